@@ -17,254 +17,254 @@ const (
 
 // A Breach is a violation of the contract.
 type Breach struct {
-	By    Side
-	Story string
+	Side Side
+	Text string
 }
 
 // Error describes the breach.
-func (b *Breach) Error() string { return "the " + string(b.By) + " breaks the contract: " + b.Story }
+func (b *Breach) Error() string { return "the " + string(b.Side) + " breaks the contract: " + b.Text }
 
-// broken returns a Breach by a side.
-func broken(by Side, format string, args ...any) error {
-	return &Breach{By: by, Story: fmt.Sprintf(format, args...)}
+// newBreach returns a Breach by a side.
+func newBreach(by Side, format string, args ...any) error {
+	return &Breach{Side: by, Text: fmt.Sprintf(format, args...)}
 }
 
 // A Checker checks that an incarnation of a machine, and the machine's driver, keep the contract. The caller must pass
 // all events and effects in the order in which the machine sees them: each event before its step, and each effect after
 // that step. The Checker does not keep the events and effects.
 type Checker struct {
-	corrs  map[effects.Corr]owed
-	seen   map[Ending]uint64
-	wires  wires
-	planes planes
-	work   map[effects.Ticket]outcome
-	device map[effects.Corr]scatter // scatters in progress
-	open   int                      // number of corrs that are not completed
+	corrs        map[effects.Corr]pendingEffect
+	endings      map[Ending]uint64
+	control      controlState
+	data         dataState
+	commands     map[effects.Ticket]commandState
+	scatters     map[effects.Corr]scatterRecord // scatters in progress
+	pendingCount int                            // number of corrs that are not completed
 }
 
-// owed describes an effect that was issued under a corr.
-type owed struct {
-	verb   Verb
-	conn   effects.Conn // of a Send or Post, and the channel of an Open
-	window uint16       // of an Open
-	link   effects.Link // of a Transfer
-	read   bool         // of a Transfer
-	over   bool         // completed; the record is kept so that a second completion is recognized
+// pendingEffect describes an effect that was issued under a corr.
+type pendingEffect struct {
+	verb      Verb
+	conn      effects.Conn // of a Send or Post, and the channel of an Open
+	window    uint16       // of an Open
+	link      effects.Link // of a Transfer
+	read      bool         // of a Transfer
+	completed bool         // completed; the record is kept so that a second completion is recognized
 }
 
-// outcome is the state of a command.
-type outcome uint8
+// commandState is the state of a command.
+type commandState uint8
 
 const (
-	given outcome = iota + 1
-	held
-	over
+	commandGiven commandState = iota + 1
+	commandHeld
+	commandOver
 )
 
 // New returns a Checker for a new incarnation with a fenced or a leased driver.
 func New(fenced bool) *Checker {
 	return &Checker{
-		corrs: map[effects.Corr]owed{}, seen: map[Ending]uint64{}, work: map[effects.Ticket]outcome{},
-		device: map[effects.Corr]scatter{},
-		wires:  newWires(), planes: newPlanes(fenced),
+		corrs: map[effects.Corr]pendingEffect{}, endings: map[Ending]uint64{}, commands: map[effects.Ticket]commandState{},
+		scatters: map[effects.Corr]scatterRecord{},
+		control:  newControlState(), data: newDataState(fenced),
 	}
 }
 
-// Seen returns how often an ending occurred.
-func (c *Checker) Seen(e Ending) uint64 { return c.seen[e] }
+// CountEnding returns how often an ending occurred.
+func (c *Checker) CountEnding(e Ending) uint64 { return c.endings[e] }
 
-// Asked checks an effect of the machine. The error is a *Breach.
-func (c *Checker) Asked(e effects.Effect) error {
+// CheckEffect checks an effect of the machine. The error is a *Breach.
+func (c *Checker) CheckEffect(e effects.Effect) error {
 	switch e := e.(type) {
 	case *effects.Open:
-		if err := opening(e); err != nil {
+		if err := checkOpen(e); err != nil {
 			return err
 		}
-		return c.begin(e.Corr, owed{verb: Opening, conn: effects.Conn(e.Channel), window: e.Window})
+		return c.beginEffect(e.Corr, pendingEffect{verb: Opening, conn: effects.Conn(e.Channel), window: e.Window})
 	case *effects.Close:
-		return c.wires.closed(e.Conn)
+		return c.control.checkClose(e.Conn)
 	case *effects.Send:
-		if err := c.begin(e.Corr, owed{verb: Asking, conn: e.Conn}); err != nil {
+		if err := c.beginEffect(e.Corr, pendingEffect{verb: Sending, conn: e.Conn}); err != nil {
 			return err
 		}
-		if err := c.planes.carries(e); err != nil {
+		if err := c.data.checkCarriedPages(e); err != nil {
 			return err
 		}
-		return c.wires.asked(e)
+		return c.control.checkSend(e)
 	case *effects.Post:
-		if err := c.begin(e.Corr, owed{verb: Telling, conn: e.Conn}); err != nil {
+		if err := c.beginEffect(e.Corr, pendingEffect{verb: Posting, conn: e.Conn}); err != nil {
 			return err
 		}
-		return c.wires.told(e)
+		return c.control.checkPost(e)
 	case *effects.Reply:
-		return c.wires.replied(e.Request)
+		return c.control.checkReply(e.Request)
 	case *effects.Import:
-		return c.begin(e.Corr, owed{verb: Importing})
+		return c.beginEffect(e.Corr, pendingEffect{verb: Importing})
 	case *effects.Drop:
-		return c.planes.dropping(e.Link)
+		return c.data.checkDrop(e.Link)
 	case *effects.Publish:
-		return c.planes.published(e.Pages)
+		return c.data.checkPublish(e.Pages)
 	case *effects.Grant:
-		return c.planes.granted(e)
+		return c.data.checkGrant(e)
 	case *effects.Revoke:
-		return c.planes.revoking(e.Grant)
+		return c.data.checkRevoke(e.Grant)
 	case *effects.Transfer:
-		if err := c.begin(e.Corr, owed{verb: Transferring, link: e.Link, read: e.Read}); err != nil {
+		if err := c.beginEffect(e.Corr, pendingEffect{verb: Transferring, link: e.Link, read: e.Read}); err != nil {
 			return err
 		}
-		return c.planes.transferring(e)
+		return c.data.checkTransfer(e)
 	case *effects.Copy:
-		if err := c.begin(e.Corr, owed{verb: Copying}); err != nil {
+		if err := c.beginEffect(e.Corr, pendingEffect{verb: Copying}); err != nil {
 			return err
 		}
-		return c.planes.copying(e)
+		return c.data.checkCopy(e)
 	case *effects.Store:
-		return c.planes.storing(e)
+		return c.data.checkStore(e)
 	case *effects.Confirm:
-		return c.planes.confirmed(e.Landing)
+		return c.data.checkConfirm(e.Landing)
 	case *effects.Scatter:
-		return c.scattering(e)
+		return c.checkScatter(e)
 	case *effects.Deliver:
-		return c.delivered(e)
+		return c.checkDeliver(e)
 	case *effects.Return:
-		return c.returning(e.Ticket)
+		return c.checkReturn(e.Ticket)
 	case *effects.Cancel, *effects.Observe: // These are always allowed.
 	}
 	return nil
 }
 
-// returning checks a Return.
-func (c *Checker) returning(t effects.Ticket) error {
-	switch c.work[t] {
-	case held:
-		c.work[t] = over
-	case given:
-		return broken(Machine, "it returns the memory of ticket %d before its outcome", t)
-	case over:
-		return broken(Machine, "it returns the memory of ticket %d, which is not held any more", t)
+// checkReturn checks a Return.
+func (c *Checker) checkReturn(t effects.Ticket) error {
+	switch c.commands[t] {
+	case commandHeld:
+		c.commands[t] = commandOver
+	case commandGiven:
+		return newBreach(Machine, "it returns the memory of ticket %d before its outcome", t)
+	case commandOver:
+		return newBreach(Machine, "it returns the memory of ticket %d, which is not held any more", t)
 	default:
-		return broken(Machine, "it returns the memory of ticket %d, which it was not given", t)
+		return newBreach(Machine, "it returns the memory of ticket %d, which it was not given", t)
 	}
-	if c.scatters(t) {
-		return broken(Machine, "it returns ticket %d while chunks of it are scattered", t)
+	if c.isScattering(t) {
+		return newBreach(Machine, "it returns ticket %d while chunks of it are scattered", t)
 	}
 	return nil
 }
 
-// delivered checks a Deliver.
-func (c *Checker) delivered(e *effects.Deliver) error {
-	if c.work[e.Ticket] != given {
-		return broken(Machine, "it delivers ticket %d, which it was not given or has delivered", e.Ticket)
+// checkDeliver checks a Deliver.
+func (c *Checker) checkDeliver(e *effects.Deliver) error {
+	if c.commands[e.Ticket] != commandGiven {
+		return newBreach(Machine, "it delivers ticket %d, which it was not given or has delivered", e.Ticket)
 	}
-	if c.scatters(e.Ticket) && !e.Held {
-		return broken(Machine, "it gives ticket %d its memory while chunks of it are scattered", e.Ticket)
+	if c.isScattering(e.Ticket) && !e.Held {
+		return newBreach(Machine, "it gives ticket %d its memory while chunks of it are scattered", e.Ticket)
 	}
-	c.work[e.Ticket] = over
+	c.commands[e.Ticket] = commandOver
 	if e.Held {
-		c.work[e.Ticket] = held
+		c.commands[e.Ticket] = commandHeld
 		return nil
 	}
-	return c.planes.givesBack(e.Pages)
+	return c.data.checkReturnedPages(e.Pages)
 }
 
-// begin records an effect under a new corr.
-func (c *Checker) begin(corr effects.Corr, o owed) error {
+// beginEffect records an effect under a new corr.
+func (c *Checker) beginEffect(corr effects.Corr, o pendingEffect) error {
 	if _, used := c.corrs[corr]; used || corr == 0 {
-		return broken(Machine, "it gives corr %d to a %v, which was given before or is zero", corr, o.verb)
+		return newBreach(Machine, "it gives corr %d to a %v, which was given before or is zero", corr, o.verb)
 	}
 	c.corrs[corr] = o
-	c.open++
+	c.pendingCount++
 	return nil
 }
 
 // CheckEvent checks an event of the driver. The error is a *Breach.
-func (c *Checker) Told(ev effects.Event) error {
+func (c *Checker) CheckEvent(ev effects.Event) error {
 	if end, ok := EndingOf(ev); ok {
-		if !end.Legal() {
-			return broken(Driver, "%v is no legal ending", end)
+		if !end.IsLegal() {
+			return newBreach(Driver, "%v is no legal ending", end)
 		}
-		c.seen[end]++
+		c.endings[end]++
 	}
 	switch ev := ev.(type) {
 	case *effects.Tick:
 	case *effects.Command:
-		if c.work[ev.Ticket] != 0 || ev.Ticket == 0 {
-			return broken(Driver, "ticket %d is given twice or zero", ev.Ticket)
+		if c.commands[ev.Ticket] != 0 || ev.Ticket == 0 {
+			return newBreach(Driver, "ticket %d is given twice or zero", ev.Ticket)
 		}
-		c.work[ev.Ticket] = given
+		c.commands[ev.Ticket] = commandGiven
 	case *effects.Received:
-		return c.wires.received(ev)
+		return c.control.checkReceived(ev)
 	case *effects.ConnLost:
-		return c.wires.lost(ev.Conn)
+		return c.control.checkConnLost(ev.Conn)
 	case *effects.Opened:
-		o, err := c.end(ev.Corr, Opening)
+		o, err := c.completeEffect(ev.Corr, Opening)
 		if err != nil {
 			return err
 		}
-		return c.wires.opened(ev, effects.Channel(o.conn), o.window)
+		return c.control.checkOpened(ev, effects.Channel(o.conn), o.window)
 	case *effects.Replied:
-		o, err := c.end(ev.Corr, Asking)
+		o, err := c.completeEffect(ev.Corr, Sending)
 		if err != nil {
 			return err
 		}
-		return c.wires.answered(o.conn, effects.OK)
+		return c.control.endRequest(o.conn, effects.OK)
 	case *effects.Unanswered:
-		o, err := c.end(ev.Corr, Asking)
+		o, err := c.completeEffect(ev.Corr, Sending)
 		if err != nil {
 			return err
 		}
-		return c.wires.answered(o.conn, ev.Code)
+		return c.control.endRequest(o.conn, ev.Code)
 	case *effects.SendDone:
-		_, err := c.end(ev.Corr, Telling)
+		_, err := c.completeEffect(ev.Corr, Posting)
 		return err
 	case *effects.Imported:
-		if _, err := c.end(ev.Corr, Importing); err != nil {
+		if _, err := c.completeEffect(ev.Corr, Importing); err != nil {
 			return err
 		}
-		return c.planes.imported(ev)
+		return c.data.checkImported(ev)
 	case *effects.LinkLost:
-		return c.planes.lost(ev.Link)
+		return c.data.checkLinkLost(ev.Link)
 	case *effects.Dropped:
-		return c.planes.dropped(ev.Link)
+		return c.data.checkDropped(ev.Link)
 	case *effects.TransferDone:
-		o, err := c.end(ev.Corr, Transferring)
+		o, err := c.completeEffect(ev.Corr, Transferring)
 		if err != nil {
 			return err
 		}
 		if !ev.Settled {
-			c.corrs[ev.Corr] = owed{verb: Settling}
-			c.open++
+			c.corrs[ev.Corr] = pendingEffect{verb: Settling}
+			c.pendingCount++
 		}
-		return c.planes.done(o, ev)
+		return c.data.checkTransferDone(o, ev)
 	case *effects.CopyDone:
-		return c.copied(ev)
+		return c.checkCopyDone(ev)
 	case *effects.Settled:
-		_, err := c.end(ev.Corr, Settling)
-		c.planes.settled(ev.Corr)
+		_, err := c.completeEffect(ev.Corr, Settling)
+		c.data.settleTransfer(ev.Corr)
 		return err
 	case *effects.Scattered:
-		return c.scattered(ev)
+		return c.checkScattered(ev)
 	case *effects.Landed:
-		return c.planes.landed(ev)
+		return c.data.checkLanded(ev)
 	case *effects.Revoked:
-		return c.planes.revoked(ev.Grant)
+		return c.data.checkRevoked(ev.Grant)
 	}
 	return nil
 }
 
-// end records the completion of corr, which must be outstanding for this verb.
-func (c *Checker) end(corr effects.Corr, v Verb) (owed, error) {
-	o, asked := c.corrs[corr]
+// completeEffect records the completion of corr, which must be outstanding for this verb.
+func (c *Checker) completeEffect(corr effects.Corr, v Verb) (pendingEffect, error) {
+	o, known := c.corrs[corr]
 	switch {
-	case !asked:
-		return o, broken(Driver, "a %v is completed under corr %d, which was never given", v, corr)
-	case o.over:
-		return o, broken(Driver, "the %v of corr %d is completed a second time, as a %v", o.verb, corr, v)
+	case !known:
+		return o, newBreach(Driver, "a %v is completed under corr %d, which was never given", v, corr)
+	case o.completed:
+		return o, newBreach(Driver, "the %v of corr %d is completed a second time, as a %v", o.verb, corr, v)
 	case o.verb != v:
-		return o, broken(Driver, "the %v of corr %d is completed as if it were a %v", o.verb, corr, v)
+		return o, newBreach(Driver, "the %v of corr %d is completed as if it were a %v", o.verb, corr, v)
 	}
-	c.open--
-	c.corrs[corr] = owed{verb: o.verb, over: true}
+	c.pendingCount--
+	c.corrs[corr] = pendingEffect{verb: o.verb, completed: true}
 	return o, nil
 }
 
@@ -274,45 +274,45 @@ type Crossing uint8
 
 // The crossings.
 const (
-	ReplyBehindClose  Crossing = iota // the reply was in the mailbox when the Conn was closed
-	LossBehindDrop                    // a LinkLost was in the mailbox when the Link was dropped
-	DoneBehindLoss                    // the Transfer was issued while a LinkLost was in the mailbox
-	EmptyLanding                      // nothing of a push has arrived, and a Landed is reported all the same
-	LandingAfterAsked                 // a Landed reports pages although their Revoke was issued
-	Crossings
+	ReplyAfterClose    Crossing = iota // the reply was in the mailbox when the Conn was closed
+	LossAfterDrop                      // a LinkLost was in the mailbox when the Link was dropped
+	DoneAfterLoss                      // the Transfer was issued while a LinkLost was in the mailbox
+	EmptyLanding                       // nothing of a push has arrived, and a Landed is reported all the same
+	LandingAfterRevoke                 // a Landed reports pages although their Revoke was issued
+	CrossingCount
 )
 
 // String returns the crossing as in reports.
 func (x Crossing) String() string {
 	switch x {
-	case ReplyBehindClose:
+	case ReplyAfterClose:
 		return "a reply behind the close of its conn"
-	case LossBehindDrop:
+	case LossAfterDrop:
 		return "a link's loss behind its drop"
-	case DoneBehindLoss:
+	case DoneAfterLoss:
 		return "a transfer's end behind the loss of its link"
 	case EmptyLanding:
 		return "a landing without pages"
-	case LandingAfterAsked:
+	case LandingAfterRevoke:
 		return "a landing behind the revoke of its grant"
-	case Crossings:
+	case CrossingCount:
 	}
 	return "invalid"
 }
 
-// Crossed returns how often a crossing occurred.
-func (c *Checker) Crossed(x Crossing) uint64 { return c.wires.crossed[x] + c.planes.crossed[x] }
+// CountCrossing returns how often a crossing occurred.
+func (c *Checker) CountCrossing(x Crossing) uint64 { return c.control.crossed[x] + c.data.crossed[x] }
 
-// Owed returns an error if a completion is outstanding. Nothing may be outstanding once both sides have ended. Grants
-// without Revoke, and conns and links that remain, are not outstanding completions.
-func (c *Checker) Owed() error {
+// CheckCompleted returns an error if a completion is outstanding. Nothing may be outstanding once both sides have
+// ended. Grants without Revoke, and conns and links that remain, are not outstanding completions.
+func (c *Checker) CheckCompleted() error {
 	switch {
-	case c.open > 0:
-		return broken(Driver, "%d effects were never completed", c.open)
-	case c.planes.revokes > 0:
-		return broken(Driver, "%d revocations never ended", c.planes.revokes)
-	case c.planes.drops > 0:
-		return broken(Driver, "%d links were never dropped", c.planes.drops)
+	case c.pendingCount > 0:
+		return newBreach(Driver, "%d effects were never completed", c.pendingCount)
+	case c.data.revokes > 0:
+		return newBreach(Driver, "%d revocations never ended", c.data.revokes)
+	case c.data.drops > 0:
+		return newBreach(Driver, "%d links were never dropped", c.data.drops)
 	}
 	return nil
 }

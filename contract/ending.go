@@ -12,8 +12,8 @@ type Verb uint8
 // The verbs. Settling is the second completion of a Transfer or Copy, if the first completion was not settled.
 const (
 	Opening Verb = iota + 1
-	Asking       // Send
-	Telling      // Post
+	Sending      // Send
+	Posting      // Post
 	Importing
 	Dropping
 	Revoking
@@ -21,7 +21,7 @@ const (
 	Settling
 	Scattering
 	Copying
-	verbEnd
+	verbCount
 )
 
 // String returns the verb as in reports.
@@ -29,9 +29,9 @@ func (v Verb) String() string {
 	switch v {
 	case Opening:
 		return "open"
-	case Asking:
+	case Sending:
 		return "send"
-	case Telling:
+	case Posting:
 		return "post"
 	case Importing:
 		return "import"
@@ -47,7 +47,7 @@ func (v Verb) String() string {
 		return "scatter"
 	case Copying:
 		return "copy"
-	case verbEnd:
+	case verbCount:
 	}
 	return "invalid"
 }
@@ -55,14 +55,14 @@ func (v Verb) String() string {
 // An Ending is a way in which an effect can be completed. A Send that was Replied ends as OK, and an Unanswered Send
 // ends with its code.
 type Ending struct {
-	Of        Verb
+	Verb      Verb
 	Code      effects.Code
 	Unsettled bool // of a Transfer or Copy: one Settled follows
 }
 
 // String returns for example "send peer_lost" or "transfer cancelled, unsettled".
 func (e Ending) String() string {
-	s := e.Of.String() + " " + e.Code.String()
+	s := e.Verb.String() + " " + e.Code.String()
 	if e.Unsettled {
 		s += ", unsettled"
 	}
@@ -73,42 +73,42 @@ func (e Ending) String() string {
 func EndingOf(ev effects.Event) (end Ending, ok bool) {
 	switch ev := ev.(type) {
 	case *effects.Opened:
-		return Ending{Of: Opening, Code: ev.Code}, true
+		return Ending{Verb: Opening, Code: ev.Code}, true
 	case *effects.Replied:
-		return Ending{Of: Asking}, true
+		return Ending{Verb: Sending}, true
 	case *effects.Unanswered:
-		return Ending{Of: Asking, Code: ev.Code}, true
+		return Ending{Verb: Sending, Code: ev.Code}, true
 	case *effects.SendDone:
-		return Ending{Of: Telling, Code: ev.Code}, true
+		return Ending{Verb: Posting, Code: ev.Code}, true
 	case *effects.Imported:
-		return Ending{Of: Importing, Code: ev.Code}, true
+		return Ending{Verb: Importing, Code: ev.Code}, true
 	case *effects.Dropped:
-		return Ending{Of: Dropping}, true
+		return Ending{Verb: Dropping}, true
 	case *effects.Revoked:
-		return Ending{Of: Revoking}, true
+		return Ending{Verb: Revoking}, true
 	case *effects.TransferDone:
-		return Ending{Of: Transferring, Code: ev.Code, Unsettled: !ev.Settled}, true
+		return Ending{Verb: Transferring, Code: ev.Code, Unsettled: !ev.Settled}, true
 	case *effects.Settled:
-		return Ending{Of: Settling, Code: ev.Code}, true
+		return Ending{Verb: Settling, Code: ev.Code}, true
 	case *effects.CopyDone:
-		return Ending{Of: Copying, Code: ev.Code, Unsettled: !ev.Settled}, true
+		return Ending{Verb: Copying, Code: ev.Code, Unsettled: !ev.Settled}, true
 	case *effects.Scattered:
-		return Ending{Of: Scattering, Code: ev.Code}, true
+		return Ending{Verb: Scattering, Code: ev.Code}, true
 	default: // The other events complete nothing.
 		return Ending{}, false
 	}
 }
 
-// legal lists the codes that may complete each effect of a machine that keeps its part of the contract. Invalid is not
-// among the codes of Send and Post, because only a broken machine gets that code there.
+// legalCodes lists the codes that may complete each effect of a machine that keeps its part of the contract. Invalid is
+// not among the codes of Send and Post, because only a broken machine gets that code there.
 //
 //kvferry:table
-var legal = [verbEnd][]effects.Code{
+var legalCodes = [verbCount][]effects.Code{
 	// An address comes from configuration, so the address may be invalid.
 	Opening: {effects.OK, effects.Unreachable, effects.TooMany, effects.Invalid, effects.Closed},
 	// Malformed: a reply arrived, but its frames do not fit the channel. TooMany: the driver's own queue is full.
-	Asking:  {effects.OK, effects.Closed, effects.PeerLost, effects.Refused, effects.Malformed, effects.TooMany},
-	Telling: {effects.OK, effects.Refused, effects.PeerLost, effects.Closed},
+	Sending: {effects.OK, effects.Closed, effects.PeerLost, effects.Refused, effects.Malformed, effects.TooMany},
+	Posting: {effects.OK, effects.Refused, effects.PeerLost, effects.Closed},
 	// Unsupported: the driver has no plane of that name. The remaining codes come from the plane, or from the peer
 	// through the plane.
 	Importing: {effects.OK, effects.Unreachable, effects.Stale, effects.Refused, effects.Malformed, effects.TooMany,
@@ -134,30 +134,30 @@ var legal = [verbEnd][]effects.Code{
 }
 
 // LegalEndings returns every ending that an effect may have, in a stable order.
-func Legal() (all []Ending) {
-	for v := Opening; v < verbEnd; v++ {
-		for _, c := range legal[v] {
-			all = append(all, Ending{Of: v, Code: c})
+func LegalEndings() (all []Ending) {
+	for v := Opening; v < verbCount; v++ {
+		for _, c := range legalCodes[v] {
+			all = append(all, Ending{Verb: v, Code: c})
 		}
 	}
 	// A plane or device may access local pages for some time after the plane or the peer gave up. OK is always settled.
 	for _, v := range []Verb{Transferring, Copying} {
-		for _, c := range legal[v] {
+		for _, c := range legalCodes[v] {
 			if c != effects.OK {
-				all = append(all, Ending{Of: v, Code: c, Unsettled: true})
+				all = append(all, Ending{Verb: v, Code: c, Unsettled: true})
 			}
 		}
 	}
 	return all
 }
 
-// Codes returns the legal codes of a verb, from which a simulated driver chooses its refusals.
-func Codes(v Verb) []effects.Code { return legal[v] }
+// LegalCodes returns the legal codes of a verb, from which a simulated driver chooses its refusals.
+func LegalCodes(v Verb) []effects.Code { return legalCodes[v] }
 
 // IsLegal reports whether an effect may have this ending.
-func (e Ending) Legal() bool {
-	if e.Of >= verbEnd || e.Unsettled && (e.Of != Transferring && e.Of != Copying || e.Code == effects.OK) {
+func (e Ending) IsLegal() bool {
+	if e.Verb >= verbCount || e.Unsettled && (e.Verb != Transferring && e.Verb != Copying || e.Code == effects.OK) {
 		return false
 	}
-	return slices.Contains(legal[e.Of], e.Code)
+	return slices.Contains(legalCodes[e.Verb], e.Code)
 }

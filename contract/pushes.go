@@ -2,26 +2,26 @@ package contract
 
 import "github.com/kvferry/kvferry/effects"
 
-// aPush is a link, pages of A with content, and pages of B that are granted to A.
-type aPush struct {
-	aLink
+// pushCase is a link, pages of A with content, and pages of B that are granted to A.
+type pushCase struct {
+	linkCase
 	from []effects.Page
 	into []effects.Page
 }
 
 const pushPages = 3
 
-// newPush sets up what most scenarios need.
-func newPush(p *play, stage DataStage) *aPush {
-	s := &aPush{aLink: linked(p, stage)}
-	s.from = s.fills(A, 0, pushPages)
-	s.grant, s.into = s.grants(s.a.Incarnation, 0, pushPages, s.b.PageBytes)
+// newPushCase sets up what most scenarios need.
+func newPushCase(p *trial, stage DataStage) *pushCase {
+	s := &pushCase{linkCase: linkNodes(p, stage)}
+	s.from = s.fillPages(A, 0, pushPages)
+	s.grant, s.into = s.grantPages(s.a.Incarnation, 0, pushPages, s.b.PageBytes)
 	return s
 }
 
-// transfer returns the push as an effect, which the scenario may change before the push begins.
-func (s *aPush) transfer() *effects.Transfer {
-	e := &effects.Transfer{Corr: s.corr(A), Link: s.link, Peer: s.b.Incarnation, Grant: s.grant,
+// newTransfer returns the push as an effect, which the scenario may change before the push begins.
+func (s *pushCase) newTransfer() *effects.Transfer {
+	e := &effects.Transfer{Corr: s.nextCorr(A), Link: s.link, Peer: s.b.Incarnation, Grant: s.grant,
 		NotAfter: s.stage.Now(A).Add(60 * effects.Second)}
 	for i, page := range s.from {
 		e.Pairs = append(e.Pairs, effects.Pair{Local: page,
@@ -30,50 +30,50 @@ func (s *aPush) transfer() *effects.Transfer {
 	return e
 }
 
-func (s *aPush) start() effects.Corr {
-	e := s.transfer()
-	s.do(A, e)
+func (s *pushCase) startTransfer() effects.Corr {
+	e := s.newTransfer()
+	s.issue(A, e)
 	return e.Corr
 }
 
-func pushing(name string, ends []Ending, run func(s *aPush) Ending) Scenario[DataStage] {
-	return Scenario[DataStage]{Name: name, May: ends,
-		run: func(p *play, stage DataStage) Ending { return run(newPush(p, stage)) }}
+func pushScenario(name string, ends []Ending, run func(s *pushCase) Ending) Scenario[DataStage] {
+	return Scenario[DataStage]{Name: name, Endings: ends,
+		run: func(p *trial, stage DataStage) Ending { return run(newPushCase(p, stage)) }}
 }
 
 // Pushes returns the scenarios of pushes on fenced data planes.
 func Pushes() []Scenario[DataStage] {
-	return append(append(pushesInPeace(), pushesRefused()...), pushesCutShort()...)
+	return append(append(undisturbedPushes(), refusedPushes()...), interruptedPushes()...)
 }
 
-func pushesInPeace() []Scenario[DataStage] {
-	done := may(Transferring, effects.OK)
+func undisturbedPushes() []Scenario[DataStage] {
+	done := endings(Transferring, effects.OK)
 	return []Scenario[DataStage]{
-		pushing("a push arrives", done, func(s *aPush) Ending { return s.ends(s.start()) }),
-		pushing("a push is cancelled after it ended", done, func(s *aPush) Ending {
-			corr := s.start()
-			end := s.ends(corr)
-			s.do(A, &effects.Cancel{Corr: corr})
+		pushScenario("a push arrives", done, func(s *pushCase) Ending { return s.awaitEnd(s.startTransfer()) }),
+		pushScenario("a push is cancelled after it ended", done, func(s *pushCase) Ending {
+			corr := s.startTransfer()
+			end := s.awaitEnd(corr)
+			s.issue(A, &effects.Cancel{Corr: corr})
 			return end
 		}),
-		pushing("what landed is not taken back by revoking its grant", done, func(s *aPush) Ending {
-			end := s.ends(s.start())
-			s.revokes()
+		pushScenario("what landed is not taken back by revoking its grant", done, func(s *pushCase) Ending {
+			end := s.awaitEnd(s.startTransfer())
+			s.revokeGrant()
 			return end
 		}),
-		pushing("a page is granted anew after Revoked", done, func(s *aPush) Ending {
-			s.revokes()
-			s.grant, s.into = s.grants(s.a.Incarnation, 0, pushPages, s.b.PageBytes)
-			return s.ends(s.start())
+		pushScenario("a page is granted anew after Revoked", done, func(s *pushCase) Ending {
+			s.revokeGrant()
+			s.grant, s.into = s.grantPages(s.a.Incarnation, 0, pushPages, s.b.PageBytes)
+			return s.awaitEnd(s.startTransfer())
 		}),
-		pushing("the target's machine does not take what landed", failing(effects.Withdrawn), func(s *aPush) Ending {
+		pushScenario("the target's machine does not take what landed", failures(effects.Withdrawn), func(s *pushCase) Ending {
 			s.confirm = func(*effects.Landed) effects.Code { return effects.Withdrawn }
-			return s.ends(s.start())
+			return s.awaitEnd(s.startTransfer())
 		}),
-		pushing("a link is dropped and imported again", done, func(s *aPush) Ending {
-			s.drops()
-			s.link = s.imports(s.b.Incarnation).Link
-			return s.ends(s.start())
+		pushScenario("a link is dropped and imported again", done, func(s *pushCase) Ending {
+			s.dropLink()
+			s.link = s.importPeer(s.b.Incarnation).Link
+			return s.awaitEnd(s.startTransfer())
 		}),
 	}
 }

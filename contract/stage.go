@@ -21,8 +21,8 @@ type Stage interface {
 	// Next waits for an event at either node. ok is false when no event will arrive any more, or when none arrived for
 	// so long that the driver must be broken.
 	Next() (at End, ev effects.Event, ok bool)
-	// Kill ends a node without a message to the peer, so the peer can only detect the end. No further effect is issued at
-	// the killed node; Next may still return earlier events of that node.
+	// Kill ends a node without a message to the peer, so the peer can only detect the end. No further effect is issued
+	// at the killed node; Next may still return earlier events of that node.
 	Kill(at End)
 	// Finish brings everything that is in progress to an end, by shutting the drivers down where necessary. Afterwards
 	// Next returns the remaining events, and then reports false.
@@ -33,7 +33,8 @@ type Stage interface {
 type DataStage interface {
 	Stage
 	Node(at End) Node
-	// Fill stores content in pages that were published and are not granted, as the engine that borrowed the pages would.
+	// Fill stores content in pages that were published and are not granted, as the engine that borrowed the pages
+	// would.
 	Fill(at End, pages []effects.Page)
 	// Now returns the clock against which NotAfter is compared at a node.
 	Now(at End) effects.Time
@@ -52,10 +53,10 @@ type Node struct {
 // A WireStage is a Stage of control transports. B serves, and A does not.
 type WireStage interface {
 	Stage
-	// Serves returns the address at which B serves a channel.
-	Serves(ch effects.Channel) effects.Addr
-	// Note returns a body that may be sent one way.
-	Note() []byte
-	// Nowhere returns an address at which nothing listens.
-	Nowhere() effects.Addr
+	// ServerAddr returns the address at which B serves a channel.
+	ServerAddr(ch effects.Channel) effects.Addr
+	// OneWayBody returns a body that may be sent one way.
+	OneWayBody() []byte
+	// UnusedAddr returns an address at which nothing listens.
+	UnusedAddr() effects.Addr
 }

@@ -98,11 +98,11 @@ func (c Channel) Framing() Framing {
 	return Envelope
 }
 
-// Asks reports whether requests with replies are sent on the channel.
-func (c Channel) Asks() bool { return c.Order() == Lockstep || c.Order() == Matched }
+// HasReplies reports whether requests with replies are sent on the channel.
+func (c Channel) HasReplies() bool { return c.Order() == Lockstep || c.Order() == Matched }
 
-// Takes reports whether a connection of this channel may be opened with the given window.
-func (c Channel) Takes(window uint16) bool { return window <= 1 || c.Order() == Matched }
+// AllowsWindow reports whether a connection of this channel may be opened with the given window.
+func (c Channel) AllowsWindow(window uint16) bool { return window <= 1 || c.Order() == Matched }
 
 // String returns the channel's name in plans, transcripts and logs. A channel without a name is "channel" and its
 // number.

@@ -15,8 +15,8 @@ func TestChannelsHaveNames(t *testing.T) {
 		if known := int(c) < len(channels) || c >= ChannelOther; known != (c.Order() != Unordered) {
 			t.Errorf("%v: order %d", c, c.Order())
 		}
-		if c.Asks() == (c.Order() == OneWay) && c.Order() != Unordered {
-			t.Errorf("%v: asks %v", c, c.Asks())
+		if c.HasReplies() == (c.Order() == OneWay) && c.Order() != Unordered {
+			t.Errorf("%v: asks %v", c, c.HasReplies())
 		}
 	}
 	for _, name := range []string{"", "channel", "channel0", "channel1", "channel256", "channel-1", "Init"} {
@@ -33,8 +33,8 @@ func TestWindowsAreForMatchedChannels(t *testing.T) {
 		ChannelQuery: 1, ChannelDirectory: 1<<16 - 1, ChannelFeed: 1, ChannelHeartbeat: 1, ChannelOther: 1<<16 - 1,
 	} {
 		for _, window := range []uint16{0, 1, 2, 1<<16 - 1} {
-			if c.Takes(window) != (window <= most) {
-				t.Errorf("%v takes a window of %d: %v", c, window, c.Takes(window))
+			if c.AllowsWindow(window) != (window <= most) {
+				t.Errorf("%v takes a window of %d: %v", c, window, c.AllowsWindow(window))
 			}
 		}
 	}

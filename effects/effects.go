@@ -29,10 +29,10 @@ type Effects struct {
 
 	// Arenas behind the spans of the effects above. A span keeps pointing at the array from which it was cut, so growth
 	// of an arena never invalidates a span.
-	bytes []byte
-	pages []Page
-	pairs []Pair
-	moves []CopyPair
+	bytes     []byte
+	pages     []Page
+	pairs     []Pair
+	copyPairs []CopyPair
 }
 
 // A slot is the position of an effect: its kind and its index in the slice of that kind.
@@ -51,7 +51,7 @@ func (o *Effects) Reset() {
 	o.stores = o.stores[:0]
 	o.scatters, o.delivers, o.returns, o.observes = o.scatters[:0], o.delivers[:0], o.returns[:0], o.observes[:0]
 	o.marks = o.marks[:0]
-	o.bytes, o.pages, o.pairs, o.moves = o.bytes[:0], o.pages[:0], o.pairs[:0], o.moves[:0]
+	o.bytes, o.pages, o.pairs, o.copyPairs = o.bytes[:0], o.pages[:0], o.pairs[:0], o.copyPairs[:0]
 }
 
 // Len returns the number of effects; marks are not counted.
@@ -109,8 +109,8 @@ func (o *Effects) Marks() []Mark { return o.marks }
 // Mark records a coverage mark.
 func (o *Effects) Mark(m Mark) { o.marks = append(o.marks, m) }
 
-// add appends the newest effect of a kind to the order; n is the number of effects of that kind.
-func (o *Effects) add(k Kind, n int) {
+// addSlot appends the newest effect of a kind to the order; n is the number of effects of that kind.
+func (o *Effects) addSlot(k Kind, n int) {
 	o.order = append(o.order, slot{kind: k, index: uint32(n - 1)})
 }
 
@@ -118,54 +118,57 @@ func (o *Effects) add(k Kind, n int) {
 // Arena and Cut, which are in the arena already, and the Bytes of a Store.
 
 // Open appends an Open.
-func (o *Effects) Open(e Open) { o.opens = append(o.opens, e); o.add(KindOpen, len(o.opens)) }
+func (o *Effects) Open(e Open) { o.opens = append(o.opens, e); o.addSlot(KindOpen, len(o.opens)) }
 
 // Close appends a Close.
 func (o *Effects) Close(c Conn) {
 	o.closes = append(o.closes, Close{c})
-	o.add(KindClose, len(o.closes))
+	o.addSlot(KindClose, len(o.closes))
 }
 
 // Send appends a Send. Its Body must come from Arena and Cut; the list of pages that it carries is copied.
 func (o *Effects) Send(e Send) {
 	e.Carries = o.CopyPages(e.Carries)
 	o.sends = append(o.sends, e)
-	o.add(KindSend, len(o.sends))
+	o.addSlot(KindSend, len(o.sends))
 }
 
 // Post appends a Post. Its Body must come from Arena and Cut.
-func (o *Effects) Post(e Post) { o.posts = append(o.posts, e); o.add(KindPost, len(o.posts)) }
+func (o *Effects) Post(e Post) { o.posts = append(o.posts, e); o.addSlot(KindPost, len(o.posts)) }
 
 // Reply appends a Reply. Its Body must come from Arena and Cut.
-func (o *Effects) Reply(e Reply) { o.replies = append(o.replies, e); o.add(KindReply, len(o.replies)) }
+func (o *Effects) Reply(e Reply) {
+	o.replies = append(o.replies, e)
+	o.addSlot(KindReply, len(o.replies))
+}
 
 // Import appends an Import; its Blob is copied.
 func (o *Effects) Import(e Import) {
 	e.Blob = o.Cut(append(o.Arena(), e.Blob...))
 	o.imports = append(o.imports, e)
-	o.add(KindImport, len(o.imports))
+	o.addSlot(KindImport, len(o.imports))
 }
 
 // Drop appends a Drop.
-func (o *Effects) Drop(l Link) { o.drops = append(o.drops, Drop{l}); o.add(KindDrop, len(o.drops)) }
+func (o *Effects) Drop(l Link) { o.drops = append(o.drops, Drop{l}); o.addSlot(KindDrop, len(o.drops)) }
 
 // Publish appends a Publish of pages, which are copied.
 func (o *Effects) Publish(pages []Page) {
 	o.publishes = append(o.publishes, Publish{o.CopyPages(pages)})
-	o.add(KindPublish, len(o.publishes))
+	o.addSlot(KindPublish, len(o.publishes))
 }
 
 // Grant appends a Grant; its Pages are copied.
 func (o *Effects) Grant(e Grant) {
 	e.Pages = o.CopyPages(e.Pages)
 	o.grants = append(o.grants, e)
-	o.add(KindGrant, len(o.grants))
+	o.addSlot(KindGrant, len(o.grants))
 }
 
 // Revoke appends a Revoke.
 func (o *Effects) Revoke(g GrantID) {
 	o.revokes = append(o.revokes, Revoke{g})
-	o.add(KindRevoke, len(o.revokes))
+	o.addSlot(KindRevoke, len(o.revokes))
 }
 
 // Transfer appends a Transfer; its Pairs and the pages of its Gather are copied.
@@ -175,57 +178,57 @@ func (o *Effects) Transfer(e Transfer) {
 	e.Pairs = o.pairs[start:len(o.pairs):len(o.pairs)]
 	e.Gather.Pages = o.CopyPages(e.Gather.Pages)
 	o.transfers = append(o.transfers, e)
-	o.add(KindTransfer, len(o.transfers))
+	o.addSlot(KindTransfer, len(o.transfers))
 }
 
 // Copy appends a Copy; its Pairs are copied.
 func (o *Effects) Copy(e Copy) {
-	start := len(o.moves)
-	o.moves = append(o.moves, e.Pairs...)
-	e.Pairs = o.moves[start:len(o.moves):len(o.moves)]
+	start := len(o.copyPairs)
+	o.copyPairs = append(o.copyPairs, e.Pairs...)
+	e.Pairs = o.copyPairs[start:len(o.copyPairs):len(o.copyPairs)]
 	o.copies = append(o.copies, e)
-	o.add(KindCopy, len(o.copies))
+	o.addSlot(KindCopy, len(o.copies))
 }
 
 // Store appends a Store; its Bytes are not copied.
-func (o *Effects) Store(e Store) { o.stores = append(o.stores, e); o.add(KindStore, len(o.stores)) }
+func (o *Effects) Store(e Store) { o.stores = append(o.stores, e); o.addSlot(KindStore, len(o.stores)) }
 
 // Cancel appends a Cancel.
 func (o *Effects) Cancel(c Corr) {
 	o.cancels = append(o.cancels, Cancel{c})
-	o.add(KindCancel, len(o.cancels))
+	o.addSlot(KindCancel, len(o.cancels))
 }
 
 // Confirm appends a Confirm.
 func (o *Effects) Confirm(l Landing, code Code) {
 	o.confirms = append(o.confirms, Confirm{l, code})
-	o.add(KindConfirm, len(o.confirms))
+	o.addSlot(KindConfirm, len(o.confirms))
 }
 
 // Scatter appends a Scatter; its Pages are copied.
 func (o *Effects) Scatter(e Scatter) {
 	e.Pages = o.CopyPages(e.Pages)
 	o.scatters = append(o.scatters, e)
-	o.add(KindScatter, len(o.scatters))
+	o.addSlot(KindScatter, len(o.scatters))
 }
 
 // Deliver appends a Deliver; its Pages are copied.
 func (o *Effects) Deliver(e Deliver) {
 	e.Pages = o.CopyPages(e.Pages)
 	o.delivers = append(o.delivers, e)
-	o.add(KindDeliver, len(o.delivers))
+	o.addSlot(KindDeliver, len(o.delivers))
 }
 
 // Return appends a Return.
 func (o *Effects) Return(t Ticket) {
 	o.returns = append(o.returns, Return{t})
-	o.add(KindReturn, len(o.returns))
+	o.addSlot(KindReturn, len(o.returns))
 }
 
 // Observe appends an Observe.
 func (o *Effects) Observe(e Observe) {
 	o.observes = append(o.observes, e)
-	o.add(KindObserve, len(o.observes))
+	o.addSlot(KindObserve, len(o.observes))
 }
 
 // Arena returns the byte arena, to which the caller appends a body. Cut takes the result back and returns the body
@@ -268,7 +271,7 @@ func (o *Effects) Scribble() {
 	for i := range o.pairs {
 		o.pairs[i] = Pair{}
 	}
-	for i := range o.moves {
-		o.moves[i] = CopyPair{}
+	for i := range o.copyPairs {
+		o.copyPairs[i] = CopyPair{}
 	}
 }

@@ -45,7 +45,7 @@ const (
 	// FactRecalled: a peer's query for the chunks that it may recall was answered for the first time. Code: OK, or why
 	// it was refused. Count: chunks. ID: the grant; of a refusal the Conn.
 	FactRecalled
-	// FactDirectory: a directory reports an event about a worker, for people. ID: which directory.Event. Count: the
+	// FactDirectory: a directory reports an event about a worker, for people. ID: which directory.NoteKind. Count: the
 	// worker's rank. Why: its instance as Name, and as Field the location that the event concerns, if any.
 	FactDirectory
 	// FactShared: a peer's query for the chunks stored at this rank was answered for the first time. Code: OK, or why

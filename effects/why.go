@@ -46,20 +46,20 @@ const (
 	StageProxy                 // notifying the proxy
 	StageLink                  // between requests
 	StageEnd                   // reporting how a request ended
-	stageEnd
+	stageCount
 )
 
 // stageNames are stable: they appear in logs and JSON.
 //
 //kvferry:table
-var stageNames = [stageEnd]string{
+var stageNames = [stageCount]string{
 	"", "command", "memory", "connect", "hello", "plane", "buffers", "allocation", "offer", "transfer", "commit", "scatter",
 	"proxy", "link", "end",
 }
 
 // String returns the stable name of the stage.
 func (s Stage) String() string {
-	if s < stageEnd {
+	if s < stageCount {
 		return stageNames[s]
 	}
 	return "invalid"
@@ -102,9 +102,9 @@ func RemedyOf(c Code) string {
 	return ""
 }
 
-// Who returns a short name of the peer: the address on which the peer listens, or else the name that the peer gives
-// itself, or else the start of the peer's incarnation. The result is empty if the Why names no peer.
-func (w *Why) Who() string {
+// PeerName returns a short name of the peer: the address on which the peer listens, or else the name that the peer
+// gives itself, or else the start of the peer's incarnation. The result is empty if the Why names no peer.
+func (w *Why) PeerName() string {
 	switch {
 	case w.Addr.Host != "":
 		return w.Addr.String()
@@ -122,46 +122,46 @@ func (w *Why) Facts() string {
 	var parts []string
 	if w.Field != "" || w.Ours != "" || w.Theirs != "" {
 		here, there := " here", " there"
-		if w.Who() == "" {
+		if w.PeerName() == "" {
 			here, there = "", ""
 		}
-		parts = append(parts, w.values(here, there))
+		parts = append(parts, w.valuesText(here, there))
 	}
 	if w.Said != "" {
 		parts = append(parts, "it says "+strconv.Quote(w.Said))
 	}
 	text := strings.Join(parts, "; ")
 	if w.Stage > StageCommand {
-		return join(w.Stage.String(), ": ", text)
+		return joinTexts(w.Stage.String(), ": ", text)
 	}
 	return text
 }
 
 // Reason returns the text that is sent to a peer: the field with both values, and the Remedy of this Why. The remedy
-// that follows from the code alone is left out, because the peer knows that remedy. The text has at most WordsMax
+// that follows from the code alone is left out, because the peer knows that remedy. The text has at most PeerTextMax
 // bytes, and is empty if the code alone explains the failure.
 func (w *Why) Reason() []byte {
-	text := []byte(join(w.values(" here", " there"), "; ", w.Remedy))
-	if plain(text) {
+	text := []byte(joinTexts(w.valuesText(" here", " there"), "; ", w.Remedy))
+	if isPlain(text) {
 		return text
 	}
-	return []byte(Words(text))
+	return []byte(SanitizeText(text))
 }
 
-// values returns the field and the two values. If no peer was involved, here and there are empty, and the text names
-// only the given value and the expected value.
-func (w *Why) values(here, there string) string {
+// valuesText returns the field and the two values. If no peer was involved, here and there are empty, and the text
+// names only the given value and the expected value.
+func (w *Why) valuesText(here, there string) string {
 	switch {
 	case w.Ours == "" && w.Theirs == "":
 		return w.Field
 	case w.Theirs == "":
-		return join(w.Field, " is ", w.Ours+here)
+		return joinTexts(w.Field, " is ", w.Ours+here)
 	case w.Ours == "":
-		return join(w.Field, " is ", w.Theirs+there)
+		return joinTexts(w.Field, " is ", w.Theirs+there)
 	case here == "":
-		return join(w.Field, " is ", w.Theirs+", want "+w.Ours)
+		return joinTexts(w.Field, " is ", w.Theirs+", want "+w.Ours)
 	}
-	return join(w.Field, " is ", w.Ours+here+", "+w.Theirs+there)
+	return joinTexts(w.Field, " is ", w.Ours+here+", "+w.Theirs+there)
 }
 
 // Text returns a line with the peer, the Facts and the remedy. If the Why has no Remedy, the remedy of the code is
@@ -171,11 +171,11 @@ func (w *Why) Text(c Code) string {
 	if remedy == "" {
 		remedy = RemedyOf(c)
 	}
-	return join(join(w.Who(), ", ", w.Facts()), "; ", remedy)
+	return joinTexts(joinTexts(w.PeerName(), ", ", w.Facts()), "; ", remedy)
 }
 
-// join puts the separator between two texts if neither is empty.
-func join(a, separator, b string) string {
+// joinTexts puts the separator between two texts if neither is empty.
+func joinTexts(a, separator, b string) string {
 	if a == "" || b == "" {
 		return a + b
 	}
@@ -191,23 +191,23 @@ func (a Addr) String() string {
 	return host + ":" + strconv.Itoa(int(a.Port))
 }
 
-// WordsMax bounds the part of a peer's text that is kept and reported, in bytes.
-const WordsMax = 240
+// PeerTextMax bounds the part of a peer's text that is kept and reported, in bytes.
+const PeerTextMax = 240
 
-// Words returns a peer's text about itself or about a failure in a form that is safe to show: one line of printable
-// characters, at most WordsMax bytes. The text is for people only: no decision depends on the text.
-func Words(b []byte) string {
-	if plain(b) {
+// SanitizeText returns a peer's text about itself or about a failure in a form that is safe to show: one line of
+// printable characters, at most PeerTextMax bytes. The text is for people only: no decision depends on the text.
+func SanitizeText(b []byte) string {
+	if isPlain(b) {
 		return string(b)
 	}
 	var s strings.Builder
-	s.Grow(min(len(b), WordsMax))
+	s.Grow(min(len(b), PeerTextMax))
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)
-		if !printable(r) {
+		if !isPrintable(r) {
 			r = '?'
 		}
-		if s.Len()+utf8.RuneLen(r) > WordsMax {
+		if s.Len()+utf8.RuneLen(r) > PeerTextMax {
 			break
 		}
 		s.WriteRune(r)
@@ -216,10 +216,10 @@ func Words(b []byte) string {
 	return s.String()
 }
 
-// plain reports whether a text is short and consists of printable ASCII, as nearly all texts do. Such a text needs no
+// isPlain reports whether a text is short and consists of printable ASCII, as nearly all texts do. Such a text needs no
 // sanitizing.
-func plain(b []byte) bool {
-	if len(b) > WordsMax {
+func isPlain(b []byte) bool {
+	if len(b) > PeerTextMax {
 		return false
 	}
 	for _, c := range b {
@@ -230,12 +230,12 @@ func plain(b []byte) bool {
 	return true
 }
 
-// printable reports whether a rune is shown as itself, alone, in any terminal.
-func printable(r rune) bool {
-	return r != utf8.RuneError && strconv.IsPrint(r) && (r < 0x80 || !confusing(r))
+// isPrintable reports whether a rune is shown as itself, alone, in any terminal.
+func isPrintable(r rune) bool {
+	return r != utf8.RuneError && strconv.IsPrint(r) && (r < 0x80 || !isConfusing(r))
 }
 
-// confusing reports whether a rune changes the direction of text, joins other runes, or has no width.
-func confusing(r rune) bool {
+// isConfusing reports whether a rune changes the direction of text, joins other runes, or has no width.
+func isConfusing(r rune) bool {
 	return r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0xfeff
 }

@@ -57,14 +57,14 @@ func TestWordsAreOnlyWords(t *testing.T) {
 		"abc\u202etxt\u200b\ufeff": "abc?txt??",
 		"":                         "",
 	} {
-		if got := Words([]byte(said)); got != want {
+		if got := SanitizeText([]byte(said)); got != want {
 			t.Errorf("%q became %q, want %q", said, got, want)
 		}
 	}
 	for _, of := range []string{"x", "ü", "日", "\xff"} {
-		got := Words([]byte("x" + strings.Repeat(of, 5000)))
-		if len(got) > WordsMax || len(got) < WordsMax-utf8.UTFMax || !utf8.ValidString(got) {
-			t.Errorf("many of %q became %d bytes, want at most %d of whole runes", of, len(got), WordsMax)
+		got := SanitizeText([]byte("x" + strings.Repeat(of, 5000)))
+		if len(got) > PeerTextMax || len(got) < PeerTextMax-utf8.UTFMax || !utf8.ValidString(got) {
+			t.Errorf("many of %q became %d bytes, want at most %d of whole runes", of, len(got), PeerTextMax)
 		}
 	}
 }

@@ -16,36 +16,36 @@ import (
 // again, by us or by another encoder, and msgpack/v5 reads the same fields from it. The error for a refused message
 // points into the bytes.
 var (
-	AllocRequest        = decoder("AllocRequest", protocol.TagAllocRequest)
-	AllocResponse       = decoder("AllocResponse", protocol.TagAscendAllocResponse, protocol.TagAllocResponse)
-	ProxyNotif          = decoder("ProxyNotif", protocol.TagProxyNotif)
-	HixlInitRequest     = decoder("HixlInitRequest", protocol.TagHixlInitRequest)
-	HixlInitResponse    = decoder("HixlInitResponse", protocol.TagHixlInitResponse)
-	HixlReadyRequest    = decoder("HixlReadyRequest", protocol.TagHixlReadyRequest)
-	HixlReadyResponse   = decoder("HixlReadyResponse", protocol.TagHixlReadyResponse)
-	HixlMemInfoRequest  = decoder("HixlMemInfoRequest", protocol.TagHixlMemInfoRequest)
-	HixlMemInfoResponse = decoder("HixlMemInfoResponse", protocol.TagHixlMemInfoResponse)
-	PullReadyNotif      = decoder("PullReadyNotif", protocol.TagPullReadyNotif)
-	PullReadyDoneAck    = decoder("PullReadyDoneAck", protocol.TagPullReadyDoneAck)
-	PullDoneSignal      = decoder("PullDoneSignal", protocol.TagPullDoneSignal)
-	RenewRequest        = decoder("RenewRequest", protocol.TagRenewRequest)
-	RenewResponse       = decoder("RenewResponse", protocol.TagRenewResponse)
-	EndRequest          = decoder("EndRequest", protocol.TagEndRequest)
-	EndResponse         = decoder("EndResponse", protocol.TagEndResponse)
-	CacheQueryRequest   = decoder("CacheQueryRequest", protocol.TagCacheQueryRequest)
-	CacheQueryResponse  = decoder("CacheQueryResponse", protocol.TagCacheQueryResponse)
+	AllocRequest        = decoderTarget("AllocRequest", protocol.TagAllocRequest)
+	AllocResponse       = decoderTarget("AllocResponse", protocol.TagAscendAllocResponse, protocol.TagAllocResponse)
+	ProxyNotif          = decoderTarget("ProxyNotif", protocol.TagProxyNotif)
+	HixlInitRequest     = decoderTarget("HixlInitRequest", protocol.TagHixlInitRequest)
+	HixlInitResponse    = decoderTarget("HixlInitResponse", protocol.TagHixlInitResponse)
+	HixlReadyRequest    = decoderTarget("HixlReadyRequest", protocol.TagHixlReadyRequest)
+	HixlReadyResponse   = decoderTarget("HixlReadyResponse", protocol.TagHixlReadyResponse)
+	HixlMemInfoRequest  = decoderTarget("HixlMemInfoRequest", protocol.TagHixlMemInfoRequest)
+	HixlMemInfoResponse = decoderTarget("HixlMemInfoResponse", protocol.TagHixlMemInfoResponse)
+	PullReadyNotif      = decoderTarget("PullReadyNotif", protocol.TagPullReadyNotif)
+	PullReadyDoneAck    = decoderTarget("PullReadyDoneAck", protocol.TagPullReadyDoneAck)
+	PullDoneSignal      = decoderTarget("PullDoneSignal", protocol.TagPullDoneSignal)
+	RenewRequest        = decoderTarget("RenewRequest", protocol.TagRenewRequest)
+	RenewResponse       = decoderTarget("RenewResponse", protocol.TagRenewResponse)
+	EndRequest          = decoderTarget("EndRequest", protocol.TagEndRequest)
+	EndResponse         = decoderTarget("EndResponse", protocol.TagEndResponse)
+	CacheQueryRequest   = decoderTarget("CacheQueryRequest", protocol.TagCacheQueryRequest)
+	CacheQueryResponse  = decoderTarget("CacheQueryResponse", protocol.TagCacheQueryResponse)
 )
 
 // PeekTag compares the scan for a message's tag with the decoders: the scan accepts every message that a decoder
 // accepts, and returns its tag; protocol.Describe agrees with both.
-var PeekTag = stateless("PeekTag", checkPeekTag, peekTagSeeds)
+var PeekTag = statelessTarget("PeekTag", checkPeekTag, peekTagSeeds)
 
 // Memory checks the memory of every decoder: a decoder allocates at most a small multiple of the input. The target
 // counts the allocations of the whole process, so nothing else may run at the same time.
-var Memory = stateless("Memory", checkMemory, memorySeeds)
+var Memory = statelessTarget("Memory", checkMemory, memorySeeds)
 
-// decoder returns the target of the decoder that reads the messages with the given tags.
-func decoder(name string, tags ...protocol.Tag) Target {
+// decoderTarget returns the target of the decoder that reads the messages with the given tags.
+func decoderTarget(name string, tags ...protocol.Tag) Target {
 	return Target{name: name, tags: tags, begin: func() Check {
 		used := protocol.NewMessage(tags[0])
 		return func(b []byte) error { return checkDecoder(b, used, tags) }
@@ -60,40 +60,40 @@ func checkDecoder(b []byte, used protocol.Message, tags []protocol.Tag) error {
 		return fmt.Errorf("a fresh receiver gives %v, a used one %v", err, reused)
 	}
 	if err != nil {
-		return wantDecodeError(b, err)
+		return checkDecodeError(b, err)
 	}
-	if text(used) != text(m) {
-		return fmt.Errorf("a fresh receiver holds %s, a used one %s", text(m), text(used))
+	if textOf(used) != textOf(m) {
+		return fmt.Errorf("a fresh receiver holds %s, a used one %s", textOf(m), textOf(used))
 	}
-	tag, err := peek(b)
+	tag, err := peekTag(b)
 	if err != nil || !slices.Contains(tags, tag) {
 		return fmt.Errorf("PeekTag: %v, %v", tag, err)
 	}
 	encoded := m.Append(nil)
-	again := protocol.NewMessage(tags[0])
-	if err := again.Decode(encoded, nil); err != nil {
-		return fmt.Errorf("%s encodes as %x: %w", text(m), encoded, err)
+	decoded := protocol.NewMessage(tags[0])
+	if err := decoded.Decode(encoded, nil); err != nil {
+		return fmt.Errorf("%s encodes as %x: %w", textOf(m), encoded, err)
 	}
-	if text(again) != text(m) {
-		return fmt.Errorf("%s encodes as %s", text(m), text(again))
+	if textOf(decoded) != textOf(m) {
+		return fmt.Errorf("%s encodes as %s", textOf(m), textOf(decoded))
 	}
-	if twice := again.Append(nil); !bytes.Equal(twice, encoded) {
+	if twice := decoded.Append(nil); !bytes.Equal(twice, encoded) {
 		return fmt.Errorf("encodes as %x, then as %x", encoded, twice)
 	}
 	if isJSON(b) {
 		b = encoded
 	}
-	if err := compare(b, tag, m); err != nil {
+	if err := compareWithLibrary(b, tag, m); err != nil {
 		return err
 	}
-	return checkForeign(b, m, again)
+	return checkForeign(b, m, decoded)
 }
 
 // isJSON reports whether the input is meant as JSON, which the decoders of a controller's messages read.
 func isJSON(b []byte) bool { return len(b) > 0 && b[0] == '{' }
 
-// peek returns the tag of the input, by the scan that fits the input.
-func peek(b []byte) (protocol.Tag, error) {
+// peekTag returns the tag of the input, by the scan that fits the input.
+func peekTag(b []byte) (protocol.Tag, error) {
 	if isJSON(b) {
 		return protocol.PeekControllerTag(b, nil)
 	}
@@ -106,24 +106,24 @@ func peek(b []byte) (protocol.Tag, error) {
 func checkForeign(b []byte, m, into protocol.Message) error {
 	sum := fnv.New64a()
 	_, _ = sum.Write(b) // It returns no error.
-	other, ok := foreign.Append(nil, b, foreign.All&^foreign.Unknown, choices(sum.Sum64()))
+	foreignForm, ok := foreign.Append(nil, b, foreign.All&^foreign.Unknown, newDraw(sum.Sum64()))
 	if !ok {
 		return errors.New("accepted, but no message to another encoder")
 	}
-	if limits := protocol.DefaultLimits(); len(other) > limits.MessageBytes {
+	if limits := protocol.DefaultLimits(); len(foreignForm) > limits.MessageBytes {
 		return nil
 	}
-	if err := into.Decode(other, nil); err != nil {
-		return fmt.Errorf("accepted, but not as %x: %w", other, err)
+	if err := into.Decode(foreignForm, nil); err != nil {
+		return fmt.Errorf("accepted, but not as %x: %w", foreignForm, err)
 	}
-	if text(into) != text(m) {
-		return fmt.Errorf("means %s, and %s as %x", text(m), text(into), other)
+	if textOf(into) != textOf(m) {
+		return fmt.Errorf("means %s, and %s as %x", textOf(m), textOf(into), foreignForm)
 	}
 	return nil
 }
 
-// choices returns draws that depend on a seed only.
-func choices(seed uint64) foreign.Draw {
+// newDraw returns draws that depend on a seed only.
+func newDraw(seed uint64) foreign.Draw {
 	return func(n int) int {
 		seed = seed*6364136223846793005 + 1442695040888963407
 		return int(seed >> 33 % uint64(n))
@@ -131,13 +131,13 @@ func choices(seed uint64) foreign.Draw {
 }
 
 func checkPeekTag(b []byte) error {
-	tag, err := peek(b)
+	tag, err := peekTag(b)
 	described, describeErr := protocol.Describe(b, nil)
 	if len(described) > 64*len(b)+256 {
 		return fmt.Errorf("%d bytes of text for %d", len(described), len(b))
 	}
 	if err != nil {
-		if bad := wantDecodeError(b, err); bad != nil {
+		if bad := checkDecodeError(b, err); bad != nil {
 			return bad
 		}
 		if describeErr == nil {
@@ -162,7 +162,7 @@ func checkPeekTag(b []byte) error {
 // The worst case is a list of empty keys: a byte each on the wire, a slice header each in memory.
 func checkMemory(b []byte) error {
 	const multiple, fixed = 64, 64 << 10 // The fuzzer's own goroutines allocate as well.
-	all := nixls()
+	all := nixlMessages()
 	for tag := protocol.TagAllocRequest; protocol.NewMessage(tag) != nil; tag++ {
 		all = append(all, protocol.NewMessage(tag))
 	}
@@ -178,7 +178,7 @@ func checkMemory(b []byte) error {
 	return nil
 }
 
-func wantDecodeError(b []byte, err error) error {
+func checkDecodeError(b []byte, err error) error {
 	var refused *protocol.DecodeError
 	if !errors.As(err, &refused) || refused.Offset < 0 || refused.Offset > len(b) || refused.Code == 0 {
 		return fmt.Errorf("got %#v", err)
@@ -189,5 +189,5 @@ func wantDecodeError(b []byte, err error) error {
 	return nil
 }
 
-// text returns every field as text; nil and empty lists give the same text.
-func text(m protocol.Message) string { return fmt.Sprintf("%T%+v", m, m) }
+// textOf returns every field as text; nil and empty lists give the same text.
+func textOf(m protocol.Message) string { return fmt.Sprintf("%T%+v", m, m) }

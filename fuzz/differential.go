@@ -12,9 +12,9 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// The comparison with msgpack/v5, which must read the same fields from every message that a decoder of ours accepts. The
-// list of fields follows from the wire tags of the message's struct, so a new field is compared without a change here.
-// The library sees only accepted bytes: hostile bytes can make it exhaust memory and stack.
+// The comparison with msgpack/v5, which must read the same fields from every message that a decoder of ours accepts.
+// The list of fields follows from the wire tags of the message's struct, so a new field is compared without a change
+// here. The library sees only accepted bytes: hostile bytes can make it exhaust memory and stack.
 
 // A comparedField is a field of a message, and the type by which the library reads the field: wide enough that the
 // library cannot wrap a number, and a pointer where absence differs from zero.
@@ -37,7 +37,7 @@ type comparison struct {
 var comparisons sync.Map // of protocol.Tag: *comparison
 
 // compareWithLibrary compares a message that a decoder has accepted with what the library reads from the same bytes.
-func compare(b []byte, tag protocol.Tag, m protocol.Message) error {
+func compareWithLibrary(b []byte, tag protocol.Tag, m protocol.Message) error {
 	v := reflect.ValueOf(m).Elem()
 	known, ok := comparisons.Load(tag)
 	if !ok {
@@ -51,7 +51,7 @@ func compare(b []byte, tag protocol.Tag, m protocol.Message) error {
 	if got := library.Elem().Field(0).String(); got != tag.String() {
 		return fmt.Errorf("%v is accepted, and the library's tag is %q", tag, got)
 	}
-	return c.compare(v, library.Elem(), 1)
+	return c.compareFields(v, library.Elem(), 1)
 }
 
 // undeclared lists fields of a Go type that messages with a tag do not have: the decoder skips any value of such a
@@ -60,7 +60,7 @@ var undeclared = map[protocol.Tag][]string{protocol.TagAllocResponse: {"remote_b
 
 func newComparison(tag protocol.Tag, of reflect.Type) *comparison {
 	c := &comparison{}
-	c.flatten(of, nil, nil, false)
+	c.addFields(of, nil, nil, false)
 	c.fields = slices.DeleteFunc(c.fields, func(f comparedField) bool { return slices.Contains(undeclared[tag], f.wire) })
 	tagged := reflect.StructField{Name: "Tag", Type: reflect.TypeFor[string](), Tag: `msgpack:"type"`}
 	c.reads = c.structOf(tagged)
@@ -77,8 +77,8 @@ func (c *comparison) structOf(fields ...reflect.StructField) reflect.Type {
 	return reflect.StructOf(fields)
 }
 
-// flatten adds the fields of a struct. flag is the bool that says whether these fields are present.
-func (c *comparison) flatten(of reflect.Type, path, flag []int, byFlag bool) {
+// addFields adds the fields of a struct. flag is the bool that says whether these fields are present.
+func (c *comparison) addFields(of reflect.Type, path, flag []int, byFlag bool) {
 	for i := range of.NumField() {
 		f := of.Field(i)
 		wires, rest, _ := strings.Cut(f.Tag.Get("wire"), ",")
@@ -97,13 +97,13 @@ func (c *comparison) flatten(of reflect.Type, path, flag []int, byFlag bool) {
 		case slices.Contains(options, "ext"):
 			has, _ := of.FieldByName("HasExt")
 			first := len(c.fields)
-			c.flatten(f.Type, at, has.Index, false)
+			c.addFields(f.Type, at, has.Index, false)
 			c.fields[first].byFlag = true // The first field announces the extension.
 		case slices.Contains(options, "inline"):
-			c.flatten(f.Type, at, flag, byFlag)
+			c.addFields(f.Type, at, flag, byFlag)
 		case len(names) > 1:
 			for j, name := range names {
-				c.add(comparedField{wire: name, path: [][]int{append(slices.Clone(at), j)}, flag: flag}, f.Type.Field(j).Type)
+				c.addField(comparedField{wire: name, path: [][]int{append(slices.Clone(at), j)}, flag: flag}, f.Type.Field(j).Type)
 			}
 		default:
 			last := len(c.fields) - 1
@@ -112,14 +112,14 @@ func (c *comparison) flatten(of reflect.Type, path, flag []int, byFlag bool) {
 				c.fields[last].library = reflect.TypeFor[[]uint64]()
 				continue
 			}
-			c.add(comparedField{wire: wires, path: [][]int{at}, flag: flag, byFlag: byFlag, options: options}, f.Type)
+			c.addField(comparedField{wire: wires, path: [][]int{at}, flag: flag, byFlag: byFlag, options: options}, f.Type)
 		}
 	}
 }
 
-// wide maps our types to the types by which the library reads values. The library reads a value of any other type as
-// any.
-var wide = map[reflect.Type]reflect.Type{
+// libraryTypes maps our types to the types by which the library reads values. The library reads a value of any other
+// type as any.
+var libraryTypes = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[bool]():                  reflect.TypeFor[*bool](),
 	reflect.TypeFor[uint16]():                reflect.TypeFor[*uint64](),
 	reflect.TypeFor[uint32]():                reflect.TypeFor[*uint64](),
@@ -142,17 +142,17 @@ var wide = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[[]protocol.ChunkHash]():  reflect.TypeFor[[]any](),
 }
 
-func (c *comparison) add(f comparedField, goType reflect.Type) {
-	f.library = wide[goType]
+func (c *comparison) addField(f comparedField, goType reflect.Type) {
+	f.library = libraryTypes[goType]
 	element := goType
 	if goType.Kind() == reflect.Slice {
 		element = goType.Elem()
 	}
 	switch {
 	case f.library != nil:
-	case element.Kind() == reflect.Struct && tagged(element):
+	case element.Kind() == reflect.Struct && isTagged(element):
 		inner := &comparison{}
-		inner.flatten(element, nil, nil, false)
+		inner.addFields(element, nil, nil, false)
 		f.library = inner.structOf()
 		if goType.Kind() == reflect.Slice {
 			f.library = reflect.SliceOf(f.library)
@@ -163,11 +163,11 @@ func (c *comparison) add(f comparedField, goType reflect.Type) {
 	c.fields = append(c.fields, f)
 }
 
-// tagged reports whether a struct is a map on the wire.
-func tagged(t reflect.Type) bool { return t.NumField() > 0 && t.Field(0).Tag.Get("wire") != "" }
+// isTagged reports whether a struct is a map on the wire.
+func isTagged(t reflect.Type) bool { return t.NumField() > 0 && t.Field(0).Tag.Get("wire") != "" }
 
 // compareFields compares the fields of ours with the fields of the library's struct, which begin at index first.
-func (c *comparison) compare(ours, library reflect.Value, first int) error {
+func (c *comparison) compareFields(ours, library reflect.Value, first int) error {
 	for i, f := range c.fields {
 		theirs := library.Field(first + i)
 		absent := theirs.IsZero()
@@ -187,11 +187,11 @@ func (c *comparison) compare(ours, library reflect.Value, first int) error {
 			got, want = fmt.Sprint(array), fmt.Sprint(theirs.Interface())
 		case value.Type() == reflect.TypeFor[[]protocol.Holder]():
 			continue // Misses are left out of ours.
-		case value.Kind() == reflect.Struct && tagged(value.Type()):
+		case value.Kind() == reflect.Struct && isTagged(value.Type()):
 			if err := compareMap(value, theirs); err != nil {
 				return fmt.Errorf("%s: %w", f.wire, err)
 			}
-		case value.Kind() == reflect.Slice && value.Type().Elem().Kind() == reflect.Struct && tagged(value.Type().Elem()):
+		case value.Kind() == reflect.Slice && value.Type().Elem().Kind() == reflect.Struct && isTagged(value.Type().Elem()):
 			got, want = fmt.Sprint(value.Len()), fmt.Sprint(theirs.Len())
 			for j := range min(value.Len(), theirs.Len()) {
 				if err := compareMap(value.Index(j), theirs.Index(j)); err != nil {
@@ -199,7 +199,7 @@ func (c *comparison) compare(ours, library reflect.Value, first int) error {
 				}
 			}
 		default:
-			got, want = printed(value, f.options), asPrinted(value, theirs, f.options)
+			got, want = valueText(value, f.options), libraryText(value, theirs, f.options)
 		}
 		if got != want {
 			return fmt.Errorf("%s: ours %s, the library's %s", f.wire, got, want)
@@ -211,12 +211,12 @@ func (c *comparison) compare(ours, library reflect.Value, first int) error {
 // compareMap compares a map inside a message.
 func compareMap(ours, library reflect.Value) error {
 	inner := &comparison{}
-	inner.flatten(ours.Type(), nil, nil, false)
-	return inner.compare(ours, library, 0)
+	inner.addFields(ours.Type(), nil, nil, false)
+	return inner.compareFields(ours, library, 0)
 }
 
-// printed returns a value of ours as text.
-func printed(v reflect.Value, options []string) string {
+// valueText returns a value of ours as text.
+func valueText(v reflect.Value, options []string) string {
 	switch x := v.Interface().(type) {
 	case []byte:
 		return string(x)
@@ -236,22 +236,22 @@ func printed(v reflect.Value, options []string) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// asPrinted returns the value that the library read as text, in the form of the text of a value of ours.
-func asPrinted(ours, library reflect.Value, options []string) string {
+// libraryText returns the value that the library read as text, in the form of the text of a value of ours.
+func libraryText(ours, library reflect.Value, options []string) string {
 	if library.IsZero() {
 		for _, option := range options {
 			if value, ok := strings.CutPrefix(option, "default="); ok {
 				return value
 			}
 		}
-		return printed(reflect.Zero(ours.Type()), nil)
+		return valueText(reflect.Zero(ours.Type()), nil)
 	}
 	if library.Kind() == reflect.Pointer {
 		library = library.Elem()
 	}
 	switch ours.Interface().(type) {
 	case float64:
-		return fmt.Sprint(seconds(library.Interface()))
+		return fmt.Sprint(toFloat(library.Interface()))
 	case [][]byte:
 		return fmt.Sprintf("%q", library.Interface())
 	case protocol.UUID, []protocol.UUID:
@@ -267,8 +267,8 @@ func asPrinted(ours, library reflect.Value, options []string) string {
 	return fmt.Sprint(library.Interface())
 }
 
-// seconds converts a number of any type that the library read.
-func seconds(v any) float64 {
+// toFloat converts a number of any type that the library read.
+func toFloat(v any) float64 {
 	switch x := reflect.ValueOf(v); {
 	case x.CanFloat():
 		return x.Float()

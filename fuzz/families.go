@@ -14,42 +14,42 @@ import (
 // The targets of the decoders of each exchange between peers, between a worker and the controller, and between an
 // engine and the agent: every decoder sees every input, and is checked as in the target of a single decoder.
 var (
-	AgentAttach = family("AgentAttach", protocol.TagAttachRequest, protocol.TagAttachResponse)
-	AgentCall   = family("AgentCall", protocol.TagEngineCall, protocol.TagEngineAnswer, protocol.TagEngineShow,
+	AgentAttach = familyTarget("AgentAttach", protocol.TagAttachRequest, protocol.TagAttachResponse)
+	AgentCall   = familyTarget("AgentCall", protocol.TagEngineCall, protocol.TagEngineAnswer, protocol.TagEngineShow,
 		protocol.TagEngineShown, protocol.TagEngineReturned)
-	P2PGet = family("P2PGet", protocol.TagAscendBatchedLookupAndGetMsg, protocol.TagAscendBatchedLookupAndGetRetMsg,
+	P2PGet = familyTarget("P2PGet", protocol.TagAscendBatchedLookupAndGetMsg, protocol.TagAscendBatchedLookupAndGetRetMsg,
 		protocol.TagBatchedLookupAndGetMsg, protocol.TagBatchedLookupAndGetRetMsg)
-	P2PDone = family("P2PDone", protocol.TagAscendBatchedLookupAndGetDoneMsg,
+	P2PDone = familyTarget("P2PDone", protocol.TagAscendBatchedLookupAndGetDoneMsg,
 		protocol.TagAscendBatchedLookupAndGetDoneRetMsg, protocol.TagAscendQueryDonePortMsg,
 		protocol.TagAscendQueryDonePortRetMsg)
-	P2POther = family("P2POther", protocol.TagAscendBatchedLookupAndPutMsg, protocol.TagBatchedLookupAndPutMsg,
+	P2POther = familyTarget("P2POther", protocol.TagAscendBatchedLookupAndPutMsg, protocol.TagBatchedLookupAndPutMsg,
 		protocol.TagBatchedLookupAndPutRetMsg, protocol.TagP2PErrorMsg, protocol.TagP2PInitSideMsg,
 		protocol.TagP2PInitSideRetMsg)
-	ControllerWorkers = family("ControllerWorkers", protocol.TagRegisterMsg, protocol.TagRegisterRetMsg,
+	ControllerWorkers = familyTarget("ControllerWorkers", protocol.TagRegisterMsg, protocol.TagRegisterRetMsg,
 		protocol.TagDeRegisterMsg, protocol.TagHeartbeatMsg, protocol.TagHeartbeatRetMsg, protocol.TagErrorMsg)
-	ControllerLookup = family("ControllerLookup", protocol.TagBatchedP2PLookupMsg, protocol.TagBatchedP2PLookupRetMsg)
-	ControllerFeed   = family("ControllerFeed", protocol.TagKVAdmitMsg, protocol.TagKVEvictMsg,
+	ControllerLookup = familyTarget("ControllerLookup", protocol.TagBatchedP2PLookupMsg, protocol.TagBatchedP2PLookupRetMsg)
+	ControllerFeed   = familyTarget("ControllerFeed", protocol.TagKVAdmitMsg, protocol.TagKVEvictMsg,
 		protocol.TagBatchedKVOperationMsg)
-	ControllerSync = family("ControllerSync", protocol.TagFullSyncStartMsg, protocol.TagFullSyncStartRetMsg,
+	ControllerSync = familyTarget("ControllerSync", protocol.TagFullSyncStartMsg, protocol.TagFullSyncStartRetMsg,
 		protocol.TagFullSyncBatchMsg, protocol.TagFullSyncEndMsg, protocol.TagFullSyncStatusMsg,
 		protocol.TagFullSyncStatusRetMsg)
-	ControllerControl = decoder("ControllerControl", controls()...)
+	ControllerControl = decoderTarget("ControllerControl", controlTags()...)
 )
 
 // ControllerJSON compares every decoder of a message that may be JSON with another reader of JSON: an accepted input is
 // JSON, and has the same values for the other reader.
-var ControllerJSON = stateless("ControllerJSON", checkJSON, controllerJSONSeeds)
+var ControllerJSON = statelessTarget("ControllerJSON", checkJSON, controllerJSONSeeds)
 
-// controls returns the tags of the requests to workers, which share a decoder.
-func controls() (tags []protocol.Tag) {
+// controlTags returns the tags of the requests to workers, which share a decoder.
+func controlTags() (tags []protocol.Tag) {
 	for tag := protocol.TagClearWorkerMsg; tag <= protocol.TagCheckFinishWorkerMsg; tag++ {
 		tags = append(tags, tag)
 	}
 	return tags
 }
 
-// family returns the target of the decoders of the messages with the given tags.
-func family(name string, tags ...protocol.Tag) Target {
+// familyTarget returns the target of the decoders of the messages with the given tags.
+func familyTarget(name string, tags ...protocol.Tag) Target {
 	return Target{name: name, tags: tags, begin: func() Check {
 		used := make([]protocol.Message, len(tags))
 		for i, tag := range tags {
@@ -57,7 +57,7 @@ func family(name string, tags ...protocol.Tag) Target {
 		}
 		return func(b []byte) error {
 			for i, tag := range tags {
-				if !protocol.MayBe(b, tag, nil) && i > 0 {
+				if !protocol.MayHaveTag(b, tag, nil) && i > 0 {
 					continue // The first decoder stands for all decoders that refuse the input.
 				}
 				if err := checkDecoder(b, used[i], []protocol.Tag{tag}); err != nil {
@@ -75,17 +75,17 @@ func checkJSON(b []byte) error {
 		m := protocol.NewMessage(want)
 		err := m.Decode(b, nil)
 		if err != nil {
-			if bad := wantDecodeError(b, err); bad != nil {
+			if bad := checkDecodeError(b, err); bad != nil {
 				return bad
 			}
 			continue
 		}
-		if same := slices.Contains(controls(), tag) && slices.Contains(controls(), want); peekErr != nil || tag != want &&
+		if same := slices.Contains(controlTags(), tag) && slices.Contains(controlTags(), want); peekErr != nil || tag != want &&
 			!same {
 			return fmt.Errorf("%T accepted, but PeekControllerTag says %v, %w", m, tag, peekErr)
 		}
 		if isJSON(b) {
-			if err := sameInJSON(b, m.Append(nil)); err != nil {
+			if err := checkSameInJSON(b, m.Append(nil)); err != nil {
 				return err
 			}
 		}
@@ -93,9 +93,9 @@ func checkJSON(b []byte) error {
 	return nil
 }
 
-// sameInJSON checks that each field of a message has the same value in the JSON. A field that is absent in the JSON may
-// have the default value in the message.
-func sameInJSON(text, payload []byte) error {
+// checkSameInJSON checks that each field of a message has the same value in the JSON. A field that is absent in the
+// JSON may have the default value in the message.
+func checkSameInJSON(text, payload []byte) error {
 	var theirs, ours map[string]any
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.UseNumber()
@@ -107,21 +107,21 @@ func sameInJSON(text, payload []byte) error {
 	}
 	for name, value := range ours {
 		given, ok := theirs[name]
-		if ok && name != "layout_info" && name != "kvf_inc" && !covers(given, value) { // Our decoder drops misses.
+		if ok && name != "layout_info" && name != "kvf_inc" && !coversValue(given, value) { // Our decoder drops misses.
 			return fmt.Errorf("%s: %v, and to another reader %v", name, value, given)
 		}
 	}
 	return nil
 }
 
-// covers reports whether the value that another reader of JSON read is a value of ours, or contains it: maps may have
-// additional fields, which we skip.
-func covers(theirs, ours any) bool {
+// coversValue reports whether the value that another reader of JSON read is a value of ours, or contains it: maps may
+// have additional fields, which we skip.
+func coversValue(theirs, ours any) bool {
 	switch v := ours.(type) {
 	case map[string]any:
 		object, ok := theirs.(map[string]any)
 		for name, inner := range v {
-			if given, has := object[name]; has && !covers(given, inner) {
+			if given, has := object[name]; has && !coversValue(given, inner) {
 				return false
 			}
 		}
@@ -132,7 +132,7 @@ func covers(theirs, ours any) bool {
 			return false
 		}
 		for i := range v {
-			if !covers(list[i], v[i]) {
+			if !coversValue(list[i], v[i]) {
 				return false
 			}
 		}

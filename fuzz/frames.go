@@ -10,7 +10,7 @@ import (
 
 // AgentFrames checks how the bytes of an agent's socket are split into frames: the frames together are the bytes, and
 // the rest contains no whole frame.
-var AgentFrames = stateless("AgentFrames", checkAgentFrames, texts(
+var AgentFrames = statelessTarget("AgentFrames", checkAgentFrames, textSeeds(
 	"\x02\x00\x00\x00ab\x00\x00\x00\x00", "\x01\x00\x00\x00a\x05\x00\x00\x00bcd", "\x01\x00\x00", "\xff\xff\xff\xffab",
 ))
 

@@ -11,15 +11,15 @@ import (
 
 // The targets of texts with a single meaning: an accepted text is written as the same text again.
 var (
-	Key = stateless("Key", checkKey, texts(
+	Key = statelessTarget("Key", checkKey, textSeeds(
 		"m@2@0@1f@bfloat16", "m@2@0@-2a@bfloat16", "org/model@8@7@00ff@fp8_e4m3fn@user%u1@tier%a%b",
 		"vllm@m@2@0@1f@half", "m@2@0@1f@half@17", "m@02@0@1F@half", "@@@@", "m@2@0@1f@half@%", "\xff@1@0@0@half",
 	))
-	PullID = stateless("PullID", checkPullID, texts(
+	PullID = statelessTarget("PullID", checkPullID, textSeeds(
 		"0123456789abcdef0123456789abcdef", "0123456789ABCDEF0123456789abcdef", "0123456789abcdef0123456789abcde",
 		"01234567-89ab-cdef-0123-456789abcdef", "0123456789abcdef0123456789abcdeg", "",
 	))
-	Endpoint = stateless("Endpoint", checkEndpoint, texts(
+	Endpoint = statelessTarget("Endpoint", checkEndpoint, textSeeds(
 		"10.0.0.1:7300", "[fe80::1%eth0]:65535", "::1:80", "tcp://h:1", "h:0", "h:+1", "[h]:1", ":1", "h:01",
 	))
 )

@@ -10,11 +10,11 @@ import (
 
 // Nixl checks the decoders of vLLM's NIXL push connector. Every decoder sees every input, because the messages have no
 // tags.
-var Nixl = Target{name: "Nixl", derive: nixlSeeds, begin: func() Check {
-	used := nixls()
+var Nixl = Target{name: "Nixl", seeds: nixlSeeds, begin: func() Check {
+	used := nixlMessages()
 	return func(b []byte) error {
-		for i, m := range nixls() {
-			if err := checkUntagged(b, m, used[i], nixls()[i]); err != nil {
+		for i, m := range nixlMessages() {
+			if err := checkUntagged(b, m, used[i], nixlMessages()[i]); err != nil {
 				return err
 			}
 		}
@@ -52,15 +52,15 @@ func nixlSeeds() [][]byte {
 	flat := strings.Replace(string(register.Append(nil)), "ids\x92\x92\x03\x7f\x90", "ids\x92\x03\x7f", 1)
 	return append([][]byte{
 		meta, (&protocol.NixlHello{Hash: []byte("31b38f"), Metadata: meta}).Append(nil),
-		(&protocol.NixlQuestion{PPRank: 1, TPRank: 3}).Append(nil), (&protocol.NixlClock{Seconds: 1.5}).Append(nil),
+		(&protocol.NixlMetadataRequest{PPRank: 1, TPRank: 3}).Append(nil), (&protocol.NixlClock{Seconds: 1.5}).Append(nil),
 		register.Append(nil), []byte(flat), extended.Append(nil), end.Append(nil), off.Append(nil), keep.Append(nil),
-	}, texts("cmpl-u-0-0123abcd:4", "HB:cmpl-u-0-89abcdef,cmpl-v-0-01234567", "HB:,,", "no colon", "r:x", "\xff:1",
+	}, textSeeds("cmpl-u-0-0123abcd:4", "HB:cmpl-u-0-89abcdef,cmpl-v-0-01234567", "HB:,,", "no colon", "r:x", "\xff:1",
 		"PUSH_REG:\x80", "PUSH_REG:\xdf\xff\xff\xff\xff", "\x92\xa1x\x00", "HB:1")()...)
 }
 
-func nixls() []protocol.Message {
+func nixlMessages() []protocol.Message {
 	return []protocol.Message{
-		new(protocol.NixlMetadata), new(protocol.NixlHello), new(protocol.NixlQuestion), new(protocol.NixlClock),
+		new(protocol.NixlMetadata), new(protocol.NixlHello), new(protocol.NixlMetadataRequest), new(protocol.NixlClock),
 		new(protocol.PushRegistration), new(protocol.PushHeartbeat), new(protocol.PushCompletion),
 		new(protocol.PushEnd), new(protocol.PushWithdrawal), new(protocol.PushKeep),
 	}
@@ -68,26 +68,26 @@ func nixls() []protocol.Message {
 
 // checkUntagged decodes the input into a fresh receiver and into a used receiver, and decodes the encoded message
 // again.
-func checkUntagged(b []byte, m, used, again protocol.Message) error {
+func checkUntagged(b []byte, m, used, decoded protocol.Message) error {
 	err := m.Decode(b, nil)
 	if reused := used.Decode(b, nil); (err == nil) != (reused == nil) {
 		return fmt.Errorf("%T: a fresh receiver gives %w, a used one %w", m, err, reused)
 	}
 	if err != nil {
-		return wantDecodeError(b, err)
+		return checkDecodeError(b, err)
 	}
-	if text(used) != text(m) {
-		return fmt.Errorf("a fresh receiver holds %s, a used one %s", text(m), text(used))
+	if textOf(used) != textOf(m) {
+		return fmt.Errorf("a fresh receiver holds %s, a used one %s", textOf(m), textOf(used))
 	}
 	encoded := m.Append(nil)
-	if err := again.Decode(encoded, nil); err != nil {
-		return fmt.Errorf("%s encodes as %x: %w", text(m), encoded, err)
+	if err := decoded.Decode(encoded, nil); err != nil {
+		return fmt.Errorf("%s encodes as %x: %w", textOf(m), encoded, err)
 	}
-	if twice := again.Append(nil); text(again) != text(m) || !bytes.Equal(twice, encoded) {
-		return fmt.Errorf("%s encodes as %x, which is %s and encodes as %x", text(m), encoded, text(again), twice)
+	if twice := decoded.Append(nil); textOf(decoded) != textOf(m) || !bytes.Equal(twice, encoded) {
+		return fmt.Errorf("%s encodes as %x, which is %s and encodes as %x", textOf(m), encoded, textOf(decoded), twice)
 	}
 	if c, is := m.(*protocol.PushCompletion); is && protocol.CheckNixlRequest(c.RequestID, nil) == nil &&
-		protocol.NixlNoteOf(encoded) != protocol.NixlCompletion {
+		protocol.NotificationKindOf(encoded) != protocol.NixlCompletion {
 		return fmt.Errorf("a completion of %q is taken for something else", c.RequestID)
 	}
 	return nil

@@ -20,9 +20,9 @@ import (
 func (t Target) Seeds() [][]byte {
 	var seeds [][]byte
 	if t.tags == nil {
-		seeds = t.derive()
+		seeds = t.seeds()
 	} else {
-		seeds = append(attacks(), variantsOf(func(v variant) bool { return slices.Contains(t.tags, v.tag) })...)
+		seeds = append(attackSeeds(), variantsOf(func(v variant) bool { return slices.Contains(t.tags, v.tag) })...)
 	}
 	for _, input := range findings[t.name] {
 		seeds = append(seeds, []byte(input))
@@ -69,8 +69,8 @@ var variants = sync.OnceValue(func() (all []variant) {
 		tag, err := protocol.PeekTag(v.Payload, nil)
 		sum := fnv.New64a()
 		_, _ = sum.Write([]byte(v.Name)) // It returns no error.
-		other, ok := foreign.Append(nil, v.Payload, foreign.All, choices(sum.Sum64()))
-		twice, _, again := foreign.Repeat(nil, v.Payload, foreign.All, choices(sum.Sum64()))
+		other, ok := foreign.Append(nil, v.Payload, foreign.All, newDraw(sum.Sum64()))
+		twice, _, again := foreign.Repeat(nil, v.Payload, foreign.All, newDraw(sum.Sum64()))
 		if err != nil || !ok || !again {
 			panic("BUG: vector " + v.Name + " is not a message")
 		}
@@ -92,16 +92,16 @@ func variantsOf(holds func(v variant) bool) (seeds [][]byte) {
 
 // peekTagSeeds returns all variants, because the scan reads every message.
 func peekTagSeeds() [][]byte {
-	return append(attacks(), variantsOf(func(variant) bool { return true })...)
+	return append(attackSeeds(), variantsOf(func(variant) bool { return true })...)
 }
 
 // memorySeeds leaves out the variants of the other encoder, because each input is decoded as every message.
 func memorySeeds() [][]byte {
-	return append(attacks(), variantsOf(func(v variant) bool { return v.form == golden })...)
+	return append(attackSeeds(), variantsOf(func(v variant) bool { return v.form == golden })...)
 }
 
-// texts returns a function that returns the given texts as seeds.
-func texts(texts ...string) func() [][]byte {
+// textSeeds returns a function that returns the given texts as seeds.
+func textSeeds(texts ...string) func() [][]byte {
 	return func() [][]byte {
 		seeds := make([][]byte, len(texts))
 		for i, s := range texts {
@@ -111,8 +111,8 @@ func texts(texts ...string) func() [][]byte {
 	}
 }
 
-// attacks returns payloads that have harmed decoders, alone or in an unknown field of a ProxyNotif.
-func attacks() [][]byte {
+// attackSeeds returns payloads that have harmed decoders, alone or in an unknown field of a ProxyNotif.
+func attackSeeds() [][]byte {
 	notif := (&protocol.ProxyNotif{RequestID: []byte("17")}).Append(nil)
 	extended := func(value string) []byte {
 		b := slices.Clone(notif)
@@ -139,7 +139,7 @@ func attacks() [][]byte {
 // controllerJSONSeeds returns the vectors that may be JSON, as JSON of another writer, and texts that have harmed
 // readers of JSON.
 func controllerJSONSeeds() [][]byte {
-	seeds := texts(
+	seeds := textSeeds(
 		`{`, `{}`, `{"type":"ErrorMsg","error":"x"}}`, `{"type":"ErrorMsg","error":"\ud83d"}`,
 		`{"type":"ErrorMsg","error":"\u00"}`,
 		`{"type":"Nobody","type":"ErrorMsg","error":1,"error":"x"}`, `{"type":"ErrorMsg","error":"`+"\xff"+`"}`,

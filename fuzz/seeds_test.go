@@ -61,12 +61,12 @@ func readersOf(t *testing.T, target Target) (all []func(b []byte) bool) {
 	case SharedLog.name:
 		return []func([]byte) bool{
 			func(b []byte) bool { return new(sharedlog.Request).Decode(b) == nil },
-			func(b []byte) bool { return new(sharedlog.Answer).Decode(b) == nil },
+			func(b []byte) bool { return new(sharedlog.Reply).Decode(b) == nil },
 			func(b []byte) bool { return new(sharedlog.Entry).Decode(b) == nil },
 			func(b []byte) bool { _, _, _, whole := sharedlog.CutFrame(b); return whole },
 		}
 	case Nixl.name:
-		for _, m := range nixls() {
+		for _, m := range nixlMessages() {
 			all = append(all, func(b []byte) bool { return m.Decode(b, nil) == nil })
 		}
 		return all

@@ -10,25 +10,25 @@ import (
 
 // SharedLog checks the decoders of the log that directories share. The input is decoded as it is, and as the content of
 // an entry and of a reply with correct checksums.
-var SharedLog = stateless("SharedLog", checkSharedLog, sharedLogSeeds)
+var SharedLog = statelessTarget("SharedLog", checkSharedLog, sharedLogSeeds)
 
 // sharedLogSeeds returns a message of each form, and frames, of which the last states more bytes than there are.
 func sharedLogSeeds() [][]byte {
-	subject := sharedlog.Subject{By: 7, Rank: 1, Instance: []byte("a")}
-	frames := sharedlog.AppendFrame(sharedlog.AppendFrame(nil, sharedlog.Message, []byte("hello")), sharedlog.Want,
+	subject := sharedlog.Subject{Follower: 7, Rank: 1, Instance: []byte("a")}
+	frames := sharedlog.AppendFrame(sharedlog.AppendFrame(nil, sharedlog.FrameReport, []byte("hello")), sharedlog.FrameMissing,
 		subject.Append(nil))
-	entry := (&sharedlog.Entry{Teller: 7, Nth: 3, Frames: frames}).Append(nil)
+	entry := (&sharedlog.Entry{Author: 7, Number: 3, Frames: frames}).Append(nil)
 	return [][]byte{
 		frames, entry, (&sharedlog.Request{Entry: entry, Keep: 100}).Append(nil),
-		(&sharedlog.Request{After: sharedlog.Position{Major: 1}, Most: 9}).Append(nil),
-		(&sharedlog.Answer{Entries: []sharedlog.Stored{{Entry: entry}}}).Append(nil),
+		(&sharedlog.Request{After: sharedlog.Position{Major: 1}, Limit: 9}).Append(nil),
+		(&sharedlog.Reply{Entries: []sharedlog.StoredEntry{{Entry: entry}}}).Append(nil),
 		{1, 255, 255, 255, 255, 0},
 	}
 }
 
 func checkSharedLog(b []byte) error {
 	var r sharedlog.Request
-	var a sharedlog.Answer
+	var a sharedlog.Reply
 	var e sharedlog.Entry
 	if err := r.Decode(b); err == nil && !bytes.Equal(r.Append(nil), b) {
 		return fmt.Errorf("a request of %+v is not what was read", r)
@@ -42,7 +42,7 @@ func checkSharedLog(b []byte) error {
 	var again []byte
 	rest, whole := b, true
 	for len(rest) > 0 && whole {
-		var k sharedlog.Kind
+		var k sharedlog.FrameKind
 		var body []byte
 		if k, body, rest, whole = sharedlog.CutFrame(rest); whole {
 			again = sharedlog.AppendFrame(again, k, body)
@@ -52,14 +52,14 @@ func checkSharedLog(b []byte) error {
 			return fmt.Errorf("a subject of %+v is not what was read", s)
 		}
 	}
-	err := e.Decode((&sharedlog.Entry{Teller: 1, Frames: b}).Append(nil))
-	if whole != (err == nil) || err != nil && !errors.Is(err, sharedlog.ErrForm) {
+	err := e.Decode((&sharedlog.Entry{Author: 1, Frames: b}).Append(nil))
+	if whole != (err == nil) || err != nil && !errors.Is(err, sharedlog.ErrFormat) {
 		return fmt.Errorf("frames that are whole: %v, are read with %w", whole, err)
 	}
 	if whole && !bytes.Equal(again, b) {
 		return fmt.Errorf("the frames are %x, read were %x", again, b)
 	}
-	stored := sharedlog.Answer{Entries: []sharedlog.Stored{{Entry: b}}}
+	stored := sharedlog.Reply{Entries: []sharedlog.StoredEntry{{Entry: b}}}
 	if err := a.Decode(stored.Append(nil)); err != nil || len(a.Entries) != 1 || !bytes.Equal(a.Entries[0].Entry, b) {
 		return fmt.Errorf("an entry of %d bytes is read as %d: %w", len(b), len(a.Entries), err)
 	}

@@ -10,10 +10,10 @@ import (
 // A Target is a function that reads bytes from outside, with the check of what must hold for any bytes. Use a Target in
 // a native fuzz function, or pass inputs from another fuzzer to a Check of the Target.
 type Target struct {
-	name   string
-	begin  func() Check
-	tags   []protocol.Tag  // of the messages that the target reads, if the target reads nothing else
-	derive func() [][]byte // returns the seeds, if the seeds do not follow from tags
+	name  string
+	begin func() Check
+	tags  []protocol.Tag  // of the messages that the target reads, if the target reads nothing else
+	seeds func() [][]byte // returns the seeds, if the seeds do not follow from tags
 }
 
 // A Check decodes an input and returns an error if a property does not hold. It keeps a receiver between inputs, as a
@@ -43,9 +43,9 @@ func (t Target) Fuzz(f *testing.F) {
 }
 
 // Targets returns all targets, by name.
-func Targets() []Target { return slices.Clone(all) }
+func Targets() []Target { return slices.Clone(allTargets) }
 
-var all = []Target{
+var allTargets = []Target{
 	AgentAttach, AgentCall, AgentFrames, AllocRequest, AllocResponse, CacheQueryRequest, CacheQueryResponse,
 	ControllerControl, ControllerFeed, ControllerJSON, ControllerLookup, ControllerSync, ControllerWorkers,
 	EndRequest, EndResponse, Endpoint, HixlInitRequest,
@@ -54,7 +54,7 @@ var all = []Target{
 	RenewRequest, RenewResponse, SharedLog,
 }
 
-// stateless returns the target of a check that keeps nothing between inputs. derive returns the seeds.
-func stateless(name string, check Check, derive func() [][]byte) Target {
-	return Target{name: name, derive: derive, begin: func() Check { return check }}
+// statelessTarget returns the target of a check that keeps nothing between inputs. derive returns the seeds.
+func statelessTarget(name string, check Check, derive func() [][]byte) Target {
+	return Target{name: name, seeds: derive, begin: func() Check { return check }}
 }

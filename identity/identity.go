@@ -26,8 +26,9 @@ import (
 // A Key is the secret of an incarnation of a rank: 32 random bytes that never leave the rank.
 type Key [32]byte
 
-// KeyOf returns the key that belongs to a seed, for simulators and tests. The seed must be kept as secret as the key.
-func KeyOf(seed uint64) Key {
+// KeyFromSeed returns the key that belongs to a seed, for simulators and tests. The seed must be kept as secret as the
+// key.
+func KeyFromSeed(seed uint64) Key {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], seed)
 	return sha256.Sum256(append([]byte("kvferry key of a seed"), b[:]...))
@@ -36,68 +37,73 @@ func KeyOf(seed uint64) Key {
 // A Token is the secret by which a peer and a data plane authenticate to each other.
 type Token [16]byte
 
-// Life returns the public identity of the incarnation, which is the same for all observers. No peer accepts the public
-// identity as a name.
-func (k Key) Life() effects.Incarnation { return k.mac("life") }
+// PublicID returns the public identity of the incarnation, which is the same for all observers. No peer accepts the
+// public identity as a name.
+func (k Key) PublicID() effects.Incarnation { return k.deriveMAC("life") }
 
-// Buffer returns the wire identity of the incarnation's pool.
-func (k Key) Buffer() [16]byte { return k.mac("buffer") }
+// BufferID returns the wire identity of the incarnation's pool.
+func (k Key) BufferID() [16]byte { return k.deriveMAC("buffer") }
 
-// Device returns the wire identity of the incarnation's second pool, if there is a second pool for the chunks that
-// peers share.
-func (k Key) Device() [16]byte { return k.mac("device buffer") }
+// DeviceBufferID returns the wire identity of the incarnation's second pool, if there is a second pool for the chunks
+// that peers share.
+func (k Key) DeviceBufferID() [16]byte { return k.deriveMAC("device buffer") }
 
-// Words returns the i-th pair of secret numbers for a machine.
-func (k Key) Words(i uint8) (uint64, uint64) {
-	b := k.mac("words", []byte{i})
+// SecretNumbers returns the i-th pair of secret numbers for a machine.
+func (k Key) SecretNumbers(i uint8) (uint64, uint64) {
+	b := k.deriveMAC("words", []byte{i})
 	return binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])
 }
 
-// To returns the local rank's name for a peer to which the rank connects, derived from the peer's address.
-func (k Key) To(host string, init, alloc uint16) effects.Incarnation {
+// OutboundName returns the local rank's name for a peer to which the rank connects, derived from the peer's address.
+func (k Key) OutboundName(host string, init, alloc uint16) effects.Incarnation {
 	var ports [4]byte
 	binary.LittleEndian.PutUint16(ports[:], init)
 	binary.LittleEndian.PutUint16(ports[2:], alloc)
-	return k.name(k.mac("to", []byte(host), ports[:]))
+	return k.withPublicPrefix(k.deriveMAC("to", []byte(host), ports[:]))
 }
 
-// For returns the local rank's name for a peer that has connected to the rank, derived from the peer's own name.
-func (k Key) For(peer effects.Incarnation) effects.Incarnation { return k.name(k.mac("for", peer[:])) }
+// InboundName returns the local rank's name for a peer that has connected to the rank, derived from the peer's own
+// name.
+func (k Key) InboundName(peer effects.Incarnation) effects.Incarnation {
+	return k.withPublicPrefix(k.deriveMAC("for", peer[:]))
+}
 
-// shown is the number of bytes at the start of a name that are public and identify the incarnation.
-const shown = 4
+// publicBytes is the number of bytes at the start of a name that are public and identify the incarnation.
+const publicBytes = 4
 
-// name gives a secret the public beginning that all names of the incarnation share, so that people find the names in
-// the logs of both ends. The remaining 96 bits are secret.
-func (k Key) name(secret [16]byte) effects.Incarnation {
-	life := k.Life()
-	copy(secret[:shown], life[:])
+// withPublicPrefix gives a secret the public beginning that all names of the incarnation share, so that people find the
+// names in the logs of both ends. The remaining 96 bits are secret.
+func (k Key) withPublicPrefix(secret [16]byte) effects.Incarnation {
+	life := k.PublicID()
+	copy(secret[:publicBytes], life[:])
 	return secret
 }
 
-// OneLife reports whether two names have the same public beginning, as the names of one incarnation have. The
+// SameIncarnation reports whether two names have the same public beginning, as the names of one incarnation have. The
 // comparison proves nothing, because a peer can copy the beginning.
-func OneLife(a, b effects.Incarnation) bool { return [shown]byte(a[:shown]) == [shown]byte(b[:shown]) }
+func SameIncarnation(a, b effects.Incarnation) bool {
+	return [publicBytes]byte(a[:publicBytes]) == [publicBytes]byte(b[:publicBytes])
+}
 
 // Token returns the token with which peer authenticates on the named data plane; us is the local rank's name for use
 // with that peer.
 func (k Key) Token(plane string, peer, us effects.Incarnation) Token {
-	return k.mac("token", []byte(plane), peer[:], us[:])
+	return k.deriveMAC("token", []byte(plane), peer[:], us[:])
 }
 
 // Prove returns a value that shows to another holder of the token that the sender has the token and sent these parts.
 // The text kind separates the kinds of messages.
-func (t Token) Prove(what string, parts ...[]byte) [16]byte { return mac(t[:], what, parts) }
+func (t Token) Prove(kind string, parts ...[]byte) [16]byte { return computeMAC(t[:], kind, parts) }
 
-// Same compares two secrets in constant time, so that the duration reveals nothing about the secrets.
-func Same(a, b [16]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
+// EqualSecrets compares two secrets in constant time, so that the duration reveals nothing about the secrets.
+func EqualSecrets(a, b [16]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
 
-func (k Key) mac(what string, parts ...[]byte) [16]byte { return mac(k[:], what, parts) }
+func (k Key) deriveMAC(kind string, parts ...[]byte) [16]byte { return computeMAC(k[:], kind, parts) }
 
 // computeMAC returns HMAC-SHA256, truncated to 16 bytes, over parts that are each preceded by the length of the part,
 // so that no two lists of parts have the same encoding. The code is written out because a step computes several values:
 // with parts as short as they always are, computing a value allocates nothing.
-func mac(key []byte, what string, parts [][]byte) [16]byte {
+func computeMAC(key []byte, kind string, parts [][]byte) [16]byte {
 	if len(key) > sha256.BlockSize {
 		panic("BUG: a key longer than a block")
 	}
@@ -108,8 +114,8 @@ func mac(key []byte, what string, parts [][]byte) [16]byte {
 	}
 	subtle.XORBytes(inner[:], inner[:], key)
 	subtle.XORBytes(outer[:], outer[:], key)
-	b := binary.LittleEndian.AppendUint32(inner[:sha256.BlockSize], uint32(len(what)))
-	b = append(b, what...)
+	b := binary.LittleEndian.AppendUint32(inner[:sha256.BlockSize], uint32(len(kind)))
+	b = append(b, kind...)
 	for _, part := range parts {
 		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(part))), part...)
 	}

@@ -73,8 +73,8 @@ func (o CallOp) String() string {
 	return callNames[o]
 }
 
-// CallOpOf returns the operation with a name, or CallUnknown if there is none.
-func CallOpOf(name []byte) CallOp {
+// ParseCallOp returns the operation with a name, or CallUnknown if there is none.
+func ParseCallOp(name []byte) CallOp {
 	for op := CallUnknown + 1; op < callOps; op++ {
 		if callNames[op] == string(name) {
 			return op
@@ -84,16 +84,16 @@ func CallOpOf(name []byte) CallOp {
 }
 
 // An EngineCall requests an operation: engine to agent, answered by an EngineAnswer, and by an EngineReturned as well
-// if memory is given back later than the answer. Each operation takes its own fields (callTakes); the agent refuses a
+// if memory is given back later than the answer. Each operation takes its own fields (callFields); the agent refuses a
 // call with other fields.
 //
 //wire:message name=KvfCall given
 type EngineCall struct {
 	ID   uint64   `wire:"id"`            // above the numbers of all earlier calls of the session
 	Done []uint64 `wire:"done,omitzero"` // calls that are complete for the engine
-	Op   []byte   `wire:"op"`            // see CallOpOf
-	// Target is the number of the call whose result the operation is about: pages, or shared chunks. For some operations
-	// Target is the number of a put, or of any call.
+	Op   []byte   `wire:"op"`            // see ParseCallOp
+	// Target is the number of the call whose result the operation is about: pages, or shared chunks. For some
+	// operations Target is the number of a put, or of any call.
 	Target  uint64 `wire:"target,omitzero"`
 	Prefill uint64 `wire:"prefill,omitzero"` // number of the call that began the prefill
 
@@ -115,8 +115,8 @@ type EngineCall struct {
 	Skip    uint32 `wire:"skip,omitzero"`
 	Last    bool   `wire:"last,omitzero"`
 	Layered bool   `wire:"layered,omitzero"`
-	// PatienceNS is the deadline budget, in nanoseconds, below 2^63. 0 is the node's default; for a get, 0 is no time at
-	// all.
+	// PatienceNS is the deadline budget, in nanoseconds, below 2^63. 0 is the node's default; for a get, 0 is no time
+	// at all.
 	PatienceNS uint64 `wire:"patience_ns,omitzero,as=instant"`
 	LayerNS    uint64 `wire:"layer_ns,omitzero,as=instant"` // below 2^63
 
@@ -134,8 +134,9 @@ type EngineCall struct {
 	Reason []byte `wire:"reason,omitzero"` // Code as text
 }
 
-// callTakes holds the fields that each operation takes, as EngineCall.given returns them; all take id, done and op.
-var callTakes = func() (of [callOps]uint64) {
+// callFields holds the fields that each operation takes, as EngineCall.fieldMask returns them; all take id, done and
+// op.
+var callFields = func() (of [callOps]uint64) {
 	const (
 		peer     = engineCallHost | engineCallInitPort | engineCallAllocPort
 		chunks   = engineCallTarget | engineCallFirst | engineCallKeys
@@ -182,9 +183,10 @@ var callTakes = func() (of [callOps]uint64) {
 	return of
 }()
 
-// Unfit returns the name of a field that is set and that the call's operation does not take, or "" if there is none.
-func (m *EngineCall) Unfit() string {
-	if extra := m.given() &^ callTakes[CallOpOf(m.Op)]; extra != 0 {
+// UnexpectedField returns the name of a field that is set and that the call's operation does not take, or "" if there
+// is none.
+func (m *EngineCall) UnexpectedField() string {
+	if extra := m.fieldMask() &^ callFields[ParseCallOp(m.Op)]; extra != 0 {
 		return engineCallSchema.names[bits.TrailingZeros64(extra)]
 	}
 	return ""

@@ -59,8 +59,8 @@ func ParseReplyForm(s string) (ReplyForm, bool) {
 //wire:tag TagAllocResponse AllocResponse &upstreamReplySchema &AllocResponse{Form: FormSync}
 //wire:tag TagAscendAllocResponse AscendAllocResponse &ascendReplySchema &AllocResponse{Form: FormAscend}
 type AllocResponse struct {
-	// Form is set by Decode as far as the bytes tell: by the tag, and for AllocResponse by the order of the fields. Both
-	// asynchronous forms decode as FormAsync2.
+	// Form is set by Decode as far as the bytes tell: by the tag, and for AllocResponse by the order of the fields.
+	// Both asynchronous forms decode as FormAsync2.
 	Form ReplyForm `wire:"-"`
 	// AlreadySent is indexes into the request's keys; the range is unchecked.
 	AlreadySent   []int64 `wire:"already_sent_indexes,optional"`
@@ -154,42 +154,42 @@ func (m *AllocResponse) Decode(b []byte, lim *Limits) error {
 		RemoteUUIDs:   m.RemoteUUIDs[:0],
 		Ext:           m.Ext.reset(),
 	}
-	r := open(b, lim)
-	w := fields{r: &r, schema: m.decodeForm(&r), depth: 2}
-	for w.open(); w.next(); {
+	r := newReader(b, lim)
+	w := mapReader{r: &r, schema: m.readForm(&r), depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case replyAlreadySent:
-			m.AlreadySent = r.int64s(m.AlreadySent)
+			m.AlreadySent = r.readInt64s(m.AlreadySent)
 		case replyIndexes:
-			if m.Form == FormSync && !w.has(replyAlreadySent) {
+			if m.Form == FormSync && !w.hasField(replyAlreadySent) {
 				m.Form = FormAsync2
 			}
-			m.RemoteIndexes = r.int64s(m.RemoteIndexes)
+			m.RemoteIndexes = r.readInt64s(m.RemoteIndexes)
 		case replyUUIDs:
-			m.RemoteUUIDs = r.uuids(m.RemoteUUIDs)
+			m.RemoteUUIDs = r.readUUIDs(m.RemoteUUIDs)
 		case replyFailed:
-			m.AllocFailed = r.boolean()
+			m.AllocFailed = r.readBool()
 		default:
 			m.Ext.decode(&w, w.at-replyExt)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	if m.Form == FormAscend {
-		w.parallel("remote_buffer_uuids", len(m.RemoteUUIDs), "remote_indexes", len(m.RemoteIndexes))
+		w.checkSameLength("remote_buffer_uuids", len(m.RemoteUUIDs), "remote_indexes", len(m.RemoteIndexes))
 	} else {
-		m.AllocFailed = anyNegative(m.RemoteIndexes)
+		m.AllocFailed = hasNegative(m.RemoteIndexes)
 	}
 	m.HasExt = m.Ext.finish(&w, replyExt)
 	if len(m.Ext.Generations) > 0 {
-		w.parallel("kvf_gens", len(m.Ext.Generations), "remote_indexes", len(m.RemoteIndexes))
+		w.checkSameLength("kvf_gens", len(m.Ext.Generations), "remote_indexes", len(m.RemoteIndexes))
 	}
 	return r.result()
 }
 
-// decodeForm reads the tag, which decides between the two implementations and so which fields are declared.
-func (m *AllocResponse) decodeForm(r *reader) *schema {
-	if r.begins(TagAscendAllocResponse) {
+// readForm reads the tag, which decides between the two implementations and so which fields are declared.
+func (m *AllocResponse) readForm(r *reader) *schema {
+	if r.beginsWithTag(TagAscendAllocResponse) {
 		return &ascendReplySchema
 	}
 	tag, at := r.findTag()
@@ -204,7 +204,7 @@ func (m *AllocResponse) decodeForm(r *reader) *schema {
 	return &ascendReplySchema
 }
 
-func anyNegative(vs []int64) bool {
+func hasNegative(vs []int64) bool {
 	for _, v := range vs {
 		if v < 0 {
 			return true

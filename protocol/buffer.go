@@ -26,19 +26,19 @@ func (i *BufferInfo) Valid() bool {
 	return i.PageSize != 0 && i.Size != 0 && i.Size%i.PageSize == 0 && wraps == 0
 }
 
-// Pages returns the number of whole pages in the buffer, or 0 if the buffer states no page size.
-func (i *BufferInfo) Pages() uint64 {
+// PageCount returns the number of whole pages in the buffer, or 0 if the buffer states no page size.
+func (i *BufferInfo) PageCount() uint64 {
 	if i.PageSize == 0 {
 		return 0
 	}
 	return i.Size / i.PageSize
 }
 
-// Page resolves a page index, as a peer sent it, to the page's offset in the buffer, in bytes. It reports false for an
-// index outside the buffer. Every index of every message must be checked in this way, because some revisions of the
-// reference implementation write to any address that an index yields.
-func (i *BufferInfo) Page(index int64) (offset uint64, ok bool) {
-	if index < 0 || uint64(index) >= i.Pages() {
+// PageOffset resolves a page index, as a peer sent it, to the page's offset in the buffer, in bytes. It reports false
+// for an index outside the buffer. Every index of every message must be checked in this way, because some revisions of
+// the reference implementation write to any address that an index yields.
+func (i *BufferInfo) PageOffset(index int64) (offset uint64, ok bool) {
+	if index < 0 || uint64(index) >= i.PageCount() {
 		return 0, false
 	}
 	return uint64(index) * i.PageSize, true

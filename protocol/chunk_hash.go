@@ -14,9 +14,9 @@ type ChunkHash struct {
 	Negative bool
 }
 
-// ChunkHashOf parses the hash of a key, as Key.Hash holds the hash. It reports false for a hash of more than 64 bits,
-// which the controller's messages cannot carry.
-func ChunkHashOf(digits string) (h ChunkHash, ok bool) {
+// ParseChunkHash parses the hash of a key, as Key.Hash holds the hash. It reports false for a hash of more than 64
+// bits, which the controller's messages cannot carry.
+func ParseChunkHash(digits string) (h ChunkHash, ok bool) {
 	if len(digits) > 0 && digits[0] == '-' {
 		v, err := strconv.ParseInt(digits, 16, 64)
 		return ChunkHash{uint64(v), v < 0}, err == nil
@@ -39,28 +39,28 @@ func ChunkHashOfKey(key []byte) (ChunkHash, bool) {
 		key = rest
 	}
 	digits, _, ok := bytes.Cut(key, []byte{'@'})
-	if !ok || len(digits) == 0 || len(digits) > hashDigitsMost || !validHash(digits) {
+	if !ok || len(digits) == 0 || len(digits) > hashDigitsMax || !isHash(digits) {
 		return ChunkHash{}, false
 	}
-	return ChunkHashOf(string(digits))
+	return ParseChunkHash(string(digits))
 }
 
-// hashDigitsMost is the largest number of digits, sign included, of a hash that the controller's messages can carry.
-const hashDigitsMost = 17
+// hashDigitsMax is the largest number of digits, sign included, of a hash that the controller's messages can carry.
+const hashDigitsMax = 17
 
 // String returns the number in decimal.
 func (h ChunkHash) String() string { return integerText(h.Bits, h.Negative) }
 
-func (r *reader) hash() ChunkHash {
-	bits, negative := r.integer()
+func (r *reader) readHash() ChunkHash {
+	bits, negative := r.readInteger()
 	return ChunkHash{bits, negative}
 }
 
-// hashes appends a list to vs.
-func (r *reader) hashes(vs []ChunkHash) []ChunkHash {
-	n := r.arrayUpTo(r.lim.HashCount, "HashCount")
+// readHashes appends a list to vs.
+func (r *reader) readHashes(vs []ChunkHash) []ChunkHash {
+	n := r.readArrayHeaderUpTo(r.lim.HashCount, "HashCount")
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
-		vs = append(vs, r.hash())
+		vs = append(vs, r.readHash())
 	}
 	return vs
 }

@@ -300,7 +300,7 @@ var engineAnswerSchema = schema{
 
 // Append appends the message to b.
 func (m *EngineAnswer) Append(b []byte) []byte {
-	b = appendTag(b, TagEngineAnswer, 1+ones(
+	b = appendTag(b, TagEngineAnswer, 1+countTrue(
 		m.Code != 0, m.Held, len(m.Pages) > 0, len(m.Lengths) > 0, m.Hits != 0, m.Sent != 0, m.Skipped != 0,
 		len(m.Stats) > 0, m.Count != 0, len(m.Peer) > 0, len(m.Stage) > 0, len(m.Field) > 0, len(m.Ours) > 0,
 		len(m.Theirs) > 0, len(m.Said) > 0, len(m.Remedy) > 0,
@@ -360,50 +360,50 @@ func (m *EngineAnswer) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *EngineAnswer) Decode(b []byte, lim *Limits) error {
 	*m = EngineAnswer{Pages: m.Pages[:0], Lengths: m.Lengths[:0]}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagEngineAnswer)
-	w := fields{r: &r, schema: &engineAnswerSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &engineAnswerSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // id
-			m.ID = r.uint64()
+			m.ID = r.readUint64()
 		case 2: // code
-			m.Code = r.uint32()
+			m.Code = r.readUint32()
 		case 3: // held
-			m.Held = r.boolean()
+			m.Held = r.readBool()
 		case 4: // pages
-			m.Pages = r.uint64s(m.Pages)
+			m.Pages = r.readUint64s(m.Pages)
 		case 5: // lengths
-			m.Lengths = r.uint64s(m.Lengths)
+			m.Lengths = r.readUint64s(m.Lengths)
 		case 6: // hits
-			m.Hits = r.uint32()
+			m.Hits = r.readUint32()
 		case 7: // sent
-			m.Sent = r.uint32()
+			m.Sent = r.readUint32()
 		case 8: // skipped
-			m.Skipped = r.uint32()
+			m.Skipped = r.readUint32()
 		case 9: // stats
-			m.Stats = r.bin(r.lim.MessageBytes, "MessageBytes")
+			m.Stats = r.readBin(r.lim.MessageBytes, "MessageBytes")
 		case 10: // count
-			m.Count = r.uint32()
+			m.Count = r.readUint32()
 		case 11: // peer
-			m.Peer = r.text()
+			m.Peer = r.readText()
 		case 12: // stage
-			m.Stage = r.text()
+			m.Stage = r.readText()
 		case 13: // field
-			m.Field = r.text()
+			m.Field = r.readText()
 		case 14: // ours
-			m.Ours = r.text()
+			m.Ours = r.readText()
 		case 15: // theirs
-			m.Theirs = r.text()
+			m.Theirs = r.readText()
 		case 16: // said
-			m.Said = r.text()
+			m.Said = r.readText()
 		case 17: // remedy
-			m.Remedy = r.text()
+			m.Remedy = r.readText()
 		}
 	}
-	w.close()
-	r.end()
-	w.parallel("lengths", len(m.Lengths), "pages", len(m.Pages))
+	w.checkRequired()
+	r.expectEnd()
+	w.checkSameLength("lengths", len(m.Lengths), "pages", len(m.Pages))
 	return r.result()
 }
 
@@ -416,7 +416,7 @@ var engineShowSchema = schema{
 
 // Append appends the message to b.
 func (m *EngineShow) Append(b []byte) []byte {
-	b = appendTag(b, TagEngineShow, 3+ones(m.First != 0))
+	b = appendTag(b, TagEngineShow, 3+countTrue(m.First != 0))
 	b = appendUint(append(b, "\xa2id"...), m.ID)
 	if m.First != 0 {
 		b = appendUint(append(b, "\xa5first"...), uint64(m.First))
@@ -429,24 +429,24 @@ func (m *EngineShow) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *EngineShow) Decode(b []byte, lim *Limits) error {
 	*m = EngineShow{Pages: m.Pages[:0], Lengths: m.Lengths[:0]}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagEngineShow)
-	w := fields{r: &r, schema: &engineShowSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &engineShowSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // id
-			m.ID = r.uint64()
+			m.ID = r.readUint64()
 		case 2: // first
-			m.First = r.uint32()
+			m.First = r.readUint32()
 		case 3: // pages
-			m.Pages = r.uint64s(m.Pages)
+			m.Pages = r.readUint64s(m.Pages)
 		case 4: // lengths
-			m.Lengths = r.uint64s(m.Lengths)
+			m.Lengths = r.readUint64s(m.Lengths)
 		}
 	}
-	w.close()
-	r.end()
-	w.parallel("lengths", len(m.Lengths), "pages", len(m.Pages))
+	w.checkRequired()
+	r.expectEnd()
+	w.checkSameLength("lengths", len(m.Lengths), "pages", len(m.Pages))
 	return r.result()
 }
 
@@ -459,7 +459,7 @@ var engineShownSchema = schema{
 
 // Append appends the message to b.
 func (m *EngineShown) Append(b []byte) []byte {
-	b = appendTag(b, TagEngineShown, 1+ones(m.First != 0, m.Code != 0))
+	b = appendTag(b, TagEngineShown, 1+countTrue(m.First != 0, m.Code != 0))
 	b = appendUint(append(b, "\xa2id"...), m.ID)
 	if m.First != 0 {
 		b = appendUint(append(b, "\xa5first"...), uint64(m.First))
@@ -473,21 +473,21 @@ func (m *EngineShown) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *EngineShown) Decode(b []byte, lim *Limits) error {
 	*m = EngineShown{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagEngineShown)
-	w := fields{r: &r, schema: &engineShownSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &engineShownSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // id
-			m.ID = r.uint64()
+			m.ID = r.readUint64()
 		case 2: // first
-			m.First = r.uint32()
+			m.First = r.readUint32()
 		case 3: // code
-			m.Code = r.uint32()
+			m.Code = r.readUint32()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -508,17 +508,17 @@ func (m *EngineReturned) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *EngineReturned) Decode(b []byte, lim *Limits) error {
 	*m = EngineReturned{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagEngineReturned)
-	w := fields{r: &r, schema: &engineReturnedSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &engineReturnedSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // id
-			m.ID = r.uint64()
+			m.ID = r.readUint64()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -533,7 +533,7 @@ var attachRequestSchema = schema{
 
 // Append appends the message to b.
 func (m *AttachRequest) Append(b []byte) []byte {
-	b = appendTag(b, TagAttachRequest, 1+ones(
+	b = appendTag(b, TagAttachRequest, 1+countTrue(
 		len(m.Name) > 0, m.Session != 0, m.Incarnation != (UUID{}), len(m.Open) > 0, m.Process != 0,
 		m.Adopts,
 	))
@@ -562,29 +562,29 @@ func (m *AttachRequest) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *AttachRequest) Decode(b []byte, lim *Limits) error {
 	*m = AttachRequest{Open: m.Open[:0]}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagAttachRequest)
-	w := fields{r: &r, schema: &attachRequestSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &attachRequestSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // v
-			m.Version = r.uint32()
+			m.Version = r.readUint32()
 		case 2: // name
-			m.Name = r.text()
+			m.Name = r.readText()
 		case 3: // session
-			m.Session = r.uint64()
+			m.Session = r.readUint64()
 		case 4: // life
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		case 5: // open
-			m.Open = r.uint64s(m.Open)
+			m.Open = r.readUint64s(m.Open)
 		case 6: // device_process
-			m.Process = r.uint32()
+			m.Process = r.readUint32()
 		case 7: // adopts
-			m.Adopts = r.boolean()
+			m.Adopts = r.readBool()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -601,7 +601,7 @@ var attachResponseSchema = schema{
 
 // Append appends the message to b.
 func (m *AttachResponse) Append(b []byte) []byte {
-	b = appendTag(b, TagAttachResponse, 4+ones(
+	b = appendTag(b, TagAttachResponse, 4+countTrue(
 		m.Session != 0, m.Incarnation != (UUID{}), m.Resumed, m.Code != 0, len(m.Reason) > 0, m.Offset != 0,
 		m.PageBytes != 0, m.Pages != 0, m.Layers != 0, m.Window != 0, m.Keys != 0, m.Bytes != 0,
 		len(m.Sides) > 0, len(m.Producer) > 0, len(m.DeviceKey) > 0, m.Device != 0, m.DeviceBytes != 0,
@@ -677,63 +677,63 @@ func (m *AttachResponse) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *AttachResponse) Decode(b []byte, lim *Limits) error {
 	*m = AttachResponse{Sides: m.Sides[:0]}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagAttachResponse)
-	w := fields{r: &r, schema: &attachResponseSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &attachResponseSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // v
-			m.Version = r.uint32()
+			m.Version = r.readUint32()
 		case 2: // session
-			m.Session = r.uint64()
+			m.Session = r.readUint64()
 		case 3: // life
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		case 4: // resumed
-			m.Resumed = r.boolean()
+			m.Resumed = r.readBool()
 		case 5: // code
-			m.Code = r.uint32()
+			m.Code = r.readUint32()
 		case 6: // reason
-			m.Reason = r.text()
+			m.Reason = r.readText()
 		case 7: // offset
-			m.Offset = r.uint64()
+			m.Offset = r.readUint64()
 		case 8: // page_bytes
-			m.PageBytes = r.uint64()
+			m.PageBytes = r.readUint64()
 		case 9: // pages
-			m.Pages = r.uint32()
+			m.Pages = r.readUint32()
 		case 10: // layers
-			m.Layers = r.uint32()
+			m.Layers = r.readUint32()
 		case 11: // window
-			m.Window = r.uint32()
+			m.Window = r.readUint32()
 		case 12: // keys
-			m.Keys = r.uint32()
+			m.Keys = r.readUint32()
 		case 13: // bytes
-			m.Bytes = r.uint32()
+			m.Bytes = r.readUint32()
 		case 14: // sides
-			m.Sides = r.texts(m.Sides)
+			m.Sides = r.readTexts(m.Sides)
 		case 15: // producer
-			m.Producer = r.text()
+			m.Producer = r.readText()
 		case 16: // device_key
-			m.DeviceKey = r.text()
+			m.DeviceKey = r.readText()
 		case 17: // device
-			m.Device = r.uint32()
+			m.Device = r.readUint32()
 		case 18: // device_bytes
-			m.DeviceBytes = r.uint64()
+			m.DeviceBytes = r.readUint64()
 		case 19: // device_pages
-			m.DevicePages = r.uint32()
+			m.DevicePages = r.readUint32()
 		case 20: // device_from
-			m.DeviceFrom = r.uint32()
+			m.DeviceFrom = r.readUint32()
 		case 21: // device_offset
-			m.DeviceOffset = r.uint64()
+			m.DeviceOffset = r.readUint64()
 		case 22: // fmt
-			m.Format = r.format()
+			m.Format = r.readFormat()
 		case 23: // shape
-			m.Shape = r.shape()
+			m.Shape = r.readShape()
 		case 24: // dtype
-			m.Dtype = r.dtype()
+			m.Dtype = r.readDtype()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -749,7 +749,7 @@ var engineCallSchema = schema{
 	required: 0xa,
 }
 
-// The fields of a EngineCall, as bits of what given returns.
+// The fields of a EngineCall, as bits of the result of fieldMask.
 const (
 	engineCallID         = 1 << 1
 	engineCallDone       = 1 << 2
@@ -784,10 +784,10 @@ const (
 	engineCallReason     = 1 << 31
 )
 
-// given returns the fields that the message has, as bits by their place in the schema: the tag, the required
+// fieldMask returns the fields that the message has, as bits by their place in the schema: the tag, the required
 // ones, and the others that are not zero.
-func (m *EngineCall) given() uint64 {
-	return marks(
+func (m *EngineCall) fieldMask() uint64 {
+	return maskOf(
 		true, true, len(m.Done) > 0, true, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0,
 		len(m.Request) > 0, len(m.Transfer) > 0, len(m.Engine) > 0, len(m.Host) > 0, m.InitPort != 0,
 		m.AllocPort != 0, m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0,
@@ -799,7 +799,7 @@ func (m *EngineCall) given() uint64 {
 
 // Append appends the message to b.
 func (m *EngineCall) Append(b []byte) []byte {
-	b = appendTag(b, TagEngineCall, 2+ones(
+	b = appendTag(b, TagEngineCall, 2+countTrue(
 		len(m.Done) > 0, m.Target != 0, m.Prefill != 0, len(m.Keys) > 0, len(m.Request) > 0,
 		len(m.Transfer) > 0, len(m.Engine) > 0, len(m.Host) > 0, m.InitPort != 0, m.AllocPort != 0,
 		m.QueryPort != 0, m.First != 0, m.Count != 0, m.Tokens != 0, m.Layer != 0, m.Skip != 0, m.Last,
@@ -905,80 +905,80 @@ func (m *EngineCall) Decode(b []byte, lim *Limits) error {
 		Done: m.Done[:0], Keys: m.Keys[:0], Producers: m.Producers[:0], Groups: m.Groups[:0],
 		Firsts: m.Firsts[:0], Ends: m.Ends[:0], Blocks: m.Blocks[:0],
 	}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagEngineCall)
-	w := fields{r: &r, schema: &engineCallSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &engineCallSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // id
-			m.ID = r.uint64()
+			m.ID = r.readUint64()
 		case 2: // done
-			m.Done = r.uint64s(m.Done)
+			m.Done = r.readUint64s(m.Done)
 		case 3: // op
-			m.Op = r.text()
+			m.Op = r.readText()
 		case 4: // target
-			m.Target = r.uint64()
+			m.Target = r.readUint64()
 		case 5: // prefill
-			m.Prefill = r.uint64()
+			m.Prefill = r.readUint64()
 		case 6: // keys
-			m.Keys = r.keys(m.Keys)
+			m.Keys = r.readKeys(m.Keys)
 		case 7: // request
-			m.Request = r.text()
+			m.Request = r.readText()
 		case 8: // transfer
-			m.Transfer = r.text()
+			m.Transfer = r.readText()
 		case 9: // engine
-			m.Engine = r.text()
+			m.Engine = r.readText()
 		case 10: // host
-			m.Host = r.text()
+			m.Host = r.readText()
 		case 11: // init_port
-			m.InitPort = uint32(r.uint(portMax))
+			m.InitPort = uint32(r.readUint(portMax))
 		case 12: // alloc_port
-			m.AllocPort = uint32(r.uint(portMax))
+			m.AllocPort = uint32(r.readUint(portMax))
 		case 13: // query_port
-			m.QueryPort = uint32(r.uint(portMax))
+			m.QueryPort = uint32(r.readUint(portMax))
 		case 14: // first
-			m.First = r.uint32()
+			m.First = r.readUint32()
 		case 15: // count
-			m.Count = r.uint32()
+			m.Count = r.readUint32()
 		case 16: // tokens
-			m.Tokens = r.uint32()
+			m.Tokens = r.readUint32()
 		case 17: // layer
-			m.Layer = r.uint32()
+			m.Layer = r.readUint32()
 		case 18: // skip
-			m.Skip = r.uint32()
+			m.Skip = r.readUint32()
 		case 19: // last
-			m.Last = r.boolean()
+			m.Last = r.readBool()
 		case 20: // layered
-			m.Layered = r.boolean()
+			m.Layered = r.readBool()
 		case 21: // patience_ns
-			m.PatienceNS = uint64(r.instant())
+			m.PatienceNS = uint64(r.readInstant())
 		case 22: // layer_ns
-			m.LayerNS = uint64(r.instant())
+			m.LayerNS = uint64(r.readInstant())
 		case 23: // ranks
-			m.Ranks = r.uint32()
+			m.Ranks = r.readUint32()
 		case 24: // stages
-			m.Stages = r.uint32()
+			m.Stages = r.readUint32()
 		case 25: // producers
-			m.Producers = r.texts(m.Producers)
+			m.Producers = r.readTexts(m.Producers)
 		case 26: // groups
-			m.Groups = r.uint64s(m.Groups)
+			m.Groups = r.readUint64s(m.Groups)
 		case 27: // firsts
-			m.Firsts = r.uint64s(m.Firsts)
+			m.Firsts = r.readUint64s(m.Firsts)
 		case 28: // ends
-			m.Ends = r.uint64s(m.Ends)
+			m.Ends = r.readUint64s(m.Ends)
 		case 29: // blocks
-			m.Blocks = r.groups(m.Blocks)
+			m.Blocks = r.readGroups(m.Blocks)
 		case 30: // code
-			m.Code = r.uint32()
+			m.Code = r.readUint32()
 		case 31: // reason
-			m.Reason = r.text()
+			m.Reason = r.readText()
 		}
 	}
-	w.close()
-	r.end()
-	w.parallel("groups", len(m.Groups), "blocks", len(m.Blocks))
-	w.parallel("firsts", len(m.Firsts), "blocks", len(m.Blocks))
-	w.parallel("ends", len(m.Ends), "blocks", len(m.Blocks))
+	w.checkRequired()
+	r.expectEnd()
+	w.checkSameLength("groups", len(m.Groups), "blocks", len(m.Blocks))
+	w.checkSameLength("firsts", len(m.Firsts), "blocks", len(m.Blocks))
+	w.checkSameLength("ends", len(m.Ends), "blocks", len(m.Blocks))
 	return r.result()
 }
 
@@ -1023,36 +1023,36 @@ func (m *AllocRequest) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *AllocRequest) Decode(b []byte, lim *Limits) error {
 	*m = AllocRequest{Keys: m.Keys[:0], Ext: m.Ext.reset()}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagAllocRequest)
-	w := fields{r: &r, schema: &allocRequestSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &allocRequestSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // keys
-			m.Keys = r.keys(m.Keys)
+			m.Keys = r.readKeys(m.Keys)
 		case 2: // fmt
-			m.Format = r.format()
+			m.Format = r.readFormat()
 		case 3: // shape
-			m.Shape = r.shape()
+			m.Shape = r.readShape()
 		case 4: // dtype
-			m.Dtype = r.dtype()
+			m.Dtype = r.readDtype()
 		case 5: // last_chunk_toks
-			m.LastChunkTokens = r.uint32()
+			m.LastChunkTokens = r.readUint32()
 		case 6: // req_id
-			m.RequestID = r.text()
+			m.RequestID = r.readText()
 			m.WithAsync = true
 		case 7: // is_last_batch
-			m.IsLastBatch = r.boolean()
+			m.IsLastBatch = r.readBool()
 			m.WithAsync = true
 		case 8: // total_chunks
-			m.TotalChunks = r.uint32()
+			m.TotalChunks = r.readUint32()
 			m.WithAsync = true
 		default:
 			m.Ext.decode(&w, w.at-9)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.HasExt = m.Ext.finish(&w, 9)
 	return r.result()
 }
@@ -1077,28 +1077,28 @@ func (m *BufferInfo) append(b []byte) []byte {
 // decode reads the map, whose values are at depth.
 func (m *BufferInfo) decode(r *reader, depth int) {
 	message, field := r.message, r.field
-	w := fields{r: r, schema: &bufferInfoSchema, depth: depth}
-	for w.open(); w.next(); {
+	w := mapReader{r: r, schema: &bufferInfoSchema, depth: depth}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 0: // uuid
-			m.UUID = r.uuid()
+			m.UUID = r.readUUID()
 		case 1: // buffer_ptr
-			m.Ptr = r.uint64()
+			m.Ptr = r.readUint64()
 		case 2: // buffer_size
-			m.Size = r.uint64()
+			m.Size = r.readUint64()
 		case 3: // page_size
-			m.PageSize = r.uint64()
+			m.PageSize = r.readUint64()
 		case 4: // is_device
-			m.IsDevice = r.boolean()
+			m.IsDevice = r.readBool()
 		}
 	}
-	w.close()
+	w.checkRequired()
 	r.message, r.field = message, field
 }
 
 // bufferInfoList appends a list to vs.
 func (r *reader) bufferInfoList(vs []BufferInfo, limit int, limitName string) []BufferInfo {
-	n := r.arrayUpTo(limit, limitName)
+	n := r.readArrayHeaderUpTo(limit, limitName)
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
 		vs = append(vs, BufferInfo{})
 		vs[len(vs)-1].decode(r, 4)
@@ -1141,19 +1141,19 @@ func (m *CacheQueryRequest) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *CacheQueryRequest) Decode(b []byte, lim *Limits) error {
 	*m = CacheQueryRequest{Keys: m.Keys[:0], Ext: m.Ext.reset()}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagCacheQueryRequest)
-	w := fields{r: &r, schema: &cacheQueryRequestSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &cacheQueryRequestSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // keys
-			m.Keys = r.keys(m.Keys)
+			m.Keys = r.readKeys(m.Keys)
 		default:
 			m.Ext.decode(&w, w.at-2)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.HasExt = m.Ext.finish(&w, 2)
 	return r.result()
 }
@@ -1188,29 +1188,29 @@ func (m *CacheQueryResponse) Decode(b []byte, lim *Limits) error {
 	*m = CacheQueryResponse{
 		CachedKeys: m.CachedKeys[:0], CachedIndexes: m.CachedIndexes[:0], Ext: m.Ext.reset(),
 	}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagCacheQueryResponse)
-	w := fields{r: &r, schema: &cacheQueryResponseSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &cacheQueryResponseSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // cached_keys
-			m.CachedKeys = r.keys(m.CachedKeys)
+			m.CachedKeys = r.readKeys(m.CachedKeys)
 		case 2: // cached_indexes
-			m.CachedIndexes = r.int64s(m.CachedIndexes)
+			m.CachedIndexes = r.readInt64s(m.CachedIndexes)
 		default:
 			m.Ext.decode(&w, w.at-3)
 		}
 	}
-	w.close()
-	r.end()
-	w.parallel("cached_indexes", len(m.CachedIndexes), "cached_keys", len(m.CachedKeys))
+	w.checkRequired()
+	r.expectEnd()
+	w.checkSameLength("cached_indexes", len(m.CachedIndexes), "cached_keys", len(m.CachedKeys))
 	m.HasExt = m.Ext.finish(&w, 3)
 	if m.HasExt {
 		if len(m.Ext.Generations) > 0 {
-			w.parallel("kvf_gens", len(m.Ext.Generations), "cached_keys", len(m.CachedKeys))
+			w.checkSameLength("kvf_gens", len(m.Ext.Generations), "cached_keys", len(m.CachedKeys))
 		}
 		if len(m.Ext.Lengths) > 0 {
-			w.parallel("kvf_lengths", len(m.Ext.Lengths), "cached_keys", len(m.CachedKeys))
+			w.checkSameLength("kvf_lengths", len(m.Ext.Lengths), "cached_keys", len(m.CachedKeys))
 		}
 	}
 	return r.result()
@@ -1233,17 +1233,17 @@ func (m *ErrorMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *ErrorMsg) Decode(b []byte, lim *Limits) error {
 	*m = ErrorMsg{}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagErrorMsg)
-	w := fields{r: &r, schema: &errorMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &errorMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // error
-			m.Error = r.text()
+			m.Error = r.readText()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1268,25 +1268,25 @@ func (m *KVAdmitMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *KVAdmitMsg) Decode(b []byte, lim *Limits) error {
 	*m = KVAdmitMsg{}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagKVAdmitMsg)
-	w := fields{r: &r, schema: &kvAdmitMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &kvAdmitMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // instance_id
-			m.InstanceID = r.text()
+			m.InstanceID = r.readText()
 		case 2: // worker_id
-			m.WorkerID = r.uint32()
+			m.WorkerID = r.readUint32()
 		case 3: // key
-			m.Key = r.hash()
+			m.Key = r.readHash()
 		case 4: // location
-			m.Location = r.text()
+			m.Location = r.readText()
 		case 5: // seq_num
-			m.Seq = r.uint64()
+			m.Seq = r.readUint64()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1311,25 +1311,25 @@ func (m *KVEvictMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *KVEvictMsg) Decode(b []byte, lim *Limits) error {
 	*m = KVEvictMsg{}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagKVEvictMsg)
-	w := fields{r: &r, schema: &kvEvictMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &kvEvictMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // instance_id
-			m.InstanceID = r.text()
+			m.InstanceID = r.readText()
 		case 2: // worker_id
-			m.WorkerID = r.uint32()
+			m.WorkerID = r.readUint32()
 		case 3: // key
-			m.Key = r.hash()
+			m.Key = r.readHash()
 		case 4: // location
-			m.Location = r.text()
+			m.Location = r.readText()
 		case 5: // seq_num
-			m.Seq = r.uint64()
+			m.Seq = r.readUint64()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1344,7 +1344,7 @@ var batchedKVOperationMsgSchema = schema{
 
 // Append appends the message to b.
 func (m *BatchedKVOperationMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagBatchedKVOperationMsg, 4+ones(m.Incarnation != (UUID{})))
+	b = appendTag(b, TagBatchedKVOperationMsg, 4+countTrue(m.Incarnation != (UUID{})))
 	b = appendStr(append(b, "\xabinstance_id"...), m.InstanceID)
 	b = appendUint(append(b, "\xa9worker_id"...), uint64(m.WorkerID))
 	b = appendStr(append(b, "\xa8location"...), m.Location)
@@ -1358,25 +1358,25 @@ func (m *BatchedKVOperationMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *BatchedKVOperationMsg) Decode(b []byte, lim *Limits) error {
 	*m = BatchedKVOperationMsg{Operations: m.Operations[:0]}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagBatchedKVOperationMsg)
-	w := fields{r: &r, schema: &batchedKVOperationMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &batchedKVOperationMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // instance_id
-			m.InstanceID = r.text()
+			m.InstanceID = r.readText()
 		case 2: // worker_id
-			m.WorkerID = r.uint32()
+			m.WorkerID = r.readUint32()
 		case 3: // location
-			m.Location = r.text()
+			m.Location = r.readText()
 		case 4: // operations
 			m.Operations = r.kvOperationList(m.Operations, r.lim.OperationCount, "OperationCount")
 		case 5: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1398,24 +1398,24 @@ func (m *KVOperation) append(b []byte) []byte {
 // decode reads the map, whose values are at depth.
 func (m *KVOperation) decode(r *reader, depth int) {
 	message, field := r.message, r.field
-	w := fields{r: r, schema: &kvOperationSchema, depth: depth}
-	for w.open(); w.next(); {
+	w := mapReader{r: r, schema: &kvOperationSchema, depth: depth}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 0: // op_type
-			m.Type = r.opType()
+			m.Type = r.readOpType()
 		case 1: // key
-			m.Key = r.hash()
+			m.Key = r.readHash()
 		case 2: // seq_num
-			m.Seq = r.uint64()
+			m.Seq = r.readUint64()
 		}
 	}
-	w.close()
+	w.checkRequired()
 	r.message, r.field = message, field
 }
 
 // kvOperationList appends a list to vs.
 func (r *reader) kvOperationList(vs []KVOperation, limit int, limitName string) []KVOperation {
-	n := r.arrayUpTo(limit, limitName)
+	n := r.readArrayHeaderUpTo(limit, limitName)
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
 		vs = append(vs, KVOperation{})
 		vs[len(vs)-1].decode(r, 4)
@@ -1450,21 +1450,21 @@ func (m *BatchedP2PLookupMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *BatchedP2PLookupMsg) Decode(b []byte, lim *Limits) error {
 	*m = BatchedP2PLookupMsg{Hashes: m.Hashes[:0]}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagBatchedP2PLookupMsg)
-	w := fields{r: &r, schema: &batchedP2PLookupMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &batchedP2PLookupMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // hashes
-			m.Hashes = r.hashes(m.Hashes)
+			m.Hashes = r.readHashes(m.Hashes)
 		case 2: // instance_id
-			m.InstanceID = r.text()
+			m.InstanceID = r.readText()
 		case 3: // worker_id
-			m.WorkerID = r.uint32()
+			m.WorkerID = r.readUint32()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1485,17 +1485,17 @@ func (m *BatchedP2PLookupRetMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *BatchedP2PLookupRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = BatchedP2PLookupRetMsg{Holders: m.Holders[:0]}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagBatchedP2PLookupRetMsg)
-	w := fields{r: &r, schema: &batchedP2PLookupRetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &batchedP2PLookupRetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // layout_info
-			m.Holders = r.holders(m.Holders)
+			m.Holders = r.readHolders(m.Holders)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1510,7 +1510,7 @@ var registerMsgSchema = schema{
 
 // Append appends the message to b.
 func (m *RegisterMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagRegisterMsg, 5+ones(m.Incarnation != (UUID{})))
+	b = appendTag(b, TagRegisterMsg, 5+countTrue(m.Incarnation != (UUID{})))
 	b = appendStr(append(b, "\xabinstance_id"...), m.InstanceID)
 	b = appendUint(append(b, "\xa9worker_id"...), uint64(m.WorkerID))
 	b = appendStr(append(b, "\xa2ip"...), m.IP)
@@ -1529,29 +1529,29 @@ func (m *RegisterMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *RegisterMsg) Decode(b []byte, lim *Limits) error {
 	*m = RegisterMsg{}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagRegisterMsg)
-	w := fields{r: &r, schema: &registerMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &registerMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // instance_id
-			m.InstanceID = r.text()
+			m.InstanceID = r.readText()
 		case 2: // worker_id
-			m.WorkerID = r.uint32()
+			m.WorkerID = r.readUint32()
 		case 3: // ip
-			m.IP = r.text()
+			m.IP = r.readText()
 		case 4: // port
-			m.Port = uint16(r.uint(math.MaxUint16))
+			m.Port = uint16(r.readUint(math.MaxUint16))
 		case 5: // peer_init_url
-			if !r.takesNil() {
-				m.PeerInitURL = r.text()
+			if !r.takeNil() {
+				m.PeerInitURL = r.readText()
 			}
 		case 6: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1563,7 +1563,7 @@ var registerRetMsgSchema = schema{
 
 // Append appends the message to b.
 func (m *RegisterRetMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagRegisterRetMsg, 1+ones(m.SilenceNS != 0))
+	b = appendTag(b, TagRegisterRetMsg, 1+countTrue(m.SilenceNS != 0))
 	b = m.ExtraConfig.append(append(b, "\xacextra_config"...))
 	if m.SilenceNS != 0 {
 		b = appendUint(append(b, "\xaekvf_silence_ns"...), m.SilenceNS)
@@ -1574,19 +1574,19 @@ func (m *RegisterRetMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *RegisterRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = RegisterRetMsg{}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagRegisterRetMsg)
-	w := fields{r: &r, schema: &registerRetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &registerRetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // extra_config
 			m.ExtraConfig.decode(&r, w.depth+1)
 		case 2: // kvf_silence_ns
-			m.SilenceNS = r.uint64()
+			m.SilenceNS = r.readUint64()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1597,7 +1597,7 @@ var extraConfigSchema = schema{
 }
 
 func (m *ExtraConfig) append(b []byte) []byte {
-	b = appendMapHeader(b, 0+ones(len(m.HeartbeatURL) > 0))
+	b = appendMapHeader(b, 0+countTrue(len(m.HeartbeatURL) > 0))
 	if len(m.HeartbeatURL) > 0 {
 		b = appendStr(append(b, "\xadheartbeat_url"...), m.HeartbeatURL)
 	}
@@ -1607,20 +1607,20 @@ func (m *ExtraConfig) append(b []byte) []byte {
 // decode reads the map, whose values are at depth.
 func (m *ExtraConfig) decode(r *reader, depth int) {
 	message, field := r.message, r.field
-	w := fields{r: r, schema: &extraConfigSchema, depth: depth}
-	for w.open(); w.next(); {
+	w := mapReader{r: r, schema: &extraConfigSchema, depth: depth}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 0: // heartbeat_url
-			m.HeartbeatURL = r.text()
+			m.HeartbeatURL = r.readText()
 		}
 	}
-	w.close()
+	w.checkRequired()
 	r.message, r.field = message, field
 }
 
 // extraConfigList appends a list to vs.
 func (r *reader) extraConfigList(vs []ExtraConfig, limit int, limitName string) []ExtraConfig {
-	n := r.arrayUpTo(limit, limitName)
+	n := r.readArrayHeaderUpTo(limit, limitName)
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
 		vs = append(vs, ExtraConfig{})
 		vs[len(vs)-1].decode(r, 4)
@@ -1645,7 +1645,7 @@ var deRegisterMsgSchema = schema{
 
 // Append appends the message to b.
 func (m *DeRegisterMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagDeRegisterMsg, 4+ones(m.Incarnation != (UUID{})))
+	b = appendTag(b, TagDeRegisterMsg, 4+countTrue(m.Incarnation != (UUID{})))
 	b = appendStr(append(b, "\xabinstance_id"...), m.InstanceID)
 	b = appendUint(append(b, "\xa9worker_id"...), uint64(m.WorkerID))
 	b = appendStr(append(b, "\xa2ip"...), m.IP)
@@ -1659,25 +1659,25 @@ func (m *DeRegisterMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *DeRegisterMsg) Decode(b []byte, lim *Limits) error {
 	*m = DeRegisterMsg{}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagDeRegisterMsg)
-	w := fields{r: &r, schema: &deRegisterMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &deRegisterMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // instance_id
-			m.InstanceID = r.text()
+			m.InstanceID = r.readText()
 		case 2: // worker_id
-			m.WorkerID = r.uint32()
+			m.WorkerID = r.readUint32()
 		case 3: // ip
-			m.IP = r.text()
+			m.IP = r.readText()
 		case 4: // port
-			m.Port = uint16(r.uint(math.MaxUint16))
+			m.Port = uint16(r.readUint(math.MaxUint16))
 		case 5: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1692,7 +1692,7 @@ var heartbeatMsgSchema = schema{
 
 // Append appends the message to b.
 func (m *HeartbeatMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagHeartbeatMsg, 5+ones(m.Incarnation != (UUID{})))
+	b = appendTag(b, TagHeartbeatMsg, 5+countTrue(m.Incarnation != (UUID{})))
 	b = appendStr(append(b, "\xabinstance_id"...), m.InstanceID)
 	b = appendUint(append(b, "\xa9worker_id"...), uint64(m.WorkerID))
 	b = appendStr(append(b, "\xa2ip"...), m.IP)
@@ -1711,29 +1711,29 @@ func (m *HeartbeatMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *HeartbeatMsg) Decode(b []byte, lim *Limits) error {
 	*m = HeartbeatMsg{}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagHeartbeatMsg)
-	w := fields{r: &r, schema: &heartbeatMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &heartbeatMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // instance_id
-			m.InstanceID = r.text()
+			m.InstanceID = r.readText()
 		case 2: // worker_id
-			m.WorkerID = r.uint32()
+			m.WorkerID = r.readUint32()
 		case 3: // ip
-			m.IP = r.text()
+			m.IP = r.readText()
 		case 4: // port
-			m.Port = uint16(r.uint(math.MaxUint16))
+			m.Port = uint16(r.readUint(math.MaxUint16))
 		case 5: // peer_init_url
-			if !r.takesNil() {
-				m.PeerInitURL = r.text()
+			if !r.takeNil() {
+				m.PeerInitURL = r.readText()
 			}
 		case 6: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1745,7 +1745,7 @@ var heartbeatRetMsgSchema = schema{
 
 // Append appends the message to b.
 func (m *HeartbeatRetMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagHeartbeatRetMsg, 1+ones(m.SilenceNS != 0))
+	b = appendTag(b, TagHeartbeatRetMsg, 1+countTrue(m.SilenceNS != 0))
 	b = appendCommandList(append(b, "\xa8commands"...), m.Commands)
 	if m.SilenceNS != 0 {
 		b = appendUint(append(b, "\xaekvf_silence_ns"...), m.SilenceNS)
@@ -1756,19 +1756,19 @@ func (m *HeartbeatRetMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *HeartbeatRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = HeartbeatRetMsg{Commands: m.Commands[:0]}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagHeartbeatRetMsg)
-	w := fields{r: &r, schema: &heartbeatRetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &heartbeatRetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // commands
 			m.Commands = r.commandList(m.Commands, r.lim.CommandCount, "CommandCount")
 		case 2: // kvf_silence_ns
-			m.SilenceNS = r.uint64()
+			m.SilenceNS = r.readUint64()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1794,26 +1794,26 @@ func (m *Command) append(b []byte) []byte {
 // decode reads the map, whose values are at depth.
 func (m *Command) decode(r *reader, depth int) {
 	message, field := r.message, r.field
-	w := fields{r: r, schema: &commandSchema, depth: depth}
-	for w.open(); w.next(); {
+	w := mapReader{r: r, schema: &commandSchema, depth: depth}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 0: // command_type
-			m.Type = r.commandType()
+			m.Type = r.readCommandType()
 		case 1: // reason
-			if !r.takesNil() {
-				m.Reason = r.text()
+			if !r.takeNil() {
+				m.Reason = r.readText()
 			}
 		case 2: // args
-			r.ignoredMap(w.depth)
+			r.skipIgnoredMap(w.depth)
 		}
 	}
-	w.close()
+	w.checkRequired()
 	r.message, r.field = message, field
 }
 
 // commandList appends a list to vs.
 func (r *reader) commandList(vs []Command, limit int, limitName string) []Command {
-	n := r.arrayUpTo(limit, limitName)
+	n := r.readArrayHeaderUpTo(limit, limitName)
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
 		vs = append(vs, Command{})
 		vs[len(vs)-1].decode(r, 4)
@@ -1841,7 +1841,7 @@ var fullSyncStartMsgSchema = schema{
 
 // Append appends the message to b.
 func (m *FullSyncStartMsg) Append(b []byte) []byte {
-	n := 6 + ones(m.Incarnation != (UUID{}))
+	n := 6 + countTrue(m.Incarnation != (UUID{}))
 	if m.Numbered {
 		n += 1
 	}
@@ -1864,32 +1864,32 @@ func (m *FullSyncStartMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *FullSyncStartMsg) Decode(b []byte, lim *Limits) error {
 	*m = FullSyncStartMsg{}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagFullSyncStartMsg)
-	w := fields{r: &r, schema: &fullSyncStartMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &fullSyncStartMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // instance_id
-			m.InstanceID = r.text()
+			m.InstanceID = r.readText()
 		case 2: // worker_id
-			m.WorkerID = r.uint32()
+			m.WorkerID = r.readUint32()
 		case 3: // location
-			m.Location = r.text()
+			m.Location = r.readText()
 		case 4: // sync_id
-			m.SyncID = r.text()
+			m.SyncID = r.readText()
 		case 5: // total_keys
-			m.TotalKeys = r.uint64()
+			m.TotalKeys = r.readUint64()
 		case 6: // batch_count
-			m.BatchCount = r.uint32()
+			m.BatchCount = r.readUint32()
 		case 7: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		case 8: // kvf_next
-			m.Next = r.uint64() - 1
+			m.Next = r.readUint64() - 1
 			m.Numbered = true
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.validate(&w)
 	return from.result(&r)
 }
@@ -1917,23 +1917,23 @@ func (m *FullSyncStartRetMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *FullSyncStartRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = FullSyncStartRetMsg{}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagFullSyncStartRetMsg)
-	w := fields{r: &r, schema: &fullSyncStartRetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &fullSyncStartRetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // sync_id
-			m.SyncID = r.text()
+			m.SyncID = r.readText()
 		case 2: // accepted
-			m.Accepted = r.boolean()
+			m.Accepted = r.readBool()
 		case 3: // error_msg
-			if !r.takesNil() {
-				m.ErrorMsg = r.text()
+			if !r.takeNil() {
+				m.ErrorMsg = r.readText()
 			}
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -1948,7 +1948,7 @@ var fullSyncBatchMsgSchema = schema{
 
 // Append appends the message to b.
 func (m *FullSyncBatchMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagFullSyncBatchMsg, 6+ones(m.Incarnation != (UUID{})))
+	b = appendTag(b, TagFullSyncBatchMsg, 6+countTrue(m.Incarnation != (UUID{})))
 	b = appendStr(append(b, "\xabinstance_id"...), m.InstanceID)
 	b = appendUint(append(b, "\xa9worker_id"...), uint64(m.WorkerID))
 	b = appendStr(append(b, "\xa8location"...), m.Location)
@@ -1964,29 +1964,29 @@ func (m *FullSyncBatchMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *FullSyncBatchMsg) Decode(b []byte, lim *Limits) error {
 	*m = FullSyncBatchMsg{Keys: m.Keys[:0]}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagFullSyncBatchMsg)
-	w := fields{r: &r, schema: &fullSyncBatchMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &fullSyncBatchMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // instance_id
-			m.InstanceID = r.text()
+			m.InstanceID = r.readText()
 		case 2: // worker_id
-			m.WorkerID = r.uint32()
+			m.WorkerID = r.readUint32()
 		case 3: // location
-			m.Location = r.text()
+			m.Location = r.readText()
 		case 4: // sync_id
-			m.SyncID = r.text()
+			m.SyncID = r.readText()
 		case 5: // batch_id
-			m.BatchID = r.uint32()
+			m.BatchID = r.readUint32()
 		case 6: // keys
-			m.Keys = r.hashes(m.Keys)
+			m.Keys = r.readHashes(m.Keys)
 		case 7: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -2001,7 +2001,7 @@ var fullSyncEndMsgSchema = schema{
 
 // Append appends the message to b.
 func (m *FullSyncEndMsg) Append(b []byte) []byte {
-	b = appendTag(b, TagFullSyncEndMsg, 5+ones(m.Incarnation != (UUID{})))
+	b = appendTag(b, TagFullSyncEndMsg, 5+countTrue(m.Incarnation != (UUID{})))
 	b = appendStr(append(b, "\xabinstance_id"...), m.InstanceID)
 	b = appendUint(append(b, "\xa9worker_id"...), uint64(m.WorkerID))
 	b = appendStr(append(b, "\xa8location"...), m.Location)
@@ -2016,27 +2016,27 @@ func (m *FullSyncEndMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *FullSyncEndMsg) Decode(b []byte, lim *Limits) error {
 	*m = FullSyncEndMsg{}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagFullSyncEndMsg)
-	w := fields{r: &r, schema: &fullSyncEndMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &fullSyncEndMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // instance_id
-			m.InstanceID = r.text()
+			m.InstanceID = r.readText()
 		case 2: // worker_id
-			m.WorkerID = r.uint32()
+			m.WorkerID = r.readUint32()
 		case 3: // location
-			m.Location = r.text()
+			m.Location = r.readText()
 		case 4: // sync_id
-			m.SyncID = r.text()
+			m.SyncID = r.readText()
 		case 5: // actual_total_keys
-			m.ActualTotalKeys = r.uint64()
+			m.ActualTotalKeys = r.readUint64()
 		case 6: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -2059,21 +2059,21 @@ func (m *FullSyncStatusMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *FullSyncStatusMsg) Decode(b []byte, lim *Limits) error {
 	*m = FullSyncStatusMsg{}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagFullSyncStatusMsg)
-	w := fields{r: &r, schema: &fullSyncStatusMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &fullSyncStatusMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // instance_id
-			m.InstanceID = r.text()
+			m.InstanceID = r.readText()
 		case 2: // worker_id
-			m.WorkerID = r.uint32()
+			m.WorkerID = r.readUint32()
 		case 3: // sync_id
-			m.SyncID = r.text()
+			m.SyncID = r.readText()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -2100,25 +2100,25 @@ func (m *FullSyncStatusRetMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON. Texts are views. The error is a *DecodeError.
 func (m *FullSyncStatusRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = FullSyncStatusRetMsg{MissingBatches: m.MissingBatches[:0]}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	r.expectTag(TagFullSyncStatusRetMsg)
-	w := fields{r: &r, schema: &fullSyncStatusRetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &fullSyncStatusRetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // sync_id
-			m.SyncID = r.text()
+			m.SyncID = r.readText()
 		case 2: // is_complete
-			m.IsComplete = r.boolean()
+			m.IsComplete = r.readBool()
 		case 3: // global_progress
-			m.GlobalProgress = r.float()
+			m.GlobalProgress = r.readFloat()
 		case 4: // can_exit_freeze
-			m.CanExitFreeze = r.boolean()
+			m.CanExitFreeze = r.readBool()
 		case 5: // missing_batches
-			m.MissingBatches = r.int64s(m.MissingBatches)
+			m.MissingBatches = r.readInt64s(m.MissingBatches)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }
 
@@ -2133,7 +2133,7 @@ var endRequestSchema = schema{
 
 // Append appends the message to b.
 func (m *EndRequest) Append(b []byte) []byte {
-	b = appendTag(b, TagEndRequest, 3+ones(
+	b = appendTag(b, TagEndRequest, 3+countTrue(
 		m.Incarnation != (UUID{}), m.To != (UUID{}), m.Code != 0, len(m.Reason) > 0,
 	))
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(m.Version))
@@ -2157,29 +2157,29 @@ func (m *EndRequest) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *EndRequest) Decode(b []byte, lim *Limits) error {
 	*m = EndRequest{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagEndRequest)
-	w := fields{r: &r, schema: &endRequestSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &endRequestSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // kvf_v
-			m.Version = r.uint32()
+			m.Version = r.readUint32()
 		case 2: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		case 3: // kvf_to
-			m.To = r.uuid()
+			m.To = r.readUUID()
 		case 4: // kvf_op
-			m.Operation = r.uint64()
+			m.Operation = r.readUint64()
 		case 5: // kvf_req
-			m.Request = r.text()
+			m.Request = r.readText()
 		case 6: // kvf_code
-			m.Code = r.uint32()
+			m.Code = r.readUint32()
 		case 7: // kvf_reason
-			m.Reason = r.text()
+			m.Reason = r.readText()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -2192,7 +2192,7 @@ var endResponseSchema = schema{
 
 // Append appends the message to b.
 func (m *EndResponse) Append(b []byte) []byte {
-	b = appendTag(b, TagEndResponse, 1+ones(m.Code != 0, len(m.Reason) > 0))
+	b = appendTag(b, TagEndResponse, 1+countTrue(m.Code != 0, len(m.Reason) > 0))
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(m.Version))
 	if m.Code != 0 {
 		b = appendUint(append(b, "\xa8kvf_code"...), uint64(m.Code))
@@ -2206,21 +2206,21 @@ func (m *EndResponse) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *EndResponse) Decode(b []byte, lim *Limits) error {
 	*m = EndResponse{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagEndResponse)
-	w := fields{r: &r, schema: &endResponseSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &endResponseSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // kvf_v
-			m.Version = r.uint32()
+			m.Version = r.readUint32()
 		case 2: // kvf_code
-			m.Code = r.uint32()
+			m.Code = r.readUint32()
 		case 3: // kvf_reason
-			m.Reason = r.text()
+			m.Reason = r.readText()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -2253,21 +2253,21 @@ func (m *HixlInitRequest) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *HixlInitRequest) Decode(b []byte, lim *Limits) error {
 	*m = HixlInitRequest{Ext: m.Ext.reset()}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagHixlInitRequest)
-	w := fields{r: &r, schema: &hixlInitRequestSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &hixlInitRequestSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // local_id
-			m.LocalID = r.text()
+			m.LocalID = r.readText()
 		case 2: // engine_id
-			m.EngineID = r.text()
+			m.EngineID = r.readText()
 		default:
 			m.Ext.decode(&w, w.at-3)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.HasExt = m.Ext.finish(&w, 3)
 	return r.result()
 }
@@ -2300,19 +2300,19 @@ func (m *HixlInitResponse) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *HixlInitResponse) Decode(b []byte, lim *Limits) error {
 	*m = HixlInitResponse{Ext: m.Ext.reset()}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagHixlInitResponse)
-	w := fields{r: &r, schema: &hixlInitResponseSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &hixlInitResponseSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // engine_id
-			m.EngineID = r.text()
+			m.EngineID = r.readText()
 		default:
 			m.Ext.decode(&w, w.at-2)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.HasExt = m.Ext.finish(&w, 2)
 	return r.result()
 }
@@ -2334,17 +2334,17 @@ func (m *HixlReadyRequest) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *HixlReadyRequest) Decode(b []byte, lim *Limits) error {
 	*m = HixlReadyRequest{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagHixlReadyRequest)
-	w := fields{r: &r, schema: &hixlReadyRequestSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &hixlReadyRequestSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // local_id
-			m.LocalID = r.text()
+			m.LocalID = r.readText()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -2357,7 +2357,7 @@ var hixlReadyResponseSchema = schema{
 
 // Append appends the message to b.
 func (m *HixlReadyResponse) Append(b []byte) []byte {
-	b = appendTag(b, TagHixlReadyResponse, 1+ones(m.Code != 0, len(m.Reason) > 0))
+	b = appendTag(b, TagHixlReadyResponse, 1+countTrue(m.Code != 0, len(m.Reason) > 0))
 	b = appendBool(append(b, "\xa2ok"...), m.OK)
 	if m.Code != 0 {
 		b = appendUint(append(b, "\xa8kvf_code"...), uint64(m.Code))
@@ -2371,21 +2371,21 @@ func (m *HixlReadyResponse) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *HixlReadyResponse) Decode(b []byte, lim *Limits) error {
 	*m = HixlReadyResponse{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagHixlReadyResponse)
-	w := fields{r: &r, schema: &hixlReadyResponseSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &hixlReadyResponseSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // ok
-			m.OK = r.boolean()
+			m.OK = r.readBool()
 		case 2: // kvf_code
-			m.Code = r.uint32()
+			m.Code = r.readUint32()
 		case 3: // kvf_reason
-			m.Reason = r.text()
+			m.Reason = r.readText()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -2402,7 +2402,7 @@ var hixlMemInfoRequestSchema = schema{
 func (m *HixlMemInfoRequest) Append(b []byte) []byte {
 	n := 2
 	if m.HasExt {
-		n += 2 + ones(len(m.Planes) > 0, len(m.Blobs) > 0)
+		n += 2 + countTrue(len(m.Planes) > 0, len(m.Blobs) > 0)
 	}
 	b = appendTag(b, TagHixlMemInfoRequest, n)
 	b = appendStr(append(b, "\xa8local_id"...), m.LocalID)
@@ -2423,31 +2423,31 @@ func (m *HixlMemInfoRequest) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *HixlMemInfoRequest) Decode(b []byte, lim *Limits) error {
 	*m = HixlMemInfoRequest{Buffers: m.Buffers[:0], Planes: m.Planes[:0], Blobs: m.Blobs[:0]}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagHixlMemInfoRequest)
-	w := fields{r: &r, schema: &hixlMemInfoRequestSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &hixlMemInfoRequestSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // local_id
-			m.LocalID = r.text()
+			m.LocalID = r.readText()
 		case 2: // buffers
 			m.Buffers = r.bufferInfoList(m.Buffers, r.lim.BufferCount, "BufferCount")
 		case 3: // kvf_clock_ns
-			m.Stamps.ClockNS = r.instant()
+			m.Stamps.ClockNS = r.readInstant()
 			m.HasExt = true
 		case 4: // kvf_echo_ns
-			m.Stamps.EchoNS = r.instant()
+			m.Stamps.EchoNS = r.readInstant()
 			m.HasExt = true
 		case 5: // kvf_planes
-			m.Planes = r.planes(m.Planes)
+			m.Planes = r.readPlanes(m.Planes)
 		case 6: // kvf_blobs
-			m.Blobs = r.blobs(m.Blobs)
+			m.Blobs = r.readBlobs(m.Blobs)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	if len(m.Blobs) > 0 {
-		w.parallel("kvf_blobs", len(m.Blobs), "kvf_planes", len(m.Planes))
+		w.checkSameLength("kvf_blobs", len(m.Blobs), "kvf_planes", len(m.Planes))
 	}
 	if !m.HasExt {
 		m.Planes = m.Planes[:0]
@@ -2481,23 +2481,23 @@ func (m *HixlMemInfoResponse) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *HixlMemInfoResponse) Decode(b []byte, lim *Limits) error {
 	*m = HixlMemInfoResponse{Buffers: m.Buffers[:0]}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagHixlMemInfoResponse)
-	w := fields{r: &r, schema: &hixlMemInfoResponseSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &hixlMemInfoResponseSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // buffers
 			m.Buffers = r.bufferInfoList(m.Buffers, r.lim.BufferCount, "BufferCount")
 		case 2: // kvf_clock_ns
-			m.Stamps.ClockNS = r.instant()
+			m.Stamps.ClockNS = r.readInstant()
 			m.HasExt = true
 		case 3: // kvf_echo_ns
-			m.Stamps.EchoNS = r.instant()
+			m.Stamps.EchoNS = r.readInstant()
 			m.HasExt = true
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -2518,18 +2518,18 @@ func (m *NixlHello) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *NixlHello) Decode(b []byte, lim *Limits) error {
 	*m = NixlHello{}
-	r := open(b, lim)
-	w := fields{r: &r, schema: &nixlHelloSchema, depth: 2}
-	for w.open(); w.next(); {
+	r := newReader(b, lim)
+	w := mapReader{r: &r, schema: &nixlHelloSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 0: // compatibility_hash
-			m.Hash = r.text()
+			m.Hash = r.readText()
 		case 1: // agent_metadata_bytes
-			m.Metadata = r.bin(r.lim.MessageBytes, "MessageBytes")
+			m.Metadata = r.readBin(r.lim.MessageBytes, "MessageBytes")
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -2605,66 +2605,66 @@ func (m *NixlMetadata) Decode(b []byte, lim *Limits) error {
 	m.Regions.MemTypes = had.Regions.MemTypes[:0]
 	m.DCPSize = 1
 	m.PCPSize = 1
-	r := open(b, lim)
-	w := fields{r: &r, schema: &nixlMetadataSchema, depth: 2}
-	for w.open(); w.next(); {
+	r := newReader(b, lim)
+	w := mapReader{r: &r, schema: &nixlMetadataSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 0: // engine_id
-			m.EngineID = r.text()
+			m.EngineID = r.readText()
 		case 1: // agent_metadata
-			m.Agent = r.bin(r.lim.AgentBytes, "AgentBytes")
+			m.Agent = r.readBin(r.lim.AgentBytes, "AgentBytes")
 		case 2: // kv_caches_base_addr
-			m.BaseAddrs = r.uint64s(m.BaseAddrs)
+			m.BaseAddrs = r.readUint64s(m.BaseAddrs)
 		case 3: // device_id
-			m.DeviceID = r.uint64()
+			m.DeviceID = r.readUint64()
 		case 4: // num_blocks
-			m.NumBlocks = r.uint64()
+			m.NumBlocks = r.readUint64()
 		case 5: // block_lens
-			m.BlockLens = r.uint64s(m.BlockLens)
+			m.BlockLens = r.readUint64s(m.BlockLens)
 		case 6: // block_strides
-			m.BlockStrides = r.uint64s(m.BlockStrides)
+			m.BlockStrides = r.readUint64s(m.BlockStrides)
 		case 7: // kv_cache_layout
-			m.Layout = r.text()
+			m.Layout = r.readText()
 		case 8: // block_size
-			m.BlockSize = r.uint64()
+			m.BlockSize = r.readUint64()
 		case 9: // ssm_sizes
-			m.SSMSizes = r.uint64Pair()
+			m.SSMSizes = r.readUint64Pair()
 		case 10: // attn_backend_name
-			m.Backend = r.text()
+			m.Backend = r.readText()
 		case 11: // physical_blocks_per_logical_kv_block
-			m.PerLogical = r.uint64()
+			m.PerLogical = r.readUint64()
 		case 12: // region_num_blocks
-			if m.Regions.HasNumBlocks = !r.takesNil(); m.Regions.HasNumBlocks {
-				m.Regions.NumBlocks = r.uint64s(m.Regions.NumBlocks)
+			if m.Regions.HasNumBlocks = !r.takeNil(); m.Regions.HasNumBlocks {
+				m.Regions.NumBlocks = r.readUint64s(m.Regions.NumBlocks)
 			}
 		case 13: // region_group_ids
-			if m.Regions.HasGroupIDs = !r.takesNil(); m.Regions.HasGroupIDs {
-				m.Regions.GroupIDs = r.int64s(m.Regions.GroupIDs)
+			if m.Regions.HasGroupIDs = !r.takeNil(); m.Regions.HasGroupIDs {
+				m.Regions.GroupIDs = r.readInt64s(m.Regions.GroupIDs)
 			}
 		case 14: // region_names
-			if m.Regions.HasNames = !r.takesNil(); m.Regions.HasNames {
-				m.Regions.Names = r.texts(m.Regions.Names)
+			if m.Regions.HasNames = !r.takeNil(); m.Regions.HasNames {
+				m.Regions.Names = r.readTexts(m.Regions.Names)
 			}
 		case 15: // region_mem_types
-			if m.Regions.HasMemTypes = !r.takesNil(); m.Regions.HasMemTypes {
-				m.Regions.MemTypes = r.texts(m.Regions.MemTypes)
+			if m.Regions.HasMemTypes = !r.takeNil(); m.Regions.HasMemTypes {
+				m.Regions.MemTypes = r.readTexts(m.Regions.MemTypes)
 			}
 		case 16: // dcp_size
-			m.DCPSize = r.uint64()
+			m.DCPSize = r.readUint64()
 		case 17: // pcp_size
-			m.PCPSize = r.uint64()
+			m.PCPSize = r.readUint64()
 		case 18: // ple_block_len
-			if m.HasPLE = !r.takesNil(); m.HasPLE {
-				m.PLEBlockLen = r.uint64()
+			if m.HasPLE = !r.takeNil(); m.HasPLE {
+				m.PLEBlockLen = r.readUint64()
 			}
 		case 19: // region_members
-			m.Members = r.members(m.Members)
+			m.Members = r.readMembers(m.Members)
 		case 20: // packed_member_layouts
-			m.Packed = r.packedMembers(m.Packed)
+			m.Packed = r.readPackedMembers(m.Packed)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.validate(&w)
 	return r.result()
 }
@@ -2679,7 +2679,7 @@ var pushEndSchema = schema{
 
 // Append appends the message to b.
 func (m *PushEnd) Append(b []byte) []byte {
-	b = appendMapHeader(append(b, endPrefix...), 1+ones(
+	b = appendMapHeader(append(b, endPrefix...), 1+countTrue(
 		m.Incarnation != (UUID{}), m.Operation != 0, m.Code != 0, len(m.Reason) > 0, m.Stamps.ClockNS != 0,
 		m.Stamps.EchoNS != 0,
 	))
@@ -2708,28 +2708,28 @@ func (m *PushEnd) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *PushEnd) Decode(b []byte, lim *Limits) error {
 	*m = PushEnd{}
-	r := openPrefixed(b, lim, "PUSH_END", endPrefix)
-	w := fields{r: &r, schema: &pushEndSchema, depth: 2}
-	for w.open(); w.next(); {
+	r := newPrefixedReader(b, lim, "PUSH_END", endPrefix)
+	w := mapReader{r: &r, schema: &pushEndSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 0: // kvf_v
-			m.Version = r.uint32()
+			m.Version = r.readUint32()
 		case 1: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		case 2: // kvf_op
-			m.Operation = r.uint64()
+			m.Operation = r.readUint64()
 		case 3: // kvf_code
-			m.Code = r.uint32()
+			m.Code = r.readUint32()
 		case 4: // kvf_reason
-			m.Reason = r.text()
+			m.Reason = r.readText()
 		case 5: // kvf_clock_ns
-			m.Stamps.ClockNS = r.instant()
+			m.Stamps.ClockNS = r.readInstant()
 		case 6: // kvf_echo_ns
-			m.Stamps.EchoNS = r.instant()
+			m.Stamps.EchoNS = r.readInstant()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -2752,22 +2752,22 @@ func (m *PushWithdrawal) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *PushWithdrawal) Decode(b []byte, lim *Limits) error {
 	*m = PushWithdrawal{}
-	r := openPrefixed(b, lim, "PUSH_OFF", withdrawPrefix)
-	w := fields{r: &r, schema: &pushWithdrawalSchema, depth: 2}
-	for w.open(); w.next(); {
+	r := newPrefixedReader(b, lim, "PUSH_OFF", withdrawPrefix)
+	w := mapReader{r: &r, schema: &pushWithdrawalSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 0: // kvf_v
-			m.Version = r.uint32()
+			m.Version = r.readUint32()
 		case 1: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		case 2: // kvf_to
-			m.To = r.uuid()
+			m.To = r.readUUID()
 		case 3: // kvf_op
-			m.Operation = r.uint64()
+			m.Operation = r.readUint64()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -2779,7 +2779,7 @@ var pushKeepSchema = schema{
 
 // Append appends the message to b.
 func (m *PushKeep) Append(b []byte) []byte {
-	b = appendMapHeader(append(b, keepPrefix...), 3+ones(len(m.Keep) > 0, len(m.Skip) > 0))
+	b = appendMapHeader(append(b, keepPrefix...), 3+countTrue(len(m.Keep) > 0, len(m.Skip) > 0))
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(m.Version))
 	b = appendUUID(append(b, "\xa7kvf_inc"...), m.Incarnation)
 	b = appendUUID(append(b, "\xa6kvf_to"...), m.To)
@@ -2795,24 +2795,24 @@ func (m *PushKeep) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *PushKeep) Decode(b []byte, lim *Limits) error {
 	*m = PushKeep{Keep: m.Keep[:0], Skip: m.Skip[:0]}
-	r := openPrefixed(b, lim, "PUSH_KEEP", keepPrefix)
-	w := fields{r: &r, schema: &pushKeepSchema, depth: 2}
-	for w.open(); w.next(); {
+	r := newPrefixedReader(b, lim, "PUSH_KEEP", keepPrefix)
+	w := mapReader{r: &r, schema: &pushKeepSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 0: // kvf_v
-			m.Version = r.uint32()
+			m.Version = r.readUint32()
 		case 1: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		case 2: // kvf_to
-			m.To = r.uuid()
+			m.To = r.readUUID()
 		case 3: // kvf_keep
-			m.Keep = r.texts(m.Keep)
+			m.Keep = r.readTexts(m.Keep)
 		case 4: // kvf_skip
-			m.Skip = r.texts(m.Skip)
+			m.Skip = r.readTexts(m.Skip)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -2856,42 +2856,42 @@ func (m *PushRegistration) Append(b []byte) []byte {
 func (m *PushRegistration) Decode(b []byte, lim *Limits) error {
 	*m = PushRegistration{Blocks: m.Blocks[:0], Ext: m.Ext.reset()}
 	m.Remote.PPSize = 1
-	r := openPrefixed(b, lim, "PUSH_REG", registrationPrefix)
-	w := fields{r: &r, schema: &pushRegistrationSchema, depth: 2}
-	for w.open(); w.next(); {
+	r := newPrefixedReader(b, lim, "PUSH_REG", registrationPrefix)
+	w := mapReader{r: &r, schema: &pushRegistrationSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 0: // request_id
-			m.RequestID = r.requestName()
+			m.RequestID = r.readRequestID()
 		case 1: // decode_engine_id
-			m.EngineID = r.text()
+			m.EngineID = r.readText()
 		case 2: // decode_host
-			m.Host = r.text()
+			m.Host = r.readText()
 		case 3: // decode_port
-			m.Port = uint32(r.uint(portMax))
+			m.Port = uint32(r.readUint(portMax))
 		case 4: // decode_tp_size
-			m.TPSize = r.positive()
+			m.TPSize = r.readPositive()
 		case 5: // local_block_ids
-			m.Blocks = r.groups(m.Blocks)
+			m.Blocks = r.readGroups(m.Blocks)
 		case 6: // remote_engine_id
-			m.Remote.EngineID = r.text()
+			m.Remote.EngineID = r.readText()
 		case 7: // remote_host
-			m.Remote.Host = r.text()
+			m.Remote.Host = r.readText()
 		case 8: // remote_port
-			m.Remote.Port = uint32(r.uint(portMax))
+			m.Remote.Port = uint32(r.readUint(portMax))
 		case 9: // remote_tp_size
-			m.Remote.TPSize = r.uint32()
+			m.Remote.TPSize = r.readUint32()
 		case 10: // remote_pp_size
-			m.Remote.PPSize = r.positive()
+			m.Remote.PPSize = r.readPositive()
 		default:
 			m.Ext.decode(&w, w.at-11)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.HasExt = m.Ext.finish(&w, 11)
 	if m.HasExt {
-		w.parallel("kvf_first", len(m.Ext.First), "local_block_ids", len(m.Blocks))
-		w.parallel("kvf_ends", len(m.Ext.Ends), "local_block_ids", len(m.Blocks))
+		w.checkSameLength("kvf_first", len(m.Ext.First), "local_block_ids", len(m.Blocks))
+		w.checkSameLength("kvf_ends", len(m.Ext.Ends), "local_block_ids", len(m.Blocks))
 	}
 	return r.result()
 }
@@ -2911,13 +2911,13 @@ func (m *P2PInitSideMsg) Append(b []byte) []byte {
 // Decode checks that b is this message. The error is a *DecodeError.
 func (m *P2PInitSideMsg) Decode(b []byte, lim *Limits) error {
 	*m = P2PInitSideMsg{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagP2PInitSideMsg)
-	w := fields{r: &r, schema: &p2PInitSideMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &p2PInitSideMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -2938,17 +2938,17 @@ func (m *P2PInitSideRetMsg) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *P2PInitSideRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = P2PInitSideRetMsg{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagP2PInitSideRetMsg)
-	w := fields{r: &r, schema: &p2PInitSideRetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &p2PInitSideRetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // peer_lookup_url
-			m.PeerLookupURL = r.text()
+			m.PeerLookupURL = r.readText()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -2987,35 +2987,35 @@ func (m *AscendBatchedLookupAndGetMsg) Decode(b []byte, lim *Limits) error {
 	*m = AscendBatchedLookupAndGetMsg{
 		Keys: m.Keys[:0], MemIndexes: m.MemIndexes[:0], BufferUUIDs: m.BufferUUIDs[:0], Ext: m.Ext.reset(),
 	}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagAscendBatchedLookupAndGetMsg)
-	w := fields{r: &r, schema: &ascendBatchedLookupAndGetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &ascendBatchedLookupAndGetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // lookup_id
-			m.LookupID = r.text()
+			m.LookupID = r.readText()
 		case 2: // receiver_id
-			m.ReceiverID = r.text()
+			m.ReceiverID = r.readText()
 		case 3: // keys
-			m.Keys = r.keys(m.Keys)
+			m.Keys = r.readKeys(m.Keys)
 		case 4: // mem_indexes
-			m.MemIndexes = r.int64s(m.MemIndexes)
+			m.MemIndexes = r.readInt64s(m.MemIndexes)
 		case 5: // buffer_uuids
-			m.BufferUUIDs = r.uuids(m.BufferUUIDs)
+			m.BufferUUIDs = r.readUUIDs(m.BufferUUIDs)
 		case 6: // pull_mode
-			m.PullMode = r.boolean()
+			m.PullMode = r.readBool()
 		default:
 			m.Ext.decode(&w, w.at-7)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.validate(&w)
-	w.parallel("buffer_uuids", len(m.BufferUUIDs), "mem_indexes", len(m.MemIndexes))
+	w.checkSameLength("buffer_uuids", len(m.BufferUUIDs), "mem_indexes", len(m.MemIndexes))
 	m.HasExt = m.Ext.finish(&w, 7)
 	if m.HasExt {
 		if len(m.Ext.Generations) > 0 {
-			w.parallel("kvf_gens", len(m.Ext.Generations), "mem_indexes", len(m.MemIndexes))
+			w.checkSameLength("kvf_gens", len(m.Ext.Generations), "mem_indexes", len(m.MemIndexes))
 		}
 	}
 	return r.result()
@@ -3054,31 +3054,31 @@ func (m *AscendBatchedLookupAndGetRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = AscendBatchedLookupAndGetRetMsg{
 		RemoteUUIDs: m.RemoteUUIDs[:0], RemoteIndexes: m.RemoteIndexes[:0], Ext: m.Ext.reset(),
 	}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagAscendBatchedLookupAndGetRetMsg)
-	w := fields{r: &r, schema: &ascendBatchedLookupAndGetRetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &ascendBatchedLookupAndGetRetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // num_hit_chunks
-			m.HitChunks = r.uint32()
+			m.HitChunks = r.readUint32()
 		case 2: // remote_buffer_uuids
-			m.RemoteUUIDs = r.uuids(m.RemoteUUIDs)
+			m.RemoteUUIDs = r.readUUIDs(m.RemoteUUIDs)
 		case 3: // remote_mem_indexes
-			m.RemoteIndexes = r.int64s(m.RemoteIndexes)
+			m.RemoteIndexes = r.readInt64s(m.RemoteIndexes)
 		case 4: // lease_ttl_s
-			m.LeaseSeconds = r.float()
+			m.LeaseSeconds = r.readFloat()
 		default:
 			m.Ext.decode(&w, w.at-5)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.validate(&w)
-	w.parallel("remote_buffer_uuids", len(m.RemoteUUIDs), "remote_mem_indexes", len(m.RemoteIndexes))
+	w.checkSameLength("remote_buffer_uuids", len(m.RemoteUUIDs), "remote_mem_indexes", len(m.RemoteIndexes))
 	m.HasExt = m.Ext.finish(&w, 5)
 	if m.HasExt {
 		if len(m.Ext.Generations) > 0 {
-			w.parallel("kvf_gens", len(m.Ext.Generations), "remote_mem_indexes", len(m.RemoteIndexes))
+			w.checkSameLength("kvf_gens", len(m.Ext.Generations), "remote_mem_indexes", len(m.RemoteIndexes))
 		}
 	}
 	return r.result()
@@ -3110,19 +3110,19 @@ func (m *AscendBatchedLookupAndGetDoneMsg) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *AscendBatchedLookupAndGetDoneMsg) Decode(b []byte, lim *Limits) error {
 	*m = AscendBatchedLookupAndGetDoneMsg{Ext: m.Ext.reset()}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagAscendBatchedLookupAndGetDoneMsg)
-	w := fields{r: &r, schema: &ascendBatchedLookupAndGetDoneMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &ascendBatchedLookupAndGetDoneMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // lookup_id
-			m.LookupID = r.text()
+			m.LookupID = r.readText()
 		default:
 			m.Ext.decode(&w, w.at-2)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.HasExt = m.Ext.finish(&w, 2)
 	return r.result()
 }
@@ -3142,13 +3142,13 @@ func (m *AscendBatchedLookupAndGetDoneRetMsg) Append(b []byte) []byte {
 // Decode checks that b is this message. The error is a *DecodeError.
 func (m *AscendBatchedLookupAndGetDoneRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = AscendBatchedLookupAndGetDoneRetMsg{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagAscendBatchedLookupAndGetDoneRetMsg)
-	w := fields{r: &r, schema: &ascendBatchedLookupAndGetDoneRetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &ascendBatchedLookupAndGetDoneRetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -3167,13 +3167,13 @@ func (m *AscendQueryDonePortMsg) Append(b []byte) []byte {
 // Decode checks that b is this message. The error is a *DecodeError.
 func (m *AscendQueryDonePortMsg) Decode(b []byte, lim *Limits) error {
 	*m = AscendQueryDonePortMsg{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagAscendQueryDonePortMsg)
-	w := fields{r: &r, schema: &ascendQueryDonePortMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &ascendQueryDonePortMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -3194,17 +3194,17 @@ func (m *AscendQueryDonePortRetMsg) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *AscendQueryDonePortRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = AscendQueryDonePortRetMsg{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagAscendQueryDonePortRetMsg)
-	w := fields{r: &r, schema: &ascendQueryDonePortRetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &ascendQueryDonePortRetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // done_url
-			m.DoneURL = r.text()
+			m.DoneURL = r.readText()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -3228,24 +3228,24 @@ func (m *BatchedLookupAndGetMsg) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *BatchedLookupAndGetMsg) Decode(b []byte, lim *Limits) error {
 	*m = BatchedLookupAndGetMsg{Keys: m.Keys[:0], MemIndexes: m.MemIndexes[:0]}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagBatchedLookupAndGetMsg)
-	w := fields{r: &r, schema: &batchedLookupAndGetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &batchedLookupAndGetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // lookup_id
-			m.LookupID = r.text()
+			m.LookupID = r.readText()
 		case 2: // receiver_id
-			m.ReceiverID = r.text()
+			m.ReceiverID = r.readText()
 		case 3: // keys
-			m.Keys = r.keys(m.Keys)
+			m.Keys = r.readKeys(m.Keys)
 		case 4: // mem_indexes
-			m.MemIndexes = r.int64s(m.MemIndexes)
+			m.MemIndexes = r.readInt64s(m.MemIndexes)
 		}
 	}
-	w.close()
-	r.end()
-	w.parallel("mem_indexes", len(m.MemIndexes), "keys", len(m.Keys))
+	w.checkRequired()
+	r.expectEnd()
+	w.checkSameLength("mem_indexes", len(m.MemIndexes), "keys", len(m.Keys))
 	return r.result()
 }
 
@@ -3266,17 +3266,17 @@ func (m *BatchedLookupAndGetRetMsg) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *BatchedLookupAndGetRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = BatchedLookupAndGetRetMsg{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagBatchedLookupAndGetRetMsg)
-	w := fields{r: &r, schema: &batchedLookupAndGetRetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &batchedLookupAndGetRetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // num_hit_chunks
-			m.HitChunks = r.uint32()
+			m.HitChunks = r.readUint32()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -3307,29 +3307,29 @@ func (m *AscendBatchedLookupAndPutMsg) Decode(b []byte, lim *Limits) error {
 	m.Keys = had.Keys[:0]
 	m.Offsets = had.Offsets[:0]
 	m.MemIndexes = had.MemIndexes[:0]
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagAscendBatchedLookupAndPutMsg)
-	w := fields{r: &r, schema: &ascendBatchedLookupAndPutMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &ascendBatchedLookupAndPutMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // sender_id
-			m.SenderID = r.text()
+			m.SenderID = r.readText()
 		case 2: // keys
-			m.Keys = r.keys(m.Keys)
+			m.Keys = r.readKeys(m.Keys)
 		case 3: // offsets
-			m.Offsets = r.int64s(m.Offsets)
+			m.Offsets = r.readInt64s(m.Offsets)
 		case 4: // mem_indexes
-			m.MemIndexes = r.int64s(m.MemIndexes)
+			m.MemIndexes = r.readInt64s(m.MemIndexes)
 		case 5: // buffer_uuids
-			m.BufferUUIDs = r.uuids(m.BufferUUIDs)
+			m.BufferUUIDs = r.readUUIDs(m.BufferUUIDs)
 		}
 	}
-	w.close()
-	r.end()
-	w.parallel("offsets", len(m.Offsets), "keys", len(m.Keys))
-	w.parallel("mem_indexes", len(m.MemIndexes), "keys", len(m.Keys))
+	w.checkRequired()
+	r.expectEnd()
+	w.checkSameLength("offsets", len(m.Offsets), "keys", len(m.Keys))
+	w.checkSameLength("mem_indexes", len(m.MemIndexes), "keys", len(m.Keys))
 	if len(m.BufferUUIDs) > 0 {
-		w.parallel("buffer_uuids", len(m.BufferUUIDs), "mem_indexes", len(m.MemIndexes))
+		w.checkSameLength("buffer_uuids", len(m.BufferUUIDs), "mem_indexes", len(m.MemIndexes))
 	}
 	return r.result()
 }
@@ -3354,25 +3354,25 @@ func (m *BatchedLookupAndPutMsg) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *BatchedLookupAndPutMsg) Decode(b []byte, lim *Limits) error {
 	*m = BatchedLookupAndPutMsg{Keys: m.Keys[:0], Offsets: m.Offsets[:0], MemIndexes: m.MemIndexes[:0]}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagBatchedLookupAndPutMsg)
-	w := fields{r: &r, schema: &batchedLookupAndPutMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &batchedLookupAndPutMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // sender_id
-			m.SenderID = r.text()
+			m.SenderID = r.readText()
 		case 2: // keys
-			m.Keys = r.keys(m.Keys)
+			m.Keys = r.readKeys(m.Keys)
 		case 3: // offsets
-			m.Offsets = r.int64s(m.Offsets)
+			m.Offsets = r.readInt64s(m.Offsets)
 		case 4: // mem_indexes
-			m.MemIndexes = r.int64s(m.MemIndexes)
+			m.MemIndexes = r.readInt64s(m.MemIndexes)
 		}
 	}
-	w.close()
-	r.end()
-	w.parallel("offsets", len(m.Offsets), "keys", len(m.Keys))
-	w.parallel("mem_indexes", len(m.MemIndexes), "keys", len(m.Keys))
+	w.checkRequired()
+	r.expectEnd()
+	w.checkSameLength("offsets", len(m.Offsets), "keys", len(m.Keys))
+	w.checkSameLength("mem_indexes", len(m.MemIndexes), "keys", len(m.Keys))
 	return r.result()
 }
 
@@ -3393,17 +3393,17 @@ func (m *BatchedLookupAndPutRetMsg) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *BatchedLookupAndPutRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = BatchedLookupAndPutRetMsg{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagBatchedLookupAndPutRetMsg)
-	w := fields{r: &r, schema: &batchedLookupAndPutRetMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &batchedLookupAndPutRetMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // num_read_chunks
-			m.ReadChunks = r.uint32()
+			m.ReadChunks = r.readUint32()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -3424,17 +3424,17 @@ func (m *P2PErrorMsg) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *P2PErrorMsg) Decode(b []byte, lim *Limits) error {
 	*m = P2PErrorMsg{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagP2PErrorMsg)
-	w := fields{r: &r, schema: &p2PErrorMsgSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &p2PErrorMsgSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // error_code
-			m.Code = r.p2pError()
+			m.Code = r.readP2PError()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -3463,23 +3463,23 @@ func (m *ProxyNotif) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *ProxyNotif) Decode(b []byte, lim *Limits) error {
 	*m = ProxyNotif{}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagProxyNotif)
-	w := fields{r: &r, schema: &proxyNotifSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &proxyNotifSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // req_id
-			m.RequestID = r.text()
+			m.RequestID = r.readText()
 		case 2: // kvf_failed
-			m.Failed = r.uint32()
+			m.Failed = r.readUint32()
 			m.HasExt = true
 		case 3: // kvf_rank
-			m.Rank = r.uint32()
+			m.Rank = r.readUint32()
 			m.HasExt = true
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -3524,43 +3524,43 @@ func (m *PullReadyNotif) Decode(b []byte, lim *Limits) error {
 		Keys: m.Keys[:0], SenderUUIDs: m.SenderUUIDs[:0], SenderIndexes: m.SenderIndexes[:0],
 		Ext: m.Ext.reset(),
 	}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagPullReadyNotif)
-	w := fields{r: &r, schema: &pullReadyNotifSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &pullReadyNotifSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // pull_id
-			m.PullID = r.pullID()
+			m.PullID = r.readPullID()
 		case 2: // keys
-			m.Keys = r.keys(m.Keys)
+			m.Keys = r.readKeys(m.Keys)
 		case 3: // sender_buffer_uuids
-			m.SenderUUIDs = r.uuids(m.SenderUUIDs)
+			m.SenderUUIDs = r.readUUIDs(m.SenderUUIDs)
 		case 4: // sender_mem_indexes
-			m.SenderIndexes = r.int64s(m.SenderIndexes)
+			m.SenderIndexes = r.readInt64s(m.SenderIndexes)
 		case 5: // sender_id
-			m.SenderID = r.text()
+			m.SenderID = r.readText()
 		case 6: // sender_done_url
-			m.SenderDoneURL = r.text()
+			m.SenderDoneURL = r.readText()
 		case 7: // fmt
-			m.Format = r.format()
+			m.Format = r.readFormat()
 		case 8: // shape
-			m.Shape = r.shape()
+			m.Shape = r.readShape()
 		case 9: // dtype
-			m.Dtype = r.dtype()
+			m.Dtype = r.readDtype()
 		case 10: // last_chunk_toks
-			m.LastChunkTokens = r.uint32()
+			m.LastChunkTokens = r.readUint32()
 		default:
 			m.Ext.decode(&w, w.at-11)
 		}
 	}
-	w.close()
-	r.end()
-	w.parallel("sender_buffer_uuids", len(m.SenderUUIDs), "keys", len(m.Keys))
-	w.parallel("sender_mem_indexes", len(m.SenderIndexes), "keys", len(m.Keys))
+	w.checkRequired()
+	r.expectEnd()
+	w.checkSameLength("sender_buffer_uuids", len(m.SenderUUIDs), "keys", len(m.Keys))
+	w.checkSameLength("sender_mem_indexes", len(m.SenderIndexes), "keys", len(m.Keys))
 	m.HasExt = m.Ext.finish(&w, 11)
 	if m.HasExt {
 		if len(m.Ext.Generations) > 0 {
-			w.parallel("kvf_gens", len(m.Ext.Generations), "keys", len(m.Keys))
+			w.checkSameLength("kvf_gens", len(m.Ext.Generations), "keys", len(m.Keys))
 		}
 	}
 	return r.result()
@@ -3594,21 +3594,21 @@ func (m *PullReadyDoneAck) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *PullReadyDoneAck) Decode(b []byte, lim *Limits) error {
 	*m = PullReadyDoneAck{AlreadySent: m.AlreadySent[:0], Ext: m.Ext.reset()}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagPullReadyDoneAck)
-	w := fields{r: &r, schema: &pullReadyDoneAckSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &pullReadyDoneAckSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // already_sent_indexes
-			m.AlreadySent = r.int64s(m.AlreadySent)
+			m.AlreadySent = r.readInt64s(m.AlreadySent)
 		case 2: // alloc_failed
-			m.AllocFailed = r.boolean()
+			m.AllocFailed = r.readBool()
 		default:
 			m.Ext.decode(&w, w.at-3)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.HasExt = m.Ext.finish(&w, 3)
 	return r.result()
 }
@@ -3640,19 +3640,19 @@ func (m *PullDoneSignal) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *PullDoneSignal) Decode(b []byte, lim *Limits) error {
 	*m = PullDoneSignal{Ext: m.Ext.reset()}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagPullDoneSignal)
-	w := fields{r: &r, schema: &pullDoneSignalSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &pullDoneSignalSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // pull_id
-			m.PullID = r.pullID()
+			m.PullID = r.readPullID()
 		default:
 			m.Ext.decode(&w, w.at-2)
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	m.HasExt = m.Ext.finish(&w, 2)
 	return r.result()
 }
@@ -3669,7 +3669,7 @@ var renewRequestSchema = schema{
 
 // Append appends the message to b.
 func (m *RenewRequest) Append(b []byte) []byte {
-	b = appendTag(b, TagRenewRequest, 4+ones(
+	b = appendTag(b, TagRenewRequest, 4+countTrue(
 		len(m.Grants) > 0, len(m.Done) > 0, m.Stamps.ClockNS != 0, m.Stamps.EchoNS != 0,
 	))
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(m.Version))
@@ -3694,31 +3694,31 @@ func (m *RenewRequest) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *RenewRequest) Decode(b []byte, lim *Limits) error {
 	*m = RenewRequest{Grants: m.Grants[:0], Done: m.Done[:0]}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagRenewRequest)
-	w := fields{r: &r, schema: &renewRequestSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &renewRequestSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // kvf_v
-			m.Version = r.uint32()
+			m.Version = r.readUint32()
 		case 2: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		case 3: // kvf_to
-			m.To = r.uuid()
+			m.To = r.readUUID()
 		case 4: // kvf_op
-			m.Operation = r.uint64()
+			m.Operation = r.readUint64()
 		case 5: // kvf_grants
-			m.Grants = r.uint64s(m.Grants)
+			m.Grants = r.readUint64s(m.Grants)
 		case 6: // kvf_done
-			m.Done = r.uint64s(m.Done)
+			m.Done = r.readUint64s(m.Done)
 		case 7: // kvf_clock_ns
-			m.Stamps.ClockNS = r.instant()
+			m.Stamps.ClockNS = r.readInstant()
 		case 8: // kvf_echo_ns
-			m.Stamps.EchoNS = r.instant()
+			m.Stamps.EchoNS = r.readInstant()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -3734,7 +3734,7 @@ var renewResponseSchema = schema{
 
 // Append appends the message to b.
 func (m *RenewResponse) Append(b []byte) []byte {
-	b = appendTag(b, TagRenewResponse, 2+ones(
+	b = appendTag(b, TagRenewResponse, 2+countTrue(
 		len(m.Extended) > 0, m.LeaseNS != 0, len(m.Gone) > 0, len(m.Done) > 0, m.Stamps.ClockNS != 0,
 		m.Stamps.EchoNS != 0,
 	))
@@ -3764,31 +3764,31 @@ func (m *RenewResponse) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *RenewResponse) Decode(b []byte, lim *Limits) error {
 	*m = RenewResponse{Extended: m.Extended[:0], Gone: m.Gone[:0], Done: m.Done[:0]}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	r.expectTag(TagRenewResponse)
-	w := fields{r: &r, schema: &renewResponseSchema, depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &renewResponseSchema, depth: 2}
+	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // kvf_v
-			m.Version = r.uint32()
+			m.Version = r.readUint32()
 		case 2: // kvf_inc
-			m.Incarnation = r.uuid()
+			m.Incarnation = r.readUUID()
 		case 3: // kvf_extended
-			m.Extended = r.uint64s(m.Extended)
+			m.Extended = r.readUint64s(m.Extended)
 		case 4: // kvf_lease_ns
-			m.LeaseNS = r.uint64()
+			m.LeaseNS = r.readUint64()
 		case 5: // kvf_gone
-			m.Gone = r.uint64s(m.Gone)
+			m.Gone = r.readUint64s(m.Gone)
 		case 6: // kvf_done
-			m.Done = r.uint64s(m.Done)
+			m.Done = r.readUint64s(m.Done)
 		case 7: // kvf_clock_ns
-			m.Stamps.ClockNS = r.instant()
+			m.Stamps.ClockNS = r.readInstant()
 		case 8: // kvf_echo_ns
-			m.Stamps.EchoNS = r.instant()
+			m.Stamps.EchoNS = r.readInstant()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return r.result()
 }
 
@@ -3797,7 +3797,7 @@ func (e *AllocExt) reset() AllocExt { return AllocExt{Commit: e.Commit[:0], Abor
 
 // count returns how many fields append will write.
 func (e *AllocExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		len(e.Request) > 0, len(e.Commit) > 0, len(e.Abort) > 0, e.Code != 0, len(e.Reason) > 0,
 		e.Layers != 0, e.Epoch != 0, e.Opened != 0, len(e.Carried) > 0,
@@ -3852,45 +3852,45 @@ func (e *AllocExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *AllocExt) decode(w *fields, at int) {
+func (e *AllocExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
-		e.Version = r.uint32()
+		e.Version = r.readUint32()
 	case 1: // kvf_inc
-		e.Incarnation = r.uuid()
+		e.Incarnation = r.readUUID()
 	case 2: // kvf_to
-		e.To = r.uuid()
+		e.To = r.readUUID()
 	case 3: // kvf_op
-		e.Operation = r.uint64()
+		e.Operation = r.readUint64()
 	case 4: // kvf_try
-		e.Attempt = r.uint32()
+		e.Attempt = r.readUint32()
 	case 5: // kvf_patience_ns
-		e.PatienceNS = r.uint64()
+		e.PatienceNS = r.readUint64()
 	case 6: // kvf_req
-		e.Request = r.text()
+		e.Request = r.readText()
 	case 7: // kvf_commit
-		e.Commit = r.uint64s(e.Commit)
+		e.Commit = r.readUint64s(e.Commit)
 	case 8: // kvf_abort
-		e.Abort = r.uint64s(e.Abort)
+		e.Abort = r.readUint64s(e.Abort)
 	case 9: // kvf_code
-		e.Code = r.uint32()
+		e.Code = r.readUint32()
 	case 10: // kvf_reason
-		e.Reason = r.text()
+		e.Reason = r.readText()
 	case 11: // kvf_layers
-		e.Layers = r.uint32()
+		e.Layers = r.readUint32()
 	case 12: // kvf_epoch
-		e.Epoch = r.uint32()
+		e.Epoch = r.readUint32()
 	case 13: // kvf_opened
-		e.Opened = r.uint64()
+		e.Opened = r.readUint64()
 	case 14: // kvf_bytes
-		e.Carried = r.bin(r.lim.MessageBytes, "MessageBytes")
+		e.Carried = r.readBin(r.lim.MessageBytes, "MessageBytes")
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *AllocExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *AllocExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}
@@ -3911,7 +3911,7 @@ func (e *AllocReplyExt) reset() AllocReplyExt {
 
 // count returns how many fields append will write.
 func (e *AllocReplyExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Grant != 0, len(e.Generations) > 0, e.LeaseNS != 0, e.Code != 0, e.RetryNS != 0,
 		len(e.Committed) > 0, len(e.Gone) > 0, len(e.Reason) > 0, e.Taken != 0,
 	)
@@ -3950,35 +3950,35 @@ func (e *AllocReplyExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *AllocReplyExt) decode(w *fields, at int) {
+func (e *AllocReplyExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
-		e.Version = r.uint32()
+		e.Version = r.readUint32()
 	case 1: // kvf_grant
-		e.Grant = r.uint64()
+		e.Grant = r.readUint64()
 	case 2: // kvf_gens
-		e.Generations = r.uint64s(e.Generations)
+		e.Generations = r.readUint64s(e.Generations)
 	case 3: // kvf_lease_ns
-		e.LeaseNS = r.uint64()
+		e.LeaseNS = r.readUint64()
 	case 4: // kvf_code
-		e.Code = r.uint32()
+		e.Code = r.readUint32()
 	case 5: // kvf_retry_ns
-		e.RetryNS = r.uint64()
+		e.RetryNS = r.readUint64()
 	case 6: // kvf_committed
-		e.Committed = r.uint64s(e.Committed)
+		e.Committed = r.readUint64s(e.Committed)
 	case 7: // kvf_gone
-		e.Gone = r.uint64s(e.Gone)
+		e.Gone = r.readUint64s(e.Gone)
 	case 8: // kvf_reason
-		e.Reason = r.text()
+		e.Reason = r.readText()
 	case 9: // kvf_taken
-		e.Taken = r.uint32()
+		e.Taken = r.readUint32()
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *AllocReplyExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *AllocReplyExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}
@@ -3990,7 +3990,7 @@ func (e *CacheQueryExt) reset() CacheQueryExt { return CacheQueryExt{Done: e.Don
 
 // count returns how many fields append will write.
 func (e *CacheQueryExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		len(e.Request) > 0, len(e.Done) > 0,
 	)
@@ -4023,31 +4023,31 @@ func (e *CacheQueryExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *CacheQueryExt) decode(w *fields, at int) {
+func (e *CacheQueryExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
-		e.Version = r.uint32()
+		e.Version = r.readUint32()
 	case 1: // kvf_inc
-		e.Incarnation = r.uuid()
+		e.Incarnation = r.readUUID()
 	case 2: // kvf_to
-		e.To = r.uuid()
+		e.To = r.readUUID()
 	case 3: // kvf_op
-		e.Operation = r.uint64()
+		e.Operation = r.readUint64()
 	case 4: // kvf_try
-		e.Attempt = r.uint32()
+		e.Attempt = r.readUint32()
 	case 5: // kvf_patience_ns
-		e.PatienceNS = r.uint64()
+		e.PatienceNS = r.readUint64()
 	case 6: // kvf_req
-		e.Request = r.text()
+		e.Request = r.readText()
 	case 7: // kvf_done
-		e.Done = r.uint64s(e.Done)
+		e.Done = r.readUint64s(e.Done)
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *CacheQueryExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *CacheQueryExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}
@@ -4063,7 +4063,7 @@ func (e *CacheReplyExt) reset() CacheReplyExt {
 
 // count returns how many fields append will write.
 func (e *CacheReplyExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.Grant != 0, len(e.Generations) > 0, len(e.Lengths) > 0, e.LeaseNS != 0,
 		e.Code != 0, e.RetryNS != 0, len(e.Done) > 0, len(e.Reason) > 0,
 	)
@@ -4102,35 +4102,35 @@ func (e *CacheReplyExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *CacheReplyExt) decode(w *fields, at int) {
+func (e *CacheReplyExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
-		e.Version = r.uint32()
+		e.Version = r.readUint32()
 	case 1: // kvf_inc
-		e.Incarnation = r.uuid()
+		e.Incarnation = r.readUUID()
 	case 2: // kvf_grant
-		e.Grant = r.uint64()
+		e.Grant = r.readUint64()
 	case 3: // kvf_gens
-		e.Generations = r.uint64s(e.Generations)
+		e.Generations = r.readUint64s(e.Generations)
 	case 4: // kvf_lengths
-		e.Lengths = r.uint64s(e.Lengths)
+		e.Lengths = r.readUint64s(e.Lengths)
 	case 5: // kvf_lease_ns
-		e.LeaseNS = r.uint64()
+		e.LeaseNS = r.readUint64()
 	case 6: // kvf_code
-		e.Code = r.uint32()
+		e.Code = r.readUint32()
 	case 7: // kvf_retry_ns
-		e.RetryNS = r.uint64()
+		e.RetryNS = r.readUint64()
 	case 8: // kvf_done
-		e.Done = r.uint64s(e.Done)
+		e.Done = r.readUint64s(e.Done)
 	case 9: // kvf_reason
-		e.Reason = r.text()
+		e.Reason = r.readText()
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *CacheReplyExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *CacheReplyExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}
@@ -4144,11 +4144,11 @@ func (e *HelloExt) reset() HelloExt {
 
 // count returns how many fields append will write.
 func (e *HelloExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.Caps != 0, e.Window != 0, e.PageBytes != 0, len(e.Planes) > 0,
 		len(e.Blobs) > 0, e.Code != 0, len(e.Reason) > 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0,
 		e.Layers != 0, len(e.Geometry) > 0, e.Carries != 0,
-	) + 3*ones(e.Layout != (Layout{}))
+	) + 3*countTrue(e.Layout != (Layout{}))
 }
 
 func (e *HelloExt) append(b []byte) []byte {
@@ -4203,58 +4203,58 @@ func (e *HelloExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *HelloExt) decode(w *fields, at int) {
+func (e *HelloExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_proto
-		r.fixedArray(2)
-		e.ProtoMin = r.uint32()
-		e.ProtoMax = r.uint32()
+		r.readFixedArray(2)
+		e.ProtoMin = r.readUint32()
+		e.ProtoMax = r.readUint32()
 	case 1: // kvf_inc
-		e.Incarnation = r.uuid()
+		e.Incarnation = r.readUUID()
 	case 2: // kvf_caps
-		e.Caps = r.uint64()
+		e.Caps = r.readUint64()
 	case 3: // kvf_window
-		e.Window = r.uint32()
+		e.Window = r.readUint32()
 	case 4: // kvf_page_bytes
-		e.PageBytes = r.uint64()
+		e.PageBytes = r.readUint64()
 	case 5: // kvf_fmt
-		e.Layout.Format = r.format()
+		e.Layout.Format = r.readFormat()
 	case 6: // kvf_shape
-		e.Layout.Shape = r.shape()
+		e.Layout.Shape = r.readShape()
 	case 7: // kvf_dtype
-		e.Layout.Dtype = r.dtype()
+		e.Layout.Dtype = r.readDtype()
 	case 8: // kvf_planes
-		e.Planes = r.planes(e.Planes)
+		e.Planes = r.readPlanes(e.Planes)
 	case 9: // kvf_blobs
-		e.Blobs = r.blobs(e.Blobs)
+		e.Blobs = r.readBlobs(e.Blobs)
 	case 10: // kvf_code
-		e.Code = r.uint32()
+		e.Code = r.readUint32()
 	case 11: // kvf_reason
-		e.Reason = r.text()
+		e.Reason = r.readText()
 	case 12: // kvf_clock_ns
-		e.Stamps.ClockNS = r.instant()
+		e.Stamps.ClockNS = r.readInstant()
 	case 13: // kvf_echo_ns
-		e.Stamps.EchoNS = r.instant()
+		e.Stamps.EchoNS = r.readInstant()
 	case 14: // kvf_layers
-		e.Layers = r.uint32()
+		e.Layers = r.readUint32()
 	case 15: // kvf_geometry
-		e.Geometry = r.uint64s(e.Geometry)
+		e.Geometry = r.readUint64s(e.Geometry)
 	case 16: // kvf_carries
-		e.Carries = r.uint32()
+		e.Carries = r.readUint32()
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *HelloExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *HelloExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}
-	w.together(0xe0 << first)
+	w.checkTogether(0xe0 << first)
 	e.validate(w)
 	if len(e.Blobs) > 0 {
-		w.parallel("kvf_blobs", len(e.Blobs), "kvf_planes", len(e.Planes))
+		w.checkSameLength("kvf_blobs", len(e.Blobs), "kvf_planes", len(e.Planes))
 	}
 	return true
 }
@@ -4266,7 +4266,7 @@ func (e *PushRegistrationExt) reset() PushRegistrationExt {
 
 // count returns how many fields append will write.
 func (e *PushRegistrationExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, len(e.Transfer) > 0,
 		len(e.First) > 0, len(e.Ends) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0,
 		e.LeaseNS != 0, e.PatienceNS != 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0, e.Tail,
@@ -4328,49 +4328,49 @@ func (e *PushRegistrationExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *PushRegistrationExt) decode(w *fields, at int) {
+func (e *PushRegistrationExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
-		e.Version = r.uint32()
+		e.Version = r.readUint32()
 	case 1: // kvf_inc
-		e.Incarnation = r.uuid()
+		e.Incarnation = r.readUUID()
 	case 2: // kvf_to
-		e.To = r.uuid()
+		e.To = r.readUUID()
 	case 3: // kvf_op
-		e.Operation = r.uint64()
+		e.Operation = r.readUint64()
 	case 4: // kvf_try
-		e.Attempt = r.uint32()
+		e.Attempt = r.readUint32()
 	case 5: // kvf_transfer
-		e.Transfer = r.text()
+		e.Transfer = r.readText()
 	case 6: // kvf_first
-		e.First = r.uint64s(e.First)
+		e.First = r.readUint64s(e.First)
 	case 7: // kvf_ends
-		e.Ends = r.uint64s(e.Ends)
+		e.Ends = r.readUint64s(e.Ends)
 	case 8: // kvf_grant
-		e.Grant = r.uint64()
+		e.Grant = r.readUint64()
 	case 9: // kvf_gens
-		e.Generations = r.blocks(e.Generations, r.lim.BlockCount)
+		e.Generations = r.readBlocks(e.Generations, r.lim.BlockCount)
 	case 10: // kvf_granted_ns
-		e.GrantedNS = r.instant()
+		e.GrantedNS = r.readInstant()
 	case 11: // kvf_lease_ns
-		e.LeaseNS = r.uint64()
+		e.LeaseNS = r.readUint64()
 	case 12: // kvf_patience_ns
-		e.PatienceNS = r.uint64()
+		e.PatienceNS = r.readUint64()
 	case 13: // kvf_clock_ns
-		e.Stamps.ClockNS = r.instant()
+		e.Stamps.ClockNS = r.readInstant()
 	case 14: // kvf_echo_ns
-		e.Stamps.EchoNS = r.instant()
+		e.Stamps.EchoNS = r.readInstant()
 	case 15: // kvf_tail
-		e.Tail = r.uint32() != 0
+		e.Tail = r.readUint32() != 0
 	case 16: // kvf_caches
-		e.Caches = r.uint64()
+		e.Caches = r.readUint64()
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *PushRegistrationExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *PushRegistrationExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}
@@ -4382,7 +4382,7 @@ func (e *P2PGetExt) reset() P2PGetExt { return P2PGetExt{Generations: e.Generati
 
 // count returns how many fields append will write.
 func (e *P2PGetExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0, e.LeaseNS != 0, e.Stamps.ClockNS != 0,
 		e.Stamps.EchoNS != 0,
@@ -4428,39 +4428,39 @@ func (e *P2PGetExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *P2PGetExt) decode(w *fields, at int) {
+func (e *P2PGetExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
-		e.Version = r.uint32()
+		e.Version = r.readUint32()
 	case 1: // kvf_inc
-		e.Incarnation = r.uuid()
+		e.Incarnation = r.readUUID()
 	case 2: // kvf_to
-		e.To = r.uuid()
+		e.To = r.readUUID()
 	case 3: // kvf_op
-		e.Operation = r.uint64()
+		e.Operation = r.readUint64()
 	case 4: // kvf_try
-		e.Attempt = r.uint32()
+		e.Attempt = r.readUint32()
 	case 5: // kvf_patience_ns
-		e.PatienceNS = r.uint64()
+		e.PatienceNS = r.readUint64()
 	case 6: // kvf_grant
-		e.Grant = r.uint64()
+		e.Grant = r.readUint64()
 	case 7: // kvf_gens
-		e.Generations = r.uint64s(e.Generations)
+		e.Generations = r.readUint64s(e.Generations)
 	case 8: // kvf_granted_ns
-		e.GrantedNS = r.instant()
+		e.GrantedNS = r.readInstant()
 	case 9: // kvf_lease_ns
-		e.LeaseNS = r.uint64()
+		e.LeaseNS = r.readUint64()
 	case 10: // kvf_clock_ns
-		e.Stamps.ClockNS = r.instant()
+		e.Stamps.ClockNS = r.readInstant()
 	case 11: // kvf_echo_ns
-		e.Stamps.EchoNS = r.instant()
+		e.Stamps.EchoNS = r.readInstant()
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *P2PGetExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *P2PGetExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}
@@ -4474,7 +4474,7 @@ func (e *P2PGetReplyExt) reset() P2PGetReplyExt {
 
 // count returns how many fields append will write.
 func (e *P2PGetReplyExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.Grant != 0, len(e.Generations) > 0, e.Code != 0, e.RetryNS != 0,
 		len(e.Reason) > 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0,
 	)
@@ -4510,33 +4510,33 @@ func (e *P2PGetReplyExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *P2PGetReplyExt) decode(w *fields, at int) {
+func (e *P2PGetReplyExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
-		e.Version = r.uint32()
+		e.Version = r.readUint32()
 	case 1: // kvf_inc
-		e.Incarnation = r.uuid()
+		e.Incarnation = r.readUUID()
 	case 2: // kvf_grant
-		e.Grant = r.uint64()
+		e.Grant = r.readUint64()
 	case 3: // kvf_gens
-		e.Generations = r.uint64s(e.Generations)
+		e.Generations = r.readUint64s(e.Generations)
 	case 4: // kvf_code
-		e.Code = r.uint32()
+		e.Code = r.readUint32()
 	case 5: // kvf_retry_ns
-		e.RetryNS = r.uint64()
+		e.RetryNS = r.readUint64()
 	case 6: // kvf_reason
-		e.Reason = r.text()
+		e.Reason = r.readText()
 	case 7: // kvf_clock_ns
-		e.Stamps.ClockNS = r.instant()
+		e.Stamps.ClockNS = r.readInstant()
 	case 8: // kvf_echo_ns
-		e.Stamps.EchoNS = r.instant()
+		e.Stamps.EchoNS = r.readInstant()
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *P2PGetReplyExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *P2PGetReplyExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}
@@ -4548,7 +4548,7 @@ func (e *P2PDoneExt) reset() P2PDoneExt { return P2PDoneExt{} }
 
 // count returns how many fields append will write.
 func (e *P2PDoneExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.Grant != 0,
 	)
 }
@@ -4574,27 +4574,27 @@ func (e *P2PDoneExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *P2PDoneExt) decode(w *fields, at int) {
+func (e *P2PDoneExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
-		e.Version = r.uint32()
+		e.Version = r.readUint32()
 	case 1: // kvf_inc
-		e.Incarnation = r.uuid()
+		e.Incarnation = r.readUUID()
 	case 2: // kvf_to
-		e.To = r.uuid()
+		e.To = r.readUUID()
 	case 3: // kvf_op
-		e.Operation = r.uint64()
+		e.Operation = r.readUint64()
 	case 4: // kvf_try
-		e.Attempt = r.uint32()
+		e.Attempt = r.readUint32()
 	case 5: // kvf_grant
-		e.Grant = r.uint64()
+		e.Grant = r.readUint64()
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *P2PDoneExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *P2PDoneExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}
@@ -4608,7 +4608,7 @@ func (e *PullReadyExt) reset() PullReadyExt {
 
 // count returns how many fields append will write.
 func (e *PullReadyExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		len(e.Request) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0, e.LeaseNS != 0,
 		e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0, len(e.Renew) > 0, len(e.Withdraw) > 0, e.Code != 0,
@@ -4670,49 +4670,49 @@ func (e *PullReadyExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *PullReadyExt) decode(w *fields, at int) {
+func (e *PullReadyExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
-		e.Version = r.uint32()
+		e.Version = r.readUint32()
 	case 1: // kvf_inc
-		e.Incarnation = r.uuid()
+		e.Incarnation = r.readUUID()
 	case 2: // kvf_to
-		e.To = r.uuid()
+		e.To = r.readUUID()
 	case 3: // kvf_op
-		e.Operation = r.uint64()
+		e.Operation = r.readUint64()
 	case 4: // kvf_try
-		e.Attempt = r.uint32()
+		e.Attempt = r.readUint32()
 	case 5: // kvf_patience_ns
-		e.PatienceNS = r.uint64()
+		e.PatienceNS = r.readUint64()
 	case 6: // kvf_req
-		e.Request = r.text()
+		e.Request = r.readText()
 	case 7: // kvf_grant
-		e.Grant = r.uint64()
+		e.Grant = r.readUint64()
 	case 8: // kvf_gens
-		e.Generations = r.uint64s(e.Generations)
+		e.Generations = r.readUint64s(e.Generations)
 	case 9: // kvf_granted_ns
-		e.GrantedNS = r.instant()
+		e.GrantedNS = r.readInstant()
 	case 10: // kvf_lease_ns
-		e.LeaseNS = r.uint64()
+		e.LeaseNS = r.readUint64()
 	case 11: // kvf_clock_ns
-		e.Stamps.ClockNS = r.instant()
+		e.Stamps.ClockNS = r.readInstant()
 	case 12: // kvf_echo_ns
-		e.Stamps.EchoNS = r.instant()
+		e.Stamps.EchoNS = r.readInstant()
 	case 13: // kvf_renew
-		e.Renew = r.text()
+		e.Renew = r.readText()
 	case 14: // kvf_withdraw
-		e.Withdraw = r.pullIDs(e.Withdraw)
+		e.Withdraw = r.readPullIDs(e.Withdraw)
 	case 15: // kvf_code
-		e.Code = r.uint32()
+		e.Code = r.readUint32()
 	case 16: // kvf_reason
-		e.Reason = r.text()
+		e.Reason = r.readText()
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *PullReadyExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *PullReadyExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}
@@ -4724,7 +4724,7 @@ func (e *PullAckExt) reset() PullAckExt { return PullAckExt{} }
 
 // count returns how many fields append will write.
 func (e *PullAckExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.Code != 0, e.RetryNS != 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0,
 		e.Delayed, len(e.Reason) > 0,
 	)
@@ -4757,31 +4757,31 @@ func (e *PullAckExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *PullAckExt) decode(w *fields, at int) {
+func (e *PullAckExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
-		e.Version = r.uint32()
+		e.Version = r.readUint32()
 	case 1: // kvf_inc
-		e.Incarnation = r.uuid()
+		e.Incarnation = r.readUUID()
 	case 2: // kvf_code
-		e.Code = r.uint32()
+		e.Code = r.readUint32()
 	case 3: // kvf_retry_ns
-		e.RetryNS = r.uint64()
+		e.RetryNS = r.readUint64()
 	case 4: // kvf_clock_ns
-		e.Stamps.ClockNS = r.instant()
+		e.Stamps.ClockNS = r.readInstant()
 	case 5: // kvf_echo_ns
-		e.Stamps.EchoNS = r.instant()
+		e.Stamps.EchoNS = r.readInstant()
 	case 6: // kvf_delayed
-		e.Delayed = r.boolean()
+		e.Delayed = r.readBool()
 	case 7: // kvf_reason
-		e.Reason = r.text()
+		e.Reason = r.readText()
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *PullAckExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *PullAckExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}
@@ -4793,7 +4793,7 @@ func (e *PullDoneExt) reset() PullDoneExt { return PullDoneExt{} }
 
 // count returns how many fields append will write.
 func (e *PullDoneExt) count() int {
-	return 1 + ones(
+	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Grant != 0, e.Code != 0, e.Missing != 0,
 		len(e.Reason) > 0,
 	)
@@ -4823,29 +4823,29 @@ func (e *PullDoneExt) append(b []byte) []byte {
 }
 
 // decode reads one field, counted from the extension's first.
-func (e *PullDoneExt) decode(w *fields, at int) {
+func (e *PullDoneExt) decode(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
-		e.Version = r.uint32()
+		e.Version = r.readUint32()
 	case 1: // kvf_inc
-		e.Incarnation = r.uuid()
+		e.Incarnation = r.readUUID()
 	case 2: // kvf_to
-		e.To = r.uuid()
+		e.To = r.readUUID()
 	case 3: // kvf_grant
-		e.Grant = r.uint64()
+		e.Grant = r.readUint64()
 	case 4: // kvf_code
-		e.Code = r.uint32()
+		e.Code = r.readUint32()
 	case 5: // kvf_missing
-		e.Missing = r.uint32()
+		e.Missing = r.readUint32()
 	case 6: // kvf_reason
-		e.Reason = r.text()
+		e.Reason = r.readText()
 	}
 }
 
 // finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *PullDoneExt) finish(w *fields, first int) bool {
-	if !w.has(first) {
+func (e *PullDoneExt) finish(w *mapReader, first int) bool {
+	if !w.hasField(first) {
 		*e = e.reset()
 		return false
 	}

@@ -56,12 +56,12 @@ var controlSchemas = func() (all [TagCheckFinishWorkerMsg - TagClearWorkerMsg + 
 	return all
 }()
 
-// isControl reports whether t is the tag of a request to a worker.
-func (t Tag) isControl() bool { return t >= TagClearWorkerMsg && t <= TagCheckFinishWorkerMsg }
+// isWorkerControl reports whether t is the tag of a request to a worker.
+func (t Tag) isWorkerControl() bool { return t >= TagClearWorkerMsg && t <= TagCheckFinishWorkerMsg }
 
 // Append appends the message to b, with the event as its only field.
 func (m *WorkerControlMsg) Append(b []byte) []byte {
-	if !m.Kind.isControl() {
+	if !m.Kind.isWorkerControl() {
 		panic("BUG: a WorkerControlMsg is encoded with the tag of another message")
 	}
 	return appendStr(appendStr(appendTag(b, m.Kind, 1), "worker_event_id"), m.EventID)
@@ -70,21 +70,21 @@ func (m *WorkerControlMsg) Append(b []byte) []byte {
 // Decode fills m from b, which may be JSON; EventID is a view. The error is a *DecodeError.
 func (m *WorkerControlMsg) Decode(b []byte, lim *Limits) error {
 	*m = WorkerControlMsg{Kind: TagClearWorkerMsg}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	tag, at := r.findTag()
-	if tag.isControl() {
+	if tag.isWorkerControl() {
 		m.Kind = tag
 	} else if r.ok() {
 		r.message, r.field = "WorkerControlMsg", tagField
 		r.fail(DecodeWrongTag, at, tag.String(), "a request to a worker")
 	}
-	w := fields{r: &r, schema: &controlSchemas[m.Kind-TagClearWorkerMsg], depth: 2}
-	for w.open(); w.next(); {
+	w := mapReader{r: &r, schema: &controlSchemas[m.Kind-TagClearWorkerMsg], depth: 2}
+	for w.readHeader(); w.nextField(); {
 		if w.at == controlEventID {
-			m.EventID = r.text()
+			m.EventID = r.readText()
 		}
 	}
-	w.close()
-	r.end()
+	w.checkRequired()
+	r.expectEnd()
 	return from.result(&r)
 }

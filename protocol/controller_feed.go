@@ -56,15 +56,15 @@ func (t OpType) String() string {
 	return opNames[t]
 }
 
-// opType reads the name of a known type.
-func (r *reader) opType() OpType {
+// readOpType reads the name of a known type.
+func (r *reader) readOpType() OpType {
 	at := r.off
-	name := r.text()
+	name := r.readText()
 	for t := range opTypes {
 		if opNames[t] == string(name) {
 			return t
 		}
 	}
-	r.fail(DecodeUnknownValue, at, quote(name), "admit or evict")
+	r.fail(DecodeUnknownValue, at, quoteBytes(name), "admit or evict")
 	return OpAdmit
 }

@@ -19,8 +19,8 @@ type BatchedP2PLookupMsg struct {
 //wire:message json
 type BatchedP2PLookupRetMsg struct {
 	// Holders are the workers that have chunks; an empty list is a miss. Decode drops entries that are misses
-	// (Holder.Miss). If there are no holders, Append writes an entry that is a miss, because LMCache expects at least one
-	// entry.
+	// (Holder.IsMiss). If there are no holders, Append writes an entry that is a miss, because LMCache expects at least
+	// one entry.
 	Holders []Holder `wire:"layout_info"`
 }
 
@@ -32,8 +32,8 @@ type Holder struct {
 	PeerInitURL []byte // host:port of the worker's init socket
 }
 
-// Miss reports whether the entry is LMCache's way to write that no worker has a chunk.
-func (h *Holder) Miss() bool { return len(h.InstanceID) == 0 || h.HitChunks == 0 }
+// IsMiss reports whether the entry is LMCache's way to write that no worker has a chunk.
+func (h *Holder) IsMiss() bool { return len(h.InstanceID) == 0 || h.HitChunks == 0 }
 
 // holderFields is the number of elements in the array of a Holder.
 const holderFields = 4
@@ -57,24 +57,24 @@ func appendHolders(b []byte, vs []Holder) []byte {
 	return b
 }
 
-// holders appends a list to vs, without entries that are misses.
-func (r *reader) holders(vs []Holder) []Holder {
-	n := r.arrayUpTo(r.lim.HolderCount, "HolderCount")
+// readHolders appends a list to vs, without entries that are misses.
+func (r *reader) readHolders(vs []Holder) []Holder {
+	n := r.readArrayHeaderUpTo(r.lim.HolderCount, "HolderCount")
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
-		if h := r.holder(); !h.Miss() {
+		if h := r.readHolder(); !h.IsMiss() {
 			vs = append(vs, h)
 		}
 	}
 	return vs
 }
 
-func (r *reader) holder() (h Holder) {
+func (r *reader) readHolder() (h Holder) {
 	at := r.off
-	if n := r.arrayUpTo(holderFields, ""); r.ok() && n != holderFields {
+	if n := r.readArrayHeaderUpTo(holderFields, ""); r.ok() && n != holderFields {
 		r.fail(DecodeLengthMismatch, at, strconv.Itoa(n)+" elements", strconv.Itoa(holderFields))
 	}
-	h.InstanceID, h.Location = r.text(), r.text()
-	h.HitChunks = r.uint32()
-	h.PeerInitURL = r.text()
+	h.InstanceID, h.Location = r.readText(), r.readText()
+	h.HitChunks = r.readUint32()
+	h.PeerInitURL = r.readText()
 	return h
 }

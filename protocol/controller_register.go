@@ -44,9 +44,9 @@ type DeRegisterMsg struct {
 //wire:message json
 type HeartbeatMsg RegisterMsg
 
-// HeartbeatsWithin is the number of heartbeats that a worker sends within the time after which the directory drops a
-// silent worker, so that the worker stays registered if a heartbeat is lost and the next heartbeat is late.
-const HeartbeatsWithin = 3
+// HeartbeatsPerTimeout is the number of heartbeats that a worker sends within the time after which the directory drops
+// a silent worker, so that the worker stays registered if a heartbeat is lost and the next heartbeat is late.
+const HeartbeatsPerTimeout = 3
 
 // A HeartbeatRetMsg is the reply to a HeartbeatMsg.
 //
@@ -93,24 +93,24 @@ func (c CommandType) String() string {
 	return commandNames[c]
 }
 
-// commandType reads the name of a known type. A message with an unknown type is refused as a whole, as in LMCache.
-func (r *reader) commandType() CommandType {
+// readCommandType reads the name of a known type. A message with an unknown type is refused as a whole, as in LMCache.
+func (r *reader) readCommandType() CommandType {
 	at := r.off
-	name := r.text()
+	name := r.readText()
 	for c := range commandTypes {
 		if commandNames[c] == string(name) {
 			return c
 		}
 	}
-	r.fail(DecodeUnknownValue, at, quote(name), "full_sync or HeartbeatCommand")
+	r.fail(DecodeUnknownValue, at, quoteBytes(name), "full_sync or HeartbeatCommand")
 	return CommandNone
 }
 
-// ignoredMap skips a map at depth, or nil.
-func (r *reader) ignoredMap(depth int) {
-	if c, ok := r.lead(); ok && c != nilByte && typeName(c) != "map" {
+// skipIgnoredMap skips a map at depth, or nil.
+func (r *reader) skipIgnoredMap(depth int) {
+	if c, ok := r.peekByte(); ok && c != nilByte && typeName(c) != "map" {
 		r.failType(r.off, "map")
 		return
 	}
-	r.skip(depth)
+	r.skipValue(depth)
 }

@@ -22,7 +22,7 @@ type FullSyncStartMsg struct {
 
 // validate accepts a kvf_next of 0, which no number precedes, as the message of a worker that does not number
 // operations.
-func (m *FullSyncStartMsg) validate(*fields) {
+func (m *FullSyncStartMsg) validate(*mapReader) {
 	if m.Next == math.MaxUint64 {
 		m.Next, m.Numbered = 0, false
 	}

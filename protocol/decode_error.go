@@ -119,8 +119,8 @@ func (e *DecodeError) Error() string {
 // quoteMax is the limit on the bytes of a peer's text that an error quotes.
 const quoteMax = 48
 
-// quote returns a peer's bytes as a quoted text for an error: bounded, escaped, and copied.
-func quote(b []byte) string {
+// quoteBytes returns a peer's bytes as a quoted text for an error: bounded, escaped, and copied.
+func quoteBytes(b []byte) string {
 	if len(b) <= quoteMax {
 		return strconv.Quote(string(b))
 	}

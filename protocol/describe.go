@@ -18,7 +18,7 @@ func Describe(b []byte, lim *Limits) (string, error) {
 		return describeJSON(b, lim)
 	}
 	size := ", " + strconv.Itoa(len(b)) + " bytes"
-	r := open(b, lim)
+	r := newReader(b, lim)
 	tag, _ := r.findTag()
 	if err := r.result(); err != nil {
 		if len(b) > r.lim.MessageBytes {
@@ -32,7 +32,7 @@ func Describe(b []byte, lim *Limits) (string, error) {
 // describeJSON describes a controller's message that is JSON: it describes the msgpack to which the JSON is converted.
 func describeJSON(b []byte, lim *Limits) (string, error) {
 	title := "unknown message, " + strconv.Itoa(len(b)) + " bytes of JSON\n"
-	r, _ := openEither(b, lim)
+	r, _ := newEitherReader(b, lim)
 	tag, err := PeekControllerTag(b, lim)
 	if err != nil {
 		return title, err
@@ -43,9 +43,9 @@ func describeJSON(b []byte, lim *Limits) (string, error) {
 
 func describeFields(b []byte, lim *Limits, title string, s *schema) string {
 	p := printer{r: reader{b: b, lim: lim}}
-	p.text(title)
-	p.fields(1, s)
-	p.text("\n")
+	p.writeText(title)
+	p.writeFields(1, s)
+	p.writeText("\n")
 	return p.out.String()
 }
 
@@ -55,128 +55,128 @@ type printer struct {
 	out strings.Builder
 }
 
-func (p *printer) text(parts ...string) {
+func (p *printer) writeText(parts ...string) {
 	for _, s := range parts {
 		p.out.WriteString(s)
 	}
 }
 
-func (p *printer) line(depth int) { p.text("\n", strings.Repeat("  ", depth)) }
+func (p *printer) newLine(depth int) { p.writeText("\n", strings.Repeat("  ", depth)) }
 
 // writeFields writes the entries of a map, one line each.
-func (p *printer) fields(depth int, s *schema) {
+func (p *printer) writeFields(depth int, s *schema) {
 	r := &p.r
-	for n := r.mapHeader(); n > 0 && r.ok(); n-- {
-		name := r.name()
+	for n := r.readMapHeader(); n > 0 && r.ok(); n-- {
+		name := r.readName()
 		if !r.ok() {
 			return
 		}
-		p.line(depth)
+		p.newLine(depth)
 		known := slices.Contains(s.names, string(name))
 		if !known {
-			p.text(strconv.Quote(string(name)), " (unknown, skipped): ")
+			p.writeText(strconv.Quote(string(name)), " (unknown, skipped): ")
 		} else {
-			p.text(string(name), ": ")
+			p.writeText(string(name), ": ")
 		}
 		from := r.off
-		p.value(depth, string(name))
+		p.writeValue(depth, string(name))
 		if known && r.ok() {
-			p.meaning(string(name), from)
+			p.writeMeaning(string(name), from)
 		}
 	}
 }
 
 // writeValue writes a value of the field with the given name.
-func (p *printer) value(depth int, field string) {
+func (p *printer) writeValue(depth int, field string) {
 	r := &p.r
-	c, ok := r.lead()
+	c, ok := r.peekByte()
 	if !ok {
 		return
 	}
 	from := r.off
 	switch typeName(c) {
 	case "int":
-		if v, negative := r.integer(); r.ok() {
-			p.text(integerText(v, negative))
+		if v, negative := r.readInteger(); r.ok() {
+			p.writeText(integerText(v, negative))
 		}
 	case "bool":
-		p.text(strconv.FormatBool(r.boolean()))
+		p.writeText(strconv.FormatBool(r.readBool()))
 	case "str":
-		if s := r.str(len(r.b), ""); r.ok() {
-			p.text(strconv.Quote(string(s)))
+		if s := r.readString(len(r.b), ""); r.ok() {
+			p.writeText(strconv.Quote(string(s)))
 		}
 	case "array":
-		p.array(depth, field)
+		p.writeArray(depth, field)
 	case "map":
 		if inner, ok := describedMaps[field]; ok {
-			p.text(inner.title)
-			p.fields(depth+1, inner)
+			p.writeText(inner.title)
+			p.writeFields(depth+1, inner)
 			return
 		}
-		r.skip(depth + 1)
-		p.text("a map of ", strconv.Itoa(r.off-from), " bytes")
+		r.skipValue(depth + 1)
+		p.writeText("a map of ", strconv.Itoa(r.off-from), " bytes")
 	case "nil":
-		r.skip(depth + 1)
-		p.text("nil")
+		r.skipValue(depth + 1)
+		p.writeText("nil")
 	default: // float, bin, ext: the content is not readable text
-		r.skip(depth + 1)
-		p.text("a ", typeName(c), " of ", strconv.Itoa(r.off-from), " bytes")
+		r.skipValue(depth + 1)
+		p.writeText("a ", typeName(c), " of ", strconv.Itoa(r.off-from), " bytes")
 	}
 }
 
 // writeArray writes a list of numbers in one line, and any other list with one line for each element.
-func (p *printer) array(depth int, field string) {
+func (p *printer) writeArray(depth int, field string) {
 	r := &p.r
 	if depth >= min(r.lim.Depth, depthMax) {
-		r.skip(depth + 1)
+		r.skipValue(depth + 1)
 		return
 	}
-	n, at := r.count(0x90, 0xdc, "array")
+	n, at := r.readCount(0x90, 0xdc, "array")
 	if n > uint64(len(r.b)-r.off) {
 		r.failTruncated(at)
 		return
 	}
 	inline := n == 0 || typeName(r.b[r.off]) == "int"
 	if inline {
-		p.text("[")
+		p.writeText("[")
 	} else {
-		p.text(strconv.FormatUint(n, 10))
+		p.writeText(strconv.FormatUint(n, 10))
 	}
 	for i := uint64(0); i < n && r.ok(); i++ {
 		switch {
 		case !inline:
-			p.line(depth + 1)
-			p.text("[", strconv.FormatUint(i, 10), "] ")
+			p.newLine(depth + 1)
+			p.writeText("[", strconv.FormatUint(i, 10), "] ")
 		case i > 0:
-			p.text(", ")
+			p.writeText(", ")
 		}
-		p.value(depth+1, field)
+		p.writeValue(depth+1, field)
 	}
 	if inline {
-		p.text("]")
+		p.writeText("]")
 	}
 }
 
-// meaning writes, in parentheses, the meaning of the field's value, which begins at byte from.
-func (p *printer) meaning(field string, from int) {
+// writeMeaning writes, in parentheses, the meaning of the field's value, which begins at byte from.
+func (p *printer) writeMeaning(field string, from int) {
 	r := reader{b: p.r.b, off: from, lim: p.r.lim}
 	switch field {
 	case "fmt", "kvf_fmt":
-		if f := r.format(); r.ok() {
-			p.text(" (", f.String(), ")")
+		if f := r.readFormat(); r.ok() {
+			p.writeText(" (", f.String(), ")")
 		}
 	case "error_code":
-		if c := r.p2pError(); r.ok() {
-			p.text(" (", c.String(), ")")
+		if c := r.readP2PError(); r.ok() {
+			p.writeText(" (", c.String(), ")")
 		}
 	case "lease_ttl_s", "global_progress":
-		if v := r.float(); r.ok() {
-			p.text(" (", strconv.FormatFloat(v, 'g', -1, 64), ")")
+		if v := r.readFloat(); r.ok() {
+			p.writeText(" (", strconv.FormatFloat(v, 'g', -1, 64), ")")
 		}
 	case "patience_ns", "layer_ns", "kvf_patience_ns", "kvf_lease_ns", "kvf_retry_ns", "kvf_granted_ns", "kvf_clock_ns",
 		"kvf_echo_ns":
-		if ns := r.uint(math.MaxUint64); r.ok() {
-			p.text(" (", strconv.FormatFloat(float64(ns)/1e9, 'g', -1, 64), " s)")
+		if ns := r.readUint(math.MaxUint64); r.ok() {
+			p.writeText(" (", strconv.FormatFloat(float64(ns)/1e9, 'g', -1, 64), " s)")
 		}
 	}
 }

@@ -34,7 +34,7 @@ func operationList() string {
 	for _, op := range CallOps() {
 		var words []string
 		for i, name := range engineCallSchema.names {
-			if common := 1<<i <= engineCallOp; !common && callTakes[op]&(1<<i) != 0 {
+			if common := 1<<i <= engineCallOp; !common && callFields[op]&(1<<i) != 0 {
 				words = append(words, "`"+name+"`")
 			}
 		}

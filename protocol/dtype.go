@@ -45,9 +45,9 @@ var dtypeTable = [dtypes]struct {
 	DtypeFP8E5M2FNUZ: {"fp8_e5m2fnuz", 1},
 }
 
-// dtypeOld holds the names that only older revisions write. "fp8_e4m3" was the name of both e4m3 forms; it is read as
+// oldDtypes holds the names that only older revisions write. "fp8_e4m3" was the name of both e4m3 forms; it is read as
 // DtypeFP8E4M3FN, which all hardware except AMD's uses.
-var dtypeOld = [...]struct {
+var oldDtypes = [...]struct {
 	name  string
 	dtype Dtype
 }{
@@ -60,7 +60,7 @@ func ParseDtype(name []byte) (Dtype, bool) {
 	if d := currentDtype(name); d != DtypeNone {
 		return d, true
 	}
-	for _, old := range dtypeOld {
+	for _, old := range oldDtypes {
 		if old.name == string(name) {
 			return old.dtype, true
 		}
@@ -89,8 +89,8 @@ func (d Dtype) String() string {
 // Valid reports whether d is a dtype.
 func (d Dtype) Valid() bool { return d > DtypeNone && d < dtypes }
 
-// Size returns the number of bytes of an element, or 0 if d is not a dtype.
-func (d Dtype) Size() uint64 {
+// ElementBytes returns the number of bytes of an element, or 0 if d is not a dtype.
+func (d Dtype) ElementBytes() uint64 {
 	if d >= dtypes {
 		return 0
 	}

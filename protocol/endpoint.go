@@ -71,15 +71,15 @@ func (e Endpoint) Append(b []byte) []byte {
 // String returns the text that ParseEndpoint reads.
 func (e Endpoint) String() string { return string(e.Append(nil)) }
 
-// Unspecified reports whether the host stands for every interface of the listening process. No peer can be reached at
+// IsUnspecified reports whether the host stands for every interface of the listening process. No peer can be reached at
 // such an address, but LMCache announces the address that it binds to.
-func (e Endpoint) Unspecified() bool { return e.Host == "0.0.0.0" || e.Host == "::" || e.Host == "*" }
+func (e Endpoint) IsUnspecified() bool { return e.Host == "0.0.0.0" || e.Host == "::" || e.Host == "*" }
 
 // Localhost is the only name that needs no name server: it always means the local machine (RFC 6761, 6.3).
 const Localhost = "localhost"
 
-// Numeric reports whether the host is an address, or Localhost, and not a name that must be resolved.
-func (e Endpoint) Numeric() bool {
+// IsNumeric reports whether the host is an address, or Localhost, and not a name that must be resolved.
+func (e Endpoint) IsNumeric() bool {
 	if strings.IndexByte(e.Host, ':') >= 0 || e.Host == Localhost {
 		return true // No name has a colon.
 	}

@@ -66,7 +66,7 @@ func sameMessage(m Message, payload []byte, into Message) error {
 		return errors.Join(errors.New("PeekTag finds "+tag.String()), err)
 	}
 	for tag := TagNone + 1; tag < tags; tag++ {
-		if HasTag(payload, tag, nil) != (tag == want) || tag == want && !MayBe(payload, tag, nil) {
+		if HasTag(payload, tag, nil) != (tag == want) || tag == want && !MayHaveTag(payload, tag, nil) {
 			return errors.New("HasTag or MayBe does not agree about " + tag.String())
 		}
 	}
@@ -76,7 +76,7 @@ func sameMessage(m Message, payload []byte, into Message) error {
 	if text(into) != text(m) {
 		return errors.New(text(into) + " instead of " + text(m))
 	}
-	if who := Speaker(payload, nil); (who != "") != (want.Family() != FamilyPD) {
+	if who := ProgramOf(payload, nil); (who != "") != (want.Family() != FamilyPD) {
 		return errors.New("taken for one of " + who)
 	}
 	_, err := Describe(payload, nil)

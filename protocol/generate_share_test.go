@@ -126,7 +126,7 @@ func genShare(t *rapid.T, tag Tag) Message {
 	if tag.Family() == FamilyAgent {
 		return genAgent(t, tag)
 	}
-	if tag.isControl() {
+	if tag.isWorkerControl() {
 		return &WorkerControlMsg{Kind: tag, EventID: genText.Draw(t, "event")}
 	}
 	switch tag {

@@ -71,7 +71,7 @@ var (
 			m.RemoteUUIDs = rapid.SliceOfN(genUUID, n, n).Draw(t, "uuids")
 			m.AllocFailed = rapid.Bool().Draw(t, "failed")
 		} else {
-			m.AllocFailed = anyNegative(m.RemoteIndexes)
+			m.AllocFailed = hasNegative(m.RemoteIndexes)
 		}
 		if m.HasExt {
 			m.Ext = AllocReplyExt{

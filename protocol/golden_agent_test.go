@@ -94,7 +94,7 @@ func call(op CallOp, m EngineCall) *EngineCall {
 func agentRefusals(t *testing.T) []refusal {
 	one := []byte{1}
 	in := func(name, of, field string, value []byte, code DecodeCode, says string) refusal {
-		return refusal{name, of, with(t, of, field, value), code, field, says}
+		return refusal{name, of, withField(t, of, field, value), code, field, says}
 	}
 	return []refusal{
 		in("version -1", "agent-attach", "v", []byte{0xff}, DecodeOutOfRange, "found -1, want 0 to 4294967295"),
@@ -126,7 +126,7 @@ func agentRefusals(t *testing.T) []refusal {
 		in("fewer lengths than pages", "agent-answer-pages", "lengths", listOf(1, one), DecodeLengthMismatch,
 			"found 1 elements, want 2 as in pages"),
 		{
-			"pages without lengths", "agent-answer-pages", but(t, "agent-answer-pages", "lengths"),
+			"pages without lengths", "agent-answer-pages", withoutField(t, "agent-answer-pages", "lengths"),
 			DecodeLengthMismatch, "lengths", "found 0 elements, want 2 as in pages",
 		},
 		in("stats as text", "agent-answer-stats", "stats", str("{}"), DecodeWrongType, "found str, want bin"),
@@ -142,13 +142,13 @@ func TestCallOps(t *testing.T) {
 	seen := map[string]bool{}
 	for _, op := range CallOps() {
 		name := op.String()
-		if name == "" || seen[name] || CallOpOf([]byte(name)) != op {
-			t.Errorf("operation %d is %q, which is %d", op, name, CallOpOf([]byte(name)))
+		if name == "" || seen[name] || ParseCallOp([]byte(name)) != op {
+			t.Errorf("operation %d is %q, which is %d", op, name, ParseCallOp([]byte(name)))
 		}
 		seen[name] = true
 	}
 	for _, name := range []string{"", "Put", "put ", "free"} {
-		if op := CallOpOf([]byte(name)); op != CallUnknown {
+		if op := ParseCallOp([]byte(name)); op != CallUnknown {
 			t.Errorf("%q is %v", name, op)
 		}
 	}
@@ -167,7 +167,7 @@ func TestUnfitFields(t *testing.T) {
 		Code: 1, Reason: []byte("r"),
 	})
 	names := engineCallSchema.names
-	if got := full.given(); got != 1<<len(names)-1 {
+	if got := full.fieldMask(); got != 1<<len(names)-1 {
 		t.Fatalf("of %d fields it has %b", len(names), got)
 	}
 	for _, op := range CallOps() {
@@ -182,15 +182,15 @@ func TestUnfitFields(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := ""
-			if callTakes[op]&(1<<i) == 0 {
+			if callFields[op]&(1<<i) == 0 {
 				want = names[i]
 			}
-			if got := m.Unfit(); got != want {
+			if got := m.UnexpectedField(); got != want {
 				t.Errorf("%v with %s: %q does not fit, want %q", op, e.name, got, want)
 			}
 		}
 		none := EngineCall{Op: full.Op}
-		if got := none.Unfit(); got != "" {
+		if got := none.UnexpectedField(); got != "" {
 			t.Errorf("%v does not take %q, which is not there", op, got)
 		}
 	}

@@ -59,10 +59,10 @@ type HelloExt struct {
 }
 
 // validate checks that the smallest version is not above the largest version.
-func (e *HelloExt) validate(w *fields) {
+func (e *HelloExt) validate(w *mapReader) {
 	if e.ProtoMin > e.ProtoMax {
 		found := strconv.Itoa(int(e.ProtoMin)) + " to " + strconv.Itoa(int(e.ProtoMax))
-		w.refuse("kvf_proto", DecodeOutOfRange, found, "the smaller first")
+		w.failField("kvf_proto", DecodeOutOfRange, found, "the smaller first")
 	}
 }
 
@@ -112,18 +112,18 @@ type HixlMemInfoResponse struct {
 	Stamps Stamps `wire:",inline,with=HasExt"` // the server's
 }
 
-// planes appends the names of data planes to vs.
-func (r *reader) planes(vs [][]byte) [][]byte {
-	for n := r.arrayUpTo(r.lim.PlaneCount, "PlaneCount"); n > 0 && r.ok(); n-- {
-		vs = append(vs, r.text())
+// readPlanes appends the names of data planes to vs.
+func (r *reader) readPlanes(vs [][]byte) [][]byte {
+	for n := r.readArrayHeaderUpTo(r.lim.PlaneCount, "PlaneCount"); n > 0 && r.ok(); n-- {
+		vs = append(vs, r.readText())
 	}
 	return vs
 }
 
-// blobs appends the blobs of data planes to vs.
-func (r *reader) blobs(vs [][]byte) [][]byte {
-	for n := r.arrayUpTo(r.lim.PlaneCount, "PlaneCount"); n > 0 && r.ok(); n-- {
-		vs = append(vs, r.bin(r.lim.BlobBytes, "BlobBytes"))
+// readBlobs appends the blobs of data planes to vs.
+func (r *reader) readBlobs(vs [][]byte) [][]byte {
+	for n := r.readArrayHeaderUpTo(r.lim.PlaneCount, "PlaneCount"); n > 0 && r.ok(); n-- {
+		vs = append(vs, r.readBin(r.lim.BlobBytes, "BlobBytes"))
 	}
 	return vs
 }

@@ -19,33 +19,33 @@ import (
 // isJSON reports whether a payload is meant as JSON: no msgpack map begins with a brace.
 func isJSON(b []byte) bool { return len(b) > 0 && b[0] == '{' }
 
-// A source maps bytes of the msgpack to bytes of the JSON from which the msgpack was made, in ascending order. The
+// A placeMap maps bytes of the msgpack to bytes of the JSON from which the msgpack was made, in ascending order. The
 // source of a payload that is msgpack is nil, because there the offsets need no mapping.
-type source []place
+type placeMap []place
 
 // A place is the beginning of a value: the offset in the msgpack, and the offset in the JSON.
-type place struct{ made, given int }
+type place struct{ inOutput, inInput int }
 
-// openEither returns a reader of a payload that may be JSON.
-func openEither(b []byte, lim *Limits) (reader, source) {
-	r := open(b, lim)
+// newEitherReader returns a reader of a payload that may be JSON.
+func newEitherReader(b []byte, lim *Limits) (reader, placeMap) {
+	r := newReader(b, lim)
 	if !r.ok() || !isJSON(b) {
 		return r, nil
 	}
-	j := jsonReader{given: b, lim: r.lim, made: make([]byte, 0, len(b))}
-	if at := validUpTo(b); at < len(b) {
-		j.fail(DecodeInvalidUTF8, at, quote(b[at:min(at+utf8.UTFMax, len(b))]), "")
+	j := jsonConverter{input: b, lim: r.lim, output: make([]byte, 0, len(b))}
+	if at := validLen(b); at < len(b) {
+		j.fail(DecodeInvalidUTF8, at, quoteBytes(b[at:min(at+utf8.UTFMax, len(b))]), "")
 	}
-	j.value(1)
-	j.end()
+	j.convertValue(1)
+	j.expectEnd()
 	if j.err != nil {
 		return reader{lim: r.lim, err: j.err}, nil
 	}
-	return reader{b: j.made, lim: r.lim}, j.places
+	return reader{b: j.output, lim: r.lim}, j.places
 }
 
-// validUpTo returns the length of the longest prefix of b that is UTF-8.
-func validUpTo(b []byte) (at int) {
+// validLen returns the length of the longest prefix of b that is UTF-8.
+func validLen(b []byte) (at int) {
 	for at < len(b) {
 		c, n := utf8.DecodeRune(b[at:])
 		if c == utf8.RuneError && n == 1 {
@@ -57,13 +57,13 @@ func validUpTo(b []byte) (at int) {
 }
 
 // result returns the reader's error, with the offset converted to an offset in the JSON.
-func (s source) result(r *reader) error {
+func (s placeMap) result(r *reader) error {
 	if !r.ok() && len(s) > 0 {
-		i, found := slices.BinarySearchFunc(s, r.err.Offset, func(p place, at int) int { return p.made - at })
+		i, found := slices.BinarySearchFunc(s, r.err.Offset, func(p place, at int) int { return p.inOutput - at })
 		if !found {
 			i-- // The offset is within a value, or behind the last value. The first place has offset 0.
 		}
-		r.err.Offset = s[i].given
+		r.err.Offset = s[i].inInput
 	}
 	return r.result()
 }
@@ -74,7 +74,7 @@ func PeekControllerTag(b []byte, lim *Limits) (Tag, error) {
 	if !isJSON(b) {
 		return PeekTag(b, lim)
 	}
-	r, from := openEither(b, lim)
+	r, from := newEitherReader(b, lim)
 	tag, at := r.findTag()
 	if r.ok() && tag.Family() != FamilyController {
 		r.field = tagField
@@ -86,119 +86,119 @@ func PeekControllerTag(b []byte, lim *Limits) (Tag, error) {
 	return tag, nil
 }
 
-// A jsonReader converts JSON to msgpack. It keeps the first failure and then does nothing more.
-type jsonReader struct {
-	given   []byte
+// A jsonConverter converts JSON to msgpack. It keeps the first failure and then does nothing more.
+type jsonConverter struct {
+	input   []byte
 	off     int
 	lim     *Limits
-	made    []byte
+	output  []byte
 	places  []place
 	scratch []byte // the text of a string whose escapes are replaced
 	err     *DecodeError
 }
 
-func (j *jsonReader) fail(code DecodeCode, at int, found, want string) {
+func (j *jsonConverter) fail(code DecodeCode, at int, found, want string) {
 	if j.err == nil {
 		j.err = &DecodeError{Code: code, Offset: at, Found: found, Want: want}
 	}
 }
 
 // failHere refuses the next bytes, or the end of the input.
-func (j *jsonReader) failHere(want string) {
-	if j.off >= len(j.given) {
-		j.fail(DecodeTruncated, len(j.given), "the end", want)
+func (j *jsonConverter) failHere(want string) {
+	if j.off >= len(j.input) {
+		j.fail(DecodeTruncated, len(j.input), "the end", want)
 		return
 	}
-	j.fail(DecodeBadJSON, j.off, quote(j.given[j.off:min(j.off+8, len(j.given))]), want)
+	j.fail(DecodeBadJSON, j.off, quoteBytes(j.input[j.off:min(j.off+8, len(j.input))]), want)
 }
 
-// lead skips white space and returns the next byte without reading the byte. At the end of the input and after a
+// peekByte skips white space and returns the next byte without reading the byte. At the end of the input and after a
 // failure the result is 0, with which no value begins.
-func (j *jsonReader) lead() byte {
-	j.off = len(j.given) - len(bytes.TrimLeft(j.given[j.off:], " \t\r\n"))
-	if j.err != nil || j.off >= len(j.given) {
+func (j *jsonConverter) peekByte() byte {
+	j.off = len(j.input) - len(bytes.TrimLeft(j.input[j.off:], " \t\r\n"))
+	if j.err != nil || j.off >= len(j.input) {
 		return 0
 	}
-	return j.given[j.off]
+	return j.input[j.off]
 }
 
 // takeByte skips white space, reads the byte c and reports true. If the next byte is another one, only the white space
 // is read.
-func (j *jsonReader) take(c byte) bool {
-	if j.lead() != c {
+func (j *jsonConverter) takeByte(c byte) bool {
+	if j.peekByte() != c {
 		return false
 	}
 	j.off++
 	return true
 }
 
-// end refuses bytes behind the value.
-func (j *jsonReader) end() {
-	if j.lead(); j.off < len(j.given) {
-		j.fail(DecodeTrailing, j.off, strconv.Itoa(len(j.given)-j.off)+" bytes", "none")
+// expectEnd refuses bytes behind the value.
+func (j *jsonConverter) expectEnd() {
+	if j.peekByte(); j.off < len(j.input) {
+		j.fail(DecodeTrailing, j.off, strconv.Itoa(len(j.input)-j.off)+" bytes", "none")
 	}
 }
 
 // convertValue converts the next value, which is nested at depth.
-func (j *jsonReader) value(depth int) {
-	c := j.lead()
-	j.places = append(j.places, place{len(j.made), j.off})
+func (j *jsonConverter) convertValue(depth int) {
+	c := j.peekByte()
+	j.places = append(j.places, place{len(j.output), j.off})
 	switch {
 	case c == '{' || c == '[':
 		if limit := min(j.lim.Depth, depthMax); depth > limit {
 			j.fail(DecodeTooDeep, j.off, strconv.Itoa(depth)+" levels", atMost(limit, "Depth"))
 		} else if j.off++; c == '{' {
-			j.object(depth)
+			j.convertObject(depth)
 		} else {
-			j.array(depth)
+			j.convertArray(depth)
 		}
 	case c == '"':
-		j.text()
+		j.convertText()
 	case c == '-' || c >= '0' && c <= '9':
-		j.number()
-	case j.literal("null"):
-		j.made = append(j.made, 0xc0)
-	case j.literal("true"), j.literal("false"):
-		j.made = appendBool(j.made, c == 't')
+		j.convertNumber()
+	case j.takeLiteral("null"):
+		j.output = append(j.output, 0xc0)
+	case j.takeLiteral("true"), j.takeLiteral("false"):
+		j.output = appendBool(j.output, c == 't')
 	default:
 		j.failHere("a value")
 	}
 }
 
-// literal reads the given word and reports true, or reads nothing.
-func (j *jsonReader) literal(word string) bool {
-	if !bytes.HasPrefix(j.given[j.off:], []byte(word)) {
+// takeLiteral reads the given word and reports true, or reads nothing.
+func (j *jsonConverter) takeLiteral(word string) bool {
+	if !bytes.HasPrefix(j.input[j.off:], []byte(word)) {
 		return false
 	}
 	j.off += len(word)
 	return true
 }
 
-// header appends the header of an array or map with room for the number of elements, which is known only after the last
-// element, and returns the offset of the header for setHeader.
-func (j *jsonReader) header(lead byte) (at int) {
-	at = len(j.made)
-	j.made = append(j.made, lead, 0, 0, 0, 0)
+// reserveHeader appends the header of an array or map with room for the number of elements, which is known only after
+// the last element, and returns the offset of the header for setHeader.
+func (j *jsonConverter) reserveHeader(lead byte) (at int) {
+	at = len(j.output)
+	j.output = append(j.output, lead, 0, 0, 0, 0)
 	return at
 }
 
-func (j *jsonReader) setHeader(at, n int) { binary.BigEndian.PutUint32(j.made[at+1:], uint32(n)) }
+func (j *jsonConverter) setHeader(at, n int) { binary.BigEndian.PutUint32(j.output[at+1:], uint32(n)) }
 
-// more reports whether another element follows, and reads the comma before the element, or the closing bracket.
-func (j *jsonReader) more(first bool, closing byte) bool {
+// nextElement reports whether another element follows, and reads the comma before the element, or the closing bracket.
+func (j *jsonConverter) nextElement(first bool, closing byte) bool {
 	switch {
-	case j.take(closing):
+	case j.takeByte(closing):
 		return false
-	case !first && !j.take(','):
+	case !first && !j.takeByte(','):
 		j.failHere("a comma or " + string(closing))
 	}
 	return j.err == nil
 }
 
-func (j *jsonReader) array(depth int) {
-	head, n := j.header(0xdd), 0
-	for ; j.more(n == 0, ']'); n++ {
-		j.value(depth + 1)
+func (j *jsonConverter) convertArray(depth int) {
+	head, n := j.reserveHeader(0xdd), 0
+	for ; j.nextElement(n == 0, ']'); n++ {
+		j.convertValue(depth + 1)
 	}
 	j.setHeader(head, n)
 }
@@ -206,64 +206,64 @@ func (j *jsonReader) array(depth int) {
 // A member is a field of an object: the offset of the field in the msgpack, the range of its name there, and the index
 // of its first place.
 type member struct {
-	made, name, nameEnd, place int
-	dropped                    bool // a later member has the same name
+	start, name, nameEnd, place int
+	dropped                     bool // a later member has the same name
 }
 
-func (j *jsonReader) object(depth int) {
-	head := j.header(0xdf)
+func (j *jsonConverter) convertObject(depth int) {
+	head := j.reserveHeader(0xdf)
 	var members []member
-	kept := 0
-	for j.more(len(members) == 0, '}') {
+	count := 0
+	for j.nextElement(len(members) == 0, '}') {
 		if len(members) >= j.lim.MapLen {
 			j.fail(DecodeMapTooLong, j.off, "more fields", atMost(j.lim.MapLen, "MapLen"))
 			break
 		}
-		m := member{made: len(j.made), place: len(j.places)}
-		if j.lead() != '"' {
+		m := member{start: len(j.output), place: len(j.places)}
+		if j.peekByte() != '"' {
 			j.failHere("a name in quotes")
 			break
 		}
-		j.places = append(j.places, place{m.made, j.off})
-		n := j.text()
-		m.nameEnd = len(j.made)
+		j.places = append(j.places, place{m.start, j.off})
+		n := j.convertText()
+		m.nameEnd = len(j.output)
 		m.name = m.nameEnd - n
-		if !j.take(':') {
+		if !j.takeByte(':') {
 			j.failHere("a colon")
 			break
 		}
-		j.value(depth + 1)
+		j.convertValue(depth + 1)
 		if i := slices.IndexFunc(members, func(o member) bool { return !o.dropped && j.sameName(o, m) }); i >= 0 {
 			members[i].dropped = true
-			kept--
+			count--
 		}
 		members = append(members, m)
-		kept++
+		count++
 	}
-	if kept < len(members) {
-		j.drop(members)
+	if count < len(members) {
+		j.removeDropped(members)
 	}
-	j.setHeader(head, kept)
+	j.setHeader(head, count)
 }
 
-func (j *jsonReader) sameName(a, b member) bool {
-	return bytes.Equal(j.made[a.name:a.nameEnd], j.made[b.name:b.nameEnd])
+func (j *jsonConverter) sameName(a, b member) bool {
+	return bytes.Equal(j.output[a.name:a.nameEnd], j.output[b.name:b.nameEnd])
 }
 
-// drop removes the members that are marked as dropped from the end of the msgpack.
-func (j *jsonReader) drop(members []member) {
-	to, top := members[0].made, members[0].place
-	members = append(members, member{made: len(j.made), place: len(j.places)})
+// removeDropped removes the members that are marked as dropped from the end of the msgpack.
+func (j *jsonConverter) removeDropped(members []member) {
+	to, top := members[0].start, members[0].place
+	members = append(members, member{start: len(j.output), place: len(j.places)})
 	for i, m := range members[:len(members)-1] {
 		end := members[i+1]
 		if m.dropped {
 			continue
 		}
 		for _, p := range j.places[m.place:end.place] {
-			j.places[top] = place{p.made - m.made + to, p.given}
+			j.places[top] = place{p.inOutput - m.start + to, p.inInput}
 			top++
 		}
-		to += copy(j.made[to:], j.made[m.made:end.made])
+		to += copy(j.output[to:], j.output[m.start:end.start])
 	}
-	j.made, j.places = j.made[:to], j.places[:top]
+	j.output, j.places = j.output[:to], j.places[:top]
 }

@@ -80,7 +80,7 @@ func sameJSON(t require, s string) {
 	if !isJSON([]byte(s)) {
 		return // Nobody asks for it.
 	}
-	r, _ := openEither([]byte(s), nil)
+	r, _ := newEitherReader([]byte(s), nil)
 	if (r.err == nil) != json.Valid([]byte(s)) {
 		t.Fatalf("%q: we say %v, the other %v", s, r.err, json.Valid([]byte(s)))
 	}

@@ -80,56 +80,56 @@ func (e *KeyError) Error() string {
 	return "key: " + keyTexts[e.Code].field + " " + e.Found + ": " + keyTexts[e.Code].remedy
 }
 
-func keyError(code KeyCode, part []byte) error {
-	return &KeyError{code, quote(part)}
+func newKeyError(code KeyCode, part []byte) error {
+	return &KeyError{code, quoteBytes(part)}
 }
 
 // CheckKey checks everything that ParseKey checks, and the length, in one pass. CheckKey allocates only for an error, a
 // *KeyError.
 func CheckKey(b []byte, maxBytes int) error {
 	if len(b) > maxBytes {
-		return keyError(KeyTooLong, b)
+		return newKeyError(KeyTooLong, b)
 	}
-	return eachKeyPart(b, nil)
+	return parseKeyParts(b, nil)
 }
 
-// KeyCheck checks the keys of a batch one after another, with the same result as CheckKey. Most keys of a batch differ
-// only in the hash: if all other parts equal the parts of the previous key, KeyCheck checks only the hash. KeyCheck
-// keeps a view of the key that it checked last. The zero value is ready to use.
-type KeyCheck struct {
-	like     []byte // the last valid key
-	from, to int    // the range of the hash in that key; to is zero while the range is unknown
+// KeyChecker checks the keys of a batch one after another, with the same result as CheckKey. Most keys of a batch
+// differ only in the hash: if all other parts equal the parts of the previous key, KeyChecker checks only the hash.
+// KeyChecker keeps a view of the key that it checked last. The zero value is ready to use.
+type KeyChecker struct {
+	last             []byte // the last valid key
+	hashFrom, hashTo int    // the range of the hash in that key; to is zero while the range is unknown
 }
 
 // Check checks a key as CheckKey does.
-func (c *KeyCheck) Check(b []byte, maxBytes int) error {
-	if c.alike(b) && len(b) <= maxBytes {
+func (c *KeyChecker) Check(b []byte, maxBytes int) error {
+	if c.matchesLast(b) && len(b) <= maxBytes {
 		return nil
 	}
-	c.like = nil
+	c.last = nil
 	if err := CheckKey(b, maxBytes); err != nil {
 		return err
 	}
-	c.like, c.to = b, 0
+	c.last, c.hashTo = b, 0
 	return nil
 }
 
-// alike reports whether a key differs from the last valid key only in the hash, and has a valid hash.
-func (c *KeyCheck) alike(b []byte) bool {
-	if c.like == nil {
+// matchesLast reports whether a key differs from the last valid key only in the hash, and has a valid hash.
+func (c *KeyChecker) matchesLast(b []byte) bool {
+	if c.last == nil {
 		return false
 	}
-	if c.to == 0 {
-		c.from, c.to = hashOf(c.like)
+	if c.hashTo == 0 {
+		c.hashFrom, c.hashTo = hashRange(c.last)
 	}
-	tail := c.like[c.to:]
+	tail := c.last[c.hashTo:]
 	end := len(b) - len(tail)
-	return end > c.from && string(b[end:]) == string(tail) && string(b[:c.from]) == string(c.like[:c.from]) &&
-		validHash(b[c.from:end])
+	return end > c.hashFrom && string(b[end:]) == string(tail) && string(b[:c.hashFrom]) == string(c.last[:c.hashFrom]) &&
+		isHash(b[c.hashFrom:end])
 }
 
-// hashOf returns the range of the hash in a valid key: the fourth part.
-func hashOf(key []byte) (from, to int) {
+// hashRange returns the range of the hash in a valid key: the fourth part.
+func hashRange(key []byte) (from, to int) {
 	for range 3 {
 		from += bytes.IndexByte(key[from:], '@') + 1
 	}
@@ -139,36 +139,36 @@ func hashOf(key []byte) (from, to int) {
 // ParseKey parses a key. The error is a *KeyError; the key holds copies.
 func ParseKey(b []byte) (Key, error) {
 	var k Key
-	if err := eachKeyPart(b, &k); err != nil {
+	if err := parseKeyParts(b, &k); err != nil {
 		return Key{}, err
 	}
 	return k, nil
 }
 
-// plainKey reports whether a text is a valid key without tags, as nearly all keys are. It needs a single pass. If the
+// isPlainKey reports whether a text is a valid key without tags, as nearly all keys are. It needs a single pass. If the
 // result is false, the text may still be a valid key.
-func plainKey(b []byte) bool {
+func isPlainKey(b []byte) bool {
 	at := bytes.IndexByte(b, '@')
-	if at <= 0 || !ascii(b[:at]) {
+	if at <= 0 || !isASCII(b[:at]) {
 		return false
 	}
-	worldSize, end := digitsAt(b, at+1)
+	worldSize, end := parseDigits(b, at+1)
 	if end < 0 || worldSize == 0 {
 		return false
 	}
-	if _, end = digitsAt(b, end); end < 0 { // A negative worker id is left to the slow path.
+	if _, end = parseDigits(b, end); end < 0 { // A negative worker id is left to the slow path.
 		return false
 	}
 	hash := end
-	for end < len(b) && hexLower[b[end]] {
+	for end < len(b) && isHexLower[b[end]] {
 		end++
 	}
 	return end > hash && end < len(b) && b[end] == '@' && currentDtype(b[end+1:]) != DtypeNone
 }
 
-// digitsAt parses a decimal number with an '@' behind the number, and returns the offset behind the '@', or -1 if there
-// is no such number.
-func digitsAt(b []byte, from int) (v uint64, end int) {
+// parseDigits parses a decimal number with an '@' behind the number, and returns the offset behind the '@', or -1 if
+// there is no such number.
+func parseDigits(b []byte, from int) (v uint64, end int) {
 	at := from
 	for ; at < len(b) && b[at]-'0' <= 9 && at-from <= 10; at++ {
 		v = 10*v + uint64(b[at]-'0')
@@ -179,39 +179,39 @@ func digitsAt(b []byte, from int) (v uint64, end int) {
 	return v, at + 1
 }
 
-// eachKeyPart checks the parts from left to right, and stores the parts in k unless k is nil.
-func eachKeyPart(b []byte, k *Key) error {
-	if k == nil && plainKey(b) {
+// parseKeyParts checks the parts from left to right, and stores the parts in k unless k is nil.
+func parseKeyParts(b []byte, k *Key) error {
+	if k == nil && isPlainKey(b) {
 		return nil
 	}
 	switch {
 	case len(b) == 0:
-		return keyError(KeyEmpty, b)
-	case !ascii(b) && !utf8.Valid(b):
-		return keyError(KeyEncoding, b)
+		return newKeyError(KeyEmpty, b)
+	case !isASCII(b) && !utf8.Valid(b):
+		return newKeyError(KeyEncoding, b)
 	}
 	var part [5][]byte
 	rest, more := b, true
 	for i := range part {
 		if !more {
-			return keyError(KeyParts, b)
+			return newKeyError(KeyParts, b)
 		}
-		part[i], rest, more = cutAt(rest)
+		part[i], rest, more = cutKeyPart(rest)
 	}
-	worldSize, worldOK := decimal(part[1], 1<<31-1)
-	workerID, workerOK := signedDecimal(part[2])
+	worldSize, worldOK := parseDecimal(part[1], 1<<31-1)
+	workerID, workerOK := parseSignedDecimal(part[2])
 	dtype := currentDtype(part[4])
 	switch {
 	case len(part[0]) == 0:
-		return keyError(KeyModel, part[0])
+		return newKeyError(KeyModel, part[0])
 	case !worldOK || worldSize == 0:
-		return keyError(KeyWorldSize, part[1])
+		return newKeyError(KeyWorldSize, part[1])
 	case !workerOK:
-		return keyError(KeyWorkerID, part[2])
-	case !validHash(part[3]):
-		return keyError(KeyHash, part[3])
+		return newKeyError(KeyWorkerID, part[2])
+	case !isHash(part[3]):
+		return newKeyError(KeyHash, part[3])
 	case dtype == DtypeNone:
-		return keyError(KeyDtype, part[4])
+		return newKeyError(KeyDtype, part[4])
 	}
 	if k != nil {
 		k.Model, k.WorldSize, k.WorkerID = string(part[0]), worldSize, workerID
@@ -219,10 +219,10 @@ func eachKeyPart(b []byte, k *Key) error {
 	}
 	for more {
 		var tag []byte
-		tag, rest, more = cutAt(rest)
+		tag, rest, more = cutKeyPart(rest)
 		percent := bytes.IndexByte(tag, '%')
 		if percent <= 0 {
-			return keyError(KeyTags, tag)
+			return newKeyError(KeyTags, tag)
 		}
 		if k != nil {
 			k.Tags = append(k.Tags, KeyTag{string(tag[:percent]), string(tag[percent+1:])})
@@ -231,15 +231,15 @@ func eachKeyPart(b []byte, k *Key) error {
 	return nil
 }
 
-// cutAt returns the parts before and after the first '@'.
-func cutAt(b []byte) (before, after []byte, found bool) {
+// cutKeyPart returns the parts before and after the first '@'.
+func cutKeyPart(b []byte) (before, after []byte, found bool) {
 	if i := bytes.IndexByte(b, '@'); i >= 0 {
 		return b[:i], b[i+1:], true
 	}
 	return b, nil, false
 }
 
-func decimal(b []byte, most uint32) (uint32, bool) {
+func parseDecimal(b []byte, limit uint32) (uint32, bool) {
 	if len(b) == 0 || len(b) > 10 || b[0] == '0' && len(b) > 1 {
 		return 0, false
 	}
@@ -250,36 +250,36 @@ func decimal(b []byte, most uint32) (uint32, bool) {
 		}
 		v = 10*v + uint64(c-'0')
 	}
-	return uint32(v), v <= uint64(most)
+	return uint32(v), v <= uint64(limit)
 }
 
-func signedDecimal(b []byte) (int32, bool) {
+func parseSignedDecimal(b []byte) (int32, bool) {
 	if len(b) > 0 && b[0] == '-' {
-		v, ok := decimal(b[1:], 1<<31-1)
+		v, ok := parseDecimal(b[1:], 1<<31-1)
 		return -int32(v), ok && v != 0
 	}
-	v, ok := decimal(b, 1<<31-1)
+	v, ok := parseDecimal(b, 1<<31-1)
 	return int32(v), ok
 }
 
-// validHash reports whether b consists of lower-case hex digits. Only integers have a sign, and integers have no
+// isHash reports whether b consists of lower-case hex digits. Only integers have a sign, and integers have no
 // leading zeros; a text without a sign may be the hex form of bytes, which may have leading zeros.
-func validHash(b []byte) bool {
+func isHash(b []byte) bool {
 	if len(b) > 0 && b[0] == '-' {
 		if b = b[1:]; len(b) > 0 && b[0] == '0' {
 			return false
 		}
 	}
 	for _, c := range b {
-		if !hexLower[c] {
+		if !isHexLower[c] {
 			return false
 		}
 	}
 	return len(b) > 0
 }
 
-// hexLower holds true for each digit of a hash.
-var hexLower = func() (t [256]bool) {
+// isHexLower holds true for each digit of a hash.
+var isHexLower = func() (t [256]bool) {
 	for _, c := range []byte("0123456789abcdef") {
 		t[c] = true
 	}
@@ -306,15 +306,15 @@ func (k *Key) String() string { return string(k.AppendTo(nil)) }
 // Validate checks that the key has a text and that parsing this text gives the key. The error is a *KeyError.
 func (k *Key) Validate() error {
 	if strings.Contains(k.Model, "@") {
-		return keyError(KeyModel, []byte(k.Model))
+		return newKeyError(KeyModel, []byte(k.Model))
 	}
 	for _, t := range k.Tags {
 		if strings.ContainsAny(t.Name, "@%") || strings.Contains(t.Value, "@") {
-			return keyError(KeyTags, []byte(t.Name+"%"+t.Value))
+			return newKeyError(KeyTags, []byte(t.Name+"%"+t.Value))
 		}
 	}
 	if strings.Contains(k.Hash, "@") {
-		return keyError(KeyHash, []byte(k.Hash))
+		return newKeyError(KeyHash, []byte(k.Hash))
 	}
-	return eachKeyPart(k.AppendTo(nil), nil)
+	return parseKeyParts(k.AppendTo(nil), nil)
 }

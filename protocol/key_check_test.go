@@ -7,14 +7,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestKeyCheck: whatever keys come one after the other, a KeyCheck says of each what CheckKey says of it alone.
+// TestKeyCheck: whatever keys come one after the other, a KeyChecker says of each what CheckKey says of it alone.
 func TestKeyCheck(t *testing.T) {
 	piece := rapid.SampledFrom([]string{
 		"model", "a/b", "", "é", "\xff", "@", "@@", "8", "0", "08", "-1", "1f", "-1f", "-0", "1F", "g", "half", "bfloat16",
 		"k%v", "%", "tag",
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		var check KeyCheck
+		var check KeyChecker
 		last := "model@8@-1@1f@half"
 		for range rapid.IntRange(1, 20).Draw(t, "keys") {
 			switch rapid.IntRange(0, 3).Draw(t, "how") {
@@ -54,7 +54,7 @@ func TestPlainKey(t *testing.T) {
 		t.Helper()
 		k, err := ParseKey(b)
 		simple := err == nil && len(k.Tags) == 0
-		if got := plainKey(b); got && !simple || !got && simple && k.WorkerID >= 0 && k.Hash[0] != '-' && ascii(b) {
+		if got := isPlainKey(b); got && !simple || !got && simple && k.WorkerID >= 0 && k.Hash[0] != '-' && isASCII(b) {
 			t.Errorf("key %q: one pass says %v, parts say %v", b, got, err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 func TestLayerKeys(t *testing.T) {
-	var c LayerKeyCheck
+	var c LayerKeyChecker
 	for _, key := range []string{
 		"m@1@0@1f@half", "m@2@1@-2a@bfloat16", "m@1@0@1f@half@a%b", "org/m@1@0@00ff@half@a%b@c%",
 	} {
@@ -47,19 +47,19 @@ func TestLayerKeys(t *testing.T) {
 
 // Each key of a batch is judged as if it came alone, whatever came before it.
 func TestLayerKeysOneAfterTheOther(t *testing.T) {
-	var three LayerKeyCheck
+	var three LayerKeyChecker
 	for _, key := range []string{"m@1@0@1f@half@0", "m@1@0@2f@half@0", "m@1@0@3f@hale@0"} {
 		if _, _, err := three.Split([]byte(key), 100); (err == nil) != (key != "m@1@0@3f@hale@0") {
 			t.Errorf("%s behind two that are right: %v", key, err)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		var c LayerKeyCheck
+		var c LayerKeyChecker
 		for range rapid.IntRange(1, 8).Draw(t, "keys") {
 			key := rapid.SampledFrom([]string{
 				"m@1@0@1f@half@0", "m@1@0@2f@half@1", "m@1@0@3f@hale@1", "m@1@0@1F@half@1", "n@1@0@1f@half@1", "m@1@0@1f@half@x",
 			}).Draw(t, "key")
-			var alone LayerKeyCheck
+			var alone LayerKeyChecker
 			want, wantLayer, wantErr := alone.Split([]byte(key), 100)
 			got, layer, err := c.Split([]byte(key), 100)
 			if string(got) != string(want) || layer != wantLayer || (err == nil) != (wantErr == nil) {

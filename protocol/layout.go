@@ -15,9 +15,9 @@ type Shape struct {
 	N    uint8
 }
 
-// Elements returns the product of the dimensions; ok is false if the product does not fit 64 bits. A shape without
+// ElementCount returns the product of the dimensions; ok is false if the product does not fit 64 bits. A shape without
 // dimensions has no elements.
-func (s Shape) Elements() (n uint64, ok bool) {
+func (s Shape) ElementCount() (n uint64, ok bool) {
 	if s.N == 0 || s.N > ShapeRank {
 		return 0, s.N == 0
 	}
@@ -105,15 +105,15 @@ func (l Layout) Validate() error {
 				"make dimension " + strconv.Itoa(i) + " " + strconv.Itoa(int(f.value)) + ", as " + f.name + " demands"}
 		}
 	}
-	_, err := l.bytes(l.Shape)
+	_, err := l.tensorBytes(l.Shape)
 	return err
 }
 
 // PageBytes returns the size of a page, which holds one full chunk of all layers.
-func (l Layout) PageBytes() (uint64, error) { return l.bytes(l.Shape) }
+func (l Layout) PageBytes() (uint64, error) { return l.tensorBytes(l.Shape) }
 
-// Tokens returns the number of tokens of a full chunk, or 0 if l is not valid.
-func (l Layout) Tokens() uint32 {
+// TokenCount returns the number of tokens of a full chunk, or 0 if l is not valid.
+func (l Layout) TokenCount() uint32 {
 	d := l.Format.TokenDim()
 	if d < 0 || d >= int(l.Shape.N) {
 		return 0
@@ -125,10 +125,10 @@ func (l Layout) Tokens() uint32 {
 // tokens is n times TokenBytes.
 func (l Layout) TokenBytes() uint64 {
 	page, err := l.PageBytes()
-	if err != nil || l.Tokens() == 0 {
+	if err != nil || l.TokenCount() == 0 {
 		return 0
 	}
-	return page / uint64(l.Tokens())
+	return page / uint64(l.TokenCount())
 }
 
 // WithTokens returns l for chunks of n tokens instead of Tokens.
@@ -141,7 +141,7 @@ func (l Layout) WithTokens(n uint32) (Layout, error) {
 		return Layout{}, &LayoutError{LayoutTokens, "tokens", "0", "a chunk has at least one token"}
 	}
 	l.Shape.Dims[d] = n
-	if _, err := l.bytes(l.Shape); err != nil {
+	if _, err := l.tensorBytes(l.Shape); err != nil {
 		return Layout{}, err
 	}
 	return l, nil
@@ -160,11 +160,11 @@ func (l Layout) OneLayer() (one Layout, layers uint32, ok bool) {
 	return l, layers, true
 }
 
-// Whole is the inverse of OneLayer: it returns the layout of chunks with the given number of layers, where l is the
+// AllLayers is the inverse of OneLayer: it returns the layout of chunks with the given number of layers, where l is the
 // layout of one layer, and the number of stripes of a layer in a chunk. A KV_2LTD has two stripes, because the keys of
 // all layers precede the values of all layers.
-func (l Layout) Whole(layers uint32) (whole Layout, stripes uint32, ok bool) {
-	if _, one, has := l.OneLayer(); !has || one != 1 {
+func (l Layout) AllLayers(layers uint32) (whole Layout, stripes uint32, ok bool) {
+	if _, layerCount, hasLayers := l.OneLayer(); !hasLayers || layerCount != 1 {
 		return Layout{}, 0, false
 	}
 	l.Shape.Dims[layerDim] = layers
@@ -175,22 +175,22 @@ func (l Layout) Whole(layers uint32) (whole Layout, stripes uint32, ok bool) {
 // Tokens. A partial chunk is stored in its own compact shape, not as a part of the full chunk, so the valid bytes are
 // the first bytes of the page, and the rest of the page is unused.
 func (l Layout) ChunkBytes(tokens uint32) (uint64, error) {
-	if full := l.Tokens(); tokens == 0 || tokens > full {
+	if full := l.TokenCount(); tokens == 0 || tokens > full {
 		return 0, &LayoutError{LayoutTokens, "tokens", strconv.FormatUint(uint64(tokens), 10),
 			"give 1 to " + strconv.FormatUint(uint64(full), 10) + ", as a chunk can hold"}
 	}
 	s := l.Shape
 	s.Dims[l.Format.TokenDim()] = tokens
-	return l.bytes(s)
+	return l.tensorBytes(s)
 }
 
-// bytes returns the size of a tensor of shape s, which fits an int64.
-func (l Layout) bytes(s Shape) (uint64, error) {
+// tensorBytes returns the size of a tensor of shape s, which fits an int64.
+func (l Layout) tensorBytes(s Shape) (uint64, error) {
 	if !l.Dtype.Valid() {
 		return 0, &LayoutError{LayoutDtype, "dtype", strconv.Quote(l.Dtype.String()), "name one, such as bfloat16"}
 	}
-	n, ok := s.Elements()
-	hi, lo := bits.Mul64(n, l.Dtype.Size())
+	n, ok := s.ElementCount()
+	hi, lo := bits.Mul64(n, l.Dtype.ElementBytes())
 	if !ok || hi != 0 || lo >= 1<<63 {
 		return 0, &LayoutError{LayoutOverflow, "shape", s.String(), "make it smaller, its bytes do not fit 63 bits"}
 	}

@@ -39,7 +39,7 @@ func TestPageBytes(t *testing.T) {
 			if got, err := l.PageBytes(); err != nil || got != test.page {
 				t.Errorf("PageBytes: %d, %v, want %d", got, err, test.page)
 			}
-			if got := l.Tokens(); got != test.tokens {
+			if got := l.TokenCount(); got != test.tokens {
 				t.Errorf("Tokens: %d, want %d", got, test.tokens)
 			}
 			if got, err := l.ChunkBytes(test.part); err != nil || got != test.valid {
@@ -52,8 +52,8 @@ func TestPageBytes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, _ := small.PageBytes(); got != test.valid || small.Tokens() != test.part {
-				t.Errorf("WithTokens(%d): %d tokens in %d bytes", test.part, small.Tokens(), got)
+			if got, _ := small.PageBytes(); got != test.valid || small.TokenCount() != test.part {
+				t.Errorf("WithTokens(%d): %d tokens in %d bytes", test.part, small.TokenCount(), got)
 			}
 			if back, err := small.WithTokens(test.tokens); err != nil || back != l {
 				t.Errorf("and back: %v, %v", back, err)
@@ -105,7 +105,7 @@ func TestLayoutsRefused(t *testing.T) {
 	wantLayoutCode(t, second(l.WithTokens(1<<31)), LayoutOverflow)
 	wantLayoutCode(t, second(l.WithTokens(0)), LayoutTokens)
 	wantLayoutCode(t, second(Layout{}.ChunkBytes(1)), LayoutTokens)
-	if _, ok := (Shape{N: 5}).Elements(); ok {
+	if _, ok := (Shape{N: 5}).ElementCount(); ok {
 		t.Error("a shape of five dimensions has elements")
 	}
 }
@@ -126,10 +126,10 @@ func TestChunkBytesAreProportional(t *testing.T) {
 			t.Fatal(err)
 		}
 		page, _ := l.PageBytes()
-		tokens := rapid.Uint32Range(1, l.Tokens()).Draw(t, "tokens")
+		tokens := rapid.Uint32Range(1, l.TokenCount()).Draw(t, "tokens")
 		part, err := l.ChunkBytes(tokens)
-		if err != nil || part*uint64(l.Tokens()) != page*uint64(tokens) {
-			t.Fatalf("%v: %d of %d tokens have %d of %d bytes, %v", l, tokens, l.Tokens(), part, page, err)
+		if err != nil || part*uint64(l.TokenCount()) != page*uint64(tokens) {
+			t.Fatalf("%v: %d of %d tokens have %d of %d bytes, %v", l, tokens, l.TokenCount(), part, page, err)
 		}
 		if got := l.TokenBytes() * uint64(tokens); got != part {
 			t.Fatalf("%v: %d tokens of %d bytes are %d, not %d", l, tokens, l.TokenBytes(), got, part)
@@ -168,8 +168,8 @@ func TestDtypes(t *testing.T) {
 		"fp8_e5m2fnuz": {DtypeFP8E5M2FNUZ, 1},
 		"fp8":          {DtypeUint8, 1}, "fp8_e4m3": {DtypeFP8E4M3FN, 1}, "fp8_e5m2": {DtypeFP8E5M2, 1}, // The old names.
 	} {
-		if got, ok := ParseDtype([]byte(name)); !ok || got != want.dtype || got.Size() != want.size {
-			t.Errorf("%s: %v of %d bytes, %v", name, got, got.Size(), ok)
+		if got, ok := ParseDtype([]byte(name)); !ok || got != want.dtype || got.ElementBytes() != want.size {
+			t.Errorf("%s: %v of %d bytes, %v", name, got, got.ElementBytes(), ok)
 		}
 	}
 	for _, name := range []string{"", "float16", "torch.half", "Half"} {
@@ -177,7 +177,7 @@ func TestDtypes(t *testing.T) {
 			t.Errorf("%q is read as %v", name, got)
 		}
 	}
-	if dtypes.Valid() || DtypeNone.Valid() || dtypes.Size() != 0 || DtypeNone.Size() != 0 || dtypes.String() == "" {
+	if dtypes.Valid() || DtypeNone.Valid() || dtypes.ElementBytes() != 0 || DtypeNone.ElementBytes() != 0 || dtypes.String() == "" {
 		t.Error("what is no dtype has properties")
 	}
 }

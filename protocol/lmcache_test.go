@@ -29,7 +29,7 @@ func sameAsLMCache(dialect, class string, payload []byte) error {
 	if err := m.Decode(payload, nil); err != nil {
 		return fmt.Errorf("%s of %s: %x: %w", class, dialect, payload, err)
 	}
-	if again := m.Append(nil); !bytes.Equal(again, payload) && !tag.isControl() { // Of those we write only what we read.
+	if again := m.Append(nil); !bytes.Equal(again, payload) && !tag.isWorkerControl() { // Of those we write only what we read.
 		return fmt.Errorf("%s of %s\nwrites %x\nand we %x", class, dialect, payload, again)
 	}
 	if c, ok := m.(*WorkerControlMsg); ok && !bytes.Contains(payload, appendStr(str("worker_event_id"), c.EventID)) {
@@ -161,7 +161,7 @@ func dialectOf(m Message) string {
 		switch {
 		case tag.Family() == FamilyAgent:
 			return ""
-		case tag.isControl():
+		case tag.isWorkerControl():
 			return "" // We write less than is required.
 		case tag.Family() == FamilyController:
 			return "controller"

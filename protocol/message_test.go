@@ -146,7 +146,7 @@ func TestHostileBytesAllocateLittle(t *testing.T) {
 		try(extended(claim), every...)
 		for name, m := range golden {
 			for _, e := range entries(t, m.Append(nil)) {
-				try(with(t, name, e.name, claim), tagOf(m)) // Every other decoder reads no more than the tag.
+				try(withField(t, name, e.name, claim), tagOf(m)) // Every other decoder reads no more than the tag.
 			}
 		}
 	}

@@ -20,15 +20,15 @@ type entry struct {
 // entries takes a payload apart.
 func entries(t *testing.T, payload []byte) []entry {
 	t.Helper()
-	r := open(payload, nil)
+	r := newReader(payload, nil)
 	var es []entry
-	for n := r.mapHeader(); n > 0; n-- {
-		name := string(r.name())
+	for n := r.readMapHeader(); n > 0; n-- {
+		name := string(r.readName())
 		from := r.off
-		r.skip(2)
+		r.skipValue(2)
 		es = append(es, entry{name, payload[from:r.off]})
 	}
-	if r.end(); !r.ok() {
+	if r.expectEnd(); !r.ok() {
 		t.Fatal(r.err)
 	}
 	return es
@@ -55,20 +55,20 @@ func join(es []entry, wide bool) []byte {
 func widen(value []byte) []byte {
 	r := reader{b: value, lim: &defaultLimits}
 	b := widenNext(&r, nil)
-	if r.end(); !r.ok() {
+	if r.expectEnd(); !r.ok() {
 		panic(r.err)
 	}
 	return b
 }
 
 func widenNext(r *reader, b []byte) []byte {
-	c, _ := r.lead()
+	c, _ := r.peekByte()
 	width4 := func(lead byte, n uint64) []byte {
 		return append(b, lead, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 	}
 	switch typeName(c) {
 	case "int":
-		v, negative := r.integer()
+		v, negative := r.readInteger()
 		lead := byte(0xcf)
 		if negative || v < 1<<63 {
 			lead = 0xd3 // msgspec reads signed forms of what is not negative, too.
@@ -78,24 +78,24 @@ func widenNext(r *reader, b []byte) []byte {
 			b = append(b, byte(v>>shift))
 		}
 	case "str":
-		s := r.text()
+		s := r.readText()
 		b = append(width4(0xdb, uint64(len(s))), s...)
 	case "bin":
-		s := r.bin(r.lim.BlobBytes, "BlobBytes")
+		s := r.readBin(r.lim.BlobBytes, "BlobBytes")
 		b = append(width4(0xc6, uint64(len(s))), s...)
 	case "array":
-		n, _ := r.count(0x90, 0xdc, "array")
+		n, _ := r.readCount(0x90, 0xdc, "array")
 		for b = width4(0xdd, n); n > 0; n-- {
 			b = widenNext(r, b)
 		}
 	case "map":
-		n, _ := r.count(0x80, 0xde, "map")
+		n, _ := r.readCount(0x80, 0xde, "map")
 		for b = width4(0xdf, n); n > 0; n-- {
 			b = widenNext(r, widenNext(r, b))
 		}
 	default:
 		from := r.off
-		r.skip(2)
+		r.skipValue(2)
 		b = append(b, r.b[from:r.off]...)
 	}
 	return b

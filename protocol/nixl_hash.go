@@ -33,11 +33,11 @@ type NixlSpeculative struct {
 
 // Hash returns the SHA-256, in hex, of the factors as Python's json module writes them with sorted keys.
 func (f *NixlFactors) Hash() string {
-	sum := sha256.Sum256(f.json(nil))
+	sum := sha256.Sum256(f.appendJSON(nil))
 	return hex.EncodeToString(sum[:])
 }
 
-func (f *NixlFactors) json(b []byte) []byte {
+func (f *NixlFactors) appendJSON(b []byte) []byte {
 	b = appendJSONText(append(b, `{"attn_backend_name": `...), f.Backend)
 	b = appendJSONText(append(b, `, "cache_dtype": `...), f.CacheDtype)
 	b = appendJSONText(append(b, `, "dtype": `...), f.Dtype)
@@ -47,12 +47,12 @@ func (f *NixlFactors) json(b []byte) []byte {
 	b = strconv.AppendInt(append(b, `, "nixl_connector_version": `...), int64(f.ConnectorVersion), 10)
 	b = strconv.AppendInt(append(b, `, "num_hidden_layers": `...), int64(f.HiddenLayers), 10)
 	b = strconv.AppendInt(append(b, `, "num_kv_heads": `...), int64(f.KVHeads), 10)
-	b = f.Speculative.json(append(b, `, "speculative_config": `...))
+	b = f.Speculative.appendJSON(append(b, `, "speculative_config": `...))
 	b = appendJSONText(append(b, `, "transfer_mode": `...), f.TransferMode)
 	return append(appendJSONText(append(b, `, "vllm_version": `...), f.VLLMVersion), '}')
 }
 
-func (s *NixlSpeculative) json(b []byte) []byte {
+func (s *NixlSpeculative) appendJSON(b []byte) []byte {
 	if s == nil {
 		return append(b, "null"...)
 	}
@@ -104,15 +104,15 @@ func appendJSONText(b []byte, s string) []byte {
 		case c >= ' ' && c <= '~':
 			b = append(b, byte(c))
 		case c > 0xffff: // A pair of surrogates.
-			b = escape(escape(b, 0xd800+(c-0x10000)>>10), 0xdc00+(c-0x10000)&0x3ff)
+			b = appendEscape(appendEscape(b, 0xd800+(c-0x10000)>>10), 0xdc00+(c-0x10000)&0x3ff)
 		default:
-			b = escape(b, c)
+			b = appendEscape(b, c)
 		}
 	}
 	return append(b, '"')
 }
 
-func escape(b []byte, c rune) []byte {
+func appendEscape(b []byte, c rune) []byte {
 	const digits = "0123456789abcdef"
 	return append(b, '\\', 'u', digits[c>>12], digits[c>>8&15], digits[c>>4&15], digits[c&15])
 }

@@ -41,8 +41,8 @@ type NixlMetadata struct {
 	Packed  []NixlPackedMember `wire:"packed_member_layouts,optional"` // in the order of the bytes
 
 	// Missing is the first absent field among the fields that an engine of NixlVersions sends, and Unknown the first
-	// field that such an engine does not send; both are views. An engine of NixlVersions sends every field, including the
-	// fields with defaults.
+	// field that such an engine does not send; both are views. An engine of NixlVersions sends every field, including
+	// the fields with defaults.
 	Missing []byte `wire:"-"`
 	Unknown []byte `wire:"-"`
 }
@@ -68,51 +68,51 @@ type NixlPackedMember struct {
 }
 
 // validate records how the message differs from that of an engine of NixlVersions.
-func (m *NixlMetadata) validate(w *fields) {
+func (m *NixlMetadata) validate(w *mapReader) {
 	if missing := (1<<len(w.schema.names) - 1) &^ w.seen; missing != 0 {
 		m.Missing = []byte(w.schema.names[bits.TrailingZeros64(missing)])
 	}
-	m.Unknown = w.extra
+	m.Unknown = w.unknownName
 }
 
-// Foreign describes how m differs from the messages of engines of NixlVersions. It returns an empty text if there is no
-// difference. The version itself is not on the wire.
-func (m *NixlMetadata) Foreign() string {
+// VersionMismatch describes how m differs from the messages of engines of NixlVersions. It returns an empty text if
+// there is no difference. The version itself is not on the wire.
+func (m *NixlMetadata) VersionMismatch() string {
 	switch {
 	case m.Missing != nil:
 		return "an older one: it sends no " + string(m.Missing)
 	case m.Unknown != nil:
-		return "a newer one: it sends " + quote(m.Unknown)
+		return "a newer one: it sends " + quoteBytes(m.Unknown)
 	}
 	return ""
 }
 
-// members appends lists of layers to vs, and reuses the memory of lists that vs held before.
-func (r *reader) members(vs [][][]byte) [][][]byte {
-	n := r.arrayHeader()
+// readMembers appends lists of layers to vs, and reuses the memory of lists that vs held before.
+func (r *reader) readMembers(vs [][][]byte) [][][]byte {
+	n := r.readArrayHeader()
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
-		var had [][]byte
+		var reused [][]byte
 		if len(vs) < cap(vs) {
-			had = vs[:len(vs)+1][len(vs)][:0]
+			reused = vs[:len(vs)+1][len(vs)][:0]
 		}
-		vs = append(vs, r.texts(had))
+		vs = append(vs, r.readTexts(reused))
 	}
 	return vs
 }
 
-// packedMembers appends a map of layers to vs, and refuses a map with the same layer name twice.
-func (r *reader) packedMembers(vs []NixlPackedMember) []NixlPackedMember {
+// readPackedMembers appends a map of layers to vs, and refuses a map with the same layer name twice.
+func (r *reader) readPackedMembers(vs []NixlPackedMember) []NixlPackedMember {
 	seen := map[string]bool{}
-	n := r.mapUpTo(r.lim.ArrayLen, "ArrayLen")
+	n := r.readMapHeaderUpTo(r.lim.ArrayLen, "ArrayLen")
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
 		at := r.off
-		x := NixlPackedMember{Layer: r.text()}
+		x := NixlPackedMember{Layer: r.readText()}
 		if r.ok() && seen[string(x.Layer)] {
-			r.fail(DecodeDuplicateField, at, quote(x.Layer), "")
+			r.fail(DecodeDuplicateField, at, quoteBytes(x.Layer), "")
 		}
 		seen[string(x.Layer)] = true
-		r.fixedArray(2)
-		x.Offset, x.PageBytes = r.uint64(), r.uint64()
+		r.readFixedArray(2)
+		x.Offset, x.PageBytes = r.readUint64(), r.readUint64()
 		vs = append(vs, x)
 	}
 	return vs

@@ -111,7 +111,7 @@ func TestNixlOracleHashes(t *testing.T) {
 				s.AuxiliaryLayers}
 		}
 		if got := f.Hash(); got != want {
-			t.Fatalf("%s\nwe write %s", text, f.json(nil))
+			t.Fatalf("%s\nwe write %s", text, f.appendJSON(nil))
 		}
 	}
 }

@@ -10,39 +10,39 @@ const (
 	keepPrefix     = "PUSH_KEEP:"
 )
 
-// A PushWord is a kind of request on that channel.
-type PushWord uint8
+// A PushKind is a kind of request on that channel.
+type PushKind uint8
 
 // The kinds.
 const (
-	PushUnknown PushWord = iota
-	PushRegisters
-	PushWithdraws
-	PushKeeps
+	PushKindUnknown PushKind = iota
+	PushKindRegistration
+	PushKindWithdrawal
+	PushKindKeep
 )
 
-// PushWordOf returns the kind of a request by its prefix.
-func PushWordOf(b []byte) PushWord {
+// PushKindOf returns the kind of a request by its prefix.
+func PushKindOf(b []byte) PushKind {
 	for _, of := range [...]struct {
 		prefix string
-		word   PushWord
-	}{{registrationPrefix, PushRegisters}, {withdrawPrefix, PushWithdraws}, {keepPrefix, PushKeeps}} {
+		word   PushKind
+	}{{registrationPrefix, PushKindRegistration}, {withdrawPrefix, PushKindWithdrawal}, {keepPrefix, PushKindKeep}} {
 		if hasPrefix(b, of.prefix) {
 			return of.word
 		}
 	}
-	return PushUnknown
+	return PushKindUnknown
 }
 
 func hasPrefix(b []byte, prefix string) bool {
 	return len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix
 }
 
-// openPrefixed opens a message that begins with a prefix and continues with a map.
-func openPrefixed(b []byte, lim *Limits, name, prefix string) reader {
-	r := openAs(b, lim, name, prefix+" and a map")
+// newPrefixedReader opens a message that begins with a prefix and continues with a map.
+func newPrefixedReader(b []byte, lim *Limits, name, prefix string) reader {
+	r := newReaderFor(b, lim, name, prefix+" and a map")
 	if r.ok() && !hasPrefix(b, prefix) {
-		r.fail(DecodeWrongTag, 0, quote(b[:min(len(b), len(prefix))]), prefix)
+		r.fail(DecodeWrongTag, 0, quoteBytes(b[:min(len(b), len(prefix))]), prefix)
 	}
 	r.off = min(len(b), len(prefix))
 	return r
@@ -87,9 +87,9 @@ type PushKeep struct {
 	Skip        [][]byte `wire:"kvf_skip,omitzero"` // requests that no consumer will register for
 }
 
-// NixlBase returns the id of a request without the suffix that an engine of vLLM appends: a dash and eight hexadecimal
-// digits, once. The result is a view of id.
-func NixlBase(id []byte) []byte {
+// TrimRequestSuffix returns the id of a request without the suffix that an engine of vLLM appends: a dash and eight
+// hexadecimal digits, once. The result is a view of id.
+func TrimRequestSuffix(id []byte) []byte {
 	const tail = 9
 	if len(id) < tail || id[len(id)-tail] != '-' {
 		return id

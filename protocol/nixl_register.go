@@ -31,8 +31,8 @@ type PushRegistrationExt struct {
 	Operation   uint64 `wire:"kvf_op,omitzero"`       // number of the registration, the same in each attempt
 	Attempt     uint32 `wire:"kvf_try,omitzero"`      // number of the attempt
 	Transfer    []byte `wire:"kvf_transfer,omitzero"` // the router's name of the transfer at both ends; empty: no name
-	// First and Ends are absolute positions by group, in kernel blocks: First is the position of the first listed block,
-	// and Ends is the position after the last block to be written. An End of 0 means all listed blocks.
+	// First and Ends are absolute positions by group, in kernel blocks: First is the position of the first listed
+	// block, and Ends is the position after the last block to be written. An End of 0 means all listed blocks.
 	First []uint64 `wire:"kvf_first,omitzero,len=local_block_ids"`
 	Ends  []uint64 `wire:"kvf_ends,omitzero,len=local_block_ids"`
 	Grant uint64   `wire:"kvf_grant,omitzero"` // the write grant over all pages; 0: no pages
@@ -64,10 +64,10 @@ type PushProducer struct {
 // portMax is the highest port of TCP.
 const portMax = 1<<16 - 1
 
-// requestName reads the id of a request that notifications can carry.
-func (r *reader) requestName() []byte {
+// readRequestID reads the id of a request that notifications can carry.
+func (r *reader) readRequestID() []byte {
 	at := r.off
-	id := r.text()
+	id := r.readText()
 	if r.ok() {
 		if err := CheckNixlRequest(id, r.lim); err != nil {
 			why := err.(*DecodeError) // CheckNixlRequest returns no other type.
@@ -77,51 +77,51 @@ func (r *reader) requestName() []byte {
 	return id
 }
 
-// positive reads a number above 0.
-func (r *reader) positive() uint32 {
+// readPositive reads a number above 0.
+func (r *reader) readPositive() uint32 {
 	at := r.off
-	n := r.uint32()
+	n := r.readUint32()
 	if r.ok() && n == 0 {
 		r.fail(DecodeOutOfRange, at, "0", "1 to 4294967295")
 	}
 	return n
 }
 
-// groups appends lists of blocks to vs, and reuses the memory of lists that vs held before. A flat list is read as a
-// single group, because older senders write flat lists.
-func (r *reader) groups(vs [][]uint64) [][]uint64 {
+// readGroups appends lists of blocks to vs, and reuses the memory of lists that vs held before. A flat list is read as
+// a single group, because older senders write flat lists.
+func (r *reader) readGroups(vs [][]uint64) [][]uint64 {
 	from := r.off
-	n := r.arrayUpTo(r.lim.BlockCount, "BlockCount")
+	n := r.readArrayHeaderUpTo(r.lim.BlockCount, "BlockCount")
 	if n > 0 && r.ok() && typeName(r.b[r.off]) == "int" {
 		r.off = from
-		return append(vs, r.blocks(nextList(vs), r.lim.BlockCount))
+		return append(vs, r.readBlocks(reusableList(vs), r.lim.BlockCount))
 	}
 	if n > r.lim.ArrayLen {
 		r.fail(DecodeArrayTooLong, from, "too many groups", atMost(r.lim.ArrayLen, "ArrayLen"))
 	}
 	vs = slices.Grow(vs, n)
 	for left := r.lim.BlockCount; n > 0 && r.ok(); n-- {
-		group := r.blocks(nextList(vs), left)
+		group := r.readBlocks(reusableList(vs), left)
 		left -= len(group)
 		vs = append(vs, group)
 	}
 	return vs
 }
 
-// nextList returns an empty list whose memory is that of the list after the last element of vs, or nil if there is
+// reusableList returns an empty list whose memory is that of the list after the last element of vs, or nil if there is
 // none.
-func nextList(vs [][]uint64) []uint64 {
+func reusableList(vs [][]uint64) []uint64 {
 	if len(vs) < cap(vs) {
 		return vs[:len(vs)+1][len(vs)][:0]
 	}
 	return nil
 }
 
-// blocks reads a list of at most limit block numbers.
-func (r *reader) blocks(into []uint64, limit int) []uint64 {
-	n := r.arrayUpTo(limit, "BlockCount")
+// readBlocks reads a list of at most limit block numbers.
+func (r *reader) readBlocks(into []uint64, limit int) []uint64 {
+	n := r.readArrayHeaderUpTo(limit, "BlockCount")
 	for into = slices.Grow(into, n); n > 0 && r.ok(); n-- {
-		into = append(into, r.uint64())
+		into = append(into, r.readUint64())
 	}
 	return into
 }

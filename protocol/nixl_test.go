@@ -51,8 +51,8 @@ func TestNixlVectors(t *testing.T) {
 		size       int
 		begin, end string // in hex
 	}{
-		"question of rank 0":  {m: &NixlQuestion{}, hex: "93c40c6765745f6d6574615f6d73670000"},
-		"question of a stage": {m: &NixlQuestion{PPRank: 1, TPRank: 3}, hex: "93c40c6765745f6d6574615f6d73670103"},
+		"question of rank 0":  {m: &NixlMetadataRequest{}, hex: "93c40c6765745f6d6574615f6d73670000"},
+		"question of a stage": {m: &NixlMetadataRequest{PPRank: 1, TPRank: 3}, hex: "93c40c6765745f6d6574615f6d73670103"},
 		"clock":               {m: &NixlClock{Seconds: 1.5}, hex: "cb3ff8000000000000"},
 		"clock of hours":      {m: &NixlClock{Seconds: 12345.678901}, hex: "cb40c81cd6e63a5c1c"},
 		"metadata": {m: nixlMetadata(), size: 389,
@@ -122,7 +122,7 @@ func TestNixlHash(t *testing.T) {
 		`"num_hidden_layers": 32, "num_kv_heads": 8, "speculative_config": {"auxiliary_layer_ids": [2, 16], ` +
 		`"code_revision": null, "kv_cache_dtype": "auto", "method": "eagle", "model": "d", "parallel_drafting": false, ` +
 		`"revision": "r"}, "transfer_mode": "pull", "vllm_version": "0.32.0"}`
-	if got := string(f.json(nil)); got != want {
+	if got := string(f.appendJSON(nil)); got != want {
 		t.Errorf("%s", got)
 	}
 }
@@ -207,7 +207,7 @@ func TestNixlMetadataOfOtherVersions(t *testing.T) {
 		m := NixlMetadata{Missing: []byte("before"), Unknown: []byte("before")}
 		if err := m.Decode(nixlEdit(t, c.old, c.by), nil); err != nil {
 			t.Errorf("%s: %v", c.by, err)
-		} else if got := m.Foreign(); got != c.want {
+		} else if got := m.VersionMismatch(); got != c.want {
 			t.Errorf("%s: %q, want %q", c.by, got, c.want)
 		}
 	}
@@ -255,10 +255,10 @@ func TestNixlTextsAreNotBelieved(t *testing.T) {
 		"PUSH_REG":                             {&PushRegistration{}, DecodeWrongTag},
 		"PUSH_REG:\x80":                        {&PushRegistration{}, DecodeMissingField},
 		"PUSH_REG:\x80\x00":                    {&PushRegistration{}, DecodeMissingField},
-		"\x93":                                 {&NixlQuestion{}, DecodeTruncated},
-		"\x92\x00\x00":                         {&NixlQuestion{}, DecodeLengthMismatch},
-		"\x93\xa1x\x00\x00":                    {&NixlQuestion{}, DecodeWrongTag},
-		"\x93\xc2\x00\x00":                     {&NixlQuestion{}, DecodeWrongType},
+		"\x93":                                 {&NixlMetadataRequest{}, DecodeTruncated},
+		"\x92\x00\x00":                         {&NixlMetadataRequest{}, DecodeLengthMismatch},
+		"\x93\xa1x\x00\x00":                    {&NixlMetadataRequest{}, DecodeWrongTag},
+		"\x93\xc2\x00\x00":                     {&NixlMetadataRequest{}, DecodeWrongType},
 		"\xc0":                                 {&NixlClock{}, DecodeWrongType},
 		"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00": {&NixlClock{}, DecodeOutOfRange},
 		"\x80":                                 {&NixlHello{}, DecodeMissingField},
@@ -315,8 +315,8 @@ func drawNixl(t *rapid.T, of Message) Message {
 	texts, numbers := rapid.SliceOfN(text, 0, 20), rapid.SliceOfN(rapid.Uint64(), 0, 40)
 	n := rapid.Uint64()
 	switch of.(type) {
-	case *NixlQuestion:
-		return &NixlQuestion{rapid.Uint32().Draw(t, "pp"), rapid.Uint32().Draw(t, "tp")}
+	case *NixlMetadataRequest:
+		return &NixlMetadataRequest{rapid.Uint32().Draw(t, "pp"), rapid.Uint32().Draw(t, "tp")}
 	case *NixlClock:
 		return &NixlClock{rapid.Float64Range(-1e300, 1e300).Draw(t, "clock")}
 	case *NixlHello:
@@ -377,7 +377,7 @@ func drawRequest(t *rapid.T) []byte {
 func nixlMessages() map[string]Message {
 	return map[string]Message{
 		"NixlAgentMetadata": &NixlMetadata{}, "NixlHandshakePayload": &NixlHello{}, "PUSH_REG": &PushRegistration{},
-		"GET_META": &NixlQuestion{}, "clock": &NixlClock{}, "completion": &PushCompletion{}, "heartbeat": &PushHeartbeat{},
+		"GET_META": &NixlMetadataRequest{}, "clock": &NixlClock{}, "completion": &PushCompletion{}, "heartbeat": &PushHeartbeat{},
 	}
 }
 

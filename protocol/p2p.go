@@ -58,9 +58,9 @@ type P2PGetExt struct {
 }
 
 // validate checks that a push names a page for each key.
-func (m *AscendBatchedLookupAndGetMsg) validate(w *fields) {
+func (m *AscendBatchedLookupAndGetMsg) validate(w *mapReader) {
 	if !m.PullMode {
-		w.parallel("mem_indexes", len(m.MemIndexes), "keys", len(m.Keys))
+		w.checkSameLength("mem_indexes", len(m.MemIndexes), "keys", len(m.Keys))
 	}
 }
 
@@ -101,9 +101,9 @@ type P2PGetReplyExt struct {
 }
 
 // validate checks that there is a page for each hit, if there are pages.
-func (m *AscendBatchedLookupAndGetRetMsg) validate(w *fields) {
+func (m *AscendBatchedLookupAndGetRetMsg) validate(w *mapReader) {
 	if n := len(m.RemoteIndexes); n > 0 {
-		w.parallel("remote_mem_indexes", n, "num_hit_chunks", int(m.HitChunks))
+		w.checkSameLength("remote_mem_indexes", n, "num_hit_chunks", int(m.HitChunks))
 	}
 }
 

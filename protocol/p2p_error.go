@@ -39,10 +39,10 @@ type P2PErrorMsg struct {
 	Code P2PErrorCode `wire:"error_code"`
 }
 
-// p2pError reads the number of a known code.
-func (r *reader) p2pError() P2PErrorCode {
+// readP2PError reads the number of a known code.
+func (r *reader) readP2PError() P2PErrorCode {
 	at := r.off
-	v, negative := r.integer()
+	v, negative := r.readInteger()
 	if r.ok() && (negative || v == 0 || v >= uint64(p2pErrorCodes)) {
 		r.fail(DecodeUnknownValue, at, integerText(v, negative), "1 to "+strconv.Itoa(int(p2pErrorCodes)-1))
 		return 0

@@ -41,12 +41,12 @@ func (id PullID) String() string { return string(id.Append(nil)) }
 // appendPullID appends the text as a msgpack string.
 func appendPullID(b []byte, id PullID) []byte { return id.Append(append(b, 0xd9, pullIDTextLen)) }
 
-func (r *reader) pullID() PullID {
+func (r *reader) readPullID() PullID {
 	at := r.off
-	s := r.text()
+	s := r.readText()
 	id, ok := ParsePullID(s)
 	if r.ok() && !ok {
-		r.fail(DecodeBadPullID, at, quote(s), "32 hex digits in lower case")
+		r.fail(DecodeBadPullID, at, quoteBytes(s), "32 hex digits in lower case")
 	}
 	return id
 }

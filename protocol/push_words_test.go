@@ -47,14 +47,14 @@ func drawPush(t *rapid.T, of Message) Message {
 
 // Our own words go and come back, into memory that had another one, and are not taken for each other.
 func TestPushWordsRoundTrip(t *testing.T) {
-	for of, word := range map[Message]PushWord{
-		&PushRegistration{}: PushRegisters, &PushEnd{}: PushUnknown, &PushWithdrawal{}: PushWithdraws, &PushKeep{}: PushKeeps,
+	for of, word := range map[Message]PushKind{
+		&PushRegistration{}: PushKindRegistration, &PushEnd{}: PushKindUnknown, &PushWithdrawal{}: PushKindWithdrawal, &PushKeep{}: PushKindKeep,
 	} {
 		used := reflect.New(reflect.TypeOf(of).Elem()).Interface().(Message)
 		rapid.Check(t, func(t *rapid.T) {
 			b := drawPush(t, of).Append(nil)
-			if PushWordOf(b) != word {
-				t.Fatalf("%q is taken for %v", b[:12], PushWordOf(b))
+			if PushKindOf(b) != word {
+				t.Fatalf("%q is taken for %v", b[:12], PushKindOf(b))
 			}
 			if err := used.Decode(b, nil); err != nil {
 				t.Fatalf("%x: %v", b, err)
@@ -157,7 +157,7 @@ func TestNixlBase(t *testing.T) {
 		"":                                                       "",
 		"a-@1234567":                                             "a-@1234567",
 	} {
-		if got := NixlBase([]byte(id)); string(got) != base {
+		if got := TrimRequestSuffix([]byte(id)); string(got) != base {
 			t.Errorf("%q without its end is %q, want %q", id, got, base)
 		}
 	}

@@ -22,11 +22,11 @@ type reader struct {
 }
 
 // newReader returns a reader of a payload, and refuses an empty or too long payload.
-func open(b []byte, lim *Limits) reader { return openAs(b, lim, "", "a map") }
+func newReader(b []byte, lim *Limits) reader { return newReaderFor(b, lim, "", "a map") }
 
-// openAs returns a reader of a message that has no tag or is not a map; errors contain the name of the message, and
-// want.
-func openAs(b []byte, lim *Limits, message, want string) reader {
+// newReaderFor returns a reader of a message that has no tag or is not a map; errors contain the name of the message,
+// and want.
+func newReaderFor(b []byte, lim *Limits, message, want string) reader {
 	r := reader{b: b, lim: lim.orDefault(), message: message}
 	switch {
 	case len(b) == 0:
@@ -66,16 +66,16 @@ func (r *reader) failType(at int, want string) {
 	r.fail(DecodeWrongType, at, typeName(r.b[at]), want)
 }
 
-// end refuses bytes behind the message.
-func (r *reader) end() {
+// expectEnd refuses bytes behind the message.
+func (r *reader) expectEnd() {
 	if r.ok() && r.off != len(r.b) {
 		r.field = ""
 		r.fail(DecodeTrailing, r.off, strconv.Itoa(len(r.b)-r.off)+" bytes", "none")
 	}
 }
 
-// lead returns the first byte of the next value without reading it.
-func (r *reader) lead() (byte, bool) {
+// peekByte returns the first byte of the next value without reading it.
+func (r *reader) peekByte() (byte, bool) {
 	if r.err != nil {
 		return 0, false
 	}
@@ -87,7 +87,7 @@ func (r *reader) lead() (byte, bool) {
 }
 
 // readNumber reads the lead byte and the big-endian number of width bytes that follows.
-func (r *reader) number(width int) (uint64, bool) {
+func (r *reader) readNumber(width int) (uint64, bool) {
 	b := r.b[r.off+1:]
 	if len(b) < width {
 		r.failTruncated(r.off)
@@ -106,8 +106,8 @@ func (r *reader) number(width int) (uint64, bool) {
 	}
 }
 
-// span reads n bytes, as many as the header at byte at states. The slice is not nil unless that fails.
-func (r *reader) span(at int, n uint64) []byte {
+// readBytes reads n bytes, as many as the header at byte at states. The slice is not nil unless that fails.
+func (r *reader) readBytes(at int, n uint64) []byte {
 	if n > uint64(len(r.b)-r.off) {
 		r.failTruncated(at)
 		return nil
@@ -117,10 +117,10 @@ func (r *reader) span(at int, n uint64) []byte {
 	return r.b[from:r.off:r.off]
 }
 
-// str reads a UTF-8 string of at most limit bytes; the slice is a view.
-func (r *reader) str(limit int, limitName string) []byte {
+// readString reads a UTF-8 string of at most limit bytes; the slice is a view.
+func (r *reader) readString(limit int, limitName string) []byte {
 	at := r.off
-	c, ok := r.lead()
+	c, ok := r.peekByte()
 	if !ok {
 		return nil
 	}
@@ -129,29 +129,29 @@ func (r *reader) str(limit int, limitName string) []byte {
 	case c&0xe0 == 0xa0:
 		r.off++
 	case c >= 0xd9 && c <= 0xdb:
-		if n, ok = r.number(1 << (c - 0xd9)); !ok {
+		if n, ok = r.readNumber(1 << (c - 0xd9)); !ok {
 			return nil
 		}
 	default:
 		r.failType(at, "str")
 		return nil
 	}
-	s := r.span(at, n)
+	s := r.readBytes(at, n)
 	switch {
 	case !r.ok():
 		return nil
 	case len(s) > limit:
 		r.fail(DecodeStringTooLong, at, strconv.Itoa(len(s))+" bytes", atMost(limit, limitName))
 		return nil
-	case !ascii(s) && !utf8.Valid(s):
-		r.fail(DecodeInvalidUTF8, at, quote(s), "")
+	case !isASCII(s) && !utf8.Valid(s):
+		r.fail(DecodeInvalidUTF8, at, quoteBytes(s), "")
 		return nil
 	}
 	return s
 }
 
-// ascii reports whether s is ASCII, as nearly every string is; the test is faster than the check of UTF-8.
-func ascii(s []byte) bool {
+// isASCII reports whether s is ASCII, as nearly every string is; the test is faster than the check of UTF-8.
+func isASCII(s []byte) bool {
 	const high = 0x8080808080808080
 	for len(s) >= 8 {
 		if binary.NativeEndian.Uint64(s)&high != 0 {
@@ -167,7 +167,7 @@ func ascii(s []byte) bool {
 }
 
 // takeText reads the string s in its short form and reports true, or reads nothing.
-func (r *reader) take(s string) bool {
+func (r *reader) takeText(s string) bool {
 	end := r.off + 1 + len(s)
 	if len(s) > min(shortString, r.lim.StringBytes) || end > len(r.b) ||
 		r.b[r.off] != 0xa0|byte(len(s)) || string(r.b[r.off+1:end]) != s {
@@ -178,12 +178,12 @@ func (r *reader) take(s string) bool {
 }
 
 // readText reads a string under the general limit.
-func (r *reader) text() []byte { return r.str(r.lim.StringBytes, "StringBytes") }
+func (r *reader) readText() []byte { return r.readString(r.lim.StringBytes, "StringBytes") }
 
-// bin reads a bin of at most limit bytes; the slice is a view.
-func (r *reader) bin(limit int, limitName string) []byte {
+// readBin reads a bin of at most limit bytes; the slice is a view.
+func (r *reader) readBin(limit int, limitName string) []byte {
 	at := r.off
-	c, ok := r.lead()
+	c, ok := r.peekByte()
 	if !ok {
 		return nil
 	}
@@ -191,11 +191,11 @@ func (r *reader) bin(limit int, limitName string) []byte {
 		r.failType(at, "bin")
 		return nil
 	}
-	n, ok := r.number(1 << (c - 0xc4))
+	n, ok := r.readNumber(1 << (c - 0xc4))
 	if !ok {
 		return nil
 	}
-	s := r.span(at, n)
+	s := r.readBytes(at, n)
 	if r.ok() && len(s) > limit {
 		r.fail(DecodeBlobTooLong, at, strconv.Itoa(len(s))+" bytes", atMost(limit, limitName))
 		return nil
@@ -203,8 +203,8 @@ func (r *reader) bin(limit int, limitName string) []byte {
 	return s
 }
 
-func (r *reader) boolean() bool {
-	c, ok := r.lead()
+func (r *reader) readBool() bool {
+	c, ok := r.peekByte()
 	if !ok {
 		return false
 	}
@@ -216,9 +216,9 @@ func (r *reader) boolean() bool {
 	return c == 0xc3
 }
 
-// integer reads any integer and returns the value, or the two's complement of a negative value.
-func (r *reader) integer() (v uint64, negative bool) {
-	c, ok := r.lead()
+// readInteger reads any integer and returns the value, or the two's complement of a negative value.
+func (r *reader) readInteger() (v uint64, negative bool) {
+	c, ok := r.peekByte()
 	switch {
 	case !ok:
 		return 0, false
@@ -229,11 +229,11 @@ func (r *reader) integer() (v uint64, negative bool) {
 		r.off++
 		return uint64(int64(int8(c))), true
 	case c >= 0xcc && c <= 0xcf:
-		v, _ = r.number(1 << (c - 0xcc))
+		v, _ = r.readNumber(1 << (c - 0xcc))
 		return v, false
 	case c >= 0xd0 && c <= 0xd3:
 		width := 1 << (c - 0xd0)
-		v, _ = r.number(width)
+		v, _ = r.readNumber(width)
 		unused := 64 - 8*width
 		s := int64(v<<unused) >> unused
 		return uint64(s), s < 0
@@ -242,14 +242,14 @@ func (r *reader) integer() (v uint64, negative bool) {
 	return 0, false
 }
 
-// uint reads an integer from 0 to limit, which is at least 127.
-func (r *reader) uint(limit uint64) uint64 {
+// readUint reads an integer from 0 to limit, which is at least 127.
+func (r *reader) readUint(limit uint64) uint64 {
 	at := r.off
 	if r.err == nil && at < len(r.b) && r.b[at] < 0x80 { // Most numbers are small.
 		r.off++
 		return uint64(r.b[at])
 	}
-	v, negative := r.integer()
+	v, negative := r.readInteger()
 	if negative || v > limit {
 		r.fail(DecodeOutOfRange, at, integerText(v, negative), "0 to "+strconv.FormatUint(limit, 10))
 		return 0
@@ -257,12 +257,12 @@ func (r *reader) uint(limit uint64) uint64 {
 	return v
 }
 
-func (r *reader) uint32() uint32 { return uint32(r.uint(math.MaxUint32)) }
-func (r *reader) uint64() uint64 { return r.uint(math.MaxUint64) }
+func (r *reader) readUint32() uint32 { return uint32(r.readUint(math.MaxUint32)) }
+func (r *reader) readUint64() uint64 { return r.readUint(math.MaxUint64) }
 
-func (r *reader) int64() int64 {
+func (r *reader) readInt64() int64 {
 	at := r.off
-	v, negative := r.integer()
+	v, negative := r.readInteger()
 	if !negative && v > math.MaxInt64 {
 		r.fail(DecodeOutOfRange, at, integerText(v, negative), "at most "+strconv.Itoa(math.MaxInt64))
 		return 0
@@ -270,26 +270,26 @@ func (r *reader) int64() int64 {
 	return int64(v)
 }
 
-func (r *reader) uuid() UUID {
+func (r *reader) readUUID() UUID {
 	at := r.off
 	if u, ok := r.takeUUID(); ok {
 		return u
 	}
-	s := r.text()
+	s := r.readText()
 	u, ok := parseUUID(s)
 	if r.ok() && !ok {
-		r.fail(DecodeBadUUID, at, quote(s), "8-4-4-4-12 hex digits")
+		r.fail(DecodeBadUUID, at, quoteBytes(s), "8-4-4-4-12 hex digits")
 	}
 	return u
 }
 
-// arrayHeader reads the header of a list under the general limit.
-func (r *reader) arrayHeader() int { return r.arrayUpTo(r.lim.ArrayLen, "ArrayLen") }
+// readArrayHeader reads the header of a list under the general limit.
+func (r *reader) readArrayHeader() int { return r.readArrayHeaderUpTo(r.lim.ArrayLen, "ArrayLen") }
 
-// arrayUpTo reads the header of an array of at most limit elements. It refuses more elements than bytes remain, because
-// each has at least one byte.
-func (r *reader) arrayUpTo(limit int, limitName string) int {
-	n, at := r.count(0x90, 0xdc, "array")
+// readArrayHeaderUpTo reads the header of an array of at most limit elements. It refuses more elements than bytes
+// remain, because each has at least one byte.
+func (r *reader) readArrayHeaderUpTo(limit int, limitName string) int {
+	n, at := r.readCount(0x90, 0xdc, "array")
 	if n > uint64(len(r.b)-r.off) {
 		r.failTruncated(at)
 		return 0
@@ -301,21 +301,21 @@ func (r *reader) arrayUpTo(limit int, limitName string) int {
 	return int(n)
 }
 
-// fixedArray reads the header of an array of n elements.
-func (r *reader) fixedArray(n int) {
+// readFixedArray reads the header of an array of n elements.
+func (r *reader) readFixedArray(n int) {
 	at := r.off
-	if got := r.arrayUpTo(n, ""); r.ok() && got != n {
+	if got := r.readArrayHeaderUpTo(n, ""); r.ok() && got != n {
 		r.fail(DecodeLengthMismatch, at, strconv.Itoa(got)+" elements", strconv.Itoa(n))
 	}
 }
 
-// mapHeader reads the header of a declared map. It refuses more entries than half the remaining bytes, because each
+// readMapHeader reads the header of a declared map. It refuses more entries than half the remaining bytes, because each
 // entry has at least two bytes.
-func (r *reader) mapHeader() int { return r.mapUpTo(r.lim.MapLen, "MapLen") }
+func (r *reader) readMapHeader() int { return r.readMapHeaderUpTo(r.lim.MapLen, "MapLen") }
 
-// mapUpTo reads the header of a map of at most limit entries.
-func (r *reader) mapUpTo(limit int, limitName string) int {
-	n, at := r.count(0x80, 0xde, "map")
+// readMapHeaderUpTo reads the header of a map of at most limit entries.
+func (r *reader) readMapHeaderUpTo(limit int, limitName string) int {
+	n, at := r.readCount(0x80, 0xde, "map")
 	if 2*n > uint64(len(r.b)-r.off) {
 		r.failTruncated(at)
 		return 0
@@ -327,11 +327,11 @@ func (r *reader) mapUpTo(limit int, limitName string) int {
 	return int(n)
 }
 
-// count reads the header of an array or a map. The short form has 16 lead bytes, from fix on; the wide forms have the
-// lead bytes wide and wide+1, which counts of 2 and 4 bytes follow.
-func (r *reader) count(fix, wide byte, want string) (n uint64, at int) {
+// readCount reads the header of an array or a map. The short form has 16 lead bytes, from fix on; the wide forms have
+// the lead bytes wide and wide+1, which counts of 2 and 4 bytes follow.
+func (r *reader) readCount(fix, wide byte, want string) (n uint64, at int) {
 	at = r.off
-	c, ok := r.lead()
+	c, ok := r.peekByte()
 	switch {
 	case !ok:
 		return 0, at
@@ -339,10 +339,10 @@ func (r *reader) count(fix, wide byte, want string) (n uint64, at int) {
 		r.off++
 		return uint64(c & 0x0f), at
 	case c == wide:
-		n, _ = r.number(2)
+		n, _ = r.readNumber(2)
 		return n, at
 	case c == wide+1:
-		n, _ = r.number(4)
+		n, _ = r.readNumber(4)
 		return n, at
 	}
 	r.failType(at, want)

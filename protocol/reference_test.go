@@ -136,16 +136,16 @@ func TestNewUUIDFollowsItsGenerator(t *testing.T) {
 
 func TestBufferPages(t *testing.T) {
 	b := BufferInfo{UUID: uuid1, Ptr: 4096, Size: 640, PageSize: 64}
-	if !b.Valid() || b.Pages() != 10 {
-		t.Errorf("valid %v, %d pages", b.Valid(), b.Pages())
+	if !b.Valid() || b.PageCount() != 10 {
+		t.Errorf("valid %v, %d pages", b.Valid(), b.PageCount())
 	}
 	for index, want := range map[int64]uint64{0: 0, 1: 64, 9: 576} {
-		if got, ok := b.Page(index); !ok || got != want {
+		if got, ok := b.PageOffset(index); !ok || got != want {
 			t.Errorf("page %d at %d, %v", index, got, ok)
 		}
 	}
 	for _, index := range []int64{-1, 10, 1<<63 - 1, -1 << 63} {
-		if got, ok := b.Page(index); ok {
+		if got, ok := b.PageOffset(index); ok {
 			t.Errorf("page %d at %d", index, got)
 		}
 	}
@@ -159,11 +159,11 @@ func TestBufferPages(t *testing.T) {
 			t.Errorf("%s: valid", name)
 		}
 	}
-	if _, ok := (&BufferInfo{Size: 640}).Page(0); ok {
+	if _, ok := (&BufferInfo{Size: 640}).PageOffset(0); ok {
 		t.Error("a buffer without page size has pages")
 	}
 	last := BufferInfo{Ptr: 1<<63 - 1, Size: 1 << 63, PageSize: 1 << 62}
-	if got, ok := last.Page(1); !ok || got != 1<<62 || !last.Valid() {
+	if got, ok := last.PageOffset(1); !ok || got != 1<<62 || !last.Valid() {
 		t.Errorf("the last page is at %d, %v", got, ok)
 	}
 }

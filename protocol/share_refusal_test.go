@@ -31,7 +31,7 @@ func shareRefusals(t *testing.T) []refusal {
 	uuidText, one, empty := str(uuid1.String()), []byte{1}, []byte{0xa0}
 	command := func(fields string) []byte { return append([]byte{0x91}, fields...) }
 	in := func(name, of, field string, value []byte, code DecodeCode, says string) refusal {
-		return refusal{name, of, with(t, of, field, value), code, field, says}
+		return refusal{name, of, withField(t, of, field, value), code, field, says}
 	}
 	tests := []refusal{
 		in("fewer pages than keys to push", "p2p-get-push", "mem_indexes", listOf(1, one),
@@ -45,7 +45,7 @@ func shareRefusals(t *testing.T) []refusal {
 		in("more pages than hits", "p2p-get-ret-leased", "num_hit_chunks", one,
 			DecodeLengthMismatch, "found 2 elements, want 1 as in num_hit_chunks").at("remote_mem_indexes"),
 		{
-			"pages without buffers", "p2p-get-ret-leased", but(t, "p2p-get-ret-leased", "remote_buffer_uuids"),
+			"pages without buffers", "p2p-get-ret-leased", withoutField(t, "p2p-get-ret-leased", "remote_buffer_uuids"),
 			DecodeLengthMismatch, "remote_buffer_uuids", "found 0 elements, want 2",
 		},
 		in("fewer generations than hits", "p2p-get-ret-ext", "kvf_gens", listOf(1, one),
@@ -209,7 +209,7 @@ func TestNumbersForSeconds(t *testing.T) {
 		"3c": 60, "ff": -1, "d3ffffffffffffffff": -1, "cfffffffffffffffff": 1 << 64, "ca42700000": 60,
 		"cb404e000000000000": 60,
 	} {
-		payload := with(t, "p2p-get-ret-miss", "lease_ttl_s", unhex(t, value))
+		payload := withField(t, "p2p-get-ret-miss", "lease_ttl_s", unhex(t, value))
 		var m AscendBatchedLookupAndGetRetMsg
 		if err := m.Decode(payload, nil); err != nil || m.LeaseSeconds != want {
 			t.Errorf("%s is %v, %v", value, m.LeaseSeconds, err)
@@ -223,14 +223,14 @@ func TestChunkHashes(t *testing.T) {
 		"1f": "31", "-2a": "-42", "0": "0", "ffffffffffffffd6": "18446744073709551574",
 		"-8000000000000000": "-9223372036854775808", "7fffffffffffffff": "9223372036854775807",
 	} {
-		h, ok := ChunkHashOf(digits)
+		h, ok := ParseChunkHash(digits)
 		if !ok || h.String() != want {
 			t.Errorf("%s is %v, %v, want %s", digits, h, ok, want)
 		}
 	}
 	for _, digits := range []string{"", "-", "+1", "-8000000000000001", "10000000000000000", "x",
 		strings.Repeat("0f", 32)} {
-		if h, ok := ChunkHashOf(digits); ok {
+		if h, ok := ParseChunkHash(digits); ok {
 			t.Errorf("%s is %v", digits, h)
 		}
 	}

@@ -2,14 +2,14 @@ package protocol
 
 import "strconv"
 
-// skip skips the value of an unknown field, of any type, at the given depth in the message.
+// skipValue skips the value of an unknown field, of any type, at the given depth in the message.
 //
 // Only the structure is checked: every length against the remaining bytes, and nesting against Limits.Depth. The other
 // limits bound what a decoder keeps, and nothing of an unknown field is kept. The time is linear in the number of
 // skipped bytes, because every element has at least one byte.
-func (r *reader) skip(depth int) {
+func (r *reader) skipValue(depth int) {
 	at := r.off
-	c, ok := r.lead()
+	c, ok := r.peekByte()
 	if !ok {
 		return
 	}
@@ -24,29 +24,29 @@ func (r *reader) skip(depth int) {
 		r.skipElements(at, depth, uint64(c&0x0f))
 	case c&0xe0 == 0xa0:
 		r.off++
-		r.span(at, uint64(c&0x1f))
+		r.readBytes(at, uint64(c&0x1f))
 	case c >= 0xc4 && c <= 0xc6: // bin
 		r.skipCounted(at, 1<<(c-0xc4), 0)
 	case c >= 0xc7 && c <= 0xc9: // ext: a type byte before the data
 		r.skipCounted(at, 1<<(c-0xc7), 1)
 	case c == 0xca || c == 0xcb: // float
 		r.off++
-		r.span(at, 4<<(c-0xca))
+		r.readBytes(at, 4<<(c-0xca))
 	case c >= 0xcc && c <= 0xcf: // uint
-		r.number(1 << (c - 0xcc))
+		r.readNumber(1 << (c - 0xcc))
 	case c >= 0xd0 && c <= 0xd3: // int
-		r.number(1 << (c - 0xd0))
+		r.readNumber(1 << (c - 0xd0))
 	case c >= 0xd4 && c <= 0xd8: // fixext
 		r.off++
-		r.span(at, 1+1<<(c-0xd4))
+		r.readBytes(at, 1+1<<(c-0xd4))
 	case c >= 0xd9 && c <= 0xdb: // str
 		r.skipCounted(at, 1<<(c-0xd9), 0)
 	case c == 0xdc || c == 0xdd: // array
-		if n, ok := r.number(2 << (c - 0xdc)); ok {
+		if n, ok := r.readNumber(2 << (c - 0xdc)); ok {
 			r.skipElements(at, depth, n)
 		}
 	case c == 0xde || c == 0xdf: // map
-		if n, ok := r.number(2 << (c - 0xde)); ok {
+		if n, ok := r.readNumber(2 << (c - 0xde)); ok {
 			r.skipElements(at, depth, 2*n)
 		}
 	default:
@@ -56,8 +56,8 @@ func (r *reader) skip(depth int) {
 
 // skipCounted skips a length of width bytes, as many bytes as the length states, and extra bytes.
 func (r *reader) skipCounted(at, width int, extra uint64) {
-	if n, ok := r.number(width); ok {
-		r.span(at, n+extra)
+	if n, ok := r.readNumber(width); ok {
+		r.readBytes(at, n+extra)
 	}
 }
 
@@ -72,7 +72,7 @@ func (r *reader) skipElements(at, depth int, n uint64) {
 		return
 	}
 	for ; n > 0 && r.ok(); n-- {
-		r.skip(depth + 1)
+		r.skipValue(depth + 1)
 	}
 }
 

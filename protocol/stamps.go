@@ -20,5 +20,5 @@ type Stamps struct {
 	EchoNS int64 `wire:"kvf_echo_ns,omitzero"`
 }
 
-// instant reads a clock reading or a time span that is not negative, in nanoseconds.
-func (r *reader) instant() int64 { return int64(r.uint(math.MaxInt64)) }
+// readInstant reads a clock reading or a time span that is not negative, in nanoseconds.
+func (r *reader) readInstant() int64 { return int64(r.readUint(math.MaxInt64)) }

@@ -103,10 +103,10 @@ func parseTag(name []byte) Tag {
 // HasTag reports whether PeekTag returns this tag. Of a message with another tag HasTag reads only the tag, if the
 // encoder wrote the tag first, as every encoder does.
 func HasTag(b []byte, want Tag, lim *Limits) bool {
-	if !MayBe(b, want, lim) {
+	if !MayHaveTag(b, want, lim) {
 		return false
 	}
-	r := open(b, lim)
+	r := newReader(b, lim)
 	if first, _ := r.findTag(); first != want {
 		return false
 	}
@@ -114,36 +114,36 @@ func HasTag(b []byte, want Tag, lim *Limits) bool {
 	return err == nil
 }
 
-// MayBe reports whether b may be a message with this tag. It returns false if b begins with another tag, in the form
-// that all encoders write: Decode would refuse b as well, at greater cost. Nothing further is read, so true is no
+// MayHaveTag reports whether b may be a message with this tag. It returns false if b begins with another tag, in the
+// form that all encoders write: Decode would refuse b as well, at greater cost. Nothing further is read, so true is no
 // promise.
-func MayBe(b []byte, want Tag, lim *Limits) bool {
-	r := open(b, lim)
-	return r.mapHeader() <= 0 || !r.take(tagField) || r.off >= len(b) || b[r.off]&0xe0 != 0xa0 || r.take(want.String())
+func MayHaveTag(b []byte, want Tag, lim *Limits) bool {
+	r := newReader(b, lim)
+	return r.readMapHeader() <= 0 || !r.takeText(tagField) || r.off >= len(b) || b[r.off]&0xe0 != 0xa0 || r.takeText(want.String())
 }
 
 // PeekTag reads all of b and returns the tag: b is then a well-formed msgpack map within the limits, with string names,
 // the tag of exactly one known message, and no bytes behind the map. Decode checks the content of the declared fields.
 // PeekTag allocates only for an error, a *DecodeError.
 func PeekTag(b []byte, lim *Limits) (Tag, error) {
-	r := open(b, lim)
+	r := newReader(b, lim)
 	tag := TagNone
-	for n := r.mapHeader(); n > 0 && r.ok(); n-- {
+	for n := r.readMapHeader(); n > 0 && r.ok(); n-- {
 		at := r.off
-		name := r.name()
+		name := r.readName()
 		if string(name) != tagField {
-			r.skip(2)
+			r.skipValue(2)
 			continue
 		}
 		r.field = tagField
 		if tag != TagNone {
-			r.fail(DecodeDuplicateField, at, quote(name), "")
+			r.fail(DecodeDuplicateField, at, quoteBytes(name), "")
 			break
 		}
-		tag = r.tagValue()
+		tag = r.readTag()
 		r.field = ""
 	}
-	r.end()
+	r.expectEnd()
 	if r.ok() && tag == TagNone {
 		r.failMissingTag()
 	}

@@ -24,30 +24,30 @@ func NewUUID(r interface{ Read([]byte) (int, error) }) (u UUID) {
 }
 
 // String returns the text that peers write.
-func (u UUID) String() string { return string(u.text(make([]byte, 0, uuidTextLen))) }
+func (u UUID) String() string { return string(u.appendText(make([]byte, 0, uuidTextLen))) }
 
 // MarshalText returns the text that peers write, for JSON and logs.
-func (u UUID) MarshalText() ([]byte, error) { return u.text(make([]byte, 0, uuidTextLen)), nil }
+func (u UUID) MarshalText() ([]byte, error) { return u.appendText(make([]byte, 0, uuidTextLen)), nil }
 
 const uuidTextLen = 36
 
 // appendUUID appends the text as a msgpack string.
-func appendUUID(b []byte, u UUID) []byte { return u.text(append(b, 0xd9, uuidTextLen)) }
+func appendUUID(b []byte, u UUID) []byte { return u.appendText(append(b, 0xd9, uuidTextLen)) }
 
 // appendText appends the 36 characters.
-func (u UUID) text(b []byte) []byte {
+func (u UUID) appendText(b []byte) []byte {
 	from := len(b)
 	b = append(b, "00000000-0000-0000-0000-000000000000"...)
 	s := b[from:][:uuidTextLen]
-	x := hexOf(binary.BigEndian.Uint32(u[0:]))
+	x := hexDigits(binary.BigEndian.Uint32(u[0:]))
 	binary.BigEndian.PutUint64(s[0:], x)
-	x = hexOf(binary.BigEndian.Uint32(u[4:]))
+	x = hexDigits(binary.BigEndian.Uint32(u[4:]))
 	binary.BigEndian.PutUint32(s[9:], uint32(x>>32))
 	binary.BigEndian.PutUint32(s[14:], uint32(x))
-	x = hexOf(binary.BigEndian.Uint32(u[8:]))
+	x = hexDigits(binary.BigEndian.Uint32(u[8:]))
 	binary.BigEndian.PutUint32(s[19:], uint32(x>>32))
 	binary.BigEndian.PutUint32(s[24:], uint32(x))
-	x = hexOf(binary.BigEndian.Uint32(u[12:]))
+	x = hexDigits(binary.BigEndian.Uint32(u[12:]))
 	binary.BigEndian.PutUint64(s[28:], x)
 	return b
 }
@@ -74,10 +74,10 @@ func parseUUID(s []byte) (u UUID, ok bool) {
 	if len(s) != uuidTextLen || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return UUID{}, false
 	}
-	first, ok0 := hexIn(binary.BigEndian.Uint64(s[0:]))
-	second, ok1 := hexIn(uint64(binary.BigEndian.Uint32(s[9:]))<<32 | uint64(binary.BigEndian.Uint32(s[14:])))
-	third, ok2 := hexIn(uint64(binary.BigEndian.Uint32(s[19:]))<<32 | uint64(binary.BigEndian.Uint32(s[24:])))
-	last, ok3 := hexIn(binary.BigEndian.Uint64(s[28:]))
+	first, ok0 := parseHexDigits(binary.BigEndian.Uint64(s[0:]))
+	second, ok1 := parseHexDigits(uint64(binary.BigEndian.Uint32(s[9:]))<<32 | uint64(binary.BigEndian.Uint32(s[14:])))
+	third, ok2 := parseHexDigits(uint64(binary.BigEndian.Uint32(s[19:]))<<32 | uint64(binary.BigEndian.Uint32(s[24:])))
+	last, ok3 := parseHexDigits(binary.BigEndian.Uint64(s[28:]))
 	if !ok0 || !ok1 || !ok2 || !ok3 {
 		return UUID{}, false
 	}
@@ -90,27 +90,27 @@ func parseUUID(s []byte) (u UUID, ok bool) {
 
 // Eight digits are processed at a time, in the bytes of one integer, the first digit in the highest byte. everyByte has
 // a 1 in every byte.
-const each = 0x0101010101010101
+const everyByte = 0x0101010101010101
 
-// hexOf returns the digits of a number.
-func hexOf(v uint32) uint64 {
+// hexDigits returns the digits of a number.
+func hexDigits(v uint32) uint64 {
 	x := uint64(v)
 	x = (x<<16 | x) & 0x0000ffff0000ffff
 	x = (x<<8 | x) & 0x00ff00ff00ff00ff
-	x = (x<<4 | x) & (0x0f * each)
-	letters := (x + 6*each) >> 4 & each
-	return x + '0'*each + letters*('a'-'0'-10)
+	x = (x<<4 | x) & (0x0f * everyByte)
+	letters := (x + 6*everyByte) >> 4 & everyByte
+	return x + '0'*everyByte + letters*('a'-'0'-10)
 }
 
-// hexIn parses the digits of a number, in either case.
-func hexIn(x uint64) (v uint32, ok bool) {
-	const high = 0x80 * each
+// parseHexDigits parses the digits of a number, in either case.
+func parseHexDigits(x uint64) (v uint32, ok bool) {
+	const high = 0x80 * everyByte
 	text := x&high == 0
 	set := x | high // A byte that is at least 0x80 needs no borrow.
-	digits := (set - '0'*each) &^ (set - ('9'+1)*each) & high
-	lower := set | 0x20*each
-	letters := (lower - 'a'*each) &^ (lower - ('f'+1)*each) & high
-	x = x&(0x0f*each) + letters>>7*9
+	digits := (set - '0'*everyByte) &^ (set - ('9'+1)*everyByte) & high
+	lower := set | 0x20*everyByte
+	letters := (lower - 'a'*everyByte) &^ (lower - ('f'+1)*everyByte) & high
+	x = x&(0x0f*everyByte) + letters>>7*9
 	x = (x>>4 | x) & 0x00ff00ff00ff00ff
 	x = (x>>8 | x) & 0x0000ffff0000ffff
 	return uint32(x>>16 | x), text && digits|letters == high

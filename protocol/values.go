@@ -10,9 +10,9 @@ import (
 
 // The values that several messages share: formats, shapes, dtypes and lists.
 
-func (r *reader) format() Format {
+func (r *reader) readFormat() Format {
 	at := r.off
-	v, negative := r.integer()
+	v, negative := r.readInteger()
 	if negative || v >= uint64(formats) {
 		r.fail(DecodeUnknownFormat, at, integerText(v, negative), "0 to "+strconv.Itoa(int(formats)-1))
 		return FormatUndefined
@@ -20,20 +20,20 @@ func (r *reader) format() Format {
 	return Format(v)
 }
 
-func (r *reader) dtype() Dtype {
+func (r *reader) readDtype() Dtype {
 	at := r.off
-	name := r.text()
+	name := r.readText()
 	d, ok := ParseDtype(name)
 	if r.ok() && !ok {
-		r.fail(DecodeUnknownDtype, at, quote(name), "a name such as \"bfloat16\"")
+		r.fail(DecodeUnknownDtype, at, quoteBytes(name), "a name such as \"bfloat16\"")
 	}
 	return d
 }
 
-func (r *reader) shape() (s Shape) {
-	n := r.arrayUpTo(ShapeRank, "")
+func (r *reader) readShape() (s Shape) {
+	n := r.readArrayHeaderUpTo(ShapeRank, "")
 	for i := range s.Dims[:n] {
-		s.Dims[i] = r.uint32()
+		s.Dims[i] = r.readUint32()
 	}
 	s.N = uint8(n)
 	return s
@@ -47,85 +47,85 @@ func appendShape(b []byte, s Shape) []byte {
 	return b
 }
 
-// keys appends a list of cache-engine keys to vs; each key is a view. Growing vs at once by the stated length is safe,
-// here and below, because arrayUpTo refuses more elements than there are bytes: the memory is a small multiple of the
-// input.
-func (r *reader) keys(vs [][]byte) [][]byte {
-	n := r.arrayHeader()
+// readKeys appends a list of cache-engine keys to vs; each key is a view. Growing vs at once by the stated length is
+// safe, here and below, because readArrayHeaderUpTo refuses more elements than there are bytes: the memory is a small
+// multiple of the input.
+func (r *reader) readKeys(vs [][]byte) [][]byte {
+	n := r.readArrayHeader()
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
-		vs = append(vs, r.str(r.lim.KeyBytes, "KeyBytes"))
+		vs = append(vs, r.readString(r.lim.KeyBytes, "KeyBytes"))
 	}
 	return vs
 }
 
-// texts appends a list to vs.
-func (r *reader) texts(vs [][]byte) [][]byte {
-	n := r.arrayHeader()
+// readTexts appends a list to vs.
+func (r *reader) readTexts(vs [][]byte) [][]byte {
+	n := r.readArrayHeader()
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
-		vs = append(vs, r.text())
+		vs = append(vs, r.readText())
 	}
 	return vs
 }
 
-// uuids appends a list to vs.
-func (r *reader) uuids(vs []UUID) []UUID {
-	n := r.arrayHeader()
+// readUUIDs appends a list to vs.
+func (r *reader) readUUIDs(vs []UUID) []UUID {
+	n := r.readArrayHeader()
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
-		vs = append(vs, r.uuid())
+		vs = append(vs, r.readUUID())
 	}
 	return vs
 }
 
-// pullIDs appends a list to vs.
-func (r *reader) pullIDs(vs []PullID) []PullID {
-	n := r.arrayHeader()
+// readPullIDs appends a list to vs.
+func (r *reader) readPullIDs(vs []PullID) []PullID {
+	n := r.readArrayHeader()
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
-		vs = append(vs, r.pullID())
+		vs = append(vs, r.readPullID())
 	}
 	return vs
 }
 
-// uint64Pair reads an array of two numbers.
-func (r *reader) uint64Pair() [2]uint64 {
-	r.fixedArray(2)
-	return [2]uint64{r.uint64(), r.uint64()}
+// readUint64Pair reads an array of two numbers.
+func (r *reader) readUint64Pair() [2]uint64 {
+	r.readFixedArray(2)
+	return [2]uint64{r.readUint64(), r.readUint64()}
 }
 
-// uint64s appends a list to vs.
-func (r *reader) uint64s(vs []uint64) []uint64 {
-	n := r.arrayHeader()
+// readUint64s appends a list to vs.
+func (r *reader) readUint64s(vs []uint64) []uint64 {
+	n := r.readArrayHeader()
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
-		vs = append(vs, r.uint64())
+		vs = append(vs, r.readUint64())
 	}
 	return vs
 }
 
-// int64s appends a list to vs.
-func (r *reader) int64s(vs []int64) []int64 {
-	n := r.arrayHeader()
+// readInt64s appends a list to vs.
+func (r *reader) readInt64s(vs []int64) []int64 {
+	n := r.readArrayHeader()
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
-		vs = append(vs, r.int64())
+		vs = append(vs, r.readInt64())
 	}
 	return vs
 }
 
-// float reads a number. Narrower floats and integers are widened, as the peers do.
-func (r *reader) float() float64 {
-	c, ok := r.lead()
+// readFloat reads a number. Narrower floats and integers are widened, as the peers do.
+func (r *reader) readFloat() float64 {
+	c, ok := r.peekByte()
 	switch {
 	case !ok:
 		return 0
 	case c == 0xca:
-		v, _ := r.number(4)
+		v, _ := r.readNumber(4)
 		return float64(math.Float32frombits(uint32(v)))
 	case c == 0xcb:
-		v, _ := r.number(8)
+		v, _ := r.readNumber(8)
 		return math.Float64frombits(v)
 	case typeName(c) != "int":
 		r.failType(r.off, "float")
 		return 0
 	}
-	v, negative := r.integer()
+	v, negative := r.readInteger()
 	if negative {
 		return float64(int64(v))
 	}
@@ -135,9 +135,9 @@ func (r *reader) float() float64 {
 // nilByte is msgpack's nil.
 const nilByte = 0xc0
 
-// takesNil reads a nil and reports true if a nil is next; otherwise it reads nothing.
-func (r *reader) takesNil() bool {
-	if c, ok := r.lead(); !ok || c != nilByte {
+// takeNil reads a nil and reports true if a nil is next; otherwise it reads nothing.
+func (r *reader) takeNil() bool {
+	if c, ok := r.peekByte(); !ok || c != nilByte {
 		return false
 	}
 	r.off++
@@ -156,11 +156,11 @@ func appendPullIDs(b []byte, vs []PullID) []byte {
 	return b
 }
 
-// ones returns the number of conditions that are true.
-func ones(conditions ...bool) int { return bits.OnesCount64(marks(conditions...)) }
+// countTrue returns the number of conditions that are true.
+func countTrue(conditions ...bool) int { return bits.OnesCount64(maskOf(conditions...)) }
 
-// marks returns a set with bit i if condition i is true.
-func marks(conditions ...bool) (set uint64) {
+// maskOf returns a set with bit i if condition i is true.
+func maskOf(conditions ...bool) (set uint64) {
 	for i, c := range conditions {
 		if c {
 			set |= 1 << i

@@ -28,7 +28,7 @@ const firstFile = 3
 
 // carryOutAttached is what an engine does: Op "map" maps the memory of a node and tries what it must not be able to do,
 // "fill" and "compare" are of pages, and "die" is to be killed while it fills one.
-func (c *child) carryOutAttached(tb testing.TB, o *order) (w word) {
+func (c *child) carryOutAttached(tb testing.TB, o *order) (w reply) {
 	a := o.Attached
 	if o.Op == "map" {
 		mem, err := attach(firstFile+a.Node, a)
@@ -36,7 +36,7 @@ func (c *child) carryOutAttached(tb testing.TB, o *order) (w word) {
 			tb.Fatal(err)
 		}
 		c.mapped = append(c.mapped, mem)
-		return word{Wrong: breaks(tb, firstFile+a.Node)}
+		return reply{Wrong: countResizes(tb, firstFile+a.Node)}
 	}
 	for i, at := range a.At {
 		page := c.mapped[a.Node][a.Offset+uint64(at.Index)*a.PageBytes:][:at.Bytes]
@@ -61,8 +61,8 @@ func attach(fd int, a *attached) ([]byte, error) {
 		syscall.MAP_SHARED)
 }
 
-// breaks counts the ways in which a process can change the size of a node's memory.
-func breaks(tb testing.TB, fd int) (n int) {
+// countResizes counts the ways in which a process can change the size of a node's memory.
+func countResizes(tb testing.TB, fd int) (n int) {
 	var st syscall.Stat_t
 	if err := syscall.Fstat(fd, &st); err != nil {
 		tb.Fatal(err)
@@ -78,7 +78,7 @@ func breaks(tb testing.TB, fd int) (n int) {
 // startEngine starts a process that is the engine of nodes, and has it map their memory.
 func startEngine(t *testing.T, nodes ...*runtime.Node) *process {
 	t.Helper()
-	cmd := proctest.Self(childRole + "=1")
+	cmd := proctest.SelfCommand(childRole + "=1")
 	orders := make([]order, len(nodes))
 	for i, n := range nodes {
 		m := mustMapping(t, n)
@@ -87,7 +87,7 @@ func startEngine(t *testing.T, nodes ...*runtime.Node) *process {
 	}
 	p := &process{proctest.Start(t, cmd), t}
 	for i, o := range orders {
-		if w := p.does(o); w.Wrong != 0 {
+		if w := p.perform(o); w.Wrong != 0 {
 			t.Errorf("the engine can change the size of node %d in %d ways", i, w.Wrong)
 		}
 	}
@@ -112,7 +112,7 @@ func attachedTo(t *testing.T, node int, n *runtime.Node, pages *runtime.Pages) *
 	m := mustMapping(t, n)
 	a := &attached{Node: node, Offset: m.Offset, PageBytes: m.PageBytes, Pages: m.Pages}
 	for i := range pages.Len() {
-		index, bytes, err := pages.At(i)
+		index, bytes, err := pages.MappedPage(i)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,11 +137,11 @@ func TestAttachedEngine(t *testing.T) {
 			}
 
 			pages := mustReserve(t, s, 4)
-			engine.Say(order{Op: "die", Attached: attachedTo(t, 0, s, pages), Keys: keysOf("lost", 4)})
-			if status := engine.Status(); status.Signal() != syscall.SIGKILL {
+			engine.SendJSON(order{Op: "die", Attached: attachedTo(t, 0, s, pages), Keys: keysOf("lost", 4)})
+			if status := engine.ExitStatus(); status.Signal() != syscall.SIGKILL {
 				t.Errorf("the engine ended with %#x", status)
 			}
-			half, err := pages.Host(0)
+			half, err := pages.Bytes(0)
 			if err != nil || !isContent(half[:pageBytes/2], keysOf("lost", 4)[0]) {
 				t.Errorf("what it stored before is gone; %v", err)
 			}
@@ -159,7 +159,7 @@ func movesAttached(t *testing.T, s, r *runtime.Node, engine *process, name strin
 	const count, lastTokens = 4, 5
 	keys := keysOf(name, count)
 	pages := mustReserve(t, s, count)
-	engine.does(order{Op: "fill", Attached: attachedTo(t, 0, s, pages), Keys: keys})
+	engine.perform(order{Op: "fill", Attached: attachedTo(t, 0, s, pages), Keys: keys})
 	res, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r), Request: name, Keys: keys, Pages: pages,
 		LastChunkTokens: lastTokens})
 	if err != nil {
@@ -170,18 +170,18 @@ func movesAttached(t *testing.T, s, r *runtime.Node, engine *process, name strin
 		t.Fatal(err)
 	}
 	wantReturned(t, res)
-	spoil(t, pages) // What arrived is the receiver's.
+	overwrite(t, pages) // What arrived is the receiver's.
 	mustRelease(t, pages)
 	wantContent(t, got, keys, pageBytes/16*lastTokens)
 	at := attachedTo(t, 1, r, got)
 	if last := at.At[count-1].Bytes; last != pageBytes/16*lastTokens {
 		t.Errorf("the last chunk has %d bytes", last)
 	}
-	if w := engine.does(order{Op: "compare", Attached: at, Keys: keys}); w.Hits != count || w.Wrong != 0 {
+	if w := engine.perform(order{Op: "compare", Attached: at, Keys: keys}); w.Hits != count || w.Wrong != 0 {
 		t.Errorf("the engine finds %d of %d chunks wrong", w.Wrong, w.Hits)
 	}
 	mustRelease(t, got)
-	_, _, err = got.At(0)
+	_, _, err = got.MappedPage(0)
 	wantCode(t, err, effects.Invalid)
 }
 
@@ -212,7 +212,7 @@ func TestMappingIsRefused(t *testing.T) {
 	pages := mustReserve(t, s, 1)
 	_, err := s.Mapping()
 	wantNotAttachable(t, err)
-	_, _, err = pages.At(0)
+	_, _, err = pages.MappedPage(0)
 	wantNotAttachable(t, err)
 	mustRelease(t, pages)
 	mustClose(t, s)
@@ -220,7 +220,7 @@ func TestMappingIsRefused(t *testing.T) {
 	s = open(t, senderConfig(t, "shm", effects.Addr{}), runtime.WithAttachable())
 	pages = mustReserve(t, s, 1)
 	for _, i := range []int{-1, 1} {
-		_, _, err = pages.At(i)
+		_, _, err = pages.MappedPage(i)
 		wantCode(t, err, effects.Invalid)
 	}
 	mustRelease(t, pages)

@@ -60,14 +60,14 @@ func newConcurrent(b *testing.B, window uint32) *fan {
 	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: mustDtype(b, "bfloat16"),
 		Shape: protocol.Shape{Dims: [4]uint32{2, 1, 256, 16}, N: 4}}
 	sc := senderConfig(b, shm.Name, effects.Addr{})
-	sc.ChunkTokens, sc.BufferBytes, sc.Machine.Window = layout.Tokens(), concurrent*putBytes, uint16(window)
+	sc.ChunkTokens, sc.BufferBytes, sc.Machine.Window = layout.TokenCount(), concurrent*putBytes, uint16(window)
 	if err := sc.SetLayout(layout); err != nil {
 		b.Fatal(err)
 	}
 	f := &fan{sender: open(b, sc)}
 	for i := range 1 + manyPeers {
 		rc := receiverConfig(b, shm.Name, nil)
-		rc.ChunkTokens, rc.BufferBytes, rc.Machine.Window = layout.Tokens(), concurrent*putBytes, uint16(window)
+		rc.ChunkTokens, rc.BufferBytes, rc.Machine.Window = layout.TokenCount(), concurrent*putBytes, uint16(window)
 		if i > 0 {
 			rc.BufferBytes = 2 * concurrent * putBytes / manyPeers
 		}

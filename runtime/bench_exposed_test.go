@@ -46,7 +46,7 @@ func benchExposed(b *testing.B, channel string, layerTime time.Duration) {
 		for i := range ways {
 			w, request := &ways[i], fmt.Sprint(ways[i].name, n)
 			keys := keysOf(fmt.Sprint("exposed", n), 9)
-			did := from.does(order{Op: "prefill", Peer: w.at, Keys: keys,
+			did := from.perform(order{Op: "prefill", Peer: w.at, Keys: keys,
 				Layers: &layersOrder{Request: request, Steps: []int{tokens}, LayerTime: layerTime}})
 			if did.Code != effects.OK || did.Hits != len(keys) {
 				b.Fatalf("%s: %d chunks have gone: %v", w.name, did.Hits, did.Code)
@@ -54,12 +54,12 @@ func benchExposed(b *testing.B, channel string, layerTime time.Duration) {
 			if n > 0 { // The first one shakes hands.
 				w.exposed = append(w.exposed, did.Exposed)
 			}
-			w.to.does(order{Op: "take", Keys: keys, Layers: &layersOrder{Request: request, Tokens: tokens}})
+			w.to.perform(order{Op: "take", Keys: keys, Layers: &layersOrder{Request: request, Tokens: tokens}})
 		}
 	}
 	b.StopTimer()
 	for _, p := range []*process{from, ways[0].to, ways[1].to} {
-		p.closes()
+		p.closeNode()
 	}
 	if b.ReportMetric(0, "ns/op"); len(ways[0].exposed) == 0 {
 		return

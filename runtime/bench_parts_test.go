@@ -39,10 +39,10 @@ func BenchmarkPuts(b *testing.B) {
 		fill(b, m.pages, keysOf("filled", most))
 		for _, n := range []int{1, 64, 1024, 4096, most} {
 			b.Run(fmt.Sprintf("%s/%d", p.name, n), func(b *testing.B) {
-				f := planetest.NewFerryOf(b, p.open, most, pageBytes, n)
-				t := planetest.Alternate(b, []planetest.Alternative{
+				f := planetest.NewBatchMoverOf(b, p.open, most, pageBytes, n)
+				t := planetest.TimeAlternatives(b, []planetest.Alternative{
 					{Name: "whole", Move: func(rng *rand.Rand) time.Duration { return m.move(b, rng, n) }},
-					{Name: "bare", Move: func(rng *rand.Rand) time.Duration { return f.Push(b, rng) }},
+					{Name: "bare", Move: func(rng *rand.Rand) time.Duration { return f.PushBatch(b, rng) }},
 				})
 				for _, name := range []string{"whole", "bare"} {
 					b.ReportMetric(t.Median(name)*1e9/float64(n), name+":ns/chunk")

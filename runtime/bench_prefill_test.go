@@ -56,7 +56,7 @@ func quantile(all []time.Duration, q float64) float64 {
 // taken gets what has come, so that its pages are free again.
 func taken(b *testing.B, r *runtime.Node, request string, keys []string) {
 	b.Helper()
-	got, err := r.Receiver().Get(within(b), runtime.Get{Request: request, Keys: keys, Layered: true, Patience: limit})
+	got, err := r.Receiver().Get(within(b), runtime.Get{Request: request, Keys: keys, Layered: true, Timeout: limit})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -40,17 +40,17 @@ func BenchmarkSmall(b *testing.B) {
 			layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: mustDtype(b, "bfloat16"),
 				Shape: protocol.Shape{Dims: [4]uint32{2, 1, 64, 16}, N: 4}}
 			sc, rc := senderConfig(b, p.name, effects.Addr{}), receiverConfig(b, p.name, nil)
-			sc.ChunkTokens, sc.BufferBytes = layout.Tokens(), 64*4096
-			rc.ChunkTokens, rc.BufferBytes = layout.Tokens(), 64*4096
+			sc.ChunkTokens, sc.BufferBytes = layout.TokenCount(), 64*4096
+			rc.ChunkTokens, rc.BufferBytes = layout.TokenCount(), 64*4096
 			if err := errors.Join(sc.SetLayout(layout), rc.SetLayout(layout)); err != nil {
 				b.Fatal(err)
 			}
 			m := &many{sender: open(b, sc), receiver: open(b, rc)}
 			m.pages = mustReserve(b, m.sender, 1)
 			fill(b, m.pages, keysOf("small", 1))
-			t := planetest.Alternate(b, []planetest.Alternative{
+			t := planetest.TimeAlternatives(b, []planetest.Alternative{
 				{Name: "push", Move: func(rng *rand.Rand) time.Duration {
-					return middleOf(func() time.Duration { return m.move(b, rng, 1) })
+					return medianOf(func() time.Duration { return m.move(b, rng, 1) })
 				}},
 				{Name: "3-trips", Move: func(*rand.Rand) time.Duration { return bare() }},
 			})
@@ -65,8 +65,8 @@ func BenchmarkSmall(b *testing.B) {
 	}
 }
 
-// middleOf is the median of a turn.
-func middleOf(one func() time.Duration) time.Duration {
+// medianOf is the median of a turn.
+func medianOf(one func() time.Duration) time.Duration {
 	times := make([]time.Duration, smallTrips)
 	for i := range times {
 		times[i] = one()
@@ -81,12 +81,12 @@ const barePair = "KVFERRY_BARE_PAIR"
 // startBarePair starts the bare pair, and returns what plays a turn of it.
 func startBarePair(b *testing.B) func() time.Duration {
 	b.Helper()
-	cmd := proctest.Self(barePair + "=1")
+	cmd := proctest.SelfCommand(barePair + "=1")
 	cmd.Args = append(cmd.Args, "-test.bench=^BenchmarkBarePair$", "-test.benchtime=1x")
 	child := proctest.Start(b, cmd)
 	return func() time.Duration {
-		for child.Write(""); ; {
-			line, ok := child.Next(nil)
+		for child.WriteLine(""); ; {
+			line, ok := child.NextLine(nil)
 			if !ok {
 				b.Fatal("the bare pair ended")
 			}
@@ -144,7 +144,7 @@ func BenchmarkBarePair(b *testing.B) {
 		return time.Since(begin)
 	}
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		fmt.Printf("\nturn %d\n", middleOf(trips).Nanoseconds())
+		fmt.Printf("\nturn %d\n", medianOf(trips).Nanoseconds())
 	}
 	_, err = req.SendBytes(nil, 0)
 	err = errors.Join(err, <-answered, req.SetLinger(0), rep.SetLinger(0), req.Close(), rep.Close(), zctx.Term())

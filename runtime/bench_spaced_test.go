@@ -56,7 +56,7 @@ func benchSpaced(b *testing.B, channel string, gap, poll time.Duration) {
 	const warm = 20
 	child := startSpacedReceiver(b, channel, poll)
 	var at spacedWord
-	child.Hear(&at)
+	child.ReceiveJSON(&at)
 	cfg := senderConfig(b, channel, effects.Addr{})
 	smallChunks(b, cfg)
 	cfg.Poll = poll
@@ -72,13 +72,13 @@ func benchSpaced(b *testing.B, channel string, gap, poll time.Duration) {
 		}
 		return time.Since(begin)
 	}
-	child.Say(warm)
+	child.SendJSON(warm)
 	for i := range warm {
 		put(i)
 	}
 	var before, after spacedWord
-	child.Hear(&before)
-	child.Say(b.N)
+	child.ReceiveJSON(&before)
+	child.SendJSON(b.N)
 	mine := usageOf(b)
 	times := make([]time.Duration, b.N)
 	b.ResetTimer()
@@ -90,7 +90,7 @@ func benchSpaced(b *testing.B, channel string, gap, poll time.Duration) {
 	}
 	b.StopTimer()
 	used := usageOf(b).less(mine)
-	child.Hear(&after)
+	child.ReceiveJSON(&after)
 	theirs := after.Usage.less(before.Usage)
 	slices.Sort(times)
 	each := func(v float64) float64 { return v / float64(b.N) }
@@ -122,7 +122,7 @@ func usageOf(b *testing.B) usage {
 func smallChunks(b *testing.B, cfg *config.Config) {
 	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: mustDtype(b, "bfloat16"),
 		Shape: protocol.Shape{Dims: [4]uint32{2, 1, 64, 16}, N: 4}}
-	cfg.ChunkTokens, cfg.BufferBytes, cfg.Machine.Carries = layout.Tokens(), 64*4096, carriedBytes
+	cfg.ChunkTokens, cfg.BufferBytes, cfg.Machine.Carries = layout.TokenCount(), 64*4096, carriedBytes
 	if err := cfg.SetLayout(layout); err != nil {
 		b.Fatal(err)
 	}
@@ -141,7 +141,7 @@ type spacedWord struct {
 }
 
 func startSpacedReceiver(b *testing.B, channel string, poll time.Duration) *proctest.Process {
-	cmd := proctest.Self(spacedReceiver+"="+channel, spacedPoll+"="+poll.String())
+	cmd := proctest.SelfCommand(spacedReceiver+"="+channel, spacedPoll+"="+poll.String())
 	cmd.Args = append(cmd.Args, "-test.bench=^BenchmarkSpacedReceiver$", "-test.benchtime=1x")
 	return proctest.Start(b, cmd)
 }
@@ -178,7 +178,7 @@ func BenchmarkSpacedReceiver(b *testing.B) {
 		keys := keysOf("spaced", next+count)
 		for ; next < len(keys); next++ {
 			got, err := n.Receiver().Get(ctx, runtime.Get{Request: keys[next], Keys: keys[next : next+1],
-				Patience: proctest.Limit})
+				Timeout: proctest.Limit})
 			if err := errors.Join(err, got.Release(ctx)); err != nil || got.Len() != 1 {
 				b.Fatalf("chunk %d: %d, %v", next, got.Len(), err)
 			}

@@ -32,13 +32,13 @@ func benchWhole(b *testing.B, pull bool) {
 		open plane.Opener
 	}{{shm.Name, shm.Open}, {tcp.Name, tcp.Open}} {
 		b.Run(p.name, func(b *testing.B) {
-			f, sc := planetest.NewFerry(b, p.open), senderConfig(b, p.name, effects.Addr{})
-			bare := f.Push
+			f, sc := planetest.NewBatchMover(b, p.open), senderConfig(b, p.name, effects.Addr{})
+			bare := f.PushBatch
 			if pull {
-				bare, sc = f.Read, pullSenderConfig(b, p.name, effects.Addr{})
+				bare, sc = f.ReadBatch, pullSenderConfig(b, p.name, effects.Addr{})
 			}
 			w := newWhole(b, sc, receiverConfig(b, p.name, nil))
-			t := planetest.Alternate(b, []planetest.Alternative{
+			t := planetest.TimeAlternatives(b, []planetest.Alternative{
 				{Name: "whole", Move: func(rng *rand.Rand) time.Duration { return w.move(b, rng) }},
 				{Name: "bare", Move: func(rng *rand.Rand) time.Duration { return bare(b, rng) }},
 			})
@@ -72,7 +72,7 @@ func newWhole(b *testing.B, sc, rc *config.Config) *whole {
 	if n, err := layout.PageBytes(); err != nil || n != wholeChunkBytes {
 		b.Fatalf("chunks of %d bytes, %v", n, err)
 	}
-	rc.ChunkTokens, sc.ChunkTokens = layout.Tokens(), layout.Tokens()
+	rc.ChunkTokens, sc.ChunkTokens = layout.TokenCount(), layout.TokenCount()
 	rc.BufferBytes, sc.BufferBytes = wholeBatches*wholeChunks*wholeChunkBytes, wholeBatches*wholeChunks*wholeChunkBytes
 	for _, cfg := range []interface {
 		SetLayout(protocol.Layout) error
@@ -93,7 +93,7 @@ func newWhole(b *testing.B, sc, rc *config.Config) *whole {
 		pages := mustReserve(b, w.sender, wholeChunks)
 		w.batches = append(w.batches, pages)
 		for i := range wholeChunks {
-			host, err := pages.Host(i)
+			host, err := pages.Bytes(i)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -9,7 +9,7 @@ import (
 
 // Producers are hosts, or plain engines of vLLM by the names that a gateway has for them.
 func TestProducersOfARegistration(t *testing.T) {
-	plain := gateway.Place{Host: "127.0.0.1", Port: 5600, Stages: 1, Ranks: 1}.Addr()
+	plain := gateway.PlainRank{Host: "127.0.0.1", Port: 5600, Stages: 1, Ranks: 1}.Addr()
 	for _, host := range []string{"10.0.0.1", "fd00::1", "node-7", plain.Host} {
 		if err := checkProducers("register", []ProducerPeer{{Host: host, InitPort: 1, Port: 2}}); err != nil {
 			t.Errorf("%q: %v", host, err)

@@ -73,7 +73,7 @@ func putAndTake(t *testing.T, from, to *runtime.Node, request, mode string) {
 			t.Errorf("%s: fetched %d, %v", request, n, err)
 		}
 	} else {
-		got, err := to.Receiver().Get(within(t), runtime.Get{Request: request, Keys: keys, Patience: 10 * time.Second})
+		got, err := to.Receiver().Get(within(t), runtime.Get{Request: request, Keys: keys, Timeout: 10 * time.Second})
 		if err != nil {
 			t.Error(err)
 			return
@@ -93,23 +93,23 @@ func TestBothSidesAndSharing(t *testing.T) {
 			_, at := startDirectory(t)
 			a, b := open(t, allConfig(t, channel, "a", at)), open(t, allConfig(t, channel, "b", at))
 			ofA, ofB := keysOf("of a", 3), keysOf("of b", 3)
-			stores(t, a, ofA)
-			stores(t, b, ofB)
-			knows(t, a, ofB, len(ofB))
-			knows(t, b, ofA, len(ofA))
+			mustStore(t, a, ofA)
+			mustStore(t, b, ofB)
+			awaitLocations(t, a, ofB, len(ofB))
+			awaitLocations(t, b, ofA, len(ofA))
 			var all sync.WaitGroup
 			all.Go(func() { putAndTake(t, a, b, "to b", "push") })
 			all.Go(func() { putAndTake(t, b, a, "to a", "push") })
-			all.Go(func() { getsShared(t, a, ofB) })
-			all.Go(func() { getsShared(t, b, ofA) })
+			all.Go(func() { mustGetShared(t, a, ofB) })
+			all.Go(func() { mustGetShared(t, b, ofA) })
 			all.Wait()
 			for n, request := range map[*runtime.Node]string{a: "to b", b: "to a"} {
 				keys := keysOf(request, 2)
-				knows(t, n, keys, len(keys))
-				getsShared(t, n, keys)
+				awaitLocations(t, n, keys, len(keys))
+				mustGetShared(t, n, keys)
 			}
 			for _, n := range []*runtime.Node{a, b} {
-				waitFor(t, n, "the end of all reads", quiet)
+				waitFor(t, n, "the end of all reads", isQuiet)
 				wantNothingHeld(t, n)
 				mustClose(t, n)
 			}
@@ -121,21 +121,21 @@ func TestBothSidesAndSharing(t *testing.T) {
 func allConfig(t *testing.T, channel, instance string, at config.MonitorPorts) *config.Config {
 	cfg := parse(t, "both", channel, 16, "pd_skip_proxy_notification: true\npd_peer_host: 127.0.0.1\n"+
 		"pd_peer_init_port: 1\npd_peer_alloc_port: 2\nenable_p2p: true\np2p_host: 127.0.0.1\np2p_init_ports: [1]\n"+
-		"p2p_lookup_ports: [3]\n"+tells(instance, at))
+		"p2p_lookup_ports: [3]\n"+directoryKeys(instance, at))
 	for _, ports := range [][]uint16{cfg.InitPorts, cfg.AllocPorts, cfg.Share.LookupPorts} {
 		clear(ports)
 	}
 	return cfg
 }
 
-// getsShared gets all of these chunks from whoever has them, and checks each byte.
-func getsShared(t *testing.T, n *runtime.Node, keys []string) {
+// mustGetShared gets all of these chunks from whoever has them, and checks each byte.
+func mustGetShared(t *testing.T, n *runtime.Node, keys []string) {
 	got, err := n.Sharing().Get(within(t), runtime.SharedGet{Request: "shared", Keys: keys})
 	if err != nil {
 		t.Error(err)
 	}
 	for i := range got.Len() {
-		if b, err := got.Host(i); err != nil || len(b) != pageBytes || !isContent(b, keys[i]) {
+		if b, err := got.Bytes(i); err != nil || len(b) != pageBytes || !isContent(b, keys[i]) {
 			t.Errorf("chunk %d is another's: %v", i, err)
 		}
 	}
@@ -154,7 +154,7 @@ func TestCloseOfBothSides(t *testing.T) {
 	if _, err := b.Sender().Put(within(t), put); err != nil {
 		t.Fatal(err)
 	}
-	got, err := a.Receiver().Get(within(t), runtime.Get{Request: "r", Keys: keys, Patience: 10 * time.Second})
+	got, err := a.Receiver().Get(within(t), runtime.Get{Request: "r", Keys: keys, Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,111 +21,111 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// A building is a node that is being opened, with the parts that must be closed again if opening fails.
-type building struct {
-	ctx     context.Context
-	cfg     *config.Config
-	options options
-	lines   *asynclog.Handler
-	servers []control.Server
+// A nodeBuilder is a node that is being opened, with the parts that must be closed again if opening fails.
+type nodeBuilder struct {
+	ctx        context.Context
+	cfg        *config.Config
+	options    options
+	logHandler *asynclog.Handler
+	servers    []control.Server
 	// key is the key of this incarnation. The values that the machine draws follow from the key too.
 	key identity.Key
 
 	mailbox *mailbox
-	world   *world
+	driver  *rankDriver
 }
 
-// build opens the control sockets, the pools and the planes, makes the machine, and starts the node's loop. After an
-// error, the caller has to close the opened parts.
-func (b *building) build() (*Node, error) {
-	if err := b.roomForPools(); err != nil {
+// buildNode opens the control sockets, the pools and the planes, makes the machine, and starts the node's loop. After
+// an error, the caller has to close the opened parts.
+func (b *nodeBuilder) buildNode() (*Node, error) {
+	if err := b.checkMemory(); err != nil {
 		return nil, err
 	}
 	log := b.options.log
 	b.mailbox = newMailbox(int(b.cfg.Bounds.Mailbox), receivedBytesMax(b.cfg))
-	b.world = &world{imports: map[effects.Corr]plane.Plane{}, links: map[effects.Link]plane.Plane{}, mailbox: b.mailbox,
-		hands: hands{log: log}}
+	b.driver = &rankDriver{importPlanes: map[effects.Corr]plane.Plane{}, linkPlanes: map[effects.Link]plane.Plane{}, mailbox: b.mailbox,
+		baseDriver: baseDriver{log: log}}
 	// The sockets are opened first, because the machine advertises to peers the ports that were really bound. Peers
 	// may send messages from here on; the mailbox holds messages until the loop starts.
 	var err error
-	if b.world.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log, Poll: b.cfg.Poll}); err != nil {
-		return nil, openFailed("the control sockets", "free the ports that are named, or configure others", err)
+	if b.driver.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log, Poll: b.cfg.Poll}); err != nil {
+		return nil, openError("the control sockets", "free the ports that are named, or configure others", err)
 	}
 	machine := machineConfig(b.cfg, b.options.rank, b.localID())
 	machine.Key = b.key
-	seed, _ := b.key.Words(2)
+	seed, _ := b.key.SecretNumbers(2)
 	// The addresses that a sender advertises to receivers; the system may have chosen the ports.
-	bound := b.world.control.Servers()
-	machine.DoneAddr = boundAt(bound, effects.ChannelDone)
-	boundShare(&machine, bound)
+	bound := b.driver.control.Servers()
+	machine.DoneAddr = boundAddr(bound, effects.ChannelDone)
+	setSharingAddrs(&machine, bound)
 	if machine.Pull && b.cfg.Role.Sends() {
-		machine.RenewAddr = boundAt(bound, effects.ChannelInit)
+		machine.RenewAddr = boundAddr(bound, effects.ChannelInit)
 	}
 	// Planes prove the incarnation to their peers, so planes need the identity before the machine can be made, and the
 	// machine needs the planes' blobs. The machine is pure: two machines that are made of the same key have the same
 	// identity, whatever planes are configured. So a draft of the machine is made first, for the identity.
-	machine.Leased = b.options.device != nil || b.cfg.Leased()
+	machine.Leased = b.options.device != nil || b.cfg.HasLeasedPlane()
 	for _, p := range b.options.planes {
 		machine.Planes = append(machine.Planes, rank.Plane{Name: p.name})
 	}
 	draft, err := rank.New(machine, seed, now())
 	if err != nil {
-		return nil, refused(err)
+		return nil, machineConfigError(err)
 	}
-	b.world.log = log.With("node", shortID(draft.Incarnation()))
-	b.world.facts.lines, b.world.facts.caller = loglimit.New(b.world.log), b.world.control.Caller
-	b.world.tickets = newTicketTable(draft.Limits().Commands)
-	b.world.scatters = newScatters(b.mailbox)
+	b.driver.log = log.With("node", shortID(draft.Incarnation()))
+	b.driver.facts.lines, b.driver.facts.caller = loglimit.New(b.driver.log), b.driver.control.Caller
+	b.driver.tickets = newTicketTable(draft.Limits().Commands)
+	b.driver.scatterCalls = newScatterCalls(b.mailbox)
 	if err := b.openPlanes(draft, &machine); err != nil {
 		return nil, err
 	}
 	r, err := rank.New(machine, seed, now())
 	if err != nil {
-		return nil, refused(err)
+		return nil, machineConfigError(err)
 	}
 	if r.Incarnation() != draft.Incarnation() || r.Buffer() != draft.Buffer() {
 		panic("BUG: one key gave two identities")
 	}
-	first := effects.Page{Pool: b.world.memory.served().ID()}
+	first := effects.Page{Pool: b.driver.memory.servedPool().ID()}
 	n := &Node{role: b.cfg.Role, layout: b.cfg.Layout, pageBytes: b.cfg.PageBytes, pages: b.cfg.Pages,
 		poolKey:    b.cfg.PoolKey(),
 		deviceFrom: b.cfg.Pages + b.cfg.ArenaPages, devicePages: b.cfg.NPUPages,
-		inProcess: b.world.memory.host(first) != nil && b.cfg.NPUPages == 0, addressed: b.world.memory.address(first) != 0,
-		drainTimeout: b.cfg.DrainTimeout, log: b.world.log,
-		batch: r.Limits().PagesPerBatch, keyBytes: b.cfg.Limits.KeyBytes, cfg: machine,
-		machine: r, tickets: b.world.tickets, world: b.world, loop: newLoop(r, b.mailbox, b.world),
-		lines: b.lines, alone: b.options.alone, failed: make(chan struct{}), beginning: make(chan struct{}, 1)}
+		inProcess: b.driver.memory.hostBytes(first) != nil && b.cfg.NPUPages == 0, hasAddresses: b.driver.memory.deviceAddress(first) != 0,
+		drainTimeout: b.cfg.DrainTimeout, log: b.driver.log,
+		keysPerBatch: r.Limits().PagesPerBatch, keyBytesMax: b.cfg.Limits.KeyBytes, cfg: machine,
+		machine: r, tickets: b.driver.tickets, driver: b.driver, loop: newLoop(r, b.mailbox, b.driver),
+		logHandler: b.logHandler, containment: b.options.containment, failed: make(chan struct{}), closeToken: make(chan struct{}, 1)}
 	if b.cfg.Layerwise.Enabled {
-		n.layers, n.prefills = int(b.cfg.Machine.Layers), newPrefills(b.cfg)
+		n.layers, n.prefills = int(b.cfg.Machine.Layers), newPrefillTable(b.cfg)
 	}
 	if b.cfg.Register.Enabled {
-		n.own = machine.Geometry
+		n.blockGeometry = machine.Geometry
 	}
 	if b.cfg.Share.Enabled {
-		n.sharedMode, n.directories = modeOf(&b.cfg.Share), len(b.cfg.Share.Feeds) > 0
+		n.sharedMode, n.hasDirectories = sharingMode(&b.cfg.Share), len(b.cfg.Share.Feeds) > 0
 	}
-	if n.share = n.pages; n.role == config.Both {
-		n.share = max(1, uint32(uint64(n.pages)*uint64(machine.EngineSharePct)/100))
+	if n.engineShare = n.pages; n.role == config.Both {
+		n.engineShare = max(1, uint32(uint64(n.pages)*uint64(machine.EngineSharePct)/100))
 	}
-	if w := b.options.watch; w != nil {
+	if w := b.options.watcher; w != nil {
 		w.driver, n.loop.driver = n.loop.driver, w
 	}
-	if n.alone != nil {
-		n.loop.contain, n.loop.trace = n.fail, postmortem.NewTrace(n.alone.Events)
+	if n.containment != nil {
+		n.loop.contain, n.loop.trace = n.containFailure, postmortem.NewTrace(n.containment.TraceEvents)
 	}
-	n.loop.turned = n.clockTurned
+	n.loop.onSetback = n.logClockSetback
 	go n.loop.run()
 	return n, nil
 }
 
 // openPlanes opens the pools and then the planes, and adds the planes' blobs to the machine's configuration.
-func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
-	env := plane.Env{Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Key: b.key, Log: b.world.log}
+func (b *nodeBuilder) openPlanes(draft *rank.Rank, machine *rank.Config) error {
+	env := plane.Env{Sink: b.mailbox, IDs: new(plane.IDs), Incarnation: draft.Incarnation(), Key: b.key, Log: b.driver.log}
 	if err := b.openMemory(draft, &env); err != nil {
 		return err
 	}
 	env.Bounds.Links, env.Bounds.PagesPerBatch = int(b.cfg.Machine.PeersMax), draft.Limits().PagesPerBatch
-	env.Bounds.Strangers = int(b.cfg.Bounds.Strangers)
+	env.Bounds.Strangers = int(b.cfg.Bounds.PendingHandshakes)
 	// Each command has at most one transfer that is not a read.
 	env.Bounds.Transfers = max(1024, int(b.cfg.Bounds.Commands))
 	if b.cfg.Layerwise.Enabled && b.cfg.Role.Sends() {
@@ -141,25 +141,25 @@ func (b *building) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	for i, p := range b.options.planes {
 		opened, err := p.open(b.ctx, env)
 		if err != nil {
-			return openFailed("plane "+p.name, "mend what it says, or set another transfer_channel", err)
+			return openError("plane "+p.name, "mend what it says, or set another transfer_channel", err)
 		}
-		b.world.planes = append(b.world.planes, opened)
+		b.driver.planes = append(b.driver.planes, opened)
 		if opened.Name() != p.name {
-			return wrong("open", "WithPlane", strconv.Quote(p.name), strconv.Quote(opened.Name()), "give it by its own name")
+			return argumentError("open", "WithPlane", strconv.Quote(p.name), strconv.Quote(opened.Name()), "give it by its own name")
 		}
 		machine.Planes[i].Blob = opened.Blob()
-		if r, ok := opened.(residual); ok {
-			machine.Residual = max(machine.Residual, nanos(r.Residual()))
+		if r, ok := opened.(residualPlane); ok {
+			machine.Residual = max(machine.Residual, toNanos(r.Residual()))
 		}
 	}
 	return nil
 }
 
-// residual is implemented by a leased plane that knows how long after a grant's deadline a store may still land.
-type residual interface{ Residual() time.Duration }
+// residualPlane is implemented by a leased plane that knows how long after a grant's deadline a store may still land.
+type residualPlane interface{ Residual() time.Duration }
 
 // openMemory makes the node's pools, in the memory of a device if one is configured.
-func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
+func (b *nodeBuilder) openMemory(draft *rank.Rank, env *plane.Env) error {
 	if b.options.device != nil {
 		return b.openDevice(draft, env)
 	}
@@ -168,25 +168,25 @@ func (b *building) openMemory(draft *rank.Rank, env *plane.Env) error {
 		Huge:       b.cfg.Pool.HugePages,
 		Attachable: b.options.attachable}
 	m := &processMemory{}
-	b.world.memory = m
+	b.driver.memory = m
 	pool, err := b.newPool(c, env)
 	if err != nil {
 		key := b.cfg.PoolKey()
 		if b.cfg.ArenaPages > b.cfg.Pages {
 			key = "os_staging_bytes"
 		}
-		return noPool(key, c.Pages, c.PageBytes, err)
+		return poolError(key, c.Pages, c.PageBytes, err)
 	}
 	m.pool = pool
 	if b.cfg.ArenaPages > 0 {
-		m.copies = newCopies(inPool{pool}, pool.Bytes, int(b.cfg.Share.ArenaThreads), b.mailbox, b.world.log)
+		m.copies = newCopier(poolSource{pool}, pool.Bytes, int(b.cfg.Share.ArenaThreads), b.mailbox, b.driver.log)
 	}
 	return nil
 }
 
 // newPool makes the pool that the planes serve: leased or fenced, according to the configured planes.
-func (b *building) newPool(c plane.PoolConfig, env *plane.Env) (processPool, error) {
-	if b.cfg.Leased() {
+func (b *nodeBuilder) newPool(c plane.PoolConfig, env *plane.Env) (processPool, error) {
+	if b.cfg.HasLeasedPlane() {
 		m, err := newLeasedMemory(b.ctx, c)
 		env.Leased = m.LeasedPool
 		return m, err
@@ -196,33 +196,33 @@ func (b *building) newPool(c plane.PoolConfig, env *plane.Env) (processPool, err
 	return pool, err
 }
 
-// roomForPools checks that there is memory for the pools before anything is made with a size that depends on the
+// checkMemory checks that there is memory for the pools before anything is made with a size that depends on the
 // pools. The machine has tables of all pages, and the tables for a pool size with a few digits too many would exhaust
 // the host's memory.
-func (b *building) roomForPools() error {
+func (b *nodeBuilder) checkMemory() error {
 	switch all := uint64(b.cfg.Pages+b.cfg.ArenaPages) * b.cfg.PageBytes; {
 	case b.options.device != nil:
 	case b.cfg.Pool.HugePages:
-		if err := backing.CheckHuge(all); err != nil {
-			return noHugePages(err)
+		if err := backing.CheckHugePages(all); err != nil {
+			return hugePagesError(err)
 		}
 	case !b.cfg.Data.Overcommit:
-		if err := backing.Check(uint64(b.cfg.Pages) * b.cfg.PageBytes); err != nil {
-			return noPool(b.cfg.PoolKey(), b.cfg.Pages, b.cfg.PageBytes, err)
+		if err := backing.CheckAvailable(uint64(b.cfg.Pages) * b.cfg.PageBytes); err != nil {
+			return poolError(b.cfg.PoolKey(), b.cfg.Pages, b.cfg.PageBytes, err)
 		}
-		if err := backing.Check(all); err != nil {
-			return noPool("os_staging_bytes", b.cfg.ArenaPages, b.cfg.PageBytes, err)
+		if err := backing.CheckAvailable(all); err != nil {
+			return poolError("os_staging_bytes", b.cfg.ArenaPages, b.cfg.PageBytes, err)
 		}
 	}
 	if b.cfg.Pool.Lock && b.options.device == nil {
-		if err := backing.CheckLock(uint64(b.cfg.Pages+b.cfg.ArenaPages) * b.cfg.PageBytes); err != nil {
-			return noLock(err)
+		if err := backing.CheckLockLimit(uint64(b.cfg.Pages+b.cfg.ArenaPages) * b.cfg.PageBytes); err != nil {
+			return lockError(err)
 		}
 	}
 	// The tables are needed wherever the pages are, and whether or not the pages are allocated at once.
 	pages := uint64(b.cfg.Pages) + uint64(b.cfg.ArenaPages) + uint64(b.cfg.NPUPages)
-	if err := backing.Check(tableBytes * pages); err != nil {
-		return noTables(b.cfg, err)
+	if err := backing.CheckAvailable(tableBytes * pages); err != nil {
+		return tablesError(b.cfg, err)
 	}
 	return nil
 }
@@ -231,8 +231,8 @@ func (b *building) roomForPools() error {
 // draft of the machine is made, and the fences.
 const tableBytes = 168
 
-// noTables returns the error of a pool with tables that do not fit into memory.
-func noTables(cfg *config.Config, err error) error {
+// tablesError returns the error of a pool with tables that do not fit into memory.
+func tablesError(cfg *config.Config, err error) error {
 	key, pages := cfg.PoolKey(), cfg.Pages
 	if cfg.ArenaPages > pages {
 		key, pages = "os_staging_bytes", cfg.ArenaPages
@@ -245,49 +245,49 @@ func noTables(cfg *config.Config, err error) error {
 		pages, cfg.PageBytes, key)}
 }
 
-// noLock returns the error of a pool that cannot be locked in memory.
-func noLock(err error) error {
+// lockError returns the error of a pool that cannot be locked in memory.
+func lockError(err error) error {
 	return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
 		Remedy: "let the process lock as much (ulimit -l unlimited, LimitMEMLOCK=infinity, docker --ulimit memlock=-1, or " +
 			"CAP_IPC_LOCK), make the pool smaller, or leave pool.lock out"}
 }
 
-// noHugePages returns the error of a pool for which there are not enough huge pages.
-func noHugePages(err error) error {
+// hugePagesError returns the error of a pool for which there are not enough huge pages.
+func hugePagesError(err error) error {
 	more := "run a kernel that has them"
 	if s := (*backing.HugeShortage)(nil); errors.As(err, &s) && s.PageBytes > 0 {
 		more = fmt.Sprintf("have more reserved (sysctl vm.nr_hugepages=%d; in a container its hugetlb limit, too)",
-			s.Total-min(s.Total, s.Free)+s.Pages())
+			s.Total-min(s.Total, s.Free)+s.RequestedPages())
 	}
 	return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
 		Remedy: more + ", make the pool smaller, or leave pool.huge_pages out"}
 }
 
-// noPool returns the error of a pool that cannot be made in the size that the configuration key sets.
-func noPool(key string, pages uint32, pageBytes uint64, err error) error {
-	if unlocked := (*backing.Unlocked)(nil); errors.As(err, &unlocked) {
-		return noLock(err)
+// poolError returns the error of a pool that cannot be made in the size that the configuration key sets.
+func poolError(key string, pages uint32, pageBytes uint64, err error) error {
+	if unlocked := (*backing.LockShortage)(nil); errors.As(err, &unlocked) {
+		return lockError(err)
 	}
 	if short := (*backing.HugeShortage)(nil); errors.As(err, &short) {
-		return noHugePages(err)
+		return hugePagesError(err)
 	}
 	if short := (*backing.Shortage)(nil); errors.As(err, &short) {
 		return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
 			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make %s smaller, or give this process more memory",
 				pages, pageBytes, key)}
 	}
-	return openFailed(fmt.Sprintf("a pool of %d pages of %d bytes", pages, pageBytes), "give "+key+" another size", err)
+	return openError(fmt.Sprintf("a pool of %d pages of %d bytes", pages, pageBytes), "give "+key+" another size", err)
 }
 
 // openDevice opens the device and makes the pools in the memory of the device.
-func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
+func (b *nodeBuilder) openDevice(draft *rank.Rank, env *plane.Env) error {
 	c := device.Env{
 		Engine: device.Pool{
 			Host: b.cfg.PoolDevice().Kind != config.DeviceNPU, Attachable: b.options.attachable,
 			Pages: b.cfg.Pages + b.cfg.ArenaPages, PageBytes: b.cfg.PageBytes,
 		},
 		Arena:  b.cfg.ArenaPages,
-		Buffer: draft.Buffer(), Sink: b.mailbox, Log: b.world.log,
+		Buffer: draft.Buffer(), Sink: b.mailbox, Log: b.driver.log,
 	}
 	if b.cfg.NPUPages > 0 {
 		c.Second = &device.Pool{Attachable: b.options.attachable, Pages: b.cfg.NPUPages, PageBytes: b.cfg.PageBytes}
@@ -300,14 +300,14 @@ func (b *building) openDevice(draft *rank.Rank, env *plane.Env) error {
 				b.cfg.PageBytes, b.poolKeys())}
 	}
 	if err != nil {
-		return openFailed("the device", "see kvferry doctor for what it lacks", err)
+		return openError("the device", "see kvferry doctor for what it lacks", err)
 	}
-	b.world.memory, env.Leased = deviceMemory{d}, d.Leased()
+	b.driver.memory, env.Leased = deviceMemory{d}, d.LeasedPool()
 	return nil
 }
 
 // poolKeys returns the configuration keys that set the sizes of a device's pools.
-func (b *building) poolKeys() string {
+func (b *nodeBuilder) poolKeys() string {
 	switch {
 	case b.cfg.NPUPages > 0:
 		return "pd_buffer_size (or max_local_cpu_size) or p2p_npu_buffer_size"
@@ -316,24 +316,24 @@ func (b *building) poolKeys() string {
 	}
 }
 
-// unwind closes what a failed build had opened. The context of Open is not used: the end of that context may be the
+// closeParts closes what a failed build had opened. The context of Open is not used: the end of that context may be the
 // reason for the failure, and there is no node that could be closed again.
-func (b *building) unwind() error {
-	if b.world == nil {
+func (b *nodeBuilder) closeParts() error {
+	if b.driver == nil {
 		return nil
 	}
 	bg := context.Background()
 	b.mailbox.close()
 	var errs []error
-	if b.world.control != nil {
-		errs = append(errs, b.world.control.Shutdown(bg))
+	if b.driver.control != nil {
+		errs = append(errs, b.driver.control.Shutdown(bg))
 	}
 	var moving error
-	for _, p := range b.world.planes {
+	for _, p := range b.driver.planes {
 		moving = errors.Join(moving, p.Close(bg))
 	}
-	if b.world.memory != nil && moving == nil { // Otherwise a plane may still access the pool.
-		errs = append(errs, b.world.memory.close(bg))
+	if b.driver.memory != nil && moving == nil { // Otherwise a plane may still access the pool.
+		errs = append(errs, b.driver.memory.close(bg))
 	}
 	return errors.Join(append(errs, moving)...)
 }
@@ -341,15 +341,15 @@ func (b *building) unwind() error {
 // localID returns the name that the node uses for itself in handshakes. LMCache joins the host and the handshake
 // port, but a sender may have no handshake port. In pull mode, receivers look a sender up by the address at which it
 // takes done messages.
-func (b *building) localID() string {
-	if done := boundAt(b.world.control.Servers(), effects.ChannelDone); done.Port != 0 {
+func (b *nodeBuilder) localID() string {
+	if done := boundAddr(b.driver.control.Servers(), effects.ChannelDone); done.Port != 0 {
 		return protocol.Endpoint(done).String()
 	}
 	if e, ok := b.cfg.InitEndpoint(b.options.rank); ok && e.Host != "" {
 		return e.String()
 	}
-	life := b.key.Life()
-	return fmt.Sprintf("sender-%x", life[:4])
+	incarnation := b.key.PublicID()
+	return fmt.Sprintf("sender-%x", incarnation[:4])
 }
 
 // receivedBytesMax returns the mailbox's limit of bytes: enough for a mailbox full of ordinary messages, and for one

@@ -29,35 +29,37 @@ type Registration struct {
 	Transfer string
 	Engine   string // the producer's register.engine_id; empty accepts any engine
 	// Producers are the ranks of the producer that have a part of this rank's blocks, in the order of
-	// [geometry.Producers]: by stage, then by rank. Ranks and Stages are the producer's tp_size and pp_size.
+	// [geometry.ProducersOf]: by stage, then by rank. Ranks and Stages are the producer's tp_size and pp_size.
 	Producers     []ProducerPeer
 	Ranks, Stages int
 	// Blocks are the blocks that the request still lacks, by KV-cache group; at most limits.keys_per_batch pages.
 	Blocks []Blocks
-	// Patience limits the time until the outcome; 0 selects push_registration_timeout. An earlier deadline of the
+	// Timeout limits the time until the outcome; 0 selects push_registration_timeout. An earlier deadline of the
 	// context takes precedence.
-	Patience time.Duration
+	Timeout time.Duration
 }
 
 // A Reception is a Registration in progress. Invariant (M3, M8): the blocks belong to the node until the channel of
 // Returned is closed, and the engine must not use the blocks before.
-type Reception struct{ f *following[Received] }
-
-// Received is the outcome of a Reception.
-type Received struct {
-	Pages int // the number of pages written: all of them, or 0
-	// Held means that the blocks may still be written to; Returned reports when that ends.
-	Held bool
-	Err  error // nil means that every byte of the blocks has been written
+type Reception struct {
+	command *asyncCommand[ReceptionResult]
 }
 
-// Done returns the channel that delivers the one outcome, at the latest after Registration.Patience.
-func (r *Reception) Done() <-chan Received { return r.f.done }
+// ReceptionResult is the outcome of a Reception.
+type ReceptionResult struct {
+	Pages int // the number of pages written: all of them, or 0
+	// InUse means that the blocks may still be written to; Returned reports when that ends.
+	InUse bool
+	Err   error // nil means that every byte of the blocks has been written
+}
+
+// Done returns the channel that delivers the one outcome, at the latest after Registration.Timeout.
+func (r *Reception) Done() <-chan ReceptionResult { return r.command.done }
 
 // Returned returns a channel that is closed once nothing can write into the blocks any more, whatever the outcome.
-// Without Received.Held, the channel is closed before Done delivers the outcome. If a producer does not answer any
-// more, the end of the link to that producer is the proof that the producer cannot write.
-func (r *Reception) Returned() <-chan struct{} { return r.f.lot.Returned() }
+// Without ReceptionResult.InUse, the channel is closed before Done delivers the outcome. If a producer does not answer
+// any more, the end of the link to that producer is the proof that the producer cannot write.
+func (r *Reception) Returned() <-chan struct{} { return r.command.group.Returned() }
 
 // Register requests that blocks be written, and returns at once. If ctx is cancelled before the outcome, the
 // registration is aborted; the outcome is delivered all the same. After any outcome with an error, the content of the
@@ -66,24 +68,24 @@ func (r *Reception) Returned() <-chan struct{} { return r.f.lot.Returned() }
 func (c Consumer) Register(ctx context.Context, r Registration) (*Reception, error) {
 	const op = "register"
 	n := c.node
-	if err := n.wantOwn(op); err != nil {
+	if err := n.requireBlocks(op); err != nil {
 		return nil, err
 	}
-	if err := checkRequest(op, r.Request, r.Patience); err != nil {
+	if err := checkRequest(op, r.Request, r.Timeout); err != nil {
 		return nil, err
 	}
 	if err := checkProducers(op, r.Producers); err != nil {
 		return nil, err
 	}
-	if err := checkSizes(op, r.Ranks, r.Stages); err != nil {
+	if err := checkProducerSizes(op, r.Ranks, r.Stages); err != nil {
 		return nil, err
 	}
-	f, err := follow(ctx, n, op, &register.Register{
+	f, err := startAsync(ctx, n, op, &register.Register{
 		Request: []byte(r.Request), Transfer: []byte(r.Transfer), Engine: []byte(r.Engine), Producers: r.Producers,
 		Ranks: uint32(r.Ranks), Stages: uint32(r.Stages), Blocks: r.Blocks,
-		Patience: patienceOf(ctx, r.Patience, n.cfg.RegisterTimeout),
-	}, func(out Outcome) Received {
-		return Received{Pages: out.Hits, Held: out.Held, Err: failed(ctx, op, out)}
+		Patience: commandTimeout(ctx, r.Timeout, n.cfg.RegisterTimeout),
+	}, func(out Outcome) ReceptionResult {
+		return ReceptionResult{Pages: out.Hits, InUse: out.InUse, Err: outcomeError(ctx, op, out)}
 	})
 	if err != nil {
 		return nil, err
@@ -91,67 +93,67 @@ func (c Consumer) Register(ctx context.Context, r Registration) (*Reception, err
 	return &Reception{f}, nil
 }
 
-// Expected names a request for which the consumer will register later, or will not register at all.
-type Expected struct {
+// RequestNotice names a request for which the consumer will register later, or will not register at all.
+type RequestNotice struct {
 	Request, Transfer string
 	Producers         []ProducerPeer // all ranks of the producer that have a part of the request
-	Patience          time.Duration  // 0 selects push_registration_timeout
+	Timeout           time.Duration  // 0 selects push_registration_timeout
 }
 
 // Expect keeps alive the lease of the blocks that a producer holds for a request until the consumer registers for
 // them: the producer's ranks are notified at once, and again every sixth of kv_lease_duration. The channel delivers
 // the outcome: nil when a Registration of the same name was made. The end of ctx ends the command.
-func (c Consumer) Expect(ctx context.Context, x Expected) (<-chan error, error) {
+func (c Consumer) Expect(ctx context.Context, x RequestNotice) (<-chan error, error) {
 	const op = "expect"
-	f, err := c.errand(ctx, op, &x, false)
+	f, err := c.notifyProducers(ctx, op, &x, false)
 	if err != nil {
 		return nil, err
 	}
 	return f.done, nil
 }
 
-// NotNeeded notifies a producer that the consumer will not register for a request, so that the producer returns the
+// Decline notifies a producer that the consumer will not register for a request, so that the producer returns the
 // blocks to the engine. The call waits until each rank has confirmed the message. An error means that a rank may not
 // have received the message; the lease of the blocks still expires.
-func (c Consumer) NotNeeded(ctx context.Context, x Expected) error {
+func (c Consumer) Decline(ctx context.Context, x RequestNotice) error {
 	const op = "not needed"
-	f, err := c.errand(ctx, op, &x, true)
+	f, err := c.notifyProducers(ctx, op, &x, true)
 	if err != nil {
 		return err
 	}
 	return <-f.done
 }
 
-// errand submits a register.Expect command, or a register.NotNeeded command if the request is declined.
-func (c Consumer) errand(ctx context.Context, op string, x *Expected, skip bool) (*following[error], error) {
+// notifyProducers submits a register.Expect command, or a register.Decline command if the request is declined.
+func (c Consumer) notifyProducers(ctx context.Context, op string, x *RequestNotice, declined bool) (*asyncCommand[error], error) {
 	n := c.node
-	if err := n.wantOwn(op); err != nil {
+	if err := n.requireBlocks(op); err != nil {
 		return nil, err
 	}
-	if err := checkRequest(op, x.Request, x.Patience); err != nil {
+	if err := checkRequest(op, x.Request, x.Timeout); err != nil {
 		return nil, err
 	}
 	if err := checkProducers(op, x.Producers); err != nil {
 		return nil, err
 	}
 	request, transfer := []byte(x.Request), []byte(x.Transfer)
-	patience := patienceOf(ctx, x.Patience, n.cfg.RegisterTimeout)
-	made := func(out Outcome) error { return failed(ctx, op, out) }
-	if skip {
-		return follow(ctx, n, op, &register.NotNeeded{
-			Request: request, Transfer: transfer, Producers: x.Producers, Patience: patience}, made)
+	patience := commandTimeout(ctx, x.Timeout, n.cfg.RegisterTimeout)
+	convert := func(out Outcome) error { return outcomeError(ctx, op, out) }
+	if declined {
+		return startAsync(ctx, n, op, &register.NotNeeded{
+			Request: request, Transfer: transfer, Producers: x.Producers, Patience: patience}, convert)
 	}
-	return follow(ctx, n, op, &register.Expect{
-		Request: request, Transfer: transfer, Producers: x.Producers, Patience: patience}, made)
+	return startAsync(ctx, n, op, &register.Expect{
+		Request: request, Transfer: transfer, Producers: x.Producers, Patience: patience}, convert)
 }
 
-// checkSizes returns an error if a producer's sizes are out of range.
-func checkSizes(op string, ranks, stages int) error {
+// checkProducerSizes returns an error if a producer's sizes are out of range.
+func checkProducerSizes(op string, ranks, stages int) error {
 	switch {
 	case ranks < 1 || ranks > geometry.RanksMax:
-		return wrong(op, "Ranks", strconv.Itoa(ranks), upTo(1, geometry.RanksMax), "give the producer's tp_size")
+		return argumentError(op, "Ranks", strconv.Itoa(ranks), formatRange(1, geometry.RanksMax), "give the producer's tp_size")
 	case stages < 1 || stages > geometry.StagesMax:
-		return wrong(op, "Stages", strconv.Itoa(stages), upTo(1, geometry.StagesMax), "give the producer's pp_size")
+		return argumentError(op, "Stages", strconv.Itoa(stages), formatRange(1, geometry.StagesMax), "give the producer's pp_size")
 	}
 	return nil
 }

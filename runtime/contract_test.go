@@ -29,5 +29,5 @@ func audit(t *testing.T, fenced bool) runtime.Option {
 			t.Error(broken)
 		}
 	})
-	return runtime.WithWatch(func(ev effects.Event) { note(c.Told(ev)) }, func(e effects.Effect) { note(c.Asked(e)) })
+	return runtime.WithWatch(func(ev effects.Event) { note(c.CheckEvent(ev)) }, func(e effects.Effect) { note(c.CheckEffect(e)) })
 }

@@ -15,8 +15,8 @@
 // engine's device code, including chunks that are still at their senders (pd_delay_pull).
 //
 // Where the pool is the engine's own blocks (register.engine_id), [Consumer.Register] asks a rank of a producer to
-// write into blocks, and [Producer.Finished] notifies the producer's rank that the request is computed. The two calls
-// may arrive in either order. [Node.Block] returns the memory of a block.
+// write into blocks, and [Producer.LendBlocks] notifies the producer's rank that the request is computed. The two calls
+// may arrive in either order. [Node.BlockBytes] returns the memory of a block.
 //
 // # One loop
 //
@@ -47,16 +47,16 @@
 // Scatter is running. The memory into which Scatter stores never belongs to the node. A chunk that could not be
 // fetched is a cache miss, and the engine computes it.
 //
-// A slice from [Pages.Host] is valid until Release; after Release the handle refuses all calls. A [Node.Close] unmaps
+// A slice from [Pages.Bytes] is valid until Release; after Release the handle refuses all calls. A [Node.Close] unmaps
 // the pool only if every handle has been released.
 //
 // An engine in a process of its own can work in the same memory: open the node with [WithAttachable] and give the
-// engine the file of [Node.Mapping]. Handles stay in the process of the node, where [Pages.At] reports the locations
-// of the pages.
+// engine the file of [Node.Mapping]. Handles stay in the process of the node, where [Pages.MappedPage] reports the
+// locations of the pages.
 //
 // # Failed assertions
 //
-// A machine that finds its own state impossible panics, and the panic ends the process. [WithFailAlone] contains such
-// a failure: the rank stops, its memory stays mapped, a report is written and [Node.Failed] is closed, while other
-// ranks and the engine continue.
+// A machine that finds its own state impossible panics, and the panic ends the process. [WithFailureContainment]
+// contains such a failure: the rank stops, its memory stays mapped, a report is written and [Node.Failed] is closed,
+// while other ranks and the engine continue.
 package runtime

@@ -22,7 +22,7 @@ func ExamplePutResult_Returned() {
 
 	pages, err := prefill.Sender().Reserve(ctx, 1)
 	check(err)
-	host, err := pages.Host(0)
+	host, err := pages.Bytes(0)
 	check(err)
 	copy(host, "the keys and values of 16 tokens")
 	keys := []string{"model@1@0@c0ffee@bfloat16"}
@@ -34,13 +34,13 @@ func ExamplePutResult_Returned() {
 	case <-put.Returned():
 		clear(host) // The page is the engine's again.
 	case <-ctx.Done():
-		check(prefill.Sender().TakeBack(put)) // Or it can be taken back before pd_pull_pending_ttl is over.
+		check(prefill.Sender().WithdrawPut(put)) // Or it can be taken back before pd_pull_pending_ttl is over.
 	}
 	check(pages.Release(ctx)) // Waits for the same.
 
-	chunks, err := decode.Receiver().Get(ctx, runtime.Get{Request: "request-1", Keys: keys, Patience: 10 * time.Second})
+	chunks, err := decode.Receiver().Get(ctx, runtime.Get{Request: "request-1", Keys: keys, Timeout: 10 * time.Second})
 	check(err)
-	bytes, err := chunks.Host(0)
+	bytes, err := chunks.Bytes(0)
 	check(err)
 	fmt.Printf("read %d: %s\n", put.Sent, bytes[:32])
 	check(chunks.Release(ctx))

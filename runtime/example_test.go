@@ -25,7 +25,7 @@ func Example() {
 	keys := []string{"model@1@0@c0ffee@bfloat16"}
 	pages, err := prefill.Sender().Reserve(ctx, 1)
 	check(err)
-	host, err := pages.Host(0)
+	host, err := pages.Bytes(0)
 	check(err)
 	copy(host, "the keys and values of 16 tokens")
 	sent, err := prefill.Sender().Put(ctx, runtime.Put{Peer: listensAt(decode), Request: "request-1", Keys: keys,
@@ -34,9 +34,9 @@ func Example() {
 	check(pages.Release(ctx))
 
 	// Decode: wait for the chunk and read it.
-	chunks, err := decode.Receiver().Get(ctx, runtime.Get{Request: "request-1", Keys: keys, Patience: 10 * time.Second})
+	chunks, err := decode.Receiver().Get(ctx, runtime.Get{Request: "request-1", Keys: keys, Timeout: 10 * time.Second})
 	check(err)
-	bytes, err := chunks.Host(0)
+	bytes, err := chunks.Bytes(0)
 	check(err)
 	fmt.Printf("sent %d, got %d of %d bytes: %s\n", sent.Sent, chunks.Len(), len(bytes), bytes[:32])
 	check(chunks.Release(ctx))
@@ -59,7 +59,7 @@ func ExampleReceiver_Fetch() {
 	pages, err := prefill.Sender().Reserve(ctx, 2)
 	check(err)
 	for i, text := range []string{"the keys and values of 16 tokens", "and those of the next 16 tokens."} {
-		host, err := pages.Host(i)
+		host, err := pages.Bytes(i)
 		check(err)
 		copy(host, text)
 	}

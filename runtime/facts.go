@@ -15,21 +15,21 @@ type facts struct {
 	counts [factKinds][effects.CodeCount]atomic.Uint64
 	lines  *loglimit.Log
 	caller func(effects.Conn) netip.Addr // returns the remote address of a served connection
-	// answer is the last malformed answer that was logged, by peer and reason, so that the put that fails because of
-	// it is not logged again.
-	answer blame
+	// lastMalformed is the last malformed answer that was logged, by peer and reason, so that the put that fails
+	// because of it is not logged again.
+	lastMalformed peerProblem
 }
 
-// blame identifies a logged problem of a peer.
-type blame struct{ who, field, theirs string }
+// peerProblem identifies a logged problem of a peer.
+type peerProblem struct{ peer, field, theirs string }
 
 const factKinds = effects.FactCount
 
-// told contains the beginning of the log line for each kind of fact that reports a failure. The other kinds report no
-// failure, or a failure that a command's outcome reports.
+// failureTexts contains the beginning of the log line for each kind of fact that reports a failure. The other kinds
+// report no failure, or a failure that a command's outcome reports.
 //
 //kvferry:table
-var told = [factKinds]string{
+var failureTexts = [factKinds]string{
 	effects.FactLinkDown:     "a receiver cannot be used",
 	effects.FactPutEnded:     "a put failed",
 	effects.FactAllocRefused: "a sender is refused",
@@ -44,22 +44,22 @@ var told = [factKinds]string{
 	effects.FactEndTold:      "telling a receiver how a request ended",
 }
 
-// observe counts an observation of the machine, logs a warning if it reports a failure, and logs it at the debug
+// recordFact counts an observation of the machine, logs a warning if it reports a failure, and logs it at the debug
 // level.
-func (f *facts) observe(log *slog.Logger, e *effects.Observe) {
+func (f *facts) recordFact(log *slog.Logger, e *effects.Observe) {
 	if int(e.Fact) < factKinds && int(e.Code) < effects.CodeCount {
 		f.counts[e.Fact][e.Code].Add(1)
-		f.tell(e)
+		f.logFailure(e)
 	}
 	// A disabled level costs one comparison; nothing is formatted.
 	log.LogAttrs(bg, slog.LevelDebug, e.Fact.String(), slog.String("code", e.Code.String()),
 		slog.Uint64("count", uint64(e.Count)), slog.Uint64("id", e.ID), slog.Any("peer", shortID(e.Peer)))
 }
 
-// tell logs a warning about a failure, unless another line or an outcome reports the same failure.
-func (f *facts) tell(e *effects.Observe) {
+// logFailure logs a warning about a failure, unless another line or an outcome reports the same failure.
+func (f *facts) logFailure(e *effects.Observe) {
 	w := e.Why
-	if w == nil || told[e.Fact] == "" || f.lines == nil {
+	if w == nil || failureTexts[e.Fact] == "" || f.lines == nil {
 		return
 	}
 	if c := e.Code; c == effects.OK || c == effects.Cancelled || c == effects.Closed || c == effects.Ended ||
@@ -77,7 +77,7 @@ func (f *facts) tell(e *effects.Observe) {
 	if w.Stage == effects.StageConnect && e.Code == effects.Unreachable {
 		return // The code that dialled has logged the address.
 	}
-	who, address := w.Who(), ""
+	peer, address := w.PeerName(), ""
 	if e.Fact == effects.FactAllocRefused || e.Fact == effects.FactHelloRefused || e.Fact == effects.FactMalformed ||
 		e.Fact == effects.FactRecalled {
 		// ID is the connection by which the message arrived.
@@ -85,17 +85,17 @@ func (f *facts) tell(e *effects.Observe) {
 			address = at.String()
 		}
 	}
-	if who == "" {
-		who, address = address, ""
+	if peer == "" {
+		peer, address = address, ""
 	}
-	this := blame{who, w.Field, w.Theirs}
+	problem := peerProblem{peer, w.Field, w.Theirs}
 	switch {
 	case e.Fact == effects.FactMalformed:
-		f.answer = this
-	case e.Code == effects.Malformed && f.answer == this:
+		f.lastMalformed = problem
+	case e.Code == effects.Malformed && f.lastMalformed == problem:
 		return
 	}
-	cause := told[e.Fact] + ": " + e.Code.String()
+	cause := failureTexts[e.Fact] + ": " + e.Code.String()
 	if w.Field != "" {
 		cause += ": " + w.Field
 	}
@@ -117,23 +117,23 @@ func (f *facts) tell(e *effects.Observe) {
 	if w.Peer != (effects.Incarnation{}) {
 		attrs = append(attrs, "incarnation", shortID(w.Peer))
 	}
-	f.lines.Warn(cause, who, attrs...)
+	f.lines.Warn(cause, peer, attrs...)
 }
 
-// A Count is the number of times that the machine observed one kind of fact with one code.
-type Count struct {
+// A FactCount is the number of times that the machine observed one kind of fact with one code.
+type FactCount struct {
 	Fact  effects.Fact
 	Code  effects.Code
 	Times uint64
 }
 
-// all returns the counts that are not zero.
-func (f *facts) all() []Count {
-	var all []Count
+// listCounts returns the counts that are not zero.
+func (f *facts) listCounts() []FactCount {
+	var all []FactCount
 	for fact := range f.counts {
 		for code := range f.counts[fact] {
 			if n := f.counts[fact][code].Load(); n > 0 {
-				all = append(all, Count{effects.Fact(fact), effects.Code(code), n})
+				all = append(all, FactCount{effects.Fact(fact), effects.Code(code), n})
 			}
 		}
 	}

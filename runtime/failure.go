@@ -22,13 +22,13 @@ type Error struct {
 	Count int
 	// Peer is the peer concerned: host:port, or the name that the peer gives itself. It is empty if no peer was
 	// involved.
-	Peer  string
-	Life  effects.Incarnation // the incarnation of that peer; zero if unknown
-	Stage effects.Stage       // the stage that the operation had reached
+	Peer        string
+	Incarnation effects.Incarnation // the incarnation of that peer; zero if unknown
+	Stage       effects.Stage       // the stage that the operation had reached
 	// Field is the value that does not fit, named as in the configuration, the call or the message. Ours is its value
 	// at this node, or the accepted values. Theirs is its value at the peer, or the value that was given.
 	Field, Ours, Theirs string
-	Said                string // the peer's own message: printable, short, and not to be trusted
+	PeerMessage         string // the peer's own message: printable, short, and not to be trusted
 	// Remedy says how to fix the problem. If it is empty, the text of the error uses the general remedy for Code.
 	Remedy string
 	// Cause is the context's error if the context ended the command, and the error of Scatter if a fetch Faulted.
@@ -38,7 +38,7 @@ type Error struct {
 // Error returns the text of the error in one line.
 func (e *Error) Error() string {
 	w := effects.Why{Name: e.Peer, Stage: e.Stage, Remedy: e.Remedy}
-	w.Field, w.Ours, w.Theirs, w.Said = e.Field, e.Ours, e.Theirs, e.Said
+	w.Field, w.Ours, w.Theirs, w.Said = e.Field, e.Ours, e.Theirs, e.PeerMessage
 	s := "runtime: " + e.Op + ": " + e.Code.String()
 	if text := w.Text(e.Code); text != "" {
 		s += ": " + text
@@ -49,13 +49,13 @@ func (e *Error) Error() string {
 	return s
 }
 
-// because copies the details that the machine reports beside the code of a failure. The result is e.
-func (e *Error) because(w *effects.Why) *Error {
+// withDetails copies the details that the machine reports beside the code of a failure. The result is e.
+func (e *Error) withDetails(w *effects.Why) *Error {
 	if w == nil {
 		return e
 	}
-	e.Peer, e.Life, e.Stage = w.Who(), w.Peer, w.Stage
-	e.Field, e.Ours, e.Theirs, e.Said = w.Field, w.Ours, w.Theirs, w.Said
+	e.Peer, e.Incarnation, e.Stage = w.PeerName(), w.Peer, w.Stage
+	e.Field, e.Ours, e.Theirs, e.PeerMessage = w.Field, w.Ours, w.Theirs, w.Said
 	if e.Remedy == "" {
 		e.Remedy = w.Remedy
 	}
@@ -89,39 +89,39 @@ func CodeOf(err error) effects.Code {
 	return effects.Faulted
 }
 
-// openFailed returns the error of an Open that failed to set up the part of the node named by what; cause says why.
+// openError returns the error of an Open that failed to set up the part of the node named by what; cause says why.
 // If the cause is an error of a control transport, the transport's own remedy replaces remedy.
-func openFailed(what, remedy string, cause error) *Error {
+func openError(what, remedy string, cause error) *Error {
 	e := &Error{Op: "open", Code: CodeOf(cause), Stage: effects.StageCommand, Field: what, Remedy: remedy, Cause: cause}
 	if c := (*control.Error)(nil); errors.As(cause, &c) {
-		e.Code, e.Remedy, e.Cause = c.Code, c.Remedy, withoutRemedy{c}
+		e.Code, e.Remedy, e.Cause = c.Code, c.Remedy, causeWithoutRemedy{c}
 	} else if errors.Is(cause, plane.ErrInvalid) {
 		e.Code = effects.Invalid
 	}
 	return e
 }
 
-// withoutRemedy is the error of a control transport without the remedy, for an Error that carries the remedy in a
+// causeWithoutRemedy is the error of a control transport without the remedy, for an Error that carries the remedy in a
 // separate field.
-type withoutRemedy struct{ of *control.Error }
+type causeWithoutRemedy struct{ err *control.Error }
 
 // Error returns one line: what failed, and why.
-func (w withoutRemedy) Error() string {
-	if w.of.Cause == nil {
-		return w.of.What
+func (w causeWithoutRemedy) Error() string {
+	if w.err.Cause == nil {
+		return w.err.What
 	}
-	return w.of.What + ": " + w.of.Cause.Error()
+	return w.err.What + ": " + w.err.Cause.Error()
 }
 
 // Unwrap returns the transport's own error.
-func (w withoutRemedy) Unwrap() error { return w.of }
+func (w causeWithoutRemedy) Unwrap() error { return w.err }
 
-// refused returns the error of an Open with a configuration that the machine rejects.
-func refused(cause error) *Error {
+// machineConfigError returns the error of an Open with a configuration that the machine rejects.
+func machineConfigError(cause error) *Error {
 	return &Error{Op: "open", Code: effects.Invalid, Remedy: strings.TrimPrefix(cause.Error(), "rank: ")}
 }
 
-// invalid returns an Error with the code Invalid and the formatted text as the remedy.
-func invalid(op, format string, args ...any) *Error {
+// invalidError returns an Error with the code Invalid and the formatted text as the remedy.
+func invalidError(op, format string, args ...any) *Error {
 	return &Error{Op: op, Code: effects.Invalid, Remedy: fmt.Sprintf(format, args...)}
 }

@@ -16,13 +16,13 @@ func TestErrorReadsInOneLine(t *testing.T) {
 		err  *Error
 		want string
 	}{
-		{(&Error{Op: "put", Code: effects.Mismatch}).because(why),
+		{(&Error{Op: "put", Code: effects.Mismatch}).withDetails(why),
 			`runtime: put: mismatch: 10.0.0.7:7300, hello: page_bytes is 4096 here, 8192 there; it says "no"; agree`},
-		{(&Error{Op: "put", Code: effects.Expired, Cause: context.DeadlineExceeded}).because(nil),
+		{(&Error{Op: "put", Code: effects.Expired, Cause: context.DeadlineExceeded}).withDetails(nil),
 			"runtime: put: expired: retry, or raise the timeout if the peer is well (context deadline exceeded)"},
-		{(&Error{Op: "get", Code: effects.NotFound, Remedy: "its own"}).because(why),
+		{(&Error{Op: "get", Code: effects.NotFound, Remedy: "its own"}).withDetails(why),
 			`runtime: get: not_found: 10.0.0.7:7300, hello: page_bytes is 4096 here, 8192 there; it says "no"; its own`},
-		{invalid("put", "%d keys", 3), "runtime: put: invalid: 3 keys"},
+		{invalidError("put", "%d keys", 3), "runtime: put: invalid: 3 keys"},
 		{&Error{Op: "put", Code: effects.Cancelled}, "runtime: put: cancelled"},
 	} {
 		if got := c.err.Error(); got != c.want {
@@ -32,8 +32,8 @@ func TestErrorReadsInOneLine(t *testing.T) {
 			t.Errorf("the code of %v is %v", wrapped, CodeOf(wrapped))
 		}
 	}
-	err := (&Error{Op: "put", Code: effects.Expired}).because(why)
-	if !errors.Is(err, context.DeadlineExceeded) || err.Life != why.Peer {
+	err := (&Error{Op: "put", Code: effects.Expired}).withDetails(why)
+	if !errors.Is(err, context.DeadlineExceeded) || err.Incarnation != why.Peer {
 		t.Errorf("%#v", err)
 	}
 }

@@ -22,13 +22,13 @@ type Scatter func(ctx context.Context, first int, chunks [][]byte) error
 // instead of the bytes, and returns when the device has read the chunks.
 type DeviceScatter func(ctx context.Context, first int, chunks []DevicePage) error
 
-// A Place locates a page for a process that has mapped Node.Mapping: the page's index in the mapping, and the number
-// of valid bytes.
-type Place struct{ Index, Bytes uint32 }
+// A MappedPage locates a page for a process that has mapped Node.Mapping: the page's index in the mapping, and the
+// number of valid bytes.
+type MappedPage struct{ Index, Bytes uint32 }
 
-// A PlaceScatter is a Scatter for chunks that another process reads. The function receives the locations of the
+// A MappedScatter is a Scatter for chunks that another process reads. The function receives the locations of the
 // chunks, and returns when that process has read the chunks.
-type PlaceScatter func(ctx context.Context, first int, chunks []Place) error
+type MappedScatter func(ctx context.Context, first int, chunks []MappedPage) error
 
 // Fetch names the chunks that an engine needs, in the order of use.
 type Fetch struct {
@@ -39,12 +39,12 @@ type Fetch struct {
 	Keys    []string
 	// Exactly one of the following functions is set: the first if the pool is memory of this process, the second if
 	// the pool is memory of a device, the third if another process maps the pool.
-	Scatter Scatter
-	Device  DeviceScatter
-	Places  PlaceScatter // for a node with a Mapping
-	// Patience limits the whole fetch: waiting, reading and scattering. The value is capped by the configured
+	Scatter       Scatter
+	ScatterDevice DeviceScatter
+	ScatterMapped MappedScatter // for a node with a Mapping
+	// Timeout limits the whole fetch: waiting, reading and scattering. The value is capped by the configured
 	// pull.fetch_timeout, which is also the default for 0.
-	Patience time.Duration
+	Timeout time.Duration
 }
 
 // Fetch hands chunks to the engine's device code, batch by batch. Chunks that are in the pool are handed over in
@@ -57,7 +57,7 @@ type Fetch struct {
 // their senders get the memory back. Only a fetch that never began, because expected chunks did not arrive, leaves
 // everything unchanged.
 //
-// A fetch of more chunks than limits.keys_per_batch is done in parts, in sequence, within the one Fetch.Patience; each
+// A fetch of more chunks than limits.keys_per_batch is done in parts, in sequence, within the one Fetch.Timeout; each
 // part begins when the chunks are known. Chunks of later parts that are offered only after an earlier part has failed
 // are kept; Abandon refuses such chunks.
 //
@@ -65,25 +65,25 @@ type Fetch struct {
 // which Scatter stores belongs to the caller alone. If ctx is cancelled, the fetch is aborted; Fetch still waits for
 // a call in progress, and the context of that call ends.
 func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
-	if err := r.check("fetch", f.Keys); err != nil {
+	if err := r.checkCall("fetch", f.Keys); err != nil {
 		return 0, err
 	}
-	if err := r.node.checkScatter(f.Scatter, f.Device, f.Places); err != nil {
+	if err := r.node.checkScatter(f.Scatter, f.ScatterDevice, f.ScatterMapped); err != nil {
 		return 0, err
 	}
 	patience := time.Duration(r.node.cfg.FetchTimeout)
-	if f.Patience > 0 {
-		patience = min(f.Patience, patience)
+	if f.Timeout > 0 {
+		patience = min(f.Timeout, patience)
 	}
 	until := time.Now().Add(patience)
-	for _, run := range cut(len(f.Keys), r.node.batch) {
+	for _, run := range splitRuns(len(f.Keys), r.node.keysPerBatch) {
 		part := f
 		part.Keys = f.Keys[run[0]:run[1]]
-		part.Patience = max(time.Until(until), 1)
-		n, begun, err := r.fetchPart(ctx, part, run[0])
+		part.Timeout = max(time.Until(until), 1)
+		n, started, err := r.fetchPart(ctx, part, run[0])
 		if taken += n; err != nil {
-			if begun || run[0] > 0 {
-				r.giveUp(f.Request, f.Keys[run[0]:])
+			if started || run[0] > 0 {
+				r.abandonKeys(f.Request, f.Keys[run[0]:])
 			}
 			return taken, err
 		}
@@ -93,39 +93,39 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 
 // checkScatter returns an error unless exactly one function for the chunks is given, and the node's pool supports the
 // function.
-func (n *Node) checkScatter(here Scatter, device DeviceScatter, places PlaceScatter) error {
+func (n *Node) checkScatter(scatter Scatter, device DeviceScatter, places MappedScatter) error {
 	const op = "fetch"
-	given := 0
-	for _, is := range []bool{here != nil, device != nil, places != nil} {
-		if is {
-			given++
+	count := 0
+	for _, given := range []bool{scatter != nil, device != nil, places != nil} {
+		if given {
+			count++
 		}
 	}
 	switch {
-	case given == 0:
-		return wrong(op, "Scatter", "nil, and so is Device", "one of them", "say where the chunks go")
-	case given > 1:
-		return wrong(op, "Scatter, Device and Places", strconv.Itoa(given)+" of them", "one",
+	case count == 0:
+		return argumentError(op, "Scatter", "nil, and so is Device", "one of them", "say where the chunks go")
+	case count > 1:
+		return argumentError(op, "Scatter, Device and Places", strconv.Itoa(count)+" of them", "one",
 			"say in one way where the chunks go")
-	case here != nil && !n.inProcess:
-		return wrong(op, "Scatter", "there", "Device", "pages may be in the memory of a device; give Device instead")
-	case device != nil && !n.addressed:
-		return wrong(op, "Device", "there", "Scatter", "the pool is memory of this process; give Scatter instead")
+	case scatter != nil && !n.inProcess:
+		return argumentError(op, "Scatter", "there", "Device", "pages may be in the memory of a device; give Device instead")
+	case device != nil && !n.hasAddresses:
+		return argumentError(op, "Device", "there", "Scatter", "the pool is memory of this process; give Scatter instead")
 	case places != nil:
-		return n.openToEngines(op)
+		return n.requireAttachable(op)
 	}
 	return nil
 }
 
-// giveUp notifies the senders of the remaining chunks of a fetch that the chunks will not be read. A node that closes
-// notifies the senders itself.
-func (r Receiver) giveUp(request string, keys []string) {
+// abandonKeys notifies the senders of the remaining chunks of a fetch that the chunks will not be read. A node that
+// closes notifies the senders itself.
+func (r Receiver) abandonKeys(request string, keys []string) {
 	if request == "" {
 		return
 	}
-	for _, run := range cut(len(keys), r.node.batch) {
-		body := &engine.GiveUp{Request: []byte(request), Keys: keyBytes(keys[run[0]:run[1]])}
-		t, err := r.node.submit("give up", ending, body)
+	for _, run := range splitRuns(len(keys), r.node.keysPerBatch) {
+		body := &engine.GiveUp{Request: []byte(request), Keys: keysToBytes(keys[run[0]:run[1]])}
+		t, err := r.node.submitCommand("give up", classEnding, body)
 		if err != nil {
 			return
 		}
@@ -135,111 +135,111 @@ func (r Receiver) giveUp(request string, keys []string) {
 
 // fetchPart fetches a part of a fetch; base is the index of the part's first chunk in the whole fetch. The results are
 // the number of chunks taken and whether the part began.
-func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, begun bool, err error) {
+func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, started bool, err error) {
 	n := r.node
-	scatter := n.world.scatterOf(f)
-	e := newScatterer(ctx, n.world.scatters, func(ctx context.Context, first int, pages []effects.Page) error {
+	scatter := n.driver.newPageScatter(f)
+	e := newScatterer(ctx, n.driver.scatterCalls, func(ctx context.Context, first int, pages []effects.Page) error {
 		return scatter(ctx, base+first, pages)
 	})
-	defer e.over()
-	body := &engine.Fetch{Request: []byte(f.Request), Keys: keyBytes(f.Keys),
-		Patience: patienceOf(ctx, f.Patience, n.cfg.FetchTimeout)}
+	defer e.cancel()
+	body := &engine.Fetch{Request: []byte(f.Request), Keys: keysToBytes(f.Keys),
+		Patience: commandTimeout(ctx, f.Timeout, n.cfg.FetchTimeout)}
 	t, err := n.tickets.beginFetch("fetch", e)
 	if err != nil {
 		return 0, false, err
 	}
 	n.loop.mailbox.Post(&effects.Command{Ticket: t.id, Body: body})
 	stop := context.AfterFunc(ctx, func() {
-		if !takesBack(ctx) {
+		if !shouldAbort(ctx) {
 			return
 		}
 		// If the command table has no room for the abort, the fetch ends by timeout. The outcome of the fetch shows
 		// what the abort did.
-		_, _ = n.submit("abort", ending, &engine.Abort{Target: t.id})
+		_, _ = n.submitCommand("abort", classEnding, &engine.Abort{Target: t.id})
 	})
 	defer stop()
-	out := e.serve(t)
+	out := e.scatterBatches(t)
 	if out.Code != effects.OK {
-		code, cause := endOf(ctx, out.Code)
-		if inVain := code == effects.NotFound || code == effects.Lapsed; inVain {
-			cause = outOfTime(ctx)
+		code, cause := callerCode(ctx, out.Code)
+		if missing := code == effects.NotFound || code == effects.Lapsed; missing {
+			cause = deadlineCause(ctx)
 		} else if code == effects.Faulted {
 			cause = e.err
 		}
-		failed := (&Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}).because(out.Why)
+		failed := (&Error{Op: "fetch", Code: code, Count: len(f.Keys), Cause: cause}).withDetails(out.Details)
 		if failed.Remedy == "" && (code == effects.PeerLost || code == effects.Withdrawn || code == effects.Expired) {
 			// The general remedy, to try again, helps puts only: what was offered for a fetch is gone.
 			failed.Remedy = "compute the rest"
 		}
-		return e.taken, out.Begun, failed
+		return e.taken, out.Started, failed
 	}
 	return e.taken, true, nil
 }
 
 // A scatterer connects the loop, which emits batches, with the goroutine of a fetch, which scatters batches.
 type scatterer struct {
-	scatters *scatters
-	run      scatterPages
+	calls *scatterCalls
+	run   pageScatter
 	// batches holds at most one batch, because the machine scatters the batches of a command one at a time.
-	batches chan batch
+	batches chan pageBatch
 	ctx     context.Context // the context of the calls
-	over    context.CancelFunc
+	cancel  context.CancelFunc
 
 	taken int   // the number of chunks that run has taken
 	err   error // the last error that run returned
 }
 
-// A batch is the content of a Scatter effect of the machine.
-type batch struct {
+// A pageBatch is the content of a Scatter effect of the machine.
+type pageBatch struct {
 	corr  effects.Corr
 	first int
 	pages []effects.Page
 }
 
-// scatterPages is the common form of Scatter, DeviceScatter and PlaceScatter: the function receives pages.
-type scatterPages func(ctx context.Context, first int, pages []effects.Page) error
+// pageScatter is the common form of Scatter, DeviceScatter and MappedScatter: the function receives pages.
+type pageScatter func(ctx context.Context, first int, pages []effects.Page) error
 
-func (w *world) scatterOf(f Fetch) scatterPages {
+func (w *rankDriver) newPageScatter(f Fetch) pageScatter {
 	if f.Scatter != nil {
 		return func(ctx context.Context, first int, pages []effects.Page) error {
 			chunks := make([][]byte, len(pages))
 			for i, page := range pages {
-				chunks[i] = w.memory.host(page)
+				chunks[i] = w.memory.hostBytes(page)
 			}
 			return f.Scatter(ctx, first, chunks)
 		}
 	}
-	if f.Places != nil {
+	if f.ScatterMapped != nil {
 		return func(ctx context.Context, first int, pages []effects.Page) error {
-			chunks := make([]Place, len(pages))
+			chunks := make([]MappedPage, len(pages))
 			for i, page := range pages {
-				chunks[i] = Place{page.Index, page.Length}
+				chunks[i] = MappedPage{page.Index, page.Length}
 			}
-			return f.Places(ctx, first, chunks)
+			return f.ScatterMapped(ctx, first, chunks)
 		}
 	}
 	return func(ctx context.Context, first int, pages []effects.Page) error {
 		chunks := make([]DevicePage, len(pages))
 		for i, page := range pages {
-			chunks[i] = DevicePage{Address: w.memory.address(page), Bytes: page.Length}
+			chunks[i] = DevicePage{Address: w.memory.deviceAddress(page), Bytes: page.Length}
 		}
-		return f.Device(ctx, first, chunks)
+		return f.ScatterDevice(ctx, first, chunks)
 	}
 }
 
 // newScatterer gives the calls the values of ctx but not the cancellation. The end of ctx aborts the fetch, and the
 // outcome of the fetch then ends the calls. The outcome is therefore that of the abort, and does not depend on how a
 // call reacts.
-func newScatterer(ctx context.Context, s *scatters, run scatterPages) *scatterer {
-	e := &scatterer{scatters: s, run: run, batches: make(chan batch, 1)}
+func newScatterer(ctx context.Context, s *scatterCalls, run pageScatter) *scatterer {
+	e := &scatterer{calls: s, run: run, batches: make(chan pageBatch, 1)}
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(s.ctx, cancel)
-	e.ctx, e.over = calls, func() { stop(); cancel() }
+	e.ctx, e.cancel = calls, func() { stop(); cancel() }
 	return e
 }
 
-// hand gives the fetch's goroutine a batch, and never blocks.
-func (e *scatterer) hand(b batch) {
+// sendBatch gives the fetch's goroutine a batch, and never blocks.
+func (e *scatterer) sendBatch(b pageBatch) {
 	select {
 	case e.batches <- b:
 	default:
@@ -247,18 +247,19 @@ func (e *scatterer) hand(b batch) {
 	}
 }
 
-// serve scatters batches until the ticket has an outcome and the memory has been returned, and returns the outcome.
-func (e *scatterer) serve(t *Ticket) Outcome {
+// scatterBatches scatters batches until the ticket has an outcome and the memory has been returned, and returns the
+// outcome.
+func (e *scatterer) scatterBatches(t *Ticket) Outcome {
 	for {
 		select {
 		case b := <-e.batches:
-			e.scatter(b)
+			e.scatterBatch(b)
 		case out := <-t.Done():
 			// A batch that was handed over just before the outcome is not begun. No batch is handed over after the
 			// outcome.
 			select {
 			case b := <-e.batches:
-				e.scatters.refuse(b.corr)
+				e.calls.refuseCall(b.corr)
 			default:
 			}
 			<-t.Returned()
@@ -267,14 +268,15 @@ func (e *scatterer) serve(t *Ticket) Outcome {
 	}
 }
 
-// scatter makes a call. The machine is notified of the end of the call even if the call panics or ends the goroutine.
-func (e *scatterer) scatter(b batch) {
-	if e.ctx.Err() != nil || !e.scatters.begin() {
-		e.scatters.refuse(b.corr)
+// scatterBatch makes a call. The machine is notified of the end of the call even if the call panics or ends the
+// goroutine.
+func (e *scatterer) scatterBatch(b pageBatch) {
+	if e.ctx.Err() != nil || !e.calls.beginCall() {
+		e.calls.refuseCall(b.corr)
 		return
 	}
 	code := effects.Faulted
-	defer func() { e.scatters.end(b.corr, code) }()
+	defer func() { e.calls.endCall(b.corr, code) }()
 	err := e.run(e.ctx, b.first, b.pages)
 	switch {
 	case err == nil:

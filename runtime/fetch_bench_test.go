@@ -91,7 +91,7 @@ func (f *fetching) waits(*rand.Rand) runtime.Scatter {
 
 // compare measures fetches, and both of their halves alone; batch is the part of a fetch that one batch is.
 func (f *fetching) compare(b *testing.B, batch float64, engine func(*rand.Rand) runtime.Scatter) {
-	t := planetest.Alternate(b, []planetest.Alternative{
+	t := planetest.TimeAlternatives(b, []planetest.Alternative{
 		{Name: "fetch", Move: func(rng *rand.Rand) time.Duration { return f.fetch(b, rng, engine(rng)) }},
 		{Name: "read", Move: func(rng *rand.Rand) time.Duration { return f.fetch(b, rng, ignore) }},
 		{Name: "scatter", Move: func(rng *rand.Rand) time.Duration { return f.scatter(b, engine(rng)) }},

@@ -21,8 +21,8 @@ func eachPlane(t *testing.T, test func(*testing.T, string)) {
 	}
 }
 
-// keepsNothing says that a receiver has given up all offers, and reads none.
-func keepsNothing(s rank.Stats) bool { return s.Offers+s.Locations+s.Fetches+s.Staged == 0 }
+// hasNoOffers says that a receiver has given up all offers, and reads none.
+func hasNoOffers(s rank.Stats) bool { return s.Offers+s.Locations+s.Fetches+s.Staged == 0 }
 
 // A sender dies with its offers kept. They are missed at once, nothing of them is held, and what the sender offers
 // in its next life, at the same address, is had.
@@ -32,27 +32,27 @@ func TestFetchFromADeadSender(t *testing.T) {
 		o := order{Role: "sender", Channel: channel, TTL: limit, Peer: reservedPeer(t)}
 		p, _ := startNode(t, o)
 		keys := keysOf("dies", 6)
-		if w := p.does(order{Op: "put", Peer: peerOf(r), Keys: keys}); w.Code != effects.OK {
+		if w := p.perform(order{Op: "put", Peer: peerOf(r), Keys: keys}); w.Code != effects.OK {
 			t.Fatalf("put: %v", w.Code)
 		}
 		wantHits(t, r, keys, 6)
 		p.Kill()
-		waitFor(t, r, "the end of its offers", keepsNothing)
+		waitFor(t, r, "the end of its offers", hasNoOffers)
 		wantHits(t, r, keys, 0)
-		_, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: untouched(t),
-			Patience: time.Millisecond})
+		_, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: failingScatter(t),
+			Timeout: time.Millisecond})
 		wantCode(t, err, effects.NotFound)
 		wantNoOffers(t, r)
 
 		t.Log("# its next life offers chunks of the same keys")
 		next, _ := startNode(t, o)
-		if w := next.does(order{Op: "put", Peer: peerOf(r), Keys: keys}); w.Code != effects.OK {
+		if w := next.perform(order{Op: "put", Peer: peerOf(r), Keys: keys}); w.Code != effects.OK {
 			t.Fatalf("put: %v", w.Code)
 		}
 		mustFetch(t, r, "r", keys)
-		next.does(order{Op: "reclaim"})
-		next.closes()
-		waitFor(t, r, "the end of its offers", keepsNothing)
+		next.perform(order{Op: "reclaim"})
+		next.closeNode()
+		waitFor(t, r, "the end of its offers", hasNoOffers)
 		wantNoOffers(t, r)
 	})
 }
@@ -64,7 +64,7 @@ func TestFetchWhoseSenderDies(t *testing.T) {
 		r := opened(t, delayedConfig(t, channel, 2))
 		p, _ := startNode(t, order{Role: "sender", Channel: channel, TTL: limit})
 		keys := keysOf("dies", 6)
-		if w := p.does(order{Op: "put", Peer: peerOf(r), Keys: keys}); w.Code != effects.OK {
+		if w := p.perform(order{Op: "put", Peer: peerOf(r), Keys: keys}); w.Code != effects.OK {
 			t.Fatalf("put: %v", w.Code)
 		}
 		d := &device{tb: t, keys: keys}
@@ -80,7 +80,7 @@ func TestFetchWhoseSenderDies(t *testing.T) {
 		if taken != 2 {
 			t.Errorf("the engine took %d chunks; it had the first two", taken)
 		}
-		waitFor(t, r, "the end of its offers", keepsNothing)
+		waitFor(t, r, "the end of its offers", hasNoOffers)
 		wantHits(t, r, keys, 0)
 		wantNoOffers(t, r)
 	})
@@ -91,17 +91,18 @@ func TestReceiverDiesWithOffersKept(t *testing.T) {
 	eachPlane(t, func(t *testing.T, channel string) {
 		s := briefSender(t, channel)
 		p, peer := startNode(t, order{Role: "receiver", Channel: channel, Delay: true})
-		res, pages, _ := keepsAtLast(t, s, peer)
+		res, pages, _ := offerUntilKept(t, s, peer)
 		p.Kill()
 		wantReturned(t, res)
 		mustRelease(t, pages)
-		waitFor(t, s, "the end of the loan", func(s rank.Stats) bool { return s.PagesLent+s.PagesQuarantined == 0 })
+		waitFor(t, s, "the end of the loan", func(s rank.Stats) bool { return s.PagesLeased+s.PagesQuarantined == 0 })
 		mustClose(t, s)
 	})
 }
 
-// keepsAtLast offers chunks until their receiver keeps them: where this machine is slow, their time may be over before.
-func keepsAtLast(t *testing.T, s *runtime.Node, peer runtime.Peer) (runtime.PutResult, *runtime.Pages, []string) {
+// offerUntilKept offers chunks until their receiver keeps them: where this machine is slow, their time may be over
+// before.
+func offerUntilKept(t *testing.T, s *runtime.Node, peer runtime.Peer) (runtime.PutResult, *runtime.Pages, []string) {
 	t.Helper()
 	ctx := within(t)
 	for round := 0; ; round++ {
@@ -142,7 +143,7 @@ func TestRenewalsKeepOffers(t *testing.T) {
 			if err == nil {
 				waitFor(t, r, "the end of the offer's first time, or of the offer",
 					func(s rank.Stats) bool { return s.Offers == 0 || time.Since(begun) > 2*ttl })
-				_, err = r.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: keys, Patience: time.Second,
+				_, err = r.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: keys, Timeout: time.Second,
 					Scatter: (&device{tb: t, keys: keys}).scatter})
 				kept = err == nil && time.Since(begun) > 2*ttl
 			}
@@ -164,8 +165,8 @@ func TestOffersEndByTime(t *testing.T) {
 		rc := delayedConfig(t, channel, 2)
 		rc.Machine.LeaseGuard = effects.Duration(briefly / 4)
 		r := opened(t, rc)
-		res, pages, keys := keepsAtLast(t, s, peerOf(r))
-		waitFor(t, r, "the end of the offer", keepsNothing)
+		res, pages, keys := offerUntilKept(t, s, peerOf(r))
+		waitFor(t, r, "the end of the offer", hasNoOffers)
 		wantHits(t, r, keys, 0)
 		wantReturned(t, res)
 		mustRelease(t, pages)

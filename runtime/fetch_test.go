@@ -39,15 +39,15 @@ func mustFetch(tb testing.TB, n *runtime.Node, request string, keys []string) *d
 	tb.Helper()
 	d := &device{tb: tb, keys: keys}
 	taken, err := n.Receiver().Fetch(within(tb), runtime.Fetch{Request: request, Keys: keys, Scatter: d.scatter,
-		Patience: limit})
+		Timeout: limit})
 	if err != nil || taken != len(keys) || len(d.lengths) != len(keys) {
 		tb.Fatalf("fetched %d of %d chunks, the engine took %d: %v", taken, len(keys), len(d.lengths), err)
 	}
 	return d
 }
 
-// untouched is an engine's code that must not be reached.
-func untouched(tb testing.TB) runtime.Scatter {
+// failingScatter is an engine's code that must not be reached.
+func failingScatter(tb testing.TB) runtime.Scatter {
 	return func(context.Context, int, [][]byte) error {
 		tb.Error("chunks were scattered")
 		return nil
@@ -79,8 +79,8 @@ func opened(tb testing.TB, cfg *config.Config) *runtime.Node {
 	return n
 }
 
-// offers puts chunks to a receiver that keeps them for later, and gives their pages back in due time.
-func offers(tb testing.TB, s, r *runtime.Node, request string, keys []string) runtime.PutResult {
+// mustOffer puts chunks to a receiver that keeps them for later, and gives their pages back in due time.
+func mustOffer(tb testing.TB, s, r *runtime.Node, request string, keys []string) runtime.PutResult {
 	tb.Helper()
 	pages := mustReserve(tb, s, len(keys))
 	fill(tb, pages, keys)
@@ -150,8 +150,8 @@ func TestFetchOverEachPlane(t *testing.T) {
 				wantReturned(t, res)
 			}
 			wantHits(t, r, keys, 0)
-			if s := r.Stats(); s.StagedMost > 4 {
-				t.Errorf("%d pages were staged", s.StagedMost)
+			if s := r.Stats(); s.StagedMax > 4 {
+				t.Errorf("%d pages were staged", s.StagedMax)
 			}
 			for _, pages := range all {
 				mustRelease(t, pages)
@@ -172,7 +172,7 @@ func TestFetchWithFewStagingPages(t *testing.T) {
 			s := opened(t, pullSenderConfig(t, channel, effects.Addr{}))
 			r := opened(t, delayedConfig(t, channel, staging))
 			keys := keysOf("few", 6)
-			res := offers(t, s, r, "r", keys)
+			res := mustOffer(t, s, r, "r", keys)
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
@@ -185,7 +185,7 @@ func TestFetchWithFewStagingPages(t *testing.T) {
 			if isReturned(res) {
 				t.Error("the offer ended")
 			}
-			if got := r.Stats().StagedMost; got > int(staging) {
+			if got := r.Stats().StagedMax; got > int(staging) {
 				t.Errorf("%d pages were staged of %d", got, staging)
 			}
 			mustFetch(t, r, "r", keys)
@@ -212,7 +212,7 @@ func TestFetchOfAPrefixAndAbandon(t *testing.T) {
 			s := opened(t, pullSenderConfig(t, channel, effects.Addr{}))
 			r := opened(t, delayedConfig(t, channel, 2))
 			keys := keysOf("prefix", 5)
-			res := offers(t, s, r, "r", keys)
+			res := mustOffer(t, s, r, "r", keys)
 			mustFetch(t, r, "r", keys[:2])
 			wantHits(t, r, keys[2:], 3)
 			if isReturned(res) {
@@ -238,13 +238,13 @@ func TestFetchWaitsForWhatIsComing(t *testing.T) {
 		defer close(ended)
 		d := &device{tb: t, keys: keys}
 		if taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: d.scatter,
-			Patience: limit}); err != nil || taken != 4 {
+			Timeout: limit}); err != nil || taken != 4 {
 			t.Errorf("fetched %d chunks, %v", taken, err)
 		}
 	}()
 	waitFor(t, r, "the fetch", func(s rank.Stats) bool { return s.Fetches == 1 })
-	first := offers(t, s, r, "r", keys[:2])
-	second := offers(t, s, r, "r", keys[2:])
+	first := mustOffer(t, s, r, "r", keys[:2])
+	second := mustOffer(t, s, r, "r", keys[2:])
 	<-ended
 	wantReturned(t, first)
 	wantReturned(t, second)
@@ -255,9 +255,9 @@ func TestFetchOfWhatNeverComes(t *testing.T) {
 	s := opened(t, pullSenderConfig(t, "shm", effects.Addr{}))
 	r := opened(t, delayedConfig(t, "shm", 2))
 	keys := keysOf("never", 2)
-	res := offers(t, s, r, "r", keys[:1])
-	taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: untouched(t),
-		Patience: time.Millisecond})
+	res := mustOffer(t, s, r, "r", keys[:1])
+	taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys, Scatter: failingScatter(t),
+		Timeout: time.Millisecond})
 	wantCode(t, err, effects.NotFound)
 	if taken != 0 {
 		t.Errorf("%d chunks", taken)
@@ -271,7 +271,7 @@ func TestFetchThatTheEngineFails(t *testing.T) {
 	s := opened(t, pullSenderConfig(t, "shm", effects.Addr{}))
 	r := opened(t, delayedConfig(t, "shm", 2))
 	keys := keysOf("broken", 4)
-	res := offers(t, s, r, "r", keys)
+	res := mustOffer(t, s, r, "r", keys)
 	broken := errors.New("the device is on fire")
 	taken, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys,
 		Scatter: func(_ context.Context, first int, _ [][]byte) error {
@@ -297,7 +297,7 @@ func TestFetchThatIsCancelled(t *testing.T) {
 			s := opened(t, pullSenderConfig(t, channel, effects.Addr{}))
 			r := opened(t, delayedConfig(t, channel, 2))
 			keys := keysOf("cancel", 4)
-			res := offers(t, s, r, "r", keys)
+			res := mustOffer(t, s, r, "r", keys)
 			ctx, cancel := context.WithCancel(t.Context())
 			running := false
 			taken, err := r.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: keys,
@@ -326,8 +326,8 @@ func TestTakeBackOfAKeptOffer(t *testing.T) {
 	s := opened(t, pullSenderConfig(t, "shm", effects.Addr{}))
 	r := opened(t, delayedConfig(t, "shm", 2))
 	keys := keysOf("back", 3)
-	res := offers(t, s, r, "r", keys)
-	if err := s.Sender().TakeBack(res); err != nil {
+	res := mustOffer(t, s, r, "r", keys)
+	if err := s.Sender().WithdrawPut(res); err != nil {
 		t.Error(err)
 	}
 	wantReturned(t, res)
@@ -339,7 +339,7 @@ func TestTakeBackOfAKeptOffer(t *testing.T) {
 func TestDrainOfAReceiverThatKeepsOffers(t *testing.T) {
 	s := opened(t, pullSenderConfig(t, "shm", effects.Addr{}))
 	r := open(t, delayedConfig(t, "shm", 2))
-	res := offers(t, s, r, "r", keysOf("drain", 4))
+	res := mustOffer(t, s, r, "r", keysOf("drain", 4))
 	mustClose(t, r)
 	wantReturned(t, res)
 }
@@ -374,12 +374,12 @@ func TestFetchForAnotherPoolIsRefused(t *testing.T) {
 	s := opened(t, pullSenderConfig(t, "shm", effects.Addr{}))
 	r := opened(t, delayedConfig(t, "shm", 2))
 	keys := keysOf("kind", 2)
-	res := offers(t, s, r, "r", keys)
+	res := mustOffer(t, s, r, "r", keys)
 	onDevice := func(context.Context, int, []runtime.DevicePage) error { t.Error("called"); return nil }
 	for _, f := range []runtime.Fetch{
 		{Request: "r", Keys: keys},
-		{Request: "r", Keys: keys, Scatter: untouched(t), Device: onDevice},
-		{Request: "r", Keys: keys, Device: onDevice},
+		{Request: "r", Keys: keys, Scatter: failingScatter(t), ScatterDevice: onDevice},
+		{Request: "r", Keys: keys, ScatterDevice: onDevice},
 	} {
 		if taken, err := r.Receiver().Fetch(within(t), f); taken != 0 || runtime.CodeOf(err) != effects.Invalid {
 			t.Errorf("fetched %d chunks, %v", taken, err)

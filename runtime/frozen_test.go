@@ -17,29 +17,29 @@ func TestFrozenReaderDeliversNothingStale(t *testing.T) {
 		at.Signal = syscall.SIGSTOP
 		s := briefSender(t, channel)
 		p, peer := startNode(t, order{Role: "receiver", Channel: channel, Strike: at})
-		o := offersUntil(t, s, peer, p.Frozen())
+		o := offersUntil(t, s, peer, p.FrozenOnce())
 
 		t.Log("# the pages come back although nobody says anything, and are used for something else")
 		o.reclaims(t)
-		waitFor(t, s, "the end of every loan", func(s rank.Stats) bool { return s.PagesLent == 0 })
-		p.Thaw()
+		waitFor(t, s, "the end of every loan", func(s rank.Stats) bool { return s.PagesLeased == 0 })
+		p.Resume()
 
 		t.Log("# it goes on, and has what it read in time or nothing")
-		w := p.does(order{Op: "get", Keys: o.keys})
+		w := p.perform(order{Op: "get", Keys: o.keys})
 		if w.Wrong != 0 {
 			t.Errorf("%d of %d chunks are not what was offered", w.Wrong, w.Hits)
 		}
-		if last := o.keys[len(o.keys)-offerChunks:]; at.Before && p.does(order{Op: "get", Keys: last}).Hits != 0 {
+		if last := o.keys[len(o.keys)-offerChunks:]; at.Before && p.perform(order{Op: "get", Keys: last}).Hits != 0 {
 			t.Error("it has chunks that it began to read when they were not offered any more")
 		}
 
 		t.Log("# both ends work on, and nothing is held")
-		keys := putsAtLast(t, s, peer)
-		if w := p.does(order{Op: "get", Keys: keys}); w.Hits != len(keys) || w.Wrong != 0 {
+		keys := putUntilAccepted(t, s, peer)
+		if w := p.perform(order{Op: "get", Keys: keys}); w.Hits != len(keys) || w.Wrong != 0 {
 			t.Errorf("afterwards %d chunks arrive, %d of them wrong", w.Hits, w.Wrong)
 		}
 		mustClose(t, s)
-		p.closes()
+		p.closeNode()
 	})
 }
 
@@ -51,19 +51,19 @@ func TestFrozenOwnerLetsNothingStaleBeRead(t *testing.T) {
 		r, p, keys, answers := hitOwner(t, channel, at)
 		long := time.NewTimer(2 * briefly) // It makes the situation; if it were too short, the offer would merely stand.
 		<-long.C
-		p.Thaw()
+		p.Resume()
 		for range answers {
-			p.hear()
+			p.readReply()
 		}
-		p.does(order{Op: "reclaim"})
-		waitFor(t, r, "the end of all reads", quiet)
+		p.perform(order{Op: "reclaim"})
+		waitFor(t, r, "the end of all reads", isQuiet)
 		if w := getEach(t, r, keys); w.Wrong != 0 {
 			t.Errorf("%d of %d chunks are not what was offered", w.Wrong, w.Hits)
 		}
 
 		t.Log("# both ends work on, and nothing is held")
 		wantChunksFrom(t, r, p)
-		p.closes()
+		p.closeNode()
 		mustClose(t, r)
 	})
 }
@@ -73,13 +73,13 @@ func wantChunksFrom(t *testing.T, r *runtime.Node, p *process) {
 	t.Helper()
 	keys := keysOf("after", offerChunks)
 	ctx := within(t)
-	for p.does(order{Op: "put", Peer: peerOf(r), Keys: keys}).Code != effects.OK {
-		p.does(order{Op: "reclaim"})
+	for p.perform(order{Op: "put", Peer: peerOf(r), Keys: keys}).Code != effects.OK {
+		p.perform(order{Op: "reclaim"})
 		if ctx.Err() != nil {
 			t.Fatal("no put works any more")
 		}
 	}
-	p.does(order{Op: "reclaim"})
+	p.perform(order{Op: "reclaim"})
 	if w := getEach(t, r, keys); w.Hits != len(keys) || w.Wrong != 0 {
 		t.Errorf("afterwards %d chunks arrive, %d of them wrong", w.Hits, w.Wrong)
 	}

@@ -158,7 +158,7 @@ func TestHandmadeSenderIsPulledFrom(t *testing.T) {
 			node, _, _ := openSeen(t, receiverConfig(t, name, nil), name, opener)
 			defer mustClose(t, node)
 			peer := peerOf(node)
-			owner := planetest.Open(t, opener, 7, 2, pageBytes)
+			owner := planetest.OpenNode(t, opener, 7, 2, pageBytes)
 			buffer := uuidText(effects.Incarnation(owner.Pool.Buffer().ID))
 
 			t.Log("# the handshake tells where the pages are")
@@ -170,16 +170,16 @@ func TestHandmadeSenderIsPulledFrom(t *testing.T) {
 						"uuid", str8(buffer), "buffer_ptr", uint64Of(1<<47), "buffer_size", uint64Of(2*pageBytes), "page_size",
 						uint64Of(pageBytes), "is_device", "\xc2"))),
 					"kvf_clock_ns", "\x01", "kvf_planes", arrayOf(fixstr(name)),
-					"kvf_blobs", arrayOf(bin8(planetest.Invite(name, owner.Plane.Blob(), to, owner.Inc)))))
+					"kvf_blobs", arrayOf(bin8(planetest.NewInvitation(name, owner.Plane.Blob(), to, owner.Inc)))))
 				if want := "HixlMemInfoResponse"; !bytes.Contains(list, []byte(want)) {
 					t.Fatalf("handshake: %q is no %s", list, want)
 				}
 			})
 
 			t.Log("# the pages are lent, and then offered")
-			pages := owner.Life(0, 2, pageBytes)
-			owner.Fill(pages)
-			grant := owner.Lend(to, pages)
+			pages := owner.PublishPages(0, 2, pageBytes)
+			owner.FillPages(pages)
+			grant := owner.GrantRead(to, pages)
 			done, url := plainPull(t)
 			n := notice{keys: keysOf("handmade", 2), buffer: buffer, indexes: [2]byte{0, 1}, done: url}
 			ack := askPlainly(t, effects.Addr{Host: peer.Host, Port: peer.AllocPort}, msgmap(append(n.fields(),
@@ -198,7 +198,7 @@ func TestHandmadeSenderIsPulledFrom(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Contains(word, []byte(fixstr("PullDoneSignal")+fixstr("pull_id")+str8(handmadePull))) ||
-				number(t, after(t, word, "kvf_grant")) != uint64(grant) {
+				readUint(t, valueAfter(t, word, "kvf_grant")) != uint64(grant) {
 				t.Errorf("it is told %q", word)
 			}
 			got, err := node.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: n.keys})
@@ -206,24 +206,24 @@ func TestHandmadeSenderIsPulledFrom(t *testing.T) {
 				t.Fatalf("get: %v, %v; want two chunks", got, err)
 			}
 			for i, page := range pages {
-				if b, err := got.Host(i); err != nil || !bytes.Equal(b, owner.Pool.Bytes(page)) {
+				if b, err := got.Bytes(i); err != nil || !bytes.Equal(b, owner.Pool.Bytes(page)) {
 					t.Errorf("chunk %d differs from what was offered (%v)", i, err)
 				}
 			}
 			owner.Pool.Revoke(grant)
-			planetest.Await(t, owner, func(e *effects.Revoked) bool { return e.Grant == grant })
+			planetest.AwaitEvent(t, owner, func(e *effects.Revoked) bool { return e.Grant == grant })
 			mustRelease(t, got)
 		})
 	}
 }
 
-// numbers reads an array of unsigned integers.
-func numbers(t *testing.T, b []byte) (all []uint64) {
+// readUints reads an array of unsigned integers.
+func readUints(t *testing.T, b []byte) (all []uint64) {
 	t.Helper()
 	n := int(b[0] & 0x0f)
 	b = b[1:]
 	for range n {
-		all = append(all, number(t, b))
+		all = append(all, readUint(t, b))
 		switch b[0] {
 		case 0xcc:
 			b = b[2:]
@@ -240,8 +240,8 @@ func numbers(t *testing.T, b []byte) (all []uint64) {
 	return all
 }
 
-// text reads a string.
-func text(t *testing.T, b []byte) string {
+// readString reads a string.
+func readString(t *testing.T, b []byte) string {
 	t.Helper()
 	switch {
 	case b[0]&0xe0 == 0xa0:

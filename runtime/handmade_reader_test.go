@@ -39,7 +39,7 @@ type handmadeReader struct {
 
 func newHandmadeReader(t *testing.T, node *runtime.Node, opener plane.Opener) *handmadeReader {
 	r := &handmadeReader{t: t, node: node, init: plainSocket(t, zmq4.REP), alloc: plainSocket(t, zmq4.REP),
-		plane: planetest.Open(t, opener, 7, 2, pageBytes)}
+		plane: planetest.OpenNode(t, opener, 7, 2, pageBytes)}
 	init, alloc := addrOf(t, bindPlainly(t, r.init)), addrOf(t, bindPlainly(t, r.alloc))
 	r.peer = runtime.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
 	return r
@@ -83,13 +83,13 @@ func (r *handmadeReader) welcomes(plainly bool) {
 		"kvf_proto", "\x92\x03\x03", "kvf_inc", str8(uuidText(r.plane.Inc)), "kvf_page_bytes", "\xcd\x40\x00", "kvf_fmt",
 		"\x01",
 		"kvf_shape", handmadeShape, "kvf_dtype", fixstr("bfloat16"), "kvf_planes", arrayOf(fixstr(name)),
-		"kvf_blobs", arrayOf(bin8(planetest.Invite(name, r.plane.Plane.Blob(), r.sender, r.plane.Inc)))))
+		"kvf_blobs", arrayOf(bin8(planetest.NewInvitation(name, r.plane.Plane.Blob(), r.sender, r.plane.Inc)))))
 	list := r.serves(r.init, "HixlMemInfoRequest", msgmap("type", fixstr("HixlMemInfoResponse"), "buffers", arrayOf()))
 	r.blob = blobIn(r.t, list)
 	r.offer = r.hears(r.alloc, "PullReadyNotif")
-	r.pull, r.grant = text(r.t, after(r.t, r.offer, "pull_id")), number(r.t, after(r.t, r.offer, "kvf_grant"))
+	r.pull, r.grant = readString(r.t, valueAfter(r.t, r.offer, "pull_id")), readUint(r.t, valueAfter(r.t, r.offer, "kvf_grant"))
 	r.done = plainSocket(r.t, zmq4.PUSH)
-	if err := r.done.Connect("tcp://" + text(r.t, after(r.t, r.offer, "sender_done_url"))); err != nil {
+	if err := r.done.Connect("tcp://" + readString(r.t, valueAfter(r.t, r.offer, "sender_done_url"))); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -97,12 +97,12 @@ func (r *handmadeReader) welcomes(plainly bool) {
 // reads moves the chunks' bytes, and compares them with the sender's.
 func (r *handmadeReader) reads(want [][]byte) {
 	r.t.Helper()
-	gens, indexes := numbers(r.t, after(r.t, r.offer, "kvf_gens")), numbers(r.t, after(r.t, r.offer, "sender_mem_indexes"))
+	gens, indexes := readUints(r.t, valueAfter(r.t, r.offer, "kvf_gens")), readUints(r.t, valueAfter(r.t, r.offer, "sender_mem_indexes"))
 	of := r.sender
-	if life := r.node.Incarnation(); !identity.OneLife(of, life) || of == life {
+	if life := r.node.Incarnation(); !identity.SameIncarnation(of, life) || of == life {
 		r.t.Fatalf("the handshake came from %x", r.sender)
 	}
-	linked := r.plane.Introduce(r.t, r.plane.Inc, of, r.blob)
+	linked := r.plane.ImportAs(r.t, r.plane.Inc, of, r.blob)
 	if linked.Code != effects.OK {
 		r.t.Fatalf("the import ended as %s", linked.Code)
 	}
@@ -110,9 +110,9 @@ func (r *handmadeReader) reads(want [][]byte) {
 	for i := range gens {
 		from = append(from, effects.Page{Index: uint32(indexes[i]), Generation: effects.Generation(gens[i])})
 	}
-	into := r.plane.Life(0, len(from), pageBytes)
-	buffer := text(r.t, after(r.t, r.offer, "sender_buffer_uuids")[1:])
-	done := r.plane.Done(r.t, r.plane.Read(planetest.Pull{Of: of, Link: linked.Link, Grant: effects.GrantID(r.grant),
+	into := r.plane.PublishPages(0, len(from), pageBytes)
+	buffer := readString(r.t, valueAfter(r.t, r.offer, "sender_buffer_uuids")[1:])
+	done := r.plane.AwaitDone(r.t, r.plane.StartRead(planetest.Pull{Of: of, Link: linked.Link, Grant: effects.GrantID(r.grant),
 		From: from, Into: into, Buffer: bufferOf(r.t, buffer)}))
 	if done.Code != effects.OK {
 		r.t.Fatalf("the read ended as %s", done.Code)
@@ -159,7 +159,7 @@ func (r *handmadeReader) tellsDone() {
 
 func (r *handmadeReader) waitsUntilNothingIsLent() {
 	r.t.Helper()
-	waitFor(r.t, r.node, "the end of the loan", func(s rank.Stats) bool { return s.PagesLent == 0 })
+	waitFor(r.t, r.node, "the end of the loan", func(s rank.Stats) bool { return s.PagesLeased == 0 })
 }
 
 const (
@@ -214,8 +214,8 @@ var readings = []struct {
 			before := malformed(r.node)
 			r.pushes([]byte("nonsense")) // Comes behind it, and is counted.
 			waitFor(r.t, r.node, "the nonsense", func(rank.Stats) bool { return malformed(r.node) > before })
-			if s := r.node.Stats(); s.PagesLent != 2 {
-				r.t.Errorf("%d pages are still lent, want 2", s.PagesLent)
+			if s := r.node.Stats(); s.PagesLeased != 2 {
+				r.t.Errorf("%d pages are still lent, want 2", s.PagesLeased)
 			}
 			r.tellsDone()
 		}},
@@ -241,7 +241,7 @@ var readings = []struct {
 }
 
 func malformed(n *runtime.Node) (times uint64) {
-	for _, c := range n.Counts() {
+	for _, c := range n.FactCounts() {
 		if c.Fact == effects.FactMalformed {
 			times += c.Times
 		}
@@ -281,7 +281,7 @@ func (r *handmadeReader) meets(plainly bool, play func(*handmadeReader, [][]byte
 	fill(r.t, pages, keys)
 	var want [][]byte
 	for i := range keys {
-		b, err := pages.Host(i)
+		b, err := pages.Bytes(i)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -343,11 +343,11 @@ func TestTakeBackOfWhatIsLent(t *testing.T) {
 			if isReturned(res) {
 				t.Error("the pages are back although nobody has said that they were read")
 			}
-			if err := node.Sender().TakeBack(res); err != nil {
+			if err := node.Sender().WithdrawPut(res); err != nil {
 				t.Error(err)
 			}
 			wantReturned(t, res)
-			if err := node.Sender().TakeBack(res); err != nil {
+			if err := node.Sender().WithdrawPut(res); err != nil {
 				t.Errorf("a second time: %v", err)
 			}
 		})

@@ -42,10 +42,10 @@ func TestPlainAskerIsToldOfNothing(t *testing.T) {
 	stranger := askPlainly(t, query, []byte("\x86"+fixstr("type")+fixstr("CacheQueryRequest")+fixstr("keys")+"\x91"+
 		str8(chunks[0])+fixstr("kvf_v")+"\x02"+fixstr("kvf_inc")+str8(uuidText(s.Incarnation()))+
 		fixstr("kvf_to")+str8(uuidText(r.Incarnation()))+fixstr("kvf_op")+"\x07"))[0]
-	if !bytes.HasPrefix(after(t, stranger, "cached_keys"), []byte("\x90")) || after(t, stranger, "kvf_code")[0] == 0 {
+	if !bytes.HasPrefix(valueAfter(t, stranger, "cached_keys"), []byte("\x90")) || valueAfter(t, stranger, "kvf_code")[0] == 0 {
 		t.Errorf("a stranger is answered with %q", stranger)
 	}
-	if lent := r.Stats().PagesLent; lent != 0 {
+	if lent := r.Stats().PagesLeased; lent != 0 {
 		t.Errorf("%d pages are lent", lent)
 	}
 	wantFact(t, r, effects.FactMalformed, effects.Malformed, 7)
@@ -60,10 +60,10 @@ func TestPlainAskerIsToldOfNothing(t *testing.T) {
 // wantFact checks how often a node observed something.
 func wantFact(t *testing.T, n *runtime.Node, fact effects.Fact, code effects.Code, times uint64) {
 	t.Helper()
-	for _, c := range n.Counts() {
+	for _, c := range n.FactCounts() {
 		if c.Fact == fact && c.Code == code && c.Times == times {
 			return
 		}
 	}
-	t.Errorf("%v as %v is not counted %d times: %v", fact, code, times, n.Counts())
+	t.Errorf("%v as %v is not counted %d times: %v", fact, code, times, n.FactCounts())
 }

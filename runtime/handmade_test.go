@@ -53,8 +53,8 @@ func handmadeRequest(me, to effects.Incarnation, key string) []byte {
 		fixstr("kvf_patience_ns") + "\xce\x3b\x9a\xca\x00") // a second
 }
 
-// after returns what stands behind a field's name in a message.
-func after(t *testing.T, message []byte, field string) []byte {
+// valueAfter returns what stands behind a field's name in a message.
+func valueAfter(t *testing.T, message []byte, field string) []byte {
 	t.Helper()
 	_, rest, ok := bytes.Cut(message, []byte(fixstr(field)))
 	if !ok {
@@ -66,21 +66,21 @@ func after(t *testing.T, message []byte, field string) []byte {
 // nameIn is what the speaker of a message calls itself to its hearer alone.
 func nameIn(t *testing.T, message []byte) effects.Incarnation {
 	t.Helper()
-	return effects.Incarnation(bufferOf(t, text(t, after(t, message, "kvf_inc"))))
+	return effects.Incarnation(bufferOf(t, readString(t, valueAfter(t, message, "kvf_inc"))))
 }
 
 // blobIn is what a message says of its speaker's only plane.
 func blobIn(t *testing.T, message []byte) []byte {
 	t.Helper()
-	blobs := after(t, message, "kvf_blobs")
+	blobs := valueAfter(t, message, "kvf_blobs")
 	if blobs[0] != 0x91 || blobs[1] != 0xc4 {
 		t.Fatalf("the planes' blobs are %q", blobs)
 	}
 	return blobs[3 : 3+int(blobs[2])]
 }
 
-// number reads an unsigned integer in whichever form it has.
-func number(t *testing.T, b []byte) uint64 {
+// readUint reads an unsigned integer in whichever form it has.
+func readUint(t *testing.T, b []byte) uint64 {
 	t.Helper()
 	switch {
 	case b[0] < 0x80:
@@ -107,15 +107,15 @@ func TestHandmadeSenderPushes(t *testing.T) {
 			node, env, blob := openSeen(t, receiverConfig(t, name, nil), name, openers[name])
 			defer mustClose(t, node)
 			peer := peerOf(node)
-			writer := planetest.Open(t, openers[name], 7, 1, pageBytes)
+			writer := planetest.OpenNode(t, openers[name], 7, 1, pageBytes)
 
 			t.Log("# the handshake tells who the receiver is, and its plane's blob")
 			hello := askPlainly(t, effects.Addr{Host: peer.Host, Port: peer.InitPort}, handmadeHello(writer.Inc, name))[0]
 			to, invitation := nameIn(t, hello), blobIn(t, hello)
-			if !identity.OneLife(to, env.Incarnation) || to == env.Incarnation || !bytes.HasPrefix(invitation, blob) {
+			if !identity.SameIncarnation(to, env.Incarnation) || to == env.Incarnation || !bytes.HasPrefix(invitation, blob) {
 				t.Fatalf("handshake: %q names no life of %x, or has not its blob", hello, env.Incarnation)
 			}
-			linked := writer.Introduce(t, writer.Inc, to, invitation)
+			linked := writer.ImportAs(t, writer.Inc, to, invitation)
 			if linked.Code != effects.OK {
 				t.Fatalf("the import ended as %s", linked.Code)
 			}
@@ -123,17 +123,17 @@ func TestHandmadeSenderPushes(t *testing.T) {
 			t.Log("# the allocation gives one page, and the grant to write it")
 			key := "handmade@1@0@a1@bfloat16"
 			reply := askPlainly(t, effects.Addr{Host: peer.Host, Port: peer.AllocPort}, handmadeRequest(writer.Inc, to, key))[0]
-			index := number(t, after(t, reply, "remote_indexes")[1:])
-			grant := number(t, after(t, reply, "kvf_grant"))
-			generation := number(t, after(t, reply, "kvf_gens")[1:])
+			index := readUint(t, valueAfter(t, reply, "remote_indexes")[1:])
+			grant := readUint(t, valueAfter(t, reply, "kvf_grant"))
+			generation := readUint(t, valueAfter(t, reply, "kvf_gens")[1:])
 
 			t.Log("# the bytes go there, and the push ends when they can be read")
-			from := writer.Life(0, 1, pageBytes)
+			from := writer.PublishPages(0, 1, pageBytes)
 			sent := writer.Pool.Bytes(from[0])
 			for i := range sent {
 				sent[i] = byte(i*7 + i>>8)
 			}
-			done := writer.Done(t, writer.Start(planetest.Push{To: to, Link: linked.Link, Grant: effects.GrantID(grant),
+			done := writer.AwaitDone(t, writer.StartPush(planetest.Push{To: to, Link: linked.Link, Grant: effects.GrantID(grant),
 				From:   from,
 				Into:   []effects.Page{{Index: uint32(index), Generation: effects.Generation(generation)}},
 				Buffer: env.Pool.Buffer().ID}))
@@ -150,7 +150,7 @@ func TestHandmadeSenderPushes(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			if read, err := got.Host(0); err != nil || !bytes.Equal(read, sent) {
+			if read, err := got.Bytes(0); err != nil || !bytes.Equal(read, sent) {
 				t.Errorf("the chunk differs from what was sent (%v)", err)
 			}
 		})

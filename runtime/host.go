@@ -14,21 +14,21 @@ import (
 
 // HostConfig configures a Host.
 type HostConfig struct {
-	// Machine makes the machine, at the time now of the host's clock. The argument listens contains the channels of
+	// NewMachine makes the machine, at the time now of the host's clock. The argument listens contains the channels of
 	// Servers with the ports that were really bound.
-	Machine func(now effects.Time, listens []control.Server) (effects.Machine, error)
-	Servers []control.Server
-	Control control.Opener // opens the control transport
-	// Commands is the maximum number of commands in progress; 0 means 1024.
-	Commands int
-	// Waiting limits the messages of peers that wait for the machine, and WaitingBytes limits their total length. At
-	// either limit the host reads no further messages. 0 means 1024 messages and 4 MiB.
-	Waiting, WaitingBytes int
+	NewMachine func(now effects.Time, listens []control.Server) (effects.Machine, error)
+	Servers    []control.Server
+	Control    control.Opener // opens the control transport
+	// CommandsMax is the maximum number of commands in progress; 0 means 1024.
+	CommandsMax int
+	// QueuedMax limits the messages of peers that wait for the machine, and QueuedBytesMax limits their total length.
+	// At either limit the host reads no further messages. 0 means 1024 messages and 4 MiB.
+	QueuedMax, QueuedBytesMax int
 	// Drain is the command that Close submits first and waits for; nil means none.
 	Drain effects.CommandBody
-	// Observed receives what the machine observes, between steps. The function must not block. If nil, observations go
+	// OnObserve receives what the machine observes, between steps. The function must not block. If nil, observations go
 	// to the log only.
-	Observed func(*effects.Observe)
+	OnObserve func(*effects.Observe)
 	// Log is the logger; nil means slog.Default(). A single goroutine calls the handler, and no goroutine waits for
 	// the handler.
 	Log *slog.Logger
@@ -38,21 +38,21 @@ type HostConfig struct {
 // and a control transport. For example, a directory is run by a Host. A machine that emits an effect for a data plane
 // has a defect, and the host panics. All methods are safe for concurrent use.
 type Host struct {
-	hands
-	loop     *loop
-	lines    *asynclog.Handler // the log's lines that have not been written yet
-	drain    effects.CommandBody
-	observed func(*effects.Observe)
-	over     chan struct{} // closed when the host has ended
-	begun    chan struct{} // holds a token until the first Close takes it
-	err      error         // the result of the end; read after over is closed
+	baseDriver
+	loop       *loop
+	logHandler *asynclog.Handler // the log's lines that have not been written yet
+	drain      effects.CommandBody
+	onObserve  func(*effects.Observe)
+	done       chan struct{} // closed when the host has ended
+	closeToken chan struct{} // holds a token until the first Close takes it
+	err        error         // the result of the end; read after over is closed
 }
 
 // OpenHost starts a host and returns when the host serves. The call fails if the configuration is incomplete, if the
 // control sockets cannot be opened, or if the machine cannot be made. Close ends the host.
 func OpenHost(cfg HostConfig) (*Host, error) {
-	if cfg.Machine == nil || cfg.Control == nil {
-		return nil, wrong("open", "Machine and Control", "nil", "both",
+	if cfg.NewMachine == nil || cfg.Control == nil {
+		return nil, argumentError("open", "Machine and Control", "nil", "both",
 			"give what makes the machine, and an opener of package zmq or another transport")
 	}
 	log := cfg.Log
@@ -61,49 +61,49 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	}
 	lines := asynclog.New(log.Handler()) // The loop does not wait for log lines to be written.
 	log = slog.New(lines)
-	box := newMailbox(orElse(cfg.Waiting, 1024), orElse(cfg.WaitingBytes, 4<<20))
+	box := newMailbox(orDefault(cfg.QueuedMax, 1024), orDefault(cfg.QueuedBytesMax, 4<<20))
 	transport, err := cfg.Control(control.Env{Servers: cfg.Servers, Sink: box, Log: log})
 	if err != nil {
-		return nil, openFailed("the control sockets", "free the ports that are named, or give others", err)
+		return nil, openError("the control sockets", "free the ports that are named, or give others", err)
 	}
-	m, err := cfg.Machine(now(), transport.Servers())
+	m, err := cfg.NewMachine(now(), transport.Servers())
 	if err != nil {
 		box.close()
-		return nil, errors.Join(openFailed("the machine", "mend what it says", err), transport.Shutdown(bg))
+		return nil, errors.Join(openError("the machine", "mend what it says", err), transport.Shutdown(bg))
 	}
-	h := &Host{hands: hands{control: transport, tickets: newTicketTable(orElse(cfg.Commands, 1024)), log: log},
-		lines: lines, drain: cfg.Drain, observed: cfg.Observed, over: make(chan struct{}), begun: make(chan struct{}, 1)}
+	h := &Host{baseDriver: baseDriver{control: transport, tickets: newTicketTable(orDefault(cfg.CommandsMax, 1024)), log: log},
+		logHandler: lines, drain: cfg.Drain, onObserve: cfg.OnObserve, done: make(chan struct{}), closeToken: make(chan struct{}, 1)}
 	h.facts.lines, h.facts.caller = loglimit.New(log), transport.Caller
 	h.loop = newLoop(m, box, h)
-	h.begun <- struct{}{}
+	h.closeToken <- struct{}{}
 	go h.loop.run()
 	return h, nil
 }
 
-// orElse returns v, or standard if v is 0.
-func orElse(v, standard int) int {
+// orDefault returns v, or standard if v is 0.
+func orDefault(v, byDefault int) int {
 	if v == 0 {
-		return standard
+		return byDefault
 	}
 	return v
 }
 
-// before is required of a driver; a host has no planes and ignores the event.
-func (h *Host) before(effects.Event) {}
+// beforeStep is required of a driver; a host has no planes and ignores the event.
+func (h *Host) beforeStep(effects.Event) {}
 
 // carryOut implements driver.
 func (h *Host) carryOut(e effects.Effect) {
-	if o, ok := e.(*effects.Observe); ok && h.observed != nil {
-		h.observed(o)
+	if o, ok := e.(*effects.Observe); ok && h.onObserve != nil {
+		h.onObserve(o)
 	}
-	if !h.hands.carryOut(e) {
+	if !h.baseDriver.tryCarryOut(e) {
 		panic(fmt.Sprintf("BUG: the machine wants %T, and its host has no data plane", e))
 	}
 }
 
 // Submit gives the machine a command. The returned ticket delivers the command's only outcome.
 func (h *Host) Submit(body effects.CommandBody) (*Ticket, error) {
-	t, err := h.tickets.begin("submit", work)
+	t, err := h.tickets.beginTicket("submit", classWork)
 	if err != nil {
 		return nil, err
 	}
@@ -111,9 +111,9 @@ func (h *Host) Submit(body effects.CommandBody) (*Ticket, error) {
 	return t, nil
 }
 
-// Between runs f between two steps of the machine, so that f may read the machine's state, and returns when f has run.
-// The result is false if the host has ended and f did not run. f must not block, and must not call the host.
-func (h *Host) Between(f func()) bool { return h.loop.call(f) }
+// RunBetweenSteps runs f between two steps of the machine, so that f may read the machine's state, and returns when f
+// has run. The result is false if the host has ended and f did not run. f must not block, and must not call the host.
+func (h *Host) RunBetweenSteps(f func()) bool { return h.loop.runBetween(f) }
 
 // Servers returns the channels that the host serves, with the ports that were really bound.
 func (h *Host) Servers() []control.Server { return h.control.Servers() }
@@ -123,31 +123,31 @@ func (h *Host) Servers() []control.Server { return h.control.Servers() }
 // shutdown continues in the background, and Close may be called again to wait for the end.
 func (h *Host) Close(ctx context.Context) error {
 	select {
-	case <-h.begun:
-		h.drained(ctx)
-		h.tickets.refuse(effects.Closed)
-		go h.end()
+	case <-h.closeToken:
+		h.drainMachine(ctx)
+		h.tickets.refuseNew(effects.Closed)
+		go h.shutDown()
 	default: // Another Close has begun.
 	}
 	select {
-	case <-h.over:
+	case <-h.done:
 		return h.err
 	case <-ctx.Done():
-		return &Error{Op: "close", Code: waitedOut(ctx), Cause: ctx.Err(),
+		return &Error{Op: "close", Code: contextCode(ctx), Cause: ctx.Err(),
 			Remedy: "the control sockets are still ending; that goes on by itself; close again to wait for it"}
 	}
 }
 
-// drained gives the machine the configured Drain command, if any, and waits for the outcome or the end of ctx.
-func (h *Host) drained(ctx context.Context) {
+// drainMachine gives the machine the configured Drain command, if any, and waits for the outcome or the end of ctx.
+func (h *Host) drainMachine(ctx context.Context) {
 	if h.drain == nil {
 		return
 	}
-	t, err := h.tickets.begin("drain", ending)
+	t, err := h.tickets.beginTicket("drain", classEnding)
 	if err != nil {
 		return
 	}
-	h.tickets.refuse(effects.Draining)
+	h.tickets.refuseNew(effects.Draining)
 	h.loop.mailbox.Post(&effects.Command{Ticket: t.id, Body: h.drain})
 	select {
 	case <-t.Done():
@@ -155,13 +155,13 @@ func (h *Host) drained(ctx context.Context) {
 	}
 }
 
-// end takes the host down. The loop continues until the sockets have posted all completions to the mailbox.
-func (h *Host) end() {
+// shutDown takes the host down. The loop continues until the sockets have posted all completions to the mailbox.
+func (h *Host) shutDown() {
 	h.err = h.control.Shutdown(bg)
-	h.loop.end()
+	h.loop.shutDown()
 	h.loop.mailbox.close()
-	h.tickets.abandon()
-	h.facts.lines.End()
-	h.lines.Flush(flushPatience)
-	close(h.over)
+	h.tickets.endAll()
+	h.facts.lines.FlushSkipped()
+	h.logHandler.Flush(flushTimeout)
+	close(h.done)
 }

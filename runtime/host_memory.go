@@ -23,26 +23,26 @@ type hostMemory struct {
 // newHostMemory allocates the memory of a pool, and stops when ctx ends. Only the fields of c are used that set the
 // size and the kind of memory.
 func newHostMemory(ctx context.Context, c plane.PoolConfig) (*hostMemory, error) {
-	const most = 1 << 46 // of the 47 bits of address space that a process can map on amd64
-	if c.Pages == 0 || c.PageBytes == 0 || uint64(c.Pages) > most/c.PageBytes {
+	const maxBytes = 1 << 46 // of the 47 bits of address space that a process can map on amd64
+	if c.Pages == 0 || c.PageBytes == 0 || uint64(c.Pages) > maxBytes/c.PageBytes {
 		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", c.Pages, c.PageBytes,
-			uint64(most))
+			uint64(maxBytes))
 	}
 	m, size := &hostMemory{pageBytes: c.PageBytes}, uint64(c.Pages)*c.PageBytes
 	var err error
 	if c.Attachable {
 		m.file, m.mem, err = backing.Memfd{Name: "kvferry-engine", Bytes: size, Overcommit: c.Overcommit,
-			Huge: c.Huge, Writable: true}.Take(ctx)
+			Huge: c.Huge, Writable: true}.CreateAndMap(ctx)
 	} else if c.Huge {
-		m.mem, err = backing.PrivateHuge(size, c.Overcommit)
+		m.mem, err = backing.MapPrivateHuge(size, c.Overcommit)
 	} else {
-		m.mem, err = backing.Private(ctx, size, c.Overcommit)
+		m.mem, err = backing.MapPrivate(ctx, size, c.Overcommit)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if c.Lock {
-		if err := backing.Lock(m.mem); err != nil {
+		if err := backing.LockMemory(m.mem); err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
 	}

@@ -68,14 +68,14 @@ func (x *echo) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 // takes no more.
 func TestHost(t *testing.T) {
 	server := mustHost(t, runtime.HostConfig{
-		Machine: func(effects.Time, []control.Server) (effects.Machine, error) { return &echo{}, nil },
-		Servers: []control.Server{{Channel: echoChannel, Addr: effects.Addr{Host: "127.0.0.1"}}},
+		NewMachine: func(effects.Time, []control.Server) (effects.Machine, error) { return &echo{}, nil },
+		Servers:    []control.Server{{Channel: echoChannel, Addr: effects.Addr{Host: "127.0.0.1"}}},
 	})
 	at := server.Servers()[0].Addr
 	facts := make(chan uint64, 1)
 	asker := mustHost(t, runtime.HostConfig{
-		Machine: func(effects.Time, []control.Server) (effects.Machine, error) { return &echo{to: at}, nil },
-		Drain:   &say{"drain"}, Observed: func(o *effects.Observe) { facts <- o.ID },
+		NewMachine: func(effects.Time, []control.Server) (effects.Machine, error) { return &echo{to: at}, nil },
+		Drain:      &say{"drain"}, OnObserve: func(o *effects.Observe) { facts <- o.ID },
 	})
 	for _, word := range []string{"one", "two"} {
 		ticket, err := asker.Submit(&say{word})
@@ -120,8 +120,8 @@ func TestHostRefuses(t *testing.T) {
 	deaf := func(control.Env) (control.Transport, error) { return nil, broken }
 	for want, cfg := range map[string]runtime.HostConfig{
 		"Machine and Control": {},
-		"no such lock":        {Control: zmq.Config{}.Opener(), Machine: makes(broken)},
-		"the control sockets": {Control: deaf, Machine: makes(nil)},
+		"no such lock":        {Control: zmq.Config{}.Opener(), NewMachine: makes(broken)},
+		"the control sockets": {Control: deaf, NewMachine: makes(nil)},
 	} {
 		if h, err := runtime.OpenHost(cfg); h != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want one with %q", err, want)

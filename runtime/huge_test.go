@@ -26,8 +26,8 @@ func inHugePages(t *testing.T, role, channel string, pages int) *config.Config {
 // map the other end's pages and over those that do not. Afterwards all are free again.
 func TestAPoolInHugePages(t *testing.T) {
 	const pages = 64
-	before := backing.HugePages()
-	if need := 2 * before.Round(pages*pageBytes) / max(1, before.PageBytes); before.Free < need || before.PageBytes == 0 {
+	before := backing.AvailableHugePages()
+	if need := 2 * before.RoundUp(pages*pageBytes) / max(1, before.PageBytes); before.Free < need || before.PageBytes == 0 {
 		t.Skipf("%d huge pages are free, %d are needed: make huge-test", before.Free, need)
 	}
 	for _, channel := range []string{"shm", "tcp"} {
@@ -35,8 +35,8 @@ func TestAPoolInHugePages(t *testing.T) {
 			t.Run(channel+" "+name, func(t *testing.T) {
 				s := open(t, inHugePages(t, "sender", channel, pages), more...)
 				r := open(t, inHugePages(t, "receiver", channel, pages))
-				want := 2 * before.Round(pages*pageBytes) / before.PageBytes
-				if got := before.Free - backing.HugePages().Free; got != want {
+				want := 2 * before.RoundUp(pages*pageBytes) / before.PageBytes
+				if got := before.Free - backing.AvailableHugePages().Free; got != want {
 					t.Errorf("%d huge pages are taken, want %d", got, want)
 				}
 				keys := keysOf("huge", 4)
@@ -46,7 +46,7 @@ func TestAPoolInHugePages(t *testing.T) {
 					t.Fatal(err)
 				}
 				mustRelease(t, reserved)
-				got, err := r.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: keys, Patience: limit})
+				got, err := r.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: keys, Timeout: limit})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -54,7 +54,7 @@ func TestAPoolInHugePages(t *testing.T) {
 				mustRelease(t, got)
 				mustClose(t, s)
 				mustClose(t, r)
-				if got := backing.HugePages(); got != before {
+				if got := backing.AvailableHugePages(); got != before {
 					t.Errorf("there are %+v after the end, and were %+v", got, before)
 				}
 			})
@@ -64,7 +64,7 @@ func TestAPoolInHugePages(t *testing.T) {
 
 // Where there are not so many huge pages a node does not open, and says how many are missing and what to do.
 func TestAPoolWithoutHugePages(t *testing.T) {
-	room := backing.HugePages()
+	room := backing.AvailableHugePages()
 	cfg := inHugePages(t, "sender", "shm", 64)
 	cfg.Pages = uint32((room.Free+1)*max(room.PageBytes, pageBytes)/pageBytes) + 1
 	n, err := runtime.Open(t.Context(), cfg, runtime.WithControl(zmq.Config{}.Opener()), runtime.WithPlane(shm.Name, shm.Open))

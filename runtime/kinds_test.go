@@ -56,7 +56,7 @@ func TestWhoIsOfAnotherKindIsAskedOnce(t *testing.T) {
 	wantCode(t, <-ended, effects.Unsupported)
 
 	// Many of these take many times the pause after which others are asked again.
-	put.Patience = 200 * time.Millisecond
+	put.Timeout = 200 * time.Millisecond
 	for range 1000 {
 		if _, err := s.Sender().Put(within(t), put); runtime.CodeOf(err) != effects.Unsupported {
 			t.Errorf("a put ends as %v; want unsupported, at once", err)

@@ -21,15 +21,15 @@ func newLeasedMemory(ctx context.Context, c plane.PoolConfig) (leasedMemory, err
 	if err != nil {
 		return leasedMemory{}, err
 	}
-	book, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
+	pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 		ID: c.ID, Buffer: c.Buffer, Pages: c.Pages, PageBytes: c.PageBytes, Sink: c.Sink,
-		Served: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m.mem))),
+		Region: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m.mem))),
 			Bytes: uint64(c.Pages) * c.PageBytes},
 	})
 	if err != nil {
 		return leasedMemory{}, errors.Join(err, m.Close())
 	}
-	return leasedMemory{book, m}, nil
+	return leasedMemory{pool, m}, nil
 }
 
 // RevokeAll does nothing: the proof that no peer accesses the pages is that the planes have been closed (M4).

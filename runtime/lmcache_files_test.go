@@ -48,9 +48,9 @@ func TestLMCacheExamplesRun(t *testing.T) {
 			sCfg, rCfg := lmcacheFile(t, folder, "lmcache-prefiller-config.yaml"),
 				lmcacheFile(t, folder, "lmcache-decoder-config.yaml")
 			proxy := startProxyAt(t, effects.Addr(sCfg.Proxy))
-			for rank := range rCfg.Ranks() {
+			for rank := range rCfg.RankCount() {
 				s, r := openRank(t, sCfg, rank), openRank(t, rCfg, rank)
-				keys := []string{fmt.Sprintf("m@%d@%d@1f@bfloat16", rCfg.Ranks(), rank)}
+				keys := []string{fmt.Sprintf("m@%d@%d@1f@bfloat16", rCfg.RankCount(), rank)}
 				pages := mustReserve(t, s, 1)
 				fill(t, pages, keys)
 				peer := runtime.Peer{Host: rCfg.PeerHost, InitPort: rCfg.InitPorts[rank], AllocPort: rCfg.AllocPorts[rank]}

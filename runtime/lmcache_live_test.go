@@ -44,7 +44,7 @@ func startLMCache(t *testing.T, words ...string) *lmcache {
 
 func (l *lmcache) answer(t *testing.T) string {
 	t.Helper()
-	line, ok := l.Next(within(t).Done())
+	line, ok := l.NextLine(within(t).Done())
 	if !ok {
 		t.Fatal("LMCache does not answer")
 	}
@@ -61,7 +61,7 @@ func (l *lmcache) reads(t *testing.T, want string) {
 // ask sends one request. Of keys an instance knows the hashes.
 func (l *lmcache) ask(t *testing.T, request string, hashes ...int) string {
 	t.Helper()
-	l.Write(request + " " + strings.Trim(fmt.Sprint(hashes), "[]"))
+	l.WriteLine(request + " " + strings.Trim(fmt.Sprint(hashes), "[]"))
 	return l.answer(t)
 }
 
@@ -167,8 +167,8 @@ func TestNodesUseLMCachesController(t *testing.T) {
 	}
 	owner, reader := nodes[0], nodes[1]
 	keys := keysOf("model", 4)
-	stores(t, owner, keys[:3])
-	knows(t, reader, keys, 3)
+	mustStore(t, owner, keys[:3])
+	awaitLocations(t, reader, keys, 3)
 	wantShared(t, reader, keys, 3)
 	c := startInstance(t, "c", at)
 	c.finds(t, "a", 3, peerOf(owner).InitPort, 0x10, 0x11, 0x12, 0x13)
@@ -189,14 +189,14 @@ func TestLMCacheInstanceBesideOurNode(t *testing.T) {
 	cfg.Machine.ReplyTimeout, cfg.Machine.BringTimeout = 3*effects.Second, 8*effects.Second
 	node := open(t, cfg)
 	keys := keysOf("model", 2)
-	stores(t, node, keys)
+	mustStore(t, node, keys)
 	theirs.finds(t, "ours", 2, peerOf(node).InitPort, 0x10, 0x11)
 	if got, want := theirs.ask(t, "get", 0x10, 0x11), "2 found, 0 came, 0 left"; got != want {
 		t.Errorf("LMCache's get: %s, want %s", got, want)
 	}
 	theirs.ask(t, "admit", 0x20)
 	other := []string{"model@1@0@20@bfloat16"}
-	knows(t, node, other, 1)
+	awaitLocations(t, node, other, 1)
 	got, err := node.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: other})
 	wantCode(t, err, effects.NotFound)
 	if err == nil || !strings.Contains(err.Error(), "LMCache with another transfer_channel") {

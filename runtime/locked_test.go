@@ -48,7 +48,7 @@ func locking(t *testing.T, pages int) *config.Config {
 // chunks go as without.
 func TestALockedPool(t *testing.T) {
 	const pages = 64
-	if err := backing.CheckLock(2 * pages * pageBytes); err != nil {
+	if err := backing.CheckLockLimit(2 * pages * pageBytes); err != nil {
 		t.Skip(err)
 	}
 	for name, more := range map[string][]runtime.Option{"alone": nil, "attachable": {runtime.WithAttachable()}} {
@@ -65,7 +65,7 @@ func TestALockedPool(t *testing.T) {
 				t.Fatal(err)
 			}
 			mustRelease(t, pages)
-			got, err := r.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: keys, Patience: limit})
+			got, err := r.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: keys, Timeout: limit})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,11 +81,11 @@ func TestALockedPool(t *testing.T) {
 	}
 }
 
-// A pool that the process may not lock keeps the node from opening, which says how much it may and what to do. A process
-// with CAP_IPC_LOCK has no limit: this one is tried again as nobody's.
+// A pool that the process may not lock keeps the node from opening, which says how much it may and what to do. A
+// process with CAP_IPC_LOCK has no limit: this one is tried again as nobody's.
 func TestAPoolThatMayNotBeLocked(t *testing.T) {
 	const unprivileged = "KVFERRY_TEST_UNPRIVILEGED"
-	if status, err := os.ReadFile("/proc/self/status"); err == nil && backing.MayLock(status) {
+	if status, err := os.ReadFile("/proc/self/status"); err == nil && backing.HasIPCLock(status) {
 		if os.Getenv(unprivileged) != "" {
 			t.Fatal("nobody has CAP_IPC_LOCK")
 		}
@@ -121,8 +121,8 @@ func TestAPoolThatMayNotBeLocked(t *testing.T) {
 		mustClose(t, n)
 	}
 	wantCode(t, err, effects.NoMemory)
-	var u *backing.Unlocked
-	if !errors.As(err, &u) || u.Asked != 64*pageBytes || u.Limit != less.Cur {
+	var u *backing.LockShortage
+	if !errors.As(err, &u) || u.RequestedBytes != 64*pageBytes || u.Limit != less.Cur {
 		t.Errorf("%v; want what was asked for, and what may be", err)
 	}
 	for _, want := range []string{"RLIMIT_MEMLOCK is 65536", "ulimit -l", "leave pool.lock out"} {

@@ -17,7 +17,7 @@ import (
 // A node whose log takes nothing goes on: puts to peers that are there and to those that are not, a peer's end, its
 // own.
 func TestALogThatBlocksHoldsNothingUp(t *testing.T) {
-	log := slog.New(slog.NewTextHandler(logtest.Full(t), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := slog.New(slog.NewTextHandler(logtest.FullPipe(t), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	openInto := func(cfg *config.Config) *runtime.Node {
 		n, err := runtime.Open(within(t), cfg, runtime.WithControl(zmq.Config{}.Opener()), runtime.WithLogger(log),
 			runtime.WithPlane(shm.Name, shm.Open), runtime.WithPlane(tcp.Name, tcp.Open))

@@ -22,16 +22,16 @@ type loop struct {
 
 	// turn is held by the goroutine that steps the machine. Once the loop has ended, the mutex stays locked.
 	turn sync.Mutex
-	// fell is the panic of another goroutine while holding the turn. Once the field is set, the machine is not stepped
-	// any more.
-	fell    *fall
-	out     effects.Effects
-	event   effects.Event     // the event of the current step
-	carried int               // the number of the step's effects that have been carried out
-	trace   *postmortem.Trace // nil if no events are recorded
-	timer   *time.Timer       // wakes the loop's goroutine
-	alarm   effects.Time      // the time for which the timer is armed
-	armed   bool
+	// posterPanic is the panic of another goroutine while holding the turn. Once the field is set, the machine is not
+	// stepped any more.
+	posterPanic *posterPanic
+	out         effects.Effects
+	event       effects.Event     // the event of the current step
+	carriedOut  int               // the number of the step's effects that have been carried out
+	trace       *postmortem.Trace // nil if no events are recorded
+	timer       *time.Timer       // wakes the loop's goroutine
+	alarmTime   effects.Time      // the time for which the timer is armed
+	armed       bool
 
 	// contain receives the value and the stack of a panic of the loop. The function runs on the loop's goroutine,
 	// which ends afterwards. If contain is nil, the panic continues.
@@ -39,9 +39,9 @@ type loop struct {
 
 	// The first function returns how often the system's clock went back; the second field is that count when the loop
 	// began. The third is called the first time that the count has changed.
-	turns     func() uint64
-	turnsSeen uint64
-	turned    func()
+	clockSetbacks func() uint64
+	setbacksSeen  uint64
+	onSetback     func()
 
 	calls chan func()   // functions to be run between steps
 	stop  chan struct{} // closed once, to end the loop
@@ -49,9 +49,9 @@ type loop struct {
 	ended chan struct{} // closed when the loop has ended
 }
 
-// A fall is the panic of a goroutine that held the turn and is not the loop's own.
-type fall struct {
-	said  any
+// A posterPanic is the panic of a goroutine that held the turn and is not the loop's own.
+type posterPanic struct {
+	value any
 	stack []string
 	dump  []byte
 }
@@ -59,14 +59,14 @@ type fall struct {
 // A driver carries out effects. The methods never block, and do not keep the effects or their slices.
 type driver interface {
 	carryOut(effects.Effect)
-	// before receives each event just before the machine does.
-	before(effects.Event)
+	// beforeStep receives each event just before the machine does.
+	beforeStep(effects.Event)
 }
 
 // newLoop returns a loop for the machine m, which takes events from box and carries out effects by d. The caller
 // starts the loop's goroutine.
 func newLoop(m effects.Machine, box *mailbox, d driver) *loop {
-	return &loop{machine: m, mailbox: box, driver: d, turns: plane.ClockSetbacks, turned: func() {},
+	return &loop{machine: m, mailbox: box, driver: d, clockSetbacks: plane.ClockSetbacks, onSetback: func() {},
 		timer: time.NewTimer(time.Hour), calls: make(chan func()), stop: make(chan struct{}), ended: make(chan struct{})}
 }
 
@@ -77,39 +77,39 @@ func (l *loop) run() {
 	defer l.timer.Stop()
 	if l.contain != nil {
 		defer func() {
-			if said := recover(); said != nil {
-				l.contain(said, postmortem.Stack())
+			if value := recover(); value != nil {
+				l.contain(value, postmortem.CallerStack())
 			}
 		}()
 	}
 	l.turn.Lock()
-	l.turnsSeen = l.turns()
-	l.mailbox.steps(l.stepHere)
+	l.setbacksSeen = l.clockSetbacks()
+	l.mailbox.setStepFunc(l.stepByPoster)
 	for {
-		l.round()
-		l.mailbox.rest(false)
+		l.runRound()
+		l.mailbox.endRound(false)
 		l.turn.Unlock()
 		var call func()
-		rang, over := false, false
+		alarmed, over := false, false
 		select {
 		case <-l.mailbox.wake:
 		case <-l.timer.C:
-			rang = true
+			alarmed = true
 		case call = <-l.calls:
 		case <-l.stop:
 			over = true
 		}
 		// The mutex stays locked where this function returns, so that an ended loop is never stepped.
 		l.turn.Lock()
-		switch f := l.fell; {
+		switch f := l.posterPanic; {
 		case f != nil && l.contain == nil:
-			panic(fmt.Sprintf("%v\n\n%s", f.said, f.dump))
+			panic(fmt.Sprintf("%v\n\n%s", f.value, f.dump))
 		case f != nil:
-			l.contain(f.said, f.stack)
+			l.contain(f.value, f.stack)
 			return
 		case over:
 			return
-		case rang:
+		case alarmed:
 			l.armed = false
 		case call != nil:
 			call()
@@ -117,54 +117,54 @@ func (l *loop) run() {
 	}
 }
 
-// roundsHere limits the number of rounds for which a goroutine that has posted an event steps the machine. Remaining
-// work is left to the loop's own goroutine.
-const roundsHere = 4
+// posterRoundsMax limits the number of rounds for which a goroutine that has posted an event steps the machine.
+// Remaining work is left to the loop's own goroutine.
+const posterRoundsMax = 4
 
-// stepHere steps the machine on the calling goroutine, unless another goroutine holds the turn. That goroutine checks
-// the mailbox again before releasing the turn.
-func (l *loop) stepHere() {
+// stepByPoster steps the machine on the calling goroutine, unless another goroutine holds the turn. That goroutine
+// checks the mailbox again before releasing the turn.
+func (l *loop) stepByPoster() {
 	if !l.turn.TryLock() {
-		l.mailbox.rouse()
+		l.mailbox.wakeIfPending()
 		return
 	}
 	defer l.turn.Unlock()
-	if l.fell != nil {
+	if l.posterPanic != nil {
 		return
 	}
 	ended := false
 	defer func() {
-		if said := recover(); said != nil {
+		if value := recover(); value != nil {
 			// A defect of the machine must not surface as a panic of the engine's goroutine, which might recover and
 			// continue. The loop's goroutine may be waiting for the turn, or has to be woken.
-			l.fell = &fall{said, postmortem.Stack(), debug.Stack()}
-			l.mailbox.again()
+			l.posterPanic = &posterPanic{value, postmortem.CallerStack(), debug.Stack()}
+			l.mailbox.requestRound()
 		}
 		if !ended {
 			// This also runs if the called code has ended the goroutine (runtime.Goexit).
-			l.mailbox.rest(false)
+			l.mailbox.endRound(false)
 		}
 	}()
 	for n := 1; ; n++ {
-		l.round()
-		if !l.mailbox.rest(n < roundsHere) {
+		l.runRound()
+		if !l.mailbox.endRound(n < posterRoundsMax) {
 			break
 		}
 	}
 	ended = true
 }
 
-// round takes the events that wait in the mailbox, and lets the machine check the clock once. A machine that has more
-// work to do (a Deadline that is now) therefore alternates with the mailbox and with calls. The caller must hold the
-// turn.
-func (l *loop) round() {
-	l.mailbox.begin()
-	for _, ev := range l.mailbox.take() {
-		l.step(ev)
+// runRound takes the events that wait in the mailbox, and lets the machine check the clock once. A machine that has
+// more work to do (a Deadline that is now) therefore alternates with the mailbox and with calls. The caller must hold
+// the turn.
+func (l *loop) runRound() {
+	l.mailbox.beginRound()
+	for _, ev := range l.mailbox.takeEvents() {
+		l.stepMachine(ev)
 	}
-	if l.turned != nil && l.turns() != l.turnsSeen {
-		l.turned()
-		l.turned = nil
+	if l.onSetback != nil && l.clockSetbacks() != l.setbacksSeen {
+		l.onSetback()
+		l.onSetback = nil
 	}
 	deadline, ok := l.machine.Deadline()
 	if !ok {
@@ -172,42 +172,44 @@ func (l *loop) round() {
 	}
 	at := now()
 	if deadline <= at {
-		l.step(&effects.Tick{})
-		l.mailbox.again()
+		l.stepMachine(&effects.Tick{})
+		l.mailbox.requestRound()
 		return
 	}
 	// The timer may ring too early; this is cheaper than a reset in each round. After a system suspend, which Go's
 	// timers do not count, the alarm may lie in the past while the timer still runs.
-	if deadline = min(deadline, at.Add(effects.Duration(wakeMax))); !l.armed || deadline < l.alarm || l.alarm <= at {
+	if deadline = min(deadline, at.Add(effects.Duration(sleepMax))); !l.armed || deadline < l.alarmTime || l.alarmTime <= at {
 		l.timer.Reset(time.Duration(deadline.Sub(at)))
-		l.armed, l.alarm = true, deadline
+		l.armed, l.alarmTime = true, deadline
 	}
 }
 
-// step gives the machine an event and carries out all effects that the machine emits for the event. The caller holds
-// the turn. The clock is read after the event was dequeued, so a step never uses a time before the event's arrival.
-func (l *loop) step(ev effects.Event) {
+// stepMachine gives the machine an event and carries out all effects that the machine emits for the event. The caller
+// holds the turn. The clock is read after the event was dequeued, so a step never uses a time before the event's
+// arrival.
+func (l *loop) stepMachine(ev effects.Event) {
 	l.out.Reset()
 	at := now() // The clock is read after ev was dequeued.
-	l.event, l.carried = ev, 0
+	l.event, l.carriedOut = ev, 0
 	if l.trace != nil {
-		l.trace.Event(at, ev)
+		l.trace.RecordEvent(at, ev)
 	}
-	l.driver.before(ev)
+	l.driver.beforeStep(ev)
 	l.machine.Step(at, ev, &l.out)
 	for i := range l.out.Len() {
 		e := l.out.At(i)
 		if l.trace != nil {
-			l.trace.Effect(e)
+			l.trace.RecordEffect(e)
 		}
 		l.driver.carryOut(e)
-		l.carried++
+		l.carriedOut++
 	}
 	l.event = nil
 }
 
-// call runs f between two steps and returns when f has run. The result is false if the loop has ended before that.
-func (l *loop) call(f func()) bool {
+// runBetween runs f between two steps and returns when f has run. The result is false if the loop has ended before
+// that.
+func (l *loop) runBetween(f func()) bool {
 	ran := make(chan struct{})
 	select {
 	case l.calls <- func() { f(); close(ran) }:
@@ -227,8 +229,8 @@ func (l *loop) call(f func()) bool {
 	}
 }
 
-// end stops the loop and waits for the loop's goroutine. The call may be repeated.
-func (l *loop) end() {
+// shutDown stops the loop and waits for the loop's goroutine. The call may be repeated.
+func (l *loop) shutDown() {
 	l.once.Do(func() { close(l.stop) })
 	<-l.ended
 }

@@ -37,7 +37,7 @@ type recorder struct {
 	seen chan effects.Effect
 }
 
-func (r *recorder) before(effects.Event) {}
+func (r *recorder) beforeStep(effects.Event) {}
 
 func (r *recorder) carryOut(e effects.Effect) {
 	switch e := e.(type) { // Copies: effects are borrowed.
@@ -57,7 +57,7 @@ func startEcho(t *testing.T) (*echo, *recorder, *loop) {
 	m, r := &echo{}, &recorder{seen: make(chan effects.Effect, 64)}
 	l := newLoop(m, newMailbox(8, 1<<10), r)
 	go l.run()
-	t.Cleanup(l.end)
+	t.Cleanup(l.shutDown)
 	return m, r, l
 }
 
@@ -74,7 +74,7 @@ func TestLoopCarriesOutInOrderAndTicks(t *testing.T) {
 	if _, ok := (<-r.seen).(*effects.Observe); !ok {
 		t.Error("no Tick came")
 	}
-	l.call(func() {
+	l.runBetween(func() {
 		if m.ticks != 1 || m.ran {
 			t.Errorf("%d ticks, backwards %v; want one tick and no step back", m.ticks, m.ran)
 		}
@@ -84,11 +84,11 @@ func TestLoopCarriesOutInOrderAndTicks(t *testing.T) {
 func TestLoopCallAfterTheEnd(t *testing.T) {
 	l := newLoop(&echo{}, newMailbox(8, 1<<10), &recorder{})
 	go l.run()
-	if !l.call(func() {}) {
+	if !l.runBetween(func() {}) {
 		t.Error("a running loop made no call")
 	}
-	l.end()
-	if l.call(func() {}) {
+	l.shutDown()
+	if l.runBetween(func() {}) {
 		t.Error("an ended loop says that it made a call")
 	}
 }
@@ -98,28 +98,28 @@ func BenchmarkLoopStep(b *testing.B) {
 	ev := &effects.Command{Ticket: 1}
 	b.ReportAllocs()
 	for b.Loop() {
-		l.step(ev)
+		l.stepMachine(ev)
 	}
 }
 
 type nopDriver struct{}
 
-func (nopDriver) before(effects.Event)    {}
-func (nopDriver) carryOut(effects.Effect) {}
+func (nopDriver) beforeStep(effects.Event) {}
+func (nopDriver) carryOut(effects.Effect)  {}
 
 // A clock that goes back is told once, however often it does.
 func TestAClockThatTurnsIsToldOnce(t *testing.T) {
 	m, r := &echo{}, &recorder{seen: make(chan effects.Effect, 64)}
 	l := newLoop(m, newMailbox(8, 1<<10), r)
 	turns, told := uint64(7), 0
-	l.turns, l.turned = func() uint64 { return turns }, func() { told++ }
+	l.clockSetbacks, l.onSetback = func() uint64 { return turns }, func() { told++ }
 	go l.run()
 	for range 4 {
-		if !l.call(func() { turns++ }) || !l.call(func() {}) {
+		if !l.runBetween(func() { turns++ }) || !l.runBetween(func() {}) {
 			t.Fatal("the loop has ended")
 		}
 	}
-	l.end()
+	l.shutDown()
 	if told != 1 {
 		t.Errorf("told %d times", told)
 	}
@@ -131,19 +131,19 @@ func TestACallThatPanics(t *testing.T) {
 	l := newLoop(m, newMailbox(8, 1<<10), &recorder{seen: make(chan effects.Effect, 8)})
 	said := make(chan any, 1)
 	l.contain = func(what any, stack []string) {
-		if len(stack) == 0 || !strings.Contains(whereOf(stack), "TestACallThatPanics") {
-			t.Errorf("it is said to be at %q", whereOf(stack))
+		if len(stack) == 0 || !strings.Contains(panicLocation(stack), "TestACallThatPanics") {
+			t.Errorf("it is said to be at %q", panicLocation(stack))
 		}
 		said <- what
 	}
 	go l.run()
-	if l.call(func() { panic("on fire") }) {
+	if l.runBetween(func() { panic("on fire") }) {
 		t.Error("the call is said to have ended")
 	}
 	if what := <-said; what != "on fire" {
 		t.Errorf("contained %v", what)
 	}
-	if l.call(func() {}) {
+	if l.runBetween(func() {}) {
 		t.Error("a loop that has ended takes calls")
 	}
 }

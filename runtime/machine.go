@@ -31,7 +31,7 @@ type machine interface {
 func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	c := cfg.Machine
 	c.Layout, c.Wire, c.BatchMax = cfg.Layout, cfg.Limits, uint32(cfg.Limits.ArrayLen)
-	c.Carries = carries(cfg)
+	c.Carries = carriedBytesMax(cfg)
 	c.Pages, c.PoolKey, c.StagingPages = cfg.Pages, cfg.PoolKey(), cfg.StagingPages
 	c.LocalID, c.Rank, c.Proxy = localID, uint32(index), effects.Addr(cfg.Proxy)
 	c.ReserveTimeout = c.PutTimeout
@@ -57,28 +57,28 @@ func machineConfig(cfg *config.Config, index int, localID string) rank.Config {
 	case config.Both:
 		c.Role = rank.RoleBoth
 	}
-	shareOf(&c, cfg, index)
+	configureSharing(&c, cfg, index)
 	c.Geometry = cfg.Geometry(index)
 	return c
 }
 
-// carries returns how many bytes of chunks may travel with the request for their pages. The driver copies these
+// carriedBytesMax returns how many bytes of chunks may travel with the request for their pages. The driver copies these
 // chunks itself, so the value is 0 if the pages are in a device.
-func carries(cfg *config.Config) uint32 {
+func carriedBytesMax(cfg *config.Config) uint32 {
 	if cfg.NeedsNPU() {
 		return 0
 	}
 	return min(cfg.Machine.Carries, uint32(cfg.Limits.MessageBytes/2))
 }
 
-// nanos converts a duration of Go into a duration of the machine.
-func nanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }
+// toNanos converts a duration of Go into a duration of the machine.
+func toNanos(d time.Duration) effects.Duration { return effects.Duration(d.Nanoseconds()) }
 
-// serversOf returns the channels that a node serves. A receiver serves handshakes and allocation requests. A sender in
-// pull mode serves done messages, and the handshake port, if configured, for lease renewals; a sender in push mode
-// serves nothing. A receiver from which chunks may be recalled also serves a query port. A node with registered blocks
-// serves registrations on the port that otherwise serves allocation requests.
-func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
+// controlServers returns the channels that a node serves. A receiver serves handshakes and allocation requests. A
+// sender in pull mode serves done messages, and the handshake port, if configured, for lease renewals; a sender in push
+// mode serves nothing. A receiver from which chunks may be recalled also serves a query port. A node with registered
+// blocks serves registrations on the port that otherwise serves allocation requests.
+func controlServers(cfg *config.Config, index int) ([]control.Server, error) {
 	receives, lends := cfg.Role.Receives(), cfg.Role.Sends() && cfg.Pull.Enabled
 	var servers []control.Server
 	for _, s := range []struct {
@@ -99,7 +99,7 @@ func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 		}
 		at, served := s.at(index)
 		if !served {
-			return nil, wrong("open", "WithRank", strconv.Itoa(index), upTo(0, cfg.Ranks()-1),
+			return nil, argumentError("open", "WithRank", strconv.Itoa(index), formatRange(0, cfg.RankCount()-1),
 				fmt.Sprintf("rank %d has no port in %s: add its own, or start fewer", index, s.key))
 		}
 		servers = append(servers, control.Server{Channel: s.channel, Addr: effects.Addr(at)})
@@ -110,9 +110,9 @@ func serversOf(cfg *config.Config, index int) ([]control.Server, error) {
 	return servers, nil
 }
 
-// boundAt returns the address at which a channel is served, with the port that was really bound, or the zero address
+// boundAddr returns the address at which a channel is served, with the port that was really bound, or the zero address
 // if the channel is not served.
-func boundAt(servers []control.Server, channel effects.Channel) effects.Addr {
+func boundAddr(servers []control.Server, channel effects.Channel) effects.Addr {
 	for _, s := range servers {
 		if s.Channel == channel {
 			return s.Addr

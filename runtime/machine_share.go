@@ -10,8 +10,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// shareOf sets the machine's configuration of sharing, and of the directories that a node reports to and queries.
-func shareOf(c *rank.Config, cfg *config.Config, index int) {
+// configureSharing sets the machine's configuration of sharing, and of the directories that a node reports to and
+// queries.
+func configureSharing(c *rank.Config, cfg *config.Config, index int) {
 	s := &cfg.Share
 	if !s.Enabled {
 		c.Sharing, c.Finding = rank.Sharing{}, rank.Finding{}
@@ -28,36 +29,36 @@ func shareOf(c *rank.Config, cfg *config.Config, index int) {
 	d.Wire = cfg.Limits
 	for i := range s.Feeds {
 		d.Directories = append(d.Directories, registrar.Directory{
-			Asks: effects.Addr(s.Replies[i]), Feed: effects.Addr(s.Feeds[i]), Plain: s.Vanilla,
+			RequestAddr: effects.Addr(s.Replies[i]), FeedAddr: effects.Addr(s.Feeds[i]), Plain: s.Vanilla,
 		})
 	}
-	d.Worker = registrar.Worker{Instance: s.Instance, Rank: uint32(index), IP: cfg.PeerHost, Location: location}
+	d.Worker = registrar.Worker{Instance: s.Instance, Rank: uint32(index), IP: cfg.PeerHost, Location: hostMemoryLocation}
 	if index < len(s.WorkerPorts) {
 		d.Worker.Port = s.WorkerPorts[index]
 	}
-	d.BackoffMin, d.BackoffMax, d.Questions = c.BackoffMin, c.BackoffMax, int(s.Max)
-	d.Leave = min(effects.Second, max(1, nanos(cfg.DrainTimeout)/2)) // A drain waits for this.
+	d.BackoffMin, d.BackoffMax, d.LookupsMax = c.BackoffMin, c.BackoffMax, int(s.Max)
+	d.LeaveTimeout = min(effects.Second, max(1, toNanos(cfg.DrainTimeout)/2)) // A drain waits for this.
 }
 
-// modeOf returns the mode in which the chunks that a node requests are transferred.
-func modeOf(s *config.Share) p2p.Mode {
+// sharingMode returns the mode in which the chunks that a node requests are transferred.
+func sharingMode(s *config.Share) p2p.Mode {
 	if s.Pull {
 		return p2p.Pull
 	}
 	return p2p.Push
 }
 
-// location is LMCache's name for a store in host memory.
-const location = "LocalCPUBackend"
+// hostMemoryLocation is LMCache's name for a store in host memory.
+const hostMemoryLocation = "LocalCPUBackend"
 
-// boundShare sets the addresses at which the machine receives lookups and done messages, and the address of the
+// setSharingAddrs sets the addresses at which the machine receives lookups and done messages, and the address of the
 // handshake port that directories return to peers, after the ports have been bound.
-func boundShare(c *rank.Config, bound []control.Server) {
+func setSharingAddrs(c *rank.Config, bound []control.Server) {
 	if !c.Shares {
 		return
 	}
-	c.LookupAddr, c.PeerDoneAddr = boundAt(bound, effects.ChannelLookup), boundAt(bound, effects.ChannelPeerDone)
-	if init := boundAt(bound, effects.ChannelInit); len(c.Directory.Directories) > 0 {
+	c.LookupAddr, c.PeerDoneAddr = boundAddr(bound, effects.ChannelLookup), boundAddr(bound, effects.ChannelPeerDone)
+	if init := boundAddr(bound, effects.ChannelInit); len(c.Directory.Directories) > 0 {
 		c.Directory.Worker.URL = protocol.Endpoint(init).String()
 	}
 }

@@ -87,13 +87,13 @@ func TestPullIsConfigured(t *testing.T) {
 		if _, err := rank.New(c, 1, 0); err != nil {
 			t.Errorf("%q: %v", more, err)
 		}
-		servers, err := serversOf(cfg, 0)
+		servers, err := controlServers(cfg, 0)
 		want := []control.Server{{Channel: effects.ChannelInit, Addr: effects.Addr{Host: "127.0.0.1", Port: 7300}},
 			{Channel: effects.ChannelDone, Addr: done}}
 		if err != nil || !slices.Equal(servers, want) {
 			t.Errorf("%q: it serves %v, %v", more, servers, err)
 		}
-		if _, err := serversOf(cfg, 1); err == nil {
+		if _, err := controlServers(cfg, 1); err == nil {
 			t.Error("a rank without a port serves")
 		}
 	}
@@ -101,7 +101,7 @@ func TestPullIsConfigured(t *testing.T) {
 	if c := machineConfig(pushing, 0, "here"); c.Pull || c.DoneAddr != (effects.Addr{}) {
 		t.Errorf("a sender that pushes: pull %t, done at %v", c.Pull, c.DoneAddr)
 	}
-	if servers, err := serversOf(pushing, 0); len(servers) != 0 || err != nil {
+	if servers, err := controlServers(pushing, 0); len(servers) != 0 || err != nil {
 		t.Errorf("a sender that pushes serves %v, %v", servers, err)
 	}
 }
@@ -173,7 +173,7 @@ func TestLayerwiseIsConfigured(t *testing.T) {
 		t.Errorf("a receiver of whole chunks: %+v", c.Bundling)
 	}
 	c = machineConfig(parseNode(t, "pd_role: both\n"+ownKeys+"layerwise: {runs: 3}}}"), 0, "here")
-	if c.Bundling != (rank.Bundling{}) || c.Layerwise != rank.Default().Layerwise {
+	if c.Bundling != (rank.Bundling{}) || c.Layerwise != rank.DefaultConfig().Layerwise {
 		t.Errorf("without use_layerwise: %+v, %+v", c.Bundling, c.Layerwise)
 	}
 }
@@ -182,11 +182,11 @@ func TestLayerwiseIsConfigured(t *testing.T) {
 func TestCarries(t *testing.T) {
 	cfg := &config.Config{Limits: protocol.DefaultLimits()}
 	for _, c := range []struct{ configured, want uint64 }{{0, 0}, {4096, 4096}, {1 << 30, uint64(cfg.Limits.MessageBytes / 2)}} {
-		if cfg.Machine.Carries = uint32(c.configured); carries(cfg) != uint32(c.want) {
-			t.Errorf("%d bytes are configured: %d are carried, want %d", c.configured, carries(cfg), c.want)
+		if cfg.Machine.Carries = uint32(c.configured); carriedBytesMax(cfg) != uint32(c.want) {
+			t.Errorf("%d bytes are configured: %d are carried, want %d", c.configured, carriedBytesMax(cfg), c.want)
 		}
 	}
-	if cfg.Device.Kind = config.DeviceNPU; carries(cfg) != 0 {
+	if cfg.Device.Kind = config.DeviceNPU; carriedBytesMax(cfg) != 0 {
 		t.Error("pages in a device are carried")
 	}
 }

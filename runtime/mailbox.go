@@ -16,17 +16,17 @@ type mailbox struct {
 	wake chan struct{} // holds one token while an event waits
 
 	mu sync.Mutex
-	// step steps the machine on the caller's goroutine, unless another goroutine does. The function is nil until the
-	// loop runs.
-	step func()
-	held int // the number of goroutines between Hold and Step
-	// taking means that a goroutine steps the machine, and will check the mailbox again at the end of the round.
-	taking bool
-	// more means that the machine has more work to do at once, whether or not events wait.
-	more   bool
-	room   sync.Cond // signalled when the quota is free again
-	events []effects.Event
-	spare  []effects.Event // the array that the previous take returned, for reuse
+	// stepFunc steps the machine on the caller's goroutine, unless another goroutine does. The function is nil until
+	// the loop runs.
+	stepFunc func()
+	holders  int // the number of goroutines between Hold and Step
+	// stepping means that a goroutine steps the machine, and will check the mailbox again at the end of the round.
+	stepping bool
+	// moreWork means that the machine has more work to do at once, whether or not events wait.
+	moreWork  bool
+	quotaFree sync.Cond // signalled when the quota is free again
+	events    []effects.Event
+	spare     []effects.Event // the array that the previous take returned, for reuse
 
 	received, receivedMax           int // the number of peers' messages that wait, and its limit
 	receivedBytes, receivedBytesMax int
@@ -35,7 +35,7 @@ type mailbox struct {
 
 func newMailbox(receivedMax, receivedBytesMax int) *mailbox {
 	m := &mailbox{wake: make(chan struct{}, 1), receivedMax: receivedMax, receivedBytesMax: receivedBytesMax}
-	m.room.L = &m.mu
+	m.quotaFree.L = &m.mu
 	return m
 }
 
@@ -48,8 +48,8 @@ func (m *mailbox) Post(ev effects.Event) {
 		for !m.closed && m.received > 0 && (m.received >= m.receivedMax || m.receivedBytes+len(r.Body) > m.receivedBytesMax) {
 			// The goroutine that holds the mailbox may be the goroutine that waits here, so the loop's goroutine is
 			// woken.
-			m.token()
-			m.room.Wait()
+			m.putToken()
+			m.quotaFree.Wait()
 		}
 		m.received++
 		m.receivedBytes += len(r.Body)
@@ -58,7 +58,7 @@ func (m *mailbox) Post(ev effects.Event) {
 		return
 	}
 	m.events = append(m.events, ev)
-	m.wakeUp()
+	m.wakeLoop()
 }
 
 // PostAll appends events that the loop takes in direct sequence. None of the events may be a *effects.Received.
@@ -69,18 +69,18 @@ func (m *mailbox) PostAll(events []effects.Event) {
 		return
 	}
 	m.events = append(m.events, events...)
-	m.wakeUp()
+	m.wakeLoop()
 }
 
-// wakeUp wakes the loop's goroutine, unless another goroutine will take the events. The caller holds m.mu.
-func (m *mailbox) wakeUp() {
-	if m.held == 0 && !m.taking {
-		m.token()
+// wakeLoop wakes the loop's goroutine, unless another goroutine will take the events. The caller holds m.mu.
+func (m *mailbox) wakeLoop() {
+	if m.holders == 0 && !m.stepping {
+		m.putToken()
 	}
 }
 
-// token puts the wake token into the channel, if the channel is empty.
-func (m *mailbox) token() {
+// putToken puts the wake token into the channel, if the channel is empty.
+func (m *mailbox) putToken() {
 	select {
 	case m.wake <- struct{}{}:
 	default: // The channel already holds a token.
@@ -91,18 +91,18 @@ func (m *mailbox) token() {
 func (m *mailbox) Hold() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.held++
+	m.holders++
 }
 
 // Step implements stepper.Stepper.
 func (m *mailbox) Step() {
 	m.mu.Lock()
-	m.held--
-	step := m.step
-	if len(m.events) == 0 || m.taking {
+	m.holders--
+	step := m.stepFunc
+	if len(m.events) == 0 || m.stepping {
 		step = nil
 	} else if step == nil {
-		m.token()
+		m.putToken()
 	}
 	m.mu.Unlock()
 	if step != nil {
@@ -110,61 +110,61 @@ func (m *mailbox) Step() {
 	}
 }
 
-// steps sets the function by which goroutines that post can step the machine.
-func (m *mailbox) steps(step func()) {
+// setStepFunc sets the function by which goroutines that post can step the machine.
+func (m *mailbox) setStepFunc(step func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.step = step
+	m.stepFunc = step
 }
 
-// rouse wakes the loop's goroutine if events wait that no goroutine is about to take.
-func (m *mailbox) rouse() {
+// wakeIfPending wakes the loop's goroutine if events wait that no goroutine is about to take.
+func (m *mailbox) wakeIfPending() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.events) > 0 && !m.taking {
-		m.token()
+	if len(m.events) > 0 && !m.stepping {
+		m.putToken()
 	}
 }
 
-// again records that more work has to be done after this round.
-func (m *mailbox) again() {
+// requestRound records that more work has to be done after this round.
+func (m *mailbox) requestRound() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.more = true
+	m.moreWork = true
 }
 
-// begin records that the caller takes the events, and will check the mailbox again at the end of the round.
-func (m *mailbox) begin() {
+// beginRound records that the caller takes the events, and will check the mailbox again at the end of the round.
+func (m *mailbox) beginRound() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.taking = true
+	m.stepping = true
 }
 
-// rest ends a round. The result says whether the caller should do another round, which is the case if events wait and
-// the caller would continue. Otherwise the remaining work is left to the loop's goroutine.
-func (m *mailbox) rest(would bool) (goOn bool) {
+// endRound ends a round. The result says whether the caller should do another round, which is the case if events wait
+// and the caller would continue. Otherwise the remaining work is left to the loop's goroutine.
+func (m *mailbox) endRound(mayContinue bool) (another bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.events) > 0 && would && !m.more {
+	if len(m.events) > 0 && mayContinue && !m.moreWork {
 		return true
 	}
-	m.taking = false
-	if len(m.events) > 0 || m.more {
-		m.more = false
-		m.token()
+	m.stepping = false
+	if len(m.events) > 0 || m.moreWork {
+		m.moreWork = false
+		m.putToken()
 	}
 	return false
 }
 
-// take returns all events that wait. The slice belongs to the caller until the next call.
-func (m *mailbox) take() []effects.Event {
+// takeEvents returns all events that wait. The slice belongs to the caller until the next call.
+func (m *mailbox) takeEvents() []effects.Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	batch := m.events
 	clear(m.spare) // Do not keep the bodies of the previous batch alive.
 	m.events, m.spare = m.spare[:0], batch
 	m.received, m.receivedBytes = 0, 0
-	m.room.Broadcast()
+	m.quotaFree.Broadcast()
 	return batch
 }
 
@@ -173,5 +173,5 @@ func (m *mailbox) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed, m.events = true, nil
-	m.room.Broadcast()
+	m.quotaFree.Broadcast()
 }

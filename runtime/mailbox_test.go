@@ -11,12 +11,12 @@ func TestMailboxKeepsOrder(t *testing.T) {
 	for c := range effects.Corr(5) {
 		m.Post(&effects.Opened{Corr: c})
 	}
-	for want, ev := range m.take() {
+	for want, ev := range m.takeEvents() {
 		if got := ev.(*effects.Opened).Corr; got != effects.Corr(want) {
 			t.Errorf("event %d has corr %d", want, got)
 		}
 	}
-	if got := m.take(); len(got) != 0 {
+	if got := m.takeEvents(); len(got) != 0 {
 		t.Errorf("an emptied mailbox gave %d events", len(got))
 	}
 }
@@ -37,9 +37,9 @@ func TestMailboxPushesBackOnlyWhatPeersSend(t *testing.T) {
 				close(posted)
 			}()
 			m.Post(&effects.Opened{}) // Would block for ever if it counted.
-			batch := m.take()
+			batch := m.takeEvents()
 			<-posted // The room that take made lets it in.
-			if got := len(batch) + len(m.take()); got != 4 {
+			if got := len(batch) + len(m.takeEvents()); got != 4 {
 				t.Errorf("%d events came through, want 4", got)
 			}
 		})
@@ -49,7 +49,7 @@ func TestMailboxPushesBackOnlyWhatPeersSend(t *testing.T) {
 func TestMailboxTakesOneMessageOfAnySize(t *testing.T) {
 	m := newMailbox(4, 10)
 	m.Post(&effects.Received{Body: make([]byte, 1000)})
-	if got := len(m.take()); got != 1 {
+	if got := len(m.takeEvents()); got != 1 {
 		t.Errorf("%d events, want 1", got)
 	}
 }
@@ -65,7 +65,7 @@ func TestMailboxCloseFreesWhoWaits(t *testing.T) {
 	m.close()
 	<-posted
 	m.Post(&effects.Tick{})
-	if got := len(m.take()); got != 0 {
+	if got := len(m.takeEvents()); got != 0 {
 		t.Errorf("a closed mailbox kept %d events", got)
 	}
 }
@@ -77,6 +77,6 @@ func BenchmarkMailbox(b *testing.B) {
 	for b.Loop() {
 		m.Post(ev)
 		<-m.wake
-		m.take()
+		m.takeEvents()
 	}
 }

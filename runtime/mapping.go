@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// A Mapping describes the memory of the node's pages for an engine in another process of the same host, which maps
-// the memory shared and writable. Page i begins Offset + i × PageBytes bytes after the start of the file; Pages.At
+// A Mapping describes the memory of the node's pages for an engine in another process of the same host, which maps the
+// memory shared and writable. Page i begins Offset + i × PageBytes bytes after the start of the file; Pages.MappedPage
 // reports which pages a handle has. The engine must not use the file beyond the last page.
 //
 // Only the holder of a page's handle may access the page's bytes, in whichever process: the holder may store into the
@@ -18,14 +18,15 @@ import (
 // the two processes is sufficient for both. Pages that were released belong to the node again, although the engine
 // still has them mapped.
 //
-// Where the pool is the engine's own blocks, block b of region r (in the numbering of Node.Block) begins at page
+// Where the pool is the engine's own blocks, block b of region r (in the numbering of Node.BlockBytes) begins at page
 // Geometry().Page(r, b, 0).
 //
 // If the pages are memory of a device, there is no file, unless a second pool has a file. The engine's process imports
-// the device memory by Export.Key, on the same device, after Node.Admit has allowed the process; the first page is
-// Export.Offset bytes after the address that the import returns. Each Node.Admit requires one Node.Depart, when the
-// process has closed the import or has ended: the node keeps the memory until then. Work that a killed process had
-// started on the device may continue for a moment, so pages that the process held are returned DepartureMargin later.
+// the device memory by Export.Key, on the same device, after Node.AdmitProcess has allowed the process; the first page
+// is Export.Offset bytes after the address that the import returns. Each Node.AdmitProcess requires one
+// Node.RemoveProcess, when the process has closed the import or has ended: the node keeps the memory until then. Work
+// that a killed process had started on the device may continue for a moment, so pages that the process held are
+// returned ProcessEndMargin later.
 type Mapping struct {
 	// The node owns and closes the file; the caller must not close the file. A copy of the descriptor that was sent to
 	// another process stays valid there.
@@ -41,34 +42,35 @@ type Mapping struct {
 	DeviceFrom, DevicePages uint32
 }
 
-// DepartureMargin is the time for which work of an ended process may continue on a device in pages of the node:
+// ProcessEndMargin is the time for which work of an ended process may continue on a device in pages of the node:
 // running work ends with the process's context, which the device's driver takes down as the process ends. Data planes
 // allow the same time for a dead peer with an NPU that reaches this node's memory (docs/npu.md).
-const DepartureMargin = 100 * time.Millisecond
+const ProcessEndMargin = 100 * time.Millisecond
 
-// Admit allows an engine's process to import the node's device memory. The process is identified by the number that
-// the device's driver uses (there acl.Thread.Process). The call fails with Unsupported if the Mapping has no Export.
-func (n *Node) Admit(process int32) error {
+// AdmitProcess allows an engine's process to import the node's device memory. The process is identified by the number
+// that the device's driver uses (there acl.Thread.Process). The call fails with Unsupported if the Mapping has no
+// Export.
+func (n *Node) AdmitProcess(process int32) error {
 	const op = "admit"
-	m, ok := n.world.memory.(deviceMemory)
-	if !ok || m.Exported() == nil {
-		e := wrong(op, "the pool", "memory that is mapped", "memory of a device", "map Mapping.File")
+	m, ok := n.driver.memory.(deviceMemory)
+	if !ok || m.ExportedPool() == nil {
+		e := argumentError(op, "the pool", "memory that is mapped", "memory of a device", "map Mapping.File")
 		e.Code = effects.Unsupported
 		return e
 	}
-	if err := n.tickets.isOver(op); err != nil {
+	if err := n.tickets.refusalForWork(op); err != nil {
 		return err
 	}
-	if err := m.Admit(process); err != nil {
+	if err := m.AdmitProcess(process); err != nil {
 		return &Error{Op: op, Code: effects.Faulted, Cause: err}
 	}
 	return nil
 }
 
-// Depart reports that a process that was admitted does not use the memory any more. Process 0 is ignored.
-func (n *Node) Depart(process int32) {
-	if m, ok := n.world.memory.(deviceMemory); ok && process != 0 {
-		m.Depart(process)
+// RemoveProcess reports that a process that was admitted does not use the memory any more. Process 0 is ignored.
+func (n *Node) RemoveProcess(process int32) {
+	if m, ok := n.driver.memory.(deviceMemory); ok && process != 0 {
+		m.RemoveProcess(process)
 	}
 }
 
@@ -78,31 +80,31 @@ func (n *Node) Depart(process int32) {
 // opened the node releases the handles that were for that engine.
 func (n *Node) Mapping() (Mapping, error) {
 	const op = "mapping"
-	if err := n.tickets.isOver(op); err != nil {
+	if err := n.tickets.refusalForWork(op); err != nil {
 		return Mapping{}, err
 	}
-	if err := n.openToEngines(op); err != nil {
+	if err := n.requireAttachable(op); err != nil {
 		return Mapping{}, err
 	}
-	return Mapping{File: n.world.memory.attachable(), PageBytes: n.pageBytes, Pages: n.pages, Export: n.exported(),
+	return Mapping{File: n.driver.memory.attachableFile(), PageBytes: n.pageBytes, Pages: n.pages, Export: n.exportedMemory(),
 		DeviceFrom: n.deviceFrom, DevicePages: n.devicePages}, nil
 }
 
-// exported returns the description by which engines of separate processes import memory of a device, or nil if that is
-// impossible.
-func (n *Node) exported() *device.Export {
-	if m, ok := n.world.memory.(deviceMemory); ok {
-		return m.Exported()
+// exportedMemory returns the description by which engines of separate processes import memory of a device, or nil if
+// that is impossible.
+func (n *Node) exportedMemory() *device.Export {
+	if m, ok := n.driver.memory.(deviceMemory); ok {
+		return m.ExportedPool()
 	}
 	return nil
 }
 
-// openToEngines returns an error if engines of separate processes cannot map or import the node's memory.
-func (n *Node) openToEngines(op string) error {
-	if n.world.memory.attachable() != nil || n.exported() != nil {
+// requireAttachable returns an error if engines of separate processes cannot map or import the node's memory.
+func (n *Node) requireAttachable(op string) error {
+	if n.driver.memory.attachableFile() != nil || n.exportedMemory() != nil {
 		return nil
 	}
-	e := wrong(op, "WithAttachable", "not there", "given", "open the node with it")
+	e := argumentError(op, "WithAttachable", "not there", "given", "open the node with it")
 	e.Code = effects.Unsupported
 	return e
 }

@@ -63,17 +63,17 @@ func TestAttachableEngineMemory(t *testing.T) {
 // aloneDevice is a device whose pool no other process has.
 type aloneDevice struct{ device.Device }
 
-func (aloneDevice) Attachable() *os.File     { return nil }
-func (aloneDevice) Exported() *device.Export { return nil }
+func (aloneDevice) AttachableFile() *os.File     { return nil }
+func (aloneDevice) ExportedPool() *device.Export { return nil }
 
 func TestMemoryOfADeviceIsNotMapped(t *testing.T) {
-	w := &world{hands: hands{tickets: newTicketTable(1)}, memory: deviceMemory{aloneDevice{}}}
-	n := &Node{tickets: w.tickets, world: w}
+	w := &rankDriver{baseDriver: baseDriver{tickets: newTicketTable(1)}, memory: deviceMemory{aloneDevice{}}}
+	n := &Node{tickets: w.tickets, driver: w}
 	_, err := n.Mapping()
 	wantCode(t, err, effects.Unsupported)
 	if !strings.Contains(err.Error(), "WithAttachable") {
 		t.Errorf("no remedy: %v", err)
 	}
-	_, _, err = n.newPages([]effects.Page{{Index: 1}}).At(0)
+	_, _, err = n.newPages([]effects.Page{{Index: 1}}).MappedPage(0)
 	wantCode(t, err, effects.Unsupported)
 }

@@ -18,22 +18,22 @@ type servedPool interface {
 
 // memory is a node's pool, which the engine fills and planes serve.
 type memory interface {
-	served() servedPool
-	// host returns the valid bytes of a page, or nil if the page is in the memory of a device.
-	host(page effects.Page) []byte
-	// address returns the address of a page for a device; 0 if the pool is memory of this process.
-	address(page effects.Page) uintptr
-	// attachable returns the pages as a file that another process may map writable, or nil if there is no file.
-	attachable() *os.File
-	// copy carries out a Copy effect, and the second method requests an early end.
-	copy(e *effects.Copy)
-	cancel(corr effects.Corr)
-	// retract withdraws every grant of peers that read by themselves, without a notification. All planes must have
+	servedPool() servedPool
+	// hostBytes returns the valid bytes of a page, or nil if the page is in the memory of a device.
+	hostBytes(page effects.Page) []byte
+	// deviceAddress returns the address of a page for a device; 0 if the pool is memory of this process.
+	deviceAddress(page effects.Page) uintptr
+	// attachableFile returns the pages as a file that another process may map writable, or nil if there is no file.
+	attachableFile() *os.File
+	// startCopy carries out a Copy effect, and the second method requests an early end.
+	startCopy(e *effects.Copy)
+	cancelCopy(corr effects.Corr)
+	// revokeAll withdraws every grant of peers that read by themselves, without a notification. All planes must have
 	// been closed.
-	retract()
-	// idle ends the copies and waits until ctx ends. An error means that some copies still run. The call may be
+	revokeAll()
+	// awaitCopies ends the copies and waits until ctx ends. An error means that some copies still run. The call may be
 	// repeated.
-	idle(ctx context.Context) error
+	awaitCopies(ctx context.Context) error
 	// close returns the memory to the system. Invariant (M3, M4): all planes must have been closed, and the copies
 	// must have ended, because otherwise a peer or a copy could still access the memory. After an error close may be
 	// called again.
@@ -50,7 +50,7 @@ type processPool interface {
 	// Attachable returns the pages as a file that another process may map writable, or nil if the pool was not made
 	// attachable.
 	Attachable() *os.File
-	// RevokeAll implements memory.retract.
+	// RevokeAll implements memory.revokeAll.
 	RevokeAll()
 	// Close returns the memory to the system. All planes must have been closed.
 	Close() error
@@ -59,28 +59,28 @@ type processPool interface {
 // processMemory is a pool in memory of this process.
 type processMemory struct {
 	pool   processPool
-	copies *copies // copies to an arena at the pool's end; nil if there is no arena
+	copies *copier // copies to an arena at the pool's end; nil if there is no arena
 }
 
-func (m *processMemory) served() servedPool { return m.pool }
+func (m *processMemory) servedPool() servedPool { return m.pool }
 
-func (m *processMemory) host(page effects.Page) []byte { return m.pool.Bytes(page) }
+func (m *processMemory) hostBytes(page effects.Page) []byte { return m.pool.Bytes(page) }
 
-func (m *processMemory) address(effects.Page) uintptr { return 0 }
+func (m *processMemory) deviceAddress(effects.Page) uintptr { return 0 }
 
-func (m *processMemory) attachable() *os.File { return m.pool.Attachable() }
+func (m *processMemory) attachableFile() *os.File { return m.pool.Attachable() }
 
-func (m *processMemory) copy(e *effects.Copy) { m.copies.start(e) }
+func (m *processMemory) startCopy(e *effects.Copy) { m.copies.startCopy(e) }
 
-func (m *processMemory) cancel(corr effects.Corr) {
+func (m *processMemory) cancelCopy(corr effects.Corr) {
 	if m.copies != nil {
-		m.copies.cancel(corr)
+		m.copies.cancelCopy(corr)
 	}
 }
 
-func (m *processMemory) retract() { m.pool.RevokeAll() }
+func (m *processMemory) revokeAll() { m.pool.RevokeAll() }
 
-func (m *processMemory) idle(ctx context.Context) error {
+func (m *processMemory) awaitCopies(ctx context.Context) error {
 	if m.copies == nil {
 		return nil
 	}
@@ -97,12 +97,12 @@ func (m *processMemory) close(context.Context) error {
 // deviceMemory is a pool in the memory of a device.
 type deviceMemory struct{ device.Device }
 
-func (m deviceMemory) served() servedPool                { return m.Leased() }
-func (m deviceMemory) host(page effects.Page) []byte     { return m.Bytes(page) }
-func (m deviceMemory) address(page effects.Page) uintptr { return m.Address(page) }
-func (m deviceMemory) attachable() *os.File              { return m.Attachable() }
-func (m deviceMemory) copy(e *effects.Copy)              { m.Copy(e) }
-func (m deviceMemory) cancel(corr effects.Corr)          { m.Cancel(corr) }
-func (m deviceMemory) retract()                          {}             // the proof is that its planes are closed
-func (m deviceMemory) idle(context.Context) error        { return nil } // Close ends its copies
-func (m deviceMemory) close(ctx context.Context) error   { return m.Close(ctx) }
+func (m deviceMemory) servedPool() servedPool                  { return m.LeasedPool() }
+func (m deviceMemory) hostBytes(page effects.Page) []byte      { return m.PageBytes(page) }
+func (m deviceMemory) deviceAddress(page effects.Page) uintptr { return m.PageAddress(page) }
+func (m deviceMemory) attachableFile() *os.File                { return m.AttachableFile() }
+func (m deviceMemory) startCopy(e *effects.Copy)               { m.StartCopy(e) }
+func (m deviceMemory) cancelCopy(corr effects.Corr)            { m.CancelCopy(corr) }
+func (m deviceMemory) revokeAll()                              {}             // the proof is that its planes are closed
+func (m deviceMemory) awaitCopies(context.Context) error       { return nil } // Close ends its copies
+func (m deviceMemory) close(ctx context.Context) error         { return m.Close(ctx) }

@@ -26,42 +26,42 @@ var bg = context.Background()
 // A Node is a running rank of kvferry: a state machine (fsm/rank), the event loop that steps the machine, and the pool
 // of pages that the machine manages. All methods are safe for concurrent use.
 type Node struct {
-	role         config.Role
-	layout       protocol.Layout
-	pageBytes    uint64
-	pages        uint32
-	share        uint32 // number of these pages that the engine may reserve
-	poolKey      string // configuration key that sets the number of pages; error texts name it
-	inProcess    bool   // every page has bytes in the memory of this process
-	deviceFrom   uint32 // index of the first page of the second (device) pool
-	devicePages  uint32 // number of pages in the second pool
-	addressed    bool   // the pages have addresses for a device
-	drainTimeout time.Duration
-	cfg          rank.Config // configuration of the machine, as read from the file
-	sharedMode   p2p.Mode
-	directories  bool // the node asks directories for the location of chunks
-	layers       int  // layers of a chunk, each in a page of its own; 0: a page holds a whole chunk
-	prefills     *prefills
-	own          *geometry.Geometry // of a pool that is memory of the engine; nil: the pool is the node's
+	role           config.Role
+	layout         protocol.Layout
+	pageBytes      uint64
+	pages          uint32
+	engineShare    uint32 // number of these pages that the engine may reserve
+	poolKey        string // configuration key that sets the number of pages; error texts name it
+	inProcess      bool   // every page has bytes in the memory of this process
+	deviceFrom     uint32 // index of the first page of the second (device) pool
+	devicePages    uint32 // number of pages in the second pool
+	hasAddresses   bool   // the pages have addresses for a device
+	drainTimeout   time.Duration
+	cfg            rank.Config // configuration of the machine, as read from the file
+	sharedMode     p2p.Mode
+	hasDirectories bool // the node asks directories for the location of chunks
+	layers         int  // layers of a chunk, each in a page of its own; 0: a page holds a whole chunk
+	prefills       *prefillTable
+	blockGeometry  *geometry.Geometry // of a pool that is memory of the engine; nil: the pool is the node's
 
-	batch    int // limit of chunks in one command
-	keyBytes int // limit of the length of a key, in bytes
-	log      *slog.Logger
-	lines    *asynclog.Handler // asynchronous handler behind log
+	keysPerBatch int // limit of chunks in one command
+	keyBytesMax  int // limit of the length of a key, in bytes
+	log          *slog.Logger
+	logHandler   *asynclog.Handler // asynchronous handler behind log
 
 	machine machine // the state machine; only the loop may step it
 	loop    *loop
 	tickets *ticketTable
-	world   *world
+	driver  *rankDriver
 
 	tasks sync.WaitGroup
 
-	beginning chan struct{} // token held while a Close starts and drains; also guards the field closing
-	closing   *closing      // nil until the first Close has drained the node
+	closeToken chan struct{} // token held while a Close starts and drains; also guards the field closing
+	shutdown   *shutdown     // nil until the first Close has drained the node
 
-	alone   *FailAlone    // what to do when the rank fails alone; nil: a panic ends the process
-	failed  chan struct{} // closed after failure is set, when the rank has failed
-	failure *Failure
+	containment *FailureContainment // what to do when the rank fails alone; nil: a panic ends the process
+	failed      chan struct{}       // closed after failure is set, when the rank has failed
+	failure     *Failure
 }
 
 // Open starts a node and returns when the node serves. The context bounds only the opening; Close ends the node. cfg
@@ -72,25 +72,25 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 	for _, set := range opts {
 		set(&o)
 	}
-	if err := o.check(cfg); err != nil {
+	if err := o.validate(cfg); err != nil {
 		return nil, err
 	}
-	servers, err := serversOf(cfg, o.rank)
+	servers, err := controlServers(cfg, o.rank)
 	if err != nil {
 		return nil, err
 	}
 	var key identity.Key
 	if _, err := rand.Read(key[:]); err != nil {
-		return nil, openFailed("randomness for the node's identity", "look at the system's source of it", err)
+		return nil, openError("randomness for the node's identity", "look at the system's source of it", err)
 	}
 	// The log is asynchronous, so that no work of the node waits for the log.
 	lines := asynclog.New(o.log.Handler())
 	o.log = slog.New(lines)
-	b := building{ctx: ctx, cfg: cfg, options: o, lines: lines, servers: servers, key: key}
-	n, err := b.build()
+	b := nodeBuilder{ctx: ctx, cfg: cfg, options: o, logHandler: lines, servers: servers, key: key}
+	n, err := b.buildNode()
 	if err != nil {
-		err = errors.Join(err, b.unwind())
-		lines.Flush(flushPatience)
+		err = errors.Join(err, b.closeParts())
+		lines.Flush(flushTimeout)
 		return nil, err
 	}
 	return n, nil
@@ -100,7 +100,7 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 // of cfg does not send, and otherwise as Open does. The caller closes the node: Sender.Node().Close.
 func NewSender(ctx context.Context, cfg *config.Config, opts ...Option) (Sender, error) {
 	if cfg != nil && !cfg.Role.Sends() {
-		return Sender{}, wrong("open", "pd_role", cfg.Role.String(), "sender", "use NewReceiver, or set pd_role: sender")
+		return Sender{}, argumentError("open", "pd_role", cfg.Role.String(), "sender", "use NewReceiver, or set pd_role: sender")
 	}
 	n, err := Open(ctx, cfg, opts...)
 	return Sender{n}, err
@@ -110,7 +110,7 @@ func NewSender(ctx context.Context, cfg *config.Config, opts ...Option) (Sender,
 // of cfg does not receive, and otherwise as Open does. The caller closes the node: Receiver.Node().Close.
 func NewReceiver(ctx context.Context, cfg *config.Config, opts ...Option) (Receiver, error) {
 	if cfg != nil && !cfg.Role.Receives() {
-		return Receiver{}, wrong("open", "pd_role", cfg.Role.String(), "receiver", "use NewSender, or set pd_role: receiver")
+		return Receiver{}, argumentError("open", "pd_role", cfg.Role.String(), "receiver", "use NewSender, or set pd_role: receiver")
 	}
 	n, err := Open(ctx, cfg, opts...)
 	return Receiver{n}, err
@@ -133,7 +133,7 @@ func (r Receiver) Node() *Node { return r.node }
 // Sides returns the names of the node's sides: "sender", "receiver" and "sharing" as configured, or only "blocks"
 // if the pool is the memory of the engine.
 func (n *Node) Sides() []string {
-	if n.own != nil {
+	if n.blockGeometry != nil {
 		return []string{"blocks"}
 	}
 	var sides []string
@@ -162,25 +162,25 @@ func (n *Node) Incarnation() effects.Incarnation { return n.machine.Incarnation(
 // Stats returns the machine's counts of its current contents, taken between two steps of the machine. After Close,
 // and for a rank that has failed, Stats returns zeros.
 func (n *Node) Stats() (s rank.Stats) {
-	n.loop.call(func() { s = n.machine.Stats() })
+	n.loop.runBetween(func() { s = n.machine.Stats() })
 	return s
 }
 
-// Counts returns, for each kind of fact, how often the node has observed that kind since Open.
-func (n *Node) Counts() []Count { return n.world.facts.all() }
+// FactCounts returns, for each kind of fact, how often the node has observed that kind since Open.
+func (n *Node) FactCounts() []FactCount { return n.driver.facts.listCounts() }
 
-// LinesDropped returns the number of log lines that were dropped since Open because the log handler took lines too
+// DroppedLogLines returns the number of log lines that were dropped since Open because the log handler took lines too
 // slowly. The node also writes a line about the loss to the log, as soon as the handler takes lines again.
-func (n *Node) LinesDropped() uint64 { return n.lines.Dropped() }
+func (n *Node) DroppedLogLines() uint64 { return n.logHandler.DroppedLines() }
 
-// flushPatience bounds the time to write the last lines of a node's log.
-const flushPatience = time.Second
+// flushTimeout bounds the time to write the last lines of a node's log.
+const flushTimeout = time.Second
 
 // Servers returns the control channels that the node serves, with the ports that are really bound.
-func (n *Node) Servers() []control.Server { return n.world.control.Servers() }
+func (n *Node) Servers() []control.Server { return n.driver.control.Servers() }
 
-func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, error) {
-	t, err := n.tickets.begin(op, c)
+func (n *Node) submitCommand(op string, c commandClass, body effects.CommandBody) (*Ticket, error) {
+	t, err := n.tickets.beginTicket(op, c)
 	if err != nil {
 		return nil, err
 	}
@@ -199,34 +199,34 @@ func (n *Node) submit(op string, c class, body effects.CommandBody) (*Ticket, er
 // the same shutdown; if some memory could not be given back, Close tries again. A nil error says that all parts of
 // the node are gone.
 //
-// If the rank has failed alone (see FailAlone), Close waits for the end of everything except the memory, which
+// If the rank has failed alone (see FailureContainment), Close waits for the end of everything except the memory, which
 // stays mapped, and returns a Failed error.
 func (n *Node) Close(ctx context.Context) error {
-	c, drained, err := n.begin(ctx)
+	c, drained, err := n.beginShutdown(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(drained, c.wait(ctx, n, n.drainTimeout))
+	return errors.Join(drained, c.awaitEnd(ctx, n, n.drainTimeout))
 }
 
-// begin drains the node and starts to take the node down; later calls return the same closing. refused is the
+// beginShutdown drains the node and starts to take the node down; later calls return the same closing. refused is the
 // error of a Close that starts nothing: another Close still drains the node when ctx ends, or page handles are
 // out.
-func (n *Node) begin(ctx context.Context) (c *closing, drained, refused error) {
+func (n *Node) beginShutdown(ctx context.Context) (c *shutdown, drained, refused error) {
 	select {
-	case n.beginning <- struct{}{}: // Without looking at ctx: an ended ctx may also take the token.
+	case n.closeToken <- struct{}{}: // Without looking at ctx: an ended ctx may also take the token.
 	default:
 		select {
-		case n.beginning <- struct{}{}:
+		case n.closeToken <- struct{}{}:
 		case <-ctx.Done():
-			return nil, nil, &Error{Op: "close", Code: waitedOut(ctx), Cause: ctx.Err(),
+			return nil, nil, &Error{Op: "close", Code: contextCode(ctx), Cause: ctx.Err(),
 				Remedy: "another Close drains the node; close again to wait for its end"}
 		}
 	}
-	defer func() { <-n.beginning }()
-	if n.closing == nil {
-		if _, drained = n.Drain(ctx); n.tickets.hasFallen() {
-			drained = nil // closing.wait reports the failure.
+	defer func() { <-n.closeToken }()
+	if n.shutdown == nil {
+		if _, drained = n.Drain(ctx); n.tickets.hasFailed() {
+			drained = nil // closing.awaitEnd reports the failure.
 		}
 		// The drain has answered every waiting command, so the pages that the machine still counts belong to the
 		// engine. The machine's count is used because a count of handles would be late: a handle is made a moment
@@ -235,16 +235,16 @@ func (n *Node) begin(ctx context.Context) (c *closing, drained, refused error) {
 			return nil, nil, &Error{Op: "close", Code: effects.Invalid, Count: s.Reserves + s.Gets,
 				Remedy: fmt.Sprintf("%d page handles are out; release them and close again", s.Reserves+s.Gets)}
 		}
-		n.tickets.refuse(effects.Closed)
-		n.closing = n.take()
-		return n.closing, drained, nil
+		n.tickets.refuseNew(effects.Closed)
+		n.shutdown = n.startShutdown()
+		return n.shutdown, drained, nil
 	}
 	select {
-	case <-n.closing.over:
-		if n.closing.left {
-			n.closing = n.take()
+	case <-n.shutdown.done:
+		if n.shutdown.memoryLeft {
+			n.shutdown = n.startShutdown()
 		}
 	default:
 	}
-	return n.closing, nil, nil
+	return n.shutdown, nil, nil
 }

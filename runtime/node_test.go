@@ -27,7 +27,7 @@ func wantNothingHeld(tb testing.TB, n *runtime.Node) {
 	tb.Helper()
 	s := n.Stats()
 	if s.PagesFree+s.DeviceFree+s.Entries != s.PagesTotal+s.DeviceTotal ||
-		s.PagesGranted+s.PagesQuarantined+s.PagesLent+s.Puts+s.Gets+s.Grants+s.Waiters+s.Reserves+s.Fills != 0 {
+		s.PagesGranted+s.PagesQuarantined+s.PagesLeased+s.Puts+s.Gets+s.Grants+s.PendingRequests+s.Reserves+s.Fills != 0 {
 		tb.Errorf("something is still held: %+v", s)
 	}
 }
@@ -96,7 +96,7 @@ func TestGetWaitsForWhatIsComing(t *testing.T) {
 	early := make(chan got, 1)
 	ctx := within(t)
 	go func() {
-		p, err := r.Receiver().Get(ctx, runtime.Get{Request: "r", Keys: keys, Patience: limit})
+		p, err := r.Receiver().Get(ctx, runtime.Get{Request: "r", Keys: keys, Timeout: limit})
 		early <- got{p, err}
 	}()
 	pages := mustReserve(t, s, 2)
@@ -215,11 +215,11 @@ func TestPagesAfterRelease(t *testing.T) {
 	s := open(t, senderConfig(t, "shm", effects.Addr{}))
 	defer mustClose(t, s)
 	p := mustReserve(t, s, 1)
-	if _, err := p.Host(1); err == nil {
+	if _, err := p.Bytes(1); err == nil {
 		t.Error("page 1 of 1 was given")
 	}
 	mustRelease(t, p)
-	_, err := p.Host(0)
+	_, err := p.Bytes(0)
 	wantCode(t, err, effects.Invalid)
 	wantCode(t, p.Release(within(t)), effects.NotFound)
 	_, err = s.Sender().Put(within(t), runtime.Put{Keys: keysOf("gone", 1), Pages: p, Request: "r"})
@@ -238,7 +238,7 @@ func TestCloseCountsPagesThatAreOut(t *testing.T) {
 	if errors.As(err, &e) && e.Count != 2 {
 		t.Errorf("%d handles are out, want 2", e.Count)
 	}
-	if b, err := p.Host(0); err != nil {
+	if b, err := p.Bytes(0); err != nil {
 		t.Error(err)
 	} else {
 		b[0] = 1 // Still mapped.

@@ -127,7 +127,7 @@ func openNPU(t *testing.T, r *hccltest.Rig, id byte, cfg *config.Config, o npu.O
 func located(t *testing.T, p *runtime.Pages) (at []runtime.DevicePage) {
 	t.Helper()
 	for i := range p.Len() {
-		page, err := p.Device(i)
+		page, err := p.DevicePage(i)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func (n npuNode) filled(t *testing.T, keys []string) *runtime.Pages {
 // wantContent looks on the device for what follows from keys.
 func (n npuNode) wantContent(t *testing.T, keys []string) {
 	t.Helper()
-	p, err := n.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: keys, Patience: limit})
+	p, err := n.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: keys, Timeout: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestNodesPush(t *testing.T) {
 			for round := range 3 {
 				keys := keysOf(fmt.Sprint("push", round), 5)
 				pages := s.filled(t, keys)
-				if _, err := pages.Host(0); (err == nil) != (memory == "cpu") || memory == "npu" &&
+				if _, err := pages.Bytes(0); (err == nil) != (memory == "cpu") || memory == "npu" &&
 					runtime.CodeOf(err) != effects.Unsupported {
 					t.Errorf("a page in memory of %s is at hand: %v", memory, err)
 				}
@@ -218,7 +218,7 @@ func mapped(t *testing.T, n *runtime.Node) []byte {
 // chunkIn is where an engine has chunk i of a handle in the memory that it mapped.
 func chunkIn(t *testing.T, mem []byte, pages *runtime.Pages, i int) []byte {
 	t.Helper()
-	index, length, err := pages.At(i)
+	index, length, err := pages.MappedPage(i)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestNodesPushWhatEnginesMap(t *testing.T) {
 			t.Fatalf("%+v, %v", res, err)
 		}
 		mustRelease(t, pages)
-		got, err := r.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: keys, Patience: limit})
+		got, err := r.Receiver().Get(within(t), runtime.Get{Request: "any", Keys: keys, Timeout: limit})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,9 +258,9 @@ func TestNodesPushWhatEnginesMap(t *testing.T) {
 	}
 }
 
-// With offload the pool is the host's memory, and the NPU gives nothing of its own: a request of 100 chunks goes through
-// a prefill whose pd_buffer_size is a 666th of pd_cpu_buffer_size, as in LMCache-Ascend's example (32 MB and 20 GB). The
-// engine computes on the NPU and copies to the pages; the receiver's NIC reads them there.
+// With offload the pool is the host's memory, and the NPU gives nothing of its own: a request of 100 chunks goes
+// through a prefill whose pd_buffer_size is a 666th of pd_cpu_buffer_size, as in LMCache-Ascend's example (32 MB and 20
+// GB). The engine computes on the NPU and copies to the pages; the receiver's NIC reads them there.
 func TestNodesOffload(t *testing.T) {
 	const chunks, host = 100, 1998
 	rig := hccltest.Start(t)
@@ -271,14 +271,14 @@ func TestNodesOffload(t *testing.T) {
 	r := openNPU(t, rig, 2, delaying(t), npu.Options{StuckAfter: limit})
 	keys := keysOf("request", chunks)
 	pages := s.filled(t, keys)
-	if _, err := pages.Host(0); err != nil {
+	if _, err := pages.Bytes(0); err != nil {
 		t.Errorf("a page of the host is not at hand: %v", err)
 	}
 	if _, err := s.Sender().Put(within(t), runtime.Put{Peer: peerOf(r.Node), Request: "all", Keys: keys, Pages: pages,
 		Last: true}); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Stats(); got.PagesTotal != host || got.PagesFree != host-chunks || got.PagesLent != chunks {
+	if got := s.Stats(); got.PagesTotal != host || got.PagesFree != host-chunks || got.PagesLeased != chunks {
 		t.Errorf("while nobody has read: %+v", got)
 	}
 	r.fetch(t, "all", keys)
@@ -290,8 +290,8 @@ func TestNodesOffload(t *testing.T) {
 func (n npuNode) fetch(t *testing.T, request string, keys []string) {
 	t.Helper()
 	seen := 0
-	taken, err := n.Receiver().Fetch(within(t), runtime.Fetch{Request: request, Keys: keys, Patience: limit,
-		Device: n.engine.Take(func(key int, chunk []byte) {
+	taken, err := n.Receiver().Fetch(within(t), runtime.Fetch{Request: request, Keys: keys, Timeout: limit,
+		ScatterDevice: n.engine.Take(func(key int, chunk []byte) {
 			if key != seen || !isContent(chunk, keys[key]) {
 				t.Errorf("chunk %d, which came as number %d, is not what was put", key, seen)
 			}
@@ -321,7 +321,7 @@ func TestNodesFetch(t *testing.T) {
 	}
 	// A fetch for memory of the process is refused, and takes nothing.
 	if _, err := r.Receiver().Fetch(within(t), runtime.Fetch{Request: "r", Keys: keys,
-		Scatter: untouched(t)}); runtime.CodeOf(err) != effects.Invalid {
+		Scatter: failingScatter(t)}); runtime.CodeOf(err) != effects.Invalid {
 		t.Fatalf("a fetch with Scatter ended as %v", err)
 	}
 	before := rig.Stat(t, "calls.aclrtStreamWaitEvent")
@@ -330,7 +330,7 @@ func TestNodesFetch(t *testing.T) {
 		t.Error("no stream has waited for another")
 	}
 	for _, from := range []npuNode{a, b} {
-		waitFor(t, from.Node, "the end of the loans", func(s rank.Stats) bool { return s.PagesLent == 0 })
+		waitFor(t, from.Node, "the end of the loans", func(s rank.Stats) bool { return s.PagesLeased == 0 })
 	}
 }
 

@@ -98,11 +98,11 @@ func TestNodesPushLayersIntoHostMemory(t *testing.T) {
 					t.Fatalf("%+v, %v", res, err)
 				}
 				mustRelease(t, pages)
-				got, err := r.Receiver().Get(within(t), runtime.Get{Request: request, Keys: keys, Layered: true, Patience: limit})
+				got, err := r.Receiver().Get(within(t), runtime.Get{Request: request, Keys: keys, Layered: true, Timeout: limit})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := got.Host(0); (err == nil) != (memory == "cpu") {
+				if _, err := got.Bytes(0); (err == nil) != (memory == "cpu") {
 					t.Errorf("a page in memory of %s is at hand: %v", memory, err)
 				}
 				if err := r.engine.Look(located(t, got), func(i int, b []byte) {
@@ -118,7 +118,7 @@ func TestNodesPushLayersIntoHostMemory(t *testing.T) {
 				}
 				mustRelease(t, got)
 			}
-			nothingLeft(t, s.Node, r.Node)
+			wantEmpty(t, s.Node, r.Node)
 		})
 	}
 }
@@ -164,7 +164,7 @@ func TestNodesPutChunksTogetherOnAnNPU(t *testing.T) {
 					t.Fatalf("%+v, %v", res, err)
 				}
 				mustRelease(t, pages)
-				got, err := r.Receiver().Get(within(t), runtime.Get{Request: "r", Keys: keys, Patience: limit})
+				got, err := r.Receiver().Get(within(t), runtime.Get{Request: "r", Keys: keys, Timeout: limit})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -174,7 +174,7 @@ func TestNodesPutChunksTogetherOnAnNPU(t *testing.T) {
 					if i == chunks-1 {
 						size = tokens % chunkTokens * size / chunkTokens
 					}
-					if want := together(keys[i], s.Layers(), c.pieces, size); !bytes.Equal(b, want) {
+					if want := bundledChunk(keys[i], s.Layers(), c.pieces, size); !bytes.Equal(b, want) {
 						t.Errorf("chunk %d, of %d bytes, is not what was computed, of %d", i, len(b), len(want))
 					}
 				}); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/npu"
 )
 
-// secondConfig is that of a node that shares over HCCL, with a cache of eight pages in host memory and, if there are any,
-// so many pages of the NPU's beside it.
+// secondConfig is that of a node that shares over HCCL, with a cache of eight pages in host memory and, if there are
+// any, so many pages of the NPU's beside it.
 func secondConfig(t *testing.T, mode string, second int) *config.Config {
 	t.Helper()
 	text := sharerText
@@ -55,7 +55,7 @@ func (n npuNode) gotAt(t *testing.T, from npuNode, keys []string, onDevice bool)
 		t.Fatalf("%d of %d chunks came", len(at), len(keys))
 	}
 	for i := range keys {
-		if _, err := got.Host(i); (err == nil) == onDevice || onDevice && runtime.CodeOf(err) != effects.Unsupported {
+		if _, err := got.Bytes(i); (err == nil) == onDevice || onDevice && runtime.CodeOf(err) != effects.Unsupported {
 			t.Errorf("chunk %d is to be on the device: %t; in host memory it is %v", i, onDevice, err)
 		}
 	}
@@ -68,7 +68,8 @@ func (n npuNode) gotAt(t *testing.T, from npuNode, keys []string, onDevice bool)
 	}
 }
 
-// fetched has a device read chunks of a peer batch by batch, and says how many pages of each pool were in use meanwhile.
+// fetched has a device read chunks of a peer batch by batch, and says how many pages of each pool were in use
+// meanwhile.
 func (n npuNode) fetched(t *testing.T, from npuNode, keys []string) (host, device int) {
 	t.Helper()
 	before := n.Stats()
@@ -76,7 +77,7 @@ func (n npuNode) fetched(t *testing.T, from npuNode, keys []string) (host, devic
 	taken, err := n.Sharing().Fetch(within(t), runtime.SharedFetch{
 		SharedGet: runtime.SharedGet{Request: "f", Keys: keys,
 			From: runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(from.Node).InitPort}},
-		Device: func(_ context.Context, first int, chunks []runtime.DevicePage) error {
+		ScatterDevice: func(_ context.Context, first int, chunks []runtime.DevicePage) error {
 			s := n.Stats()
 			host, device = max(host, before.PagesFree-s.PagesFree), max(device, before.DeviceFree-s.DeviceFree)
 			return n.engine.Look(chunks, func(i int, b []byte) {
@@ -104,7 +105,7 @@ func TestNodesShareOfTwoPools(t *testing.T) {
 				nodes, keys := []npuNode{owner, reader}, keysOf("cached", 3)
 				stores := func(n npuNode, keys []string) {
 					pages := n.filled(t, keys)
-					if _, err := pages.Host(0); err != nil {
+					if _, err := pages.Bytes(0); err != nil {
 						t.Errorf("a reserved page is not in host memory: %v", err)
 					}
 					if err := n.Sharing().Store(within(t), keys, pages, 0); err != nil {
@@ -129,7 +130,7 @@ func TestNodesShareOfTwoPools(t *testing.T) {
 				}
 				for _, n := range nodes {
 					waitFor(t, n.Node, "the end of all reads", func(s rank.Stats) bool {
-						return quiet(s) && s.DeviceFree+s.DeviceSpare == s.DeviceTotal
+						return isQuiet(s) && s.DeviceFree+s.DeviceEvictable == s.DeviceTotal
 					})
 					wantNothingHeld(t, n.Node)
 				}
@@ -138,8 +139,8 @@ func TestNodesShareOfTwoPools(t *testing.T) {
 	}
 }
 
-// The second pool bounds what an engine holds of peers' chunks: more than it has find no memory, whatever is free in the
-// cache, and what was released makes room.
+// The second pool bounds what an engine holds of peers' chunks: more than it has find no memory, whatever is free in
+// the cache, and what was released makes room.
 func TestSecondPoolIsFull(t *testing.T) {
 	for _, mode := range []string{"push", "pull"} {
 		t.Run(mode, func(t *testing.T) {
@@ -167,7 +168,7 @@ func TestSecondPoolIsFull(t *testing.T) {
 			mustRelease(t, held)
 			reader.gotAt(t, owner, keys[2:], true)
 			for _, n := range []npuNode{owner, reader} {
-				waitFor(t, n.Node, "the end of all reads", quiet)
+				waitFor(t, n.Node, "the end of all reads", isQuiet)
 				wantNothingHeld(t, n.Node)
 			}
 		})

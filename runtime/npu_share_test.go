@@ -45,7 +45,7 @@ func TestNodesShareCopiesOnNPUs(t *testing.T) {
 	mustRelease(t, got)
 	reader.wantContent(t, keys)
 	for _, n := range []npuNode{owner, reader} {
-		waitFor(t, n.Node, "the end of all reads", quiet)
+		waitFor(t, n.Node, "the end of all reads", isQuiet)
 		if s := n.Stats(); s.ArenaFree != s.ArenaTotal || s.ArenaTotal == 0 || s.Pinned != 0 {
 			t.Errorf("%d of %d arena pages are free, %d of the pool are pinned", s.ArenaFree, s.ArenaTotal, s.Pinned)
 		}
@@ -86,7 +86,7 @@ func TestNodesShareOnNPUs(t *testing.T) {
 	reader.wantContent(t, keys)
 	owner.wantContent(t, keysOf("put", 2))
 	for _, n := range []npuNode{owner, reader} {
-		waitFor(t, n.Node, "the end of all reads", quiet)
+		waitFor(t, n.Node, "the end of all reads", isQuiet)
 		wantNothingHeld(t, n.Node)
 	}
 }

@@ -21,8 +21,9 @@ func offloadSenderConfig(tb testing.TB, channel string, few, pages int) *config.
 	return cfg
 }
 
-// With pd_use_cpu_offload what an engine reserves is of pd_cpu_buffer_size: a request of 100 chunks goes at once through
-// a prefill whose pd_buffer_size holds two. Nothing is copied within the node: its pages are lent as they were filled.
+// With pd_use_cpu_offload what an engine reserves is of pd_cpu_buffer_size: a request of 100 chunks goes at once
+// through a prefill whose pd_buffer_size holds two. Nothing is copied within the node: its pages are lent as they were
+// filled.
 func TestOffloadReservesHostMemory(t *testing.T) {
 	for _, channel := range []string{"shm", "tcp"} {
 		t.Run(channel, func(t *testing.T) {
@@ -43,7 +44,7 @@ func TestOffloadReservesHostMemory(t *testing.T) {
 			if err != nil || res.Sent != chunks {
 				t.Fatalf("%+v, %v", res, err)
 			}
-			if got := s.Stats(); got.PagesLent != chunks || got.PagesFree != 0 || isReturned(res) {
+			if got := s.Stats(); got.PagesLeased != chunks || got.PagesFree != 0 || isReturned(res) {
 				t.Errorf("while nobody has read: %+v, memory returned: %v", got, isReturned(res))
 			}
 			if last := mustFetch(t, r, "r", keys).lengths[chunks-1]; last != pageBytes/16*lastTokens {

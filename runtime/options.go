@@ -17,14 +17,14 @@ import (
 type Option func(*options)
 
 type options struct {
-	rank    int
-	control control.Opener
-	planes  []namedPlane
-	device  device.Opener
-	log     *slog.Logger
-	gateway Gateway    // nil: there is no gateway
-	alone   *FailAlone // nil: a panic of the machine ends the process
-	watch   *watched   // nil: nothing watches the machine
+	rank        int
+	control     control.Opener
+	planes      []namedPlane
+	device      device.Opener
+	log         *slog.Logger
+	gateway     Gateway             // nil: there is no gateway
+	containment *FailureContainment // nil: a panic of the machine ends the process
+	watcher     *observedDriver     // nil: nothing watches the machine
 
 	attachable bool
 }
@@ -48,7 +48,7 @@ func WithPlane(name string, open plane.Opener) Option {
 // data plane itself. Package runtime/gateway provides the gateway to vLLM engines.
 type Gateway interface {
 	Name() string // name of the data plane
-	Control(inner control.Opener) control.Opener
+	WrapControl(inner control.Opener) control.Opener
 	Open(ctx context.Context, env plane.Env) (plane.Plane, error)
 }
 
@@ -71,45 +71,45 @@ func WithAttachable() Option { return func(o *options) { o.attachable = true } }
 func WithRank(rank int) Option { return func(o *options) { o.rank = rank } }
 
 // WithLogger sets the logger of the node. The default is slog.Default. One goroutine calls the logger's handler,
-// and no work waits for that goroutine: a handler that blocks loses lines (Node.LinesDropped), and Close gives the
+// and no work waits for that goroutine: a handler that blocks loses lines (Node.DroppedLogLines), and Close gives the
 // handler one second for the last lines.
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// check returns an error for options and a configuration that cannot work together, before anything is opened. It
+// validate returns an error for options and a configuration that cannot work together, before anything is opened. It
 // also removes the planes that transfer_channel excludes, and installs the gateway.
-func (o *options) check(cfg *config.Config) error {
+func (o *options) validate(cfg *config.Config) error {
 	switch {
 	case cfg == nil:
-		return wrong("open", "cfg", "nil", "a configuration", "give what config.Parse returned")
+		return argumentError("open", "cfg", "nil", "a configuration", "give what config.Parse returned")
 	case cfg.Pages == 0:
-		return wrong("open", "the layout", "not there", "one", "name it in extra_config.kvferry.layout, or call SetLayout")
+		return argumentError("open", "the layout", "not there", "one", "name it in extra_config.kvferry.layout, or call SetLayout")
 	case cfg.PageBytes > 1<<32-1:
-		return wrong("open", "a page", fmt.Sprintf("%d bytes", cfg.PageBytes), "less than 4 GiB", "lower chunk_size")
+		return argumentError("open", "a page", fmt.Sprintf("%d bytes", cfg.PageBytes), "less than 4 GiB", "lower chunk_size")
 	case cfg.NeedsNPU() && o.device == nil:
-		return wrong("open", "WithDevice", "not there", "an NPU", fmt.Sprintf("pd_buffer_device is %v and transfer_channel "+
+		return argumentError("open", "WithDevice", "not there", "an NPU", fmt.Sprintf("pd_buffer_device is %v and transfer_channel "+
 			"%v, so an NPU serves the pages; add WithDevice, or set pd_buffer_device: cpu and transfer_channel: auto",
 			cfg.Device, cfg.Channel))
 	case o.control == nil:
-		return wrong("open", "WithControl", "not there", "a control transport", "add it")
+		return argumentError("open", "WithControl", "not there", "a control transport", "add it")
 	case o.rank < 0:
-		return wrong("open", "WithRank", strconv.Itoa(o.rank), "0 or more", "ranks count from 0")
+		return argumentError("open", "WithRank", strconv.Itoa(o.rank), "0 or more", "ranks count from 0")
 	case o.log == nil:
-		return wrong("open", "WithLogger", "nil", "a logger", "leave it out for slog.Default")
+		return argumentError("open", "WithLogger", "nil", "a logger", "leave it out for slog.Default")
 	}
-	if o.alone != nil {
-		alone, err := o.alone.complete()
+	if o.containment != nil {
+		alone, err := o.containment.withDefaults()
 		if err != nil {
 			return err
 		}
-		o.alone = &alone
+		o.containment = &alone
 	}
 	names := make([]string, len(o.planes))
 	for i, p := range o.planes {
 		if p.open == nil {
-			return wrong("open", "WithPlane", strconv.Quote(p.name)+" without an opener", "both", "give the plane's Open")
+			return argumentError("open", "WithPlane", strconv.Quote(p.name)+" without an opener", "both", "give the plane's Open")
 		}
 		if slices.Contains(names, p.name) {
-			return wrong("open", "WithPlane", strconv.Quote(p.name)+" twice", "each once", "leave one out")
+			return argumentError("open", "WithPlane", strconv.Quote(p.name)+" twice", "each once", "leave one out")
 		}
 		names[i] = p.name
 	}
@@ -120,20 +120,20 @@ func (o *options) check(cfg *config.Config) error {
 		}
 		o.planes = slices.DeleteFunc(o.planes, func(p namedPlane) bool { return p.name != want.String() })
 		if len(o.planes) == 0 {
-			return wrong("open", "WithPlane", fmt.Sprintf("%q", names), "a plane "+strconv.Quote(want.String()),
+			return argumentError("open", "WithPlane", fmt.Sprintf("%q", names), "a plane "+strconv.Quote(want.String()),
 				fmt.Sprintf("transfer_channel is %v: add its plane%s", want, instead))
 		}
 	}
 	if len(o.planes) == 0 {
-		return wrong("open", "WithPlane", "not there", "a data plane", "add one")
+		return argumentError("open", "WithPlane", "not there", "a data plane", "add one")
 	}
 	if g := o.gateway; g != nil {
-		if !cfg.Register.Enabled || !cfg.Leased() {
-			return wrong("open", "WithGateway", strconv.Quote(g.Name()), "a node that registers blocks over leased planes",
+		if !cfg.Register.Enabled || !cfg.HasLeasedPlane() {
+			return argumentError("open", "WithGateway", strconv.Quote(g.Name()), "a node that registers blocks over leased planes",
 				"set register.engine_id and transfer_channel: nixl, or leave it out")
 		}
 		o.planes = append(o.planes, namedPlane{g.Name(), g.Open})
-		o.control = g.Control(o.control)
+		o.control = g.WrapControl(o.control)
 	}
 	return nil
 }

@@ -14,20 +14,20 @@ import (
 // Pages is a handle of pages of the pool. The holder of the handle may use the pages until Release. The handle is
 // safe for concurrent use; the holder must order the accesses of its own goroutines to the bytes.
 type Pages struct {
-	node  *Node
-	pages []effects.Page // immutable
-	own   bool           // the pages are from a Reserve, so that the holder may change their bytes
+	node     *Node
+	pages    []effects.Page // immutable
+	writable bool           // the pages are from a Reserve, so that the holder may change their bytes
 
-	mu       sync.Mutex
-	borrowed []*lot // lots of commands whose data movement may still use the pages
-	released bool
-	shared   int                   // number of parts that are shared (Sharing.Share)
-	given    []bool                // by page: the page now belongs to the cache (Sharing.Store); nil: no page does
-	releases []effects.CommandBody // commands that give the pages back to the machine
-	layers   struct {              // the layerwise prefill whose chunks the pages hold
-		of    *prefill
-		epoch int
-		first int // index of the first chunk in the handle
+	mu          sync.Mutex
+	groups      []*commandGroup // lots of commands whose data movement may still use the pages
+	released    bool
+	sharedParts int                   // number of parts that are shared (Sharing.Share)
+	stored      []bool                // by page: the page now belongs to the cache (Sharing.Store); nil: no page does
+	releases    []effects.CommandBody // commands that give the pages back to the machine
+	layers      struct {              // the layerwise prefill whose chunks the pages hold
+		prefill *prefillRecord
+		epoch   int
+		first   int // index of the first chunk in the handle
 	}
 }
 
@@ -43,15 +43,15 @@ func (p *Pages) Len() int {
 	return len(p.pages)
 }
 
-// Host returns the bytes of page i: the whole page after a Reserve, and the valid bytes of the chunk after a Get. The
+// Bytes returns the bytes of page i: the whole page after a Reserve, and the valid bytes of the chunk after a Get. The
 // bytes of a Get must only be read. The slice is valid until Release; after Release, the call fails. For pages in the
-// memory of a device, the call fails as Unsupported: use [Pages.Device].
-func (p *Pages) Host(i int) ([]byte, error) {
-	page, err := p.page("host", i)
+// memory of a device, the call fails as Unsupported: use [Pages.DevicePage].
+func (p *Pages) Bytes(i int) ([]byte, error) {
+	page, err := p.pageAt("host", i)
 	if err != nil {
 		return nil, err
 	}
-	if bytes := p.node.world.memory.host(page); bytes != nil {
+	if bytes := p.node.driver.memory.hostBytes(page); bytes != nil {
 		return bytes, nil
 	}
 	return nil,
@@ -62,15 +62,16 @@ func (p *Pages) Host(i int) ([]byte, error) {
 // A DevicePage is the address and the length of a page in the memory of the device that the pool belongs to.
 type DevicePage = device.Page
 
-// Device returns the device address of page i, and otherwise behaves like [Pages.Host]. The engine must synchronise
-// with its own kernels: a kernel that stores to the page must have ended before the page is put, and a kernel that
-// reads the page must have ended before the page is released. Without a device, the call fails as Unsupported.
-func (p *Pages) Device(i int) (DevicePage, error) {
-	page, err := p.page("device", i)
+// DevicePage returns the device address of page i, and otherwise behaves like [Pages.Bytes]. The engine must
+// synchronise with its own kernels: a kernel that stores to the page must have ended before the page is put, and a
+// kernel that reads the page must have ended before the page is released. Without a device, the call fails as
+// Unsupported.
+func (p *Pages) DevicePage(i int) (DevicePage, error) {
+	page, err := p.pageAt("device", i)
 	if err != nil {
 		return DevicePage{}, err
 	}
-	if at := p.node.world.memory.address(page); at != 0 {
+	if at := p.node.driver.memory.deviceAddress(page); at != 0 {
 		return DevicePage{Address: at, Bytes: page.Length}, nil
 	}
 	return DevicePage{},
@@ -78,88 +79,88 @@ func (p *Pages) Device(i int) (DevicePage, error) {
 			Remedy: "the pool is memory of this process; use Host, or pd_buffer_device: npu"}
 }
 
-// At returns the location of page i for a process that has mapped Node.Mapping: the index of the page in the mapping,
-// and the number of its valid bytes, as [Pages.Host] would return. A node without a Mapping refuses the call as
-// Unsupported.
-func (p *Pages) At(i int) (index, bytes uint32, err error) {
+// MappedPage returns the location of page i for a process that has mapped Node.Mapping: the index of the page in the
+// mapping, and the number of its valid bytes, as [Pages.Bytes] would return. A node without a Mapping refuses the call
+// as Unsupported.
+func (p *Pages) MappedPage(i int) (index, bytes uint32, err error) {
 	const op = "at"
-	page, err := p.page(op, i)
+	page, err := p.pageAt(op, i)
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := p.node.openToEngines(op); err != nil {
+	if err := p.node.requireAttachable(op); err != nil {
 		return 0, 0, err
 	}
 	return page.Index, page.Length, nil
 }
 
-func (p *Pages) page(op string, i int) (effects.Page, error) {
+func (p *Pages) pageAt(op string, i int) (effects.Page, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
-		return effects.Page{}, wrong(op, "the handle", "released", "one that is not", "keep it while you use its pages")
+		return effects.Page{}, argumentError(op, "the handle", "released", "one that is not", "keep it while you use its pages")
 	}
 	if i < 0 || i >= len(p.pages) {
-		return effects.Page{}, wrong(op, "page", strconv.Itoa(i), upTo(0, len(p.pages)-1), "pages count from 0")
+		return effects.Page{}, argumentError(op, "page", strconv.Itoa(i), formatRange(0, len(p.pages)-1), "pages count from 0")
 	}
-	if p.given != nil && p.given[i] {
-		return effects.Page{}, wrong(op, "page", strconv.Itoa(i), "one that the handle has",
+	if p.stored != nil && p.stored[i] {
+		return effects.Page{}, argumentError(op, "page", strconv.Itoa(i), "one that the handle has",
 			"it was stored: the cache has it")
 	}
 	return p.pages[i], nil
 }
 
-// give runs the function take, which passes count pages from first on to the cache. On success the pages do not belong
-// to the handle any more. The call fails if the handle is released, if a page was stored already, or if the function
-// fails.
-func (p *Pages) give(op string, first, count int, take func() error) error {
+// passToCache runs the function take, which passes count pages from first on to the cache. On success the pages do not
+// belong to the handle any more. The call fails if the handle is released, if a page was stored already, or if the
+// function fails.
+func (p *Pages) passToCache(op string, first, count int, take func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.released:
-		return wrong(op, "Pages", "released", "a handle that is not", "reserve new ones")
-	case !p.has(first, count):
-		return wrong(op, "Pages", "stored already", "pages that the handle has", "store each once")
+		return argumentError(op, "Pages", "released", "a handle that is not", "reserve new ones")
+	case !p.ownsLocked(first, count):
+		return argumentError(op, "Pages", "stored already", "pages that the handle has", "store each once")
 	}
 	if err := take(); err != nil {
 		return err
 	}
-	if p.given == nil {
-		p.given = make([]bool, len(p.pages))
+	if p.stored == nil {
+		p.stored = make([]bool, len(p.pages))
 	}
 	for i := range count {
-		p.given[first+i] = true
+		p.stored[first+i] = true
 	}
 	return nil
 }
 
-// keeps reports whether none of the count pages from first on belongs to the cache.
-func (p *Pages) keeps(first, count int) bool {
+// ownsPages reports whether none of the count pages from first on belongs to the cache.
+func (p *Pages) ownsPages(first, count int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.has(first, count)
+	return p.ownsLocked(first, count)
 }
 
-// has reports whether none of the count pages from first on belongs to the cache. The caller holds p.mu.
-func (p *Pages) has(first, count int) bool {
-	return p.given == nil || !slices.Contains(p.given[first:first+count], true)
+// ownsLocked reports whether none of the count pages from first on belongs to the cache. The caller holds p.mu.
+func (p *Pages) ownsLocked(first, count int) bool {
+	return p.stored == nil || !slices.Contains(p.stored[first:first+count], true)
 }
 
-// lend calls start, which starts commands that use these pages, and records their lot. The call fails after Release.
-// The handle stays locked during the start, so that no Release can run before the record.
+// lendPages calls start, which starts commands that use these pages, and records their lot. The call fails after
+// Release. The handle stays locked during the start, so that no Release can run before the record.
 //
 // Invariant: a page is not given back to the machine while a recorded lot is not returned (M1).
-func (p *Pages) lend(op string, start func() (*lot, error)) (*lot, error) {
+func (p *Pages) lendPages(op string, start func() (*commandGroup, error)) (*commandGroup, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
-		return nil, wrong(op, "Pages", "released", "a handle that is not", "reserve new ones")
+		return nil, argumentError(op, "Pages", "released", "a handle that is not", "reserve new ones")
 	}
 	l, err := start()
 	if err != nil {
 		return nil, err
 	}
-	p.borrowed = append(slices.DeleteFunc(p.borrowed, (*lot).isReturned), l)
+	p.groups = append(slices.DeleteFunc(p.groups, (*commandGroup).isReturned), l)
 	return l, nil
 }
 
@@ -175,18 +176,18 @@ func (p *Pages) Release(ctx context.Context) error {
 		return nil // So that a caller may defer Release before it checks the error.
 	}
 	p.mu.Lock()
-	if p.shared > 0 {
+	if p.sharedParts > 0 {
 		defer p.mu.Unlock()
-		return p.stillShared()
+		return p.sharedError()
 	}
-	borrowed := p.borrowed
-	again := p.released
+	borrowed := p.groups
+	repeated := p.released
 	p.released = true
 	p.mu.Unlock()
 	if len(p.pages) == 0 {
 		return nil // The handle has no pages, as after a Get without a hit.
 	}
-	if again {
+	if repeated {
 		return &Error{Op: "release", Code: effects.NotFound, Stage: effects.StageCommand, Field: "the handle",
 			Theirs: "released", Ours: "one that is not", Remedy: "release each once"}
 	}
@@ -196,25 +197,25 @@ func (p *Pages) Release(ctx context.Context) error {
 		}
 		select {
 		case <-t.Returned():
-		case <-p.node.tickets.fallen:
+		case <-p.node.tickets.failed:
 		case <-ctx.Done():
 			p.node.tasks.Go(func() {
 				for _, t := range borrowed[i:] {
 					select {
 					case <-t.Returned():
-					case <-p.node.tickets.fallen:
+					case <-p.node.tickets.failed:
 						return
 					}
 				}
-				if err := p.insist(); err != nil {
+				if err := p.retryReturn(); err != nil {
 					p.node.log.Error("pages could not be given back", "pages", len(p.pages), "err", err)
 				}
 			})
-			return &Error{Op: "release", Code: waitedOut(ctx), Count: len(p.pages), Cause: ctx.Err(),
+			return &Error{Op: "release", Code: contextCode(ctx), Count: len(p.pages), Cause: ctx.Err(),
 				Remedy: "a put still uses the pages; they go back by themselves when it has ended"}
 		}
 	}
-	err := p.giveBack()
+	err := p.returnPages()
 	if CodeOf(err) == effects.TooMany {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -223,10 +224,10 @@ func (p *Pages) Release(ctx context.Context) error {
 	return err
 }
 
-// giveBack sends the commands that give the pages back, and waits for their outcomes. It returns the first error.
-func (p *Pages) giveBack() error {
+// returnPages sends the commands that give the pages back, and waits for their outcomes. It returns the first error.
+func (p *Pages) returnPages() error {
 	p.node.loop.mailbox.Hold()
-	l, err := p.node.submitAll("release", ending, p.releases, func([]*Ticket) {})
+	l, err := p.node.submitAll("release", classEnding, p.releases, func([]*Ticket) {})
 	p.node.loop.mailbox.Step()
 	if err != nil {
 		return err
@@ -239,26 +240,26 @@ func (p *Pages) giveBack() error {
 	return err
 }
 
-// discard gives back pages for which no caller gets a handle. If the ticket table is full, the work continues in the
-// background until there is room for the command.
-func (p *Pages) discard() {
-	if len(p.pages) == 0 || CodeOf(p.giveBack()) != effects.TooMany {
+// returnUnused gives back pages for which no caller gets a handle. If the ticket table is full, the work continues in
+// the background until there is room for the command.
+func (p *Pages) returnUnused() {
+	if len(p.pages) == 0 || CodeOf(p.returnPages()) != effects.TooMany {
 		return
 	}
-	p.node.tasks.Go(func() { _ = p.insist() })
+	p.node.tasks.Go(func() { _ = p.retryReturn() })
 }
 
-// insist repeats giveBack until there is room for the command, and returns the outcome.
-func (p *Pages) insist() error {
-	pause := time.NewTicker(discardEvery)
+// retryReturn repeats giveBack until there is room for the command, and returns the outcome.
+func (p *Pages) retryReturn() error {
+	pause := time.NewTicker(returnRetryInterval)
 	defer pause.Stop()
 	for {
-		if err := p.giveBack(); CodeOf(err) != effects.TooMany {
+		if err := p.returnPages(); CodeOf(err) != effects.TooMany {
 			return err
 		}
 		<-pause.C
 	}
 }
 
-// discardEvery is the interval between two attempts to give pages back.
-const discardEvery = 10 * time.Millisecond
+// returnRetryInterval is the interval between two attempts to give pages back.
+const returnRetryInterval = 10 * time.Millisecond

@@ -32,27 +32,27 @@ func heldPages(t *testing.T) (*agreeable, *Node, *Pages, *Ticket) {
 	t.Helper()
 	m := &agreeable{}
 	box := newMailbox(8, 1<<10)
-	w := &world{hands: hands{tickets: newTicketTable(8), log: slog.Default()}, mailbox: box}
-	n := &Node{tickets: w.tickets, world: w, log: w.log, loop: newLoop(m, box, w)}
+	w := &rankDriver{baseDriver: baseDriver{tickets: newTicketTable(8), log: slog.Default()}, mailbox: box}
+	n := &Node{tickets: w.tickets, driver: w, log: w.log, loop: newLoop(m, box, w)}
 	go n.loop.run()
-	t.Cleanup(n.loop.end)
+	t.Cleanup(n.loop.shutDown)
 	p := n.newPages([]effects.Page{{Index: 1}}, &engine.Release{Reserved: 7})
-	begun, err := p.lend("put", func() (*lot, error) {
-		l := &lot{returned: make(chan struct{})}
-		l.left.Store(1)
-		return l, n.tickets.beginAll("put", work, l, 1)
+	begun, err := p.lendPages("put", func() (*commandGroup, error) {
+		l := &commandGroup{returned: make(chan struct{})}
+		l.outstanding.Store(1)
+		return l, n.tickets.beginGroup("put", classWork, l, 1)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	put := begun.tickets[0]
-	n.tickets.deliver(&effects.Deliver{Ticket: put.id, Code: effects.Expired, Held: true})
+	n.tickets.deliverOutcome(&effects.Deliver{Ticket: put.id, Code: effects.Expired, Held: true})
 	return m, n, p, put
 }
 
 func (m *agreeable) wantReleased(t *testing.T, n *Node, want int) {
 	t.Helper()
-	n.loop.call(func() {
+	n.loop.runBetween(func() {
 		if len(m.released) != want {
 			t.Errorf("%d releases reached the machine, want %d", len(m.released), want)
 		}
@@ -65,7 +65,7 @@ func TestReleaseWaitsForAHeldPut(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Release(context.Background()) }()
 	m.wantReleased(t, n, 0)
-	n.tickets.giveBack(put.id)
+	n.tickets.returnMemory(put.id)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
@@ -81,10 +81,10 @@ func TestImpatientReleaseGoesOnInTheBackground(t *testing.T) {
 		t.Errorf("got %v, want expired by the context", err)
 	}
 	m.wantReleased(t, n, 0)
-	if _, err := p.Host(0); CodeOf(err) != effects.Invalid {
+	if _, err := p.Bytes(0); CodeOf(err) != effects.Invalid {
 		t.Errorf("pages on their way back were given: %v", err)
 	}
-	n.tickets.giveBack(put.id)
+	n.tickets.returnMemory(put.id)
 	n.tasks.Wait()
 	m.wantReleased(t, n, 1)
 }
@@ -92,10 +92,10 @@ func TestImpatientReleaseGoesOnInTheBackground(t *testing.T) {
 // A release that found no room changed nothing: the holder still has the pages and may try again.
 func TestReleaseWithoutRoomMayBeTriedAgain(t *testing.T) {
 	_, n, p, put := heldPages(t)
-	n.tickets.giveBack(put.id)
+	n.tickets.returnMemory(put.id)
 	var open []*Ticket
 	for {
-		ticket, err := n.tickets.begin("fill", ending)
+		ticket, err := n.tickets.beginTicket("fill", classEnding)
 		if err != nil {
 			break
 		}
@@ -105,7 +105,7 @@ func TestReleaseWithoutRoomMayBeTriedAgain(t *testing.T) {
 		t.Errorf("got %v, want too_many", err)
 	}
 	for _, ticket := range open {
-		n.tickets.deliver(&effects.Deliver{Ticket: ticket.id})
+		n.tickets.deliverOutcome(&effects.Deliver{Ticket: ticket.id})
 	}
 	if err := p.Release(t.Context()); err != nil {
 		t.Error(err)
@@ -125,7 +125,7 @@ func TestReleaseInTheBackgroundIsTriedAgain(t *testing.T) {
 		}
 		var others []*Ticket
 		for range 7 {
-			other, err := n.tickets.begin("other", ending)
+			other, err := n.tickets.beginTicket("other", classEnding)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,12 +134,12 @@ func TestReleaseInTheBackgroundIsTriedAgain(t *testing.T) {
 		n.tickets.mu.Lock()
 		n.tickets.max = len(others)
 		n.tickets.mu.Unlock()
-		n.tickets.giveBack(put.id)
+		n.tickets.returnMemory(put.id)
 		synctest.Wait() // It was refused.
-		if _, err := p.page("host", 0); err == nil {
+		if _, err := p.pageAt("host", 0); err == nil {
 			t.Error("pages can be used that are about to go back")
 		}
-		n.tickets.deliver(&effects.Deliver{Ticket: others[0].id})
+		n.tickets.deliverOutcome(&effects.Deliver{Ticket: others[0].id})
 		n.tasks.Wait()
 		m.wantReleased(t, n, 1)
 	})

@@ -59,21 +59,21 @@ func TestPlainSenderWritesNothingOnFencedPlanes(t *testing.T) {
 			page := effects.Page{Index: 0, Length: pageBytes}
 			before := bytes.Clone(env.Pool.Bytes(page))
 
-			writer := planetest.Open(t, openers[name], 7, 1, pageBytes)
-			from := writer.Life(0, 1, pageBytes)
+			writer := planetest.OpenNode(t, openers[name], 7, 1, pageBytes)
+			from := writer.PublishPages(0, 1, pageBytes)
 			host := writer.Pool.Bytes(from[0])
 			for i := range host {
 				host[i] = 0xA5
 			}
 			token := env.Key.Token(name, writer.Inc, env.Incarnation)
-			linked := writer.Introduce(t, writer.Inc, env.Incarnation, append(bytes.Clone(blob), token[:]...))
+			linked := writer.ImportAs(t, writer.Inc, env.Incarnation, append(bytes.Clone(blob), token[:]...))
 			if linked.Code != effects.OK {
 				t.Fatalf("the import ended as %s", linked.Code)
 			}
 			for number := range effects.GrantID(8) {
 				for slot := range effects.GrantID(8) {
 					grant := (number+1)*(memory.GrantsMax+1) + slot
-					done := writer.Done(t, writer.Start(planetest.Push{To: env.Incarnation, Link: linked.Link, Grant: grant,
+					done := writer.AwaitDone(t, writer.StartPush(planetest.Push{To: env.Incarnation, Link: linked.Link, Grant: grant,
 						From: from, Into: []effects.Page{page}, Buffer: env.Pool.Buffer().ID}))
 					if done.Code != effects.Withdrawn {
 						t.Fatalf("grant %d: the write ended as %s, want %s", grant, done.Code, effects.Withdrawn)

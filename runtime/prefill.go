@@ -40,46 +40,46 @@ type Prefill struct {
 
 // BeginPrefill begins a request. The handshake with its peer runs beside the first layers. The caller must finish
 // or drop each request that it began. If nothing of a request is saved for layerwise.run_ttl, the node forgets the
-// request, and another request may then use its name; a [Sender.StartPrefill] handle is never confused with such
+// request, and another request may then use its name; a [Sender.OpenPrefill] handle is never confused with such
 // another request.
 func (s Sender) BeginPrefill(p Prefill) error {
-	_, err := s.StartPrefill(p)
+	_, err := s.OpenPrefill(p)
 	return err
 }
 
-// A Prefilling is a handle of a request that was begun, for callers for which the name of the request is not
+// A PrefillHandle is a handle of a request that was begun, for callers for which the name of the request is not
 // precise enough. Its methods are the methods of [Sender] with these names. They never act on another request of
 // the same name: if the handle's own request is forgotten, they fail as NotFound, at the latest Finish does.
-type Prefilling struct {
-	node *Node
-	of   *prefill
+type PrefillHandle struct {
+	node   *Node
+	record *prefillRecord
 }
 
-// StartPrefill begins a request as BeginPrefill does, and returns a handle of the request.
-func (s Sender) StartPrefill(p Prefill) (*Prefilling, error) {
+// OpenPrefill begins a request as BeginPrefill does, and returns a handle of the request.
+func (s Sender) OpenPrefill(p Prefill) (*PrefillHandle, error) {
 	n := s.node
 	if err := n.checkPrefill(&p); err != nil {
 		return nil, err
 	}
-	tokens := int(n.layout.Tokens())
-	r := &prefill{id: []byte(p.Request), keys: keyBytes(p.Keys), base: p.Skip / tokens, nowhere: p.Peer.Host == "",
-		saved: make([]int, n.layers), tokens: make([]int, n.layers), heard: time.Now()}
+	tokens := int(n.layout.TokenCount())
+	r := &prefillRecord{id: []byte(p.Request), keys: keysToBytes(p.Keys), firstSendable: p.Skip / tokens, noReceiver: p.Peer.Host == "",
+		saved: make([]int, n.layers), tokens: make([]int, n.layers), lastCommand: time.Now()}
 	for i := range r.saved {
-		r.saved[i] = r.base
+		r.saved[i] = r.firstSendable
 	}
-	t, err := n.submit("begin prefill", work, &layerwise.Begin{Peer: engine.Peer(p.Peer), Request: r.id,
+	t, err := n.submitCommand("begin prefill", classWork, &layerwise.Begin{Peer: engine.Peer(p.Peer), Request: r.id,
 		Skip: uint32(p.Skip),
-		Figures: layerwise.Figures{Chunks: uint32(max(0, len(p.Keys)-r.base)), ComputeNS: uint64(p.LayerTime),
+		Figures: layerwise.Figures{Chunks: uint32(max(0, len(p.Keys)-r.firstSendable)), ComputeNS: uint64(p.LayerTime),
 			LinkBytes: n.prefills.linkBytes, BatchNS: uint64(n.prefills.batchTime)}})
 	if err != nil {
 		return nil, err
 	}
 	if out := <-t.Done(); out.Code != effects.OK { // The machine answers in the step that takes the command.
-		return nil, (&Error{Op: "begin prefill", Code: out.Code}).because(out.Why)
+		return nil, (&Error{Op: "begin prefill", Code: out.Code}).withDetails(out.Details)
 	}
 	r.run = t.id
-	n.prefills.add(p.Request, r)
-	return &Prefilling{n, r}, nil
+	n.prefills.addRecord(p.Request, r)
+	return &PrefillHandle{n, r}, nil
 }
 
 // SaveLayer reports that one layer of the first tokensDone tokens of a request is computed, and lies in p. The
@@ -103,58 +103,58 @@ func (s Sender) StartPrefill(p Prefill) (*Prefilling, error) {
 // request is the error of a later call, at the latest of FinishPrefill, and then of all further calls. The engine
 // may continue the prefill or drop it; FinishPrefill notifies the proxy of the missing chunks.
 func (s Sender) SaveLayer(request string, layer, tokensDone int, p *Pages) error {
-	r, err := s.node.prefillOf("save layer", request)
+	r, err := s.node.findPrefill("save layer", request)
 	if err != nil {
 		return err
 	}
-	return (&Prefilling{s.node, r}).SaveLayer(layer, tokensDone, p)
+	return (&PrefillHandle{s.node, r}).SaveLayer(layer, tokensDone, p)
 }
 
 // SaveLayer does what [Sender.SaveLayer] does.
-func (x *Prefilling) SaveLayer(layer, tokensDone int, p *Pages) error {
+func (x *PrefillHandle) SaveLayer(layer, tokensDone int, p *Pages) error {
 	const op = "save layer"
-	n, r := x.node, x.of
+	n, r := x.node, x.record
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := n.checkSave(op, r, layer, tokensDone, p); err != nil {
 		return err
 	}
 	first, err := 0, error(nil)
-	from, whole := r.saved[layer], tokensDone/int(n.layout.Tokens())
-	if r.nowhere {
+	from, whole := r.saved[layer], tokensDone/int(n.layout.TokenCount())
+	if r.noReceiver {
 		r.tokens[layer], r.saved[layer] = tokensDone, max(from, whole)
 		return nil
 	}
 	if p != nil {
-		if first, err = p.layered(r, from); err != nil {
+		if first, err = p.firstChunkFor(r, from); err != nil {
 			return err
 		}
 	}
 	if from < whole {
-		if err := n.save(op, r, layer, tokensDone, p, first); err != nil {
+		if err := n.saveChunks(op, r, layer, tokensDone, p, first); err != nil {
 			return err
 		}
 		r.saved[layer] = whole
 	}
 	if r.tokens[layer] = tokensDone; p != nil {
-		r.last, r.first = p, first
+		r.lastPages, r.lastFirst = p, first
 	}
 	return nil
 }
 
-// save submits the new whole chunks of a layer. The caller holds r.mu.
-func (n *Node) save(op string, r *prefill, layer, tokensDone int, p *Pages, first int) error {
-	from, whole := r.saved[layer], tokensDone/int(n.layout.Tokens())
-	if has := first + p.Len()/n.layers; p == nil || from < first || whole > has {
+// saveChunks submits the new whole chunks of a layer. The caller holds r.mu.
+func (n *Node) saveChunks(op string, r *prefillRecord, layer, tokensDone int, p *Pages, first int) error {
+	from, whole := r.saved[layer], tokensDone/int(n.layout.TokenCount())
+	if end := first + p.Len()/n.layers; p == nil || from < first || whole > end {
 		given := "nil"
 		if p != nil {
-			given = fmt.Sprintf("chunks %d to %d", first, has-1)
+			given = fmt.Sprintf("chunks %d to %d", first, end-1)
 		}
-		return wrong(op, "p", given, fmt.Sprintf("chunks %d to %d of layer %d", from, whole-1, layer),
+		return argumentError(op, "p", given, fmt.Sprintf("chunks %d to %d of layer %d", from, whole-1, layer),
 			fmt.Sprintf("%d pages for each chunk that became whole, one for each layer", n.layers))
 	}
 	var bodies []effects.CommandBody
-	for _, run := range cut(whole-from, n.batch) {
+	for _, run := range splitRuns(whole-from, n.keysPerBatch) {
 		at, end := from+run[0], from+run[1]
 		body := &layerwise.Save{Request: r.id, Run: r.run, Layer: uint32(layer), Tokens: uint32(tokensDone),
 			First: uint32(at), Keys: r.keys[at:end], Pages: make([]effects.Page, 0, end-at)}
@@ -165,17 +165,17 @@ func (n *Node) save(op string, r *prefill, layer, tokensDone int, p *Pages, firs
 		}
 		bodies = append(bodies, body)
 	}
-	if most := int64(n.prefills.savesMax); n.prefills.saves.Load()+int64(len(bodies)) > most {
-		return &Error{Op: op, Code: effects.TooMany, Count: int(most), Stage: effects.StageCommand,
-			Field: "layerwise.saves", Theirs: strconv.FormatInt(n.prefills.saves.Load(), 10) + " whose pages are not back",
-			Ours:   "at most " + strconv.FormatInt(most, 10),
+	if savesMax := int64(n.prefills.savesMax); n.prefills.savesInUse.Load()+int64(len(bodies)) > savesMax {
+		return &Error{Op: op, Code: effects.TooMany, Count: int(savesMax), Stage: effects.StageCommand,
+			Field: "layerwise.saves", Theirs: strconv.FormatInt(n.prefills.savesInUse.Load(), 10) + " whose pages are not back",
+			Ours:   "at most " + strconv.FormatInt(savesMax, 10),
 			Remedy: "call again when some are, or raise layerwise.saves; the peer or the link is slower than the engine"}
 	}
-	l, err := p.lend(op, func() (*lot, error) { return n.prefills.submit(n, op, bodies) })
+	l, err := p.lendPages(op, func() (*commandGroup, error) { return n.prefills.submitCounted(n, op, bodies) })
 	if err != nil {
 		return err
 	}
-	r.tickets, r.heard = append(r.tickets, l.tickets...), time.Now()
+	r.pendingTickets, r.lastCommand = append(r.pendingTickets, l.tickets...), time.Now()
 	return nil
 }
 
@@ -184,27 +184,27 @@ func (n *Node) save(op string, r *prefill, layer, tokensDone int, p *Pages, firs
 // not sent again; all other chunks are. Data in flight is stopped, and its pages are returned as Pages.AwaitReturn
 // describes.
 func (s Sender) PreemptPrefill(request string) error {
-	r, err := s.node.prefillOf("preempt prefill", request)
+	r, err := s.node.findPrefill("preempt prefill", request)
 	if err != nil {
 		return err
 	}
-	return (&Prefilling{s.node, r}).Preempt()
+	return (&PrefillHandle{s.node, r}).Preempt()
 }
 
 // Preempt does what [Sender.PreemptPrefill] does.
-func (x *Prefilling) Preempt() error {
+func (x *PrefillHandle) Preempt() error {
 	const op = "preempt prefill"
-	n, r := x.node, x.of
+	n, r := x.node, x.record
 	r.mu.Lock()
 	// The function releases the lock before the outcome is awaited, so that no SaveLayer waits for the outcome.
 	t, err := func() (*Ticket, error) {
 		defer r.mu.Unlock()
-		if err := r.usable(op); err != nil {
+		if err := r.checkUsable(op); err != nil {
 			return nil, err
 		}
-		t, err := n.submit(op, work, &layerwise.Preempt{Request: r.id, Run: r.run})
+		t, err := n.submitCommand(op, classWork, &layerwise.Preempt{Request: r.id, Run: r.run})
 		if err == nil {
-			r.again()
+			r.startEpoch()
 		}
 		return t, err
 	}()
@@ -212,7 +212,7 @@ func (x *Prefilling) Preempt() error {
 		return err
 	}
 	if out := <-t.Done(); out.Code != effects.OK {
-		return (&Error{Op: op, Code: out.Code}).because(out.Why)
+		return (&Error{Op: op, Code: out.Code}).withDetails(out.Details)
 	}
 	return nil
 }
@@ -225,127 +225,127 @@ func (x *Prefilling) Preempt() error {
 // The result counts chunks: Skipped are the chunks of a request without a receiver. Returned of the result covers
 // the pages of the last partial chunk only; Pages.Release waits for all pages.
 func (s Sender) FinishPrefill(ctx context.Context, request string) (PutResult, error) {
-	r, err := s.node.prefillOf("finish prefill", request)
+	r, err := s.node.findPrefill("finish prefill", request)
 	if err != nil {
 		return PutResult{}, err
 	}
-	return (&Prefilling{s.node, r}).Finish(ctx)
+	return (&PrefillHandle{s.node, r}).Finish(ctx)
 }
 
 // Finish does what [Sender.FinishPrefill] does.
-func (x *Prefilling) Finish(ctx context.Context) (PutResult, error) {
+func (x *PrefillHandle) Finish(ctx context.Context) (PutResult, error) {
 	const op = "finish prefill"
-	n, r := x.node, x.of
-	if r.nowhere {
-		return n.finishNowhere(op, r)
+	n, r := x.node, x.record
+	if r.noReceiver {
+		return n.finishWithoutReceiver(op, r)
 	}
-	begun, total, err := n.finish(ctx, op, r)
+	group, total, err := n.submitFinish(ctx, op, r)
 	if err != nil {
 		return PutResult{}, err
 	}
-	out := n.awaitAll(ctx, begun, abortOf)[0]
+	out := n.awaitAll(ctx, group, newAbort)[0]
 	if out.Code == effects.Invalid { // The machine did not start the command.
 		r.mu.Lock()
 		r.finishing = false
 		r.mu.Unlock()
 	} else {
-		n.prefills.remove(r)
+		n.prefills.removeRecord(r)
 	}
-	res := PutResult{Sent: out.Sent, Skipped: out.Skipped, lot: begun}
+	res := PutResult{Sent: out.Sent, Skipped: out.Skipped, group: group}
 	if out.Code != effects.OK {
-		code, cause := endOf(ctx, out.Code)
-		return res, (&Error{Op: op, Code: code, Count: total - out.Sent, Cause: cause}).because(out.Why)
+		code, cause := callerCode(ctx, out.Code)
+		return res, (&Error{Op: op, Code: code, Count: total - out.Sent, Cause: cause}).withDetails(out.Details)
 	}
 	return res, nil
 }
 
-// finish submits a Finish command, and returns its lot and the number of chunks that it covers.
-func (n *Node) finish(ctx context.Context, op string, r *prefill) (begun *lot, total int, err error) {
+// submitFinish submits a Finish command, and returns its lot and the number of chunks that it covers.
+func (n *Node) submitFinish(ctx context.Context, op string, r *prefillRecord) (group *commandGroup, total int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.finishing {
-		return nil, 0, r.usable(op)
+		return nil, 0, r.checkUsable(op)
 	}
-	r.look()
-	tokens, size := slices.Max(r.tokens), int(n.layout.Tokens())
-	whole, rest := max(r.base, tokens/size), tokens%size
-	if tokens/size < r.base {
-		rest = 0 // The receiver already had all of the request.
+	r.collectOutcomes()
+	tokens, size := slices.Max(r.tokens), int(n.layout.TokenCount())
+	whole, tailTokens := max(r.firstSendable, tokens/size), tokens%size
+	if tokens/size < r.firstSendable {
+		tailTokens = 0 // The receiver already had all of the request.
 	}
 	body := &layerwise.Finish{Request: r.id, Run: r.run, Tokens: uint32(tokens),
-		Patience: patienceOf(ctx, 0, n.cfg.PutTimeout)}
-	if r.failed != nil { // The request needs no more data, and ends with the error of its failure.
-		rest, body.Tokens = 0, uint32(tokens/size*size)
+		Patience: commandTimeout(ctx, 0, n.cfg.PutTimeout)}
+	if r.failure != nil { // The request needs no more data, and ends with the error of its failure.
+		tailTokens, body.Tokens = 0, uint32(tokens/size*size)
 	} else if layer := slices.IndexFunc(r.tokens, func(t int) bool { return t != tokens }); layer >= 0 {
-		return nil, 0, wrong(op, "layer "+strconv.Itoa(layer), strconv.Itoa(r.tokens[layer])+" tokens saved",
+		return nil, 0, argumentError(op, "layer "+strconv.Itoa(layer), strconv.Itoa(r.tokens[layer])+" tokens saved",
 			strconv.Itoa(tokens)+", as of others", "save every layer of all tokens first, or drop the prefill")
 	}
-	total = whole - r.base
-	if rest == 0 {
-		begun, err = n.prefills.submit(n, op, []effects.CommandBody{body})
-	} else if begun, err = n.finishTail(op, r, body, whole, rest); err == nil {
+	total = whole - r.firstSendable
+	if tailTokens == 0 {
+		group, err = n.prefills.submitCounted(n, op, []effects.CommandBody{body})
+	} else if group, err = n.finishTail(op, r, body, whole, tailTokens); err == nil {
 		total++
 	}
 	if err == nil {
 		r.finishing = true
 	}
-	return begun, total, err
+	return group, total, err
 }
 
 // finishTail submits a Finish command together with the pages of the last, partial chunk.
-func (n *Node) finishTail(op string, r *prefill, body *layerwise.Finish, chunk, rest int) (*lot, error) {
-	p := r.last
-	if p == nil || chunk < r.first || (chunk-r.first+1)*n.layers > p.Len() {
-		return nil, wrong(op, "Pages", "none for chunk "+strconv.Itoa(chunk), strconv.Itoa(n.layers)+" of its "+
-			strconv.Itoa(rest)+" tokens, one for each layer", "give the last SaveLayer a handle that has them")
+func (n *Node) finishTail(op string, r *prefillRecord, body *layerwise.Finish, chunk, tailTokens int) (*commandGroup, error) {
+	p := r.lastPages
+	if p == nil || chunk < r.lastFirst || (chunk-r.lastFirst+1)*n.layers > p.Len() {
+		return nil, argumentError(op, "Pages", "none for chunk "+strconv.Itoa(chunk), strconv.Itoa(n.layers)+" of its "+
+			strconv.Itoa(tailTokens)+" tokens, one for each layer", "give the last SaveLayer a handle that has them")
 	}
 	body.Key = r.keys[chunk]
 	for layer := range n.layers {
-		page := p.pages[(chunk-r.first)*n.layers+layer]
-		page.Length = uint32(rest) * uint32(n.layout.TokenBytes())
+		page := p.pages[(chunk-r.lastFirst)*n.layers+layer]
+		page.Length = uint32(tailTokens) * uint32(n.layout.TokenBytes())
 		body.Pages = append(body.Pages, page)
 	}
-	return p.lend(op, func() (*lot, error) { return n.prefills.submit(n, op, []effects.CommandBody{body}) })
+	return p.lendPages(op, func() (*commandGroup, error) { return n.prefills.submitCounted(n, op, []effects.CommandBody{body}) })
 }
 
-// finishNowhere ends a request without a receiver.
-func (n *Node) finishNowhere(op string, r *prefill) (PutResult, error) {
+// finishWithoutReceiver ends a request without a receiver.
+func (n *Node) finishWithoutReceiver(op string, r *prefillRecord) (PutResult, error) {
 	r.mu.Lock()
-	tokens, size := slices.Max(r.tokens), int(n.layout.Tokens())
+	tokens, size := slices.Max(r.tokens), int(n.layout.TokenCount())
 	r.mu.Unlock()
-	return PutResult{Skipped: max(0, (tokens+size-1)/size-r.base)}, n.drop(op, r)
+	return PutResult{Skipped: max(0, (tokens+size-1)/size-r.firstSendable)}, n.dropPrefill(op, r)
 }
 
 // DropPrefill ends a request of which nothing more is to be sent. The proxy is not notified, and the peer drops
 // the chunks that are not whole there. The pages of the request are returned as Pages.AwaitReturn describes.
 func (s Sender) DropPrefill(request string) error {
-	r, err := s.node.prefillOf("drop prefill", request)
+	r, err := s.node.findPrefill("drop prefill", request)
 	if err != nil {
 		return err
 	}
-	return (&Prefilling{s.node, r}).Drop()
+	return (&PrefillHandle{s.node, r}).Drop()
 }
 
 // Drop does what [Sender.DropPrefill] does.
-func (x *Prefilling) Drop() error { return x.node.drop("drop prefill", x.of) }
+func (x *PrefillHandle) Drop() error { return x.node.dropPrefill("drop prefill", x.record) }
 
-func (n *Node) drop(op string, r *prefill) error {
+func (n *Node) dropPrefill(op string, r *prefillRecord) error {
 	r.mu.Lock()
 	t, err := func() (*Ticket, error) {
 		defer r.mu.Unlock()
 		if r.finishing {
-			return nil, r.usable(op)
+			return nil, r.checkUsable(op)
 		}
-		t, err := n.submit(op, ending, &layerwise.Drop{Request: r.id, Run: r.run})
+		t, err := n.submitCommand(op, classEnding, &layerwise.Drop{Request: r.id, Run: r.run})
 		r.finishing = err == nil
 		return t, err
 	}()
 	if err != nil {
 		return err
 	}
-	n.prefills.remove(r)
+	n.prefills.removeRecord(r)
 	if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound { // NotFound: the machine forgot it.
-		return (&Error{Op: op, Code: out.Code}).because(out.Why)
+		return (&Error{Op: op, Code: out.Code}).withDetails(out.Details)
 	}
 	return nil
 }
@@ -358,7 +358,7 @@ func (p *Pages) AwaitReturn(ctx context.Context) error {
 		return nil
 	}
 	p.mu.Lock()
-	borrowed := slices.Clone(p.borrowed)
+	borrowed := slices.Clone(p.groups)
 	p.mu.Unlock()
 	for _, l := range borrowed {
 		if l.isReturned() {
@@ -366,10 +366,10 @@ func (p *Pages) AwaitReturn(ctx context.Context) error {
 		}
 		select {
 		case <-l.Returned():
-		case <-p.node.tickets.fallen:
+		case <-p.node.tickets.failed:
 			return &Error{Op: "await return", Code: effects.Failed}
 		case <-ctx.Done():
-			return &Error{Op: "await return", Code: waitedOut(ctx), Count: len(p.pages), Cause: ctx.Err(),
+			return &Error{Op: "await return", Code: contextCode(ctx), Count: len(p.pages), Cause: ctx.Err(),
 				Remedy: "something still reads the pages; wait again, or release them"}
 		}
 	}
@@ -379,36 +379,36 @@ func (p *Pages) AwaitReturn(ctx context.Context) error {
 // Layers returns the number of pages of a chunk: one for each layer with use_layerwise, else 1.
 func (n *Node) Layers() int { return max(1, n.layers) }
 
-// A prefill is the node's record of a request that is sent by layers. The state of the machine may lag behind this
-// record, by the events that wait in the mailbox.
-type prefill struct {
-	id      []byte
-	run     effects.Ticket // number by which the machine knows the request, because a forgotten name may be used again
-	keys    [][]byte
-	base    int // index of the first chunk that may be sent
-	nowhere bool
+// A prefillRecord is the node's record of a request that is sent by layers. The state of the machine may lag behind
+// this record, by the events that wait in the mailbox.
+type prefillRecord struct {
+	id            []byte
+	run           effects.Ticket // number by which the machine knows the request, because a forgotten name may be used again
+	keys          [][]byte
+	firstSendable int // index of the first chunk that may be sent
+	noReceiver    bool
 
-	over atomic.Bool // the request accepts no more calls, and its handles may be used for another request
+	closed atomic.Bool // the request accepts no more calls, and its handles may be used for another request
 
-	mu        sync.Mutex // never held during a wait
-	epoch     int
-	saved     []int // by layer: index after the last chunk that was submitted
-	tokens    []int // by layer: number of tokens that are reported as computed
-	last      *Pages
-	first     int       // index of the first chunk of last
-	tickets   []*Ticket // tickets with outcomes that have not been collected yet
-	failed    *Error
-	finishing bool
-	heard     time.Time // time of the last command to the machine about this request
+	mu             sync.Mutex // never held during a wait
+	epoch          int
+	saved          []int // by layer: index after the last chunk that was submitted
+	tokens         []int // by layer: number of tokens that are reported as computed
+	lastPages      *Pages
+	lastFirst      int       // index of the first chunk of last
+	pendingTickets []*Ticket // pendingTickets with outcomes that have not been collected yet
+	failure        *Error
+	finishing      bool
+	lastCommand    time.Time // time of the last command to the machine about this request
 }
 
-// look takes the outcomes that are available, and records the first failure. The caller holds r.mu.
-func (r *prefill) look() {
-	for len(r.tickets) > 0 {
+// collectOutcomes takes the outcomes that are available, and records the first failure. The caller holds r.mu.
+func (r *prefillRecord) collectOutcomes() {
+	for len(r.pendingTickets) > 0 {
 		select {
-		case out := <-r.tickets[0].Done():
-			if r.tickets = r.tickets[1:]; out.Code != effects.OK && r.failed == nil {
-				r.failed = (&Error{Code: out.Code}).because(out.Why)
+		case out := <-r.pendingTickets[0].Done():
+			if r.pendingTickets = r.pendingTickets[1:]; out.Code != effects.OK && r.failure == nil {
+				r.failure = (&Error{Code: out.Code}).withDetails(out.Details)
 			}
 		default:
 			return
@@ -416,132 +416,132 @@ func (r *prefill) look() {
 	}
 }
 
-// usable returns an error if the request accepts no more calls. The caller holds r.mu.
-func (r *prefill) usable(op string) error {
+// checkUsable returns an error if the request accepts no more calls. The caller holds r.mu.
+func (r *prefillRecord) checkUsable(op string) error {
 	if r.finishing {
 		return &Error{Op: op, Code: effects.Ended, Stage: effects.StageCommand, Field: "request",
 			Theirs: strconv.Quote(string(r.id)), Ours: "one that is neither finished nor dropped", Remedy: "begin it again"}
 	}
-	if r.look(); r.failed != nil {
-		e := *r.failed
+	if r.collectOutcomes(); r.failure != nil {
+		e := *r.failure
 		e.Op = op
 		return &e
 	}
 	return nil
 }
 
-// again begins a new epoch, in which all layers are saved anew. The caller holds r.mu.
-func (r *prefill) again() {
+// startEpoch begins a new epoch, in which all layers are saved anew. The caller holds r.mu.
+func (r *prefillRecord) startEpoch() {
 	r.epoch++
 	for i := range r.saved {
-		r.saved[i], r.tokens[i] = r.base, 0
+		r.saved[i], r.tokens[i] = r.firstSendable, 0
 	}
-	r.last, r.heard = nil, time.Now()
+	r.lastPages, r.lastCommand = nil, time.Now()
 }
 
-// layered returns the index of the request's chunk that is the first chunk of the handle. If the handle has no chunk
-// of the request's current epoch yet, the index from is recorded.
-func (p *Pages) layered(r *prefill, from int) (first int, err error) {
+// firstChunkFor returns the index of the request's chunk that is the first chunk of the handle. If the handle has no
+// chunk of the request's current epoch yet, the index from is recorded.
+func (p *Pages) firstChunkFor(r *prefillRecord, from int) (first int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
-		return 0, wrong("save layer", "p", "released", "a handle that is not", "reserve new ones")
+		return 0, argumentError("save layer", "p", "released", "a handle that is not", "reserve new ones")
 	}
-	if of := p.layers.of; of != nil && of != r && !of.over.Load() {
-		return 0, wrong("save layer", "p", "of request "+strconv.Quote(short(string(of.id))), "pages of this one alone",
+	if of := p.layers.prefill; of != nil && of != r && !of.closed.Load() {
+		return 0, argumentError("save layer", "p", "of request "+strconv.Quote(truncate(string(of.id))), "pages of this one alone",
 			"reserve them for each request by itself")
 	}
-	if p.layers.of != r || p.layers.epoch != r.epoch {
-		p.layers.of, p.layers.epoch, p.layers.first = r, r.epoch, from
+	if p.layers.prefill != r || p.layers.epoch != r.epoch {
+		p.layers.prefill, p.layers.epoch, p.layers.first = r, r.epoch, from
 	}
 	return p.layers.first, nil
 }
 
-// prefills are the requests of a node that are sent by layers.
-type prefills struct {
+// prefillTable are the requests of a node that are sent by layers.
+type prefillTable struct {
 	runsMax, savesMax, chunksMax int
 	linkBytes                    uint64
 	batchTime                    time.Duration
 
-	saves atomic.Int64 // number of commands that still use their pages
-	mu    sync.Mutex
-	open  map[string]*prefill
+	savesInUse atomic.Int64 // number of commands that still use their pages
+	mu         sync.Mutex
+	byRequest  map[string]*prefillRecord
 }
 
-func newPrefills(cfg *config.Config) *prefills {
+func newPrefillTable(cfg *config.Config) *prefillTable {
 	m, l := &cfg.Machine, &cfg.Layerwise
-	return &prefills{runsMax: int(m.RunsMax), savesMax: int(m.SavesMax), chunksMax: int(m.ChunksMax),
-		linkBytes: l.LinkBytes, batchTime: l.BatchTime, open: map[string]*prefill{}}
+	return &prefillTable{runsMax: int(m.RunsMax), savesMax: int(m.SavesMax), chunksMax: int(m.ChunksMax),
+		linkBytes: l.LinkBytes, batchTime: l.BatchTime, byRequest: map[string]*prefillRecord{}}
 }
 
-// submit submits commands that have pages, and counts the commands in saves until their pages are returned.
-func (ps *prefills) submit(n *Node, op string, bodies []effects.CommandBody) (*lot, error) {
+// submitCounted submits commands that have pages, and counts the commands in saves until their pages are returned.
+func (ps *prefillTable) submitCounted(n *Node, op string, bodies []effects.CommandBody) (*commandGroup, error) {
 	count := int64(len(bodies))
-	ps.saves.Add(count)
-	l, err := n.submitAll(op, work, bodies, func(tickets []*Ticket) {
-		tickets[0].lot.over = func() { ps.saves.Add(-count) }
+	ps.savesInUse.Add(count)
+	l, err := n.submitAll(op, classWork, bodies, func(tickets []*Ticket) {
+		tickets[0].group.onReturned = func() { ps.savesInUse.Add(-count) }
 	})
 	if err != nil {
-		ps.saves.Add(-count)
+		ps.savesInUse.Add(-count)
 	}
 	return l, err
 }
 
-// add records a request that the machine has accepted. If there are too many records, the record with the oldest last
-// command to the machine is removed, because the machine has forgotten some request by then.
-func (ps *prefills) add(request string, r *prefill) {
+// addRecord records a request that the machine has accepted. If there are too many records, the record with the oldest
+// last command to the machine is removed, because the machine has forgotten some request by then.
+func (ps *prefillTable) addRecord(request string, r *prefillRecord) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if former := ps.open[request]; former != nil {
-		former.over.Store(true) // The machine has forgotten the former request of this name.
+	if former := ps.byRequest[request]; former != nil {
+		former.closed.Store(true) // The machine has forgotten the former request of this name.
 	}
-	ps.open[request] = r
-	for len(ps.open) > ps.runsMax {
+	ps.byRequest[request] = r
+	for len(ps.byRequest) > ps.runsMax {
 		oldest := ""
 		var at time.Time
-		for id, other := range ps.open {
-			other.mu.Lock()
-			if oldest == "" || other.heard.Before(at) {
-				oldest, at = id, other.heard
+		for id, record := range ps.byRequest {
+			record.mu.Lock()
+			if oldest == "" || record.lastCommand.Before(at) {
+				oldest, at = id, record.lastCommand
 			}
-			other.mu.Unlock()
+			record.mu.Unlock()
 		}
-		ps.open[oldest].over.Store(true)
-		delete(ps.open, oldest)
+		ps.byRequest[oldest].closed.Store(true)
+		delete(ps.byRequest, oldest)
 	}
 }
 
-func (ps *prefills) remove(r *prefill) {
+func (ps *prefillTable) removeRecord(r *prefillRecord) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	r.over.Store(true)
-	if ps.open[string(r.id)] == r {
-		delete(ps.open, string(r.id))
+	r.closed.Store(true)
+	if ps.byRequest[string(r.id)] == r {
+		delete(ps.byRequest, string(r.id))
 	}
 }
 
-// prefillOf returns the record of a request that has begun, or a NotFound error.
-func (n *Node) prefillOf(op, request string) (*prefill, error) {
-	if err := n.wantLayers(op); err != nil {
+// findPrefill returns the record of a request that has begun, or a NotFound error.
+func (n *Node) findPrefill(op, request string) (*prefillRecord, error) {
+	if err := n.requireLayers(op); err != nil {
 		return nil, err
 	}
 	n.prefills.mu.Lock()
 	defer n.prefills.mu.Unlock()
-	if r := n.prefills.open[request]; r != nil {
+	if r := n.prefills.byRequest[request]; r != nil {
 		return r, nil
 	}
-	e := wrong(op, "request", strconv.Quote(short(request)), "one that has begun, and was neither finished nor dropped",
+	e := argumentError(op, "request", strconv.Quote(truncate(request)), "one that has begun, and was neither finished nor dropped",
 		"begin it with BeginPrefill")
 	e.Code = effects.NotFound
 	return nil, e
 }
 
-// wantLayers returns an error if the node does not push layers.
-func (n *Node) wantLayers(op string) error {
-	if err := n.wantSide(op, config.Sender); err != nil || n.layers > 0 {
+// requireLayers returns an error if the node does not push layers.
+func (n *Node) requireLayers(op string) error {
+	if err := n.requireSide(op, config.Sender); err != nil || n.layers > 0 {
 		return err
 	}
-	e := wrong(op, "use_layerwise", "false", "true", "set use_layerwise: true, here and at the receivers")
+	e := argumentError(op, "use_layerwise", "false", "true", "set use_layerwise: true, here and at the receivers")
 	e.Code = effects.Unsupported
 	return e
 }
@@ -549,56 +549,56 @@ func (n *Node) wantLayers(op string) error {
 // checkPrefill returns an error if the fields of a prefill that is to begin are invalid.
 func (n *Node) checkPrefill(p *Prefill) error {
 	const op = "begin prefill"
-	if err := n.wantLayers(op); err != nil {
+	if err := n.requireLayers(op); err != nil {
 		return err
 	}
-	if err := plainHost(op, "Peer.Host", &p.Peer.Host); err != nil {
+	if err := normalizeHost(op, "Peer.Host", &p.Peer.Host); err != nil {
 		return err
 	}
-	tokens := int(n.layout.Tokens())
+	tokens := int(n.layout.TokenCount())
 	switch {
 	case p.Peer.Host == "" && p.Peer != (Peer{}):
-		return wrong(op, "Peer.Host", "empty", "a host", "name where the receiver listens, or leave Peer out for nowhere")
+		return argumentError(op, "Peer.Host", "empty", "a host", "name where the receiver listens, or leave Peer out for nowhere")
 	case p.Peer.Host != "" && p.Peer.InitPort == 0:
-		return wrong(op, "Peer.InitPort", "0", "a port", "give the receiver's pd_peer_init_port")
+		return argumentError(op, "Peer.InitPort", "0", "a port", "give the receiver's pd_peer_init_port")
 	case p.Peer.Host != "" && p.Peer.AllocPort == 0:
-		return wrong(op, "Peer.AllocPort", "0", "a port", "give the receiver's pd_peer_alloc_port")
+		return argumentError(op, "Peer.AllocPort", "0", "a port", "give the receiver's pd_peer_alloc_port")
 	case p.Request == "":
-		return wrong(op, "Request", "empty", "the proxy's id of the request", "name the request that is computed")
+		return argumentError(op, "Request", "empty", "the proxy's id of the request", "name the request that is computed")
 	case len(p.Request) > int(n.cfg.RequestIDMax):
-		return tooLarge(op, "Request", strconv.Itoa(len(p.Request))+" bytes", "at most "+strconv.Itoa(int(n.cfg.RequestIDMax)),
+		return tooLargeError(op, "Request", strconv.Itoa(len(p.Request))+" bytes", "at most "+strconv.Itoa(int(n.cfg.RequestIDMax)),
 			"shorten it, or raise limits.request_bytes")
 	case len(p.Keys) == 0:
-		return wrong(op, "Keys", "empty", "at least one", "name each chunk of the request by its key")
+		return argumentError(op, "Keys", "empty", "at least one", "name each chunk of the request by its key")
 	case p.Skip < 0 || p.Skip > len(p.Keys)*tokens:
-		return wrong(op, "Skip", strconv.Itoa(p.Skip), upTo(0, len(p.Keys)*tokens), "count the tokens that are not to go")
+		return argumentError(op, "Skip", strconv.Itoa(p.Skip), formatRange(0, len(p.Keys)*tokens), "count the tokens that are not to go")
 	case len(p.Keys)-p.Skip/tokens > n.prefills.chunksMax:
-		return tooLarge(op, "Keys", strconv.Itoa(len(p.Keys)), "at most "+strconv.Itoa(n.prefills.chunksMax)+
+		return tooLargeError(op, "Keys", strconv.Itoa(len(p.Keys)), "at most "+strconv.Itoa(n.prefills.chunksMax)+
 			" behind Skip", "raise layerwise.chunks")
 	case p.LayerTime < 0:
-		return wrong(op, "LayerTime", fmt.Sprint(p.LayerTime), "0 or more", "leave it 0 if it is not known")
+		return argumentError(op, "LayerTime", fmt.Sprint(p.LayerTime), "0 or more", "leave it 0 if it is not known")
 	}
-	return n.checkKeysUpTo(op, p.Keys, n.keyBytes-len("@1023"))
+	return n.checkKeysUpTo(op, p.Keys, n.keyBytesMax-len("@1023"))
 }
 
 // checkSave returns an error if the arguments of a SaveLayer are invalid. The caller holds r.mu.
-func (n *Node) checkSave(op string, r *prefill, layer, tokensDone int, p *Pages) error {
-	if err := r.usable(op); err != nil {
+func (n *Node) checkSave(op string, r *prefillRecord, layer, tokensDone int, p *Pages) error {
+	if err := r.checkUsable(op); err != nil {
 		return err
 	}
-	most := len(r.keys) * int(n.layout.Tokens())
+	tokensMax := len(r.keys) * int(n.layout.TokenCount())
 	switch {
 	case layer < 0 || layer >= n.layers:
-		return wrong(op, "layer", strconv.Itoa(layer), upTo(0, n.layers-1), "layers count from 0")
-	case tokensDone < r.tokens[layer] || tokensDone > most:
-		return wrong(op, "tokensDone", strconv.Itoa(tokensDone), upTo(r.tokens[layer], most),
+		return argumentError(op, "layer", strconv.Itoa(layer), formatRange(0, n.layers-1), "layers count from 0")
+	case tokensDone < r.tokens[layer] || tokensDone > tokensMax:
+		return argumentError(op, "tokensDone", strconv.Itoa(tokensDone), formatRange(r.tokens[layer], tokensMax),
 			"give all tokens of which the layer is computed; it has no more than Keys, and fewer only after PreemptPrefill")
 	case p == nil:
 		return nil
-	case p.node != n || !p.own:
-		return wrong(op, "p", "of another node, or of a Get", "a handle of this node", "reserve them from this Sender")
+	case p.node != n || !p.writable:
+		return argumentError(op, "p", "of another node, or of a Get", "a handle of this node", "reserve them from this Sender")
 	case p.Len()%n.layers != 0:
-		return wrong(op, "p.Len()", strconv.Itoa(p.Len()), "a multiple of "+strconv.Itoa(n.layers),
+		return argumentError(op, "p.Len()", strconv.Itoa(p.Len()), "a multiple of "+strconv.Itoa(n.layers),
 			"reserve a page for each layer of each chunk")
 	}
 	return nil

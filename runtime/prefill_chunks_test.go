@@ -32,7 +32,7 @@ func wholeReceiver(tb testing.TB, channel string) *config.Config {
 // then their values.
 func wantWhole(tb testing.TB, r *runtime.Node, request string, keys []string, tokens int) {
 	tb.Helper()
-	got, err := r.Receiver().Get(within(tb), runtime.Get{Request: request, Keys: keys, Patience: limit})
+	got, err := r.Receiver().Get(within(tb), runtime.Get{Request: request, Keys: keys, Timeout: limit})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -45,8 +45,8 @@ func wantWhole(tb testing.TB, r *runtime.Node, request string, keys []string, to
 		if rest := tokens % chunkTokens; rest > 0 && i == len(keys)-1 {
 			size = rest * tokenBytes
 		}
-		want := together(key, layers, 2, size)
-		b, err := got.Host(i)
+		want := bundledChunk(key, layers, 2, size)
+		b, err := got.Bytes(i)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -56,8 +56,9 @@ func wantWhole(tb testing.TB, r *runtime.Node, request string, keys []string, to
 	}
 }
 
-// together is a chunk of layers of so many bytes, each of which has so many pieces: the first piece of all, and so on.
-func together(key string, layers, pieces, size int) (chunk []byte) {
+// bundledChunk is a chunk of layers of so many bytes, each of which has so many pieces: the first piece of all, and so
+// on.
+func bundledChunk(key string, layers, pieces, size int) (chunk []byte) {
 	for piece := range pieces {
 		for layer := range layers {
 			all := make([]byte, size)
@@ -92,7 +93,7 @@ func TestPrefillGoesChunkByChunk(t *testing.T) {
 					t.Errorf("the proxy was told of %q, want %q", got, name)
 				}
 			}
-			nothingLeft(t, s, r)
+			wantEmpty(t, s, r)
 		})
 	}
 }
@@ -130,7 +131,7 @@ func TestChunksGoAsTheyAreComputed(t *testing.T) {
 	}
 	p.releases()
 	wantWhole(t, r, "r", keys, 40)
-	nothingLeft(t, s, r)
+	wantEmpty(t, s, r)
 }
 
 // A peer whose pages hold neither layers nor chunks of this model is told apart, with what to do.
@@ -156,5 +157,5 @@ func TestPrefillToAnotherModel(t *testing.T) {
 	_, err := p.finish()
 	refused(err)
 	p.releases()
-	nothingLeft(t, s)
+	wantEmpty(t, s)
 }

@@ -37,7 +37,7 @@ func (l *layersOrder) config(tb testing.TB) *config.Config {
 }
 
 // carryOutLayers does what the process is told. Chunks that are not as they were computed end it.
-func (c *child) carryOutLayers(tb testing.TB, o *order) (w word) {
+func (c *child) carryOutLayers(tb testing.TB, o *order) (w reply) {
 	l := o.Layers
 	switch o.Op {
 	case "prefill":
@@ -51,18 +51,18 @@ func (c *child) carryOutLayers(tb testing.TB, o *order) (w word) {
 			p.preempt()
 		}
 		res, err := p.steps(l.Steps...).finish()
-		w = word{Code: runtime.CodeOf(err), Hits: res.Sent, Exposed: time.Since(p.computed)}
+		w = reply{Code: runtime.CodeOf(err), Hits: res.Sent, Exposed: time.Since(p.computed)}
 		p.releases()
 	case "has":
 		hits, err := c.node.Receiver().Contains(within(tb), o.Keys)
-		w = word{Code: runtime.CodeOf(err), Hits: hits}
+		w = reply{Code: runtime.CodeOf(err), Hits: hits}
 	case "take":
 		wantLayers(tb, c.node, l.Request, o.Keys, l.Tokens)
 		w.Hits = len(o.Keys)
 	case "abandon":
 		w.Code = runtime.CodeOf(c.node.Receiver().Abandon(l.Request))
 	case "idle":
-		nothingLeft(tb, c.node)
+		wantEmpty(tb, c.node)
 	}
 	return w
 }
@@ -129,26 +129,26 @@ func testLayersOfRanks(t *testing.T, channel, layout string) {
 	}
 	ends := func(p *process) {
 		t.Helper()
-		if w := p.hear(); w.Code != effects.OK || w.Hits != chunks-skipped {
+		if w := p.readReply(); w.Code != effects.OK || w.Hits != chunks-skipped {
 			t.Fatalf("%d chunks have gone: %v", w.Hits, w.Code)
 		}
 		<-proxy.told // Each rank tells it.
 	}
 	has := func(rank int, keys []string, want int) {
 		t.Helper()
-		w := to[rank].does(order{Op: "has", Keys: keys, Layers: &layersOrder{}})
+		w := to[rank].perform(order{Op: "has", Keys: keys, Layers: &layersOrder{}})
 		if w.Hits != want || w.Code != effects.OK && w.Code != effects.NotFound {
 			t.Errorf("rank %d has %d chunks of %v, want %d: %v", rank, w.Hits, keys, want, w.Code)
 		}
 	}
 	takes := func(request string, rank int) {
 		t.Helper()
-		to[rank].does(order{Op: "take", Keys: layersOf(request, rank, chunks)[skipped:],
+		to[rank].perform(order{Op: "take", Keys: layersOf(request, rank, chunks)[skipped:],
 			Layers: &layersOrder{Request: request, Tokens: tokens}})
 	}
 
 	for i := range ranks {
-		from[i].Say(computes("both", i, i == 1))
+		from[i].SendJSON(computes("both", i, i == 1))
 	}
 	for i := range ranks {
 		ends(from[i])
@@ -158,27 +158,27 @@ func testLayersOfRanks(t *testing.T, channel, layout string) {
 		takes("both", i)
 	}
 
-	from[1].closes()
+	from[1].closeNode()
 	// A page at a time: behind the first one there are more.
 	from[1], _ = begins(prefill+"    layerwise: {batches: 1, merge_bytes: 1}\n", 1,
 		strike{After: "*effects.TransferDone", At: "*effects.Transfer", Signal: syscall.SIGKILL})
 	for i := range ranks {
-		from[i].Say(computes("killed", i, false))
+		from[i].SendJSON(computes("killed", i, false))
 	}
 	ends(from[0])
-	if line, ok := from[1].Next(nil); ok {
+	if line, ok := from[1].NextLine(nil); ok {
 		t.Fatalf("it was to be killed in the middle, and said %s", line)
 	}
-	if status := from[1].Status(); status.Signal() != syscall.SIGKILL {
+	if status := from[1].ExitStatus(); status.Signal() != syscall.SIGKILL {
 		t.Fatalf("it was to be killed in the middle, and ended with %#x", status)
 	}
 	takes("killed", 0)
 	dead := order{Op: "abandon", Layers: &layersOrder{Request: "killed"}}
-	if w := to[1].does(dead); w.Code != effects.OK {
+	if w := to[1].perform(dead); w.Code != effects.OK {
 		t.Errorf("abandon: %v", w.Code)
 	}
 	from[1], _ = begins(prefill, 1, strike{})
-	from[1].Say(computes("again", 1, false))
+	from[1].SendJSON(computes("again", 1, false))
 	ends(from[1])
 	takes("again", 1)
 
@@ -187,8 +187,8 @@ func testLayersOfRanks(t *testing.T, channel, layout string) {
 	}
 	for i := range ranks {
 		for _, p := range []*process{from[i], to[i]} {
-			p.does(order{Op: "idle", Layers: &layersOrder{}})
-			p.closes()
+			p.perform(order{Op: "idle", Layers: &layersOrder{}})
+			p.closeNode()
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestBothSidesPushLayers(t *testing.T) {
 					wantLayers(t, nodes[1-i], p[i].request, p[i].keys, 71)
 				}
 			}
-			nothingLeft(t, nodes[:]...)
+			wantEmpty(t, nodes[:]...)
 		})
 	}
 }

@@ -116,7 +116,7 @@ func (p *prefiller) compute(until, layer, end int) error {
 	for ; layer < end; layer++ {
 		began := time.Now()
 		for chunk := max(first, p.done/chunkTokens); chunk*chunkTokens < until; chunk++ {
-			b, err := pages.Host((chunk-first)*layers + layer)
+			b, err := pages.Bytes((chunk-first)*layers + layer)
 			if err != nil {
 				p.tb.Fatal(err)
 			}
@@ -181,7 +181,7 @@ func (p *prefiller) releases() {
 // wantLayers gets chunks, the last of as many tokens as it has of all, and looks at each byte.
 func wantLayers(tb testing.TB, r *runtime.Node, request string, keys []string, tokens int) {
 	tb.Helper()
-	got, err := r.Receiver().Get(within(tb), runtime.Get{Request: request, Keys: keys, Layered: true, Patience: limit})
+	got, err := r.Receiver().Get(within(tb), runtime.Get{Request: request, Keys: keys, Layered: true, Timeout: limit})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func wantLayers(tb testing.TB, r *runtime.Node, request string, keys []string, t
 		if rest := tokens % chunkTokens; rest > 0 && chunk == len(keys)-1 {
 			want = rest * size
 		}
-		b, err := got.Host(i)
+		b, err := got.Bytes(i)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -205,12 +205,12 @@ func wantLayers(tb testing.TB, r *runtime.Node, request string, keys []string, t
 	}
 }
 
-// nothingLeft says that neither end holds anything.
-func nothingLeft(tb testing.TB, nodes ...*runtime.Node) {
+// wantEmpty says that neither end holds anything.
+func wantEmpty(tb testing.TB, nodes ...*runtime.Node) {
 	tb.Helper()
 	for _, n := range nodes {
 		waitFor(tb, n, "the end of all that is held", func(s rank.Stats) bool {
-			return s.PagesFree == s.PagesTotal && s.Layers+s.Bundles+s.Kept+s.Puts+s.Grants+s.Reserves+s.Gets == 0
+			return s.PagesFree == s.PagesTotal && s.Layers+s.Bundles+s.PagesPromised+s.Puts+s.Grants+s.Reserves+s.Gets == 0
 		})
 	}
 }
@@ -255,7 +255,7 @@ func TestPrefillGoesLayerByLayer(t *testing.T) {
 						t.Errorf("the proxy was told of %q, want %q", got, name)
 					}
 				}
-				nothingLeft(t, s, r)
+				wantEmpty(t, s, r)
 			})
 		}
 	}
@@ -291,7 +291,7 @@ func TestGetWaitsForLayers(t *testing.T) {
 	}
 	<-got
 	p.releases()
-	nothingLeft(t, s, r)
+	wantEmpty(t, s, r)
 }
 
 // What was half sent goes again after a preemption, in another step, and what was whole does not; pages are back before
@@ -324,7 +324,7 @@ func TestPreemptedPrefillGoesAgain(t *testing.T) {
 			})
 			p.preempt()
 			for at := range layers { // Garbage in the pages does not matter: it is computed again.
-				b, _ := p.pages.Host(at)
+				b, _ := p.pages.Bytes(at)
 				clear(b)
 			}
 			p.steps(33, 64).arrives(r)
@@ -332,7 +332,7 @@ func TestPreemptedPrefillGoesAgain(t *testing.T) {
 			if want := 3 * layers; sent != want {
 				t.Errorf("%d layers have gone after the preemption, want %d: the first chunk was whole", sent, want)
 			}
-			nothingLeft(t, s, r)
+			wantEmpty(t, s, r)
 		})
 	}
 }
@@ -364,13 +364,13 @@ func TestPrefillGoesAsAWhole(t *testing.T) {
 					moved.Store(true)
 				}
 			})
-			waitFor(t, r, "the handshake", func(s rank.Stats) bool { return s.Guests > 0 })
+			waitFor(t, r, "the handshake", func(s rank.Stats) bool { return s.InboundPeers > 0 })
 			p.steps(40, 70)
 			if s.Stats(); moved.Load() {
 				t.Error("layers went before the prefill was finished")
 			}
 			p.arrives(r)
-			nothingLeft(t, s, r)
+			wantEmpty(t, s, r)
 		})
 	}
 }
@@ -422,7 +422,7 @@ func TestSaveLayerAfterItsRequestFailed(t *testing.T) {
 		t.Errorf("finished twice: %v", err)
 	}
 	p.releases()
-	nothingLeft(t, s)
+	wantEmpty(t, s)
 	// Nothing more is said of it: the next word is of the next request.
 	if err := s.Sender().BeginPrefill(runtime.Prefill{Peer: reservedPeer(t), Request: "next", Keys: keysOf("n",
 		1)}); err != nil {
@@ -482,7 +482,7 @@ func TestDroppedPrefillLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.releases()
-	nothingLeft(t, s, r)
+	wantEmpty(t, s, r)
 	begin(t, s, peerOf(r), "told", keysOf("told", 1), 0).reserve().steps(16).arrives(r)
 	if got := <-proxy.told; got != "told" {
 		t.Errorf("the proxy was told of %q", got)
@@ -500,8 +500,8 @@ func TestPrefillToNowhere(t *testing.T) {
 	if err != nil || res.Sent != 0 || res.Skipped != 2 {
 		t.Errorf("%+v, %v", res, err)
 	}
-	nothingLeft(t, s)
-	if got := s.Stats(); got.Peers != 0 || got.Requests != 0 {
+	wantEmpty(t, s)
+	if got := s.Stats(); got.OutboundPeers != 0 || got.Requests != 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -540,7 +540,7 @@ func TestLimitsOfPrefills(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.releases()
-	nothingLeft(t, s)
+	wantEmpty(t, s)
 }
 
 // A call that makes no sense is told so, and the request goes on.
@@ -554,7 +554,7 @@ func TestArgumentsOfPrefills(t *testing.T) {
 	begin(t, s, peerOf(r), "other", keysOf("other", 2), 0)
 	begin(t, s, peerOf(r), "early", keysOf("early", 2), 0)
 	odd, short := mustReserve(t, s, layers+1), mustReserve(t, s, layers)
-	got, err := r.Receiver().Get(within(t), runtime.Get{Keys: keys[:1], Layered: true, Patience: limit})
+	got, err := r.Receiver().Get(within(t), runtime.Get{Keys: keys[:1], Layered: true, Timeout: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -627,5 +627,5 @@ func TestArgumentsOfPrefills(t *testing.T) {
 	if err := sender.DropPrefill("other"); err != nil {
 		t.Fatal(err)
 	}
-	nothingLeft(t, s)
+	wantEmpty(t, s)
 }

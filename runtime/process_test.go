@@ -51,8 +51,8 @@ type order struct {
 	Keys []string     // of put, get and fetch
 }
 
-// A word is a child's answer to one order.
-type word struct {
+// A reply is a child's answer to one order.
+type reply struct {
 	Peer     runtime.Peer
 	Finishes runtime.ProducerPeer // where a Worker listens
 	Code     effects.Code
@@ -71,28 +71,28 @@ type process struct {
 // startNode starts a process with one node in it and returns where that listens.
 func startNode(t testing.TB, o order) (*process, runtime.Peer) {
 	t.Helper()
-	p := &process{proctest.Start(t, proctest.Self(childRole+"=1")), t}
+	p := &process{proctest.Start(t, proctest.SelfCommand(childRole+"=1")), t}
 	o.Op = "open"
-	return p, p.does(o).Peer
+	return p, p.perform(o).Peer
 }
 
-// hear waits for the answer to an order.
-func (p *process) hear() (w word) {
+// readReply waits for the answer to an order.
+func (p *process) readReply() (w reply) {
 	p.t.Helper()
-	p.Hear(&w)
+	p.ReceiveJSON(&w)
 	return w
 }
 
-func (p *process) does(o order) word {
+func (p *process) perform(o order) reply {
 	p.t.Helper()
-	p.Say(o)
-	return p.hear()
+	p.SendJSON(o)
+	return p.readReply()
 }
 
-// closes demands that the node gave everything back and its process ended well.
-func (p *process) closes() {
+// closeNode demands that the node gave everything back and its process ended well.
+func (p *process) closeNode() {
 	p.t.Helper()
-	if w := p.does(order{Op: "close"}); w.Code != effects.OK {
+	if w := p.perform(order{Op: "close"}); w.Code != effects.OK {
 		p.t.Errorf("the process closes its node: %v", w.Code)
 	}
 }
@@ -119,7 +119,7 @@ func (c *child) serve(in io.Reader) error {
 	}
 }
 
-func (c *child) carryOut(o *order) word {
+func (c *child) carryOut(o *order) reply {
 	tb := proctest.TB{}
 	if o.Layers != nil && o.Op != "open" {
 		return c.carryOutLayers(tb, o)
@@ -130,37 +130,37 @@ func (c *child) carryOut(o *order) word {
 	switch o.Op {
 	case "open":
 		c.open(tb, o)
-		return word{Peer: peerOf(c.node), Finishes: producerPeerOf(c.node)}
+		return reply{Peer: peerOf(c.node), Finishes: producerPeerOf(c.node)}
 	case "finish":
 		o.Worker.computes(tb, c.node, o.Keys[0], 0, killedBlocks)
-		_, err := c.node.Producer().Finished(context.Background(), runtime.Finished{
+		_, err := c.node.Producer().LendBlocks(context.Background(), runtime.FinishedRequest{
 			Request: o.Keys[0] + "-00000002", Blocks: blocksOf(0, killedBlocks)})
-		return word{Code: runtime.CodeOf(err)}
+		return reply{Code: runtime.CodeOf(err)}
 	case "put":
 		pages := mustReserve(tb, c.node, len(o.Keys))
 		fill(tb, pages, o.Keys)
 		res, err := c.node.Sender().Put(within(tb), runtime.Put{Peer: o.Peer, Request: "r", Keys: o.Keys, Pages: pages,
-			Patience: 5 * time.Second})
+			Timeout: 5 * time.Second})
 		c.pages, c.put = append(c.pages, pages), append(c.put, res)
-		return word{Code: runtime.CodeOf(err)}
+		return reply{Code: runtime.CodeOf(err)}
 	case "store":
-		stores(tb, c.node, o.Keys)
+		mustStore(tb, c.node, o.Keys)
 	case "reclaim":
 		for i := range c.put {
 			wantReturned(tb, c.put[i])
-			spoil(tb, c.pages[i])
+			overwrite(tb, c.pages[i])
 			mustRelease(tb, c.pages[i])
 		}
 		c.put, c.pages = nil, nil
 	case "get":
-		waitFor(tb, c.node, "the end of all reads", quiet)
+		waitFor(tb, c.node, "the end of all reads", isQuiet)
 		return getEach(tb, c.node, o.Keys)
 	case "fetch":
 		return fetchAll(tb, c.node, o.Keys)
 	case "close":
-		return word{Code: runtime.CodeOf(c.node.Close(within(tb)))}
+		return reply{Code: runtime.CodeOf(c.node.Close(within(tb)))}
 	}
-	return word{}
+	return reply{}
 }
 
 func (c *child) open(tb testing.TB, o *order) {
@@ -195,15 +195,17 @@ func (c *child) open(tb testing.TB, o *order) {
 		}
 	}
 	c.node = openRank(tb, cfg, rank, runtime.WithWatch(
-		func(ev effects.Event) { honest(checker.Told(ev)); strikes(ev) },
-		func(e effects.Effect) { honest(checker.Asked(e)); strikes(e) }))
+		func(ev effects.Event) { honest(checker.CheckEvent(ev)); strikes(ev) },
+		func(e effects.Effect) { honest(checker.CheckEffect(e)); strikes(e) }))
 }
 
-// quiet says that a receiver reads nothing and owes nobody an answer.
-func quiet(s rank.Stats) bool { return s.Grants+s.Waiters+s.PagesGranted+s.PagesQuarantined == 0 }
+// isQuiet says that a receiver reads nothing and owes nobody an answer.
+func isQuiet(s rank.Stats) bool {
+	return s.Grants+s.PendingRequests+s.PagesGranted+s.PagesQuarantined == 0
+}
 
 // getEach looks each key up by itself, and compares what is there.
-func getEach(tb testing.TB, n *runtime.Node, keys []string) (w word) {
+func getEach(tb testing.TB, n *runtime.Node, keys []string) (w reply) {
 	for _, key := range keys {
 		got, err := n.Receiver().Get(within(tb), runtime.Get{Request: "r", Keys: []string{key}})
 		if err != nil && runtime.CodeOf(err) != effects.NotFound {
@@ -213,7 +215,7 @@ func getEach(tb testing.TB, n *runtime.Node, keys []string) (w word) {
 			continue
 		}
 		w.Hits++
-		b, err := got.Host(0)
+		b, err := got.Bytes(0)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -226,7 +228,7 @@ func getEach(tb testing.TB, n *runtime.Node, keys []string) (w word) {
 }
 
 // fetchAll fetches chunks of their request, as far as that goes.
-func fetchAll(tb testing.TB, n *runtime.Node, keys []string) (w word) {
+func fetchAll(tb testing.TB, n *runtime.Node, keys []string) (w reply) {
 	var err error
 	w.Hits, err = n.Receiver().Fetch(within(tb), runtime.Fetch{Request: "r", Keys: keys,
 		Scatter: func(_ context.Context, first int, chunks [][]byte) error {
@@ -241,10 +243,10 @@ func fetchAll(tb testing.TB, n *runtime.Node, keys []string) (w word) {
 	return w
 }
 
-// spoil overwrites every byte, as an engine may that has its pages back.
-func spoil(tb testing.TB, p *runtime.Pages) {
+// overwrite overwrites every byte, as an engine may that has its pages back.
+func overwrite(tb testing.TB, p *runtime.Pages) {
 	for i := range p.Len() {
-		b, err := p.Host(i)
+		b, err := p.Bytes(i)
 		if err != nil {
 			tb.Fatal(err)
 		}

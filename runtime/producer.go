@@ -19,8 +19,8 @@ func (n *Node) Producer() Producer { return Producer{n} }
 // Node returns the node that this side belongs to.
 func (p Producer) Node() *Node { return p.node }
 
-// Finished names the blocks of a request that is computed.
-type Finished struct {
+// FinishedRequest names the blocks of a request that is computed.
+type FinishedRequest struct {
 	Request  string // the engine's own id of the request
 	Transfer string // id that the router gives the transfer at both ends; empty: the ends are matched by Request
 	Blocks   []Blocks
@@ -29,13 +29,13 @@ type Finished struct {
 
 // A Lending represents finished blocks that are lent until they are written. The blocks must not change until
 // Returned.
-type Lending struct{ f *following[Written] }
+type Lending struct{ command *asyncCommand[LendingResult] }
 
-// Written is the result of a Lending.
-type Written struct {
+// LendingResult is the result of a Lending.
+type LendingResult struct {
 	Pages     int  // number of pages written, summed over all ranks of the consumer
 	NotNeeded bool // a consumer had declined the blocks; nothing was lent
-	Held      bool // the blocks may still be read; Returned reports the end of that
+	InUse     bool // the blocks may still be read; Returned reports the end of that
 	// Err is nil if each rank of the consumer that takes part of the blocks has its part. It is Expired if the lease
 	// ended first.
 	Err error
@@ -43,28 +43,28 @@ type Written struct {
 
 // Done returns a channel that delivers the one result, at the latest when the lease is over. Heartbeats of
 // consumers extend the lease.
-func (l *Lending) Done() <-chan Written { return l.f.done }
+func (l *Lending) Done() <-chan LendingResult { return l.command.done }
 
 // Returned returns a channel that is closed when nothing reads the blocks any more, whatever the result. Without
-// Written.Held, the channel is closed before Done delivers the result.
-func (l *Lending) Returned() <-chan struct{} { return l.f.lot.Returned() }
+// LendingResult.InUse, the channel is closed before Done delivers the result.
+func (l *Lending) Returned() <-chan struct{} { return l.command.group.Returned() }
 
-// Finished lends blocks to the one consumer that registers for them, or that has registered already, and returns
+// LendBlocks lends blocks to the one consumer that registers for them, or that has registered already, and returns
 // at once. When ctx ends, the blocks are taken back: no new write starts.
-func (p Producer) Finished(ctx context.Context, x Finished) (*Lending, error) {
+func (p Producer) LendBlocks(ctx context.Context, x FinishedRequest) (*Lending, error) {
 	const op = "finished"
 	n := p.node
-	if err := n.wantOwn(op); err != nil {
+	if err := n.requireBlocks(op); err != nil {
 		return nil, err
 	}
 	if err := checkRequest(op, x.Request, x.Lease); err != nil {
 		return nil, err
 	}
-	f, err := follow(ctx, n, op, &register.Finished{
+	f, err := startAsync(ctx, n, op, &register.Finished{
 		Request: []byte(x.Request), Transfer: []byte(x.Transfer), Blocks: x.Blocks,
-		Lease: patienceOf(ctx, x.Lease, n.cfg.RegistrationLease),
-	}, func(out Outcome) Written {
-		return Written{Pages: out.Sent, NotNeeded: out.Skipped > 0, Held: out.Held, Err: failed(ctx, op, out)}
+		Lease: commandTimeout(ctx, x.Lease, n.cfg.RegistrationLease),
+	}, func(out Outcome) LendingResult {
+		return LendingResult{Pages: out.Sent, NotNeeded: out.Skipped > 0, InUse: out.InUse, Err: outcomeError(ctx, op, out)}
 	})
 	if err != nil {
 		return nil, err
@@ -72,24 +72,24 @@ func (p Producer) Finished(ctx context.Context, x Finished) (*Lending, error) {
 	return &Lending{f}, nil
 }
 
-// Aborted reports that a request will not be computed, or that blocks lent for it must not be written any more.
+// AbortRequest reports that a request will not be computed, or that blocks lent for it must not be written any more.
 // Its Lending ends, and a consumer that has registered for the request, or that registers within a bounded time
 // afterwards, is notified.
-func (p Producer) Aborted(request, transfer string) error {
+func (p Producer) AbortRequest(request, transfer string) error {
 	const op = "aborted"
 	n := p.node
-	if err := n.wantOwn(op); err != nil {
+	if err := n.requireBlocks(op); err != nil {
 		return err
 	}
 	if err := checkRequest(op, request, 0); err != nil {
 		return err
 	}
-	t, err := n.submit(op, ending, &register.Aborted{Request: []byte(request), Transfer: []byte(transfer)})
+	t, err := n.submitCommand(op, classEnding, &register.Aborted{Request: []byte(request), Transfer: []byte(transfer)})
 	if err != nil {
 		return err
 	}
 	if out := <-t.Done(); out.Code != effects.OK { // The machine answers in the step that takes the command.
-		return (&Error{Op: op, Code: out.Code}).because(out.Why)
+		return (&Error{Op: op, Code: out.Code}).withDetails(out.Details)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 
 // timesTold is how often the node says that the proxy was told.
 func timesTold(n *runtime.Node) (times uint64) {
-	for _, c := range n.Counts() {
+	for _, c := range n.FactCounts() {
 		if c.Fact == effects.FactProxyTold && c.Code == effects.OK {
 			times += c.Times
 		}
@@ -34,7 +34,8 @@ func TestProxyThatIsDownIsNotCalledTold(t *testing.T) {
 	}
 	at := tr.Servers()[0].Addr
 	at.Host = "127.0.0.1"
-	// It is gone before anybody was connected to it: what is said on a connection that has just ended may count as told.
+	// It is gone before anybody was connected to it: what is said on a connection that has just ended may count as
+	// told.
 	if err := tr.Shutdown(within(t)); err != nil {
 		t.Fatal(err)
 	}

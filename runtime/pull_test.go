@@ -102,7 +102,7 @@ func TestPullOverEachPlane(t *testing.T) {
 				wantReturned(t, res)
 			}
 			for i := range pages.Len() {
-				b, err := pages.Host(i)
+				b, err := pages.Bytes(i)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -246,10 +246,10 @@ func TestPullIsAbortedWhileItIsOffered(t *testing.T) {
 			go func() {
 				others := keysOf("other", 4)
 				res, err := s.Sender().Put(ctx, runtime.Put{Peer: peerOf(r), Request: "taken back", Keys: others, Pages: pages,
-					Patience: limit})
+					Timeout: limit})
 				ended <- outcome{res, err}
 			}()
-			waitFor(t, r, "the offer", func(s rank.Stats) bool { return s.Waiters > 0 })
+			waitFor(t, r, "the offer", func(s rank.Stats) bool { return s.PendingRequests > 0 })
 			cancel()
 			out := <-ended
 			wantCode(t, out.err, effects.Cancelled)
@@ -260,7 +260,7 @@ func TestPullIsAbortedWhileItIsOffered(t *testing.T) {
 
 			t.Log("# now there is room, and what was offered is not to be had any more")
 			mustRelease(t, held)
-			waitFor(t, r, "the end of the offer", func(s rank.Stats) bool { return s.Waiters == 0 })
+			waitFor(t, r, "the end of the offer", func(s rank.Stats) bool { return s.PendingRequests == 0 })
 			if hits, err := r.Receiver().Contains(within(t), keysOf("other", 4)); err != nil || hits != 0 {
 				t.Errorf("contains: %d, %v; want nothing of what was taken back", hits, err)
 			}
@@ -301,10 +301,10 @@ func TestTakeBackOfWhatIsBackDoesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantReturned(t, res)
-	if err := s.Sender().TakeBack(res); err != nil {
+	if err := s.Sender().WithdrawPut(res); err != nil {
 		t.Error(err)
 	}
-	if err := s.Sender().TakeBack(runtime.PutResult{}); err != nil || !isReturned(runtime.PutResult{}) {
+	if err := s.Sender().WithdrawPut(runtime.PutResult{}); err != nil || !isReturned(runtime.PutResult{}) {
 		t.Errorf("a put that never began: %v", err)
 	}
 }

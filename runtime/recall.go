@@ -27,9 +27,9 @@ type Recall struct {
 	Keys    []string
 	// Pages are from Reserve. The recall owns the pages until RecallResult.Returned, and their former content is
 	// lost.
-	Pages    *Pages
-	First    int           // index in Pages of the page of the first chunk
-	Patience time.Duration // timeout; 0: the configured recall.timeout. An earlier deadline of the context replaces it
+	Pages   *Pages
+	First   int           // index in Pages of the page of the first chunk
+	Timeout time.Duration // timeout; 0: the configured recall.timeout. An earlier deadline of the context replaces it
 }
 
 // RecallResult is the result of a Recall.
@@ -41,7 +41,7 @@ type RecallResult struct {
 	// partial.
 	Lengths []int
 
-	lots []*lot // lots of the parts, in order
+	groups []*commandGroup // groups of the parts, in order
 }
 
 // Returned returns a channel that is closed when nothing stores into the pages of this recall any more, whatever
@@ -49,12 +49,12 @@ type RecallResult struct {
 // Recall returns; it is still open if the time was over in the middle of a read. Pages.Release waits for the same
 // event.
 func (r RecallResult) Returned() <-chan struct{} {
-	for _, l := range r.lots {
+	for _, l := range r.groups {
 		if !l.isReturned() {
 			return l.Returned() // Parts run one after the other, so at most the last part is in flight.
 		}
 	}
-	return nothingLent
+	return closedChan
 }
 
 // Recall reads back the longest prefix of chunks that a receiver still has, and returns when the reads are over.
@@ -74,15 +74,15 @@ func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
 		return RecallResult{}, err
 	}
 	res, until := RecallResult{}, time.Now().Add(time.Duration(n.cfg.RecallTimeout))
-	if c.Patience > 0 {
-		until = time.Now().Add(c.Patience)
+	if c.Timeout > 0 {
+		until = time.Now().Add(c.Timeout)
 	}
-	request, keys := []byte(c.Request), keyBytes(c.Keys)
+	request, keys := []byte(c.Request), keysToBytes(c.Keys)
 	for res.Hits < len(keys) {
 		// RecallFits depends only on the configuration, so it need not run on the loop.
 		fits := n.machine.RecallFits(request, keys[res.Hits:])
 		if fits == 0 {
-			return res, tooLarge("recall", "Keys["+strconv.Itoa(res.Hits)+"]",
+			return res, tooLargeError("recall", "Keys["+strconv.Itoa(res.Hits)+"]",
 				strconv.Itoa(len(keys[res.Hits]))+" bytes", "what a message holds",
 				"raise limits.message_bytes at both ends, or shorten the model's name")
 		}
@@ -90,19 +90,19 @@ func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
 		body := &recall.Recall{
 			Peer: recall.Peer(c.Peer), Request: request, Keys: keys[res.Hits : res.Hits+fits],
 			Pages:    append([]effects.Page(nil), c.Pages.pages[at:at+fits]...),
-			Patience: patienceOf(ctx, max(time.Until(until), 1), 0),
+			Patience: commandTimeout(ctx, max(time.Until(until), 1), 0),
 		}
-		begun, err := c.Pages.lend("recall", func() (*lot, error) {
-			return n.submitAll("recall", work, []effects.CommandBody{body}, func([]*Ticket) {})
+		group, err := c.Pages.lendPages("recall", func() (*commandGroup, error) {
+			return n.submitAll("recall", classWork, []effects.CommandBody{body}, func([]*Ticket) {})
 		})
 		if err != nil {
 			return res, err
 		}
-		res.lots = append(res.lots, begun)
-		out := n.awaitAll(ctx, begun, abortOf)[0]
+		res.groups = append(res.groups, group)
+		out := n.awaitAll(ctx, group, newAbort)[0]
 		if out.Code != effects.OK {
-			code, cause := endOf(ctx, out.Code)
-			return res, (&Error{Op: "recall", Code: code, Count: len(keys) - res.Hits, Cause: cause}).because(out.Why)
+			code, cause := callerCode(ctx, out.Code)
+			return res, (&Error{Op: "recall", Code: code, Count: len(keys) - res.Hits, Cause: cause}).withDetails(out.Details)
 		}
 		for _, page := range out.Pages[:out.Hits] {
 			res.Lengths = append(res.Lengths, int(page.Length))
@@ -116,47 +116,47 @@ func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
 
 // checkRecall returns an error if the node cannot recall, or if a field of c is invalid.
 func (n *Node) checkRecall(c *Recall) error {
-	if err := n.wantSide("recall", config.Sender); err != nil {
+	if err := n.requireSide("recall", config.Sender); err != nil {
 		return err
 	}
 	if !n.cfg.Recalls {
-		e := wrong("recall", "pd_bidirectional", "false", "true", "set pd_bidirectional: true here and at the receiver")
+		e := argumentError("recall", "pd_bidirectional", "false", "true", "set pd_bidirectional: true here and at the receiver")
 		e.Code = effects.Unsupported
 		return e
 	}
-	if c.Pages == nil || c.Pages.node != n || !c.Pages.own {
+	if c.Pages == nil || c.Pages.node != n || !c.Pages.writable {
 		given := "nil"
 		if c.Pages != nil {
 			if given = "of another node"; c.Pages.node == n {
 				given = "of a Get, which others may read"
 			}
 		}
-		return wrong("recall", "Pages", given, "a handle of this node", "reserve them from this Sender")
+		return argumentError("recall", "Pages", given, "a handle of this node", "reserve them from this Sender")
 	}
-	if err := plainHost("recall", "Peer.Host", &c.Peer.Host); err != nil {
+	if err := normalizeHost("recall", "Peer.Host", &c.Peer.Host); err != nil {
 		return err
 	}
 	count, pages := len(c.Keys), c.Pages.Len()
 	switch {
 	case c.Peer.Host == "":
-		return wrong("recall", "Peer.Host", "empty", "a host", "name where the receiver listens: its pd_peer_host")
+		return argumentError("recall", "Peer.Host", "empty", "a host", "name where the receiver listens: its pd_peer_host")
 	case c.Peer.InitPort == 0:
-		return wrong("recall", "Peer.InitPort", "0", "a port", "give the receiver's pd_peer_init_port")
+		return argumentError("recall", "Peer.InitPort", "0", "a port", "give the receiver's pd_peer_init_port")
 	case c.Peer.AllocPort == 0:
-		return wrong("recall", "Peer.AllocPort", "0", "a port", "give the receiver's pd_peer_alloc_port")
+		return argumentError("recall", "Peer.AllocPort", "0", "a port", "give the receiver's pd_peer_alloc_port")
 	case c.Peer.QueryPort == 0:
-		return wrong("recall", "Peer.QueryPort", "0", "a port", "give the receiver's pd_peer_query_port")
+		return argumentError("recall", "Peer.QueryPort", "0", "a port", "give the receiver's pd_peer_query_port")
 	case count == 0:
-		return wrong("recall", "Keys", "empty", "at least one", "name each chunk by its key")
+		return argumentError("recall", "Keys", "empty", "at least one", "name each chunk by its key")
 	case count > pages:
-		return wrong("recall", "len(Keys)", strconv.Itoa(count), "at most "+strconv.Itoa(pages),
+		return argumentError("recall", "len(Keys)", strconv.Itoa(count), "at most "+strconv.Itoa(pages),
 			"the handle has no page for each: reserve as many as there are keys")
 	case c.First < 0 || c.First > pages-count:
-		return wrong("recall", "First", strconv.Itoa(c.First), upTo(0, pages-count), "each key takes a page from there on")
-	case c.Patience < 0:
-		return wrong("recall", "Patience", fmt.Sprint(c.Patience), "0 or more", "leave it 0 for recall.timeout")
+		return argumentError("recall", "First", strconv.Itoa(c.First), formatRange(0, pages-count), "each key takes a page from there on")
+	case c.Timeout < 0:
+		return argumentError("recall", "Patience", fmt.Sprint(c.Timeout), "0 or more", "leave it 0 for recall.timeout")
 	case len(c.Request) > int(n.cfg.RequestIDMax):
-		return tooLarge("recall", "Request", strconv.Itoa(len(c.Request))+" bytes",
+		return tooLargeError("recall", "Request", strconv.Itoa(len(c.Request))+" bytes",
 			"at most "+strconv.Itoa(int(n.cfg.RequestIDMax)), "shorten it, or raise limits.request_bytes")
 	}
 	return n.checkKeys("recall", c.Keys)

@@ -48,7 +48,7 @@ func bring(tb testing.TB, from, to *runtime.Node, request string, keys []string,
 	if err != nil {
 		tb.Fatal(err)
 	}
-	got, err := to.Receiver().Get(within(tb), runtime.Get{Request: request, Keys: keys, Patience: limit})
+	got, err := to.Receiver().Get(within(tb), runtime.Get{Request: request, Keys: keys, Timeout: limit})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func wantRecalled(tb testing.TB, n *runtime.Node, from runtime.RecallPeer, keys 
 	}
 	<-res.Returned()
 	for i, key := range keys[:hits] {
-		b, err := pages.Host(i)
+		b, err := pages.Bytes(i)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestRecallSaysWhyNot(t *testing.T) {
 		{"Pages", effects.Invalid, func(c *runtime.Recall) { c.Pages = nil }},
 		{"Pages", effects.Invalid, func(c *runtime.Recall) { c.Pages = got }},
 		{"First", effects.Invalid, func(c *runtime.Recall) { c.First = 1 }},
-		{"Patience", effects.Invalid, func(c *runtime.Recall) { c.Patience = -time.Second }},
+		{"Patience", effects.Invalid, func(c *runtime.Recall) { c.Timeout = -time.Second }},
 		{"Request", effects.TooLarge, func(c *runtime.Recall) { c.Request = string(make([]byte, 1<<12)) }},
 		{"Keys[0]", effects.Invalid, func(c *runtime.Recall) { c.Keys = []string{"no key"} }},
 		{"pd_peer_query_port", effects.Unreachable, func(c *runtime.Recall) { c.Peer.QueryPort = 1 }},

@@ -22,7 +22,7 @@ type Receiver struct{ node *Node }
 // the ticket is done. Pages that such commands use have no handle: the caller releases them by the ticket's ID. A
 // Fetch that is submitted this way has no Scatter, and fails as Unsupported when a chunk is to be scattered.
 func (r Receiver) Submit(body effects.CommandBody) (*Ticket, error) {
-	return r.node.submit(fmt.Sprintf("%T", body), work, body)
+	return r.node.submitCommand(fmt.Sprintf("%T", body), classWork, body)
 }
 
 // Get names chunks that an engine wants to read from the pool, in order.
@@ -40,77 +40,77 @@ type Get struct {
 	// Layered says that the chunks were pushed layer by layer (use_layerwise). Then each chunk has one page per
 	// layer, in order: layer l of chunk i is page i*Layers+l of the handle that Get returns.
 	Layered bool
-	// Patience limits the wait for chunks that are not here yet, at most the configured get_timeout. With 0, Get does
+	// Timeout limits the wait for chunks that are not here yet, at most the configured get_timeout. With 0, Get does
 	// not wait.
-	Patience time.Duration
+	Timeout time.Duration
 }
 
-// Get waits until all keys are ready in the pool, for at most Get.Patience and no longer than the deadline of ctx.
+// Get waits until all keys are ready in the pool, for at most Get.Timeout and no longer than the deadline of ctx.
 // Chunks that are only offered do not count (see Fetch). Get returns the usable prefix: the pages, in order, of the
 // chunks from the first key on that are ready. The caller releases the handle after reading the chunks, also if Get
 // returned an error with it: Release makes room, and consumes nothing more.
 //
 // If a chunk is missing, Get returns an error beside the prefix that names the first missing chunk and the reason.
-// NotFound: the chunk is not here when the time is over. Lapsed: the chunk was here, and was kept for its request
-// for the configured retention, but no Get asked for it. If the sender reports the end of the request
-// (Sender.End), the Get ends as soon as the report arrives: as SenderFailed if the request failed, and as NotSent
-// if the sender has sent all chunks and this chunk is not among the chunks that arrived. Missing chunks must be
-// recomputed. Any other error may come with a prefix too. The handle is nil only if the call itself is refused
-// before it starts, for example as Invalid.
+// NotFound: the chunk is not here when the time is over. Lapsed: the chunk was here, and was kept for its request for
+// the configured retention, but no Get asked for it. If the sender reports the end of the request (Sender.EndRequest),
+// the Get ends as soon as the report arrives: as SenderFailed if the request failed, and as NotSent if the sender has
+// sent all chunks and this chunk is not among the chunks that arrived. Missing chunks must be recomputed. Any other
+// error may come with a prefix too. The handle is nil only if the call itself is refused before it starts, for example
+// as Invalid.
 //
-// A Get of more chunks than limits.keys_per_batch waits for the parts in turn, within the one Get.Patience. The chunks
+// A Get of more chunks than limits.keys_per_batch waits for the parts in turn, within the one Get.Timeout. The chunks
 // of the earlier parts stay pinned while Get waits for the next part, and if a part ends the call early, Get returns
 // the prefix that it has.
 func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
-	if err := r.check("get", g.Keys); err != nil {
+	if err := r.checkCall("get", g.Keys); err != nil {
 		return nil, err
 	}
 	perChunk := 1 // pages of one chunk
 	if g.Layered {
 		if perChunk = r.node.layers; perChunk == 0 {
-			e := wrong("get", "Layered", "true", "false", "set use_layerwise: true, here and at the senders")
+			e := argumentError("get", "Layered", "true", "false", "set use_layerwise: true, here and at the senders")
 			e.Code = effects.Unsupported
 			return nil, e
 		}
 	}
-	until := time.Now().Add(min(g.Patience, time.Duration(r.node.cfg.GetWaitMax)))
+	until := time.Now().Add(min(g.Timeout, time.Duration(r.node.cfg.GetWaitMax)))
 	var pages []effects.Page
 	var releases []effects.CommandBody
 	var failed error
-	for _, run := range cut(len(g.Keys), r.node.batch/perChunk) {
+	for _, run := range splitRuns(len(g.Keys), r.node.keysPerBatch/perChunk) {
 		patience := effects.Duration(0)
 		if left := time.Until(until); left > 0 {
-			patience = patienceOf(ctx, left, 0)
+			patience = commandTimeout(ctx, left, 0)
 		}
 		part := g.Keys[run[0]:run[1]]
 		r.node.loop.mailbox.Hold()
-		t, err := r.node.submit("get", work, &engine.Get{Request: []byte(g.Request), Keys: keyBytes(part),
+		t, err := r.node.submitCommand("get", classWork, &engine.Get{Request: []byte(g.Request), Keys: keysToBytes(part),
 			Layered: g.Layered, Wait: patience})
 		r.node.loop.mailbox.Step()
 		if err != nil {
 			failed = err
 			break
 		}
-		out := r.node.await(ctx, t, &engine.Abort{Target: t.id})
+		out := r.node.awaitOutcome(ctx, t, &engine.Abort{Target: t.id})
 		if len(out.Pages) > 0 {
 			pages, releases = append(pages, out.Pages...), append(releases, &engine.Unpin{Got: t.id})
 		}
 		if out.Code != effects.OK {
-			failed = r.node.getEnded(ctx, &g, out, len(pages)/perChunk)
+			failed = r.node.getError(ctx, &g, out, len(pages)/perChunk)
 			break
 		}
 	}
 	return r.node.newPages(pages, releases...), failed
 }
 
-// getEnded returns the error of a Get that has only the first chunks; first is the number of chunks that the Get
+// getError returns the error of a Get that has only the first chunks; first is the number of chunks that the Get
 // has.
-func (n *Node) getEnded(ctx context.Context, g *Get, out Outcome, first int) *Error {
-	code, cause := endOf(ctx, out.Code)
-	e := (&Error{Op: "get", Code: code, Count: len(g.Keys) - first, Cause: cause}).because(out.Why)
+func (n *Node) getError(ctx context.Context, g *Get, out Outcome, first int) *Error {
+	code, cause := callerCode(ctx, out.Code)
+	e := (&Error{Op: "get", Code: code, Count: len(g.Keys) - first, Cause: cause}).withDetails(out.Details)
 	lapsed := code == effects.Lapsed
 	if lapsed || code == effects.NotFound {
-		e.Cause = outOfTime(ctx)
+		e.Cause = deadlineCause(ctx)
 	}
 	switch {
 	case code == effects.NotFound:
@@ -131,18 +131,18 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 	if len(keys) == 0 {
 		return 0, nil
 	}
-	if err := r.check("contains", keys); err != nil {
+	if err := r.checkCall("contains", keys); err != nil {
 		return 0, err
 	}
-	for _, run := range cut(len(keys), r.node.batch) {
+	for _, run := range splitRuns(len(keys), r.node.keysPerBatch) {
 		part := keys[run[0]:run[1]]
-		t, err := r.node.submit("contains", work, &engine.Contains{Keys: keyBytes(part)})
+		t, err := r.node.submitCommand("contains", classWork, &engine.Contains{Keys: keysToBytes(part)})
 		if err != nil {
 			return hits, err
 		}
 		out := <-t.Done() // The machine answers in the step that takes the command.
 		if out.Code != effects.OK && out.Code != effects.NotFound {
-			return hits, (&Error{Op: "contains", Code: out.Code, Count: len(keys), Cause: ctx.Err()}).because(out.Why)
+			return hits, (&Error{Op: "contains", Code: out.Code, Count: len(keys), Cause: ctx.Err()}).withDetails(out.Details)
 		}
 		if hits += out.Hits; out.Hits < len(part) {
 			break
@@ -153,40 +153,40 @@ func (r Receiver) Contains(ctx context.Context, keys []string) (hits int, err er
 
 // Abandon gives up everything that is kept for a request that will not read it: claims on chunks that are here,
 // and offers that were not read, and notifies the senders of these offers.
-func (r Receiver) Abandon(request string) error { return r.AbandonFor(request, "") }
+func (r Receiver) Abandon(request string) error { return r.AbandonWithReason(request, "") }
 
-// AbandonFor abandons the request as Abandon does, and records a reason. The request's sender receives the reason
-// in the reply to its next end-of-request message (Sender.End), so that both ends know why the chunks are of no
-// use. A reason of more than 240 bytes is cut.
-func (r Receiver) AbandonFor(request, reason string) error {
-	if err := r.node.wantSide("abandon", config.Receiver); err != nil {
+// AbandonWithReason abandons the request as Abandon does, and records a reason. The request's sender receives the
+// reason in the reply to its next end-of-request message (Sender.EndRequest), so that both ends know why the chunks are
+// of no use. A reason of more than 240 bytes is cut.
+func (r Receiver) AbandonWithReason(request, reason string) error {
+	if err := r.node.requireSide("abandon", config.Receiver); err != nil {
 		return err
 	}
 	if request == "" {
-		return wrong("abandon", "request", "empty", "the proxy's id of the request", "name the request that is given up")
+		return argumentError("abandon", "request", "empty", "the proxy's id of the request", "name the request that is given up")
 	}
-	t, err := r.node.submit("abandon", ending, &engine.Abandon{Request: []byte(request), Reason: []byte(reason)})
+	t, err := r.node.submitCommand("abandon", classEnding, &engine.Abandon{Request: []byte(request), Reason: []byte(reason)})
 	if err != nil {
 		return err
 	}
 	if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound {
-		return (&Error{Op: "abandon", Code: out.Code}).because(out.Why)
+		return (&Error{Op: "abandon", Code: out.Code}).withDetails(out.Details)
 	}
 	return nil
 }
 
-// check returns an error if the node has no receiver side, or if keys are empty or invalid.
-func (r Receiver) check(op string, keys []string) error {
-	if err := r.node.wantSide(op, config.Receiver); err != nil {
+// checkCall returns an error if the node has no receiver side, or if keys are empty or invalid.
+func (r Receiver) checkCall(op string, keys []string) error {
+	if err := r.node.requireSide(op, config.Receiver); err != nil {
 		return err
 	}
 	if len(keys) == 0 {
-		return wrong(op, "Keys", "empty", "at least one", "name each chunk by its key")
+		return argumentError(op, "Keys", "empty", "at least one", "name each chunk by its key")
 	}
 	return r.node.checkKeys(op, keys)
 }
 
-func keyBytes(keys []string) [][]byte {
+func keysToBytes(keys []string) [][]byte {
 	all := make([][]byte, len(keys))
 	for i, key := range keys {
 		all[i] = []byte(key)

@@ -36,26 +36,26 @@ func TestRegisteredProducerDies(t *testing.T) {
 					o.Strike.Signal = syscall.SIGKILL
 				}
 				start := func(o order) (*process, map[[2]uint32]runtime.ProducerPeer) {
-					p := &process{proctest.Start(t, proctest.Self(childRole+"=1")), t}
+					p := &process{proctest.Start(t, proctest.SelfCommand(childRole+"=1")), t}
 					o.Op = "open"
-					return p, map[[2]uint32]runtime.ProducerPeer{{0, 0}: producerPeerOf(here.Node), {0, 1}: p.does(o).Finishes}
+					return p, map[[2]uint32]runtime.ProducerPeer{{0, 0}: producerPeerOf(here.Node), {0, 1}: p.perform(o).Finishes}
 				}
 				finish := func(p *process, id string) {
 					here.computes(t, here.Node, id, 0, killedBlocks)
-					if _, err := here.Producer().Finished(t.Context(), runtime.Finished{
+					if _, err := here.Producer().LendBlocks(t.Context(), runtime.FinishedRequest{
 						Request: id + "-00000002", Blocks: blocksOf(0, killedBlocks)}); err != nil {
 						t.Fatal(err)
 					}
-					p.does(order{Op: "finish", Worker: &there, Keys: []string{id}})
+					p.perform(order{Op: "finish", Worker: &there, Keys: []string{id}})
 				}
-				registers := func(at map[[2]uint32]runtime.ProducerPeer, id string) runtime.Received {
+				registers := func(at map[[2]uint32]runtime.ProducerPeer, id string) runtime.ReceptionResult {
 					r, err := d.Consumer().Register(t.Context(),
 						d.registration(t, d.Node, here.worker, at, id, 0, []uint32{9, 1}))
 					if err != nil {
 						t.Fatal(err)
 					}
 					got := outcome(t, r.Done())
-					returned(t, r.Returned())
+					awaitReturned(t, r.Returned())
 					return got
 				}
 				p, peers := start(o)
@@ -70,22 +70,22 @@ func TestRegisteredProducerDies(t *testing.T) {
 				finish(p, "lost")
 				got := registers(peers, "lost")
 				if got.Err == nil {
-					if n := d.wrong(t, d.Node, "lost", 0, []uint32{9, 1}); n != 0 {
+					if n := d.countWrong(t, d.Node, "lost", 0, []uint32{9, 1}); n != 0 {
 						t.Errorf("it ends well with %d wrong parts", n)
 					}
 				}
 				if at.At == "*effects.Transfer" && got.Err == nil {
 					t.Error("it ends well, and one rank wrote nothing")
 				}
-				waitFor(t, d.Node, "the end of what is said of registrations", restful)
-				waitFor(t, here.Node, "the end of what is said of registrations", restful)
+				waitFor(t, d.Node, "the end of what is said of registrations", nothingRegistered)
+				waitFor(t, here.Node, "the end of what is said of registrations", nothingRegistered)
 
 				p, peers = start(order{Role: "worker", Channel: channel, Worker: &there})
 				finish(p, "again")
-				if got := registers(peers, "again"); got.Err != nil || d.wrong(t, d.Node, "again", 0, []uint32{9, 1}) != 0 {
+				if got := registers(peers, "again"); got.Err != nil || d.countWrong(t, d.Node, "again", 0, []uint32{9, 1}) != 0 {
 					t.Errorf("from the one that was started again: %+v", got)
 				}
-				p.closes()
+				p.closeNode()
 				endAll(t, d, here)
 			})
 		}

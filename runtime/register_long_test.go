@@ -30,7 +30,7 @@ func TestRegistrationOfManyPages(t *testing.T) {
 	}
 	for layer := range layers {
 		for _, block := range []int{0, blocks / 2, blocks - 1} {
-			b, err := p.Block(layer, block)
+			b, err := p.BlockBytes(layer, block)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,21 +44,21 @@ func TestRegistrationOfManyPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lent, err := p.Producer().Finished(t.Context(), runtime.Finished{Request: "long-00000002", Blocks: blocksOf(0, list)})
+	lent, err := p.Producer().LendBlocks(t.Context(), runtime.FinishedRequest{Request: "long-00000002", Blocks: blocksOf(0, list)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := outcome(t, taken.Done()); got.Err != nil || got.Pages != layers*blocks {
 		t.Fatalf("%+v", got)
 	}
-	returned(t, taken.Returned())
+	awaitReturned(t, taken.Returned())
 	if got := outcome(t, lent.Done()); got.Err != nil || got.Pages != layers*blocks {
 		t.Fatalf("%+v", got)
 	}
-	returned(t, lent.Returned())
+	awaitReturned(t, lent.Returned())
 	for layer := range layers {
 		for _, block := range []int{0, blocks / 2, blocks - 1} {
-			b, err := d.Block(layer, block)
+			b, err := d.BlockBytes(layer, block)
 			if err != nil {
 				t.Fatal(err)
 			}

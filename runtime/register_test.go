@@ -94,7 +94,7 @@ func (w worker) heads(tb testing.TB, n *runtime.Node, block int, f func(layer, h
 	tb.Helper()
 	layers, heads := 4/w.Stages, 4/w.Ranks
 	for region := range layers {
-		b, err := n.Block(region, block)
+		b, err := n.BlockBytes(region, block)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -119,8 +119,8 @@ func (w worker) computes(tb testing.TB, n *runtime.Node, request string, first i
 	}
 }
 
-// wrong counts the parts of blocks that are not what was computed.
-func (w worker) wrong(tb testing.TB, n *runtime.Node, request string, first int, blocks []uint32) (wrong int) {
+// countWrong counts the parts of blocks that are not what was computed.
+func (w worker) countWrong(tb testing.TB, n *runtime.Node, request string, first int, blocks []uint32) (wrong int) {
 	tb.Helper()
 	for i, block := range blocks {
 		w.heads(tb, n, int(block), func(layer, head int, b []byte) {
@@ -144,7 +144,7 @@ func (w worker) registration(tb testing.TB, n *runtime.Node, of worker,
 	r := runtime.Registration{
 		Request: id + "-00000001", Engine: of.Engine, Ranks: of.Ranks, Stages: of.Stages, Blocks: blocksOf(first, blocks),
 	}
-	near, err := geometry.Producers(n.Geometry(), uint32(of.Ranks), uint32(of.Stages))
+	near, err := geometry.ProducersOf(n.Geometry(), uint32(of.Ranks), uint32(of.Stages))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func outcome[T any](tb testing.TB, from <-chan T) (x T) {
 	return x
 }
 
-func returned(tb testing.TB, c <-chan struct{}) {
+func awaitReturned(tb testing.TB, c <-chan struct{}) {
 	tb.Helper()
 	outcome(tb, c)
 }
@@ -183,8 +183,8 @@ func returned(tb testing.TB, c <-chan struct{}) {
 func endAll(tb testing.TB, all ...engineRank) {
 	tb.Helper()
 	for _, w := range all {
-		if s := w.Stats(); s.PagesFree != s.PagesTotal || s.Receptions+s.Lent+s.Registrations+s.Grants != 0 {
-			waitFor(tb, w.Node, "the end of what is said of registrations", restful)
+		if s := w.Stats(); s.PagesFree != s.PagesTotal || s.Receptions+s.LeasedBatches+s.Registrations+s.Grants != 0 {
+			waitFor(tb, w.Node, "the end of what is said of registrations", nothingRegistered)
 		}
 	}
 	for _, w := range all {
@@ -208,7 +208,7 @@ func TestRegisteredPush(t *testing.T) {
 					lends := func() {
 						for _, w := range producers {
 							w.computes(t, w.Node, id, 0, from)
-							l, err := w.Producer().Finished(t.Context(), runtime.Finished{
+							l, err := w.Producer().LendBlocks(t.Context(), runtime.FinishedRequest{
 								Request: id + "-00000002", Blocks: blocksOf(0, from)})
 							if err != nil {
 								t.Fatal(err)
@@ -229,7 +229,7 @@ func TestRegisteredPush(t *testing.T) {
 					}
 					if i == 0 {
 						registers()
-						waitFor(t, producers[0].Node, "a registration", parked)
+						waitFor(t, producers[0].Node, "a registration", hasRegistration)
 						lends()
 					} else {
 						lends()
@@ -237,14 +237,14 @@ func TestRegisteredPush(t *testing.T) {
 					}
 					for i, r := range taken {
 						w := consumers[i]
-						if got := outcome(t, r.Done()); got.Err != nil || got.Held || got.Pages != 3*4*4/is.decode {
+						if got := outcome(t, r.Done()); got.Err != nil || got.InUse || got.Pages != 3*4*4/is.decode {
 							t.Fatalf("%s: rank %d has %+v", id, i, got)
 						}
-						returned(t, r.Returned())
-						if n := w.wrong(t, w.Node, id, 1, into); n != 0 {
+						awaitReturned(t, r.Returned())
+						if n := w.countWrong(t, w.Node, id, 1, into); n != 0 {
 							t.Errorf("%s: rank %d has %d wrong parts", id, i, n)
 						}
-						if n := w.wrong(t, w.Node, "prefix", 0, []uint32{1}); n != 0 {
+						if n := w.countWrong(t, w.Node, "prefix", 0, []uint32{1}); n != 0 {
 							t.Errorf("%s: the prefix has %d wrong parts", id, n)
 						}
 					}
@@ -254,7 +254,7 @@ func TestRegisteredPush(t *testing.T) {
 						if got.Err != nil {
 							t.Errorf("%s: %+v", id, got)
 						}
-						returned(t, l.Returned())
+						awaitReturned(t, l.Returned())
 						pages += got.Pages
 					}
 					if pages != 3*4*4 {
@@ -293,12 +293,12 @@ func TestRegisteredGroups(t *testing.T) {
 		id := fmt.Sprint("groups-", i)
 		lends := func() (all []*runtime.Lending) {
 			for _, w := range producers {
-				x := runtime.Finished{Request: id + "-00000002"}
+				x := runtime.FinishedRequest{Request: id + "-00000002"}
 				for group, blocks := range from {
 					fills(w, id, group, 0, blocks)
 					x.Blocks = append(x.Blocks, runtime.Blocks{Group: uint16(group), Logical: blocks})
 				}
-				l, err := w.Producer().Finished(t.Context(), x)
+				l, err := w.Producer().LendBlocks(t.Context(), x)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -321,7 +321,7 @@ func TestRegisteredGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i != 1 {
-			waitFor(t, p0.Node, "a registration", parked)
+			waitFor(t, p0.Node, "a registration", hasRegistration)
 			lent = lends()
 		}
 		if got := outcome(t, taken.Done()); got.Err != nil {
@@ -331,7 +331,7 @@ func TestRegisteredGroups(t *testing.T) {
 			if got := outcome(t, l.Done()); got.Err != nil {
 				t.Errorf("%s: %+v", id, got)
 			}
-			returned(t, l.Returned())
+			awaitReturned(t, l.Returned())
 		}
 		is := map[[2]int]int{} // positions, by group and block
 		for _, b := range into {
@@ -367,7 +367,7 @@ func TestRegisteredEnds(t *testing.T) {
 		return r
 	}
 	finished := func(ctx context.Context, w engineRank, id string) *runtime.Lending {
-		l, err := w.Producer().Finished(ctx, runtime.Finished{Request: id + "-00000002", Blocks: blocksOf(0, blocks)})
+		l, err := w.Producer().LendBlocks(ctx, runtime.FinishedRequest{Request: id + "-00000002", Blocks: blocksOf(0, blocks)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,25 +376,25 @@ func TestRegisteredEnds(t *testing.T) {
 
 	t.Log("# the producer's engine aborts; who comes later hears so")
 	r := register(t.Context(), "a")
-	waitFor(t, p.Node, "a registration", parked)
-	if err := p.Producer().Aborted("a-00000002", ""); err != nil {
+	waitFor(t, p.Node, "a registration", hasRegistration)
+	if err := p.Producer().AbortRequest("a-00000002", ""); err != nil {
 		t.Fatal(err)
 	}
 	wantCode(t, outcome(t, r.Done()).Err, effects.Cancelled)
-	returned(t, r.Returned())
+	awaitReturned(t, r.Returned())
 	r = register(t.Context(), "a")
 	wantCode(t, outcome(t, r.Done()).Err, effects.Cancelled)
-	returned(t, r.Returned())
+	awaitReturned(t, r.Returned())
 
 	t.Log("# the consumer's engine takes its registration back")
 	ctx, cancel := context.WithCancel(t.Context())
 	r = register(ctx, "b")
-	waitFor(t, p.Node, "a registration", parked)
+	waitFor(t, p.Node, "a registration", hasRegistration)
 	cancel()
 	got := outcome(t, r.Done())
 	wantCode(t, got.Err, effects.Cancelled)
-	returned(t, r.Returned())
-	waitFor(t, p.Node, "the withdrawal", restful)
+	awaitReturned(t, r.Returned())
+	waitFor(t, p.Node, "the withdrawal", nothingRegistered)
 
 	t.Log("# and so does the producer's with what it lends")
 	ctx, cancel = context.WithCancel(t.Context())
@@ -402,7 +402,7 @@ func TestRegisteredEnds(t *testing.T) {
 	wantCode(t, outcome(t, finished(t.Context(), p, "d").Done()).Err, effects.Invalid) // The same blocks.
 	cancel()
 	wantCode(t, outcome(t, l.Done()).Err, effects.Cancelled)
-	returned(t, l.Returned())
+	awaitReturned(t, l.Returned())
 
 	t.Log("# a lease that nobody takes is over")
 	lease, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
@@ -415,17 +415,17 @@ func TestRegisteredEnds(t *testing.T) {
 	defer cancel()
 	r = register(brief, "f")
 	wantCode(t, outcome(t, r.Done()).Err, effects.Expired)
-	returned(t, r.Returned())
+	awaitReturned(t, r.Returned())
 	if got := outcome(t, l.Done()); got.Err != nil {
 		t.Errorf("what one rank wrote: %+v", got)
 	}
-	returned(t, l.Returned())
+	awaitReturned(t, l.Returned())
 
 	t.Log("# nobody needs it: it is given back, also where it comes later")
 	l = finished(t.Context(), p, "g")
-	all := runtime.Expected{Request: "g-00000001", Producers: []runtime.ProducerPeer{at[[2]uint32{0, 0}],
+	all := runtime.RequestNotice{Request: "g-00000001", Producers: []runtime.ProducerPeer{at[[2]uint32{0, 0}],
 		at[[2]uint32{0, 1}]}}
-	if err := d.Consumer().NotNeeded(within(t), all); err != nil {
+	if err := d.Consumer().Decline(within(t), all); err != nil {
 		t.Fatal(err)
 	}
 	if got := outcome(t, l.Done()); got.Err != nil && runtime.CodeOf(got.Err) != effects.Cancelled {
@@ -449,7 +449,7 @@ func TestRegisteredEnds(t *testing.T) {
 	if err := outcome(t, kept); err != nil {
 		t.Error(err)
 	}
-	if got := outcome(t, r.Done()); got.Err != nil || d.wrong(t, d.Node, "h", 0, blocks) != 0 {
+	if got := outcome(t, r.Done()); got.Err != nil || d.countWrong(t, d.Node, "h", 0, blocks) != 0 {
 		t.Errorf("the last one: %+v", got)
 	}
 	endAll(t, slices.Concat(consumers, producers)...)
@@ -463,7 +463,7 @@ func TestRegisterRefuses(t *testing.T) {
 		Blocks: blocksOf(0, []uint32{1})}
 	for field, change := range map[string]func(*runtime.Registration){
 		"Request":   func(r *runtime.Registration) { r.Request = "" },
-		"Patience":  func(r *runtime.Registration) { r.Patience = -1 },
+		"Patience":  func(r *runtime.Registration) { r.Timeout = -1 },
 		"Producers": func(r *runtime.Registration) { r.Producers = nil },
 		"Producers[0].Host": func(r *runtime.Registration) {
 			r.Producers = []runtime.ProducerPeer{{InitPort: 1, Port: 2}}
@@ -487,23 +487,23 @@ func TestRegisterRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCode(t, outcome(t, r.Done()).Err, effects.Invalid)
-	_, err = d.Block(4, 0)
+	_, err = d.BlockBytes(4, 0)
 	wantField(t, err, "region")
-	_, err = d.Block(0, 16)
+	_, err = d.BlockBytes(0, 16)
 	wantField(t, err, "block")
 	_, err = d.Sender().Reserve(t.Context(), 1)
 	wantField(t, err, "register.engine_id")
 	_, err = d.Receiver().Get(t.Context(), runtime.Get{Keys: keysOf("k", 1)})
 	wantField(t, err, "register.engine_id")
 	endAll(t, d)
-	_, err = d.Block(0, 0)
+	_, err = d.BlockBytes(0, 0)
 	wantCode(t, err, effects.Closed)
 	n := open(t, receiverConfig(t, "shm", nil))
 	_, err = n.Consumer().Register(t.Context(), good)
 	wantCode(t, err, effects.Unsupported)
-	_, err = n.Producer().Finished(t.Context(), runtime.Finished{Request: "r"})
+	_, err = n.Producer().LendBlocks(t.Context(), runtime.FinishedRequest{Request: "r"})
 	wantCode(t, err, effects.Unsupported)
-	_, err = n.Block(0, 0)
+	_, err = n.BlockBytes(0, 0)
 	wantCode(t, err, effects.Unsupported)
 	mustClose(t, n)
 }
@@ -516,10 +516,10 @@ func wantField(tb testing.TB, err error, field string) {
 	}
 }
 
-// parked says that a producer has a registration.
-func parked(s rank.Stats) bool { return s.Registrations > 0 }
+// hasRegistration says that a producer has a registration.
+func hasRegistration(s rank.Stats) bool { return s.Registrations > 0 }
 
-// restful says that nothing is registered or lent any more.
-func restful(s rank.Stats) bool {
-	return s.PagesFree == s.PagesTotal && s.Receptions+s.Lent+s.Registrations+s.Grants == 0
+// nothingRegistered says that nothing is registered or lent any more.
+func nothingRegistered(s rank.Stats) bool {
+	return s.PagesFree == s.PagesTotal && s.Receptions+s.LeasedBatches+s.Registrations+s.Grants == 0
 }

@@ -18,7 +18,7 @@ import (
 // A machine's state is told without what would let anybody speak for it: its key, and what its names and tokens are
 // but for their beginning.
 func TestAMachineIsToldWithoutItsSecrets(t *testing.T) {
-	key := identity.KeyOf(77)
+	key := identity.KeyFromSeed(77)
 	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf,
 		Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 2}, N: 4}}
 	m, err := rank.New(rank.Config{
@@ -31,12 +31,12 @@ func TestAMachineIsToldWithoutItsSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := postmortem.NewTrace(8)
-	trace.Effect(&effects.Grant{ID: 9, Peer: key.Life(), Read: true})
+	trace.RecordEffect(&effects.Grant{ID: 9, Peer: key.PublicID(), Read: true})
 	dir := t.TempDir()
 	var out effects.Effects
-	out.Import(effects.Import{Corr: 3, Peer: key.Life(), Plane: "shm", Blob: append([]byte{2, 0, 0}, key[:]...)})
-	name, err := postmortem.Write(dir, 4, time.Unix(1, 0), &postmortem.Case{Node: m.Incarnation(), Said: "BUG: it is",
-		Stack: postmortem.Stack(), Event: &effects.Tick{}, Effects: &out, Stats: m.Stats(), Machine: m, Trace: trace})
+	out.Import(effects.Import{Corr: 3, Peer: key.PublicID(), Plane: "shm", Blob: append([]byte{2, 0, 0}, key[:]...)})
+	name, err := postmortem.WriteReport(dir, 4, time.Unix(1, 0), &postmortem.Failure{Node: m.Incarnation(), Message: "BUG: it is",
+		Stack: postmortem.CallerStack(), Event: &effects.Tick{}, Effects: &out, Stats: m.Stats(), Machine: m, Trace: trace})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,8 +49,8 @@ func TestAMachineIsToldWithoutItsSecrets(t *testing.T) {
 			t.Errorf("%s is not in %.3000s", want, text)
 		}
 	}
-	life := key.Life()
-	w0, w1 := key.Words(0)
+	life := key.PublicID()
+	w0, w1 := key.SecretNumbers(0)
 	hexOf := hex.EncodeToString
 	for _, secret := range []string{hexOf(key[:6]), hexOf(life[:6]), fmt.Sprint(w0), fmt.Sprint(w1)} {
 		if strings.Contains(string(text), secret) {

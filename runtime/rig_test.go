@@ -180,7 +180,7 @@ func keysOf(name string, n int) []string {
 func fill(tb testing.TB, p *runtime.Pages, keys []string) {
 	tb.Helper()
 	for i, key := range keys {
-		b, err := p.Host(i)
+		b, err := p.Bytes(i)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -219,7 +219,7 @@ func wantContent(tb testing.TB, p *runtime.Pages, keys []string, lastBytes int) 
 		tb.Fatalf("%d pages, want %d", p.Len(), len(keys))
 	}
 	for i, key := range keys {
-		b, err := p.Host(i)
+		b, err := p.Bytes(i)
 		if err != nil {
 			tb.Fatal(err)
 		}

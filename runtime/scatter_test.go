@@ -49,19 +49,19 @@ func fetchingNode(t *testing.T, m *fetching) *Node {
 	m.pages = []effects.Page{{Index: 2, Length: 3, Generation: 1}, {Index: 0, Length: 4096, Generation: 2}}
 	copy(pool.Bytes(m.pages[0]), "abc")
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	w := &world{hands: hands{tickets: newTicketTable(8), log: log}, memory: &processMemory{pool: pool}, mailbox: box,
-		scatters: newScatters(box)}
-	n := &Node{role: config.Receiver, keyBytes: 64, tickets: w.tickets, world: w, loop: newLoop(m, box, w),
-		inProcess: true, batch: 2, cfg: rank.Config{Deferred: rank.Deferred{FetchTimeout: 60 * effects.Second}}}
+	w := &rankDriver{baseDriver: baseDriver{tickets: newTicketTable(8), log: log}, memory: &processMemory{pool: pool}, mailbox: box,
+		scatterCalls: newScatterCalls(box)}
+	n := &Node{role: config.Receiver, keyBytesMax: 64, tickets: w.tickets, driver: w, loop: newLoop(m, box, w),
+		inProcess: true, keysPerBatch: 2, cfg: rank.Config{Deferred: rank.Deferred{FetchTimeout: 60 * effects.Second}}}
 	go n.loop.run()
 	t.Cleanup(func() {
-		if err := w.scatters.close(context.Background()); err != nil {
+		if err := w.scatterCalls.close(context.Background()); err != nil {
 			t.Error(err)
 		}
 		select {
 		case <-n.loop.ended:
 		default:
-			n.loop.end()
+			n.loop.shutDown()
 		}
 		if err := pool.Close(); err != nil {
 			t.Error(err)
@@ -154,7 +154,7 @@ func TestScatterThatPanics(t *testing.T) {
 		}()
 		_, _ = n.Receiver().Fetch(t.Context(), twoKeys(func(context.Context, int, [][]byte) error { panic("on fire") }))
 	}()
-	if err := n.world.scatters.close(t.Context()); err != nil {
+	if err := n.driver.scatterCalls.close(t.Context()); err != nil {
 		t.Errorf("the call is still counted: %v", err)
 	}
 }
@@ -172,11 +172,11 @@ func TestScattersAtTheEnd(t *testing.T) {
 		ended <- err
 	}()
 	<-began
-	if err := n.world.scatters.close(t.Context()); err != nil {
+	if err := n.driver.scatterCalls.close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	wantCode(t, <-ended, effects.Closed)
-	if n.world.scatters.begin() {
+	if n.driver.scatterCalls.beginCall() {
 		t.Error("a call began after the end")
 	}
 }
@@ -197,11 +197,11 @@ func TestScatterThatDoesNotReturn(t *testing.T) {
 	<-began
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := n.world.scatters.close(ctx); CodeOf(err) != effects.Cancelled || !errors.Is(err, context.Canceled) {
+	if err := n.driver.scatterCalls.close(ctx); CodeOf(err) != effects.Cancelled || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v; want it taken back", err)
 	}
-	n.loop.end()
-	n.tickets.abandon()
+	n.loop.shutDown()
+	n.tickets.endAll()
 	select {
 	case err := <-ended:
 		t.Errorf("the fetch ended beside its call: %v", err)
@@ -217,7 +217,7 @@ func TestFetchesThatCannotBegin(t *testing.T) {
 	wantCode(t, err, effects.Invalid)
 	_, err = n.Receiver().Fetch(t.Context(), Fetch{Scatter: func(context.Context, int, [][]byte) error { return nil }})
 	wantCode(t, err, effects.Invalid)
-	n.tickets.refuse(effects.Draining)
+	n.tickets.refuseNew(effects.Draining)
 	_, err = n.Receiver().Fetch(t.Context(), twoKeys(func(context.Context, int, [][]byte) error { return nil }))
 	wantCode(t, err, effects.Draining)
 }

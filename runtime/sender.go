@@ -37,7 +37,7 @@ type Put struct {
 	// chunk are the first bytes of its page.
 	LastChunkTokens int
 	Last            bool          // no batch of this request follows; the proxy is notified when all batches have ended
-	Patience        time.Duration // timeout; 0: the configured put_timeout. An earlier deadline of the context replaces it
+	Timeout         time.Duration // timeout; 0: the configured put_timeout. An earlier deadline of the context replaces it
 }
 
 // PutResult reports the effect of a Put.
@@ -45,7 +45,7 @@ type PutResult struct {
 	Sent    int // number of chunks that this Put brought to the peer
 	Skipped int // number of chunks that the peer already had
 
-	lot *lot // the commands of the Put; nil if no command was started
+	group *commandGroup // the commands of the Put; nil if no command was started
 }
 
 // Returned returns a channel that is closed when nothing reads the pages of this Put any more, whatever the
@@ -53,41 +53,41 @@ type PutResult struct {
 // channel is nearly always closed at once. In pull mode it is closed when the receiver reports that it has read
 // the pages, or without that report when pd_pull_pending_ttl is over. Pages.Release waits for the same event.
 func (r PutResult) Returned() <-chan struct{} {
-	if r.lot == nil {
-		return nothingLent
+	if r.group == nil {
+		return closedChan
 	}
-	return r.lot.Returned()
+	return r.group.Returned()
 }
 
-// nothingLent is a closed channel, for the results of commands that use no memory.
-var nothingLent = func() <-chan struct{} {
+// closedChan is a closed channel, for the results of commands that use no memory.
+var closedChan = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// TakeBack ends the offer of a Put while the pages of the Put are still lent: no new read of the pages starts, and
+// WithdrawPut ends the offer of a Put while the pages of the Put are still lent: no new read of the pages starts, and
 // the Returned channel is closed soon afterwards. Chunks that the receiver has by then stay at the receiver.
-// TakeBack does nothing if the pages are back already, and cannot retract a notification that the proxy has
+// WithdrawPut does nothing if the pages are back already, and cannot retract a notification that the proxy has
 // received. It fails if r is the result of another node.
-func (s Sender) TakeBack(r PutResult) error {
-	if r.lot == nil {
+func (s Sender) WithdrawPut(r PutResult) error {
+	if r.group == nil {
 		return nil
 	}
-	if r.lot.node != s.node {
-		return wrong("take back", "PutResult", "of another node", "what a Put of this one returned",
+	if r.group.node != s.node {
+		return argumentError("take back", "PutResult", "of another node", "what a Put of this one returned",
 			"call the Sender that put it")
 	}
-	if r.lot.isReturned() {
+	if r.group.isReturned() {
 		return nil
 	}
-	for _, put := range r.lot.tickets {
-		t, err := s.node.submit("take back", ending, &engine.Abort{Target: put.id})
+	for _, put := range r.group.tickets {
+		t, err := s.node.submitCommand("take back", classEnding, &engine.Abort{Target: put.id})
 		if err != nil {
 			return err
 		}
 		if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound {
-			return (&Error{Op: "take back", Code: out.Code}).because(out.Why)
+			return (&Error{Op: "take back", Code: out.Code}).withDetails(out.Details)
 		}
 	}
 	return nil
@@ -98,7 +98,7 @@ func (s Sender) TakeBack(r PutResult) error {
 // the ticket is done. Pages that such commands use have no handle: the caller releases them by the ticket's ID.
 // The comment of Put about batches that are refused at once holds here too.
 func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
-	return s.node.submit(fmt.Sprintf("%T", body), work, body)
+	return s.node.submitCommand(fmt.Sprintf("%T", body), classWork, body)
 }
 
 // Reserve takes count pages of the pool, or none. It waits for its turn until the configured put_timeout or the
@@ -106,34 +106,34 @@ func (s Sender) Submit(body effects.CommandBody) (*Ticket, error) {
 // count of more than limits.keys_per_batch pages is taken in parts, as pages become free; no later Reserve is
 // served before the last part.
 func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
-	if err := s.node.wantSide("reserve", config.Sender); err != nil {
+	if err := s.node.requireSide("reserve", config.Sender); err != nil {
 		return nil, err
 	}
 	if pages := int(s.node.pages); count < 1 {
-		return nil, wrong("reserve", "count", strconv.Itoa(count), upTo(1, pages), "reserve a page for each chunk")
+		return nil, argumentError("reserve", "count", strconv.Itoa(count), formatRange(1, pages), "reserve a page for each chunk")
 	} else if count > pages {
-		return nil, tooLarge("reserve", "count", strconv.Itoa(count), "at most the "+strconv.Itoa(pages)+" pages of the pool",
+		return nil, tooLargeError("reserve", "count", strconv.Itoa(count), "at most the "+strconv.Itoa(pages)+" pages of the pool",
 			"reserve fewer, or enlarge "+s.node.poolKey)
-	} else if share := int(s.node.share); count > share {
-		return nil, tooLarge("reserve", "count", strconv.Itoa(count), fmt.Sprintf("at most %d of the %d pages of the pool",
+	} else if share := int(s.node.engineShare); count > share {
+		return nil, tooLargeError("reserve", "count", strconv.Itoa(count), fmt.Sprintf("at most %d of the %d pages of the pool",
 			share, pages), "reserve fewer, or raise engine_share_pct or "+s.node.poolKey)
 	}
 	var bodies, releases []effects.CommandBody
-	for _, run := range cut(count, s.node.batch) {
+	for _, run := range splitRuns(count, s.node.keysPerBatch) {
 		bodies = append(bodies, &engine.Reserve{Count: uint32(run[1] - run[0]),
-			Patience: patienceOf(ctx, 0, s.node.cfg.PutTimeout)})
+			Patience: commandTimeout(ctx, 0, s.node.cfg.PutTimeout)})
 	}
 	s.node.loop.mailbox.Hold()
-	begun, err := s.node.submitAll("reserve", work, bodies, func([]*Ticket) {})
+	group, err := s.node.submitAll("reserve", classWork, bodies, func([]*Ticket) {})
 	s.node.loop.mailbox.Step()
 	if err != nil {
 		return nil, err
 	}
 	var pages []effects.Page
 	var failed Outcome
-	for i, out := range s.node.awaitAll(ctx, begun, abortOf) {
+	for i, out := range s.node.awaitAll(ctx, group, newAbort) {
 		if out.Code == effects.OK {
-			pages, releases = append(pages, out.Pages...), append(releases, &engine.Release{Reserved: begun.tickets[i].id})
+			pages, releases = append(pages, out.Pages...), append(releases, &engine.Release{Reserved: group.tickets[i].id})
 		} else if failed.Code == effects.OK {
 			failed = out
 		}
@@ -142,30 +142,30 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 		pages[i].Length = uint32(s.node.pageBytes) // The engine may fill the whole page.
 	}
 	got := s.node.newPages(pages, releases...)
-	got.own = true
+	got.writable = true
 	if failed.Code != effects.OK {
-		got.discard() // All or none.
-		code, cause := endOf(ctx, failed.Code)
+		got.returnUnused() // All or none.
+		code, cause := callerCode(ctx, failed.Code)
 		if code == effects.NoMemory {
-			cause = outOfTime(ctx)
+			cause = deadlineCause(ctx)
 		}
-		return nil, (&Error{Op: "reserve", Code: code, Count: count, Cause: cause}).because(failed.Why)
+		return nil, (&Error{Op: "reserve", Code: code, Count: count, Cause: cause}).withDetails(failed.Details)
 	}
 	return got, nil
 }
 
-func abortOf(t effects.Ticket) effects.CommandBody { return &engine.Abort{Target: t} }
+func newAbort(t effects.Ticket) effects.CommandBody { return &engine.Abort{Target: t} }
 
 // Put pushes one batch of chunks or, in pull mode, offers the batch, and returns when the batch has its
 // outcome. After a push the receiver gets no more chunks of the batch; pages that are still lent in pull mode may still
-// be read, until TakeBack or PutResult.Returned. Several Puts may run at the same time.
+// be read, until WithdrawPut or PutResult.Returned. Several Puts may run at the same time.
 //
 // The outcome of a Put and the use of its memory are separate: the pages may still be lent when Put returns, also
 // when Put returns an error. See PutResult.Returned.
 //
 // A batch is put in parts, in order, if it has more chunks than limits.keys_per_batch, or more than one message of
 // limits.message_bytes can name. A push of more than 1,024 chunks is put in parts too, so that one part moves while
-// the next part is requested. Each part is requested, moved and ended by itself. All parts share the one Put.Patience,
+// the next part is requested. Each part is requested, moved and ended by itself. All parts share the one Put.Timeout,
 // and the proxy is notified after the last part has ended. If parts fail, the error is the error of the first failed
 // part, and its Count is the number of chunks of all failed parts; the chunks of the other parts are at the receiver.
 // The result sums over all parts, and Returned covers all parts.
@@ -175,17 +175,17 @@ func abortOf(t effects.Ticket) effects.CommandBody { return &engine.Abort{Target
 // request: its chunks are not counted, and if the Put had Last set, the request continues without a last batch.
 // The caller can then put the batch again, or notify the proxy by other means.
 func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
-	whole, err := s.putCommand(ctx, &p)
+	whole, err := s.newPutCommand(ctx, &p)
 	if err != nil {
 		return PutResult{}, err
 	}
-	parts, bodies, err := s.cutPut(whole)
+	parts, bodies, err := s.splitPut(whole)
 	if err != nil {
 		return PutResult{}, err
 	}
 	s.node.loop.mailbox.Hold()
-	begun, err := p.Pages.lend("put", func() (*lot, error) {
-		return s.node.submitAll("put", work, bodies, func(tickets []*Ticket) {
+	group, err := p.Pages.lendPages("put", func() (*commandGroup, error) {
+		return s.node.submitAll("put", classWork, bodies, func(tickets []*Ticket) {
 			parts[0].Follow = uint32(len(parts) - 1)
 			for _, part := range parts[1:] {
 				part.First = tickets[0].id
@@ -196,8 +196,8 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 	if err != nil {
 		return PutResult{}, err
 	}
-	res, failed, missing := PutResult{lot: begun}, Outcome{}, 0
-	for i, out := range s.node.awaitAll(ctx, begun, abortOf) {
+	res, failed, missing := PutResult{group: group}, Outcome{}, 0
+	for i, out := range s.node.awaitAll(ctx, group, newAbort) {
 		res.Sent, res.Skipped = res.Sent+out.Sent, res.Skipped+out.Skipped
 		if out.Code != effects.OK {
 			if missing += len(parts[i].Keys); failed.Code == effects.OK {
@@ -206,8 +206,8 @@ func (s Sender) Put(ctx context.Context, p Put) (PutResult, error) {
 		}
 	}
 	if failed.Code != effects.OK {
-		code, cause := endOf(ctx, failed.Code)
-		return res, (&Error{Op: "put", Code: code, Count: missing, Cause: cause}).because(failed.Why)
+		code, cause := callerCode(ctx, failed.Code)
+		return res, (&Error{Op: "put", Code: code, Count: missing, Cause: cause}).withDetails(failed.Details)
 	}
 	return res, nil
 }
@@ -221,34 +221,34 @@ const (
 	pipelineParts = 16
 )
 
-// cutPut cuts a Put that is too large for one command or one message, or that is faster in parts. It checks here
+// splitPut cuts a Put that is too large for one command or one message, or that is faster in parts. It checks here
 // what the machine could refuse of a single part, so that the machine takes all parts or none.
-func (s Sender) cutPut(whole *engine.Put) (parts []*engine.Put, bodies []effects.CommandBody, err error) {
-	most := len(whole.Keys)
+func (s Sender) splitPut(whole *engine.Put) (parts []*engine.Put, bodies []effects.CommandBody, err error) {
+	partMax := len(whole.Keys)
 	if !s.node.cfg.Pull {
-		most = max(pipelineChunks, (most+pipelineParts-1)/pipelineParts)
+		partMax = max(pipelineChunks, (partMax+pipelineParts-1)/pipelineParts)
 	}
 	for from := 0; from < len(whole.Keys); {
 		part := *whole
 		// PutFits depends only on the configuration, so it need not run on the loop.
 		n := s.node.machine.PutFits(whole.Keys[from:])
 		if n == 0 {
-			return nil, nil, tooLarge("put", "Keys["+strconv.Itoa(from)+"]", strconv.Itoa(len(whole.Keys[from]))+" bytes",
+			return nil, nil, tooLargeError("put", "Keys["+strconv.Itoa(from)+"]", strconv.Itoa(len(whole.Keys[from]))+" bytes",
 				"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
 		}
-		n = min(n, most)
+		n = min(n, partMax)
 		part.Keys, part.Pages = whole.Keys[from:from+n], whole.Pages[from:from+n]
 		if from += n; from < len(whole.Keys) {
-			part.Last, part.LastChunkTokens = false, s.node.layout.Tokens()
+			part.Last, part.LastChunkTokens = false, s.node.layout.TokenCount()
 		}
 		parts, bodies = append(parts, &part), append(bodies, &part)
 	}
 	return parts, bodies, nil
 }
 
-// putCommand checks a Put and returns the command for the whole batch, with the length of each page.
-func (s Sender) putCommand(ctx context.Context, p *Put) (*engine.Put, error) {
-	if err := s.node.wantSide("put", config.Sender); err != nil {
+// newPutCommand checks a Put and returns the command for the whole batch, with the length of each page.
+func (s Sender) newPutCommand(ctx context.Context, p *Put) (*engine.Put, error) {
+	if err := s.node.requireSide("put", config.Sender); err != nil {
 		return nil, err
 	}
 	if err := s.node.checkPut(p); err != nil {
@@ -258,13 +258,13 @@ func (s Sender) putCommand(ctx context.Context, p *Put) (*engine.Put, error) {
 		return nil, err
 	}
 	layout := s.node.layout
-	tokens := layout.Tokens()
+	tokens := layout.TokenCount()
 	if p.LastChunkTokens > 0 {
 		tokens = uint32(p.LastChunkTokens)
 	}
 	lastBytes, err := layout.ChunkBytes(tokens)
 	if err != nil {
-		return nil, wrong("put", "LastChunkTokens", strconv.Itoa(p.LastChunkTokens), "a length that the layout has",
+		return nil, argumentError("put", "LastChunkTokens", strconv.Itoa(p.LastChunkTokens), "a length that the layout has",
 			err.Error())
 	}
 	keys := make([][]byte, len(p.Keys))
@@ -276,23 +276,23 @@ func (s Sender) putCommand(ctx context.Context, p *Put) (*engine.Put, error) {
 	}
 	pages[len(pages)-1].Length = uint32(lastBytes)
 	return &engine.Put{Peer: engine.Peer(p.Peer), Request: []byte(p.Request), Keys: keys, Pages: pages, Layout: layout,
-		LastChunkTokens: tokens, Last: p.Last, Patience: patienceOf(ctx, p.Patience, s.node.cfg.PutTimeout)}, nil
+		LastChunkTokens: tokens, Last: p.Last, Patience: commandTimeout(ctx, p.Timeout, s.node.cfg.PutTimeout)}, nil
 }
 
 // Drain refuses new work and ends the open work, within pd_shutdown_timeout_sec or until the deadline of ctx.
 // Close drains the node by itself. If the time is over first, Drain returns an error and the number of commands,
 // page handles and notifications that were still open.
-func (n *Node) Drain(ctx context.Context) (left int, err error) {
-	n.tickets.refuse(effects.Draining)
-	t, err := n.submit("drain", ending, &rank.Drain{Patience: patienceOf(ctx, 0, nanos(n.drainTimeout))})
+func (n *Node) Drain(ctx context.Context) (remaining int, err error) {
+	n.tickets.refuseNew(effects.Draining)
+	t, err := n.submitCommand("drain", classEnding, &rank.Drain{Patience: commandTimeout(ctx, 0, toNanos(n.drainTimeout))})
 	if err != nil {
 		return 0, err
 	}
 	out := <-t.Done()
 	if out.Code != effects.OK {
-		return out.Left, &Error{Op: "drain", Code: out.Code, Count: out.Left, Remedy: fmt.Sprintf(
+		return out.Remaining, &Error{Op: "drain", Code: out.Code, Count: out.Remaining, Remedy: fmt.Sprintf(
 			"%d still out, of commands, page handles and notifications; release all pages, look whether the proxy "+
-				"takes what it is told, or raise pd_shutdown_timeout_sec", out.Left)}
+				"takes what it is told, or raise pd_shutdown_timeout_sec", out.Remaining)}
 	}
 	return 0, nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
-// Shared represents pages of the engine that the node shares with peers until Withdraw.
-type Shared struct {
+// SharedPages represents pages of the engine that the node shares with peers until Withdraw.
+type SharedPages struct {
 	pages *Pages
 
 	mu    sync.Mutex
@@ -23,20 +23,20 @@ type Shared struct {
 // Shared chunks are not evicted when the pool needs room; only a drain ends them. Chunks that the node already has
 // are not shared again: Hits counts the chunks that Share added.
 //
-// If Share returns an error beside a [Shared], the error's Count is the number of chunks that are not shared; the
+// If Share returns an error beside a [SharedPages], the error's Count is the number of chunks that are not shared; the
 // caller withdraws the chunks that are.
-func (s Sharing) Share(_ context.Context, keys []string, pages *Pages, first int) (*Shared, error) {
+func (s Sharing) Share(_ context.Context, keys []string, pages *Pages, first int) (*SharedPages, error) {
 	n := s.node
 	if err := n.checkStore("share", keys, pages, first); err != nil {
 		return nil, err
 	}
-	x := &Shared{pages: pages}
+	x := &SharedPages{pages: pages}
 	for done := 0; done < len(keys); {
 		at := first + done
-		part := min(len(keys)-done, n.batch-at%n.batch) // Within one of the Reserve commands behind the handle.
-		id, hits, err := pages.share(at, keyBytes(keys[done:done+part]), len(keys)-done)
+		part := min(len(keys)-done, n.keysPerBatch-at%n.keysPerBatch) // Within one of the Reserve commands behind the handle.
+		id, hits, err := pages.sharePart(at, keysToBytes(keys[done:done+part]), len(keys)-done)
 		if err != nil {
-			return x.orNothing(), err
+			return x.orNil(), err
 		}
 		x.parts, x.hits = append(x.parts, id), x.hits+hits
 		done += part
@@ -44,8 +44,8 @@ func (s Sharing) Share(_ context.Context, keys []string, pages *Pages, first int
 	return x, nil
 }
 
-// orNothing returns x, or nil if no part is shared.
-func (x *Shared) orNothing() *Shared {
+// orNil returns x, or nil if no part is shared.
+func (x *SharedPages) orNil() *SharedPages {
 	if len(x.parts) == 0 {
 		return nil
 	}
@@ -53,13 +53,13 @@ func (x *Shared) orNothing() *Shared {
 }
 
 // Hits returns the number of chunks that are shared; the node already had the others.
-func (x *Shared) Hits() int { return x.hits }
+func (x *SharedPages) Hits() int { return x.hits }
 
 // Withdraw takes the pages back. As soon as it is called, no new read of the pages starts, except reads that were
 // already promised to peers. Withdraw returns when no peer reads or expects the pages any more, at the latest when
 // the leases and claims are over; then the pages belong to the engine alone. If ctx ends first, Withdraw returns
 // an error, and may be called again. A Withdraw after a successful Withdraw fails as NotFound.
-func (x *Shared) Withdraw(ctx context.Context) error {
+func (x *SharedPages) Withdraw(ctx context.Context) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(x.parts) == 0 {
@@ -70,7 +70,7 @@ func (x *Shared) Withdraw(ctx context.Context) error {
 	var waits []*Ticket
 	var failed error
 	for _, part := range x.parts {
-		t, err := n.submit("withdraw", ending, &engine.Withdraw{Shared: part})
+		t, err := n.submitCommand("withdraw", classEnding, &engine.Withdraw{Shared: part})
 		if err != nil {
 			failed = err
 			break
@@ -83,53 +83,53 @@ func (x *Shared) Withdraw(ctx context.Context) error {
 		select {
 		case out = <-t.Done():
 		case <-ctx.Done(): // Withdraw has no timeout in the machine, so a deadline of ctx aborts it too.
-			out = n.takeBack(t, &engine.Abort{Target: t.id})
+			out = n.abortAndAwait(t, &engine.Abort{Target: t.id})
 		}
 		if out.Code == effects.OK {
-			x.pages.unshare()
+			x.pages.removeSharedPart()
 			continue
 		}
 		left = append(left, x.parts[i])
-		code, cause := endOf(ctx, out.Code)
-		failed = (&Error{Op: "withdraw", Code: code, Count: len(left), Cause: cause}).because(out.Why)
+		code, cause := callerCode(ctx, out.Code)
+		failed = (&Error{Op: "withdraw", Code: code, Count: len(left), Cause: cause}).withDetails(out.Details)
 	}
 	x.parts = left
 	return failed
 }
 
-// share makes the node share pages of the handle, which then cannot be released. left is the number of chunks that
+// sharePart makes the node share pages of the handle, which then cannot be released. left is the number of chunks that
 // remain to be shared, for the error.
-func (p *Pages) share(first int, keys [][]byte, left int) (id effects.Ticket, hits int, err error) {
+func (p *Pages) sharePart(first int, keys [][]byte, left int) (id effects.Ticket, hits int, err error) {
 	count := len(keys)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.released:
-		return 0, 0, wrong("share", "Pages", "released", "a handle that is not", "reserve new ones")
-	case !p.has(first, count):
-		return 0, 0, wrong("share", "Pages", "stored already", "pages that the handle has", "share what was not stored")
+		return 0, 0, argumentError("share", "Pages", "released", "a handle that is not", "reserve new ones")
+	case !p.ownsLocked(first, count):
+		return 0, 0, argumentError("share", "Pages", "stored already", "pages that the handle has", "share what was not stored")
 	}
-	t, err := p.node.submit("share", work, &engine.Share{
-		Reserved: p.releases[first/p.node.batch].(*engine.Release).Reserved, Keys: keys, Pages: p.pages[first : first+count],
+	t, err := p.node.submitCommand("share", classWork, &engine.Share{
+		Reserved: p.releases[first/p.node.keysPerBatch].(*engine.Release).Reserved, Keys: keys, Pages: p.pages[first : first+count],
 	})
 	if err != nil {
 		return 0, 0, err
 	}
 	out := <-t.Done() // The machine answers in the step that takes the command.
 	if out.Code != effects.OK {
-		return 0, 0, (&Error{Op: "share", Code: out.Code, Count: left}).because(out.Why)
+		return 0, 0, (&Error{Op: "share", Code: out.Code, Count: left}).withDetails(out.Details)
 	}
-	p.shared++
+	p.sharedParts++
 	return t.id, int(out.Hits), nil
 }
 
-func (p *Pages) unshare() {
+func (p *Pages) removeSharedPart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.shared--
+	p.sharedParts--
 }
 
-// stillShared returns the error of a Release while parts of the handle are shared.
-func (p *Pages) stillShared() error {
-	return wrong("release", "the handle", strconv.Itoa(p.shared)+" parts that are shared", "none", "withdraw them first")
+// sharedError returns the error of a Release while parts of the handle are shared.
+func (p *Pages) sharedError() error {
+	return argumentError("release", "the handle", strconv.Itoa(p.sharedParts)+" parts that are shared", "none", "withdraw them first")
 }

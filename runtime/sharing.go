@@ -29,7 +29,7 @@ func (s Sharing) Node() *Node { return s.node }
 // Reserve takes count pages of the pool for the engine to fill, as [Sender.Reserve] does. Chunks of the cache are
 // evicted to make room.
 func (s Sharing) Reserve(ctx context.Context, count int) (*Pages, error) {
-	if err := s.node.wantSharing("reserve"); err != nil {
+	if err := s.node.requireSharing("reserve"); err != nil {
 		return nil, err
 	}
 	return Sender(s).Reserve(ctx, count)
@@ -50,18 +50,18 @@ func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int
 	}
 	for done := 0; done < len(keys); {
 		at := first + done
-		part := min(len(keys)-done, n.batch-at%n.batch) // Within one of the Reserve commands behind the handle.
+		part := min(len(keys)-done, n.keysPerBatch-at%n.keysPerBatch) // Within one of the Reserve commands behind the handle.
 		body := &engine.Store{
-			Reserved: pages.releases[at/n.batch].(*engine.Release).Reserved, Keys: keyBytes(keys[done : done+part]),
+			Reserved: pages.releases[at/n.keysPerBatch].(*engine.Release).Reserved, Keys: keysToBytes(keys[done : done+part]),
 			Pages: pages.pages[at : at+part],
 		}
-		if err := pages.give("store", at, part, func() error {
-			t, err := n.submit("store", work, body)
+		if err := pages.passToCache("store", at, part, func() error {
+			t, err := n.submitCommand("store", classWork, body)
 			if err != nil {
 				return err
 			}
 			if out := <-t.Done(); out.Code != effects.OK { // The machine answers in the step that takes the command.
-				return (&Error{Op: "store", Code: out.Code}).because(out.Why)
+				return (&Error{Op: "store", Code: out.Code}).withDetails(out.Details)
 			}
 			return nil
 		}); err != nil {
@@ -77,31 +77,31 @@ func (s Sharing) Store(_ context.Context, keys []string, pages *Pages, first int
 
 // checkStore returns an error if the arguments of a Store or a Share are invalid.
 func (n *Node) checkStore(op string, keys []string, pages *Pages, first int) error {
-	if err := n.wantSharing(op); err != nil {
+	if err := n.requireSharing(op); err != nil {
 		return err
 	}
-	if pages == nil || pages.node != n || !pages.own {
+	if pages == nil || pages.node != n || !pages.writable {
 		given := "nil"
 		if pages != nil {
 			if given = "of another node"; pages.node == n {
 				given = "of a Get, which the cache has"
 			}
 		}
-		return wrong(op, "pages", given, "a handle of Reserve of this node", "reserve them from this Sharing")
+		return argumentError(op, "pages", given, "a handle of Reserve of this node", "reserve them from this Sharing")
 	}
 	switch count, all := len(keys), pages.Len(); {
 	case count == 0:
-		return wrong(op, "keys", "empty", "at least one", "name each chunk by its key")
+		return argumentError(op, "keys", "empty", "at least one", "name each chunk by its key")
 	case count > all:
-		return wrong(op, "len(keys)", strconv.Itoa(count), "at most "+strconv.Itoa(all),
+		return argumentError(op, "len(keys)", strconv.Itoa(count), "at most "+strconv.Itoa(all),
 			"the handle has no page for each: reserve as many as there are keys")
 	case first < 0 || first > all-count:
-		return wrong(op, "first", strconv.Itoa(first), upTo(0, all-count), "each key takes a page from there on")
+		return argumentError(op, "first", strconv.Itoa(first), formatRange(0, all-count), "each key takes a page from there on")
 	}
 	if err := n.checkKeys(op, keys); err != nil {
 		return err
 	}
-	return n.checkTold(op, keys)
+	return n.checkReportableKeys(op, keys)
 }
 
 // SharingPeer is the handshake address of a peer: the peer's p2p_host and one of its p2p_init_ports.
@@ -115,9 +115,9 @@ type SharedGet struct {
 	Request string // id of the request that the chunks are for; it is sent to peers, and must not be empty
 	Keys    []string
 	From    SharingPeer // the peer that has the chunks; zero: directories are queried
-	// Patience is the timeout; 0 means the configured extra_config.p2p_sync_get_timeout_s. An earlier deadline of
+	// Timeout is the timeout; 0 means the configured extra_config.p2p_sync_get_timeout_s. An earlier deadline of
 	// the context replaces it.
-	Patience time.Duration
+	Timeout time.Duration
 }
 
 // Get returns the longest prefix of the chunks that this node or its peers have; chunks of peers are read into the
@@ -135,19 +135,19 @@ func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 	if err := n.checkSharedGet("get", &g); err != nil {
 		return nil, err
 	}
-	until, request, keys := n.sharedUntil(&g), []byte(g.Request), keyBytes(g.Keys)
+	until, request, keys := n.sharedGetDeadline(&g), []byte(g.Request), keysToBytes(g.Keys)
 	var pages []effects.Page
 	var releases []effects.CommandBody
 	var failed error
 	for len(pages) < len(keys) && failed == nil {
 		rest := keys[len(pages):]
-		out, err := n.bring(ctx, "get", &g, n.sharedMode, rest, len(pages), until)
+		out, err := n.bringChunks(ctx, "get", &g, n.sharedMode, rest, len(pages), until)
 		if err != nil {
 			failed = err
 			break
 		}
 		if out.Hits > 0 {
-			t, err := n.submit("get", work, &engine.Get{Request: request, Keys: rest[:out.Hits]})
+			t, err := n.submitCommand("get", classWork, &engine.Get{Request: request, Keys: rest[:out.Hits]})
 			if err != nil {
 				failed = err
 				break
@@ -158,74 +158,74 @@ func (s Sharing) Get(ctx context.Context, g SharedGet) (*Pages, error) {
 			}
 		}
 		if out.Code != effects.OK {
-			failed = sharedEnded(ctx, "get", &g, out, len(pages))
+			failed = sharedGetError(ctx, "get", &g, out, len(pages))
 		}
 	}
 	return n.newPages(pages, releases...), failed
 }
 
-// sharedUntil returns the time at which a get must have ended.
-func (n *Node) sharedUntil(g *SharedGet) time.Time {
-	if g.Patience > 0 {
-		return time.Now().Add(g.Patience)
+// sharedGetDeadline returns the time at which a get must have ended.
+func (n *Node) sharedGetDeadline(g *SharedGet) time.Time {
+	if g.Timeout > 0 {
+		return time.Now().Add(g.Timeout)
 	}
 	return time.Now().Add(time.Duration(n.cfg.BringTimeout))
 }
 
-// bring reads the first chunks of rest into the pool, or with the mode Delayed has peers lend them. It handles as
+// bringChunks reads the first chunks of rest into the pool, or with the mode Delayed has peers lend them. It handles as
 // many chunks as fit into one message. rest are the keys of g from index at on.
-func (n *Node) bring(ctx context.Context, op string, g *SharedGet, mode p2p.Mode, rest [][]byte, at int,
+func (n *Node) bringChunks(ctx context.Context, op string, g *SharedGet, mode p2p.Mode, rest [][]byte, at int,
 	until time.Time) (Outcome, error) {
 	request := []byte(g.Request)
 	// BringFits depends only on the configuration, so it need not run on the loop.
 	fits := n.machine.BringFits(request, rest, mode)
 	if fits == 0 {
-		return Outcome{}, tooLarge(op, "Keys["+strconv.Itoa(at)+"]", strconv.Itoa(len(rest[0]))+" bytes",
+		return Outcome{}, tooLargeError(op, "Keys["+strconv.Itoa(at)+"]", strconv.Itoa(len(rest[0]))+" bytes",
 			"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
 	}
-	t, err := n.submit(op, work, &p2p.Bring{From: p2p.Peer(g.From), Request: request, Keys: rest[:fits], Mode: mode,
-		Patience: patienceOf(ctx, max(time.Until(until), 1), 0)})
+	t, err := n.submitCommand(op, classWork, &p2p.Bring{From: p2p.Peer(g.From), Request: request, Keys: rest[:fits], Mode: mode,
+		Patience: commandTimeout(ctx, max(time.Until(until), 1), 0)})
 	if err != nil {
 		return Outcome{}, err
 	}
-	return n.await(ctx, t, &engine.Abort{Target: t.id}), nil
+	return n.awaitOutcome(ctx, t, &engine.Abort{Target: t.id}), nil
 }
 
-// sharedEnded returns the error of a [Sharing.Get] or a [Sharing.Keep] that has only the first chunks; first is their
-// number.
-func sharedEnded(ctx context.Context, op string, g *SharedGet, out Outcome, first int) *Error {
-	code, cause := endOf(ctx, out.Code)
-	e := (&Error{Op: op, Code: code, Count: len(g.Keys) - first, Cause: cause}).because(out.Why)
+// sharedGetError returns the error of a [Sharing.Get] or a [Sharing.Lease] that has only the first chunks; first is
+// their number.
+func sharedGetError(ctx context.Context, op string, g *SharedGet, out Outcome, count int) *Error {
+	code, cause := callerCode(ctx, out.Code)
+	e := (&Error{Op: op, Code: code, Count: len(g.Keys) - count, Cause: cause}).withDetails(out.Details)
 	if code == effects.NotFound {
-		nowhere := fmt.Sprintf("chunk %d of %d is nowhere (key %q); compute from it on", first, len(g.Keys), g.Keys[first])
+		text := fmt.Sprintf("chunk %d of %d is nowhere (key %q); compute from it on", count, len(g.Keys), g.Keys[count])
 		if e.Remedy != "" { // The reason that the peer gave no chunk.
-			nowhere += ". " + e.Remedy
+			text += ". " + e.Remedy
 		}
-		e.Remedy = nowhere
+		e.Remedy = text
 	}
 	return e
 }
 
-// checkSharedGet returns an error if the arguments of a [Sharing.Get] or a [Sharing.Keep] are invalid.
+// checkSharedGet returns an error if the arguments of a [Sharing.Get] or a [Sharing.Lease] are invalid.
 func (n *Node) checkSharedGet(op string, g *SharedGet) error {
-	if err := n.wantSharing(op); err != nil {
+	if err := n.requireSharing(op); err != nil {
 		return err
 	}
-	if err := plainHost(op, "From.Host", &g.From.Host); err != nil {
+	if err := normalizeHost(op, "From.Host", &g.From.Host); err != nil {
 		return err
 	}
 	switch {
 	case len(g.Keys) == 0:
-		return wrong(op, "Keys", "empty", "at least one", "name each chunk by its key")
+		return argumentError(op, "Keys", "empty", "at least one", "name each chunk by its key")
 	case g.Request == "":
-		return wrong(op, "Request", "empty", "the id of the request", "name the request that the chunks are for")
+		return argumentError(op, "Request", "empty", "the id of the request", "name the request that the chunks are for")
 	case len(g.Request) > int(n.cfg.RequestIDMax):
-		return tooLarge(op, "Request", strconv.Itoa(len(g.Request))+" bytes", "at most "+strconv.Itoa(int(n.cfg.RequestIDMax)),
+		return tooLargeError(op, "Request", strconv.Itoa(len(g.Request))+" bytes", "at most "+strconv.Itoa(int(n.cfg.RequestIDMax)),
 			"shorten it, or raise limits.request_bytes")
-	case g.Patience < 0:
-		return wrong(op, "Patience", fmt.Sprint(g.Patience), "0 or more", "leave it 0 for p2p_sync_get_timeout_s")
-	case g.From == SharingPeer{} && !n.directories:
-		e := wrong(op, "From", "nobody", "a peer", "name who has the chunks, or set enable_controller: true and name a "+
+	case g.Timeout < 0:
+		return argumentError(op, "Patience", fmt.Sprint(g.Timeout), "0 or more", "leave it 0 for p2p_sync_get_timeout_s")
+	case g.From == SharingPeer{} && !n.hasDirectories:
+		e := argumentError(op, "From", "nobody", "a peer", "name who has the chunks, or set enable_controller: true and name a "+
 			"controller that knows")
 		e.Code = effects.Unsupported
 		return e
@@ -233,7 +233,7 @@ func (n *Node) checkSharedGet(op string, g *SharedGet) error {
 	if err := n.checkKeys(op, g.Keys); err != nil || g.From != (SharingPeer{}) {
 		return err
 	}
-	return n.checkTold(op, g.Keys)
+	return n.checkReportableKeys(op, g.Keys)
 }
 
 // Lookup returns local, the number of chunks from the first key on that this node has, and remote, the number of
@@ -241,37 +241,37 @@ func (n *Node) checkSharedGet(op string, g *SharedGet) error {
 // may be out of date. Lookup reads no chunk. Directories look at the first 1,000 chunks only.
 func (s Sharing) Lookup(ctx context.Context, keys []string) (local, remote int, err error) {
 	n := s.node
-	if err := n.wantSharing("lookup"); err != nil {
+	if err := n.requireSharing("lookup"); err != nil {
 		return 0, 0, err
 	}
 	if local, err = Receiver(s).Contains(ctx, keys); err != nil || len(keys) == 0 {
 		return local, 0, err
 	}
-	if err := n.checkTold("lookup", keys); err != nil {
+	if err := n.checkReportableKeys("lookup", keys); err != nil {
 		return local, 0, err
 	}
-	t, err := n.submit("lookup", work, &p2p.Locate{Keys: keyBytes(keys[:min(len(keys), n.batch)]),
-		Patience: patienceOf(ctx, 0, n.cfg.BringTimeout)})
+	t, err := n.submitCommand("lookup", classWork, &p2p.Locate{Keys: keysToBytes(keys[:min(len(keys), n.keysPerBatch)]),
+		Patience: commandTimeout(ctx, 0, n.cfg.BringTimeout)})
 	if err != nil {
 		return local, 0, err
 	}
-	out := n.await(ctx, t, &engine.Abort{Target: t.id})
+	out := n.awaitOutcome(ctx, t, &engine.Abort{Target: t.id})
 	if out.Code != effects.OK {
-		code, cause := endOf(ctx, out.Code)
-		return local, 0, (&Error{Op: "lookup", Code: code, Count: len(keys), Cause: cause}).because(out.Why)
+		code, cause := callerCode(ctx, out.Code)
+		return local, 0, (&Error{Op: "lookup", Code: code, Count: len(keys), Cause: cause}).withDetails(out.Details)
 	}
 	return local, out.Hits, nil
 }
 
-// wantSharing returns an error if the node does not share.
-func (n *Node) wantSharing(op string) error {
+// requireSharing returns an error if the node does not share.
+func (n *Node) requireSharing(op string) error {
 	if n.cfg.Shares {
 		return nil
 	}
-	if err := n.tickets.isOver(op); err != nil {
+	if err := n.tickets.refusalForWork(op); err != nil {
 		return err // The node has ended, which is the more important error.
 	}
-	e := wrong(op, "enable_p2p", "false", "true", "set enable_p2p: true")
+	e := argumentError(op, "enable_p2p", "false", "true", "set enable_p2p: true")
 	e.Code = effects.Unsupported
 	return e
 }

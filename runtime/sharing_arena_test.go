@@ -16,7 +16,7 @@ func copierConfig(t *testing.T, channel, instance string, at config.MonitorPorts
 	arena := fmt.Sprintf("extra_config:\n  use_host_staging: true\n  os_staging_bytes: %d\n"+
 		"  os_staging_copy_threads: 3\n", pages*pageBytes)
 	text := strings.Replace(sharerText, "extra_config:\n", arena, 1)
-	cfg, err := config.Parse("test", fmt.Appendf(nil, text, channel, 8*pageBytes, tells(instance, at)), nil)
+	cfg, err := config.Parse("test", fmt.Appendf(nil, text, channel, 8*pageBytes, directoryKeys(instance, at)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestSharingFromCopies(t *testing.T) {
 			owner := open(t, copierConfig(t, channel, "a", config.MonitorPorts{}, 4))
 			reader := open(t, copierConfig(t, channel, "b", config.MonitorPorts{}, 16))
 			keys := keysOf("copied", 4)
-			stores(t, owner, keys)
+			mustStore(t, owner, keys)
 			get := func(n, of *runtime.Node, keys []string, hits int) {
 				t.Helper()
 				got, err := n.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys,
@@ -46,13 +46,13 @@ func TestSharingFromCopies(t *testing.T) {
 				mustRelease(t, got)
 			}
 			get(reader, owner, keys, 2) // Of four pages no peer has more than it leaves.
-			waitFor(t, owner, "the end of all reads", quiet)
+			waitFor(t, owner, "the end of all reads", isQuiet)
 			get(reader, owner, keys, 4) // What is here is not asked for again.
 			back := keysOf("back", 3)
-			stores(t, reader, back)
+			mustStore(t, reader, back)
 			get(owner, reader, back, 3)
 			for _, n := range []*runtime.Node{reader, owner} {
-				waitFor(t, n, "the end of all reads", quiet)
+				waitFor(t, n, "the end of all reads", isQuiet)
 				if s := n.Stats(); s.ArenaTotal == 0 || s.ArenaFree != s.ArenaTotal || s.Pinned != 0 {
 					t.Errorf("%d of %d arena pages are free, %d of the pool are pinned", s.ArenaFree, s.ArenaTotal, s.Pinned)
 				}

@@ -31,10 +31,10 @@ func TestSharingFetch(t *testing.T) {
 		t.Run(channel, func(t *testing.T) {
 			owner, reader := open(t, sharerConfig(t, channel, "a", config.MonitorPorts{})), open(t, keeperConfig(t, channel))
 			keys := keysOf("kept", 4)
-			stores(t, owner, keys[:3])
+			mustStore(t, owner, keys[:3])
 			get := runtime.SharedGet{Request: "r", Keys: keys,
 				From: runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(owner).InitPort}}
-			kept, err := reader.Sharing().Keep(within(t), get)
+			kept, err := reader.Sharing().Lease(within(t), get)
 			if wantCode(t, err, effects.NotFound); kept != 3 {
 				t.Errorf("%d chunks are kept, want 3", kept)
 			}
@@ -49,18 +49,18 @@ func TestSharingFetch(t *testing.T) {
 			if len(d.lengths) != 3 {
 				t.Errorf("the engine took %d chunks, want 3", len(d.lengths))
 			}
-			given := func(s rank.Stats) bool { return s.PagesLent == 0 }
+			given := func(s rank.Stats) bool { return s.PagesLeased == 0 }
 			waitFor(t, owner, "the end of the loan", given)
 
 			get.Request, get.Keys = "s", keys[:2]
-			if kept, err := reader.Sharing().Keep(within(t), get); kept != 2 || err != nil {
+			if kept, err := reader.Sharing().Lease(within(t), get); kept != 2 || err != nil {
 				t.Errorf("%d chunks are kept, want 2: %v", kept, err)
 			}
 			if err := reader.Receiver().Abandon("s"); err != nil {
 				t.Error(err)
 			}
 			waitFor(t, owner, "the end of the loan", given)
-			_, err = owner.Sharing().Keep(within(t), get)
+			_, err = owner.Sharing().Lease(within(t), get)
 			wantCode(t, err, effects.Unsupported)
 			for _, n := range []*runtime.Node{reader, owner} {
 				wantNothingHeld(t, n)

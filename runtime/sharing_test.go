@@ -41,7 +41,7 @@ func startDirectory(t *testing.T) (*directory.Directory, config.MonitorPorts) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Monitors[0] = config.MonitorPorts{Beats: true}
+	cfg.Monitors[0] = config.MonitorPorts{HasHeartbeat: true}
 	d, err := directory.Open(cfg, zmq.Config{}.Opener(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func startDirectory(t *testing.T) (*directory.Directory, config.MonitorPorts) {
 // sharerConfig shares where the system likes, and tells the directory at these ports, if there is one.
 func sharerConfig(tb testing.TB, channel, instance string, at config.MonitorPorts) *config.Config {
 	tb.Helper()
-	cfg, err := config.Parse("test", fmt.Appendf(nil, sharerText, channel, 8*pageBytes, tells(instance, at)), nil)
+	cfg, err := config.Parse("test", fmt.Appendf(nil, sharerText, channel, 8*pageBytes, directoryKeys(instance, at)), nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -61,8 +61,8 @@ func sharerConfig(tb testing.TB, channel, instance string, at config.MonitorPort
 	return cfg
 }
 
-// tells are the keys of a node that tells the directory at these ports, if there is one.
-func tells(instance string, at config.MonitorPorts) string {
+// directoryKeys are the keys of a node that tells the directory at these ports, if there is one.
+func directoryKeys(instance string, at config.MonitorPorts) string {
 	if at.Pull == 0 {
 		return ""
 	}
@@ -70,8 +70,8 @@ func tells(instance string, at config.MonitorPorts) string {
 		"controller_pull_url: 127.0.0.1:%d\ncontroller_reply_url: 127.0.0.1:%d\n", instance, at.Pull, at.Reply)
 }
 
-// stores has a node store chunks of its engine's.
-func stores(tb testing.TB, n *runtime.Node, keys []string) {
+// mustStore has a node store chunks of its engine's.
+func mustStore(tb testing.TB, n *runtime.Node, keys []string) {
 	tb.Helper()
 	pages, err := n.Sharing().Reserve(within(tb), len(keys))
 	if err != nil {
@@ -84,8 +84,8 @@ func stores(tb testing.TB, n *runtime.Node, keys []string) {
 	mustRelease(tb, pages)
 }
 
-// knows waits until directories name who has so many of these chunks.
-func knows(t *testing.T, n *runtime.Node, keys []string, hits int) {
+// awaitLocations waits until directories name who has so many of these chunks.
+func awaitLocations(t *testing.T, n *runtime.Node, keys []string, hits int) {
 	t.Helper()
 	for ctx := within(t); ; {
 		_, remote, err := n.Sharing().Lookup(ctx, keys)
@@ -126,8 +126,8 @@ func TestSharing(t *testing.T) {
 			cfg.Share.Pull = is.pull
 			reader := open(t, cfg)
 			keys := keysOf("shared", 4)
-			stores(t, owner, keys[:3])
-			knows(t, reader, keys, 3)
+			mustStore(t, owner, keys[:3])
+			awaitLocations(t, reader, keys, 3)
 			wantShared(t, reader, keys, 3)
 			if local, remote, err := reader.Sharing().Lookup(within(t), keys); local != 3 || remote != 3 || err != nil {
 				t.Errorf("%d chunks are here and %d elsewhere: %v", local, remote, err)
@@ -150,15 +150,15 @@ func TestSharing(t *testing.T) {
 	}
 }
 
-// An owner lends one peer a part of its pool at a time (share.lent_pct). A reader that asks for more gets that part, and
-// hears which bound ended it: the other chunks are not missing, and the directory that named them was right.
+// An owner lends one peer a part of its pool at a time (share.lent_pct). A reader that asks for more gets that part,
+// and hears which bound ended it: the other chunks are not missing, and the directory that named them was right.
 func TestSharingMoreThanOnePeerMayHave(t *testing.T) {
 	for _, pull := range []bool{true, false} {
 		t.Run(fmt.Sprintf("read: %t", pull), func(t *testing.T) {
 			_, at := startDirectory(t)
 			keys := keysOf("many", 7) // Of eight pages one peer is lent three.
 			owner := open(t, sharerConfig(t, "shm", "a", at))
-			stores(t, owner, keys)
+			mustStore(t, owner, keys)
 			for _, named := range []bool{true, false} {
 				cfg, from := sharerConfig(t, "shm", "b", at), runtime.SharingPeer{}
 				if named {
@@ -166,7 +166,7 @@ func TestSharingMoreThanOnePeerMayHave(t *testing.T) {
 				}
 				cfg.Share.Pull = pull
 				reader := open(t, cfg)
-				knows(t, reader, keys, 7)
+				awaitLocations(t, reader, keys, 7)
 				got, err := reader.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys, From: from})
 				wantCode(t, err, effects.NotFound)
 				if err == nil || !strings.Contains(err.Error(), "share.lent_pct") {
@@ -187,7 +187,7 @@ func TestSharingWithoutDirectory(t *testing.T) {
 	owner, reader := open(t, sharerConfig(t, "shm", "a", config.MonitorPorts{})),
 		open(t, sharerConfig(t, "shm", "b", config.MonitorPorts{}))
 	keys := keysOf("named", 2)
-	stores(t, owner, keys)
+	mustStore(t, owner, keys)
 	got, err := reader.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys,
 		From: runtime.SharingPeer{Host: "127.0.0.1", InitPort: peerOf(owner).InitPort}})
 	if err != nil {
@@ -229,16 +229,16 @@ func TestSharingOwnerDies(t *testing.T) {
 				reader.Watch(func(ev effects.Event) { hit(ev) }, func(e effects.Effect) { hit(e) })
 			}
 			keys := keysOf("lost", 4)
-			p.does(order{Op: "store", Keys: keys})
-			knows(t, reader, keys, len(keys))
+			p.perform(order{Op: "store", Keys: keys})
+			awaitLocations(t, reader, keys, len(keys))
 			got, err := reader.Sharing().Get(within(t), runtime.SharedGet{Request: "r", Keys: keys})
 			if code := runtime.CodeOf(err); code != effects.NotFound {
 				t.Errorf("the get ends as %v, and its owner is dead", err)
 			}
 			wantContent(t, got, keys[:got.Len()], pageBytes)
 			mustRelease(t, got)
-			waitFor(t, reader, "the end of all reads", quiet)
-			stores(t, reader, keys)
+			waitFor(t, reader, "the end of all reads", isQuiet)
+			mustStore(t, reader, keys)
 			wantShared(t, reader, keys, len(keys))
 			wantNothingHeld(t, reader)
 			mustClose(t, reader)
@@ -257,10 +257,10 @@ func TestSharingRefuses(t *testing.T) {
 	if err := n.Sharing().Store(within(t), keys, pages, 1); err != nil {
 		t.Fatal(err)
 	}
-	_, err = pages.Host(1)
+	_, err = pages.Bytes(1)
 	wantCode(t, err, effects.Invalid)
 	wantCode(t, n.Sharing().Store(within(t), keys[:1], pages, 2), effects.Invalid)
-	if _, err := pages.Host(0); err != nil {
+	if _, err := pages.Bytes(0); err != nil {
 		t.Error(err)
 	}
 	mustRelease(t, pages)
@@ -331,7 +331,7 @@ func TestSharingOfOwnPages(t *testing.T) {
 		wantCode(t, shared.Withdraw(within(t)), effects.NotFound)
 		_, err = reader.Sharing().Get(within(t), runtime.SharedGet{Request: "s", Keys: keys[2:], From: from})
 		wantCode(t, err, effects.NotFound)
-		if _, err := pages.Host(0); err != nil {
+		if _, err := pages.Bytes(0); err != nil {
 			t.Error(err)
 		}
 		mustRelease(t, pages)

@@ -114,7 +114,7 @@ func offersUntil(t *testing.T, s *runtime.Node, peer runtime.Peer, over <-chan s
 		pages := mustReserve(t, s, len(keys))
 		fill(t, pages, keys)
 		res, err := s.Sender().Put(ctx, runtime.Put{Peer: peer, Request: "r", Keys: keys, Pages: pages,
-			Patience: time.Second})
+			Timeout: time.Second})
 		o.keys, o.pages, o.results = append(o.keys, keys...), append(o.pages, pages), append(o.results, res)
 		t.Logf("put %d ended as %v", round, runtime.CodeOf(err))
 		select {
@@ -133,14 +133,14 @@ func (o *offering) reclaims(t *testing.T) {
 	t.Helper()
 	for i := range o.results {
 		wantReturned(t, o.results[i])
-		spoil(t, o.pages[i])
+		overwrite(t, o.pages[i])
 		mustRelease(t, o.pages[i])
 	}
 	o.results, o.pages = nil, nil
 }
 
-// putsAtLast puts until it works, and returns the keys.
-func putsAtLast(t *testing.T, s *runtime.Node, peer runtime.Peer) []string {
+// putUntilAccepted puts until it works, and returns the keys.
+func putUntilAccepted(t *testing.T, s *runtime.Node, peer runtime.Peer) []string {
 	t.Helper()
 	keys := keysOf("after", offerChunks)
 	pages := mustReserve(t, s, len(keys))
@@ -170,9 +170,9 @@ func hitOwner(t *testing.T, channel string, at strike) (r *runtime.Node, p *proc
 		o.Strike = strike{}
 	}
 	p, _ = startNode(t, o)
-	hit := p.Frozen()
+	hit := p.FrozenOnce()
 	if at.Signal == syscall.SIGKILL {
-		hit = p.Gone()
+		hit = p.Exited()
 	}
 	if at.There {
 		strikes := at.arm(func() {
@@ -184,10 +184,10 @@ func hitOwner(t *testing.T, channel string, at strike) (r *runtime.Node, p *proc
 	for ctx, round := within(t), 0; ctx.Err() == nil; round++ {
 		batch := keysOf(fmt.Sprintf("offer%d", round), offerChunks)
 		keys = append(keys, batch...)
-		p.Say(order{Op: "put", Peer: peerOf(r), Keys: batch})
-		p.Say(order{Op: "reclaim"})
+		p.SendJSON(order{Op: "put", Peer: peerOf(r), Keys: batch})
+		p.SendJSON(order{Op: "reclaim"})
 		for answers = 2; answers > 0; answers-- {
-			if _, ok := p.Next(hit); !ok {
+			if _, ok := p.NextLine(hit); !ok {
 				return r, p, keys, answers
 			}
 		}

@@ -12,27 +12,27 @@ import (
 // An Outcome is the result of a command.
 type Outcome struct {
 	Code effects.Code
-	// Held says that the pages of the command may still be accessed; Ticket.Returned reports the end of that.
-	Held    bool
-	Pages   []effects.Page // pages that the command took or gave back, in the order of the command
-	Sent    int            // Put: number of chunks that this command wrote
-	Skipped int            // Put: number of chunks that the peer already had
-	Hits    int            // Get, Contains: chunks of the usable prefix; Fetch: all chunks, if the Fetch succeeded
-	Left    int            // Drain: number of items that are still open
-	Why     *effects.Why   // details of Code; nil if there are none
-	Begun   bool           // a Fetch that failed after it started: the offers for it are given up
+	// InUse says that the pages of the command may still be accessed; Ticket.Returned reports the end of that.
+	InUse     bool
+	Pages     []effects.Page // pages that the command took or gave back, in the order of the command
+	Sent      int            // Put: number of chunks that this command wrote
+	Skipped   int            // Put: number of chunks that the peer already had
+	Hits      int            // Get, Contains: chunks of the usable prefix; Fetch: all chunks, if the Fetch succeeded
+	Remaining int            // Drain: number of items that are still open
+	Details   *effects.Why   // details of Code; nil if there are none
+	Started   bool           // a Fetch that failed after it started: the offers for it are given up
 }
 
 // A Ticket represents one command in progress.
 type Ticket struct {
-	id       effects.Ticket
-	op       string
-	done     chan Outcome  // receives exactly one outcome
-	returned chan struct{} // closed when nothing accesses the command's memory any more
-	held     bool          // the outcome is delivered, but the memory is still in use; guarded by the ticketTable
-	scatter  *scatterer    // of a Fetch; nil for other commands
-	lot      *lot          // lot that the command is part of; nil if the command is alone
-	told     func(Outcome) // called with the outcome; must not block; nil: not called
+	id        effects.Ticket
+	op        string
+	done      chan Outcome  // receives exactly one outcome
+	returned  chan struct{} // closed when nothing accesses the command's memory any more
+	inUse     bool          // the outcome is delivered, but the memory is still in use; guarded by the ticketTable
+	scatter   *scatterer    // of a Fetch; nil for other commands
+	group     *commandGroup // group that the command is part of; nil if the command is alone
+	onOutcome func(Outcome) // called with the outcome; must not block; nil: not called
 }
 
 // ID returns the number by which an Abort or Release command names this command.
@@ -43,29 +43,29 @@ func (t *Ticket) ID() effects.Ticket { return t.id }
 func (t *Ticket) Done() <-chan Outcome { return t.done }
 
 // Returned returns a channel that is closed when nothing accesses the command's memory any more: together with the
-// outcome or, if Outcome.Held is set, later.
+// outcome or, if Outcome.InUse is set, later.
 func (t *Ticket) Returned() <-chan struct{} { return t.returned }
 
-// back records that nothing accesses the command's memory any more.
-func (t *Ticket) back() {
+// markReturned records that nothing accesses the command's memory any more.
+func (t *Ticket) markReturned() {
 	close(t.returned)
-	if t.lot != nil {
-		t.lot.back()
+	if t.group != nil {
+		t.group.markReturned()
 	}
 }
 
-// end delivers the one outcome. Without Outcome.Held, the memory is marked as returned before the outcome is
-// delivered, so that the receiver of the outcome may check isReturned.
-func (t *Ticket) end(out Outcome) {
+// deliverOutcome delivers the one outcome. Without Outcome.InUse, the memory is marked as returned before the outcome
+// is delivered, so that the receiver of the outcome may check isReturned.
+func (t *Ticket) deliverOutcome(out Outcome) {
 	if t.scatter != nil {
-		t.scatter.over()
+		t.scatter.cancel()
 	}
-	if !out.Held {
-		t.back()
+	if !out.InUse {
+		t.markReturned()
 	}
 	t.done <- out
-	if t.told != nil {
-		t.told(out)
+	if t.onOutcome != nil {
+		t.onOutcome(out)
 	}
 }
 
@@ -80,24 +80,24 @@ func (t *Ticket) isReturned() bool {
 
 // A ticketTable holds the tickets in progress. Its capacity is the machine's limit of commands.
 type ticketTable struct {
-	mu     sync.Mutex
-	last   effects.Ticket
-	open   map[effects.Ticket]*Ticket
-	max    int
-	closed effects.Code  // why new commands are refused; OK while the node accepts commands
-	fallen chan struct{} // closed when closed is Failed: memory that is held may never come back
+	mu      sync.Mutex
+	lastID  effects.Ticket
+	byID    map[effects.Ticket]*Ticket
+	max     int
+	refusal effects.Code  // why new commands are refused; OK while the node accepts commands
+	failed  chan struct{} // closed when closed is Failed: memory that is held may never come back
 }
 
 func newTicketTable(limit int) *ticketTable {
-	return &ticketTable{open: make(map[effects.Ticket]*Ticket), max: limit, fallen: make(chan struct{})}
+	return &ticketTable{byID: make(map[effects.Ticket]*Ticket), max: limit, failed: make(chan struct{})}
 }
 
-// A class says when a command is refused.
-type class uint8
+// A commandClass says when a command is refused.
+type commandClass uint8
 
 const (
-	work   class = iota // refused once the node closes, and when the table is nearly full
-	ending              // ends commands or gives memory back: has a reserve in the table, and is accepted while closing
+	classWork   commandClass = iota // refused once the node closes, and when the table is nearly full
+	classEnding                     // ends commands or gives memory back: has a reserve in the table, and is accepted while closing
 )
 
 // endingReserve sets the part of the table that is reserved for commands of class ending: 1/endingReserve of the
@@ -105,18 +105,20 @@ const (
 // refused.
 const endingReserve = 4
 
-func (r *ticketTable) begin(op string, c class) (*Ticket, error) { return r.add(op, c, nil) }
+func (r *ticketTable) beginTicket(op string, c commandClass) (*Ticket, error) {
+	return r.addTicket(op, c, nil)
+}
 
-// beginAll begins the n commands of a lot, or none of them.
-func (r *ticketTable) beginAll(op string, c class, l *lot, n int) error {
+// beginGroup begins the n commands of a lot, or none of them.
+func (r *ticketTable) beginGroup(op string, c commandClass, l *commandGroup, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.admit(op, c, n); err != nil {
+	if err := r.checkAdmission(op, c, n); err != nil {
 		return err
 	}
 	for range n {
-		t := r.next(op, nil)
-		t.lot = l
+		t := r.newTicket(op, nil)
+		t.group = l
 		l.tickets = append(l.tickets, t)
 	}
 	return nil
@@ -124,190 +126,192 @@ func (r *ticketTable) beginAll(op string, c class, l *lot, n int) error {
 
 // beginFetch begins a Fetch command, for which e scatters the chunks. The outcome of the command also ends the
 // calls of e.
-func (r *ticketTable) beginFetch(op string, e *scatterer) (*Ticket, error) { return r.add(op, work, e) }
-
-func (r *ticketTable) add(op string, c class, e *scatterer) (*Ticket, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.admit(op, c, 1); err != nil {
-		return nil, err
-	}
-	return r.next(op, e), nil
+func (r *ticketTable) beginFetch(op string, e *scatterer) (*Ticket, error) {
+	return r.addTicket(op, classWork, e)
 }
 
-// admit returns an error if the node takes no more commands of class c, or if there is no room for n more
+func (r *ticketTable) addTicket(op string, c commandClass, e *scatterer) (*Ticket, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.checkAdmission(op, c, 1); err != nil {
+		return nil, err
+	}
+	return r.newTicket(op, e), nil
+}
+
+// checkAdmission returns an error if the node takes no more commands of class c, or if there is no room for n more
 // commands. The caller holds r.mu.
-func (r *ticketTable) admit(op string, c class, n int) error {
+func (r *ticketTable) checkAdmission(op string, c commandClass, n int) error {
 	limit := r.max
-	if c == work {
+	if c == classWork {
 		limit -= r.max / endingReserve
 	}
-	if err := r.over(op, c); err != nil {
+	if err := r.refusalFor(op, c); err != nil {
 		return err
 	}
 	switch {
 	case n > limit:
-		e := tooLarge(op, "parts of this call", strconv.Itoa(n), "at most "+strconv.Itoa(limit),
+		e := tooLargeError(op, "parts of this call", strconv.Itoa(n), "at most "+strconv.Itoa(limit),
 			"ask for less, or raise tables.commands or limits.keys_per_batch")
 		e.Count = n
 		return e
-	case len(r.open)+n > limit:
-		return &Error{Op: op, Code: effects.TooMany, Count: len(r.open), Stage: effects.StageCommand,
-			Field: "commands in progress", Theirs: strconv.Itoa(len(r.open)), Ours: "at most " + strconv.Itoa(limit),
+	case len(r.byID)+n > limit:
+		return &Error{Op: op, Code: effects.TooMany, Count: len(r.byID), Stage: effects.StageCommand,
+			Field: "commands in progress", Theirs: strconv.Itoa(len(r.byID)), Ours: "at most " + strconv.Itoa(limit),
 			Remedy: "wait for some to end, or raise tables.commands"}
 	}
 	return nil
 }
 
-// over returns an error if the node takes no more commands of class c. The caller holds r.mu.
-func (r *ticketTable) over(op string, c class) error {
-	if r.closed == effects.Failed {
-		return &Error{Op: op, Code: r.closed}
+// refusalFor returns an error if the node takes no more commands of class c. The caller holds r.mu.
+func (r *ticketTable) refusalFor(op string, c commandClass) error {
+	if r.refusal == effects.Failed {
+		return &Error{Op: op, Code: r.refusal}
 	}
-	if r.closed == effects.Closed || r.closed != effects.OK && c == work {
-		return &Error{Op: op, Code: r.closed, Remedy: "this node takes no new work; use another"}
+	if r.refusal == effects.Closed || r.refusal != effects.OK && c == classWork {
+		return &Error{Op: op, Code: r.refusal, Remedy: "this node takes no new work; use another"}
 	}
 	return nil
 }
 
-// isOver returns an error if the node takes no more commands of class work. The caller must not hold r.mu.
-func (r *ticketTable) isOver(op string) error {
+// refusalForWork returns an error if the node takes no more commands of class work. The caller must not hold r.mu.
+func (r *ticketTable) refusalForWork(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.over(op, work)
+	return r.refusalFor(op, classWork)
 }
 
-func (r *ticketTable) next(op string, e *scatterer) *Ticket {
-	r.last++
-	t := &Ticket{id: r.last, op: op, done: make(chan Outcome, 1), returned: make(chan struct{}), scatter: e}
-	r.open[t.id] = t
+func (r *ticketTable) newTicket(op string, e *scatterer) *Ticket {
+	r.lastID++
+	t := &Ticket{id: r.lastID, op: op, done: make(chan Outcome, 1), returned: make(chan struct{}), scatter: e}
+	r.byID[t.id] = t
 	return t
 }
 
-// deliver ends a ticket with its outcome. With effects.Deliver.Held, the ticket stays in the table until the memory is
-// returned.
-func (r *ticketTable) deliver(d *effects.Deliver) {
+// deliverOutcome ends a ticket with its outcome. With effects.Deliver.Held, the ticket stays in the table until the
+// memory is returned.
+func (r *ticketTable) deliverOutcome(d *effects.Deliver) {
 	r.mu.Lock()
-	t := r.open[d.Ticket]
+	t := r.byID[d.Ticket]
 	if t != nil {
-		if t.held = d.Held; !d.Held {
-			delete(r.open, d.Ticket)
+		if t.inUse = d.Held; !d.Held {
+			delete(r.byID, d.Ticket)
 		}
 	}
 	r.mu.Unlock()
 	if t == nil {
 		panic("BUG: an outcome for a ticket that is not open")
 	}
-	t.end(Outcome{Code: d.Code, Held: d.Held, Pages: slices.Clone(d.Pages), Sent: int(d.Sent),
-		Skipped: int(d.Skipped), Hits: int(d.Hits), Left: int(d.Left), Why: d.Why, Begun: d.Begun})
+	t.deliverOutcome(Outcome{Code: d.Code, InUse: d.Held, Pages: slices.Clone(d.Pages), Sent: int(d.Sent),
+		Skipped: int(d.Skipped), Hits: int(d.Hits), Remaining: int(d.Left), Details: d.Why, Started: d.Begun})
 }
 
-// scattererOf returns the scatterer of a command in progress, or nil if the command has none.
-func (r *ticketTable) scattererOf(id effects.Ticket) *scatterer {
+// findScatterer returns the scatterer of a command in progress, or nil if the command has none.
+func (r *ticketTable) findScatterer(id effects.Ticket) *scatterer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if t := r.open[id]; t != nil {
+	if t := r.byID[id]; t != nil {
 		return t.scatter
 	}
 	return nil
 }
 
-// giveBack marks the memory of a ticket as returned, after a delivery with effects.Deliver.Held.
-func (r *ticketTable) giveBack(id effects.Ticket) {
+// returnMemory marks the memory of a ticket as returned, after a delivery with effects.Deliver.Held.
+func (r *ticketTable) returnMemory(id effects.Ticket) {
 	r.mu.Lock()
-	t := r.open[id]
-	held := t != nil && t.held
-	if held {
-		delete(r.open, id)
+	t := r.byID[id]
+	inUse := t != nil && t.inUse
+	if inUse {
+		delete(r.byID, id)
 	}
 	r.mu.Unlock()
-	if !held {
+	if !inUse {
 		panic("BUG: memory returned for a ticket that holds none")
 	}
-	t.back()
+	t.markReturned()
 }
 
-// refuse lets the table refuse commands from now on: only commands of class work for Draining, all commands for
+// refuseNew lets the table refuse commands from now on: only commands of class work for Draining, all commands for
 // Closed.
-func (r *ticketTable) refuse(why effects.Code) {
+func (r *ticketTable) refuseNew(code effects.Code) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed != effects.Failed {
-		r.closed = why
+	if r.refusal != effects.Failed {
+		r.refusal = code
 	}
 }
 
-// fall ends every open command as Failed, and lets the table refuse all commands as Failed. Memory of the pool stays
+// failAll ends every open command as Failed, and lets the table refuse all commands as Failed. Memory of the pool stays
 // held until the node is closed.
-func (r *ticketTable) fall() {
+func (r *ticketTable) failAll() {
 	r.mu.Lock()
-	r.closed = effects.Failed
+	r.refusal = effects.Failed
 	var ended []*Ticket
-	for id, t := range r.open {
-		if t.held {
+	for id, t := range r.byID {
+		if t.inUse {
 			continue // The outcome is already delivered.
 		}
 		ended = append(ended, t)
-		if t.held = t.scatter == nil; !t.held {
-			delete(r.open, id)
+		if t.inUse = t.scatter == nil; !t.inUse {
+			delete(r.byID, id)
 		}
 	}
 	r.mu.Unlock()
-	close(r.fallen)
+	close(r.failed)
 	for _, t := range ended {
 		// The memory of a Fetch belongs to the engine, and only the scatter call that ends now stores into it, so
 		// the memory of a Fetch is not held.
-		t.end(Outcome{Code: effects.Failed, Held: t.held})
+		t.deliverOutcome(Outcome{Code: effects.Failed, InUse: t.inUse})
 	}
 }
 
-// hasFallen reports whether the rank has failed.
-func (r *ticketTable) hasFallen() bool {
+// hasFailed reports whether the rank has failed.
+func (r *ticketTable) hasFailed() bool {
 	select {
-	case <-r.fallen:
+	case <-r.failed:
 		return true
 	default:
 		return false
 	}
 }
 
-// abandon ends the commands that are still open, because the machine is never stepped again. All memory is
+// endAll ends the commands that are still open, because the machine is never stepped again. All memory is
 // returned: the caller guarantees that nothing uses the pool any more.
-func (r *ticketTable) abandon() {
+func (r *ticketTable) endAll() {
 	r.mu.Lock()
-	open := r.open
-	r.open = map[effects.Ticket]*Ticket{}
-	if r.closed != effects.Failed {
-		r.closed = effects.Closed
+	open := r.byID
+	r.byID = map[effects.Ticket]*Ticket{}
+	if r.refusal != effects.Failed {
+		r.refusal = effects.Closed
 	}
 	r.mu.Unlock()
 	for _, t := range open {
-		if t.held {
-			t.back() // The outcome is already delivered.
+		if t.inUse {
+			t.markReturned() // The outcome is already delivered.
 			continue
 		}
-		t.end(Outcome{Code: effects.Closed})
+		t.deliverOutcome(Outcome{Code: effects.Closed})
 	}
 }
 
-// await waits for the outcome of a ticket and returns it. If the context is cancelled first, the command is aborted
-// with the command abort, and the call still waits for the outcome, because the pages are in flight until then
+// awaitOutcome waits for the outcome of a ticket and returns it. If the context is cancelled first, the command is
+// aborted with the command abort, and the call still waits for the outcome, because the pages are in flight until then
 // (deadline.go).
-func (n *Node) await(ctx context.Context, t *Ticket, abort effects.CommandBody) Outcome {
+func (n *Node) awaitOutcome(ctx context.Context, t *Ticket, abort effects.CommandBody) Outcome {
 	select {
 	case out := <-t.Done():
 		return out
 	case <-ctx.Done():
 	}
-	if !takesBack(ctx) {
+	if !shouldAbort(ctx) {
 		return <-t.Done()
 	}
-	return n.takeBack(t, abort)
+	return n.abortAndAwait(t, abort)
 }
 
-// takeBack aborts a command, waits for its outcome and returns the outcome.
-func (n *Node) takeBack(t *Ticket, abort effects.CommandBody) Outcome {
-	if a, err := n.submit("abort", ending, abort); err == nil {
+// abortAndAwait aborts a command, waits for its outcome and returns the outcome.
+func (n *Node) abortAndAwait(t *Ticket, abort effects.CommandBody) Outcome {
+	if a, err := n.submitCommand("abort", classEnding, abort); err == nil {
 		<-a.Done()
 	}
 	return <-t.Done()

@@ -14,9 +14,9 @@ func wantCode(t *testing.T, err error, want effects.Code) {
 	}
 }
 
-func mustBegin(t *testing.T, r *ticketTable, c class) *Ticket {
+func mustBegin(t *testing.T, r *ticketTable, c commandClass) *Ticket {
 	t.Helper()
-	ticket, err := r.begin("test", c)
+	ticket, err := r.beginTicket("test", c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,39 +27,39 @@ func mustBegin(t *testing.T, r *ticketTable, c class) *Ticket {
 func TestRegisterKeepsAReserveForEndings(t *testing.T) {
 	r := newTicketTable(8)
 	for range 6 {
-		mustBegin(t, r, work)
+		mustBegin(t, r, classWork)
 	}
-	_, err := r.begin("test", work)
+	_, err := r.beginTicket("test", classWork)
 	wantCode(t, err, effects.TooMany)
-	last := mustBegin(t, r, ending)
-	mustBegin(t, r, ending)
-	_, err = r.begin("test", ending)
+	last := mustBegin(t, r, classEnding)
+	mustBegin(t, r, classEnding)
+	_, err = r.beginTicket("test", classEnding)
 	wantCode(t, err, effects.TooMany)
-	r.deliver(&effects.Deliver{Ticket: last.id})
-	mustBegin(t, r, ending)
-	r.abandon()
+	r.deliverOutcome(&effects.Deliver{Ticket: last.id})
+	mustBegin(t, r, classEnding)
+	r.endAll()
 }
 
 func TestRegisterHeldMemoryComesBackLater(t *testing.T) {
 	r := newTicketTable(4)
-	ticket := mustBegin(t, r, work)
-	r.deliver(&effects.Deliver{Ticket: ticket.id, Code: effects.Expired, Held: true})
-	if out := <-ticket.Done(); out.Code != effects.Expired || !out.Held {
+	ticket := mustBegin(t, r, classWork)
+	r.deliverOutcome(&effects.Deliver{Ticket: ticket.id, Code: effects.Expired, Held: true})
+	if out := <-ticket.Done(); out.Code != effects.Expired || !out.InUse {
 		t.Errorf("got %+v", out)
 	}
 	if ticket.isReturned() {
 		t.Error("held memory was returned with the outcome")
 	}
-	r.giveBack(ticket.id)
+	r.returnMemory(ticket.id)
 	<-ticket.Returned()
 }
 
 // Whoever has the outcome may look at once whether the memory is back: a put that is done lets its pages go.
 func TestRegisterMemoryIsBackBeforeItsOutcome(t *testing.T) {
 	r := newTicketTable(4)
-	ticket := mustBegin(t, r, work)
+	ticket := mustBegin(t, r, classWork)
 	ticket.done = make(chan Outcome) // Who delivers goes no further before it is read.
-	go r.deliver(&effects.Deliver{Ticket: ticket.id})
+	go r.deliverOutcome(&effects.Deliver{Ticket: ticket.id})
 	defer func() { <-ticket.Done() }()
 	select {
 	case <-ticket.Returned():
@@ -70,9 +70,9 @@ func TestRegisterMemoryIsBackBeforeItsOutcome(t *testing.T) {
 
 func TestRegisterCopiesWhatIsBorrowed(t *testing.T) {
 	r := newTicketTable(4)
-	ticket := mustBegin(t, r, work)
+	ticket := mustBegin(t, r, classWork)
 	pages := []effects.Page{{Index: 7}}
-	r.deliver(&effects.Deliver{Ticket: ticket.id, Pages: pages})
+	r.deliverOutcome(&effects.Deliver{Ticket: ticket.id, Pages: pages})
 	pages[0].Index = 99
 	if got := (<-ticket.Done()).Pages[0].Index; got != 7 {
 		t.Errorf("page %d, want 7: the outcome kept the machine's span", got)
@@ -81,16 +81,16 @@ func TestRegisterCopiesWhatIsBorrowed(t *testing.T) {
 
 func TestRegisterRefusals(t *testing.T) {
 	r := newTicketTable(8)
-	r.refuse(effects.Draining)
-	_, err := r.begin("test", work)
+	r.refuseNew(effects.Draining)
+	_, err := r.beginTicket("test", classWork)
 	wantCode(t, err, effects.Draining)
-	open := mustBegin(t, r, ending)
-	r.abandon()
+	open := mustBegin(t, r, classEnding)
+	r.endAll()
 	if out := <-open.Done(); out.Code != effects.Closed {
 		t.Errorf("an abandoned ticket ended as %v", out.Code)
 	}
 	<-open.Returned()
-	_, err = r.begin("test", ending)
+	_, err = r.beginTicket("test", classEnding)
 	wantCode(t, err, effects.Closed)
 }
 
@@ -100,18 +100,18 @@ func TestRegisterOutcomeForNobodyIsADefect(t *testing.T) {
 			t.Error("an outcome for an unknown ticket was taken")
 		}
 	}()
-	newTicketTable(4).deliver(&effects.Deliver{Ticket: 1})
+	newTicketTable(4).deliverOutcome(&effects.Deliver{Ticket: 1})
 }
 
 // Memory comes back once, and after the outcome that said it was held.
 func TestRegisterMemoryComesBackOnce(t *testing.T) {
 	for name, held := range map[string][]bool{"before the outcome": nil, "that was not held": {false}, "twice": {true}} {
 		r := newTicketTable(4)
-		ticket := mustBegin(t, r, work)
+		ticket := mustBegin(t, r, classWork)
 		for _, held := range held {
-			r.deliver(&effects.Deliver{Ticket: ticket.id, Held: held})
+			r.deliverOutcome(&effects.Deliver{Ticket: ticket.id, Held: held})
 			if held {
-				r.giveBack(ticket.id)
+				r.returnMemory(ticket.id)
 			}
 		}
 		func() {
@@ -120,8 +120,8 @@ func TestRegisterMemoryComesBackOnce(t *testing.T) {
 					t.Errorf("memory came back %s", name)
 				}
 			}()
-			r.giveBack(ticket.id)
+			r.returnMemory(ticket.id)
 		}()
-		r.abandon()
+		r.endAll()
 	}
 }

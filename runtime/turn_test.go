@@ -17,8 +17,8 @@ func idleLoop(t *testing.T, m effects.Machine, d driver, contain func(any, []str
 	l := newLoop(m, newMailbox(8, 1<<10), d)
 	l.contain = contain
 	go l.run()
-	t.Cleanup(l.end)
-	if !l.call(func() {}) {
+	t.Cleanup(l.shutDown)
+	if !l.runBetween(func() {}) {
 		t.Fatal("the loop has ended")
 	}
 	l.turn.Lock() // Until the round after the call is over.
@@ -33,7 +33,7 @@ type stacked struct {
 	all  int
 }
 
-func (s *stacked) before(effects.Event) {}
+func (s *stacked) beforeStep(effects.Event) {}
 
 func (s *stacked) carryOut(e effects.Effect) {
 	if _, ok := e.(*effects.Deliver); !ok {
@@ -74,14 +74,14 @@ func TestAPosterWithoutTheTurn(t *testing.T) {
 	if len(l.mailbox.wake) == 0 {
 		t.Error("nobody takes what was posted while another goroutine had the turn")
 	}
-	l.mailbox.take()
+	l.mailbox.takeEvents()
 	<-l.mailbox.wake
-	l.mailbox.begin()
+	l.mailbox.beginRound()
 	l.mailbox.Post(&effects.Command{Ticket: 2})
 	if len(l.mailbox.wake) != 0 {
 		t.Error("the loop's goroutine is woken, and another one is about to look")
 	}
-	if !l.mailbox.rest(true) || l.mailbox.rest(false) || len(l.mailbox.wake) == 0 {
+	if !l.mailbox.endRound(true) || l.mailbox.endRound(false) || len(l.mailbox.wake) == 0 {
 		t.Error("what is left is nobody's")
 	}
 }
@@ -100,10 +100,10 @@ func (plain) Deadline() (effects.Time, bool) { return 0, false }
 // unstartedLoop makes a loop whose machine only posters step: its own goroutine does not run yet.
 func unstartedLoop(t *testing.T, d driver) *loop {
 	l := newLoop(plain{}, newMailbox(8, 1<<10), d)
-	l.mailbox.steps(l.stepHere)
+	l.mailbox.setStepFunc(l.stepByPoster)
 	t.Cleanup(func() {
 		go l.run()
-		l.end()
+		l.shutDown()
 	})
 	return l
 }
@@ -112,7 +112,7 @@ func unstartedLoop(t *testing.T, d driver) *loop {
 func TestWhoHoldsTheMailboxFindsRoom(t *testing.T) {
 	l := newLoop(&echo{}, newMailbox(1, 1<<10), nopDriver{})
 	go l.run()
-	t.Cleanup(l.end)
+	t.Cleanup(l.shutDown)
 	l.mailbox.Hold()
 	for range 3 {
 		l.mailbox.Post(&effects.Received{})
@@ -123,7 +123,7 @@ func TestWhoHoldsTheMailboxFindsRoom(t *testing.T) {
 // A repeater posts another event for each effect, so that its machine never runs out of them.
 type repeater struct{ box *mailbox }
 
-func (r *repeater) before(effects.Event) {}
+func (r *repeater) beforeStep(effects.Event) {}
 
 func (r *repeater) carryOut(e effects.Effect) {
 	if _, ok := e.(*effects.Deliver); ok {
@@ -155,7 +155,7 @@ func TestThePostersPanicIsTheLoops(t *testing.T) {
 	if what := <-said; what != "on fire" || !strings.Contains(stack, "TestThePostersPanicIsTheLoops") {
 		t.Errorf("contained %v at %s", what, stack)
 	}
-	if l.call(func() {}) {
+	if l.runBetween(func() {}) {
 		t.Error("a loop whose machine panicked takes calls")
 	}
 	l.mailbox.Hold()
@@ -188,7 +188,7 @@ func TestThePostersPanicBesideTheLoop(t *testing.T) {
 func TestNobodyStepsAfterAPanic(t *testing.T) {
 	steps := 0
 	l := newLoop(plain{}, newMailbox(8, 1<<10), doing(func() { steps++; panic("on fire") }))
-	l.mailbox.steps(l.stepHere)
+	l.mailbox.setStepFunc(l.stepByPoster)
 	for range 2 {
 		l.mailbox.Hold()
 		l.mailbox.Post(&effects.Command{Ticket: 1})
@@ -201,13 +201,13 @@ func TestNobodyStepsAfterAPanic(t *testing.T) {
 
 type doing func()
 
-func (doing) before(effects.Event)      {}
+func (doing) beforeStep(effects.Event)  {}
 func (d doing) carryOut(effects.Effect) { d() }
 
 type burning struct{}
 
-func (burning) before(effects.Event)    {}
-func (burning) carryOut(effects.Effect) { panic("on fire") }
+func (burning) beforeStep(effects.Event) {}
+func (burning) carryOut(effects.Effect)  { panic("on fire") }
 
 // A goroutine that ends in the middle of a step, as one of a test does that fails, leaves the machine to others.
 func TestThePosterEnds(t *testing.T) {
@@ -233,7 +233,7 @@ type once struct {
 	seen chan effects.Effect
 }
 
-func (o *once) before(effects.Event) {}
+func (o *once) beforeStep(effects.Event) {}
 
 func (o *once) carryOut(e effects.Effect) {
 	if do := o.do; do != nil {
@@ -251,7 +251,7 @@ func TestAnEndedLoopIsNotStepped(t *testing.T) {
 	d := &stacked{}
 	l := newLoop(&echo{}, newMailbox(8, 1<<10), d)
 	go l.run()
-	l.end()
+	l.shutDown()
 	l.mailbox.Hold()
 	l.mailbox.Post(&effects.Command{Ticket: 1})
 	l.mailbox.Step()
@@ -266,7 +266,7 @@ func TestNothingPostedIsForgotten(t *testing.T) {
 	d := &delivered{all: make(chan struct{}), want: goroutines * events}
 	l := newLoop(&echo{}, newMailbox(8, 1<<10), d)
 	go l.run()
-	t.Cleanup(l.end)
+	t.Cleanup(l.shutDown)
 	var posting sync.WaitGroup
 	for g := range goroutines {
 		posting.Go(func() {
@@ -290,7 +290,7 @@ type delivered struct {
 	all     chan struct{}
 }
 
-func (d *delivered) before(effects.Event) {}
+func (d *delivered) beforeStep(effects.Event) {}
 
 func (d *delivered) carryOut(e effects.Effect) {
 	if _, ok := e.(*effects.Deliver); !ok {
@@ -322,13 +322,13 @@ func TestTheAlarmIsEarlyEnough(t *testing.T) {
 		l.mailbox.Post(&effects.Command{Ticket: effects.Ticket(after)})
 		l.mailbox.Step()
 		l.turn.Lock()
-		if !l.armed || l.alarm > m.deadline {
-			t.Errorf("with a deadline after %v the alarm is armed: %v, and %v after it", after, l.armed, l.alarm.Sub(m.deadline))
+		if !l.armed || l.alarmTime > m.deadline {
+			t.Errorf("with a deadline after %v the alarm is armed: %v, and %v after it", after, l.armed, l.alarmTime.Sub(m.deadline))
 		}
-		if i == 1 && now() < last && l.alarm > last {
+		if i == 1 && now() < last && l.alarmTime > last {
 			t.Error("the alarm is put off")
 		}
-		last = l.alarm
+		last = l.alarmTime
 		l.turn.Unlock()
 	}
 }

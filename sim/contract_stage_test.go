@@ -23,19 +23,19 @@ func TestPushScenarios(t *testing.T) { playAll(t, contract.Pushes()) }
 func TestPullScenarios(t *testing.T) { playAll(t, contract.Pulls()) }
 
 // Likewise for grants over the same pages.
-func TestOverlapScenarios(t *testing.T) { playAll(t, contract.Overlaps()) }
+func TestOverlapScenarios(t *testing.T) { playAll(t, contract.OverlappingGrants()) }
 
 // Likewise for two that are at pages of one grant. Here they are when the seed says so, and the ledger looks at each
 // access.
 func TestHolderScenarios(t *testing.T) {
-	playAll(t, slices.Concat(contract.Holders(true), contract.AllBusy(true)))
+	playAll(t, slices.Concat(contract.ConcurrentAccesses(true), contract.BusyThreads(true)))
 }
 
 // Likewise for connections.
-func TestAskScenarios(t *testing.T) { playAll(t, contract.Asks()) }
+func TestAskScenarios(t *testing.T) { playAll(t, contract.Requests()) }
 
 // Likewise for connections with several questions in flight.
-func TestMatchScenarios(t *testing.T) { playAll(t, contract.Matches()) }
+func TestMatchScenarios(t *testing.T) { playAll(t, contract.ConcurrentRequests()) }
 
 // Whoever asks more at a time than a connection's window says breaks the contract, whatever its machine's Checker says;
 // and so does who opens a window where no answer can be told from another.
@@ -51,7 +51,7 @@ func TestWindowsAreHeld(t *testing.T) {
 		{alloc, 3, 4, "3 of 3 requests"}, {effects.ChannelInit, 2, 0, "opens init with a window of 2"},
 	} {
 		s := newStage(t, 1)
-		a, to := s.w.Nodes[contract.A], s.Serves(c.channel)
+		a, to := s.w.Nodes[contract.A], s.ServerAddr(c.channel)
 		s.w.Carry(a, &effects.Open{Corr: 1, Channel: c.channel, Window: c.window, Addr: to})
 		for i := range c.sends {
 			s.w.Carry(a, &effects.Send{Corr: effects.Corr(2 + i), Conn: 1, Body: []byte("q")})
@@ -81,7 +81,7 @@ func playAll[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
 				}
 				ends[end]++
 			}
-			for _, e := range s.May {
+			for _, e := range s.Endings {
 				if ends[e] == 0 {
 					t.Errorf("none of %d seeds ended as %v; there were %v", seeds, e, ends)
 				}
@@ -253,21 +253,21 @@ func (s *stage) Fill(at contract.End, pages []effects.Page) {
 // Now implements contract.DataStage.
 func (s *stage) Now(at contract.End) effects.Time { return s.w.Clock(s.w.Nodes[at]) }
 
-// Serves implements contract.WireStage.
-func (s *stage) Serves(ch effects.Channel) effects.Addr {
+// ServerAddr implements contract.WireStage.
+func (s *stage) ServerAddr(ch effects.Channel) effects.Addr {
 	if ch == effects.ChannelProxy {
 		return effects.Addr{Host: s.w.ProxyHost, Port: 1}
 	}
 	return s.w.Nodes[contract.B].Addr(ch)
 }
 
-// Note implements contract.WireStage.
-func (s *stage) Note() []byte {
+// OneWayBody implements contract.WireStage.
+func (s *stage) OneWayBody() []byte {
 	s.notes++ // The proxy hears of a request once.
 	return (&protocol.ProxyNotif{RequestID: s.w.NewJob(s.notes, int32(contract.A), int32(contract.B)).Name}).Append(nil)
 }
 
-// Nowhere implements contract.WireStage.
-func (s *stage) Nowhere() effects.Addr {
+// UnusedAddr implements contract.WireStage.
+func (s *stage) UnusedAddr() effects.Addr {
 	return effects.Addr{Host: fmt.Sprint("nobody", len(s.w.Conns)), Port: 1}
 }

@@ -11,7 +11,7 @@ import (
 // seen is what came in some runs of what the contract allows.
 type seen struct {
 	endings   map[contract.Ending]uint64
-	crossings [contract.Crossings]uint64
+	crossings [contract.CrossingCount]uint64
 }
 
 // audited is what an audit remembers of a run.
@@ -34,12 +34,12 @@ func (s *seen) audit(fenced bool) oracle.Oracle {
 				c = contract.New(fenced)
 				a.checkers[id], a.last[id[0]] = c, id[1]
 			}
-			if err := c.Told(x.Event); err != nil {
+			if err := c.CheckEvent(x.Event); err != nil {
 				call.Fail("%v", err)
 				return
 			}
 			for i := range x.Effects.Len() {
-				if err := c.Asked(x.Effects.At(i)); err != nil {
+				if err := c.CheckEffect(x.Effects.At(i)); err != nil {
 					call.Fail("%v", err)
 					return
 				}
@@ -47,15 +47,15 @@ func (s *seen) audit(fenced bool) oracle.Oracle {
 		})
 		oracle.On(l, func(a *audited, call *oracle.Call, _ sim.Ended) {
 			for id, c := range a.checkers {
-				if err := c.Owed(); err != nil && a.last[id[0]] == id[1] {
+				if err := c.CheckCompleted(); err != nil && a.last[id[0]] == id[1] {
 					call.Fail("%v", err)
 					return
 				}
-				for _, e := range contract.Legal() {
-					s.endings[e] += c.Seen(e)
+				for _, e := range contract.LegalEndings() {
+					s.endings[e] += c.CountEnding(e)
 				}
-				for x := range contract.Crossings {
-					s.crossings[x] += c.Crossed(x)
+				for x := range contract.CrossingCount {
+					s.crossings[x] += c.CountCrossing(x)
 				}
 			}
 		})
@@ -63,8 +63,8 @@ func (s *seen) audit(fenced bool) oracle.Oracle {
 }
 
 func (s *seen) missing() (list []string) {
-	for _, e := range contract.Legal() {
-		if s.endings[e] == 0 && e.Of != contract.Scattering && e.Of != contract.Copying { // No machine here does either.
+	for _, e := range contract.LegalEndings() {
+		if s.endings[e] == 0 && e.Verb != contract.Scattering && e.Verb != contract.Copying { // No machine here does either.
 			list = append(list, e.String())
 		}
 	}

@@ -47,7 +47,7 @@ func TestProfileWithoutRanks(t *testing.T) {
 
 // Some seeds of it hold what was promised, and have in them what there is to judge.
 func TestDirectory(t *testing.T) {
-	const noticed = 5 // of directory.Event: more than who comes and goes
+	const noticed = 5 // of directory.NoteKind: more than who comes and goes
 	said := map[uint64]int{}
 	asked := 0
 	look := oracle.Of("look", "", func(l *oracle.Listen[struct{}]) {

@@ -15,7 +15,7 @@ func (w *Walker) Fields(root reflect.Type) iter.Seq2[reflect.Type, reflect.Struc
 		seen := map[reflect.Type]bool{}
 		var walk func(t reflect.Type) bool
 		walk = func(t reflect.Type) bool {
-			if seen[t] || !w.own(t) {
+			if seen[t] || !w.isOwned(t) {
 				return true
 			}
 			seen[t] = true
@@ -24,7 +24,7 @@ func (w *Walker) Fields(root reflect.Type) iter.Seq2[reflect.Type, reflect.Struc
 			case reflect.Struct:
 				for i := range t.NumField() {
 					f := t.Field(i)
-					if !yield(t, f) || !w.apart(&f) && !walk(f.Type) {
+					if !yield(t, f) || !w.isOutside(&f) && !walk(f.Type) {
 						return false
 					}
 				}
@@ -33,8 +33,8 @@ func (w *Walker) Fields(root reflect.Type) iter.Seq2[reflect.Type, reflect.Struc
 			case reflect.Array, reflect.Slice, reflect.Pointer:
 				return walk(t.Elem())
 			case reflect.Interface:
-				for _, is := range w.areOf(t) {
-					if !walk(is) {
+				for _, impl := range w.implementationsOf(t) {
+					if !walk(impl) {
 						return false
 					}
 				}
@@ -46,31 +46,31 @@ func (w *Walker) Fields(root reflect.Type) iter.Seq2[reflect.Type, reflect.Struc
 	}
 }
 
-// areOf returns the types that values of an interface can have, according to its rule.
-func (w *Walker) areOf(t reflect.Type) []reflect.Type {
-	if r := w.find(t); r != nil {
-		return r.Are
+// implementationsOf returns the types that values of an interface can have, according to its rule.
+func (w *Walker) implementationsOf(t reflect.Type) []reflect.Type {
+	if r := w.findRule(t); r != nil {
+		return r.Implementations
 	}
 	return nil
 }
 
-// apart reports whether what f reaches is not part of the tree.
-func (w *Walker) apart(f *reflect.StructField) bool {
+// isOutside reports whether what f reaches is not part of the tree.
+func (w *Walker) isOutside(f *reflect.StructField) bool {
 	word := wordOf(f)
 	r := w.words[word]
 	return word == tagShare || word == tagScratch || r != nil && r.Copy != Deep
 }
 
-// own reports whether each clone has a copy of values of type t.
-func (w *Walker) own(t reflect.Type) bool {
-	r := w.find(t)
+// isOwned reports whether each clone has a copy of values of type t.
+func (w *Walker) isOwned(t reflect.Type) bool {
+	r := w.findRule(t)
 	return r == nil || r.Copy == Deep
 }
 
-// Check returns the errors in the tags of everything that a walk from root reaches: unknown words, words that say how
-// to hash a value although a rule for the type says so as well, and values that clones cannot copy. Check is for a test
-// of the package that owns the types.
-func (w *Walker) Check(root reflect.Type) []string {
+// CheckTags returns the errors in the tags of everything that a walk from root reaches: unknown words, words that say
+// how to hash a value although a rule for the type says so as well, and values that clones cannot copy. Check is for a
+// test of the package that owns the types.
+func (w *Walker) CheckTags(root reflect.Type) []string {
 	var faults []string
 	lives := map[reflect.Type]int{}
 	for owner, f := range w.Fields(root) {
@@ -78,15 +78,15 @@ func (w *Walker) Check(root reflect.Type) []string {
 			faults = append(faults, fmt.Sprintf("%s.%s: ", owner, f.Name)+fmt.Sprintf(format, args...))
 		}
 		word := wordOf(&f)
-		own, rule := w.words[word], w.find(f.Type)
+		own, rule := w.words[word], w.findRule(f.Type)
 		switch {
 		case word == "" && strings.Contains(string(f.Tag), tagKey):
 			fault("the tag %q is none: write %s:\"word\"", f.Tag, tagKey)
-		case word != "" && !known(word) && own == nil:
+		case word != "" && !isKnownWord(word) && own == nil:
 			fault("nobody knows the word %q: give it a rule, or take one of the package's", word)
-		case rule != nil && (word == tagSet || own != nil && own.Copy == Deep && !own.Over):
-			fault("the word %q and the rule for %s both say how it is hashed: drop one", word, rule.name())
-		case (word == tagSet || word == tagPast) && !numbers(f.Type):
+		case rule != nil && (word == tagSet || own != nil && own.Copy == Deep && !own.OverridesType):
+			fault("the word %q and the rule for %s both say how it is hashed: drop one", word, rule.label())
+		case (word == tagSet || word == tagPast) && !isInteger(f.Type):
 			fault("the word %q is for numbers, and this is of type %s", word, f.Type)
 		case word == tagLife && f.Type.Kind() != reflect.Bool:
 			fault("the word %q is for a bool, and this is of type %s", word, f.Type)
@@ -96,17 +96,17 @@ func (w *Walker) Check(root reflect.Type) []string {
 				fault("a second %q in one struct: one flag decides", word)
 			}
 		}
-		if bad, ok := w.unclonable(f.Type); ok && !w.apart(&f) {
+		if bad, ok := w.findUnclonable(f.Type); ok && !w.isOutside(&f) {
 			fault("no clone can have a %s to itself: tag it %q if it never changes, or %q", bad, tagShare, tagScratch)
 		}
 	}
 	return faults
 }
 
-// unclonable returns the first type within t, structs excepted, of which no clone can have its own value.
-func (w *Walker) unclonable(t reflect.Type) (reflect.Type, bool) {
+// findUnclonable returns the first type within t, structs excepted, of which no clone can have its own value.
+func (w *Walker) findUnclonable(t reflect.Type) (reflect.Type, bool) {
 	for {
-		if !w.own(t) {
+		if !w.isOwned(t) {
 			return nil, false
 		}
 		//exhaustive:ignore
@@ -114,7 +114,7 @@ func (w *Walker) unclonable(t reflect.Type) (reflect.Type, bool) {
 		case reflect.Func, reflect.Chan, reflect.UnsafePointer:
 			return t, true
 		case reflect.Interface:
-			return t, w.areOf(t) == nil
+			return t, w.implementationsOf(t) == nil
 		case reflect.Array, reflect.Slice, reflect.Pointer, reflect.Map:
 			t = t.Elem()
 		default:

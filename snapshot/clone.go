@@ -9,7 +9,7 @@ import (
 
 // A clonePlan lists the places in a value of a type that must be treated after the memory of the value was copied
 // unchanged.
-type plan struct {
+type clonePlan struct {
 	typ   reflect.Type
 	size  uintptr
 	plain bool // there is no pointer in it
@@ -29,44 +29,44 @@ const (
 
 // A fix is a part of a copied value that must be treated.
 type fix struct {
-	at    uintptr
-	op    fixOp
-	typ   reflect.Type
-	plain bool  // no pointer in it
-	elem  *plan // of a slice, a pointer or a map
-	are   []reflect.Type
-	made  made
-	nul   any // a nil *typ; with an address put in its place it becomes a pointer to a value of typ
+	at         uintptr
+	op         fixOp
+	typ        reflect.Type
+	plain      bool       // no pointer in it
+	elem       *clonePlan // of a slice, a pointer or a map
+	impls      []reflect.Type
+	reused     reusedSlices
+	nilPointer any // a nil *typ; with an address put in its place it becomes a pointer to a value of typ
 }
 
-// in returns the value at the field's address. The result is that of reflect.NewAt, which is slower because it looks up
-// the pointer type in each call.
-func (f *fix) in(at unsafe.Pointer) reflect.Value {
-	v := f.nul
+// valueAt returns the value at the field's address. The result is that of reflect.NewAt, which is slower because it
+// looks up the pointer type in each call.
+func (f *fix) valueAt(at unsafe.Pointer) reflect.Value {
+	v := f.nilPointer
 	(*[2]unsafe.Pointer)(unsafe.Pointer(&v))[1] = at // An interface that holds a pointer is its type and the pointer.
 	return reflect.ValueOf(v).Elem()
 }
 
-// zero empties the field. The most frequent kinds have a fast path.
-func (f *fix) zero(at unsafe.Pointer) {
+// clearAt empties the field. The most frequent kinds have a fast path.
+func (f *fix) clearAt(at unsafe.Pointer) {
 	switch {
 	case f.plain:
 		clear(unsafe.Slice((*byte)(at), f.typ.Size()))
 	case f.typ.Kind() == reflect.Slice:
-		*(*header)(at) = header{}
+		*(*sliceHeader)(at) = sliceHeader{}
 	default:
-		f.in(at).SetZero()
+		f.valueAt(at).SetZero()
 	}
 }
 
-// reusedSlices holds the slices with pointers that repeated clones with CloneOver use for one field.
-type made struct {
+// reusedSlices holds the slices with pointers that repeated clones with CloneInto use for one field.
+type reusedSlices struct {
 	slices []reflect.Value
-	taken  int
+	used   int
 }
 
-// header is the layout of a slice in memory.
-type header struct {
+// sliceHeader is the layout of a slice in memory.
+type sliceHeader struct {
 	data     unsafe.Pointer
 	len, cap int
 }
@@ -74,53 +74,53 @@ type header struct {
 // Clone returns a copy of *from. Slices of the copy have no spare capacity, so appending to a slice never changes
 // memory of the original or of another clone.
 func Clone[T any](w *Walker, from *T) *T {
-	w.over = false
-	w.arena.begin()
-	return clone(w, new(T), from)
+	w.reusing = false
+	w.arena.startNew()
+	return cloneTo(w, new(T), from)
 }
 
-// CloneOver is like Clone, but reuses the memory of old, which must be the last result of CloneOver with this walker
+// CloneInto is like Clone, but reuses the memory of old, which must be the last result of CloneInto with this walker
 // and must not be in use any more. A nil old means that there is no such result yet.
-func CloneOver[T any](w *Walker, old, from *T) *T {
+func CloneInto[T any](w *Walker, old, from *T) *T {
 	if old == nil {
 		old = new(T)
 	}
-	for _, m := range w.lent {
-		m.taken = 0
+	for _, m := range w.usedFields {
+		m.used = 0
 	}
-	w.over, w.lent = true, w.lent[:0]
-	w.arena, w.under = w.under, w.arena
-	w.arena.again()
-	to := clone(w, old, from)
-	w.arena, w.under = w.under, w.arena
+	w.reusing, w.usedFields = true, w.usedFields[:0]
+	w.arena, w.spareArena = w.spareArena, w.arena
+	w.arena.startReused()
+	to := cloneTo(w, old, from)
+	w.arena, w.spareArena = w.spareArena, w.arena
 	return to
 }
 
-func clone[T any](w *Walker, to, from *T) *T {
-	p := w.plan(reflect.TypeFor[T]())
+func cloneTo[T any](w *Walker, to, from *T) *T {
+	p := w.clonePlanOf(reflect.TypeFor[T]())
 	clear(w.memo)
 	*to = *from
 	w.memo[unsafe.Pointer(from)] = unsafe.Pointer(to)
-	w.mend(p, unsafe.Pointer(to))
+	w.detachValue(p, unsafe.Pointer(to))
 	return to
 }
 
 // clonePlanOf returns the plan for values of type t, and compiles the plan if necessary.
-func (w *Walker) plan(t reflect.Type) *plan {
-	if p := w.plans[t]; p != nil {
+func (w *Walker) clonePlanOf(t reflect.Type) *clonePlan {
+	if p := w.clonePlans[t]; p != nil {
 		return p
 	}
-	p := &plan{typ: t, size: t.Size(), plain: plain(t)}
-	w.plans[t] = p // before its parts are compiled, because types may be recursive through pointers
+	p := &clonePlan{typ: t, size: t.Size(), plain: isPlain(t)}
+	w.clonePlans[t] = p // before its parts are compiled, because types may be recursive through pointers
 	w.addFixes(p, nil, nil, t, 0)
 	return p
 }
 
 // addFixes appends to p the fixes for a value of type t at offset at.
-func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
+func (w *Walker) addFixes(p *clonePlan, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
 	add := func(f fix) {
-		f.at, f.typ, f.nul = at, t, reflect.Zero(reflect.PointerTo(t)).Interface()
-		f.plain = plain(t)
+		f.at, f.typ, f.nilPointer = at, t, reflect.Zero(reflect.PointerTo(t)).Interface()
+		f.plain = isPlain(t)
 		p.fixes = append(p.fixes, f)
 	}
 	r, ok := w.ruleOf(owner, field, t)
@@ -150,108 +150,108 @@ func (w *Walker) addFixes(p *plan, owner reflect.Type, field *reflect.StructFiel
 			}
 		}
 	case reflect.Slice:
-		add(fix{op: fixSlice, elem: w.plan(t.Elem())})
+		add(fix{op: fixSlice, elem: w.clonePlanOf(t.Elem())})
 	case reflect.Pointer:
-		add(fix{op: fixPointer, elem: w.plan(t.Elem())})
+		add(fix{op: fixPointer, elem: w.clonePlanOf(t.Elem())})
 	case reflect.Map:
-		if w.plan(t.Key()).fixes != nil {
+		if w.clonePlanOf(t.Key()).fixes != nil {
 			panic(fmt.Sprintf("BUG: a map with keys of type %s cannot be cloned", t.Key()))
 		}
-		add(fix{op: fixMap, elem: w.plan(t.Elem())})
+		add(fix{op: fixMap, elem: w.clonePlanOf(t.Elem())})
 	case reflect.Interface:
-		add(fix{op: fixInterface, are: r.Are})
+		add(fix{op: fixInterface, impls: r.Implementations})
 	case reflect.Chan, reflect.UnsafePointer:
 		panic(fmt.Sprintf("BUG: a value of type %s is no plain tree", t))
 	default: // Numbers are copied already; strings and functions never change.
 	}
 }
 
-// mend makes the copy at to independent of the original.
-func (w *Walker) mend(p *plan, to unsafe.Pointer) {
+// detachValue makes the copy at to independent of the original.
+func (w *Walker) detachValue(p *clonePlan, to unsafe.Pointer) {
 	for i := range p.fixes {
 		f := &p.fixes[i]
 		at := unsafe.Add(to, f.at)
 		switch f.op {
 		case fixZero:
-			f.zero(at)
+			f.clearAt(at)
 		case fixSlice:
-			if s := (*header)(at); s.len != 0 && f.elem.size != 0 {
-				w.mendSlice(f, s)
+			if s := (*sliceHeader)(at); s.len != 0 && f.elem.size != 0 {
+				w.detachSlice(f, s)
 			} else if s.data != nil {
-				*s = header{data: unsafe.Pointer(&none)}
+				*s = sliceHeader{data: unsafe.Pointer(&emptyMemory)}
 			}
 		case fixPointer:
 			*(*unsafe.Pointer)(at) = w.copyPointer(f.elem, *(*unsafe.Pointer)(at))
 		case fixMap:
-			w.mendMap(f, at)
+			w.detachMap(f, at)
 		case fixInterface:
-			if t, held, _ := holds(f.typ, f.are, at); t != nil {
-				*held = w.copyPointer(w.plan(t.Elem()), *held)
+			if t, held, _ := interfaceTarget(f.typ, f.impls, at); t != nil {
+				*held = w.copyPointer(w.clonePlanOf(t.Elem()), *held)
 			}
 		}
 	}
 }
 
-// mendSlice copies the elements of a slice that is not empty.
-func (w *Walker) mendSlice(f *fix, s *header) {
+// detachSlice copies the elements of a slice that is not empty.
+func (w *Walker) detachSlice(f *fix, s *sliceHeader) {
 	size, n := f.elem.size, s.len
 	if f.elem.plain {
 		bytes := uintptr(n) * size
-		data := w.arena.take(bytes)
+		data := w.arena.cutBytes(bytes)
 		copy(unsafe.Slice((*byte)(data), bytes), unsafe.Slice((*byte)(s.data), bytes))
-		*s = header{data: data, len: n, cap: n}
+		*s = sliceHeader{data: data, len: n, cap: n}
 		return
 	}
-	from := f.in(unsafe.Pointer(s))
-	made := w.room(f, n)
+	from := f.valueAt(unsafe.Pointer(s))
+	made := w.newSlice(f, n)
 	reflect.Copy(made, from)
 	data := made.UnsafePointer()
-	*s = header{data: data, len: n, cap: n}
+	*s = sliceHeader{data: data, len: n, cap: n}
 	if len(f.elem.fixes) == 0 {
 		return
 	}
 	for i := range n {
-		w.mend(f.elem, unsafe.Add(data, uintptr(i)*size))
+		w.detachValue(f.elem, unsafe.Add(data, uintptr(i)*size))
 	}
 }
 
-// room returns a slice of at least n elements for a field.
-func (w *Walker) room(f *fix, n int) reflect.Value {
-	if !w.over {
+// newSlice returns a slice of at least n elements for a field.
+func (w *Walker) newSlice(f *fix, n int) reflect.Value {
+	if !w.reusing {
 		return reflect.MakeSlice(f.typ, n, n)
 	}
-	m := &f.made
-	if m.taken == 0 {
-		w.lent = append(w.lent, m)
+	m := &f.reused
+	if m.used == 0 {
+		w.usedFields = append(w.usedFields, m)
 	}
-	if m.taken == len(m.slices) {
+	if m.used == len(m.slices) {
 		m.slices = append(m.slices, reflect.MakeSlice(f.typ, n, n))
-	} else if m.slices[m.taken].Len() < n {
-		m.slices[m.taken] = reflect.MakeSlice(f.typ, n, n)
+	} else if m.slices[m.used].Len() < n {
+		m.slices[m.used] = reflect.MakeSlice(f.typ, n, n)
 	}
-	m.taken++
-	return m.slices[m.taken-1]
+	m.used++
+	return m.slices[m.used-1]
 }
 
-// holds returns the pointer type in the interface at p, the address of the pointer within the interface, and the index
-// of the type in impls, or nil if the interface is nil. It panics if impls does not list the type.
-func holds(t reflect.Type, are []reflect.Type, p unsafe.Pointer) (is reflect.Type, held *unsafe.Pointer, nth int) {
+// interfaceTarget returns the pointer type in the interface at p, the address of the pointer within the interface, and
+// the index of the type in impls, or nil if the interface is nil. It panics if impls does not list the type.
+func interfaceTarget(t reflect.Type, are []reflect.Type, p unsafe.Pointer) (typ reflect.Type, target *unsafe.Pointer, index int) {
 	v := reflect.NewAt(t, p).Elem()
 	if v.IsNil() {
 		return nil, nil, 0
 	}
-	is = v.Elem().Type()
-	if nth = slices.Index(are, is); nth < 0 || is.Kind() != reflect.Pointer {
-		panic(fmt.Sprintf("BUG: an interface of type %s needs a rule that names %s to be cloned or hashed", t, is))
+	typ = v.Elem().Type()
+	if index = slices.Index(are, typ); index < 0 || typ.Kind() != reflect.Pointer {
+		panic(fmt.Sprintf("BUG: an interface of type %s needs a rule that names %s to be cloned or hashed", t, typ))
 	}
-	return is, &(*[2]unsafe.Pointer)(p)[1], nth // An interface that holds a pointer is its type and the pointer.
+	return typ, &(*[2]unsafe.Pointer)(p)[1], index // An interface that holds a pointer is its type and the pointer.
 }
 
-// none is the memory to which empty slices point that are not nil.
-var none uint64
+// emptyMemory is the memory to which empty slices point that are not nil.
+var emptyMemory uint64
 
 // copyPointer copies the value to which p points. For a pointer that was met before it returns the copy made then.
-func (w *Walker) copyPointer(elem *plan, p unsafe.Pointer) unsafe.Pointer {
+func (w *Walker) copyPointer(elem *clonePlan, p unsafe.Pointer) unsafe.Pointer {
 	if p == nil {
 		return nil
 	}
@@ -262,12 +262,12 @@ func (w *Walker) copyPointer(elem *plan, p unsafe.Pointer) unsafe.Pointer {
 	to := made.UnsafePointer()
 	w.memo[p] = to
 	made.Elem().Set(reflect.NewAt(elem.typ, p).Elem())
-	w.mend(elem, to)
+	w.detachValue(elem, to)
 	return to
 }
 
-// mendMap copies a map and its values.
-func (w *Walker) mendMap(f *fix, at unsafe.Pointer) {
+// detachMap copies a map and its values.
+func (w *Walker) detachMap(f *fix, at unsafe.Pointer) {
 	v := reflect.NewAt(f.typ, at).Elem()
 	if v.IsNil() {
 		return
@@ -276,25 +276,25 @@ func (w *Walker) mendMap(f *fix, at unsafe.Pointer) {
 	for it := v.MapRange(); it.Next(); {
 		value := reflect.New(f.elem.typ)
 		value.Elem().Set(it.Value())
-		w.mend(f.elem, value.UnsafePointer())
+		w.detachValue(f.elem, value.UnsafePointer())
 		made.SetMapIndex(it.Key(), value.Elem())
 	}
 	v.Set(made)
 }
 
-// plain reports whether values of t hold no pointer, so that the garbage collector need not scan their memory.
-func plain(t reflect.Type) bool {
+// isPlain reports whether values of t hold no pointer, so that the garbage collector need not scan their memory.
+func isPlain(t reflect.Type) bool {
 	//exhaustive:ignore
 	switch t.Kind() {
 	case reflect.Struct:
 		for i := range t.NumField() {
-			if !plain(t.Field(i).Type) {
+			if !isPlain(t.Field(i).Type) {
 				return false
 			}
 		}
 		return true
 	case reflect.Array:
-		return plain(t.Elem())
+		return isPlain(t.Elem())
 	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint,
 		reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr, reflect.Float32, reflect.Float64:
 		return true
@@ -310,22 +310,22 @@ type arena struct {
 	taken int
 }
 
-// begin allocates memory for a new clone.
-func (a *arena) begin() {
+// startNew allocates memory for a new clone.
+func (a *arena) startNew() {
 	a.words = make([]uint64, 0, max(256, a.taken+a.taken/8))
 	a.taken = 0
 }
 
-// again begins a clone in the memory of the preceding clone.
-func (a *arena) again() {
+// startReused begins a clone in the memory of the preceding clone.
+func (a *arena) startReused() {
 	if a.taken > cap(a.words) {
-		a.begin()
+		a.startNew()
 	}
 	a.words, a.taken = a.words[:0], 0
 }
 
 // cutBytes returns memory for the given number of bytes.
-func (a *arena) take(bytes uintptr) unsafe.Pointer {
+func (a *arena) cutBytes(bytes uintptr) unsafe.Pointer {
 	n := int(bytes+7) / 8
 	a.taken += n
 	if len(a.words)+n > cap(a.words) {

@@ -33,9 +33,9 @@ func (h *Hasher) Bytes(b []byte) {
 	h.Word(last)
 }
 
-// Apart returns a separate hasher for parts whose order must not matter. The caller adds up the sums of all parts, and
+// Fork returns a separate hasher for parts whose order must not matter. The caller adds up the sums of all parts, and
 // then adds the total as a word.
-func (h *Hasher) Apart() Hasher { return Hasher{w: h.w, state: 0x632BE59BD9B4E019} }
+func (h *Hasher) Fork() Hasher { return Hasher{w: h.w, state: 0x632BE59BD9B4E019} }
 
 // Sum returns the hash of all words so far.
 func (h *Hasher) Sum() uint64 {
@@ -46,17 +46,17 @@ func (h *Hasher) Sum() uint64 {
 }
 
 // Value adds the value of type t at p, by its structure and the rules.
-func (h *Hasher) Value(t reflect.Type, p unsafe.Pointer) { h.w.sum(t).add(h, p) }
+func (h *Hasher) Value(t reflect.Type, p unsafe.Pointer) { h.w.hashPlanOf(t).hashValue(h, p) }
 
 // Hash returns the hash of *of, by its structure and the rules.
 func Hash[T any](w *Walker, of *T) uint64 {
 	h := Hasher{w: w}
-	w.sum(reflect.TypeFor[T]()).add(&h, unsafe.Pointer(of))
+	w.hashPlanOf(reflect.TypeFor[T]()).hashValue(&h, unsafe.Pointer(of))
 	return h.Sum()
 }
 
 // A hashPlan lists the parts of values of a type, in the order in which they are hashed.
-type sum struct{ parts []part }
+type hashPlan struct{ parts []part }
 
 // partOp is the way in which a part of a value is hashed.
 type partOp uint8
@@ -80,24 +80,24 @@ type part struct {
 	op     partOp
 	size   uintptr // of an element
 	typ    reflect.Type
-	elem   *sum
-	are    []reflect.Type // of an interface
+	elem   *hashPlan
+	impls  []reflect.Type // of an interface
 	custom func(h *Hasher, p unsafe.Pointer)
 }
 
 // hashPlanOf returns the plan for values of type t, and compiles the plan if necessary.
-func (w *Walker) sum(t reflect.Type) *sum {
-	if s := w.sums[t]; s != nil {
+func (w *Walker) hashPlanOf(t reflect.Type) *hashPlan {
+	if s := w.hashPlans[t]; s != nil {
 		return s
 	}
-	s := &sum{}
-	w.sums[t] = s
+	s := &hashPlan{}
+	w.hashPlans[t] = s
 	w.addParts(s, nil, nil, t, 0)
 	return s
 }
 
 // addParts appends to s the parts for a value of type t at offset at, according to the rule for the value.
-func (w *Walker) addParts(s *sum, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
+func (w *Walker) addParts(s *hashPlan, owner reflect.Type, field *reflect.StructField, t reflect.Type, at uintptr) {
 	if r, ok := w.ruleOf(owner, field, t); ok {
 		switch {
 		case r.Skip || r.Copy != Deep && r.Hash == nil && r.Compile == nil:
@@ -108,8 +108,8 @@ func (w *Walker) addParts(s *sum, owner reflect.Type, field *reflect.StructField
 		case r.Hash != nil:
 			s.parts = append(s.parts, part{at: at, op: partCustom, custom: r.Hash})
 			return
-		case r.Are != nil:
-			s.parts = append(s.parts, part{at: at, op: partInterface, typ: t, are: r.Are})
+		case r.Implementations != nil:
+			s.parts = append(s.parts, part{at: at, op: partInterface, typ: t, impls: r.Implementations})
 			return
 		}
 	}
@@ -117,7 +117,7 @@ func (w *Walker) addParts(s *sum, owner reflect.Type, field *reflect.StructField
 }
 
 // addStructure appends to s the parts for a value of type t at offset at, according to the structure of t.
-func (w *Walker) addStructure(s *sum, t reflect.Type, at uintptr) {
+func (w *Walker) addStructure(s *hashPlan, t reflect.Type, at uintptr) {
 	add := func(p part) { p.at, p.typ = at, t; s.parts = append(s.parts, p) }
 	//exhaustive:ignore
 	switch t.Kind() {
@@ -132,11 +132,11 @@ func (w *Walker) addStructure(s *sum, t reflect.Type, at uintptr) {
 			add(part{op: partBytes})
 			return
 		}
-		add(part{op: partSlice, size: t.Elem().Size(), elem: w.sum(t.Elem())})
+		add(part{op: partSlice, size: t.Elem().Size(), elem: w.hashPlanOf(t.Elem())})
 	case reflect.String:
 		add(part{op: partBytes})
 	case reflect.Pointer:
-		add(part{op: partPointer, elem: w.sum(t.Elem())})
+		add(part{op: partPointer, elem: w.hashPlanOf(t.Elem())})
 	case reflect.Map:
 		add(part{op: partMap})
 	case reflect.Bool, reflect.Int8, reflect.Uint8:
@@ -153,19 +153,19 @@ func (w *Walker) addStructure(s *sum, t reflect.Type, at uintptr) {
 }
 
 // addStruct appends to s the parts for a struct. A struct with a life flag is hashed only while the flag is true.
-func (w *Walker) addStruct(s *sum, t reflect.Type, at uintptr) {
-	fields := func(s *sum, at uintptr) {
+func (w *Walker) addStruct(s *hashPlan, t reflect.Type, at uintptr) {
+	fields := func(s *hashPlan, at uintptr) {
 		for i := range t.NumField() {
 			f := t.Field(i)
 			w.addParts(s, t, &f, f.Type, at+f.Offset)
 		}
 	}
-	flag, ok := lifeOf(t)
+	flag, ok := lifeFlagOffset(t)
 	if !ok {
 		fields(s, at)
 		return
 	}
-	whole := &sum{}
+	whole := &hashPlan{}
 	fields(whole, 0)
 	s.parts = append(s.parts, part{at: at, op: partCustom, custom: func(h *Hasher, p unsafe.Pointer) {
 		if !*(*bool)(unsafe.Add(p, flag)) {
@@ -173,12 +173,12 @@ func (w *Walker) addStruct(s *sum, t reflect.Type, at uintptr) {
 			return
 		}
 		h.Word(1)
-		whole.add(h, p)
+		whole.hashValue(h, p)
 	}})
 }
 
-// add hashes the value at base.
-func (s *sum) add(h *Hasher, base unsafe.Pointer) {
+// hashValue hashes the value at base.
+func (s *hashPlan) hashValue(h *Hasher, base unsafe.Pointer) {
 	for i := range s.parts {
 		p := &s.parts[i]
 		at := unsafe.Add(base, p.at)
@@ -198,10 +198,10 @@ func (s *sum) add(h *Hasher, base unsafe.Pointer) {
 			})(at)
 			h.Bytes(unsafe.Slice((*byte)(b.data), b.len))
 		case partSlice:
-			b := (*header)(at)
+			b := (*sliceHeader)(at)
 			h.Word(uint64(b.len))
 			for i := range b.len {
-				p.elem.add(h, unsafe.Add(b.data, uintptr(i)*p.size))
+				p.elem.hashValue(h, unsafe.Add(b.data, uintptr(i)*p.size))
 			}
 		case partPointer:
 			to := *(*unsafe.Pointer)(at)
@@ -210,11 +210,11 @@ func (s *sum) add(h *Hasher, base unsafe.Pointer) {
 				continue
 			}
 			h.Word(1)
-			p.elem.add(h, to)
+			p.elem.hashValue(h, to)
 		case partMap:
-			h.entries(p.typ, at)
+			h.addMap(p.typ, at)
 		case partInterface:
-			t, held, nth := holds(p.typ, p.are, at)
+			t, held, nth := interfaceTarget(p.typ, p.impls, at)
 			if t == nil {
 				h.Word(0)
 				continue
@@ -227,15 +227,15 @@ func (s *sum) add(h *Hasher, base unsafe.Pointer) {
 	}
 }
 
-// entries adds a map. The order of the entries does not matter.
-func (h *Hasher) entries(t reflect.Type, at unsafe.Pointer) {
+// addMap adds a map. The order of the entries does not matter.
+func (h *Hasher) addMap(t reflect.Type, at unsafe.Pointer) {
 	v := reflect.NewAt(t, at).Elem()
 	total := uint64(v.Len())
 	key, value := reflect.New(t.Key()), reflect.New(t.Elem())
 	for it := v.MapRange(); it.Next(); {
 		key.Elem().SetIterKey(it)
 		value.Elem().SetIterValue(it)
-		one := h.Apart()
+		one := h.Fork()
 		one.Value(t.Key(), key.UnsafePointer())
 		one.Value(t.Elem(), value.UnsafePointer())
 		total += one.Sum()

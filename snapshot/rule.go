@@ -8,12 +8,12 @@ import (
 	"unsafe"
 )
 
-// Copying says what a clone does with a value.
-type Copying uint8
+// CopyMode says what a clone does with a value.
+type CopyMode uint8
 
 const (
 	// Deep copies everything that can be reached.
-	Deep Copying = iota
+	Deep CopyMode = iota
 	// Share copies only the value: the memory to which the value points never changes, or may be common.
 	Share
 	// Zero leaves the zero value: the owner creates the value anew when the value is needed.
@@ -28,16 +28,17 @@ type Rule struct {
 	// Generic says that the rule is for each instantiation of the generic type of which Type is an instance, unless an
 	// instantiation has a rule of its own.
 	Generic bool
-	// Word is the text in the tag of fields: `snap:"word"`. The words that the walker has a meaning for are not allowed.
+	// Word is the text in the tag of fields: `snap:"word"`. The words that the walker has a meaning for are not
+	// allowed.
 	Word string
-	// Are lists the types that values of an interface can have. The types are pointers, and each clone has a copy of
-	// the value. An interface without this list cannot be cloned; one with an empty list must be nil.
-	Are []reflect.Type
-	// Over says that the word is for fields of types with rules, and that these rules do not apply to the fields.
-	// [Walker.CheckTags] refuses any other word on a field of a type with a rule.
-	Over bool
+	// Implementations lists the types that values of an interface can have. The types are pointers, and each clone has
+	// a copy of the value. An interface without this list cannot be cloned; one with an empty list must be nil.
+	Implementations []reflect.Type
+	// OverridesType says that the word is for fields of types with rules, and that these rules do not apply to the
+	// fields. [Walker.CheckTags] refuses any other word on a field of a type with a rule.
+	OverridesType bool
 
-	Copy Copying
+	Copy CopyMode
 	Skip bool // not hashed
 	// Hash hashes the value at p instead of its structure; nil: the structure is hashed.
 	Hash func(h *Hasher, p unsafe.Pointer)
@@ -45,13 +46,13 @@ type Rule struct {
 	Compile func(w *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer)
 }
 
-// name returns a text that identifies the rule.
-func (r *Rule) name() string {
+// label returns a text that identifies the rule.
+func (r *Rule) label() string {
 	switch {
 	case r.Word != "":
 		return tagKey + `:"` + r.Word + `"`
 	case r.Generic:
-		return generic(r.Type)
+		return genericName(r.Type)
 	default:
 		return r.Type.String()
 	}
@@ -59,36 +60,36 @@ func (r *Rule) name() string {
 
 // Walker keeps the rules and the plans that were compiled so far. A Walker is for a single goroutine.
 type Walker struct {
-	types    map[reflect.Type]*Rule
-	generics map[string]*Rule // by the name of the generic type
-	words    map[string]*Rule
-	unused   map[*Rule]bool
-	plans    map[reflect.Type]*plan
-	sums     map[reflect.Type]*sum
+	types      map[reflect.Type]*Rule
+	generics   map[string]*Rule // by the name of the generic type
+	words      map[string]*Rule
+	unused     map[*Rule]bool
+	clonePlans map[reflect.Type]*clonePlan
+	hashPlans  map[reflect.Type]*hashPlan
 
 	memo  map[unsafe.Pointer]unsafe.Pointer // copies of pointers in the present clone
 	arena arena
 
-	over  bool    // the present clone is made by CloneOver
-	under arena   // the arena of CloneOver
-	lent  []*made // the fields with slices that the preceding CloneOver used
+	reusing    bool            // the present clone is made by CloneInto
+	spareArena arena           // the arena of CloneInto
+	usedFields []*reusedSlices // the fields with slices that the preceding CloneInto used
 }
 
 // New returns a walker with these rules, and panics if two rules are for the same type or word.
 func New(rules ...Rule) *Walker {
 	w := &Walker{
 		types: map[reflect.Type]*Rule{}, generics: map[string]*Rule{}, words: map[string]*Rule{}, unused: map[*Rule]bool{},
-		plans: map[reflect.Type]*plan{}, sums: map[reflect.Type]*sum{}, memo: map[unsafe.Pointer]unsafe.Pointer{},
+		clonePlans: map[reflect.Type]*clonePlan{}, hashPlans: map[reflect.Type]*hashPlan{}, memo: map[unsafe.Pointer]unsafe.Pointer{},
 	}
 	for _, r := range rules {
 		w.unused[&r] = true
 		switch {
-		case known(r.Word):
+		case isKnownWord(r.Word):
 			panic(fmt.Sprintf("BUG: a rule for the word %q, which the walker has a meaning for", r.Word))
 		case r.Word != "":
 			w.words[r.Word] = &r
 		case r.Generic:
-			w.generics[generic(r.Type)] = &r
+			w.generics[genericName(r.Type)] = &r
 		default:
 			w.types[r.Type] = &r
 		}
@@ -99,18 +100,18 @@ func New(rules ...Rule) *Walker {
 	return w
 }
 
-// Unused returns the rules that matched nothing in the trees walked so far.
-func (w *Walker) Unused() []string {
+// UnusedRules returns the rules that matched nothing in the trees walked so far.
+func (w *Walker) UnusedRules() []string {
 	var names []string
 	for r := range w.unused {
-		names = append(names, r.name())
+		names = append(names, r.label())
 	}
 	slices.Sort(names)
 	return names
 }
 
-// generic returns the name of the generic type of t without type arguments, with its full import path.
-func generic(t reflect.Type) string {
+// genericName returns the name of the generic type of t without type arguments, with its full import path.
+func genericName(t reflect.Type) string {
 	name, _, _ := strings.Cut(t.Name(), "[")
 	return t.PkgPath() + "." + name
 }
@@ -126,34 +127,34 @@ func (w *Walker) ruleOf(owner reflect.Type, field *reflect.StructField, t reflec
 		case tagShare:
 			return Rule{Copy: Share}, true
 		case tagSkip:
-			r, _ := w.take(w.find(t))
+			r, _ := w.useRule(w.findRule(t))
 			return Rule{Copy: r.Copy, Skip: true}, true
 		case tagSet:
 			return Rule{Compile: compileSet}, true
 		default:
-			r, ok := w.take(w.words[word])
+			r, ok := w.useRule(w.words[word])
 			if !ok {
 				panic(fmt.Sprintf("BUG: %s.%s has the tag %s:%q, for which there is no rule", owner, field.Name, tagKey, word))
 			}
 			return r, true
 		}
 	}
-	return w.take(w.find(t))
+	return w.useRule(w.findRule(t))
 }
 
-// find returns the rule for t, or nil.
-func (w *Walker) find(t reflect.Type) *Rule {
+// findRule returns the rule for t, or nil.
+func (w *Walker) findRule(t reflect.Type) *Rule {
 	if r := w.types[t]; r != nil {
 		return r
 	}
 	if !strings.Contains(t.Name(), "[") {
 		return nil
 	}
-	return w.generics[generic(t)]
+	return w.generics[genericName(t)]
 }
 
 // useRule marks r as used.
-func (w *Walker) take(r *Rule) (Rule, bool) {
+func (w *Walker) useRule(r *Rule) (Rule, bool) {
 	if r == nil {
 		return Rule{}, false
 	}
@@ -161,19 +162,19 @@ func (w *Walker) take(r *Rule) (Rule, bool) {
 	return *r, true
 }
 
-// Structure returns a function that hashes values of type t by their structure, whatever rule there is for t itself. It
-// is for a Compile function that only decides when to hash.
-func (w *Walker) Structure(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
-	s := &sum{}
+// StructureHash returns a function that hashes values of type t by their structure, whatever rule there is for t
+// itself. It is for a Compile function that only decides when to hash.
+func (w *Walker) StructureHash(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
+	s := &hashPlan{}
 	w.addStructure(s, t, 0)
-	return s.add
+	return s.hashValue
 }
 
 // OffsetOf returns the offset of a field of type T in struct type t, and panics if the field has another type.
 func OffsetOf[T any](t reflect.Type, path string) uintptr {
-	at, is := Offset(t, path)
-	if want := reflect.TypeFor[T](); is != want {
-		panic(fmt.Sprintf("BUG: %s.%s is a %s now and was a %s: adapt the rule that reads it", t, path, is, want))
+	at, actual := Offset(t, path)
+	if want := reflect.TypeFor[T](); actual != want {
+		panic(fmt.Sprintf("BUG: %s.%s is a %s now and was a %s: adapt the rule that reads it", t, path, actual, want))
 	}
 	return at
 }

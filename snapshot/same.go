@@ -11,11 +11,11 @@ import (
 // not hashed, or contain maps with entries.
 func Same[T any](w *Walker, a, b *T) bool {
 	clear(w.memo)
-	return w.same(w.plan(reflect.TypeFor[T]()), unsafe.Pointer(a), unsafe.Pointer(b))
+	return w.sameValue(w.clonePlanOf(reflect.TypeFor[T]()), unsafe.Pointer(a), unsafe.Pointer(b))
 }
 
-// same compares the memory between the parts of p, and then the parts.
-func (w *Walker) same(p *plan, a, b unsafe.Pointer) bool {
+// sameValue compares the memory between the parts of p, and then the parts.
+func (w *Walker) sameValue(p *clonePlan, a, b unsafe.Pointer) bool {
 	from := uintptr(0)
 	for i := range p.fixes {
 		f := &p.fixes[i]
@@ -41,7 +41,7 @@ func (w *Walker) samePart(f *fix, a, b unsafe.Pointer) bool {
 	case fixZero:
 		return true
 	case fixSlice:
-		x, y := (*header)(a), (*header)(b)
+		x, y := (*sliceHeader)(a), (*sliceHeader)(b)
 		if x.len != y.len || (x.data == nil) != (y.data == nil) {
 			return false
 		}
@@ -50,7 +50,7 @@ func (w *Walker) samePart(f *fix, a, b unsafe.Pointer) bool {
 		}
 		for i := range x.len {
 			at := uintptr(i) * f.elem.size
-			if !w.same(f.elem, unsafe.Add(x.data, at), unsafe.Add(y.data, at)) {
+			if !w.sameValue(f.elem, unsafe.Add(x.data, at), unsafe.Add(y.data, at)) {
 				return false
 			}
 		}
@@ -58,9 +58,9 @@ func (w *Walker) samePart(f *fix, a, b unsafe.Pointer) bool {
 	case fixPointer:
 		return w.sameTarget(f.elem, *(*unsafe.Pointer)(a), *(*unsafe.Pointer)(b))
 	case fixInterface:
-		t, x, _ := holds(f.typ, f.are, a)
-		u, y, _ := holds(f.typ, f.are, b)
-		return t == u && (t == nil || w.sameTarget(w.plan(t.Elem()), *x, *y))
+		t, x, _ := interfaceTarget(f.typ, f.impls, a)
+		u, y, _ := interfaceTarget(f.typ, f.impls, b)
+		return t == u && (t == nil || w.sameTarget(w.clonePlanOf(t.Elem()), *x, *y))
 	case fixMap:
 		return reflect.NewAt(f.typ, a).Elem().Len()+reflect.NewAt(f.typ, b).Elem().Len() == 0
 	}
@@ -69,7 +69,7 @@ func (w *Walker) samePart(f *fix, a, b unsafe.Pointer) bool {
 
 // sameTarget compares the values to which two pointers point. If one pointer was met before, both must have been met
 // together.
-func (w *Walker) sameTarget(elem *plan, a, b unsafe.Pointer) bool {
+func (w *Walker) sameTarget(elem *clonePlan, a, b unsafe.Pointer) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
@@ -77,7 +77,7 @@ func (w *Walker) sameTarget(elem *plan, a, b unsafe.Pointer) bool {
 		return met == b
 	}
 	w.memo[a] = b
-	return w.same(elem, a, b)
+	return w.sameValue(elem, a, b)
 }
 
 // sameBytes compares n bytes at offset from. If n is 0, no pointer is formed, because the pointer might be past the end

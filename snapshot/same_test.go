@@ -29,7 +29,7 @@ func drawGrove(t *rapid.T) *grove {
 
 func groveRules() []Rule {
 	return []Rule{{Type: reflect.TypeFor[animal](),
-		Are: []reflect.Type{reflect.TypeFor[*cat](), reflect.TypeFor[*bird]()}}}
+		Implementations: []reflect.Type{reflect.TypeFor[*cat](), reflect.TypeFor[*bird]()}}}
 }
 
 // A clone over another is as one in memory of its own, whatever stood there before: equal, and apart.
@@ -39,7 +39,7 @@ func TestCloneOver(t *testing.T) {
 		var last *grove
 		for range rapid.IntRange(1, 4).Draw(t, "clones") {
 			from := drawGrove(t)
-			last = CloneOver(w, last, from)
+			last = CloneInto(w, last, from)
 			want := Hash(w, from)
 			if Hash(w, last) != want || last.Memory != nil || !reflect.DeepEqual(last.Leaves, from.Leaves) &&
 				len(from.Leaves) > 0 {

@@ -48,7 +48,7 @@ func (b *bird) legs() int { return 2 }
 // TestInterface: of what is in an interface a clone has its own, and hashes tell its type and its value.
 func TestInterface(t *testing.T) {
 	type zoo struct{ First, Second, Third animal }
-	w := New(Rule{Type: reflect.TypeFor[animal](), Are: []reflect.Type{reflect.TypeFor[*cat](), reflect.TypeFor[*bird]()}})
+	w := New(Rule{Type: reflect.TypeFor[animal](), Implementations: []reflect.Type{reflect.TypeFor[*cat](), reflect.TypeFor[*bird]()}})
 	cats := &cat{}
 	was := &zoo{First: cats, Second: cats}
 	is := Clone(w, was)
@@ -66,10 +66,10 @@ func TestInterface(t *testing.T) {
 	for owner := range w.Fields(reflect.TypeFor[zoo]()) {
 		seen[owner] = true
 	}
-	if !seen[reflect.TypeFor[cat]()] || !seen[reflect.TypeFor[bird]()] || len(w.Check(reflect.TypeFor[zoo]())) > 0 {
-		t.Errorf("a walk reaches %v and finds %q", seen, w.Check(reflect.TypeFor[zoo]()))
+	if !seen[reflect.TypeFor[cat]()] || !seen[reflect.TypeFor[bird]()] || len(w.CheckTags(reflect.TypeFor[zoo]())) > 0 {
+		t.Errorf("a walk reaches %v and finds %q", seen, w.CheckTags(reflect.TypeFor[zoo]()))
 	}
-	unnamed := New(Rule{Type: reflect.TypeFor[animal](), Are: []reflect.Type{reflect.TypeFor[*cat]()}})
+	unnamed := New(Rule{Type: reflect.TypeFor[animal](), Implementations: []reflect.Type{reflect.TypeFor[*cat]()}})
 	defer func() {
 		if recover() == nil {
 			t.Error("an interface with what its rule does not name was cloned")
@@ -192,7 +192,7 @@ func TestRules(t *testing.T) {
 			return func(h *Hasher, p unsafe.Pointer) {
 				total := uint64(0)
 				for _, l := range *(*[]leaf)(p) {
-					one := h.Apart()
+					one := h.Fork()
 					one.Value(t.Elem(), unsafe.Pointer(&l))
 					total += one.Sum()
 				}
@@ -214,7 +214,7 @@ func TestRules(t *testing.T) {
 	if Hash(w, b) == was {
 		t.Error("what is in a bag does not count")
 	}
-	if unused := w.Unused(); !slices.Equal(unused, []string{`snap:"nothing"`, "uint8"}) {
+	if unused := w.UnusedRules(); !slices.Equal(unused, []string{`snap:"nothing"`, "uint8"}) {
 		t.Errorf("unused rules: %v", unused)
 	}
 }

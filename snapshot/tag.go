@@ -15,7 +15,7 @@ const (
 	tagShare   = "share"   // never changes, or is common to all: shared by clones, not hashed
 	tagSkip    = "skip"    // decides nothing: cloned, not hashed
 	tagSet     = "set"     // a number that is hashed only as zero or not zero
-	tagPast    = "past"    // what the next value in a slot continues from: see Walker.Past
+	tagPast    = "past"    // what the next value in a slot continues from: see Walker.PastHash
 	tagLife    = "life"    // a flag; while it is false, nothing of its struct is hashed
 	tagBeside  = "beside"  // slices: only elements with a live neighbour in the preceding field are written
 )
@@ -23,8 +23,8 @@ const (
 // wordOf returns the word in the snap tag of a field, or an empty text.
 func wordOf(f *reflect.StructField) string { return f.Tag.Get(tagKey) }
 
-// known reports whether the walker has a meaning for word.
-func known(word string) bool {
+// isKnownWord reports whether the walker has a meaning for word.
+func isKnownWord(word string) bool {
 	switch word {
 	case tagScratch, tagShare, tagSkip, tagSet, tagPast, tagLife, tagBeside:
 		return true
@@ -33,12 +33,12 @@ func known(word string) bool {
 	}
 }
 
-// numbers reports whether values of t are integers.
-func numbers(t reflect.Type) bool { return t.Kind() >= reflect.Int && t.Kind() <= reflect.Uintptr }
+// isInteger reports whether values of t are integers.
+func isInteger(t reflect.Type) bool { return t.Kind() >= reflect.Int && t.Kind() <= reflect.Uintptr }
 
 // compileSet returns a function that hashes whether a number is zero.
 func compileSet(_ *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
-	if !numbers(t) {
+	if !isInteger(t) {
 		panic(fmt.Sprintf("BUG: a field of type %s has the tag %s:%q, which is for numbers", t, tagKey, tagSet))
 	}
 	size := t.Size()
@@ -53,9 +53,9 @@ func compileSet(_ *Walker, t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
 	}
 }
 
-// lifeOf returns the offset of the flag in struct type t that says whether the struct is hashed, and reports false if t
-// has none, and panics if t has two or the flag is not a bool.
-func lifeOf(t reflect.Type) (at uintptr, ok bool) {
+// lifeFlagOffset returns the offset of the flag in struct type t that says whether the struct is hashed, and reports
+// false if t has none, and panics if t has two or the flag is not a bool.
+func lifeFlagOffset(t reflect.Type) (at uintptr, ok bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if wordOf(&f) != tagLife {
@@ -69,20 +69,20 @@ func lifeOf(t reflect.Type) (at uintptr, ok bool) {
 	return at, ok
 }
 
-// Past returns a function that hashes only the fields of type t with the tag past, including fields of nested structs.
-// The values of these fields remain in a slot after the slot's value is gone, and the next value in the slot continues
-// from them. The result is nil if t has no field with this tag.
-func (w *Walker) Past(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
-	s := &sum{}
+// PastHash returns a function that hashes only the fields of type t with the tag past, including fields of nested
+// structs. The values of these fields remain in a slot after the slot's value is gone, and the next value in the slot
+// continues from them. The result is nil if t has no field with this tag.
+func (w *Walker) PastHash(t reflect.Type) func(h *Hasher, p unsafe.Pointer) {
+	s := &hashPlan{}
 	w.addPast(s, t, 0)
 	if len(s.parts) == 0 {
 		return nil
 	}
-	return s.add
+	return s.hashValue
 }
 
 // addPast appends to s the parts with the tag past within a value of type t at offset at.
-func (w *Walker) addPast(s *sum, t reflect.Type, at uintptr) {
+func (w *Walker) addPast(s *hashPlan, t reflect.Type, at uintptr) {
 	//exhaustive:ignore
 	switch t.Kind() {
 	case reflect.Struct:

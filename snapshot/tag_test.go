@@ -53,7 +53,7 @@ func newRows() *rows {
 
 func tagRules() []Rule {
 	return []Rule{
-		{Word: "over", Over: true, Hash: func(*Hasher, unsafe.Pointer) {}},
+		{Word: "over", OverridesType: true, Hash: func(*Hasher, unsafe.Pointer) {}},
 		{Word: "due", Hash: func(h *Hasher, p unsafe.Pointer) { h.Word(uint64(*(*int64)(p) / 10)) }},
 	}
 }
@@ -109,7 +109,7 @@ func TestTagsOfHashes(t *testing.T) {
 // and nothing else.
 func TestPast(t *testing.T) {
 	w := New(tagRules()...)
-	past := w.Past(reflect.TypeFor[row]())
+	past := w.PastHash(reflect.TypeFor[row]())
 	sum := func(r row) uint64 {
 		h := Hasher{w: w}
 		past(&h, unsafe.Pointer(&r))
@@ -130,7 +130,7 @@ func TestPast(t *testing.T) {
 	if sum(r) == was {
 		t.Error("an embedded attempt does not count")
 	}
-	if w.Past(reflect.TypeFor[leaf]()) != nil {
+	if w.PastHash(reflect.TypeFor[leaf]()) != nil {
 		t.Error("a type without the tag has a past")
 	}
 }
@@ -154,7 +154,7 @@ func TestGenericRule(t *testing.T) {
 	if Hash(w, r) == was {
 		t.Error("the rule for one instantiation did not go before")
 	}
-	if unused := w.Unused(); !slices.Equal(unused, []string{`snap:"over"`, "snapshot.leaf"}) {
+	if unused := w.UnusedRules(); !slices.Equal(unused, []string{`snap:"over"`, "snapshot.leaf"}) {
 		t.Errorf("unused rules: %v", unused)
 	}
 }
@@ -210,16 +210,16 @@ func TestCheck(t *testing.T) {
 		reflect.TypeFor[badChan]():            "badChan.X: no clone can have a chan int to itself",
 		reflect.TypeFor[badAny]():             "badAny.X: no clone can have a interface {} to itself",
 	} {
-		if faults := w.Check(of); len(faults) != 1 || !strings.Contains(faults[0], want) {
+		if faults := w.CheckTags(of); len(faults) != 1 || !strings.Contains(faults[0], want) {
 			t.Errorf("%s: found %q, want one with %q", of, faults, want)
 		}
 	}
 	// One that go vet would not let stand in a type.
 	form := reflect.StructOf([]reflect.StructField{{Name: "X", Type: reflect.TypeFor[int](), Tag: "snap: \"skip\""}})
-	if faults := w.Check(reflect.SliceOf(form)); len(faults) != 1 || !strings.Contains(faults[0], "the tag") {
+	if faults := w.CheckTags(reflect.SliceOf(form)); len(faults) != 1 || !strings.Contains(faults[0], "the tag") {
 		t.Errorf("of a tag without its form found %q", faults)
 	}
-	if faults := w.Check(reflect.TypeFor[fine]()); len(faults) > 0 {
+	if faults := w.CheckTags(reflect.TypeFor[fine]()); len(faults) > 0 {
 		t.Errorf("found %q", faults)
 	}
 	for _, of := range []reflect.Type{reflect.TypeFor[badWord](), reflect.TypeFor[badSet](), reflect.TypeFor[badLife]()} {
@@ -229,7 +229,7 @@ func TestCheck(t *testing.T) {
 					t.Errorf("a %s was hashed", of)
 				}
 			}()
-			w.sum(of)
+			w.hashPlanOf(of)
 		}()
 	}
 }

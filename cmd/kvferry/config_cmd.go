@@ -109,7 +109,7 @@ node has no engine: --node checks that the file says all that it needs.`,
 			}
 			if forNode {
 				for _, n := range c.nodes {
-					c.problems = append(c.problems, n.Standalone()...)
+					c.problems = append(c.problems, n.CheckStandalone()...)
 				}
 			}
 			c.compare()
@@ -168,7 +168,7 @@ func (c *configCheck) read(file string, data []byte, env func(string) (string, b
 func (c *configCheck) compare() {
 	for i, a := range c.nodes {
 		for _, b := range c.nodes[i+1:] {
-			if a.GoesWith(b) {
+			if a.CanTransferWith(b) {
 				c.problems = append(c.problems, config.Compare(a, b)...)
 			} else {
 				c.problems = append(c.problems, config.ComparePorts(a, b)...)
@@ -182,18 +182,18 @@ func (c *configCheck) compare() {
 func (c *configCheck) print(w io.Writer, asJSON bool) error {
 	files := make([]checkedFile, len(c.nodes))
 	for i, n := range c.nodes {
-		files[i] = checkedFile{n.Name, n.Role.String(), n.Mode(), n.Channel.String(), n.PoolDevice().String(), n.Ranks(),
+		files[i] = checkedFile{n.Name, n.Role.String(), n.TransferMode(), n.Channel.String(), n.PoolDevice().String(), n.RankCount(),
 			n.BufferBytes, n.PageBytes, n.Pages, n.ArenaPages, n.NPUPages}
 	}
 	directories := make([]checkedDirectory, len(c.directories))
 	for i, d := range c.directories {
 		directories[i] = checkedDirectory{File: d.Name, Role: "directory", Host: d.Host,
-			SilenceSeconds: d.Silence.Seconds(), OnlyHeartbeats: d.OnlyBeats}
+			SilenceSeconds: d.WorkerTimeout.Seconds(), OnlyHeartbeats: d.OnlyHeartbeats}
 		for _, m := range d.Monitors {
 			directories[i].Ports = append(directories[i].Ports, directoryPorts{m.Pull, m.Reply, m.Heartbeat})
 		}
-		if d.Shared.At.Host != "" {
-			directories[i].Log = d.Shared.At.String()
+		if d.Shared.Addr.Host != "" {
+			directories[i].Log = d.Shared.Addr.String()
 		}
 	}
 	if asJSON {
@@ -211,7 +211,7 @@ func (c *configCheck) print(w io.Writer, asJSON bool) error {
 	}
 	for i, d := range directories {
 		if _, err := fmt.Fprintf(w, "%s: directory on %s%s; %s\n", d.File, cmp.Or(d.Host, "every interface"), d.ports(),
-			c.directories[i].Forgets()); err != nil {
+			c.directories[i].DescribeTimeout()); err != nil {
 			return err
 		}
 	}

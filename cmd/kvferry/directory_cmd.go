@@ -61,8 +61,8 @@ SIGTERM and SIGINT stop it.`,
 				return usageError{err}
 			}
 			opener := valkey.WithLog(zmq.Config{
-				MaxMessage: cfg.Limits.MessageBytes, MaxInbound: int(cfg.Bounds.Guests),
-				InboundPerAddress: int(cfg.Bounds.InboundPerAddress), HandshakingPerAddress: int(cfg.Bounds.Strangers),
+				MaxMessage: cfg.Limits.MessageBytes, MaxInbound: int(cfg.Bounds.Inbound),
+				InboundPerAddress: int(cfg.Bounds.InboundPerAddress), HandshakingPerAddress: int(cfg.Bounds.PendingHandshakes),
 				Handshake: cfg.Link.HandshakeTimeout, MessageTimeout: cfg.Link.MessageTimeout,
 				Poll: cfg.Poll,
 			}.Opener(), shared)
@@ -71,7 +71,7 @@ SIGTERM and SIGINT stop it.`,
 				return err
 			}
 			log.Info("serving", "host", cmp.Or(cfg.Host, "every interface"), "ports", d.Ports(),
-				"heartbeats", d.Heartbeat(), "silence", cfg.Silence)
+				"heartbeats", d.Heartbeat(), "silence", cfg.WorkerTimeout)
 			printed := watchDirectory(cmd.Context(), cmd.OutOrStdout(), d, every, asJSON)
 			closed := d.Close(context.WithoutCancel(cmd.Context()))
 			log.Info("stopped", "err", closed)
@@ -110,7 +110,7 @@ func directoryConfig(file, ports string) (*config.Directory, error) {
 	}
 	var given []config.Argument
 	if ports != "" {
-		given = append(given, config.Argument{Key: "controller_monitor_ports", Value: ports, As: "--ports"})
+		given = append(given, config.Argument{Key: "controller_monitor_ports", Value: ports, Label: "--ports"})
 	}
 	cfg, err := config.ParseDirectory(name, data, os.LookupEnv, given...)
 	if err != nil {

@@ -84,7 +84,7 @@ func readNode(cmd *cobra.Command, file string) (*config.Config, *slog.Logger, er
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
-	if missing := cfg.Standalone(); len(missing) > 0 {
+	if missing := cfg.CheckStandalone(); len(missing) > 0 {
 		return nil, nil, usagef("%v", missing[0])
 	}
 	log := newLogger(cmd.ErrOrStderr(), cfg.Log)
@@ -99,7 +99,7 @@ func failAlone(reports string) []runtime.Option {
 	if reports == "" {
 		return nil
 	}
-	return []runtime.Option{runtime.WithFailAlone(runtime.FailAlone{Reports: reports})}
+	return []runtime.Option{runtime.WithFailureContainment(runtime.FailureContainment{ReportDir: reports})}
 }
 
 // serve runs until the context ends or the node fails. It returns an error only if the node fails.

@@ -39,7 +39,7 @@ func TestANodeThatFailsStops(t *testing.T) {
 	var sink plane.Sink
 	dir := t.TempDir()
 	opened, err := runtime.Open(t.Context(), cfg, runtime.WithControl(controlConfig(cfg).Opener()),
-		runtime.WithFailAlone(runtime.FailAlone{Reports: dir}),
+		runtime.WithFailureContainment(runtime.FailureContainment{ReportDir: dir}),
 		runtime.WithPlane(shm.Name, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 			sink = env.Sink
 			return shm.Open(ctx, env)

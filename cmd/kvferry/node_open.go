@@ -110,9 +110,9 @@ func controlConfig(cfg *config.Config) zmq.Config {
 		Reconnect:    time.Duration(cfg.Machine.BackoffMin),
 		ReconnectMax: time.Duration(cfg.Machine.BackoffMax),
 
-		MaxInbound:            int(cfg.Bounds.Guests),
+		MaxInbound:            int(cfg.Bounds.Inbound),
 		InboundPerAddress:     int(cfg.Bounds.InboundPerAddress),
-		HandshakingPerAddress: int(cfg.Bounds.Strangers),
+		HandshakingPerAddress: int(cfg.Bounds.PendingHandshakes),
 		Handshake:             cfg.Link.HandshakeTimeout,
 		MessageTimeout:        cfg.Link.MessageTimeout,
 		Poll:                  cfg.Poll,

@@ -1,6 +1,6 @@
 // Command embed is the program of docs/tutorials/embed.md: a prefill process and a decode process of a serving system,
-// each with a kvferry node in it. The prefill "computes" the KV cache of a prompt and pushes it; the decode waits for it
-// and reads it.
+// each with a kvferry node in it. The prefill "computes" the KV cache of a prompt and pushes it; the decode waits for
+// it and reads it.
 //
 //	embed decode     in one terminal
 //	embed prefill    in another
@@ -71,7 +71,7 @@ func prefill(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, pages.Release(ctx)) }()
 	for i := range keys {
-		page, err := pages.Host(i)
+		page, err := pages.Bytes(i)
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func decode(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, node.Close(ctx)) }()
 
 	// Get returns the longest prefix of the keys that is here. It may be called before the prefill has begun.
-	chunks, err := node.Receiver().Get(ctx, runtime.Get{Request: request, Keys: keys, Patience: 30 * time.Second})
+	chunks, err := node.Receiver().Get(ctx, runtime.Get{Request: request, Keys: keys, Timeout: 30 * time.Second})
 	switch code := runtime.CodeOf(err); {
 	case code == effects.NotFound || code == effects.Lapsed: // a miss is no failure: the engine computes the rest
 		fmt.Printf("decode: %d of %d chunks are here: %v\n", chunks.Len(), len(keys), err)
@@ -106,7 +106,7 @@ func decode(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, chunks.Release(ctx)) }() // until then the pages stay as they are
 	for i := range chunks.Len() {
-		page, err := chunks.Host(i)
+		page, err := chunks.Bytes(i)
 		if err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 
 // Nothing is allocated in a steady state: neither by transfers that go well, nor by epochs that follow one another.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	l := NewInitiator(Rules{Window: 2, Tries: 2, Transfers: 8, Answer: 50, Patience: 100, Grace: 20})
-	var out Out
+	l := NewInitiator(Rules{Window: 2, Tries: 2, Transfers: 8, AnswerTimeout: 50, ProgressTimeout: 100, Grace: 20})
+	var out Effects
 	var now effects.Time
 	step := func(ev Event) {
 		now++
@@ -35,17 +35,17 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				for _, ok := l.Next(); ok; _, ok = l.Next() {
 					step(Event{Kind: Submitted})
 				}
-				if l.Flying() == 0 {
+				if l.CountInFlight() == 0 {
 					return
 				}
-				step(Event{Kind: BatchEnded, Epoch: l.Epoch(), Well: true})
+				step(Event{Kind: BatchEnded, Epoch: l.Epoch(), Succeeded: true})
 			}
 		},
 		"epochs": func() {
 			corr++
 			step(Event{Kind: Transfer, Corr: corr, Grant: 1, NotAfter: now + 1000, Batches: 2})
 			step(Event{Kind: Submitted})
-			step(Event{Kind: PeerFenced, Epoch: l.Epoch()})
+			step(Event{Kind: TargetFenced, Epoch: l.Epoch()})
 			step(Event{Kind: Cancel, Corr: corr})
 			step(Event{Kind: TornDown, Epoch: l.Epoch()})
 			begin()
@@ -60,19 +60,19 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 
 // Nor does a target allocate, whose peers come and go, offer epochs, and lose them to revocations.
 func TestTargetAllocatesNothing(t *testing.T) {
-	m := NewTarget(Limits{Sessions: 4, OfPeer: 2, Reserved: 4, Epochs: 2, Revokes: 4}, 1)
-	var out TargetOut
+	m := NewTarget(Limits{Sessions: 4, PerPeer: 2, Reserved: 4, Epochs: 2, Revocations: 4}, 1)
+	var out TargetEffects
 	peer, session, n := effects.Incarnation{7}, SessionID{1}, uint64(0)
 	round := func() {
 		for _, ev := range [...]TargetEvent{
-			{Kind: Arrives, Peer: peer},
-			{Kind: Offers, Epoch: 1},
-			{Kind: Expels, Peer: peer, Revoke: n},
-			{Kind: SaysGone, Epoch: 1},
-			{Kind: EndLed, Epoch: 1, Gone: true},
-			{Kind: MarginOver, Epoch: 1},
-			{Kind: LinkFails},
-			{Kind: ChannelEnds, Proves: true},
+			{Kind: LinkArrived, Peer: peer},
+			{Kind: EpochOffered, Epoch: 1},
+			{Kind: GrantRevoked, Peer: peer, Revocation: n},
+			{Kind: InitiatorGone, Epoch: 1},
+			{Kind: EndFinished, Epoch: 1, Gone: true},
+			{Kind: MarginPassed, Epoch: 1},
+			{Kind: LinkFailed},
+			{Kind: ChannelEnded, ProvesGone: true},
 		} {
 			ev.Session = session
 			out.Reset()
@@ -87,8 +87,8 @@ func TestTargetAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkBatch(b *testing.B) {
-	l := NewInitiator(Rules{Window: 2, Tries: 2, Transfers: 8, Answer: 50, Patience: 100, Grace: 20})
-	var out Out
+	l := NewInitiator(Rules{Window: 2, Tries: 2, Transfers: 8, AnswerTimeout: 50, ProgressTimeout: 100, Grace: 20})
+	var out Effects
 	step := func(ev Event) {
 		l.Step(1, &ev, &out)
 		out.Reset()
@@ -100,6 +100,6 @@ func BenchmarkBatch(b *testing.B) {
 	for b.Loop() {
 		step(Event{Kind: Transfer, Corr: 1, Grant: 1, NotAfter: 1000, Batches: 1})
 		step(Event{Kind: Submitted})
-		step(Event{Kind: BatchEnded, Epoch: 1, Well: true})
+		step(Event{Kind: BatchEnded, Epoch: 1, Succeeded: true})
 	}
 }

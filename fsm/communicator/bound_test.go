@@ -9,13 +9,13 @@ import (
 // What an initiator has, and so what it walks in one step, its rules bound: more transfers are refused one by one, no
 // more batches than the window fly, and whatever ends all of them at once tells each its end once.
 func TestRulesBoundAStep(t *testing.T) {
-	rules := Rules{Window: 2, Tries: 1, Transfers: 4, Answer: 50, Patience: 100, Grace: 20}
+	rules := Rules{Window: 2, Tries: 1, Transfers: 4, AnswerTimeout: 50, ProgressTimeout: 100, Grace: 20}
 	most := rules.Transfers + rules.Window
 	for name, end := range map[string]Event{
 		"the channel is lost": {Kind: ChannelLost}, "the plane ends": {Kind: Close}, "it is let go of": {Kind: Drop},
 		"their time is over": {Kind: Tick},
 	} {
-		l, now, out := NewInitiator(rules), effects.Time(1), Out{}
+		l, now, out := NewInitiator(rules), effects.Time(1), Effects{}
 		step := func(ev Event) []Post {
 			out.Reset()
 			l.Step(now, &ev, &out)
@@ -40,8 +40,8 @@ func TestRulesBoundAStep(t *testing.T) {
 				step(Event{Kind: Submitted})
 			}
 		}
-		if l.Flying() != rules.Window {
-			t.Errorf("%s: %d batches fly, the window is %d", name, l.Flying(), rules.Window)
+		if l.CountInFlight() != rules.Window {
+			t.Errorf("%s: %d batches fly, the window is %d", name, l.CountInFlight(), rules.Window)
 		}
 		now = 11
 		told := map[effects.Corr]bool{}

@@ -7,39 +7,39 @@ type EventKind uint8
 
 // The kinds of events, with the fields of Event that each reads.
 const (
-	Begin       EventKind = iota + 1 // the link is established: the first epoch is to be offered
-	Transfer                         // Corr, Grant, Since, NotAfter, Batches: the machine requests a transfer
-	Cancel                           // Corr: the machine cancels the transfer
-	Accepted                         // Epoch, Code, Revoked, More: the target's answer to an offer
-	Formed                           // Epoch, Code: the result of forming the epoch's communicator
-	Submitted                        // How: the result of submitting the batch that Next returned
-	BatchEnded                       // Epoch, Well: the oldest batch in flight has ended
-	PeerFenced                       // Epoch: the target has fenced the epoch
-	Stuck                            // Epoch: the proof for the epoch takes long
-	NoProof                          // Epoch: there will be no proof for the epoch
-	TornDown                         // Epoch: nothing touches any memory by the epoch any more
-	ChannelLost                      // the connection to the target has ended
-	Drop                             // the machine drops the link
-	Close                            // the plane closes
-	Tick                             // time has passed
+	Begin        EventKind = iota + 1 // the link is established: the first epoch is to be offered
+	Transfer                          // Corr, Grant, Since, NotAfter, Batches: the machine requests a transfer
+	Cancel                            // Corr: the machine cancels the transfer
+	Accepted                          // Epoch, Code, Revoked, More: the target's answer to an offer
+	Formed                            // Epoch, Code: the result of forming the epoch's communicator
+	Submitted                         // How: the result of submitting the batch that Next returned
+	BatchEnded                        // Epoch, Well: the oldest batch in flight has ended
+	TargetFenced                      // Epoch: the target has fenced the epoch
+	Stuck                             // Epoch: the proof for the epoch takes long
+	NoProof                           // Epoch: there will be no proof for the epoch
+	TornDown                          // Epoch: nothing touches any memory by the epoch any more
+	ChannelLost                       // the connection to the target has ended
+	Drop                              // the machine drops the link
+	Close                             // the plane closes
+	Tick                              // time has passed
 )
 
 // An Event is something that happened. Fields that its kind does not read are ignored. The lists are borrowed for the
 // step.
 type Event struct {
-	Kind    EventKind
-	Epoch   uint64
-	Code    effects.Code
-	How     Outcome
-	Well    bool
-	Corr    effects.Corr
-	Grant   effects.GrantID
-	Since   effects.Time // the grant was given no earlier
-	Batches int
+	Kind      EventKind
+	Epoch     uint64
+	Code      effects.Code
+	Outcome   Outcome
+	Succeeded bool
+	Corr      effects.Corr
+	Grant     effects.GrantID
+	Since     effects.Time // the grant was given no earlier
+	Batches   int
 	// NotAfter is the last instant at which a batch may be submitted (M4).
-	NotAfter effects.Time
-	Revoked  []effects.GrantID // grants to this initiator that the target has revoked
-	More     bool              // further grants were revoked: all grants given before this answer count as revoked
+	NotAfter    effects.Time
+	Revoked     []effects.GrantID // grants to this initiator that the target has revoked
+	MoreRevoked bool              // further grants were revoked: all grants given before this answer count as revoked
 }
 
 // Outcome is the result of submitting a batch.
@@ -47,9 +47,9 @@ type Outcome uint8
 
 // The outcomes of a submission.
 const (
-	Done    Outcome = iota // the batch is in flight
-	TooLate                // not submitted: its time was over by the clock that was read just before
-	Broken                 // the call failed: part of the batch may be in flight
+	InFlight     Outcome = iota // the batch is in flight
+	TooLate                     // not submitted: its time was over by the clock that was read just before
+	SubmitFailed                // the call failed: part of the batch may be in flight
 )
 
 // A Batch is the batch to submit next: batch Index of a transfer, counted from 0.
@@ -59,19 +59,19 @@ type Batch struct {
 	NotAfter effects.Time // the driver compares its clock with this immediately before it submits the batch
 }
 
-// Out is what the driver must do after a step. The driver carries it out in the order of the fields, none of which
+// Effects is what the driver must do after a step. The driver carries it out in the order of the fields, none of which
 // blocks, and then empties it.
-type Out struct {
-	Posts    []Post
-	Says     []Say
-	Form     uint64 // form and prepare the communicator of this epoch; Formed completes it; a failure leaves nothing
-	TearDown TearDown
+type Effects struct {
+	Posts     []Post
+	Messages  []Message
+	FormEpoch uint64 // form and prepare the communicator of this epoch; Formed completes it; a failure leaves nothing
+	TearDown  TearDown
 }
 
 // Reset empties Out for the next step.
-func (o *Out) Reset() {
-	o.Posts, o.Says = o.Posts[:0], o.Says[:0]
-	o.Form, o.TearDown = 0, TearDown{}
+func (o *Effects) Reset() {
+	o.Posts, o.Messages = o.Posts[:0], o.Messages[:0]
+	o.FormEpoch, o.TearDown = 0, TearDown{}
 }
 
 // PostKind says which event the machine of the rank is owed.
@@ -95,19 +95,19 @@ type Post struct {
 	At      effects.Time
 }
 
-// Word is the kind of a message that the ends of a link exchange about an epoch.
-type Word uint8
+// MessageKind is the kind of a message that the ends of a link exchange about an epoch.
+type MessageKind uint8
 
 // The messages.
 const (
-	Offer  Word = iota + 1 // by the initiator: all epochs before this one are over
-	Fenced                 // by either end: the epoch is used no more
-	Gone                   // by the initiator: its hardware touches nothing by the epoch any more
+	MessageOffer  MessageKind = iota + 1 // by the initiator: all epochs before this one are over
+	MessageFenced                        // by either end: the epoch is used no more
+	MessageGone                          // by the initiator: its hardware touches nothing by the epoch any more
 )
 
-// A Say is a message about an epoch for the peer.
-type Say struct {
-	Word  Word
+// A Message is a message about an epoch for the peer.
+type Message struct {
+	Kind  MessageKind
 	Epoch uint64
 }
 
@@ -115,8 +115,8 @@ type Say struct {
 // is proof that no access can follow. Stuck precedes TornDown where the proof takes long, and NoProof replaces TornDown
 // where there is no proof.
 type TearDown struct {
-	Epoch  uint64 // 0: nothing is to be torn down
-	Flying int    // batches in flight; without any, destroying the communicator is proof enough
-	ByPeer bool   // the target fenced the epoch
-	Last   bool   // no epoch follows
+	Epoch    uint64 // 0: nothing is to be torn down
+	InFlight int    // batches in flight; without any, destroying the communicator is proof enough
+	ByPeer   bool   // the target fenced the epoch
+	Last     bool   // no epoch follows
 }

@@ -15,7 +15,7 @@ import (
 type world struct {
 	t       *rapid.T
 	l       Initiator
-	out     Out
+	out     Effects
 	rules   Rules
 	now     effects.Time
 	checker *contract.Checker
@@ -60,7 +60,7 @@ func newWorld(t *rapid.T) *world {
 	}
 	w.rules = Rules{
 		Window: rapid.IntRange(1, 3).Draw(t, "window"), Tries: rapid.IntRange(1, 3).Draw(t, "tries"), Transfers: 6,
-		Answer: effects.Duration(rapid.SampledFrom([]int{30, 400}).Draw(t, "answer")), Patience: 100, Grace: 20,
+		AnswerTimeout: effects.Duration(rapid.SampledFrom([]int{30, 400}).Draw(t, "answer")), ProgressTimeout: 100, Grace: 20,
 	}
 	w.l = NewInitiator(w.rules)
 	w.corr++
@@ -70,7 +70,7 @@ func newWorld(t *rapid.T) *world {
 }
 
 func (w *world) asked(e effects.Effect) {
-	if err := w.checker.Asked(e); err != nil {
+	if err := w.checker.CheckEffect(e); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -81,11 +81,11 @@ func (w *world) step(ev Event) {
 	for _, p := range w.out.Posts {
 		w.post(p)
 	}
-	for _, s := range w.out.Says {
-		w.say(s.Word, s.Epoch)
+	for _, s := range w.out.Messages {
+		w.say(s.Kind, s.Epoch)
 	}
-	if w.out.Form != 0 {
-		w.form(w.out.Form)
+	if w.out.FormEpoch != 0 {
+		w.form(w.out.FormEpoch)
 	}
 	if w.out.TearDown.Epoch != 0 {
 		w.tearDown(w.out.TearDown)
@@ -131,25 +131,25 @@ func (w *world) post(p Post) {
 	case PostDropped:
 		ev = &effects.Dropped{Link: testLink}
 	}
-	if err := w.checker.Told(ev); err != nil {
+	if err := w.checker.CheckEvent(ev); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *world) say(word Word, epoch uint64) {
+func (w *world) say(word MessageKind, epoch uint64) {
 	switch word {
-	case Offer:
+	case MessageOffer:
 		if epoch != w.offered+1 || w.up != 0 || w.tearing != 0 || w.forming != 0 || len(w.flying) > 0 {
 			w.t.Fatalf("epoch %d is offered after %d, while %d is formed, %d up, %d torn down, and %d batches fly",
 				epoch, w.offered, w.forming, w.up, w.tearing, len(w.flying))
 		}
 		w.offered = epoch
-	case Gone:
+	case MessageGone:
 		if !w.done[epoch] || len(w.flying) > 0 {
 			w.t.Fatalf("epoch %d is told gone", epoch)
 		}
 		w.gone = epoch
-	case Fenced:
+	case MessageFenced:
 		if epoch != w.up {
 			w.t.Fatalf("epoch %d is fenced; %d is up", epoch, w.up)
 		}
@@ -166,7 +166,7 @@ func (w *world) form(epoch uint64) {
 }
 
 func (w *world) tearDown(d TearDown) {
-	if d.Epoch != w.up || d.Flying != len(w.flying) {
+	if d.Epoch != w.up || d.InFlight != len(w.flying) {
 		w.t.Fatalf("%+v; %d is up and %d batches fly", d, w.up, len(w.flying))
 	}
 	w.up, w.tearing, w.stuck = 0, d.Epoch, false
@@ -183,7 +183,7 @@ func (w *world) submits() {
 		case told || w.revoked[t.Grant] || b.Index != t.sent || b.Index >= t.Batches || b.NotAfter != t.NotAfter:
 			w.t.Fatalf("batch %+v of transfer %+v is submitted", b, t)
 		}
-		how := rapid.SampledFrom([]Outcome{Done, Done, Done, Done, Broken}).Draw(w.t, "outcome")
+		how := rapid.SampledFrom([]Outcome{InFlight, InFlight, InFlight, InFlight, SubmitFailed}).Draw(w.t, "outcome")
 		if w.now > b.NotAfter {
 			how = TooLate
 		}
@@ -191,10 +191,10 @@ func (w *world) submits() {
 			t.sent++
 			w.flying = append(w.flying, t)
 		}
-		if how == Broken {
+		if how == SubmitFailed {
 			w.culprit = t.Corr
 		}
-		w.step(Event{Kind: Submitted, How: how})
+		w.step(Event{Kind: Submitted, Outcome: how})
 		if len(w.flying) > w.rules.Window {
 			w.t.Fatalf("%d batches fly", len(w.flying))
 		}
@@ -221,10 +221,10 @@ func (w *world) actions() map[string]func() {
 		},
 		"word of an epoch": func() {
 			epoch := rapid.Uint64Range(0, w.offered+1).Draw(w.t, "epoch")
-			if epoch != 0 && (w.tearing == epoch || w.up == epoch || w.l.phase == asking && epoch+1 == w.offered) {
+			if epoch != 0 && (w.tearing == epoch || w.up == epoch || w.l.phase == phaseOffered && epoch+1 == w.offered) {
 				w.innocent = true
 			}
-			w.step(Event{Kind: PeerFenced, Epoch: epoch})
+			w.step(Event{Kind: TargetFenced, Epoch: epoch})
 		},
 	}
 	if w.l.imported && !w.dropping && !w.lost && len(w.open) < 6 {
@@ -240,7 +240,7 @@ func (w *world) actions() map[string]func() {
 			w.step(Event{Kind: Cancel, Corr: rapid.SampledFrom(w.open).Draw(w.t, "which").Corr})
 		}
 	}
-	if w.l.phase == asking {
+	if w.l.phase == phaseOffered {
 		a["accept"] = func() { w.accepts(rapid.IntRange(0, 9).Draw(w.t, "refused") == 0) }
 	}
 	if w.forming != 0 {
@@ -248,7 +248,7 @@ func (w *world) actions() map[string]func() {
 	}
 	if w.offered > 1 {
 		a["batch of another epoch ends"] = func() {
-			w.step(Event{Kind: BatchEnded, Epoch: w.offered - 1, Well: rapid.Bool().Draw(w.t, "well")})
+			w.step(Event{Kind: BatchEnded, Epoch: w.offered - 1, Succeeded: rapid.Bool().Draw(w.t, "well")})
 		}
 	}
 	if len(w.flying) > 0 {
@@ -312,7 +312,7 @@ func (w *world) accepts(refused bool) {
 		a.Revoked = append(a.Revoked, grant)
 	}
 	if rapid.IntRange(0, 9).Draw(w.t, "more") == 0 {
-		a.More = true
+		a.MoreRevoked = true
 		for grant, at := range w.given {
 			if at < w.now {
 				w.revoked[grant] = true
@@ -347,7 +347,7 @@ func (w *world) lands(well bool) {
 	if !well && w.up != 0 {
 		w.culprit = w.flying[0].Corr
 	}
-	w.step(Event{Kind: BatchEnded, Epoch: w.offered, Well: well})
+	w.step(Event{Kind: BatchEnded, Epoch: w.offered, Succeeded: well})
 }
 
 func (w *world) tornDown() {
@@ -387,7 +387,7 @@ func TestLink(t *testing.T) {
 			w.submits()
 		}
 		w.ends()
-		if err := w.checker.Owed(); err != nil && !w.unproven {
+		if err := w.checker.CheckCompleted(); err != nil && !w.unproven {
 			t.Fatal(err)
 		}
 		for corr := range w.transfers {
@@ -396,7 +396,7 @@ func TestLink(t *testing.T) {
 				t.Fatalf("transfer %d was told %+v, and settled %v", corr, done, w.settled[corr])
 			}
 		}
-		if !w.l.Finished() || w.imported != 1 || w.up+w.forming != 0 || w.tearing != 0 && !w.unproven {
+		if !w.l.IsFinished() || w.imported != 1 || w.up+w.forming != 0 || w.tearing != 0 && !w.unproven {
 			t.Fatalf("the initiator is in phase %d, imported %d times", w.l.phase, w.imported)
 		}
 		if left := w.l.transfers.Len() + w.l.timers.Len(); left != 0 && !w.unproven {

@@ -7,11 +7,11 @@ import (
 
 // Limits bound the tables of a Target.
 type Limits struct {
-	Sessions int // links of all peers
-	OfPeer   int // links of one peer: one, and links that only the peer knows to have ended
-	Reserved int // one address leaves the fraction 1/Reserved of the links to other addresses
-	Epochs   int // epochs of one link that are not over: one, and abandoned ones that are still forming here
-	Revokes  int // revocations that wait for proof
+	Sessions    int // links of all peers
+	PerPeer     int // links of one peer: one, and links that only the peer knows to have ended
+	Reserved    int // one address leaves the fraction 1/Reserved of the links to other addresses
+	Epochs      int // epochs of one link that are not over: one, and abandoned ones that are still forming here
+	Revocations int // revocations that wait for proof
 }
 
 // A Target decides for the end with the memory to access: which links are admitted, which epochs must be fenced to
@@ -27,49 +27,49 @@ type Target struct {
 	limits Limits `snap:"share"`
 	seed   uint64 `snap:"share"`
 
-	closed   bool
-	sessions table.Slab[session]
-	byID     table.Index
-	epochs   table.Slab[epoch]
-	revokes  table.Slab[revoke]
-	arrivals uint64 // number of links admitted so far
-	births   uint64 // number of epochs begun so far
+	closed        bool
+	sessions      table.Slab[session]
+	byID          table.Index
+	epochs        table.Slab[epoch]
+	revocations   table.Slab[revocation]
+	linksAdmitted uint64 // number of links admitted so far
+	epochsBegun   uint64 // number of epochs begun so far
 }
 
 // A session is a link that a peer opened. Its epochs outlast its connection as long as there is no proof that they are
 // over.
 type session struct {
-	id      SessionID
-	peer    effects.Incarnation
-	from    Address
-	mapped  bool
-	arrival uint64
-	newest  uint64     // the newest epoch's number
-	epochs  table.List // epochs that may still reach the pool, or with an end here that is still worked on
-	lost    bool       // the connection has ended, or its messages are not believed any more
-	ended   bool       // the connection has ended
-	hungUp  bool
+	id             SessionID
+	peer           effects.Incarnation
+	address        Address
+	memoryMapped   bool
+	ordinal        uint64
+	newestEpoch    uint64     // the newest epoch's number
+	epochs         table.List // epochs that may still reach the pool, or with an end here that is still worked on
+	lost           bool       // the connection has ended, or its messages are not believed any more
+	connEnded      bool       // the connection has ended
+	closeRequested bool
 }
 
 // An epoch is the target's end of one communicator, and what is known about the peer's end.
 type epoch struct {
-	session   table.Handle
-	number    uint64
-	birth     uint64
-	leaving   bool // the target's end is being taken away, or was never made
-	releasing bool // the peer, or the end of its connection, has reported that the peer's end is gone
-	released  bool // and the margin has passed since
-	here      bool // the target's own end is gone
-	led       bool // the target's own end is not worked on any more
-	over      bool // there is proof that nothing reaches the pool by the epoch
+	session       table.Handle
+	number        uint64
+	ordinal       uint64
+	leaving       bool // the target's end is being taken away, or was never made
+	peerReleasing bool // the peer, or the end of its connection, has reported that the peer's end is gone
+	peerReleased  bool // and the margin has passed since
+	endGone       bool // the target's own end is gone
+	endFinished   bool // the target's own end is not worked on any more
+	over          bool // there is proof that nothing reaches the pool by the epoch
 }
 
-// A revoke waits until the epochs of a peer are over that had begun before the revocation.
-type revoke struct {
-	id     uint64
-	peer   effects.Incarnation
-	births uint64
-	left   int
+// A revocation waits until the epochs of a peer are over that had begun before the revocation.
+type revocation struct {
+	id            uint64
+	peer          effects.Incarnation
+	epochsBegun   uint64
+	pendingEpochs int
 }
 
 // NewTarget returns a target without sessions. The seed randomizes the hashing of session ids, so that peers, which
@@ -77,43 +77,43 @@ type revoke struct {
 func NewTarget(l Limits, seed uint64) Target {
 	return Target{
 		limits: l, seed: seed, sessions: table.NewSlab[session](l.Sessions),
-		epochs: table.NewSlab[epoch](l.Sessions * l.Epochs), revokes: table.NewSlab[revoke](l.Revokes),
+		epochs: table.NewSlab[epoch](l.Sessions * l.Epochs), revocations: table.NewSlab[revocation](l.Revocations),
 	}
 }
 
 // Step handles one event and appends to out what the driver must do.
-func (t *Target) Step(ev *TargetEvent, out *TargetOut) {
+func (t *Target) Step(ev *TargetEvent, out *TargetEffects) {
 	switch ev.Kind {
-	case Arrives:
-		t.arrives(ev, out)
-	case Expels:
-		t.expels(ev, out)
-	case Closes:
-		t.closes(out)
-	case Offers:
-		t.offers(ev, out)
-	case TurnsAway:
-		t.turnsAway(ev, out)
-	case LinkFails:
-		if h, s := t.session(ev.Session); s != nil {
-			t.lose(h, s, out)
+	case LinkArrived:
+		t.admitLink(ev, out)
+	case GrantRevoked:
+		t.revokeGrant(ev, out)
+	case PlaneClosing:
+		t.closeLinks(out)
+	case EpochOffered:
+		t.handleOffer(ev, out)
+	case WelcomeFailed:
+		t.onWelcomeFailed(ev, out)
+	case LinkFailed:
+		if h, s := t.findSession(ev.Session); s != nil {
+			t.loseLink(h, s, out)
 		}
-	case ChannelEnds:
-		t.channelEnds(ev, out)
-	case SaysFenced, SaysGone:
-		t.says(ev, out)
-	case EndLed:
-		t.endLed(ev, out)
-	case MarginOver:
-		t.marginOver(ev, out)
+	case ChannelEnded:
+		t.onChannelEnded(ev, out)
+	case InitiatorFenced, InitiatorGone:
+		t.handlePeerMessage(ev, out)
+	case EndFinished:
+		t.onEndFinished(ev, out)
+	case MarginPassed:
+		t.onMarginPassed(ev, out)
 	default:
 		panic("BUG: a target was told what has no kind")
 	}
 }
 
-// session returns the session with the id; its handle is zero if there is none.
-func (t *Target) session(id SessionID) (table.Handle, *session) {
-	for p := t.byID.Seek(table.Hash(t.seed, id[:])); p.Found(); p = t.byID.Next(p) {
+// findSession returns the session with the id; its handle is zero if there is none.
+func (t *Target) findSession(id SessionID) (table.Handle, *session) {
+	for p := t.byID.Find(table.Hash(t.seed, id[:])); p.Found(); p = t.byID.Next(p) {
 		if s := t.sessions.Get(p.Handle()); s.id == id {
 			return p.Handle(), s
 		}
@@ -121,9 +121,9 @@ func (t *Target) session(id SessionID) (table.Handle, *session) {
 	return 0, nil
 }
 
-// epoch returns an epoch of a session that is not removed yet; its handle is zero if there is none.
-func (t *Target) epoch(id SessionID, number uint64) (table.Handle, *epoch) {
-	_, s := t.session(id)
+// findEpoch returns an epoch of a session that is not removed yet; its handle is zero if there is none.
+func (t *Target) findEpoch(id SessionID, number uint64) (table.Handle, *epoch) {
+	_, s := t.findSession(id)
 	if s == nil {
 		return 0, nil
 	}

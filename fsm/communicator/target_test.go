@@ -16,7 +16,7 @@ type bank struct {
 	t        *rapid.T
 	m        Target
 	limits   Limits
-	out      TargetOut
+	out      TargetEffects
 	links    []*banked // all that ever were
 	births   int
 	revokes  []*banking
@@ -46,7 +46,7 @@ type bankedEpoch struct {
 
 // reaches says whether anything may reach the pool by the epoch, by what can be known here.
 func (l *banked) reaches(e *bankedEpoch) bool {
-	if l.Mapped {
+	if l.MemoryMapped {
 		return !e.word || !e.passed
 	}
 	return !e.gone && (!e.led || !e.word || !e.passed)
@@ -73,7 +73,7 @@ func (b *bank) find(id SessionID) *banked {
 	return nil
 }
 
-func (b *bank) epochOf(name EpochOf) (*banked, *bankedEpoch) {
+func (b *bank) epochOf(name EpochRef) (*banked, *bankedEpoch) {
 	l := b.find(name.Session)
 	for _, e := range l.epochs {
 		if e.number == name.Epoch {
@@ -89,52 +89,52 @@ func (b *bank) step(ev TargetEvent) {
 	b.out.Reset()
 	b.m.Step(&ev, &b.out)
 	out := &b.out
-	for _, name := range out.Fences {
+	for _, name := range out.SendFenced {
 		_, e := b.epochOf(name)
 		if e.fenced {
 			b.t.Fatalf("%v is fenced twice", name)
 		}
 		e.fenced = true
 	}
-	for _, name := range out.Leaves {
+	for _, name := range out.RemoveEnds {
 		_, e := b.epochOf(name)
 		if e.leaves || e.led {
 			b.t.Fatalf("the end of %v is taken away twice", name)
 		}
 		e.leaves = true
 	}
-	for _, name := range out.Margins {
+	for _, name := range out.StartMargins {
 		_, e := b.epochOf(name)
 		if e.wants || !e.word {
 			b.t.Fatalf("%v is waited for, with the peer's word %v", name, e.word)
 		}
 		e.wants = true
 	}
-	for _, id := range out.Lost {
+	for _, id := range out.LostLinks {
 		l := b.find(id)
 		if l.lost || b.closed {
 			b.t.Fatal("a link is lost twice")
 		}
 		l.lost = true
 	}
-	for _, name := range out.Over {
+	for _, name := range out.OverEpochs {
 		l, e := b.epochOf(name)
 		if l.reaches(e) || !e.led || e.forgotten {
 			b.t.Fatalf("%v is over: %+v", name, e)
 		}
 		e.forgotten = true
 	}
-	for _, id := range out.Revoked {
+	for _, id := range out.DoneRevocations {
 		b.revoked(id)
 	}
-	for _, id := range out.Forgotten {
+	for _, id := range out.EndedSessions {
 		l := b.find(id)
 		if !l.ended || l.hasEpochs() {
 			b.t.Fatalf("link %v is forgotten", id)
 		}
 		l.over = true
 	}
-	for _, id := range out.HangUps {
+	for _, id := range out.CloseConns {
 		l := b.find(id)
 		if l.hungUp || !l.lost && !b.closed || l.hasEpochs() {
 			b.t.Fatalf("link %v is hung up", id)
@@ -162,8 +162,8 @@ func (b *bank) revoked(id uint64) {
 func (b *bank) arrives(peer byte, mapped bool) {
 	b.sessions++
 	l := &banked{TargetEvent: TargetEvent{
-		Kind: Arrives, Session: SessionID{b.sessions}, Peer: effects.Incarnation{peer}, From: Address{Bits: peer % 2},
-		Mapped: mapped,
+		Kind: LinkArrived, Session: SessionID{b.sessions}, Peer: effects.Incarnation{peer}, From: Address{Bits: peer % 2},
+		MemoryMapped: mapped,
 	}}
 	own, near, all, renewable := 0, 0, 0, false
 	for _, o := range b.links {
@@ -180,23 +180,23 @@ func (b *bank) arrives(peer byte, mapped bool) {
 		}
 	}
 	b.step(l.TargetEvent)
-	want := Open
+	want := Admitted
 	switch {
 	case b.closed:
 		want = PlaneClosed
-	case own >= b.limits.OfPeer && renewable:
+	case own >= b.limits.PerPeer && renewable:
 		want = PeerRenewed
-	case own >= b.limits.OfPeer:
+	case own >= b.limits.PerPeer:
 		want = PeerFull
 	case all >= b.limits.Sessions:
-		want = AllFull
+		want = TableFull
 	case near >= b.limits.Sessions-b.limits.Sessions/b.limits.Reserved:
 		want = AddressFull
 	}
-	if b.out.Entry != want {
-		b.t.Fatalf("entry %d, want %d: %d of the peer, %d of the address, %d in all", b.out.Entry, want, own, near, all)
+	if b.out.Admission != want {
+		b.t.Fatalf("entry %d, want %d: %d of the peer, %d of the address, %d in all", b.out.Admission, want, own, near, all)
 	}
-	if want == Open {
+	if want == Admitted {
 		b.links = append(b.links, l)
 	}
 }
@@ -216,12 +216,12 @@ func (b *bank) offers(l *banked, number uint64) {
 	b.births++
 	next := &bankedEpoch{number: number, birth: b.births}
 	l.epochs = append(l.epochs, next)
-	b.step(TargetEvent{Kind: Offers, Session: l.Session, Epoch: number})
+	b.step(TargetEvent{Kind: EpochOffered, Session: l.Session, Epoch: number})
 	begun := !stale && !lost && !b.closed && alive < b.limits.Epochs
-	if b.out.Begun != begun || (b.out.Stale != 0) != stale {
-		b.t.Fatalf("offer %d after %d: begun %v, stale %v", number, l.newest, b.out.Begun, b.out.Stale)
+	if b.out.MakeEnd != begun || (b.out.NewerEpoch != 0) != stale {
+		b.t.Fatalf("offer %d after %d: begun %v, stale %v", number, l.newest, b.out.MakeEnd, b.out.NewerEpoch)
 	}
-	if !b.out.Begun {
+	if !b.out.MakeEnd {
 		b.births--
 		l.epochs = l.epochs[:len(l.epochs)-1]
 	}
@@ -229,7 +229,7 @@ func (b *bank) offers(l *banked, number uint64) {
 
 func (b *bank) leads(l *banked, e *bankedEpoch, failed, gone bool) {
 	e.led, e.gone = true, gone
-	b.step(TargetEvent{Kind: EndLed, Session: l.Session, Epoch: e.number, Failed: failed, Gone: gone})
+	b.step(TargetEvent{Kind: EndFinished, Session: l.Session, Epoch: e.number, Failed: failed, Gone: gone})
 }
 
 func (b *bank) ends(l *banked, proves bool) {
@@ -239,16 +239,16 @@ func (b *bank) ends(l *banked, proves bool) {
 			e.word = true
 		}
 	}
-	b.step(TargetEvent{Kind: LinkFails, Session: l.Session})
+	b.step(TargetEvent{Kind: LinkFailed, Session: l.Session})
 	if !l.over {
-		b.step(TargetEvent{Kind: ChannelEnds, Session: l.Session, Proves: proves})
+		b.step(TargetEvent{Kind: ChannelEnded, Session: l.Session, ProvesGone: proves})
 	}
 }
 
 func (b *bank) expels(peer byte) {
 	r := &banking{peer: effects.Incarnation{peer}, births: b.births}
 	b.revokes = append(b.revokes, r)
-	b.step(TargetEvent{Kind: Expels, Revoke: uint64(len(b.revokes) - 1), Peer: r.peer})
+	b.step(TargetEvent{Kind: GrantRevoked, Revocation: uint64(len(b.revokes) - 1), Peer: r.peer})
 	for _, l := range b.links {
 		for _, e := range l.epochs {
 			if l.Peer == r.peer && l.reaches(e) && !e.leaves && !e.led {
@@ -267,7 +267,7 @@ func (b *bank) actions() map[string]func() {
 		"closes": func() {
 			if rapid.IntRange(0, 19).Draw(draw, "really") == 0 {
 				b.closed = true
-				b.step(TargetEvent{Kind: Closes})
+				b.step(TargetEvent{Kind: PlaneClosing})
 			}
 		},
 	}
@@ -278,15 +278,15 @@ func (b *bank) actions() map[string]func() {
 		}
 		if !l.ended {
 			a["offer"+name] = func() { b.offers(l, max(1, l.newest+rapid.Uint64Range(0, 2).Draw(draw, "further"))) }
-			a["fails"+name] = func() { b.step(TargetEvent{Kind: LinkFails, Session: l.Session}) }
+			a["fails"+name] = func() { b.step(TargetEvent{Kind: LinkFailed, Session: l.Session}) }
 			a["ends"+name] = func() { b.ends(l, rapid.Bool().Draw(draw, "proves")) }
 		}
 		for _, e := range l.epochs {
 			name := fmt.Sprintf("%s/%d", name, e.number)
 			if !l.ended && !l.lost {
 				a["says"+name] = func() {
-					kind := rapid.SampledFrom([]TargetKind{SaysFenced, SaysGone}).Draw(draw, "word")
-					e.word = e.word || kind == SaysGone
+					kind := rapid.SampledFrom([]TargetEventKind{InitiatorFenced, InitiatorGone}).Draw(draw, "word")
+					e.word = e.word || kind == InitiatorGone
 					b.step(TargetEvent{Kind: kind, Session: l.Session, Epoch: e.number})
 				}
 			}
@@ -306,14 +306,14 @@ func (b *bank) actions() map[string]func() {
 
 func (b *bank) passes(l *banked, e *bankedEpoch) {
 	e.passed = true
-	b.step(TargetEvent{Kind: MarginOver, Session: l.Session, Epoch: e.number})
+	b.step(TargetEvent{Kind: MarginPassed, Session: l.Session, Epoch: e.number})
 }
 
 // Whatever peers say and whenever, and however ends come and go: no revocation is over while anything that began before
 // it may reach the pool, none waits when nothing does, and when all have left nothing is left of them.
 func TestTarget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := &bank{t: t, limits: Limits{Sessions: 6, OfPeer: 3, Reserved: 3, Epochs: 3, Revokes: 100}}
+		b := &bank{t: t, limits: Limits{Sessions: 6, PerPeer: 3, Reserved: 3, Epochs: 3, Revocations: 100}}
 		b.m = NewTarget(b.limits, 7)
 		for range rapid.IntRange(5, 60).Draw(t, "steps") {
 			all := b.actions()
@@ -331,7 +331,7 @@ func TestTarget(t *testing.T) {
 				t.Fatalf("revocation %d waits for nothing", id)
 			}
 		}
-		if left := b.m.sessions.Len() + b.m.epochs.Len() + b.m.revokes.Len() + b.m.byID.Len(); left != 0 {
+		if left := b.m.sessions.Len() + b.m.epochs.Len() + b.m.revocations.Len() + b.m.byID.Len(); left != 0 {
 			t.Fatalf("%d rows are left", left)
 		}
 	})
@@ -360,7 +360,7 @@ func (b *bank) leave() {
 		for _, e := range l.epochs {
 			if !l.over && !e.word { // Its connection ended without proof, and it comes to be known otherwise.
 				e.word = true
-				b.step(TargetEvent{Kind: SaysGone, Session: l.Session, Epoch: e.number})
+				b.step(TargetEvent{Kind: InitiatorGone, Session: l.Session, Epoch: e.number})
 			}
 			if !e.led {
 				b.leads(l, e, false, true)

@@ -34,87 +34,87 @@ func TestTranscriptsOfTargets(t *testing.T) {
 			switch d.Cmd {
 			case "target":
 				m = NewTarget(Limits{
-					Sessions: number("sessions", 8), OfPeer: number("of-peer", 2), Reserved: 4,
-					Epochs: number("epochs", 2), Revokes: 8,
+					Sessions: number("sessions", 8), PerPeer: number("of-peer", 2), Reserved: 4,
+					Epochs: number("epochs", 2), Revocations: 8,
 				}, 1)
 				return ""
 			case "arrives":
-				ev.Kind, ev.Peer = Arrives, effects.Incarnation{byte(number("peer", 0))}
-				ev.From, ev.Mapped = Address{Bits: uint8(number("from", 0))}, d.HasArg("hccs")
+				ev.Kind, ev.Peer = LinkArrived, effects.Incarnation{byte(number("peer", 0))}
+				ev.From, ev.MemoryMapped = Address{Bits: uint8(number("from", 0))}, d.HasArg("hccs")
 			case "turns-away":
-				ev.Kind = TurnsAway
+				ev.Kind = WelcomeFailed
 			case "offers":
-				ev.Kind = Offers
+				ev.Kind = EpochOffered
 			case "says-fenced":
-				ev.Kind = SaysFenced
+				ev.Kind = InitiatorFenced
 			case "says-gone":
-				ev.Kind = SaysGone
+				ev.Kind = InitiatorGone
 			case "led":
-				ev.Kind, ev.Failed, ev.Gone = EndLed, d.HasArg("unformed"), !d.HasArg("stays")
+				ev.Kind, ev.Failed, ev.Gone = EndFinished, d.HasArg("unformed"), !d.HasArg("stays")
 			case "margin":
-				ev.Kind = MarginOver
+				ev.Kind = MarginPassed
 			case "fails":
-				ev.Kind = LinkFails
+				ev.Kind = LinkFailed
 			case "channel-ends":
-				ev.Kind, ev.Proves = ChannelEnds, d.HasArg("proves")
+				ev.Kind, ev.ProvesGone = ChannelEnded, d.HasArg("proves")
 			case "revoke":
-				ev.Kind, ev.Revoke, ev.Peer = Expels, uint64(named[0]), effects.Incarnation{byte(number("peer", 0))}
+				ev.Kind, ev.Revocation, ev.Peer = GrantRevoked, uint64(named[0]), effects.Incarnation{byte(number("peer", 0))}
 			case "closes":
-				ev.Kind = Closes
+				ev.Kind = PlaneClosing
 			default:
 				d.Unknown()
 			}
-			var out TargetOut
+			var out TargetEffects
 			m.Step(&ev, &out)
-			return told(&out, ev.Kind) + fmt.Sprintf("-- %d links, %d epochs, %d revocations wait\n",
-				m.sessions.Len(), m.epochs.Len(), m.revokes.Len())
+			return describeEffects(&out, ev.Kind) + fmt.Sprintf("-- %d links, %d epochs, %d revocations wait\n",
+				m.sessions.Len(), m.epochs.Len(), m.revocations.Len())
 		}
 	})
 }
 
-var entries = map[Entry]string{
-	Open: "let in", PlaneClosed: "refused: closed", SessionUsed: "refused: its session is another's",
+var entries = map[Admission]string{
+	Admitted: "let in", PlaneClosed: "refused: closed", SessionUsed: "refused: its session is another's",
 	PeerRenewed: "refused: the peer has as many as it may; its oldest is ended",
 	PeerFull:    "refused: the peer has as many as it may, which may still reach the pool",
-	AllFull:     "refused: all places are taken", AddressFull: "refused: all places of its address are taken",
+	TableFull:   "refused: all places are taken", AddressFull: "refused: all places of its address are taken",
 }
 
-// told writes what a step wants done.
-func told(out *TargetOut, kind TargetKind) string {
+// describeEffects writes what a step wants done.
+func describeEffects(out *TargetEffects, kind TargetEventKind) string {
 	var log strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&log, format+"\n", args...) }
-	if out.Entry != 0 {
-		say("%s", entries[out.Entry])
+	if out.Admission != 0 {
+		say("%s", entries[out.Admission])
 	}
 	switch {
-	case kind != Offers:
-	case out.Stale != 0:
-		say("nonsense: epoch %d was offered before", out.Stale)
-	case out.Begun:
+	case kind != EpochOffered:
+	case out.NewerEpoch != 0:
+		say("nonsense: epoch %d was offered before", out.NewerEpoch)
+	case out.MakeEnd:
 		say("accepted: make our end")
 	default:
 		say("accepted as %v: no end is made", out.Code)
 	}
-	each := func(what string, names []EpochOf) {
+	each := func(what string, names []EpochRef) {
 		for _, n := range names {
 			say(what, n.Session[0], n.Epoch)
 		}
 	}
-	each("expelled: link %d epoch %d", out.Expelled)
-	each("peer of link %d <- fenced %d", out.Fences)
-	each("link %d: take our end of %d away", out.Leaves)
-	for _, s := range out.Lost {
+	each("expelled: link %d epoch %d", out.FencedToRevoke)
+	each("peer of link %d <- fenced %d", out.SendFenced)
+	each("link %d: take our end of %d away", out.RemoveEnds)
+	for _, s := range out.LostLinks {
 		say("machine <- link %d is lost", s[0])
 	}
-	each("link %d: wait out what the peer's hardware was at by %d", out.Margins)
-	each("link %d: epoch %d is over", out.Over)
-	for _, n := range out.Revoked {
+	each("link %d: wait out what the peer's hardware was at by %d", out.StartMargins)
+	each("link %d: epoch %d is over", out.OverEpochs)
+	for _, n := range out.DoneRevocations {
 		say("machine <- revocation %d is proven", n)
 	}
-	for _, s := range out.Forgotten {
+	for _, s := range out.EndedSessions {
 		say("link %d is forgotten", s[0])
 	}
-	for _, s := range out.HangUps {
+	for _, s := range out.CloseConns {
 		say("link %d: hang up", s[0])
 	}
 	return log.String()

@@ -30,7 +30,7 @@ func TestTranscripts(t *testing.T) {
 // A story is one initiator with what is written about it.
 type story struct {
 	l   Initiator
-	out Out
+	out Effects
 	now effects.Time
 	how Outcome
 	log strings.Builder
@@ -47,9 +47,9 @@ func (s *story) directive(d transcript.Directive) string {
 	case "link":
 		s.l = NewInitiator(Rules{
 			Window: number("window", 2), Tries: number("tries", 2), Transfers: number("transfers", 4),
-			Answer: effects.Duration(ms(50)), Patience: effects.Duration(ms(100)), Grace: effects.Duration(ms(20)),
+			AnswerTimeout: effects.Duration(ms(50)), ProgressTimeout: effects.Duration(ms(100)), Grace: effects.Duration(ms(20)),
 		})
-		s.now, s.how, ev.Kind = ms(1000), Done, Begin
+		s.now, s.how, ev.Kind = ms(1000), InFlight, Begin
 	case "want":
 		ev = Event{
 			Kind: Transfer, Corr: effects.Corr(first()), Grant: effects.GrantID(number("grant", 0)),
@@ -59,7 +59,7 @@ func (s *story) directive(d transcript.Directive) string {
 		ev = Event{Kind: Cancel, Corr: effects.Corr(first())}
 	case "accept":
 		ev = ofEpoch(Accepted)
-		ev.Code, ev.More = d.Code(), d.HasArg("more")
+		ev.Code, ev.MoreRevoked = d.Code(), d.HasArg("more")
 		for _, n := range d.List("revoked") {
 			ev.Revoked = append(ev.Revoked, effects.GrantID(n))
 		}
@@ -67,13 +67,13 @@ func (s *story) directive(d transcript.Directive) string {
 		ev = ofEpoch(Formed)
 		ev.Code = d.Code()
 	case "submits":
-		s.how = map[string]Outcome{"late": TooLate, "broken": Broken}[d.Arg(0)]
+		s.how = map[string]Outcome{"late": TooLate, "broken": SubmitFailed}[d.Arg(0)]
 		return ""
 	case "ends":
 		ev = ofEpoch(BatchEnded)
-		ev.Well = !d.HasArg("badly")
+		ev.Succeeded = !d.HasArg("badly")
 	case "target-fences":
-		ev = ofEpoch(PeerFenced)
+		ev = ofEpoch(TargetFenced)
 	case "stuck":
 		ev = ofEpoch(Stuck)
 	case "no-proof":
@@ -95,8 +95,8 @@ func (s *story) directive(d transcript.Directive) string {
 	s.step(ev)
 	for b, ok := s.l.Next(); ok; b, ok = s.l.Next() {
 		fmt.Fprintf(&s.log, "submit batch %d of transfer %d\n", b.Index, b.Corr)
-		s.step(Event{Kind: Submitted, How: s.how})
-		s.how = Done
+		s.step(Event{Kind: Submitted, Outcome: s.how})
+		s.how = InFlight
 	}
 	s.state()
 	return s.log.String()
@@ -122,36 +122,37 @@ func (s *story) step(ev Event) {
 			fmt.Fprintf(&s.log, "machine <- dropped\n")
 		}
 	}
-	for _, say := range s.out.Says {
-		fmt.Fprintf(&s.log, "target <- %s %d\n", words[say.Word], say.Epoch)
+	for _, say := range s.out.Messages {
+		fmt.Fprintf(&s.log, "target <- %s %d\n", words[say.Kind], say.Epoch)
 	}
-	if s.out.Form != 0 {
-		fmt.Fprintf(&s.log, "form %d\n", s.out.Form)
+	if s.out.FormEpoch != 0 {
+		fmt.Fprintf(&s.log, "form %d\n", s.out.FormEpoch)
 	}
 	if d := s.out.TearDown; d.Epoch != 0 {
-		fmt.Fprintf(&s.log, "tear down %d, %d in flight\n", d.Epoch, d.Flying)
+		fmt.Fprintf(&s.log, "tear down %d, %d in flight\n", d.Epoch, d.InFlight)
 	}
 	s.out.Reset()
 }
 
-var words = map[Word]string{Offer: "offer", Fenced: "fenced", Gone: "gone"}
+var words = map[MessageKind]string{MessageOffer: "offer", MessageFenced: "fenced", MessageGone: "gone"}
 
 func (s *story) state() {
-	phases := map[phase]string{asking: "asking", forming: "forming", up: "up", tearing: "tearing down", over: "over"}
+	phases := map[phase]string{phaseOffered: "asking", phaseForming: "forming", phaseUp: "up", phaseTearingDown: "tearing down",
+		phaseOver: "over"}
 	fmt.Fprintf(&s.log, "-- %dms: epoch %d, %s", s.now/ms(1), s.l.epoch, phases[s.l.phase])
 	if n := s.l.queue.Len(); n > 0 {
 		fmt.Fprintf(&s.log, ", %d open", n)
 	}
-	if n := len(s.l.flight); n > 0 {
+	if n := len(s.l.inFlight); n > 0 {
 		fmt.Fprintf(&s.log, ", %d batches in flight", n)
 	}
 	if at, ok := s.l.Deadline(); ok {
 		fmt.Fprintf(&s.log, ", wakes in %v", at.Sub(s.now))
 	}
-	if s.l.Unproven() {
+	if s.l.IsUnproven() {
 		s.log.WriteString(", no proof")
 	}
-	if s.l.Finished() {
+	if s.l.IsFinished() {
 		fmt.Fprintf(&s.log, ", finished with %d rows left", s.l.transfers.Len()+s.l.timers.Len())
 	}
 	s.log.WriteString("\n")

@@ -19,19 +19,19 @@ type transfer struct {
 	timer    kernel.TimerID `snap:"set"`
 	batches  int
 
-	done   int // batches that have ended well, from the first on
-	sent   int // batches submitted; those from done on are in flight, or belong to an epoch that is torn down
-	flying int // batches that the hardware may still be accessing
+	doneBatches int // batches that have ended well, from the first on
+	sentBatches int // batches submitted; those from done on are in flight, or belong to an epoch that is torn down
+	inFlight    int // batches that the hardware may still be accessing
 
-	told bool         // TransferDone was posted
-	code effects.Code // the code of that TransferDone
+	reported bool         // TransferDone was posted
+	code     effects.Code // the code of that TransferDone
 }
 
-// whole reports whether all batches have ended well.
-func (t *transfer) whole() bool { return t.done == t.batches }
+// isComplete reports whether all batches have ended well.
+func (t *transfer) isComplete() bool { return t.doneBatches == t.batches }
 
-// transfer accepts a transfer of the machine.
-func (l *Initiator) transfer(now effects.Time, ev *Event, out *Out) {
+// startTransfer accepts a transfer of the machine.
+func (l *Initiator) startTransfer(now effects.Time, ev *Event, out *Effects) {
 	h, t := l.transfers.Add()
 	if t == nil { // The driver passes no more transfers than the rules allow.
 		full := Post{Kind: PostTransferDone, Corr: ev.Corr, Code: effects.TooMany, Settled: true, At: now}
@@ -42,11 +42,11 @@ func (l *Initiator) transfer(now effects.Time, ev *Event, out *Out) {
 	l.transfers.PushBack(&l.queue, h)
 	switch {
 	case l.final:
-		l.tell(now, h, l.ended, out)
-	case l.withdrawn(t):
-		l.tell(now, h, effects.Withdrawn, out)
-	case t.whole():
-		l.tell(now, h, effects.OK, out)
+		l.completeTransfer(now, h, l.endCode, out)
+	case l.isRevoked(t):
+		l.completeTransfer(now, h, effects.Withdrawn, out)
+	case t.isComplete():
+		l.completeTransfer(now, h, effects.OK, out)
 	default:
 		l.setTimer(h, t)
 	}
@@ -57,82 +57,83 @@ func (l *Initiator) setTimer(h table.Handle, t *transfer) {
 	l.timers.Set(&t.timer, t.notAfter.Add(1), kernel.Ref{Subject: h})
 }
 
-// withdrawn reports whether the target has revoked a transfer's grant, or may have revoked it, as far as the target has
+// isRevoked reports whether the target has revoked a transfer's grant, or may have revoked it, as far as the target has
 // reported.
-func (l *Initiator) withdrawn(t *transfer) bool {
-	_, listed := slices.BinarySearch(l.revoked, t.grant)
-	return listed || t.since < l.before
+func (l *Initiator) isRevoked(t *transfer) bool {
+	_, listed := slices.BinarySearch(l.revokedGrants, t.grant)
+	return listed || t.since < l.revokedBefore
 }
 
-// cancel ends a transfer at once. Batches that the hardware already has may end by themselves for a limited time
-// (Rules.Grace), because a batch is short, and stopping it would cost the communicator.
-func (l *Initiator) cancel(now effects.Time, corr effects.Corr, out *Out) {
+// cancelTransfer ends a transfer at once. Batches that the hardware already has may end by themselves for a limited
+// time (Rules.Grace), because a batch is short, and stopping it would cost the communicator.
+func (l *Initiator) cancelTransfer(now effects.Time, corr effects.Corr, out *Effects) {
 	for h := l.queue.Front(); h != 0; h = l.transfers.Next(h) {
 		t := l.transfers.Get(h)
 		if t.corr != corr {
 			continue
 		}
-		if t.flying > 0 && l.phase == up && l.graceBy == 0 {
-			l.graceBy = now.Add(l.rules.Grace)
+		if t.inFlight > 0 && l.phase == phaseUp && l.graceDeadline == 0 {
+			l.graceDeadline = now.Add(l.rules.Grace)
 		}
-		l.tell(now, h, effects.Cancelled, out)
+		l.completeTransfer(now, h, effects.Cancelled, out)
 		return
 	}
 }
 
-// tell completes a transfer towards the machine, once. The transfer is settled unless hardware has a batch of it; a
-// settled transfer's row is removed.
-func (l *Initiator) tell(now effects.Time, h table.Handle, code effects.Code, out *Out) {
+// completeTransfer completes a transfer towards the machine, once. The transfer is settled unless hardware has a batch
+// of it; a settled transfer's row is removed.
+func (l *Initiator) completeTransfer(now effects.Time, h table.Handle, code effects.Code, out *Effects) {
 	t := l.transfers.Get(h)
-	if t == nil || t.told {
+	if t == nil || t.reported {
 		return
 	}
-	t.told, t.code = true, code
+	t.reported, t.code = true, code
 	l.timers.Stop(&t.timer)
 	l.transfers.Unlink(&l.queue, h)
-	done := Post{Kind: PostTransferDone, Corr: t.corr, Code: code, Settled: t.flying == 0, At: now}
+	done := Post{Kind: PostTransferDone, Corr: t.corr, Code: code, Settled: t.inFlight == 0, At: now}
 	out.Posts = append(out.Posts, done)
-	if t.flying == 0 {
+	if t.inFlight == 0 {
 		l.transfers.Remove(h)
 	}
 }
 
-// tellAll completes all transfers towards the machine with the code.
-func (l *Initiator) tellAll(now effects.Time, code effects.Code, out *Out) {
+// completeTransfers completes all transfers towards the machine with the code.
+func (l *Initiator) completeTransfers(now effects.Time, code effects.Code, out *Effects) {
 	for h := l.queue.Front(); h != 0; h = l.queue.Front() {
-		l.tell(now, h, code, out)
+		l.completeTransfer(now, h, code, out)
 	}
-	l.blamed = 0
+	l.blamedTransfer = 0
 }
 
-// land records that the hardware has finished with a batch of a transfer; well says that all of the batch was moved.
-func (l *Initiator) land(now effects.Time, h table.Handle, well bool, out *Out) {
+// finishBatch records that the hardware has finished with a batch of a transfer; well says that all of the batch was
+// moved.
+func (l *Initiator) finishBatch(now effects.Time, h table.Handle, moved bool, out *Effects) {
 	t := l.transfers.Get(h)
-	t.flying--
-	if well {
-		t.done++
+	t.inFlight--
+	if moved {
+		t.doneBatches++
 	}
 	switch {
-	case t.flying > 0:
-	case t.told:
+	case t.inFlight > 0:
+	case t.reported:
 		code := t.code
-		if t.whole() {
+		if t.isComplete() {
 			code = effects.OK
 		}
 		out.Posts = append(out.Posts, Post{Kind: PostSettled, Corr: t.corr, Code: code})
 		l.transfers.Remove(h)
-	case t.whole():
-		l.tell(now, h, effects.OK, out)
+	case t.isComplete():
+		l.completeTransfer(now, h, effects.OK, out)
 	}
 }
 
-// next returns the transfer with the next batch to submit, or zero values if there is none.
-func (l *Initiator) next() (table.Handle, *transfer) {
-	if l.phase != up || len(l.flight) >= l.rules.Window {
+// nextTransfer returns the transfer with the next batch to submit, or zero values if there is none.
+func (l *Initiator) nextTransfer() (table.Handle, *transfer) {
+	if l.phase != phaseUp || len(l.inFlight) >= l.rules.Window {
 		return 0, nil
 	}
 	for h := l.queue.Front(); h != 0; h = l.transfers.Next(h) {
-		if t := l.transfers.Get(h); t.sent < t.batches {
+		if t := l.transfers.Get(h); t.sentBatches < t.batches {
 			return h, t
 		}
 	}
@@ -142,59 +143,59 @@ func (l *Initiator) next() (table.Handle, *transfer) {
 // Next returns the batch to submit now, and reports false if there is none. The driver reads its clock, submits the
 // batch, and passes Submitted before any other event.
 func (l *Initiator) Next() (Batch, bool) {
-	_, t := l.next()
+	_, t := l.nextTransfer()
 	if t == nil {
 		return Batch{}, false
 	}
-	return Batch{Corr: t.corr, Index: t.sent, NotAfter: t.notAfter}, true
+	return Batch{Corr: t.corr, Index: t.sentBatches, NotAfter: t.notAfter}, true
 }
 
-// submitted handles the outcome of the batch that Next returned.
-func (l *Initiator) submitted(now effects.Time, how Outcome, out *Out) {
-	h, t := l.next()
+// onSubmitted handles the outcome of the batch that Next returned.
+func (l *Initiator) onSubmitted(now effects.Time, outcome Outcome, out *Effects) {
+	h, t := l.nextTransfer()
 	if t == nil {
 		panic("BUG: a batch was submitted that no link wanted")
 	}
-	if how == TooLate {
-		l.tell(now, h, effects.Expired, out)
+	if outcome == TooLate {
+		l.completeTransfer(now, h, effects.Expired, out)
 		return
 	}
-	if len(l.flight) == 0 {
-		l.progressBy = now.Add(l.rules.Patience)
+	if len(l.inFlight) == 0 {
+		l.progressDeadline = now.Add(l.rules.ProgressTimeout)
 	}
-	l.flight = append(l.flight, h)
-	t.sent++
-	t.flying++
-	if how == Broken {
-		l.accuse(h, effects.Faulted)
-		l.fence(out)
+	l.inFlight = append(l.inFlight, h)
+	t.sentBatches++
+	t.inFlight++
+	if outcome == SubmitFailed {
+		l.blameTransfer(h, effects.Faulted)
+		l.fenceEpoch(out)
 	}
 }
 
-// batchEnded handles the end of the oldest batch in flight. A batch that ends well while the epoch is being torn down
+// onBatchEnded handles the end of the oldest batch in flight. A batch that ends well while the epoch is being torn down
 // counts as well.
-func (l *Initiator) batchEnded(now effects.Time, ev *Event, out *Out) {
-	if ev.Epoch != l.epoch || len(l.flight) == 0 {
+func (l *Initiator) onBatchEnded(now effects.Time, ev *Event, out *Effects) {
+	if ev.Epoch != l.epoch || len(l.inFlight) == 0 {
 		return
 	}
-	h := l.flight[0]
-	if !ev.Well {
-		if l.phase == up {
-			l.accuse(h, effects.Faulted)
-			l.fence(out)
+	h := l.inFlight[0]
+	if !ev.Succeeded {
+		if l.phase == phaseUp {
+			l.blameTransfer(h, effects.Faulted)
+			l.fenceEpoch(out)
 		}
 		return
 	}
-	l.flight = append(l.flight[:0], l.flight[1:]...)
-	l.progressBy = 0
-	if l.phase == up && len(l.flight) > 0 {
-		l.progressBy = now.Add(l.rules.Patience)
+	l.inFlight = append(l.inFlight[:0], l.inFlight[1:]...)
+	l.progressDeadline = 0
+	if l.phase == phaseUp && len(l.inFlight) > 0 {
+		l.progressDeadline = now.Add(l.rules.ProgressTimeout)
 	}
-	l.land(now, h, true, out)
-	for _, h := range l.flight {
-		if l.transfers.Get(h).told {
+	l.finishBatch(now, h, true, out)
+	for _, h := range l.inFlight {
+		if l.transfers.Get(h).reported {
 			return
 		}
 	}
-	l.graceBy = 0
+	l.graceDeadline = 0
 }

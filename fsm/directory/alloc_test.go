@@ -15,12 +15,12 @@ func fleet(c Config, instances, chunks int) *Directory {
 		r := Report{Sender: s, Location: []byte("cpu")}
 		for hash := range uint64(chunks) {
 			r.Operations = append(r.Operations[:0], Operation{Hash: hash, Sequence: hash})
-			if code := d.Operate(0, &r); code != effects.OK {
+			if code := d.ApplyReport(0, &r); code != effects.OK {
 				panic(code)
 			}
 		}
 	}
-	d.HeardNews()
+	d.ClearNotes()
 	return &d
 }
 
@@ -50,7 +50,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				ops[i] = Operation{Hash: next / 2 % (2 * chunks), Evict: next%2 == 0, Sequence: next}
 				next++
 			}
-			ok(d.Operate(now, &Report{Sender: s, Location: location, Operations: ops}))
+			ok(d.ApplyReport(now, &Report{Sender: s, Location: location, Operations: ops}))
 		},
 		"heartbeats": func() {
 			_, code := d.Heartbeat(now, s, at)
@@ -65,19 +65,19 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		},
 		"syncs": func() {
 			id[0] ^= 1
-			ok(d.BeginSync(now, &SyncBegin{Sender: s, Location: location, ID: id, Batches: 1, Numbered: true, Next: next}))
+			ok(d.BeginSync(now, &SyncBegin{Sender: s, Location: location, ID: id, Batches: 1, Numbered: true, NextSequence: next}))
 			_, code := d.SyncStatus(now, s, id, missing)
 			ok(code)
-			ok(d.SyncBatch(now, &SyncBatch{Sender: s, Location: location, ID: id, Hashes: all}))
+			ok(d.AddSyncBatch(now, &SyncBatch{Sender: s, Location: location, ID: id, Hashes: all}))
 			ok(d.EndSync(now, &SyncEnd{Sender: s, Location: location, ID: id, Chunks: chunks}))
 		},
 	} {
 		round := func() {
 			f()
 			now++
-			for d.Advance(now); d.chunks.Retired(); d.Advance(now) {
+			for d.Advance(now); d.chunks.HasRetired(); d.Advance(now) {
 			}
-			d.HeardNews()
+			d.ClearNotes()
 		}
 		for range 100 {
 			round()

@@ -45,7 +45,7 @@ func BenchmarkReport(b *testing.B) {
 					}
 					next++
 				}
-				if code := d.Operate(1, &Report{Sender: s, Location: []byte("cpu"), Operations: ops}); code != effects.OK {
+				if code := d.ApplyReport(1, &Report{Sender: s, Location: []byte("cpu"), Operations: ops}); code != effects.OK {
 					b.Fatal(code)
 				}
 			}
@@ -82,7 +82,7 @@ func BenchmarkSweep(b *testing.B) {
 	d := fleet(Default(), 1, 1_000_000)
 	d.Deregister(1, Sender{Instance: []byte("a")}, Address{IP: []byte("10.0.0.1"), Port: 9000})
 	timed(b, func() { d.Advance(1) })
-	if !d.chunks.Retired() {
+	if !d.chunks.HasRetired() {
 		b.Fatal("nothing was left to sweep: run it 200 times at the most")
 	}
 }

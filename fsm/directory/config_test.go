@@ -22,10 +22,10 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 	for name, change := range map[string]func(c *Config){
 		"silence":  func(c *Config) { c.Silence = -effects.Second },
-		"patience": func(c *Config) { c.Patience = 0 },
-		"ends":     func(c *Config) { c.Ends = 0 },
+		"patience": func(c *Config) { c.SyncTimeout = 0 },
+		"ends":     func(c *Config) { c.EndsPerStep = 0 },
 		"holders":  func(c *Config) { c.Holders = 1 << 16 },
-		"prefix":   func(c *Config) { c.Prefix = 1 << 16 },
+		"prefix":   func(c *Config) { c.HashesPerLookup = 1 << 16 },
 	} {
 		c := Default()
 		change(&c)
@@ -38,14 +38,14 @@ func TestConfigIsChecked(t *testing.T) {
 // What workers are told of is never empty, and LMCache's word is LMCache's.
 func TestReasons(t *testing.T) {
 	seen := map[string]bool{}
-	for r := Unknown; r <= SyncLost; r++ {
+	for r := UnknownWorker; r <= SyncLost; r++ {
 		if text := r.String(); text == "" || seen[text] {
 			t.Errorf("reason %d is %q", r, text)
 		} else {
 			seen[text] = true
 		}
 	}
-	if NoSync.String() != "" || Unknown.String() != "worker_re_registered" {
-		t.Errorf("%q, %q", NoSync, Unknown)
+	if NoSync.String() != "" || UnknownWorker.String() != "worker_re_registered" {
+		t.Errorf("%q, %q", NoSync, UnknownWorker)
 	}
 }

@@ -38,7 +38,7 @@ func (a *actual) does(hash uint64, evict bool) {
 	}
 	r := &Report{Sender: a.Sender, Location: cpu, Operations: []Operation{{Evict: evict, Hash: hash, Sequence: a.next}}}
 	a.next++
-	a.way = append(a.way, func(d *Directory, now effects.Time) { d.Operate(now, r) })
+	a.way = append(a.way, func(d *Directory, now effects.Time) { d.ApplyReport(now, r) })
 }
 
 // tells all that it has, if the directory lets it begin. Each batch has what is there when it is sent, and operations
@@ -46,7 +46,7 @@ func (a *actual) does(hash uint64, evict bool) {
 func (a *actual) tells(d *Directory, now effects.Time, between func()) {
 	a.syncs++
 	id, from := []byte{a.syncs}, a.Sender
-	begin := &SyncBegin{Sender: from, Location: cpu, ID: id, Batches: 2, Next: a.next, Numbered: a.named}
+	begin := &SyncBegin{Sender: from, Location: cpu, ID: id, Batches: 2, NextSequence: a.next, Numbered: a.named}
 	if a.named && len(a.way) > 0 { // It begins behind what is on its way, which it tells of.
 		a.drain(d, now)
 	}
@@ -63,7 +63,7 @@ func (a *actual) tells(d *Directory, now effects.Time, between func()) {
 		}
 		total += int64(len(half))
 		b := &SyncBatch{Sender: from, Location: cpu, ID: id, Batch: batch, Hashes: half}
-		a.way = append(a.way, func(d *Directory, now effects.Time) { d.SyncBatch(now, b) })
+		a.way = append(a.way, func(d *Directory, now effects.Time) { d.AddSyncBatch(now, b) })
 		if a.named {
 			between()
 		}
@@ -88,7 +88,7 @@ func (a *actual) drain(d *Directory, now effects.Time) {
 func TestItConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := wide()
-		c.Syncs, c.Sweep = rapid.IntRange(1, 3).Draw(t, "places"), 2
+		c.Syncs, c.SweepRows = rapid.IntRange(1, 3).Draw(t, "places"), 2
 		now, lives := effects.Time(0), uint64(0)
 		d := New(c)
 		var all []*actual
@@ -102,7 +102,7 @@ func TestItConverges(t *testing.T) {
 		operate := func(t *rapid.T, a *actual) {
 			a.does(rapid.Uint64Range(0, 9).Draw(t, "chunk"), rapid.IntRange(0, 2).Draw(t, "evict") == 0)
 		}
-		beat := func(a *actual, between func()) Reason {
+		beat := func(a *actual, between func()) SyncReason {
 			why, _ := d.Heartbeat(now, a.Sender, a.at)
 			if why != NoSync {
 				a.tells(&d, now, between)
@@ -112,7 +112,7 @@ func TestItConverges(t *testing.T) {
 		step := func(seconds int) {
 			now = now.Add(effects.Duration(seconds) * effects.Second)
 			d.Advance(now)
-			d.HeardNews()
+			d.ClearNotes()
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"operate":      func(t *rapid.T) { operate(t, one(t)) },
@@ -155,7 +155,7 @@ func TestItConverges(t *testing.T) {
 			step(9)
 		}
 		for _, a := range all {
-			n, sum, ok := d.Has(a.Sender, cpu)
+			n, sum, ok := d.CountChunks(a.Sender, cpu)
 			if !ok || n != len(a.chunks) || sum != sumOf(a.chunks) {
 				t.Fatalf("%s has %d chunks, known %v, and %d in truth", a.Instance, n, ok, len(a.chunks))
 			}
@@ -163,7 +163,7 @@ func TestItConverges(t *testing.T) {
 				t.Fatalf("%s is asked for one more sync: %v", a.Instance, why)
 			}
 		}
-		for d.chunks.Retired() {
+		for d.chunks.HasRetired() {
 			d.Advance(now)
 		}
 		if f := d.Figures(); f.Holders != len(all) || f.Syncs != 0 {

@@ -13,128 +13,128 @@ type Directory struct {
 	config Config `snap:"share"`
 	now    effects.Time
 
-	known  roster
+	roster roster
 	feeds  table.Slab[feed]
 	syncs  syncs
 	fades  fades
 	chunks index.Index
-	// owners maps each holder of the index to the feed whose chunks it has.
-	owners []table.Handle
+	// feedByHolder maps each holder of the index to the feed whose chunks it has.
+	feedByHolder []table.Handle
 
-	turn   uint64       // number of lookups answered so far
-	read   effects.Time // the reports of other directories have been read up to this instant
-	looked int32        // worker slot that Wanted examined last
-	hits   []index.Hit  `snap:"scratch"`
-	notes  []Note       `snap:"skip"`
+	turn         uint64       // number of lookups answered so far
+	logReadUntil effects.Time // the reports of other directories have been read up to this instant
+	lastExamined int32        // worker slot that Wanted examined last
+	hits         []index.Hit  `snap:"scratch"`
+	notes        []Note       `snap:"skip"`
 }
 
 // New returns an empty directory. The configuration must pass its Check.
 func New(c Config) Directory {
 	secret := prng.New(c.Seed)
 	return Directory{
-		config: c, known: newRoster(&c, secret.Next()), feeds: table.NewSlab[feed](c.Holders), syncs: newSyncs(&c),
+		config: c, roster: newRoster(&c, secret.Next()), feeds: table.NewSlab[feed](c.Holders), syncs: newSyncs(&c),
 		fades: fades{rows: table.NewSlab[fade](c.Holders)},
 		chunks: index.New(index.Limits{
-			Chunks: c.Chunks, Holders: c.Holders, Groups: c.classes(), OfChunk: c.OfChunk,
+			Chunks: c.Chunks, Holders: c.Holders, Groups: c.maxOrigins(), HoldersPerChunk: c.HoldersPerChunk,
 		}, secret.Next()),
 	}
 }
 
 // Advance sets the current instant, ends everything that has run out of time (silent and parted workers, unused sync
-// slots, stalled syncs, fades), at most [Config.Ends] of each kind, and sweeps the index. Work that exceeds the
+// slots, stalled syncs, fades), at most [Config.EndsPerStep] of each kind, and sweeps the index. Work that exceeds the
 // limits of one step is left for the next step, and Deadline then returns the current instant.
 func (d *Directory) Advance(now effects.Time) {
 	d.now = now
-	for range d.config.Ends {
-		h, at, ok := d.silent()
+	for range d.config.EndsPerStep {
+		h, at, ok := d.nextSilent()
 		if !ok || at > now {
 			break
 		}
-		d.drop(h, WentSilent)
+		d.dropWorker(h, WorkerSilent)
 	}
-	for range d.config.Ends {
-		h, at, ok := d.parted()
+	for range d.config.EndsPerStep {
+		h, at, ok := d.nextDisconnected()
 		if !ok || at > now {
 			break
 		}
-		d.drop(h, Parted)
+		d.dropWorker(h, WorkerDisconnected)
 	}
-	for range d.config.Ends {
-		h := d.Others().silent()
+	for range d.config.EndsPerStep {
+		h := d.Replication().nextSilent()
 		if h == 0 {
 			break
 		}
-		d.drop(h, WentSilent)
+		d.dropWorker(h, WorkerSilent)
 	}
-	for range d.config.Ends {
-		h, at, ok := d.promised()
+	for range d.config.EndsPerStep {
+		h, at, ok := d.nextReservation()
 		if !ok || at > now {
 			break
 		}
-		d.syncs.unask(d.known.workers.Get(h))
+		d.syncs.releaseSlot(d.roster.workers.Get(h))
 	}
-	for range d.config.Ends {
-		h, at, ok := d.stuck()
+	for range d.config.EndsPerStep {
+		h, at, ok := d.nextStuckSync()
 		if !ok || at > now {
 			break
 		}
-		d.giveUp(h)
+		d.giveUpSync(h)
 	}
-	for range d.config.Ends {
-		h, at, ok := age{d}.next()
+	for range d.config.EndsPerStep {
+		h, at, ok := fader{d}.oldestFade()
 		if !ok || at > now {
 			break
 		}
-		age{d}.over(h)
+		fader{d}.completeFade(h)
 	}
-	d.chunks.Sweep(d.config.Sweep)
+	d.chunks.Sweep(d.config.SweepRows)
 }
 
 // Deadline returns the instant at which Advance has work to do; ok is false if nothing is scheduled, so that only a
 // new fact can create work.
 func (d *Directory) Deadline() (at effects.Time, ok bool) {
-	if d.Others().silent() != 0 || d.chunks.Retired() {
+	if d.Replication().nextSilent() != 0 || d.chunks.HasRetired() {
 		return d.now, true
 	}
-	_, at, ok = d.silent()
-	if _, parted, is := d.parted(); is && (!ok || parted < at) {
+	_, at, ok = d.nextSilent()
+	if _, parted, found := d.nextDisconnected(); found && (!ok || parted < at) {
 		at, ok = parted, true
 	}
-	if _, promised, is := d.promised(); is && (!ok || promised < at) {
+	if _, promised, found := d.nextReservation(); found && (!ok || promised < at) {
 		at, ok = promised, true
 	}
-	if _, sync, is := d.stuck(); is && (!ok || sync < at) {
+	if _, sync, found := d.nextStuckSync(); found && (!ok || sync < at) {
 		at, ok = sync, true
 	}
-	if _, fade, is := (age{d}).next(); is && (!ok || fade < at) {
+	if _, fade, found := (fader{d}).oldestFade(); found && (!ok || fade < at) {
 		at, ok = fade, true
 	}
 	return at, ok
 }
 
-// silent returns the worker that has not been heard from for the longest time, and the instant at which
+// nextSilent returns the worker that has not been heard from for the longest time, and the instant at which
 // [Config.Silence] is over for this worker; ok is false if there is none.
-func (d *Directory) silent() (table.Handle, effects.Time, bool) {
-	h, at, ok := d.known.heard()
+func (d *Directory) nextSilent() (table.Handle, effects.Time, bool) {
+	h, at, ok := d.roster.longestUnheard()
 	return h, at.Add(d.config.Silence), ok && d.config.Silence > 0
 }
 
-// parted returns the worker that has been without a connection for the longest time, and the instant at which
-// [Config.Parted] is over for this worker; ok is false if there is none.
-func (d *Directory) parted() (table.Handle, effects.Time, bool) {
-	h, at, ok := d.known.conns.parted()
-	return h, at.Add(d.config.Parted), ok && d.config.Parted > 0
+// nextDisconnected returns the worker that has been without a connection for the longest time, and the instant at which
+// [Config.Disconnected] is over for this worker; ok is false if there is none.
+func (d *Directory) nextDisconnected() (table.Handle, effects.Time, bool) {
+	h, at, ok := d.roster.conns.longestDisconnected()
+	return h, at.Add(d.config.Disconnected), ok && d.config.Disconnected > 0
 }
 
-// promised returns the worker that holds a sync slot without having begun a sync for the longest time, and the
+// nextReservation returns the worker that holds a sync slot without having begun a sync for the longest time, and the
 // instant at which the slot is taken back.
-func (d *Directory) promised() (table.Handle, effects.Time, bool) {
-	h, at, ok := d.syncs.promised()
-	return h, at.Add(d.config.Patience), ok
+func (d *Directory) nextReservation() (table.Handle, effects.Time, bool) {
+	h, at, ok := d.syncs.oldestReservation()
+	return h, at.Add(d.config.SyncTimeout), ok
 }
 
-// stuck returns the sync with the oldest last progress, and the instant at which the sync is given up.
-func (d *Directory) stuck() (table.Handle, effects.Time, bool) {
-	h, at, ok := d.syncs.went()
-	return h, at.Add(d.config.Patience), ok
+// nextStuckSync returns the sync with the oldest last progress, and the instant at which the sync is given up.
+func (d *Directory) nextStuckSync() (table.Handle, effects.Time, bool) {
+	h, at, ok := d.syncs.oldestProgress()
+	return h, at.Add(d.config.SyncTimeout), ok
 }

@@ -11,16 +11,16 @@ type Sender struct {
 	// Incarnation is the incarnation of the worker's process. Zero: the worker names none, as LMCache's workers do.
 	Incarnation effects.Incarnation
 	// Source is the connection on which the fact arrived; zero: none. A worker that was heard on an open connection
-	// counts as connected. One connection counts for at most Config.OfSource workers.
+	// counts as connected. One connection counts for at most Config.WorkersPerConnection workers.
 	Source uint64
 	// Origin is the network address from which the fact arrived. All shares are counted per origin, because instance
 	// names cost nothing: a worker counts against the address that made the worker known.
 	Origin effects.Origin
-	// By identifies the directory that heard the fact: zero is this directory, a nonzero value names the directory
-	// that reported the fact through the shared log. Gaps differs from the value of the previous fact of By if
-	// reports of that directory may be missing in between.
-	By   uint64
-	Gaps uint64
+	// Directory identifies the directory that heard the fact: zero is this directory, a nonzero value names the
+	// directory that reported the fact through the shared log. Gaps differs from the value of the previous fact of By
+	// if reports of that directory may be missing in between.
+	Directory uint64
+	Gaps      uint64
 }
 
 // An Address is the network address at which a worker says that peers can connect.
@@ -52,11 +52,11 @@ type SyncBegin struct {
 	Location []byte
 	ID       []byte
 	Batches  int64
-	// Next is the sequence of the first operation that the sync does not cover, if Numbered is set. Otherwise the
-	// expected sequence follows that of the last operation that arrived, or 0. If no operation has arrived yet, any
+	// NextSequence is the sequence of the first operation that the sync does not cover, if Numbered is set. Otherwise
+	// the expected sequence follows that of the last operation that arrived, or 0. If no operation has arrived yet, any
 	// first sequence is accepted, because losses before that operation cannot be detected.
-	Next     uint64
-	Numbered bool
+	NextSequence uint64
+	Numbered     bool
 }
 
 // A SyncBatch is a part of a full sync.
@@ -94,30 +94,30 @@ type Peer struct {
 	Chunks   int
 }
 
-// Reason says why a worker is asked for a full sync.
-type Reason uint8
+// SyncReason says why a worker is asked for a full sync.
+type SyncReason uint8
 
 // The reasons.
 const (
-	NoSync    Reason = iota // no sync is requested
-	Unknown                 // a heartbeat of an unknown worker arrived
-	Gap                     // operations are missing
-	SyncLost                // an earlier sync was not completed
-	Elsewhere               // another directory misses operations of the worker
+	NoSync        SyncReason = iota // no sync is requested
+	UnknownWorker                   // a heartbeat of an unknown worker arrived
+	OperationGap                    // operations are missing
+	SyncLost                        // an earlier sync was not completed
+	ReplicaGap                      // another directory misses operations of the worker
 )
 
 // String returns the reason in the form that is sent to workers. The word of Unknown is LMCache's.
-func (r Reason) String() string {
+func (r SyncReason) String() string {
 	switch r {
 	case NoSync:
 		return ""
-	case Unknown:
+	case UnknownWorker:
 		return "worker_re_registered"
-	case Gap:
+	case OperationGap:
 		return "sequence_gap"
 	case SyncLost:
 		return "sync_lost"
-	case Elsewhere:
+	case ReplicaGap:
 		return "replica_gap"
 	}
 	panic("BUG: there is no such reason")

@@ -11,24 +11,24 @@ type Figures struct {
 	index.Figures
 }
 
-// Knows reports whether the directory knows any worker.
-func (d *Directory) Knows() bool { return d.known.workers.Len() > 0 }
+// HasWorkers reports whether the directory knows any worker.
+func (d *Directory) HasWorkers() bool { return d.roster.workers.Len() > 0 }
 
 // Figures returns the current counts.
 func (d *Directory) Figures() Figures {
 	return Figures{
-		Instances: d.known.instances.Len(), Workers: d.known.workers.Len(), Locations: d.feeds.Len(),
+		Instances: d.roster.instances.Len(), Workers: d.roster.workers.Len(), Locations: d.feeds.Len(),
 		Syncs:   d.syncs.rows.Len(),
 		Figures: d.chunks.Figures(),
 	}
 }
 
-// Has returns the number of chunks that a worker has at a location, and a checksum of the chunks that is equal in all
-// directories with the same records; ok is false if the location is unknown.
-func (d *Directory) Has(s Sender, location []byte) (chunks int, sum uint64, ok bool) {
-	if h := d.known.find(&s); h != 0 {
-		if f := d.location(d.known.workers.Get(h), location); f != 0 {
-			chunks, sum = d.chunks.Has(d.feeds.Get(f).holder)
+// CountChunks returns the number of chunks that a worker has at a location, and a checksum of the chunks that is equal
+// in all directories with the same records; ok is false if the location is unknown.
+func (d *Directory) CountChunks(s Sender, location []byte) (chunks int, sum uint64, ok bool) {
+	if h := d.roster.findWorker(&s); h != 0 {
+		if f := d.findFeed(d.roster.workers.Get(h), location); f != 0 {
+			chunks, sum = d.chunks.CountChunks(d.feeds.Get(f).holder)
 			return chunks, sum, true
 		}
 	}

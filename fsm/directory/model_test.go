@@ -29,7 +29,7 @@ type modelWorker struct {
 	at      where
 	midway  bool
 	heard   effects.Time
-	ask     Reason
+	ask     SyncReason
 	asked   bool
 	since   effects.Time // that
 	feeds   map[string]*modelFeed
@@ -44,9 +44,9 @@ type where struct {
 
 type modelFeed struct {
 	chunks map[uint64]bool
-	follow follow
+	follow sequenceState
 	next   uint64
-	ask    Reason
+	ask    SyncReason
 	sync   *modelSync
 	synced string
 	fade   *modelFade
@@ -73,14 +73,14 @@ type modelSync struct {
 
 // goes notes that a sync went on, if that was fast enough.
 func (m *model) goes(now effects.Time, x *modelSync) {
-	if now.Sub(x.began) <= m.patience+effects.Duration(x.full)*(m.patience/batchesPer) {
+	if now.Sub(x.began) <= m.patience+effects.Duration(x.full)*(m.patience/minBatchesPerSpan) {
 		x.went = now
 	}
 }
 
 // lose is a gap.
 func (f *modelFeed) lose(now effects.Time) {
-	if f.ask = Gap; f.fade != nil {
+	if f.ask = OperationGap; f.fade != nil {
 		f.fade.again = true
 	} else {
 		f.fade = &modelFade{young: map[uint64]bool{}, began: now}
@@ -160,18 +160,18 @@ func (m *model) end(n named) {
 	delete(m.served, n.instance)
 }
 
-func (m *model) heartbeat(now effects.Time, n named, life byte, at where) (Reason, effects.Code) {
+func (m *model) heartbeat(now effects.Time, n named, life byte, at where) (SyncReason, effects.Code) {
 	w := m.workers[n]
 	switch {
 	case w == nil:
-		w = &modelWorker{is: life, at: at, heard: now, feeds: map[string]*modelFeed{}, midway: true, ask: Unknown}
+		w = &modelWorker{is: life, at: at, heard: now, feeds: map[string]*modelFeed{}, midway: true, ask: UnknownWorker}
 		m.workers[n] = w
 	case w.is == life && life != 0:
 		w.at = at
 	case w.is == life && w.at == at:
 	case w.is != life && life != 0 && (w.was != life || now.Sub(w.heard) >= m.yield):
 		m.unask(w)
-		*w = modelWorker{is: life, was: w.is, at: at, feeds: map[string]*modelFeed{}, midway: true, ask: Unknown}
+		*w = modelWorker{is: life, was: w.is, at: at, feeds: map[string]*modelFeed{}, midway: true, ask: UnknownWorker}
 	default:
 		return NoSync, effects.Stale
 	}
@@ -216,7 +216,7 @@ func (w *modelWorker) feed(location string) *modelFeed {
 	if f == nil {
 		f = &modelFeed{chunks: map[uint64]bool{}}
 		if w.midway {
-			f.follow = open
+			f.follow = sequenceOpen
 		}
 		w.feeds[location] = f
 		w.order = append(w.order, location)
@@ -234,18 +234,18 @@ func (m *model) operate(now effects.Time, n named, life byte, location string, o
 	for _, op := range ops {
 		if !unnumbered {
 			switch {
-			case f.follow == fresh && op.Sequence != 0:
+			case f.follow == sequenceFresh && op.Sequence != 0:
 				f.lose(now)
 				code = cmp.Or(code, effects.Stale)
 				continue
-			case f.follow == fresh:
+			case f.follow == sequenceFresh:
 				f.ask, f.fade = NoSync, nil
-			case f.follow == resumed && op.Sequence == 0:
-			case f.follow != open && op.Sequence != f.next:
+			case f.follow == sequenceResumed && op.Sequence == 0:
+			case f.follow != sequenceOpen && op.Sequence != f.next:
 				f.lose(now)
 				code = cmp.Or(code, effects.Mismatch)
 			}
-			f.follow, f.next = following, op.Sequence+1
+			f.follow, f.next = sequenceFollowing, op.Sequence+1
 		}
 		sets := []map[uint64]bool{f.chunks}
 		if f.sync != nil {
@@ -284,10 +284,10 @@ func (m *model) beginSync(now effects.Time, n named, life byte, location, id str
 	f.sync = &modelSync{id: id, chunks: map[uint64]bool{}, batches: batches, came: map[int64]bool{}, began: now, went: now}
 	f.ask = NoSync
 	switch f.follow {
-	case fresh:
-		f.follow = open
-	case following:
-		f.follow = resumed
+	case sequenceFresh:
+		f.follow = sequenceOpen
+	case sequenceFollowing:
+		f.follow = sequenceResumed
 	}
 	return effects.OK
 }

@@ -14,12 +14,12 @@ import (
 func TestDirectoryAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := wide()
-		c.Silence, c.Yield, c.Patience = 14*effects.Second, 9*effects.Second, 6*effects.Second
+		c.Silence, c.Yield, c.SyncTimeout = 14*effects.Second, 9*effects.Second, 6*effects.Second
 		c.Fade = 4 * effects.Second
-		c.Seed, c.Sweep, c.Syncs = rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 3).Draw(t, "sweep"), 3
+		c.Seed, c.SweepRows, c.Syncs = rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 3).Draw(t, "sweep"), 3
 		s := &stage{Directory: New(c)}
 		m := &model{workers: map[named]*modelWorker{}, served: map[string]int{}, places: c.Syncs,
-			yield: c.Yield, patience: c.Patience}
+			yield: c.Yield, patience: c.SyncTimeout}
 		names := rapid.Custom(func(t *rapid.T) named {
 			return named{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "instance"), rapid.Int64Range(0, 1).Draw(t, "rank")}
 		})
@@ -65,7 +65,7 @@ func TestDirectoryAgainstModel(t *testing.T) {
 				next++
 			}
 			want := m.operate(s.now, n, l, location, ops, unnumbered)
-			got := s.Operate(s.now, &Report{Sender: sender(n, l), Location: []byte(location), Operations: ops,
+			got := s.ApplyReport(s.now, &Report{Sender: sender(n, l), Location: []byte(location), Operations: ops,
 				Unnumbered: unnumbered})
 			same(t, "operate", got, want)
 		}
@@ -107,7 +107,7 @@ func TestDirectoryAgainstModel(t *testing.T) {
 					Sender: sender(n, l), Location: []byte(location), ID: []byte(id), Batches: 1,
 				}), want)
 				want = m.batch(s.now, n, l, location, id, 0, all)
-				same(t, "batch", s.SyncBatch(s.now, &SyncBatch{
+				same(t, "batch", s.AddSyncBatch(s.now, &SyncBatch{
 					Sender: sender(n, l), Location: []byte(location), ID: []byte(id), Hashes: all,
 				}), want)
 				if rapid.Bool().Draw(t, "end") {
@@ -122,7 +122,7 @@ func TestDirectoryAgainstModel(t *testing.T) {
 				l, location, id, all := life(t, n), locations.Draw(t, "location"), ids.Draw(t, "id"), chunks.Draw(t, "chunks")
 				batch := rapid.Int64Range(0, 2).Draw(t, "batch")
 				want := m.batch(s.now, n, l, location, id, batch, all)
-				got := s.SyncBatch(s.now, &SyncBatch{
+				got := s.AddSyncBatch(s.now, &SyncBatch{
 					Sender: sender(n, l), Location: []byte(location), ID: []byte(id), Batch: batch, Hashes: all,
 				})
 				same(t, "batch", got, want)
@@ -138,7 +138,7 @@ func TestDirectoryAgainstModel(t *testing.T) {
 			"wait": func(t *rapid.T) {
 				for range rapid.IntRange(0, 8).Draw(t, "seconds") { // What begins as something else ends may end as well.
 					s.pass(s.now.Add(effects.Second))
-					m.pass(s.now, c.Silence, c.Patience, c.Fade)
+					m.pass(s.now, c.Silence, c.SyncTimeout, c.Fade)
 				}
 			},
 			"status": func(t *rapid.T) {
@@ -205,14 +205,14 @@ func answers(t *rapid.T, m *model, peers []Peer, want map[string]int) {
 
 // alike holds all that is known against the model.
 func alike(t *rapid.T, s *stage, m *model, sender func(named, byte) Sender) {
-	s.HeardNews()
+	s.ClearNotes()
 	locations, syncs := 0, 0
 	for n, w := range m.workers {
 		for location, f := range w.feeds {
 			if locations++; f.sync != nil {
 				syncs++
 			}
-			count, sum, ok := s.Has(sender(n, 0), []byte(location))
+			count, sum, ok := s.CountChunks(sender(n, 0), []byte(location))
 			if !ok || count != len(f.chunks) || sum != sumOf(f.chunks) {
 				t.Fatalf("%v has %d chunks at %s, known %v, want %d", n, count, location, ok, len(f.chunks))
 			}

@@ -11,7 +11,7 @@ import (
 // A directory is a plain tree: a copy has nothing in common with it that can change, and both go on alike.
 func TestSnapshot(t *testing.T) {
 	w := snapshot.New()
-	if faults := w.Check(reflect.TypeFor[Directory]()); len(faults) > 0 {
+	if faults := w.CheckTags(reflect.TypeFor[Directory]()); len(faults) > 0 {
 		t.Fatal(faults)
 	}
 	d := fleet(wide(), 6, 3000)
@@ -20,9 +20,9 @@ func TestSnapshot(t *testing.T) {
 	was := snapshot.Hash(w, d)
 	copied := snapshot.Clone(w, d)
 	goOn := func(d *Directory) {
-		d.SyncBatch(2, &SyncBatch{Sender: s, Location: []byte("cpu"), ID: []byte("s"), Batch: 69,
+		d.AddSyncBatch(2, &SyncBatch{Sender: s, Location: []byte("cpu"), ID: []byte("s"), Batch: 69,
 			Hashes: []uint64{1, 2, 9999}})
-		d.Operate(2, &Report{Sender: s, Location: []byte("cpu"), Unnumbered: true,
+		d.ApplyReport(2, &Report{Sender: s, Location: []byte("cpu"), Unnumbered: true,
 			Operations: []Operation{{Hash: 4000}, {Evict: true}}})
 		d.Register(3, Sender{Instance: []byte("b")}, Address{URL: []byte("new")})
 		for range 3 {

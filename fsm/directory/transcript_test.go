@@ -36,7 +36,7 @@ type stage struct {
 
 func wide() Config {
 	c := Default()
-	c.Seed, c.Silence, c.Parted, c.Patience = 1, 30*effects.Second, 0, 10*effects.Second
+	c.Seed, c.Silence, c.Disconnected, c.SyncTimeout = 1, 30*effects.Second, 0, 10*effects.Second
 	return c
 }
 
@@ -70,7 +70,7 @@ func (s *stage) play(d transcript.Directive) string {
 		for _, a := range d.Args() {
 			n, _ := strconv.Atoi(a.Vals[0])
 			if a.Key == "parted" {
-				c.Parted = effects.Duration(n) * effects.Second
+				c.Disconnected = effects.Duration(n) * effects.Second
 				continue
 			}
 			*bounds(&c)[a.Key] = n
@@ -92,17 +92,17 @@ func (s *stage) play(d transcript.Directive) string {
 			say("full sync: %v", why)
 		}
 	case "report":
-		coded(s.Operate(s.now, &Report{
+		coded(s.ApplyReport(s.now, &Report{
 			Sender: who, Location: location, Operations: operations(d.Input, uint64(number("from"))),
 			Unnumbered: d.HasArg("unnumbered"),
 		}))
 	case "begin-sync":
 		coded(s.BeginSync(s.now, &SyncBegin{
-			Sender: who, Location: location, ID: id, Batches: number("batches"), Next: uint64(number("next")),
+			Sender: who, Location: location, ID: id, Batches: number("batches"), NextSequence: uint64(number("next")),
 			Numbered: d.HasArg("next"),
 		}))
 	case "batch":
-		coded(s.SyncBatch(s.now, &SyncBatch{Sender: who, Location: location, ID: id, Batch: number("n"),
+		coded(s.AddSyncBatch(s.now, &SyncBatch{Sender: who, Location: location, ID: id, Batch: number("n"),
 			Hashes: hashes(d.Input)}))
 	case "end-sync":
 		coded(s.EndSync(s.now, &SyncEnd{Sender: who, Location: location, ID: id, Chunks: number("chunks")}))
@@ -122,13 +122,13 @@ func (s *stage) play(d transcript.Directive) string {
 			say("%s %s has %d, at %s", p.Instance, p.Location, p.Chunks, p.URL)
 		}
 	case "has":
-		n, _, ok := s.Has(who, location)
+		n, _, ok := s.CountChunks(who, location)
 		say("%d chunks, known %v", n, ok)
 	case "wait":
 		s.pass(s.now.Add(effects.Duration(d.First()) * effects.Second))
 	case "sweep":
 		steps := 0
-		for s.chunks.Retired() {
+		for s.chunks.HasRetired() {
 			s.Advance(s.now)
 			steps++
 		}
@@ -137,10 +137,10 @@ func (s *stage) play(d transcript.Directive) string {
 	default:
 		d.Unknown()
 	}
-	for _, n := range s.News() {
-		say("- %s", told(n))
+	for _, n := range s.PendingNotes() {
+		say("- %s", describeNote(n))
 	}
-	s.HeardNews()
+	s.ClearNotes()
 	return out.String()
 }
 
@@ -157,11 +157,11 @@ func (s *stage) pass(until effects.Time) {
 // bounds are the fields that a story may set.
 func bounds(c *Config) map[string]*int {
 	return map[string]*int{
-		"instances": &c.Instances, "workers": &c.Workers, "of-one": &c.OfOne, "of-source": &c.OfSource,
-		"locations": &c.Locations, "holders": &c.Holders,
-		"chunks": &c.Chunks, "of-chunk": &c.OfChunk, "text": &c.Text, "syncs": &c.Syncs, "batches": &c.Batches,
-		"hashes": &c.Hashes,
-		"prefix": &c.Prefix, "peers": &c.Peers, "sweep": &c.Sweep,
+		"instances": &c.Instances, "workers": &c.Workers, "of-one": &c.WorkersPerInstance, "of-source": &c.WorkersPerConnection,
+		"locations": &c.LocationsPerWorker, "holders": &c.Holders,
+		"chunks": &c.Chunks, "of-chunk": &c.HoldersPerChunk, "text": &c.TextBytes, "syncs": &c.Syncs, "batches": &c.BatchesPerSync,
+		"hashes": &c.HashesPerBatch,
+		"prefix": &c.HashesPerLookup, "peers": &c.PeersPerLookup, "sweep": &c.SweepRows,
 	}
 }
 
@@ -192,14 +192,14 @@ func operations(text string, sequence uint64) (all []Operation) {
 	return all
 }
 
-func told(n Note) string {
-	what := map[Event]string{
-		Joined: "registered", Renewed: "registered anew: what it had is forgotten", Met: "was met by its heartbeat",
-		Left:       "left",
-		WentSilent: "went silent", OrderLost: "lost its order", SyncBegan: "begins a sync", SyncTaken: "is synced",
-		SyncGivenUp: "has its sync given up", LeftOut: "has chunks that are left out",
-		Parted: "had no connection for too long", GaveWay: "gave way to another one",
-	}[n.Event]
+func describeNote(n Note) string {
+	what := map[NoteKind]string{
+		WorkerJoined: "registered", WorkerRenewed: "registered anew: what it had is forgotten", WorkerMet: "was met by its heartbeat",
+		WorkerLeft:   "left",
+		WorkerSilent: "went silent", OperationsLost: "lost its order", SyncBegan: "begins a sync", SyncCompleted: "is synced",
+		SyncGivenUp: "has its sync given up", ChunksLeftOut: "has chunks that are left out",
+		WorkerDisconnected: "had no connection for too long", WorkerDisplaced: "gave way to another one",
+	}[n.Kind]
 	name := fmt.Sprintf("%s/%d", n.Instance, n.Worker)
 	if n.Location != "" {
 		name += " " + n.Location

@@ -21,7 +21,7 @@ func TestEndsAreSwept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := wide()
-			c.Sweep = 1000
+			c.SweepRows = 1000
 			d := fleet(c, 1, manyRows)
 			end(d, Sender{Instance: []byte("a")}, Address{IP: []byte("10.0.0.1"), Port: 9000})
 			if got := d.Figures(); got.Rows != manyRows || got.Retired != manyRows {
@@ -37,13 +37,13 @@ func TestEndsAreSwept(t *testing.T) {
 				}
 				d.Advance(1)
 				left := d.Figures().Rows
-				if rows-left > c.Sweep {
-					t.Fatalf("a step ends %d rows, %d are the bound", rows-left, c.Sweep)
+				if rows-left > c.SweepRows {
+					t.Fatalf("a step ends %d rows, %d are the bound", rows-left, c.SweepRows)
 				}
 				rows = left
 			}
 			// Empty slots cost a part of a row, and a segment may be looked at in two steps.
-			if most := 2 * manyRows / c.Sweep; steps > most {
+			if most := 2 * manyRows / c.SweepRows; steps > most {
 				t.Errorf("%d steps for %d rows, %d are the most", steps, manyRows, most)
 			}
 		})
@@ -53,7 +53,7 @@ func TestEndsAreSwept(t *testing.T) {
 // One step more of workers that went silent, and of syncs that do not go on, ends as many as it may.
 func TestManyEndAtOnce(t *testing.T) {
 	c := wide()
-	c.Ends, c.Syncs = 4, 8
+	c.EndsPerStep, c.Syncs = 4, 8
 	d := New(c)
 	for i := range 20 {
 		s := Sender{Instance: []byte{'a' + byte(i)}}
@@ -71,7 +71,7 @@ func TestManyEndAtOnce(t *testing.T) {
 			t.Fatalf("%d workers are left, and the deadline is %v, %v", before.Workers, at, ok)
 		}
 		d.Advance(now)
-		if after := d.Figures(); before.Workers-after.Workers > c.Ends || before == after {
+		if after := d.Figures(); before.Workers-after.Workers > c.EndsPerStep || before == after {
 			t.Fatalf("a step makes %+v of %+v", after, before)
 		}
 	}
@@ -91,7 +91,7 @@ func TestDeadlineOfSyncs(t *testing.T) {
 		t.Errorf("the deadline is %v, and nothing can end", at)
 	}
 	d.BeginSync(2, &SyncBegin{Sender: s, ID: []byte("s"), Batches: 1})
-	if at, ok := d.Deadline(); !ok || at != effects.Time(2).Add(c.Patience) {
+	if at, ok := d.Deadline(); !ok || at != effects.Time(2).Add(c.SyncTimeout) {
 		t.Errorf("the deadline of a sync is %v, %v", at, ok)
 	}
 }
@@ -103,7 +103,7 @@ func TestGrowthIsBounded(t *testing.T) {
 	s := Sender{Instance: []byte("a")}
 	grew, most := 0, 0
 	for hash := uint64(manyRows); hash < 3*manyRows; hash++ {
-		d.Operate(1, &Report{Sender: s, Location: []byte("cpu"), Operations: []Operation{{Hash: hash, Sequence: hash}}})
+		d.ApplyReport(1, &Report{Sender: s, Location: []byte("cpu"), Operations: []Operation{{Hash: hash, Sequence: hash}}})
 		if after := d.Figures().Bytes; after != before {
 			most = max(most, after-before)
 			grew++

@@ -11,8 +11,8 @@ import (
 // scheme begins the host part of the address of a plain engine's rank. No real host name can begin so.
 const scheme = "vllm://"
 
-// A Place is a rank of a plain engine, addressed by its engine's side channel.
-type Place struct {
+// A PlainRank is a rank of a plain engine, addressed by its engine's side channel.
+type PlainRank struct {
 	Host          string
 	Port          uint16
 	Stage, Stages uint32
@@ -20,23 +20,25 @@ type Place struct {
 }
 
 // Addr returns the address by which a rank here connects to the place.
-func (p Place) Addr() effects.Addr {
+func (p PlainRank) Addr() effects.Addr {
 	return effects.Addr{
-		Host: scheme + p.Host + "/pp" + of(p.Stage, p.Stages) + "/tp" + of(p.Rank, p.Ranks), Port: p.Port,
+		Host: scheme + p.Host + "/pp" + formatPosition(p.Stage, p.Stages) + "/tp" + formatPosition(p.Rank, p.Ranks), Port: p.Port,
 	}
 }
 
-// of returns a text such as 2of4.
-func of(i, n uint32) string { return decimal(uint64(i)) + "of" + decimal(uint64(n)) }
+// formatPosition returns a text such as 2of4.
+func formatPosition(i, n uint32) string {
+	return formatDecimal(uint64(i)) + "of" + formatDecimal(uint64(n))
+}
 
-// decimal returns n in decimal digits.
-func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
+// formatDecimal returns n in decimal digits.
+func formatDecimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // IsPlain reports whether an address is that of a plain engine.
 func IsPlain(a effects.Addr) bool { return strings.HasPrefix(a.Host, scheme) }
 
-// PlaceOf parses an address, and reports false if the address is not that of a plain engine's rank.
-func PlaceOf(a effects.Addr) (p Place, ok bool) {
+// ParsePlainRank parses an address, and reports false if the address is not that of a plain engine's rank.
+func ParsePlainRank(a effects.Addr) (p PlainRank, ok bool) {
 	rest, ok := strings.CutPrefix(a.Host, scheme)
 	if !ok || a.Port == 0 {
 		return p, false
@@ -49,11 +51,11 @@ func PlaceOf(a effects.Addr) (p Place, ok bool) {
 	if !ok || host == "" {
 		return p, false
 	}
-	p = Place{Host: host, Port: a.Port}
-	if p.Stage, p.Stages, ok = parse(pp, geometry.StagesMax); !ok {
+	p = PlainRank{Host: host, Port: a.Port}
+	if p.Stage, p.Stages, ok = parsePosition(pp, geometry.StagesMax); !ok {
 		return p, false
 	}
-	p.Rank, p.Ranks, ok = parse(tp, geometry.RanksMax)
+	p.Rank, p.Ranks, ok = parsePosition(tp, geometry.RanksMax)
 	return p, ok
 }
 
@@ -66,12 +68,12 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// parse reads a text such as 2of4; the second number must not exceed most.
-func parse(s string, most uint64) (i, n uint32, ok bool) {
+// parsePosition reads a text such as 2of4; the second number must not exceed most.
+func parsePosition(s string, limit uint64) (i, n uint32, ok bool) {
 	a, b, found := strings.Cut(s, "of")
 	x, err := strconv.ParseUint(a, 10, 32)
 	y, err2 := strconv.ParseUint(b, 10, 32)
-	if !found || err != nil || err2 != nil || x >= y || y > most {
+	if !found || err != nil || err2 != nil || x >= y || y > limit {
 		return 0, 0, false
 	}
 	return uint32(x), uint32(y), true

@@ -8,50 +8,50 @@ import (
 
 // A conn is a connection that the rank opened to a rank of a plain engine.
 type conn struct {
-	id effects.Conn
-	to *theirRank
+	id   effects.Conn
+	rank *producerRank
 }
 
-// Open handles the rank's Open effect, and completes the effect at once, as any transport may do before the peer is
-// present.
-func (g *inward) Open(e *effects.Open, out *Out) {
-	answer := &effects.Opened{Corr: e.Corr}
-	out.Events = append(out.Events, answer)
-	place, ok := PlaceOf(e.Addr)
+// HandleOpen handles the rank's Open effect, and completes the effect at once, as any transport may do before the peer
+// is present.
+func (g *producerSide) HandleOpen(e *effects.Open, out *Effects) {
+	reply := &effects.Opened{Corr: e.Corr}
+	out.Events = append(out.Events, reply)
+	place, ok := ParsePlainRank(e.Addr)
 	if !ok {
-		answer.Code = effects.Invalid
+		reply.Code = effects.Invalid
 		return
 	}
-	p := g.producer(place, out)
+	p := g.findOrAddProducer(place, out)
 	if p == nil {
-		answer.Code = effects.TooMany
+		reply.Code = effects.TooMany
 		return
 	}
-	to := p.rank(place, g.cfg.RanksMax)
+	to := p.findOrAddRank(place, g.cfg.RanksMax)
 	if to == nil {
-		answer.Code = effects.TooMany
+		reply.Code = effects.TooMany
 		return
 	}
-	to.conns++
-	answer.Conn = effects.Conn(g.id())
-	g.conns = append(g.conns, conn{answer.Conn, to})
+	to.connCount++
+	reply.Conn = effects.Conn(g.newID())
+	g.conns = append(g.conns, conn{reply.Conn, to})
 }
 
-// Stop completes the rank's hellos, because the engines that they wait for may never answer. Registrations are answered
-// when their agents end.
-func (g *inward) Stop(out *Out) {
+// CancelHellos completes the rank's hellos, because the engines that they wait for may never answer. Registrations are
+// answered when their agents end.
+func (g *producerSide) CancelHellos(out *Effects) {
 	for _, p := range g.producers {
 		for _, r := range p.ranks {
-			if r.asker.corr != 0 {
-				unanswered(r.asker.corr, effects.Closed, out)
-				r.asker = asker{}
+			if r.helloRequest.corr != 0 {
+				failSend(r.helloRequest.corr, effects.Closed, out)
+				r.helloRequest = rankRequest{}
 			}
 		}
 	}
 }
 
-// at returns the index of an open conn, or -1.
-func (g *inward) at(id effects.Conn) int {
+// connIndex returns the index of an open conn, or -1.
+func (g *producerSide) connIndex(id effects.Conn) int {
 	for i := range g.conns {
 		if g.conns[i].id == id {
 			return i
@@ -60,95 +60,95 @@ func (g *inward) at(id effects.Conn) int {
 	return -1
 }
 
-// Close handles the rank's Close effect. A request that was sent on the conn continues; only a repetition of the
+// HandleClose handles the rank's Close effect. A request that was sent on the conn continues; only a repetition of the
 // request gets its result.
-func (g *inward) Close(id effects.Conn, out *Out) {
-	i := g.at(id)
+func (g *producerSide) HandleClose(id effects.Conn, out *Effects) {
+	i := g.connIndex(id)
 	if i < 0 {
 		return
 	}
-	to := g.conns[i].to
-	to.conns--
+	to := g.conns[i].rank
+	to.connCount--
 	g.conns = append(g.conns[:i], g.conns[i+1:]...)
-	if to.asker.conn == id && to.asker.corr != 0 {
-		unanswered(to.asker.corr, effects.Closed, out)
-		to.asker = asker{}
+	if to.helloRequest.conn == id && to.helloRequest.corr != 0 {
+		failSend(to.helloRequest.corr, effects.Closed, out)
+		to.helloRequest = rankRequest{}
 	}
-	for _, a := range g.asks {
-		for _, who := range []*asker{&a.asker, &a.off} {
-			if who.conn == id && who.corr != 0 {
-				unanswered(who.corr, effects.Closed, out)
-				*who = asker{}
+	for _, a := range g.registrations {
+		for _, req := range []*rankRequest{&a.registerRequest, &a.withdrawRequest} {
+			if req.conn == id && req.corr != 0 {
+				failSend(req.corr, effects.Closed, out)
+				*req = rankRequest{}
 			}
 		}
 	}
 }
 
-// unanswered completes a Send of the rank without a reply.
-func unanswered(corr effects.Corr, code effects.Code, out *Out) {
+// failSend completes a Send of the rank without a reply.
+func failSend(corr effects.Corr, code effects.Code, out *Effects) {
 	out.Events = append(out.Events, &effects.Unanswered{Corr: corr, Code: code})
 }
 
-// Send handles the rank's Send effect: a step of its hello, or a message about registrations.
-func (g *inward) Send(now effects.Time, e *effects.Send, out *Out) {
-	i := g.at(e.Conn)
+// HandleSend handles the rank's Send effect: a step of its hello, or a message about registrations.
+func (g *producerSide) HandleSend(now effects.Time, e *effects.Send, out *Effects) {
+	i := g.connIndex(e.Conn)
 	if i < 0 {
-		unanswered(e.Corr, effects.Closed, out)
+		failSend(e.Corr, effects.Closed, out)
 		return
 	}
-	to, who := g.conns[i].to, asker{e.Corr, e.Conn}
-	switch protocol.PushWordOf(e.Body) {
-	case protocol.PushRegisters:
-		if g.reg.Decode(e.Body, &g.cfg.Wire) == nil && g.reg.HasExt {
-			g.register(now, to, who, out)
+	to, req := g.conns[i].rank, rankRequest{e.Corr, e.Conn}
+	switch protocol.PushKindOf(e.Body) {
+	case protocol.PushKindRegistration:
+		if g.registration.Decode(e.Body, &g.cfg.Wire) == nil && g.registration.HasExt {
+			g.handleRegister(now, to, req, out)
 			return
 		}
-	case protocol.PushWithdraws:
-		if g.off.Decode(e.Body, &g.cfg.Wire) == nil {
-			g.withdraw(now, to, who, out)
+	case protocol.PushKindWithdrawal:
+		if g.withdrawal.Decode(e.Body, &g.cfg.Wire) == nil {
+			g.handleWithdraw(now, to, req, out)
 			return
 		}
-	case protocol.PushKeeps:
-		if g.keep.Decode(e.Body, &g.cfg.Wire) == nil {
-			g.keepsAlive(now, to, who, out)
+	case protocol.PushKindKeep:
+		if g.keepAlive.Decode(e.Body, &g.cfg.Wire) == nil {
+			g.handleKeepAlive(now, to, req, out)
 			return
 		}
-	case protocol.PushUnknown:
-		if g.init.Decode(e.Body, &g.cfg.Wire) == nil && g.init.HasExt {
-			g.greeted(to, who, g.init.Ext.Stamps.ClockNS, out)
+	case protocol.PushKindUnknown:
+		if g.helloRequest.Decode(e.Body, &g.cfg.Wire) == nil && g.helloRequest.HasExt {
+			g.handleHello(to, req, g.helloRequest.Ext.Stamps.ClockNS, out)
 			return
 		}
-		if g.mem.Decode(e.Body, &g.cfg.Wire) == nil {
-			g.listed(now, to, who, out)
+		if g.memInfoRequest.Decode(e.Body, &g.cfg.Wire) == nil {
+			g.handleMemInfo(now, to, req, out)
 			return
 		}
 	}
-	unanswered(e.Corr, effects.Unsupported, out)
+	failSend(e.Corr, effects.Unsupported, out)
 }
 
-// An asker is a request of the rank that has no reply yet; the zero value is none.
-type asker struct {
+// An rankRequest is a request of the rank that has no reply yet; the zero value is none.
+type rankRequest struct {
 	corr effects.Corr
 	conn effects.Conn
 }
 
-// answer sends the reply, if there is a request to answer.
-func (a *asker) answer(body []byte, out *Out) {
+// sendReply sends the reply, if there is a request to answer.
+func (a *rankRequest) sendReply(body []byte, out *Effects) {
 	if a.corr != 0 {
 		out.Events = append(out.Events, &effects.Replied{Corr: a.corr, Body: body})
 	}
-	*a = asker{}
+	*a = rankRequest{}
 }
 
-// ends answers a message about registrations.
-func (g *core) ends(now effects.Time, a *asker, who effects.Incarnation, operation uint64, echo int64,
-	code effects.Code, why *effects.Why, out *Out) {
+// sendEnd answers a message about registrations.
+func (g *core) sendEnd(now effects.Time, a *rankRequest, incarnation effects.Incarnation, operation uint64, echo int64,
+	code effects.Code, why *effects.Why, out *Effects) {
 	m := protocol.PushEnd{
-		Version: link.VersionMax, Incarnation: protocol.UUID(who), Operation: operation, Code: uint32(code),
+		Version: link.VersionMax, Incarnation: protocol.UUID(incarnation), Operation: operation, Code: uint32(code),
 		Stamps: protocol.Stamps{ClockNS: int64(now), EchoNS: echo},
 	}
 	if why != nil {
 		m.Reason = why.Reason()
 	}
-	a.answer(m.Append(nil), out)
+	a.sendReply(m.Append(nil), out)
 }

@@ -8,235 +8,236 @@ import (
 
 // A consumer is one incarnation of an engine that registers with this node, as identified by its registrations.
 type consumer struct {
-	engine   string
-	at       effects.Addr // address of its side channel
-	ranks    uint32
-	near     geometry.Neighbours
-	peers    []*peer // its ranks that share heads with this rank, in order
-	writer   Agent   // 0: none yet
-	made     bool
-	phase    phase
-	asking   int    // index of the rank that is being queried or loaded
-	question uint64 // outstanding query to its side channel, or load at the writer; 0: none
-	tries    int
-	waits    []*incoming // registrations that wait until the engine is known
-	leaving  bool        // another incarnation has replaced it; it is removed when its registrations have ended
-	ending   bool        // its writer is being destroyed
+	engine           string
+	sideChannel      effects.Addr // address of its side channel
+	ranks            uint32
+	neighbours       geometry.Neighbours
+	peers            []*peer // its ranks that share heads with this rank, in order
+	writer           Agent   // 0: none yet
+	writerMade       bool
+	phase            phase
+	rankIndex        int    // index of the rank that is being queried or loaded
+	pendingID        uint64 // outstanding query to its side channel, or load at the writer; 0: none
+	tries            int
+	pending          []*engineRegistration // registrations that wait until the engine is known
+	leaving          bool                  // another incarnation has replaced it; it is removed when its registrations have ended
+	destroyingWriter bool                  // its writer is being destroyed
 }
 
 // A phase is how far this node is with a new consumer.
 type phase uint8
 
 const (
-	asking phase = iota // querying its side channel, rank by rank
-	making              // making the writer
-	naming              // loading the metadata of its ranks
-	known               // ready
+	phaseQuerying     phase = iota // querying its side channel, rank by rank
+	phaseMakingWriter              // phaseMakingWriter the writer
+	phaseLoading                   // loading the metadata of its ranks
+	phaseKnown                     // ready
 )
 
 // A peer is one rank of a consumer, as the rank here knows it: by a hello in the peer's name.
 type peer struct {
-	of     *consumer
-	rank   uint32
-	agent  []byte
-	joined geometry.Joined
-	key    uint64 // by which the data plane finds the peer
-	name   string // name of its agent
-	who    effects.Incarnation
-	conn   effects.Conn
+	consumer      *consumer
+	rank          uint32
+	agentMetadata []byte
+	joined        geometry.RankPair
+	key           uint64 // by which the data plane finds the peer
+	agentName     string // agentName of its agent
+	incarnation   effects.Incarnation
+	conn          effects.Conn
 
-	met   bool // the rank knows the peer
-	asks  bool // the peer's hello is in flight
-	us    protocol.UUID
-	sum   uint64 // checksum of both ends' cache geometry, as stated in the hello
-	echo  int64
-	waits []*incoming
+	knownToRank     bool // the rank knows the peer
+	helloPending    bool // the peer's hello is in flight
+	rankIncarnation protocol.UUID
+	geometrySum     uint64 // checksum of both ends' cache geometry, as stated in the hello
+	echoNS          int64
+	pending         []*engineRegistration
 }
 
-// An incoming is a registration of a plain engine.
-type incoming struct {
-	from    string // the sending agent
-	request []byte
-	reg     protocol.PushRegistration
-	tries   int
+// An engineRegistration is a registration of a plain engine.
+type engineRegistration struct {
+	sender    string // the sending agent
+	requestID []byte
+	message   protocol.PushRegistration
+	tries     int
 }
 
-// id identifies a registration as an engine does: by the agent and the request.
-func (x *incoming) id() string { return x.from + " " + string(x.request) }
+// dedupKey identifies a registration as an engine does: by the agent and the request.
+func (x *engineRegistration) dedupKey() string { return x.sender + " " + string(x.requestID) }
 
-// A question is a request of the gateway to the rank.
-type question struct {
-	request effects.Request
-	of      *peer
-	kind    kind
-	x       *incoming
+// A gatewayRequest is a request of the gateway to the rank.
+type gatewayRequest struct {
+	request      effects.Request
+	peer         *peer
+	kind         requestKind
+	registration *engineRegistration
 }
 
-// A kind is the kind of a request of the gateway to the rank.
-type kind uint8
+// A requestKind is the kind of a request of the gateway to the rank.
+type requestKind uint8
 
 const (
-	hello     kind = iota // first message of a hello
-	list                  // last message of a hello: the list of buffers
-	registers             // a registration
-	keeps                 // a heartbeat
+	requestHello      requestKind = iota // first message of a hello
+	requestBufferList                    // last message of a hello: the list of buffers
+	requestRegister                      // a registration
+	requestKeepAlive                     // a heartbeat
 )
 
-// noted handles a note that arrived at the front.
-func (g *outward) noted(now effects.Time, from string, body []byte, out *Out) {
-	switch protocol.NixlNoteOf(body) {
+// onNotification handles a note that arrived at the front.
+func (g *consumerSide) onNotification(now effects.Time, from string, body []byte, out *Effects) {
+	switch protocol.NotificationKindOf(body) {
 	case protocol.NixlRegistration:
-		g.registered(now, from, body, out)
+		g.handleRegistration(now, from, body, out)
 	case protocol.NixlHeartbeat:
-		if err := g.beat.Decode(body, &g.cfg.Wire); err != nil {
-			out.note("a heartbeat makes no sense", effects.Why{Name: from, Field: "HB", Theirs: err.Error()})
+		if err := g.heartbeat.Decode(body, &g.cfg.Wire); err != nil {
+			out.addReport("a heartbeat makes no sense", effects.Why{Name: from, Field: "HB", Theirs: err.Error()})
 			return
 		}
-		g.beats = g.beats[:0]
-		for _, id := range g.beat.RequestIDs {
-			g.beats = append(g.beats, append([]byte(nil), id...))
+		g.heartbeatIDs = g.heartbeatIDs[:0]
+		for _, id := range g.heartbeat.RequestIDs {
+			g.heartbeatIDs = append(g.heartbeatIDs, append([]byte(nil), id...))
 		}
-		g.beaten(now, out)
+		g.sendKeepAlive(now, out)
 	case protocol.NixlCompletion:
-		out.note("a note that is for nobody here", effects.Why{Name: from, Field: "note", Theirs: effects.Words(body)})
+		out.addReport("a note that is for nobody here", effects.Why{Name: from, Field: "note", Theirs: effects.SanitizeText(body)})
 	}
 }
 
-// registered handles a registration. A repetition is ignored.
-func (g *outward) registered(now effects.Time, from string, body []byte, out *Out) {
-	x := &incoming{from: from}
+// handleRegistration handles a registration. A repetition is ignored.
+func (g *consumerSide) handleRegistration(now effects.Time, from string, body []byte, out *Effects) {
+	x := &engineRegistration{sender: from}
 	body = append([]byte(nil), body...)
-	if err := x.reg.Decode(body, &g.cfg.Wire); err != nil {
-		out.note("a registration makes no sense", effects.Why{Name: from, Field: "PUSH_REG", Theirs: err.Error()})
+	if err := x.message.Decode(body, &g.cfg.Wire); err != nil {
+		out.addReport("a registration makes no sense", effects.Why{Name: from, Field: "PUSH_REG", Theirs: err.Error()})
 		return
 	}
-	x.request = x.reg.RequestID
-	if why, ok := g.takes(x); !ok {
+	x.requestID = x.message.RequestID
+	if why, ok := g.checkRegistration(x); !ok {
 		why.Name = from
-		out.note("a registration of a plain engine is not taken, and waits there until its router gives it up", why)
+		out.addReport("a registration of a plain engine is not taken, and waits there until its router gives it up", why)
 		return
 	}
-	at := effects.Addr{Host: string(x.reg.Host), Port: uint16(x.reg.Port)}
+	at := effects.Addr{Host: string(x.message.Host), Port: uint16(x.message.Port)}
 	for _, c := range g.consumers {
-		if c.leaving || c.engine != string(x.reg.EngineID) || c.at != at || c.ranks != x.reg.TPSize {
+		if c.leaving || c.engine != string(x.message.EngineID) || c.sideChannel != at || c.ranks != x.message.TPSize {
 			continue
 		}
-		if c.phase != known {
-			c.waits = append(c.waits, x)
+		if c.phase != phaseKnown {
+			c.pending = append(c.pending, x)
 			return
 		}
-		if p := c.named(from); p != nil {
-			g.introduces(now, p, x, out)
+		if p := c.findPeer(from); p != nil {
+			g.forwardRegistration(now, p, x, out)
 			return
 		}
-		g.leave(c, out) // The agent is unknown, so the engine has another incarnation.
-		break           // No other consumer matches, and the list may have changed.
+		g.beginRemoval(c, out) // The agent is unknown, so the engine has another incarnation.
+		break                  // No other consumer matches, and the list may have changed.
 	}
-	g.meets(x, at, out)
+	g.addConsumer(x, at, out)
 }
 
-// takes reports whether a registration is accepted, or why it is not.
-func (g *outward) takes(x *incoming) (effects.Why, bool) {
-	if n := len(x.reg.Remote.EngineID); n > 0 && string(x.reg.Remote.EngineID) != g.cfg.Own.EngineID {
+// checkRegistration reports whether a registration is accepted, or why it is not.
+func (g *consumerSide) checkRegistration(x *engineRegistration) (effects.Why, bool) {
+	if n := len(x.message.Remote.EngineID); n > 0 && string(x.message.Remote.EngineID) != g.cfg.Own.EngineID {
 		return effects.Why{
-			Field: "remote_engine_id", Ours: g.cfg.Own.EngineID, Theirs: effects.Words(x.reg.Remote.EngineID),
+			Field: "remote_engine_id", Ours: g.cfg.Own.EngineID, Theirs: effects.SanitizeText(x.message.Remote.EngineID),
 			Remedy: "route the request to the engine that it names",
 		}, false
 	}
 	waiting := 0
-	for _, other := range g.incomings() {
-		if waiting++; other.id() == x.id() {
-			return effects.Why{Field: "request_id", Theirs: effects.Words(x.request), Ours: "registered already",
+	for _, other := range g.openRegistrations() {
+		if waiting++; other.dedupKey() == x.dedupKey() {
+			return effects.Why{Field: "request_id", Theirs: effects.SanitizeText(x.requestID), Ours: "registered already",
 				Remedy: "none is needed: a repetition is none"}, false
 		}
 	}
-	for _, id := range g.lately {
-		if id == x.id() {
-			return effects.Why{Field: "request_id", Theirs: effects.Words(x.request), Ours: "registered, and over",
+	for _, id := range g.recentlyEnded {
+		if id == x.dedupKey() {
+			return effects.Why{Field: "request_id", Theirs: effects.SanitizeText(x.requestID), Ours: "registered, and over",
 				Remedy: "give each request a name of its own"}, false
 		}
 	}
-	if waiting >= g.cfg.WaitingMax {
+	if waiting >= g.cfg.PendingMax {
 		return effects.Why{
-			Field: "Waiting", Ours: decimal(uint64(g.cfg.WaitingMax)) + ", and as many wait",
+			Field: "Waiting", Ours: formatDecimal(uint64(g.cfg.PendingMax)) + ", and as many wait",
 			Remedy: "raise Waiting of the gateway",
 		}, false
 	}
 	return effects.Why{}, true
 }
 
-// incomings returns all registrations that have not ended.
-func (g *outward) incomings() (all []*incoming) {
+// openRegistrations returns all registrations that have not ended.
+func (g *consumerSide) openRegistrations() (all []*engineRegistration) {
 	for _, c := range g.consumers {
-		all = append(all, c.waits...)
+		all = append(all, c.pending...)
 		for _, p := range c.peers {
-			all = append(all, p.waits...)
+			all = append(all, p.pending...)
 		}
 	}
-	for i := range g.questions {
-		if x := g.questions[i].x; x != nil {
+	for i := range g.requests {
+		if x := g.requests[i].registration; x != nil {
 			all = append(all, x)
 		}
 	}
 	return all
 }
 
-// named returns the consumer's peer with the given agent name, or nil.
-func (c *consumer) named(agent string) *peer {
+// findPeer returns the consumer's peer with the given agent name, or nil.
+func (c *consumer) findPeer(agent string) *peer {
 	for _, p := range c.peers {
-		if p.name == agent {
+		if p.agentName == agent {
 			return p
 		}
 	}
 	return nil
 }
 
-// meets begins to query an engine that is not known yet.
-func (g *outward) meets(x *incoming, at effects.Addr, out *Out) {
-	near, err := geometry.Consumers(&g.cfg.Own.Geometry, x.reg.TPSize)
-	if err == nil && near.Count > uint32(g.cfg.RanksMax) {
+// addConsumer begins to query an engine that is not known yet.
+func (g *consumerSide) addConsumer(x *engineRegistration, at effects.Addr, out *Effects) {
+	neighbours, err := geometry.ConsumersOf(&g.cfg.Own.Geometry, x.message.TPSize)
+	if err == nil && neighbours.Count > uint32(g.cfg.RanksMax) {
 		err = &geometry.Error{
-			Field: "decode_tp_size", Value: decimal(uint64(x.reg.TPSize)), Remedy: "give the engine fewer ranks",
+			Field: "decode_tp_size", Value: formatDecimal(uint64(x.message.TPSize)), Remedy: "give the engine fewer ranks",
 		}
 	}
 	if err != nil {
-		why := unfit(err)
-		why.Name = x.from
-		out.note("an engine cannot be written to", why)
+		why := whyUnfit(err)
+		why.Name = x.sender
+		out.addReport("an engine cannot be written to", why)
 		return
 	}
-	if why, ok := g.mayMeet(x); !ok {
-		out.note("an engine cannot be written to", why)
+	if why, ok := g.checkConsumer(x); !ok {
+		out.addReport("an engine cannot be written to", why)
 		return
 	}
-	c := &consumer{engine: string(x.reg.EngineID), at: at, ranks: x.reg.TPSize, near: near, waits: []*incoming{x}}
-	for i := range near.Count {
-		c.peers = append(c.peers, &peer{of: c, rank: near.First + i})
+	c := &consumer{engine: string(x.message.EngineID), sideChannel: at, ranks: x.message.TPSize, neighbours: neighbours,
+		pending: []*engineRegistration{x}}
+	for i := range neighbours.Count {
+		c.peers = append(c.peers, &peer{consumer: c, rank: neighbours.First + i})
 	}
 	g.consumers = append(g.consumers, c)
-	g.asksSide(c, out)
+	g.queryNextRank(c, out)
 }
 
-// mayMeet reports whether an unknown engine may be queried, or why it may not. Unknown engines have a limit of their
-// own, and each sender may have one, because engine names cost nothing to invent and must not take the places of known
-// engines.
-func (g *outward) mayMeet(x *incoming) (effects.Why, bool) {
+// checkConsumer reports whether an unknown engine may be queried, or why it may not. Unknown engines have a limit of
+// their own, and each sender may have one, because engine names cost nothing to invent and must not take the places of
+// known engines.
+func (g *consumerSide) checkConsumer(x *engineRegistration) (effects.Why, bool) {
 	unknown := 0
 	for _, c := range g.consumers {
-		if c.phase == known {
+		if c.phase == phaseKnown {
 			continue
 		}
 		unknown++
-		for _, other := range c.waits {
-			if other.from == x.from {
-				return effects.Why{Name: x.from, Field: "decode_engine_id", Theirs: "another one while one is asked",
+		for _, other := range c.pending {
+			if other.sender == x.sender {
+				return effects.Why{Name: x.sender, Field: "decode_engine_id", Theirs: "another one while one is asked",
 					Remedy: "give an engine's ranks one engine_id"}, false
 			}
 		}
 	}
 	if unknown >= g.cfg.EnginesMax {
 		return effects.Why{
-			Name: x.from, Field: "Engines", Ours: decimal(uint64(g.cfg.EnginesMax)) + ", and as many are asked who they are",
+			Name: x.sender, Field: "Engines", Ours: formatDecimal(uint64(g.cfg.EnginesMax)) + ", and as many are asked who they are",
 			Remedy: "raise Engines of the gateway",
 		}, false
 	}
@@ -245,53 +246,53 @@ func (g *outward) mayMeet(x *incoming) (effects.Why, bool) {
 
 // makeRoom reports whether there is a place for an engine that has become known. If the table is full, an idle engine
 // is removed.
-func (g *outward) makeRoom(out *Out) bool {
-	there := 0
+func (g *consumerSide) makeRoom(out *Effects) bool {
+	knownCount := 0
 	var idle *consumer
 	for _, c := range g.consumers {
-		if c.phase != known || c.leaving {
+		if c.phase != phaseKnown || c.leaving {
 			continue
 		}
-		if there++; idle == nil && g.busy(c) == 0 {
+		if knownCount++; idle == nil && g.countOpen(c) == 0 {
 			idle = c
 		}
 	}
-	if there < g.cfg.EnginesMax {
+	if knownCount < g.cfg.EnginesMax {
 		return true
 	}
 	if idle != nil {
-		g.leave(idle, out)
+		g.beginRemoval(idle, out)
 	}
 	return idle != nil
 }
 
-// asksSide queries the side channel of a consumer for the metadata of its next rank.
-func (g *outward) asksSide(c *consumer, out *Out) {
-	c.phase, c.question = asking, g.id()
-	q := protocol.NixlQuestion{TPRank: c.peers[c.asking].rank}
-	out.Asks = append(out.Asks, Ask{Question: c.question, Addr: c.at, Body: q.Append(nil)})
+// queryNextRank queries the side channel of a consumer for the metadata of its next rank.
+func (g *consumerSide) queryNextRank(c *consumer, out *Effects) {
+	c.phase, c.pendingID = phaseQuerying, g.newID()
+	q := protocol.NixlMetadataRequest{TPRank: c.peers[c.rankIndex].rank}
+	out.Queries = append(out.Queries, Query{QueryID: c.pendingID, Addr: c.sideChannel, Body: q.Append(nil)})
 }
 
-// consumerOf returns the consumer for which a query or load is outstanding, or nil.
-func (g *outward) consumerOf(question uint64) *consumer {
+// findConsumer returns the consumer for which a query or load is outstanding, or nil.
+func (g *consumerSide) findConsumer(id uint64) *consumer {
 	for _, c := range g.consumers {
-		if c.question == question && question != 0 {
+		if c.pendingID == id && id != 0 {
 			return c
 		}
 	}
 	return nil
 }
 
-// answered handles the answer of a side channel.
-func (g *outward) answered(question uint64, body []byte, code effects.Code, out *Out) {
-	c := g.consumerOf(question)
+// onQueryReply handles the answer of a side channel.
+func (g *consumerSide) onQueryReply(queryID uint64, body []byte, code effects.Code, out *Effects) {
+	c := g.findConsumer(queryID)
 	if c == nil {
 		return
 	}
-	c.question = 0
+	c.pendingID = 0
 	if code != effects.OK {
 		if c.tries++; c.tries < g.cfg.TriesMax {
-			g.asksSide(c, out)
+			g.queryNextRank(c, out)
 			return
 		}
 		g.giveUp(c, effects.Why{
@@ -299,8 +300,8 @@ func (g *outward) answered(question uint64, body []byte, code effects.Code, out 
 		}, out)
 		return
 	}
-	own, p := &g.cfg.Own, c.peers[c.asking]
-	agent, regions, code, why := g.read(body, &geometry.Worker{
+	own, p := &g.cfg.Own, c.peers[c.rankIndex]
+	agent, regions, code, why := g.decodeMetadata(body, &geometry.Worker{
 		Ranks: c.ranks, Rank: p.rank, Stages: 1, Heads: own.Heads, CellHeads: own.CellHeads,
 	})
 	if code == effects.OK && regions.EngineID != c.engine {
@@ -312,43 +313,43 @@ func (g *outward) answered(question uint64, body []byte, code effects.Code, out 
 	if code == effects.OK {
 		var err error
 		if p.joined, err = geometry.Join(own, &regions, nil); err != nil {
-			code, why = effects.Mismatch, unfit(err)
+			code, why = effects.Mismatch, whyUnfit(err)
 		}
 	}
 	if code != effects.OK {
 		g.giveUp(c, why, out)
 		return
 	}
-	p.agent = agent
-	if c.asking++; c.asking < len(c.peers) {
-		g.asksSide(c, out)
+	p.agentMetadata = agent
+	if c.rankIndex++; c.rankIndex < len(c.peers) {
+		g.queryNextRank(c, out)
 		return
 	}
-	c.phase, c.writer = making, g.agent()
-	out.Writers = append(out.Writers, c.writer)
+	c.phase, c.writer = phaseMakingWriter, g.newAgent()
+	out.MakeWriters = append(out.MakeWriters, c.writer)
 }
 
 // giveUp removes an engine that cannot be reached, and the engine's registrations: there is no message that would
 // report this to it.
-func (g *outward) giveUp(c *consumer, why effects.Why, out *Out) {
-	why.Addr, why.Name = c.at, c.engine
-	for _, x := range c.waits {
-		g.remember(x)
+func (g *consumerSide) giveUp(c *consumer, why effects.Why, out *Effects) {
+	why.Addr, why.Name = c.sideChannel, c.engine
+	for _, x := range c.pending {
+		g.recordEnded(x)
 	}
-	c.waits = nil
-	out.note("an engine cannot be written to; what it registered waits there until its router gives it up", why)
-	g.leave(c, out)
+	c.pending = nil
+	out.addReport("an engine cannot be written to; what it registered waits there until its router gives it up", why)
+	g.beginRemoval(c, out)
 }
 
-// remember records that a registration has ended. The oldest records are dropped.
-func (g *outward) remember(x *incoming) {
-	if g.lately = append(g.lately, x.id()); len(g.lately) > g.cfg.WaitingMax {
-		g.lately = append(g.lately[:0], g.lately[1:]...)
+// recordEnded records that a registration has ended. The oldest records are dropped.
+func (g *consumerSide) recordEnded(x *engineRegistration) {
+	if g.recentlyEnded = append(g.recentlyEnded, x.dedupKey()); len(g.recentlyEnded) > g.cfg.PendingMax {
+		g.recentlyEnded = append(g.recentlyEnded[:0], g.recentlyEnded[1:]...)
 	}
 }
 
-// made handles a writer that exists now, or cannot be made.
-func (g *outward) made(a Agent, code effects.Code, out *Out) {
+// onWriterMade handles a writer that exists now, or cannot be made.
+func (g *consumerSide) onWriterMade(a Agent, code effects.Code, out *Effects) {
 	for _, c := range g.consumers {
 		if c.writer != a {
 			continue
@@ -358,93 +359,93 @@ func (g *outward) made(a Agent, code effects.Code, out *Out) {
 			g.giveUp(c, effects.Why{Field: "agent", Theirs: code.String(), Remedy: "see the log of libnixl"}, out)
 			return
 		}
-		c.made, c.phase, c.asking = true, naming, 0
-		g.loads(c, out)
+		c.writerMade, c.phase, c.rankIndex = true, phaseLoading, 0
+		g.loadNextRank(c, out)
 		return
 	}
 }
 
-// loads has the writer load the metadata of the consumer's next rank.
-func (g *outward) loads(c *consumer, out *Out) {
-	c.question = g.id()
-	out.Loads = append(out.Loads, Load{Agent: c.writer, Question: c.question, Metadata: c.peers[c.asking].agent})
+// loadNextRank has the writer load the metadata of the consumer's next rank.
+func (g *consumerSide) loadNextRank(c *consumer, out *Effects) {
+	c.pendingID = g.newID()
+	out.Loads = append(out.Loads, Load{Agent: c.writer, LoadID: c.pendingID, Metadata: c.peers[c.rankIndex].agentMetadata})
 }
 
-// named handles the name of a rank's agent, or the failure to load the agent.
-func (g *outward) named(now effects.Time, question uint64, name string, code effects.Code, out *Out) {
-	c := g.consumerOf(question)
+// onAgentLoaded handles the name of a rank's agent, or the failure to load the agent.
+func (g *consumerSide) onAgentLoaded(now effects.Time, loadID uint64, name string, code effects.Code, out *Effects) {
+	c := g.findConsumer(loadID)
 	if c == nil {
 		return
 	}
-	c.question = 0
+	c.pendingID = 0
 	if code != effects.OK || name == "" {
 		g.giveUp(c, effects.Why{
 			Field: "agent_metadata", Theirs: "cannot be loaded", Remedy: "run one version of NIXL at both ends",
 		}, out)
 		return
 	}
-	p := c.peers[c.asking]
-	p.name, p.key, p.agent = name, g.id(), nil
-	p.who = life(name, string(g.cfg.Life[:]), decimal(p.key))
-	if c.asking++; c.asking < len(c.peers) {
-		g.loads(c, out)
+	p := c.peers[c.rankIndex]
+	p.agentName, p.key, p.agentMetadata = name, g.newID(), nil
+	p.incarnation = agentIncarnation(name, string(g.cfg.Incarnation[:]), formatDecimal(p.key))
+	if c.rankIndex++; c.rankIndex < len(c.peers) {
+		g.loadNextRank(c, out)
 		return
 	}
 	if !g.makeRoom(out) {
 		g.giveUp(c, effects.Why{
-			Field: "Engines", Ours: decimal(uint64(g.cfg.EnginesMax)) + ", all of them busy",
+			Field: "Engines", Ours: formatDecimal(uint64(g.cfg.EnginesMax)) + ", all of them busy",
 			Remedy: "raise Engines of the gateway",
 		}, out)
 		return
 	}
-	c.phase = known
-	waits := c.waits
-	c.waits = nil
-	for _, x := range waits {
-		if p := c.named(x.from); p != nil {
-			g.introduces(now, p, x, out)
+	c.phase = phaseKnown
+	pending := c.pending
+	c.pending = nil
+	for _, x := range pending {
+		if p := c.findPeer(x.sender); p != nil {
+			g.forwardRegistration(now, p, x, out)
 			continue
 		}
-		g.remember(x)
-		out.note("a registration is of no rank that its engine has", effects.Why{
-			Addr: c.at, Name: x.from, Field: "agent", Ours: "one of those of " + c.engine, Theirs: x.from,
+		g.recordEnded(x)
+		out.addReport("a registration is of no rank that its engine has", effects.Why{
+			Addr: c.sideChannel, Name: x.sender, Field: "agent", Ours: "one of those of " + c.engine, Theirs: x.sender,
 			Remedy: "see that VLLM_NIXL_SIDE_CHANNEL_PORT of that engine is its own",
 		})
 	}
 }
 
-// busy returns the number of registrations and requests of an engine that have not ended.
-func (g *outward) busy(c *consumer) int {
-	n := len(c.waits)
+// countOpen returns the number of registrations and requests of an engine that have not ended.
+func (g *consumerSide) countOpen(c *consumer) int {
+	n := len(c.pending)
 	for _, p := range c.peers {
-		n += len(p.waits)
+		n += len(p.pending)
 	}
-	for i := range g.questions {
-		if g.questions[i].of.of == c {
+	for i := range g.requests {
+		if g.requests[i].peer.consumer == c {
 			n++
 		}
 	}
 	return n
 }
 
-// leave removes an incarnation of an engine as soon as nothing of it is in flight.
-func (g *outward) leave(c *consumer, out *Out) {
+// beginRemoval removes an incarnation of an engine as soon as nothing of it is in flight.
+func (g *consumerSide) beginRemoval(c *consumer, out *Effects) {
 	c.leaving = true
-	if g.busy(c) > 0 {
+	if g.countOpen(c) > 0 {
 		return
 	}
 	if c.writer != 0 { // The place becomes free when the writer is gone.
-		if !c.ending {
-			c.ending = true
-			out.Destroys = append(out.Destroys, c.writer)
+		if !c.destroyingWriter {
+			c.destroyingWriter = true
+			out.DestroyAgents = append(out.DestroyAgents, c.writer)
 		}
 		return
 	}
-	g.forget(c)
+	g.removeConsumer(c)
 }
 
-// forget removes a consumer.
-func (g *outward) forget(c *consumer) {
+// removeConsumer removes a consumer.
+func (g *consumerSide) removeConsumer(c *consumer) {
 	for i, x := range g.consumers {
 		if x == c {
 			g.consumers = append(g.consumers[:i], g.consumers[i+1:]...)
@@ -453,26 +454,27 @@ func (g *outward) forget(c *consumer) {
 	}
 }
 
-// gone handles the end of a writer: its engine cannot be written to any more. Writes in flight end by the data plane.
-func (g *outward) gone(agent Agent, out *Out) {
+// onWriterDestroyed handles the end of a writer: its engine cannot be written to any more. Writes in flight end by the
+// data plane.
+func (g *consumerSide) onWriterDestroyed(agent Agent, out *Effects) {
 	for _, c := range g.consumers {
 		if c.writer == agent {
-			c.writer, c.made = 0, false
-			if c.phase != known {
+			c.writer, c.writerMade = 0, false
+			if c.phase != phaseKnown {
 				g.giveUp(c, effects.Why{Field: "agent", Theirs: "gone", Remedy: "see the log of libnixl"}, out)
 				return
 			}
-			g.leave(c, out)
+			g.beginRemoval(c, out)
 			return
 		}
 	}
 }
 
-// Failed reports that a writer failed. Its engine is queried anew when it registers again.
-func (g *outward) Failed(agent Agent, out *Out) {
+// OnWriterFailed reports that a writer failed. Its engine is queried anew when it registers again.
+func (g *consumerSide) OnWriterFailed(agent Agent, out *Effects) {
 	for _, c := range g.consumers {
 		if c.writer == agent && !c.leaving {
-			g.leave(c, out)
+			g.beginRemoval(c, out)
 			return
 		}
 	}

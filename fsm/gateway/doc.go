@@ -4,7 +4,7 @@
 // are, and the gateway supplies what a plain engine cannot say.
 //
 // A driver owns one [Gateway], passes it the rank's effects that concern plain engines and what happens at the NIXL
-// agents, and carries out what the methods append to an [Out]. Events in Out go to the rank. A note below is a
+// agents, and carries out what the methods append to an [Effects]. Events in Out go to the rank. A note below is a
 // notification of NIXL; a side channel is the socket on which a vLLM rank answers queries for its metadata.
 //
 //	rank                gateway                          plain engine
@@ -38,13 +38,13 @@
 // writer, an agent of its own, which ends with that engine.
 //
 // A plain engine cannot be notified of a failure: its request waits until the engine's router gives it up. Failures are
-// reported to people in Out.Notes.
+// reported to people in Effects.Reports.
 //
 // # Example
 //
 // A decode of kvferry registers blocks with a plain prefill: the rank opens a connection to the prefill's address
-// ([Place]) and sends a hello. The gateway queries the prefill's side channel, makes an agent, has the agent load the
-// prefill's metadata and answers the hello. The rank sends PUSH_REG; the gateway forwards it as a note that names the
-// agent. The prefill queries the side channel of that agent (Serve), writes the blocks and sends a completion note to
-// that agent, and the gateway answers PUSH_REG with OK.
+// ([PlainRank]) and sends a hello. The gateway queries the prefill's side channel, makes an agent, has the agent load
+// the prefill's metadata and answers the hello. The rank sends PUSH_REG; the gateway forwards it as a note that names
+// the agent. The prefill queries the side channel of that agent (Serve), writes the blocks and sends a completion note
+// to that agent, and the gateway answers PUSH_REG with OK.
 package gateway

@@ -24,7 +24,7 @@ type joined struct {
 	t     *rapid.T
 	rank  *rank.Rank
 	g     *gateway.Gateway
-	out   gateway.Out
+	out   gateway.Effects
 	fx    effects.Effects
 	now   effects.Time
 	todo  []func() // events for the rank, in their order
@@ -38,7 +38,7 @@ type joined struct {
 	proofs map[uint64]effects.GrantID
 	ids    uint64
 	moves  map[effects.Corr]*move
-	ways   map[effects.Link]gateway.Way
+	ways   map[effects.Link]gateway.Route
 
 	p, d     plain
 	calm     bool // nobody dies or aborts, and time hardly passes while anybody can do something
@@ -109,7 +109,7 @@ func newJoined(t *rapid.T) *joined {
 	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf,
 		Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 2}, N: 4}}
 	cfg := rank.Config{Role: rank.RoleBoth, Planes: []rank.Plane{{Name: "plain"}}}
-	cfg.Layout, cfg.LocalID, cfg.Pages, cfg.Leased = layout, "r", uint32(geo.Pages()), true
+	cfg.Layout, cfg.LocalID, cfg.Pages, cfg.Leased = layout, "r", uint32(geo.CountPages()), true
 	cfg.Geometry, cfg.EngineID = geo, "r"
 	cfg.RegistrationLease, cfg.RegisterTimeout = 60*effects.Second, 30*effects.Second
 	machine, err := rank.New(cfg, rapid.Uint64().Draw(t, "seed"), start)
@@ -121,22 +121,22 @@ func newJoined(t *rapid.T) *joined {
 		t.Fatal(err)
 	}
 	meta := metadata("r", "", bytes)
-	own, err := geometry.Of(&meta, &geometry.Worker{Ranks: 1, Stages: 1, Heads: 1, CellHeads: 1})
+	own, err := geometry.ParseRegions(&meta, &geometry.Worker{Ranks: 1, Stages: 1, Heads: 1, CellHeads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &joined{
 		t: t, rank: machine, now: start, agents: map[gateway.Agent]*theirs{gateway.Front: {made: true}},
 		grants: map[effects.GrantID]effects.Incarnation{}, proofs: map[uint64]effects.GrantID{},
-		moves: map[effects.Corr]*move{}, ways: map[effects.Link]gateway.Way{}, finished: map[string]bool{},
+		moves: map[effects.Corr]*move{}, ways: map[effects.Link]gateway.Route{}, finished: map[string]bool{},
 		p: plain{name: "P"}, d: plain{name: "D", had: map[string]int{}, wants: map[string][]uint32{}},
 	}
 	for i := range uint32(blocksOfAll) {
 		w.free = append(w.free, i)
 	}
 	w.g = gateway.New(gateway.Config{
-		Own: own, Metadata: meta, Front: meta, Hash: "h", Host: "here", Plane: "plain", Layout: layout, Window: 8,
-		Patience: 30 * effects.Second, EnginesMax: 4, AsksMax: 8, WaitingMax: 8, RanksMax: 2, TiesMax: 4,
+		Own: own, Metadata: meta, FrontMetadata: meta, Hash: "h", Host: "here", Plane: "plain", Layout: layout, Window: 8,
+		RegistrationTimeout: 30 * effects.Second, EnginesMax: 4, RegistrationsMax: 8, PendingMax: 8, RanksMax: 2, AgentsMax: 4,
 		TriesMax: 3, Wire: protocol.DefaultLimits(),
 	})
 	return w
@@ -162,34 +162,34 @@ func (w *joined) step(ev effects.Event) {
 }
 
 // gw has the gateway do something, and carries out what comes of it.
-func (w *joined) gw(f func(out *gateway.Out)) {
+func (w *joined) gw(f func(out *gateway.Effects)) {
 	w.out.Reset()
 	f(&w.out)
 	out := w.out
-	w.out = gateway.Out{}
-	for _, a := range slices.Concat(out.Makes, out.Writers) {
-		w.agents[a] = &theirs{writable: slices.Contains(out.Makes, a)}
+	w.out = gateway.Effects{}
+	for _, a := range slices.Concat(out.MakeAgents, out.MakeWriters) {
+		w.agents[a] = &theirs{writable: slices.Contains(out.MakeAgents, a)}
 		w.later = append(w.later, func() {
 			w.agents[a].made = true
-			w.gw(func(out *gateway.Out) { w.g.Made(w.now, a, uint16(a), effects.OK, out) })
+			w.gw(func(out *gateway.Effects) { w.g.OnAgentMade(w.now, a, uint16(a), effects.OK, out) })
 		})
 	}
 	for _, l := range out.Loads {
 		w.later = append(w.later, func() {
-			w.gw(func(out *gateway.Out) { w.g.Loaded(w.now, l.Question, string(l.Metadata), effects.OK, out) })
+			w.gw(func(out *gateway.Effects) { w.g.OnAgentLoaded(w.now, l.LoadID, string(l.Metadata), effects.OK, out) })
 		})
 	}
-	for _, s := range out.Says {
+	for _, s := range out.Notifications {
 		s.Body = slices.Clone(s.Body)
 		w.later = append(w.later, func() { w.said(s) })
 	}
-	for _, q := range out.Asks {
+	for _, q := range out.Queries {
 		w.later = append(w.later, func() { w.asked(q) })
 	}
-	for _, a := range out.Destroys {
+	for _, a := range out.DestroyAgents {
 		w.destroys(a)
 	}
-	for _, n := range out.Proven {
+	for _, n := range out.DoneExpulsions {
 		id := w.proofs[n]
 		delete(w.proofs, n)
 		w.todo = append(w.todo, func() { w.step(&effects.Revoked{Grant: id}) })
@@ -217,7 +217,7 @@ func (w *joined) destroys(a gateway.Agent) {
 				w.ends(corr, m)
 			}
 		}
-		w.gw(func(out *gateway.Out) { w.g.Destroyed(w.now, a, effects.OK, out) })
+		w.gw(func(out *gateway.Effects) { w.g.OnAgentDestroyed(w.now, a, effects.OK, out) })
 	})
 }
 
@@ -235,7 +235,7 @@ func (w *joined) ends(corr effects.Corr, m *move) {
 }
 
 // asked answers a question to a side channel.
-func (w *joined) asked(q gateway.Ask) {
+func (w *joined) asked(q gateway.Query) {
 	bytes := w.g2bytes()
 	of := &w.p
 	if q.Addr.Host == "D" {
@@ -243,7 +243,7 @@ func (w *joined) asked(q gateway.Ask) {
 	}
 	m := metadata(of.name, of.agent(), bytes)
 	h := protocol.NixlHello{Hash: []byte("h"), Metadata: m.Append(nil)}
-	w.gw(func(out *gateway.Out) { w.g.Answered(w.now, q.Question, h.Append(nil), effects.OK, out) })
+	w.gw(func(out *gateway.Effects) { w.g.OnQueryReply(w.now, q.QueryID, h.Append(nil), effects.OK, out) })
 }
 
 func (w *joined) g2bytes() uint64 {
@@ -257,13 +257,13 @@ func (w *joined) g2bytes() uint64 {
 }
 
 // said gives an engine a note.
-func (w *joined) said(s gateway.Say) {
+func (w *joined) said(s gateway.Notification) {
 	if w.agents[s.Agent].gone {
 		return // It was lost with its agent.
 	}
 	limits := protocol.DefaultLimits()
 	reg, done := protocol.PushRegistration{}, protocol.PushCompletion{}
-	switch protocol.NixlNoteOf(s.Body) {
+	switch protocol.NotificationKindOf(s.Body) {
 	case protocol.NixlRegistration:
 		if err := reg.Decode(s.Body, &limits); err != nil {
 			w.t.Fatal(err)
@@ -284,7 +284,7 @@ func (w *joined) said(s gateway.Say) {
 
 // produces has P write into the rank's blocks when it has finished the request, each page at some time.
 func (w *joined) produces(agent gateway.Agent, request string, into []uint64) {
-	base, life := string(protocol.NixlBase([]byte(request))), w.p.life
+	base, life := string(protocol.TrimRequestSuffix([]byte(request))), w.p.life
 	if !w.finished[base] {
 		w.later = append(w.later, func() {
 			if w.p.life == life {
@@ -306,7 +306,7 @@ func (w *joined) produces(agent gateway.Agent, request string, into []uint64) {
 					m := protocol.PushCompletion{RequestID: []byte(request), Ranks: 1}
 					w.later = append(w.later, func() {
 						if !w.agents[agent].gone {
-							w.gw(func(out *gateway.Out) { w.g.Noted(w.now, agent, w.p.agent(), m.Append(nil), out) })
+							w.gw(func(out *gateway.Effects) { w.g.OnNotification(w.now, agent, w.p.agent(), m.Append(nil), out) })
 						}
 					})
 				}
@@ -332,7 +332,7 @@ func (w *joined) has(request string) {
 	if w.d.had[request]++; !wanted || w.d.had[request] > 1 {
 		w.t.Fatalf("D is told of %s %d times, wanted %v", request, w.d.had[request], wanted)
 	}
-	base := string(protocol.NixlBase([]byte(request)))
+	base := string(protocol.TrimRequestSuffix([]byte(request)))
 	for layer := range layersOfAll {
 		for i, block := range into {
 			// It has the last ones of three.
@@ -348,17 +348,17 @@ func (w *joined) carry(e effects.Effect) {
 	switch e := e.(type) {
 	case *effects.Open:
 		x := *e
-		w.gw(func(out *gateway.Out) { w.g.Open(&x, out) })
+		w.gw(func(out *gateway.Effects) { w.g.HandleOpen(&x, out) })
 	case *effects.Close:
 		x := e.Conn
-		w.gw(func(out *gateway.Out) { w.g.Close(x, out) })
+		w.gw(func(out *gateway.Effects) { w.g.HandleClose(x, out) })
 	case *effects.Send:
 		x := *e
 		x.Body = slices.Clone(e.Body)
-		w.gw(func(out *gateway.Out) { w.g.Send(w.now, &x, out) })
+		w.gw(func(out *gateway.Effects) { w.g.HandleSend(w.now, &x, out) })
 	case *effects.Reply:
 		x := effects.Reply{Request: e.Request, Body: slices.Clone(e.Body)}
-		w.gw(func(out *gateway.Out) { w.g.Reply(w.now, &x, out) })
+		w.gw(func(out *gateway.Effects) { w.g.HandleReply(w.now, &x, out) })
 	case *effects.Import:
 		w.imports(e)
 	case *effects.Drop:
@@ -377,7 +377,7 @@ func (w *joined) carry(e effects.Effect) {
 		n := w.id()
 		w.proofs[n] = e.Grant
 		who := w.grants[e.Grant]
-		w.gw(func(out *gateway.Out) { w.g.Expel(w.now, who, n, out) })
+		w.gw(func(out *gateway.Effects) { w.g.Expel(w.now, who, n, out) })
 	case *effects.Transfer:
 		w.transfers(e)
 	case *effects.Cancel, *effects.Publish, *effects.Observe, *effects.Confirm:
@@ -397,7 +397,7 @@ func (w *joined) carry(e effects.Effect) {
 func (w *joined) imports(e *effects.Import) {
 	x := &effects.Imported{Corr: e.Corr, Code: effects.Unreachable}
 	if len(e.Blob) >= 8 {
-		if way, ok := w.g.Reach(binary.BigEndian.Uint64(e.Blob)); ok && way.Who == e.Peer {
+		if way, ok := w.g.FindRoute(binary.BigEndian.Uint64(e.Blob)); ok && way.Incarnation == e.Peer {
 			x.Code, x.Link = effects.OK, effects.Link(w.id())
 			w.ways[x.Link] = way
 		}
@@ -409,7 +409,7 @@ func (w *joined) imports(e *effects.Import) {
 func (w *joined) transfers(e *effects.Transfer) {
 	m := &move{e: *e, pairs: slices.Clone(e.Pairs), left: len(e.Pairs)}
 	way, ok := w.ways[e.Link]
-	if !ok || way.To == nil || w.agents[way.Agent].gone {
+	if !ok || way.Regions == nil || w.agents[way.Agent].gone {
 		m.dead = true
 		w.ends(e.Corr, m)
 		return
@@ -428,7 +428,7 @@ func (w *joined) transfers(e *effects.Transfer) {
 						w.step(&effects.TransferDone{Corr: corr, Code: effects.Faulted, At: w.now})
 					})
 				}
-				w.gw(func(out *gateway.Out) { w.g.Failed(way.Agent, out) })
+				w.gw(func(out *gateway.Effects) { w.g.OnWriterFailed(way.Agent, out) })
 				w.destroys(way.Agent)
 				return
 			}
@@ -516,7 +516,7 @@ func (w *joined) engines() {
 		if blocks == nil {
 			return
 		}
-		at := gateway.Place{Host: "P", Port: 1, Stages: 1, Ranks: 1}.Addr()
+		at := gateway.PlainRank{Host: "P", Port: 1, Stages: 1, Ranks: 1}.Addr()
 		w.command(&work{request: request, blocks: blocks, first: have}, &register.Register{
 			Request: []byte(request + "-00000001"), Engine: []byte("P"), Ranks: 1, Stages: 1,
 			Producers: []register.Peer{{Host: at.Host, InitPort: at.Port, Port: at.Port}},
@@ -595,7 +595,7 @@ func (w *joined) wants(request string) {
 	agent := w.d.agent()
 	for range rapid.IntRange(1, 2).Draw(w.t, "times") { // Notes come twice, too.
 		w.later = append(w.later, func() {
-			w.gw(func(out *gateway.Out) { w.g.Noted(w.now, gateway.Front, agent, m.Append(nil), out) })
+			w.gw(func(out *gateway.Effects) { w.g.OnNotification(w.now, gateway.Front, agent, m.Append(nil), out) })
 		})
 	}
 }

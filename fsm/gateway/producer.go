@@ -11,55 +11,56 @@ import (
 
 // A producer is an engine that writes to this node, identified by its side channel.
 type producer struct {
-	host  string
-	port  uint16
-	ranks []*theirRank
-	ties  []*tie // all agents of this node that the engine was told of and that may still exist
-	tie   *tie   // the agent for new registrations; nil: the next registration needs a new agent
+	host         string
+	port         uint16
+	ranks        []*producerRank
+	agents       []*writableAgent // all agents of this node that the engine was told of and that may still exist
+	currentAgent *writableAgent   // the agent for new registrations; nil: the next registration needs a new agent
 }
 
-// A theirRank is one rank of a producer.
-type theirRank struct {
-	of       *producer
-	place    Place
-	key      uint64
-	conns    int
-	asker    asker // its hello that has no reply yet
-	echo     int64
-	question uint64 // its query to the side channel that has no answer yet; 0: none
-	agent    []byte // metadata of its agent; nil: not known
-	engine   string
-	joined   geometry.Joined
-	name     string // name of its agent; empty: not known
-	who      effects.Incarnation
+// A producerRank is one rank of a producer.
+type producerRank struct {
+	producer      *producer
+	address       PlainRank
+	key           uint64
+	connCount     int
+	helloRequest  rankRequest // its hello that has no reply yet
+	echoNS        int64
+	queryID       uint64 // its query to the side channel that has no answer yet; 0: none
+	agentMetadata []byte // metadata of its agent; nil: not known
+	engineID      string
+	joined        geometry.RankPair
+	agentName     string // agentName of its agent; empty: not known
+	incarnation   effects.Incarnation
 }
 
-// A tie is an agent of this node to which one engine may write.
-type tie struct {
-	agent      Agent
-	port       uint16 // of its side channel; 0: the agent is not made yet
-	loaded     []*theirRank
-	lives      []effects.Incarnation // incarnations of the loaded ranks
-	loading    []loading
-	retired    bool // no new registration may use the agent
-	destroying bool
-	proofs     []*expulsion
+// A writableAgent is an agent of this node to which one engine may write.
+type writableAgent struct {
+	id           Agent
+	sidePort     uint16 // of its side channel; 0: the agent is not made yet
+	loaded       []*producerRank
+	incarnations []effects.Incarnation // incarnations of the loaded ranks
+	pendingLoads []pendingLoad
+	retired      bool // no new registration may use the agent
+	destroying   bool
+	expulsions   []*expulsion
 }
 
-// A loading is a Load that is not completed.
-type loading struct {
-	question uint64
-	rank     *theirRank
+// A pendingLoad is a Load that is not completed.
+type pendingLoad struct {
+	loadID uint64
+	rank   *producerRank
 }
 
 // An expulsion waits for the end of all ties of an engine.
 type expulsion struct {
-	number uint64
-	left   int
+	number     uint64
+	agentsLeft int
 }
 
-// producer returns the engine at a place, and adds a new engine if necessary. The result is nil if there is no room.
-func (g *inward) producer(at Place, out *Out) *producer {
+// findOrAddProducer returns the engine at a place, and adds a new engine if necessary. The result is nil if there is no
+// room.
+func (g *producerSide) findOrAddProducer(at PlainRank, out *Effects) *producer {
 	for _, p := range g.producers {
 		if p.host == at.Host && p.port == at.Port {
 			return p
@@ -76,16 +77,16 @@ func (g *inward) producer(at Place, out *Out) *producer {
 // makeRoom removes an engine to which no rank here is connected and that has no agent of this node. makeRoom also
 // retires the agents of other engines without connections, so that there is room soon. The result says whether an
 // engine was removed.
-func (g *inward) makeRoom(out *Out) bool {
+func (g *producerSide) makeRoom(out *Effects) bool {
 	for i, p := range g.producers {
 		idle := true
 		for _, r := range p.ranks {
-			idle = idle && r.conns == 0 && r.question == 0
+			idle = idle && r.connCount == 0 && r.queryID == 0
 		}
-		if idle && p.tie != nil {
-			g.retire(p.tie, out)
+		if idle && p.currentAgent != nil {
+			g.retireAgent(p.currentAgent, out)
 		}
-		if idle && len(p.ties) == 0 {
+		if idle && len(p.agents) == 0 {
 			g.producers = append(g.producers[:i], g.producers[i+1:]...)
 			return true
 		}
@@ -93,46 +94,46 @@ func (g *inward) makeRoom(out *Out) bool {
 	return false
 }
 
-// rank returns the rank of the engine at a place, and adds a new rank if necessary. The result is nil if the engine has
-// most ranks already.
-func (p *producer) rank(at Place, most int) *theirRank {
+// findOrAddRank returns the rank of the engine at a place, and adds a new rank if necessary. The result is nil if the
+// engine has most ranks already.
+func (p *producer) findOrAddRank(at PlainRank, limit int) *producerRank {
 	for _, r := range p.ranks {
-		if r.place == at {
+		if r.address == at {
 			return r
 		}
 	}
-	if len(p.ranks) >= most {
+	if len(p.ranks) >= limit {
 		return nil
 	}
-	r := &theirRank{of: p, place: at}
+	r := &producerRank{producer: p, address: at}
 	p.ranks = append(p.ranks, r)
 	return r
 }
 
-// greeted handles the rank's hello. The engine is queried anew each time, because another engine may have taken the
+// handleHello handles the rank's hello. The engine is queried anew each time, because another engine may have taken the
 // address.
-func (g *inward) greeted(to *theirRank, who asker, echo int64, out *Out) {
-	if to.asker.corr != 0 {
-		unanswered(to.asker.corr, effects.Closed, out)
+func (g *producerSide) handleHello(to *producerRank, req rankRequest, echo int64, out *Effects) {
+	if to.helloRequest.corr != 0 {
+		failSend(to.helloRequest.corr, effects.Closed, out)
 	}
-	to.asker, to.echo = who, echo
-	if to.question != 0 {
+	to.helloRequest, to.echoNS = req, echo
+	if to.queryID != 0 {
 		return // The query is in flight already.
 	}
-	to.question = g.id()
-	q := protocol.NixlQuestion{PPRank: to.place.Stage, TPRank: to.place.Rank}
-	out.Asks = append(out.Asks, Ask{
-		Question: to.question, Addr: effects.Addr{Host: to.place.Host, Port: to.place.Port}, Body: q.Append(nil),
+	to.queryID = g.newID()
+	q := protocol.NixlMetadataRequest{PPRank: to.address.Stage, TPRank: to.address.Rank}
+	out.Queries = append(out.Queries, Query{
+		QueryID: to.queryID, Addr: effects.Addr{Host: to.address.Host, Port: to.address.Port}, Body: q.Append(nil),
 	})
 }
 
-// answered handles the answer of a side channel, and reports false if the query was not sent by this direction.
-func (g *inward) answered(now effects.Time, question uint64, body []byte, code effects.Code, out *Out) bool {
+// onQueryReply handles the answer of a side channel, and reports false if the query was not sent by this direction.
+func (g *producerSide) onQueryReply(now effects.Time, queryID uint64, body []byte, code effects.Code, out *Effects) bool {
 	for _, p := range g.producers {
 		for _, r := range p.ranks {
-			if r.question == question {
-				r.question = 0
-				g.described(now, r, body, code, out)
+			if r.queryID == queryID {
+				r.queryID = 0
+				g.handleMetadata(now, r, body, code, out)
 				return true
 			}
 		}
@@ -140,131 +141,131 @@ func (g *inward) answered(now effects.Time, question uint64, body []byte, code e
 	return false
 }
 
-// described handles the metadata of a rank.
-func (g *inward) described(now effects.Time, r *theirRank, body []byte, code effects.Code, out *Out) {
+// handleMetadata handles the metadata of a rank.
+func (g *producerSide) handleMetadata(now effects.Time, r *producerRank, body []byte, code effects.Code, out *Effects) {
 	if code != effects.OK {
-		g.unmet(r, code, effects.Why{}, out)
+		g.failHello(r, code, effects.Why{}, out)
 		return
 	}
 	own := &g.cfg.Own
-	agent, regions, code, why := g.read(body, &geometry.Worker{
-		Ranks: r.place.Ranks, Rank: r.place.Rank, Stages: r.place.Stages, Stage: r.place.Stage, Heads: own.Heads,
+	agent, regions, code, why := g.decodeMetadata(body, &geometry.Worker{
+		Ranks: r.address.Ranks, Rank: r.address.Rank, Stages: r.address.Stages, Stage: r.address.Stage, Heads: own.Heads,
 		CellHeads: own.CellHeads,
 	})
 	if code != effects.OK {
-		g.unmet(r, code, why, out)
+		g.failHello(r, code, why, out)
 		return
 	}
 	joined, err := geometry.Join(&regions, own, nil)
 	if err != nil {
-		g.unmet(r, effects.Mismatch, unfit(err), out)
+		g.failHello(r, effects.Mismatch, whyUnfit(err), out)
 		return
 	}
-	if string(agent) != string(r.agent) && r.agent != nil && r.of.tie != nil {
-		g.retire(r.of.tie, out) // The tie's agent has loaded the former agent for that place.
+	if string(agent) != string(r.agentMetadata) && r.agentMetadata != nil && r.producer.currentAgent != nil {
+		g.retireAgent(r.producer.currentAgent, out) // The tie's agent has loaded the former agent for that place.
 	}
-	r.agent, r.engine, r.joined = agent, regions.EngineID, joined
-	g.advance(now, r.of, out)
+	r.agentMetadata, r.engineID, r.joined = agent, regions.EngineID, joined
+	g.advanceProducer(now, r.producer, out)
 }
 
-// unmet ends a hello without success. The rank tries again, as it does with any peer.
-func (g *inward) unmet(r *theirRank, code effects.Code, why effects.Why, out *Out) {
-	why.Addr = effects.Addr{Host: r.place.Host, Port: r.place.Port}
-	out.note("a plain engine cannot be registered with", why)
-	if r.asker.corr == 0 {
+// failHello ends a hello without success. The rank tries again, as it does with any peer.
+func (g *producerSide) failHello(r *producerRank, code effects.Code, why effects.Why, out *Effects) {
+	why.Addr = effects.Addr{Host: r.address.Host, Port: r.address.Port}
+	out.addReport("a plain engine cannot be registered with", why)
+	if r.helloRequest.corr == 0 {
 		return
 	}
 	if why.Field == "" {
-		unanswered(r.asker.corr, code, out)
-		r.asker = asker{}
+		failSend(r.helloRequest.corr, code, out)
+		r.helloRequest = rankRequest{}
 		return
 	}
-	m := protocol.HixlInitResponse{EngineID: []byte(r.place.Host), HasExt: true, Ext: protocol.HelloExt{
+	m := protocol.HixlInitResponse{EngineID: []byte(r.address.Host), HasExt: true, Ext: protocol.HelloExt{
 		ProtoMin: link.VersionMin, ProtoMax: link.VersionMax, Code: uint32(code), Reason: why.Reason(),
 	}}
-	r.asker.answer(m.Append(nil), out)
+	r.helloRequest.sendReply(m.Append(nil), out)
 }
 
-// advance does for an engine what has become possible: hellos are answered, and registrations are sent.
-func (g *inward) advance(now effects.Time, p *producer, out *Out) {
+// advanceProducer does for an engine what has become possible: hellos are answered, and registrations are sent.
+func (g *producerSide) advanceProducer(now effects.Time, p *producer, out *Effects) {
 	for _, r := range p.ranks {
-		if r.asker.corr == 0 || r.agent == nil || r.question != 0 {
+		if r.helloRequest.corr == 0 || r.agentMetadata == nil || r.queryID != 0 {
 			continue
 		}
-		if t := g.current(p, out); t != nil && g.load(t, r, out) {
-			g.welcome(now, r, out)
+		if t := g.currentAgent(p, out); t != nil && g.loadMetadata(t, r, out) {
+			g.answerHello(now, r, out)
 		}
 	}
-	for _, a := range g.asks {
-		if a.to.of == p && !a.told && !a.over && !a.tie.destroying && g.load(a.tie, a.to, out) {
-			g.tell(a, out)
+	for _, a := range g.registrations {
+		if a.target.producer == p && !a.sent && !a.over && !a.agent.destroying && g.loadMetadata(a.agent, a.target, out) {
+			g.sendRegistration(a, out)
 		}
 	}
 }
 
-// current returns the tie for new registrations, and makes a tie if necessary. The result is nil if the engine has too
-// many ties.
-func (g *inward) current(p *producer, out *Out) *tie {
-	if p.tie == nil && len(p.ties) >= g.cfg.TiesMax {
+// currentAgent returns the tie for new registrations, and makes a tie if necessary. The result is nil if the engine has
+// too many ties.
+func (g *producerSide) currentAgent(p *producer, out *Effects) *writableAgent {
+	if p.currentAgent == nil && len(p.agents) >= g.cfg.AgentsMax {
 		return nil
 	}
-	if p.tie == nil {
-		p.tie = &tie{agent: g.agent()}
-		p.ties = append(p.ties, p.tie)
-		out.Makes = append(out.Makes, p.tie.agent)
+	if p.currentAgent == nil {
+		p.currentAgent = &writableAgent{id: g.newAgent()}
+		p.agents = append(p.agents, p.currentAgent)
+		out.MakeAgents = append(out.MakeAgents, p.currentAgent.id)
 	}
-	return p.tie
+	return p.currentAgent
 }
 
-// load has an agent load the metadata of a rank's agent, and reports whether the agent has loaded it already.
-func (g *inward) load(t *tie, r *theirRank, out *Out) bool {
+// loadMetadata has an agent load the metadata of a rank's agent, and reports whether the agent has loaded it already.
+func (g *producerSide) loadMetadata(t *writableAgent, r *producerRank, out *Effects) bool {
 	for _, x := range t.loaded {
 		if x == r {
 			return true
 		}
 	}
-	if t.port == 0 || t.destroying || r.agent == nil {
+	if t.sidePort == 0 || t.destroying || r.agentMetadata == nil {
 		return false
 	}
-	for _, x := range t.loading {
+	for _, x := range t.pendingLoads {
 		if x.rank == r {
 			return false
 		}
 	}
-	x := loading{g.id(), r}
-	t.loading = append(t.loading, x)
-	out.Loads = append(out.Loads, Load{Agent: t.agent, Question: x.question, Metadata: r.agent})
+	x := pendingLoad{g.newID(), r}
+	t.pendingLoads = append(t.pendingLoads, x)
+	out.Loads = append(out.Loads, Load{Agent: t.id, LoadID: x.loadID, Metadata: r.agentMetadata})
 	return false
 }
 
-// welcome answers a hello.
-func (g *inward) welcome(now effects.Time, r *theirRank, out *Out) {
+// answerHello answers a hello.
+func (g *producerSide) answerHello(now effects.Time, r *producerRank, out *Effects) {
 	if r.key == 0 {
-		r.key = g.id()
+		r.key = g.newID()
 	}
-	m := protocol.HixlInitResponse{EngineID: []byte(r.engine), HasExt: true, Ext: g.says(now, r.who, r.echo,
+	m := protocol.HixlInitResponse{EngineID: []byte(r.engineID), HasExt: true, Ext: g.makeHelloExt(now, r.incarnation, r.echoNS,
 		&r.joined.Producer.Geometry, r.key)}
-	r.asker.answer(m.Append(nil), out)
+	r.helloRequest.sendReply(m.Append(nil), out)
 }
 
-// listed answers the last step of a hello.
-func (g *inward) listed(now effects.Time, to *theirRank, who asker, out *Out) {
-	if to.name == "" {
-		unanswered(who.corr, effects.Closed, out)
+// handleMemInfo answers the last step of a hello.
+func (g *producerSide) handleMemInfo(now effects.Time, to *producerRank, req rankRequest, out *Effects) {
+	if to.agentName == "" {
+		failSend(req.corr, effects.Closed, out)
 		return
 	}
 	m := protocol.HixlMemInfoResponse{
-		Buffers: g.buffer(to.who, &to.joined.Producer.Geometry), HasExt: true,
-		Stamps: protocol.Stamps{ClockNS: int64(now), EchoNS: g.mem.Stamps.ClockNS},
+		Buffers: g.bufferInfos(to.incarnation, &to.joined.Producer.Geometry), HasExt: true,
+		Stamps: protocol.Stamps{ClockNS: int64(now), EchoNS: g.memInfoRequest.Stamps.ClockNS},
 	}
-	who.answer(m.Append(nil), out)
+	req.sendReply(m.Append(nil), out)
 }
 
-// tieOf returns the tie of an agent and the engine of the tie.
-func (g *inward) tieOf(a Agent) (*producer, *tie) {
+// findAgent returns the tie of an agent and the engine of the tie.
+func (g *producerSide) findAgent(a Agent) (*producer, *writableAgent) {
 	for _, p := range g.producers {
-		for _, t := range p.ties {
-			if t.agent == a {
+		for _, t := range p.agents {
+			if t.id == a {
 				return p, t
 			}
 		}
@@ -272,42 +273,42 @@ func (g *inward) tieOf(a Agent) (*producer, *tie) {
 	return nil, nil
 }
 
-// made handles an agent that exists now, or cannot be made. The result is false if the agent is not one that engines
-// write to.
-func (g *inward) made(now effects.Time, a Agent, port uint16, code effects.Code, out *Out) bool {
-	p, t := g.tieOf(a)
+// onAgentMade handles an agent that exists now, or cannot be made. The result is false if the agent is not one that
+// engines write to.
+func (g *producerSide) onAgentMade(now effects.Time, a Agent, port uint16, code effects.Code, out *Effects) bool {
+	p, t := g.findAgent(a)
 	switch {
 	case t == nil:
 		return false
 	case code != effects.OK:
-		g.unmade(now, p, t, code, out)
+		g.failAgent(now, p, t, code, out)
 	default:
-		t.port = port
-		g.advance(now, p, out)
+		t.sidePort = port
+		g.advanceProducer(now, p, out)
 	}
 	return true
 }
 
-// unmade ends what waits for an agent that cannot be made.
-func (g *inward) unmade(now effects.Time, p *producer, t *tie, code effects.Code, out *Out) {
+// failAgent ends what waits for an agent that cannot be made.
+func (g *producerSide) failAgent(now effects.Time, p *producer, t *writableAgent, code effects.Code, out *Effects) {
 	why := effects.Why{Field: "agent", Theirs: code.String(), Remedy: "see the log of libnixl"}
 	for _, r := range p.ranks {
-		if r.asker.corr != 0 && r.question == 0 {
-			g.unmet(r, code, why, out)
+		if r.helloRequest.corr != 0 && r.queryID == 0 {
+			g.failHello(r, code, why, out)
 		}
 	}
-	g.gone(now, p, t, code, &why, out)
+	g.removeAgent(now, p, t, code, &why, out)
 }
 
-// named handles the name of a rank's agent, or the failure to load the agent, and reports false if the load was not of
-// this direction.
-func (g *inward) named(now effects.Time, question uint64, name string, code effects.Code, out *Out) bool {
+// onAgentLoaded handles the name of a rank's agent, or the failure to load the agent, and reports false if the load was
+// not of this direction.
+func (g *producerSide) onAgentLoaded(now effects.Time, loadID uint64, name string, code effects.Code, out *Effects) bool {
 	for _, p := range g.producers {
-		for _, t := range p.ties {
-			for i, x := range t.loading {
-				if x.question == question {
-					t.loading = append(t.loading[:i], t.loading[i+1:]...)
-					g.met(now, p, t, x.rank, name, code, out)
+		for _, t := range p.agents {
+			for i, x := range t.pendingLoads {
+				if x.loadID == loadID {
+					t.pendingLoads = append(t.pendingLoads[:i], t.pendingLoads[i+1:]...)
+					g.finishLoad(now, p, t, x.rank, name, code, out)
 					return true
 				}
 			}
@@ -316,9 +317,10 @@ func (g *inward) named(now effects.Time, question uint64, name string, code effe
 	return false
 }
 
-// met handles the result of loading a rank's agent. Registrations that were meant for another incarnation of the rank
-// end as Stale.
-func (g *inward) met(now effects.Time, p *producer, t *tie, r *theirRank, name string, code effects.Code, out *Out) {
+// finishLoad handles the result of loading a rank's agent. Registrations that were meant for another incarnation of the
+// rank end as Stale.
+func (g *producerSide) finishLoad(now effects.Time, p *producer, t *writableAgent, r *producerRank, name string, code effects.Code,
+	out *Effects) {
 	if code == effects.OK && name == "" {
 		code = effects.Faulted
 	}
@@ -326,22 +328,22 @@ func (g *inward) met(now effects.Time, p *producer, t *tie, r *theirRank, name s
 		why := effects.Why{
 			Field: "agent_metadata", Theirs: "cannot be loaded", Remedy: "run one version of NIXL at both ends",
 		}
-		g.unmet(r, code, why, out)
-		for _, a := range g.asksBy(t) {
-			if a.to == r && !a.told {
-				g.conclude(now, a, code, &why, out)
+		g.failHello(r, code, why, out)
+		for _, a := range g.openRegistrations(t) {
+			if a.target == r && !a.sent {
+				g.endRegistration(now, a, code, &why, out)
 			}
 		}
 		return
 	}
-	r.name, r.who = name, life(name, r.place.Addr().Host, decimal(uint64(r.place.Port)))
-	for _, a := range slices.Clone(g.asks) { // What was granted to another incarnation is not sent to this one.
-		if a.to == r && a.who != r.who && !a.told && !a.over {
-			g.conclude(now, a, effects.Stale, &effects.Why{
+	r.agentName, r.incarnation = name, agentIncarnation(name, r.address.Addr().Host, formatDecimal(uint64(r.address.Port)))
+	for _, a := range slices.Clone(g.registrations) { // What was granted to another incarnation is not sent to this one.
+		if a.target == r && a.targetIncarnation != r.incarnation && !a.sent && !a.over {
+			g.endRegistration(now, a, effects.Stale, &effects.Why{
 				Field: "life", Theirs: "another one since", Remedy: "none is needed: it is asked anew",
 			}, out)
 		}
 	}
-	t.loaded, t.lives = append(t.loaded, r), append(t.lives, r.who)
-	g.advance(now, p, out)
+	t.loaded, t.incarnations = append(t.loaded, r), append(t.incarnations, r.incarnation)
+	g.advanceProducer(now, p, out)
 }

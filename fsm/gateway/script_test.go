@@ -13,16 +13,16 @@ import (
 type script struct {
 	t    *testing.T
 	g    *Gateway
-	out  Out
+	out  Effects
 	conn effects.Conn
 	corr effects.Corr
 }
 
-var place = Place{Host: "a", Port: 1, Stages: 1, Ranks: 1}
+var place = PlainRank{Host: "a", Port: 1, Stages: 1, Ranks: 1}
 
 func newScript(t *testing.T) *script {
 	s := &script{t: t, g: New(testConfig(t))}
-	s.g.Open(&effects.Open{Corr: 1, Addr: place.Addr()}, &s.out)
+	s.g.HandleOpen(&effects.Open{Corr: 1, Addr: place.Addr()}, &s.out)
 	s.conn, s.corr = s.out.Events[0].(*effects.Opened).Conn, 1
 	s.meets("one")
 	return s
@@ -31,16 +31,16 @@ func newScript(t *testing.T) *script {
 func (s *script) send(body []byte) {
 	s.corr++
 	s.out.Reset()
-	s.g.Send(1, &effects.Send{Corr: s.corr, Conn: s.conn, Body: body}, &s.out)
+	s.g.HandleSend(1, &effects.Send{Corr: s.corr, Conn: s.conn, Body: body}, &s.out)
 }
 
 // hello has the rank say hello to the life with that agent, and the side channel answer.
 func (s *script) hello(agent string) {
 	m := protocol.HixlInitRequest{HasExt: true, Ext: protocol.HelloExt{ProtoMin: 1, ProtoMax: 1}}
 	s.send(m.Append(nil))
-	q := s.out.Asks[0]
+	q := s.out.Queries[0]
 	s.out.Reset()
-	s.g.Answered(1, q.Question, metadataOf("a", agent), effects.OK, &s.out)
+	s.g.OnQueryReply(1, q.QueryID, metadataOf("a", agent), effects.OK, &s.out)
 }
 
 // A side channel of another version of the connector is refused by name, whatever its hash.
@@ -49,7 +49,7 @@ func TestOtherVersionIsRefused(t *testing.T) {
 	m := testConfig(t).Metadata
 	older := bytes.Replace(m.Append(nil), []byte("ple_block_len"), []byte("ple_block_lem"), 1)
 	h := protocol.NixlHello{Hash: []byte("h"), Metadata: older}
-	_, _, code, why := g.read(h.Append(nil), &geometry.Worker{Ranks: 1, Stages: 1, Heads: 2, CellHeads: 1})
+	_, _, code, why := g.decodeMetadata(h.Append(nil), &geometry.Worker{Ranks: 1, Stages: 1, Heads: 2, CellHeads: 1})
 	if code != effects.Mismatch || why.Field != "nixl_connector_version" || why.Ours != protocol.NixlVersions ||
 		why.Theirs != "an older one: it sends no ple_block_len" {
 		t.Errorf("%v, %+v", code, why)
@@ -59,16 +59,16 @@ func TestOtherVersionIsRefused(t *testing.T) {
 // made has the agent that is wanted be there, and know what it is to know.
 func (s *script) made(a Agent) {
 	s.out.Reset()
-	s.g.Made(1, a, 7, effects.OK, &s.out)
+	s.g.OnAgentMade(1, a, 7, effects.OK, &s.out)
 	for _, l := range s.out.Loads {
 		s.out.Reset()
-		s.g.Loaded(1, l.Question, string(l.Metadata), effects.OK, &s.out)
+		s.g.OnAgentLoaded(1, l.LoadID, string(l.Metadata), effects.OK, &s.out)
 	}
 }
 
 func (s *script) meets(agent string) {
 	s.hello(agent)
-	s.made(s.out.Makes[0])
+	s.made(s.out.MakeAgents[0])
 }
 
 func (s *script) register(operation uint64, request string) {
@@ -76,7 +76,7 @@ func (s *script) register(operation uint64, request string) {
 		RequestID: []byte(request), EngineID: []byte("ours"), Host: []byte("here"), TPSize: 1,
 		Blocks: [][]uint64{{1, 2}}, Remote: protocol.PushProducer{PPSize: 1}, HasExt: true,
 		Ext: protocol.PushRegistrationExt{
-			Version: 1, To: protocol.UUID(life("one", place.Addr().Host, "1")), Operation: operation, First: []uint64{0},
+			Version: 1, To: protocol.UUID(agentIncarnation("one", place.Addr().Host, "1")), Operation: operation, First: []uint64{0},
 			Ends: []uint64{2},
 		},
 	}
@@ -100,17 +100,17 @@ func (s *script) end() effects.Code {
 func TestNextLifeIsNotTold(t *testing.T) {
 	s := newScript(t)
 	s.register(1, "r1")
-	if len(s.out.Says) != 1 {
-		t.Fatalf("%d notes, want the registration", len(s.out.Says))
+	if len(s.out.Notifications) != 1 {
+		t.Fatalf("%d notes, want the registration", len(s.out.Notifications))
 	}
 	off := protocol.PushWithdrawal{Version: 1, Operation: 1}
 	s.send(off.Append(nil)) // Its agent goes, and the next registration waits for another.
 	s.register(2, "r2")
-	next := s.out.Makes[0]
+	next := s.out.MakeAgents[0]
 	s.hello("two")
 	s.made(next)
-	if len(s.out.Says) > 0 {
-		t.Fatalf("%q is told to %s", s.out.Says[0].Body, s.out.Says[0].To)
+	if len(s.out.Notifications) > 0 {
+		t.Fatalf("%q is told to %s", s.out.Notifications[0].Body, s.out.Notifications[0].To)
 	}
 	if code := s.end(); code != effects.Stale {
 		t.Errorf("it ends as %v, want stale", code)
@@ -121,12 +121,12 @@ func TestNextLifeIsNotTold(t *testing.T) {
 func TestNotNeededIsNotCalledTold(t *testing.T) {
 	s := newScript(t)
 	m := protocol.PushKeep{
-		Version: 1, To: protocol.UUID(life("one", place.Addr().Host, "1")), Keep: [][]byte{[]byte("k")},
+		Version: 1, To: protocol.UUID(agentIncarnation("one", place.Addr().Host, "1")), Keep: [][]byte{[]byte("k")},
 		Skip: [][]byte{[]byte("s")},
 	}
 	s.send(m.Append(nil))
-	if len(s.out.Says) != 1 || string(s.out.Says[0].Body) != "HB:k" {
-		t.Errorf("%v is told, want a heartbeat of k", s.out.Says)
+	if len(s.out.Notifications) != 1 || string(s.out.Notifications[0].Body) != "HB:k" {
+		t.Errorf("%v is told, want a heartbeat of k", s.out.Notifications)
 	}
 	if code := s.end(); code != effects.Unsupported {
 		t.Errorf("it ends as %v, want unsupported", code)

@@ -17,7 +17,7 @@ import (
 type world struct {
 	t   *rapid.T
 	g   *Gateway
-	out Out
+	out Effects
 	now effects.Time
 
 	corr  effects.Corr
@@ -26,14 +26,14 @@ type world struct {
 	asks  []*asked
 
 	agents    map[Agent]*agent
-	questions []Ask
+	questions []Query
 	loads     []Load
 	expels    map[uint64][]Agent // which agents a proof needs to be gone
 	expel     uint64
-	lives     map[int]int // of engines
-	says      []Say       // registrations that engines have
-	hellos    map[effects.Corr]Place
-	described map[Place]string // the agent that a rank told of last
+	lives     map[int]int    // of engines
+	says      []Notification // registrations that engines have
+	hellos    map[effects.Corr]PlainRank
+	described map[PlainRank]string // the agent that a rank told of last
 
 	// The other way.
 	received []effects.Received
@@ -43,7 +43,7 @@ type world struct {
 
 type opened struct {
 	id    effects.Conn
-	place Place
+	place PlainRank
 	corr  effects.Corr
 }
 
@@ -55,7 +55,7 @@ type asked struct {
 	to        string
 	completed bool
 	ended     bool // the rank has heard so, and does not ask again
-	at        Place
+	at        PlainRank
 	who       effects.Incarnation // that it was granted to
 	expelled  bool                // before it was told
 	withdrawn bool
@@ -81,13 +81,13 @@ func testConfig(t interface{ Fatal(args ...any) }) Config {
 		EngineID: []byte("ours"), BaseAddrs: []uint64{1 << 30, 1 << 31}, NumBlocks: 8, BlockLens: []uint64{64, 64},
 		BlockStrides: []uint64{64, 64}, Layout: []byte("LBHNC"), BlockSize: 4, PerLogical: 1, DCPSize: 1, PCPSize: 1,
 	}
-	own, err := geometry.Of(&m, &geometry.Worker{Ranks: 1, Stages: 1, Heads: 2, CellHeads: 1})
+	own, err := geometry.ParseRegions(&m, &geometry.Worker{Ranks: 1, Stages: 1, Heads: 2, CellHeads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return Config{
-		Own: own, Metadata: m, Front: m, Hash: "h", Host: "here", Plane: "plain", Window: 4, Patience: 1000, EnginesMax: 2,
-		AsksMax: 4, WaitingMax: 4, RanksMax: 4, TiesMax: 3, TriesMax: 3, Wire: protocol.DefaultLimits(),
+		Own: own, Metadata: m, FrontMetadata: m, Hash: "h", Host: "here", Plane: "plain", Window: 4, RegistrationTimeout: 1000, EnginesMax: 2,
+		RegistrationsMax: 4, PendingMax: 4, RanksMax: 4, AgentsMax: 3, TriesMax: 3, Wire: protocol.DefaultLimits(),
 	}
 }
 
@@ -95,30 +95,30 @@ func newWorld(t *rapid.T) *world {
 	return &world{
 		t: t, g: New(testConfig(t)),
 		open: map[effects.Corr]bool{}, agents: map[Agent]*agent{Front: {made: true}}, expels: map[uint64][]Agent{},
-		lives: map[int]int{}, oks: map[string]int{}, hellos: map[effects.Corr]Place{},
-		described: map[Place]string{},
+		lives: map[int]int{}, oks: map[string]int{}, hellos: map[effects.Corr]PlainRank{},
+		described: map[PlainRank]string{},
 	}
 }
 
 // took looks at what the gateway wants, and holds it against what it may want.
 func (w *world) took() {
 	w.t.Helper()
-	for _, a := range slices.Concat(w.out.Makes, w.out.Writers) {
+	for _, a := range slices.Concat(w.out.MakeAgents, w.out.MakeWriters) {
 		if w.agents[a] != nil {
 			w.t.Fatalf("agent %d is made twice", a)
 		}
-		w.agents[a] = &agent{written: slices.Contains(w.out.Makes, a)}
+		w.agents[a] = &agent{written: slices.Contains(w.out.MakeAgents, a)}
 	}
-	w.questions, w.loads = append(w.questions, w.out.Asks...), append(w.loads, w.out.Loads...)
-	for _, s := range w.out.Says {
+	w.questions, w.loads = append(w.questions, w.out.Queries...), append(w.loads, w.out.Loads...)
+	for _, s := range w.out.Notifications {
 		w.said(s)
 	}
-	for _, a := range w.out.Destroys {
+	for _, a := range w.out.DestroyAgents {
 		if x := w.agents[a]; x == nil || x.gone {
 			w.t.Fatalf("agent %d is destroyed, and is not there", a)
 		}
 	}
-	for _, n := range w.out.Proven {
+	for _, n := range w.out.DoneExpulsions {
 		for _, a := range w.expels[n] {
 			if !w.agents[a].gone {
 				w.t.Fatalf("expulsion %d is called proven while agent %d lives", n, a)
@@ -130,15 +130,15 @@ func (w *world) took() {
 		w.event(ev)
 	}
 	under := 0
-	for _, a := range w.g.asks {
+	for _, a := range w.g.registrations {
 		if !a.over {
 			under++
 		}
 	}
-	if n := len(w.g.asks); under > w.g.cfg.AsksMax || n > 2*w.g.cfg.AsksMax {
+	if n := len(w.g.registrations); under > w.g.cfg.RegistrationsMax || n > 2*w.g.cfg.RegistrationsMax {
 		w.t.Fatalf("%d registrations are kept, %d of them are not over", n, under)
 	}
-	if n := len(w.g.incomings()); n > w.g.cfg.WaitingMax {
+	if n := len(w.g.consumerSide.openRegistrations()); n > w.g.cfg.PendingMax {
 		w.t.Fatalf("%d registrations of engines are kept", n)
 	}
 	if n := len(w.g.producers); n > w.g.cfg.EnginesMax {
@@ -147,11 +147,11 @@ func (w *world) took() {
 	w.out.Reset()
 }
 
-func (w *world) said(s Say) {
+func (w *world) said(s Notification) {
 	if w.agents[s.Agent].gone {
 		w.t.Fatalf("agent %d says something, and is gone", s.Agent)
 	}
-	switch protocol.NixlNoteOf(s.Body) {
+	switch protocol.NotificationKindOf(s.Body) {
 	case protocol.NixlRegistration:
 		m, limits := protocol.PushRegistration{}, protocol.DefaultLimits()
 		if err := m.Decode(s.Body, &limits); err != nil || m.HasExt {
@@ -168,7 +168,7 @@ func (w *world) said(s Say) {
 				w.t.Fatalf("registration %d is told to %s, and was granted to another life", a.operation, s.To)
 			}
 			a.by, a.to = s.Agent, s.To
-			w.says = append(w.says, Say{Agent: s.Agent, To: s.To, Body: []byte(a.request)})
+			w.says = append(w.says, Notification{Agent: s.Agent, To: s.To, Body: []byte(a.request)})
 		}
 	case protocol.NixlCompletion:
 		key := s.To + " " + string(s.Body)
@@ -250,7 +250,7 @@ func (w *world) ask() effects.Corr {
 
 // places are those that the rank registers with: two engines, one of two ranks, and a third one, for which there is no
 // room.
-var places = []Place{
+var places = []PlainRank{
 	{Host: "a", Port: 1, Stages: 1, Ranks: 1}, {Host: "b", Port: 2, Stages: 1, Ranks: 2},
 	{Host: "b", Port: 2, Stages: 1, Rank: 1, Ranks: 2}, {Host: "c", Port: 3, Stages: 1, Ranks: 1},
 }
@@ -258,18 +258,18 @@ var places = []Place{
 func engineOf(host string) int { return int(host[0] - 'a') }
 
 // agentName is that of a rank's agent of now.
-func (w *world) agentName(p Place) string {
+func (w *world) agentName(p PlainRank) string {
 	return fmt.Sprintf("%s rank %d", w.engine(engineOf(p.Host)), p.Rank)
 }
 
 // life is how the rank knows an agent of a place.
-func (w *world) life(at Place, agent string) effects.Incarnation {
-	return life(agent, at.Addr().Host, decimal(uint64(at.Port)))
+func (w *world) life(at PlainRank, agent string) effects.Incarnation {
+	return agentIncarnation(agent, at.Addr().Host, formatDecimal(uint64(at.Port)))
 }
 
 func (w *world) send(body []byte) {
 	if c, ok := pick(w, "conn", w.conns); ok {
-		w.g.Send(w.now, &effects.Send{Corr: w.ask(), Conn: c.id, Body: body}, &w.out)
+		w.g.HandleSend(w.now, &effects.Send{Corr: w.ask(), Conn: c.id, Body: body}, &w.out)
 	}
 }
 
@@ -280,13 +280,13 @@ func (w *world) rank() {
 		p, _ := pick(w, "place", places)
 		corr := w.ask()
 		w.conns = append(w.conns, opened{place: p, corr: corr})
-		w.g.Open(&effects.Open{Corr: corr, Addr: p.Addr()}, &w.out)
+		w.g.HandleOpen(&effects.Open{Corr: corr, Addr: p.Addr()}, &w.out)
 	case 1, 2:
 		m := protocol.HixlInitRequest{HasExt: true, Ext: protocol.HelloExt{ProtoMin: 1, ProtoMax: 1}}
 		if c, ok := pick(w, "conn", w.conns); ok {
 			corr := w.ask()
 			w.hellos[corr] = c.place
-			w.g.Send(w.now, &effects.Send{Corr: corr, Conn: c.id, Body: m.Append(nil)}, &w.out)
+			w.g.HandleSend(w.now, &effects.Send{Corr: corr, Conn: c.id, Body: m.Append(nil)}, &w.out)
 		}
 	case 3, 4:
 		c, ok := pick(w, "conn", w.conns)
@@ -311,7 +311,7 @@ func (w *world) rank() {
 				Ends: []uint64{2},
 			},
 		}
-		w.g.Send(w.now, &effects.Send{Corr: w.ask(), Conn: c.id, Body: m.Append(nil)}, &w.out)
+		w.g.HandleSend(w.now, &effects.Send{Corr: w.ask(), Conn: c.id, Body: m.Append(nil)}, &w.out)
 	case 5:
 		if a, ok := pick(w, "withdrawn", w.asks); ok {
 			m := protocol.PushWithdrawal{Version: 1, Operation: a.operation}
@@ -321,7 +321,7 @@ func (w *world) rank() {
 	case 6:
 		if len(w.conns) > 0 {
 			i := rapid.IntRange(0, len(w.conns)-1).Draw(w.t, "closed")
-			w.g.Close(w.conns[i].id, &w.out)
+			w.g.HandleClose(w.conns[i].id, &w.out)
 			w.conns = slices.Delete(w.conns, i, i+1)
 		}
 	case 7:
@@ -358,11 +358,11 @@ func (w *world) engines() {
 		case 1:
 			body = []byte("what")
 		default:
-			m, limits := protocol.NixlQuestion{}, protocol.DefaultLimits()
+			m, limits := protocol.NixlMetadataRequest{}, protocol.DefaultLimits()
 			if err := m.Decode(q.Body, &limits); err != nil {
 				w.t.Fatal(err)
 			}
-			id, name := q.Addr.Host, w.agentName(Place{Host: q.Addr.Host, Rank: m.TPRank})
+			id, name := q.Addr.Host, w.agentName(PlainRank{Host: q.Addr.Host, Rank: m.TPRank})
 			body = metadataOf(id, name)
 			for _, p := range places {
 				if p.Host == q.Addr.Host && p.Port == q.Addr.Port && p.Rank == m.TPRank {
@@ -370,16 +370,16 @@ func (w *world) engines() {
 				}
 			}
 		}
-		w.g.Answered(w.now, q.Question, body, code, &w.out)
+		w.g.OnQueryReply(w.now, q.QueryID, body, code, &w.out)
 	case 2, 3:
 		for a := Agent(1); a <= w.g.lastAgent; a++ {
 			if x := w.agents[a]; !x.made && !x.gone {
 				if x.made = rapid.IntRange(0, 9).Draw(w.t, "made") > 0; x.made {
-					w.g.Made(w.now, a, 7, effects.OK, &w.out)
+					w.g.OnAgentMade(w.now, a, 7, effects.OK, &w.out)
 				} else {
 					x.gone = true
 					w.disturb()
-					w.g.Made(w.now, a, 0, effects.Faulted, &w.out)
+					w.g.OnAgentMade(w.now, a, 0, effects.Faulted, &w.out)
 				}
 				return
 			}
@@ -392,10 +392,10 @@ func (w *world) engines() {
 		w.loads = w.loads[1:]
 		if rapid.IntRange(0, 9).Draw(w.t, "loaded") == 0 {
 			w.disturb()
-			w.g.Loaded(w.now, l.Question, "", effects.Faulted, &w.out)
+			w.g.OnAgentLoaded(w.now, l.LoadID, "", effects.Faulted, &w.out)
 			return
 		}
-		w.g.Loaded(w.now, l.Question, string(l.Metadata), effects.OK, &w.out)
+		w.g.OnAgentLoaded(w.now, l.LoadID, string(l.Metadata), effects.OK, &w.out)
 	case 5:
 		s, ok := pick(w, "completes", w.says)
 		if !ok {
@@ -417,7 +417,7 @@ func (w *world) engines() {
 			for _, a := range w.asks {
 				a.completed = a.completed || a.told > 0 && a.by == s.Agent && a.to == from && a.request == string(s.Body)
 			}
-			w.g.Noted(w.now, s.Agent, from, m.Append(nil), &w.out)
+			w.g.OnNotification(w.now, s.Agent, from, m.Append(nil), &w.out)
 		}
 	case 6:
 		w.lives[rapid.IntRange(0, 2).Draw(w.t, "reborn")]++
@@ -427,7 +427,7 @@ func (w *world) engines() {
 			for _, a := range w.asks {
 				if a.by == s.Agent && a.told > 0 {
 					w.disturb()
-					w.g.Unsaid(w.now, s.Agent, a.operation, &w.out)
+					w.g.OnNotificationFailed(w.now, s.Agent, a.operation, &w.out)
 					return
 				}
 			}
@@ -447,16 +447,16 @@ func (w *world) disturb() {
 // registers has an engine register with us, or say that it lives.
 func (w *world) registers() {
 	host := string(rune('a' + rapid.IntRange(0, 2).Draw(w.t, "from")))
-	p := Place{Host: host}
+	p := PlainRank{Host: host}
 	if rapid.IntRange(0, 4).Draw(w.t, "beats") == 0 {
-		w.g.Noted(w.now, Front, w.agentName(p), []byte("HB:r1,r2"), &w.out)
+		w.g.OnNotification(w.now, Front, w.agentName(p), []byte("HB:r1,r2"), &w.out)
 		return
 	}
 	m := protocol.PushRegistration{
 		RequestID: fmt.Appendf(nil, "r%d", rapid.IntRange(0, 9).Draw(w.t, "request")), EngineID: []byte(host),
 		Host: []byte(host), Port: 9, TPSize: 1, Blocks: [][]uint64{{1, 2}}, Remote: protocol.PushProducer{PPSize: 1},
 	}
-	w.g.Noted(w.now, Front, w.agentName(p), m.Append(nil), &w.out)
+	w.g.OnNotification(w.now, Front, w.agentName(p), m.Append(nil), &w.out)
 }
 
 // replies has the rank answer what it was asked.
@@ -479,7 +479,7 @@ func (w *world) replies() {
 			w.t.Fatal("a plain registration has positions")
 		}
 		id := string(reg.Ext.Incarnation[:]) + string(reg.RequestID)
-		again := id == w.last && len(w.g.lately) < w.g.cfg.WaitingMax // Beyond, older ones are forgotten.
+		again := id == w.last && len(w.g.recentlyEnded) < w.g.cfg.PendingMax // Beyond, older ones are forgotten.
 		for _, other := range w.received {
 			same := reg.Decode(other.Body, &limits) == nil && string(reg.Ext.Incarnation[:])+string(reg.RequestID) == id
 			again = again || same
@@ -493,8 +493,8 @@ func (w *world) replies() {
 		if code == 0 { // Whose agent it is, its life says.
 			for _, c := range w.g.consumers {
 				for _, p := range c.peers {
-					if p.who == effects.Incarnation(reg.Ext.Incarnation) {
-						w.oks[p.name+" "+string(reg.RequestID)+":1"]++
+					if p.incarnation == effects.Incarnation(reg.Ext.Incarnation) {
+						w.oks[p.agentName+" "+string(reg.RequestID)+":1"]++
 					}
 				}
 			}
@@ -512,7 +512,7 @@ func (w *world) replies() {
 			Incarnation: protocol.UUID{1}, Stamps: protocol.Stamps{ClockNS: 5}}}
 		body = m.Append(nil)
 	}
-	w.g.Reply(w.now, &effects.Reply{Request: r.Request, Body: body}, &w.out)
+	w.g.HandleReply(w.now, &effects.Reply{Request: r.Request, Body: body}, &w.out)
 }
 
 // destroys has the driver destroy an agent that is to go.
@@ -527,7 +527,7 @@ func (w *world) destroys(doomed *[]Agent) {
 		return
 	}
 	w.agents[a].gone = true
-	w.g.Destroyed(w.now, a, effects.OK, &w.out)
+	w.g.OnAgentDestroyed(w.now, a, effects.OK, &w.out)
 }
 
 // TestPromises has anything happen in any order, and holds what the gateway says against what it rests on.
@@ -544,7 +544,7 @@ func promises(t *rapid.T) {
 	w := newWorld(t)
 	var doomed []Agent
 	step := func() {
-		doomed = append(doomed, w.out.Destroys...)
+		doomed = append(doomed, w.out.DestroyAgents...)
 		w.took()
 		w.now++
 	}
@@ -563,7 +563,7 @@ func promises(t *rapid.T) {
 	}
 	// The rank goes: each question has its answer.
 	for _, c := range w.conns {
-		w.g.Close(c.id, &w.out)
+		w.g.HandleClose(c.id, &w.out)
 		step()
 	}
 	if len(w.open) > 0 {

@@ -22,7 +22,7 @@ func (s Shuffle) Nth(lane uint16, n uint64) uint64 {
 	k1 := s.k1 ^ n>>ShuffleBits
 	left, right := n>>half&mask, n&mask
 	for round := range uint64(6) {
-		left, right = right, left^prf(s.k0, k1, round<<40|uint64(lane)<<half|right)&mask
+		left, right = right, left^siphash13(s.k0, k1, round<<40|uint64(lane)<<half|right)&mask
 	}
 	return left<<half | right
 }

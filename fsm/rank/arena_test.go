@@ -4,8 +4,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// copied puts the end of a copy on its way.
-func (r *rig) copied(n *node, e *effects.Copy) {
+// startCopy puts the end of a copy on its way.
+func (r *rig) startCopy(n *node, e *effects.Copy) {
 	var from, to []effects.Page
 	for _, p := range e.Pairs {
 		from, to = append(from, p.From), append(to, p.To)
@@ -27,16 +27,16 @@ func (r *rig) unsettle(it *item, code effects.Code) {
 	case *effects.TransferDone:
 		ev.Code, ev.Settled, corr = code, false, ev.Corr
 	default:
-		r.t.Fatalf("%s is always settled here", it.what)
+		r.t.Fatalf("%s is always settled here", it.name)
 	}
 	r.push(it.to, "Settled", &effects.Settled{Corr: corr, Code: code})
 }
 
-// conserves is S5 of one pool, or of the arena behind it.
-func (r *rig) conserves(n *node, pool effects.PoolID, first, free, total int) {
+// checkPool is S5 of one pool, or of the arena behind it.
+func (r *rig) checkPool(n *node, pool effects.PoolID, first, free, total int) {
 	used := 0
 	for i := range total {
-		if p := n.rank.Page(pool, uint32(first+i)); p.Refs+p.Holds+p.Loans > 0 || p.Grant != 0 {
+		if p := n.rank.PageState(pool, uint32(first+i)); p.Refs+p.Holds+p.Loans > 0 || p.Grant != 0 {
 			used++
 		}
 	}

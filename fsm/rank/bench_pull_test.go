@@ -7,19 +7,19 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 )
 
-// A pulled carries whole eager pulls between two ranks, to measure the machines alone. One event of each kind is
+// A pullBench carries whole eager pulls between two ranks, to measure the machines alone. One event of each kind is
 // enough: nothing here overlaps.
-type pulled struct {
-	tb       testing.TB
-	ranks    [2]*Rank // the sender, the receiver
-	out      [2]effects.Effects
-	now      effects.Time
-	steps    int
-	channels []effects.Channel // by Conn-1
-	ticket   effects.Ticket
-	given    []effects.Page
-	code     effects.Code
-	returned bool
+type pullBench struct {
+	tb             testing.TB
+	ranks          [2]*Rank // the sender, the receiver
+	out            [2]effects.Effects
+	now            effects.Time
+	steps          int
+	channels       []effects.Channel // by Conn-1
+	ticket         effects.Ticket
+	deliveredPages []effects.Page
+	code           effects.Code
+	returned       bool
 
 	queue [8]struct {
 		to int
@@ -27,24 +27,24 @@ type pulled struct {
 	}
 	waiting int
 
-	command  effects.Command
-	asked    effects.Received
-	told     effects.Received
-	opened   effects.Opened
-	replied  effects.Replied
-	imported effects.Imported
-	read     effects.TransferDone
-	posted   effects.SendDone
-	revoked  effects.Revoked
+	command      effects.Command
+	received     effects.Received
+	doneReceived effects.Received
+	opened       effects.Opened
+	replied      effects.Replied
+	imported     effects.Imported
+	read         effects.TransferDone
+	posted       effects.SendDone
+	revoked      effects.Revoked
 
 	put     engine.Put
 	get     engine.Get
 	release engine.Unpin
 }
 
-// newPulled moves batches of so many chunks.
-func newPulled(tb testing.TB, chunks int) *pulled {
-	p := &pulled{tb: tb}
+// newPullBench moves batches of so many chunks.
+func newPullBench(tb testing.TB, chunks int) *pullBench {
+	p := &pullBench{tb: tb}
 	for i := range p.ranks {
 		cfg := Config{
 			Planes: []Plane{{Name: "shm", Blob: []byte("b")}}, Role: RoleSender,
@@ -70,7 +70,7 @@ func newPulled(tb testing.TB, chunks int) *pulled {
 	p.put = engine.Put{
 		Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte("bench"), Keys: keys(names),
 		Layout: layout, LastChunkTokens: 4,
-		Pages: append([]effects.Page(nil), p.given...),
+		Pages: append([]effects.Page(nil), p.deliveredPages...),
 	}
 	for i := range p.put.Pages {
 		p.put.Pages[i].Length = 32
@@ -79,13 +79,13 @@ func newPulled(tb testing.TB, chunks int) *pulled {
 	return p
 }
 
-func (p *pulled) push(to int, ev effects.Event) {
+func (p *pullBench) push(to int, ev effects.Event) {
 	p.queue[p.waiting].to, p.queue[p.waiting].ev = to, ev
 	p.waiting++
 }
 
 // engine gives one command and lets everything that follows happen.
-func (p *pulled) engine(to int, body effects.CommandBody) {
+func (p *pullBench) engine(to int, body effects.CommandBody) {
 	p.ticket++
 	p.command = effects.Command{Ticket: p.ticket, Body: body}
 	p.push(to, &p.command)
@@ -97,7 +97,7 @@ func (p *pulled) engine(to int, body effects.CommandBody) {
 	}
 }
 
-func (p *pulled) step(who int, ev effects.Event) {
+func (p *pullBench) step(who int, ev effects.Event) {
 	p.now++
 	p.steps++
 	out := &p.out[who]
@@ -110,17 +110,17 @@ func (p *pulled) step(who int, ev effects.Event) {
 			p.opened = effects.Opened{Corr: e.Corr, Conn: effects.Conn(len(p.channels))}
 			p.push(who, &p.opened)
 		case *effects.Send:
-			p.asked = effects.Received{Conn: 99, Channel: p.channels[e.Conn-1], Request: 1,
-				Body: append(p.asked.Body[:0], e.Body...)}
+			p.received = effects.Received{Conn: 99, Channel: p.channels[e.Conn-1], Request: 1,
+				Body: append(p.received.Body[:0], e.Body...)}
 			p.replied.Corr = e.Corr
-			p.push(1, &p.asked)
+			p.push(1, &p.received)
 		case *effects.Reply:
 			p.replied.Body = append(p.replied.Body[:0], e.Body...)
 			p.push(0, &p.replied)
 		case *effects.Post:
-			p.told = effects.Received{Conn: 98, Channel: effects.ChannelDone, Body: append(p.told.Body[:0], e.Body...)}
+			p.doneReceived = effects.Received{Conn: 98, Channel: effects.ChannelDone, Body: append(p.doneReceived.Body[:0], e.Body...)}
 			p.posted = effects.SendDone{Corr: e.Corr}
-			p.push(0, &p.told)
+			p.push(0, &p.doneReceived)
 			p.push(1, &p.posted)
 		case *effects.Import:
 			p.imported = effects.Imported{Corr: e.Corr, Link: effects.Link(who + 1)}
@@ -133,7 +133,7 @@ func (p *pulled) step(who int, ev effects.Event) {
 			p.push(who, &p.revoked)
 		case *effects.Deliver:
 			p.code = e.Code
-			p.given = append(p.given[:0], e.Pages...)
+			p.deliveredPages = append(p.deliveredPages[:0], e.Pages...)
 		case *effects.Return:
 			p.returned = true
 		}
@@ -141,7 +141,7 @@ func (p *pulled) step(who int, ev effects.Event) {
 }
 
 // pull moves one batch and reads it: Put, Get, Release.
-func (p *pulled) pull() {
+func (p *pullBench) pull() {
 	p.returned = false
 	p.engine(0, &p.put)
 	if p.code != effects.OK || !p.returned {
@@ -157,7 +157,7 @@ func (p *pulled) pull() {
 
 // A whole pull allocates nothing once its tables have grown.
 func TestPullAllocatesNothing(t *testing.T) {
-	p := newPulled(t, 8)
+	p := newPullBench(t, 8)
 	for range 100 {
 		p.pull()
 	}
@@ -169,7 +169,7 @@ func TestPullAllocatesNothing(t *testing.T) {
 func BenchmarkPull64(b *testing.B) { benchmarkPull(b, 64) }
 
 func benchmarkPull(b *testing.B, chunks int) {
-	p := newPulled(b, chunks)
+	p := newPullBench(b, chunks)
 	for range 10 {
 		p.pull()
 	}

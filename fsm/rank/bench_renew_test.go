@@ -14,7 +14,7 @@ func BenchmarkNew(b *testing.B) {
 	}
 }
 
-func BenchmarkRenew(b *testing.B) {
+func BenchmarkRecycle(b *testing.B) {
 	l := newLoop(b, 64)
 	for range 10 {
 		l.push()
@@ -23,7 +23,7 @@ func BenchmarkRenew(b *testing.B) {
 	cfg.Pages = 1024
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Renew(l.r, cfg, 1, 0); err != nil {
+		if _, err := Recycle(l.r, cfg, 1, 0); err != nil {
 			b.Fatal(err)
 		}
 	}

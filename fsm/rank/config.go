@@ -56,9 +56,9 @@ func (r Role) String() string {
 	return "Role(" + strconv.Itoa(int(r)) + ")"
 }
 
-// directions returns the number of directions in which the rank has peers: peers that the rank calls, and peers that
-// call the rank.
-func (r Role) directions() uint32 {
+// countDirections returns the number of directions in which the rank has peers: peers that the rank calls, and peers
+// that call the rank.
+func (r Role) countDirections() uint32 {
 	if r == RoleBoth {
 		return 2
 	}
@@ -128,23 +128,24 @@ type Config struct {
 	Tuning Tuning
 }
 
-// offers reports whether this rank leases its pages to readers (pull) instead of pushing them.
-func (c *Config) offers() bool { return c.Pull && c.Role.Sends() }
+// isPullSender reports whether this rank leases its pages to readers (pull) instead of pushing them.
+func (c *Config) isPullSender() bool { return c.Pull && c.Role.Sends() }
 
-// asks reports whether the rank recalls chunks from peers; answers reports whether peers recall chunks from the rank.
-func (c *Config) asks() bool    { return c.Recalls && c.Role.Sends() }
-func (c *Config) answers() bool { return c.Recalls && c.Role.Receives() }
+// recallsChunks reports whether the rank recalls chunks from peers; answers reports whether peers recall chunks from
+// the rank.
+func (c *Config) recallsChunks() bool { return c.Recalls && c.Role.Sends() }
+func (c *Config) servesRecalls() bool { return c.Recalls && c.Role.Receives() }
 
-// asksPeers returns the maximum number of peers from which the rank recalls at a time.
-func (c *Config) asksPeers() uint32 {
-	if !c.asks() {
+// recallPeersMax returns the maximum number of peers from which the rank recalls at a time.
+func (c *Config) recallPeersMax() uint32 {
+	if !c.recallsChunks() {
 		return 0
 	}
 	return c.PeersMax
 }
 
-// layers reports whether the rank pushes layer by layer.
-func (c *Config) layers() bool { return c.Layers > 0 && c.Role.Sends() }
+// pushesLayers reports whether the rank pushes layer by layer.
+func (c *Config) pushesLayers() bool { return c.Layers > 0 && c.Role.Sends() }
 
 // bundlesMax returns the maximum number of chunks that this rank receives layer by layer at a time.
 func (c *Config) bundlesMax() uint32 {
@@ -154,20 +155,20 @@ func (c *Config) bundlesMax() uint32 {
 	return c.BundlesMax
 }
 
-// carried returns the maximum number of puts that the layerwise flow may have in progress at a time.
-func (c *Config) carried() uint32 {
-	if !c.layers() {
+// carriedPutsMax returns the maximum number of puts that the layerwise flow may have in progress at a time.
+func (c *Config) carriedPutsMax() uint32 {
+	if !c.pushesLayers() {
 		return 0
 	}
 	return c.Carried()
 }
 
-// tells reports whether the rank notifies receivers how requests ended.
-func (c *Config) tells() bool { return c.Role.Sends() && !c.registers() }
+// reportsRequestEnds reports whether the rank notifies receivers how requests ended.
+func (c *Config) reportsRequestEnds() bool { return c.Role.Sends() && !c.registersBlocks() }
 
-// endedMax returns for how many requests of peers the rank records their outcome.
-func (c *Config) endedMax() int {
-	if !c.Role.Receives() || c.registers() {
+// outcomesMax returns for how many requests of peers the rank records their outcome.
+func (c *Config) outcomesMax() int {
+	if !c.Role.Receives() || c.registersBlocks() {
 		return 0
 	}
 	return int(c.RequestsMax)
@@ -176,15 +177,15 @@ func (c *Config) endedMax() int {
 // connsMax returns the maximum number of connections that the rank has open: connections to the peers that the rank
 // calls, and two or three to each peer that calls the rank, for done messages and for lease renewals.
 func (c *Config) connsMax() int {
-	n := link.ConnsMax(c.PeersMax) + int(c.asksPeers())
+	n := link.ConnsMax(c.PeersMax) + int(c.recallPeersMax())
 	if c.Knows() {
 		n += c.Conns()
 	}
-	if c.tells() {
+	if c.reportsRequestEnds() {
 		n += int(c.PeersMax)
 	}
 	if c.Role.Receives() {
-		n += notice.AddressesMax(int(c.PeersMax)) + int(c.PeersMax*c.Role.directions()+1+c.Tuning.PlainsMax)
+		n += notice.AddressesMax(int(c.PeersMax)) + int(c.PeersMax*c.Role.countDirections()+1+c.Tuning.PlainsMax)
 	}
 	return n
 }
@@ -197,45 +198,45 @@ func (c *Config) entriesMax() uint32 {
 	return c.Entries(c.chunkPages(), c.BatchMax, c.Delay || c.Keeps)
 }
 
-// need returns the resources that all parts together may have outstanding at a time.
-func (c *Config) need() kernel.Need {
-	n := c.Engine.Need().And(c.Memory.Need()).And(c.Pipeline.Need())
+// totalNeed returns the resources that all parts together may have outstanding at a time.
+func (c *Config) totalNeed() kernel.Need {
+	n := c.Engine.Need().Add(c.Memory.Need()).Add(c.Pipeline.Need())
 	// A rank with one role has a sender's pushes or a receiver's reads, and gets the larger of the two numbers in
 	// either case.
 	if c.Role != RoleBoth {
 		n.Transfers = max(c.Engine.Need().Transfers, c.Memory.Need().Transfers+c.Pipeline.Need().Transfers)
 	}
-	n = n.And(c.Common.Need()).And(c.Peers.Need(c.Tuning.LeftoversMax)).And(c.Pending.Need()).And(c.Deferred.Need()).
-		And(kernel.Need{Deadlines: int(c.entriesMax())})
-	if c.tells() {
-		n = n.And(end.Need(c.RequestsMax, c.PeersMax))
+	n = n.Add(c.Common.Need()).Add(c.Peers.Need(c.Tuning.LeftoversMax)).Add(c.Pending.Need()).Add(c.Deferred.Need()).
+		Add(kernel.Need{Deadlines: int(c.entriesMax())})
+	if c.reportsRequestEnds() {
+		n = n.Add(end.Need(c.RequestsMax, c.PeersMax))
 	}
-	if c.asks() {
-		n = n.And(c.Asking(c.PeersMax))
+	if c.recallsChunks() {
+		n = n.Add(c.Asking(c.PeersMax))
 	}
-	if c.answers() {
-		n = n.And(c.Answering())
+	if c.servesRecalls() {
+		n = n.Add(c.Answering())
 	}
 	if c.Shares {
-		n = n.And(c.Lending()).And(c.Bringing()).And(c.Engine.Sharing())
+		n = n.Add(c.Lending()).Add(c.Bringing()).Add(c.Engine.Sharing())
 	}
-	if c.layers() {
-		n = n.And(c.Layerwise.Need())
+	if c.pushesLayers() {
+		n = n.Add(c.Layerwise.Need())
 	}
 	if c.Layers > 0 && c.Role.Receives() {
-		n = n.And(c.Bundling.Need())
+		n = n.Add(c.Bundling.Need())
 	}
-	n = n.And(c.Registering.Need(c.PeersMax))
+	n = n.Add(c.Registering.Need(c.PeersMax))
 	if c.Knows() {
-		n = n.And(c.Finding.Need()).And(c.Seeking())
+		n = n.Add(c.Finding.Need()).Add(c.Seeking())
 	}
 	return n
 }
 
-// tablesMax bounds each sum that need returns.
-const tablesMax = 1<<31 - 1
+// tableMax bounds each sum that need returns.
+const tableMax = 1<<31 - 1
 
-func (c *Config) fill() error {
+func (c *Config) fillDefaults() error {
 	switch c.Role {
 	case RoleSender, RoleReceiver, RoleBoth:
 	default:
@@ -250,8 +251,8 @@ func (c *Config) fill() error {
 	c.Offering.Fill()
 	c.Common.Fill(c.PullTTL)
 	c.Registering.Fill()
-	unsaid := c.GrantsMax == 0
-	if c.Memory.Fill(); unsaid {
+	unset := c.GrantsMax == 0
+	if c.Memory.Fill(); unset {
 		c.GrantsMax = min(max(c.GrantsMax, c.Grants()), memory.GrantsMax)
 	}
 	c.Store.Fill(c.chunkPages(), c.BatchMax)
@@ -259,8 +260,8 @@ func (c *Config) fill() error {
 	c.Engine.Fill()
 	c.Pending.Fill()
 	c.Deferred.Fill()
-	if c.stagesApart() {
-		kernel.Default(&c.StagingPages, c.DevicePages)
+	if c.stagesOnDevice() {
+		kernel.SetDefault(&c.StagingPages, c.DevicePages)
 	}
 	c.Pipeline.Fill(c.Pages)
 	c.Granting.Fill()
@@ -273,50 +274,50 @@ func (c *Config) fill() error {
 	if err := c.Tuning.fill(); err != nil {
 		return err
 	}
-	return c.check()
+	return c.checkParts()
 }
 
-// check returns an error that describes what cannot work, in a part or in the combination of parts.
-func (c *Config) check() error {
+// checkParts returns an error that describes what cannot work, in a part or in the combination of parts.
+func (c *Config) checkParts() error {
 	if err := cmp.Or(c.Memory.Check(), c.Store.Check(), c.Common.Check(), c.Granting.Check(c.Bearer), c.Peers.Check(),
-		c.Engine.Check(), c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.stagedIn()), c.Recalling.Check(),
+		c.Engine.Check(), c.Pending.Check(), c.Deferred.Check(), c.Pipeline.Check(c.stagingPoolPages()), c.Recalling.Check(),
 		c.Offering.Check(), c.Sharing.Check(), c.Finding.Check(c.Shares),
 		c.Bundling.Check(), c.Layerwise.Check(c.Layers, c.BatchMax),
 		c.Registering.Check(c.Pages, c.LeaseGuard)); err != nil {
 		return err
 	}
-	if n := c.need(); n.Deadlines > tablesMax || n.Outstanding() > tablesMax || n.Commands > tablesMax {
+	if n := c.totalNeed(); n.Deadlines > tableMax || n.MaxOutstanding() > tableMax || n.Commands > tableMax {
 		return fmt.Errorf("rank: the bounds of this configuration come to %d deadlines, %d outstanding effects and %d "+
-			"commands: give smaller ones, so that none is more than %d", n.Deadlines, n.Outstanding(), n.Commands, tablesMax)
+			"commands: give smaller ones, so that none is more than %d", n.Deadlines, n.MaxOutstanding(), n.Commands, tableMax)
 	}
 	switch {
-	case c.ArenaPages > tablesMax-c.Pages:
+	case c.ArenaPages > tableMax-c.Pages:
 		return fmt.Errorf("rank: ArenaPages is %d beside %d Pages: give fewer, so that both are no more than %d",
-			c.ArenaPages, c.Pages, tablesMax)
-	case c.DevicePages > tablesMax-c.Pages-c.ArenaPages:
+			c.ArenaPages, c.Pages, tableMax)
+	case c.DevicePages > tableMax-c.Pages-c.ArenaPages:
 		return fmt.Errorf("rank: DevicePages is %d beside %d Pages and %d ArenaPages: give fewer, so that all are no more "+
-			"than %d", c.DevicePages, c.Pages, c.ArenaPages, tablesMax)
-	case c.ArenaPages > 0 && c.landsApart():
+			"than %d", c.DevicePages, c.Pages, c.ArenaPages, tableMax)
+	case c.ArenaPages > 0 && c.landsOnDevice():
 		return fmt.Errorf("rank: ArenaPages is %d with DevicePages of %d, into which what is brought lands: the arena's copies "+
 			"are made of Pages alone; set Keeps, or give 0 for one of them", c.ArenaPages, c.DevicePages)
-	case c.Layers > 0 && (c.offers() || c.Delay || c.Recalls || c.Shares):
+	case c.Layers > 0 && (c.isPullSender() || c.Delay || c.Recalls || c.Shares):
 		return fmt.Errorf("rank: Layers is %d: a chunk has as many pages, which are pushed, and neither offered, recalled "+
 			"nor shared; leave out Pull, Delay, Recalls and Shares, or give 0", c.Layers)
-	case c.registers() && (c.Role != RoleBoth || c.offers() || c.Delay || c.Recalls || c.Shares || c.Layers > 0 ||
+	case c.registersBlocks() && (c.Role != RoleBoth || c.isPullSender() || c.Delay || c.Recalls || c.Shares || c.Layers > 0 ||
 		c.Bearer):
 		return fmt.Errorf("rank: Geometry is set: the pool is the engine's, and the rank only registers blocks or writes " +
 			"into registered ones; use RoleBoth, and leave out Pull, Delay, Recalls, Shares, Layers and Bearer")
 	case c.Shares && c.Role != RoleBoth:
 		return fmt.Errorf("rank: Shares with the role of a %v: who shares calls peers and is called; use RoleBoth", c.Role)
-	case c.offers():
+	case c.isPullSender():
 		return c.CheckOffers(c.Pages, c.LeaseGuard)
 	}
 	return nil
 }
 
-// Default returns a configuration with all defaults filled in, except those that depend on other fields: these are
-// zero, and New fills them in. A node's configuration file that sets nothing stands for this configuration.
-func Default() (c Config) {
+// DefaultConfig returns a configuration with all defaults filled in, except those that depend on other fields: these
+// are zero, and New fills them in. A node's configuration file that sets nothing stands for this configuration.
+func DefaultConfig() (c Config) {
 	c.Offering.Fill()
 	c.Common.Fill(0)
 	c.Memory.Fill()
@@ -340,71 +341,72 @@ func Default() (c Config) {
 	return c
 }
 
-// registers reports whether the rank registers blocks of its engine with peers, or writes into blocks that a peer
+// registersBlocks reports whether the rank registers blocks of its engine with peers, or writes into blocks that a peer
 // registered.
-func (c *Config) registers() bool { return c.Geometry != nil }
+func (c *Config) registersBlocks() bool { return c.Geometry != nil }
 
-// numbers returns the geometry in the form in which a handshake states it, or nil if the rank does not register blocks.
-func (c *Config) numbers() []uint64 {
-	if !c.registers() {
+// geometryNumbers returns the geometry in the form in which a handshake states it, or nil if the rank does not register
+// blocks.
+func (c *Config) geometryNumbers() []uint64 {
+	if !c.registersBlocks() {
 		return nil
 	}
-	return register.Numbers(c.Geometry)
+	return register.EncodeGeometry(c.Geometry)
 }
 
-// consumersPeers returns the maximum number of peers with which blocks are registered at a time.
-func (c *Config) consumersPeers() uint32 {
-	if !c.registers() {
+// registerPeersMax returns the maximum number of peers with which blocks are registered at a time.
+func (c *Config) registerPeersMax() uint32 {
+	if !c.registersBlocks() {
 		return 0
 	}
 	return c.PeersMax
 }
 
-// first returns the configuration of the engine's pool. If its blocks are registered, the whole pool belongs to the
-// engine.
-func (c *Config) first() memory.PoolConfig {
-	p := memory.PoolConfig{Pages: c.Pages, Share: c.Share(c.PeerSharePct), Own: c.Share(c.EngineSharePct), Key: c.PoolKey}
-	if c.registers() {
-		p.Own, p.Claimed = c.Pages, true
+// enginePoolConfig returns the configuration of the engine's pool. If its blocks are registered, the whole pool belongs
+// to the engine.
+func (c *Config) enginePoolConfig() memory.PoolConfig {
+	p := memory.PoolConfig{Pages: c.Pages, ClassShare: c.Share(c.PeerSharePct), EngineShare: c.Share(c.EngineSharePct), Key: c.PoolKey}
+	if c.registersBlocks() {
+		p.EngineShare, p.Claimed = c.Pages, true
 	}
 	return p
 }
 
-// second returns the configuration of the arena. The arena follows the engine's pool in one stretch of memory, because
-// peers know both as one buffer.
-func (c *Config) second() memory.PoolConfig {
+// arenaConfig returns the configuration of the arena. The arena follows the engine's pool in one stretch of memory,
+// because peers know both as one buffer.
+func (c *Config) arenaConfig() memory.PoolConfig {
 	if c.ArenaPages == 0 {
 		return memory.PoolConfig{}
 	}
-	return memory.PoolConfig{Pages: c.ArenaPages, Behind: c.Pages, Key: "os_staging_bytes"}
+	return memory.PoolConfig{Pages: c.ArenaPages, FirstIndex: c.Pages, Key: "os_staging_bytes"}
 }
 
-// device returns the configuration of the device pool, the second pool of a rank that shares chunks. Its page numbers
-// follow the numbers of the remaining pages.
-func (c *Config) device() memory.PoolConfig {
-	return memory.PoolConfig{Pages: c.DevicePages, Share: c.DevicePages, Own: c.DevicePages, Behind: c.deviceFrom(),
+// devicePoolConfig returns the configuration of the device pool, the second pool of a rank that shares chunks. Its page
+// numbers follow the numbers of the remaining pages.
+func (c *Config) devicePoolConfig() memory.PoolConfig {
+	return memory.PoolConfig{Pages: c.DevicePages, ClassShare: c.DevicePages, EngineShare: c.DevicePages, FirstIndex: c.deviceFirstPage(),
 		Key: "p2p_npu_buffer_size"}
 }
 
-// deviceFrom returns the number of the device pool's first page.
-func (c *Config) deviceFrom() uint32 { return c.Pages + c.ArenaPages }
+// deviceFirstPage returns the number of the device pool's first page.
+func (c *Config) deviceFirstPage() uint32 { return c.Pages + c.ArenaPages }
 
-// landsApart reports whether chunks that are brought from peers land in the device pool; stagesApart reports whether
-// fetches read into the device pool.
-func (c *Config) landsApart() bool  { return c.DevicePages > 0 && !c.Keeps }
-func (c *Config) stagesApart() bool { return c.DevicePages > 0 && c.Keeps }
+// landsOnDevice reports whether chunks that are brought from peers land in the device pool; stagesOnDevice reports
+// whether fetches read into the device pool.
+func (c *Config) landsOnDevice() bool  { return c.DevicePages > 0 && !c.Keeps }
+func (c *Config) stagesOnDevice() bool { return c.DevicePages > 0 && c.Keeps }
 
 // chunkPages returns the number of pages in which chunks of the store can lie.
 func (c *Config) chunkPages() uint32 {
-	if c.landsApart() {
+	if c.landsOnDevice() {
 		return c.Pages + c.DevicePages
 	}
 	return c.Pages
 }
 
-// stagedIn returns the size of the pool from which StagingPages are taken, in pages.
-func (c *Config) stagedIn() uint32 {
-	if c.stagesApart() {
+// stagingPoolPages returns the size of the pool from which StagingPages are taken, in pages.
+func (c *Config) stagingPoolPages() uint32 {
+	if c.stagesOnDevice() {
 		return c.DevicePages
 	}
 	return c.Pages

@@ -41,9 +41,9 @@ func TestRegisteringRanksHaveGrants(t *testing.T) {
 		{0, 0, 4096}, {1, 64, 4096}, {1, 6000, 6000}, {1000, 4, 4096}, {1000, 64, 8000}, {1 << 14, 8, memory.GrantsMax},
 	} {
 		cfg := Config{Common: Common{Layout: layout}, Planes: []Plane{{Name: "p"}}}
-		registers(&cfg, nil, nil, nil, "p")
+		registerBlocks(&cfg, nil, nil, nil, "p")
 		cfg.ReceptionsMax, cfg.ProducersMax = c.receptions, c.producers
-		if err := cfg.fill(); err != nil || cfg.GrantsMax != c.grants {
+		if err := cfg.fillDefaults(); err != nil || cfg.GrantsMax != c.grants {
 			t.Errorf("%d requests of %d ranks: %d grants, %v; want %d", c.receptions, c.producers, cfg.GrantsMax, err, c.grants)
 		}
 	}

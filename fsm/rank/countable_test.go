@@ -29,7 +29,7 @@ func TestCountsDoNotWrap(t *testing.T) {
 	} {
 		cfg := base
 		c.change(&cfg)
-		err := cfg.fill()
+		err := cfg.fillDefaults()
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)

@@ -10,7 +10,7 @@ import (
 
 // A guest that had to go, and came back, is not believed to have begun an offer after what it was told before: that is
 // not remembered any more, so what may be older is not read.
-func TestWhoComesBackHasAFloor(t *testing.T) {
+func TestReturningPeerKeepsWatermark(t *testing.T) {
 	lim := protocol.DefaultLimits()
 	r, err := New(Config{
 		Role: RoleReceiver, Planes: []Plane{{Name: "hccl", Blob: []byte("b")}},
@@ -51,7 +51,7 @@ func TestWhoComesBackHasAFloor(t *testing.T) {
 		}
 		m.Shape.Dims[0]++ // Refused as of another layout.
 		m.Ext = protocol.PullReadyExt{
-			Version: 1, Incarnation: protocol.UUID(who), To: protocol.UUID(r.cfg.Key.For(who)), Operation: 7, Attempt: 1,
+			Version: 1, Incarnation: protocol.UUID(who), To: protocol.UUID(r.cfg.Key.InboundName(who)), Operation: 7, Attempt: 1,
 			PatienceNS: 1e9, Grant: 5 << 16, GrantedNS: 1, LeaseNS: 60e9, Generations: []uint64{1},
 		}
 		var ack protocol.PullReadyDoneAck

@@ -42,18 +42,19 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 	r.stopServing(e)
 }
 
-// left returns the number of things that a drain waits for.
-func (r *Rank) left(e *flow.Env) (n int) {
-	for _, of := range r.flows.all {
-		n += r.owner(of).Left(e)
+// countUnfinished returns the number of things that a drain waits for.
+func (r *Rank) countUnfinished(e *flow.Env) (n int) {
+	for _, owner := range r.flows.all {
+		n += r.flowOf(owner).CountUnfinished(e)
 	}
-	return n + r.owner(kernel.OwnerEngine).Left(e) + r.owner(kernel.OwnerPending).Left(e) + r.registrar.Left()
+	return n + r.flowOf(kernel.OwnerEngine).CountUnfinished(e) + r.flowOf(kernel.OwnerAllocQueue).CountUnfinished(e) +
+		r.registrar.CountActive()
 }
 
 func (r *Rank) maybeEndDrain(e *flow.Env) {
 	switch {
-	case r.drain.ticket == 0 || r.sweeps.of[sweepDrained].Under():
-	case r.left(e) == 0:
+	case r.drain.ticket == 0 || r.sweeps.byKind[sweepDrained].IsRunning():
+	case r.countUnfinished(e) == 0:
 		r.endDrain(e, effects.OK)
 	case r.drain.late:
 		r.endDrain(e, effects.Expired)
@@ -63,7 +64,7 @@ func (r *Rank) maybeEndDrain(e *flow.Env) {
 func (r *Rank) endDrain(e *flow.Env, code effects.Code) {
 	v := &e.Env
 	v.Timers.Stop(&r.drain.timer)
-	out := effects.Deliver{Ticket: r.drain.ticket, Code: code, Left: uint32(r.left(e))}
+	out := effects.Deliver{Ticket: r.drain.ticket, Code: code, Left: uint32(r.countUnfinished(e))}
 	if code != effects.OK {
 		out.Why = &effects.Why{
 			Stage: effects.StageCommand, Field: "things still out", Theirs: strconv.Itoa(int(out.Left)), Ours: "none",

@@ -44,12 +44,12 @@ func (r *rig) pullIDs(ordinals []string) (ids []protocol.PullID) {
 func (r *rig) hostilePull(cmd, first string, arg func(string) []string) bool {
 	has := func(key string) bool { return len(arg(key)) > 0 }
 	ids := func() (inc, to protocol.UUID) {
-		a, b := r.namesSaid(r.node(first), arg("inc")[0], arg("to")[0])
+		a, b := r.statedNames(r.node(first), arg("inc")[0], arg("to")[0])
 		return protocol.UUID(a), protocol.UUID(b)
 	}
 	receive := func(channel effects.Channel, body []byte) {
 		if has("how") {
-			body = spoilt(r.t, body, arg("how")[0])
+			body = corruptBytes(r.t, body, arg("how")[0])
 		}
 		ev := &effects.Received{Conn: effects.Conn(r.id()), Channel: channel, Request: effects.Request(r.id()), Body: body}
 		if channel == effects.ChannelDone {

@@ -15,10 +15,10 @@ func (r *rig) hostileRecall(cmd, first string, arg func(string) []string) bool {
 	switch cmd {
 	case "upto":
 		under := func() bool {
-			return slices.ContainsFunc(r.items, func(it item) bool { return strings.HasPrefix(it.what, first) })
+			return slices.ContainsFunc(r.items, func(it item) bool { return strings.HasPrefix(it.name, first) })
 		}
 		for !under() {
-			if !r.next() {
+			if !r.deliverNext() {
 				r.t.Fatalf("no %s ever is under way", first)
 			}
 		}
@@ -27,7 +27,7 @@ func (r *rig) hostileRecall(cmd, first string, arg func(string) []string) bool {
 	default:
 		return false
 	}
-	body, lim := r.pending(first).message(), protocol.DefaultLimits()
+	body, lim := r.findPending(first).message(), protocol.DefaultLimits()
 	var ask protocol.CacheQueryRequest
 	var answer protocol.CacheQueryResponse
 	how := arg("how")[0]

@@ -25,10 +25,10 @@ func (it *item) message() *[]byte {
 	}
 }
 
-// pending finds the first item under way whose name starts so.
-func (r *rig) pending(what string) *item {
+// findPending finds the first item under way whose name starts so.
+func (r *rig) findPending(what string) *item {
 	for i := range r.items {
-		if strings.HasPrefix(r.items[i].what, what) {
+		if strings.HasPrefix(r.items[i].name, what) {
 			return &r.items[i]
 		}
 	}
@@ -36,8 +36,8 @@ func (r *rig) pending(what string) *item {
 	return nil
 }
 
-// spoilt changes bytes the way that broken and hostile peers do.
-func spoilt(t *testing.T, body []byte, how string) []byte {
+// corruptBytes changes bytes the way that broken and hostile peers do.
+func corruptBytes(t *testing.T, body []byte, how string) []byte {
 	switch how {
 	case "truncated":
 		return body[:len(body)/2]
@@ -75,8 +75,8 @@ func spoilt(t *testing.T, body []byte, how string) []byte {
 	return nil
 }
 
-// alter decodes a hello, changes what the peer says of itself, and encodes it again.
-func (r *rig) alter(it *item, arg func(string) []string) {
+// alterHello decodes a hello, changes what the peer says of itself, and encodes it again.
+func (r *rig) alterHello(it *item, arg func(string) []string) {
 	body, lim := it.message(), protocol.DefaultLimits()
 	var ask protocol.HixlInitRequest
 	var answer protocol.HixlInitResponse
@@ -123,15 +123,15 @@ func (r *rig) alter(it *item, arg func(string) []string) {
 		return
 	}
 	if err := answer.Decode(*body, &lim); err != nil {
-		r.t.Fatalf("%s is no hello: %v", it.what, err)
+		r.t.Fatalf("%s is no hello: %v", it.name, err)
 	}
 	change(&answer.Ext)
 	answer.HasExt = len(arg("plain")) == 0
 	*body = answer.Append(nil)
 }
 
-// who resolves the name of an incarnation: a rank's, a stranger's, or none.
-func (r *rig) who(name string) effects.Incarnation {
+// incarnationOf resolves the name of an incarnation: a rank's, a stranger's, or none.
+func (r *rig) incarnationOf(name string) effects.Incarnation {
 	switch name {
 	case "none":
 		return effects.Incarnation{}
@@ -157,8 +157,8 @@ func (r *rig) grantIDs(n *node, ordinals []string) (ids []uint64) {
 	return ids
 }
 
-// say gives a rank a message on a connection of its own, from somebody who is no rank.
-func (r *rig) say(n *node, arg func(string) []string) {
+// sendForged gives a rank a message on a connection of its own, from somebody who is no rank.
+func (r *rig) sendForged(n *node, arg func(string) []string) {
 	one := func(key, otherwise string) string {
 		if v := arg(key); len(v) > 0 {
 			return v[0]
@@ -170,7 +170,7 @@ func (r *rig) say(n *node, arg func(string) []string) {
 	}
 	if inc := one("inc", ""); inc != "" {
 		m.HasExt = true
-		from, whom := r.namesSaid(n, inc, one("to", "none"))
+		from, whom := r.statedNames(n, inc, one("to", "none"))
 		m.Ext = protocol.AllocExt{
 			Version: link.VersionMax, Incarnation: protocol.UUID(from), To: protocol.UUID(whom), Operation: 999, Attempt: 1,
 			Commit: r.grantIDs(n, arg("commit")), Abort: r.grantIDs(n, arg("abort")),
@@ -188,7 +188,7 @@ func (r *rig) say(n *node, arg func(string) []string) {
 	}
 	body := m.Append(nil)
 	if how := one("how", ""); how != "" {
-		body = spoilt(r.t, body, how)
+		body = corruptBytes(r.t, body, how)
 	}
 	channel := map[string]effects.Channel{"init": effects.ChannelInit, "alloc": effects.ChannelAlloc,
 		"proxy": effects.ChannelProxy}[one("channel", "alloc")]
@@ -199,9 +199,9 @@ func (r *rig) say(n *node, arg func(string) []string) {
 	r.step(n, &effects.Received{Conn: effects.Conn(r.id()), Channel: channel, Request: request, Body: body})
 }
 
-// cut loses a connection that a rank opened: what is in flight on it is unanswered,
+// loseConn loses a connection that a rank opened: what is in flight on it is unanswered,
 // and then the transport says so.
-func (r *rig) cut(n *node, channel string) {
+func (r *rig) loseConn(n *node, channel string) {
 	for i := range n.conns {
 		c := &n.conns[i]
 		if c.id == 0 || c.channel.String() != channel {
@@ -209,7 +209,7 @@ func (r *rig) cut(n *node, channel string) {
 		}
 		if corr := c.corr; corr != 0 {
 			c.corr, c.request = 0, 0
-			r.forget(corr)
+			r.dropReply(corr)
 			r.step(n, &effects.Unanswered{Corr: corr, Code: effects.PeerLost})
 		}
 		if c := n.conn(n.conns[i].id); c != nil && c.id != 0 {
@@ -230,8 +230,8 @@ func codeNamed(t *testing.T, name string) effects.Code {
 	return 0
 }
 
-// fail lets a completion under way say that its effect failed.
-func (r *rig) fail(it *item, code effects.Code) {
+// failCompletion lets a completion under way say that its effect failed.
+func (r *rig) failCompletion(it *item, code effects.Code) {
 	switch ev := it.ev.(type) {
 	case *effects.Opened:
 		*it.to.conn(ev.Conn) = conn{}
@@ -245,35 +245,35 @@ func (r *rig) fail(it *item, code effects.Code) {
 	case *effects.CopyDone:
 		ev.Code = code
 	default:
-		r.t.Fatalf("%s cannot fail", it.what)
+		r.t.Fatalf("%s cannot fail", it.name)
 	}
 }
 
-// hostile carries out the directives of this file; false says that it is none of them.
-func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
+// hostileDirective carries out the directives of this file; false says that it is none of them.
+func (r *rig) hostileDirective(cmd, first string, arg func(string) []string) bool {
 	switch cmd {
 	case "facts":
 		r.facts = true
 	case "fail":
-		r.fail(r.pending(first), codeNamed(r.t, arg("code")[0]))
+		r.failCompletion(r.findPending(first), codeNamed(r.t, arg("code")[0]))
 	case "unsettled":
-		r.unsettle(r.pending(first), codeNamed(r.t, arg("code")[0]))
+		r.unsettle(r.findPending(first), codeNamed(r.t, arg("code")[0]))
 	case "spoil":
-		body := r.pending(first).message()
-		*body = spoilt(r.t, *body, arg("how")[0])
+		body := r.findPending(first).message()
+		*body = corruptBytes(r.t, *body, arg("how")[0])
 	case "alter":
-		r.alter(r.pending(first), arg)
+		r.alterHello(r.findPending(first), arg)
 	case "overhear":
-		r.hello = append(r.hello[:0], *r.pending(first).message()...)
+		r.savedHello = append(r.savedHello[:0], *r.findPending(first).message()...)
 	case "repeat":
 		ev := &effects.Received{
-			Conn: effects.Conn(r.id()), Channel: effects.ChannelInit, Request: effects.Request(r.id()), Body: r.hello,
+			Conn: effects.Conn(r.id()), Channel: effects.ChannelInit, Request: effects.Request(r.id()), Body: r.savedHello,
 		}
-		r.alter(&item{ev: ev}, arg)
+		r.alterHello(&item{ev: ev}, arg)
 		r.step(r.node(first), ev)
 	case "late":
 		// It is in the mailbox: closing its connection does not take it back any more.
-		ev, ok := r.pending(first).ev.(*effects.Replied)
+		ev, ok := r.findPending(first).ev.(*effects.Replied)
 		if !ok {
 			r.t.Fatalf("%s is no answer", first)
 		}
@@ -285,11 +285,11 @@ func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
 			}
 		}
 	case "say":
-		r.say(r.node(first), arg)
+		r.sendForged(r.node(first), arg)
 	case "lookup":
 		r.lookup(r.node(first), arg)
 	case "cut":
-		r.cut(r.node(first), arg("channel")[0])
+		r.loseConn(r.node(first), arg("channel")[0])
 	case "landed":
 		n := r.node(first)
 		var pages []effects.Page
@@ -300,13 +300,13 @@ func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
 			}
 			pg := effects.Page{Index: uint32(index), Length: 32, Generation: 1 << 40}
 			if index < uint64(n.rank.Stats().PagesTotal) && len(arg("forged")) == 0 {
-				pg.Generation = n.rank.Page(0, uint32(index)).Generation
+				pg.Generation = n.rank.PageState(0, uint32(index)).Generation
 			}
 			pages = append(pages, pg)
 		}
 		r.step(n, &effects.Landed{
 			Landing: effects.Landing(r.id()), Grant: effects.GrantID(r.grantIDs(n, arg("grant"))[0]),
-			Peer:  r.peerOf(n, arg("peer")[0]),
+			Peer:  r.planePeerName(n, arg("peer")[0]),
 			Pages: pages, Complete: true,
 		})
 	default:
@@ -315,15 +315,15 @@ func (r *rig) hostile(cmd, first string, arg func(string) []string) bool {
 	return true
 }
 
-// noted prints the facts that hostile transcripts are about.
-func (r *rig) noted(n *node, e *effects.Observe) {
+// printFact prints the facts that hostile transcripts are about.
+func (r *rig) printFact(n *node, e *effects.Observe) {
 	if !r.facts {
 		return
 	}
 	switch e.Fact {
 	case effects.FactLinkUp, effects.FactMalformed, effects.FactLinkDown, effects.FactHelloRefused:
 		r.printf("%s Observe %v", n.name, strings.TrimSpace(fmt.Sprint(e.Fact, " ", codeUnlessOK(e.Code))))
-		r.because(e.Why)
+		r.printReason(e.Why)
 	default: // The others show in what the rank does.
 	}
 }

@@ -24,22 +24,22 @@ func TestLiesAboutLayers(t *testing.T) {
 		r.add(Config{Common: common, Peers: peers, Memory: Memory{Pages: 8}, Role: RoleReceiver,
 			Bundling: Bundling{Layers: layers, BundlesMax: bundles}}, "r")
 		x := &layeredRound{rig: r, t: t2, s: r.node("s"), r: r.node("r")}
-		x.give(x.s, &engine.Reserve{Count: 8})
-		x.request(0) // Both are honest while they shake hands.
-		for x.next() {
+		x.runCommand(x.s, &engine.Reserve{Count: 8})
+		x.playRequest(0) // Both are honest while they shake hands.
+		for x.deliverNext() {
 		}
 		liar := r.nodes[rapid.IntRange(0, 1).Draw(t2, "liar")]
-		r.said = func(n *node, body []byte) []byte {
+		r.rewriteMessage = func(n *node, body []byte) []byte {
 			if n != liar {
 				return body
 			}
-			return sometimesLie(t2, body)
+			return maybeChange(t2, body)
 		}
 		for i := range rapid.IntRange(1, 8).Draw(t2, "requests") {
-			x.request(i + 1)
+			x.playRequest(i + 1)
 		}
-		r.said = nil
-		x.end()
+		r.rewriteMessage = nil
+		x.finishRound()
 	})
 }
 
@@ -53,25 +53,25 @@ type layeredRound struct {
 	runs   []layerwise.Drop // one for each request that began
 }
 
-func (x *layeredRound) give(n *node, body effects.CommandBody) effects.Ticket {
+func (x *layeredRound) runCommand(n *node, body effects.CommandBody) effects.Ticket {
 	x.ticket++
 	x.step(n, &effects.Command{Ticket: x.ticket, Body: body})
 	return x.ticket
 }
 
-// request plays one: its layers in order, or not all of them, and a get before or after.
-func (x *layeredRound) request(number int) {
+// playRequest plays one: its layers in order, or not all of them, and a get before or after.
+func (x *layeredRound) playRequest(number int) {
 	name := fmt.Sprintf("r%d", number)
 	names := keys([]string{fmt.Sprintf("%xa", number+1), fmt.Sprintf("%xb", number+1)})
 	early := rapid.Bool().Draw(x.t, "the decode is early")
 	get := func() {
-		x.gets = append(x.gets, x.give(x.r, &engine.Get{Request: []byte(name), Keys: names, Wait: effects.Second,
+		x.gets = append(x.gets, x.runCommand(x.r, &engine.Get{Request: []byte(name), Keys: names, Wait: effects.Second,
 			Layered: true}))
 	}
 	if early {
 		get()
 	}
-	run := x.give(x.s, &layerwise.Begin{Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte(name)})
+	run := x.runCommand(x.s, &layerwise.Begin{Peer: engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}, Request: []byte(name)})
 	x.runs = append(x.runs, layerwise.Drop{Request: []byte(name), Run: run})
 	saved := uint32(0)
 	for layer := range x.s.cfg.Layers {
@@ -79,29 +79,29 @@ func (x *layeredRound) request(number int) {
 			break
 		}
 		saved++
-		x.give(x.s, &layerwise.Save{Request: []byte(name), Run: run, Layer: layer, Tokens: 8, Keys: names,
+		x.runCommand(x.s, &layerwise.Save{Request: []byte(name), Run: run, Layer: layer, Tokens: 8, Keys: names,
 			Pages: x.s.pages(int(2*layer), len(names), 32)})
-		x.some()
+		x.deliverSome()
 	}
 	switch by := rapid.IntRange(0, 3).Draw(x.t, "ends by"); {
 	case by == 0 || saved < x.s.cfg.Layers: // A request that is not whole cannot be finished.
-		x.give(x.s, &layerwise.Drop{Request: []byte(name), Run: run})
+		x.runCommand(x.s, &layerwise.Drop{Request: []byte(name), Run: run})
 	case by == 1:
-		x.give(x.s, &layerwise.Preempt{Request: []byte(name), Run: run})
-		x.give(x.s, &layerwise.Drop{Request: []byte(name), Run: run})
+		x.runCommand(x.s, &layerwise.Preempt{Request: []byte(name), Run: run})
+		x.runCommand(x.s, &layerwise.Drop{Request: []byte(name), Run: run})
 	default:
-		x.give(x.s, &layerwise.Finish{Request: []byte(name), Run: run, Tokens: 8, Patience: 2 * effects.Second})
+		x.runCommand(x.s, &layerwise.Finish{Request: []byte(name), Run: run, Tokens: 8, Patience: 2 * effects.Second})
 	}
 	if !early {
 		get()
 	}
-	x.some()
+	x.deliverSome()
 }
 
-// some lets a few things happen, and sometimes time pass.
-func (x *layeredRound) some() {
+// deliverSome lets a few things happen, and sometimes time pass.
+func (x *layeredRound) deliverSome() {
 	for range rapid.IntRange(0, 12).Draw(x.t, "things") {
-		if !x.next() {
+		if !x.deliverNext() {
 			break
 		}
 	}
@@ -110,11 +110,11 @@ func (x *layeredRound) some() {
 	}
 }
 
-// end lets all that is under way end, time pass, and engines give back what they have; then nothing is left.
-func (x *layeredRound) end() {
+// finishRound lets all that is under way end, time pass, and engines give back what they have; then nothing is left.
+func (x *layeredRound) finishRound() {
 	settle := func() {
 		for range 400 {
-			for n := 0; x.next(); n++ {
+			for n := 0; x.deliverNext(); n++ {
 				if n > 5000 {
 					x.t.Fatal("never at rest")
 				}
@@ -124,15 +124,15 @@ func (x *layeredRound) end() {
 	}
 	settle()
 	for i := range x.runs { // What was not finished, because a save of it was refused, goes on until its engine ends it.
-		x.give(x.s, &x.runs[i])
+		x.runCommand(x.s, &x.runs[i])
 	}
 	for _, t := range x.gets {
-		x.give(x.r, &engine.Unpin{Got: t})
+		x.runCommand(x.r, &engine.Unpin{Got: t})
 	}
-	x.give(x.s, &engine.Release{Reserved: 1})
+	x.runCommand(x.s, &engine.Release{Reserved: 1})
 	settle()
 	for _, n := range []*node{x.s, x.r} {
-		if st := n.rank.Stats(); st.PagesFree != st.PagesTotal || st.Puts+st.Gets+st.Waiters+st.Grants+st.Layers+
+		if st := n.rank.Stats(); st.PagesFree != st.PagesTotal || st.Puts+st.Gets+st.PendingRequests+st.Grants+st.Layers+
 			st.Bundles+st.Reserves+st.Outstanding > 0 {
 			x.t.Fatalf("%s: something is left: %+v", n.name, st)
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // The puts of a batch in parts are taken together or not at all, so that a request never ends without one of them.
-func TestPartsAreTakenTogether(t *testing.T) {
+func TestPartsAreAllOrNothing(t *testing.T) {
 	w := newWorkers(t, "parts", 8) // Of which 16 puts may be open.
 	nobody := engine.Peer{Host: "nobody", InitPort: 1, AllocPort: 2}
 	open := func(n int) { // Puts that go nowhere.

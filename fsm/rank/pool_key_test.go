@@ -13,13 +13,13 @@ import (
 func TestRefusalsNameThePoolsKey(t *testing.T) {
 	const key = "max_local_cpu_size"
 	r := newServing(t, func(c *Config) { c.PoolKey, c.Role, c.EngineSharePct, c.GrantsMax = key, RoleBoth, 100, 64 })
-	who := r.guest(1)
+	who := r.connectPeer(1)
 	for range pagesMax {
-		r.wantGranted(r.ask(who, numbered(0x100+int(r.requests), 1), nil), 1)
+		r.wantGranted(r.requestPages(who, numberedKeys(0x100+int(r.requests), 1), nil), 1)
 	}
-	q := r.ask(who, keysOf("a"), nil)
+	q := r.requestPages(who, keysOf("a"), nil)
 	r.advance(allocTimeout + effects.Second)
-	if _, code, _ := r.granted(q); code != effects.NoMemory && code != effects.TooMany {
+	if _, code, _ := r.grantedPages(q); code != effects.NoMemory && code != effects.TooMany {
 		t.Fatalf("a request for more than is free ends as %v", code)
 	}
 	if said := string(r.replies[q].Ext.Reason); !strings.Contains(said, key) {

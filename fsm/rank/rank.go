@@ -49,30 +49,31 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// HostPool is the id of the arena: the pool to which chunks are copied so that peers can read the copies. HostPool
+// ArenaPool is the id of the arena: the pool to which chunks are copied so that peers can read the copies. ArenaPool
 // exists only if Config.ArenaPages is not 0. Pool 0 is the engine's pool.
-const HostPool effects.PoolID = 1
+const ArenaPool effects.PoolID = 1
 
-// placeOfDevice is the index, in the rank's list of pools, of the device pool: the second pool of a rank that shares
+// devicePoolIndex is the index, in the rank's list of pools, of the device pool: the second pool of a rank that shares
 // chunks (Config.DevicePages). On the outside, the pages of the device pool carry the id of pool 0, and their numbers
 // follow the numbers of the remaining pages.
-const placeOfDevice effects.PoolID = 2
+const devicePoolIndex effects.PoolID = 2
 
 // Rank is the state machine of one node.
 type Rank struct {
 	cfg         Config `snap:"share"`
 	incarnation effects.Incarnation
-	buffer      protocol.UUID
-	device      protocol.UUID // wire id of the device pool; zero: there is none
+	bufferID    protocol.UUID
+	deviceID    protocol.UUID // wire id of the device pool; zero: there is none
 
-	// pools holds the engine's pool (pool 0), the arena (HostPool, without pages if there is none) and the device pool.
+	// pools holds the engine's pool (pool 0), the arena (ArenaPool, without pages if there is none) and the device
+	// pool.
 	pools   memory.Pools
 	timers  kernel.Timers
 	corrs   kernel.Corrs
 	conns   kernel.Conns
 	tickets kernel.Tickets `snap:"skip"` // skip: derived from the rows
 
-	shared       flow.Config `snap:"share"`
+	flowConfig   flow.Config `snap:"share"`
 	links        link.Links
 	breakers     link.Breakers
 	commands     engine.Engine
@@ -94,27 +95,27 @@ type Rank struct {
 	endSource    end.Source // absent if the rank does not send
 	endTarget    end.Target
 
-	env      flow.Env `snap:"scratch"` // the environment of the current step
-	drain    drain
-	draining bool   // a drain has begun; never reset
-	freed    uint64 `snap:"skip"` // Pools.Freed() when waiting requests were last served
-	more     bool   // work is left for the next Tick
-	sweeps   sweeps
-	work     kernel.Work  `snap:"scratch"`
-	now      effects.Time `snap:"skip"`
+	env              flow.Env `snap:"scratch"` // the environment of the current step
+	drain            drain
+	draining         bool   // a drain has begun; never reset
+	servedFreedCount uint64 `snap:"skip"` // Pools.Freed() when waiting requests were last served
+	workLeft         bool   // work is left for the next Tick
+	sweeps           sweeps
+	work             kernel.WorkBudget `snap:"scratch"`
+	now              effects.Time      `snap:"skip"`
 }
 
 // New validates cfg and returns a rank whose identifiers derive from seed alone. New returns an error if cfg cannot
 // work.
 func New(cfg Config, seed uint64, now effects.Time) (*Rank, error) {
-	return Renew(new(Rank), cfg, seed, now)
+	return Recycle(new(Rank), cfg, seed, now)
 }
 
-// Renew returns what New returns, but reuses the memory of a rank that has ended. Neither that rank nor anything that
+// Recycle returns what New returns, but reuses the memory of a rank that has ended. Neither that rank nor anything that
 // was borrowed from it may be used afterwards. The simulator, which runs many ranks in sequence, thereby saves the
 // allocation of their tables.
-func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
-	if err := cfg.fill(); err != nil {
+func Recycle(old *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
+	if err := cfg.fillDefaults(); err != nil {
 		return nil, err
 	}
 	pageBytes, err := cfg.Layout.PageBytes()
@@ -125,7 +126,7 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		return nil, fmt.Errorf("rank: a page of %d bytes is too large: give at most 4 GiB", pageBytes)
 	}
 	if cfg.Key == (identity.Key{}) {
-		cfg.Key = identity.KeyOf(seed)
+		cfg.Key = identity.KeyFromSeed(seed)
 	}
 	source := prng.New(seed)
 	for range 2 * len(protocol.UUID{}) {
@@ -133,120 +134,120 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 		// that the simulator stores.
 		source.Next()
 	}
-	former := *of
-	r := of
+	former := *old
+	r := old
 	*r = Rank{
 		cfg: cfg, now: now,
-		incarnation: cfg.Key.Life(),
-		buffer:      protocol.UUID(cfg.Key.Buffer()),
-		timers:      former.timers.Emptied(cfg.need().Deadlines),
-		conns:       former.conns.Emptied(cfg.connsMax()),
-		tickets:     former.tickets.Emptied(uint32(cfg.need().Commands - 1)), // all but a drain
+		incarnation: cfg.Key.PublicID(),
+		bufferID:    protocol.UUID(cfg.Key.BufferID()),
+		timers:      former.timers.Recycle(cfg.totalNeed().Deadlines),
+		conns:       former.conns.Recycle(cfg.connsMax()),
+		tickets:     former.tickets.Recycle(uint32(cfg.totalNeed().Commands - 1)), // all but a drain
 	}
 	if cfg.DevicePages > 0 {
-		r.device = protocol.UUID(cfg.Key.Device())
+		r.deviceID = protocol.UUID(cfg.Key.DeviceBufferID())
 	}
-	r.shared = flow.Config{
-		Settings: cfg.Common, PageBytes: pageBytes, Buffer: r.buffer, Device: r.device, DeviceFrom: cfg.deviceFrom(),
+	r.flowConfig = flow.Config{
+		Settings: cfg.Common, PageBytes: pageBytes, Buffer: r.bufferID, Device: r.deviceID, DeviceFrom: cfg.deviceFirstPage(),
 		DriftPPM: cfg.DriftPPM, PeersMax: cfg.PeersMax, AttemptsMax: cfg.Tuning.AttemptsMax,
 	}
-	r.corrs = former.corrs.Emptied(cfg.need().Outstanding())
+	r.corrs = former.corrs.Recycle(cfg.totalNeed().MaxOutstanding())
 	var lookup []byte
 	if cfg.Shares {
-		lookup = spoken(cfg.LookupAddr)
+		lookup = wireAddr(cfg.LookupAddr)
 	}
 	var names, blobs [][]byte
 	for _, p := range cfg.Planes {
 		names, blobs = append(names, []byte(p.Name)), append(blobs, append([]byte(nil), p.Blob...))
 	}
-	r.links = former.links.Emptied(link.Config{
-		Settings: cfg.Peers, Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.buffer,
-		Pages: cfg.Pages + cfg.ArenaPages, Device: r.device, DevicePages: cfg.DevicePages,
+	r.links = former.links.Recycle(link.Config{
+		Settings: cfg.Peers, Layout: cfg.Layout, PageBytes: pageBytes, Buffer: r.bufferID,
+		Pages: cfg.Pages + cfg.ArenaPages, Device: r.deviceID, DevicePages: cfg.DevicePages,
 		Key: cfg.Key, PlaneNames: names, PlaneBlobs: blobs, Bearer: cfg.Bearer,
-		Offers: cfg.offers() || cfg.registers(), Geometry: cfg.numbers(), Registers: cfg.RegisterWindow,
-		Renews:       cfg.offers() && cfg.RenewAddr.Host != "",
+		Offers: cfg.isPullSender() || cfg.registersBlocks(), Geometry: cfg.geometryNumbers(), RegisterWindow: cfg.RegisterWindow,
+		Renews:       cfg.isPullSender() && cfg.RenewAddr.Host != "",
 		ReplyTimeout: cfg.ReplyTimeout, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
-		Directions: cfg.Role.directions(), InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
+		Directions: cfg.Role.countDirections(), InboundTTL: cfg.ClaimTTL, Wire: cfg.Wire,
 		Window: cfg.Window, Carries: cfg.Carries, LeftoversMax: cfg.Tuning.LeftoversMax, PlainsMax: cfg.Tuning.PlainsMax,
-		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.answers(), Layers: cfg.Layers,
-		TakesLayers: cfg.Layers > 0 && !cfg.WholeChunks, Lookup: lookup, Lookups: cfg.Lookups,
+		SpokeFor: cfg.Tuning.SpokeFor, Recalls: cfg.servesRecalls(), Layers: cfg.Layers,
+		TakesLayers: cfg.Layers > 0 && !cfg.WholeChunks, LookupAddr: lookup, Lookups: cfg.Lookups,
 	}, source.Next())
-	pools := append(make([]memory.PoolConfig, 0, memory.PoolsMax), cfg.first(), cfg.second())
+	pools := append(make([]memory.PoolConfig, 0, memory.PoolsMax), cfg.enginePoolConfig(), cfg.arenaConfig())
 	if cfg.DevicePages > 0 {
-		pools = append(pools, cfg.device())
+		pools = append(pools, cfg.devicePoolConfig())
 	}
-	r.pools = former.pools.Emptied(int(cfg.GrantsMax), r.links.Classes(), prng.NewShuffle(cfg.Key.Words(0)), pools...)
+	r.pools = former.pools.Recycle(int(cfg.GrantsMax), r.links.CountClasses(), prng.NewShuffle(cfg.Key.SecretNumbers(0)), pools...)
 	if cfg.Role == RoleBoth {
-		r.pools.Present(allocqueue.Own) // Our engine may want pages at any time.
+		r.pools.MarkPresent(allocqueue.EngineClass) // Our engine may want pages at any time.
 	}
-	done := spoken(cfg.DoneAddr)
-	var renew []byte
+	doneAddr := wireAddr(cfg.DoneAddr)
+	var renewAddr []byte
 	if cfg.RenewAddr.Host != "" {
-		renew = spoken(cfg.RenewAddr)
+		renewAddr = wireAddr(cfg.RenewAddr)
 	}
-	sends := source.Next()
-	r.commands = former.commands.Emptied(engine.Config{
+	senderSeed := source.Next()
+	r.commands = former.commands.Recycle(engine.Config{
 		Settings: cfg.Engine, Layout: cfg.Layout, PageBytes: pageBytes, BackoffMin: cfg.BackoffMin,
 		BackoffMax: cfg.BackoffMax, TellsMax: cfg.Tuning.TellsMax, BatchMax: cfg.BatchMax, SharedMax: cfg.sharedMax(),
-		InLine: cfg.Role == RoleBoth, Wire: cfg.Wire,
-	}, sends)
-	alone := kernel.Clamped(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
-	r.breakers = former.breakers.Emptied(cfg.BreakerTTL, int(alone), sends)
+		InAllocQueue: cfg.Role == RoleBoth, Wire: cfg.Wire,
+	}, senderSeed)
+	breakersMax := kernel.ClampCount(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
+	r.breakers = former.breakers.Recycle(cfg.BreakerTTL, int(breakersMax), senderSeed)
 	if cfg.Pull {
-		r.pullSource = former.pullSource.Emptied(pull.SourceConfig{
+		r.pullSource = former.pullSource.Recycle(pull.SourceConfig{
 			OfferSettings: cfg.Offering, PutsMax: cfg.PutsMax, PagesMax: cfg.highWater(),
 			// LMCache's receivers identify a sender by its done address.
-			SenderID: done, DoneURL: done, RenewURL: renew,
-		}, cfg.PeersMax, sends)
-		r.pushSource = former.pushSource.Emptied(0, 0, 0, 0) // absent here; keeps its memory for a later Renew
+			SenderID: doneAddr, DoneURL: doneAddr, RenewURL: renewAddr,
+		}, cfg.PeersMax, senderSeed)
+		r.pushSource = former.pushSource.Recycle(0, 0, 0, 0) // absent here; keeps its memory for a later Renew
 	} else {
-		r.pushSource = former.pushSource.Emptied(cfg.PutsMax, cfg.carried(), cfg.PeersMax, sends)
-		r.pullSource = former.pullSource.Emptied(pull.SourceConfig{}, 0, 0)
+		r.pushSource = former.pushSource.Recycle(cfg.PutsMax, cfg.carriedPutsMax(), cfg.PeersMax, senderSeed)
+		r.pullSource = former.pullSource.Recycle(pull.SourceConfig{}, 0, 0)
 	}
-	classes, secret := r.links.Classes(), source.Next()
-	r.rooms = emptied(&former.rooms, &cfg, pageBytes, classes, secret)
-	r.pushTarget = former.pushTarget.Emptied(push.TargetConfig{
+	classes, secret := r.links.CountClasses(), source.Next()
+	r.rooms = recycleRooms(&former.rooms, &cfg, pageBytes, classes, secret)
+	r.pushTarget = former.pushTarget.Recycle(push.TargetConfig{
 		GrantSettings: cfg.Granting, WholeChunks: cfg.WholeChunks,
 	})
-	r.pullTarget = former.pullTarget.Emptied(pull.TargetConfig{
+	r.pullTarget = former.pullTarget.Recycle(pull.TargetConfig{
 		ReadSettings: cfg.Reading, LeadMin: cfg.LeadMin, OffersMax: cfg.OffersMax, GrantsMax: cfg.GrantsMax,
 		RenewsMax: cfg.Tuning.RenewsMax, NotifyMax: cfg.Tuning.NotifyMax,
-	}, &r.shared, classes, secret)
+	}, &r.flowConfig, classes, secret)
 	if cfg.Recalls {
-		own := recall.Config{Settings: cfg.Recalling, RequestIDMax: cfg.RequestIDMax}
-		r.recallSource = former.recallSource.Emptied(own, cfg.asksPeers())
-		r.recallTarget = former.recallTarget.Emptied(loan.Config{
+		recallConfig := recall.Config{Settings: cfg.Recalling, RequestIDMax: cfg.RequestIDMax}
+		r.recallSource = former.recallSource.Recycle(recallConfig, cfg.recallPeersMax())
+		r.recallTarget = former.recallTarget.Recycle(loan.Config{
 			LoansMax: cfg.RecallsMax, PagesMax: cfg.Pages, TTL: cfg.Lease, Leased: cfg.Leased,
 		}, classes)
 	}
-	if cfg.layers() {
-		r.layers = former.layers.Emptied(layerwise.Config{
+	if cfg.pushesLayers() {
+		r.layers = former.layers.Recycle(layerwise.Config{
 			Settings: cfg.Layerwise, Layers: cfg.Layers, ItemsMax: cfg.Pages, Seed: secret,
 		})
 	}
-	if cfg.tells() {
-		r.endSource = former.endSource.Emptied(end.Config{
+	if cfg.reportsRequestEnds() {
+		r.endSource = former.endSource.Recycle(end.Config{
 			EndsMax: cfg.RequestsMax, PeersMax: cfg.PeersMax, Timeout: cfg.PutTimeout,
 		})
 	}
-	r.consumer = former.consumer.Emptied(&r.cfg.Registering, cfg.consumersPeers())
-	r.producer = former.producer.Emptied(&r.cfg.Registering, classes)
-	find := cfg.Directory
-	if find.Owner, find.Asker = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.Knows() {
-		find.Seed, find.Worker.Incarnation = source.Next(), r.incarnation
-		r.more = true // Register with the directories at once.
+	r.consumer = former.consumer.Recycle(&r.cfg.Registering, cfg.registerPeersMax())
+	r.producer = former.producer.Recycle(&r.cfg.Registering, classes)
+	directory := cfg.Directory
+	if directory.Owner, directory.LookupOwner = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.Knows() {
+		directory.Seed, directory.Worker.Incarnation = source.Next(), r.incarnation
+		r.workLeft = true // Register with the directories at once.
 	}
-	r.registrar = former.registrar.Emptied(find)
+	r.registrar = former.registrar.Recycle(directory)
 	if cfg.Shares {
-		r.p2pRequester = former.p2pRequester.Emptied(p2p.RequesterConfig{
-			Settings: cfg.Sharing, ReceiverID: cfg.LocalID, RequestIDMax: cfg.RequestIDMax, Directory: find,
+		r.p2pRequester = former.p2pRequester.Recycle(p2p.RequesterConfig{
+			Settings: cfg.Sharing, ReceiverID: cfg.LocalID, RequestIDMax: cfg.RequestIDMax, Directory: directory,
 			LeadMin: cfg.LeadMin, Seed: secret,
 		}, cfg.PeersMax)
-		r.p2pOwner = former.p2pOwner.Emptied(p2p.OwnerConfig{
-			Settings: cfg.Sharing, DoneURL: spoken(cfg.PeerDoneAddr),
+		r.p2pOwner = former.p2pOwner.Recycle(p2p.OwnerConfig{
+			Settings: cfg.Sharing, DoneURL: wireAddr(cfg.PeerDoneAddr),
 			Loans: loan.Config{
 				LoansMax: cfg.LoansMax, PagesMax: cfg.Share(cfg.LoanSharePct), TTL: cfg.ShareTTL, Leased: cfg.Leased,
-				Whole: uint32(pageBytes), Arena: cfg.ArenaPages,
+				WholePageBytes: uint32(pageBytes), ArenaPages: cfg.ArenaPages,
 			},
 		}, classes)
 	}
@@ -257,15 +258,15 @@ func Renew(of *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error) {
 // registerFlows registers the flows that the configuration asks for, in the order in which they are called.
 func (r *Rank) registerFlows() {
 	cfg := &r.cfg
-	if !cfg.answers() {
+	if !cfg.servesRecalls() {
 		// The leases of recalls are swept first. A pass visits that table even in a rank without recalls, because the
 		// number of visited slots decides where passes are cut, and the simulator's stored plans depend on that.
 		r.flows.lossSweeps = append(r.flows.lossSweeps, kernel.OwnerNone)
 	}
 	// The pool is the engine's own. No other flow touches its pages.
-	if cfg.registers() {
-		r.register(kernel.OwnerConsumer, true)
-		r.register(kernel.OwnerProducer, false)
+	if cfg.registersBlocks() {
+		r.registerFlow(kernel.OwnerConsumer, true)
+		r.registerFlow(kernel.OwnerProducer, false)
 		return
 	}
 	for _, x := range [...]struct {
@@ -277,45 +278,45 @@ func (r *Rank) registerFlows() {
 		{cfg.Role.Sends() && !cfg.Pull, kernel.OwnerPushSource, true},
 		{cfg.Role.Receives(), kernel.OwnerPushTarget, false},
 		{cfg.Role.Receives(), kernel.OwnerPullTarget, false},
-		{cfg.asks(), kernel.OwnerRecallSource, true},
-		{cfg.answers(), kernel.OwnerRecallTarget, false},
-		{cfg.layers(), kernel.OwnerLayers, true},
-		{cfg.tells(), kernel.OwnerEndSource, false},
+		{cfg.recallsChunks(), kernel.OwnerRecallSource, true},
+		{cfg.servesRecalls(), kernel.OwnerRecallTarget, false},
+		{cfg.pushesLayers(), kernel.OwnerLayers, true},
+		{cfg.reportsRequestEnds(), kernel.OwnerEndSource, false},
 		{cfg.Role.Receives(), kernel.OwnerEndTarget, false},
 		{cfg.Shares, kernel.OwnerP2POwner, false},
 		{cfg.Shares, kernel.OwnerP2PRequester, true},
 	} {
 		if x.is {
-			r.register(x.of, x.calls)
+			r.registerFlow(x.of, x.calls)
 		}
 	}
 }
 
-// spoken returns an address in the form in which it is sent to peers.
-func spoken(a effects.Addr) []byte {
+// wireAddr returns an address in the form in which it is sent to peers.
+func wireAddr(a effects.Addr) []byte {
 	return []byte(protocol.Endpoint{Host: a.Host, Port: a.Port}.String())
 }
 
 // Limits returns how many effects of each kind the rank may have outstanding, and how many commands it may have open.
-func (r *Rank) Limits() effects.Limits { return r.cfg.need().Limits }
+func (r *Rank) Limits() effects.Limits { return r.cfg.totalNeed().Limits }
 
 // PutFits returns how many of these chunks, counted from the first, one Put of this rank can take. The result depends
 // on the configuration alone.
 func (r *Rank) PutFits(keys [][]byte) int {
 	if r.cfg.Pull {
-		return r.pullSource.Fits(&r.shared, keys)
+		return r.pullSource.CountFitting(&r.flowConfig, keys)
 	}
-	return r.pushSource.Fits(&r.shared, keys)
+	return r.pushSource.CountFitting(&r.flowConfig, keys)
 }
 
 // RecallFits returns how many of these chunks, counted from the first, one Recall for the request can take.
 func (r *Rank) RecallFits(request []byte, keys [][]byte) int {
-	return recall.Fits(&r.shared, request, keys)
+	return recall.CountFitting(&r.flowConfig, request, keys)
 }
 
 // BringFits returns how many of these chunks, counted from the first, one Bring for the request can take.
 func (r *Rank) BringFits(request []byte, keys [][]byte, mode p2p.Mode) int {
-	return p2p.Fits(&r.shared, request, keys, mode)
+	return p2p.CountFitting(&r.flowConfig, request, keys, mode)
 }
 
 // Incarnation returns the identity of this incarnation of the rank, for its own logs. Each peer knows the rank by a
@@ -323,18 +324,18 @@ func (r *Rank) BringFits(request []byte, keys [][]byte, mode p2p.Mode) int {
 func (r *Rank) Incarnation() effects.Incarnation { return r.incarnation }
 
 // Buffer returns the wire identity of the pool into which peers store, or from which peers read.
-func (r *Rank) Buffer() effects.BufferID { return effects.BufferID(r.buffer) }
+func (r *Rank) Buffer() effects.BufferID { return effects.BufferID(r.bufferID) }
 
 // Device returns the wire identity of the device pool and the number of its first page. Device reports false if the
 // rank has no device pool.
-func (r *Rank) Device() (id effects.BufferID, from uint32, has bool) {
-	return effects.BufferID(r.device), r.cfg.deviceFrom(), r.cfg.DevicePages > 0
+func (r *Rank) Device() (id effects.BufferID, from uint32, exists bool) {
+	return effects.BufferID(r.deviceID), r.cfg.deviceFirstPage(), r.cfg.DevicePages > 0
 }
 
 // Deadline returns the next time at which the rank needs a Tick. Deadline reports false if the rank waits for no time.
 func (r *Rank) Deadline() (effects.Time, bool) {
-	if r.more {
+	if r.workLeft {
 		return r.now, true
 	}
-	return r.timers.Next()
+	return r.timers.NextDeadline()
 }

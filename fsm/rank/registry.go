@@ -13,90 +13,90 @@ type registry struct {
 	all     []kernel.Owner
 	callers []kernel.Owner // flows that are signaled when an outbound peer changed
 
-	commanders  []kernel.Owner
-	servers     []served
-	keepers     []kernel.Owner
-	busiers     []kernel.Owner
-	linkWaiters []kernel.Owner
-	watchers    []kernel.Owner
-	lossSweeps  []kernel.Owner
-	drainSweeps []kernel.Owner
-	continuers  []kernel.Owner
+	commanders   []kernel.Owner
+	servers      []messageRoute
+	classKeepers []kernel.Owner
+	rowCounters  []kernel.Owner
+	linkWaiters  []kernel.Owner
+	peerWatchers []kernel.Owner
+	lossSweeps   []kernel.Owner
+	drainSweeps  []kernel.Owner
+	continuers   []kernel.Owner
 }
 
-// served is a kind of message that a flow takes.
-type served struct {
-	by      kernel.Owner
+// messageRoute is a kind of message that a flow takes.
+type messageRoute struct {
+	owner   kernel.Owner
 	channel effects.Channel
 	// TagNone: all messages of the channel that no other flow takes by their tag
 	tag protocol.Tag
 }
 
-// register adds a flow to the lists. calls says that the flow calls peers.
-func (r *Rank) register(of kernel.Owner, calls bool) {
-	g, f := &r.flows, r.owner(of)
-	g.all = append(g.all, of)
+// registerFlow adds a flow to the lists. calls says that the flow calls peers.
+func (r *Rank) registerFlow(owner kernel.Owner, calls bool) {
+	g, f := &r.flows, r.flowOf(owner)
+	g.all = append(g.all, owner)
 	if calls {
-		g.callers = append(g.callers, of)
+		g.callers = append(g.callers, owner)
 	}
-	add := func(list *[]kernel.Owner, is bool) {
+	addIf := func(list *[]kernel.Owner, is bool) {
 		if is {
-			*list = append(*list, of)
+			*list = append(*list, owner)
 		}
 	}
-	add(&g.commanders, is[flow.Commander](f))
-	add(&g.keepers, is[flow.ClassKeeper](f))
-	add(&g.busiers, is[flow.Busier](f))
-	add(&g.linkWaiters, is[flow.LinkWaiter](f))
-	add(&g.watchers, is[flow.PeerWatcher](f))
-	add(&g.lossSweeps, is[flow.LossSweeper](f))
-	add(&g.drainSweeps, is[flow.DrainSweeper](f))
-	add(&g.continuers, is[flow.Continuer](f))
+	addIf(&g.commanders, implements[flow.Commander](f))
+	addIf(&g.classKeepers, implements[flow.ClassKeeper](f))
+	addIf(&g.rowCounters, implements[flow.ClassHolder](f))
+	addIf(&g.linkWaiters, implements[flow.LinkWaiter](f))
+	addIf(&g.peerWatchers, implements[flow.PeerWatcher](f))
+	addIf(&g.lossSweeps, implements[flow.LossSweeper](f))
+	addIf(&g.drainSweeps, implements[flow.DrainSweeper](f))
+	addIf(&g.continuers, implements[flow.Continuer](f))
 	if s, ok := f.(flow.Server); ok {
 		for channel := range effects.ChannelOther {
-			if tag, ok := s.Serves(channel); ok {
-				g.servers = append(g.servers, served{of, channel, tag})
+			if tag, ok := s.ServedTag(channel); ok {
+				g.servers = append(g.servers, messageRoute{owner, channel, tag})
 			}
 		}
 	}
 }
 
-func is[T any](f flow.Flow) bool { _, ok := f.(T); return ok }
+func implements[T any](f flow.Flow) bool { _, ok := f.(T); return ok }
 
-// server returns the flow that takes a message, or false if there is none.
-func (r *Rank) server(x *effects.Received) (flow.Server, bool) {
-	by := kernel.OwnerNone
+// serverFor returns the flow that takes a message, or false if there is none.
+func (r *Rank) serverFor(x *effects.Received) (flow.Server, bool) {
+	owner := kernel.OwnerNone
 	for i := range r.flows.servers {
 		s := &r.flows.servers[i]
 		if s.channel != x.Channel {
 			continue
 		}
 		if s.tag == protocol.TagNone {
-			by = s.by
+			owner = s.owner
 		} else if protocol.HasTag(x.Body, s.tag, &r.cfg.Wire) {
-			by = s.by
+			owner = s.owner
 			break
 		}
 	}
-	if by == kernel.OwnerNone {
+	if owner == kernel.OwnerNone {
 		return nil, false
 	}
-	return r.owner(by).(flow.Server), true
+	return r.flowOf(owner).(flow.Server), true
 }
 
-// owner returns the room or the flow that an owner id stands for. A new flow has a field in Rank and a case here.
+// flowOf returns the room or the flow that an owner id stands for. A new flow has a field in Rank and a case here.
 //
 // The result is called through an interface, so the step's Env must be a field of the rank: on the stack it would
 // escape.
-func (r *Rank) owner(of kernel.Owner) flow.Flow {
-	switch of {
+func (r *Rank) flowOf(owner kernel.Owner) flow.Flow {
+	switch owner {
 	case kernel.OwnerRank:
 		return drainFlow{r}
 	case kernel.OwnerLink:
 		return linkFlow{&r.links}
 	case kernel.OwnerEngine:
 		return commandFlow{&r.commands}
-	case kernel.OwnerGets, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerBundles:
+	case kernel.OwnerGets, kernel.OwnerStore, kernel.OwnerAllocQueue, kernel.OwnerBundles:
 		return waitFlow{r}
 	case kernel.OwnerPushSource:
 		return &r.pushSource
@@ -115,11 +115,11 @@ func (r *Rank) owner(of kernel.Owner) flow.Flow {
 	case kernel.OwnerP2PRequester:
 		return &r.p2pRequester
 	case kernel.OwnerP2PTarget:
-		return r.p2pRequester.Grants()
+		return r.p2pRequester.GrantFlow()
 	case kernel.OwnerRegistrar:
 		return registrarFlow{&r.registrar}
 	case kernel.OwnerLookups:
-		return lookupFlow{r.p2pRequester.Seeks.Lookups()}
+		return lookupFlow{r.p2pRequester.Searches.Lookups()}
 	case kernel.OwnerLayers:
 		return &r.layers
 	case kernel.OwnerConsumer:
@@ -130,7 +130,7 @@ func (r *Rank) owner(of kernel.Owner) flow.Flow {
 		return &r.endSource
 	case kernel.OwnerEndTarget:
 		return &r.endTarget
-	case kernel.OwnerNone, kernel.Owners:
+	case kernel.OwnerNone, kernel.OwnerCount:
 	}
 	panic("BUG: a completion, a deadline or a grant has no owner")
 }

@@ -12,7 +12,7 @@ import (
 
 // A rank in the memory of another one is what a new rank is, whatever happened to that one: nothing of it is left but
 // memory.
-func TestRenewedIsNew(t *testing.T) {
+func TestRecycledIsNew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStorm(t, false)
 		for range rapid.IntRange(1, 200).Draw(t, "moments") {
@@ -25,7 +25,7 @@ func TestRenewedIsNew(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range s.nodes {
-			got, err := Renew(n.rank, cfg, seed, s.now)
+			got, err := Recycle(n.rank, cfg, seed, s.now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -35,7 +35,7 @@ func TestRenewedIsNew(t *testing.T) {
 }
 
 // Renewing a rank takes a fraction of the memory that a new one does.
-func TestRenewAllocatesLittle(t *testing.T) {
+func TestRecycleAllocatesLittle(t *testing.T) {
 	l := newLoop(t, 8)
 	for range 100 {
 		l.push()
@@ -47,7 +47,7 @@ func TestRenewAllocatesLittle(t *testing.T) {
 		}
 	})
 	again := testing.AllocsPerRun(100, func() {
-		if _, err := Renew(l.r, cfg, 1, now); err != nil {
+		if _, err := Recycle(l.r, cfg, 1, now); err != nil {
 			t.Fatal(err)
 		}
 	})

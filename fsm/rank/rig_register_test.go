@@ -17,19 +17,19 @@ func pushTag(body []byte) string {
 	var reg protocol.PushRegistration
 	var keep protocol.PushKeep
 	var end protocol.PushEnd
-	switch protocol.PushWordOf(body) {
-	case protocol.PushRegisters:
+	switch protocol.PushKindOf(body) {
+	case protocol.PushKindRegistration:
 		if reg.Decode(body, &lim) == nil {
 			return fmt.Sprintf("PUSH_REG (%s, try %d, blocks %v, %d pages)", reg.RequestID, reg.Ext.Attempt, reg.Blocks,
 				len(reg.Ext.Generations))
 		}
-	case protocol.PushWithdraws:
+	case protocol.PushKindWithdrawal:
 		return "PUSH_OFF"
-	case protocol.PushKeeps:
+	case protocol.PushKindKeep:
 		if keep.Decode(body, &lim) == nil {
 			return fmt.Sprintf("PUSH_KEEP (keep %s, skip %s)", keep.Keep, keep.Skip)
 		}
-	case protocol.PushUnknown:
+	case protocol.PushKindUnknown:
 		if end.Decode(body, &lim) == nil {
 			text := "PUSH_END (" + effects.CodeFromWire(end.Code).String()
 			if len(end.Reason) > 0 {
@@ -56,8 +56,8 @@ func numbers(words []string, otherwise ...uint32) []uint32 {
 	return otherwise
 }
 
-// registers has a rank register blocks of its engine's.
-func registers(cfg *Config, cells, layers, groups []string, name string) {
+// registerBlocks has a rank register blocks of its engine's.
+func registerBlocks(cfg *Config, cells, layers, groups []string, name string) {
 	c, l, of := numbers(cells, 1, 0, 1, 4), numbers(layers, 1, 0, 0, 1), numbers(groups)
 	g := &geometry.Geometry{
 		Ranks: c[0], Rank: c[1], Heads: c[2], CellHeads: min(1, c[2]), Blocks: c[3], PerLogical: 1, BlockTokens: 4,
@@ -70,7 +70,7 @@ func registers(cfg *Config, cells, layers, groups []string, name string) {
 		}
 		g.Layers = append(g.Layers, x)
 	}
-	cfg.Geometry, cfg.Pages, cfg.Role = g, uint32(g.Pages()), RoleBoth
+	cfg.Geometry, cfg.Pages, cfg.Role = g, uint32(g.CountPages()), RoleBoth
 	cfg.EngineID = strings.TrimRight(name, "0123456789")
 	cfg.RegistrationLease = 6 * effects.Second
 }

@@ -19,22 +19,22 @@ import (
 // A rig joins ranks by a driver that does nothing by itself: everything that is
 // under way is an item in a list, and the transcript says what becomes of it.
 type rig struct {
-	t       *testing.T
-	met     map[effects.Mark]bool // nil: nobody asks
-	now     effects.Time
-	nodes   []*node
-	items   []item
-	ids     uint64
-	log     strings.Builder
-	quiet   bool
-	facts   bool
-	pulls   []protocol.PullID // offered, in order
-	hello   []byte            // that was overheard
-	grants  []effects.GrantID // of all nodes, in order: the n-th is printed as gn
-	effects effects.Effects
-	told    func(*effects.Why) // of each outcome that failed; may be nil
-	// said returns what a node's message is when it goes out; nil: what it is.
-	said func(*node, []byte) []byte
+	t          *testing.T
+	met        map[effects.Mark]bool // nil: nobody asks
+	now        effects.Time
+	nodes      []*node
+	items      []item
+	ids        uint64
+	log        strings.Builder
+	quiet      bool
+	facts      bool
+	pulls      []protocol.PullID // offered, in order
+	savedHello []byte            // that was overheard
+	grants     []effects.GrantID // of all nodes, in order: the n-th is printed as gn
+	effects    effects.Effects
+	onFailure  func(*effects.Why) // of each outcome that failed; may be nil
+	// rewriteMessage returns what a node's message is when it goes out; nil: what it is.
+	rewriteMessage func(*node, []byte) []byte
 }
 
 type node struct {
@@ -42,7 +42,7 @@ type node struct {
 	rank  *Rank
 	cfg   Config
 	conns []conn
-	links []linked
+	links []importedLink
 	// granted are its grants, in the order given.
 	granted []effects.GrantID
 }
@@ -55,7 +55,7 @@ type conn struct {
 	request effects.Request
 }
 
-type linked struct {
+type importedLink struct {
 	us   effects.Incarnation // as its peer knows us
 	id   effects.Link
 	peer string
@@ -64,7 +64,7 @@ type linked struct {
 // An item is something on its way: an event for a node.
 type item struct {
 	to   *node
-	what string
+	name string
 	ev   effects.Event
 	conn effects.Conn // of a TransferDone: the landing that must be confirmed before
 }
@@ -123,30 +123,30 @@ func (r *rig) step(n *node, ev effects.Event) {
 		}
 	}
 	for i := range out.Len() {
-		r.carry(n, out.At(i))
+		r.executeEffect(n, out.At(i))
 	}
 	out.Scribble()
-	r.conserve(n)
+	r.checkPages(n)
 }
 
-// conserve is S5 in small: every page is free or has a reason not to be.
-func (r *rig) conserve(n *node) {
+// checkPages is S5 in small: every page is free or has a reason not to be.
+func (r *rig) checkPages(n *node) {
 	s := n.rank.Stats()
-	r.conserves(n, 0, 0, s.PagesFree+s.Kept, s.PagesTotal)
-	r.conserves(n, 0, s.PagesTotal, s.ArenaFree, s.ArenaTotal)
-	r.conserves(n, 0, s.PagesTotal+s.ArenaTotal, s.DeviceFree, s.DeviceTotal)
+	r.checkPool(n, 0, 0, s.PagesFree+s.PagesPromised, s.PagesTotal)
+	r.checkPool(n, 0, s.PagesTotal, s.ArenaFree, s.ArenaTotal)
+	r.checkPool(n, 0, s.PagesTotal+s.ArenaTotal, s.DeviceFree, s.DeviceTotal)
 }
 
 // pages are so many of its pool, from one on.
 func (n *node) pages(from, count int, length uint32) (all []effects.Page) {
 	for i := from; len(all) < count; i++ {
-		all = append(all, effects.Page{Index: uint32(i), Length: length, Generation: n.rank.Page(0, uint32(i)).Generation})
+		all = append(all, effects.Page{Index: uint32(i), Length: length, Generation: n.rank.PageState(0, uint32(i)).Generation})
 	}
 	return all
 }
 
 func (r *rig) push(to *node, what string, ev effects.Event) {
-	r.items = append(r.items, item{to: to, what: what, ev: ev})
+	r.items = append(r.items, item{to: to, name: what, ev: ev})
 }
 
 func (n *node) conn(id effects.Conn) *conn {
@@ -158,8 +158,8 @@ func (n *node) conn(id effects.Conn) *conn {
 	return nil
 }
 
-// forget drops an answer under way: its connection was closed.
-func (r *rig) forget(c effects.Corr) {
+// dropReply drops an answer under way: its connection was closed.
+func (r *rig) dropReply(c effects.Corr) {
 	for i := range r.items {
 		if reply, ok := r.items[i].ev.(*effects.Replied); ok && reply.Corr == c {
 			r.items = append(r.items[:i:i], r.items[i+1:]...)
@@ -215,16 +215,16 @@ func indexes(pages []effects.Page) string {
 	return "[" + strings.Join(s, " ") + "]"
 }
 
-// carrying says which pages go with a message.
-func carrying(e *effects.Send) string {
+// carriedPages says which pages go with a message.
+func carriedPages(e *effects.Send) string {
 	if len(e.Carries) == 0 {
 		return ""
 	}
 	return " with pages " + indexes(e.Carries)
 }
 
-// carry carries out one effect of n.
-func (r *rig) carry(n *node, e effects.Effect) {
+// executeEffect carries out one effect of n.
+func (r *rig) executeEffect(n *node, e effects.Effect) {
 	switch e := e.(type) {
 	case *effects.Open:
 		r.printf("%s Open %v %s:%d", n.name, e.Channel, e.Addr.Host, e.Addr.Port)
@@ -235,13 +235,13 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		c := n.conn(e.Conn)
 		r.printf("%s Close %v", n.name, c.channel)
 		if c.corr != 0 {
-			r.forget(c.corr)
+			r.dropReply(c.corr)
 			r.push(n, "Unanswered", &effects.Unanswered{Corr: c.corr, Code: effects.Closed})
 		}
 		*c = conn{}
 	case *effects.Send:
 		c := n.conn(e.Conn)
-		r.printf("%s Send %v: %s%s", n.name, c.channel, tag(e.Body), carrying(e))
+		r.printf("%s Send %v: %s%s", n.name, c.channel, tag(e.Body), carriedPages(e))
 		if c.corr != 0 {
 			r.t.Fatalf("%s: two requests in flight on one lockstep connection", n.name)
 		}
@@ -249,16 +249,16 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		r.offering(e.Body)
 		to := r.node(c.peer)
 		r.items = append(r.items, item{
-			to: to, what: tag(e.Body),
+			to: to, name: tag(e.Body),
 			ev: &effects.Received{Conn: e.Conn + 1000, Channel: c.channel, Request: c.request,
-				Body: r.out(n, e.Body)},
+				Body: r.outgoingBytes(n, e.Body)},
 		})
 	case *effects.Reply:
 		r.printf("%s Reply: %s", n.name, tag(e.Body))
 		for _, asker := range r.nodes {
 			for i := range asker.conns {
 				if c := &asker.conns[i]; c.request == e.Request {
-					r.push(asker, tag(e.Body), &effects.Replied{Corr: c.corr, Body: r.out(n, e.Body)})
+					r.push(asker, tag(e.Body), &effects.Replied{Corr: c.corr, Body: r.outgoingBytes(n, e.Body)})
 					c.request = 0 // answered; the answer may still be lost
 				}
 			}
@@ -273,7 +273,7 @@ func (r *rig) carry(n *node, e effects.Effect) {
 	case *effects.Import:
 		id := effects.Link(r.id())
 		r.printf("%s Import %s from %s", n.name, e.Plane, e.Blob[:len(e.Blob)-tokenBytes])
-		n.links = append(n.links, linked{id: id, peer: string(e.Blob[:len(e.Blob)-tokenBytes]), us: e.Us})
+		n.links = append(n.links, importedLink{id: id, peer: string(e.Blob[:len(e.Blob)-tokenBytes]), us: e.Us})
 		r.push(n, "Imported", &effects.Imported{Corr: e.Corr, Link: id})
 	case *effects.Drop:
 		r.printf("%s Drop", n.name)
@@ -291,14 +291,14 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		r.printf("%s Revoke", n.name)
 		r.push(n, "Revoked", &effects.Revoked{Grant: e.Grant})
 	case *effects.Transfer:
-		r.transfer(n, e)
+		r.startTransfer(n, e)
 	case *effects.Scatter:
 		r.printf("%s Scatter #%d from %d %s", n.name, e.Ticket, e.First, indexes(e.Pages))
 		r.push(n, "Scattered", &effects.Scattered{Corr: e.Corr})
 	case *effects.Store:
 		r.printf("%s Store %d bytes into page %d", n.name, len(e.Bytes), e.Page.Index)
 	case *effects.Copy:
-		r.copied(n, e)
+		r.startCopy(n, e)
 	case *effects.Cancel:
 		r.printf("%s Cancel", n.name)
 	case *effects.Confirm:
@@ -322,28 +322,28 @@ func (r *rig) carry(n *node, e effects.Effect) {
 		}
 		r.printf("%s Deliver #%d %v%s pages=%s sent=%d skipped=%d hits=%d left=%d", n.name, e.Ticket, e.Code, held,
 			indexes(e.Pages), e.Sent, e.Skipped, e.Hits, e.Left)
-		r.because(e.Why)
-		if e.Why != nil && r.told != nil {
-			r.told(e.Why)
+		r.printReason(e.Why)
+		if e.Why != nil && r.onFailure != nil {
+			r.onFailure(e.Why)
 		}
 	case *effects.Return:
 		r.printf("%s Return #%d", n.name, e.Ticket)
 	case *effects.Observe:
-		r.noted(n, e)
+		r.printFact(n, e)
 	}
 }
 
-// out is a copy of a node's message as it goes out.
-func (r *rig) out(n *node, body []byte) []byte {
+// outgoingBytes is a copy of a node's message as it goes out.
+func (r *rig) outgoingBytes(n *node, body []byte) []byte {
 	body = append([]byte(nil), body...)
-	if r.said != nil {
-		return r.said(n, body)
+	if r.rewriteMessage != nil {
+		return r.rewriteMessage(n, body)
 	}
 	return body
 }
 
-// granted reports whether the pages of a write are under its grant at the other end of its link, each once.
-func (r *rig) granted(n *node, e *effects.Transfer, pages []effects.Page) bool {
+// isGranted reports whether the pages of a write are under its grant at the other end of its link, each once.
+func (r *rig) isGranted(n *node, e *effects.Transfer, pages []effects.Page) bool {
 	for _, l := range n.links {
 		if l.id != e.Link {
 			continue
@@ -354,7 +354,7 @@ func (r *rig) granted(n *node, e *effects.Transfer, pages []effects.Page) bool {
 				return false
 			}
 			claimed[p.Index] = true
-			if s := to.rank.Page(0, p.Index); s.Grant != e.Grant || s.Quarantined || s.Generation != p.Generation {
+			if s := to.rank.PageState(0, p.Index); s.Grant != e.Grant || s.Quarantined || s.Generation != p.Generation {
 				return false
 			}
 		}
@@ -363,12 +363,12 @@ func (r *rig) granted(n *node, e *effects.Transfer, pages []effects.Page) bool {
 	return false
 }
 
-// because prints what is said of a failure, but for what helps.
-func (r *rig) because(w *effects.Why) {
+// printReason prints what is said of a failure, but for what helps.
+func (r *rig) printReason(w *effects.Why) {
 	if w == nil {
 		return
 	}
-	text := w.Who()
+	text := w.PeerName()
 	if facts := w.Facts(); facts != "" && text != "" {
 		text += ", " + facts
 	} else {
@@ -377,28 +377,28 @@ func (r *rig) because(w *effects.Why) {
 	r.printf("  because: %s", text)
 }
 
-// transfer puts the end of a write on its way: at the target a Landed (fenced),
+// startTransfer puts the end of a write on its way: at the target a Landed (fenced),
 // and then at the initiator the TransferDone.
-func (r *rig) transfer(n *node, e *effects.Transfer) {
+func (r *rig) startTransfer(n *node, e *effects.Transfer) {
 	var pages []effects.Page
 	for _, p := range e.Pairs {
 		pages = append(pages, effects.Page{
-			Index: r.numbered(p.Remote), Generation: p.Remote.Generation, Length: p.Local.Length,
+			Index: r.pageNumber(p.Remote), Generation: p.Remote.Generation, Length: p.Local.Length,
 		})
 	}
-	done := item{to: n, what: "TransferDone", ev: &effects.TransferDone{Corr: e.Corr, Settled: true, At: r.now}}
+	done := item{to: n, name: "TransferDone", ev: &effects.TransferDone{Corr: e.Corr, Settled: true, At: r.now}}
 	if e.Read {
 		r.printf("%s Transfer from pages %s", n.name, indexes(pages))
 		for _, p := range pages {
-			if n.cfg.asks() && p.Length != 32 {
+			if n.cfg.recallsChunks() && p.Length != 32 {
 				r.printf("  %d bytes of page %d", p.Length, p.Index)
 			}
 		}
 		r.items = append(r.items, done)
 		return
 	}
-	r.printf("%s Transfer to pages %s%s", n.name, indexes(pages), layersOf(&e.Gather))
-	if r.said != nil && !r.granted(n, e, pages) { // As the pool of a watched plane refuses.
+	r.printf("%s Transfer to pages %s%s", n.name, indexes(pages), gatheredLayers(&e.Gather))
+	if r.rewriteMessage != nil && !r.isGranted(n, e, pages) { // As the pool of a watched plane refuses.
 		done.ev.(*effects.TransferDone).Code = effects.Refused
 	} else if !n.cfg.Leased {
 		landing := effects.Landing(r.id())
@@ -414,8 +414,8 @@ func (r *rig) transfer(n *node, e *effects.Transfer) {
 	r.items = append(r.items, done)
 }
 
-// numbered is the number of a page of a peer's, as its own machine has it.
-func (r *rig) numbered(p effects.RemotePage) uint32 {
+// pageNumber is the number of a page of a peer's, as its own machine has it.
+func (r *rig) pageNumber(p effects.RemotePage) uint32 {
 	for _, n := range r.nodes {
 		if id, from, has := n.rank.Device(); has && id == p.Buffer {
 			return from + p.Index
@@ -424,8 +424,8 @@ func (r *rig) numbered(p effects.RemotePage) uint32 {
 	return p.Index
 }
 
-// layersOf says of which pages those of a transfer are put together.
-func layersOf(g *effects.Gather) (text string) {
+// gatheredLayers says of which pages those of a transfer are put together.
+func gatheredLayers(g *effects.Gather) (text string) {
 	for i := 0; i < len(g.Pages); i += int(g.Layers) {
 		text += " of " + indexes(g.Pages[i:i+int(g.Layers)])
 	}
@@ -435,8 +435,8 @@ func layersOf(g *effects.Gather) (text string) {
 	return text
 }
 
-// next delivers the first item that may be delivered.
-func (r *rig) next() bool {
+// deliverNext delivers the first item that may be delivered.
+func (r *rig) deliverNext() bool {
 	for i, it := range r.items {
 		if _, ok := it.ev.(*effects.TransferDone); ok && it.conn != 0 {
 			continue
@@ -459,18 +459,18 @@ func (r *rig) next() bool {
 func (r *rig) advance(d effects.Duration) {
 	end := r.now.Add(d)
 	for range 1000 {
-		var who *node
+		var next *node
 		at := end
 		for _, n := range r.nodes {
-			if t, ok := n.rank.Deadline(); ok && t <= at && (who == nil || t < at) {
-				who, at = n, t
+			if t, ok := n.rank.Deadline(); ok && t <= at && (next == nil || t < at) {
+				next, at = n, t
 			}
 		}
-		if who == nil {
+		if next == nil {
 			break
 		}
 		r.now = max(r.now, at)
-		r.step(who, &effects.Tick{})
+		r.step(next, &effects.Tick{})
 	}
 	r.now = end
 }
@@ -501,7 +501,7 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		var pages []effects.Page
 		token := 8 * n.cfg.Layout.Shape.Dims[1]
 		for i := number("from", 0); i < n.rank.Stats().PagesTotal; i++ {
-			if p := n.rank.Page(0, uint32(i)); p.Refs > 0 && len(pages) < len(k) {
+			if p := n.rank.PageState(0, uint32(i)); p.Refs > 0 && len(pages) < len(k) {
 				pages = append(pages, effects.Page{Index: uint32(i), Length: 4 * token, Generation: p.Generation})
 			}
 		}
@@ -518,13 +518,13 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 			Keys: keys(arg("keys")), Request: []byte(one("request", "")), Patience: wait,
 		}
 		for i := number("at", 0); len(body.Pages) < len(body.Keys); i++ {
-			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.Page(0, uint32(i)).Generation})
+			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.PageState(0, uint32(i)).Generation})
 		}
 		return body
 	case "store":
 		body := &engine.Store{Reserved: effects.Ticket(number("of", 0)), Keys: keys(arg("keys"))}
 		for i := number("at", 0); len(body.Pages) < len(body.Keys); i++ {
-			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.Page(0, uint32(i)).Generation})
+			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.PageState(0, uint32(i)).Generation})
 		}
 		return body
 	case "bring":
@@ -586,7 +586,7 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 	case "share":
 		body := &engine.Share{Reserved: effects.Ticket(number("of", 0)), Keys: keys(arg("keys"))}
 		for i := number("at", 0); len(body.Pages) < len(body.Keys); i++ {
-			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.Page(0, uint32(i)).Generation})
+			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.PageState(0, uint32(i)).Generation})
 		}
 		return body
 	case "withdraw":

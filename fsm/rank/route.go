@@ -12,51 +12,51 @@ import (
 // The functions below pass what happened to a row on to the flow that owns the row, where this is neither a completion
 // nor a deadline.
 
-// try lets the owner of a pending request serve the request if that is possible now. If not, try returns what the
-// request lacks.
-func (r *Rank) try(e *flow.Env, q *allocqueue.Row) (allocqueue.Tried, allocqueue.Shortfall) {
-	return r.owner(q.Owner).(flow.Target).Try(e, q)
+// tryRequest lets the owner of a pending request serve the request if that is possible now. If not, try returns what
+// the request lacks.
+func (r *Rank) tryRequest(e *flow.Env, q *allocqueue.Row) (allocqueue.TryResult, allocqueue.Shortfall) {
+	return r.flowOf(q.Owner).(flow.Target).TryServe(e, q)
 }
 
-// signal notifies an owner of an event that concerns its row h.
-func (r *Rank) signal(e *flow.Env, owner kernel.Owner, h table.Handle, s flow.Signal) {
-	r.owner(owner).Signal(e, kernel.Ref{Owner: owner, Subject: h}, s)
+// signalRow notifies an owner of an event that concerns its row h.
+func (r *Rank) signalRow(e *flow.Env, owner kernel.Owner, h table.Handle, s flow.Signal) {
+	r.flowOf(owner).OnSignal(e, kernel.Ref{Owner: owner, Subject: h}, s)
 }
 
-// refuse has the owner of a pending request reply with an error and remove the request.
-func (r *Rank) refuse(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
-	r.signal(e, e.Pending.Get(h).Owner, h, flow.Signal{Kind: flow.Refused, Code: code, Why: why})
+// refuseRequest has the owner of a pending request reply with an error and remove the request.
+func (r *Rank) refuseRequest(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
+	r.signalRow(e, e.Pending.Get(h).Owner, h, flow.Signal{Kind: flow.RequestRefused, Code: code, Why: why})
 }
 
-// waitedTooLong refuses a pending request that has waited for as long as it may.
-func (r *Rank) waitedTooLong(e *flow.Env, h table.Handle) {
-	q := e.Pending.Due(&e.Env, h)
-	if q.Linking {
-		r.refuse(e, h, effects.Unreachable, &effects.Why{
+// expireRequest refuses a pending request that has waited for as long as it may.
+func (r *Rank) expireRequest(e *flow.Env, h table.Handle) {
+	q := e.Pending.OnTimer(&e.Env, h)
+	if q.AwaitsLink {
+		r.refuseRequest(e, h, effects.Unreachable, &effects.Why{
 			Stage: effects.StagePlane, Field: "pd_alloc_fail_backoff_ttl", Ours: r.cfg.AllocTimeout.String() + " at the most",
 			Theirs: "no connection to its pages yet",
 		})
 		return
 	}
-	r.refuse(e, h, effects.NoMemory, e.NoRoom(q))
+	r.refuseRequest(e, h, effects.NoMemory, e.NoRoom(q))
 }
 
-// end ends a landing for a reason of this rank.
-func (r *Rank) end(e *flow.Env, x *landing.Landing, code effects.Code) {
-	r.signal(e, x.Owner, x.Handle(), flow.Signal{Kind: flow.Ended, Code: code})
+// endLanding ends a landing for a reason of this rank.
+func (r *Rank) endLanding(e *flow.Env, x *landing.Landing, code effects.Code) {
+	r.signalRow(e, x.Owner, x.Handle(), flow.Signal{Kind: flow.LandingEnded, Code: code})
 }
 
 // onConnLost reports a lost connection to its owner. If the connection is inbound, the pending requests that arrived on
 // the connection are condemned.
 func (r *Rank) onConnLost(e *flow.Env, x *effects.ConnLost) {
 	if ref := r.conns.Find(x.Conn); ref.Owner != kernel.OwnerNone {
-		r.owner(ref.Owner).Step(e, ref, x)
+		r.flowOf(ref.Owner).Step(e, ref, x)
 		return
 	}
-	r.commands.ConnLost(&e.Env, x.Conn)
-	if e.Pending.HangUp(x.Conn) {
-		r.sweeps.of[sweepHungUp].Want()
-		r.sweep(e)
+	r.commands.OnConnLost(&e.Env, x.Conn)
+	if e.Pending.CondemnConn(x.Conn) {
+		r.sweeps.byKind[sweepConnLost].RequestPass()
+		r.continueSweeps(e)
 	}
 }
 
@@ -70,10 +70,10 @@ func (r *Rank) onLinkLost(e *flow.Env, x *effects.LinkLost) {
 		}
 	}
 	silent := x.Link == 0 && !r.cfg.Leased
-	for _, of := range r.flows.watchers {
-		r.owner(of).(flow.PeerWatcher).PeerLost(e, x.Peer, silent)
+	for _, owner := range r.flows.peerWatchers {
+		r.flowOf(owner).(flow.PeerWatcher).OnPeerLost(e, x.Peer, silent)
 	}
 	if class := r.links.OnInboundLost(&e.Env, x.Peer, silent); class != 0 {
-		r.peerLost(e, class, silent)
+		r.onPeerLost(e, class, silent)
 	}
 }

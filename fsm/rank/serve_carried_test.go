@@ -22,7 +22,7 @@ func carryingBytes(first, n int) func(*protocol.AllocRequest) {
 	}
 }
 
-func (r *serving) wantTaken(q effects.Request, taken, there int) {
+func (r *serving) wantCarried(q effects.Request, taken, there int) {
 	r.t.Helper()
 	m := r.replies[q]
 	if m.AllocFailed || m.Ext.Code != 0 || m.Ext.Grant != 0 || len(m.RemoteIndexes) > 0 || int(m.Ext.Taken) != taken ||
@@ -35,10 +35,10 @@ func (r *serving) wantTaken(q effects.Request, taken, there int) {
 // bytes are passed over.
 func TestCarriedChunksAreStoredByTheirPlace(t *testing.T) {
 	r := newServing(t, withCarries)
-	who := r.guest(1)
-	r.wantTaken(r.ask(who, keysOf("a"), carryingBytes(0, chunkBytes)), 1, 0)
-	r.wantTaken(r.ask(who, keysOf("b", "a", "c"), carryingBytes(100, 3*chunkBytes)), 2, 1)
-	r.wantTaken(r.ask(who, keysOf("d", "d"), func(m *protocol.AllocRequest) {
+	who := r.connectPeer(1)
+	r.wantCarried(r.requestPages(who, keysOf("a"), carryingBytes(0, chunkBytes)), 1, 0)
+	r.wantCarried(r.requestPages(who, keysOf("b", "a", "c"), carryingBytes(100, 3*chunkBytes)), 2, 1)
+	r.wantCarried(r.requestPages(who, keysOf("d", "d"), func(m *protocol.AllocRequest) {
 		m.LastChunkTokens = 1
 		carryingBytes(50, chunkBytes+chunkBytes/4)(m)
 	}), 2, 0)
@@ -62,7 +62,7 @@ func TestCarriedChunksAreStoredByTheirPlace(t *testing.T) {
 // them is stored, and no page is held.
 func TestCarriedBytesThatDoNotFit(t *testing.T) {
 	r := newServing(t, withCarries)
-	who := r.guest(1)
+	who := r.connectPeer(1)
 	for name, change := range map[string]func(*protocol.AllocRequest){
 		"too few":       carryingBytes(0, chunkBytes-1),
 		"too many":      carryingBytes(0, chunkBytes+1),
@@ -76,14 +76,14 @@ func TestCarriedBytesThatDoNotFit(t *testing.T) {
 			carryingBytes(0, chunkBytes)(m)
 		},
 	} {
-		r.wantRefused(r.ask(who, keysOf("a"), change), effects.Malformed)
+		r.wantRefused(r.requestPages(who, keysOf("a"), change), effects.Malformed)
 		if len(r.stored) > 0 {
 			t.Fatalf("%s: stored", name)
 		}
 	}
-	r.wantRefused(r.ask(who, keysOf("a", "b", "c", "d"), carryingBytes(0, 4*chunkBytes)), effects.Malformed)
+	r.wantRefused(r.requestPages(who, keysOf("a", "b", "c", "d"), carryingBytes(0, 4*chunkBytes)), effects.Malformed)
 	plain := newServing(t, nil)
-	plain.wantRefused(plain.ask(plain.guest(1), keysOf("a"), carryingBytes(0, chunkBytes)), effects.Malformed)
+	plain.wantRefused(plain.requestPages(plain.connectPeer(1), keysOf("a"), carryingBytes(0, chunkBytes)), effects.Malformed)
 	if s := r.rank.Stats(); s.PagesFree != s.PagesTotal || len(r.stored) > 0 {
 		t.Errorf("%d of %d pages are free, and %d stored", s.PagesFree, s.PagesTotal, len(r.stored))
 	}
@@ -91,26 +91,26 @@ func TestCarriedBytesThatDoNotFit(t *testing.T) {
 
 // A retry of what was taken is told the same, whatever other peers asked for in between, and takes nothing. Of another
 // peer the same number is another operation.
-func TestTakenIsToldAgain(t *testing.T) {
+func TestCarriedReplyIsRepeated(t *testing.T) {
 	r := newServing(t, withCarries)
-	one, two := r.guest(1), r.guest(2)
+	one, two := r.connectPeer(1), r.connectPeer(2)
 	again := func(m *protocol.AllocRequest) {
 		m.Ext.Operation = 7
 		carryingBytes(0, chunkBytes)(m)
 	}
-	r.wantTaken(r.ask(one, keysOf("a"), again), 1, 0)
+	r.wantCarried(r.requestPages(one, keysOf("a"), again), 1, 0)
 	r.release(r.get(0, keysOf("a")))
 	for i := range 100 {
-		r.wantTaken(r.ask(two, numbered(16+i, 1), carryingBytes(i, chunkBytes)), 1, 0)
-		r.release(r.get(0, numbered(16+i, 1)))
+		r.wantCarried(r.requestPages(two, numberedKeys(16+i, 1), carryingBytes(i, chunkBytes)), 1, 0)
+		r.release(r.get(0, numberedKeys(16+i, 1)))
 	}
 	stored := len(r.stored)
-	r.wantTaken(r.ask(one, keysOf("a"), again), 1, 0)
+	r.wantCarried(r.requestPages(one, keysOf("a"), again), 1, 0)
 	if len(r.stored) != stored {
 		t.Error("a retry is taken a second time")
 	}
-	r.wantRefused(r.ask(one, keysOf("c"), again), effects.Mismatch) // In its name somebody else spoke before.
-	r.wantTaken(r.ask(two, keysOf("b"), again), 1, 0)
+	r.wantRefused(r.requestPages(one, keysOf("c"), again), effects.Mismatch) // In its name somebody else spoke before.
+	r.wantCarried(r.requestPages(two, keysOf("b"), again), 1, 0)
 	if len(r.stored) != stored+1 {
 		t.Error("an operation of another peer is taken for a retry")
 	}

@@ -15,10 +15,10 @@ func layerKeys(layers ...uint32) (list [][]byte) {
 	return list
 }
 
-// askLayers asks for pages of layers of three, in an operation, under the grant that opened their chunk or none.
-func (r *serving) askLayers(who effects.Incarnation, list [][]byte, operation uint64, opened effects.GrantID) effects.Request {
+// requestLayers asks for pages of layers of three, in an operation, under the grant that opened their chunk or none.
+func (r *serving) requestLayers(who effects.Incarnation, list [][]byte, operation uint64, opened effects.GrantID) effects.Request {
 	r.t.Helper()
-	return r.ask(who, list, func(m *protocol.AllocRequest) {
+	return r.requestPages(who, list, func(m *protocol.AllocRequest) {
 		m.Ext.Operation, m.Ext.Layers, m.Ext.Epoch, m.Ext.Opened = operation, 3, 1, uint64(opened)
 	})
 }
@@ -37,34 +37,34 @@ func TestOpeningsThatComeLate(t *testing.T) {
 
 	t.Run("before the one that counts", func(t *testing.T) {
 		r := newServing(t, withLayers)
-		who := r.guest(1)
-		late := r.grantOf(r.askLayers(who, layerKeys(0), 7, 0))
-		opened := r.grantOf(r.askLayers(who, layerKeys(1), 8, 0))
-		r.wantRefused(r.askLayers(who, layerKeys(2), 9, late), effects.Withdrawn)
-		r.wantGranted(r.askLayers(who, layerKeys(2), 10, opened), 1)
-		r.wantGranted(r.askLayers(who, layerKeys(0), 11, opened), 1) // Nothing of the late one has its place.
+		who := r.connectPeer(1)
+		late := r.grantOf(r.requestLayers(who, layerKeys(0), 7, 0))
+		opened := r.grantOf(r.requestLayers(who, layerKeys(1), 8, 0))
+		r.wantRefused(r.requestLayers(who, layerKeys(2), 9, late), effects.Withdrawn)
+		r.wantGranted(r.requestLayers(who, layerKeys(2), 10, opened), 1)
+		r.wantGranted(r.requestLayers(who, layerKeys(0), 11, opened), 1) // Nothing of the late one has its place.
 	})
 	t.Run("after it", func(t *testing.T) {
 		r := newServing(t, withLayers)
-		who := r.guest(1)
-		opened := r.grantOf(r.askLayers(who, layerKeys(1), 8, 0))
-		r.wantRefused(r.askLayers(who, layerKeys(0), 7, 0), effects.Withdrawn)
-		r.wantGranted(r.askLayers(who, layerKeys(0, 2), 9, opened), 2)
+		who := r.connectPeer(1)
+		opened := r.grantOf(r.requestLayers(who, layerKeys(1), 8, 0))
+		r.wantRefused(r.requestLayers(who, layerKeys(0), 7, 0), effects.Withdrawn)
+		r.wantGranted(r.requestLayers(who, layerKeys(0, 2), 9, opened), 2)
 	})
 	t.Run("with a layer that goes on", func(t *testing.T) {
 		r := newServing(t, withLayers)
-		who := r.guest(1)
-		opened := r.grantOf(r.askLayers(who, layerKeys(1), 8, 0))
-		r.wantGranted(r.askLayers(who, layerKeys(0), 9, opened), 1)
-		r.wantRefused(r.askLayers(who, layerKeys(0), 10, opened), effects.Withdrawn)
+		who := r.connectPeer(1)
+		opened := r.grantOf(r.requestLayers(who, layerKeys(1), 8, 0))
+		r.wantGranted(r.requestLayers(who, layerKeys(0), 9, opened), 1)
+		r.wantRefused(r.requestLayers(who, layerKeys(0), 10, opened), effects.Withdrawn)
 	})
 	t.Run("after what it opened is lost", func(t *testing.T) {
 		r := newServing(t, withLayers)
-		who := r.guest(1)
-		opened := r.grantOf(r.askLayers(who, layerKeys(0), 8, 0))
-		r.settle(who, nil, []effects.GrantID{opened})
-		r.revoked()
-		r.wantGranted(r.askLayers(who, layerKeys(0), 8, 0), 1)
-		r.wantRefused(r.askLayers(who, layerKeys(1), 9, opened), effects.Withdrawn)
+		who := r.connectPeer(1)
+		opened := r.grantOf(r.requestLayers(who, layerKeys(0), 8, 0))
+		r.commitAndAbort(who, nil, []effects.GrantID{opened})
+		r.confirmRevokes()
+		r.wantGranted(r.requestLayers(who, layerKeys(0), 8, 0), 1)
+		r.wantRefused(r.requestLayers(who, layerKeys(1), 9, opened), effects.Withdrawn)
 	})
 }

@@ -12,13 +12,13 @@ import (
 func TestPlainSenderIsRefusedWhereItCannotWrite(t *testing.T) {
 	for _, leased := range []bool{false, true} {
 		r := newServing(t, func(c *Config) { c.Leased = leased })
-		q := r.ask(effects.Incarnation{}, numbered(0, pagesMax), nil)
+		q := r.requestPages(effects.Incarnation{}, numberedKeys(0, pagesMax), nil)
 		if m := r.replies[q]; !m.AllocFailed || len(m.RemoteIndexes) > 0 {
 			t.Errorf("leased %v: answered %+v, want an empty frame", leased, m)
 		}
-		if len(r.grants) > 0 || r.pool.Free() != pagesMax || r.rooms.Pending.Len() != 0 || r.rooms.Store.Entries() != 0 {
+		if len(r.grants) > 0 || r.pool.FreePages() != pagesMax || r.rooms.Pending.Len() != 0 || r.rooms.Store.CountEntries() != 0 {
 			t.Errorf("leased %v: %d grants, %d pages free, %d waiters, %d entries; want nothing held",
-				leased, len(r.grants), r.pool.Free(), r.rooms.Pending.Len(), r.rooms.Store.Entries())
+				leased, len(r.grants), r.pool.FreePages(), r.rooms.Pending.Len(), r.rooms.Store.CountEntries())
 		}
 	}
 }
@@ -28,10 +28,10 @@ func TestPlainSendersHaveSharesOfTheirOwn(t *testing.T) {
 	const half = pagesMax / 2
 	r := newShared(t, half, func(c *Config) { c.Leased, c.Bearer = true, true })
 	idle := func(m *protocol.AllocRequest) {}
-	first := r.ask(effects.Incarnation{}, numbered(0, half), idle)
-	second := r.ask(effects.Incarnation{}, numbered(100, half), idle)
+	first := r.requestPages(effects.Incarnation{}, numberedKeys(0, half), idle)
+	second := r.requestPages(effects.Incarnation{}, numberedKeys(100, half), idle)
 	for i, q := range []effects.Request{first, second} {
-		if pages, _, ok := r.granted(q); !ok || len(pages) != half {
+		if pages, _, ok := r.grantedPages(q); !ok || len(pages) != half {
 			t.Errorf("sender %d has %d pages, answered %v; want %d at once", i+1, len(pages), ok, half)
 		}
 	}

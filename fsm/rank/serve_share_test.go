@@ -12,13 +12,13 @@ import (
 
 // A peer that asks without end for pages that are not there leaves as many places to wait at as it has: who comes then
 // waits, and is served as pages become free.
-func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
+func TestPendingRowsAreShared(t *testing.T) {
 	r := newServing(t, nil)
-	greedy, honest := r.guest(1), r.guest(2)
-	r.wantGranted(r.ask(greedy, numbered(0, pagesMax), nil), pagesMax)
+	greedy, honest := r.connectPeer(1), r.connectPeer(2)
+	r.wantGranted(r.requestPages(greedy, numberedKeys(0, pagesMax), nil), pagesMax)
 	waiting := 0
 	for i := range 2 * int(r.rank.cfg.WaitersMax) {
-		if _, code, answered := r.granted(r.ask(greedy, numbered(16+i, 1), nil)); !answered {
+		if _, code, answered := r.grantedPages(r.requestPages(greedy, numberedKeys(16+i, 1), nil)); !answered {
 			waiting++
 		} else if code != effects.TooMany {
 			t.Fatalf("refused as %v", code)
@@ -27,28 +27,28 @@ func TestNobodyWaitsAtMoreThanItLeaves(t *testing.T) {
 	if most := int(r.rank.cfg.WaitersMax) / 2; waiting != most {
 		t.Fatalf("%d requests of one peer wait; want %d", waiting, most)
 	}
-	mine := r.ask(honest, keysOf("a"), nil)
+	mine := r.requestPages(honest, keysOf("a"), nil)
 	r.wantWaits(mine)
 	r.advance(allocTimeout / 2)
-	r.land(r.grants[0], r.grants[0].Pages)
-	r.release(r.get(0, numbered(0, pagesMax)))
+	r.landPages(r.grants[0], r.grants[0].Pages)
+	r.release(r.get(0, numberedKeys(0, pagesMax)))
 	r.wantGranted(mine, 1)
 	r.advance(allocTimeout)
-	if w := &r.rooms.Pending; w.Of(1) != 0 || w.Of(2) != 0 {
-		t.Errorf("%d and %d places are taken when nobody waits", w.Of(1), w.Of(2))
+	if w := &r.rooms.Pending; w.RowsOf(1) != 0 || w.RowsOf(2) != 0 {
+		t.Errorf("%d and %d places are taken when nobody waits", w.RowsOf(1), w.RowsOf(2))
 	}
 }
 
 // A peer that claims what is here for one request after the other has its share of claims; a chunk that another's put
 // lands is kept for its request all the same, and dedup goes on for that one.
-func TestWhatLandsIsKeptWhoeverClaims(t *testing.T) {
+func TestLandedChunkIsKeptWithoutClaimShare(t *testing.T) {
 	r := newServing(t, func(c *Config) { c.ClaimsMax = 8 })
-	greedy, honest := r.guest(1), r.guest(2)
+	greedy, honest := r.connectPeer(1), r.connectPeer(2)
 	named := func(who effects.Incarnation, request string, list [][]byte) effects.Request {
-		return r.ask(who, list, func(m *protocol.AllocRequest) { m.Ext.Request = []byte(request) })
+		return r.requestPages(who, list, func(m *protocol.AllocRequest) { m.Ext.Request = []byte(request) })
 	}
-	r.ask(greedy, keysOf("a"), nil)
-	r.land(r.grants[0], r.grants[0].Pages)
+	r.requestPages(greedy, keysOf("a"), nil)
+	r.landPages(r.grants[0], r.grants[0].Pages)
 	sent := func(q effects.Request) bool { return len(r.replies[q].AlreadySent) == 1 }
 	promised := 0
 	for i := range 6 {
@@ -66,7 +66,7 @@ func TestWhatLandsIsKeptWhoeverClaims(t *testing.T) {
 	}
 	named(honest, "mine", keysOf("b"))
 	g := r.grants[len(r.grants)-1]
-	r.land(g, g.Pages)
+	r.landPages(g, g.Pages)
 	mine := r.command(&engine.Get{Request: []byte("mine"), Keys: keysOf("b")})
 	if d := r.outcomes[mine]; d.Code != effects.OK || len(d.Pages) != 1 {
 		t.Errorf("what landed was not kept: %+v", d)
@@ -75,51 +75,51 @@ func TestWhatLandsIsKeptWhoeverClaims(t *testing.T) {
 
 // What landed of a peer counts in its share while another one is present, until it has left. A peer that is alone may
 // fill the pool, and one that was not heard of for as long as a chunk is kept, or is gone, keeps nothing from it.
-func TestWhatLandsCountsInTheShare(t *testing.T) {
+func TestLandedPagesCountInShare(t *testing.T) {
 	const half = pagesMax / 2
 	fill := func(r *serving, who effects.Incarnation, from int) {
 		r.t.Helper()
-		r.wantGranted(r.ask(who, numbered(from, half), nil), half)
+		r.wantGranted(r.requestPages(who, numberedKeys(from, half), nil), half)
 		g := r.grants[len(r.grants)-1]
-		r.land(g, g.Pages)
+		r.landPages(g, g.Pages)
 	}
 	alone := func() (*serving, effects.Incarnation) {
 		r := newShared(t, half, nil)
-		who := r.guest(1)
+		who := r.connectPeer(1)
 		fill(r, who, 0)
 		return r, who
 	}
 
 	r, greedy := alone()
 	fill(r, greedy, half)
-	if r.pool.Free() != 0 || r.pool.Landed(1) != pagesMax {
-		t.Errorf("%d pages are free, %d landed: one that is alone may have them all", r.pool.Free(), r.pool.Landed(1))
+	if r.pool.FreePages() != 0 || r.pool.LandedPages(1) != pagesMax {
+		t.Errorf("%d pages are free, %d landed: one that is alone may have them all", r.pool.FreePages(), r.pool.LandedPages(1))
 	}
 
 	r, greedy = alone()
-	honest := r.guest(2)
-	more := r.ask(greedy, numbered(half, 1), nil)
+	honest := r.connectPeer(2)
+	more := r.requestPages(greedy, numberedKeys(half, 1), nil)
 	r.wantWaits(more)
 	fill(r, honest, 10)
-	if r.pool.Landed(2) != half {
-		t.Errorf("%d pages landed for the other peer", r.pool.Landed(2))
+	if r.pool.LandedPages(2) != half {
+		t.Errorf("%d pages landed for the other peer", r.pool.LandedPages(2))
 	}
-	r.release(r.get(0, numbered(0, half))) // It is taken, and gives the share back.
+	r.release(r.get(0, numberedKeys(0, half))) // It is taken, and gives the share back.
 	r.wantGranted(more, 1)
 
 	r, greedy = alone()
-	r.guest(2)
-	more = r.ask(greedy, numbered(half, 1), nil)
+	r.connectPeer(2)
+	more = r.requestPages(greedy, numberedKeys(half, 1), nil)
 	r.wantWaits(more)
-	r.do(&effects.LinkLost{Peer: effects.Incarnation{0xA0, 2}})
+	r.step(&effects.LinkLost{Peer: effects.Incarnation{0xA0, 2}})
 	r.wantGranted(more, 1)
 
 	r = newShared(t, half, func(c *Config) { c.ClaimTTL = 10 * leaseTTL })
-	greedy = r.guest(1)
-	r.guest(2)
+	greedy = r.connectPeer(1)
+	r.connectPeer(2)
 	r.advance(9 * leaseTTL)
 	fill(r, greedy, 0)
-	more = r.ask(greedy, numbered(half, 1), nil)
+	more = r.requestPages(greedy, numberedKeys(half, 1), nil)
 	r.wantWaits(more)
 	r.advance(leaseTTL + 1) // By then that one has lapsed, but what landed is kept.
 	fill(r, greedy, half)
@@ -129,43 +129,43 @@ func TestWhatLandsCountsInTheShare(t *testing.T) {
 // as a grant: no peer has more Revokes under way than the driver was told to expect.
 func TestRevokesUnderWayAreBounded(t *testing.T) {
 	r := newServing(t, func(c *Config) { c.Leased, c.GrantsMax = true, 2 }) // A peer may have one of two.
-	who, other := r.guest(1), r.guest(2)
-	r.wantGranted(r.ask(who, numbered(0, 1), nil), 1)
+	who, other := r.connectPeer(1), r.connectPeer(2)
+	r.wantGranted(r.requestPages(who, numberedKeys(0, 1), nil), 1)
 	r.advance(leaseTTL)
-	r.settle(who, nil, []effects.GrantID{r.grants[0].ID})
-	if len(r.revokes) != 1 || r.pool.Free() != pagesMax {
-		t.Fatalf("%d Revokes, %d pages free", len(r.revokes), r.pool.Free())
+	r.commitAndAbort(who, nil, []effects.GrantID{r.grants[0].ID})
+	if len(r.revokes) != 1 || r.pool.FreePages() != pagesMax {
+		t.Fatalf("%d Revokes, %d pages free", len(r.revokes), r.pool.FreePages())
 	}
-	more := r.ask(who, numbered(1, 1), nil)
+	more := r.requestPages(who, numberedKeys(1, 1), nil)
 	r.wantWaits(more)
-	r.wantGranted(r.ask(other, numbered(2, 1), nil), 1)
-	r.revoked()
+	r.wantGranted(r.requestPages(other, numberedKeys(2, 1), nil), 1)
+	r.confirmRevokes()
 	r.wantGranted(more, 1)
 }
 
 // What lands counts for one peer, once, and is given back as it leaves, whoever waits for it or claims it meanwhile.
-func TestWhatLandsCountsOnce(t *testing.T) {
+func TestLandedPagesCountOnce(t *testing.T) {
 	want := func(r *serving, when string, of1, of2 uint32) {
 		t.Helper()
-		if is1, is2 := r.pool.Landed(1), r.pool.Landed(2); is1 != of1 || is2 != of2 {
+		if is1, is2 := r.pool.LandedPages(1), r.pool.LandedPages(2); is1 != of1 || is2 != of2 {
 			t.Errorf("%s: %d and %d pages count; want %d and %d", when, is1, is2, of1, of2)
 		}
 	}
 	r := newServing(t, nil)
-	one := r.guest(1)
+	one := r.connectPeer(1)
 	waits := r.get(leaseTTL, keysOf("a")) // A Get waits for it already.
-	r.ask(one, keysOf("a"), nil)
-	r.land(r.grants[0], r.grants[0].Pages)
+	r.requestPages(one, keysOf("a"), nil)
+	r.landPages(r.grants[0], r.grants[0].Pages)
 	want(r, "a Get that waited has it", 1, 0)
 	r.release(waits)
 	want(r, "it was released", 0, 0)
 
 	r = newServing(t, nil) // Two land one chunk for one request, whose claim runs since the first.
-	one, two := r.guest(1), r.guest(2)
-	r.ask(one, keysOf("a"), nil)
-	r.ask(two, keysOf("a"), nil)
-	r.land(r.grants[0], r.grants[0].Pages)
-	r.land(r.grants[1], r.grants[1].Pages)
+	one, two := r.connectPeer(1), r.connectPeer(2)
+	r.requestPages(one, keysOf("a"), nil)
+	r.requestPages(two, keysOf("a"), nil)
+	r.landPages(r.grants[0], r.grants[0].Pages)
+	r.landPages(r.grants[1], r.grants[1].Pages)
 	want(r, "the second came too late", 1, 0)
 	first := r.get(0, keysOf("a"))
 	r.advance(2 * r.rank.cfg.ClaimTTL) // Every claim is over, and the Get still has it.
@@ -174,50 +174,50 @@ func TestWhatLandsCountsOnce(t *testing.T) {
 	want(r, "both requests had it", 0, 0)
 
 	r = newServing(t, nil) // Nobody comes for it.
-	r.ask(r.guest(1), keysOf("a"), nil)
-	r.land(r.grants[0], r.grants[0].Pages)
+	r.requestPages(r.connectPeer(1), keysOf("a"), nil)
+	r.landPages(r.grants[0], r.grants[0].Pages)
 	r.advance(2 * r.rank.cfg.ClaimTTL)
 	want(r, "its claim is over", 0, 0)
 
 	// A commit lands what was committed already, and an abort nothing.
 	r = newServing(t, func(c *Config) { c.Leased = true })
-	one = r.guest(1)
-	r.ask(one, keysOf("a", "b"), nil)
+	one = r.connectPeer(1)
+	r.requestPages(one, keysOf("a", "b"), nil)
 	for range 2 {
 		r.commit(one, r.grants[0].ID)
-		r.settle(one, nil, []effects.GrantID{r.grants[0].ID})
+		r.commitAndAbort(one, nil, []effects.GrantID{r.grants[0].ID})
 		want(r, "committed and aborted", 2, 0)
 	}
 
 	r = newServing(t, func(c *Config) { // What is trusted counts as granted until its grant ends, then as landed.
 		c.Leased, c.Bearer, c.TrustUncommitted = true, true, true
 	})
-	plain := r.rank.links.Classes() - r.rank.links.Plains()
-	r.ask(effects.Incarnation{}, keysOf("a"), func(m *protocol.AllocRequest) { m.RequestID = []byte("r") })
+	plain := r.rank.links.CountClasses() - r.rank.links.VanillasMax()
+	r.requestPages(effects.Incarnation{}, keysOf("a"), func(m *protocol.AllocRequest) { m.RequestID = []byte("r") })
 	got := r.get(0, keysOf("a"))
-	if granted, landed := r.rank.pools.ClassUse(plain), r.pool.Landed(plain); granted != 1 || landed != 0 {
+	if granted, landed := r.rank.pools.ClassUse(plain), r.pool.LandedPages(plain); granted != 1 || landed != 0 {
 		t.Errorf("trusted: %d pages count as granted and %d as landed", granted, landed)
 	}
 	r.advance(leaseTTL + r.rank.cfg.Residual + 1)
-	if granted, landed := r.rank.pools.ClassUse(plain), r.pool.Landed(plain); granted != 0 || landed != 1 {
+	if granted, landed := r.rank.pools.ClassUse(plain), r.pool.LandedPages(plain); granted != 0 || landed != 1 {
 		t.Errorf("its grant is over: %d pages count as granted and %d as landed", granted, landed)
 	}
 	r.release(got)
-	if r.pool.Landed(plain) != 0 || r.pool.Free() != pagesMax {
-		t.Errorf("%d pages count, %d are free", r.pool.Landed(plain), r.pool.Free())
+	if r.pool.LandedPages(plain) != 0 || r.pool.FreePages() != pagesMax {
+		t.Errorf("%d pages count, %d are free", r.pool.LandedPages(plain), r.pool.FreePages())
 	}
 }
 
 // Messages of one peer that wait have no more bytes than they leave, however few they are: who comes then waits too.
-func TestBytesThatWaitAreShared(t *testing.T) {
+func TestPendingBytesAreShared(t *testing.T) {
 	const room = 4000
 	r := newServing(t, func(c *Config) { c.WaitersMax, c.WaitingBytes = 64, room })
-	greedy, honest := r.guest(1), r.guest(2)
-	r.wantGranted(r.ask(greedy, numbered(0, pagesMax), nil), pagesMax)
+	greedy, honest := r.connectPeer(1), r.connectPeer(2)
+	r.wantGranted(r.requestPages(greedy, numberedKeys(0, pagesMax), nil), pagesMax)
 	var waiting []effects.Request
 	for i := range 64 {
-		q := r.ask(greedy, numbered(16+pagesMax*i, pagesMax), nil)
-		if _, code, answered := r.granted(q); !answered {
+		q := r.requestPages(greedy, numberedKeys(16+pagesMax*i, pagesMax), nil)
+		if _, code, answered := r.grantedPages(q); !answered {
 			waiting = append(waiting, q)
 		} else if why := string(r.replies[q].Ext.Reason); code != effects.TooMany || !strings.Contains(why, "waiting_bytes") {
 			t.Fatalf("refused as %v: %s", code, why)
@@ -227,7 +227,7 @@ func TestBytesThatWaitAreShared(t *testing.T) {
 	if len(waiting) < 2 || of > room/2 || of < room/4 || of < len(waiting)*pagesMax*len(key("10")) {
 		t.Fatalf("%d requests of one peer wait, with %d bytes of %d", len(waiting), of, room)
 	}
-	mine := r.ask(honest, keysOf("a"), nil)
+	mine := r.requestPages(honest, keysOf("a"), nil)
 	r.wantWaits(mine)
 	r.advance(allocTimeout)
 	for _, q := range append(waiting, mine) {

@@ -73,8 +73,8 @@ func newShared(t fatal, share uint32, change func(*Config)) *serving {
 	return r
 }
 
-// do is one step.
-func (r *serving) do(ev effects.Event) {
+// step is one step.
+func (r *serving) step(ev effects.Event) {
 	r.t.Helper()
 	r.out.Reset()
 	r.rank.Step(r.now, ev, &r.out)
@@ -82,7 +82,7 @@ func (r *serving) do(ev effects.Event) {
 	for i := range r.out.Len() {
 		switch e := r.out.At(i).(type) {
 		case *effects.Reply:
-			r.replied(e)
+			r.recordReply(e)
 		case *effects.Deliver:
 			if _, twice := r.outcomes[e.Ticket]; twice {
 				r.t.Fatalf("ticket %d is delivered twice", e.Ticket)
@@ -107,7 +107,7 @@ func (r *serving) do(ev effects.Event) {
 	}
 }
 
-func (r *serving) replied(e *effects.Reply) {
+func (r *serving) recordReply(e *effects.Reply) {
 	r.t.Helper()
 	if e.Request >= helloRequest {
 		return
@@ -132,34 +132,34 @@ func (r *serving) replied(e *effects.Reply) {
 func (r *serving) wantCountedOnce() {
 	r.t.Helper()
 	kept, counted := uint32(0), uint32(0)
-	for i := range r.pool.Total() {
-		if s := r.rank.Page(0, i); s.Grant == 0 && s.Refs+s.Holds > 0 {
+	for i := range r.pool.TotalPages() {
+		if s := r.rank.PageState(0, i); s.Grant == 0 && s.Refs+s.Holds > 0 {
 			kept++
 		}
 	}
-	for class := range r.rank.links.Classes() {
-		counted += r.pool.Landed(class)
+	for class := range r.rank.links.CountClasses() {
+		counted += r.pool.LandedPages(class)
 	}
 	if kept < counted || kept > counted && r.rank.cfg.Retention != store.Cache { // What a cache had is nobody's.
 		r.t.Fatalf("%d pages that landed are kept, and %d count for somebody", kept, counted)
 	}
 }
 
-// guest is a peer that shook hands; n tells guests apart.
-func (r *serving) guest(n byte) effects.Incarnation {
+// connectPeer is a peer that shook hands; n tells guests apart.
+func (r *serving) connectPeer(n byte) effects.Incarnation {
 	r.t.Helper()
-	who := effects.Incarnation{0xA0, n}
+	peer := effects.Incarnation{0xA0, n}
 	size, _ := layout.PageBytes()
 	m := protocol.HixlInitRequest{LocalID: []byte("p:1"), EngineID: []byte("p:1"), HasExt: true, Ext: protocol.HelloExt{
-		ProtoMin: link.VersionMin, ProtoMax: link.VersionMax, Incarnation: protocol.UUID(who), PageBytes: size, Layout: layout}}
-	r.do(&effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: helloRequest, Body: m.Append(nil)})
-	for class := range r.rank.links.Classes() {
-		if r.rank.links.Who(class) == who {
-			return who
+		ProtoMin: link.VersionMin, ProtoMax: link.VersionMax, Incarnation: protocol.UUID(peer), PageBytes: size, Layout: layout}}
+	r.step(&effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: helloRequest, Body: m.Append(nil)})
+	for class := range r.rank.links.CountClasses() {
+		if r.rank.links.PeerID(class) == peer {
+			return peer
 		}
 	}
 	r.t.Fatalf("guest %d was not let in", n)
-	return who
+	return peer
 }
 
 func key(name string) []byte { return []byte("m@1@0@" + name + "@half") }
@@ -171,16 +171,16 @@ func keysOf(names ...string) (list [][]byte) {
 	return list
 }
 
-// numbered are n keys that nobody else has.
-func numbered(from, n int) (list [][]byte) {
+// numberedKeys are n keys that nobody else has.
+func numberedKeys(from, n int) (list [][]byte) {
 	for i := range n {
 		list = append(list, key(fmt.Sprintf("%x", from+i)))
 	}
 	return list
 }
 
-// ask sends an AllocRequest; change may make it another.
-func (r *serving) ask(who effects.Incarnation, list [][]byte, change func(*protocol.AllocRequest)) effects.Request {
+// requestPages sends an AllocRequest; change may make it another.
+func (r *serving) requestPages(who effects.Incarnation, list [][]byte, change func(*protocol.AllocRequest)) effects.Request {
 	r.t.Helper()
 	r.requests++
 	request := r.requests
@@ -190,22 +190,22 @@ func (r *serving) ask(who effects.Incarnation, list [][]byte, change func(*proto
 	if who != (effects.Incarnation{}) {
 		m.HasExt = true
 		m.Ext = protocol.AllocExt{
-			Version: link.VersionMax, Incarnation: protocol.UUID(who), To: protocol.UUID(key1.For(who)), Operation: uint64(request),
+			Version: link.VersionMax, Incarnation: protocol.UUID(who), To: protocol.UUID(key1.InboundName(who)), Operation: uint64(request),
 			Attempt: 1, PatienceNS: uint64(allocTimeout), Request: []byte("r"),
 		}
 	}
 	if change != nil {
 		change(&m)
 	}
-	r.do(&effects.Received{
+	r.step(&effects.Received{
 		Conn: effects.Conn(request), Channel: effects.ChannelAlloc, Request: request, Body: m.Append(nil),
 	})
 	return request
 }
 
-// settle sends a message without keys: which grants are whole, and which are given back. It says whether all are
-// committed.
-func (r *serving) settle(who effects.Incarnation, commit, abort []effects.GrantID) bool {
+// commitAndAbort sends a message without keys: which grants are whole, and which are given back. It says whether all
+// are committed.
+func (r *serving) commitAndAbort(who effects.Incarnation, commit, abort []effects.GrantID) bool {
 	r.t.Helper()
 	numbers := func(ids []effects.GrantID) (list []uint64) {
 		for _, id := range ids {
@@ -213,7 +213,7 @@ func (r *serving) settle(who effects.Incarnation, commit, abort []effects.GrantI
 		}
 		return list
 	}
-	q := r.ask(who, nil, func(m *protocol.AllocRequest) {
+	q := r.requestPages(who, nil, func(m *protocol.AllocRequest) {
 		m.Ext.Commit, m.Ext.Abort = numbers(commit), numbers(abort)
 	})
 	return len(r.replies[q].Ext.Committed) == len(commit)
@@ -221,24 +221,24 @@ func (r *serving) settle(who effects.Incarnation, commit, abort []effects.GrantI
 
 func (r *serving) commit(who effects.Incarnation, id effects.GrantID) bool {
 	r.t.Helper()
-	return r.settle(who, []effects.GrantID{id}, nil)
+	return r.commitAndAbort(who, []effects.GrantID{id}, nil)
 }
 
-// granted says which pages a request got; ok is false while it waits.
-func (r *serving) granted(q effects.Request) (pages []int64, code effects.Code, ok bool) {
+// grantedPages says which pages a request got; ok is false while it waits.
+func (r *serving) grantedPages(q effects.Request) (pages []int64, code effects.Code, ok bool) {
 	m, ok := r.replies[q]
 	return m.RemoteIndexes, effects.Code(m.Ext.Code), ok
 }
 
-func (r *serving) land(g effects.Grant, pages []effects.Page) {
+func (r *serving) landPages(g effects.Grant, pages []effects.Page) {
 	r.t.Helper()
-	r.do(&effects.Landed{Landing: 1, Grant: g.ID, Peer: g.Peer, Pages: pages, Complete: len(pages) == len(g.Pages)})
+	r.step(&effects.Landed{Landing: 1, Grant: g.ID, Peer: g.Peer, Pages: pages, Complete: len(pages) == len(g.Pages)})
 }
 
-func (r *serving) revoked() {
+func (r *serving) confirmRevokes() {
 	r.t.Helper()
 	for _, id := range r.revokes {
-		r.do(&effects.Revoked{Grant: id})
+		r.step(&effects.Revoked{Grant: id})
 	}
 	r.revokes = nil
 }
@@ -252,7 +252,7 @@ func (r *serving) advance(d effects.Duration) {
 			break
 		}
 		r.now = max(r.now, at)
-		r.do(&effects.Tick{})
+		r.step(&effects.Tick{})
 	}
 	r.now = end
 }
@@ -262,7 +262,7 @@ func (r *serving) command(body effects.CommandBody) effects.Ticket {
 	r.t.Helper()
 	r.tickets++
 	t := r.tickets
-	r.do(&effects.Command{Ticket: t, Body: body})
+	r.step(&effects.Command{Ticket: t, Body: body})
 	return t
 }
 
@@ -278,7 +278,7 @@ func (r *serving) release(got effects.Ticket) effects.Code {
 
 func (r *serving) wantGranted(q effects.Request, n int) {
 	r.t.Helper()
-	if pages, code, ok := r.granted(q); !ok || code != effects.OK || len(pages) != n {
+	if pages, code, ok := r.grantedPages(q); !ok || code != effects.OK || len(pages) != n {
 		r.t.Fatalf("request %d got pages %v, code %v, answered %v; want %d pages", q, pages, code, ok, n)
 	}
 }
@@ -286,7 +286,7 @@ func (r *serving) wantGranted(q effects.Request, n int) {
 func (r *serving) wantWaits(qs ...effects.Request) {
 	r.t.Helper()
 	for _, q := range qs {
-		if pages, code, ok := r.granted(q); ok {
+		if pages, code, ok := r.grantedPages(q); ok {
 			r.t.Fatalf("request %d got pages %v, code %v; it should wait", q, pages, code)
 		}
 	}

@@ -2,30 +2,30 @@ package rank
 
 // Indices of the resources that are divided between fairness classes.
 const (
-	SharedAsks      = iota // pending allocation requests
-	SharedWords            // done messages to be sent
-	SharedHosts            // addresses to which done messages are sent
-	SharedOffers           // deferred offers
-	SharedLocations        // locations of chunks of deferred offers
-	SharedBusy             // rows that keep a peer's class
-	SharedClaims           // claims beyond the first on a page
-	Shared
+	SharedRequests     = iota // pending allocation requests
+	SharedDoneMessages        // done messages to be sent
+	SharedDoneAddrs           // addresses to which done messages are sent
+	SharedOffers              // deferred offers
+	SharedLocations           // locations of chunks of deferred offers
+	SharedClassRows           // rows that keep a peer's class
+	SharedClaims              // claims beyond the first on a page
+	SharedCount
 )
 
-// Shares returns, for each of these resources, the sum of what the classes are counted to use, and what the tables
+// ShareCounts returns, for each of these resources, the sum of what the classes are counted to use, and what the tables
 // really contain. Tests and oracles check that the two agree.
-func (r *Rank) Shares() (counted, there [Shared]int) {
+func (r *Rank) ShareCounts() (counted, actual [SharedCount]int) {
 	m := &r.rooms
-	counted[SharedAsks], there[SharedAsks] = m.Pending.Counted(), m.Pending.Len()
-	counted[SharedWords], there[SharedWords], counted[SharedHosts], there[SharedHosts] = r.pullTarget.Shares()
-	there[SharedOffers], there[SharedLocations] = m.Deferred.Len(), m.Store.Locations()
-	there[SharedBusy] = m.Pending.Len() + m.Deferred.Len()
-	counted[SharedClaims], there[SharedClaims] = m.Store.Beyond()
-	for class, busy := range m.Busy() {
-		counted[SharedBusy] += int(busy)
-		offers, places := m.Deferred.CountOf(class)
+	counted[SharedRequests], actual[SharedRequests] = m.Pending.CountedRows(), m.Pending.Len()
+	counted[SharedDoneMessages], actual[SharedDoneMessages], counted[SharedDoneAddrs], actual[SharedDoneAddrs] = r.pullTarget.Shares()
+	actual[SharedOffers], actual[SharedLocations] = m.Deferred.Len(), m.Store.CountLocations()
+	actual[SharedClassRows] = m.Pending.Len() + m.Deferred.Len()
+	counted[SharedClaims], actual[SharedClaims] = m.Store.CountExtraClaims()
+	for class, busy := range m.CountClassRows() {
+		counted[SharedClassRows] += int(busy)
+		offers, places := m.Deferred.CountsOfClass(class)
 		counted[SharedOffers] += offers
 		counted[SharedLocations] += places
 	}
-	return counted, there
+	return counted, actual
 }

@@ -25,13 +25,13 @@ func (r *rig) lookup(n *node, arg func(string) []string) {
 		}
 		return v
 	}
-	from := r.who("stranger")
+	from := r.incarnationOf("stranger")
 	if speaker := r.find(one("by", "stranger")); speaker != nil {
-		from = speaker.rank.cfg.Key.To(n.name, 1, 2) // as it said in the handshake for its put
+		from = speaker.rank.cfg.Key.OutboundName(n.name, 1, 2) // as it said in the handshake for its put
 	}
-	whom := n.rank.cfg.Key.For(from)
+	whom := n.rank.cfg.Key.InboundName(from)
 	if len(arg("guessed")) > 0 { // Who is no peer knows no name that was made for one.
-		whom = n.rank.cfg.Key.For(r.who("stranger"))
+		whom = n.rank.cfg.Key.InboundName(r.incarnationOf("stranger"))
 	}
 	named, plain := []byte(one("id", "lookup")), len(arg("plain")) > 0
 	var body []byte
@@ -77,7 +77,7 @@ func (r *rig) lookup(n *node, arg func(string) []string) {
 		r.t.Fatalf("nobody says %q", what)
 	}
 	if how := one("how", ""); how != "" {
-		body = spoilt(r.t, body, how)
+		body = corruptBytes(r.t, body, how)
 	}
 	channel, ok := effects.ChannelNamed(one("channel", "lookup"))
 	if !ok {

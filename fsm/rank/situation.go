@@ -41,7 +41,7 @@ var stateSets = [...]struct {
 	{"sender's ", put.StateNames(), []kernel.Owner{kernel.OwnerPushSource, kernel.OwnerPullSource}},
 	{"sender's ", engine.StateNames()[1:], []kernel.Owner{kernel.OwnerEngine}}, // without gone, which a put has, too
 	{"receiver's ", []string{"gone", "get waiting", "get pinned", "pending request", "claimed", "bundle gathering"},
-		[]kernel.Owner{kernel.OwnerGets, kernel.OwnerStore, kernel.OwnerPending, kernel.OwnerBundles}},
+		[]kernel.Owner{kernel.OwnerGets, kernel.OwnerStore, kernel.OwnerAllocQueue, kernel.OwnerBundles}},
 	{"receiver's ", push.TargetStateNames(), []kernel.Owner{kernel.OwnerPushTarget, kernel.OwnerP2PTarget}},
 	{"receiver's ", pull.TargetStateNames(),
 		[]kernel.Owner{kernel.OwnerPullTarget, kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerDeferred}},
@@ -59,7 +59,7 @@ var stateSets = [...]struct {
 // situationOf contains the first situation of each owner.
 //
 //kvferry:table
-var situationOf = func() (first [kernel.Owners]Situation) {
+var situationOf = func() (first [kernel.OwnerCount]Situation) {
 	n := 0
 	for _, set := range stateSets {
 		for _, of := range set.owners {
@@ -72,10 +72,10 @@ var situationOf = func() (first [kernel.Owners]Situation) {
 
 // States of the rows that wait in the rooms of targets and belong to no flow.
 const (
-	waitsGone = iota // the row no longer exists, or never did
+	waitsNoRow = iota // the row no longer exists, or never did
 	waitsGet
 	waitsPinned
-	waitsAsk
+	waitsRequest
 	waitsClaimed
 	waitsBundle
 )
@@ -95,108 +95,108 @@ func SituationNames() (names []string) {
 func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 	switch e := ev.(type) {
 	case *effects.Tick:
-		return r.dueNext(now)
+		return r.timerSituation(now)
 	case *effects.Command:
-		return r.target(e.Body)
+		return r.commandSituation(e.Body)
 	case *effects.ConnLost:
 		if ref := r.conns.Find(e.Conn); ref.Owner != kernel.OwnerNone {
-			return r.state(ref)
+			return r.rowSituation(ref)
 		}
-		return r.link(0)
+		return r.linkSituation(0)
 	case *effects.LinkLost:
-		return r.link(r.links.ByLink(e.Link))
+		return r.linkSituation(r.links.ByLink(e.Link))
 	case *effects.Landed:
-		return r.grant(e.Grant)
+		return r.grantSituation(e.Grant)
 	case *effects.Revoked:
-		if ref := r.pools.Owner(e.Grant); ref.Subject != 0 { // a lease; landings go by the grant itself
-			return r.state(ref)
+		if ref := r.pools.OwnerOf(e.Grant); ref.Subject != 0 { // a lease; landings go by the grant itself
+			return r.rowSituation(ref)
 		}
-		return r.grant(e.Grant)
+		return r.grantSituation(e.Grant)
 	case effects.Completion:
 		c, _ := e.Completes()
-		return r.stateOf(c)
+		return r.corrSituation(c)
 	case *effects.Received, *effects.Dropped:
 	}
-	return r.itself()
+	return r.ownSituation()
 }
 
-func (r *Rank) itself() Situation {
+func (r *Rank) ownSituation() Situation {
 	if r.drain.ticket != 0 {
 		return Draining
 	}
 	return Running
 }
 
-// link returns the situation of the link to a peer, or that there is no link.
-func (r *Rank) link(h table.Handle) Situation {
-	return r.state(kernel.Ref{Owner: kernel.OwnerLink, Subject: h})
+// linkSituation returns the situation of the link to a peer, or that there is no link.
+func (r *Rank) linkSituation(h table.Handle) Situation {
+	return r.rowSituation(kernel.Ref{Owner: kernel.OwnerLink, Subject: h})
 }
 
-// grant returns the situation of a write grant, which a peer holds, or which the rank itself holds to read into its own
-// pages.
-func (r *Rank) grant(id effects.GrantID) Situation {
-	open, quarantined := r.pools.GrantIs(id)
+// grantSituation returns the situation of a write grant, which a peer holds, or which the rank itself holds to read
+// into its own pages.
+func (r *Rank) grantSituation(id effects.GrantID) Situation {
+	open, quarantined := r.pools.GrantState(id)
 	switch {
 	case quarantined:
 		return situationOf[kernel.OwnerPushTarget] + Situation(push.GrantQuarantined)
 	case open:
 		return situationOf[kernel.OwnerPushTarget] + Situation(push.GrantOpen)
 	}
-	return situationOf[kernel.OwnerGets] + waitsGone
+	return situationOf[kernel.OwnerGets] + waitsNoRow
 }
 
-func (r *Rank) stateOf(c effects.Corr) Situation {
+func (r *Rank) corrSituation(c effects.Corr) Situation {
 	ref, ok := r.corrs.Peek(c)
 	if !ok {
-		return r.itself()
+		return r.ownSituation()
 	}
-	return r.state(ref)
+	return r.rowSituation(ref)
 }
 
-// dueNext returns the situation of the row with the earliest deadline, if that deadline has passed.
-func (r *Rank) dueNext(now effects.Time) Situation {
+// timerSituation returns the situation of the row with the earliest deadline, if that deadline has passed.
+func (r *Rank) timerSituation(now effects.Time) Situation {
 	ref, ok := r.timers.Peek(now)
 	if !ok {
-		return r.itself()
+		return r.ownSituation()
 	}
-	return r.state(ref)
+	return r.rowSituation(ref)
 }
 
-func (r *Rank) target(body effects.CommandBody) Situation {
+func (r *Rank) commandSituation(body effects.CommandBody) Situation {
 	switch c := body.(type) {
 	case *engine.Abort:
-		if is := r.rooms.Fetches.Pipeline().SituationOf(c.Target); is != staging.Gone {
-			return situationOf[kernel.OwnerPipeline] + Situation(is)
+		if fetch := r.rooms.Fetches.Pipeline().SituationOf(c.Target); fetch != staging.NoFetch {
+			return situationOf[kernel.OwnerPipeline] + Situation(fetch)
 		}
-		return r.state(r.tickets.Find(c.Target))
+		return r.rowSituation(r.tickets.Find(c.Target))
 	case *engine.Release:
 		if ref := r.tickets.Find(c.Reserved); ref.Owner != kernel.OwnerGets && ref.Owner != kernel.OwnerDeferred {
-			return r.state(ref)
+			return r.rowSituation(ref)
 		}
-		return situationOf[kernel.OwnerPushSource] + Situation(put.Gone)
+		return situationOf[kernel.OwnerPushSource] + Situation(put.NoRow)
 	case *engine.Unpin:
 		if ref := r.tickets.Find(c.Got); ref.Owner == kernel.OwnerGets {
-			return r.state(ref)
+			return r.rowSituation(ref)
 		}
-		return situationOf[kernel.OwnerGets] + waitsGone
+		return situationOf[kernel.OwnerGets] + waitsNoRow
 	}
-	return r.itself()
+	return r.ownSituation()
 }
 
-// state returns the situation of the row that ref names.
-func (r *Rank) state(ref kernel.Ref) Situation {
+// rowSituation returns the situation of the row that ref names.
+func (r *Rank) rowSituation(ref kernel.Ref) Situation {
 	if ref.Owner == kernel.OwnerNone {
 		if !r.cfg.Role.Sends() {
-			return situationOf[kernel.OwnerGets] + waitsGone
+			return situationOf[kernel.OwnerGets] + waitsNoRow
 		}
-		return situationOf[kernel.OwnerPushSource] + Situation(put.Gone)
+		return situationOf[kernel.OwnerPushSource] + Situation(put.NoRow)
 	}
-	is := r.owner(ref.Owner).State(&r.rooms, ref)
+	state := r.flowOf(ref.Owner).RowState(&r.rooms, ref)
 	if ref.Owner == kernel.OwnerEngine {
-		if is == uint16(engine.Gone) {
-			return situationOf[kernel.OwnerPushSource] + Situation(put.Gone)
+		if state == uint16(engine.NoRow) {
+			return situationOf[kernel.OwnerPushSource] + Situation(put.NoRow)
 		}
-		is--
+		state--
 	}
-	return situationOf[ref.Owner] + Situation(is)
+	return situationOf[ref.Owner] + Situation(state)
 }

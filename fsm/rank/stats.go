@@ -28,24 +28,24 @@ import (
 )
 
 // Stats counts what is in the rank's tables. Pages are the engine's, unless the field's comment says otherwise.
-// PagesGranted and PagesQuarantined include the device pool; PagesLent includes the device pool and the arena, from
+// PagesGranted and PagesQuarantined include the device pool; PagesLeased includes the device pool and the arena, from
 // which peers read if there is an arena.
 type Stats struct {
-	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLent int
-	PagesLentMost                                                    int // maximum since the start
-	Spare                                                            int // that only the cache needs
-	ArenaTotal, ArenaFree                                            int // pages of the arena
-	DeviceTotal, DeviceFree                                          int // pages of the device pool
-	DeviceSpare                                                      int // that only the cache needs
-	Pinned                                                           int // pins of pages for peers
-	Puts, Reserves, Requests, Tombstones                             int
-	Gets, Waiters, Grants, Entries, Claims, Fills                    int
-	Offers, Locations, Fetches, Staged                               int // delayed pull
-	StagedMost                                                       int // maximum of Staged since the start
-	Peers, Guests, Outstanding, Deadlines                            int
-	Brings                                                           int // of shared chunks, ended or not
-	Receptions, Lent, Registrations                                  int // for registered blocks
-	Layers, Bundles, Kept                                            int // layerwise: requests, chunks, promised pages
+	PagesTotal, PagesFree, PagesGranted, PagesQuarantined, PagesLeased int
+	PagesLeasedMax                                                     int // maximum since the start
+	PagesEvictable                                                     int // that only the cache needs
+	ArenaTotal, ArenaFree                                              int // pages of the arena
+	DeviceTotal, DeviceFree                                            int // pages of the device pool
+	DeviceEvictable                                                    int // that only the cache needs
+	Pinned                                                             int // pins of pages for peers
+	Puts, Reserves, Requests, Tombstones                               int
+	Gets, PendingRequests, Grants, Entries, Claims, Fills              int
+	Offers, Locations, Fetches, Staged                                 int // delayed pull
+	StagedMax                                                          int // maximum of Staged since the start
+	OutboundPeers, InboundPeers, Outstanding, Deadlines                int
+	Brings                                                             int // of shared chunks, ended or not
+	Receptions, LeasedBatches, Registrations                           int // for registered blocks
+	Layers, Bundles, PagesPromised                                     int // layerwise: requests, chunks, promised pages
 	// Operations counts the operations of grants that are in force, and Retries the operations of pending requests.
 	// Retries of requests are recognized by both.
 	Operations, Retries int
@@ -53,33 +53,33 @@ type Stats struct {
 
 // Stats returns the current counts.
 func (r *Rank) Stats() Stats {
-	here, pipe := &r.rooms, r.rooms.Fetches.Pipeline()
-	requests, told := r.commands.Requests()
-	pool, arena, device, spare := r.pools.Pool(0), r.pools.Pool(HostPool), r.devicePool(), 0
-	if device.Total() > 0 {
-		spare = int(here.Store.Spare(device))
+	rooms, pipe := &r.rooms, r.rooms.Fetches.Pipeline()
+	requests, tombstones := r.commands.CountRequests()
+	pool, arena, device, deviceEvictable := r.pools.Pool(0), r.pools.Pool(ArenaPool), r.devicePool(), 0
+	if device.TotalPages() > 0 {
+		deviceEvictable = int(rooms.Store.EvictablePages(device))
 	}
 	return Stats{
-		PagesTotal: int(pool.Total()), PagesFree: int(pool.Free()),
-		PagesGranted:     int(pool.Granted() + device.Granted()),
-		PagesQuarantined: int(pool.Quarantined() + device.Quarantined()),
-		PagesLent:        int(pool.Lent() + arena.Lent() + device.Lent()),
-		PagesLentMost:    int(pool.LentMost() + arena.LentMost() + device.LentMost()),
-		ArenaTotal:       int(arena.Total()), ArenaFree: int(arena.Free()),
-		DeviceTotal: int(device.Total()), DeviceFree: int(device.Free()), DeviceSpare: spare,
-		Pinned: r.p2pOwner.Loans().Out() + r.recallTarget.Loans().Out(),
-		Puts:   r.pushSource.Len() + r.pullSource.Len(), Reserves: r.commands.Reserves(), Requests: requests,
-		Tombstones: told,
-		Gets:       here.Gets.Len(), Waiters: here.Pending.Len(), Grants: r.pools.Grants(),
-		Spare: int(here.Store.Spare(pool)), Entries: here.Store.Entries(), Claims: here.Store.Claims(),
-		Fills:  int(pool.Granted() + pool.Quarantined() + device.Granted() + device.Quarantined()),
-		Offers: here.Deferred.Len(), Locations: here.Store.Locations(), Fetches: here.Fetches.Len(),
-		Staged: int(pipe.Staged()), StagedMost: int(pipe.StagedMost()),
-		Peers: r.links.Peers(), Guests: r.links.InboundLen(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
+		PagesTotal: int(pool.TotalPages()), PagesFree: int(pool.FreePages()),
+		PagesGranted:     int(pool.GrantedPages() + device.GrantedPages()),
+		PagesQuarantined: int(pool.QuarantinedPages() + device.QuarantinedPages()),
+		PagesLeased:      int(pool.LeasedPages() + arena.LeasedPages() + device.LeasedPages()),
+		PagesLeasedMax:   int(pool.MaxLeasedPages() + arena.MaxLeasedPages() + device.MaxLeasedPages()),
+		ArenaTotal:       int(arena.TotalPages()), ArenaFree: int(arena.FreePages()),
+		DeviceTotal: int(device.TotalPages()), DeviceFree: int(device.FreePages()), DeviceEvictable: deviceEvictable,
+		Pinned: r.p2pOwner.Loans().CountPins() + r.recallTarget.Loans().CountPins(),
+		Puts:   r.pushSource.Len() + r.pullSource.Len(), Reserves: r.commands.CountReserves(), Requests: requests,
+		Tombstones: tombstones,
+		Gets:       rooms.Gets.Len(), PendingRequests: rooms.Pending.Len(), Grants: r.pools.CountGrants(),
+		PagesEvictable: int(rooms.Store.EvictablePages(pool)), Entries: rooms.Store.CountEntries(), Claims: rooms.Store.CountClaims(),
+		Fills:  int(pool.GrantedPages() + pool.QuarantinedPages() + device.GrantedPages() + device.QuarantinedPages()),
+		Offers: rooms.Deferred.Len(), Locations: rooms.Store.CountLocations(), Fetches: rooms.Fetches.Len(),
+		Staged: int(pipe.StagedPages()), StagedMax: int(pipe.MaxStagedPages()),
+		OutboundPeers: r.links.CountOutbound(), InboundPeers: r.links.CountInbound(), Outstanding: r.corrs.Len(), Deadlines: r.timers.Len(),
 		Brings:     r.p2pRequester.Len(),
-		Receptions: r.consumer.Len(), Lent: r.producer.Batches(), Registrations: r.producer.Registrations(),
-		Layers: r.layers.Len(), Bundles: here.Landings.Bundles.Len(), Kept: int(pool.Kept()),
-		Operations: here.Landings.Operations(), Retries: here.Pending.Operations(),
+		Receptions: r.consumer.Len(), LeasedBatches: r.producer.Batches(), Registrations: r.producer.Registrations(),
+		Layers: r.layers.Len(), Bundles: rooms.Landings.Bundles.Len(), PagesPromised: int(pool.PromisedPages()),
+		Operations: rooms.Landings.CountOperations(), Retries: rooms.Pending.CountOperations(),
 	}
 }
 
@@ -88,59 +88,59 @@ func (r *Rank) devicePool() *memory.Pool {
 	if r.cfg.DevicePages == 0 {
 		return new(memory.Pool)
 	}
-	return r.pools.Pool(placeOfDevice)
+	return r.pools.Pool(devicePoolIndex)
 }
 
-// Page returns the state of page i of a pool, for oracles. The page numbers of the arena follow the numbers of the
+// PageState returns the state of page i of a pool, for oracles. The page numbers of the arena follow the numbers of the
 // engine's pool, and the device pool has the last numbers.
-func (r *Rank) Page(pool effects.PoolID, i uint32) memory.State {
-	return r.pools.Inspect(r.pools.Of(effects.Page{Pool: pool, Index: i}), i)
+func (r *Rank) PageState(pool effects.PoolID, i uint32) memory.State {
+	return r.pools.InspectPage(r.pools.PoolOf(effects.Page{Pool: pool, Index: i}), i)
 }
 
-// Ready reports whether the chunk with this key is readable now, and returns its page. For the key of a layer, Ready
-// returns the page of that layer.
-func (r *Rank) Ready(key []byte) (effects.Page, bool) {
+// ReadyPage reports whether the chunk with this key is readable now, and returns its page. For the key of a layer,
+// Ready returns the page of that layer.
+func (r *Rank) ReadyPage(key []byte) (effects.Page, bool) {
 	s := &r.rooms.Store
-	if name, layer, err := r.rooms.Landings.Bundles.Name(key, len(key)); err == nil {
-		page, ok := s.Ready(s.Find(s.Hash(name), name))
+	if name, layer, err := r.rooms.Landings.Bundles.ParseLayerKey(key, len(key)); err == nil {
+		page, ok := s.ReadyPage(s.Find(s.HashKey(name), name))
 		if !ok {
 			return effects.Page{}, false
 		}
-		frame := r.pools.Of(page).Frame(page, nil)
+		frame := r.pools.PoolOf(page).AppendFrame(page, nil)
 		if int(layer) >= len(frame) {
 			return effects.Page{}, false
 		}
 		return frame[layer], true
 	}
-	return s.Ready(s.Find(s.Hash(key), key))
+	return s.ReadyPage(s.Find(s.HashKey(key), key))
 }
 
-// ClaimsOn returns the number of requests for which a chunk is kept.
-func (r *Rank) ClaimsOn(key []byte) int {
+// CountClaimsOn returns the number of requests for which a chunk is kept.
+func (r *Rank) CountClaimsOn(key []byte) int {
 	s := &r.rooms.Store
-	if name, _, err := r.rooms.Landings.Bundles.Name(key, len(key)); err == nil {
+	if name, _, err := r.rooms.Landings.Bundles.ParseLayerKey(key, len(key)); err == nil {
 		key = name
 	}
-	return s.ClaimsOn(s.Find(s.Hash(key), key))
+	return s.CountClaimsOn(s.Find(s.HashKey(key), key))
 }
 
-// Hope reports whether a chunk is readable here, or may become readable because of a fill in flight, a deferred offer
-// or a pending request.
-func (r *Rank) Hope(key []byte) bool {
-	if name, _, err := r.rooms.Landings.Bundles.Name(key, len(key)); err == nil {
+// MayArrive reports whether a chunk is readable here, or may become readable because of a fill in flight, a deferred
+// offer or a pending request.
+func (r *Rank) MayArrive(key []byte) bool {
+	if name, _, err := r.rooms.Landings.Bundles.ParseLayerKey(key, len(key)); err == nil {
 		key = name
 	}
-	return r.rooms.Hope(key)
+	return r.rooms.MayArrive(key)
 }
 
-// Fetching reports whether the Fetch with this ticket has begun, that is, waits for no chunk any more.
-func (r *Rank) Fetching(t effects.Ticket) bool {
-	of := r.tickets.Find(t)
-	return of.Owner == kernel.OwnerDeferred && r.rooms.Fetches.Running(of.Subject)
+// IsFetching reports whether the Fetch with this ticket has begun, that is, waits for no chunk any more.
+func (r *Rank) IsFetching(t effects.Ticket) bool {
+	ref := r.tickets.Find(t)
+	return ref.Owner == kernel.OwnerDeferred && r.rooms.Fetches.IsRunning(ref.Subject)
 }
 
 // KeyHash returns the hash by which facts (for example FactReady) name a key in this incarnation.
-func (r *Rank) KeyHash(key []byte) uint64 { return r.rooms.Store.Hash(key) }
+func (r *Rank) KeyHash(key []byte) uint64 { return r.rooms.Store.HashKey(key) }
 
 // MarkNames returns every coverage mark of a rank, with its name.
 func MarkNames() (all []effects.NamedMark) {

@@ -17,10 +17,10 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	r.now = now
 	e := &r.env
 	if e.Pools == nil { // true at the first step of a rank and of a clone
-		r.enter()
+		r.initEnv()
 	}
 	e.Now, e.Out, e.Draining = now, out, r.draining
-	r.work.Begin(int(r.cfg.Tuning.SweepRows))
+	r.work.StartStep(int(r.cfg.Tuning.SweepRows))
 	switch x := ev.(type) {
 	case *effects.Tick:
 	case *effects.Command:
@@ -32,47 +32,47 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.LinkLost:
 		r.onLinkLost(e, x)
 	case *effects.Landed:
-		if ref := e.Pools.Owner(x.Grant); lands(ref.Owner) {
-			r.owner(ref.Owner).Step(e, ref, x)
+		if ref := e.Pools.OwnerOf(x.Grant); takesLandings(ref.Owner) {
+			r.flowOf(ref.Owner).Step(e, ref, x)
 		} else {
-			landing.Unknown(&e.Env, x)
+			landing.RefuseUnknown(&e.Env, x)
 		}
 	case *effects.Revoked:
-		if ref := e.Pools.Owner(x.Grant); ref.Owner != kernel.OwnerNone { // otherwise the reader ended the lease itself
-			r.owner(ref.Owner).Step(e, ref, x)
+		if ref := e.Pools.OwnerOf(x.Grant); ref.Owner != kernel.OwnerNone { // otherwise the reader ended the lease itself
+			r.flowOf(ref.Owner).Step(e, ref, x)
 		}
 	case effects.Completion:
 		ref := r.ownerOf(x.Completes())
-		r.owner(ref.Owner).Step(e, ref, x)
+		r.flowOf(ref.Owner).Step(e, ref, x)
 	case *effects.Dropped:
 		// The link was already removed when the drop was requested.
 	}
-	r.settle(e)
+	r.finishStep(e)
 }
 
-// lands reports whether peers store into pages under write grants of this owner.
-func lands(of kernel.Owner) bool {
-	return of == kernel.OwnerPushTarget || of == kernel.OwnerP2PTarget || of == kernel.OwnerConsumer
+// takesLandings reports whether peers store into pages under write grants of this owner.
+func takesLandings(owner kernel.Owner) bool {
+	return owner == kernel.OwnerPushTarget || owner == kernel.OwnerP2PTarget || owner == kernel.OwnerConsumer
 }
 
-// enter fills in the parts of the environment that are the same in each step.
-func (r *Rank) enter() {
+// initEnv fills in the parts of the environment that are the same in each step.
+func (r *Rank) initEnv() {
 	r.env = flow.Env{
 		Env: env.Env{
 			Pools: &r.pools, Pool: r.pools.Pool(0), Timers: &r.timers, Corrs: &r.corrs, Conns: &r.conns,
-			Tickets: &r.tickets, Names: linkFlow{&r.links}, Work: &r.work,
+			Tickets: &r.tickets, Peers: linkFlow{&r.links}, Work: &r.work,
 		},
 		Carrier: &r.pushSource,
-		Cfg:     &r.shared, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.rooms,
+		Cfg:     &r.flowConfig, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers, Rooms: &r.rooms,
 	}
 	switch {
-	case r.cfg.landsApart():
-		r.env.Landing = r.pools.Pool(placeOfDevice)
-	case r.cfg.stagesApart():
-		r.env.Staging = r.pools.Pool(placeOfDevice)
+	case r.cfg.landsOnDevice():
+		r.env.Landing = r.pools.Pool(devicePoolIndex)
+	case r.cfg.stagesOnDevice():
+		r.env.Staging = r.pools.Pool(devicePoolIndex)
 	}
 	if r.cfg.ArenaPages > 0 {
-		r.env.Arena = r.pools.Pool(HostPool)
+		r.env.Arena = r.pools.Pool(ArenaPool)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // A stormEngine is what an engine has of its node.
 type stormEngine struct {
-	askers   map[effects.Request]answers
+	askers   map[effects.Request]pendingReply
 	reserved []effects.Ticket
 	got      []effects.Ticket
 	draining bool
@@ -24,8 +24,8 @@ type stormCommand struct {
 	returned  bool
 }
 
-// out says whether a Put has its pages.
-func (c *stormCommand) out() bool {
+// isPutOpen says whether a Put has its pages.
+func (c *stormCommand) isPutOpen() bool {
 	_, put := c.body.(*engine.Put)
 	return put && !c.returned && (!c.delivered || c.held)
 }
@@ -42,7 +42,7 @@ func (s *storm) command(n *stormNode, body effects.CommandBody) *stormCommand {
 }
 
 // now gives a command that is delivered in its own step.
-func (s *storm) done(n *stormNode, body effects.CommandBody) effects.Code {
+func (s *storm) runNow(n *stormNode, body effects.CommandBody) effects.Code {
 	c := s.command(n, body)
 	if !c.delivered {
 		s.t.Fatalf("%s: %T was not delivered at once", n.name, body)
@@ -50,7 +50,7 @@ func (s *storm) done(n *stormNode, body effects.CommandBody) effects.Code {
 	return c.code
 }
 
-func (s *storm) delivered(n *stormNode, e *effects.Deliver) {
+func (s *storm) onDelivered(n *stormNode, e *effects.Deliver) {
 	c := n.commands[e.Ticket]
 	if c == nil || c.delivered {
 		s.t.Fatalf("%s: #%d has two outcomes, or was never given (L1)", n.name, e.Ticket)
@@ -72,7 +72,7 @@ func (s *storm) delivered(n *stormNode, e *effects.Deliver) {
 	}
 }
 
-func (s *storm) returned(n *stormNode, t effects.Ticket) {
+func (s *storm) onReturned(n *stormNode, t effects.Ticket) {
 	c := n.commands[t]
 	if c == nil || c.returned || c.delivered && !c.held {
 		s.t.Fatalf("%s: the memory of #%d comes back twice (M8)", n.name, t)
@@ -80,11 +80,11 @@ func (s *storm) returned(n *stormNode, t effects.Ticket) {
 	c.returned = true
 }
 
-// idle are pages that an engine may put: reserved, and in no put.
-func (n *stormNode) idle() (idle []effects.Page) {
+// idlePages are pages that an engine may put: reserved, and in no put.
+func (n *stormNode) idlePages() (idle []effects.Page) {
 	busy := map[effects.Page]bool{}
 	for _, c := range n.commands {
-		if c.out() {
+		if c.isPutOpen() {
 			for _, p := range c.pages {
 				busy[effects.Page{Index: p.Index, Generation: p.Generation}] = true
 			}
@@ -100,7 +100,7 @@ func (n *stormNode) idle() (idle []effects.Page) {
 	return idle
 }
 
-func (s *storm) draw(n *stormNode) {
+func (s *storm) drawCommand(n *stormNode) {
 	t := s.t
 	ms := func(most int) effects.Duration {
 		return effects.Duration(rapid.IntRange(1, most).Draw(t, "ms")) * effects.Millisecond
@@ -119,7 +119,7 @@ func (s *storm) draw(n *stormNode) {
 		from := rapid.SampledFrom(s.nodes).Draw(t, "from") // Perhaps itself.
 		if rapid.Bool().Draw(t, "it computes them") {
 			for _, key := range keys(names) {
-				from.compute(key)
+				from.storeChunk(key)
 			}
 		}
 		s.command(n, &p2p.Bring{
@@ -134,15 +134,15 @@ func (s *storm) draw(n *stormNode) {
 	case 3, 4, 5:
 		s.command(n, &engine.Fetch{Request: request, Keys: keys(names), Patience: ms(2000)})
 	case 6:
-		s.done(n, &engine.Contains{Keys: keys(names)})
+		s.runNow(n, &engine.Contains{Keys: keys(names)})
 	case 7:
-		s.done(n, &engine.Abandon{Request: request})
+		s.runNow(n, &engine.Abandon{Request: request})
 	case 8:
 		s.release(n, &n.engine.got, unpin)
 	case 9:
-		s.done(n, &engine.GiveUp{Request: request, Keys: keys(names)})
+		s.runNow(n, &engine.GiveUp{Request: request, Keys: keys(names)})
 	default:
-		s.done(n, &engine.Abort{Target: s.target(n)})
+		s.runNow(n, &engine.Abort{Target: s.drawTarget(n)})
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *storm) drawSender(n *stormNode, ms func(int) effects.Duration, request 
 	case 0, 1:
 		s.command(n, &engine.Reserve{Count: uint32(len(names)), Patience: ms(1000)})
 	case 2, 3, 4, 5:
-		idle := n.idle()
+		idle := n.idlePages()
 		if len(idle) == 0 {
 			return
 		}
@@ -175,12 +175,12 @@ func (s *storm) drawSender(n *stormNode, ms func(int) effects.Duration, request 
 	case 6:
 		s.release(n, &n.engine.reserved, giveBack)
 	default:
-		s.done(n, &engine.Abort{Target: s.target(n)})
+		s.runNow(n, &engine.Abort{Target: s.drawTarget(n)})
 	}
 }
 
-// target is a command to abort, perhaps one that is over.
-func (s *storm) target(n *stormNode) effects.Ticket {
+// drawTarget is a command to abort, perhaps one that is over.
+func (s *storm) drawTarget(n *stormNode) effects.Ticket {
 	return effects.Ticket(rapid.Uint64Range(max(1, s.ids-min(s.ids-1, 40)), s.ids).Draw(s.t, "target"))
 }
 
@@ -190,7 +190,7 @@ func (s *storm) release(n *stormNode, of *[]effects.Ticket, by func(effects.Tick
 		return
 	}
 	i := rapid.IntRange(0, len(*of)-1).Draw(s.t, "which")
-	if s.done(n, by((*of)[i])) == effects.OK {
+	if s.runNow(n, by((*of)[i])) == effects.OK {
 		*of = append((*of)[:i:i], (*of)[i+1:]...)
 	}
 }
@@ -199,17 +199,17 @@ func unpin(t effects.Ticket) effects.CommandBody { return &engine.Unpin{Got: t} 
 
 func giveBack(t effects.Ticket) effects.CommandBody { return &engine.Release{Reserved: t} }
 
-// compute gives a node's cache a chunk, if there is a page for it.
-func (n *stormNode) compute(key []byte) {
+// storeChunk gives a node's cache a chunk, if there is a page for it.
+func (n *stormNode) storeChunk(key []byte) {
 	v, s := &n.rank.env.Env, &n.rank.rooms.Store
-	if v.Pool == nil || v.Pool.Free() == 0 || !s.Room(1) || n.engine.draining {
+	if v.Pool == nil || v.Pool.FreePages() == 0 || !s.HasRoom(1) || n.engine.draining {
 		return
 	}
-	page := v.Pool.Take(1, nil)[0]
-	page.Length = uint32(n.rank.shared.PageBytes)
-	h := s.BeginFill(s.Hash(key), key)
+	page := v.Pool.TakePages(1, nil)[0]
+	page.Length = uint32(n.rank.flowConfig.PageBytes)
+	h := s.BeginFill(s.HashKey(key), key)
 	if !s.EndFill(h, page, true) {
-		v.Pool.Unref(page)
+		v.Pool.DropRef(page)
 	}
-	s.Settle(h, v)
+	s.DropUnused(h, v)
 }

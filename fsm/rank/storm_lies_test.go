@@ -8,9 +8,9 @@ import (
 )
 
 // One of the ranks lies: it keeps to its own machine, and what it says to others, in any message, request or answer, is
-// changed now and then. The others are told of pages, grants, leases, lengths and counts that are not so, by a peer that
-// has shaken hands. Everything that a storm promises holds all the same, but that nobody reads under a loan of the liar's
-// that is over, on a plane where only the owner could notice that.
+// changed now and then. The others are told of pages, grants, leases, lengths and counts that are not so, by a peer
+// that has shaken hands. Everything that a storm promises holds all the same, but that nobody reads under a loan of the
+// liar's that is over, on a plane where only the owner could notice that.
 func TestStormsOfLies(t *testing.T) {
 	for _, shares := range []bool{false, true} {
 		t.Run(map[bool]string{false: "pulls", true: "shares"}[shares], func(t *testing.T) {
@@ -20,40 +20,40 @@ func TestStormsOfLies(t *testing.T) {
 				for range rapid.IntRange(20, 400).Draw(t, "moments") {
 					s.moment()
 				}
-				s.end()
+				s.finishStorm()
 			})
 		})
 	}
 }
 
-// said returns what a node says as it goes out: a copy, which is changed if the node lies.
-func (s *storm) said(n *stormNode, body []byte) []byte {
+// outgoingBytes returns what a node says as it goes out: a copy, which is changed if the node lies.
+func (s *storm) outgoingBytes(n *stormNode, body []byte) []byte {
 	body = append([]byte(nil), body...)
 	if n != s.liar || s.calm {
 		return body
 	}
-	return sometimesLie(s.t, body)
+	return maybeChange(s.t, body)
 }
 
-// sometimesLie changes a message of three in one value or two.
-func sometimesLie(t *rapid.T, body []byte) []byte {
+// maybeChange changes a message of three in one value or two.
+func maybeChange(t *rapid.T, body []byte) []byte {
 	if rapid.IntRange(0, 2).Draw(t, "lies") > 0 {
 		return body
 	}
 	for range rapid.IntRange(1, 2).Draw(t, "changes") {
-		var all []packed
+		var all []msgpackValue
 		if _, ok := unpack(body, 0, &all); ok {
-			body = lie(t, body, all)
+			body = changeValue(t, body, all)
 		}
 	}
 	return body
 }
 
-// A packed is a value of a message in msgpack: its bytes from start to end, and the values in it.
-type packed struct {
+// A msgpackValue is a value of a message in msgpack: its bytes from start to end, and the values in it.
+type msgpackValue struct {
 	start, end int
 	kind       byte
-	items      []packed // of an array
+	items      []msgpackValue // of an array
 }
 
 // The kinds of values that a lie changes. Maps are told by their values.
@@ -67,11 +67,11 @@ const (
 
 // unpack reads the value at a place, and adds it and what is in it to all. It returns false for what is no msgpack, or
 // for kinds that no message of a rank has.
-func unpack(b []byte, at int, all *[]packed) (v packed, ok bool) {
+func unpack(b []byte, at int, all *[]msgpackValue) (v msgpackValue, ok bool) {
 	if at >= len(b) {
 		return v, false
 	}
-	v = packed{start: at}
+	v = msgpackValue{start: at}
 	head, at := b[at], at+1
 	size := func(n int) int { // reads a number of n bytes
 		if at+n > len(b) {
@@ -119,7 +119,7 @@ func unpack(b []byte, at int, all *[]packed) (v packed, ok bool) {
 	}
 	for i := 0; i < count; i++ {
 		if pairs {
-			key, ok := unpack(b, at, new([]packed))
+			key, ok := unpack(b, at, new([]msgpackValue))
 			if !ok {
 				return v, false
 			}
@@ -136,8 +136,8 @@ func unpack(b []byte, at int, all *[]packed) (v packed, ok bool) {
 	return v, at <= len(b)
 }
 
-// lie changes one value of a message.
-func lie(t *rapid.T, b []byte, all []packed) []byte {
+// changeValue changes one value of a message.
+func changeValue(t *rapid.T, b []byte, all []msgpackValue) []byte {
 	v := all[rapid.IntRange(0, len(all)-1).Draw(t, "value")]
 	with := func(value []byte) []byte {
 		return append(append(append([]byte(nil), b[:v.start]...), value...), b[v.end:]...)
@@ -150,7 +150,7 @@ func lie(t *rapid.T, b []byte, all []packed) []byte {
 	case boolValue:
 		return with([]byte{b[v.start] ^ 1})
 	case arrayValue:
-		return with(lieOfArray(t, b, v.items))
+		return with(changeArray(t, b, v.items))
 	case bytesValue:
 		if len := v.end - v.start; len > 1 {
 			at := v.start + rapid.IntRange(1, len-1).Draw(t, "at")
@@ -160,9 +160,9 @@ func lie(t *rapid.T, b []byte, all []packed) []byte {
 	return b
 }
 
-// lieOfArray leaves an item out, or has one twice.
-func lieOfArray(t *rapid.T, b []byte, items []packed) []byte {
-	items = append([]packed(nil), items...)
+// changeArray leaves an item out, or has one twice.
+func changeArray(t *rapid.T, b []byte, items []msgpackValue) []byte {
+	items = append([]msgpackValue(nil), items...)
 	if len(items) > 0 {
 		i := rapid.IntRange(0, len(items)-1).Draw(t, "item of it")
 		if rapid.Bool().Draw(t, "twice") {

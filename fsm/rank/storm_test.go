@@ -14,14 +14,14 @@ import (
 // hold at each step, each command has one outcome and its memory comes back once, nothing is answered twice, and no
 // reader believes what it read under a loan that was over. When faults cease and time has passed, nothing is left. The
 // simulator looks for all of that but one: that what is outstanding keeps to Limits, by which drivers make room. And
-// TestRenewedIsNew begins where a storm has left its ranks.
+// TestRecycledIsNew begins where a storm has left its ranks.
 func TestStormsOfPulls(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStorm(t, false)
 		for range rapid.IntRange(20, 400).Draw(t, "moments") {
 			s.moment()
 		}
-		s.end()
+		s.finishStorm()
 	})
 }
 
@@ -32,7 +32,7 @@ func TestStormsOfShares(t *testing.T) {
 		for range rapid.IntRange(20, 400).Draw(t, "moments") {
 			s.moment()
 		}
-		s.end()
+		s.finishStorm()
 	})
 }
 
@@ -40,19 +40,19 @@ func TestStormsOfShares(t *testing.T) {
 func (s *storm) moment() {
 	switch what := rapid.IntRange(0, 999).Draw(s.t, "moment"); {
 	case what < 350:
-		s.draw(s.node())
+		s.drawCommand(s.node())
 	case what < 700:
-		s.happen(rapid.IntRange(1, 4).Draw(s.t, "n"), 100)
+		s.runItems(rapid.IntRange(1, 4).Draw(s.t, "n"), 100)
 	case what < 850:
-		s.happen(rapid.IntRange(1, 20).Draw(s.t, "n"), 1)
+		s.runItems(rapid.IntRange(1, 20).Draw(s.t, "n"), 1)
 	case what < 920:
 		s.advance(rapid.IntRange(1, 300).Draw(s.t, "ms"))
 	case what < 940:
 		s.lose()
 	case what < 970:
-		s.hearAgain()
+		s.replayMessage()
 	case what < 985:
-		s.breakOne()
+		s.breakConnOrLink()
 	case what < 988:
 		s.crash(s.node())
 	case what < 989:
@@ -67,7 +67,7 @@ func (s *storm) moment() {
 
 func newStorm(t *rapid.T, shares bool) *storm {
 	s := &storm{t: t, now: effects.Time(effects.Second), leased: rapid.Bool().Draw(t, "leased")}
-	s.deaf = rapid.IntRange(0, 4).Draw(t, "deaf") == 0
+	s.dropsDone = rapid.IntRange(0, 4).Draw(t, "deaf") == 0
 	s.faults = rapid.SampledFrom([]int{4, 20, 100}).Draw(t, "one in so many fails")
 	few, both := rapid.Uint32Range(1, 4), shares || rapid.IntRange(0, 2).Draw(t, "both") == 0
 	for i := range rapid.IntRange(2, 4).Draw(t, "ranks") {
@@ -147,29 +147,29 @@ func (s *storm) node() *stormNode {
 	return s.nodes[rapid.IntRange(0, len(s.nodes)-1).Draw(s.t, "node")]
 }
 
-func (s *storm) take(i int) *stormItem {
+func (s *storm) takeItem(i int) *stormItem {
 	it := s.items[i]
 	s.items = append(s.items[:i:i], s.items[i+1:]...)
 	return it
 }
 
-func (s *storm) run(it *stormItem) {
-	if it.life == it.to.life {
+func (s *storm) runItem(it *stormItem) {
+	if it.incarnation == it.to.incarnation {
 		it.do()
 	}
 }
 
-// happen lets n things happen, each of the first few that are under way.
-func (s *storm) happen(n, few int) {
+// runItems lets n things happen, each of the first few that are under way.
+func (s *storm) runItems(n, few int) {
 	for ; n > 0 && len(s.items) > 0; n-- {
-		s.run(s.take(rapid.IntRange(0, min(few, len(s.items))-1).Draw(s.t, "item")))
+		s.runItem(s.takeItem(rapid.IntRange(0, min(few, len(s.items))-1).Draw(s.t, "item")))
 	}
 }
 
 func (s *storm) lose() {
 	for i, it := range s.items {
 		if it.lose != nil && rapid.Bool().Draw(s.t, "this") {
-			s.take(i)
+			s.takeItem(i)
 			it.lose()
 			return
 		}
@@ -193,12 +193,12 @@ func (s *storm) advance(ms int) {
 	}
 }
 
-// hearAgain lets a message that was sent at any time be heard once more, over a connection of nobody's.
-func (s *storm) hearAgain() {
-	if len(s.heard) == 0 {
+// replayMessage lets a message that was sent at any time be heard once more, over a connection of nobody's.
+func (s *storm) replayMessage() {
+	if len(s.sentMessages) == 0 {
 		return
 	}
-	h := s.heard[rapid.IntRange(0, len(s.heard)-1).Draw(s.t, "message")]
+	h := s.sentMessages[rapid.IntRange(0, len(s.sentMessages)-1).Draw(s.t, "message")]
 	request := effects.Request(s.id())
 	if h.channel == effects.ChannelDone {
 		request = 0
@@ -213,7 +213,7 @@ func (s *storm) hearAgain() {
 	s.deliver(h.to, effects.Conn(s.id()|1<<41), h.channel, body, request)
 }
 
-func (s *storm) breakOne() {
+func (s *storm) breakConnOrLink() {
 	n := s.node()
 	for id := effects.Conn(1); id <= effects.Conn(s.ids); id++ {
 		if c := n.conns[id]; c != nil && c.peer != nil && rapid.Bool().Draw(s.t, "connection") {
@@ -229,33 +229,33 @@ func (s *storm) breakOne() {
 	}
 }
 
-// settle lets everything end that is under way, in any order, while time passes.
-func (s *storm) settle(seconds int) {
+// runUntilIdle lets everything end that is under way, in any order, while time passes.
+func (s *storm) runUntilIdle(seconds int) {
 	for range 4 * seconds {
 		for n := 0; len(s.items) > 0; n++ {
 			if n > 5000 {
 				s.t.Fatal("never at rest")
 			}
-			s.run(s.take(rapid.IntRange(0, min(3, len(s.items)-1)).Draw(s.t, "item")))
+			s.runItem(s.takeItem(rapid.IntRange(0, min(3, len(s.items)-1)).Draw(s.t, "item")))
 		}
 		s.advance(250)
 	}
 }
 
-// end: faults cease, and nothing is left.
-func (s *storm) end() {
-	s.calm, s.deaf = true, false
-	s.settle(16)
+// finishStorm: faults cease, and nothing is left.
+func (s *storm) finishStorm() {
+	s.calm, s.dropsDone = true, false
+	s.runUntilIdle(16)
 	for _, n := range s.nodes {
 		for t, c := range n.commands {
 			if !c.delivered {
 				s.t.Fatalf("%s: #%d %T has no outcome (L1)", n.name, t, c.body)
 			}
-			if c.out() {
+			if c.isPutOpen() {
 				s.t.Fatalf("%s: the memory of #%d never came back (M8)", n.name, t)
 			}
 		}
-		if st := n.rank.Stats(); st.PagesLent+st.Puts+st.Waiters+st.Grants+st.Fetches+
+		if st := n.rank.Stats(); st.PagesLeased+st.Puts+st.PendingRequests+st.Grants+st.Fetches+
 			st.Staged+st.Outstanding+st.Offers+st.Locations+st.Requests+st.Claims > 0 {
 			s.t.Fatalf("%s: left before the drain: %+v (S17)", n.name, st)
 		}
@@ -271,14 +271,14 @@ func (s *storm) end() {
 			}
 		}
 	}
-	s.settle(4)
+	s.runUntilIdle(4)
 	for _, n := range s.nodes {
 		want := Stats{PagesTotal: int(n.cfg.Pages), PagesFree: int(n.cfg.Pages),
 			ArenaTotal: int(n.cfg.ArenaPages), ArenaFree: int(n.cfg.ArenaPages),
 			DeviceTotal: int(n.cfg.DevicePages), DeviceFree: int(n.cfg.DevicePages)}
 		got := n.rank.Stats()
-		want.Peers, want.Guests = got.Peers, got.Guests // They stay until others need their place.
-		want.PagesLentMost, want.StagedMost = got.PagesLentMost, got.StagedMost
+		want.OutboundPeers, want.InboundPeers = got.OutboundPeers, got.InboundPeers // They stay until others need their place.
+		want.PagesLeasedMax, want.StagedMax = got.PagesLeasedMax, got.StagedMax
 		if got != want {
 			s.t.Fatalf("%s: left after the drain: %+v (S17)", n.name, got)
 		}

@@ -13,69 +13,69 @@ import (
 // A storm joins ranks by a driver that keeps its contract and nothing more: whatever is under way ends in any
 // order, well or not, now or much later, twice asked or never heard. Each node has a clock of its own.
 type storm struct {
-	t       *rapid.T
-	now     effects.Time
-	leased  bool
-	calm    bool       // faults have ceased
-	faults  int        // one in so many completions is a failure
-	deaf    bool       // no done is ever handed over
-	liar    *stormNode // changes what it says; nil: no node does
-	nodes   []*stormNode
-	items   []*stormItem
-	heard   []heard // messages that may be heard again
-	ids     uint64
-	effects effects.Effects
+	t            *rapid.T
+	now          effects.Time
+	leased       bool
+	calm         bool       // faults have ceased
+	faults       int        // one in so many completions is a failure
+	dropsDone    bool       // no done is ever handed over
+	liar         *stormNode // changes what it says; nil: no node does
+	nodes        []*stormNode
+	items        []*stormItem
+	sentMessages []sentMessage // messages that may be heard again
+	ids          uint64
+	effects      effects.Effects
 }
 
 type stormNode struct {
-	name   string
-	cfg    Config
-	rank   *Rank
-	skew   effects.Duration
-	life   int
-	out    map[effects.Corr]string // outstanding, by what it is
-	conns  map[effects.Conn]*stormConn
-	links  map[effects.Link]*stormLink
-	grants map[effects.GrantID]bool // revocations under way
-	asked  map[effects.Request]bool // requests that wait for their answer here
-	drops  int
+	name        string
+	cfg         Config
+	rank        *Rank
+	skew        effects.Duration
+	incarnation int
+	out         map[effects.Corr]string // outstanding, by what it is
+	conns       map[effects.Conn]*stormConn
+	links       map[effects.Link]*stormLink
+	grants      map[effects.GrantID]bool // revocations under way
+	asked       map[effects.Request]bool // requests that wait for their answer here
+	drops       int
 
 	commands map[effects.Ticket]*stormCommand
 	engine   stormEngine
 }
 
 type stormConn struct {
-	channel effects.Channel
-	peer    *stormNode
-	life    int // of the peer
-	asks    []*stormAsk
-	dead    bool // whoever has it was told that it is lost
+	channel     effects.Channel
+	peer        *stormNode
+	incarnation int // of the peer
+	asks        []*stormAsk
+	lost        bool // whoever has it was told that it is lost
 }
 
 // A stormAsk is a question that has no completion yet.
 type stormAsk struct {
-	corr   effects.Corr
-	asked  effects.Request
-	answer bool // it is in the mailbox, and will be the Send's completion
+	corr    effects.Corr
+	request effects.Request
+	answer  bool // it is in the mailbox, and will be the Send's completion
 }
 
-// ask is the question of a request; nil if it has its completion.
-func (c *stormConn) ask(r effects.Request) *stormAsk {
+// findAsk is the question of a request; nil if it has its completion.
+func (c *stormConn) findAsk(r effects.Request) *stormAsk {
 	for _, a := range c.asks {
-		if a.asked == r {
+		if a.request == r {
 			return a
 		}
 	}
 	return nil
 }
 
-// over takes a question off.
-func (c *stormConn) over(a *stormAsk) {
+// removeAsk takes a question off.
+func (c *stormConn) removeAsk(a *stormAsk) {
 	c.asks = slices.DeleteFunc(c.asks, func(b *stormAsk) bool { return a == b })
 }
 
-// open are the questions that a connection takes with it when it goes.
-func (c *stormConn) open() (open []*stormAsk) {
+// openAsks are the questions that a connection takes with it when it goes.
+func (c *stormConn) openAsks() (open []*stormAsk) {
 	for _, a := range c.asks {
 		if !a.answer {
 			open = append(open, a)
@@ -85,21 +85,21 @@ func (c *stormConn) open() (open []*stormAsk) {
 }
 
 type stormLink struct {
-	peer *stormNode
-	who  effects.Incarnation // its name for whoever imported it
-	life int
+	peer        *stormNode
+	who         effects.Incarnation // its name for whoever imported it
+	incarnation int
 }
 
 // A stormItem happens when its turn comes. one of a node's former life never does.
 type stormItem struct {
-	what string
-	to   *stormNode
-	life int
-	do   func()
-	lose func() // what happens instead when it is lost; nil: it cannot be
+	what        string
+	to          *stormNode
+	incarnation int
+	do          func()
+	lose        func() // what happens instead when it is lost; nil: it cannot be
 }
 
-type heard struct {
+type sentMessage struct {
 	to      *stormNode
 	channel effects.Channel
 	body    []byte
@@ -114,12 +114,12 @@ func (s *storm) start(n *stormNode) {
 	if n.rank != nil && rapid.Bool().Draw(s.t, "in the memory of the life before") {
 		former = n.rank
 	}
-	rank, err := Renew(former, n.cfg, 1000*s.id(), s.clock(n))
+	rank, err := Recycle(former, n.cfg, 1000*s.id(), s.clock(n))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	n.rank = rank
-	n.life++
+	n.incarnation++
 	n.out, n.conns, n.links = map[effects.Corr]string{}, map[effects.Conn]*stormConn{}, map[effects.Link]*stormLink{}
 	n.grants, n.asked, n.commands, n.drops = map[effects.GrantID]bool{}, map[effects.Request]bool{},
 		map[effects.Ticket]*stormCommand{}, 0
@@ -127,7 +127,7 @@ func (s *storm) start(n *stormNode) {
 }
 
 func (s *storm) push(to *stormNode, what string, do, lose func()) {
-	s.items = append(s.items, &stormItem{what: what, to: to, life: to.life, do: do, lose: lose})
+	s.items = append(s.items, &stormItem{what: what, to: to, incarnation: to.incarnation, do: do, lose: lose})
 }
 
 // event is an item that is a completion of something outstanding.
@@ -150,21 +150,21 @@ func (s *storm) step(n *stormNode, ev effects.Event) {
 	s.t.Logf("%d ms: %s hears %T %.100s", s.now/effects.Time(effects.Millisecond), n.name, ev, fmt.Sprintf("%+v", ev))
 	for i := range out.Len() {
 		s.t.Logf("   %T %.100s", out.At(i), fmt.Sprintf("%+v", out.At(i)))
-		s.carry(n, out.At(i))
+		s.executeEffect(n, out.At(i))
 	}
 	out.Scribble()
-	s.check(n)
+	s.checkNode(n)
 }
 
-// check is what holds after every step.
-func (s *storm) check(n *stormNode) {
+// checkNode is what holds after every step.
+func (s *storm) checkNode(n *stormNode) {
 	st := n.rank.Stats()
-	s.conserves(n, 0, 0, st.PagesFree, st.PagesTotal)
-	s.conserves(n, 0, st.PagesTotal, st.ArenaFree, st.ArenaTotal)
-	s.conserves(n, 0, st.PagesTotal+st.ArenaTotal, st.DeviceFree, st.DeviceTotal)
-	if high := int(n.rank.cfg.highWater()); n.cfg.Pull && int(n.rank.pools.Pool(0).Lent())-n.rank.p2pOwner.Loans().Out() >
+	s.checkPool(n, 0, 0, st.PagesFree, st.PagesTotal)
+	s.checkPool(n, 0, st.PagesTotal, st.ArenaFree, st.ArenaTotal)
+	s.checkPool(n, 0, st.PagesTotal+st.ArenaTotal, st.DeviceFree, st.DeviceTotal)
+	if high := int(n.rank.cfg.highWater()); n.cfg.Pull && int(n.rank.pools.Pool(0).LeasedPages())-n.rank.p2pOwner.Loans().CountPins() >
 		high {
-		s.t.Fatalf("%s offers %d pages, high water is %d", n.name, st.PagesLent, high)
+		s.t.Fatalf("%s offers %d pages, high water is %d", n.name, st.PagesLeased, high)
 	}
 	lim, count := n.rank.Limits(), map[string]int{}
 	for _, what := range n.out {
@@ -184,10 +184,10 @@ func (s *storm) check(n *stormNode) {
 	}
 }
 
-func (s *storm) conserves(n *stormNode, pool effects.PoolID, first, free, total int) {
+func (s *storm) checkPool(n *stormNode, pool effects.PoolID, first, free, total int) {
 	used := 0
 	for i := range total {
-		if p := n.rank.Page(pool, uint32(first+i)); p != (memory.State{Generation: p.Generation}) {
+		if p := n.rank.PageState(pool, uint32(first+i)); p != (memory.State{Generation: p.Generation}) {
 			used++
 		}
 	}
@@ -196,14 +196,14 @@ func (s *storm) conserves(n *stormNode, pool effects.PoolID, first, free, total 
 	}
 }
 
-// lent says whether a grant to read stands at its owner.
-func (n *stormNode) lent(id effects.GrantID) bool {
-	open, quarantined := n.rank.pools.GrantIs(id)
+// isLeased says whether a grant to read stands at its owner.
+func (n *stormNode) isLeased(id effects.GrantID) bool {
+	open, quarantined := n.rank.pools.GrantState(id)
 	return open && !quarantined
 }
 
-// at is the node that listens on a host; nil if none does.
-func (s *storm) at(host string) *stormNode {
+// nodeAt is the node that listens on a host; nil if none does.
+func (s *storm) nodeAt(host string) *stormNode {
 	for _, n := range s.nodes {
 		if n.name == host {
 			return n
@@ -218,19 +218,19 @@ func (s *storm) crash(n *stormNode) {
 	s.start(n)
 	kept := s.items[:0]
 	for _, it := range s.items {
-		if it.to != n || it.life == n.life {
+		if it.to != n || it.incarnation == n.incarnation {
 			kept = append(kept, it)
 		}
 	}
 	s.items = kept
 	for _, other := range s.nodes {
 		for id, c := range other.conns {
-			if c.peer == n && c.life != n.life {
+			if c.peer == n && c.incarnation != n.incarnation {
 				s.loseConn(other, id)
 			}
 		}
 		for id, l := range other.links {
-			if l.peer == n && l.life != n.life {
+			if l.peer == n && l.incarnation != n.incarnation {
 				s.loseLink(other, id)
 			}
 		}
@@ -247,14 +247,14 @@ func (s *storm) loseConn(n *stormNode, id effects.Conn) {
 		if n.conns[id] != c {
 			return
 		}
-		for _, a := range c.open() {
+		for _, a := range c.openAsks() {
 			if n.conns[id] == c { // Else the first that heard closed it, and the others hear of that.
-				c.over(a)
+				c.removeAsk(a)
 				s.completed(n, a.corr, &effects.Unanswered{Corr: a.corr, Code: effects.PeerLost})
 			}
 		}
 		if n.conns[id] == c && len(c.asks) == 0 {
-			c.dead = true
+			c.lost = true
 			s.step(n, &effects.ConnLost{Conn: id})
 		}
 	}, nil)
@@ -265,7 +265,7 @@ func (s *storm) loseLink(n *stormNode, id effects.Link) {
 	l := n.links[id]
 	s.push(n, "LinkLost", func() {
 		if n.links[id] == l {
-			l.life = -1 // Nothing is read over it any more.
+			l.incarnation = -1 // Nothing is read over it any more.
 			s.step(n, &effects.LinkLost{Link: id, Peer: l.who})
 		}
 	}, nil)

@@ -14,7 +14,7 @@ import (
 // The transcripts in testdata are the documentation of the exchanges: each tells
 // one story between ranks. Directives:
 //
-//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000]] [attempts=3]
+//	rank NAME role=sender|receiver [pages=8] [findLease] [proxy] [pull [renew] [ttl_ms=360000]] [attempts=3]
 //	     [delay [staging=2]] [cache] [recalls] [shares [arena=4] [gets=4]]
 //	     [layers=2 [merge=BYTES] [saves=N] [runs=N] [bundles=N] [whole_chunks]]
 //	     [holds=2]                     starts (or restarts) a rank; holds: its pages have so many layers each
@@ -160,7 +160,7 @@ func TestTranscripts(t *testing.T) {
 					d.ScanArgs(t, "staging", &cfg.StagingPages)
 				}
 				if d.HasArg("cells") {
-					registers(&cfg, arg("cells"), arg("layers_of"), arg("groups"), first)
+					registerBlocks(&cfg, arg("cells"), arg("layers_of"), arg("groups"), first)
 					for name, at := range map[string]*uint32{
 						"receptions": &cfg.ReceptionsMax, "producers": &cfg.ProducersMax, "registrations": &cfg.RegistrationsMax,
 						"grants": &cfg.GrantsMax,
@@ -179,7 +179,7 @@ func TestTranscripts(t *testing.T) {
 			case "loud":
 				r.quiet = false
 			case "run":
-				for n := 0; r.next(); n++ {
+				for n := 0; r.deliverNext(); n++ {
 					if n > 1000 {
 						t.Fatal("still busy after 1000 events")
 					}
@@ -192,17 +192,17 @@ func TestTranscripts(t *testing.T) {
 					}
 				}
 				for range n {
-					r.next()
+					r.deliverNext()
 				}
 			case "pending":
 				for _, it := range r.items {
-					r.printf("%s: %s", it.to.name, it.what)
+					r.printf("%s: %s", it.to.name, it.name)
 				}
 			case "lose":
 				for i, it := range r.items {
-					if len(it.what) >= len(first) && it.what[:len(first)] == first {
+					if len(it.name) >= len(first) && it.name[:len(first)] == first {
 						r.items = append(r.items[:i:i], r.items[i+1:]...)
-						r.printf("lost: %s", it.what)
+						r.printf("lost: %s", it.name)
 						break
 					}
 				}
@@ -217,7 +217,7 @@ func TestTranscripts(t *testing.T) {
 				r.step(n, ev)
 			case "behind":
 				for i, it := range r.items {
-					if strings.HasPrefix(it.what, first) {
+					if strings.HasPrefix(it.name, first) {
 						r.items = append(append(r.items[:i:i], r.items[i+1:]...), it)
 						break
 					}
@@ -239,21 +239,21 @@ func TestTranscripts(t *testing.T) {
 					r.printf("arena pages free=%d of %d", s.ArenaFree, s.ArenaTotal)
 				}
 				if s.DeviceTotal > 0 {
-					r.printf("second pool pages free=%d of %d spare=%d", s.DeviceFree, s.DeviceTotal, s.DeviceSpare)
+					r.printf("second pool pages free=%d of %d spare=%d", s.DeviceFree, s.DeviceTotal, s.DeviceEvictable)
 				}
-				if s.Layers+s.Bundles+s.Kept > 0 {
-					r.printf("layer runs=%d bundles=%d kept=%d", s.Layers, s.Bundles, s.Kept)
+				if s.Layers+s.Bundles+s.PagesPromised > 0 {
+					r.printf("layer runs=%d bundles=%d kept=%d", s.Layers, s.Bundles, s.PagesPromised)
 				}
-				if s.PagesLent > 0 {
-					r.printf("lent=%d", s.PagesLent)
+				if s.PagesLeased > 0 {
+					r.printf("lent=%d", s.PagesLeased)
 				}
-				if s.Receptions+s.Lent+s.Registrations > 0 {
-					r.printf("receptions=%d lent=%d registrations=%d", s.Receptions, s.Lent, s.Registrations)
+				if s.Receptions+s.LeasedBatches+s.Registrations > 0 {
+					r.printf("receptions=%d lent=%d registrations=%d", s.Receptions, s.LeasedBatches, s.Registrations)
 				}
 				r.printf("puts=%d reserves=%d gets=%d waiters=%d grants=%d entries=%d claims=%d outstanding=%d", s.Puts, s.Reserves,
-					s.Gets, s.Waiters, s.Grants, s.Entries, s.Claims, s.Outstanding)
+					s.Gets, s.PendingRequests, s.Grants, s.Entries, s.Claims, s.Outstanding)
 			default:
-				if r.hostile(d.Cmd, first, arg) {
+				if r.hostileDirective(d.Cmd, first, arg) {
 					break
 				}
 				ticket++

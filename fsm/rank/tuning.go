@@ -42,16 +42,16 @@ type Tuning struct {
 const tuningMax = 1 << 16
 
 func (t *Tuning) fill() error {
-	kernel.Default(&t.SettleMax, 64)
-	kernel.Default(&t.SweepRows, 256)
-	kernel.Default(&t.AttemptsMax, 3)
-	kernel.Default(&t.TellsMax, 10)
-	kernel.Default(&t.NotifyMax, 5)
-	kernel.Default(&t.RenewsMax, 512)
-	kernel.Default(&t.LeftoversMax, 12)
-	kernel.Default(&t.PlainsMax, 16)
-	kernel.Default(&t.BreakersPerPeer, 4)
-	kernel.Default(&t.SpokeFor, 60*effects.Second)
+	kernel.SetDefault(&t.SettleMax, 64)
+	kernel.SetDefault(&t.SweepRows, 256)
+	kernel.SetDefault(&t.AttemptsMax, 3)
+	kernel.SetDefault(&t.TellsMax, 10)
+	kernel.SetDefault(&t.NotifyMax, 5)
+	kernel.SetDefault(&t.RenewsMax, 512)
+	kernel.SetDefault(&t.LeftoversMax, 12)
+	kernel.SetDefault(&t.PlainsMax, 16)
+	kernel.SetDefault(&t.BreakersPerPeer, 4)
+	kernel.SetDefault(&t.SpokeFor, 60*effects.Second)
 	for _, f := range []struct {
 		name  string
 		value uint32

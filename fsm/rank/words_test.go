@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// spoken replaces the words of each answer under way.
-func (r *rig) spoken(words string) {
+// replaceReasons replaces the words of each answer under way.
+func (r *rig) replaceReasons(words string) {
 	lim := protocol.DefaultLimits()
 	for i := range r.items {
 		body := r.items[i].message()
@@ -55,14 +55,14 @@ func TestWordsChangeNothing(t *testing.T) {
 		}
 		r.add(cfg, "s")
 		s := r.node("s")
-		r.told = func(w *effects.Why) { said = append(said, w.Said) }
+		r.onFailure = func(w *effects.Why) { said = append(said, w.Said) }
 		do := func(name string, ticket uint64, args map[string][]string) {
 			ev := &effects.Command{Ticket: effects.Ticket(ticket)}
 			ev.Body = r.command(s, name, func(key string) []string { return args[key] }, ticket)
 			r.step(s, ev)
 			for n := 0; n < 1000; n++ {
-				r.spoken(words)
-				if !r.next() {
+				r.replaceReasons(words)
+				if !r.deliverNext() {
 					return
 				}
 			}
@@ -90,7 +90,7 @@ func TestWordsChangeNothing(t *testing.T) {
 			if got != want {
 				t.Errorf("with the words %q:\n%s\nwithout:\n%s", words, got, want)
 			}
-			if got, want := said[0], effects.Words([]byte(words)); got != want || want == "" {
+			if got, want := said[0], effects.SanitizeText([]byte(words)); got != want || want == "" {
 				t.Errorf("the words %q are shown as %q, want %q", words, got, want)
 			}
 		}

@@ -18,74 +18,74 @@ const stranger = 1 << 40
 
 var crowdsOfWork = []worldOfWork{
 	{"gets that lose hope beside a request that waits", func(t *testing.T, w *workers, n int) {
-		dies := w.guest(1)
-		w.ask(dies, "dies", w.keys[:n])
-		w.ask(w.guest(2), "waits", w.others(n+1))
+		dies := w.connectPeer(1)
+		w.requestPages(dies, "dies", w.keys[:n])
+		w.requestPages(w.connectPeer(2), "waits", w.unrelatedKeys(n+1))
 		for i := range n {
 			w.engine(1, &engine.Get{Keys: w.keys[i : i+1], Wait: effects.Second})
 		}
 		w.push(1, &effects.LinkLost{Peer: dies})
 		w.run()
-		w.goOn(1)
+		w.runDue(1)
 		if s := w.ranks[1].Stats(); s.Gets != 0 || w.last[1].Code != effects.NotFound {
 			t.Fatalf("%d gets are left, the last one ended as %v", s.Gets, w.last[1].Code)
 		}
 	}},
 	{"request that waits for page after page", func(t *testing.T, w *workers, n int) {
 		w.put(n, w.keys[:n], true)
-		w.ask(w.guest(1), "waits", w.others(2*n))
-		if s := w.ranks[1].Stats(); s.Waiters != 1 {
-			t.Fatalf("%d requests wait", s.Waiters)
+		w.requestPages(w.connectPeer(1), "waits", w.unrelatedKeys(2*n))
+		if s := w.ranks[1].Stats(); s.PendingRequests != 1 {
+			t.Fatalf("%d requests wait", s.PendingRequests)
 		}
 		for i := range n {
 			w.engine(1, &engine.Get{Request: []byte("r"), Keys: w.keys[i : i+1]})
 			w.engine(1, &engine.Unpin{Got: w.ticket})
 		}
-		if s := w.ranks[1].Stats(); s.Waiters != 0 || s.PagesGranted != 2*n {
-			t.Fatalf("%d requests wait, %d of %d pages are granted", s.Waiters, s.PagesGranted, 2*n)
+		if s := w.ranks[1].Stats(); s.PendingRequests != 0 || s.PagesGranted != 2*n {
+			t.Fatalf("%d requests wait, %d of %d pages are granted", s.PendingRequests, s.PagesGranted, 2*n)
 		}
 	}},
 	{"delayed pull, of a sender that is out of reach as other chunks come", func(t *testing.T, w *workers, n int) {
-		w.holds = true
+		w.holdImports = true
 		w.put(n, w.keys[:n], false)
 		w.engine(1, &engine.Fetch{Keys: w.keys[:n]})
-		others := w.others(n)
+		others := w.unrelatedKeys(n)
 		for i := range n {
 			w.put(1, others[i:], false)
 		}
-		if len(w.held) != 1 {
-			t.Fatalf("%d imports wait", len(w.held))
+		if len(w.heldImports) != 1 {
+			t.Fatalf("%d imports wait", len(w.heldImports))
 		}
-		w.push(1, &effects.Imported{Corr: w.held[0], Link: 2})
+		w.push(1, &effects.Imported{Corr: w.heldImports[0], Link: 2})
 		w.run()
 		w.wantAll(t, n)
 	}},
 	{"delayed pull, of one chunk that is offered again and again by a sender that is out of reach",
 		func(t *testing.T, w *workers, n int) {
-			w.holds = true
+			w.holdImports = true
 			w.put(1, w.keys[:1], false)
 			w.engine(1, &engine.Fetch{Keys: w.keys[:1]})
 			for range n {
 				w.put(1, w.keys[:1], false)
 			}
-			if s := w.ranks[1].Stats(); s.Locations < n || len(w.held) != 1 {
-				t.Fatalf("%d locations, %d imports wait", s.Locations, len(w.held))
+			if s := w.ranks[1].Stats(); s.Locations < n || len(w.heldImports) != 1 {
+				t.Fatalf("%d locations, %d imports wait", s.Locations, len(w.heldImports))
 			}
-			w.push(1, &effects.Imported{Corr: w.held[0], Link: 2})
+			w.push(1, &effects.Imported{Corr: w.heldImports[0], Link: 2})
 			w.run()
 			w.wantAll(t, 1)
 		}},
 	{"requests that expect one chunk, for which none comes in time", func(t *testing.T, w *workers, n int) {
 		w.put(1, w.keys[:1], true)
-		who := w.guest(1)
+		who := w.connectPeer(1)
 		for i := range n {
-			w.ask(who, fmt.Sprint(i), w.keys[:1])
+			w.requestPages(who, fmt.Sprint(i), w.keys[:1])
 		}
 		if s := w.ranks[1].Stats(); s.Claims != n+1 {
 			t.Fatalf("%d claims of %d requests", s.Claims, n+1)
 		}
 		w.now = effects.Time(w.ranks[1].cfg.ClaimTTL) + 1
-		w.goOn(1)
+		w.runDue(1)
 		for i := range n {
 			w.engine(1, &engine.Get{Request: fmt.Append(nil, i), Keys: w.keys[:1]})
 			if d := w.last[1]; d.Code != effects.Lapsed {
@@ -95,16 +95,16 @@ var crowdsOfWork = []worldOfWork{
 	}},
 }
 
-// goOn steps a rank until it has no more work of this instant.
-func (w *workers) goOn(rank int) {
+// runDue steps a rank until it has no more work of this instant.
+func (w *workers) runDue(rank int) {
 	for at, any := w.ranks[rank].Deadline(); any && at <= w.now; at, any = w.ranks[rank].Deadline() {
 		w.push(rank, &effects.Tick{})
 		w.run()
 	}
 }
 
-// others are n keys that nobody else speaks of.
-func (w *workers) others(n int) (list [][]byte) {
+// unrelatedKeys are n keys that nobody else speaks of.
+func (w *workers) unrelatedKeys(n int) (list [][]byte) {
 	for i := range n {
 		list = append(list, fmt.Appendf(nil, "m@1@0@%x@half", 1<<20+i))
 	}
@@ -118,34 +118,34 @@ func hello(who effects.Incarnation) []byte {
 	return m.Append(nil)
 }
 
-// guest is a peer of the receiver that shook hands; n tells guests apart.
-func (w *workers) guest(n byte) effects.Incarnation {
-	who := effects.Incarnation{0xA0, n}
-	w.tell(effects.ChannelInit, hello(who))
+// connectPeer is a peer of the receiver that shook hands; n tells guests apart.
+func (w *workers) connectPeer(n byte) effects.Incarnation {
+	peer := effects.Incarnation{0xA0, n}
+	w.sendMessage(effects.ChannelInit, hello(peer))
 	r := w.ranks[1]
 	v := env.Env{Now: w.now, Out: &effects.Effects{}, Pools: &r.pools, Pool: r.pools.Pool(0)}
-	if _, ok := r.links.Inbound(&v, who, r.cfg.Key.For(who)); !ok {
+	if _, ok := r.links.InboundClass(&v, peer, r.cfg.Key.InboundName(peer)); !ok {
 		w.t.Fatalf("guest %d was not let in", n)
 	}
-	return who
+	return peer
 }
 
-// ask sends an AllocRequest to the receiver.
-func (w *workers) ask(who effects.Incarnation, request string, keys [][]byte) {
-	w.asks++
-	w.tell(effects.ChannelAlloc, w.asking(who, request, keys, 1))
+// requestPages sends an AllocRequest to the receiver.
+func (w *workers) requestPages(who effects.Incarnation, request string, keys [][]byte) {
+	w.requestCount++
+	w.sendMessage(effects.ChannelAlloc, w.allocRequest(who, request, keys, 1))
 }
 
-// asking is such a request, of the newest operation.
-func (w *workers) asking(who effects.Incarnation, request string, keys [][]byte, attempt uint32) []byte {
+// allocRequest is such a request, of the newest operation.
+func (w *workers) allocRequest(who effects.Incarnation, request string, keys [][]byte, attempt uint32) []byte {
 	m := protocol.AllocRequest{Keys: keys, Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
 		LastChunkTokens: 4, HasExt: true, Ext: protocol.AllocExt{
-			Version: link.VersionMax, Incarnation: protocol.UUID(who), To: protocol.UUID(w.ranks[1].cfg.Key.For(who)),
-			Operation: w.asks, Attempt: attempt, PatienceNS: uint64(effects.Second), Request: []byte(request)}}
+			Version: link.VersionMax, Incarnation: protocol.UUID(who), To: protocol.UUID(w.ranks[1].cfg.Key.InboundName(who)),
+			Operation: w.requestCount, Attempt: attempt, PatienceNS: uint64(effects.Second), Request: []byte(request)}}
 	return m.Append(nil)
 }
 
-func (w *workers) tell(channel effects.Channel, body []byte) {
-	w.push(1, &effects.Received{Conn: 97, Channel: channel, Request: effects.Request(stranger + w.asks), Body: body})
+func (w *workers) sendMessage(channel effects.Channel, body []byte) {
+	w.push(1, &effects.Received{Conn: 97, Channel: channel, Request: effects.Request(stranger + w.requestCount), Body: body})
 	w.run()
 }

@@ -11,27 +11,27 @@ import (
 )
 
 // What one event lets go on, or ends, in rows that all wait for the same: so many a step, and each of them.
-var allCut = []swept{
-	{name: "gets that wait for one chunk", fill: getOne, ev: landsOne, left: untold(1), tune: manyGets},
+var cutSweeps = []sweepCase{
+	{name: "gets that wait for one chunk", fill: getOne, ev: landedEvent, left: undelivered(1), tune: manyGets},
 	{name: "gets that lose hope of one chunk", tune: manyGets, rows: func(s Stats) int { return s.Gets },
-		fill: func(w *workers) { w.ask(w.guest(1), "r", w.keys[:1]); getOne(w) }, ev: revoked},
-	{name: "delayed pull, fetches that wait for one chunk", fill: fetchOne, ev: offersOne, left: waitingFetches},
-	{name: "reserves that wait for pages", fill: reserveAll, ev: released, left: untold(0), puts: true,
-		tune: func(c *Config) { c.ReservesMax = 2*sweptRows + 2 }},
-	{name: "requests that wait for pages", fill: func(w *workers) { w.fillPool(); w.askAll("r") }, ev: revoked,
-		rows: func(s Stats) int { return s.Waiters }},
-	{name: "puts that wait for a lane", fill: putAll, ev: connects, left: unsent, puts: true, tune: wide},
-	{name: "pull, puts that wait for a lane", fill: putAll, ev: connects, left: unsent, puts: true, tune: wide},
-	{name: "claims on one chunk whose time is over", fill: claimOne, ev: muchLater,
+		fill: func(w *workers) { w.requestPages(w.connectPeer(1), "r", w.keys[:1]); getOne(w) }, ev: revokedEvent},
+	{name: "delayed pull, fetches that wait for one chunk", fill: fetchOne, ev: importedEvent, left: waitingFetches},
+	{name: "reserves that wait for pages", fill: reserveAll, ev: releaseEvent, left: undelivered(0), puts: true,
+		tune: func(c *Config) { c.ReservesMax = 2*sweepRowCount + 2 }},
+	{name: "requests that wait for pages", fill: func(w *workers) { w.fillPool(); w.requestEach("r") }, ev: revokedEvent,
+		rows: func(s Stats) int { return s.PendingRequests }},
+	{name: "puts that wait for a lane", fill: putAll, ev: laneOpenedEvent, left: unsentPuts, puts: true, tune: wide},
+	{name: "pull, puts that wait for a lane", fill: putAll, ev: laneOpenedEvent, left: unsentPuts, puts: true, tune: wide},
+	{name: "claims on one chunk whose time is over", fill: claimOne, ev: expiryEvent,
 		rows: func(s Stats) int { return s.Claims }},
 	{name: "delayed pull, fetches over a lost link", fill: readOne, rows: func(s Stats) int { return s.Fetches },
 		ev: func(*workers) effects.Event { return &effects.LinkLost{Link: 2} }},
-	{name: "delayed pull, fetches of an offer that is taken back", fill: readOne, ev: takenBack,
+	{name: "delayed pull, fetches of an offer that is taken back", fill: readOne, ev: withdrawEvent,
 		rows: func(s Stats) int { return s.Fetches }},
 }
 
-// until runs what is to come up to the first such event for somebody, which is not carried out.
-func (w *workers) until(to int, is func(effects.Event) bool) effects.Event {
+// runUntil runs what is to come up to the first such event for somebody, which is not carried out.
+func (w *workers) runUntil(to int, is func(effects.Event) bool) effects.Event {
 	for len(w.queue) > 0 {
 		first := w.queue[0]
 		w.queue = w.queue[1:]
@@ -44,28 +44,28 @@ func (w *workers) until(to int, is func(effects.Event) bool) effects.Event {
 	return nil
 }
 
-func manyGets(c *Config) { c.GetsMax = 2*sweptRows + 2 }
+func manyGets(c *Config) { c.GetsMax = 2*sweepRowCount + 2 }
 func wide(c *Config)     { c.Window = 4 * 4096 }
 
-// untold is how many of the commands that wait have no outcome, of those that were the last to be given.
-func untold(who int) func(*workers) int {
+// undelivered is how many of the commands that wait have no outcome, of those that were the last to be given.
+func undelivered(rank int) func(*workers) int {
 	return func(w *workers) int {
 		if w.marked == 0 {
-			w.marked = w.outcomes[who] + sweptRows
+			w.marked = w.outcomes[rank] + sweepRowCount
 		}
-		return w.marked - w.outcomes[who]
+		return w.marked - w.outcomes[rank]
 	}
 }
 
-func unsent(w *workers) int { return sweptRows - w.sent }
+func unsentPuts(w *workers) int { return sweepRowCount - w.sent }
 
 func waitingFetches(w *workers) int {
 	f := &w.ranks[1].rooms.Fetches
-	return f.Left() - f.Pipeline().Left()
+	return f.CountUnfinished() - f.Pipeline().CountUnfinished()
 }
 
 func getOne(w *workers) {
-	for range sweptRows {
+	for range sweepRowCount {
 		w.engine(1, &engine.Get{Keys: w.keys[:1], Wait: effects.Second})
 	}
 }
@@ -79,39 +79,39 @@ func (w *workers) putOne() {
 	}})
 }
 
-func landsOne(w *workers) effects.Event {
+func landedEvent(w *workers) effects.Event {
 	w.putOne()
-	return w.until(1, func(ev effects.Event) bool { _, is := ev.(*effects.Landed); return is })
+	return w.runUntil(1, func(ev effects.Event) bool { _, is := ev.(*effects.Landed); return is })
 }
 
 func fetchOne(w *workers) {
-	for range sweptRows {
+	for range sweepRowCount {
 		w.engine(1, &engine.Fetch{Keys: w.keys[:1]})
 	}
 }
 
-// offersOne offers the first key, up to where the way to it is there.
-func offersOne(w *workers) effects.Event {
+// importedEvent offers the first key, up to where the way to it is there.
+func importedEvent(w *workers) effects.Event {
 	w.putOne()
-	return w.until(1, func(ev effects.Event) bool { _, is := ev.(*effects.Imported); return is })
+	return w.runUntil(1, func(ev effects.Event) bool { _, is := ev.(*effects.Imported); return is })
 }
 
 // readOne has fetches read the first key, or wait for a page to read it into.
 func readOne(w *workers) {
-	w.hangs = true
+	w.holdTransfers = true
 	w.putOne()
 	w.run()
 	fetchOne(w)
 }
 
-func takenBack(w *workers) effects.Event {
-	_, o := w.ranks[1].rooms.Deferred.At(0)
+func withdrawEvent(w *workers) effects.Event {
+	_, o := w.ranks[1].rooms.Deferred.OfferAt(0)
 	m := protocol.PullReadyNotif{
 		SenderID: []byte("s"), SenderDoneURL: []byte("s:3"), Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
 		HasExt: true,
 	}
 	m.Ext = protocol.PullReadyExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(o.Peer), To: protocol.UUID(o.Us), Operation: o.Operation,
+		Version: link.VersionMax, Incarnation: protocol.UUID(o.Peer), To: protocol.UUID(o.SelfID), Operation: o.Operation,
 		Withdraw: []protocol.PullID{o.Pull},
 	}
 	return &effects.Received{Conn: 99, Channel: effects.ChannelAlloc, Request: stranger, Body: m.Append(nil)}
@@ -119,37 +119,37 @@ func takenBack(w *workers) effects.Event {
 
 // reserveAll has each Reserve wait for a page that another one has.
 func reserveAll(w *workers) {
-	w.engine(0, &engine.Reserve{Count: sweptRows})
+	w.engine(0, &engine.Reserve{Count: sweepRowCount})
 	w.got = w.ticket
-	for range sweptRows {
+	for range sweepRowCount {
 		w.engine(0, &engine.Reserve{Count: 1})
 	}
-	w.marked = w.outcomes[0] + sweptRows
+	w.marked = w.outcomes[0] + sweepRowCount
 }
 
-func released(w *workers) effects.Event {
+func releaseEvent(w *workers) effects.Event {
 	w.ticket++
 	w.outcomes[0]-- // That of the Release itself.
 	return &effects.Command{Ticket: w.ticket, Body: &engine.Release{Reserved: w.got}}
 }
 
-// revoked loses the guest that has all pages, or the only one, and says that nobody stores into the first of its
+// revokedEvent loses the guest that has all pages, or the only one, and says that nobody stores into the first of its
 // grants any more.
-func revoked(w *workers) effects.Event {
+func revokedEvent(w *workers) effects.Event {
 	guest := byte(1)
-	if w.ranks[1].Stats().Waiters > 0 {
+	if w.ranks[1].Stats().PendingRequests > 0 {
 		guest = 2
 	}
 	w.step(1, &effects.LinkLost{Peer: effects.Incarnation{0xA0, guest}})
-	return w.until(1, func(ev effects.Event) bool { _, is := ev.(*effects.Revoked); return is })
+	return w.runUntil(1, func(ev effects.Event) bool { _, is := ev.(*effects.Revoked); return is })
 }
 
-// connects opens the connection that the puts wait for, up to where their lane has opened.
-func connects(w *workers) effects.Event {
-	w.opens, w.answers = false, true
+// laneOpenedEvent opens the connection that the puts wait for, up to where their lane has opened.
+func laneOpenedEvent(w *workers) effects.Event {
+	w.holdOpens, w.holdReplies = false, true
 	w.channels = append(w.channels, effects.ChannelInit)
-	w.push(0, &effects.Opened{Corr: w.kept[0], Conn: effects.Conn(len(w.channels))})
-	return w.until(0, func(ev effects.Event) bool {
+	w.push(0, &effects.Opened{Corr: w.heldCorrs[0], Conn: effects.Conn(len(w.channels))})
+	return w.runUntil(0, func(ev effects.Event) bool {
 		x, is := ev.(*effects.Opened)
 		return is && w.channels[x.Conn-1] == effects.ChannelAlloc
 	})
@@ -158,13 +158,13 @@ func connects(w *workers) effects.Event {
 // claimOne has one chunk expected by as many requests.
 func claimOne(w *workers) {
 	w.put(1, w.keys[:1], true)
-	who := w.guest(1)
-	for i := range sweptRows - 1 {
-		w.ask(who, fmt.Sprint(i), w.keys[:1])
+	who := w.connectPeer(1)
+	for i := range sweepRowCount - 1 {
+		w.requestPages(who, fmt.Sprint(i), w.keys[:1])
 	}
 }
 
-func muchLater(w *workers) effects.Event {
+func expiryEvent(w *workers) effects.Event {
 	w.now = effects.Time(w.ranks[1].cfg.ClaimTTL) + 1
 	return &effects.Tick{}
 }
@@ -172,31 +172,31 @@ func muchLater(w *workers) effects.Event {
 // A message that names many grants ends those that a step has work for. Its answer names those and no others, and who
 // says the others again is done in as many messages as it takes.
 func TestWordsOfOneMessageAreBounded(t *testing.T) {
-	w := newWorkers(t, "", sweptRows, func(c *Config) {
-		c.GrantsMax, c.Leased, c.Tuning.SweepRows = 2*sweptRows+2, true, sweptMost
+	w := newWorkers(t, "", sweepRowCount, func(c *Config) {
+		c.GrantsMax, c.Leased, c.Tuning.SweepRows = 2*sweepRowCount+2, true, rowsPerStep
 	})
-	who := w.guest(1)
+	who := w.connectPeer(1)
 	var ids []uint64
 	w.onReply = func(m *protocol.AllocResponse) { ids = append(ids, m.Ext.Grant) }
-	for i := range sweptRows {
-		w.ask(who, "r", w.keys[i:i+1])
+	for i := range sweepRowCount {
+		w.requestPages(who, "r", w.keys[i:i+1])
 	}
 	for message := 0; len(ids) > 0; message++ {
-		if message > 2*sweptRows/sweptMost {
+		if message > 2*sweepRowCount/rowsPerStep {
 			t.Fatalf("%d grants stand after %d messages", len(ids), message)
 		}
-		done, stood := 0, standing(w.ranks[1].Stats())
+		done, stood := 0, grantedCount(w.ranks[1].Stats())
 		w.onReply = func(m *protocol.AllocResponse) { done = len(m.Ext.Committed) + len(m.Ext.Gone) }
 		m := protocol.AllocRequest{Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, HasExt: true,
 			Ext: protocol.AllocExt{
-				Version: link.VersionMax, Incarnation: protocol.UUID(who), To: protocol.UUID(w.ranks[1].cfg.Key.For(who)), Commit: ids,
+				Version: link.VersionMax, Incarnation: protocol.UUID(who), To: protocol.UUID(w.ranks[1].cfg.Key.InboundName(who)), Commit: ids,
 			}}
 		if message%2 == 1 {
 			m.Ext.Commit, m.Ext.Abort = nil, ids
 		}
-		w.asks++
-		w.tell(effects.ChannelAlloc, m.Append(nil))
-		if ended := stood - standing(w.ranks[1].Stats()); done == 0 || done > sweptMost+1 || ended != done {
+		w.requestCount++
+		w.sendMessage(effects.ChannelAlloc, m.Append(nil))
+		if ended := stood - grantedCount(w.ranks[1].Stats()); done == 0 || done > rowsPerStep+1 || ended != done {
 			t.Fatalf("%d grants end by one message, whose answer names %d", ended, done)
 		}
 		ids = ids[done:]

@@ -33,11 +33,11 @@ type worldOfWork struct {
 var worldsOfWork = append([]worldOfWork{
 	{"push", func(t *testing.T, w *workers, n int) {
 		w.put(n, w.keys[:n], true)
-		w.take(t, n, 0)
+		w.getChunks(t, n, 0)
 	}},
 	{"push of each key twice", func(t *testing.T, w *workers, n int) {
 		w.put(n, append(append([][]byte{}, w.keys[:n/2]...), w.keys[:n/2]...), true)
-		w.take(t, n/2, 0)
+		w.getChunks(t, n/2, 0)
 	}},
 	{"get that waits for chunk after chunk", func(t *testing.T, w *workers, n int) {
 		w.engine(1, &engine.Get{Keys: w.keys[:n], Wait: effects.Second})
@@ -48,7 +48,7 @@ var worldsOfWork = append([]worldOfWork{
 	}},
 	{"pull", func(t *testing.T, w *workers, n int) {
 		w.put(n, w.keys[:n], true)
-		w.take(t, n, 0)
+		w.getChunks(t, n, 0)
 	}},
 	{"delayed pull, offered at once", func(t *testing.T, w *workers, n int) {
 		w.put(n, w.keys[:n], true)
@@ -126,28 +126,28 @@ func executed(t *testing.T, exe, name string, n int) (statements float64) {
 
 // workers are a sender and a receiver, joined by a driver for which everything goes well and at once.
 type workers struct {
-	t        *testing.T
-	ranks    [2]*Rank // the sender, the receiver
-	keys     [][]byte
-	pages    []effects.Page
-	now      effects.Time
-	ticket   effects.Ticket
-	asks     uint64            // of peers that are no machines
-	holds    bool              // the receiver's imports take long
-	held     []effects.Corr    // those
-	opens    bool              // connections take long to open
-	answers  bool              // and answers on alloc lanes to come
-	kept     []effects.Corr    // those
-	channels []effects.Channel // by Conn-1
-	asked    []effects.Corr    // by Request-1
-	queue    []event
-	last     [2]effects.Deliver // outcomes of each
-	outcomes [2]int
-	sent     int  // on alloc lanes
-	hangs    bool // transfers do not end
-	marked   int
-	got      effects.Ticket
-	onReply  func(*protocol.AllocResponse) // to peers that are no machines
+	t             *testing.T
+	ranks         [2]*Rank // the sender, the receiver
+	keys          [][]byte
+	pages         []effects.Page
+	now           effects.Time
+	ticket        effects.Ticket
+	requestCount  uint64            // of peers that are no machines
+	holdImports   bool              // the receiver's imports take long
+	heldImports   []effects.Corr    // those
+	holdOpens     bool              // connections take long to open
+	holdReplies   bool              // and answers on alloc lanes to come
+	heldCorrs     []effects.Corr    // those
+	channels      []effects.Channel // by Conn-1
+	sendCorrs     []effects.Corr    // by Request-1
+	queue         []event
+	last          [2]effects.Deliver // outcomes of each
+	outcomes      [2]int
+	sent          int  // on alloc lanes
+	holdTransfers bool // transfers do not end
+	marked        int
+	got           effects.Ticket
+	onReply       func(*protocol.AllocResponse) // to peers that are no machines
 }
 
 type event struct {
@@ -207,7 +207,7 @@ func (w *workers) put(n int, keys [][]byte, ends bool) {
 	}
 }
 
-func (w *workers) take(t *testing.T, n int, wait effects.Duration) {
+func (w *workers) getChunks(t *testing.T, n int, wait effects.Duration) {
 	w.engine(1, &engine.Get{Keys: w.keys[:n], Wait: wait})
 	w.wantAll(t, n)
 	w.engine(1, &engine.Unpin{Got: w.ticket})
@@ -236,28 +236,28 @@ func (w *workers) run() {
 
 func (w *workers) push(to int, ev effects.Event) { w.queue = append(w.queue, event{to, ev}) }
 
-func (w *workers) step(who int, ev effects.Event) {
+func (w *workers) step(rank int, ev effects.Event) {
 	var out effects.Effects
-	w.ranks[who].Step(w.now, ev, &out)
+	w.ranks[rank].Step(w.now, ev, &out)
 	for i := range out.Len() {
 		switch e := out.At(i).(type) {
 		case *effects.Open:
-			if w.opens {
-				w.kept = append(w.kept, e.Corr)
+			if w.holdOpens {
+				w.heldCorrs = append(w.heldCorrs, e.Corr)
 				break
 			}
 			w.channels = append(w.channels, e.Channel)
-			w.push(who, &effects.Opened{Corr: e.Corr, Conn: effects.Conn(len(w.channels))})
+			w.push(rank, &effects.Opened{Corr: e.Corr, Conn: effects.Conn(len(w.channels))})
 		case *effects.Send:
 			if w.channels[e.Conn-1] == effects.ChannelAlloc {
 				w.sent++
 			}
-			if w.answers && w.channels[e.Conn-1] == effects.ChannelAlloc {
-				w.kept = append(w.kept, e.Corr)
+			if w.holdReplies && w.channels[e.Conn-1] == effects.ChannelAlloc {
+				w.heldCorrs = append(w.heldCorrs, e.Corr)
 				break
 			}
-			w.asked = append(w.asked, e.Corr)
-			w.push(1, &effects.Received{Conn: 99, Channel: w.channels[e.Conn-1], Request: effects.Request(len(w.asked)),
+			w.sendCorrs = append(w.sendCorrs, e.Corr)
+			w.push(1, &effects.Received{Conn: 99, Channel: w.channels[e.Conn-1], Request: effects.Request(len(w.sendCorrs)),
 				Body: e.Body})
 		case *effects.Reply:
 			if e.Request >= stranger {
@@ -270,18 +270,18 @@ func (w *workers) step(who int, ev effects.Event) {
 				}
 				break
 			}
-			w.push(0, &effects.Replied{Corr: w.asked[e.Request-1], Body: e.Body})
+			w.push(0, &effects.Replied{Corr: w.sendCorrs[e.Request-1], Body: e.Body})
 		case *effects.Post:
 			w.push(0, &effects.Received{Conn: 98, Channel: w.channels[e.Conn-1], Body: e.Body})
 			w.push(1, &effects.SendDone{Corr: e.Corr})
 		case *effects.Import:
-			if w.holds && who == 1 {
-				w.held = append(w.held, e.Corr)
+			if w.holdImports && rank == 1 {
+				w.heldImports = append(w.heldImports, e.Corr)
 				break
 			}
-			w.push(who, &effects.Imported{Corr: e.Corr, Link: effects.Link(who + 1)})
+			w.push(rank, &effects.Imported{Corr: e.Corr, Link: effects.Link(rank + 1)})
 		case *effects.Transfer:
-			if w.hangs {
+			if w.holdTransfers {
 				break
 			}
 			if !e.Read {
@@ -292,14 +292,14 @@ func (w *workers) step(who int, ev effects.Event) {
 				}
 				w.push(1, &landed)
 			}
-			w.push(who, &effects.TransferDone{Corr: e.Corr, Settled: true})
+			w.push(rank, &effects.TransferDone{Corr: e.Corr, Settled: true})
 		case *effects.Scatter:
-			w.push(who, &effects.Scattered{Corr: e.Corr})
+			w.push(rank, &effects.Scattered{Corr: e.Corr})
 		case *effects.Revoke:
-			w.push(who, &effects.Revoked{Grant: e.Grant})
+			w.push(rank, &effects.Revoked{Grant: e.Grant})
 		case *effects.Deliver:
-			w.last[who] = *e
-			w.outcomes[who]++
+			w.last[rank] = *e
+			w.outcomes[rank]++
 		}
 	}
 }

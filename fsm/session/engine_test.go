@@ -39,7 +39,7 @@ func (a *asked) ended() bool { return a.answered && (!a.held || a.returned) }
 // A had is what an engine holds, as it knows.
 type had struct {
 	life   int // of the agent
-	kind   Kind
+	kind   HoldingKind
 	pages  []uint64
 	giving bool // it has said that it gives it back
 }
@@ -65,7 +65,7 @@ type engine struct {
 	inbox    []byte
 }
 
-func (e *engine) handle(id uint64) handle { return handle{e.life, Call{e.session, id}} }
+func (e *engine) handle(id uint64) handle { return handle{e.life, CallRef{e.session, id}} }
 
 func (e *engine) ids() []uint64 { return slices.Sorted(maps.Keys(e.calls)) }
 
@@ -142,7 +142,7 @@ func (e *engine) ask(op protocol.CallOp, target, prefill uint64) bool {
 	a.body = m.Append(nil)
 	m.Done = done
 	e.calls[a.id] = a
-	if p := parts; int(op) < len(p) && p[op].ends {
+	if p := holdingRules; int(op) < len(p) && p[op].endsHolding {
 		e.had[max(target, prefill)].giving = true
 	}
 	e.leaving = op == protocol.CallDetach
@@ -181,15 +181,15 @@ func (e *engine) read() {
 func (e *engine) heard(body []byte) {
 	w, lim := e.w, &e.w.lim
 	switch {
-	case protocol.MayBe(body, protocol.TagAttachResponse, lim):
+	case protocol.MayHaveTag(body, protocol.TagAttachResponse, lim):
 		var m protocol.AttachResponse
 		w.must(m.Decode(body, lim))
 		e.attachedAs(&m)
-	case protocol.MayBe(body, protocol.TagEngineAnswer, lim):
+	case protocol.MayHaveTag(body, protocol.TagEngineAnswer, lim):
 		var m protocol.EngineAnswer
 		w.must(m.Decode(body, lim))
 		e.answered(&m)
-	case protocol.MayBe(body, protocol.TagEngineReturned, lim):
+	case protocol.MayHaveTag(body, protocol.TagEngineReturned, lim):
 		var m protocol.EngineReturned
 		w.must(m.Decode(body, lim))
 		if a := e.calls[m.ID]; a != nil {
@@ -273,13 +273,13 @@ func (e *engine) answered(m *protocol.EngineAnswer) {
 		return
 	}
 	a.answered, a.held = true, m.Held
-	if m.Code == 0 && m.ID != 0 && a.op < protocol.CallOp(len(parts)) && !e.lies {
-		p := parts[a.op]
-		if p.gives != Nothing && m.Hits == 1 {
-			e.had[a.id] = &had{life: e.life, kind: p.gives, pages: slices.Clone(m.Pages)}
+	if m.Code == 0 && m.ID != 0 && a.op < protocol.CallOp(len(holdingRules)) && !e.lies {
+		p := holdingRules[a.op]
+		if p.creates != NoHolding && m.Hits == 1 {
+			e.had[a.id] = &had{life: e.life, kind: p.creates, pages: slices.Clone(m.Pages)}
 		}
 	}
-	if a.op < protocol.CallOp(len(parts)) && parts[a.op].ends {
+	if a.op < protocol.CallOp(len(holdingRules)) && holdingRules[a.op].endsHolding {
 		if h := e.had[max(a.target, a.prefill)]; h != nil {
 			if h.giving = false; m.Code == 0 {
 				delete(e.had, max(a.target, a.prefill))

@@ -14,12 +14,12 @@ import (
 // The transcripts in testdata are stories of an agent and its engines. Connections are c1, c2 and so on, processes p1,
 // p2; a call is named by its session and its number, as 1.3. Directives:
 //
-//	agent [window=N] [sessions=N] [holdings=N] [blocks] begins
-//	attach CONN PROCESS [name=NAME] [session=N] [life=old] [open=(N,...)] [v=N] [adopts]
+//	agent [window=N] [sessions=N] [holdings=N] [touchesBlocks] begins
+//	attach CONN PROCESS [name=NAME] [session=N] [life=old] [open=(N,...)] [v=N] [adoptsPool]
 //	call CONN ID OP [target=N] [prefill=N] [done=(N,...)] [count=N] [patience=N]
 //	shown CONN ID [first=N] [code=N]
 //	garbage CONN [PROCESS|shown|call]                   no message, or more than one; of a process: its first
-//	ended CALL [CODE] [brought] [stands] [held] [pages=(N,...)]
+//	ended CALL [CODE] [brought] [stands] [memoryInUse] [pages=(N,...)]
 //	returned CALL
 //	show CALL [first=N] pages=(N,...)
 //	freed SESSION HOLDING
@@ -34,7 +34,7 @@ func TestTranscripts(t *testing.T) {
 type story struct {
 	t   *testing.T
 	m   *Machine
-	out Out
+	out Effects
 	log strings.Builder
 }
 
@@ -49,12 +49,12 @@ func (s *story) number(text string) uint64 {
 	return n
 }
 
-func (s *story) call(text string) Call {
+func (s *story) call(text string) CallRef {
 	session, id, ok := strings.Cut(text, ".")
 	if !ok {
 		s.t.Fatalf("%q is no call", text)
 	}
-	return Call{s.number(session), s.number(id)}
+	return CallRef{s.number(session), s.number(id)}
 }
 
 func (s *story) directive(d transcript.Directive) string {
@@ -67,7 +67,7 @@ func (s *story) directive(d transcript.Directive) string {
 	case "agent":
 		lim := protocol.DefaultLimits()
 		s.m = New(Config{
-			Told: protocol.AttachResponse{
+			Response: protocol.AttachResponse{
 				Version: protocol.AttachVersion, Incarnation: lives[""], Offset: 4096, PageBytes: 8192, Pages: 16,
 				Window: uint32(number("window", 8)), Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeBFloat16,
 				Shape:     protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, 16, 2}, N: 4},
@@ -77,7 +77,7 @@ func (s *story) directive(d transcript.Directive) string {
 			HoldingsMax: int(number("holdings", 8)), CallBytesMax: int(number("bytes", 1<<20)), Wire: lim,
 		})
 		if has("blocks") {
-			s.m.cfg.Told.Sides = [][]byte{[]byte("blocks")}
+			s.m.cfg.Response.Sides = [][]byte{[]byte("blocks")}
 		}
 	case "attach":
 		m := protocol.AttachRequest{
@@ -88,7 +88,7 @@ func (s *story) directive(d transcript.Directive) string {
 		if m.Session != 0 {
 			m.Incarnation = lives[word("life")]
 		}
-		s.m.Attach(Conn(s.number(arg(0))), Process(s.number(arg(1))), m.Append(nil), &s.out)
+		s.m.HandleAttach(Conn(s.number(arg(0))), Process(s.number(arg(1))), m.Append(nil), &s.out)
 	case "call":
 		m := protocol.EngineCall{
 			ID: s.number(arg(1)), Op: []byte(arg(2)), Target: number("target", 0), Prefill: number("prefill", 0),
@@ -97,10 +97,10 @@ func (s *story) directive(d transcript.Directive) string {
 		for range number("keys", 0) {
 			m.Keys = append(m.Keys, []byte("k"))
 		}
-		s.m.Heard(Conn(s.number(arg(0))), m.Append(nil), &s.out)
+		s.m.HandleMessage(Conn(s.number(arg(0))), m.Append(nil), &s.out)
 	case "shown":
 		m := protocol.EngineShown{ID: s.number(arg(1)), First: uint32(number("first", 0)), Code: uint32(number("code", 0))}
-		s.m.Heard(Conn(s.number(arg(0))), m.Append(nil), &s.out)
+		s.m.HandleMessage(Conn(s.number(arg(0))), m.Append(nil), &s.out)
 	case "garbage":
 		body := []byte{0xC1}
 		switch {
@@ -109,10 +109,10 @@ func (s *story) directive(d transcript.Directive) string {
 		case has("call"):
 			body = append((&protocol.EngineCall{ID: 1, Op: []byte("stats")}).Append(nil), body...)
 		case len(d.CmdArgs) > 1:
-			s.m.Attach(Conn(s.number(arg(0))), Process(s.number(arg(1))), body, &s.out)
+			s.m.HandleAttach(Conn(s.number(arg(0))), Process(s.number(arg(1))), body, &s.out)
 			return s.told()
 		}
-		s.m.Heard(Conn(s.number(arg(0))), body, &s.out)
+		s.m.HandleMessage(Conn(s.number(arg(0))), body, &s.out)
 	case "ended":
 		of := s.call(arg(0))
 		m := protocol.EngineAnswer{ID: of.ID, Held: has("held"), Pages: list("pages")}
@@ -122,22 +122,22 @@ func (s *story) directive(d transcript.Directive) string {
 				m.Code = uint32(code)
 			}
 		}
-		s.m.Ended(of, &m, has("brought"), has("stands"), &s.out)
+		s.m.OnCallEnded(of, &m, has("brought"), has("stands"), &s.out)
 	case "returned":
-		s.m.Returned(s.call(arg(0)), &s.out)
+		s.m.OnMemoryReturned(s.call(arg(0)), &s.out)
 	case "show":
 		pages := list("pages")
-		s.m.Show(s.call(arg(0)), int(number("first", 0)), pages, make([]uint64, len(pages)), &s.out)
+		s.m.ShowChunks(s.call(arg(0)), int(number("first", 0)), pages, make([]uint64, len(pages)), &s.out)
 	case "freed":
-		s.m.Freed(s.number(arg(0)), s.number(arg(1)), &s.out)
+		s.m.OnHoldingFreed(s.number(arg(0)), s.number(arg(1)), &s.out)
 	case "cut":
-		s.m.Cut(Conn(s.number(arg(0))), &s.out)
+		s.m.OnConnLost(Conn(s.number(arg(0))), &s.out)
 	case "exited":
-		s.m.Exited(Process(s.number(arg(0))), &s.out)
+		s.m.OnProcessExit(Process(s.number(arg(0))), &s.out)
 	case "drain":
 		s.m.Drain(&s.out)
 	case "who":
-		who := s.m.Of(Conn(s.number(arg(0))))
+		who := s.m.EngineOf(Conn(s.number(arg(0))))
 		fmt.Fprintf(&s.log, "session %d, %q\n", who.ID, who.Name)
 	default:
 		d.Unknown()
@@ -149,12 +149,12 @@ func (s *story) directive(d transcript.Directive) string {
 func (s *story) told() string {
 	s.wants()
 	calls, holdings := s.m.Totals()
-	fmt.Fprintf(&s.log, "-- %d attached, %d calls, %d held", s.m.Sessions(), calls, holdings)
+	fmt.Fprintf(&s.log, "-- %d attached, %d calls, %d held", s.m.CountSessions(), calls, holdings)
 	for _, x := range s.m.sessions {
-		for _, h := range x.holds {
+		for _, h := range x.holdings {
 			fmt.Fprintf(&s.log, "; %d.%d %v", x.id, h.id, h.kind)
-			if h.uses > 0 {
-				fmt.Fprintf(&s.log, " in %d uses", h.uses)
+			if h.users > 0 {
+				fmt.Fprintf(&s.log, " in %d uses", h.users)
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func (s *story) wants() {
 	for _, x := range o.Aborts {
 		fmt.Fprintf(&s.log, "abort %d.%d\n", x.Session, x.ID)
 	}
-	for _, x := range o.Showns {
+	for _, x := range o.ShowResults {
 		fmt.Fprintf(&s.log, "shown %d.%d %v\n", x.Session, x.ID, x.Code)
 	}
 	for _, x := range o.Frees {
@@ -195,7 +195,7 @@ func (s *story) wants() {
 	for _, x := range o.Closes {
 		fmt.Fprintf(&s.log, "close c%d: %s\n", x.Conn, x.Why)
 	}
-	for _, id := range o.Leaves {
+	for _, id := range o.EndedSessions {
 		fmt.Fprintf(&s.log, "session %d is no more\n", id)
 	}
 }
@@ -208,12 +208,12 @@ func (s *story) said(x Send) string {
 	var show protocol.EngineShow
 	var returned protocol.EngineReturned
 	switch {
-	case protocol.MayBe(x.Body, protocol.TagAttachResponse, &lim):
+	case protocol.MayHaveTag(x.Body, protocol.TagAttachResponse, &lim):
 		if err := attached.Decode(x.Body, &lim); err != nil {
 			s.t.Fatal(err)
 		}
-		if x.Attached != (attached.Code == 0) {
-			s.t.Errorf("the file goes with an answer of code %d: %v", attached.Code, x.Attached)
+		if x.WithMemory != (attached.Code == 0) {
+			s.t.Errorf("the file goes with an answer of code %d: %v", attached.Code, x.WithMemory)
 		}
 		if attached.Code != 0 {
 			return fmt.Sprintf("turned away, %v: %s", effects.Code(attached.Code), attached.Reason)
@@ -223,7 +223,7 @@ func (s *story) said(x Send) string {
 			text += ", resumed"
 		}
 		return text
-	case protocol.MayBe(x.Body, protocol.TagEngineAnswer, &lim):
+	case protocol.MayHaveTag(x.Body, protocol.TagEngineAnswer, &lim):
 		if err := answer.Decode(x.Body, &lim); err != nil {
 			s.t.Fatal(err)
 		}
@@ -238,7 +238,7 @@ func (s *story) said(x Send) string {
 			text += ", held"
 		}
 		return text
-	case protocol.MayBe(x.Body, protocol.TagEngineShow, &lim):
+	case protocol.MayHaveTag(x.Body, protocol.TagEngineShow, &lim):
 		if err := show.Decode(x.Body, &lim); err != nil {
 			s.t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ type world struct {
 	rnd *rand.Rand
 	lim protocol.Limits
 	m   *Machine
-	out Out
+	out Effects
 	cfg Config
 
 	life     int
@@ -60,7 +60,7 @@ const (
 // A handle is a call, or what it brought, in one life of the agent.
 type handle struct {
 	life int
-	Call
+	CallRef
 }
 
 type page struct {
@@ -81,15 +81,15 @@ type work struct {
 
 // A held is what is held.
 type held struct {
-	kind  Kind
+	kind  HoldingKind
 	pages []uint64
 	of    handle // of what is shared: its pages
 }
 
 func lifeOf(n int) protocol.UUID                { return protocol.UUID{1, byte(n)} }
 func (w *world) lifeOf(id protocol.UUID) int    { return int(id[1]) }
-func (w *world) call(session, id uint64) handle { return handle{w.life, Call{session, id}} }
-func (w *world) of(c Call) handle               { return handle{w.life, c} }
+func (w *world) call(session, id uint64) handle { return handle{w.life, CallRef{session, id}} }
+func (w *world) of(c CallRef) handle            { return handle{w.life, c} }
 func (w *world) must(err error) {
 	if err != nil {
 		w.t.Fatal(err)
@@ -126,14 +126,14 @@ func (w *world) start() {
 		w.unwanted, w.back = map[handle]bool{}, map[handle]bool{}
 	}
 	w.cfg = Config{
-		Told: protocol.AttachResponse{
+		Response: protocol.AttachResponse{
 			Version: protocol.AttachVersion, Incarnation: lifeOf(w.life), Window: windowMax, Format: protocol.FormatKV2LTD,
 			Dtype: protocol.DtypeBFloat16, Shape: protocol.Shape{Dims: [protocol.ShapeRank]uint32{2, 1, 16, 2}, N: 4},
 		},
 		SessionsMax: sessionsMax, ProcessMax: processMax, HoldingsMax: holdingsMax, CallBytesMax: 1 << 20, Wire: w.lim,
 	}
 	if w.blocks {
-		w.cfg.Told.Sides = [][]byte{[]byte("blocks")}
+		w.cfg.Response.Sides = [][]byte{[]byte("blocks")}
 	}
 	w.m = New(w.cfg)
 }
@@ -154,8 +154,8 @@ func (w *world) adopted(session uint64) {
 		w.t.Fatalf("session %d has the pool as its own memory while another engine computes there", session)
 	}
 	for h, k := range w.works {
-		if onBlocks(k.op) {
-			w.t.Fatalf("session %d has the pool as its own memory while peers touch blocks of call %v", session, h.Call)
+		if touchesBlocks(k.op) {
+			w.t.Fatalf("session %d has the pool as its own memory while peers touch blocks of call %v", session, h.CallRef)
 		}
 	}
 	w.adopts[session] = true
@@ -169,7 +169,7 @@ func (w *world) connect(p Process) *stream {
 }
 
 // step has the machine do something, and carries out what it wants as runtime/attach does.
-func (w *world) step(f func(out *Out)) {
+func (w *world) step(f func(out *Effects)) {
 	w.out.Reset()
 	f(&w.out)
 	for _, x := range w.out.Sends {
@@ -178,17 +178,17 @@ func (w *world) step(f func(out *Out)) {
 		}
 	}
 	for _, x := range w.out.Begins {
-		w.note("  begin %v %v of %d, %d", x.Call, x.Op, x.Body.Target, x.Body.Prefill)
+		w.note("  begin %v %v of %d, %d", x.CallRef, x.Op, x.Body.Target, x.Body.Prefill)
 		w.begin(x)
 	}
 	for _, x := range w.out.Aborts {
 		w.note("  abort %v", x)
 		w.abort(x)
 	}
-	for _, x := range w.out.Showns {
-		k := w.works[w.of(x.Call)]
+	for _, x := range w.out.ShowResults {
+		k := w.works[w.of(x.CallRef)]
 		if k == nil || k.shows == nil {
-			w.t.Fatalf("call %v has been shown something, as is said, and nobody showed it", x.Call)
+			w.t.Fatalf("call %v has been shown something, as is said, and nobody showed it", x.CallRef)
 		}
 		w.pages[*k.shows].lent = handle{}
 		k.shows = nil
@@ -206,7 +206,7 @@ func (w *world) step(f func(out *Out)) {
 			s.shutAgent = true
 		}
 	}
-	for _, id := range w.out.Leaves {
+	for _, id := range w.out.EndedSessions {
 		w.note("  session %d is no more", id)
 		w.leaves(id)
 	}
@@ -239,43 +239,43 @@ func (w *world) lies(session uint64) bool {
 }
 
 func (w *world) begin(b Begin) {
-	h := w.of(b.Call)
+	h := w.of(b.CallRef)
 	if w.begun[h] {
-		w.t.Fatalf("call %v is begun twice", b.Call)
+		w.t.Fatalf("call %v is begun twice", b.CallRef)
 	}
 	if b.Body.ID != b.ID {
-		w.t.Fatalf("call %v is begun by the words of call %d", b.Call, b.Body.ID)
+		w.t.Fatalf("call %v is begun by the words of call %d", b.CallRef, b.Body.ID)
 	}
 	w.begun[h] = true
-	if onBlocks(b.Op) && w.computes(b.Session) {
-		w.t.Fatalf("call %v (%v) is begun on blocks in which another engine computes", b.Call, b.Op)
+	if touchesBlocks(b.Op) && w.computes(b.Session) {
+		w.t.Fatalf("call %v (%v) is begun on blocks in which another engine computes", b.CallRef, b.Op)
 	}
 	k := &work{op: b.Op}
-	p := parts[b.Op]
+	p := holdingRules[b.Op]
 	for _, u := range []struct {
 		id   uint64
-		kind Kind
+		kind HoldingKind
 	}{{b.Body.Target, p.target}, {b.Body.Prefill, Prefill}} {
-		if u.id == 0 || u.kind == Nothing {
+		if u.id == 0 || u.kind == NoHolding {
 			continue
 		}
 		x := w.call(b.Session, u.id)
 		if held := w.holds[x]; held == nil || held.kind != u.kind {
-			w.t.Fatalf("call %v (%v) is begun about %d, which its engine does not hold", b.Call, b.Op, u.id)
+			w.t.Fatalf("call %v (%v) is begun about %d, which its engine does not hold", b.CallRef, b.Op, u.id)
 		}
 		for other, o := range w.works {
 			if o.ends == x {
-				w.t.Fatalf("call %v (%v) is begun about %d, which call %v ends", b.Call, b.Op, u.id, other)
+				w.t.Fatalf("call %v (%v) is begun about %d, which call %v ends", b.CallRef, b.Op, u.id, other)
 			}
 		}
 		k.uses = append(k.uses, x)
 	}
-	if p.ends {
+	if p.endsHolding {
 		if len(k.uses) != 1 {
-			w.t.Fatalf("call %v (%v) ends nothing", b.Call, b.Op)
+			w.t.Fatalf("call %v (%v) ends nothing", b.CallRef, b.Op)
 		}
 		k.ends, k.uses = k.uses[0], nil
-		w.unused(k.ends, "call", b.Call)
+		w.unused(k.ends, "call", b.CallRef)
 	}
 	w.works[h] = k
 }
@@ -284,17 +284,17 @@ func (w *world) begin(b Begin) {
 func (w *world) unused(h handle, what string, by any) {
 	for other, o := range w.works {
 		if slices.Contains(o.uses, h) || o.ends == h {
-			w.t.Fatalf("%s %v ends what call %v brought while call %v uses it", what, by, h.Call, other.Call)
+			w.t.Fatalf("%s %v ends what call %v brought while call %v uses it", what, by, h.CallRef, other.CallRef)
 		}
 	}
 	for other, o := range w.holds {
 		if o.of == h {
-			w.t.Fatalf("%s %v ends what call %v brought while %v of it is shared", what, by, h.Call, other.Call)
+			w.t.Fatalf("%s %v ends what call %v brought while %v of it is shared", what, by, h.CallRef, other.CallRef)
 		}
 	}
 }
 
-func (w *world) abort(c Call) {
+func (w *world) abort(c CallRef) {
 	h := w.of(c)
 	k := w.works[h]
 	if k == nil {
@@ -311,11 +311,11 @@ func (w *world) free(x Free) {
 	held := w.holds[h]
 	switch {
 	case held == nil || held.kind != x.Kind:
-		w.t.Fatalf("%v of call %v is to be given back, and is not held", x.Kind, h.Call)
+		w.t.Fatalf("%v of call %v is to be given back, and is not held", x.Kind, h.CallRef)
 	case slices.Contains(w.frees, x):
-		w.t.Fatalf("%v of call %v is given back twice", x.Kind, h.Call)
+		w.t.Fatalf("%v of call %v is given back twice", x.Kind, h.CallRef)
 	case !w.gone(x.Session) && !w.lies(x.Session):
-		w.t.Fatalf("%v of call %v is given back although its engine has it", x.Kind, h.Call)
+		w.t.Fatalf("%v of call %v is given back although its engine has it", x.Kind, h.CallRef)
 	}
 	w.unused(h, "giving back", x)
 	w.frees = append(w.frees, x)
@@ -330,12 +330,12 @@ func (w *world) leaves(id uint64) {
 	}
 	for h := range w.works {
 		if h.Session == id {
-			w.t.Fatalf("session %d is no more while call %v goes on", id, h.Call)
+			w.t.Fatalf("session %d is no more while call %v goes on", id, h.CallRef)
 		}
 	}
 	for h := range w.holds {
 		if h.Session == id {
-			w.t.Fatalf("session %d is no more while %v is held", id, h.Call)
+			w.t.Fatalf("session %d is no more while %v is held", id, h.CallRef)
 		}
 	}
 	w.left[id] = true
@@ -343,7 +343,7 @@ func (w *world) leaves(id uint64) {
 
 // bounds hold whatever engines say.
 func (w *world) bounds() {
-	if n := w.m.Sessions(); n > sessionsMax {
+	if n := w.m.CountSessions(); n > sessionsMax {
 		w.t.Fatalf("%d engines are attached", n)
 	}
 	of := map[Process]int{}
@@ -352,8 +352,8 @@ func (w *world) bounds() {
 			w.t.Fatalf("process %d has %d of %d places", s.process, of[s.process], sessionsMax)
 		}
 		calls := len(s.calls)
-		if calls > windowMax || s.brings() > holdingsMax {
-			w.t.Fatalf("session %d has %d calls, and holds or may hold %d", s.id, calls, s.brings())
+		if calls > windowMax || s.countHoldings() > holdingsMax {
+			w.t.Fatalf("session %d has %d calls, and holds or may hold %d", s.id, calls, s.countHoldings())
 		}
 	}
 }
@@ -365,8 +365,8 @@ func (w *world) end(h handle, well bool) {
 		w.back[h] = true
 		w.touches(h, k)
 		delete(w.works, h)
-		w.note("returned %v", h.Call)
-		w.step(func(out *Out) { w.m.Returned(h.Call, out) })
+		w.note("returned %v", h.CallRef)
+		w.step(func(out *Effects) { w.m.OnMemoryReturned(h.CallRef, out) })
 		return
 	}
 	if k.shows != nil {
@@ -384,7 +384,7 @@ func (w *world) end(h handle, well bool) {
 		a.Code = uint32(effects.Failed)
 	}
 	var x *held
-	if kind := parts[k.op].gives; kind != Nothing && well {
+	if kind := holdingRules[k.op].creates; kind != NoHolding && well {
 		x = &held{kind: kind}
 		switch kind {
 		case Pages:
@@ -401,7 +401,7 @@ func (w *world) end(h handle, well bool) {
 		w.holds[h] = x
 		a.Hits, a.Pages, a.Lengths = 1, x.pages, make([]uint64, len(x.pages))
 	}
-	if k.op == protocol.CallPut || k.op == protocol.CallFinishPrefill || onBlocks(k.op) {
+	if k.op == protocol.CallPut || k.op == protocol.CallFinishPrefill || touchesBlocks(k.op) {
 		a.Held = w.some(2) == 0
 	}
 	stands := false
@@ -416,8 +416,8 @@ func (w *world) end(h handle, well bool) {
 		delete(w.works, h)
 	}
 	k.ends = handle{}
-	w.note("ended %v %v: code %d, brought %v, stands %v, held %v", h.Call, k.op, a.Code, x != nil, stands, a.Held)
-	w.step(func(out *Out) { w.m.Ended(h.Call, &a, x != nil, stands, out) })
+	w.note("ended %v %v: code %d, brought %v, stands %v, held %v", h.CallRef, k.op, a.Code, x != nil, stands, a.Held)
+	w.step(func(out *Effects) { w.m.OnCallEnded(h.CallRef, &a, x != nil, stands, out) })
 }
 
 // touches checks that what a call uses was its engine's until now.
@@ -425,11 +425,11 @@ func (w *world) touches(h handle, k *work) {
 	for _, u := range k.uses {
 		x := w.holds[u]
 		if x == nil {
-			w.t.Fatalf("call %v (%v) uses what call %v brought, which is not held any more", h.Call, k.op, u.Call)
+			w.t.Fatalf("call %v (%v) uses what call %v brought, which is not held any more", h.CallRef, k.op, u.CallRef)
 		}
 		for _, p := range x.pages {
 			if w.pages[p].owner != u {
-				w.t.Fatalf("call %v (%v) uses page %d, which is given to %v by now", h.Call, k.op, p, w.pages[p].owner)
+				w.t.Fatalf("call %v (%v) uses page %d, which is given to %v by now", h.CallRef, k.op, p, w.pages[p].owner)
 			}
 		}
 	}
@@ -447,7 +447,7 @@ func (w *world) dropped(h handle) {
 func (w *world) unused2(h handle) {
 	for other, o := range w.works {
 		if slices.Contains(o.uses, h) {
-			w.t.Fatalf("what call %v brought is given back while call %v uses it", h.Call, other.Call)
+			w.t.Fatalf("what call %v brought is given back while call %v uses it", h.CallRef, other.CallRef)
 		}
 	}
 }
@@ -456,7 +456,7 @@ func (w *world) freed(i int) {
 	x := w.frees[i]
 	w.frees = slices.Delete(w.frees, i, i+1)
 	w.dropped(w.call(x.Session, x.Holding))
-	w.step(func(out *Out) { w.m.Freed(x.Session, x.Holding, out) })
+	w.step(func(out *Effects) { w.m.OnHoldingFreed(x.Session, x.Holding, out) })
 }
 
 // arrive lets the agent read from a stream: so many bytes that a frame may be half there.
@@ -474,7 +474,7 @@ func (w *world) arrive(s *stream, most int) {
 	s.up = append(slices.Clone(part), rest...)
 	if !s.over && s.shutEngine && len(rest) == 0 { // What is left is half a frame.
 		s.over, s.shutAgent = true, true
-		w.step(func(out *Out) { w.m.Cut(s.id, out) })
+		w.step(func(out *Effects) { w.m.OnConnLost(s.id, out) })
 	}
 }
 
@@ -483,7 +483,7 @@ func (w *world) heard(s *stream, body []byte) {
 		return // The server does not read on.
 	}
 	if s.first {
-		w.step(func(out *Out) { w.m.Heard(s.id, body, out) })
+		w.step(func(out *Effects) { w.m.HandleMessage(s.id, body, out) })
 		return
 	}
 	s.first = true
@@ -492,9 +492,9 @@ func (w *world) heard(s *stream, body []byte) {
 		s.shutAgent = true // The kernel knows that it is gone.
 		return
 	}
-	w.step(func(out *Out) {
-		w.m.Attach(s.id, s.process, body, out)
-		if x := w.m.Of(s.id); x.ID != 0 {
+	w.step(func(out *Effects) {
+		w.m.HandleAttach(s.id, s.process, body, out)
+		if x := w.m.EngineOf(s.id); x.ID != 0 {
 			if p, known := w.whose[x.ID]; known && p != s.process {
 				w.t.Fatalf("process %d takes over session %d of process %d", s.process, x.ID, p)
 			}
@@ -525,15 +525,15 @@ func (w *world) die(e *engine) {
 func (w *world) told(e *engine) {
 	w.note("process %d is gone", e.process)
 	w.exited[e.process] = true
-	w.step(func(out *Out) { w.m.Exited(e.process, out) })
+	w.step(func(out *Effects) { w.m.OnProcessExit(e.process, out) })
 }
 
 func sortedWorks(w *world) []handle {
 	return slices.SortedFunc(maps.Keys(w.works), func(a, b handle) int {
-		if c := compare(a.Session, b.Session); c != 0 {
+		if c := compareIDs(a.Session, b.Session); c != 0 {
 			return c
 		}
-		return compare(a.ID, b.ID)
+		return compareIDs(a.ID, b.ID)
 	})
 }
 
@@ -546,5 +546,5 @@ func (w *world) show(h handle) {
 	}
 	w.pages[i].lent, k.shows = h, &i
 	k.first++
-	w.step(func(out *Out) { w.m.Show(h.Call, k.first, []uint64{uint64(i)}, []uint64{1}, out) })
+	w.step(func(out *Effects) { w.m.ShowChunks(h.CallRef, k.first, []uint64{uint64(i)}, []uint64{1}, out) })
 }

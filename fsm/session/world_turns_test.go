@@ -14,7 +14,7 @@ func (w *world) some(n int) int { return w.rnd.IntN(n) }
 // asks has an engine call for something that it may.
 func (e *engine) asks() {
 	w := e.w
-	ids := map[Kind][]uint64{}
+	ids := map[HoldingKind][]uint64{}
 	any := slices.Sorted(maps.Keys(e.had))
 	for _, id := range any {
 		if h := e.had[id]; !h.giving {
@@ -29,7 +29,7 @@ func (e *engine) asks() {
 		e.ask([]protocol.CallOp{protocol.CallRegister, protocol.CallFinished}[w.some(2)], 0, 0)
 		return
 	}
-	one := func(k Kind) uint64 {
+	one := func(k HoldingKind) uint64 {
 		if len(ids[k]) == 0 {
 			return 0
 		}
@@ -344,7 +344,7 @@ func live(t *testing.T, seed uint64) {
 		}
 	}
 	calls, holdings := w.m.Totals()
-	if n := w.m.Sessions(); alive == 0 && n > 0 || holdings+len(w.holds)+len(w.works) > 0 || alive == 0 && calls > 0 {
+	if n := w.m.CountSessions(); alive == 0 && n > 0 || holdings+len(w.holds)+len(w.works) > 0 || alive == 0 && calls > 0 {
 		t.Fatalf("%d engines of %d are attached at the end, with %d calls and %d holdings", n, alive, calls, holdings)
 	}
 }

@@ -10,50 +10,50 @@ type Array[T any] struct {
 }
 
 const (
-	least   = 4 // initial capacity of the first piece, in values
-	perBit  = 8 // a piece holds 1<<perBit values
-	piece   = 1 << perBit
-	inPiece = piece - 1 // mask for the index within a piece
+	minCapacity = 4 // initial capacity of the first piece, in values
+	pieceBits   = 8 // a piece holds 1<<pieceBits values
+	pieceSize   = 1 << pieceBits
+	pieceMask   = pieceSize - 1 // mask for the index within a piece
 )
 
-// Emptied returns an empty array in the memory of a. The caller must not use a afterwards.
-func (a *Array[T]) Emptied() Array[T] { return Array[T]{pieces: emptied(a.pieces)} }
+// Recycle returns an empty array in the memory of a. The caller must not use a afterwards.
+func (a *Array[T]) Recycle() Array[T] { return Array[T]{pieces: recyclePieces(a.pieces)} }
 
 // Len returns the number of values.
 func (a *Array[T]) Len() int { return a.n }
 
 // At returns a pointer to the value with index i, which must exist.
-func (a *Array[T]) At(i int) *T { return place(a.pieces, i) }
+func (a *Array[T]) At(i int) *T { return valueAt(a.pieces, i) }
 
 // Push appends a value. The array never holds more than most values, which limits the memory of the first piece.
-func (a *Array[T]) Push(v T, most int) {
-	a.pieces = pushed(a.pieces, a.n, v, most)
+func (a *Array[T]) Push(v T, limit int) {
+	a.pieces = appendValue(a.pieces, a.n, v, limit)
 	a.n++
 }
 
 // Pop removes the last value.
 func (a *Array[T]) Pop() {
 	a.n--
-	last := &a.pieces[a.n>>perBit]
-	*last = (*last)[:a.n&inPiece]
+	last := &a.pieces[a.n>>pieceBits]
+	*last = (*last)[:a.n&pieceMask]
 }
 
-// place returns a pointer to the value with index i of pieces.
-func place[T any](pieces [][]T, i int) *T { return &pieces[i>>perBit][i&inPiece] }
+// valueAt returns a pointer to the value with index i of pieces.
+func valueAt[T any](pieces [][]T, i int) *T { return &pieces[i>>pieceBits][i&pieceMask] }
 
-// pushed appends v to pieces that hold n values, and will never hold more than most.
-func pushed[T any](pieces [][]T, n int, v T, most int) [][]T {
-	in := n >> perBit
-	if in == len(pieces) {
+// appendValue appends v to pieces that hold n values, and will never hold more than most.
+func appendValue[T any](pieces [][]T, n int, v T, limit int) [][]T {
+	pieceIndex := n >> pieceBits
+	if pieceIndex == len(pieces) {
 		pieces = append(pieces, nil)
 	}
-	last := &pieces[in]
+	last := &pieces[pieceIndex]
 	if len(*last) == cap(*last) {
-		room := piece
-		if in == 0 {
-			room = max(1, min(max(least, 2*len(*last)), piece, most))
+		capacity := pieceSize
+		if pieceIndex == 0 {
+			capacity = max(1, min(max(minCapacity, 2*len(*last)), pieceSize, limit))
 		}
-		grown := make([]T, len(*last), room)
+		grown := make([]T, len(*last), capacity)
 		copy(grown, *last)
 		*last = grown
 	}
@@ -61,8 +61,8 @@ func pushed[T any](pieces [][]T, n int, v T, most int) [][]T {
 	return pieces
 }
 
-// emptied returns pieces without values, in the memory of the first piece.
-func emptied[T any](pieces [][]T) [][]T {
+// recyclePieces returns pieces without values, in the memory of the first piece.
+func recyclePieces[T any](pieces [][]T) [][]T {
 	if len(pieces) == 0 {
 		return nil
 	}

@@ -10,80 +10,82 @@ package table
 //
 // The index must not be changed between Seek and Next.
 type Compact struct {
-	first marks
-	more  []marks // further parts, as in an Index
+	first compactPart
+	more  []compactPart // further parts, as in an Index
 	n     int
 }
 
-// Emptied returns an empty index in the memory of x. The caller must not use x afterwards.
-func (x *Compact) Emptied() Compact {
+// Recycle returns an empty index in the memory of x. The caller must not use x afterwards.
+func (x *Compact) Recycle() Compact {
 	clear(x.first.cells)
-	return Compact{first: marks{cells: x.first.cells}}
+	return Compact{first: compactPart{cells: x.first.cells}}
 }
 
-// marks is a part of a Compact: an open-addressing table.
-type marks struct {
-	cells []mark // a power of two of cells, at most three quarters full
+// compactPart is a part of a Compact: an open-addressing table.
+type compactPart struct {
+	cells []compactCell // a power of two of cells, at most three quarters full
 	n     int
 }
 
-// mark is an entry. The zero mark is an empty cell.
-type mark struct {
+// compactCell is an entry. The zero mark is an empty cell.
+type compactCell struct {
 	tag  uint32 // 32 bits of the hash
 	slot uint32 // the slot number plus 1; 0: empty
 }
 
-// Spot is a position in a Compact.
-type Spot struct {
+// CompactProbe is a position in a Compact.
+type CompactProbe struct {
 	pos  int
-	mark mark
+	cell compactCell
 }
 
 // Found reports whether there is an entry at the spot.
-func (p Spot) Found() bool { return p.mark.slot != 0 }
+func (p CompactProbe) Found() bool { return p.cell.slot != 0 }
 
 // Slot returns the slot of the entry.
-func (p Spot) Slot() int32 { return int32(p.mark.slot) - 1 }
+func (p CompactProbe) Slot() int32 { return int32(p.cell.slot) - 1 }
 
 // tagOf returns the bits of a hash that a Compact stores.
-func tagOf(hash uint64) uint32 { return uint32(mix(hash)) }
+func tagOf(hash uint64) uint32 { return uint32(mixHash(hash)) }
 
-// of returns the part that holds the entries with a tag.
-func (x *Compact) of(tag uint32) *marks {
+// findPart returns the part that holds the entries with a tag.
+func (x *Compact) findPart(tag uint32) *compactPart {
 	if parts := len(x.more) + 1; parts > 1 {
-		return x.at(partOf(uint64(tag>>12), parts))
+		return x.partAt(partOf(uint64(tag>>12), parts))
 	}
 	return &x.first
 }
 
-func (x *Compact) at(part int) *marks {
+func (x *Compact) partAt(part int) *compactPart {
 	if part == 0 {
 		return &x.first
 	}
 	return &x.more[part-1]
 }
 
-// Seek finds the first entry that may have this hash.
-func (x *Compact) Seek(hash uint64) Spot {
+// Find finds the first entry that may have this hash.
+func (x *Compact) Find(hash uint64) CompactProbe {
 	if x.n == 0 {
-		return Spot{}
+		return CompactProbe{}
 	}
 	tag := tagOf(hash)
-	return x.of(tag).scan(tag, int(tag))
+	return x.findPart(tag).findFrom(tag, int(tag))
 }
 
 // Next finds the next entry that may have the same hash.
-func (x *Compact) Next(p Spot) Spot { return x.of(p.mark.tag).scan(p.mark.tag, p.pos+1) }
+func (x *Compact) Next(p CompactProbe) CompactProbe {
+	return x.findPart(p.cell.tag).findFrom(p.cell.tag, p.pos+1)
+}
 
-// scan finds the first entry with a tag at or behind a position.
-func (t *marks) scan(tag uint32, pos int) Spot {
+// findFrom finds the first entry with a tag at or behind a position.
+func (t *compactPart) findFrom(tag uint32, pos int) CompactProbe {
 	mask := len(t.cells) - 1
 	for pos &= mask; t.cells[pos].slot != 0; pos = (pos + 1) & mask {
 		if t.cells[pos].tag == tag {
-			return Spot{pos: pos, mark: t.cells[pos]}
+			return CompactProbe{pos: pos, cell: t.cells[pos]}
 		}
 	}
-	return Spot{}
+	return CompactProbe{}
 }
 
 // Len returns the number of entries.
@@ -91,38 +93,38 @@ func (x *Compact) Len() int { return x.n }
 
 // Add inserts the slot that h names under a hash.
 func (x *Compact) Add(hash uint64, h Handle) {
-	if x.n++; x.n > perPart*(len(x.more)+1) {
-		x.split()
+	if x.n++; x.n > entriesPerPart*(len(x.more)+1) {
+		x.addPart()
 	}
 	tag := tagOf(hash)
-	x.of(tag).add(mark{tag: tag, slot: uint32(h.Slot() + 1)})
+	x.findPart(tag).addEntry(compactCell{tag: tag, slot: uint32(h.Slot() + 1)})
 }
 
-// split adds a part, which takes about half of the entries of another part.
-func (x *Compact) split() {
+// addPart adds a part, which takes about half of the entries of another part.
+func (x *Compact) addPart() {
 	number := len(x.more) + 1
-	x.more = append(x.more, marks{})
-	old := x.at(splits(number))
+	x.more = append(x.more, compactPart{})
+	old := x.partAt(partToSplit(number))
 	cells := old.cells
-	*old = marks{cells: make([]mark, max(16, len(cells)/2))}
-	x.at(number).cells = make([]mark, len(old.cells))
-	from := gapOf(cells)
+	*old = compactPart{cells: make([]compactCell, max(16, len(cells)/2))}
+	x.partAt(number).cells = make([]compactCell, len(old.cells))
+	from := findEmptyCompactCell(cells)
 	for i := range cells {
 		if m := cells[(from+i)&(len(cells)-1)]; m.slot != 0 {
-			x.of(m.tag).add(m)
+			x.findPart(m.tag).addEntry(m)
 		}
 	}
 }
 
-func (t *marks) add(m mark) {
+func (t *compactPart) addEntry(m compactCell) {
 	if 4*(t.n+1) > 3*len(t.cells) {
-		t.grow()
+		t.growCells()
 	}
-	t.put(m)
+	t.putEntry(m)
 	t.n++
 }
 
-func (t *marks) put(m mark) {
+func (t *compactPart) putEntry(m compactCell) {
 	mask := len(t.cells) - 1
 	pos := int(m.tag) & mask
 	for t.cells[pos].slot != 0 {
@@ -131,20 +133,20 @@ func (t *marks) put(m mark) {
 	t.cells[pos] = m
 }
 
-// grow doubles the number of cells.
-func (t *marks) grow() {
+// growCells doubles the number of cells.
+func (t *compactPart) growCells() {
 	old := t.cells
-	t.cells = make([]mark, max(16, 2*len(old)))
-	from := gapOf(old)
+	t.cells = make([]compactCell, max(16, 2*len(old)))
+	from := findEmptyCompactCell(old)
 	for i := range old {
 		if m := old[(from+i)&(len(old)-1)]; m.slot != 0 {
-			t.put(m)
+			t.putEntry(m)
 		}
 	}
 }
 
-// gapOf is gap for a Compact.
-func gapOf(cells []mark) int {
+// findEmptyCompactCell is gap for a Compact.
+func findEmptyCompactCell(cells []compactCell) int {
 	from := 0
 	for from < len(cells) && cells[from].slot != 0 {
 		from++
@@ -155,11 +157,11 @@ func gapOf(cells []mark) int {
 // Remove removes the slot that h names. Remove panics if the slot is not in the index under this hash.
 func (x *Compact) Remove(hash uint64, h Handle) {
 	tag := tagOf(hash)
-	x.of(tag).remove(tag, uint32(h.Slot()+1))
+	x.findPart(tag).removeEntry(tag, uint32(h.Slot()+1))
 	x.n--
 }
 
-func (t *marks) remove(tag, slot uint32) {
+func (t *compactPart) removeEntry(tag, slot uint32) {
 	cells, mask := t.cells, len(t.cells)-1
 	pos := int(tag) & mask
 	for cells[pos].slot != slot {
@@ -176,5 +178,5 @@ func (t *marks) remove(tag, slot uint32) {
 			pos = next
 		}
 	}
-	cells[pos] = mark{}
+	cells[pos] = compactCell{}
 }

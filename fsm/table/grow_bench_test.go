@@ -33,13 +33,13 @@ func BenchmarkGrow(b *testing.B) {
 		b.Run(fmt.Sprintf("index=%d", rows), func(b *testing.B) {
 			longest(b, rows, func() func(int) {
 				x := Index{}
-				return func(i int) { x.Add(fold(uint64(i)), Handle(i+1)) }
+				return func(i int) { x.Add(foldProduct(uint64(i)), Handle(i+1)) }
 			})
 		})
 		b.Run(fmt.Sprintf("compact=%d", rows), func(b *testing.B) {
 			longest(b, rows, func() func(int) {
 				x := Compact{}
-				return func(i int) { x.Add(fold(uint64(i)), handle(int32(i), 1)) }
+				return func(i int) { x.Add(foldProduct(uint64(i)), makeHandle(int32(i), 1)) }
 			})
 		})
 	}

@@ -20,7 +20,7 @@ func TestInsertKeepsOrder(t *testing.T) {
 			if at < len(want) {
 				before = want[at]
 			}
-			s.Insert(&l, h, before)
+			s.InsertBefore(&l, h, before)
 			want = slices.Insert(want, at, h)
 			if len(want) > 3 && rapid.Bool().Draw(t, "unlink") {
 				i := rapid.IntRange(0, len(want)-1).Draw(t, "which")
@@ -32,7 +32,7 @@ func TestInsertKeepsOrder(t *testing.T) {
 		for h := l.Front(); h != 0; h = s.Next(h) {
 			got = append(got, h)
 		}
-		for h := listed(&s.rows, l.tail); h != 0; h = listed(&s.rows, at(&s.rows, h.Slot()+1).prev) {
+		for h := neighbourHandle(&s.rows, l.tail); h != 0; h = neighbourHandle(&s.rows, rowAt(&s.rows, h.Slot()+1).prev) {
 			back = append(back, h)
 		}
 		slices.Reverse(back)
@@ -57,7 +57,7 @@ func TestJoinKeepsOrder(t *testing.T) {
 					s.PushBack(&other, h)
 				}
 			}
-			s.Join(&l, &other)
+			s.JoinLists(&l, &other)
 			if other.Len() != 0 || l.Len() != a+b {
 				t.Fatalf("%d and %d: %d are in one, %d in the other", a, b, l.Len(), other.Len())
 			}

@@ -12,5 +12,5 @@ const (
 	Ready               // chunks that a request may still read
 )
 
-// Visit is called for a table with the number of its rows and the rows that it may hold at rest.
-type Visit func(name string, rows int, rest Rest)
+// VisitFunc is called for a table with the number of its rows and the rows that it may hold at rest.
+type VisitFunc func(name string, rows int, rest Rest)

@@ -8,8 +8,10 @@ package table
 // repeat (kernel.Ref.Attempt, grant ids).
 type Handle uint64
 
-// handle returns the handle of a use of a slot.
-func handle(slot int32, life uint32) Handle { return Handle(life)<<32 | Handle(uint32(slot+1)) }
+// makeHandle returns the handle of a use of a slot.
+func makeHandle(slot int32, generation uint32) Handle {
+	return Handle(generation)<<32 | Handle(uint32(slot+1))
+}
 
 // Slot returns the slot that the handle names.
 func (h Handle) Slot() int32 { return int32(uint32(h)) - 1 }
@@ -47,11 +49,11 @@ type row struct {
 // type of values, again in each package that uses such a table, and generates a further method for each promoted
 // method. For the same reason operations that only this package uses are functions.
 type rows struct {
-	rows  Array[row]
-	free  int32 // the free slot that is used next, plus 1; each free slot names the next
-	freed int32 // the free slot that is used last, plus 1
-	n     int
-	max   int
+	rows     Array[row]
+	free     int32 // the free slot that is used next, plus 1; each free slot names the next
+	lastFree int32 // the free slot that is used last, plus 1
+	n        int
+	max      int
 }
 
 // Len returns the number of rows in use.
@@ -63,11 +65,11 @@ func (s *rows) Max() int { return s.max }
 // Full reports whether the table is at its bound, so that Add would fail.
 func (s *rows) Full() bool { return s.n >= s.max }
 
-// emptiedRows returns the rows of an empty table, in the memory of s.
-func emptiedRows(s *rows, max int) rows { return rows{rows: s.rows.Emptied(), max: max} }
+// recycleRows returns the rows of an empty table, in the memory of s.
+func recycleRows(s *rows, max int) rows { return rows{rows: s.rows.Recycle(), max: max} }
 
-// begin begins a new use of a free slot and returns its handle, or zero if the table is full.
-func begin(s *rows) Handle {
+// allocSlot begins a new use of a free slot and returns its handle, or zero if the table is full.
+func allocSlot(s *rows) Handle {
 	if s.Full() {
 		return 0
 	}
@@ -83,11 +85,11 @@ func begin(s *rows) Handle {
 	r.life++
 	r.live, r.prev, r.next, r.list = true, 0, 0, false
 	s.n++
-	return handle(slot, r.life)
+	return makeHandle(slot, r.life)
 }
 
-// lives reports whether the use that the handle names has not ended.
-func lives(s *rows, h Handle) bool {
+// isLive reports whether the use that the handle names has not ended.
+func isLive(s *rows, h Handle) bool {
 	slot := int(uint32(h)) - 1
 	if uint(slot) >= uint(s.rows.n) {
 		return false
@@ -105,7 +107,7 @@ func (s *rows) At(slot int32) Handle {
 	if !r.live {
 		return 0
 	}
-	return handle(slot, r.life)
+	return makeHandle(slot, r.life)
 }
 
 // Slots returns the number of slots that were ever used. The slots 0 to Slots()-1 are the range for At.
@@ -114,7 +116,7 @@ func (s *rows) Slots() int32 { return int32(s.rows.Len()) }
 // Remove removes a row and frees its slot. Remove panics if the row was removed before or is in a list.
 func (s *rows) Remove(h Handle) {
 	slot := h.Slot()
-	if !lives(s, h) {
+	if !isLive(s, h) {
 		panic("BUG: removed from a slab twice")
 	}
 	r := s.rows.At(int(slot))
@@ -126,13 +128,13 @@ func (s *rows) Remove(h Handle) {
 	if s.free == 0 {
 		s.free = slot + 1
 	} else {
-		at(s, s.freed).next = slot + 1
+		rowAt(s, s.lastFree).next = slot + 1
 	}
-	s.freed = slot + 1
+	s.lastFree = slot + 1
 }
 
-// at returns the row in a slot, given the slot number plus 1.
-func at(s *rows, slot int32) *row { return s.rows.At(int(slot - 1)) }
+// rowAt returns the row in a slot, given the slot number plus 1.
+func rowAt(s *rows, slotPlus1 int32) *row { return s.rows.At(int(slotPlus1 - 1)) }
 
 // PushBack appends a row to a list. PushBack panics if the row is in a list already.
 func (s *rows) PushBack(l *List, h Handle) {
@@ -142,7 +144,7 @@ func (s *rows) PushBack(l *List, h Handle) {
 	}
 	r.list, r.prev, r.next = true, l.tail, 0
 	if l.tail != 0 {
-		at(s, l.tail).next = h.Slot() + 1
+		rowAt(s, l.tail).next = h.Slot() + 1
 	} else {
 		l.head = h
 	}
@@ -166,9 +168,9 @@ func (s *rows) PushFront(l *List, h Handle) {
 	l.n++
 }
 
-// Insert inserts a row before another row of the list, or at the end of the list if before is zero. Insert panics if
-// the row is in a list already, or if the row before which to insert is in none.
-func (s *rows) Insert(l *List, h, before Handle) {
+// InsertBefore inserts a row before another row of the list, or at the end of the list if before is zero. Insert panics
+// if the row is in a list already, or if the row before which to insert is in none.
+func (s *rows) InsertBefore(l *List, h, before Handle) {
 	switch before {
 	case 0:
 		s.PushBack(l, h)
@@ -182,19 +184,19 @@ func (s *rows) Insert(l *List, h, before Handle) {
 		panic("BUG: element is in a list already, or is to stand before one that is in none")
 	}
 	r.list, r.prev, r.next = true, next.prev, before.Slot()+1
-	at(s, next.prev).next, next.prev = h.Slot()+1, h.Slot()+1
+	rowAt(s, next.prev).next, next.prev = h.Slot()+1, h.Slot()+1
 	l.n++
 }
 
-// Join appends all elements of another list to l. The other list is empty afterwards.
-func (s *rows) Join(l, other *List) {
+// JoinLists appends all elements of another list to l. The other list is empty afterwards.
+func (s *rows) JoinLists(l, other *List) {
 	switch {
 	case other.n == 0:
 		return
 	case l.n == 0:
 		*l = *other
 	default:
-		at(s, l.tail).next, s.rows.At(int(other.head.Slot())).prev = other.head.Slot()+1, l.tail
+		rowAt(s, l.tail).next, s.rows.At(int(other.head.Slot())).prev = other.head.Slot()+1, l.tail
 		l.tail, l.n = other.tail, l.n+other.n
 	}
 	*other = List{}
@@ -208,12 +210,12 @@ func (s *rows) Unlink(l *List, h Handle) {
 		panic("BUG: element is in no list")
 	}
 	if r.prev != 0 {
-		at(s, r.prev).next = r.next
+		rowAt(s, r.prev).next = r.next
 	} else {
-		l.head = listed(s, r.next)
+		l.head = neighbourHandle(s, r.next)
 	}
 	if r.next != 0 {
-		at(s, r.next).prev = r.prev
+		rowAt(s, r.next).prev = r.prev
 	} else {
 		l.tail = r.prev
 	}
@@ -221,16 +223,16 @@ func (s *rows) Unlink(l *List, h Handle) {
 	l.n--
 }
 
-// listed returns the handle of a neighbour in a list, given its slot number plus 1.
-func listed(s *rows, neighbour int32) Handle {
+// neighbourHandle returns the handle of a neighbour in a list, given its slot number plus 1.
+func neighbourHandle(s *rows, neighbour int32) Handle {
 	if neighbour == 0 {
 		return 0
 	}
-	return handle(neighbour-1, at(s, neighbour).life)
+	return makeHandle(neighbour-1, rowAt(s, neighbour).life)
 }
 
-// Listed reports whether the row is in a list.
-func (s *rows) Listed(h Handle) bool { return s.rows.At(int(h.Slot())).list }
+// InList reports whether the row is in a list.
+func (s *rows) InList(h Handle) bool { return s.rows.At(int(h.Slot())).list }
 
 // Next returns the row after h in its list, or zero if h is the last.
-func (s *rows) Next(h Handle) Handle { return listed(s, s.rows.At(int(h.Slot())).next) }
+func (s *rows) Next(h Handle) Handle { return neighbourHandle(s, s.rows.At(int(h.Slot())).next) }

@@ -32,33 +32,33 @@ type Slab[T any] struct {
 // NewSlab returns a table of at most max rows.
 func NewSlab[T any](max int) Slab[T] { return Slab[T]{rows: rows{max: max}} }
 
-// Emptied is NewSlab in the memory of s. The caller must not use s afterwards.
-func (s *Slab[T]) Emptied(max int) Slab[T] {
-	return Slab[T]{rows: emptiedRows(&s.rows, max), values: emptied(s.values)}
+// Recycle is NewSlab in the memory of s. The caller must not use s afterwards.
+func (s *Slab[T]) Recycle(max int) Slab[T] {
+	return Slab[T]{rows: recycleRows(&s.rows, max), values: recyclePieces(s.values)}
 }
 
 // Add takes a free slot and returns its handle and value. The value is as the last row in the slot left it, so that the
 // slices in the value can be reused: the caller must set every field. Add returns zero and nil if the table is full.
 func (s *Slab[T]) Add() (Handle, *T) {
 	slots := s.Slots()
-	h := begin(&s.rows)
+	h := allocSlot(&s.rows)
 	if h == 0 {
 		return 0, nil
 	}
 	slot := h.Slot()
 	if slot == slots {
 		var none T
-		s.values = pushed(s.values, int(slots), none, s.max)
+		s.values = appendValue(s.values, int(slots), none, s.max)
 	}
-	return h, place(s.values, int(slot))
+	return h, valueAt(s.values, int(slot))
 }
 
 // Get returns the value of a row, or nil if the row was removed or h is zero.
 func (s *Slab[T]) Get(h Handle) *T {
-	if !lives(&s.rows, h) {
+	if !isLive(&s.rows, h) {
 		return nil
 	}
-	return place(s.values, int(h.Slot()))
+	return valueAt(s.values, int(h.Slot()))
 }
 
 // These bounds limit the capacity of the slices that a free slot keeps for its next row. Most rows fit, so that a
@@ -69,17 +69,17 @@ const (
 	keepBytes    = 32 << 10
 )
 
-// Shed returns the slice to keep in a slot when its row is removed: an empty slice with the memory of s, or nil if s is
-// large.
-func Shed[T any](s []T) []T {
+// TrimSlice returns the slice to keep in a slot when its row is removed: an empty slice with the memory of s, or nil if
+// s is large.
+func TrimSlice[T any](s []T) []T {
 	if cap(s) > keepElements {
 		return nil
 	}
 	return s[:0]
 }
 
-// ShedBytes is Shed for bytes, with a larger bound.
-func ShedBytes(b []byte) []byte {
+// TrimBytes is Shed for bytes, with a larger bound.
+func TrimBytes(b []byte) []byte {
 	if cap(b) > keepBytes {
 		return nil
 	}

@@ -48,19 +48,19 @@ func TestSlabAgainstModel(t *testing.T) {
 				dead = append(dead, h)
 			},
 			"back": func(t *rapid.T) {
-				if h := pick(t); !s.Listed(h) {
+				if h := pick(t); !s.InList(h) {
 					s.PushBack(&list, h)
 					order = append(order, h)
 				}
 			},
 			"front": func(t *rapid.T) {
-				if h := pick(t); !s.Listed(h) {
+				if h := pick(t); !s.InList(h) {
 					s.PushFront(&list, h)
 					order = append([]Handle{h}, order...)
 				}
 			},
 			"unlink": func(t *rapid.T) {
-				if h := pick(t); s.Listed(h) {
+				if h := pick(t); s.InList(h) {
 					s.Unlink(&list, h)
 					order = slices.DeleteFunc(order, func(o Handle) bool { return o == h })
 				}
@@ -112,7 +112,7 @@ func TestIndexAgainstModel(t *testing.T) {
 			},
 			"empty": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "one in ten") == 0 {
-					x = x.Emptied()
+					x = x.Recycle()
 					clear(in)
 				}
 			},
@@ -120,7 +120,7 @@ func TestIndexAgainstModel(t *testing.T) {
 				found := map[Handle]uint64{}
 				for _, hash := range []uint64{0, 1, 1 << 17, 1 << 32, 5, ^uint64(0)} {
 					last := Handle(0)
-					for p := x.Seek(hash); p.Found(); p = x.Next(p) {
+					for p := x.Find(hash); p.Found(); p = x.Next(p) {
 						if p.Handle() <= last {
 							t.Fatalf("handle %d found after %d", p.Handle(), last)
 						}
@@ -164,7 +164,7 @@ func TestCompactAgainstModel(t *testing.T) {
 			},
 			"empty": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "one in ten") == 0 {
-					x = x.Emptied()
+					x = x.Recycle()
 					clear(in)
 				}
 			},
@@ -172,7 +172,7 @@ func TestCompactAgainstModel(t *testing.T) {
 				found := map[Handle]uint64{}
 				for _, hash := range []uint64{0, 1, 1 << 17, 1 << 32, 5, ^uint64(0)} {
 					last := int32(-1)
-					for p := x.Seek(hash); p.Found(); p = x.Next(p) {
+					for p := x.Find(hash); p.Found(); p = x.Next(p) {
 						if p.Slot() <= last {
 							t.Fatalf("slot %d found after %d", p.Slot(), last)
 						}
@@ -208,16 +208,16 @@ func TestHash(t *testing.T) {
 // A free slot keeps the memory that most lives need, and not that of the largest one it had.
 func TestShed(t *testing.T) {
 	small, large := make([]uint64, 5, keepElements), make([]uint64, 5, keepElements+1)
-	if s := Shed(small); len(s) != 0 || cap(s) != keepElements {
+	if s := TrimSlice(small); len(s) != 0 || cap(s) != keepElements {
 		t.Errorf("%d of %d elements are kept", cap(s), keepElements)
 	}
-	if s := Shed(large); s != nil {
+	if s := TrimSlice(large); s != nil {
 		t.Errorf("%d elements are kept", cap(s))
 	}
-	if b := ShedBytes(make([]byte, keepBytes)); len(b) != 0 || cap(b) != keepBytes {
+	if b := TrimBytes(make([]byte, keepBytes)); len(b) != 0 || cap(b) != keepBytes {
 		t.Errorf("%d of %d bytes are kept", cap(b), keepBytes)
 	}
-	if b := ShedBytes(make([]byte, keepBytes+1)); b != nil {
+	if b := TrimBytes(make([]byte, keepBytes+1)); b != nil {
 		t.Errorf("%d bytes are kept", cap(b))
 	}
 }

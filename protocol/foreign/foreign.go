@@ -30,75 +30,75 @@ type Draw func(n int) int
 // Append appends a message as another encoder may write it. The draws alone decide among the choices in forms. Append
 // returns dst unchanged, and false, if the message is not a msgpack map or is nested deeper than depthMax.
 func Append(dst, message []byte, forms Forms, draw Draw) (b []byte, ok bool) {
-	e := encoder{in: message, out: dst, forms: forms, draw: draw, again: nobodys}
-	return e.message(dst)
+	e := encoder{in: message, out: dst, forms: forms, draw: draw, repeatField: noField}
+	return e.writeMessage(dst)
 }
 
 // Repeat is like Append, but writes a field of the message twice and returns the name of that field. The field may
 // belong to a map within a list.
 func Repeat(dst, message []byte, forms Forms, draw Draw) (b []byte, field string, ok bool) {
-	count := encoder{in: message, draw: func(int) int { return 0 }, again: nobodys}
-	if _, ok := count.message(nil); !ok || count.fields == 0 {
+	count := encoder{in: message, draw: func(int) int { return 0 }, repeatField: noField}
+	if _, ok := count.writeMessage(nil); !ok || count.fields == 0 {
 		return dst, "", false
 	}
-	e := encoder{in: message, out: dst, forms: forms, draw: draw, again: draw(count.fields)}
-	b, ok = e.message(dst)
-	return b, e.repeated, ok
+	e := encoder{in: message, out: dst, forms: forms, draw: draw, repeatField: draw(count.fields)}
+	b, ok = e.writeMessage(dst)
+	return b, e.repeatedName, ok
 }
 
-// nobodys is the number of no field.
-const nobodys = -1
+// noField is the number of no field.
+const noField = -1
 
 // depthMax is the limit on the nesting of values.
 const depthMax = 64
 
 // An encoder reads the message in and writes the message out.
 type encoder struct {
-	in    []byte
-	off   int
-	out   []byte
-	forms Forms
-	draw  Draw
-	bad   bool
+	in     []byte
+	off    int
+	out    []byte
+	forms  Forms
+	draw   Draw
+	failed bool
 
-	fields   int // number of fields of all maps so far
-	again    int // number of the field that is written twice
-	repeated string
+	fields       int // number of fields of all maps so far
+	repeatField  int // number of the field that is written twice
+	repeatedName string
 }
 
-func (e *encoder) message(dst []byte) ([]byte, bool) {
+func (e *encoder) writeMessage(dst []byte) ([]byte, bool) {
 	if len(e.in) == 0 || !isMap(e.in[0]) {
 		return dst, false
 	}
-	e.value(1)
-	if e.bad || e.off != len(e.in) {
+	e.writeValue(1)
+	if e.failed || e.off != len(e.in) {
 		return dst, false
 	}
 	return e.out, true
 }
 
-// value copies the next value of the message, which is nested at depth.
-func (e *encoder) value(depth int) {
-	c, ok := e.lead(depth)
+// writeValue copies the next value of the message, which is nested at depth.
+func (e *encoder) writeValue(depth int) {
+	c, ok := e.peekByte(depth)
 	switch {
 	case !ok:
 	case isInteger(c):
-		e.integer(c)
+		e.writeInteger(c)
 	case isText(c):
-		e.text()
+		e.writeText()
 	case isBytes(c):
-		e.bytes()
+		e.writeBytes()
 	case isList(c):
-		n := e.count(0x90, 0xdc)
-		for e.header(0x90, 0xdc, n); n > 0 && !e.bad; n-- {
-			e.value(depth + 1)
+		n := e.readCount(0x90, 0xdc)
+		for e.writeHeader(0x90, 0xdc, n); n > 0 && !e.failed; n-- {
+			e.writeValue(depth + 1)
 		}
 	case isMap(c):
-		e.fieldsOf(depth)
+		e.writeMap(depth)
 	default:
 		from := e.off
-		e.skip(depth)
-		if !e.bad {
+		e.skipValue(depth)
+		if !e.failed {
 			e.out = append(e.out, e.in[from:e.off]...)
 		}
 	}
@@ -107,62 +107,62 @@ func (e *encoder) value(depth int) {
 // An entry is the place of a field in the message: the offsets of the name, of the value, and of the end of the value.
 type entry struct{ at, value, end int }
 
-// fieldsOf copies a map.
-func (e *encoder) fieldsOf(depth int) {
-	n := e.count(0x80, 0xde)
+// writeMap copies a map.
+func (e *encoder) writeMap(depth int) {
+	n := e.readCount(0x80, 0xde)
 	if 2*n > len(e.in)-e.off {
-		e.bad = true
+		e.failed = true
 		return
 	}
 	first := e.fields
 	e.fields += n
 	entries := make([]entry, 0, n)
-	for ; n > 0 && !e.bad; n-- {
+	for ; n > 0 && !e.failed; n-- {
 		x := entry{at: e.off}
-		e.skip(depth + 1)
+		e.skipValue(depth + 1)
 		x.value = e.off
-		e.skip(depth + 1)
+		e.skipValue(depth + 1)
 		x.end = e.off
 		entries = append(entries, x)
 	}
-	if e.bad {
+	if e.failed {
 		return
 	}
 	end := e.off
-	if i := e.again - first; e.again != nobodys && i >= 0 && i < len(entries) {
-		e.repeated = e.nameOf(entries[i])
+	if i := e.repeatField - first; e.repeatField != noField && i >= 0 && i < len(entries) {
+		e.repeatedName = e.nameOf(entries[i])
 		entries = append(entries, entries[i])
 	}
 	if e.forms&Order != 0 {
-		e.shuffle(entries)
+		e.shuffleFields(entries)
 	}
-	e.write(entries, depth)
+	e.writeFields(entries, depth)
 	e.off = end
 }
 
-// write writes the fields of a map, and unknown fields between them.
-func (e *encoder) write(entries []entry, depth int) {
-	strangers := 0
+// writeFields writes the fields of a map, and unknown fields between them.
+func (e *encoder) writeFields(entries []entry, depth int) {
+	unknown := 0
 	if e.forms&Unknown != 0 {
-		strangers = 1 + e.draw(3)
+		unknown = 1 + e.draw(3)
 	}
-	e.header(0x80, 0xde, len(entries)+strangers)
-	for left := len(entries); left > 0 || strangers > 0; {
-		if strangers > 0 && e.draw(left+strangers) < strangers {
-			e.stranger(entries)
-			strangers--
+	e.writeHeader(0x80, 0xde, len(entries)+unknown)
+	for left := len(entries); left > 0 || unknown > 0; {
+		if unknown > 0 && e.draw(left+unknown) < unknown {
+			e.writeUnknown(entries)
+			unknown--
 			continue
 		}
 		x := entries[len(entries)-left]
 		left--
 		e.off = x.at
-		e.value(depth + 1)
-		e.value(depth + 1)
+		e.writeValue(depth + 1)
+		e.writeValue(depth + 1)
 	}
 }
 
-// shuffle puts the fields of a map into any order.
-func (e *encoder) shuffle(entries []entry) {
+// shuffleFields puts the fields of a map into any order.
+func (e *encoder) shuffleFields(entries []entry) {
 	for i := len(entries) - 1; i > 0; i-- {
 		j := e.draw(i + 1)
 		entries[i], entries[j] = entries[j], entries[i]
@@ -190,5 +190,5 @@ func (e *encoder) textAt(at int) string {
 		return ""
 	}
 	r := encoder{in: e.in, off: at}
-	return string(r.span(r.length(0xa0, 0x1f, 0xd9)))
+	return string(r.readBytes(r.readLength(0xa0, 0x1f, 0xd9)))
 }

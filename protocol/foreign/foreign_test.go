@@ -20,12 +20,12 @@ func counted(n uint64) Draw {
 
 // What a stranger says is one name and one value each, in itself whole.
 func TestStrangersAreWhole(t *testing.T) {
-	for i, value := range append(append([]string{}, strangers...), strange...) {
+	for i, value := range append(append([]string{}, unknownNames...), unknownValues...) {
 		e := encoder{in: []byte(value)}
-		if e.skip(1); e.bad || e.off != len(value) {
+		if e.skipValue(1); e.failed || e.off != len(value) {
 			t.Errorf("%x is not one value: %d bytes taken", value, e.off)
 		}
-		if i < len(strangers) && !isText(value[0]) {
+		if i < len(unknownNames) && !isText(value[0]) {
 			t.Errorf("%x is no name", value)
 		}
 	}
@@ -115,7 +115,7 @@ func TestAnotherReaderReadsTheSame(t *testing.T) {
 		if !ok || !reflect.DeepEqual(generic(t, written), generic(t, b)) {
 			t.Fatalf("%x is written as %x", b, written)
 		}
-		e := encoder{in: written, out: nil, draw: counted(0), again: nobodys}
+		e := encoder{in: written, out: nil, draw: counted(0), repeatField: noField}
 		note(&e, leads)
 		if twice, ok := Append(nil, written, forms, counted(seed)); forms == 0 && (!ok || !bytes.Equal(twice, written)) {
 			t.Fatalf("%x is written as %x without a choice", written, twice)
@@ -133,7 +133,7 @@ func TestAnotherReaderReadsTheSame(t *testing.T) {
 
 // note notes the first byte of each value.
 func note(e *encoder, leads map[byte]bool) {
-	c, ok := e.lead(1)
+	c, ok := e.peekByte(1)
 	if !ok {
 		return
 	}
@@ -141,11 +141,11 @@ func note(e *encoder, leads map[byte]bool) {
 	n := 0
 	switch {
 	case isList(c):
-		n = e.count(0x90, 0xdc)
+		n = e.readCount(0x90, 0xdc)
 	case isMap(c):
-		n = 2 * e.count(0x80, 0xde)
+		n = 2 * e.readCount(0x80, 0xde)
 	default:
-		e.skip(1)
+		e.skipValue(1)
 	}
 	for ; n > 0; n-- {
 		note(e, leads)

@@ -2,27 +2,27 @@ package foreign
 
 import "slices"
 
-// stranger writes a field that the map does not declare. The names of the declared fields are not used.
-func (e *encoder) stranger(beside []entry) {
-	name := e.draw(len(strangers))
-	for slices.ContainsFunc(beside, func(x entry) bool { return string(e.in[x.at:x.value]) == strangers[name] }) {
-		name = (name + 1) % len(strangers)
+// writeUnknown writes a field that the map does not declare. The names of the declared fields are not used.
+func (e *encoder) writeUnknown(declared []entry) {
+	name := e.draw(len(unknownNames))
+	for slices.ContainsFunc(declared, func(x entry) bool { return string(e.in[x.at:x.value]) == unknownNames[name] }) {
+		name = (name + 1) % len(unknownNames)
 	}
-	e.raw(strangers[name])
-	e.raw(strange[e.draw(len(strange))])
+	e.writeRaw(unknownNames[name])
+	e.writeRaw(unknownValues[e.draw(len(unknownValues))])
 }
 
-func (e *encoder) raw(value string) { e.out = append(e.out, value...) }
+func (e *encoder) writeRaw(value string) { e.out = append(e.out, value...) }
 
-// strangers are names of unknown fields, in several forms. Some are similar to declared names.
-var strangers = []string{
+// unknownNames are names of unknown fields, in several forms. Some are similar to declared names.
+var unknownNames = []string{
 	"\xa5later", "\xa0", "\xa4Type", "\xa5type_", "\xa6kvf_vv", "\xa4kvf_", "\xa3key", "\xd9\x05later",
 	"\xda\x00\x05keys2", "\xdb\x00\x00\x00\x08kvf_inc2", "\xa9\xd0\xba\xd0\xbb\xd1\x8e\xd1\x87!",
 	"\xd9\x28kvf_a_name_that_no_short_form_would_hold",
 }
 
-// strange are values of every type, in every form, small and at the edges of their lengths.
-var strange = []string{
+// unknownValues are values of every type, in every form, small and at the edges of their lengths.
+var unknownValues = []string{
 	"\x07", "\xe0", "\xcc\xff", "\xcd\xff\xff", "\xce\xff\xff\xff\xff", "\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
 	"\xd0\x80", "\xd1\x80\x00", "\xd2\x80\x00\x00\x00", "\xd3\x80\x00\x00\x00\x00\x00\x00\x00",
 	"\xc0", "\xc2", "\xc3", "\xca\x3f\x80\x00\x00", "\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00",

@@ -13,8 +13,8 @@ import (
 	"errors"
 )
 
-// ErrForm reports that bytes are not in a form of this package.
-var ErrForm = errors.New("sharedlog: not of this form, cut short, or changed on its way")
+// ErrFormat reports that bytes are not in a form of this package.
+var ErrFormat = errors.New("sharedlog: not of this form, cut short, or changed on its way")
 
 // A Position is the place of an entry in the log: later entries have greater positions. The log chooses the positions.
 // The zero Position is before all entries.
@@ -34,19 +34,19 @@ type Request struct {
 	Before Position
 	// Without an Entry, the request reads the first Most entries after After.
 	After Position
-	Most  uint32
+	Limit uint32
 }
 
-// An Answer is the log's reply to a Request.
-type Answer struct {
+// An Reply is the log's reply to a Request.
+type Reply struct {
 	// Last is the position of the last entry in the log, including an entry that was just appended; zero: the log is
 	// empty.
 	Last    Position
-	Entries []Stored
+	Entries []StoredEntry
 }
 
-// A Stored is an entry that was read, with its position.
-type Stored struct {
+// A StoredEntry is an entry that was read, with its position.
+type StoredEntry struct {
 	At    Position
 	Entry []byte
 }
@@ -55,15 +55,15 @@ type Stored struct {
 const (
 	formAppend = 'A'
 	formRead   = 'R'
-	formAnswer = 'L'
+	formReply  = 'L'
 	formEntry  = 'E' // followed by the version
 )
 
-const sumBytes = 8
+const checksumBytes = 8
 
-// sum returns the FNV-1a hash of b. It detects accidental changes only: a program that may write to the log may write
-// anything.
-func sum(b []byte) uint64 {
+// checksum returns the FNV-1a hash of b. It detects accidental changes only: a program that may write to the log may
+// write anything.
+func checksum(b []byte) uint64 {
 	h := uint64(0xcbf29ce484222325)
 	for _, c := range b {
 		h = (h ^ uint64(c)) * 0x100000001b3
@@ -71,16 +71,18 @@ func sum(b []byte) uint64 {
 	return h
 }
 
-// seal appends the checksum of the bytes of b from offset from on.
-func seal(b []byte, from int) []byte { return binary.BigEndian.AppendUint64(b, sum(b[from:])) }
+// appendChecksum appends the checksum of the bytes of b from offset from on.
+func appendChecksum(b []byte, from int) []byte {
+	return binary.BigEndian.AppendUint64(b, checksum(b[from:]))
+}
 
-// unseal returns the bytes before the checksum, and reports whether the checksum is right.
-func unseal(b []byte) ([]byte, bool) {
-	if len(b) < 1+sumBytes {
+// cutChecksum returns the bytes before the checksum, and reports whether the checksum is right.
+func cutChecksum(b []byte) ([]byte, bool) {
+	if len(b) < 1+checksumBytes {
 		return nil, false
 	}
-	body := b[:len(b)-sumBytes]
-	return body, binary.BigEndian.Uint64(b[len(body):]) == sum(body)
+	body := b[:len(b)-checksumBytes]
+	return body, binary.BigEndian.Uint64(b[len(body):]) == checksum(body)
 }
 
 // Append appends the encoded request to b.
@@ -89,67 +91,67 @@ func (r *Request) Append(b []byte) []byte {
 	if r.Entry != nil {
 		b = append(b, formAppend)
 		b = appendPosition(binary.BigEndian.AppendUint32(b, r.Keep), r.Before)
-		return seal(append(b, r.Entry...), from)
+		return appendChecksum(append(b, r.Entry...), from)
 	}
 	b = appendPosition(append(b, formRead), r.After)
-	return seal(binary.BigEndian.AppendUint32(b, r.Most), from)
+	return appendChecksum(binary.BigEndian.AppendUint32(b, r.Limit), from)
 }
 
 // Decode decodes a request.
 func (r *Request) Decode(b []byte) error {
 	*r = Request{}
-	body, ok := unseal(b)
+	body, ok := cutChecksum(b)
 	switch {
 	case ok && body[0] == formAppend && len(body) > 21:
-		r.Keep, r.Before, r.Entry = binary.BigEndian.Uint32(body[1:]), position(body[5:]), body[21:]
+		r.Keep, r.Before, r.Entry = binary.BigEndian.Uint32(body[1:]), readPosition(body[5:]), body[21:]
 	case ok && body[0] == formRead && len(body) == 1+16+4:
-		r.After, r.Most = position(body[1:]), binary.BigEndian.Uint32(body[17:])
+		r.After, r.Limit = readPosition(body[1:]), binary.BigEndian.Uint32(body[17:])
 	default:
-		return ErrForm
+		return ErrFormat
 	}
 	return nil
 }
 
 // Append appends the encoded reply to b.
-func (a *Answer) Append(b []byte) []byte {
+func (a *Reply) Append(b []byte) []byte {
 	from := len(b)
-	b = appendPosition(append(b, formAnswer), a.Last)
+	b = appendPosition(append(b, formReply), a.Last)
 	for i := range a.Entries {
 		e := &a.Entries[i]
 		b = appendPosition(b, e.At)
 		b = binary.BigEndian.AppendUint32(b, uint32(len(e.Entry)))
 		b = append(b, e.Entry...)
 	}
-	return seal(b, from)
+	return appendChecksum(b, from)
 }
 
 // Decode decodes a reply and reuses the memory of the list of entries.
-func (a *Answer) Decode(b []byte) error {
+func (a *Reply) Decode(b []byte) error {
 	a.Last, a.Entries = Position{}, a.Entries[:0]
-	body, ok := unseal(b)
-	if !ok || body[0] != formAnswer || len(body) < 17 {
-		return ErrForm
+	body, ok := cutChecksum(b)
+	if !ok || body[0] != formReply || len(body) < 17 {
+		return ErrFormat
 	}
-	a.Last = position(body[1:])
+	a.Last = readPosition(body[1:])
 	for body = body[17:]; len(body) > 0; {
-		var e Stored
-		if e, body, ok = CutStored(body); !ok {
-			return ErrForm
+		var e StoredEntry
+		if e, body, ok = CutStoredEntry(body); !ok {
+			return ErrFormat
 		}
 		a.Entries = append(a.Entries, e)
 	}
 	return nil
 }
 
-// StoredOf returns the encoded entries of a reply that Decode has accepted, for CutStored.
-func StoredOf(b []byte) []byte { return b[17 : len(b)-sumBytes] }
+// StoredEntries returns the encoded entries of a reply that Decode has accepted, for CutStoredEntry.
+func StoredEntries(b []byte) []byte { return b[17 : len(b)-checksumBytes] }
 
-// CutStored splits the first entry off b. ok is false if b is empty or does not begin with an entry.
-func CutStored(b []byte) (e Stored, rest []byte, ok bool) {
+// CutStoredEntry splits the first entry off b. ok is false if b is empty or does not begin with an entry.
+func CutStoredEntry(b []byte) (e StoredEntry, rest []byte, ok bool) {
 	if len(b) < 20 {
 		return e, nil, false
 	}
-	e.At = position(b)
+	e.At = readPosition(b)
 	n := binary.BigEndian.Uint32(b[16:])
 	if b = b[20:]; uint64(n) > uint64(len(b)) {
 		return e, nil, false
@@ -162,6 +164,6 @@ func appendPosition(b []byte, p Position) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, p.Major), p.Minor)
 }
 
-func position(b []byte) Position {
+func readPosition(b []byte) Position {
 	return Position{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
 }

@@ -5,71 +5,71 @@ import "encoding/binary"
 // An Entry is a batch of frames that one directory writes for the other directories. The frames are in the order in
 // which the directory received their content.
 type Entry struct {
-	Teller uint64 // the incarnation of the directory that wrote the entry
-	Nth    uint64 // number of the entry among the entries of that incarnation, from 0
+	Author uint64 // the incarnation of the directory that wrote the entry
+	Number uint64 // number of the entry among the entries of that incarnation, from 0
 	Frames []byte // see AppendFrame
 }
 
-// EntryTail is the number of bytes behind the frames of an entry: the checksum.
-const EntryTail = sumBytes
+// EntryTailBytes is the number of bytes behind the frames of an entry: the checksum.
+const EntryTailBytes = checksumBytes
 
-// A Kind is a kind of frame.
-type Kind uint8
+// A FrameKind is a kind of frame.
+type FrameKind uint8
 
 // The kinds.
 const (
-	Message Kind = 1 + iota // a Report: a message of a worker
-	Want                    // a Subject with missing chunks; its follower must request a full sync
-	Gone                    // a Subject that the author no longer follows
-	Taken                   // a Subject that the author follows from now on
+	FrameReport     FrameKind = 1 + iota // a Report: a message of a worker
+	FrameMissing                         // a Subject with missing chunks; its follower must request a full sync
+	FrameUnfollowed                      // a Subject that the author no longer follows
+	FrameFollowed                        // a Subject that the author follows from now on
 )
 
 // version is the version of the encoding. Directories ignore entries of other versions.
 const version = 2
 
-// frameHead is the size of a frame's header: the kind and the length.
-const frameHead = 1 + 4
+// frameHeaderBytes is the size of a frame's header: the kind and the length.
+const frameHeaderBytes = 1 + 4
 
 // FrameBytes returns the size of a frame with a body of n bytes.
-func FrameBytes(n int) int { return frameHead + n }
+func FrameBytes(n int) int { return frameHeaderBytes + n }
 
 // AppendFrame appends a frame to b.
-func AppendFrame(b []byte, k Kind, body []byte) []byte {
+func AppendFrame(b []byte, k FrameKind, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(append(b, byte(k)), uint32(len(body))), body...)
 }
 
 // CutFrame splits the first frame off b. ok is false if b is empty or does not begin with a whole frame.
-func CutFrame(b []byte) (k Kind, body, rest []byte, ok bool) {
-	if len(b) < frameHead {
+func CutFrame(b []byte) (k FrameKind, body, rest []byte, ok bool) {
+	if len(b) < frameHeaderBytes {
 		return 0, nil, nil, false
 	}
 	n := binary.BigEndian.Uint32(b[1:])
-	if rest = b[frameHead:]; uint64(n) > uint64(len(rest)) {
+	if rest = b[frameHeaderBytes:]; uint64(n) > uint64(len(rest)) {
 		return 0, nil, nil, false
 	}
-	return Kind(b[0]), rest[:n:n], rest[n:], true
+	return FrameKind(b[0]), rest[:n:n], rest[n:], true
 }
 
 // Append appends the encoded entry to b.
 func (e *Entry) Append(b []byte) []byte {
 	from := len(b)
 	b = append(b, formEntry, version)
-	b = binary.BigEndian.AppendUint64(b, e.Teller)
-	b = binary.BigEndian.AppendUint64(b, e.Nth)
-	return seal(append(b, e.Frames...), from)
+	b = binary.BigEndian.AppendUint64(b, e.Author)
+	b = binary.BigEndian.AppendUint64(b, e.Number)
+	return appendChecksum(append(b, e.Frames...), from)
 }
 
 // Decode decodes an entry and checks that its frames are whole.
 func (e *Entry) Decode(b []byte) error {
 	*e = Entry{}
-	body, ok := unseal(b)
+	body, ok := cutChecksum(b)
 	if !ok || len(body) < 18 || body[0] != formEntry || body[1] != version {
-		return ErrForm
+		return ErrFormat
 	}
-	e.Teller, e.Nth, e.Frames = binary.BigEndian.Uint64(body[2:]), binary.BigEndian.Uint64(body[10:]), body[18:]
+	e.Author, e.Number, e.Frames = binary.BigEndian.Uint64(body[2:]), binary.BigEndian.Uint64(body[10:]), body[18:]
 	for rest := e.Frames; len(rest) > 0; {
 		if _, _, rest, ok = CutFrame(rest); !ok {
-			return ErrForm
+			return ErrFormat
 		}
 	}
 	return nil
@@ -78,21 +78,21 @@ func (e *Entry) Decode(b []byte) error {
 // A Subject is the worker that a frame is about, and the directory that follows the worker, as far as the author of the
 // entry knows.
 type Subject struct {
-	By       uint64
+	Follower uint64
 	Rank     uint32
 	Instance []byte
 }
 
 // Append appends the encoded subject to b.
 func (s *Subject) Append(b []byte) []byte {
-	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, s.By), s.Rank)
+	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, s.Follower), s.Rank)
 	return append(b, s.Instance...)
 }
 
 // Decode decodes a subject.
 func (s *Subject) Decode(b []byte) error {
 	if len(b) <= 12 {
-		return ErrForm
+		return ErrFormat
 	}
 	*s = Subject{binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), b[12:]}
 	return nil
@@ -113,7 +113,7 @@ func (r *Report) Append(b []byte) []byte {
 // Decode decodes a report.
 func (r *Report) Decode(b []byte) error {
 	if len(b) <= 8 {
-		return ErrForm
+		return ErrFormat
 	}
 	*r = Report{binary.BigEndian.Uint64(b), b[8:]}
 	return nil

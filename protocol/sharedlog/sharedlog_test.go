@@ -32,7 +32,7 @@ func TestForms(t *testing.T) {
 		}
 	}
 	t.Run("requests", rapid.MakeCheck(func(t *rapid.T) {
-		x := Request{After: positions.Draw(t, "after"), Most: rapid.Uint32().Draw(t, "most")}
+		x := Request{After: positions.Draw(t, "after"), Limit: rapid.Uint32().Draw(t, "most")}
 		if rapid.Bool().Draw(t, "appends") {
 			x = Request{
 				Entry: texts.Draw(t, "entry"), Keep: rapid.Uint32().Draw(t, "keep"), Before: positions.Draw(t, "before"),
@@ -41,16 +41,16 @@ func TestForms(t *testing.T) {
 		var y Request
 		whole(t, x.Append(nil), y.Decode)
 		if !bytes.Equal(x.Entry, y.Entry) || x.Keep != y.Keep || x.Before != y.Before ||
-			x.After != y.After || x.Most != y.Most {
+			x.After != y.After || x.Limit != y.Limit {
 			t.Errorf("%+v is read as %+v", x, y)
 		}
 	}))
 	t.Run("answers", rapid.MakeCheck(func(t *rapid.T) {
-		x := Answer{Last: positions.Draw(t, "last")}
+		x := Reply{Last: positions.Draw(t, "last")}
 		for range rapid.IntRange(0, 3).Draw(t, "entries") {
-			x.Entries = append(x.Entries, Stored{positions.Draw(t, "at"), texts.Draw(t, "entry")})
+			x.Entries = append(x.Entries, StoredEntry{positions.Draw(t, "at"), texts.Draw(t, "entry")})
 		}
-		var y Answer
+		var y Reply
 		whole(t, x.Append(nil), y.Decode)
 		if x.Last != y.Last || len(x.Entries) != len(y.Entries) {
 			t.Fatalf("%+v is read as %+v", x, y)
@@ -62,23 +62,23 @@ func TestForms(t *testing.T) {
 		}
 	}))
 	t.Run("entries", rapid.MakeCheck(func(t *rapid.T) {
-		x := Entry{Teller: rapid.Uint64().Draw(t, "teller"), Nth: rapid.Uint64().Draw(t, "nth")}
+		x := Entry{Author: rapid.Uint64().Draw(t, "teller"), Number: rapid.Uint64().Draw(t, "nth")}
 		var frames [][]byte
 		for range rapid.IntRange(0, 3).Draw(t, "frames") {
 			s := Subject{rapid.Uint64().Draw(t, "by"), rapid.Uint32().Draw(t, "rank"), texts.Draw(t, "instance")}
 			frames = append(frames, s.Append(nil))
-			x.Frames = AppendFrame(x.Frames, Gone, frames[len(frames)-1])
+			x.Frames = AppendFrame(x.Frames, FrameUnfollowed, frames[len(frames)-1])
 		}
 		var y Entry
 		whole(t, x.Append(nil), y.Decode)
-		if x.Teller != y.Teller || x.Nth != y.Nth {
+		if x.Author != y.Author || x.Number != y.Number {
 			t.Errorf("%+v is read as %+v", x, y)
 		}
 		rest := y.Frames
 		for _, want := range frames {
 			kind, body, after, ok := CutFrame(rest)
 			var s Subject
-			if rest = after; !ok || kind != Gone || !bytes.Equal(body, want) || s.Decode(body) != nil ||
+			if rest = after; !ok || kind != FrameUnfollowed || !bytes.Equal(body, want) || s.Decode(body) != nil ||
 				!bytes.Equal(s.Append(nil), want) {
 				t.Errorf("a frame is %v %x, want %x", kind, body, want)
 			}
@@ -91,17 +91,17 @@ func TestForms(t *testing.T) {
 
 // Lengths that are not there are not believed, though the sum is right.
 func TestLengthsAreWithinTheBytes(t *testing.T) {
-	entry := AppendFrame(nil, Message, []byte("x"))
+	entry := AppendFrame(nil, FrameReport, []byte("x"))
 	entry[4] = 200
 	x := Entry{Frames: entry}
 	if new(Entry).Decode(x.Append(nil)) == nil {
 		t.Error("an entry is read whose frame ends beyond it")
 	}
-	a := Answer{Entries: []Stored{{Entry: []byte("x")}}}
+	a := Reply{Entries: []StoredEntry{{Entry: []byte("x")}}}
 	b := a.Append(nil)
-	b = b[:len(b)-sumBytes]
+	b = b[:len(b)-checksumBytes]
 	b[17+16] = 255
-	if new(Answer).Decode(seal(b, 0)) == nil {
+	if new(Reply).Decode(appendChecksum(b, 0)) == nil {
 		t.Error("an answer is read whose entry ends beyond it")
 	}
 	if new(Subject).Decode(make([]byte, 12)) == nil {

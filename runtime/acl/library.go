@@ -68,7 +68,7 @@ func Open(o Options) (*Library, error) {
 
 // load opens a library and finds the symbols. If required symbols are missing, the Attempt lists them.
 func load(name string, hidden []string) (*Library, Attempt) {
-	loaded, err := sharedlib.Open(name)
+	loaded, err := sharedlib.Load(name)
 	if err != nil {
 		return nil, Attempt{Library: name, Reason: err.Error()}
 	}

@@ -151,7 +151,7 @@ func (r *rig) left(engines int) {
 	r.t.Helper()
 	r.await(func() bool {
 		s := r.node.Stats()
-		return s.PagesFree+s.Spare >= s.PagesTotal && r.s.Counts().Engines == engines
+		return s.PagesFree+s.PagesEvictable >= s.PagesTotal && r.s.Counts().Engines == engines
 	})
 }
 
@@ -306,9 +306,9 @@ func engineProcess(path string) {
 // What an engine holds stays its own while its process lives, frozen or cut off; and is given back when it is gone.
 func TestADeadEngineLeavesNothing(t *testing.T) {
 	r := newRig(t, "sender")
-	p := proctest.Start(t, proctest.Self("ATTACH_ENGINE="+r.s.Path()))
+	p := proctest.Start(t, proctest.SelfCommand("ATTACH_ENGINE="+r.s.Path()))
 	var n int
-	p.Hear(&n)
+	p.ReceiveJSON(&n)
 	p.Freeze()
 	p.AwaitFrozen()
 	if s := r.node.Stats(); s.PagesTotal-s.PagesFree != n || n != 3 {
@@ -318,16 +318,16 @@ func TestADeadEngineLeavesNothing(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	p.Kill()
-	<-p.Gone()
+	<-p.Exited()
 	r.quiet()
 }
 
 // Another process does not get a session by its number.
 func TestASessionIsOfOneProcess(t *testing.T) {
 	r := newRig(t, "sender")
-	p := proctest.Start(t, proctest.Self("ATTACH_ENGINE="+r.s.Path()))
+	p := proctest.Start(t, proctest.SelfCommand("ATTACH_ENGINE="+r.s.Path()))
 	var n int
-	p.Hear(&n)
+	p.ReceiveJSON(&n)
 	c := r.attach()
 	c.close()
 	c.connect(protocol.AttachRequest{Version: 1, Session: 1, Incarnation: c.told.Incarnation})
@@ -338,7 +338,7 @@ func TestASessionIsOfOneProcess(t *testing.T) {
 		t.Errorf("%d pages are reserved, and the engine has %d", s.PagesTotal-s.PagesFree, n)
 	}
 	p.Kill()
-	<-p.Gone()
+	<-p.Exited()
 	r.left(1) // Ours, which has no connection.
 }
 
@@ -489,7 +489,7 @@ func agentProcess(path string) {
 	said := ""
 	if _, err := in.ReadString('\n'); err != nil {
 		said = err.Error()
-	} else if _, err := listen(path, 0); err != nil {
+	} else if _, err := listenUnix(path, 0); err != nil {
 		said = err.Error()
 	}
 	fmt.Printf("%q\n", said)
@@ -502,15 +502,15 @@ func TestAgentsThatBeginAtOnce(t *testing.T) {
 	for range 3 {
 		var all []*proctest.Process
 		for range 6 {
-			all = append(all, proctest.Start(t, proctest.Self("ATTACH_AGENT="+path)))
+			all = append(all, proctest.Start(t, proctest.SelfCommand("ATTACH_AGENT="+path)))
 		}
 		for _, p := range all {
-			p.Write("go")
+			p.WriteLine("go")
 		}
 		serves := 0
 		for _, p := range all {
 			var said string
-			if p.Hear(&said); said == "" {
+			if p.ReceiveJSON(&said); said == "" {
 				serves++
 			} else if !strings.Contains(said, path) || !strings.Contains(said, "give another path") {
 				t.Errorf("an agent says %q, and neither where nor what helps", said)
@@ -550,8 +550,8 @@ func TestNothingIsKeptOfWhatHasEnded(t *testing.T) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	for _, e := range r.s.engines {
-		if len(e.holds)+len(e.calls)+len(e.puts) > 0 {
-			t.Errorf("%d holdings, %d calls and %d puts are kept", len(e.holds), len(e.calls), len(e.puts))
+		if len(e.handles)+len(e.calls)+len(e.puts) > 0 {
+			t.Errorf("%d holdings, %d calls and %d puts are kept", len(e.handles), len(e.calls), len(e.puts))
 		}
 	}
 }

@@ -50,7 +50,7 @@ func BenchmarkRound(b *testing.B) {
 			}
 		})
 		b.Run(size.name+"/embedded", func(b *testing.B) {
-			ctx, texts := context.Background(), texts(names)
+			ctx, texts := context.Background(), toStrings(names)
 			call := to.peer(protocol.EngineCall{})
 			peer := runtime.Peer{Host: string(call.Host), InitPort: uint16(call.InitPort), AllocPort: uint16(call.AllocPort)}
 			b.SetBytes(int64(size.kib * size.of << 10))
@@ -65,7 +65,7 @@ func BenchmarkRound(b *testing.B) {
 					Last: true}); err != nil {
 					b.Fatal(err)
 				}
-				here, err := to.node.Receiver().Get(ctx, runtime.Get{Keys: texts, Request: request, Patience: 1 << 34})
+				here, err := to.node.Receiver().Get(ctx, runtime.Get{Keys: texts, Request: request, Timeout: 1 << 34})
 				if err != nil {
 					b.Fatal(err)
 				}

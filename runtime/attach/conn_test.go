@@ -14,7 +14,7 @@ import (
 )
 
 // newConn returns a connection whose writer does not run yet, and the engine's end of it.
-func newConn(t *testing.T) (c *conn, engine net.Conn) {
+func newConn(t *testing.T) (c *engineConn, engine net.Conn) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s")})
 	if err != nil {
@@ -34,8 +34,8 @@ func newConn(t *testing.T) (c *conn, engine net.Conn) {
 	if err := engine.SetReadDeadline(time.Now().Add(time.Minute)); err != nil { // Which ends only a test that fails.
 		t.Fatal(err)
 	}
-	c = &conn{conn: u, raw: nowait.Raw(u), most: 8}
-	c.more = sync.NewCond(&c.mu)
+	c = &engineConn{netConn: u, raw: nowait.RawConn(u), queueMax: 8}
+	c.wake = sync.NewCond(&c.mu)
 	return c, engine
 }
 
@@ -51,20 +51,20 @@ func TestShortAnswersLeaveAtOnce(t *testing.T) {
 			t.Fatalf("%d bytes other than those of %.9q, %v", len(got), body, err)
 		}
 	}
-	c.post([]byte("at once"), false)
+	c.sendMessage([]byte("at once"), false)
 	want([]byte("at once"))
-	long := bytes.Repeat([]byte("x"), nowBytes+1)
-	c.post(long, false)
-	c.post([]byte("with memory"), true)
-	c.post([]byte("behind"), false)
-	if len(c.waiting) != 3 {
-		t.Fatalf("%d wait", len(c.waiting))
+	long := bytes.Repeat([]byte("x"), directWriteMax+1)
+	c.sendMessage(long, false)
+	c.sendMessage([]byte("with memory"), true)
+	c.sendMessage([]byte("behind"), false)
+	if len(c.queue) != 3 {
+		t.Fatalf("%d wait", len(c.queue))
 	}
 	var writer sync.WaitGroup
-	writer.Go(func() { c.write(nil, time.Minute) })
+	writer.Go(func() { c.writeMessages(nil, time.Minute) })
 	want(long)
 	want([]byte("with memory"))
 	want([]byte("behind"))
-	c.end("")
+	c.closeAfterFlush("")
 	writer.Wait()
 }

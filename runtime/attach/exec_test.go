@@ -35,31 +35,31 @@ func execProcess(path string) {
 // What a program holds is given back when its process runs another one: nothing is mapped any more.
 func TestAProgramThatIsReplacedLeavesNothing(t *testing.T) {
 	r := newRig(t, "sender")
-	p := proctest.Start(t, proctest.Self("ATTACH_EXEC="+r.s.Path()))
+	p := proctest.Start(t, proctest.SelfCommand("ATTACH_EXEC="+r.s.Path()))
 	var n int
-	p.Hear(&n)
+	p.ReceiveJSON(&n)
 	if s := r.node.Stats(); s.PagesTotal-s.PagesFree != 3 || n != 3 {
 		t.Fatalf("%d pages are reserved, and the engine has %d", s.PagesTotal-s.PagesFree, n)
 	}
-	p.Write("wait")
-	p.Hear(&n) // The other program runs.
+	p.WriteLine("wait")
+	p.ReceiveJSON(&n) // The other program runs.
 	r.quiet()
 }
 
 // The same where that program attaches before it is known that it is another one.
 func TestAProgramThatIsReplacedByAnEngine(t *testing.T) {
 	r := newRig(t, "sender")
-	p := proctest.Start(t, proctest.Self("ATTACH_EXEC="+r.s.Path()))
+	p := proctest.Start(t, proctest.SelfCommand("ATTACH_EXEC="+r.s.Path()))
 	var n int
-	p.Hear(&n)
-	p.Write("again")
-	p.Hear(&n)
+	p.ReceiveJSON(&n)
+	p.WriteLine("again")
+	p.ReceiveJSON(&n)
 	r.await(func() bool {
 		s, c := r.node.Stats(), r.s.Counts()
 		return s.PagesTotal-s.PagesFree == 3 && c.Engines == 1 && c.Holdings == 1
 	})
 	p.Kill()
-	<-p.Gone()
+	<-p.Exited()
 	r.quiet()
 }
 
@@ -77,11 +77,11 @@ func TestOneProcessHasAShareOfThePlaces(t *testing.T) {
 		"--engines=64; close clients that it does not use, or raise --engines" {
 		t.Errorf("%d: %s", c.told.Code, got)
 	}
-	p := proctest.Start(t, proctest.Self("ATTACH_ENGINE="+r.s.Path())) // Another process has room.
+	p := proctest.Start(t, proctest.SelfCommand("ATTACH_ENGINE="+r.s.Path())) // Another process has room.
 	var n int
-	p.Hear(&n)
+	p.ReceiveJSON(&n)
 	p.Kill()
-	<-p.Gone()
+	<-p.Exited()
 }
 
 // The open calls of one engine are bounded by what they take, and what is refused says by what.
@@ -92,7 +92,7 @@ func TestOpenCallsTakeSoMuchAtMost(t *testing.T) {
 	for i := range 4000 {
 		get.Keys = append(get.Keys, fmt.Appendf(nil, "model@1@0@%016x@bfloat16", i))
 	}
-	fit := r.s.cfg.CallBytes / session.Cost(&get)
+	fit := r.s.cfg.CallBytes / session.CallCost(&get)
 	if fit < 8 || fit >= int(c.told.Window) {
 		t.Fatalf("%d of these calls fit", fit)
 	}
@@ -102,7 +102,7 @@ func TestOpenCallsTakeSoMuchAtMost(t *testing.T) {
 	}
 	a := c.call(protocol.CallGet, get)
 	want := fmt.Sprintf("too_many: bytes of open calls is %d with this one, want at most %d; wait for calls that are "+
-		"open, name fewer keys in one, or raise --call-bytes ", (fit+1)*session.Cost(&get), r.s.cfg.CallBytes)
+		"open, name fewer keys in one, or raise --call-bytes ", (fit+1)*session.CallCost(&get), r.s.cfg.CallBytes)
 	if said(a) != want {
 		t.Errorf("%q\ninstead of\n%q", said(a), want)
 	}

@@ -10,72 +10,72 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-var errNotUsed = errors.New("the engine could not use what it was shown")
+var errChunksNotRead = errors.New("the engine could not use what it was shown")
 
-// ops maps each operation that needs only the arguments of the call to the function that carries out the operation.
-// The functions make the calls of package runtime with the same names.
+// callHandlers maps each operation that needs only the arguments of the call to the function that carries out the
+// operation. The functions make the calls of package runtime with the same names.
 //
 //kvferry:table
-var ops = map[protocol.CallOp]func(context.Context, *args) outcome{
-	protocol.CallReserve:        reserve,
-	protocol.CallRelease:        release,
-	protocol.CallAwaitReturn:    awaitReturn,
-	protocol.CallPut:            put,
-	protocol.CallRecall:         recall,
-	protocol.CallBeginPrefill:   beginPrefill,
-	protocol.CallSaveLayer:      saveLayer,
-	protocol.CallPreemptPrefill: preemptPrefill,
-	protocol.CallFinishPrefill:  finishPrefill,
-	protocol.CallDropPrefill:    dropPrefill,
-	protocol.CallGet:            get,
-	protocol.CallContains:       contains,
-	protocol.CallAbandon:        abandon,
-	protocol.CallStore:          store,
-	protocol.CallShare:          share,
-	protocol.CallWithdraw:       withdraw,
-	protocol.CallLookup:         lookup,
-	protocol.CallSharedGet:      sharedGet,
-	protocol.CallKeep:           keep,
-	protocol.CallRegister:       register,
-	protocol.CallExpect:         expect,
-	protocol.CallNotNeeded:      notNeeded,
-	protocol.CallFinished:       finished,
-	protocol.CallAborted:        aborted,
-	protocol.CallEnd:            end,
+var callHandlers = map[protocol.CallOp]func(context.Context, *args) outcome{
+	protocol.CallReserve:        handleReserve,
+	protocol.CallRelease:        handleRelease,
+	protocol.CallAwaitReturn:    handleAwaitReturn,
+	protocol.CallPut:            handlePut,
+	protocol.CallRecall:         handleRecall,
+	protocol.CallBeginPrefill:   handleBeginPrefill,
+	protocol.CallSaveLayer:      handleSaveLayer,
+	protocol.CallPreemptPrefill: handlePreemptPrefill,
+	protocol.CallFinishPrefill:  handleFinishPrefill,
+	protocol.CallDropPrefill:    handleDropPrefill,
+	protocol.CallGet:            handleGet,
+	protocol.CallContains:       handleContains,
+	protocol.CallAbandon:        handleAbandon,
+	protocol.CallStore:          handleStore,
+	protocol.CallShare:          handleShare,
+	protocol.CallWithdraw:       handleWithdraw,
+	protocol.CallLookup:         handleLookup,
+	protocol.CallSharedGet:      handleSharedGet,
+	protocol.CallKeep:           handleLease,
+	protocol.CallRegister:       handleRegister,
+	protocol.CallExpect:         handleExpect,
+	protocol.CallNotNeeded:      handleDecline,
+	protocol.CallFinished:       handleLendBlocks,
+	protocol.CallAborted:        handleAbortRequest,
+	protocol.CallEnd:            handleEnd,
 }
 
-// swift contains the quick operations: operations that do not wait, and operations that wait only after the node has
+// quickOps contains the quick operations: operations that do not wait, and operations that wait only after the node has
 // accepted the call. The quick operations of an engine are carried out in the order of the engine's calls.
 //
 //kvferry:table
-var swift = map[protocol.CallOp]bool{
+var quickOps = map[protocol.CallOp]bool{
 	protocol.CallStats: true, protocol.CallTakeBack: true, protocol.CallBeginPrefill: true, protocol.CallSaveLayer: true,
 	protocol.CallPreemptPrefill: true, protocol.CallDropPrefill: true, protocol.CallContains: true,
 	protocol.CallAbandon: true, protocol.CallStore: true, protocol.CallShare: true, protocol.CallRegister: true,
 	protocol.CallExpect: true, protocol.CallFinished: true, protocol.CallAborted: true,
 }
 
-// within returns ctx, limited to the call's deadline budget if the call has such a budget.
-func (a *args) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	if a.patience == 0 {
+// withTimeout returns ctx, limited to the call's deadline budget if the call has such a budget.
+func (a *args) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if a.timeout == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, a.patience)
+	return context.WithTimeout(ctx, a.timeout)
 }
 
-func (a *args) peer() runtime.Peer {
+func (a *args) peerAddr() runtime.Peer {
 	return runtime.Peer{Host: a.host, InitPort: a.ports[0], AllocPort: a.ports[1]}
 }
 
-// brought returns the outcome of a call that returns pages. An empty set of pages creates no handle.
-func brought(p *runtime.Pages, err error) outcome {
+// pagesOutcome returns the outcome of a call that returns pages. An empty set of pages creates no handle.
+func pagesOutcome(p *runtime.Pages, err error) outcome {
 	out := outcome{err: err}
 	if p.Len() == 0 {
 		return out
 	}
-	out.held = &held{pages: p}
+	out.handle = &handle{pages: p}
 	for i := range p.Len() {
-		index, bytes, err := p.At(i)
+		index, bytes, err := p.MappedPage(i)
 		if err != nil {
 			out.err = errors.Join(out.err, err)
 			break
@@ -86,52 +86,53 @@ func brought(p *runtime.Pages, err error) outcome {
 	return out
 }
 
-// reserve reserves pages, on the sharing side of the node if the node shares chunks, and on the sender side otherwise.
-func reserve(ctx context.Context, a *args) outcome {
-	ctx, cancel := a.within(ctx)
+// handleReserve reserves pages, on the sharing side of the node if the node shares chunks, and on the sender side
+// otherwise.
+func handleReserve(ctx context.Context, a *args) outcome {
+	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
 	if slices.Contains(a.node.Sides(), "sharing") {
-		return brought(a.node.Sharing().Reserve(ctx, a.count))
+		return pagesOutcome(a.node.Sharing().Reserve(ctx, a.count))
 	}
-	return brought(a.node.Sender().Reserve(ctx, a.count))
+	return pagesOutcome(a.node.Sender().Reserve(ctx, a.count))
 }
 
-// release waits until no operation uses the pages. The session machine begins no new call on pages that are being
+// handleRelease waits until no operation uses the pages. The session machine begins no new call on pages that are being
 // released, so the wait ends without a deadline.
-func release(_ context.Context, a *args) outcome {
+func handleRelease(_ context.Context, a *args) outcome {
 	err := a.target.pages.Release(context.Background())
-	return outcome{err: err, stands: err != nil && !over(err)}
+	return outcome{err: err, stillHeld: err != nil && !hasEnded(err)}
 }
 
-func awaitReturn(ctx context.Context, a *args) outcome {
-	ctx, cancel := a.within(ctx)
+func handleAwaitReturn(ctx context.Context, a *args) outcome {
+	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
 	return outcome{err: a.target.pages.AwaitReturn(ctx)}
 }
 
-func put(ctx context.Context, a *args) outcome {
+func handlePut(ctx context.Context, a *args) outcome {
 	res, err := a.node.Sender().Put(ctx, runtime.Put{
-		Peer: a.peer(), Request: a.request, Keys: a.keys, Pages: a.target.pages, First: a.first,
-		LastChunkTokens: a.tokens, Last: a.last, Patience: a.patience,
+		Peer: a.peerAddr(), Request: a.request, Keys: a.keys, Pages: a.target.pages, First: a.first,
+		LastChunkTokens: a.tokens, Last: a.last, Timeout: a.timeout,
 	})
-	return putEnded(res, err)
+	return putOutcome(res, err)
 }
 
-// putEnded returns the outcome of a put, or of the end of a prefill. The outcome keeps the result, so that the offer
+// putOutcome returns the outcome of a put, or of the end of a prefill. The outcome keeps the result, so that the offer
 // can be withdrawn later.
-func putEnded(res runtime.PutResult, err error) outcome {
+func putOutcome(res runtime.PutResult, err error) outcome {
 	return outcome{err: err, put: &res, returned: res.Returned(),
 		answer: protocol.EngineAnswer{Sent: uint32(res.Sent), Skipped: uint32(res.Skipped)}}
 }
 
-func recall(ctx context.Context, a *args) outcome {
+func handleRecall(ctx context.Context, a *args) outcome {
 	res, err := a.node.Sender().Recall(ctx, runtime.Recall{
 		Peer: runtime.RecallPeer{Host: a.host, InitPort: a.ports[0], AllocPort: a.ports[1], QueryPort: a.ports[2]},
-		Keys: a.keys, Request: a.request, Pages: a.target.pages, First: a.first, Patience: a.patience,
+		Keys: a.keys, Request: a.request, Pages: a.target.pages, First: a.first, Timeout: a.timeout,
 	})
 	out := outcome{err: err, returned: res.Returned(), answer: protocol.EngineAnswer{Hits: uint32(res.Hits)}}
 	for i, length := range res.Lengths {
-		if index, _, err := a.target.pages.At(a.first + i); err == nil {
+		if index, _, err := a.target.pages.MappedPage(a.first + i); err == nil {
 			out.answer.Pages = append(out.answer.Pages, uint64(index))
 			out.answer.Lengths = append(out.answer.Lengths, uint64(length))
 		}
@@ -139,16 +140,16 @@ func recall(ctx context.Context, a *args) outcome {
 	return out
 }
 
-func beginPrefill(_ context.Context, a *args) outcome {
-	x, err := a.node.Sender().StartPrefill(runtime.Prefill{Peer: a.peer(), Request: a.request, Keys: a.keys, Skip: a.skip,
+func handleBeginPrefill(_ context.Context, a *args) outcome {
+	x, err := a.node.Sender().OpenPrefill(runtime.Prefill{Peer: a.peerAddr(), Request: a.request, Keys: a.keys, Skip: a.skip,
 		LayerTime: a.layerTime})
 	if err != nil {
 		return outcome{err: err}
 	}
-	return outcome{held: &held{prefill: x}}
+	return outcome{handle: &handle{prefill: x}}
 }
 
-func saveLayer(_ context.Context, a *args) outcome {
+func handleSaveLayer(_ context.Context, a *args) outcome {
 	var pages *runtime.Pages
 	if a.target != nil {
 		pages = a.target.pages
@@ -156,57 +157,57 @@ func saveLayer(_ context.Context, a *args) outcome {
 	return outcome{err: a.prefill.prefill.SaveLayer(a.layer, a.tokens, pages)}
 }
 
-func preemptPrefill(_ context.Context, a *args) outcome {
+func handlePreemptPrefill(_ context.Context, a *args) outcome {
 	return outcome{err: a.prefill.prefill.Preempt()}
 }
 
-func finishPrefill(ctx context.Context, a *args) outcome {
-	ctx, cancel := a.within(ctx)
+func handleFinishPrefill(ctx context.Context, a *args) outcome {
+	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
 	res, err := a.prefill.prefill.Finish(ctx)
-	out := putEnded(res, err)
-	out.stands = standing(err)
+	out := putOutcome(res, err)
+	out.stillHeld = prefillContinues(err)
 	return out
 }
 
-func dropPrefill(_ context.Context, a *args) outcome {
+func handleDropPrefill(_ context.Context, a *args) outcome {
 	err := a.prefill.prefill.Drop()
-	return outcome{err: err, stands: standing(err)}
+	return outcome{err: err, stillHeld: prefillContinues(err)}
 }
 
-// standing reports whether a prefill continues although the engine has requested the end, because the node refused the
-// request without any effect.
-func standing(err error) bool {
+// prefillContinues reports whether a prefill continues although the engine has requested the end, because the node
+// refused the request without any effect.
+func prefillContinues(err error) bool {
 	code := runtime.CodeOf(err)
 	return code == effects.TooMany || code == effects.Invalid
 }
 
-func get(ctx context.Context, a *args) outcome {
-	return brought(a.node.Receiver().Get(ctx, runtime.Get{Request: a.request, Keys: a.keys, Layered: a.layered,
-		Patience: a.patience}))
+func handleGet(ctx context.Context, a *args) outcome {
+	return pagesOutcome(a.node.Receiver().Get(ctx, runtime.Get{Request: a.request, Keys: a.keys, Layered: a.layered,
+		Timeout: a.timeout}))
 }
 
-func contains(ctx context.Context, a *args) outcome {
+func handleContains(ctx context.Context, a *args) outcome {
 	hits, err := a.node.Receiver().Contains(ctx, a.keys)
 	return outcome{err: err, answer: protocol.EngineAnswer{Hits: uint32(hits)}}
 }
 
-func abandon(_ context.Context, a *args) outcome {
-	return outcome{err: a.node.Receiver().AbandonFor(a.request, a.reason)}
+func handleAbandon(_ context.Context, a *args) outcome {
+	return outcome{err: a.node.Receiver().AbandonWithReason(a.request, a.reason)}
 }
 
-func end(ctx context.Context, a *args) outcome {
-	return outcome{err: a.node.Sender().End(ctx, runtime.End{
-		Request: a.request, Peer: a.peer(), Code: effects.CodeFromWire(a.code), Reason: a.reason, Patience: a.patience,
+func handleEnd(ctx context.Context, a *args) outcome {
+	return outcome{err: a.node.Sender().EndRequest(ctx, runtime.RequestEnd{
+		Request: a.request, Peer: a.peerAddr(), Code: effects.CodeFromWire(a.code), Reason: a.reason, Timeout: a.timeout,
 	})}
 }
 
-func store(ctx context.Context, a *args) outcome {
+func handleStore(ctx context.Context, a *args) outcome {
 	return outcome{err: a.node.Sharing().Store(ctx, a.keys, a.target.pages, a.first)}
 }
 
-// share shares chunks. The outcome has a handle if at least one chunk is shared.
-func share(ctx context.Context, a *args) outcome {
+// handleShare shares chunks. The outcome has a handle if at least one chunk is shared.
+func handleShare(ctx context.Context, a *args) outcome {
 	x, err := a.node.Sharing().Share(ctx, a.keys, a.target.pages, a.first)
 	if x != nil && err != nil && x.Hits() == 0 { // Nothing is shared, so the engine gets no handle.
 		err = errors.Join(err, x.Withdraw(ctx))
@@ -215,78 +216,79 @@ func share(ctx context.Context, a *args) outcome {
 	if x == nil {
 		return outcome{err: err}
 	}
-	return outcome{err: err, held: &held{shared: x}, answer: protocol.EngineAnswer{Hits: uint32(x.Hits())}}
+	return outcome{err: err, handle: &handle{shared: x}, answer: protocol.EngineAnswer{Hits: uint32(x.Hits())}}
 }
 
-func withdraw(ctx context.Context, a *args) outcome {
-	ctx, cancel := a.within(ctx)
+func handleWithdraw(ctx context.Context, a *args) outcome {
+	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
 	err := a.target.shared.Withdraw(ctx)
-	return outcome{err: err, stands: err != nil && !over(err)}
+	return outcome{err: err, stillHeld: err != nil && !hasEnded(err)}
 }
 
-// lookup returns the number of local chunks in the answer's field Sent, and the number of remote chunks in Skipped.
-func lookup(ctx context.Context, a *args) outcome {
+// handleLookup returns the number of local chunks in the answer's field Sent, and the number of remote chunks in
+// Skipped.
+func handleLookup(ctx context.Context, a *args) outcome {
 	local, remote, err := a.node.Sharing().Lookup(ctx, a.keys)
 	return outcome{err: err, answer: protocol.EngineAnswer{Sent: uint32(local), Skipped: uint32(remote)}}
 }
 
-func (a *args) sharedGet() runtime.SharedGet {
-	return runtime.SharedGet{Request: a.request, Keys: a.keys, Patience: a.patience,
+func (a *args) sharedGetArgs() runtime.SharedGet {
+	return runtime.SharedGet{Request: a.request, Keys: a.keys, Timeout: a.timeout,
 		From: runtime.SharingPeer{Host: a.host, InitPort: a.ports[0]}}
 }
 
-func sharedGet(ctx context.Context, a *args) outcome {
-	return brought(a.node.Sharing().Get(ctx, a.sharedGet()))
+func handleSharedGet(ctx context.Context, a *args) outcome {
+	return pagesOutcome(a.node.Sharing().Get(ctx, a.sharedGetArgs()))
 }
 
-func keep(ctx context.Context, a *args) outcome {
-	kept, err := a.node.Sharing().Keep(ctx, a.sharedGet())
-	return outcome{err: err, answer: protocol.EngineAnswer{Hits: uint32(kept)}}
+func handleLease(ctx context.Context, a *args) outcome {
+	leased, err := a.node.Sharing().Lease(ctx, a.sharedGetArgs())
+	return outcome{err: err, answer: protocol.EngineAnswer{Hits: uint32(leased)}}
 }
 
-// register registers blocks. After the node has accepted the registration, the outcome's later waits for the end of
-// the registration.
-func register(ctx context.Context, a *args) outcome {
+// handleRegister registers blocks. After the node has accepted the registration, the outcome's later waits for the end
+// of the registration.
+func handleRegister(ctx context.Context, a *args) outcome {
 	r, err := a.node.Consumer().Register(ctx, runtime.Registration{
 		Request: a.request, Transfer: a.transfer, Engine: a.engine, Producers: a.producers, Ranks: a.ranks,
-		Stages: a.stages, Blocks: a.blocks, Patience: a.patience,
+		Stages: a.stages, Blocks: a.blocks, Timeout: a.timeout,
 	})
 	if err != nil {
 		return outcome{err: err}
 	}
-	return outcome{later: func() outcome {
+	return outcome{await: func() outcome {
 		end := <-r.Done()
 		return outcome{err: end.Err, returned: r.Returned(), answer: protocol.EngineAnswer{Hits: uint32(end.Pages)}}
 	}}
 }
 
-func (a *args) expected() runtime.Expected {
-	return runtime.Expected{Request: a.request, Transfer: a.transfer, Producers: a.producers, Patience: a.patience}
+func (a *args) requestNotice() runtime.RequestNotice {
+	return runtime.RequestNotice{Request: a.request, Transfer: a.transfer, Producers: a.producers, Timeout: a.timeout}
 }
 
-// expect waits, in the outcome's later, for the end of a transfer that the node expects.
-func expect(ctx context.Context, a *args) outcome {
-	end, err := a.node.Consumer().Expect(ctx, a.expected())
+// handleExpect waits, in the outcome's later, for the end of a transfer that the node expects.
+func handleExpect(ctx context.Context, a *args) outcome {
+	end, err := a.node.Consumer().Expect(ctx, a.requestNotice())
 	if err != nil {
 		return outcome{err: err}
 	}
-	return outcome{later: func() outcome { return outcome{err: <-end} }}
+	return outcome{await: func() outcome { return outcome{err: <-end} }}
 }
 
-func notNeeded(ctx context.Context, a *args) outcome {
-	return outcome{err: a.node.Consumer().NotNeeded(ctx, a.expected())}
+func handleDecline(ctx context.Context, a *args) outcome {
+	return outcome{err: a.node.Consumer().Decline(ctx, a.requestNotice())}
 }
 
-// finished lends the blocks of a finished request. The outcome's later waits for the end of the lease. The answer's
-// field Skipped is 1 if the blocks were not needed.
-func finished(ctx context.Context, a *args) outcome {
-	l, err := a.node.Producer().Finished(ctx, runtime.Finished{Request: a.request, Transfer: a.transfer,
-		Blocks: a.blocks, Lease: a.patience})
+// handleLendBlocks lends the blocks of a finished request. The outcome's later waits for the end of the lease. The
+// answer's field Skipped is 1 if the blocks were not needed.
+func handleLendBlocks(ctx context.Context, a *args) outcome {
+	l, err := a.node.Producer().LendBlocks(ctx, runtime.FinishedRequest{Request: a.request, Transfer: a.transfer,
+		Blocks: a.blocks, Lease: a.timeout})
 	if err != nil {
 		return outcome{err: err}
 	}
-	return outcome{later: func() outcome {
+	return outcome{await: func() outcome {
 		end := <-l.Done()
 		answer := protocol.EngineAnswer{Sent: uint32(end.Pages)}
 		if end.NotNeeded {
@@ -296,6 +298,6 @@ func finished(ctx context.Context, a *args) outcome {
 	}}
 }
 
-func aborted(_ context.Context, a *args) outcome {
-	return outcome{err: a.node.Producer().Aborted(a.request, a.transfer)}
+func handleAbortRequest(_ context.Context, a *args) outcome {
+	return outcome{err: a.node.Producer().AbortRequest(a.request, a.transfer)}
 }

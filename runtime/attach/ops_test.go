@@ -256,7 +256,9 @@ extra_config:
 func TestBlocks(t *testing.T) {
 	p, d := newRigFrom(t, fmt.Sprintf(blocksText, "P")), newRigFrom(t, fmt.Sprintf(blocksText, "D"))
 	a, b := p.attach(), d.attach()
-	block := func(r *rig, c *client, n int) []byte { return c.page(uint64(r.node.Geometry().Page(0, uint32(n), 0))) }
+	block := func(r *rig, c *client, n int) []byte {
+		return c.page(uint64(r.node.Geometry().PageNumber(0, uint32(n), 0)))
+	}
 	fill(block(p, a, 3), 3)
 	finished := a.begin(protocol.CallFinished, protocol.EngineCall{Request: []byte("q-01234567"), Groups: []uint64{0},
 		Firsts: []uint64{0}, Ends: []uint64{0}, Blocks: [][]uint64{{3, 4}}, PatienceNS: patience})

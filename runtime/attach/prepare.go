@@ -17,14 +17,14 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// A run carries out a call and returns the outcome.
-type run func(ctx context.Context) outcome
+// A callFunc carries out a call and returns the outcome.
+type callFunc func(ctx context.Context) outcome
 
 // An args has the decoded arguments of a call, copied so that the arguments outlive the message.
 type args struct {
 	node     *runtime.Node
-	target   *held // the pages or shared chunks that the call names; nil: none
-	prefill  *held
+	target   *handle // the pages or shared chunks that the call names; nil: none
+	prefill  *handle
 	keys     []string
 	request  string
 	transfer string
@@ -36,39 +36,39 @@ type args struct {
 	last, layered                     bool
 	code                              uint32
 	reason                            string
-	patience, layerTime               time.Duration
+	timeout, layerTime                time.Duration
 
 	ranks, stages int
 	producers     []runtime.ProducerPeer
 	blocks        []runtime.Blocks
 }
 
-// prepare decodes a call and returns the function that carries out the call. For invalid arguments, the function only
-// reports the error. The caller holds the server's mutex.
-func (s *Server) prepare(e *engine, w *work, op protocol.CallOp, b *protocol.EngineCall) run {
+// prepareCall decodes a call and returns the function that carries out the call. For invalid arguments, the function
+// only reports the error. The caller holds the server's mutex.
+func (s *Server) prepareCall(e *engine, w *call, op protocol.CallOp, b *protocol.EngineCall) callFunc {
 	a := &args{
-		node: s.node, target: e.holds[b.Target], prefill: e.holds[b.Prefill], keys: texts(b.Keys),
+		node: s.node, target: e.handles[b.Target], prefill: e.handles[b.Prefill], keys: toStrings(b.Keys),
 		request: string(b.Request), transfer: string(b.Transfer), engine: string(b.Engine), host: string(b.Host),
 		ports: [3]uint16{uint16(b.InitPort), uint16(b.AllocPort), uint16(b.QueryPort)},
 		first: int(b.First), count: int(b.Count), tokens: int(b.Tokens), layer: int(b.Layer), skip: int(b.Skip),
-		last: b.Last, layered: b.Layered, patience: time.Duration(b.PatienceNS), layerTime: time.Duration(b.LayerNS),
+		last: b.Last, layered: b.Layered, timeout: time.Duration(b.PatienceNS), layerTime: time.Duration(b.LayerNS),
 		ranks: int(b.Ranks), stages: int(b.Stages), code: b.Code, reason: string(b.Reason),
 	}
 	switch op { //nolint:exhaustive // The others end nothing.
 	case protocol.CallRelease, protocol.CallWithdraw:
-		w.ends = b.Target
+		w.endedHandle = b.Target
 	case protocol.CallFinishPrefill, protocol.CallDropPrefill:
-		w.ends = b.Prefill
+		w.endedHandle = b.Prefill
 	}
 	if len(b.Keys) > s.cfg.Keys {
-		return refused(op, effects.TooLarge, "keys", strconv.Itoa(len(b.Keys)), "at most "+strconv.Itoa(s.cfg.Keys),
+		return failingCall(op, effects.TooLarge, "keys", strconv.Itoa(len(b.Keys)), "at most "+strconv.Itoa(s.cfg.Keys),
 			"name fewer in one call")
 	}
 	for i := range b.Blocks {
 		logical := make([]uint32, len(b.Blocks[i]))
 		for j, block := range b.Blocks[i] {
 			if block > 1<<32-1 {
-				return refused(op, effects.Invalid, "blocks", strconv.FormatUint(block, 10), "a number of a block",
+				return failingCall(op, effects.Invalid, "blocks", strconv.FormatUint(block, 10), "a number of a block",
 					"number blocks from 0")
 			}
 			logical[j] = uint32(block)
@@ -77,45 +77,45 @@ func (s *Server) prepare(e *engine, w *work, op protocol.CallOp, b *protocol.Eng
 			End: b.Ends[i], Logical: logical})
 	}
 	for _, text := range b.Producers {
-		p, err := producer(string(text))
+		p, err := parseProducer(string(text))
 		if err != nil {
-			return refused(op, effects.Invalid, "producers", string(text), "host:init_port:port", "name every rank so")
+			return failingCall(op, effects.Invalid, "producers", string(text), "host:init_port:port", "name every rank so")
 		}
 		a.producers = append(a.producers, p)
 	}
 	if op == protocol.CallTakeBack {
-		return s.takeBack(e.puts[b.Target])
+		return s.prepareWithdraw(e.puts[b.Target])
 	}
-	if do := ops[op]; do != nil {
+	if do := callHandlers[op]; do != nil {
 		return func(ctx context.Context) outcome { return do(ctx, a) }
 	}
 	if op == protocol.CallStats {
-		return s.stats
+		return s.collectStats
 	}
 	if op == protocol.CallFetch || op == protocol.CallSharedFetch {
-		return func(ctx context.Context) outcome { return w.fetch(ctx, a, op == protocol.CallSharedFetch) }
+		return func(ctx context.Context) outcome { return w.fetchChunks(ctx, a, op == protocol.CallSharedFetch) }
 	}
 	panic(fmt.Sprintf("BUG: nobody carries out %v", op))
 }
 
-// refused returns a run that fails with an error, and ends no handle.
-func refused(op protocol.CallOp, code effects.Code, field, theirs, ours, remedy string) run {
+// failingCall returns a run that fails with an error, and ends no handle.
+func failingCall(op protocol.CallOp, code effects.Code, field, theirs, ours, remedy string) callFunc {
 	return func(context.Context) outcome {
-		return outcome{stands: true, err: &runtime.Error{Op: op.String(), Code: code, Stage: effects.StageCommand,
+		return outcome{stillHeld: true, err: &runtime.Error{Op: op.String(), Code: code, Stage: effects.StageCommand,
 			Field: field, Theirs: theirs, Ours: ours, Remedy: remedy}}
 	}
 }
 
-func texts(from [][]byte) []string {
-	all := make([]string, len(from))
-	for i, b := range from {
+func toStrings(texts [][]byte) []string {
+	all := make([]string, len(texts))
+	for i, b := range texts {
 		all[i] = string(b)
 	}
 	return all
 }
 
-// producer parses an address of the form host:init_port:port.
-func producer(text string) (p runtime.ProducerPeer, err error) {
+// parseProducer parses an address of the form host:init_port:port.
+func parseProducer(text string) (p runtime.ProducerPeer, err error) {
 	rest, port, err := net.SplitHostPort(text)
 	if err != nil {
 		// SplitHostPort rejects two ports, unless the host is in brackets.
@@ -149,32 +149,32 @@ func lastColon(s string) int {
 	return -1
 }
 
-// takeBack returns a call that withdraws the offer of a put that has ended. The call succeeds without effect if the
-// put has no offer any more.
-func (s *Server) takeBack(put *runtime.PutResult) run {
+// prepareWithdraw returns a call that withdraws the offer of a put that has ended. The call succeeds without effect if
+// the put has no offer any more.
+func (s *Server) prepareWithdraw(put *runtime.PutResult) callFunc {
 	if put == nil {
 		return func(context.Context) outcome { return outcome{} }
 	}
-	return func(context.Context) outcome { return outcome{err: s.node.Sender().TakeBack(*put)} }
+	return func(context.Context) outcome { return outcome{err: s.node.Sender().WithdrawPut(*put)} }
 }
 
-// stats returns the statistics of the node and of the attached engines as JSON.
-func (s *Server) stats(context.Context) outcome {
+// collectStats returns the statistics of the node and of the attached engines as JSON.
+func (s *Server) collectStats(context.Context) outcome {
 	counts := map[string]uint64{}
-	for _, c := range s.node.Counts() {
+	for _, c := range s.node.FactCounts() {
 		counts[c.Fact.String()+"."+c.Code.String()] = c.Times
 	}
 	text, err := json.Marshal(struct {
 		Node   any               `json:"node"`
 		Facts  map[string]uint64 `json:"facts"`
 		Attach Counts            `json:"attached"`
-	}{named(s.node.Stats()), counts, s.Counts()})
+	}{snakeCaseFields(s.node.Stats()), counts, s.Counts()})
 	return outcome{answer: protocol.EngineAnswer{Stats: text}, err: err}
 }
 
-// named returns the fields of a struct of node statistics under the names that all JSON outputs of the node use:
-// PagesTotal becomes pages_total.
-func named(stats any) map[string]any {
+// snakeCaseFields returns the fields of a struct of node statistics under the names that all JSON outputs of the node
+// use: PagesTotal becomes pages_total.
+func snakeCaseFields(stats any) map[string]any {
 	all := map[string]any{}
 	for field, value := range reflect.ValueOf(stats).Fields() {
 		name := field.Name
@@ -193,19 +193,19 @@ func named(stats any) map[string]any {
 	return all
 }
 
-// fetch shows chunks to the engine in batches, and waits after each batch until the engine reports that the chunks
-// have been used. The call fails if the engine could not use a batch.
-func (w *work) fetch(ctx context.Context, a *args, shared bool) outcome {
-	show := func(ctx context.Context, first int, chunks []runtime.Place) error {
+// fetchChunks shows chunks to the engine in batches, and waits after each batch until the engine reports that the
+// chunks have been used. The call fails if the engine could not use a batch.
+func (w *call) fetchChunks(ctx context.Context, a *args, shared bool) outcome {
+	show := func(ctx context.Context, first int, chunks []runtime.MappedPage) error {
 		pages, lengths := make([]uint64, len(chunks)), make([]uint64, len(chunks))
 		for i, c := range chunks {
 			pages[i], lengths[i] = uint64(c.Index), uint64(c.Bytes)
 		}
-		w.server.do(func(m *session.Machine, out *session.Out) { m.Show(w.of, first, pages, lengths, out) })
+		w.server.lockAndStep(func(m *session.Machine, out *session.Effects) { m.ShowChunks(w.key, first, pages, lengths, out) })
 		select {
-		case code := <-w.read:
+		case code := <-w.shownResult:
 			if code != effects.OK {
-				return errNotUsed
+				return errChunksNotRead
 			}
 			return nil
 		case <-ctx.Done():
@@ -215,10 +215,10 @@ func (w *work) fetch(ctx context.Context, a *args, shared bool) outcome {
 	var taken int
 	var err error
 	if shared {
-		taken, err = a.node.Sharing().Fetch(ctx, runtime.SharedFetch{SharedGet: a.sharedGet(), Places: show})
+		taken, err = a.node.Sharing().Fetch(ctx, runtime.SharedFetch{SharedGet: a.sharedGetArgs(), ScatterMapped: show})
 	} else {
-		taken, err = a.node.Receiver().Fetch(ctx, runtime.Fetch{Request: a.request, Keys: a.keys, Places: show,
-			Patience: a.patience})
+		taken, err = a.node.Receiver().Fetch(ctx, runtime.Fetch{Request: a.request, Keys: a.keys, ScatterMapped: show,
+			Timeout: a.timeout})
 	}
 	return outcome{answer: protocol.EngineAnswer{Hits: uint32(taken)}, err: err}
 }

@@ -31,7 +31,7 @@ type Config struct {
 	Window int
 	// Holdings is the maximum number of handles that an engine may hold, at most 2²⁰; 0: 4096.
 	Holdings int
-	// CallBytes is the maximum size in bytes of the open calls of an engine, as session.Cost counts them: about 600
+	// CallBytes is the maximum size in bytes of the open calls of an engine, as session.CallCost counts them: about 600
 	// bytes for each key. The range is 1 MiB to 64 GiB; 0: 128 MiB.
 	CallBytes int
 	// Keys is the maximum number of keys in a call, at most 65,536; 0: 65,536. The node splits a call with more than
@@ -52,27 +52,27 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// orElse returns v, or the default if v is zero.
-func orElse[T int | time.Duration](v, standard T) T {
+// orDefault returns v, or the default if v is zero.
+func orDefault[T int | time.Duration](v, byDefault T) T {
 	if v == 0 {
-		return standard
+		return byDefault
 	}
 	return v
 }
 
-// within returns an error if a number is out of bounds. The upper bounds exist because the server may allocate memory
-// in proportion to each number.
-func (c *Config) within() error {
+// checkBounds returns an error if a number is out of bounds. The upper bounds exist because the server may allocate
+// memory in proportion to each number.
+func (c *Config) checkBounds() error {
 	for _, x := range []struct {
-		name               string
-		value, least, most int
+		name            string
+		value, min, max int
 	}{
 		{"Engines", c.Engines, 1, 4096}, {"Window", c.Window, 1, 1 << 16}, {"Holdings", c.Holdings, 1, 1 << 20},
 		{"CallBytes", c.CallBytes, 1 << 20, 64 << 30}, {"Keys", c.Keys, 1, 1 << 16},
 		{"MessageBytes", c.MessageBytes, 1, 64 << 20},
 	} {
-		if x.value < x.least || x.value > x.most {
-			return fmt.Errorf("attach: %s is %d; give %d to %d, or 0 for what is usual", x.name, x.value, x.least, x.most)
+		if x.value < x.min || x.value > x.max {
+			return fmt.Errorf("attach: %s is %d; give %d to %d, or 0 for what is usual", x.name, x.value, x.min, x.max)
 		}
 	}
 	return nil
@@ -91,13 +91,13 @@ type Server struct {
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 	closing sync.Once
-	joined  chan struct{}
+	closed  chan struct{}
 
 	mu          sync.Mutex
 	machine     *session.Machine
-	out         session.Out
+	out         session.Effects
 	lastProcess session.Process
-	conns       map[session.Conn]*conn
+	conns       map[session.Conn]*engineConn
 	processes   map[int]*process // the processes that have a session, by process number
 	engines     map[uint64]*engine
 	idle        chan struct{} // closed when no engine is left; nil: no Drain is waiting
@@ -107,22 +107,22 @@ type Server struct {
 type engine struct {
 	process *process
 	name    string
-	calls   map[uint64]*work
-	holds   map[uint64]*held
+	calls   map[uint64]*call
+	handles map[uint64]*handle
 	// Results of puts that have ended, until the machine drops the records of their calls.
-	puts   map[uint64]*runtime.PutResult
-	device int32       // number of the admitted process on the device, for Depart; 0: none was admitted
-	swift  chan func() // quick calls, in the order in which they are carried out
+	puts       map[uint64]*runtime.PutResult
+	device     int32       // number of the admitted process on the device, for Depart; 0: none was admitted
+	quickCalls chan func() // quick calls, in the order in which they are carried out
 }
 
 // Serve listens on a socket and lets engines attach, until Close is called. It fails if a number of cfg is out of
 // bounds, if the node cannot be mapped, or if the socket cannot be created.
 func Serve(cfg Config) (*Server, error) {
-	cfg.Engines, cfg.Window = orElse(cfg.Engines, 64), orElse(cfg.Window, 256)
-	cfg.Holdings, cfg.Keys = orElse(cfg.Holdings, 4096), orElse(cfg.Keys, 1<<16)
-	cfg.CallBytes = orElse(cfg.CallBytes, 128<<20)
-	cfg.MessageBytes, cfg.Handshake = orElse(cfg.MessageBytes, 16<<20), orElse(cfg.Handshake, 5*time.Second)
-	if err := cfg.within(); err != nil {
+	cfg.Engines, cfg.Window = orDefault(cfg.Engines, 64), orDefault(cfg.Window, 256)
+	cfg.Holdings, cfg.Keys = orDefault(cfg.Holdings, 4096), orDefault(cfg.Keys, 1<<16)
+	cfg.CallBytes = orDefault(cfg.CallBytes, 128<<20)
+	cfg.MessageBytes, cfg.Handshake = orDefault(cfg.MessageBytes, 16<<20), orDefault(cfg.Handshake, 5*time.Second)
+	if err := cfg.checkBounds(); err != nil {
 		return nil, err
 	}
 	if cfg.Log == nil {
@@ -132,33 +132,33 @@ func Serve(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := listen(cfg.Path, cfg.Poll)
+	listener, err := listenUnix(cfg.Path, cfg.Poll)
 	if err != nil {
 		return nil, fmt.Errorf("attach: socket %q: %w", cfg.Path, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{cfg: cfg, log: cfg.Log.With("socket", cfg.Path), node: cfg.Node, mapping: mapping, ctx: ctx,
-		cancel: cancel, joined: make(chan struct{}), conns: map[session.Conn]*conn{}, processes: map[int]*process{},
+		cancel: cancel, closed: make(chan struct{}), conns: map[session.Conn]*engineConn{}, processes: map[int]*process{},
 		engines: map[uint64]*engine{}, wire: protocol.DefaultLimits()}
 	if cfg.Limits != nil {
 		s.wire = *cfg.Limits
 	}
 	s.wire.MessageBytes, s.wire.ArrayLen = cfg.MessageBytes, max(cfg.Keys, cfg.Window)
-	s.machine = session.New(session.Config{Told: s.told(), SessionsMax: cfg.Engines,
+	s.machine = session.New(session.Config{Response: s.attachResponse(), SessionsMax: cfg.Engines,
 		ProcessMax: min(cfg.Engines, max(4, cfg.Engines/4)), HoldingsMax: cfg.Holdings, CallBytesMax: cfg.CallBytes,
 		Wire: s.wire})
 	// Only processes of the same user reach the socket, so a "stranger" in the sense of package door is a connection
 	// that has not sent a first message yet.
 	total := 2*cfg.Engines + 8
-	s.door = door.New(door.Config{Total: total, PerAddress: total, Strangers: 8 + cfg.Engines, Patience: cfg.Handshake,
+	s.door = door.New(door.Config{MaxTotal: total, MaxPerAddress: total, MaxStrangers: 8 + cfg.Engines, HandshakeTimeout: cfg.Handshake,
 		Log: s.log})
-	s.door.Serve(listener, "attach", s.serve)
+	s.door.Serve(listener, "attach", s.serveConn)
 	return s, nil
 }
 
-// told returns the reply that an engine receives in answer to the attach request: the node's layout and limits, and
-// how to map the pool.
-func (s *Server) told() protocol.AttachResponse {
+// attachResponse returns the reply that an engine receives in answer to the attach request: the node's layout and
+// limits, and how to map the pool.
+func (s *Server) attachResponse() protocol.AttachResponse {
 	layout := s.node.Layout()
 	m := protocol.AttachResponse{
 		Version: protocol.AttachVersion, Incarnation: protocol.UUID(s.node.Incarnation()), Offset: uint64(s.mapping.Offset),
@@ -178,13 +178,14 @@ func (s *Server) told() protocol.AttachResponse {
 		m.Sides = append(m.Sides, []byte(side))
 	}
 	if s.node.Geometry() != nil {
-		m.Producer = []byte(s.producer())
+		m.Producer = []byte(s.producerAddr())
 	}
 	return m
 }
 
-// producer returns the address at which the node accepts registrations, in the form that engines on remote hosts use.
-func (s *Server) producer() string {
+// producerAddr returns the address at which the node accepts registrations, in the form that engines on remote hosts
+// use.
+func (s *Server) producerAddr() string {
 	var host string
 	var init, port uint16
 	for _, x := range s.node.Servers() {
@@ -218,45 +219,45 @@ func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	calls, holdings := s.machine.Totals()
-	return Counts{s.machine.Sessions(), calls, holdings}
+	return Counts{s.machine.CountSessions(), calls, holdings}
 }
 
-// step calls f with the session machine and carries out the effects that the machine requests. The caller holds the
-// server's mutex.
-func (s *Server) step(f func(m *session.Machine, out *session.Out)) {
+// stepMachine calls f with the session machine and carries out the effects that the machine requests. The caller holds
+// the server's mutex.
+func (s *Server) stepMachine(f func(m *session.Machine, out *session.Effects)) {
 	out := &s.out
 	out.Reset()
 	f(s.machine, out)
 	for _, x := range out.Sends {
 		if c := s.conns[x.Conn]; c != nil {
-			c.post(x.Body, x.Attached)
+			c.sendMessage(x.Body, x.WithMemory)
 		}
 	}
 	for _, x := range out.Begins {
-		s.begin(x)
+		s.beginCall(x)
 	}
 	for _, x := range out.Aborts {
-		s.engines[x.Session].calls[x.ID].abort()
+		s.engines[x.Session].calls[x.ID].abortCall()
 	}
-	for _, x := range out.Showns {
-		s.engines[x.Session].calls[x.ID].shown(x.Code)
+	for _, x := range out.ShowResults {
+		s.engines[x.Session].calls[x.ID].reportShown(x.Code)
 	}
 	for _, x := range out.Frees {
-		s.free(x)
+		s.freeHandle(x)
 	}
 	for _, x := range out.Closes {
 		if c := s.conns[x.Conn]; c != nil {
-			c.end(x.Why)
+			c.closeAfterFlush(x.Why)
 		}
 	}
 	for _, x := range out.Drops {
-		s.drop(x)
+		s.dropPutResult(x)
 	}
-	for _, id := range out.Leaves {
+	for _, id := range out.EndedSessions {
 		s.log.Debug("an engine has left", "session", id, "engine", s.engines[id].name)
-		close(s.engines[id].swift)
-		s.node.Depart(s.engines[id].device)
-		s.engines[id].process.release(s)
+		close(s.engines[id].quickCalls)
+		s.node.RemoveProcess(s.engines[id].device)
+		s.engines[id].process.removeSession(s)
 		delete(s.engines, id)
 	}
 	if len(s.engines) == 0 && s.idle != nil {
@@ -265,11 +266,11 @@ func (s *Server) step(f func(m *session.Machine, out *session.Out)) {
 	}
 }
 
-// do is step for a caller that does not hold the server's mutex.
-func (s *Server) do(f func(m *session.Machine, out *session.Out)) {
+// lockAndStep is step for a caller that does not hold the server's mutex.
+func (s *Server) lockAndStep(f func(m *session.Machine, out *session.Effects)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.step(f)
+	s.stepMachine(f)
 }
 
 // Drain refuses new engines, ends the session of each attached engine as soon as the engine has no open call and holds
@@ -277,7 +278,7 @@ func (s *Server) do(f func(m *session.Machine, out *session.Out)) {
 // that were attached when Drain was called.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
-	s.step(func(m *session.Machine, out *session.Out) { m.Drain(out) })
+	s.stepMachine(func(m *session.Machine, out *session.Effects) { m.Drain(out) })
 	if len(s.engines) == 0 {
 		s.mu.Unlock()
 		return nil
@@ -303,20 +304,20 @@ func (s *Server) Drain(ctx context.Context) error {
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		s.mu.Lock()
-		s.step(func(m *session.Machine, out *session.Out) { m.Drain(out) })
+		s.stepMachine(func(m *session.Machine, out *session.Effects) { m.Drain(out) })
 		for _, c := range s.conns {
-			c.end("the agent ends")
+			c.closeAfterFlush("the agent ends")
 		}
 		s.mu.Unlock()
 		s.cancel()
 		go func() {
 			_ = s.door.Close(context.Background()) // It fails only for a listener that is closed already.
 			s.tasks.Wait()
-			close(s.joined)
+			close(s.closed)
 		}()
 	})
 	select {
-	case <-s.joined:
+	case <-s.closed:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("attach: calls of engines are still ending: %w", ctx.Err())

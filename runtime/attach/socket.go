@@ -17,44 +17,45 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/netpoll"
 )
 
-// Lock is the suffix of the lock file beside a socket. The agent that has locked this file owns the socket's path.
-const Lock = ".lock"
+// LockSuffix is the suffix of the lock file beside a socket. The agent that has locked this file owns the socket's
+// path.
+const LockSuffix = ".lock"
 
 // pathMax is the longest path in bytes that fits into a Unix socket address, without the terminating zero byte.
 const pathMax = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// A socket is the agent's listener. The listener numbers accepted connections in the order of acceptance, because only
-// the newest connection of an engine is valid, even if an older connection is served later.
-type socket struct {
+// A socketListener is the agent's listener. The listener numbers accepted connections in the order of acceptance,
+// because only the newest connection of an engine is valid, even if an older connection is served later.
+type socketListener struct {
 	*net.UnixListener
-	path string
-	made os.FileInfo // identity of the socket file that this listener created
-	lock *os.File
-	poll time.Duration
-	last session.Conn
+	path    string
+	created os.FileInfo // identity of the socket file that this listener created
+	lock    *os.File
+	poll    time.Duration
+	last    session.Conn
 }
 
-// An accepted connection carries the number that the listener has assigned.
-type accepted struct {
+// An acceptedConn connection carries the number that the listener has assigned.
+type acceptedConn struct {
 	net.Conn
 	id session.Conn
 }
 
 // Accept returns the next connection, of type *accepted. Calls must not overlap.
-func (l *socket) Accept() (net.Conn, error) {
+func (l *socketListener) Accept() (net.Conn, error) {
 	c, err := l.AcceptUnix()
 	if err != nil {
 		return nil, err
 	}
 	l.last++
-	return &accepted{netpoll.Take(c, l.poll), l.last}, nil
+	return &acceptedConn{netpoll.Take(c, l.poll), l.last}, nil
 }
 
 // Close removes the socket file and unlocks the path for another agent. If another file has replaced the socket file,
 // Close leaves that file in place.
-func (l *socket) Close() error {
+func (l *socketListener) Close() error {
 	var err error
-	if now, statErr := os.Lstat(l.path); statErr == nil && os.SameFile(now, l.made) {
+	if now, statErr := os.Lstat(l.path); statErr == nil && os.SameFile(now, l.created) {
 		err = os.Remove(l.path)
 	}
 	return errors.Join(err, l.UnixListener.Close(), l.lock.Close())
@@ -64,7 +65,7 @@ func (l *socket) Close() error {
 // is never removed: a process that removed the lock file could remove the file that another agent has locked in the
 // meantime.
 func lockPath(path string) (*os.File, error) {
-	f, err := os.OpenFile(path+Lock, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(path+LockSuffix, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -79,10 +80,10 @@ func lockPath(path string) (*os.File, error) {
 
 var errServed = errors.New("give another path, or end that agent")
 
-// listen creates the agent's socket at a path. Accepted connections poll for the time poll, as netpoll.Take describes.
-// A socket that a killed agent left behind is replaced. Any file that is not a socket of an agent stays, and the error
-// describes the file.
-func listen(path string, poll time.Duration) (net.Listener, error) {
+// listenUnix creates the agent's socket at a path. Accepted connections poll for the time poll, as netpoll.Take
+// describes. A socket that a killed agent left behind is replaced. Any file that is not a socket of an agent stays, and
+// the error describes the file.
+func listenUnix(path string, poll time.Duration) (net.Listener, error) {
 	if strings.HasPrefix(path, "@") {
 		path = "./" + path // Package net would read the path as an abstract socket name, and engines would not.
 	}
@@ -90,26 +91,26 @@ func listen(path string, poll time.Duration) (net.Listener, error) {
 		return nil, fmt.Errorf("the path has %d bytes, and a Unix socket's has %d at most; give a shorter one, for example "+
 			"in /run/user/%d, or one relative to the working directory", len(path), pathMax, os.Geteuid())
 	}
-	if err := checkFolder(filepath.Dir(path)); err != nil {
+	if err := checkDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	if err := checkPlace(path); err != nil {
+	if err := checkExisting(path); err != nil {
 		return nil, err
 	}
 	f, err := lockPath(path)
 	if err != nil {
 		return nil, err
 	}
-	l, made, err := bind(path)
+	l, made, err := bindSocket(path)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &socket{UnixListener: l, path: path, made: made, lock: f, poll: poll}, nil
+	return &socketListener{UnixListener: l, path: path, created: made, lock: f, poll: poll}, nil
 }
 
-// checkFolder returns an error if the directory does not exist or is not a directory. The error contains the command
+// checkDir returns an error if the directory does not exist or is not a directory. The error contains the command
 // that creates the directory.
-func checkFolder(dir string) error {
+func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -123,9 +124,9 @@ func checkFolder(dir string) error {
 	return nil
 }
 
-// checkPlace returns an error if the path holds a file that no agent of this user left there. A socket of this user
+// checkExisting returns an error if the path holds a file that no agent of this user left there. A socket of this user
 // passes.
-func checkPlace(path string) error {
+func checkExisting(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -135,7 +136,7 @@ func checkPlace(path string) error {
 	}
 	const remedy = "give another path, or move it away"
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%s is there, which no agent has made; %s", kindOf(info), remedy)
+		return fmt.Errorf("%s is there, which no agent has made; %s", describeFile(info), remedy)
 	}
 	if s, ok := info.Sys().(*syscall.Stat_t); !ok || int(s.Uid) != os.Geteuid() {
 		return fmt.Errorf("a socket of user %d is there, and this process has user %d; %s", s.Uid, os.Geteuid(), remedy)
@@ -143,8 +144,8 @@ func checkPlace(path string) error {
 	return nil
 }
 
-// kindOf describes the file for an error message.
-func kindOf(info os.FileInfo) string {
+// describeFile describes the file for an error message.
+func describeFile(info os.FileInfo) string {
 	t := info.Mode().Type()
 	switch {
 	case t.IsRegular():
@@ -157,9 +158,9 @@ func kindOf(info os.FileInfo) string {
 	return fmt.Sprintf("something that is no socket (%v)", t)
 }
 
-// bind creates the socket with mode 0600. The caller holds the path's lock.
-func bind(path string) (*net.UnixListener, os.FileInfo, error) {
-	if err := removeDead(path); err != nil {
+// bindSocket creates the socket with mode 0600. The caller holds the path's lock.
+func bindSocket(path string) (*net.UnixListener, os.FileInfo, error) {
+	if err := removeStaleSocket(path); err != nil {
 		return nil, nil, err
 	}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -177,13 +178,13 @@ func bind(path string) (*net.UnixListener, os.FileInfo, error) {
 	return listener, made, nil
 }
 
-// removeDead removes a socket of this user on which no process listens. The result is an error for a file that is not
-// such a socket, and for a socket on which another agent listens.
-func removeDead(path string) error {
+// removeStaleSocket removes a socket of this user on which no process listens. The result is an error for a file that
+// is not such a socket, and for a socket on which another agent listens.
+func removeStaleSocket(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := checkPlace(path); err != nil {
+	if err := checkExisting(path); err != nil {
 		return err
 	}
 	conn, err := net.Dial("unix", path)

@@ -41,7 +41,7 @@ func TestWhatIsAtTheSocketsPathStays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := listen(path, 0)
+		l, err := listenUnix(path, 0)
 		if err == nil {
 			_ = l.Close()
 		}
@@ -51,14 +51,14 @@ func TestWhatIsAtTheSocketsPathStays(t *testing.T) {
 		if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
 			t.Errorf("%s: %v", path, err)
 		}
-		if _, err := os.Lstat(path + Lock); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Lstat(path + LockSuffix); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s has a lock beside it: %v", path, err)
 		}
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "a year of work" {
 		t.Errorf("%q, %v", text, err)
 	}
-	l, err := listen(at("dead"), 0)
+	l, err := listenUnix(at("dead"), 0)
 	if err != nil {
 		t.Fatalf("a dead socket: %v", err)
 	}
@@ -74,7 +74,7 @@ func TestASocketOfAnotherUserStays(t *testing.T) {
 	if err := os.Lchown(path, os.Geteuid()+1, -1); err != nil {
 		t.Skip("it takes root to have files of two users:", err)
 	}
-	if _, err := listen(path, 0); err == nil || !strings.Contains(err.Error(), "a socket of user") {
+	if _, err := listenUnix(path, 0); err == nil || !strings.Contains(err.Error(), "a socket of user") {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(path); err != nil {
@@ -85,7 +85,7 @@ func TestASocketOfAnotherUserStays(t *testing.T) {
 // An agent that ends removes the socket that it made, and not what has come in its place.
 func TestWhatReplacedTheSocketStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := listen(path, 0)
+	l, err := listenUnix(path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestWhatReplacedTheSocketStays(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if l, err = listen(path, 0); err != nil {
+	if l, err = listenUnix(path, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {
@@ -124,12 +124,12 @@ func TestPathsThatCannotBeServed(t *testing.T) {
 		filepath.Join(dir, "no", "s"):                    "does not exist; make it",
 		filepath.Join(file, "s"):                         "is no directory",
 	} {
-		if _, err := listen(path, 0); err == nil || !strings.Contains(err.Error(), what) {
+		if _, err := listenUnix(path, 0); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	t.Chdir(dir)
-	l, err := listen("@s", 0) // A file of that name, as every other path.
+	l, err := listenUnix("@s", 0) // A file of that name, as every other path.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestPathsThatCannotBeServed(t *testing.T) {
 func TestConnectionsPoll(t *testing.T) {
 	for _, poll := range []time.Duration{0, time.Millisecond} {
 		path := filepath.Join(t.TempDir(), "s")
-		l, err := listen(path, poll)
+		l, err := listenUnix(path, poll)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,8 +155,8 @@ func TestConnectionsPoll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, plain := conn.(*accepted).Conn.(*net.UnixConn); plain != (poll == 0) {
-			t.Errorf("with %v it is a %T", poll, conn.(*accepted).Conn)
+		if _, plain := conn.(*acceptedConn).Conn.(*net.UnixConn); plain != (poll == 0) {
+			t.Errorf("with %v it is a %T", poll, conn.(*acceptedConn).Conn)
 		}
 		_, _, _ = conn.Close(), engine.Close(), l.Close()
 	}

@@ -22,19 +22,19 @@ func CompareDirectories(nodes []*Config, directories []*Directory) (problems, no
 	}
 	for _, n := range nodes {
 		c := directoryComparison{node: n}
-		c.addresses(directories)
+		c.checkAddresses(directories)
 		for _, d := range directories {
-			c.ports(d)
-			if c.names(d) {
-				c.heartbeats(d)
-				c.batches(d)
+			c.checkPorts(d)
+			if c.usesDirectory(d) {
+				c.checkHeartbeats(d)
+				c.checkBatches(d)
 			}
 		}
 		problems, notes = append(problems, c.problems...), append(notes, c.notes...)
 	}
 	for i, a := range directories {
 		for _, b := range directories[i+1:] {
-			problems = append(problems, comparePair(a, b)...)
+			problems = append(problems, compareDirectoryPair(a, b)...)
 		}
 	}
 	return problems, notes
@@ -46,85 +46,85 @@ type directoryComparison struct {
 	problems, notes []Problem
 }
 
-func (c *directoryComparison) add(field string, value any, remedy string, args ...any) {
+func (c *directoryComparison) addProblem(field string, value any, remedy string, args ...any) {
 	c.problems = append(c.problems, Problem{Code: Disagree, File: c.node.Name, Field: field,
 		Value: fmt.Sprint(value), Remedy: fmt.Sprintf(remedy, args...)})
 }
 
-func (c *directoryComparison) note(field string, value any, remedy string, args ...any) {
+func (c *directoryComparison) addNote(field string, value any, remedy string, args ...any) {
 	c.notes = append(c.notes, Problem{Code: Note, File: c.node.Name, Field: field,
 		Value: fmt.Sprint(value), Remedy: fmt.Sprintf(remedy, args...)})
 }
 
-// names reports whether the node reports to this directory and sends lookups there, as far as the files show.
-func (c *directoryComparison) names(d *Directory) bool {
+// usesDirectory reports whether the node reports to this directory and sends lookups there, as far as the files show.
+func (c *directoryComparison) usesDirectory(d *Directory) bool {
 	for i := range c.node.Share.Feeds {
-		if d.takes(c.node.Share.Feeds[i], pullPort) && d.takes(c.node.Share.Replies[i], replyPort) {
+		if d.mayListenAt(c.node.Share.Feeds[i], pullPort) && d.mayListenAt(c.node.Share.Replies[i], replyPort) {
 			return true
 		}
 	}
 	return false
 }
 
-// addresses reports a node that shares chunks but names none of the directories.
-func (c *directoryComparison) addresses(directories []*Directory) {
+// checkAddresses reports a node that shares chunks but names none of the directories.
+func (c *directoryComparison) checkAddresses(directories []*Directory) {
 	s := &c.node.Share
 	switch {
 	case !s.Enabled:
 		return // The node has nothing to report to a directory.
 	case len(s.Feeds) == 0:
-		c.add(controllerKey, false, "the node shares and would tell none of the directories here; set %s: true, with %s and %s",
+		c.addProblem(controllerKey, false, "the node shares and would tell none of the directories here; set %s: true, with %s and %s",
 			controllerKey, pullURLKey, replyURLKey)
 		return
-	case slices.ContainsFunc(directories, c.names):
+	case slices.ContainsFunc(directories, c.usesDirectory):
 		return
 	}
 	for i, feed := range s.Feeds {
 		for _, d := range directories {
-			told, asked := d.takes(feed, pullPort), d.takes(s.Replies[i], replyPort)
+			feeds, replies := d.mayListenAt(feed, pullPort), d.mayListenAt(s.Replies[i], replyPort)
 			switch {
-			case told:
-				c.add(replyURLKey, s.Replies[i], "%s answers at %s; name that", d.Name, d.listensAt(replyPort, feed.Host))
+			case feeds:
+				c.addProblem(replyURLKey, s.Replies[i], "%s answers at %s; name that", d.Name, d.formatAddrs(replyPort, feed.Host))
 				return
-			case asked:
-				c.add(pullURLKey, feed, "%s is told at %s; name that", d.Name, d.listensAt(pullPort, s.Replies[i].Host))
+			case replies:
+				c.addProblem(pullURLKey, feed, "%s is told at %s; name that", d.Name, d.formatAddrs(pullPort, s.Replies[i].Host))
 				return
 			}
 		}
 	}
 	d := directories[0]
-	if s.Feeds[0].Port == d.Monitors[0].Pull && loopback(d.Host) {
-		c.add(pullURLKey, s.Feeds[0], "%s listens on %s alone, which no other host reaches; set its %s to %s, or to 0.0.0.0",
+	if s.Feeds[0].Port == d.Monitors[0].Pull && isLoopbackHost(d.Host) {
+		c.addProblem(pullURLKey, s.Feeds[0], "%s listens on %s alone, which no other host reaches; set its %s to %s, or to 0.0.0.0",
 			d.Name, d.Host, controllerHostKey, s.Feeds[0].Host)
 		return
 	}
-	c.add(pullURLKey, s.Feeds[0], "no directory among the files listens there; %s is told at %s and answers at %s",
-		d.Name, d.listensAt(pullPort, s.Feeds[0].Host), d.listensAt(replyPort, s.Feeds[0].Host))
+	c.addProblem(pullURLKey, s.Feeds[0], "no directory among the files listens there; %s is told at %s and answers at %s",
+		d.Name, d.formatAddrs(pullPort, s.Feeds[0].Host), d.formatAddrs(replyPort, s.Feeds[0].Host))
 }
 
-// ports reports ports that the node and the directory both bind on one host, and a directory's port that the node uses
-// as the port of the proxy.
-func (c *directoryComparison) ports(d *Directory) {
-	for _, l := range c.node.listens() {
-		if as := d.binds(l.at, c.hostsOf(d)); as != "" {
-			c.add(l.key, l.at.Port, "%s has this port on the same %s, as the %s port of %s; give one of them another", d.Name,
-				l.on, as, monitorPortsKey)
+// checkPorts reports ports that the node and the directory both bind on one host, and a directory's port that the node
+// uses as the port of the proxy.
+func (c *directoryComparison) checkPorts(d *Directory) {
+	for _, l := range c.node.boundPorts() {
+		if as := d.boundPurpose(l.at, c.hostNames(d)); as != "" {
+			c.addProblem(l.key, l.at.Port, "%s has this port on the same %s, as the %s port of %s; give one of them another", d.Name,
+				l.owner, as, monitorPortsKey)
 		}
 	}
-	if as := d.binds(c.node.Proxy, c.hostsOf(d)); as != "" {
-		c.add("pd_proxy_port", c.node.Proxy.Port, "%s has this port on the same host, as the %s port of %s; notifications for "+
+	if as := d.boundPurpose(c.node.Proxy, c.hostNames(d)); as != "" {
+		c.addProblem("pd_proxy_port", c.node.Proxy.Port, "%s has this port on the same host, as the %s port of %s; notifications for "+
 			"the proxy would go there", d.Name, as, monitorPortsKey)
 	}
 }
 
-// hostsOf returns the names of a directory's host, as far as the files have the names: the host that the directory
+// hostNames returns the names of a directory's host, as far as the files have the names: the host that the directory
 // binds, the advertised host, and, if the directory binds every interface, the host at which the node reaches the
 // directory.
-func (c *directoryComparison) hostsOf(d *Directory) []string {
-	hosts := d.hosts()
+func (c *directoryComparison) hostNames(d *Directory) []string {
+	hosts := d.hostNames()
 	if d.Host == "" {
 		for _, feed := range c.node.Share.Feeds {
-			if d.takes(feed, pullPort) {
+			if d.mayListenAt(feed, pullPort) {
 				hosts = append(hosts, feed.Host)
 			}
 		}
@@ -132,58 +132,58 @@ func (c *directoryComparison) hostsOf(d *Directory) []string {
 	return hosts
 }
 
-// heartbeats reports a node that sends heartbeats too rarely for a directory that drops silent workers. kvferry's
+// checkHeartbeats reports a node that sends heartbeats too rarely for a directory that drops silent workers. kvferry's
 // nodes receive the timeout from the directory, and send heartbeats in time whatever their file says, unless the file
 // declares the directory as LMCache's own controller.
-func (c *directoryComparison) heartbeats(d *Directory) {
-	s, beat := &c.node.Share, time.Duration(c.node.Machine.Directory.Beat)
-	within := d.Silence / protocol.HeartbeatsWithin
+func (c *directoryComparison) checkHeartbeats(d *Directory) {
+	s, beat := &c.node.Share, time.Duration(c.node.Machine.Directory.HeartbeatEvery)
+	within := d.WorkerTimeout / protocol.HeartbeatsPerTimeout
 	switch {
 	case s.Vanilla:
-		c.note(ownPath(vanillaKey), true, "%s is a directory of kvferry's; without this setting the node tells it again only "+
+		c.addNote(ownPath(vanillaKey), true, "%s is a directory of kvferry's; without this setting the node tells it again only "+
 			"what it missed, and sends heartbeats as often as it wants them", d.Name)
-		if d.Silence == 0 {
+		if d.WorkerTimeout == 0 {
 			break
 		}
-		if d.beats() && beat > within {
-			c.add(heartbeatKey, beat, "%s forgets a worker that is silent for %v, and would forget this node between "+
-				"heartbeats; write %v or less, or make its %s longer", d.Name, d.Silence, within, workerTimeoutKey)
-		} else if !d.beats() && !d.OnlyBeats {
-			c.add(ownPath(vanillaKey), true, "%s forgets every worker that is silent for %v and has no port for heartbeats, so "+
+		if d.hasHeartbeatPort() && beat > within {
+			c.addProblem(heartbeatKey, beat, "%s forgets a worker that is silent for %v, and would forget this node between "+
+				"heartbeats; write %v or less, or make its %s longer", d.Name, d.WorkerTimeout, within, workerTimeoutKey)
+		} else if !d.hasHeartbeatPort() && !d.OnlyHeartbeats {
+			c.addProblem(ownPath(vanillaKey), true, "%s forgets every worker that is silent for %v and has no port for heartbeats, so "+
 				"it would forget this node while nothing changes; give %s a heartbeat port, or set its %s: auto", d.Name,
-				d.Silence, monitorPortsKey, healthCheckKey)
+				d.WorkerTimeout, monitorPortsKey, healthCheckKey)
 		}
-	case d.Silence > 0 && beat > within:
-		c.note(heartbeatKey, beat, "the node sends a heartbeat every %v: %s forgets a worker that is silent for %v", within,
-			d.Name, d.Silence)
+	case d.WorkerTimeout > 0 && beat > within:
+		c.addNote(heartbeatKey, beat, "the node sends a heartbeat every %v: %s forgets a worker that is silent for %v", within,
+			d.Name, d.WorkerTimeout)
 	}
 }
 
-// batches reports messages of the node that are too long for the directory.
-func (c *directoryComparison) batches(d *Directory) {
-	own, most := &c.node.Machine.Directory, int(d.Tables.BatchHashes)
+// checkBatches reports messages of the node that are too long for the directory.
+func (c *directoryComparison) checkBatches(d *Directory) {
+	own, limit := &c.node.Machine.Directory, int(d.Tables.BatchHashes)
 	for _, b := range []struct {
 		key  string
 		size int
-	}{{operationsKey, own.Operations}, {syncBatchKey, own.SyncBatch}} {
-		if b.size > most {
-			c.add(b.key, b.size, "%s takes %d in a message and would refuse this node's; write no more, or raise its %s",
-				d.Name, most, ownPath(batchHashesKey))
+	}{{operationsKey, own.ReportOperations}, {syncBatchKey, own.SyncBatchSlots}} {
+		if b.size > limit {
+			c.addProblem(b.key, b.size, "%s takes %d in a message and would refuse this node's; write no more, or raise its %s",
+				d.Name, limit, ownPath(batchHashesKey))
 		}
 	}
 }
 
-// comparePair returns problems about ports that two directories both bind on one host, and about values that must be
-// equal if the directories share a log.
-func comparePair(a, b *Directory) (problems []Problem) {
+// compareDirectoryPair returns problems about ports that two directories both bind on one host, and about values that
+// must be equal if the directories share a log.
+func compareDirectoryPair(a, b *Directory) (problems []Problem) {
 	add := func(field string, value any, remedy string, args ...any) {
 		problems = append(problems, Problem{Code: Disagree, File: b.Name, Field: field, Value: fmt.Sprint(value),
 			Remedy: fmt.Sprintf(remedy, args...)})
 	}
 	for _, m := range b.Monitors {
 		for _, port := range []uint16{m.Pull, m.Reply, m.Heartbeat} {
-			for _, host := range b.hosts() {
-				if as := a.binds(protocol.Endpoint{Host: host, Port: port}, a.hosts()); as != "" {
+			for _, host := range b.hostNames() {
+				if as := a.boundPurpose(protocol.Endpoint{Host: host, Port: port}, a.hostNames()); as != "" {
 					add(monitorPortsKey, port, "%s has this port on the same host, as its %s port; give one of them another", a.Name,
 						as)
 					break
@@ -192,7 +192,7 @@ func comparePair(a, b *Directory) (problems []Problem) {
 		}
 	}
 	x, y := &a.Shared, &b.Shared
-	if x.At.Host == "" || x.At != y.At || x.Stream != y.Stream {
+	if x.Addr.Host == "" || x.Addr != y.Addr || x.Stream != y.Stream {
 		return problems
 	}
 	if x.TLS != y.TLS {
@@ -200,16 +200,16 @@ func comparePair(a, b *Directory) (problems []Problem) {
 			"both", a.Name, x.TLS)
 	}
 	if x.Password != y.Password {
-		add(ownPath(logPasswordKey), hidden, "%s has another for the same log, whose default user has one; set the same on both",
+		add(ownPath(logPasswordKey), masked, "%s has another for the same log, whose default user has one; set the same on both",
 			a.Name)
 	}
 	if x.Bytes != y.Bytes {
 		add(ownPath(logBytesKey), y.Bytes, "%s has %d for the same log, and the smaller one holds for all; set the same on both",
 			a.Name, x.Bytes)
 	}
-	if a.Silence != b.Silence || a.OnlyBeats != b.OnlyBeats {
-		add(workerTimeoutKey, b.Forgets(), "%s shares the log and has: %s; one would forget workers that the other still "+
-			"names, so set %s and %s to the same on both", a.Name, a.Forgets(), workerTimeoutKey, healthCheckKey)
+	if a.WorkerTimeout != b.WorkerTimeout || a.OnlyHeartbeats != b.OnlyHeartbeats {
+		add(workerTimeoutKey, b.DescribeTimeout(), "%s shares the log and has: %s; one would forget workers that the other still "+
+			"names, so set %s and %s to the same on both", a.Name, a.DescribeTimeout(), workerTimeoutKey, healthCheckKey)
 	}
 	return problems
 }
@@ -223,8 +223,8 @@ const (
 	heartbeatPort directoryPort = "heartbeat"
 )
 
-func (m *MonitorPorts) port(as directoryPort) uint16 {
-	switch as {
+func (m *MonitorPorts) portFor(purpose directoryPort) uint16 {
+	switch purpose {
 	case pullPort:
 		return m.Pull
 	case replyPort:
@@ -235,45 +235,45 @@ func (m *MonitorPorts) port(as directoryPort) uint16 {
 	return 0
 }
 
-// takes reports whether an address may be this port of the directory. A host name may refer to any host, and a port
-// that the system chooses may have any number.
-func (d *Directory) takes(at protocol.Endpoint, as directoryPort) bool {
-	if !d.mayBeAt(at.Host) {
+// mayListenAt reports whether an address may be this port of the directory. A host name may refer to any host, and a
+// port that the system chooses may have any number.
+func (d *Directory) mayListenAt(at protocol.Endpoint, purpose directoryPort) bool {
+	if !d.mayHaveHost(at.Host) {
 		return false
 	}
 	return slices.ContainsFunc(d.Monitors, func(m MonitorPorts) bool {
-		return m.port(as) == at.Port || m.port(as) == 0
+		return m.portFor(purpose) == at.Port || m.portFor(purpose) == 0
 	})
 }
 
-func (d *Directory) mayBeAt(host string) bool {
-	if d.Host == "" || slices.Contains(d.hosts(), host) {
+func (d *Directory) mayHaveHost(host string) bool {
+	if d.Host == "" || slices.Contains(d.hostNames(), host) {
 		return true
 	}
-	if loopback(d.Host) || loopback(host) {
-		return loopback(d.Host) && loopback(host)
+	if isLoopbackHost(d.Host) || isLoopbackHost(host) {
+		return isLoopbackHost(d.Host) && isLoopbackHost(host)
 	}
-	return !(protocol.Endpoint{Host: d.Host}).Numeric() || !(protocol.Endpoint{Host: host}).Numeric()
+	return !(protocol.Endpoint{Host: d.Host}).IsNumeric() || !(protocol.Endpoint{Host: host}).IsNumeric()
 }
 
-// binds returns the purpose for which the directory binds an endpoint, on a host that has the given names. The result
-// is "" if the directory does not bind the endpoint.
-func (d *Directory) binds(at protocol.Endpoint, hosts []string) directoryPort {
+// boundPurpose returns the purpose for which the directory binds an endpoint, on a host that has the given names. The
+// result is "" if the directory does not bind the endpoint.
+func (d *Directory) boundPurpose(at protocol.Endpoint, hosts []string) directoryPort {
 	if at.Port == 0 || !slices.Contains(hosts, at.Host) {
 		return ""
 	}
 	for _, m := range d.Monitors {
-		for _, as := range []directoryPort{pullPort, replyPort, heartbeatPort} {
-			if m.port(as) == at.Port {
-				return as
+		for _, purpose := range []directoryPort{pullPort, replyPort, heartbeatPort} {
+			if m.portFor(purpose) == at.Port {
+				return purpose
 			}
 		}
 	}
 	return ""
 }
 
-// hosts returns the names that the file has for the directory's host.
-func (d *Directory) hosts() (all []string) {
+// hostNames returns the names that the file has for the directory's host.
+func (d *Directory) hostNames() (all []string) {
 	for _, host := range []string{d.Host, d.Advertise} {
 		if host != "" && !slices.Contains(all, host) {
 			all = append(all, host)
@@ -282,37 +282,37 @@ func (d *Directory) hosts() (all []string) {
 	return all
 }
 
-// listensAt renders the addresses of the directory's ports of a kind. A directory that binds every interface is
+// formatAddrs renders the addresses of the directory's ports of a kind. A directory that binds every interface is
 // rendered with the given host.
-func (d *Directory) listensAt(as directoryPort, host string) string {
+func (d *Directory) formatAddrs(purpose directoryPort, host string) string {
 	if d.Host != "" {
 		host = d.Host
 	}
 	var all []string
 	for _, m := range d.Monitors {
-		all = append(all, protocol.Endpoint{Host: host, Port: m.port(as)}.String())
+		all = append(all, protocol.Endpoint{Host: host, Port: m.portFor(purpose)}.String())
 	}
 	return strings.Join(all, " or ")
 }
 
-// beats reports whether the directory has a port for heartbeats.
-func (d *Directory) beats() bool {
-	return slices.ContainsFunc(d.Monitors, func(m MonitorPorts) bool { return m.Beats })
+// hasHeartbeatPort reports whether the directory has a port for heartbeats.
+func (d *Directory) hasHeartbeatPort() bool {
+	return slices.ContainsFunc(d.Monitors, func(m MonitorPorts) bool { return m.HasHeartbeat })
 }
 
-// Forgets describes the workers that the directory drops.
-func (d *Directory) Forgets() string {
+// DescribeTimeout describes the workers that the directory drops.
+func (d *Directory) DescribeTimeout() string {
 	switch {
-	case d.Silence == 0:
+	case d.WorkerTimeout == 0:
 		return "no worker is forgotten"
-	case d.OnlyBeats:
-		return fmt.Sprintf("workers that send heartbeats are forgotten after %v", d.Silence)
+	case d.OnlyHeartbeats:
+		return fmt.Sprintf("workers that send heartbeats are forgotten after %v", d.WorkerTimeout)
 	default:
-		return fmt.Sprintf("workers are forgotten after %v", d.Silence)
+		return fmt.Sprintf("workers are forgotten after %v", d.WorkerTimeout)
 	}
 }
 
-func loopback(host string) bool {
+func isLoopbackHost(host string) bool {
 	if host == "localhost" {
 		return true
 	}

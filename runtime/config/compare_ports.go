@@ -4,11 +4,11 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// ranks checks that the lists of both nodes serve the same number of ranks.
-func (c *comparison) ranks() {
-	if s, r := c.sender.Ranks(), c.receiver.Ranks(); s > 0 && s != r {
-		c.add(c.b.rankKey(), c.b.Ranks(), "%s lists %d in %s; rank n of the sender talks to rank n of the receiver", c.a.Name,
-			c.a.Ranks(), c.a.rankKey())
+// checkRanks checks that the lists of both nodes serve the same number of ranks.
+func (c *comparison) checkRanks() {
+	if s, r := c.sender.RankCount(), c.receiver.RankCount(); s > 0 && s != r {
+		c.addProblem(c.b.rankKey(), c.b.RankCount(), "%s lists %d in %s; rank n of the sender talks to rank n of the receiver", c.a.Name,
+			c.a.RankCount(), c.a.rankKey())
 	}
 }
 
@@ -38,40 +38,40 @@ func (c *Config) rankKey() string {
 // names the file of b.
 func ComparePorts(a, b *Config) []Problem {
 	c := comparison{a: a, b: b}
-	c.boundTwice()
+	c.checkSharedPorts()
 	return c.problems
 }
 
-// ports reports ports that both nodes bind on a shared host, and a port of the proxy that is also a port of the
+// checkPorts reports ports that both nodes bind on a shared host, and a port of the proxy that is also a port of the
 // receiver. Two different names of the same host are not detected.
-func (c *comparison) ports() {
-	c.boundTwice()
+func (c *comparison) checkPorts() {
+	c.checkSharedPorts()
 	proxy := c.sender.Proxy
-	for _, l := range c.receiver.listens() {
+	for _, l := range c.receiver.boundPorts() {
 		if l.at != proxy {
 			continue
 		}
 		if c.b == c.sender {
-			c.add("pd_proxy_port", proxy.Port,
-				"%s has this port on the same host, as %s of rank %d; notifications for the proxy would go there", c.a.Name, l.as,
+			c.addProblem("pd_proxy_port", proxy.Port,
+				"%s has this port on the same host, as %s of rank %d; notifications for the proxy would go there", c.a.Name, l.label,
 				l.rank)
 		} else {
-			c.add(l.key, proxy.Port,
+			c.addProblem(l.key, proxy.Port,
 				"%s names this port as its proxy's, on the same host; notifications for the proxy would come here", c.a.Name)
 		}
 	}
 }
 
-// boundTwice reports ports that both nodes bind on one host.
-func (c *comparison) boundTwice() {
-	taken := map[protocol.Endpoint]listening{}
-	for _, l := range c.a.listens() {
-		taken[l.at] = l
+// checkSharedPorts reports ports that both nodes bind on one host.
+func (c *comparison) checkSharedPorts() {
+	bound := map[protocol.Endpoint]boundPort{}
+	for _, l := range c.a.boundPorts() {
+		bound[l.at] = l
 	}
-	for _, l := range c.b.listens() {
-		if other, is := taken[l.at]; is {
-			c.add(l.key, l.at.Port, "%s has this port on the same %s, as %s of rank %d; give one of them another", c.a.Name,
-				l.on, other.as, other.rank)
+	for _, l := range c.b.boundPorts() {
+		if other, taken := bound[l.at]; taken {
+			c.addProblem(l.key, l.at.Port, "%s has this port on the same %s, as %s of rank %d; give one of them another", c.a.Name,
+				l.owner, other.label, other.rank)
 		}
 	}
 }

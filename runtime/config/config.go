@@ -178,10 +178,10 @@ type Link struct {
 // When a table is full, the newer entry is refused or waits.
 type Bounds struct {
 	Conns uint32 // connections, including connections without a completed handshake
-	// Guests is the maximum number of inbound connections to this node, and InboundPerAddress the maximum from a
+	// Inbound is the maximum number of inbound connections to this node, and InboundPerAddress the maximum from a
 	// single address; 0 derives the number from the limit of open files. Strangers is the maximum from a single
 	// address without a completed handshake.
-	Guests, InboundPerAddress, Strangers uint32
+	Inbound, InboundPerAddress, PendingHandshakes uint32
 
 	Commands uint32 // engine commands in progress
 	Mailbox  uint32 // inbound messages that the state machine has not processed yet

@@ -67,8 +67,8 @@ func mustParse(t *testing.T, text string) *Config {
 
 func TestReceiver(t *testing.T) {
 	c := mustParse(t, receiverYAML)
-	if c.Role != Receiver || c.Channel != ChannelAuto || c.ChunkTokens != 256 || c.Ranks() != 2 {
-		t.Errorf("got role %v, channel %v, %d tokens, %d ranks", c.Role, c.Channel, c.ChunkTokens, c.Ranks())
+	if c.Role != Receiver || c.Channel != ChannelAuto || c.ChunkTokens != 256 || c.RankCount() != 2 {
+		t.Errorf("got role %v, channel %v, %d tokens, %d ranks", c.Role, c.Channel, c.ChunkTokens, c.RankCount())
 	}
 	// LMCache's own example: 36 layers, 4 KV heads of 128 (TP 2), bfloat16, 256 tokens.
 	if c.PageBytes != 18_874_368 || c.Pages != 64 || c.BufferBytes != 64*18_874_368 {
@@ -202,7 +202,7 @@ func TestRegister(t *testing.T) {
 	if c.PageBytes != 2*16*2*128*2 || c.Pages != 3*100*2 || c.BufferBytes != uint64(c.Pages)*c.PageBytes {
 		t.Errorf("%d pages of %d bytes, %d in all", c.Pages, c.PageBytes, c.BufferBytes)
 	}
-	if g.Check() != nil || g.Rank != 3 || g.Pages() != uint64(c.Pages) || g.BlockTokens != 16 || g.Shares() != 2 ||
+	if g.Check() != nil || g.Rank != 3 || g.CountPages() != uint64(c.Pages) || g.BlockTokens != 16 || g.SharesPerBlock() != 2 ||
 		g.Layers[2] != (geometry.Layer{Number: 2, Group: geometry.Shared}) {
 		t.Errorf("got %+v: %v", g, g.Check())
 	}
@@ -215,7 +215,7 @@ func TestRegister(t *testing.T) {
 	}
 	mla := mustParse(t, strings.NewReplacer("kv_heads: 16, cell_heads: 2, ", "", "num_kv_heads: 4, head_size: 128",
 		"mla: true, head_size: 576").Replace(registerYAML))
-	if g := mla.Geometry(0); mla.PageBytes != 16*576*2 || mla.Pages != 300 || g.Shares() != 1 || g.Heads != 0 {
+	if g := mla.Geometry(0); mla.PageBytes != 16*576*2 || mla.Pages != 300 || g.SharesPerBlock() != 1 || g.Heads != 0 {
 		t.Errorf("with MLA: %d pages of %d bytes, %+v", mla.Pages, mla.PageBytes, g)
 	}
 }
@@ -363,7 +363,7 @@ func TestNearest(t *testing.T) {
 		for _, k := range nodeSchema.top {
 			known = append(known, k.name)
 		}
-		if got := nearest(c.name, known); got != c.want {
+		if got := nearestName(c.name, known); got != c.want {
 			t.Errorf("nearest to %s: got %q, want %q", c.name, got, c.want)
 		}
 	}

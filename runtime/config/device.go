@@ -41,11 +41,11 @@ func (d Device) String() string {
 	return fmt.Sprintf("%v:%d", d.Kind, d.Index)
 }
 
-// Of returns the number of the NPU that a rank uses, for the pool itself or for transfer_channel hccl out of host
+// NPUIndex returns the number of the NPU that a rank uses, for the pool itself or for transfer_channel hccl out of host
 // memory, on a host with the given number of visible NPUs. If the file has no number, the NPU's number is the rank,
 // counted from 0 again if the host has fewer NPUs. This is the device that LMCache-Ascend gives to a worker's engine.
 // If the file has a number, the returned NPU may not be visible.
-func (d Device) Of(rank, visible int) int {
+func (d Device) NPUIndex(rank, visible int) int {
 	switch {
 	case d.Kind == DeviceNPU && d.Index >= 0:
 		return d.Index

@@ -14,18 +14,18 @@ import (
 type Directory struct {
 	Name string // the name of the file, for messages
 
-	Host      string          // host on which the directory listens; empty: every interface
-	Advertise string          // host of the heartbeat ports, as reported to workers; empty: the driver chooses
-	Monitors  []MonitorPorts  // at least one
-	Silence   time.Duration   // time without a message after which a worker is considered dead; 0: never
-	OnlyBeats bool            // Silence applies only to workers with heartbeats; others are dead without a connection
-	Tables    DirectoryTables // bounds of the tables
-	Shared    SharedLog       // the log over which several directories exchange their reports
-	Limits    protocol.Limits
-	Link      Link          // only HandshakeTimeout and MessageTimeout are used
-	Bounds    Bounds        // only the bounds of inbound connections and Mailbox are used
-	Poll      time.Duration // as in Config
-	Log       Log
+	Host           string          // host on which the directory listens; empty: every interface
+	Advertise      string          // host of the heartbeat ports, as reported to workers; empty: the driver chooses
+	Monitors       []MonitorPorts  // at least one
+	WorkerTimeout  time.Duration   // time without a message after which a worker is considered dead; 0: never
+	OnlyHeartbeats bool            // Silence applies only to workers with heartbeats; others are dead without a connection
+	Tables         DirectoryTables // bounds of the tables
+	Shared         SharedLog       // the log over which several directories exchange their reports
+	Limits         protocol.Limits
+	Link           Link          // only HandshakeTimeout and MessageTimeout are used
+	Bounds         Bounds        // only the bounds of inbound connections and Mailbox are used
+	Poll           time.Duration // as in Config
+	Log            Log
 
 	// Notes are the settings that were accepted although this version treats the settings differently than LMCache, in
 	// the order of the file. All have Code Note.
@@ -36,12 +36,12 @@ type Directory struct {
 // optional.
 type MonitorPorts struct {
 	Pull, Reply, Heartbeat uint16
-	Beats                  bool // the set has a heartbeat port
+	HasHeartbeat           bool // the set has a heartbeat port
 }
 
 // SharedLog is the log in which directories keep the exchanged reports.
 type SharedLog struct {
-	At       protocol.Endpoint // address of a Valkey or Redis server; without a host there is no log
+	Addr     protocol.Endpoint // address of a Valkey or Redis server; without a host there is no log
 	Stream   string            // key of the stream on the server
 	Password string
 	Bytes    uint64 // bound of the log's size in bytes
@@ -52,37 +52,38 @@ type SharedLog struct {
 
 // DirectoryTables has the bounds of a directory's tables. When a table is full, the newer entry is refused.
 type DirectoryTables struct {
-	Instances, Workers, WorkersOfOne uint32
-	Holders                          uint32 // chunk locations of all workers
-	Chunks                           uint32 // different chunks of all locations
-	Prefix                           uint32 // hashes that one lookup examines
-	Peers                            uint32 // peers in the reply to one lookup
-	BatchHashes                      uint32 // hashes in a batch of a full sync, and operations in a report
-	Syncs                            uint32 // full syncs in progress at the same time
-	SyncPatience                     time.Duration
-	// Fade limits the time for which locations stay valid that were reported before a gap in the operations.
-	Fade time.Duration
+	Instances, Workers, WorkersPerInstance uint32
+	Holders                                uint32 // chunk locations of all workers
+	Chunks                                 uint32 // different chunks of all locations
+	Prefix                                 uint32 // hashes that one lookup examines
+	Peers                                  uint32 // peers in the reply to one lookup
+	BatchHashes                            uint32 // hashes in a batch of a full sync, and operations in a report
+	Syncs                                  uint32 // full syncs in progress at the same time
+	SyncTimeout                            time.Duration
+	// StaleLocationTTL limits the time for which locations stay valid that were reported before a gap in the
+	// operations.
+	StaleLocationTTL time.Duration
 }
 
 // An Argument is the value of a key that was given as a command's argument, and not in the file or the environment.
 type Argument struct {
 	Key, Value string
-	As         string // the name that problems use for the argument, such as --ports
+	Label      string // the name that problems use for the argument, such as --ports
 }
 
 // ParseDirectory reads the configuration of a directory in the same way as Parse reads that of a node: LMCache's keys
 // for its controller, and kvferry's own keys below extra_config.kvferry. The name of an environment variable is
 // LMCACHE_CONTROLLER_ and the key in upper case, so LMCACHE_CONTROLLER_CONTROLLER_HOST is LMCache's name for the host.
 // A file may be empty. Arguments override both the file and the environment.
-func ParseDirectory(name string, data []byte, env func(string) (string, bool), given ...Argument) (*Directory, error) {
-	if at := describesNode(data); at != nil {
+func ParseDirectory(name string, data []byte, env func(string) (string, bool), args ...Argument) (*Directory, error) {
+	if at := nodeKeyInFile(data); at != nil {
 		return nil, &Error{Problems: []Problem{{Code: Conflict, File: name, Line: at.Line, Column: at.Column, Field: at.Value,
 			Remedy: "this file describes a node and no directory: run kvferry agent or kvferry node --config with it"}}}
 	}
 	d := newDraft(&directorySchema)
-	d.arguments = given
+	d.arguments = args
 	d.directory.Name = name
-	if err := d.read(name, data, env, d.validateDirectory); err != nil {
+	if err := d.readSources(name, data, env, d.validateDirectory); err != nil {
 		return nil, err
 	}
 	c := &d.directory
@@ -98,53 +99,53 @@ func (d *draft) validateDirectory() {
 	c.Limits.MessageBytes = int(d.messageBytes)
 	c.Limits.HashCount, c.Limits.OperationCount = int(c.Tables.BatchHashes), int(c.Tables.BatchHashes)
 	c.Limits.HashCount = max(c.Limits.HashCount, int(d.lookupHashes))
-	switch timeout, given := d.found[workerTimeoutKey]; {
+	switch timeout, given := d.settings[workerTimeoutKey]; {
 	case d.healthCheck != checkNone:
-		c.Silence, c.OnlyBeats = time.Duration(d.workerTimeout)*time.Second, d.healthCheck == checkAuto
+		c.WorkerTimeout, c.OnlyHeartbeats = time.Duration(d.workerTimeout)*time.Second, d.healthCheck == checkAuto
 	case given:
-		d.noteAt(timeout, healthCheckKey+" is -1, so no worker is ever taken for dead; leave it out, or set it to 1 or more")
+		d.addNoteAt(timeout, healthCheckKey+" is -1, so no worker is ever taken for dead; leave it out, or set it to 1 or more")
 	}
-	d.atMost("directory.workers_of_one", &c.Tables.WorkersOfOne, "directory.workers", c.Tables.Workers)
-	d.atMost("directory.syncs", &c.Tables.Syncs, "directory.holders", c.Tables.Holders)
-	d.clashes()
-	d.half()
+	d.limitTo("directory.workers_of_one", &c.Tables.WorkersPerInstance, "directory.workers", c.Tables.Workers)
+	d.limitTo("directory.syncs", &c.Tables.Syncs, "directory.holders", c.Tables.Holders)
+	d.checkDuplicatePorts()
+	d.checkLogKeys()
 }
 
-// half reports keys of the shared log that require another key which is missing.
-func (d *draft) half() {
+// checkLogKeys reports keys of the shared log that require another key which is missing.
+func (d *draft) checkLogKeys() {
 	shared := &d.directory.Shared
-	_, isThere := d.found[ownPath(sharedLogKey)]
+	_, isThere := d.settings[ownPath(sharedLogKey)]
 	for _, name := range []string{logTLSKey, logCAKey, logCertKey, logKeyKey} {
-		s, given := d.found[ownPath(name)]
+		s, given := d.settings[ownPath(name)]
 		switch {
 		case !given:
 		case !isThere:
-			d.add(s.problem(Conflict, "there is no log; name one by "+sharedLogKey))
+			d.addProblem(s.newProblem(Conflict, "there is no log; name one by "+sharedLogKey))
 		case !shared.TLS && name != logTLSKey:
-			d.add(s.problem(Conflict, "nothing is encrypted; set "+logTLSKey+": true"))
+			d.addProblem(s.newProblem(Conflict, "nothing is encrypted; set "+logTLSKey+": true"))
 		case name == logCertKey && shared.Key == "":
-			d.add(s.problem(Missing, "a certificate alone proves nothing; give its key by "+logKeyKey))
+			d.addProblem(s.newProblem(Missing, "a certificate alone proves nothing; give its key by "+logKeyKey))
 		case name == logKeyKey && shared.Cert == "":
-			d.add(s.problem(Missing, "a key alone proves nothing; give its certificate by "+logCertKey))
+			d.addProblem(s.newProblem(Missing, "a key alone proves nothing; give its certificate by "+logCertKey))
 		}
 	}
 }
 
-// atMost limits a value to the value of another key. A default is lowered, and a value that the user gave is refused.
-func (d *draft) atMost(name string, value *uint32, other string, most uint32) {
-	if s, given := d.found[ownPath(name)]; given && *value > most {
-		d.add(s.problem(Conflict, fmt.Sprintf("%s is %d; write no more", other, most)))
+// limitTo limits a value to the value of another key. A default is lowered, and a value that the user gave is refused.
+func (d *draft) limitTo(name string, value *uint32, other string, limit uint32) {
+	if s, given := d.settings[ownPath(name)]; given && *value > limit {
+		d.addProblem(s.newProblem(Conflict, fmt.Sprintf("%s is %d; write no more", other, limit)))
 	}
-	*value = min(*value, most)
+	*value = min(*value, limit)
 }
 
-// clashes reports ports that would be bound twice.
-func (d *draft) clashes() {
+// checkDuplicatePorts reports ports that would be bound twice.
+func (d *draft) checkDuplicatePorts() {
 	seen := map[uint16]bool{}
 	for _, m := range d.directory.Monitors {
 		for _, p := range []uint16{m.Pull, m.Reply, m.Heartbeat} {
 			if p != 0 && seen[p] {
-				d.add(d.found[monitorPortsKey].problem(Conflict,
+				d.addProblem(d.settings[monitorPortsKey].newProblem(Conflict,
 					fmt.Sprintf("port %d is named twice; each socket needs one of its own", p)))
 				return
 			}
@@ -153,19 +154,19 @@ func (d *draft) clashes() {
 	}
 }
 
-// describesNode returns the key that marks a file as the file of a node, or nil if there is none.
-func describesNode(data []byte) *yaml.Node {
-	if root, problem := load("", data); problem == nil && root != nil {
-		return saysNode(root)
+// nodeKeyInFile returns the key that marks a file as the file of a node, or nil if there is none.
+func nodeKeyInFile(data []byte) *yaml.Node {
+	if root, problem := loadMapping("", data); problem == nil && root != nil {
+		return nodeKeyInMapping(root)
 	}
 	return nil
 }
 
-// saysNode returns the key at the top level that marks a file as the file of a node, or nil if there is none.
-func saysNode(root *yaml.Node) *yaml.Node {
+// nodeKeyInMapping returns the key at the top level that marks a file as the file of a node, or nil if there is none.
+func nodeKeyInMapping(root *yaml.Node) *yaml.Node {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		for _, key := range []string{"enable_pd", "enable_p2p", "pd_role"} {
-			k := find(nodeSchema.top, key)
+			k := findKey(nodeSchema.top, key)
 			if at := root.Content[i]; at.Value == k.name || slices.Contains(k.aliases, at.Value) {
 				return at
 			}

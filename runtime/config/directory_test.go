@@ -20,7 +20,7 @@ func TestDirectories(t *testing.T) {
 		for _, a := range td.CmdArgs {
 			switch a.Key {
 			case "ports":
-				given = append(given, Argument{Key: monitorPortsKey, Value: strings.Join(a.Vals, ", "), As: "--ports"})
+				given = append(given, Argument{Key: monitorPortsKey, Value: strings.Join(a.Vals, ", "), Label: "--ports"})
 			default:
 				env[a.Key] = strings.Join(a.Vals, ", ")
 			}
@@ -52,7 +52,7 @@ func TestStandardOfADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Host != "127.0.0.1" || len(c.Monitors) != 1 || c.Monitors[0] != (MonitorPorts{Pull: 8300, Reply: 8400}) ||
-		c.Silence != 300*time.Second || !c.OnlyBeats {
+		c.WorkerTimeout != 300*time.Second || !c.OnlyHeartbeats {
 		t.Errorf("an empty file is %+v", c)
 	}
 	if _, err := ParseDirectory("f", nil, os.LookupEnv); err != nil {
@@ -63,12 +63,12 @@ func TestStandardOfADirectory(t *testing.T) {
 // readOf is what the file of a directory says where it may differ.
 func readOf(c *Directory) string {
 	shared := ""
-	if c.Shared.At.Host != "" {
+	if c.Shared.Addr.Host != "" {
 		shared = fmt.Sprintf("log %+v\n", c.Shared)
 	}
 	return fmt.Sprintf("host %q, heartbeats at %q\nports %+v\nsilence %v, only heartbeats %v\ntables %+v\n"+
 		"limits %d bytes, %d hashes, %d operations\n",
-		c.Host, c.Advertise, c.Monitors, c.Silence, c.OnlyBeats, c.Tables, c.Limits.MessageBytes, c.Limits.HashCount,
+		c.Host, c.Advertise, c.Monitors, c.WorkerTimeout, c.OnlyHeartbeats, c.Tables, c.Limits.MessageBytes, c.Limits.HashCount,
 		c.Limits.OperationCount) +
 		shared
 }

@@ -4,9 +4,9 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Ranks returns the number of ranks that the port lists serve, or 0 for a sender without ports, which serves any
+// RankCount returns the number of ranks that the port lists serve, or 0 for a sender without ports, which serves any
 // number of ranks.
-func (c *Config) Ranks() int {
+func (c *Config) RankCount() int {
 	// All lists that are given have equal length.
 	return max(len(c.InitPorts), len(c.AllocPorts), len(c.Pull.DonePorts), len(c.QueryPorts), len(c.Data.TCPPorts),
 		len(c.Share.LookupPorts), len(c.HCCL.Ports), len(c.HCCL.DeviceIPs), len(c.HCCL.DevicePorts),
@@ -16,32 +16,32 @@ func (c *Config) Ranks() int {
 // InitEndpoint returns the address at which a rank accepts handshakes, or false if the lists have no entry for the
 // rank. Peers receive the address as text.
 func (c *Config) InitEndpoint(rank int) (protocol.Endpoint, bool) {
-	return endpoint(c.PeerHost, c.InitPorts, rank)
+	return rankEndpoint(c.PeerHost, c.InitPorts, rank)
 }
 
 // AllocEndpoint returns the address at which a rank accepts allocation requests, or false if the lists have no entry
 // for the rank.
 func (c *Config) AllocEndpoint(rank int) (protocol.Endpoint, bool) {
-	return endpoint(c.PeerHost, c.AllocPorts, rank)
+	return rankEndpoint(c.PeerHost, c.AllocPorts, rank)
 }
 
 // DoneEndpoint returns the address at which a sender's rank is notified that an offer has been read, or false if the
 // rank accepts no notification: in push mode, at a receiver, and if the list has no entry for the rank. Receivers get
 // the address as text (sender_done_url). In LMCache-Ascend, the text is also the sender's id.
 func (c *Config) DoneEndpoint(rank int) (protocol.Endpoint, bool) {
-	return endpoint(c.PeerHost, c.Pull.DonePorts, rank)
+	return rankEndpoint(c.PeerHost, c.Pull.DonePorts, rank)
 }
 
 // QueryEndpoint returns the address at which a receiver's rank accepts queries about chunks that may be recalled, or
 // false if the rank accepts no queries, or the list has no entry for the rank.
 func (c *Config) QueryEndpoint(rank int) (protocol.Endpoint, bool) {
-	return endpoint(c.PeerHost, c.QueryPorts, rank)
+	return rankEndpoint(c.PeerHost, c.QueryPorts, rank)
 }
 
 // LookupEndpoint returns the address at which a sharing rank accepts lookups of chunks, or false if the node does not
 // share, or the list has no entry for the rank.
 func (c *Config) LookupEndpoint(rank int) (protocol.Endpoint, bool) {
-	return endpoint(c.PeerHost, c.Share.LookupPorts, rank)
+	return rankEndpoint(c.PeerHost, c.Share.LookupPorts, rank)
 }
 
 // TCPEndpoint returns the address at which a rank's TCP plane listens. Port 0 lets the system choose. It reports false
@@ -50,31 +50,31 @@ func (c *Config) TCPEndpoint(rank int) (protocol.Endpoint, bool) {
 	if len(c.Data.TCPPorts) == 0 {
 		return protocol.Endpoint{Host: c.Data.TCPHost}, rank >= 0
 	}
-	return endpoint(c.Data.TCPHost, c.Data.TCPPorts, rank)
+	return rankEndpoint(c.Data.TCPHost, c.Data.TCPPorts, rank)
 }
 
-func endpoint(host string, ports []uint16, rank int) (protocol.Endpoint, bool) {
+func rankEndpoint(host string, ports []uint16, rank int) (protocol.Endpoint, bool) {
 	if rank < 0 || rank >= len(ports) {
 		return protocol.Endpoint{}, false
 	}
 	return protocol.Endpoint{Host: host, Port: ports[rank]}, true
 }
 
-// A listening is a port that a rank of a node binds.
-type listening struct {
-	at   protocol.Endpoint
-	rank int
-	key  string // the key that lists the port
-	as   string // the name of the port in messages: the key, or a port that is derived from the key
-	on   string // the owner of the address: a host, or an NPU
+// A boundPort is a port that a rank of a node binds.
+type boundPort struct {
+	at    protocol.Endpoint
+	rank  int
+	key   string // the key that lists the port
+	label string // the name of the port in messages: the key, or a port that is derived from the key
+	owner string // the owner of the address: a host, or an NPU
 }
 
-// listens returns all ports that a node binds, in the order of the lists, except for ports that the system chooses. A
-// node does not bind lists that the role or the mode does not use.
-func (c *Config) listens() (all []listening) {
+// boundPorts returns all ports that a node binds, in the order of the lists, except for ports that the system chooses.
+// A node does not bind lists that the role or the mode does not use.
+func (c *Config) boundPorts() (all []boundPort) {
 	add := func(host, key, as string, ports []uint16) {
 		for rank, port := range ports {
-			all = append(all, listening{protocol.Endpoint{Host: host, Port: port}, rank, key, as, "host"})
+			all = append(all, boundPort{protocol.Endpoint{Host: host, Port: port}, rank, key, as, "host"})
 		}
 	}
 	if c.Role.Receives() || c.Pull.Enabled {
@@ -95,16 +95,16 @@ func (c *Config) listens() (all []listening) {
 	}
 	add(c.NIXL.Host, nixlPortKey, nixlPortKey, c.NIXL.Ports)
 	add(c.HCCL.Host, hcclPortKey, hcclPortKey, c.HCCL.Ports)
-	return append(all, c.listensOnNPUs()...)
+	return append(all, c.boundNPUPorts()...)
 }
 
-// listensOnNPUs returns the ports on the NPUs that have an address in the file.
-func (c *Config) listensOnNPUs() (all []listening) {
+// boundNPUPorts returns the ports on the NPUs that have an address in the file.
+func (c *Config) boundNPUPorts() (all []boundPort) {
 	for rank, ip := range c.HCCL.DeviceIPs {
-		l := listening{protocol.Endpoint{Host: ip.String(), Port: DevicePortDefault}, rank, deviceIPKey,
+		l := boundPort{protocol.Endpoint{Host: ip.String(), Port: DevicePortDefault}, rank, deviceIPKey,
 			"the default hccl.device_port", "NPU"}
 		if port, listed := c.DevicePort(rank); listed && len(c.HCCL.DevicePorts) > 0 {
-			l.at.Port, l.key, l.as = port, devicePortKey, devicePortKey
+			l.at.Port, l.key, l.label = port, devicePortKey, devicePortKey
 		}
 		all = append(all, l)
 	}

@@ -9,57 +9,57 @@ import (
 type Gateway struct {
 	// Transports names the transport that UCX may use, in the form of UCX_TLS: tcp or ^cma.
 	Transports string
-	// Patience limits the time for which a registration of an engine waits for the request.
-	Patience time.Duration
+	// RegistrationTimeout limits the time for which a registration of an engine waits for the request.
+	RegistrationTimeout time.Duration
 	// SideTimeout limits the time that a side channel may take to reply. Engines wait 5 s for a reply.
 	SideTimeout time.Duration
 	// StallTimeout is the longest time during which no batch to an engine may complete. Then the gateway gives up the
 	// engine's agent.
 	StallTimeout time.Duration
-	// Engines is the maximum number of engines in each direction; each has an agent with 15 open files. Asks is the
+	// EnginesMax is the maximum number of engines in each direction; each has an agent with 15 open files. Asks is the
 	// maximum number of this gateway's registrations at engines that are in progress, and Waiting the maximum number
 	// of pending registrations of engines at this gateway.
-	Engines, Asks, Waiting uint32
-	// Agents is the maximum number of agents to which an engine may write: the current agent, and agents with revoked
-	// registrations. Tries limits the number of times that the gateway requests an engine's identity, and sends a
-	// registration to the engine.
-	Agents, Tries uint32
+	EnginesMax, RegistrationsMax, PendingMax uint32
+	// AgentsMax is the maximum number of agents to which an engine may write: the current agent, and agents with
+	// revoked registrations. Tries limits the number of times that the gateway requests an engine's identity, and sends
+	// a registration to the engine.
+	AgentsMax, Attempts uint32
 	// Window is the maximum number of registrations that this gateway has at a rank of an engine at the same time.
 	Window uint32
 }
 
 // gatewayKeys are kvferry's own keys for a gateway, below extra_config.kvferry like nodeKeys.
 var gatewayKeys = []key{
-	{name: "gateway.transports", kind: oneOf(func(d *draft) *string { return &d.cfg.Gateway.Transports },
+	{name: "gateway.transports", kind: wordKind(func(d *draft) *string { return &d.cfg.Gateway.Transports },
 		[]choice[string]{{"^cma", "^cma"}, {"tcp", "tcp"}}, 0, nil), def: "^cma",
 		doc: "what UCX may use, as its `UCX_TLS`; with others an engine of this host might store here by itself, and never " +
 			"be stopped"},
 	{name: "gateway.patience",
-		kind: duration(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.Patience }),
+		kind: durationKind(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.RegistrationTimeout }),
 		def:  "480", doc: "how long a registration of an engine waits for its request"},
 	{name: "gateway.side_timeout",
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.SideTimeout }),
+		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.SideTimeout }),
 		def:  "5", doc: "how long an engine's side channel may take to answer"},
 	{name: "gateway.stall_timeout",
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.StallTimeout }),
+		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.StallTimeout }),
 		def:  "10", doc: "the longest time in which no batch to an engine ends, before its agent is given up"},
-	{name: "gateway.engines", kind: integer(1, 1024, func(d *draft) *uint32 { return &d.cfg.Gateway.Engines }),
+	{name: "gateway.engines", kind: integerKind(1, 1024, func(d *draft) *uint32 { return &d.cfg.Gateway.EnginesMax }),
 		def: "16", doc: "engines at a time in each direction, each with an agent of 15 files"},
-	{name: "gateway.asks", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Gateway.Asks }),
+	{name: "gateway.asks", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Gateway.RegistrationsMax }),
 		def: "1024", doc: "registrations with engines that are under way"},
-	{name: "gateway.waiting", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Gateway.Waiting }),
+	{name: "gateway.waiting", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Gateway.PendingMax }),
 		def: "1024", doc: "registrations of engines that wait for their requests"},
-	{name: "gateway.agents", kind: integer(1, 1024, func(d *draft) *uint32 { return &d.cfg.Gateway.Agents }),
+	{name: "gateway.agents", kind: integerKind(1, 1024, func(d *draft) *uint32 { return &d.cfg.Gateway.AgentsMax }),
 		def: "4", doc: "agents that one engine may write to: one, and some whose registrations were taken back"},
-	{name: "gateway.tries", kind: integer(1, 100, func(d *draft) *uint32 { return &d.cfg.Gateway.Tries }),
+	{name: "gateway.tries", kind: integerKind(1, 100, func(d *draft) *uint32 { return &d.cfg.Gateway.Attempts }),
 		def: "3", doc: "how often an engine is asked who it is, and a registration of it put"},
-	{name: "gateway.window", kind: integer(1, 1<<15, func(d *draft) *uint32 { return &d.cfg.Gateway.Window }),
+	{name: "gateway.window", kind: integerKind(1, 1<<15, func(d *draft) *uint32 { return &d.cfg.Gateway.Window }),
 		def: "256", doc: "registrations that one rank of an engine may have of us at a time"},
 }
 
 // validateGateway adds notes to the keys of a gateway on a node that cannot have a gateway.
 func (d *draft) validateGateway() {
 	if c := &d.cfg; !c.Register.Enabled || c.Channel != ChannelNIXL {
-		d.forget(gatewayKeys, "gateway.", "there is no gateway without register.engine_id and transfer_channel: nixl")
+		d.noteUnused(gatewayKeys, "gateway.", "there is no gateway without register.engine_id and transfer_channel: nixl")
 	}
 }

@@ -40,7 +40,7 @@ type HCCL struct {
 	// number of retries. Together both values bound how long a NIC continues an aborted transfer. The environment
 	// variables HCCL_RDMA_TIMEOUT and HCCL_RDMA_RETRY_CNT take precedence.
 	RDMATimeout, RDMARetries uint32
-	// TrafficClass and ServiceLevel are the RoCE settings; LeftToHCCL if the file has none.
+	// TrafficClass and ServiceLevel are the RoCE settings; HCCLDefault if the file has none.
 	TrafficClass, ServiceLevel uint32
 
 	// TransferTimeout bounds a transfer; 0 lets the driver derive the bound from RDMATimeout and RDMARetries.
@@ -55,9 +55,9 @@ type HCCL struct {
 	Window, Descriptors, Links uint32
 }
 
-// LeftToHCCL as a traffic class or service level leaves the choice to HCCL, which uses HCCL_RDMA_TC and HCCL_RDMA_SL,
+// HCCLDefault as a traffic class or service level leaves the choice to HCCL, which uses HCCL_RDMA_TC and HCCL_RDMA_SL,
 // or the defaults of the library. HCCL itself uses this value for "not set".
-const LeftToHCCL = math.MaxUint32
+const HCCLDefault = math.MaxUint32
 
 // DevicePortDefault is the port on which HCCL listens on an NPU if no port is configured.
 const DevicePortDefault = 16666
@@ -117,7 +117,7 @@ func (c *Config) HCCLEndpoint(rank int) (protocol.Endpoint, bool) {
 	if len(c.HCCL.Ports) == 0 {
 		return protocol.Endpoint{Host: c.HCCL.Host}, rank >= 0
 	}
-	return endpoint(c.HCCL.Host, c.HCCL.Ports, rank)
+	return rankEndpoint(c.HCCL.Host, c.HCCL.Ports, rank)
 }
 
 // DeviceIP returns the RoCE address of a rank's NPU, or the zero Addr if the address is to be read from
@@ -137,6 +137,6 @@ func (c *Config) DevicePort(rank int) (uint16, bool) {
 	if len(c.HCCL.DevicePorts) == 0 {
 		return DevicePortDefault, rank >= 0
 	}
-	e, ok := endpoint("", c.HCCL.DevicePorts, rank)
+	e, ok := rankEndpoint("", c.HCCL.DevicePorts, rank)
 	return e.Port, ok
 }

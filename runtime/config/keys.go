@@ -15,27 +15,27 @@ type key struct {
 	// key without a default, and for a key that sets a field of the state machine's configuration, because the state
 	// machine defines the default (see standard).
 	def string
-	// follows means that the default depends on further keys, as doc describes.
-	follows bool
+	// derived means that the default depends on further keys, as doc describes.
+	derived bool
 	// role names the roles that read the key, and says whether the key is required. Only LMCache's keys have a role.
 	role string
 	doc  string // one sentence, Markdown, without a full stop
 	// secret means that messages never show the value.
 	secret bool
-	// idle is the note for a key that is read but has no effect; empty for keys with an effect.
-	idle string
+	// noEffect is the note for a key that is read but has no effect; empty for keys with an effect.
+	noEffect string
 }
 
-// standard returns the default as a user would write the value in a file, or "" if the key has none.
-func (k *key) standard() string {
-	if k.def != "" || k.follows || k.kind.show == nil {
+// defaultText returns the default as a user would write the value in a file, or "" if the key has none.
+func (k *key) defaultText() string {
+	if k.def != "" || k.derived || k.kind.show == nil {
 		return k.def
 	}
-	return k.kind.show(unsaid)
+	return k.kind.show(emptyDraft)
 }
 
-// unsaid is the draft of an empty file.
-var unsaid = newDraft(nil)
+// emptyDraft is the draft of an empty file.
+var emptyDraft = newDraft(nil)
 
 const ownPrefix = "extra_config.kvferry."
 
@@ -44,31 +44,31 @@ func ownPath(name string) string { return ownPrefix + name }
 
 // A schema is the set of keys of a kind of file.
 type schema struct {
-	top      []key    // keys at the top level whose values are read
-	own      []key    // kvferry's own keys, below extra_config.kvferry
-	extra    []key    // other keys below extra_config; their names include the path
-	others   []string // keys at the top level that are accepted and ignored
-	variable string   // prefix of the environment variables that override the file
-	whose    string   // the program that defines the keys at the top level, for messages
+	top       []key    // keys at the top level whose values are read
+	own       []key    // kvferry's own keys, below extra_config.kvferry
+	extra     []key    // other keys below extra_config; their names include the path
+	ignored   []string // keys at the top level that are accepted and ignored
+	envPrefix string   // prefix of the environment variables that override the file
+	owner     string   // the program that defines the keys at the top level, for messages
 }
 
 // nodeSchema is the schema of a node's file.
 var nodeSchema = schema{
-	top:    slices.Concat(lmcacheKeys, shareKeys, laterKeys),
-	own:    slices.Concat(nodeKeys, layerwiseKeys, registerKeys, shareOwnKeys, npuKeys, nixlKeys, gatewayKeys),
-	extra:  extraKeys,
-	others: slices.Concat(ignoredKeys, strayKeys), variable: "LMCACHE_", whose: "LMCache",
+	top:     slices.Concat(lmcacheKeys, shareKeys, unsupportedKeys),
+	own:     slices.Concat(nodeKeys, layerwiseKeys, registerKeys, shareOwnKeys, npuKeys, nixlKeys, gatewayKeys),
+	extra:   extraKeys,
+	ignored: slices.Concat(ignoredKeys, ignoredOtherKeys), envPrefix: "LMCACHE_", owner: "LMCache",
 }
 
-// find returns the key with the given name, as the name appears in a draft's found map.
-func (s *schema) find(name string) *key {
-	if k := find(s.top, name); k != nil {
+// findKey returns the key with the given name, as the name appears in a draft's found map.
+func (s *schema) findKey(name string) *key {
+	if k := findKey(s.top, name); k != nil {
 		return k
 	}
-	if k := find(s.extra, name); k != nil {
+	if k := findKey(s.extra, name); k != nil {
 		return k
 	}
-	return find(s.own, strings.TrimPrefix(name, ownPrefix))
+	return findKey(s.own, strings.TrimPrefix(name, ownPrefix))
 }
 
 // isGroup reports whether path is a mapping of kvferry's own keys, for example layout.

@@ -8,116 +8,116 @@ import (
 
 // The roles that read a key, in the words of the documentation.
 const (
-	byBoth         = "both"
-	bySender       = "sender"
-	byReceiver     = "receiver"
-	byPuller       = "pull receiver"
-	byPulled       = "pull sender"
-	bothMust       = "both, required"
-	senderMust     = "sender, required"
-	receiverMust   = "receiver, required"
-	receiverPulled = "receiver and pull sender, required"
+	roleBoth             = "both"
+	roleSender           = "sender"
+	roleReceiver         = "receiver"
+	rolePullReceiver     = "pull receiver"
+	rolePullSender       = "pull sender"
+	roleBothRequired     = "both, required"
+	roleSenderRequired   = "sender, required"
+	roleReceiverRequired = "receiver, required"
+	roleServingRequired  = "receiver and pull sender, required"
 )
 
 // lmcacheKeys are LMCache's keys that have an effect on this transfer.
 var lmcacheKeys = []key{
-	{name: "enable_pd", aliases: []string{"enable_xpyd"}, role: bothMust,
-		kind: boolean(func(d *draft) *bool { return &d.enablePD }),
+	{name: "enable_pd", aliases: []string{"enable_xpyd"}, role: roleBothRequired,
+		kind: boolKind(func(d *draft) *bool { return &d.enablePD }),
 		doc:  "must be true: kvferry is the transfer between prefill and decode"},
-	{name: "pd_role", aliases: []string{"nixl_role"}, role: bothMust,
-		kind: oneOf(func(d *draft) *Role { return &d.cfg.Role },
+	{name: "pd_role", aliases: []string{"nixl_role"}, role: roleBothRequired,
+		kind: wordKind(func(d *draft) *Role { return &d.cfg.Role },
 			[]choice[Role]{{"sender", Sender}, {"receiver", Receiver}, {"both", Both}}, 0, nil),
 		doc: "prefiller, decoder, or both at once"},
-	{name: "transfer_channel", role: byBoth, kind: channelKind, def: "auto",
+	{name: "transfer_channel", role: roleBoth, kind: channelKind, def: "auto",
 		doc: "`auto` is shared memory on one host, else TCP, and `hccl`, the NPUs' own links, where `pd_buffer_device` is " +
 			"`npu`; `hixl` and `hcomm_onesided` are taken, with a note, for `hccl`, and `mooncake` and " +
 			"`mock_memory` for `auto`; `nixl` is [libnixl](nixl.md)"},
-	{name: "chunk_size", role: byBoth, kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.ChunkTokens }),
+	{name: "chunk_size", role: roleBoth, kind: integerKind(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.ChunkTokens }),
 		def: "256", doc: "tokens of a full chunk; equal on all nodes"},
-	{name: "pd_buffer_size", aliases: []string{"nixl_buffer_size"}, role: bothMust,
-		kind: size(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.BufferBytes }),
+	{name: "pd_buffer_size", aliases: []string{"nixl_buffer_size"}, role: roleBothRequired,
+		kind: sizeKind(1, 1<<46, func(d *draft) *uint64 { return &d.cfg.BufferBytes }),
 		doc:  "the page pool, rounded up to whole pages"},
-	{name: deviceKey, role: bothMust, kind: kind{takes: "cpu, npu, npu:0 or cuda", read: readDevice},
+	{name: deviceKey, role: roleBothRequired, kind: kind{takes: "cpu, npu, npu:0 or cuda", read: readDevice},
 		doc: "where the pool lies: in host memory, or on an [NPU](#ascend-npus); `cuda` is taken, with a note, for `cpu`"},
-	{name: legacyDeviceKey, role: byBoth, kind: kind{takes: "cpu, npu, npu:0 or cuda", read: readLegacyDevice},
+	{name: legacyDeviceKey, role: roleBoth, kind: kind{takes: "cpu, npu, npu:0 or cuda", read: readLegacyDevice},
 		doc: "`pd_buffer_device` of older files; no effect beside that"},
-	{name: "pd_peer_host", aliases: []string{"nixl_peer_host"}, role: receiverPulled,
-		kind: host(func(d *draft) *string { return &d.cfg.PeerHost }),
+	{name: "pd_peer_host", aliases: []string{"nixl_peer_host"}, role: roleServingRequired,
+		kind: hostKind(func(d *draft) *string { return &d.cfg.PeerHost }),
 		doc:  "what it binds and advertises; another sender's name for itself, optional there"},
-	{name: initPortKey, aliases: []string{"nixl_peer_init_port"}, role: receiverMust,
-		kind: ports(func(d *draft) *[]uint16 { return &d.cfg.InitPorts }),
+	{name: initPortKey, aliases: []string{"nixl_peer_init_port"}, role: roleReceiverRequired,
+		kind: portsKind(func(d *draft) *[]uint16 { return &d.cfg.InitPorts }),
 		doc:  "a receiver's handshakes; of a pull sender, optional, where it takes renewals of its offers"},
-	{name: allocPortKey, aliases: []string{"nixl_peer_alloc_port"}, role: receiverMust,
-		kind: ports(func(d *draft) *[]uint16 { return &d.cfg.AllocPorts }),
+	{name: allocPortKey, aliases: []string{"nixl_peer_alloc_port"}, role: roleReceiverRequired,
+		kind: portsKind(func(d *draft) *[]uint16 { return &d.cfg.AllocPorts }),
 		doc:  "a receiver's allocations; a sender binds none, see `pd_pull_done_port`"},
-	{name: "pd_proxy_host", aliases: []string{"nixl_proxy_host"}, role: senderMust,
-		kind: host(func(d *draft) *string { return &d.cfg.Proxy.Host }),
+	{name: "pd_proxy_host", aliases: []string{"nixl_proxy_host"}, role: roleSenderRequired,
+		kind: hostKind(func(d *draft) *string { return &d.cfg.Proxy.Host }),
 		doc:  "whom a sender tells that a request's last batch has ended"},
-	{name: "pd_proxy_port", aliases: []string{"nixl_proxy_port"}, role: senderMust,
-		kind: port(func(d *draft) *uint16 { return &d.cfg.Proxy.Port }),
+	{name: "pd_proxy_port", aliases: []string{"nixl_proxy_port"}, role: roleSenderRequired,
+		kind: portKind(func(d *draft) *uint16 { return &d.cfg.Proxy.Port }),
 		doc:  "the proxy's port, the same for all ranks"},
-	{name: "pd_skip_proxy_notification", role: bySender, kind: boolean(func(d *draft) *bool { return &d.skipProxy }),
+	{name: "pd_skip_proxy_notification", role: roleSender, kind: boolKind(func(d *draft) *bool { return &d.skipProxy }),
 		def: "false",
 		doc: "tell no proxy; then a sender needs no `pd_proxy_*`"},
-	{name: "pd_alloc_fail_backoff_ttl", role: byBoth,
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BreakerTTL }),
+	{name: "pd_alloc_fail_backoff_ttl", role: roleBoth,
+		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BreakerTTL }),
 		doc: "how long a sender leaves a receiver alone that could not allocate; for a receiver, how long the allocation " +
 			"of a batch waits for pages"},
-	{name: "pd_allocation_timeout_sec", role: byReceiver,
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.allocTimeout }),
+	{name: "pd_allocation_timeout_sec", role: roleReceiver,
+		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.allocTimeout }),
 		doc:  "the same, of a receiver alone; `pd_alloc_fail_backoff_ttl` if unset"},
-	{name: "pd_shutdown_timeout_sec", role: byBoth,
-		kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.cfg.DrainTimeout }),
+	{name: "pd_shutdown_timeout_sec", role: roleBoth,
+		kind: durationKind(0, time.Hour, func(d *draft) *time.Duration { return &d.cfg.DrainTimeout }),
 		def:  "5.0", doc: "how long a graceful close may take"},
-	{name: "pd_condition_poll_interval_sec", role: byBoth,
-		kind: duration(0, time.Hour, func(d *draft) *time.Duration { return &d.unused }),
-		def:  "0.005", idle: "no effect: nothing here polls", doc: "no effect: nothing here polls"},
-	{name: "pd_max_prefill_len", role: byBoth,
-		kind: integer(0, 1<<30, func(d *draft) *uint32 { return &d.cfg.maxPrefillTokens }), def: "0",
+	{name: "pd_condition_poll_interval_sec", role: roleBoth,
+		kind: durationKind(0, time.Hour, func(d *draft) *time.Duration { return &d.unused }),
+		def:  "0.005", noEffect: "no effect: nothing here polls", doc: "no effect: nothing here polls"},
+	{name: "pd_max_prefill_len", role: roleBoth,
+		kind: integerKind(0, 1<<30, func(d *draft) *uint32 { return &d.cfg.maxPrefillTokens }), def: "0",
 		doc: "tokens that the pool must be able to hold, checked at start; 0 checks nothing"},
-	{name: "pd_backend_mode", role: byBoth, kind: oneOf(func(d *draft) *string { return &d.word },
+	{name: "pd_backend_mode", role: roleBoth, kind: wordKind(func(d *draft) *string { return &d.unusedWord },
 		[]choice[string]{{"async", ""}, {"sync", ""}}, 0, nil), def: "async",
-		idle: "no effect: there is one implementation; what a receiver answers is extra_config.kvferry.reply_form",
-		doc:  "no effect; what a receiver answers is `extra_config.kvferry.reply_form`"},
-	{name: "retrieve_locations", aliases: []string{"pd_retrieve_locations"}, role: byReceiver,
+		noEffect: "no effect: there is one implementation; what a receiver answers is extra_config.kvferry.reply_form",
+		doc:      "no effect; what a receiver answers is `extra_config.kvferry.reply_form`"},
+	{name: "retrieve_locations", aliases: []string{"pd_retrieve_locations"}, role: roleReceiver,
 		kind: kind{takes: "list of backends", read: readRetrieveLocations}, doc: "for a receiver only `[PDBackend]`"},
-	{name: "store_location", aliases: []string{"pd_store_location"}, role: byReceiver,
+	{name: "store_location", aliases: []string{"pd_store_location"}, role: roleReceiver,
 		kind: kind{takes: "backend", read: readStoreLocation}, doc: "for a receiver anything but `PDBackend`"},
 
-	{name: "pd_pull_mode", role: byBoth, kind: boolean(func(d *draft) *bool { return &d.cfg.Pull.Enabled }), def: "false",
+	{name: "pd_pull_mode", role: roleBoth, kind: boolKind(func(d *draft) *bool { return &d.cfg.Pull.Enabled }), def: "false",
 		doc: "the sender offers its pages and the receiver reads them; equal on both ends"},
-	{name: "pd_delay_pull", role: byPuller, kind: boolean(func(d *draft) *bool { return &d.cfg.Pull.Delay }), def: "false",
+	{name: "pd_delay_pull", role: rolePullReceiver, kind: boolKind(func(d *draft) *bool { return &d.cfg.Pull.Delay }), def: "false",
 		doc: "read only when the engine fetches; needs `pd_pull_mode`"},
-	{name: donePortKey, role: byPulled, kind: ports(func(d *draft) *[]uint16 { return &d.cfg.Pull.DonePorts }),
+	{name: donePortKey, role: rolePullSender, kind: portsKind(func(d *draft) *[]uint16 { return &d.cfg.Pull.DonePorts }),
 		doc: "where a sender is told what was read; `pd_peer_alloc_port` + 100 if unset"},
-	{name: offloadKey, role: byPulled, kind: boolean(func(d *draft) *bool { return &d.cfg.Offload }),
+	{name: offloadKey, role: rolePullSender, kind: boolKind(func(d *draft) *bool { return &d.cfg.Offload }),
 		def: "false",
 		doc: "where `pd_buffer_device` is `npu`, the pool is host memory all the same: the engine copies what it has " +
 			"computed from the NPU into it"},
-	{name: cpuBufferKey, role: byBoth, kind: size(0, 1<<46, func(d *draft) *uint64 { return &d.cpuBufferBytes }),
+	{name: cpuBufferKey, role: roleBoth, kind: sizeKind(0, 1<<46, func(d *draft) *uint64 { return &d.cpuBufferBytes }),
 		doc: "the size of the pool where that is host memory: with `pd_use_cpu_offload`, or `pd_buffer_device: cpu`; " +
 			"`pd_buffer_size` if unset or 0"},
-	{name: "pd_pull_pending_ttl", role: byPulled, kind: duration(time.Second, 24*time.Hour,
+	{name: "pd_pull_pending_ttl", role: rolePullSender, kind: durationKind(time.Second, 24*time.Hour,
 		func(d *draft) *effects.Duration { return &d.cfg.Machine.PullTTL }),
 		doc: "how long an offer stands that nobody reports as read; its pages are pinned until then"},
-	{name: "pd_handoff_lease_ttl", role: byPuller,
-		kind: duration(0, 24*time.Hour, func(d *draft) *time.Duration { return &d.unused }), def: "300.0",
-		idle: "no effect: how long a chunk waits for its request is extra_config.kvferry.retention",
-		doc:  "no effect; how long a chunk waits for its request is `extra_config.kvferry.retention`"},
-	{name: "pd_pull_backpressure_reserve_pct", role: byPulled,
-		kind: reserve(func(d *draft) *uint32 { return &d.cfg.Machine.ReservePPM }),
+	{name: "pd_handoff_lease_ttl", role: rolePullReceiver,
+		kind: durationKind(0, 24*time.Hour, func(d *draft) *time.Duration { return &d.unused }), def: "300.0",
+		noEffect: "no effect: how long a chunk waits for its request is extra_config.kvferry.retention",
+		doc:      "no effect; how long a chunk waits for its request is `extra_config.kvferry.retention`"},
+	{name: "pd_pull_backpressure_reserve_pct", role: rolePullSender,
+		kind: reserveKind(func(d *draft) *uint32 { return &d.cfg.Machine.ReservePPM }),
 		doc: "the part of the pool that is never offered: at most floor(pages × (1 − it / 100)) are; what is put beyond " +
 			"waits its turn"},
-	{name: bidirectionalKey, role: byBoth, kind: boolean(func(d *draft) *bool { return &d.cfg.Machine.Recalls }),
+	{name: bidirectionalKey, role: roleBoth, kind: boolKind(func(d *draft) *bool { return &d.cfg.Machine.Recalls }),
 		def: "false",
 		doc: "a sender may read back what a receiver still has; needs `pd_peer_query_port` there, and makes it a cache"},
-	{name: queryPortKey, role: byReceiver, kind: kind{takes: queryPorts.takes, read: readQueryPorts},
+	{name: queryPortKey, role: roleReceiver, kind: kind{takes: queryPorts.takes, read: readQueryPorts},
 		doc: "where senders ask what it has; needs `pd_bidirectional`"},
-	{name: layerwiseKey, role: byBoth, kind: boolean(func(d *draft) *bool { return &d.cfg.Layerwise.Enabled }),
+	{name: layerwiseKey, role: roleBoth, kind: boolKind(func(d *draft) *bool { return &d.cfg.Layerwise.Enabled }),
 		def: "false",
 		doc: "a prefill pushes each layer when it is computed, and a page holds one layer; equal on both ends. A receiver " +
 			"saves nothing: it takes them"},
-	{name: unfullKey, role: bySender, kind: boolean(func(d *draft) *bool { return &d.savesUnfull }),
+	{name: unfullKey, role: roleSender, kind: boolKind(func(d *draft) *bool { return &d.savesUnfull }),
 		doc: "no effect: what a prefill has of its last chunk goes if the engine puts it"},
 }
 

@@ -23,11 +23,11 @@ type kind struct {
 	show  func(*draft) string
 }
 
-// of returns the kind k for a field of the draft. Values are read into the field and rendered by text.
-func of[T comparable](k kind, field func(*draft) *T, text func(T) string) kind {
+// showing returns the kind k for a field of the draft. Values are read into the field and rendered by text.
+func showing[T comparable](k kind, field func(*draft) *T, text func(T) string) kind {
 	k.show = func(d *draft) string {
-		var none T
-		if v := *field(d); v != none {
+		var zero T
+		if v := *field(d); v != zero {
 			return text(v)
 		}
 		return ""
@@ -35,17 +35,17 @@ func of[T comparable](k kind, field func(*draft) *T, text func(T) string) kind {
 	return k
 }
 
-const ok Code = 0
+const codeOK Code = 0
 
-// scalar returns the text of a scalar, unless n is a list or a mapping.
-func scalar(n *yaml.Node) (string, bool) {
+// scalarText returns the text of a scalar, unless n is a list or a mapping.
+func scalarText(n *yaml.Node) (string, bool) {
 	return n.Value, n.Kind == yaml.ScalarNode
 }
 
-// bare returns the text of a scalar that was written without quotes, or a remedy. A quoted value is a text: to Python,
-// the text "false" is true.
-func bare(n *yaml.Node) (text, remedy string) {
-	s, isScalar := scalar(n)
+// unquotedText returns the text of a scalar that was written without quotes, or a remedy. A quoted value is a text: to
+// Python, the text "false" is true.
+func unquotedText(n *yaml.Node) (text, remedy string) {
+	s, isScalar := scalarText(n)
 	switch {
 	case !isScalar:
 		return "", "write one value, not a list or a mapping"
@@ -55,11 +55,11 @@ func bare(n *yaml.Node) (text, remedy string) {
 	return s, ""
 }
 
-// parsed returns a kind that reads an unquoted scalar with a parser. check returns a remedy if the parsed value is out
-// of bounds.
-func parsed[T any](takes string, parse func(string) (T, error), check func(T) string, set func(*draft, T)) kind {
+// parsedKind returns a kind that reads an unquoted scalar with a parser. check returns a remedy if the parsed value is
+// out of bounds.
+func parsedKind[T any](takes string, parse func(string) (T, error), check func(T) string, set func(*draft, T)) kind {
 	return kind{takes: takes, read: func(d *draft, n *yaml.Node) (Code, string) {
-		s, remedy := bare(n)
+		s, remedy := unquotedText(n)
 		if remedy != "" {
 			return Type, remedy
 		}
@@ -71,69 +71,69 @@ func parsed[T any](takes string, parse func(string) (T, error), check func(T) st
 			return Range, remedy
 		}
 		set(d, v)
-		return ok, ""
+		return codeOK, ""
 	}}
 }
 
-func boolean(field func(*draft) *bool) kind {
-	return parsed("true or false", parseBool, func(bool) string { return "" }, func(d *draft, v bool) { *field(d) = v })
+func boolKind(field func(*draft) *bool) kind {
+	return parsedKind("true or false", parseBool, func(bool) string { return "" }, func(d *draft, v bool) { *field(d) = v })
 }
 
-// integer returns a kind that reads a whole number. T must be able to hold every number up to high.
-func integer[T int | uint16 | uint32](low, high uint32, field func(*draft) *T) kind {
-	return of(whole(low, high, func(d *draft, v uint64) { *field(d) = T(v) }), field,
+// integerKind returns a kind that reads a whole number. T must be able to hold every number up to high.
+func integerKind[T int | uint16 | uint32](low, high uint32, field func(*draft) *T) kind {
+	return showing(wholeKind(low, high, func(d *draft, v uint64) { *field(d) = T(v) }), field,
 		func(v T) string { return fmt.Sprint(v) })
 }
 
-// microseconds returns a kind that reads a whole number of microseconds.
-func microseconds(low, high uint32, field func(*draft) *time.Duration) kind {
-	return whole(low, high, func(d *draft, v uint64) { *field(d) = time.Duration(v) * time.Microsecond })
+// microsecondsKind returns a kind that reads a whole number of microseconds.
+func microsecondsKind(low, high uint32, field func(*draft) *time.Duration) kind {
+	return wholeKind(low, high, func(d *draft, v uint64) { *field(d) = time.Duration(v) * time.Microsecond })
 }
 
-// milliseconds returns a kind that reads a whole number of milliseconds.
-func milliseconds(low, high uint32, field func(*draft) *effects.Duration) kind {
-	return of(whole(low, high, func(d *draft, v uint64) { *field(d) = effects.Duration(v) * effects.Millisecond }), field,
+// millisecondsKind returns a kind that reads a whole number of milliseconds.
+func millisecondsKind(low, high uint32, field func(*draft) *effects.Duration) kind {
+	return showing(wholeKind(low, high, func(d *draft, v uint64) { *field(d) = effects.Duration(v) * effects.Millisecond }), field,
 		func(v effects.Duration) string { return fmt.Sprint(int64(v / effects.Millisecond)) })
 }
 
-func whole(low, high uint32, set func(*draft, uint64)) kind {
+func wholeKind(low, high uint32, set func(*draft, uint64)) kind {
 	span := fmt.Sprintf("%d to %d", low, high)
-	return parsed(span, parseUint, within(uint64(low), uint64(high), "write "+span), set)
+	return parsedKind(span, parseUint, rangeCheck(uint64(low), uint64(high), "write "+span), set)
 }
 
-// size returns a kind that reads a number of bytes. A quoted text is accepted as well, because LMCache does not read
-// units anyway.
-func size[T uint32 | uint64](low, high uint64, field func(*draft) *T) kind {
+// sizeKind returns a kind that reads a number of bytes. A quoted text is accepted as well, because LMCache does not
+// read units anyway.
+func sizeKind[T uint32 | uint64](low, high uint64, field func(*draft) *T) kind {
 	span := formatSize(low) + " to " + formatSize(high)
-	return of(unquoted(parsed(span, parseSize, within(low, high, "write "+span),
+	return showing(allowQuotes(parsedKind(span, parseSize, rangeCheck(low, high, "write "+span),
 		func(d *draft, v uint64) { *field(d) = T(v) })), field, func(v T) string { return formatSize(uint64(v)) })
 }
 
-func duration[T time.Duration | effects.Duration](low, high time.Duration, field func(*draft) *T) kind {
+func durationKind[T time.Duration | effects.Duration](low, high time.Duration, field func(*draft) *T) kind {
 	span := fmt.Sprintf("%v to %v", low, high)
-	return of(unquoted(parsed(span, parseSeconds, within(low, high, "write "+span),
+	return showing(allowQuotes(parsedKind(span, parseSeconds, rangeCheck(low, high, "write "+span),
 		func(d *draft, v time.Duration) { *field(d) = T(v) })), field,
 		func(v T) string { return formatSeconds(effects.Duration(v)) })
 }
 
-// wholePercent returns a kind that reads a percentage without decimals.
-func wholePercent(low uint32, field func(*draft) *uint32) kind {
+// percentKind returns a kind that reads a percentage without decimals.
+func percentKind(low uint32, field func(*draft) *uint32) kind {
 	const ppmOfOne = 10_000
 	span := fmt.Sprintf("%d to 100", low)
 	check := func(v uint32) string {
 		if v%ppmOfOne != 0 {
 			return "write a whole percentage, " + span
 		}
-		return within(low*ppmOfOne, 100*ppmOfOne, "write "+span)(v)
+		return rangeCheck(low*ppmOfOne, 100*ppmOfOne, "write "+span)(v)
 	}
-	return of(unquoted(parsed(span+" %, whole", parsePercent, check,
+	return showing(allowQuotes(parsedKind(span+" %, whole", parsePercent, check,
 		func(d *draft, v uint32) { *field(d) = v / ppmOfOne })), field, func(v uint32) string { return fmt.Sprint(v) })
 }
 
-// reserve returns a kind that reads a percentage below 100 and stores millionths. 0 is stored as rank.ReserveNone.
-func reserve(field func(*draft) *uint32) kind {
-	return of(unquoted(parsed("0 to below 100 %, up to four decimals", parsePercent,
-		within(uint32(0), 999_999, "write 0 to 99.9999: of a pool that is all reserve nothing could ever be offered"),
+// reserveKind returns a kind that reads a percentage below 100 and stores millionths. 0 is stored as rank.ReserveNone.
+func reserveKind(field func(*draft) *uint32) kind {
+	return showing(allowQuotes(parsedKind("0 to below 100 %, up to four decimals", parsePercent,
+		rangeCheck(uint32(0), 999_999, "write 0 to 99.9999: of a pool that is all reserve nothing could ever be offered"),
 		func(d *draft, v uint32) {
 			if *field(d) = v; v == 0 {
 				*field(d) = rank.ReserveNone
@@ -141,8 +141,8 @@ func reserve(field func(*draft) *uint32) kind {
 		})), field, formatPercent)
 }
 
-// unquoted returns the kind k, extended to quoted scalars.
-func unquoted(k kind) kind {
+// allowQuotes returns the kind k, extended to quoted scalars.
+func allowQuotes(k kind) kind {
 	return kind{takes: k.takes, read: func(d *draft, n *yaml.Node) (Code, string) {
 		plain := *n
 		plain.Style &^= yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle
@@ -150,8 +150,8 @@ func unquoted(k kind) kind {
 	}}
 }
 
-// within returns a check that returns the remedy for values outside of low to high.
-func within[T uint32 | uint64 | time.Duration](low, high T, remedy string) func(T) string {
+// rangeCheck returns a check that returns the remedy for values outside of low to high.
+func rangeCheck[T uint32 | uint64 | time.Duration](low, high T, remedy string) func(T) string {
 	return func(v T) string {
 		if v < low || v > high {
 			return remedy
@@ -162,44 +162,44 @@ func within[T uint32 | uint64 | time.Duration](low, high T, remedy string) func(
 
 // A choice is a word that a key accepts, with the meaning.
 type choice[T any] struct {
-	word string
-	is   T
+	word  string
+	value T
 }
 
-// oneOf returns a kind that reads a word from a list. For a word that LMCache knows and this build does not support,
+// wordKind returns a kind that reads a word from a list. For a word that LMCache knows and this build does not support,
 // elsewhere returns the reason. Depending on code, the word is refused, or is accepted with a note and leaves the
 // field at zero. elsewhere may be nil.
-func oneOf[T any](field func(*draft) *T, choices []choice[T], code Code, elsewhere func(word string) string) kind {
+func wordKind[T any](field func(*draft) *T, choices []choice[T], code Code, unsupported func(word string) string) kind {
 	words := make([]string, len(choices))
 	for i, c := range choices {
 		words[i] = c.word
 	}
-	all := orList(words)
+	all := joinOr(words)
 	return kind{takes: all, read: func(d *draft, n *yaml.Node) (Code, string) {
-		s, isScalar := scalar(n)
+		s, isScalar := scalarText(n)
 		if !isScalar {
 			return Type, "write one word: " + all
 		}
 		for _, c := range choices {
 			if s == c.word {
-				*field(d) = c.is
-				return ok, ""
+				*field(d) = c.value
+				return codeOK, ""
 			}
 		}
-		if elsewhere != nil {
-			if remedy := elsewhere(s); remedy != "" {
+		if unsupported != nil {
+			if remedy := unsupported(s); remedy != "" {
 				return code, remedy
 			}
 		}
-		if near := nearest(s, words); near != "" {
+		if near := nearestName(s, words); near != "" {
 			return Range, fmt.Sprintf("did you mean %s? use %s", near, all)
 		}
 		return Range, "use " + all
 	}}
 }
 
-// orList joins words as "a, b or c".
-func orList(words []string) string {
+// joinOr joins words as "a, b or c".
+func joinOr(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
 	}
@@ -207,11 +207,11 @@ func orList(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// label returns a kind that reads a name that programs only compare and do not resolve.
-func label(lenMax int, field func(*draft) *string) kind {
+// labelKind returns a kind that reads a name that programs only compare and do not resolve.
+func labelKind(lenMax int, field func(*draft) *string) kind {
 	takes := fmt.Sprintf("name, up to %d bytes", lenMax)
 	return kind{takes: takes, read: func(d *draft, n *yaml.Node) (Code, string) {
-		s, isScalar := scalar(n)
+		s, isScalar := scalarText(n)
 		if !isScalar {
 			return Type, "write one name"
 		}
@@ -222,26 +222,26 @@ func label(lenMax int, field func(*draft) *string) kind {
 			return Range, fmt.Sprintf("use 1 to %d letters, digits, dots, hyphens, colons or underscores", lenMax)
 		}
 		*field(d) = s
-		return ok, ""
+		return codeOK, ""
 	}}
 }
 
-// trafficClass returns a kind that reads the RoCE traffic class. RoCE writes the class into the upper six of the eight
-// bits of a field in the IP header.
-func trafficClass(field func(*draft) *uint32) kind {
+// trafficClassKind returns a kind that reads the RoCE traffic class. RoCE writes the class into the upper six of the
+// eight bits of a field in the IP header.
+func trafficClassKind(field func(*draft) *uint32) kind {
 	const low, high, step = 0, 252, 4
 	const takes = "multiple of 4, 0 to 252"
-	return parsed(takes, parseUint, func(v uint64) string {
+	return parsedKind(takes, parseUint, func(v uint64) string {
 		if v%step != 0 {
 			return "write a " + takes
 		}
-		return within[uint64](low, high, "write a "+takes)(v)
+		return rangeCheck[uint64](low, high, "write a "+takes)(v)
 	}, func(d *draft, v uint64) { *field(d) = uint32(v) })
 }
 
-func path(lenMax int, field func(*draft) *string) kind {
+func pathKind(lenMax int, field func(*draft) *string) kind {
 	return kind{takes: fmt.Sprintf("path, up to %d bytes", lenMax), read: func(d *draft, n *yaml.Node) (Code, string) {
-		s, isScalar := scalar(n)
+		s, isScalar := scalarText(n)
 		if !isScalar {
 			return Type, "write one path"
 		}
@@ -249,23 +249,23 @@ func path(lenMax int, field func(*draft) *string) kind {
 			return Range, fmt.Sprintf("use a path of at most %d bytes", lenMax)
 		}
 		*field(d) = s
-		return ok, ""
+		return codeOK, ""
 	}}
 }
 
-// host returns a kind that reads a host name or an address to which peers can connect.
-func host(field func(*draft) *string) kind {
+// hostKind returns a kind that reads a host name or an address to which peers can connect.
+func hostKind(field func(*draft) *string) kind {
 	return kind{takes: "host", read: func(d *draft, n *yaml.Node) (Code, string) {
-		s, isScalar := scalar(n)
+		s, isScalar := scalarText(n)
 		if !isScalar {
 			return Type, "write one host"
 		}
-		name, remedy := reachableHost(s)
+		name, remedy := checkHost(s)
 		if remedy != "" {
 			return Range, remedy
 		}
 		*field(d) = name
-		return ok, ""
+		return codeOK, ""
 	}}
 }
 
@@ -274,30 +274,30 @@ const hostLenMax = 253
 
 const hostLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
 
-// Host returns a host in the form that peers use: an IPv6 address without the brackets of a URL. The error says what
-// to write if the text is not a host, or does not name a single host, like 0.0.0.0.
-func Host(text string) (string, error) {
-	name, remedy := reachableHost(text)
+// ParseHost returns a host in the form that peers use: an IPv6 address without the brackets of a URL. The error says
+// what to write if the text is not a host, or does not name a single host, like 0.0.0.0.
+func ParseHost(text string) (string, error) {
+	name, remedy := checkHost(text)
 	if remedy != "" {
 		return "", errors.New(remedy)
 	}
 	return name, nil
 }
 
-// unbracketed returns s without the brackets that an IPv6 address has in a URL.
-func unbracketed(s string) string {
+// trimBrackets returns s without the brackets that an IPv6 address has in a URL.
+func trimBrackets(s string) string {
 	if len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']' {
 		return s[1 : len(s)-1]
 	}
 	return s
 }
 
-// reachableHost returns s without IPv6 brackets, or a remedy. The host that the node binds is also the advertised
+// checkHost returns s without IPv6 brackets, or a remedy. The host that the node binds is also the advertised
 // host, so the host must identify this machine to remote machines.
-func reachableHost(s string) (name, remedy string) {
+func checkHost(s string) (name, remedy string) {
 	if _, rest, hasScheme := strings.Cut(s, "://"); hasScheme {
 		remedy := "leave out the scheme, peers prepend tcp:// themselves"
-		host := withoutUser(rest)
+		host := maskUser(rest)
 		if plain, port, err := net.SplitHostPort(host); err == nil && port != "" {
 			host, remedy = plain, "leave out the scheme, which peers prepend themselves, and the port, which has a key of its own"
 		}
@@ -306,7 +306,7 @@ func reachableHost(s string) (name, remedy string) {
 	if strings.Contains(s, "@") {
 		return "", "write the host alone, without a user"
 	}
-	plain := unbracketed(s)
+	plain := trimBrackets(s)
 	bracketed := plain != s
 	s = plain
 	if s == "" || s == "*" {
@@ -337,7 +337,7 @@ func reachableHost(s string) (name, remedy string) {
 const portRemedy = "write a port from 1 to 65535"
 
 func parsePort(n *yaml.Node) (uint16, Code, string) {
-	s, remedy := bare(n)
+	s, remedy := unquotedText(n)
 	if remedy != "" {
 		return 0, Type, remedy
 	}
@@ -348,13 +348,13 @@ func parsePort(n *yaml.Node) (uint16, Code, string) {
 	if v == 0 || v > 65535 {
 		return 0, Range, portRemedy
 	}
-	return uint16(v), ok, ""
+	return uint16(v), codeOK, ""
 }
 
-func port(field func(*draft) *uint16) kind {
+func portKind(field func(*draft) *uint16) kind {
 	return kind{takes: "port", read: func(d *draft, n *yaml.Node) (Code, string) {
 		p, code, remedy := parsePort(n)
-		if code == ok {
+		if code == codeOK {
 			*field(d) = p
 		}
 		return code, remedy

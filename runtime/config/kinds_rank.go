@@ -11,9 +11,9 @@ import (
 // ranksMax bounds the length of lists by rank. No node has more accelerators.
 const ranksMax = 1024
 
-// byRank returns a reader of a list with a value for each rank; a single value is a list of length 1. Like LMCache,
-// the reader also accepts 7300,7301, which is a text in YAML.
-func byRank[T any](plural, example string, parse func(*yaml.Node) (T, Code, string), set func(*draft, []T)) func(*draft,
+// rankListReader returns a reader of a list with a value for each rank; a single value is a list of length 1. Like
+// LMCache, the reader also accepts 7300,7301, which is a text in YAML.
+func rankListReader[T any](plural, example string, parse func(*yaml.Node) (T, Code, string), set func(*draft, []T)) func(*draft,
 	*yaml.Node) (Code, string) {
 	return func(d *draft, n *yaml.Node) (Code, string) {
 		items := []*yaml.Node{n}
@@ -30,32 +30,33 @@ func byRank[T any](plural, example string, parse func(*yaml.Node) (T, Code, stri
 		list := make([]T, len(items))
 		for i, item := range items {
 			v, code, remedy := parse(item)
-			if code != ok {
-				return code, fmt.Sprintf("%s (item %d of %d is %q)", remedy, i+1, len(items), shorten(item.Value))
+			if code != codeOK {
+				return code, fmt.Sprintf("%s (item %d of %d is %q)", remedy, i+1, len(items), shortenValue(item.Value))
 			}
 			list[i] = v
 		}
 		set(d, list)
-		return ok, ""
+		return codeOK, ""
 	}
 }
 
-// ports returns a kind that reads the ports of a node's ranks.
-func ports(field func(*draft) *[]uint16) kind {
-	return kind{takes: "port for each rank", read: byRank("ports", "[7300, 7301]", parsePort,
+// portsKind returns a kind that reads the ports of a node's ranks.
+func portsKind(field func(*draft) *[]uint16) kind {
+	return kind{takes: "port for each rank", read: rankListReader("ports", "[7300, 7301]", parsePort,
 		func(d *draft, list []uint16) { *field(d) = list })}
 }
 
-// addresses returns a kind that reads the numeric addresses of the ranks' accelerators; host names are not accepted.
-func addresses(field func(*draft) *[]netip.Addr) kind {
-	return kind{takes: "address for each rank", read: byRank("addresses", "[192.168.1.10, 192.168.1.11]",
+// addressesKind returns a kind that reads the numeric addresses of the ranks' accelerators; host names are not
+// accepted.
+func addressesKind(field func(*draft) *[]netip.Addr) kind {
+	return kind{takes: "address for each rank", read: rankListReader("addresses", "[192.168.1.10, 192.168.1.11]",
 		parseAddress,
 		func(d *draft, list []netip.Addr) { *field(d) = list })}
 }
 
 func parseAddress(n *yaml.Node) (netip.Addr, Code, string) {
 	const remedy = "write an IP address such as 192.168.1.10"
-	s, isScalar := scalar(n)
+	s, isScalar := scalarText(n)
 	if !isScalar {
 		return netip.Addr{}, Type, remedy
 	}
@@ -66,5 +67,5 @@ func parseAddress(n *yaml.Node) (netip.Addr, Code, string) {
 	if addr.IsUnspecified() || addr.IsMulticast() {
 		return netip.Addr{}, Range, "name the address under which the NPU is reached, such as 192.168.1.10"
 	}
-	return addr.Unmap(), ok, ""
+	return addr.Unmap(), codeOK, ""
 }

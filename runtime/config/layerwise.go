@@ -28,49 +28,49 @@ const (
 
 // layerwiseKeys are kvferry's own keys for a node with use_layerwise.
 var layerwiseKeys = []key{
-	{name: "layerwise.merge_bytes", kind: size(1, 1<<40, func(d *draft) *uint64 { return &d.cfg.Machine.MergeBytes }),
+	{name: "layerwise.merge_bytes", kind: sizeKind(1, 1<<40, func(d *draft) *uint64 { return &d.cfg.Machine.MergeBytes }),
 		doc: "the most that a sender sends in one batch, where a page is smaller: layers that are ready " +
 			"together go together"},
-	{name: "layerwise.batches", kind: integer(1, 64, func(d *draft) *uint32 { return &d.cfg.Machine.BatchesMax }),
+	{name: "layerwise.batches", kind: integerKind(1, 64, func(d *draft) *uint32 { return &d.cfg.Machine.BatchesMax }),
 		doc: "batches of one request in flight"},
-	{name: "layerwise.runs", kind: integer(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Machine.RunsMax }),
+	{name: "layerwise.runs", kind: integerKind(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Machine.RunsMax }),
 		doc: "requests of a sender of which layers go, at a time, those included whose last tokens are read still"},
-	{name: "layerwise.saves", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.SavesMax }),
+	{name: "layerwise.saves", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.SavesMax }),
 		doc: "calls of SaveLayer whose pages are not back; what is saved beyond is refused at once"},
-	{name: "layerwise.chunks", kind: integer(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Machine.ChunksMax }), def: "65536",
+	{name: "layerwise.chunks", kind: integerKind(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Machine.ChunksMax }), def: "65536",
 		doc: "the most chunks of one request; a million tokens in chunks of 16"},
 	{name: "layerwise.run_ttl",
-		kind: duration(time.Second, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RunTTL }),
+		kind: durationKind(time.Second, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RunTTL }),
 		doc:  "how long a sender remembers a request of which nothing is heard, such as a preempted one"},
-	{name: "layerwise.link_bytes", kind: size(0, 1<<50, func(d *draft) *uint64 { return &d.cfg.Layerwise.LinkBytes }),
+	{name: "layerwise.link_bytes", kind: sizeKind(0, 1<<50, func(d *draft) *uint64 { return &d.cfg.Layerwise.LinkBytes }),
 		def: "0", doc: "what the link to a receiver carries in a second: a request that would be there no earlier layer " +
 			"by layer goes as a whole; 0 is not known, and all go layer by layer"},
 	{name: "layerwise.batch_time",
-		kind: duration(0, time.Minute, func(d *draft) *time.Duration { return &d.cfg.Layerwise.BatchTime }), def: "0",
+		kind: durationKind(0, time.Minute, func(d *draft) *time.Duration { return &d.cfg.Layerwise.BatchTime }), def: "0",
 		doc: "what a batch takes beside its bytes"},
-	{name: "layerwise.bundles", kind: integer(0, 1<<20, func(d *draft) *uint32 { return &d.cfg.Machine.BundlesMax }),
+	{name: "layerwise.bundles", kind: integerKind(0, 1<<20, func(d *draft) *uint32 { return &d.cfg.Machine.BundlesMax }),
 		doc: "the most chunks of which layers are coming to a receiver at a time; as many as its pool has room for if unset, " +
 			"which is a good value. A prompt that has more goes in parts, the next one when chunks are whole. With 0 it takes " +
 			"whole chunks only, and senders send so"},
 	{name: "layerwise.bundle_ttl",
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BundleTTL }),
+		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BundleTTL }),
 		doc:  "how long such a chunk stands without a layer more; `lease` if unset"},
 	{name: "layerwise.bundle_max",
-		kind: duration(time.Millisecond, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BundleMost }),
+		kind: durationKind(time.Millisecond, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BundleMost }),
 		doc:  "how long it stands at all; ten times that if unset"},
 }
 
 // validateLayerwise checks the keys of layerwise push together.
 func (d *draft) validateLayerwise() {
 	l, c := &d.cfg.Layerwise, &d.cfg
-	if d.given(unfullKey) && !d.savesUnfull && c.Role.Sends() {
-		d.note(unfullKey, "no effect: it is for the engine to put what a prefill has of its last chunk, or to leave it")
+	if d.isGiven(unfullKey) && !d.savesUnfull && c.Role.Sends() {
+		d.addNote(unfullKey, "no effect: it is for the engine to put what a prefill has of its last chunk, or to leave it")
 	}
 	if !l.Enabled {
 		for i := range layerwiseKeys {
-			d.note(ownPath(layerwiseKeys[i].name), "no effect while use_layerwise is false")
+			d.addNote(ownPath(layerwiseKeys[i].name), "no effect while use_layerwise is false")
 		}
-		c.Layerwise, c.Machine.Layerwise, c.Machine.Bundling = Layerwise{}, rank.Default().Layerwise, rank.Bundling{}
+		c.Layerwise, c.Machine.Layerwise, c.Machine.Bundling = Layerwise{}, rank.DefaultConfig().Layerwise, rank.Bundling{}
 		return
 	}
 	for _, other := range []struct {
@@ -83,18 +83,18 @@ func (d *draft) validateLayerwise() {
 			"use_layerwise: false"},
 	} {
 		if other.is {
-			d.at(layerwiseKey, Conflict, other.remedy)
+			d.addProblemAt(layerwiseKey, Conflict, other.remedy)
 			return
 		}
 	}
 	d.noteLayerwise()
 	m := &c.Machine
-	m.WholeChunks = d.given(ownPath("layerwise.bundles")) && m.BundlesMax == 0
+	m.WholeChunks = d.isGiven(ownPath("layerwise.bundles")) && m.BundlesMax == 0
 	if ttl := cmp.Or(m.BundleTTL, m.Lease); m.BundleMost > 0 && m.BundleMost < ttl {
-		d.at(ownPath("layerwise.bundle_max"), Conflict, fmt.Sprintf("make it at least layerwise.bundle_ttl, %v", ttl))
+		d.addProblemAt(ownPath("layerwise.bundle_max"), Conflict, fmt.Sprintf("make it at least layerwise.bundle_ttl, %v", ttl))
 	}
 	if most := uint32(1 << 16); c.Role.Sends() && uint64(m.RunsMax)*uint64(m.BatchesMax) > uint64(most) {
-		d.at(ownPath("layerwise.batches"), Conflict, fmt.Sprintf("%d requests of layerwise.runs with as many batches each "+
+		d.addProblemAt(ownPath("layerwise.batches"), Conflict, fmt.Sprintf("%d requests of layerwise.runs with as many batches each "+
 			"are %d; make one of the two smaller, so that it is at most %d", m.RunsMax,
 			uint64(m.RunsMax)*uint64(m.BatchesMax), most))
 	}
@@ -107,12 +107,12 @@ func (d *draft) noteLayerwise() {
 		"merge_bytes", "batches", "runs", "saves", "chunks", "run_ttl", "link_bytes", "batch_time",
 	} {
 		if !role.Sends() {
-			d.note(ownPath("layerwise."+name), "no effect at a receiver, which saves nothing: it takes layers as they come")
+			d.addNote(ownPath("layerwise."+name), "no effect at a receiver, which saves nothing: it takes layers as they come")
 		}
 	}
 	for _, name := range []string{"bundles", "bundle_ttl", "bundle_max"} {
 		if !role.Receives() {
-			d.note(ownPath("layerwise."+name), "no effect at a sender: the receiver's counts")
+			d.addNote(ownPath("layerwise."+name), "no effect at a sender: the receiver's counts")
 		}
 	}
 }
@@ -132,9 +132,9 @@ func (c *Config) oneLayer(l protocol.Layout) (protocol.Layout, uint32, Problem, 
 	return one, layers, Problem{}, true
 }
 
-// layersFit reports whether all layers of a chunk fit into the pool, and into the share of the pool that a peer may
-// use.
-func (c *Config) layersFit() (p Problem, fits bool) {
+// checkLayersFit reports whether all layers of a chunk fit into the pool, and into the share of the pool that a peer
+// may use.
+func (c *Config) checkLayersFit() (p Problem, fits bool) {
 	p = Problem{Code: Conflict, Field: c.poolKey, Value: fmt.Sprint(c.BufferBytes)}
 	share := uint64(100)
 	what := "the pool"
@@ -144,24 +144,24 @@ func (c *Config) layersFit() (p Problem, fits bool) {
 	if c.Role == Both && uint64(c.Machine.EngineSharePct) < share {
 		share, what = uint64(c.Machine.EngineSharePct), "engine_share_pct of the pool"
 	}
-	if has := uint64(c.Pages) * share / 100; has < uint64(c.Machine.Layers) {
+	if available := uint64(c.Pages) * share / 100; available < uint64(c.Machine.Layers) {
 		p.Remedy = fmt.Sprintf("%s is %d pages, and with use_layerwise one chunk takes %d, one for each layer; make it at "+
-			"least %d bytes", what, has, c.Machine.Layers, (uint64(c.Machine.Layers)*100+share-1)/share*c.PageBytes)
+			"least %d bytes", what, available, c.Machine.Layers, (uint64(c.Machine.Layers)*100+share-1)/share*c.PageBytes)
 		return p, false
 	}
 	return p, true
 }
 
-// layerwise checks that the sender pushes layer by layer if the receiver has a page for each layer, and that both nodes
-// have the same number of layers.
-func (c *comparison) layerwise() {
+// checkLayerwise checks that the sender pushes layer by layer if the receiver has a page for each layer, and that both
+// nodes have the same number of layers.
+func (c *comparison) checkLayerwise() {
 	a, b, layers := c.a.Layerwise, c.b.Layerwise, c.a.Machine.Layers
 	switch {
 	case c.receiver.Layerwise.Enabled && !c.sender.Layerwise.Enabled:
-		c.add(layerwiseKey, b.Enabled, "%s has %t; a receiver with it has a page for each layer, and takes no whole chunks: "+
+		c.addProblem(layerwiseKey, b.Enabled, "%s has %t; a receiver with it has a page for each layer, and takes no whole chunks: "+
 			"set the same on both", c.a.Name, a.Enabled)
 	case layers != c.b.Machine.Layers && layers > 0 && c.b.Machine.Layers > 0:
-		c.add(ownPath("layout.num_layers"), c.b.Machine.Layers,
+		c.addProblem(ownPath("layout.num_layers"), c.b.Machine.Layers,
 			"%s has %d; a chunk has one page for each layer, at both ends", c.a.Name, layers)
 	}
 }

@@ -8,51 +8,51 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// unknown reports an unknown key at the top level, with the key that was probably meant.
-func (d *draft) unknown(file, name string, at *yaml.Node) {
-	known, names := slices.Concat([]string{"extra_config"}, d.others), []string(nil)
+// addUnknownKey reports an unknown key at the top level, with the key that was probably meant.
+func (d *draft) addUnknownKey(file, name string, at *yaml.Node) {
+	known, names := slices.Concat([]string{"extra_config"}, d.ignored), []string(nil)
 	for _, k := range d.top {
 		known = append(append(known, k.name), k.aliases...)
 		names = append(names, k.name)
 	}
-	remedy := d.whose + " has no such key; remove it"
+	remedy := d.owner + " has no such key; remove it"
 	if name == "kvferry" {
 		remedy = "kvferry's own keys stand below extra_config: move it to extra_config.kvferry"
-	} else if d.schema != &directorySchema && directorySchema.has(true, name) {
+	} else if d.schema != &directorySchema && directorySchema.hasKey(true, name) {
 		remedy = "this is a key of a directory, whose file is another; move it to that of kvferry directory --config"
-	} else if d.schema == &directorySchema && nodeSchema.has(true, name) {
+	} else if d.schema == &directorySchema && nodeSchema.hasKey(true, name) {
 		remedy = "this is a key of a node, whose file is another; move it to that"
-	} else if find(d.own, name) != nil || d.isGroup(name) {
+	} else if findKey(d.own, name) != nil || d.isGroup(name) {
 		remedy = "this is a key of kvferry's own; move it to " + ownPath(name)
-	} else if near := meant(name, known, names); near != "" {
-		remedy = fmt.Sprintf("%s has no such key; did you mean %s?", d.whose, near)
+	} else if near := likelyKey(name, known, names); near != "" {
+		remedy = fmt.Sprintf("%s has no such key; did you mean %s?", d.owner, near)
 	}
-	d.add(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: shorten(name), Remedy: remedy})
+	d.addProblem(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: shortenValue(name), Remedy: remedy})
 }
 
-// unknownOwn reports an unknown key below extra_config.kvferry, with the key that was probably meant.
-func (d *draft) unknownOwn(file, path string, at *yaml.Node) {
+// addUnknownOwnKey reports an unknown key below extra_config.kvferry, with the key that was probably meant.
+func (d *draft) addUnknownOwnKey(file, path string, at *yaml.Node) {
 	var known []string
 	for _, k := range d.own {
 		known = append(known, k.name)
 	}
 	remedy := "kvferry has no such key; docs/configuration.md lists them"
-	if find(d.top, path) != nil {
+	if findKey(d.top, path) != nil {
 		remedy = "this is one of LMCache's keys; move it to the top of the file"
-	} else if near := d.inGroup(path, known); near != "" {
+	} else if near := d.nearestInGroup(path, known); near != "" {
 		remedy = fmt.Sprintf("kvferry has no such key; did you mean %s?", near)
-	} else if near := sameLeaf(path, known); near != "" {
+	} else if near := keyWithLeaf(path, known); near != "" {
 		remedy = fmt.Sprintf("kvferry has no such key here; did you mean %s?", near)
-	} else if near := meant(path, known, known); near != "" {
+	} else if near := likelyKey(path, known, known); near != "" {
 		remedy = fmt.Sprintf("kvferry has no such key; did you mean %s?", near)
 	}
-	d.add(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: ownPath(shorten(path)),
+	d.addProblem(Problem{Code: UnknownKey, File: file, Line: at.Line, Column: at.Column, Field: ownPath(shortenValue(path)),
 		Remedy: remedy})
 }
 
-// inGroup returns the key in the group of path that was probably meant. Example: layout.layers means
+// nearestInGroup returns the key in the group of path that was probably meant. Example: layout.layers means
 // layout.num_layers, although another group has a key that ends in layers. Keys outside of groups do not form a group.
-func (d *draft) inGroup(path string, known []string) string {
+func (d *draft) nearestInGroup(path string, known []string) string {
 	at := strings.LastIndexByte(path, '.') + 1
 	if at == 0 {
 		return ""
@@ -63,17 +63,17 @@ func (d *draft) inGroup(path string, known []string) string {
 			leaves = append(leaves, leaf)
 		}
 	}
-	if near := meant(path[at:], leaves, leaves); near != "" {
+	if near := likelyKey(path[at:], leaves, leaves); near != "" {
 		return path[:at] + near
 	}
 	return ""
 }
 
-// meant returns the key that was probably meant by name: the nearest of the known keys, regardless of case, or the
+// likelyKey returns the key that was probably meant by name: the nearest of the known keys, regardless of case, or the
 // only element of names that ends in an underscore and the given name, as pd_role ends in role.
-func meant(name string, known, names []string) string {
+func likelyKey(name string, known, names []string) string {
 	name = strings.ToLower(name)
-	if near := nearest(name, known); near != "" {
+	if near := nearestName(name, known); near != "" {
 		return near
 	}
 	end := ""
@@ -88,8 +88,9 @@ func meant(name string, known, names []string) string {
 	return end
 }
 
-// sameLeaf returns the key with the same last part as path, because the user may have put the key into the wrong group.
-func sameLeaf(path string, known []string) string {
+// keyWithLeaf returns the key with the same last part as path, because the user may have put the key into the wrong
+// group.
+func keyWithLeaf(path string, known []string) string {
 	leaf := path[strings.LastIndexByte(path, '.')+1:]
 	for _, k := range known {
 		if k[strings.LastIndexByte(k, '.')+1:] == leaf {
@@ -99,24 +100,24 @@ func sameLeaf(path string, known []string) string {
 	return ""
 }
 
-// nearest returns the candidate with the fewest edits from name, if the number of edits is small enough for a slip: at
-// most a third of the length of the name. The first of several equal candidates wins.
-func nearest(name string, candidates []string) string {
+// nearestName returns the candidate with the fewest edits from name, if the number of edits is small enough for a slip:
+// at most a third of the length of the name. The first of several equal candidates wins.
+func nearestName(name string, candidates []string) string {
 	const nameLenMax = 64 // longer than any key; bounds the work that a file can cause
 	if len(name) > nameLenMax {
 		return ""
 	}
 	best, limit := "", len(name)/3
 	for _, c := range candidates {
-		if n := edits(name, c); n <= limit {
+		if n := editDistance(name, c); n <= limit {
 			best, limit = c, n-1
 		}
 	}
 	return best
 }
 
-// edits returns the number of insertions, deletions, replacements and swaps of neighbours that turn a into b.
-func edits(a, b string) int {
+// editDistance returns the number of insertions, deletions, replacements and swaps of neighbours that turn a into b.
+func editDistance(a, b string) int {
 	before, last, this := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j

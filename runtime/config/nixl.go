@@ -47,39 +47,39 @@ type NIXL struct {
 
 // nixlKeys are kvferry's own keys for libnixl, below extra_config.kvferry like nodeKeys.
 var nixlKeys = []key{
-	{name: "nixl.library", kind: path(libraryLenMax, func(d *draft) *string { return &d.cfg.NIXL.Library }),
+	{name: "nixl.library", kind: pathKind(libraryLenMax, func(d *draft) *string { return &d.cfg.NIXL.Library }),
 		doc: "`libnixl_capi.so`; the variable `KVFERRY_LIBNIXL`, or else where the loader looks, if unset"},
-	{name: "nixl.transports", kind: transports(func(d *draft) *string { return &d.cfg.NIXL.Transports }),
+	{name: "nixl.transports", kind: transportKind(func(d *draft) *string { return &d.cfg.NIXL.Transports }),
 		doc: "what UCX may use, as its `UCX_TLS`; with `tcp` or `^cma` no peer of the host reaches into this process, so " +
 			"that a frozen one holds up no revocation; left to UCX if unset"},
-	{name: "nixl.host", kind: host(func(d *draft) *string { return &d.cfg.NIXL.Host }),
+	{name: "nixl.host", kind: hostKind(func(d *draft) *string { return &d.cfg.NIXL.Host }),
 		doc: "where the plane's own TCP channel listens, and what it advertises; `pd_peer_host` if unset. UCX " +
 			"has addresses of its own (`UCX_NET_DEVICES`)"},
-	{name: "nixl.trusted_network", kind: boolean(func(d *draft) *bool { return &d.cfg.NIXL.TrustedNetwork }), def: "false",
+	{name: "nixl.trusted_network", kind: boolKind(func(d *draft) *bool { return &d.cfg.NIXL.TrustedNetwork }), def: "false",
 		doc: "says that all hosts and users that reach this host may read and write all memory of the node's process, " +
 			"which they can over UCX's tcp. Without it `nixl.host` must be a loopback address, UCX is held to the " +
 			"loopback, and peers of other hosts are refused. Set it to true on a network of the fleet alone"},
-	{name: "nixl.port", kind: ports(func(d *draft) *[]uint16 { return &d.cfg.NIXL.Ports }),
+	{name: "nixl.port", kind: portsKind(func(d *draft) *[]uint16 { return &d.cfg.NIXL.Ports }),
 		doc: "its port; chosen by the system if unset"},
 	{name: "nixl.transfer_timeout",
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.NIXL.TransferTimeout }),
+		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.NIXL.TransferTimeout }),
 		def:  "10", doc: "the longest time in which no batch of a link ends, before its agents are given up"},
 	{name: "nixl.cancel_grace",
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.NIXL.CancelGrace }),
+		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.NIXL.CancelGrace }),
 		def:  "200ms", doc: "how long what is under way of a cancelled transfer is waited for, before they are"},
 	{name: "nixl.prepare_timeout",
-		kind: duration(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.NIXL.PrepareTimeout }),
+		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.NIXL.PrepareTimeout }),
 		def:  "10", doc: "how long the first byte may take between two agents"},
-	{name: "nixl.rebuild_tries", kind: integer(1, 100, func(d *draft) *uint32 { return &d.cfg.NIXL.RebuildTries }),
+	{name: "nixl.rebuild_tries", kind: integerKind(1, 100, func(d *draft) *uint32 { return &d.cfg.NIXL.RebuildTries }),
 		def: "3", doc: "failures in a row of agents to meet, after which their link is lost"},
-	{name: "nixl.window", kind: integer(1, 64, func(d *draft) *uint32 { return &d.cfg.NIXL.Window }), def: "2",
+	{name: "nixl.window", kind: integerKind(1, 64, func(d *draft) *uint32 { return &d.cfg.NIXL.Window }), def: "2",
 		doc: "batches of one link in flight"},
-	{name: "nixl.descriptors", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.NIXL.Descriptors }),
+	{name: "nixl.descriptors", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.NIXL.Descriptors }),
 		def: "1024", doc: "runs of adjacent pages in one batch"},
-	{name: "nixl.batch_bytes", kind: size(1, 1<<40, func(d *draft) *uint64 { return &d.cfg.NIXL.BatchBytes }),
+	{name: "nixl.batch_bytes", kind: sizeKind(1, 1<<40, func(d *draft) *uint64 { return &d.cfg.NIXL.BatchBytes }),
 		def: "16MiB", doc: "bytes of one batch, unless one page has more; a copy within a host holds its link up until it " +
 			"ends"},
-	{name: "nixl.links", kind: integer(1, connsMost, func(d *draft) *uint32 { return &d.cfg.NIXL.Links }),
+	{name: "nixl.links", kind: integerKind(1, connsMax, func(d *draft) *uint32 { return &d.cfg.NIXL.Links }),
 		doc: "peers at a time in each direction, each with an agent of 15 files, at most `tables.peers`; 64 if unset"},
 }
 
@@ -93,13 +93,13 @@ var (
 	nixlLinksKey = ownPath("nixl.links")
 )
 
-// transports returns a kind that reads a UCX transport name, or ^ and a name. A comma is not allowed, because the
+// transportKind returns a kind that reads a UCX transport name, or ^ and a name. A comma is not allowed, because the
 // engine's configuration, in which libnixl takes the value, is a list with commas.
-func transports(field func(*draft) *string) kind {
+func transportKind(field func(*draft) *string) kind {
 	const takes = "one name, or ^ and one"
 	const lenMax = 32
 	return kind{takes: takes, read: func(d *draft, n *yaml.Node) (Code, string) {
-		s, isScalar := scalar(n)
+		s, isScalar := scalarText(n)
 		name := strings.TrimPrefix(s, "^")
 		switch {
 		case !isScalar:
@@ -108,7 +108,7 @@ func transports(field func(*draft) *string) kind {
 			return Range, "write " + takes + " that is not to be used, such as tcp or ^cma; ucx_info -d has all"
 		}
 		*field(d) = s
-		return ok, ""
+		return codeOK, ""
 	}}
 }
 
@@ -120,18 +120,18 @@ func (d *draft) validateNIXL() {
 	}
 	if n.Host != "" && !n.TrustedNetwork && !isLoopback(n.Host) && !c.NeedsNPU() {
 		name := "pd_peer_host"
-		if d.given(nixlHostKey) {
+		if d.isGiven(nixlHostKey) {
 			name = nixlHostKey
 		}
-		d.at(name, Conflict, fmt.Sprintf("over UCX's tcp, which libnixl uses, all hosts and users that reach this host can "+
+		d.addProblemAt(name, Conflict, fmt.Sprintf("over UCX's tcp, which libnixl uses, all hosts and users that reach this host can "+
 			"read and write all memory of the node's process: give %s a loopback address such as 127.0.0.1, or, if they may do "+
 			"that, set %s: true", nixlHostKey, ownPath("nixl.trusted_network")))
 	}
 	switch {
-	case !d.given(nixlLinksKey):
+	case !d.isGiven(nixlLinksKey):
 		n.Links = min(nixlLinksDefault, c.Machine.PeersMax)
 	case n.Links > c.Machine.PeersMax:
-		d.at(nixlLinksKey, Conflict, "each is a peer; make it at most tables.peers, or that larger")
+		d.addProblemAt(nixlLinksKey, Conflict, "each is a peer; make it at most tables.peers, or that larger")
 	}
 }
 
@@ -140,9 +140,9 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// Leased reports whether a leased plane serves the pages: this node cannot observe the stores and loads that peers make
-// there (rule M4).
-func (c *Config) Leased() bool { return c.NeedsNPU() || c.Channel == ChannelNIXL }
+// HasLeasedPlane reports whether a leased plane serves the pages: this node cannot observe the stores and loads that
+// peers make there (rule M4).
+func (c *Config) HasLeasedPlane() bool { return c.NeedsNPU() || c.Channel == ChannelNIXL }
 
 // NIXLEndpoint returns the address at which the channel of a rank's plane over libnixl listens. Port 0 lets the system
 // choose. The result is false if there is a list of ports that has no entry for the rank.
@@ -150,5 +150,5 @@ func (c *Config) NIXLEndpoint(rank int) (protocol.Endpoint, bool) {
 	if len(c.NIXL.Ports) == 0 {
 		return protocol.Endpoint{Host: c.NIXL.Host}, rank >= 0
 	}
-	return endpoint(c.NIXL.Host, c.NIXL.Ports, rank)
+	return rankEndpoint(c.NIXL.Host, c.NIXL.Ports, rank)
 }

@@ -14,8 +14,8 @@ func TestNIXLDefaults(t *testing.T) {
 	want := NIXL{Host: "10.0.0.2", TrustedNetwork: true,
 		TransferTimeout: 10 * time.Second, CancelGrace: 200 * time.Millisecond,
 		PrepareTimeout: 10 * time.Second, RebuildTries: 3, Window: 2, Descriptors: 1024, BatchBytes: 16 << 20, Links: 60}
-	if c.Channel != ChannelNIXL || !c.Leased() || c.NeedsNPU() || !reflect.DeepEqual(c.NIXL, want) {
-		t.Errorf("got channel %v, leased %t, NPU %t, %+v; want %+v", c.Channel, c.Leased(), c.NeedsNPU(), c.NIXL, want)
+	if c.Channel != ChannelNIXL || !c.HasLeasedPlane() || c.NeedsNPU() || !reflect.DeepEqual(c.NIXL, want) {
+		t.Errorf("got channel %v, leased %t, NPU %t, %+v; want %+v", c.Channel, c.HasLeasedPlane(), c.NeedsNPU(), c.NIXL, want)
 	}
 	for rank, served := range map[int]bool{0: true, 1: true, -1: false} {
 		if e, is := c.NIXLEndpoint(rank); is != served || e != (protocol.Endpoint{Host: "10.0.0.2"}) {

@@ -24,7 +24,7 @@ func TestNPUDefaults(t *testing.T) {
 	if c.Channel != ChannelHCCL || c.Device != (Device{DeviceNPU, -1}) || !c.NeedsNPU() || len(c.Notes) > 0 {
 		t.Errorf("got channel %v, device %v, needs an NPU %t, notes %v", c.Channel, c.Device, c.NeedsNPU(), c.Notes)
 	}
-	want := HCCL{Host: "10.0.0.2", RDMATimeout: 15, RDMARetries: 7, TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL,
+	want := HCCL{Host: "10.0.0.2", RDMATimeout: 15, RDMARetries: 7, TrafficClass: HCCLDefault, ServiceLevel: HCCLDefault,
 		PrepareTimeout: 10 * time.Second, RebuildTries: 3, Window: 2, Descriptors: 256, Links: 64}
 	if !reflect.DeepEqual(c.HCCL, want) {
 		t.Errorf("got %+v, want %+v", c.HCCL, want)
@@ -108,7 +108,7 @@ func TestDeviceOfARank(t *testing.T) {
 		{"cpu", 3, 8, 3}, {"cpu", 9, 8, 1},
 	} {
 		d := mustParse(t, replaced(npuReceiverYAML, "pd_buffer_device: "+c.written+"\n")).Device
-		if got := d.Of(c.rank, c.visible); got != c.want || d.String() != c.written {
+		if got := d.NPUIndex(c.rank, c.visible); got != c.want || d.String() != c.written {
 			t.Errorf("%s: rank %d of %d visible uses %v number %d, want %d", c.written, c.rank, c.visible, d, got, c.want)
 		}
 	}

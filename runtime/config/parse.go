@@ -28,7 +28,7 @@ const (
 type draft struct {
 	*schema
 	cfg       Config
-	found     map[string]setting // by the key's name in the table
+	settings  map[string]setting // by the key's name in the table
 	arguments []Argument
 	overrides []override
 	// problems are collected until the end, so that a single run reports all problems.
@@ -58,7 +58,7 @@ type draft struct {
 	workerTimeout uint32 // seconds
 	lookupHashes  uint32
 	// Values that are checked and have no further effect.
-	word       string
+	unusedWord string
 	unused     time.Duration
 	unusedPort uint16
 }
@@ -72,20 +72,20 @@ type setting struct {
 }
 
 // newDraft returns the draft of an empty file. The draft has the default configuration of the state machine
-// (rank.Default). The remaining defaults are in the table of keys.
+// (rank.DefaultConfig). The remaining defaults are in the table of keys.
 func newDraft(s *schema) *draft {
-	return &draft{schema: s, found: map[string]setting{}, cfg: Config{Machine: rank.Default(),
-		HCCL: HCCL{TrafficClass: LeftToHCCL, ServiceLevel: LeftToHCCL}}}
+	return &draft{schema: s, settings: map[string]setting{}, cfg: Config{Machine: rank.DefaultConfig(),
+		HCCL: HCCL{TrafficClass: HCCLDefault, ServiceLevel: HCCLDefault}}}
 }
 
-func (s setting) problem(code Code, remedy string) Problem {
+func (s setting) newProblem(code Code, remedy string) Problem {
 	p := Problem{Code: code, File: s.file, Field: s.field, Remedy: remedy}
 	if s.node != nil {
 		p.Line, p.Column = s.node.Line, s.node.Column
-		p.Value = text(s.node)
-		if shown := shorten(s.node.Value); s.secret || strings.Contains(s.node.Value, "@") {
+		p.Value = renderValue(s.node)
+		if shown := shortenValue(s.node.Value); s.secret || strings.Contains(s.node.Value, "@") {
 			if s.secret {
-				p.Value, shown = hidden, hidden
+				p.Value, shown = masked, masked
 			}
 			if s.node.Value != "" { // The remedy may quote the refused value.
 				p.Remedy = strings.ReplaceAll(p.Remedy, s.node.Value, shown)
@@ -108,55 +108,56 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, 
 	}
 	d := newDraft(&nodeSchema)
 	d.cfg.Name = name
-	if err := d.read(name, data, env, d.validate); err != nil {
+	if err := d.readSources(name, data, env, d.validate); err != nil {
 		return nil, err
 	}
 	return &d.cfg, nil
 }
 
-// read reads a file and the environment by the draft's schema, and then calls validate to check the values together.
-func (d *draft) read(name string, data []byte, env func(string) (string, bool), validate func()) error {
+// readSources reads a file and the environment by the draft's schema, and then calls validate to check the values
+// together.
+func (d *draft) readSources(name string, data []byte, env func(string) (string, bool), validate func()) error {
 	d.readFile(name, data)
 	if env != nil {
 		d.readEnvironment(env)
 	}
 	for _, a := range d.arguments {
-		d.put(a.Key, setting{field: a.As, file: arguments, node: &yaml.Node{Kind: yaml.ScalarNode, Value: a.Value}})
+		d.recordValue(a.Key, setting{field: a.Label, file: arguments, node: &yaml.Node{Kind: yaml.ScalarNode, Value: a.Value}})
 	}
 	// If the YAML could not be read, validate would only report missing keys.
 	if !slices.ContainsFunc(d.problems, func(p Problem) bool { return p.Code == Syntax }) {
-		d.apply(d.top, "")
-		d.apply(d.extra, "")
-		d.apply(d.own, ownPath(""))
+		d.applyKeys(d.top, "")
+		d.applyKeys(d.extra, "")
+		d.applyKeys(d.own, ownPath(""))
 		validate()
 	}
 	if len(d.problems) > 0 {
 		sortProblems(d.problems)
-		return &Error{Problems: d.problems, Notes: d.notesOfOverrides()}
+		return &Error{Problems: d.problems, Notes: d.overrideNotes()}
 	}
-	d.cfg.Notes = append(d.cfg.Notes, d.notesOfOverrides()...)
+	d.cfg.Notes = append(d.cfg.Notes, d.overrideNotes()...)
 	sortProblems(d.cfg.Notes)
 	return nil
 }
 
-func (d *draft) add(p Problem) { d.problems = append(d.problems, p) }
+func (d *draft) addProblem(p Problem) { d.problems = append(d.problems, p) }
 
 func (d *draft) readFile(name string, data []byte) {
 	if len(data) > fileBytesMax {
-		d.add(Problem{Code: Syntax, File: name, Remedy: fmt.Sprintf("the file has %d bytes, at most %d are read", len(data),
+		d.addProblem(Problem{Code: Syntax, File: name, Remedy: fmt.Sprintf("the file has %d bytes, at most %d are read", len(data),
 			fileBytesMax)})
 		return
 	}
-	root, problem := load(name, data)
+	root, problem := loadMapping(name, data)
 	if problem != nil {
-		d.add(*problem)
+		d.addProblem(*problem)
 	} else if root != nil {
 		d.walkTop(name, root)
 	}
 }
 
-// load returns the mapping that a file consists of, or nil for a file that contains only comments.
-func load(file string, data []byte) (*yaml.Node, *Problem) {
+// loadMapping returns the mapping that a file consists of, or nil for a file that contains only comments.
+func loadMapping(file string, data []byte) (*yaml.Node, *Problem) {
 	var doc yaml.Node
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil
@@ -187,14 +188,14 @@ func load(file string, data []byte) (*yaml.Node, *Problem) {
 
 // walkTop records the keys at the top level of a file in d.found.
 func (d *draft) walkTop(file string, m *yaml.Node) {
-	d.eachPair(file, "", m, func(name string, at, value *yaml.Node) {
+	d.forEachPair(file, "", m, func(name string, at, value *yaml.Node) {
 		where := setting{field: name, file: file, node: value}
-		if k := find(d.top, name); k != nil {
-			d.put(k.name, where)
+		if k := findKey(d.top, name); k != nil {
+			d.recordValue(k.name, where)
 		} else if name == "extra_config" {
 			d.walkExtra(where)
-		} else if !slices.Contains(d.others, name) {
-			d.unknown(file, name, at)
+		} else if !slices.Contains(d.ignored, name) {
+			d.addUnknownKey(file, name, at)
 		}
 	})
 }
@@ -205,58 +206,58 @@ func (d *draft) walkExtra(extra setting) {
 		return
 	}
 	if extra.node.Kind != yaml.MappingNode {
-		d.add(extra.problem(Type, "write a mapping"))
+		d.addProblem(extra.newProblem(Type, "write a mapping"))
 		return
 	}
-	d.eachPair(extra.file, "extra_config.", extra.node, func(name string, at, value *yaml.Node) {
-		if k := find(d.extra, extraPrefix+name); k != nil {
-			d.put(k.name, setting{field: k.name, file: extra.file, node: value})
+	d.forEachPair(extra.file, "extra_config.", extra.node, func(name string, at, value *yaml.Node) {
+		if k := findKey(d.extra, extraPrefix+name); k != nil {
+			d.recordValue(k.name, setting{field: k.name, file: extra.file, node: value})
 		} else if name == "kvferry" {
 			d.walkOwn(setting{field: "extra_config.kvferry", file: extra.file, node: value}, "")
 		} else if strings.HasPrefix(name, "kvferry") {
-			d.add(Problem{Code: UnknownKey, File: extra.file, Line: at.Line, Column: at.Column, Field: "extra_config." + name,
+			d.addProblem(Problem{Code: UnknownKey, File: extra.file, Line: at.Line, Column: at.Column, Field: "extra_config." + name,
 				Remedy: "kvferry's keys stand in one mapping: extra_config: {kvferry: {...}}"})
-		} else if remedy := d.misplaced(name, value); remedy != "" {
-			d.add(Problem{Code: UnknownKey, File: extra.file, Line: at.Line, Column: at.Column,
-				Field: "extra_config." + shorten(name), Remedy: remedy})
-		} else if remark := strayExtra(name); remark != "" {
-			d.noteAt(setting{field: extraPrefix + shorten(name), file: extra.file, node: value}, remark)
+		} else if remedy := d.misplacedRemedy(name, value); remedy != "" {
+			d.addProblem(Problem{Code: UnknownKey, File: extra.file, Line: at.Line, Column: at.Column,
+				Field: "extra_config." + shortenValue(name), Remedy: remedy})
+		} else if remark := unreadNote(name); remark != "" {
+			d.addNoteAt(setting{field: extraPrefix + shortenValue(name), file: extra.file, node: value}, remark)
 		}
 	})
 }
 
-// strayExtra returns the note for a key below extra_config that neither kvferry nor LMCache reads, or "" if the key
+// unreadNote returns the note for a key below extra_config that neither kvferry nor LMCache reads, or "" if the key
 // needs no note. An unread key is not a problem, because programs around LMCache keep their own keys there.
-func strayExtra(name string) string {
-	if slices.Contains(ignoredExtra, name) || slices.ContainsFunc(pluginGroups, func(group string) bool {
+func unreadNote(name string) string {
+	if slices.Contains(ignoredExtraKeys, name) || slices.ContainsFunc(pluginGroups, func(group string) bool {
 		return strings.HasPrefix(name, group)
 	}) {
 		return ""
 	}
-	remark := "no effect: neither kvferry nor LMCache " + Release + " reads this key"
-	if near := nearest(name, ignoredExtra); near != "" {
+	remark := "no effect: neither kvferry nor LMCache " + LMCacheRelease + " reads this key"
+	if near := nearestName(name, ignoredExtraKeys); near != "" {
 		remark += "; did you mean " + extraPrefix + near + "?"
 	}
 	return remark
 }
 
-// misplaced returns the remedy for an unknown key below extra_config that was probably meant for kvferry, because the
-// name is close to a key of kvferry or because the value contains keys of kvferry. The result is "" for a key that
+// misplacedRemedy returns the remedy for an unknown key below extra_config that was probably meant for kvferry, because
+// the name is close to a key of kvferry or because the value contains keys of kvferry. The result is "" for a key that
 // belongs to another program.
-func (d *draft) misplaced(name string, value *yaml.Node) string {
+func (d *draft) misplacedRemedy(name string, value *yaml.Node) string {
 	ours := []string{"kvferry"}
 	for _, k := range d.extra {
 		ours = append(ours, strings.TrimPrefix(k.name, extraPrefix))
 	}
-	if near := nearest(name, ours); near != "" {
+	if near := nearestName(name, ours); near != "" {
 		return fmt.Sprintf("there is no such key; did you mean extra_config.%s?", near)
 	}
-	if find(d.own, name) != nil {
+	if findKey(d.own, name) != nil {
 		return "this is a key of kvferry's own; move it to " + ownPath(name)
 	}
 	if d.isGroup(name) && value.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(value.Content); i += 2 {
-			if path := name + "." + value.Content[i].Value; find(d.own, path) != nil {
+			if path := name + "." + value.Content[i].Value; findKey(d.own, path) != nil {
 				return "these are keys of kvferry's own; move them to " + ownPath(name)
 			}
 		}
@@ -270,36 +271,36 @@ func (d *draft) walkOwn(m setting, prefix string) {
 		return
 	}
 	if m.node.Kind != yaml.MappingNode {
-		d.add(m.problem(Type, "write a mapping"))
+		d.addProblem(m.newProblem(Type, "write a mapping"))
 		return
 	}
-	d.eachPair(m.file, m.field+".", m.node, func(name string, at, value *yaml.Node) {
+	d.forEachPair(m.file, m.field+".", m.node, func(name string, at, value *yaml.Node) {
 		path := prefix + name
 		where := setting{field: ownPath(path), file: m.file, node: value}
-		if k := find(d.own, path); k != nil {
-			d.put(ownPath(k.name), where)
+		if k := findKey(d.own, path); k != nil {
+			d.recordValue(ownPath(k.name), where)
 		} else if d.isGroup(path) {
 			d.walkOwn(where, path+".")
 		} else {
-			d.unknownOwn(m.file, path, at)
+			d.addUnknownOwnKey(m.file, path, at)
 		}
 	})
 }
 
-// eachPair calls visit for each key and value of a mapping, and reports keys that are given twice.
-func (d *draft) eachPair(file, path string, m *yaml.Node, visit func(name string, at, value *yaml.Node)) {
+// forEachPair calls visit for each key and value of a mapping, and reports keys that are given twice.
+func (d *draft) forEachPair(file, path string, m *yaml.Node, visit func(name string, at, value *yaml.Node)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
 		at, value := m.Content[i], m.Content[i+1]
-		p := Problem{File: file, Line: at.Line, Column: at.Column, Field: path + shorten(at.Value)}
+		p := Problem{File: file, Line: at.Line, Column: at.Column, Field: path + shortenValue(at.Value)}
 		if at.Kind != yaml.ScalarNode || at.Value == "<<" || value.Kind == yaml.AliasNode {
 			p.Code, p.Remedy = Syntax, "write plain keys and values, without anchors, aliases or merges"
-			d.add(p)
+			d.addProblem(p)
 			continue
 		}
 		if line, twice := seen[at.Value]; twice {
 			p.Code, p.Remedy = Duplicate, fmt.Sprintf("given in line %d already; keep one", line)
-			d.add(p)
+			d.addProblem(p)
 			continue
 		}
 		seen[at.Value] = at.Line
@@ -307,21 +308,21 @@ func (d *draft) eachPair(file, path string, m *yaml.Node, visit func(name string
 	}
 }
 
-// put records the value of a key. The environment overrides the file. Within the file, or within the environment, a
-// key may have only one value, under whichever name.
-func (d *draft) put(name string, s setting) {
+// recordValue records the value of a key. The environment overrides the file. Within the file, or within the
+// environment, a key may have only one value, under whichever name.
+func (d *draft) recordValue(name string, s setting) {
 	if isNull(s.node) {
 		return // A null value means that the key is not given, as None does in LMCache.
 	}
-	s.secret = d.find(name).secret
-	if old, twice := d.found[name]; twice && old.file == s.file {
-		d.add(s.problem(Duplicate, fmt.Sprintf("%s says the same key; keep one", old.field)))
+	s.secret = d.findKey(name).secret
+	if old, twice := d.settings[name]; twice && old.file == s.file {
+		d.addProblem(s.newProblem(Duplicate, fmt.Sprintf("%s says the same key; keep one", old.field)))
 		return
 	}
-	if old, given := d.found[name]; given && text(old.node) != text(s.node) {
+	if old, given := d.settings[name]; given && renderValue(old.node) != renderValue(s.node) {
 		d.overrides = append(d.overrides, override{name, old})
 	}
-	d.found[name] = s
+	d.settings[name] = s
 }
 
 // An override is a value of the file that the environment or an argument replaced with another value.
@@ -330,15 +331,15 @@ type override struct {
 	old  setting
 }
 
-// notesOfOverrides returns a note for each overridden value of the file, with the value that replaced the file's.
-func (d *draft) notesOfOverrides() (notes []Problem) {
+// overrideNotes returns a note for each overridden value of the file, with the value that replaced the file's.
+func (d *draft) overrideNotes() (notes []Problem) {
 	for _, o := range d.overrides {
-		was := o.old.problem(Note, "")
+		was := o.old.newProblem(Note, "")
 		at := was.File
 		if was.Line > 0 {
 			at = fmt.Sprintf("%s:%d", was.File, was.Line)
 		}
-		notes = append(notes, d.found[o.name].problem(Note,
+		notes = append(notes, d.settings[o.name].newProblem(Note,
 			fmt.Sprintf("it overrides %s of %s, which is %q", was.Field, at, was.Value)))
 	}
 	return notes
@@ -348,18 +349,18 @@ func (d *draft) notesOfOverrides() (notes []Problem) {
 func (d *draft) readEnvironment(env func(string) (string, bool)) {
 	for _, k := range d.top {
 		for _, name := range append([]string{k.name}, k.aliases...) {
-			variable := d.variable + strings.ToUpper(name)
+			variable := d.envPrefix + strings.ToUpper(name)
 			if value, set := env(variable); set && value != "" {
-				d.put(k.name, setting{field: variable, file: environment, node: fromEnvironment(value)})
+				d.recordValue(k.name, setting{field: variable, file: environment, node: fromEnvironment(value)})
 			}
 		}
 	}
-	variable := d.variable + "EXTRA_CONFIG"
+	variable := d.envPrefix + "EXTRA_CONFIG"
 	if value, set := env(variable); set && value != "" {
-		root, problem := load(environment, []byte(value))
+		root, problem := loadMapping(environment, []byte(value))
 		if problem != nil {
 			problem.Field, problem.Line, problem.Column = variable, 0, 0
-			d.add(*problem)
+			d.addProblem(*problem)
 		} else if root != nil {
 			eraseLines(root)
 			d.walkExtra(setting{field: variable, file: environment, node: root})
@@ -394,21 +395,21 @@ func eraseLines(n *yaml.Node) {
 	}
 }
 
-// apply reads the values of keys into the draft, from the file or else from the default. Defaults are parsed in the
+// applyKeys reads the values of keys into the draft, from the file or else from the default. Defaults are parsed in the
 // same way as values that users write, so that the documented default is the real default.
-func (d *draft) apply(keys []key, path string) {
+func (d *draft) applyKeys(keys []key, path string) {
 	for _, k := range keys {
-		if s, given := d.found[path+k.name]; given {
+		if s, given := d.settings[path+k.name]; given {
 			switch code, remedy := k.kind.read(d, s.node); {
 			case code == Note:
-				d.noteAt(s, remedy)
-			case code != ok:
-				d.add(s.problem(code, remedy))
-			case k.idle != "":
-				d.note(path+k.name, k.idle)
+				d.addNoteAt(s, remedy)
+			case code != codeOK:
+				d.addProblem(s.newProblem(code, remedy))
+			case k.noEffect != "":
+				d.addNote(path+k.name, k.noEffect)
 			}
 		} else if k.def != "" {
-			if code, remedy := k.kind.read(d, &yaml.Node{Kind: yaml.ScalarNode, Value: k.def}); code != ok {
+			if code, remedy := k.kind.read(d, &yaml.Node{Kind: yaml.ScalarNode, Value: k.def}); code != codeOK {
 				panic(fmt.Sprintf("BUG: default %q of %s: %s", k.def, k.name, remedy))
 			}
 		}
@@ -420,23 +421,23 @@ func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
-// text renders a value for a message.
-func text(n *yaml.Node) string {
+// renderValue renders a value for a message.
+func renderValue(n *yaml.Node) string {
 	if n.Kind == yaml.MappingNode {
 		return "{...}"
 	}
 	if n.Kind != yaml.SequenceNode {
-		return shorten(n.Value)
+		return shortenValue(n.Value)
 	}
 	items := make([]string, len(n.Content))
 	for i, c := range n.Content {
-		items[i] = text(c)
+		items[i] = renderValue(c)
 	}
-	return shorten("[" + strings.Join(items, ", ") + "]")
+	return shortenValue("[" + strings.Join(items, ", ") + "]")
 }
 
-// find returns the row of a key by name or by alias.
-func find(keys []key, name string) *key {
+// findKey returns the row of a key by name or by alias.
+func findKey(keys []key, name string) *key {
 	for i := range keys {
 		if keys[i].name == name {
 			return &keys[i]

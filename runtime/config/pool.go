@@ -9,9 +9,9 @@ import (
 // pagesMax bounds the number of pages, so that page indexes fit into 32 bits on every peer, including signed integers.
 const pagesMax = 1<<31 - 1
 
-// Standalone returns the problems that prevent `kvferry node` from running the file. That command has no engine to
+// CheckStandalone returns the problems that prevent `kvferry node` from running the file. That command has no engine to
 // supply the layout. The result is nil if there are no problems.
-func (c *Config) Standalone() []Problem {
+func (c *Config) CheckStandalone() []Problem {
 	if c.Pages > 0 {
 		return nil
 	}
@@ -24,7 +24,7 @@ func (c *Config) Standalone() []Problem {
 // sizes of the pools. Sizes are rounded up to whole pages, as in LMCache-Ascend. The error is an *Error with a single
 // problem.
 func (c *Config) SetLayout(l protocol.Layout) error {
-	if p, ok := c.layOut(l); !ok {
+	if p, ok := c.applyLayout(l); !ok {
 		p.File = c.Name
 		return &Error{Problems: []Problem{p}}
 	}
@@ -49,27 +49,27 @@ func (c *Config) PoolDevice() Device {
 	return c.Device
 }
 
-func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
+func (c *Config) applyLayout(l protocol.Layout) (Problem, bool) {
 	if err := l.Validate(); err != nil {
 		return Problem{Code: Range, Field: ownPath("layout"), Remedy: err.Error()}, false
 	}
-	if got := l.Tokens(); got != c.ChunkTokens {
+	if got := l.TokenCount(); got != c.ChunkTokens {
 		return Problem{Code: Conflict, Field: "chunk_size", Value: fmt.Sprint(c.ChunkTokens),
 			Remedy: fmt.Sprintf("the engine's layout has chunks of %d tokens; set chunk_size: %d", got, got)}, false
 	}
-	laid := *c
+	next := *c
 	var p Problem
 	var fits bool
 	perChunk := uint64(1) // pages
 	if c.Layerwise.Enabled {
-		if l, laid.Machine.Layers, p, fits = c.oneLayer(l); !fits {
+		if l, next.Machine.Layers, p, fits = c.oneLayer(l); !fits {
 			return p, false
 		}
-		perChunk = uint64(laid.Machine.Layers)
+		perChunk = uint64(next.Machine.Layers)
 	}
 	own := uint32(0) // pages that belong to the engine
 	if c.Register.Enabled {
-		if l, own, p, fits = laid.cells(l); !fits {
+		if l, own, p, fits = next.cellLayout(l); !fits {
 			return p, false
 		}
 	}
@@ -77,38 +77,38 @@ func (c *Config) layOut(l protocol.Layout) (Problem, bool) {
 	if err != nil {
 		return Problem{Code: Range, Field: ownPath("layout"), Remedy: err.Error()}, false
 	}
-	laid.Layout, laid.PageBytes = l, pageBytes
+	next.Layout, next.PageBytes = l, pageBytes
 	if c.Register.Enabled {
-		laid.BufferBytes = uint64(own) * pageBytes
+		next.BufferBytes = uint64(own) * pageBytes
 		perChunk = uint64(own / c.Register.Blocks) // Each block takes a contiguous range of the pool.
 	}
-	if laid.Pages, laid.BufferBytes, p, fits = roundUp(c.poolKey, laid.BufferBytes, pageBytes); !fits {
+	if next.Pages, next.BufferBytes, p, fits = roundToPages(c.poolKey, next.BufferBytes, pageBytes); !fits {
 		return p, false
 	}
-	if laid.ArenaPages, p, fits = laid.arena(); !fits {
+	if next.ArenaPages, p, fits = next.computeArenaPages(); !fits {
 		return p, false
 	}
-	if laid.NPUPages, p, fits = laid.second(); !fits {
+	if next.NPUPages, p, fits = next.computeNPUPages(); !fits {
 		return p, false
 	}
-	if laid.StagingPages, p, fits = laid.staging(); !fits {
+	if next.StagingPages, p, fits = next.computeStagingPages(); !fits {
 		return p, false
 	}
-	if p, fits = laid.layersFit(); c.Layerwise.Enabled && !fits {
+	if p, fits = next.checkLayersFit(); c.Layerwise.Enabled && !fits {
 		return p, false
 	}
-	if capacity := uint64(laid.Pages) / perChunk * uint64(c.ChunkTokens); capacity < uint64(c.maxPrefillTokens) {
+	if capacity := uint64(next.Pages) / perChunk * uint64(c.ChunkTokens); capacity < uint64(c.maxPrefillTokens) {
 		return Problem{Code: Conflict, Field: "pd_max_prefill_len", Value: fmt.Sprint(c.maxPrefillTokens),
 			Remedy: fmt.Sprintf("%s holds %d tokens (%d chunks of %d); raise it, or lower pd_max_prefill_len",
-				c.poolKey, capacity, uint64(laid.Pages)/perChunk, c.ChunkTokens)}, false
+				c.poolKey, capacity, uint64(next.Pages)/perChunk, c.ChunkTokens)}, false
 	}
-	if c.Role.Sends() && c.Pull.Enabled && laid.HighWater() == 0 {
+	if c.Role.Sends() && c.Pull.Enabled && next.HighWater() == 0 {
 		return Problem{Code: Conflict, Field: "pd_pull_backpressure_reserve_pct", Value: formatPercent(c.Machine.Reserved()),
 			Remedy: fmt.Sprintf("of %d pages a reserve of %s %% leaves none to offer, so nothing could ever be sent; raise "+
 				"%s, or lower the reserve",
-				laid.Pages, formatPercent(c.Machine.Reserved()), c.poolKey)}, false
+				next.Pages, formatPercent(c.Machine.Reserved()), c.poolKey)}, false
 	}
-	*c = laid
+	*c = next
 	return Problem{}, true
 }
 
@@ -120,9 +120,9 @@ var (
 	useNPUKey   = "p2p_use_npu"
 )
 
-// staging returns the number of pool pages into which fetches read. The number is rounded down, because the configured
-// size is an upper bound. fits is false, with a problem, if the size does not fit the pool.
-func (c *Config) staging() (pages uint32, p Problem, fits bool) {
+// computeStagingPages returns the number of pool pages into which fetches read. The number is rounded down, because the
+// configured size is an upper bound. fits is false, with a problem, if the size does not fit the pool.
+func (c *Config) computeStagingPages() (pages uint32, p Problem, fits bool) {
 	const share = 8
 	key, bytes := stagingKey, c.Pull.StagingBytes
 	switch {
@@ -150,9 +150,9 @@ func (c *Config) staging() (pages uint32, p Problem, fits bool) {
 	return uint32(n), Problem{}, true
 }
 
-// arena returns the number of pages behind the pool. The number is rounded down, as in LMCache-Ascend. fits is false,
-// with a problem, if the size is less than a page or too large.
-func (c *Config) arena() (pages uint32, p Problem, fits bool) {
+// computeArenaPages returns the number of pages behind the pool. The number is rounded down, as in LMCache-Ascend. fits
+// is false, with a problem, if the size is less than a page or too large.
+func (c *Config) computeArenaPages() (pages uint32, p Problem, fits bool) {
 	if !c.Share.Arena {
 		return 0, Problem{}, true
 	}
@@ -170,13 +170,13 @@ func (c *Config) arena() (pages uint32, p Problem, fits bool) {
 	return uint32(n), Problem{}, true
 }
 
-// second returns the number of pages of the pool in the NPU's memory. The number is rounded up, as in LMCache-Ascend.
-// fits is false, with a problem, if the size is too large.
-func (c *Config) second() (pages uint32, p Problem, fits bool) {
+// computeNPUPages returns the number of pages of the pool in the NPU's memory. The number is rounded up, as in
+// LMCache-Ascend. fits is false, with a problem, if the size is too large.
+func (c *Config) computeNPUPages() (pages uint32, p Problem, fits bool) {
 	if !c.Share.NPU {
 		return 0, Problem{}, true
 	}
-	pages, c.Share.NPUBytes, p, fits = roundUp(npuBytesKey, c.Share.NPUBytes, c.PageBytes)
+	pages, c.Share.NPUBytes, p, fits = roundToPages(npuBytesKey, c.Share.NPUBytes, c.PageBytes)
 	if all := uint64(c.Pages) + uint64(c.ArenaPages) + uint64(pages); fits && all > pagesMax {
 		return 0, Problem{Code: Conflict, Field: npuBytesKey, Value: fmt.Sprint(c.Share.NPUBytes),
 			Remedy: fmt.Sprintf("with the %d pages of %s these are %d pages of %d bytes; make them at most %d pages",
@@ -185,8 +185,8 @@ func (c *Config) second() (pages uint32, p Problem, fits bool) {
 	return pages, p, fits
 }
 
-// roundUp returns the size of a pool in whole pages, and that size in bytes. bytes and pageBytes are below 2^63.
-func roundUp(field string, bytes, pageBytes uint64) (pages uint32, rounded uint64, p Problem, fits bool) {
+// roundToPages returns the size of a pool in whole pages, and that size in bytes. bytes and pageBytes are below 2^63.
+func roundToPages(field string, bytes, pageBytes uint64) (pages uint32, rounded uint64, p Problem, fits bool) {
 	n := (bytes + pageBytes - 1) / pageBytes
 	if n > pagesMax {
 		return 0, 0, Problem{Code: Range, Field: field, Value: fmt.Sprint(bytes),

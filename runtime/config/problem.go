@@ -115,18 +115,18 @@ func sortProblems(problems []Problem) {
 // valueLenMax is the longest value that a message shows, so that a very long value does not fill the screen.
 const valueLenMax = 64
 
-// shorten returns a value in the form for messages: at most valueLenMax long, and without a password in front of a
+// shortenValue returns a value in the form for messages: at most valueLenMax long, and without a password in front of a
 // host.
-func shorten(s string) string {
-	s = withoutUser(s)
+func shortenValue(s string) string {
+	s = maskUser(s)
 	if len(s) <= valueLenMax {
 		return s
 	}
 	return strings.ToValidUTF8(s[:valueLenMax], "") + "..."
 }
 
-// withoutUser returns a text without the user name and password that precede a host, as in a URL.
-func withoutUser(s string) string {
+// maskUser returns a text without the user name and password that precede a host, as in a URL.
+func maskUser(s string) string {
 	at := strings.LastIndexByte(s, '@')
 	if at < 0 {
 		return s
@@ -135,8 +135,8 @@ func withoutUser(s string) string {
 	if scheme := strings.Index(s, "://"); scheme >= 0 && scheme < at {
 		from = scheme + len("://")
 	}
-	return s[:from] + hidden + s[at:]
+	return s[:from] + masked + s[at:]
 }
 
-// hidden replaces text that messages must not show.
-const hidden = "***"
+// masked replaces text that messages must not show.
+const masked = "***"

@@ -43,43 +43,43 @@ func (d *draft) validatePull() {
 	p := &d.cfg.Pull
 	if !p.Enabled || !p.Delay || !d.cfg.Role.Receives() {
 		for _, name := range []string{stagingKey, ownPath("pull.lead_min")} {
-			d.note(name, "no effect but at a receiver with pd_delay_pull: nothing else reads when its engine fetches")
+			d.addNote(name, "no effect but at a receiver with pd_delay_pull: nothing else reads when its engine fetches")
 		}
 		p.StagingBytes = 0
 	}
 	if !d.cfg.Role.Receives() {
-		d.note(ownPath("pull.fetch_timeout"), "no effect at a sender: its engine fetches nothing")
+		d.addNote(ownPath("pull.fetch_timeout"), "no effect at a sender: its engine fetches nothing")
 	}
 	if p.Delay && !p.Enabled {
-		d.at("pd_delay_pull", Conflict, "it needs pull mode: set pd_pull_mode: true on both ends, or remove it")
+		d.addProblemAt("pd_delay_pull", Conflict, "it needs pull mode: set pd_pull_mode: true on both ends, or remove it")
 	}
 	if d.cfg.Role == Both && d.cfg.Offload && d.cfg.Device.Kind == DeviceNPU {
-		d.at(offloadKey, Conflict, "a node of pd_role: both has one pool, and with offload a sender's is host memory "+
+		d.addProblemAt(offloadKey, Conflict, "a node of pd_role: both has one pool, and with offload a sender's is host memory "+
 			"while a receiver's is the NPU's; write pd_buffer_device: cpu to have both in host memory, remove this key to "+
 			"have both on the NPU, or run a node of pd_role: sender beside one of pd_role: receiver")
 	}
 	switch {
 	case !p.Enabled:
 		if d.cfg.Role == Sender && d.cfg.Offload {
-			d.at(offloadKey, Conflict, "it needs pull mode: set pd_pull_mode: true on both ends, or remove it")
+			d.addProblemAt(offloadKey, Conflict, "it needs pull mode: set pd_pull_mode: true on both ends, or remove it")
 		}
-		d.forgetOffers("no effect while pd_pull_mode is false")
+		d.resetOfferKeys("no effect while pd_pull_mode is false")
 	case d.cfg.Role == Receiver:
-		d.forgetOffers("no effect at a receiver: the sender's counts")
+		d.resetOfferKeys("no effect at a receiver: the sender's counts")
 	case d.cfg.Role.Sends():
 		if !d.cfg.Role.Receives() {
-			d.note("pd_delay_pull", "no effect at a sender: the receiver decides")
-			d.require("pd_peer_host",
+			d.addNote("pd_delay_pull", "no effect at a sender: the receiver decides")
+			d.requireKey("pd_peer_host",
 				"in pull mode receivers connect to the sender: name the address under which they reach this node")
 		}
-		if host := d.cfg.PeerHost; host != "" && !(protocol.Endpoint{Host: host}).Numeric() && !d.cfg.Link.PeerNames {
-			d.note(peerHostKey, "it is a name, and receivers refuse offers whose sender says by name where it takes messages, "+
+		if host := d.cfg.PeerHost; host != "" && !(protocol.Endpoint{Host: host}).IsNumeric() && !d.cfg.Link.PeerNames {
+			d.addNote(peerHostKey, "it is a name, and receivers refuse offers whose sender says by name where it takes messages, "+
 				"unless they have extra_config.kvferry.link.peer_names: true; write an address, or set that on both ends")
 		}
 		d.validateDonePorts()
-		d.checkLoans()
-		if !d.given(initPortKey) && !d.cfg.Role.Receives() {
-			d.note("pd_pull_mode",
+		d.checkReadLease()
+		if !d.isGiven(initPortKey) && !d.cfg.Role.Receives() {
+			d.addNote("pd_pull_mode",
 				"without pd_peer_init_port this sender takes no renewals: each offer ends when pd_pull_pending_ttl is over")
 		}
 	}
@@ -88,18 +88,18 @@ func (d *draft) validatePull() {
 // peerHostKey is the key with the address at which peers reach the node.
 const peerHostKey = "pd_peer_host"
 
-func (d *draft) checkLoans() {
+func (d *draft) checkReadLease() {
 	if m := &d.cfg.Machine; m.ReadLeaseMax > 0 && m.ReadLeaseMax < m.PullTTL {
-		d.at(loanMaxKey, Conflict, fmt.Sprintf("make it at least pd_pull_pending_ttl, %v: that long an offer stands anyway",
+		d.addProblemAt(loanMaxKey, Conflict, fmt.Sprintf("make it at least pd_pull_pending_ttl, %v: that long an offer stands anyway",
 			m.PullTTL))
 	}
 }
 
-// forgetOffers resets the keys of a sender that offers chunks, at a node that never offers any.
-func (d *draft) forgetOffers(why string) {
+// resetOfferKeys resets the keys of a sender that offers chunks, at a node that never offers any.
+func (d *draft) resetOfferKeys(why string) {
 	for _, name := range []string{donePortKey, offloadKey, "pd_pull_pending_ttl",
 		"pd_pull_backpressure_reserve_pct", loanMaxKey} {
-		d.note(name, why)
+		d.addNote(name, why)
 	}
 	d.cfg.Pull.DonePorts, d.cfg.Machine.ReadLeaseMax, d.cfg.Offload = nil, 0, false
 }
@@ -107,18 +107,18 @@ func (d *draft) forgetOffers(why string) {
 // validateDonePorts derives the ports from the allocation ports if the list is missing.
 func (d *draft) validateDonePorts() {
 	p := &d.cfg.Pull
-	if d.given(donePortKey) {
+	if d.isGiven(donePortKey) {
 		return
 	}
-	if !d.given(allocPortKey) {
-		d.require(donePortKey,
+	if !d.isGiven(allocPortKey) {
+		d.requireKey(donePortKey,
 			"name a port for each rank, such as [7500, 7501], to which receivers report what they have read; with "+
 				"pd_peer_alloc_port it would be that port + 100")
 		return
 	}
 	for rank, port := range d.cfg.AllocPorts {
 		if port > 65535-donePortOffset {
-			d.at(allocPortKey, Range,
+			d.addProblemAt(allocPortKey, Range,
 				fmt.Sprintf("port %d of rank %d + %d would be the pull-done port and is above 65535; name pd_pull_done_port", port,
 					rank, donePortOffset))
 			return

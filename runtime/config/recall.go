@@ -15,27 +15,27 @@ const (
 // readQueryPorts reads a list of ports. An empty list means none, as in LMCache.
 func readQueryPorts(d *draft, n *yaml.Node) (Code, string) {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		return ok, ""
+		return codeOK, ""
 	}
 	return queryPorts.read(d, n)
 }
 
-var queryPorts = ports(func(d *draft) *[]uint16 { return &d.cfg.QueryPorts })
+var queryPorts = portsKind(func(d *draft) *[]uint16 { return &d.cfg.QueryPorts })
 
 // validateRecall checks the keys of recalls together.
 func (d *draft) validateRecall() {
 	c, role := &d.cfg, d.cfg.Role
 	if !c.Machine.Recalls {
 		if len(c.QueryPorts) > 0 && role.Receives() {
-			d.at(queryPortKey, Conflict, "nobody is answered there while pd_bidirectional is false; set "+
+			d.addProblemAt(queryPortKey, Conflict, "nobody is answered there while pd_bidirectional is false; set "+
 				"pd_bidirectional: true on both ends, or remove the port")
 		}
 		for _, name := range []string{ownPath("recall.timeout"), ownPath("tables.recalls")} {
-			d.note(name, "no effect while pd_bidirectional is false")
+			d.addNote(name, "no effect while pd_bidirectional is false")
 		}
 	}
 	if len(c.QueryPorts) > 0 && !role.Receives() {
-		d.note(queryPortKey, "no effect at a sender: who receives is asked, and its port comes with each Recall")
+		d.addNote(queryPortKey, "no effect at a sender: who receives is asked, and its port comes with each Recall")
 	}
 	if !c.Machine.Recalls || !role.Receives() {
 		c.QueryPorts = nil
@@ -44,27 +44,27 @@ func (d *draft) validateRecall() {
 		return
 	}
 	if role.Receives() {
-		if len(c.QueryPorts) == 0 && !d.hasProblem(d.found[queryPortKey]) {
-			d.at(bidirectionalKey, Conflict, "a receiver is asked what it has: name a port for each rank, such as "+
+		if len(c.QueryPorts) == 0 && !d.hasProblem(d.settings[queryPortKey]) {
+			d.addProblemAt(bidirectionalKey, Conflict, "a receiver is asked what it has: name a port for each rank, such as "+
 				"pd_peer_query_port: [7600, 7601]")
 		}
-		if !d.given(retentionKey) {
+		if !d.isGiven(retentionKey) {
 			d.cfg.Machine.Retention = store.Cache // Read chunks must stay in the pool, because recalls return them.
 		} else if d.cfg.Machine.Retention != store.Cache {
-			d.note(retentionKey, "a chunk is gone once it was read, so a recall finds only what still waits for its "+
+			d.addNote(retentionKey, "a chunk is gone once it was read, so a recall finds only what still waits for its "+
 				"request; with pd_bidirectional the default is cache")
 		}
 	}
 	if d.cfg.Channel == ChannelHCCL || d.cfg.Device.Kind == DeviceNPU {
-		d.at(bidirectionalKey, Unsupported, refusal+"recalls go over shm, tcp and nixl alone; set pd_bidirectional: "+
+		d.addProblemAt(bidirectionalKey, Unsupported, unsupportedPrefix+"recalls go over shm, tcp and nixl alone; set pd_bidirectional: "+
 			"false, or pd_buffer_device: cpu and transfer_channel: auto")
 	}
 }
 
-// recalls checks that the receiver accepts recalls if the sender recalls.
-func (c *comparison) recalls() {
+// checkRecalls checks that the receiver accepts recalls if the sender recalls.
+func (c *comparison) checkRecalls() {
 	if c.sender.Machine.Recalls && !c.receiver.Machine.Recalls {
-		c.add(bidirectionalKey, c.b.Machine.Recalls,
+		c.addProblem(bidirectionalKey, c.b.Machine.Recalls,
 			"%s has %t; a sender that recalls needs a receiver that lets itself be read: set the same on both", c.a.Name,
 			c.a.Machine.Recalls)
 	}

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// columns is the maximum line length of the generated documentation.
-const columns = 118
+// columnsMax is the maximum line length of the generated documentation.
+const columnsMax = 118
 
-// Reference returns the lists of all keys as Markdown: the part of docs/configuration.md between the marks. The lists
-// come from the tables that Parse uses, so that the documentation matches the program.
-func Reference() string {
+// ReferenceMarkdown returns the lists of all keys as Markdown: the part of docs/configuration.md between the marks. The
+// lists come from the tables that Parse uses, so that the documentation matches the program.
+func ReferenceMarkdown() string {
 	var b strings.Builder
 	section := func(title string, keys []key) {
 		fmt.Fprintf(&b, "### %s\n\n", title)
 		for _, k := range keys {
-			wrap(&b, k.row())
+			writeWrapped(&b, k.referenceRow())
 		}
 		b.WriteString("\n")
 	}
@@ -30,36 +30,36 @@ func Reference() string {
 	section("Below `extra_config.kvferry`, for Ascend NPUs", npuKeys)
 	section("Below `extra_config.kvferry`, for libnixl", nixlKeys)
 	section("Below `extra_config.kvferry`, for a gateway to engines of vLLM, in programs that open one", gatewayKeys)
-	section("LMCache's keys of modes that this version has not", laterKeys)
+	section("LMCache's keys of modes that this version has not", unsupportedKeys)
 	section("A directory's: LMCache's keys of its controller", controllerKeys)
 	section("A directory's, below `extra_config.kvferry`", directoryKeys)
 	b.WriteString("Those that a node has as well:\n")
-	list(&b, sharedKeys)
+	writeNames(&b, directoryNodeKeys)
 	b.WriteString("\n")
-	b.WriteString("### LMCache's keys without effect here\n\nAccepted with any value, of release " + Release + ":\n")
-	list(&b, ignoredKeys)
+	b.WriteString("### LMCache's keys without effect here\n\nAccepted with any value, of release " + LMCacheRelease + ":\n")
+	writeNames(&b, ignoredKeys)
 	b.WriteString("\nAnd of other releases and of LMCache-Ascend:\n")
-	list(&b, strayKeys)
+	writeNames(&b, ignoredOtherKeys)
 	b.WriteString("\nBelow `extra_config`, where any other key is named in a note:\n")
-	list(&b, ignoredExtra)
+	writeNames(&b, ignoredExtraKeys)
 	return b.String()
 }
 
-// row returns the entry of a key in the reference: the default, or "none" or "required", the roles that read the key,
-// and the accepted values.
-func (k key) row() string {
+// referenceRow returns the entry of a key in the reference: the default, or "none" or "required", the roles that read
+// the key, and the accepted values.
+func (k key) referenceRow() string {
 	def, of := "none", []string{}
 	role, required := strings.CutSuffix(k.role, ", required")
 	switch {
 	case required:
 		def = "required"
-	case k.standard() != "":
-		def = "`" + k.standard() + "`"
+	case k.defaultText() != "":
+		def = "`" + k.defaultText() + "`"
 	}
-	if role != "" && role != byBoth {
+	if role != "" && role != roleBoth {
 		of = append(of, role)
 	}
-	if takes := k.kind.takes; takes != "true or false" && takes != "unset" && takes != k.standard() {
+	if takes := k.kind.takes; takes != "true or false" && takes != "unset" && takes != k.defaultText() {
 		of = append(of, strings.ReplaceAll(takes, "0m0s", ""))
 	}
 	row := fmt.Sprintf("- `%s`: %s", k.name, def)
@@ -73,14 +73,14 @@ func (k key) row() string {
 	return row + "."
 }
 
-// wrap writes an item of a list, wrapped at columns.
-func wrap(b *strings.Builder, item string) {
+// writeWrapped writes an item of a list, wrapped at columns.
+func writeWrapped(b *strings.Builder, item string) {
 	column := 0
 	for i, word := range strings.Fields(item) {
 		switch n := len([]rune(word)); {
 		case i == 0:
 			column = n
-		case column+1+n > columns:
+		case column+1+n > columnsMax:
 			b.WriteString("\n  ")
 			column = 2 + n
 		default:
@@ -92,15 +92,15 @@ func wrap(b *strings.Builder, item string) {
 	b.WriteString("\n")
 }
 
-// list writes names as running text, wrapped at columns.
-func list(b *strings.Builder, names []string) {
+// writeNames writes names as running text, wrapped at columns.
+func writeNames(b *strings.Builder, names []string) {
 	column := 0
 	for i, name := range slices.Sorted(slices.Values(names)) {
 		word := "`" + name + "`,"
 		if i == len(names)-1 {
 			word = "`" + name + "`."
 		}
-		if i > 0 && column+1+len(word) <= columns {
+		if i > 0 && column+1+len(word) <= columnsMax {
 			b.WriteString(" ")
 			column++
 		} else if i > 0 {

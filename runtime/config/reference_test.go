@@ -26,7 +26,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	if !hasBegin || !hasEnd {
 		t.Fatalf("%s has lost the marks around its generated part", referenceFile)
 	}
-	want := "\n" + Reference() + "\n"
+	want := "\n" + ReferenceMarkdown() + "\n"
 	if got == want {
 		return
 	}
@@ -55,7 +55,7 @@ func TestFilesOfTheDocumentation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if missing := c.Standalone(); len(missing) > 0 {
+		if missing := c.CheckStandalone(); len(missing) > 0 {
 			t.Errorf("%v", missing)
 		}
 		shown = append(shown, c)
@@ -89,14 +89,14 @@ func TestKeysAreWhole(t *testing.T) {
 			}
 		}
 	}
-	names = slices.Concat(names, ignoredKeys, strayKeys)
+	names = slices.Concat(names, ignoredKeys, ignoredOtherKeys)
 	slices.Sort(names)
 	for i := 1; i < len(names); i++ {
 		if names[i] == names[i-1] {
 			t.Errorf("%s has two rows", names[i])
 		}
 	}
-	if !slices.IsSorted(ignoredKeys) || !slices.IsSorted(strayKeys) || !slices.IsSorted(ignoredExtra) {
+	if !slices.IsSorted(ignoredKeys) || !slices.IsSorted(ignoredOtherKeys) || !slices.IsSorted(ignoredExtraKeys) {
 		t.Error("ignoredKeys, strayKeys or ignoredExtra are not sorted")
 	}
 }

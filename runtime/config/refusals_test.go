@@ -153,7 +153,7 @@ func TestMessagesNameKeysThatExist(t *testing.T) {
 
 func isKey(name string) bool {
 	for _, s := range []*schema{&nodeSchema, &directorySchema} {
-		if s.find(name) != nil || s.find(extraPrefix+name) != nil {
+		if s.findKey(name) != nil || s.findKey(extraPrefix+name) != nil {
 			return true
 		}
 	}

@@ -33,8 +33,8 @@ type Register struct {
 }
 
 const (
-	engineIDKey = "register.engine_id"
-	leaseTimeK  = "register.kv_lease_duration"
+	engineIDKey      = "register.engine_id"
+	leaseDurationKey = "register.kv_lease_duration"
 
 	messageBytesKey = "limits.message_bytes"
 	keysPerBatchKey = "limits.keys_per_batch"
@@ -42,93 +42,93 @@ const (
 
 // registerKeys are kvferry's own keys for a node on which an engine's blocks are registered.
 var registerKeys = []key{
-	{name: engineIDKey, kind: label(256, func(d *draft) *string { return &d.cfg.Machine.EngineID }),
+	{name: engineIDKey, kind: labelKind(256, func(d *draft) *string { return &d.cfg.Machine.EngineID }),
 		doc: "the engine's name, for all of its ranks, and no other's. With it the pool is the engine's blocks, and the " +
 			"node " +
 			"registers them or writes into registered ones, and nothing else; `pd_role` must be `both`"},
-	{name: "register.tp_size", kind: integer(1, geometry.RanksMax,
+	{name: "register.tp_size", kind: integerKind(1, geometry.RanksMax,
 		func(d *draft) *uint32 { return &d.cfg.Register.Ranks }), def: "1", doc: "tensor-parallel ranks of the engine"},
-	{name: "register.tp_rank", kind: integer(0, geometry.RanksMax-1,
+	{name: "register.tp_rank", kind: integerKind(0, geometry.RanksMax-1,
 		func(d *draft) *uint32 { return &d.cfg.Register.Rank }), def: "0",
 		doc: "which of them is the first of this file's lists of ports; the next ones follow"},
-	{name: "register.pp_size", kind: integer(1, geometry.StagesMax,
+	{name: "register.pp_size", kind: integerKind(1, geometry.StagesMax,
 		func(d *draft) *uint32 { return &d.cfg.Register.Stages }), def: "1",
 		doc: "pipeline stages of the engine; a decode engine has one"},
-	{name: "register.pp_rank", kind: integer(0, geometry.StagesMax-1,
+	{name: "register.pp_rank", kind: integerKind(0, geometry.StagesMax-1,
 		func(d *draft) *uint32 { return &d.cfg.Register.Stage }), def: "0", doc: "which of them this is"},
-	{name: "register.kv_heads", kind: integer(0, geometry.HeadsMax,
+	{name: "register.kv_heads", kind: integerKind(0, geometry.HeadsMax,
 		func(d *draft) *uint32 { return &d.cfg.Register.Heads }), def: "0",
 		doc: "KV heads of the model, over all ranks; 0 with `layout.mla`"},
-	{name: "register.cell_heads", kind: integer(0, geometry.HeadsMax,
+	{name: "register.cell_heads", kind: integerKind(0, geometry.HeadsMax,
 		func(d *draft) *uint32 { return &d.cfg.Register.CellHeads }), def: "0",
 		doc: "KV heads of a page, the same at all engines: those of a rank where there are most ranks; 0 is all of a rank's"},
-	{name: "register.blocks", kind: integer(0, pagesMax, func(d *draft) *uint32 { return &d.cfg.Register.Blocks }),
+	{name: "register.blocks", kind: integerKind(0, pagesMax, func(d *draft) *uint32 { return &d.cfg.Register.Blocks }),
 		def: "0", doc: "kernel blocks of a layer; from it follows the pool"},
-	{name: "register.blocks_per_logical", kind: integer(1, 1<<16,
+	{name: "register.blocks_per_logical", kind: integerKind(1, 1<<16,
 		func(d *draft) *uint32 { return &d.cfg.Register.PerLogical }), def: "1",
 		doc: "kernel blocks of a logical block, which is what an engine's block table numbers"},
-	{name: "register.block_tokens", kind: integer(1, 1<<20,
+	{name: "register.block_tokens", kind: integerKind(1, 1<<20,
 		func(d *draft) *uint32 { return &d.cfg.Register.BlockTokens }),
 		doc: "tokens of a kernel block; `chunk_size` if unset, and the same where both are set"},
-	{name: "register.layers", kind: numbers("layers", geometry.LayersMax, 1<<31-1,
+	{name: "register.layers", kind: numbersKind("layers", geometry.LayersMax, 1<<31-1,
 		func(d *draft) *[]uint32 { return &d.cfg.Register.numbers }),
 		doc: "the layers that a rank has, by their numbers in the model; if unset they begin with `register.first_layer`"},
-	{name: "register.first_layer", kind: integer(0, 1<<31-1,
+	{name: "register.first_layer", kind: integerKind(0, 1<<31-1,
 		func(d *draft) *uint32 { return &d.cfg.Register.first }), def: "0",
 		doc: "the number of the first of `layout.num_layers` layers that a rank has"},
-	{name: "register.groups", kind: numbers("groups", geometry.LayersMax, geometry.Shared,
+	{name: "register.groups", kind: numbersKind("groups", geometry.LayersMax, geometry.Shared,
 		func(d *draft) *[]uint32 { return &d.cfg.Register.groups }),
 		doc: "the KV-cache group of each of those layers; 65535 is one whose memory holds blocks of all groups. Group 0 if " +
 			"unset"},
-	{name: leaseTimeK,
-		kind: duration(10*time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RegistrationLease }),
+	{name: leaseDurationKey,
+		kind: durationKind(10*time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RegistrationLease }),
 		doc: "how long a producer lends what is finished until all of it is registered; longer than " +
 			"`lease_guard`"},
 	{name: "register.push_registration_timeout",
-		kind: duration(time.Millisecond, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RegisterTimeout }),
+		kind: durationKind(time.Millisecond, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RegisterTimeout }),
 		doc:  "how long a consumer waits for its blocks, and a producer for a request that is registered for"},
-	{name: "register.exact_ids", kind: boolean(func(d *draft) *bool { return &d.cfg.Machine.ExactIDs }), def: "false",
+	{name: "register.exact_ids", kind: boolKind(func(d *draft) *bool { return &d.cfg.Machine.ExactIDs }), def: "false",
 		doc: "requests match by their whole name or transfer, and never by a name without the digits that vLLM puts " +
 			"behind it"},
-	{name: "register.receptions", kind: integer(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Machine.ReceptionsMax }),
+	{name: "register.receptions", kind: integerKind(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Machine.ReceptionsMax }),
 		doc: "requests that a consumer has registered, at a time"},
-	{name: "register.producers", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Machine.ProducersMax }),
+	{name: "register.producers", kind: integerKind(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Machine.ProducersMax }),
 		doc: "producer ranks of one request"},
-	{name: "register.batches", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.FinishedMax }),
+	{name: "register.batches", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.FinishedMax }),
 		doc: "finished requests that a producer lends, at a time"},
-	{name: "register.registrations", kind: integer(1, 1<<16,
+	{name: "register.registrations", kind: integerKind(1, 1<<16,
 		func(d *draft) *uint32 { return &d.cfg.Machine.RegistrationsMax }),
 		doc: "registrations that wait at a producer or are written; one consumer's are never more than it leaves to others"},
-	{name: "register.expected", kind: integer(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.ExpectedMax }),
+	{name: "register.expected", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.ExpectedMax }),
 		doc: "requests, each at each producer rank, that a consumer has kept or does not need, at a time"},
-	{name: "register.names", kind: integer(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Machine.NamesMax }),
+	{name: "register.names", kind: integerKind(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Machine.NamesMax }),
 		doc: "requests that one heartbeat names"},
-	{name: "register.window", kind: integer(1, 1<<12, func(d *draft) *uint16 { return &d.cfg.Machine.RegisterWindow }),
+	{name: "register.window", kind: integerKind(1, 1<<12, func(d *draft) *uint16 { return &d.cfg.Machine.RegisterWindow }),
 		doc: "registrations with one peer at a time; others wait in order"},
 }
 
-// numbers returns a kind that reads a list of numbers. A single number is a list of length 1.
-func numbers(plural string, many int, most uint32, field func(*draft) *[]uint32) kind {
+// numbersKind returns a kind that reads a list of numbers. A single number is a list of length 1.
+func numbersKind(plural string, countMax int, valueMax uint32, field func(*draft) *[]uint32) kind {
 	return kind{takes: "list of numbers", read: func(d *draft, n *yaml.Node) (Code, string) {
 		items := []*yaml.Node{n}
 		if n.Kind == yaml.SequenceNode {
 			items = n.Content
 		}
-		if len(items) == 0 || len(items) > many {
-			return Range, fmt.Sprintf("write a list of 1 to %d %s: [0, 1]", many, plural)
+		if len(items) == 0 || len(items) > countMax {
+			return Range, fmt.Sprintf("write a list of 1 to %d %s: [0, 1]", countMax, plural)
 		}
 		all := make([]uint32, len(items))
 		for i, item := range items {
-			s, remedy := bare(item)
+			s, remedy := unquotedText(item)
 			v, err := parseUint(s)
-			if remedy != "" || err != nil || v > uint64(most) {
-				return Range, fmt.Sprintf("write whole numbers up to %d (item %d of %d is %q)", most, i+1, len(items),
-					shorten(item.Value))
+			if remedy != "" || err != nil || v > uint64(valueMax) {
+				return Range, fmt.Sprintf("write whole numbers up to %d (item %d of %d is %q)", valueMax, i+1, len(items),
+					shortenValue(item.Value))
 			}
 			all[i] = uint32(v)
 		}
 		*field(d) = all
-		return ok, ""
+		return codeOK, ""
 	}}
 }
 
@@ -137,25 +137,25 @@ func numbers(plural string, many int, most uint32, field func(*draft) *[]uint32)
 // as missing.
 func (d *draft) beginRegister() {
 	r := &d.cfg.Register
-	if r.Enabled = d.given(ownPath(engineIDKey)); !r.Enabled {
+	if r.Enabled = d.isGiven(ownPath(engineIDKey)); !r.Enabled {
 		for i := range registerKeys {
-			d.note(ownPath(registerKeys[i].name), "no effect without register.engine_id")
+			d.addNote(ownPath(registerKeys[i].name), "no effect without register.engine_id")
 		}
-		*r, d.cfg.Machine.Registering = Register{}, rank.Default().Registering
+		*r, d.cfg.Machine.Registering = Register{}, rank.DefaultConfig().Registering
 		return
 	}
 	for _, name := range []string{"pd_proxy_host", "pd_proxy_port", "pd_skip_proxy_notification"} {
-		d.note(name, "no effect with register.engine_id: no proxy is told of what is registered")
+		d.addNote(name, "no effect with register.engine_id: no proxy is told of what is registered")
 	}
 	d.skipProxy = true
 	const follows = "no effect with register.engine_id: the pool follows from register.blocks and the layout"
 	for _, name := range []string{bufferKey, cpuBufferKey} {
-		d.note(name, follows)
+		d.addNote(name, follows)
 	}
 	switch {
 	case r.BlockTokens == 0:
 		r.BlockTokens = d.cfg.ChunkTokens
-	case !d.given("chunk_size"):
+	case !d.isGiven("chunk_size"):
 		d.cfg.ChunkTokens = r.BlockTokens
 	}
 }
@@ -174,7 +174,7 @@ func (d *draft) validateRegister() {
 	}{
 		{c.Share.Enabled, engineIDKey, Conflict,
 			"what is the engine's own is not shared; set enable_p2p: false, or remove it"},
-		{c.Role != Both && d.given("pd_role"), engineIDKey, Conflict,
+		{c.Role != Both && d.isGiven("pd_role"), engineIDKey, Conflict,
 			"who registers calls peers and is called; set pd_role: both, or remove it"},
 		{c.Pull.Enabled, engineIDKey, Conflict,
 			"registered blocks are pushed, and not offered; set pd_pull_mode: false, or remove it"},
@@ -183,21 +183,21 @@ func (d *draft) validateRegister() {
 		{c.Layerwise.Enabled, engineIDKey, Conflict,
 			"registered blocks go when all is computed; set use_layerwise: false, or remove it"},
 		{c.Channel == ChannelHCCL || c.Device.Kind == DeviceNPU, engineIDKey, Unsupported,
-			refusal + "blocks are registered over shm, tcp and nixl alone; set pd_buffer_device: cpu and transfer_channel: " +
+			unsupportedPrefix + "blocks are registered over shm, tcp and nixl alone; set pd_buffer_device: cpu and transfer_channel: " +
 				"auto, or remove it"},
 		{r.BlockTokens != c.ChunkTokens, "register.block_tokens", Conflict,
 			fmt.Sprintf("chunk_size is %d, and a page is one kernel block; give both the same, or one alone", c.ChunkTokens)},
 		{r.Blocks == 0, "register.blocks", Missing, "say how many kernel blocks a layer has, such as register.blocks: 4096"},
 		{d.layout.mla && r.Heads > 0, "register.kv_heads", Conflict, "write 0: with layout.mla each rank has all"},
-		{len(r.numbers) > 0 && d.given(ownPath("register.first_layer")), "register.first_layer", Conflict,
+		{len(r.numbers) > 0 && d.isGiven(ownPath("register.first_layer")), "register.first_layer", Conflict,
 			"register.layers names them all; remove one of the two"},
-		{uint64(r.Rank)+uint64(max(1, c.Ranks())) > uint64(r.Ranks), "register.tp_size", Conflict,
-			fmt.Sprintf("the lists have ports for %d ranks from register.tp_rank %d on; make it at least %d", c.Ranks(), r.Rank,
-				uint64(r.Rank)+uint64(max(1, c.Ranks())))},
+		{uint64(r.Rank)+uint64(max(1, c.RankCount())) > uint64(r.Ranks), "register.tp_size", Conflict,
+			fmt.Sprintf("the lists have ports for %d ranks from register.tp_rank %d on; make it at least %d", c.RankCount(), r.Rank,
+				uint64(r.Rank)+uint64(max(1, c.RankCount())))},
 		{r.Stage >= r.Stages, "register.pp_rank", Conflict, fmt.Sprintf("make it less than register.pp_size, %d", r.Stages)},
 	} {
 		if other.is {
-			d.at(ownPath(other.key), other.code, other.remedy)
+			d.addProblemAt(ownPath(other.key), other.code, other.remedy)
 		}
 	}
 }
@@ -206,7 +206,7 @@ func (d *draft) validateRegister() {
 // depend on further keys.
 func (d *draft) checkRegisterTimes() {
 	if m, guard := &d.cfg.Machine, d.cfg.Machine.LeaseGuard; d.cfg.Register.Enabled && m.RegistrationLease <= guard {
-		d.at(ownPath(leaseTimeK), Conflict, fmt.Sprintf("make it longer than lease_guard, %v; nothing could be written",
+		d.addProblemAt(ownPath(leaseDurationKey), Conflict, fmt.Sprintf("make it longer than lease_guard, %v; nothing could be written",
 			guard))
 	}
 }
@@ -231,11 +231,11 @@ func (r *Register) geometry(rank uint32) *geometry.Geometry {
 // All pages of a request are sent in a single registration. Their number is bounded like the keys of a batch, but a
 // request has many more pages than chunk keys.
 const (
-	keysPerBatchMax       = 1 << 16
-	pagesRegisteredMax    = 1 << 20
-	pagesRegisteredUsual  = 1 << 19
-	registeredPageBytes   = 14       // bytes of a message for each page: the page generation, and at most one block number
-	registrationBytesElse = 16 << 10 // upper bound of the other bytes of a message
+	keysPerBatchMax         = 1 << 16
+	pagesRegisteredMax      = 1 << 20
+	pagesRegisteredDefault  = 1 << 19
+	registeredPageBytes     = 14       // bytes of a message for each page: the page generation, and at most one block number
+	registrationOverheadMax = 16 << 10 // upper bound of the other bytes of a message
 )
 
 // finishRegistration sets the number of pages of a registration, and the size of the message. If the file gives only
@@ -244,22 +244,22 @@ func (d *draft) finishRegistration() {
 	keys, bytes := ownPath(keysPerBatchKey), ownPath(messageBytesKey)
 	if !d.cfg.Register.Enabled {
 		if d.keysPerBatch > keysPerBatchMax {
-			d.at(keys, Range, fmt.Sprintf("make it at most %d, or register blocks (register.engine_id)", keysPerBatchMax))
+			d.addProblemAt(keys, Range, fmt.Sprintf("make it at most %d, or register blocks (register.engine_id)", keysPerBatchMax))
 		}
 		return
 	}
-	if !d.given(keys) {
-		d.keysPerBatch = pagesRegisteredUsual
-		if fit := (d.messageBytes - min(d.messageBytes, registrationBytesElse)) / registeredPageBytes; d.given(bytes) {
-			d.keysPerBatch = uint32(max(1, min(fit, pagesRegisteredUsual)))
+	if !d.isGiven(keys) {
+		d.keysPerBatch = pagesRegisteredDefault
+		if fit := (d.messageBytes - min(d.messageBytes, registrationOverheadMax)) / registeredPageBytes; d.isGiven(bytes) {
+			d.keysPerBatch = uint32(max(1, min(fit, pagesRegisteredDefault)))
 		}
 	}
-	need := uint64(d.keysPerBatch)*registeredPageBytes + registrationBytesElse
-	if !d.given(bytes) {
+	need := uint64(d.keysPerBatch)*registeredPageBytes + registrationOverheadMax
+	if !d.isGiven(bytes) {
 		d.messageBytes = max(d.messageBytes, need)
 	}
 	if d.messageBytes < need {
-		d.at(bytes, Conflict, fmt.Sprintf("a registration of limits.keys_per_batch, %d pages, may have %d bytes; make a "+
+		d.addProblemAt(bytes, Conflict, fmt.Sprintf("a registration of limits.keys_per_batch, %d pages, may have %d bytes; make a "+
 			"message as long, or that less", d.keysPerBatch, need))
 	}
 }
@@ -271,29 +271,29 @@ var registerFields = map[string]string{
 	"blocks": "register.blocks", "per_logical": "register.blocks_per_logical", "block_tokens": "register.block_tokens",
 }
 
-// cells returns the layout of a page of registered blocks and the number of pages, for a rank with blocks of layout l
-// over all layers. fits is false, with a problem, if the keys do not fit together.
-func (c *Config) cells(l protocol.Layout) (cell protocol.Layout, pages uint32, p Problem, fits bool) {
+// cellLayout returns the layout of a page of registered blocks and the number of pages, for a rank with blocks of
+// layout l over all layers. fits is false, with a problem, if the keys do not fit together.
+func (c *Config) cellLayout(l protocol.Layout) (cell protocol.Layout, pages uint32, p Problem, fits bool) {
 	r := c.Register
-	bad := func(key string, value any, remedy string, args ...any) (protocol.Layout, uint32, Problem, bool) {
+	problem := func(key string, value any, remedy string, args ...any) (protocol.Layout, uint32, Problem, bool) {
 		return l, 0, Problem{Code: Conflict, Field: ownPath(key), Value: fmt.Sprint(value),
 			Remedy: fmt.Sprintf(remedy, args...)}, false
 	}
 	cell, layers, has := l.OneLayer()
 	if !has {
-		return bad(engineIDKey, c.Machine.EngineID,
+		return problem(engineIDKey, c.Machine.EngineID,
 			"the engine's blocks are %v, which has no layers; name a layout that has", l.Format)
 	}
 	mla := l.Format == protocol.FormatKVMLA
 	switch {
 	case len(r.numbers) > 0 && len(r.numbers) != int(layers):
-		return bad("register.layers", len(r.numbers), "the layout has %d layers; list each that this rank has once", layers)
+		return problem("register.layers", len(r.numbers), "the layout has %d layers; list each that this rank has once", layers)
 	case len(r.groups) > 0 && len(r.groups) != int(layers):
-		return bad("register.groups", len(r.groups), "the layout has %d layers; give one group for each", layers)
+		return problem("register.groups", len(r.groups), "the layout has %d layers; give one group for each", layers)
 	case layers > geometry.LayersMax:
-		return bad("layout.num_layers", layers, "make it at most %d", geometry.LayersMax)
+		return problem("layout.num_layers", layers, "make it at most %d", geometry.LayersMax)
 	case mla != (r.Heads == 0):
-		return bad("register.kv_heads", r.Heads,
+		return problem("register.kv_heads", r.Heads,
 			"the layout's format is %v; write 0 where each rank has all (MLA), else the "+
 				"KV heads of the model", l.Format)
 	}
@@ -307,56 +307,56 @@ func (c *Config) cells(l protocol.Layout) (cell protocol.Layout, pages uint32, p
 			r.Layers[i].Group = uint16(r.groups[i])
 		}
 	}
-	here := max(1, r.Heads/r.Ranks)
+	headsPerRank := max(1, r.Heads/r.Ranks)
 	if !mla && r.CellHeads == 0 {
-		r.CellHeads = here
+		r.CellHeads = headsPerRank
 	}
 	g := r.geometry(0)
 	if err := g.Check(); err != nil {
 		field, text := engineIDKey, err.Error()
 		if e := (*geometry.Error)(nil); errors.As(err, &e) {
 			field = registerFields[e.Field]
-			return bad(field, e.Value, "%s", e.Remedy)
+			return problem(field, e.Value, "%s", e.Remedy)
 		}
-		return bad(field, c.Machine.EngineID, "%s", text)
+		return problem(field, c.Machine.EngineID, "%s", text)
 	}
 	if hidden := &cell.Shape.Dims[cell.Shape.N-1]; !mla {
-		if *hidden%here != 0 {
-			return bad("register.kv_heads", r.Heads,
+		if *hidden%headsPerRank != 0 {
+			return problem("register.kv_heads", r.Heads,
 				"a rank has %d of them, and the layout %d elements of each token in all its "+
-					"heads: give the layout %[1]d heads", here, *hidden)
+					"heads: give the layout %[1]d heads", headsPerRank, *hidden)
 		}
-		*hidden = *hidden / here * r.CellHeads
+		*hidden = *hidden / headsPerRank * r.CellHeads
 	}
-	n := g.Pages()
+	n := g.CountPages()
 	if n > pagesMax {
-		return bad("register.blocks", r.Blocks, "with %d layers of %d cells they are %d pages; make it at most %d pages",
-			layers, g.Shares(), n, uint64(pagesMax))
+		return problem("register.blocks", r.Blocks, "with %d layers of %d cells they are %d pages; make it at most %d pages",
+			layers, g.SharesPerBlock(), n, uint64(pagesMax))
 	}
 	c.Register = r
 	return cell, uint32(n), Problem{}, true
 }
 
-// registers checks whether the blocks of the two engines can be paired. Either engine may be the producer, as the
+// checkRegister checks whether the blocks of the two engines can be paired. Either engine may be the producer, as the
 // blocks of each request decide, so the checks are symmetric.
-func (c *comparison) registers() {
+func (c *comparison) checkRegister() {
 	a, b := &c.a.Register, &c.b.Register
 	switch {
 	case a.Enabled != b.Enabled:
-		c.add(ownPath(engineIDKey), c.b.Machine.EngineID, "%s has %q; who registers blocks works only with who does, too", c.a.Name,
+		c.addProblem(ownPath(engineIDKey), c.b.Machine.EngineID, "%s has %q; who registers blocks works only with who does, too", c.a.Name,
 			c.a.Machine.EngineID)
 	case !a.Enabled:
 	case c.a.Machine.EngineID == c.b.Machine.EngineID:
-		c.add(ownPath(engineIDKey), c.b.Machine.EngineID, "%s has the same; give each engine its own", c.a.Name)
+		c.addProblem(ownPath(engineIDKey), c.b.Machine.EngineID, "%s has the same; give each engine its own", c.a.Name)
 	case a.Ranks%b.Ranks != 0 && b.Ranks%a.Ranks != 0:
-		c.add(ownPath("register.tp_size"), b.Ranks, "%s has %d; one must divide the other", c.a.Name, a.Ranks)
+		c.addProblem(ownPath("register.tp_size"), b.Ranks, "%s has %d; one must divide the other", c.a.Name, a.Ranks)
 	case a.Heads != b.Heads:
-		c.add(ownPath("register.kv_heads"), b.Heads, "%s has %d; it is the model's, at both", c.a.Name, a.Heads)
+		c.addProblem(ownPath("register.kv_heads"), b.Heads, "%s has %d; it is the model's, at both", c.a.Name, a.Heads)
 	case a.CellHeads != b.CellHeads:
-		c.add(ownPath("register.cell_heads"), b.CellHeads,
+		c.addProblem(ownPath("register.cell_heads"), b.CellHeads,
 			"%s has %d; pages go as they are: give both the heads of a rank of "+
 				"the engine with more ranks", c.a.Name, a.CellHeads)
 	case a.Stages != 1 && b.Stages != 1:
-		c.add(ownPath("register.pp_size"), b.Stages, "%s has %d; who is written to has one stage", c.a.Name, a.Stages)
+		c.addProblem(ownPath("register.pp_size"), b.Stages, "%s has %d; who is written to has one stage", c.a.Name, a.Stages)
 	}
 }

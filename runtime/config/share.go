@@ -48,70 +48,70 @@ type Share struct {
 }
 
 const (
-	npuDefault = 1 << 30            // bytes of the pool in the NPU's memory
-	getSpare   = 2 * effects.Second // duration of a get beyond its lookups
+	npuBytesDefault = 1 << 30            // bytes of the pool in the NPU's memory
+	getExtraTime    = 2 * effects.Second // duration of a get beyond its lookups
 )
 
 // validateShare checks the keys of sharing together. A node without enable_pd gets both roles.
 func (d *draft) validateShare() {
 	s := &d.cfg.Share
 	if !s.Enabled {
-		d.forgetShare()
+		d.resetSharingKeys()
 		return
 	}
-	d.require(p2pHostKey, "name the address under which peers reach this node")
-	d.require(p2pInitKey, "name a port for each rank, such as [9960, 9961]")
-	d.require(p2pLookupKey, "name a port for each rank, such as [9962, 9963]")
+	d.requireKey(p2pHostKey, "name the address under which peers reach this node")
+	d.requireKey(p2pInitKey, "name a port for each rank, such as [9960, 9961]")
+	d.requireKey(p2pLookupKey, "name a port for each rank, such as [9962, 9963]")
 	switch {
 	case !d.enablePD:
 		s.Only, d.cfg.Role, d.skipProxy = true, Both, true
 		d.cfg.PeerHost, d.cfg.InitPorts, d.cfg.AllocPorts = d.p2pHost, d.p2pInit, nil
-		if !d.given(bufferKey) {
+		if !d.isGiven(bufferKey) {
 			d.cfg.BufferBytes = d.localBytes
 		}
 	case d.cfg.Role != Both:
-		d.at(p2pKey, Conflict, "a node that shares calls peers and is called: with enable_pd set pd_role: both, or "+
+		d.addProblemAt(p2pKey, Conflict, "a node that shares calls peers and is called: with enable_pd set pd_role: both, or "+
 			"enable_pd: false")
 	case d.cfg.PeerHost != d.p2pHost || !slices.Equal(d.cfg.InitPorts, d.p2pInit):
-		d.at(p2pInitKey, Conflict, "a node has one port for handshakes: give the host and the ports of pd_peer_host and "+
+		d.addProblemAt(p2pInitKey, Conflict, "a node has one port for handshakes: give the host and the ports of pd_peer_host and "+
 			"pd_peer_init_port")
 	}
 	if d.cfg.Pull.Enabled && d.enablePD {
-		d.at(p2pKey, Unsupported, refusal+"a node that shares pushes what it prefills; set pd_pull_mode: false")
+		d.addProblemAt(p2pKey, Unsupported, unsupportedPrefix+"a node that shares pushes what it prefills; set pd_pull_mode: false")
 	}
 	if d.cfg.Machine.Keeps && !s.Pull {
-		d.at("p2p_delay_pull", Conflict, "what peers write cannot stay with them: set p2p_pull_mode: true, or remove it")
+		d.addProblemAt("p2p_delay_pull", Conflict, "what peers write cannot stay with them: set p2p_pull_mode: true, or remove it")
 	}
-	d.validateSecond()
+	d.validateNPUPool()
 	switch {
 	case !s.Arena:
 		for _, name := range []string{arenaBytesKey, arenaThreadsKey} {
-			d.note(name, "no effect without use_host_staging: peers read the pages of the pool")
+			d.addNote(name, "no effect without use_host_staging: peers read the pages of the pool")
 		}
 		s.ArenaBytes, s.ArenaThreads = 0, 0
 	case !s.Pull:
-		d.at(extraStagingKey, Conflict, "what is copied is for peers that read: set p2p_pull_mode: true, or remove it")
+		d.addProblemAt(extraStagingKey, Conflict, "what is copied is for peers that read: set p2p_pull_mode: true, or remove it")
 	case s.NPU && !d.cfg.Machine.Keeps:
-		d.at(extraStagingKey, Conflict, "what is read lands on the NPU, and the arena has copies of the host's pool alone: set "+
+		d.addProblemAt(extraStagingKey, Conflict, "what is read lands on the NPU, and the arena has copies of the host's pool alone: set "+
 			"p2p_delay_pull: true, or use_host_staging: false, or p2p_use_npu: false")
 	case d.cfg.Device.Kind == DeviceNPU:
-		d.at(extraStagingKey, Unsupported, refusal+"the arena lies behind the pool, which is the device's: set "+
+		d.addProblemAt(extraStagingKey, Unsupported, unsupportedPrefix+"the arena lies behind the pool, which is the device's: set "+
 			"pd_buffer_device: cpu, or use_host_staging: false")
 	}
 	if d.cfg.Machine.Recalls {
-		d.at(p2pKey, Unsupported, refusal+"recalls and sharing do not go together; set pd_bidirectional: false")
+		d.addProblemAt(p2pKey, Unsupported, unsupportedPrefix+"recalls and sharing do not go together; set pd_bidirectional: false")
 	}
-	if !d.given(retentionKey) {
+	if !d.isGiven(retentionKey) {
 		d.cfg.Machine.Retention = store.Cache
 	} else if d.cfg.Machine.Retention != store.Cache {
-		d.at(retentionKey, Conflict, "a node that shares keeps what it has: remove it, or write cache")
+		d.addProblemAt(retentionKey, Conflict, "a node that shares keeps what it has: remove it, or write cache")
 	}
 	m := &d.cfg.Machine
-	if !d.given(extraTTLKey) && d.p2pTTL > 0 {
+	if !d.isGiven(extraTTLKey) && d.p2pTTL > 0 {
 		m.ShareTTL = d.p2pTTL
 	}
-	if !d.given(syncGetKey) {
-		m.BringTimeout = 3*m.LookupTimeout + getSpare
+	if !d.isGiven(syncGetKey) {
+		m.BringTimeout = 3*m.LookupTimeout + getExtraTime
 	}
 	d.noteShare()
 	d.validateController()
@@ -120,20 +120,20 @@ func (d *draft) validateShare() {
 // noteShare adds a note if p2p_npu_buffer_size has no effect, and resets the staging size then.
 func (d *draft) noteShare() {
 	if s := &d.cfg.Share; !d.cfg.Machine.Keeps && !s.NPU {
-		d.note(npuBytesKey, "no effect without p2p_use_npu, or p2p_delay_pull: there is no pool on the NPU, and nothing reads "+
+		d.addNote(npuBytesKey, "no effect without p2p_use_npu, or p2p_delay_pull: there is no pool on the NPU, and nothing reads "+
 			"when the engine fetches")
 		s.StagingBytes = 0
 	}
 }
 
-// validateSecond checks the keys of the second pool, in the NPU's memory.
-func (d *draft) validateSecond() {
+// validateNPUPool checks the keys of the second pool, in the NPU's memory.
+func (d *draft) validateNPUPool() {
 	s, c := &d.cfg.Share, &d.cfg
 	if !s.NPU {
 		return
 	}
 	if c.Device.Kind == DeviceNPU {
-		d.note(useNPUKey, fmt.Sprintf("no effect: %s puts the whole pool on the NPU, so what is shared comes there anyway",
+		d.addNote(useNPUKey, fmt.Sprintf("no effect: %s puts the whole pool on the NPU, so what is shared comes there anyway",
 			d.deviceKey()))
 		s.NPU = false
 		return
@@ -142,12 +142,12 @@ func (d *draft) validateSecond() {
 	case ChannelAuto:
 		c.Channel = ChannelHCCL
 	case ChannelSHM, ChannelTCP, ChannelNIXL:
-		d.at(useNPUKey, Conflict, fmt.Sprintf("transfer_channel %v moves memory of the host, and this is a pool in the NPU's: "+
+		d.addProblemAt(useNPUKey, Conflict, fmt.Sprintf("transfer_channel %v moves memory of the host, and this is a pool in the NPU's: "+
 			"set transfer_channel: hccl, or p2p_use_npu: false", c.Channel))
 	case ChannelHCCL:
 	}
 	if s.NPUBytes, s.StagingBytes = s.StagingBytes, 0; s.NPUBytes == 0 {
-		s.NPUBytes = npuDefault
+		s.NPUBytes = npuBytesDefault
 	}
 }
 
@@ -156,25 +156,25 @@ func (d *draft) validateController() {
 	s := &d.cfg.Share
 	if !d.controller {
 		for _, name := range []string{pullURLKey, replyURLKey} {
-			d.note(name, "no effect while enable_controller is false: the engine says who has what")
+			d.addNote(name, "no effect while enable_controller is false: the engine says who has what")
 		}
 		s.Feeds, s.Replies = nil, nil
 		return
 	}
-	d.require(instanceKey, "give each node a name of its own, such as lmcache_instance_1")
-	d.require(pullURLKey, "name where the controller is told, such as 192.168.1.10:9800")
-	d.require(replyURLKey, "name where the controller is asked, such as 192.168.1.10:9900")
-	d.require(workerPortsKey, "name a port for each rank, such as [9950, 9951]")
+	d.requireKey(instanceKey, "give each node a name of its own, such as lmcache_instance_1")
+	d.requireKey(pullURLKey, "name where the controller is told, such as 192.168.1.10:9800")
+	d.requireKey(replyURLKey, "name where the controller is asked, such as 192.168.1.10:9900")
+	d.requireKey(workerPortsKey, "name a port for each rank, such as [9950, 9951]")
 	if len(s.Feeds) != len(s.Replies) {
-		d.at(replyURLKey, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give both of each controller", len(s.Replies),
+		d.addProblemAt(replyURLKey, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give both of each controller", len(s.Replies),
 			pullURLKey, len(s.Feeds)))
 	}
 }
 
-// forgetShare resets the keys of sharing and removes their problems, at a node that does not share.
-func (d *draft) forgetShare() {
+// resetSharingKeys resets the keys of sharing and removes their problems, at a node that does not share.
+func (d *draft) resetSharingKeys() {
 	for _, k := range slices.Concat(shareKeys, extraKeys) {
-		s, given := d.found[k.name]
+		s, given := d.settings[k.name]
 		if !given || k.name == p2pKey {
 			continue
 		}
@@ -183,16 +183,16 @@ func (d *draft) forgetShare() {
 	const why = "no effect while enable_p2p is false"
 	for _, name := range []string{p2pHostKey, p2pInitKey, p2pLookupKey, useNPUKey, "p2p_pull_mode", "p2p_delay_pull",
 		controllerKey} {
-		d.note(name, why)
+		d.addNote(name, why)
 	}
-	own, m := rank.Default(), &d.cfg.Machine
+	own, m := rank.DefaultConfig(), &d.cfg.Machine
 	d.cfg.Share, m.Sharing, m.Finding, m.Tuning.AttemptsMax = Share{}, own.Sharing, own.Finding, own.Tuning.AttemptsMax
 }
 
-// Mode returns how chunks move between nodes: "push", "pull", "delayed pull" or "layer by layer". For a node that
-// shares, the result is "sharing by" and one of the first three, after the mode between prefill and decode if the node
-// has such a role, for example "push, sharing by delayed pull".
-func (c *Config) Mode() string {
+// TransferMode returns how chunks move between nodes: "push", "pull", "delayed pull" or "layer by layer". For a node
+// that shares, the result is "sharing by" and one of the first three, after the mode between prefill and decode if the
+// node has such a role, for example "push, sharing by delayed pull".
+func (c *Config) TransferMode() string {
 	mode := c.Pull.String()
 	if c.Layerwise.Enabled {
 		mode = "layer by layer"

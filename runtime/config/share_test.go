@@ -33,11 +33,11 @@ func TestSharingExamplesLoad(t *testing.T) {
 		s, m := &c.Share, &c.Machine
 		if !s.Enabled || !s.Only || c.Role != Both || c.PeerHost != "10.0.0.9" || c.BufferBytes != 5<<30 ||
 			m.Retention != store.Cache ||
-			!slices.Equal(c.InitPorts, want.init) || !slices.Equal(s.LookupPorts, want.lookup) || c.Ranks() != 2 ||
+			!slices.Equal(c.InitPorts, want.init) || !slices.Equal(s.LookupPorts, want.lookup) || c.RankCount() != 2 ||
 			!slices.Equal(s.Feeds, []protocol.Endpoint{{Host: "10.0.0.9", Port: want.feed}}) ||
 			!slices.Equal(s.Replies, []protocol.Endpoint{{Host: "10.0.0.9", Port: want.reply}}) ||
 			m.ShareTTL != 60*effects.Second || m.LookupTimeout != 3*effects.Second || m.BringTimeout != 11*effects.Second ||
-			m.Directory.Asking != 500*effects.Millisecond {
+			m.Directory.LookupTimeout != 500*effects.Millisecond {
 			t.Errorf("%s: %+v", file, c)
 		}
 		if s.NPU != (want.npu > 0) || s.NPUBytes != want.npu {
@@ -65,7 +65,7 @@ func TestModeOfSharing(t *testing.T) {
 		cfg, err := Parse("test", []byte(shares+more), nil)
 		if err != nil {
 			t.Errorf("%q: %v", more, err)
-		} else if got := cfg.Mode(); got != want {
+		} else if got := cfg.TransferMode(); got != want {
 			t.Errorf("%q: the mode is %q, want %q", more, got, want)
 		}
 	}
@@ -85,9 +85,9 @@ func TestStrayKeysBelowExtraConfig(t *testing.T) {
 		}
 	}
 	want := []string{
-		"extra_config.save_only_first_rnk: no effect: neither kvferry nor LMCache " + Release + " reads this key; did you mean " +
+		"extra_config.save_only_first_rnk: no effect: neither kvferry nor LMCache " + LMCacheRelease + " reads this key; did you mean " +
 			"extra_config.save_only_first_rank?",
-		"extra_config.something: no effect: neither kvferry nor LMCache " + Release + " reads this key",
+		"extra_config.something: no effect: neither kvferry nor LMCache " + LMCacheRelease + " reads this key",
 	}
 	if !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)

@@ -15,13 +15,13 @@ func (d *draft) validate() {
 		d.validatePD()
 	}
 	if d.cfg.Role != Both {
-		d.note(ownPath("engine_share_pct"), "no effect but with pd_role: both: elsewhere engine and peers share no pool")
+		d.addNote(ownPath("engine_share_pct"), "no effect but with pd_role: both: elsewhere engine and peers share no pool")
 	}
 	d.validatePull()
 	d.validateRecall()
 	d.validateLayerwise()
 	d.validateRegister()
-	d.validatePlacing()
+	d.validateAccelerators()
 	if d.cfg.Data.TCPHost == "" {
 		d.cfg.Data.TCPHost = d.cfg.PeerHost
 	}
@@ -33,25 +33,25 @@ func (d *draft) validate() {
 	d.noteNPU()
 	d.finishLayout()
 	if d.cfg.Bounds.Conns < d.cfg.Machine.PeersMax {
-		d.at(ownPath("tables.conns"), Conflict,
+		d.addProblemAt(ownPath("tables.conns"), Conflict,
 			fmt.Sprintf("every peer needs a connection; make it at least tables.peers, %d", d.cfg.Machine.PeersMax))
 	}
 }
 
 // validatePD checks the keys that a node for prefill and decode requires.
 func (d *draft) validatePD() {
-	d.require("enable_pd", "set enable_pd: true")
-	if d.given("enable_pd") && !d.enablePD {
-		d.at("enable_pd", Range, "set enable_pd: true, or enable_p2p: true; without either LMCache does not transfer "+
+	d.requireKey("enable_pd", "set enable_pd: true")
+	if d.isGiven("enable_pd") && !d.enablePD {
+		d.addProblemAt("enable_pd", Range, "set enable_pd: true, or enable_p2p: true; without either LMCache does not transfer "+
 			"between "+
 			"nodes, and kvferry has nothing to do")
 	}
-	d.require("pd_role", "set pd_role: sender, pd_role: receiver or pd_role: both")
+	d.requireKey("pd_role", "set pd_role: sender, pd_role: receiver or pd_role: both")
 	if !d.cfg.Register.Enabled {
-		d.require("pd_buffer_size", "set the size of the page pool in bytes, such as pd_buffer_size: 1GiB")
+		d.requireKey("pd_buffer_size", "set the size of the page pool in bytes, such as pd_buffer_size: 1GiB")
 	}
-	if !d.given(legacyDeviceKey) {
-		d.require(deviceKey, "set pd_buffer_device: cpu, or npu for the memory of Ascend NPUs")
+	if !d.isGiven(legacyDeviceKey) {
+		d.requireKey(deviceKey, "set pd_buffer_device: cpu, or npu for the memory of Ascend NPUs")
 	}
 	if d.cfg.Role.Sends() {
 		d.validateSender()
@@ -61,60 +61,60 @@ func (d *draft) validatePD() {
 	}
 }
 
-func (d *draft) given(name string) bool { _, is := d.found[name]; return is }
+func (d *draft) isGiven(name string) bool { _, given := d.settings[name]; return given }
 
-// require reports a problem if a required key is not given.
-func (d *draft) require(name, remedy string) {
-	if !d.given(name) {
-		if role, given := d.found["pd_role"]; given && role.file != d.cfg.Name {
-			remedy += fmt.Sprintf("; %s makes this a %s", role.field, text(role.node))
+// requireKey reports a problem if a required key is not given.
+func (d *draft) requireKey(name, remedy string) {
+	if !d.isGiven(name) {
+		if role, given := d.settings["pd_role"]; given && role.file != d.cfg.Name {
+			remedy += fmt.Sprintf("; %s makes this a %s", role.field, renderValue(role.node))
 		}
-		d.add(Problem{Code: Missing, File: d.cfg.Name, Field: name, Remedy: "it is missing; " + remedy})
+		d.addProblem(Problem{Code: Missing, File: d.cfg.Name, Field: name, Remedy: "it is missing; " + remedy})
 	}
 }
 
-// at reports a problem at the value of a key, unless that value has a problem already.
-func (d *draft) at(name string, code Code, remedy string) {
-	s, given := d.found[name]
+// addProblemAt reports a problem at the value of a key, unless that value has a problem already.
+func (d *draft) addProblemAt(name string, code Code, remedy string) {
+	s, given := d.settings[name]
 	if !given {
 		s = setting{field: name, file: d.cfg.Name}
 	}
 	if !d.hasProblem(s) {
-		d.add(s.problem(code, remedy))
+		d.addProblem(s.newProblem(code, remedy))
 	}
 }
 
 func (d *draft) validateSender() {
 	if !d.cfg.Role.Receives() {
-		d.note(ownPath("reply_form"), "no effect at a sender: it reads every form")
+		d.addNote(ownPath("reply_form"), "no effect at a sender: it reads every form")
 	}
 	if d.skipProxy {
 		d.cfg.Proxy = protocol.Endpoint{}
 		return
 	}
 	const instead = ", or pd_skip_proxy_notification: true where no proxy waits"
-	d.require("pd_proxy_host", "name the proxy that waits for this sender's notifications"+instead)
-	d.require("pd_proxy_port", "name the proxy's port"+instead)
+	d.requireKey("pd_proxy_host", "name the proxy that waits for this sender's notifications"+instead)
+	d.requireKey("pd_proxy_port", "name the proxy's port"+instead)
 }
 
 func (d *draft) validateReceiver() {
-	d.require("pd_peer_host", "name the address under which senders reach this node")
-	d.require(initPortKey, "name a port for each rank, such as [7300, 7301]")
-	d.require(allocPortKey, "name a port for each rank, such as [7400, 7401]")
+	d.requireKey("pd_peer_host", "name the address under which senders reach this node")
+	d.requireKey(initPortKey, "name a port for each rank, such as [7300, 7301]")
+	d.requireKey(allocPortKey, "name a port for each rank, such as [7400, 7401]")
 	if d.retrievesElsewhere {
-		d.at("retrieve_locations", Range, "remove it, or write [PDBackend]")
+		d.addProblemAt("retrieve_locations", Range, "remove it, or write [PDBackend]")
 	}
 	if d.storesHere && !d.cfg.Role.Sends() {
-		d.at("store_location", Range, "remove it: this transfer goes one way, from sender to receiver")
+		d.addProblemAt("store_location", Range, "remove it: this transfer goes one way, from sender to receiver")
 	}
 	if d.cfg.Pull.Enabled && d.cfg.Machine.ReplyForm != protocol.FormAscend {
-		d.note(ownPath("reply_form"), "it is for pushes; offers have one acknowledgement, LMCache-Ascend's")
+		d.addNote(ownPath("reply_form"), "it is for pushes; offers have one acknowledgement, LMCache-Ascend's")
 	}
 	if d.cfg.Role.Sends() {
 		return
 	}
 	for _, name := range []string{"pd_proxy_host", "pd_proxy_port", "pd_skip_proxy_notification"} {
-		d.note(name, "no effect at a receiver: the sender tells the proxy")
+		d.addNote(name, "no effect at a receiver: the sender tells the proxy")
 	}
 	d.cfg.Proxy = protocol.Endpoint{}
 }
@@ -129,28 +129,28 @@ func (d *draft) finishTimes() {
 	default:
 		p.AllocTimeout, d.cfg.allocTimeoutKey = p.BreakerTTL, "pd_alloc_fail_backoff_ttl"
 	}
-	if !d.given(ownPath("lease_guard")) {
+	if !d.isGiven(ownPath("lease_guard")) {
 		p.LeaseGuard = min(p.LeaseGuard, p.Lease/4) // A short lease must leave time to write (rule M4).
 	} else if p.LeaseGuard >= p.Lease {
-		d.at(ownPath("lease_guard"), Conflict,
+		d.addProblemAt(ownPath("lease_guard"), Conflict,
 			fmt.Sprintf("make it shorter than lease, %v; nothing could be done under a grant otherwise", p.Lease))
 	}
 	if ttl := d.cfg.Machine.PullTTL; d.cfg.Pull.Enabled && d.cfg.Role.Sends() && ttl > 0 && ttl <= p.LeaseGuard {
-		d.at("pd_pull_pending_ttl", Conflict,
+		d.addProblemAt("pd_pull_pending_ttl", Conflict,
 			fmt.Sprintf("make it longer than lease_guard, %v, in which nobody reads any more", p.LeaseGuard))
 	}
 	// A node with a single role uses only one of the two timeouts. The peers use the second timeout, and Compare
 	// checks the pair.
 	if d.cfg.Role == Both && p.ReplyTimeout <= p.AllocTimeout {
-		d.at(ownPath("link.request_timeout"), Conflict, fmt.Sprintf("with pd_role: both make it longer than %s, %v, "+
+		d.addProblemAt(ownPath("link.request_timeout"), Conflict, fmt.Sprintf("with pd_role: both make it longer than %s, %v, "+
 			"which its peers have, too: or a refusal for want of pages would come too late", d.cfg.allocTimeoutKey,
 			p.AllocTimeout))
 	}
 	if p.BackoffMax < p.BackoffMin {
-		d.at(ownPath("link.backoff_max"), Conflict, fmt.Sprintf("make it at least link.backoff_min, %v", p.BackoffMin))
+		d.addProblemAt(ownPath("link.backoff_max"), Conflict, fmt.Sprintf("make it at least link.backoff_min, %v", p.BackoffMin))
 	}
 	if p.UnfitBackoff < p.BackoffMax {
-		d.at(ownPath("link.unfit_backoff"), Conflict, fmt.Sprintf("make it at least link.backoff_max, %v", p.BackoffMax))
+		d.addProblemAt(ownPath("link.unfit_backoff"), Conflict, fmt.Sprintf("make it at least link.backoff_max, %v", p.BackoffMax))
 	}
 }
 
@@ -168,7 +168,7 @@ func (d *draft) finishLimits() {
 	d.cfg.Limits = l
 	// A message that cannot contain a single key is a mistake. A full batch of the longest keys does not have to fit.
 	if d.messageBytes < uint64(d.keyBytes) {
-		d.at(ownPath(messageBytesKey), Conflict,
+		d.addProblemAt(ownPath(messageBytesKey), Conflict,
 			fmt.Sprintf("one key may have limits.key_bytes, %d; make a message longer", d.keyBytes))
 	}
 }
@@ -182,51 +182,51 @@ func (d *draft) finishPools() {
 		c.poolKey = ownPath("register.blocks")
 	case !d.onAccelerator && d.cpuBufferBytes > 0:
 		c.BufferBytes, c.poolKey = d.cpuBufferBytes, cpuBufferKey
-		d.note(bufferKey, "pd_cpu_buffer_size goes before it, because pd_buffer_device is cpu")
+		d.addNote(bufferKey, "pd_cpu_buffer_size goes before it, because pd_buffer_device is cpu")
 	case c.Offload && d.cpuBufferBytes > 0:
 		c.BufferBytes, c.poolKey = d.cpuBufferBytes, cpuBufferKey
-		d.note(bufferKey, "no effect: with pd_use_cpu_offload all pages are host memory, of pd_cpu_buffer_size, and none "+
+		d.addNote(bufferKey, "no effect: with pd_use_cpu_offload all pages are host memory, of pd_cpu_buffer_size, and none "+
 			"are the NPU's")
 	case c.Offload && c.Device.Kind == DeviceNPU:
-		d.note(bufferKey, "with pd_use_cpu_offload and without pd_cpu_buffer_size this is the size of the pool in host "+
+		d.addNote(bufferKey, "with pd_use_cpu_offload and without pd_cpu_buffer_size this is the size of the pool in host "+
 			"memory, and no pages are the NPU's")
 	case d.onAccelerator:
-		d.note(cpuBufferKey, "no effect without pd_use_cpu_offload: pd_buffer_size is the pool's")
+		d.addNote(cpuBufferKey, "no effect without pd_use_cpu_offload: pd_buffer_size is the pool's")
 	}
 	if c.Offload && c.Device.Kind == DeviceCPU {
 		c.Offload = false
-		d.note(offloadKey, "no effect: the pool lies in host memory without it")
+		d.addNote(offloadKey, "no effect: the pool lies in host memory without it")
 	}
 }
 
 // finishLayout computes the sizes of the pools if the file describes the layout of a chunk.
 func (d *draft) finishLayout() {
 	anyGiven := false
-	for name := range d.found {
+	for name := range d.settings {
 		anyGiven = anyGiven || strings.HasPrefix(name, ownPath("layout."))
 	}
 	if !anyGiven {
 		return
 	}
 	const together = "the layout keys go together"
-	d.require(ownPath("layout.num_layers"), together)
-	d.require(ownPath("layout.head_size"), together)
-	d.require(ownPath("layout.dtype"), together)
+	d.requireKey(ownPath("layout.num_layers"), together)
+	d.requireKey(ownPath("layout.head_size"), together)
+	d.requireKey(ownPath("layout.dtype"), together)
 	l, c := &d.layout, &d.cfg
 	layout := protocol.Layout{Dtype: l.dtype, Format: protocol.FormatKV2LTD,
 		Shape: protocol.Shape{Dims: [4]uint32{2, l.layers, c.ChunkTokens, 0}, N: 4}}
 	if l.mla {
-		if d.given(ownPath("layout.num_kv_heads")) && l.kvHeads != 1 {
-			d.at(ownPath("layout.num_kv_heads"), Conflict, "remove it: with layout.mla there is one latent head")
+		if d.isGiven(ownPath("layout.num_kv_heads")) && l.kvHeads != 1 {
+			d.addProblemAt(ownPath("layout.num_kv_heads"), Conflict, "remove it: with layout.mla there is one latent head")
 		}
 		layout.Format = protocol.FormatKVMLA
 		layout.Shape.Dims[0], layout.Shape.Dims[3] = 1, l.headSize
 	} else {
-		d.require(ownPath("layout.num_kv_heads"), together)
+		d.requireKey(ownPath("layout.num_kv_heads"), together)
 		// The table of keys bounds the product to 2^36, so the product is checked before the truncation.
 		hidden := uint64(l.kvHeads) * uint64(l.headSize)
 		if hidden > 1<<31 {
-			d.at(ownPath("layout.num_kv_heads"), Conflict,
+			d.addProblemAt(ownPath("layout.num_kv_heads"), Conflict,
 				"heads times layout.head_size is above 2^31; make one of them smaller")
 		}
 		layout.Shape.Dims[3] = uint32(hidden)
@@ -234,7 +234,7 @@ func (d *draft) finishLayout() {
 	if len(d.problems) > 0 {
 		return // The size of the pool would be computed from values that are known to be wrong.
 	}
-	if p, fits := c.layOut(layout); !fits {
-		d.at(p.Field, p.Code, p.Remedy)
+	if p, fits := c.applyLayout(layout); !fits {
+		d.addProblemAt(p.Field, p.Code, p.Remedy)
 	}
 }

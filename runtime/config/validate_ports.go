@@ -11,22 +11,22 @@ import (
 func (d *draft) validatePorts() {
 	c := &d.cfg
 	d.validateListLengths()
-	users := map[protocol.Endpoint]listening{}
-	for _, l := range c.listens() {
+	users := map[protocol.Endpoint]boundPort{}
+	for _, l := range c.boundPorts() {
 		if other, taken := users[l.at]; taken {
 			what := ""
-			if l.as != l.key {
-				what = ", " + l.as + ","
+			if l.label != l.key {
+				what = ", " + l.label + ","
 			}
-			d.at(l.key, Conflict, fmt.Sprintf("port %d%s is already %s of rank %d; give rank %d another", l.at.Port, what,
-				other.as, other.rank, l.rank))
+			d.addProblemAt(l.key, Conflict, fmt.Sprintf("port %d%s is already %s of rank %d; give rank %d another", l.at.Port, what,
+				other.label, other.rank, l.rank))
 			continue
 		}
 		users[l.at] = l
 	}
 	if l, taken := users[c.Proxy]; taken {
-		d.at("pd_proxy_port", Conflict,
-			fmt.Sprintf("this node itself has the port, as %s of rank %d; give one of them another", l.as, l.rank))
+		d.addProblemAt("pd_proxy_port", Conflict,
+			fmt.Sprintf("this node itself has the port, as %s of rank %d; give one of them another", l.label, l.rank))
 	}
 }
 
@@ -45,9 +45,9 @@ func (d *draft) validateListLengths() {
 		case l.ranks == 0:
 		case n == 0:
 			first, n = l.name, l.ranks
-		case l.ranks != n && d.given(l.name):
+		case l.ranks != n && d.isGiven(l.name):
 			// A derived list is not reported, because the same error is reported for the original list.
-			d.at(l.name, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give each rank one of both", l.ranks, first, n))
+			d.addProblemAt(l.name, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give each rank one of both", l.ranks, first, n))
 		}
 	}
 }

@@ -18,14 +18,14 @@ func StrayDirectoryVariables(environ []string) []Problem {
 	return directorySchema.strayVariables(environ)
 }
 
-// lmcachesVariables are read by LMCache itself and do not correspond to keys.
-var lmcachesVariables = []string{"LMCACHE_CONFIG_FILE", "LMCACHE_LOG_LEVEL", "LMCACHE_TRACK_USAGE",
+// lmcacheVariables are read by LMCache itself and do not correspond to keys.
+var lmcacheVariables = []string{"LMCACHE_CONFIG_FILE", "LMCACHE_LOG_LEVEL", "LMCACHE_TRACK_USAGE",
 	"LMCACHE_USE_EXPERIMENTAL", "LMCACHE_REMOTE_URL", "LMCACHE_LOG_FORMAT", "LMCACHE_DEBUG"}
 
 func (s *schema) strayVariables(environ []string) (notes []Problem) {
 	known := map[string]string{} // by the name without underscores
 	add := func(key string) {
-		variable := s.variable + strings.ToUpper(key)
+		variable := s.envPrefix + strings.ToUpper(key)
 		known[strings.ReplaceAll(variable, "_", "")] = variable
 	}
 	for _, k := range s.top {
@@ -35,7 +35,7 @@ func (s *schema) strayVariables(environ []string) (notes []Problem) {
 		}
 	}
 	add("extra_config")
-	for _, name := range s.others {
+	for _, name := range s.ignored {
 		add(name)
 	}
 	names := make([]string, 0, len(known))
@@ -47,7 +47,7 @@ func (s *schema) strayVariables(environ []string) (notes []Problem) {
 		name, _, _ := strings.Cut(pair, "=")
 		bare := strings.ReplaceAll(strings.ToUpper(name), "_", "")
 		if !strings.HasPrefix(bare, "LMCACHE") || strings.HasPrefix(name, "LMCACHE_CONTROLLER_") &&
-			s.variable == "LMCACHE_" || slices.Contains(lmcachesVariables, name) {
+			s.envPrefix == "LMCACHE_" || slices.Contains(lmcacheVariables, name) {
 			continue
 		}
 		meant, same := known[bare]
@@ -55,20 +55,21 @@ func (s *schema) strayVariables(environ []string) (notes []Problem) {
 			continue
 		}
 		if !same {
-			meant = known[near(bare, names)]
+			meant = known[nearestVariable(bare, names)]
 		}
 		if meant != "" {
-			notes = append(notes, Problem{Code: Note, File: environment, Field: shorten(name),
+			notes = append(notes, Problem{Code: Note, File: environment, Field: shortenValue(name),
 				Remedy: fmt.Sprintf("nothing reads this variable; did you mean %s?", meant)})
 		}
 	}
 	return notes
 }
 
-// near is like nearest, for names that all have the same prefix, so that only one or two edits count as a slip.
-func near(bare string, names []string) string {
-	const slips = 2
-	if meant := nearest(bare, names); meant != "" && edits(bare, meant) <= slips {
+// nearestVariable is like nearest, for names that all have the same prefix, so that only one or two edits count as a
+// slip.
+func nearestVariable(bare string, names []string) string {
+	const editsMax = 2
+	if meant := nearestName(bare, names); meant != "" && editDistance(bare, meant) <= editsMax {
 		return meant
 	}
 	return ""

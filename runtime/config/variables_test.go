@@ -106,7 +106,7 @@ func TestNoMessageShowsAPassword(t *testing.T) {
 			forms := []string{"redis://:hunter2@host:6379/0", "user:hunter2@host", "[user:hunter2@host, b]",
 				"{a: 'redis://u:hunter2@h'}", "https://u:hunter2@" + strings.Repeat("x", 100)}
 			if k.secret {
-				forms = append(forms, "[hunter2]", "{hunter2: 1}", `"hunter2`+strings.Repeat("x", wordMost)+`"`)
+				forms = append(forms, "[hunter2]", "{hunter2: 1}", `"hunter2`+strings.Repeat("x", textLenMax)+`"`)
 			}
 			for _, form := range forms {
 				file := k.name + ": " + form + "\n"
@@ -116,7 +116,7 @@ func TestNoMessageShowsAPassword(t *testing.T) {
 				case strings.HasPrefix(k.name, extraPrefix):
 					file = "extra_config: {" + strings.TrimPrefix(k.name, extraPrefix) + ": " + form + "}\n"
 				}
-				variable := s.variable + strings.ToUpper(k.name) + "=" + form
+				variable := s.envPrefix + strings.ToUpper(k.name) + "=" + form
 				for _, env := range []func(string) (string, bool){nil, variables(variable)} {
 					var err error
 					var notes []Problem
@@ -167,14 +167,14 @@ func TestHostsAreWrittenInAnyForm(t *testing.T) {
 			}
 			hosts++
 			for _, good := range []string{"::1", "[::1]", "fe80::1%eth0", "10.0.0.1", "node-1.example"} {
-				d := &draft{schema: s, found: map[string]setting{}}
-				if code, remedy := k.kind.read(d, scalarNode(good)); code != ok {
+				d := &draft{schema: s, settings: map[string]setting{}}
+				if code, remedy := k.kind.read(d, scalarNode(good)); code != codeOK {
 					t.Errorf("%s: %s: %s", k.name, good, remedy)
 				}
 			}
 			for _, bad := range []string{"tcp://10.0.0.1", "10.0.0.1:7300", "[::1]:7300", "u:p@h", "[10.0.0.x]", "a b"} {
-				d := &draft{schema: s, found: map[string]setting{}}
-				if code, remedy := k.kind.read(d, scalarNode(bad)); code == ok || remedy == "" {
+				d := &draft{schema: s, settings: map[string]setting{}}
+				if code, remedy := k.kind.read(d, scalarNode(bad)); code == codeOK || remedy == "" {
 					t.Errorf("%s: %s is taken", k.name, bad)
 				}
 			}

@@ -21,8 +21,8 @@ import (
 type Pool struct {
 	ID   effects.PoolID
 	Host bool // in pinned host memory; otherwise in the device's own memory
-	// Attachable lets engines in separate processes use the pool: host memory as a file (Device.Attachable), the
-	// device's own memory by a key (Device.Exported).
+	// Attachable lets engines in separate processes use the pool: host memory as a file (Device.AttachableFile), the
+	// device's own memory by a key (Device.ExportedPool).
 	Attachable bool
 	Pages      uint32
 	PageBytes  uint64
@@ -70,30 +70,30 @@ type Opener func(ctx context.Context, env Env) (Device, error)
 type Device interface {
 	// Name returns a readable name of the device, for example "npu:0".
 	Name() string
-	// Leased returns the served pool, with all regions that planes must register.
-	Leased() *plane.LeasedPool
-	// Address returns the address of a page of any pool, in the addressing of the device.
-	Address(page effects.Page) uintptr
-	// Bytes returns the valid bytes of a page in host memory, or nil if the page is in the device's memory.
-	Bytes(page effects.Page) []byte
-	// Attachable returns the engine's pool in host memory as a file that another process may map writable, with page 0
-	// at the start. The result is nil if that was not requested, or if the pool is in the device's memory. The device
-	// owns and closes the file.
-	Attachable() *os.File
-	// Exported returns what engines in separate processes need to map the pool in the device's own memory: the
+	// LeasedPool returns the served pool, with all regions that planes must register.
+	LeasedPool() *plane.LeasedPool
+	// PageAddress returns the address of a page of any pool, in the addressing of the device.
+	PageAddress(page effects.Page) uintptr
+	// PageBytes returns the valid bytes of a page in host memory, or nil if the page is in the device's memory.
+	PageBytes(page effects.Page) []byte
+	// AttachableFile returns the engine's pool in host memory as a file that another process may map writable, with
+	// page 0 at the start. The result is nil if that was not requested, or if the pool is in the device's memory. The
+	// device owns and closes the file.
+	AttachableFile() *os.File
+	// ExportedPool returns what engines in separate processes need to map the pool in the device's own memory: the
 	// engine's pool, or else the second pool. The result is nil if that was not requested, or if the device's own
 	// memory holds no pool.
-	Exported() *Export
-	// Admit lets a process import what is exported. The process is identified by the number that the device's driver
-	// uses. [Device.Depart] must be called as often as [Device.Admit], each time when the process has closed the
-	// import or has ended. Until then Close fails.
-	Admit(process int32) error
-	Depart(process int32)
-	// Copy copies chunks between the pools, or to the arena. Each copy is answered by one CopyDone, followed by one
-	// Settled if the copy was not settled.
-	Copy(e *effects.Copy)
-	// Cancel asks a copy to end early. Unknown copies are ignored.
-	Cancel(corr effects.Corr)
+	ExportedPool() *Export
+	// AdmitProcess lets a process import what is exported. The process is identified by the number that the device's
+	// driver uses. [Device.RemoveProcess] must be called as often as [Device.AdmitProcess], each time when the process
+	// has closed the import or has ended. Until then Close fails.
+	AdmitProcess(process int32) error
+	RemoveProcess(process int32)
+	// StartCopy copies chunks between the pools, or to the arena. Each copy is answered by one CopyDone, followed by
+	// one Settled if the copy was not settled.
+	StartCopy(e *effects.Copy)
+	// CancelCopy asks a copy to end early. Unknown copies are ignored.
+	CancelCopy(corr effects.Corr)
 	// Close ends copies in flight and frees the memory. All planes must have been closed before. After an error, the
 	// device may still access the memory, which therefore stays allocated.
 	Close(ctx context.Context) error

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// reachableHost returns an address of this machine under which remote hosts may reach the directory: the first address
+// localAddress returns an address of this machine under which remote hosts may reach the directory: the first address
 // that is not a loopback address, preferably of IPv4. The result is 127.0.0.1 if there is no such address.
-func reachableHost() string {
+func localAddress() string {
 	best := "127.0.0.1"
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

@@ -57,9 +57,9 @@ func Open(cfg *config.Directory, open control.Opener, log *slog.Logger) (*Direct
 	d := &Directory{log: asynclog.New(log.Handler())}
 	d.lines = loglimit.New(slog.New(d.log))
 	host, err := runtime.OpenHost(runtime.HostConfig{
-		Servers: servers(cfg), Control: open, Log: log, Waiting: int(cfg.Bounds.Mailbox), Observed: d.observe,
-		WaitingBytes: 4 * cfg.Limits.MessageBytes,
-		Machine: func(_ effects.Time, listens []control.Server) (effects.Machine, error) {
+		Servers: monitorServers(cfg), Control: open, Log: log, QueuedMax: int(cfg.Bounds.Mailbox), OnObserve: d.logEvent,
+		QueuedBytesMax: 4 * cfg.Limits.MessageBytes,
+		NewMachine: func(_ effects.Time, listens []control.Server) (effects.Machine, error) {
 			d.ports = boundPorts(cfg.Monitors, listens)
 			d.heartbeat = heartbeatAddr(cfg, d.ports)
 			var err error
@@ -83,37 +83,37 @@ func (d *Directory) Heartbeat() string { return d.heartbeat }
 
 // Figures returns the current counts. ok is false if the directory has ended.
 func (d *Directory) Figures() (f Figures, ok bool) {
-	ok = d.host.Between(func() { f = d.machine.Figures() })
+	ok = d.host.RunBetweenSteps(func() { f = d.machine.Figures() })
 	return f, ok
 }
 
 // Replicated returns how many workers are known only through the log that directories share, and whether that log is
 // down.
 func (d *Directory) Replicated() (workers int, down bool) {
-	d.host.Between(func() { workers, down = d.machine.Told() })
+	d.host.RunBetweenSteps(func() { workers, down = d.machine.ReplicationStatus() })
 	return workers, down
 }
 
 // Close ends the directory. Workers notice that by themselves.
 func (d *Directory) Close(ctx context.Context) error {
 	err := d.host.Close(ctx)
-	d.lines.End()
-	d.log.Flush(flushPatience)
+	d.lines.FlushSkipped()
+	d.log.Flush(flushTimeout)
 	return err
 }
 
-// flushPatience limits the time for writing the last lines of the log.
-const flushPatience = time.Second
+// flushTimeout limits the time for writing the last lines of the log.
+const flushTimeout = time.Second
 
-// servers returns the sockets of each monitor, in order: feed, requests and, if configured, heartbeats.
-func servers(cfg *config.Directory) (all []control.Server) {
+// monitorServers returns the sockets of each monitor, in order: feed, requests and, if configured, heartbeats.
+func monitorServers(cfg *config.Directory) (all []control.Server) {
 	add := func(ch effects.Channel, port uint16) {
 		all = append(all, control.Server{Channel: ch, Addr: effects.Addr{Host: cfg.Host, Port: port}, ReportLost: true})
 	}
 	for _, m := range cfg.Monitors {
 		add(effects.ChannelFeed, m.Pull)
 		add(effects.ChannelDirectory, m.Reply)
-		if m.Beats {
+		if m.HasHeartbeat {
 			add(effects.ChannelHeartbeat, m.Heartbeat)
 		}
 	}
@@ -121,11 +121,11 @@ func servers(cfg *config.Directory) (all []control.Server) {
 }
 
 // boundPorts returns the ports of the sockets that servers made.
-func boundPorts(asked []config.MonitorPorts, listens []control.Server) []config.MonitorPorts {
-	all := make([]config.MonitorPorts, len(asked))
-	for i, m := range asked {
-		all[i] = config.MonitorPorts{Pull: listens[0].Addr.Port, Reply: listens[1].Addr.Port, Beats: m.Beats}
-		if listens = listens[2:]; m.Beats {
+func boundPorts(configured []config.MonitorPorts, listens []control.Server) []config.MonitorPorts {
+	all := make([]config.MonitorPorts, len(configured))
+	for i, m := range configured {
+		all[i] = config.MonitorPorts{Pull: listens[0].Addr.Port, Reply: listens[1].Addr.Port, HasHeartbeat: m.HasHeartbeat}
+		if listens = listens[2:]; m.HasHeartbeat {
 			all[i].Heartbeat, listens = listens[0].Addr.Port, listens[1:]
 		}
 	}
@@ -136,7 +136,7 @@ func boundPorts(asked []config.MonitorPorts, listens []control.Server) []config.
 // interface and no address is advertised, the host is this machine's first reachable address.
 func heartbeatAddr(cfg *config.Directory, ports []config.MonitorPorts) string {
 	for _, p := range ports {
-		if !p.Beats {
+		if !p.HasHeartbeat {
 			continue
 		}
 		host := cfg.Advertise
@@ -144,7 +144,7 @@ func heartbeatAddr(cfg *config.Directory, ports []config.MonitorPorts) string {
 			host = cfg.Host
 		}
 		if at, err := netip.ParseAddr(host); host == "" || err == nil && at.IsUnspecified() {
-			host = reachableHost()
+			host = localAddress()
 		}
 		return protocol.Endpoint{Host: host, Port: p.Heartbeat}.String()
 	}
@@ -155,18 +155,19 @@ func heartbeatAddr(cfg *config.Directory, ports []config.MonitorPorts) string {
 func machineConfig(cfg *config.Directory, heartbeat string) serve.Config {
 	c, t := serve.Default(), &cfg.Tables
 	c.Wire, c.Heartbeat = cfg.Limits, heartbeat
-	var life [8]byte
-	_, _ = rand.Read(life[:]) // it never fails
-	c.Log.Addr, c.Log.Bytes = effects.Addr(cfg.Shared.At), int(cfg.Shared.Bytes)
-	c.Log.Life = binary.LittleEndian.Uint64(life[:]) | 1
+	var logSeed [8]byte
+	_, _ = rand.Read(logSeed[:]) // it never fails
+	c.Log.Addr, c.Log.LogBytes = effects.Addr(cfg.Shared.Addr), int(cfg.Shared.Bytes)
+	c.Log.Incarnation = binary.LittleEndian.Uint64(logSeed[:]) | 1
 	k := &c.Directory
 	var seed [8]byte
 	_, _ = rand.Read(seed[:]) // it never fails
 	k.Seed = binary.LittleEndian.Uint64(seed[:])
-	k.Instances, k.Workers, k.OfOne = int(t.Instances), int(t.Workers), int(t.WorkersOfOne)
-	k.Holders, k.Chunks, k.Prefix, k.Peers = int(t.Holders), int(t.Chunks), int(t.Prefix), int(t.Peers)
-	k.Hashes, k.Syncs, k.Patience = int(t.BatchHashes), int(t.Syncs), effects.Duration(t.SyncPatience)
-	k.Silence, k.Parted, k.OnlyBeats = effects.Duration(cfg.Silence), effects.Duration(cfg.Silence), cfg.OnlyBeats
-	k.Fade = effects.Duration(t.Fade)
+	k.Instances, k.Workers, k.WorkersPerInstance = int(t.Instances), int(t.Workers), int(t.WorkersPerInstance)
+	k.Holders, k.Chunks, k.HashesPerLookup, k.PeersPerLookup = int(t.Holders), int(t.Chunks), int(t.Prefix), int(t.Peers)
+	k.HashesPerBatch, k.Syncs, k.SyncTimeout = int(t.BatchHashes), int(t.Syncs), effects.Duration(t.SyncTimeout)
+	k.Silence, k.Disconnected, k.HeartbeatersOnly = effects.Duration(cfg.WorkerTimeout), effects.Duration(cfg.WorkerTimeout),
+		cfg.OnlyHeartbeats
+	k.Fade = effects.Duration(t.StaleLocationTTL)
 	return c
 }

@@ -28,20 +28,20 @@ func TestLogThatLosesEntries(t *testing.T) {
 	b.finds("a", 2, 1, 2)
 
 	// It is emptied: who has read it goes on.
-	server.Do("FLUSHALL")
+	server.DoCommand("FLUSHALL")
 	a.tell(a.operations("admit", 2, 3))
 	b.finds("a", 3, 1, 2, 3)
 
 	// A copy takes over that has not heard of the last entry.
 	copied := valkeytest.Start(t)
-	copied.Follow(server)
-	copied.Lead()
+	copied.ReplicateFrom(server)
+	copied.BecomePrimary()
 	a.tell(a.operations("admit", 3, 4))
 	b.finds("a", 4, 1, 2, 3, 4)
 	server.Kill()
 	server.Restart()
-	server.Follow(copied)
-	server.Lead()
+	server.ReplicateFrom(copied)
+	server.BecomePrimary()
 	a.tell(a.operations("admit", 4, 5))
 	b.finds("a", 5, 1, 2, 3, 4, 5)
 
@@ -51,7 +51,7 @@ func TestLogThatLosesEntries(t *testing.T) {
 	a.lives("tail", c, 1, 2, 3, 4, 5)
 
 	// Likewise where all was trimmed away that was told before it started.
-	server.Do("XTRIM", "kvferry:directory", "MAXLEN", "0")
+	server.DoCommand("XTRIM", "kvferry:directory", "MAXLEN", "0")
 	fourth := shares(t, freePorts(t, 1), server)
 	d := newWorker(t, fourth.Ports()[0], "d", 0)
 	a.lives("trimmed", d, 1, 2, 3, 4, 5)
@@ -170,14 +170,14 @@ func TestLogTrimmedWhileDirectoryIsLate(t *testing.T) {
 	b.finds("a", 2, 1, 2)
 
 	late.Lock()
-	before := server.Do("XLEN", "kvferry:directory")
+	before := server.DoCommand("XLEN", "kvferry:directory")
 	a.tell(a.operations("admit", 2, 3))
-	for end := time.Now().Add(patience); server.Do("XLEN", "kvferry:directory") == before; {
+	for end := time.Now().Add(patience); server.DoCommand("XLEN", "kvferry:directory") == before; {
 		if time.Now().After(end) {
 			t.Fatal("nothing is told")
 		}
 	}
-	server.Do("XTRIM", "kvferry:directory", "MAXLEN", "0")
+	server.DoCommand("XTRIM", "kvferry:directory", "MAXLEN", "0")
 	late.Unlock()
 	a.tell(a.operations("admit", 3, 4))
 	said.says(t, "log_bytes")
@@ -190,7 +190,7 @@ func TestLogThatRefuses(t *testing.T) {
 	ring, other := valkeytest.NewKeyFiles(t), valkeytest.NewKeyFiles(t)
 	text := func(t *testing.T) *valkeytest.Server {
 		s := valkeytest.Start(t)
-		s.Do("SET", "kvferry:directory", "1")
+		s.DoCommand("SET", "kvferry:directory", "1")
 		return s
 	}
 	secret := func(t *testing.T) *valkeytest.Server { return valkeytest.Start(t, "--requirepass", "secret") }

@@ -20,8 +20,8 @@ func TestStoppedDirectoryKeepsWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := proctest.Start(t, proctest.Self(fileOfChild+"="+file))
-	if line, ok := p.Next(nil); !ok || string(line) != "serving" {
+	p := proctest.Start(t, proctest.SelfCommand(fileOfChild+"="+file))
+	if line, ok := p.NextLine(nil); !ok || string(line) != "serving" {
 		t.Fatalf("the directory says %q", line)
 	}
 	w, asks := newWorker(t, cfg.Monitors[0], "a", 0), newWorker(t, cfg.Monitors[0], "b", 0)
@@ -37,7 +37,7 @@ func TestStoppedDirectoryKeepsWorkers(t *testing.T) {
 		stopped := time.Now()
 		<-time.After(silence + silence/2)
 		woken := time.Now()
-		p.Thaw()
+		p.Resume()
 		got, _, hits := asks.holder(7)
 		switch awake := stopped.Sub(began) + time.Since(woken); {
 		case got == "a" && hits == 1:

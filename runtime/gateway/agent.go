@@ -37,7 +37,7 @@ type end struct {
 func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool) {
 	if g.over { // leave already waits for all agents
 		g.count(func(s *Stats) { s.AgentsMade.add(false) })
-		g.inbox.Push(func(now effects.Time) { g.m.Made(now, a, 0, effects.Closed, &g.out) })
+		g.inbox.Push(func(now effects.Time) { g.m.OnAgentMade(now, a, 0, effects.Closed, &g.out) })
 		return
 	}
 	g.wg.Go(func() {
@@ -69,7 +69,7 @@ func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool)
 					g.dismiss(e)
 				}
 			}
-			g.m.Made(now, a, port, code, &g.out)
+			g.m.OnAgentMade(now, a, port, code, &g.out)
 		})
 	})
 }
@@ -166,7 +166,7 @@ func (e *end) run() {
 			pause = shortPause
 		case <-timer.C:
 		}
-		for _, f := range e.orders.Take() {
+		for _, f := range e.orders.TakeAll() {
 			f(plane.Now())
 		}
 		if e.over {
@@ -216,7 +216,7 @@ func (e *end) takeNote(n libnixl.Notice) {
 	e.notes.Add(bytes)
 	g.inbox.Push(func(now effects.Time) {
 		e.notes.Add(-bytes)
-		g.m.Noted(now, e.number, n.Peer, n.Bytes, &g.out)
+		g.m.OnNotification(now, e.number, n.Peer, n.Bytes, &g.out)
 	})
 }
 
@@ -225,7 +225,7 @@ func (g *Gateway) load(l machine.Load) {
 	e := g.ends[l.Agent]
 	if e == nil {
 		g.count(func(s *Stats) { s.AgentsLoaded.add(false) })
-		g.inbox.Push(func(now effects.Time) { g.m.Loaded(now, l.Question, "", effects.Closed, &g.out) })
+		g.inbox.Push(func(now effects.Time) { g.m.OnAgentLoaded(now, l.LoadID, "", effects.Closed, &g.out) })
 		return
 	}
 	e.orders.Push(func(effects.Time) {
@@ -239,14 +239,14 @@ func (g *Gateway) load(l machine.Load) {
 			code = effects.Faulted
 		}
 		g.count(func(s *Stats) { s.AgentsLoaded.add(err == nil) })
-		g.inbox.Push(func(now effects.Time) { g.m.Loaded(now, l.Question, name, code, &g.out) })
+		g.inbox.Push(func(now effects.Time) { g.m.OnAgentLoaded(now, l.LoadID, name, code, &g.out) })
 	})
 }
 
 // say sends a note.
-func (g *Gateway) say(s machine.Say) {
+func (g *Gateway) say(s machine.Notification) {
 	e := g.ends[s.Agent]
-	unsaid := func(now effects.Time) { g.m.Unsaid(now, s.Agent, s.Tag, &g.out) }
+	unsaid := func(now effects.Time) { g.m.OnNotificationFailed(now, s.Agent, s.Tag, &g.out) }
 	if e == nil {
 		g.count(func(n *Stats) { n.NotesSent.add(false) })
 		g.log.Warn("a note cannot be sent: our agent is gone", "to", s.To, "bytes", len(s.Body))
@@ -269,7 +269,7 @@ func (g *Gateway) destroy(a machine.Agent) {
 		g.dismiss(e)
 		return
 	}
-	g.inbox.Push(func(now effects.Time) { g.m.Destroyed(now, a, effects.OK, &g.out) })
+	g.inbox.Push(func(now effects.Time) { g.m.OnAgentDestroyed(now, a, effects.OK, &g.out) })
 }
 
 // dismiss ends an agent, once.
@@ -312,5 +312,5 @@ func (g *Gateway) onClosed(now effects.Time, e *end, open []*job, err error) {
 			g.out.Events = append(g.out.Events, &effects.LinkLost{Link: id, Peer: l.peer})
 		}
 	}
-	g.m.Destroyed(now, e.number, code, &g.out)
+	g.m.OnAgentDestroyed(now, e.number, code, &g.out)
 }

@@ -39,7 +39,7 @@ func TestWaitingNotesAreBounded(t *testing.T) {
 			if got := g.Stats().NotesReceived.OK - before.OK; got == 0 || got > most {
 				t.Errorf("%d notes of %d bytes wait; want at most %d", got, length, most)
 			}
-			for _, f := range g.inbox.Take() {
+			for _, f := range g.inbox.TakeAll() {
 				f(0)
 			}
 			if left := e.notes.Load(); left != 0 {
@@ -58,14 +58,14 @@ func TestWaitingNotesAreBounded(t *testing.T) {
 func TestTasksOfMissingAgentsFail(t *testing.T) {
 	g := standing()
 	g.load(machine.Load{Agent: 7})
-	g.say(machine.Say{Agent: 7})
+	g.say(machine.Notification{Agent: 7})
 	g.over = true
 	g.begin(7, nil, false)
 	failed := Results{Failed: 1}
 	if got := g.Stats(); got != (Stats{AgentsMade: failed, AgentsLoaded: failed, NotesSent: failed}) {
 		t.Errorf("counted %v", got)
 	}
-	if got := len(g.inbox.Take()); got != 3 {
+	if got := len(g.inbox.TakeAll()); got != 3 {
 		t.Errorf("the machine hears %d times; want 3", got)
 	}
 	g.countWrite(&job{bytes: 9}, effects.PeerLost)

@@ -94,7 +94,7 @@ func (c Config) withDefaults() (Config, error) {
 		value         *time.Duration
 		def, min, max time.Duration
 	}{
-		{"patience", &limits.Patience, 480 * time.Second, time.Second, 24 * time.Hour},
+		{"patience", &limits.RegistrationTimeout, 480 * time.Second, time.Second, 24 * time.Hour},
 		{"side_timeout", &limits.SideTimeout, 5 * time.Second, time.Millisecond, time.Hour},
 		{"stall_timeout", &limits.StallTimeout, 10 * time.Second, time.Millisecond, time.Hour},
 	} {
@@ -107,8 +107,8 @@ func (c Config) withDefaults() (Config, error) {
 		value    *uint32
 		def, max uint32
 	}{
-		{"engines", &limits.Engines, 16, 1024}, {"asks", &limits.Asks, 1024, 1 << 16},
-		{"waiting", &limits.Waiting, 1024, 1 << 16}, {"agents", &limits.Agents, 4, 1024}, {"tries", &limits.Tries, 3, 100},
+		{"engines", &limits.EnginesMax, 16, 1024}, {"asks", &limits.RegistrationsMax, 1024, 1 << 16},
+		{"waiting", &limits.PendingMax, 1024, 1 << 16}, {"agents", &limits.AgentsMax, 4, 1024}, {"tries", &limits.Attempts, 3, 100},
 		{"window", &limits.Window, 256, 1 << 15},
 	} {
 		if *f.value = cmp.Or(*f.value, f.def); *f.value > f.max {
@@ -127,14 +127,14 @@ func (c Config) withDefaults() (Config, error) {
 // metadata returns the description of our memory that engines get, with the blocks beginning at base.
 func (c *Config) metadata(base uint64, pageBytes uint64) protocol.NixlMetadata {
 	g := c.Geometry
-	stride := uint64(g.Shares()) * pageBytes
+	stride := uint64(g.SharesPerBlock()) * pageBytes
 	m := protocol.NixlMetadata{
 		NumBlocks: uint64(g.Blocks), Layout: []byte(c.CacheLayout), BlockSize: uint64(g.BlockTokens),
 		Backend: []byte(c.Backend), PerLogical: uint64(g.PerLogical), DCPSize: 1, PCPSize: 1,
 		Regions: protocol.NixlRegions{HasNumBlocks: true, HasGroupIDs: true, HasNames: true, HasMemTypes: true},
 	}
 	for i, layer := range g.Layers {
-		m.BaseAddrs = append(m.BaseAddrs, base+uint64(g.Page(uint32(i), 0, 0))*pageBytes)
+		m.BaseAddrs = append(m.BaseAddrs, base+uint64(g.PageNumber(uint32(i), 0, 0))*pageBytes)
 		m.BlockLens, m.BlockStrides = append(m.BlockLens, stride), append(m.BlockStrides, stride)
 		r := &m.Regions
 		group := int64(layer.Group)
@@ -149,11 +149,11 @@ func (c *Config) metadata(base uint64, pageBytes uint64) protocol.NixlMetadata {
 
 // machine returns the configuration of the machine. front is the base of the decoy.
 func (c *Config) machine(env *plane.Env, front uint64) (machine.Config, error) {
-	served := env.Leased.Served()
+	served := env.Leased.FirstRegion()
 	m := c.metadata(uint64(served.Base), env.Leased.Buffer().PageBytes)
 	m.EngineID = []byte(c.EngineID)
 	g := c.Geometry
-	own, err := geometry.Of(&m, &geometry.Worker{Ranks: 1, Stages: 1, Heads: g.Heads, CellHeads: g.CellHeads})
+	own, err := geometry.ParseRegions(&m, &geometry.Worker{Ranks: 1, Stages: 1, Heads: g.Heads, CellHeads: g.CellHeads})
 	if err != nil {
 		return machine.Config{}, fmt.Errorf("%w: %w", plane.ErrInvalid, err)
 	}
@@ -165,11 +165,12 @@ func (c *Config) machine(env *plane.Env, front uint64) (machine.Config, error) {
 	}
 	l := &c.Limits
 	return machine.Config{
-		Own: own, Metadata: m, Front: c.metadata(front, env.Leased.Buffer().PageBytes), Hash: c.Hash, Host: c.Host,
-		Life: env.Incarnation, Plane: Name, Layout: c.Layout,
-		Window: uint16(l.Window), Patience: effects.Duration(l.Patience), EnginesMax: int(l.Engines),
-		AsksMax: int(l.Asks), WaitingMax: int(l.Waiting), RanksMax: ranksMax, TiesMax: int(l.Agents), TriesMax: int(l.Tries),
-		Wire: c.Wire,
+		Own: own, Metadata: m, FrontMetadata: c.metadata(front, env.Leased.Buffer().PageBytes), Hash: c.Hash, Host: c.Host,
+		Incarnation: env.Incarnation, Plane: Name, Layout: c.Layout,
+		Window: uint16(l.Window), RegistrationTimeout: effects.Duration(l.RegistrationTimeout), EnginesMax: int(l.EnginesMax),
+		RegistrationsMax: int(l.RegistrationsMax), PendingMax: int(l.PendingMax), RanksMax: ranksMax, AgentsMax: int(l.AgentsMax),
+		TriesMax: int(l.Attempts),
+		Wire:     c.Wire,
 	}, nil
 }
 

@@ -31,7 +31,7 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 		return nil, err
 	}
 	defer func() { _ = t.Shutdown(context.WithoutCancel(ctx)) }()
-	question := protocol.NixlQuestion{PPRank: stage, TPRank: rank}
+	question := protocol.NixlMetadataRequest{PPRank: stage, TPRank: rank}
 	t.Open(&effects.Open{Corr: 1, Channel: effects.ChannelMeta, Addr: effects.Addr{Host: host, Port: port}})
 	for {
 		var ev effects.Event
@@ -57,7 +57,7 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 			if err := d.Metadata.Decode(hello.Metadata, &limits); err != nil {
 				return bad("answers something else", err)
 			}
-			if foreign := d.Metadata.Foreign(); foreign != "" {
+			if foreign := d.Metadata.VersionMismatch(); foreign != "" {
 				return nil, fmt.Errorf("the side channel at %s port %d has another NIXL connector, %s; want %s: run a "+
 					"release of vLLM that has one of these", host, port, foreign, protocol.NixlVersions)
 			}

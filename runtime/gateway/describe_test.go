@@ -62,7 +62,7 @@ func TestDescribe(t *testing.T) {
 		d.Metadata.BlockLens[0] != 64 {
 		t.Errorf("told %q, %+v", d.Hash, d.Metadata)
 	}
-	q, limits := protocol.NixlQuestion{}, protocol.DefaultLimits()
+	q, limits := protocol.NixlMetadataRequest{}, protocol.DefaultLimits()
 	if err := q.Decode(<-a.asked, &limits); err != nil || q.PPRank != 2 || q.TPRank != 3 {
 		t.Errorf("asked for %+v, %v", q, err)
 	}

@@ -40,7 +40,7 @@ type Gateway struct {
 
 	// All fields below belong to the machine's goroutine.
 	m          *machine.Gateway
-	out        machine.Out
+	out        machine.Effects
 	ends       map[machine.Agent]*end
 	sideClient *sideClient
 	links      map[effects.Link]*link
@@ -53,7 +53,7 @@ type Gateway struct {
 // Producer returns the address of a rank of a plain vLLM producer, as a registration names this rank. host and port
 // belong to the engine's side channel (remote_host, remote_port).
 func Producer(host string, port uint16, stage, stages, rank, ranks uint32) register.Peer {
-	at := machine.Place{Host: host, Port: port, Stage: stage, Stages: stages, Rank: rank, Ranks: ranks}.Addr()
+	at := machine.PlainRank{Host: host, Port: port, Stage: stage, Stages: stages, Rank: rank, Ranks: ranks}.Addr()
 	return register.Peer{Host: at.Host, InitPort: at.Port, Port: at.Port}
 }
 
@@ -83,7 +83,7 @@ func (g *Gateway) Open(ctx context.Context, env plane.Env) (plane.Plane, error) 
 	g.log = g.env.Log.With("plane", Name)
 	g.seldom = loglimit.New(g.log)
 	g.sideConnsMax = g.cfg.shareFiles(g.log)
-	if g.decoy, err = newDecoy(g.env.Leased.Served().Bytes); err != nil {
+	if g.decoy, err = newDecoy(g.env.Leased.FirstRegion().Bytes); err != nil {
 		return nil, err
 	}
 	if err := g.open(); err != nil {
@@ -129,7 +129,7 @@ func (g *Gateway) run() {
 
 // runInbox calls the functions that further goroutines have put into the inbox.
 func (g *Gateway) runInbox() {
-	for _, f := range g.inbox.Take() {
+	for _, f := range g.inbox.TakeAll() {
 		f(plane.Now())
 		g.carryOut()
 	}
@@ -138,36 +138,36 @@ func (g *Gateway) runInbox() {
 // carryOut carries out the machine's effects. No effect blocks.
 func (g *Gateway) carryOut() {
 	out := g.out
-	g.out = machine.Out{}
-	for _, n := range out.Notes {
+	g.out = machine.Effects{}
+	for _, n := range out.Reports {
 		g.seldom.Warn(n.Text, n.Why.Name, "peer", n.Why.Name, "addr", n.Why.Addr, "field", n.Why.Field, "ours", n.Why.Ours,
 			"theirs", n.Why.Theirs, "said", n.Why.Said, "remedy", n.Why.Remedy)
 	}
-	for _, a := range out.Makes {
-		g.begin(a, []plane.Region{g.env.Leased.Served()}, true)
+	for _, a := range out.MakeAgents {
+		g.begin(a, []plane.Region{g.env.Leased.FirstRegion()}, true)
 	}
-	for _, a := range out.Writers {
+	for _, a := range out.MakeWriters {
 		g.begin(a, g.env.Leased.Regions(), false)
 	}
 	for _, l := range out.Loads {
 		g.load(l)
 	}
-	for _, s := range out.Says {
+	for _, s := range out.Notifications {
 		g.say(s)
 	}
-	for _, q := range out.Asks {
-		g.sideClient.ask(q.Question, q.Addr, q.Body)
+	for _, q := range out.Queries {
+		g.sideClient.ask(q.QueryID, q.Addr, q.Body)
 	}
-	for _, a := range out.Destroys {
+	for _, a := range out.DestroyAgents {
 		g.destroy(a)
 	}
-	for _, n := range out.Proven {
+	for _, n := range out.DoneExpulsions {
 		gone := g.expulsions[n]
 		delete(g.expulsions, n)
 		gone()
 	}
 	g.count(func(s *Stats) {
-		s.Producers, s.Consumers = g.m.Engines()
+		s.Producers, s.Consumers = g.m.CountEngines()
 		s.Agents = len(g.ends)
 	})
 	for _, ev := range out.Events {
@@ -209,7 +209,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 func (g *Gateway) leave() {
 	g.runInbox()
 	g.over = true
-	g.m.Stop(&g.out)
+	g.m.CancelHellos(&g.out)
 	g.carryOut()
 	for _, e := range g.ends {
 		g.dismiss(e)
@@ -239,7 +239,7 @@ func (g *Gateway) leave() {
 	if g.left == nil {
 		g.left = g.decoy.close()
 	}
-	g.seldom.End()
+	g.seldom.FlushSkipped()
 	g.log.Info("the gateway is closed", "counts", g.Stats())
 }
 

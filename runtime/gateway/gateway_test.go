@@ -117,7 +117,7 @@ func freePort(tb testing.TB) int {
 
 func blockOf(tb testing.TB, n *runtime.Node, layer int, block uint32) []byte {
 	tb.Helper()
-	b, err := n.Block(layer, int(block))
+	b, err := n.BlockBytes(layer, int(block))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestPlainProducer(t *testing.T) {
 			p.until("a registration", func() bool { return len(p.registered) == 1 })
 			p.finished[c.name] = list
 		}
-		var got runtime.Received
+		var got runtime.ReceptionResult
 		p.until("written", func() bool {
 			select {
 			case got = <-r.Done():
@@ -165,7 +165,7 @@ func TestPlainProducer(t *testing.T) {
 				return false
 			}
 		})
-		if got.Err != nil || got.Held || got.Pages != layers*len(into) {
+		if got.Err != nil || got.InUse || got.Pages != layers*len(into) {
 			t.Fatalf("%s: %+v", c.name, got)
 		}
 		for layer := range layers {
@@ -276,7 +276,7 @@ func TestPlainConsumer(t *testing.T) {
 				d.turn()
 			}
 		}
-		l, err := n.Producer().Finished(t.Context(), runtime.Finished{
+		l, err := n.Producer().LendBlocks(t.Context(), runtime.FinishedRequest{
 			Request: c.name + "-89abcdef", Blocks: []runtime.Blocks{{Logical: from}},
 		})
 		if err != nil {
@@ -342,7 +342,7 @@ func TestCloseAtOnce(t *testing.T) {
 			n, port := ours(t)
 			d := newPlainEngine(t, "D")
 			at := d.meet("127.0.0.1", port)
-			l, err := n.Producer().Finished(t.Context(), runtime.Finished{
+			l, err := n.Producer().LendBlocks(t.Context(), runtime.FinishedRequest{
 				Request: "q-89abcdef", Blocks: []runtime.Blocks{{Logical: []uint32{3, 4}}},
 			})
 			if err != nil {

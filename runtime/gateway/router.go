@@ -12,8 +12,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// Control returns an opener of the node's control transport: the transport that inner opens, wrapped by the gateway.
-func (g *Gateway) Control(inner control.Opener) control.Opener {
+// WrapControl returns an opener of the node's control transport: the transport that inner opens, wrapped by the
+// gateway.
+func (g *Gateway) WrapControl(inner control.Opener) control.Opener {
 	return func(env control.Env) (control.Transport, error) {
 		t, err := inner(env)
 		if err != nil {
@@ -41,20 +42,20 @@ func (b *router) Open(e *effects.Open) {
 			b.g.out.Events = append(b.g.out.Events, &effects.Opened{Corr: x.Corr, Code: effects.Closed})
 			return
 		}
-		b.g.m.Open(&x, &b.g.out)
+		b.g.m.HandleOpen(&x, &b.g.out)
 	})
 }
 
 func (b *router) Close(c effects.Conn) {
-	if !machine.Ours(c) {
+	if !machine.IsGatewayID(c) {
 		b.Transport.Close(c)
 		return
 	}
-	b.g.inbox.Push(func(effects.Time) { b.g.m.Close(c, &b.g.out) })
+	b.g.inbox.Push(func(effects.Time) { b.g.m.HandleClose(c, &b.g.out) })
 }
 
 func (b *router) Send(e *effects.Send) {
-	if !machine.Ours(e.Conn) {
+	if !machine.IsGatewayID(e.Conn) {
 		b.Transport.Send(e)
 		return
 	}
@@ -65,12 +66,12 @@ func (b *router) Send(e *effects.Send) {
 			b.g.out.Events = append(b.g.out.Events, &effects.Unanswered{Corr: x.Corr, Code: effects.Closed})
 			return
 		}
-		b.g.m.Send(now, &x, &b.g.out)
+		b.g.m.HandleSend(now, &x, &b.g.out)
 	})
 }
 
 func (b *router) Post(e *effects.Post) {
-	if !machine.Ours(e.Conn) {
+	if !machine.IsGatewayID(e.Conn) {
 		b.Transport.Post(e)
 		return
 	}
@@ -81,16 +82,16 @@ func (b *router) Post(e *effects.Post) {
 }
 
 func (b *router) Reply(e *effects.Reply) {
-	if !machine.Ours(e.Request) {
+	if !machine.IsGatewayID(e.Request) {
 		b.Transport.Reply(e)
 		return
 	}
 	x := effects.Reply{Request: e.Request, Body: slices.Clone(e.Body)}
-	b.g.inbox.Push(func(now effects.Time) { b.g.m.Reply(now, &x, &b.g.out) })
+	b.g.inbox.Push(func(now effects.Time) { b.g.m.HandleReply(now, &x, &b.g.out) })
 }
 
 func (b *router) Caller(c effects.Conn) netip.Addr {
-	if machine.Ours(c) {
+	if machine.IsGatewayID(c) {
 		return netip.Addr{}
 	}
 	return b.Transport.Caller(c)

@@ -102,7 +102,7 @@ func (a *sideClient) finish(now effects.Time, corr effects.Corr, body []byte, co
 	if q.conn != 0 {
 		a.transport.Close(q.conn)
 	}
-	a.g.m.Answered(now, q.number, body, code, &a.g.out)
+	a.g.m.OnQueryReply(now, q.number, body, code, &a.g.out)
 }
 
 const (
@@ -127,9 +127,9 @@ func (c *Config) shareFiles(log *slog.Logger) int {
 
 // shareOf is shareFiles for a process that may open limit files.
 func (c *Config) shareOf(limit int, log *slog.Logger) int {
-	sides := 1 + int(c.Limits.Engines)*int(c.Limits.Agents)
+	sides := 1 + int(c.Limits.EnginesMax)*int(c.Limits.AgentsMax)
 	share := limit / 4 / sides
-	if agents := 2 * int(c.Limits.Engines) * filesOfAgent; share < sideConnsFloor || agents > limit/4 {
+	if agents := 2 * int(c.Limits.EnginesMax) * filesOfAgent; share < sideConnsFloor || agents > limit/4 {
 		log.Warn("this process may open few files for the engines that the gateway may have", "files_max", limit,
 			"side_channels_max", sides, "files_of_agents_max", agents, "remedy",
 			"raise the limit of open files (ulimit -n, LimitNOFILE), or lower gateway.engines and gateway.agents")
@@ -168,7 +168,7 @@ func (s *side) Post(ev effects.Event) {
 	}
 	<-s.ready
 	question, rest, _ := effects.CutPart(r.Body)
-	answer, ok := s.g.m.Serve(s.agent, s.metadata, question)
+	answer, ok := s.g.m.AnswerQuery(s.agent, s.metadata, question)
 	ok = ok && len(rest) == 0
 	s.g.count(func(n *Stats) { n.RequestsServed.add(ok) })
 	if !ok {

@@ -47,7 +47,7 @@ func TestStats(t *testing.T) {
 	d := newPlainEngine(t, "D")
 	at := d.meet("127.0.0.1", port)
 	d.register(at, "out-0123abcd", []int{2, 5})
-	l, err := n.Producer().Finished(t.Context(), runtime.Finished{
+	l, err := n.Producer().LendBlocks(t.Context(), runtime.FinishedRequest{
 		Request: "out-89abcdef", Blocks: []runtime.Blocks{{Logical: []uint32{3, 9}}},
 	})
 	if err != nil {
@@ -88,7 +88,7 @@ func TestSideChannelsShareFiles(t *testing.T) {
 		engines, agents uint32
 		want            int
 	}{{1 << 20, 16, 4, 128}, {16384, 16, 4, 63}, {1024, 16, 4, 4}, {1024, 1, 1, 128}, {1 << 20, 1024, 16, 15}} {
-		c := gateway.Config{Limits: config.Gateway{Engines: x.engines, Agents: x.agents}}
+		c := gateway.Config{Limits: config.Gateway{EnginesMax: x.engines, AgentsMax: x.agents}}
 		got := gateway.ShareOf(&c, x.limit)
 		if all := got * int(1+x.engines*x.agents); got != x.want || all > x.limit/4 && got > 4 {
 			t.Errorf("%d engines with %d agents of %d files: %d for each side channel, %d in all", x.engines, x.agents, x.limit,
@@ -142,8 +142,8 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, limits := range []config.Gateway{{}, cfg.Gateway, {Transports: "tcp", Patience: 24 * time.Hour, Engines: 1024,
-		Asks: 1 << 16, Waiting: 1 << 16, Agents: 1024, Tries: 100, Window: 1 << 15}} {
+	for _, limits := range []config.Gateway{{}, cfg.Gateway, {Transports: "tcp", RegistrationTimeout: 24 * time.Hour, EnginesMax: 1024,
+		RegistrationsMax: 1 << 16, PendingMax: 1 << 16, AgentsMax: 1024, Attempts: 100, Window: 1 << 15}} {
 		c.Limits = limits
 		if _, err := gateway.New(c); err != nil {
 			t.Errorf("%+v: %v", limits, err)
@@ -158,17 +158,17 @@ func TestLimits(t *testing.T) {
 		limits     config.Gateway
 	}{
 		{"transports", "all", config.Gateway{Transports: "all"}},
-		{"patience", "999ms", config.Gateway{Patience: 999 * time.Millisecond}},
-		{"patience", "86401s", config.Gateway{Patience: 86401 * time.Second}},
+		{"patience", "999ms", config.Gateway{RegistrationTimeout: 999 * time.Millisecond}},
+		{"patience", "86401s", config.Gateway{RegistrationTimeout: 86401 * time.Second}},
 		{"side_timeout", "999us", config.Gateway{SideTimeout: 999 * time.Microsecond}},
 		{"side_timeout", "2h", config.Gateway{SideTimeout: 2 * time.Hour}},
 		{"stall_timeout", "999us", config.Gateway{StallTimeout: 999 * time.Microsecond}},
 		{"stall_timeout", "2h", config.Gateway{StallTimeout: 2 * time.Hour}},
-		{"engines", "1025", config.Gateway{Engines: 1025}},
-		{"asks", "65537", config.Gateway{Asks: 1<<16 + 1}},
-		{"waiting", "65537", config.Gateway{Waiting: 1<<16 + 1}},
-		{"agents", "1025", config.Gateway{Agents: 1025}},
-		{"tries", "101", config.Gateway{Tries: 101}},
+		{"engines", "1025", config.Gateway{EnginesMax: 1025}},
+		{"asks", "65537", config.Gateway{RegistrationsMax: 1<<16 + 1}},
+		{"waiting", "65537", config.Gateway{PendingMax: 1<<16 + 1}},
+		{"agents", "1025", config.Gateway{AgentsMax: 1025}},
+		{"tries", "101", config.Gateway{Attempts: 101}},
 		{"window", "32769", config.Gateway{Window: 1<<15 + 1}},
 	} {
 		c.Limits = bad.limits

@@ -59,15 +59,15 @@ func (g *Gateway) Import(e *effects.Import) {
 		key = binary.BigEndian.Uint64(e.Blob)
 	}
 	g.inbox.Push(func(effects.Time) {
-		way, ok := g.m.Reach(key)
+		way, ok := g.m.FindRoute(key)
 		switch {
 		case !ok || g.over:
-		case way.Who != peer:
+		case way.Incarnation != peer:
 			x.Code = effects.Stale
-		case way.To != nil && g.ends[way.Agent] == nil:
+		case way.Regions != nil && g.ends[way.Agent] == nil:
 		default:
-			l := &link{id: g.env.IDs.NextLink(), peer: peer, name: way.Name, to: way.To}
-			if way.To != nil {
+			l := &link{id: g.env.IDs.NextLink(), peer: peer, name: way.Name, to: way.Regions}
+			if way.Regions != nil {
 				l.end = g.ends[way.Agent]
 			}
 			g.links[l.id] = l
@@ -138,14 +138,14 @@ func (g *Gateway) layOut(j *job, pairs []effects.Pair) bool {
 		j.remote = libnixl.Side{Kind: libnixl.Device, Device: to.Device}
 	}
 	for _, p := range pairs {
-		if uint64(p.Remote.Index) >= to.Pages() {
+		if uint64(p.Remote.Index) >= to.CountPages() {
 			return false
 		}
-		at, bytes := to.Bytes(p.Remote.Index)
+		at, bytes := to.LocatePage(p.Remote.Index)
 		if uint64(p.Local.Length) != bytes {
 			return false
 		}
-		j.add(libnixl.Pair{Local: uint64(g.env.Leased.Address(p.Local)), Remote: at, Bytes: bytes})
+		j.add(libnixl.Pair{Local: uint64(g.env.Leased.PageAddress(p.Local)), Remote: at, Bytes: bytes})
 	}
 	return true
 }
@@ -273,7 +273,7 @@ func (e *end) fail(err error) {
 		for _, j := range open {
 			g.report(j, effects.Faulted)
 		}
-		g.m.Failed(e.number, &g.out)
+		g.m.OnWriterFailed(e.number, &g.out)
 		g.dismiss(e)
 	})
 }

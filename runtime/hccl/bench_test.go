@@ -24,15 +24,15 @@ func BenchmarkPushOfNothing(b *testing.B) {
 			p := planetest.NewLeasedPair(b, r.Maker(hccltest.Options{}), pages, 64)
 			var moves []planetest.Move
 			for i := range c.atOnce {
-				moves = append(moves, p.Push(b, i, 1))
+				moves = append(moves, p.NewPush(b, i, 1))
 			}
 			corrs := make([]effects.Corr, len(moves))
 			for b.Loop() {
 				for i, m := range moves {
-					corrs[i] = p.A.Start(m)
+					corrs[i] = p.A.StartTransfer(m)
 				}
 				for _, corr := range corrs {
-					if done := p.A.Done(b, corr); done.Code != effects.OK {
+					if done := p.A.AwaitDone(b, corr); done.Code != effects.OK {
 						b.Fatalf("ended as %s", done.Code)
 					}
 				}

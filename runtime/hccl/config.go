@@ -43,13 +43,14 @@ type Config struct {
 	Host string
 	Port uint16
 
-	// TransferTimeout is the longest time that a batch may take. Default: a little longer than NICs retry, at least 3 s.
+	// TransferTimeout is the longest time that a batch may take. Default: a little longer than NICs retry, at least 3
+	// s.
 	TransferTimeout time.Duration
 	// CancelGrace bounds the wait for a batch of a canceled transfer, after which the communicator is fenced; default 200
 	// ms.
 	CancelGrace time.Duration
-	// PrepareTimeout bounds each of the three phases in which the ends of a communicator meet, in whole seconds; default
-	// 10 s.
+	// PrepareTimeout bounds each of the three phases in which the ends of a communicator meet, in whole seconds;
+	// default 10 s.
 	PrepareTimeout time.Duration
 	// DestroyTimeout bounds each of the twenty attempts to destroy a busy communicator; default 5 s.
 	DestroyTimeout time.Duration
@@ -151,13 +152,13 @@ func (c *Config) listen(ctx context.Context) (net.Listener, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("listen for the hccl plane on %s port %d: %w", c.Host, c.Port, err)
 	}
-	return listener, framing.Advertised(listener), nil
+	return listener, framing.AdvertisedAddress(listener), nil
 }
 
 // rules returns the bounds of each link's machine.
 func (c *Config) rules(bounds plane.Bounds) communicator.Rules {
 	return communicator.Rules{
-		Window: c.Window, Tries: c.RebuildTries, Transfers: bounds.Transfers, Answer: effects.Duration(bounds.Handshake),
-		Patience: effects.Duration(min(c.TransferTimeout, math.MaxInt64/2)), Grace: effects.Duration(c.CancelGrace),
+		Window: c.Window, Tries: c.RebuildTries, Transfers: bounds.Transfers, AnswerTimeout: effects.Duration(bounds.HandshakeTimeout),
+		ProgressTimeout: effects.Duration(min(c.TransferTimeout, math.MaxInt64/2)), Grace: effects.Duration(c.CancelGrace),
 	}
 }

@@ -24,23 +24,23 @@ var Steps = map[uint8]liar.Step{
 
 // Believe makes a plane assume that a peer's pool has this many pages, as if the peer had lied.
 func (p *Plane) Believe(link effects.Link, pages uint32) {
-	p.links.Link(link).Serves[0].Pages = pages
+	p.links.FindLink(link).PeerPools[0].Pages = pages
 }
 
 // SayGone makes a plane report to the peer of a link that its end of an epoch is gone, although it may not be.
 func (p *Plane) SayGone(link effects.Link, epoch uint64) {
-	p.links.Link(link).Channel.Send(appendEpoch(nil, kindGone, epoch))
+	p.links.FindLink(link).Channel.Send(appendEpoch(nil, kindGone, epoch))
 }
 
 // SubmitsLate makes a link that is up submit a batch of one page after its deadline, past every earlier check of the
 // clock, and reports whether the batch was refused.
 func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
-	l := p.links.Link(link)
+	l := p.links.FindLink(link)
 	how := make(chan communicator.Outcome)
 	l.Push(func(now effects.Time) {
-		there := l.Serves[0].Base + uintptr(uint64(pair.Remote.Index)*l.Serves[0].PageBytes)
-		late := []epochs.Piece{{Local: p.pool.Address(pair.Local), Remote: there, Bytes: uint64(pair.Local.Length)}}
-		how <- l.Hands().Submit(false, late, communicator.Batch{NotAfter: now - 1})
+		there := l.PeerPools[0].Base + uintptr(uint64(pair.Remote.Index)*l.PeerPools[0].PageBytes)
+		late := []epochs.Piece{{Local: p.pool.PageAddress(pair.Local), Remote: there, Bytes: uint64(pair.Local.Length)}}
+		how <- l.Executor().SubmitBatch(false, late, communicator.Batch{NotAfter: now - 1})
 	})
 	return <-how == communicator.TooLate
 }
@@ -78,7 +78,7 @@ func Frame(name string, epoch uint64) []byte {
 func Answers(conn io.Reader, n int) (map[effects.Code]int, error) {
 	codes := map[effects.Code]int{}
 	for n > 0 {
-		k, body, _, err := framing.Read(conn, nil, frameMax)
+		k, body, _, err := framing.ReadFrame(conn, nil, frameMax)
 		if err != nil {
 			return codes, err
 		}
@@ -112,7 +112,7 @@ func GreetAgain(
 	if _, err := conn.Write(appendHello(nil, h)); err != nil {
 		return err
 	}
-	_, body, _, err := framing.Read(conn, nil, frameMax)
+	_, body, _, err := framing.ReadFrame(conn, nil, frameMax)
 	if err != nil {
 		return err
 	}

@@ -47,20 +47,20 @@ func TestBatchesThatFail(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, hccs=%v", c.name, hccs), func(t *testing.T) {
 				r := hccltest.Start(t)
 				p := faulty(t, r, hccltest.Options{HCCS: hccs})
-				push, other := p.Push(t, 0, 8), p.Push(t, 8, pages-8)
+				push, other := p.NewPush(t, 0, 8), p.NewPush(t, 8, pages-8)
 				r.Fault(t, c.rule)
-				corr, innocent := p.A.Start(push), p.A.Start(other)
-				if done := p.A.Done(t, corr); done.Code != effects.Faulted {
+				corr, innocent := p.A.StartTransfer(push), p.A.StartTransfer(other)
+				if done := p.A.AwaitDone(t, corr); done.Code != effects.Faulted {
 					t.Fatalf("ended as %s", done.Code)
 				}
-				holds := p.B.Mine(t, 0, 8)
-				if done := p.A.Done(t, innocent); done.Code != effects.OK {
+				holds := p.B.FillOwnPages(t, 0, 8)
+				if done := p.A.AwaitDone(t, innocent); done.Code != effects.OK {
 					t.Fatalf("a transfer beside it ended as %s", done.Code)
 				}
-				p.Arrived(t, other)
+				p.WantArrived(t, other)
 				holds()
 				r.Clear(t)
-				p.GoesOn(t)
+				p.WantWorking(t)
 				holdsStats(t, p, 1)
 			})
 		}
@@ -81,20 +81,20 @@ func TestFaultyDescriptor(t *testing.T) {
 	r := hccltest.Start(t)
 	p := planetest.NewLeasedPair(t, r.Maker(hccltest.Options{}), pages, pageBytes)
 	p.A.Plane.(*hccl.Plane).Believe(p.Link, 1<<20)
-	push := p.Push(t, 0, 8)
+	push := p.NewPush(t, 0, 8)
 	for i := range push.Remote {
 		push.Remote[i].Index = uint32(2 * i) // No neighbours, so one descriptor each.
 	}
 	push.Remote[4].Index = 1 << 19
 	descriptors := r.Stat(t, "descriptors")
-	p.Ends(t, push, effects.Faulted)
+	p.WantEnd(t, push, effects.Faulted)
 	if queued := r.Stat(t, "descriptors") - descriptors; queued != 4 {
 		t.Fatalf("%d descriptors were queued", queued)
 	}
-	holds := p.B.Mine(t, 0, pages-1)
-	read := p.Read(t, pages-1, 1)
-	p.Ends(t, read, effects.OK)
-	p.Arrived(t, read)
+	holds := p.B.FillOwnPages(t, 0, pages-1)
+	read := p.NewRead(t, pages-1, 1)
+	p.WantEnd(t, read, effects.OK)
+	p.WantArrived(t, read)
 	holds()
 	holdsStats(t, p, 1)
 }
@@ -107,23 +107,23 @@ func TestCancelOfABatchThatHangs(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, hccs=%v", rule, hccs), func(t *testing.T) {
 				r := hccltest.Start(t)
 				p := faulty(t, r, hccltest.Options{HCCS: hccs, Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
-				push, other := p.Push(t, 0, 8), p.Push(t, 8, 8)
+				push, other := p.NewPush(t, 0, 8), p.NewPush(t, 8, 8)
 				r.Fault(t, rule)
-				corr, innocent := p.A.Start(push), p.A.Start(other)
+				corr, innocent := p.A.StartTransfer(push), p.A.StartTransfer(other)
 				hangs(t, r)
 				p.A.Do(&effects.Cancel{Corr: corr})
-				done := planetest.Await(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
+				done := planetest.AwaitEvent(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
 				if done.Code != effects.Cancelled || done.Settled {
 					t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 				}
-				if end := p.A.Settled(t, corr); end.Code != effects.Cancelled {
+				if end := p.A.AwaitSettled(t, corr); end.Code != effects.Cancelled {
 					t.Fatalf("settled as %s", end.Code)
 				}
-				holds := p.B.Mine(t, 0, 8)
-				if done := p.A.Done(t, innocent); done.Code != effects.OK {
+				holds := p.B.FillOwnPages(t, 0, 8)
+				if done := p.A.AwaitDone(t, innocent); done.Code != effects.OK {
 					t.Fatalf("a transfer beside it ended as %s", done.Code)
 				}
-				p.Arrived(t, other)
+				p.WantArrived(t, other)
 				landed(t, r)
 				holds()
 			})
@@ -157,15 +157,15 @@ func eventually(t *testing.T, what string, is func() bool) {
 func TestLateBeyondRIsSeen(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
-	push := p.Push(t, 0, 2)
+	push := p.NewPush(t, 0, 2)
 	r.Fault(t, "done:hang=1;late:ms=10,beyond_r=1")
-	corr := p.A.Start(push)
+	corr := p.A.StartTransfer(push)
 	hangs(t, r)
 	p.A.Do(&effects.Cancel{Corr: corr})
-	p.A.Done(t, corr)
-	own := p.B.Life(t, 0, 2)
+	p.A.AwaitDone(t, corr)
+	own := p.B.PublishFilled(t, 0, 2)
 	landed(t, r)
-	if string(p.B.Bytes(t, own[0])) == string(p.A.Bytes(t, own[0])) {
+	if string(p.B.ReadPage(t, own[0])) == string(p.A.ReadPage(t, own[0])) {
 		return
 	}
 	t.Fatal("a store beyond R did not land: nothing shows that one would be seen")
@@ -175,13 +175,13 @@ func TestLateBeyondRIsSeen(t *testing.T) {
 func TestBatchThatTakesTooLong(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.TransferTimeout = 500 * time.Millisecond }})
-	push := p.Push(t, 0, 8)
+	push := p.NewPush(t, 0, 8)
 	r.Fault(t, "done:hang=3")
-	p.Ends(t, push, effects.Expired)
-	holds := p.B.Mine(t, 0, 8)
+	p.WantEnd(t, push, effects.Expired)
+	holds := p.B.FillOwnPages(t, 0, 8)
 	r.Clear(t)
 	eventually(t, "the link goes on", func() bool { // On a slow machine a batch may take that long by itself.
-		return p.A.Done(t, p.A.Start(p.Push(t, 8, 1))).Code == effects.OK
+		return p.A.AwaitDone(t, p.A.StartTransfer(p.NewPush(t, 8, 1))).Code == effects.OK
 	})
 	holds()
 }
@@ -200,13 +200,13 @@ func TestLostLinks(t *testing.T) {
 					o.TransferTimeout = 500 * time.Millisecond
 				}
 			}})
-			push := p.Push(t, 0, 8)
+			push := p.NewPush(t, 0, 8)
 			r.Fault(t, "link:peer=*,down_after_ops=1,links=1,mode="+c.mode)
-			p.Ends(t, push, c.want)
-			holds := p.B.Mine(t, 0, 8)
+			p.WantEnd(t, push, c.want)
+			holds := p.B.FillOwnPages(t, 0, 8)
 			r.Clear(t)
 			eventually(t, "the link goes on", func() bool {
-				return p.A.Done(t, p.A.Start(p.Push(t, 8, 1))).Code == effects.OK
+				return p.A.AwaitDone(t, p.A.StartTransfer(p.NewPush(t, 8, 1))).Code == effects.OK
 			})
 			holds()
 		})
@@ -217,19 +217,19 @@ func TestLostLinks(t *testing.T) {
 func TestBusyCommunicator(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.DestroyTimeout = 500 * time.Millisecond }})
-	push := p.Push(t, 0, 2)
+	push := p.NewPush(t, 0, 2)
 	r.Fault(t, "done:fail=1,code=507057;destroy:busy=1000000")
-	corr := p.A.Start(push)
-	done := planetest.Await(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
+	corr := p.A.StartTransfer(push)
+	done := planetest.AwaitEvent(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
 	if done.Code != effects.Faulted || done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}
 	r.Clear(t)
-	p.A.Settled(t, corr)
-	holds := p.B.Mine(t, 0, 2)
-	push = p.Push(t, 2, 2)
-	p.Ends(t, push, effects.OK)
-	p.Arrived(t, push)
+	p.A.AwaitSettled(t, corr)
+	holds := p.B.FillOwnPages(t, 0, 2)
+	push = p.NewPush(t, 2, 2)
+	p.WantEnd(t, push, effects.OK)
+	p.WantArrived(t, push)
 	holds()
 }
 
@@ -237,7 +237,7 @@ func TestBusyCommunicator(t *testing.T) {
 func TestTimeIsReadRightBeforeSubmission(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{})
-	push := p.Push(t, 0, 1)
+	push := p.NewPush(t, 0, 1)
 	descriptors := r.Stat(t, "descriptors")
 	if !p.A.Plane.(*hccl.Plane).SubmitsLate(p.Link,
 		effects.Pair{Local: push.Local[0], Remote: effects.RemotePage{Buffer: push.Buffer, Index: push.Remote[0].Index}}) {
@@ -246,7 +246,7 @@ func TestTimeIsReadRightBeforeSubmission(t *testing.T) {
 	if queued := r.Stat(t, "descriptors") - descriptors; queued != 0 {
 		t.Errorf("%d descriptors were queued", queued)
 	}
-	p.GoesOn(t)
+	p.WantWorking(t)
 }
 
 // Time passes for waiting batches: behind a batch that hangs, and while a communicator is rebuilt. The clock is read
@@ -256,17 +256,17 @@ func TestTimePassesInTheQueue(t *testing.T) {
 		t.Run(fmt.Sprintf("rebuilds=%v", rebuilds), func(t *testing.T) {
 			r := hccltest.Start(t)
 			p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace, c.Window = time.Millisecond, 1 }})
-			push, late := p.Push(t, 0, 2), p.Push(t, 2, 2)
-			before := p.B.Bytes(t, late.Remote[0])
+			push, late := p.NewPush(t, 0, 2), p.NewPush(t, 2, 2)
+			before := p.B.ReadPage(t, late.Remote[0])
 			r.Fault(t, "done:hang=1")
-			corr := p.A.Start(push)
+			corr := p.A.StartTransfer(push)
 			hangs(t, r)
 			late.NotAfter = plane.Now().Add(50 * effects.Millisecond)
 			if rebuilds {
 				r.Fault(t, "prepare:delay=200")
 				p.A.Do(&effects.Cancel{Corr: corr})
 			}
-			if done := p.Ends(t, late, effects.Expired); !done.Settled {
+			if done := p.WantEnd(t, late, effects.Expired); !done.Settled {
 				t.Fatal("what was never submitted is not settled")
 			}
 			want := effects.Cancelled
@@ -274,14 +274,14 @@ func TestTimePassesInTheQueue(t *testing.T) {
 				want = effects.OK
 				r.Control(t, "release")
 			}
-			if done := p.A.Done(t, corr); done.Code != want {
+			if done := p.A.AwaitDone(t, corr); done.Code != want {
 				t.Fatalf("the other ended as %s", done.Code)
 			}
-			if string(p.B.Bytes(t, late.Remote[0])) != string(before) {
+			if string(p.B.ReadPage(t, late.Remote[0])) != string(before) {
 				t.Fatal("something was stored after its time")
 			}
 			r.Clear(t)
-			p.GoesOn(t)
+			p.WantWorking(t)
 		})
 	}
 }
@@ -291,8 +291,8 @@ func TestClockIsReadLast(t *testing.T) {
 	r := hccltest.Start(t)
 	var contexts []*acl.Context
 	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { contexts = append(contexts, c.Context) }})
-	push := p.Push(t, 0, 2)
-	before := p.B.Bytes(t, push.Remote[0])
+	push := p.NewPush(t, 0, 2)
+	before := p.B.ReadPage(t, push.Remote[0])
 	entered, leave, left := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() {
 		left <- contexts[0].Do(func(*acl.Thread) error {
@@ -303,16 +303,16 @@ func TestClockIsReadLast(t *testing.T) {
 	}()
 	<-entered
 	push.NotAfter = plane.Now().Add(50 * effects.Millisecond)
-	corr := p.A.Start(push)
+	corr := p.A.StartTransfer(push)
 	eventually(t, "its time is over", func() bool { return plane.Now() > push.NotAfter })
 	close(leave)
 	if err := <-left; err != nil {
 		t.Fatal(err)
 	}
-	if done := p.A.Done(t, corr); done.Code != effects.Expired || !done.Settled {
+	if done := p.A.AwaitDone(t, corr); done.Code != effects.Expired || !done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}
-	if string(p.B.Bytes(t, push.Remote[0])) != string(before) {
+	if string(p.B.ReadPage(t, push.Remote[0])) != string(before) {
 		t.Fatal("something was stored after its time")
 	}
 }

@@ -23,7 +23,8 @@ func TestFormingFails(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := hccltest.Start(t)
-			// The end that did not fail waits for the other for PrepareTimeout; meanwhile the next one is formed beside it.
+			// The end that did not fail waits for the other for PrepareTimeout; meanwhile the next one is formed beside
+			// it.
 			open := r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
 			a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
 			r.Fault(t, c.rule)
@@ -32,7 +33,7 @@ func TestFormingFails(t *testing.T) {
 				t.Fatal("nothing failed")
 			}
 			r.Clear(t)
-			p.GoesOn(t)
+			p.WantWorking(t)
 		})
 	}
 }
@@ -56,7 +57,7 @@ func TestImportsThatFail(t *testing.T) {
 			}
 			r.Clear(t)
 			p := &planetest.LeasedPair{A: a, B: b, Link: a.Import(t, b.Inc, b.Plane.Blob())}
-			p.GoesOn(t)
+			p.WantWorking(t)
 		})
 	}
 }
@@ -79,11 +80,11 @@ func TestLinksAreBounded(t *testing.T) {
 	if e := p.A.TryImport(t, p.B.Inc, p.B.Plane.Blob()); e.Code != effects.TooMany {
 		t.Fatalf("ended as %s", e.Code)
 	}
-	p.A.Drop(t, p.Link)
+	p.A.DropLink(t, p.Link)
 	eventually(t, "the place is free", func() bool {
 		e := p.A.TryImport(t, p.B.Inc, p.B.Plane.Blob())
 		p.Link = e.Link
 		return e.Code == effects.OK
 	})
-	p.GoesOn(t)
+	p.WantWorking(t)
 }

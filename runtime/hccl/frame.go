@@ -44,7 +44,7 @@ const (
 	offerBytes  = epochBytes + 2
 	acceptBytes = epochBytes + 1 + 1 + 2 + 2
 	// frameMax bounds every frame.
-	frameMax = framing.HeadBytes + acceptBytes + 8*revokedMax + rootMax
+	frameMax = framing.HeaderBytes + acceptBytes + 8*revokedMax + rootMax
 )
 
 // hello is the first frame of an initiator.
@@ -113,7 +113,7 @@ func parseRank(b []byte) (r comm.Rank, err error) {
 }
 
 func appendHello(b []byte, h hello) []byte {
-	b = framing.Begin(b, uint8(kindHello), helloBytes)
+	b = framing.AppendHeader(b, uint8(kindHello), helloBytes)
 	b = binary.LittleEndian.AppendUint32(b, magic)
 	b = append(b, h.from[:]...)
 	b = append(b, h.to[:]...)
@@ -125,7 +125,7 @@ func appendHello(b []byte, h hello) []byte {
 
 func parseHello(b []byte) (h hello, err error) {
 	if len(b) != helloBytes {
-		return h, framing.WrongSize("hello", len(b), helloBytes)
+		return h, framing.SizeError("hello", len(b), helloBytes)
 	}
 	if m := binary.LittleEndian.Uint32(b); m != magic {
 		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here: run one version of kvferry at both ends",
@@ -154,7 +154,7 @@ func (w welcome) prove(h hello, token identity.Token) [16]byte {
 }
 
 func appendWelcome(b []byte, w welcome) []byte {
-	b = framing.Begin(b, uint8(kindWelcome), welcomeBytes)
+	b = framing.AppendHeader(b, uint8(kindWelcome), welcomeBytes)
 	b = append(b, byte(w.code))
 	b = append(b, w.from[:]...)
 	b = append(b, w.boot[:]...)
@@ -194,7 +194,7 @@ func parseServed(b []byte) (s plane.ServedPool, err error) {
 
 func parseWelcome(b []byte) (w welcome, err error) {
 	if len(b) != welcomeBytes {
-		return w, framing.WrongSize("welcome", len(b), welcomeBytes)
+		return w, framing.SizeError("welcome", len(b), welcomeBytes)
 	}
 	w.code, w.from, w.boot = effects.CodeFromWire(uint32(b[0])), effects.Incarnation(b[1:17]), [16]byte(b[17:33])
 	if w.code != effects.OK {
@@ -224,12 +224,12 @@ func parseWelcome(b []byte) (w welcome, err error) {
 }
 
 func appendEpoch(b []byte, k kind, epoch uint64) []byte {
-	return binary.LittleEndian.AppendUint64(framing.Begin(b, uint8(k), epochBytes), epoch)
+	return binary.LittleEndian.AppendUint64(framing.AppendHeader(b, uint8(k), epochBytes), epoch)
 }
 
 func parseEpoch(b []byte) (epoch uint64, err error) {
 	if len(b) != epochBytes {
-		return 0, framing.WrongSize("fenced or gone", len(b), epochBytes)
+		return 0, framing.SizeError("fenced or gone", len(b), epochBytes)
 	}
 	return checkEpoch(binary.LittleEndian.Uint64(b))
 }
@@ -243,25 +243,25 @@ func checkEpoch(epoch uint64) (uint64, error) {
 }
 
 func appendOffer(b []byte, epoch uint64, root []byte) []byte {
-	b = framing.Begin(b, uint8(kindOffer), offerBytes+len(root))
+	b = framing.AppendHeader(b, uint8(kindOffer), offerBytes+len(root))
 	b = binary.LittleEndian.AppendUint64(b, epoch)
 	return append(binary.LittleEndian.AppendUint16(b, uint16(len(root))), root...)
 }
 
 func parseOffer(b []byte) (epoch uint64, root []byte, err error) {
 	if len(b) < offerBytes {
-		return 0, nil, framing.WrongSize("offer", len(b), offerBytes)
+		return 0, nil, framing.SizeError("offer", len(b), offerBytes)
 	}
 	n := int(binary.LittleEndian.Uint16(b[epochBytes:]))
 	if n > rootMax || len(b) != offerBytes+n {
-		return 0, nil, framing.WrongSize("offer", len(b), offerBytes+min(n, rootMax))
+		return 0, nil, framing.SizeError("offer", len(b), offerBytes+min(n, rootMax))
 	}
 	epoch, err = checkEpoch(binary.LittleEndian.Uint64(b))
 	return epoch, b[offerBytes:], err
 }
 
 func appendAccept(b []byte, a accept) []byte {
-	b = framing.Begin(b, uint8(kindAccept), acceptBytes+8*len(a.revoked)+len(a.root))
+	b = framing.AppendHeader(b, uint8(kindAccept), acceptBytes+8*len(a.revoked)+len(a.root))
 	b = binary.LittleEndian.AppendUint64(b, a.epoch)
 	b = append(b, byte(a.code))
 	more := byte(0)
@@ -279,7 +279,7 @@ func appendAccept(b []byte, a accept) []byte {
 
 func parseAccept(b []byte) (a accept, err error) {
 	if len(b) < acceptBytes {
-		return a, framing.WrongSize("accept", len(b), acceptBytes)
+		return a, framing.SizeError("accept", len(b), acceptBytes)
 	}
 	a.code = effects.CodeFromWire(uint32(b[8]))
 	a.more = b[9] == 1

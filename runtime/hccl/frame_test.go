@@ -31,7 +31,7 @@ var (
 // body returns the body of a frame.
 func body(t *testing.T, frame []byte, want kind) []byte {
 	t.Helper()
-	k, body, _, err := framing.Read(bytes.NewReader(frame), nil, frameMax)
+	k, body, _, err := framing.ReadFrame(bytes.NewReader(frame), nil, frameMax)
 	if err != nil || kind(k) != want {
 		t.Fatalf("kind %d, %v", k, err)
 	}
@@ -71,7 +71,7 @@ func TestFramesThatLie(t *testing.T) {
 		b[at] = to
 		return b
 	}
-	heads := framing.HeadBytes
+	heads := framing.HeaderBytes
 	greeting, word := appendHello(nil, someHello)[heads:], appendWelcome(nil, someWord)[heads:]
 	offer, answer := appendOffer(nil, 5, []byte("r"))[heads:], appendAccept(nil, someAccept)[heads:]
 	empty, wraps, twins, long := someWord, someWord, someWord, somePool
@@ -120,14 +120,14 @@ func FuzzFrames(f *testing.F) {
 	f.Add(appendEpoch(nil, kindFenced, 4))
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{rankBytes, welcomeBytes, acceptBytes} {
-		b := framing.Begin(nil, uint8(1+n%6), n)
+		b := framing.AppendHeader(nil, uint8(1+n%6), n)
 		for range n {
 			b = append(b, byte(random.Uint32()))
 		}
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		k, body, _, err := framing.Read(bytes.NewReader(b), nil, frameMax)
+		k, body, _, err := framing.ReadFrame(bytes.NewReader(b), nil, frameMax)
 		if err != nil {
 			return
 		}
@@ -138,7 +138,7 @@ func FuzzFrames(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if other, err := parseHello(appendHello(nil, h)[framing.HeadBytes:]); err != nil || !reflect.DeepEqual(h, other) {
+			if other, err := parseHello(appendHello(nil, h)[framing.HeaderBytes:]); err != nil || !reflect.DeepEqual(h, other) {
 				t.Fatalf("took %+v, wrote %+v, %v", h, other, err)
 			}
 		case kindWelcome:
@@ -146,7 +146,7 @@ func FuzzFrames(f *testing.F) {
 			if err != nil || w.code != effects.OK {
 				return
 			}
-			if other, err := parseWelcome(appendWelcome(nil, w)[framing.HeadBytes:]); err != nil ||
+			if other, err := parseWelcome(appendWelcome(nil, w)[framing.HeaderBytes:]); err != nil ||
 				!reflect.DeepEqual(w, other) {
 				t.Fatalf("took %+v, wrote %+v, %v", w, other, err)
 			}

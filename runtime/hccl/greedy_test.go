@@ -45,7 +45,7 @@ func TestLinksOfOnePeer(t *testing.T) {
 	if err := greet("127.0.0.1", 7, own); !tooMany(err) {
 		t.Fatalf("one link more than a peer may have: %v", err)
 	}
-	planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == effects.Incarnation{7} })
+	planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool { return e.Peer == effects.Incarnation{7} })
 	eventually(t, "it gets in again", func() bool {
 		err := greet("127.0.0.1", 7, own)
 		if err != nil && !tooMany(err) {

@@ -44,22 +44,22 @@ func TestProofByTime(t *testing.T) {
 
 func undestroyed(t testing.TB) {
 	r, p := bare(t, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
-	push := p.Push(t, 0, 2)
+	push := p.NewPush(t, 0, 2)
 	r.Fault(t, "done:hang=1;late:ms=100;call:sym=HcclCommDestroy,nth=*,code=4")
-	corr := p.A.Start(push)
+	corr := p.A.StartTransfer(push)
 	for r.Injected(t) == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	p.A.Do(&effects.Cancel{Corr: corr})
-	done := planetest.Await(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
-	p.A.Settled(t, corr)
-	own := p.B.Life(t, 0, 2)
+	done := planetest.AwaitEvent(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
+	p.A.AwaitSettled(t, corr)
+	own := p.B.PublishFilled(t, 0, 2)
 	if done.Code != effects.Cancelled || done.Settled || r.Stat(t, "late_landings") != 1 ||
 		r.Stat(t, "live.late_transfers") != 0 {
 		t.Fatalf("ended as %s, settled %v, after %d late landings, with %d to come", done.Code, done.Settled,
 			r.Stat(t, "late_landings"), r.Stat(t, "live.late_transfers"))
 	}
-	p.B.Holds(t, own, p.B, own)
+	p.B.WantContent(t, own, p.B, own)
 }
 
 // bare opens a pair of nodes that are never closed.
@@ -84,15 +84,15 @@ func hopeless(t testing.TB) {
 	}
 	r, p := bare(t, hccltest.Options{HCCS: hccs})
 	a, b := p.A, p.B
-	push := p.Push(t, 0, pages)
+	push := p.NewPush(t, 0, pages)
 	r.Fault(t, "done:fail=1,code=507057;call:sym=aclrtStreamAbort,nth=*,code=507010;"+stays)
-	corr := a.Start(push)
-	done := planetest.Await(t, a, func(e *effects.TransferDone) bool { return e.Corr == corr })
-	planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == p.Link })
+	corr := a.StartTransfer(push)
+	done := planetest.AwaitEvent(t, a, func(e *effects.TransferDone) bool { return e.Corr == corr })
+	planetest.AwaitEvent(t, a, func(e *effects.LinkLost) bool { return e.Link == p.Link })
 	if done.Code != effects.Faulted || done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}
-	a.Drop(t, p.Link)
+	a.DropLink(t, p.Link)
 	b.Do(&effects.Revoke{Grant: push.Grant})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -105,7 +105,7 @@ func hopeless(t testing.TB) {
 	if err := b.Plane.Close(short); err == nil {
 		t.Fatalf("the target closed")
 	}
-	if planetest.Has(a, func(*effects.Settled) bool { return true })+planetest.Has(b,
+	if planetest.CountEvents(a, func(*effects.Settled) bool { return true })+planetest.CountEvents(b,
 		func(*effects.Revoked) bool { return true }) != 0 {
 		t.Fatal("something is settled or revoked without proof")
 	}

@@ -40,7 +40,7 @@ func TestGarbage(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	p.GoesOn(t)
+	p.WantWorking(t)
 }
 
 func dial(t testing.TB, n *planetest.LeasedNode) *net.TCPConn {
@@ -83,13 +83,13 @@ func TestInitiatorThatLies(t *testing.T) {
 				_, _ = conn.Write(frame)
 			}
 			if !c.polite { // It is not the end of the connection that ends the link.
-				planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
+				planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
 			}
 			_ = conn.CloseWrite()
 			if c.polite {
-				planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
+				planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
 			}
-			p.GoesOn(t)
+			p.WantWorking(t)
 		})
 	}
 }
@@ -118,8 +118,8 @@ func TestLivesAreBounded(t *testing.T) {
 		t.Errorf("%d offers were answered with %v", offers, answers)
 	}
 	_ = conn.CloseWrite()
-	planetest.Await(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
-	p.GoesOn(t)
+	planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
+	p.WantWorking(t)
 }
 
 // A communicator counts from its offer to the proof of its end: also while it is formed, after that has failed, and
@@ -135,16 +135,16 @@ func TestRevokeWaitsForEveryLife(t *testing.T) {
 				if _, err := conn.Write(hccl.Frame("accept", 1)); err != nil {
 					t.Fatal(err)
 				}
-				planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == liar })
+				planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool { return e.Peer == liar })
 			}
 			b.Do(&effects.Revoke{Grant: grant})
-			if planetest.Has(b, func(*effects.Revoked) bool { return true }) != 0 {
+			if planetest.CountEvents(b, func(*effects.Revoked) bool { return true }) != 0 {
 				t.Fatal("revoked while the peer may have the memory mapped")
 			}
 			if err := conn.CloseWrite(); err != nil { // The end of the connection is the proof.
 				t.Fatal(err)
 			}
-			b.Revoked(t, grant)
+			b.AwaitRevoked(t, grant)
 		})
 	}
 }
@@ -162,13 +162,13 @@ func TestWordsThatProve(t *testing.T) {
 				Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
 			conn, grant := offering(t, b)
 			b.Do(&effects.Revoke{Grant: grant})
-			if planetest.Has(b, func(*effects.Revoked) bool { return true }) != 0 {
+			if planetest.CountEvents(b, func(*effects.Revoked) bool { return true }) != 0 {
 				t.Fatal("revoked while the peer may have the memory mapped")
 			}
 			if _, err := conn.Write(word.frame); err != nil {
 				t.Fatal(err)
 			}
-			b.Revoked(t, grant)
+			b.AwaitRevoked(t, grant)
 		})
 	}
 }
@@ -192,7 +192,7 @@ func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.Gran
 	if answers, err := hccl.Answers(conn, 1); err != nil || answers[effects.OK] != 1 {
 		t.Fatalf("%v, %v", answers, err)
 	}
-	grant, _ := b.Grant(liar, 0, 4)
+	grant, _ := b.GrantWrite(liar, 0, 4)
 	return conn, grant
 }
 

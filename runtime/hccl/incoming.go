@@ -17,28 +17,28 @@ import (
 
 // An incoming carries out the decisions about a link that a peer opened.
 type incoming struct {
-	*epochs.Arrival
+	*epochs.IncomingLink
 	plane *Plane
 	hello hello
 	link  comm.Link // the kind of link that carries the bytes
 	pair  pair
 }
 
-// Parse implements epochs.TargetHands.
-func (in *incoming) Parse(body []byte) (epochs.Hello, error) {
+// ParseHello implements epochs.TargetExecutor.
+func (in *incoming) ParseHello(body []byte) (epochs.Hello, error) {
 	h, err := parseHello(body)
 	in.hello = h
 	in.link = in.plane.linkTo(h.rank, h.boot == in.plane.boot)
 	return epochs.Hello{From: h.from, To: h.to, Session: h.session, Boot: h.boot}, err
 }
 
-// Proves implements epochs.TargetHands.
-func (in *incoming) Proves(token identity.Token) bool {
-	return identity.Same(in.hello.proof, in.hello.prove(token))
+// VerifyHello implements epochs.TargetExecutor.
+func (in *incoming) VerifyHello(token identity.Token) bool {
+	return identity.EqualSecrets(in.hello.proof, in.hello.prove(token))
 }
 
-// Admit implements epochs.TargetHands.
-func (in *incoming) Admit() (mapped bool, code effects.Code, err error) {
+// AdmitPeer implements epochs.TargetExecutor.
+func (in *incoming) AdmitPeer() (mapped bool, code effects.Code, err error) {
 	p, h := in.plane, in.hello
 	in.Log = in.Log.With("by", in.link)
 	mapped = in.link == comm.HCCS
@@ -54,8 +54,8 @@ func (in *incoming) Admit() (mapped bool, code effects.Code, err error) {
 	return mapped, effects.OK, nil
 }
 
-// Welcome implements epochs.TargetHands.
-func (in *incoming) Welcome(code effects.Code, token *identity.Token) []byte {
+// BuildWelcome implements epochs.TargetExecutor.
+func (in *incoming) BuildWelcome(code effects.Code, token *identity.Token) []byte {
 	p := in.plane
 	w := welcome{
 		code: code, from: p.env.Incarnation, boot: p.boot, link: in.link, rank: p.cfg.Rank, serves: p.pool.Pools(),
@@ -68,8 +68,8 @@ func (in *incoming) Welcome(code effects.Code, token *identity.Token) []byte {
 	return appendWelcome(nil, w)
 }
 
-// Take implements epochs.TargetHands.
-func (in *incoming) Take(what uint8, body []byte) error {
+// HandleFrame implements epochs.TargetExecutor.
+func (in *incoming) HandleFrame(what uint8, body []byte) error {
 	switch k := kind(what); k {
 	case kindOffer:
 		number, root, err := parseOffer(body)
@@ -83,9 +83,9 @@ func (in *incoming) Take(what uint8, body []byte) error {
 		case err != nil:
 			return err
 		case k == kindGone:
-			in.Gone(number)
+			in.HandleGone(number)
 		default:
-			in.Fenced(number)
+			in.HandleFenced(number)
 		}
 		return nil
 	case kindHello, kindWelcome, kindAccept:
@@ -104,20 +104,20 @@ func (in *incoming) offered(number uint64, root []byte) error {
 		root = own
 	}
 	l := &targetEnd{in: in, number: number, leave: make(chan struct{})}
-	begun, err := in.Offered(number, l, func(code effects.Code, revoked []effects.GrantID, more bool) []byte {
+	begun, err := in.HandleOffer(number, l, func(code effects.Code, revoked []effects.GrantID, more bool) []byte {
 		return appendAccept(nil, accept{epoch: number, code: code, root: own, revoked: revoked, more: more})
 	})
 	switch {
 	case begun && err != nil:
-		p.wg.Go(func() { in.EndFinished(number, true, true) }) // nothing was made
+		p.wg.Go(func() { in.OnEndpointClosed(number, true, true) }) // nothing was made
 	case begun:
 		p.wg.Go(func() { l.run(root) })
 	}
 	return err
 }
 
-// Margin implements epochs.TargetHands.
-func (in *incoming) Margin(epochs.End) { pass(peerMargin) }
+// AwaitMargin implements epochs.TargetExecutor.
+func (in *incoming) AwaitMargin(epochs.Endpoint) { pass(peerMargin) }
 
-// HangUp implements epochs.TargetHands.
+// HangUp implements epochs.TargetExecutor.
 func (in *incoming) HangUp() { _ = in.Channel.Conn().Close() }

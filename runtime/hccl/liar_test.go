@@ -17,11 +17,11 @@ const liesEach = 36
 
 // Any frame about epochs at any step, to either end: everything that it allocated is freed.
 func TestLies(t *testing.T) {
-	planetest.EachLie(t, lies.OfNPUs(), liesEach, func(t *testing.T, lie lies.Lie) {
+	planetest.EachLie(t, lies.NPULies(), liesEach, func(t *testing.T, lie lies.Lie) {
 		r := hccltest.Start(t)
 		o := hccltest.Options{Change: func(c *hccl.Config) { c.PrepareTimeout, c.RebuildTries = 300*time.Millisecond, 2 }}
 		p := faulty(t, r, o)
-		p.Lied(t, planetest.OpenLeased(t, planetest.LeasedMaker(r.Maker(o)).Hasty, 3, pages, pageBytes), lie, hccl.Steps,
+		p.RunLie(t, planetest.OpenLeased(t, planetest.LeasedMaker(r.Maker(o)).WithShortTimeouts, 3, pages, pageBytes), lie, hccl.Steps,
 			false)
 	})
 }

@@ -23,28 +23,28 @@ func TestProofsTakeTheirTime(t *testing.T) {
 			r := hccltest.Start(t)
 			p := faulty(t, r, hccltest.Options{HCCS: c.hccs, Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
 			for range 5 {
-				push, kept := p.Push(t, 0, 2), p.Push(t, 4, 2)
+				push, kept := p.NewPush(t, 0, 2), p.NewPush(t, 4, 2)
 				before := r.Injected(t)
 				r.Fault(t, "done:hang=1")
-				corr := p.A.Start(push)
+				corr := p.A.StartTransfer(push)
 				eventually(t, "a batch hangs", func() bool { return r.Injected(t) > before })
 				from := time.Now()
 				p.A.Do(&effects.Cancel{Corr: corr})
-				p.A.Settled(t, corr)
+				p.A.AwaitSettled(t, corr)
 				if took := time.Since(from); took < c.settled {
 					t.Errorf("what an abort found under way was settled after %v; want %v", took, c.settled)
 				}
 				r.Clear(t)
-				p.Ends(t, p.Push(t, 2, 2), effects.OK)
+				p.WantEnd(t, p.NewPush(t, 2, 2), effects.OK)
 
 				from = time.Now()
-				p.B.Revoke(t, kept.Grant)
+				p.B.RevokeGrant(t, kept.Grant)
 				if took := time.Since(from); took < c.proven {
 					t.Errorf("a grant was revoked after %v; want %v", took, c.proven)
 				}
-				p.Ends(t, p.Push(t, 6, 2), effects.OK)
+				p.WantEnd(t, p.NewPush(t, 6, 2), effects.OK)
 			}
-			p.GoesOn(t)
+			p.WantWorking(t)
 		})
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 // An outgoing carries out the decisions about a link that this node opened to push and to read.
 type outgoing struct {
-	*epochs.Link
+	*epochs.OutgoingLink
 	plane *Plane
 	pair  pair
 
@@ -32,40 +32,40 @@ type outgoing struct {
 	descs []comm.Desc
 }
 
-// Greet implements epochs.Hands.
-func (o *outgoing) Greet(conn net.Conn, token identity.Token) error {
+// PerformHandshake implements epochs.Executor.
+func (o *outgoing) PerformHandshake(conn net.Conn, token identity.Token) error {
 	p := o.plane
 	o.pair.session = uuid.New()
-	h := hello{from: o.Us, to: o.Peer, session: o.pair.session, boot: p.boot, rank: p.cfg.Rank,
+	h := hello{from: o.OwnIncarnation, to: o.Peer, session: o.pair.session, boot: p.boot, rank: p.cfg.Rank,
 		regions: uint8(len(p.regions))}
 	h.proof = h.prove(token)
 	if _, err := conn.Write(appendHello(nil, h)); err != nil {
 		return err
 	}
-	body, err := o.Answer(conn, uint8(kindWelcome))
+	body, err := o.ReadWelcome(conn, uint8(kindWelcome))
 	if err != nil {
 		return err
 	}
 	w, err := parseWelcome(body)
 	if err != nil {
-		return epochs.Refuse(effects.Malformed, "%w", err)
+		return epochs.NewRefusal(effects.Malformed, "%w", err)
 	}
-	if err := o.CheckWelcome(w.code, w.from, identity.Same(w.proof, w.prove(h, token))); err != nil {
+	if err := o.CheckWelcome(w.code, w.from, identity.EqualSecrets(w.proof, w.prove(h, token))); err != nil {
 		return err
 	}
 	o.Log = o.Log.With("by", w.link)
 	for _, s := range w.serves {
-		o.Serves = append(o.Serves, epochs.Served{Buffer: s.Buffer, Base: s.Base})
+		o.PeerPools = append(o.PeerPools, epochs.PeerPool{Buffer: s.Buffer, Base: s.Base})
 	}
 	o.pair.regions = int(w.regions)
 	o.pair.hccs = w.link == comm.HCCS
 	if link := p.linkTo(w.rank, w.boot == p.boot); link != w.link {
-		return epochs.Refuse(effects.Refused,
+		return epochs.NewRefusal(effects.Refused,
 			"the peer reckons with %v and this node with %v; set HCCL_INTRA_ROCE_ENABLE alike on both", w.link, link)
 	}
 	o.pair.table, o.pair.rank, _, err = comm.Table(p.cfg.Rank, w.rank)
 	if err != nil {
-		return epochs.Refuse(effects.Refused, "%w", err)
+		return epochs.NewRefusal(effects.Refused, "%w", err)
 	}
 	return nil
 }
@@ -87,28 +87,28 @@ func (p *Plane) linkTo(rank comm.Rank, sameHost bool) comm.Link {
 // the stream does not report.
 const lookEvery = 250 * time.Millisecond
 
-// Pause implements epochs.Hands.
-func (o *outgoing) Pause() time.Duration {
-	if o.Flying() > 0 {
+// NextPause implements epochs.Executor.
+func (o *outgoing) NextPause() time.Duration {
+	if o.InFlight() > 0 {
 		return lookEvery
 	}
-	return epochs.ForLong
+	return epochs.MaxPause
 }
 
-// Look implements epochs.Hands.
-func (o *outgoing) Look(idle bool) {
-	if !idle || o.Flying() == 0 {
+// Poll implements epochs.Executor.
+func (o *outgoing) Poll(idle bool) {
+	if !idle || o.InFlight() == 0 {
 		return
 	}
 	err := o.plane.ctx.Do(func(t *acl.Thread) error { return o.end.comm.AsyncError(t) })
 	if failed := (*comm.Error)(nil); errors.As(err, &failed) && !errors.Is(err, acl.Unsupported) {
 		o.Log.Warn("a communicator has failed", "epoch", o.Epoch(), "err", err)
-		o.Feed(plane.Now(), communicator.Event{Kind: communicator.BatchEnded, Epoch: o.Epoch()})
+		o.StepMachine(plane.Now(), communicator.Event{Kind: communicator.BatchEnded, Epoch: o.Epoch()})
 	}
 }
 
-// Listen implements epochs.Hands.
-func (o *outgoing) Listen() { o.Lost(o.Channel.Read(o.take)) }
+// ReadFrames implements epochs.Executor.
+func (o *outgoing) ReadFrames() { o.OnChannelEnd(o.Channel.ReadFrames(o.take)) }
 
 func (o *outgoing) take(what uint8, body []byte) error {
 	k := kind(what)
@@ -123,8 +123,8 @@ func (o *outgoing) take(what uint8, body []byte) error {
 			if len(a.root) > 0 {
 				o.root = a.root
 			}
-			o.Feed(now, communicator.Event{
-				Kind: communicator.Accepted, Epoch: a.epoch, Code: a.code, Revoked: a.revoked, More: a.more,
+			o.StepMachine(now, communicator.Event{
+				Kind: communicator.Accepted, Epoch: a.epoch, Code: a.code, Revoked: a.revoked, MoreRevoked: a.more,
 			})
 		})
 	case kindFenced:
@@ -133,7 +133,7 @@ func (o *outgoing) take(what uint8, body []byte) error {
 			return err
 		}
 		return o.PushFromPeer(func(now effects.Time) {
-			o.Feed(now, communicator.Event{Kind: communicator.PeerFenced, Epoch: epoch})
+			o.StepMachine(now, communicator.Event{Kind: communicator.TargetFenced, Epoch: epoch})
 		})
 	case kindHello, kindWelcome, kindOffer, kindGone:
 	}

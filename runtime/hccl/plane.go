@@ -30,8 +30,8 @@ type Plane struct {
 	log      *slog.Logger
 	seldom   *loglimit.Log
 	boot     [16]byte
-	links    *epochs.Links    // links that this end opened
-	arrivals *epochs.Arrivals // links that peers opened
+	links    *epochs.OutgoingLinks // links that this end opened
+	arrivals *epochs.IncomingLinks // links that peers opened
 	blob     []byte
 
 	dialCtx  context.Context // canceled by Close: ends attempts to import
@@ -57,7 +57,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{
-		cfg: c, env: env, pool: env.Leased, revoked: env.Leased.Revoked, ctx: c.Context, lib: c.Library,
+		cfg: c, env: env, pool: env.Leased, revoked: env.Leased.RevokedGrants, ctx: c.Context, lib: c.Library,
 		log: env.Log.With("plane", Name), joined: make(chan struct{}),
 	}
 	p.seldom = loglimit.New(p.log)
@@ -72,18 +72,18 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		return nil, errors.Join(err, p.deregister())
 	}
 	p.dialCtx, p.cancel = context.WithCancel(context.Background())
-	p.links = epochs.NewLinks(epochs.LinksConfig{
-		Env: env, Log: p.log, LimitedLog: p.seldom, Opening: p.dialCtx, Going: &p.wg, Rules: c.rules(env.Bounds),
-		Batch: epochs.Limit{Pieces: c.Descriptors, Bytes: c.BatchBytes}, Max: c.Links, Remedy: "raise hccl.links",
-		Frame: frameMax, Hands: func(l *epochs.Link) epochs.Hands { return &outgoing{Link: l, plane: p} },
+	p.links = epochs.NewOutgoingLinks(epochs.OutgoingConfig{
+		Env: env, Log: p.log, LimitedLog: p.seldom, Context: p.dialCtx, Goroutines: &p.wg, Rules: c.rules(env.Bounds),
+		BatchLimit: epochs.BatchLimit{Pieces: c.Descriptors, Bytes: c.BatchBytes}, MaxLinks: c.Links, Remedy: "raise hccl.links",
+		MaxFrameBytes: frameMax, NewExecutor: func(l *epochs.OutgoingLink) epochs.Executor { return &outgoing{OutgoingLink: l, plane: p} },
 	})
 	p.blob = framing.AppendBlob(nil, address)
-	p.arrivals = epochs.NewArrivals(epochs.ArrivalsConfig{
-		Name: Name, Env: env, Log: p.log, Boot: p.boot, Opening: p.dialCtx, Going: &p.wg, Links: c.Links,
-		Remedy: "raise hccl.links", Files: filesOfLink, Frame: frameMax, Hello: uint8(kindHello),
-		Fenced:  func(epoch uint64) []byte { return appendEpoch(nil, kindFenced, epoch) },
-		Revoked: p.listRevoked,
-		Hands:   func(in *epochs.Arrival) epochs.TargetHands { return &incoming{Arrival: in, plane: p} },
+	p.arrivals = epochs.NewIncomingLinks(epochs.IncomingConfig{
+		Name: Name, Env: env, Log: p.log, Boot: p.boot, Context: p.dialCtx, Goroutines: &p.wg, MaxLinks: c.Links,
+		Remedy: "raise hccl.links", FilesPerLink: filesOfLink, MaxFrameBytes: frameMax, Hello: uint8(kindHello),
+		FencedFrame:   func(epoch uint64) []byte { return appendEpoch(nil, kindFenced, epoch) },
+		RevokedGrants: p.listRevoked,
+		NewExecutor:   func(in *epochs.IncomingLink) epochs.TargetExecutor { return &incoming{IncomingLink: in, plane: p} },
 	})
 	p.pool.AddExpeller(p.arrivals)
 	p.arrivals.Serve(listener)
@@ -169,10 +169,10 @@ func (p *Plane) Close(ctx context.Context) error {
 		p.arrivals.Close()
 		go func() {
 			p.wg.Wait()
-			if p.closeErr = errors.Join(p.links.Unproven(), p.arrivals.Reachable()); p.closeErr == nil {
+			if p.closeErr = errors.Join(p.links.CheckProven(), p.arrivals.CheckProven()); p.closeErr == nil {
 				p.closeErr = p.deregister()
 			}
-			p.seldom.End()
+			p.seldom.FlushSkipped()
 			close(p.joined)
 		}()
 	})

@@ -67,13 +67,13 @@ type peer struct{ *proctest.Process }
 func startPeer(t *testing.T, role string, hccs bool, env ...string) *peer {
 	t.Helper()
 	env = append([]string{childRole + "=" + role, fmt.Sprintf("%s=%v", overHCCS, hccs)}, env...)
-	return &peer{proctest.Start(t, proctest.Self(env...))}
+	return &peer{proctest.Start(t, proctest.SelfCommand(env...))}
 }
 
 // read waits for the peer's next message.
 func (p *peer) read(t *testing.T) (l line) {
 	t.Helper()
-	p.Hear(&l)
+	p.ReceiveJSON(&l)
 	return l
 }
 
@@ -83,7 +83,7 @@ func (p *peer) stopBetween(t *testing.T) {
 	t.Helper()
 	r := hccltest.Load(t)
 	for p.Freeze(); r.Stat(t, "arriving") != 0; p.Freeze() {
-		p.Thaw()
+		p.Resume()
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -118,12 +118,12 @@ func child(role string) bool {
 	}
 	if role == "target" {
 		l := line{}
-		l.Grant, l.Pages = n.Grant(parent.Inc, 0, pages)
+		l.Grant, l.Pages = n.GrantWrite(parent.Inc, 0, pages)
 		say(l)
 		for in.Decode(&parent) == nil { // Asked what the pages hold: the parent's content, in the lives that it names.
 			same := true
 			for i, page := range l.Pages {
-				same = same && string(n.Bytes(t, page)) == string(planetest.Content(parent.Inc, parent.Pages[i]))
+				same = same && string(n.ReadPage(t, page)) == string(planetest.PageContent(parent.Inc, parent.Pages[i]))
 			}
 			say(line{Same: same})
 		}
@@ -135,10 +135,10 @@ func child(role string) bool {
 		if in.Decode(&l) != nil {
 			return true
 		}
-		corr := n.Start(planetest.Move{To: parent.Inc, Link: link, Grant: l.Grant, Local: n.Life(t, 0, len(l.Pages)),
+		corr := n.StartTransfer(planetest.Move{To: parent.Inc, Link: link, Grant: l.Grant, Local: n.PublishFilled(t, 0, len(l.Pages)),
 			Remote: l.Pages, Buffer: parent.Buffer})
 		say(line{})
-		say(line{Code: n.Done(t, corr).Code})
+		say(line{Code: n.AwaitDone(t, corr).Code})
 	}
 }
 
@@ -148,9 +148,9 @@ func pushing(t *testing.T, hccs bool, faults string) (b *planetest.LeasedNode, p
 	b = planetest.OpenLeased(t, hccltest.Start(t).Maker(hccltest.Options{HCCS: hccs}), 2, pages, pageBytes)
 	p = startPeer(t, "initiator", hccs, "CANNEMU_FAULTS="+faults)
 	a := p.read(t)
-	p.Say(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
-	grant, into := b.Grant(a.Inc, 0, pages)
-	p.Say(line{Grant: grant, Pages: into})
+	p.SendJSON(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	grant, into := b.GrantWrite(a.Inc, 0, pages)
+	p.SendJSON(line{Grant: grant, Pages: into})
 	p.read(t) // It has begun.
 	return b, p, grant
 }
@@ -171,15 +171,15 @@ func TestInitiatorIsFrozen(t *testing.T) {
 				b.Do(&effects.Revoke{Grant: grant})
 				if c.hccs {
 					time.Sleep(250 * time.Millisecond) // A proof that is none would be here by then.
-					if planetest.Has(b, func(e *effects.Revoked) bool { return true }) != 0 {
+					if planetest.CountEvents(b, func(e *effects.Revoked) bool { return true }) != 0 {
 						t.Fatal("revoked while the peer has the memory mapped")
 					}
-					p.Thaw()
+					p.Resume()
 				}
-				b.Revoked(t, grant)
-				holds := b.Mine(t, 0, pages)
+				b.AwaitRevoked(t, grant)
+				holds := b.FillOwnPages(t, 0, pages)
 				if !c.hccs {
-					p.Thaw()
+					p.Resume()
 				}
 				// One that is only slow may have ended before the freeze.
 				if end := p.read(t); end.Code != effects.Withdrawn && (end.Code != effects.OK || strings.Contains(faults, "hang")) {
@@ -202,15 +202,15 @@ func TestInitiatorIsKilled(t *testing.T) {
 					b.Do(&effects.Revoke{Grant: grant})
 				}
 				p.Kill()
-				planetest.Await(t, b, func(e *effects.LinkLost) bool {
+				planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool {
 					return e.Peer == effects.Incarnation{0: 1, 15: 1} &&
 						e.Link == 0
 				})
 				if !frozen {
 					b.Do(&effects.Revoke{Grant: grant})
 				}
-				b.Revoked(t, grant)
-				b.Mine(t, 0, pages)()
+				b.AwaitRevoked(t, grant)
+				b.FillOwnPages(t, 0, pages)()
 			})
 		}
 	}
@@ -223,18 +223,18 @@ func TestTargetIsFrozen(t *testing.T) {
 			a := planetest.OpenLeased(t, hccltest.Start(t).Maker(hccltest.Options{HCCS: c.hccs}), 1, pages, pageBytes)
 			p := startPeer(t, "target", c.hccs)
 			b := p.read(t)
-			p.Say(line{Inc: a.Inc})
+			p.SendJSON(line{Inc: a.Inc})
 			granted := p.read(t)
 			link := a.Import(t, b.Inc, b.Blob)
 			p.Freeze()
-			local := a.Life(t, 0, pages)
-			done := a.Done(t, a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: local,
+			local := a.PublishFilled(t, 0, pages)
+			done := a.AwaitDone(t, a.StartTransfer(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: local,
 				Remote: granted.Pages, Buffer: b.Buffer}))
 			if done.Code != effects.OK {
 				t.Fatalf("ended as %s", done.Code)
 			}
-			p.Thaw()
-			p.Say(line{Inc: a.Inc, Pages: local})
+			p.Resume()
+			p.SendJSON(line{Inc: a.Inc, Pages: local})
 			if !p.read(t).Same {
 				t.Fatal("the target does not hold what was pushed")
 			}
@@ -254,18 +254,18 @@ func TestTargetIsKilled(t *testing.T) {
 				for range 2 {
 					p := startPeer(t, "target", c.hccs)
 					b := p.read(t)
-					p.Say(line{Inc: a.Inc})
+					p.SendJSON(line{Inc: a.Inc})
 					granted := p.read(t)
 					link := a.Import(t, b.Inc, b.Blob)
 					r.Fault(t, "done:delay=50000")
-					corr := a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: a.Life(t, 0, pages),
+					corr := a.StartTransfer(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: a.PublishFilled(t, 0, pages),
 						Remote: granted.Pages, Buffer: b.Buffer})
 					p.Kill()
-					if done := a.Done(t, corr); done.Code != effects.PeerLost && done.Code != effects.OK {
+					if done := a.AwaitDone(t, corr); done.Code != effects.PeerLost && done.Code != effects.OK {
 						t.Fatalf("ended as %s", done.Code)
 					}
-					planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == link && e.Peer == b.Inc })
-					a.Drop(t, link)
+					planetest.AwaitEvent(t, a, func(e *effects.LinkLost) bool { return e.Link == link && e.Peer == b.Inc })
+					a.DropLink(t, link)
 					r.Clear(t)
 				}
 			})

@@ -19,19 +19,19 @@ func TestRevokedWhileAnEpochBegins(t *testing.T) {
 	r := hccltest.Start(t)
 	open := r.Maker(hccltest.Options{HCCS: true})
 	a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
-	grant, _ := b.Grant(a.Inc, 0, 1)
+	grant, _ := b.GrantWrite(a.Inc, 0, 1)
 	revoked := func(e *effects.Revoked) bool { return e.Grant == grant }
 	var revoking sync.WaitGroup
 	early := make(chan bool, 1)
 	b.Plane.(*hccl.Plane).BetweenListAndAccept(func() {
 		revoking.Go(func() { b.Do(&effects.Revoke{Grant: grant}) })
 		time.Sleep(100 * time.Millisecond) // Long enough to be wrong in; being right takes no time.
-		early <- planetest.Has(b, revoked) != 0
+		early <- planetest.CountEvents(b, revoked) != 0
 	})
 	a.Import(t, b.Inc, b.Plane.Blob())
 	if <-early {
 		t.Fatal("revoked, and the epoch that begins was not told of it")
 	}
 	revoking.Wait()
-	b.Revoked(t, grant)
+	b.AwaitRevoked(t, grant)
 }

@@ -23,7 +23,7 @@ func (p *Plane) Stats() Stats {
 	s := p.stats
 	p.mu.Unlock()
 	s.Links = p.links.LinkCount()
-	s.Incoming, s.Expelled = p.arrivals.Counts()
+	s.Incoming, s.Expelled = p.arrivals.LinkCounts()
 	return s
 }
 

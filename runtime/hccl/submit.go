@@ -13,21 +13,21 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
 
-// Say implements epochs.Hands.
-func (o *outgoing) Say(s communicator.Say) {
+// SendMessage implements epochs.Executor.
+func (o *outgoing) SendMessage(s communicator.Message) {
 	var frame []byte
-	switch s.Word {
-	case communicator.Offer:
+	switch s.Kind {
+	case communicator.MessageOffer:
 		root, err := o.plane.rootInfo(&o.pair)
 		if err != nil {
-			o.Lost(err)
+			o.OnChannelEnd(err)
 			return
 		}
 		o.root = root
 		frame = appendOffer(nil, s.Epoch, root)
-	case communicator.Fenced:
+	case communicator.MessageFenced:
 		frame = appendEpoch(nil, kindFenced, s.Epoch)
-	case communicator.Gone:
+	case communicator.MessageGone:
 		frame = appendEpoch(nil, kindGone, s.Epoch)
 	}
 	o.SendFrame(frame)
@@ -45,8 +45,8 @@ func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {
 	return root, err
 }
 
-// Form implements epochs.Hands. Another goroutine makes and prepares the communicator of the epoch.
-func (o *outgoing) Form(epoch uint64) {
+// FormEpoch implements epochs.Executor. Another goroutine makes and prepares the communicator of the epoch.
+func (o *outgoing) FormEpoch(epoch uint64) {
 	p, root := o.plane, o.root
 	p.wg.Go(func() {
 		e, _, err := p.makeEnd(&o.pair, epoch, root, true)
@@ -55,7 +55,7 @@ func (o *outgoing) Form(epoch uint64) {
 			if err != nil {
 				o.Log.Warn("a communicator could not be formed", "epoch", epoch, "err", err)
 				formed.Code = formingCode(err)
-				o.Feed(now, formed)
+				o.StepMachine(now, formed)
 				return
 			}
 			if epoch > 1 {
@@ -63,7 +63,7 @@ func (o *outgoing) Form(epoch uint64) {
 			}
 			p.count(func(s *Stats) { s.Formed++ })
 			o.end = e
-			o.Feed(now, formed)
+			o.StepMachine(now, formed)
 		})
 	})
 }
@@ -76,10 +76,10 @@ func formingCode(err error) effects.Code {
 	return effects.Faulted
 }
 
-// Submit implements epochs.Hands. The clock is read right before the batch is put into the stream, on the same thread,
-// so that no batch starts after NotAfter (M4).
-func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
-	epoch, how := o.Epoch(), communicator.Broken
+// FormEpoch implements epochs.Executor. Another goroutine makes and prepares the communicator of the epoch.
+// same thread, so that no batch starts after NotAfter.
+func (o *outgoing) SubmitBatch(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
+	epoch, how := o.Epoch(), communicator.SubmitFailed
 	o.descs = o.descs[:0]
 	var bytes uint64
 	for _, piece := range batch {
@@ -107,18 +107,18 @@ func (o *outgoing) Submit(read bool, batch []epochs.Piece, b communicator.Batch)
 				if err != nil && !errors.Is(err, acl.Cancelled) {
 					o.Log.Warn("a batch failed", "epoch", epoch, "err", err)
 				}
-				o.Feed(now, communicator.Event{Kind: communicator.BatchEnded, Epoch: epoch, Well: err == nil})
+				o.StepMachine(now, communicator.Event{Kind: communicator.BatchEnded, Epoch: epoch, Succeeded: err == nil})
 			})
 		})
 		if err == nil {
-			how = communicator.Done
+			how = communicator.InFlight
 		}
 		return err
 	})
 	if err != nil {
 		o.Log.Warn("a batch could not be submitted", "epoch", epoch, "err", err)
 	}
-	if how == communicator.Done {
+	if how == communicator.InFlight {
 		o.plane.count(func(s *Stats) {
 			s.Batches++
 			s.Descriptors += uint64(len(batch))
@@ -140,17 +140,17 @@ func (o *outgoing) callFilled(t *acl.Thread, s *acl.Stream, read bool) error {
 	return o.plane.cfg.Filled(t, s, memory)
 }
 
-// TearDown implements epochs.Hands. Another goroutine ends every access of the epoch to any memory, and reports to the
-// machine when there is proof (M4), or that there will be none.
+// FormEpoch implements epochs.Executor. Another goroutine makes and prepares the communicator of the epoch.
+// that is proven or that it cannot be.
 func (o *outgoing) TearDown(d communicator.TearDown) {
 	p, e := o.plane, o.end
 	o.end = nil
-	if o.Fenced("a communicator", d) {
+	if o.LogTearDown("a communicator", d) {
 		p.count(func(s *Stats) { s.Fenced++ })
 	}
 	p.wg.Go(func() {
 		stuck := communicator.Event{Kind: communicator.Stuck, Epoch: d.Epoch}
-		if p.tearDown(e, d.Flying == 0, func() { o.PostEvent(stuck) }) {
+		if p.tearDown(e, d.InFlight == 0, func() { o.PostEvent(stuck) }) {
 			o.PostEvent(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
 			return
 		}

@@ -23,8 +23,8 @@ func (l *targetEnd) run(root []byte) {
 	if !gone && !l.in.pair.hccs {
 		l.in.Log.Warn("a communicator could not be destroyed: only its peer can say that it is over", "epoch", l.number)
 	}
-	l.in.EndFinished(l.number, err != nil, gone)
+	l.in.OnEndpointClosed(l.number, err != nil, gone)
 }
 
-// Leave implements epochs.End.
-func (l *targetEnd) Leave() { close(l.leave) }
+// StartClose implements epochs.Endpoint.
+func (l *targetEnd) StartClose() { close(l.leave) }

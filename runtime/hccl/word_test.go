@@ -23,26 +23,26 @@ const destroys = "calls.HcclCommDestroy"
 func TestGoneIsNotBelievedOverRoCE(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{})
-	push := p.Push(t, 0, 2)
+	push := p.NewPush(t, 0, 2)
 	r.Fault(t, "done:hang=1;destroy:busy=1000000")
-	corr := p.A.Start(push)
+	corr := p.A.StartTransfer(push)
 	hangs(t, r)
 	p.A.Plane.(*hccl.Plane).SayGone(p.Link, 1)
 	p.B.Do(&effects.Revoke{Grant: push.Grant})
-	// Our end is tried to be destroyed, again and again, for several times as long as a word of a peer's that counts takes
-	// to do so.
+	// Our end is tried to be destroyed, again and again, for several times as long as a word of a peer's that counts
+	// takes to do so.
 	before := r.Stat(t, destroys)
 	eventually(t, "our end is tried to be destroyed", func() bool { return r.Stat(t, destroys) > before+20 })
-	if planetest.Has(p.B, func(e *effects.Revoked) bool { return e.Grant == push.Grant }) != 0 {
+	if planetest.CountEvents(p.B, func(e *effects.Revoked) bool { return e.Grant == push.Grant }) != 0 {
 		t.Error("revoked by the peer's word, while our end was there")
 	}
 	r.Clear(t)
-	p.B.Revoked(t, push.Grant)
-	holds := p.B.Mine(t, 0, 2)
+	p.B.AwaitRevoked(t, push.Grant)
+	holds := p.B.FillOwnPages(t, 0, 2)
 	r.Control(t, "release") // Now it would land.
-	p.A.Done(t, corr)
+	p.A.AwaitDone(t, corr)
 	holds()
-	p.GoesOn(t)
+	p.WantWorking(t)
 }
 
 // words are the messages that tell a target that the initiator's end of epoch 1 is gone.
@@ -71,11 +71,11 @@ func TestNoWordIsBelievedOverRoCE(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "our end is tried to be destroyed", func() bool { return r.Stat(t, destroys) > before })
-			if planetest.Has(b, func(*effects.Revoked) bool { return true }) != 0 {
+			if planetest.CountEvents(b, func(*effects.Revoked) bool { return true }) != 0 {
 				t.Error("revoked by the peer's word, while our end was there")
 			}
 			r.Clear(t)
-			b.Revoked(t, grant)
+			b.AwaitRevoked(t, grant)
 		})
 	}
 }
@@ -110,11 +110,11 @@ func stays(t testing.TB) {
 	for r.Stat(t, destroys) == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if planetest.Has(b, func(*effects.Revoked) bool { return true }) != 0 {
+	if planetest.CountEvents(b, func(*effects.Revoked) bool { return true }) != 0 {
 		t.Fatal("revoked, while our end was there")
 	}
 	if err := words[os.Getenv(oneWord)](conn); err != nil {
 		t.Fatal(err)
 	}
-	b.Revoked(t, grant)
+	b.AwaitRevoked(t, grant)
 }

@@ -114,7 +114,7 @@ func (x *asker) run() error {
 		}
 		x.asked++
 		put := runtime.Put{Peer: x.peer, Request: "asked", Keys: []string{"asked@1@0@1a@bfloat16"}, Pages: pages,
-			Patience: 100 * time.Millisecond}
+			Timeout: 100 * time.Millisecond}
 		if _, err := x.n.Sender().Put(ctx, put); err == nil {
 			x.answered++
 		}

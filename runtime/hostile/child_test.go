@@ -147,13 +147,13 @@ func (a *answer) get(n *runtime.Node, key string, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	request := key[:strings.IndexByte(key, '@')]
-	got, err := n.Receiver().Get(ctx, runtime.Get{Request: request, Keys: []string{key}, Patience: patience})
+	got, err := n.Receiver().Get(ctx, runtime.Get{Request: request, Keys: []string{key}, Timeout: patience})
 	if err != nil {
 		a.Problems = err.Error()
 		return
 	}
 	for i := range got.Len() {
-		b, err := got.Host(i)
+		b, err := got.Bytes(i)
 		if err != nil {
 			a.Problems = err.Error()
 			continue
@@ -195,11 +195,11 @@ func putOne(n *runtime.Node, to runtime.Peer, key string, patience time.Duration
 	if err != nil {
 		return err
 	}
-	b, err := pages.Host(0)
+	b, err := pages.Bytes(0)
 	if err == nil {
 		copy(b, content(key, len(b)))
 		_, err = n.Sender().Put(ctx, runtime.Put{Peer: to, Request: key[:strings.IndexByte(key, '@')], Keys: []string{key},
-			Pages: pages, Last: true, Patience: patience})
+			Pages: pages, Last: true, Timeout: patience})
 	}
 	return errors.Join(err, pages.Release(ctx))
 }

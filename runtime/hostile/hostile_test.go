@@ -107,7 +107,7 @@ func (f *fault) play(t *testing.T, short bool) {
 		Held: after.last.Held, Said: f.says != "", AgainMS: ms(again),
 	}
 	if r.Said {
-		r.Lines = v.log.Count(f.says)
+		r.Lines = v.log.CountText(f.says)
 	}
 	table = append(table, r)
 	switch {

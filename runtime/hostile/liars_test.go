@@ -21,9 +21,9 @@ import (
 
 func liesOf(channel string) []liar.Lie {
 	if channel == tcp.Name {
-		return liar.All()
+		return liar.TCPLies()
 	}
-	return liar.OfHost()
+	return liar.SHMLies()
 }
 
 // A lied plane has a liar before each plane that it links to.
@@ -65,7 +65,7 @@ func (x *attack) lieOnce(lie liar.Lie, name string) (err error) {
 	p := &lied{lie: lie}
 	opener := func(open plane.Opener) plane.Opener {
 		return func(ctx context.Context, env plane.Env) (_ plane.Plane, err error) {
-			env.Bounds.Handshake, env.Bounds.Stall = 100*time.Millisecond, 100*time.Millisecond
+			env.Bounds.HandshakeTimeout, env.Bounds.StallTimeout = 100*time.Millisecond, 100*time.Millisecond
 			p.Plane, err = open(ctx, env)
 			return p, err
 		}

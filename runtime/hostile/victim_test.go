@@ -37,7 +37,7 @@ func startVictim(t testing.TB, s setup, stderr io.Writer, through ...string) *vi
 		s.Files = 256
 	}
 	// Under the race detector it would wait a second at its end for races that are not to come any more.
-	cmd := proctest.Self(s.env(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	cmd := proctest.SelfCommand(s.env(), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	if len(through) > 0 {
 		env := cmd.Env
 		cmd = exec.Command(through[0], append(through[1:], cmd.Args...)...)
@@ -51,7 +51,7 @@ func startVictim(t testing.TB, s setup, stderr io.Writer, through ...string) *vi
 	late := time.AfterFunc(5*time.Minute, v.Kill)
 	t.Cleanup(func() {
 		v.CloseInput()
-		if s := v.Status(); !s.Exited() || s.ExitStatus() != 0 {
+		if s := v.ExitStatus(); !s.Exited() || s.ExitStatus() != 0 {
 			t.Errorf("the victim ended with %#x", s)
 		}
 		late.Stop()
@@ -66,8 +66,8 @@ func (v *victim) initAddr() string { return net.JoinHostPort(v.peer.Host, fmt.Sp
 func (v *victim) says(order string) (a answer) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.Write(order)
-	if line, ok := v.Next(nil); !ok {
+	v.WriteLine(order)
+	if line, ok := v.NextLine(nil); !ok {
 		v.t.Error("the victim says nothing any more")
 	} else if err := json.Unmarshal(line, &a); err != nil {
 		v.t.Errorf("the victim says %q: %v", line, err)

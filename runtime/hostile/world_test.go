@@ -19,7 +19,7 @@ import (
 
 // A log that takes nothing, of a node that strangers keep busy with lines.
 func TestLogThatBlocks(t *testing.T) {
-	v := startVictim(t, setup{}, logtest.Full(t))
+	v := startVictim(t, setup{}, logtest.FullPipe(t))
 	h := newHonest(t, v, "h")
 	for range 300 {
 		c, err := net.Dial("tcp4", v.initAddr())

@@ -97,15 +97,15 @@ func startTarget(t *testing.T, config string) *target {
 	if config == "" {
 		config = "default"
 	}
-	p := &target{Process: proctest.Start(t, proctest.Self(childRole+"="+config))}
-	p.Hear(&p.line)
+	p := &target{Process: proctest.Start(t, proctest.SelfCommand(childRole+"="+config))}
+	p.ReceiveJSON(&p.line)
 	return p
 }
 
 func (p *target) does(order string) (holds byte) {
-	p.Say(line{Do: order})
+	p.SendJSON(line{Do: order})
 	var l line
-	p.Hear(&l)
+	p.ReceiveJSON(&l)
 	return l.Holds
 }
 

@@ -45,7 +45,7 @@ func Open(o Options) (*Library, error) {
 	}
 	missed := &LoadError{}
 	for _, name := range o.candidates() {
-		loaded, err := sharedlib.Open(name)
+		loaded, err := sharedlib.Load(name)
 		if err != nil {
 			missed.Tried = append(missed.Tried, Attempt{Library: name, Reason: err.Error()})
 			continue

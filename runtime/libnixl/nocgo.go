@@ -11,7 +11,7 @@ type Library struct{}
 func Open(o Options) (*Library, error) {
 	e := &LoadError{}
 	for _, name := range o.candidates() {
-		_, err := sharedlib.Open(name)
+		_, err := sharedlib.Load(name)
 		e.Tried = append(e.Tried, Attempt{Library: name, Reason: err.Error()})
 	}
 	return nil, e

@@ -24,7 +24,7 @@ func BenchmarkCopy(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				p.Copy(e)
+				p.StartCopy(e)
 				if ev := done.next(b).(*effects.CopyDone); ev.Code != effects.OK {
 					b.Fatalf("got %+v", ev)
 				}

@@ -69,7 +69,7 @@ func (c *copies) carryOut(k *track, corr effects.Corr, pairs []effects.CopyPair)
 	}
 	if onHost { // AscendCL refuses a copy from host to host
 		for _, pair := range pairs {
-			copy(c.pools.Bytes(pair.To), c.pools.Bytes(pair.From))
+			copy(c.pools.PageBytes(pair.To), c.pools.PageBytes(pair.From))
 		}
 		c.done(corr, effects.OK, true)
 		return true

@@ -35,7 +35,7 @@ func (p *pools) wantCopied(t testing.TB, pairs ...effects.CopyPair) {
 	t.Helper()
 	for _, pair := range pairs {
 		want := pattern(testPageBytes, pair.From.Index-arenaPages)[:pair.To.Length]
-		if !bytes.Equal(p.Bytes(pair.To), want) {
+		if !bytes.Equal(p.PageBytes(pair.To), want) {
 			t.Errorf("page %d is not what page %d holds", pair.To.Index, pair.From.Index)
 		}
 	}
@@ -58,7 +58,7 @@ func TestCopiesMoveWhatIsValid(t *testing.T) {
 			for i := range uint32(testPages / 2) {
 				pairs := []effects.CopyPair{pair(2*i, 1+7000*i), pair(2*i+1, testPageBytes)}
 				all = append(all, pairs...)
-				p.Copy(&effects.Copy{Corr: effects.Corr(i + 1), Pairs: pairs})
+				p.StartCopy(&effects.Copy{Corr: effects.Corr(i + 1), Pairs: pairs})
 				clear(pairs)
 			}
 			seen := map[effects.Corr]bool{}
@@ -70,11 +70,11 @@ func TestCopiesMoveWhatIsValid(t *testing.T) {
 				seen[done.Corr] = true
 			}
 			p.wantCopied(t, all...)
-			if !bytes.Equal(p.Bytes(rest)[1:], pattern(testPageBytes, 99)[1:]) {
+			if !bytes.Equal(p.PageBytes(rest)[1:], pattern(testPageBytes, 99)[1:]) {
 				t.Error("more was copied than was valid")
 			}
-			p.Cancel(1) // It has ended, and never was.
-			p.Cancel(77)
+			p.CancelCopy(1) // It has ended, and never was.
+			p.CancelCopy(77)
 		})
 	}
 }
@@ -85,7 +85,7 @@ func TestCopiesWithinTheHost(t *testing.T) {
 	env.Second.Host = true
 	p := node(t, r.open(Options{}), env)
 	p.fill(t, pair(4, testPageBytes).From, pattern(testPageBytes, 4))
-	p.Copy(&effects.Copy{Corr: 5, Pairs: []effects.CopyPair{pair(4, 1000)}})
+	p.StartCopy(&effects.Copy{Corr: 5, Pairs: []effects.CopyPair{pair(4, 1000)}})
 	b.wantDone(t, 5, effects.OK, true)
 	p.wantCopied(t, pair(4, 1000))
 }
@@ -104,8 +104,8 @@ func TestCopiesThatFail(t *testing.T) {
 			r := newRig(t)
 			p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
 			r.control("faults " + fault)
-			p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
-			p.Copy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(1, testPageBytes)}})
+			p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+			p.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(1, testPageBytes)}})
 			b.wantDone(t, 1, effects.Faulted, false)
 			b.wantSettled(t, 1, effects.Faulted)
 			b.wantDone(t, 2, effects.OK, true)
@@ -120,7 +120,7 @@ func TestCopiesWithoutAStream(t *testing.T) {
 	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
 	r.control("faults done:of=copy,fail=1,code=507056;call:sym=aclrtCreateStreamWithConfig,nth=1,count=1,code=207005")
 	for corr := range effects.Corr(3) {
-		p.Copy(&effects.Copy{Corr: corr, Pairs: []effects.CopyPair{pair(uint32(corr), testPageBytes)}})
+		p.StartCopy(&effects.Copy{Corr: corr, Pairs: []effects.CopyPair{pair(uint32(corr), testPageBytes)}})
 	}
 	b.wantDone(t, 0, effects.Faulted, false)
 	b.wantSettled(t, 0, effects.Faulted)
@@ -134,12 +134,12 @@ func TestCopiesThatHang(t *testing.T) {
 	r := newRig(t)
 	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
 	r.control("faults done:of=copy,hang=1")
-	p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
 	b.wantDone(t, 1, effects.Faulted, false)
 	b.wantSettled(t, 1, effects.Faulted)
 	r.control("clear") // A slow device had not begun the first copy, so the next would hang.
 	p.d.o.StuckAfter = longEnough
-	p.Copy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	p.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
 	b.wantDone(t, 2, effects.OK, true)
 	p.wantCopied(t, pair(0, testPageBytes))
 }
@@ -152,7 +152,7 @@ func TestCopiesThatWereAbortedTakeTheirTime(t *testing.T) {
 	for corr := range effects.Corr(4) {
 		r.control("faults done:of=copy,hang=1")
 		from := time.Now()
-		p.Copy(&effects.Copy{Corr: corr + 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+		p.StartCopy(&effects.Copy{Corr: corr + 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
 		b.wantDone(t, corr+1, effects.Faulted, false)
 		b.wantSettled(t, corr+1, effects.Faulted)
 		if took := time.Since(from); took < margin {
@@ -167,7 +167,7 @@ func TestCopiesThatHangInAnOldLibrary(t *testing.T) {
 	r := newRig(t, old...)
 	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
 	r.control("faults done:of=copy,hang=1")
-	p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
 	b.wantDone(t, 1, effects.Faulted, false)
 	select {
 	case ev := <-b.events:
@@ -185,19 +185,19 @@ func TestCopiesBesideOneThatHangs(t *testing.T) {
 	r := newRig(t)
 	p, b := copying(t, r, Options{CopyStreams: 2, StuckAfter: longEnough})
 	r.control("faults done:of=copy,hang=1")
-	p.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
 	waitForHang(r, 1)
 	for corr := range effects.Corr(3) {
-		p.Copy(&effects.Copy{Corr: 10 + corr, Pairs: []effects.CopyPair{pair(1, testPageBytes)}})
+		p.StartCopy(&effects.Copy{Corr: 10 + corr, Pairs: []effects.CopyPair{pair(1, testPageBytes)}})
 		b.wantDone(t, 10+corr, effects.OK, true)
 	}
 	r.control("faults done:of=copy,hang=1")
-	p.Copy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(2, testPageBytes)}})
+	p.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(2, testPageBytes)}})
 	waitForHang(r, 2)
-	p.Copy(&effects.Copy{Corr: 3, Pairs: []effects.CopyPair{pair(3, testPageBytes)}})
-	p.Cancel(3)
+	p.StartCopy(&effects.Copy{Corr: 3, Pairs: []effects.CopyPair{pair(3, testPageBytes)}})
+	p.CancelCopy(3)
 	b.wantDone(t, 3, effects.Cancelled, true)
-	p.Cancel(1) // In the device's hands.
+	p.CancelCopy(1) // In the device's hands.
 	r.control("release")
 	for range 2 {
 		if done := b.next(t).(*effects.CopyDone); done.Code != effects.OK || !done.Settled {
@@ -240,8 +240,8 @@ func TestCopiesAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.control("faults done:of=copy,hang=1")
-	opened.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
-	opened.Copy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(1, 1)}})
+	opened.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
+	opened.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(1, 1)}})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	waitForHang(r, 1)
@@ -251,7 +251,7 @@ func TestCopiesAtTheEnd(t *testing.T) {
 	b.wantDone(t, 2, effects.Closed, true)
 	b.wantDone(t, 1, effects.Faulted, false)
 	b.wantSettled(t, 1, effects.Faulted)
-	opened.Copy(&effects.Copy{Corr: 3, Pairs: []effects.CopyPair{pair(1, 1)}})
+	opened.StartCopy(&effects.Copy{Corr: 3, Pairs: []effects.CopyPair{pair(1, 1)}})
 	b.wantDone(t, 3, effects.Closed, true)
 }
 
@@ -264,7 +264,7 @@ func TestCopiesThatCannotBeEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.control("faults done:of=copy,hang=1;call:sym=aclrtStreamAbort,nth=*,code=507000,msg=no")
-	opened.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
+	opened.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
 	b.wantDone(t, 1, effects.Faulted, false)
 	if err := opened.Close(t.Context()); err == nil {
 		t.Error("closed although a copy may go on")
@@ -289,7 +289,7 @@ func TestCopiesOnALostDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.control("faults device:lost=2")
-	opened.Copy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
+	opened.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
 	b.wantDone(t, 1, effects.Faulted, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

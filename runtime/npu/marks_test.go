@@ -44,7 +44,7 @@ func newReader(t testing.TB, p *pools) *reader {
 }
 
 func (p *pools) regions(page effects.Page) []plane.Region {
-	return []plane.Region{{Base: p.Address(page), Bytes: uint64(page.Length)}}
+	return []plane.Region{{Base: p.PageAddress(page), Bytes: uint64(page.Length)}}
 }
 
 // read reads a page and waits for it.
@@ -166,7 +166,7 @@ func TestMarksThatAreWaitedForStay(t *testing.T) {
 		reader.read(t, effects.Page{Index: 6, Length: 1}, nil)
 	}
 	for _, k := range behind {
-		if k.waiting != 1 || k.filled[0].Base == p.Address(effects.Page{Index: 6}) {
+		if k.waiting != 1 || k.filled[0].Base == p.PageAddress(effects.Page{Index: 6}) {
 			t.Errorf("a mark that is waited for was set anew: %+v", k)
 		}
 	}
@@ -176,7 +176,7 @@ func TestMarksThatAreWaitedForStay(t *testing.T) {
 	reader.read(t, effects.Page{Index: 7, Length: 1}, nil)
 	for _, k := range p.marks.all {
 		k.waiting--
-		if k.filled[0].Base == p.Address(effects.Page{Index: 7}) {
+		if k.filled[0].Base == p.PageAddress(effects.Page{Index: 7}) {
 			t.Error("a mark that is waited for was set anew")
 		}
 	}

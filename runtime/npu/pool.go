@@ -78,7 +78,7 @@ func (p *pool) take(ctx context.Context, t *acl.Thread, align uint64) (err error
 // takeFile allocates host memory as a file, which a second process may map, and registers that memory with the device.
 func (p *pool) takeFile(ctx context.Context, t *acl.Thread) (err error) {
 	// Allocate all pages at once, because the library pins them: here a shortage is an error, later it would be a signal.
-	p.file, p.mapped, err = backing.Memfd{Name: "kvferry-engine", Bytes: p.bytes, Writable: true}.Take(ctx)
+	p.file, p.mapped, err = backing.Memfd{Name: "kvferry-engine", Bytes: p.bytes, Writable: true}.CreateAndMap(ctx)
 	if err != nil {
 		return err
 	}

@@ -91,12 +91,12 @@ func newPools(ctx context.Context, d *Device, env device.Env) (*pools, error) {
 func (p *pools) lease(env device.Env) (err error) {
 	served := p.all[0]
 	c := plane.LeasedPoolConfig{
-		ID: served.ID, Buffer: env.Buffer, Pages: served.Pages, PageBytes: served.PageBytes, Served: served.region(),
+		ID: served.ID, Buffer: env.Buffer, Pages: served.Pages, PageBytes: served.PageBytes, Region: served.region(),
 		Sink: env.Sink,
 	}
 	if env.Second != nil {
 		second := p.all[1]
-		c.Second = plane.SecondPool{Buffer: env.SecondBuffer, Pages: second.Pages, Region: second.region()}
+		c.SecondPool = plane.SecondPool{Buffer: env.SecondBuffer, Pages: second.Pages, Region: second.region()}
 	}
 	p.leased, err = plane.NewLeasedPool(c)
 	return err
@@ -105,17 +105,17 @@ func (p *pools) lease(env device.Env) (err error) {
 // Name implements device.Device.
 func (p *pools) Name() string { return p.d.Name() }
 
-// Leased implements device.Device.
-func (p *pools) Leased() *plane.LeasedPool { return p.leased }
+// LeasedPool implements device.Device.
+func (p *pools) LeasedPool() *plane.LeasedPool { return p.leased }
 
-// Address implements device.Device.
-func (p *pools) Address(page effects.Page) uintptr {
+// PageAddress implements device.Device.
+func (p *pools) PageAddress(page effects.Page) uintptr {
 	r := p.rangeOf(page)
 	return r.Memory.Address() + uintptr(r.Offset)
 }
 
-// Bytes implements device.Device.
-func (p *pools) Bytes(page effects.Page) []byte {
+// PageBytes implements device.Device.
+func (p *pools) PageBytes(page effects.Page) []byte {
 	r := p.rangeOf(page)
 	bytes := r.Memory.Bytes()
 	if bytes == nil {
@@ -152,18 +152,18 @@ func (p *pools) open(t *acl.Thread) error {
 	return nil
 }
 
-// Exported implements device.Device.
-func (p *pools) Exported() *device.Export { return p.exported }
+// ExportedPool implements device.Device.
+func (p *pools) ExportedPool() *device.Export { return p.exported }
 
-// Admit implements device.Device. The mutex is not held while the library is called, so that Depart never waits for a
-// device.
-func (p *pools) Admit(process int32) error {
+// AdmitProcess implements device.Device. The mutex is not held while the library is called, so that Depart never waits
+// for a device.
+func (p *pools) AdmitProcess(process int32) error {
 	if !p.count(process) {
 		return fmt.Errorf("%w: %s exports nothing", ErrClosed, p.Name())
 	}
 	// Repeat the call for a process that is already admitted: the number may have belonged to an earlier process.
 	if err := p.d.context.Do(func(t *acl.Thread) error { return p.export.Admit(t, process) }); err != nil {
-		p.Depart(process)
+		p.RemoveProcess(process)
 		return fmt.Errorf("npu: admitting process %d to %s: %w", process, p.Name(), err)
 	}
 	return nil
@@ -180,8 +180,8 @@ func (p *pools) count(process int32) bool {
 	return true
 }
 
-// Depart implements device.Device.
-func (p *pools) Depart(process int32) {
+// RemoveProcess implements device.Device.
+func (p *pools) RemoveProcess(process int32) {
 	p.admitted.Lock()
 	defer p.admitted.Unlock()
 	if p.admitted.processes[process] > 1 {
@@ -209,14 +209,14 @@ func (p *pools) unexport(t *acl.Thread) error {
 	return p.export.Close(t)
 }
 
-// Attachable implements device.Device.
-func (p *pools) Attachable() *os.File { return p.all[0].file }
+// AttachableFile implements device.Device.
+func (p *pools) AttachableFile() *os.File { return p.all[0].file }
 
-// Copy implements device.Device.
-func (p *pools) Copy(e *effects.Copy) { p.copies.start(e) }
+// StartCopy implements device.Device.
+func (p *pools) StartCopy(e *effects.Copy) { p.copies.start(e) }
 
-// Cancel implements device.Device.
-func (p *pools) Cancel(corr effects.Corr) { p.copies.cancel(corr) }
+// CancelCopy implements device.Device.
+func (p *pools) CancelCopy(corr effects.Corr) { p.copies.cancel(corr) }
 
 // rangeOf returns where the valid bytes of a page are.
 func (p *pools) rangeOf(page effects.Page) acl.Range {

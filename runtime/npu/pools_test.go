@@ -29,8 +29,8 @@ func TestPools(t *testing.T) {
 			if p.Name() != "npu:1" {
 				t.Errorf("it is called %q", p.Name())
 			}
-			leased := p.Leased()
-			served, regions := leased.Served(), leased.Regions()
+			leased := p.LeasedPool()
+			served, regions := leased.FirstRegion(), leased.Regions()
 			if want := 1 + len(p.all[1:]); len(regions) != want || regions[0] != served {
 				t.Fatalf("planes are given %+v", regions)
 			}
@@ -49,10 +49,10 @@ func TestPools(t *testing.T) {
 			for i := range uint32(testPages) {
 				page := effects.Page{Index: i, Length: testPageBytes - i}
 				base := served.Base
-				if want := base + uintptr(i*testPageBytes); p.Address(page) != want {
-					t.Errorf("page %d is at %#x, want %#x", i, p.Address(page), want)
+				if want := base + uintptr(i*testPageBytes); p.PageAddress(page) != want {
+					t.Errorf("page %d is at %#x, want %#x", i, p.PageAddress(page), want)
 				}
-				if got := p.Bytes(page); (got != nil) != c.host || c.host &&
+				if got := p.PageBytes(page); (got != nil) != c.host || c.host &&
 					(len(got) != int(page.Length) || cap(got) != len(got)) {
 					t.Errorf("page %d has %d bytes for the program", i, len(got))
 				}
@@ -174,12 +174,12 @@ func TestRangesAreOfThePools(t *testing.T) {
 	d := r.open(Options{})
 	p := node(t, d, testEnv(newBox(), true))
 	for _, page := range []effects.Page{{Index: 3, Length: 77}, {Index: arenaPages + 5, Length: 1}} {
-		got, err := d.Range(device.Page{Address: p.Address(page), Bytes: page.Length})
+		got, err := d.Range(device.Page{Address: p.PageAddress(page), Bytes: page.Length})
 		if err != nil || got != p.rangeOf(page) {
 			t.Errorf("%+v is at %+v, %v", page, got, err)
 		}
 	}
-	end := p.Address(effects.Page{Index: arenaPages}) + hugePage
+	end := p.PageAddress(effects.Page{Index: arenaPages}) + hugePage
 	for name, page := range map[string]device.Page{"past the end": {Address: end - 5, Bytes: 6},
 		"behind it": {Address: end}, "nowhere": {Bytes: 1}} {
 		if _, err := d.Range(page); !errors.Is(err, acl.ErrRange) {
@@ -214,12 +214,12 @@ func TestPoolsThatAreImportedStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x := opened.Exported(); x == nil || x.Key == "" || x.Bytes-x.Offset < testPages*testPageBytes {
+	if x := opened.ExportedPool(); x == nil || x.Key == "" || x.Bytes-x.Offset < testPages*testPageBytes {
 		t.Fatalf("exported is %+v", x)
 	}
 	const process = 4711
 	for range 2 {
-		if err := opened.Admit(process); err != nil {
+		if err := opened.AdmitProcess(process); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -227,13 +227,13 @@ func TestPoolsThatAreImportedStay(t *testing.T) {
 		if err := opened.Close(t.Context()); !errors.Is(err, ErrBusy) {
 			t.Errorf("closed while a process may have it imported: %v", err)
 		}
-		opened.Depart(process)
+		opened.RemoveProcess(process)
 	}
 	if err := opened.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	opened.Depart(process)
-	if err := opened.Admit(process); !errors.Is(err, ErrClosed) {
+	opened.RemoveProcess(process)
+	if err := opened.AdmitProcess(process); !errors.Is(err, ErrClosed) {
 		t.Errorf("admitted to what is closed: %v", err)
 	}
 }

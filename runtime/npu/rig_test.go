@@ -192,7 +192,7 @@ func pattern(n int, seed uint32) []byte {
 
 func (p *pools) fill(t testing.TB, page effects.Page, with []byte) {
 	t.Helper()
-	if bytes := p.Bytes(page); bytes != nil {
+	if bytes := p.PageBytes(page); bytes != nil {
 		copy(bytes, with)
 		return
 	}
@@ -204,7 +204,7 @@ func (p *pools) fill(t testing.TB, page effects.Page, with []byte) {
 func (p *pools) content(t testing.TB, page effects.Page) []byte {
 	t.Helper()
 	got := make([]byte, page.Length)
-	if bytes := p.Bytes(page); bytes != nil {
+	if bytes := p.PageBytes(page); bytes != nil {
 		copy(got, bytes)
 		return got
 	}

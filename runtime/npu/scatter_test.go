@@ -76,7 +76,7 @@ func scatterRig(t testing.TB, r *rig, o Options, host bool) (*pools, *kernel) {
 
 func (p *pools) where(pages ...effects.Page) (at []device.Page) {
 	for _, page := range pages {
-		at = append(at, device.Page{Address: p.Address(page), Bytes: page.Length})
+		at = append(at, device.Page{Address: p.PageAddress(page), Bytes: page.Length})
 	}
 	return at
 }

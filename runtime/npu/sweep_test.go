@@ -55,7 +55,7 @@ func copied(t *testing.T, d *Device) (failed error) {
 			return t.Upload(p.rangeOf(pair(i, testPageBytes).From), pattern(testPageBytes, i))
 		})
 		failed = errors.Join(failed, err)
-		p.Copy(&effects.Copy{Corr: effects.Corr(i), Pairs: []effects.CopyPair{pair(i, testPageBytes)}})
+		p.StartCopy(&effects.Copy{Corr: effects.Corr(i), Pairs: []effects.CopyPair{pair(i, testPageBytes)}})
 		fine = fine && err == nil
 	}
 	ends := map[effects.Corr]effects.Code{}

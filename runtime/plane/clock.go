@@ -35,7 +35,7 @@ func (c *clock) now() int64 {
 	last, ahead := c.last.Load(), c.ahead.Load()
 	t := c.read() + ahead
 	if t < last {
-		t = c.correct()
+		t = c.correctSetback()
 	}
 	for last < t && !c.last.CompareAndSwap(last, t) {
 		last = c.last.Load()
@@ -43,8 +43,9 @@ func (c *clock) now() int64 {
 	return t
 }
 
-// correct compares again under the lock. If the clock has gone back, the result continues from the newest instant.
-func (c *clock) correct() int64 {
+// correctSetback compares again under the lock. If the clock has gone back, the result continues from the newest
+// instant.
+func (c *clock) correctSetback() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last, ahead := c.last.Load(), c.ahead.Load()

@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/backing"
 )
 
-// dumped reports whether a core file of this process contains memory.
-func dumped(t *testing.T, mem []byte) bool {
+// isDumped reports whether a core file of this process contains memory.
+func isDumped(t *testing.T, mem []byte) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
@@ -40,18 +40,18 @@ func TestCoreFilesHaveNoPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close() // Nothing else is checked.
-	m, err := MapPool(p.File().Fd(), p.Generations().Fd(), 8, 4096)
+	m, err := MapPool(p.PagesFile().Fd(), p.GenerationsFile().Fd(), 8, 4096)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Unmap() //nolint:errcheck // Likewise.
-	private, err := backing.Private(t.Context(), 1<<16, true)
+	private, err := backing.MapPrivate(t.Context(), 1<<16, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Munmap(private) //nolint:errcheck // Likewise.
-	for what, mem := range map[string][]byte{"a pool": p.mem, "a peer's pool": m.mem, "memory of the process": private} {
-		if dumped(t, mem) {
+	for what, mem := range map[string][]byte{"a pool": p.pagesMem, "a peer's pool": m.mem, "memory of the process": private} {
+		if isDumped(t, mem) {
 			t.Errorf("%s is in core files", what)
 		}
 	}

@@ -28,7 +28,7 @@
 //	Plane.Transfer ── push(grant, pairs) ──► Pool.ClaimWrite
 //	                                         Hold, store, Release of a claim   for each page or part
 //	                                         WriteClaim.Land -> Landed         closes the grant of whole pages
-//	TransferDone ◄────────── done(code) ──── Plane.Confirm
+//	TransferDone ◄────────── ended(code) ──── Plane.Confirm
 //
 // # Reads
 //
@@ -40,9 +40,9 @@
 //
 //	reader                                   owner
 //	                                         Pool.Grant{Read}, told to the reader by a message
-//	Plane.Transfer ── read(grant, pairs) ──► Pool.ClaimRead
+//	Plane.Transfer ── startReaders(grant, pairs) ──► Pool.ClaimRead
 //	store ◄───────── pages ───────────────── Hold, send, Release of a claim    for each part of a page
-//	TransferDone ◄── done(code) ────────────
+//	TransferDone ◄── ended(code) ────────────
 //
 // A read succeeds only if the lease stood until the last byte was read. A successful read has delivered exactly the
 // content that the owner had leased, whatever the owner did with the pages afterwards. A partial read counts as

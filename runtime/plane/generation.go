@@ -46,8 +46,8 @@ import (
 // The compiler moves no memory access across an atomic operation, which counts as a call with memory effects. The
 // stress test in generation_test.go searches for torn copies that pass.
 
-// publish performs W1 and W2.
-func publish(word *uint64, value uint64) {
+// publishWord performs W1 and W2.
+func publishWord(word *uint64, value uint64) {
 	atomic.SwapUint64(word, value)
 	_ = atomic.LoadUint64(word)
 }
@@ -59,34 +59,34 @@ type Mover func(dst, src []byte)
 // Move is the Mover that uses Go's copy.
 func Move(dst, src []byte) { copy(dst, src) }
 
-// Copy copies the first len(dst) bytes of generation g of a page into dst. OK means that dst holds these bytes and
+// CopyPage copies the first len(dst) bytes of generation g of a page into dst. OK means that dst holds these bytes and
 // that the permit stood while the bytes were read. With every code but OK, dst holds garbage: Stale means that the
 // page is in another generation, Cancelled that the permit was withdrawn. The index and len(dst) must lie within the
 // mapping.
-func (m *Mapping) Copy(dst []byte, index uint32, g effects.Generation, permit Permit, move Mover) effects.Code {
-	return m.CopyFrom(dst, index, 0, g, permit, move)
+func (m *Mapping) CopyPage(dst []byte, index uint32, g effects.Generation, permit Permit, move Mover) effects.Code {
+	return m.CopyPart(dst, index, 0, g, permit, move)
 }
 
-// CopyFrom copies bytes of a page like [Mapping.Copy], beginning at offset from.
-func (m *Mapping) CopyFrom(
+// CopyPart copies bytes of a page like [Mapping.CopyPage], beginning at offset from.
+func (m *Mapping) CopyPart(
 	dst []byte, index, from uint32, g effects.Generation, permit Permit, move Mover,
 ) effects.Code {
-	word := &m.table[index]
-	if code := compare(word, g, permit); code != effects.OK { // R1
+	word := &m.generations[index]
+	if code := compareWords(word, g, permit); code != effects.OK { // R1
 		return code
 	}
 	move(dst, pageOf(m.mem, m.pageBytes, index)[from:][:len(dst)]) // R2
 	var fence uint64
-	atomic.StoreUint64(&fence, 1)   // R3
-	return compare(word, g, permit) // R4
+	atomic.StoreUint64(&fence, 1)        // R3
+	return compareWords(word, g, permit) // R4
 }
 
-// compare checks the permit last. An owner withdraws the permits of a page before it puts the page into another
+// compareWords checks the permit last. An owner withdraws the permits of a page before it puts the page into another
 // generation, so if both have changed, the withdrawal is the reason.
-func compare(word *uint64, g effects.Generation, permit Permit) effects.Code {
+func compareWords(word *uint64, g effects.Generation, permit Permit) effects.Code {
 	same := atomic.LoadUint64(word) == uint64(g)
 	switch {
-	case !permit.stands():
+	case !permit.isValid():
 		return effects.Cancelled
 	case !same:
 		return effects.Stale

@@ -26,22 +26,22 @@ func tornCopiesNeverPass(t *testing.T, move Mover) {
 	l := newLitmus(t, &sink)
 	p := l.pool
 	_, permit := testPermit(t, 1)
-	l.read(move, func(dst []byte, held Mover) (uint64, effects.Code) {
-		g := atomic.LoadUint64(&p.table[0])
+	l.startReaders(move, func(dst []byte, held Mover) (uint64, effects.Code) {
+		g := atomic.LoadUint64(&p.generations[0])
 		// The page is being filled for a part of each generation, so wait for its last word.
 		if binary.LittleEndian.Uint64(p.wholePage(0)[litmusBytes-8:]) != g {
 			return 0, effects.OK
 		}
-		return g, l.mapping.Copy(dst, 0, effects.Generation(g), permit, held)
+		return g, l.mapping.CopyPage(dst, 0, effects.Generation(g), permit, held)
 	})
-	for g := uint64(1); l.goesOn(g <= lives); g++ {
+	for g := uint64(1); l.mustContinue(g <= lives); g++ {
 		p.Publish([]effects.Page{{Length: litmusBytes, Generation: effects.Generation(g)}})
-		l.fill(g)
+		l.fillPage(g)
 		if g%16 == 0 {
 			runtime.Gosched() // The page is whole now.
 		}
 	}
-	l.end()
+	l.stopReaders()
 }
 
 // A litmus is a page that its owner fills with one number after the other, and readers that copy it meanwhile: a copy
@@ -62,7 +62,7 @@ const litmusBytes = 16 << 10
 func byEachMover(t *testing.T, run func(t *testing.T, move Mover)) {
 	t.Run("go's copy", func(t *testing.T) { run(t, Move) })
 	t.Run("non-temporal", func(t *testing.T) {
-		if !nontemporal.Accelerated() {
+		if !nontemporal.IsAccelerated() {
 			t.Skip("Go's copy stands in for it here")
 		}
 		run(t, nontemporal.Copy)
@@ -73,7 +73,7 @@ func newLitmus(t *testing.T, sink *events) *litmus {
 	t.Helper()
 	p := testPool(t, sink, 1, litmusBytes)
 	t.Cleanup(func() { _ = p.Close() })
-	m, err := MapPool(p.File().Fd(), p.Generations().Fd(), 1, litmusBytes)
+	m, err := MapPool(p.PagesFile().Fd(), p.GenerationsFile().Fd(), 1, litmusBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,12 +81,13 @@ func newLitmus(t *testing.T, sink *events) *litmus {
 	return &litmus{t: t, pool: p, mapping: m}
 }
 
-// read starts two readers. Copy makes one copy and returns the number that it should contain, or 0 if it was refused.
-func (l *litmus) read(move Mover, copy func(dst []byte, held Mover) (n uint64, code effects.Code)) {
+// startReaders starts two readers. Copy makes one copy and returns the number that it should contain, or 0 if it was
+// refused.
+func (l *litmus) startReaders(move Mover, copy func(dst []byte, held Mover) (n uint64, code effects.Code)) {
 	for reader := range 2 {
 		l.readers.Go(func() {
 			dst := make([]byte, litmusBytes)
-			held := sometimesHeld(move, 4*reader)
+			held := sometimesYielding(move, 4*reader)
 			for ; !l.over.Load(); runtime.Gosched() {
 				n, code := copy(dst, held)
 				if n == 0 {
@@ -108,14 +109,14 @@ func (l *litmus) read(move Mover, copy func(dst []byte, held Mover) (n uint64, c
 	}
 }
 
-// goesOn reports whether the owner must continue: while it wants to, and until some copies have passed and some were
-// refused.
-func (l *litmus) goesOn(wants bool) bool {
+// mustContinue reports whether the owner must continue: while it wants to, and until some copies have passed and some
+// were refused.
+func (l *litmus) mustContinue(wants bool) bool {
 	return (wants || l.whole.Load() == 0 || l.torn.Load() == 0) && !l.t.Failed()
 }
 
-// fill fills the page with a number.
-func (l *litmus) fill(n uint64) {
+// fillPage fills the page with a number.
+func (l *litmus) fillPage(n uint64) {
 	page := l.pool.wholePage(0)
 	for at := 0; at < litmusBytes; at += 8 {
 		binary.LittleEndian.PutUint64(page[at:], n)
@@ -129,15 +130,15 @@ func (l *litmus) awaitWhole() {
 	}
 }
 
-func (l *litmus) end() {
+func (l *litmus) stopReaders() {
 	l.over.Store(true)
 	l.readers.Wait()
 	l.t.Logf("%d copies passed, %d were refused", l.whole.Load(), l.torn.Load()) // Neither is zero.
 }
 
-// sometimesHeld returns move, except that each eighth copy yields in its middle, where the owner may store. So many
+// sometimesYielding returns move, except that each eighth copy yields in its middle, where the owner may store. So many
 // copies count as made before: if all readers were held at once, the owner would wait for them.
-func sometimesHeld(move Mover, copies int) Mover {
+func sometimesYielding(move Mover, copies int) Mover {
 	return func(dst, src []byte) {
 		if copies++; copies%8 != 0 {
 			move(dst, src)

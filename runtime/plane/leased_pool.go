@@ -37,18 +37,18 @@ type Expeller interface {
 
 // A LeasedPool is the pool that leased planes serve. All methods are safe for concurrent use.
 type LeasedPool struct {
-	id        effects.PoolID
-	buffer    effects.BufferID
-	pages     uint32
-	pageBytes uint64
-	served    Region
-	second    SecondPool
-	sink      Sink
+	id          effects.PoolID
+	buffer      effects.BufferID
+	pages       uint32
+	pageBytes   uint64
+	firstRegion Region
+	secondPool  SecondPool
+	sink        Sink
 
-	mu        sync.Mutex
-	expellers []Expeller
-	grants    map[uint16]leasedGrant // by the low 16 bits of the grant's id, in which grants in force differ
-	revoked   []leasedGrant          // the newest revoked grants, oldest first; at most maxRevoked
+	mu            sync.Mutex
+	expellers     []Expeller
+	grants        map[uint16]leasedGrant // by the low 16 bits of the grant's id, in which grants in force differ
+	revokedGrants []leasedGrant          // the newest revoked grants, oldest first; at most maxRevoked
 	// droppedPeers are the peers with revoked grants that are no longer in the list of revoked grants. There are at
 	// most maxRevoked entries; beyond that allDropped is set, and stands for every peer.
 	droppedPeers map[effects.Incarnation]struct{}
@@ -72,10 +72,10 @@ type LeasedPoolConfig struct {
 	PageBytes uint64
 	// Region is the pool's memory: page i begins at Base + i × PageBytes. The memory belongs to the caller and must
 	// outlive all planes.
-	Served Region
-	// Second is a second pool, which peers know by another buffer id. The zero value means that there is none.
-	Second SecondPool
-	Sink   Sink // receives Revoked
+	Region Region
+	// SecondPool is a second pool, which peers know by another buffer id. The zero value means that there is none.
+	SecondPool SecondPool
+	Sink       Sink // receives Revoked
 }
 
 // A SecondPool is a second pool that leased planes serve, with pages as large as the first pool's. Page numbers
@@ -98,16 +98,16 @@ func NewLeasedPool(c LeasedPoolConfig) (*LeasedPool, error) {
 	switch {
 	case c.Sink == nil:
 		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
-	case c.Pages == 0, c.PageBytes == 0, c.PageBytes > PageBytesMax, uint64(c.Pages) > c.Served.Bytes/c.PageBytes:
+	case c.Pages == 0, c.PageBytes == 0, c.PageBytes > PageBytesMax, uint64(c.Pages) > c.Region.Bytes/c.PageBytes:
 		return nil, fmt.Errorf("%w: %d pages of %d bytes in %d; give at least one of each, and memory for all", ErrInvalid,
-			c.Pages, c.PageBytes, c.Served.Bytes)
-	case uint64(c.Second.Pages) > c.Second.Region.Bytes/c.PageBytes, c.Second.Pages > math.MaxUint32-c.Pages,
-		c.Second.Pages > 0 && c.Second.Buffer == c.Buffer:
+			c.Pages, c.PageBytes, c.Region.Bytes)
+	case uint64(c.SecondPool.Pages) > c.SecondPool.Region.Bytes/c.PageBytes, c.SecondPool.Pages > math.MaxUint32-c.Pages,
+		c.SecondPool.Pages > 0 && c.SecondPool.Buffer == c.Buffer:
 		return nil, fmt.Errorf("%w: a second pool of %d pages of %d bytes in %d; give memory for all, and another name",
-			ErrInvalid, c.Second.Pages, c.PageBytes, c.Second.Region.Bytes)
+			ErrInvalid, c.SecondPool.Pages, c.PageBytes, c.SecondPool.Region.Bytes)
 	}
 	return &LeasedPool{
-		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, served: c.Served, second: c.Second,
+		id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, firstRegion: c.Region, secondPool: c.SecondPool,
 		sink:   c.Sink,
 		grants: map[uint16]leasedGrant{}, droppedPeers: map[effects.Incarnation]struct{}{},
 	}, nil
@@ -122,12 +122,12 @@ func (l *LeasedPool) Buffer() effects.Buffer {
 }
 
 // FirstRegion returns the memory of the first pool.
-func (l *LeasedPool) Served() Region { return l.served }
+func (l *LeasedPool) FirstRegion() Region { return l.firstRegion }
 
 // Pools returns the pools that peers reach, with their memory: the first pool, and the second pool if there is one.
 func (l *LeasedPool) Pools() []ServedPool {
-	all := []ServedPool{{l.Buffer(), l.served}}
-	if s := l.second; s.Pages > 0 {
+	all := []ServedPool{{l.Buffer(), l.firstRegion}}
+	if s := l.secondPool; s.Pages > 0 {
 		all = append(all, ServedPool{effects.Buffer{ID: s.Buffer, Pages: s.Pages, PageBytes: l.pageBytes}, s.Region})
 	}
 	return all
@@ -143,26 +143,26 @@ func (l *LeasedPool) Regions() (all []Region) {
 
 // Has reports whether either pool has this page, with room for the page's length.
 func (l *LeasedPool) Has(page effects.Page) bool {
-	return page.Pool == l.id && page.Index < l.pages+l.second.Pages && uint64(page.Length) <= l.pageBytes
+	return page.Pool == l.id && page.Index < l.pages+l.secondPool.Pages && uint64(page.Length) <= l.pageBytes
 }
 
-// Address returns the address at which a page begins.
-func (l *LeasedPool) Address(page effects.Page) uintptr {
+// PageAddress returns the address at which a page begins.
+func (l *LeasedPool) PageAddress(page effects.Page) uintptr {
 	if !l.Has(page) {
 		panic(fmt.Sprintf("BUG: the machine names page %d of pool %d with %d bytes; pool %d has %d pages of %d bytes",
-			page.Index, page.Pool, page.Length, l.id, l.pages+l.second.Pages, l.pageBytes))
+			page.Index, page.Pool, page.Length, l.id, l.pages+l.secondPool.Pages, l.pageBytes))
 	}
 	if page.Index >= l.pages {
-		return l.second.Region.Base + uintptr(uint64(page.Index-l.pages)*l.pageBytes)
+		return l.secondPool.Region.Base + uintptr(uint64(page.Index-l.pages)*l.pageBytes)
 	}
-	return l.served.Base + uintptr(uint64(page.Index)*l.pageBytes)
+	return l.firstRegion.Base + uintptr(uint64(page.Index)*l.pageBytes)
 }
 
 // AddExpeller adds a plane that serves the pool. Every later Revoke calls Expel of that plane.
-func (l *LeasedPool) AddExpeller(g Expeller) {
+func (l *LeasedPool) AddExpeller(expeller Expeller) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.expellers = append(l.expellers, g)
+	l.expellers = append(l.expellers, expeller)
 }
 
 // Publish does nothing: readers on leased planes go by time and not by generations.
@@ -195,19 +195,19 @@ func (l *LeasedPool) Revoke(id effects.GrantID) {
 	expellers := slices.Clone(l.expellers)
 	l.mu.Unlock()
 
-	pending := &countdown{n: len(expellers) + 1, zero: func() { l.sink.Post(&effects.Revoked{Grant: id}) }}
+	pending := &countdown{remaining: len(expellers) + 1, onZero: func() { l.sink.Post(&effects.Revoked{Grant: id}) }}
 	for _, expeller := range expellers {
-		expeller.Expel(g.peer, pending.down)
+		expeller.Expel(g.peer, pending.decrement)
 	}
-	pending.down()
+	pending.decrement()
 }
 
 func (l *LeasedPool) recordRevoked(r leasedGrant) {
-	if len(l.revoked) == maxRevoked {
-		l.dropRevoked(l.revoked[0].peer)
-		l.revoked = append(l.revoked[:0], l.revoked[1:]...)
+	if len(l.revokedGrants) == maxRevoked {
+		l.dropRevoked(l.revokedGrants[0].peer)
+		l.revokedGrants = append(l.revokedGrants[:0], l.revokedGrants[1:]...)
 	}
-	l.revoked = append(l.revoked, r)
+	l.revokedGrants = append(l.revokedGrants, r)
 }
 
 func (l *LeasedPool) dropRevoked(peer effects.Incarnation) {
@@ -220,13 +220,13 @@ func (l *LeasedPool) dropRevoked(peer effects.Incarnation) {
 	}
 }
 
-// Revoked returns the revoked grants of a peer. If more is true, further grants with ids that are no longer known were
-// revoked, and the peer must treat all of its grants so far as revoked. A plane reports both results to a peer that
-// connects, before the peer can reach the pool again.
-func (l *LeasedPool) Revoked(peer effects.Incarnation) (ids []effects.GrantID, more bool) {
+// RevokedGrants returns the revoked grants of a peer. If more is true, further grants with ids that are no longer known
+// were revoked, and the peer must treat all of its grants so far as revoked. A plane reports both results to a peer
+// that connects, before the peer can reach the pool again.
+func (l *LeasedPool) RevokedGrants(peer effects.Incarnation) (ids []effects.GrantID, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, r := range l.revoked {
+	for _, r := range l.revokedGrants {
 		if r.peer == peer {
 			ids = append(ids, r.id)
 		}
@@ -240,17 +240,17 @@ func (l *LeasedPool) Close() error { return nil }
 
 // A countdown calls zero after down was called n times.
 type countdown struct {
-	mu   sync.Mutex
-	n    int
-	zero func()
+	mu        sync.Mutex
+	remaining int
+	onZero    func()
 }
 
-func (c *countdown) down() {
+func (c *countdown) decrement() {
 	c.mu.Lock()
-	c.n--
-	last := c.n == 0
+	c.remaining--
+	last := c.remaining == 0
 	c.mu.Unlock()
 	if last {
-		c.zero()
+		c.onZero()
 	}
 }

@@ -61,7 +61,7 @@ func NewPermits(n int) (*Permits, error) {
 func permitsBytes(n int) uint64 { return uint64(n) * 8 }
 
 // PermitsFile returns the file of the words, to be sent to peers. The file belongs to the Permits.
-func (p *Permits) File() *os.File { return p.file }
+func (p *Permits) PermitsFile() *os.File { return p.file }
 
 // Issue lets peers copy for a transfer. The transfer's number must not be zero and must never have been issued
 // before. Issue fails if all slots are in use.
@@ -78,7 +78,7 @@ func (p *Permits) Issue(number uint64) (slot uint32, ok bool) {
 // Withdraw ends an issued permit: no copy for the transfer passes the comparisons any more, whether the copy is in
 // progress anywhere or begins later. When Withdraw returns, the pages may be stored into (M3).
 func (p *Permits) Withdraw(slot uint32) {
-	publish(permitAt(p.mem, slot), 0)
+	publishWord(permitAt(p.mem, slot), 0)
 	p.free = append(p.free, slot)
 }
 
@@ -123,7 +123,7 @@ type Permit struct {
 	number uint64
 }
 
-func (p Permit) stands() bool { return atomic.LoadUint64(p.word) == p.number }
+func (p Permit) isValid() bool { return atomic.LoadUint64(p.word) == p.number }
 
 // permitAt returns the word of a slot, and panics if the slot lies beyond the words.
 func permitAt(mem []byte, slot uint32) *uint64 {

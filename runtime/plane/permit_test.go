@@ -15,7 +15,7 @@ func testPermits(t *testing.T, n int) (*Permits, *PeerPermits) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer, err := MapPermits(own.File().Fd())
+	peer, err := MapPermits(own.PermitsFile().Fd())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,15 +49,15 @@ func TestPermitStandsFromIssueToWithdrawal(t *testing.T) {
 		t.Fatal("two slots took three transfers")
 	}
 	seven := peer.Permit(one, 7)
-	if !seven.stands() || !peer.Permit(two, 8).stands() || peer.Permit(two, 7).stands() {
+	if !seven.isValid() || !peer.Permit(two, 8).isValid() || peer.Permit(two, 7).isValid() {
 		t.Fatal("issued permits stand, each for its number alone")
 	}
 	own.Withdraw(one)
-	if seven.stands() {
+	if seven.isValid() {
 		t.Fatal("a withdrawn permit stands")
 	}
-	if again, ok := own.Issue(10); !ok || again != one || seven.stands() {
-		t.Fatalf("slot %d, %v; the permit of its former transfer stands: %v", again, ok, seven.stands())
+	if again, ok := own.Issue(10); !ok || again != one || seven.isValid() {
+		t.Fatalf("slot %d, %v; the permit of its former transfer stands: %v", again, ok, seven.isValid())
 	}
 }
 
@@ -95,7 +95,7 @@ func TestWithdrawnPermitsLetNothingPass(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 1, 64)
 	defer p.Close()
-	m, err := MapPool(p.File().Fd(), p.Generations().Fd(), 1, 64)
+	m, err := MapPool(p.PagesFile().Fd(), p.GenerationsFile().Fd(), 1, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,11 +106,11 @@ func TestWithdrawnPermitsLetNothingPass(t *testing.T) {
 		own.Withdraw(0)
 		Move(dst, src)
 	}
-	if code := m.Copy(make([]byte, 64), 0, 1, permit, during); code != effects.Cancelled {
+	if code := m.CopyPage(make([]byte, 64), 0, 1, permit, during); code != effects.Cancelled {
 		t.Errorf("withdrawn during the copy: %s", code)
 	}
 	never := func([]byte, []byte) { t.Error("copied without a permit") }
-	if code := m.Copy(make([]byte, 64), 0, 1, permit, never); code != effects.Cancelled {
+	if code := m.CopyPage(make([]byte, 64), 0, 1, permit, never); code != effects.Cancelled {
 		t.Errorf("withdrawn before the copy: %s", code)
 	}
 }
@@ -127,15 +127,15 @@ func copiesPassForTheirTransferOnly(t *testing.T, move Mover) {
 	l.pool.Publish([]effects.Page{{Length: litmusBytes, Generation: 1}})
 	own, peer := testPermits(t, 1)
 	var current atomic.Uint64 // the push frame
-	l.read(move, func(dst []byte, held Mover) (uint64, effects.Code) {
+	l.startReaders(move, func(dst []byte, held Mover) (uint64, effects.Code) {
 		n := current.Load()
 		if n == 0 {
 			return 0, effects.OK
 		}
-		return n, l.mapping.Copy(dst, 0, 1, peer.Permit(0, n), held)
+		return n, l.mapping.CopyPage(dst, 0, 1, peer.Permit(0, n), held)
 	})
-	for n := uint64(1); l.goesOn(n <= transfers); n++ {
-		l.fill(n)
+	for n := uint64(1); l.mustContinue(n <= transfers); n++ {
+		l.fillPage(n)
 		slot, _ := own.Issue(n)
 		current.Store(n)
 		if n%16 == 0 { // Some transfers run long enough for a whole copy.
@@ -143,5 +143,5 @@ func copiesPassForTheirTransferOnly(t *testing.T, move Mover) {
 		}
 		own.Withdraw(slot)
 	}
-	l.end()
+	l.stopReaders()
 }

@@ -73,16 +73,16 @@ type Bounds struct {
 	PagesPerBatch int // pages of a transfer; default 4096
 	// Strangers limits the connections from an address on which the peer has not proven an identity yet. The default
 	// is 256. At most half of all connections that the plane accepts are strangers.
-	Strangers int
-	Handshake time.Duration // how long a handshake may take; default 5 s
-	Stall     time.Duration // how long a write to a peer (of at most a page) may make no progress; default 10 s
+	Strangers        int
+	HandshakeTimeout time.Duration // how long a handshake may take; default 5 s
+	StallTimeout     time.Duration // how long a write to a peer (of at most a page) may make no progress; default 10 s
 }
 
 // ErrInvalid is wrapped by errors about an Env or a plane's configuration.
 var ErrInvalid = errors.New("invalid data plane configuration")
 
-// Complete checks the Env of a fenced plane and fills in the defaults.
-func (e Env) Complete() (Env, error) {
+// CompleteFenced checks the Env of a fenced plane and fills in the defaults.
+func (e Env) CompleteFenced() (Env, error) {
 	if e.Pool == nil && e.Leased != nil {
 		return e, fmt.Errorf("%w: this plane moves memory of the process, and the pool is a device's; use transfer_channel: "+
 			"hccl, or pd_buffer_device: cpu", ErrInvalid)
@@ -90,7 +90,7 @@ func (e Env) Complete() (Env, error) {
 	if e.Pool == nil {
 		return e, fmt.Errorf("%w: the pool is missing", ErrInvalid)
 	}
-	return e.complete()
+	return e.withDefaults()
 }
 
 // CompleteLeased checks the Env of a leased plane and fills in the defaults.
@@ -102,10 +102,10 @@ func (e Env) CompleteLeased() (Env, error) {
 	if e.Leased == nil {
 		return e, fmt.Errorf("%w: the pool is missing", ErrInvalid)
 	}
-	return e.complete()
+	return e.withDefaults()
 }
 
-func (e Env) complete() (Env, error) {
+func (e Env) withDefaults() (Env, error) {
 	switch {
 	case e.Sink == nil, e.IDs == nil:
 		return e, fmt.Errorf("%w: sink or ids missing; set both", ErrInvalid)
@@ -137,8 +137,8 @@ func (e Env) complete() (Env, error) {
 		value *time.Duration
 		def   time.Duration
 	}{
-		{"handshake", &b.Handshake, 5 * time.Second},
-		{"stall", &b.Stall, 10 * time.Second},
+		{"handshake", &b.HandshakeTimeout, 5 * time.Second},
+		{"stall", &b.StallTimeout, 10 * time.Second},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def

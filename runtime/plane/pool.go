@@ -31,14 +31,14 @@ type Pool struct {
 	pageBytes uint64
 	sink      Sink
 
-	file       *os.File // the pages
-	mem        []byte
-	peerFile   *os.File // the pages for peers: the same file, or the same memory opened read-only if attachable
-	attachable bool
-	filler     *tableFiller // fills the page tables of mem; nil if nothing fills them
-	tableFile  *os.File
-	tableMem   []byte
-	table      []uint64 // the generation of each page, in tableMem
+	pagesFile       *os.File // the pages
+	pagesMem        []byte
+	peerFile        *os.File // the pages for peers: the same file, or the same memory opened read-only if attachable
+	attachable      bool
+	filler          *tableFiller // fills the page tables of mem; nil if nothing fills them
+	generationsFile *os.File
+	generationsMem  []byte
+	generations     []uint64 // the generation of each page, in generationsMem
 
 	fences []pageFence // the fence of each page
 
@@ -46,9 +46,9 @@ type Pool struct {
 	lastTurn    turn // the turn of the newest write grant
 	grants      map[effects.GrantID]*writeGrant
 	leases      map[effects.GrantID]*readLease
-	states      []pageState                 // what each page is granted for
+	pageStates  []pageState                 // what each page is granted for
 	readPermits *readPermits                // what peers on this host may read
-	links       map[effects.Incarnation]int // number of links that each peer has opened to us, over all planes
+	linksOfPeer map[effects.Incarnation]int // number of links that each peer has opened to us, over all planes
 	closed      bool
 }
 
@@ -62,7 +62,7 @@ type PoolConfig struct {
 	// Overcommit allocates the memory of a page when the page is first touched. If the host has no memory left at that
 	// moment, the kernel kills a process, perhaps this process.
 	Overcommit bool
-	// Lock keeps the pages from being swapped out. NewPool fails with a *backing.Unlocked if this process may not
+	// Lock keeps the pages from being swapped out. NewPool fails with a *backing.LockShortage if this process may not
 	// lock as much memory.
 	Lock bool
 	// Huge places the pages in huge pages of the host. NewPool fails with a *backing.HugeShortage if the host has too
@@ -87,42 +87,42 @@ func NewPoolWithin(ctx context.Context, c PoolConfig) (*Pool, error) {
 		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
 	}
 	p := &Pool{id: c.ID, buffer: c.Buffer, pages: c.Pages, pageBytes: c.PageBytes, sink: c.Sink, attachable: c.Attachable}
-	if err := p.allocate(ctx, size, &c); err != nil {
-		return nil, errors.Join(err, p.free())
+	if err := p.allocateMemory(ctx, size, &c); err != nil {
+		return nil, errors.Join(err, p.freeMemory())
 	}
-	p.fences, p.states = make([]pageFence, c.Pages), make([]pageState, c.Pages)
-	p.links = map[effects.Incarnation]int{}
+	p.fences, p.pageStates = make([]pageFence, c.Pages), make([]pageState, c.Pages)
+	p.linksOfPeer = map[effects.Incarnation]int{}
 	p.grants, p.leases = map[effects.GrantID]*writeGrant{}, map[effects.GrantID]*readLease{}
 	// Locked memory has been filled already.
 	if !c.Overcommit && !c.Lock {
-		p.filler = startTableFiller(p.mem, populateTables)
+		p.filler = startTableFiller(p.pagesMem, populateTables)
 	}
 	return p, nil
 }
 
-// allocate maps the memory of the pool. After an error some of the memory is allocated, and the caller must free that
-// memory.
-func (p *Pool) allocate(ctx context.Context, size uint64, c *PoolConfig) (err error) {
-	p.file, p.mem, err = backing.Memfd{Name: "kvferry-pool", Bytes: size, Overcommit: c.Overcommit,
-		Huge: c.Huge, Writable: p.attachable}.Take(ctx)
+// allocateMemory maps the memory of the pool. After an error some of the memory is allocated, and the caller must free
+// that memory.
+func (p *Pool) allocateMemory(ctx context.Context, size uint64, c *PoolConfig) (err error) {
+	p.pagesFile, p.pagesMem, err = backing.Memfd{Name: "kvferry-pool", Bytes: size, Overcommit: c.Overcommit,
+		Huge: c.Huge, Writable: p.attachable}.CreateAndMap(ctx)
 	if err != nil {
 		return err
 	}
 	if c.Lock {
-		if err = backing.Lock(p.mem); err != nil {
+		if err = backing.LockMemory(p.pagesMem); err != nil {
 			return err
 		}
 	}
-	if p.peerFile = p.file; p.attachable {
-		if p.peerFile, err = backing.ReadOnly(p.file); err != nil {
+	if p.peerFile = p.pagesFile; p.attachable {
+		if p.peerFile, err = backing.ReadOnly(p.pagesFile); err != nil {
 			return err
 		}
 	}
-	p.tableFile, p.tableMem, err = newSegment(ctx, "kvferry-generations", tableBytes(p.pages), c.Overcommit)
+	p.generationsFile, p.generationsMem, err = newSegment(ctx, "kvferry-generations", generationsBytes(p.pages), c.Overcommit)
 	if err != nil {
 		return err
 	}
-	p.table = tableOf(p.tableMem, p.pages)
+	p.generations = generationsOf(p.generationsMem, p.pages)
 	p.readPermits, err = newReadPermits(p.pages)
 	return err
 }
@@ -134,11 +134,11 @@ func (p *Pool) Buffer() effects.Buffer {
 
 // PagesFile returns the file of the pages, to be sent to peers, which cannot map the file writable. Page i begins at
 // offset i × PageBytes. The file belongs to the pool.
-func (p *Pool) File() *os.File { return p.peerFile }
+func (p *Pool) PagesFile() *os.File { return p.peerFile }
 
-// Generations returns the file of the pages' generations, to be sent to peers along with the file of the pages. The
+// GenerationsFile returns the file of the pages' generations, to be sent to peers along with the file of the pages. The
 // file belongs to the pool.
-func (p *Pool) Generations() *os.File { return p.tableFile }
+func (p *Pool) GenerationsFile() *os.File { return p.generationsFile }
 
 // Attachable returns the file of the pages for the attached engine's process, which may map the file writable, or nil
 // if the pool is not attachable. The file belongs to the pool.
@@ -146,17 +146,17 @@ func (p *Pool) Attachable() *os.File {
 	if !p.attachable {
 		return nil
 	}
-	return p.file
+	return p.pagesFile
 }
 
-// ReadsFile returns the file of the read permits, to be sent to peers that read the pool without the owner's help. The
-// file belongs to the pool.
-func (p *Pool) ReadsFile() *os.File { return p.readPermits.file }
+// ReadPermitsFile returns the file of the read permits, to be sent to peers that read the pool without the owner's
+// help. The file belongs to the pool.
+func (p *Pool) ReadPermitsFile() *os.File { return p.readPermits.file }
 
 // Bytes returns the valid bytes of a page. Only the component that owns the page at this moment, by the machine's
 // decision, may touch these bytes. The slice must not be used after Close.
 func (p *Pool) Bytes(page effects.Page) []byte {
-	p.mustHave(page)
+	p.mustHavePage(page)
 	return p.wholePage(page.Index)[:page.Length]
 }
 
@@ -168,10 +168,10 @@ func (p *Pool) PageRange(first, count uint32) []byte {
 	}
 	start := uint64(first) * p.pageBytes
 	end := start + uint64(count)*p.pageBytes
-	return p.mem[start:end:end]
+	return p.pagesMem[start:end:end]
 }
 
-func (p *Pool) wholePage(index uint32) []byte { return pageOf(p.mem, p.pageBytes, index) }
+func (p *Pool) wholePage(index uint32) []byte { return pageOf(p.pagesMem, p.pageBytes, index) }
 
 // Publish announces new generations of pages to every reader. Publish must precede the first store into a page under
 // the new generation (rule M2).
@@ -179,12 +179,12 @@ func (p *Pool) Publish(pages []effects.Page) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, page := range pages {
-		p.mustHave(page)
-		if n := p.states[page.Index].readLeases; n > 0 {
+		p.mustHavePage(page)
+		if n := p.pageStates[page.Index].readLeases; n > 0 {
 			panic(fmt.Sprintf("BUG: page %d gets generation %d while %d grants to read cover it",
 				page.Index, page.Generation, n))
 		}
-		publish(&p.table[page.Index], uint64(page.Generation))
+		publishWord(&p.generations[page.Index], uint64(page.Generation))
 	}
 }
 
@@ -192,7 +192,7 @@ func (p *Pool) Publish(pages []effects.Page) {
 func (p *Pool) AddLink(peer effects.Incarnation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.links[peer]++
+	p.linksOfPeer[peer]++
 }
 
 // RemoveLink records that a link of a peer has ended, and reports whether that was the peer's last link: only then can
@@ -200,8 +200,8 @@ func (p *Pool) AddLink(peer effects.Incarnation) {
 func (p *Pool) RemoveLink(peer effects.Incarnation) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.links[peer]--; p.links[peer] == 0 {
-		delete(p.links, peer)
+	if p.linksOfPeer[peer]--; p.linksOfPeer[peer] == 0 {
+		delete(p.linksOfPeer, peer)
 		return true
 	}
 	return false
@@ -214,15 +214,15 @@ func (p *Pool) Close() error {
 	if p.closed {
 		return nil
 	}
-	err := p.free()
-	p.closed = p.mem == nil && p.tableMem == nil
+	err := p.freeMemory()
+	p.closed = p.pagesMem == nil && p.generationsMem == nil
 	return err
 }
 
 // freeMemory releases all memory that was allocated for the pool. If memory cannot be unmapped, the files stay open.
-func (p *Pool) free() error {
-	p.filler.stop()
-	for _, mem := range []*[]byte{&p.mem, &p.tableMem} {
+func (p *Pool) freeMemory() error {
+	p.filler.stopAndWait()
+	for _, mem := range []*[]byte{&p.pagesMem, &p.generationsMem} {
 		if *mem == nil {
 			continue
 		}
@@ -232,12 +232,12 @@ func (p *Pool) free() error {
 		*mem = nil
 	}
 	var errs []error
-	for _, file := range []*os.File{p.file, p.tableFile} {
+	for _, file := range []*os.File{p.pagesFile, p.generationsFile} {
 		if file != nil {
 			errs = append(errs, file.Close())
 		}
 	}
-	if p.peerFile != nil && p.peerFile != p.file {
+	if p.peerFile != nil && p.peerFile != p.pagesFile {
 		errs = append(errs, p.peerFile.Close())
 	}
 	if p.readPermits != nil {
@@ -251,7 +251,7 @@ func (p *Pool) Has(page effects.Page) bool {
 	return page.Pool == p.id && page.Index < p.pages && uint64(page.Length) <= p.pageBytes
 }
 
-func (p *Pool) mustHave(page effects.Page) {
+func (p *Pool) mustHavePage(page effects.Page) {
 	if !p.Has(page) {
 		panic(fmt.Sprintf("BUG: the machine names page %d of pool %d with %d bytes; pool %d has %d pages of %d bytes",
 			page.Index, page.Pool, page.Length, p.id, p.pages, p.pageBytes))

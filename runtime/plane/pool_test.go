@@ -16,7 +16,7 @@ type events []effects.Event
 
 func (e *events) Post(ev effects.Event) { *e = append(*e, ev) }
 
-func (e *events) revoked(id effects.GrantID) (n int) {
+func (e *events) countRevoked(id effects.GrantID) (n int) {
 	for _, ev := range *e {
 		if r, ok := ev.(*effects.Revoked); ok && r.Grant == id {
 			n++
@@ -56,7 +56,7 @@ func TestRevokeWaitsForTheLastHolder(t *testing.T) {
 	}
 	p.Revoke(1<<48 - 1)
 	for i, leave := range []int{0, 1, 0} {
-		if n := sink.revoked(1<<48 - 1); n != 0 {
+		if n := sink.countRevoked(1<<48 - 1); n != 0 {
 			t.Fatalf("revoked with %d holders inside", 3-i)
 		}
 		if claim.Hold(leave) != nil {
@@ -64,7 +64,7 @@ func TestRevokeWaitsForTheLastHolder(t *testing.T) {
 		}
 		claim.Release(leave)
 	}
-	if n := sink.revoked(1<<48 - 1); n != 1 {
+	if n := sink.countRevoked(1<<48 - 1); n != 1 {
 		t.Fatalf("revoked %d times after the last holder left", n)
 	}
 	if claim.Land(1, []bool{true, true}) {
@@ -133,10 +133,10 @@ func TestPoolAgainstModel(t *testing.T) {
 		}
 		check := func() {
 			for g := range revoked {
-				if got := sink.revoked(g); (inside(g) > 0 && got != 0) || (inside(g) == 0 && got != 1) {
+				if got := sink.countRevoked(g); (inside(g) > 0 && got != 0) || (inside(g) == 0 && got != 1) {
 					rt.Fatalf("grant %d: %d holders inside, revoked %d times", g, inside(g), got)
 				}
-				if sink.revoked(g) == 1 {
+				if sink.countRevoked(g) == 1 {
 					for i, owner := range busy {
 						if owner == g {
 							busy[i] = 0
@@ -225,13 +225,13 @@ func TestRevokeWithoutOpenGrant(t *testing.T) {
 		t.Fatalf("a bearer grant was claimed: %s", code)
 	}
 	p.Revoke(3)
-	if sink.revoked(3) != 1 {
+	if sink.countRevoked(3) != 1 {
 		t.Fatal("no answer to Revoke")
 	}
 }
 
-// sealed requires that a file cannot be truncated, and that only its creator stores into it.
-func sealed(t *testing.T, what string, file *os.File) {
+// requireSealed requires that a file cannot be truncated, and that only its creator stores into it.
+func requireSealed(t *testing.T, what string, file *os.File) {
 	t.Helper()
 	if err := file.Truncate(1); err == nil {
 		t.Errorf("%s could be cut off", what)
@@ -249,13 +249,13 @@ func TestSealsHold(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 8, 5000)
 	defer p.Close()
-	sealed(t, "the pool's memory", p.File())
-	sealed(t, "the generations", p.Generations())
-	sealed(t, "the permits to read", p.ReadsFile())
+	requireSealed(t, "the pool's memory", p.PagesFile())
+	requireSealed(t, "the generations", p.GenerationsFile())
+	requireSealed(t, "the permits to read", p.ReadPermitsFile())
 	if p.Attachable() != nil {
 		t.Error("the pool gives its memory away")
 	}
-	m, err := MapPool(p.File().Fd(), p.Generations().Fd(), 8, 5000)
+	m, err := MapPool(p.PagesFile().Fd(), p.GenerationsFile().Fd(), 8, 5000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,10 +265,10 @@ func TestSealsHold(t *testing.T) {
 	copy(p.Bytes(page), "bytes of the seventh")
 	got := make([]byte, 20)
 	_, permit := testPermit(t, 1)
-	if code := m.Copy(got, 7, 3, permit, Move); code != effects.OK || string(got) != "bytes of the seventh" {
+	if code := m.CopyPage(got, 7, 3, permit, Move); code != effects.OK || string(got) != "bytes of the seventh" {
 		t.Errorf("read %q, %s", got, code)
 	}
-	if one, two := m.Copy(got, 7, 2, permit, Move), m.Copy(got, 6, 3, permit, Move); one != effects.Stale ||
+	if one, two := m.CopyPage(got, 7, 2, permit, Move), m.CopyPage(got, 6, 3, permit, Move); one != effects.Stale ||
 		two != effects.Stale {
 		t.Errorf("copies of another life ended as %s and %s", one, two)
 	}
@@ -283,9 +283,9 @@ func TestAttachedStoresIntoPagesAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	sealed(t, "what peers get", p.File())
-	sealed(t, "the generations", p.Generations())
-	sealed(t, "the permits to read", p.ReadsFile())
+	requireSealed(t, "what peers get", p.PagesFile())
+	requireSealed(t, "the generations", p.GenerationsFile())
+	requireSealed(t, "the permits to read", p.ReadPermitsFile())
 	if err := p.Attachable().Truncate(1 << 20); err == nil {
 		t.Error("who attaches can change the pool's size")
 	}
@@ -299,7 +299,7 @@ func TestAttachedStoresIntoPagesAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Munmap(theirs)
-	m, err := MapPool(p.File().Fd(), p.Generations().Fd(), pages, pageBytes)
+	m, err := MapPool(p.PagesFile().Fd(), p.GenerationsFile().Fd(), pages, pageBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestAttachedStoresIntoPagesAlone(t *testing.T) {
 	}
 	got := make([]byte, 4000)
 	_, permit := testPermit(t, 1)
-	if code := m.Copy(got, 2, 9, permit, Move); code != effects.OK || got[0] != 2 || got[3999] != 2 {
+	if code := m.CopyPage(got, 2, 9, permit, Move); code != effects.OK || got[0] != 2 || got[3999] != 2 {
 		t.Errorf("a peer read %d to %d, %s", got[0], got[3999], code)
 	}
 }
@@ -323,17 +323,17 @@ func TestMapDemandsSealsAndSize(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 2, 4096)
 	defer p.Close()
-	if _, err := MapPool(p.File().Fd(), p.Generations().Fd(), 3, 4096); err == nil {
+	if _, err := MapPool(p.PagesFile().Fd(), p.GenerationsFile().Fd(), 3, 4096); err == nil {
 		t.Error("mapped more pages than the file has")
 	}
-	if _, err := MapPool(p.File().Fd(), p.Generations().Fd(), 1, 4096); err == nil {
+	if _, err := MapPool(p.PagesFile().Fd(), p.GenerationsFile().Fd(), 1, 4096); err == nil {
 		t.Error("mapped generations of more pages than there are")
 	}
 	for _, bad := range []struct {
 		pages uint32
 		bytes uint64
 	}{{0, 4096}, {1, 0}, {1, 1 << 33}, {1<<32 - 1, 1 << 31}} {
-		if _, err := MapPool(p.File().Fd(), p.Generations().Fd(), bad.pages, bad.bytes); err == nil {
+		if _, err := MapPool(p.PagesFile().Fd(), p.GenerationsFile().Fd(), bad.pages, bad.bytes); err == nil {
 			t.Errorf("mapped %d pages of %d bytes", bad.pages, bad.bytes)
 		}
 	}
@@ -345,10 +345,10 @@ func TestMapDemandsSealsAndSize(t *testing.T) {
 	if err := plain.Truncate(1 << 20); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MapPool(plain.Fd(), p.Generations().Fd(), 1, 4096); err == nil {
+	if _, err := MapPool(plain.Fd(), p.GenerationsFile().Fd(), 1, 4096); err == nil {
 		t.Error("mapped a file that its owner can cut off")
 	}
-	if _, err := MapPool(p.File().Fd(), plain.Fd(), 2, 4096); err == nil {
+	if _, err := MapPool(p.PagesFile().Fd(), plain.Fd(), 2, 4096); err == nil {
 		t.Error("mapped generations that their owner can cut off")
 	}
 }
@@ -362,7 +362,7 @@ func TestPoolsHaveTheirMemory(t *testing.T) {
 		}
 		defer p.Close()
 		var st syscall.Stat_t
-		if err := syscall.Fstat(int(p.File().Fd()), &st); err != nil {
+		if err := syscall.Fstat(int(p.PagesFile().Fd()), &st); err != nil {
 			t.Fatal(err)
 		}
 		return st.Blocks * 512
@@ -375,7 +375,7 @@ func TestPoolsHaveTheirMemory(t *testing.T) {
 	}
 	large := PoolConfig{Pages: 1 << 10, PageBytes: PageBytesMax, Sink: new(events)}
 	var short *backing.Shortage
-	if _, err := NewPool(large); !errors.As(err, &short) || short.Asked < 4<<40-1<<20 {
+	if _, err := NewPool(large); !errors.As(err, &short) || short.RequestedBytes < 4<<40-1<<20 {
 		t.Errorf("a pool of 4 TiB: %v", err)
 	}
 }

@@ -28,7 +28,7 @@ func TestTurnsNearTheEnd(t *testing.T) {
 		}
 		claim.Release(0)
 		p.Revoke(id)
-		if old = claim; sink.revoked(id) != 1 {
+		if old = claim; sink.countRevoked(id) != 1 {
 			t.Fatalf("grant %#x is not revoked", uint64(id))
 		}
 	}

@@ -19,8 +19,8 @@ type readLease struct {
 	fence readFence
 }
 
-// page returns the leased page with that index, and false if the lease does not cover the page.
-func (l *readLease) page(index uint32) (effects.Page, bool) {
+// findPage returns the leased page with that index, and false if the lease does not cover the page.
+func (l *readLease) findPage(index uint32) (effects.Page, bool) {
 	i, ok := slices.BinarySearchFunc(l.pages, index,
 		func(p effects.Page, index uint32) int { return cmp.Compare(p.Index, index) })
 	if !ok {
@@ -37,24 +37,24 @@ func (p *Pool) grantRead(e *effects.Grant) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mustBeNew(e.ID)
+	p.mustBeNewGrant(e.ID)
 	l := &readLease{peer: e.Peer, pages: slices.Clone(e.Pages)}
 	slices.SortFunc(l.pages, func(a, b effects.Page) int { return cmp.Compare(a.Index, b.Index) })
 	for _, page := range l.pages {
-		p.mustHave(page)
-		switch s := &p.states[page.Index]; {
-		case s.grant != 0 || s.revoking != 0:
+		p.mustHavePage(page)
+		switch s := &p.pageStates[page.Index]; {
+		case s.grant != 0 || s.revokingGrant != 0:
 			panic(fmt.Sprintf("BUG: page %d was granted to %d to be read while it is granted to %d or not yet revoked",
-				page.Index, e.ID, max(s.grant, s.revoking)))
-		case p.table[page.Index] != uint64(page.Generation):
+				page.Index, e.ID, max(s.grant, s.revokingGrant)))
+		case p.generations[page.Index] != uint64(page.Generation):
 			panic(fmt.Sprintf("BUG: page %d was granted to be read in generation %d; it is in %d",
-				page.Index, page.Generation, p.table[page.Index]))
+				page.Index, page.Generation, p.generations[page.Index]))
 		}
-		p.states[page.Index].readLeases++
-		p.readPermits.setLentBytes(page.Index, max(page.Length, p.readPermits.lentBytes(page.Index)))
+		p.pageStates[page.Index].readLeases++
+		p.readPermits.setLeasedBytes(page.Index, max(page.Length, p.readPermits.leasedBytes(page.Index)))
 	}
 	p.leases[e.ID] = l
-	p.readPermits.issue(e.ID, e.Peer)
+	p.readPermits.issuePermit(e.ID, e.Peer)
 }
 
 // revokeRead ends a read lease (M3). Changing the permit at once stops the reads of peers that copy without this
@@ -62,7 +62,7 @@ func (p *Pool) grantRead(e *effects.Grant) {
 // and holds are short.
 func (p *Pool) revokeRead(id effects.GrantID, l *readLease) {
 	l.revoked = true
-	p.readPermits.withdraw(id)
+	p.readPermits.withdrawPermit(id)
 	if l.fence.close() == 0 {
 		p.finishReadRevoke(id, l)
 	}
@@ -70,9 +70,9 @@ func (p *Pool) revokeRead(id effects.GrantID, l *readLease) {
 
 func (p *Pool) finishReadRevoke(id effects.GrantID, l *readLease) {
 	for _, page := range l.pages {
-		s := &p.states[page.Index]
+		s := &p.pageStates[page.Index]
 		if s.readLeases--; s.readLeases == 0 {
-			p.readPermits.setLentBytes(page.Index, 0)
+			p.readPermits.setLeasedBytes(page.Index, 0)
 		}
 	}
 	delete(p.leases, id)
@@ -113,12 +113,12 @@ func (p *Pool) ClaimRead(
 		if page.Pool != p.id || page.Index >= p.pages {
 			return nil, effects.NotFound
 		}
-		switch lent, ok := l.page(page.Index); {
+		switch leased, ok := l.findPage(page.Index); {
 		case !ok:
 			return nil, effects.Withdrawn
-		case lent.Generation != page.Generation:
+		case leased.Generation != page.Generation:
 			return nil, effects.Stale
-		case page.Length > lent.Length:
+		case page.Length > leased.Length:
 			return nil, effects.TooLarge
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// lent publishes pages 0 to n-1 of 100 bytes and leases them.
-func lent(p *Pool, id effects.GrantID, peer effects.Incarnation, n int) []effects.Page {
+// publishLeased publishes pages 0 to n-1 of 100 bytes and leases them.
+func publishLeased(p *Pool, id effects.GrantID, peer effects.Incarnation, n int) []effects.Page {
 	var pages []effects.Page
 	for i := range n {
 		pages = append(pages, effects.Page{Index: uint32(i), Length: 100, Generation: effects.Generation(i) + 1})
@@ -24,7 +24,7 @@ func TestRevokeWaitsForTheLastReader(t *testing.T) {
 	p := testPool(t, &sink, 4, 100)
 	defer p.Close()
 	const id = 1<<48 - 1
-	pages := lent(p, id, alice, 3)
+	pages := publishLeased(p, id, alice, 3)
 	one, code := p.ClaimRead(alice, id, pages)
 	if code != effects.OK {
 		t.Fatal(code)
@@ -35,7 +35,7 @@ func TestRevokeWaitsForTheLastReader(t *testing.T) {
 	}
 	p.Revoke(id)
 	for i, l := range []*ReadClaim{one, two, one} {
-		if n := sink.revoked(id); n != 0 {
+		if n := sink.countRevoked(id); n != 0 {
 			t.Fatalf("revoked with %d holders inside", 3-i)
 		}
 		if l.Hold(0) != nil {
@@ -46,7 +46,7 @@ func TestRevokeWaitsForTheLastReader(t *testing.T) {
 		}
 		l.Release()
 	}
-	if n := sink.revoked(id); n != 1 {
+	if n := sink.countRevoked(id); n != 1 {
 		t.Fatalf("revoked %d times after the last holder left", n)
 	}
 	// The pages are free.
@@ -62,19 +62,19 @@ func TestRevokeAll(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 4, 100)
 	defer p.Close()
-	pages := lent(p, 5, alice, 2)
-	permit, _ := testReads(t, p, 4).Permit(5, alice, 0, 100)
+	pages := publishLeased(p, 5, alice, 2)
+	permit, _ := testReadPermits(t, p, 4).Permit(5, alice, 0, 100)
 	stored := []effects.Page{{Index: 3, Length: 100, Generation: 1}}
 	p.Grant(&effects.Grant{ID: 6, Peer: bob, Pages: stored})
 	p.Grant(&effects.Grant{ID: 7, Peer: bob, Read: true, Pages: pages[:1]})
 	p.Revoke(7)
-	if !permit.stands() {
+	if !permit.isValid() {
 		t.Fatal("a grant to read in force has no permit")
 	}
 	for range 2 {
 		p.RevokeAll()
 	}
-	if permit.stands() {
+	if permit.isValid() {
 		t.Error("who reads by itself may go on")
 	}
 	if _, code := p.ClaimRead(alice, 5, pages); code != effects.Withdrawn {
@@ -84,7 +84,7 @@ func TestRevokeAll(t *testing.T) {
 		t.Errorf("a push: %s", code)
 	}
 	for id := effects.GrantID(5); id <= 7; id++ {
-		if n := sink.revoked(id); n != 1 {
+		if n := sink.countRevoked(id); n != 1 {
 			t.Errorf("grant %d was revoked %d times", id, n)
 		}
 	}
@@ -94,7 +94,7 @@ func TestReadClaimsAreChecked(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 4, 100)
 	defer p.Close()
-	pages := lent(p, 5, alice, 2)
+	pages := publishLeased(p, 5, alice, 2)
 	stored := effects.Page{Index: 3, Length: 100, Generation: 1}
 	p.Grant(&effects.Grant{ID: 6, Peer: alice, Pages: []effects.Page{stored}})
 	p.Publish([]effects.Page{{Index: 2, Length: 100, Generation: 7}})
@@ -133,7 +133,7 @@ func TestReadClaimsAreChecked(t *testing.T) {
 		t.Errorf("a push under a grant to read: %s", code)
 	}
 	p.Revoke(8)
-	if sink.revoked(8) != 1 {
+	if sink.countRevoked(8) != 1 {
 		t.Error("no answer to Revoke of a bearer grant")
 	}
 }
@@ -143,8 +143,8 @@ func TestReadLeasesExcludeStores(t *testing.T) {
 	one := []effects.Page{{Length: 100, Generation: 1}}
 	two := []effects.Page{{Length: 100, Generation: 2}}
 	for name, bug := range map[string]func(p *Pool){
-		"published while lent": func(p *Pool) { lent(p, 5, alice, 1); p.Publish(two) },
-		"granted while lent":   func(p *Pool) { lent(p, 5, alice, 1); p.Grant(&effects.Grant{ID: 6, Peer: bob, Pages: two}) },
+		"published while lent": func(p *Pool) { publishLeased(p, 5, alice, 1); p.Publish(two) },
+		"granted while lent":   func(p *Pool) { publishLeased(p, 5, alice, 1); p.Grant(&effects.Grant{ID: 6, Peer: bob, Pages: two}) },
 		"lent while granted": func(p *Pool) {
 			p.Grant(&effects.Grant{ID: 6, Peer: bob, Pages: one})
 			p.Grant(&effects.Grant{ID: 7, Peer: bob, Read: true, Pages: one})
@@ -155,11 +155,11 @@ func TestReadLeasesExcludeStores(t *testing.T) {
 				Pages: two})
 		},
 		"a grant given twice": func(p *Pool) {
-			lent(p, 5, alice, 1)
+			publishLeased(p, 5, alice, 1)
 			p.Grant(&effects.Grant{ID: 5, Peer: alice, Read: true, Pages: one})
 		},
 		"two grants in a slot": func(p *Pool) {
-			lent(p, 5, alice, 1)
+			publishLeased(p, 5, alice, 1)
 			p.Grant(&effects.Grant{ID: 5 + readSlots, Peer: alice, Read: true, Pages: one})
 		},
 	} {
@@ -186,7 +186,7 @@ func TestReadLeasesAgainstModel(t *testing.T) {
 		const n = 3
 		p := testPool(rt, &sink, n, 16)
 		defer p.Close()
-		peer, err := MapReadPermits(p.ReadsFile().Fd(), n)
+		peer, err := MapReadPermits(p.ReadPermitsFile().Fd(), n)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func TestReadLeasesAgainstModel(t *testing.T) {
 				var want [n]uint32
 				for g, i := range covers {
 					over := revoked[g] && inside(g) == 0
-					if got := sink.revoked(g); (got == 1) != over || got > 1 {
+					if got := sink.countRevoked(g); (got == 1) != over || got > 1 {
 						rt.Fatalf("grant %d: %d holders inside, asked to end %v, revoked %d times", g, inside(g), revoked[g], got)
 					}
 					if !over {
@@ -234,7 +234,7 @@ func TestReadLeasesAgainstModel(t *testing.T) {
 					}
 				}
 				for i := range want {
-					if got := p.readPermits.lentBytes(uint32(i)); got != want[i] {
+					if got := p.readPermits.leasedBytes(uint32(i)); got != want[i] {
 						rt.Fatalf("%d bytes of page %d are said to be lent; want %d", got, i, want[i])
 					}
 				}

@@ -50,21 +50,21 @@ type readPermits struct {
 
 // A readTable views the words of the read permits, of this node's pool or of a peer's.
 type readTable struct {
-	slots   []uint64
-	lengths []uint32
+	slots       []uint64
+	leasedBytes []uint32
 }
 
 func readTableOf(mem []byte, pages uint32) readTable {
 	return readTable{
-		slots:   unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(mem))), readSlots*readSlotWords),
-		lengths: unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(mem[readTableBytes:]))), pages),
+		slots:       unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(mem))), readSlots*readSlotWords),
+		leasedBytes: unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(mem[readTableBytes:]))), pages),
 	}
 }
 
 func readPermitsBytes(pages uint32) uint64 { return readTableBytes + uint64(pages)*4 }
 
-// slot returns the record of a lease.
-func (t readTable) slot(id effects.GrantID) []uint64 {
+// leaseSlot returns the record of a lease.
+func (t readTable) leaseSlot(id effects.GrantID) []uint64 {
 	at := int(id&readSlotMask) * readSlotWords
 	return t.slots[at : at+readSlotWords]
 }
@@ -77,28 +77,28 @@ func newReadPermits(pages uint32) (*readPermits, error) {
 	return &readPermits{file: file, mem: mem, table: readTableOf(mem, pages)}, nil
 }
 
-// issue lets a peer read under a lease. The slot must be free.
-func (r *readPermits) issue(id effects.GrantID, peer effects.Incarnation) {
-	slot := r.table.slot(id)
-	if was := atomic.LoadUint64(&slot[0]); was != 0 {
-		panic(fmt.Sprintf("BUG: grant %d has the slot of grant %d, which stands", id, was))
+// issuePermit lets a peer read under a lease. The slot must be free.
+func (r *readPermits) issuePermit(id effects.GrantID, peer effects.Incarnation) {
+	slot := r.table.leaseSlot(id)
+	if current := atomic.LoadUint64(&slot[0]); current != 0 {
+		panic(fmt.Sprintf("BUG: grant %d has the slot of grant %d, which stands", id, current))
 	}
 	atomic.StoreUint64(&slot[1], binary.NativeEndian.Uint64(peer[:8]))
 	atomic.StoreUint64(&slot[2], binary.NativeEndian.Uint64(peer[8:]))
 	atomic.StoreUint64(&slot[0], uint64(id))
 }
 
-// withdraw ends an issued permit: no copy under this lease passes the comparisons any more, whether the copy is in
-// progress anywhere or begins later.
-func (r *readPermits) withdraw(id effects.GrantID) { publish(&r.table.slot(id)[0], 0) }
+// withdrawPermit ends an issued permit: no copy under this lease passes the comparisons any more, whether the copy is
+// in progress anywhere or begins later.
+func (r *readPermits) withdrawPermit(id effects.GrantID) { publishWord(&r.table.leaseSlot(id)[0], 0) }
 
-// setLentBytes publishes how many bytes of a page are under read leases.
-func (r *readPermits) setLentBytes(index, length uint32) {
-	atomic.StoreUint32(&r.table.lengths[index], length)
+// setLeasedBytes publishes how many bytes of a page are under read leases.
+func (r *readPermits) setLeasedBytes(index, length uint32) {
+	atomic.StoreUint32(&r.table.leasedBytes[index], length)
 }
 
-func (r *readPermits) lentBytes(index uint32) uint32 {
-	return atomic.LoadUint32(&r.table.lengths[index])
+func (r *readPermits) leasedBytes(index uint32) uint32 {
+	return atomic.LoadUint32(&r.table.leasedBytes[index])
 }
 
 func (r *readPermits) close() error {
@@ -137,21 +137,21 @@ func MapReadPermits(fd uintptr, pages uint32) (*PeerReadPermits, error) {
 // lie within the mapping.
 func (p *PeerReadPermits) Permit(id effects.GrantID, reader effects.Incarnation, index,
 	length uint32) (Permit, effects.Code) {
-	slot := p.table.slot(id)
+	slot := p.table.leaseSlot(id)
 	permit := Permit{&slot[0], uint64(id)}
-	mine := atomic.LoadUint64(&slot[1]) == binary.NativeEndian.Uint64(reader[:8]) &&
+	forReader := atomic.LoadUint64(&slot[1]) == binary.NativeEndian.Uint64(reader[:8]) &&
 		atomic.LoadUint64(&slot[2]) == binary.NativeEndian.Uint64(reader[8:])
-	lent := atomic.LoadUint32(&p.table.lengths[index])
+	leasedBytes := atomic.LoadUint32(&p.table.leasedBytes[index])
 	switch {
 	// The permit is checked last, because the record may have been another lease's before: if the permit stands now,
 	// the loads above saw this lease's record.
-	case id == 0 || !permit.stands():
+	case id == 0 || !permit.isValid():
 		return permit, effects.Withdrawn
-	case !mine:
+	case !forReader:
 		return permit, effects.Refused
-	case lent == 0:
+	case leasedBytes == 0:
 		return permit, effects.Withdrawn
-	case length > lent:
+	case length > leasedBytes:
 		return permit, effects.TooLarge
 	}
 	return permit, effects.OK

@@ -8,9 +8,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-func testReads(t *testing.T, p *Pool, pages uint32) *PeerReadPermits {
+func testReadPermits(t *testing.T, p *Pool, pages uint32) *PeerReadPermits {
 	t.Helper()
-	peer, err := MapReadPermits(p.ReadsFile().Fd(), pages)
+	peer, err := MapReadPermits(p.ReadPermitsFile().Fd(), pages)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,8 +26,8 @@ func TestReadPermitStandsFromGrantToRevoke(t *testing.T) {
 	var sink events
 	p := testPool(t, &sink, 2, 100)
 	defer p.Close()
-	peer := testReads(t, p, 2)
-	page := lent(p, 5, alice, 1)
+	peer := testReadPermits(t, p, 2)
+	page := publishLeased(p, 5, alice, 1)
 	for _, c := range []struct {
 		name          string
 		id            effects.GrantID
@@ -52,14 +52,14 @@ func TestReadPermitStandsFromGrantToRevoke(t *testing.T) {
 	}
 	permit, _ := peer.Permit(5, alice, 0, 100)
 	p.Revoke(5)
-	if _, code := peer.Permit(5, alice, 0, 100); permit.stands() || code != effects.Withdrawn {
-		t.Errorf("after Revoke the permit stands: %v, %s", permit.stands(), code)
+	if _, code := peer.Permit(5, alice, 0, 100); permit.isValid() || code != effects.Withdrawn {
+		t.Errorf("after Revoke the permit stands: %v, %s", permit.isValid(), code)
 	}
 	p.Grant(&effects.Grant{ID: 5 + readSlots, Peer: alice, Read: true, Pages: page})
-	if _, code := peer.Permit(5, alice, 0, 100); permit.stands() || code != effects.Withdrawn {
-		t.Errorf("the next grant in the slot revived it: %v, %s", permit.stands(), code)
+	if _, code := peer.Permit(5, alice, 0, 100); permit.isValid() || code != effects.Withdrawn {
+		t.Errorf("the next grant in the slot revived it: %v, %s", permit.isValid(), code)
 	}
-	if next, code := peer.Permit(5+readSlots, alice, 0, 100); !next.stands() || code != effects.OK {
+	if next, code := peer.Permit(5+readSlots, alice, 0, 100); !next.isValid() || code != effects.OK {
 		t.Errorf("the next grant: %s", code)
 	}
 }
@@ -69,7 +69,7 @@ func TestMapReadPermitsDemandsSealsAndSize(t *testing.T) {
 	p := testPool(t, &sink, 2, 100)
 	defer p.Close()
 	for _, pages := range []uint32{0, 1, 3, 1<<32 - 1} {
-		if _, err := MapReadPermits(p.ReadsFile().Fd(), pages); err == nil {
+		if _, err := MapReadPermits(p.ReadPermitsFile().Fd(), pages); err == nil {
 			t.Errorf("mapped permits of 2 pages as those of %d", pages)
 		}
 	}
@@ -96,18 +96,18 @@ func copiesPassForTheirGrantOnly(t *testing.T, move Mover) {
 	l := newLitmus(t, &sink)
 	lives := []effects.Page{{Length: litmusBytes, Generation: 1}}
 	l.pool.Publish(lives)
-	peer := testReads(t, l.pool, 1)
+	peer := testReadPermits(t, l.pool, 1)
 	var current atomic.Uint64 // the offer
-	l.read(move, func(dst []byte, held Mover) (uint64, effects.Code) {
+	l.startReaders(move, func(dst []byte, held Mover) (uint64, effects.Code) {
 		n := current.Load()
 		permit, code := peer.Permit(effects.GrantID(n), alice, 0, litmusBytes)
 		if code != effects.OK {
 			return 0, code
 		}
-		return n, l.mapping.Copy(dst, 0, 1, permit, held)
+		return n, l.mapping.CopyPage(dst, 0, 1, permit, held)
 	})
-	for n := uint64(1); l.goesOn(n <= grants); n++ {
-		l.fill(n)
+	for n := uint64(1); l.mustContinue(n <= grants); n++ {
+		l.fillPage(n)
 		l.pool.Grant(&effects.Grant{ID: effects.GrantID(n), Peer: alice, Read: true, Pages: lives})
 		current.Store(n)
 		if n%16 == 0 { // Some leases stand long enough for a whole copy.
@@ -116,5 +116,5 @@ func copiesPassForTheirGrantOnly(t *testing.T, move Mover) {
 		l.pool.Revoke(effects.GrantID(n))
 		sink = sink[:0]
 	}
-	l.end()
+	l.stopReaders()
 }

@@ -25,16 +25,16 @@ const RequiredSeals = backing.SealsOfSize
 // newSegment creates and maps memory of size bytes that peers can only read. The name appears in /proc. The memory is
 // allocated at once, unless ctx ends first, or with overcommit when first touched.
 func newSegment(ctx context.Context, name string, size uint64, overcommit bool) (*os.File, []byte, error) {
-	return backing.Memfd{Name: name, Bytes: size, Overcommit: overcommit}.Take(ctx)
+	return backing.Memfd{Name: name, Bytes: size, Overcommit: overcommit}.CreateAndMap(ctx)
 }
 
 // A Mapping is the pool of a peer on this host, mapped read-only.
 type Mapping struct {
-	pages     uint32
-	pageBytes uint64
-	mem       []byte
-	tableMem  []byte // the mapped file that table views
-	table     []uint64
+	pages          uint32
+	pageBytes      uint64
+	mem            []byte
+	generationsMem []byte // the mapped file that table views
+	generations    []uint64
 }
 
 // MapPool checks and maps a peer's pool for reading: the file of the pages and the file of the generations. The files
@@ -56,7 +56,7 @@ func MapPool(memory, generations uintptr, pages uint32, pageBytes uint64) (*Mapp
 	if sealed, _, err = sealedSize(generations); err != nil {
 		return nil, err
 	}
-	if want := tableBytes(pages); sealed != want {
+	if want := generationsBytes(pages); sealed != want {
 		return nil, fmt.Errorf("the generations of the peer's pages take %d bytes; %d pages need %d", sealed, pages, want)
 	}
 	table, err := mapForReading(generations, sealed)
@@ -67,7 +67,7 @@ func MapPool(memory, generations uintptr, pages uint32, pageBytes uint64) (*Mapp
 	if err != nil {
 		return nil, errors.Join(err, syscall.Munmap(table))
 	}
-	return &Mapping{pages: pages, pageBytes: pageBytes, mem: mem, tableMem: table, table: tableOf(table, pages)}, nil
+	return &Mapping{pages: pages, pageBytes: pageBytes, mem: mem, generationsMem: table, generations: generationsOf(table, pages)}, nil
 }
 
 // sealedSize returns the size of a peer's memory, which the peer cannot change any more, and the size of the unit in
@@ -101,24 +101,24 @@ func mapForReading(fd uintptr, size uint64) ([]byte, error) {
 
 // Unmap ends the mapping. No copy may be in progress or follow.
 func (m *Mapping) Unmap() error {
-	return errors.Join(syscall.Munmap(m.mem), syscall.Munmap(m.tableMem))
+	return errors.Join(syscall.Munmap(m.mem), syscall.Munmap(m.generationsMem))
 }
 
 // poolBytes returns the bytes that the pages of a pool take, and fails if the configuration makes no sense.
 func poolBytes(pages uint32, pageBytes uint64) (uint64, error) {
-	const most = 1 << 46 // a part of the 47 bits of addresses that a process can map on amd64
-	if pages == 0 || pageBytes == 0 || pageBytes > PageBytesMax || uint64(pages) > (most-tableBytes(pages))/pageBytes {
+	const maxBytes = 1 << 46 // a part of the 47 bits of addresses that a process can map on amd64
+	if pages == 0 || pageBytes == 0 || pageBytes > PageBytesMax || uint64(pages) > (maxBytes-generationsBytes(pages))/pageBytes {
 		return 0, fmt.Errorf("%w: %d pages of %d bytes; give at least one of each, pages to %d bytes, and %d bytes in all",
-			ErrInvalid, pages, pageBytes, uint64(PageBytesMax), uint64(most))
+			ErrInvalid, pages, pageBytes, uint64(PageBytesMax), uint64(maxBytes))
 	}
 	return uint64(pages) * pageBytes, nil
 }
 
-// tableBytes returns the bytes that the generations of so many pages take.
-func tableBytes(pages uint32) uint64 { return uint64(pages) * 8 }
+// generationsBytes returns the bytes that the generations of so many pages take.
+func generationsBytes(pages uint32) uint64 { return uint64(pages) * 8 }
 
-// tableOf views mapped memory as the generations of pages.
-func tableOf(mem []byte, pages uint32) []uint64 {
+// generationsOf views mapped memory as the generations of pages.
+func generationsOf(mem []byte, pages uint32) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(mem))), pages)
 }
 

@@ -10,7 +10,7 @@ import (
 // transfer into pages that were never used would take several times as long as the next transfer.
 type tableFiller struct {
 	stopped atomic.Bool
-	done    chan struct{} // closed when the goroutine has ended
+	ended   chan struct{} // closed when the goroutine has ended
 }
 
 const (
@@ -23,9 +23,9 @@ const (
 
 // startTableFiller starts to fill mem part by part with populate, until a call fails.
 func startTableFiller(mem []byte, populate func([]byte) error) *tableFiller {
-	f := &tableFiller{done: make(chan struct{})}
+	f := &tableFiller{ended: make(chan struct{})}
 	go func() {
-		defer close(f.done)
+		defer close(f.ended)
 		for len(mem) > 0 && !f.stopped.Load() {
 			n := min(len(mem), fillBytes)
 			if populate(mem[:n]) != nil {
@@ -40,10 +40,10 @@ func startTableFiller(mem []byte, populate func([]byte) error) *tableFiller {
 
 func populateTables(mem []byte) error { return syscall.Madvise(mem, madvPopulateWrite) }
 
-// stop ends the filling and returns when no call is in progress any more.
-func (f *tableFiller) stop() {
+// stopAndWait ends the filling and returns when no call is in progress any more.
+func (f *tableFiller) stopAndWait() {
 	if f != nil {
 		f.stopped.Store(true)
-		<-f.done
+		<-f.ended
 	}
 }

@@ -11,7 +11,7 @@ import (
 // fillSink ignores events.
 type fillSink struct{ Sink }
 
-func faults(tb testing.TB) int64 {
+func countFaults(tb testing.TB) int64 {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(1, &r); err != nil { // RUSAGE_THREAD
 		tb.Fatal(err)
@@ -31,18 +31,18 @@ func TestPoolsAreFilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !overcommit {
-			<-pool.filler.done
-			if err := populateTables(pool.mem[:1]); err != nil {
+			<-pool.filler.ended
+			if err := populateTables(pool.pagesMem[:1]); err != nil {
 				t.Skipf("this kernel fills no page tables: %v", err)
 			}
 		} else if pool.filler != nil {
 			t.Error("a pool that is taken when it is touched is filled")
 		}
-		all, before := pages*pageBytes/os.Getpagesize(), faults(t)
-		for at := 0; at < len(pool.mem); at += os.Getpagesize() {
-			pool.mem[at] = 1
+		all, before := pages*pageBytes/os.Getpagesize(), countFaults(t)
+		for at := 0; at < len(pool.pagesMem); at += os.Getpagesize() {
+			pool.pagesMem[at] = 1
 		}
-		if n := faults(t) - before; (n < int64(all)/2) == overcommit {
+		if n := countFaults(t) - before; (n < int64(all)/2) == overcommit {
 			t.Errorf("overcommit %v: %d faults in %d pages of the host", overcommit, n, all)
 		}
 		if err := pool.Close(); err != nil {
@@ -57,15 +57,15 @@ func TestCloseEndsFilling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool.filler.stop()
+	pool.filler.stopAndWait()
 	begun, ended := make(chan struct{}), make(chan struct{})
-	pool.filler = &tableFiller{done: make(chan struct{})}
+	pool.filler = &tableFiller{ended: make(chan struct{})}
 	go func() {
-		defer close(pool.filler.done)
+		defer close(pool.filler.ended)
 		for close(begun); !pool.filler.stopped.Load(); {
 			goruntime.Gosched()
 		}
-		if pool.mem == nil {
+		if pool.pagesMem == nil {
 			t.Error("it is unmapped, and its page tables are still being filled")
 		}
 	}()
@@ -77,7 +77,7 @@ func TestCloseEndsFilling(t *testing.T) {
 		}
 	}()
 	<-ended
-	<-pool.filler.done
+	<-pool.filler.ended
 }
 
 // Closing a pool waits for one part of the filling at most.
@@ -93,19 +93,19 @@ func TestFillingEnds(t *testing.T) {
 	<-begun
 	f.stopped.Store(true)
 	close(goOn)
-	f.stop()
+	f.stopAndWait()
 	if pieces != 1 {
 		t.Errorf("%d pieces were filled", pieces)
 	}
 	pieces = 0
 	f = startTableFiller(make([]byte, 2*fillBytes+1), func(b []byte) error { pieces += len(b); return nil })
-	<-f.done
-	if f.stop(); pieces != 2*fillBytes+1 {
+	<-f.ended
+	if f.stopAndWait(); pieces != 2*fillBytes+1 {
 		t.Errorf("%d bytes were filled", pieces)
 	}
 	pieces = 0
 	f = startTableFiller(make([]byte, 2*fillBytes), func([]byte) error { pieces++; return errors.New("an older kernel") })
-	<-f.done
+	<-f.ended
 	if pieces != 1 {
 		t.Errorf("an error is asked for %d times", pieces)
 	}
@@ -125,15 +125,15 @@ func BenchmarkFirstTouch(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if <-pool.filler.done; !filled {
+				if <-pool.filler.ended; !filled {
 					const madvDontNeed = 4 // The memory belongs to the file, and stays allocated.
-					if err := syscall.Madvise(pool.mem, madvDontNeed); err != nil {
+					if err := syscall.Madvise(pool.pagesMem, madvDontNeed); err != nil {
 						b.Fatal(err)
 					}
 				}
 				b.StartTimer()
-				for at := 0; at < len(pool.mem); at += os.Getpagesize() {
-					pool.mem[at] = 1
+				for at := 0; at < len(pool.pagesMem); at += os.Getpagesize() {
+					pool.pagesMem[at] = 1
 				}
 				b.StopTimer()
 				if err := pool.Close(); err != nil {

@@ -36,10 +36,10 @@ func (p *Pool) ClaimWrite(
 	}
 	for i, page := range pages {
 		if code := p.checkClaim(id, page); code != effects.OK {
-			p.unclaim(pages[:i])
+			p.unclaimPages(pages[:i])
 			return nil, code
 		}
-		p.states[page.Index].claimed = true
+		p.pageStates[page.Index].claimed = true
 	}
 	return &WriteClaim{pool: p, grantID: id, turn: g.turn, peer: peer, pages: pages}, effects.OK
 }
@@ -48,7 +48,7 @@ func (p *Pool) checkClaim(id effects.GrantID, page effects.Page) effects.Code {
 	if page.Pool != p.id || page.Index >= p.pages {
 		return effects.NotFound
 	}
-	switch s := &p.states[page.Index]; {
+	switch s := &p.pageStates[page.Index]; {
 	case s.grant != id:
 		return effects.Withdrawn
 	case s.generation != page.Generation:
@@ -63,9 +63,9 @@ func (p *Pool) checkClaim(id effects.GrantID, page effects.Page) effects.Code {
 	return effects.OK
 }
 
-func (p *Pool) unclaim(pages []effects.Page) {
+func (p *Pool) unclaimPages(pages []effects.Page) {
 	for _, page := range pages {
-		p.states[page.Index].claimed = false
+		p.pageStates[page.Index].claimed = false
 	}
 }
 
@@ -90,7 +90,7 @@ func (c *WriteClaim) Hold(i int) []byte {
 func (c *WriteClaim) Release(i int) {
 	index := c.pages[i].Index
 	if c.pool.fences[index].release() {
-		c.pool.lastHolderLeft(index)
+		c.pool.onLastHolderLeft(index)
 	}
 }
 
@@ -107,7 +107,7 @@ func (c *WriteClaim) Land(landing effects.Landing, whole []bool) (complete bool)
 	defer p.mu.Unlock()
 	g := p.grants[c.grantID]
 	for i, page := range c.pages {
-		s := &p.states[page.Index]
+		s := &p.pageStates[page.Index]
 		if s.grant != c.grantID {
 			continue // The grant was revoked meanwhile, and the page may belong to another grant by now.
 		}

@@ -28,9 +28,9 @@ type pageState struct {
 	generation effects.Generation
 	length     uint32
 	claimed    bool // a push to the page is in flight
-	// revoking is the revoked grant that waits for this page's holders to leave; zero if there is none.
-	revoking   effects.GrantID
-	readLeases uint32 // read leases that cover the page, including those whose revocation is not complete
+	// revokingGrant is the revoked grant that waits for this page's holders to leave; zero if there is none.
+	revokingGrant effects.GrantID
+	readLeases    uint32 // read leases that cover the page, including those whose revocation is not complete
 }
 
 // Grant gives a peer the right to store into pages, after publishing the generations; or, if e.Read is set, the right
@@ -47,7 +47,7 @@ func (p *Pool) Grant(e *effects.Grant) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mustBeNew(e.ID)
+	p.mustBeNewGrant(e.ID)
 	if p.lastTurn++; p.lastTurn > turnMask {
 		panic("BUG: a pool has given more grants than its fences can tell apart")
 	}
@@ -55,15 +55,15 @@ func (p *Pool) Grant(e *effects.Grant) {
 	for _, page := range e.Pages {
 		if !p.fences[page.Index].open(g.turn) {
 			panic(fmt.Sprintf("BUG: page %d was granted to %d while it is granted to %d or not yet revoked",
-				page.Index, e.ID, p.states[page.Index].grant))
+				page.Index, e.ID, p.pageStates[page.Index].grant))
 		}
-		p.states[page.Index] = pageState{grant: e.ID, generation: page.Generation, length: page.Length}
+		p.pageStates[page.Index] = pageState{grant: e.ID, generation: page.Generation, length: page.Length}
 		g.pages = append(g.pages, page.Index)
 	}
 	p.grants[e.ID] = g
 }
 
-func (p *Pool) mustBeNew(id effects.GrantID) {
+func (p *Pool) mustBeNewGrant(id effects.GrantID) {
 	switch {
 	case id == 0:
 		panic("BUG: a grant has no id")
@@ -89,12 +89,12 @@ func (p *Pool) Revoke(id effects.GrantID) {
 		return
 	}
 	for _, index := range g.pages {
-		if p.states[index].grant != id {
+		if p.pageStates[index].grant != id {
 			continue // The page has landed.
 		}
-		p.states[index] = pageState{}
+		p.pageStates[index] = pageState{}
 		if p.fences[index].close() > 0 {
-			p.states[index].revoking = id
+			p.pageStates[index].revokingGrant = id
 			g.pagesHeld++
 		}
 	}
@@ -118,15 +118,15 @@ func (p *Pool) RevokeAll() {
 	}
 }
 
-// lastHolderLeft is called when the last holder has left a page and the page's grant was revoked meanwhile.
-func (p *Pool) lastHolderLeft(index uint32) {
+// onLastHolderLeft is called when the last holder has left a page and the page's grant was revoked meanwhile.
+func (p *Pool) onLastHolderLeft(index uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	id := p.states[index].revoking
+	id := p.pageStates[index].revokingGrant
 	if id == 0 {
 		return
 	}
-	p.states[index].revoking = 0
+	p.pageStates[index].revokingGrant = 0
 	g := p.grants[id]
 	g.pagesHeld--
 	p.finishRevoke(id, g)

@@ -189,7 +189,7 @@ func TestWrongNameOfAnEngine(t *testing.T) {
 		var log logtest.Lines
 		p := start(t, Config{Decodes: []Decode{d}}, func(c *Config) { c.Log = log.Logger() })
 		want(t, post(t, p, "/v1/completions", completion), http.StatusBadGateway, noDecode)
-		if log.Count("others are asked for a while") != 1 || !strings.Contains(log.String(), part) {
+		if log.CountText("others are asked for a while") != 1 || !strings.Contains(log.String(), part) {
 			t.Errorf("%s: logged %s", url, log.String())
 		}
 	}

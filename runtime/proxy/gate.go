@@ -53,7 +53,7 @@ func (g *gate) Addr() net.Addr { return g.listener.Addr() }
 // Close implements net.Listener. Accepted connections stay open.
 func (g *gate) Close() error {
 	g.once.Do(func() { close(g.closed) })
-	return g.door.Shut()
+	return g.door.StopAccepting()
 }
 
 // A client is a connection of a client.

@@ -109,7 +109,7 @@ func (c counts) Collect(to chan<- prometheus.Metric) {
 	gauge(descGuests, int64(guests.Open))
 	gauge(descGuestsOf, int64(p.config.Connections))
 	counter(descEvicted, guests.Evicted)
-	counter(descTurned, guests.Refused+guests.NoFiles)
+	counter(descTurned, guests.Refused+guests.FailedAccepts)
 	now := time.Now()
 	for _, f := range []*fleet{p.prefills, p.decodes} {
 		told := map[string]bool{} // a configuration may name an engine twice

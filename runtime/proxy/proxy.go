@@ -99,8 +99,8 @@ func Listen(c Config) (*Proxy, error) {
 			MaxIdleConns: c.Requests, MaxIdleConnsPerHost: c.Requests, MaxResponseHeaderBytes: headerBytes,
 		}}
 	// Behind a reverse proxy all connections have the same address. At the bound, idle connections are closed first.
-	p.gate = newGate(listener, door.Config{Total: c.Connections, PerAddress: c.Connections, Strangers: c.Connections,
-		Patience: c.ReadTimeout, Log: c.Log})
+	p.gate = newGate(listener, door.Config{MaxTotal: c.Connections, MaxPerAddress: c.Connections, MaxStrangers: c.Connections,
+		HandshakeTimeout: c.ReadTimeout, Log: c.Log})
 	p.metrics = newMetrics(p)
 	p.server = &http.Server{Handler: p.routes(), ReadHeaderTimeout: min(headerTimeout, c.ReadTimeout),
 		ReadTimeout: c.ReadTimeout,

@@ -196,13 +196,13 @@ func serveWithFewFiles(decode string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// Connections that say nothing cannot have all files that the process may open: those that wait longest give way, and no
-// connection waits for a file.
+// Connections that say nothing cannot have all files that the process may open: those that wait longest give way, and
+// no connection waits for a file.
 func TestIdleConnectionsLeaveFiles(t *testing.T) {
 	decode := newEngine(t, says("answer"))
-	child := proctest.Start(t, proctest.Self(fewFilesEnv+"="+decode.URL+"=h:1:2"))
+	child := proctest.Start(t, proctest.SelfCommand(fewFilesEnv+"="+decode.URL+"=h:1:2"))
 	var x told
-	child.Hear(&x)
+	child.ReceiveJSON(&x)
 	if x.Error != "" {
 		t.Fatal(x.Error)
 	}

@@ -5,7 +5,7 @@
 // A binding tries each candidate until a library has all required functions:
 //
 //	for _, path := range sharedlib.Search{Variable: "KVFERRY_HCCL", Names: names}.Candidates() {
-//		lib, err := sharedlib.Open(path)
+//		lib, err := sharedlib.Load(path)
 //		required, optional := lib.Resolve(table, symbols, nil) // the functions that it lacks
 //	}
 package sharedlib

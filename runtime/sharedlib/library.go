@@ -30,10 +30,10 @@ type Library struct {
 	Signals []int
 }
 
-// Open loads the library at path, a file or a bare name. The error is the loader's. A caller must load libraries
+// Load loads the library at path, a file or a bare name. The error is the loader's. A caller must load libraries
 // before the process forks, because loading may start threads. The library's symbols become global, because plug-ins
 // look for the symbols.
-func Open(path string) (*Library, error) {
+func Load(path string) (*Library, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	var text [1024]C.char
@@ -52,8 +52,8 @@ func Open(path string) (*Library, error) {
 	return l, nil
 }
 
-// Resident reports whether the library at path is already loaded in this process.
-func Resident(path string) bool {
+// IsLoaded reports whether the library at path is already loaded in this process.
+func IsLoaded(path string) bool {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	return C.loader_resident(name) != 0

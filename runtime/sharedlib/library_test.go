@@ -14,10 +14,10 @@ import (
 
 // The C library is there already, and its functions are found where the table wants them.
 func TestResolve(t *testing.T) {
-	if !Resident("libc.so.6") {
+	if !IsLoaded("libc.so.6") {
 		t.Error("the C library is not resident")
 	}
-	l, err := Open("libc.so.6")
+	l, err := Load("libc.so.6")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,14 +56,14 @@ __attribute__((constructor)) static void take(void) { signal(SIGUSR2, handle); }
 	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if Resident(library) {
+	if IsLoaded(library) {
 		t.Error("resident before it was opened")
 	}
-	l, err := Open(library)
+	l, err := Load(library)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(l.Signals, []int{12}) || l.File != library || !Resident(library) {
+	if !slices.Equal(l.Signals, []int{12}) || l.File != library || !IsLoaded(library) {
 		t.Errorf("got %+v", l)
 	}
 }

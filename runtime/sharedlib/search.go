@@ -28,7 +28,7 @@ func (s Search) Candidates() []string {
 	if home == "" {
 		return list
 	}
-	for _, folder := range []string{"lib64", machine() + "-linux/lib64"} {
+	for _, folder := range []string{"lib64", processorName() + "-linux/lib64"} {
 		for _, name := range s.Names {
 			list = append(list, filepath.Join(home, folder, name))
 		}
@@ -43,8 +43,8 @@ func toolkitHome() string {
 	return os.Getenv("ASCEND_TOOLKIT_HOME")
 }
 
-// machine returns the processor's name in the form of the toolkit's folders.
-func machine() string {
+// processorName returns the processor's name in the form of the toolkit's folders.
+func processorName() string {
 	switch runtime.GOARCH {
 	case "arm64":
 		return "aarch64"

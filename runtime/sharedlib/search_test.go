@@ -31,11 +31,11 @@ func TestCandidates(t *testing.T) {
 		{name: "then the variable's", named: "/b.so", home: "/cann", want: []string{"/b.so"}},
 		{name: "then the loader's, then the toolkit's", home: "/cann", older: "/old", want: []string{
 			"libnew.so", "libold.so", "/cann/lib64/libnew.so", "/cann/lib64/libold.so",
-			"/cann/" + machine() + "-linux/lib64/libnew.so", "/cann/" + machine() + "-linux/lib64/libold.so",
+			"/cann/" + processorName() + "-linux/lib64/libnew.so", "/cann/" + processorName() + "-linux/lib64/libold.so",
 		}},
 		{name: "the toolkit by its older variable", older: "/old", want: []string{
 			"libnew.so", "libold.so", "/old/lib64/libnew.so", "/old/lib64/libold.so",
-			"/old/" + machine() + "-linux/lib64/libnew.so", "/old/" + machine() + "-linux/lib64/libold.so",
+			"/old/" + processorName() + "-linux/lib64/libnew.so", "/old/" + processorName() + "-linux/lib64/libold.so",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestTell(t *testing.T) {
 // With cgo or without, what cannot be opened has a reason.
 func TestOpenOfNothing(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "libabsent.so")
-	if l, err := Open(absent); l != nil || err == nil || err.Error() == "" {
+	if l, err := Load(absent); l != nil || err == nil || err.Error() == "" {
 		t.Errorf("opened %v, %v", l, err)
 	}
 }

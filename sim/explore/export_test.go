@@ -104,5 +104,5 @@ func Live(run Run) (hash uint64, unused []string) {
 		b.w.Journal.Note(b.w.Now, world.KindPhase, plan.Nobody, 0, 0, 0)
 		phase()
 	}
-	return b.w.Journal.Hash, s.walker.Unused()
+	return b.w.Journal.Hash, s.walker.UnusedRules()
 }

@@ -32,7 +32,7 @@ func (s *shape) machineRules() []snapshot.Rule {
 
 // birth returns what matters of the birth of a row, or of the number of times that rows of a class were condemned.
 // Both matter only while a sweep is in progress, because a finished sweep leaves no condemned row.
-func (s *shape) birth(b kernel.Birth) uint64 {
+func (s *shape) birth(b kernel.LossCount) uint64 {
 	if !s.sweeps {
 		return 0
 	}
@@ -129,7 +129,7 @@ func (s *slab) each(p unsafe.Pointer, visit func(row, value unsafe.Pointer, live
 // will be used again. A dead slot contributes only what its next life continues from.
 func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	s := layoutOf(t)
-	past := w.Past(s.element)
+	past := w.PastHash(s.element)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		s.each(p, func(row, value unsafe.Pointer, live bool) {
 			h.Word(uint64(*(*uint32)(unsafe.Add(row, s.life))))
@@ -168,10 +168,10 @@ func compileIndex(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p
 					continue
 				}
 				ahead := uint64(0)
-				for q := index.Seek(*(*uint64)(unsafe.Add(b, hash))); q.Found() && q.Handle() != mine; q = index.Next(q) {
+				for q := index.Find(*(*uint64)(unsafe.Add(b, hash))); q.Found() && q.Handle() != mine; q = index.Next(q) {
 					ahead++
 				}
-				one := h.Apart()
+				one := h.Fork()
 				one.Word(uint64(mine))
 				one.Word(ahead)
 				total += one.Sum()
@@ -202,7 +202,7 @@ func compileCompact(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher,
 						ahead++
 					}
 				}
-				one := h.Apart()
+				one := h.Fork()
 				one.Word(uint64(mine))
 				one.Word(ahead)
 				total += one.Sum()
@@ -255,7 +255,7 @@ func (s *shape) compileTimers(w *snapshot.Walker, t reflect.Type) func(h *snapsh
 				}
 			})
 			slot := int((*kernel.TimerID)(unsafe.Add(d, id)).Slot())
-			one := h.Apart()
+			one := h.Fork()
 			one.Word(s.age(mine))
 			one.Word(ahead)
 			one.Value(refType, unsafe.Add(l.values.at(unsafe.Add(p, timers), slot), ref))
@@ -274,7 +274,7 @@ func compileCorrs(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p
 		total := uint64(0)
 		l.each(unsafe.Add(p, at), func(_, value unsafe.Pointer, live bool) {
 			if live {
-				one := h.Apart()
+				one := h.Fork()
 				one.Value(l.element, value)
 				total += one.Sum()
 			}

@@ -19,7 +19,7 @@ func NewMachines() *Machines {
 
 // CloneMachine returns an independent copy of a machine, in the memory of old: an earlier copy that is not used any
 // more, or nil.
-func CloneMachine[T any](m *Machines, old, of *T) *T { return snapshot.CloneOver(m.s.walker, old, of) }
+func CloneMachine[T any](m *Machines, old, of *T) *T { return snapshot.CloneInto(m.s.walker, old, of) }
 
 // SameMachine reports whether two machines continue alike from the given instant of their clock.
 func SameMachine[T any](m *Machines, a, b *T, now effects.Time) bool {

@@ -85,7 +85,7 @@ func (s *shape) nameRules() []snapshot.Rule {
 		numbered("link", s.link),
 		numbered("request", s.request),
 		// The object itself is hashed here, and not only its name.
-		{Word: "whole", Over: true, Compile: compileWhole},
+		{Word: "whole", OverridesType: true, Compile: compileWhole},
 		{Type: reflect.TypeFor[world.Conn](), Compile: s.compileConn},
 		{Type: reflect.TypeFor[world.Transfer](), Compile: s.compileTransfer},
 	}
@@ -111,7 +111,7 @@ func compileWhole(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p
 // compileConn hashes, in addition to the rest of a connection, the requests that its client waits for. The machine
 // knows what each request is for, and this identifies the request for that purpose.
 func (s *shape) compileConn(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
-	rest := w.Structure(t)
+	rest := w.StructureHash(t)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		rest(h, p)
 		c := (*world.Conn)(p)
@@ -127,7 +127,7 @@ func (s *shape) compileConn(w *snapshot.Walker, t reflect.Type) func(h *snapshot
 
 // compileTransfer hashes, in addition to the rest of a transfer, what its initiator uses the transfer for.
 func (s *shape) compileTransfer(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
-	rest := w.Structure(t)
+	rest := w.StructureHash(t)
 	return func(h *snapshot.Hasher, p unsafe.Pointer) {
 		rest(h, p)
 		x := (*world.Transfer)(p)
@@ -218,7 +218,7 @@ func (s *shape) queue(h *snapshot.Hasher, p unsafe.Pointer) {
 				}
 			}
 		}
-		one := h.Apart()
+		one := h.Fork()
 		one.Word(ahead)
 		s.delivery(&one, d)
 		total += one.Sum()

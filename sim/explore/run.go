@@ -62,7 +62,7 @@ type Kinds struct {
 func Bag[T any](h *snapshot.Hasher, all []T, matters func(i int, one *snapshot.Hasher) bool) {
 	total := uint64(0)
 	for i := range all {
-		if one := h.Apart(); matters(i, &one) {
+		if one := h.Fork(); matters(i, &one) {
 			total += one.Sum()
 		}
 	}

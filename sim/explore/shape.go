@@ -66,15 +66,15 @@ func (s *shape) worldRules(like Run) []snapshot.Rule {
 	}
 	rules := []snapshot.Rule{
 		{Type: reflect.TypeFor[effects.CommandBody](), Copy: snapshot.Share}, // borrowed for a step, never changed
-		{Type: reflect.TypeFor[Run](), Are: []reflect.Type{reflect.TypeOf(like)}},
-		{Type: reflect.TypeFor[effects.Machine](), Are: machines},
-		{Type: reflect.TypeFor[oracle.State](), Are: states},
+		{Type: reflect.TypeFor[Run](), Implementations: []reflect.Type{reflect.TypeOf(like)}},
+		{Type: reflect.TypeFor[effects.Machine](), Implementations: machines},
+		{Type: reflect.TypeFor[oracle.State](), Implementations: states},
 		{Type: reflect.TypeFor[world.Queue](), Hash: s.queue},
 		{Word: "bag", Compile: s.compileBag},
 		worded("instant", s.instant),
 	}
 	for t, are := range s.kinds.Others {
-		rules = append(rules, snapshot.Rule{Type: t, Are: are})
+		rules = append(rules, snapshot.Rule{Type: t, Implementations: are})
 	}
 	return rules
 }
@@ -194,7 +194,7 @@ func (s *shape) transfers(h *snapshot.Hasher, p unsafe.Pointer) {
 func (s *shape) grants(h *snapshot.Hasher, p unsafe.Pointer) {
 	total := uint64(0)
 	for _, g := range *(*map[effects.GrantID]*world.Grant)(p) {
-		one := h.Apart()
+		one := h.Fork()
 		if g.Gone && g.Holds == 0 { // Nothing can happen to it any more.
 			one.Word(uint64(g.ID))
 		} else {

@@ -29,7 +29,7 @@ func TestTypes(t *testing.T) {
 	reached, slots := map[reflect.Type]bool{}, map[reflect.Type]bool{}
 	tagged := map[reflect.Type]string{} // a field with the tag past, of each type that has one
 	for _, w := range walkers(t) {
-		for _, fault := range w.Check(explore.Situation) {
+		for _, fault := range w.CheckTags(explore.Situation) {
 			t.Error(fault)
 		}
 		world := map[reflect.Type]bool{}
@@ -89,7 +89,7 @@ func TestTypesRefuses(t *testing.T) {
 		B *world.Node `snap:"bag"`
 		C func()
 	}
-	faults := walker(t).Check(reflect.TypeFor[[]bad]())
+	faults := walker(t).CheckTags(reflect.TypeFor[[]bad]())
 	for i, want := range []string{`bad.A: nobody knows the word "scrach"`, "bad.B: the word", "bad.C: no clone"} {
 		if i >= len(faults) || !strings.Contains(faults[i], want) {
 			t.Errorf("found %q, want one with %q", faults, want)

@@ -59,7 +59,7 @@ var refusals = []effects.Code{effects.Faulted, effects.TooMany, effects.Refused,
 // refusal draws one of the codes with which a driver may refuse an effect. The list is that of package contract, so
 // that machines have met every code that a real driver may return.
 func refusal(v contract.Verb, d draw.Of) effects.Code {
-	codes := contract.Codes(v)[1:] // The first is OK.
+	codes := contract.LegalCodes(v)[1:] // The first is OK.
 	return codes[d.Below(uint64(len(codes)))]
 }
 

@@ -18,7 +18,7 @@ import (
 // commLink is the initiator's end of an import.
 type commLink struct {
 	M      communicator.Initiator
-	out    communicator.Out `snap:"scratch"`
+	out    communicator.Effects `snap:"scratch"`
 	corr   effects.Corr
 	mapped bool                 // the peer's memory is mapped here, as over HCCS
 	Jobs   []uint64             // transfers that were not reported as ended, by id
@@ -93,8 +93,8 @@ func session(l *Link) (id communicator.SessionID) {
 // CommRules returns the rules of the communicators. The rules are so tight that runs reach each limit.
 func (w *World) CommRules() communicator.Rules {
 	return communicator.Rules{
-		Window: 1 + int(w.Seed%3), Tries: 3, Transfers: 256, Answer: 500 * effects.Millisecond,
-		Patience: effects.Duration(200+100*(w.Seed%5)) * effects.Millisecond, Grace: 20 * effects.Millisecond,
+		Window: 1 + int(w.Seed%3), Tries: 3, Transfers: 256, AnswerTimeout: 500 * effects.Millisecond,
+		ProgressTimeout: effects.Duration(200+100*(w.Seed%5)) * effects.Millisecond, Grace: 20 * effects.Millisecond,
 	}
 }
 
@@ -105,10 +105,10 @@ func (l *Link) commImport(w *World, n *Node, corr effects.Corr) {
 	l.Comm = c
 	peer := w.Nodes[l.To]
 	peer.target.tell(w, peer, communicator.TargetEvent{
-		Kind: communicator.Arrives, Session: session(l), Peer: l.Us, From: communicator.Address{Bits: uint8(n.ID)},
-		Mapped: c.mapped,
+		Kind: communicator.LinkArrived, Session: session(l), Peer: l.Us, From: communicator.Address{Bits: uint8(n.ID)},
+		MemoryMapped: c.mapped,
 	})
-	if entry := peer.target.out.Entry; entry != communicator.Open {
+	if entry := peer.target.out.Admission; entry != communicator.Admitted {
 		l.Lost, l.Dropped, c.closed = true, true, true
 		n.inOrder(w, 0, Delivery{Kind: KindImported, A: uint64(corr), B: uint64(effects.TooMany)})
 		return
@@ -138,11 +138,11 @@ func (l *Link) initiate(w *World, ev communicator.Event) {
 	for _, p := range c.out.Posts {
 		l.owe(w, n, p)
 	}
-	for _, s := range c.out.Says {
+	for _, s := range c.out.Messages {
 		OnEpochSaid.Report(&w.Panel, oracle.Nobody, EpochSaid{l, s})
-		l.sayTarget(w, s.Word, s.Epoch)
+		l.sayTarget(w, s.Kind, s.Epoch)
 	}
-	if epoch := c.out.Form; epoch != 0 {
+	if epoch := c.out.FormEpoch; epoch != 0 {
 		c.Epoch(epoch).formed = true
 		w.ForNode(n, l.commDraw(w).Heavy(2*w.Setting.Net), Delivery{Kind: KindCommForm, A: l.ID, B: epoch})
 	}
@@ -150,7 +150,7 @@ func (l *Link) initiate(w *World, ev communicator.Event) {
 		l.tearDown(w, n, d)
 	}
 	c.out.Reset()
-	if c.M.Over() && !c.closed {
+	if c.M.IsOver() && !c.closed {
 		l.closeChannel(w)
 	}
 }
@@ -258,7 +258,7 @@ func (l *Link) commSubmit(w *World) {
 		panic("BUG: an initiator has changed its mind about what to submit")
 	}
 	t := w.Transfers[c.job(w, b.Corr)-1]
-	how := communicator.Done
+	how := communicator.InFlight
 	x := CommBatch{Epoch: c.M.Epoch(), t: t.ID, first: b.Index * commPages}
 	x.pairs = min(commPages, len(t.Pairs)-x.first)
 	switch {
@@ -269,7 +269,7 @@ func (l *Link) commSubmit(w *World) {
 		c.batch++
 		x.number = c.batch
 		if x.broken = w.Struck(plan.FaultDMA, t.Name, uint64(b.Index)<<16|x.Epoch); x.broken {
-			how = communicator.Broken
+			how = communicator.SubmitFailed
 			c.Epoch(x.Epoch).breaks(t)
 		}
 		t.submitted = true
@@ -288,11 +288,11 @@ func (l *Link) commSubmit(w *World) {
 		e := c.Epoch(x.Epoch)
 		if !c.mapped && (!e.led || e.gone) && w.Struck(plan.FaultGoneEarly, t.Name, uint64(b.Index)<<16|x.Epoch) {
 			e.lied = true
-			l.sayTarget(w, communicator.Gone, x.Epoch)
+			l.sayTarget(w, communicator.MessageGone, x.Epoch)
 		}
 	}
 	c.busy = false
-	l.initiate(w, communicator.Event{Kind: communicator.Submitted, How: how})
+	l.initiate(w, communicator.Event{Kind: communicator.Submitted, Outcome: how})
 	late := c.late
 	c.late = nil
 	for _, ev := range late {
@@ -323,7 +323,7 @@ func (w *World) commAct(d Delivery) {
 	case kindCommStep:
 		l.streamStep(w, d.B, int(d.C))
 	case KindCommEnded:
-		l.feed(w, communicator.Event{Kind: communicator.BatchEnded, Epoch: d.B, Well: d.C == 1})
+		l.feed(w, communicator.Event{Kind: communicator.BatchEnded, Epoch: d.B, Succeeded: d.C == 1})
 	case KindCommForm:
 		l.forms(w, d.B, d.C)
 	case kindCommAbort:
@@ -346,7 +346,7 @@ func (w *World) commAct(d Delivery) {
 			l.epochOver(w, e)
 		}
 	case KindCommSay:
-		l.targetHears(w, w.Nodes[d.Node], communicator.Word(d.C), d.B)
+		l.targetHears(w, w.Nodes[d.Node], communicator.MessageKind(d.C), d.B)
 	case KindCommEnd:
 		l.channelEnds(w, w.Nodes[d.Node], d.B == 1)
 	case kindCommMade:
@@ -355,7 +355,7 @@ func (w *World) commAct(d Delivery) {
 		l.led(w, w.Nodes[d.Node], c.Epoch(d.B))
 	case kindCommMargin:
 		w.Nodes[d.Node].target.tell(w, w.Nodes[d.Node], communicator.TargetEvent{
-			Kind: communicator.MarginOver, Session: session(l), Epoch: d.B,
+			Kind: communicator.MarginPassed, Session: session(l), Epoch: d.B,
 		})
 	default:
 		panic("BUG: no work of a plane of communicators")

@@ -12,9 +12,9 @@ import (
 // The channel of a link delivers messages in order, until it is cut, it is closed, or one of its ends dies.
 
 // sayTarget sends a message to the target, after all earlier messages.
-func (l *Link) sayTarget(w *World, word communicator.Word, epoch uint64) {
+func (l *Link) sayTarget(w *World, word communicator.MessageKind, epoch uint64) {
 	c := l.Comm
-	if word == communicator.Offer {
+	if word == communicator.MessageOffer {
 		c.Epochs = append(c.Epochs, &CommEpoch{Number: epoch})
 	}
 	if c.closed || c.cut {
@@ -90,18 +90,18 @@ const commMargin = 100 * effects.Millisecond
 func (l *Link) hears(w *World, d Delivery) {
 	c := l.Comm
 	e := c.Epoch(d.B)
-	if communicator.Word(d.C&0xff) == communicator.Fenced {
+	if communicator.MessageKind(d.C&0xff) == communicator.MessageFenced {
 		e.Heard = true
-		l.feed(w, communicator.Event{Kind: communicator.PeerFenced, Epoch: d.B})
+		l.feed(w, communicator.Event{Kind: communicator.TargetFenced, Epoch: d.B})
 		return
 	}
 	ev := communicator.Event{Kind: communicator.Accepted, Epoch: d.B, Code: effects.Code(d.C >> 8)}
-	ev.More = len(d.Body) > 0 && d.Body[0] == 1
+	ev.MoreRevoked = len(d.Body) > 0 && d.Body[0] == 1
 	for at := 1; at+8 <= len(d.Body); at += 8 {
 		ev.Revoked = append(ev.Revoked, effects.GrantID(binary.LittleEndian.Uint64(d.Body[at:])))
 	}
 	e.Revoked = ev.Revoked
-	if ev.More {
+	if ev.MoreRevoked {
 		e.Since = w.Clock(w.Nodes[l.From])
 	}
 	w.Recycle(d.Body)

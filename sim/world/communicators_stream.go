@@ -171,7 +171,7 @@ func (l *Link) tearDown(w *World, n *Node, d communicator.TearDown) {
 	c := l.Comm
 	c.Epoch(d.Epoch).Fenced = true
 	at := effects.Duration(0)
-	if d.Flying > 0 {
+	if d.InFlight > 0 {
 		at = l.commDraw(w).Heavy(w.Setting.Net)
 		w.ForNode(n, at, Delivery{Kind: kindCommAbort, A: l.ID, B: d.Epoch})
 		at += 20 * effects.Millisecond
@@ -182,7 +182,7 @@ func (l *Link) tearDown(w *World, n *Node, d communicator.TearDown) {
 		at += s.Span(0, 2*effects.Second)
 	}
 	x := Delivery{Kind: kindCommProof, A: l.ID, B: d.Epoch}
-	if d.Flying > 0 && w.Struck(plan.FaultUnproven, l.subject(), d.Epoch) {
+	if d.InFlight > 0 && w.Struck(plan.FaultUnproven, l.subject(), d.Epoch) {
 		x.C = 1
 		n.callOperator(w)
 	}

@@ -13,10 +13,10 @@ import (
 // commTarget is the target's end of all links to one incarnation of a node, and its record of revocations.
 type commTarget struct {
 	m       communicator.Target
-	out     communicator.TargetOut `snap:"scratch"`
-	revokes []CommRevoke           // all revocations, by number-1
-	book    []CommRevoke           // the newest revocations, which are reported to peers
-	forgot  []effects.Incarnation  // peers of which older revocations are no longer recorded
+	out     communicator.TargetEffects `snap:"scratch"`
+	revokes []CommRevoke               // all revocations, by number-1
+	book    []CommRevoke               // the newest revocations, which are reported to peers
+	forgot  []effects.Incarnation      // peers of which older revocations are no longer recorded
 }
 
 // CommRevoke is the revocation of a grant.
@@ -34,7 +34,7 @@ const bookMax = 4
 
 // commLimits returns the limits of each target.
 func commLimits() communicator.Limits {
-	return communicator.Limits{Sessions: 16, OfPeer: 4, Reserved: 8, Epochs: 8, Revokes: 1 << 16}
+	return communicator.Limits{Sessions: 16, PerPeer: 4, Reserved: 8, Epochs: 8, Revocations: 1 << 16}
 }
 
 func newCommTarget(seed uint64) *commTarget {
@@ -45,30 +45,30 @@ func newCommTarget(seed uint64) *commTarget {
 func (x *commTarget) tell(w *World, n *Node, ev communicator.TargetEvent) {
 	x.out.Reset()
 	x.m.Step(&ev, &x.out)
-	for _, name := range x.out.Fences {
-		w.linkBy(name.Session).sayInitiator(w, communicator.Fenced, name.Epoch, 0, nil)
+	for _, name := range x.out.SendFenced {
+		w.linkBy(name.Session).sayInitiator(w, communicator.MessageFenced, name.Epoch, 0, nil)
 	}
-	for _, name := range x.out.Leaves {
+	for _, name := range x.out.RemoveEnds {
 		l := w.linkBy(name.Session)
 		e := l.Comm.Epoch(name.Epoch)
 		if e.leaves = true; e.made {
 			l.leads(w, n, e)
 		}
 	}
-	for _, id := range x.out.Lost {
+	for _, id := range x.out.LostLinks {
 		l := w.linkBy(id)
 		n.inOrder(w, 0, Delivery{Kind: KindLinkLost, B: uint64(l.From), C: uint64(l.FromLife)})
 	}
-	for _, name := range x.out.Margins {
+	for _, name := range x.out.StartMargins {
 		w.ForNode(n, commMargin, Delivery{Kind: kindCommMargin, A: w.linkBy(name.Session).ID, B: name.Epoch})
 	}
-	for _, number := range x.out.Revoked {
+	for _, number := range x.out.DoneRevocations {
 		r := &x.revokes[number-1]
 		OnEpochsRevoked.Report(&w.Panel, n.ID, EpochsRevoked{n, r})
 		n.Grants[r.Grant].Gone = true
 		n.inOrder(w, 0, Delivery{Kind: KindRevoked, A: uint64(r.Grant)})
 	}
-	for _, id := range x.out.HangUps {
+	for _, id := range x.out.CloseConns {
 		if l := w.linkBy(id); !l.Comm.closed && w.Lives(l.From, l.FromLife) {
 			w.ForNode(w.Nodes[l.From], l.commDraw(w).Heavy(w.Setting.Net), Delivery{Kind: kindCommLost, A: l.ID})
 		}
@@ -81,7 +81,7 @@ func (w *World) linkBy(id communicator.SessionID) *Link {
 }
 
 // sayInitiator sends a message to the initiator, after all earlier messages.
-func (l *Link) sayInitiator(w *World, word communicator.Word, epoch uint64, code effects.Code, body []byte) {
+func (l *Link) sayInitiator(w *World, word communicator.MessageKind, epoch uint64, code effects.Code, body []byte) {
 	c := l.Comm
 	if c.closed || c.cut || !w.Lives(l.From, l.FromLife) {
 		return
@@ -92,23 +92,23 @@ func (l *Link) sayInitiator(w *World, word communicator.Word, epoch uint64, code
 }
 
 // targetHears passes a message of an initiator to the target's machine.
-func (l *Link) targetHears(w *World, n *Node, word communicator.Word, epoch uint64) {
+func (l *Link) targetHears(w *World, n *Node, word communicator.MessageKind, epoch uint64) {
 	ev := communicator.TargetEvent{Session: session(l), Epoch: epoch}
 	switch word {
-	case communicator.Fenced:
-		ev.Kind = communicator.SaysFenced
-	case communicator.Gone:
-		ev.Kind = communicator.SaysGone
-	case communicator.Offer:
-		ev.Kind = communicator.Offers
+	case communicator.MessageFenced:
+		ev.Kind = communicator.InitiatorFenced
+	case communicator.MessageGone:
+		ev.Kind = communicator.InitiatorGone
+	case communicator.MessageOffer:
+		ev.Kind = communicator.EpochOffered
 		n.target.tell(w, n, ev)
 		out := &n.target.out
-		if out.Stale != 0 {
+		if out.NewerEpoch != 0 {
 			w.Fail("C3", "node %d offers epoch %d of link %d after %d",
-				w.Nodes[l.From].It(), epoch, oracle.Link(l.ID), out.Stale)
+				w.Nodes[l.From].It(), epoch, oracle.Link(l.ID), out.NewerEpoch)
 			return
 		}
-		if out.Begun {
+		if out.MakeEnd {
 			e := l.Comm.Epoch(epoch)
 			e.Begun = true
 			w.ForNode(n, l.commDraw(w).Heavy(2*w.Setting.Net), Delivery{Kind: kindCommMade, A: l.ID, B: epoch})
@@ -140,7 +140,7 @@ func (l *Link) made(w *World, n *Node, e *CommEpoch) {
 	case w.Struck(plan.FaultImport, l.subject(), 1<<32|e.Number):
 		e.failed, e.gone, e.led = true, true, true
 		n.target.tell(w, n, communicator.TargetEvent{
-			Kind: communicator.EndLed, Session: session(l), Epoch: e.Number, Failed: true, Gone: true,
+			Kind: communicator.EndFinished, Session: session(l), Epoch: e.Number, Failed: true, Gone: true,
 		})
 	default:
 		if e.made = true; e.leaves {
@@ -166,7 +166,7 @@ func (l *Link) led(w *World, n *Node, e *CommEpoch) {
 		l.outOfReach(w, e)
 	}
 	n.target.tell(w, n, communicator.TargetEvent{
-		Kind: communicator.EndLed, Session: session(l), Epoch: e.Number, Gone: e.gone,
+		Kind: communicator.EndFinished, Session: session(l), Epoch: e.Number, Gone: e.gone,
 	})
 	l.needsOperator(w, n)
 }
@@ -175,8 +175,8 @@ func (l *Link) led(w *World, n *Node, e *CommEpoch) {
 func (l *Link) channelEnds(w *World, n *Node, proves bool) {
 	l.Comm.heardEnd = true
 	l.Comm.unproven = !proves
-	n.target.tell(w, n, communicator.TargetEvent{Kind: communicator.LinkFails, Session: session(l)})
-	n.target.tell(w, n, communicator.TargetEvent{Kind: communicator.ChannelEnds, Session: session(l), Proves: proves})
+	n.target.tell(w, n, communicator.TargetEvent{Kind: communicator.LinkFailed, Session: session(l)})
+	n.target.tell(w, n, communicator.TargetEvent{Kind: communicator.ChannelEnded, Session: session(l), ProvesGone: proves})
 	l.needsOperator(w, n)
 }
 
@@ -220,6 +220,6 @@ func (g *Grant) expel(w *World, n *Node) {
 		x.book = append(x.book, CommRevoke{Grant: g.ID, peer: g.Peer})
 	}
 	n.target.tell(w, n, communicator.TargetEvent{
-		Kind: communicator.Expels, Revoke: uint64(len(x.revokes)), Peer: g.Peer,
+		Kind: communicator.GrantRevoked, Revocation: uint64(len(x.revokes)), Peer: g.Peer,
 	})
 }

@@ -156,7 +156,7 @@ func (w *World) find(a effects.Addr, ch effects.Channel) int32 {
 
 // open carries out an [effects.Open].
 func (n *Node) open(w *World, e *effects.Open) {
-	if !e.Channel.Takes(e.Window) {
+	if !e.Channel.AllowsWindow(e.Window) {
 		w.Fail("contract", "node %d opens %v with a window of %d", n.It(), e.Channel, e.Window)
 		return
 	}
@@ -241,7 +241,7 @@ func (n *Node) send(w *World, e *effects.Send) {
 	c.Asking++
 	w.Result.Messages++
 	if r, yes := w.Strikes(plan.FaultRefused, c.Name, c.Sent); yes {
-		w.ForNode(n, 0, Delivery{Kind: KindUnanswered, A: uint64(e.Corr), B: uint64(refusal(contract.Asking, r))})
+		w.ForNode(n, 0, Delivery{Kind: KindUnanswered, A: uint64(e.Corr), B: uint64(refusal(contract.Sending, r))})
 		return
 	}
 	if !n.User {

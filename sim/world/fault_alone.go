@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A rank fails alone (runtime.WithFailAlone) if its machine is stepped no more and its sockets are closed, while the
-// process, the engine and the memory stay.
+// A rank fails alone (runtime.WithFailureContainment) if its machine is stepped no more and its sockets are closed,
+// while the process, the engine and the memory stay.
 //
 //   - The rank's planes continue by themselves until they are closed, which takes a while. Peers then see that their
 //     links end.

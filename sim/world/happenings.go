@@ -244,7 +244,7 @@ type (
 	// EpochSaid: a communicator's machine sends a message to its peer.
 	EpochSaid struct {
 		Link *Link
-		Say  communicator.Say
+		Say  communicator.Message
 	}
 	// EpochTold: a communicator's machine is about to receive an event.
 	EpochTold struct {

@@ -37,7 +37,7 @@ func (c *Conn) takes(w *World) effects.Code {
 		return effects.PeerLost
 	}
 	if r, yes := w.Strikes(plan.FaultRefused, c.Name, c.Sent); yes {
-		return refusal(contract.Telling, r)
+		return refusal(contract.Posting, r)
 	}
 	return effects.OK
 }

@@ -11,8 +11,8 @@ type kind struct {
 	read string
 	// write is the expression that appends the value $ to the bytes %.
 	write string
-	// set is the expression that is true when the value is not zero. A field of a kind without this expression is always
-	// written.
+	// set is the expression that is true when the value is not zero. A field of a kind without this expression is
+	// always written.
 	set string
 	// list is true for slices that the next Decode appends to again.
 	list bool
@@ -22,51 +22,51 @@ type kind struct {
 
 // kinds maps Go types, and the values of the tag option as=, to kinds.
 var kinds = map[string]kind{
-	"bool":               {read: "r.boolean()", write: "appendBool(%, $)", set: "$"},
-	"uint16":             {read: "uint16(r.uint(math.MaxUint16))", write: "appendUint(%, uint64($))", set: "$ != 0"},
-	"uint32":             {read: "r.uint32()", write: "appendUint(%, uint64($))", set: "$ != 0"},
-	"uint64":             {read: "r.uint64()", write: "appendUint(%, $)", set: "$ != 0"},
-	"int64":              {read: "r.instant()", write: "appendUint(%, uint64($))", set: "$ != 0"},
-	"float64":            {read: "r.float()", write: "appendFloat(%, $)", set: "$ != 0"},
-	"[]byte":             {read: "r.text()", write: "appendStr(%, $)", set: "len($) > 0"},
-	"[][]byte":           {read: "r.texts($)", write: "appendTexts(%, $)", set: "len($) > 0", list: true},
-	"[]uint64":           {read: "r.uint64s($)", write: "appendUints(%, $)", set: "len($) > 0", list: true},
-	"[]int64":            {read: "r.int64s($)", write: "appendInts(%, $)", set: "len($) > 0", list: true},
-	"[][]uint64":         {read: "r.groups($)", write: "appendGroups(%, $)", set: "len($) > 0", list: true},
-	"[][][]byte":         {read: "r.members($)", write: "appendMembers(%, $)", set: "len($) > 0", list: true},
-	"[2]uint64":          {read: "r.uint64Pair()", write: "appendUints(%, $[:])"},
-	"UUID":               {read: "r.uuid()", write: "appendUUID(%, $)", set: "$ != (UUID{})"},
-	"[]UUID":             {read: "r.uuids($)", write: "appendUUIDs(%, $)", set: "len($) > 0", list: true},
-	"PullID":             {read: "r.pullID()", write: "appendPullID(%, $)", set: "$ != (PullID{})"},
-	"[]PullID":           {read: "r.pullIDs($)", write: "appendPullIDs(%, $)", set: "len($) > 0", list: true},
-	"ChunkHash":          {read: "r.hash()", write: "appendHash(%, $)"},
-	"[]ChunkHash":        {read: "r.hashes($)", write: "appendHashes(%, $)", set: "len($) > 0", list: true},
-	"Format":             {read: "r.format()", write: "appendUint(%, uint64($))"},
-	"Shape":              {read: "r.shape()", write: "appendShape(%, $)"},
-	"Dtype":              {read: "r.dtype()", write: "appendStr(%, $.String())"},
-	"P2PErrorCode":       {read: "r.p2pError()", write: "appendUint(%, uint64($))"},
-	"OpType":             {read: "r.opType()", write: "appendStr(%, $.String())"},
-	"CommandType":        {read: "r.commandType()", write: "appendStr(%, $.String())"},
-	"[]Holder":           {read: "r.holders($)", write: "appendHolders(%, $)", list: true},
-	"[]NixlPackedMember": {read: "r.packedMembers($)", write: "appendPackedMembers(%, $)", list: true},
-	"ignoredMap":         {read: "r.ignoredMap(w.depth)", write: "append(%, nilByte)"},
+	"bool":               {read: "r.readBool()", write: "appendBool(%, $)", set: "$"},
+	"uint16":             {read: "uint16(r.readUint(math.MaxUint16))", write: "appendUint(%, uint64($))", set: "$ != 0"},
+	"uint32":             {read: "r.readUint32()", write: "appendUint(%, uint64($))", set: "$ != 0"},
+	"uint64":             {read: "r.readUint64()", write: "appendUint(%, $)", set: "$ != 0"},
+	"int64":              {read: "r.readInstant()", write: "appendUint(%, uint64($))", set: "$ != 0"},
+	"float64":            {read: "r.readFloat()", write: "appendFloat(%, $)", set: "$ != 0"},
+	"[]byte":             {read: "r.readText()", write: "appendStr(%, $)", set: "len($) > 0"},
+	"[][]byte":           {read: "r.readTexts($)", write: "appendTexts(%, $)", set: "len($) > 0", list: true},
+	"[]uint64":           {read: "r.readUint64s($)", write: "appendUints(%, $)", set: "len($) > 0", list: true},
+	"[]int64":            {read: "r.readInt64s($)", write: "appendInts(%, $)", set: "len($) > 0", list: true},
+	"[][]uint64":         {read: "r.readGroups($)", write: "appendGroups(%, $)", set: "len($) > 0", list: true},
+	"[][][]byte":         {read: "r.readMembers($)", write: "appendMembers(%, $)", set: "len($) > 0", list: true},
+	"[2]uint64":          {read: "r.readUint64Pair()", write: "appendUints(%, $[:])"},
+	"UUID":               {read: "r.readUUID()", write: "appendUUID(%, $)", set: "$ != (UUID{})"},
+	"[]UUID":             {read: "r.readUUIDs($)", write: "appendUUIDs(%, $)", set: "len($) > 0", list: true},
+	"PullID":             {read: "r.readPullID()", write: "appendPullID(%, $)", set: "$ != (PullID{})"},
+	"[]PullID":           {read: "r.readPullIDs($)", write: "appendPullIDs(%, $)", set: "len($) > 0", list: true},
+	"ChunkHash":          {read: "r.readHash()", write: "appendHash(%, $)"},
+	"[]ChunkHash":        {read: "r.readHashes($)", write: "appendHashes(%, $)", set: "len($) > 0", list: true},
+	"Format":             {read: "r.readFormat()", write: "appendUint(%, uint64($))"},
+	"Shape":              {read: "r.readShape()", write: "appendShape(%, $)"},
+	"Dtype":              {read: "r.readDtype()", write: "appendStr(%, $.String())"},
+	"P2PErrorCode":       {read: "r.readP2PError()", write: "appendUint(%, uint64($))"},
+	"OpType":             {read: "r.readOpType()", write: "appendStr(%, $.String())"},
+	"CommandType":        {read: "r.readCommandType()", write: "appendStr(%, $.String())"},
+	"[]Holder":           {read: "r.readHolders($)", write: "appendHolders(%, $)", list: true},
+	"[]NixlPackedMember": {read: "r.readPackedMembers($)", write: "appendPackedMembers(%, $)", list: true},
+	"ignoredMap":         {read: "r.skipIgnoredMap(w.depth)", write: "append(%, nilByte)"},
 
-	"as=keys":      {read: "r.keys($)", write: "appendTexts(%, $)", set: "len($) > 0", list: true},
-	"as=planes":    {read: "r.planes($)", write: "appendTexts(%, $)", set: "len($) > 0", list: true},
-	"as=blobs":     {read: "r.blobs($)", write: "appendBlobs(%, $)", set: "len($) > 0", list: true},
-	"as=blocks":    {read: "r.blocks($, r.lim.BlockCount)", write: "appendUints(%, $)", set: "len($) > 0", list: true},
-	"as=port":      {read: "uint32(r.uint(portMax))", write: "appendUint(%, uint64($))", set: "$ != 0"},
-	"as=positive":  {read: "r.positive()", write: "appendUint(%, uint64($))", set: "$ != 0"},
-	"as=instant":   {read: "uint64(r.instant())", write: "appendUint(%, $)", set: "$ != 0"},
-	"as=successor": {read: "r.uint64() - 1", write: "appendUint(%, $+1)", set: "true"},
-	"as=flag":      {read: "r.uint32() != 0", write: "appendUint(%, 1)", set: "$"},
-	"as=request":   {read: "r.requestName()", write: "appendStr(%, $)", set: "len($) > 0"},
+	"as=keys":      {read: "r.readKeys($)", write: "appendTexts(%, $)", set: "len($) > 0", list: true},
+	"as=planes":    {read: "r.readPlanes($)", write: "appendTexts(%, $)", set: "len($) > 0", list: true},
+	"as=blobs":     {read: "r.readBlobs($)", write: "appendBlobs(%, $)", set: "len($) > 0", list: true},
+	"as=blocks":    {read: "r.readBlocks($, r.lim.BlockCount)", write: "appendUints(%, $)", set: "len($) > 0", list: true},
+	"as=port":      {read: "uint32(r.readUint(portMax))", write: "appendUint(%, uint64($))", set: "$ != 0"},
+	"as=positive":  {read: "r.readPositive()", write: "appendUint(%, uint64($))", set: "$ != 0"},
+	"as=instant":   {read: "uint64(r.readInstant())", write: "appendUint(%, $)", set: "$ != 0"},
+	"as=successor": {read: "r.readUint64() - 1", write: "appendUint(%, $+1)", set: "true"},
+	"as=flag":      {read: "r.readUint32() != 0", write: "appendUint(%, 1)", set: "$"},
+	"as=request":   {read: "r.readRequestID()", write: "appendStr(%, $)", set: "len($) > 0"},
 }
 
 // kindOf returns the kind of a Go type, or the kind that the field's tag chooses.
 func kindOf(goType, as string) (kind, error) {
 	if limit, ok := strings.CutPrefix(as, "bin="); ok {
-		read := fmt.Sprintf("r.bin(r.lim.%s, %q)", limit, limit)
+		read := fmt.Sprintf("r.readBin(r.lim.%s, %q)", limit, limit)
 		return kind{read: read, write: "appendBin(%, $)", set: "len($) > 0"}, nil
 	}
 	name := goType

@@ -47,19 +47,19 @@ import (
 const output = "codecs.go"
 
 func main() {
-	if err := run("."); err != nil {
+	if err := generateFolder("."); err != nil {
 		fmt.Fprintln(os.Stderr, "codecgen:", err)
 		os.Exit(1)
 	}
 }
 
-// run writes the generated file of the package in a folder.
-func run(folder string) error {
+// generateFolder writes the generated file of the package in a folder.
+func generateFolder(folder string) error {
 	s, err := readSpec(folder)
 	if err != nil {
 		return err
 	}
-	text, err := generate(s)
+	text, err := generateFile(s)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, text)
 	}

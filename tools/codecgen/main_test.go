@@ -15,7 +15,7 @@ func TestCodecsAreCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := generate(s)
+	want, err := generateFile(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		}
 		s, err := readSpec(folder)
 		if err == nil {
-			_, err = generate(s)
+			_, err = generateFile(s)
 		}
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q", test.name, err, test.want)

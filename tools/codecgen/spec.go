@@ -13,12 +13,12 @@ import (
 )
 
 // A declaredMap is a message with a tag, a message behind a prefix, or a map inside a message.
-type message struct {
+type declaredMap struct {
 	goName   string
 	wireName string
-	title    string  // of a nested map, in text for people
-	fields   []field // in wire order, with the fields of embedded and inlined structs, without the extension
-	ext      *part   // the extension, nil if the message has none
+	title    string     // of a nested map, in text for people
+	fields   []field    // in wire order, with the fields of embedded and inlined structs, without the extension
+	ext      *extension // the extension, nil if the message has none
 
 	tagged   bool
 	json     bool   // the message may arrive as JSON
@@ -29,7 +29,7 @@ type message struct {
 }
 
 // An extension is a struct of fields that follow the fields of a message if the first field of the struct is present.
-type part struct {
+type extension struct {
 	goName   string
 	byHand   bool // the codec of the message is written by hand and needs the names of the fields
 	fields   []field
@@ -45,10 +45,10 @@ type field struct {
 	group    string   // the path of a struct that is present as a whole or not at all: "Layout"
 	kind     kind
 	optional bool   // may be absent
-	omit     bool   // is not written when it is zero
-	with     string // name of the bool that says whether the field is on the wire
-	byWith   bool   // the field's presence sets that bool
-	null     string // the zero value is written as nil; if this is a path, it names the bool that is false for nil
+	omitZero bool   // is not written when it is zero
+	flag     string // name of the bool that says whether the field is on the wire
+	setsFlag bool   // the field's presence sets that bool
+	nilFlag  string // the zero value is written as nil; if this is a path, it names the bool that is false for nil
 	promoted bool   // the Go field belongs to an embedded struct
 	initial  string // the value of an absent field, if not zero
 	length   string // the wire name of the list that has the same length
@@ -57,8 +57,8 @@ type field struct {
 
 // A spec contains everything that the structs of a package say about messages.
 type spec struct {
-	messages []*message
-	parts    []*part
+	messages []*declaredMap
+	parts    []*extension
 	byHand   []handWritten
 	structs  map[string]*ast.StructType
 	aliases  map[string]string // type HeartbeatMsg RegisterMsg
@@ -108,7 +108,7 @@ func readSpec(folder string) (*spec, error) {
 			switch d := decl.(type) {
 			case *ast.FuncDecl:
 				if d.Recv != nil {
-					s.methods[strings.TrimPrefix(source(d.Recv.List[0].Type), "*")+"."+d.Name.Name] = true
+					s.methods[strings.TrimPrefix(typeSource(d.Recv.List[0].Type), "*")+"."+d.Name.Name] = true
 				}
 			case *ast.GenDecl:
 				for _, x := range d.Specs {
@@ -139,7 +139,7 @@ func readSpec(folder string) (*spec, error) {
 			if !strings.HasPrefix(line.Text, directive) {
 				continue
 			}
-			if err := s.add(m.name, strings.TrimPrefix(line.Text, directive)); err != nil {
+			if err := s.addDirective(m.name, strings.TrimPrefix(line.Text, directive)); err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", filepath.Base(fset.Position(line.Pos()).String()), m.name, err)
 			}
 		}
@@ -147,8 +147,8 @@ func readSpec(folder string) (*spec, error) {
 	return s, nil
 }
 
-// add processes a directive above a type.
-func (s *spec) add(name, text string) error {
+// addDirective processes a directive above a type.
+func (s *spec) addDirective(name, text string) error {
 	words := strings.Fields(text)
 	if words[0] == "tag" { // //wire:tag TagX Name schema value...
 		if len(words) < 5 {
@@ -158,13 +158,13 @@ func (s *spec) add(name, text string) error {
 		return nil
 	}
 	if words[0] == "part" {
-		p, err := s.part(name)
+		p, err := s.partOf(name)
 		if err == nil {
 			p.byHand = true
 		}
 		return err
 	}
-	m := &message{goName: name, wireName: name, validate: s.methods[name+".validate"]}
+	m := &declaredMap{goName: name, wireName: name, validate: s.methods[name+".validate"]}
 	switch words[0] {
 	case "message":
 		m.tagged = true
@@ -192,20 +192,20 @@ func (s *spec) add(name, text string) error {
 		}
 	}
 	s.messages = append(s.messages, m)
-	err := s.flatten(name, "", "", func(f field) { m.fields = append(m.fields, f) }, func(ext string) (err error) {
-		m.ext, err = s.part(ext)
+	err := s.addFields(name, "", "", func(f field) { m.fields = append(m.fields, f) }, func(ext string) (err error) {
+		m.ext, err = s.partOf(ext)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return s.check(m)
+	return s.checkMessage(m)
 }
 
-// check returns an error if the generated code would not compile, or if an option has no effect.
-func (s *spec) check(m *message) error {
+// checkMessage returns an error if the generated code would not compile, or if an option has no effect.
+func (s *spec) checkMessage(m *declaredMap) error {
 	seen := map[string]bool{}
-	all := m.all()
+	all := m.allFields()
 	for _, f := range all {
 		if seen[f.wire] {
 			return fmt.Errorf("%s has two fields %s", m.goName, f.wire)
@@ -214,8 +214,8 @@ func (s *spec) check(m *message) error {
 		if f.length != "" && !slices.ContainsFunc(all, func(o field) bool { return o.wire == f.length }) {
 			return fmt.Errorf("%s is as long as %s, which is no field", f.wire, f.length)
 		}
-		if f.with != "" && !s.hasFlag(m.goName, f.with) {
-			return fmt.Errorf("%s has no flag %s", m.goName, f.with)
+		if f.flag != "" && !s.hasFlag(m.goName, f.flag) {
+			return fmt.Errorf("%s has no flag %s", m.goName, f.flag)
 		}
 	}
 	return nil
@@ -226,7 +226,7 @@ func (s *spec) hasFlag(name, flag string) bool {
 	for _, f := range s.structs[name].Fields.List {
 		for _, n := range f.Names {
 			if n.Name == flag {
-				return source(f.Type) == "bool"
+				return typeSource(f.Type) == "bool"
 			}
 		}
 	}
@@ -234,21 +234,21 @@ func (s *spec) hasFlag(name, flag string) bool {
 }
 
 // partOf returns the extension with the given name.
-func (s *spec) part(name string) (*part, error) {
+func (s *spec) partOf(name string) (*extension, error) {
 	for _, p := range s.parts {
 		if p.goName == name {
 			return p, nil
 		}
 	}
-	p := &part{goName: name, validate: s.methods[name+".validate"]}
+	p := &extension{goName: name, validate: s.methods[name+".validate"]}
 	s.parts = append(s.parts, p)
-	return p, s.flatten(name, "", "", func(f field) { p.fields = append(p.fields, f) }, func(string) error {
+	return p, s.addFields(name, "", "", func(f field) { p.fields = append(p.fields, f) }, func(string) error {
 		return fmt.Errorf("%s is an extension and has one", name)
 	})
 }
 
-// flatten passes the fields of a struct to add, in order, and the type of the struct's extension to ext.
-func (s *spec) flatten(name, path, with string, add func(field), ext func(string) error) error {
+// addFields passes the fields of a struct to add, in order, and the type of the struct's extension to ext.
+func (s *spec) addFields(name, path, with string, add func(field), ext func(string) error) error {
 	for s.aliases[name] != "" {
 		name = s.aliases[name]
 	}
@@ -257,7 +257,7 @@ func (s *spec) flatten(name, path, with string, add func(field), ext func(string
 		return fmt.Errorf("%s is no struct", name)
 	}
 	for _, f := range st.Fields.List {
-		goType := source(f.Type)
+		goType := typeSource(f.Type)
 		var names []string
 		for _, n := range f.Names {
 			names = append(names, path+n.Name)
@@ -281,8 +281,8 @@ func (s *spec) flatten(name, path, with string, add func(field), ext func(string
 			continue
 		}
 		wires, options, _ := strings.Cut(text, ",")
-		like := field{goType: goType, with: with, byWith: with != ""}
-		inline, isExt, as, err := like.options(path, options)
+		common := field{goType: goType, flag: with, setsFlag: with != ""}
+		inline, isExt, as, err := common.parseOptions(path, options)
 		if err != nil {
 			return fmt.Errorf("%s.%s: %w", name, names[0], err)
 		}
@@ -300,15 +300,15 @@ func (s *spec) flatten(name, path, with string, add func(field), ext func(string
 				f.promoted = f.promoted || embedded
 				add(f)
 			}
-			if err := s.flatten(goType, inner, like.with, promote, ext); err != nil {
+			if err := s.addFields(goType, inner, common.flag, promote, ext); err != nil {
 				return err
 			}
 		case len(wire) > 1 && len(names) == 1: // A struct of several fields that are present together.
 			i := 0
 			for _, part := range s.structs[goType].Fields.List {
 				for _, n := range part.Names {
-					one := like
-					one.wire, one.path, one.goType, one.group = wire[i], names[0]+"."+n.Name, source(part.Type), names[0]
+					one := common
+					one.wire, one.path, one.goType, one.group = wire[i], names[0]+"."+n.Name, typeSource(part.Type), names[0]
 					if one.kind, err = kindOf(one.goType, ""); err != nil {
 						return fmt.Errorf("%s.%s: %w", name, one.path, err)
 					}
@@ -317,18 +317,18 @@ func (s *spec) flatten(name, path, with string, add func(field), ext func(string
 				}
 			}
 		default:
-			if like.kind, err = s.kindOf(goType, as); err != nil {
+			if common.kind, err = s.kindOf(goType, as); err != nil {
 				return fmt.Errorf("%s.%s: %w", name, names[0], err)
 			}
 			if len(wire) == 1 && len(names) > 1 {
-				like.array = names
+				common.array = names
 				names = names[:1]
 			}
 			for i, n := range names {
-				one := like
+				one := common
 				one.wire, one.path = wire[i], n
 				if with != "" {
-					one.omit = false
+					one.omitZero = false
 				}
 				add(one)
 			}
@@ -337,8 +337,8 @@ func (s *spec) flatten(name, path, with string, add func(field), ext func(string
 	return nil
 }
 
-// options parses the options behind the wire name in a tag, and stores most of them in f.
-func (f *field) options(path, text string) (inline, ext bool, as string, err error) {
+// parseOptions parses the options behind the wire name in a tag, and stores most of them in f.
+func (f *field) parseOptions(path, text string) (inline, ext bool, as string, err error) {
 	for option := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(option, "=")
 		switch name {
@@ -350,14 +350,14 @@ func (f *field) options(path, text string) (inline, ext bool, as string, err err
 		case "optional":
 			f.optional = true
 		case "omitzero":
-			f.optional, f.omit = true, true
+			f.optional, f.omitZero = true, true
 		case "with":
-			f.optional, f.with = true, path+value
-			f.byWith = !f.omit
+			f.optional, f.flag = true, path+value
+			f.setsFlag = !f.omitZero
 		case "nil":
-			f.null = "nil"
+			f.nilFlag = "nil"
 			if value != "" {
-				f.null = path + value
+				f.nilFlag = path + value
 			}
 		case "default":
 			f.optional, f.initial = true, value
@@ -372,18 +372,18 @@ func (f *field) options(path, text string) (inline, ext bool, as string, err err
 	return inline, ext, as, nil
 }
 
-// source returns the source text of a type expression.
-func source(x ast.Expr) string {
+// typeSource returns the source text of a type expression.
+func typeSource(x ast.Expr) string {
 	switch t := x.(type) {
 	case *ast.Ident:
 		return t.Name
 	case *ast.StarExpr:
-		return "*" + source(t.X)
+		return "*" + typeSource(t.X)
 	case *ast.ArrayType:
 		if t.Len == nil {
-			return "[]" + source(t.Elt)
+			return "[]" + typeSource(t.Elt)
 		}
-		return "[" + t.Len.(*ast.BasicLit).Value + "]" + source(t.Elt)
+		return "[" + t.Len.(*ast.BasicLit).Value + "]" + typeSource(t.Elt)
 	case *ast.StructType:
 		return "struct{}"
 	}

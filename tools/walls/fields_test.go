@@ -22,12 +22,12 @@ import (
 // kept are types that share a package with others and still keep their unexported fields to themselves: only their
 // own methods, those of their friends and the function that makes one may select one. A literal selects none.
 var kept = map[string]map[string][]string{
-	"fsm/rank/flows/deferred": {"Deferred": nil, "Fetches": nil},
+	"fsm/rank/flows/deferred": {"Offers": nil, "Fetches": nil},
 	"fsm/rank/flows/engine":   {"Gets": nil, "Op": nil, "proxy": nil, "requests": {"proxy"}, "reserves": nil},
 	"fsm/rank/kernel":         {"Tickets": nil},
 	"fsm/rank/peers/lease":    {"Owner": nil, "Renewals": nil, "Renewers": nil},
-	"fsm/rank/peers/link":     {"Breakers": nil, "pace": nil, "changes": nil},
-	"fsm/rank/flows/pull":     {"blocked": {"Source"}, "pulls": nil, "Target": nil},
+	"fsm/rank/peers/link":     {"Breakers": nil, "pace": nil, "changedPeers": nil},
+	"fsm/rank/flows/pull":     {"roomQueue": {"Source"}, "pullIDTable": nil, "Target": nil},
 	"fsm/rank/flows/put":      {"Table": nil},
 }
 

@@ -21,9 +21,9 @@ func chunkOf(n int) uint64 {
 
 // filled is an index of so many chunks, in prefixes each of which so many of 64 instances hold whole.
 func filled(chunks, copies int) *Index {
-	x := New(Limits{Chunks: 4 * chunks * copies, Holders: 100, Groups: 64, OfChunk: 256}, 1)
+	x := New(Limits{Chunks: 4 * chunks * copies, Holders: 100, Groups: 64, HoldersPerChunk: 256}, 1)
 	for range 64 {
-		x.Show(x.Open(x.holders.used, x.holders.used, 0))
+		x.ShowHolder(x.OpenHolder(x.holders.used, x.holders.used, 0))
 	}
 	for n := range chunks {
 		for c := range copies {
@@ -58,17 +58,17 @@ func BenchmarkPrefix(b *testing.B) {
 				for b.Loop() {
 					next()
 					for i, hash := range hashes {
-						hashes[i] = x.hider.hide(hash, x.hider.of(0))
+						hashes[i] = x.cipher.placeOf(hash, x.cipher.rankKey(0))
 					}
 					begin := time.Now()
 					for _, place := range hashes {
 						s := x.segmentOf(place)
-						sum += s.slots[s.home(place)].place
+						sum += s.slots[s.homeSlot(place)].place
 					}
 					loads = append(loads, time.Since(begin))
 					next()
 					begin = time.Now()
-					hits = x.Prefix(0, hashes, -1, hits[:0])
+					hits = x.FindPrefix(0, hashes, -1, hits[:0])
 					if took = append(took, time.Since(begin)); len(hits) != copies || hits[0].Chunks != prefixLen || sum == 0 {
 						b.Fatal(hits)
 					}

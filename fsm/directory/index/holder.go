@@ -6,119 +6,119 @@ import "github.com/kvferry/kvferry/fsm/table"
 // again only after the last chunk of its former holder has been swept away.
 type Holder uint16
 
-// HoldersMost is the largest possible number of holders.
-const HoldersMost = many - 1
+// MaxHolders is the largest possible number of holders.
+const MaxHolders = chainMark - 1
 
-// A state is the state of a holder.
-type state uint8
+// A holderState is the state of a holder.
+type holderState uint8
 
 const (
-	unused  state = iota
-	hidden        // being filled, and not found by lookups
-	shown         // lookups find the holder
-	retired       // being swept away, and not found by lookups
+	stateUnused  holderState = iota
+	stateHidden              // being filled, and not found by lookups
+	stateShown               // lookups find the holder
+	stateRetired             // being swept away, and not found by lookups
 )
 
 // A holder is the row of a Holder. The holder itself and the chunks of the holder count in the shares of the group.
 type holder struct {
-	group int
-	of    int    // owner, such as an instance: see Prefix
-	rank  uint64 // key of the rank
-	sum   uint64 // checksum of the chunks
-	count int    // number of chunks
-	state state
-	next  Holder // next in the list of free numbers
+	group    int
+	owner    int    // owner, such as an instance: see Prefix
+	rank     uint64 // key of the rank
+	checksum uint64 // checksum of the chunks
+	count    int    // number of chunks
+	state    holderState
+	nextFree Holder // nextFree in the list of free numbers
 }
 
 // holders is the table of all holders, by their numbers.
 type holders struct {
-	rows []holder // row 0 is unused
-	most int      // limit of holders
-	free Holder   // first of the free numbers
-	used int
-	// share counts the chunks of all holders by group. Its last class counts the chunks of retired holders.
-	share table.Share
-	// place counts the holders likewise.
-	place table.Share
-	gone  int // that last class
+	rows      []holder // row 0 is unused
+	limit     int      // limit of holders
+	firstFree Holder   // first of the free numbers
+	used      int
+	// chunkShare counts the chunks of all holders by group. Its last class counts the chunks of retired holders.
+	chunkShare table.Share
+	// holderShare counts the holders likewise.
+	holderShare  table.Share
+	retiredClass int // that last class
 }
 
 func newHolders(l Limits) holders {
 	return holders{
-		rows: make([]holder, 1, 4), most: min(l.Holders, HoldersMost), gone: l.Groups,
-		share: new(table.Share).Emptied(l.Chunks, l.Groups+1),
-		place: new(table.Share).Emptied(min(l.Holders, HoldersMost), l.Groups+1),
+		rows: make([]holder, 1, 4), limit: min(l.Holders, MaxHolders), retiredClass: l.Groups,
+		chunkShare:  new(table.Share).Recycle(l.Chunks, l.Groups+1),
+		holderShare: new(table.Share).Recycle(min(l.Holders, MaxHolders), l.Groups+1),
 	}
 }
 
-// Open creates a holder of chunks of a rank, in a group from 0. The owner of, an instance for example, can be
+// OpenHolder creates a holder of chunks of a rank, in a group from 0. The owner of, an instance for example, can be
 // excluded from the results of Prefix. The holder is hidden from lookups until Show. Open returns 0 if the group has
 // as many holders as it may have, including holders that are not swept away yet, or if all numbers are in use.
-func (x *Index) Open(group, of int, rank uint32) Holder {
+func (x *Index) OpenHolder(group, owner int, rank uint32) Holder {
 	t := &x.holders
-	id := t.free
+	id := t.firstFree
 	switch {
-	case !t.place.May(group):
+	case !t.holderShare.HasRoom(group):
 		return 0
 	case id != 0:
-		t.free = t.rows[id].next
-	case len(t.rows) <= t.most:
+		t.firstFree = t.rows[id].nextFree
+	case len(t.rows) <= t.limit:
 		id = Holder(len(t.rows))
 		t.rows = append(t.rows, holder{})
 	default:
 		return 0
 	}
-	t.rows[id] = holder{group: group, of: of, rank: x.hider.of(rank), state: hidden}
+	t.rows[id] = holder{group: group, owner: owner, rank: x.cipher.rankKey(rank), state: stateHidden}
 	t.used++
-	t.place.Take(group)
+	t.holderShare.Acquire(group)
 	return id
 }
 
-// Show makes a holder with all chunks visible to lookups.
-func (x *Index) Show(id Holder) { x.live(id).state = shown }
+// ShowHolder makes a holder with all chunks visible to lookups.
+func (x *Index) ShowHolder(id Holder) { x.liveHolder(id).state = stateShown }
 
-// Retire hides a holder from lookups for good. The number becomes free when all chunks of the holder have been swept
-// away.
-func (x *Index) Retire(id Holder) {
-	t, h := &x.holders, x.live(id)
-	h.state = retired
-	t.share.Add(h.group, -h.count)
-	t.share.Add(t.gone, h.count)
-	t.place.Give(h.group)
-	t.place.Take(t.gone)
-	x.sweep.again = true
-	t.release(id)
+// RetireHolder hides a holder from lookups for good. The number becomes free when all chunks of the holder have been
+// swept away.
+func (x *Index) RetireHolder(id Holder) {
+	t, h := &x.holders, x.liveHolder(id)
+	h.state = stateRetired
+	t.chunkShare.Add(h.group, -h.count)
+	t.chunkShare.Add(t.retiredClass, h.count)
+	t.holderShare.Release(h.group)
+	t.holderShare.Acquire(t.retiredClass)
+	x.sweep.retiredSince = true
+	t.releaseIfEmpty(id)
 }
 
-// release frees the number of a retired holder without chunks.
-func (t *holders) release(id Holder) {
+// releaseIfEmpty frees the number of a retired holder without chunks.
+func (t *holders) releaseIfEmpty(id Holder) {
 	if h := &t.rows[id]; h.count == 0 {
-		*h = holder{next: t.free}
-		t.free = id
+		*h = holder{nextFree: t.firstFree}
+		t.firstFree = id
 		t.used--
-		t.place.Give(t.gone)
+		t.holderShare.Release(t.retiredClass)
 	}
 }
 
-// live returns the row of a holder that was opened and not retired. The function panics for all further numbers.
-func (x *Index) live(id Holder) *holder {
+// liveHolder returns the row of a holder that was opened and not retired. The function panics for all further numbers.
+func (x *Index) liveHolder(id Holder) *holder {
 	h := &x.holders.rows[id]
-	if h.state != hidden && h.state != shown {
+	if h.state != stateHidden && h.state != stateShown {
 		panic("BUG: a holder is used that was retired, or was never opened")
 	}
 	return h
 }
 
-// lose counts the removal of a chunk of a retired holder.
-func (t *holders) lose(id Holder) {
+// dropChunk counts the removal of a chunk of a retired holder.
+func (t *holders) dropChunk(id Holder) {
 	t.rows[id].count--
-	t.share.Give(t.gone)
-	t.release(id)
+	t.chunkShare.Release(t.retiredClass)
+	t.releaseIfEmpty(id)
 }
 
-// Has returns the number of chunks of a holder, and a checksum that is equal in every index in which the holder has
-// the same chunks.
-func (x *Index) Has(id Holder) (chunks int, sum uint64) {
-	h := x.live(id)
-	return h.count, h.sum
+// CountChunks returns the number of chunks of a holder, and a checksum that is equal in every index in which the holder
+// has the same chunks.
+func (x *Index) CountChunks(id Holder) (chunks int, sum uint64) {
+	h := x.liveHolder(id)
+	return h.count, h.checksum
 }

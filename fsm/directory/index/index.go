@@ -6,43 +6,43 @@ import "math/bits"
 type Limits struct {
 	// Chunks limits the chunks of all holders together: a chunk of two holders counts twice.
 	Chunks int
-	// Holders limits the holders, including retired holders that are not swept away yet. At most HoldersMost.
+	// Holders limits the holders, including retired holders that are not swept away yet. At most MaxHolders.
 	Holders int
 	// Groups is the number of groups of holders. No group takes more holders or chunks than remain free for further
 	// groups.
-	Groups  int
-	OfChunk int // holders of a chunk
+	Groups          int
+	HoldersPerChunk int // holders of a chunk
 }
 
 // Index stores which holder has which chunk.
 type Index struct {
 	limits Limits `snap:"share"`
-	// deepest is the depth at which segments are not split any more. Only somebody with knowledge of the seed could
+	// maxDepth is the depth at which segments are not split any more. Only somebody with knowledge of the seed could
 	// direct more rows than usual to a segment of this depth.
-	deepest  uint8 `snap:"share"`
-	hider    hider
+	maxDepth uint8 `snap:"share"`
+	cipher   placeCipher
 	depth    uint8
 	segments []segment
-	// table maps the first depth bits of a place to the number of the segment.
-	table   []uint32
-	rows    int
-	blocks  blocks
-	holders holders
-	sweep   sweep
+	// segmentTable maps the first depth bits of a place to the number of the segment.
+	segmentTable []uint32
+	rowCount     int
+	blocks       blocks
+	holders      holders
+	sweep        sweep
 
-	// run is, for each holder, the number of chunks of the looked-up prefix that the holder has.
-	run []uint16 `snap:"scratch"`
-	// groups counts, for each group, the holders of the row under examination. Between uses all counts are 0.
-	groups []int32 `snap:"scratch"`
-	// seen stores values that fetch loads in advance, so that the compiler cannot remove the loads.
-	seen uint64 `snap:"scratch"`
+	// runLengths is, for each holder, the number of chunks of the looked-up prefix that the holder has.
+	runLengths []uint16 `snap:"scratch"`
+	// groupCounts counts, for each group, the holders of the row under examination. Between uses all counts are 0.
+	groupCounts []int32 `snap:"scratch"`
+	// prefetched stores values that fetch loads in advance, so that the compiler cannot remove the loads.
+	prefetched uint64 `snap:"scratch"`
 }
 
 // New returns an empty index. The seed must be kept secret.
 func New(l Limits, seed uint64) Index {
 	return Index{
-		limits: l, deepest: uint8(bits.Len(uint(l.Chunks/slotsMost))) + 4, hider: newHider(seed),
-		segments: []segment{newSegment(slotsFirst, 0)}, table: []uint32{0},
+		limits: l, maxDepth: uint8(bits.Len(uint(l.Chunks/slotsMax))) + 4, cipher: newPlaceCipher(seed),
+		segments: []segment{newSegment(slotsFirst, 0)}, segmentTable: []uint32{0},
 		holders: newHolders(l),
 	}
 }
@@ -52,102 +52,103 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Changed Outcome = iota
-	Already         // nothing had to be changed
+	Changed   Outcome = iota
+	Unchanged         // nothing had to be changed
 	// Crowded: the chunk has as many holders as it may have, and no group has the chunk more often than the group of
 	// this holder will; or the group of this holder has as many chunks as it may have.
 	Crowded
 )
 
 func (x *Index) segmentOf(place uint64) *segment {
-	return &x.segments[x.table[place>>(perWord-x.depth)]]
+	return &x.segments[x.segmentTable[place>>(wordBits-x.depth)]]
 }
 
 // Add records that a holder has a chunk.
 func (x *Index) Add(id Holder, hash uint64) Outcome {
-	h := x.live(id)
-	place := x.hider.hide(hash, h.rank)
+	h := x.liveHolder(id)
+	place := x.cipher.placeOf(hash, h.rank)
 	s := x.segmentOf(place)
-	at := s.seek(place)
-	there := s.has(at, place)
-	if !x.holders.share.May(h.group) {
-		if there && x.blocks.holds(s.slots[at].ids, id) {
-			return Already
+	at := s.findSlot(place)
+	present := s.hasRow(at, place)
+	if !x.holders.chunkShare.HasRoom(h.group) {
+		if present && x.blocks.hasHolder(s.slots[at].ids, id) {
+			return Unchanged
 		}
 		return Crowded
 	}
-	if there {
-		return x.addTo(&s.slots[at], id, hash)
+	if present {
+		return x.addToRow(&s.slots[at], id, hash)
 	}
-	if s.full(x.deepest) {
-		x.grow(place)
+	if s.isFull(x.maxDepth) {
+		x.growSegment(place)
 		s = x.segmentOf(place)
-		at = s.seek(place)
+		at = s.findSlot(place)
 	}
-	s.insert(at, slot{place: place, ids: uint64(id)})
-	x.rows++
-	x.count(id, hash)
+	s.insertRow(at, slot{place: place, ids: uint64(id)})
+	x.rowCount++
+	x.countChunk(id, hash)
 	return Changed
 }
 
-// addTo adds a holder to an existing row. If the row is full, addTo makes room by removing retired holders, and then
-// by displacing a holder of another group.
-func (x *Index) addTo(row *slot, id Holder, hash uint64) Outcome {
-	ids, what := x.blocks.join(row.ids, id, x.limits.OfChunk)
-	if what == crowded { // Retired holders make room.
-		ids, what = x.blocks.join(x.sift(ids), id, x.limits.OfChunk)
+// addToRow adds a holder to an existing row. If the row is full, addToRow makes room by removing retired holders, and
+// then by displacing a holder of another group.
+func (x *Index) addToRow(row *slot, id Holder, hash uint64) Outcome {
+	ids, what := x.blocks.addHolder(row.ids, id, x.limits.HoldersPerChunk)
+	if what == rowCrowded { // Retired holders make room.
+		ids, what = x.blocks.addHolder(x.removeRetired(ids), id, x.limits.HoldersPerChunk)
 	}
-	if what == crowded && x.displace(&ids, id, hash) {
-		ids, what = x.blocks.join(ids, id, x.limits.OfChunk)
+	if what == rowCrowded && x.displaceHolder(&ids, id, hash) {
+		ids, what = x.blocks.addHolder(ids, id, x.limits.HoldersPerChunk)
 	}
 	row.ids = ids
 	switch what {
-	case already:
-		return Already
-	case crowded:
+	case rowUnchanged:
+		return Unchanged
+	case rowCrowded:
 		return Crowded
-	case changed:
+	case rowChanged:
 	}
-	x.count(id, hash)
+	x.countChunk(id, hash)
 	return Changed
 }
 
-// displace removes a chunk from a holder of the group that has the chunk most often, if this is more often than the
-// group of id will have the chunk. So no group can prevent a holder of another group from being found with a chunk.
-// The result says whether a holder was removed. displace examines all holders of the row, at most [Limits.OfChunk].
-func (x *Index) displace(ids *uint64, id Holder, hash uint64) bool {
-	if x.groups == nil {
-		x.groups = make([]int32, x.limits.Groups)
+// displaceHolder removes a chunk from a holder of the group that has the chunk most often, if this is more often than
+// the group of id will have the chunk. So no group can prevent a holder of another group from being found with a chunk.
+// The result says whether a holder was removed. displace examines all holders of the row, at most
+// [Limits.HoldersPerChunk].
+func (x *Index) displaceHolder(ids *uint64, id Holder, hash uint64) bool {
+	if x.groupCounts == nil {
+		x.groupCounts = make([]int32, x.limits.Groups)
 	}
-	most, victim, mine := int32(0), Holder(0), x.holders.rows[id].group
-	x.each(*ids, func(other Holder) {
+	largest, victim, ownGroup := int32(0), Holder(0), x.holders.rows[id].group
+	x.forEachHolder(*ids, func(other Holder) {
 		group := x.holders.rows[other].group
-		x.groups[group]++
-		if n := x.groups[group]; group != mine && n > most {
-			most, victim = n, other
+		x.groupCounts[group]++
+		if n := x.groupCounts[group]; group != ownGroup && n > largest {
+			largest, victim = n, other
 		}
 	})
-	own := x.groups[mine]
-	x.each(*ids, func(other Holder) { x.groups[x.holders.rows[other].group] = 0 })
-	if most <= own+1 {
+	ownCount := x.groupCounts[ownGroup]
+	x.forEachHolder(*ids, func(other Holder) { x.groupCounts[x.holders.rows[other].group] = 0 })
+	if largest <= ownCount+1 {
 		return false
 	}
-	*ids, _ = x.blocks.leave(*ids, victim)
-	x.uncount(victim, hash)
+	*ids, _ = x.blocks.removeHolder(*ids, victim)
+	x.uncountChunk(victim, hash)
 	return true
 }
 
-// each calls f for each holder of a row.
-func (x *Index) each(ids uint64, f func(Holder)) {
-	if !chained(ids) {
+// forEachHolder calls f for each holder of a row.
+func (x *Index) forEachHolder(ids uint64, f func(Holder)) {
+	if !isChain(ids) {
 		for ; ids != 0; ids >>= idBits {
 			f(Holder(ids))
 		}
 		return
 	}
 	in := inHead(chainLen(ids))
-	for number := chainHead(ids); number != 0; in = blockIDs {
-		b := x.blocks.at(number)
+	for number := chainHead(ids); number != 0; in = holdersPerBlock {
+		b := x.blocks.blockAt(number)
 		for _, id := range b.ids[:in] {
 			f(id)
 		}
@@ -155,38 +156,38 @@ func (x *Index) each(ids uint64, f func(Holder)) {
 	}
 }
 
-func (x *Index) uncount(id Holder, hash uint64) {
+func (x *Index) uncountChunk(id Holder, hash uint64) {
 	h := &x.holders.rows[id]
 	h.count--
-	h.sum -= sumOf(hash)
-	x.holders.share.Give(h.group)
+	h.checksum -= chunkChecksum(hash)
+	x.holders.chunkShare.Release(h.group)
 }
 
-func (x *Index) count(id Holder, hash uint64) {
+func (x *Index) countChunk(id Holder, hash uint64) {
 	h := &x.holders.rows[id]
 	h.count++
-	h.sum += sumOf(hash)
-	x.holders.share.Take(h.group)
+	h.checksum += chunkChecksum(hash)
+	x.holders.chunkShare.Acquire(h.group)
 }
 
 // Remove records that a holder does not have a chunk any more.
 func (x *Index) Remove(id Holder, hash uint64) Outcome {
-	h := x.live(id)
-	place := x.hider.hide(hash, h.rank)
+	h := x.liveHolder(id)
+	place := x.cipher.placeOf(hash, h.rank)
 	s := x.segmentOf(place)
-	at := s.seek(place)
-	if !s.has(at, place) {
-		return Already
+	at := s.findSlot(place)
+	if !s.hasRow(at, place) {
+		return Unchanged
 	}
-	ids, what := x.blocks.leave(s.slots[at].ids, id)
-	if what == already {
-		return Already
+	ids, outcome := x.blocks.removeHolder(s.slots[at].ids, id)
+	if outcome == rowUnchanged {
+		return Unchanged
 	}
 	if s.slots[at].ids = ids; ids == 0 {
-		s.remove(at)
-		x.rows--
+		s.removeRow(at)
+		x.rowCount--
 	}
-	x.uncount(id, hash)
+	x.uncountChunk(id, hash)
 	return Changed
 }
 
@@ -203,8 +204,9 @@ type Figures struct {
 // Figures returns the current counts.
 func (x *Index) Figures() Figures {
 	f := Figures{
-		Rows: x.rows, Chunks: x.holders.share.All(), Retired: x.holders.share.Of(x.holders.gone), Holders: x.holders.used,
-		Bytes: x.blocks.bytes() + 40*cap(x.segments) + 4*cap(x.table) + 40*cap(x.holders.rows) + 2*cap(x.run),
+		Rows: x.rowCount, Chunks: x.holders.chunkShare.Total(), Retired: x.holders.chunkShare.CountOf(x.holders.retiredClass),
+		Holders: x.holders.used,
+		Bytes:   x.blocks.countBytes() + 40*cap(x.segments) + 4*cap(x.segmentTable) + 40*cap(x.holders.rows) + 2*cap(x.runLengths),
 	}
 	for i := range x.segments {
 		f.Bytes += 16 * cap(x.segments[i].slots)

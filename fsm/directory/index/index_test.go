@@ -18,7 +18,7 @@ func sound(t interface{ Fatalf(string, ...any) }, x *Index) {
 			if row.ids == 0 {
 				continue
 			}
-			if at = max(at, s.home(row.place)); at != i {
+			if at = max(at, s.homeSlot(row.place)); at != i {
 				t.Fatalf("segment %d: the row at %d belongs to %d", number, i, at)
 			}
 			if n > 0 && row.place <= last || x.segmentOf(row.place) != s {
@@ -28,38 +28,38 @@ func sound(t interface{ Fatalf(string, ...any) }, x *Index) {
 			n++
 			ids := members(x, row.ids)
 			slices.Sort(ids)
-			if len(slices.Compact(slices.Clone(ids))) != len(ids) || len(ids) <= inSlot && chained(row.ids) {
+			if len(slices.Compact(slices.Clone(ids))) != len(ids) || len(ids) <= inlineHolders && isChain(row.ids) {
 				t.Fatalf("a row has %v, %x", ids, row.ids)
 			}
-			blocks += x.blocksOf(row.ids)
+			blocks += x.countBlocks(row.ids)
 			for _, id := range ids {
 				chunks[id]++
 			}
 		}
-		if rows += n; n != int(s.rows) || s.rows > s.most {
-			t.Fatalf("segment %d has %d rows, counts %d, and may have %d", number, n, s.rows, s.most)
+		if rows += n; n != int(s.rows) || s.rows > s.maxRows {
+			t.Fatalf("segment %d has %d rows, counts %d, and may have %d", number, n, s.rows, s.maxRows)
 		}
 	}
-	if rows != x.rows || blocks != x.blocks.used {
-		t.Fatalf("%d rows and %d blocks, counted as %d and %d", rows, blocks, x.rows, x.blocks.used)
+	if rows != x.rowCount || blocks != x.blocks.used {
+		t.Fatalf("%d rows and %d blocks, counted as %d and %d", rows, blocks, x.rowCount, x.blocks.used)
 	}
 	for id := range x.holders.rows {
-		if h := &x.holders.rows[id]; h.count != chunks[Holder(id)] || h.state == unused && h.count != 0 {
+		if h := &x.holders.rows[id]; h.count != chunks[Holder(id)] || h.state == stateUnused && h.count != 0 {
 			t.Fatalf("holder %d has %d chunks and counts %d in state %d", id, chunks[Holder(id)], h.count, h.state)
 		}
 	}
 }
 
 func members(x *Index, ids uint64) (all []Holder) {
-	if !chained(ids) {
+	if !isChain(ids) {
 		for ; ids != 0; ids >>= idBits {
 			all = append(all, Holder(ids))
 		}
 		return all
 	}
 	in := inHead(chainLen(ids))
-	for number := chainHead(ids); number != 0; number, in = x.blocks.at(number).next, blockIDs {
-		all = append(all, x.blocks.at(number).ids[:in]...)
+	for number := chainHead(ids); number != 0; number, in = x.blocks.blockAt(number).next, holdersPerBlock {
+		all = append(all, x.blocks.blockAt(number).ids[:in]...)
 	}
 	return all
 }
@@ -75,9 +75,9 @@ type one struct {
 // An index does what maps do, whatever is swept when: with few hashes and holders, so that they meet.
 func TestIndexAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		limits := Limits{Chunks: 1 << 20, Holders: 40, Groups: 8, OfChunk: 40}
+		limits := Limits{Chunks: 1 << 20, Holders: 40, Groups: 8, HoldersPerChunk: 40}
 		if rapid.IntRange(0, 3).Draw(t, "tight") == 0 {
-			limits.OfChunk = rapid.IntRange(1, 20).Draw(t, "of a chunk")
+			limits.HoldersPerChunk = rapid.IntRange(1, 20).Draw(t, "of a chunk")
 		}
 		x := New(limits, rapid.Uint64().Draw(t, "seed"))
 		model := map[Holder]*one{}
@@ -118,12 +118,12 @@ func TestIndexAgainstModel(t *testing.T) {
 		}
 		// displaced follows which holder it was: one of a group that had it most often.
 		displaced := func(t *rapid.T, id Holder, hash uint64) {
-			if holding(id, hash) < limits.OfChunk {
+			if holding(id, hash) < limits.HoldersPerChunk {
 				return
 			}
 			n := times(id, hash)
 			for other, o := range model {
-				if count, _ := x.Has(other); o.rank == model[id].rank && o.chunks[hash] && count < len(o.chunks) {
+				if count, _ := x.CountChunks(other); o.rank == model[id].rank && o.chunks[hash] && count < len(o.chunks) {
 					if n[o.group] < slices.Max(slices.Collect(maps.Values(n))) {
 						t.Fatalf("%d of group %d gives way to %d: %v", other, o.group, id, n)
 					}
@@ -136,8 +136,8 @@ func TestIndexAgainstModel(t *testing.T) {
 		add := func(t *rapid.T, id Holder, h uint64) {
 			want := Changed
 			if model[id].chunks[h] {
-				want = Already
-			} else if holding(id, h) >= limits.OfChunk {
+				want = Unchanged
+			} else if holding(id, h) >= limits.HoldersPerChunk {
 				if want = Crowded; displaces(id, h) {
 					want = Changed
 				}
@@ -153,7 +153,7 @@ func TestIndexAgainstModel(t *testing.T) {
 		open := func(t *rapid.T) Holder {
 			o := &one{group: rapid.IntRange(0, 3).Draw(t, "group"), rank: rapid.Uint32Range(0, 1).Draw(t, "rank"),
 				chunks: map[uint64]bool{}}
-			id := x.Open(o.group, o.group, o.rank)
+			id := x.OpenHolder(o.group, o.group, o.rank)
 			mine := 0
 			for _, other := range model {
 				if other.group == o.group {
@@ -178,7 +178,7 @@ func TestIndexAgainstModel(t *testing.T) {
 						return
 					}
 					if model[id].visible = rapid.IntRange(0, 5).Draw(t, "shown") > 0; model[id].visible {
-						x.Show(id)
+						x.ShowHolder(id)
 					}
 					for h := first; h < first+rapid.Uint64Range(0, 3).Draw(t, "chunks"); h++ {
 						add(t, id, h)
@@ -188,14 +188,14 @@ func TestIndexAgainstModel(t *testing.T) {
 			"retire many": func(t *rapid.T) {
 				for range min(len(model), rapid.IntRange(1, 12).Draw(t, "of them")) {
 					id := pick(t)
-					x.Retire(id)
+					x.RetireHolder(id)
 					delete(model, id)
 					retired++
 				}
 			},
 			"show": func(t *rapid.T) {
 				id := pick(t)
-				x.Show(id)
+				x.ShowHolder(id)
 				model[id].visible = true
 			},
 			"add":   func(t *rapid.T) { add(t, pick(t), hash.Draw(t, "hash")) },
@@ -221,7 +221,7 @@ func TestIndexAgainstModel(t *testing.T) {
 			},
 			"retire": func(t *rapid.T) {
 				id := pick(t)
-				x.Retire(id)
+				x.RetireHolder(id)
 				delete(model, id)
 				retired++
 			},
@@ -235,9 +235,9 @@ func TestIndexAgainstModel(t *testing.T) {
 				for id, o := range model {
 					sum := uint64(0)
 					for h := range o.chunks {
-						sum += sumOf(h)
+						sum += chunkChecksum(h)
 					}
-					if n, s := x.Has(id); n != len(o.chunks) || s != sum {
+					if n, s := x.CountChunks(id); n != len(o.chunks) || s != sum {
 						t.Fatalf("%d has %d chunks, want %d", id, n, len(o.chunks))
 					}
 				}
@@ -261,7 +261,7 @@ func TestIndexAgainstModel(t *testing.T) {
 					}
 				}
 				got := map[Holder]int{}
-				for _, hit := range x.Prefix(rank, prefix, but, nil) {
+				for _, hit := range x.FindPrefix(rank, prefix, but, nil) {
 					got[hit.Holder] = hit.Chunks
 				}
 				if !maps.Equal(got, want) {
@@ -275,12 +275,12 @@ func TestIndexAgainstModel(t *testing.T) {
 // Whatever its size, an index takes no more bytes for a chunk than its segments promise, and those of blocks.
 func TestBytesOfAChunk(t *testing.T) {
 	for _, copies := range []int{1, 4, 12} {
-		x := New(Limits{Chunks: 1 << 30, Holders: copies, Groups: copies + 1, OfChunk: copies}, 7)
+		x := New(Limits{Chunks: 1 << 30, Holders: copies, Groups: copies + 1, HoldersPerChunk: copies}, 7)
 		for range copies {
-			x.Open(x.holders.used, x.holders.used, 0)
+			x.OpenHolder(x.holders.used, x.holders.used, 0)
 		}
 		most := 31
-		if copies > inSlot {
+		if copies > inlineHolders {
 			most += 32
 		}
 		for hash := range uint64(200_000) {

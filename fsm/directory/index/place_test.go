@@ -11,10 +11,10 @@ import (
 func TestPlaces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed, rank := rapid.Uint64().Draw(t, "seed"), rapid.Uint32Range(0, 1<<16).Draw(t, "rank")
-		h := newHider(seed)
-		other := newHider(seed + 1)
+		h := newPlaceCipher(seed)
+		other := newPlaceCipher(seed + 1)
 		hash := rapid.Uint64().Draw(t, "hash")
-		if p := h.hide(hash, h.of(rank)); p == h.hide(hash, h.of(rank^1)) || p == other.hide(hash, other.of(rank)) {
+		if p := h.placeOf(hash, h.rankKey(rank)); p == h.placeOf(hash, h.rankKey(rank^1)) || p == other.placeOf(hash, other.rankKey(rank)) {
 			t.Fatalf("%x of rank %d lies at %x for others too", hash, rank, p)
 		}
 		const many, segments = 4096, 64
@@ -26,7 +26,7 @@ func TestPlaces(t *testing.T) {
 		} {
 			seen, of := map[uint64]bool{}, [segments]int{}
 			for n := range uint64(many) {
-				place := h.hide(next(n), h.of(rank))
+				place := h.placeOf(next(n), h.rankKey(rank))
 				seen[place] = true
 				of[place/(1<<64/segments)]++
 			}

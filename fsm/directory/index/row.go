@@ -5,75 +5,76 @@ package index
 // word is the number of the first block.
 
 const (
-	many    = 0xFFFF
-	inSlot  = 4
-	idBits  = 16
-	idMask  = 1<<idBits - 1
-	perWord = 64
+	chainMark     = 0xFFFF
+	inlineHolders = 4
+	idBits        = 16
+	idMask        = 1<<idBits - 1
+	wordBits      = 64
 )
 
-func chained(ids uint64) bool         { return ids&idMask == many }
-func chainLen(ids uint64) int         { return int(ids >> idBits & idMask) }
-func chainHead(ids uint64) uint32     { return uint32(ids >> 32) }
-func chain(n int, head uint32) uint64 { return many | uint64(n)<<idBits | uint64(head)<<32 }
+func isChain(ids uint64) bool             { return ids&idMask == chainMark }
+func chainLen(ids uint64) int             { return int(ids >> idBits & idMask) }
+func chainHead(ids uint64) uint32         { return uint32(ids >> 32) }
+func makeChain(n int, head uint32) uint64 { return chainMark | uint64(n)<<idBits | uint64(head)<<32 }
 
 // inHead returns how many of n holders are in the first block.
-func inHead(n int) int { return (n-1)%blockIDs + 1 }
+func inHead(n int) int { return (n-1)%holdersPerBlock + 1 }
 
-// An answer is the result of adding a holder to a row or removing a holder.
-type answer uint8
+// An rowOutcome is the result of adding a holder to a row or removing a holder.
+type rowOutcome uint8
 
 const (
-	changed answer = iota
-	already        // nothing had to be changed
-	crowded        // the row has as many holders as it may have
+	rowChanged   rowOutcome = iota
+	rowUnchanged            // nothing had to be changed
+	rowCrowded              // the row has as many holders as it may have
 )
 
-// join adds a holder to a row that may have at most most holders. It returns the new word of the row.
-func (b *blocks) join(ids uint64, id Holder, most int) (uint64, answer) {
-	if !chained(ids) {
-		for lane := 0; lane < perWord; lane += idBits {
+// addHolder adds a holder to a row that may have at most most holders. It returns the new word of the row.
+func (b *blocks) addHolder(ids uint64, id Holder, limit int) (uint64, rowOutcome) {
+	if !isChain(ids) {
+		for lane := 0; lane < wordBits; lane += idBits {
 			switch Holder(ids >> lane) {
 			case id:
-				return ids, already
+				return ids, rowUnchanged
 			case 0:
-				if lane/idBits >= most {
-					return ids, crowded
+				if lane/idBits >= limit {
+					return ids, rowCrowded
 				}
-				return ids | uint64(id)<<lane, changed
+				return ids | uint64(id)<<lane, rowChanged
 			}
 		}
-		if inSlot >= most {
-			return ids, crowded
+		if inlineHolders >= limit {
+			return ids, rowCrowded
 		}
-		n := b.take()
-		for lane := range inSlot {
-			b.at(n).ids[lane] = Holder(ids >> (lane * idBits))
+		n := b.allocBlock()
+		for lane := range inlineHolders {
+			b.blockAt(n).ids[lane] = Holder(ids >> (lane * idBits))
 		}
-		b.at(n).ids[inSlot] = id
-		return chain(inSlot+1, n), changed
+		b.blockAt(n).ids[inlineHolders] = id
+		return makeChain(inlineHolders+1, n), rowChanged
 	}
-	if number, _ := b.find(ids, id); number != 0 {
-		return ids, already
+	if number, _ := b.findHolder(ids, id); number != 0 {
+		return ids, rowUnchanged
 	}
 	n, head := chainLen(ids), chainHead(ids)
-	if n >= most {
-		return ids, crowded
+	if n >= limit {
+		return ids, rowCrowded
 	}
-	if n%blockIDs == 0 {
-		first := b.take()
-		b.at(first).next = head
+	if n%holdersPerBlock == 0 {
+		first := b.allocBlock()
+		b.blockAt(first).next = head
 		head = first
 	}
-	b.at(head).ids[n%blockIDs] = id
-	return chain(n+1, head), changed
+	b.blockAt(head).ids[n%holdersPerBlock] = id
+	return makeChain(n+1, head), rowChanged
 }
 
-// find returns the block of a chain that contains a holder, and the position in the block; number is 0 if none does.
-func (b *blocks) find(ids uint64, id Holder) (number uint32, at int) {
+// findHolder returns the block of a chain that contains a holder, and the position in the block; number is 0 if none
+// does.
+func (b *blocks) findHolder(ids uint64, id Holder) (number uint32, at int) {
 	in := inHead(chainLen(ids))
-	for number = chainHead(ids); number != 0; number, in = b.at(number).next, blockIDs {
-		for at, other := range b.at(number).ids[:in] {
+	for number = chainHead(ids); number != 0; number, in = b.blockAt(number).next, holdersPerBlock {
+		for at, other := range b.blockAt(number).ids[:in] {
 			if other == id {
 				return number, at
 			}
@@ -82,10 +83,10 @@ func (b *blocks) find(ids uint64, id Holder) (number uint32, at int) {
 	return 0, 0
 }
 
-// holds reports whether a row contains a holder.
-func (b *blocks) holds(ids uint64, id Holder) bool {
-	if chained(ids) {
-		number, _ := b.find(ids, id)
+// hasHolder reports whether a row contains a holder.
+func (b *blocks) hasHolder(ids uint64, id Holder) bool {
+	if isChain(ids) {
+		number, _ := b.findHolder(ids, id)
 		return number != 0
 	}
 	for ; ids != 0; ids >>= idBits {
@@ -96,56 +97,56 @@ func (b *blocks) holds(ids uint64, id Holder) bool {
 	return false
 }
 
-// leave removes a holder from a row. It returns the new word of the row.
-func (b *blocks) leave(ids uint64, id Holder) (uint64, answer) {
-	if !chained(ids) {
-		for lane := 0; lane < perWord; lane += idBits {
+// removeHolder removes a holder from a row. It returns the new word of the row.
+func (b *blocks) removeHolder(ids uint64, id Holder) (uint64, rowOutcome) {
+	if !isChain(ids) {
+		for lane := 0; lane < wordBits; lane += idBits {
 			if Holder(ids>>lane) == id {
-				return drop(ids, lane), changed
+				return dropLane(ids, lane), rowChanged
 			}
 		}
-		return ids, already
+		return ids, rowUnchanged
 	}
-	number, at := b.find(ids, id)
+	number, at := b.findHolder(ids, id)
 	if number == 0 {
-		return ids, already
+		return ids, rowUnchanged
 	}
-	return b.short(b.cut(ids, number, at)), changed
+	return b.shortenChain(b.cutFromChain(ids, number, at)), rowChanged
 }
 
-// drop removes the number at a lane, and moves the numbers above it down.
-func drop(ids uint64, lane int) uint64 {
+// dropLane removes the number at a lane, and moves the numbers above it down.
+func dropLane(ids uint64, lane int) uint64 {
 	below := uint64(1)<<lane - 1
 	return ids&below | ids>>idBits&^below
 }
 
-// cut removes a holder from a chain. The last holder of the first block takes the free position.
-func (b *blocks) cut(ids uint64, number uint32, at int) uint64 {
+// cutFromChain removes a holder from a chain. The last holder of the first block takes the free position.
+func (b *blocks) cutFromChain(ids uint64, number uint32, at int) uint64 {
 	n, head := chainLen(ids), chainHead(ids)
-	first := b.at(head)
+	first := b.blockAt(head)
 	last := inHead(n) - 1
-	b.at(number).ids[at] = first.ids[last]
+	b.blockAt(number).ids[at] = first.ids[last]
 	if first.ids[last] = 0; last == 0 {
 		next := first.next
-		b.give(head)
+		b.freeBlock(head)
 		head = next
 	}
-	return chain(n-1, head)
+	return makeChain(n-1, head)
 }
 
-// short returns the chain unchanged if more than four holders are left. Otherwise short converts the chain to a word
-// without blocks.
-func (b *blocks) short(ids uint64) uint64 {
+// shortenChain returns the chain unchanged if more than four holders are left. Otherwise short converts the chain to a
+// word without blocks.
+func (b *blocks) shortenChain(ids uint64) uint64 {
 	n, head := chainLen(ids), chainHead(ids)
-	if n > inSlot {
+	if n > inlineHolders {
 		return ids
 	}
 	word := uint64(0)
 	if head != 0 { // Otherwise the last cut has freed the block.
-		for lane, id := range b.at(head).ids[:n] {
+		for lane, id := range b.blockAt(head).ids[:n] {
 			word |= uint64(id) << (lane * idBits)
 		}
-		b.give(head)
+		b.freeBlock(head)
 	}
 	return word
 }

@@ -13,10 +13,10 @@ type slot struct {
 // contain rows. With these sizes a row of a large segment takes 20 to 30 bytes, and few rows stand far from their
 // homes.
 const (
-	slotsFirst = 16
-	slotsSplit = 3072
-	slotsMost  = 4096
-	fullOf16   = 13
+	slotsFirst     = 16
+	slotsSplit     = 3072
+	slotsMax       = 4096
+	fullSixteenths = 13
 )
 
 // A segment contains, in sorted order, all rows with places that begin with the same depth bits. A row stands in the
@@ -24,46 +24,47 @@ const (
 type segment struct {
 	slots []slot
 	// homes is the number of slots that can be homes. The remaining slots at the end hold rows that were displaced.
-	homes uint32
-	rows  uint32
-	most  uint32 // rows at which the segment is split
-	depth uint8
+	homes   uint32
+	rows    uint32
+	maxRows uint32 // rows at which the segment is split
+	depth   uint8
 }
 
 // newSegment returns an empty segment with the given number of slots.
 func newSegment(slots int, depth uint8) segment {
 	return segment{
-		slots: make([]slot, slots), homes: uint32(slots - max(1, slots/64)), most: uint32(slots / 16 * fullOf16),
+		slots: make([]slot, slots), homes: uint32(slots - max(1, slots/64)), maxRows: uint32(slots / 16 * fullSixteenths),
 		depth: depth,
 	}
 }
 
-func (s *segment) home(place uint64) int {
+func (s *segment) homeSlot(place uint64) int {
 	hi, _ := bits.Mul64(place<<s.depth, uint64(s.homes))
 	return int(hi)
 }
 
-// full reports whether the segment has no room for a further row. A segment of the deepest level takes any number.
-func (s *segment) full(deepest uint8) bool { return s.rows >= s.most && s.depth < deepest }
+// isFull reports whether the segment has no room for a further row. A segment of the deepest level takes any number.
+func (s *segment) isFull(maxDepth uint8) bool { return s.rows >= s.maxRows && s.depth < maxDepth }
 
-// seek returns the first slot, from the home of the place on, that is empty or contains a place that is not smaller.
-func (s *segment) seek(place uint64) int { return s.from(s.home(place), place) }
+// findSlot returns the first slot, from the home of the place on, that is empty or contains a place that is not
+// smaller.
+func (s *segment) findSlot(place uint64) int { return s.findSlotFrom(s.homeSlot(place), place) }
 
-// from is like seek, for a place with the known home at.
-func (s *segment) from(at int, place uint64) int {
+// findSlotFrom is like seek, for a place with the known home at.
+func (s *segment) findSlotFrom(at int, place uint64) int {
 	for at < len(s.slots) && s.slots[at].ids != 0 && s.slots[at].place < place {
 		at++
 	}
 	return at
 }
 
-// has reports whether the slot at, as returned by seek, contains the row of the place.
-func (s *segment) has(at int, place uint64) bool {
+// hasRow reports whether the slot at, as returned by seek, contains the row of the place.
+func (s *segment) hasRow(at int, place uint64) bool {
 	return at < len(s.slots) && s.slots[at].ids != 0 && s.slots[at].place == place
 }
 
-// insert puts a row into the slot at, as returned by seek, and moves the rows behind that slot by a slot.
-func (s *segment) insert(at int, row slot) {
+// insertRow puts a row into the slot at, as returned by seek, and moves the rows behind that slot by a slot.
+func (s *segment) insertRow(at int, row slot) {
 	free := at
 	for free < len(s.slots) && s.slots[free].ids != 0 {
 		free++
@@ -76,10 +77,10 @@ func (s *segment) insert(at int, row slot) {
 	s.rows++
 }
 
-// remove deletes the row in a slot, and moves the rows behind that slot nearer to their homes.
-func (s *segment) remove(at int) {
+// removeRow deletes the row in a slot, and moves the rows behind that slot nearer to their homes.
+func (s *segment) removeRow(at int) {
 	next := at + 1
-	for next < len(s.slots) && s.slots[next].ids != 0 && s.home(s.slots[next].place) < next {
+	for next < len(s.slots) && s.slots[next].ids != 0 && s.homeSlot(s.slots[next].place) < next {
 		s.slots[next-1] = s.slots[next]
 		next++
 	}
@@ -87,14 +88,14 @@ func (s *segment) remove(at int) {
 	s.rows--
 }
 
-// fill copies sorted rows of another segment into an empty segment.
-func (s *segment) fill(rows []slot) {
+// fillRows copies sorted rows of another segment into an empty segment.
+func (s *segment) fillRows(rows []slot) {
 	at := 0
 	for _, r := range rows {
 		if r.ids == 0 {
 			continue
 		}
-		if at = max(at, s.home(r.place)); at == len(s.slots) {
+		if at = max(at, s.homeSlot(r.place)); at == len(s.slots) {
 			s.slots = append(s.slots, slot{})
 		}
 		s.slots[at] = r

@@ -6,9 +6,9 @@ import "testing"
 // the others where they belong. Seeds are many, because few of them fill the last slot.
 func TestSweepOfFullSegments(t *testing.T) {
 	for seed := range uint64(500) {
-		x := New(Limits{Chunks: 100, Holders: 4, Groups: 1, OfChunk: 2}, seed)
-		stays, goes := x.Open(0, 0, 0), x.Open(0, 0, 0)
-		x.Show(stays)
+		x := New(Limits{Chunks: 100, Holders: 4, Groups: 1, HoldersPerChunk: 2}, seed)
+		stays, goes := x.OpenHolder(0, 0, 0), x.OpenHolder(0, 0, 0)
+		x.ShowHolder(stays)
 		const rows = 13 // of 16 slots
 		for hash := range uint64(rows) {
 			if hash%3 > 0 {
@@ -17,8 +17,8 @@ func TestSweepOfFullSegments(t *testing.T) {
 				x.Add(stays, hash)
 			}
 		}
-		had, _ := x.Has(stays)
-		x.Retire(goes)
+		had, _ := x.CountChunks(stays)
+		x.RetireHolder(goes)
 		for steps := 0; x.Sweep(1); steps++ {
 			sound(t, &x)
 			if steps >= rows {
@@ -29,7 +29,7 @@ func TestSweepOfFullSegments(t *testing.T) {
 			t.Fatalf("seed %d: %+v are left of %d chunks", seed, f, had)
 		}
 		for hash := range uint64(rows) {
-			if hits := x.Prefix(0, []uint64{hash}, -1, nil); (len(hits) == 1) != (hash%3 == 0) {
+			if hits := x.FindPrefix(0, []uint64{hash}, -1, nil); (len(hits) == 1) != (hash%3 == 0) {
 				t.Fatalf("seed %d: %v have chunk %d", seed, hits, hash)
 			}
 		}

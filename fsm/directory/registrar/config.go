@@ -10,8 +10,8 @@ import (
 
 // A Directory contains the addresses of a directory.
 type Directory struct {
-	Asks effects.Addr // for requests: LMCache's controller_reply_url
-	Feed effects.Addr // for messages without a reply: LMCache's controller_pull_url
+	RequestAddr effects.Addr // for requests: LMCache's controller_reply_url
+	FeedAddr    effects.Addr // for messages without a reply: LMCache's controller_pull_url
 	// Plain says that the directory is a controller of LMCache. Such a controller does not know the fields of
 	// kvferry, and counts gaps without requesting a full sync.
 	Plain bool
@@ -35,7 +35,7 @@ type Worker struct {
 // Config configures a registrar and its lookups. [Default] sets every field except the first five.
 type Config struct {
 	Owner       kernel.Owner // owner of the completions and deadlines of the Registrar
-	Asker       kernel.Owner // owner of the completions and deadlines of Lookups
+	LookupOwner kernel.Owner // owner of the completions and deadlines of Lookups
 	Worker      Worker
 	Directories []Directory
 	// Seed is a secret from which the ids of syncs, delays and the choice of the first directory for a lookup are
@@ -43,55 +43,56 @@ type Config struct {
 	Seed uint64
 	Wire protocol.Limits
 
-	Patience effects.Duration // timeout of a request
+	RequestTimeout effects.Duration // timeout of a request
 	// BackoffMin and BackoffMax bound the delay before a failed connection is opened again.
 	BackoffMin, BackoffMax effects.Duration
-	Beat                   effects.Duration // time between heartbeats
-	// BeatsLost is the number of consecutive heartbeats without a reply after which the worker registers again.
-	BeatsLost  uint32
-	Report     effects.Duration // time for which operations are collected before a report
-	Operations int              // operations in a report
-	Leave      effects.Duration // time limit for deregistering
+	HeartbeatEvery         effects.Duration // time between heartbeats
+	// HeartbeatsLost is the number of consecutive heartbeats without a reply after which the worker registers again.
+	HeartbeatsLost   uint32
+	ReportDelay      effects.Duration // time for which operations are collected before a report
+	ReportOperations int              // operations in a report
+	LeaveTimeout     effects.Duration // time limit for deregistering
 
 	// SyncEvery is the minimum time from the begin of a full sync to the begin of the next. It is doubled for each
-	// consecutive failure, up to SyncMost.
-	SyncEvery effects.Duration
-	SyncMost  effects.Duration
-	SyncPause effects.Duration // time between two batches
-	SyncBatch int              // slots of the store in a batch
+	// consecutive failure, up to SyncEveryMax.
+	SyncEvery      effects.Duration
+	SyncEveryMax   effects.Duration
+	SyncPause      effects.Duration // time between two batches
+	SyncBatchSlots int              // slots of the store in a batch
 	// SyncPoll is the time from the end of a sync to the first status request, and between status requests.
-	SyncPoll   effects.Duration
-	SyncPolls  uint32 // status requests after which the sync is begun again
-	SyncMissed int    // missing batches that are sent again at a time
+	SyncPoll      effects.Duration
+	SyncPollsMax  uint32 // status requests after which the sync is begun again
+	SyncResendMax int    // missing batches that are sent again at a time
 
-	Questions int // lookups in progress at a time
+	LookupsMax int // lookups in progress at a time
 	// Window limits the requests in flight to a directory; a plain directory receives a single request at a time.
-	Window  uint16
-	Prefix  int // chunks in a lookup
-	Holders int // holders in a reply
-	Tries   int // directories that are asked in turn
-	// Asking is the timeout for the reply of a directory to a lookup.
-	Asking effects.Duration
-	// Keep is the time for which a reply that names holders is reused for the same lookup; 0: never.
-	Keep effects.Duration
-	Kept int // replies that are kept for reuse
+	Window     uint16
+	PrefixMax  int // chunks in a lookup
+	HoldersMax int // holders in a reply
+	TriesMax   int // directories that are asked in turn
+	// LookupTimeout is the timeout for the reply of a directory to a lookup.
+	LookupTimeout effects.Duration
+	// CacheTime is the time for which a reply that names holders is reused for the same lookup; 0: never.
+	CacheTime effects.Duration
+	CacheSize int // replies that are kept for reuse
 }
 
 // Default returns the values of LMCache's workers where these have a corresponding setting.
 func Default() Config {
 	return Config{
-		Wire:     protocol.DefaultLimits(),
-		Patience: 5 * effects.Second, BackoffMin: 100 * effects.Millisecond, BackoffMax: 10 * effects.Second,
-		Beat: 10 * effects.Second, BeatsLost: 3, Report: 10 * effects.Millisecond, Operations: 50, Leave: 5 * effects.Second,
-		SyncEvery: 5 * effects.Second, SyncMost: 300 * effects.Second, SyncPause: 5 * effects.Millisecond, SyncBatch: 2000,
-		SyncPoll: 5 * effects.Second, SyncPolls: 12, SyncMissed: 256,
-		Questions: 256, Window: 16, Prefix: 1000, Holders: 8, Tries: 3, Asking: 500 * effects.Millisecond,
-		Keep: 5 * effects.Second, Kept: 1024,
+		Wire:           protocol.DefaultLimits(),
+		RequestTimeout: 5 * effects.Second, BackoffMin: 100 * effects.Millisecond, BackoffMax: 10 * effects.Second,
+		HeartbeatEvery: 10 * effects.Second, HeartbeatsLost: 3, ReportDelay: 10 * effects.Millisecond, ReportOperations: 50,
+		LeaveTimeout: 5 * effects.Second,
+		SyncEvery:    5 * effects.Second, SyncEveryMax: 300 * effects.Second, SyncPause: 5 * effects.Millisecond, SyncBatchSlots: 2000,
+		SyncPoll: 5 * effects.Second, SyncPollsMax: 12, SyncResendMax: 256,
+		LookupsMax: 256, Window: 16, PrefixMax: 1000, HoldersMax: 8, TriesMax: 3, LookupTimeout: 500 * effects.Millisecond,
+		CacheTime: 5 * effects.Second, CacheSize: 1024,
 	}
 }
 
-// DirectoriesMost is the maximum number of directories.
-const DirectoriesMost = 64
+// MaxDirectories is the maximum number of directories.
+const MaxDirectories = 64
 
 // Check returns an error that names the first invalid field.
 func (c *Config) Check() error {
@@ -103,8 +104,8 @@ func (c *Config) Check() error {
 		return fmt.Errorf("registrar: rank is %d: give at most 65535", w.Rank)
 	case w.Location == "":
 		return fmt.Errorf("registrar: location is empty: give LMCache's name of the backend, LocalCPUBackend")
-	case len(c.Directories) == 0 || len(c.Directories) > DirectoriesMost:
-		return fmt.Errorf("registrar: directories are %d: give 1 to %d", len(c.Directories), DirectoriesMost)
+	case len(c.Directories) == 0 || len(c.Directories) > MaxDirectories:
+		return fmt.Errorf("registrar: directories are %d: give 1 to %d", len(c.Directories), MaxDirectories)
 	}
 	if w.URL != "" {
 		if _, err := protocol.ParseEndpoint(w.URL); err != nil {
@@ -112,8 +113,8 @@ func (c *Config) Check() error {
 		}
 	}
 	for i, d := range c.Directories {
-		if d.Asks.Host == "" || d.Asks.Port == 0 || d.Feed.Host == "" || d.Feed.Port == 0 {
-			return fmt.Errorf("registrar: directory %d listens at %v and %v: give host and port of both", i, d.Asks, d.Feed)
+		if d.RequestAddr.Host == "" || d.RequestAddr.Port == 0 || d.FeedAddr.Host == "" || d.FeedAddr.Port == 0 {
+			return fmt.Errorf("registrar: directory %d listens at %v and %v: give host and port of both", i, d.RequestAddr, d.FeedAddr)
 		}
 	}
 	if err := c.checkCounts(); err != nil {
@@ -128,17 +129,17 @@ func (c *Config) checkCounts() error {
 		value     int
 		from, max int
 	}{
-		{"heartbeats lost", int(c.BeatsLost), 1, 1 << 20},
-		{"operations of a report", c.Operations, 1, 4096},
-		{"slots of a batch", c.SyncBatch, 1, 4096},
-		{"polls of a sync", int(c.SyncPolls), 1, 1 << 20},
-		{"batches told again", c.SyncMissed, 1, 1 << 16},
-		{"questions", c.Questions, 1, 1 << 16},
+		{"heartbeats lost", int(c.HeartbeatsLost), 1, 1 << 20},
+		{"operations of a report", c.ReportOperations, 1, 4096},
+		{"slots of a batch", c.SyncBatchSlots, 1, 4096},
+		{"polls of a sync", int(c.SyncPollsMax), 1, 1 << 20},
+		{"batches told again", c.SyncResendMax, 1, 1 << 16},
+		{"questions", c.LookupsMax, 1, 1 << 16},
 		{"window", int(c.Window), 1, 1 << 10},
-		{"hashes of a prefix", c.Prefix, 1, c.Wire.HashCount},
-		{"holders", c.Holders, 1, c.Wire.HolderCount},
-		{"tries", c.Tries, 1, DirectoriesMost},
-		{"answers kept", c.Kept, 0, 1 << 20},
+		{"hashes of a prefix", c.PrefixMax, 1, c.Wire.HashCount},
+		{"holders", c.HoldersMax, 1, c.Wire.HolderCount},
+		{"tries", c.TriesMax, 1, MaxDirectories},
+		{"answers kept", c.CacheSize, 0, 1 << 20},
 	} {
 		if b.value < b.from || b.value > b.max {
 			return fmt.Errorf("registrar: %s: %d is not within %d and %d", b.field, b.value, b.from, b.max)
@@ -152,13 +153,13 @@ func (c *Config) checkTimes() error {
 		field string
 		value effects.Duration
 	}{
-		{"patience", c.Patience},
+		{"patience", c.RequestTimeout},
 		{"the least backoff", c.BackoffMin},
-		{"time between heartbeats", c.Beat},
-		{"time to deregister", c.Leave},
+		{"time between heartbeats", c.HeartbeatEvery},
+		{"time to deregister", c.LeaveTimeout},
 		{"time between syncs", c.SyncEvery},
 		{"time between polls", c.SyncPoll},
-		{"patience of a lookup", c.Asking},
+		{"patience of a lookup", c.LookupTimeout},
 	} {
 		if b.value <= 0 {
 			return fmt.Errorf("registrar: %s is %v: give more than 0", b.field, b.value)
@@ -167,31 +168,31 @@ func (c *Config) checkTimes() error {
 	switch {
 	case c.BackoffMax < c.BackoffMin:
 		return fmt.Errorf("registrar: the most backoff is %v: give at least the least, %v", c.BackoffMax, c.BackoffMin)
-	case c.SyncMost < c.SyncEvery:
-		return fmt.Errorf("registrar: the most time between syncs is %v: give at least the least, %v", c.SyncMost,
+	case c.SyncEveryMax < c.SyncEvery:
+		return fmt.Errorf("registrar: the most time between syncs is %v: give at least the least, %v", c.SyncEveryMax,
 			c.SyncEvery)
-	case c.Report < 0 || c.SyncPause < 0 || c.Keep < 0:
-		return fmt.Errorf("registrar: times are %v, %v and %v: give 0 or more", c.Report, c.SyncPause, c.Keep)
+	case c.ReportDelay < 0 || c.SyncPause < 0 || c.CacheTime < 0:
+		return fmt.Errorf("registrar: times are %v, %v and %v: give 0 or more", c.ReportDelay, c.SyncPause, c.CacheTime)
 	}
 	return nil
 }
 
-// Need returns the number of deadlines and requests that a registrar may have outstanding.
-func (c *Config) Need() kernel.Need {
+// RegistrarNeed returns the number of deadlines and requests that a registrar may have outstanding.
+func (c *Config) RegistrarNeed() kernel.Need {
 	n := len(c.Directories)
-	return kernel.Need{Deadlines: n, Limits: effects.Limits{Sends: lines * n}}
+	return kernel.Need{Deadlines: n, Limits: effects.Limits{Sends: connCount * n}}
 }
 
-// Asks returns the number of deadlines and requests that lookups may have outstanding.
-func (c *Config) Asks() kernel.Need {
+// LookupNeed returns the number of deadlines and requests that lookups may have outstanding.
+func (c *Config) LookupNeed() kernel.Need {
 	n := len(c.Directories)
-	return kernel.Need{Deadlines: n + c.Questions, Limits: effects.Limits{Sends: n * int(max(c.Window, 1))}}
+	return kernel.Need{Deadlines: n + c.LookupsMax, Limits: effects.Limits{Sends: n * int(max(c.Window, 1))}}
 }
 
-// Conns returns the number of connections that a registrar and its lookups may have open together.
-func (c *Config) Conns() int { return (lines + 1) * len(c.Directories) }
+// MaxConns returns the number of connections that a registrar and its lookups may have open together.
+func (c *Config) MaxConns() int { return (connCount + 1) * len(c.Directories) }
 
-// Longest returns the maximum duration of a lookup.
-func (c *Config) Longest() effects.Duration {
-	return effects.Duration(min(c.Tries, len(c.Directories))) * c.Asking
+// MaxLookupTime returns the maximum duration of a lookup.
+func (c *Config) MaxLookupTime() effects.Duration {
+	return effects.Duration(min(c.TriesMax, len(c.Directories))) * c.LookupTimeout
 }

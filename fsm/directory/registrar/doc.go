@@ -32,7 +32,7 @@
 //   - After [Registrar.Leave] no new requests are sent. The registrar waits for the requests in flight and then
 //     deregisters the worker, so that no earlier message can make the worker known again.
 //   - Registrar and Lookups are rooms of a rank: they receive completions and deadlines by their owner, and never
-//     have more of these outstanding than [Config.Need] and [Config.Asks] state.
+//     have more of these outstanding than [Config.RegistrarNeed] and [Config.LookupNeed] state.
 //
 // A controller of LMCache (a plain directory) is not sent the fields of kvferry. Its detection of gaps is not
 // reliable, so each lost connection to a plain directory, and each registration except the first, leads to a full

@@ -10,15 +10,15 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A liar answers each question by bytes of its own.
-type liar struct {
+// A hostileDirectory answers each question by bytes of its own.
+type hostileDirectory struct {
 	*rig
 	next   effects.Conn
 	events []effects.Event
 }
 
 // hears has the worker hear an event, and all that comes of it; each question is answered by the same bytes.
-func (l *liar) hears(ev effects.Event, body []byte) {
+func (l *hostileDirectory) hears(ev effects.Event, body []byte) {
 	l.events = append(l.events, ev)
 	for n := 0; len(l.events) > 0 && n < 50; n++ {
 		ev, l.events = l.events[0], l.events[1:]
@@ -35,12 +35,12 @@ func (l *liar) hears(ev effects.Event, body []byte) {
 			default: // It closes connections.
 			}
 		}
-		l.Lookups.HeardAnswers()
+		l.Lookups.ClearResults()
 	}
 }
 
-// lies are answers of all kinds, and what is none.
-func lies() [][]byte {
+// hostileBodies are answers of all kinds, and what is none.
+func hostileBodies() [][]byte {
 	all := [][]byte{nil, {0xc1}, []byte("{"), []byte(`{"type": "RegisterRetMsg"}`), {0x81, 0xa4}}
 	for _, m := range []protocol.Message{
 		&protocol.RegisterRetMsg{ExtraConfig: protocol.ExtraConfig{HeartbeatURL: []byte("d0:3")}},
@@ -60,17 +60,17 @@ func lies() [][]byte {
 
 // A directory that lies costs itself what it does not know, and no work beyond what time brings: the worker says no
 // more to it than it would to any other.
-func lied(t failer, body []byte) {
-	l := &liar{rig: newRig(t, 100, nil)}
+func checkHostileReply(t failer, body []byte) {
+	l := &hostileDirectory{rig: newRig(t, 100, nil)}
 	l.admit(1)
 	for range 8 {
 		v := l.env()
-		l.Lookups.Ask(&v, kernel.Ref{}, [][]byte{keyOf(1)})
+		l.Lookups.StartLookup(&v, kernel.Ref{}, [][]byte{keyOf(1)})
 		l.hears(&effects.Tick{}, body)
 		if len(l.events) > 0 {
 			t.Fatalf("%q: there is no end to what the worker says", body)
 		}
-		if n := l.corrs.Len(); n > lines+int(l.Lookups.cfg.Window) {
+		if n := l.corrs.Len(); n > connCount+int(l.Lookups.cfg.Window) {
 			t.Fatalf("%q: %d effects are outstanding", body, n)
 		}
 		if at, ok := l.Deadline(); ok && at <= l.now {
@@ -83,7 +83,7 @@ func lied(t failer, body []byte) {
 
 // Bytes of anybody harm nobody.
 func TestHostileAnswers(t *testing.T) {
-	from := lies()
+	from := hostileBodies()
 	rapid.Check(t, func(t *rapid.T) {
 		body := append([]byte(nil), rapid.SampledFrom(from).Draw(t, "body")...)
 		for range rapid.IntRange(0, 3).Draw(t, "changes") {
@@ -93,16 +93,16 @@ func TestHostileAnswers(t *testing.T) {
 				body[at] = rapid.Byte().Draw(t, "byte")
 			}
 		}
-		lied(t, body)
+		checkHostileReply(t, body)
 	})
 }
 
 // FuzzAnswers is the same with bytes that grow out of what they reach.
 func FuzzAnswers(f *testing.F) {
-	for _, b := range lies() {
+	for _, b := range hostileBodies() {
 		f.Add(b)
 	}
-	f.Fuzz(func(t *testing.T, body []byte) { lied(t, body) })
+	f.Fuzz(func(t *testing.T, body []byte) { checkHostileReply(t, body) })
 }
 
 // A configuration that nothing can work with is refused by what is wrong with it.
@@ -113,11 +113,11 @@ func TestConfigIsChecked(t *testing.T) {
 		"registrar: location is empty":                   func(c *Config) { c.Worker.Location = "" },
 		"registrar: directories are 0":                   func(c *Config) { c.Directories = nil },
 		`registrar: url: endpoint "h"`:                   func(c *Config) { c.Worker.URL = "h" },
-		"registrar: directory 0 listens at d0:1 and d:0": func(c *Config) { c.Directories[0].Feed = effects.Addr{Host: "d"} },
-		"registrar: operations of a report: 0":           func(c *Config) { c.Operations = 0 },
-		"registrar: patience is 0ns":                     func(c *Config) { c.Patience = 0 },
+		"registrar: directory 0 listens at d0:1 and d:0": func(c *Config) { c.Directories[0].FeedAddr = effects.Addr{Host: "d"} },
+		"registrar: operations of a report: 0":           func(c *Config) { c.ReportOperations = 0 },
+		"registrar: patience is 0ns":                     func(c *Config) { c.RequestTimeout = 0 },
 		"registrar: the most backoff is 1ns":             func(c *Config) { c.BackoffMax = 1 },
-		"registrar: the most time between syncs is 1ns":  func(c *Config) { c.SyncMost = 1 },
+		"registrar: the most time between syncs is 1ns":  func(c *Config) { c.SyncEveryMax = 1 },
 		"registrar: times are 10ms, -1ns":                func(c *Config) { c.SyncPause = -1 },
 	} {
 		c := newRig(t, 0, nil).Registrar.cfg

@@ -11,7 +11,7 @@ import (
 )
 
 // peers has each directory know another worker that has the first few chunks.
-func (w *town) peers(chunks int) {
+func (w *network) peers(chunks int) {
 	b := protocol.Worker{InstanceID: []byte("b")}
 	for _, m := range w.towers {
 		tell := func(ch effects.Channel, x protocol.Message) {
@@ -40,12 +40,12 @@ func TestLookupsEnd(t *testing.T) {
 			until  effects.Time
 		}
 		open, last := map[uint64]asking{}, uint64(0)
-		w.hears = func(a *Answer) {
-			q, is := open[a.Who.Attempt]
+		w.hears = func(a *LookupResult) {
+			q, is := open[a.Ref.Attempt]
 			if !is {
-				t.Fatalf("question %d is answered twice, or was given up", a.Who.Attempt)
+				t.Fatalf("question %d is answered twice, or was given up", a.Ref.Attempt)
 			}
-			delete(open, a.Who.Attempt)
+			delete(open, a.Ref.Attempt)
 			if a.Code != effects.OK && len(a.Holders) > 0 {
 				t.Fatalf("%v names %+v", a.Code, a.Holders)
 			}
@@ -61,21 +61,21 @@ func TestLookupsEnd(t *testing.T) {
 		}
 		ask := func(chunks int) {
 			last++
-			open[last] = asking{chunks, w.now.Add(w.Lookups.cfg.Longest())}
+			open[last] = asking{chunks, w.now.Add(w.Lookups.cfg.MaxLookupTime())}
 			var keys [][]byte
 			for n := range chunks {
 				keys = append(keys, keyOf(n))
 			}
 			v := w.env()
 			w.out.Reset()
-			h := w.Lookups.Ask(&v, kernel.Ref{Attempt: last}, keys)
+			h := w.Lookups.StartLookup(&v, kernel.Ref{Attempt: last}, keys)
 			if w.carry(); h == 0 && len(open) > 0 && open[last].until != 0 {
 				t.Fatal("it is answered, and nobody hears")
 			}
 			if h != 0 && open[last].until != 0 && rapid.IntRange(0, 9).Draw(t, "give up") == 0 {
 				delete(open, last)
 				v = w.env()
-				w.Lookups.Cancel(&v, h)
+				w.Lookups.CancelLookup(&v, h)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -85,14 +85,14 @@ func TestLookupsEnd(t *testing.T) {
 						t.Fatalf("question %d was to be answered at %v", n, q.until)
 					}
 				}
-				if w.Lookups.Left() != len(open) {
-					t.Fatalf("%d questions are open, %d are known", len(open), w.Lookups.Left())
+				if w.Lookups.CountUnfinished() != len(open) {
+					t.Fatalf("%d questions are open, %d are known", len(open), w.Lookups.CountUnfinished())
 				}
 			},
 			"ask":  func(t *rapid.T) { ask(rapid.IntRange(0, most).Draw(t, "chunks")) },
 			"down": func(t *rapid.T) { i := rapid.IntRange(0, len(w.towers)-1).Draw(t, "directory"); w.down[i] = !w.down[i] },
 			"forget": func(*rapid.T) {
-				w.Lookups.Forget([][]byte{keyOf(0)})
+				w.Lookups.ForgetReply([][]byte{keyOf(0)})
 			},
 			"wait": func(t *rapid.T) {
 				w.goes(&effects.Tick{})
@@ -116,16 +116,16 @@ func TestLookupsEnd(t *testing.T) {
 
 // Of more questions than there is room for the others are refused.
 func TestLookupsAreBounded(t *testing.T) {
-	r := newRig(t, 0, func(c *Config) { c.Questions, c.Kept = 1, 0 })
+	r := newRig(t, 0, func(c *Config) { c.LookupsMax, c.CacheSize = 1, 0 })
 	v := r.env()
 	for n := range 3 {
-		r.Lookups.Ask(&v, kernel.Ref{Attempt: uint64(n)}, [][]byte{keyOf(n)})
+		r.Lookups.StartLookup(&v, kernel.Ref{Attempt: uint64(n)}, [][]byte{keyOf(n)})
 	}
 	var codes []effects.Code
-	for _, a := range r.Lookups.Answers() {
+	for _, a := range r.Lookups.Results() {
 		codes = append(codes, a.Code)
 	}
-	if len(codes) != 2 || codes[0] != effects.TooMany || r.Lookups.Left() != 1 {
-		t.Errorf("answered by %v, %d are left", codes, r.Lookups.Left())
+	if len(codes) != 2 || codes[0] != effects.TooMany || r.Lookups.CountUnfinished() != 1 {
+		t.Errorf("answered by %v, %d are left", codes, r.Lookups.CountUnfinished())
 	}
 }

@@ -13,12 +13,12 @@ import (
 // A Registrar registers a worker with directories and reports the contents of the worker's store. The owner passes
 // completions and deadlines to Step and Due, and calls Pump in each step in which the store may have changed.
 type Registrar struct {
-	cfg     Config `snap:"share"`
-	pace    pace
-	nobody  uint64 `snap:"share"` // a hash that no chunk has
-	rows    []row
-	leaving bool
-	seen    uint64 // the store's change count at the latest Pump of all directories
+	cfg         Config `snap:"share"`
+	pace        pace
+	unusedHash  uint64 `snap:"share"` // a hash that no chunk has
+	directories []directoryState
+	leaving     bool
+	lastChange  uint64 // the store's change count at the latest Pump of all directories
 
 	changes []store.Change         `snap:"scratch"`
 	ops     []protocol.KVOperation `snap:"scratch"`
@@ -29,294 +29,295 @@ type Registrar struct {
 type phase uint8
 
 const (
-	absent  phase = iota // the directory does not know the worker
-	known                // the directory has confirmed the registration
-	leaving              // the worker will be deregistered
-	gone                 // nothing more is sent to the directory
+	phaseAbsent  phase = iota // the directory does not know the worker
+	phaseKnown                // the directory has confirmed the registration
+	phaseLeaving              // the worker will be deregistered
+	phaseStopped              // nothing more is sent to the directory
 )
 
-// An asking is the request in flight on the request line.
-type asking uint8
+// An requestKind is the request in flight on the request line.
+type requestKind uint8
 
 const (
-	nothing asking = iota
-	registration
-	syncBegin
-	syncStatus
+	requestNone requestKind = iota
+	requestRegister
+	requestSyncBegin
+	requestStatus
 )
 
-// A posting is the message that was handed to the feed and is not completed.
-type posting uint8
+// A postingKind is the message that was handed to the feed and is not completed.
+type postingKind uint8
 
 const (
-	noPosting posting = iota
-	operations
-	syncBatch
-	syncEnd
-	deregistration
+	postingNone postingKind = iota
+	postingOperations
+	postingSyncBatch
+	postingSyncEnd
+	postingDeregister
 )
 
-// The lines of a directory.
+// The connCount of a directory.
 const (
-	questions = iota
-	feed
-	heartbeat
-	lines
+	requestConn = iota
+	feedConn
+	heartbeatConn
+	connCount
 )
 
-// A row is the state of a directory.
-type row struct {
-	phase phase
-	line  [lines]line
-	asked asking
-	// met says that a registration was sent, so that the directory may know the worker.
-	met bool
+// A directoryState is the state of a directory.
+type directoryState struct {
+	phase   phase
+	conns   [connCount]clientConn
+	request requestKind
+	// registerSent says that a registration was sent, so that the directory may know the worker.
+	registerSent bool
 
-	// beats is the address for heartbeats from the directory's reply. Empty: heartbeats are sent to the configured
-	// address.
-	beats  effects.Addr
-	beatAt effects.Time
+	// heartbeatAddr is the address for heartbeats from the directory's reply. Empty: heartbeats are sent to the
+	// configured address.
+	heartbeatAddr effects.Addr
+	heartbeatAt   effects.Time
 	// silence is the time after which the directory drops a silent worker, as stated by the directory; 0: not stated.
-	silence  effects.Duration
-	unheard  uint32 // consecutive heartbeats without a reply
-	reminded bool   // a report was sent since the last heartbeat
+	silence              effects.Duration
+	unansweredHeartbeats uint32 // consecutive heartbeats without a reply
+	reportSent           bool   // a report was sent since the last heartbeat
 
-	next     uint64 // number of the next operation
-	read     uint64 // latest change of the store that was reported
-	reportAt effects.Time
-	posted   posting
-	then     told // progress when the posted operations are completed
+	nextOperation  uint64 // number of the next operation
+	reportedChange uint64 // latest change of the store that was reported
+	reportAt       effects.Time
+	posting        postingKind
+	afterPosting   reportProgress // progress when the posted operations are completed
 
-	sync    sync
-	leaveBy effects.Time
-	code    effects.Code // latest failure; OK: none since the registration
-	said    string       // the directory's words for that failure
+	sync          sync
+	leaveDeadline effects.Time
+	lastCode      effects.Code // latest failure; OK: none since the registration
+	lastReason    string       // the directory's words for that failure
 
-	timer kernel.TimerID `snap:"set"`
-	wake  effects.Time
+	timer   kernel.TimerID `snap:"set"`
+	timerAt effects.Time
 }
 
-// spoken reports whether an operation or a sync was sent to the directory so far.
-func (d *row) spoken() bool { return d.next > 0 || d.sync.count > 0 }
+// hasReported reports whether an operation or a sync was sent to the directory so far.
+func (d *directoryState) hasReported() bool { return d.nextOperation > 0 || d.sync.count > 0 }
 
-// told is the progress of the reports to a directory.
-type told struct{ next, read uint64 }
+// reportProgress is the progress of the reports to a directory.
+type reportProgress struct{ nextOperation, reportedChange uint64 }
 
 // New returns a registrar that is not registered anywhere. The configuration must pass its Check.
-func New(c Config) Registrar { return new(Registrar).Emptied(c) }
+func New(c Config) Registrar { return new(Registrar).Recycle(c) }
 
-// Emptied returns the same as New, and reuses the memory of r. The old r must not be used any more.
-func (r *Registrar) Emptied(c Config) Registrar {
+// Recycle returns the same as New, and reuses the memory of r. The old r must not be used any more.
+func (r *Registrar) Recycle(c Config) Registrar {
 	from := prng.New(c.Seed)
 	return Registrar{
-		cfg: c, nobody: from.Next(), pace: pace{from: from, min: c.BackoffMin, max: c.BackoffMax},
-		rows: table.Zeroed(r.rows, len(c.Directories)), ops: r.ops[:0], keys: r.keys[:0], seen: never,
+		cfg: c, unusedHash: from.Next(), pace: pace{source: from, delayMin: c.BackoffMin, delayMax: c.BackoffMax},
+		directories: table.RecycleSlice(r.directories, len(c.Directories)), ops: r.ops[:0], keys: r.keys[:0], lastChange: noChange,
 	}
 }
 
-// never is not a change count of a store, so that the first Pump starts the registrations.
-const never = ^uint64(0)
+// noChange is not a change count of a store, so that the first Pump starts the registrations.
+const noChange = ^uint64(0)
 
 // Begin starts the registrations, like the first Pump.
-func (r *Registrar) Begin(v *env.Env, s *store.Store) { r.all(v, s) }
+func (r *Registrar) Begin(v *env.Env, s *store.Store) { r.pumpAll(v, s) }
 
 // Pump reports changes of the store to all directories.
 func (r *Registrar) Pump(v *env.Env, s *store.Store) {
-	if s.Changed() != r.seen {
-		r.all(v, s)
+	if s.LastChange() != r.lastChange {
+		r.pumpAll(v, s)
 	}
 }
 
-func (r *Registrar) all(v *env.Env, s *store.Store) {
-	r.seen = s.Changed()
-	for i := range r.rows {
-		r.pump(v, s, i)
+func (r *Registrar) pumpAll(v *env.Env, s *store.Store) {
+	r.lastChange = s.LastChange()
+	for i := range r.directories {
+		r.pumpDirectory(v, s, i)
 	}
 }
 
-// Leave starts to deregister the worker everywhere. Leaving is complete when Left returns 0, after [Config.Leave] at
-// the latest.
+// Leave starts to deregister the worker everywhere. Leaving is complete when Left returns 0, after
+// [Config.LeaveTimeout] at the latest.
 func (r *Registrar) Leave(v *env.Env, s *store.Store) {
 	if r.leaving {
 		return
 	}
 	r.leaving = true
-	for i := range r.rows {
-		d := &r.rows[i]
-		d.phase, d.leaveBy, d.sync.stage = leaving, v.Now.Add(r.cfg.Leave), noSync
-		if !d.met {
-			r.goes(v, d)
+	for i := range r.directories {
+		d := &r.directories[i]
+		d.phase, d.leaveDeadline, d.sync.stage = phaseLeaving, v.Now.Add(r.cfg.LeaveTimeout), noSync
+		if !d.registerSent {
+			r.stopDirectory(v, d)
 		}
 	}
-	r.all(v, s)
+	r.pumpAll(v, s)
 }
 
-// Left returns the number of directories to which messages may still be sent.
-func (r *Registrar) Left() (n int) {
-	for i := range r.rows {
-		if r.rows[i].phase != gone {
+// CountActive returns the number of directories to which messages may still be sent.
+func (r *Registrar) CountActive() (n int) {
+	for i := range r.directories {
+		if r.directories[i].phase != phaseStopped {
 			n++
 		}
 	}
 	return n
 }
 
-// Owed returns the number of completions in flight: at most 1 on each line.
-func (r *Registrar) Owed() (n int) {
-	for i := range r.rows {
-		for k := range r.rows[i].line {
-			n += int(r.rows[i].line[k].owed)
+// CountOutstanding returns the number of completions in flight: at most 1 on each line.
+func (r *Registrar) CountOutstanding() (n int) {
+	for i := range r.directories {
+		for k := range r.directories[i].conns {
+			n += int(r.directories[i].conns[k].outstanding)
 		}
 	}
 	return n
 }
 
-// Tables reports the number of directories with a pending deadline.
-func (r *Registrar) Tables(visit table.Visit) {
-	timed := 0
-	for i := range r.rows {
-		if r.rows[i].timer != 0 {
-			timed++
+// VisitTables reports the number of directories with a pending deadline.
+func (r *Registrar) VisitTables(visit table.VisitFunc) {
+	count := 0
+	for i := range r.directories {
+		if r.directories[i].timer != 0 {
+			count++
 		}
 	}
-	visit("directories told", timed, table.Timed)
+	visit("directories told", count, table.Timed)
 }
 
-// A Standing is the state of a directory for operators.
-type Standing struct {
+// A DirectoryStatus is the state of a directory for operators.
+type DirectoryStatus struct {
 	Known   bool
 	Syncing bool
 	Behind  uint64       // changes of the store that were not reported
 	Code    effects.Code // latest failure
-	Said    string       // the directory's words for that failure
+	Reason  string       // the directory's words for that failure
 }
 
-// Standing returns the state of directory i in the configuration.
-func (r *Registrar) Standing(s *store.Store, i int) Standing {
-	d := &r.rows[i]
-	return Standing{
-		Known: d.phase == known, Syncing: d.sync.stage > syncWanted, Behind: s.Changed() - d.read, Code: d.code, Said: d.said,
+// Status returns the state of directory i in the configuration.
+func (r *Registrar) Status(s *store.Store, i int) DirectoryStatus {
+	d := &r.directories[i]
+	return DirectoryStatus{
+		Known: d.phase == phaseKnown, Syncing: d.sync.stage > syncWanted, Behind: s.LastChange() - d.reportedChange, Code: d.lastCode,
+		Reason: d.lastReason,
 	}
 }
 
-// pump sends what is due to a directory, and sets the timer for the next call.
-func (r *Registrar) pump(v *env.Env, s *store.Store, i int) {
-	d := &r.rows[i]
-	r.loseLate(v, i)
+// pumpDirectory sends what is due to a directory, and sets the timer for the next call.
+func (r *Registrar) pumpDirectory(v *env.Env, s *store.Store, i int) {
+	d := &r.directories[i]
+	r.closeOverdue(v, i)
 	switch d.phase {
-	case absent:
-		r.register(v, i)
-	case known:
-		r.beat(v, s, i)
-		r.tellSync(v, s, i)
-		r.report(v, s, i)
-		r.askSync(v, s, i)
-	case leaving:
-		r.deregister(v, i)
-	case gone:
+	case phaseAbsent:
+		r.sendRegister(v, i)
+	case phaseKnown:
+		r.sendHeartbeat(v, s, i)
+		r.postSync(v, s, i)
+		r.sendReport(v, s, i)
+		r.requestSync(v, s, i)
+	case phaseLeaving:
+		r.sendDeregister(v, i)
+	case phaseStopped:
 	}
-	switch at := r.due(i); {
+	switch at := r.nextDue(i); {
 	case at == 0:
 		v.Timers.Stop(&d.timer)
-	case d.timer == 0 || at != d.wake:
-		d.wake = at
+	case d.timer == 0 || at != d.timerAt:
+		d.timerAt = at
 		v.Timers.Set(&d.timer, at, kernel.Ref{Owner: r.cfg.Owner, Subject: table.Handle(i + 1)})
 	}
 }
 
-// loseLate closes the lines with overdue replies, and ends the deregistration when [Config.Leave] is over.
-func (r *Registrar) loseLate(v *env.Env, i int) {
-	d := &r.rows[i]
-	for k := range d.line {
-		if d.line[k].late(v.Now) {
-			r.lost(v, i, k, effects.Expired)
+// closeOverdue closes the lines with overdue replies, and ends the deregistration when [Config.LeaveTimeout] is over.
+func (r *Registrar) closeOverdue(v *env.Env, i int) {
+	d := &r.directories[i]
+	for k := range d.conns {
+		if d.conns[k].isOverdue(v.Now) {
+			r.onConnLost(v, i, k, effects.Expired)
 		}
 	}
-	if d.phase == leaving && v.Now >= d.leaveBy {
-		r.goes(v, d)
+	if d.phase == phaseLeaving && v.Now >= d.leaveDeadline {
+		r.stopDirectory(v, d)
 	}
 }
 
-// due returns the instant at which the directory needs the next call of pump if no event arrives before; 0: never.
-func (r *Registrar) due(i int) (at effects.Time) {
-	d := &r.rows[i]
-	for k := range d.line {
-		if l := &d.line[k]; l.until != 0 && l.owed > 0 {
-			at = sooner(at, l.until)
+// nextDue returns the instant at which the directory needs the next call of pump if no event arrives before; 0: never.
+func (r *Registrar) nextDue(i int) (at effects.Time) {
+	d := &r.directories[i]
+	for k := range d.conns {
+		if l := &d.conns[k]; l.replyDeadline != 0 && l.outstanding > 0 {
+			at = earlierOf(at, l.replyDeadline)
 		}
 	}
 	// wants considers line k, which is used at the instant when. A busy line needs no timer, because its completion
 	// calls pump.
-	wants := func(k int, when effects.Time) {
-		if l := &d.line[k]; l.owed == 0 {
-			at = sooner(at, max(when, l.again))
+	consider := func(k int, when effects.Time) {
+		if l := &d.conns[k]; l.outstanding == 0 {
+			at = earlierOf(at, max(when, l.openAfter))
 		}
 	}
 	switch d.phase {
-	case absent:
-		wants(questions, 1)
-	case known:
-		if r.beats(i) {
-			wants(heartbeat, d.beatAt)
+	case phaseAbsent:
+		consider(requestConn, 1)
+	case phaseKnown:
+		if r.wantsHeartbeats(i) {
+			consider(heartbeatConn, d.heartbeatAt)
 		}
-		if d.reportAt != 0 && !d.holdsBack() {
-			wants(feed, d.reportAt)
+		if d.reportAt != 0 && !d.mustWait() {
+			consider(feedConn, d.reportAt)
 		}
 		switch d.sync.stage {
-		case syncTelling:
-			wants(feed, d.sync.at)
+		case syncSending:
+			consider(feedConn, d.sync.nextAt)
 		case syncWanted:
-			if d.posted == noPosting {
-				wants(questions, d.sync.next)
+			if d.posting == postingNone {
+				consider(requestConn, d.sync.earliestNext)
 			}
-		case syncEnded:
-			wants(questions, d.sync.at)
-		case noSync, syncAsked:
+		case syncSent:
+			consider(requestConn, d.sync.nextAt)
+		case noSync, syncRequested:
 		}
-	case leaving:
-		at = sooner(at, d.leaveBy)
-		if d.line[questions].owed == 0 && d.line[heartbeat].owed == 0 {
-			wants(feed, 1)
+	case phaseLeaving:
+		at = earlierOf(at, d.leaveDeadline)
+		if d.conns[requestConn].outstanding == 0 && d.conns[heartbeatConn].outstanding == 0 {
+			consider(feedConn, 1)
 		}
-	case gone:
+	case phaseStopped:
 	}
 	return at
 }
 
-// Due handles the timer of a directory.
-func (r *Registrar) Due(v *env.Env, s *store.Store, ref kernel.Ref) {
+// OnTimer handles the timer of a directory.
+func (r *Registrar) OnTimer(v *env.Env, s *store.Store, ref kernel.Ref) {
 	i := int(ref.Subject.Slot())
-	r.rows[i].timer = 0
-	r.pump(v, s, i)
+	r.directories[i].timer = 0
+	r.pumpDirectory(v, s, i)
 }
 
-// use reports whether a line is connected and free. If the line is not connected and may be opened now, use opens the
-// line.
-func (r *Registrar) use(v *env.Env, i, k int) bool {
-	l := &r.rows[i].line[k]
-	ch, to := r.end(i, k)
-	if l.conn != 0 && l.owed == 0 && l.to != to { // The directory has a new address.
-		l.close(v, &r.pace)
+// useConn reports whether a line is connected and free. If the line is not connected and may be opened now, use opens
+// the line.
+func (r *Registrar) useConn(v *env.Env, i, k int) bool {
+	l := &r.directories[i].conns[k]
+	ch, to := r.endpointOf(i, k)
+	if l.conn != 0 && l.outstanding == 0 && l.addr != to { // The directory has a new address.
+		l.closeConn(v, &r.pace)
 	}
 	if l.mayOpen(v.Now) {
-		l.to = to
-		l.open(v, r.ref(i, k), ch, 0, to)
+		l.addr = to
+		l.openConn(v, r.connRef(i, k), ch, 0, to)
 	}
-	return l.ready(1)
+	return l.isReady(1)
 }
 
-// end returns the channel and the address of a line.
-func (r *Registrar) end(i, k int) (effects.Channel, effects.Addr) {
+// endpointOf returns the channel and the address of a line.
+func (r *Registrar) endpointOf(i, k int) (effects.Channel, effects.Addr) {
 	to := &r.cfg.Directories[i]
 	switch {
-	case k == feed:
-		return effects.ChannelFeed, to.Feed
-	case k == heartbeat && r.rows[i].beats != effects.Addr{}:
-		return effects.ChannelHeartbeat, r.rows[i].beats
+	case k == feedConn:
+		return effects.ChannelFeed, to.FeedAddr
+	case k == heartbeatConn && r.directories[i].heartbeatAddr != effects.Addr{}:
+		return effects.ChannelHeartbeat, r.directories[i].heartbeatAddr
 	}
-	return effects.ChannelDirectory, to.Asks
+	return effects.ChannelDirectory, to.RequestAddr
 }
 
-func (r *Registrar) ref(i, k int) kernel.Ref {
+func (r *Registrar) connRef(i, k int) kernel.Ref {
 	return kernel.Ref{Owner: r.cfg.Owner, Kind: uint8(k), Subject: table.Handle(i + 1)}
 }

@@ -13,7 +13,7 @@ import (
 
 // A rig is a worker: what it has, and who tells of it.
 type rig struct {
-	Alone
+	Standalone
 	store store.Store
 	pools memory.Pools
 	now   effects.Time
@@ -28,19 +28,19 @@ func newRig(t failer, journal int, change func(c *Config)) *rig {
 	c.Worker = Worker{
 		Instance: "a", IP: "10.0.0.1", Port: 9000, URL: "10.0.0.1:7000", Location: "cpu", Incarnation: effects.Incarnation{1},
 	}
-	c.Directories = []Directory{{Asks: effects.Addr{Host: "d0", Port: 1}, Feed: effects.Addr{Host: "d0", Port: 2}}}
-	c.Seed, c.SyncBatch = 7, 2
+	c.Directories = []Directory{{RequestAddr: effects.Addr{Host: "d0", Port: 1}, FeedAddr: effects.Addr{Host: "d0", Port: 2}}}
+	c.Seed, c.SyncBatchSlots = 7, 2
 	if change != nil {
 		change(&c)
 	}
 	if err := c.Check(); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{Alone: new(Alone).Emptied(c), has: map[int]table.Handle{}, now: 1}
+	r := &rig{Standalone: new(Standalone).Recycle(c), has: map[int]table.Handle{}, now: 1}
 	r.store = store.New(store.Config{
 		Settings: store.Settings{ClaimsMax: 1}, Entries: rigPages, Pages: rigPages, Classes: 1, Journal: journal,
 	})
-	r.pools = memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: rigPages, Share: rigPages})
+	r.pools = memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: rigPages, ClassShare: rigPages})
 	return r
 }
 
@@ -60,16 +60,16 @@ func (r *rig) admit(n int) {
 		return
 	}
 	v, key := r.env(), keyOf(n)
-	page := v.Pool.Take(1, nil)[0]
-	h, _ := r.store.Keep(&v, r.store.Hash(key), key, page)
-	v.Pool.Unref(page)
+	page := v.Pool.TakePages(1, nil)[0]
+	h, _ := r.store.KeepEnginePage(&v, r.store.HashKey(key), key, page)
+	v.Pool.DropRef(page)
 	r.has[n] = h
 }
 
 func (r *rig) evict(n int) {
 	if h, has := r.has[n]; has {
 		v := r.env()
-		r.store.Withdraw(h, &v)
+		r.store.WithdrawPage(h, &v)
 		delete(r.has, n)
 	}
 }

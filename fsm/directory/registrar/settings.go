@@ -26,7 +26,7 @@ func DefaultSettings() Settings { return Settings{Directory: Default(), Journal:
 // Fill sets unset fields to their defaults.
 func (s *Settings) Fill() {
 	if s.Knows() {
-		kernel.Default(&s.Journal, DefaultSettings().Journal)
+		kernel.SetDefault(&s.Journal, DefaultSettings().Journal)
 	}
 }
 
@@ -45,11 +45,13 @@ func (s *Settings) Check(shares bool) error {
 	if err := s.Directory.Check(); err != nil {
 		return err
 	}
-	return kernel.Countable(kernel.Count{Name: "Journal", Value: s.Journal})
+	return kernel.CheckCounts(kernel.Count{Name: "Journal", Value: s.Journal})
 }
 
 // Need returns the number of deadlines and requests that may be outstanding.
-func (s *Settings) Need() kernel.Need { return s.Directory.Need().And(s.Directory.Asks()) }
+func (s *Settings) Need() kernel.Need {
+	return s.Directory.RegistrarNeed().Add(s.Directory.LookupNeed())
+}
 
 // Conns returns the number of connections that may be open.
-func (s *Settings) Conns() int { return s.Directory.Conns() }
+func (s *Settings) Conns() int { return s.Directory.MaxConns() }

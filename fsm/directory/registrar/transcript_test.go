@@ -68,12 +68,12 @@ func (s *scene) play(d transcript.Directive) string {
 			keys = append(keys, keyOf(n))
 		}
 		if d.Cmd == "forget" {
-			s.Lookups.Forget(keys)
+			s.Lookups.ForgetReply(keys)
 			break
 		}
 		s.out.Reset()
 		v := s.env()
-		s.Lookups.Ask(&v, kernel.Ref{}, keys)
+		s.Lookups.StartLookup(&v, kernel.Ref{}, keys)
 		s.carry(t)
 	case "wait":
 		s.passes(t, s.now.Add(effects.Duration(d.First())*effects.Millisecond))
@@ -90,7 +90,7 @@ func (s *scene) play(d transcript.Directive) string {
 		v := s.env()
 		s.Registrar.Leave(&v, &s.store)
 		s.carry(t)
-		fmt.Fprintf(&s.said, "%d left\n", s.Registrar.Left())
+		fmt.Fprintf(&s.said, "%d left\n", s.Registrar.CountActive())
 	default:
 		d.Unknown()
 	}
@@ -115,7 +115,7 @@ func (s *scene) answers(ch effects.Channel, d transcript.Directive) {
 	corr := s.asked[n].corr
 	s.asked = slices.Delete(s.asked, n, n+1)
 	s.hears(t, &effects.Replied{Corr: corr,
-		Body: []byte(strings.ReplaceAll(d.Input, "ID", string(s.Registrar.rows[0].sync.name())))})
+		Body: []byte(strings.ReplaceAll(d.Input, "ID", string(s.Registrar.directories[0].sync.idText())))})
 }
 
 func (s *scene) passes(t *testing.T, until effects.Time) {
@@ -141,14 +141,14 @@ func (s *scene) hears(t *testing.T, ev effects.Event) {
 // carry does what the worker wants, and says so.
 func (s *scene) carry(t *testing.T) {
 	var next []effects.Event
-	for _, a := range s.Lookups.Answers() {
+	for _, a := range s.Lookups.Results() {
 		fmt.Fprintf(&s.said, "lookup: %v", a.Code)
 		for _, h := range a.Holders {
 			fmt.Fprintf(&s.said, ", %s has %d in %s at %v", h.Instance, h.Chunks, h.Location, h.At)
 		}
 		s.said.WriteString("\n")
 	}
-	s.Lookups.HeardAnswers()
+	s.Lookups.ClearResults()
 	for i := range s.out.Len() {
 		switch e := s.out.At(i).(type) {
 		case *effects.Open:

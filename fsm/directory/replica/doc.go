@@ -10,7 +10,7 @@
 // Example:
 //
 //	l.Tell(kind, body)         // directory A queues a frame
-//	l.GoOn(now, out)           // A seals an entry of the queued frames and sends it
+//	l.SendDue(now, out)           // A seals an entry of the queued frames and sends it
 //	l.Step(now, replied, out)  // A: the log has stored the entry
 //	l.Step(now, replied, out)  // B: the reply to a read contains the entry
 //	l.Next()                   // B: returns the frame, with A's life and gap number
@@ -24,16 +24,16 @@
 //   - The memory for frames that wait to be appended is bounded. Frames beyond the bound are dropped, and all readers
 //     see a gap.
 //   - A log that begins anew is read from the start.
-//   - The size of the log is bounded in bytes: the log keeps about [Config.Bytes] of the entries that were read last
-//     or, before that much has been read, about [Config.Keep] entries. Content that is larger than any entry of a
+//   - The size of the log is bounded in bytes: the log keeps about [Config.LogBytes] of the entries that were read last
+//     or, before that much has been read, about [Config.KeepEntries] entries. Content that is larger than any entry of a
 //     directory, or is no entry, is skipped.
 //   - Frames are returned singly ([Log.Next]), and nothing more is read from the log before all frames were returned.
 //     Therefore a machine that takes a bounded number of frames in a step is never delayed by the amount of data in
 //     the log.
-//   - When entries of a followed directory are missing, [Log.Missed] counts the event. A directory that is too slow
+//   - When entries of a followed directory are missing, [Log.CountMissed] counts the event. A directory that is too slow
 //     for a log that keeps too little would be delayed further by the full syncs that it requests; therefore repeated
-//     requests are spaced more and more widely ([Log.Again]).
-//   - Nothing waits for the log. While the log does not reply, [Log.Down] returns true.
+//     requests are spaced more and more widely ([Log.WantDelays]).
+//   - Nothing waits for the log. While the log does not reply, [Log.IsDown] returns true.
 package replica
 
 import (
@@ -45,46 +45,47 @@ import (
 // Config configures the use of the log. [Default] sets every field except the first two.
 type Config struct {
 	Addr effects.Addr // address of the log; without a host no log is used
-	// Life identifies this incarnation of the directory. No other incarnation of any directory has the same number.
-	Life uint64
+	// Incarnation identifies this incarnation of the directory. No other incarnation of any directory has the same
+	// number.
+	Incarnation uint64
 
-	Bytes int // approximate number of bytes that the log keeps
-	// Keep is the number of entries that the log keeps until Bytes bytes have been read.
-	Keep uint32
-	// Entry limits the bytes of the frames in an entry with more than one frame.
-	Entry  int
-	Frame  int // bytes of a frame; a larger frame is dropped
-	Buffer int // bytes of frames that wait to be appended
-	// Read is the number of entries in a reply. At least Tellers, because each directory may append an entry while a
-	// read is in flight.
-	Read uint32
-	// Tellers limits the incarnations of directories that are followed; the most recently heard ones are kept.
-	Tellers int
+	LogBytes int // approximate number of bytes that the log keeps
+	// KeepEntries is the number of entries that the log keeps until Bytes bytes have been read.
+	KeepEntries uint32
+	// EntryBytes limits the bytes of the frames in an entry with more than one frame.
+	EntryBytes  int
+	FrameBytes  int // bytes of a frame; a larger frame is dropped
+	BufferBytes int // bytes of frames that wait to be appended
+	// ReadEntries is the number of entries in a reply. At least Tellers, because each directory may append an entry
+	// while a read is in flight.
+	ReadEntries uint32
+	// Authors limits the incarnations of directories that are followed; the most recently heard ones are kept.
+	Authors int
 
-	Poll     effects.Duration // time between two reads when nothing new was found
-	Patience effects.Duration // timeout of a request
-	Pause    effects.Duration // time before a failed connection is opened again
+	PollInterval   effects.Duration // time between two reads when nothing new was found
+	RequestTimeout effects.Duration // timeout of a request
+	ReconnectDelay effects.Duration // time before a failed connection is opened again
 
-	// Again is the time after which the same worker is wanted for the second time; AgainMost is the longest time
+	// WantMin is the time after which the same worker is wanted for the second time; WantMax is the longest time
 	// between later repetitions.
-	Again, AgainMost effects.Duration
+	WantMin, WantMax effects.Duration
 }
 
 // Default returns a configuration for a few directories near their log.
 func Default() Config {
 	return Config{
-		Bytes: 256 << 20, Keep: 20_000, Entry: 16 << 10, Frame: 1 << 20, Buffer: 8 << 20, Read: 64, Tellers: 64,
-		Poll: 20 * effects.Millisecond, Patience: 2 * effects.Second, Pause: 500 * effects.Millisecond,
-		Again: 5 * effects.Second, AgainMost: 160 * effects.Second,
+		LogBytes: 256 << 20, KeepEntries: 20_000, EntryBytes: 16 << 10, FrameBytes: 1 << 20, BufferBytes: 8 << 20, ReadEntries: 64, Authors: 64,
+		PollInterval: 20 * effects.Millisecond, RequestTimeout: 2 * effects.Second, ReconnectDelay: 500 * effects.Millisecond,
+		WantMin: 5 * effects.Second, WantMax: 160 * effects.Second,
 	}
 }
 
-// On reports whether a log is configured.
-func (c *Config) On() bool { return c.Addr.Host != "" }
+// IsEnabled reports whether a log is configured.
+func (c *Config) IsEnabled() bool { return c.Addr.Host != "" }
 
 // Check returns an error that names the first invalid field. A configuration without a log is valid.
 func (c *Config) Check() error {
-	if !c.On() {
+	if !c.IsEnabled() {
 		return nil
 	}
 	for _, b := range [...]struct {
@@ -92,29 +93,29 @@ func (c *Config) Check() error {
 		value     int
 		from, max int
 	}{
-		{"bytes that the log keeps", c.Bytes, 1, 1 << 40},
-		{"entries", int(c.Keep), 2, 1 << 30},
-		{"bytes of an entry", c.Entry, 1, 1 << 24},
-		{"bytes of a frame", c.Frame, 1, 1 << 24},
-		{"bytes that wait", c.Buffer, 1, 1 << 30},
-		{"entries of an answer", int(c.Read), 1, 1 << 12},
-		{"tellers", c.Tellers, 1, 1 << 16},
+		{"bytes that the log keeps", c.LogBytes, 1, 1 << 40},
+		{"entries", int(c.KeepEntries), 2, 1 << 30},
+		{"bytes of an entry", c.EntryBytes, 1, 1 << 24},
+		{"bytes of a frame", c.FrameBytes, 1, 1 << 24},
+		{"bytes that wait", c.BufferBytes, 1, 1 << 30},
+		{"entries of an answer", int(c.ReadEntries), 1, 1 << 12},
+		{"tellers", c.Authors, 1, 1 << 16},
 	} {
 		if b.value < b.from || b.value > b.max {
 			return fmt.Errorf("replica: %s: %d is not within %d and %d", b.field, b.value, b.from, b.max)
 		}
 	}
 	switch {
-	case c.Addr.Port == 0 || c.Life == 0:
-		return fmt.Errorf("replica: port %d and life %d: give both", c.Addr.Port, c.Life)
-	case int(c.Read) < c.Tellers:
+	case c.Addr.Port == 0 || c.Incarnation == 0:
+		return fmt.Errorf("replica: port %d and life %d: give both", c.Addr.Port, c.Incarnation)
+	case int(c.ReadEntries) < c.Authors:
 		return fmt.Errorf("replica: %d entries of an answer and %d tellers: give at least as many entries, or a "+
-			"directory that follows all of them may never keep up", c.Read, c.Tellers)
-	case c.Poll <= 0 || c.Patience <= 0 || c.Pause <= 0 || c.Again <= 0:
-		return fmt.Errorf("replica: poll %v, patience %v, pause %v and again %v: give more than 0", c.Poll, c.Patience,
-			c.Pause, c.Again)
-	case c.AgainMost < c.Again:
-		return fmt.Errorf("replica: again at the most %v: give at least again, %v", c.AgainMost, c.Again)
+			"directory that follows all of them may never keep up", c.ReadEntries, c.Authors)
+	case c.PollInterval <= 0 || c.RequestTimeout <= 0 || c.ReconnectDelay <= 0 || c.WantMin <= 0:
+		return fmt.Errorf("replica: poll %v, patience %v, pause %v and again %v: give more than 0", c.PollInterval, c.RequestTimeout,
+			c.ReconnectDelay, c.WantMin)
+	case c.WantMax < c.WantMin:
+		return fmt.Errorf("replica: again at the most %v: give at least again, %v", c.WantMax, c.WantMin)
 	}
 	return nil
 }

@@ -7,252 +7,257 @@ import (
 )
 
 // A Log is the state of a directory's client of the shared log. The caller passes each event to Step, queues frames
-// with Tell, and then calls GoOn.
+// with Tell, and then calls SendDue.
 type Log struct {
-	config Config `snap:"share"`
-	lines  [2]line
-	corrs  effects.Corr
+	config   Config `snap:"share"`
+	conns    [2]logConn
+	lastCorr effects.Corr
 
-	nth    uint64 // number of the next entry
-	frames []byte // frames that wait to be appended
-	left   bool   // a frame was dropped after the waiting frames
-	// sealed is an entry that was sent, or is to be sent, and that the log has not confirmed; empty: none.
-	sealed []byte
+	nextEntry    uint64 // number of the next entry
+	queuedFrames []byte // queuedFrames that wait to be appended
+	frameDropped bool   // a frame was dropped after the waiting frames
+	// sealedEntry is an entry that was sent, or is to be sent, and that the log has not confirmed; empty: none.
+	sealedEntry []byte
 
-	after  sharedlog.Position // everything up to this position was read
-	last   sharedlog.Position // end of the log, from the latest reply
-	fresh  bool               // Caught has not used this reply yet
-	unread []byte             // entries that were read and not completely returned
-	entry  int                // offset in unread of the next entry
-	// frame is the offset in unread of the next frame of the current entry, and frameEnd the end of the last frame.
-	frame    int
-	frameEnd int
-	first    bool   // no frame of the current entry was returned yet
-	from     teller // author of the current entry
-	marks    marks
-	tellers  table.Slab[teller]
-	order    table.List // tellers, heard longest ago first
-	gaps     uint64     // number of gaps so far, of all tellers
-	// missed counts the gaps among them in which entries of a followed teller were missing.
-	missed uint64
-	heard  effects.Time
-	begun  bool
-	down   bool
+	readUntil   sharedlog.Position // everything up to this position was read
+	logEnd      sharedlog.Position // end of the log, from the latest reply
+	replyUnused bool               // Caught has not used this reply yet
+	unread      []byte             // entries that were read and not completely returned
+	entryOffset int                // offset in unread of the next entry
+	// frameOffset is the offset in unread of the next frame of the current entry, and frameEnd the end of the last
+	// frame.
+	frameOffset     int
+	frameEnd        int
+	firstOfEntry    bool   // no frame of the current entry was returned yet
+	author          author // author of the current entry
+	truncationMarks truncationMarks
+	authors         table.Slab[author]
+	authorOrder     table.List // tellers, heard longest ago first
+	gapCount        uint64     // number of gaps so far, of all tellers
+	// missedCount counts the gaps among them in which entries of a followed teller were missing.
+	missedCount uint64
+	heardAt     effects.Time
+	started     bool
+	down        bool
 
-	answer sharedlog.Answer `snap:"scratch"`
+	answer sharedlog.Reply `snap:"scratch"`
 }
 
-// A teller is an incarnation of another directory.
-type teller struct {
-	life uint64
-	next uint64 // number of the next entry
-	gaps uint64
+// A author is an incarnation of another directory.
+type author struct {
+	incarnation uint64
+	nextEntry   uint64 // number of the next entry
+	gaps        uint64
 }
 
 // The lines.
 const (
-	appending = iota
-	reading
+	appendConn = iota
+	readConn
 )
 
-// A line is a connection to the log.
-type line struct {
+// A logConn is a connection to the log.
+type logConn struct {
 	conn    effects.Conn
 	corr    effects.Corr // request in flight; 0: none
 	opening bool
-	// at is the deadline of the request in flight. Without a request it is the earliest instant for the next request.
-	at effects.Time
+	// dueAt is the deadline of the request in flight. Without a request it is the earliest instant for the next
+	// request.
+	dueAt effects.Time
 }
 
 // New returns a client that has read nothing. The configuration must pass its Check.
 func New(c Config) Log {
-	return Log{config: c, tellers: table.NewSlab[teller](c.Tellers), marks: newMarks(c.Bytes)}
+	return Log{config: c, authors: table.NewSlab[author](c.Authors), truncationMarks: newTruncationMarks(c.LogBytes)}
 }
 
-// On reports whether a log is configured.
-func (l *Log) On() bool { return l.config.On() }
+// IsEnabled reports whether a log is configured.
+func (l *Log) IsEnabled() bool { return l.config.IsEnabled() }
 
-// Down reports whether the log has not replied for so long that the reports of the remaining directories may be
+// IsDown reports whether the log has not replied for so long that the reports of the remaining directories may be
 // outdated.
-func (l *Log) Down() bool { return l.down }
+func (l *Log) IsDown() bool { return l.down }
 
-// Again returns the configured times after which the same worker is wanted again: the shortest and the longest.
-func (l *Log) Again() (least, most effects.Duration) { return l.config.Again, l.config.AgainMost }
-
-// Missed returns how often entries of a followed directory were missing so far.
-func (l *Log) Missed() uint64 { return l.missed }
-
-// Life returns the number of this incarnation of the directory.
-func (l *Log) Life() uint64 { return l.config.Life }
-
-// Waiting returns the number of bytes that wait to be appended.
-func (l *Log) Waiting() int { return len(l.frames) + len(l.sealed) }
-
-// Tell queues a frame for the directories that read the log. A frame that is too large, or does not fit into the
-// buffer, is dropped, and the readers see a gap.
-func (l *Log) Tell(k sharedlog.Kind, body []byte) {
-	if !l.On() {
-		return
-	}
-	if len(body) > l.config.Frame || len(l.frames)+sharedlog.FrameBytes(len(body)) > l.config.Buffer {
-		l.left = true
-		return
-	}
-	l.frames = sharedlog.AppendFrame(l.frames, k, body)
+// WantDelays returns the configured times after which the same worker is wanted again: the shortest and the longest.
+func (l *Log) WantDelays() (shortest, longest effects.Duration) {
+	return l.config.WantMin, l.config.WantMax
 }
 
-// Deadline returns the instant at which GoOn has work to do.
+// CountMissed returns how often entries of a followed directory were missing so far.
+func (l *Log) CountMissed() uint64 { return l.missedCount }
+
+// Incarnation returns the number of this incarnation of the directory.
+func (l *Log) Incarnation() uint64 { return l.config.Incarnation }
+
+// PendingBytes returns the number of bytes that wait to be appended.
+func (l *Log) PendingBytes() int { return len(l.queuedFrames) + len(l.sealedEntry) }
+
+// QueueFrame queues a frame for the directories that read the log. A frame that is too large, or does not fit into the
+// buffer, is dropped, and the readers see a gap.
+func (l *Log) QueueFrame(k sharedlog.FrameKind, body []byte) {
+	if !l.IsEnabled() {
+		return
+	}
+	if len(body) > l.config.FrameBytes || len(l.queuedFrames)+sharedlog.FrameBytes(len(body)) > l.config.BufferBytes {
+		l.frameDropped = true
+		return
+	}
+	l.queuedFrames = sharedlog.AppendFrame(l.queuedFrames, k, body)
+}
+
+// Deadline returns the instant at which SendDue has work to do.
 func (l *Log) Deadline() (at effects.Time, ok bool) {
-	if !l.On() {
+	if !l.IsEnabled() {
 		return 0, false
 	}
-	if at = l.lines[reading].at; len(l.unread) > 0 {
-		at = l.heard // This instant is over: frames are waiting to be returned.
+	if at = l.conns[readConn].dueAt; len(l.unread) > 0 {
+		at = l.heardAt // This instant is over: frames are waiting to be returned.
 	}
-	if a := &l.lines[appending]; a.corr != 0 || a.conn == 0 || l.pending() {
-		at = min(at, a.at)
+	if a := &l.conns[appendConn]; a.corr != 0 || a.conn == 0 || l.hasPending() {
+		at = min(at, a.dueAt)
 	}
-	if !l.down && l.begun {
-		at = min(at, l.lateAt())
+	if !l.down && l.started {
+		at = min(at, l.downAt())
 	}
 	return at, true
 }
 
-func (l *Log) lateAt() effects.Time { return l.heard.Add(3 * l.config.Patience) }
+func (l *Log) downAt() effects.Time { return l.heardAt.Add(3 * l.config.RequestTimeout) }
 
-func (l *Log) pending() bool { return len(l.frames) > 0 || len(l.sealed) > 0 }
+func (l *Log) hasPending() bool { return len(l.queuedFrames) > 0 || len(l.sealedEntry) > 0 }
 
 // Step handles an event. Next returns the frames that were read.
 func (l *Log) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
-	if !l.On() {
+	if !l.IsEnabled() {
 		return
 	}
 	switch x := ev.(type) {
 	case *effects.Opened:
-		k, ours := l.lineOf(x.Corr)
+		k, ours := l.connOf(x.Corr)
 		switch {
 		case !ours && x.Code == effects.OK:
 			out.Close(x.Conn) // The request to open was abandoned.
 		case !ours:
 		case x.Code != effects.OK:
-			l.end(now, k, out)
+			l.closeConn(now, k, out)
 		default:
-			l.lines[k] = line{conn: x.Conn, at: now}
+			l.conns[k] = logConn{conn: x.Conn, dueAt: now}
 		}
 	case *effects.Replied:
-		if k, ours := l.lineOf(x.Corr); ours {
-			l.replied(now, k, x.Body, out)
+		if k, ours := l.connOf(x.Corr); ours {
+			l.handleReply(now, k, x.Body, out)
 		}
 	case *effects.Unanswered:
-		if k, ours := l.lineOf(x.Corr); ours {
-			l.end(now, k, out)
+		if k, ours := l.connOf(x.Corr); ours {
+			l.closeConn(now, k, out)
 		}
 	case *effects.ConnLost:
-		for k := range l.lines {
-			if l.lines[k].conn == x.Conn {
-				l.end(now, k, out)
+		for k := range l.conns {
+			if l.conns[k].conn == x.Conn {
+				l.closeConn(now, k, out)
 			}
 		}
 	default: // Events of other components.
 	}
 }
 
-func (l *Log) lineOf(c effects.Corr) (int, bool) {
-	for k := range l.lines {
-		if c != 0 && l.lines[k].corr == c {
+func (l *Log) connOf(c effects.Corr) (int, bool) {
+	for k := range l.conns {
+		if c != 0 && l.conns[k].corr == c {
 			return k, true
 		}
 	}
 	return 0, false
 }
 
-// end closes a connection, and schedules the next attempt after [Config.Pause].
-func (l *Log) end(now effects.Time, k int, out *effects.Effects) {
-	if l.lines[k].conn != 0 {
-		out.Close(l.lines[k].conn)
+// closeConn closes a connection, and schedules the next attempt after [Config.ReconnectDelay].
+func (l *Log) closeConn(now effects.Time, k int, out *effects.Effects) {
+	if l.conns[k].conn != 0 {
+		out.Close(l.conns[k].conn)
 	}
-	l.lines[k] = line{at: now.Add(l.config.Pause)}
+	l.conns[k] = logConn{dueAt: now.Add(l.config.ReconnectDelay)}
 }
 
-// replied handles a reply. A malformed reply is treated like a lost reply: the connection is closed and the request
+// handleReply handles a reply. A malformed reply is treated like a lost reply: the connection is closed and the request
 // is repeated.
-func (l *Log) replied(now effects.Time, k int, body []byte, out *effects.Effects) {
+func (l *Log) handleReply(now effects.Time, k int, body []byte, out *effects.Effects) {
 	a := &l.answer
 	if a.Decode(body) != nil {
-		l.end(now, k, out)
+		l.closeConn(now, k, out)
 		return
 	}
-	x := &l.lines[k]
-	x.corr, x.at = 0, now
-	if k == appending {
-		l.sealed = l.sealed[:0]
+	x := &l.conns[k]
+	x.corr, x.dueAt = 0, now
+	if k == appendConn {
+		l.sealedEntry = l.sealedEntry[:0]
 		return
 	}
-	l.heard, l.last, l.fresh, l.down = now, a.Last, true, false
+	l.heardAt, l.logEnd, l.replyUnused, l.down = now, a.Last, true, false
 	switch n := len(a.Entries); {
-	case a.Last.Less(l.after):
+	case a.Last.Less(l.readUntil):
 		// This log is not the log that was read before. Entries that are in both are recognized by their numbers.
-		l.after = sharedlog.Position{}
-		l.marks.clear()
+		l.readUntil = sharedlog.Position{}
+		l.truncationMarks.clearMarks()
 	case n > 0:
-		l.after = a.Entries[n-1].At
+		l.readUntil = a.Entries[n-1].At
 		for i := range a.Entries {
-			l.marks.read(a.Entries[i].At, len(a.Entries[i].Entry))
+			l.truncationMarks.recordRead(a.Entries[i].At, len(a.Entries[i].Entry))
 		}
-		l.unread = append(l.unread, sharedlog.StoredOf(body)...)
+		l.unread = append(l.unread, sharedlog.StoredEntries(body)...)
 	}
-	if !l.after.Less(a.Last) {
-		x.at = now.Add(l.config.Poll)
+	if !l.readUntil.Less(a.Last) {
+		x.dueAt = now.Add(l.config.PollInterval)
 	}
 }
 
-// Caught reports, once for each reply, that all entries up to the end of the log at the time of the reply were read
+// CaughtUp reports, once for each reply, that all entries up to the end of the log at the time of the reply were read
 // and returned.
-func (l *Log) Caught() bool {
-	all := l.fresh && len(l.unread) == 0
+func (l *Log) CaughtUp() bool {
+	all := l.replyUnused && len(l.unread) == 0
 	if all {
-		l.fresh = false
+		l.replyUnused = false
 	}
-	return all && !l.after.Less(l.last)
+	return all && !l.readUntil.Less(l.logEnd)
 }
 
-// GoOn opens connections and sends the requests that are due: an append if frames wait, and a read if all frames were
-// returned.
-func (l *Log) GoOn(now effects.Time, out *effects.Effects) {
-	if !l.On() {
+// SendDue opens connections and sends the requests that are due: an append if frames wait, and a read if all frames
+// were returned.
+func (l *Log) SendDue(now effects.Time, out *effects.Effects) {
+	if !l.IsEnabled() {
 		return
 	}
-	if !l.begun {
-		l.begun, l.heard = true, now
+	if !l.started {
+		l.started, l.heardAt = true, now
 	}
 	if len(l.unread) > 0 {
 		// The log has replied. The next read is delayed only because frames wait to be returned.
-		l.heard = now
+		l.heardAt = now
 	}
-	l.down = l.down || now >= l.lateAt()
-	for k := range l.lines {
-		x := &l.lines[k]
-		if x.corr != 0 && now >= x.at {
-			l.end(now, k, out)
+	l.down = l.down || now >= l.downAt()
+	for k := range l.conns {
+		x := &l.conns[k]
+		if x.corr != 0 && now >= x.dueAt {
+			l.closeConn(now, k, out)
 		}
 		switch {
-		case x.corr != 0 || now < x.at:
+		case x.corr != 0 || now < x.dueAt:
 		case x.conn == 0:
-			l.corrs++
-			*x = line{corr: l.corrs, opening: true, at: now.Add(l.config.Patience)}
+			l.lastCorr++
+			*x = logConn{corr: l.lastCorr, opening: true, dueAt: now.Add(l.config.RequestTimeout)}
 			out.Open(effects.Open{Corr: x.corr, Channel: effects.ChannelLog, Addr: l.config.Addr})
-		case k == reading && len(l.unread) > 0:
-		case k == reading:
-			l.ask(now, x, &sharedlog.Request{After: l.after, Most: l.config.Read}, out)
-		case l.pending():
-			l.seal()
-			l.ask(now, x, &sharedlog.Request{Entry: l.sealed, Keep: l.config.Keep, Before: l.marks.before()}, out)
+		case k == readConn && len(l.unread) > 0:
+		case k == readConn:
+			l.sendRequest(now, x, &sharedlog.Request{After: l.readUntil, Limit: l.config.ReadEntries}, out)
+		case l.hasPending():
+			l.sealEntry()
+			l.sendRequest(now, x, &sharedlog.Request{Entry: l.sealedEntry, Keep: l.config.KeepEntries,
+				Before: l.truncationMarks.truncateBefore()}, out)
 		}
 	}
 }
 
-func (l *Log) ask(now effects.Time, x *line, r *sharedlog.Request, out *effects.Effects) {
-	l.corrs++
-	x.corr, x.at = l.corrs, now.Add(l.config.Patience)
+func (l *Log) sendRequest(now effects.Time, x *logConn, r *sharedlog.Request, out *effects.Effects) {
+	l.lastCorr++
+	x.corr, x.dueAt = l.lastCorr, now.Add(l.config.RequestTimeout)
 	out.Send(effects.Send{Corr: x.corr, Conn: x.conn, Body: out.Cut(r.Append(out.Arena()))})
 }

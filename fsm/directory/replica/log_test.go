@@ -15,14 +15,14 @@ type rig struct {
 	t    *testing.T
 	now  effects.Time
 	out  effects.Effects
-	kept []sharedlog.Stored
+	kept []sharedlog.StoredEntry
 	last uint64
 	conn effects.Conn
 }
 
 func newRig(t *testing.T, life uint64, change func(*Config)) *rig {
 	c := Default()
-	c.Addr, c.Life = effects.Addr{Host: "log", Port: 1}, life
+	c.Addr, c.Incarnation = effects.Addr{Host: "log", Port: 1}, life
 	if change != nil {
 		change(&c)
 	}
@@ -45,7 +45,7 @@ func (r *rig) step(ev effects.Event) (read []frame, all []effects.Effect) {
 	for f, ok := r.Next(); ok; f, ok = r.Next() {
 		read = append(read, frame{string(f.Body), f.Gaps})
 	}
-	r.GoOn(r.now, &r.out)
+	r.SendDue(r.now, &r.out)
 	for i := range r.out.Len() { // Their memory is used again.
 		switch x := r.out.At(i).(type) {
 		case *effects.Open:
@@ -96,21 +96,21 @@ func (r *rig) goes(lost ...int) (read []frame) {
 	return read
 }
 
-func (r *rig) answer(q *sharedlog.Request) *sharedlog.Answer {
-	a := &sharedlog.Answer{Last: sharedlog.Position{Major: r.last}}
+func (r *rig) answer(q *sharedlog.Request) *sharedlog.Reply {
+	a := &sharedlog.Reply{Last: sharedlog.Position{Major: r.last}}
 	if q.Entry != nil {
 		r.last++
 		a.Last.Major = r.last
 		if q.Before != (sharedlog.Position{}) {
-			r.kept = slices.DeleteFunc(r.kept, func(s sharedlog.Stored) bool { return s.At.Less(q.Before) })
+			r.kept = slices.DeleteFunc(r.kept, func(s sharedlog.StoredEntry) bool { return s.At.Less(q.Before) })
 		} else if n := len(r.kept) + 1 - int(q.Keep); n > 0 {
 			r.kept = r.kept[n:]
 		}
-		r.kept = append(r.kept, sharedlog.Stored{At: a.Last, Entry: slices.Clone(q.Entry)})
+		r.kept = append(r.kept, sharedlog.StoredEntry{At: a.Last, Entry: slices.Clone(q.Entry)})
 		return a
 	}
 	for _, s := range r.kept {
-		if q.After.Less(s.At) && len(a.Entries) < int(q.Most) {
+		if q.After.Less(s.At) && len(a.Entries) < int(q.Limit) {
 			a.Entries = append(a.Entries, s)
 		}
 	}
@@ -127,16 +127,16 @@ func bodies(frames []frame) (all []string) {
 
 // Each reads what others tell, once and in order, and nothing of its own.
 func TestToldOnce(t *testing.T) {
-	a, b := newRig(t, 1, func(c *Config) { c.Entry, c.Patience = 20, effects.Second }), newRig(t, 2, nil)
+	a, b := newRig(t, 1, func(c *Config) { c.EntryBytes, c.RequestTimeout = 20, effects.Second }), newRig(t, 2, nil)
 	for _, s := range []string{"one", "two", "three", "four"} {
-		a.Tell(sharedlog.Message, []byte(s))
+		a.QueueFrame(sharedlog.FrameReport, []byte(s))
 	}
 	// The answer to the second entry is lost, so it is put there again.
 	read := a.goes(2)
 	if len(read) != 0 {
 		t.Errorf("it reads its own %v", read)
 	}
-	for at, ok := a.Deadline(); ok && a.Waiting() > 0; at, ok = a.Deadline() {
+	for at, ok := a.Deadline(); ok && a.PendingBytes() > 0; at, ok = a.Deadline() {
 		a.now = max(a.now, at)
 		a.goes()
 	}
@@ -150,7 +150,7 @@ func TestToldOnce(t *testing.T) {
 	}
 	for _, entry := range [][]byte{a.kept[0].Entry, []byte("nonsense")} {
 		b.last++
-		b.kept = append(b.kept, sharedlog.Stored{At: sharedlog.Position{Major: b.last}, Entry: entry})
+		b.kept = append(b.kept, sharedlog.StoredEntry{At: sharedlog.Position{Major: b.last}, Entry: entry})
 	}
 	b.now = a.now.Add(effects.Second)
 	if again := b.goes(); len(again) != 0 {
@@ -160,18 +160,18 @@ func TestToldOnce(t *testing.T) {
 
 // What had no room, and what the log lost, is a gap for who reads.
 func TestGaps(t *testing.T) {
-	a, b := newRig(t, 1, func(c *Config) { c.Buffer, c.Frame = 20, 9 }), newRig(t, 2, nil)
-	tell := func(s string) { a.Tell(sharedlog.Message, []byte(s)) }
+	a, b := newRig(t, 1, func(c *Config) { c.BufferBytes, c.FrameBytes = 20, 9 }), newRig(t, 2, nil)
+	tell := func(s string) { a.QueueFrame(sharedlog.FrameReport, []byte(s)) }
 	step := func(what string, gap bool, want ...string) {
 		t.Helper()
 		a.now += effects.Time(effects.Second)
 		b.now = a.now
 		a.goes()
 		b.kept, b.last = a.kept, a.last
-		before := b.gaps
+		before := b.gapCount
 		all := bodies(b.goes())
-		if !slices.Equal(all, want) || (b.gaps > before) != gap {
-			t.Errorf("%s: it reads %q, a gap: %v", what, all, b.gaps > before)
+		if !slices.Equal(all, want) || (b.gapCount > before) != gap {
+			t.Errorf("%s: it reads %q, a gap: %v", what, all, b.gapCount > before)
 		}
 	}
 	tell("one")
@@ -194,22 +194,22 @@ func TestGaps(t *testing.T) {
 	a.kept = a.kept[:len(a.kept)-1]
 	tell("seven")
 	step("the log has lost one", true, "seven")
-	if b.Missed() != 3 {
-		t.Errorf("%d times something was missing, want 3", b.Missed())
+	if b.CountMissed() != 3 {
+		t.Errorf("%d times something was missing, want 3", b.CountMissed())
 	}
 }
 
 // A log that begins anew is read from its start, wherever its positions are; and it is down while it does not answer.
 func TestLogThatBeginsAnew(t *testing.T) {
 	a := newRig(t, 1, nil)
-	if _, ok := a.Deadline(); !ok || a.Down() {
+	if _, ok := a.Deadline(); !ok || a.IsDown() {
 		t.Error("it does not begin")
 	}
 	a.last = 100
-	entry := func(nth uint64, s string) sharedlog.Stored {
+	entry := func(nth uint64, s string) sharedlog.StoredEntry {
 		a.last++
-		e := sharedlog.Entry{Teller: 2, Nth: nth, Frames: sharedlog.AppendFrame(nil, sharedlog.Message, []byte(s))}
-		return sharedlog.Stored{At: sharedlog.Position{Major: a.last}, Entry: e.Append(nil)}
+		e := sharedlog.Entry{Author: 2, Number: nth, Frames: sharedlog.AppendFrame(nil, sharedlog.FrameReport, []byte(s))}
+		return sharedlog.StoredEntry{At: sharedlog.Position{Major: a.last}, Entry: e.Append(nil)}
 	}
 	a.kept = append(a.kept, entry(0, "one"))
 	all := bodies(a.goes())
@@ -226,17 +226,17 @@ func TestLogThatBeginsAnew(t *testing.T) {
 		}
 		a.step(&effects.Tick{})
 	}
-	if !a.Down() {
+	if !a.IsDown() {
 		t.Error("it is not down")
 	}
 	for range 3 {
 		if at, _ := a.Deadline(); at > a.now {
 			a.now = at
 		}
-		a.lines = [2]line{}
+		a.conns = [2]logConn{}
 		a.goes()
 	}
-	if a.Down() {
+	if a.IsDown() {
 		t.Error("it stays down")
 	}
 }
@@ -245,33 +245,33 @@ func TestLogThatBeginsAnew(t *testing.T) {
 // begin there, once so much was read; before that it keeps so many entries.
 func TestLogIsBoundedByBytes(t *testing.T) {
 	const most = 64 << 10
-	a := newRig(t, 1, func(c *Config) { c.Bytes, c.Poll = most, effects.Millisecond })
+	a := newRig(t, 1, func(c *Config) { c.LogBytes, c.PollInterval = most, effects.Millisecond })
 	sum := func() (n int) {
 		for _, s := range a.kept {
-			n += len(s.Entry) + entryCosts
+			n += len(s.Entry) + storedOverhead
 		}
 		return n
 	}
 	for n := range 500 {
-		a.Tell(sharedlog.Message, make([]byte, 1+n*37%5000))
+		a.QueueFrame(sharedlog.FrameReport, make([]byte, 1+n*37%5000))
 		a.now += effects.Time(10 * effects.Millisecond)
 		a.goes()
-		if sum() > most+most/marksMost+3*5200 {
+		if sum() > most+most/maxMarks+3*5200 {
 			t.Fatalf("after %d entries the log has %d bytes, of %d", n, sum(), most)
 		}
 	}
-	if sum() < most-most/marksMost-5200 {
+	if sum() < most-most/maxMarks-5200 {
 		t.Errorf("the log has %d bytes, of %d", sum(), most)
 	}
-	if n := len(a.marks.rows); n > marksMost+1 {
+	if n := len(a.truncationMarks.ring); n > maxMarks+1 {
 		t.Errorf("%d positions are remembered", n)
 	}
 	a.last, a.kept = 0, nil // It begins anew, at positions that were there before.
 	a.now += effects.Time(effects.Second)
-	a.Tell(sharedlog.Message, []byte("x"))
+	a.QueueFrame(sharedlog.FrameReport, []byte("x"))
 	a.goes()
-	if a.marks.before() != (sharedlog.Position{}) || sum() > 200 {
-		t.Errorf("a log of %d bytes is cut at %v", sum(), a.marks.before())
+	if a.truncationMarks.truncateBefore() != (sharedlog.Position{}) || sum() > 200 {
+		t.Errorf("a log of %d bytes is cut at %v", sum(), a.truncationMarks.truncateBefore())
 	}
 }
 
@@ -280,12 +280,12 @@ func TestNoEntryOfADirectory(t *testing.T) {
 	a := newRig(t, 1, nil)
 	var frames []byte
 	for len(frames) < 4<<20 {
-		frames = sharedlog.AppendFrame(frames, sharedlog.Message, nil)
+		frames = sharedlog.AppendFrame(frames, sharedlog.FrameReport, nil)
 	}
-	for n, frames := range [][]byte{frames, sharedlog.AppendFrame(nil, sharedlog.Message, []byte("one"))} {
+	for n, frames := range [][]byte{frames, sharedlog.AppendFrame(nil, sharedlog.FrameReport, []byte("one"))} {
 		a.last++
-		e := sharedlog.Entry{Teller: 2, Nth: uint64(n), Frames: frames}
-		a.kept = append(a.kept, sharedlog.Stored{At: sharedlog.Position{Major: a.last}, Entry: e.Append(nil)})
+		e := sharedlog.Entry{Author: 2, Number: uint64(n), Frames: frames}
+		a.kept = append(a.kept, sharedlog.StoredEntry{At: sharedlog.Position{Major: a.last}, Entry: e.Append(nil)})
 	}
 	if all := bodies(a.goes()); !slices.Equal(all, []string{"one"}) {
 		t.Errorf("it reads %d frames", len(all))
@@ -295,15 +295,15 @@ func TestNoEntryOfADirectory(t *testing.T) {
 	}
 }
 
-// A directory follows up to Tellers others, each of which may append an entry in the time of one read: an answer that has
-// room for fewer would leave it behind for ever.
+// A directory follows up to Tellers others, each of which may append an entry in the time of one read: an answer that
+// has room for fewer would leave it behind for ever.
 func TestAnswersHaveRoomForEachTeller(t *testing.T) {
 	c := Default()
-	c.Addr, c.Life = effects.Addr{Host: "log", Port: 1}, 1
+	c.Addr, c.Incarnation = effects.Addr{Host: "log", Port: 1}, 1
 	if err := c.Check(); err != nil {
 		t.Fatal(err)
 	}
-	c.Read = uint32(c.Tellers) - 1
+	c.ReadEntries = uint32(c.Authors) - 1
 	if err := c.Check(); err == nil || !strings.Contains(err.Error(), "63 entries") {
 		t.Errorf("an answer of fewer entries than directories: %v", err)
 	}

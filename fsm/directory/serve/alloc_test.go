@@ -10,7 +10,7 @@ import (
 // In a steady state nothing is allocated: by operations that come and go, lookups that are answered, syncs under way
 // and heartbeats of who is asked for nothing.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	r := settled(t)
+	r := newBusyRig(t)
 	w, cpu := worker("a", 0), []byte("cpu")
 	next := uint64(1)
 	ops := protocol.BatchedKVOperationMsg{Worker: w, Location: cpu, Operations: make([]protocol.KVOperation, 50)}

@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// settled is a machine that has a little of everything: two workers, chunks, a sync under way.
-func settled(t failer) *rig {
+// newBusyRig is a machine that has a little of everything: two workers, chunks, a sync under way.
+func newBusyRig(t failer) *rig {
 	r := newRig(t, nil)
 	for _, name := range []string{"a", "b"} {
 		w := worker(name, 0)
@@ -34,12 +34,12 @@ func settled(t failer) *rig {
 
 var walker = snapshot.New()
 
-// unharmed lets a machine hear bytes: what is asked is answered, what is no message of the channel changes nothing, and
-// no deadline is left that a tick does not get past.
-func unharmed(t failer, r *rig, ch effects.Channel, body []byte) {
-	was := snapshot.Hash(walker, &r.known)
+// checkHostileMessage lets a machine hear bytes: what is asked is answered, what is no message of the channel changes
+// nothing, and no deadline is left that a tick does not get past.
+func checkHostileMessage(t failer, r *rig, ch effects.Channel, body []byte) {
+	was := snapshot.Hash(walker, &r.directory)
 	r.hears(ch, 9, body)
-	if a := r.answer(t); (a != nil) != ch.Asks() {
+	if a := r.answer(t); (a != nil) != ch.HasReplies() {
 		t.Fatalf("%q on %v is answered by %q", body, ch, a)
 	} else if a != nil {
 		if _, err := protocol.Describe(a, nil); err != nil {
@@ -47,7 +47,7 @@ func unharmed(t failer, r *rig, ch effects.Channel, body []byte) {
 		}
 	}
 	if code := r.refused(); code == effects.Malformed || code == effects.Unsupported {
-		if snapshot.Hash(walker, &r.known) != was {
+		if snapshot.Hash(walker, &r.directory) != was {
 			t.Fatalf("%q is refused by %v, and changes what is known", body, code)
 		}
 	}
@@ -59,8 +59,8 @@ func unharmed(t failer, r *rig, ch effects.Channel, body []byte) {
 	}
 }
 
-// bodies are messages of all kinds, and what is none.
-func bodies() [][]byte {
+// hostileBodies are messages of all kinds, and what is none.
+func hostileBodies() [][]byte {
 	w := worker("a", 0)
 	all := [][]byte{nil, {0xc1}, []byte("GET / HTTP/1.1\r\n"), []byte("{"), []byte(`{"type": "RegisterMsg"}`),
 		{0x81, 0xa4}}
@@ -88,9 +88,9 @@ func bodies() [][]byte {
 
 // Bytes of anybody harm nobody.
 func TestHostileBytes(t *testing.T) {
-	from := bodies()
+	from := hostileBodies()
 	rapid.Check(t, func(t *rapid.T) {
-		r := settled(t)
+		r := newBusyRig(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"hear": func(t *rapid.T) {
 				body := append([]byte(nil), rapid.SampledFrom(from).Draw(t, "body")...)
@@ -101,7 +101,7 @@ func TestHostileBytes(t *testing.T) {
 						body[at] = rapid.Byte().Draw(t, "byte")
 					}
 				}
-				unharmed(t, r, rapid.SampledFrom(channels).Draw(t, "channel"), body)
+				checkHostileMessage(t, r, rapid.SampledFrom(channels).Draw(t, "channel"), body)
 			},
 			"wait": func(t *rapid.T) {
 				r.now = r.now.Add(effects.Duration(rapid.IntRange(0, 20).Draw(t, "seconds")) * effects.Second)
@@ -113,23 +113,23 @@ func TestHostileBytes(t *testing.T) {
 
 // FuzzBytes is the same with bytes that grow out of what they reach.
 func FuzzBytes(f *testing.F) {
-	for _, b := range bodies() {
+	for _, b := range hostileBodies() {
 		for ch := range channels {
 			f.Add(uint8(ch), b)
 		}
 	}
 	f.Fuzz(func(t *testing.T, ch uint8, body []byte) {
-		r := settled(t)
+		r := newBusyRig(t)
 		on := channels[int(ch)%len(channels)]
-		unharmed(t, r, on, body)
-		unharmed(t, r, on, body)
+		checkHostileMessage(t, r, on, body)
+		checkHostileMessage(t, r, on, body)
 	})
 }
 
 // What a machine has no use for is answered where an answer is owed, and else passed over.
 func TestOtherEvents(t *testing.T) {
-	r := settled(t)
-	was := snapshot.Hash(walker, &r.known)
+	r := newBusyRig(t)
+	was := snapshot.Hash(walker, &r.directory)
 	for _, ev := range []effects.Event{&effects.Tick{}, &effects.ConnLost{Conn: 9}, &effects.Opened{},
 		&effects.Command{Ticket: 3}} {
 		r.step(ev)
@@ -141,14 +141,14 @@ func TestOtherEvents(t *testing.T) {
 	if !ok || d.Ticket != 3 || d.Code != effects.Unsupported {
 		t.Errorf("a command is ended by %+v", r.out.At(0))
 	}
-	if snapshot.Hash(walker, &r.known) != was {
+	if snapshot.Hash(walker, &r.directory) != was {
 		t.Error("they change what is known")
 	}
 }
 
 // The directory's word for a worker that it did not know is the one that workers look for.
 func TestWordForAForgottenWorker(t *testing.T) {
-	if directory.Unknown.String() != protocol.ReasonForgotten {
-		t.Errorf("%q, %q", directory.Unknown, protocol.ReasonForgotten)
+	if directory.UnknownWorker.String() != protocol.ReasonForgotten {
+		t.Errorf("%q, %q", directory.UnknownWorker, protocol.ReasonForgotten)
 	}
 }

@@ -13,10 +13,10 @@ import (
 // What operators are told of the log: each time that entries of a directory that is followed were gone before they were
 // read, and when it does not answer for long. Whose entries are read from the middle on is no news.
 func TestNewsOfTheLog(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Log.Addr, c.Log.Life = effects.Addr{Host: "log", Port: 1}, 1 })
+	r := newRig(t, func(c *Config) { c.Log.Addr, c.Log.Incarnation = effects.Addr{Host: "log", Port: 1}, 1 })
 	var reading effects.Corr
 	var opens []effects.Corr
-	var said []directory.Event
+	var said []directory.NoteKind
 	step := func(ev effects.Event) {
 		r.step(ev)
 		for i := range r.out.Len() {
@@ -24,7 +24,7 @@ func TestNewsOfTheLog(t *testing.T) {
 			case *effects.Open:
 				opens = append(opens, x.Corr)
 			case *effects.Observe:
-				said = append(said, directory.Event(x.ID))
+				said = append(said, directory.NoteKind(x.ID))
 			case *effects.Send:
 				var q sharedlog.Request
 				if err := q.Decode(x.Body); err != nil {
@@ -39,15 +39,15 @@ func TestNewsOfTheLog(t *testing.T) {
 	}
 	at := uint64(0)
 	reads := func(entries ...sharedlog.Entry) {
-		a := sharedlog.Answer{}
+		a := sharedlog.Reply{}
 		for _, e := range entries {
 			at++
 			a.Last = sharedlog.Position{Major: at}
-			a.Entries = append(a.Entries, sharedlog.Stored{At: a.Last, Entry: e.Append(nil)})
+			a.Entries = append(a.Entries, sharedlog.StoredEntry{At: a.Last, Entry: e.Append(nil)})
 		}
 		step(&effects.Replied{Corr: reading, Body: a.Append(nil)})
 	}
-	wants := func(when string, want ...directory.Event) {
+	wants := func(when string, want ...directory.NoteKind) {
 		t.Helper()
 		if !slices.Equal(said, want) {
 			t.Errorf("%s: it says %v, want %v", when, said, want)
@@ -59,15 +59,15 @@ func TestNewsOfTheLog(t *testing.T) {
 	for i, corr := range opens {
 		step(&effects.Opened{Corr: corr, Conn: effects.Conn(1 + i)})
 	}
-	reads(sharedlog.Entry{Teller: 2, Nth: 7}, sharedlog.Entry{Teller: 2, Nth: 8})
+	reads(sharedlog.Entry{Author: 2, Number: 7}, sharedlog.Entry{Author: 2, Number: 8})
 	wants("read from the middle on")
 	r.now += effects.Time(effects.Second)
 	step(&effects.Tick{})
-	reads(sharedlog.Entry{Teller: 2, Nth: 11})
-	wants("two are missing", directory.LogShort)
+	reads(sharedlog.Entry{Author: 2, Number: 11})
+	wants("two are missing", directory.LogTruncated)
 	r.now += effects.Time(effects.Second)
 	step(&effects.Tick{})
-	reads(sharedlog.Entry{Teller: 2, Nth: 12})
+	reads(sharedlog.Entry{Author: 2, Number: 12})
 	wants("none is missing")
 	for range 10 {
 		r.now += effects.Time(effects.Second)
@@ -87,7 +87,7 @@ type log struct {
 }
 
 func newLog(t *testing.T) *log {
-	r := newRig(t, func(c *Config) { c.Log.Addr, c.Log.Life = effects.Addr{Host: "log", Port: 1}, 1 })
+	r := newRig(t, func(c *Config) { c.Log.Addr, c.Log.Incarnation = effects.Addr{Host: "log", Port: 1}, 1 })
 	l := &log{rig: r, t: t}
 	l.does(&effects.Tick{})
 	return l
@@ -121,7 +121,7 @@ func (l *log) does(ev effects.Event) {
 			}
 			l.at++
 			l.added = append(l.added, e)
-			a := sharedlog.Answer{Last: sharedlog.Position{Major: l.at}}
+			a := sharedlog.Reply{Last: sharedlog.Position{Major: l.at}}
 			next = append(next, &effects.Replied{Corr: x.Corr, Body: a.Append(nil)})
 		default:
 		}
@@ -135,11 +135,11 @@ func (l *log) does(ev effects.Event) {
 
 // reads answers a read by entries.
 func (l *log) reads(entries ...sharedlog.Entry) {
-	a := sharedlog.Answer{}
+	a := sharedlog.Reply{}
 	for _, e := range entries {
 		l.at++
 		a.Last = sharedlog.Position{Major: l.at}
-		a.Entries = append(a.Entries, sharedlog.Stored{At: a.Last, Entry: e.Append(nil)})
+		a.Entries = append(a.Entries, sharedlog.StoredEntry{At: a.Last, Entry: e.Append(nil)})
 	}
 	l.does(&effects.Replied{Corr: l.reading, Body: a.Append(nil)})
 }
@@ -152,12 +152,12 @@ func TestLogOfTinyFrames(t *testing.T) {
 	var junk, honest []byte
 	const frames = 64_000
 	for range frames {
-		junk = sharedlog.AppendFrame(junk, sharedlog.Message, []byte("123456789"))
+		junk = sharedlog.AppendFrame(junk, sharedlog.FrameReport, []byte("123456789"))
 	}
 	told := sharedlog.Report{Origin: 7, Body: (&protocol.RegisterMsg{Worker: w, Listener: listener()}).Append(nil)}
-	honest = sharedlog.AppendFrame(honest, sharedlog.Message, told.Append(nil))
-	l.reads(sharedlog.Entry{Teller: 2, Frames: junk}, sharedlog.Entry{Teller: 2, Nth: 1, Frames: junk},
-		sharedlog.Entry{Teller: 2, Nth: 2, Frames: honest})
+	honest = sharedlog.AppendFrame(honest, sharedlog.FrameReport, told.Append(nil))
+	l.reads(sharedlog.Entry{Author: 2, Frames: junk}, sharedlog.Entry{Author: 2, Number: 1, Frames: junk},
+		sharedlog.Entry{Author: 2, Number: 2, Frames: honest})
 	blames, steps := l.blames, 1
 	for ; l.Figures().Workers == 0; steps++ {
 		if at, ok := l.Deadline(); !ok || at > l.now {
@@ -198,12 +198,12 @@ func TestOnlyWhatWasReadIsTold(t *testing.T) {
 		t.Fatalf("it adds %d entries", len(l.added))
 	}
 	kind, _, rest, _ := sharedlog.CutFrame(l.added[0].Frames) // That it hears the worker.
-	if kind != sharedlog.Taken {
+	if kind != sharedlog.FrameFollowed {
 		t.Errorf("it tells %v first", kind)
 	}
 	kind, frame, rest, ok := sharedlog.CutFrame(rest)
 	var r sharedlog.Report
-	if !ok || kind != sharedlog.Message || len(rest) != 0 || r.Decode(frame) != nil || r.Origin != 77 ||
+	if !ok || kind != sharedlog.FrameReport || len(rest) != 0 || r.Decode(frame) != nil || r.Origin != 77 ||
 		!slices.Equal(r.Body, body) {
 		t.Errorf("it tells %d bytes from %d", len(frame), r.Origin)
 	}
@@ -225,11 +225,11 @@ func TestGoneIsTold(t *testing.T) {
 	last := l.added[len(l.added)-1]
 	kind, frame, _, _ := sharedlog.CutFrame(last.Frames)
 	var s sharedlog.Subject
-	if kind != sharedlog.Gone || s.Decode(frame) != nil || string(s.Instance) != "a" {
+	if kind != sharedlog.FrameUnfollowed || s.Decode(frame) != nil || string(s.Instance) != "a" {
 		t.Errorf("it tells %v %q", kind, frame)
 	}
 	other := newLog(t)
-	other.reads(sharedlog.Entry{Teller: 2, Frames: l.added[0].Frames})
+	other.reads(sharedlog.Entry{Author: 2, Frames: l.added[0].Frames})
 	if other.Figures().Workers != 1 {
 		t.Fatal("another one does not know it")
 	}
@@ -237,7 +237,7 @@ func TestGoneIsTold(t *testing.T) {
 	other.does(&effects.Tick{})
 	other.now = other.now.Add(effects.Second)
 	other.does(&effects.Tick{})
-	other.reads(sharedlog.Entry{Teller: 2, Nth: 1, Frames: last.Frames})
+	other.reads(sharedlog.Entry{Author: 2, Number: 1, Frames: last.Frames})
 	if other.Figures().Workers != 0 {
 		t.Error("another one does not forget it")
 	}

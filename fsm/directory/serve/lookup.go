@@ -6,39 +6,39 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// lookup answers with the peers that have the first of the requested chunks. If there are too many hashes, only the
-// first ones are looked up.
-func (m *Machine) lookup(h *heard) {
-	x := &m.read.lookup
-	if !m.decode(h, x) {
+// handleLookup answers with the peers that have the first of the requested chunks. If there are too many hashes, only
+// the first ones are looked up.
+func (m *Machine) handleLookup(h *receivedMessage) {
+	x := &m.messages.lookup
+	if !m.decodeMessage(h, x) {
 		return
 	}
 	var code effects.Code
-	m.read.peers, code = m.known.Lookup(h.now, h.sender(&x.Worker, protocol.UUID{}), m.bits(x.Hashes), m.read.peers[:0])
+	m.messages.peers, code = m.directory.Lookup(h.now, h.senderOf(&x.Worker, protocol.UUID{}), m.hashBits(x.Hashes), m.messages.peers[:0])
 	if code != effects.OK && code != effects.TooLarge {
-		m.refuse(h, code, about(&x.Worker, "lookup", code))
+		m.refuseMessage(h, code, describeRefusal(&x.Worker, "lookup", code))
 		return
 	}
-	h.reply(m.holders(m.read.peers).Append(h.out.Arena()))
+	h.sendReply(m.encodeHolders(m.messages.peers).Append(h.out.Arena()))
 }
 
-// holders converts peers to the reply message.
-func (m *Machine) holders(peers []directory.Peer) *protocol.BatchedP2PLookupRetMsg {
-	r := &m.read
-	r.names, r.answer.Holders = r.names[:0], r.answer.Holders[:0]
+// encodeHolders converts peers to the reply message.
+func (m *Machine) encodeHolders(peers []directory.Peer) *protocol.BatchedP2PLookupRetMsg {
+	r := &m.messages
+	r.names, r.lookupReply.Holders = r.names[:0], r.lookupReply.Holders[:0]
 	for i := range peers {
 		p := &peers[i]
-		r.answer.Holders = append(r.answer.Holders, protocol.Holder{
-			InstanceID: r.name(p.Instance), Location: r.name(p.Location), PeerInitURL: r.name(p.URL),
+		r.lookupReply.Holders = append(r.lookupReply.Holders, protocol.Holder{
+			InstanceID: r.copyName(p.Instance), Location: r.copyName(p.Location), PeerInitURL: r.copyName(p.URL),
 			HitChunks: uint32(p.Chunks),
 		})
 	}
-	return &r.answer
+	return &r.lookupReply
 }
 
-// name returns a copy of a string in reused memory. A copy remains valid when the memory grows, because the old array
-// is kept by the copy.
-func (r *messages) name(text string) []byte {
+// copyName returns a copy of a string in reused memory. A copy remains valid when the memory grows, because the old
+// array is kept by the copy.
+func (r *messages) copyName(text string) []byte {
 	from := len(r.names)
 	r.names = append(r.names, text...)
 	return r.names[from:]

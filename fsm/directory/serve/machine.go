@@ -9,16 +9,16 @@ import (
 
 // A Machine is a directory that a driver can run.
 type Machine struct {
-	config Config `snap:"share"`
-	known  directory.Directory
-	awake  awakeClock // clock for all calls of known
-	log    replica.Log
-	// was is the state of the log (down or not) that was last reported by a fact.
-	was    bool
-	missed uint64 // gaps in the log that were reported by facts
-	// blamed says that a malformed message in the current log entry was reported by a fact.
-	blamed bool
-	read   messages `snap:"skip"`
+	config    Config `snap:"share"`
+	directory directory.Directory
+	clock     awakeClock // clock for all calls of known
+	log       replica.Log
+	// reportedDown is the state of the log (down or not) that was last reported by a fact.
+	reportedDown   bool
+	reportedMissed uint64 // gaps in the log that were reported by facts
+	// malformedReported says that a malformed message in the current log entry was reported by a fact.
+	malformedReported bool
+	messages          messages `snap:"skip"`
 }
 
 // New returns a machine with an empty directory. It fails if the configuration is invalid.
@@ -27,35 +27,37 @@ func New(c Config) (*Machine, error) {
 		return nil, err
 	}
 	return &Machine{
-		config: c, known: directory.New(c.Directory), awake: newAwakeClock(&c.Directory), log: replica.New(c.Log),
+		config: c, directory: directory.New(c.Directory), clock: newAwakeClock(&c.Directory), log: replica.New(c.Log),
 	}, nil
 }
 
-// Having appends the names of the instances that have a chunk: see [directory.Directory.Having].
-func (m *Machine) Having(worker uint32, hash uint64, names []string) []string {
-	return m.known.Having(worker, hash, names)
+// InstancesWith appends the names of the instances that have a chunk: see [directory.Directory.Having].
+func (m *Machine) InstancesWith(worker uint32, hash uint64, names []string) []string {
+	return m.directory.InstancesWith(worker, hash, names)
 }
 
 // Figures returns the counts of the directory.
-func (m *Machine) Figures() directory.Figures { return m.known.Figures() }
+func (m *Machine) Figures() directory.Figures { return m.directory.Figures() }
 
-// Told returns the number of workers that are known only by reports of another directory, and whether the shared log
-// is down.
-func (m *Machine) Told() (workers int, down bool) { return m.known.Others().Told(), m.log.Down() }
+// ReplicationStatus returns the number of workers that are known only by reports of another directory, and whether the
+// shared log is down.
+func (m *Machine) ReplicationStatus() (workers int, down bool) {
+	return m.directory.Replication().CountRemoteWorkers(), m.log.IsDown()
+}
 
 // Tables reports the sizes of the tables that are empty in an idle machine.
 func (m *Machine) Tables(visit func(name string, n, most int)) {
-	f, c := m.known.Figures(), &m.config.Directory
+	f, c := m.directory.Figures(), &m.config.Directory
 	visit("syncs", f.Syncs, c.Syncs)
 	visit("chunks to sweep away", f.Retired, c.Chunks)
 }
 
 // Remembers reports the sizes of all tables of records, with their limits.
 func (m *Machine) Remembers(visit func(name string, n, most int)) {
-	f, c := m.known.Figures(), &m.config.Directory
+	f, c := m.directory.Figures(), &m.config.Directory
 	visit("instances", f.Instances, c.Instances)
 	visit("workers", f.Workers, c.Workers)
-	visit("locations", f.Locations, c.Workers*c.Locations)
+	visit("locations", f.Locations, c.Workers*c.LocationsPerWorker)
 	visit("holders", f.Holders, c.Holders)
 	visit("chunks", f.Chunks, c.Chunks)
 	m.log.Remembers(visit)
@@ -63,14 +65,14 @@ func (m *Machine) Remembers(visit func(name string, n, most int)) {
 
 // Deadline returns the instant of the next Tick that the machine needs.
 func (m *Machine) Deadline() (effects.Time, bool) {
-	at, ok := m.known.Deadline()
+	at, ok := m.directory.Deadline()
 	if ok {
-		at = at.Add(m.awake.asleep)
+		at = at.Add(m.clock.uncounted)
 	}
-	if m.awake.ticks && (!ok || m.awake.next() < at) {
-		at, ok = m.awake.next(), true
+	if m.clock.tickRequested && (!ok || m.clock.nextPulse() < at) {
+		at, ok = m.clock.nextPulse(), true
 	}
-	if log, is := m.log.Deadline(); is && (!ok || log < at) {
+	if log, found := m.log.Deadline(); found && (!ok || log < at) {
 		return log, true
 	}
 	return at, ok
@@ -80,62 +82,62 @@ func (m *Machine) Deadline() (effects.Time, bool) {
 // are in the driver's time, because the log runs outside this process; deadlines for workers are in the time of the
 // awake clock.
 func (m *Machine) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
-	awake := m.awake.step(now)
-	m.known.Advance(awake)
+	awake := m.clock.recordStep(now)
+	m.directory.Advance(awake)
 	m.log.Step(now, ev, out)
-	m.follow(awake, out)
+	m.followLog(awake, out)
 	switch x := ev.(type) {
 	case *effects.ConnLost:
-		m.known.ConnectionLost(awake, uint64(x.Conn))
+		m.directory.ConnectionLost(awake, uint64(x.Conn))
 	case *effects.Received:
-		m.hear(&heard{Received: x, now: awake, out: out})
+		m.handleMessage(&receivedMessage{Received: x, now: awake, out: out})
 	case *effects.Command: // A directory has no commands.
 		out.Deliver(effects.Deliver{Ticket: x.Ticket, Code: effects.Unsupported})
 	default: // Events of the log's connections.
 	}
-	m.wants(awake)
-	m.log.GoOn(now, out)
-	m.tell(out)
-	_, due := m.known.Deadline()
-	m.awake.ticks = due || m.known.Knows()
+	m.sendWants(awake)
+	m.log.SendDue(now, out)
+	m.emitNotes(out)
+	_, due := m.directory.Deadline()
+	m.clock.tickRequested = due || m.directory.HasWorkers()
 }
 
-// tell emits facts for the notes of the directory and for changes in the state of the log.
-func (m *Machine) tell(out *effects.Effects) {
-	for _, n := range m.known.News() {
+// emitNotes emits facts for the notes of the directory and for changes in the state of the log.
+func (m *Machine) emitNotes(out *effects.Effects) {
+	for _, n := range m.directory.PendingNotes() {
 		out.Observe(effects.Observe{
-			Fact: effects.FactDirectory, ID: uint64(n.Event), Count: n.Worker,
-			Why: &effects.Why{Name: effects.Words([]byte(n.Instance)), Field: effects.Words([]byte(n.Location))},
+			Fact: effects.FactDirectory, ID: uint64(n.Kind), Count: n.Worker,
+			Why: &effects.Why{Name: effects.SanitizeText([]byte(n.Instance)), Field: effects.SanitizeText([]byte(n.Location))},
 		})
 	}
-	m.known.HeardNews()
-	if down := m.log.Down(); down != m.was {
-		m.was = down
-		event := directory.LogAnswers
+	m.directory.ClearNotes()
+	if down := m.log.IsDown(); down != m.reportedDown {
+		m.reportedDown = down
+		event := directory.LogUp
 		if down {
 			event = directory.LogDown
 		}
-		m.notes(event, out)
+		m.emitLogNote(event, out)
 	}
-	if missed := m.log.Missed(); missed != m.missed {
-		m.missed = missed
-		m.notes(directory.LogShort, out)
+	if missed := m.log.CountMissed(); missed != m.reportedMissed {
+		m.reportedMissed = missed
+		m.emitLogNote(directory.LogTruncated, out)
 	}
 }
 
-// notes emits a fact about the log.
-func (m *Machine) notes(e directory.Event, out *effects.Effects) {
+// emitLogNote emits a fact about the log.
+func (m *Machine) emitLogNote(e directory.NoteKind, out *effects.Effects) {
 	out.Observe(effects.Observe{Fact: effects.FactDirectory, ID: uint64(e), Why: &effects.Why{}})
 }
 
-// heard is a received message with the context of its step.
-type heard struct {
+// receivedMessage is a received message with the context of its step.
+type receivedMessage struct {
 	*effects.Received
 	now effects.Time // instant of the awake clock
 	out *effects.Effects
 
 	// By and Gaps of the directory.Sender: the directory that received the message from the worker.
-	by, gaps uint64
+	directory, gaps uint64
 }
 
 // messages holds the decoded messages and buffers of the latest step, so that later messages reuse the memory.
@@ -144,12 +146,12 @@ type messages struct {
 	operations protocol.BatchedKVOperationMsg
 	batch      protocol.FullSyncBatchMsg
 
-	hashes  []uint64
-	changes []directory.Operation
-	peers   []directory.Peer
-	answer  protocol.BatchedP2PLookupRetMsg
-	names   []byte
-	message []byte
-	missing []int64
-	wants   []directory.Want
+	hashes       []uint64
+	changes      []directory.Operation
+	peers        []directory.Peer
+	lookupReply  protocol.BatchedP2PLookupRetMsg
+	names        []byte
+	messageBytes []byte
+	missing      []int64
+	wants        []directory.WorkerRef
 }

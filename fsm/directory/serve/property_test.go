@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// A said is a message, where it goes, and the same fact as the directory is told it: how it answers.
-type said struct {
+// A generatedMessage is a message, where it goes, and the same fact as the directory is told it: how it answers.
+type generatedMessage struct {
 	channel effects.Channel
 	message protocol.Message
 	fact    fact
@@ -32,25 +32,25 @@ func TestMessagesAreFacts(t *testing.T) {
 		r, d := rig{Machine: m, now: 1}, directory.New(c.Directory)
 		advance := func() {
 			d.Advance(r.now)
-			d.HeardNews()
+			d.ClearNotes()
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
-				if a, b := snapshot.Hash(w, &r.known), snapshot.Hash(w, &d); a != b {
+				if a, b := snapshot.Hash(w, &r.directory), snapshot.Hash(w, &d); a != b {
 					t.Fatalf("the machine knows %+v, the directory %+v", r.Figures(), d.Figures())
 				}
 			},
 			"say": func(t *rapid.T) {
-				x := genSaid(t, &c)
+				x := genMessage(t, &c)
 				r.hears(x.channel, effects.Conn(7), x.message.Append(nil))
 				advance()
 				want, code := x.fact(&d, r.now)
-				d.HeardNews()
+				d.ClearNotes()
 				var body []byte
 				switch {
 				case want != nil:
 					body = want.Append(nil)
-				case x.channel.Asks():
+				case x.channel.HasReplies():
 					body = r.answer(t)
 					var e protocol.ErrorMsg
 					if err := e.Decode(body, nil); err != nil || len(e.Error) == 0 {
@@ -77,15 +77,15 @@ func smallConfig(t *rapid.T) Config {
 	c := Default()
 	n := func(name string, from, to int) int { return rapid.IntRange(from, to).Draw(t, name) }
 	c.Directory = directory.Config{
-		Seed: rapid.Uint64().Draw(t, "seed"), Instances: 2, Workers: n("workers", 2, 4), OfSource: n("of source", 1, 4),
-		Locations: n("locations", 1, 2), Holders: n("holders", 2, 12), Chunks: n("chunks", 4, 40),
-		OfChunk: n("of chunk", 1, 4),
-		Text:    n("text", 4, 16), Syncs: n("syncs", 1, 2), Batches: n("batches", 1, 3), Hashes: n("hashes", 1, 6),
-		Prefix: n("prefix", 1, 8), Peers: n("peers", 1, 3),
-		Silence:  effects.Duration(n("silence", 0, 2)) * 5 * effects.Second,
-		Patience: 3 * effects.Second, Sweep: n("sweep", 1, 20), Ends: n("ends", 1, 3),
+		Seed: rapid.Uint64().Draw(t, "seed"), Instances: 2, Workers: n("workers", 2, 4), WorkersPerConnection: n("of source", 1, 4),
+		LocationsPerWorker: n("locations", 1, 2), Holders: n("holders", 2, 12), Chunks: n("chunks", 4, 40),
+		HoldersPerChunk: n("of chunk", 1, 4),
+		TextBytes:       n("text", 4, 16), Syncs: n("syncs", 1, 2), BatchesPerSync: n("batches", 1, 3), HashesPerBatch: n("hashes", 1, 6),
+		HashesPerLookup: n("prefix", 1, 8), PeersPerLookup: n("peers", 1, 3),
+		Silence:     effects.Duration(n("silence", 0, 2)) * 5 * effects.Second,
+		SyncTimeout: 3 * effects.Second, SweepRows: n("sweep", 1, 20), EndsPerStep: n("ends", 1, 3),
 	}
-	c.Directory.OfOne = c.Directory.Workers
+	c.Directory.WorkersPerInstance = c.Directory.Workers
 	c.Heartbeat = rapid.SampledFrom([]string{"", "h:1"}).Draw(t, "heartbeat")
 	return c
 }

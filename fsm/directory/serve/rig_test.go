@@ -16,7 +16,7 @@ type rig struct {
 
 func newRig(t failer, change func(c *Config)) *rig {
 	c := Default()
-	c.Directory.Seed, c.Directory.Silence, c.Directory.Patience = 1, 30*effects.Second, 10*effects.Second
+	c.Directory.Seed, c.Directory.Silence, c.Directory.SyncTimeout = 1, 30*effects.Second, 10*effects.Second
 	c.Heartbeat = "10.0.0.9:8082"
 	if change != nil {
 		change(&c)
@@ -31,7 +31,7 @@ func newRig(t failer, change func(c *Config)) *rig {
 // hears steps the machine with a body: as a question, but for those of the feed.
 func (r *rig) hears(ch effects.Channel, conn effects.Conn, body []byte) {
 	x := effects.Received{Conn: conn, Channel: ch, Body: body}
-	if ch.Asks() {
+	if ch.HasReplies() {
 		r.request++
 		x.Request = r.request
 	}
@@ -89,11 +89,11 @@ func (r *rig) refused() effects.Code {
 }
 
 // told is what a directory's notes are called here.
-var told = map[directory.Event]string{
-	directory.Joined: "registered", directory.Renewed: "registered anew", directory.Met: "was met by its heartbeat",
-	directory.Left: "left", directory.WentSilent: "went silent", directory.OrderLost: "lost its order",
-	directory.SyncBegan: "begins a sync", directory.SyncTaken: "is synced", directory.SyncGivenUp: "has its sync given up",
-	directory.LeftOut: "has chunks that are left out",
+var told = map[directory.NoteKind]string{
+	directory.WorkerJoined: "registered", directory.WorkerRenewed: "registered anew", directory.WorkerMet: "was met by its heartbeat",
+	directory.WorkerLeft: "left", directory.WorkerSilent: "went silent", directory.OperationsLost: "lost its order",
+	directory.SyncBegan: "begins a sync", directory.SyncCompleted: "is synced", directory.SyncGivenUp: "has its sync given up",
+	directory.ChunksLeftOut: "has chunks that are left out",
 }
 
 // channels are those that it serves.

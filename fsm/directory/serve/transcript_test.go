@@ -36,9 +36,9 @@ func (s *stage) play(d transcript.Directive) string {
 	case "directory":
 		begin := func() *rig {
 			return newRig(t, func(c *Config) {
-				c.Directory.OfSource = number("of-source", c.Directory.OfSource)
-				c.Directory.Hashes = number("hashes", c.Directory.Hashes)
-				c.Directory.Prefix = number("prefix", c.Directory.Prefix)
+				c.Directory.WorkersPerConnection = number("of-source", c.Directory.WorkersPerConnection)
+				c.Directory.HashesPerBatch = number("hashes", c.Directory.HashesPerBatch)
+				c.Directory.HashesPerLookup = number("prefix", c.Directory.HashesPerLookup)
 				c.Directory.Syncs = number("syncs", c.Directory.Syncs)
 				c.Directory.Silence = effects.Duration(number("silence", 30)) * effects.Second
 			})
@@ -99,7 +99,7 @@ func (r *rig) say(t *testing.T, w *strings.Builder) {
 			switch e.Fact {
 			case effects.FactDirectory:
 				name := strings.TrimSpace(fmt.Sprintf("%s/%d %s", e.Why.Name, e.Count, e.Why.Field))
-				fmt.Fprintf(w, "- %s %s\n", name, told[directory.Event(e.ID)])
+				fmt.Fprintf(w, "- %s %s\n", name, told[directory.NoteKind(e.ID)])
 			case effects.FactMalformed:
 				fmt.Fprintf(w, "- refused, %v: %s\n", e.Code, e.Why.Text(e.Code))
 			default:

@@ -6,74 +6,74 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// sender returns the identity of the worker that sent the message.
-func (h *heard) sender(w *protocol.Worker, is protocol.UUID) directory.Sender {
+// senderOf returns the identity of the worker that sent the message.
+func (h *receivedMessage) senderOf(w *protocol.Worker, incarnation protocol.UUID) directory.Sender {
 	return directory.Sender{
-		Instance: w.InstanceID, Worker: int64(w.WorkerID), Incarnation: effects.Incarnation(is), Source: uint64(h.Conn),
-		Origin: h.Origin,
-		By:     h.by, Gaps: h.gaps,
+		Instance: w.InstanceID, Worker: int64(w.WorkerID), Incarnation: effects.Incarnation(incarnation), Source: uint64(h.Conn),
+		Origin:    h.Origin,
+		Directory: h.directory, Gaps: h.gaps,
 	}
 }
 
-// register handles a registration.
-func (m *Machine) register(h *heard) {
+// handleRegister handles a registration.
+func (m *Machine) handleRegister(h *receivedMessage) {
 	var x protocol.RegisterMsg
-	if !m.decode(h, &x) {
+	if !m.decodeMessage(h, &x) {
 		return
 	}
-	code := m.known.Register(h.now, h.sender(&x.Worker, x.Incarnation), address(&x.Listener, x.PeerInitURL))
+	code := m.directory.Register(h.now, h.senderOf(&x.Worker, x.Incarnation), addressOf(&x.Listener, x.PeerInitURL))
 	if code != effects.OK {
-		m.refuse(h, code, about(&x.Worker, "registration", code))
+		m.refuseMessage(h, code, describeRefusal(&x.Worker, "registration", code))
 		return
 	}
-	m.tells(h, code, &x)
+	m.replicateMessage(h, code, &x)
 	answer := protocol.RegisterRetMsg{
-		ExtraConfig: protocol.ExtraConfig{HeartbeatURL: []byte(m.config.Heartbeat)}, SilenceNS: m.silence(x.Incarnation),
+		ExtraConfig: protocol.ExtraConfig{HeartbeatURL: []byte(m.config.Heartbeat)}, SilenceNS: m.silenceFor(x.Incarnation),
 	}
-	h.reply(answer.Append(h.out.Arena()))
+	h.sendReply(answer.Append(h.out.Arena()))
 }
 
-// silence returns the time after which a silent worker is dropped, for the reply to the worker. It returns 0 for
+// silenceFor returns the time after which a silent worker is dropped, for the reply to the worker. It returns 0 for
 // workers without an incarnation: these are LMCache's, which do not know the field.
-func (m *Machine) silence(is protocol.UUID) uint64 {
-	if is == (protocol.UUID{}) {
+func (m *Machine) silenceFor(incarnation protocol.UUID) uint64 {
+	if incarnation == (protocol.UUID{}) {
 		return 0
 	}
 	return uint64(m.config.Directory.Silence)
 }
 
-// heartbeat handles a heartbeat. The reply may request a full sync.
-func (m *Machine) heartbeat(h *heard) {
+// handleHeartbeat handles a heartbeat. The reply may request a full sync.
+func (m *Machine) handleHeartbeat(h *receivedMessage) {
 	var x protocol.HeartbeatMsg
-	if !m.decode(h, &x) {
+	if !m.decodeMessage(h, &x) {
 		return
 	}
-	why, code := m.known.Heartbeat(h.now, h.sender(&x.Worker, x.Incarnation), address(&x.Listener, x.PeerInitURL))
+	why, code := m.directory.Heartbeat(h.now, h.senderOf(&x.Worker, x.Incarnation), addressOf(&x.Listener, x.PeerInitURL))
 	if code != effects.OK {
-		m.refuse(h, code, about(&x.Worker, "heartbeat", code))
+		m.refuseMessage(h, code, describeRefusal(&x.Worker, "heartbeat", code))
 		return
 	}
-	m.tells(h, code, &x)
-	answer := protocol.HeartbeatRetMsg{SilenceNS: m.silence(x.Incarnation)}
+	m.replicateMessage(h, code, &x)
+	answer := protocol.HeartbeatRetMsg{SilenceNS: m.silenceFor(x.Incarnation)}
 	if why != directory.NoSync {
 		answer.Commands = []protocol.Command{{Type: protocol.CommandFullSync, Reason: []byte(why.String())}}
 	}
-	h.reply(answer.Append(h.out.Arena()))
+	h.sendReply(answer.Append(h.out.Arena()))
 }
 
-// deregister handles a deregistration.
-func (m *Machine) deregister(h *heard) {
+// handleDeregister handles a deregistration.
+func (m *Machine) handleDeregister(h *receivedMessage) {
 	var x protocol.DeRegisterMsg
-	if !m.decode(h, &x) {
+	if !m.decodeMessage(h, &x) {
 		return
 	}
-	code := m.known.Deregister(h.now, h.sender(&x.Worker, x.Incarnation), address(&x.Listener, nil))
+	code := m.directory.Deregister(h.now, h.senderOf(&x.Worker, x.Incarnation), addressOf(&x.Listener, nil))
 	if code != effects.OK {
-		m.refuse(h, code, about(&x.Worker, "deregistration", code))
+		m.refuseMessage(h, code, describeRefusal(&x.Worker, "deregistration", code))
 	}
-	m.tells(h, code, &x)
+	m.replicateMessage(h, code, &x)
 }
 
-func address(l *protocol.Listener, url []byte) directory.Address {
+func addressOf(l *protocol.Listener, url []byte) directory.Address {
 	return directory.Address{IP: l.IP, Port: int64(l.Port), URL: url}
 }

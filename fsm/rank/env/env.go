@@ -21,7 +21,7 @@ type Env struct {
 	Out   *effects.Effects
 	Pools *memory.Pools
 	Pool  *memory.Pool // the pool that peers store into and read; also the engine's pool if Engine is nil
-	// Engine is the pool that the engine fills, if that is not Pool. It is set only in the Env that OfArena returns,
+	// Engine is the pool that the engine fills, if that is not Pool. It is set only in the Env that ForArena returns,
 	// where Pool is the arena.
 	Engine *memory.Pool
 	// Arena is the pool to which ready chunks are copied for peers to read. Arena is nil if the rank has none.
@@ -31,57 +31,57 @@ type Env struct {
 	Timers  *kernel.Timers
 	Corrs   *kernel.Corrs
 	Conns   *kernel.Conns
-	Tickets *kernel.Tickets // tickets of open commands
-	Names   Names           // may be nil
-	Work    *kernel.Work    // the budget of this step for work that can wait for the next step; nil: unlimited
+	Tickets *kernel.Tickets    // tickets of open commands
+	Peers   PeerInfo           // may be nil
+	Work    *kernel.WorkBudget // the budget of this step for work that can wait for the next step; nil: unlimited
 }
 
-// Names gives the names of peers, for texts that people read, and says which data-plane links exist.
-type Names interface {
-	// Name returns the name of the inbound peer of a class, or "" if the class has no peer.
-	Name(class int) string
-	// Leads reports whether the link exists and leads to a peer.
-	Leads(link effects.Link) bool
+// PeerInfo gives the names of peers, for texts that people read, and says which data-plane links exist.
+type PeerInfo interface {
+	// PeerName returns the name of the inbound peer of a class, or "" if the class has no peer.
+	PeerName(class int) string
+	// HasLink reports whether the link exists and leads to a peer.
+	HasLink(link effects.Link) bool
 }
 
-// Leads reports whether the link exists, as far as the rank knows. A link that was dropped must not be used for reads.
-// Without Names, Leads reports true.
-func (v *Env) Leads(link effects.Link) bool { return v.Names == nil || v.Names.Leads(link) }
+// HasLink reports whether the link exists, as far as the rank knows. A link that was dropped must not be used for
+// reads. Without Names, Leads reports true.
+func (v *Env) HasLink(link effects.Link) bool { return v.Peers == nil || v.Peers.HasLink(link) }
 
-// Name returns the name of the inbound peer of a class, or "" if the name is not known.
-func (v *Env) Name(class int) string {
-	if v.Names == nil {
+// PeerName returns the name of the inbound peer of a class, or "" if the name is not known.
+func (v *Env) PeerName(class int) string {
+	if v.Peers == nil {
 		return ""
 	}
-	return v.Names.Name(class)
+	return v.Peers.PeerName(class)
 }
 
-// OfArena returns a copy of v for the code that copies chunks to the arena and lends the copies from there: Pool is the
-// arena, and Engine is the former Pool.
-func (v *Env) OfArena() Env {
+// ForArena returns a copy of v for the code that copies chunks to the arena and lends the copies from there: Pool is
+// the arena, and Engine is the former Pool.
+func (v *Env) ForArena() Env {
 	a := *v
 	a.Pool, a.Engine = v.Arena, v.Pool
 	return a
 }
 
-// LandsIn returns the pool in which chunks shared by peers land.
-func (v *Env) LandsIn() *memory.Pool {
+// LandingPool returns the pool in which chunks shared by peers land.
+func (v *Env) LandingPool() *memory.Pool {
 	if v.Landing != nil {
 		return v.Landing
 	}
 	return v.Pool
 }
 
-// StagedIn returns the pool into which fetches read.
-func (v *Env) StagedIn() *memory.Pool {
+// StagingPool returns the pool into which fetches read.
+func (v *Env) StagingPool() *memory.Pool {
 	if v.Staging != nil {
 		return v.Staging
 	}
 	return v.Pool
 }
 
-// Filled returns the pool whose pages the engine reserves and puts.
-func (v *Env) Filled() *memory.Pool {
+// EnginePool returns the pool whose pages the engine reserves and puts.
+func (v *Env) EnginePool() *memory.Pool {
 	if v.Engine != nil {
 		return v.Engine
 	}

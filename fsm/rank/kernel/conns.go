@@ -12,29 +12,29 @@ import (
 // step that closes it. Each owner also stores the number of the connection, so the table follows from the tables of the
 // owners and is left out of snapshots.
 type Conns struct {
-	rows table.Slab[bound] `snap:"skip"`
-	byID table.Index       `snap:"skip"`
+	rows table.Slab[connRow] `snap:"skip"`
+	byID table.Index         `snap:"skip"`
 }
 
-// bound is an open connection and the row that owns it.
-type bound struct {
+// connRow is an open connection and the row that owns it.
+type connRow struct {
 	conn effects.Conn
 	ref  Ref
 }
 
 // NewConns returns a table for at most max open connections.
-func NewConns(max int) Conns { return new(Conns).Emptied(max) }
+func NewConns(max int) Conns { return new(Conns).Recycle(max) }
 
-// Emptied is NewConns in the memory of t. The caller must not use t afterwards.
-func (t *Conns) Emptied(max int) Conns {
-	return Conns{rows: t.rows.Emptied(max), byID: t.byID.Emptied()}
+// Recycle is NewConns in the memory of t. The caller must not use t afterwards.
+func (t *Conns) Recycle(max int) Conns {
+	return Conns{rows: t.rows.Recycle(max), byID: t.byID.Recycle()}
 }
 
 // Len returns the number of open connections in the table.
 func (t *Conns) Len() int { return t.rows.Len() }
 
-// But returns the number of connections that belong to none of the given owners. It is for inspection only.
-func (t *Conns) But(owners ...Owner) (n int) {
+// CountExcept returns the number of connections that belong to none of the given owners. It is for inspection only.
+func (t *Conns) CountExcept(owners ...Owner) (n int) {
 	for slot := range t.rows.Slots() {
 		if x := t.rows.Get(t.rows.At(slot)); x != nil && !slices.Contains(owners, x.ref.Owner) {
 			n++
@@ -46,21 +46,21 @@ func (t *Conns) But(owners ...Owner) (n int) {
 // Bind records that a connection, which has just opened, belongs to ref. Bind panics if the connection is already in
 // the table, or if the table is full.
 func (t *Conns) Bind(conn effects.Conn, ref Ref) {
-	if t.find(conn) != 0 {
+	if t.findHandle(conn) != 0 {
 		panic(fmt.Sprintf("BUG: connection %d opened twice", conn))
 	}
 	h, x := t.rows.Add()
 	if x == nil {
 		panic("BUG: more open connections than the tables they belong to allow")
 	}
-	*x = bound{conn: conn, ref: ref}
+	*x = connRow{conn: conn, ref: ref}
 	t.byID.Add(uint64(conn), h)
 }
 
 // Find returns the row that owns a connection. Find returns the zero Ref if the connection is closed, or if the owner
 // does not record connections here.
 func (t *Conns) Find(conn effects.Conn) Ref {
-	if x := t.rows.Get(t.find(conn)); x != nil {
+	if x := t.rows.Get(t.findHandle(conn)); x != nil {
 		return x.ref
 	}
 	return Ref{}
@@ -69,7 +69,7 @@ func (t *Conns) Find(conn effects.Conn) Ref {
 // Unbind removes a connection that is closed. Unbind panics if the connection is not in the table: a connection is
 // closed once, and by the owner.
 func (t *Conns) Unbind(conn effects.Conn) {
-	h := t.find(conn)
+	h := t.findHandle(conn)
 	if h == 0 {
 		panic(fmt.Sprintf("BUG: connection %d was closed twice, or by who has it not", conn))
 	}
@@ -77,8 +77,8 @@ func (t *Conns) Unbind(conn effects.Conn) {
 	t.rows.Remove(h)
 }
 
-func (t *Conns) find(conn effects.Conn) table.Handle {
-	for p := t.byID.Seek(uint64(conn)); p.Found(); p = t.byID.Next(p) {
+func (t *Conns) findHandle(conn effects.Conn) table.Handle {
+	for p := t.byID.Find(uint64(conn)); p.Found(); p = t.byID.Next(p) {
 		if t.rows.Get(p.Handle()).conn == conn {
 			return p.Handle()
 		}

@@ -10,16 +10,16 @@ import (
 type Corrs struct{ refs table.Slab[Ref] }
 
 // NewCorrs returns a table for at most max outstanding effects.
-func NewCorrs(max int) Corrs { return new(Corrs).Emptied(max) }
+func NewCorrs(max int) Corrs { return new(Corrs).Recycle(max) }
 
-// Emptied is NewCorrs in the memory of t. The caller must not use t afterwards.
-func (t *Corrs) Emptied(max int) Corrs { return Corrs{refs: t.refs.Emptied(max)} }
+// Recycle is NewCorrs in the memory of t. The caller must not use t afterwards.
+func (t *Corrs) Recycle(max int) Corrs { return Corrs{refs: t.refs.Recycle(max)} }
 
 // Len returns the number of outstanding effects.
 func (t *Corrs) Len() int { return t.refs.Len() }
 
-// Full reports whether no credit is left.
-func (t *Corrs) Full() bool { return t.refs.Full() }
+// IsFull reports whether no credit is left.
+func (t *Corrs) IsFull() bool { return t.refs.Full() }
 
 // Open returns a new correlation number for an effect that is about to be emitted, and records the row that waits for
 // the completion. Open panics if no credit is left.

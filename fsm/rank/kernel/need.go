@@ -10,11 +10,11 @@ import (
 // sums and products of counts. A rank that needs more would not fit into the memory of any machine.
 const CountMax = 1 << 28
 
-// Clamped returns a count that was computed from configured counts, limited to CountMax.
-func Clamped(n uint64) uint32 { return uint32(min(n, CountMax)) }
+// ClampCount returns a count that was computed from configured counts, limited to CountMax.
+func ClampCount(n uint64) uint32 { return uint32(min(n, CountMax)) }
 
-// Default sets *v to d if the configuration left the value out (zero).
-func Default[T int64 | uint32 | uint64 | effects.Duration](v *T, d T) {
+// SetDefault sets *v to d if the configuration left the value out (zero).
+func SetDefault[T int64 | uint32 | uint64 | effects.Duration](v *T, d T) {
 	if *v == 0 {
 		*v = d
 	}
@@ -26,8 +26,8 @@ type Count struct {
 	Value uint32
 }
 
-// Countable returns an error that names the first count above CountMax, or nil.
-func Countable(counts ...Count) error {
+// CheckCounts returns an error that names the first count above CountMax, or nil.
+func CheckCounts(counts ...Count) error {
 	for _, c := range counts {
 		if c.Value > CountMax {
 			return fmt.Errorf("rank: %s is %d: give at most %d", c.Name, c.Value, CountMax)
@@ -44,8 +44,8 @@ type Need struct {
 	effects.Limits
 }
 
-// And returns the sum of both needs. PagesPerBatch is not added: the larger value counts.
-func (n Need) And(m Need) Need {
+// Add returns the sum of both needs. PagesPerBatch is not added: the larger value counts.
+func (n Need) Add(m Need) Need {
 	n.Deadlines += m.Deadlines
 	n.Sends += m.Sends
 	n.Transfers += m.Transfers
@@ -57,5 +57,5 @@ func (n Need) And(m Need) Need {
 	return n
 }
 
-// Outstanding returns the maximum number of completions that are awaited at a time.
-func (n Need) Outstanding() int { return n.Sends + n.Transfers + n.Copies + n.Scatters }
+// MaxOutstanding returns the maximum number of completions that are awaited at a time.
+func (n Need) MaxOutstanding() int { return n.Sends + n.Transfers + n.Copies + n.Scatters }

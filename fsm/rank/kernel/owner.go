@@ -37,7 +37,7 @@ const (
 	OwnerEngine             // commands of the engine
 	OwnerGets               // Gets that wait for chunks
 	OwnerStore              // claims on chunks in the store
-	OwnerPending            // the queue of allocation requests
+	OwnerAllocQueue         // the queue of allocation requests
 	OwnerDeferred           // deferred offers
 	OwnerLease              // renewals of read leases, at the reader
 	OwnerNotices            // done messages and their connections
@@ -56,7 +56,7 @@ const (
 	OwnerProducer           // the sender of registered blocks
 	OwnerEndSource          // the sender of end-of-request messages
 	OwnerEndTarget          // the receiver of end-of-request messages
-	Owners                  // the number of owners
+	OwnerCount              // the number of owners
 )
 
 // Ref says which row a completion, a deadline or a connection belongs to, and what is expected for that row.
@@ -71,6 +71,6 @@ type Ref struct {
 	Attempt uint64       // the attempt, or a number of the owner
 }
 
-// Foreign panics: a room was given an event of a kind that the room never asks for. The argument names the room, for
-// the message.
-func Foreign(who string) { panic("BUG: " + who + " is told of what it never asks for") }
+// PanicUnexpected panics: a room was given an event of a kind that the room never asks for. The argument names the
+// room, for the message.
+func PanicUnexpected(room string) { panic("BUG: " + room + " is told of what it never asks for") }

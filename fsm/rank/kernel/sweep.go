@@ -9,50 +9,50 @@ import "github.com/kvferry/kvferry/fsm/table"
 // checks whether the row is condemned, and ends the row immediately or leaves that to the sweep. A sweep frees nothing
 // by itself: each row ends by its own rules, so no page becomes free earlier than without the sweep.
 //
-// Example: a peer with 1,000 allocation requests disconnects. The step of that event calls Losses.Add for the class of
-// the peer, which condemns all of these requests, and requests a pass. With a budget of 256 rows per step the pass
-// takes a few steps. A request that the peer sends after a new handshake is not condemned, because the request is
+// Example: a peer with 1,000 allocation requests disconnects. The step of that event calls Losses.CondemnRows for the
+// class of the peer, which condemns all of these requests, and requests a pass. With a budget of 256 rows per step the
+// pass takes a few steps. A request that the peer sends after a new handshake is not condemned, because the request is
 // inserted at the new count.
 
-// Work is the budget of a step for work that can wait for the next step: ending rows, where each chunk of a row counts,
-// and looking at rows, which costs a sixteenth of that. The row that uses up the budget is finished, so a step exceeds
-// the budget by at most one batch. A nil Work is unlimited, for tests of rooms.
-type Work struct{ left int }
+// WorkBudget is the budget of a step for work that can wait for the next step: ending rows, where each chunk of a row
+// counts, and looking at rows, which costs a sixteenth of that. The row that uses up the budget is finished, so a step
+// exceeds the budget by at most one batch. A nil Work is unlimited, for tests of rooms.
+type WorkBudget struct{ looksLeft int }
 
-// looks is the number of looks that cost as much as ending a row.
-const looks = 16
+// looksPerRow is the number of looks that cost as much as ending a row.
+const looksPerRow = 16
 
-// Begin sets the budget for a new step, in rows.
-func (w *Work) Begin(rows int) { w.left = rows * looks }
+// StartStep sets the budget for a new step, in rows.
+func (w *WorkBudget) StartStep(rows int) { w.looksLeft = rows * looksPerRow }
 
-// Spend subtracts rows that end, or chunks of a row that ends, from the budget.
-func (w *Work) Spend(rows int) {
+// SpendRows subtracts rows that end, or chunks of a row that ends, from the budget.
+func (w *WorkBudget) SpendRows(rows int) {
 	if w != nil {
-		w.left -= rows * looks
+		w.looksLeft -= rows * looksPerRow
 	}
 }
 
-// Look subtracts a look at a row from the budget.
-func (w *Work) Look() { w.Looks(1) }
+// SpendLook subtracts a look at a row from the budget.
+func (w *WorkBudget) SpendLook() { w.SpendLooks(1) }
 
-// Looks subtracts n looks from the budget.
-func (w *Work) Looks(n int) {
+// SpendLooks subtracts n looks from the budget.
+func (w *WorkBudget) SpendLooks(n int) {
 	if w != nil {
-		w.left -= n
+		w.looksLeft -= n
 	}
 }
 
-// Rows returns the number of rows that may still end in this step. The last of these rows may be larger than the rest
-// of the budget.
-func (w *Work) Rows() uint32 {
+// RowsLeft returns the number of rows that may still end in this step. The last of these rows may be larger than the
+// rest of the budget.
+func (w *WorkBudget) RowsLeft() uint32 {
 	if w == nil {
 		return 1<<32 - 1
 	}
-	return uint32(max(0, w.left+looks-1) / looks)
+	return uint32(max(0, w.looksLeft+looksPerRow-1) / looksPerRow)
 }
 
-// Left reports whether the budget is not used up.
-func (w *Work) Left() bool { return w == nil || w.left > 0 }
+// HasBudget reports whether the budget is not used up.
+func (w *WorkBudget) HasBudget() bool { return w == nil || w.looksLeft > 0 }
 
 // Sweep is a pass over the slots of some tables, cut into as many steps as the budgets require. A Sweep only records
 // its position; the visit function decides what to look for.
@@ -63,54 +63,54 @@ func (w *Work) Left() bool { return w == nil || w.left > 0 }
 type Sweep struct {
 	table uint8 // the table that is being visited, from 1; 0: no pass is under way
 	slot  int32 // the slot that is visited next
-	again bool  // another pass follows
+	rerun bool  // another pass follows
 }
 
-// Want requests a pass. Want reports whether the pass begins now; otherwise the requested pass follows the present
-// pass.
-func (s *Sweep) Want() bool {
+// RequestPass requests a pass. Want reports whether the pass begins now; otherwise the requested pass follows the
+// present pass.
+func (s *Sweep) RequestPass() bool {
 	if s.table != 0 {
-		s.again = true
+		s.rerun = true
 		return false
 	}
 	s.table, s.slot = 1, 0
 	return true
 }
 
-// Under reports whether a pass is under way. Meanwhile the rank has work left, and its deadline is now.
-func (s *Sweep) Under() bool { return s.table != 0 }
+// IsRunning reports whether a pass is under way. Meanwhile the rank has work left, and its deadline is now.
+func (s *Sweep) IsRunning() bool { return s.table != 0 }
 
-// Where is the result of a visit: where the sweep continues.
-type Where uint8
+// VisitResult is the result of a visit: where the sweep continues.
+type VisitResult uint8
 
 // The places where a sweep can continue.
 const (
-	NextTable Where = iota // the table has no slot of this number
-	NextSlot               // the slot is done
-	SameSlot               // visit the slot again: rows are taken from the front of a table, or the slot has a list
+	NextTable VisitResult = iota // the table has no slot of this number
+	NextSlot                     // the slot is done
+	SameSlot                     // visit the slot again: rows are taken from the front of a table, or the slot has a list
 )
 
-// At returns NextSlot if the table has the visited slot, and NextTable otherwise.
-func At(is bool) Where {
-	if is {
+// NextSlotIf returns NextSlot if the table has the visited slot, and NextTable otherwise.
+func NextSlotIf(exists bool) VisitResult {
+	if exists {
 		return NextSlot
 	}
 	return NextTable
 }
 
-// Front returns SameSlot if a row was taken from the front of a table, and NextTable if the table was empty.
-func Front(was bool) Where {
-	if was {
+// SameSlotIf returns SameSlot if a row was taken from the front of a table, and NextTable if the table was empty.
+func SameSlotIf(removed bool) VisitResult {
+	if removed {
 		return SameSlot
 	}
 	return NextTable
 }
 
-// Go continues the pass while the step has work left, and reports whether the pass has ended. It visits each slot of
-// the tables 1 to tables in order. If another pass follows, that pass has begun when Go returns.
-func (s *Sweep) Go(w *Work, tables uint8, visit func(table uint8, slot int32) Where) (ended bool) {
-	for s.table != 0 && w.Left() {
-		w.Look()
+// ContinuePass continues the pass while the step has work left, and reports whether the pass has ended. It visits each
+// slot of the tables 1 to tables in order. If another pass follows, that pass has begun when Go returns.
+func (s *Sweep) ContinuePass(w *WorkBudget, tables uint8, visit func(table uint8, slot int32) VisitResult) (ended bool) {
+	for s.table != 0 && w.HasBudget() {
+		w.SpendLook()
 		switch visit(s.table, s.slot) {
 		case SameSlot:
 			continue
@@ -121,8 +121,8 @@ func (s *Sweep) Go(w *Work, tables uint8, visit func(table uint8, slot int32) Wh
 		}
 		if s.table, s.slot = s.table+1, 0; s.table > tables {
 			s.table = 0
-			if s.again {
-				s.again, s.table = false, 1
+			if s.rerun {
+				s.rerun, s.table = false, 1
 			}
 			return true
 		}
@@ -133,19 +133,21 @@ func (s *Sweep) Go(w *Work, tables uint8, visit func(table uint8, slot int32) Wh
 // Losses counts, for each class, how often all rows of the class were condemned. A row stores the count at the time
 // when it is inserted; the row is condemned if the count has changed since. The counts matter only while a sweep is
 // under way.
-type Losses struct{ of []Birth }
+type Losses struct{ counts []LossCount }
 
-// Birth is the count of the class at the time when a row was inserted.
-type Birth uint32
+// LossCount is the count of the class at the time when a row was inserted.
+type LossCount uint32
 
-// Emptied returns counts of 0 for so many classes, in the memory of l. The caller must not use l afterwards.
-func (l *Losses) Emptied(classes int) Losses { return Losses{of: table.Zeroed(l.of, classes)} }
+// Recycle returns counts of 0 for so many classes, in the memory of l. The caller must not use l afterwards.
+func (l *Losses) Recycle(classes int) Losses {
+	return Losses{counts: table.RecycleSlice(l.counts, classes)}
+}
 
-// Of returns the present count of a class, for a row that is being inserted.
-func (l *Losses) Of(class int) Birth { return l.of[class] }
+// CountFor returns the present count of a class, for a row that is being inserted.
+func (l *Losses) CountFor(class int) LossCount { return l.counts[class] }
 
-// Add condemns all rows that the class has now. Rows that are inserted later are not condemned.
-func (l *Losses) Add(class int) { l.of[class]++ }
+// CondemnRows condemns all rows that the class has now. Rows that are inserted later are not condemned.
+func (l *Losses) CondemnRows(class int) { l.counts[class]++ }
 
-// Over reports whether a row of the class that was inserted at this count is condemned.
-func (l *Losses) Over(class int, born Birth) bool { return l.of[class] != born }
+// IsCondemned reports whether a row of the class that was inserted at this count is condemned.
+func (l *Losses) IsCondemned(class int, inserted LossCount) bool { return l.counts[class] != inserted }

@@ -10,21 +10,21 @@ func TestSweep(t *testing.T) {
 	slots := []int32{5, 0, 3}
 	for _, rows := range []int{1, 2, 3, 100} {
 		var s Sweep
-		var w Work
+		var w WorkBudget
 		var seen []int32
-		if !s.Want() || s.Want() {
+		if !s.RequestPass() || s.RequestPass() {
 			t.Fatal("a pass is begun once")
 		}
 		steps, ended := 0, false
 		for !ended {
-			w.Begin(rows)
+			w.StartStep(rows)
 			before := len(seen)
-			ended = s.Go(&w, 3, func(table uint8, slot int32) Where {
+			ended = s.ContinuePass(&w, 3, func(table uint8, slot int32) VisitResult {
 				if slot == slots[table-1] {
 					return NextTable
 				}
 				seen = append(seen, 10*int32(table)+slot)
-				w.Spend(1)
+				w.SpendRows(1)
 				return NextSlot
 			})
 			if n := len(seen) - before; n > rows {
@@ -34,17 +34,17 @@ func TestSweep(t *testing.T) {
 				t.Fatal("it does not end")
 			}
 			if !ended {
-				s.Want()
+				s.RequestPass()
 			}
 		}
 		if want := []int32{10, 11, 12, 13, 14, 30, 31, 32}; !slices.Equal(seen, want) {
 			t.Fatalf("with %d a step it saw %v; want %v", rows, seen, want)
 		}
-		if !s.Under() {
+		if !s.IsRunning() {
 			t.Fatal("who asked meanwhile has no pass")
 		}
-		w.Begin(100)
-		if again := s.Go(&w, 3, func(uint8, int32) Where { return NextTable }); !again || s.Under() {
+		w.StartStep(100)
+		if again := s.ContinuePass(&w, 3, func(uint8, int32) VisitResult { return NextTable }); !again || s.IsRunning() {
 			t.Fatal("who asked meanwhile has one more, and it ends")
 		}
 	}
@@ -52,10 +52,10 @@ func TestSweep(t *testing.T) {
 
 // What a class had is condemned, what it gets later is not.
 func TestLosses(t *testing.T) {
-	l := new(Losses).Emptied(2)
-	before := l.Of(1)
-	l.Add(1)
-	if !l.Over(1, before) || l.Over(1, l.Of(1)) || l.Over(0, l.Of(0)) {
+	l := new(Losses).Recycle(2)
+	before := l.CountFor(1)
+	l.CondemnRows(1)
+	if !l.IsCondemned(1, before) || l.IsCondemned(1, l.CountFor(1)) || l.IsCondemned(0, l.CountFor(0)) {
 		t.Fatal("another one is condemned")
 	}
 }

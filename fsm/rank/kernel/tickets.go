@@ -20,11 +20,11 @@ type openTicket struct {
 }
 
 // NewTickets returns a table for at most max open commands.
-func NewTickets(max uint32) Tickets { return new(Tickets).Emptied(max) }
+func NewTickets(max uint32) Tickets { return new(Tickets).Recycle(max) }
 
-// Emptied is NewTickets in the memory of x. The caller must not use x afterwards.
-func (x *Tickets) Emptied(max uint32) Tickets {
-	return Tickets{open: x.open.Emptied(int(max)), index: x.index.Emptied()}
+// Recycle is NewTickets in the memory of x. The caller must not use x afterwards.
+func (x *Tickets) Recycle(max uint32) Tickets {
+	return Tickets{open: x.open.Recycle(int(max)), index: x.index.Recycle()}
 }
 
 // Add records the row of a ticket. The ticket must not be in the table yet.
@@ -36,7 +36,7 @@ func (x *Tickets) Add(t effects.Ticket, ref Ref) {
 
 // Find returns the row of a ticket, or the zero Ref if no open command has the ticket.
 func (x *Tickets) Find(t effects.Ticket) Ref {
-	if o := x.open.Get(x.seek(t)); o != nil {
+	if o := x.open.Get(x.findHandle(t)); o != nil {
 		return o.ref
 	}
 	return Ref{}
@@ -44,13 +44,13 @@ func (x *Tickets) Find(t effects.Ticket) Ref {
 
 // Remove removes a ticket, because its row ends.
 func (x *Tickets) Remove(t effects.Ticket) {
-	h := x.seek(t)
+	h := x.findHandle(t)
 	x.index.Remove(ticketHash(t), h)
 	x.open.Remove(h)
 }
 
-func (x *Tickets) seek(t effects.Ticket) table.Handle {
-	for p := x.index.Seek(ticketHash(t)); p.Found(); p = x.index.Next(p) {
+func (x *Tickets) findHandle(t effects.Ticket) table.Handle {
+	for p := x.index.Find(ticketHash(t)); p.Found(); p = x.index.Next(p) {
 		if x.open.Get(p.Handle()).ticket == t {
 			return p.Handle()
 		}

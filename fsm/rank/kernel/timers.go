@@ -14,36 +14,38 @@ type timer struct {
 	pos int32 // the index in the heap
 }
 
-// due is an entry of the heap. It holds all that the order depends on.
-type due struct {
+// deadline is an entry of the heap. It holds all that the order depends on.
+type deadline struct {
 	at  effects.Time
 	seq uint64
 	id  TimerID
 }
 
-// before orders entries by time, and by the order of the calls to Set if the times are equal.
-func (d *due) before(o *due) bool { return d.at < o.at || d.at == o.at && d.seq < o.seq }
+// expiresBefore orders entries by time, and by the order of the calls to Set if the times are equal.
+func (d *deadline) expiresBefore(o *deadline) bool {
+	return d.at < o.at || d.at == o.at && d.seq < o.seq
+}
 
 // Timers holds the pending deadlines in a heap. Deadlines at the same instant expire in the order of the calls to Set.
 type Timers struct {
 	timers table.Slab[timer]
-	heap   table.Array[due]
+	heap   table.Array[deadline]
 	seq    uint64
 }
 
 // NewTimers returns a heap for at most max deadlines.
-func NewTimers(max int) Timers { return new(Timers).Emptied(max) }
+func NewTimers(max int) Timers { return new(Timers).Recycle(max) }
 
-// Emptied is NewTimers in the memory of q. The caller must not use q afterwards.
-func (q *Timers) Emptied(max int) Timers {
-	return Timers{timers: q.timers.Emptied(max), heap: q.heap.Emptied()}
+// Recycle is NewTimers in the memory of q. The caller must not use q afterwards.
+func (q *Timers) Recycle(max int) Timers {
+	return Timers{timers: q.timers.Recycle(max), heap: q.heap.Recycle()}
 }
 
 // Len returns the number of pending deadlines.
 func (q *Timers) Len() int { return q.heap.Len() }
 
-// Next returns the earliest deadline. Next reports false if there is none.
-func (q *Timers) Next() (effects.Time, bool) {
+// NextDeadline returns the earliest deadline. Next reports false if there is none.
+func (q *Timers) NextDeadline() (effects.Time, bool) {
 	if q.heap.Len() == 0 {
 		return 0, false
 	}
@@ -60,15 +62,15 @@ func (q *Timers) Set(id *TimerID, at effects.Time, ref Ref) {
 	}
 	q.seq++
 	*t = timer{ref: ref, pos: int32(q.heap.Len())}
-	q.heap.Push(due{at: at, seq: q.seq, id: h}, q.timers.Max())
-	q.up(int(t.pos))
+	q.heap.Push(deadline{at: at, seq: q.seq, id: h}, q.timers.Max())
+	q.siftUp(int(t.pos))
 	*id = h
 }
 
 // Stop removes the deadline that *id names, if the deadline is still pending, and clears *id.
 func (q *Timers) Stop(id *TimerID) {
 	if t := q.timers.Get(*id); t != nil {
-		q.remove(int(t.pos))
+		q.removeAt(int(t.pos))
 	}
 	*id = 0
 }
@@ -88,57 +90,57 @@ func (q *Timers) Pop(now effects.Time) (Ref, bool) {
 		return Ref{}, false
 	}
 	ref := q.timers.Get(q.heap.At(0).id).ref
-	q.remove(0)
+	q.removeAt(0)
 	return ref, true
 }
 
-func (q *Timers) remove(pos int) {
+func (q *Timers) removeAt(pos int) {
 	q.timers.Remove(q.heap.At(pos).id)
 	last := q.heap.Len() - 1
 	moved := *q.heap.At(last)
 	q.heap.Pop()
 	if pos < last {
-		q.put(pos, moved)
-		q.down(pos)
-		q.up(pos)
+		q.setAt(pos, moved)
+		q.siftDown(pos)
+		q.siftUp(pos)
 	}
 }
 
-func (q *Timers) put(pos int, d due) {
+func (q *Timers) setAt(pos int, d deadline) {
 	*q.heap.At(pos) = d
 	q.timers.Get(d.id).pos = int32(pos)
 }
 
-func (q *Timers) swap(i, j int) {
+func (q *Timers) swapEntries(i, j int) {
 	a, b := *q.heap.At(i), *q.heap.At(j)
-	q.put(i, b)
-	q.put(j, a)
+	q.setAt(i, b)
+	q.setAt(j, a)
 }
 
-func (q *Timers) up(pos int) {
+func (q *Timers) siftUp(pos int) {
 	for pos > 0 {
 		parent := (pos - 1) / 2
-		if !q.heap.At(pos).before(q.heap.At(parent)) {
+		if !q.heap.At(pos).expiresBefore(q.heap.At(parent)) {
 			return
 		}
-		q.swap(pos, parent)
+		q.swapEntries(pos, parent)
 		pos = parent
 	}
 }
 
-func (q *Timers) down(pos int) {
+func (q *Timers) siftDown(pos int) {
 	for n := q.heap.Len(); ; {
 		child := 2*pos + 1
 		if child >= n {
 			return
 		}
-		if child+1 < n && q.heap.At(child+1).before(q.heap.At(child)) {
+		if child+1 < n && q.heap.At(child+1).expiresBefore(q.heap.At(child)) {
 			child++
 		}
-		if !q.heap.At(child).before(q.heap.At(pos)) {
+		if !q.heap.At(child).expiresBefore(q.heap.At(pos)) {
 			return
 		}
-		q.swap(pos, child)
+		q.swapEntries(pos, child)
 		pos = child
 	}
 }

@@ -10,58 +10,60 @@ import (
 // back to the engine, in a generation that begins with the claim. Grants to peers name that generation, so a store for
 // an earlier generation is refused (rule M2).
 
-// Claimed reports whether the engine has lent the page with this index. Claimed reports false if there is no such page.
-func (p *Pool) Claimed(index uint32) bool { return p.has(index) && !p.at(index).free() }
+// IsClaimed reports whether the engine has lent the page with this index. Claimed reports false if there is no such
+// page.
+func (p *Pool) IsClaimed(index uint32) bool { return p.hasPage(index) && !p.pageAt(index).isFree() }
 
-// Claim takes a page that the engine lends, in a new generation and with a reference. length is the number of bytes
+// ClaimPage takes a page that the engine lends, in a new generation and with a reference. length is the number of bytes
 // that are to be written or read. Claim panics if the pool is not claimed, or if the page does not exist or is already
 // lent.
-func (p *Pool) Claim(index, length uint32) effects.Page {
-	if !p.claimed || !p.has(index) || !p.at(index).free() {
+func (p *Pool) ClaimPage(index, length uint32) effects.Page {
+	if !p.claimed || !p.hasPage(index) || !p.pageAt(index).isFree() {
 		panic("BUG: a page is claimed that cannot be")
 	}
 	p.generation++
-	p.taken++
-	pg := p.at(index)
+	p.claimedPages++
+	pg := p.pageAt(index)
 	pg.generation, pg.refs = p.generation, 1
 	return effects.Page{Pool: p.id, Index: index, Length: length, Generation: pg.generation}
 }
 
-// Life returns the page with this index, in its present generation and with the given length.
-func (p *Pool) Life(index, length uint32) effects.Page {
-	return effects.Page{Pool: p.id, Index: index, Length: length, Generation: p.at(index).generation}
+// CurrentPage returns the page with this index, in its present generation and with the given length.
+func (p *Pool) CurrentPage(index, length uint32) effects.Page {
+	return effects.Page{Pool: p.id, Index: index, Length: length, Generation: p.pageAt(index).generation}
 }
 
-// Relive begins a new generation of a claimed page that has no write grant. What was granted in the former generation
-// can no longer be stored into the page (rule M2). Relive panics if the page is not claimed or has a write grant.
-func (p *Pool) Relive(index, length uint32) effects.Page {
-	pg := p.at(index)
+// BeginGeneration begins a new generation of a claimed page that has no write grant. What was granted in the former
+// generation can no longer be stored into the page (rule M2). Relive panics if the page is not claimed or has a write
+// grant.
+func (p *Pool) BeginGeneration(index, length uint32) effects.Page {
+	pg := p.pageAt(index)
 	if !p.claimed || pg.refs == 0 || pg.grant != 0 {
 		panic("BUG: a page begins another life that is not claimed, or is granted")
 	}
 	p.generation++
 	pg.generation = p.generation
-	return p.Life(index, length)
+	return p.CurrentPage(index, length)
 }
 
-// GrantClaimed grants pages that were claimed to class for writing. A page must have no write grant yet. The caller
-// must have checked FitsShare for as many pages. Until the pages land or the grant ends, the claim must not go back to
-// the engine. GrantClaimed panics if a page is not claimed or already granted.
-func (ps *Pools) GrantClaimed(p *Pool, class int, pages []effects.Page, owner kernel.Ref) (
+// GrantClaimedPages grants pages that were claimed to class for writing. A page must have no write grant yet. The
+// caller must have checked FitsShare for as many pages. Until the pages land or the grant ends, the claim must not go
+// back to the engine. GrantClaimedPages panics if a page is not claimed or already granted.
+func (ps *Pools) GrantClaimedPages(p *Pool, class int, pages []effects.Page, owner kernel.Ref) (
 	effects.GrantID, []effects.Page,
 ) {
-	g := ps.add(p, owner)
-	g.class, g.open = class, uint32(len(pages))
+	g := ps.addGrant(p, owner)
+	g.class, g.openPages = class, uint32(len(pages))
 	for i, page := range pages {
-		pg := p.of(page)
+		pg := p.pageOf(page)
 		if pg.refs == 0 || pg.grant != 0 {
 			panic("BUG: a page is granted that is not claimed, or granted twice")
 		}
 		pg.grant, pg.position = g.id, uint32(i)
 		g.pages = append(g.pages, page)
 	}
-	p.used[class] += g.open
-	ps.held[class]++
-	p.open += g.open
+	p.usedByClass[class] += g.openPages
+	ps.grantsByClass[class]++
+	p.openPages += g.openPages
 	return g.id, g.pages
 }

@@ -11,61 +11,61 @@ import (
 // the page before that page becomes free. A page with nothing bound behind it is a frame of one page. The layers of one
 // chunk that was pushed layer by layer are a frame (package bundle).
 
-// Bind makes a frame of pages, in their order. Each page must have one reference and nothing else. The references to
-// all pages but the first go over to the frame. Bind panics if a page has another user or is bound already.
-func (p *Pool) Bind(pages []effects.Page) {
+// BindFrame makes a frame of pages, in their order. Each page must have one reference and nothing else. The references
+// to all pages but the first go over to the frame. Bind panics if a page has another user or is bound already.
+func (p *Pool) BindFrame(pages []effects.Page) {
 	for i, page := range pages {
-		if pg := p.of(page); !p.Evictable(page) || pg.next != 0 {
+		if pg := p.pageOf(page); !p.IsEvictable(page) || pg.next != 0 {
 			panic(fmt.Sprintf("BUG: page %d is bound, and somebody else has it", page.Index))
 		}
 		if i+1 < len(pages) {
-			p.of(page).next = pages[i+1].Index + 1
+			p.pageOf(page).next = pages[i+1].Index + 1
 		}
 	}
 }
 
-// Frame appends the pages of the frame with this head to dst. Each gets the head's Length.
-func (p *Pool) Frame(head effects.Page, dst []effects.Page) []effects.Page {
+// AppendFrame appends the pages of the frame with this head to dst. Each gets the head's Length.
+func (p *Pool) AppendFrame(head effects.Page, dst []effects.Page) []effects.Page {
 	for {
 		dst = append(dst, head)
-		next := p.of(head).next
+		next := p.pageOf(head).next
 		if next == 0 {
 			return dst
 		}
-		head.Index, head.Generation = next-1, p.at(next-1).generation
+		head.Index, head.Generation = next-1, p.pageAt(next-1).generation
 	}
 }
 
 // FrameSize returns the number of pages of the frame with this head.
 func (p *Pool) FrameSize(head effects.Page) (n uint32) {
-	for next := head.Index + 1; next != 0; next = p.at(next - 1).next {
+	for next := head.Index + 1; next != 0; next = p.pageAt(next - 1).next {
 		n++
 	}
 	return n
 }
 
-// Keep promises n free pages to a class: Free no longer counts the pages, and they count as used by the class. The
-// class takes the pages later, with Unkeep and Grant. The caller must have checked FitsShare. Keep panics if fewer than
-// n pages are free.
-func (ps *Pools) Keep(p *Pool, class int, n uint32) {
-	if n > p.Free() {
-		panic(fmt.Sprintf("BUG: %d pages are promised, and %d are free", n, p.Free()))
+// PromisePages promises n free pages to a class: Free no longer counts the pages, and they count as used by the class.
+// The class takes the pages later, with Unkeep and Grant. The caller must have checked FitsShare. Keep panics if fewer
+// than n pages are free.
+func (ps *Pools) PromisePages(p *Pool, class int, n uint32) {
+	if n > p.FreePages() {
+		panic(fmt.Sprintf("BUG: %d pages are promised, and %d are free", n, p.FreePages()))
 	}
-	p.kept += n
-	p.used[class] += n
+	p.promisedPages += n
+	p.usedByClass[class] += n
 }
 
-// Unkeep ends the promise of n pages, or of the rest of a promise. Requests that wait for pages are tried again, even
-// if n is 0, because a request may wait for the end of the batch that had the promise. Unkeep panics if fewer than n
-// pages are promised.
-func (ps *Pools) Unkeep(p *Pool, class int, n uint32) {
-	if p.kept < n || p.used[class] < n {
+// UnpromisePages ends the promise of n pages, or of the rest of a promise. Requests that wait for pages are tried
+// again, even if n is 0, because a request may wait for the end of the batch that had the promise. Unkeep panics if
+// fewer than n pages are promised.
+func (ps *Pools) UnpromisePages(p *Pool, class int, n uint32) {
+	if p.promisedPages < n || p.usedByClass[class] < n {
 		panic(fmt.Sprintf("BUG: a promise of %d pages ended twice", n))
 	}
-	p.kept -= n
-	p.used[class] -= n
-	ps.freed += uint64(n) + 1
+	p.promisedPages -= n
+	p.usedByClass[class] -= n
+	ps.freedCount += uint64(n) + 1
 }
 
-// Kept returns the number of pages that are promised.
-func (p *Pool) Kept() uint32 { return p.kept }
+// PromisedPages returns the number of pages that are promised.
+func (p *Pool) PromisedPages() uint32 { return p.promisedPages }

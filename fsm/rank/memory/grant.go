@@ -19,13 +19,13 @@ import (
 // slots.
 type grant struct {
 	id          effects.GrantID
-	nth         uint64     // how often the slot was used
+	useCount    uint64     // how often the slot was used
 	owner       kernel.Ref `snap:"skip"` // the row to notify; skipped because the owner's own tables name the grant
-	loan        bool
+	isReadLease bool
 	class       int
-	pool        int // index of the pool of the pages; unused in a read grant: the pages may lie in several pools
+	poolIndex   int // index of the pool of the pages; unused in a read grant: the pages may lie in several pools
 	pages       []effects.Page
-	open        uint32 // write grant: pages that have not landed and are still granted or in quarantine
+	openPages   uint32 // write grant: pages that have not landed and are still granted or in quarantine
 	quarantined bool
 }
 
@@ -35,230 +35,235 @@ const slotBits = 16
 // GrantsMax is the maximum number of grants of a rank at a time.
 const GrantsMax = 1<<slotBits - 1
 
-// find returns the grant with this id, or nil if the grant is over or never existed (rule M2: compared for equality).
-func (ps *Pools) find(id effects.GrantID) *grant {
-	g := ps.grants.Get(ps.handle(id))
+// findGrant returns the grant with this id, or nil if the grant is over or never existed (rule M2: compared for
+// equality).
+func (ps *Pools) findGrant(id effects.GrantID) *grant {
+	g := ps.grants.Get(ps.handleOf(id))
 	if g == nil || g.id != id {
 		return nil
 	}
 	return g
 }
 
-func (ps *Pools) handle(id effects.GrantID) table.Handle { return ps.grants.At(SlotOf(id)) }
+func (ps *Pools) handleOf(id effects.GrantID) table.Handle { return ps.grants.At(SlotOf(id)) }
 
 // SlotOf returns the slot of a grant: a small number, unique among the present grants.
 func SlotOf(id effects.GrantID) int32 { return int32(id & GrantsMax) }
 
-// Fits reports whether n pages of p can be granted to class now: the pages are free, the share of the class allows
-// them, and the table has a free slot.
-func (ps *Pools) Fits(p *Pool, class int, n uint32) bool {
-	return n <= p.Free() && ps.FitsShare(p, class, n) && !ps.grants.Full()
+// CanGrantPages reports whether n pages of p can be granted to class now: the pages are free, the share of the class
+// allows them, and the table has a free slot.
+func (ps *Pools) CanGrantPages(p *Pool, class int, n uint32) bool {
+	return n <= p.FreePages() && ps.FitsShare(p, class, n) && !ps.grants.Full()
 }
 
-// FitsShare reports whether the share of the class allows n more pages of p, and one more grant (MayGrant). Pages of
+// FitsShare reports whether the share of the class allows n more pages of p, and one more grant (MayAddGrant). Pages of
 // the class that have landed count as well as granted pages while the peer of another class is present, because that
-// peer could otherwise find the pool full. Class 0 is this rank's engine, limited only by PoolConfig.Own.
+// peer could otherwise find the pool full. Class 0 is this rank's engine, limited only by PoolConfig.EngineShare.
 func (ps *Pools) FitsShare(p *Pool, class int, n uint32) bool {
 	if class == 0 {
-		return p.used[0]+n <= p.own
+		return p.usedByClass[0]+n <= p.engineShare
 	}
-	if p.share < p.Total() && ps.contested(class) && p.used[class]+p.landed.of[class]+n > p.share {
+	if p.classShare < p.TotalPages() && ps.isContested(class) && p.usedByClass[class]+p.landedByClass.counts[class]+n > p.classShare {
 		return false
 	}
-	return p.used[class]+n <= p.share && ps.MayGrant(class)
+	return p.usedByClass[class]+n <= p.classShare && ps.MayAddGrant(class)
 }
 
 // ShareUse returns the number of pages that count against the share of a class: pages granted to the class, and while
 // another class is present also pages that landed for the class.
 func (ps *Pools) ShareUse(p *Pool, class int) uint32 {
-	if p.share < p.Total() && ps.contested(class) {
-		return p.used[class] + p.landed.of[class]
+	if p.classShare < p.TotalPages() && ps.isContested(class) {
+		return p.usedByClass[class] + p.landedByClass.counts[class]
 	}
-	return p.used[class]
+	return p.usedByClass[class]
 }
 
-// MayGrant reports whether the class may have one more grant. A class may not have more grants than it leaves free in
-// the table, so a single peer can use at most about half of the table.
-func (ps *Pools) MayGrant(class int) bool { return ps.held[class] < ps.grants.Max()-ps.grants.Len() }
+// MayAddGrant reports whether the class may have one more grant. A class may not have more grants than it leaves free
+// in the table, so a single peer can use at most about half of the table.
+func (ps *Pools) MayAddGrant(class int) bool {
+	return ps.grantsByClass[class] < ps.grants.Max()-ps.grants.Len()
+}
 
-// Ever reports whether n pages could be granted to one class if the whole pool were free. A batch for which Ever is
-// false must be refused at once, because waiting cannot help.
-func (p *Pool) Ever(n uint32) bool { return n <= p.Total() && n <= p.share }
+// CanEverGrant reports whether n pages could be granted to one class if the whole pool were free. A batch for which
+// Ever is false must be refused at once, because waiting cannot help.
+func (p *Pool) CanEverGrant(n uint32) bool { return n <= p.TotalPages() && n <= p.classShare }
 
-// MostOfOne returns the limit of pages that one class can be granted.
-func (p *Pool) MostOfOne() uint32 { return min(p.Total(), p.share) }
+// ClassLimit returns the limit of pages that one class can be granted.
+func (p *Pool) ClassLimit() uint32 { return min(p.TotalPages(), p.classShare) }
 
-// GrantsFull reports whether the table of grants is full.
-func (ps *Pools) GrantsFull() bool { return ps.grants.Full() }
+// IsGrantTableFull reports whether the table of grants is full.
+func (ps *Pools) IsGrantTableFull() bool { return ps.grants.Full() }
 
-// Grants returns the number of write and read grants, in force or in quarantine.
-func (ps *Pools) Grants() int { return ps.grants.Len() }
+// CountGrants returns the number of write and read grants, in force or in quarantine.
+func (ps *Pools) CountGrants() int { return ps.grants.Len() }
 
-// Granted returns the number of pages under write grants in force.
-func (p *Pool) Granted() uint32 { return p.open - p.quarantined }
+// GrantedPages returns the number of pages under write grants in force.
+func (p *Pool) GrantedPages() uint32 { return p.openPages - p.quarantinedPages }
 
-// Quarantined returns the number of pages under write grants in quarantine: ended, but not yet settled.
-func (p *Pool) Quarantined() uint32 { return p.quarantined }
+// QuarantinedPages returns the number of pages under write grants in quarantine: ended, but not yet settled.
+func (p *Pool) QuarantinedPages() uint32 { return p.quarantinedPages }
 
-// Grant takes len(lengths) free pages of p and grants them to class for writing. Grant returns the grant's id and the
-// pages, with the given lengths. The slice belongs to the table and is valid until the grant ends. The caller must have
-// checked Fits. The owner is notified of each page that lands, and of the proof that the peer cannot write any more.
-func (ps *Pools) Grant(p *Pool, class int, lengths []uint32, owner kernel.Ref) (effects.GrantID, []effects.Page) {
-	g := ps.add(p, owner)
-	g.class, g.open = class, uint32(len(lengths))
+// GrantPages takes len(lengths) free pages of p and grants them to class for writing. Grant returns the grant's id and
+// the pages, with the given lengths. The slice belongs to the table and is valid until the grant ends. The caller must
+// have checked Fits. The owner is notified of each page that lands, and of the proof that the peer cannot write any
+// more.
+func (ps *Pools) GrantPages(p *Pool, class int, lengths []uint32, owner kernel.Ref) (effects.GrantID, []effects.Page) {
+	g := ps.addGrant(p, owner)
+	g.class, g.openPages = class, uint32(len(lengths))
 	for i, length := range lengths {
-		index, pg := p.pop()
+		index, pg := p.popFree()
 		pg.grant, pg.position = g.id, uint32(i)
 		g.pages = append(g.pages, effects.Page{Pool: p.id, Index: index, Length: length, Generation: pg.generation})
 	}
-	p.used[class] += g.open
-	ps.held[class]++
-	p.open += g.open
+	p.usedByClass[class] += g.openPages
+	ps.grantsByClass[class]++
+	p.openPages += g.openPages
 	return g.id, g.pages
 }
 
-// add inserts a grant over pages of p. The table must have a free slot. add skips the id 0, which stands for no grant.
-func (ps *Pools) add(p *Pool, owner kernel.Ref) *grant {
+// addGrant inserts a grant over pages of p. The table must have a free slot. add skips the id 0, which stands for no
+// grant.
+func (ps *Pools) addGrant(p *Pool, owner kernel.Ref) *grant {
 	h, x := ps.grants.Add()
-	*x = grant{nth: x.nth + 1, owner: owner, pool: p.place, pages: x.pages[:0]}
-	for lane := uint16(h.Slot()); ; x.nth++ {
-		if x.id = effects.GrantID(ps.hidden.Nth(lane, x.nth)<<slotBits | uint64(lane)); x.id != 0 {
+	*x = grant{useCount: x.useCount + 1, owner: owner, poolIndex: p.index, pages: x.pages[:0]}
+	for lane := uint16(h.Slot()); ; x.useCount++ {
+		if x.id = effects.GrantID(ps.idOrder.Nth(lane, x.useCount)<<slotBits | uint64(lane)); x.id != 0 {
 			return x
 		}
 	}
 }
 
-// remove frees the slot of a grant.
-func (ps *Pools) remove(x *grant) {
-	x.pages = table.Shed(x.pages)
-	ps.grants.Remove(ps.handle(x.id))
+// removeGrant frees the slot of a grant.
+func (ps *Pools) removeGrant(x *grant) {
+	x.pages = table.TrimSlice(x.pages)
+	ps.grants.Remove(ps.handleOf(x.id))
 }
 
-// Owner returns the row that owns the grant, or the zero Ref (owner OwnerNone) if the grant is over.
-func (ps *Pools) Owner(id effects.GrantID) kernel.Ref {
-	if g := ps.find(id); g != nil {
+// OwnerOf returns the row that owns the grant, or the zero Ref (owner OwnerNone) if the grant is over.
+func (ps *Pools) OwnerOf(id effects.GrantID) kernel.Ref {
+	if g := ps.findGrant(id); g != nil {
 		return g.owner
 	}
 	return kernel.Ref{}
 }
 
-// Pages returns the pages of the grant, including pages that have landed, or nil if the grant is over.
-func (ps *Pools) Pages(id effects.GrantID) []effects.Page {
-	if g := ps.find(id); g != nil {
+// PagesOf returns the pages of the grant, including pages that have landed, or nil if the grant is over.
+func (ps *Pools) PagesOf(id effects.GrantID) []effects.Page {
+	if g := ps.findGrant(id); g != nil {
 		return g.pages
 	}
 	return nil
 }
 
-// OpenPages returns the number of the grant's pages that have not landed; 0 if the grant is over.
-func (ps *Pools) OpenPages(id effects.GrantID) uint32 {
-	if g := ps.find(id); g != nil {
-		return g.open
+// CountOpenPages returns the number of the grant's pages that have not landed; 0 if the grant is over.
+func (ps *Pools) CountOpenPages(id effects.GrantID) uint32 {
+	if g := ps.findGrant(id); g != nil {
+		return g.openPages
 	}
 	return 0
 }
 
-// GrantIs reports whether the grant exists, and whether it is in quarantine. It is for inspection only, not for
+// GrantState reports whether the grant exists, and whether it is in quarantine. It is for inspection only, not for
 // decisions of a step.
-func (ps *Pools) GrantIs(id effects.GrantID) (open, quarantined bool) {
-	g := ps.find(id)
+func (ps *Pools) GrantState(id effects.GrantID) (open, quarantined bool) {
+	g := ps.findGrant(id)
 	return g != nil, g != nil && g.quarantined
 }
 
-// Land turns the write grant on a page into a reference, in the same step, so that the page with the whole chunk is
+// LandPage turns the write grant on a page into a reference, in the same step, so that the page with the whole chunk is
 // never free in between (rule M1). Land returns the page's position in the grant. Land returns false if the grant is
 // over, or if the page is not or no longer under this grant, or has another generation (rule M2). In a claimed pool no
 // reference is added, because the claim already is a reference.
-func (ps *Pools) Land(id effects.GrantID, pg effects.Page) (uint32, bool) {
-	g := ps.find(id)
+func (ps *Pools) LandPage(id effects.GrantID, pg effects.Page) (uint32, bool) {
+	g := ps.findGrant(id)
 	if g == nil {
 		return 0, false
 	}
-	p := &ps.list[g.pool]
-	if pg.Pool != p.id || !p.has(pg.Index) {
+	p := &ps.pools[g.poolIndex]
+	if pg.Pool != p.id || !p.hasPage(pg.Index) {
 		return 0, false
 	}
-	state := p.at(pg.Index)
+	state := p.pageAt(pg.Index)
 	if state.grant != id || state.generation != pg.Generation {
 		return 0, false
 	}
 	state.grant = 0
 	if !p.claimed { // The claim already is a reference.
 		state.refs++
-		p.landed.add(state, g.class)
+		p.landedByClass.addPage(state, g.class)
 	}
-	p.shrink(g)
+	p.uncountOpenPage(g)
 	return state.position, true
 }
 
-// shrink takes a page out of the counts of a write grant.
-func (p *Pool) shrink(g *grant) {
-	g.open--
-	p.freed++
-	p.open--
-	p.used[g.class]--
+// uncountOpenPage takes a page out of the counts of a write grant.
+func (p *Pool) uncountOpenPage(g *grant) {
+	g.openPages--
+	p.freedCount++
+	p.openPages--
+	p.usedByClass[g.class]--
 	if g.quarantined {
-		p.quarantined--
+		p.quarantinedPages--
 	}
 }
 
-// Under reports whether the page at this position has not landed and is still under the grant.
-func (ps *Pools) Under(id effects.GrantID, position int) bool {
-	g := ps.find(id)
-	return g != nil && ps.list[g.pool].at(g.pages[position].Index).grant == id
+// IsPageOpen reports whether the page at this position has not landed and is still under the grant.
+func (ps *Pools) IsPageOpen(id effects.GrantID, position int) bool {
+	g := ps.findGrant(id)
+	return g != nil && ps.pools[g.poolIndex].pageAt(g.pages[position].Index).grant == id
 }
 
-// Quarantine records that the grant has ended by decision of this rank, but that the peer may still be able to touch
-// the pages. The pages stay as they are until End (rule M1). Quarantine panics if the grant is over or already in
+// QuarantineGrant records that the grant has ended by decision of this rank, but that the peer may still be able to
+// touch the pages. The pages stay as they are until End (rule M1). Quarantine panics if the grant is over or already in
 // quarantine.
-func (ps *Pools) Quarantine(id effects.GrantID) {
-	g := ps.find(id)
+func (ps *Pools) QuarantineGrant(id effects.GrantID) {
+	g := ps.findGrant(id)
 	if g == nil || g.quarantined {
 		panic(fmt.Sprintf("BUG: grant %d cannot go into quarantine", id))
 	}
 	g.quarantined = true
-	if g.loan {
+	if g.isReadLease {
 		return
 	}
-	ps.list[g.pool].quarantined += g.open
+	ps.pools[g.poolIndex].quarantinedPages += g.openPages
 }
 
-// End removes a grant whose peer is proven unable to touch the pages any more. Pages of a write grant that never landed
-// become free, and their number is returned. Pages of a read grant become free if nothing else uses the pages. End
-// panics if the grant is over.
-func (ps *Pools) End(id effects.GrantID) uint32 {
-	g := ps.find(id)
+// EndGrant removes a grant whose peer is proven unable to touch the pages any more. Pages of a write grant that never
+// landed become free, and their number is returned. Pages of a read grant become free if nothing else uses the pages.
+// End panics if the grant is over.
+func (ps *Pools) EndGrant(id effects.GrantID) uint32 {
+	g := ps.findGrant(id)
 	if g == nil {
 		panic(fmt.Sprintf("BUG: grant %d ended twice", id))
 	}
-	if g.loan {
-		ps.endLoan(g)
+	if g.isReadLease {
+		ps.endReadLease(g)
 		return 0
 	}
-	freed := ps.Clear(id)
-	ps.held[g.class]--
-	ps.remove(g)
-	ps.freed++
+	freed := ps.ReclaimOpenPages(id)
+	ps.grantsByClass[g.class]--
+	ps.removeGrant(g)
+	ps.freedCount++
 	return freed
 }
 
-// Clear takes back the pages of a write grant that never landed, and returns their number. The peer must be proven
-// unable to write. The grant keeps its slot until End.
-func (ps *Pools) Clear(id effects.GrantID) uint32 {
-	g := ps.find(id)
-	p, freed := &ps.list[g.pool], g.open
+// ReclaimOpenPages takes back the pages of a write grant that never landed, and returns their number. The peer must be
+// proven unable to write. The grant keeps its slot until End.
+func (ps *Pools) ReclaimOpenPages(id effects.GrantID) uint32 {
+	g := ps.findGrant(id)
+	p, freed := &ps.pools[g.poolIndex], g.openPages
 	for _, pg := range g.pages {
-		if state := p.at(pg.Index); state.grant == id {
+		if state := p.pageAt(pg.Index); state.grant == id {
 			state.grant = 0
-			p.shrink(g)
-			if p.maybeFree(pg.Index); !state.free() && !p.claimed {
-				p.landed.add(state, g.class) // Share made the page readable under its grant; the page stays readable.
+			p.uncountOpenPage(g)
+			if p.freeIfUnused(pg.Index); !state.isFree() && !p.claimed {
+				p.landedByClass.addPage(state, g.class) // Share made the page readable under its grant; the page stays readable.
 			}
 		}
 	}
 	return freed
 }
 
-// Share adds a reference to a page that is still under a write grant. The reader accepts that the content may change
+// AddRef adds a reference to a page that is still under a write grant. The reader accepts that the content may change
 // (rule M5, trust_uncommitted).
-func (p *Pool) Share(pg effects.Page) { p.of(pg).refs++ }
+func (p *Pool) AddRef(pg effects.Page) { p.pageOf(pg).refs++ }

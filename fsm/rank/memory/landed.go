@@ -7,39 +7,39 @@ import "github.com/kvferry/kvferry/fsm/table"
 // expire. Therefore a page counts for the class that it landed for until the page is free, and that count is part of
 // the share of the class while the peer of another class is present. A peer that is alone may fill the pool.
 
-// mine names the class that a page landed for. A class is reassigned to another peer in the course of time, so mine
-// also names the assignment.
-type mine struct {
-	class int32  // the class plus 1; 0: none
-	life  uint32 // landed.lives of the class when the page landed
+// landedClass names the class that a page landed for. A class is reassigned to another peer in the course of time, so
+// mine also names the assignment.
+type landedClass struct {
+	class      int32  // the class plus 1; 0: none
+	assignment uint32 // landed.lives of the class when the page landed
 }
 
-// landed counts the pages that landed for each class.
-type landed struct {
-	of    []uint32 // by class: pages that landed and are not free
-	lives []uint32 // by class: how often the class was given to another peer
+// landedCounts counts the pages that landed for each class.
+type landedCounts struct {
+	counts      []uint32 // by class: pages that landed and are not free
+	assignments []uint32 // by class: how often the class was given to another peer
 }
 
-// emptied returns counts of 0 for so many classes, in the memory of l.
-func (l *landed) emptied(classes int) landed {
-	return landed{of: table.Zeroed(l.of, classes), lives: table.Zeroed(l.lives, classes)}
+// recycle returns counts of 0 for so many classes, in the memory of l.
+func (l *landedCounts) recycle(classes int) landedCounts {
+	return landedCounts{counts: table.RecycleSlice(l.counts, classes), assignments: table.RecycleSlice(l.assignments, classes)}
 }
 
-// add counts a page that landed for class.
-func (l *landed) add(pg *page, class int) {
-	pg.landed = mine{class: int32(class) + 1, life: l.lives[class]}
-	l.of[class]++
+// addPage counts a page that landed for class.
+func (l *landedCounts) addPage(pg *page, class int) {
+	pg.landedFor = landedClass{class: int32(class) + 1, assignment: l.assignments[class]}
+	l.counts[class]++
 }
 
-// left stops counting a page that became free, or that any class can have (Spare). If the class was given to another
-// peer since the page landed, the page is not in the count any more.
-func (p *Pool) left(pg *page) {
-	l := &p.landed
-	if m := pg.landed; m.class != 0 && m.life == l.lives[m.class-1] {
-		l.of[m.class-1]--
+// uncountLanded stops counting a page that became free, or that any class can have (Spare). If the class was given to
+// another peer since the page landed, the page is not in the count any more.
+func (p *Pool) uncountLanded(pg *page) {
+	l := &p.landedByClass
+	if m := pg.landedFor; m.class != 0 && m.assignment == l.assignments[m.class-1] {
+		l.counts[m.class-1]--
 	}
-	pg.landed = mine{}
+	pg.landedFor = landedClass{}
 }
 
-// Landed returns the number of pages that landed for class and still count for it.
-func (p *Pool) Landed(class int) uint32 { return p.landed.of[class] }
+// LandedPages returns the number of pages that landed for class and still count for it.
+func (p *Pool) LandedPages(class int) uint32 { return p.landedByClass.counts[class] }

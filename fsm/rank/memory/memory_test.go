@@ -16,7 +16,7 @@ import (
 func TestPoolConserves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const total, pool = 6, 1
-		ps := New(4, 2, prng.Shuffle{}, PoolConfig{Pages: 2, Share: 2}, PoolConfig{Pages: total, Share: total})
+		ps := New(4, 2, prng.Shuffle{}, PoolConfig{Pages: 2, ClassShare: 2}, PoolConfig{Pages: total, ClassShare: total})
 		p := ps.Pool(pool)
 		var refs, holds []effects.Page
 		type granted struct {
@@ -56,10 +56,10 @@ func TestPoolConserves(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
 				n := rapid.Uint32Range(1, 3).Draw(t, "n")
-				if n > p.Free() {
+				if n > p.FreePages() {
 					t.Skip("full")
 				}
-				pages := p.Take(n, nil)
+				pages := p.TakePages(n, nil)
 				born(t, pages)
 				refs = append(refs, pages...)
 			},
@@ -68,41 +68,41 @@ func TestPoolConserves(t *testing.T) {
 					t.Skip("none")
 				}
 				pg := rapid.SampledFrom(refs).Draw(t, "page")
-				p.Hold(pg)
+				p.HoldPage(pg)
 				holds = append(holds, pg)
 			},
-			"unhold": func(t *rapid.T) { p.Unhold(drop(&holds, t)) },
-			"unref":  func(t *rapid.T) { p.Unref(drop(&refs, t)) },
+			"unhold": func(t *rapid.T) { p.ReleaseHold(drop(&holds, t)) },
+			"unref":  func(t *rapid.T) { p.DropRef(drop(&refs, t)) },
 			"grant": func(t *rapid.T) {
 				lengths := make([]uint32, rapid.IntRange(1, 3).Draw(t, "n"))
-				if !ps.Fits(p, 1, uint32(len(lengths))) {
+				if !ps.CanGrantPages(p, 1, uint32(len(lengths))) {
 					t.Skip("does not fit")
 				}
 				whose := owner(kernel.OwnerPushTarget)
-				id, pages := ps.Grant(p, 1, lengths, whose)
+				id, pages := ps.GrantPages(p, 1, lengths, whose)
 				born(t, pages)
 				grants = append(grants, granted{id: id, owner: whose, pages: append([]effects.Page(nil), pages...)})
 			},
 			"lend": func(t *rapid.T) {
-				if len(refs) == 0 || !ps.CanLend() {
+				if len(refs) == 0 || !ps.HasGrantSlot() {
 					t.Skip("none")
 				}
 				pages := []effects.Page{rapid.SampledFrom(refs).Draw(t, "page")}
 				whose := owner(kernel.OwnerPullSource)
-				loans = append(loans, granted{id: ps.Lend(pages, whose), owner: whose, pages: pages})
+				loans = append(loans, granted{id: ps.LeasePages(pages, whose), owner: whose, pages: pages})
 			},
 			"return": func(t *rapid.T) {
 				if len(loans) == 0 {
 					t.Skip("none")
 				}
 				if rapid.Bool().Draw(t, "quarantine") {
-					ps.Quarantine(loans[0].id)
+					ps.QuarantineGrant(loans[0].id)
 				}
-				ps.End(loans[0].id)
-				if open, _ := ps.GrantIs(loans[0].id); open {
+				ps.EndGrant(loans[0].id)
+				if open, _ := ps.GrantState(loans[0].id); open {
 					t.Fatal("a loan that ended is still there")
 				}
-				if ps.Owner(loans[0].id) != (kernel.Ref{}) {
+				if ps.OwnerOf(loans[0].id) != (kernel.Ref{}) {
 					t.Fatal("a loan that ended is still somebody's")
 				}
 				loans = loans[1:]
@@ -116,16 +116,16 @@ func TestPoolConserves(t *testing.T) {
 					t.Skip("all landed")
 				}
 				pg := g.pages[0]
-				if _, ok := ps.Land(g.id+1<<slotBits, pg); ok {
+				if _, ok := ps.LandPage(g.id+1<<slotBits, pg); ok {
 					t.Fatal("landed under a grant that was never given")
 				}
-				if _, ok := ps.Land(g.id, effects.Page{Index: pg.Index, Generation: pg.Generation}); ok {
+				if _, ok := ps.LandPage(g.id, effects.Page{Index: pg.Index, Generation: pg.Generation}); ok {
 					t.Fatal("a page of another pool landed")
 				}
-				if _, ok := ps.Land(g.id, pg); !ok {
+				if _, ok := ps.LandPage(g.id, pg); !ok {
 					t.Fatal("a granted page did not land")
 				}
-				if _, ok := ps.Land(g.id, pg); ok {
+				if _, ok := ps.LandPage(g.id, pg); ok {
 					t.Fatal("a page landed twice")
 				}
 				g.pages = g.pages[1:]
@@ -134,7 +134,7 @@ func TestPoolConserves(t *testing.T) {
 			"quarantine": func(t *rapid.T) {
 				for i := range grants {
 					if !grants[i].quarantined {
-						ps.Quarantine(grants[i].id)
+						ps.QuarantineGrant(grants[i].id)
 						grants[i].quarantined = true
 						return
 					}
@@ -146,7 +146,7 @@ func TestPoolConserves(t *testing.T) {
 				}
 				i := rapid.IntRange(0, len(grants)-1).Draw(t, "grant")
 				g := grants[i]
-				if freed := ps.End(g.id); int(freed) != len(g.pages) {
+				if freed := ps.EndGrant(g.id); int(freed) != len(g.pages) {
 					t.Fatalf("freed %d pages, want %d", freed, len(g.pages))
 				}
 				grants = append(grants[:i:i], grants[i+1:]...)
@@ -159,12 +159,12 @@ func TestPoolConserves(t *testing.T) {
 				for _, l := range loans {
 					kept[l.pages[0].Index] = true
 				}
-				if int(p.Lent()) != len(loans) {
-					t.Fatalf("%d lent, want %d", p.Lent(), len(loans))
+				if int(p.LeasedPages()) != len(loans) {
+					t.Fatalf("%d lent, want %d", p.LeasedPages(), len(loans))
 				}
 				for _, g := range append(append([]granted(nil), grants...), loans...) {
-					if ps.Owner(g.id) != g.owner {
-						t.Fatalf("grant %d is said to be of %v, want %v", g.id, ps.Owner(g.id), g.owner)
+					if ps.OwnerOf(g.id) != g.owner {
+						t.Fatalf("grant %d is said to be of %v, want %v", g.id, ps.OwnerOf(g.id), g.owner)
 					}
 				}
 				var inForce, quarantined int
@@ -178,10 +178,10 @@ func TestPoolConserves(t *testing.T) {
 						inForce += len(g.pages)
 					}
 				}
-				if int(p.Free())+len(kept) != total {
-					t.Fatalf("%d free and %d kept of %d", p.Free(), len(kept), total)
+				if int(p.FreePages())+len(kept) != total {
+					t.Fatalf("%d free and %d kept of %d", p.FreePages(), len(kept), total)
 				}
-				granted, ended, all := int(p.Granted()), int(p.Quarantined()), int(ps.ClassUse(1))
+				granted, ended, all := int(p.GrantedPages()), int(p.QuarantinedPages()), int(ps.ClassUse(1))
 				if granted != inForce || ended != quarantined || all != inForce+quarantined {
 					t.Fatalf("granted %d quarantined %d class %d, want %d and %d", granted, ended, all, inForce, quarantined)
 				}
@@ -194,44 +194,44 @@ func TestPoolConserves(t *testing.T) {
 func TestDoubleReleasePanics(t *testing.T) {
 	ps := New(1, 1, prng.Shuffle{}, PoolConfig{Pages: 2})
 	p := ps.Pool(0)
-	pages := p.Take(1, nil)
-	p.Unref(pages[0])
+	pages := p.TakePages(1, nil)
+	p.DropRef(pages[0])
 	defer func() {
 		if recover() == nil {
 			t.Error("the second release went unnoticed")
 		}
 	}()
-	p.Unref(pages[0])
+	p.DropRef(pages[0])
 }
 
 // A page of another pool is none of this one's, whatever its index and generation.
-func TestPoolsAreApart(t *testing.T) {
+func TestPoolsAreSeparate(t *testing.T) {
 	ps := New(1, 1, prng.Shuffle{}, PoolConfig{Pages: 2}, PoolConfig{Pages: 2})
 	a, b := ps.Pool(0), ps.Pool(1)
-	ours, theirs := a.Take(1, nil)[0], b.Take(1, nil)[0]
+	ours, theirs := a.TakePages(1, nil)[0], b.TakePages(1, nil)[0]
 	if ours.Index != theirs.Index || ours.Generation != theirs.Generation || ours == theirs {
 		t.Fatalf("%v and %v", ours, theirs)
 	}
-	if !a.Lives(ours) || a.Lives(theirs) || !b.Lives(theirs) || b.Lives(ours) {
+	if !a.IsLive(ours) || a.IsLive(theirs) || !b.IsLive(theirs) || b.IsLive(ours) {
 		t.Error("a page lives in a pool that is not its own")
 	}
-	if a.Taken() != 1 || a.Free() != 1 {
-		t.Errorf("%d taken and %d free of 2", a.Taken(), a.Free())
+	if a.UsedPages() != 1 || a.FreePages() != 1 {
+		t.Errorf("%d taken and %d free of 2", a.UsedPages(), a.FreePages())
 	}
 	defer func() {
 		if recover() == nil {
 			t.Error("the other pool's page was released here")
 		}
 	}()
-	a.Unref(theirs)
+	a.DropRef(theirs)
 }
 
 // Of grants no class has more than it leaves, however small they are; what ends makes room again.
-func TestNoClassHasMoreGrantsThanItLeaves(t *testing.T) {
-	p := New(8, 3, prng.Shuffle{}, PoolConfig{Pages: 32, Share: 32})
+func TestGrantsAreShared(t *testing.T) {
+	p := New(8, 3, prng.Shuffle{}, PoolConfig{Pages: 32, ClassShare: 32})
 	take := func(class int) (ids []effects.GrantID) {
-		for p.Fits(p.Pool(0), class, 1) {
-			id, _ := p.Grant(p.Pool(0), class, []uint32{1}, kernel.Ref{})
+		for p.CanGrantPages(p.Pool(0), class, 1) {
+			id, _ := p.GrantPages(p.Pool(0), class, []uint32{1}, kernel.Ref{})
 			ids = append(ids, id)
 		}
 		return ids
@@ -240,8 +240,8 @@ func TestNoClassHasMoreGrantsThanItLeaves(t *testing.T) {
 	if len(first) != 4 || len(second) != 2 {
 		t.Fatalf("the first class has %d grants of eight, the second %d; want 4 and 2", len(first), len(second))
 	}
-	p.End(first[0])
-	if !p.Fits(p.Pool(0), 2, 1) {
+	p.EndGrant(first[0])
+	if !p.CanGrantPages(p.Pool(0), 2, 1) {
 		t.Error("what the first gave up is not the second's")
 	}
 }

@@ -2,15 +2,15 @@
 // keeps rules M1 to M3 of docs/safety.md.
 //
 // A page has a generation, references (its content is needed), in-flight references (work of this rank uses the page,
-// see [Pool.Hold]), and grants that are in force or in quarantine: either one write grant, or any number of read
+// see [Pool.HoldPage]), and grants that are in force or in quarantine: either one write grant, or any number of read
 // grants. A grant is in quarantine when it has ended by the rank's decision, but the peer may still be able to touch
 // its pages.
 //
 // The rank owns one [Pools] value, made by [New], and passes it to the rooms in env.Env. A room that serves a sender
-// asks [Pools.Fits], grants pages with [Pools.Grant], and reports each page that was stored with [Pools.Land]. A room
-// that serves a reader leases pages with [Pools.Lend]. Both end with [Pools.End], after [Pools.Quarantine] if the peer
-// may still touch the pages. The engine's reservations and local copies take pages with [Pool.Take] and give pages back
-// with [Pool.Unref].
+// asks [Pools.CanGrantPages], grants pages with [Pools.GrantPages], and reports each page that was stored with
+// [Pools.LandPage]. A room that serves a reader leases pages with [Pools.LeasePages]. Both end with [Pools.EndGrant],
+// after [Pools.QuarantineGrant] if the peer may still touch the pages. The engine's reservations and local copies take
+// pages with [Pool.TakePages] and give pages back with [Pool.DropRef].
 //
 // A caller may rely on the following:
 //
@@ -24,13 +24,13 @@
 // Example: a sender pushes two chunks, and the network loses the second one.
 //
 //  1. Grant takes pages 7 and 4, gives them the generations 12 and 13, and returns grant g.
-//  2. The first chunk is stored. Land(g, page 7) turns the write grant on page 7 into a reference, in the same step.
+//  2. The first chunk is stored. LandPage(g, page 7) turns the write grant on page 7 into a reference, in the same step.
 //     Page 4 stays open.
-//  3. The lease expires, and the rank revokes the grant: Quarantine(g). Page 4 is still not free, because the late
+//  3. The lease expires, and the rank revokes the grant: QuarantineGrant(g). Page 4 is still not free, because the late
 //     store may yet arrive. Page 7 can be read.
-//  4. The plane confirms that the sender cannot store any more. End(g) frees page 4 and returns 1. Page 7 stays in use
+//  4. The plane confirms that the sender cannot store any more. EndGrant(g) frees page 4 and returns 1. Page 7 stays in use
 //     until Unref drops its last reference.
-//  5. A late Land(g, page 4) returns false, because grant g is over.
+//  5. A late LandPage(g, page 4) returns false, because grant g is over.
 package memory
 
 import (
@@ -48,89 +48,90 @@ type page struct {
 	holds      uint32 // in-flight references: work of this rank uses the page
 	// grant is the write grant in force or in quarantine, or 0. Invariant (M1): a page with a write grant is not leased
 	// to a reader (Lend panics).
-	grant    effects.GrantID
-	position uint32 // the index of the page within its write grant
-	loans    uint32 // read grants on the page, in force or in quarantine
-	landed   mine   // the class that the page landed for
-	next     uint32 // the next page of the frame: index plus 1; 0: none
-	reserved bool   // the engine has reserved the page, so its commands may name the page
+	grant      effects.GrantID
+	position   uint32      // the index of the page within its write grant
+	readLeases uint32      // read grants on the page, in force or in quarantine
+	landedFor  landedClass // the class that the page landed for
+	next       uint32      // the next page of the frame: index plus 1; 0: none
+	reserved   bool        // the engine has reserved the page, so its commands may name the page
 }
 
-func (p *page) free() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 && p.loans == 0 }
+func (p *page) isFree() bool { return p.refs == 0 && p.holds == 0 && p.grant == 0 && p.readLeases == 0 }
 
 // Pool is a set of pages of equal size, with the state of each page and the counts of each fairness class. The methods
 // of Pools change the counts and grants that span pools; the methods of Pool change the state of its pages.
 type Pool struct {
-	id    effects.PoolID // the pool id that each page of the pool carries
-	key   string         `snap:"share"` // the configuration key of the pool's size
-	place int            // the index of the pool in Pools.list
-	base  uint32         // the index of its first page; above 0 in a pool that continues the numbers of pool 0
-	pages []page
-	stack []uint32 // free pages; the page that was freed last is used first: it is warm in the caches
+	id         effects.PoolID // the pool id that each page of the pool carries
+	key        string         `snap:"share"` // the configuration key of the pool's size
+	index      int            // the index of the pool in Pools.pools
+	firstIndex uint32         // the index of its first page; above 0 in a pool that continues the numbers of pool 0
+	pages      []page
+	freeStack  []uint32 // free pages; the page that was freed last is used first: it is warm in the caches
 	// generation is the last generation that was given out. Invariant (M2): generation only grows, so no two uses of a
 	// page have the same generation.
 	generation effects.Generation
-	// freed counts the pages and shares that have become available. Within a step it only matters whether the count has
-	// grown.
-	freed uint64 `snap:"skip"`
+	// freedCount counts the pages and shares that have become available. Within a step it only matters whether the
+	// count has grown.
+	freedCount uint64 `snap:"skip"`
 
-	used        []uint32 // by class: pages granted, in quarantine, promised, or (class 0) charged to the engine
-	landed      landed
-	share       uint32 // the limit of pages for one peer
-	own         uint32 // the limit of pages for this rank's engine, which is class 0, where its pages are counted
-	open        uint32 // pages under write grants, in force or in quarantine
-	quarantined uint32 // the part of open whose grant is in quarantine
-	lent        uint32 // read grants on pages, in force or in quarantine: a page counts once for each
-	lentMost    uint32 // the maximum of lent since the start
-	kept        uint32 // free pages that are promised to a class (Keep)
-	claimed     bool   // the pages are the engine's own blocks and are taken only by number (claim.go)
-	taken       uint32 // in a claimed pool: pages that are not free
+	usedByClass      []uint32 // by class: pages granted, in quarantine, promised, or (class 0) charged to the engine
+	landedByClass    landedCounts
+	classShare       uint32 // the limit of pages for one peer
+	engineShare      uint32 // the limit of pages for this rank's engine, which is class 0, where its pages are counted
+	openPages        uint32 // pages under write grants, in force or in quarantine
+	quarantinedPages uint32 // the part of open whose grant is in quarantine
+	leasedPages      uint32 // read grants on pages, in force or in quarantine: a page counts once for each
+	leasedPagesMax   uint32 // the maximum of lent since the start
+	promisedPages    uint32 // free pages that are promised to a class (Keep)
+	claimed          bool   // the pages are the engine's own blocks and are taken only by number (claim.go)
+	claimedPages     uint32 // in a claimed pool: pages that are not free
 }
 
-func (p *Pool) emptied(place int, cfg PoolConfig, classes int) Pool {
+func (p *Pool) recycle(index int, cfg PoolConfig, classes int) Pool {
 	n := int(cfg.Pages)
-	id := effects.PoolID(place)
-	if cfg.Behind > 0 {
+	id := effects.PoolID(index)
+	if cfg.FirstIndex > 0 {
 		id = 0
 	}
 	e := Pool{
-		id: id, key: cfg.Key, place: place, base: cfg.Behind,
-		pages: table.Zeroed(p.pages, n), stack: table.Zeroed(p.stack, n), share: cfg.Share, own: cfg.Own,
-		used: table.Zeroed(p.used, classes), landed: p.landed.emptied(classes), claimed: cfg.Claimed,
+		id: id, key: cfg.Key, index: index, firstIndex: cfg.FirstIndex,
+		pages: table.RecycleSlice(p.pages, n), freeStack: table.RecycleSlice(p.freeStack, n), classShare: cfg.ClassShare,
+		engineShare: cfg.EngineShare,
+		usedByClass: table.RecycleSlice(p.usedByClass, classes), landedByClass: p.landedByClass.recycle(classes), claimed: cfg.Claimed,
 	}
 	if e.claimed {
-		e.stack = e.stack[:0]
+		e.freeStack = e.freeStack[:0]
 	}
-	for i := range e.stack {
-		e.stack[i] = e.base + uint32(n-1-i)
+	for i := range e.freeStack {
+		e.freeStack[i] = e.firstIndex + uint32(n-1-i)
 	}
 	return e
 }
 
-// Key returns the configuration key that sets the pool's size, for texts of refusals.
-func (p *Pool) Key() string { return p.key }
+// ConfigKey returns the configuration key that sets the pool's size, for texts of refusals.
+func (p *Pool) ConfigKey() string { return p.key }
 
-// Total returns the number of pages in the pool.
-func (p *Pool) Total() uint32 { return uint32(len(p.pages)) }
+// TotalPages returns the number of pages in the pool.
+func (p *Pool) TotalPages() uint32 { return uint32(len(p.pages)) }
 
-// Taken returns the number of pages that are in use or promised.
-func (p *Pool) Taken() uint32 { return p.Total() - p.Free() }
+// UsedPages returns the number of pages that are in use or promised.
+func (p *Pool) UsedPages() uint32 { return p.TotalPages() - p.FreePages() }
 
-// Free returns the number of free pages that are not promised to a class.
-func (p *Pool) Free() uint32 {
+// FreePages returns the number of free pages that are not promised to a class.
+func (p *Pool) FreePages() uint32 {
 	if p.claimed {
-		return p.Total() - p.taken
+		return p.TotalPages() - p.claimedPages
 	}
-	return uint32(len(p.stack)) - p.kept
+	return uint32(len(p.freeStack)) - p.promisedPages
 }
 
-// pop takes the page that was freed last off the stack and begins a new generation of it. pop panics if the page is in
-// use.
-func (p *Pool) pop() (uint32, *page) {
-	i := p.stack[len(p.stack)-1]
-	p.stack = p.stack[:len(p.stack)-1]
-	pg := p.at(i)
-	if !pg.free() {
+// popFree takes the page that was freed last off the stack and begins a new generation of it. pop panics if the page is
+// in use.
+func (p *Pool) popFree() (uint32, *page) {
+	i := p.freeStack[len(p.freeStack)-1]
+	p.freeStack = p.freeStack[:len(p.freeStack)-1]
+	pg := p.pageAt(i)
+	if !pg.isFree() {
 		panic(fmt.Sprintf("BUG: page %d on the free list is in use", i))
 	}
 	p.generation++
@@ -138,132 +139,135 @@ func (p *Pool) pop() (uint32, *page) {
 	return i, pg
 }
 
-// maybeFree makes page i free if nothing uses the page any more. If the page is the head of a frame, the frame's next
-// page loses the reference that bound it, and becomes free in the same way.
-func (p *Pool) maybeFree(i uint32) {
-	for p.at(i).free() {
-		pg := p.at(i)
+// freeIfUnused makes page i free if nothing uses the page any more. If the page is the head of a frame, the frame's
+// next page loses the reference that bound it, and becomes free in the same way.
+func (p *Pool) freeIfUnused(i uint32) {
+	for p.pageAt(i).isFree() {
+		pg := p.pageAt(i)
 		if p.claimed {
-			p.taken--
+			p.claimedPages--
 		} else {
-			p.stack = append(p.stack, i)
+			p.freeStack = append(p.freeStack, i)
 		}
-		p.freed++
-		p.left(pg)
+		p.freedCount++
+		p.uncountLanded(pg)
 		if pg.next == 0 {
 			return
 		}
 		i, pg.next = pg.next-1, 0 // The next page of the frame loses the reference that bound it.
-		p.at(i).refs--
+		p.pageAt(i).refs--
 	}
 }
 
-// Place returns the pool's index among the pools of the rank.
-func (p *Pool) Place() int { return p.place }
+// Index returns the pool's index among the pools of the rank.
+func (p *Pool) Index() int { return p.index }
 
-// Base returns the index of the pool's first page.
-func (p *Pool) Base() uint32 { return p.base }
+// FirstIndex returns the index of the pool's first page.
+func (p *Pool) FirstIndex() uint32 { return p.firstIndex }
 
-// at returns the state of the page with index i, and has reports whether the pool has a page with that index.
-func (p *Pool) at(i uint32) *page     { return &p.pages[i-p.base] }
-func (p *Pool) has(index uint32) bool { return index >= p.base && index-p.base < p.Total() }
+// pageAt returns the state of the page with index i, and has reports whether the pool has a page with that index.
+func (p *Pool) pageAt(i uint32) *page { return &p.pages[i-p.firstIndex] }
+func (p *Pool) hasPage(index uint32) bool {
+	return index >= p.firstIndex && index-p.firstIndex < p.TotalPages()
+}
 
-// Take takes n free pages, gives each one reference, and appends them to dst. The pages' Length is 0. The caller must
-// have checked that n pages are free.
-func (p *Pool) Take(n uint32, dst []effects.Page) []effects.Page {
+// TakePages takes n free pages, gives each one reference, and appends them to dst. The pages' Length is 0. The caller
+// must have checked that n pages are free.
+func (p *Pool) TakePages(n uint32, dst []effects.Page) []effects.Page {
 	for range n {
-		i, pg := p.pop()
+		i, pg := p.popFree()
 		pg.refs = 1
 		dst = append(dst, effects.Page{Pool: p.id, Index: i, Generation: pg.generation})
 	}
 	return dst
 }
 
-// Lives reports whether the page is in this pool, still has the generation that g names, and has a reference (rule M2).
-func (p *Pool) Lives(g effects.Page) bool {
-	return g.Pool == p.id && p.has(g.Index) && p.at(g.Index).generation == g.Generation && p.at(g.Index).refs > 0
+// IsLive reports whether the page is in this pool, still has the generation that g names, and has a reference (rule
+// M2).
+func (p *Pool) IsLive(g effects.Page) bool {
+	return g.Pool == p.id && p.hasPage(g.Index) && p.pageAt(g.Index).generation == g.Generation && p.pageAt(g.Index).refs > 0
 }
 
-// Reserve marks the page as reserved by the engine. Until Unreserve, commands of the engine may name the page. Commands
-// may not name other pages: for example, a page that the engine has handed over to the store is still in use, but
-// belongs to the store.
-func (p *Pool) Reserve(g effects.Page) { p.of(g).reserved = true }
+// ReservePage marks the page as reserved by the engine. Until Unreserve, commands of the engine may name the page.
+// Commands may not name other pages: for example, a page that the engine has handed over to the store is still in use,
+// but belongs to the store.
+func (p *Pool) ReservePage(g effects.Page) { p.pageOf(g).reserved = true }
 
-// Unreserve removes the mark of Reserve, because the page is released or handed over to the store. Unreserve panics if
-// the page is not reserved.
-func (p *Pool) Unreserve(g effects.Page) {
-	if !p.of(g).reserved {
+// UnreservePage removes the mark of Reserve, because the page is released or handed over to the store. Unreserve panics
+// if the page is not reserved.
+func (p *Pool) UnreservePage(g effects.Page) {
+	if !p.pageOf(g).reserved {
 		panic(fmt.Sprintf("BUG: page %d is not reserved", g.Index))
 	}
-	p.of(g).reserved = false
+	p.pageOf(g).reserved = false
 }
 
-// Reserved reports whether the page is in the generation that g names, referenced, and reserved by the engine.
-func (p *Pool) Reserved(g effects.Page) bool { return p.Lives(g) && p.at(g.Index).reserved }
+// IsReserved reports whether the page is in the generation that g names, referenced, and reserved by the engine.
+func (p *Pool) IsReserved(g effects.Page) bool { return p.IsLive(g) && p.pageAt(g.Index).reserved }
 
-// Written reports whether a write grant stands on the page. A peer may then store into the page, so the page must not
-// be leased (M1).
-func (p *Pool) Written(g effects.Page) bool { return p.of(g).grant != 0 }
+// HasWriteGrant reports whether a write grant stands on the page. A peer may then store into the page, so the page must
+// not be leased (M1).
+func (p *Pool) HasWriteGrant(g effects.Page) bool { return p.pageOf(g).grant != 0 }
 
-// Held reports whether the page has an in-flight reference.
-func (p *Pool) Held(g effects.Page) bool { return p.of(g).holds > 0 }
+// HasHold reports whether the page has an in-flight reference.
+func (p *Pool) HasHold(g effects.Page) bool { return p.pageOf(g).holds > 0 }
 
-// of returns the state of the page that g names. of panics if the page is not in this pool or has another generation
-// (rule M2).
-func (p *Pool) of(g effects.Page) *page {
-	if g.Pool != p.id || !p.has(g.Index) {
-		panic(fmt.Sprintf("BUG: page %d of pool %d is looked for in pool %d", g.Index, g.Pool, p.place))
+// pageOf returns the state of the page that g names. of panics if the page is not in this pool or has another
+// generation (rule M2).
+func (p *Pool) pageOf(g effects.Page) *page {
+	if g.Pool != p.id || !p.hasPage(g.Index) {
+		panic(fmt.Sprintf("BUG: page %d of pool %d is looked for in pool %d", g.Index, g.Pool, p.index))
 	}
-	pg := p.at(g.Index)
+	pg := p.pageAt(g.Index)
 	if pg.generation != g.Generation {
 		panic(fmt.Sprintf("BUG: page %d is in generation %d, used as %d", g.Index, pg.generation, g.Generation))
 	}
 	return pg
 }
 
-// Evictable reports whether a single reference is all that keeps the page in use. The owner of that reference may drop
-// it, which frees the page.
-func (p *Pool) Evictable(g effects.Page) bool {
-	pg := p.of(g)
-	return pg.refs == 1 && pg.holds == 0 && pg.grant == 0 && pg.loans == 0
+// IsEvictable reports whether a single reference is all that keeps the page in use. The owner of that reference may
+// drop it, which frees the page.
+func (p *Pool) IsEvictable(g effects.Page) bool {
+	pg := p.pageOf(g)
+	return pg.refs == 1 && pg.holds == 0 && pg.grant == 0 && pg.readLeases == 0
 }
 
-// Spare marks a page as evictable: its owner keeps it only until the memory is needed. Requests that wait for memory
-// are tried again. The page, and the pages of its frame, no longer count against the class that they landed for,
+// MarkEvictable marks a page as evictable: its owner keeps it only until the memory is needed. Requests that wait for
+// memory are tried again. The page, and the pages of its frame, no longer count against the class that they landed for,
 // because any class can take the pages. Spare panics if anything but a single reference uses the page.
-func (p *Pool) Spare(g effects.Page) {
-	if !p.Evictable(g) {
+func (p *Pool) MarkEvictable(g effects.Page) {
+	if !p.IsEvictable(g) {
 		panic(fmt.Sprintf("BUG: page %d is in use, and was to be spared", g.Index))
 	}
-	for next := g.Index + 1; next != 0; next = p.at(next - 1).next {
-		p.left(p.at(next - 1))
+	for next := g.Index + 1; next != 0; next = p.pageAt(next - 1).next {
+		p.uncountLanded(p.pageAt(next - 1))
 	}
-	p.freed++
+	p.freedCount++
 }
 
-// Unref drops a reference to the page, which becomes free if nothing else uses it. Unref panics if the page has no
+// DropRef drops a reference to the page, which becomes free if nothing else uses it. Unref panics if the page has no
 // reference.
-func (p *Pool) Unref(g effects.Page) {
-	pg := p.of(g)
+func (p *Pool) DropRef(g effects.Page) {
+	pg := p.pageOf(g)
 	if pg.refs == 0 {
 		panic(fmt.Sprintf("BUG: page %d released twice", g.Index))
 	}
 	pg.refs--
-	p.maybeFree(g.Index)
+	p.freeIfUnused(g.Index)
 }
 
-// Hold adds an in-flight reference: work of this rank (for example a copy) uses the page, so the page does not become
-// free before Unhold.
-func (p *Pool) Hold(g effects.Page) { p.of(g).holds++ }
+// HoldPage adds an in-flight reference: work of this rank (for example a copy) uses the page, so the page does not
+// become free before Unhold.
+func (p *Pool) HoldPage(g effects.Page) { p.pageOf(g).holds++ }
 
-// Unhold drops an in-flight reference. Unhold panics if the page has none.
-func (p *Pool) Unhold(g effects.Page) {
-	pg := p.of(g)
+// ReleaseHold drops an in-flight reference. Unhold panics if the page has none.
+func (p *Pool) ReleaseHold(g effects.Page) {
+	pg := p.pageOf(g)
 	if pg.holds == 0 {
 		panic(fmt.Sprintf("BUG: page %d unheld twice", g.Index))
 	}
 	pg.holds--
-	p.maybeFree(g.Index)
+	p.freeIfUnused(g.Index)
 }
 
 // State is a snapshot of one page, for oracles and tests.
@@ -275,11 +279,11 @@ type State struct {
 	Quarantined bool            // the write grant is in quarantine
 }
 
-// Inspect returns the state of page i of p.
-func (ps *Pools) Inspect(p *Pool, i uint32) State {
-	pg := p.at(i)
-	s := State{Generation: pg.generation, Refs: pg.refs, Holds: pg.holds, Loans: pg.loans, Grant: pg.grant}
-	if g := ps.find(pg.grant); g != nil {
+// InspectPage returns the state of page i of p.
+func (ps *Pools) InspectPage(p *Pool, i uint32) State {
+	pg := p.pageAt(i)
+	s := State{Generation: pg.generation, Refs: pg.refs, Holds: pg.holds, Loans: pg.readLeases, Grant: pg.grant}
+	if g := ps.findGrant(pg.grant); g != nil {
 		s.Quarantined = g.quarantined
 	}
 	return s

@@ -13,13 +13,13 @@ import (
 // names a grant without naming a pool. The pages of a fairness class are limited for each pool, grants for all pools
 // together.
 type Pools struct {
-	list    []Pool
-	grants  table.Slab[grant]
-	hidden  prng.Shuffle // the secret order of grant ids, so that a peer cannot guess an id (rule M2)
-	held    []int        // by class: write grants, in force or in quarantine
-	present []bool       // by class: the peer is present, and may request pages at any time
-	here    int          // the number of classes that are present
-	freed   uint64       `snap:"skip"` // counts what became available beside pages, as Pool.freed does
+	pools         []Pool
+	grants        table.Slab[grant]
+	idOrder       prng.Shuffle // the secret order of grant ids, so that a peer cannot guess an id (rule M2)
+	grantsByClass []int        // by class: write grants, in force or in quarantine
+	present       []bool       // by class: the peer is present, and may request pages at any time
+	presentCount  int          // the number of classes that are present
+	freedCount    uint64       `snap:"skip"` // counts what became available beside pages, as Pool.freedCount does
 }
 
 // PoolConfig describes a pool.
@@ -30,7 +30,7 @@ type PoolConfig struct {
 	// Behind, if not 0, makes the pool a continuation of pool 0: both have the same id, and the page numbers of this
 	// pool begin at Behind. Messages within the node then name a page by its number alone, and drivers know where each
 	// range lies.
-	Pages, Share, Own, Behind uint32
+	Pages, ClassShare, EngineShare, FirstIndex uint32
 	// Claimed says that the pages are the engine's own blocks. The engine names the pages that it lends (claim.go), and
 	// no page is taken that the engine did not name.
 	Claimed bool
@@ -39,43 +39,43 @@ type PoolConfig struct {
 }
 
 // New returns pools in which all pages are free. The index of a pool in pools is its id, unless the pool continues pool
-// 0 (PoolConfig.Behind). There may be at most grantsMax grants at a time, to the classes 0 to classes-1. The shuffle
-// hidden decides the order of grant ids.
-func New(grantsMax, classes int, hidden prng.Shuffle, pools ...PoolConfig) Pools {
-	return new(Pools).Emptied(grantsMax, classes, hidden, pools...)
+// 0 (PoolConfig.FirstIndex). There may be at most grantsMax grants at a time, to the classes 0 to classes-1. The
+// shuffle hidden decides the order of grant ids.
+func New(grantsMax, classes int, idOrder prng.Shuffle, pools ...PoolConfig) Pools {
+	return new(Pools).Recycle(grantsMax, classes, idOrder, pools...)
 }
 
-// Emptied is New in the memory of ps. The caller must not use ps afterwards.
-func (ps *Pools) Emptied(grantsMax, classes int, hidden prng.Shuffle, pools ...PoolConfig) Pools {
+// Recycle is New in the memory of ps. The caller must not use ps afterwards.
+func (ps *Pools) Recycle(grantsMax, classes int, idOrder prng.Shuffle, pools ...PoolConfig) Pools {
 	e := Pools{
-		list:   slices.Grow(ps.list[:0], len(pools))[:len(pools)],
-		grants: ps.grants.Emptied(min(grantsMax, GrantsMax)), hidden: hidden,
-		held: table.Zeroed(ps.held, classes), present: table.Zeroed(ps.present, classes),
+		pools:  slices.Grow(ps.pools[:0], len(pools))[:len(pools)],
+		grants: ps.grants.Recycle(min(grantsMax, GrantsMax)), idOrder: idOrder,
+		grantsByClass: table.RecycleSlice(ps.grantsByClass, classes), present: table.RecycleSlice(ps.present, classes),
 	}
-	for i := range e.list {
-		e.list[i] = e.list[i].emptied(i, pools[i], classes)
+	for i := range e.pools {
+		e.pools[i] = e.pools[i].recycle(i, pools[i], classes)
 	}
 	return e
 }
 
 // Pool returns the pool with this index. The pointer stays valid until Emptied.
-func (ps *Pools) Pool(id effects.PoolID) *Pool { return &ps.list[id] }
+func (ps *Pools) Pool(id effects.PoolID) *Pool { return &ps.pools[id] }
 
-// Of returns the pool that a page belongs to. Of compares the page's number as well as its pool id, because pools that
-// continue pool 0 share its id. Of panics if there is no such page.
-func (ps *Pools) Of(page effects.Page) *Pool {
-	for i := range ps.list {
-		if p := &ps.list[i]; p.id == page.Pool && p.has(page.Index) {
+// PoolOf returns the pool that a page belongs to. Of compares the page's number as well as its pool id, because pools
+// that continue pool 0 share its id. Of panics if there is no such page.
+func (ps *Pools) PoolOf(page effects.Page) *Pool {
+	for i := range ps.pools {
+		if p := &ps.pools[i]; p.id == page.Pool && p.hasPage(page.Index) {
 			return p
 		}
 	}
 	panic(fmt.Sprintf("BUG: no pool has page %d of pool %d", page.Index, page.Pool))
 }
 
-// Lives reports whether the page exists, still has the generation that it names, and has a reference (rule M2).
-func (ps *Pools) Lives(page effects.Page) bool {
-	for i := range ps.list {
-		if ps.list[i].Lives(page) {
+// IsLive reports whether the page exists, still has the generation that it names, and has a reference (rule M2).
+func (ps *Pools) IsLive(page effects.Page) bool {
+	for i := range ps.pools {
+		if ps.pools[i].IsLive(page) {
 			return true
 		}
 	}
@@ -85,13 +85,13 @@ func (ps *Pools) Lives(page effects.Page) bool {
 // PoolsMax is the maximum number of pools of a rank.
 const PoolsMax = 3
 
-// Freed returns a counter of everything that has become available: free pages, and the slots and shares of grants. When
-// the counter has changed, requests that wait for memory are tried again. Example: a grant whose pages have all landed
-// frees no page, but the next request may have waited for its slot in the table or for the share of its class.
-func (ps *Pools) Freed() uint64 {
-	n := ps.freed
-	for i := range ps.list {
-		n += ps.list[i].freed
+// FreedCount returns a counter of everything that has become available: free pages, and the slots and shares of grants.
+// When the counter has changed, requests that wait for memory are tried again. Example: a grant whose pages have all
+// landed frees no page, but the next request may have waited for its slot in the table or for the share of its class.
+func (ps *Pools) FreedCount() uint64 {
+	n := ps.freedCount
+	for i := range ps.pools {
+		n += ps.pools[i].freedCount
 	}
 	return n
 }
@@ -99,40 +99,42 @@ func (ps *Pools) Freed() uint64 {
 // ClassUse returns the number of pages that count as used by class in all pools: pages that are granted, in quarantine
 // or promised.
 func (ps *Pools) ClassUse(class int) (n uint32) {
-	for i := range ps.list {
-		n += ps.list[i].used[class]
+	for i := range ps.pools {
+		n += ps.pools[i].usedByClass[class]
 	}
 	return n
 }
 
-// Present records that the peer of this class is present, and may request pages at any time. While another class is
+// MarkPresent records that the peer of this class is present, and may request pages at any time. While another class is
 // present, pages that have landed count against the share of a class (FitsShare).
-func (ps *Pools) Present(class int) {
+func (ps *Pools) MarkPresent(class int) {
 	if !ps.present[class] {
 		ps.present[class] = true
-		ps.here++
+		ps.presentCount++
 	}
 }
 
-// Absent records that the peer of this class has disconnected or was silent for long. Requests that wait for memory are
-// tried again, because the shares of other classes may have grown.
-func (ps *Pools) Absent(class int) {
+// MarkAbsent records that the peer of this class has disconnected or was silent for long. Requests that wait for memory
+// are tried again, because the shares of other classes may have grown.
+func (ps *Pools) MarkAbsent(class int) {
 	if ps.present[class] {
 		ps.present[class] = false
-		ps.here--
-		ps.freed++
+		ps.presentCount--
+		ps.freedCount++
 	}
 }
 
-// Disown gives the class to another peer. Pages that landed for the former peer of the class are not counted for the
-// new peer.
-func (ps *Pools) Disown(class int) {
-	for i := range ps.list {
-		l := &ps.list[i].landed
-		l.of[class] = 0
-		l.lives[class]++
+// ReassignClass gives the class to another peer. Pages that landed for the former peer of the class are not counted for
+// the new peer.
+func (ps *Pools) ReassignClass(class int) {
+	for i := range ps.pools {
+		l := &ps.pools[i].landedByClass
+		l.counts[class] = 0
+		l.assignments[class]++
 	}
 }
 
-// contested reports whether the peer of any other class is present.
-func (ps *Pools) contested(class int) bool { return ps.here > 1 || ps.here == 1 && !ps.present[class] }
+// isContested reports whether the peer of any other class is present.
+func (ps *Pools) isContested(class int) bool {
+	return ps.presentCount > 1 || ps.presentCount == 1 && !ps.present[class]
+}

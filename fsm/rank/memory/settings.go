@@ -22,9 +22,9 @@ type Settings struct {
 // Fill replaces zero values by the defaults.
 func (s *Settings) Fill() {
 	s.PoolKey = cmp.Or(s.PoolKey, "pd_buffer_size")
-	kernel.Default(&s.GrantsMax, 4096)
-	kernel.Default(&s.PeerSharePct, 100)
-	kernel.Default(&s.EngineSharePct, 50)
+	kernel.SetDefault(&s.GrantsMax, 4096)
+	kernel.SetDefault(&s.PeerSharePct, 100)
+	kernel.SetDefault(&s.EngineSharePct, 50)
 }
 
 // Check returns an error that names the first setting with a value that cannot work.
@@ -37,7 +37,7 @@ func (s *Settings) Check() error {
 	case s.EngineSharePct > 100:
 		return fmt.Errorf("rank: EngineSharePct is %d: give 1 to 100", s.EngineSharePct)
 	}
-	return kernel.Countable(kernel.Count{Name: "Pages", Value: s.Pages},
+	return kernel.CheckCounts(kernel.Count{Name: "Pages", Value: s.Pages},
 		kernel.Count{Name: "GrantsMax", Value: s.GrantsMax})
 }
 

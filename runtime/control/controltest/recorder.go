@@ -1,5 +1,6 @@
-// Package controltest holds every control.Transport to the contract of package control. [Run] is the test suite. [End]
-// drives a transport, and [Recorder] is a sink that records the events; tests in further packages use both as well.
+// Package controltest holds every control.Transport to the contract of package control. [Run] is the test suite.
+// [Endpoint] drives a transport, and [Recorder] is a sink that records the events; tests in further packages use both
+// as well.
 package controltest
 
 import (
@@ -11,9 +12,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// patience limits the time for which a test waits for an event. The value only decides how soon a broken transport is
-// reported.
-const patience = time.Minute
+// eventTimeout limits the time for which a test waits for an event. The value only decides how soon a broken transport
+// is reported.
+const eventTimeout = time.Minute
 
 // Recorder is a control.Sink that keeps all events in their order.
 type Recorder struct {
@@ -34,8 +35,8 @@ func (r *Recorder) Post(ev effects.Event) {
 	r.changed = make(chan struct{})
 }
 
-// All returns the events so far.
-func (r *Recorder) All() []effects.Event {
+// Events returns the events so far.
+func (r *Recorder) Events() []effects.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]effects.Event(nil), r.events...)
@@ -43,9 +44,9 @@ func (r *Recorder) All() []effects.Event {
 
 // Await returns the first event of type E, past or future, for which fits returns true. The test fails if no such
 // event arrives.
-func Await[E effects.Event](t testing.TB, r *Recorder, fits func(E) bool) E {
+func Await[E effects.Event](t testing.TB, r *Recorder, matches func(E) bool) E {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
 	defer cancel()
 	seen := 0
 	for {
@@ -53,24 +54,24 @@ func Await[E effects.Event](t testing.TB, r *Recorder, fits func(E) bool) E {
 		events, changed := r.events, r.changed
 		r.mu.Unlock()
 		for ; seen < len(events); seen++ {
-			if ev, ok := events[seen].(E); ok && fits(ev) {
+			if ev, ok := events[seen].(E); ok && matches(ev) {
 				return ev
 			}
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			var none E
-			t.Fatalf("no %T that fits came in %s", none, patience)
+			var zero E
+			t.Fatalf("no %T that fits came in %s", zero, eventTimeout)
 		}
 	}
 }
 
 // Count returns how many of the events so far are of type E and fit.
-func Count[E effects.Event](r *Recorder, fits func(E) bool) int {
+func Count[E effects.Event](r *Recorder, matches func(E) bool) int {
 	n := 0
-	for _, ev := range r.All() {
-		if ev, ok := ev.(E); ok && fits(ev) {
+	for _, ev := range r.Events() {
+		if ev, ok := ev.(E); ok && matches(ev) {
 			n++
 		}
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/reserve"
 )
 
-// scenarios plays the scenarios of package contract. A scenario that may end in several ways is played several times;
-// the transport decides between the possible endings.
-func scenarios(t *testing.T, open control.Opener, host string) {
-	for _, s := range slices.Concat(contract.Asks(), contract.Matches()) {
+// runScenarios plays the scenarios of package contract. A scenario that may end in several ways is played several
+// times; the transport decides between the possible endings.
+func runScenarios(t *testing.T, open control.Opener, host string) {
+	for _, s := range slices.Concat(contract.Requests(), contract.ConcurrentRequests()) {
 		t.Run(s.Name, func(t *testing.T) {
 			rounds := 1
-			if len(s.May) > 1 {
+			if len(s.Endings) > 1 {
 				rounds = 20
 			}
 			ends := map[contract.Ending]int{}
@@ -39,25 +39,25 @@ func scenarios(t *testing.T, open control.Opener, host string) {
 
 // A stage is a client and a server, with transports that post into a common queue. stage implements contract.Stage.
 type stage struct {
-	t    *testing.T
-	host string
-	ends [2]control.Transport
+	t          *testing.T
+	host       string
+	transports [2]control.Transport
 
 	mu       sync.Mutex
 	posted   []postedEvent
-	more     chan struct{} // closed and replaced at each event
+	changed  chan struct{} // closed and replaced at each event
 	finished bool
 }
 
 type postedEvent struct {
-	at contract.End
-	ev effects.Event
+	end contract.End
+	ev  effects.Event
 }
 
 // endSink is the sink of the transport at an end.
 type endSink struct {
 	stage *stage
-	at    contract.End
+	end   contract.End
 }
 
 // Post implements control.Sink.
@@ -65,14 +65,14 @@ func (m endSink) Post(ev effects.Event) {
 	s := m.stage
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.posted = append(s.posted, postedEvent{m.at, ev})
-	close(s.more)
-	s.more = make(chan struct{})
+	s.posted = append(s.posted, postedEvent{m.end, ev})
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 func newStage(t *testing.T, open control.Opener, host string) *stage {
 	t.Helper()
-	s := &stage{t: t, host: host, more: make(chan struct{})}
+	s := &stage{t: t, host: host, changed: make(chan struct{})}
 	free := effects.Addr{Host: host}
 	for at, servers := range [2][]control.Server{contract.B: {
 		{Channel: effects.ChannelInit, Addr: free}, {Channel: effects.ChannelAlloc, Addr: free},
@@ -80,7 +80,7 @@ func newStage(t *testing.T, open control.Opener, host string) *stage {
 		{Channel: effects.ChannelMeta, Addr: free},
 	}} {
 		var err error
-		if s.ends[at], err = open(control.Env{Servers: servers, Sink: endSink{s, contract.End(at)}}); err != nil {
+		if s.transports[at], err = open(control.Env{Servers: servers, Sink: endSink{s, contract.End(at)}}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Kill(contract.End(at)) })
@@ -90,7 +90,7 @@ func newStage(t *testing.T, open control.Opener, host string) *stage {
 
 // Do implements contract.Stage.
 func (s *stage) Do(at contract.End, e effects.Effect) {
-	x := s.ends[at]
+	x := s.transports[at]
 	switch e := e.(type) {
 	case *effects.Open:
 		x.Open(e)
@@ -109,7 +109,7 @@ func (s *stage) Do(at contract.End, e effects.Effect) {
 
 // Next implements contract.Stage.
 func (s *stage) Next() (contract.End, effects.Event, bool) {
-	late := time.NewTimer(patience)
+	late := time.NewTimer(eventTimeout)
 	defer late.Stop()
 	for {
 		s.mu.Lock()
@@ -117,9 +117,9 @@ func (s *stage) Next() (contract.End, effects.Event, bool) {
 			x := s.posted[0]
 			s.posted = s.posted[1:]
 			s.mu.Unlock()
-			return x.at, x.ev, true
+			return x.end, x.ev, true
 		}
-		more, finished := s.more, s.finished
+		more, finished := s.changed, s.finished
 		s.mu.Unlock()
 		if finished {
 			return 0, nil, false
@@ -134,9 +134,9 @@ func (s *stage) Next() (contract.End, effects.Event, bool) {
 
 // Kill implements contract.Stage. A server that was shut down behaves like a server that died: no reply arrives.
 func (s *stage) Kill(at contract.End) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
 	defer cancel()
-	if err := s.ends[at].Shutdown(ctx); err != nil {
+	if err := s.transports[at].Shutdown(ctx); err != nil {
 		s.t.Errorf("shutdown: %v", err)
 	}
 }
@@ -150,9 +150,9 @@ func (s *stage) Finish() {
 	s.finished = true
 }
 
-// Serves implements contract.WireStage.
-func (s *stage) Serves(ch effects.Channel) effects.Addr {
-	for _, server := range s.ends[contract.B].Servers() {
+// ServerAddr implements contract.WireStage.
+func (s *stage) ServerAddr(ch effects.Channel) effects.Addr {
+	for _, server := range s.transports[contract.B].Servers() {
 		if server.Channel == ch {
 			return server.Addr
 		}
@@ -161,11 +161,11 @@ func (s *stage) Serves(ch effects.Channel) effects.Addr {
 	return effects.Addr{}
 }
 
-// Note implements contract.WireStage.
-func (s *stage) Note() []byte { return []byte("done") }
+// OneWayBody implements contract.WireStage.
+func (s *stage) OneWayBody() []byte { return []byte("done") }
 
-// Nowhere implements contract.WireStage. The result is a port that stays free for as long as the test runs.
-func (s *stage) Nowhere() effects.Addr {
+// UnusedAddr implements contract.WireStage. The result is a port that stays free for as long as the test runs.
+func (s *stage) UnusedAddr() effects.Addr {
 	port, err := reserve.Open(s.host)
 	if err != nil {
 		s.t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// End holds a transport under test together with the events that the transport posted.
-type End struct {
+// Endpoint holds a transport under test together with the events that the transport posted.
+type Endpoint struct {
 	*Recorder
 	control.Transport
 	t        testing.TB
@@ -19,35 +19,35 @@ type End struct {
 }
 
 // Post passes a message to the transport. The method hides Recorder.Post, which only the transport calls.
-func (e *End) Post(p *effects.Post) { e.Transport.Post(p) }
+func (e *Endpoint) Post(p *effects.Post) { e.Transport.Post(p) }
 
 // Start makes a transport that is shut down at the end of the test.
-func Start(t testing.TB, open control.Opener, servers ...control.Server) *End {
+func Start(t testing.TB, open control.Opener, servers ...control.Server) *Endpoint {
 	t.Helper()
 	recorder := NewRecorder()
 	transport, err := open(control.Env{Servers: servers, Sink: recorder})
 	if err != nil {
 		t.Fatalf("open transport: %v", err)
 	}
-	e := &End{Recorder: recorder, Transport: transport, t: t}
+	e := &Endpoint{Recorder: recorder, Transport: transport, t: t}
 	t.Cleanup(e.Stop)
 	return e
 }
 
 // Stop shuts the transport down and fails the test if that does not succeed.
-func (e *End) Stop() {
+func (e *Endpoint) Stop() {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
 	defer cancel()
 	if err := e.Shutdown(ctx); err != nil {
 		e.t.Errorf("shutdown: %v", err)
 	}
 }
 
-func (e *End) nextCorr() effects.Corr { e.lastCorr++; return e.lastCorr }
+func (e *Endpoint) nextCorr() effects.Corr { e.lastCorr++; return e.lastCorr }
 
 // Dial opens a Conn and fails the test if the Conn is not usable.
-func (e *End) Dial(channel effects.Channel, addr effects.Addr) effects.Conn {
+func (e *Endpoint) Dial(channel effects.Channel, addr effects.Addr) effects.Conn {
 	e.t.Helper()
 	opened := e.TryDial(channel, addr)
 	if opened.Code != effects.OK || opened.Conn == 0 {
@@ -57,7 +57,7 @@ func (e *End) Dial(channel effects.Channel, addr effects.Addr) effects.Conn {
 }
 
 // DialMany opens a Conn with a window and fails the test if the Conn is not usable.
-func (e *End) DialMany(channel effects.Channel, window uint16, addr effects.Addr) effects.Conn {
+func (e *Endpoint) DialMany(channel effects.Channel, window uint16, addr effects.Addr) effects.Conn {
 	e.t.Helper()
 	opened := e.tryDial(&effects.Open{Channel: channel, Window: window, Addr: addr})
 	if opened.Code != effects.OK || opened.Conn == 0 {
@@ -67,12 +67,12 @@ func (e *End) DialMany(channel effects.Channel, window uint16, addr effects.Addr
 }
 
 // TryDial opens a Conn and returns the completion.
-func (e *End) TryDial(channel effects.Channel, addr effects.Addr) *effects.Opened {
+func (e *Endpoint) TryDial(channel effects.Channel, addr effects.Addr) *effects.Opened {
 	e.t.Helper()
 	return e.tryDial(&effects.Open{Channel: channel, Addr: addr})
 }
 
-func (e *End) tryDial(open *effects.Open) *effects.Opened {
+func (e *Endpoint) tryDial(open *effects.Open) *effects.Opened {
 	e.t.Helper()
 	corr := e.nextCorr()
 	open.Corr = corr
@@ -81,39 +81,39 @@ func (e *End) tryDial(open *effects.Open) *effects.Opened {
 }
 
 // SendRequest sends body and then overwrites the slice, as a machine may once the call has returned.
-func (e *End) SendRequest(conn effects.Conn, body string) effects.Corr {
+func (e *Endpoint) SendRequest(conn effects.Conn, body string) effects.Corr {
 	corr := e.nextCorr()
 	span := []byte(body)
 	e.Send(&effects.Send{Corr: corr, Conn: conn, Body: span})
-	scribble(span)
+	overwrite(span)
 	return corr
 }
 
 // PostMessage posts body one-way and returns the code of the completion.
-func (e *End) PostMessage(conn effects.Conn, body string) effects.Code {
+func (e *Endpoint) PostMessage(conn effects.Conn, body string) effects.Code {
 	e.t.Helper()
 	corr := e.nextCorr()
 	span := []byte(body)
 	e.Transport.Post(&effects.Post{Corr: corr, Conn: conn, Body: span})
-	scribble(span)
+	overwrite(span)
 	return Await(e.t, e.Recorder, func(ev *effects.SendDone) bool { return ev.Corr == corr }).Code
 }
 
 // SendReply replies to a request.
-func (e *End) SendReply(request effects.Request, body string) {
+func (e *Endpoint) SendReply(request effects.Request, body string) {
 	span := []byte(body)
 	e.Reply(&effects.Reply{Request: request, Body: span})
-	scribble(span)
+	overwrite(span)
 }
 
 // AwaitReceived waits for the message with this body.
-func (e *End) AwaitReceived(body string) *effects.Received {
+func (e *Endpoint) AwaitReceived(body string) *effects.Received {
 	e.t.Helper()
 	return Await(e.t, e.Recorder, func(ev *effects.Received) bool { return string(ev.Body) == body })
 }
 
 // WantReply waits for the reply to corr and compares the body.
-func (e *End) WantReply(corr effects.Corr, body string) {
+func (e *Endpoint) WantReply(corr effects.Corr, body string) {
 	e.t.Helper()
 	got := Await(e.t, e.Recorder, func(ev *effects.Replied) bool { return ev.Corr == corr })
 	if string(got.Body) != body {
@@ -122,7 +122,7 @@ func (e *End) WantReply(corr effects.Corr, body string) {
 }
 
 // WantUnanswered waits for the failure of corr and compares the code.
-func (e *End) WantUnanswered(corr effects.Corr, code effects.Code) {
+func (e *Endpoint) WantUnanswered(corr effects.Corr, code effects.Code) {
 	e.t.Helper()
 	got := Await(e.t, e.Recorder, func(ev *effects.Unanswered) bool { return ev.Corr == corr })
 	if got.Code != code {
@@ -130,8 +130,8 @@ func (e *End) WantUnanswered(corr effects.Corr, code effects.Code) {
 	}
 }
 
-// scribble overwrites bytes that the transport must have copied.
-func scribble(span []byte) {
+// overwrite overwrites bytes that the transport must have copied.
+func overwrite(span []byte) {
 	for i := range span {
 		span[i] = 0xDB
 	}
@@ -162,16 +162,16 @@ func Run(t *testing.T, open control.Opener, host string) {
 		{Channel: effects.ChannelProxy, Addr: free},
 		{Channel: effects.ChannelDone, Addr: free},
 	}
-	start := func(t *testing.T) (client, server *End, init, alloc, proxy effects.Addr) {
+	startPair := func(t *testing.T) (client, server *Endpoint, init, alloc, proxy effects.Addr) {
 		server = Start(t, open, servers...)
 		bound := server.Servers()
 		return Start(t, open), server, bound[0].Addr, bound[1].Addr, bound[2].Addr
 	}
 
-	t.Run("scenarios", func(t *testing.T) { scenarios(t, open, host) })
+	t.Run("scenarios", func(t *testing.T) { runScenarios(t, open, host) })
 
 	t.Run("bound ports are told", func(t *testing.T) {
-		_, server, _, _, _ := start(t)
+		_, server, _, _, _ := startPair(t)
 		for i, got := range server.Servers() {
 			if got.Addr.Port == 0 || got.Channel != servers[i].Channel || got.Addr.Host != host {
 				t.Errorf("server %d: asked for %v, got %v", i, servers[i], got)
@@ -180,7 +180,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("a request is answered", func(t *testing.T) {
-		client, server, init, alloc, _ := start(t)
+		client, server, init, alloc, _ := startPair(t)
 		for channel, addr := range map[effects.Channel]effects.Addr{
 			effects.ChannelInit: init, effects.ChannelAlloc: alloc,
 		} {
@@ -196,7 +196,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("empty bodies are bodies", func(t *testing.T) {
-		client, server, init, _, _ := start(t)
+		client, server, init, _, _ := startPair(t)
 		conn := client.Dial(effects.ChannelInit, init)
 		corr := client.SendRequest(conn, "")
 		server.SendReply(server.AwaitReceived("").Request, "")
@@ -204,7 +204,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("a client connection keeps its Conn", func(t *testing.T) {
-		client, server, init, _, _ := start(t)
+		client, server, init, _, _ := startPair(t)
 		one, two := client.Dial(effects.ChannelInit, init), client.Dial(effects.ChannelInit, init)
 		seen := map[effects.Conn]effects.Conn{}
 		for round := range 3 {
@@ -226,7 +226,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("a message is told one way", func(t *testing.T) {
-		client, server, _, _, _ := start(t)
+		client, server, _, _, _ := startPair(t)
 		for _, s := range server.Servers()[2:] {
 			conn := client.Dial(s.Channel, s.Addr)
 			word := "told on " + s.Channel.String()
@@ -240,7 +240,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("a request is answered once", func(t *testing.T) {
-		client, server, init, _, _ := start(t)
+		client, server, init, _, _ := startPair(t)
 		conn := client.Dial(effects.ChannelInit, init)
 		corr := client.SendRequest(conn, "one")
 		request := server.AwaitReceived("one").Request
@@ -257,7 +257,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("a late reply is never delivered", func(t *testing.T) {
-		client, server, init, _, _ := start(t)
+		client, server, init, _, _ := startPair(t)
 		old := client.Dial(effects.ChannelInit, init)
 		late := client.SendRequest(old, "slow")
 		request := server.AwaitReceived("slow").Request
@@ -279,7 +279,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("lockstep and kind of a Conn are held", func(t *testing.T) {
-		client, server, init, _, proxy := start(t)
+		client, server, init, _, proxy := startPair(t)
 		asks, tells := client.Dial(effects.ChannelInit, init), client.Dial(effects.ChannelProxy, proxy)
 		first := client.SendRequest(asks, "first")
 		client.WantUnanswered(client.SendRequest(asks, "second"), effects.Invalid)
@@ -292,7 +292,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("a window is held", func(t *testing.T) {
-		client, server, init, alloc, proxy := start(t)
+		client, server, init, alloc, proxy := startPair(t)
 		conn := client.DialMany(effects.ChannelAlloc, 2, alloc)
 		first, second := client.SendRequest(conn, "first"), client.SendRequest(conn, "second")
 		client.WantUnanswered(client.SendRequest(conn, "third"), effects.Invalid)
@@ -313,7 +313,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("an unknown Conn is closed", func(t *testing.T) {
-		client, _, init, _, _ := start(t)
+		client, _, init, _, _ := startPair(t)
 		conn := client.Dial(effects.ChannelInit, init)
 		client.Close(conn)
 		client.Close(conn)
@@ -325,7 +325,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("an address that is none is invalid", func(t *testing.T) {
-		client, _, _, _, _ := start(t)
+		client, _, _, _, _ := startPair(t)
 		for _, addr := range []effects.Addr{
 			{Host: "", Port: 1}, {Host: host, Port: 0}, {Host: "a b", Port: 1}, {Host: "127.0.0.1;" + host, Port: 1},
 			{Host: "*", Port: 1}, {Host: "tcp://" + host, Port: 1}, {Host: "localhost:80", Port: 1},
@@ -340,7 +340,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("large bodies arrive whole", func(t *testing.T) {
-		client, server, init, _, _ := start(t)
+		client, server, init, _, _ := startPair(t)
 		conn := client.Dial(effects.ChannelInit, init)
 		large := string(bytes.Repeat([]byte("kv"), 2<<20))
 		corr := client.SendRequest(conn, large)
@@ -349,7 +349,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("two hundred clients at once", func(t *testing.T) {
-		client, server, init, _, _ := start(t)
+		client, server, init, _, _ := startPair(t)
 		const many = 200
 		conns, corrs := make([]effects.Conn, many), make([]effects.Corr, many)
 		for i := range conns {
@@ -367,7 +367,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 	})
 
 	t.Run("shutdown completes everything once", func(t *testing.T) {
-		client, server, init, alloc, proxy := start(t)
+		client, server, init, alloc, proxy := startPair(t)
 		asks := client.Dial(effects.ChannelInit, init)
 		client.SendRequest(asks, "never answered")
 		server.AwaitReceived("never answered")
@@ -391,7 +391,7 @@ func Run(t *testing.T, open control.Opener, host string) {
 		client.Stop()
 
 		ends := map[effects.Corr]int{}
-		for _, ev := range client.All() {
+		for _, ev := range client.Events() {
 			switch ev := ev.(type) {
 			case *effects.Opened:
 				ends[ev.Corr]++

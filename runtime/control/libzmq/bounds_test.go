@@ -27,10 +27,10 @@ func TestQueueIsBoundedAndWakesOnce(t *testing.T) {
 	push(command{verb: verbClose, conn: 5}, "", effects.OK, false)
 
 	var b batch
-	if q.take(&b) {
+	if q.swapBatch(&b) {
 		t.Error("closed")
 	}
-	if len(b.commands) != 3 || string(b.body(&b.commands[0])) != "abc" || string(b.body(&b.commands[1])) != "d" ||
+	if len(b.commands) != 3 || string(b.bodyOf(&b.commands[0])) != "abc" || string(b.bodyOf(&b.commands[1])) != "d" ||
 		b.commands[2].conn != 5 {
 		t.Errorf("took %+v with %q", b.commands, b.bytes)
 	}
@@ -39,7 +39,7 @@ func TestQueueIsBoundedAndWakesOnce(t *testing.T) {
 		t.Error("close wakes a second time")
 	}
 	push(command{verb: verbClose}, "", effects.Closed, false)
-	if !q.take(&b) || len(b.commands) != 1 || string(b.body(&b.commands[0])) != "next" {
+	if !q.swapBatch(&b) || len(b.commands) != 1 || string(b.bodyOf(&b.commands[0])) != "next" {
 		t.Errorf("after close: %+v", b.commands)
 	}
 }
@@ -58,8 +58,8 @@ func TestClientsAreKeptWithinBounds(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			number := rapid.Uint32Range(0, 12).Draw(t, "client")
 			from := netip.AddrFrom4([4]byte{10, 0, 0, byte(number)})
-			conn := table.conn(0, binary.BigEndian.AppendUint32([]byte{0}, number), from, draw)
-			if got := table.caller(conn); got != from {
+			conn := table.connFor(0, binary.BigEndian.AppendUint32([]byte{0}, number), from, draw)
+			if got := table.callerAddr(conn); got != from {
 				t.Fatalf("client %d comes from %v", number, got)
 			}
 			// Whoever is among the limit clients seen last keeps its Conn; nobody has another's.

@@ -39,20 +39,20 @@ type inFlightSend struct {
 }
 
 func (c *client) socketType() zmq4.Type {
-	if c.Channel.Asks() {
+	if c.Channel.HasReplies() {
 		return zmq4.DEALER
 	}
 	return zmq4.PUSH
 }
 
-// open makes a Conn to a peer that has just accepted a connection (probe). libzmq connects in the background, so OK
+// openConn makes a Conn to a peer that has just accepted a connection (probe). libzmq connects in the background, so OK
 // means that messages can be queued.
-func (r *reactor) open(command *command) {
+func (r *reactor) openConn(command *command) {
 	c := &client{reactor: r, at: command.at, window: max(int(command.window), 1),
 		Frames: zeromq.FramesOf(command.channel, command.window)}
 	code := effects.TooMany
 	if len(r.conns) < r.config.MaxConns {
-		code = c.connect()
+		code = c.connectSocket()
 	}
 	if code == effects.OK {
 		c.conn = r.nextConn()
@@ -61,45 +61,45 @@ func (r *reactor) open(command *command) {
 	r.sink.Post(&effects.Opened{Corr: command.corr, Conn: c.conn, Code: code})
 }
 
-// connect gives a client a socket.
-func (c *client) connect() effects.Code {
+// connectSocket gives a client a socket.
+func (c *client) connectSocket() effects.Code {
 	r := c.reactor
 	s, err := r.newSocket(c.socketType(), c.at.Addr().Is6())
 	if err != nil {
 		return effects.TooMany
 	}
 	if err = s.Connect("tcp://" + c.at.String()); err == nil {
-		err = r.watch(s, c)
+		err = r.watchSocket(s, c)
 	}
 	switch {
 	case err == nil:
 		c.socket = s
 		return effects.OK
 	case isErrno(err, syscall.EMFILE), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENOSPC):
-		r.discard(s, 0)
+		r.closeSocket(s, 0)
 		return effects.TooMany
 	}
-	r.discard(s, 0)
+	r.closeSocket(s, 0)
 	return effects.Unreachable
 }
 
 // reconnect drops the connection, with everything that the peer still sends, and makes a new connection.
 func (c *client) reconnect() {
-	c.reactor.discard(c.socket, 0)
+	c.reactor.closeSocket(c.socket, 0)
 	c.socket = nil
-	if code := c.connect(); code != effects.OK {
-		c.reactor.seldom.Warn("a connection to a peer cannot be made again", c.at.String(), "channel", c.Channel.String(),
+	if code := c.connectSocket(); code != effects.OK {
+		c.reactor.limitedLog.Warn("a connection to a peer cannot be made again", c.at.String(), "channel", c.Channel.String(),
 			"code", code, "remedy", "raise the limit of open files")
 	}
 }
 
-func (c *client) receive() (more bool) {
-	if !c.Channel.Asks() {
+func (c *client) receiveMessages() (more bool) {
+	if !c.Channel.HasReplies() {
 		c.flushPending()
 		return false
 	}
-	for range budget {
-		m, ok := c.next(c.MaxReplyFrames(), c.reactor.config.MaxMessage, false)
+	for range receiveBudget {
+		m, ok := c.nextMessage(c.MaxReplyFrames(), c.reactor.config.MaxMessage, false)
 		if !ok {
 			return false
 		}
@@ -121,11 +121,11 @@ func (c *client) takeReply(m message) bool {
 		err = m.fault
 	}
 	i := 0 // In lockstep there is one request.
-	if c.Matched {
+	if c.HasIDs {
 		i = slices.IndexFunc(c.inFlight, func(q inFlightSend) bool { return q.id == id })
 	}
 	switch {
-	case len(c.inFlight) == 0 && !c.Matched:
+	case len(c.inFlight) == 0 && !c.HasIDs:
 		r.stats.unrequested.Add(1)
 		err = errUnrequested
 	case err != nil:
@@ -136,7 +136,7 @@ func (c *client) takeReply(m message) bool {
 		c.inFlight = nil
 	case i < 0:
 		r.stats.unrequested.Add(1)
-		r.seldom.Warn("a reply is dropped", c.at.String(), "channel", c.Channel.String(), "id", id, "err", errUnrequested)
+		r.limitedLog.Warn("a reply is dropped", c.at.String(), "channel", c.Channel.String(), "id", id, "err", errUnrequested)
 		return true
 	default:
 		corr := c.inFlight[i].corr
@@ -144,7 +144,7 @@ func (c *client) takeReply(m message) bool {
 		r.sink.Post(&effects.Replied{Corr: corr, Body: body})
 		return true
 	}
-	r.seldom.Warn("a connection to a peer has ended", c.at.String(), "channel", c.Channel.String(), "err", err,
+	r.limitedLog.Warn("a connection to a peer has ended", c.at.String(), "channel", c.Channel.String(), "err", err,
 		"remedy", "check that host and port are those of a peer that serves this channel")
 	c.reconnect()
 	return false
@@ -163,10 +163,10 @@ func (r *reactor) closeConn(conn effects.Conn) {
 	c.failPending(effects.Closed)
 	if c.socket != nil {
 		linger := r.config.Linger
-		if c.Channel.Asks() {
+		if c.Channel.HasReplies() {
 			linger = 0 // No goroutine waits for the reply, so the request need not leave.
 		}
-		r.discard(c.socket, linger)
+		r.closeSocket(c.socket, linger)
 	}
 }
 
@@ -176,28 +176,28 @@ func (r *reactor) sendRequest(corr effects.Corr, conn effects.Conn, body []byte)
 	switch {
 	case !found:
 		return effects.Closed
-	case !c.Channel.Asks(), len(c.inFlight) >= c.window, !zeromq.IsBody(c.Channel, body):
+	case !c.Channel.HasReplies(), len(c.inFlight) >= c.window, !zeromq.IsBody(c.Channel, body):
 		return effects.Invalid
 	}
 	// A message that has already arrived is not the reply to a request that has not yet left. A peer that sends without
 	// end gets no request.
-	if c.socket != nil && !c.Matched && c.receive() {
+	if c.socket != nil && !c.HasIDs && c.receiveMessages() {
 		return effects.Refused
 	}
-	if c.socket == nil && c.connect() != effects.OK {
+	if c.socket == nil && c.connectSocket() != effects.OK {
 		return effects.Refused
 	}
 	c.lastID++
 	r.startMessage()
-	if c.Matched {
+	if c.HasIDs {
 		r.addFrame(binary.BigEndian.AppendUint64(make([]byte, 0, zeromq.IDBytes), c.lastID))
 	}
-	if c.Delimited() {
+	if c.HasDelimiter() {
 		r.addFrame(nil)
 	}
 	r.addBody(c.Channel, body)
-	err := c.send(r.frames)
-	r.touch(c.socket)
+	err := c.sendFrames(r.frames)
+	r.markDirty(c.socket)
 	if err != nil {
 		return effects.Refused
 	}

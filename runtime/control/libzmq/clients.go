@@ -39,10 +39,10 @@ func newClients(limit int) *clients {
 	return &clients{limit: limit, young: newGeneration()}
 }
 
-// conn returns the Conn of the client that frame names, or draws a new Conn. Only a name that the ROUTER itself drew
+// connFor returns the Conn of the client that frame names, or draws a new Conn. Only a name that the ROUTER itself drew
 // (a zero byte, then a number) certainly means a single connection. A client with a self-chosen name may have
 // connected anew under the same name, so each message of such a client gets a new Conn.
-func (c *clients) conn(server int, frame []byte, from netip.Addr, draw func() effects.Conn) effects.Conn {
+func (c *clients) connFor(server int, frame []byte, from netip.Addr, draw func() effects.Conn) effects.Conn {
 	if len(frame) != 5 || frame[0] != 0 {
 		return draw()
 	}
@@ -63,8 +63,8 @@ func (c *clients) conn(server int, frame []byte, from netip.Addr, draw func() ef
 	return conn
 }
 
-// caller returns the address of the client behind a Conn, or the zero Addr.
-func (c *clients) caller(conn effects.Conn) netip.Addr {
+// callerAddr returns the address of the client behind a Conn, or the zero Addr.
+func (c *clients) callerAddr(conn effects.Conn) netip.Addr {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if from, found := c.young.callers[conn]; found {

@@ -15,8 +15,8 @@ import (
 // Config holds the bounds and times of a transport, as far as libzmq can enforce them. Zero fields mean their
 // defaults.
 type Config struct {
-	// MaxConns is the largest number of Conns that are open, and the largest number that are being opened. Default 4096.
-	// Each costs a socket and two files; the number is reduced if the process may open fewer.
+	// MaxConns is the largest number of Conns that are open, and the largest number that are being opened. Default
+	// 4096. Each costs a socket and two files; the number is reduced if the process may open fewer.
 	MaxConns int
 	// MaxRequests is the largest number of unanswered requests at a time; beyond that number the oldest is dropped.
 	// Default 65536.
@@ -40,14 +40,15 @@ type Config struct {
 	Handshake time.Duration
 	// Linger limits the time that posted messages and replies may take to leave after Close or Shutdown. Default 1s.
 	Linger time.Duration
-	// Reconnect and ReconnectMax are the first and the longest pause between attempts to connect. Defaults 100ms and 2s.
+	// Reconnect and ReconnectMax are the first and the longest pause between attempts to connect. Defaults 100ms and
+	// 2s.
 	Reconnect    time.Duration
 	ReconnectMax time.Duration
 	// ConnectTimeout bounds an attempt to connect, and the time that a posted message waits for a connection. Default
 	// 5s.
 	ConnectTimeout time.Duration
-	// Heartbeat is the pause between pings, HeartbeatTimeout the silence after which a connection is given up. Defaults 2s
-	// and 10s.
+	// Heartbeat is the pause between pings, HeartbeatTimeout the silence after which a connection is given up. Defaults
+	// 2s and 10s.
 	Heartbeat        time.Duration
 	HeartbeatTimeout time.Duration
 	// NameTimeout bounds a lookup of a name. NameTTL limits the time for which a result is kept, NameNegativeTTL the
@@ -58,8 +59,8 @@ type Config struct {
 	NameNegativeTTL time.Duration
 	// Lookup finds the addresses of a name; default net.DefaultResolver.LookupNetIP. At most 16 lookups run at a time.
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	// Log receives what peers do wrong, and which bounds are missing. Default: the logger of the node if a node opens the
-	// transport, otherwise slog.Default.
+	// Log receives what peers do wrong, and which bounds are missing. Default: the logger of the node if a node opens
+	// the transport, otherwise slog.Default.
 	Log *slog.Logger
 	// IPv6 resolves names to IPv6, and makes an empty host mean the interfaces of both families. Default false, as in
 	// LMCache: if set, names that have addresses of both families reach IPv6 servers only.
@@ -72,7 +73,7 @@ type Config struct {
 func (c Config) Opener() control.Opener {
 	return func(env control.Env) (control.Transport, error) {
 		if env.MaxInbound > 0 {
-			return nil, unbounded(fmt.Sprintf("MaxInbound %d", env.MaxInbound), "libzmq bounds no connections")
+			return nil, unboundedError(fmt.Sprintf("MaxInbound %d", env.MaxInbound), "libzmq bounds no connections")
 		}
 		if c.Log == nil {
 			c.Log = env.Log
@@ -81,8 +82,8 @@ func (c Config) Opener() control.Opener {
 	}
 }
 
-// unbounded returns the error for a setting that libzmq offers no way to keep.
-func unbounded(what, why string) error {
+// unboundedError returns the error for a setting that libzmq offers no way to keep.
+func unboundedError(what, why string) error {
 	return &control.Error{Code: effects.Unsupported, What: what,
 		Remedy: why + "; use package zmq (control.transport: zmq) there"}
 }
@@ -109,7 +110,7 @@ func (c Config) withDefaults() (Config, error) {
 	zeromq.OrDefault(&c.NameNegativeTTL, time.Second)
 	zeromq.OrDefault(&c.IOThreads, 1)
 
-	if err := zeromq.Check([]zeromq.Number{
+	if err := zeromq.CheckSettings([]zeromq.Number{
 		// libzmq has at most 65535 sockets in a context; some are servers, or closed and still lingering.
 		{Name: "MaxConns", Value: c.MaxConns, Min: 1, Max: 32768},
 		{Name: "MaxRequests", Value: c.MaxRequests, Min: 1, Max: 1 << 24},
@@ -135,7 +136,7 @@ func (c Config) withDefaults() (Config, error) {
 	}); err != nil {
 		return c, err
 	}
-	if err := zeromq.AtLeast("QueueBytes", c.QueueBytes, c.MaxMessage, "MaxMessage"); err != nil {
+	if err := zeromq.CheckAtLeast("QueueBytes", c.QueueBytes, c.MaxMessage, "MaxMessage"); err != nil {
 		return c, err
 	}
 	if c.Log == nil {

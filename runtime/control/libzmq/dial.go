@@ -11,23 +11,23 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
-// dial resolves a peer's name, checks that the peer accepts connections, and has the reactor connect to that address.
-// libzmq does neither: the library resolves names in the thread that moves all messages, and retries without end if
-// nobody listens.
-func (t *transport) dial(e effects.Open) {
-	at, code := t.reach(&e)
+// dialPeer resolves a peer's name, checks that the peer accepts connections, and has the reactor connect to that
+// address. libzmq does neither: the library resolves names in the thread that moves all messages, and retries without
+// end if nobody listens.
+func (t *transport) dialPeer(e effects.Open) {
+	at, code := t.reachPeer(&e)
 	t.opening.Add(-1)
 	if code == effects.OK {
-		code = t.push(command{verb: verbOpen, corr: e.Corr, channel: e.Channel, window: e.Window, at: at}, nil)
+		code = t.pushCommand(command{verb: verbOpen, corr: e.Corr, channel: e.Channel, window: e.Window, at: at}, nil)
 	}
 	if code != effects.OK {
 		t.sink.Post(&effects.Opened{Corr: e.Corr, Code: code})
 	}
 }
 
-// reach returns the first address of a peer that accepts a connection.
-func (t *transport) reach(e *effects.Open) (at netip.AddrPort, code effects.Code) {
-	if !zeromq.Serves(e.Channel) || !e.Channel.Takes(e.Window) || e.Addr.Port == 0 || !zeromq.IsHost(e.Addr.Host) {
+// reachPeer returns the first address of a peer that accepts a connection.
+func (t *transport) reachPeer(e *effects.Open) (at netip.AddrPort, code effects.Code) {
+	if !zeromq.SupportsChannel(e.Channel) || !e.Channel.AllowsWindow(e.Window) || e.Addr.Port == 0 || !zeromq.IsHost(e.Addr.Host) {
 		return at, effects.Invalid
 	}
 	ctx, cancel := context.WithTimeout(t.dialing, t.config.ConnectTimeout)
@@ -35,7 +35,7 @@ func (t *transport) reach(e *effects.Open) (at netip.AddrPort, code effects.Code
 	addrs, err := t.names.Resolve(ctx, e.Addr.Host, t.config.IPv6)
 	for _, a := range addrs {
 		at = netip.AddrPortFrom(a, e.Addr.Port)
-		if err = probe(ctx, at); err == nil {
+		if err = probeAddr(ctx, at); err == nil {
 			return at, effects.OK
 		}
 	}
@@ -43,11 +43,11 @@ func (t *transport) reach(e *effects.Open) (at netip.AddrPort, code effects.Code
 		return at, effects.Closed
 	}
 	t.names.Forget(e.Addr.Host)
-	return at, zeromq.Unreachable(t.seldom, e.Channel, e.Addr, addrs, err)
+	return at, zeromq.LogUnreachable(t.limitedLog, e.Channel, e.Addr, addrs, err)
 }
 
-// probe makes a connection and closes it at once.
-func probe(ctx context.Context, at netip.AddrPort) error {
+// probeAddr makes a connection and closes it at once.
+func probeAddr(ctx context.Context, at netip.AddrPort) error {
 	conn, err := (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", at.String())
 	if err != nil {
 		return err

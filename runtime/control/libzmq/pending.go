@@ -26,7 +26,7 @@ func (r *reactor) postMessage(corr effects.Corr, conn effects.Conn, body []byte)
 	switch {
 	case !found:
 		code = effects.Closed
-	case c.Channel.Asks():
+	case c.Channel.HasReplies():
 		code = effects.Invalid
 	default:
 		taken, err := c.sendNow(body)
@@ -48,8 +48,8 @@ func (c *client) sendNow(body []byte) (taken bool, err error) {
 		return false, nil
 	}
 	c.reactor.startMessage(body)
-	err = c.send(c.reactor.frames)
-	c.reactor.touch(c.socket)
+	err = c.sendFrames(c.reactor.frames)
+	c.reactor.markDirty(c.socket)
 	if isErrno(err, syscall.EAGAIN) {
 		return false, nil
 	}
@@ -65,7 +65,7 @@ func (c *client) addPending(w pendingMessage) {
 		conn := c.conn
 		c.expiry = time.AfterFunc(r.config.ConnectTimeout, func() {
 			if _, wake := r.queue.push(command{verb: verbExpire, conn: conn}, nil); wake {
-				r.waiter.wake()
+				r.waiter.wakeUp()
 			}
 		})
 	}
@@ -77,7 +77,7 @@ func (c *client) flushPending() {
 	for err == nil && state&zmq4.POLLOUT != 0 && len(c.pending) > 0 {
 		w := c.pending[0]
 		c.reactor.startMessage(w.body)
-		if err := c.send(c.reactor.frames); isErrno(err, syscall.EAGAIN) {
+		if err := c.sendFrames(c.reactor.frames); isErrno(err, syscall.EAGAIN) {
 			return
 		} else if err != nil {
 			c.failPending(effects.Refused)

@@ -42,19 +42,19 @@ type batch struct {
 	bytes    []byte
 }
 
-// keptBytes is the largest buffer that an emptied batch keeps.
-const keptBytes = 1 << 20
+// keptBytesMax is the largest buffer that an emptied batch keeps.
+const keptBytesMax = 1 << 20
 
 func (b *batch) reset() {
 	clear(b.commands) // releases the zones of addresses
 	b.commands = b.commands[:0]
 	b.bytes = b.bytes[:0]
-	if cap(b.bytes) > keptBytes {
+	if cap(b.bytes) > keptBytesMax {
 		b.bytes = nil
 	}
 }
 
-func (b *batch) body(c *command) []byte { return b.bytes[c.from:c.to:c.to] }
+func (b *batch) bodyOf(c *command) []byte { return b.bytes[c.from:c.to:c.to] }
 
 // queue carries commands from any goroutine to the reactor. Two batches are exchanged, so that a steady state allocates
 // nothing.
@@ -84,7 +84,7 @@ func (q *queue) push(c command, body []byte) (code effects.Code, wake bool) {
 	q.filling.bytes = append(q.filling.bytes, body...)
 	c.to = len(q.filling.bytes)
 	q.filling.commands = append(q.filling.commands, c)
-	return effects.OK, q.wakes()
+	return effects.OK, q.claimWake()
 }
 
 // close refuses further commands. Queued commands are still carried out.
@@ -95,17 +95,17 @@ func (q *queue) close() (wake bool) {
 		return false
 	}
 	q.closed = true
-	return q.wakes()
+	return q.claimWake()
 }
 
-func (q *queue) wakes() bool {
+func (q *queue) claimWake() bool {
 	wake := !q.woken
 	q.woken = true
 	return wake
 }
 
-// take exchanges the reactor's emptied batch for the filled batch. If closed is true, no command follows.
-func (q *queue) take(b *batch) (closed bool) {
+// swapBatch exchanges the reactor's emptied batch for the filled batch. If closed is true, no command follows.
+func (q *queue) swapBatch(b *batch) (closed bool) {
 	b.reset()
 	q.mu.Lock()
 	defer q.mu.Unlock()

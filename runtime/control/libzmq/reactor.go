@@ -24,14 +24,14 @@ const spareSockets = 1024
 // reactor owns every socket. The reactor's goroutine receives. Commands are carried out by the goroutine that holds
 // mu.
 type reactor struct {
-	config   Config
-	sink     control.Sink
-	stats    *counters
-	queue    *queue
-	waiter   *waiter
-	seldom   *loglimit.Log
-	requests *zeromq.Requests[route]
-	clients  *clients
+	config     Config
+	sink       control.Sink
+	stats      *counters
+	queue      *queue
+	waiter     *waiter
+	limitedLog *loglimit.Log
+	requests   *zeromq.Requests[route]
+	clients    *clients
 
 	// mu guards the sockets and all fields below.
 	mu        sync.Mutex
@@ -53,7 +53,7 @@ func newReactor(config Config, servers int, t *transport) (*reactor, error) {
 	const what = "start libzmq"
 	context, err := zmq4.NewContext()
 	if err != nil {
-		return nil, zeromq.OutOfSockets(what, err)
+		return nil, zeromq.OutOfSocketsError(what, err)
 	}
 	context.SetRetryAfterEINTR(true)
 	err = errors.Join(
@@ -62,15 +62,15 @@ func newReactor(config Config, servers int, t *transport) (*reactor, error) {
 	)
 	if err != nil {
 		_ = context.Term()
-		return nil, zeromq.OutOfSockets(what, err)
+		return nil, zeromq.OutOfSocketsError(what, err)
 	}
 	waiter, err := newWaiter()
 	if err != nil {
 		_ = context.Term()
-		return nil, zeromq.OutOfSockets(what, err)
+		return nil, zeromq.OutOfSocketsError(what, err)
 	}
 	return &reactor{
-		config: config, sink: t.sink, stats: &t.stats, queue: &t.queue, waiter: waiter, seldom: t.seldom, context: context,
+		config: config, sink: t.sink, stats: &t.stats, queue: &t.queue, waiter: waiter, limitedLog: t.limitedLog, context: context,
 		requests: zeromq.NewRequests[route](config.MaxRequests), clients: newClients(config.MaxClients),
 		sockets: make(map[int]*socket),
 		conns:   make(map[effects.Conn]*client),
@@ -83,59 +83,59 @@ func (r *reactor) nextConn() effects.Conn {
 	return r.lastConn
 }
 
-// run works until the queue is closed and empty. Commands go before received messages, so that a Close drops a reply
-// that has not been read.
-func (r *reactor) run() {
+// runTurns works until the queue is closed and empty. Commands go before received messages, so that a Close drops a
+// reply that has not been read.
+func (r *reactor) runTurns() {
 	var ready []syscall.EpollEvent
 	for {
-		more, closed := r.turn(ready)
+		more, closed := r.runTurn(ready)
 		switch {
 		case closed:
 			return
 		case more:
-			ready = r.waiter.ready()
+			ready = r.waiter.readyNow()
 		default:
-			ready = r.waiter.wait()
+			ready = r.waiter.awaitReady()
 		}
 	}
 }
 
-// turn carries out the queued commands and receives the messages that are there. more says that some sockets had more
-// messages than their budget.
-func (r *reactor) turn(ready []syscall.EpollEvent) (more, closed bool) {
+// runTurn carries out the queued commands and receives the messages that are there. more says that some sockets had
+// more messages than their budget.
+func (r *reactor) runTurn(ready []syscall.EpollEvent) (more, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, event := range ready {
 		if s := r.sockets[int(event.Fd)]; s != nil { // otherwise the socket was closed since
-			r.touch(s)
+			r.markDirty(s)
 		}
 	}
 	r.waiter.resetWake()
-	closed = r.queue.take(&r.batch)
+	closed = r.queue.swapBatch(&r.batch)
 	r.carryOut()
 	if !closed {
-		r.receive()
+		r.receiveDirty()
 	}
 	return len(r.dirty) > 0, closed
 }
 
-// help carries out the queued commands in the caller's goroutine, which saves a message the switch to the reactor's.
-// The call does not wait for the lock, and receives nothing: posting a Received may wait for the very goroutine that
-// calls. done says that nothing is left for the reactor.
-func (r *reactor) help() (done bool) {
+// tryCarryOut carries out the queued commands in the caller's goroutine, which saves a message the switch to the
+// reactor's. The call does not wait for the lock, and receives nothing: posting a Received may wait for the very
+// goroutine that calls. done says that nothing is left for the reactor.
+func (r *reactor) tryCarryOut() (done bool) {
 	if !r.mu.TryLock() {
 		return false
 	}
 	defer r.mu.Unlock()
-	closed := r.queue.take(&r.batch)
+	closed := r.queue.swapBatch(&r.batch)
 	r.carryOut()
-	return r.quiet() && !closed
+	return r.clearIdleDirty() && !closed
 }
 
-// quiet reports whether no message waits in the dirty sockets, and clears the list of dirty sockets if so. If the
-// result is false, the reactor must look at the dirty sockets, because the signals may be consumed.
-func (r *reactor) quiet() bool {
-	if slices.ContainsFunc(r.dirty, func(s *socket) bool { return !s.closed && s.mayGoOn() }) {
+// clearIdleDirty reports whether no message waits in the dirty sockets, and clears the list of dirty sockets if so. If
+// the result is false, the reactor must look at the dirty sockets, because the signals may be consumed.
+func (r *reactor) clearIdleDirty() bool {
+	if slices.ContainsFunc(r.dirty, func(s *socket) bool { return !s.closed && s.hasWork() }) {
 		return false
 	}
 	for _, s := range r.dirty {
@@ -150,10 +150,10 @@ func (r *reactor) quiet() bool {
 func (r *reactor) carryOut() {
 	for i := range r.batch.commands {
 		c := &r.batch.commands[i]
-		body := r.batch.body(c)
+		body := r.batch.bodyOf(c)
 		switch c.verb {
 		case verbOpen:
-			r.open(c)
+			r.openConn(c)
 		case verbClose:
 			r.closeConn(c.conn)
 		case verbExpire:
@@ -165,18 +165,18 @@ func (r *reactor) carryOut() {
 		case verbPost:
 			r.postMessage(c.corr, c.conn, body)
 		case verbReply:
-			r.reply(c.request, body)
+			r.sendReply(c.request, body)
 		}
 	}
 }
 
-// receive receives from every dirty socket. A socket with more messages than the budget stays dirty.
-func (r *reactor) receive() {
+// receiveDirty receives from every dirty socket. A socket with more messages than the budget stays dirty.
+func (r *reactor) receiveDirty() {
 	r.receiving, r.dirty = r.dirty, r.receiving[:0]
 	for _, s := range r.receiving {
 		s.dirty = false
-		if !s.closed && s.owner.receive() {
-			r.touch(s)
+		if !s.closed && s.owner.receiveMessages() {
+			r.markDirty(s)
 		}
 	}
 	clear(r.receiving)
@@ -193,19 +193,19 @@ func (r *reactor) startMessage(frames ...[]byte) {
 
 // addBody adds a body to the message that is sent next.
 func (r *reactor) addBody(ch effects.Channel, body []byte) {
-	zeromq.EachFrame(ch, body, func(frame []byte, _ bool) { r.addFrame(frame) })
+	zeromq.ForEachFrame(ch, body, func(frame []byte, _ bool) { r.addFrame(frame) })
 }
 
-// end completes what is outstanding and frees everything. The call takes as long as posted messages and replies need
-// to leave, at most Config.Linger.
-func (r *reactor) end() error {
+// shutDown completes what is outstanding and frees everything. The call takes as long as posted messages and replies
+// need to leave, at most Config.Linger.
+func (r *reactor) shutDown() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for conn := range r.conns {
 		r.closeConn(conn)
 	}
 	for _, s := range r.listening {
-		r.discard(s, r.config.Linger)
+		r.closeSocket(s, r.config.Linger)
 	}
 	err := r.waiter.close()
 	if stop := r.context.Term(); stop != nil {

@@ -35,17 +35,17 @@ type server struct {
 	index   int // the position among the servers
 }
 
-func (s *server) receive() (more bool) {
+func (s *server) receiveMessages() (more bool) {
 	frames := zeromq.MaxRequestFrames(s.channel)
-	if s.channel.Asks() {
+	if s.channel.HasReplies() {
 		frames++ // the client's name, which the ROUTER puts first
 	}
-	for range budget {
-		m, ok := s.next(frames, s.reactor.config.MaxMessage, true)
+	for range receiveBudget {
+		m, ok := s.nextMessage(frames, s.reactor.config.MaxMessage, true)
 		if !ok {
 			return false
 		}
-		if s.channel.Asks() {
+		if s.channel.HasReplies() {
 			s.takeRequest(m)
 		} else {
 			s.takeMessages(m)
@@ -68,12 +68,12 @@ func (s *server) takeRequest(m message) {
 		body = nil
 		s.logMalformed(m.from, err)
 	}
-	way := route{server: s.index, channel: s.channel, envelope: append([][]byte{client}, envelope...)}
-	request, _, evicted := r.requests.Add(way)
+	replyRoute := route{server: s.index, channel: s.channel, envelope: append([][]byte{client}, envelope...)}
+	request, _, evicted := r.requests.Add(replyRoute)
 	if evicted {
 		r.stats.requestsEvicted.Add(1)
 	}
-	s.post(&effects.Received{Conn: r.clients.conn(s.index, client, m.from, r.nextConn), Request: request, Body: body}, m)
+	s.postReceived(&effects.Received{Conn: r.clients.connFor(s.index, client, m.from, r.nextConn), Request: request, Body: body}, m)
 }
 
 // takeMessages posts one-way messages. If the peer combined several and there were too many, the messages that fit the
@@ -92,50 +92,50 @@ func (s *server) takeMessages(m message) {
 	}
 	conn := s.reactor.nextConn()
 	for _, body := range m.frames {
-		s.post(&effects.Received{Conn: conn, Body: body}, m)
+		s.postReceived(&effects.Received{Conn: conn, Body: body}, m)
 	}
 }
 
-func (s *server) post(ev *effects.Received, m message) {
+func (s *server) postReceived(ev *effects.Received, m message) {
 	ev.Origin, ev.Channel = zeromq.OriginOf(door.HostOf(m.from)), s.channel
 	s.reactor.sink.Post(ev)
 }
 
 func (s *server) logMalformed(from netip.Addr, err error) {
 	s.reactor.stats.malformed.Add(1)
-	s.reactor.seldom.Warn("a message is malformed", from.String(), "channel", s.channel.String(), "err", err)
+	s.reactor.limitedLog.Warn("a message is malformed", from.String(), "channel", s.channel.String(), "err", err)
 }
 
-// reply sends the reply to a request, or drops and counts the reply if the peer cannot be reached any more.
-func (r *reactor) reply(request effects.Request, body []byte) {
-	way, found := r.requests.Take(request)
-	if !found || !zeromq.IsBody(way.channel, body) {
+// sendReply sends the reply to a request, or drops and counts the reply if the peer cannot be reached any more.
+func (r *reactor) sendReply(request effects.Request, body []byte) {
+	replyRoute, found := r.requests.Take(request)
+	if !found || !zeromq.IsBody(replyRoute.channel, body) {
 		r.stats.repliesDropped.Add(1)
 		return
 	}
-	r.startMessage(way.envelope...)
-	r.addBody(way.channel, body)
+	r.startMessage(replyRoute.envelope...)
+	r.addBody(replyRoute.channel, body)
 	// The ROUTER refuses the first frame if the client is gone or does not read.
-	s := r.listening[way.server]
-	if err := s.send(r.frames); err != nil {
+	s := r.listening[replyRoute.server]
+	if err := s.sendFrames(r.frames); err != nil {
 		r.stats.repliesDropped.Add(1)
 	}
-	r.touch(s)
+	r.markDirty(s)
 }
 
-// serve binds a server, and returns the server with the port that was bound; the host stays the configured name,
+// bindServer binds a server, and returns the server with the port that was bound; the host stays the configured name,
 // because that is what peers are given.
-func (r *reactor) serve(index int, s control.Server, t *transport) (control.Server, error) {
+func (r *reactor) bindServer(index int, s control.Server, t *transport) (control.Server, error) {
 	what := zeromq.DescribeServer(s)
 	switch {
-	case !zeromq.Serves(s.Channel):
-		return s, zeromq.UnknownChannel(what)
+	case !zeromq.SupportsChannel(s.Channel):
+		return s, zeromq.UnknownChannelError(what)
 	case s.ReportLost:
-		return s, unbounded(what+", with lost connections reported", "libzmq does not say which connection ended")
+		return s, unboundedError(what+", with lost connections reported", "libzmq does not say which connection ended")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), r.config.ConnectTimeout)
 	defer cancel()
-	host, err := zeromq.Bindable(ctx, t.names, s.Addr.Host, r.config.IPv6)
+	host, err := zeromq.ResolveBindHost(ctx, t.names, s.Addr.Host, r.config.IPv6)
 	if err != nil {
 		return s, zeromq.BindError(what, err)
 	}
@@ -152,23 +152,23 @@ func (r *reactor) serve(index int, s control.Server, t *transport) (control.Serv
 		endpoint += strconv.Itoa(int(s.Addr.Port))
 	}
 	kind := zmq4.PULL
-	if s.Channel.Asks() {
+	if s.Channel.HasReplies() {
 		kind = zmq4.ROUTER
 	}
 	socket, err := r.newSocket(kind, r.config.IPv6 || at.Is6())
 	if err != nil {
-		return s, zeromq.OutOfSockets(what, err)
+		return s, zeromq.OutOfSocketsError(what, err)
 	}
 	r.listening = append(r.listening, socket)
 	if err := socket.Bind(endpoint); err != nil {
 		return s, zeromq.BindError(what, systemError(err))
 	}
-	if err := r.watch(socket, &server{socket: socket, reactor: r, channel: s.Channel, index: index}); err != nil {
-		return s, zeromq.OutOfSockets(what, err)
+	if err := r.watchSocket(socket, &server{socket: socket, reactor: r, channel: s.Channel, index: index}); err != nil {
+		return s, zeromq.OutOfSocketsError(what, err)
 	}
 	bound, err := socket.GetLastEndpoint()
 	if err != nil {
-		return s, zeromq.OutOfSockets(what, err)
+		return s, zeromq.OutOfSocketsError(what, err)
 	}
 	port, err := strconv.ParseUint(bound[strings.LastIndexByte(bound, ':')+1:], 10, 16)
 	if err != nil {

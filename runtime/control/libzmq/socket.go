@@ -12,9 +12,9 @@ import (
 	zmq4 "github.com/pebbe/zmq4"
 )
 
-// budget is the largest number of messages that are received from a socket before the remaining sockets and the queue
-// get a turn.
-const budget = 256
+// receiveBudget is the largest number of messages that are received from a socket before the remaining sockets and the
+// queue get a turn.
+const receiveBudget = 256
 
 // socket wraps a ZeroMQ socket, and is used under the reactor's lock.
 type socket struct {
@@ -32,7 +32,7 @@ type socket struct {
 // reports whether there may be more. An implementation that stops before EAGAIN and returns false would leave messages
 // unread without a signal, because the signal is consumed.
 type receiver interface {
-	receive() (more bool)
+	receiveMessages() (more bool)
 }
 
 // newSocket makes a socket with the bounds of the configuration. ipv6 says whether addresses may be of that family.
@@ -69,34 +69,34 @@ func (r *reactor) newSocket(kind zmq4.Type, ipv6 bool) (*socket, error) {
 	return &socket{Socket: raw}, nil
 }
 
-// watch makes the reactor look at s whenever s signals.
-func (r *reactor) watch(s *socket, owner receiver) error {
+// watchSocket makes the reactor look at s whenever s signals.
+func (r *reactor) watchSocket(s *socket, owner receiver) error {
 	fd, err := s.GetFd()
 	if err != nil {
 		return fmt.Errorf("file of a socket: %w", err)
 	}
-	if err := r.waiter.add(fd); err != nil {
+	if err := r.waiter.addFD(fd); err != nil {
 		return fmt.Errorf("watch a socket: %w", err)
 	}
 	s.fd, s.owner = fd, owner
 	r.sockets[fd] = s
-	r.touch(s)
+	r.markDirty(s)
 	return nil
 }
 
-// touch notes an operation on s that may have consumed the signal.
-func (r *reactor) touch(s *socket) {
+// markDirty notes an operation on s that may have consumed the signal.
+func (r *reactor) markDirty(s *socket) {
 	if !s.dirty && !s.closed {
 		s.dirty = true
 		r.dirty = append(r.dirty, s)
 	}
 }
 
-// discard closes s. Unsent messages get linger to leave.
-func (r *reactor) discard(s *socket, linger time.Duration) {
+// closeSocket closes s. Unsent messages get linger to leave.
+func (r *reactor) closeSocket(s *socket, linger time.Duration) {
 	if s.owner != nil {
 		delete(r.sockets, s.fd)
-		_ = r.waiter.remove(s.fd)
+		_ = r.waiter.removeFD(s.fd)
 	}
 	s.closed = true
 	_ = s.SetLinger(linger)
@@ -114,16 +114,17 @@ type message struct {
 	fault  error
 }
 
-// next receives a message of at most maxFrames and maxBytes; the rest is dropped. ok is false if there is none. libzmq
-// hands over whole messages only, and holds all frames of a message until then. named asks for the sender's address.
-func (s *socket) next(maxFrames, maxBytes int, named bool) (m message, ok bool) {
+// nextMessage receives a message of at most maxFrames and maxBytes; the rest is dropped. ok is false if there is none.
+// libzmq hands over whole messages only, and holds all frames of a message until then. named asks for the sender's
+// address.
+func (s *socket) nextMessage(maxFrames, maxBytes int, withAddress bool) (m message, ok bool) {
 	s.scratch = s.scratch[:0]
 	for n, size, more := 0, 0, true; more; n++ {
 		frame, err := []byte(nil), error(nil)
-		if named && n == 0 {
+		if withAddress && n == 0 {
 			var address map[string]string
 			frame, address, err = s.RecvBytesWithMetadata(zmq4.DONTWAIT, peerAddress)
-			m.from = addressOf(address[peerAddress])
+			m.from = parseAddress(address[peerAddress])
 		} else {
 			frame, err = s.RecvBytes(zmq4.DONTWAIT)
 		}
@@ -149,7 +150,7 @@ func (s *socket) next(maxFrames, maxBytes int, named bool) (m message, ok bool) 
 	return m, true
 }
 
-func addressOf(address string) netip.Addr {
+func parseAddress(address string) netip.Addr {
 	at, err := netip.ParseAddr(address)
 	if err != nil {
 		return netip.Addr{}
@@ -157,16 +158,16 @@ func addressOf(address string) netip.Addr {
 	return at.Unmap()
 }
 
-// mayGoOn reports whether a message is there, or room for messages that wait. While the result is false, the next
+// hasWork reports whether a message is there, or room for messages that wait. While the result is false, the next
 // message will be signalled.
-func (s *socket) mayGoOn() bool {
+func (s *socket) hasWork() bool {
 	state, err := s.GetEvents()
 	return err != nil || state&zmq4.POLLIN != 0 || s.wantsOut && state&zmq4.POLLOUT != 0
 }
 
-// send hands over a message without waiting. The call fails as a whole: once the first frame is accepted, so are all
-// further frames.
-func (s *socket) send(frames [][]byte) error {
+// sendFrames hands over a message without waiting. The call fails as a whole: once the first frame is accepted, so are
+// all further frames.
+func (s *socket) sendFrames(frames [][]byte) error {
 	for i, frame := range frames {
 		flags := zmq4.DONTWAIT
 		if i < len(frames)-1 {

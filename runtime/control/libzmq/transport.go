@@ -19,14 +19,14 @@ import (
 
 // transport implements control.Transport: the transport resolves and probes peers, and fills the queue of the reactor.
 type transport struct {
-	config  Config
-	sink    control.Sink
-	servers []control.Server
-	stats   counters
-	queue   queue
-	reactor *reactor
-	seldom  *loglimit.Log
-	names   *names.Resolver
+	config     Config
+	sink       control.Sink
+	servers    []control.Server
+	stats      counters
+	queue      queue
+	reactor    *reactor
+	limitedLog *loglimit.Log
+	names      *names.Resolver
 
 	dialing     context.Context // parent of all dials; canceled by Shutdown
 	stopDialing context.CancelFunc
@@ -53,23 +53,23 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 		return nil, err
 	}
 	config.fitOpenFiles()
-	t := &transport{config: config, sink: sink, shutdownDone: make(chan struct{}), seldom: loglimit.New(config.Log)}
+	t := &transport{config: config, sink: sink, shutdownDone: make(chan struct{}), limitedLog: loglimit.New(config.Log)}
 	t.queue.maxCommands, t.queue.maxBytes = config.QueueCommands, config.QueueBytes
 	t.dialing, t.stopDialing = context.WithCancel(context.Background())
 	t.names = names.New(t.dialing, names.Config{Timeout: config.NameTimeout, TTL: config.NameTTL,
-		Negative: config.NameNegativeTTL, Lookup: config.Lookup})
+		FailureTTL: config.NameNegativeTTL, Lookup: config.Lookup})
 	if t.reactor, err = newReactor(config, len(servers), t); err != nil {
 		t.stopDialing()
 		return nil, err
 	}
 	for i, server := range servers {
-		bound, err := t.reactor.serve(i, server, t)
+		bound, err := t.reactor.bindServer(i, server, t)
 		if err != nil {
 			// Return the bind error: the caller can act on that error.
 			t.stopDialing()
 			t.names.Wait()
 			t.reactor.config.Linger = 0
-			_ = t.reactor.end()
+			_ = t.reactor.shutDown()
 			return nil, err
 		}
 		t.servers = append(t.servers, bound)
@@ -78,7 +78,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 		config.Log.Warn("control over libzmq bounds neither inbound connections nor the memory of a message of many "+
 			"frames", "remedy", "keep unknown hosts away from the control ports, or set control.transport: zmq")
 	}
-	go t.run()
+	go t.runReactor()
 	return t, nil
 }
 
@@ -90,30 +90,30 @@ func (c *Config) fitOpenFiles() {
 		c.Log.Warn("the limit of open files is not known", "err", err)
 		limit = 1024
 	}
-	if may := max(limit/4, 1); c.MaxConns > may {
+	if connLimit := max(limit/4, 1); c.MaxConns > connLimit {
 		c.Log.Warn("this process may open too few files for its connections: their number is reduced",
-			"files_max", limit, "connections_wanted", c.MaxConns, "connections_max", may, "remedy",
+			"files_max", limit, "connections_wanted", c.MaxConns, "connections_max", connLimit, "remedy",
 			"raise the limit of open files (ulimit -n, LimitNOFILE), or lower tables.conns")
-		c.MaxConns = may
+		c.MaxConns = connLimit
 	}
 }
 
-// run is the reactor's goroutine. At the end, everything is freed.
-func (t *transport) run() {
+// runReactor is the reactor's goroutine. At the end, everything is freed.
+func (t *transport) runReactor() {
 	defer close(t.shutdownDone)
-	t.reactor.run()
+	t.reactor.runTurns()
 	t.dials.Wait()
 	t.names.Wait()
-	t.shutdownErr = t.reactor.end()
-	t.seldom.End()
+	t.shutdownErr = t.reactor.shutDown()
+	t.limitedLog.FlushSkipped()
 }
 
-// push queues c, or returns why that failed. A message is carried out right here if no command is before the message
-// and the sockets are free; otherwise the reactor carries out the command.
-func (t *transport) push(c command, body []byte) effects.Code {
+// pushCommand queues c, or returns why that failed. A message is carried out right here if no command is before the
+// message and the sockets are free; otherwise the reactor carries out the command.
+func (t *transport) pushCommand(c command, body []byte) effects.Code {
 	code, wake := t.queue.push(c, body)
-	if done := c.verb.isMessage() && wake && t.reactor.help(); wake && !done {
-		t.reactor.waiter.wake()
+	if done := c.verb.isMessage() && wake && t.reactor.tryCarryOut(); wake && !done {
+		t.reactor.waiter.wakeUp()
 	}
 	return code
 }
@@ -129,7 +129,7 @@ func (t *transport) Open(e *effects.Open) {
 	default:
 		t.opening.Add(1)
 		open := *e
-		t.dials.Go(func() { t.dial(open) })
+		t.dials.Go(func() { t.dialPeer(open) })
 	}
 	t.mu.Unlock()
 	if code != effects.OK {
@@ -139,13 +139,13 @@ func (t *transport) Open(e *effects.Open) {
 
 func (t *transport) Close(conn effects.Conn) {
 	// Refused only after Shutdown, which closes every Conn.
-	_ = t.push(command{verb: verbClose, conn: conn}, nil)
+	_ = t.pushCommand(command{verb: verbClose, conn: conn}, nil)
 }
 
 func (t *transport) Send(e *effects.Send) {
 	code := effects.TooLarge
 	if len(e.Body) <= t.config.MaxMessage {
-		code = t.push(command{verb: verbSend, corr: e.Corr, conn: e.Conn}, e.Body)
+		code = t.pushCommand(command{verb: verbSend, corr: e.Corr, conn: e.Conn}, e.Body)
 	}
 	if code != effects.OK {
 		t.sink.Post(&effects.Unanswered{Corr: e.Corr, Code: code})
@@ -155,7 +155,7 @@ func (t *transport) Send(e *effects.Send) {
 func (t *transport) Post(e *effects.Post) {
 	code := effects.TooLarge
 	if len(e.Body) <= t.config.MaxMessage {
-		code = t.push(command{verb: verbPost, corr: e.Corr, conn: e.Conn}, e.Body)
+		code = t.pushCommand(command{verb: verbPost, corr: e.Corr, conn: e.Conn}, e.Body)
 	}
 	if code == effects.TooMany {
 		code = effects.Refused // a full queue, as effects.Post defines it
@@ -167,13 +167,13 @@ func (t *transport) Post(e *effects.Post) {
 
 func (t *transport) Reply(e *effects.Reply) {
 	if len(e.Body) > t.config.MaxMessage ||
-		t.push(command{verb: verbReply, request: e.Request}, e.Body) != effects.OK {
+		t.pushCommand(command{verb: verbReply, request: e.Request}, e.Body) != effects.OK {
 		t.stats.repliesDropped.Add(1)
 	}
 }
 
 // Caller implements control.Transport. A client that was last seen many clients ago may be forgotten.
-func (t *transport) Caller(conn effects.Conn) netip.Addr { return t.reactor.clients.caller(conn) }
+func (t *transport) Caller(conn effects.Conn) netip.Addr { return t.reactor.clients.callerAddr(conn) }
 
 func (t *transport) Servers() []control.Server { return slices.Clone(t.servers) }
 
@@ -193,7 +193,7 @@ func (t *transport) Shutdown(ctx context.Context) error {
 		t.mu.Unlock()
 		t.stopDialing()
 		if t.queue.close() {
-			t.reactor.waiter.wake()
+			t.reactor.waiter.wakeUp()
 		}
 	})
 	select {

@@ -27,7 +27,7 @@ import (
 
 var local = effects.Addr{Host: "127.0.0.1"}
 
-func serve(t testing.TB, channel effects.Channel) (*controltest.End, effects.Addr) {
+func serve(t testing.TB, channel effects.Channel) (*controltest.Endpoint, effects.Addr) {
 	t.Helper()
 	end := controltest.Start(t, libzmq.Config{MaxMessage: 1 << 20}.Opener(),
 		control.Server{Channel: channel, Addr: local})
@@ -171,7 +171,7 @@ func TestMissingBoundsAreLogged(t *testing.T) {
 	var lines logtest.Lines
 	controltest.Start(t, libzmq.Config{Log: lines.Logger()}.Opener(),
 		control.Server{Channel: effects.ChannelInit, Addr: local})
-	if said := lines.With("bounds neither inbound connections"); len(said) != 1 ||
+	if said := lines.LinesWith("bounds neither inbound connections"); len(said) != 1 ||
 		!strings.Contains(said[0], "control.transport: zmq") {
 		t.Errorf("logged %q", said)
 	}
@@ -179,7 +179,7 @@ func TestMissingBoundsAreLogged(t *testing.T) {
 
 // In lockstep a second reply to one request is not taken for the reply to the next: the connection is replaced.
 func TestRepliesWithoutRequest(t *testing.T) {
-	router, addr := plaintest.Server(t, zmq4.ROUTER)
+	router, addr := plaintest.NewServer(t, zmq4.ROUTER)
 	client := controltest.Start(t, libzmq.Config{}.Opener())
 	conn := client.Dial(effects.ChannelInit, addr)
 	asked := func(question string) string {
@@ -207,7 +207,7 @@ func TestRepliesWithoutRequest(t *testing.T) {
 // On a Conn with ids a reply without a request is dropped and counted, and the connection continues. A reply without an
 // id ends all requests of the connection.
 func TestRepliesWithUnknownIDs(t *testing.T) {
-	router, addr := plaintest.Server(t, zmq4.ROUTER)
+	router, addr := plaintest.NewServer(t, zmq4.ROUTER)
 	client := controltest.Start(t, libzmq.Config{}.Opener())
 	conn := client.DialMany(effects.ChannelAlloc, 2, addr)
 	one, two := client.SendRequest(conn, "one"), client.SendRequest(conn, "two")
@@ -278,7 +278,7 @@ func TestPendingMessagesAreBounded(t *testing.T) {
 
 func TestPeerThatReturnsGetsRequests(t *testing.T) {
 	addr := absent(t)
-	start := func() *controltest.End {
+	start := func() *controltest.Endpoint {
 		return controltest.Start(t, libzmq.Config{}.Opener(), control.Server{Channel: effects.ChannelInit, Addr: addr})
 	}
 	var lines logtest.Lines
@@ -286,7 +286,7 @@ func TestPeerThatReturnsGetsRequests(t *testing.T) {
 	if got := client.TryDial(effects.ChannelInit, addr); got.Code != effects.Unreachable {
 		t.Fatalf("open to nobody: %s", got.Code)
 	}
-	if said := lines.With("a peer cannot be reached"); len(said) != 1 || !strings.Contains(said[0], "remedy") {
+	if said := lines.LinesWith("a peer cannot be reached"); len(said) != 1 || !strings.Contains(said[0], "remedy") {
 		t.Errorf("logged %q", said)
 	}
 	first := start()
@@ -325,7 +325,7 @@ func TestSilentNameServer(t *testing.T) {
 func TestClientAddresses(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	loopback := netip.MustParseAddr("127.0.0.1")
-	named, plain := plaintest.Socket(t, zmq4.REQ), plaintest.Client(t, zmq4.REQ, addr)
+	named, plain := plaintest.NewSocket(t, zmq4.REQ), plaintest.NewClient(t, zmq4.REQ, addr)
 	if err := errors.Join(named.SetIdentity("rank-0"),
 		named.Connect(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port))); err != nil {
 		t.Fatal(err)
@@ -356,7 +356,7 @@ func TestClientAddresses(t *testing.T) {
 // A message whose frames are too large together gets a reply like a malformed request, although each frame is allowed.
 func TestManyFramesOfTooManyBytes(t *testing.T) {
 	server, addr := serve(t, effects.ChannelMeta)
-	dealer := plaintest.Client(t, zmq4.DEALER, addr)
+	dealer := plaintest.NewClient(t, zmq4.DEALER, addr)
 	part := strings.Repeat("x", 1<<20)
 	plaintest.SendFrames(t, dealer, "", part, part)
 	got := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool { return ev.Request == 1 })

@@ -12,8 +12,8 @@ import (
 // eventsAtOnce is the largest number of ready sockets that a call finds; the next call finds further sockets.
 const eventsAtOnce = 256
 
-// past is a deadline that has passed.
-var past = time.Now()
+// pastDeadline is a deadline that has passed.
+var pastDeadline = time.Now()
 
 // waiter sleeps, in Go's network poller and without a thread, until the ZMQ_FD of a socket is ready or wake is called.
 // The poller watches one file, an epoll instance that holds all ZMQ_FDs; nested like this, the instance becomes ready
@@ -48,24 +48,24 @@ func newWaiter() (*waiter, error) {
 	return w, nil
 }
 
-func (w *waiter) add(fd int) error {
+func (w *waiter) addFD(fd int) error {
 	return syscall.EpollCtl(w.epoll, syscall.EPOLL_CTL_ADD, fd,
 		&syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)})
 }
 
-func (w *waiter) remove(fd int) error {
+func (w *waiter) removeFD(fd int) error {
 	return syscall.EpollCtl(w.epoll, syscall.EPOLL_CTL_DEL, fd, nil)
 }
 
-// wake ends the present or the next wait.
-func (w *waiter) wake() { _ = w.file.SetReadDeadline(past) }
+// wakeUp ends the present or the next wait.
+func (w *waiter) wakeUp() { _ = w.file.SetReadDeadline(pastDeadline) }
 
 // resetWake makes the waiter able to wait again after a wake. Look for the reason of the wake after this call, not
 // before: a wake in between would be lost.
 func (w *waiter) resetWake() { _ = w.file.SetReadDeadline(time.Time{}) }
 
-// ready returns the files that are ready now.
-func (w *waiter) ready() []syscall.EpollEvent {
+// readyNow returns the files that are ready now.
+func (w *waiter) readyNow() []syscall.EpollEvent {
 	for {
 		n, err := syscall.EpollWait(w.epoll, w.events[:], 0)
 		switch {
@@ -77,11 +77,11 @@ func (w *waiter) ready() []syscall.EpollEvent {
 	}
 }
 
-// wait returns the files that are ready once there are some, or none after a wake.
-func (w *waiter) wait() (ready []syscall.EpollEvent) {
+// awaitReady returns the files that are ready once there are some, or none after a wake.
+func (w *waiter) awaitReady() (ready []syscall.EpollEvent) {
 	// The error is the wake.
 	_ = w.raw.Read(func(uintptr) bool {
-		ready = w.ready()
+		ready = w.readyNow()
 		return len(ready) > 0
 	})
 	return ready

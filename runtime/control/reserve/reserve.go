@@ -35,12 +35,12 @@ func Open(host string) (*Port, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reserve a port of %q: %w; give an IP address of this machine", host, err)
 	}
-	family, anyPort := sockaddr(ip)
+	family, anyPort := anyPortOf(ip)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("reserve a port of %s: socket: %w", host, err)
 	}
-	port, err := bind(fd, anyPort)
+	port, err := bindPort(fd, anyPort)
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("reserve a port of %s: %w; give an IP address of this machine", host, err)
@@ -48,16 +48,16 @@ func Open(host string) (*Port, error) {
 	return &Port{addr: effects.Addr{Host: host, Port: port}, fd: fd}, nil
 }
 
-// sockaddr returns ip with port zero, which makes bind choose a free port.
-func sockaddr(ip netip.Addr) (family int, anyPort unix.Sockaddr) {
+// anyPortOf returns ip with port zero, which makes bind choose a free port.
+func anyPortOf(ip netip.Addr) (family int, anyPort unix.Sockaddr) {
 	if ip.Is4() {
 		return unix.AF_INET, &unix.SockaddrInet4{Addr: ip.As4()}
 	}
 	return unix.AF_INET6, &unix.SockaddrInet6{Addr: ip.As16()}
 }
 
-// bind binds fd to an address so that further sockets may bind the same port, and returns the port.
-func bind(fd int, where unix.Sockaddr) (port uint16, err error) {
+// bindPort binds fd to an address so that further sockets may bind the same port, and returns the port.
+func bindPort(fd int, where unix.Sockaddr) (port uint16, err error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return 0, fmt.Errorf("set SO_REUSEADDR: %w", err)
 	}

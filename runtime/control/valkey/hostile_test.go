@@ -42,7 +42,7 @@ func TestRepliesWithoutBounds(t *testing.T) {
 		}
 		r.Open(&effects.Open{Corr: 1, Channel: effects.ChannelLog,
 			Addr: effects.Addr{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}})
-		q := sharedlog.Request{Most: 1}
+		q := sharedlog.Request{Limit: 1}
 		r.Send(&effects.Send{Corr: 2, Conn: r.next().(*effects.Opened).Conn, Body: q.Append(nil)})
 		if e, ok := r.next().(*effects.Unanswered); !ok || e.Code != effects.PeerLost {
 			t.Errorf("%.20q: got %+v", says, e)

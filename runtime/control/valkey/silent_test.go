@@ -42,7 +42,7 @@ func TestSilentServerIsToldOf(t *testing.T) {
 	r.Open(&effects.Open{Corr: 1, Channel: effects.ChannelLog,
 		Addr: effects.Addr{Host: "127.0.0.1", Port: uint16(silent.Addr().(*net.TCPAddr).Port)}})
 	conn := r.next().(*effects.Opened).Conn
-	q := sharedlog.Request{Most: 1}
+	q := sharedlog.Request{Limit: 1}
 	r.Send(&effects.Send{Corr: 2, Conn: conn, Body: q.Append(nil)})
 	called, err := silent.Accept()
 	if err != nil {

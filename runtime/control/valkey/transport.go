@@ -28,7 +28,7 @@ func WithLog(open control.Opener, c Config) control.Opener {
 		ctx, cancel := context.WithCancel(context.Background())
 		return &transport{
 			Transport: wrapped, config: c, sink: env.Sink, log: loglimit.New(log), ctx: ctx, cancel: cancel,
-			conns: map[effects.Conn]*conn{},
+			conns: map[effects.Conn]*connState{},
 		}, nil
 	}
 }
@@ -46,15 +46,15 @@ type transport struct {
 
 	mu       sync.Mutex
 	shutDown bool
-	conns    map[effects.Conn]*conn
+	conns    map[effects.Conn]*connState
 	last     effects.Conn
 }
 
 // firstConn is the first number of connections for the log. The wrapped transport counts connections from 1.
 const firstConn effects.Conn = 1 << 62
 
-// conn represents a Conn to the log, with one request at a time.
-type conn struct {
+// connState represents a Conn to the log, with one request at a time.
+type connState struct {
 	inFlight effects.Corr // the request in flight; 0: none
 	bodies   chan []byte  // of requests, for the connection's goroutine
 	ctx      context.Context
@@ -73,11 +73,11 @@ func (t *transport) Open(e *effects.Open) {
 		at := net.JoinHostPort(e.Addr.Host, strconv.Itoa(int(e.Addr.Port)))
 		t.last++
 		done.Code, done.Conn = effects.OK, firstConn+t.last
-		c := &conn{bodies: make(chan []byte, 1)}
+		c := &connState{bodies: make(chan []byte, 1)}
 		c.ctx, c.cancel = context.WithCancel(t.ctx)
 		t.conns[done.Conn] = c
 		t.work.Add(1)
-		go t.serve(c, &server{config: t.config, at: at})
+		go t.serveConn(c, &server{config: t.config, at: at})
 	}
 	t.mu.Unlock()
 	t.sink.Post(done)
@@ -94,19 +94,19 @@ func (t *transport) Close(id effects.Conn) {
 	delete(t.conns, id)
 	t.mu.Unlock()
 	if c != nil {
-		t.end(c, effects.Closed)
+		t.endConn(c, effects.Closed)
 	}
 }
 
-// end cancels a connection and completes the request in flight.
-func (t *transport) end(c *conn, code effects.Code) {
+// endConn cancels a connection and completes the request in flight.
+func (t *transport) endConn(c *connState, code effects.Code) {
 	t.mu.Lock()
-	asked := c.inFlight
+	corr := c.inFlight
 	c.inFlight = 0
 	c.cancel()
 	t.mu.Unlock()
-	if asked != 0 {
-		t.sink.Post(&effects.Unanswered{Corr: asked, Code: code})
+	if corr != 0 {
+		t.sink.Post(&effects.Unanswered{Corr: corr, Code: code})
 	}
 }
 
@@ -128,8 +128,8 @@ func (t *transport) Send(e *effects.Send) {
 	t.mu.Unlock()
 }
 
-// serve carries out the requests of a connection until the connection is closed.
-func (t *transport) serve(c *conn, s *server) {
+// serveConn carries out the requests of a connection until the connection is closed.
+func (t *transport) serveConn(c *connState, s *server) {
 	defer t.work.Done()
 	defer s.close()
 	for {
@@ -137,27 +137,27 @@ func (t *transport) serve(c *conn, s *server) {
 		case <-c.ctx.Done():
 			return
 		case body := <-c.bodies:
-			t.carryOut(c, s, body)
+			t.carryOutRequest(c, s, body)
 		}
 	}
 }
 
-// carryOut carries out a request, and posts the result unless the request has been completed meanwhile.
-func (t *transport) carryOut(c *conn, s *server, body []byte) {
-	answer, err := s.carryOut(t.ctx, c.ctx, body)
+// carryOutRequest carries out a request, and posts the result unless the request has been completed meanwhile.
+func (t *transport) carryOutRequest(c *connState, s *server, body []byte) {
+	answer, err := s.handleRequest(t.ctx, c.ctx, body)
 	t.mu.Lock()
 	corr := c.inFlight
-	wanted := corr != 0
+	inFlight := corr != 0
 	c.inFlight = 0
 	ended := t.shutDown
 	t.mu.Unlock()
-	if err != nil && (wanted || !ended && !errors.Is(err, context.Canceled)) {
-		// Log this even if the request is complete: a server that accepts TLS connections and stays silent fails only after
-		// the machine has given up.
-		t.log.Warn("a request to the shared log failed", s.at, remedy(err, s.at)...)
+	if err != nil && (inFlight || !ended && !errors.Is(err, context.Canceled)) {
+		// Log this even if the request is complete: a server that accepts TLS connections and stays silent fails only
+		// after the machine has given up.
+		t.log.Warn("a request to the shared log failed", s.at, logAttrs(err, s.at)...)
 	}
 	switch {
-	case !wanted:
+	case !inFlight:
 	case err != nil:
 		t.sink.Post(&effects.Unanswered{Corr: corr, Code: codeOf(err)})
 	default:
@@ -170,17 +170,17 @@ func (t *transport) Shutdown(ctx context.Context) error {
 	t.mu.Lock()
 	t.shutDown = true
 	all := t.conns
-	t.conns = map[effects.Conn]*conn{}
+	t.conns = map[effects.Conn]*connState{}
 	t.mu.Unlock()
 	for _, c := range all {
-		t.end(c, effects.Closed)
+		t.endConn(c, effects.Closed)
 	}
 	t.cancel()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		t.work.Wait()
-		t.log.End()
+		t.log.FlushSkipped()
 	}()
 	err := t.Transport.Shutdown(ctx)
 	select {

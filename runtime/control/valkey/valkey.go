@@ -50,9 +50,9 @@ type server struct {
 	reads  uint
 }
 
-// connect makes the connection if none works. The call goes on even if the machine has given up the request (ctx of
-// carryOut), so that the log can say why connecting fails: at most for Config.Dial and twice Config.Stalled.
-func (s *server) connect(transportCtx context.Context) error {
+// ensureConnected makes the connection if none works. The call goes on even if the machine has given up the request
+// (ctx of carryOut), so that the log can say why connecting fails: at most for Config.Dial and twice Config.Stalled.
+func (s *server) ensureConnected(transportCtx context.Context) error {
 	if s.conn != nil && s.conn.Err() == nil {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (s *server) connect(transportCtx context.Context) error {
 	var err error
 	s.conn, err = redis.DialContext(transportCtx, "tcp", s.at, redis.DialUsername(s.config.User),
 		redis.DialPassword(s.config.Password), redis.DialClientName("kvferry-directory"),
-		redis.DialContextFunc(dialer(dial, s.config.TLS)), redis.DialReadTimeout(stalled),
+		redis.DialContextFunc(newDialFunc(dial, s.config.TLS)), redis.DialReadTimeout(stalled),
 		redis.DialWriteTimeout(stalled))
 	if err != nil {
 		s.conn = nil // redigo may return an interface that holds a nil pointer
@@ -76,24 +76,24 @@ func (s *server) close() {
 	}
 }
 
-// carryOut carries out a request, for as long as ctx is not canceled, and returns the encoded answer.
-func (s *server) carryOut(transportCtx, ctx context.Context, body []byte) ([]byte, error) {
+// handleRequest carries out a request, for as long as ctx is not canceled, and returns the encoded answer.
+func (s *server) handleRequest(transportCtx, ctx context.Context, body []byte) ([]byte, error) {
 	var r sharedlog.Request
 	if err := r.Decode(body); err != nil {
 		return nil, err
 	}
-	err := s.connect(transportCtx)
+	err := s.ensureConnected(transportCtx)
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		return nil, err
 	}
-	var a sharedlog.Answer
+	var a sharedlog.Reply
 	if r.Entry != nil {
-		a, err = s.add(ctx, &r)
+		a, err = s.addEntry(ctx, &r)
 	} else {
-		a, err = s.read(ctx, &r)
+		a, err = s.readEntries(ctx, &r)
 	}
 	if err != nil {
 		return nil, err
@@ -101,8 +101,8 @@ func (s *server) carryOut(transportCtx, ctx context.Context, body []byte) ([]byt
 	return a.Append(nil), nil
 }
 
-// add appends an entry to the stream and trims the stream.
-func (s *server) add(ctx context.Context, r *sharedlog.Request) (a sharedlog.Answer, err error) {
+// addEntry appends an entry to the stream and trims the stream.
+func (s *server) addEntry(ctx context.Context, r *sharedlog.Request) (a sharedlog.Reply, err error) {
 	keep := []any{"MAXLEN", "~", r.Keep}
 	if r.Before != (sharedlog.Position{}) {
 		keep = []any{"MINID", "~", entryID(r.Before)}
@@ -119,21 +119,21 @@ func (s *server) add(ctx context.Context, r *sharedlog.Request) (a sharedlog.Ans
 // visible, for example after a restart of the server without data.
 const tailCheckEvery = 32
 
-// read returns the entries after a position, and the position of the last entry of the log.
-func (s *server) read(ctx context.Context, r *sharedlog.Request) (a sharedlog.Answer, err error) {
+// readEntries returns the entries after a position, and the position of the last entry of the log.
+func (s *server) readEntries(ctx context.Context, r *sharedlog.Request) (a sharedlog.Reply, err error) {
 	start := "-"
 	if r.After != (sharedlog.Position{}) {
 		start = "(" + entryID(r.After)
 	}
-	most := min(r.Most, cmp.Or(s.config.Entries, 4096))
-	a.Entries, err = parseEntries(redis.DoContext(s.conn, ctx, "XRANGE", s.config.Stream, start, "+", "COUNT", most))
+	limit := min(r.Limit, cmp.Or(s.config.Entries, 4096))
+	a.Entries, err = parseEntries(redis.DoContext(s.conn, ctx, "XRANGE", s.config.Stream, start, "+", "COUNT", limit))
 	if err != nil {
 		return a, err
 	}
 	if n := len(a.Entries); n > 0 {
 		s.last = a.Entries[n-1].At
 	}
-	if s.reads%tailCheckEvery == 0 || len(a.Entries) == int(most) {
+	if s.reads%tailCheckEvery == 0 || len(a.Entries) == int(limit) {
 		end, err := parseEntries(redis.DoContext(s.conn, ctx, "XREVRANGE", s.config.Stream, "+", "-", "COUNT", 1))
 		if err != nil {
 			return a, err
@@ -149,12 +149,12 @@ func (s *server) read(ctx context.Context, r *sharedlog.Request) (a sharedlog.An
 }
 
 // parseEntries decodes the entries of a reply. An entry that another program added may have fields beside ours.
-func parseEntries(reply any, err error) (all []sharedlog.Stored, _ error) {
+func parseEntries(reply any, err error) (all []sharedlog.StoredEntry, _ error) {
 	found, err := redis.Values(reply, err)
-	for _, each := range found {
+	for _, item := range found {
 		var id string
 		var fields []string
-		pair, err := redis.Values(each, nil)
+		pair, err := redis.Values(item, nil)
 		if err == nil {
 			_, err = redis.Scan(pair, &id, &fields)
 		}
@@ -171,7 +171,7 @@ func parseEntries(reply any, err error) (all []sharedlog.Stored, _ error) {
 				entry = []byte(fields[i+1])
 			}
 		}
-		all = append(all, sharedlog.Stored{At: at, Entry: entry})
+		all = append(all, sharedlog.StoredEntry{At: at, Entry: entry})
 	}
 	return all, err
 }
@@ -196,18 +196,18 @@ func entryID(p sharedlog.Position) string {
 
 // codeOf returns the code by which the machine learns why a request failed.
 func codeOf(err error) effects.Code {
-	var says redis.Error
+	var serverError redis.Error
 	switch {
 	case errors.Is(err, context.Canceled):
 		return effects.Closed
-	case errors.As(err, &says), errors.Is(err, sharedlog.ErrForm):
+	case errors.As(err, &serverError), errors.Is(err, sharedlog.ErrFormat):
 		return effects.Refused
 	}
 	return effects.PeerLost
 }
 
-// remedy returns the attributes of a log line about err: the server's address and what the operator should check.
-func remedy(err error, at string) []any {
+// logAttrs returns the attributes of a log line about err: the server's address and what the operator should check.
+func logAttrs(err error, at string) []any {
 	return []any{"log", at, "err", err, "remedy", "check that a Valkey, or Redis from 6.2 on, runs there, speaks TLS " +
 		"if directory.log_tls says so, takes directory.log_password, and has nothing but a stream at directory.log_stream"}
 }

@@ -92,13 +92,13 @@ func (r *rig) connect() {
 }
 
 // asks sends a request and returns its answer, or nil and the code of the failure.
-func (r *rig) asks(q sharedlog.Request) (*sharedlog.Answer, effects.Code) {
+func (r *rig) asks(q sharedlog.Request) (*sharedlog.Reply, effects.Code) {
 	r.t.Helper()
 	r.corr++
 	r.Send(&effects.Send{Corr: r.corr, Conn: r.conn, Body: q.Append(nil)})
 	switch e := r.next().(type) {
 	case *effects.Replied:
-		a := new(sharedlog.Answer)
+		a := new(sharedlog.Reply)
 		if e.Corr != r.corr || a.Decode(e.Body) != nil {
 			r.t.Fatalf("replied: %+v", e)
 		}
@@ -123,7 +123,7 @@ func (r *rig) adds(entry string) sharedlog.Position {
 // reads returns the entries after a position, and the last position of the log.
 func (r *rig) reads(after sharedlog.Position, most uint32) (all []string, last sharedlog.Position) {
 	r.t.Helper()
-	a, code := r.asks(sharedlog.Request{After: after, Most: most})
+	a, code := r.asks(sharedlog.Request{After: after, Limit: most})
 	if code != effects.OK {
 		r.t.Fatalf("read: %v", code)
 	}
@@ -159,28 +159,28 @@ func TestEntriesAreReadInTheirOrder(t *testing.T) {
 func TestServerThatSleepsOrDies(t *testing.T) {
 	r := newRig(t)
 	last := r.adds("a")
-	r.server.Stop()
+	r.server.Suspend()
 	r.corr++
-	r.Send(&effects.Send{Corr: r.corr, Conn: r.conn, Body: (&sharedlog.Request{After: last, Most: 1}).Append(nil)})
+	r.Send(&effects.Send{Corr: r.corr, Conn: r.conn, Body: (&sharedlog.Request{After: last, Limit: 1}).Append(nil)})
 	r.Close(r.conn)
 	if e, ok := r.next().(*effects.Unanswered); !ok || e.Corr != r.corr || e.Code != effects.Closed {
 		t.Errorf("closed: %+v", e)
 	}
-	r.server.Continue()
+	r.server.Resume()
 	r.connect()
 	if all, _ := r.reads(sharedlog.Position{}, 10); !slices.Equal(all, []string{"a"}) {
 		t.Errorf("after it slept it has %q", all)
 	}
 
 	r.server.Kill()
-	if _, code := r.asks(sharedlog.Request{After: last, Most: 1}); code != effects.PeerLost {
+	if _, code := r.asks(sharedlog.Request{After: last, Limit: 1}); code != effects.PeerLost {
 		t.Errorf("a dead server: %v", code)
 	}
 	r.server.Restart()
 	for end := time.Now().Add(patience); ; {
 		r.Close(r.conn)
 		r.connect()
-		a, code := r.asks(sharedlog.Request{After: last, Most: 1})
+		a, code := r.asks(sharedlog.Request{After: last, Limit: 1})
 		if code == effects.OK {
 			if a.Last != (sharedlog.Position{}) || len(a.Entries) != 0 {
 				t.Errorf("a server that began anew has %+v", a)

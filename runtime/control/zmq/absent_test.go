@@ -49,14 +49,14 @@ func TestAbsentPeerIsUnreachable(t *testing.T) {
 				t.Fatalf("%s: %s", channel, got.Code)
 			}
 		}
-		if said := lines.With("a peer cannot be reached"); len(said) != 1 ||
+		if said := lines.LinesWith("a peer cannot be reached"); len(said) != 1 ||
 			!strings.Contains(said[0], fmt.Sprintf("127.0.0.1:%d", addr.Port)) ||
 			!strings.Contains(said[0], "connection refused") || !strings.Contains(said[0], "remedy") {
 			t.Errorf("logged %q", said)
 		}
 		server := controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: channel, Addr: addr})
 		conn := client.Dial(channel, addr)
-		if !channel.Asks() {
+		if !channel.HasReplies() {
 			client.PostMessage(conn, "anybody?")
 			server.AwaitReceived("anybody?")
 			continue
@@ -70,7 +70,7 @@ func TestAbsentPeerIsUnreachable(t *testing.T) {
 // A Conn reconnects when its peer returns.
 func TestPeerThatReturnsGetsRequests(t *testing.T) {
 	addr := absentPeer(t)
-	start := func() *controltest.End {
+	start := func() *controltest.Endpoint {
 		return controltest.Start(t, zmq.Config{}.Opener(), control.Server{Channel: effects.ChannelInit, Addr: addr})
 	}
 	first := start()
@@ -110,7 +110,7 @@ func TestUnknownHostNameIsLogged(t *testing.T) {
 		effects.Unreachable {
 		t.Fatalf("got %s", got.Code)
 	}
-	if said := lines.With("a peer cannot be reached"); len(said) != 1 ||
+	if said := lines.LinesWith("a peer cannot be reached"); len(said) != 1 ||
 		!strings.Contains(said[0], "the name of the host has no address here") || strings.Contains(said[0], "port are its own") {
 		t.Errorf("logged %q", said)
 	}

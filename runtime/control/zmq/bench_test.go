@@ -100,12 +100,12 @@ const bareRounds = "KVFERRY_BARE_ROUNDS"
 // startBare starts the bare pair and returns what plays a round of it.
 func startBare(b *testing.B) func() time.Duration {
 	b.Helper()
-	cmd := proctest.Self(bareRounds + "=1")
+	cmd := proctest.SelfCommand(bareRounds + "=1")
 	cmd.Args = append(cmd.Args, "-test.bench=^BenchmarkBare$", "-test.benchtime=1x")
 	child := proctest.Start(b, cmd)
 	return func() time.Duration {
-		for child.Write(""); ; {
-			line, ok := child.Next(nil)
+		for child.WriteLine(""); ; {
+			line, ok := child.NextLine(nil)
 			if !ok {
 				b.Fatal("the bare pair ended")
 			}
@@ -173,8 +173,8 @@ func askTransport(b *testing.B, open control.Opener, body []byte) func() error {
 // askBare starts bare sockets and returns a function that makes one round trip.
 func askBare(b *testing.B, body []byte) func() error {
 	b.Helper()
-	rep, addr := plaintest.Server(b, zmq4.REP)
-	req := plaintest.Socket(b, zmq4.REQ)
+	rep, addr := plaintest.NewServer(b, zmq4.REP)
+	req := plaintest.NewSocket(b, zmq4.REQ)
 	if err := req.Connect(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port)); err != nil {
 		b.Fatal(err)
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/internal/zeromq"
 )
 
-// bind listens for a server. The result is the server with the port that was bound; the host stays the configured
+// bindServer listens for a server. The result is the server with the port that was bound; the host stays the configured
 // name, because that is what peers are given.
-func (t *transport) bind(s control.Server) (net.Listener, control.Server, error) {
+func (t *transport) bindServer(s control.Server) (net.Listener, control.Server, error) {
 	what := zeromq.DescribeServer(s)
-	if !zeromq.Serves(s.Channel) {
-		return nil, s, zeromq.UnknownChannel(what)
+	if !zeromq.SupportsChannel(s.Channel) {
+		return nil, s, zeromq.UnknownChannelError(what)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), t.config.ConnectTimeout)
 	defer cancel()
-	host, err := zeromq.Bindable(ctx, t.names, s.Addr.Host, t.config.IPv6)
+	host, err := zeromq.ResolveBindHost(ctx, t.names, s.Addr.Host, t.config.IPv6)
 	if err != nil {
 		return nil, s, zeromq.BindError(what, err)
 	}

@@ -15,19 +15,19 @@ func TestOutboxKeepsNoMemory(t *testing.T) {
 	var writers sync.WaitGroup
 	o := newOutbox(near, 1<<20, time.Minute, &writers)
 	for range 16 {
-		if !o.send(make([]byte, 64<<10)) {
+		if !o.sendBytes(make([]byte, 64<<10)) {
 			t.Fatal("it takes less than its limit")
 		}
 	}
-	if o.send([]byte{1}) {
+	if o.sendBytes([]byte{1}) {
 		t.Error("it takes more than its limit")
 	}
 	if _, err := io.CopyN(io.Discard, far, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	<-o.drain()
+	<-o.drainChan()
 	writers.Wait()
-	if cap(o.bytes) != 0 || !o.send(nil) {
+	if cap(o.bytes) != 0 || !o.sendBytes(nil) {
 		t.Errorf("it keeps %d bytes", cap(o.bytes))
 	}
 	o.waitForRoom()

@@ -75,7 +75,7 @@ func (c *client) sendRequest(corr effects.Corr, body []byte) effects.Code {
 		return effects.Invalid
 	}
 	c.lastID++
-	code := c.submit(corr, body)
+	code := c.submitMessage(corr, body)
 	if code == effects.OK {
 		c.inFlight = append(c.inFlight, inFlightSend{c.lastID, corr})
 	}
@@ -88,7 +88,7 @@ func (c *client) sentRequests() []inFlightSend { return c.inFlight[:len(c.inFlig
 // readReplies reads replies until the connection ends, or until the peer sends a message that ends the connection.
 func (c *client) readReplies(l *wireConn) error {
 	limits := zmtp.Limits{Frames: c.MaxReplyFrames(), Bytes: c.config.MaxMessage}
-	r := l.newReader(limits, c.answers, netip.PrefixFrom(c.at.Addr(), c.at.Addr().BitLen()))
+	r := l.newReader(limits, c.replyBudget, netip.PrefixFrom(c.at.Addr(), c.at.Addr().BitLen()))
 	defer r.Release()
 	for {
 		m, err := r.Next()
@@ -118,7 +118,7 @@ func (c *client) takeReply(m zmtp.Message) error {
 		return net.ErrClosed
 	}
 	sent := c.sentRequests()
-	if len(sent) == 0 && !c.Matched {
+	if len(sent) == 0 && !c.HasIDs {
 		c.stats.unrequested.Add(1)
 		return errUnrequested
 	}
@@ -128,12 +128,12 @@ func (c *client) takeReply(m zmtp.Message) error {
 		return fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	i := 0 // In lockstep there is one request.
-	if c.Matched {
+	if c.HasIDs {
 		i = slices.IndexFunc(sent, func(q inFlightSend) bool { return q.id == id })
 	}
 	if i < 0 {
 		c.stats.unrequested.Add(1)
-		c.seldom.Warn("a reply is dropped", c.at.String(), "channel", c.Channel.String(), "host", c.addr.Host,
+		c.limitedLog.Warn("a reply is dropped", c.at.String(), "channel", c.Channel.String(), "host", c.addr.Host,
 			"port", c.addr.Port, "id", id, "err", errUnrequested)
 		return nil
 	}
@@ -143,8 +143,8 @@ func (c *client) takeReply(m zmtp.Message) error {
 	return nil
 }
 
-// attach makes l the current connection. The result is false if the Conn was closed meanwhile.
-func (c *client) attach(l *wireConn) bool {
+// attachConn makes l the current connection. The result is false if the Conn was closed meanwhile.
+func (c *client) attachConn(l *wireConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
@@ -163,9 +163,9 @@ func (c *client) onHandshake() {
 	}
 }
 
-// detach completes the requests of a connection that ended with err. The peer may or may not have received a message
-// of which the connection had a part, so the message is never sent again.
-func (c *client) detach(err error) {
+// detachConn completes the requests of a connection that ended with err. The peer may or may not have received a
+// message of which the connection had a part, so the message is never sent again.
+func (c *client) detachConn(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {

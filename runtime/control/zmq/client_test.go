@@ -69,14 +69,14 @@ func (s *stranger) says(frames ...string) {
 }
 
 // endings counts the completions of a Send or Post.
-func endings(c *controltest.End, corr effects.Corr) int {
+func endings(c *controltest.Endpoint, corr effects.Corr) int {
 	return controltest.Count(c.Recorder, func(e *effects.Unanswered) bool { return e.Corr == corr }) +
 		controltest.Count(c.Recorder, func(e *effects.Replied) bool { return e.Corr == corr }) +
 		controltest.Count(c.Recorder, func(e *effects.SendDone) bool { return e.Corr == corr })
 }
 
 // wantPosted checks that a posted message arrives.
-func (s *stranger) wantPosted(c *controltest.End, corr effects.Corr) {
+func (s *stranger) wantPosted(c *controltest.Endpoint, corr effects.Corr) {
 	s.t.Helper()
 	done := func(e *effects.SendDone) bool { return e.Corr == corr }
 	if got := controltest.Await(s.t, c.Recorder, done); got.Code != effects.OK {
@@ -133,7 +133,7 @@ func TestEndlessReplies(t *testing.T) {
 			s.says("", "an answer")
 			client.WantReply(corr, "an answer")
 			lines.await(t, "is malformed")
-			said := lines.With("a connection to a peer has ended")
+			said := lines.LinesWith("a connection to a peer has ended")
 			if len(said) != 1 || !strings.Contains(said[0], "from="+h.Addr().String()) {
 				t.Errorf("logged %q, want one line", said)
 			}

@@ -36,21 +36,23 @@ type Config struct {
 	// MaxMessage is the largest message in bytes, in either direction. A peer that sends a larger message is
 	// disconnected. Default 64 MiB, at least 4096.
 	MaxMessage int
-	// QueueCommands and QueueBytes bound the messages of all Conns that wait for a connection. Defaults 65536 and 256 MiB.
+	// QueueCommands and QueueBytes bound the messages of all Conns that wait for a connection. Defaults 65536 and 256
+	// MiB.
 	QueueCommands int
 	QueueBytes    int
 	// HighWater is the largest number of messages of a Conn that wait for a connection. Default 1000.
 	HighWater int
 	// Linger limits the time that posted messages and replies may take to leave after Close or Shutdown. Default 1s.
 	Linger time.Duration
-	// Reconnect and ReconnectMax are the first and the longest pause between attempts to connect. Defaults 100ms and 2s.
+	// Reconnect and ReconnectMax are the first and the longest pause between attempts to connect. Defaults 100ms and
+	// 2s.
 	Reconnect    time.Duration
 	ReconnectMax time.Duration
 	// ConnectTimeout bounds an attempt to connect, and the time that a posted message waits for a connection. Default
 	// 5s.
 	ConnectTimeout time.Duration
-	// Heartbeat is the pause between pings, HeartbeatTimeout the silence after which a connection is given up. Defaults 2s
-	// and 10s.
+	// Heartbeat is the pause between pings, HeartbeatTimeout the silence after which a connection is given up. Defaults
+	// 2s and 10s.
 	Heartbeat        time.Duration
 	HeartbeatTimeout time.Duration
 	// Poll limits the time for which the transport polls for the next message after a message has left, before
@@ -63,8 +65,8 @@ type Config struct {
 	NameNegativeTTL time.Duration
 	// Lookup finds the addresses of a name; default net.DefaultResolver.LookupNetIP. At most 16 lookups run at a time.
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	// Log receives what peers do wrong, and the limits of this process that are too small. Default: the logger of the node
-	// if a node opens the transport, otherwise slog.Default.
+	// Log receives what peers do wrong, and the limits of this process that are too small. Default: the logger of the
+	// node if a node opens the transport, otherwise slog.Default.
 	Log *slog.Logger
 	// IPv6 resolves names to IPv6, and makes an empty host mean the interfaces of both families. Default false, as in
 	// LMCache: if set, names that have addresses of both families reach IPv6 servers only.
@@ -109,7 +111,7 @@ func (c Config) withDefaults() (Config, error) {
 	zeromq.OrDefault(&c.Heartbeat, 2*time.Second)
 	zeromq.OrDefault(&c.HeartbeatTimeout, 10*time.Second)
 
-	if err := zeromq.Check([]zeromq.Number{
+	if err := zeromq.CheckSettings([]zeromq.Number{
 		{Name: "MaxConns", Value: c.MaxConns, Min: 1, Max: 1 << 20},
 		{Name: "MaxRequests", Value: c.MaxRequests, Min: 1, Max: 1 << 24},
 		{Name: "StrangersPerAddress", Value: c.HandshakingPerAddress, Min: 1, Max: 1 << 24},
@@ -134,10 +136,10 @@ func (c Config) withDefaults() (Config, error) {
 	}); err != nil {
 		return c, err
 	}
-	if err := zeromq.AtLeast("QueueBytes", c.QueueBytes, c.MaxMessage, "MaxMessage"); err != nil {
+	if err := zeromq.CheckAtLeast("QueueBytes", c.QueueBytes, c.MaxMessage, "MaxMessage"); err != nil {
 		return c, err
 	}
-	if err := zeromq.AtLeast("IncomingBytes", c.IncomingBytes, 2*c.MaxMessage, "twice MaxMessage"); err != nil {
+	if err := zeromq.CheckAtLeast("IncomingBytes", c.IncomingBytes, 2*c.MaxMessage, "twice MaxMessage"); err != nil {
 		return c, err
 	}
 	if c.Log == nil {

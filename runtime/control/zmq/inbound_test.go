@@ -56,7 +56,7 @@ func (s *stranger) ends() {
 	}
 }
 
-func guarded(t testing.TB, c zmq.Config, channel effects.Channel) (*controltest.End, effects.Addr, *logged) {
+func guarded(t testing.TB, c zmq.Config, channel effects.Channel) (*controltest.Endpoint, effects.Addr, *logged) {
 	t.Helper()
 	lines := &logged{}
 	c.Log = lines.Logger()
@@ -65,7 +65,7 @@ func guarded(t testing.TB, c zmq.Config, channel effects.Channel) (*controltest.
 }
 
 // isServed checks that a well-behaved peer gets replies.
-func isServed(t testing.TB, server *controltest.End, addr effects.Addr, question string) {
+func isServed(t testing.TB, server *controltest.Endpoint, addr effects.Addr, question string) {
 	t.Helper()
 	client := controltest.Start(t, zmq.Config{}.Opener())
 	corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), question)
@@ -92,7 +92,7 @@ func TestEndlessMessages(t *testing.T) {
 		isServed(t, server, addr, "after "+string(rune('a'+i)))
 	}
 	lines.await(t, "message without end")
-	if said := lines.With("message without end"); len(said) != 1 || !strings.Contains(said[0], "65536") ||
+	if said := lines.LinesWith("message without end"); len(said) != 1 || !strings.Contains(said[0], "65536") ||
 		!strings.Contains(said[0], "from=127.0.0.1") {
 		t.Errorf("logged %q, want one line", said)
 	}
@@ -120,7 +120,7 @@ func TestSilentConnections(t *testing.T) {
 		t.Errorf("stats %+v", got)
 	}
 	lines.await(t, "sent nothing gives way")
-	if said := lines.With("sent nothing gives way"); len(said) != 1 || !strings.Contains(said[0], "strangers_max=20") {
+	if said := lines.LinesWith("sent nothing gives way"); len(said) != 1 || !strings.Contains(said[0], "strangers_max=20") {
 		t.Errorf("logged %q, want one line", said)
 	}
 }

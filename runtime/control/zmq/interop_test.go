@@ -24,7 +24,7 @@ func TestPlainSockets(t *testing.T) {
 // A request that is too large gets a reply like an empty one, instead of none.
 func TestOversizedRequestsGetReplies(t *testing.T) {
 	server, addr := serve(t, effects.ChannelAlloc)
-	dealer := plaintest.Client(t, zmq4.DEALER, addr)
+	dealer := plaintest.NewClient(t, zmq4.DEALER, addr)
 	plaintest.SendFrames(t, dealer, "", strings.Repeat("x", 2<<20))
 	got := controltest.Await(t, server.Recorder, func(ev *effects.Received) bool { return ev.Request == 1 })
 	if len(got.Body) != 0 {
@@ -42,7 +42,7 @@ func TestSelfNamedClientsKeepTheirConn(t *testing.T) {
 	server, addr := serve(t, effects.ChannelInit)
 	conns := map[effects.Conn]bool{}
 	for range 2 {
-		req := plaintest.Socket(t, zmq4.REQ)
+		req := plaintest.NewSocket(t, zmq4.REQ)
 		if err := errors.Join(req.SetIdentity("rank-0"),
 			req.Connect(fmt.Sprintf("tcp://127.0.0.1:%d", addr.Port))); err != nil {
 			t.Fatal(err)

@@ -59,34 +59,34 @@ func (c *client) pauseReconnect(pause time.Duration) {
 func (c *client) reconnect() net.Conn {
 	ctx, cancel := context.WithTimeout(c.ctx, c.config.ConnectTimeout)
 	defer cancel()
-	conn, err := c.connect(ctx, c.at)
+	conn, err := c.connectAddr(ctx, c.at)
 	if err != nil && c.ctx.Err() == nil {
-		zeromq.Unreachable(c.seldom, c.Channel, c.addr, []netip.Addr{c.at.Addr()}, err)
+		zeromq.LogUnreachable(c.limitedLog, c.Channel, c.addr, []netip.Addr{c.at.Addr()}, err)
 	}
 	return conn
 }
 
 // serveConn completes the handshake on a connection and reads to the end.
-func (c *client) serveConn(conn net.Conn) (shaken bool) {
+func (c *client) serveConn(conn net.Conn) (ready bool) {
 	l := newWireConn(conn, &c.config, &c.keepers)
 	l.out.onWritten = func(sum uint64) { c.onWritten(l, sum) }
-	if !c.attach(l) {
+	if !c.attachConn(l) {
 		_ = conn.Close()
 		return false
 	}
 	l.deadline = time.Now().Add(c.config.Handshake)
 	err := l.handshake(clientKinds[c.wantsReplies])
-	if shaken = err == nil; shaken {
+	if ready = err == nil; ready {
 		c.onHandshake()
 		err = c.readReplies(l)
 	}
 	l.out.close()
 	_ = conn.Close()
-	if c.detach(err); !door.Ordinary(err) && c.ctx.Err() == nil {
-		c.seldom.Warn("a connection to a peer has ended", c.at.String(), "channel", c.Channel.String(), "host", c.addr.Host,
+	if c.detachConn(err); !door.IsOrdinaryEnd(err) && c.ctx.Err() == nil {
+		c.limitedLog.Warn("a connection to a peer has ended", c.at.String(), "channel", c.Channel.String(), "host", c.addr.Host,
 			"port", c.addr.Port, "err", err, "remedy", "check that host and port are those of a peer that serves this channel")
 	}
-	return shaken
+	return ready
 }
 
 // reservePending adds to, or with negative numbers takes from, the messages of all Conns that wait. The result is

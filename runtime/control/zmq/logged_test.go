@@ -15,7 +15,7 @@ type logged struct{ logtest.Lines }
 func (l *logged) await(t testing.TB, says string) string {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); runtime.Gosched() {
-		if lines := l.With(says); len(lines) > 0 {
+		if lines := l.LinesWith(says); len(lines) > 0 {
 			return lines[0]
 		}
 	}

@@ -61,7 +61,7 @@ func TestNameWithoutAddressIsUnreachable(t *testing.T) {
 		effects.Addr{Host: "silent.example", Port: 7}); got.Code != effects.Unreachable {
 		t.Errorf("opened: %s", got.Code)
 	}
-	if said := lines.With("cannot be reached"); len(said) != 1 || !strings.Contains(said[0], "silent.example:7") ||
+	if said := lines.LinesWith("cannot be reached"); len(said) != 1 || !strings.Contains(said[0], "silent.example:7") ||
 		!strings.Contains(said[0], "the name of the host has no address") {
 		t.Errorf("logged %q", said)
 	}
@@ -79,7 +79,7 @@ func TestNamesThatChange(t *testing.T) {
 			return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 		}}.Opener())
 	addr.Host = "decode.example"
-	ask := func(server *controltest.End, question string) {
+	ask := func(server *controltest.Endpoint, question string) {
 		corr := client.SendRequest(client.Dial(effects.ChannelInit, addr), question)
 		server.SendReply(server.AwaitReceived(question).Request, "here")
 		client.WantReply(corr, "here")

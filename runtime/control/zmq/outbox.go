@@ -39,13 +39,13 @@ type outbox struct {
 }
 
 func newOutbox(conn net.Conn, limit int, writeTimeout time.Duration, writers *sync.WaitGroup) *outbox {
-	o := &outbox{conn: conn, raw: nowait.Raw(conn), limit: limit, writeTimeout: writeTimeout, writers: writers}
+	o := &outbox{conn: conn, raw: nowait.RawConn(conn), limit: limit, writeTimeout: writeTimeout, writers: writers}
 	o.shrunk.L = &o.mu
 	return o
 }
 
-// send accepts a copy of wire. The result is false if the connection is over or too much waits already.
-func (o *outbox) send(wire []byte) bool {
+// sendBytes accepts a copy of wire. The result is false if the connection is over or too much waits already.
+func (o *outbox) sendBytes(wire []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.enqueue(wire)
@@ -53,7 +53,7 @@ func (o *outbox) send(wire []byte) bool {
 
 // sendTracked is send for a caller that wants to know when wire has left: once total bytes have left, which onWritten
 // reports. gone says that wire has left already.
-func (o *outbox) sendTracked(wire []byte) (sum uint64, gone, ok bool) {
+func (o *outbox) sendTracked(wire []byte) (sum uint64, written, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ok = o.enqueue(wire)
@@ -77,7 +77,7 @@ func (o *outbox) enqueue(wire []byte) bool {
 	}
 	o.total += uint64(len(wire))
 	if !o.writerRunning {
-		wire = wire[nowait.Write(o.raw, wire):]
+		wire = wire[nowait.WriteNow(o.raw, wire):]
 		if len(wire) == 0 {
 			return true
 		}
@@ -136,8 +136,8 @@ func (o *outbox) waitForRoom() {
 	}
 }
 
-// drain returns a channel that is closed when no bytes wait.
-func (o *outbox) drain() <-chan struct{} {
+// drainChan returns a channel that is closed when no bytes wait.
+func (o *outbox) drainChan() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	done := make(chan struct{})

@@ -29,7 +29,7 @@ func TestWriteDeadlineIsCleared(t *testing.T) {
 	conn := &slow{Conn: ours}
 	var writers sync.WaitGroup
 	o := newOutbox(conn, 1<<10, time.Minute, &writers)
-	if !o.send([]byte("waits")) {
+	if !o.sendBytes([]byte("waits")) {
 		t.Fatal("refused")
 	}
 	if _, err := io.ReadFull(theirs, make([]byte, 5)); err != nil {

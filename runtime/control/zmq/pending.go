@@ -34,12 +34,12 @@ func (c *client) postMessage(corr effects.Corr, body []byte) effects.Code {
 	case c.wantsReplies:
 		return effects.Invalid
 	}
-	return c.submit(corr, body)
+	return c.submitMessage(corr, body)
 }
 
-// submit writes a message to the connection, or lets the message wait for a connection. The call fails with TooMany if
-// too many messages wait.
-func (c *client) submit(corr effects.Corr, body []byte) effects.Code {
+// submitMessage writes a message to the connection, or lets the message wait for a connection. The call fails with
+// TooMany if too many messages wait.
+func (c *client) submitMessage(corr effects.Corr, body []byte) effects.Code {
 	if c.ready && c.writingCorr == 0 && len(c.pending) == 0 {
 		message := appendRequest(c.scratch[:0], c.Frames, c.lastID, body)
 		if cap(message) <= wireMax {
@@ -66,11 +66,11 @@ func (c *client) submit(corr effects.Corr, body []byte) effects.Code {
 // writeNow writes a message to the connection. The result is false if the connection cannot take the message, which
 // means that the connection is ending.
 func (c *client) writeNow(corr effects.Corr, frames []byte) bool {
-	end, gone, ok := c.wireConn.out.sendTracked(frames)
+	end, written, ok := c.wireConn.out.sendTracked(frames)
 	switch {
 	case !ok:
 		return false
-	case gone:
+	case written:
 		c.completePost(corr)
 	default:
 		c.writingCorr, c.writingEnd = corr, end

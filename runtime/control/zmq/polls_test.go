@@ -25,7 +25,7 @@ func TestConnectionsPoll(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := opened.(*transport)
-		conn, err := x.connect(t.Context(), netip.MustParseAddrPort(l.Addr().String()))
+		conn, err := x.connectAddr(t.Context(), netip.MustParseAddrPort(l.Addr().String()))
 		if err != nil {
 			t.Fatal(err)
 		}

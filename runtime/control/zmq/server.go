@@ -45,16 +45,16 @@ type route struct {
 type inboundConn struct {
 	*server
 	*wireConn
-	guest        *door.Conn
+	doorConn     *door.Conn
 	conn         effects.Conn
 	origin       effects.Origin
 	posted       bool          // whether a message of this connection was posted
 	requestSlots chan struct{} // holds one token for each unanswered request
 }
 
-// serve reads an admitted connection until the end.
-func (s *server) serve(g *door.Conn) error {
-	t := &inboundConn{server: s, wireConn: newWireConn(g.Conn, &s.config, s.writers), guest: g, conn: s.nextConn(),
+// serveInbound reads an admitted connection until the end.
+func (s *server) serveInbound(g *door.Conn) error {
+	t := &inboundConn{server: s, wireConn: newWireConn(g.Conn, &s.config, s.writers), doorConn: g, conn: s.nextConn(),
 		origin:       zeromq.OriginOf(g.Address),
 		requestSlots: make(chan struct{}, unansweredMax)}
 	if at, err := netip.ParseAddrPort(g.RemoteAddr().String()); err == nil {
@@ -90,13 +90,13 @@ func (t *inboundConn) reportLost() {
 	}
 }
 
-func (s *server) limits() zmtp.Limits {
+func (s *server) messageLimits() zmtp.Limits {
 	return zmtp.Limits{Frames: zeromq.MaxRequestFrames(s.channel), Bytes: s.config.MaxMessage,
 		Skip: skipMessages * s.config.MaxMessage}
 }
 
 func (t *inboundConn) readMessages() error {
-	r := t.newReader(t.limits(), t.purse, t.guest.Address)
+	r := t.newReader(t.messageLimits(), t.requestBudget, t.doorConn.Address)
 	defer r.Release()
 	for {
 		r.Release()
@@ -123,7 +123,7 @@ func (t *inboundConn) readMessages() error {
 // does not wait until the timeout.
 func (t *inboundConn) takeRequest(m zmtp.Message) {
 	envelope, body, err := zeromq.CutRequest(t.channel, m.Frames)
-	if err = faultError(m, t.limits(), err); err != nil {
+	if err = faultError(m, t.messageLimits(), err); err != nil {
 		body = nil
 		t.stats.malformed.Add(1)
 		t.logMalformed(err)
@@ -133,7 +133,7 @@ func (t *inboundConn) takeRequest(m zmtp.Message) {
 	case <-t.stopped:
 		return
 	}
-	t.guest.AddWork(1)
+	t.doorConn.AddWork(1)
 	request, old, evicted := t.requests.Add(route{inboundConn: t, envelope: envelope})
 	if evicted {
 		t.stats.requestsEvicted.Add(1)
@@ -146,7 +146,7 @@ func (t *inboundConn) takeRequest(m zmtp.Message) {
 
 // releaseSlot notes that a request of this connection is answered, or will never be.
 func (t *inboundConn) releaseSlot() {
-	t.guest.AddWork(-1)
+	t.doorConn.AddWork(-1)
 	<-t.requestSlots
 }
 
@@ -156,12 +156,12 @@ func (t *inboundConn) takeMessages(m zmtp.Message) {
 	several := t.channel.Framing() == effects.Several
 	if m.Fault != zmtp.Whole || len(m.Frames) != 1 && !several {
 		t.stats.malformed.Add(1)
-		t.logMalformed(faultError(m, t.limits(), fmt.Errorf("the message has %d frames instead of 1", len(m.Frames))))
+		t.logMalformed(faultError(m, t.messageLimits(), fmt.Errorf("the message has %d frames instead of 1", len(m.Frames))))
 		if !several {
 			return
 		}
 	}
-	t.guest.AddWork(0)
+	t.doorConn.AddWork(0)
 	t.stepper.Hold()
 	for _, body := range m.Frames {
 		t.postReceived(&effects.Received{Body: body})
@@ -170,7 +170,7 @@ func (t *inboundConn) takeMessages(m zmtp.Message) {
 }
 
 func (t *inboundConn) logMalformed(err error) {
-	t.door.Warn("a message is malformed", t.guest.Address, "channel", t.channel.String(), "peer", t.guest.RemoteAddr(),
+	t.door.Warn("a message is malformed", t.doorConn.Address, "channel", t.channel.String(), "peer", t.doorConn.RemoteAddr(),
 		"err", err)
 }
 
@@ -181,8 +181,8 @@ func (t *transport) Caller(c effects.Conn) netip.Addr {
 	return addr
 }
 
-// reply sends the reply to a request, or drops and counts the reply if the peer is gone or the outbox is full.
-func (t *transport) reply(request effects.Request, body []byte) {
+// sendReply sends the reply to a request, or drops and counts the reply if the peer is gone or the outbox is full.
+func (t *transport) sendReply(request effects.Request, body []byte) {
 	route, found := t.requests.Take(request)
 	if !found {
 		t.stats.repliesDropped.Add(1)
@@ -197,7 +197,7 @@ func (t *transport) reply(request effects.Request, body []byte) {
 	for _, f := range route.envelope {
 		wire = zmtp.AppendFrame(wire, f, true)
 	}
-	if !route.inboundConn.out.send(appendBody(wire, route.inboundConn.channel, body)) {
+	if !route.inboundConn.out.sendBytes(appendBody(wire, route.inboundConn.channel, body)) {
 		t.stats.repliesDropped.Add(1)
 	}
 	route.inboundConn.releaseSlot()
@@ -205,20 +205,20 @@ func (t *transport) reply(request effects.Request, body []byte) {
 
 // inbound holds what all servers of a transport share.
 type inbound struct {
-	door         *door.Door
-	purse        *door.ByteBudget
-	writers      *sync.WaitGroup
-	requestConns *sync.Map // the *inboundConn of channels with requests: their outboxes may hold replies
-	callers      *sync.Map // effects.Conn to netip.Addr: the address of each inbound connection
-	stopped      chan struct{}
-	lastConn     *atomic.Uint64
+	door          *door.Door
+	requestBudget *door.ByteBudget
+	writers       *sync.WaitGroup
+	requestConns  *sync.Map // the *inboundConn of channels with requests: their outboxes may hold replies
+	callers       *sync.Map // effects.Conn to netip.Addr: the address of each inbound connection
+	stopped       chan struct{}
+	lastConn      *atomic.Uint64
 }
 
 func newInbound(c *Config) inbound {
 	return inbound{
-		door: door.New(door.Config{Total: c.MaxInbound, PerAddress: c.InboundPerAddress, Strangers: c.HandshakingPerAddress,
-			Patience: c.Handshake, Log: c.Log}),
-		purse: door.NewByteBudget(c.IncomingBytes), writers: new(sync.WaitGroup), requestConns: new(sync.Map),
+		door: door.New(door.Config{MaxTotal: c.MaxInbound, MaxPerAddress: c.InboundPerAddress, MaxStrangers: c.HandshakingPerAddress,
+			HandshakeTimeout: c.Handshake, Log: c.Log}),
+		requestBudget: door.NewByteBudget(c.IncomingBytes), writers: new(sync.WaitGroup), requestConns: new(sync.Map),
 		callers: new(sync.Map),
 		stopped: make(chan struct{}), lastConn: new(atomic.Uint64),
 	}
@@ -226,12 +226,12 @@ func newInbound(c *Config) inbound {
 
 // close ends all inbound connections. Replies that were given have linger to leave.
 func (d *inbound) close(linger time.Duration) error {
-	err := d.door.Shut()
+	err := d.door.StopAccepting()
 	close(d.stopped)
 	late := time.After(linger)
 	d.requestConns.Range(func(t, _ any) bool {
 		select {
-		case <-t.(*inboundConn).out.drain():
+		case <-t.(*inboundConn).out.drainChan():
 			return true
 		case <-late:
 			return false
@@ -246,11 +246,11 @@ func (d *inbound) nextConn() effects.Conn { return effects.Conn(d.lastConn.Add(1
 
 // startServer binds a server and accepts connections. The result is s with the port that was bound.
 func (t *transport) startServer(s control.Server) (control.Server, error) {
-	l, bound, err := t.bind(s)
+	l, bound, err := t.bindServer(s)
 	if err != nil {
 		return s, err
 	}
-	at := &server{transport: t, channel: s.Channel, servesRequests: s.Channel.Asks(), reportsLost: s.ReportLost}
-	t.door.Serve(&netpoll.Listener{Listener: l, Poll: t.config.Poll}, s.Channel.String(), at.serve)
+	at := &server{transport: t, channel: s.Channel, servesRequests: s.Channel.HasReplies(), reportsLost: s.ReportLost}
+	t.door.Serve(&netpoll.Listener{Listener: l, Poll: t.config.Poll}, s.Channel.String(), at.serveInbound)
 	return bound, nil
 }

@@ -20,24 +20,24 @@ import (
 // transport implements control.Transport. Inbound connections are admitted through a door (inbound); each outbound Conn
 // is a client.
 type transport struct {
-	config   Config
-	sink     control.Sink
-	stepper  stepper.Stepper // of the sink
-	servers  []control.Server
-	stats    counters
-	requests *zeromq.Requests[route]
-	names    *names.Resolver
-	seldom   *loglimit.Log
+	config     Config
+	sink       control.Sink
+	stepper    stepper.Stepper // of the sink
+	servers    []control.Server
+	stats      counters
+	requests   *zeromq.Requests[route]
+	names      *names.Resolver
+	limitedLog *loglimit.Log
 	inbound
 
 	dialing     context.Context // parent of all dials; canceled by Shutdown
 	stopDialing context.CancelFunc
 	dials       sync.WaitGroup
 	keepers     sync.WaitGroup // and writers of the clients' outboxes
-	// answers holds the budget for the bytes of replies that are arriving, by address.
-	answers   *door.ByteBudget
-	connSlots atomic.Int64 // Conns in use, including those that are being opened
-	lingering atomic.Int64
+	// replyBudget holds the budget for the bytes of replies that are arriving, by address.
+	replyBudget *door.ByteBudget
+	connSlots   atomic.Int64 // Conns in use, including those that are being opened
+	lingering   atomic.Int64
 
 	mu                            sync.Mutex // held for a moment only, never while writing or posting
 	conns                         map[effects.Conn]*client
@@ -63,13 +63,13 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 	if err := config.fitOpenFiles(); err != nil {
 		return nil, err
 	}
-	t := &transport{config: config, sink: sink, stepper: stepper.Of(sink), shutdownDone: make(chan struct{}),
-		requests: zeromq.NewRequests[route](config.MaxRequests),
-		seldom:   loglimit.New(config.Log), answers: door.NewByteBudget(config.IncomingBytes), conns: map[effects.Conn]*client{}}
+	t := &transport{config: config, sink: sink, stepper: stepper.ForSink(sink), shutdownDone: make(chan struct{}),
+		requests:   zeromq.NewRequests[route](config.MaxRequests),
+		limitedLog: loglimit.New(config.Log), replyBudget: door.NewByteBudget(config.IncomingBytes), conns: map[effects.Conn]*client{}}
 	t.inbound = newInbound(&config)
 	t.dialing, t.stopDialing = context.WithCancel(context.Background())
 	t.names = names.New(t.dialing, names.Config{Timeout: config.NameTimeout, TTL: config.NameTTL,
-		Negative: config.NameNegativeTTL, Lookup: config.Lookup})
+		FailureTTL: config.NameNegativeTTL, Lookup: config.Lookup})
 	for _, server := range servers {
 		bound, err := t.startServer(server)
 		if err != nil {
@@ -94,7 +94,7 @@ func (t *transport) Open(e *effects.Open) {
 	default:
 		t.connSlots.Add(1)
 		open := *e
-		t.dials.Go(func() { t.dial(open) })
+		t.dials.Go(func() { t.dialPeer(open) })
 	}
 	t.mu.Unlock()
 	if code != effects.OK {
@@ -148,7 +148,7 @@ func (t *transport) Post(e *effects.Post) {
 }
 
 func (t *transport) Reply(e *effects.Reply) {
-	t.reply(e.Request, e.Body)
+	t.sendReply(e.Request, e.Body)
 }
 
 func (t *transport) Servers() []control.Server { return slices.Clone(t.servers) }
@@ -163,13 +163,13 @@ func (t *transport) Stats() control.Stats {
 		InboundConns:    uint64(d.Open),
 		InboundEvicted:  d.Evicted,
 		InboundExpired:  d.Expired,
-		InboundRefused:  d.Refused + d.NoFiles,
+		InboundRefused:  d.Refused + d.FailedAccepts,
 	}
 }
 
 func (t *transport) Shutdown(ctx context.Context) error {
 	t.shutdownOnce.Do(func() {
-		_ = t.door.Shut()
+		_ = t.door.StopAccepting()
 		t.mu.Lock()
 		t.shuttingDown = true
 		t.mu.Unlock()
@@ -198,5 +198,5 @@ func (t *transport) finishShutdown() {
 	}
 	t.shutdownErr = t.close(t.config.Linger)
 	t.keepers.Wait()
-	t.seldom.End()
+	t.limitedLog.FlushSkipped()
 }

@@ -15,7 +15,7 @@ import (
 
 var local = effects.Addr{Host: "127.0.0.1"}
 
-func serve(t testing.TB, channel effects.Channel) (*controltest.End, effects.Addr) {
+func serve(t testing.TB, channel effects.Channel) (*controltest.Endpoint, effects.Addr) {
 	t.Helper()
 	end := controltest.Start(t, zmq.Config{MaxMessage: 1 << 20}.Opener(), control.Server{Channel: channel, Addr: local})
 	return end, end.Servers()[0].Addr

@@ -91,8 +91,8 @@ func TestPeerThatReadsNoRepliesIsNotRead(t *testing.T) {
 }
 
 // take returns a message that has already arrived, or nil.
-func take(e *controltest.End, fits func(*effects.Received) bool) *effects.Received {
-	for _, ev := range e.All() {
+func take(e *controltest.Endpoint, fits func(*effects.Received) bool) *effects.Received {
+	for _, ev := range e.Events() {
 		if r, ok := ev.(*effects.Received); ok && fits(r) {
 			return r
 		}

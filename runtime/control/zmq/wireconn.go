@@ -70,18 +70,18 @@ func newWireConn(conn net.Conn, c *Config, writers *sync.WaitGroup) *wireConn {
 
 // handshake exchanges greetings and socket types with the peer.
 func (l *wireConn) handshake(k socketKind) (err error) {
-	l.canPing, err = zmtp.Handshake(l.in, func(appendRequest []byte) { l.out.send(appendRequest) }, k.name, k.peerTypes)
+	l.canPing, err = zmtp.Handshake(l.in, func(appendRequest []byte) { l.out.sendBytes(appendRequest) }, k.name, k.peerTypes)
 	l.deadline = time.Time{}
 	return err
 }
 
 // newReader returns a reader of messages within limits. Memory for messages that are not small is taken out of the
 // budget that purse has for the peer's address.
-func (l *wireConn) newReader(limits zmtp.Limits, purse *door.ByteBudget, address netip.Prefix) *zmtp.Reader {
+func (l *wireConn) newReader(limits zmtp.Limits, budget *door.ByteBudget, address netip.Prefix) *zmtp.Reader {
 	return &zmtp.Reader{
 		R: l.in, Limits: limits,
-		ReserveBytes: func(n int) bool { return purse.Reserve(address, n) },
-		ReleaseBytes: func(n int) { purse.Release(address, n) },
+		ReserveBytes: func(n int) bool { return budget.Reserve(address, n) },
+		ReleaseBytes: func(n int) { budget.Release(address, n) },
 		SendPong:     l.out.sendIfIdle,
 		OnStart:      func() { l.deadline = time.Now().Add(l.config.MessageTimeout) },
 		OnEnd:        func() { l.deadline = time.Time{} },
@@ -110,7 +110,7 @@ func (l *wireConn) Read(b []byte) (int, error) {
 		if silent += l.config.Heartbeat; silent >= l.config.HeartbeatTimeout {
 			return 0, fmt.Errorf("the peer was silent for %v and answered no ping", silent)
 		}
-		l.out.send(zmtp.AppendPing(nil, 0))
+		l.out.sendBytes(zmtp.AppendPing(nil, 0))
 	}
 }
 
@@ -131,10 +131,10 @@ func faultError(m zmtp.Message, limits zmtp.Limits, otherwise error) error {
 
 // appendRequest appends the frames of a request with this id, or of a one-way message.
 func appendRequest(b []byte, f zeromq.Frames, id uint64, body []byte) []byte {
-	if f.Matched {
+	if f.HasIDs {
 		b = zmtp.AppendFrame(b, binary.BigEndian.AppendUint64(make([]byte, 0, zeromq.IDBytes), id), true)
 	}
-	if f.Delimited() {
+	if f.HasDelimiter() {
 		b = zmtp.AppendFrame(b, nil, true)
 	}
 	return appendBody(b, f.Channel, body)
@@ -142,6 +142,6 @@ func appendRequest(b []byte, f zeromq.Frames, id uint64, body []byte) []byte {
 
 // appendBody appends the frames of a body.
 func appendBody(b []byte, ch effects.Channel, body []byte) []byte {
-	zeromq.EachFrame(ch, body, func(frame []byte, more bool) { b = zmtp.AppendFrame(b, frame, more) })
+	zeromq.ForEachFrame(ch, body, func(frame []byte, more bool) { b = zmtp.AppendFrame(b, frame, more) })
 	return b
 }

@@ -57,7 +57,7 @@ func Open(o Options) (*Library, error) {
 	opening.Lock()
 	defer opening.Unlock()
 	candidates := o.candidates()
-	resident := slices.ContainsFunc(candidates, sharedlib.Resident)
+	resident := slices.ContainsFunc(candidates, sharedlib.IsLoaded)
 	timeout, err := timeoutVariable.resolve(o.RDMATimeout, resident)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func Open(o Options) (*Library, error) {
 
 // load opens a library and finds the symbols. If symbols of both sequences are missing, the Attempt lists them.
 func load(name string, o Options) (*Library, Attempt) {
-	loaded, err := sharedlib.Open(name)
+	loaded, err := sharedlib.Load(name)
 	if err != nil {
 		return nil, Attempt{Library: name, Reason: err.Error()}
 	}

@@ -140,7 +140,7 @@ func (r *Rig) Maker(o Options) planetest.LeasedMaker {
 			second = plane.SecondPool{Buffer: [16]byte{id, 0xc}, Pages: 1, Region: n.alloc(tb, !o.Host, pageBytes)}
 		}
 		pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
-			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Served: served, Second: second, Sink: sink,
+			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Region: served, SecondPool: second, Sink: sink,
 		})
 		if err != nil {
 			tb.Fatal(err)

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// Max is the number of lines that may wait.
-const Max = 1024
+// MaxLines is the number of lines that may wait.
+const MaxLines = 1024
 
 // A Handler passes records to another handler, in order, from a goroutine that exists only while there are records.
 // Attributes are resolved by the caller, but values that are not plain are formatted later, and must not change.
 type Handler struct {
-	to slog.Handler
-	q  *queue
+	destination slog.Handler
+	q           *queue
 	// enabled caches the destination's answers about slog's levels. The destination is not asked each time, because
 	// asking may take a lock that is held by a write that blocks.
 	enabled *enabledLevels
@@ -48,13 +48,13 @@ type line struct {
 
 // New returns a handler in front of to.
 func New(to slog.Handler) *Handler {
-	q := &queue{max: Max, idle: make(chan struct{})}
+	q := &queue{max: MaxLines, idle: make(chan struct{})}
 	close(q.idle)
 	return newHandler(to, q)
 }
 
 func newHandler(to slog.Handler, q *queue) *Handler {
-	return &Handler{to: to, q: q, enabled: newEnabledLevels(to)}
+	return &Handler{destination: to, q: q, enabled: newEnabledLevels(to)}
 }
 
 // Enabled implements slog.Handler. The result is the cached answer of the destination, which is refreshed in the
@@ -63,22 +63,22 @@ func (h *Handler) Enabled(_ context.Context, l slog.Level) bool { return h.enabl
 
 // WithAttrs implements slog.Handler.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return newHandler(h.to.WithAttrs(attrs), h.q)
+	return newHandler(h.destination.WithAttrs(attrs), h.q)
 }
 
 // WithGroup implements slog.Handler.
 func (h *Handler) WithGroup(name string) slog.Handler {
-	return newHandler(h.to.WithGroup(name), h.q)
+	return newHandler(h.destination.WithGroup(name), h.q)
 }
 
 // Handle implements slog.Handler. Handle never waits and never fails.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
-	h.q.add(line{h.to, resolved(r)})
+	h.q.addLine(line{h.destination, resolveAttrs(r)})
 	return nil
 }
 
-// resolved returns a copy of r with resolved values, which do not depend on the caller any more.
-func resolved(r slog.Record) slog.Record {
+// resolveAttrs returns a copy of r with resolved values, which do not depend on the caller any more.
+func resolveAttrs(r slog.Record) slog.Record {
 	c := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
 		a.Value = a.Value.Resolve()
@@ -88,7 +88,7 @@ func resolved(r slog.Record) slog.Record {
 	return c
 }
 
-func (q *queue) add(l line) {
+func (q *queue) addLine(l line) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.lines) >= q.max {
@@ -99,27 +99,27 @@ func (q *queue) add(l line) {
 	q.lines = append(q.lines, l)
 	if !q.writing {
 		q.writing, q.idle = true, make(chan struct{})
-		go q.write()
+		go q.writeLines()
 	}
 }
 
-func (q *queue) write() {
+func (q *queue) writeLines() {
 	for {
-		l, untold, more := q.next()
+		l, dropped, more := q.nextLine()
 		if !more {
 			return
 		}
-		if untold > 0 {
+		if dropped > 0 {
 			r := slog.NewRecord(time.Now(), slog.LevelWarn, "lines of this log were dropped, because it is written too slowly",
 				0)
-			r.AddAttrs(slog.Uint64("dropped", untold))
+			r.AddAttrs(slog.Uint64("dropped", dropped))
 			_ = l.to.Handle(context.Background(), r)
 		}
 		_ = l.to.Handle(context.Background(), l.record) // There is no destination for an error.
 	}
 }
 
-func (q *queue) next() (l line, untold uint64, more bool) {
+func (q *queue) nextLine() (l line, dropped uint64, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.lines) == 0 {
@@ -132,23 +132,23 @@ func (q *queue) next() (l line, untold uint64, more bool) {
 	if q.lines = q.lines[1:]; len(q.lines) == 0 {
 		q.lines = nil // frees the array
 	}
-	untold, q.unreported = q.unreported, 0
-	return l, untold, true
+	dropped, q.unreported = q.unreported, 0
+	return l, dropped, true
 }
 
-// Dropped returns the number of lines that were dropped since the start.
-func (h *Handler) Dropped() uint64 {
+// DroppedLines returns the number of lines that were dropped since the start.
+func (h *Handler) DroppedLines() uint64 {
 	h.q.mu.Lock()
 	defer h.q.mu.Unlock()
 	return h.q.dropped
 }
 
 // Flush waits at most for the timeout until all lines are written, and reports whether all lines are written.
-func (h *Handler) Flush(patience time.Duration) bool {
+func (h *Handler) Flush(timeout time.Duration) bool {
 	h.q.mu.Lock()
 	idle := h.q.idle
 	h.q.mu.Unlock()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case <-idle:

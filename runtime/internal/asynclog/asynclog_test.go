@@ -50,8 +50,8 @@ func TestFullPipeDelaysNobody(t *testing.T) {
 	if h.Flush(time.Millisecond) {
 		t.Fatal("a full pipe took everything")
 	}
-	if h.Dropped() < lines/2 {
-		t.Errorf("%d lines were dropped", h.Dropped())
+	if h.DroppedLines() < lines/2 {
+		t.Errorf("%d lines were dropped", h.DroppedLines())
 	}
 	read := make(chan string)
 	go func() {

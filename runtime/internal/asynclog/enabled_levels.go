@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// validity is the time for which an answer is used: a changed level takes effect after at most that time.
-const validity = time.Second
+// cacheTTL is the time for which an answer is used: a changed level takes effect after at most that time.
+const cacheTTL = time.Second
 
 // enabledLevels caches which levels a handler writes. A level between slog's four, which this module does not use,
 // counts as the next lower level.
 type enabledLevels struct {
-	to         slog.Handler
+	handler    slog.Handler
 	bits       atomic.Uint32 // one for each of levels
 	validUntil atomic.Int64  // nanoseconds since start
 	refreshing atomic.Bool
@@ -21,20 +21,20 @@ type enabledLevels struct {
 
 var levels = [...]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 
-var start = time.Now()
+var processStart = time.Now()
 
 // newEnabledLevels asks the handler at once, so the caller may wait.
 func newEnabledLevels(to slog.Handler) *enabledLevels {
-	a := &enabledLevels{to: to}
-	a.refresh()
+	a := &enabledLevels{handler: to}
+	a.refreshLevels()
 	return a
 }
 
 func (a *enabledLevels) isEnabled(l slog.Level) bool {
-	if int64(time.Since(start)) > a.validUntil.Load() && a.refreshing.CompareAndSwap(false, true) {
+	if int64(time.Since(processStart)) > a.validUntil.Load() && a.refreshing.CompareAndSwap(false, true) {
 		go func() {
 			defer a.refreshing.Store(false)
-			a.refresh()
+			a.refreshLevels()
 		}()
 	}
 	bits := a.bits.Load()
@@ -46,13 +46,13 @@ func (a *enabledLevels) isEnabled(l slog.Level) bool {
 	return bits&1 != 0
 }
 
-func (a *enabledLevels) refresh() {
+func (a *enabledLevels) refreshLevels() {
 	var bits uint32
 	for i, l := range levels {
-		if a.to.Enabled(context.Background(), l) {
+		if a.handler.Enabled(context.Background(), l) {
 			bits |= 1 << i
 		}
 	}
 	a.bits.Store(bits)
-	a.validUntil.Store(int64(time.Since(start) + validity))
+	a.validUntil.Store(int64(time.Since(processStart) + cacheTTL))
 }

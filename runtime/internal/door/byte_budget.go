@@ -10,7 +10,7 @@ import (
 type ByteBudget struct {
 	mu        sync.Mutex
 	size      int
-	spent     int
+	reserved  int
 	byAddress map[netip.Prefix]int
 }
 
@@ -20,23 +20,23 @@ func NewByteBudget(size int) *ByteBudget {
 }
 
 // Reserve takes n bytes for an address, and returns false if there is no room.
-func (p *ByteBudget) Reserve(who netip.Prefix, n int) bool {
+func (p *ByteBudget) Reserve(address netip.Prefix, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n > p.size-p.spent || n > p.size/2-p.byAddress[who] {
+	if n > p.size-p.reserved || n > p.size/2-p.byAddress[address] {
 		return false
 	}
-	p.spent += n
-	p.byAddress[who] += n
+	p.reserved += n
+	p.byAddress[address] += n
 	return true
 }
 
 // Release gives n bytes back.
-func (p *ByteBudget) Release(who netip.Prefix, n int) {
+func (p *ByteBudget) Release(address netip.Prefix, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.spent -= n
-	if p.byAddress[who] -= n; p.byAddress[who] == 0 {
-		delete(p.byAddress, who)
+	p.reserved -= n
+	if p.byAddress[address] -= n; p.byAddress[address] == 0 {
+		delete(p.byAddress, address)
 	}
 }

@@ -21,56 +21,56 @@ type Conn struct {
 	number uint64 // counts admitted connections
 	// The following fields are guarded by the door's mutex. Invariant: element is an element of list, which is a list
 	// of the address's connections; element is nil after the connection was removed.
-	place  *list.Element
-	rank   *list.List
-	timer  *time.Timer
-	reason string
+	element    *list.Element
+	list       *list.List
+	timer      *time.Timer
+	closeCause string
 
-	hadWork atomic.Bool  // AddWork was called
-	active  atomic.Bool  // worked since the connection was last considered for eviction
-	working atomic.Int32 // operations in progress
+	hadWork    atomic.Bool  // AddWork was called
+	active     atomic.Bool  // worked since the connection was last considered for eviction
+	operations atomic.Int32 // operations in progress
 }
 
 // MarkKnown records that the peer speaks our protocol. From then on the connection may be idle.
-func (g *Conn) MarkKnown() {
-	g.door.mu.Lock()
-	defer g.door.mu.Unlock()
-	h := g.door.addresses[g.Address]
-	if g.place == nil || g.rank != &h.strangers {
+func (c *Conn) MarkKnown() {
+	c.door.mu.Lock()
+	defer c.door.mu.Unlock()
+	h := c.door.addresses[c.Address]
+	if c.element == nil || c.list != &h.strangers {
 		return
 	}
-	g.timer.Stop()
-	g.moveTo(&h.known)
+	c.timer.Stop()
+	c.moveTo(&h.known)
 }
 
-func (g *Conn) moveTo(rank *list.List) {
-	if g.place != nil {
-		g.rank.Remove(g.place)
+func (c *Conn) moveTo(rank *list.List) {
+	if c.element != nil {
+		c.list.Remove(c.element)
 	}
-	g.place, g.rank = rank.PushBack(g), rank
+	c.element, c.list = rank.PushBack(c), rank
 }
 
 // AddWork records that an operation for the connection begins (1) or has ended (-1). While operations are in progress,
 // the connection is not closed in favour of a new connection. A connection that never had an operation is closed
 // before a connection that had an operation, because a handshake alone costs a peer nothing.
-func (g *Conn) AddWork(more int32) {
-	g.active.Store(true)
-	g.working.Add(more)
-	if g.hadWork.Swap(true) {
+func (c *Conn) AddWork(more int32) {
+	c.active.Store(true)
+	c.operations.Add(more)
+	if c.hadWork.Swap(true) {
 		return
 	}
-	g.door.mu.Lock()
-	defer g.door.mu.Unlock()
-	if g.place != nil {
-		g.timer.Stop()
-		g.moveTo(&g.door.addresses[g.Address].active)
+	c.door.mu.Lock()
+	defer c.door.mu.Unlock()
+	if c.element != nil {
+		c.timer.Stop()
+		c.moveTo(&c.door.addresses[c.Address].active)
 	}
 }
 
-func (g *Conn) closeReason() string {
-	g.door.mu.Lock()
-	defer g.door.mu.Unlock()
-	return g.reason
+func (c *Conn) closeReason() string {
+	c.door.mu.Lock()
+	defer c.door.mu.Unlock()
+	return c.closeCause
 }
 
 // addressConns are the connections of an address.
@@ -78,13 +78,13 @@ type addressConns struct {
 	strangers, known, active list.List // of *Conn, by the time when the connection came or was last found active
 }
 
-func (h *addressConns) ranks() []*list.List { return []*list.List{&h.strangers, &h.known, &h.active} }
+func (h *addressConns) lists() []*list.List { return []*list.List{&h.strangers, &h.known, &h.active} }
 
-func (h *addressConns) size() int { return h.strangers.Len() + h.known.Len() + h.active.Len() }
+func (h *addressConns) count() int { return h.strangers.Len() + h.known.Len() + h.active.Len() }
 
-func (h *addressConns) all() iter.Seq[*Conn] {
+func (h *addressConns) allConns() iter.Seq[*Conn] {
 	return func(yield func(*Conn) bool) {
-		for _, l := range h.ranks() {
+		for _, l := range h.lists() {
 			for e := l.Front(); e != nil; e = e.Next() {
 				if !yield(e.Value.(*Conn)) {
 					return
@@ -94,8 +94,9 @@ func (h *addressConns) all() iter.Seq[*Conn] {
 	}
 }
 
-// idlest returns the connection to close when room is needed, or nil if all connections have an operation in progress.
-func (h *addressConns) idlest() *Conn {
+// idlestConn returns the connection to close when room is needed, or nil if all connections have an operation in
+// progress.
+func (h *addressConns) idlestConn() *Conn {
 	for _, rank := range []*list.List{&h.strangers, &h.known} {
 		if e := rank.Front(); e != nil {
 			return e.Value.(*Conn)
@@ -105,7 +106,7 @@ func (h *addressConns) idlest() *Conn {
 	for range 2 * h.active.Len() {
 		e := h.active.Front()
 		g := e.Value.(*Conn)
-		if g.working.Load() <= 0 && !g.active.Swap(false) {
+		if g.operations.Load() <= 0 && !g.active.Swap(false) {
 			return g
 		}
 		h.active.MoveToBack(e)
@@ -113,53 +114,54 @@ func (h *addressConns) idlest() *Conn {
 	return nil
 }
 
-// enter gives g a place, if necessary by closing another connection.
-func (d *Door) enter(g *Conn) bool {
+// placeConn gives g a place, if necessary by closing another connection.
+func (d *Door) placeConn(c *Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closing {
 		return false
 	}
-	h := d.addresses[g.Address]
+	h := d.addresses[c.Address]
 	if h == nil {
 		h = &addressConns{}
 	}
 	switch {
-	case h.strangers.Len() >= d.config.Strangers:
-		d.evict(h.strangers.Front().Value.(*Conn), "a connection that sent nothing gives way to a new one of its address")
-	case h.size() >= d.config.PerAddress:
-		if !d.evict(h.idlest(), "an idle connection gives way to a new one of its address") {
+	case h.strangers.Len() >= d.config.MaxStrangers:
+		d.evictConn(h.strangers.Front().Value.(*Conn), "a connection that sent nothing gives way to a new one of its address")
+	case h.count() >= d.config.MaxPerAddress:
+		if !d.evictConn(h.idlestConn(), "an idle connection gives way to a new one of its address") {
 			return false
 		}
-	case d.stats.Open >= d.config.Total:
-		if !d.evict(d.idlest(), "a connection of the address that has most gives way to a new one") {
+	case d.stats.Open >= d.config.MaxTotal:
+		if !d.evictConn(d.idlestConn(), "a connection of the address that has most gives way to a new one") {
 			return false
 		}
 	}
-	d.addresses[g.Address] = h // An eviction may have removed the entry from the map.
-	g.moveTo(&h.strangers)
-	g.timer = time.AfterFunc(d.config.Patience, func() { d.expire(g) })
+	d.addresses[c.Address] = h // An eviction may have removed the entry from the map.
+	c.moveTo(&h.strangers)
+	c.timer = time.AfterFunc(d.config.HandshakeTimeout, func() { d.expireConn(c) })
 	d.stats.Open++
 	d.stats.Admitted++
-	g.number = d.stats.Admitted
+	c.number = d.stats.Admitted
 	return true
 }
 
-// idlest returns the connection to close when room is needed, or nil if all connections have an operation in progress.
+// idlestConn returns the connection to close when room is needed, or nil if all connections have an operation in
+// progress.
 //
 // Connections that have sent nothing, or have only completed a handshake, are closed before all the rest, whatever
 // their address: a host may have any number of addresses, each with fewer connections than an honest host. Of these
 // two groups the larger group is chosen, so that a new connection has time in both groups; and of that group the
 // oldest connection of the address with the most connections.
-func (d *Door) idlest() *Conn {
+func (d *Door) idlestConn() *Conn {
 	var strangers, known *list.List
 	more := 0 // strangers than known ones
 	for _, h := range d.addresses {
 		more += h.strangers.Len() - h.known.Len()
-		if before(&h.strangers, strangers) {
+		if closesBefore(&h.strangers, strangers) {
 			strangers = &h.strangers
 		}
-		if before(&h.known, known) {
+		if closesBefore(&h.known, known) {
 			known = &h.known
 		}
 	}
@@ -169,17 +171,17 @@ func (d *Door) idlest() *Conn {
 	case known != nil:
 		return known.Front().Value.(*Conn)
 	}
-	bySize := func(a, b *addressConns) int { return cmp.Compare(b.size(), a.size()) }
+	bySize := func(a, b *addressConns) int { return cmp.Compare(b.count(), a.count()) }
 	for _, h := range slices.SortedFunc(maps.Values(d.addresses), bySize) {
-		if g := h.idlest(); g != nil {
-			return g
+		if c := h.idlestConn(); c != nil {
+			return c
 		}
 	}
 	return nil
 }
 
-// before reports whether a connection of a is closed before a connection of b. B may be nil.
-func before(a, b *list.List) bool {
+// closesBefore reports whether a connection of a is closed before a connection of b. B may be nil.
+func closesBefore(a, b *list.List) bool {
 	switch {
 	case a.Len() == 0:
 		return false
@@ -191,43 +193,43 @@ func before(a, b *list.List) bool {
 	return a.Front().Value.(*Conn).number < b.Front().Value.(*Conn).number
 }
 
-func (d *Door) evict(g *Conn, why string) bool {
-	if g == nil {
+func (d *Door) evictConn(c *Conn, cause string) bool {
+	if c == nil {
 		d.stats.Refused++
 		return false
 	}
 	d.stats.Evicted++
-	d.remove(g, why)
+	d.removeConn(c, cause)
 	return true
 }
 
-func (d *Door) expire(g *Conn) {
+func (d *Door) expireConn(c *Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if g.place != nil && g.rank == &d.addresses[g.Address].strangers {
+	if c.element != nil && c.list == &d.addresses[c.Address].strangers {
 		d.stats.Expired++
-		d.remove(g, "a connection sent nothing that makes sense in time")
+		d.removeConn(c, "a connection sent nothing that makes sense in time")
 	}
 }
 
-// remove removes a connection from its list and closes the connection, which ends the connection's goroutine.
-func (d *Door) remove(g *Conn, why string) {
-	h := d.addresses[g.Address]
-	g.rank.Remove(g.place)
-	g.timer.Stop()
-	g.place, g.reason = nil, why
-	if h.size() == 0 {
-		delete(d.addresses, g.Address)
+// removeConn removes a connection from its list and closes the connection, which ends the connection's goroutine.
+func (d *Door) removeConn(c *Conn, cause string) {
+	h := d.addresses[c.Address]
+	c.list.Remove(c.element)
+	c.timer.Stop()
+	c.element, c.closeCause = nil, cause
+	if h.count() == 0 {
+		delete(d.addresses, c.Address)
 	}
 	d.stats.Open--
-	_ = g.Close()
+	_ = c.Close()
 }
 
-func (d *Door) leave(g *Conn) {
+func (d *Door) leaveConn(c *Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if g.place != nil {
-		d.remove(g, "")
+	if c.element != nil {
+		d.removeConn(c, "")
 	}
 }
 

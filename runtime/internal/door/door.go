@@ -16,11 +16,11 @@ import (
 
 // Config has the limits of a Door.
 type Config struct {
-	Total      int           // connections at a time
-	PerAddress int           // of the same address
-	Strangers  int           // of the same address that are not known yet
-	Patience   time.Duration // how long a stranger may take to become known
-	Log        *slog.Logger
+	MaxTotal         int           // connections at a time
+	MaxPerAddress    int           // of the same address
+	MaxStrangers     int           // of the same address that are not known yet
+	HandshakeTimeout time.Duration // how long a stranger may take to become known
+	Log              *slog.Logger
 }
 
 // Stats counts events since the start, except for Open.
@@ -31,8 +31,9 @@ type Stats struct {
 	// Evicted connections were closed in favour of a new connection, Expired connections sent nothing that makes sense
 	// in time, and Refused connections found no place.
 	Evicted, Expired, Refused uint64
-	// NoFiles counts failed attempts to accept a connection, mostly because the process or the host had no file left.
-	NoFiles uint64
+	// FailedAccepts counts failed attempts to accept a connection, mostly because the process or the host had no file
+	// left.
+	FailedAccepts uint64
 }
 
 // A Door admits connections of any number of listeners. All methods may be called from any goroutine.
@@ -64,7 +65,7 @@ func (d *Door) Serve(l net.Listener, name string, serve func(*Conn) error) {
 	d.mu.Lock()
 	d.listeners = append(d.listeners, l)
 	d.mu.Unlock()
-	d.workers.Go(func() { d.accept(l, name, serve) })
+	d.workers.Go(func() { d.acceptConns(l, name, serve) })
 }
 
 // The pause between attempts to accept grows from minPause to maxPause while the attempts fail.
@@ -73,25 +74,25 @@ const (
 	maxPause = 500 * time.Millisecond
 )
 
-func (d *Door) accept(l net.Listener, name string, serve func(*Conn) error) {
-	d.spare.keep()
-	defer d.spare.drop()
+func (d *Door) acceptConns(l net.Listener, name string, serve func(*Conn) error) {
+	d.spare.addUser()
+	defer d.spare.removeUser()
 	pause := minPause
 	for {
 		conn, err := l.Accept()
 		switch {
 		case err == nil:
 			pause = minPause
-			d.admit(conn, name, serve)
+			d.admitConn(conn, name, serve)
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return
 		}
-		d.count(func(s *Stats) { s.NoFiles++ })
+		d.updateStats(func(s *Stats) { s.FailedAccepts++ })
 		d.Warn("no connection can be accepted", netip.Prefix{}, "channel", name, "err", err,
 			"remedy", "raise the limit of open files, or lower the limits of connections")
 		// A waiting peer is refused at once, instead of waiting in vain.
-		d.spare.turnAway(l)
+		d.spare.refuseConn(l)
 		select {
 		case <-time.After(pause):
 			pause = min(2*pause, maxPause)
@@ -100,48 +101,48 @@ func (d *Door) accept(l net.Listener, name string, serve func(*Conn) error) {
 	}
 }
 
-func (d *Door) count(f func(*Stats)) {
+func (d *Door) updateStats(f func(*Stats)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f(&d.stats)
 }
 
-func (d *Door) admit(conn net.Conn, name string, serve func(*Conn) error) {
-	g := &Conn{Conn: conn, door: d, Address: addressOf(conn.RemoteAddr())}
-	if !d.enter(g) {
+func (d *Door) admitConn(conn net.Conn, name string, serve func(*Conn) error) {
+	c := &Conn{Conn: conn, door: d, Address: addressOf(conn.RemoteAddr())}
+	if !d.placeConn(c) {
 		_ = conn.Close()
-		d.Warn("a connection is turned away: all others of its address, or all there may be, are at work", g.Address,
-			"channel", name, "total_max", d.config.Total, "per_address_max", d.config.PerAddress)
+		d.Warn("a connection is turned away: all others of its address, or all there may be, are at work", c.Address,
+			"channel", name, "total_max", d.config.MaxTotal, "per_address_max", d.config.MaxPerAddress)
 		return
 	}
 	d.workers.Go(func() {
-		err := serve(g)
-		defer d.leave(g)
-		if why := g.closeReason(); why != "" {
-			d.Warn(why, g.Address, "channel", name, "peer", conn.RemoteAddr(), "total_max", d.config.Total,
-				"per_address_max", d.config.PerAddress, "strangers_max", d.config.Strangers, "patience", d.config.Patience)
-		} else if !Ordinary(err) {
-			d.Warn("a connection is ended", g.Address, "channel", name, "peer", conn.RemoteAddr(), "err", err)
+		err := serve(c)
+		defer d.leaveConn(c)
+		if cause := c.closeReason(); cause != "" {
+			d.Warn(cause, c.Address, "channel", name, "peer", conn.RemoteAddr(), "total_max", d.config.MaxTotal,
+				"per_address_max", d.config.MaxPerAddress, "strangers_max", d.config.MaxStrangers, "patience", d.config.HandshakeTimeout)
+		} else if !IsOrdinaryEnd(err) {
+			d.Warn("a connection is ended", c.Address, "channel", name, "peer", conn.RemoteAddr(), "err", err)
 		}
 	})
 }
 
-// Ordinary reports whether a connection ended in one of the ways in which connections normally end, at whatever point.
-// An ordinary end is nobody's fault and is not logged. A connection that is closed during the handshake ends in an
-// ordinary way, too.
-func Ordinary(err error) bool {
+// IsOrdinaryEnd reports whether a connection ended in one of the ways in which connections normally end, at whatever
+// point. An ordinary end is nobody's fault and is not logged. A connection that is closed during the handshake ends in
+// an ordinary way, too.
+func IsOrdinaryEnd(err error) bool {
 	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // Warn logs what a peer did wrong, at a limited rate for each cause and address.
-func (d *Door) Warn(cause string, who netip.Prefix, attrs ...any) {
+func (d *Door) Warn(cause string, address netip.Prefix, attrs ...any) {
 	from := ""
 	switch {
-	case who.IsSingleIP():
-		from = who.Addr().String()
-	case who.IsValid():
-		from = who.String()
+	case address.IsSingleIP():
+		from = address.Addr().String()
+	case address.IsValid():
+		from = address.String()
 	}
 	d.limitedLog.Warn(cause, from, attrs...)
 }
@@ -153,8 +154,8 @@ func (d *Door) Stats() Stats {
 	return d.stats
 }
 
-// Shut stops accepting connections. Admitted connections stay.
-func (d *Door) Shut() error {
+// StopAccepting stops accepting connections. Admitted connections stay.
+func (d *Door) StopAccepting() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closing {
@@ -172,19 +173,19 @@ func (d *Door) Shut() error {
 // Close closes all listeners and connections, and returns when all serving goroutines have ended, or with the error of
 // ctx.
 func (d *Door) Close(ctx context.Context) error {
-	err := d.Shut()
+	err := d.StopAccepting()
 	d.mu.Lock()
 	for _, h := range d.addresses {
-		for g := range h.all() {
+		for g := range h.allConns() {
 			_ = g.Close()
 		}
 	}
 	d.mu.Unlock()
-	gone := make(chan struct{})
-	go func() { d.workers.Wait(); close(gone) }()
+	ended := make(chan struct{})
+	go func() { d.workers.Wait(); close(ended) }()
 	select {
-	case <-gone:
-		d.limitedLog.End()
+	case <-ended:
+		d.limitedLog.FlushSkipped()
 		return err
 	case <-ctx.Done():
 		return errors.Join(err, ctx.Err())

@@ -15,8 +15,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/logtest"
 )
 
-// A hall is a door whose connections a test admits and inspects.
-type hall struct {
+// A testDoor is a door whose connections a test admits and inspects.
+type testDoor struct {
 	*Door
 	t      *testing.T
 	l      *listener
@@ -24,8 +24,8 @@ type hall struct {
 	log    logtest.Lines
 }
 
-func open(t *testing.T, c Config) *hall {
-	h := &hall{t: t, l: newListener(), guests: make(chan *Conn, 100)}
+func open(t *testing.T, c Config) *testDoor {
+	h := &testDoor{t: t, l: newListener(), guests: make(chan *Conn, 100)}
 	c.Log = h.log.Logger()
 	h.Door = New(c)
 	h.Serve(h.l, "test", func(g *Conn) error {
@@ -37,7 +37,7 @@ func open(t *testing.T, c Config) *hall {
 }
 
 // enter admits a connection, or returns nil if it is turned away.
-func (h *hall) enter(ip string) *Conn {
+func (h *testDoor) enter(ip string) *Conn {
 	c := connFrom(ip)
 	h.l.comes <- func() (net.Conn, error) { return c, nil }
 	select {
@@ -48,7 +48,7 @@ func (h *hall) enter(ip string) *Conn {
 	}
 }
 
-func (h *hall) end() {
+func (h *testDoor) end() {
 	if err := h.Close(h.t.Context()); err != nil {
 		h.t.Error(err)
 	}
@@ -57,7 +57,7 @@ func (h *hall) end() {
 	}
 }
 
-func gone(g *Conn) bool { return g.Conn.(*conn).gone() }
+func isClosed(g *Conn) bool { return g.Conn.(*conn).isClosed() }
 
 // The normal end of a connection is not logged, a fault is.
 func TestOrdinaryEndsAreNotLogged(t *testing.T) {
@@ -66,14 +66,14 @@ func TestOrdinaryEndsAreNotLogged(t *testing.T) {
 		io.ErrUnexpectedEOF: 0, net.ErrClosed: 0, errors.New("kind 7 where a hello belongs"): 1, os.ErrDeadlineExceeded: 1,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h := &hall{t: t, l: newListener()}
-			h.Door = New(Config{Total: 1, PerAddress: 1, Strangers: 1, Patience: time.Hour, Log: h.log.Logger()})
+			h := &testDoor{t: t, l: newListener()}
+			h.Door = New(Config{MaxTotal: 1, MaxPerAddress: 1, MaxStrangers: 1, HandshakeTimeout: time.Hour, Log: h.log.Logger()})
 			h.Serve(h.l, "test", func(*Conn) error { return err })
 			c := connFrom("10.0.0.1")
 			h.l.comes <- func() (net.Conn, error) { return c, nil }
 			<-c.closed
 			h.end()
-			if n := h.log.Count("a connection is ended"); n != lines {
+			if n := h.log.CountText("a connection is ended"); n != lines {
 				t.Errorf("%v: %d lines instead of %d", err, n, lines)
 			}
 		})
@@ -83,7 +83,7 @@ func TestOrdinaryEndsAreNotLogged(t *testing.T) {
 // While accepting fails the door waits, longer and longer up to a limit, and logs it once.
 func TestPausesWhileNothingCanBeAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, Config{Total: 1, PerAddress: 1, Strangers: 1, Patience: time.Hour})
+		h := open(t, Config{MaxTotal: 1, MaxPerAddress: 1, MaxStrangers: 1, HandshakeTimeout: time.Hour})
 		fail := func() (net.Conn, error) { return nil, syscall.EMFILE }
 		last := time.Now()
 		for i, want := range []time.Duration{0, 5, 10, 20, 40, 80, 160, 320, 500, 500} {
@@ -102,10 +102,10 @@ func TestPausesWhileNothingCanBeAccepted(t *testing.T) {
 		if got := time.Since(last); got != minPause {
 			t.Errorf("after it worked, the first pause is %v", got)
 		}
-		if n := h.Stats().NoFiles; n != 12 {
+		if n := h.Stats().FailedAccepts; n != 12 {
 			t.Errorf("%d attempts failed, of 12", n)
 		}
-		if n := h.log.Count("no connection can be accepted"); n != 1 {
+		if n := h.log.CountText("no connection can be accepted"); n != 1 {
 			t.Errorf("%d lines", n)
 		}
 		h.end() // In the middle of a pause, which it ends.
@@ -114,13 +114,13 @@ func TestPausesWhileNothingCanBeAccepted(t *testing.T) {
 
 func TestStrangersExpireAndKnownConnectionsDoNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, Config{Total: 8, PerAddress: 8, Strangers: 4, Patience: time.Minute})
+		h := open(t, Config{MaxTotal: 8, MaxPerAddress: 8, MaxStrangers: 4, HandshakeTimeout: time.Minute})
 		stranger, known := h.enter("10.0.0.1"), h.enter("10.0.0.1")
 		known.MarkKnown()
 		time.Sleep(time.Hour) // of the bubble's clock
 		synctest.Wait()
-		if !gone(stranger) || gone(known) {
-			t.Errorf("the stranger is gone: %t, the known one: %t", gone(stranger), gone(known))
+		if !isClosed(stranger) || isClosed(known) {
+			t.Errorf("the stranger is gone: %t, the known one: %t", isClosed(stranger), isClosed(known))
 		}
 		if s := h.Stats(); s.Expired != 1 || s.Open != 1 {
 			t.Errorf("%+v", s)
@@ -132,7 +132,7 @@ func TestStrangersExpireAndKnownConnectionsDoNot(t *testing.T) {
 // A flood of handshakes closes no connection that ever had work, and one that is at work is never closed.
 func TestConnectionsWithWorkStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, Config{Total: 100, PerAddress: 6, Strangers: 3, Patience: time.Minute})
+		h := open(t, Config{MaxTotal: 100, MaxPerAddress: 6, MaxStrangers: 3, HandshakeTimeout: time.Minute})
 		spoke, working := h.enter("10.0.0.1"), h.enter("10.0.0.1")
 		for _, g := range []*Conn{spoke, working} {
 			g.MarkKnown()
@@ -146,8 +146,8 @@ func TestConnectionsWithWorkStay(t *testing.T) {
 			}
 			g.MarkKnown()
 		}
-		if gone(spoke) || gone(working) {
-			t.Errorf("gone: %t, %t", gone(spoke), gone(working))
+		if isClosed(spoke) || isClosed(working) {
+			t.Errorf("gone: %t, %t", isClosed(spoke), isClosed(working))
 		}
 		// Among the connections that had work, the idle connection is evicted.
 		for range 5 {
@@ -158,8 +158,8 @@ func TestConnectionsWithWorkStay(t *testing.T) {
 		if h.enter("10.0.0.1") != nil {
 			t.Error("all are at work, and one more was let in")
 		}
-		if !gone(spoke) || gone(working) {
-			t.Errorf("gone: %t, %t", gone(spoke), gone(working))
+		if !isClosed(spoke) || isClosed(working) {
+			t.Errorf("gone: %t, %t", isClosed(spoke), isClosed(working))
 		}
 		if s := h.Stats(); s.Refused == 0 || s.Open != 6 {
 			t.Errorf("%+v", s)
@@ -171,7 +171,7 @@ func TestConnectionsWithWorkStay(t *testing.T) {
 // At the total limit only connections of the address with the most connections are evicted.
 func TestOneAddressTakesNothingFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, Config{Total: 12, PerAddress: 10, Strangers: 10, Patience: time.Hour})
+		h := open(t, Config{MaxTotal: 12, MaxPerAddress: 10, MaxStrangers: 10, HandshakeTimeout: time.Hour})
 		honest := []*Conn{h.enter("10.0.0.1"), h.enter("10.0.0.2"), h.enter("2001:db8::1")}
 		for i := range 60 {
 			g := h.enter(fmt.Sprintf("2001:db8:1::%x", i+1)) // one host
@@ -180,14 +180,14 @@ func TestOneAddressTakesNothingFromOthers(t *testing.T) {
 			}
 		}
 		for _, g := range honest {
-			if gone(g) {
+			if isClosed(g) {
 				t.Errorf("%v had to go", g.Address)
 			}
 		}
 		if s := h.Stats(); s.Open > 12 || s.Admitted != 63 {
 			t.Errorf("%+v", s)
 		}
-		if n := h.log.Count("\n"); n > 3 {
+		if n := h.log.CountText("\n"); n > 3 {
 			t.Errorf("%d lines", n)
 		}
 		h.end()
@@ -197,7 +197,7 @@ func TestOneAddressTakesNothingFromOthers(t *testing.T) {
 // Many addresses with one connection each do not displace an address with several connections that had work.
 func TestManyAddressesDoNotDisplaceOneWithWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, Config{Total: 12, PerAddress: 10, Strangers: 10, Patience: time.Hour})
+		h := open(t, Config{MaxTotal: 12, MaxPerAddress: 10, MaxStrangers: 10, HandshakeTimeout: time.Hour})
 		var honest []*Conn
 		for range 3 {
 			g := h.enter("10.0.0.1")
@@ -209,7 +209,7 @@ func TestManyAddressesDoNotDisplaceOneWithWork(t *testing.T) {
 		var last *Conn
 		for i := range 60 {
 			g := h.enter(fmt.Sprintf("2001:db8:1:%x::1", i+1)) // as many addresses as it likes
-			if g == nil || last != nil && gone(last) {
+			if g == nil || last != nil && isClosed(last) {
 				t.Fatal("who came last has to go, and not who waits longest")
 			}
 			if last = g; i%2 == 0 {
@@ -217,7 +217,7 @@ func TestManyAddressesDoNotDisplaceOneWithWork(t *testing.T) {
 			}
 		}
 		for i, g := range honest {
-			if gone(g) {
+			if isClosed(g) {
 				t.Errorf("connection %d of one who spoke had to go", i)
 			}
 		}
@@ -241,7 +241,7 @@ func TestByteBudget(t *testing.T) {
 	}
 	p.Release(b, 40)
 	p.Release(c, 50)
-	if p.spent != 0 || len(p.byAddress) != 0 {
-		t.Errorf("all was given back, and %d are spent by %d", p.spent, len(p.byAddress))
+	if p.reserved != 0 || len(p.byAddress) != 0 {
+		t.Errorf("all was given back, and %d are spent by %d", p.reserved, len(p.byAddress))
 	}
 }

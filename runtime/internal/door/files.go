@@ -18,20 +18,20 @@ type spareFile struct {
 	file  *os.File
 }
 
-func (s *spareFile) keep() {
+func (s *spareFile) addUser() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users++
-	s.open()
+	s.openFile()
 }
 
-func (s *spareFile) open() {
+func (s *spareFile) openFile() {
 	if s.file == nil {
 		s.file, _ = os.Open(os.DevNull) // Without the spare file the door only waits.
 	}
 }
 
-func (s *spareFile) drop() {
+func (s *spareFile) removeUser() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users == 0 && s.file != nil {
@@ -40,12 +40,12 @@ func (s *spareFile) drop() {
 	}
 }
 
-// turnAway accepts and closes a connection of l.
-func (s *spareFile) turnAway(l net.Listener) {
+// refuseConn accepts and closes a connection of l.
+func (s *spareFile) refuseConn(l net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file == nil {
-		s.open()
+		s.openFile()
 		return
 	}
 	_ = s.file.Close()
@@ -53,7 +53,7 @@ func (s *spareFile) turnAway(l net.Listener) {
 	if conn, ok := acceptNow(l); ok {
 		_ = unix.Close(conn)
 	}
-	s.open()
+	s.openFile()
 }
 
 // acceptNow accepts a connection if there is a waiting connection.

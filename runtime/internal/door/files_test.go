@@ -21,7 +21,7 @@ func TestNoFileLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log logtest.Lines
-	d := New(Config{Total: 8, PerAddress: 8, Strangers: 8, Patience: 1 << 60, Log: log.Logger()})
+	d := New(Config{MaxTotal: 8, MaxPerAddress: 8, MaxStrangers: 8, HandshakeTimeout: 1 << 60, Log: log.Logger()})
 	served := make(chan struct{}, 8)
 	d.Serve(l, "test", func(g *Conn) error {
 		served <- struct{}{}
@@ -50,7 +50,7 @@ func TestNoFileLeft(t *testing.T) {
 		}
 		sockets = append(sockets, fd)
 	}
-	giveBack := takeAll(t)
+	giveBack := useAllFiles(t)
 	to := &unix.SockaddrInet4{Port: l.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
 	for _, fd := range sockets {
 		err := unix.Connect(fd, to)
@@ -71,14 +71,14 @@ func TestNoFileLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-served
-	if n := d.Stats().NoFiles; n < turnedAway {
+	if n := d.Stats().FailedAccepts; n < turnedAway {
 		t.Errorf("%d attempts failed for %d who were turned away", n, turnedAway)
 	}
 	_, _ = first.Close(), second.Close()
 	if err := d.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := log.Count("no connection can be accepted"); n == 0 || n > 2 { // The second one counts the others.
+	if n := log.CountText("no connection can be accepted"); n == 0 || n > 2 { // The second one counts the others.
 		t.Errorf("%d lines", n)
 	}
 	if d.spare.file != nil {
@@ -86,8 +86,8 @@ func TestNoFileLeft(t *testing.T) {
 	}
 }
 
-// takeAll uses up the files of this process.
-func takeAll(t *testing.T) (giveBack func()) {
+// useAllFiles uses up the files of this process.
+func useAllFiles(t *testing.T) (giveBack func()) {
 	t.Helper()
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {

@@ -29,7 +29,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-func (c *conn) gone() bool {
+func (c *conn) isClosed() bool {
 	select {
 	case <-c.closed:
 		return true

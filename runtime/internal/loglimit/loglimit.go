@@ -42,14 +42,16 @@ func New(log *slog.Logger) *Log { return &Log{log: log, lines: map[lineKey]*line
 
 // Warn writes a warning, unless a warning with the same cause and peer was written in the last 30 seconds. The peer is
 // an address or a name, or empty if the warning concerns no peer.
-func (s *Log) Warn(cause, peer string, attrs ...any) { s.Write(slog.LevelWarn, cause, peer, attrs...) }
+func (s *Log) Warn(cause, peer string, attrs ...any) {
+	s.WriteLimited(slog.LevelWarn, cause, peer, attrs...)
+}
 
-// Write is like Warn, for any level.
-func (s *Log) Write(level slog.Level, cause, peer string, attrs ...any) {
+// WriteLimited is like Warn, for any level.
+func (s *Log) WriteLimited(level slog.Level, cause, peer string, attrs ...any) {
 	if s.log == nil || !s.log.Enabled(context.Background(), level) {
 		return
 	}
-	if skipped, write := s.count(lineKey{level, cause, peer}, time.Now()); write {
+	if skipped, write := s.countLine(lineKey{level, cause, peer}, time.Now()); write {
 		if peer != "" {
 			attrs = append(attrs, "from", peer)
 		}
@@ -57,7 +59,7 @@ func (s *Log) Write(level slog.Level, cause, peer string, attrs ...any) {
 	}
 }
 
-func (s *Log) count(key lineKey, now time.Time) (skipped uint64, write bool) {
+func (s *Log) countLine(key lineKey, now time.Time) (skipped uint64, write bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.lines[key]
@@ -92,8 +94,8 @@ func (s *Log) dropExpired(now time.Time) {
 	}
 }
 
-// End writes, for each cause and peer, how many lines were left out since the last written line.
-func (s *Log) End() {
+// FlushSkipped writes, for each cause and peer, how many lines were left out since the last written line.
+func (s *Log) FlushSkipped() {
 	left := map[lineKey]uint64{}
 	s.mu.Lock()
 	for k, x := range s.lines {

@@ -41,8 +41,8 @@ func TestOneLineForEachCauseAndPeer(t *testing.T) {
 		time.Sleep(interval) // of the bubble's clock
 		s.Warn("bad", "a", "port", 7)
 		s.Warn("bad", "a")
-		s.End()
-		s.End() // It has nothing left to write.
+		s.FlushSkipped()
+		s.FlushSkipped() // It has nothing left to write.
 		want := `msg=bad from=a more_since_last_line=0
 msg=bad from=b more_since_last_line=0
 msg=worse from=a more_since_last_line=0
@@ -74,7 +74,7 @@ func TestManyPeersShareALine(t *testing.T) {
 		if len(s.lines) > 2 {
 			t.Errorf("%d are kept after a while", len(s.lines))
 		}
-		s.End()
+		s.FlushSkipped()
 		if got := x.String(); !strings.Contains(got, fmt.Sprintf("more_since_last_line=%d\n", 9*maxLines-1)) {
 			t.Errorf("nobody says how many were left out: %s", got[strings.LastIndex(strings.TrimSpace(got), "\n"):])
 		}
@@ -94,7 +94,7 @@ func TestSkippedLinesAreCounted(t *testing.T) {
 		})
 	}
 	all.Wait()
-	s.End()
+	s.FlushSkipped()
 	if got := x.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, fmt.Sprintf("more_since_last_line=%d\n",
 		writers*each-1)) {
 		t.Errorf("%s", got)

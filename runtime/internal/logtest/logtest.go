@@ -1,5 +1,5 @@
-// Package logtest provides logs for tests: [Lines], which a test can read while goroutines write, and [Full], to which
-// every write blocks.
+// Package logtest provides logs for tests: [Lines], which a test can read while goroutines write, and [FullPipe], to
+// which every write blocks.
 package logtest
 
 import (
@@ -32,11 +32,11 @@ func (l *Lines) String() string {
 	return l.text.String()
 }
 
-// Count returns how often a text was written.
-func (l *Lines) Count(what string) int { return strings.Count(l.String(), what) }
+// CountText returns how often a text was written.
+func (l *Lines) CountText(what string) int { return strings.Count(l.String(), what) }
 
-// With returns the lines that contain a text.
-func (l *Lines) With(what string) (lines []string) {
+// LinesWith returns the lines that contain a text.
+func (l *Lines) LinesWith(what string) (lines []string) {
 	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, what) {
 			lines = append(lines, line)
@@ -48,9 +48,9 @@ func (l *Lines) With(what string) (lines []string) {
 // Logger returns a logger that writes text to l.
 func (l *Lines) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// Full returns the writing end of a full pipe that nobody reads. When the test ends, the pipe is drained and closed,
-// after the cleanups that were registered after this call.
-func Full(tb testing.TB) *os.File {
+// FullPipe returns the writing end of a full pipe that nobody reads. When the test ends, the pipe is drained and
+// closed, after the cleanups that were registered after this call.
+func FullPipe(tb testing.TB) *os.File {
 	tb.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {

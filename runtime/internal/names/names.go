@@ -24,28 +24,28 @@ import (
 
 // Config has the limits of a Resolver. Zero fields take the defaults.
 type Config struct {
-	Timeout  time.Duration // of a lookup; default 3 s
-	TTL      time.Duration // how long addresses are cached; default 30 s
-	Negative time.Duration // how long failures are cached; default 1 s
-	Parallel int           // lookups at a time; default 16
-	Max      int           // cached names; default 4096
+	Timeout    time.Duration // of a lookup; default 3 s
+	TTL        time.Duration // how long addresses are cached; default 30 s
+	FailureTTL time.Duration // how long failures are cached; default 1 s
+	MaxLookups int           // lookups at a time; default 16
+	MaxNames   int           // cached names; default 4096
 	// Lookup queries the system's resolver; default net.DefaultResolver.
 	Lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
 // A Resolver is safe for concurrent use.
 type Resolver struct {
-	config Config
-	life   context.Context
-	turns  chan struct{}
-	work   sync.WaitGroup
+	config      Config
+	ctx         context.Context
+	lookupSlots chan struct{}
+	lookups     sync.WaitGroup
 
-	mu    sync.Mutex
-	known map[string]*entry
+	mu      sync.Mutex
+	entries map[string]*nameEntry
 }
 
 // A nameEntry is a cached name. When done is closed, addrs and err may be read. The resolver's mutex guards until.
-type entry struct {
+type nameEntry struct {
 	done  chan struct{}
 	until time.Time // zero while the name is being looked up
 	addrs []netip.Addr
@@ -53,26 +53,26 @@ type entry struct {
 }
 
 // New returns a resolver with an empty cache. All lookups end when ctx ends.
-func New(life context.Context, c Config) *Resolver {
+func New(ctx context.Context, c Config) *Resolver {
 	if c.Timeout == 0 {
 		c.Timeout = 3 * time.Second
 	}
 	if c.TTL == 0 {
 		c.TTL = 30 * time.Second
 	}
-	if c.Negative == 0 {
-		c.Negative = time.Second
+	if c.FailureTTL == 0 {
+		c.FailureTTL = time.Second
 	}
-	if c.Parallel == 0 {
-		c.Parallel = 16
+	if c.MaxLookups == 0 {
+		c.MaxLookups = 16
 	}
-	if c.Max == 0 {
-		c.Max = 4096
+	if c.MaxNames == 0 {
+		c.MaxNames = 4096
 	}
 	if c.Lookup == nil {
 		c.Lookup = net.DefaultResolver.LookupNetIP
 	}
-	return &Resolver{config: c, life: life, turns: make(chan struct{}, c.Parallel), known: map[string]*entry{}}
+	return &Resolver{config: c, ctx: ctx, lookupSlots: make(chan struct{}, c.MaxLookups), entries: map[string]*nameEntry{}}
 }
 
 // ErrUnknown is wrapped by the error for a name without addresses.
@@ -85,9 +85,9 @@ func (r *Resolver) Resolve(ctx context.Context, host string, ipv6 bool) ([]netip
 		return []netip.Addr{addr.Unmap()}, nil
 	}
 	if host == localhost {
-		return loopback(ipv6), nil
+		return loopbackAddrs(ipv6), nil
 	}
-	e := r.entry(host, ipv6)
+	e := r.findOrLookUp(host, ipv6)
 	select {
 	case <-e.done:
 		return e.addrs, e.err
@@ -99,7 +99,7 @@ func (r *Resolver) Resolve(ctx context.Context, host string, ipv6 bool) ([]netip
 // localhost is not looked up, because a name server may return any address for this name (RFC 6761, 6.3).
 const localhost = "localhost"
 
-func loopback(ipv6 bool) []netip.Addr {
+func loopbackAddrs(ipv6 bool) []netip.Addr {
 	v4 := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if ipv6 {
 		return []netip.Addr{netip.IPv6Loopback(), v4}
@@ -109,7 +109,7 @@ func loopback(ipv6 bool) []netip.Addr {
 
 // Wait returns when no lookup is running, which is soon after the end of the resolver's context. Resolve must not be
 // called meanwhile.
-func (r *Resolver) Wait() { r.work.Wait() }
+func (r *Resolver) Wait() { r.lookups.Wait() }
 
 // Forget makes the next Resolve look host up again. Callers use it when no peer could be reached at the cached
 // addresses.
@@ -117,13 +117,13 @@ func (r *Resolver) Forget(host string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, network := range []string{"ip ", "ip4 "} {
-		if e := r.known[network+host]; e != nil && !e.until.IsZero() {
-			delete(r.known, network+host)
+		if e := r.entries[network+host]; e != nil && !e.until.IsZero() {
+			delete(r.entries, network+host)
 		}
 	}
 }
 
-func (r *Resolver) entry(host string, ipv6 bool) *entry {
+func (r *Resolver) findOrLookUp(host string, ipv6 bool) *nameEntry {
 	network := "ip4"
 	if ipv6 {
 		network = "ip"
@@ -132,45 +132,45 @@ func (r *Resolver) entry(host string, ipv6 bool) *entry {
 	defer r.mu.Unlock()
 	key := network + " " + host
 	now := time.Now()
-	if e := r.known[key]; e != nil && (e.until.IsZero() || now.Before(e.until)) {
+	if e := r.entries[key]; e != nil && (e.until.IsZero() || now.Before(e.until)) {
 		return e
 	}
-	if len(r.known) >= r.config.Max {
+	if len(r.entries) >= r.config.MaxNames {
 		r.makeRoom(now)
 	}
-	e := &entry{done: make(chan struct{})}
-	r.known[key] = e
-	r.work.Go(func() { r.lookUp(e, network, host) })
+	e := &nameEntry{done: make(chan struct{})}
+	r.entries[key] = e
+	r.lookups.Go(func() { r.lookUp(e, network, host) })
 	return e
 }
 
 // makeRoom removes expired names, or else any name that is not being looked up.
 func (r *Resolver) makeRoom(now time.Time) {
-	for key, e := range r.known {
+	for key, e := range r.entries {
 		if !e.until.IsZero() && !now.Before(e.until) {
-			delete(r.known, key)
+			delete(r.entries, key)
 		}
 	}
-	for key, e := range r.known {
-		if len(r.known) < r.config.Max {
+	for key, e := range r.entries {
+		if len(r.entries) < r.config.MaxNames {
 			return
 		}
 		if !e.until.IsZero() {
-			delete(r.known, key)
+			delete(r.entries, key)
 		}
 	}
 }
 
-func (r *Resolver) lookUp(e *entry, network, host string) {
+func (r *Resolver) lookUp(e *nameEntry, network, host string) {
 	// Waiting for a turn counts against the same deadline, so that the times of many silent names do not add up.
-	ctx, cancel := context.WithTimeout(r.life, r.config.Timeout)
+	ctx, cancel := context.WithTimeout(r.ctx, r.config.Timeout)
 	defer cancel()
 	var addrs []netip.Addr
 	err := error(nil)
 	select {
-	case r.turns <- struct{}{}:
+	case r.lookupSlots <- struct{}{}:
 		addrs, err = r.config.Lookup(ctx, network, host)
-		<-r.turns
+		<-r.lookupSlots
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -183,10 +183,10 @@ func (r *Resolver) lookUp(e *entry, network, host string) {
 	for _, a := range addrs {
 		e.addrs = append(e.addrs, a.Unmap())
 	}
-	slices.SortStableFunc(e.addrs, func(a, b netip.Addr) int { return family(b) - family(a) })
+	slices.SortStableFunc(e.addrs, func(a, b netip.Addr) int { return addressBits(b) - addressBits(a) })
 	ttl := r.config.TTL
 	if err != nil {
-		ttl = r.config.Negative
+		ttl = r.config.FailureTTL
 	}
 	r.mu.Lock()
 	e.until = time.Now().Add(ttl)
@@ -194,4 +194,4 @@ func (r *Resolver) lookUp(e *entry, network, host string) {
 	close(e.done)
 }
 
-func family(a netip.Addr) int { return a.BitLen() }
+func addressBits(a netip.Addr) int { return a.BitLen() }

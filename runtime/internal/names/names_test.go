@@ -38,7 +38,7 @@ func TestAddressesAreTheirOwnNames(t *testing.T) {
 func TestAddressesAreCached(t *testing.T) {
 	var asked atomic.Int32
 	r := names.New(context.Background(),
-		names.Config{TTL: time.Hour, Negative: time.Hour, Lookup: func(_ context.Context, network, host string) ([]netip.Addr,
+		names.Config{TTL: time.Hour, FailureTTL: time.Hour, Lookup: func(_ context.Context, network, host string) ([]netip.Addr,
 			error) {
 			asked.Add(1)
 			if host == "none" {
@@ -67,7 +67,7 @@ func TestAddressesAreCached(t *testing.T) {
 // Lookups of silent names end in time, however many there are, and the number of cached names is bounded.
 func TestManySilentNames(t *testing.T) {
 	var running, most atomic.Int32
-	r := names.New(context.Background(), names.Config{Timeout: 20 * time.Millisecond, Parallel: 3, Max: 10,
+	r := names.New(context.Background(), names.Config{Timeout: 20 * time.Millisecond, MaxLookups: 3, MaxNames: 10,
 		Lookup: func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
 			if n := running.Add(1); n > most.Load() {
 				most.Store(n)

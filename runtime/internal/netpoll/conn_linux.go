@@ -26,12 +26,13 @@ type Conn struct {
 	closed bool
 	fd     int
 
-	reading, writing side
+	reading, writing direction
 	payoff           payoff
 }
 
-// A side is a direction of a connection: reading or writing. It wakes the goroutine that waits to read or to write.
-type side struct {
+// A direction is a direction of a connection: reading or writing. It wakes the goroutine that waits to read or to
+// write.
+type direction struct {
 	turn  sync.Mutex    // held by the goroutine that reads or writes, also while waiting
 	ready chan struct{} // has a token when reading or writing may be possible
 
@@ -83,25 +84,25 @@ func (c *Conn) Read(b []byte) (int, error) {
 	if n == 0 && err == nil {
 		return 0, io.EOF
 	}
-	return n, c.wrap("read", err)
+	return n, c.wrapError("read", err)
 }
 
 // Write implements net.Conn.
 func (c *Conn) Write(b []byte) (int, error) {
 	c.writing.turn.Lock() // Held for all of b, so that no concurrent write comes between the parts of b.
 	defer c.writing.turn.Unlock()
-	return c.write(b)
+	return c.writeInTurn(b)
 }
 
-// write writes b for a caller that holds the turn to write.
-func (c *Conn) write(b []byte) (int, error) {
+// writeInTurn writes b for a caller that holds the turn to write.
+func (c *Conn) writeInTurn(b []byte) (int, error) {
 	done := 0
 	for {
 		n, err := c.retryUntilReady(&c.writing, func(fd int) (int, error) { return syscall.Write(fd, b[done:]) })
 		done += n
 		if err != nil || done == len(b) {
-			c.afterSend(n)
-			return done, c.wrap("write", err)
+			c.onSent(n)
+			return done, c.wrapError("write", err)
 		}
 	}
 }
@@ -130,45 +131,45 @@ func (c *Conn) writeRights(b []byte, fds ...int) error {
 		return unix.SendmsgN(fd, b, rights, nil, unix.MSG_NOSIGNAL)
 	})
 	if err != nil {
-		return c.wrap("write", err)
+		return c.wrapError("write", err)
 	}
-	c.afterSend(n)
+	c.onSent(n)
 	if n < len(b) {
-		_, err = c.write(b[n:])
+		_, err = c.writeInTurn(b[n:])
 	}
 	return err
 }
 
-func (c *Conn) afterSend(n int) {
-	if n > 0 && c.payoff.recordSent(clock()) {
+func (c *Conn) onSent(n int) {
+	if n > 0 && c.payoff.recordSent(monotonicNow()) {
 		c.poller.pollFor(c.payoff.poll)
 	}
 }
 
 // doInTurn reads or writes when the caller's turn has come.
-func (c *Conn) doInTurn(s *side, how func(fd int) (int, error)) (int, error) {
+func (c *Conn) doInTurn(s *direction, op func(fd int) (int, error)) (int, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	return c.retryUntilReady(s, how)
+	return c.retryUntilReady(s, op)
 }
 
 // withDescriptor calls op with the descriptor, unless the connection is closed.
-func (c *Conn) withDescriptor(how func(fd int) (int, error)) (int, error) {
+func (c *Conn) withDescriptor(op func(fd int) (int, error)) (int, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if err := c.isOpen(); err != nil {
+	if err := c.checkOpen(); err != nil {
 		return 0, err
 	}
-	return how(c.fd)
+	return op(c.fd)
 }
 
 // retryUntilReady reads or writes, and waits where the system call would block. The caller holds the turn.
-func (c *Conn) retryUntilReady(s *side, how func(fd int) (int, error)) (int, error) {
+func (c *Conn) retryUntilReady(s *direction, op func(fd int) (int, error)) (int, error) {
 	for {
 		if s.expired.Load() {
 			return 0, os.ErrDeadlineExceeded
 		}
-		n, err := c.withDescriptor(how)
+		n, err := c.withDescriptor(op)
 		switch {
 		case err == nil:
 			return n, nil
@@ -180,15 +181,15 @@ func (c *Conn) retryUntilReady(s *side, how func(fd int) (int, error)) (int, err
 	}
 }
 
-// isOpen returns net.ErrClosed once the connection is closed. The caller holds the mutex.
-func (c *Conn) isOpen() error {
+// checkOpen returns net.ErrClosed once the connection is closed. The caller holds the mutex.
+func (c *Conn) checkOpen() error {
 	if c.closed {
 		return net.ErrClosed
 	}
 	return nil
 }
 
-func (c *Conn) wrap(op string, err error) error {
+func (c *Conn) wrapError(op string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -203,27 +204,27 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return c.wrap("close", net.ErrClosed)
+		return c.wrapError("close", net.ErrClosed)
 	}
 	c.closed = true
 	removeFromShared(c)
 	err := unix.Close(c.fd)
 	c.mu.Unlock()
-	for _, s := range []*side{&c.reading, &c.writing} {
+	for _, s := range []*direction{&c.reading, &c.writing} {
 		s.setDeadline(time.Time{})
-		s.wake()
+		s.wakeWaiter()
 	}
-	return c.wrap("close", err)
+	return c.wrapError("close", err)
 }
 
 // CloseWrite shuts down the writing side of the connection.
 func (c *Conn) CloseWrite() error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if err := c.isOpen(); err != nil {
-		return c.wrap("close", err)
+	if err := c.checkOpen(); err != nil {
+		return c.wrapError("close", err)
 	}
-	return c.wrap("close", unix.Shutdown(c.fd, unix.SHUT_WR))
+	return c.wrapError("close", unix.Shutdown(c.fd, unix.SHUT_WR))
 }
 
 // SetReadBuffer sets the size of the kernel's buffer of received bytes.
@@ -235,10 +236,10 @@ func (c *Conn) SetWriteBuffer(bytes int) error { return c.setBuffer(unix.SO_SNDB
 func (c *Conn) setBuffer(which, bytes int) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if err := c.isOpen(); err != nil {
-		return c.wrap("set", err)
+	if err := c.checkOpen(); err != nil {
+		return c.wrapError("set", err)
 	}
-	return c.wrap("set", unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, which, bytes))
+	return c.wrapError("set", unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, which, bytes))
 }
 
 // LocalAddr implements net.Conn.
@@ -258,18 +259,18 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.read
 // SetWriteDeadline implements net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writing, t) }
 
-func (c *Conn) setDeadline(s *side, t time.Time) error {
+func (c *Conn) setDeadline(s *direction, t time.Time) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if err := c.isOpen(); err != nil {
-		return c.wrap("set", err)
+	if err := c.checkOpen(); err != nil {
+		return c.wrapError("set", err)
 	}
 	s.setDeadline(t)
 	return nil
 }
 
-// wake makes the waiting goroutine try again.
-func (s *side) wake() {
+// wakeWaiter makes the waiting goroutine try again.
+func (s *direction) wakeWaiter() {
 	select {
 	case s.ready <- struct{}{}:
 	default: // A token is there already.
@@ -277,36 +278,36 @@ func (s *side) wake() {
 }
 
 // setDeadline changes the deadline, also for waits that have begun.
-func (s *side) setDeadline(t time.Time) {
+func (s *direction) setDeadline(t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deadline = t
-	left := time.Until(t)
-	s.expired.Store(!t.IsZero() && left <= 0)
+	remaining := time.Until(t)
+	s.expired.Store(!t.IsZero() && remaining <= 0)
 	switch {
 	case t.IsZero():
 		if s.timer != nil {
 			s.timer.Stop()
 		}
-	case left <= 0:
-		s.wake()
+	case remaining <= 0:
+		s.wakeWaiter()
 	case s.timer == nil:
-		s.timer = time.AfterFunc(left, s.expire)
+		s.timer = time.AfterFunc(remaining, s.onDeadline)
 	default:
-		s.timer.Reset(left)
+		s.timer.Reset(remaining)
 	}
 }
 
-// expire runs when a deadline may have passed. The deadline may have been changed by then.
-func (s *side) expire() {
+// onDeadline runs when a deadline may have passed. The deadline may have been changed by then.
+func (s *direction) onDeadline() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch left := time.Until(s.deadline); {
+	switch remaining := time.Until(s.deadline); {
 	case s.deadline.IsZero():
-	case left > 0: // The deadline was just moved, or the clock went back.
-		s.timer.Reset(left)
+	case remaining > 0: // The deadline was just moved, or the clock went back.
+		s.timer.Reset(remaining)
 	default:
 		s.expired.Store(true)
-		s.wake()
+		s.wakeWaiter()
 	}
 }

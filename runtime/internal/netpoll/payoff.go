@@ -20,13 +20,13 @@ type payoff struct {
 	poll         time.Duration // how soon a reply must arrive; positive
 	waitingSince atomic.Int64  // when the oldest message without a reply left, by clock; 0 if there is none
 	score        atomic.Int64
-	passed       atomic.Int64 // messages without polling since the last message with polling
+	unpolled     atomic.Int64 // messages without polling since the last message with polling
 }
 
-var began = time.Now()
+var clockStart = time.Now()
 
-// clock is monotonic and never 0.
-func clock() int64 { return int64(time.Since(began)) + 1 }
+// monotonicNow is monotonic and never 0.
+func monotonicNow() int64 { return int64(time.Since(clockStart)) + 1 }
 
 // recordSent records a message that leaves now, and reports whether to poll for the reply.
 func (p *payoff) recordSent(now int64) bool {
@@ -36,8 +36,8 @@ func (p *payoff) recordSent(now int64) bool {
 		p.addToScore(-1)
 		p.waitingSince.Store(now)
 	}
-	if p.score.Load() > 0 || p.passed.Add(1) >= retryAfter {
-		p.passed.Store(0)
+	if p.score.Load() > 0 || p.unpolled.Add(1) >= retryAfter {
+		p.unpolled.Store(0)
 		return true
 	}
 	return false
@@ -45,9 +45,9 @@ func (p *payoff) recordSent(now int64) bool {
 
 // recordArrival records that something has arrived.
 func (p *payoff) recordArrival(now int64) {
-	switch asked := p.waitingSince.Swap(0); {
-	case asked == 0:
-	case now-asked <= int64(p.poll):
+	switch sentAt := p.waitingSince.Swap(0); {
+	case sentAt == 0:
+	case now-sentAt <= int64(p.poll):
 		p.addToScore(1)
 	default:
 		p.addToScore(-1)

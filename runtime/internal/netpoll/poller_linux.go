@@ -30,9 +30,9 @@ type poller struct {
 	conns   map[int32]*Conn
 	stopped bool
 
-	until  atomic.Int64  // polls until then, by clock
-	asleep atomic.Bool   // sleeps or is about to
-	ended  chan struct{} // closed when run has ended
+	pollUntil atomic.Int64  // polls until then, by clock
+	asleep    atomic.Bool   // sleeps or is about to
+	ended     chan struct{} // closed when run has ended
 }
 
 // shared is the poller of the process, which begins with the first connection and ends with the last connection.
@@ -53,15 +53,15 @@ func addToShared(c *Conn) bool {
 		}
 	}
 	c.poller = p
-	if p.add(c) != nil {
+	if p.addConn(c) != nil {
 		if shared.p == nil {
-			p.free()
+			p.closeDescriptors()
 		}
 		return false
 	}
 	if shared.p == nil {
 		shared.p = p
-		go p.run()
+		go p.runLoop()
 	}
 	return true
 }
@@ -70,7 +70,7 @@ func addToShared(c *Conn) bool {
 func removeFromShared(c *Conn) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	if c.poller.remove(c) {
+	if c.poller.removeConn(c) {
 		shared.p = nil
 	}
 }
@@ -81,14 +81,14 @@ func newPoller() (*poller, error) {
 		return nil, err
 	}
 	p := &poller{epoll: epoll, wakeFD: -1, conns: map[int32]*Conn{}, ended: make(chan struct{})}
-	if err = p.prepare(); err != nil {
-		p.free()
+	if err = p.openDescriptors(); err != nil {
+		p.closeDescriptors()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *poller) prepare() error {
+func (p *poller) openDescriptors() error {
 	gate, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return err
@@ -106,15 +106,15 @@ func (p *poller) prepare() error {
 	if p.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return err
 	}
-	return p.watch(p.wakeFD, unix.EPOLLIN)
+	return p.watchDescriptor(p.wakeFD, unix.EPOLLIN)
 }
 
-// watch makes the kernel report once, each time that one of the events becomes possible on fd.
-func (p *poller) watch(fd int, what uint32) error {
-	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: what | unix.EPOLLET, Fd: int32(fd)})
+// watchDescriptor makes the kernel report once, each time that one of the events becomes possible on fd.
+func (p *poller) watchDescriptor(fd int, events uint32) error {
+	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events | unix.EPOLLET, Fd: int32(fd)})
 }
 
-func (p *poller) free() {
+func (p *poller) closeDescriptors() {
 	if p.wakeFD >= 0 {
 		_ = unix.Close(p.wakeFD)
 	}
@@ -124,18 +124,18 @@ func (p *poller) free() {
 	_ = unix.Close(p.epoll)
 }
 
-func (p *poller) add(c *Conn) error {
+func (p *poller) addConn(c *Conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.watch(c.fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP); err != nil {
+	if err := p.watchDescriptor(c.fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP); err != nil {
 		return err
 	}
 	p.conns[int32(c.fd)] = c
 	return nil
 }
 
-// remove removes a connection. After the last connection the poller ends, and the result is true.
-func (p *poller) remove(c *Conn) bool {
+// removeConn removes a connection. After the last connection the poller ends, and the result is true.
+func (p *poller) removeConn(c *Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, c.fd, nil)
@@ -144,25 +144,25 @@ func (p *poller) remove(c *Conn) bool {
 		return false
 	}
 	p.stopped = true
-	p.ring()
+	p.writeWakeEvent()
 	return true
 }
 
-// ring wakes the poller. The caller holds the mutex.
-func (p *poller) ring() {
+// writeWakeEvent wakes the poller. The caller holds the mutex.
+func (p *poller) writeWakeEvent() {
 	one := binary.NativeEndian.AppendUint64(nil, 1)
 	_, _ = unix.Write(p.wakeFD, one)
 }
 
 // pollFor makes the poller poll for the time d before sleeping again.
 func (p *poller) pollFor(d time.Duration) {
-	until := clock() + int64(d)
+	until := monotonicNow() + int64(d)
 	for {
-		was := p.until.Load()
-		if was >= until {
+		current := p.pollUntil.Load()
+		if current >= until {
 			return
 		}
-		if p.until.CompareAndSwap(was, until) {
+		if p.pollUntil.CompareAndSwap(current, until) {
 			break
 		}
 	}
@@ -176,17 +176,17 @@ func (p *poller) wakeUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.stopped {
-		p.ring()
+		p.writeWakeEvent()
 	}
 }
 
-// run wakes readers and writers until there are no connections left.
-func (p *poller) run() {
+// runLoop wakes readers and writers until there are no connections left.
+func (p *poller) runLoop() {
 	defer close(p.ended)
-	defer p.free()
+	defer p.closeDescriptors()
 	var found [maxEvents]unix.EpollEvent
 	for {
-		n := p.wait(&found)
+		n := p.waitForEvents(&found)
 		if p.wakeWaiters(found[:n]) {
 			return
 		}
@@ -206,25 +206,25 @@ func (p *poller) wakeWaiters(found []unix.EpollEvent) bool {
 			continue // The eventfd, or a connection that was closed.
 		}
 		if e.Events&^unix.EPOLLOUT != 0 {
-			c.payoff.recordArrival(clock())
-			c.reading.wake()
+			c.payoff.recordArrival(monotonicNow())
+			c.reading.wakeWaiter()
 		}
 		if e.Events&^unix.EPOLLIN != 0 {
-			c.writing.wake()
+			c.writing.wakeWaiter()
 		}
 	}
 	return p.stopped
 }
 
-// wait waits for events and returns their number: without sleeping while the poller polls, otherwise after sleeping
-// until the first event.
-func (p *poller) wait(found *[maxEvents]unix.EpollEvent) int {
-	for p.until.Load() > 0 {
+// waitForEvents waits for events and returns their number: without sleeping while the poller polls, otherwise after
+// sleeping until the first event.
+func (p *poller) waitForEvents(found *[maxEvents]unix.EpollEvent) int {
+	for p.pollUntil.Load() > 0 {
 		if n := p.pollOnce(found); n > 0 {
 			return n
 		}
-		if until := p.until.Load(); clock() >= until {
-			p.until.CompareAndSwap(until, 0)
+		if until := p.pollUntil.Load(); monotonicNow() >= until {
+			p.pollUntil.CompareAndSwap(until, 0)
 			continue
 		}
 		// Ready processes run first, then ready goroutines, because the peer that is to reply may need this core.
@@ -236,11 +236,11 @@ func (p *poller) wait(found *[maxEvents]unix.EpollEvent) int {
 	n := 0
 	p.asleep.Store(true)
 	err := p.sleeper.Read(func(gate uintptr) bool {
-		p.open(gate, unix.EPOLLIN)
+		p.setGate(gate, unix.EPOLLIN)
 		n = p.pollOnce(found)
-		awake := n > 0 || p.until.Load() > 0
+		awake := n > 0 || p.pollUntil.Load() > 0
 		if awake {
-			p.open(gate, 0)
+			p.setGate(gate, 0)
 		}
 		return awake
 	})
@@ -252,9 +252,9 @@ func (p *poller) wait(found *[maxEvents]unix.EpollEvent) int {
 	return max(n, 0)
 }
 
-// open makes the gate report these events from now on, or none if what is 0.
-func (p *poller) open(gate uintptr, what uint32) {
-	_ = unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, p.epoll, &unix.EpollEvent{Events: what})
+// setGate makes the gate report these events from now on, or none if what is 0.
+func (p *poller) setGate(gate uintptr, events uint32) {
+	_ = unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, p.epoll, &unix.EpollEvent{Events: events})
 }
 
 // pollOnce returns the number of events that have happened.

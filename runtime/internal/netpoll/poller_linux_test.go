@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func taken(t *testing.T, poll time.Duration) (ours, theirs net.Conn) {
+func takenPair(t *testing.T, poll time.Duration) (ours, theirs net.Conn) {
 	t.Helper()
 	if runtime.GOMAXPROCS(0) == 1 {
 		t.Skip("nothing is taken where there is one processor")
@@ -51,7 +51,7 @@ func exchangeBytes(t *testing.T, a, b net.Conn) {
 func TestPollerEndsWithTheLastConnection(t *testing.T) {
 	before := openFiles(t)
 	for range 3 {
-		a, b := taken(t, time.Millisecond)
+		a, b := takenPair(t, time.Millisecond)
 		exchangeBytes(t, a, b)
 		if a.(*Conn).poller != b.(*Conn).poller {
 			t.Error("two pollers in one process")
@@ -79,7 +79,7 @@ func openFiles(t *testing.T) int {
 
 // A message that leaves wakes a sleeping poller, so that the poller is polling when the reply arrives.
 func TestMessageMakesThePollerPoll(t *testing.T) {
-	a, b := taken(t, time.Hour)
+	a, b := takenPair(t, time.Hour)
 	p := a.(*Conn).poller
 	for !p.asleep.Load() {
 		runtime.Gosched() // It has nothing to do, and falls asleep.
@@ -90,7 +90,7 @@ func TestMessageMakesThePollerPoll(t *testing.T) {
 	if _, err := io.ReadFull(b, make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
-	if p.asleep.Load() || p.until.Load() == 0 {
+	if p.asleep.Load() || p.pollUntil.Load() == 0 {
 		t.Error("it does not poll")
 	}
 	_, _ = a.Close(), b.Close()
@@ -118,12 +118,12 @@ func TestListenerSyscallConn(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := (&Listener{Listener: noFile{}}).SyscallConn(); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := (&Listener{Listener: noFileListener{}}).SyscallConn(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("reached what has no file: %v", err)
 	}
 }
 
-type noFile struct{ net.Listener }
+type noFileListener struct{ net.Listener }
 
 // A connection that cannot be taken is returned as it is.
 func TestConnectionsThatCannotBeTaken(t *testing.T) {
@@ -132,7 +132,7 @@ func TestConnectionsThatCannotBeTaken(t *testing.T) {
 	if Take(pipe, time.Second) != pipe {
 		t.Error("a pipe has no descriptor")
 	}
-	a, b := taken(t, 0)
+	a, b := takenPair(t, 0)
 	if _, ok := a.(*net.TCPConn); !ok {
 		t.Errorf("a connection that is not to poll became a %T", a)
 	}
@@ -197,7 +197,7 @@ func TestDescriptorsArePassed(t *testing.T) {
 
 // Buffers are set on the socket, and the other end sees CloseWrite.
 func TestSocketOptionsAndCloseWrite(t *testing.T) {
-	a, b := taken(t, time.Millisecond)
+	a, b := takenPair(t, time.Millisecond)
 	c := a.(*Conn)
 	if err := c.SetReadBuffer(64 << 10); err != nil {
 		t.Error(err)

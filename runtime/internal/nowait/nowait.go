@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Raw returns the connection's file for WriteNow, or nil if the connection has no file; WriteNow then writes nothing.
-func Raw(conn any) syscall.RawConn {
+// RawConn returns the connection's file for WriteNow, or nil if the connection has no file; WriteNow then writes
+// nothing.
+func RawConn(conn any) syscall.RawConn {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
 		return nil
@@ -21,11 +22,11 @@ func Raw(conn any) syscall.RawConn {
 	return raw
 }
 
-// Write writes to the connection without waiting, and returns the number of bytes of b that the kernel took. Errors
+// WriteNow writes to the connection without waiting, and returns the number of bytes of b that the kernel took. Errors
 // are not reported, because the next ordinary write meets the same error. No ordinary write to the connection may be
 // in progress, because WriteNow would wait for the end of that write. After an expired write deadline nothing is
 // written.
-func Write(raw syscall.RawConn, b []byte) (n int) {
+func WriteNow(raw syscall.RawConn, b []byte) (n int) {
 	if raw == nil {
 		return 0
 	}

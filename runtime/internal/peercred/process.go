@@ -24,7 +24,7 @@ const soPeerPIDFD = 77
 // ProcessOf returns the process at the remote end of an accepted connection. The caller must Close the process.
 func ProcessOf(conn net.Conn) (*Process, error) {
 	p := &Process{}
-	err := control(conn, func(fd int) error {
+	err := controlSocket(conn, func(fd int) error {
 		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err != nil {
 			return err
@@ -65,20 +65,20 @@ func hungUp(fd int) bool {
 	}
 }
 
-// Gone reports whether the process has ended, with all threads.
-func (p *Process) Gone() (bool, error) {
+// HasEnded reports whether the process has ended, with all threads.
+func (p *Process) HasEnded() (bool, error) {
 	raw, err := p.file.SyscallConn()
 	if err != nil {
 		return false, err
 	}
 	gone := false
-	var failed error
-	err = raw.Control(func(fd uintptr) { gone, failed = ended(fd) })
-	return gone, errors.Join(err, failed)
+	var pollErr error
+	err = raw.Control(func(fd uintptr) { gone, pollErr = pidfdEnded(fd) })
+	return gone, errors.Join(err, pollErr)
 }
 
-// ended reports whether a pidfd is readable, that is, whether the process has ended.
-func ended(fd uintptr) (bool, error) {
+// pidfdEnded reports whether a pidfd is readable, that is, whether the process has ended.
+func pidfdEnded(fd uintptr) (bool, error) {
 	at := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(at, 0)
@@ -88,8 +88,9 @@ func ended(fd uintptr) (bool, error) {
 	}
 }
 
-// Await waits until the process has ended, and returns an error if ctx ended before, or if the end cannot be observed.
-func (p *Process) Await(ctx context.Context) error {
+// AwaitEnd waits until the process has ended, and returns an error if ctx ended before, or if the end cannot be
+// observed.
+func (p *Process) AwaitEnd(ctx context.Context) error {
 	raw, err := p.file.SyscallConn()
 	if err != nil {
 		return err
@@ -97,32 +98,32 @@ func (p *Process) Await(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = p.file.Close() })
 	defer stop()
 	gone := false
-	var failed error
+	var pollErr error
 	err = raw.Read(func(fd uintptr) bool {
-		gone, failed = ended(fd)
-		return gone || failed != nil
+		gone, pollErr = pidfdEnded(fd)
+		return gone || pollErr != nil
 	})
 	if gone {
 		return nil
 	}
-	return errors.Join(ctx.Err(), err, failed)
+	return errors.Join(ctx.Err(), err, pollErr)
 }
 
 // Close ends the watching of the process.
 func (p *Process) Close() error { return p.file.Close() }
 
-// Image identifies the program that the process runs: the file, and the place in memory that the kernel chose. The
-// image changes with every exec, even of the same file, unless the process has switched off address randomisation. The
-// result is false if the image cannot be known now, for example in the middle of an exec, or if this process may not
-// read the image.
-func (p *Process) Image() (image string, known bool) {
+// ProgramImage identifies the program that the process runs: the file, and the place in memory that the kernel chose.
+// The image changes with every exec, even of the same file, unless the process has switched off address randomisation.
+// The result is false if the image cannot be known now, for example in the middle of an exec, or if this process may
+// not read the image.
+func (p *Process) ProgramImage() (image string, known bool) {
 	// The kernel passed the auxiliary vector to the program at the start. Only an exec changes the vector.
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/auxv", p.PID))
 	if err != nil || len(text) == 0 {
 		return "", false
 	}
 	// The text may be another process's that has the number by now.
-	if gone, err := p.Gone(); gone || err != nil {
+	if gone, err := p.HasEnded(); gone || err != nil {
 		return "", false
 	}
 	return string(text), true

@@ -53,29 +53,29 @@ func TestGoneReportsTheEndOfAProcess(t *testing.T) {
 	if p.PID != child.Process.Pid {
 		t.Errorf("process %d, want %d", p.PID, child.Process.Pid)
 	}
-	if gone, err := p.Gone(); gone || err != nil {
+	if gone, err := p.HasEnded(); gone || err != nil {
 		t.Fatalf("gone %v, %v, while it waits", gone, err)
 	}
 	told := make(chan error, 1)
-	go func() { told <- p.Await(t.Context()) }()
+	go func() { told <- p.AwaitEnd(t.Context()) }()
 	_ = child.Process.Kill()
 	if err := <-told; err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := p.Gone(); !gone || err != nil {
+	if gone, err := p.HasEnded(); !gone || err != nil {
 		t.Errorf("gone %v, %v, when it was killed", gone, err)
 	}
 }
 
 func TestAwaitEndsWithItsContext(t *testing.T) {
-	_, conn := ends(t)
+	_, conn := socketEnds(t)
 	p, err := ProcessOf(conn) // our own process
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error, 1)
-	go func() { told <- p.Await(ctx) }()
+	go func() { told <- p.AwaitEnd(ctx) }()
 	cancel()
 	if err := <-told; !errors.Is(err, context.Canceled) {
 		t.Error(err)

@@ -22,7 +22,7 @@ import (
 // over the socket name of a peer that died.
 func SameUser(conn net.Conn) error {
 	var peer *unix.Ucred
-	if err := control(conn, func(fd int) (err error) {
+	if err := controlSocket(conn, func(fd int) (err error) {
 		peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		return err
 	}); err != nil {
@@ -31,8 +31,8 @@ func SameUser(conn net.Conn) error {
 	return checkUser(peer.Uid, uint32(os.Geteuid()), overflowUser())
 }
 
-// control calls look with the descriptor of the socket behind conn.
-func control(conn net.Conn, look func(fd int) error) error {
+// controlSocket calls look with the descriptor of the socket behind conn.
+func controlSocket(conn net.Conn, use func(fd int) error) error {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
 		return fmt.Errorf("%T is not a unix connection", conn)
@@ -41,12 +41,12 @@ func control(conn net.Conn, look func(fd int) error) error {
 	if err != nil {
 		return fmt.Errorf("reach a unix connection: %w", err)
 	}
-	var failed error
-	if err := raw.Control(func(fd uintptr) { failed = look(int(fd)) }); err != nil {
+	var useErr error
+	if err := raw.Control(func(fd uintptr) { useErr = use(int(fd)) }); err != nil {
 		return fmt.Errorf("reach a unix connection: %w", err)
 	}
-	if failed != nil {
-		return fmt.Errorf("identify the process at the other end: %w", failed)
+	if useErr != nil {
+		return fmt.Errorf("identify the process at the other end: %w", useErr)
 	}
 	return nil
 }

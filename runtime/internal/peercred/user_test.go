@@ -35,8 +35,8 @@ func TestOverflowUser(t *testing.T) {
 	}
 }
 
-// ends returns both ends of a socket, which belong to this process.
-func ends(t *testing.T) (dialed, accepted net.Conn) {
+// socketEnds returns both ends of a socket, which belong to this process.
+func socketEnds(t *testing.T) (dialed, accepted net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -55,7 +55,7 @@ func ends(t *testing.T) (dialed, accepted net.Conn) {
 }
 
 func TestBothEndsOfASocketKnowTheirUser(t *testing.T) {
-	dialed, accepted := ends(t)
+	dialed, accepted := socketEnds(t)
 	for _, end := range []net.Conn{dialed, accepted} {
 		if err := SameUser(end); err != nil {
 			t.Error(err)

@@ -5,8 +5,8 @@
 // are not text, for example names and the bodies of messages, the report shows the length and the first four bytes,
 // which is as much as logs show of a name.
 //
-// The driver keeps a [Trace] while the machine runs, and calls [Write] after recovering from a panic:
+// The driver keeps a [Trace] while the machine runs, and calls [WriteReport] after recovering from a panic:
 //
 //	trace.RecordEvent(now, ev)
-//	name, err := postmortem.Write(dir, 10, time.Now(), &postmortem.Failure{Message: text, Stack: stack, Event: ev, ...})
+//	name, err := postmortem.WriteReport(dir, 10, time.Now(), &postmortem.Failure{Message: text, Stack: stack, Event: ev, ...})
 package postmortem

@@ -36,13 +36,13 @@ func TestSecretsAreLeftOut(t *testing.T) {
 func TestTrace(t *testing.T) {
 	trace := NewTrace(4)
 	for i := range 5 {
-		trace.Event(effects.Time(i+1), &effects.Command{Ticket: effects.Ticket(i)})
+		trace.RecordEvent(effects.Time(i+1), &effects.Command{Ticket: effects.Ticket(i)})
 	}
-	trace.Effect(&effects.Deliver{Ticket: 4, Held: true, Code: effects.PeerLost, Pages: make([]effects.Page, 2)})
-	kept, before := trace.last()
+	trace.RecordEffect(&effects.Deliver{Ticket: 4, Held: true, Code: effects.PeerLost, Pages: make([]effects.Page, 2)})
+	kept, before := trace.lastEntries()
 	var said []string
 	for i := range kept {
-		said = append(said, string(kept[i].render()))
+		said = append(said, string(kept[i].renderEntry()))
 	}
 	want := `{"event":"Command","at":3,"ticket":2} {"event":"Command","at":4,"ticket":3} ` +
 		`{"event":"Command","at":5,"ticket":4} ` +
@@ -50,9 +50,9 @@ func TestTrace(t *testing.T) {
 	if got := strings.Join(said, " "); before != 2 || got != want {
 		t.Errorf("%d before %s, want %s", before, got, want)
 	}
-	for k := kind(0); k < kinds; k++ {
-		if e := (entry{kind: k}); !json.Valid(e.render()) || forms[k].name == "" {
-			t.Errorf("kind %d is said as %s", k, e.render())
+	for k := kind(0); k < kindCount; k++ {
+		if e := (entry{kind: k}); !json.Valid(e.renderEntry()) || forms[k].name == "" {
+			t.Errorf("kind %d is said as %s", k, e.renderEntry())
 		}
 	}
 }
@@ -62,7 +62,7 @@ func TestReportsAreBounded(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	var names []string
 	for i := range 5 {
-		name, err := Write(dir, 3, time.Unix(int64(i), 0), &Case{Machine: &struct{}{}})
+		name, err := WriteReport(dir, 3, time.Unix(int64(i), 0), &Failure{Machine: &struct{}{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestReportsAreBounded(t *testing.T) {
 		if i == 0 {
 			// Unfinished reports are removed with the reports. Files whose names only begin alike belong to
 			// somebody else.
-			for _, other := range []string{"notes.txt", name[len(dir)+1:] + unfinished, prefix + "to-keep.json"} {
+			for _, other := range []string{"notes.txt", name[len(dir)+1:] + partialSuffix, reportPrefix + "to-keep.json"} {
 				if err := os.WriteFile(filepath.Join(dir, other), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -82,11 +82,11 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 6 || !entries[0].IsDir() || entries[5].Name() != "notes.txt" ||
-		entries[4].Name() != prefix+"to-keep.json" || entries[3].Name() != filepath.Base(names[4]) ||
+		entries[4].Name() != reportPrefix+"to-keep.json" || entries[3].Name() != filepath.Base(names[4]) ||
 		entries[1].Name() != filepath.Base(names[2]) {
 		t.Errorf("%v, %v", entries, err)
 	}
-	if _, err := Write("/dev/null/x", 3, time.Unix(9, 0), &Case{}); err == nil {
+	if _, err := WriteReport("/dev/null/x", 3, time.Unix(9, 0), &Failure{}); err == nil {
 		t.Error("a directory that cannot be is written to")
 	}
 }
@@ -96,8 +96,8 @@ func BenchmarkTrace(b *testing.B) {
 	trace := NewTrace(1024)
 	ev, e1, e2 := &effects.Received{Conn: 1, Body: make([]byte, 100)}, &effects.Grant{ID: 4}, &effects.Reply{Request: 4}
 	for b.Loop() {
-		trace.Event(7, ev)
-		trace.Effect(e1)
-		trace.Effect(e2)
+		trace.RecordEvent(7, ev)
+		trace.RecordEffect(e1)
+		trace.RecordEffect(e2)
 	}
 }

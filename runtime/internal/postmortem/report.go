@@ -19,17 +19,17 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Case describes a failed assertion.
-type Case struct {
-	Node    effects.Incarnation
-	Said    string           // the text of the failed assertion
-	Stack   []string         // functions and lines, innermost first
-	Event   effects.Event    // the event that was being processed; nil if there was none
-	Effects *effects.Effects // of that step, as far as the step got
-	Carried int              // number of effects carried out; if the step itself had ended, the next effect failed
-	Stats   any              // counts; may be nil
-	Machine any
-	Trace   *Trace // may be nil
+// A Failure describes a failed assertion.
+type Failure struct {
+	Node       effects.Incarnation
+	Message    string           // the text of the failed assertion
+	Stack      []string         // functions and lines, innermost first
+	Event      effects.Event    // the event that was being processed; nil if there was none
+	Effects    *effects.Effects // of that step, as far as the step got
+	CarriedOut int              // number of effects carried out; if the step itself had ended, the next effect failed
+	Stats      any              // counts; may be nil
+	Machine    any
+	Trace      *Trace // may be nil
 }
 
 // Bounds of a report: the bytes of the machine's state, the bytes of an event or effect, and the effects of the step.
@@ -62,16 +62,16 @@ type report struct {
 	State  json.RawMessage   `json:"state"`
 }
 
-// format is the version of the report's own fields.
-const format = 1
+// formatVersion is the version of the report's own fields.
+const formatVersion = 1
 
 // renderReport makes the report. A part that cannot be rendered, because the state is too broken, is replaced by an
 // error text.
-func (c *Case) render(now time.Time) ([]byte, error) {
+func (c *Failure) renderReport(now time.Time) ([]byte, error) {
 	r := report{
-		Format: format, Time: now.UTC(), Version: version(), Go: runtime.Version(),
+		Format: formatVersion, Time: now.UTC(), Version: moduleVersion(), Go: runtime.Version(),
 		System: runtime.GOOS + "/" + runtime.GOARCH, Node: hex.EncodeToString(c.Node[:4]),
-		Said: truncate(c.Said), Stack: c.Stack, Carried: c.Carried, Trace: []json.RawMessage{},
+		Said: truncateText(c.Message), Stack: c.Stack, Carried: c.CarriedOut, Trace: []json.RawMessage{},
 		State: toJSON(c.Machine, maxStateBytes),
 	}
 	if c.Event != nil {
@@ -86,10 +86,10 @@ func (c *Case) render(now time.Time) ([]byte, error) {
 		r.Stats = toJSON(c.Stats, maxStateBytes)
 	}
 	if c.Trace != nil {
-		kept, before := c.Trace.last()
+		kept, before := c.Trace.lastEntries()
 		r.Before = int(before)
 		for i := range kept {
-			r.Trace = append(r.Trace, kept[i].render())
+			r.Trace = append(r.Trace, kept[i].renderEntry())
 		}
 	}
 	return json.MarshalIndent(&r, "", " ")
@@ -98,7 +98,7 @@ func (c *Case) render(now time.Time) ([]byte, error) {
 // maxSaidBytes bounds the text of an assertion.
 const maxSaidBytes = 4096
 
-func truncate(s string) string {
+func truncateText(s string) string {
 	if len(s) > maxSaidBytes {
 		return s[:maxSaidBytes] + "..."
 	}
@@ -111,7 +111,7 @@ func withKind(v any) json.RawMessage {
 	return fmt.Appendf(nil, `{"kind":%s,"value":%s}`, kind, toJSON(v, maxValueBytes))
 }
 
-func (e *entry) render() json.RawMessage {
+func (e *entry) renderEntry() json.RawMessage {
 	f := &forms[e.kind]
 	kind := "event"
 	if e.kind >= kindOpen {
@@ -146,8 +146,8 @@ func (e *entry) render() json.RawMessage {
 // module is the path of this module, as builds name it.
 const module = "github.com/kvferry/kvferry"
 
-// version returns the version of this module in the running program.
-func version() string {
+// moduleVersion returns the version of this module in the running program.
+func moduleVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
@@ -163,8 +163,9 @@ func version() string {
 	return "unknown"
 }
 
-// Stack returns the caller's stack, innermost first: functions and lines, without arguments, which may hold secrets.
-func Stack() []string {
+// CallerStack returns the caller's stack, innermost first: functions and lines, without arguments, which may hold
+// secrets.
+func CallerStack() []string {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
 	var stack []string
@@ -178,17 +179,17 @@ func Stack() []string {
 	}
 }
 
-const prefix, suffix, unfinished = "kvferry-report-", ".json", ".partial"
+const reportPrefix, reportSuffix, partialSuffix = "kvferry-report-", ".json", ".partial"
 
 // reportName matches the names of reports and of unfinished reports.
-var reportName = regexp.MustCompile("^" + prefix + `\d{8}T\d{6}\.\d{9}-[0-9a-f]{8}\` + suffix +
-	`(\` + unfinished + ")?$")
+var reportName = regexp.MustCompile("^" + reportPrefix + `\d{8}T\d{6}\.\d{9}-[0-9a-f]{8}\` + reportSuffix +
+	`(\` + partialSuffix + ")?$")
 
-// Write writes a report to a directory, which is created if necessary, and removes the oldest reports beyond keep. The
-// result is the name of the file. Only the user of this process may read the file. Files that are not reports are not
-// touched.
-func Write(dir string, keep int, now time.Time, c *Case) (string, error) {
-	text, err := c.render(now)
+// WriteReport writes a report to a directory, which is created if necessary, and removes the oldest reports beyond
+// keep. The result is the name of the file. Only the user of this process may read the file. Files that are not reports
+// are not touched.
+func WriteReport(dir string, keep int, now time.Time, c *Failure) (string, error) {
+	text, err := c.renderReport(now)
 	if err != nil {
 		return "", fmt.Errorf("render the report: %w", err)
 	}
@@ -196,9 +197,9 @@ func Write(dir string, keep int, now time.Time, c *Case) (string, error) {
 		return "", fmt.Errorf("make the directory of reports: %w", err)
 	}
 	at := now.UTC().Format("20060102T150405.000000000")
-	name := filepath.Join(dir, fmt.Sprintf("%s%s-%x%s", prefix, at, c.Node[:4], suffix))
+	name := filepath.Join(dir, fmt.Sprintf("%s%s-%x%s", reportPrefix, at, c.Node[:4], reportSuffix))
 	// Under its final name the file is always complete.
-	partial := name + unfinished
+	partial := name + partialSuffix
 	f, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("write the report: %w", err)
@@ -210,11 +211,11 @@ func Write(dir string, keep int, now time.Time, c *Case) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("write the report: %w", errors.Join(err, os.Remove(partial)))
 	}
-	return name, prune(dir, keep)
+	return name, pruneReports(dir, keep)
 }
 
-// prune removes the oldest reports beyond keep, including unfinished ones. The names begin with the time.
-func prune(dir string, keep int) error {
+// pruneReports removes the oldest reports beyond keep, including unfinished ones. The names begin with the time.
+func pruneReports(dir string, keep int) error {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
 		return fmt.Errorf("look for older reports: %w", err)

@@ -13,21 +13,21 @@ import (
 
 // stateFormat says how a machine's state is written: without keys and tokens, without the sources of identifiers,
 // without indexes (which follow from the rest), and with the names of codes.
-var stateFormat = snapshot.Telling{
-	Secret: map[reflect.Type]bool{
+var stateFormat = snapshot.DescribeOptions{
+	SecretTypes: map[reflect.Type]bool{
 		reflect.TypeFor[identity.Key](): true, reflect.TypeFor[identity.Token](): true,
 		reflect.TypeFor[prng.Source](): true, reflect.TypeFor[prng.Shuffle](): true,
 	},
-	Secrets: map[string]bool{"seed": true},
-	Derived: map[reflect.Type]bool{reflect.TypeFor[table.Index](): true},
-	Words: map[reflect.Type]func(reflect.Value) string{
+	SecretFields: map[string]bool{"seed": true},
+	DerivedTypes: map[reflect.Type]bool{reflect.TypeFor[table.Index](): true},
+	Texts: map[reflect.Type]func(reflect.Value) string{
 		reflect.TypeFor[effects.Code](): func(v reflect.Value) string { return effects.Code(v.Uint()).String() },
 	},
 }
 
 // toJSON returns a value as JSON of at most about limit bytes.
-func toJSON(v any, most int) json.RawMessage {
-	how := stateFormat
-	how.Most = most
-	return snapshot.Tell(v, how)
+func toJSON(v any, limit int) json.RawMessage {
+	rules := stateFormat
+	rules.MaxBytes = limit
+	return snapshot.Describe(v, rules)
 }

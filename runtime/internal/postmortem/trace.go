@@ -11,7 +11,7 @@ import (
 // belongs to a single goroutine.
 type Trace struct {
 	entries []entry // a ring; its length is a power of two
-	n       uint64  // the number of entries that were ever recorded
+	total   uint64  // the number of entries that were ever recorded
 }
 
 // An entry is an event or effect. The meaning of a, b and c is defined by the form of the kind.
@@ -29,20 +29,20 @@ func NewTrace(size int) *Trace {
 	return &Trace{entries: make([]entry, 1<<bits.Len(uint(max(size, 1)-1)))}
 }
 
-func (t *Trace) next() *entry {
-	e := &t.entries[t.n&uint64(len(t.entries)-1)]
-	t.n++
+func (t *Trace) nextEntry() *entry {
+	e := &t.entries[t.total&uint64(len(t.entries)-1)]
+	t.total++
 	return e
 }
 
-// last returns the recorded entries, oldest first, and the number of earlier entries.
-func (t *Trace) last() (kept []entry, before uint64) {
+// lastEntries returns the recorded entries, oldest first, and the number of earlier entries.
+func (t *Trace) lastEntries() (kept []entry, before uint64) {
 	size := uint64(len(t.entries))
-	if t.n <= size {
-		return t.entries[:t.n], 0
+	if t.total <= size {
+		return t.entries[:t.total], 0
 	}
-	from := t.n % size
-	return append(append([]entry(nil), t.entries[from:]...), t.entries[:from]...), t.n - size
+	from := t.total % size
+	return append(append([]entry(nil), t.entries[from:]...), t.entries[:from]...), t.total - size
 }
 
 // A kind is a type of event or effect.
@@ -87,7 +87,7 @@ const (
 	kindDeliver
 	kindReturn
 	kindObserve
-	kinds
+	kindCount
 )
 
 // A form has the names of the fields of a kind in a report. A field without a name is not reported.
@@ -96,7 +96,7 @@ type form struct {
 	code, peer          bool
 }
 
-var forms = [kinds]form{
+var forms = [kindCount]form{
 	kindOther:        {name: "other"},
 	kindTick:         {name: "Tick"},
 	kindCommand:      {name: "Command", a: "ticket"},
@@ -137,17 +137,17 @@ var forms = [kinds]form{
 	kindObserve:  {name: "Observe", a: "fact", b: "id", c: "count", code: true, peer: true},
 }
 
-// Event records an event just before the machine processes it.
-func (t *Trace) Event(now effects.Time, ev effects.Event) {
-	e := t.next()
-	e.event(ev)
+// RecordEvent records an event just before the machine processes it.
+func (t *Trace) RecordEvent(now effects.Time, ev effects.Event) {
+	e := t.nextEntry()
+	e.setEvent(ev)
 	e.at = now
 }
 
-// Effect records an effect just before the effect is carried out.
-func (t *Trace) Effect(ef effects.Effect) { t.next().effect(ef) }
+// RecordEffect records an effect just before the effect is carried out.
+func (t *Trace) RecordEffect(ef effects.Effect) { t.nextEntry().setEffect(ef) }
 
-func (e *entry) event(ev effects.Event) {
+func (e *entry) setEvent(ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Tick:
 		*e = entry{kind: kindTick}
@@ -189,7 +189,7 @@ func (e *entry) event(ev effects.Event) {
 	}
 }
 
-func (e *entry) effect(ef effects.Effect) {
+func (e *entry) setEffect(ef effects.Effect) {
 	switch ef := ef.(type) {
 	case *effects.Open:
 		*e = entry{kind: kindOpen, a: uint64(ef.Corr), b: uint64(ef.Channel), c: uint64(ef.Addr.Port)}

@@ -4,7 +4,7 @@
 // process, freezes, resumes and kills the process. The process usually runs the test's own binary; TestMain recognises
 // the role of the process by the environment. All waiting ends after Limit.
 //
-//	child := proctest.Start(t, proctest.Self("ROLE=receiver"))
+//	child := proctest.Start(t, proctest.SelfCommand("ROLE=receiver"))
 //	child.SendJSON(command{Op: "open"})
 //	var opened reply
 //	child.ReceiveJSON(&opened)
@@ -29,11 +29,11 @@ const Limit = 2 * time.Minute
 // A Process is a child process. Any goroutine may use a Process, but only the test's own goroutine may call the
 // methods that can fail the test: ReceiveJSON, Freeze, AwaitFrozen, Resume.
 type Process struct {
-	t       testing.TB
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	stopped chan struct{} // closed when the process has frozen for the first time
-	gone    chan struct{} // closed when the process has ended and all output has been read
+	t          testing.TB
+	cmd        *exec.Cmd
+	in         io.WriteCloser
+	frozenOnce chan struct{} // closed when the process has frozen for the first time
+	exited     chan struct{} // closed when the process has ended and all output has been read
 
 	mu          sync.Mutex
 	lines       [][]byte // written by the process and not consumed yet
@@ -43,8 +43,8 @@ type Process struct {
 	changed     chan struct{}      // closed and replaced when one of these fields changes
 }
 
-// Self returns a command that starts this binary once more, with additions to the environment.
-func Self(env ...string) *exec.Cmd {
+// SelfCommand returns a command that starts this binary once more, with additions to the environment.
+func SelfCommand(env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), env...)
 	return cmd
@@ -68,11 +68,11 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &Process{t: t, cmd: cmd, in: in, stopped: make(chan struct{}), gone: make(chan struct{}),
+	p := &Process{t: t, cmd: cmd, in: in, frozenOnce: make(chan struct{}), exited: make(chan struct{}),
 		changed: make(chan struct{})}
 	read := make(chan struct{})
-	go p.read(out, read)
-	go p.watch(read)
+	go p.readOutput(out, read)
+	go p.watchStatus(read)
 	t.Cleanup(func() {
 		p.Kill()
 		_ = in.Close()
@@ -80,20 +80,20 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-func (p *Process) read(out io.Reader, done chan<- struct{}) {
+func (p *Process) readOutput(out io.Reader, done chan<- struct{}) {
 	defer close(done)
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 16<<20) // The peer of a plane writes the bytes of all pages in a single line.
 	for lines.Scan() {
 		line := append([]byte(nil), lines.Bytes()...)
-		p.update(func() { p.lines = append(p.lines, line) })
+		p.updateState(func() { p.lines = append(p.lines, line) })
 	}
-	p.update(func() { p.outputEnded = true })
+	p.updateState(func() { p.outputEnded = true })
 }
 
-// watch waits for the process itself, because exec's own wait does not report a freeze.
-func (p *Process) watch(read <-chan struct{}) {
-	defer close(p.gone)
+// watchStatus waits for the process itself, because exec's own wait does not report a freeze.
+func (p *Process) watchStatus(read <-chan struct{}) {
+	defer close(p.exited)
 	for first := true; ; {
 		var status syscall.WaitStatus
 		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WCONTINUED, nil)
@@ -102,21 +102,21 @@ func (p *Process) watch(read <-chan struct{}) {
 		case err != nil || status.Exited() || status.Signaled():
 			<-read
 			_ = p.cmd.Wait() // The process was waited for; this ends the copying of its standard error.
-			p.update(func() { p.status, p.frozen = status, false })
+			p.updateState(func() { p.status, p.frozen = status, false })
 			return
 		case status.Stopped():
-			p.update(func() { p.frozen = true })
+			p.updateState(func() { p.frozen = true })
 			if first {
 				first = false
-				close(p.stopped)
+				close(p.frozenOnce)
 			}
 		case status.Continued():
-			p.update(func() { p.frozen = false })
+			p.updateState(func() { p.frozen = false })
 		}
 	}
 }
 
-func (p *Process) update(change func()) {
+func (p *Process) updateState(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change()
@@ -124,15 +124,15 @@ func (p *Process) update(change func()) {
 	p.changed = make(chan struct{})
 }
 
-// await reports whether a condition, evaluated under the lock, became true before the limit.
-func (p *Process) await(holds func() bool) bool {
+// awaitCondition reports whether a condition, evaluated under the lock, became true before the limit.
+func (p *Process) awaitCondition(holds func() bool) bool {
 	end := time.NewTimer(Limit)
 	defer end.Stop()
-	return p.until(holds, nil, end.C)
+	return p.waitUntil(holds, nil, end.C)
 }
 
-// until reports whether a condition, evaluated under the lock, became true before stop was closed or late fired.
-func (p *Process) until(holds func() bool, stop <-chan struct{}, late <-chan time.Time) bool {
+// waitUntil reports whether a condition, evaluated under the lock, became true before stop was closed or late fired.
+func (p *Process) waitUntil(holds func() bool, stop <-chan struct{}, late <-chan time.Time) bool {
 	for {
 		p.mu.Lock()
 		ok, moved := holds(), p.changed
@@ -153,27 +153,27 @@ func (p *Process) until(holds func() bool, stop <-chan struct{}, late <-chan tim
 // PID returns the process id. After the end of the process the id may belong to a new process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Write sends a line to the process. If the process has ended, nothing happens.
-func (p *Process) Write(line string) { _, _ = io.WriteString(p.in, line+"\n") }
+// WriteLine sends a line to the process. If the process has ended, nothing happens.
+func (p *Process) WriteLine(line string) { _, _ = io.WriteString(p.in, line+"\n") }
 
-// Say sends a line of JSON to the process.
-func (p *Process) Say(v any) {
+// SendJSON sends a line of JSON to the process.
+func (p *Process) SendJSON(v any) {
 	line, err := json.Marshal(v)
 	if err != nil {
 		p.t.Error(err)
 	}
-	p.Write(string(line))
+	p.WriteLine(string(line))
 }
 
 // CloseInput ends the input of the process.
 func (p *Process) CloseInput() { _ = p.in.Close() }
 
-// Next waits without a limit for the next line of the process, and returns false if the process ended instead, or stop
-// was closed. A nil stop is never closed.
-func (p *Process) Next(stop <-chan struct{}) (line []byte, ok bool) { return p.next(stop, nil) }
+// NextLine waits without a limit for the next line of the process, and returns false if the process ended instead, or
+// stop was closed. A nil stop is never closed.
+func (p *Process) NextLine(stop <-chan struct{}) (line []byte, ok bool) { return p.nextLine(stop, nil) }
 
-func (p *Process) next(stop <-chan struct{}, late <-chan time.Time) (line []byte, ok bool) {
-	p.until(func() bool {
+func (p *Process) nextLine(stop <-chan struct{}, late <-chan time.Time) (line []byte, ok bool) {
+	p.waitUntil(func() bool {
 		if ok = len(p.lines) > 0; ok {
 			line, p.lines = p.lines[0], p.lines[1:]
 		}
@@ -182,14 +182,14 @@ func (p *Process) next(stop <-chan struct{}, late <-chan time.Time) (line []byte
 	return line, ok
 }
 
-// Hear waits for the next line of JSON of the process and decodes the line into v. Lines that are not JSON are
+// ReceiveJSON waits for the next line of JSON of the process and decodes the line into v. Lines that are not JSON are
 // skipped.
-func (p *Process) Hear(v any) {
+func (p *Process) ReceiveJSON(v any) {
 	p.t.Helper()
 	late := time.NewTimer(Limit)
 	defer late.Stop()
 	for {
-		line, ok := p.next(nil, late.C)
+		line, ok := p.nextLine(nil, late.C)
 		if !ok {
 			p.t.Fatal("the process does not answer, or ended instead")
 		}
@@ -212,7 +212,7 @@ func (p *Process) Freeze() {
 // AwaitFrozen waits until the process is stopped, whatever stopped the process.
 func (p *Process) AwaitFrozen() {
 	p.t.Helper()
-	p.await(func() bool { return p.frozen || p.outputEnded })
+	p.awaitCondition(func() bool { return p.frozen || p.outputEnded })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.frozen {
@@ -220,11 +220,11 @@ func (p *Process) AwaitFrozen() {
 	}
 }
 
-// Thaw lets a stopped process continue.
-func (p *Process) Thaw() {
+// Resume lets a stopped process continue.
+func (p *Process) Resume() {
 	p.t.Helper()
 	p.Signal(syscall.SIGCONT)
-	if !p.await(func() bool { return !p.frozen }) {
+	if !p.awaitCondition(func() bool { return !p.frozen }) {
 		p.t.Fatal("the process does not go on")
 	}
 }
@@ -232,17 +232,17 @@ func (p *Process) Thaw() {
 // Kill kills the process, and returns when the process has ended. If the process has ended before, nothing happens.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGKILL)
-	<-p.gone
+	<-p.exited
 }
 
-// Frozen returns a channel that is closed when the process has been stopped once.
-func (p *Process) Frozen() <-chan struct{} { return p.stopped }
+// FrozenOnce returns a channel that is closed when the process has been stopped once.
+func (p *Process) FrozenOnce() <-chan struct{} { return p.frozenOnce }
 
-// Gone returns a channel that is closed when the process has ended and all output can be read.
-func (p *Process) Gone() <-chan struct{} { return p.gone }
+// Exited returns a channel that is closed when the process has ended and all output can be read.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Status waits for the end of the process and returns the exit status.
-func (p *Process) Status() syscall.WaitStatus {
-	<-p.gone
+// ExitStatus waits for the end of the process and returns the exit status.
+func (p *Process) ExitStatus() syscall.WaitStatus {
+	<-p.exited
 	return p.status
 }

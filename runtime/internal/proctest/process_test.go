@@ -35,51 +35,51 @@ func TestMain(m *testing.M) {
 // A process replies, freezes by itself and on request, continues where it was, and ends by itself, by a failure and
 // by a signal. Its parent observes each of these.
 func TestProcess(t *testing.T) {
-	p := Start(t, Self(role+"=1"))
+	p := Start(t, SelfCommand(role+"=1"))
 	hears := func(want string) {
 		t.Helper()
 		var got string
-		if p.Hear(&got); got != want {
+		if p.ReceiveJSON(&got); got != want {
 			t.Fatalf("heard %s, want %s", got, want)
 		}
 	}
-	p.Say("first")
+	p.SendJSON("first")
 	hears(`"first"`)
-	p.Say("freeze")
+	p.SendJSON("freeze")
 	p.AwaitFrozen()
-	<-p.Frozen()
-	p.Say("after")
-	p.Thaw()
+	<-p.FrozenOnce()
+	p.SendJSON("after")
+	p.Resume()
 	hears(`"freeze"`)
 	hears(`"after"`)
 	for range 3 {
 		p.Freeze()
-		p.Write("x")
-		p.Thaw()
+		p.WriteLine("x")
+		p.Resume()
 		hears("x")
 	}
-	p.Write("last")
+	p.WriteLine("last")
 	p.CloseInput()
-	if s := p.Status(); !s.Exited() || s.ExitStatus() != 0 {
+	if s := p.ExitStatus(); !s.Exited() || s.ExitStatus() != 0 {
 		t.Errorf("ended with %#x", s)
 	}
 	hears("last") // including what it wrote right before its end
-	if _, ok := p.Next(nil); ok {
+	if _, ok := p.NextLine(nil); ok {
 		t.Error("it speaks on")
 	}
-	p.Say("to nobody")
-	p.Thaw()
+	p.SendJSON("to nobody")
+	p.Resume()
 	p.Kill()
 
-	p = Start(t, Self(role+"=1"))
-	p.Say("fail")
-	if s := p.Status(); !s.Exited() || s.ExitStatus() != 1 {
+	p = Start(t, SelfCommand(role+"=1"))
+	p.SendJSON("fail")
+	if s := p.ExitStatus(); !s.Exited() || s.ExitStatus() != 1 {
 		t.Errorf("a failure ended it with %#x", s)
 	}
-	p = Start(t, Self(role+"=1"))
+	p = Start(t, SelfCommand(role+"=1"))
 	p.Freeze()
 	p.Kill()
-	if s := p.Status(); s.Signal() != syscall.SIGKILL {
+	if s := p.ExitStatus(); s.Signal() != syscall.SIGKILL {
 		t.Errorf("a signal ended it with %#x", s)
 	}
 }

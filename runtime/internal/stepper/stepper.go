@@ -11,7 +11,7 @@ package stepper
 //
 // Example, in a goroutine that reads replies from a socket:
 //
-//	s := stepper.Of(sink)
+//	s := stepper.ForSink(sink)
 //	s.Hold()
 //	sink.Post(&effects.Replied{...})
 //	s.Step() // The machine has processed the reply, unless another goroutine is stepping the machine.
@@ -20,16 +20,16 @@ type Stepper interface {
 	Step()
 }
 
-// Of returns the sink as a Stepper. If the sink is not a Stepper, the returned Stepper does nothing, and the sink's
-// own goroutine processes the events.
-func Of(sink any) Stepper {
+// ForSink returns the sink as a Stepper. If the sink is not a Stepper, the returned Stepper does nothing, and the
+// sink's own goroutine processes the events.
+func ForSink(sink any) Stepper {
 	if s, ok := sink.(Stepper); ok {
 		return s
 	}
-	return none{}
+	return noStepper{}
 }
 
-type none struct{}
+type noStepper struct{}
 
-func (none) Hold() {}
-func (none) Step() {}
+func (noStepper) Hold() {}
+func (noStepper) Step() {}

@@ -4,7 +4,7 @@ package watch
 
 import "github.com/kvferry/kvferry/effects"
 
-// Node observes a *runtime.Node from now on, in the order in which the machine sees the events: told is called with
-// each event before the step, asked with each effect before the effect is carried out. The functions run on the node's
-// loop and hold up the loop. Package runtime sets this variable.
-var Node func(node any, told func(effects.Event), asked func(effects.Effect))
+// ObserveNode observes a *runtime.Node from now on, in the order in which the machine sees the events: told is called
+// with each event before the step, asked with each effect before the effect is carried out. The functions run on the
+// node's loop and hold up the loop. Package runtime sets this variable.
+var ObserveNode func(node any, told func(effects.Event), asked func(effects.Effect))

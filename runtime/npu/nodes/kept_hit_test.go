@@ -60,7 +60,7 @@ func TestFrozenWithKeptChunks(t *testing.T) {
 					other.does(order{Op: "reclaim"})
 				}
 				other.does(order{Op: "await", For: "nothing"})
-				frozen.Thaw()
+				frozen.Resume()
 				if role == "sender" {
 					frozen.does(order{Op: "reclaim"})
 				}

@@ -43,10 +43,10 @@ type word struct {
 var conditions = map[string]func(rank.Stats) bool{
 	"granted": func(s rank.Stats) bool { return s.PagesGranted > 0 },
 	"expired": func(s rank.Stats) bool { return s.PagesGranted == 0 }, // What was granted may be in quarantine.
-	"quiet":   func(s rank.Stats) bool { return s.Grants+s.Waiters+s.PagesGranted+s.PagesQuarantined == 0 },
-	"unlent":  func(s rank.Stats) bool { return s.PagesLent+s.PagesQuarantined == 0 },
+	"quiet":   func(s rank.Stats) bool { return s.Grants+s.PendingRequests+s.PagesGranted+s.PagesQuarantined == 0 },
+	"unlent":  func(s rank.Stats) bool { return s.PagesLeased+s.PagesQuarantined == 0 },
 	"nothing": func(s rank.Stats) bool {
-		return s.Offers+s.Locations+s.Fetches+s.Staged+s.Puts+s.PagesLent+s.PagesGranted+s.PagesQuarantined == 0
+		return s.Offers+s.Locations+s.Fetches+s.Staged+s.Puts+s.PagesLeased+s.PagesGranted+s.PagesQuarantined == 0
 	},
 }
 
@@ -54,7 +54,7 @@ var conditions = map[string]func(rank.Stats) bool{
 func (n *seat) await(ctx context.Context, what string) error {
 	holds := conditions[what]
 	stepped := make(chan struct{}, 1)
-	watch.Node(n.node, func(effects.Event) {
+	watch.ObserveNode(n.node, func(effects.Event) {
 		select {
 		case stepped <- struct{}{}:
 		default: // Nobody has looked since the last one.
@@ -80,7 +80,7 @@ func (n *seat) put(ctx context.Context, o *order) (w word, err error) {
 		return word{Code: runtime.CodeOf(err), Text: err.Error()}, nil
 	}
 	for i, key := range o.Keys {
-		at, err := pages.Device(i)
+		at, err := pages.DevicePage(i)
 		if err == nil {
 			err = n.engine.upload(at, content(key, int(at.Bytes)))
 		}
@@ -89,7 +89,7 @@ func (n *seat) put(ctx context.Context, o *order) (w word, err error) {
 		}
 	}
 	res, err := n.node.Sender().Put(ctx, runtime.Put{Peer: o.Peer, Request: "r", Keys: o.Keys, Pages: pages,
-		Patience: o.Patience})
+		Timeout: o.Patience})
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.pages, n.puts = append(n.pages, pages), append(n.puts, res)
@@ -108,7 +108,7 @@ func (n *seat) reclaim(ctx context.Context) error {
 		}
 		var errs []error
 		for j := range p.Len() {
-			at, err := p.Device(j)
+			at, err := p.DevicePage(j)
 			if err == nil {
 				err = n.engine.spoil(at)
 			}
@@ -134,7 +134,7 @@ func (n *seat) get(ctx context.Context, keys []string) (w word, err error) {
 			continue
 		}
 		w.Hits++
-		at, err := p.Device(0)
+		at, err := p.DevicePage(0)
 		var b []byte
 		if err == nil {
 			b, err = n.engine.look(at)
@@ -163,8 +163,8 @@ func (n *seat) fetch(ctx context.Context, o *order) (w word, err error) {
 		return w, err
 	}
 	to := func(i int) acl.Range { return own.Range(uint64(i*pageBytes), pageBytes) }
-	taken, err := n.node.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: o.Keys, Patience: o.Patience,
-		Device: n.device.Scatter(func(t *acl.Thread, s *acl.Stream, first int, chunks []acl.Range) error {
+	taken, err := n.node.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: o.Keys, Timeout: o.Patience,
+		ScatterDevice: n.device.Scatter(func(t *acl.Thread, s *acl.Stream, first int, chunks []acl.Range) error {
 			for i, chunk := range chunks {
 				if err := s.Copy(t, to(first+i), chunk); err != nil {
 					return err

@@ -72,7 +72,7 @@ type process struct {
 // start starts a process, with settings and faults of the software NPU: "FAULTS=done:fail=1".
 func (r *room) start(name string, settings ...string) *process {
 	r.t.Helper()
-	cmd := proctest.Self(libraryVariable+"="+r.library, "CANNEMU_DIR="+r.dir, "CANNEMU_REPORT="+r.dir,
+	cmd := proctest.SelfCommand(libraryVariable+"="+r.library, "CANNEMU_DIR="+r.dir, "CANNEMU_REPORT="+r.dir,
 		"CANNEMU_DEVICE_MEMORY=67108864", "CANNEMU_HOST_MEMORY=67108864", "HCCL_INTRA_ROCE_ENABLE=0",
 		"HCCL_RDMA_TIMEOUT=14", "HCCL_RDMA_RETRY_CNT=3") // A NIC gives up after 0.3 s.
 	for _, s := range settings {
@@ -91,7 +91,7 @@ func (r *room) start(name string, settings ...string) *process {
 // read passes each reply to the order that it belongs to: a process replies to orders as it completes them.
 func (p *process) read() {
 	for {
-		line, ok := p.Next(nil)
+		line, ok := p.NextLine(nil)
 		if !ok {
 			break
 		}
@@ -139,7 +139,7 @@ func (p *process) begin(o order) <-chan word {
 	p.last++
 	o.ID = p.last
 	p.owed[o.ID] = answer
-	p.Say(o) // If it is gone, that ends the answer.
+	p.SendJSON(o) // If it is gone, that ends the answer.
 	return answer
 }
 
@@ -198,8 +198,8 @@ func (p *process) closes(seats ...int) {
 func (p *process) ends() {
 	p.t.Helper()
 	p.CloseInput()
-	await(p.t, p.Gone(), p.name+" ends")
-	if s := p.Status(); !s.Exited() || s.ExitStatus() != 0 {
+	await(p.t, p.Exited(), p.name+" ends")
+	if s := p.ExitStatus(); !s.Exited() || s.ExitStatus() != 0 {
 		p.t.Errorf("%s ended with %#x", p.name, s)
 	}
 	live := p.report("live")
@@ -263,7 +263,7 @@ func (p *process) until(holds func() bool, what string) {
 			p.t.Fatalf("%s is never to %s", p.name, what)
 		}
 		select {
-		case <-p.Gone():
+		case <-p.Exited():
 			p.t.Fatalf("%s ends, and is not to %s", p.name, what)
 		case <-time.After(time.Millisecond):
 		}

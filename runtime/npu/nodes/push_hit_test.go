@@ -80,7 +80,7 @@ func TestFrozenTargetKeepsNothingStale(t *testing.T) {
 		}
 		s.settle()
 		s.sender.does(order{Op: "reclaim"})
-		s.hit.Thaw()
+		s.hit.Resume()
 		s.receiver.does(order{Op: "await", For: "quiet"})
 		s.nothingStale()
 		s.sender.closes()

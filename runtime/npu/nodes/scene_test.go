@@ -89,8 +89,8 @@ func newScene(t *testing.T, w wire, mode string, at point, role string, signal s
 	}
 	s.peer = s.receiver.opens(*specs["receiver"])
 	s.sender.opens(*specs["sender"])
-	if s.over = s.hit.Frozen(); signal == syscall.SIGKILL {
-		s.over = s.hit.Gone()
+	if s.over = s.hit.FrozenOnce(); signal == syscall.SIGKILL {
+		s.over = s.hit.Exited()
 	}
 	if at.inside {
 		by := s.sender
@@ -157,7 +157,7 @@ func (s *scene) settle() {
 // thaw lets a frozen process continue, and its NPU as well.
 func (s *scene) thaw() {
 	s.t.Helper()
-	s.hit.Thaw()
+	s.hit.Resume()
 	if s.inside {
 		for _, p := range []*process{s.sender, s.receiver} {
 			p.does(order{Op: "control", For: "release"})

@@ -166,9 +166,9 @@ func openSeat(library string, s *spec, broken func(error)) (n *seat, err error) 
 func (n *seat) audit(at *strike, broken func(error)) {
 	checker := contract.New(false)
 	strikes := at.arm(hitSelf)
-	watch.Node(n.node,
-		func(ev effects.Event) { broken(checker.Told(ev)); strikes(ev) },
-		func(e effects.Effect) { broken(checker.Asked(e)); strikes(e) })
+	watch.ObserveNode(n.node,
+		func(ev effects.Event) { broken(checker.CheckEvent(ev)); strikes(ev) },
+		func(e effects.Effect) { broken(checker.CheckEffect(e)); strikes(e) })
 }
 
 // close closes the node, then the objects below it.

@@ -93,7 +93,7 @@ func (r *rig) control(command string) string {
 func (r *rig) pages(n uint32, most uint32) (at []device.Page) {
 	for i := range n {
 		page := effects.Page{Index: i, Length: most - 13*i}
-		at = append(at, device.Page{Address: r.opened.Address(page), Bytes: page.Length})
+		at = append(at, device.Page{Address: r.opened.PageAddress(page), Bytes: page.Length})
 	}
 	return at
 }

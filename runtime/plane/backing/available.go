@@ -15,22 +15,22 @@ type Room struct {
 	Limit string // describes the narrowest limit
 }
 
-// Available returns the narrowest of the limits that this process can see.
-func Available() Room { return availableBelow("/") }
+// AvailableMemory returns the narrowest of the limits that this process can see.
+func AvailableMemory() Room { return availableUnder("/") }
 
-// availableBelow reads the files of proc and sys below root.
-func availableBelow(root string) Room {
-	least := Room{Bytes: math.MaxUint64, Limit: "no limit can be seen"}
+// availableUnder reads the files of proc and sys below root.
+func availableUnder(root string) Room {
+	narrowest := Room{Bytes: math.MaxUint64, Limit: "no limit can be seen"}
 	if text, err := os.ReadFile(filepath.Join(root, "proc/meminfo")); err == nil {
-		if kib, ok := field(text, "MemAvailable:"); ok {
-			least = Room{Bytes: kib << 10, Limit: "MemAvailable of /proc/meminfo"}
+		if kib, ok := parseField(text, "MemAvailable:"); ok {
+			narrowest = Room{Bytes: kib << 10, Limit: "MemAvailable of /proc/meminfo"}
 		}
 	}
-	own, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	cgroups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
-		return least // The kernel has no cgroups.
+		return narrowest // The kernel has no cgroups.
 	}
-	for line := range strings.Lines(string(own)) {
+	for line := range strings.Lines(string(cgroups)) {
 		// A line has the number of a hierarchy, its controllers, and our place in the hierarchy. Version 2 is
 		// hierarchy 0, without controllers.
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -38,13 +38,13 @@ func availableBelow(root string) Room {
 		case len(parts) < 3:
 		case parts[0] == "0":
 			for _, mount := range []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"} {
-				least = narrow(least, root, mount, parts[2], version2)
+				narrowest = narrowToCgroup(narrowest, root, mount, parts[2], version2)
 			}
 		case strings.Contains(","+parts[1]+",", ",memory,"):
-			least = narrow(least, root, "sys/fs/cgroup/memory", parts[2], version1)
+			narrowest = narrowToCgroup(narrowest, root, "sys/fs/cgroup/memory", parts[2], version1)
 		}
 	}
-	return least
+	return narrowest
 }
 
 // cgroupFiles are the names that a version of cgroups uses.
@@ -59,33 +59,33 @@ var (
 	version2 = cgroupFiles{"memory.max", "memory.current", []string{"inactive_file", "active_file"}}
 )
 
-// narrow checks a cgroup and all of its ancestors. A container may see its own cgroup as the top, under another name:
-// cgroups that do not exist are skipped, and the top is checked in any case.
-func narrow(least Room, root, mount, group string, f cgroupFiles) Room {
+// narrowToCgroup checks a cgroup and all of its ancestors. A container may see its own cgroup as the top, under another
+// name: cgroups that do not exist are skipped, and the top is checked in any case.
+func narrowToCgroup(narrowest Room, root, mount, group string, f cgroupFiles) Room {
 	for at := filepath.Clean("/" + group); ; at = filepath.Dir(at) {
 		folder := filepath.Join(root, mount, at)
-		limit, ok := number(filepath.Join(folder, f.limit))
-		used, known := number(filepath.Join(folder, f.used))
+		limit, ok := readNumber(filepath.Join(folder, f.limit))
+		used, known := readNumber(filepath.Join(folder, f.used))
 		// A larger number is version 1's way to say that there is no limit.
 		if ok && known && limit < math.MaxInt64>>12<<12 {
 			if stat, err := os.ReadFile(filepath.Join(folder, "memory.stat")); err == nil {
 				for _, name := range f.droppable {
-					n, _ := field(stat, name)
+					n, _ := parseField(stat, name)
 					used -= min(used, n)
 				}
 			}
-			if left := limit - min(limit, used); left < least.Bytes {
-				least = Room{Bytes: left, Limit: f.limit + " of cgroup " + at}
+			if remaining := limit - min(limit, used); remaining < narrowest.Bytes {
+				narrowest = Room{Bytes: remaining, Limit: f.limit + " of cgroup " + at}
 			}
 		}
 		if at == "/" {
-			return least
+			return narrowest
 		}
 	}
 }
 
-// number reads a file that contains a number. The result is false for "max", which means that there is no limit.
-func number(name string) (n uint64, ok bool) {
+// readNumber reads a file that contains a number. The result is false for "max", which means that there is no limit.
+func readNumber(name string) (n uint64, ok bool) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return 0, false
@@ -94,8 +94,8 @@ func number(name string) (n uint64, ok bool) {
 	return n, err == nil
 }
 
-// field returns the number behind a name, in lines of names and numbers.
-func field(text []byte, name string) (n uint64, ok bool) {
+// parseField returns the number behind a name, in lines of names and numbers.
+func parseField(text []byte, name string) (n uint64, ok bool) {
 	for line := range strings.Lines(string(text)) {
 		if words := strings.Fields(line); len(words) >= 2 && words[0] == name {
 			n, err := strconv.ParseUint(words[1], 10, 64)

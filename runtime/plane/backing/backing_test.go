@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// world writes files below a folder of the test.
-func world(t *testing.T, files map[string]string) string {
+// writeFiles writes files below a folder of the test.
+func writeFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range files {
@@ -60,7 +60,7 @@ func TestTheNarrowestLimitCounts(t *testing.T) {
 		{"files of nonsense", map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0\n:::\n0::/\n",
 			"sys/fs/cgroup/memory.max": "much\n", "sys/fs/cgroup/memory.current": "\n"}, 1000 << 10, "MemAvailable"},
 	} {
-		if got := availableBelow(world(t, c.files)); got.Bytes != c.want || !strings.Contains(got.Limit, c.limit) {
+		if got := availableUnder(writeFiles(t, c.files)); got.Bytes != c.want || !strings.Contains(got.Limit, c.limit) {
 			t.Errorf("%s: %+v; want %d by %s", c.name, got, c.want, c.limit)
 		}
 	}
@@ -68,13 +68,13 @@ func TestTheNarrowestLimitCounts(t *testing.T) {
 
 func TestShortageIsReportedAtOnce(t *testing.T) {
 	var short *Shortage
-	if err := Check(1 << 60); !errors.As(err, &short) || short.Asked != 1<<60 || short.Bytes == 0 {
+	if err := CheckAvailable(1 << 60); !errors.As(err, &short) || short.RequestedBytes != 1<<60 || short.Bytes == 0 {
 		t.Fatalf("%v", err)
 	}
-	if mem, err := Private(t.Context(), 1<<42, false); !errors.As(err, &short) || mem != nil {
+	if mem, err := MapPrivate(t.Context(), 1<<42, false); !errors.As(err, &short) || mem != nil {
 		t.Errorf("private memory: %v", err)
 	}
-	mem, err := Private(t.Context(), 1<<42, true)
+	mem, err := MapPrivate(t.Context(), 1<<42, true)
 	if err != nil {
 		t.Fatalf("with overcommit: %v", err)
 	}
@@ -82,7 +82,7 @@ func TestShortageIsReportedAtOnce(t *testing.T) {
 	if err := syscall.Munmap(mem); err != nil {
 		t.Error(err)
 	}
-	if err := Check(1); err != nil {
+	if err := CheckAvailable(1); err != nil {
 		t.Error(err)
 	}
 }
@@ -92,7 +92,7 @@ func TestFailingPartEndsAllocation(t *testing.T) {
 	const size = 3*partBytes + 1
 	var taken uint64
 	signals := 3
-	err := inParts(t.Context(), size, Available, func(at, n uint64) error {
+	err := allocateInParts(t.Context(), size, AvailableMemory, func(at, n uint64) error {
 		if signals--; signals >= 0 {
 			return syscall.EINTR
 		}
@@ -107,14 +107,14 @@ func TestFailingPartEndsAllocation(t *testing.T) {
 	}
 	var short *Shortage
 	for errno, shortage := range map[syscall.Errno]bool{syscall.ENOSPC: true, syscall.EIO: false} {
-		err := inParts(t.Context(), 1, Available, func(uint64, uint64) error { return errno })
+		err := allocateInParts(t.Context(), 1, AvailableMemory, func(uint64, uint64) error { return errno })
 		if errors.As(err, &short) != shortage || !errors.Is(err, errno) {
 			t.Errorf("%v", err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := inParts(ctx, 1, Available, func(uint64, uint64) error { return nil }); !errors.Is(err, context.Canceled) {
+	if err := allocateInParts(ctx, 1, AvailableMemory, func(uint64, uint64) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }
@@ -123,12 +123,12 @@ func TestFailingPartEndsAllocation(t *testing.T) {
 func TestAvailableMemoryIsCheckedBeforeEachPart(t *testing.T) {
 	rooms := []Room{{Bytes: 8 * partBytes}, {Bytes: partBytes, Limit: "/proc/meminfo"}}
 	parts := 0
-	err := inParts(t.Context(), 3*partBytes, func() Room { return rooms[min(parts, 1)] }, func(uint64, uint64) error {
+	err := allocateInParts(t.Context(), 3*partBytes, func() Room { return rooms[min(parts, 1)] }, func(uint64, uint64) error {
 		parts++
 		return nil
 	})
 	var short *Shortage
-	if !errors.As(err, &short) || short.Asked != 2*partBytes || short.Limit != "/proc/meminfo" || parts != 1 {
+	if !errors.As(err, &short) || short.RequestedBytes != 2*partBytes || short.Limit != "/proc/meminfo" || parts != 1 {
 		t.Errorf("after %d parts: %v", parts, err)
 	}
 }
@@ -145,30 +145,30 @@ func TestProcessLimitIsAShortage(t *testing.T) {
 	if err := syscall.Setrlimit(limitData, &less); err != nil {
 		t.Fatal(err)
 	}
-	mem, err := Private(t.Context(), size, true)
+	mem, err := MapPrivate(t.Context(), size, true)
 	if err := syscall.Setrlimit(limitData, &old); err != nil {
 		t.Fatal(err)
 	}
 	var short *Shortage
-	if mem != nil || !errors.As(err, &short) || short.Asked != size || !errors.Is(err, syscall.ENOMEM) {
+	if mem != nil || !errors.As(err, &short) || short.RequestedBytes != size || !errors.Is(err, syscall.ENOMEM) {
 		t.Errorf("%v", err)
 	}
-	if err := Lack(0, syscall.EFBIG); !errors.As(err, &short) || !strings.Contains(err.Error(), "ulimit") {
+	if err := AsShortage(0, syscall.EFBIG); !errors.As(err, &short) || !strings.Contains(err.Error(), "ulimit") {
 		t.Errorf("%v", err)
 	}
-	if err := Lack(1, syscall.EMFILE); err != nil {
+	if err := AsShortage(1, syscall.EMFILE); err != nil {
 		t.Errorf("that is no shortage of memory: %v", err)
 	}
 }
 
 func TestPrivateMemoryIsAllocated(t *testing.T) {
 	const size = 64 << 20
-	mem, err := Private(t.Context(), size, false)
+	mem, err := MapPrivate(t.Context(), size, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Munmap(mem)
-	if n := resident(t, mem); n != size/os.Getpagesize() {
+	if n := residentPages(t, mem); n != size/os.Getpagesize() {
 		t.Errorf("%d of %d pages are there", n, size/os.Getpagesize())
 	}
 }
@@ -180,7 +180,7 @@ func BenchmarkFile1GiB(b *testing.B) {
 			b.Skip(err)
 		}
 		_ = os.Remove(file.Name())
-		if err := File(b.Context(), file, 1<<30); err != nil {
+		if err := AllocateFile(b.Context(), file, 1<<30); err != nil {
 			b.Error(err)
 		}
 		_ = file.Close()

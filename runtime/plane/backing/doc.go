@@ -13,8 +13,8 @@
 //
 // Example:
 //
-//	if err := backing.Check(64 << 30); err != nil {
+//	if err := backing.CheckAvailable(64 << 30); err != nil {
 //		return err // "68719476736 bytes of memory are asked for, and 50465865728 can be had (memory.max of cgroup /)"
 //	}
-//	file, mem, err := backing.Memfd{Name: "pool", Bytes: 64 << 30}.Take(ctx)
+//	file, mem, err := backing.Memfd{Name: "pool", Bytes: 64 << 30}.CreateAndMap(ctx)
 package backing

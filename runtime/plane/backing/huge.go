@@ -27,46 +27,46 @@ type HugeRoom struct {
 	Total     uint64 // reserved pages
 }
 
-// HugePages counts the huge pages of the host.
-func HugePages() HugeRoom {
+// AvailableHugePages counts the huge pages of the host.
+func AvailableHugePages() HugeRoom {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return HugeRoom{}
 	}
-	more, _ := number("/proc/sys/vm/nr_overcommit_hugepages")
-	return HugePagesOf(text, more)
+	overcommit, _ := readNumber("/proc/sys/vm/nr_overcommit_hugepages")
+	return ParseHugePages(text, overcommit)
 }
 
-// HugePagesOf parses /proc/meminfo. The kernel may find overcommit more pages beyond the reserved pages.
-func HugePagesOf(meminfo []byte, overcommit uint64) HugeRoom {
-	kib, _ := field(meminfo, "Hugepagesize:")
-	total, _ := field(meminfo, "HugePages_Total:")
-	free, _ := field(meminfo, "HugePages_Free:")
-	promised, _ := field(meminfo, "HugePages_Rsvd:")
-	surplus, _ := field(meminfo, "HugePages_Surp:")
+// ParseHugePages parses /proc/meminfo. The kernel may find overcommit more pages beyond the reserved pages.
+func ParseHugePages(meminfo []byte, overcommit uint64) HugeRoom {
+	kib, _ := parseField(meminfo, "Hugepagesize:")
+	total, _ := parseField(meminfo, "HugePages_Total:")
+	free, _ := parseField(meminfo, "HugePages_Free:")
+	promised, _ := parseField(meminfo, "HugePages_Rsvd:")
+	surplus, _ := parseField(meminfo, "HugePages_Surp:")
 	return HugeRoom{
 		PageBytes: kib << 10, Total: total, Free: free - min(free, promised) + overcommit - min(overcommit, surplus),
 	}
 }
 
-// Round returns size rounded up to whole huge pages.
-func (r HugeRoom) Round(size uint64) uint64 {
+// RoundUp returns size rounded up to whole huge pages.
+func (r HugeRoom) RoundUp(size uint64) uint64 {
 	return (size + r.PageBytes - 1) / r.PageBytes * r.PageBytes
 }
 
 // A HugeShortage is the error of a process that asked for more huge pages than available.
 type HugeShortage struct {
-	Asked    uint64 // bytes
-	HugeRoom        // what is available
-	Cause    error  // the kernel's error; nil if the kernel was not asked
+	RequestedBytes uint64 // bytes
+	HugeRoom              // what is available
+	Cause          error  // the kernel's error; nil if the kernel was not asked
 }
 
-// Pages returns the number of huge pages that were asked for.
-func (s *HugeShortage) Pages() uint64 {
+// RequestedPages returns the number of huge pages that were asked for.
+func (s *HugeShortage) RequestedPages() uint64 {
 	if s.PageBytes == 0 {
 		return 0
 	}
-	return s.Round(s.Asked) / s.PageBytes
+	return s.RoundUp(s.RequestedBytes) / s.PageBytes
 }
 
 func (s *HugeShortage) Error() string {
@@ -74,7 +74,7 @@ func (s *HugeShortage) Error() string {
 		return "huge pages are asked for, and this kernel has none"
 	}
 	text := fmt.Sprintf("%d huge pages of %d bytes are asked for, and %d are free of %d that are reserved",
-		s.Pages(), s.PageBytes, s.Free, s.Total)
+		s.RequestedPages(), s.PageBytes, s.Free, s.Total)
 	if s.Cause != nil {
 		text += ": " + s.Cause.Error()
 	}
@@ -83,29 +83,29 @@ func (s *HugeShortage) Error() string {
 
 func (s *HugeShortage) Unwrap() error { return s.Cause }
 
-// CheckHuge returns a *HugeShortage if so many bytes of huge pages are not available. The limit of a cgroup is found
-// only when the pages are allocated.
-func CheckHuge(size uint64) error { return HugePages().check(size) }
+// CheckHugePages returns a *HugeShortage if so many bytes of huge pages are not available. The limit of a cgroup is
+// found only when the pages are allocated.
+func CheckHugePages(size uint64) error { return AvailableHugePages().checkSize(size) }
 
-func (r HugeRoom) check(size uint64) error {
-	if r.PageBytes == 0 || r.Round(size)/r.PageBytes > r.Free {
-		return &HugeShortage{Asked: size, HugeRoom: r}
+func (r HugeRoom) checkSize(size uint64) error {
+	if r.PageBytes == 0 || r.RoundUp(size)/r.PageBytes > r.Free {
+		return &HugeShortage{RequestedBytes: size, HugeRoom: r}
 	}
 	return nil
 }
 
-// lackHuge converts a kernel error like AsShortage, for huge pages.
-func lackHuge(size uint64, cause error) error {
+// asHugeShortage converts a kernel error like AsShortage, for huge pages.
+func asHugeShortage(size uint64, cause error) error {
 	for _, e := range []error{syscall.ENOMEM, syscall.ENOSPC, syscall.EINVAL, syscall.ENOSYS} {
 		if errors.Is(cause, e) {
-			return &HugeShortage{Asked: size, HugeRoom: HugePages(), Cause: cause}
+			return &HugeShortage{RequestedBytes: size, HugeRoom: AvailableHugePages(), Cause: cause}
 		}
 	}
 	return nil
 }
 
-// fileOfHuge allocates the huge pages behind a memfd, and checks ctx between parts.
-func fileOfHuge(ctx context.Context, file *os.File, size uint64) error {
+// allocateHugeFile allocates the huge pages behind a memfd, and checks ctx between parts.
+func allocateHugeFile(ctx context.Context, file *os.File, size uint64) error {
 	for at := uint64(0); at < size; {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("%d of %d bytes of huge pages were taken: %w", at, size, context.Cause(ctx))
@@ -115,7 +115,7 @@ func fileOfHuge(ctx context.Context, file *os.File, size uint64) error {
 		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.EAGAIN): // The allocated part stays allocated.
 		case err != nil:
 			err = fmt.Errorf("take %d bytes of huge pages: %w", size, err)
-			return cmp.Or(lackHuge(size, err), err)
+			return cmp.Or(asHugeShortage(size, err), err)
 		default:
 			at += n
 		}
@@ -123,21 +123,21 @@ func fileOfHuge(ctx context.Context, file *os.File, size uint64) error {
 	return nil
 }
 
-// PrivateHuge maps private memory in huge pages. The mapping may be longer than size. With overcommit the kernel
+// MapPrivateHuge maps private memory in huge pages. The mapping may be longer than size. With overcommit the kernel
 // promises the pages, and allocates each page when first touched.
-func PrivateHuge(size uint64, overcommit bool) ([]byte, error) {
-	room := HugePages()
-	if err := room.check(size); err != nil {
+func MapPrivateHuge(size uint64, overcommit bool) ([]byte, error) {
+	room := AvailableHugePages()
+	if err := room.checkSize(size); err != nil {
 		return nil, err
 	}
 	flags := syscall.MAP_PRIVATE | syscall.MAP_ANON | mapHuge
 	if !overcommit {
 		flags |= syscall.MAP_POPULATE
 	}
-	mem, err := syscall.Mmap(-1, 0, int(room.Round(size)), syscall.PROT_READ|syscall.PROT_WRITE, flags)
+	mem, err := syscall.Mmap(-1, 0, int(room.RoundUp(size)), syscall.PROT_READ|syscall.PROT_WRITE, flags)
 	if err != nil {
 		err = fmt.Errorf("map %d bytes of huge pages: %w", size, err)
-		return nil, cmp.Or(lackHuge(size, err), err)
+		return nil, cmp.Or(asHugeShortage(size, err), err)
 	}
 	if err := HideFromCores(mem); err != nil {
 		return nil, errors.Join(err, syscall.Munmap(mem))

@@ -27,20 +27,20 @@ func TestHugePagesOf(t *testing.T) {
 		{"all of those are there", meminfo("8", "1", "1", "5"), 5, HugeRoom{2 << 20, 0, 8}},
 		{"a kernel without", "MemAvailable: 1000 kB\n", 0, HugeRoom{}},
 	} {
-		if got := HugePagesOf([]byte(c.meminfo), c.more); got != c.want {
+		if got := ParseHugePages([]byte(c.meminfo), c.more); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
 	room := HugeRoom{2 << 20, 4, 8}
-	if err := room.check(8 << 20); err != nil {
+	if err := room.checkSize(8 << 20); err != nil {
 		t.Errorf("as much as there is: %v", err)
 	}
 	var s *HugeShortage
-	if err := room.check(8<<20 + 1); !errors.As(err, &s) || s.Pages() != 5 ||
+	if err := room.checkSize(8<<20 + 1); !errors.As(err, &s) || s.RequestedPages() != 5 ||
 		!strings.Contains(err.Error(), "5 huge pages of 2097152 bytes are asked for, and 4 are free of 8") {
 		t.Errorf("a byte more: %v", err)
 	}
-	if err := (HugeRoom{}).check(1); !errors.As(err, &s) || s.Pages() != 0 || !strings.Contains(err.Error(), "has none") {
+	if err := (HugeRoom{}).checkSize(1); !errors.As(err, &s) || s.RequestedPages() != 0 || !strings.Contains(err.Error(), "has none") {
 		t.Errorf("a kernel without: %v", err)
 	}
 }
@@ -48,7 +48,7 @@ func TestHugePagesOf(t *testing.T) {
 // hugeBytes returns the size of a huge page. It skips the test if there are too few.
 func hugeBytes(t *testing.T, pages uint64) uint64 {
 	t.Helper()
-	room := HugePages()
+	room := AvailableHugePages()
 	if room.Free < pages {
 		t.Skipf("%d huge pages are free, %d are needed: make huge-test", room.Free, pages)
 	}
@@ -58,14 +58,14 @@ func hugeBytes(t *testing.T, pages uint64) uint64 {
 // Memory in huge pages is allocated at once, has its seals, and is given back.
 func TestMemoryInHugePages(t *testing.T) {
 	unit := hugeBytes(t, 3)
-	before := HugePages().Free
+	before := AvailableHugePages().Free
 	for _, m := range []Memfd{{}, {Writable: true}, {Overcommit: true}} {
 		m.Name, m.Bytes, m.Huge = "kvferry-test", 2*unit+1, true
-		file, mem, err := m.Take(t.Context())
+		file, mem, err := m.CreateAndMap(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := before - HugePages().Free; got != 3 { // With Overcommit they are promised.
+		if got := before - AvailableHugePages().Free; got != 3 { // With Overcommit they are promised.
 			t.Errorf("%+v: %d huge pages are taken, want 3", m, got)
 		}
 		if len(mem) != int(3*unit) {
@@ -89,40 +89,40 @@ func TestMemoryInHugePages(t *testing.T) {
 		}
 	}
 	for _, overcommit := range []bool{false, true} {
-		mem, err := PrivateHuge(unit+1, overcommit)
+		mem, err := MapPrivateHuge(unit+1, overcommit)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := before - HugePages().Free; got != 2 {
+		if got := before - AvailableHugePages().Free; got != 2 {
 			t.Errorf("private, overcommit %v: %d huge pages are taken, want 2", overcommit, got)
 		}
 		if err := syscall.Munmap(mem); err != nil {
 			t.Error(err)
 		}
 	}
-	if got := HugePages().Free; got != before {
+	if got := AvailableHugePages().Free; got != before {
 		t.Errorf("%d huge pages are free after the end, %d were before", got, before)
 	}
 }
 
 // Asking for more huge pages than there are fails, and nothing stays allocated.
 func TestHugeShortage(t *testing.T) {
-	room := HugePages()
+	room := AvailableHugePages()
 	if room.PageBytes == 0 {
 		t.Skip("this kernel has no huge pages")
 	}
 	size := (room.Free + 1) * room.PageBytes
 	var s *HugeShortage
-	if _, _, err := (Memfd{Name: "kvferry-test", Bytes: size, Huge: true}).Take(t.Context()); !errors.As(err, &s) {
+	if _, _, err := (Memfd{Name: "kvferry-test", Bytes: size, Huge: true}).CreateAndMap(t.Context()); !errors.As(err, &s) {
 		t.Errorf("a file: %v", err)
 	}
-	if _, err := PrivateHuge(size, false); !errors.As(err, &s) {
+	if _, err := MapPrivateHuge(size, false); !errors.As(err, &s) {
 		t.Errorf("memory of this process: %v", err)
 	}
-	if got := lackHuge(size, os.NewSyscallError("fallocate", syscall.ENOSPC)); !errors.As(got, &s) || s.Cause == nil {
+	if got := asHugeShortage(size, os.NewSyscallError("fallocate", syscall.ENOSPC)); !errors.As(got, &s) || s.Cause == nil {
 		t.Errorf("what the kernel says: %v", got)
 	}
-	if got := HugePages(); got != room {
+	if got := AvailableHugePages(); got != room {
 		t.Errorf("there are %+v, and were %+v", got, room)
 	}
 }

@@ -19,57 +19,57 @@ const (
 )
 
 // A LockShortage is the error of a process that asked to lock more memory than allowed.
-type Unlocked struct {
-	Asked  uint64 // bytes
-	Limit  uint64 // RLIMIT_MEMLOCK; math.MaxUint64 if there is none
-	Locked uint64 // bytes that the process has locked already
-	Cause  error  // the kernel's error; nil if the kernel was not asked
+type LockShortage struct {
+	RequestedBytes uint64 // bytes
+	Limit          uint64 // RLIMIT_MEMLOCK; math.MaxUint64 if there is none
+	LockedBytes    uint64 // bytes that the process has locked already
+	Cause          error  // the kernel's error; nil if the kernel was not asked
 }
 
-func (u *Unlocked) Error() string {
+func (u *LockShortage) Error() string {
 	limit := "RLIMIT_MEMLOCK is " + strconv.FormatUint(u.Limit, 10)
 	if u.Limit == math.MaxUint64 {
 		limit = "RLIMIT_MEMLOCK is unlimited"
 	}
 	text := fmt.Sprintf("%d bytes are to be locked: %s, of which %d are in use, and the process has no CAP_IPC_LOCK",
-		u.Asked, limit, u.Locked)
+		u.RequestedBytes, limit, u.LockedBytes)
 	if u.Cause != nil {
-		text = fmt.Sprintf("lock %d bytes: %v (%s, of which %d were in use)", u.Asked, u.Cause, limit, u.Locked)
+		text = fmt.Sprintf("lock %d bytes: %v (%s, of which %d were in use)", u.RequestedBytes, u.Cause, limit, u.LockedBytes)
 	}
 	return text
 }
 
-func (u *Unlocked) Unwrap() error { return u.Cause }
+func (u *LockShortage) Unwrap() error { return u.Cause }
 
-// CheckLock returns a *LockShortage if this process may not lock so many bytes more. A container's policy is not
+// CheckLockLimit returns a *LockShortage if this process may not lock so many bytes more. A container's policy is not
 // checked; if the policy forbids the lock, LockMemory fails.
-func CheckLock(size uint64) error {
+func CheckLockLimit(size uint64) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(limitMemlock, &limit); err != nil {
 		return fmt.Errorf("look how much memory may be locked: %w", err)
 	}
-	return checkLock("/", size, limit.Cur)
+	return checkLockLimit("/", size, limit.Cur)
 }
 
-// checkLock reads the files of proc below root.
-func checkLock(root string, size, limit uint64) error {
+// checkLockLimit reads the files of proc below root.
+func checkLockLimit(root string, size, limit uint64) error {
 	if limit == math.MaxUint64 {
 		return nil
 	}
 	status, _ := os.ReadFile(filepath.Join(root, "proc/self/status")) // Without /proc only the limit is known.
-	if MayLock(status) {
+	if HasIPCLock(status) {
 		return nil
 	}
-	kib, _ := field(status, "VmLck:")
-	if locked := kib << 10; size > limit-min(limit, locked) {
-		return &Unlocked{Asked: size, Limit: limit, Locked: locked}
+	lockedKiB, _ := parseField(status, "VmLck:")
+	if locked := lockedKiB << 10; size > limit-min(limit, locked) {
+		return &LockShortage{RequestedBytes: size, Limit: limit, LockedBytes: locked}
 	}
 	return nil
 }
 
-// MayLock reports whether a process with this status, as in /proc/self/status, has CAP_IPC_LOCK, so that no limit
+// HasIPCLock reports whether a process with this status, as in /proc/self/status, has CAP_IPC_LOCK, so that no limit
 // applies to it.
-func MayLock(status []byte) bool {
+func HasIPCLock(status []byte) bool {
 	for line := range bytes.Lines(status) {
 		if text, ok := bytes.CutPrefix(line, []byte("CapEff:")); ok {
 			caps, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 16, 64)
@@ -79,18 +79,18 @@ func MayLock(status []byte) bool {
 	return false
 }
 
-// Lock keeps memory from being swapped out until the memory is unmapped. Memory of a file is then locked for all
+// LockMemory keeps memory from being swapped out until the memory is unmapped. Memory of a file is then locked for all
 // processes that map the file. The error is a *LockShortage.
-func Lock(mem []byte) error {
+func LockMemory(mem []byte) error {
 	if err := syscall.Mlock(mem); err != nil {
-		u := &Unlocked{Asked: uint64(len(mem)), Limit: math.MaxUint64, Cause: err}
+		u := &LockShortage{RequestedBytes: uint64(len(mem)), Limit: math.MaxUint64, Cause: err}
 		var limit syscall.Rlimit
 		if syscall.Getrlimit(limitMemlock, &limit) == nil {
 			u.Limit = limit.Cur
 		}
 		if status, err := os.ReadFile("/proc/self/status"); err == nil {
-			kib, _ := field(status, "VmLck:")
-			u.Locked = kib << 10
+			kib, _ := parseField(status, "VmLck:")
+			u.LockedBytes = kib << 10
 		}
 		return u
 	}

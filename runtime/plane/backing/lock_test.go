@@ -25,9 +25,9 @@ func TestCheckLock(t *testing.T) {
 		{"with all others", "VmLck:\t4 kB\nCapEff:\tffffffffffffbfff\n", 1 << 40, 1 << 20, true},
 		{"nothing can be seen", "", 1 << 20, 1<<20 - 1, true},
 	} {
-		err := checkLock(world(t, map[string]string{"proc/self/status": c.status}), c.size, c.limit)
-		var u *Unlocked
-		if errors.As(err, &u) != c.refused || err != nil && (u.Asked != c.size || u.Limit != c.limit) {
+		err := checkLockLimit(writeFiles(t, map[string]string{"proc/self/status": c.status}), c.size, c.limit)
+		var u *LockShortage
+		if errors.As(err, &u) != c.refused || err != nil && (u.RequestedBytes != c.size || u.Limit != c.limit) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -35,30 +35,30 @@ func TestCheckLock(t *testing.T) {
 
 // Locked memory is locked according to the kernel; the error for memory that may not be locked says why.
 func TestLock(t *testing.T) {
-	mem, err := Private(t.Context(), 1<<20, false)
+	mem, err := MapPrivate(t.Context(), 1<<20, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Munmap(mem)
-	if err := CheckLock(uint64(len(mem))); err != nil {
+	if err := CheckLockLimit(uint64(len(mem))); err != nil {
 		t.Skip(err)
 	}
-	before := locked(t)
-	if err := Lock(mem); err != nil {
+	before := lockedBytes(t)
+	if err := LockMemory(mem); err != nil {
 		t.Fatal(err)
 	}
-	if got := locked(t) - before; got < uint64(len(mem)) {
+	if got := lockedBytes(t) - before; got < uint64(len(mem)) {
 		t.Errorf("%d bytes more are locked, want %d", got, len(mem))
 	}
-	var u *Unlocked
-	if err := Lock(unmapped(t)); !errors.As(err, &u) || !errors.Is(err, syscall.ENOMEM) ||
+	var u *LockShortage
+	if err := LockMemory(unmappedAddress(t)); !errors.As(err, &u) || !errors.Is(err, syscall.ENOMEM) ||
 		!strings.Contains(err.Error(), "RLIMIT_MEMLOCK") {
 		t.Errorf("memory that is not mapped: %v", err)
 	}
 }
 
-// unmapped returns an address whose memory was unmapped.
-func unmapped(t *testing.T) []byte {
+// unmappedAddress returns an address whose memory was unmapped.
+func unmappedAddress(t *testing.T) []byte {
 	t.Helper()
 	mem, err := syscall.Mmap(-1, 0, 1<<20, syscall.PROT_READ, syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS)
 	if err == nil {
@@ -70,13 +70,13 @@ func unmapped(t *testing.T) []byte {
 	return mem
 }
 
-func locked(t *testing.T) uint64 {
+func lockedBytes(t *testing.T) uint64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		t.Skip(err)
 	}
-	kib, ok := field(text, "VmLck:")
+	kib, ok := parseField(text, "VmLck:")
 	if !ok {
 		t.Skip("the kernel does not count what is locked")
 	}

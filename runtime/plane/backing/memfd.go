@@ -42,20 +42,20 @@ type Memfd struct {
 	Writable bool
 }
 
-// Take creates the file and maps the file in this process, readable and writable. The memory is allocated at once,
-// unless ctx ends first, or with Overcommit when first touched. The error is a *Shortage if there is too little
+// CreateAndMap creates the file and maps the file in this process, readable and writable. The memory is allocated at
+// once, unless ctx ends first, or with Overcommit when first touched. The error is a *Shortage if there is too little
 // memory, and a *HugeShortage if there are too few huge pages.
-func (m Memfd) Take(ctx context.Context) (*os.File, []byte, error) {
+func (m Memfd) CreateAndMap(ctx context.Context) (*os.File, []byte, error) {
 	flags := uintptr(mfdCloexec | mfdAllowSealing)
 	// Checked before anything is allocated.
-	switch room := HugePages(); {
+	switch room := AvailableHugePages(); {
 	case m.Huge:
-		if err := room.check(m.Bytes); err != nil {
+		if err := room.checkSize(m.Bytes); err != nil {
 			return nil, nil, err
 		}
-		m.Bytes, flags = room.Round(m.Bytes), flags|mfdHuge
+		m.Bytes, flags = room.RoundUp(m.Bytes), flags|mfdHuge
 	case !m.Overcommit:
-		if err := Check(m.Bytes); err != nil {
+		if err := CheckAvailable(m.Bytes); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -63,29 +63,29 @@ func (m Memfd) Take(ctx context.Context) (*os.File, []byte, error) {
 		flags, 0)
 	if e != 0 {
 		err := fmt.Errorf("memfd_create: %w", e)
-		return nil, nil, cmp.Or(m.lack(err), err)
+		return nil, nil, cmp.Or(m.asShortage(err), err)
 	}
 	file := os.NewFile(fd, m.Name)
-	mem, err := m.fill(ctx, file)
+	mem, err := m.mapAndSeal(ctx, file)
 	if err != nil {
 		return nil, nil, errors.Join(err, file.Close())
 	}
 	return file, mem, nil
 }
 
-// fill allocates the memory of an empty file, maps the file and adds the seals. The seals come last, because they
+// mapAndSeal allocates the memory of an empty file, maps the file and adds the seals. The seals come last, because they
 // allow no writable mapping but ours.
-func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
+func (m Memfd) mapAndSeal(ctx context.Context, file *os.File) ([]byte, error) {
 	if err := file.Truncate(int64(m.Bytes)); err != nil {
 		err = fmt.Errorf("size of %s to %d bytes: %w", m.Name, m.Bytes, err)
-		return nil, cmp.Or(m.lack(err), err)
+		return nil, cmp.Or(m.asShortage(err), err)
 	}
 	if !m.Overcommit {
-		take := File
+		allocate := AllocateFile
 		if m.Huge {
-			take = fileOfHuge
+			allocate = allocateHugeFile
 		}
-		if err := take(ctx, file, m.Bytes); err != nil {
+		if err := allocate(ctx, file, m.Bytes); err != nil {
 			return nil, err
 		}
 	}
@@ -102,7 +102,7 @@ func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 	mem, err := syscall.Mmap(int(file.Fd()), 0, int(m.Bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		err = fmt.Errorf("map %d bytes of %s: %w", m.Bytes, m.Name, err)
-		return nil, cmp.Or(m.lack(err), err)
+		return nil, cmp.Or(m.asShortage(err), err)
 	}
 	if err := HideFromCores(mem); err != nil {
 		return nil, errors.Join(err, syscall.Munmap(mem))
@@ -113,12 +113,12 @@ func (m Memfd) fill(ctx context.Context, file *os.File) ([]byte, error) {
 	return mem, nil
 }
 
-// lack converts a kernel error like AsShortage, or like lackHuge if the file lies in huge pages.
-func (m Memfd) lack(err error) error {
+// asShortage converts a kernel error like AsShortage, or like asHugeShortage if the file lies in huge pages.
+func (m Memfd) asShortage(err error) error {
 	if m.Huge {
-		return lackHuge(m.Bytes, err)
+		return asHugeShortage(m.Bytes, err)
 	}
-	return Lack(m.Bytes, err)
+	return AsShortage(m.Bytes, err)
 }
 
 // ReadOnly opens the file of a Memfd once more, for processes that shall only read the memory: no mapping of the

@@ -10,10 +10,10 @@ import (
 
 const memfdBytes = 1 << 16
 
-func take(t *testing.T, m Memfd) (*os.File, []byte) {
+func createMemfd(t *testing.T, m Memfd) (*os.File, []byte) {
 	t.Helper()
 	m.Name, m.Bytes = "kvferry-test", memfdBytes
-	file, mem, err := m.Take(t.Context())
+	file, mem, err := m.CreateAndMap(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func mapWritable(file *os.File) ([]byte, error) {
 
 func TestNobodyChangesTheSizeOfAMemfd(t *testing.T) {
 	for _, m := range []Memfd{{}, {Writable: true}, {Overcommit: true}} {
-		file, _ := take(t, m)
+		file, _ := createMemfd(t, m)
 		for _, size := range []int64{0, memfdBytes - 1, memfdBytes + 1} {
 			if err := file.Truncate(size); !errors.Is(err, syscall.EPERM) {
 				t.Errorf("%+v: %d bytes: %v", m, size, err)
@@ -45,13 +45,13 @@ func TestNobodyChangesTheSizeOfAMemfd(t *testing.T) {
 }
 
 func TestOnlyAWritableMemfdIsMappedWritable(t *testing.T) {
-	file, mem := take(t, Memfd{})
+	file, mem := createMemfd(t, Memfd{})
 	if _, err := mapWritable(file); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("one that is not: %v", err)
 	}
 	mem[5] = 1 // Our own mapping is writable.
 
-	file, mem = take(t, Memfd{Writable: true})
+	file, mem = createMemfd(t, Memfd{Writable: true})
 	theirs, err := mapWritable(file)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestOnlyAWritableMemfdIsMappedWritable(t *testing.T) {
 }
 
 func TestAFileToReadIsNeverMappedWritable(t *testing.T) {
-	file, mem := take(t, Memfd{Writable: true})
+	file, mem := createMemfd(t, Memfd{Writable: true})
 	read, err := ReadOnly(file)
 	if err != nil {
 		t.Fatal(err)

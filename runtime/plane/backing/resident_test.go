@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// resident counts the pages of a mapping that are in memory.
-func resident(t *testing.T, mem []byte) (n int) {
+// residentPages counts the pages of a mapping that are in memory.
+func residentPages(t *testing.T, mem []byte) (n int) {
 	t.Helper()
 	there := make([]byte, len(mem)/os.Getpagesize())
 	if _, _, e := syscall.Syscall(syscall.SYS_MINCORE, uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)),

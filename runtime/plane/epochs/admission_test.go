@@ -17,11 +17,11 @@ func TestAdmissionFollowsTheLimitOfFiles(t *testing.T) {
 		{2, 1024, 4, 2, 0},
 	} {
 		var log logtest.Lines
-		a := ArrivalsConfig{Links: c.links, Files: 8, Env: plane.Env{Bounds: plane.Bounds{Strangers: 256}}, Log: log.Logger()}
-		if got := a.doorFor(c.limit); got.Total != c.total || got.Strangers != c.strangers {
-			t.Errorf("%+v: %d in all, %d strangers", c, got.Total, got.Strangers)
+		a := IncomingConfig{MaxLinks: c.links, FilesPerLink: 8, Env: plane.Env{Bounds: plane.Bounds{Strangers: 256}}, Log: log.Logger()}
+		if got := a.doorConfigFor(c.limit); got.MaxTotal != c.total || got.MaxStrangers != c.strangers {
+			t.Errorf("%+v: %d in all, %d strangers", c, got.MaxTotal, got.MaxStrangers)
 		}
-		if n := log.Count("links_max"); n != c.lines {
+		if n := log.CountText("links_max"); n != c.lines {
 			t.Errorf("%+v: %d lines", c, n)
 		}
 	}

@@ -12,31 +12,31 @@ type Piece struct {
 	Bytes         uint64
 }
 
-// A Limit bounds a batch.
-type Limit struct {
+// A BatchLimit bounds a batch.
+type BatchLimit struct {
 	Pieces int    // as many descriptors as the library takes
 	Bytes  uint64 // our own limit: a batch that has begun must be waited for, and so must be short
 }
 
-// Batches cuts a transfer into batches, each of which is a single call of the library. Each descriptor has a fixed
-// cost (over HCCL up to 23 µs, see docs/ascend.md), so pages that are adjacent at both ends become one descriptor.
-// Every byte is in exactly one piece, in the order of the pages.
-func Batches(pairs []effects.Pair, gather *effects.Gather, local func(effects.Page) uintptr,
-	remote func(effects.RemotePage) uintptr, most Limit) [][]Piece {
+// SplitIntoBatches cuts a transfer into batches, each of which is a single call of the library. Each descriptor has a
+// fixed cost (over HCCL up to 23 µs, see docs/ascend.md), so pages that are adjacent at both ends become one
+// descriptor. Every byte is in exactly one piece, in the order of the pages.
+func SplitIntoBatches(pairs []effects.Pair, gather *effects.Gather, local func(effects.Page) uintptr,
+	remote func(effects.RemotePage) uintptr, limit BatchLimit) [][]Piece {
 	var list [][]Piece
 	var batch []Piece
 	var bytes uint64
-	for p := range pieces(pairs, gather, local, remote) {
+	for p := range piecesOf(pairs, gather, local, remote) {
 		if p.Bytes == 0 {
 			continue // The library refuses an empty descriptor.
 		}
-		full := len(batch) > 0 && bytes+p.Bytes > most.Bytes
+		full := len(batch) > 0 && bytes+p.Bytes > limit.Bytes
 		if last := len(batch) - 1; !full && last >= 0 && batch[last].adjoins(p) {
 			batch[last].Bytes += p.Bytes
 			bytes += p.Bytes
 			continue
 		}
-		if full || len(batch) == most.Pieces {
+		if full || len(batch) == limit.Pieces {
 			list = append(list, batch)
 			batch, bytes = nil, 0
 		}
@@ -49,8 +49,8 @@ func Batches(pairs []effects.Pair, gather *effects.Gather, local func(effects.Pa
 	return list
 }
 
-// pieces yields the pieces of all pages.
-func pieces(pairs []effects.Pair, gather *effects.Gather, local func(effects.Page) uintptr,
+// piecesOf yields the pieces of all pages.
+func piecesOf(pairs []effects.Pair, gather *effects.Gather, local func(effects.Page) uintptr,
 	remote func(effects.RemotePage) uintptr) iter.Seq[Piece] {
 	return func(yield func(Piece) bool) {
 		for i := range pairs {

@@ -38,9 +38,9 @@ func TestBatches(t *testing.T) {
 				far[localAt(p.Local)+i] = farAt(p.Remote) + i
 			}
 		}
-		most := Limit{rapid.IntRange(1, 6).Draw(t, "pieces"), rapid.Uint64Range(testPage, 8*testPage).Draw(t, "most bytes")}
+		most := BatchLimit{rapid.IntRange(1, 6).Draw(t, "pieces"), rapid.Uint64Range(testPage, 8*testPage).Draw(t, "most bytes")}
 		var before uintptr
-		for _, batch := range Batches(pairs, &effects.Gather{}, localAt, farAt, most) {
+		for _, batch := range SplitIntoBatches(pairs, &effects.Gather{}, localAt, farAt, most) {
 			var bytes uint64
 			if len(batch) == 0 || len(batch) > most.Pieces {
 				t.Fatalf("a batch of %d pieces", len(batch))
@@ -77,17 +77,17 @@ func TestAdjacentPagesAreOneDescriptor(t *testing.T) {
 	for i := range uint32(300) {
 		pairs = append(pairs, page(i, testPage))
 	}
-	if got := Batches(pairs, &effects.Gather{}, localAt, farAt, Limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 1 {
+	if got := SplitIntoBatches(pairs, &effects.Gather{}, localAt, farAt, BatchLimit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 1 {
 		t.Fatalf("%d batches", len(got))
 	}
 	pairs[10].Local.Length--
-	if got := Batches(pairs, &effects.Gather{}, localAt, farAt, Limit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 2 {
+	if got := SplitIntoBatches(pairs, &effects.Gather{}, localAt, farAt, BatchLimit{256, 1 << 30}); len(got) != 1 || len(got[0]) != 2 {
 		t.Fatalf("%d batches", len(got))
 	}
 	for i := range pairs {
 		pairs[i].Remote.Index = uint32(2 * i)
 	}
-	got := Batches(pairs, &effects.Gather{}, localAt, farAt, Limit{256, 1 << 30})
+	got := SplitIntoBatches(pairs, &effects.Gather{}, localAt, farAt, BatchLimit{256, 1 << 30})
 	if len(got) != 2 || len(got[0]) != 256 ||
 		len(got[1]) != 44 {
 		t.Fatalf("%d batches", len(got))
@@ -99,7 +99,7 @@ func TestPiecesOfLayers(t *testing.T) {
 	a, b := page(4, testPage/4).Local, page(2, testPage/4).Local
 	pair := page(4, testPage/2)
 	gather := effects.Gather{Pages: []effects.Page{a, b}, Layers: 2, Stripes: 2}
-	got := Batches([]effects.Pair{pair}, &gather, localAt, farAt, Limit{256, 1 << 30})
+	got := SplitIntoBatches([]effects.Pair{pair}, &gather, localAt, farAt, BatchLimit{256, 1 << 30})
 	const stripe = testPage / 8
 	far := farAt(pair.Remote)
 	want := []Piece{

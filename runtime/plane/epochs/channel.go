@@ -22,30 +22,30 @@ import (
 // reason. So the end of the connection proves to the target that the initiator's hardware, or the initiator itself,
 // cannot reach the target's memory any more (M4).
 type Channel struct {
-	conn  net.Conn
-	stall time.Duration // how long a write may take
-	limit int           // bytes of a frame
+	conn          net.Conn
+	stallTimeout  time.Duration // how long a write may take
+	maxFrameBytes int           // bytes of a frame
 
-	mu       sync.Mutex
-	finished bool
-	kept     bool // set by KeepOpen
-	frames   chan []byte
-	ended    chan struct{} // closed when the writer has ended
+	mu         sync.Mutex
+	finished   bool
+	keepOpen   bool // set by KeepOpen
+	frames     chan []byte
+	writerDone chan struct{} // closed when the writer has ended
 }
 
 const (
 	// maxFrames bounds the frames that wait to be written. A link sends a few frames for each epoch.
 	maxFrames = 64
-	// closeWait is the time that the peer has to close its side first, so that unread bytes of the peer do not turn
-	// our close into a reset.
-	closeWait = time.Second
+	// peerCloseTimeout is the time that the peer has to close its side first, so that unread bytes of the peer do not
+	// turn our close into a reset.
+	peerCloseTimeout = time.Second
 )
 
 // NewChannel makes a channel of a connection, which FlushAndClose closes. A write may take at most stall, and no frame
 // that is read may have more than limit bytes.
 func NewChannel(conn net.Conn, stall time.Duration, limit int) *Channel {
 	return &Channel{
-		conn: conn, stall: stall, limit: limit, frames: make(chan []byte, maxFrames), ended: make(chan struct{}),
+		conn: conn, stallTimeout: stall, maxFrameBytes: limit, frames: make(chan []byte, maxFrames), writerDone: make(chan struct{}),
 	}
 }
 
@@ -68,16 +68,16 @@ func (c *Channel) Send(frame []byte) bool {
 	}
 }
 
-// Write writes queued frames until FlushAndClose. After an error the remaining frames are dropped and failed is
+// WriteFrames writes queued frames until FlushAndClose. After an error the remaining frames are dropped and failed is
 // called; the connection stays open.
-func (c *Channel) Write(failed func(error)) {
-	defer close(c.ended)
+func (c *Channel) WriteFrames(failed func(error)) {
+	defer close(c.writerDone)
 	broken := false
 	for frame := range c.frames {
 		if broken {
 			continue
 		}
-		err := c.conn.SetWriteDeadline(time.Now().Add(c.stall))
+		err := c.conn.SetWriteDeadline(time.Now().Add(c.stallTimeout))
 		if err == nil {
 			_, err = c.conn.Write(frame)
 		}
@@ -88,18 +88,18 @@ func (c *Channel) Write(failed func(error)) {
 	}
 }
 
-// Finish writes all queued frames and closes the connection. The channel closed must be closed when the reader has
-// ended.
-func (c *Channel) Finish(closed <-chan struct{}) {
+// FlushAndClose writes all queued frames and closes the connection. The channel closed must be closed when the reader
+// has ended.
+func (c *Channel) FlushAndClose(closed <-chan struct{}) {
 	c.mu.Lock()
 	if !c.finished {
 		c.finished = true
 		close(c.frames)
 	}
 	c.mu.Unlock()
-	<-c.ended
-	if half, ok := c.conn.(*net.TCPConn); ok && !c.kept && half.CloseWrite() == nil {
-		late := time.NewTimer(closeWait)
+	<-c.writerDone
+	if half, ok := c.conn.(*net.TCPConn); ok && !c.keepOpen && half.CloseWrite() == nil {
+		late := time.NewTimer(peerCloseTimeout)
 		defer late.Stop()
 		select {
 		case <-closed:
@@ -109,36 +109,36 @@ func (c *Channel) Finish(closed <-chan struct{}) {
 	_ = c.conn.Close()
 }
 
-// keptOpen are connections that this process never closes, so that no peer takes the end of such a connection for
+// neverClosed are connections that this process never closes, so that no peer takes the end of such a connection for
 // proof (M4).
-var keptOpen struct {
+var neverClosed struct {
 	mu    sync.Mutex
 	files []*os.File
 }
 
-// Keep makes the connection stay open until this process ends, even after FlushAndClose.
-func (c *Channel) Keep() {
+// KeepOpen makes the connection stay open until this process ends, even after FlushAndClose.
+func (c *Channel) KeepOpen() {
 	if conn, ok := c.conn.(*net.TCPConn); ok {
 		if file, err := conn.File(); err == nil {
-			keptOpen.mu.Lock()
-			defer keptOpen.mu.Unlock()
-			keptOpen.files = append(keptOpen.files, file)
-			c.kept = true
+			neverClosed.mu.Lock()
+			defer neverClosed.mu.Unlock()
+			neverClosed.files = append(neverClosed.files, file)
+			c.keepOpen = true
 		}
 	}
 }
 
-// Read passes each frame to take until the connection ends or take returns an error.
-func (c *Channel) Read(take func(kind uint8, body []byte) error) error {
+// ReadFrames passes each frame to take until the connection ends or take returns an error.
+func (c *Channel) ReadFrames(handle func(kind uint8, body []byte) error) error {
 	r := bufio.NewReader(c.conn)
 	var buf []byte
 	for {
-		k, body, grown, err := framing.Read(r, buf, c.limit)
+		k, body, grown, err := framing.ReadFrame(r, buf, c.maxFrameBytes)
 		if err != nil {
 			return err
 		}
 		buf = grown
-		if err := take(k, body); err != nil {
+		if err := handle(k, body); err != nil {
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func (c *Channel) Drain() error {
 // ProvesEnd reports whether the end of a channel proves that the peer has closed the channel or is dead, because only
 // the peer's kernel can have ended the connection in this way (M4). A reset is proof only between processes of the
 // same host: a reset from another host may come from any machine on the way.
-func Proves(err error, sameHost bool) bool {
+func ProvesEnd(err error, sameHost bool) bool {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return true

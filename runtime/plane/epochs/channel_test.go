@@ -31,7 +31,7 @@ func TestProves(t *testing.T) {
 		{errors.New("a kind of nobody's"), false, false},
 		{nil, false, false},
 	} {
-		if near, away := Proves(c.err, true), Proves(c.err, false); near != c.near || away != c.away {
+		if near, away := ProvesEnd(c.err, true), ProvesEnd(c.err, false); near != c.near || away != c.away {
 			t.Errorf("%v proves %v on this host and %v elsewhere; want %v and %v", c.err, near, away, c.near, c.away)
 		}
 	}

@@ -12,10 +12,10 @@ import (
 // sources: the machine bounds the transfers, the library bounds the completions, and PushFromPeer bounds the peer's
 // messages.
 type Inbox struct {
-	mu       sync.Mutex
-	waiting  []func(now effects.Time)
-	messages int           // the number of pending messages of the peer
-	wake     chan struct{} // has a buffer of one
+	mu           sync.Mutex
+	pending      []func(now effects.Time)
+	peerMessages int           // the number of pending messages of the peer
+	wake         chan struct{} // has a buffer of one
 }
 
 // maxMessages bounds the messages of the peer that were not processed yet. An honest peer sends two messages for each
@@ -29,7 +29,7 @@ func NewInbox() Inbox { return Inbox{wake: make(chan struct{}, 1)} }
 // Push makes the link's goroutine call f. Push never blocks.
 func (b *Inbox) Push(f func(now effects.Time)) {
 	b.mu.Lock()
-	b.waiting = append(b.waiting, f)
+	b.pending = append(b.pending, f)
 	b.mu.Unlock()
 	select {
 	case b.wake <- struct{}{}:
@@ -40,9 +40,9 @@ func (b *Inbox) Push(f func(now effects.Time)) {
 // PushFromPeer is like Push, for a message of the peer, and fails if too many messages of the peer are waiting.
 func (b *Inbox) PushFromPeer(f func(now effects.Time)) error {
 	b.mu.Lock()
-	full := b.messages == maxMessages
+	full := b.peerMessages == maxMessages
 	if !full {
-		b.messages++
+		b.peerMessages++
 	}
 	b.mu.Unlock()
 	if full {
@@ -57,10 +57,10 @@ func (b *Inbox) PushFromPeer(f func(now effects.Time)) error {
 func (b *Inbox) Wake() <-chan struct{} { return b.wake }
 
 // TakeAll removes and returns everything that was pushed, in order.
-func (b *Inbox) Take() []func(now effects.Time) {
+func (b *Inbox) TakeAll() []func(now effects.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := b.waiting
-	b.waiting, b.messages = nil, 0
+	all := b.pending
+	b.pending, b.peerMessages = nil, 0
 	return all
 }

@@ -32,14 +32,14 @@ func TestInbox(t *testing.T) {
 		default:
 			t.Fatal("nobody is woken")
 		}
-		for _, f := range b.Take() {
+		for _, f := range b.TakeAll() {
 			f(1)
 		}
 		if len(order) != maxMessages+2 || order[0] != -1 || !slices.IsSorted(order) {
 			t.Fatalf("round %d: %v", round, order)
 		}
 	}
-	if len(b.Take()) != 0 {
+	if len(b.TakeAll()) != 0 {
 		t.Fatal("it happened twice")
 	}
 }

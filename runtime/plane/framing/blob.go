@@ -7,14 +7,14 @@ import (
 	"github.com/kvferry/kvferry/identity"
 )
 
-// AddressMax is the length of the longest address in a blob.
-const AddressMax = 512
+// MaxAddressBytes is the length of the longest address in a blob.
+const MaxAddressBytes = 512
 
 const (
-	blobVersion = 2
-	addressAt   = 1 + 2
-	tokenBytes  = len(identity.Token{})
-	blobMin     = addressAt + tokenBytes
+	blobVersion   = 2
+	addressOffset = 1 + 2
+	tokenBytes    = len(identity.Token{})
+	minBlobBytes  = addressOffset + tokenBytes
 )
 
 // AppendBlob appends what every peer needs to dial: version, length and bytes of the address. The blob that a peer is
@@ -26,15 +26,15 @@ func AppendBlob(b []byte, address string) []byte {
 
 // ParseBlob parses the blob of a peer's plane. Its error wraps ErrMalformed.
 func ParseBlob(b []byte) (token identity.Token, address string, err error) {
-	if len(b) < blobMin || len(b) > blobMin+AddressMax {
-		return token, "", fmt.Errorf("%w: blob of %d bytes; it has %d to %d", ErrMalformed, len(b), blobMin,
-			blobMin+AddressMax)
+	if len(b) < minBlobBytes || len(b) > minBlobBytes+MaxAddressBytes {
+		return token, "", fmt.Errorf("%w: blob of %d bytes; it has %d to %d", ErrMalformed, len(b), minBlobBytes,
+			minBlobBytes+MaxAddressBytes)
 	}
 	if b[0] != blobVersion {
 		return token, "", fmt.Errorf("%w: blob version %d; %d is expected", ErrMalformed, b[0], blobVersion)
 	}
-	if n := int(binary.LittleEndian.Uint16(b[1:])); n != len(b)-blobMin {
-		return token, "", fmt.Errorf("%w: blob says %d bytes of address and has %d", ErrMalformed, n, len(b)-blobMin)
+	if n := int(binary.LittleEndian.Uint16(b[1:])); n != len(b)-minBlobBytes {
+		return token, "", fmt.Errorf("%w: blob says %d bytes of address and has %d", ErrMalformed, n, len(b)-minBlobBytes)
 	}
-	return identity.Token(b[len(b)-tokenBytes:]), string(b[addressAt : len(b)-tokenBytes]), nil
+	return identity.Token(b[len(b)-tokenBytes:]), string(b[addressOffset : len(b)-tokenBytes]), nil
 }

@@ -7,9 +7,9 @@ import (
 	"net/netip"
 )
 
-// Advertised returns the address that peers of a tcp listener are told to dial. The address is numeric even if the
-// configuration has a name, because otherwise each peer would ask a name server of its own.
-func Advertised(l net.Listener) string { return l.Addr().String() }
+// AdvertisedAddress returns the address that peers of a tcp listener are told to dial. The address is numeric even if
+// the configuration has a name, because otherwise each peer would ask a name server of its own.
+func AdvertisedAddress(l net.Listener) string { return l.Addr().String() }
 
 // Dial connects to the address that a peer advertises. Names are refused, because a peer must not choose which name
 // server this process queries.

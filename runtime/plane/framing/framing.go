@@ -18,30 +18,30 @@ import (
 	"slices"
 )
 
-// HeadBytes is the size of a frame's header: the length and the kind.
-const HeadBytes = 4 + 1
+// HeaderBytes is the size of a frame's header: the length and the kind.
+const HeaderBytes = 4 + 1
 
 // ErrMalformed is wrapped by every error that describes how a peer's bytes violate the protocol. The connection is
 // useless afterwards.
 var ErrMalformed = errors.New("malformed frame")
 
-// Begin appends the header of a frame with a body of so many bytes.
-func Begin(b []byte, kind uint8, body int) []byte {
-	b = slices.Grow(b, HeadBytes+body)
+// AppendHeader appends the header of a frame with a body of so many bytes.
+func AppendHeader(b []byte, kind uint8, body int) []byte {
+	b = slices.Grow(b, HeaderBytes+body)
 	b = binary.LittleEndian.AppendUint32(b, uint32(1+body))
 	return append(b, kind)
 }
 
-// Read reads a frame of at most limit bytes, header included. The body is part of the returned buffer, which is buf if
-// that was large enough. The error is io.EOF only if the connection ended between two frames.
-func Read(r io.Reader, buf []byte, limit int) (kind uint8, body, grown []byte, err error) {
-	var head [HeadBytes]byte
+// ReadFrame reads a frame of at most limit bytes, header included. The body is part of the returned buffer, which is
+// buf if that was large enough. The error is io.EOF only if the connection ended between two frames.
+func ReadFrame(r io.Reader, buf []byte, limit int) (kind uint8, body, grown []byte, err error) {
+	var head [HeaderBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, buf, err
 	}
 	n := int64(binary.LittleEndian.Uint32(head[:])) - 1
-	if n < 0 || n > int64(limit-HeadBytes) {
-		return 0, nil, buf, fmt.Errorf("%w: body of %d bytes; at most %d are allowed", ErrMalformed, n, limit-HeadBytes)
+	if n < 0 || n > int64(limit-HeaderBytes) {
+		return 0, nil, buf, fmt.Errorf("%w: body of %d bytes; at most %d are allowed", ErrMalformed, n, limit-HeaderBytes)
 	}
 	if int64(cap(buf)) < n {
 		buf = make([]byte, n)
@@ -56,7 +56,7 @@ func Read(r io.Reader, buf []byte, limit int) (kind uint8, body, grown []byte, e
 	return head[4], body, buf, nil
 }
 
-// WrongSize returns an error about a body with the wrong length for its kind.
-func WrongSize(what string, got, want int) error {
+// SizeError returns an error about a body with the wrong length for its kind.
+func SizeError(what string, got, want int) error {
 	return fmt.Errorf("%w: %s has %d bytes; it needs %d", ErrMalformed, what, got, want)
 }

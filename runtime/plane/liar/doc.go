@@ -7,11 +7,11 @@
 //
 // A test runs a Liar for each deviation and checks that the honest ends keep their promises:
 //
-//	for _, lie := range liar.All() {
+//	for _, lie := range liar.TCPLies() {
 //		l, blob, err := liar.New(targetBlob, lie, secret)
 //		// The initiator imports blob instead of targetBlob, and pushes or reads.
 //		<-l.Lied()
 //	}
 //
-// [Liar.Saw] reports whether the initiator has sent bytes that must never be sent.
+// [Liar.SawSecret] reports whether the initiator has sent bytes that must never be sent.
 package liar

@@ -15,16 +15,16 @@ import (
 // maxFiles is more than the number of files that are passed beside any frame.
 const maxFiles = 8
 
-// An end is one side of a relayed connection. Between processes of the same host the end also receives the files that
-// are passed beside bytes.
-type end struct {
+// An endpoint is one side of a relayed connection. Between processes of the same host the end also receives the files
+// that are passed beside bytes.
+type endpoint struct {
 	net.Conn
 	mu    sync.Mutex
 	files []*os.File // received and not taken yet
 }
 
 // Read implements io.Reader.
-func (e *end) Read(b []byte) (int, error) {
+func (e *endpoint) Read(b []byte) (int, error) {
 	c, ok := e.Conn.(*net.UnixConn)
 	if !ok {
 		return e.Conn.Read(b)
@@ -46,7 +46,7 @@ func (e *end) Read(b []byte) (int, error) {
 	return max(n, 0), err
 }
 
-func (e *end) take() []*os.File {
+func (e *endpoint) takeFiles() []*os.File {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	files := e.files
@@ -54,14 +54,14 @@ func (e *end) take() []*os.File {
 	return files
 }
 
-func (e *end) closeFiles() {
-	for _, file := range e.take() {
+func (e *endpoint) closeFiles() {
+	for _, file := range e.takeFiles() {
 		_ = file.Close()
 	}
 }
 
-// send writes bytes, and passes files beside the first byte.
-func (e *end) send(b []byte, files []*os.File) bool {
+// sendBytes writes bytes, and passes files beside the first byte.
+func (e *endpoint) sendBytes(b []byte, files []*os.File) bool {
 	c, ok := e.Conn.(*net.UnixConn)
 	if !ok || len(files) == 0 || len(b) == 0 {
 		_, err := e.Write(b)
@@ -78,43 +78,44 @@ func (e *end) send(b []byte, files []*os.File) bool {
 	return err == nil
 }
 
-// otherFiles returns the files to pass on in place of the received files, and closes the files that are not passed on.
-func otherFiles(way Way, came []*os.File) []*os.File {
+// replaceFiles returns the files to pass on in place of the received files, and closes the files that are not passed
+// on.
+func replaceFiles(way Way, files []*os.File) []*os.File {
 	drop := func(n int) {
-		for _, file := range came[n:] {
+		for _, file := range files[n:] {
 			_ = file.Close()
 		}
-		came = came[:n]
+		files = files[:n]
 	}
 	switch way {
 	case NoFiles:
 		drop(0)
 	case FewerFiles:
-		drop(min(1, len(came)))
+		drop(min(1, len(files)))
 	case MoreFiles:
-		for len(came) > 0 && len(came) < maxFiles {
-			came = append(came, newMemory(0, false))
+		for len(files) > 0 && len(files) < maxFiles {
+			files = append(files, newMemory(0, false))
 		}
 	case Swapped:
-		slices.Reverse(came)
+		slices.Reverse(files)
 	case NoMemory, Shorter, Unsealed:
-		for i, old := range came {
+		for i, old := range files {
 			info, err := old.Stat()
 			switch {
 			case err != nil:
 			case way == NoMemory:
-				came[i], _ = os.Open(os.DevNull)
+				files[i], _ = os.Open(os.DevNull)
 			case way == Shorter:
-				came[i] = newMemory(info.Size()/2, true)
+				files[i] = newMemory(info.Size()/2, true)
 			default:
-				came[i] = newMemory(info.Size(), false)
+				files[i] = newMemory(info.Size(), false)
 			}
 			_ = old.Close()
 		}
 	case Silence, Freeze, Garbage, Truncated, CutOff, Twice, Late, Number, Largest, TooLong, Closed, Trailing, Early:
 		// These ways deviate in the bytes.
 	}
-	return came
+	return files
 }
 
 // newMemory returns empty memory of a size, sealed like a pool's if sealed is true.

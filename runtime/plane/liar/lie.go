@@ -71,15 +71,15 @@ type Lie struct {
 	Way  Way
 }
 
-// ways are the deviations that are possible for any frame.
-var ways = []Way{
+// frameWays are the deviations that are possible for any frame.
+var frameWays = []Way{
 	Silence, Freeze, Garbage, Truncated, CutOff, Twice, Late, Number, Largest, TooLong, Closed, Trailing,
 }
 
-// All returns all lies of the tcp plane, in a stable order.
-func All() (all []Lie) {
+// TCPLies returns all lies of the tcp plane, in a stable order.
+func TCPLies() (all []Lie) {
 	for _, step := range []Step{Hello, Welcome, Push, Read, Cancel, Done, Join, Joined, PageOut, PageIn} {
-		for _, way := range ways {
+		for _, way := range frameWays {
 			all = append(all, Lie{step, way})
 		}
 		if step == Push || step == Read {
@@ -89,31 +89,31 @@ func All() (all []Lie) {
 	return all
 }
 
-// OfNPUs returns all lies of the plane between NPUs, in a stable order.
-func OfNPUs() (all []Lie) {
+// NPULies returns all lies of the plane between NPUs, in a stable order.
+func NPULies() (all []Lie) {
 	for _, step := range []Step{Hello, Welcome, Offer, Accept, Fenced, Gone} {
-		for _, way := range ways {
+		for _, way := range frameWays {
 			all = append(all, Lie{step, way})
 		}
 	}
 	return all
 }
 
-// OfLibnixl returns all lies of the plane over libnixl, in a stable order. These lies concern the channel only,
+// LibnixlLies returns all lies of the plane over libnixl, in a stable order. These lies concern the channel only,
 // because no relay sees the traffic between agents.
-func OfLibnixl() (all []Lie) {
-	all = OfNPUs()
+func LibnixlLies() (all []Lie) {
+	all = NPULies()
 	for _, step := range []Step{Met, Busy, Idle} {
-		for _, way := range ways {
+		for _, way := range frameWays {
 			all = append(all, Lie{step, way})
 		}
 	}
 	return all
 }
 
-// OfHost returns all lies of the shm plane, which has no streams, in a stable order.
-func OfHost() (all []Lie) {
-	for _, lie := range All() {
+// SHMLies returns all lies of the shm plane, which has no streams, in a stable order.
+func SHMLies() (all []Lie) {
+	for _, lie := range TCPLies() {
 		if lie.Step != Join && lie.Step != Joined && lie.Step != PageOut && lie.Step != PageIn {
 			all = append(all, lie)
 		}
@@ -126,8 +126,8 @@ func OfHost() (all []Lie) {
 	return all
 }
 
-// noise returns n bytes of garbage, the same for each call.
-func noise(n int) []byte {
+// garbageBytes returns n bytes of garbage, the same for each call.
+func garbageBytes(n int) []byte {
 	b := make([]byte, n)
 	x := uint64(0x9e3779b97f4a7c15)
 	for i := range b {
@@ -139,9 +139,10 @@ func noise(n int) []byte {
 	return b
 }
 
-// deviate returns the bytes that are passed on in place of a frame or page with fields beginning at head. If endsConn
-// is true, the connection ends after these bytes; if freezes is true, nothing more is passed in this direction.
-func deviate(way Way, unit []byte, head int) (b []byte, over, still bool) {
+// deviateUnit returns the bytes that are passed on in place of a frame or page with fields beginning at head. If
+// endsConn is true, the connection ends after these bytes; if freezes is true, nothing more is passed in this
+// direction.
+func deviateUnit(way Way, unit []byte, head int) (b []byte, endsConn, freezes bool) {
 	b = append([]byte(nil), unit...)
 	switch way {
 	case Silence:
@@ -149,7 +150,7 @@ func deviate(way Way, unit []byte, head int) (b []byte, over, still bool) {
 	case Freeze:
 		return nil, false, true
 	case Garbage:
-		return noise(len(b)), false, false
+		return garbageBytes(len(b)), false, false
 	case Truncated:
 		return b[:len(b)/2], false, false
 	case CutOff:
@@ -171,7 +172,7 @@ func deviate(way Way, unit []byte, head int) (b []byte, over, still bool) {
 	case Closed:
 		return nil, true, false
 	case Trailing:
-		return append(b, noise(64)...), false, false
+		return append(b, garbageBytes(64)...), false, false
 	case Late, Early, NoFiles, FewerFiles, MoreFiles, Swapped, NoMemory, Shorter, Unsealed: // The caller handles these.
 	}
 	return b, false, false

@@ -31,15 +31,15 @@ func BenchmarkBesideLibnixl(b *testing.B) {
 			bytes int
 			batch int
 		}{{"64 MiB", 1 << 20, benchBatch}, {"4 KiB", 4096, 1}} {
-			b.Run(c.name+", "+size.name, func(b *testing.B) { beside(b, c.transports, size.bytes, size.batch) })
+			b.Run(c.name+", "+size.name, func(b *testing.B) { benchBeside(b, c.transports, size.bytes, size.batch) })
 		}
 	}
 }
 
-func beside(b *testing.B, transports string, bytes, batch int) {
+func benchBeside(b *testing.B, transports string, bytes, batch int) {
 	p := planetest.NewLeasedPair(b, maker(transports), benchPages, uint64(bytes))
-	all := p.Push(b, 0, benchPages)
-	own := newOwn(b, transports, p)
+	all := p.NewPush(b, 0, benchPages)
+	own := newBareAgents(b, transports, p)
 	draw := func(rng *rand.Rand) planetest.Move {
 		m := all
 		m.Local, m.Remote = nil, nil
@@ -50,11 +50,11 @@ func beside(b *testing.B, transports string, bytes, batch int) {
 		}
 		return m
 	}
-	times := planetest.Alternate(b, []planetest.Alternative{
+	times := planetest.TimeAlternatives(b, []planetest.Alternative{
 		{Name: "plane", Move: func(rng *rand.Rand) time.Duration {
 			m := draw(rng)
 			begin := time.Now()
-			if done := p.A.Done(b, p.A.Start(m)); done.Code != effects.OK {
+			if done := p.A.AwaitDone(b, p.A.StartTransfer(m)); done.Code != effects.OK {
 				b.Fatalf("ended as %s", done.Code)
 			}
 			return time.Since(begin)
@@ -74,15 +74,15 @@ func beside(b *testing.B, transports string, bytes, batch int) {
 	b.ReportMetric(times.Ratio("plane", "libnixl"), "plane:x-libnixl")
 }
 
-// own has two agents of libnixl over the memory of a pair's pools, without a plane.
-type own struct {
+// bareAgents has two agents of libnixl over the memory of a pair's pools, without a plane.
+type bareAgents struct {
 	pair  *planetest.LeasedPair
 	a     *libnixl.Agent
 	peer  string
 	asked chan bool // the target's agent must be polled
 }
 
-func newOwn(b *testing.B, transports string, p *planetest.LeasedPair) *own {
+func newBareAgents(b *testing.B, transports string, p *planetest.LeasedPair) *bareAgents {
 	o := libnixl.AgentOptions{Params: map[string]string{"engine_config": "KEEPALIVE_INTERVAL=inf"}}
 	if transports != "" {
 		o.Params["engine_config"] += ",TLS=" + transports
@@ -99,13 +99,13 @@ func newOwn(b *testing.B, transports string, p *planetest.LeasedPair) *own {
 		}
 		return agent, memory
 	}
-	a, from := made("bench-a", p.A.Pool.Served())
-	t, into := made("bench-t", p.B.Pool.Served())
+	a, from := made("bench-a", p.A.Pool.FirstRegion())
+	t, into := made("bench-t", p.B.Pool.FirstRegion())
 	metadata, err := t.Metadata()
 	if err != nil {
 		b.Fatal(err)
 	}
-	w := &own{pair: p, a: a, asked: make(chan bool)}
+	w := &bareAgents{pair: p, a: a, asked: make(chan bool)}
 	if w.peer, err = a.Load(metadata); err != nil {
 		b.Fatal(err)
 	}
@@ -143,11 +143,11 @@ func newOwn(b *testing.B, transports string, p *planetest.LeasedPair) *own {
 }
 
 // write writes what a move describes, and polls until all of it has arrived.
-func (o *own) write(b *testing.B, m planetest.Move) {
+func (o *bareAgents) write(b *testing.B, m planetest.Move) {
 	var pairs []libnixl.Pair
 	for i, page := range m.Local {
-		into := o.pair.B.Pool.Address(m.Remote[i])
-		pairs = append(pairs, libnixl.Pair{Local: uint64(o.pair.A.Pool.Address(page)), Remote: uint64(into),
+		into := o.pair.B.Pool.PageAddress(m.Remote[i])
+		pairs = append(pairs, libnixl.Pair{Local: uint64(o.pair.A.Pool.PageAddress(page)), Remote: uint64(into),
 			Bytes: uint64(page.Length)})
 	}
 	t, err := o.a.NewTransfer(libnixl.TransferOptions{Operation: libnixl.Write, Peer: o.peer, Pairs: pairs})

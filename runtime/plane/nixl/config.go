@@ -66,14 +66,14 @@ const (
 	defaultLinks   = 64
 )
 
-// complete checks the configuration and fills in the defaults.
-func (c Config) complete(bounds plane.Bounds) (Config, error) {
+// withDefaults checks the configuration and fills in the defaults.
+func (c Config) withDefaults(bounds plane.Bounds) (Config, error) {
 	if c.Library == nil {
 		return c, fmt.Errorf("%w: nixl needs libnixl's library", plane.ErrInvalid)
 	}
-	if said := os.Getenv("UCX_TLS"); c.Transports != "" && said != "" {
+	if envTransports := os.Getenv("UCX_TLS"); c.Transports != "" && envTransports != "" {
 		return c, fmt.Errorf("%w: transports of nixl are %q, and UCX_TLS is %q and goes before them; unset one of them",
-			plane.ErrInvalid, c.Transports, said)
+			plane.ErrInvalid, c.Transports, envTransports)
 	}
 	if strings.ContainsAny(c.Transports, ",= ") {
 		return c, fmt.Errorf("%w: transports of nixl are %q; give one name, or ^ and one that is not to be used",
@@ -116,12 +116,14 @@ func (c Config) complete(bounds plane.Bounds) (Config, error) {
 	return c, nil
 }
 
-// attaches reports whether peers on this host may reach into this process: they may, unless Transports is known to
+// mayAttach reports whether peers on this host may reach into this process: they may, unless Transports is known to
 // prevent that.
-func (c *Config) attaches() bool { return c.Transports != "tcp" && c.Transports != "^cma" }
+func (c *Config) mayAttach() bool { return c.Transports != "tcp" && c.Transports != "^cma" }
 
-// params returns the parameters of libnixl's UCX backend.
-func (c *Config) params() map[string]string { return libnixl.UCXParams(c.Transports, c.TrustedNetwork) }
+// backendParams returns the parameters of libnixl's UCX backend.
+func (c *Config) backendParams() map[string]string {
+	return libnixl.UCXParams(c.Transports, c.TrustedNetwork)
+}
 
 // Open is a plane.Opener.
 func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
@@ -132,19 +134,19 @@ func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
 	return p, nil
 }
 
-// listen opens the listener of the channel.
-func (c *Config) listen(ctx context.Context) (net.Listener, string, error) {
+// openListener opens the listener of the channel.
+func (c *Config) openListener(ctx context.Context) (net.Listener, string, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))))
 	if err != nil {
 		return nil, "", fmt.Errorf("listen for the nixl plane on %s port %d: %w", c.Host, c.Port, err)
 	}
-	return listener, framing.Advertised(listener), nil
+	return listener, framing.AdvertisedAddress(listener), nil
 }
 
-// rules returns the rules that the machine of each link keeps.
-func (c *Config) rules(bounds plane.Bounds) communicator.Rules {
+// machineRules returns the rules that the machine of each link keeps.
+func (c *Config) machineRules(bounds plane.Bounds) communicator.Rules {
 	return communicator.Rules{
-		Window: c.Window, Tries: c.RebuildTries, Transfers: bounds.Transfers, Answer: effects.Duration(bounds.Handshake),
-		Patience: effects.Duration(min(c.TransferTimeout, math.MaxInt64/2)), Grace: effects.Duration(c.CancelGrace),
+		Window: c.Window, Tries: c.RebuildTries, Transfers: bounds.Transfers, AnswerTimeout: effects.Duration(bounds.HandshakeTimeout),
+		ProgressTimeout: effects.Duration(min(c.TransferTimeout, math.MaxInt64/2)), Grace: effects.Duration(c.CancelGrace),
 	}
 }

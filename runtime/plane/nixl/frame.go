@@ -40,7 +40,7 @@ const (
 	epochBytes  = 8
 	acceptBytes = epochBytes + 1 + 1 + 2 + 4
 	// maxFrame is the length of the longest frame.
-	maxFrame = framing.HeadBytes + acceptBytes + 8*maxRevoked + maxMetadata
+	maxFrame = framing.HeaderBytes + acceptBytes + 8*maxRevoked + maxMetadata
 )
 
 // hello is the first message of an initiator.
@@ -72,7 +72,7 @@ type accept struct {
 }
 
 func appendHello(b []byte, h hello) []byte {
-	b = framing.Begin(b, uint8(kindHello), helloBytes)
+	b = framing.AppendHeader(b, uint8(kindHello), helloBytes)
 	b = binary.LittleEndian.AppendUint32(b, magic)
 	b = append(b, h.from[:]...)
 	b = append(b, h.to[:]...)
@@ -83,7 +83,7 @@ func appendHello(b []byte, h hello) []byte {
 
 func parseHello(b []byte) (h hello, err error) {
 	if len(b) != helloBytes {
-		return h, framing.WrongSize("hello", len(b), helloBytes)
+		return h, framing.SizeError("hello", len(b), helloBytes)
 	}
 	if m := binary.LittleEndian.Uint32(b); m != magic {
 		return h, fmt.Errorf("%w: hello begins with %#x; %#x is expected: run one version of kvferry at both ends",
@@ -97,20 +97,20 @@ func parseHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// prove returns the proof that a hello needs, given the token.
-func (h hello) prove(token identity.Token) [16]byte {
+// computeProof returns the proof that a hello needs, given the token.
+func (h hello) computeProof(token identity.Token) [16]byte {
 	h.proof = [16]byte{}
 	return token.Prove("hello", appendHello(nil, h))
 }
 
-// prove returns the proof that a welcome needs in answer to hello h.
-func (w welcome) prove(h hello, token identity.Token) [16]byte {
+// computeProof returns the proof that a welcome needs in answer to hello h.
+func (w welcome) computeProof(h hello, token identity.Token) [16]byte {
 	w.proof = [16]byte{}
 	return token.Prove("welcome", h.session[:], appendWelcome(nil, w))
 }
 
 func appendWelcome(b []byte, w welcome) []byte {
-	b = framing.Begin(b, uint8(kindWelcome), welcomeBytes)
+	b = framing.AppendHeader(b, uint8(kindWelcome), welcomeBytes)
 	b = append(b, byte(w.code))
 	b = append(b, w.from[:]...)
 	b = append(b, w.boot[:]...)
@@ -124,7 +124,7 @@ func appendWelcome(b []byte, w welcome) []byte {
 
 func parseWelcome(b []byte) (w welcome, err error) {
 	if len(b) != welcomeBytes {
-		return w, framing.WrongSize("welcome", len(b), welcomeBytes)
+		return w, framing.SizeError("welcome", len(b), welcomeBytes)
 	}
 	w.code, w.from, w.boot = effects.CodeFromWire(uint32(b[0])), effects.Incarnation(b[1:17]), [16]byte(b[17:33])
 	if w.code != effects.OK {
@@ -140,17 +140,17 @@ func parseWelcome(b []byte) (w welcome, err error) {
 }
 
 func appendEpoch(b []byte, k kind, epoch uint64) []byte {
-	return binary.LittleEndian.AppendUint64(framing.Begin(b, uint8(k), epochBytes), epoch)
+	return binary.LittleEndian.AppendUint64(framing.AppendHeader(b, uint8(k), epochBytes), epoch)
 }
 
 func parseEpoch(b []byte) (epoch uint64, err error) {
 	if len(b) != epochBytes {
-		return 0, framing.WrongSize("message about an epoch", len(b), epochBytes)
+		return 0, framing.SizeError("message about an epoch", len(b), epochBytes)
 	}
-	return someEpoch(binary.LittleEndian.Uint64(b))
+	return checkEpoch(binary.LittleEndian.Uint64(b))
 }
 
-func someEpoch(epoch uint64) (uint64, error) {
+func checkEpoch(epoch uint64) (uint64, error) {
 	if epoch == 0 {
 		return 0, fmt.Errorf("%w: epoch 0; the first is 1", framing.ErrMalformed)
 	}
@@ -158,7 +158,7 @@ func someEpoch(epoch uint64) (uint64, error) {
 }
 
 func appendAccept(b []byte, a accept) []byte {
-	b = framing.Begin(b, uint8(kindAccept), acceptBytes+8*len(a.revoked)+len(a.metadata))
+	b = framing.AppendHeader(b, uint8(kindAccept), acceptBytes+8*len(a.revoked)+len(a.metadata))
 	b = binary.LittleEndian.AppendUint64(b, a.epoch)
 	b = append(b, byte(a.code))
 	more := byte(0)
@@ -177,7 +177,7 @@ func appendAccept(b []byte, a accept) []byte {
 // parseAccept parses an accept. The metadata is a part of b.
 func parseAccept(b []byte) (a accept, err error) {
 	if len(b) < acceptBytes {
-		return a, framing.WrongSize("accept", len(b), acceptBytes)
+		return a, framing.SizeError("accept", len(b), acceptBytes)
 	}
 	a.code, a.more = effects.CodeFromWire(uint32(b[8])), b[9] == 1
 	n, metadata := int(binary.LittleEndian.Uint16(b[10:])), int64(binary.LittleEndian.Uint32(b[12:]))
@@ -192,6 +192,6 @@ func parseAccept(b []byte) (a accept, err error) {
 		rest = rest[8:]
 	}
 	a.metadata = rest
-	a.epoch, err = someEpoch(binary.LittleEndian.Uint64(b))
+	a.epoch, err = checkEpoch(binary.LittleEndian.Uint64(b))
 	return a, err
 }

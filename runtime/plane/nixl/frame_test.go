@@ -22,7 +22,7 @@ var (
 // body returns what a frame carries.
 func body(t *testing.T, frame []byte, want kind) []byte {
 	t.Helper()
-	k, body, _, err := framing.Read(bytes.NewReader(frame), nil, maxFrame)
+	k, body, _, err := framing.ReadFrame(bytes.NewReader(frame), nil, maxFrame)
 	if err != nil || kind(k) != want {
 		t.Fatalf("kind %d, %v", k, err)
 	}
@@ -61,7 +61,7 @@ func TestMalformedFrames(t *testing.T) {
 		b[at] = to
 		return b
 	}
-	heads := framing.HeadBytes
+	heads := framing.HeaderBytes
 	greeted, word := appendHello(nil, someHello)[heads:], appendWelcome(nil, someWord)[heads:]
 	answer := appendAccept(nil, someAccept)[heads:]
 	empty, wraps, nobody, bare, zero := someWord, someWord, someHello, someAccept, someAccept
@@ -70,21 +70,21 @@ func TestMalformedFrames(t *testing.T) {
 	nobody.from = effects.Incarnation{}
 	bare.metadata, zero.epoch = nil, 0
 	for name, err := range map[string]error{
-		"short hello":       second(parseHello(greeted[1:])),
-		"another version":   second(parseHello(change(greeted, 0, 2))),
-		"nobody's hello":    second(parseHello(appendHello(nil, nobody)[heads:])),
-		"long welcome":      second(parseWelcome(append(bytes.Clone(word), 0))),
-		"no pages":          second(parseWelcome(appendWelcome(nil, empty)[heads:])),
-		"memory that wraps": second(parseWelcome(appendWelcome(nil, wraps)[heads:])),
-		"no epoch":          second(parseEpoch(make([]byte, 8))),
-		"short epoch":       second(parseEpoch(make([]byte, 7))),
-		"short accept":      second(parseAccept(answer[:acceptBytes-1])),
-		"half a grant":      second(parseAccept(answer[:len(answer)-1])),
-		"a mark of 2":       second(parseAccept(change(answer, 9, 2))),
-		"more grants":       second(parseAccept(change(answer, 11, 255))),
-		"more metadata":     second(parseAccept(change(answer, 15, 255))),
-		"no metadata":       second(parseAccept(appendAccept(nil, bare)[heads:])),
-		"accept of epoch 0": second(parseAccept(appendAccept(nil, zero)[heads:])),
+		"short hello":       errorOf(parseHello(greeted[1:])),
+		"another version":   errorOf(parseHello(change(greeted, 0, 2))),
+		"nobody's hello":    errorOf(parseHello(appendHello(nil, nobody)[heads:])),
+		"long welcome":      errorOf(parseWelcome(append(bytes.Clone(word), 0))),
+		"no pages":          errorOf(parseWelcome(appendWelcome(nil, empty)[heads:])),
+		"memory that wraps": errorOf(parseWelcome(appendWelcome(nil, wraps)[heads:])),
+		"no epoch":          errorOf(parseEpoch(make([]byte, 8))),
+		"short epoch":       errorOf(parseEpoch(make([]byte, 7))),
+		"short accept":      errorOf(parseAccept(answer[:acceptBytes-1])),
+		"half a grant":      errorOf(parseAccept(answer[:len(answer)-1])),
+		"a mark of 2":       errorOf(parseAccept(change(answer, 9, 2))),
+		"more grants":       errorOf(parseAccept(change(answer, 11, 255))),
+		"more metadata":     errorOf(parseAccept(change(answer, 15, 255))),
+		"no metadata":       errorOf(parseAccept(appendAccept(nil, bare)[heads:])),
+		"accept of epoch 0": errorOf(parseAccept(appendAccept(nil, zero)[heads:])),
 	} {
 		if !errors.Is(err, framing.ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
@@ -92,13 +92,13 @@ func TestMalformedFrames(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+func errorOf[T any](_ T, err error) error { return err }
 
 // FuzzFrames: any bytes are refused as malformed, or mean the same after they were encoded again.
 func FuzzFrames(f *testing.F) {
 	for k, frame := range [][]byte{appendHello(nil, someHello), appendWelcome(nil, someWord),
 		appendAccept(nil, someAccept), appendEpoch(nil, kindGone, 6)} {
-		f.Add(uint8(k), frame[framing.HeadBytes:])
+		f.Add(uint8(k), frame[framing.HeaderBytes:])
 	}
 	f.Fuzz(func(t *testing.T, which uint8, b []byte) {
 		var again []byte
@@ -131,8 +131,8 @@ func FuzzFrames(f *testing.F) {
 			}
 			return
 		}
-		if !bytes.Equal(again[framing.HeadBytes:], b) {
-			t.Fatalf("%x is said again as %x", b, again[framing.HeadBytes:])
+		if !bytes.Equal(again[framing.HeaderBytes:], b) {
+			t.Fatalf("%x is said again as %x", b, again[framing.HeaderBytes:])
 		}
 	})
 }
@@ -147,21 +147,21 @@ func TestTargetState(t *testing.T) {
 		var gone uint64
 		deaf, ended, proven := false, false, false
 		for range 8 {
-			_, moved := p.verdictOf(1)
+			_, moved := p.statusOf(1)
 			switch rng.IntN(4) {
 			case 0:
 				gone = max(gone, rng.Uint64N(4))
-				p.update(func() { p.gone = gone })
+				p.updateState(func() { p.goneEpoch = gone })
 			case 1:
 				deaf = true
-				p.update(func() { p.deaf = true })
+				p.updateState(func() { p.messagesEnded = true })
 			case 2:
 				if !ended {
 					ended, proven = true, rng.IntN(2) == 0
 				}
-				p.update(func() { p.ended, p.proven = true, proven })
+				p.updateState(func() { p.connEnded, p.provenGone = true, proven })
 			case 3:
-				p.update(func() {})
+				p.updateState(func() {})
 			}
 			select {
 			case <-moved:
@@ -169,16 +169,16 @@ func TestTargetState(t *testing.T) {
 				t.Fatal("who waits was not told")
 			}
 			for epoch := uint64(1); epoch < 4; epoch++ {
-				want := unknown
+				want := statusUnknown
 				switch {
 				case gone >= epoch || proven:
-					want = over
+					want = statusOver
 				case ended:
-					want = never
+					want = statusUnprovable
 				case deaf:
-					want = unheard
+					want = statusNeedsConnEnd
 				}
-				if got, _ := p.verdictOf(epoch); got != want {
+				if got, _ := p.statusOf(epoch); got != want {
 					t.Fatalf("epoch %d: %d; want %d", epoch, got, want)
 				}
 			}

@@ -13,44 +13,44 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// incoming implements epochs.TargetHands for a link that a peer opened.
-type incoming struct {
-	*epochs.Arrival
+// targetExecutor implements epochs.TargetExecutor for a link that a peer opened.
+type targetExecutor struct {
+	*epochs.IncomingLink
 	plane *Plane
 	hello hello
 }
 
-// Parse implements epochs.TargetHands.
-func (in *incoming) Parse(body []byte) (epochs.Hello, error) {
+// ParseHello implements epochs.TargetExecutor.
+func (in *targetExecutor) ParseHello(body []byte) (epochs.Hello, error) {
 	h, err := parseHello(body)
 	in.hello = h
 	return epochs.Hello{From: h.from, To: h.to, Session: h.session, Boot: h.boot}, err
 }
 
-// Proves implements epochs.TargetHands.
-func (in *incoming) Proves(token identity.Token) bool {
-	return identity.Same(in.hello.proof, in.hello.prove(token))
+// VerifyHello implements epochs.TargetExecutor.
+func (in *targetExecutor) VerifyHello(token identity.Token) bool {
+	return identity.EqualSecrets(in.hello.proof, in.hello.computeProof(token))
 }
 
-// Admit implements epochs.TargetHands.
-func (in *incoming) Admit() (mapped bool, code effects.Code, err error) {
-	return in.Near && in.plane.cfg.attaches(), effects.OK, nil
+// AdmitPeer implements epochs.TargetExecutor.
+func (in *targetExecutor) AdmitPeer() (mapped bool, code effects.Code, err error) {
+	return in.SameHost && in.plane.cfg.mayAttach(), effects.OK, nil
 }
 
-// Welcome implements epochs.TargetHands.
-func (in *incoming) Welcome(code effects.Code, token *identity.Token) []byte {
+// BuildWelcome implements epochs.TargetExecutor.
+func (in *targetExecutor) BuildWelcome(code effects.Code, token *identity.Token) []byte {
 	p := in.plane
 	w := welcome{code: code, from: p.env.Incarnation, boot: p.boot, buffer: p.pool.Buffer(),
-		base: uint64(p.pool.Served().Base), probe: p.scratch.at().Address}
+		base: uint64(p.pool.FirstRegion().Base), probe: p.scratch.addressRange().Address}
 	if token != nil {
 		w.from = in.To
-		w.proof = w.prove(in.hello, *token)
+		w.proof = w.computeProof(in.hello, *token)
 	}
 	return appendWelcome(nil, w)
 }
 
-// Take implements epochs.TargetHands.
-func (in *incoming) Take(what uint8, body []byte) error {
+// HandleFrame implements epochs.TargetExecutor.
+func (in *targetExecutor) HandleFrame(what uint8, body []byte) error {
 	switch kind(what) {
 	case kindOffer, kindFenced, kindGone, kindBusy, kindIdle:
 		number, err := parseEpoch(body)
@@ -64,27 +64,27 @@ func (in *incoming) Take(what uint8, body []byte) error {
 }
 
 // handleEpoch processes a message about an epoch.
-func (in *incoming) handleEpoch(k kind, number uint64) error {
+func (in *targetExecutor) handleEpoch(k kind, number uint64) error {
 	if k == kindOffer {
-		return in.offered(number)
+		return in.handleOffer(number)
 	}
 	if k == kindFenced {
-		in.Fenced(number)
+		in.HandleFenced(number)
 	} else if k == kindGone {
-		in.Gone(number)
-	} else if l, _ := in.End(number).(*targetEnd); l != nil {
+		in.HandleGone(number)
+	} else if l, _ := in.FindEndpoint(number).(*targetEndpoint); l != nil {
 		l.setBusy(k == kindBusy)
 	}
 	return nil
 }
 
-// offered makes our agent of an epoch, and begins the epoch. Only the reader goroutine of this link waits for the
+// handleOffer makes our agent of an epoch, and begins the epoch. Only the reader goroutine of this link waits for the
 // agent.
-func (in *incoming) offered(number uint64) error {
-	l := &targetEnd{in: in, number: number, leave: make(chan struct{}), done: make(chan struct{}),
+func (in *targetExecutor) handleOffer(number uint64) error {
+	l := &targetEndpoint{in: in, epoch: number, closeRequested: make(chan struct{}), pollingDone: make(chan struct{}),
 		// The agent is polled from the beginning, because the peer's agent is going to connect to it.
-		orders: make(chan struct{}, 1), busy: true}
-	metadata, err := l.make()
+		busyChanged: make(chan struct{}, 1), busy: true}
+	metadata, err := l.makeAgent()
 	if err != nil {
 		in.Log.Warn("an agent could not be made for a peer", "epoch", number, "err", err)
 		if !in.Channel.Send(appendAccept(nil, accept{epoch: number, code: effects.Faulted})) {
@@ -92,7 +92,7 @@ func (in *incoming) offered(number uint64) error {
 		}
 		return nil
 	}
-	begun, err := in.Offered(number, l, func(code effects.Code, revoked []effects.GrantID, more bool) []byte {
+	begun, err := in.HandleOffer(number, l, func(code effects.Code, revoked []effects.GrantID, more bool) []byte {
 		a := accept{epoch: number, code: code, revoked: revoked, more: more}
 		if code == effects.OK {
 			a.metadata = metadata
@@ -100,8 +100,8 @@ func (in *incoming) offered(number uint64) error {
 		return appendAccept(nil, a)
 	})
 	if begun {
-		in.plane.wg.Go(l.lead)
-	} else if closing := l.end.close(); closing != nil {
+		in.plane.wg.Go(l.runAgent)
+	} else if closing := l.endpoint.close(); closing != nil {
 		in.Log.Warn("an agent without an epoch could not be destroyed", "err", closing)
 	}
 	return err
@@ -112,16 +112,18 @@ func (in *incoming) offered(number uint64) error {
 // case that this fails.
 const networkMargin = 100 * time.Millisecond
 
-// Margin implements epochs.TargetHands. The peer's message that its agent is destroyed counts only when our agent is
-// not polled any more either, because our agent stores the bytes that the peer has sent.
-func (in *incoming) Margin(end epochs.End) {
-	<-end.(*targetEnd).done
-	if !in.Near {
+// AwaitMargin implements epochs.TargetExecutor. The peer's message that its agent is destroyed counts only when our
+// agent is not polled any more either, because our agent stores the bytes that the peer has sent.
+func (in *targetExecutor) AwaitMargin(end epochs.Endpoint) {
+	<-end.(*targetEndpoint).pollingDone
+	if !in.SameHost {
 		<-time.After(networkMargin)
 	}
 }
 
-// HangUp implements epochs.TargetHands. Queued frames prove the end of an epoch, and are written first.
-func (in *incoming) HangUp() { in.plane.wg.Go(func() { in.Channel.Finish(in.Reader) }) }
+// HangUp implements epochs.TargetExecutor. Queued frames prove the end of an epoch, and are written first.
+func (in *targetExecutor) HangUp() {
+	in.plane.wg.Go(func() { in.Channel.FlushAndClose(in.ReaderDone) })
+}
 
 var _ plane.Plane = (*Plane)(nil)

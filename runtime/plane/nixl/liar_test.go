@@ -30,7 +30,7 @@ func TestLyingTargets(t *testing.T) {
 			return [][]byte{appendAccept(nil, accept{epoch: 1, metadata: []byte("nonsense")})}
 		}, []effects.Code{effects.Faulted, effects.Unreachable}},
 		{"metadata of another agent", func(p *Plane) [][]byte {
-			e, err := p.makeEnd("another", p.pool.Regions())
+			e, err := p.newEndpoint("another", p.pool.Regions())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func TestLyingTargets(t *testing.T) {
 		{"nothing", func(*Plane) [][]byte { return nil }, []effects.Code{effects.Unreachable}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := planetest.OpenLeased(t, bare, 1, 4, 4096)
+			n := planetest.OpenLeased(t, newHastyNode, 1, 4, 4096)
 			peer := effects.Incarnation{9}
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -61,7 +61,7 @@ func TestLyingTargets(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			said := c.say(n.Plane.(*Plane))
-			go func() { ended <- lie(listener, peer, said) }()
+			go func() { ended <- serveLie(listener, peer, said) }()
 			got := n.TryImport(t, peer, framing.AppendBlob(nil, listener.Addr().String())).Code
 			if !slices.Contains(c.want, got) {
 				t.Errorf("the import ended as %s; want one of %v", got, c.want)
@@ -73,14 +73,14 @@ func TestLyingTargets(t *testing.T) {
 	}
 }
 
-// lie accepts one initiator, sends the given frames and reads until the initiator has closed.
-func lie(l net.Listener, us effects.Incarnation, said [][]byte) error {
+// serveLie accepts one initiator, sends the given frames and reads until the initiator has closed.
+func serveLie(l net.Listener, us effects.Incarnation, said [][]byte) error {
 	conn, err := l.Accept()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	_, body, _, err := framing.Read(conn, nil, maxFrame)
+	_, body, _, err := framing.ReadFrame(conn, nil, maxFrame)
 	if err != nil {
 		return err
 	}
@@ -89,32 +89,32 @@ func lie(l net.Listener, us effects.Incarnation, said [][]byte) error {
 		return err
 	}
 	w := welcome{from: us, base: 1 << 20, probe: 1 << 20, buffer: effects.Buffer{Pages: 4, PageBytes: 4096}}
-	w.proof = w.prove(h, planetest.Key.Token(Name, h.from, h.to))
+	w.proof = w.computeProof(h, planetest.Key.Token(Name, h.from, h.to))
 	for _, frame := range append([][]byte{appendWelcome(nil, w)}, said...) {
 		if _, err := conn.Write(frame); err != nil {
 			return err
 		}
 	}
 	for err == nil {
-		_, _, _, err = framing.Read(conn, nil, maxFrame)
+		_, _, _, err = framing.ReadFrame(conn, nil, maxFrame)
 	}
 	return nil
 }
 
-// bare makes nodes with short timeouts.
-func bare(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
+// newHastyNode makes nodes with short timeouts.
+func newHastyNode(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
 	tb.Helper()
 	c := Config{Library: libnixltest.Library(tb), PrepareTimeout: 300 * time.Millisecond, RebuildTries: 2}
 	m := libnixltest.Memory(tb, int(uint64(pages)*pageBytes))
 	pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 		Buffer: [16]byte{id}, Pages: pages, PageBytes: pageBytes, Sink: sink,
-		Served: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m))), Bytes: uint64(len(m))},
+		Region: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m))), Bytes: uint64(len(m))},
 	})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return planetest.LeasedEnd{Pool: pool, Open: func(ctx context.Context, env plane.Env) (plane.Plane, error) {
-		env.Bounds.Handshake = 300 * time.Millisecond
+		env.Bounds.HandshakeTimeout = 300 * time.Millisecond
 		return c.Open(ctx, env)
 	}}
 }

@@ -19,18 +19,18 @@ import (
 
 // A Plane implements plane.Plane.
 type Plane struct {
-	cfg        Config
-	env        plane.Env
-	pool       *plane.LeasedPool
-	scratch    *scratch
-	log        *slog.Logger
-	limitedLog *loglimit.Log
-	boot       [16]byte
-	links      *epochs.Links    // the links that this plane opens
-	arrivals   *epochs.Arrivals // the links that peers open
-	blob       []byte
+	cfg           Config
+	env           plane.Env
+	pool          *plane.LeasedPool
+	scratch       *scratchPage
+	log           *slog.Logger
+	limitedLog    *loglimit.Log
+	boot          [16]byte
+	outgoingLinks *epochs.OutgoingLinks // the links that this plane opens
+	incomingLinks *epochs.IncomingLinks // the links that peers open
+	blob          []byte
 
-	opening  context.Context // ends attempts to import
+	ctx      context.Context // ends attempts to import
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 	closing  sync.Once
@@ -48,7 +48,7 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c, err = c.complete(env.Bounds); err != nil {
+	if c, err = c.withDefaults(env.Bounds); err != nil {
 		return nil, err
 	}
 	for _, r := range env.Leased.Regions() {
@@ -64,38 +64,40 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	if p.boot, err = epochs.BootID(); err != nil {
 		return nil, err
 	}
-	if p.scratch, err = newScratch(); err != nil {
+	if p.scratch, err = newScratchPage(); err != nil {
 		return nil, err
 	}
-	listener, address, err := p.try(ctx)
+	listener, address, err := p.probeAndListen(ctx)
 	if err != nil {
 		return nil, errors.Join(err, p.scratch.close())
 	}
-	p.opening, p.cancel = context.WithCancel(context.Background())
-	p.links = epochs.NewLinks(epochs.LinksConfig{
-		Env: env, Log: p.log, LimitedLog: p.limitedLog, Opening: p.opening, Going: &p.wg, Rules: c.rules(env.Bounds),
-		Batch: epochs.Limit{Pieces: c.Descriptors, Bytes: c.BatchBytes}, Max: c.Links, Remedy: "raise its Links",
-		Frame: maxFrame, Hands: func(l *epochs.Link) epochs.Hands {
-			return &outgoing{Link: l, plane: p, target: newTargetState()}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.outgoingLinks = epochs.NewOutgoingLinks(epochs.OutgoingConfig{
+		Env: env, Log: p.log, LimitedLog: p.limitedLog, Context: p.ctx, Goroutines: &p.wg, Rules: c.machineRules(env.Bounds),
+		BatchLimit: epochs.BatchLimit{Pieces: c.Descriptors, Bytes: c.BatchBytes}, MaxLinks: c.Links, Remedy: "raise its Links",
+		MaxFrameBytes: maxFrame, NewExecutor: func(l *epochs.OutgoingLink) epochs.Executor {
+			return &initiatorExecutor{OutgoingLink: l, plane: p, target: newTargetState()}
 		},
 	})
 	p.blob = framing.AppendBlob(nil, address)
-	p.arrivals = epochs.NewArrivals(epochs.ArrivalsConfig{
-		Name: Name, Env: env, Log: p.log, Boot: p.boot, Opening: p.opening, Going: &p.wg, Links: c.Links,
-		Remedy: "raise its Links", Files: filesPerLink, Frame: maxFrame, Hello: uint8(kindHello),
-		Fenced:  func(epoch uint64) []byte { return appendEpoch(nil, kindFenced, epoch) },
-		Revoked: p.pool.Revoked,
-		Hands:   func(in *epochs.Arrival) epochs.TargetHands { return &incoming{Arrival: in, plane: p} },
+	p.incomingLinks = epochs.NewIncomingLinks(epochs.IncomingConfig{
+		Name: Name, Env: env, Log: p.log, Boot: p.boot, Context: p.ctx, Goroutines: &p.wg, MaxLinks: c.Links,
+		Remedy: "raise its Links", FilesPerLink: filesPerLink, MaxFrameBytes: maxFrame, Hello: uint8(kindHello),
+		FencedFrame:   func(epoch uint64) []byte { return appendEpoch(nil, kindFenced, epoch) },
+		RevokedGrants: p.pool.RevokedGrants,
+		NewExecutor: func(in *epochs.IncomingLink) epochs.TargetExecutor {
+			return &targetExecutor{IncomingLink: in, plane: p}
+		},
 	})
-	p.pool.AddExpeller(p.arrivals)
-	p.arrivals.Serve(listener)
+	p.pool.AddExpeller(p.incomingLinks)
+	p.incomingLinks.Serve(listener)
 	return p, nil
 }
 
-// try makes and destroys an agent, so that errors of the library are reported now and not at the first peer, and then
-// listens.
-func (p *Plane) try(ctx context.Context) (net.Listener, string, error) {
-	e, err := p.makeEnd(agentOf([16]byte{}, 0, "try"), p.pool.Regions())
+// probeAndListen makes and destroys an agent, so that errors of the library are reported now and not at the first peer,
+// and then listens.
+func (p *Plane) probeAndListen(ctx context.Context) (net.Listener, string, error) {
+	e, err := p.newEndpoint(agentName([16]byte{}, 0, "try"), p.pool.Regions())
 	if err != nil {
 		return nil, "", fmt.Errorf("register the pool: %w", err)
 	}
@@ -107,7 +109,7 @@ func (p *Plane) try(ctx context.Context) (net.Listener, string, error) {
 	if err := errors.Join(err, e.close()); err != nil {
 		return nil, "", err
 	}
-	return p.cfg.listen(ctx)
+	return p.cfg.openListener(ctx)
 }
 
 // Name implements plane.Plane.
@@ -117,16 +119,16 @@ func (p *Plane) Name() string { return Name }
 func (p *Plane) Blob() []byte { return p.blob }
 
 // Import implements plane.Plane.
-func (p *Plane) Import(e *effects.Import) { p.links.Import(e) }
+func (p *Plane) Import(e *effects.Import) { p.outgoingLinks.Import(e) }
 
 // Drop implements plane.Plane.
-func (p *Plane) Drop(link effects.Link) { p.links.Drop(link) }
+func (p *Plane) Drop(link effects.Link) { p.outgoingLinks.Drop(link) }
 
 // Transfer implements plane.Plane.
-func (p *Plane) Transfer(e *effects.Transfer) { p.links.Transfer(e) }
+func (p *Plane) Transfer(e *effects.Transfer) { p.outgoingLinks.Transfer(e) }
 
 // Cancel implements plane.Plane.
-func (p *Plane) Cancel(corr effects.Corr) { p.links.Cancel(corr) }
+func (p *Plane) Cancel(corr effects.Corr) { p.outgoingLinks.Cancel(corr) }
 
 // Confirm implements plane.Plane. On leased planes there are no landings to confirm.
 func (p *Plane) Confirm(effects.Landing, effects.Code) {}
@@ -140,14 +142,14 @@ const filesPerLink = 64
 func (p *Plane) Close(ctx context.Context) error {
 	p.closing.Do(func() {
 		p.cancel()
-		p.links.Close()
-		p.arrivals.Close()
+		p.outgoingLinks.Close()
+		p.incomingLinks.Close()
 		go func() {
 			p.wg.Wait()
-			if p.closeErr = errors.Join(p.links.Unproven(), p.arrivals.Reachable()); p.closeErr == nil {
+			if p.closeErr = errors.Join(p.outgoingLinks.CheckProven(), p.incomingLinks.CheckProven()); p.closeErr == nil {
 				p.closeErr = p.scratch.close()
 			}
-			p.limitedLog.End()
+			p.limitedLog.FlushSkipped()
 			close(p.stopped)
 		}()
 	})

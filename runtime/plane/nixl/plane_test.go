@@ -26,13 +26,13 @@ func TestIdleAgentsAreNotPolled(t *testing.T) {
 	p := planetest.NewLeasedPair(t, maker("tcp"), pages, 4096)
 	target := p.B.Plane.(*nixl.Plane)
 	for range 3 {
-		push := p.Push(t, 0, pages)
-		p.Ends(t, push, effects.OK)
+		push := p.NewPush(t, 0, pages)
+		p.WantEnd(t, push, effects.OK)
 		// The initiator's message that it waits may still be on its way. The pause is long enough for a thousand
 		// polls.
 		for tries, before := 0, uint64(0); ; tries++ {
 			s := target.Stats()
-			if s.Waiting == 0 && s.Polls > 0 && s.Polls == before {
+			if s.WaitingPeers == 0 && s.Polls > 0 && s.Polls == before {
 				break
 			}
 			if tries == 200 {
@@ -49,9 +49,9 @@ func TestConfigurations(t *testing.T) {
 	libnixltest.Library(t)
 	device := func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
 		end := maker("")(tb, id, pages, pageBytes, sink)
-		served := end.Pool.Served()
+		served := end.Pool.FirstRegion()
 		served.Host = false
-		pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{Pages: pages, PageBytes: pageBytes, Served: served, Sink: sink})
+		pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{Pages: pages, PageBytes: pageBytes, Region: served, Sink: sink})
 		if err != nil {
 			tb.Fatal(err)
 		}

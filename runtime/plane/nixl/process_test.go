@@ -62,12 +62,12 @@ func startPeer(t *testing.T, role, transports string) *peer {
 	t.Helper()
 	libnixltest.Library(t)
 	env := []string{childRole + "=" + role, overTransports + "=" + transports}
-	return &peer{proctest.Start(t, proctest.Self(env...))}
+	return &peer{proctest.Start(t, proctest.SelfCommand(env...))}
 }
 
 // read waits for the next line of the peer.
 func (p *peer) read() (l line) {
-	p.Hear(&l)
+	p.ReceiveJSON(&l)
 	return l
 }
 
@@ -94,13 +94,13 @@ func child(t testing.TB, role string) {
 	}
 	if role == "target" {
 		l := line{}
-		l.Grant, l.Pages = n.Grant(parent.Inc, 0, pages)
+		l.Grant, l.Pages = n.GrantWrite(parent.Inc, 0, pages)
 		say(l)
 		// The parent asks what the pages hold: its own content, in the generations that it names.
 		for in.Decode(&parent) == nil {
 			same := true
 			for i, page := range l.Pages {
-				same = same && string(n.Bytes(t, page)) == string(planetest.Content(parent.Inc, parent.Pages[i]))
+				same = same && string(n.ReadPage(t, page)) == string(planetest.PageContent(parent.Inc, parent.Pages[i]))
 			}
 			say(line{Same: same})
 		}
@@ -113,30 +113,30 @@ func child(t testing.TB, role string) {
 			return
 		}
 		var corrs []effects.Corr
-		local := n.Life(t, 0, len(l.Pages))
+		local := n.PublishFilled(t, 0, len(l.Pages))
 		for range pushes {
-			corrs = append(corrs, n.Start(planetest.Move{To: parent.Inc, Link: link, Grant: l.Grant, Local: local,
+			corrs = append(corrs, n.StartTransfer(planetest.Move{To: parent.Inc, Link: link, Grant: l.Grant, Local: local,
 				Remote: l.Pages, Buffer: parent.Buffer}))
 		}
-		n.Done(t, corrs[0])
+		n.AwaitDone(t, corrs[0])
 		say(line{}) // The pushes go on.
 		ends := line{Codes: map[string]int{}}
 		for _, corr := range corrs[1:] {
-			ends.Codes[n.Done(t, corr).Code.String()]++
+			ends.Codes[n.AwaitDone(t, corr).Code.String()]++
 		}
 		say(ends)
 	}
 }
 
-// pushing is a node with pages granted to an initiator in another process, which is pushing into them.
-func pushing(t *testing.T, transports string) (b *planetest.LeasedNode, p *peer, grant effects.GrantID) {
+// startPushing is a node with pages granted to an initiator in another process, which is pushing into them.
+func startPushing(t *testing.T, transports string) (b *planetest.LeasedNode, p *peer, grant effects.GrantID) {
 	t.Helper()
 	p = startPeer(t, "initiator", transports)
 	b = planetest.OpenLeased(t, maker(transports), 2, pages, pageBytes)
 	a := p.read()
-	p.Say(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
-	grant, into := b.Grant(a.Inc, 0, pages)
-	p.Say(line{Grant: grant, Pages: into})
+	p.SendJSON(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	grant, into := b.GrantWrite(a.Inc, 0, pages)
+	p.SendJSON(line{Grant: grant, Pages: into})
 	p.read() // The initiator is in the middle of its pushes.
 	return b, p, grant
 }
@@ -147,20 +147,20 @@ func pushing(t *testing.T, transports string) (b *planetest.LeasedNode, p *peer,
 func TestInitiatorIsFrozen(t *testing.T) {
 	for _, c := range transports {
 		t.Run(c.name, func(t *testing.T) {
-			b, p, grant := pushing(t, c.transports)
+			b, p, grant := startPushing(t, c.transports)
 			p.Freeze()
 			b.Do(&effects.Revoke{Grant: grant})
 			if c.attaches {
 				time.Sleep(250 * time.Millisecond) // A false proof would have arrived by then.
-				if planetest.Has(b, func(e *effects.Revoked) bool { return true }) != 0 {
+				if planetest.CountEvents(b, func(e *effects.Revoked) bool { return true }) != 0 {
 					t.Fatal("revoked while the peer may reach into this process")
 				}
-				p.Thaw()
+				p.Resume()
 			}
-			b.Revoked(t, grant)
-			holds := b.Mine(t, 0, pages)
+			b.AwaitRevoked(t, grant)
+			holds := b.FillOwnPages(t, 0, pages)
 			if !c.attaches {
-				p.Thaw()
+				p.Resume()
 			}
 			ends := p.read().Codes
 			if n := ends[effects.OK.String()] + ends[effects.Withdrawn.String()]; n != pushes-1 {
@@ -179,26 +179,26 @@ func TestInitiatorIsKilled(t *testing.T) {
 	for _, c := range transports {
 		for _, frozen := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, frozen=%v", c.name, frozen), func(t *testing.T) {
-				b, p, grant := pushing(t, c.transports)
+				b, p, grant := startPushing(t, c.transports)
 				if frozen {
 					p.Freeze()
 					b.Do(&effects.Revoke{Grant: grant})
 				}
 				p.Kill()
-				planetest.Await(t, b, func(e *effects.LinkLost) bool {
+				planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool {
 					return e.Peer == effects.Incarnation{0: 1, 15: 1} && e.Link == 0
 				})
 				if !frozen {
 					b.Do(&effects.Revoke{Grant: grant})
 				}
-				b.Revoked(t, grant)
-				holds := b.Mine(t, 0, pages)
+				b.AwaitRevoked(t, grant)
+				holds := b.FillOwnPages(t, 0, pages)
 				again := planetest.OpenLeased(t, maker(c.transports), 3, pages, pageBytes)
 				back := &planetest.LeasedPair{A: again, B: b, Link: again.Import(t, b.Inc, b.Plane.Blob())}
 				holds()
-				push := back.Push(t, 0, pages)
-				back.Ends(t, push, effects.OK)
-				back.Arrived(t, push)
+				push := back.NewPush(t, 0, pages)
+				back.WantEnd(t, push, effects.OK)
+				back.WantArrived(t, push)
 			})
 		}
 	}
@@ -213,37 +213,37 @@ func TestTargetIsFrozen(t *testing.T) {
 			hasty := maker(c.transports, func(c *nixl.Config) { c.CancelGrace = time.Millisecond })
 			a := planetest.OpenLeased(t, hasty, 1, pages, pageBytes)
 			b := p.read()
-			p.Say(line{Inc: a.Inc})
+			p.SendJSON(line{Inc: a.Inc})
 			granted := p.read()
 			link := a.Import(t, b.Inc, b.Blob)
 			move := planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Since: plane.Now(),
-				Local: a.Life(t, 0, pages), Remote: granted.Pages, Buffer: b.Buffer}
+				Local: a.PublishFilled(t, 0, pages), Remote: granted.Pages, Buffer: b.Buffer}
 			p.Freeze()
-			corr := a.Start(move)
+			corr := a.StartTransfer(move)
 			if !c.attaches {
 				for a.Plane.(*nixl.Plane).Stats().Batches == 0 {
 					time.Sleep(time.Millisecond)
 				}
 				a.Do(&effects.Cancel{Corr: corr})
-				done := planetest.Await(t, a, func(e *effects.TransferDone) bool { return e.Corr == corr })
+				done := planetest.AwaitEvent(t, a, func(e *effects.TransferDone) bool { return e.Corr == corr })
 				if done.Code != effects.Cancelled || done.Settled {
 					t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 				}
 				time.Sleep(100 * time.Millisecond) // A false proof would have arrived by then.
-				if planetest.Has(a, func(e *effects.Settled) bool { return e.Corr == corr }) != 0 {
+				if planetest.CountEvents(a, func(e *effects.Settled) bool { return e.Corr == corr }) != 0 {
 					t.Fatal("settled while the target's agent may store")
 				}
-				p.Thaw()
-				a.Settled(t, corr)
-				corr = a.Start(move) // The link keeps working.
+				p.Resume()
+				a.AwaitSettled(t, corr)
+				corr = a.StartTransfer(move) // The link keeps working.
 			}
-			if done := a.Done(t, corr); done.Code != effects.OK {
+			if done := a.AwaitDone(t, corr); done.Code != effects.OK {
 				t.Fatalf("ended as %s", done.Code)
 			}
 			if c.attaches {
-				p.Thaw()
+				p.Resume()
 			}
-			p.Say(line{Inc: a.Inc, Pages: move.Local})
+			p.SendJSON(line{Inc: a.Inc, Pages: move.Local})
 			if !p.read().Same {
 				t.Fatal("the target does not hold what was pushed")
 			}
@@ -260,25 +260,25 @@ func TestTargetIsKilled(t *testing.T) {
 			for range 2 {
 				p := startPeer(t, "target", c.transports)
 				b := p.read()
-				p.Say(line{Inc: a.Inc})
+				p.SendJSON(line{Inc: a.Inc})
 				granted := p.read()
 				link := a.Import(t, b.Inc, b.Blob)
-				local := a.Life(t, 0, pages)
+				local := a.PublishFilled(t, 0, pages)
 				var corrs []effects.Corr
 				for range pushes {
-					corrs = append(corrs, a.Start(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: local,
+					corrs = append(corrs, a.StartTransfer(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: local,
 						Remote: granted.Pages, Buffer: b.Buffer}))
 				}
-				a.Done(t, corrs[0])
+				a.AwaitDone(t, corrs[0])
 				p.Kill()
 				for _, corr := range corrs[1:] {
-					if done := a.Done(t, corr); done.Code != effects.PeerLost && done.Code != effects.OK &&
+					if done := a.AwaitDone(t, corr); done.Code != effects.PeerLost && done.Code != effects.OK &&
 						done.Code != effects.Faulted {
 						t.Fatalf("ended as %s", done.Code)
 					}
 				}
-				planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == link && e.Peer == b.Inc })
-				a.Drop(t, link)
+				planetest.AwaitEvent(t, a, func(e *effects.LinkLost) bool { return e.Link == link && e.Peer == b.Inc })
+				a.DropLink(t, link)
 			}
 		})
 	}

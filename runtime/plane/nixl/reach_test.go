@@ -16,8 +16,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// reachedFromOutside returns an address of this host that is not a loopback address.
-func reachedFromOutside(t *testing.T) string {
+// externalAddress returns an address of this host that is not a loopback address.
+func externalAddress(t *testing.T) string {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -36,7 +36,7 @@ func reachedFromOutside(t *testing.T) string {
 // beyond the loopback interface.
 func TestTrustedNetwork(t *testing.T) {
 	libnixltest.Library(t)
-	outside := reachedFromOutside(t)
+	outside := externalAddress(t)
 	at := func(host string, trusted bool) planetest.LeasedMaker {
 		return maker("tcp", func(c *nixl.Config) { c.Host, c.TrustedNetwork = host, trusted })
 	}
@@ -54,6 +54,6 @@ func TestTrustedNetwork(t *testing.T) {
 	trusted := planetest.OpenLeased(t, at(outside, true), 4, pages, 4096)
 	p := &planetest.LeasedPair{A: trusted, B: far}
 	p.Link = p.A.Import(t, p.B.Inc, p.B.Plane.Blob())
-	push := p.Push(t, 0, pages)
-	p.Ends(t, push, effects.OK)
+	push := p.NewPush(t, 0, pages)
+	p.WantEnd(t, push, effects.OK)
 }

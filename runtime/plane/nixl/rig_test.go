@@ -20,15 +20,15 @@ var transports = []struct {
 	attaches         bool
 }{{"its choice", "", true}, {"tcp", "tcp", false}, {"shared memory", "^cma", false}}
 
-// unhurried has timeouts so long that a node gives nothing up before the test does.
-const unhurried = time.Minute
+// longTimeout has timeouts so long that a node gives nothing up before the test does.
+const longTimeout = time.Minute
 
 // maker makes nodes whose planes may use these transports.
 func maker(transports string, change ...func(*nixl.Config)) planetest.LeasedMaker {
 	return func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
 		tb.Helper()
 		c := nixl.Config{
-			Library: libnixltest.Library(tb), Transports: transports, TransferTimeout: unhurried, CancelGrace: unhurried,
+			Library: libnixltest.Library(tb), Transports: transports, TransferTimeout: longTimeout, CancelGrace: longTimeout,
 			RebuildTries: 100,
 		}
 		for _, f := range change {
@@ -37,7 +37,7 @@ func maker(transports string, change ...func(*nixl.Config)) planetest.LeasedMake
 		m := memory(libnixltest.Memory(tb, int(uint64(pages)*pageBytes)))
 		pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Sink: sink,
-			Served: plane.Region{Host: true, Base: m.base(), Bytes: uint64(len(m))},
+			Region: plane.Region{Host: true, Base: m.base(), Bytes: uint64(len(m))},
 		})
 		if err != nil {
 			tb.Fatal(err)

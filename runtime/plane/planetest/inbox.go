@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Listener records the events that a plane and its pool posted.
-type Listener interface{ told() *inbox }
+// A EventRecorder records the events that a plane and its pool posted.
+type EventRecorder interface{ recordedEvents() *inbox }
 
 // An inbox keeps events until a test removes the events.
 type inbox struct {
@@ -20,20 +20,20 @@ type inbox struct {
 
 func newInbox() inbox { return inbox{moved: make(chan struct{})} }
 
-func (i *inbox) told() *inbox { return i }
+func (i *inbox) recordedEvents() *inbox { return i }
 
-// put adds an event. The caller holds the mutex.
-func (i *inbox) put(ev effects.Event) {
+// addEvent adds an event. The caller holds the mutex.
+func (i *inbox) addEvent(ev effects.Event) {
 	i.events = append(i.events, ev)
 	close(i.moved)
 	i.moved = make(chan struct{})
 }
 
-// Await waits for the first event of type E that fits, and removes that event.
-func Await[E effects.Event](tb testing.TB, l Listener, fits func(E) bool) E {
+// AwaitEvent waits for the first event of type E that fits, and removes that event.
+func AwaitEvent[E effects.Event](tb testing.TB, l EventRecorder, fits func(E) bool) E {
 	tb.Helper()
-	n := l.told()
-	late := time.NewTimer(patience)
+	n := l.recordedEvents()
+	late := time.NewTimer(eventTimeout)
 	defer late.Stop()
 	for {
 		n.mu.Lock()
@@ -55,9 +55,9 @@ func Await[E effects.Event](tb testing.TB, l Listener, fits func(E) bool) E {
 	}
 }
 
-// Has returns the number of events of type E that fit and were not taken out.
-func Has[E effects.Event](l Listener, fits func(E) bool) (count int) {
-	n := l.told()
+// CountEvents returns the number of events of type E that fit and were not taken out.
+func CountEvents[E effects.Event](l EventRecorder, fits func(E) bool) (count int) {
+	n := l.recordedEvents()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, ev := range n.events {

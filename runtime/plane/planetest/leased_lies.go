@@ -21,21 +21,23 @@ func EachLie(t *testing.T, lies []liar.Lie, oneIn int, tell func(*testing.T, lia
 	}
 }
 
-// Hasty returns a maker of planes with short timeouts, because with lies many peers are silent.
-func (m LeasedMaker) Hasty(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) LeasedEnd {
+// WithShortTimeouts returns a maker of planes with short timeouts, because with lies many peers are silent.
+func (m LeasedMaker) WithShortTimeouts(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) LeasedEnd {
 	end := m(tb, id, pages, pageBytes, sink)
 	open := end.Open
-	end.Open = func(ctx context.Context, env plane.Env) (plane.Plane, error) { return hasty(open)(ctx, env) }
+	end.Open = func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		return withShortTimeouts(open)(ctx, env)
+	}
 	return end
 }
 
-// Lied lets a liar lie between a, a separate node, and B. Whatever is sent about epochs at any step, to either end:
+// RunLie lets a liar lie between a, a separate node, and B. Whatever is sent about epochs at any step, to either end:
 // transfers end, revoked pages are not stored into, the link from A keeps working, and a direct link to the same peer
 // works. Steps says which kind of frame is which step. If timeless is true, no lapse of time proves anything, so an
 // end that waits for a withheld message waits for the end of the connection; the test then closes the connection.
-func (p *LeasedPair) Lied(t testing.TB, a *LeasedNode, lie liar.Lie, steps map[uint8]liar.Step, timeless bool) {
+func (p *LeasedPair) RunLie(t testing.TB, a *LeasedNode, lie liar.Lie, steps map[uint8]liar.Step, timeless bool) {
 	t.Helper()
-	l, blob, err := liar.Before(p.B.Plane.Blob(), lie, nil, steps)
+	l, blob, err := liar.NewWithKinds(p.B.Plane.Blob(), lie, nil, steps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,40 +55,42 @@ func (p *LeasedPair) Lied(t testing.TB, a *LeasedNode, lie liar.Lie, steps map[u
 	}
 	if link.Code == effects.OK {
 		for range 2 {
-			push := by.Push(t, half, 2)
-			corr := a.Start(push)
+			push := by.NewPush(t, half, 2)
+			corr := a.StartTransfer(push)
 			a.cancelBeside(corr, l)
 			hurry(func() bool { return a.isOver(corr) })
-			done := a.Done(t, corr)
+			done := a.AwaitDone(t, corr)
 			if done.Code == effects.OK {
-				by.Arrived(t, push)
+				by.WantArrived(t, push)
 			}
 			p.B.Do(&effects.Revoke{Grant: push.Grant})
-			hurry(func() bool { return Has(p.B, func(e *effects.Revoked) bool { return e.Grant == push.Grant }) > 0 })
-			p.B.Revoked(t, push.Grant)
-			holds := p.B.Mine(t, half, 2)
-			beside := p.Push(t, 0, 2)
-			p.Ends(t, beside, effects.OK)
-			p.Arrived(t, beside)
+			hurry(func() bool {
+				return CountEvents(p.B, func(e *effects.Revoked) bool { return e.Grant == push.Grant }) > 0
+			})
+			p.B.AwaitRevoked(t, push.Grant)
+			holds := p.B.FillOwnPages(t, half, 2)
+			beside := p.NewPush(t, 0, 2)
+			p.WantEnd(t, beside, effects.OK)
+			p.WantArrived(t, beside)
 			holds()
 		}
 	}
 	l.Close()
-	p.GoesOn(t)
+	p.WantWorking(t)
 	// The plane has short timeouts, so the import is tried until it succeeds.
 	for link = a.TryImport(t, p.B.Inc, p.B.Plane.Blob()); link.Code == effects.Unreachable; {
 		link = a.TryImport(t, p.B.Inc, p.B.Plane.Blob())
 	}
 	by.Link = link.Link
-	by.GoesOn(t)
+	by.WantWorking(t)
 }
 
 // cancelBeside waits for the end of a transfer, and cancels the transfer if the lie has prevented an end.
 func (n *LeasedNode) cancelBeside(corr effects.Corr, l *liar.Liar) {
 	told, late := false, time.Time{}
-	for Has(n, func(e *effects.TransferDone) bool { return e.Corr == corr }) == 0 {
+	for CountEvents(n, func(e *effects.TransferDone) bool { return e.Corr == corr }) == 0 {
 		select {
-		case <-l.Lied():
+		case <-l.LieDone():
 			if !told {
 				told, late = true, time.Now().Add(50*time.Millisecond)
 			}
@@ -103,27 +107,28 @@ func (n *LeasedNode) cancelBeside(corr effects.Corr, l *liar.Liar) {
 
 // isOver reports whether a transfer has ended and is settled.
 func (n *LeasedNode) isOver(corr effects.Corr) bool {
-	return Has(n, func(e *effects.TransferDone) bool { return e.Corr == corr && e.Settled })+
-		Has(n, func(e *effects.Settled) bool { return e.Corr == corr }) > 0
+	return CountEvents(n, func(e *effects.TransferDone) bool { return e.Corr == corr && e.Settled })+
+		CountEvents(n, func(e *effects.Settled) bool { return e.Corr == corr }) > 0
 }
 
-// GoesOn fails unless the link moves pages in both directions: everything that was broken has been rebuilt and left
-// nothing behind.
-func (p *LeasedPair) GoesOn(tb testing.TB) {
+// WantWorking fails unless the link moves pages in both directions: everything that was broken has been rebuilt and
+// left nothing behind.
+func (p *LeasedPair) WantWorking(tb testing.TB) {
 	tb.Helper()
-	for _, ready := range []func(tb testing.TB, first, count int) Move{p.Push, p.Read} {
+	for _, ready := range []func(tb testing.TB, first, count int) Move{p.NewPush, p.NewRead} {
 		m := ready(tb, 0, int(p.A.pages))
-		p.Ends(tb, m, effects.OK)
-		p.Arrived(tb, m)
+		p.WantEnd(tb, m, effects.OK)
+		p.WantArrived(tb, m)
 	}
 }
 
-// Mine gives pages to their owner and fills the pages. The returned function fails if the pages have changed since.
-func (n *LeasedNode) Mine(tb testing.TB, first, count int) (holds func()) {
+// FillOwnPages gives pages to their owner and fills the pages. The returned function fails if the pages have changed
+// since.
+func (n *LeasedNode) FillOwnPages(tb testing.TB, first, count int) (holds func()) {
 	tb.Helper()
-	own := n.Life(tb, first, count)
+	own := n.PublishFilled(tb, first, count)
 	return func() {
 		tb.Helper()
-		n.Holds(tb, own, n, own)
+		n.WantContent(tb, own, n, own)
 	}
 }

@@ -37,14 +37,14 @@ type LeasedNode struct {
 	Plane plane.Plane
 	Inc   effects.Incarnation
 
-	pages     uint32
-	pageBytes uint64
-	checker   *contract.Checker
-	breach    error // the driver's first breach of the contract
-	corr      effects.Corr
-	grants    effects.GrantID
-	lives     effects.Generation
-	log       *slog.Logger
+	pages          uint32
+	pageBytes      uint64
+	checker        *contract.Checker
+	breach         error // the driver's first breach of the contract
+	corr           effects.Corr
+	grants         effects.GrantID
+	lastGeneration effects.Generation
+	log            *slog.Logger
 }
 
 // OpenLeased opens a node with a number of pages of pageBytes bytes. At the end of the test the node is closed, and
@@ -57,7 +57,7 @@ func OpenLeased(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageByte
 	}
 	tb.Cleanup(func() {
 		n.Close(tb)
-		n.Check(tb)
+		n.CheckContract(tb)
 	})
 	return n
 }
@@ -69,7 +69,7 @@ func NewLeasedNode(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageB
 	n.LeasedEnd = open(tb, id, pages, pageBytes, n)
 	n.log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	if testing.Verbose() {
-		n.log = slog.New(slog.NewTextHandler(writer{tb}, nil)).With("node", id)
+		n.log = slog.New(slog.NewTextHandler(testWriter{tb}, nil)).With("node", id)
 	}
 	var err error
 	n.Plane, err = n.Open(context.Background(), plane.Env{Leased: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc,
@@ -80,22 +80,22 @@ func NewLeasedNode(tb testing.TB, open LeasedMaker, id byte, pages uint32, pageB
 // Close closes the plane.
 func (n *LeasedNode) Close(tb testing.TB) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
 	defer cancel()
 	if err := n.Plane.Close(ctx); err != nil {
 		tb.Error(err)
 	}
 }
 
-// Check fails if the plane has broken the contract of drivers, or owes a completion.
-func (n *LeasedNode) Check(tb testing.TB) {
+// CheckContract fails if the plane has broken the contract of drivers, or owes a completion.
+func (n *LeasedNode) CheckContract(tb testing.TB) {
 	tb.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.breach != nil {
 		tb.Error(n.breach)
 	}
-	if err := n.checker.Owed(); err != nil {
+	if err := n.checker.CheckCompleted(); err != nil {
 		tb.Error(err)
 	}
 }
@@ -104,14 +104,14 @@ func (n *LeasedNode) Check(tb testing.TB) {
 func (n *LeasedNode) Post(ev effects.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.judge(n.checker.Told(ev))
-	n.put(ev)
+	n.recordBreach(n.checker.CheckEvent(ev))
+	n.addEvent(ev)
 }
 
-// judge records a breach by the driver. Breaches by the test are ignored: the test plays the machine, and may cross
-// with an event in ways that a machine never does.
-func (n *LeasedNode) judge(err error) {
-	if b := (*contract.Breach)(nil); n.breach == nil && errors.As(err, &b) && b.By == contract.Driver {
+// recordBreach records a breach by the driver. Breaches by the test are ignored: the test plays the machine, and may
+// cross with an event in ways that a machine never does.
+func (n *LeasedNode) recordBreach(err error) {
+	if b := (*contract.Breach)(nil); n.breach == nil && errors.As(err, &b) && b.Side == contract.Driver {
 		n.breach = err
 	}
 }
@@ -119,7 +119,7 @@ func (n *LeasedNode) judge(err error) {
 // Do makes the plane and the pool carry out an effect.
 func (n *LeasedNode) Do(e effects.Effect) {
 	n.mu.Lock()
-	n.judge(n.checker.Asked(e))
+	n.recordBreach(n.checker.CheckEffect(e))
 	n.mu.Unlock()
 	switch e := e.(type) {
 	case *effects.Import:
@@ -145,16 +145,16 @@ func (n *LeasedNode) Do(e effects.Effect) {
 // TryImport imports a peer and returns the completion of the import.
 func (n *LeasedNode) TryImport(tb testing.TB, peer effects.Incarnation, blob []byte) *effects.Imported {
 	tb.Helper()
-	return n.Introduce(tb, n.Inc, peer, Invite(n.Plane.Name(), blob, n.Inc, peer))
+	return n.ImportAs(tb, n.Inc, peer, NewInvitation(n.Plane.Name(), blob, n.Inc, peer))
 }
 
-// Introduce imports a peer under any identity and with any invitation, and returns the completion of the import.
-func (n *LeasedNode) Introduce(tb testing.TB, us, peer effects.Incarnation, invitation []byte) *effects.Imported {
+// ImportAs imports a peer under any identity and with any invitation, and returns the completion of the import.
+func (n *LeasedNode) ImportAs(tb testing.TB, us, peer effects.Incarnation, invitation []byte) *effects.Imported {
 	tb.Helper()
 	n.corr++
 	corr := n.corr
 	n.Do(&effects.Import{Corr: corr, Peer: peer, Us: us, Plane: n.Plane.Name(), Blob: invitation})
-	return Await(tb, n, func(e *effects.Imported) bool { return e.Corr == corr })
+	return AwaitEvent(tb, n, func(e *effects.Imported) bool { return e.Corr == corr })
 }
 
 // Import imports a peer. The test fails if that does not succeed.
@@ -168,72 +168,72 @@ func (n *LeasedNode) Import(tb testing.TB, peer effects.Incarnation, blob []byte
 }
 
 // PublishFilled publishes new generations of the pages first, first+1, ... and fills each page with different bytes.
-func (n *LeasedNode) Life(tb testing.TB, first, count int) []effects.Page {
+func (n *LeasedNode) PublishFilled(tb testing.TB, first, count int) []effects.Page {
 	tb.Helper()
-	pages := n.life(first, count)
+	pages := n.newPages(first, count)
 	n.Do(&effects.Publish{Pages: pages})
 	for _, page := range pages {
-		n.Fill(tb, page)
+		n.FillPage(tb, page)
 	}
 	return pages
 }
 
-func (n *LeasedNode) life(first, count int) []effects.Page {
+func (n *LeasedNode) newPages(first, count int) []effects.Page {
 	pages := make([]effects.Page, count)
 	for i := range pages {
-		n.lives++
-		pages[i] = effects.Page{Pool: n.Pool.ID(), Index: uint32(first + i), Length: uint32(n.pageBytes), Generation: n.lives}
+		n.lastGeneration++
+		pages[i] = effects.Page{Pool: n.Pool.ID(), Index: uint32(first + i), Length: uint32(n.pageBytes), Generation: n.lastGeneration}
 	}
 	return pages
 }
 
-// Grant grants new generations of pages to a peer, to store into.
-func (n *LeasedNode) Grant(peer effects.Incarnation, first, count int) (effects.GrantID, []effects.Page) {
-	pages := n.life(first, count)
+// GrantWrite grants new generations of pages to a peer, to store into.
+func (n *LeasedNode) GrantWrite(peer effects.Incarnation, first, count int) (effects.GrantID, []effects.Page) {
+	pages := n.newPages(first, count)
 	n.grants++
 	n.Do(&effects.Grant{ID: n.grants, Peer: peer, Pages: pages})
 	return n.grants, pages
 }
 
-// Lend grants a read lease on pages to a peer.
-func (n *LeasedNode) Lend(peer effects.Incarnation, pages []effects.Page) effects.GrantID {
+// GrantRead grants a read lease on pages to a peer.
+func (n *LeasedNode) GrantRead(peer effects.Incarnation, pages []effects.Page) effects.GrantID {
 	n.grants++
 	n.Do(&effects.Grant{ID: n.grants, Peer: peer, Read: true, Pages: pages})
 	return n.grants
 }
 
 // FillPage stores bytes that depend on the node, the page and the generation.
-func (n *LeasedNode) Fill(tb testing.TB, page effects.Page) {
+func (n *LeasedNode) FillPage(tb testing.TB, page effects.Page) {
 	tb.Helper()
-	if err := n.Memory.Store(n.Pool.Address(page), n.content(page)); err != nil {
+	if err := n.Memory.Store(n.Pool.PageAddress(page), n.contentOf(page)); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-// Content returns the bytes with which a node of that incarnation fills a page.
-func Content(of effects.Incarnation, page effects.Page) []byte {
+// PageContent returns the bytes with which a node of that incarnation fills a page.
+func PageContent(of effects.Incarnation, page effects.Page) []byte {
 	b := make([]byte, page.Length)
-	fill(b, uint64(of[0])<<56|uint64(page.Index)<<32|uint64(page.Generation))
+	fillPattern(b, uint64(of[0])<<56|uint64(page.Index)<<32|uint64(page.Generation))
 	return b
 }
 
-func (n *LeasedNode) content(page effects.Page) []byte { return Content(n.Inc, page) }
+func (n *LeasedNode) contentOf(page effects.Page) []byte { return PageContent(n.Inc, page) }
 
-// Bytes returns the content of a page.
-func (n *LeasedNode) Bytes(tb testing.TB, page effects.Page) []byte {
+// ReadPage returns the content of a page.
+func (n *LeasedNode) ReadPage(tb testing.TB, page effects.Page) []byte {
 	tb.Helper()
 	b := make([]byte, page.Length)
-	if err := n.Memory.Load(n.Pool.Address(page), b); err != nil {
+	if err := n.Memory.Load(n.Pool.PageAddress(page), b); err != nil {
 		tb.Fatal(err)
 	}
 	return b
 }
 
-// Holds fails unless each page has the content with which the corresponding page of the given node was filled.
-func (n *LeasedNode) Holds(tb testing.TB, pages []effects.Page, other *LeasedNode, of []effects.Page) {
+// WantContent fails unless each page has the content with which the corresponding page of the given node was filled.
+func (n *LeasedNode) WantContent(tb testing.TB, pages []effects.Page, other *LeasedNode, of []effects.Page) {
 	tb.Helper()
 	for i, page := range pages {
-		if !bytes.Equal(n.Bytes(tb, page), other.content(of[i])) {
+		if !bytes.Equal(n.ReadPage(tb, page), other.contentOf(of[i])) {
 			tb.Fatalf("page %d does not hold what page %d of the other node was filled with", page.Index, of[i].Index)
 		}
 	}
@@ -252,12 +252,12 @@ type Move struct {
 }
 
 // StartTransfer starts a transfer.
-func (n *LeasedNode) Start(m Move) effects.Corr {
+func (n *LeasedNode) StartTransfer(m Move) effects.Corr {
 	n.corr++
 	e := &effects.Transfer{Corr: n.corr, Link: m.Link, Peer: m.To, Grant: m.Grant, Read: m.Read, Since: m.Since,
 		NotAfter: m.NotAfter}
 	if e.NotAfter == 0 {
-		e.NotAfter = plane.Now().Add(effects.Duration(2 * patience))
+		e.NotAfter = plane.Now().Add(effects.Duration(2 * eventTimeout))
 	}
 	for i, local := range m.Local {
 		e.Pairs = append(e.Pairs, effects.Pair{Local: local,
@@ -267,40 +267,40 @@ func (n *LeasedNode) Start(m Move) effects.Corr {
 	return e.Corr
 }
 
-// Done waits for the end of a transfer, and for the Settled if that is owed.
-func (n *LeasedNode) Done(tb testing.TB, corr effects.Corr) *effects.TransferDone {
+// AwaitDone waits for the end of a transfer, and for the Settled if that is owed.
+func (n *LeasedNode) AwaitDone(tb testing.TB, corr effects.Corr) *effects.TransferDone {
 	tb.Helper()
-	done := Await(tb, n, func(e *effects.TransferDone) bool { return e.Corr == corr })
+	done := AwaitEvent(tb, n, func(e *effects.TransferDone) bool { return e.Corr == corr })
 	if !done.Settled {
-		n.Settled(tb, corr)
+		n.AwaitSettled(tb, corr)
 	}
 	return done
 }
 
-// Settled waits for the Settled of a transfer that was not settled when it ended.
-func (n *LeasedNode) Settled(tb testing.TB, corr effects.Corr) *effects.Settled {
+// AwaitSettled waits for the Settled of a transfer that was not settled when it ended.
+func (n *LeasedNode) AwaitSettled(tb testing.TB, corr effects.Corr) *effects.Settled {
 	tb.Helper()
-	return Await(tb, n, func(e *effects.Settled) bool { return e.Corr == corr })
+	return AwaitEvent(tb, n, func(e *effects.Settled) bool { return e.Corr == corr })
 }
 
-// Revoke revokes a grant and waits for the proof.
-func (n *LeasedNode) Revoke(tb testing.TB, grant effects.GrantID) {
+// RevokeGrant revokes a grant and waits for the proof.
+func (n *LeasedNode) RevokeGrant(tb testing.TB, grant effects.GrantID) {
 	tb.Helper()
 	n.Do(&effects.Revoke{Grant: grant})
-	n.Revoked(tb, grant)
+	n.AwaitRevoked(tb, grant)
 }
 
-// Revoked waits for the proof that a grant's peer cannot reach the pages.
-func (n *LeasedNode) Revoked(tb testing.TB, grant effects.GrantID) {
+// AwaitRevoked waits for the proof that a grant's peer cannot reach the pages.
+func (n *LeasedNode) AwaitRevoked(tb testing.TB, grant effects.GrantID) {
 	tb.Helper()
-	Await(tb, n, func(e *effects.Revoked) bool { return e.Grant == grant })
+	AwaitEvent(tb, n, func(e *effects.Revoked) bool { return e.Grant == grant })
 }
 
-// Drop drops a link and waits until the link has ended.
-func (n *LeasedNode) Drop(tb testing.TB, link effects.Link) {
+// DropLink drops a link and waits until the link has ended.
+func (n *LeasedNode) DropLink(tb testing.TB, link effects.Link) {
 	tb.Helper()
 	n.Do(&effects.Drop{Link: link})
-	Await(tb, n, func(e *effects.Dropped) bool { return e.Link == link })
+	AwaitEvent(tb, n, func(e *effects.Dropped) bool { return e.Link == link })
 }
 
 // A LeasedPair is two nodes with a link from A to B.
@@ -318,49 +318,49 @@ func NewLeasedPair(tb testing.TB, open LeasedMaker, pages uint32, pageBytes uint
 }
 
 // NewPush prepares a push of count pages of A, beginning at page first, to the same pages of B.
-func (p *LeasedPair) Push(tb testing.TB, first, count int) Move {
+func (p *LeasedPair) NewPush(tb testing.TB, first, count int) Move {
 	tb.Helper()
 	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID,
-		Local: p.A.Life(tb, first, count)}
-	m.Grant, m.Remote = p.B.Grant(p.A.Inc, first, count)
+		Local: p.A.PublishFilled(tb, first, count)}
+	m.Grant, m.Remote = p.B.GrantWrite(p.A.Inc, first, count)
 	return m
 }
 
 // NewRead prepares a read of count pages of B, beginning at page first, into the same pages of A.
-func (p *LeasedPair) Read(tb testing.TB, first, count int) Move {
+func (p *LeasedPair) NewRead(tb testing.TB, first, count int) Move {
 	tb.Helper()
 	m := Move{To: p.B.Inc, Link: p.Link, Since: plane.Now(), Buffer: p.B.Pool.Buffer().ID, Read: true,
-		Remote: p.B.Life(tb, first, count)}
-	m.Grant = p.B.Lend(p.A.Inc, m.Remote)
-	m.Local = p.A.life(first, count)
+		Remote: p.B.PublishFilled(tb, first, count)}
+	m.Grant = p.B.GrantRead(p.A.Inc, m.Remote)
+	m.Local = p.A.newPages(first, count)
 	p.A.Do(&effects.Publish{Pages: m.Local})
 	return m
 }
 
-// Arrived fails unless the moved pages have the expected content.
-func (p *LeasedPair) Arrived(tb testing.TB, m Move) {
+// WantArrived fails unless the moved pages have the expected content.
+func (p *LeasedPair) WantArrived(tb testing.TB, m Move) {
 	tb.Helper()
 	if m.Read {
-		p.A.Holds(tb, m.Local, p.B, m.Remote)
+		p.A.WantContent(tb, m.Local, p.B, m.Remote)
 		return
 	}
-	p.B.Holds(tb, m.Remote, p.A, m.Local)
+	p.B.WantContent(tb, m.Remote, p.A, m.Local)
 }
 
-// Ends runs a transfer that must end with code, and returns the completion.
-func (p *LeasedPair) Ends(tb testing.TB, m Move, code effects.Code) *effects.TransferDone {
+// WantEnd runs a transfer that must end with code, and returns the completion.
+func (p *LeasedPair) WantEnd(tb testing.TB, m Move, code effects.Code) *effects.TransferDone {
 	tb.Helper()
-	done := p.A.Done(tb, p.A.Start(m))
+	done := p.A.AwaitDone(tb, p.A.StartTransfer(m))
 	if done.Code != code || code == effects.OK && !done.Settled || done.At == 0 {
 		tb.Fatalf("a transfer ended as %s, settled %v, at %d; want %s", done.Code, done.Settled, done.At, code)
 	}
 	return done
 }
 
-// A writer passes log lines to t.Log.
-type writer struct{ testing.TB }
+// A testWriter passes log lines to t.Log.
+type testWriter struct{ testing.TB }
 
-func (w writer) Write(b []byte) (int, error) {
+func (w testWriter) Write(b []byte) (int, error) {
 	w.Logf("%s", bytes.TrimSpace(b))
 	return len(b), nil
 }

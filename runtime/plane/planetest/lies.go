@@ -17,36 +17,36 @@ import (
 
 const (
 	liedPage = 1 << 20 // more than what sockets buffer
-	// liesEach says that every liesEach-th lie is told; with KVFERRY_HOSTILE=1 all lies are told.
-	liesEach = 5
+	// oneLieIn says that every oneLieIn-th lie is told; with KVFERRY_HOSTILE=1 all lies are told.
+	oneLieIn = 5
 )
 
-// hasty opens a plane with short timeouts, because in these tests many peers are silent.
-func hasty(open plane.Opener) plane.Opener {
+// withShortTimeouts opens a plane with short timeouts, because in these tests many peers are silent.
+func withShortTimeouts(open plane.Opener) plane.Opener {
 	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
-		env.Bounds.Handshake, env.Bounds.Stall = 300*time.Millisecond, 300*time.Millisecond
+		env.Bounds.HandshakeTimeout, env.Bounds.StallTimeout = 300*time.Millisecond, 300*time.Millisecond
 		return open(ctx, env)
 	}
 }
 
-// Lies lets each lie be told between two nodes of a plane. Whatever is sent at any step, to either end: no byte is
+// RunLies lets each lie be told between two nodes of a plane. Whatever is sent at any step, to either end: no byte is
 // sent or stored that must not be, pages that were given back are not touched, honest peers are served during and
 // after the lie, and all resources are released.
-func Lies(t *testing.T, open plane.Opener, lies []liar.Lie) {
-	before, running := files(t), goleak.IgnoreCurrent()
+func RunLies(t *testing.T, open plane.Opener, lies []liar.Lie) {
+	before, running := countFiles(t), goleak.IgnoreCurrent()
 	for i, lie := range lies {
-		if os.Getenv("KVFERRY_HOSTILE") == "" && i%liesEach != 0 {
+		if os.Getenv("KVFERRY_HOSTILE") == "" && i%oneLieIn != 0 {
 			continue
 		}
-		t.Run(string(lie.Step)+" "+string(lie.Way), func(t *testing.T) { tell(t, open, lie) })
+		t.Run(string(lie.Step)+" "+string(lie.Way), func(t *testing.T) { tellLie(t, open, lie) })
 	}
-	if after := files(t); after > before {
+	if after := countFiles(t); after > before {
 		t.Errorf("%d files are open, %d were", after, before)
 	}
 	goleak.VerifyNone(t, running)
 }
 
-func files(t *testing.T) int {
+func countFiles(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -55,12 +55,12 @@ func files(t *testing.T) int {
 	return len(all)
 }
 
-func tell(t testing.TB, open plane.Opener, lie liar.Lie) {
+func tellLie(t testing.TB, open plane.Opener, lie liar.Lie) {
 	secret := bytes.Repeat([]byte("another request's"), 16)
 	others := bytes.Repeat(secret, liedPage/len(secret)+1)[:liedPage]
-	a, b, c := Open(t, hasty(open), 1, 6, liedPage), Open(t, open, 2, 6, liedPage), Open(t, open, 3, 1, liedPage)
+	a, b, c := OpenNode(t, withShortTimeouts(open), 1, 6, liedPage), OpenNode(t, open, 2, 6, liedPage), OpenNode(t, open, 3, 1, liedPage)
 	good := c.Import(t, b.Inc, b.Plane.Blob())
-	b.Life(2, 1, liedPage)
+	b.PublishPages(2, 1, liedPage)
 	keeps := func(n *Node, what string, indexes ...uint32) {
 		t.Helper()
 		for _, index := range indexes {
@@ -78,9 +78,9 @@ func tell(t testing.TB, open plane.Opener, lie liar.Lie) {
 	owns(b, 2)
 	honest := func(when string) {
 		t.Helper()
-		p := Push{To: b.Inc, Link: good, From: c.Life(0, 1, liedPage), Buffer: b.Pool.Buffer().ID}
-		p.Grant, p.Into = b.Grant(c.Inc, 3, 1, liedPage)
-		if done := c.Done(t, c.Start(p)); done.Code != effects.OK {
+		p := Push{To: b.Inc, Link: good, From: c.PublishPages(0, 1, liedPage), Buffer: b.Pool.Buffer().ID}
+		p.Grant, p.Into = b.GrantWrite(c.Inc, 3, 1, liedPage)
+		if done := c.AwaitDone(t, c.StartPush(p)); done.Code != effects.OK {
 			t.Errorf("%s, a push of another peer ended as %s", when, done.Code)
 		}
 	}
@@ -93,27 +93,27 @@ func tell(t testing.TB, open plane.Opener, lie liar.Lie) {
 	link := a.TryImport(t, b.Inc, blob)
 	if link.Code == effects.OK {
 		for round := range 3 {
-			push := Whole(a, b, link.Link, 0, 2, liedPage)
-			corr := a.Start(push)
+			push := NewWholePush(a, b, link.Link, 0, 2, liedPage)
+			corr := a.StartPush(push)
 			if round == 2 {
 				a.Plane.Cancel(corr)
 			}
-			ends(t, a, corr, l)
+			awaitEnd(t, a, corr, l)
 			owns(a, 0, 1) // Settled, so the memory belongs to another request.
 			b.Pool.Revoke(push.Grant)
-			Await(t, b, func(e *effects.Revoked) bool { return e.Grant == push.Grant })
+			AwaitEvent(t, b, func(e *effects.Revoked) bool { return e.Grant == push.Grant })
 			owns(b, 0, 1)
 			keeps(a, "it was stored into after it was settled", 4, 5)
 
-			pull := PullOf(a, b, link.Link, 4, 2, liedPage)
-			read := a.Read(pull)
-			done := ends(t, a, read, l)
+			pull := NewPull(a, b, link.Link, 4, 2, liedPage)
+			read := a.StartRead(pull)
+			done := awaitEnd(t, a, read, l)
 			if done.Code == effects.OK && lie.Step != liar.PageIn {
-				SameAsLent(t, a, pull)
+				WantLeasedContent(t, a, pull)
 			}
 			owns(a, 4, 5)
 			b.Pool.Revoke(pull.Grant)
-			Await(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
+			AwaitEvent(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
 			honest("beside the lie")
 			keeps(a, "it was stored into after it was settled", 4, 5)
 			keeps(b, "it was stored into after it was revoked", 0, 1)
@@ -121,26 +121,26 @@ func tell(t testing.TB, open plane.Opener, lie liar.Lie) {
 	}
 	honest("after the lie")
 	direct := a.Import(t, b.Inc, b.Plane.Blob())
-	if done := a.Done(t, a.Start(Whole(a, b, direct, 0, 2, liedPage))); done.Code != effects.OK {
+	if done := a.AwaitDone(t, a.StartPush(NewWholePush(a, b, direct, 0, 2, liedPage))); done.Code != effects.OK {
 		t.Errorf("a push to the same peer, by which nobody lies, ended as %s", done.Code)
 	}
 	l.Close()
 	keeps(a, "it had no part in anything", 2, 3)
 	keeps(a, "it was stored into after it was settled", 4, 5)
 	keeps(b, "it had no part in anything", 2)
-	if l.Saw() {
+	if l.SawSecret() {
 		t.Error("bytes of another request have left")
 	}
 }
 
-// ends waits until a transfer has ended and is settled, and cancels the transfer if the lie has prevented an end.
-func ends(t testing.TB, a *Node, corr effects.Corr, l *liar.Liar) *effects.TransferDone {
+// awaitEnd waits until a transfer has ended and is settled, and cancels the transfer if the lie has prevented an end.
+func awaitEnd(t testing.TB, a *Node, corr effects.Corr, l *liar.Liar) *effects.TransferDone {
 	t.Helper()
 	isDone := func(e *effects.TransferDone) bool { return e.Corr == corr }
 	told, late := false, time.Time{}
-	for Has(a, isDone) == 0 {
+	for CountEvents(a, isDone) == 0 {
 		select {
-		case <-l.Lied():
+		case <-l.LieDone():
 			if !told {
 				told, late = true, time.Now().Add(50*time.Millisecond)
 			}
@@ -153,9 +153,9 @@ func ends(t testing.TB, a *Node, corr effects.Corr, l *liar.Liar) *effects.Trans
 		}
 		runtime.Gosched()
 	}
-	done := a.Done(t, corr)
+	done := a.AwaitDone(t, corr)
 	if !done.Settled {
-		Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
+		AwaitEvent(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
 	}
 	return done
 }

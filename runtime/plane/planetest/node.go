@@ -6,14 +6,14 @@
 //
 // Main also turns the test binary into the second process of tests that kill or freeze a peer. [RunLeased] is the
 // suite for leased planes; a [LeasedMaker] provides the memory. Further suites apply to some planes only: [RunHeld]
-// and [RunHeldReads] if a process copies out of the peer's memory, [RunHolders] if accesses can be held up, [Lies]
+// and [RunHeldReads] if a process copies out of the peer's memory, [RunHolders] if accesses can be held up, [RunLies]
 // against peers that deviate from the protocol, and the Bench functions for speed.
 //
 // A test typically opens two nodes, links the nodes and moves pages:
 //
-//	a, b := planetest.Open(t, open, 1, 64, 4096), planetest.Open(t, open, 2, 64, 4096)
+//	a, b := planetest.OpenNode(t, open, 1, 64, 4096), planetest.OpenNode(t, open, 2, 64, 4096)
 //	link := a.Import(t, b.Inc, b.Plane.Blob())
-//	done := a.Done(t, a.Start(planetest.Whole(a, b, link, 0, 2, 4096)))
+//	done := a.Done(t, a.Start(planetest.NewWholePush(a, b, link, 0, 2, 4096)))
 package planetest
 
 import (
@@ -31,20 +31,20 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// patience is the time that a test waits for an event that must come. A longer wait is always a failure, however busy
-// the machine is.
-const patience = time.Minute
+// eventTimeout is the time that a test waits for an event that must come. A longer wait is always a failure, however
+// busy the machine is.
+const eventTimeout = time.Minute
 
 // bounds has timeouts so long that no timeout ends anything before a test does: a plane with threads that get no CPU
 // time has no defect.
-var bounds = plane.Bounds{Handshake: patience, Stall: patience}
+var bounds = plane.Bounds{HandshakeTimeout: eventTimeout, StallTimeout: eventTimeout}
 
 // Key is the identity key of all nodes of these tests.
-var Key = identity.KeyOf(1)
+var Key = identity.KeyFromSeed(1)
 
-// Invite returns the bytes that owner's machine would send to peer about a plane: the blob, followed by the token made
-// for this peer.
-func Invite(plane string, blob []byte, peer, owner effects.Incarnation) []byte {
+// NewInvitation returns the bytes that owner's machine would send to peer about a plane: the blob, followed by the
+// token made for this peer.
+func NewInvitation(plane string, blob []byte, peer, owner effects.Incarnation) []byte {
 	token := Key.Token(plane, peer, owner)
 	return append(bytes.Clone(blob), token[:]...)
 }
@@ -60,21 +60,21 @@ type Node struct {
 	// confirm is nil, the test confirms.
 	confirm func(*effects.Landed) (effects.Code, bool)
 
-	corr   effects.Corr
-	grants effects.GrantID
-	lives  effects.Generation
+	corr           effects.Corr
+	grants         effects.GrantID
+	lastGeneration effects.Generation
 }
 
-// Always confirms every landing as the machine would: with OK if the landing is complete.
-func Always(l *effects.Landed) (effects.Code, bool) {
+// ConfirmLanding confirms every landing as the machine would: with OK if the landing is complete.
+func ConfirmLanding(l *effects.Landed) (effects.Code, bool) {
 	if l.Complete {
 		return effects.OK, true
 	}
 	return effects.Faulted, true
 }
 
-// Open opens a node with a number of pages of pageBytes bytes. The node is closed at the end of the test.
-func Open(tb testing.TB, open plane.Opener, id byte, pages uint32, pageBytes uint64) *Node {
+// OpenNode opens a node with a number of pages of pageBytes bytes. The node is closed at the end of the test.
+func OpenNode(tb testing.TB, open plane.Opener, id byte, pages uint32, pageBytes uint64) *Node {
 	tb.Helper()
 	n, err := newNode(open, id, pages, pageBytes)
 	if err != nil {
@@ -90,7 +90,7 @@ func Open(tb testing.TB, open plane.Opener, id byte, pages uint32, pageBytes uin
 }
 
 func newNode(open plane.Opener, id byte, pages uint32, pageBytes uint64) (*Node, error) {
-	n := &Node{Inc: effects.Incarnation{0: id, 15: id}, inbox: newInbox(), confirm: Always}
+	n := &Node{Inc: effects.Incarnation{0: id, 15: id}, inbox: newInbox(), confirm: ConfirmLanding}
 	var err error
 	n.Pool, err = plane.NewPool(plane.PoolConfig{Buffer: effects.BufferID{0: id, 1: 0xb}, Pages: pages,
 		PageBytes: pageBytes, Sink: n})
@@ -105,7 +105,7 @@ func newNode(open plane.Opener, id byte, pages uint32, pageBytes uint64) (*Node,
 }
 
 func (n *Node) closePlane(tb testing.TB) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
 	defer cancel()
 	if err := n.Plane.Close(ctx); err != nil {
 		tb.Error(err)
@@ -123,7 +123,7 @@ func (n *Node) Post(ev effects.Event) {
 			go n.Plane.Confirm(l.Landing, code)
 		}
 	}
-	n.put(ev)
+	n.addEvent(ev)
 }
 
 // OnLanded replaces the function that confirms landings. If the function is nil, the test confirms.
@@ -137,16 +137,16 @@ func (n *Node) OnLanded(confirm func(*effects.Landed) (effects.Code, bool)) {
 // proves our identity. The result is the completion of the import.
 func (n *Node) TryImport(tb testing.TB, peer effects.Incarnation, blob []byte) *effects.Imported {
 	tb.Helper()
-	return n.Introduce(tb, n.Inc, peer, Invite(n.Plane.Name(), blob, n.Inc, peer))
+	return n.ImportAs(tb, n.Inc, peer, NewInvitation(n.Plane.Name(), blob, n.Inc, peer))
 }
 
-// Introduce imports a peer under any identity and with any invitation, and returns the completion of the import.
-func (n *Node) Introduce(tb testing.TB, us, peer effects.Incarnation, invitation []byte) *effects.Imported {
+// ImportAs imports a peer under any identity and with any invitation, and returns the completion of the import.
+func (n *Node) ImportAs(tb testing.TB, us, peer effects.Incarnation, invitation []byte) *effects.Imported {
 	tb.Helper()
 	n.corr++
 	corr := n.corr
 	n.Plane.Import(&effects.Import{Corr: corr, Peer: peer, Us: us, Plane: n.Plane.Name(), Blob: invitation})
-	return Await(tb, n, func(e *effects.Imported) bool { return e.Corr == corr })
+	return AwaitEvent(tb, n, func(e *effects.Imported) bool { return e.Corr == corr })
 }
 
 // Import imports a peer. The test fails if that does not succeed.
@@ -160,19 +160,19 @@ func (n *Node) Import(tb testing.TB, peer effects.Incarnation, blob []byte) effe
 }
 
 // PublishPages publishes new generations of the pages first, first+1, ... and returns the pages.
-func (n *Node) Life(first, count int, length uint32) []effects.Page {
+func (n *Node) PublishPages(first, count int, length uint32) []effects.Page {
 	pages := make([]effects.Page, count)
 	for i := range pages {
-		n.lives++
-		pages[i] = effects.Page{Index: uint32(first + i), Length: length, Generation: n.lives}
+		n.lastGeneration++
+		pages[i] = effects.Page{Index: uint32(first + i), Length: length, Generation: n.lastGeneration}
 	}
 	n.Pool.Publish(pages)
 	return pages
 }
 
-// Grant grants new generations of pages to a peer, to store into.
-func (n *Node) Grant(peer effects.Incarnation, first, count int, length uint32) (effects.GrantID, []effects.Page) {
-	pages := n.Life(first, count, length)
+// GrantWrite grants new generations of pages to a peer, to store into.
+func (n *Node) GrantWrite(peer effects.Incarnation, first, count int, length uint32) (effects.GrantID, []effects.Page) {
+	pages := n.PublishPages(first, count, length)
 	n.grants++
 	n.Pool.Grant(&effects.Grant{ID: n.grants, Peer: peer, Pages: pages})
 	return n.grants, pages
@@ -189,10 +189,10 @@ type Push struct {
 }
 
 // StartPush starts a push.
-func (n *Node) Start(p Push) effects.Corr {
+func (n *Node) StartPush(p Push) effects.Corr {
 	n.corr++
 	e := &effects.Transfer{Corr: n.corr, Link: p.Link, Peer: p.To, Grant: p.Grant, Gather: p.Gather,
-		NotAfter: plane.Now().Add(effects.Duration(2 * patience))}
+		NotAfter: plane.Now().Add(effects.Duration(2 * eventTimeout))}
 	for i, from := range p.From {
 		e.Pairs = append(e.Pairs, effects.Pair{Local: from, Remote: effects.RemotePage{
 			Buffer: p.Buffer, Index: p.Into[i].Index, Generation: p.Into[i].Generation}})
@@ -204,14 +204,14 @@ func (n *Node) Start(p Push) effects.Corr {
 	return e.Corr
 }
 
-// Done waits for the end of a transfer.
-func (n *Node) Done(tb testing.TB, corr effects.Corr) *effects.TransferDone {
+// AwaitDone waits for the end of a transfer.
+func (n *Node) AwaitDone(tb testing.TB, corr effects.Corr) *effects.TransferDone {
 	tb.Helper()
-	return Await(tb, n, func(e *effects.TransferDone) bool { return e.Corr == corr })
+	return AwaitEvent(tb, n, func(e *effects.TransferDone) bool { return e.Corr == corr })
 }
 
-// fill writes a pattern that depends on seed and on the position in b.
-func fill(b []byte, seed uint64) {
+// fillPattern writes a pattern that depends on seed and on the position in b.
+func fillPattern(b []byte, seed uint64) {
 	x := seed*0x9e3779b97f4a7c15 + 1
 	for len(b) >= 8 {
 		x ^= x << 13

@@ -24,7 +24,7 @@ func Main(m *testing.M, open plane.Opener) {
 	case "":
 		goleak.VerifyTestMain(m)
 	case "target", "stopped", "initiator", "owner", "reader":
-		if err := child(open, role); err != nil {
+		if err := runChild(open, role); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -36,13 +36,13 @@ func Main(m *testing.M, open plane.Opener) {
 
 // A line is a message that the two processes exchange over pipes.
 type line struct {
-	Inc    effects.Incarnation
-	Blob   []byte
-	Buffer effects.BufferID
-	Grant  effects.GrantID
-	Pages  []effects.Page
-	Held   [][]byte // the content of a stopped target's pages
-	Code   effects.Code
+	Inc      effects.Incarnation
+	Blob     []byte
+	Buffer   effects.BufferID
+	Grant    effects.GrantID
+	Pages    []effects.Page
+	Contents [][]byte // the content of a stopped target's pages
+	Code     effects.Code
 }
 
 // A peer is the second process.
@@ -50,19 +50,19 @@ type peer struct{ *proctest.Process }
 
 func startPeer(t testing.TB, role string) *peer {
 	t.Helper()
-	return &peer{proctest.Start(t, proctest.Self(childRole+"="+role))}
+	return &peer{proctest.Start(t, proctest.SelfCommand(childRole+"="+role))}
 }
 
 // readLine waits for the next line of the peer.
-func (p *peer) read(t testing.TB) (l line) {
+func (p *peer) readLine(t testing.TB) (l line) {
 	t.Helper()
-	p.Hear(&l)
+	p.ReceiveJSON(&l)
 	return l
 }
 
-// child runs the second process. A target never confirms; a stopped target reports the landed pages once the link is
+// runChild runs the second process. A target never confirms; a stopped target reports the landed pages once the link is
 // lost; an initiator pushes until killed; an owner leases pages; a reader reads until killed.
-func child(open plane.Opener, role string) error {
+func runChild(open plane.Opener, role string) error {
 	n, err := newNode(open, 7, pages, pageBytes)
 	if err != nil {
 		return err
@@ -79,18 +79,18 @@ func child(open plane.Opener, role string) error {
 	}
 	switch role {
 	case "stopped":
-		return stopsItself(t, n, parent.Inc, out)
+		return runStoppedTarget(t, n, parent.Inc, out)
 	case "owner":
-		return lendsPages(t, n, parent.Inc, in, out)
+		return runOwner(t, n, parent.Inc, in, out)
 	case "reader":
-		return readsForEver(t, n, parent, in, out)
+		return runReader(t, n, parent, in, out)
 	case "target":
 		l := line{}
-		l.Grant, l.Pages = n.Grant(parent.Inc, 0, pages, pageBytes)
+		l.Grant, l.Pages = n.GrantWrite(parent.Inc, 0, pages, pageBytes)
 		if err := out.Encode(l); err != nil {
 			return err
 		}
-		Await(t, n, func(*effects.Landed) bool { return true })
+		AwaitEvent(t, n, func(*effects.Landed) bool { return true })
 		if err := out.Encode(line{}); err != nil { // The push has landed; the parent may kill this process now.
 			return err
 		}
@@ -102,78 +102,78 @@ func child(open plane.Opener, role string) error {
 		if err := in.Decode(&l); err != nil {
 			return err
 		}
-		from := n.Life(0, len(l.Pages), pageBytes)
+		from := n.PublishPages(0, len(l.Pages), pageBytes)
 		for _, page := range from {
-			fill(n.Pool.Bytes(page), uint64(page.Index))
+			fillPattern(n.Pool.Bytes(page), uint64(page.Index))
 		}
-		n.Start(Push{To: parent.Inc, Link: link, Grant: l.Grant, From: from, Into: l.Pages, Buffer: parent.Buffer})
+		n.StartPush(Push{To: parent.Inc, Link: link, Grant: l.Grant, From: from, Into: l.Pages, Buffer: parent.Buffer})
 	}
 }
 
 func targetKilled(t *testing.T, open plane.Opener) {
-	t.Logf("the transfer had failed %v after the kill", killTarget(t, Open(t, open, 1, pages, pageBytes)))
+	t.Logf("the transfer had failed %v after the kill", killTarget(t, OpenNode(t, open, 1, pages, pageBytes)))
 }
 
 // killTarget kills a real process in the middle of a transfer into that process, and returns the time from the kill to
 // the transfer's failure.
 func killTarget(t testing.TB, a *Node) time.Duration {
 	p := startPeer(t, "target")
-	b := p.read(t)
-	p.Say(line{Inc: a.Inc})
-	granted := p.read(t)
+	b := p.readLine(t)
+	p.SendJSON(line{Inc: a.Inc})
+	granted := p.readLine(t)
 	link := a.Import(t, b.Inc, b.Blob)
-	corr := a.Start(Push{To: b.Inc, Link: link, Grant: granted.Grant, From: a.Life(0, pages, pageBytes),
+	corr := a.StartPush(Push{To: b.Inc, Link: link, Grant: granted.Grant, From: a.PublishPages(0, pages, pageBytes),
 		Into: granted.Pages, Buffer: b.Buffer})
-	p.read(t)
+	p.readLine(t)
 	killed := plane.Now()
 	p.Kill()
-	done := a.Done(t, corr)
+	done := a.AwaitDone(t, corr)
 	if done.Code != effects.PeerLost || !done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}
-	Await(t, a, func(e *effects.LinkLost) bool { return e.Link == link && e.Peer == b.Inc })
+	AwaitEvent(t, a, func(e *effects.LinkLost) bool { return e.Link == link && e.Peer == b.Inc })
 	a.Plane.Drop(link)
-	Await(t, a, func(e *effects.Dropped) bool { return e.Link == link })
+	AwaitEvent(t, a, func(e *effects.Dropped) bool { return e.Link == link })
 	return time.Duration(done.At - killed)
 }
 
 // BenchKilled reports the time from a target's SIGKILL to the failure of a transfer into the target. Each iteration
 // takes a process.
 func BenchKilled(b *testing.B, open plane.Opener) {
-	a := Open(b, open, 1, pages, pageBytes)
+	a := OpenNode(b, open, 1, pages, pageBytes)
 	var taken []float64
 	for range b.N {
 		taken = append(taken, killTarget(b, a).Seconds()*1e3)
 	}
-	b.ReportMetric(0, "ns/op")                 // The default would include the start of the process.
-	b.ReportMetric(median(taken), "median-ms") // median sorts taken.
+	b.ReportMetric(0, "ns/op")                   // The default would include the start of the process.
+	b.ReportMetric(medianOf(taken), "median-ms") // median sorts taken.
 	b.ReportMetric(taken[len(taken)-1], "longest-ms")
 }
 
 func initiatorKilled(t *testing.T, open plane.Opener) {
-	b := Open(t, open, 2, pages, pageBytes)
+	b := OpenNode(t, open, 2, pages, pageBytes)
 	p := startPeer(t, "initiator")
-	a := p.read(t)
-	p.Say(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
+	a := p.readLine(t)
+	p.SendJSON(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
 	for round := range 8 {
-		grant, into := b.Grant(a.Inc, 0, pages, pageBytes)
-		p.Say(line{Grant: grant, Pages: into})
+		grant, into := b.GrantWrite(a.Inc, 0, pages, pageBytes)
+		p.SendJSON(line{Grant: grant, Pages: into})
 		if round == 7 {
 			p.Kill() // At an arbitrary point of the push, or before the push.
-			Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
+			AwaitEvent(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
 		} else {
-			l := Await(t, b, func(e *effects.Landed) bool { return e.Grant == grant })
+			l := AwaitEvent(t, b, func(e *effects.Landed) bool { return e.Grant == grant })
 			if !l.Complete {
 				t.Fatalf("round %d: %d pages landed", round, len(l.Pages))
 			}
 			want := make([]byte, pageBytes)
 			for _, page := range l.Pages {
-				if fill(want, uint64(page.Index)); string(want) != string(b.Pool.Bytes(page)) {
+				if fillPattern(want, uint64(page.Index)); string(want) != string(b.Pool.Bytes(page)) {
 					t.Fatalf("round %d: page %d differs", round, page.Index)
 				}
 			}
 		}
 		b.Pool.Revoke(grant) // Pages that have not landed come back, even though the peer died.
-		Await(t, b, func(e *effects.Revoked) bool { return e.Grant == grant })
+		AwaitEvent(t, b, func(e *effects.Revoked) bool { return e.Grant == grant })
 	}
 }

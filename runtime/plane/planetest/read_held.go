@@ -19,34 +19,34 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 	}{
 		{"the same life, other content", func(p pair, pull Pull) {
 			for _, page := range pull.From {
-				fill(p.b.Pool.Bytes(page), ^seedOf(page))
+				fillPattern(p.b.Pool.Bytes(page), ^patternSeed(page))
 			}
 		}},
-		{"another life", func(p pair, pull Pull) { p.b.Fill(p.b.Life(0, len(pull.From), pageBytes)) }},
+		{"another life", func(p pair, pull Pull) { p.b.FillPages(p.b.PublishPages(0, len(pull.From), pageBytes)) }},
 		{"granted to be stored into", func(p pair, pull Pull) {
-			_, pages := p.b.Grant(p.a.Inc, 0, len(pull.From), pageBytes)
-			p.b.Fill(pages)
+			_, pages := p.b.GrantWrite(p.a.Inc, 0, len(pull.From), pageBytes)
+			p.b.FillPages(pages)
 		}},
 		{"lent again with other content", func(p pair, pull Pull) {
 			for _, page := range pull.From {
-				fill(p.b.Pool.Bytes(page), ^seedOf(page))
+				fillPattern(p.b.Pool.Bytes(page), ^patternSeed(page))
 			}
-			p.b.Lend(p.a.Inc, pull.From)
+			p.b.GrantRead(p.a.Inc, pull.From)
 		}},
 		{"lent again in the same place of the permits", func(p pair, pull Pull) {
 			for _, page := range pull.From {
-				fill(p.b.Pool.Bytes(page), ^seedOf(page))
+				fillPattern(p.b.Pool.Bytes(page), ^patternSeed(page))
 			}
 			p.b.Pool.Grant(&effects.Grant{ID: pull.Grant + 1<<16, Peer: p.a.Inc, Read: true, Pages: pull.From})
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, pull, corr, letGo := heldRead(t, open)
-			p.revoke(t, pull.Grant) // At once, although the reader is stopped all the while.
+			p.revokeGrant(t, pull.Grant) // At once, although the reader is stopped all the while.
 			test.then(p, pull)
 			letGo()
-			done := p.a.Done(t, corr)
-			if p.settle(t, done); done.Code != effects.Withdrawn {
+			done := p.a.AwaitDone(t, corr)
+			if p.awaitSettled(t, done); done.Code != effects.Withdrawn {
 				t.Fatalf("ended as %s", done.Code)
 			}
 		})
@@ -54,59 +54,59 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 	t.Run("the owner closes, then takes its pages back", func(t *testing.T) {
 		p, pull, corr, letGo := heldRead(t, open)
 		p.b.closePlane(t)
-		p.revoke(t, pull.Grant)
+		p.revokeGrant(t, pull.Grant)
 		for _, page := range pull.From {
-			fill(p.b.Pool.Bytes(page), ^seedOf(page))
+			fillPattern(p.b.Pool.Bytes(page), ^patternSeed(page))
 		}
 		letGo()
-		done := p.a.Done(t, corr)
-		if p.settle(t, done); done.Code != effects.Withdrawn && done.Code != effects.PeerLost {
+		done := p.a.AwaitDone(t, corr)
+		if p.awaitSettled(t, done); done.Code != effects.Withdrawn && done.Code != effects.PeerLost {
 			t.Fatalf("ended as %s", done.Code)
 		}
 	})
 	t.Run("cancel", func(t *testing.T) {
 		p, pull, corr, letGo := heldRead(t, open)
 		p.a.Plane.Cancel(corr)
-		if done := p.a.Done(t, corr); done.Code != effects.Cancelled || done.Settled {
+		if done := p.a.AwaitDone(t, corr); done.Code != effects.Cancelled || done.Settled {
 			t.Fatalf("ended as %s, settled %v, while a page was being stored into", done.Code, done.Settled)
 		}
-		if Has(p.a, func(e *effects.Settled) bool { return e.Corr == corr }) != 0 {
+		if CountEvents(p.a, func(e *effects.Settled) bool { return e.Corr == corr }) != 0 {
 			t.Fatal("settled while a page was being stored into")
 		}
 		letGo()
-		Await(t, p.a, func(e *effects.Settled) bool { return e.Corr == corr && e.Code == effects.Cancelled })
-		p.a.Fill(pull.Into)
-		after := p.again(pull, 8)
+		AwaitEvent(t, p.a, func(e *effects.Settled) bool { return e.Corr == corr && e.Code == effects.Cancelled })
+		p.a.FillPages(pull.Into)
+		after := p.pullAgain(pull, 8)
 		p.wantRead(t, after, effects.OK)
-		p.a.keeps(t, pull.Into)
+		p.a.wantFilled(t, pull.Into)
 	})
 	t.Run("time", func(t *testing.T) {
 		gate := newGate()
 		p := newPair(t, open(gate))
-		pull, notAfter := p.pull(0, 4), plane.Now().Add(50*effects.Millisecond)
-		corr := p.a.ReadUntil(pull, notAfter)
+		pull, notAfter := p.newPull(0, 4), plane.Now().Add(50*effects.Millisecond)
+		corr := p.a.StartReadUntil(pull, notAfter)
 		for plane.Now() <= notAfter {
 			runtime.Gosched() // The first page may be stopped meanwhile; the second page is too late.
 		}
-		close(gate.opened)
-		done := p.a.Done(t, corr)
-		if p.settle(t, done); done.Code != effects.Expired {
+		close(gate.released)
+		done := p.a.AwaitDone(t, corr)
+		if p.awaitSettled(t, done); done.Code != effects.Expired {
 			t.Fatalf("ended as %s", done.Code)
 		}
 	})
 	t.Run("drop", func(t *testing.T) {
 		p, _, corr, letGo := heldRead(t, open)
 		p.a.Plane.Drop(p.link)
-		Await(t, p.b, func(e *effects.LinkLost) bool { return e.Peer == p.a.Inc })
-		if Has(p.a, func(*effects.Dropped) bool { return true }) != 0 {
+		AwaitEvent(t, p.b, func(e *effects.LinkLost) bool { return e.Peer == p.a.Inc })
+		if CountEvents(p.a, func(*effects.Dropped) bool { return true }) != 0 {
 			t.Fatal("dropped while a page was being stored into")
 		}
 		letGo()
-		done := p.a.Done(t, corr) // The read may be faster than the end of the link.
-		if p.settle(t, done); done.Code != effects.PeerLost && done.Code != effects.OK {
+		done := p.a.AwaitDone(t, corr) // The read may be faster than the end of the link.
+		if p.awaitSettled(t, done); done.Code != effects.PeerLost && done.Code != effects.OK {
 			t.Fatalf("ended as %s", done.Code)
 		}
-		Await(t, p.a, func(e *effects.Dropped) bool { return e.Link == p.link })
+		AwaitEvent(t, p.a, func(e *effects.Dropped) bool { return e.Link == p.link })
 	})
 }
 
@@ -114,10 +114,10 @@ func RunHeldReads(t *testing.T, open func(*Gate) plane.Opener) {
 func heldRead(t *testing.T, open func(*Gate) plane.Opener) (p pair, pull Pull, corr effects.Corr, letGo func()) {
 	gate := newGate()
 	p = newPair(t, open(gate))
-	letGo = sync.OnceFunc(func() { close(gate.opened) })
+	letGo = sync.OnceFunc(func() { close(gate.released) })
 	t.Cleanup(letGo) // After a failure the reader would stay stopped, and its Close would wait.
-	pull = p.pull(0, 4)
-	corr = p.a.Read(pull)
+	pull = p.newPull(0, 4)
+	corr = p.a.StartRead(pull)
 	<-gate.reached
 	return p, pull, corr, letGo
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// scenarios plays the situations of a data plane that package contract lists. A scenario that may end in several ways
-// is played several times; the plane decides how the scenario ends.
-func scenarios(t *testing.T, open plane.Opener) {
-	for _, s := range slices.Concat(contract.Pushes(), contract.Pulls(), contract.Overlaps()) {
+// playScenarios plays the situations of a data plane that package contract lists. A scenario that may end in several
+// ways is played several times; the plane decides how the scenario ends.
+func playScenarios(t *testing.T, open plane.Opener) {
+	for _, s := range slices.Concat(contract.Pushes(), contract.Pulls(), contract.OverlappingGrants()) {
 		t.Run(s.Name, func(t *testing.T) {
 			rounds := 1
-			if len(s.May) > 1 {
+			if len(s.Endings) > 1 {
 				rounds = 10
 			}
 			ends := map[contract.Ending]int{}
@@ -47,8 +47,8 @@ type stage struct {
 	pageBytes uint64
 
 	mu       sync.Mutex
-	told     []postedEvent
-	more     chan struct{} // closed and replaced at each event
+	events   []postedEvent
+	changed  chan struct{} // closed and replaced at each event
 	finished bool
 }
 
@@ -74,9 +74,9 @@ func (m stageSink) Post(ev effects.Event) {
 	s := m.stage
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, postedEvent{m.at, ev})
-	close(s.more)
-	s.more = make(chan struct{})
+	s.events = append(s.events, postedEvent{m.at, ev})
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 const stagePages = 8
@@ -88,7 +88,7 @@ func newStage(t *testing.T, open plane.Opener) *stage {
 
 func newStageOf(t *testing.T, open [2]plane.Opener, pages uint32, pageBytes uint64) *stage {
 	t.Helper()
-	s := &stage{t: t, more: make(chan struct{}), pages: pages, pageBytes: pageBytes}
+	s := &stage{t: t, changed: make(chan struct{}), pages: pages, pageBytes: pageBytes}
 	for _, at := range []contract.End{contract.A, contract.B} {
 		n := &s.nodes[at]
 		n.inc = effects.Incarnation{0: byte(at) + 1, 15: 0xc0}
@@ -144,17 +144,17 @@ func (s *stage) Do(at contract.End, e effects.Effect) {
 
 // Next implements contract.Stage.
 func (s *stage) Next() (contract.End, effects.Event, bool) {
-	late := time.NewTimer(patience)
+	late := time.NewTimer(eventTimeout)
 	defer late.Stop()
 	for {
 		s.mu.Lock()
-		if len(s.told) > 0 {
-			x := s.told[0]
-			s.told = s.told[1:]
+		if len(s.events) > 0 {
+			x := s.events[0]
+			s.events = s.events[1:]
 			s.mu.Unlock()
 			return x.at, x.ev, true
 		}
-		more, finished := s.more, s.finished
+		more, finished := s.changed, s.finished
 		s.mu.Unlock()
 		if finished {
 			return 0, nil, false
@@ -170,7 +170,7 @@ func (s *stage) Next() (contract.End, effects.Event, bool) {
 // Kill implements contract.Stage by closing the plane, which a peer cannot distinguish from the death of the process.
 // The processes of [Main] are for tests in which a process really dies.
 func (s *stage) Kill(at contract.End) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
 	defer cancel()
 	if err := s.nodes[at].plane.Close(ctx); err != nil {
 		s.t.Error(err)
@@ -190,7 +190,7 @@ func (s *stage) Finish() {
 func (s *stage) Node(at contract.End) contract.Node {
 	n, other := &s.nodes[at], s.nodes[1-at].inc
 	return contract.Node{
-		Incarnation: n.inc, Plane: n.plane.Name(), Blob: Invite(n.plane.Name(), n.plane.Blob(), other, n.inc),
+		Incarnation: n.inc, Plane: n.plane.Name(), Blob: NewInvitation(n.plane.Name(), n.plane.Blob(), other, n.inc),
 		Buffer: n.pool.Buffer().ID,
 		Pages:  s.pages, PageBytes: uint32(s.pageBytes),
 	}
@@ -199,7 +199,7 @@ func (s *stage) Node(at contract.End) contract.Node {
 // Fill implements contract.DataStage.
 func (s *stage) Fill(at contract.End, pages []effects.Page) {
 	for _, page := range pages {
-		fill(s.nodes[at].pool.Bytes(page), uint64(page.Index)<<32|uint64(page.Generation))
+		fillPattern(s.nodes[at].pool.Bytes(page), uint64(page.Index)<<32|uint64(page.Generation))
 	}
 }
 

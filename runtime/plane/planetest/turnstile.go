@@ -17,12 +17,12 @@ import (
 type Turnstile struct {
 	pool *plane.Pool
 
-	mu       sync.Mutex
-	moved    chan struct{} // closed and replaced when one more access stops
-	holds    bool
-	standing []*access // the accesses that are stopped, oldest first
-	arrived  int       // accesses that were ever stopped
-	passed   map[place]bool
+	mu           sync.Mutex
+	changed      chan struct{} // closed and replaced when one more access stops
+	holding      bool
+	stopped      []*access // the accesses that are stopped, oldest first
+	stopCount    int       // accesses that were ever stopped
+	passedPlaces map[place]bool
 }
 
 // A place identifies a page and a way to access the page, because an access may take several calls.
@@ -33,34 +33,34 @@ type place struct {
 
 type access struct {
 	place
-	passes chan struct{}
+	pass chan struct{}
 }
 
 func newTurnstile() *Turnstile {
-	return &Turnstile{moved: make(chan struct{}), passed: map[place]bool{}}
+	return &Turnstile{changed: make(chan struct{}), passedPlaces: map[place]bool{}}
 }
 
 // Enter is called in the middle of an access, in the given way, to some bytes of a page of the node.
 func (g *Turnstile) Enter(way int, b []byte) {
 	g.mu.Lock()
-	if !g.holds || len(b) == 0 {
+	if !g.holding || len(b) == 0 {
 		g.mu.Unlock()
 		return
 	}
 	first := g.pool.Bytes(effects.Page{Pool: g.pool.ID(), Length: 1})
 	offset := uintptr(unsafe.Pointer(&b[0])) - uintptr(unsafe.Pointer(&first[0]))
 	at := place{way, offset / uintptr(g.pool.Buffer().PageBytes)}
-	if g.passed[at] {
+	if g.passedPlaces[at] {
 		g.mu.Unlock()
 		return
 	}
 	a := &access{at, make(chan struct{})}
-	g.standing = append(g.standing, a)
-	g.arrived++
-	close(g.moved)
-	g.moved = make(chan struct{})
+	g.stopped = append(g.stopped, a)
+	g.stopCount++
+	close(g.changed)
+	g.changed = make(chan struct{})
 	g.mu.Unlock()
-	<-a.passes
+	<-a.pass
 }
 
 // Mover returns a mover that enters the turnstile and then calls move.
@@ -71,27 +71,27 @@ func (g *Turnstile) Mover(move plane.Mover) plane.Mover {
 	}
 }
 
-// leave lets the oldest access pass, and returns the number of accesses that had been stopped by then.
-func (g *Turnstile) leave() (arrived int) {
+// passOldest lets the oldest access pass, and returns the number of accesses that had been stopped by then.
+func (g *Turnstile) passOldest() (arrived int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.standing) > 0 {
-		a := g.standing[0]
-		g.standing = g.standing[1:]
-		g.passed[a.place] = true
-		close(a.passes)
+	if len(g.stopped) > 0 {
+		a := g.stopped[0]
+		g.stopped = g.stopped[1:]
+		g.passedPlaces[a.place] = true
+		close(a.pass)
 	}
-	return g.arrived
+	return g.stopCount
 }
 
-// await waits until a condition holds.
-func (g *Turnstile) await(t *testing.T, what string, so func() bool) {
+// awaitCondition waits until a condition holds.
+func (g *Turnstile) awaitCondition(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(eventTimeout)
 	defer late.Stop()
 	for {
 		g.mu.Lock()
-		ok, moved, standing := so(), g.moved, len(g.standing)
+		ok, moved, standing := holds(), g.changed, len(g.stopped)
 		g.mu.Unlock()
 		if ok {
 			return
@@ -104,15 +104,15 @@ func (g *Turnstile) await(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// free lets all accesses pass, now and later.
-func (g *Turnstile) free() {
+// passAll lets all accesses pass, now and later.
+func (g *Turnstile) passAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.holds = false
-	for _, a := range g.standing {
-		close(a.passes)
+	g.holding = false
+	for _, a := range g.stopped {
+		close(a.pass)
 	}
-	g.standing = nil
+	g.stopped = nil
 }
 
 // A heldStage is a stage with a turnstile for the accesses of each node.
@@ -130,13 +130,13 @@ const heldPages, heldPageBytes = 16, 512 << 10
 // pages through a turnstile. Sends says that owners send the pages that are read; shared says that links share the
 // threads.
 func RunHolders(t *testing.T, open func(*Turnstile) plane.Opener, sends, shared bool) {
-	for _, s := range append(contract.Holders(sends), contract.AllBusy(shared)...) {
+	for _, s := range append(contract.ConcurrentAccesses(sends), contract.BusyThreads(shared)...) {
 		t.Run(s.Name, func(t *testing.T) {
 			gates := [2]*Turnstile{newTurnstile(), newTurnstile()}
 			st := newStageOf(t, [2]plane.Opener{open(gates[0]), open(gates[1])}, heldPages, heldPageBytes)
 			for i, g := range gates {
 				g.pool = st.nodes[i].pool
-				t.Cleanup(g.free) // Runs before the stage's own cleanup, whose Close would otherwise wait after a failure.
+				t.Cleanup(g.passAll) // Runs before the stage's own cleanup, whose Close would otherwise wait after a failure.
 			}
 			end, err := s.Run(&heldStage{st, gates})
 			if err != nil {
@@ -147,48 +147,48 @@ func RunHolders(t *testing.T, open func(*Turnstile) plane.Opener, sends, shared 
 	}
 }
 
-// Hold implements contract.HoldStage.
-func (s *heldStage) Hold(at contract.End) {
+// HoldAccesses implements contract.HoldStage.
+func (s *heldStage) HoldAccesses(at contract.End) {
 	g := s.gates[at]
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.holds = true
+	g.holding = true
 }
 
-// Stands implements contract.HoldStage.
-func (s *heldStage) Stands(at contract.End, n int) {
+// AwaitHeld implements contract.HoldStage.
+func (s *heldStage) AwaitHeld(at contract.End, n int) {
 	s.t.Helper()
 	g := s.gates[at]
-	g.await(s.t, "an access", func() bool { return len(g.standing) >= n })
+	g.awaitCondition(s.t, "an access", func() bool { return len(g.stopped) >= n })
 }
 
-// Passes implements contract.HoldStage.
-func (s *heldStage) Passes(at contract.End) {
+// PassFirst implements contract.HoldStage.
+func (s *heldStage) PassFirst(at contract.End) {
 	s.t.Helper()
 	g := s.gates[at]
-	before := g.leave()
-	g.await(s.t, "the next access", func() bool { return g.arrived > before })
+	before := g.passOldest()
+	g.awaitCondition(s.t, "the next access", func() bool { return g.stopCount > before })
 }
 
-// Leaves implements contract.HoldStage.
-func (s *heldStage) Leaves(at contract.End) { s.gates[at].leave() }
+// ReleaseFirst implements contract.HoldStage.
+func (s *heldStage) ReleaseFirst(at contract.End) { s.gates[at].passOldest() }
 
-// Rests implements contract.HoldStage. The call waits for something that must not happen, so there is no event to wait
-// for: a defect that takes longer to show is found in a later run.
-func (s *heldStage) Rests() {
+// RunThreads implements contract.HoldStage. The call waits for something that must not happen, so there is no event to
+// wait for: a defect that takes longer to show is found in a later run.
+func (s *heldStage) RunThreads() {
 	for range 3_000 {
 		runtime.Gosched()
 	}
 }
 
-// Frees implements contract.HoldStage.
-func (s *heldStage) Frees(at contract.End) { s.gates[at].free() }
+// ReleaseAll implements contract.HoldStage.
+func (s *heldStage) ReleaseAll(at contract.End) { s.gates[at].passAll() }
 
-// Told implements contract.HoldStage.
-func (s *heldStage) Told(at contract.End, fits func(effects.Event) bool) bool {
+// HasEvent implements contract.HoldStage.
+func (s *heldStage) HasEvent(at contract.End, fits func(effects.Event) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, x := range s.told {
+	for _, x := range s.events {
 		if x.at == at && fits(x.ev) {
 			return true
 		}
@@ -196,8 +196,8 @@ func (s *heldStage) Told(at contract.End, fits func(effects.Event) bool) bool {
 	return false
 }
 
-// Closes implements contract.HoldStage.
-func (s *heldStage) Closes(at contract.End) (closed func() bool, wait func()) {
+// BeginClose implements contract.HoldStage.
+func (s *heldStage) BeginClose(at contract.End) (closed func() bool, wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -216,7 +216,7 @@ func (s *heldStage) Closes(at contract.End) (closed func() bool, wait func()) {
 // Finish implements contract.Stage.
 func (s *heldStage) Finish() {
 	for _, g := range s.gates {
-		g.free()
+		g.passAll()
 	}
 	s.stage.Finish()
 }

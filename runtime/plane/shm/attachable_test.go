@@ -18,7 +18,7 @@ import (
 // from a socket.
 func TestPeersOfAnAttachablePoolOnlyRead(t *testing.T) {
 	const pages = 2
-	sink := planetest.Open(t, Open, 1, 1, hostilePage)
+	sink := planetest.OpenNode(t, Open, 1, 1, hostilePage)
 	pool, err := plane.NewPool(plane.PoolConfig{Pages: pages, PageBytes: hostilePage, Sink: sink, Attachable: true})
 	if err != nil {
 		t.Fatal(err)

@@ -16,17 +16,17 @@ func TestReadsNeedNoOwner(t *testing.T) { planetest.ReadFromFrozen(t, shm.Open) 
 
 // One copy thread and two take turns with the alternatives that they are compared to.
 func BenchmarkPush64x1MiB(b *testing.B) {
-	planetest.Bench(b, nontemporal.Copy, planetest.Contender{Name: "shm1", Open: shm.Config{Copiers: 1}.Open},
+	planetest.BenchPushes(b, nontemporal.Copy, planetest.Contender{Name: "shm1", Open: shm.Config{Copiers: 1}.Open},
 		planetest.Contender{Name: "shm2", Open: shm.Config{Copiers: 2}.Open})
 }
 
 // Reads take turns with pushes over the same links, and with the alternatives that both are compared to.
 func BenchmarkRead64x1MiB(b *testing.B) {
-	planetest.BenchRead(b, planetest.Contender{Name: "shm1", Open: shm.Config{Copiers: 1}.Open},
+	planetest.BenchReads(b, planetest.Contender{Name: "shm1", Open: shm.Config{Copiers: 1}.Open},
 		planetest.Contender{Name: "shm2", Open: shm.Config{Copiers: 2}.Open})
 }
 
-func BenchmarkPush4KiB(b *testing.B) { planetest.BenchSmall(b, shm.Open) }
+func BenchmarkPush4KiB(b *testing.B) { planetest.BenchSmallPush(b, shm.Open) }
 
 func BenchmarkRead4KiB(b *testing.B) { planetest.BenchSmallRead(b, shm.Open) }
 

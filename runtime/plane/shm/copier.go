@@ -23,9 +23,9 @@ type job struct {
 // copiers are the copy threads. Each thread takes a page of each batch in turn, so that a large batch delays a small
 // batch as little as possible.
 type copiers struct {
-	wg    sync.WaitGroup
-	mu    sync.Mutex
-	ready sync.Cond
+	wg      sync.WaitGroup
+	mu      sync.Mutex
+	changed sync.Cond
 	// jobs are the batches with pages left to begin. Their number is bounded by the plane's bounds on links and
 	// transfers.
 	jobs   []*job
@@ -34,21 +34,21 @@ type copiers struct {
 
 func startCopiers(n int) *copiers {
 	c := &copiers{}
-	c.ready.L = &c.mu
+	c.changed.L = &c.mu
 	for range n {
-		c.wg.Go(c.run)
+		c.wg.Go(c.copyPages)
 	}
 	return c
 }
 
-func (c *copiers) add(b batch) {
+func (c *copiers) addBatch(b batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.jobs = append(c.jobs, &job{batch: b})
 	if len(b.Pairs()) == 1 {
-		c.ready.Signal()
+		c.changed.Signal()
 	} else {
-		c.ready.Broadcast()
+		c.changed.Broadcast()
 	}
 }
 
@@ -57,7 +57,7 @@ func (c *copiers) takePage() (b batch, pair int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.jobs) == 0 && !c.closed {
-		c.ready.Wait()
+		c.changed.Wait()
 	}
 	if c.closed {
 		return nil, 0, false
@@ -71,21 +71,21 @@ func (c *copiers) takePage() (b batch, pair int, ok bool) {
 	return j.batch, pair, true
 }
 
-// drop removes a batch, so that batches that end early do not pile up.
-func (c *copiers) drop(b batch) {
+// dropBatch removes a batch, so that batches that end early do not pile up.
+func (c *copiers) dropBatch(b batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.jobs = slices.DeleteFunc(c.jobs, func(j *job) bool { return j.batch == b })
 }
 
-func (c *copiers) run() {
+func (c *copiers) copyPages() {
 	for {
 		b, pair, ok := c.takePage()
 		if !ok {
 			return
 		}
 		if !b.copyPage(pair) {
-			c.drop(b)
+			c.dropBatch(b)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func (c *copiers) run() {
 func (c *copiers) close() {
 	c.mu.Lock()
 	c.closed, c.jobs = true, nil
-	c.ready.Broadcast()
+	c.changed.Broadcast()
 	c.mu.Unlock()
 	c.wg.Wait()
 }

@@ -1,10 +1,11 @@
 package shm
 
-// Ordered returns an error unless shm may be opened on this kind of processor.
-var Ordered = checkProcessor
+// CheckProcessor returns an error unless shm may be opened on this kind of processor.
+var CheckProcessor = checkProcessor
 
-// On lets shm believe that the process runs on another kind of processor, until the test calls the returned function.
-func On(arch string) (back func()) {
+// SetProcessor lets shm believe that the process runs on another kind of processor, until the test calls the returned
+// function.
+func SetProcessor(arch string) (back func()) {
 	was := processor
 	processor = arch
 	return func() { processor = was }

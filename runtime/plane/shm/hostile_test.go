@@ -23,8 +23,8 @@ const hostilePage = 4096
 
 // Peers of this plane read by themselves; a peer that requests pages violates the protocol.
 func TestReadRequestEndsTheLink(t *testing.T) {
-	b := planetest.Open(t, Open, 1, 2, hostilePage)
-	a := planetest.Open(t, Open, 2, 2, hostilePage) // It lends its memory to a peer that has no link to it.
+	b := planetest.OpenNode(t, Open, 1, 2, hostilePage)
+	a := planetest.OpenNode(t, Open, 2, 2, hostilePage) // It lends its memory to a peer that has no link to it.
 	permits, err := plane.NewPermits(1)
 	if err != nil {
 		t.Fatal(err)
@@ -38,9 +38,9 @@ func TestReadRequestEndsTheLink(t *testing.T) {
 	}
 	defer conn.Close()
 	h := link.Hello{From: a.Inc, To: b.Inc, Buffer: a.Pool.Buffer()}
-	h.Proof = h.Prove(link.KindHello, planetest.Key.Token(Name, a.Inc, b.Inc))
+	h.Proof = h.ComputeProof(link.KindHello, planetest.Key.Token(Name, a.Inc, b.Inc))
 	hello := link.AppendHello(nil, link.KindHello, h)
-	if err := send(conn, hello, a.Pool, permits.File()); err != nil {
+	if err := sendWithFiles(conn, hello, a.Pool, permits.PermitsFile()); err != nil {
 		t.Fatal(err)
 	}
 	kind, body, came, err := (&medium{}).ReadFirstFrame(conn)
@@ -60,14 +60,14 @@ func TestReadRequestEndsTheLink(t *testing.T) {
 	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
 		t.Fatalf("a read was answered: %d, %v", n, err)
 	}
-	planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
+	planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
 }
 
 // The files beside a welcome are checked before they are mapped, and refused without harm.
 func TestWelcomesAreChecked(t *testing.T) {
-	lender := planetest.Open(t, Open, 7, 2, hostilePage)
-	memory, table, reads := lender.Pool.File(), lender.Pool.Generations(), lender.Pool.ReadsFile()
-	larger := planetest.Open(t, Open, 8, 3, hostilePage).Pool
+	lender := planetest.OpenNode(t, Open, 7, 2, hostilePage)
+	memory, table, reads := lender.Pool.PagesFile(), lender.Pool.GenerationsFile(), lender.Pool.ReadPermitsFile()
+	larger := planetest.OpenNode(t, Open, 8, 3, hostilePage).Pool
 	plain, err := os.CreateTemp(t.TempDir(), "plain")
 	if err != nil {
 		t.Fatal(err)
@@ -92,15 +92,15 @@ func TestWelcomesAreChecked(t *testing.T) {
 		{"memory that can be cut off", 2, []*os.File{plain, table, reads}, effects.Unreachable},
 		{"generations that can be cut off", 2, []*os.File{memory, plain, reads}, effects.Unreachable},
 		{"permits that can be cut off", 2, []*os.File{memory, table, plain}, effects.Unreachable},
-		{"more pages than memory", 3, []*os.File{memory, larger.Generations(), larger.ReadsFile()}, effects.Unreachable},
-		{"generations of more pages", 2, []*os.File{memory, larger.Generations(), reads}, effects.Unreachable},
-		{"generations of fewer pages", 3, []*os.File{larger.File(), table, larger.ReadsFile()}, effects.Unreachable},
-		{"permits of more pages", 2, []*os.File{memory, table, larger.ReadsFile()}, effects.Unreachable},
+		{"more pages than memory", 3, []*os.File{memory, larger.GenerationsFile(), larger.ReadPermitsFile()}, effects.Unreachable},
+		{"generations of more pages", 2, []*os.File{memory, larger.GenerationsFile(), reads}, effects.Unreachable},
+		{"generations of fewer pages", 3, []*os.File{larger.PagesFile(), table, larger.ReadPermitsFile()}, effects.Unreachable},
+		{"permits of more pages", 2, []*os.File{memory, table, larger.ReadPermitsFile()}, effects.Unreachable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := planetest.Open(t, Open, 1, 2, hostilePage)
+			a := planetest.OpenNode(t, Open, 1, 2, hostilePage)
 			owner := effects.Incarnation{9}
-			blob, served := welcomer(t, owner, c.pages, c.files)
+			blob, served := serveWelcome(t, owner, c.pages, c.files)
 			if e := a.TryImport(t, owner, blob); e.Code != c.want {
 				t.Errorf("imported as %s, want %s", e.Code, c.want)
 			}
@@ -114,8 +114,8 @@ func TestWelcomesAreChecked(t *testing.T) {
 	}
 }
 
-// A welcomer serves one connection like a dishonest owner.
-func welcomer(t *testing.T, owner effects.Incarnation, pages uint32, beside []*os.File) (blob []byte,
+// A serveWelcome serves one connection like a dishonest owner.
+func serveWelcome(t *testing.T, owner effects.Incarnation, pages uint32, beside []*os.File) (blob []byte,
 	served <-chan error) {
 	name := abstractPrefix + rand.Text()
 	listener, err := net.Listen("unix", name)
@@ -151,7 +151,7 @@ func welcomer(t *testing.T, owner effects.Incarnation, pages uint32, beside []*o
 			return
 		}
 		answer := link.Welcome{From: owner, Buffer: effects.Buffer{Pages: pages, PageBytes: hostilePage}}
-		answer.Proof = answer.Prove(&hello, planetest.Key.Token(Name, hello.From, owner))
+		answer.Proof = answer.ComputeProof(&hello, planetest.Key.Token(Name, hello.From, owner))
 		welcome := link.AppendWelcome(nil, answer)
 		var fds []int
 		for _, file := range beside {

@@ -8,4 +8,4 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/shm"
 )
 
-func TestLies(t *testing.T) { planetest.Lies(t, shm.Open, liar.OfHost()) }
+func TestLies(t *testing.T) { planetest.RunLies(t, shm.Open, liar.SHMLies()) }

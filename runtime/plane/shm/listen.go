@@ -26,10 +26,10 @@ const (
 	minSocketAge = time.Minute
 )
 
-// listen opens the socket that peers on this host connect to. By default the name is abstract: there is no file, so
-// that nothing outlives the process, however the process ends. Only if the configuration names a folder does the
-// socket get a file, in a private folder. The private folders of processes that were killed are removed.
-func listen(ctx context.Context, dir string) (listener net.Listener, folder string, err error) {
+// listenForPeers opens the socket that peers on this host connect to. By default the name is abstract: there is no
+// file, so that nothing outlives the process, however the process ends. Only if the configuration names a folder does
+// the socket get a file, in a private folder. The private folders of processes that were killed are removed.
+func listenForPeers(ctx context.Context, dir string) (listener net.Listener, folder string, err error) {
 	var config net.ListenConfig
 	if dir == "" {
 		name := abstractPrefix + rand.Text()

@@ -45,7 +45,7 @@ func TestOnlySocketsOfPlanesAreDialed(t *testing.T) {
 
 func TestAnAbstractSocketIsNoFile(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	listener, folder, err := listen(context.Background(), "")
+	listener, folder, err := listenForPeers(context.Background(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestAnAbstractSocketIsNoFile(t *testing.T) {
 // stay.
 func TestFoldersOfKilledProcessesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
-	alive, aliveFolder, err := listen(context.Background(), dir)
+	alive, aliveFolder, err := listenForPeers(context.Background(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestFoldersOfKilledProcessesAreRemoved(t *testing.T) {
 	if info, err := os.Stat(aliveFolder); err != nil || info.Mode().Perm() != 0o700 {
 		t.Fatalf("the socket's folder is open to others: %v, %v", info.Mode(), err)
 	}
-	killed, killedFolder, err := listen(context.Background(), dir)
+	killed, killedFolder, err := listenForPeers(context.Background(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,22 +53,22 @@ const filesPerFrame = 3
 
 // SendHello passes our pool's memory and the permits of our pushes beside the first byte of the hello.
 func (m *medium) SendHello(conn net.Conn, hello []byte, pool *plane.Pool) error {
-	return send(conn, hello, pool, m.permits.File())
+	return sendWithFiles(conn, hello, pool, m.permits.PermitsFile())
 }
 
 // SendWelcome passes our pool's memory and the read permits beside the first byte of the welcome.
 func (m *medium) SendWelcome(conn net.Conn, welcome []byte, pool *plane.Pool) error {
-	return send(conn, welcome, pool, pool.ReadsFile())
+	return sendWithFiles(conn, welcome, pool, pool.ReadPermitsFile())
 }
 
-func send(conn net.Conn, frame []byte, pool *plane.Pool, permits *os.File) error {
+func sendWithFiles(conn net.Conn, frame []byte, pool *plane.Pool, permits *os.File) error {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return fmt.Errorf("%T is not a unix connection", conn)
 	}
 	// Fd sets the file to blocking mode, which is a memfd's mode anyway.
-	beside := unix.UnixRights(int(pool.File().Fd()), int(pool.Generations().Fd()), int(permits.Fd()))
-	n, _, err := c.WriteMsgUnix(frame, beside, nil)
+	rights := unix.UnixRights(int(pool.PagesFile().Fd()), int(pool.GenerationsFile().Fd()), int(permits.Fd()))
+	n, _, err := c.WriteMsgUnix(frame, rights, nil)
 	if err == nil && n < len(frame) {
 		_, err = c.Write(frame[n:])
 	}
@@ -77,7 +77,7 @@ func send(conn net.Conn, frame []byte, pool *plane.Pool, permits *os.File) error
 
 // ReadFirstFrame reads a hello or a welcome. File descriptors arrive with the first bytes, so these are read as a
 // message.
-func (m *medium) ReadFirstFrame(conn net.Conn) (kind link.Kind, body []byte, came []*os.File, err error) {
+func (m *medium) ReadFirstFrame(conn net.Conn) (kind link.Kind, body []byte, files []*os.File, err error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return 0, nil, nil, fmt.Errorf("%T is not a unix connection", conn)
@@ -93,7 +93,7 @@ func (m *medium) ReadFirstFrame(conn net.Conn) (kind link.Kind, body []byte, cam
 	if err != nil {
 		return 0, nil, nil, err
 	}
-	if came, err = parseFiles(control[:nc]); err != nil {
+	if files, err = parseFiles(control[:nc]); err != nil {
 		return 0, nil, nil, err
 	}
 	rest := &prefixedReader{head: bytes.NewReader(data[:n]), conn: conn}
@@ -101,7 +101,7 @@ func (m *medium) ReadFirstFrame(conn net.Conn) (kind link.Kind, body []byte, cam
 	if err == nil && rest.head.Len() > 0 {
 		err = fmt.Errorf("%w: %d bytes follow a frame that was not answered", link.ErrMalformed, rest.head.Len())
 	}
-	return kind, body, came, err
+	return kind, body, files, err
 }
 
 // A prefixedReader reads head, then conn.
@@ -118,7 +118,7 @@ func (p *prefixedReader) Read(b []byte) (int, error) {
 }
 
 // parseFiles extracts the files from a control message.
-func parseFiles(control []byte) (came []*os.File, err error) {
+func parseFiles(control []byte) (files []*os.File, err error) {
 	if len(control) == 0 {
 		return nil, nil // A welcome that refuses has no files; a hello without files is refused later.
 	}
@@ -140,12 +140,12 @@ func parseFiles(control []byte) (came []*os.File, err error) {
 			link.ErrMalformed, len(fds), filesPerFrame)
 	}
 	for _, fd := range fds {
-		came = append(came, os.NewFile(uintptr(fd), "peer-memory"))
+		files = append(files, os.NewFile(uintptr(fd), "peer-memory"))
 	}
-	return came, nil
+	return files, nil
 }
 
-func (m *medium) ServeStream(*link.Incoming, net.Conn) error {
+func (m *medium) ServeStream(*link.IncomingLink, net.Conn) error {
 	return fmt.Errorf("%w: shm has no streams", link.ErrMalformed)
 }
 

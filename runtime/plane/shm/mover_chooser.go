@@ -9,11 +9,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// The ways to copy a page.
+// The wayCount to copy a page.
 const (
 	ordinary = iota
 	aroundCaches
-	ways
+	wayCount
 )
 
 const (
@@ -35,11 +35,11 @@ const (
 // A moverChooser chooses between the ways to copy pages. Which way is faster differs between processors by a third in
 // either direction, so the chooser measures the batches that are copied.
 type moverChooser struct {
-	movers [ways]plane.Mover
+	movers [wayCount]plane.Mover
 	// largeBytes is the size of the smallest batch for which caches do not help the copy.
 	largeBytes uint64
 	batches    atomic.Uint64
-	perByte    [ways]average // nanoseconds per byte
+	perByte    [wayCount]average // nanoseconds per byte
 }
 
 // moverFor chooses how the pages of a batch are copied.
@@ -51,28 +51,28 @@ func (m *moverChooser) moverFor(pairs []effects.Pair) plane.Mover {
 	if bytes < m.largeBytes {
 		return m.movers[ordinary]
 	}
-	way, timed := m.choose()
+	way, timed := m.chooseWay()
 	if !timed {
 		return m.movers[way]
 	}
 	return func(dst, src []byte) {
 		begin := time.Now()
 		m.movers[way](dst, src)
-		m.perByte[way].add(float64(time.Since(begin)) / float64(max(len(dst), 1)))
+		m.perByte[way].addValue(float64(time.Since(begin)) / float64(max(len(dst), 1)))
 	}
 }
 
-// choose returns the way of the next large batch, and whether the batch is timed.
-func (m *moverChooser) choose() (way int, timed bool) {
+// chooseWay returns the way of the next large batch, and whether the batch is timed.
+func (m *moverChooser) chooseWay() (way int, timed bool) {
 	n := m.batches.Add(1)
 	if n <= compareFirst {
-		return int(n % ways), true
+		return int(n % wayCount), true
 	}
 	if m.perByte[aroundCaches].value() < m.perByte[ordinary].value()*(1-fasterBy) {
 		way = aroundCaches
 	}
 	if n%compareEach == 0 {
-		way = ways - 1 - way
+		way = wayCount - 1 - way
 	}
 	return way, n%timeEach == 0
 }
@@ -82,7 +82,7 @@ type average struct{ bits atomic.Uint64 }
 
 func (a *average) value() float64 { return math.Float64frombits(a.bits.Load()) }
 
-func (a *average) add(v float64) {
+func (a *average) addValue(v float64) {
 	old := a.value()
 	if old > 0 {
 		v = old + (min(v, outlier*old)-old)*smoothing

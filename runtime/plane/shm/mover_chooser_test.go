@@ -9,8 +9,8 @@ import (
 )
 
 // counting returns movers that count which way pages are copied.
-func counting() (*moverChooser, *[ways]int) {
-	m, gone := &moverChooser{largeBytes: 1 << 20}, new([ways]int)
+func counting() (*moverChooser, *[wayCount]int) {
+	m, gone := &moverChooser{largeBytes: 1 << 20}, new([wayCount]int)
 	for way := range m.movers {
 		m.movers[way] = func([]byte, []byte) { gone[way]++ }
 	}
@@ -27,19 +27,19 @@ func play(m *moverChooser, batches int, bytes uint32) {
 // Large batches first go each way, and then the way that was faster, with an exception now and then. Small batches
 // are always copied by Go's copy.
 func TestFasterWayIsTaken(t *testing.T) {
-	for fast := range ways {
-		slow := ways - 1 - fast
+	for fast := range wayCount {
+		slow := wayCount - 1 - fast
 		m, gone := counting()
 		play(m, compareFirst, 1<<20)
-		if *gone != [ways]int{compareFirst / ways, compareFirst / ways} {
+		if *gone != [wayCount]int{compareFirst / wayCount, compareFirst / wayCount} {
 			t.Fatalf("of the first %d batches so many went each way: %v", compareFirst, *gone)
 		}
-		for way := range ways {
+		for way := range wayCount {
 			if m.perByte[way].value() <= 0 {
 				t.Errorf("nothing was learnt of way %d", way)
 			}
 		}
-		*gone = [ways]int{}
+		*gone = [wayCount]int{}
 		for range compareEach {
 			m.perByte[slow].bits.Store(math.Float64bits(2)) // Overrides what the clock has measured.
 			m.perByte[fast].bits.Store(math.Float64bits(1))
@@ -48,8 +48,8 @@ func TestFasterWayIsTaken(t *testing.T) {
 		if gone[slow] != 1 || gone[fast] != compareEach-1 {
 			t.Errorf("fast is %d: the ways were taken %v", fast, *gone)
 		}
-		*gone = [ways]int{}
-		if play(m, 100, 1<<20-1); *gone != [ways]int{ordinary: 100} {
+		*gone = [wayCount]int{}
+		if play(m, 100, 1<<20-1); *gone != [wayCount]int{ordinary: 100} {
 			t.Errorf("small batches went %v", *gone)
 		}
 	}
@@ -59,9 +59,9 @@ func TestFasterWayIsTaken(t *testing.T) {
 func TestOrdinaryCopyIsPreferred(t *testing.T) {
 	m := &moverChooser{}
 	m.batches.Store(compareFirst)
-	m.perByte[ordinary].add(1)
-	m.perByte[aroundCaches].add(1 - fasterBy/2)
-	if way, _ := m.choose(); way != ordinary {
+	m.perByte[ordinary].addValue(1)
+	m.perByte[aroundCaches].addValue(1 - fasterBy/2)
+	if way, _ := m.chooseWay(); way != ordinary {
 		t.Error("pages go around the caches for nothing")
 	}
 }
@@ -69,8 +69,8 @@ func TestOrdinaryCopyIsPreferred(t *testing.T) {
 // One page whose thread lost its core does not change the choice.
 func TestOneSlowPageChangesNothing(t *testing.T) {
 	var a average
-	a.add(1)
-	a.add(float64(time.Second))
+	a.addValue(1)
+	a.addValue(float64(time.Second))
 	if v := a.value(); v > 1.2 {
 		t.Errorf("the average is %v", v)
 	}

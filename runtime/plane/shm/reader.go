@@ -12,7 +12,7 @@ import (
 
 // A reader performs the reads of an outgoing link. The peer's process takes no part.
 type reader struct {
-	out     *link.Outgoing
+	out     *link.OutgoingLink
 	mapping *plane.Mapping
 	permits *plane.PeerReadPermits
 	copiers *copiers
@@ -20,17 +20,17 @@ type reader struct {
 }
 
 // NewSender maps the memory that the peer has passed.
-func (m *medium) NewSender(_ context.Context, out *link.Outgoing, _ string, came []*os.File) (link.Sender, error) {
-	if len(came) != filesPerFrame {
-		return nil, fmt.Errorf("%w: %d files came with the welcome; %d are expected", link.ErrMalformed, len(came),
+func (m *medium) NewSender(_ context.Context, out *link.OutgoingLink, _ string, files []*os.File) (link.Sender, error) {
+	if len(files) != filesPerFrame {
+		return nil, fmt.Errorf("%w: %d files came with the welcome; %d are expected", link.ErrMalformed, len(files),
 			filesPerFrame)
 	}
 	b := out.PeerBuffer()
-	mapping, err := plane.MapPool(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)
+	mapping, err := plane.MapPool(files[0].Fd(), files[1].Fd(), b.Pages, b.PageBytes)
 	if err != nil {
 		return nil, err
 	}
-	permits, err := plane.MapReadPermits(came[2].Fd(), b.Pages)
+	permits, err := plane.MapReadPermits(files[2].Fd(), b.Pages)
 	if err != nil {
 		_ = mapping.Unmap()
 		return nil, err
@@ -42,8 +42,8 @@ func (m *medium) NewSender(_ context.Context, out *link.Outgoing, _ string, came
 func (r *reader) Send(*link.Transfer) {}
 
 // StartRead implements link.Sender.
-func (r *reader) StartRead(l *link.Read) (ask bool) {
-	r.copiers.add(&readBatch{Read: l, reader: r, move: r.chooser.moverFor(l.Pairs())})
+func (r *reader) StartRead(l *link.Read) (request bool) {
+	r.copiers.addBatch(&readBatch{Read: l, reader: r, move: r.chooser.moverFor(l.Pairs())})
 	return false
 }
 
@@ -61,11 +61,11 @@ type readBatch struct {
 }
 
 func (r *readBatch) copyPage(i int) (wanted bool) {
-	if !r.Begin(1) {
+	if !r.BeginAccess(1) {
 		return false
 	}
-	code := r.fetch(i)
-	if r.End(); code == effects.OK {
+	code := r.fetchPage(i)
+	if r.EndAccess(); code == effects.OK {
 		r.PairStored()
 	} else {
 		r.Fail(code)
@@ -73,16 +73,16 @@ func (r *readBatch) copyPage(i int) (wanted bool) {
 	return true
 }
 
-// fetch copies one page. The link has checked that the pair lies within both pools.
-func (r *readBatch) fetch(i int) effects.Code {
+// fetchPage copies one page. The link has checked that the pair lies within both pools.
+func (r *readBatch) fetchPage(i int) effects.Code {
 	pair, at := r.Pairs()[i], r.reader
-	permit, code := at.permits.Permit(r.Grant(), at.out.Hello().From, pair.Remote.Index, pair.Local.Length)
+	permit, code := at.permits.Permit(r.GrantID(), at.out.Hello().From, pair.Remote.Index, pair.Local.Length)
 	if code != effects.OK {
 		return code
 	}
 	dst := at.out.Pool().Bytes(pair.Local)
 	// With any other code than OK, the peer has taken its page back and our page holds garbage.
-	code = at.mapping.Copy(dst, pair.Remote.Index, pair.Remote.Generation, permit, r.move)
+	code = at.mapping.CopyPage(dst, pair.Remote.Index, pair.Remote.Generation, permit, r.move)
 	if code == effects.Cancelled {
 		return effects.Withdrawn // The permit is that of the lease, which was revoked.
 	}

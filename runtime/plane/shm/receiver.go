@@ -11,24 +11,24 @@ import (
 
 // A receiver stores the pushes of a peer.
 type receiver struct {
-	in      *link.Incoming
+	in      *link.IncomingLink
 	mapping *plane.Mapping
 	permits *plane.PeerPermits
 	copiers *copiers
 	chooser *moverChooser
 }
 
-func (m *medium) NewReceiver(in *link.Incoming, came []*os.File) (link.Receiver, error) {
-	if len(came) != filesPerFrame {
-		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(came),
+func (m *medium) NewReceiver(in *link.IncomingLink, files []*os.File) (link.Receiver, error) {
+	if len(files) != filesPerFrame {
+		return nil, fmt.Errorf("%w: %d files came with the hello; %d are expected", link.ErrMalformed, len(files),
 			filesPerFrame)
 	}
 	b := in.Hello().Buffer
-	mapping, err := plane.MapPool(came[0].Fd(), came[1].Fd(), b.Pages, b.PageBytes)
+	mapping, err := plane.MapPool(files[0].Fd(), files[1].Fd(), b.Pages, b.PageBytes)
 	if err != nil {
 		return nil, err
 	}
-	permits, err := plane.MapPermits(came[2].Fd())
+	permits, err := plane.MapPermits(files[2].Fd())
 	if err != nil {
 		_ = mapping.Unmap()
 		return nil, err
@@ -39,8 +39,8 @@ func (m *medium) NewReceiver(in *link.Incoming, came []*os.File) (link.Receiver,
 func (r *receiver) Receive(p *link.Push) {
 	job := &pushBatch{Push: p, mapping: r.mapping, permit: r.permits.Permit(p.Permit()),
 		move: r.chooser.moverFor(p.Pairs())}
-	if !p.Small() {
-		r.copiers.add(job)
+	if !p.IsSmall() {
+		r.copiers.addBatch(job)
 		return
 	}
 	for i := range p.Pairs() { // Copying here takes less time than waking a copy thread.
@@ -69,14 +69,14 @@ type pushBatch struct {
 }
 
 func (p *pushBatch) copyPage(i int) (wanted bool) {
-	if wanted = p.Begin(i); wanted {
-		p.End(i, p.store(i))
+	if wanted = p.BeginPair(i); wanted {
+		p.EndPair(i, p.storePage(i))
 	}
 	return wanted
 }
 
-// store copies one page. The link has checked that the pair lies within both pools.
-func (p *pushBatch) store(i int) effects.Code {
+// storePage copies one page. The link has checked that the pair lies within both pools.
+func (p *pushBatch) storePage(i int) effects.Code {
 	claim := p.Claim()
 	dst := claim.Hold(i)
 	if dst == nil {
@@ -86,7 +86,7 @@ func (p *pushBatch) store(i int) effects.Code {
 	// With any other code than OK, the peer has taken its page back and our page holds garbage.
 	for piece := range p.Pieces(i) {
 		into, from := dst[piece.At:piece.At+piece.Bytes], piece.Page
-		if code := p.mapping.CopyFrom(into, from.Index, piece.From, from.Generation, p.permit, p.move); code != effects.OK {
+		if code := p.mapping.CopyPart(into, from.Index, piece.From, from.Generation, p.permit, p.move); code != effects.OK {
 			return code
 		}
 	}

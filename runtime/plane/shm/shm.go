@@ -64,14 +64,14 @@ func Open(ctx context.Context, env plane.Env) (plane.Plane, error) { return Conf
 
 // Open is a plane.Opener.
 func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
-	return c.open(ctx, env, plane.Move, nontemporal.Copy)
+	return c.openWith(ctx, env, plane.Move, nontemporal.Copy)
 }
 
-func (c Config) open(ctx context.Context, env plane.Env, small, large plane.Mover) (plane.Plane, error) {
+func (c Config) openWith(ctx context.Context, env plane.Env, small, large plane.Mover) (plane.Plane, error) {
 	if err := checkProcessor(processor); err != nil {
 		return nil, err
 	}
-	env, err := env.Complete()
+	env, err := env.CompleteFenced()
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (c Config) open(ctx context.Context, env plane.Env, small, large plane.Move
 	if c.NonTemporalBytes == 0 {
 		c.NonTemporalBytes = defaultNonTemporal
 	}
-	if most := 4 * runtime.NumCPU(); c.Copiers < 0 || c.Copiers > most {
-		return nil, fmt.Errorf("%w: shm has %d copiers; give 1 to %d", plane.ErrInvalid, c.Copiers, most)
+	if maxCopiers := 4 * runtime.NumCPU(); c.Copiers < 0 || c.Copiers > maxCopiers {
+		return nil, fmt.Errorf("%w: shm has %d copiers; give 1 to %d", plane.ErrInvalid, c.Copiers, maxCopiers)
 	}
 	boot, err := bootID()
 	if err != nil {
@@ -92,13 +92,13 @@ func (c Config) open(ctx context.Context, env plane.Env, small, large plane.Move
 	if err != nil {
 		return nil, err
 	}
-	listener, folder, err := listen(ctx, c.Dir)
+	listener, folder, err := listenForPeers(ctx, c.Dir)
 	if err != nil {
 		_ = permits.Close()
 		return nil, err
 	}
 	m := &medium{boot: boot, dir: c.Dir, folder: folder, permits: permits, copiers: startCopiers(c.Copiers),
-		chooser: &moverChooser{movers: [ways]plane.Mover{small, large}, largeBytes: c.NonTemporalBytes}}
+		chooser: &moverChooser{movers: [wayCount]plane.Mover{small, large}, largeBytes: c.NonTemporalBytes}}
 	p, err := link.Open(link.Config{Name: Name, Env: env, Medium: m, Listener: listener,
 		Address: boot + " " + listener.Addr().String()})
 	if err != nil {

@@ -32,17 +32,17 @@ func TestContractInsideCaches(t *testing.T) {
 // being copied.
 func TestReusedSourcePageIsStale(t *testing.T) {
 	const size = 5000
-	a, b := planetest.Open(t, shm.Open, 1, 4, size), planetest.Open(t, shm.Config{Copiers: 1}.Open, 2, 4, size)
+	a, b := planetest.OpenNode(t, shm.Open, 1, 4, size), planetest.OpenNode(t, shm.Config{Copiers: 1}.Open, 2, 4, size)
 	link := a.Import(t, b.Inc, b.Plane.Blob())
-	from := a.Life(0, 4, size)
-	a.Life(3, 1, size) // a new generation of page 3
-	grant, into := b.Grant(a.Inc, 0, 4, size)
-	corr := a.Start(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into,
+	from := a.PublishPages(0, 4, size)
+	a.PublishPages(3, 1, size) // a new generation of page 3
+	grant, into := b.GrantWrite(a.Inc, 0, 4, size)
+	corr := a.StartPush(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into,
 		Buffer: b.Pool.Buffer().ID})
-	if done := a.Done(t, corr); done.Code != effects.Stale {
+	if done := a.AwaitDone(t, corr); done.Code != effects.Stale {
 		t.Fatalf("ended as %s", done.Code)
 	}
-	landed := planetest.Await(t, b, func(e *effects.Landed) bool { return e.Grant == grant })
+	landed := planetest.AwaitEvent(t, b, func(e *effects.Landed) bool { return e.Grant == grant })
 	if landed.Complete || len(landed.Pages) != 3 {
 		t.Fatalf("landed %d pages, complete %v; want the three that were good", len(landed.Pages), landed.Complete)
 	}
@@ -50,7 +50,7 @@ func TestReusedSourcePageIsStale(t *testing.T) {
 
 func TestCloseLeavesNoFile(t *testing.T) {
 	dir := t.TempDir()
-	n := planetest.Open(t, shm.Config{Dir: dir}.Open, 1, 1, 4096)
+	n := planetest.OpenNode(t, shm.Config{Dir: dir}.Open, 1, 1, 4096)
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Fatalf("%d folders, %v", len(left), err)
 	} else if info, err := left[0].Info(); err != nil || info.Mode().Perm() != 0o700 {
@@ -66,7 +66,7 @@ func TestCloseLeavesNoFile(t *testing.T) {
 
 func TestConfigurationIsChecked(t *testing.T) {
 	for _, c := range []shm.Config{{Copiers: -1}, {Copiers: 1 << 20}} {
-		n := planetest.Open(t, shm.Open, 1, 1, 4096)
+		n := planetest.OpenNode(t, shm.Open, 1, 1, 4096)
 		if _, err := c.Open(context.Background(),
 			plane.Env{Pool: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc}); !errors.Is(err, plane.ErrInvalid) {
 			t.Errorf("%+v: %v", c, err)
@@ -80,7 +80,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 func TestOnlyKnownProcessorsShareMemory(t *testing.T) {
 	for arch, ok := range map[string]bool{"amd64": true, "arm64": true, "riscv64": false, "loong64": false,
 		"ppc64le": false} {
-		err := shm.Ordered(arch)
+		err := shm.CheckProcessor(arch)
 		if (err == nil) != ok || err != nil && (!errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(),
 			"transfer_channel: tcp")) {
 			t.Errorf("%s: %v", arch, err)
@@ -90,8 +90,8 @@ func TestOnlyKnownProcessorsShareMemory(t *testing.T) {
 
 // The plane does not open on other processors, through any opener.
 func TestOtherProcessorsOpenNoPlane(t *testing.T) {
-	n := planetest.Open(t, shm.Open, 1, 1, 4096)
-	defer shm.On("riscv64")()
+	n := planetest.OpenNode(t, shm.Open, 1, 1, 4096)
+	defer shm.SetProcessor("riscv64")()
 	_, err := shm.Open(context.Background(), plane.Env{Pool: n.Pool, Sink: n, IDs: &plane.IDs{}, Incarnation: n.Inc,
 		Key: planetest.Key})
 	if !errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(), "not for riscv64") {

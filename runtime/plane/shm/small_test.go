@@ -22,50 +22,50 @@ func TestSmallPushesNeedNoCopier(t *testing.T) {
 		<-open
 		plane.Move(dst, src)
 	}
-	a := planetest.Open(t, Open, 1, pages+1, size)
-	b := planetest.Open(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
-		return Config{Copiers: 1, NonTemporalBytes: size + 1}.open(ctx, env, plane.Move, slow)
+	a := planetest.OpenNode(t, Open, 1, pages+1, size)
+	b := planetest.OpenNode(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		return Config{Copiers: 1, NonTemporalBytes: size + 1}.openWith(ctx, env, plane.Move, slow)
 	}, 2, pages+1, size)
 	link := a.Import(t, b.Inc, b.Plane.Blob())
 	push := func(first, count int) effects.Corr {
-		from := a.Life(first, count, size)
-		grant, into := b.Grant(a.Inc, first, count, size)
-		return a.Start(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into,
+		from := a.PublishPages(first, count, size)
+		grant, into := b.GrantWrite(a.Inc, first, count, size)
+		return a.StartPush(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into,
 			Buffer: b.Pool.Buffer().ID})
 	}
 	large := push(0, pages)
 	<-begun // The only copy thread is busy with it.
-	if done := a.Done(t, push(pages, 1)); done.Code != effects.OK {
+	if done := a.AwaitDone(t, push(pages, 1)); done.Code != effects.OK {
 		t.Errorf("the small one ended as %s", done.Code)
 	}
 	close(open)
-	if done := a.Done(t, large); done.Code != effects.OK {
+	if done := a.AwaitDone(t, large); done.Code != effects.OK {
 		t.Errorf("the large one ended as %s", done.Code)
 	}
 }
 
-// A stepped sink counts the goroutines that hold it.
-type stepped struct {
+// A steppedSink sink counts the goroutines that hold it.
+type steppedSink struct {
 	plane.Sink
 	mu          sync.Mutex
 	held, holds int
 	unheld      int // ends of transfers that were posted while nobody held it
 }
 
-func (s *stepped) Hold() {
+func (s *steppedSink) Hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held++
 	s.holds++
 }
 
-func (s *stepped) Step() {
+func (s *steppedSink) Step() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held--
 }
 
-func (s *stepped) Post(ev effects.Event) {
+func (s *steppedSink) Post(ev effects.Event) {
 	s.mu.Lock()
 	if _, ok := ev.(*effects.TransferDone); ok && s.held == 0 {
 		s.unheld++
@@ -77,19 +77,19 @@ func (s *stepped) Post(ev effects.Event) {
 // The goroutine that stored a small push makes the target's machine process its landing, and the goroutine that reads
 // the done message makes the initiator's machine process that.
 func TestSmallPushesStepTheMachines(t *testing.T) {
-	var sinks [2]stepped
+	var sinks [2]steppedSink
 	open := func(i int) plane.Opener {
 		return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 			sinks[i].Sink, env.Sink = env.Sink, &sinks[i]
 			return Open(ctx, env)
 		}
 	}
-	a, b := planetest.Open(t, open(0), 1, 1, 4096), planetest.Open(t, open(1), 2, 1, 4096)
+	a, b := planetest.OpenNode(t, open(0), 1, 1, 4096), planetest.OpenNode(t, open(1), 2, 1, 4096)
 	link := a.Import(t, b.Inc, b.Plane.Blob())
-	from := a.Life(0, 1, 4096)
-	grant, into := b.Grant(a.Inc, 0, 1, 4096)
-	corr := a.Start(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into, Buffer: b.Pool.Buffer().ID})
-	if done := a.Done(t, corr); done.Code != effects.OK {
+	from := a.PublishPages(0, 1, 4096)
+	grant, into := b.GrantWrite(a.Inc, 0, 1, 4096)
+	corr := a.StartPush(planetest.Push{To: b.Inc, Link: link, Grant: grant, From: from, Into: into, Buffer: b.Pool.Buffer().ID})
+	if done := a.AwaitDone(t, corr); done.Code != effects.OK {
 		t.Fatalf("ended as %s", done.Code)
 	}
 	for i := range sinks {

@@ -15,23 +15,23 @@ func TestReadsFromAFrozenOwner(t *testing.T) { planetest.CancelFromFrozen(t, tcp
 
 // One stream, and as many as the plane opens by default, take turns with the alternatives that they are compared to.
 func BenchmarkPush64x1MiB(b *testing.B) {
-	planetest.Bench(b, nil, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},
+	planetest.BenchPushes(b, nil, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},
 		planetest.Contender{Name: "tcp-plane1", Open: tcp.Config{Streams: 1}.Open})
 }
 
 // Small pages cost system calls and wake-ups.
 func BenchmarkPush4096x16KiB(b *testing.B) {
-	planetest.BenchMany(b, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},
+	planetest.BenchManyPages(b, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},
 		planetest.Contender{Name: "tcp-plane1", Open: tcp.Config{Streams: 1}.Open})
 }
 
 // Reads take turns with pushes over the same links, and with the alternatives that both are compared to.
 func BenchmarkRead64x1MiB(b *testing.B) {
-	planetest.BenchRead(b, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},
+	planetest.BenchReads(b, planetest.Contender{Name: "tcp-plane", Open: tcp.Open},
 		planetest.Contender{Name: "tcp-plane1", Open: tcp.Config{Streams: 1}.Open})
 }
 
-func BenchmarkPush4KiB(b *testing.B) { planetest.BenchSmall(b, tcp.Open) }
+func BenchmarkPush4KiB(b *testing.B) { planetest.BenchSmallPush(b, tcp.Open) }
 
 func BenchmarkRead4KiB(b *testing.B) { planetest.BenchSmallRead(b, tcp.Open) }
 

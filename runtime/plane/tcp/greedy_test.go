@@ -21,8 +21,8 @@ func TestLinksOfOnePeer(t *testing.T) {
 		env.Bounds.Links = links
 		return tcp.Config{Streams: 1}.Open(ctx, env)
 	}
-	a, b := planetest.Open(t, opener, 1, 2, 4096), planetest.Open(t, opener, 2, 2, 4096)
-	c := planetest.Open(t, opener, 3, 2, 4096)
+	a, b := planetest.OpenNode(t, opener, 1, 2, 4096), planetest.OpenNode(t, opener, 2, 2, 4096)
+	c := planetest.OpenNode(t, opener, 3, 2, 4096)
 	refused := 0
 	for range links { // as many as its own limit allows
 		if e := a.TryImport(t, b.Inc, b.Plane.Blob()); e.Code == effects.TooMany {
@@ -34,8 +34,8 @@ func TestLinksOfOnePeer(t *testing.T) {
 	if refused == 0 {
 		t.Errorf("one peer has all %d links", links)
 	}
-	push := planetest.Whole(c, b, c.Import(t, b.Inc, b.Plane.Blob()), 0, 1, 4096)
-	if done := c.Done(t, c.Start(push)); done.Code != effects.OK {
+	push := planetest.NewWholePush(c, b, c.Import(t, b.Inc, b.Plane.Blob()), 0, 1, 4096)
+	if done := c.AwaitDone(t, c.StartPush(push)); done.Code != effects.OK {
 		t.Errorf("another peer's push ended as %s", done.Code)
 	}
 }
@@ -43,7 +43,7 @@ func TestLinksOfOnePeer(t *testing.T) {
 // A host can create any number of peers; still, another address gets in.
 func TestLinksOfOneAddress(t *testing.T) {
 	const links = 8
-	b := planetest.Open(t, open(io.Discard, plane.Bounds{Links: links}), 2, 2, 4096)
+	b := planetest.OpenNode(t, open(io.Discard, plane.Bounds{Links: links}), 2, 2, 4096)
 	greet := func(from string, who byte) (effects.Code, error) {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 		conn, err := dialer.Dial("tcp", string(b.Plane.Blob()[3:]))
@@ -52,7 +52,7 @@ func TestLinksOfOneAddress(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		h := link.Hello{From: effects.Incarnation{0: who, 15: 9}, To: b.Inc, Session: [16]byte{who}}
-		h.Proof = h.Prove(link.KindHello, planetest.Key.Token(tcp.Name, h.From, h.To))
+		h.Proof = h.ComputeProof(link.KindHello, planetest.Key.Token(tcp.Name, h.From, h.To))
 		if _, err := conn.Write(link.AppendHello(nil, link.KindHello, h)); err != nil {
 			return 0, err
 		}
@@ -81,23 +81,23 @@ func TestPagesOfOneLinkAreBounded(t *testing.T) {
 		env.Bounds.PagesPerBatch = batch
 		return tcp.Config{Streams: 1}.Open(ctx, env)
 	}
-	a, b := planetest.Open(t, opener, 1, 2, size), planetest.Open(t, opener, 2, 2, size)
+	a, b := planetest.OpenNode(t, opener, 1, 2, size), planetest.OpenNode(t, opener, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 1 << 10})
-	pull := planetest.PullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	pull := planetest.NewPull(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
 	many := pull
 	for len(many.From) < batch {
 		many.From, many.Into = append(many.From, pull.From[0]), append(many.Into, pull.Into[0])
 	}
-	first := a.Read(many)
+	first := a.StartRead(many)
 	<-r.stalled
-	if done := a.Done(t, a.Read(many)); done.Code != effects.TooMany {
+	if done := a.AwaitDone(t, a.StartRead(many)); done.Code != effects.TooMany {
 		t.Errorf("a second read of all pages often beside a first one ended as %s", done.Code)
 	}
 	r.goOn()
-	if done := a.Done(t, first); done.Code != effects.OK {
+	if done := a.AwaitDone(t, first); done.Code != effects.OK {
 		t.Errorf("the first ended as %s", done.Code)
 	}
-	if done := a.Done(t, a.Read(many)); done.Code != effects.OK {
+	if done := a.AwaitDone(t, a.StartRead(many)); done.Code != effects.OK {
 		t.Errorf("when it had ended, another ended as %s", done.Code)
 	}
 }

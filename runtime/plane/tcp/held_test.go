@@ -10,18 +10,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-func TestHolders(t *testing.T) { planetest.RunHolders(t, turned, true, false) }
+func TestHolders(t *testing.T) { planetest.RunHolders(t, openWithTurnstile, true, false) }
 
-// turned opens a plane with two streams to each peer, which access pages behind a turnstile. A stream holds so little
-// that something is left for the other one.
-func turned(g *planetest.Turnstile) plane.Opener {
+// openWithTurnstile opens a plane with two streams to each peer, which access pages behind a turnstile. A stream holds
+// so little that something is left for the other one.
+func openWithTurnstile(g *planetest.Turnstile) plane.Opener {
 	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
-		return Config{Streams: 2, BufferBytes: 256 << 10}.open(ctx, env, socketCalls{
-			read: func(fd int, parts [][]byte) (int, error) {
+		return Config{Streams: 2, BufferBytes: 256 << 10}.openWith(ctx, env, socketCalls{
+			readv: func(fd int, parts [][]byte) (int, error) {
 				g.Enter(fd, parts[0])
 				return unix.Readv(fd, parts)
 			},
-			send: func(fd int, parts [][]byte) (int, error) {
+			sendmsg: func(fd int, parts [][]byte) (int, error) {
 				g.Enter(fd, parts[1])
 				return sendParts(fd, parts)
 			},

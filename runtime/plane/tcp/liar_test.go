@@ -8,4 +8,4 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-func TestLies(t *testing.T) { planetest.Lies(t, tcp.Open, liar.All()) }
+func TestLies(t *testing.T) { planetest.RunLies(t, tcp.Open, liar.TCPLies()) }

@@ -20,10 +20,10 @@ func doneFrame(number uint64, code effects.Code) []byte {
 	return append(binary.LittleEndian.AppendUint64(append(b, byte(link.KindDone)), number), byte(code))
 }
 
-// lie writes to the initiator in the target's name, on connection n.
-func (r *relay) lie(t *testing.T, n int, b []byte) {
+// sendAsTarget writes to the initiator in the target's name, on connection n.
+func (r *relay) sendAsTarget(t *testing.T, n int, b []byte) {
 	t.Helper()
-	if _, err := r.source(n).Write(b); err != nil {
+	if _, err := r.initiatorConn(n).Write(b); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -34,71 +34,71 @@ func (r *relay) lie(t *testing.T, n int, b []byte) {
 func TestNoPeerSaysThatAPushIsSettled(t *testing.T) {
 	const size = 16 << 20 // more than all socket buffers on the way hold
 	open := tcp.Config{Streams: 1}.Open
-	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	a, b := planetest.OpenNode(t, open, 1, 2, size), planetest.OpenNode(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: 64 << 10})
 	l := a.Import(t, b.Inc, blob)
-	push, probe := planetest.Whole(a, b, l, 0, 1, size), planetest.Whole(a, b, l, 1, 1, size)
+	push, probe := planetest.NewWholePush(a, b, l, 0, 1, size), planetest.NewWholePush(a, b, l, 1, 1, size)
 	probe.Grant = 99 // a grant that nobody gave
-	corr := a.Start(push)
+	corr := a.StartPush(push)
 	<-r.stalled
-	r.lie(t, 0, doneFrame(1, effects.OK))
+	r.sendAsTarget(t, 0, doneFrame(1, effects.OK))
 	// The target refuses the second transfer behind the lie about the first, so the second one's end shows that the
 	// lie was received.
-	if done := a.Done(t, a.Start(probe)); done.Code != effects.Withdrawn || !done.Settled {
+	if done := a.AwaitDone(t, a.StartPush(probe)); done.Code != effects.Withdrawn || !done.Settled {
 		t.Fatalf("the second ended as %s, settled %v", done.Code, done.Settled)
 	}
-	if planetest.Has(a, func(e *effects.TransferDone) bool { return e.Corr == corr }) > 0 {
+	if planetest.CountEvents(a, func(e *effects.TransferDone) bool { return e.Corr == corr }) > 0 {
 		t.Fatal("a push ended by its target's word while a page of it was being sent")
 	}
 	a.Plane.Cancel(corr)
-	if done := a.Done(t, corr); done.Code != effects.Cancelled || done.Settled {
+	if done := a.AwaitDone(t, corr); done.Code != effects.Cancelled || done.Settled {
 		t.Fatalf("ended as %s, settled %v, while the page was being sent", done.Code, done.Settled)
 	}
 	r.goOn()
-	planetest.Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
+	planetest.AwaitEvent(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
 }
 
 // A done message for bytes that were not sent ends the link, and so does one for a transfer that was not requested.
 func TestEarlyDoneEndsTheLink(t *testing.T) {
 	const size = 16 << 20
 	open := tcp.Config{Streams: 1}.Open
-	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	a, b := planetest.OpenNode(t, open, 1, 2, size), planetest.OpenNode(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: 64 << 10})
 	l := a.Import(t, b.Inc, blob)
-	corr := a.Start(planetest.Whole(a, b, l, 0, 2, size)) // The second page waits behind the first.
+	corr := a.StartPush(planetest.NewWholePush(a, b, l, 0, 2, size)) // The second page waits behind the first.
 	<-r.stalled
-	r.lie(t, 0, doneFrame(1, effects.OK))
-	if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+	r.sendAsTarget(t, 0, doneFrame(1, effects.OK))
+	if done := a.AwaitDone(t, corr); done.Code != effects.PeerLost || !done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}
-	planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == l })
+	planetest.AwaitEvent(t, a, func(e *effects.LinkLost) bool { return e.Link == l })
 }
 
 // An owner that sends a page twice loses its link before a byte of the second copy is stored, because the page may
 // belong to another transfer by then.
 func TestNoPageOfAReadComesTwice(t *testing.T) {
 	const size = 4096
-	a, b := planetest.Open(t, tcp.Config{Streams: 1}.Open, 1, 1, size), planetest.Open(t, tcp.Open, 2, 1, size)
+	a, b := planetest.OpenNode(t, tcp.Config{Streams: 1}.Open, 1, 1, size), planetest.OpenNode(t, tcp.Open, 2, 1, size)
 	// The owner never receives the read, so the read stays in flight for as long as the test needs.
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, after: link.SmallFrame})
 	l := a.Import(t, b.Inc, blob)
-	pull := planetest.PullOf(a, b, l, 0, 1, size)
-	corr := a.Read(pull)
+	pull := planetest.NewPull(a, b, l, 0, 1, size)
+	corr := a.StartRead(pull)
 	page := a.Pool.Bytes(pull.Into[0])
 	send := func(with byte, length int) {
 		head := binary.LittleEndian.AppendUint64(nil, 1)
 		head = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(head, 0), size)
-		r.lie(t, 1, append(head, bytes.Repeat([]byte{with}, length)...))
+		r.sendAsTarget(t, 1, append(head, bytes.Repeat([]byte{with}, length)...))
 	}
 	send(0xaa, size)
 	send(0xbb, size/2)
-	for page[0] != 0xbb && planetest.Has(a, func(e *effects.LinkLost) bool { return e.Link == l }) == 0 {
+	for page[0] != 0xbb && planetest.CountEvents(a, func(e *effects.LinkLost) bool { return e.Link == l }) == 0 {
 		runtime.Gosched()
 	}
 	if page[0] != 0xaa || page[size-1] != 0xaa {
 		t.Fatalf("the page holds %#x; nothing was to be stored of the second", page[0])
 	}
-	if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+	if done := a.AwaitDone(t, corr); done.Code != effects.PeerLost || !done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}
 }
@@ -114,13 +114,13 @@ func TestAPeerSpeaksForItselfAlone(t *testing.T) {
 			want = code
 		}
 		t.Run(code.String(), func(t *testing.T) {
-			a, b := planetest.Open(t, tcp.Open, 1, 1, size), planetest.Open(t, tcp.Open, 2, 1, size)
+			a, b := planetest.OpenNode(t, tcp.Open, 1, 1, size), planetest.OpenNode(t, tcp.Open, 2, 1, size)
 			b.OnLanded(nil)
 			r, blob := newRelay(t, b.Plane.Blob(), stall{})
-			corr := a.Start(planetest.Whole(a, b, a.Import(t, b.Inc, blob), 0, 1, size))
-			planetest.Await(t, b, func(*effects.Landed) bool { return true })
-			r.lie(t, 0, doneFrame(1, code))
-			if done := a.Done(t, corr); done.Code != want {
+			corr := a.StartPush(planetest.NewWholePush(a, b, a.Import(t, b.Inc, blob), 0, 1, size))
+			planetest.AwaitEvent(t, b, func(*effects.Landed) bool { return true })
+			r.sendAsTarget(t, 0, doneFrame(1, code))
+			if done := a.AwaitDone(t, corr); done.Code != want {
 				t.Fatalf("ended as %s; want %s", done.Code, want)
 			}
 		})
@@ -131,30 +131,30 @@ func TestAPeerSpeaksForItselfAlone(t *testing.T) {
 // flight until then.
 func TestLandingsCountAsUnderWay(t *testing.T) {
 	const size, most = 4096, 4
-	a, b := planetest.Open(t, tcp.Open, 1, most+1, size), planetest.Open(t, bounded(most), 2, most+1, size)
+	a, b := planetest.OpenNode(t, tcp.Open, 1, most+1, size), planetest.OpenNode(t, openBounded(most), 2, most+1, size)
 	b.OnLanded(nil)
 	l := a.Import(t, b.Inc, b.Plane.Blob())
 	var landings []*effects.Landed
 	for i := range most {
-		corr := a.Start(planetest.Whole(a, b, l, i, 1, size))
-		landings = append(landings, planetest.Await(t, b, func(*effects.Landed) bool { return true }))
+		corr := a.StartPush(planetest.NewWholePush(a, b, l, i, 1, size))
+		landings = append(landings, planetest.AwaitEvent(t, b, func(*effects.Landed) bool { return true }))
 		a.Plane.Cancel(corr)
-		a.Done(t, corr)
+		a.AwaitDone(t, corr)
 	}
-	beyond := planetest.Whole(a, b, l, most, 1, size)
-	if done := a.Done(t, a.Start(beyond)); done.Code != effects.TooMany {
+	beyond := planetest.NewWholePush(a, b, l, most, 1, size)
+	if done := a.AwaitDone(t, a.StartPush(beyond)); done.Code != effects.TooMany {
 		t.Fatalf("the push beyond them ended as %s", done.Code)
 	}
 	for _, landed := range landings {
 		b.Plane.Confirm(landed.Landing, effects.OK)
 	}
-	b.OnLanded(planetest.Always)
-	if done := a.Done(t, a.Start(beyond)); done.Code != effects.OK {
+	b.OnLanded(planetest.ConfirmLanding)
+	if done := a.AwaitDone(t, a.StartPush(beyond)); done.Code != effects.OK {
 		t.Fatalf("the push after they were confirmed ended as %s", done.Code)
 	}
 }
 
-func bounded(transfers int) plane.Opener {
+func openBounded(transfers int) plane.Opener {
 	return func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 		env.Bounds.Transfers = transfers
 		return tcp.Open(ctx, env)

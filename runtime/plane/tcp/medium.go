@@ -23,17 +23,17 @@ type medium struct {
 	calls   socketCalls
 }
 
-// headBytes is the length of the header before each page on a stream: number of the transfer, pair, length of the
+// pageHeaderBytes is the length of the header before each page on a stream: number of the transfer, pair, length of the
 // page.
-const headBytes = 8 + 4 + 4
+const pageHeaderBytes = 8 + 4 + 4
 
-func putHead(b []byte, transfer uint64, pair, length uint32) {
+func putPageHeader(b []byte, transfer uint64, pair, length uint32) {
 	binary.LittleEndian.PutUint64(b, transfer)
 	binary.LittleEndian.PutUint32(b[8:], pair)
 	binary.LittleEndian.PutUint32(b[12:], length)
 }
 
-func parseHead(b []byte) (transfer uint64, pair, length uint32) {
+func parsePageHeader(b []byte) (transfer uint64, pair, length uint32) {
 	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])
 }
 
@@ -60,7 +60,7 @@ func (m *medium) ReadFirstFrame(conn net.Conn) (kind link.Kind, body []byte, fil
 }
 
 // NewSender opens the streams.
-func (m *medium) NewSender(ctx context.Context, out *link.Outgoing, address string, _ []*os.File) (link.Sender, error) {
+func (m *medium) NewSender(ctx context.Context, out *link.OutgoingLink, address string, _ []*os.File) (link.Sender, error) {
 	s := newSender(out)
 	for range m.streams {
 		st, err := m.openStream(ctx, out, address)
@@ -68,7 +68,7 @@ func (m *medium) NewSender(ctx context.Context, out *link.Outgoing, address stri
 			s.Close()
 			return nil, fmt.Errorf("stream to %s: %w", address, err)
 		}
-		s.serve(st)
+		s.serveStream(st)
 	}
 	return s, nil
 }
@@ -76,13 +76,13 @@ func (m *medium) NewSender(ctx context.Context, out *link.Outgoing, address stri
 // A stream that ends before joining its link is opened again. While many strangers connect, the target's door may have
 // closed the stream to make room, because the door learns only from the join that the peer is known.
 const (
-	joinTries    = 8
+	maxJoinTries = 8
 	minJoinPause = time.Millisecond
 )
 
-func (m *medium) openStream(ctx context.Context, out *link.Outgoing, address string) (st *stream, err error) {
+func (m *medium) openStream(ctx context.Context, out *link.OutgoingLink, address string) (st *stream, err error) {
 	pause := minJoinPause
-	for range joinTries {
+	for range maxJoinTries {
 		if st, err = m.tryJoin(ctx, out, address); err == nil || !closedByPeer(err) {
 			return st, err
 		}
@@ -101,7 +101,7 @@ func closedByPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-func (m *medium) tryJoin(ctx context.Context, out *link.Outgoing, address string) (*stream, error) {
+func (m *medium) tryJoin(ctx context.Context, out *link.OutgoingLink, address string) (*stream, error) {
 	conn, err := m.Dial(ctx, address)
 	if err != nil {
 		return nil, err
@@ -123,8 +123,8 @@ func (m *medium) tryJoin(ctx context.Context, out *link.Outgoing, address string
 }
 
 // joinLink sends the hello of a stream, and waits until the peer has added the stream to its link.
-func joinLink(out *link.Outgoing, conn net.Conn) error {
-	if err := conn.SetDeadline(time.Now().Add(out.Bounds().Handshake)); err != nil {
+func joinLink(out *link.OutgoingLink, conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(out.Bounds().HandshakeTimeout)); err != nil {
 		return err
 	}
 	if _, err := conn.Write(link.AppendHello(nil, link.KindJoin, out.ProvenHello(link.KindJoin))); err != nil {
@@ -139,23 +139,23 @@ func joinLink(out *link.Outgoing, conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-func (m *medium) NewReceiver(in *link.Incoming, _ []*os.File) (link.Receiver, error) {
+func (m *medium) NewReceiver(in *link.IncomingLink, _ []*os.File) (link.Receiver, error) {
 	return &receiver{in: in, reads: newQueue[*link.ServedRead](), conns: map[net.Conn]struct{}{}}, nil
 }
 
 // ServeStream serves a stream.
-func (m *medium) ServeStream(in *link.Incoming, conn net.Conn) error {
+func (m *medium) ServeStream(in *link.IncomingLink, conn net.Conn) error {
 	r := in.Receiver().(*receiver)
-	if err := r.add(conn); err != nil {
+	if err := r.addConn(conn); err != nil {
 		return err
 	}
-	defer r.remove(conn)
+	defer r.removeConn(conn)
 	st, err := newStream(conn, m.buffer, m.calls)
 	if err != nil {
 		in.Fail()
 		return err
 	}
-	return r.serve(st)
+	return r.serveStream(st)
 }
 
 func (m *medium) Close() {}

@@ -17,7 +17,7 @@ import (
 
 // A name is resolved where it was configured and nowhere else: peers are told an address, and accept nothing else.
 func TestPeersAreToldAddresses(t *testing.T) {
-	a, b := planetest.Open(t, tcp.Open, 1, 2, 4096), planetest.Open(t, tcp.Config{Host: "localhost"}.Open, 2, 2, 4096)
+	a, b := planetest.OpenNode(t, tcp.Open, 1, 2, 4096), planetest.OpenNode(t, tcp.Config{Host: "localhost"}.Open, 2, 2, 4096)
 	at, err := netip.ParseAddrPort(string(b.Plane.Blob()[3:]))
 	if err != nil {
 		t.Fatalf("peers are told %q", b.Plane.Blob()[3:])
@@ -34,7 +34,7 @@ func TestPeersAreToldAddresses(t *testing.T) {
 // The reason why a peer cannot be linked to is logged once, however often the import is tried.
 func TestImportFailureIsLoggedOnce(t *testing.T) {
 	var log logtest.Lines
-	a := planetest.Open(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+	a := planetest.OpenNode(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 		env.Log = log.Logger()
 		return tcp.Open(ctx, env)
 	}, 1, 2, 4096)
@@ -44,7 +44,7 @@ func TestImportFailureIsLoggedOnce(t *testing.T) {
 			t.Errorf("the import ended as %s", e.Code)
 		}
 	}
-	lines := log.With("a peer cannot be linked to: unreachable")
+	lines := log.LinesWith("a peer cannot be linked to: unreachable")
 	if len(lines) != 1 || !strings.Contains(lines[0], "address=127.0.0.1:1") || !strings.Contains(lines[0], "refused") {
 		t.Errorf("the log is\n%s", log.String())
 	}

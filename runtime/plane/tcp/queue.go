@@ -22,9 +22,9 @@ type queue[B batch] struct {
 }
 
 type job[B batch] struct {
-	batch B
-	next  int
-	left  uint64 // bytes of the pages from next on
+	batch     B
+	next      int
+	bytesLeft uint64 // bytes of the pages from next on
 }
 
 // A pageRun is a range of consecutive pages of a batch, to be written with a single call.
@@ -45,13 +45,13 @@ func newQueue[B batch]() *queue[B] {
 	return q
 }
 
-func (q *queue[B]) add(b B) {
+func (q *queue[B]) addBatch(b B) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closed {
 		j := &job[B]{batch: b}
 		for _, pair := range b.Pairs() {
-			j.left += uint64(pair.Local.Length)
+			j.bytesLeft += uint64(pair.Local.Length)
 		}
 		q.jobs = append(q.jobs, j)
 		if len(b.Pairs()) == 1 {
@@ -62,9 +62,9 @@ func (q *queue[B]) add(b B) {
 	}
 }
 
-// take waits for the next run of the oldest batch, and returns false when the queue is closed. A run has at least one
-// page, and at most half of the bytes that are left, so that several streams share a batch.
-func (q *queue[B]) take() (b B, r pageRun, ok bool) {
+// takeRun waits for the next run of the oldest batch, and returns false when the queue is closed. A run has at least
+// one page, and at most half of the bytes that are left, so that several streams share a batch.
+func (q *queue[B]) takeRun() (b B, r pageRun, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.jobs) == 0 && !q.closed {
@@ -82,7 +82,7 @@ func (q *queue[B]) take() (b B, r pageRun, ok bool) {
 }
 
 func (j *job[B]) nextRun() pageRun {
-	pairs, most := j.batch.Pairs()[j.next:], min(max(j.left/2, minRunBytes), maxRunBytes)
+	pairs, most := j.batch.Pairs()[j.next:], min(max(j.bytesLeft/2, minRunBytes), maxRunBytes)
 	r, bytes := pageRun{first: j.next}, uint64(0)
 	for r.pages < min(len(pairs), maxRunPages) {
 		length := uint64(pairs[r.pages].Local.Length)
@@ -92,12 +92,12 @@ func (j *job[B]) nextRun() pageRun {
 		bytes += length
 		r.pages++
 	}
-	j.next, j.left = j.next+r.pages, j.left-bytes
+	j.next, j.bytesLeft = j.next+r.pages, j.bytesLeft-bytes
 	return r
 }
 
 // removeBatch removes a batch of which no page is wanted any more, if the batch is in the queue.
-func (q *queue[B]) remove(b B) {
+func (q *queue[B]) removeBatch(b B) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.jobs = slices.DeleteFunc(q.jobs, func(j *job[B]) bool { return j.batch == b })

@@ -33,10 +33,10 @@ func TestRunsOfABatch(t *testing.T) {
 		{600, 1, []int{256, 256, 88}},
 	} {
 		q, batch := newQueue[*someBatch](), ofPages(c.pages, c.length)
-		q.add(batch)
+		q.addBatch(batch)
 		next := 0
 		for _, pages := range c.runs {
-			if _, r, ok := q.take(); !ok || r != (pageRun{next, pages}) {
+			if _, r, ok := q.takeRun(); !ok || r != (pageRun{next, pages}) {
 				t.Errorf("%d pages of %d bytes: got %+v; want %d from %d on", c.pages, c.length, r, pages, next)
 			}
 			next += pages
@@ -51,27 +51,27 @@ func TestQueueGivesEachPageOnce(t *testing.T) {
 	q := newQueue[*someBatch]()
 	a, b, c := ofPages(2, minRunBytes), ofPages(1, minRunBytes), ofPages(3, minRunBytes)
 	for _, batch := range []*someBatch{a, b, c} {
-		q.add(batch)
+		q.addBatch(batch)
 	}
 	want := func(batch *someBatch, pair int) {
 		t.Helper()
-		if got, r, ok := q.take(); !ok || got != batch || r != (pageRun{pair, 1}) {
+		if got, r, ok := q.takeRun(); !ok || got != batch || r != (pageRun{pair, 1}) {
 			t.Fatalf("took %+v of another batch than wanted, %v; want page %d", r, ok, pair)
 		}
 	}
 	want(a, 0)
 	want(a, 1)
-	q.remove(b)
+	q.removeBatch(b)
 	want(c, 0)
-	q.remove(c) // Its remaining pages are dropped.
-	q.remove(c)
+	q.removeBatch(c) // Its remaining pages are dropped.
+	q.removeBatch(c)
 	if len(q.jobs) != 0 {
 		t.Fatalf("%d batches are left", len(q.jobs))
 	}
-	q.add(b)
+	q.addBatch(b)
 	q.close()
-	q.add(a)
-	if _, _, ok := q.take(); ok || len(q.jobs) != 0 {
+	q.addBatch(a)
+	if _, _, ok := q.takeRun(); ok || len(q.jobs) != 0 {
 		t.Fatal("a closed queue gave a page, or kept a batch")
 	}
 }

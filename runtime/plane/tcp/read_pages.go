@@ -10,7 +10,7 @@ import (
 func (s *sender) receivePages(st *stream) error {
 	var read *link.Read // the read of the newest page; nil if that read has ended
 	for {
-		number, pair, length, err := st.next(s.out.PeerBuffer().PageBytes)
+		number, pair, length, err := st.nextHeader(s.out.PeerBuffer().PageBytes)
 		if err != nil {
 			return err
 		}
@@ -19,17 +19,17 @@ func (s *sender) receivePages(st *stream) error {
 				return err
 			}
 		}
-		if err := s.store(st, read, pair, length); err != nil {
+		if err := s.storePage(st, read, pair, length); err != nil {
 			return err
 		}
 	}
 }
 
-// store stores a page, or discards the page if the read is no longer wanted. A page that the peer sends after the
+// storePage stores a page, or discards the page if the read is no longer wanted. A page that the peer sends after the
 // lease ended is stored, too, but never delivered: the peer's done message then says that the read failed.
-func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) error {
+func (s *sender) storePage(st *stream, read *link.Read, pair uint32, length int) error {
 	if read == nil {
-		return st.discard(length)
+		return st.discardBytes(length)
 	}
 	if int64(pair) >= int64(len(read.Pairs())) || read.Pairs()[pair].Local.Length != uint32(length) {
 		return fmt.Errorf("%w: pair %d of %d bytes was not requested", link.ErrMalformed, pair, length)
@@ -37,19 +37,19 @@ func (s *sender) store(st *stream, read *link.Read, pair uint32, length int) err
 	if err := read.BeginPair(int(pair)); err != nil {
 		return err
 	}
-	page := s.host(read.Pairs()[pair].Local)
+	page := s.localPage(read.Pairs()[pair].Local)
 	hold := func() []byte {
-		if !read.Begin(1) {
+		if !read.BeginAccess(1) {
 			return nil
 		}
 		return page
 	}
-	n, err := st.store(length, hold, read.End)
+	n, err := st.storePage(length, hold, read.EndAccess)
 	switch {
 	case err != nil:
 		return err
 	case n < length:
-		return st.discard(length - n)
+		return st.discardBytes(length - n)
 	}
 	read.PairStored()
 	return nil

@@ -12,7 +12,7 @@ import (
 // A receiver owns the streams of an incoming link. The pages of the peer's pushes arrive on the streams, and the pages
 // of the peer's reads are written to the streams.
 type receiver struct {
-	in    *link.Incoming
+	in    *link.IncomingLink
 	reads *queue[*link.ServedRead]
 
 	mu     sync.Mutex
@@ -27,12 +27,12 @@ func (r *receiver) Receive(*link.Push) {}
 func (r *receiver) HasPermit(slot uint32) bool { return slot == 0 }
 
 // ServeRead implements link.ReadServer.
-func (r *receiver) ServeRead(s *link.ServedRead) { r.reads.add(s) }
+func (r *receiver) ServeRead(s *link.ServedRead) { r.reads.addBatch(s) }
 
 // DropRead implements link.ReadServer.
-func (r *receiver) DropRead(s *link.ServedRead) { r.reads.remove(s) }
+func (r *receiver) DropRead(s *link.ServedRead) { r.reads.removeBatch(s) }
 
-func (r *receiver) add(conn net.Conn) error {
+func (r *receiver) addConn(conn net.Conn) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -45,7 +45,7 @@ func (r *receiver) add(conn net.Conn) error {
 	return nil
 }
 
-func (r *receiver) remove(conn net.Conn) {
+func (r *receiver) removeConn(conn net.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.conns, conn)
@@ -63,8 +63,8 @@ func (r *receiver) Close() {
 	r.in.WaitIdle()
 }
 
-// serve moves pages over a stream until the stream ends.
-func (r *receiver) serve(st *stream) error {
+// serveStream moves pages over a stream until the stream ends.
+func (r *receiver) serveStream(st *stream) error {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		defer st.conn.Close() // The reader below notices.
@@ -75,7 +75,7 @@ func (r *receiver) serve(st *stream) error {
 	defer r.in.Fail()
 	var push *link.Push // the push of the newest page; nil if that push has ended
 	for {
-		number, pair, length, err := st.next(r.in.Pool().Buffer().PageBytes)
+		number, pair, length, err := st.nextHeader(r.in.Pool().Buffer().PageBytes)
 		if err != nil {
 			return err
 		}
@@ -85,34 +85,34 @@ func (r *receiver) serve(st *stream) error {
 				return net.ErrClosed
 			}
 		}
-		if err := r.store(st, push, pair, length); err != nil {
+		if err := r.storePage(st, push, pair, length); err != nil {
 			return err
 		}
 	}
 }
 
-// store stores a page, or discards the page if the push is no longer wanted.
-func (r *receiver) store(st *stream, push *link.Push, pair uint32, length int) error {
+// storePage stores a page, or discards the page if the push is no longer wanted.
+func (r *receiver) storePage(st *stream, push *link.Push, pair uint32, length int) error {
 	if push == nil {
-		return st.discard(length)
+		return st.discardBytes(length)
 	}
 	if int64(pair) >= int64(len(push.Pairs())) || push.Pairs()[pair].Local.Length != uint32(length) {
 		return fmt.Errorf("%w: pair %d of %d bytes was not requested", link.ErrMalformed, pair, length)
 	}
 	i := int(pair)
-	if !push.Begin(i) {
-		return st.discard(length)
+	if !push.BeginPair(i) {
+		return st.discardBytes(length)
 	}
 	claim := push.Claim()
-	n, err := st.store(length, func() []byte { return claim.Hold(i) }, func() { claim.Release(i) })
+	n, err := st.storePage(length, func() []byte { return claim.Hold(i) }, func() { claim.Release(i) })
 	switch {
 	case err != nil:
-		push.End(i, effects.PeerLost)
+		push.EndPair(i, effects.PeerLost)
 		return err
 	case n < length:
-		push.End(i, effects.Withdrawn)
-		return st.discard(length - n)
+		push.EndPair(i, effects.Withdrawn)
+		return st.discardBytes(length - n)
 	}
-	push.End(i, effects.OK)
+	push.EndPair(i, effects.OK)
 	return nil
 }

@@ -99,8 +99,8 @@ func newRelay(t *testing.T, blob []byte, at stall) (*relay, []byte) {
 	return r, append(ours, listener.Addr().String()...)
 }
 
-// source waits for a connection and returns its end towards the initiator.
-func (r *relay) source(n int) net.Conn {
+// initiatorConn waits for a connection and returns its end towards the initiator.
+func (r *relay) initiatorConn(n int) net.Conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(r.sources) <= n {

@@ -12,30 +12,30 @@ import (
 // A sender owns the streams of an outgoing link. The pages of our pushes are written to the streams, and the pages of
 // our reads arrive on the streams.
 type sender struct {
-	out    *link.Outgoing
+	out    *link.OutgoingLink
 	pushes *queue[*link.Transfer]
 	conns  []net.Conn
 	wg     sync.WaitGroup
 }
 
-func newSender(out *link.Outgoing) *sender {
+func newSender(out *link.OutgoingLink) *sender {
 	return &sender{out: out, pushes: newQueue[*link.Transfer]()}
 }
 
 // Send implements link.Sender.
-func (s *sender) Send(t *link.Transfer) { s.pushes.add(t) }
+func (s *sender) Send(t *link.Transfer) { s.pushes.addBatch(t) }
 
 // StartRead implements link.Sender. The streams look the read up when its pages arrive.
 func (s *sender) StartRead(*link.Read) (ask bool) { return true }
 
-// serve takes over a stream. A page that is moved only in part makes the stream unusable, and ends the link.
-func (s *sender) serve(st *stream) {
+// serveStream takes over a stream. A page that is moved only in part makes the stream unusable, and ends the link.
+func (s *sender) serveStream(st *stream) {
 	s.conns = append(s.conns, st.conn)
 	s.wg.Go(func() {
 		defer s.out.Fail()
 		for {
-			t, r, ok := s.pushes.take()
-			if !ok || !s.write(st, t, r) {
+			t, r, ok := s.pushes.takeRun()
+			if !ok || !s.writeRun(st, t, r) {
 				return
 			}
 		}
@@ -46,29 +46,29 @@ func (s *sender) serve(st *stream) {
 	})
 }
 
-func (s *sender) write(st *stream, t *link.Transfer, r pageRun) bool {
-	if !t.Begin(r.pages) {
+func (s *sender) writeRun(st *stream, t *link.Transfer, r pageRun) bool {
+	if !t.BeginAccess(r.pages) {
 		return true
 	}
-	if !s.send(st, t, r) {
-		t.End()
+	if !s.sendRun(st, t, r) {
+		t.EndAccess()
 		return false
 	}
-	t.Sent(r.pages)
+	t.EndSend(r.pages)
 	return true
 }
 
 // sendRun writes all pages of a run. If a write fails, the stream is unusable. The peer must take the run within
 // Bounds.Stall, like a page of that size.
-func (s *sender) send(st *stream, t *link.Transfer, r pageRun) bool {
-	if err := st.conn.SetWriteDeadline(time.Now().Add(s.out.Bounds().Stall)); err != nil {
+func (s *sender) sendRun(st *stream, t *link.Transfer, r pageRun) bool {
+	if err := st.conn.SetWriteDeadline(time.Now().Add(s.out.Bounds().StallTimeout)); err != nil {
 		return false
 	}
 	buffers := st.buffers[:0]
 	for i := r.first; i < r.first+r.pages; i++ {
-		buffers = append(buffers, st.setHead(i-r.first, t.Number(), uint32(i), t.Pairs()[i].Local.Length))
+		buffers = append(buffers, st.setHeader(i-r.first, t.Number(), uint32(i), t.Pairs()[i].Local.Length))
 		for piece := range t.Pieces(i) {
-			buffers = append(buffers, s.host(piece.Page)[piece.From:piece.From+piece.Bytes])
+			buffers = append(buffers, s.localPage(piece.Page)[piece.From:piece.From+piece.Bytes])
 		}
 	}
 	st.buffers = buffers               // WriteTo consumes buffers.
@@ -76,7 +76,7 @@ func (s *sender) send(st *stream, t *link.Transfer, r pageRun) bool {
 	return err == nil
 }
 
-func (s *sender) host(page effects.Page) []byte { return s.out.Pool().Bytes(page) }
+func (s *sender) localPage(page effects.Page) []byte { return s.out.Pool().Bytes(page) }
 
 // Close implements link.Sender.
 func (s *sender) Close() {

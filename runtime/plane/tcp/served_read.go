@@ -11,15 +11,15 @@ import (
 // serveReads writes the pages of the peer's reads to a stream, until the stream or the link ends.
 func (r *receiver) serveReads(st *stream) {
 	for {
-		s, pages, ok := r.reads.take()
+		s, pages, ok := r.reads.takeRun()
 		if !ok {
 			return
 		}
-		if !s.Begin(pages.first, pages.pages) {
+		if !s.BeginPairs(pages.first, pages.pages) {
 			continue
 		}
-		whole, code := r.send(st, s, pages)
-		s.End(pages.first, pages.pages, whole, code)
+		whole, code := r.sendRun(st, s, pages)
+		s.EndPairs(pages.first, pages.pages, whole, code)
 		if code == effects.PeerLost {
 			return
 		}
@@ -29,25 +29,25 @@ func (r *receiver) serveReads(st *stream) {
 // sendRun writes the pages of a run, and returns the number of completely written pages. If the lease is revoked
 // meanwhile, the rest of the current page is filled with zeros, because the peer was told the page's length and must
 // find the next header behind the page.
-func (r *receiver) send(st *stream, s *link.ServedRead, of pageRun) (whole int, code effects.Code) {
-	if err := st.conn.SetWriteDeadline(time.Now().Add(r.in.Bounds().Stall)); err != nil {
+func (r *receiver) sendRun(st *stream, s *link.ServedRead, run pageRun) (whole int, code effects.Code) {
+	if err := st.conn.SetWriteDeadline(time.Now().Add(r.in.Bounds().StallTimeout)); err != nil {
 		return 0, effects.PeerLost
 	}
-	pairs := s.Pairs()[of.first : of.first+of.pages]
+	pairs := s.Pairs()[run.first : run.first+run.pages]
 	for i, pair := range pairs {
-		st.setHead(i, s.Number(), uint32(of.first+i), pair.Local.Length)
+		st.setHeader(i, s.Number(), uint32(run.first+i), pair.Local.Length)
 	}
-	loan := s.Claim()
-	whole, n, err := st.send(pairs, func(i int) []byte { return loan.Hold(of.first + i) }, loan.Release)
+	claim := s.Claim()
+	whole, n, err := st.sendRun(pairs, func(i int) []byte { return claim.Hold(run.first + i) }, claim.Release)
 	switch {
 	case err != nil:
 		return 0, effects.PeerLost
 	case whole == len(pairs):
 		return whole, effects.OK
 	case n > 0:
-		head := st.heads[whole*headBytes:][:headBytes]
-		rest := headBytes + int(pairs[whole].Local.Length) - max(n, headBytes)
-		if err := st.fill(head[min(n, headBytes):], rest); err != nil {
+		head := st.headers[whole*pageHeaderBytes:][:pageHeaderBytes]
+		rest := pageHeaderBytes + int(pairs[whole].Local.Length) - max(n, pageHeaderBytes)
+		if err := st.sendZeros(head[min(n, pageHeaderBytes):], rest); err != nil {
 			return 0, effects.PeerLost
 		}
 	}
@@ -58,7 +58,7 @@ func (r *receiver) send(st *stream, s *link.ServedRead, of pageRun) (whole int, 
 // of written bytes of the next page. If hold returns nil, which means that the pages must not be read any more,
 // sendRun returns early and without an error. Like storePage, it holds pages only for a single write that does not
 // block, so that a peer that takes no bytes cannot keep a page from the owner (M3).
-func (s *stream) send(pairs []effects.Pair, hold func(i int) []byte, unhold func()) (whole, n int, err error) {
+func (s *stream) sendRun(pairs []effects.Pair, hold func(i int) []byte, unhold func()) (whole, n int, err error) {
 	var sendErr error
 	err = s.raw.Write(func(fd uintptr) bool {
 		for whole < len(pairs) {
@@ -66,14 +66,14 @@ func (s *stream) send(pairs []effects.Pair, hold func(i int) []byte, unhold func
 			if held == 0 {
 				return true
 			}
-			wrote, e := s.socketCalls.send(int(fd), s.parts)
+			wrote, e := s.socketCalls.sendmsg(int(fd), s.parts)
 			for range held {
 				unhold()
 			}
 			switch e {
 			case nil:
-				for n += wrote; whole < len(pairs) && n >= headBytes+int(pairs[whole].Local.Length); whole++ {
-					n -= headBytes + int(pairs[whole].Local.Length)
+				for n += wrote; whole < len(pairs) && n >= pageHeaderBytes+int(pairs[whole].Local.Length); whole++ {
+					n -= pageHeaderBytes + int(pairs[whole].Local.Length)
 				}
 			case syscall.EINTR:
 			case syscall.EAGAIN:
@@ -102,9 +102,9 @@ func (s *stream) holdParts(pairs []effects.Pair, from, n int, hold func(i int) [
 			break // Pages that are held already are written, because the lease stood when the hold began.
 		}
 		held++
-		head, at := s.heads[from*headBytes:][:headBytes], max(n-headBytes, 0)
+		head, at := s.headers[from*pageHeaderBytes:][:pageHeaderBytes], max(n-pageHeaderBytes, 0)
 		part := page[at:min(int(pairs[from].Local.Length), at+maxHoldBytes-bytes)]
-		s.parts = append(s.parts, head[min(n, headBytes):], part)
+		s.parts = append(s.parts, head[min(n, pageHeaderBytes):], part)
 		bytes += len(part)
 		if at+len(part) < int(pairs[from].Local.Length) {
 			break
@@ -113,8 +113,8 @@ func (s *stream) holdParts(pairs []effects.Pair, from, n int, hold func(i int) [
 	return held
 }
 
-// fill writes head and length zeros.
-func (s *stream) fill(head []byte, length int) error {
+// sendZeros writes head and length zeros.
+func (s *stream) sendZeros(head []byte, length int) error {
 	if _, err := s.conn.Write(head); err != nil {
 		return err
 	}

@@ -20,33 +20,33 @@ import (
 func TestRevokeDoesNotWaitForAStalledReader(t *testing.T) {
 	const size = 16 << 20 // more than all socket buffers on the way hold
 	open := tcp.Config{Streams: 1}.Open
-	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	a, b := planetest.OpenNode(t, open, 1, 2, size), planetest.OpenNode(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
-	pull := planetest.PullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
-	corr := a.Read(pull)
+	pull := planetest.NewPull(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	corr := a.StartRead(pull)
 	<-r.stalled
 
-	c := planetest.Open(t, open, 3, 2, size)
-	other := planetest.PullOf(c, b, c.Import(t, b.Inc, b.Plane.Blob()), 1, 1, size)
-	if done := c.Done(t, c.Read(other)); done.Code != effects.OK {
+	c := planetest.OpenNode(t, open, 3, 2, size)
+	other := planetest.NewPull(c, b, c.Import(t, b.Inc, b.Plane.Blob()), 1, 1, size)
+	if done := c.AwaitDone(t, c.StartRead(other)); done.Code != effects.OK {
 		t.Fatalf("another peer's read ended as %s", done.Code)
 	}
-	planetest.SameAsLent(t, c, other)
+	planetest.WantLeasedContent(t, c, other)
 
 	b.Pool.Revoke(pull.Grant)
-	planetest.Await(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
+	planetest.AwaitEvent(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
 	for _, page := range pull.From { // in the same generation
 		copy(b.Pool.Bytes(page), bytes.Repeat([]byte{0xee}, size))
 	}
 	r.goOn()
-	if done := a.Done(t, corr); done.Code != effects.Withdrawn {
+	if done := a.AwaitDone(t, corr); done.Code != effects.Withdrawn {
 		t.Fatalf("ended as %s", done.Code)
 	}
-	next := planetest.PullOf(a, b, pull.Link, 0, 1, size)
-	if done := a.Done(t, a.Read(next)); done.Code != effects.OK {
+	next := planetest.NewPull(a, b, pull.Link, 0, 1, size)
+	if done := a.AwaitDone(t, a.StartRead(next)); done.Code != effects.OK {
 		t.Fatalf("the read after it ended as %s", done.Code)
 	}
-	planetest.SameAsLent(t, a, next)
+	planetest.WantLeasedContent(t, a, next)
 }
 
 // A stalled read is settled at once when it is cancelled: nobody stores while waiting for bytes. Bytes that arrive
@@ -54,34 +54,34 @@ func TestRevokeDoesNotWaitForAStalledReader(t *testing.T) {
 func TestCancelOfAStalledRead(t *testing.T) {
 	const size = 16 << 20
 	open := tcp.Config{Streams: 1}.Open
-	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	a, b := planetest.OpenNode(t, open, 1, 2, size), planetest.OpenNode(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
-	pull := planetest.PullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
-	corr := a.Read(pull)
+	pull := planetest.NewPull(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	corr := a.StartRead(pull)
 	<-r.stalled
 	a.Plane.Cancel(corr)
-	done := a.Done(t, corr)
+	done := a.AwaitDone(t, corr)
 	if done.Code != effects.Cancelled {
 		t.Fatalf("ended as %s", done.Code)
 	}
 	if !done.Settled { // It was storing what had arrived.
-		planetest.Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
+		planetest.AwaitEvent(t, a, func(e *effects.Settled) bool { return e.Corr == corr })
 	}
 	mine := bytes.Repeat([]byte{0xee}, size)
 	copy(a.Pool.Bytes(pull.Into[0]), mine)
 	for range 100 { // Cancelled reads do not pile up at the owner: none is left when the stream continues.
-		corr := a.Read(pull)
+		corr := a.StartRead(pull)
 		a.Plane.Cancel(corr)
-		if done := a.Done(t, corr); done.Code != effects.Cancelled || !done.Settled {
+		if done := a.AwaitDone(t, corr); done.Code != effects.Cancelled || !done.Settled {
 			t.Fatalf("another read on the stalled stream ended as %s, settled %v", done.Code, done.Settled)
 		}
 	}
 	r.goOn()
-	next := planetest.PullOf(a, b, pull.Link, 1, 1, size)
-	if done := a.Done(t, a.Read(next)); done.Code != effects.OK {
+	next := planetest.NewPull(a, b, pull.Link, 1, 1, size)
+	if done := a.AwaitDone(t, a.StartRead(next)); done.Code != effects.OK {
 		t.Fatalf("the read after it ended as %s", done.Code)
 	}
-	planetest.SameAsLent(t, a, next)
+	planetest.WantLeasedContent(t, a, next)
 	if !bytes.Equal(a.Pool.Bytes(pull.Into[0]), mine) {
 		t.Fatal("a page was stored into after its read was settled")
 	}
@@ -93,42 +93,42 @@ func TestReadSucceedsOnlyWithTheOwnersDone(t *testing.T) {
 	const size = 4096
 	const welcome = 4 + 1 + 1 + 16 + 16 + 4 + 8 + 16
 	open := tcp.Config{Streams: 1}.Open
-	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	a, b := planetest.OpenNode(t, open, 1, 2, size), planetest.OpenNode(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, back: true, after: welcome})
 	l := a.Import(t, b.Inc, blob)
-	one, two := planetest.PullOf(a, b, l, 0, 1, size), planetest.PullOf(a, b, l, 1, 1, size)
-	first, second := a.Read(one), a.Read(two)
+	one, two := planetest.NewPull(a, b, l, 0, 1, size), planetest.NewPull(a, b, l, 1, 1, size)
+	first, second := a.StartRead(one), a.StartRead(two)
 	last := &a.Pool.Bytes(two.Into[0])[size-1]
 	for want := byte(two.From[0].Generation); *last != want; {
 		runtime.Gosched() // The second page is stored, and so the first is whole: they share a stream.
 	}
-	if planetest.Has(a, func(*effects.TransferDone) bool { return true }) != 0 {
+	if planetest.CountEvents(a, func(*effects.TransferDone) bool { return true }) != 0 {
 		t.Fatal("a read ended before its owner's word")
 	}
 	r.goOn()
 	for _, corr := range []effects.Corr{first, second} {
-		if done := a.Done(t, corr); done.Code != effects.OK {
+		if done := a.AwaitDone(t, corr); done.Code != effects.OK {
 			t.Fatalf("ended as %s", done.Code)
 		}
 	}
-	planetest.SameAsLent(t, a, one)
-	planetest.SameAsLent(t, a, two)
+	planetest.WantLeasedContent(t, a, one)
+	planetest.WantLeasedContent(t, a, two)
 }
 
 // No part of a page is requested or stored after the deadline.
 func TestDeadlineEndsAStalledRead(t *testing.T) {
 	const size = 16 << 20
 	open := tcp.Config{Streams: 1}.Open
-	a, b := planetest.Open(t, open, 1, 1, size), planetest.Open(t, open, 2, 1, size)
+	a, b := planetest.OpenNode(t, open, 1, 1, size), planetest.OpenNode(t, open, 2, 1, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
-	pull := planetest.PullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	pull := planetest.NewPull(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
 	notAfter := plane.Now().Add(50 * effects.Millisecond)
-	corr := a.ReadUntil(pull, notAfter)
+	corr := a.StartReadUntil(pull, notAfter)
 	for plane.Now() <= notAfter {
 		runtime.Gosched()
 	}
 	r.goOn()
-	done := a.Done(t, corr)
+	done := a.AwaitDone(t, corr)
 	if done.Code != effects.Expired {
 		t.Fatalf("ended as %s", done.Code)
 	}
@@ -150,20 +150,20 @@ func TestUnrequestedPagesEndTheLink(t *testing.T) {
 		"of four billion bytes":       head(1, 0, 1<<32-1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := planetest.Open(t, tcp.Open, 1, 4, size), planetest.Open(t, tcp.Open, 2, 4, size)
+			a, b := planetest.OpenNode(t, tcp.Open, 1, 4, size), planetest.OpenNode(t, tcp.Open, 2, 4, size)
 			// The owner never receives the read, so the read stays in flight for as long as the test needs.
 			r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 0, after: link.SmallFrame})
 			l := a.Import(t, b.Inc, blob)
-			corr := a.Read(planetest.PullOf(a, b, l, 0, 4, size))
-			if _, err := r.source(1).Write(bytes); err != nil {
+			corr := a.StartRead(planetest.NewPull(a, b, l, 0, 4, size))
+			if _, err := r.initiatorConn(1).Write(bytes); err != nil {
 				t.Fatal(err)
 			}
-			if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+			if done := a.AwaitDone(t, corr); done.Code != effects.PeerLost || !done.Settled {
 				t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 			}
-			planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == l })
+			planetest.AwaitEvent(t, a, func(e *effects.LinkLost) bool { return e.Link == l })
 			r.goOn()
-			planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
+			planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
 		})
 	}
 }
@@ -171,18 +171,18 @@ func TestUnrequestedPagesEndTheLink(t *testing.T) {
 // A reader that takes no bytes for longer than Bounds.Stall loses its link.
 func TestStalledReaderLosesItsLink(t *testing.T) {
 	const size = 16 << 20
-	a := planetest.Open(t, tcp.Config{Streams: 1}.Open, 1, 1, size)
-	b := planetest.Open(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
-		env.Bounds.Stall = 10 * time.Millisecond
+	a := planetest.OpenNode(t, tcp.Config{Streams: 1}.Open, 1, 1, size)
+	b := planetest.OpenNode(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+		env.Bounds.StallTimeout = 10 * time.Millisecond
 		return tcp.Open(ctx, env)
 	}, 2, 1, size)
 	_, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, back: true, after: 64 << 10})
-	pull := planetest.PullOf(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
-	corr := a.Read(pull)
-	planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
+	pull := planetest.NewPull(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	corr := a.StartRead(pull)
+	planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
 	b.Pool.Revoke(pull.Grant)
-	planetest.Await(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
-	done := a.Done(t, corr)
+	planetest.AwaitEvent(t, b, func(e *effects.Revoked) bool { return e.Grant == pull.Grant })
+	done := a.AwaitDone(t, corr)
 	if done.Code != effects.PeerLost {
 		t.Fatalf("ended as %s", done.Code)
 	}

@@ -16,24 +16,24 @@ import (
 func TestRevokeDoesNotWaitForAStalledPeer(t *testing.T) {
 	const size = 1 << 20
 	open := tcp.Config{Streams: 1}.Open
-	a, b := planetest.Open(t, open, 1, 4, size), planetest.Open(t, open, 2, 4, size)
+	a, b := planetest.OpenNode(t, open, 1, 4, size), planetest.OpenNode(t, open, 2, 4, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: size / 2})
 	link := a.Import(t, b.Inc, blob)
-	push := planetest.Whole(a, b, link, 0, 2, size)
-	corr := a.Start(push)
+	push := planetest.NewWholePush(a, b, link, 0, 2, size)
+	corr := a.StartPush(push)
 	<-r.stalled
 	b.Pool.Revoke(push.Grant)
-	planetest.Await(t, b, func(e *effects.Revoked) bool { return e.Grant == push.Grant })
+	planetest.AwaitEvent(t, b, func(e *effects.Revoked) bool { return e.Grant == push.Grant })
 	mine := bytes.Repeat([]byte{0xee}, size)
 	for _, page := range push.Into {
 		copy(b.Pool.Bytes(page), mine)
 	}
 	r.goOn()
-	if done := a.Done(t, corr); done.Code != effects.Withdrawn {
+	if done := a.AwaitDone(t, corr); done.Code != effects.Withdrawn {
 		t.Fatalf("ended as %s", done.Code)
 	}
-	next := planetest.Whole(a, b, link, 2, 2, size)
-	if done := a.Done(t, a.Start(next)); done.Code != effects.OK {
+	next := planetest.NewWholePush(a, b, link, 2, 2, size)
+	if done := a.AwaitDone(t, a.StartPush(next)); done.Code != effects.OK {
 		t.Fatalf("the push after it ended as %s", done.Code)
 	}
 	for i := range next.From {
@@ -50,17 +50,17 @@ func TestRevokeDoesNotWaitForAStalledPeer(t *testing.T) {
 func TestCancelOfAStalledWrite(t *testing.T) {
 	const size = 16 << 20 // more than all socket buffers on the way hold
 	open := tcp.Config{Streams: 1}.Open
-	a, b := planetest.Open(t, open, 1, 2, size), planetest.Open(t, open, 2, 2, size)
+	a, b := planetest.OpenNode(t, open, 1, 2, size), planetest.OpenNode(t, open, 2, 2, size)
 	r, blob := newRelay(t, b.Plane.Blob(), stall{conn: 1, after: 64 << 10})
-	push := planetest.Whole(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
-	corr := a.Start(push)
+	push := planetest.NewWholePush(a, b, a.Import(t, b.Inc, blob), 0, 1, size)
+	corr := a.StartPush(push)
 	<-r.stalled
 	a.Plane.Cancel(corr)
-	if done := a.Done(t, corr); done.Code != effects.Cancelled || done.Settled {
+	if done := a.AwaitDone(t, corr); done.Code != effects.Cancelled || done.Settled {
 		t.Fatalf("ended as %s, settled %v, while the page was being written", done.Code, done.Settled)
 	}
 	r.goOn()
-	planetest.Await(t, a, func(e *effects.Settled) bool { return e.Corr == corr && e.Code == effects.Cancelled })
+	planetest.AwaitEvent(t, a, func(e *effects.Settled) bool { return e.Corr == corr && e.Code == effects.Cancelled })
 }
 
 // Bytes that are not a frame end a link that was in order until then, on both sides.
@@ -80,23 +80,23 @@ func TestMalformedFramesEndTheLink(t *testing.T) {
 		"read of an older number":     readFrame(1, 0, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := planetest.Open(t, tcp.Open, 1, 4, size), planetest.Open(t, tcp.Open, 2, 4, size)
+			a, b := planetest.OpenNode(t, tcp.Open, 1, 4, size), planetest.OpenNode(t, tcp.Open, 2, 4, size)
 			b.OnLanded(nil)
 			r, blob := newRelay(t, b.Plane.Blob(), stall{})
 			link := a.Import(t, b.Inc, blob)
-			corr := a.Start(planetest.Whole(a, b, link, 0, 4, size))
-			planetest.Await(t, b, func(*effects.Landed) bool { return true })
+			corr := a.StartPush(planetest.NewWholePush(a, b, link, 0, 4, size))
+			planetest.AwaitEvent(t, b, func(*effects.Landed) bool { return true })
 			r.mu.Lock()
 			_, err := r.targets[0].Write(bytes)
 			r.mu.Unlock()
 			if err != nil {
 				t.Fatal(err)
 			}
-			planetest.Await(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
-			if done := a.Done(t, corr); done.Code != effects.PeerLost || !done.Settled {
+			planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool { return e.Peer == a.Inc })
+			if done := a.AwaitDone(t, corr); done.Code != effects.PeerLost || !done.Settled {
 				t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 			}
-			planetest.Await(t, a, func(e *effects.LinkLost) bool { return e.Link == link })
+			planetest.AwaitEvent(t, a, func(e *effects.LinkLost) bool { return e.Link == link })
 		})
 	}
 }

@@ -18,22 +18,22 @@ type stream struct {
 	raw  syscall.RawConn
 	socketCalls
 	// The header of the page that is read next, of which some bytes may have arrived with the previous page.
-	head      [headBytes]byte
-	headRead  int
-	discarded []byte // receives discarded bytes
+	header     [pageHeaderBytes]byte
+	headerRead int
+	discarded  []byte // receives discarded bytes
 
 	// The headers, buffers and parts of the pages that are being written.
-	heads   []byte
+	headers []byte
 	buffers net.Buffers
 	parts   [][]byte
 	// The targets of the next read: a part of a page, and the header of the next page.
-	into [2][]byte
+	targets [2][]byte
 }
 
 // socketCalls are the system calls that move bytes between sockets and pages. Neither of them blocks.
 type socketCalls struct {
-	read func(fd int, parts [][]byte) (n int, err error)
-	send func(fd int, parts [][]byte) (n int, err error)
+	readv   func(fd int, parts [][]byte) (n int, err error)
+	sendmsg func(fd int, parts [][]byte) (n int, err error)
 }
 
 func sendParts(fd int, parts [][]byte) (n int, err error) {
@@ -54,55 +54,55 @@ func newStream(conn net.Conn, buffer int, by socketCalls) (*stream, error) {
 	return &stream{conn: conn, raw: raw, socketCalls: by}, err
 }
 
-// setHead fills in and returns the header of the at-th page of a run.
-func (s *stream) setHead(at int, number uint64, pair, length uint32) []byte {
-	if s.heads == nil {
-		s.heads = make([]byte, maxRunPages*headBytes)
+// setHeader fills in and returns the header of the at-th page of a run.
+func (s *stream) setHeader(at int, number uint64, pair, length uint32) []byte {
+	if s.headers == nil {
+		s.headers = make([]byte, maxRunPages*pageHeaderBytes)
 	}
-	head := s.heads[at*headBytes:][:headBytes:headBytes]
-	putHead(head, number, pair, length)
+	head := s.headers[at*pageHeaderBytes:][:pageHeaderBytes:pageHeaderBytes]
+	putPageHeader(head, number, pair, length)
 	return head
 }
 
-// next reads the header of the next page. The length of the page must be at most limit.
-func (s *stream) next(limit uint64) (number uint64, pair uint32, length int, err error) {
-	if _, err := io.ReadFull(s.conn, s.head[s.headRead:]); err != nil {
+// nextHeader reads the header of the next page. The length of the page must be at most limit.
+func (s *stream) nextHeader(limit uint64) (number uint64, pair uint32, length int, err error) {
+	if _, err := io.ReadFull(s.conn, s.header[s.headerRead:]); err != nil {
 		return 0, 0, 0, err
 	}
-	s.headRead = 0
-	number, pair, n := parseHead(s.head[:])
+	s.headerRead = 0
+	number, pair, n := parsePageHeader(s.header[:])
 	if uint64(n) > limit {
 		return 0, 0, 0, fmt.Errorf("%w: page of %d bytes; pages here have %d", link.ErrMalformed, n, limit)
 	}
 	return number, pair, int(n), nil
 }
 
-// store reads length bytes into a page, together with the bytes of the next page's header that have arrived. If hold
-// returns nil, which means that the page must not be stored into any more, the call returns early and without an
+// storePage reads length bytes into a page, together with the bytes of the next page's header that have arrived. If
+// hold returns nil, which means that the page must not be stored into any more, the call returns early and without an
 // error.
 //
 // The runtime's poller calls the function whenever bytes may have arrived. The page is held only for a single read
 // that does not block, so that the page can be revoked without the peer's help (M3).
-func (s *stream) store(length int, hold func() []byte, unhold func()) (n int, err error) {
-	var over bool
+func (s *stream) storePage(length int, hold func() []byte, unhold func()) (n int, err error) {
+	var withdrawn bool
 	var readErr error
 	err = s.raw.Read(func(fd uintptr) bool {
 		for n < length {
 			dst := hold()
 			if dst == nil {
-				over = true
+				withdrawn = true
 				return true
 			}
-			s.into = [2][]byte{dst[n:min(length, n+maxHoldBytes)], s.head[:]}
+			s.targets = [2][]byte{dst[n:min(length, n+maxHoldBytes)], s.header[:]}
 			parts := 1
 			if n+maxHoldBytes >= length {
 				parts = 2
 			}
-			got, e := s.read(int(fd), s.into[:parts])
+			got, e := s.readv(int(fd), s.targets[:parts])
 			unhold()
 			switch {
 			case got > 0:
-				s.headRead = max(n+got-length, 0)
+				s.headerRead = max(n+got-length, 0)
 				n = min(n+got, length)
 			case e == syscall.EINTR:
 			case e == syscall.EAGAIN:
@@ -117,13 +117,13 @@ func (s *stream) store(length int, hold func() []byte, unhold func()) (n int, er
 		}
 		return true
 	})
-	if err == nil && !over {
+	if err == nil && !withdrawn {
 		err = readErr
 	}
 	return n, err
 }
 
-func (s *stream) discard(length int) error {
+func (s *stream) discardBytes(length int) error {
 	if s.discarded == nil {
 		s.discarded = make([]byte, 64<<10)
 	}

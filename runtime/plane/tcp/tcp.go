@@ -62,11 +62,11 @@ func Open(ctx context.Context, env plane.Env) (plane.Plane, error) { return Conf
 
 // Open is a plane.Opener.
 func (c Config) Open(ctx context.Context, env plane.Env) (plane.Plane, error) {
-	return c.open(ctx, env, socketCalls{read: unix.Readv, send: sendParts})
+	return c.openWith(ctx, env, socketCalls{readv: unix.Readv, sendmsg: sendParts})
 }
 
-func (c Config) open(ctx context.Context, env plane.Env, by socketCalls) (plane.Plane, error) {
-	env, err := env.Complete()
+func (c Config) openWith(ctx context.Context, env plane.Env, by socketCalls) (plane.Plane, error) {
+	env, err := env.CompleteFenced()
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (c Config) open(ctx context.Context, env plane.Env, by socketCalls) (plane.
 	}
 	p, err := link.Open(link.Config{
 		Name: Name, Env: env, Medium: &medium{streams: c.Streams, buffer: c.BufferBytes, calls: by}, Listener: listener,
-		Address: framing.Advertised(listener), MaxStreams: maxStreams,
+		Address: framing.AdvertisedAddress(listener), MaxStreams: maxStreams,
 	})
 	if err != nil {
 		_ = listener.Close()

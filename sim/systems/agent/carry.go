@@ -13,9 +13,9 @@ import (
 
 // A rule states the requirements of docs/protocol-agent.md for one operation.
 type rule struct {
-	target, prefill session.Kind
+	target, prefill session.HoldingKind
 	may             bool // the target is optional
-	brings          session.Kind
+	brings          session.HoldingKind
 	ends            bool
 	// do gives the rank a command or ends the call. It returns false if the call is refused.
 	do func(h *host, x *work, b *protocol.EngineCall) bool
@@ -53,7 +53,7 @@ var rules = map[protocol.CallOp]rule{
 func (h *host) begin(b session.Begin) {
 	w, n := h.a.w, h.n
 	pd.Judged(w, checkOnce, checkUsed)
-	m := h.said[b.Call]
+	m := h.said[b.CallRef]
 	switch {
 	case m.begun:
 		w.Fail(checkOnce.Property(), "node %d begins call %d of session %d a second time", n.It(), b.ID, b.Session)
@@ -63,8 +63,8 @@ func (h *host) begin(b session.Begin) {
 		return
 	}
 	m.begun = true
-	x := &work{call: b.Call, op: b.Op, job: m.job, at: m.at}
-	h.works[b.Call] = x
+	x := &work{call: b.CallRef, op: b.Op, job: m.job, at: m.at}
+	h.works[b.CallRef] = x
 	r := rules[b.Op]
 	if !h.about(x, r.target, m.target, r.may) || !h.about(x, r.prefill, m.prefill, false) {
 		return
@@ -88,11 +88,11 @@ func (h *host) begin(b session.Begin) {
 
 // about checks that the target of a call is a holding of the engine, and records the use. It returns false if it is
 // not.
-func (h *host) about(x *work, kind session.Kind, id uint64, may bool) bool {
-	if kind == session.Nothing || may && id == 0 {
+func (h *host) about(x *work, kind session.HoldingKind, id uint64, may bool) bool {
+	if kind == session.NoHolding || may && id == 0 {
 		return true
 	}
-	held := h.holds[session.Call{Session: x.call.Session, ID: id}]
+	held := h.holds[session.CallRef{Session: x.call.Session, ID: id}]
 	if held == nil || held.kind != kind || held.ending || held.freed {
 		h.a.w.Fail(checkUsed.Property(), "node %d begins %v about %d, which is not held, ends, or is another thing", h.n.It(),
 			x.op, id)
@@ -297,7 +297,7 @@ func (h *host) release(x *work, _ *protocol.EngineCall) bool {
 
 // free gives back a holding that no engine holds any more.
 func (h *host) free(f session.Free) {
-	held := h.holds[session.Call{Session: f.Session, ID: f.Holding}]
+	held := h.holds[session.CallRef{Session: f.Session, ID: f.Holding}]
 	if held == nil || held.freed || held.kind != f.Kind || held.uses > 0 {
 		h.a.w.Fail(checkUsed.Property(), "node %d gives back what is given back, is used, or is another thing", h.n.It())
 		return

@@ -91,11 +91,11 @@ func (h *host) end(x *work, a *protocol.EngineAnswer, stands bool) {
 		h.over(x)
 	}
 	brings := rules[x.op].brings
-	brought := brings != session.Nothing && (len(a.Pages) > 0 || a.Code == 0 && brings != session.Pages)
+	brought := brings != session.NoHolding && (len(a.Pages) > 0 || a.Code == 0 && brings != session.Pages)
 	if brought {
 		held := &holding{at: x.call, kind: brings, t: x.t}
 		if brings == session.Share {
-			held.of = h.holds[session.Call{Session: x.call.Session, ID: h.said[x.call].target}]
+			held.of = h.holds[session.CallRef{Session: x.call.Session, ID: h.said[x.call].target}]
 			held.of.uses, held.of.shares = held.of.uses+1, held.of.shares+1
 		}
 		h.holds[x.call] = held
@@ -106,7 +106,7 @@ func (h *host) end(x *work, a *protocol.EngineAnswer, stands bool) {
 			h.drop(x.ends)
 		}
 	}
-	h.step(func(out *session.Out) { h.machine.Ended(x.call, a, brought, stands, out) })
+	h.step(func(out *session.Effects) { h.machine.OnCallEnded(x.call, a, brought, stands, out) })
 	if held := h.holds[x.call]; held != nil && x.unwanted && !held.freed && h.a.w.Failure == nil {
 		h.a.w.Fail(checkUnwanted.Property(), "node %d holds what call %d brought, and nobody knows it", h.n.It(), x.call.ID)
 	}
@@ -146,7 +146,7 @@ func (h *host) gaveBack(x *work, e *effects.Deliver) {
 		return
 	}
 	h.drop(x.ends)
-	h.step(func(out *session.Out) { h.machine.Freed(x.call.Session, x.call.ID, out) })
+	h.step(func(out *session.Effects) { h.machine.OnHoldingFreed(x.call.Session, x.call.ID, out) })
 }
 
 // withdrawn records that shared pages belong to the engine alone again.
@@ -195,7 +195,7 @@ func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 		return
 	}
 	h.over(x)
-	h.step(func(out *session.Out) { h.machine.Returned(x.call, out) })
+	h.step(func(out *session.Effects) { h.machine.OnMemoryReturned(x.call, out) })
 	h.onward()
 }
 
@@ -260,7 +260,7 @@ func scatter(w *pd.Cluster, n *world.Node, e *effects.Scatter) {
 		h.scattered(x, effects.Faulted)
 		return
 	}
-	h.step(func(out *session.Out) { h.machine.Show(x.call, int(e.First), pages, lengths, out) })
+	h.step(func(out *session.Effects) { h.machine.ShowChunks(x.call, int(e.First), pages, lengths, out) })
 }
 
 // scattered ends a showing and reports its outcome to the rank.
@@ -271,8 +271,8 @@ func (h *host) scattered(x *work, code effects.Code) {
 }
 
 // shown handles the engine's confirmation of a showing, and checks that the engine has really read the chunks.
-func (h *host) shown(s session.Shown) {
-	x := h.works[s.Call]
+func (h *host) shown(s session.ShowResult) {
+	x := h.works[s.CallRef]
 	if x == nil || x.show == nil {
 		return
 	}
@@ -282,7 +282,7 @@ func (h *host) shown(s session.Shown) {
 	}
 	e := h.a.engines[h.sessions[s.Session].engine]
 	pd.Judged(h.a.w, checkShown)
-	if code == effects.OK && !e.lies && h.said[s.Call].read < x.show.first+uint32(x.show.pages) {
+	if code == effects.OK && !e.lies && h.said[s.CallRef].read < x.show.first+uint32(x.show.pages) {
 		h.a.w.Fail(checkShown.Property(), "node %d believes that an engine has read chunks from %d on by call %d",
 			h.n.It(), x.show.first, s.ID)
 		return

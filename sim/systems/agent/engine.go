@@ -97,7 +97,7 @@ func (e *engineProcess) over(t *task) {
 }
 
 // sorted returns the values of a map in the order of their calls.
-func sorted(all map[session.Call]*work) []*work {
+func sorted(all map[session.CallRef]*work) []*work {
 	return slices.SortedFunc(maps.Values(all), func(a, b *work) int {
 		return cmp.Or(cmp.Compare(a.call.Session, b.call.Session), cmp.Compare(a.call.ID, b.call.ID))
 	})
@@ -169,7 +169,7 @@ func (e *engineProcess) ask(m protocol.EngineCall, op protocol.CallOp, job, at i
 	x := &asked{id: e.last, op: op, body: m.Append(nil)}
 	e.calls[m.ID] = x
 	if h := e.agent(); h != nil {
-		h.says(session.Call{Session: e.session, ID: m.ID}, &said{job: job, at: at, lie: e.lies})
+		h.says(session.CallRef{Session: e.session, ID: m.ID}, &said{job: job, at: at, lie: e.lies})
 	}
 	e.say(x.body)
 	return x
@@ -234,7 +234,7 @@ func (e *engineProcess) looks() {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(e.held)) {
-		if x := h.holds[session.Call{Session: e.session, ID: id}]; e.held[id] && (x == nil || !h.holdsStill(x, "uses")) {
+		if x := h.holds[session.CallRef{Session: e.session, ID: id}]; e.held[id] && (x == nil || !h.holdsStill(x, "uses")) {
 			if x == nil {
 				e.a.w.Fail(checkHeld.Property(), "what call %d brought an engine of node %d is not held any more", id, h.n.It())
 			}
@@ -271,7 +271,7 @@ func (e *engineProcess) heard(body []byte) {
 	var a protocol.EngineAnswer
 	var r protocol.EngineReturned
 	var show protocol.EngineShow
-	is := func(tag protocol.Tag) bool { return protocol.MayBe(body, tag, &limits) }
+	is := func(tag protocol.Tag) bool { return protocol.MayHaveTag(body, tag, &limits) }
 	switch {
 	case is(protocol.TagAttachResponse) && at.Decode(body, &limits) == nil:
 		e.attachedAs(&at)
@@ -293,7 +293,7 @@ func (e *engineProcess) heard(body []byte) {
 			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d is back, which is not held",
 				oracle.Node(e.node), r.ID)
 		}
-		if h := e.agent(); h != nil && h.works[session.Call{Session: e.session, ID: r.ID}] != nil {
+		if h := e.agent(); h != nil && h.works[session.CallRef{Session: e.session, ID: r.ID}] != nil {
 			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d is back, and it is not",
 				oracle.Node(e.node), r.ID)
 		}
@@ -306,7 +306,7 @@ func (e *engineProcess) answered(x *asked, a *protocol.EngineAnswer) {
 	w := e.a.w
 	x.answered, x.held, x.code, x.pages, x.hits = true, a.Held, effects.Code(a.Code), len(a.Pages), a.Hits
 	brings := rules[x.op].brings
-	if brings != session.Nothing && (x.pages > 0 || x.code == effects.OK && brings != session.Pages) {
+	if brings != session.NoHolding && (x.pages > 0 || x.code == effects.OK && brings != session.Pages) {
 		e.held[a.ID] = true
 	}
 	x.shown = nil // The read lease has ended.
@@ -350,7 +350,7 @@ func (e *engineProcess) readShown() {
 		} else {
 			x.read = max(x.read, x.shown.First+uint32(len(x.shown.Pages)))
 			if h := e.agent(); h != nil {
-				h.said[session.Call{Session: e.session, ID: id}].read = x.read
+				h.said[session.CallRef{Session: e.session, ID: id}].read = x.read
 			}
 		}
 		x.shown = nil

@@ -74,16 +74,16 @@ type host struct {
 	n        *world.Node
 	life     uint32
 	machine  *session.Machine
-	out      session.Out `snap:"scratch"`
+	out      session.Effects `snap:"scratch"`
 	draining bool
-	said     map[session.Call]*said    // calls, as the engines first sent them
-	works    map[session.Call]*work    // calls in progress, and calls whose memory is not returned yet
-	holds    map[session.Call]*holding // what the calls have given to the engines
-	sessions map[uint64]*attached      // by session number
-	tickets  map[effects.Ticket]*work  // commands in flight, for a call or for a holding that is given back
-	gone     map[effects.Ticket]bool   // commands whose result was given back to the rank
-	ends     []end                     // pending outcomes of calls that give the rank no command
-	frees    []*work                   // holdings that are given back once the rank has returned their pages
+	said     map[session.CallRef]*said    // calls, as the engines first sent them
+	works    map[session.CallRef]*work    // calls in progress, and calls whose memory is not returned yet
+	holds    map[session.CallRef]*holding // what the calls have given to the engines
+	sessions map[uint64]*attached         // by session number
+	tickets  map[effects.Ticket]*work     // commands in flight, for a call or for a holding that is given back
+	gone     map[effects.Ticket]bool      // commands whose result was given back to the rank
+	ends     []end                        // pending outcomes of calls that give the rank no command
+	frees    []*work                      // holdings that are given back once the rank has returned their pages
 }
 
 // An attached is a session from the point of view of its host.
@@ -109,7 +109,7 @@ type said struct {
 
 // A work is a call in progress, or a holding that is given back without a call.
 type work struct {
-	call     session.Call
+	call     session.CallRef
 	op       protocol.CallOp
 	free     bool // a holding is given back without a call
 	ends     *holding
@@ -127,8 +127,8 @@ type work struct {
 
 // A holding is a thing that an engine holds (pages, a share or a prefill), as the host records it.
 type holding struct {
-	at     session.Call
-	kind   session.Kind
+	at     session.CallRef
+	kind   session.HoldingKind
 	t      effects.Ticket // the command that produced the holding
 	of     *holding       // for a share: the holding of its pages
 	uses   int            // calls and shares that use the holding
@@ -164,12 +164,12 @@ func (a *all) host(n *world.Node) *host {
 	}
 	h := a.hosts[n.ID]
 	if h == nil || h.life != n.Life {
-		h = &host{a: a, n: n, life: n.Life, said: map[session.Call]*said{}, works: map[session.Call]*work{},
-			holds: map[session.Call]*holding{}, sessions: map[uint64]*attached{}, tickets: map[effects.Ticket]*work{},
+		h = &host{a: a, n: n, life: n.Life, said: map[session.CallRef]*said{}, works: map[session.CallRef]*work{},
+			holds: map[session.CallRef]*holding{}, sessions: map[uint64]*attached{}, tickets: map[effects.Ticket]*work{},
 			gone: map[effects.Ticket]bool{}}
 		layout := pd.Its(n).Cfg.Layout
 		h.machine = session.New(session.Config{
-			Told: protocol.AttachResponse{
+			Response: protocol.AttachResponse{
 				Version: protocol.AttachVersion, Incarnation: lifeOf(n, n.Life), Window: uint32(a.window), Format: layout.Format,
 				Shape: layout.Shape, Dtype: layout.Dtype,
 			},
@@ -179,7 +179,7 @@ func (a *all) host(n *world.Node) *host {
 	}
 	if n.Draining && !h.draining {
 		h.draining = true
-		h.step(func(out *session.Out) { h.machine.Drain(out) })
+		h.step(func(out *session.Effects) { h.machine.Drain(out) })
 		pd.Judged(a.w, checkDrains)
 		for id := range h.sessions {
 			if !h.has(id) {
@@ -192,7 +192,7 @@ func (a *all) host(n *world.Node) *host {
 }
 
 // step calls f on the session machine and carries out the effects that the machine returns.
-func (h *host) step(f func(out *session.Out)) {
+func (h *host) step(f func(out *session.Effects)) {
 	w, out := h.a.w, &h.out
 	out.Reset()
 	f(out)
@@ -209,7 +209,7 @@ func (h *host) step(f func(out *session.Out)) {
 	for _, x := range out.Aborts {
 		h.abort(h.works[x])
 	}
-	for _, x := range out.Showns {
+	for _, x := range out.ShowResults {
 		h.shown(x)
 	}
 	for _, x := range out.Frees {
@@ -223,7 +223,7 @@ func (h *host) step(f func(out *session.Out)) {
 		}
 		h.a.engines[s.engine].wake(h.a.while(effects.Millisecond))
 	}
-	for _, id := range out.Leaves {
+	for _, id := range out.EndedSessions {
 		if delete(h.sessions, id); h.has(id) {
 			w.Fail(checkLeft.Property(), "session %d of node %d is over, and something of it is not", id, h.n.It())
 			return
@@ -253,42 +253,42 @@ func (h *host) heard(s *stream, body []byte) {
 
 // called handles a message from an attached engine.
 func (h *host) called(s *stream, body []byte) {
-	id := h.machine.Of(s.id).ID
+	id := h.machine.EngineOf(s.id).ID
 	var m protocol.EngineCall
-	if id == 0 || !protocol.MayBe(body, protocol.TagEngineCall, &limits) || m.Decode(body, &limits) != nil {
-		h.step(func(out *session.Out) { h.machine.Heard(s.id, body, out) })
+	if id == 0 || !protocol.MayHaveTag(body, protocol.TagEngineCall, &limits) || m.Decode(body, &limits) != nil {
+		h.step(func(out *session.Effects) { h.machine.HandleMessage(s.id, body, out) })
 		return
 	}
-	at := session.Call{Session: id, ID: m.ID}
+	at := session.CallRef{Session: id, ID: m.ID}
 	x := h.said[at]
 	if x == nil { // The call is a false message.
 		x = &said{job: -1, lie: true}
 		h.said[at] = x
 	}
 	if x.op == protocol.CallUnknown {
-		x.op, x.target, x.prefill = protocol.CallOpOf(m.Op), m.Target, m.Prefill
+		x.op, x.target, x.prefill = protocol.ParseCallOp(m.Op), m.Target, m.Prefill
 		x.lists = len(m.Keys) + len(m.Producers) + len(m.Blocks)
 	}
-	h.step(func(out *session.Out) { h.machine.Heard(s.id, body, out) })
-	if h.machine.Of(s.id).ID == 0 && !x.taken && !x.begun {
+	h.step(func(out *session.Effects) { h.machine.HandleMessage(s.id, body, out) })
+	if h.machine.EngineOf(s.id).ID == 0 && !x.taken && !x.begun {
 		// The machine has closed the connection without accepting the call, so the session may reuse the number.
 		x.op = protocol.CallUnknown
 		return
 	}
 	x.taken = true
-	t := h.works[session.Call{Session: id, ID: m.Target}]
+	t := h.works[session.CallRef{Session: id, ID: m.Target}]
 	if x.op == protocol.CallAbort && !x.lie && t != nil && !t.answered && !t.aborted {
 		h.a.w.Fail(checkCalls.Property(), "an engine of node %d aborts call %d, and it goes on", h.n.It(), m.Target)
 	}
 	if x.op == protocol.CallDetach && h.sessions[id] != nil && !x.lie {
 		h.sessions[id].leaves = true
-		h.unwanted(func(call session.Call) bool { return call.Session == id })
+		h.unwanted(func(call session.CallRef) bool { return call.Session == id })
 	}
 }
 
 // says records a call that an engine is about to send. Once the machine has accepted a call under a number, the number
 // belongs to that call, even if a lying engine sends another call under it later.
-func (h *host) says(at session.Call, x *said) {
+func (h *host) says(at session.CallRef, x *said) {
 	if was := h.said[at]; was == nil || !was.taken {
 		h.said[at] = x
 	}
@@ -298,13 +298,13 @@ func (h *host) says(at session.Call, x *said) {
 func (h *host) attach(s *stream, body []byte) {
 	e := h.a.engines[s.engine]
 	var told protocol.AttachResponse
-	h.step(func(out *session.Out) {
-		h.machine.Attach(s.id, e.process(), body, out)
+	h.step(func(out *session.Effects) {
+		h.machine.HandleAttach(s.id, e.process(), body, out)
 		if len(out.Sends) == 0 || told.Decode(out.Sends[0].Body, &limits) != nil {
 			told = protocol.AttachResponse{}
 		}
 	})
-	id := h.machine.Of(s.id).ID
+	id := h.machine.EngineOf(s.id).ID
 	if id == 0 {
 		if effects.Code(told.Code) == effects.TooMany {
 			h.crowded(s.engine)
@@ -328,8 +328,8 @@ func (h *host) attach(s *stream, body []byte) {
 // answers records the answer that is sent to an engine.
 func answers(h *host, x session.Send) {
 	var a protocol.EngineAnswer
-	if protocol.MayBe(x.Body, protocol.TagEngineAnswer, &limits) && a.Decode(x.Body, &limits) == nil {
-		if m := h.said[session.Call{Session: h.machine.Of(x.Conn).ID, ID: a.ID}]; m != nil {
+	if protocol.MayHaveTag(x.Body, protocol.TagEngineAnswer, &limits) && a.Decode(x.Body, &limits) == nil {
+		if m := h.said[session.CallRef{Session: h.machine.EngineOf(x.Conn).ID, ID: a.ID}]; m != nil {
 			m.ended, m.told = true, x.Conn
 		}
 	}
@@ -352,8 +352,8 @@ func (h *host) has(id uint64) bool {
 
 // exited notifies the machine that a process has ended, and checks that all calls of the process are aborted.
 func (h *host) exited(e *engineProcess) {
-	h.step(func(out *session.Out) { h.machine.Exited(e.process(), out) })
-	h.unwanted(func(call session.Call) bool {
+	h.step(func(out *session.Effects) { h.machine.OnProcessExit(e.process(), out) })
+	h.unwanted(func(call session.CallRef) bool {
 		x := h.sessions[call.Session]
 		return x != nil && x.engine == e.place
 	})

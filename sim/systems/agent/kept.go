@@ -55,7 +55,7 @@ func resumes(h *host, s *stream, id uint64, open []uint64) {
 		x.unwanted = x.unwanted || at.Session == id && !x.answered && !slices.Contains(open, at.ID)
 	}
 	for _, call := range open {
-		m := h.said[session.Call{Session: id, ID: call}]
+		m := h.said[session.CallRef{Session: id, ID: call}]
 		if m != nil && !m.lie && m.ended && m.told != s.id {
 			h.a.w.Fail(checkAgain.Property(), "an engine of node %d goes on, and is not told again how its call %d ended",
 				h.n.It(), call)
@@ -83,7 +83,7 @@ func (h *host) crowded(engine int) {
 		}
 		used := h.has(id)
 		for _, s := range h.a.streams {
-			used = used || s.node == h.n.ID && s.life == h.life && !s.over && h.machine.Of(s.id).ID == id
+			used = used || s.node == h.n.ID && s.life == h.life && !s.over && h.machine.EngineOf(s.id).ID == id
 		}
 		if !used {
 			h.a.w.Fail(checkBounds.Property(), "node %d turns an engine away, and session %d has nothing",
@@ -94,7 +94,7 @@ func (h *host) crowded(engine int) {
 }
 
 // unwanted checks that the calls for which no engine waits any more are aborted.
-func (h *host) unwanted(are func(session.Call) bool) {
+func (h *host) unwanted(are func(session.CallRef) bool) {
 	pd.Judged(h.a.w, checkUnwanted)
 	for call, x := range h.works {
 		if are(call) && !x.aborted && x.op != protocol.CallDetach {

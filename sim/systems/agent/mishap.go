@@ -160,7 +160,7 @@ func (e *engineProcess) claims(m protocol.EngineCall, op protocol.CallOp, job in
 		return
 	}
 	if h := e.agent(); h != nil && (op == protocol.CallReserve || op == protocol.CallGet) && job >= 0 {
-		h.says(session.Call{Session: e.session, ID: e.last + 1}, &said{job: job, lie: true}) // The agent carries it out.
+		h.says(session.CallRef{Session: e.session, ID: e.last + 1}, &said{job: job, lie: true}) // The agent carries it out.
 	}
 	e.last++
 	m.ID, m.Op = e.last, []byte(op.String())

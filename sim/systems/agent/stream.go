@@ -68,7 +68,7 @@ func (s *stream) arrives() {
 	s.up = append(part, rest...)
 	if s.shutEngine && len(rest) == 0 && !s.over {
 		s.over, s.shutAgent = true, true
-		h.step(func(out *session.Out) { h.machine.Cut(s.id, out) })
+		h.step(func(out *session.Effects) { h.machine.OnConnLost(s.id, out) })
 	}
 }
 

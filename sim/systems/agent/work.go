@@ -286,7 +286,7 @@ func (e *engineProcess) holding(id uint64) (*host, *holding) {
 	if h == nil {
 		return nil, nil
 	}
-	x := h.holds[session.Call{Session: e.session, ID: id}]
+	x := h.holds[session.CallRef{Session: e.session, ID: id}]
 	if x == nil {
 		if !e.lies {
 			e.a.w.Fail(checkHeld.Property(), "what call %d brought an engine of node %d is not held any more", id, h.n.It())

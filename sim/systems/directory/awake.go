@@ -16,7 +16,7 @@ var awake = oracle.Of("awake",
 		keeps(func(*book, *volume, *oracle.Call, *asked, *protocol.BatchedP2PLookupRetMsg) {})(l)
 		oracle.On(l, func(b *book, c *oracle.Call, e *effects.Observe) {
 			x := b.volume(c)
-			if x == nil || e.Fact != effects.FactDirectory || core.Event(e.ID) != core.WentSilent {
+			if x == nil || e.Fact != effects.FactDirectory || core.NoteKind(e.ID) != core.WorkerSilent {
 				return
 			}
 			is := who{instance: string(e.Why.Name), rank: e.Count}
@@ -58,8 +58,8 @@ func (x *clock) step(now effects.Time, frozen effects.Duration) {
 // now is the time that the directory was awake, by its own rule.
 func (x *clock) now() effects.Time { return x.last.Add(-x.asleep) }
 
-// A spoken is how long a directory had lived when it heard of a worker last. In the step in which it hears of it, it may
-// forget first what it knew of it from before.
+// A spoken is how long a directory had lived when it heard of a worker last. In the step in which it hears of it, it
+// may forget first what it knew of it from before.
 type spoken struct {
 	at    effects.Duration
 	event uint64 // in which that was; 0: never

@@ -94,15 +94,15 @@ func nodes(p *plan.Plan) (all []own.Process) {
 // limits are what a worker goes by.
 func limits(p *plan.Plan) registrar.Config {
 	c := registrar.Default()
-	c.Patience, c.BackoffMin, c.BackoffMax = patience, 20*effects.Millisecond, 300*effects.Millisecond
-	c.Beat, c.Report, c.Operations, c.Leave = beatEvery, 10*effects.Millisecond, 3, effects.Second
-	c.SyncEvery, c.SyncMost, c.SyncPause = 100*effects.Millisecond, 400*effects.Millisecond, 10*effects.Millisecond
-	c.SyncBatch, c.SyncPoll, c.SyncPolls, c.SyncMissed = 2, 100*effects.Millisecond, 4, 4
+	c.RequestTimeout, c.BackoffMin, c.BackoffMax = patience, 20*effects.Millisecond, 300*effects.Millisecond
+	c.HeartbeatEvery, c.ReportDelay, c.ReportOperations, c.LeaveTimeout = beatEvery, 10*effects.Millisecond, 3, effects.Second
+	c.SyncEvery, c.SyncEveryMax, c.SyncPause = 100*effects.Millisecond, 400*effects.Millisecond, 10*effects.Millisecond
+	c.SyncBatchSlots, c.SyncPoll, c.SyncPollsMax, c.SyncResendMax = 2, 100*effects.Millisecond, 4, 4
 	if isLong(p) {
-		c.SyncBatch, c.SyncPause = 1, effects.Millisecond
+		c.SyncBatchSlots, c.SyncPause = 1, effects.Millisecond
 	}
-	c.Questions, c.Window, c.Kept = 4, 2, 3
-	c.Asking, c.Keep = patience, 100*effects.Millisecond
+	c.LookupsMax, c.Window, c.CacheSize = 4, 2, 3
+	c.LookupTimeout, c.CacheTime = patience, 100*effects.Millisecond
 	return c
 }
 
@@ -117,9 +117,9 @@ func setting(b own.Boot, name string) serve.Config {
 	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
 	d := &c.Directory
 	d.Seed = b.Seed
-	d.Instances, d.Workers, d.OfOne, d.OfSource, d.Holders = 8, 16, 4, 4, 64
-	d.Silence, d.Patience, d.Fade, d.Ends = silence, stuck, fades, 16
-	d.Syncs, d.Sweep = at(1).Between(1, 4), 1+at(2).Between(0, 40)
+	d.Instances, d.Workers, d.WorkersPerInstance, d.WorkersPerConnection, d.Holders = 8, 16, 4, 4, 64
+	d.Silence, d.SyncTimeout, d.Fade, d.EndsPerStep = silence, stuck, fades, 16
+	d.Syncs, d.SweepRows = at(1).Between(1, 4), 1+at(2).Between(0, 40)
 	if floods(b.Plan) { // Half of each table has room for all workers but those of the crowd.
 		d.Syncs, d.Chunks = max(2, d.Syncs), 600
 	}

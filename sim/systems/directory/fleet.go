@@ -47,10 +47,10 @@ const agreesIn = spreadsIn + time.Second
 // ample has a directory have room for a fleet, and its log read as fast as the fleet speaks.
 func ample(c *serve.Config) {
 	d := &c.Directory
-	d.Instances, d.Workers, d.Holders, d.Peers, d.OfChunk = 2*instances, 2*instances, 4*instances, 2*instances, 2*instances
+	d.Instances, d.Workers, d.Holders, d.PeersPerLookup, d.HoldersPerChunk = 2*instances, 2*instances, 4*instances, 2*instances, 2*instances
 	d.Syncs += 4
 	is := replica.Default()
-	c.Log.Buffer, c.Log.Entry, c.Log.Read = is.Buffer, is.Entry, is.Read
+	c.Log.BufferBytes, c.Log.EntryBytes, c.Log.ReadEntries = is.BufferBytes, is.EntryBytes, is.ReadEntries
 }
 
 // drawFleet draws what workers do, and that some crash besides those that faults hit. From the last fault on each of

@@ -31,7 +31,7 @@ func (b *lives) sent(from string, body []byte) {
 		if b.tellers == nil {
 			b.tellers = map[string]uint64{}
 		}
-		b.tellers[from] = e.Teller
+		b.tellers[from] = e.Author
 	}
 }
 
@@ -44,13 +44,13 @@ func (b *lives) came(body []byte) {
 	if !ok {
 		return
 	}
-	b.told = b.told || !slices.Contains(slices.Collect(maps.Values(b.tellers)), e.Teller)
+	b.told = b.told || !slices.Contains(slices.Collect(maps.Values(b.tellers)), e.Author)
 	for rest := e.Frames; len(rest) > 0; {
-		var kind sharedlog.Kind
+		var kind sharedlog.FrameKind
 		var frame []byte
 		var told sharedlog.Report
 		kind, frame, rest, _ = sharedlog.CutFrame(rest)
-		if kind == sharedlog.Message && told.Decode(frame) == nil {
+		if kind == sharedlog.FrameReport && told.Decode(frame) == nil {
 			b.came(told.Body)
 		}
 	}

@@ -17,7 +17,7 @@ type shelf struct {
 	lag     effects.Duration // before a read is answered, with one entry
 	slow    effects.Time     // until then
 	held    []held           // reads that are answered later, in order
-	entries []sharedlog.Stored
+	entries []sharedlog.StoredEntry
 	last    sharedlog.Position
 }
 
@@ -83,7 +83,7 @@ func (s *shelf) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 		switch {
 		case r.Decode(e.Body) != nil:
 		case now < s.slow && len(r.Entry) == 0:
-			r.Most = 1
+			r.Limit = 1
 			s.held = append(s.held, held{e.Request, r, now.Add(s.lag)})
 		default:
 			s.reply(now, e.Request, &r, out)
@@ -119,17 +119,17 @@ func (s *shelf) befalls(now effects.Time, x effects.CommandBody) {
 	}
 }
 
-func (s *shelf) cut(n int) { s.entries = append([]sharedlog.Stored(nil), s.entries[n:]...) }
+func (s *shelf) cut(n int) { s.entries = append([]sharedlog.StoredEntry(nil), s.entries[n:]...) }
 
-func (s *shelf) answer(now effects.Time, r *sharedlog.Request) *sharedlog.Answer {
-	a := &sharedlog.Answer{}
+func (s *shelf) answer(now effects.Time, r *sharedlog.Request) *sharedlog.Reply {
+	a := &sharedlog.Reply{}
 	if len(r.Entry) > 0 {
 		at := sharedlog.Position{Major: uint64(now)/1e6 + s.skew}
 		if at.Major <= s.last.Major {
 			at = sharedlog.Position{Major: s.last.Major, Minor: s.last.Minor + 1}
 		}
 		s.last = at
-		s.entries = append(s.entries, sharedlog.Stored{At: at, Entry: append([]byte(nil), r.Entry...)})
+		s.entries = append(s.entries, sharedlog.StoredEntry{At: at, Entry: append([]byte(nil), r.Entry...)})
 		most := min(int(r.Keep), s.most)
 		if now < s.until {
 			most = min(most, s.tight)
@@ -139,7 +139,7 @@ func (s *shelf) answer(now effects.Time, r *sharedlog.Request) *sharedlog.Answer
 		}
 	} else {
 		for _, e := range s.entries {
-			if r.After.Less(e.At) && len(a.Entries) < int(r.Most) {
+			if r.After.Less(e.At) && len(a.Entries) < int(r.Limit) {
 				a.Entries = append(a.Entries, e)
 			}
 		}

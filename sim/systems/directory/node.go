@@ -18,7 +18,7 @@ import (
 // A node is a worker as nodes have it: a store with pages, and a registrar that tells of it. What its engine does is
 // what commands say.
 type node struct {
-	registrar.Alone
+	registrar.Standalone
 	store   store.Store
 	pools   memory.Pools
 	limits  registrar.Config `snap:"share"`
@@ -38,20 +38,20 @@ func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, erro
 	}
 	for _, name := range tells {
 		c.Directories = append(c.Directories, registrar.Directory{
-			Asks: b.Addr(name, effects.ChannelDirectory), Feed: b.Addr(name, effects.ChannelFeed), Plain: w.plain,
+			RequestAddr: b.Addr(name, effects.ChannelDirectory), FeedAddr: b.Addr(name, effects.ChannelFeed), Plain: w.plain,
 		})
 	}
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
 	n := &node{
-		Alone: new(registrar.Alone).Emptied(c), limits: c,
+		Standalone: new(registrar.Standalone).Recycle(c), limits: c,
 		settled: effects.Observe{Fact: factSettled, ID: uint64(b.Plan.FaultsEnd)},
 		store: store.New(store.Config{
 			Settings: store.Settings{ClaimsMax: 1}, Seed: b.Seed, Entries: pages, Pages: pages, Classes: 1,
 			Journal: journal(b.Plan),
 		}),
-		pools: memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pages, Share: pages}),
+		pools: memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pages, ClassShare: pages}),
 	}
 	if steady(b.Plan) {
 		n.settled.Count = firstStays
@@ -66,12 +66,12 @@ func (n *node) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	if x, ok := ev.(*effects.Command); ok {
 		n.command(&v, x)
 	}
-	n.Alone.Step(&v, &n.store, ev)
-	for _, a := range n.Lookups.Answers() {
-		out.Deliver(effects.Deliver{Ticket: effects.Ticket(a.Who.Attempt), Code: a.Code})
+	n.Standalone.Step(&v, &n.store, ev)
+	for _, a := range n.Lookups.Results() {
+		out.Deliver(effects.Deliver{Ticket: effects.Ticket(a.Ref.Attempt), Code: a.Code})
 	}
-	n.Lookups.HeardAnswers()
-	if n.leaves != 0 && n.Registrar.Left() == 0 {
+	n.Lookups.ClearResults()
+	if n.leaves != 0 && n.Registrar.CountActive() == 0 {
 		out.Deliver(effects.Deliver{Ticket: n.leaves, Code: effects.OK})
 		n.leaves = 0
 	}
@@ -109,25 +109,25 @@ func (n *node) looks(v *env.Env, t effects.Ticket, x *lookup) {
 	for _, c := range x.chunks {
 		keys = append(keys, keyOf(c))
 	}
-	n.Lookups.Ask(v, kernel.Ref{Attempt: uint64(t)}, keys)
+	n.Lookups.StartLookup(v, kernel.Ref{Attempt: uint64(t)}, keys)
 }
 
 // admit has a chunk come, if it is not there.
 func (n *node) admit(v *env.Env, chunk uint64) {
 	key := keyOf(chunk)
-	hash := n.store.Hash(key)
+	hash := n.store.HashKey(key)
 	if n.store.Find(hash, key) == 0 {
-		page := v.Pool.Take(1, nil)[0]
-		n.store.Keep(v, hash, key, page)
-		v.Pool.Unref(page)
+		page := v.Pool.TakePages(1, nil)[0]
+		n.store.KeepEnginePage(v, hash, key, page)
+		v.Pool.DropRef(page)
 	}
 }
 
 // evict has one go, if it is there.
 func (n *node) evict(v *env.Env, chunk uint64) {
 	key := keyOf(chunk)
-	if h := n.store.Find(n.store.Hash(key), key); h != 0 {
-		n.store.Withdraw(h, v)
+	if h := n.store.Find(n.store.HashKey(key), key); h != 0 {
+		n.store.WithdrawPage(h, v)
 	}
 }
 
@@ -140,24 +140,24 @@ func keyOf(chunk uint64) []byte {
 func (n *node) Tables(visit func(name string, n, most int)) {
 	syncs := 0
 	for i := range n.limits.Directories {
-		if n.Registrar.Standing(&n.store, i).Syncing {
+		if n.Registrar.Status(&n.store, i).Syncing {
 			syncs++
 		}
 	}
 	if n.settled.Count != firstStays { // Otherwise somebody may want one now and then until the end.
 		visit("syncs", syncs, len(n.limits.Directories))
 	}
-	visit("lookups", n.Lookups.Left(), n.limits.Questions)
+	visit("lookups", n.Lookups.CountUnfinished(), n.limits.LookupsMax)
 }
 
 // Remembers shows what it keeps.
 func (n *node) Remembers(visit func(name string, n, most int)) {
-	need := n.limits.Need().And(n.limits.Asks())
+	need := n.limits.RegistrarNeed().Add(n.limits.LookupNeed())
 	most := map[string]int{
-		"lookups": n.limits.Questions, "answers kept": n.limits.Kept, "outstanding": need.Outstanding(),
-		"connections": n.limits.Conns(), "deadlines": need.Deadlines,
+		"lookups": n.limits.LookupsMax, "answers kept": n.limits.CacheSize, "outstanding": need.MaxOutstanding(),
+		"connections": n.limits.MaxConns(), "deadlines": need.Deadlines,
 	}
-	n.Alone.Tables(func(name string, k int, _ table.Rest) { visit(name, k, most[name]) })
+	n.Standalone.VisitTables(func(name string, k int, _ table.Rest) { visit(name, k, most[name]) })
 }
 
 // A who is which worker one is.

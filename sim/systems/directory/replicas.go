@@ -95,7 +95,7 @@ func sharers(workers []hand, entries int, more func(*serve.Config)) (all []own.P
 					c.Directory.Silence = longer
 				}
 				if steady(b.Plan) {
-					c.Directory.Yield, c.Log.Buffer = longer, replica.Default().Buffer
+					c.Directory.Yield, c.Log.BufferBytes = longer, replica.Default().BufferBytes
 				}
 				c.Log = replicaOf(b)
 				more(&c)
@@ -116,12 +116,12 @@ func sharers(workers []hand, entries int, more func(*serve.Config)) (all []own.P
 func replicaOf(b own.Boot) replica.Config {
 	at := func(n uint64) draw.Of { return draw.Hash(b.Plan.Seed, draw.Plan, 8, 32+n) }
 	c := replica.Default()
-	c.Addr, c.Life = b.Addr(logName, effects.ChannelLog), b.Seed|1
-	c.Entry, c.Tellers = at(0).Between(400, 2000), at(2).Between(3, 8)
-	c.Read = uint32(at(1).Between(c.Tellers, 8))
-	c.Buffer = at(3).Between(4000, 40_000)
-	c.Poll, c.Patience, c.Pause, c.Again = 150*effects.Millisecond, patience, 50*effects.Millisecond, wantedAgain
-	c.AgainMost = wantedMost
+	c.Addr, c.Incarnation = b.Addr(logName, effects.ChannelLog), b.Seed|1
+	c.EntryBytes, c.Authors = at(0).Between(400, 2000), at(2).Between(3, 8)
+	c.ReadEntries = uint32(at(1).Between(c.Authors, 8))
+	c.BufferBytes = at(3).Between(4000, 40_000)
+	c.PollInterval, c.RequestTimeout, c.ReconnectDelay, c.WantMin = 150*effects.Millisecond, patience, 50*effects.Millisecond, wantedAgain
+	c.WantMax = wantedMost
 	return c
 }
 
@@ -156,7 +156,7 @@ func drawLog(d own.Draws, p *plan.Plan) {
 
 // logged says whether bytes are a question to the log, or its answer.
 func logged(b []byte) bool {
-	return new(sharedlog.Request).Decode(b) == nil || new(sharedlog.Answer).Decode(b) == nil
+	return new(sharedlog.Request).Decode(b) == nil || new(sharedlog.Reply).Decode(b) == nil
 }
 
 // spreads: what one directory hears, all know.
@@ -173,11 +173,11 @@ var sparing = oracle.Of("sparing",
 			if e.Fact != effects.FactDirectory {
 				return
 			}
-			is, of := who{instance: string(e.Why.Name), rank: e.Count}, core.Event(e.ID)
-			if of == core.Wanted {
+			is, of := who{instance: string(e.Why.Name), rank: e.Count}, core.NoteKind(e.ID)
+			if of == core.WorkerWanted {
 				b.wants(c, is)
 			}
-			if of == core.Left || of == core.WentSilent {
+			if of == core.WorkerLeft || of == core.WorkerSilent {
 				delete(b.at[c.NodeName()], is)
 			}
 		})

@@ -49,7 +49,7 @@ var Flow = pd.Flow{
 	},
 	Boot: func(p *plan.Plan, n *world.Node, c *rank.Config) {
 		if layers := holds(p, plan.Node(n.ID)); layers > 0 {
-			c.Layout, _, _ = c.Layout.Whole(uint32(layers))
+			c.Layout, _, _ = c.Layout.AllLayers(uint32(layers))
 			c.Layers = 0
 			return
 		}

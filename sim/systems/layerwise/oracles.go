@@ -235,7 +235,7 @@ func (s *sent) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, body []byte
 	if s.asksAgain(call, w, n, g, &w.Jobs[at]); w.Failure != nil {
 		return
 	}
-	if m.LastChunkTokens < pd.Its(n).Cfg.Layout.Tokens() {
+	if m.LastChunkTokens < pd.Its(n).Cfg.Layout.TokenCount() {
 		g.tail = true
 		return
 	}

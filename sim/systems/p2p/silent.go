@@ -191,7 +191,7 @@ func (s *waiting) aloneFor(call *oracle.Call, b *bringing, e *effects.Deliver) {
 // timeout. Otherwise each request would wait for a frozen peer, which keeps its connections and sends nothing.
 func (s *waiting) unanswered(call *oracle.Call, b *bringing, e *effects.Deliver) {
 	waited := e.Code == effects.Expired && e.Why != nil && e.Why.Stage == effects.StageAsk &&
-		e.Why.Field == link.NoAnswer(0).Field
+		e.Why.Field == link.NoReplyReason(0).Field
 	x := frozen{int32(call.Node()), b.from.Host, call.Clock()}
 	i := slices.IndexFunc(s.frozen, func(f frozen) bool { return f.node == x.node && f.host == x.host })
 	if i < 0 {

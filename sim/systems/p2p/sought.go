@@ -72,8 +72,8 @@ func setting(b own.Boot, name string) serve.Config {
 	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
 	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
 	d := &c.Directory
-	d.Seed, d.Instances, d.Workers, d.OfOne, d.OfSource, d.Holders = b.Seed, 8, 16, 4, 4, 64
-	d.Silence, d.Patience, d.Ends = 1200*effects.Millisecond, 500*effects.Millisecond, 16
+	d.Seed, d.Instances, d.Workers, d.WorkersPerInstance, d.WorkersPerConnection, d.Holders = b.Seed, 8, 16, 4, 4, 64
+	d.Silence, d.SyncTimeout, d.EndsPerStep = 1200*effects.Millisecond, 500*effects.Millisecond, 16
 	return c
 }
 
@@ -84,7 +84,7 @@ func finds(p *plan.Plan, c *rank.Config) {
 	for i := range listed(p) {
 		node := int32(p.NodeCount() + i)
 		c.Directory.Directories = append(c.Directory.Directories, registrar.Directory{
-			Asks: world.AddressOf(node, effects.ChannelDirectory), Feed: world.AddressOf(node, effects.ChannelFeed),
+			RequestAddr: world.AddressOf(node, effects.ChannelDirectory), FeedAddr: world.AddressOf(node, effects.ChannelFeed),
 		})
 	}
 	if !c.Knows() {
@@ -92,12 +92,12 @@ func finds(p *plan.Plan, c *rank.Config) {
 	}
 	d := registrar.Default()
 	d.Directories, d.Worker = c.Directory.Directories, registrar.Worker{Location: "LocalCPUBackend"}
-	d.Patience, d.BackoffMin, d.BackoffMax = 300*effects.Millisecond, 20*effects.Millisecond, 300*effects.Millisecond
-	d.Beat, d.Operations, d.Leave = 250*effects.Millisecond, at(1).Between(1, 8), effects.Second
-	d.SyncEvery, d.SyncMost, d.SyncPause = 100*effects.Millisecond, 400*effects.Millisecond, 5*effects.Millisecond
-	d.SyncBatch, d.SyncPoll, d.SyncPolls, d.SyncMissed = at(2).Between(2, 20), 100*effects.Millisecond, 4, 4
-	d.Questions, d.Window, d.Kept = at(3).Between(1, 8), uint16(at(4).Between(1, 3)), at(5).Between(0, 4)
-	d.Asking, d.Keep = at(6).Span(50*effects.Millisecond, 300*effects.Millisecond), at(7).Span(0, 2*effects.Second)
+	d.RequestTimeout, d.BackoffMin, d.BackoffMax = 300*effects.Millisecond, 20*effects.Millisecond, 300*effects.Millisecond
+	d.HeartbeatEvery, d.ReportOperations, d.LeaveTimeout = 250*effects.Millisecond, at(1).Between(1, 8), effects.Second
+	d.SyncEvery, d.SyncEveryMax, d.SyncPause = 100*effects.Millisecond, 400*effects.Millisecond, 5*effects.Millisecond
+	d.SyncBatchSlots, d.SyncPoll, d.SyncPollsMax, d.SyncResendMax = at(2).Between(2, 20), 100*effects.Millisecond, 4, 4
+	d.LookupsMax, d.Window, d.CacheSize = at(3).Between(1, 8), uint16(at(4).Between(1, 3)), at(5).Between(0, 4)
+	d.LookupTimeout, d.CacheTime = at(6).Span(50*effects.Millisecond, 300*effects.Millisecond), at(7).Span(0, 2*effects.Second)
 	c.Directory, c.Journal = d, uint32(1)<<at(8).Between(1, 7)
 }
 
@@ -154,7 +154,7 @@ var converges = oracle.Of("converges", "a while after the last fault a directory
 					continue
 				}
 				_, has := pd.ReadyAt(n, key)
-				if says := slices.Contains(known.Having(0, hash.Bits, nil), world.LaneName(n.ID)); says != has {
+				if says := slices.Contains(known.InstancesWith(0, hash.Bits, nil), world.LaneName(n.ID)); says != has {
 					call.Fail("%s says of node %d and key %d: there is %t, and there is %t", names[i], n.It(), oracle.Key(id), says,
 						has)
 				}

@@ -85,7 +85,7 @@ func hears(l *oracle.Listen[heard]) {
 			if c.Want == want {
 				s.from = here(n, keys)
 			}
-			s.of = question(hashesOf(keys[s.from:], pd.Its(n).Cfg.Directory.Prefix))
+			s.of = question(hashesOf(keys[s.from:], pd.Its(n).Cfg.Directory.PrefixMax))
 			h.seeks = append(h.seeks, s)
 		}
 	})

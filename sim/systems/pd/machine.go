@@ -15,17 +15,17 @@ import (
 func rankOf(n *world.Node) *rank.Rank { return n.Machine.(*rank.Rank) }
 
 // ReadyAt returns the page in which n's machine has the chunk with the given key, and whether the chunk is ready.
-func ReadyAt(n *world.Node, key []byte) (effects.Page, bool) { return rankOf(n).Ready(key) }
+func ReadyAt(n *world.Node, key []byte) (effects.Page, bool) { return rankOf(n).ReadyPage(key) }
 
 // Hopes reports whether the chunk of a key is readable at n, or may become readable according to n's machine.
-func Hopes(n *world.Node, key []byte) bool { return rankOf(n).Hope(key) }
+func Hopes(n *world.Node, key []byte) bool { return rankOf(n).MayArrive(key) }
 
 // Fetching reports whether n's machine has begun a fetch. At the beginning of a fetch the machine knows the location
 // of each chunk.
-func Fetching(n *world.Node, t effects.Ticket) bool { return rankOf(n).Fetching(t) }
+func Fetching(n *world.Node, t effects.Ticket) bool { return rankOf(n).IsFetching(t) }
 
 // ClaimsOf returns the number of requests for which n's machine keeps a chunk.
-func ClaimsOf(n *world.Node, key []byte) int { return rankOf(n).ClaimsOn(key) }
+func ClaimsOf(n *world.Node, key []byte) int { return rankOf(n).CountClaimsOn(key) }
 
 // KeyHashOf returns the hash by which n's present incarnation names a key in facts.
 func KeyHashOf(n *world.Node, key []byte) uint64 { return rankOf(n).KeyHash(key) }
@@ -35,11 +35,11 @@ func StatsOf(n *world.Node) rank.Stats { return rankOf(n).Stats() }
 
 // SharesOf returns, for each share that peers have, the value that n's machine has counted and the value that is
 // really there.
-func SharesOf(n *world.Node) (counted, there [rank.Shared]int) { return rankOf(n).Shares() }
+func SharesOf(n *world.Node) (counted, there [rank.SharedCount]int) { return rankOf(n).ShareCounts() }
 
 // PageStateOf returns the state of page i in n's machine.
 func PageStateOf(n *world.Node, i uint32) memory.State {
-	return rankOf(n).Page(0, i)
+	return rankOf(n).PageState(0, i)
 }
 
 // situationOf returns the situation of n's machine in which ev arrives.
@@ -51,10 +51,12 @@ func situationOf(n *world.Node, now effects.Time, ev effects.Event) rank.Situati
 func BufferOf(n *world.Node) effects.BufferID { return rankOf(n).Buffer() }
 
 // TablesOf visits the tables of n's machine, with the number of rows and what may remain in the table at rest.
-func TablesOf(n *world.Node, visit table.Visit) { rankOf(n).Tables(visit) }
+func TablesOf(n *world.Node, visit table.VisitFunc) { rankOf(n).VisitTables(visit) }
 
 // LimitsOf returns the limits that n's machine declares for its outstanding work.
 func LimitsOf(n *world.Node) effects.Limits { return rankOf(n).Limits() }
 
 // CountsOf returns the number of connections and links that n's machine knows.
-func CountsOf(n *world.Node) (conns, links int) { return rankOf(n).Conns(), rankOf(n).Linked() }
+func CountsOf(n *world.Node) (conns, links int) {
+	return rankOf(n).CountConns(), rankOf(n).CountLinks()
+}

@@ -40,7 +40,7 @@ func nameFor(n *world.Node, peer effects.Incarnation) effects.Incarnation {
 	names := Its(n).callers
 	name, made := names[peer]
 	if !made {
-		name = Its(n).Key.For(peer)
+		name = Its(n).Key.InboundName(peer)
 		names[peer] = name
 	}
 	return name
@@ -54,7 +54,7 @@ func nameTo(n *world.Node, to int32) effects.Incarnation {
 	}
 	if Its(n).names[to] == (effects.Incarnation{}) {
 		init, alloc := world.AddressOf(to, effects.ChannelInit), world.AddressOf(to, effects.ChannelAlloc)
-		Its(n).names[to] = Its(n).Key.To(init.Host, init.Port, alloc.Port)
+		Its(n).names[to] = Its(n).Key.OutboundName(init.Host, init.Port, alloc.Port)
 	}
 	return Its(n).names[to]
 }

@@ -123,12 +123,12 @@ func (w *Cluster) Boot(n *world.Node) (world.Pools, error) {
 	cfg.LocalID = protocol.JoinedID(me.Host, me.Port)
 	cfg.Planes = []rank.Plane{{Name: "sim", Blob: []byte{byte(n.ID), byte(n.Life)}}}
 	seed := uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Life)))
-	cfg.Key = identity.KeyOf(seed)
+	cfg.Key = identity.KeyFromSeed(seed)
 	former, ok := n.Machine.(*rank.Rank)
 	if !ok {
 		former = new(rank.Rank)
 	}
-	machine, err := rank.Renew(former, cfg, seed, w.Clock(n))
+	machine, err := rank.Recycle(former, cfg, seed, w.Clock(n))
 	if err != nil {
 		return world.Pools{}, err
 	}
@@ -160,7 +160,7 @@ func (w *Cluster) Boot(n *world.Node) (world.Pools, error) {
 
 // IsNameOf reports whether name is a name that this incarnation of n uses towards some peer.
 func IsNameOf(n *world.Node, name effects.Incarnation) bool {
-	return identity.OneLife(name, Its(n).Incarnation)
+	return identity.SameIncarnation(name, Its(n).Incarnation)
 }
 
 // Invited reports whether n's machine gave this token to the peer with the given name, where us is the name that n

@@ -81,7 +81,7 @@ const PagesInUse = "pages in use"
 func ReadyPages(n *world.Node) int {
 	s := StatsOf(n)
 	if Its(n).Cfg.Layers > 0 { // some chunks have a page for each layer
-		return s.Spare
+		return s.PagesEvictable
 	}
 	return s.Entries
 }
@@ -91,13 +91,13 @@ func CountsAtRest(n *world.Node, visit func(what string, count int)) {
 	s := StatsOf(n)
 	visit("gets", s.Gets)
 	visit("grants", s.Grants)
-	visit("pending requests", s.Waiters)
+	visit("pending requests", s.PendingRequests)
 	visit("reserves", s.Reserves)
 	visit("claims", s.Claims)
 	visit("fills", s.Fills)
 	visit("granted pages", s.PagesGranted)
 	visit("quarantined pages", s.PagesQuarantined)
-	visit("leased pages", s.PagesLent)
+	visit("leased pages", s.PagesLeased)
 	visit("arena pages", s.ArenaTotal-s.ArenaFree)
 	visit("pages pinned for peers", s.Pinned)
 	visit("offers", s.Offers)

@@ -38,7 +38,7 @@ var words = []Word{{Read: readAlloc}, {Read: readOffer}, {Read: readDone, Harm: 
 // readAlloc reads commits, aborts, and allocation requests that carry their chunks.
 func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.AllocRequest
-	if !protocol.MayBe(b, protocol.TagAllocRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil ||
+	if !protocol.MayHaveTag(b, protocol.TagAllocRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil ||
 		len(m.Ext.Commit)+len(m.Ext.Abort)+len(m.Ext.Carried) == 0 {
 		return s, false
 	}
@@ -52,7 +52,7 @@ func readAlloc(b []byte, _ draw.Of) (s Said, ok bool) {
 // readOffer reads an offer of chunks.
 func readOffer(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.PullReadyNotif
-	if !protocol.MayBe(b, protocol.TagPullReadyNotif, &WireLimits) || m.Decode(b, &WireLimits) != nil {
+	if !protocol.MayHaveTag(b, protocol.TagPullReadyNotif, &WireLimits) || m.Decode(b, &WireLimits) != nil {
 		return s, false
 	}
 	if m.HasExt {
@@ -67,7 +67,7 @@ func readOffer(b []byte, _ draw.Of) (s Said, ok bool) {
 // this field damaged sends a new message.
 func readDone(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.PullDoneSignal
-	if !protocol.MayBe(b, protocol.TagPullDoneSignal, &WireLimits) || m.Decode(b, &WireLimits) != nil {
+	if !protocol.MayHaveTag(b, protocol.TagPullDoneSignal, &WireLimits) || m.Decode(b, &WireLimits) != nil {
 		return s, false
 	}
 	if m.HasExt {
@@ -81,7 +81,7 @@ func readDone(b []byte, _ draw.Of) (s Said, ok bool) {
 // message so that it reports all of these leases as done.
 func readRenewal(b []byte, d draw.Of) (s Said, ok bool) {
 	var m protocol.RenewRequest
-	if !protocol.MayBe(b, protocol.TagRenewRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil {
+	if !protocol.MayHaveTag(b, protocol.TagRenewRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil {
 		return s, false
 	}
 	if m.Version = ProtoVersion; d.Again().Permille(500) {
@@ -94,7 +94,7 @@ func readRenewal(b []byte, d draw.Of) (s Said, ok bool) {
 // peer sends.
 func readEnd(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.EndRequest
-	if !protocol.MayBe(b, protocol.TagEndRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil {
+	if !protocol.MayHaveTag(b, protocol.TagEndRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil {
 		return s, false
 	}
 	m.Version = ProtoVersion

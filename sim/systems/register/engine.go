@@ -336,12 +336,12 @@ func cells(n *world.Node, blocks []geometry.Blocks, visit func(p *world.Page, la
 					if x.Group != b.Group {
 						continue
 					}
-					for share := range g.Shares() {
+					for share := range g.SharesPerBlock() {
 						head := share
 						if g.Heads > 0 {
 							head += firstHead(g)
 						}
-						visit(&n.Pool.Pages[g.Page(uint32(region), logical*g.PerLogical+k, share)], x.Number, head, position)
+						visit(&n.Pool.Pages[g.PageNumber(uint32(region), logical*g.PerLogical+k, share)], x.Number, head, position)
 					}
 				}
 			}

@@ -39,7 +39,7 @@ var Flow = pd.Flow{
 	Boot: func(p *plan.Plan, n *world.Node, c *rank.Config) {
 		s := shapeOf(p)
 		g := s.geometry(n.ID)
-		c.Geometry, c.Pages, c.Role, c.Bearer = g, uint32(g.Pages()), rank.RoleBoth, false
+		c.Geometry, c.Pages, c.Role, c.Bearer = g, uint32(g.CountPages()), rank.RoleBoth, false
 		c.EngineID = s.engine(n.ID)
 	},
 	Ports: func(*world.Node) []effects.Channel { return []effects.Channel{effects.ChannelRegister} },

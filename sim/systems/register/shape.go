@@ -119,7 +119,7 @@ func firstHead(g *geometry.Geometry) uint32 {
 
 // producers returns the nodes with which a rank of the consumer registers, in order.
 func (s *shape) producers(g *geometry.Geometry) (nodes []int32) {
-	near, err := geometry.Producers(g, s.ranks, s.stages)
+	near, err := geometry.ProducersOf(g, s.ranks, s.stages)
 	if err != nil {
 		panic("BUG: a world of engines that do not fit: " + err.Error())
 	}

@@ -40,7 +40,7 @@ func called(request, transfer []byte) []byte {
 	if len(transfer) > 0 {
 		return slices.Concat([]byte("t "), transfer)
 	}
-	return slices.Concat([]byte("r "), protocol.NixlBase(request))
+	return slices.Concat([]byte("r "), protocol.TrimRequestSuffix(request))
 }
 
 // told checks that no registration waits for an aborted request.

@@ -43,7 +43,7 @@ var words = []pd.Word{
 // besetGeometry returns the geometry of an unknown peer that claims to be the first rank of a consumer.
 func besetGeometry(w *pd.Cluster, _ *world.Node) []uint64 {
 	s := shapeOf(w.Source)
-	return ops.Numbers(s.geometry(0))
+	return ops.EncodeGeometry(s.geometry(0))
 }
 
 // beset returns the registration of a greedy unknown peer. The registration has no pages, names a request that no

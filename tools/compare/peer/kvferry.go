@@ -89,7 +89,7 @@ func (r *receiver) take(w Work) error {
 	for i := range gets {
 		r.next++
 		gets[i].Request, gets[i].Keys = keysOf(r.next, w.Chunks)
-		gets[i].Patience = patience
+		gets[i].Timeout = patience
 	}
 	for _, get := range gets {
 		got, err := r.node.Receiver().Get(ctx, get)
@@ -129,7 +129,7 @@ func newSender(channel string) func(Setup, json.RawMessage) (initiator, error) {
 			return nil, err
 		}
 		for i := range x.pages.Len() {
-			host, err := x.pages.Host(i)
+			host, err := x.pages.Bytes(i)
 			if err != nil {
 				return nil, err
 			}

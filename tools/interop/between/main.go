@@ -255,7 +255,7 @@ func (b *between) carry(ctx context.Context, id string, p params, r *request) st
 		return got.Err.Error()
 	}
 	here := time.Since(began)
-	lending, err := b.node.Producer().Finished(ctx, runtime.Finished{Request: id, Blocks: list})
+	lending, err := b.node.Producer().LendBlocks(ctx, runtime.FinishedRequest{Request: id, Blocks: list})
 	if err != nil {
 		return err.Error()
 	}

@@ -23,7 +23,7 @@ type InProcess struct{}
 
 // Fill implements Engine.
 func (InProcess) Fill(p *runtime.Pages, i, n int, fill func([]byte)) error {
-	b, err := p.Host(i)
+	b, err := p.Bytes(i)
 	if err == nil {
 		fill(b[:min(n, len(b))])
 	}
@@ -32,7 +32,7 @@ func (InProcess) Fill(p *runtime.Pages, i, n int, fill func([]byte)) error {
 
 // Look implements Engine.
 func (InProcess) Look(p *runtime.Pages, i int, look func([]byte)) error {
-	b, err := p.Host(i)
+	b, err := p.Bytes(i)
 	if err == nil {
 		look(b)
 	}

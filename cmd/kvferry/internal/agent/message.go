@@ -34,9 +34,9 @@ import (
 // A Request is one line of the input.
 type Request struct {
 	ID uint64 `json:"id"` // repeated in the response
-	// Op is "put", "prefill", "recall", "get", "fetch", "abandon", "stats" or "drain". A node that shares its cache also
-	// accepts "store", "lookup" and "bring"; "bring" is a get that also reads chunks from peers. A node whose engine
-	// registered its own blocks accepts only "finish", "register", "cancel", "abort", "stats" and "drain".
+	// Op is "put", "prefill", "recall", "get", "fetch", "abandon", "stats" or "drain". A node that shares its cache
+	// also accepts "store", "lookup" and "bring"; "bring" is a get that also reads chunks from peers. A node whose
+	// engine registered its own blocks accepts only "finish", "register", "cancel", "abort", "stats" and "drain".
 	Op      string   `json:"op"`
 	Peer    *Peer    `json:"peer,omitempty"` // put, recall: the peer; bring: the only peer that is queried
 	Request string   `json:"request,omitempty"`
@@ -56,8 +56,8 @@ type Request struct {
 // A Prefill describes how the agent computes the keys of a request with use_layerwise: in steps of StepTokens tokens.
 // In each step and for each layer, the agent spins for the time that TokenNanos gives and then saves the layer.
 type Prefill struct {
-	// Skip is the number of tokens at the start of the request that are neither computed nor sent: the receiver has them
-	// or does not want them.
+	// Skip is the number of tokens at the start of the request that are neither computed nor sent: the receiver has
+	// them or does not want them.
 	Skip       int   `json:"skip,omitempty"`
 	StepTokens int   `json:"step_tokens"`
 	TokenNanos int64 `json:"token_ns,omitempty"` // nanoseconds to compute one layer of one token
@@ -92,9 +92,9 @@ type Response struct {
 	MicrosSpun   int64 `json:"spun_us,omitempty"`   // prefill: microseconds spent on computing
 	MicrosSaving int64 `json:"saving_us,omitempty"` // prefill: microseconds in all calls of SaveLayer
 	Preempted    int   `json:"preempted,omitempty"` // prefill: number of preemptions
-	// MicrosTransfer is the duration in microseconds of the put or the get alone, without making or checking the content.
-	// For a fetch it includes the check, because the check is the engine's use of the chunks. For a prefill it is the
-	// time from the save of the last layer to the end of the request.
+	// MicrosTransfer is the duration in microseconds of the put or the get alone, without making or checking the
+	// content. For a fetch it includes the check, because the check is the engine's use of the chunks. For a prefill it
+	// is the time from the save of the last layer to the end of the request.
 	MicrosTransfer int64  `json:"us,omitempty"`
 	Stats          *Stats `json:"stats,omitempty"`
 }
@@ -152,20 +152,20 @@ func statsOf(n *runtime.Node) *Stats {
 	s := n.Stats()
 	id := n.Incarnation()
 	brought := map[string]uint64{}
-	for _, c := range n.Counts() {
+	for _, c := range n.FactCounts() {
 		if c.Fact == effects.FactBrought {
 			brought[c.Code.String()] = c.Times
 		}
 	}
 	return &Stats{
 		Brings: s.Brings, Brought: brought, Prefills: s.Layers, Bundles: s.Bundles, ChunkPages: n.Layers(),
-		Receptions: s.Receptions, Lent: s.Lent, Registrations: s.Registrations,
+		Receptions: s.Receptions, Lent: s.LeasedBatches, Registrations: s.Registrations,
 		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
-		PagesLent: s.PagesLent, PagesLentMost: s.PagesLentMost,
-		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.Waiters, Reserves: s.Reserves, Claims: s.Claims,
+		PagesLent: s.PagesLeased, PagesLentMost: s.PagesLeasedMax,
+		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.PendingRequests, Reserves: s.Reserves, Claims: s.Claims,
 		ArenaTotal: s.ArenaTotal, ArenaFree: s.ArenaFree, DeviceTotal: s.DeviceTotal, DeviceFree: s.DeviceFree,
 		Pinned: s.Pinned, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged,
-		StagedMost: s.StagedMost,
-		Entries:    s.Entries, Fills: s.Fills, Peers: s.Peers, Incarnation: hexOf(id[:]),
+		StagedMost: s.StagedMax,
+		Entries:    s.Entries, Fills: s.Fills, Peers: s.OutboundPeers, Incarnation: hexOf(id[:]),
 	}
 }

@@ -39,11 +39,11 @@ func (s *server) prefill(ctx context.Context, req *Request) Response {
 	}); err != nil {
 		return ended(err)
 	}
-	e := prefiller{s: s, req: req, tokens: len(req.Keys) * int(s.node.Layout().Tokens())}
+	e := prefiller{s: s, req: req, tokens: len(req.Keys) * int(s.node.Layout().TokenCount())}
 	if req.LastTokens > 0 {
-		e.tokens += req.LastTokens - int(s.node.Layout().Tokens())
+		e.tokens += req.LastTokens - int(s.node.Layout().TokenCount())
 	}
-	e.first = req.Prefill.Skip / int(s.node.Layout().Tokens())
+	e.first = req.Prefill.Skip / int(s.node.Layout().TokenCount())
 	pages, err := sender.Reserve(ctx, (len(req.Keys)-e.first)*s.node.Layers())
 	if err != nil {
 		return ended(errors.Join(err, sender.DropPrefill(req.Request)))
@@ -57,7 +57,7 @@ func (s *server) prefill(ctx context.Context, req *Request) Response {
 		err = finished
 	}
 	if err == nil {
-		e.resp.Bytes = int64(e.tokens-e.first*int(s.node.Layout().Tokens())) *
+		e.resp.Bytes = int64(e.tokens-e.first*int(s.node.Layout().TokenCount())) *
 			int64(s.node.Layout().TokenBytes()) * int64(s.node.Layers())
 	}
 	// The pages are released whatever the outcome of the request, as soon as no transfer reads them any more.
@@ -111,7 +111,7 @@ func (e *prefiller) preempt(ctx context.Context) error {
 // step computes all layers for the tokens from..until and saves each layer when it is computed. It reports whether the
 // request was preempted during the step.
 func (e *prefiller) step(from, until int) (preempted bool, err error) {
-	chunk, layers := int(e.s.node.Layout().Tokens()), e.s.node.Layers()
+	chunk, layers := int(e.s.node.Layout().TokenCount()), e.s.node.Layers()
 	for layer := range layers {
 		begin := time.Now()
 		done := begin.Add(time.Duration(int64(until-from) * e.req.Prefill.TokenNanos))

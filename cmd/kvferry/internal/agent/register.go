@@ -15,8 +15,8 @@ type Registered struct {
 	Blocks   []uint32 `json:"blocks"`
 	First    int      `json:"first,omitempty"` // the position of the first block in the request
 	Transfer string   `json:"transfer,omitempty"`
-	// Producers are, in a register, the producer's ranks that have a part of the blocks. Ranks is the number of all ranks
-	// of the producer.
+	// Producers are, in a register, the producer's ranks that have a part of the blocks. Ranks is the number of all
+	// ranks of the producer.
 	Producers []Peer `json:"producers,omitempty"`
 	Ranks     int    `json:"ranks,omitempty"`
 }
@@ -34,7 +34,7 @@ func (s *server) finish(ctx context.Context, req *Request) Response {
 	ctx, done := s.takeable(ctx, req)
 	defer done()
 	begin := time.Now()
-	l, err := s.node.Producer().Finished(ctx, runtime.Finished{Request: req.Request, Transfer: x.Transfer,
+	l, err := s.node.Producer().LendBlocks(ctx, runtime.FinishedRequest{Request: req.Request, Transfer: x.Transfer,
 		Blocks: []runtime.Blocks{{First: uint64(x.First), Logical: x.Blocks}},
 		Lease:  time.Duration(req.WaitMS) * time.Millisecond})
 	if err != nil {
@@ -59,8 +59,8 @@ func (s *server) register(ctx context.Context, req *Request) Response {
 		return ended(err) // Bytes that the producer does not write must fail the check, so the blocks start out clear.
 	}
 	r := runtime.Registration{Request: req.Request, Transfer: x.Transfer, Ranks: x.Ranks, Stages: 1,
-		Blocks:   []runtime.Blocks{{First: uint64(x.First), Logical: x.Blocks}},
-		Patience: time.Duration(req.WaitMS) * time.Millisecond}
+		Blocks:  []runtime.Blocks{{First: uint64(x.First), Logical: x.Blocks}},
+		Timeout: time.Duration(req.WaitMS) * time.Millisecond}
 	for _, p := range x.Producers {
 		r.Producers = append(r.Producers, runtime.ProducerPeer{Host: p.Host, InitPort: p.InitPort, Port: p.AllocPort})
 	}
@@ -92,18 +92,18 @@ func (s *server) register(ctx context.Context, req *Request) Response {
 func (s *server) cells(req *Request, visit func(b []byte, key string)) error {
 	g := s.node.Geometry()
 	if g == nil {
-		_, err := s.node.Block(0, 0)
+		_, err := s.node.BlockBytes(0, 0)
 		return err // Block reports why there are no blocks.
 	}
 	first := int(uint64(g.Rank) * uint64(g.Heads) / uint64(g.Ranks))
 	for i, block := range req.Registered.Blocks {
 		for region, layer := range g.Layers {
-			b, err := s.node.Block(region, int(block))
+			b, err := s.node.BlockBytes(region, int(block))
 			if err != nil {
 				return err
 			}
-			size := len(b) / int(g.Shares())
-			for share := range int(g.Shares()) {
+			size := len(b) / int(g.SharesPerBlock())
+			for share := range int(g.SharesPerBlock()) {
 				visit(b[share*size:(share+1)*size],
 					fmt.Sprintf("%s/%d/%d", req.Keys[i], layer.Number, first+share*int(g.CellHeads)))
 			}
@@ -149,5 +149,5 @@ func (s *server) abort(req *Request) Response {
 	if req.Registered != nil {
 		transfer = req.Registered.Transfer
 	}
-	return ended(s.node.Producer().Aborted(req.Request, transfer))
+	return ended(s.node.Producer().AbortRequest(req.Request, transfer))
 }

@@ -214,8 +214,8 @@ func (s *server) put(ctx context.Context, req *Request) Response {
 		return ended(err)
 	}
 	resp, res := s.putPages(ctx, req, pages)
-	// The pages are released whatever the outcome of the request: at once, or as soon as no transfer reads them any more.
-	// The node bounds how long that takes.
+	// The pages are released whatever the outcome of the request: at once, or as soon as no transfer reads them any
+	// more. The node bounds how long that takes.
 	release := context.WithoutCancel(ctx)
 	select {
 	case <-res.Returned():
@@ -270,7 +270,7 @@ func (s *server) bytesOf(req *Request, i int) int {
 func (s *server) get(ctx context.Context, req *Request) Response {
 	begin := time.Now()
 	pages, err := s.node.Receiver().Get(ctx, runtime.Get{Request: req.Request, Keys: req.Keys, Layered: req.Layered,
-		Patience: time.Duration(req.WaitMS) * time.Millisecond})
+		Timeout: time.Duration(req.WaitMS) * time.Millisecond})
 	return s.look(ctx, req, pages, err, time.Since(begin))
 }
 
@@ -318,7 +318,7 @@ func (s *server) verifyAs(resp *Response, content string, want int, b []byte) {
 // fetch reads the chunks of the keys and verifies every byte when the chunk is delivered to the engine.
 func (s *server) fetch(ctx context.Context, req *Request) Response {
 	var checked Response
-	f := runtime.Fetch{Request: req.Request, Keys: req.Keys, Patience: time.Duration(req.WaitMS) * time.Millisecond}
+	f := runtime.Fetch{Request: req.Request, Keys: req.Keys, Timeout: time.Duration(req.WaitMS) * time.Millisecond}
 	s.engine.Take(&f, func(key int, chunk []byte) { s.verify(&checked, req, key, chunk) })
 	begin := time.Now()
 	hits, err := s.node.Receiver().Fetch(ctx, f)

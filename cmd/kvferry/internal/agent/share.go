@@ -28,7 +28,7 @@ func (s *server) store(ctx context.Context, req *Request) Response {
 
 // bring gets the longest prefix of the keys that this node or its peers have and verifies every byte of it.
 func (s *server) bring(ctx context.Context, req *Request) Response {
-	g := runtime.SharedGet{Request: req.Request, Keys: req.Keys, Patience: time.Duration(req.WaitMS) * time.Millisecond}
+	g := runtime.SharedGet{Request: req.Request, Keys: req.Keys, Timeout: time.Duration(req.WaitMS) * time.Millisecond}
 	if req.Peer != nil {
 		g.From = runtime.SharingPeer{Host: req.Peer.Host, InitPort: req.Peer.InitPort}
 	}
@@ -47,7 +47,7 @@ func (s *server) bringLate(ctx context.Context, req *Request, g *runtime.SharedG
 	var how runtime.Fetch
 	s.engine.Take(&how, func(key int, chunk []byte) { s.verify(&checked, req, key, chunk) })
 	begin := time.Now()
-	hits, err := s.node.Sharing().Fetch(ctx, runtime.SharedFetch{SharedGet: *g, Scatter: how.Scatter, Device: how.Device})
+	hits, err := s.node.Sharing().Fetch(ctx, runtime.SharedFetch{SharedGet: *g, Scatter: how.Scatter, ScatterDevice: how.ScatterDevice})
 	if code := runtime.CodeOf(err); code != effects.OK && code != effects.NotFound {
 		err = errors.Join(err, s.node.Receiver().Abandon(g.Request))
 	}

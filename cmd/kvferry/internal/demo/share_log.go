@@ -22,7 +22,7 @@ const logText = "    directory: {log: '%s:%d'}\n"
 
 // startLog starts a server, if there is one, and gives the line for directories.
 func (t *town) startLog(ctx context.Context) (line string, err error) {
-	path, name, err := server.Find()
+	path, name, err := server.FindProgram()
 	if err != nil {
 		t.logBy = fmt.Sprintf("none, so no log is killed: %v", err)
 		return "", nil

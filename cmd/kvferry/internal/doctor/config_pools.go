@@ -12,7 +12,7 @@ func (m Machine) pools(s *Section, c *config.Config) {
 	if c.PoolDevice().Kind != config.DeviceCPU {
 		return
 	}
-	ranks, each := uint64(max(1, c.Ranks())), c.BufferBytes+uint64(c.ArenaPages)*c.PageBytes
+	ranks, each := uint64(max(1, c.RankCount())), c.BufferBytes+uint64(c.ArenaPages)*c.PageBytes
 	value := size(each)
 	if ranks > 1 {
 		value = fmt.Sprintf("%d ranks of %s", ranks, value)
@@ -35,8 +35,8 @@ func (m Machine) pools(s *Section, c *config.Config) {
 
 // ranksOn are the ranks that use a device.
 func ranksOn(c *config.Config, n NPUs, device int) (ranks []int) {
-	for rank := range max(1, c.Ranks()) {
-		if c.Device.Of(rank, len(n.Devices)) == device {
+	for rank := range max(1, c.RankCount()) {
+		if c.Device.NPUIndex(rank, len(n.Devices)) == device {
 			ranks = append(ranks, rank)
 		}
 	}
@@ -45,7 +45,7 @@ func ranksOn(c *config.Config, n NPUs, device int) (ranks []int) {
 
 // devices compares the pools of the ranks with the memory of their devices.
 func devices(s *Section, c *config.Config, n NPUs) {
-	if device := c.Device.Of(0, len(n.Devices)); device >= len(n.Devices) {
+	if device := c.Device.NPUIndex(0, len(n.Devices)); device >= len(n.Devices) {
 		s.problem("pd_buffer_device", fmt.Sprintf("%v, and %s", c.Device, count(len(n.Devices), "visible device")),
 			"name a visible device; ASCEND_RT_VISIBLE_DEVICES numbers them from 0")
 		return
@@ -86,10 +86,10 @@ func (m Machine) deviceAddresses(s *Section, c *config.Config, n NPUs) {
 	}
 	taken := map[string]int{}
 	var all []string
-	for rank := range max(1, c.Ranks()) {
+	for rank := range max(1, c.RankCount()) {
 		ip, _ := c.DeviceIP(rank)
 		address := ip.String()
-		if device := c.Device.Of(rank, len(n.Devices)); !ip.IsValid() {
+		if device := c.Device.NPUIndex(rank, len(n.Devices)); !ip.IsValid() {
 			if device >= len(n.Devices) {
 				return // told by devices
 			}

@@ -19,7 +19,7 @@ type bound struct {
 }
 
 func bounds(c *config.Config) (all []bound) {
-	for rank := range max(1, c.Ranks()) {
+	for rank := range max(1, c.RankCount()) {
 		add := func(binds bool, key string, at protocol.Endpoint, ok bool) {
 			if binds && ok && at.Port != 0 {
 				all = append(all, bound{key, rank, at.Host, at.Port})

@@ -91,7 +91,7 @@ func (m Machine) poolLock(s *Section, cfg *config.Config, limit uint64) {
 	switch {
 	case limit == math.MaxUint64:
 		s.ok("locked memory", "unlimited; pool.lock takes %s", size(need))
-	case backing.MayLock([]byte(m.text("proc/self/status"))):
+	case backing.HasIPCLock([]byte(m.text("proc/self/status"))):
 		s.ok("locked memory", "%s, which does not hold with CAP_IPC_LOCK; pool.lock takes %s", size(limit), size(need))
 	case need > limit:
 		s.problem("locked memory", size(limit)+", and pool.lock takes "+size(need),
@@ -105,12 +105,12 @@ func (m Machine) poolLock(s *Section, cfg *config.Config, limit uint64) {
 func (m Machine) poolHugePages(s *Section, cfg *config.Config) {
 	need := cfg.BufferBytes + uint64(cfg.ArenaPages)*cfg.PageBytes
 	more, _ := m.number("proc/sys/vm/nr_overcommit_hugepages")
-	room := backing.HugePagesOf([]byte(m.text(meminfo)), more)
+	room := backing.ParseHugePages([]byte(m.text(meminfo)), more)
 	if room.PageBytes == 0 {
 		s.problem("pool.huge_pages", "this kernel has none", "leave pool.huge_pages out")
 		return
 	}
-	pages := room.Round(need) / room.PageBytes
+	pages := room.RoundUp(need) / room.PageBytes
 	text := fmt.Sprintf("%d of %s are free, and the pool takes %d", room.Free, size(room.PageBytes), pages)
 	if pages > room.Free {
 		s.problem("pool.huge_pages", text, fmt.Sprintf("sysctl vm.nr_hugepages=%d; or leave pool.huge_pages out",

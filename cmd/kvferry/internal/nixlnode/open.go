@@ -64,5 +64,5 @@ func (n *NIXL) openPlane(ctx context.Context, env plane.Env) (plane.Plane, error
 // Links counts the epochs of pairs of agents since the start. The node must be open.
 func (n *NIXL) Links() *agent.Links {
 	s := n.plane.Stats()
-	return &agent.Links{Formed: s.Formed, Fenced: s.Fenced, Expelled: s.Expelled}
+	return &agent.Links{Formed: s.FormedEpochs, Fenced: s.FencedEpochs, Expelled: s.ExpelledEpochs}
 }

@@ -12,7 +12,7 @@ type engine struct{ *npuengine.Engine }
 
 // Fill implements agent.Engine.
 func (e engine) Fill(p *runtime.Pages, i, n int, fill func([]byte)) error {
-	page, err := p.Device(i)
+	page, err := p.DevicePage(i)
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (e engine) Fill(p *runtime.Pages, i, n int, fill func([]byte)) error {
 
 // Look implements agent.Engine.
 func (e engine) Look(p *runtime.Pages, i int, look func([]byte)) error {
-	page, err := p.Device(i)
+	page, err := p.DevicePage(i)
 	if err != nil {
 		return err
 	}
@@ -31,5 +31,5 @@ func (e engine) Look(p *runtime.Pages, i int, look func([]byte)) error {
 
 // Take implements agent.Engine.
 func (e engine) Take(f *runtime.Fetch, look func(key int, chunk []byte)) {
-	f.Device = e.Engine.Take(look)
+	f.ScatterDevice = e.Engine.Take(look)
 }

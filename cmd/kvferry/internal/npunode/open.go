@@ -55,7 +55,7 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 	if err != nil {
 		return nil, err
 	}
-	index := cfg.Device.Of(rank, visible)
+	index := cfg.Device.NPUIndex(rank, visible)
 	if index >= visible {
 		return nil,
 			fmt.Errorf("%w: pd_buffer_device is %v, and %d NPUs are visible; use npu:0 to npu:%d, or look at "+
@@ -199,7 +199,7 @@ func sequence(s config.Sequence) comm.Sequence {
 }
 
 func unlessLeft(v uint32) *uint32 {
-	if v == config.LeftToHCCL {
+	if v == config.HCCLDefault {
 		return nil
 	}
 	return &v

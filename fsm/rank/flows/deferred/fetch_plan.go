@@ -10,104 +10,104 @@ import (
 
 // This file finds the chunks of a fetch.
 
-// known reports whether each chunk may be here or in an offer. The look-up continues at the chunk that was
+// allKnown reports whether each chunk may be here or in an offer. The look-up continues at the chunk that was
 // missing last time; the chunks before are looked up again once the last chunk is known.
-func (x *Fetches) known(v *env.Env, s *store.Store, d *Deferred, f *fetch) bool {
-	was := f.from
-	for ; f.from < len(f.ends); f.from++ {
-		e := s.Find(s.Hash(f.key(f.from)), f.key(f.from))
-		if _, ok := s.Ready(e); !ok && d.Location(v, s, e, f.request) == 0 {
-			v.Work.Looks(f.from - was)
+func (x *Fetches) allKnown(v *env.Env, s *store.Store, d *Offers, f *fetch) bool {
+	first := f.missingIndex
+	for ; f.missingIndex < len(f.keyEnds); f.missingIndex++ {
+		e := s.Find(s.HashKey(f.keyAt(f.missingIndex)), f.keyAt(f.missingIndex))
+		if _, ok := s.ReadyPage(e); !ok && d.FindLocation(v, s, e, f.request) == 0 {
+			v.Work.SpendLooks(f.missingIndex - first)
 			return false
 		}
 	}
 	return true
 }
 
-// outOfReach reports whether a fetch that was resolved before still lacks the link to one of its chunks. As known
-// does, outOfReach continues at the chunk that lacked a link last time; otherwise all chunks would be looked up
+// lacksLink reports whether a fetch that was resolved before still lacks the link to one of its chunks. As known
+// does, lacksLink continues at the chunk that lacked a link last time; otherwise all chunks would be looked up
 // again at each event.
-func (x *Fetches) outOfReach(v *env.Env, s *store.Store, d *Deferred, l *link.Links, f *fetch) bool {
-	if f.stuck == 0 {
+func (x *Fetches) lacksLink(v *env.Env, s *store.Store, d *Offers, l *link.Links, f *fetch) bool {
+	if f.unlinkedIndex == 0 {
 		return false
 	}
-	for ; f.stuck <= len(f.ends); f.stuck++ {
-		key := f.key(f.stuck - 1)
-		e := s.Find(s.Hash(key), key)
-		if _, ok := s.Ready(e); ok {
+	for ; f.unlinkedIndex <= len(f.keyEnds); f.unlinkedIndex++ {
+		key := f.keyAt(f.unlinkedIndex - 1)
+		e := s.Find(s.HashKey(key), key)
+		if _, ok := s.ReadyPage(e); ok {
 			continue
 		}
-		at := d.Location(v, s, e, f.request)
+		at := d.FindLocation(v, s, e, f.request)
 		if at == 0 {
-			f.from = f.stuck - 1
+			f.missingIndex = f.unlinkedIndex - 1
 			return true
 		}
-		if offer, _ := s.Offered(at); d.get(offer).way(v, l) == 0 {
+		if offer, _ := s.OfferOf(at); d.get(offer).readLink(v, l) == 0 {
 			return true
 		}
 	}
-	f.stuck = 0
+	f.unlinkedIndex = 0
 	return false
 }
 
-// resolve makes the plan of where to read each chunk, in x.plan, and reports whether all chunks can be had now.
-func (x *Fetches) resolve(v *env.Env, s *store.Store, d *Deferred, l *link.Links, f *fetch) bool {
+// makePlan makes the plan of where to read each chunk, in x.plan, and reports whether all chunks can be had now.
+func (x *Fetches) makePlan(v *env.Env, s *store.Store, d *Offers, l *link.Links, f *fetch) bool {
 	p := &x.plan
 	*p = staging.Fetch{Ticket: f.ticket, Deadline: f.deadline, Items: p.Items[:0], Sources: p.Sources[:0]}
-	f.takes = f.takes[:0]
-	x.resolved++
+	f.offered = f.offered[:0]
+	x.planCount++
 	all := true
-	for i := range f.ends {
-		key := f.key(i)
-		e := s.Find(s.Hash(key), key)
-		f.takes = d.offeredFor(s, f.request, e, f.takes)
-		if page, ok := s.Ready(e); ok {
+	for i := range f.keyEnds {
+		key := f.keyAt(i)
+		e := s.Find(s.HashKey(key), key)
+		f.offered = d.appendOffered(s, f.request, e, f.offered)
+		if page, ok := s.ReadyPage(e); ok {
 			p.Items = append(p.Items, staging.Item{Local: page, Pin: e})
 			continue
 		}
-		at := d.Location(v, s, e, f.request)
+		at := d.FindLocation(v, s, e, f.request)
 		if at == 0 {
-			f.from = i
+			f.missingIndex = i
 			return false
 		}
-		offer, item := s.Offered(at)
+		offer, item := s.OfferOf(at)
 		o := d.get(offer)
-		to := o.way(v, l)
+		to := o.readLink(v, l)
 		if to == 0 {
-			if all = false; f.stuck == 0 { // The links to all senders are requested at once.
-				f.stuck = i + 1
+			if all = false; f.unlinkedIndex == 0 { // The links to all senders are requested at once.
+				f.unlinkedIndex = i + 1
 			}
 			continue
 		}
-		if o.looked.plan != x.resolved {
-			o.looked = looked{plan: x.resolved, source: uint32(len(p.Sources))}
+		if o.lastPlan.plan != x.planCount {
+			o.lastPlan = planUse{plan: x.planCount, source: uint32(len(p.Sources))}
 			p.Sources = append(p.Sources, staging.Source{
-				ID: offer, Name: o.name(v), Link: to, Peer: o.Peer, Grant: effects.GrantID(o.Grant), Since: o.Since,
+				ID: offer, Name: o.senderName(v), Link: to, Peer: o.Peer, Grant: effects.GrantID(o.Grant), Since: o.Since,
 			})
 		}
 		p.Items = append(p.Items, staging.Item{
-			Source: o.looked.source, Remote: o.items[item].remote, Length: o.items[item].length,
+			Source: o.lastPlan.source, Remote: o.items[item].remote, Length: o.items[item].length,
 		})
 		if o.Request == 0 {
-			f.takes = append(f.takes, taken{offer, item})
+			f.offered = append(f.offered, offeredChunk{offer, item})
 		}
 	}
 	return all
 }
 
-// GiveUpFor has the effect, on the given chunks of a request, of a fetch that begins and fails: the request's
+// GiveUpChunks has the effect, on the given chunks of a request, of a fetch that begins and fails: the request's
 // claims on chunks that are here end, and chunks that were offered for the request leave their offers.
-func (x *Fetches) GiveUpFor(v *env.Env, s *store.Store, d *Deferred, request uint64, keys [][]byte) {
-	var takes []taken
+func (x *Fetches) GiveUpChunks(v *env.Env, s *store.Store, d *Offers, request uint64, keys [][]byte) {
+	var offered []offeredChunk
 	for _, key := range keys {
-		e := s.Find(s.Hash(key), key)
-		takes = d.offeredFor(s, request, e, takes)
-		if _, ready := s.Ready(e); ready {
-			s.Pin(e, request, v)
-			s.Unpin(e, v)
+		e := s.Find(s.HashKey(key), key)
+		offered = d.appendOffered(s, request, e, offered)
+		if _, ready := s.ReadyPage(e); ready {
+			s.PinEntry(e, request, v)
+			s.UnpinEntry(e, v)
 		}
 	}
-	for _, x := range takes {
-		d.leave(v, s, x.offer, x.item, effects.Cancelled)
+	for _, x := range offered {
+		d.removeChunk(v, s, x.offer, x.item, effects.Cancelled)
 	}
 }

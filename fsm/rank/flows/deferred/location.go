@@ -7,33 +7,33 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// offeredFor appends to takes the locations of a chunk that leave with a fetch of the given request: all
+// appendOffered appends to takes the locations of a chunk that leave with a fetch of the given request: all
 // locations in offers for that request, wherever the chunk is read. No later fetch would use them.
-func (d *Deferred) offeredFor(s *store.Store, request uint64, e store.Entry, takes []taken) []taken {
+func (d *Offers) appendOffered(s *store.Store, request uint64, e store.Entry, list []offeredChunk) []offeredChunk {
 	for at := s.FirstLocation(e); at != 0; at = s.NextLocation(at) {
-		offer, item := s.Offered(at)
-		if is := d.rows.Get(offer).Request; is != 0 && is == request {
-			takes = append(takes, taken{offer, item})
+		offer, item := s.OfferOf(at)
+		if offerRequest := d.rows.Get(offer).Request; offerRequest != 0 && offerRequest == request {
+			list = append(list, offeredChunk{offer, item})
 		}
 	}
-	return takes
+	return list
 }
 
-// amongMost is the largest number of readable offers of a chunk that Location compares.
-const amongMost = 16
+// comparedMax is the largest number of readable offers of a chunk that Location compares.
+const comparedMax = 16
 
-// Location returns where to read a chunk: from an offer for the given request if there is one, or else from the
+// FindLocation returns where to read a chunk: from an offer for the given request if there is one, or else from the
 // offer with the longest remaining lease. Reading from another request's offer does not use that offer up (M7).
 // An offer with an expired lease is not considered, although its deadline may be handled later in this step; nor
-// is a condemned offer, although the sweep may not have reached it yet. Location compares the first amongMost
+// is a condemned offer, although the sweep may not have reached it yet. Location compares the first comparedMax
 // readable offers only, because one chunk may be in as many offers as there are.
-func (d *Deferred) Location(v *env.Env, s *store.Store, e store.Entry, request uint64) (best store.Location) {
+func (d *Offers) FindLocation(v *env.Env, s *store.Store, e store.Entry, request uint64) (best store.Location) {
 	longest, good := v.Now, 0
-	for at := s.FirstLocation(e); at != 0 && good < amongMost; at = s.NextLocation(at) {
-		offer, _ := s.Offered(at)
+	for at := s.FirstLocation(e); at != 0 && good < comparedMax; at = s.NextLocation(at) {
+		offer, _ := s.OfferOf(at)
 		o := d.rows.Get(offer)
-		if o.Until <= v.Now || d.Lost(o) {
-			v.Work.Look()
+		if o.Until <= v.Now || d.IsCondemned(o) {
+			v.Work.SpendLook()
 			continue
 		}
 		good++
@@ -47,13 +47,13 @@ func (d *Deferred) Location(v *env.Env, s *store.Store, e store.Entry, request u
 	return best
 }
 
-// Extend moves the time until which an offer may be read to until, but never to an earlier time, and sets the
+// ExtendOffer moves the time until which an offer may be read to until, but never to an earlier time, and sets the
 // next deadline.
-func (d *Deferred) Extend(v *env.Env, h table.Handle, until effects.Time) {
+func (d *Offers) ExtendOffer(v *env.Env, h table.Handle, until effects.Time) {
 	o := d.rows.Get(h)
 	o.Until = max(o.Until, until)
-	d.Watch(v, h, o.renews)
+	d.SetDeadline(v, h, o.renews)
 }
 
-// NotAfter returns the time until which an offer may be read, for the reads of its fetches.
-func (d *Deferred) NotAfter(h table.Handle) effects.Time { return d.rows.Get(h).Until }
+// ReadDeadline returns the time until which an offer may be read, for the reads of its fetches.
+func (d *Offers) ReadDeadline(h table.Handle) effects.Time { return d.rows.Get(h).Until }

@@ -13,18 +13,18 @@ func TestRenewingIsWork(t *testing.T) {
 	const offers = 64
 	d := New(Settings{OffersMax: 2 * offers}, 3)
 	for n := range offers {
-		h := d.Keep(Kept{Class: 1 + n%2, Operation: uint64(n + 1), Grant: uint64(n + 1)}, nil)
+		h := d.AddOffer(Offer{Class: 1 + n%2, Operation: uint64(n + 1), Grant: uint64(n + 1)}, nil)
 		o := d.rows.Get(h)
-		o.renews, o.Left, o.Until = true, 1, 10
+		o.renews, o.ChunksLeft, o.Until = true, 1, 10
 	}
-	var work kernel.Work
+	var work kernel.WorkBudget
 	v := &env.Env{Now: 1, Work: &work}
-	work.Begin(offers / 16)
-	first, _, _, more := d.Renewing(v, 1, 20, 0, nil)
-	if len(first) != 20 || more == 0 || !work.Left() {
-		t.Fatalf("%d grants, more from %d on, work left: %v", len(first), more, work.Left())
+	work.StartStep(offers / 16)
+	first, _, _, more := d.CollectRenewals(v, 1, 20, 0, nil)
+	if len(first) != 20 || more == 0 || !work.HasBudget() {
+		t.Fatalf("%d grants, more from %d on, work left: %v", len(first), more, work.HasBudget())
 	}
-	rest, _, _, more := d.Renewing(v, 1, 20, more, nil)
+	rest, _, _, more := d.CollectRenewals(v, 1, 20, more, nil)
 	if len(rest) != offers/2-20 || more != 0 {
 		t.Fatalf("%d grants more, and from %d on", len(rest), more)
 	}
@@ -33,7 +33,7 @@ func TestRenewingIsWork(t *testing.T) {
 			t.Errorf("grant %d is another sender's", grant)
 		}
 	}
-	if work.Left() {
+	if work.HasBudget() {
 		t.Error("it was no work")
 	}
 }

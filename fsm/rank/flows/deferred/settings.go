@@ -16,14 +16,14 @@ type Settings struct {
 
 // Fill replaces zero fields by their defaults.
 func (s *Settings) Fill() {
-	kernel.Default(&s.OffersMax, 4096)
-	kernel.Default(&s.LeadMin, 100*effects.Millisecond)
-	kernel.Default(&s.FetchTimeout, 30*effects.Second)
+	kernel.SetDefault(&s.OffersMax, 4096)
+	kernel.SetDefault(&s.LeadMin, 100*effects.Millisecond)
+	kernel.SetDefault(&s.FetchTimeout, 30*effects.Second)
 }
 
 // Check returns an error if a setting is out of range.
 func (s *Settings) Check() error {
-	return kernel.Countable(kernel.Count{Name: "OffersMax", Value: s.OffersMax})
+	return kernel.CheckCounts(kernel.Count{Name: "OffersMax", Value: s.OffersMax})
 }
 
 // Need returns the resources that kept offers need: each has a deadline.

@@ -14,8 +14,8 @@ func TestNoSenderKeepsMoreThanItLeaves(t *testing.T) {
 		Settings: store.Settings{LocationsMax: 100, ClaimsMax: 1, ClaimTTL: 1}, Entries: 100, Pages: 1, Classes: 3,
 	})
 	take := func(class int) (n int) {
-		for d.MayKeep(&s, class, 1) {
-			d.Keep(Kept{Class: class, Operation: uint64(n + 1)}, nil)
+		for d.HasRoom(&s, class, 1) {
+			d.AddOffer(Offer{Class: class, Operation: uint64(n + 1)}, nil)
 			n++
 		}
 		return n
@@ -23,7 +23,7 @@ func TestNoSenderKeepsMoreThanItLeaves(t *testing.T) {
 	if first, second := take(1), take(2); first != 4 || second != 2 {
 		t.Fatalf("the first sender has %d offers of eight, the second %d; want 4 and 2", first, second)
 	}
-	if d.MayKeep(&s, 2, 101) {
+	if d.HasRoom(&s, 2, 101) {
 		t.Fatal("more chunks than there are locations")
 	}
 }

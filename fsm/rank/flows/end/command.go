@@ -57,4 +57,4 @@ func Need(ends, peers uint32) kernel.Need {
 	}
 }
 
-func number[T int | uint32](n T) string { return strconv.FormatUint(uint64(n), 10) }
+func formatCount[T int | uint32](n T) string { return strconv.FormatUint(uint64(n), 10) }

@@ -14,20 +14,20 @@ var _ flow.Flow = (*Source)(nil)
 
 // A Source sends end-of-request messages to receivers.
 type Source struct {
-	cfg  Config `snap:"share"`
-	rows table.Slab[row]
-	ways table.Slab[way]
-	used table.List // the ways with a message to send or in flight
-	idle table.List // the idle ways, in the order in which they became idle
+	cfg       Config `snap:"share"`
+	rows      table.Slab[row]
+	conns     table.Slab[peerConn]
+	busyConns table.List // the ways with a message to send or in flight
+	idleConns table.List // the idle ways, in the order in which they became idle
 
-	ask   protocol.EndRequest  `snap:"scratch"`
-	reply protocol.EndResponse `snap:"scratch"`
+	request protocol.EndRequest  `snap:"scratch"`
+	reply   protocol.EndResponse `snap:"scratch"`
 }
 
 // A row is one End, from its command to its outcome.
 type row struct {
 	ticket    effects.Ticket
-	way       table.Handle
+	conn      table.Handle
 	operation uint64
 	request   []byte
 	code      effects.Code
@@ -38,46 +38,46 @@ type row struct {
 	why       effects.Why
 }
 
-// A way is the connection to one receiver's alloc port. One message is in flight on a way at a time, that of the
+// A peerConn is the connection to one receiver's alloc port. One message is in flight on a way at a time, that of the
 // first End in the queue.
-type way struct {
-	where link.Where
-	conn  link.Conn
-	queue table.List // the Ends that have not been confirmed
-	phase wayPhase
-	fails uint32         // the number of consecutive attempts without a reply
-	timer kernel.TimerID `snap:"set"` // the time at which the reply is overdue, or at which the pause ends
-	asked table.Handle   // the End of the message in flight; its row may be gone
-	busy  bool           // the way is in Source.used
+type peerConn struct {
+	addr     link.PeerAddr
+	conn     link.Conn
+	queue    table.List // the Ends that have not been confirmed
+	phase    connPhase
+	failures uint32         // the number of consecutive attempts without a reply
+	timer    kernel.TimerID `snap:"set"` // the time at which the reply is overdue, or at which the pause ends
+	inFlight table.Handle   // the End of the message in flight; its row may be gone
+	busy     bool           // the way is in Source.busyConns
 }
 
-// wayPhase is the phase of a way.
-type wayPhase uint8
+// connPhase is the phase of a way.
+type connPhase uint8
 
 const (
-	wayIdle    wayPhase = iota // nothing is in flight
-	wayOpening                 // the connection is being opened
-	wayAsking                  // a reply is awaited
-	wayPausing                 // no message is sent until the pause ends
+	connIdle    connPhase = iota // nothing is in flight
+	connOpening                  // the connection is being opened
+	connSending                  // a reply is awaited
+	connPausing                  // no message is sent until the pause ends
 )
 
 // The kinds of Refs of this flow.
 const (
-	kindEnd  uint8 = iota + 1 // an End: its ticket and the end of its patience
-	kindOpen                  // the connection of a way
-	kindAsk                   // the reply to a message
-	timerWay                  // the time at which the reply is overdue, or at which the pause ends
+	kindEnd     uint8 = iota + 1 // an End: its ticket and the end of its patience
+	kindOpen                     // the connection of a way
+	kindRequest                  // the reply to a message
+	timerConn                    // the time at which the reply is overdue, or at which the pause ends
 )
 
-func ref(kind uint8, h table.Handle) kernel.Ref {
+func sourceRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerEndSource, Kind: kind, Subject: h}
 }
 
-// Emptied returns a Source without Ends. The memory of f is reused, so f must not be used afterwards.
-func (f *Source) Emptied(cfg Config) Source {
+// Recycle returns a Source without Ends. The memory of f is reused, so f must not be used afterwards.
+func (f *Source) Recycle(cfg Config) Source {
 	return Source{
-		cfg: cfg, rows: f.rows.Emptied(int(cfg.EndsMax)), ways: f.ways.Emptied(int(cfg.PeersMax)),
-		ask: f.ask, reply: f.reply,
+		cfg: cfg, rows: f.rows.Recycle(int(cfg.EndsMax)), conns: f.conns.Recycle(int(cfg.PeersMax)),
+		request: f.request, reply: f.reply,
 	}
 }
 
@@ -85,221 +85,221 @@ func (f *Source) Emptied(cfg Config) Source {
 func (f *Source) Step(e *flow.Env, of kernel.Ref, ev effects.Event) {
 	switch ev := ev.(type) {
 	case *effects.Opened:
-		f.opened(e, of.Subject, ev)
+		f.onOpened(e, of.Subject, ev)
 	case *effects.ConnLost:
-		f.lost(e, of.Subject)
+		f.onConnLost(e, of.Subject)
 	case *effects.Replied:
-		f.replied(e, of.Subject, ev.Body)
+		f.onReplied(e, of.Subject, ev.Body)
 	case *effects.Unanswered:
-		f.unanswered(e, of.Subject, ev.Code)
+		f.onUnanswered(e, of.Subject, ev.Code)
 	default:
-		kernel.Foreign("who tells how requests ended")
+		kernel.PanicUnexpected("who tells how requests ended")
 	}
 }
 
-// take starts an End, or refuses it at once.
-func (f *Source) take(e *flow.Env, t effects.Ticket, c *End) {
-	if code, why := f.check(e, c); code != effects.OK {
-		engine.TurnDown(&e.Env, t, code, &why)
+// startEnd starts an End, or refuses it at once.
+func (f *Source) startEnd(e *flow.Env, t effects.Ticket, c *End) {
+	if code, why := f.validateEnd(e, c); code != effects.OK {
+		engine.RefuseCommand(&e.Env, t, code, &why)
 		return
 	}
 	var at table.Handle
 	if !f.rows.Full() { // If the table is full, no connection is closed for an End that is refused anyway.
-		at = f.reach(e, link.Where(c.Peer))
+		at = f.takeConn(e, link.PeerAddr(c.Peer))
 	}
 	if at == 0 {
 		e.Out.Mark(Marks.Full)
-		engine.TurnDown(&e.Env, t, effects.TooMany, &effects.Why{
-			Field: "tables.commands", Ours: number(f.rows.Max()) + ", and as many ends are told",
+		engine.RefuseCommand(&e.Env, t, effects.TooMany, &effects.Why{
+			Field: "tables.commands", Ours: formatCount(f.rows.Max()) + ", and as many ends are told",
 			Remedy: "retry when one has ended, or raise tables.commands",
 		})
 		return
 	}
 	h, r := f.rows.Add()
 	*r = row{
-		ticket: t, way: at, operation: e.Commands.Operation(), request: append(r.request[:0], c.Request...), code: c.Code,
+		ticket: t, conn: at, operation: e.Commands.NextOperation(), request: append(r.request[:0], c.Request...), code: c.Code,
 		reason: append(r.reason[:0], c.Reason...), patience: c.Patience,
 	}
 	if r.patience == 0 {
 		r.patience = f.cfg.Timeout
 	}
-	e.Tickets.Add(t, ref(kindEnd, h))
-	e.Timers.Set(&r.timer, e.Now.Add(r.patience), ref(kindEnd, h))
-	f.rows.PushBack(&f.ways.Get(at).queue, h)
-	f.goOn(e, at)
+	e.Tickets.Add(t, sourceRef(kindEnd, h))
+	e.Timers.Set(&r.timer, e.Now.Add(r.patience), sourceRef(kindEnd, h))
+	f.rows.PushBack(&f.conns.Get(at).queue, h)
+	f.sendQueued(e, at)
 }
 
-// check returns OK if an End is valid, or else the code and the reason for refusing it.
-func (f *Source) check(e *flow.Env, c *End) (effects.Code, effects.Why) {
-	most := e.Commands.RequestIDMax()
+// validateEnd returns OK if an End is valid, or else the code and the reason for refusing it.
+func (f *Source) validateEnd(e *flow.Env, c *End) (effects.Code, effects.Why) {
+	limit := e.Commands.RequestIDMax()
 	switch {
 	case e.Draining:
 		return effects.Draining, effects.Why{}
 	case len(c.Request) == 0:
-		return effects.Invalid, *flow.NoRequest()
-	case len(c.Request) > most:
+		return effects.Invalid, *flow.NoRequestReason()
+	case len(c.Request) > limit:
 		return effects.TooLarge, effects.Why{
-			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " + number(most) + " (limits.request_bytes)",
+			Field: "Request", Theirs: formatCount(len(c.Request)) + " bytes", Ours: "at most " + formatCount(limit) + " (limits.request_bytes)",
 		}
-	case len(c.Reason) > effects.WordsMax:
+	case len(c.Reason) > effects.PeerTextMax:
 		return effects.TooLarge, effects.Why{
-			Field: "Reason", Theirs: number(len(c.Reason)) + " bytes", Ours: "at most " + number(effects.WordsMax),
+			Field: "Reason", Theirs: formatCount(len(c.Reason)) + " bytes", Ours: "at most " + formatCount(effects.PeerTextMax),
 		}
 	case c.Code >= effects.CodeCount:
 		return effects.Invalid, effects.Why{
-			Field: "Code", Theirs: number(uint32(c.Code)), Ours: "a code below " + number(uint32(effects.CodeCount)),
+			Field: "Code", Theirs: formatCount(uint32(c.Code)), Ours: "a code below " + formatCount(uint32(effects.CodeCount)),
 		}
 	case c.Patience < 0:
 		return effects.Invalid, effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"}
 	case c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0:
-		return effects.Invalid, effects.Why{Field: "Peer", Theirs: effects.Words([]byte(c.Peer.Host)),
+		return effects.Invalid, effects.Why{Field: "Peer", Theirs: effects.SanitizeText([]byte(c.Peer.Host)),
 			Ours: "a host and two ports"}
 	}
 	return effects.OK, effects.Why{}
 }
 
-// reach returns the way to a receiver, and inserts a new way if necessary, in place of the longest idle way if
+// takeConn returns the way to a receiver, and inserts a new way if necessary, in place of the longest idle way if
 // the table is full. It returns 0 if all ways are in use.
-func (f *Source) reach(e *flow.Env, to link.Where) table.Handle {
-	for slot := range f.ways.Slots() {
-		h := f.ways.At(slot)
-		if w := f.ways.Get(h); w != nil && w.where == to {
+func (f *Source) takeConn(e *flow.Env, to link.PeerAddr) table.Handle {
+	for slot := range f.conns.Slots() {
+		h := f.conns.At(slot)
+		if w := f.conns.Get(h); w != nil && w.addr == to {
 			return h
 		}
 	}
-	if f.ways.Full() {
-		h := f.idle.Front()
+	if f.conns.Full() {
+		h := f.idleConns.Front()
 		if h == 0 {
 			return 0
 		}
-		f.ways.Get(h).conn.Close(&e.Env)
-		f.ways.Unlink(&f.idle, h)
-		f.ways.Remove(h)
+		f.conns.Get(h).conn.Close(&e.Env)
+		f.conns.Unlink(&f.idleConns, h)
+		f.conns.Remove(h)
 	}
-	h, w := f.ways.Add()
-	*w = way{where: to}
-	f.ways.PushBack(&f.idle, h)
+	h, w := f.conns.Add()
+	*w = peerConn{addr: to}
+	f.conns.PushBack(&f.idleConns, h)
 	return h
 }
 
-// goOn sends the message of the first End in a way's queue if nothing is in flight on the way, and moves the way
+// sendQueued sends the message of the first End in a way's queue if nothing is in flight on the way, and moves the way
 // to the list of used or of idle ways. A way is idle, and may be replaced, when its queue is empty and no
 // completion or timer of the way is outstanding.
-func (f *Source) goOn(e *flow.Env, h table.Handle) {
-	w := f.ways.Get(h)
-	if w.phase == wayIdle && w.queue.Len() > 0 {
+func (f *Source) sendQueued(e *flow.Env, h table.Handle) {
+	w := f.conns.Get(h)
+	if w.phase == connIdle && w.queue.Len() > 0 {
 		if w.conn.ID() == 0 {
-			w.phase = wayOpening
-			w.conn.Open(&e.Env, e.Corrs.Open(ref(kindOpen, h)), effects.ChannelAlloc,
-				effects.Addr{Host: w.where.Host, Port: w.where.AllocPort})
+			w.phase = connOpening
+			w.conn.OpenSingle(&e.Env, e.Corrs.Open(sourceRef(kindOpen, h)), effects.ChannelAlloc,
+				effects.Addr{Host: w.addr.Host, Port: w.addr.AllocPort})
 		} else {
-			f.send(e, h, w)
+			f.sendEnd(e, h, w)
 		}
 	}
-	f.ways.Unlink(w.list(f), h)
-	if w.busy = w.phase != wayIdle || w.queue.Len() > 0; w.busy {
-		f.ways.PushBack(&f.used, h)
+	f.conns.Unlink(w.currentList(f), h)
+	if w.busy = w.phase != connIdle || w.queue.Len() > 0; w.busy {
+		f.conns.PushBack(&f.busyConns, h)
 	} else {
-		f.ways.PushBack(&f.idle, h)
+		f.conns.PushBack(&f.idleConns, h)
 	}
 }
 
-// list returns the list that contains the way.
-func (w *way) list(f *Source) *table.List {
+// currentList returns the list that contains the way.
+func (w *peerConn) currentList(f *Source) *table.List {
 	if w.busy {
-		return &f.used
+		return &f.busyConns
 	}
-	return &f.idle
+	return &f.idleConns
 }
 
-// send sends the message of the first End in the queue. The message names the incarnation that the receiver
+// sendEnd sends the message of the first End in the queue. The message names the incarnation that the receiver
 // knows, if the two nodes have ever shaken hands.
-func (f *Source) send(e *flow.Env, h table.Handle, w *way) {
+func (f *Source) sendEnd(e *flow.Env, h table.Handle, w *peerConn) {
 	r := f.rows.Get(w.queue.Front())
-	us, who := e.Links.Names(w.where)
-	f.ask = protocol.EndRequest{
-		Version: link.VersionMax, Incarnation: protocol.UUID(us), To: protocol.UUID(who), Operation: r.operation,
+	selfID, peer := e.Links.HelloIDs(w.addr)
+	f.request = protocol.EndRequest{
+		Version: link.VersionMax, Incarnation: protocol.UUID(selfID), To: protocol.UUID(peer), Operation: r.operation,
 		Request: r.request, Code: uint32(r.code), Reason: r.reason,
 	}
-	w.phase, w.asked = wayAsking, w.queue.Front()
-	w.conn.Send(&e.Env, e.Corrs.Open(ref(kindAsk, h)), e.Out.Cut(f.ask.Append(e.Out.Arena())))
-	e.Timers.Set(&w.timer, e.Now.Add(e.Cfg.ReplyTimeout), ref(timerWay, h))
+	w.phase, w.inFlight = connSending, w.queue.Front()
+	w.conn.Send(&e.Env, e.Corrs.Open(sourceRef(kindRequest, h)), e.Out.Cut(f.request.Append(e.Out.Arena())))
+	e.Timers.Set(&w.timer, e.Now.Add(e.Cfg.ReplyTimeout), sourceRef(timerConn, h))
 }
 
-// opened handles the completion of the opening of a connection.
-func (f *Source) opened(e *flow.Env, h table.Handle, ev *effects.Opened) {
-	w := f.ways.Get(h)
-	w.conn.Opened(&e.Env, ev, ref(kindOpen, h))
-	w.phase = wayIdle
+// onOpened handles the completion of the opening of a connection.
+func (f *Source) onOpened(e *flow.Env, h table.Handle, ev *effects.Opened) {
+	w := f.conns.Get(h)
+	w.conn.OnOpened(&e.Env, ev, sourceRef(kindOpen, h))
+	w.phase = connIdle
 	if ev.Code != effects.OK {
-		f.pause(e, h, w, ev.Code, effects.Why{Stage: effects.StageConnect, Field: "connection", Ours: ev.Code.String()})
+		f.pauseConn(e, h, w, ev.Code, effects.Why{Stage: effects.StageConnect, Field: "connection", Ours: ev.Code.String()})
 		return
 	}
-	f.goOn(e, h)
+	f.sendQueued(e, h)
 }
 
-// lost handles the loss of a connection without a message in flight. A message that was in flight ends by an
+// onConnLost handles the loss of a connection without a message in flight. A message that was in flight ends by an
 // event of its own.
-func (f *Source) lost(e *flow.Env, h table.Handle) {
-	w := f.ways.Get(h)
+func (f *Source) onConnLost(e *flow.Env, h table.Handle) {
+	w := f.conns.Get(h)
 	w.conn.Close(&e.Env)
-	f.goOn(e, h)
+	f.sendQueued(e, h)
 }
 
-// unanswered handles a message to which no reply came: the message is sent again after a pause.
-func (f *Source) unanswered(e *flow.Env, h table.Handle, code effects.Code) {
-	w := f.ways.Get(h)
+// onUnanswered handles a message to which no reply came: the message is sent again after a pause.
+func (f *Source) onUnanswered(e *flow.Env, h table.Handle, code effects.Code) {
+	w := f.conns.Get(h)
 	e.Timers.Stop(&w.timer)
 	w.conn.Close(&e.Env)
-	w.phase, w.asked = wayIdle, 0
-	f.pause(e, h, w, code, link.HungUp(code, e.Cfg.ReplyTimeout))
+	w.phase, w.inFlight = connIdle, 0
+	f.pauseConn(e, h, w, code, link.ConnEndedReason(code, e.Cfg.ReplyTimeout))
 }
 
-// pause stops sending to a receiver for a time that doubles with each consecutive failure, from BackoffMin to
+// pauseConn stops sending to a receiver for a time that doubles with each consecutive failure, from BackoffMin to
 // BackoffMax. During a drain there is no pause: the Ends that wait for such a receiver end at once.
-func (f *Source) pause(e *flow.Env, h table.Handle, w *way, code effects.Code, why effects.Why) {
+func (f *Source) pauseConn(e *flow.Env, h table.Handle, w *peerConn, code effects.Code, why effects.Why) {
 	e.Out.Mark(Marks.Again)
-	w.fails++
+	w.failures++
 	if r := f.rows.Get(w.queue.Front()); r != nil {
 		r.cause, r.why = code, why
 	}
 	if e.Draining {
-		f.giveUp(e, w)
+		f.failQueued(e, w)
 	}
 	if w.queue.Len() > 0 {
-		w.phase = wayPausing
-		delay := min(e.Cfg.BackoffMin<<min(w.fails-1, 20), e.Cfg.BackoffMax)
-		e.Timers.Set(&w.timer, e.Now.Add(delay), ref(timerWay, h))
+		w.phase = connPausing
+		delay := min(e.Cfg.BackoffMin<<min(w.failures-1, 20), e.Cfg.BackoffMax)
+		e.Timers.Set(&w.timer, e.Now.Add(delay), sourceRef(timerConn, h))
 	}
-	f.goOn(e, h)
+	f.sendQueued(e, h)
 }
 
-// giveUp ends all Ends that wait for a way, in a drain.
-func (f *Source) giveUp(e *flow.Env, w *way) {
+// failQueued ends all Ends that wait for a way, in a drain.
+func (f *Source) failQueued(e *flow.Env, w *peerConn) {
 	for h := w.queue.Front(); h != 0; h = w.queue.Front() {
-		e.Work.Spend(1)
-		f.over(e, h, effects.Draining, effects.Why{})
+		e.Work.SpendRows(1)
+		f.deliverOutcome(e, h, effects.Draining, effects.Why{})
 	}
 }
 
-// replied handles the receiver's confirmation.
-func (f *Source) replied(e *flow.Env, h table.Handle, body []byte) {
-	w := f.ways.Get(h)
+// onReplied handles the receiver's confirmation.
+func (f *Source) onReplied(e *flow.Env, h table.Handle, body []byte) {
+	w := f.conns.Get(h)
 	e.Timers.Stop(&w.timer)
-	asked := w.asked
-	w.phase, w.asked, w.fails = wayIdle, 0, 0
+	sent := w.inFlight
+	w.phase, w.inFlight, w.failures = connIdle, 0, 0
 	if w.conn.ID() != 0 { // Otherwise the reply was in the mailbox when the connection was closed.
-		w.conn.Answered(e.Now)
+		w.conn.OnReplied(e.Now)
 	}
-	if r := f.rows.Get(asked); r != nil {
-		code, why := f.answer(e, body)
-		f.over(e, asked, code, why)
+	if r := f.rows.Get(sent); r != nil {
+		code, why := f.decodeReply(e, body)
+		f.deliverOutcome(e, sent, code, why)
 	}
-	f.goOn(e, h)
+	f.sendQueued(e, h)
 }
 
-// answer returns the outcome that the receiver's reply states.
-func (f *Source) answer(e *flow.Env, body []byte) (effects.Code, effects.Why) {
+// decodeReply returns the outcome that the receiver's reply states.
+func (f *Source) decodeReply(e *flow.Env, body []byte) (effects.Code, effects.Why) {
 	m := &f.reply
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
 		e.Out.Mark(Marks.NotTaken)
@@ -309,62 +309,62 @@ func (f *Source) answer(e *flow.Env, body []byte) (effects.Code, effects.Why) {
 	if code != effects.OK {
 		e.Out.Mark(Marks.ToldOther)
 	}
-	return code, effects.Why{Said: effects.Words(m.Reason)}
+	return code, effects.Why{Said: effects.SanitizeText(m.Reason)}
 }
 
-// Command takes an End, and returns false for any other command.
-func (f *Source) Command(e *flow.Env, x *effects.Command) bool {
+// OnCommand takes an End, and returns false for any other command.
+func (f *Source) OnCommand(e *flow.Env, x *effects.Command) bool {
 	c, ok := x.Body.(*End)
 	if ok {
-		f.take(e, x.Ticket, c)
+		f.startEnd(e, x.Ticket, c)
 	}
 	return ok
 }
 
-// Due handles a deadline.
-func (f *Source) Due(e *flow.Env, of kernel.Ref) {
+// OnTimer handles a deadline.
+func (f *Source) OnTimer(e *flow.Env, of kernel.Ref) {
 	h := of.Subject
 	if of.Kind == kindEnd {
 		r := f.rows.Get(h)
 		r.timer = 0
 		e.Out.Mark(Marks.Untold)
-		at := r.way
+		at := r.conn
 		why := effects.Why{Field: "patience", Ours: r.patience.String(), Theirs: "no answer"}
 		code := effects.Expired
 		if r.cause != effects.OK {
-			code, why = blame(r.cause), r.why
+			code, why = timeoutCode(r.cause), r.why
 		}
-		f.over(e, h, code, why)
-		f.goOn(e, at)
+		f.deliverOutcome(e, h, code, why)
+		f.sendQueued(e, at)
 		return
 	}
-	w := f.ways.Get(h)
+	w := f.conns.Get(h)
 	w.timer = 0
-	if w.phase == wayAsking { // The message ends as unanswered because its connection is closed.
+	if w.phase == connSending { // The message ends as unanswered because its connection is closed.
 		w.conn.Close(&e.Env)
 		return
 	}
-	w.phase = wayIdle
-	f.goOn(e, h)
+	w.phase = connIdle
+	f.sendQueued(e, h)
 }
 
-// blame returns the outcome of an End whose patience was over after attempts that failed with the given code.
+// timeoutCode returns the outcome of an End whose patience was over after attempts that failed with the given code.
 // Closed means that this rank closed the connection because no reply arrived, so the outcome is Expired.
-func blame(cause effects.Code) effects.Code {
+func timeoutCode(cause effects.Code) effects.Code {
 	if cause == effects.Closed {
 		return effects.Expired
 	}
 	return cause
 }
 
-// over delivers the outcome of an End and removes its row. A message of the End may still be in flight; its reply
-// is then ignored.
-func (f *Source) over(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
+// deliverOutcome delivers the outcome of an End and removes its row. A message of the End may still be in flight; its
+// reply is then ignored.
+func (f *Source) deliverOutcome(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
 	r := f.rows.Get(h)
-	w := f.ways.Get(r.way)
+	w := f.conns.Get(r.conn)
 	out := effects.Deliver{Ticket: r.ticket, Code: code}
 	if code != effects.OK {
-		why.Addr = w.where.Addr()
+		why.Addr = w.addr.InitAddr()
 		if why.Stage == effects.StageNone {
 			why.Stage = effects.StageEnd
 		}
@@ -376,43 +376,43 @@ func (f *Source) over(e *flow.Env, h table.Handle, code effects.Code, why effect
 	e.Timers.Stop(&r.timer)
 	e.Tickets.Remove(r.ticket)
 	f.rows.Unlink(&w.queue, h)
-	r.request, r.reason = table.ShedBytes(r.request), table.ShedBytes(r.reason)
+	r.request, r.reason = table.TrimBytes(r.request), table.TrimBytes(r.reason)
 	f.rows.Remove(h)
 }
 
-// Abort ends an End early, and returns true. The receiver may have been notified already.
-func (f *Source) Abort(e *flow.Env, of kernel.Ref) bool {
-	at := f.rows.Get(of.Subject).way
-	f.over(e, of.Subject, effects.Cancelled, effects.Why{})
-	f.goOn(e, at)
+// AbortCommand ends an End early, and returns true. The receiver may have been notified already.
+func (f *Source) AbortCommand(e *flow.Env, of kernel.Ref) bool {
+	at := f.rows.Get(of.Subject).conn
+	f.deliverOutcome(e, of.Subject, effects.Cancelled, effects.Why{})
+	f.sendQueued(e, at)
 	return true
 }
 
-// Signal panics: this flow uses no link.
-func (f *Source) Signal(*flow.Env, kernel.Ref, flow.Signal) {
-	kernel.Foreign("who tells how requests ended")
+// OnSignal panics: this flow uses no link.
+func (f *Source) OnSignal(*flow.Env, kernel.Ref, flow.Signal) {
+	kernel.PanicUnexpected("who tells how requests ended")
 }
 
-// Left returns the number of Ends that a drain waits for.
-func (f *Source) Left(*flow.Env) int { return f.rows.Len() }
+// CountUnfinished returns the number of Ends that a drain waits for.
+func (f *Source) CountUnfinished(*flow.Env) int { return f.rows.Len() }
 
 // Len returns the number of Ends without an outcome.
 func (f *Source) Len() int { return f.rows.Len() }
 
-// Tables visits the tables of the Source.
-func (f *Source) Tables(visit table.Visit) {
+// VisitTables visits the tables of the Source.
+func (f *Source) VisitTables(visit table.VisitFunc) {
 	visit("ends to tell", f.rows.Len(), table.Empty)
-	visit("connections for ends", f.ways.Len(), table.Bounded)
-	visit("connections for ends in use", f.used.Len(), table.Empty)
+	visit("connections for ends", f.conns.Len(), table.Bounded)
+	visit("connections for ends in use", f.busyConns.Len(), table.Empty)
 }
 
 // The states of a way, for State.
 const (
-	wayGone = iota
-	wayFree
-	wayConnecting
-	wayTelling
-	wayWaiting
+	stateNone = iota
+	stateIdle
+	stateOpening
+	stateSending
+	statePausing
 )
 
 // StateNames returns the names of the states, in order.
@@ -420,18 +420,18 @@ func StateNames() []string {
 	return []string{"no end", "end idle", "end opening", "end telling", "end pausing"}
 }
 
-// State returns the state of the way that a Ref names, or of the way of the End that a Ref names.
-func (f *Source) State(_ *flow.Rooms, of kernel.Ref) uint16 {
+// RowState returns the state of the way that a Ref names, or of the way of the End that a Ref names.
+func (f *Source) RowState(_ *flow.Rooms, of kernel.Ref) uint16 {
 	h := of.Subject
 	if of.Kind == kindEnd {
 		r := f.rows.Get(h)
 		if r == nil {
-			return wayGone
+			return stateNone
 		}
-		h = r.way
+		h = r.conn
 	}
-	if w := f.ways.Get(h); w != nil {
-		return wayFree + uint16(w.phase)
+	if w := f.conns.Get(h); w != nil {
+		return stateIdle + uint16(w.phase)
 	}
-	return wayGone
+	return stateNone
 }

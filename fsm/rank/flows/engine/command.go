@@ -66,16 +66,16 @@ func (*Put) IsCommand() {}
 // IsCommand marks Abort as a command body.
 func (*Abort) IsCommand() {}
 
-// TurnDown delivers a refusal of a command at once. If why names no stage, the stage is the command itself: no peer has
-// to do with the refusal.
-func TurnDown(v *env.Env, t effects.Ticket, code effects.Code, why *effects.Why) {
+// RefuseCommand delivers a refusal of a command at once. If why names no stage, the stage is the command itself: no
+// peer has to do with the refusal.
+func RefuseCommand(v *env.Env, t effects.Ticket, code effects.Code, why *effects.Why) {
 	if why.Stage == effects.StageNone {
 		why.Stage = effects.StageCommand
 	}
 	v.Out.Deliver(effects.Deliver{Ticket: t, Code: code, Why: why})
 }
 
-// Agree delivers OK for a command that was carried out at once.
-func Agree(v *env.Env, t effects.Ticket) { v.Out.Deliver(effects.Deliver{Ticket: t}) }
+// DeliverOK delivers OK for a command that was carried out at once.
+func DeliverOK(v *env.Env, t effects.Ticket) { v.Out.Deliver(effects.Deliver{Ticket: t}) }
 
-func number[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }
+func formatCount[T int | uint32 | uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }

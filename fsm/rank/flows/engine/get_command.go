@@ -5,8 +5,8 @@ import "github.com/kvferry/kvferry/effects"
 // Get requests chunks by key, in order. Its outcome is delivered as soon as all chunks are ready or, when Wait has
 // passed (0: at once), with the usable prefix: Hits chunks in Pages, pinned until Unpin. If these are not all chunks,
 // the code is NotFound, or Lapsed if the first missing chunk was here for this request and expired after ClaimTTL
-// without being read. If the sender has reported the end of the request, the code is SenderFailed or NotSent instead of
-// NotFound. Nothing is pinned while a Get waits.
+// without being read. If the sender has reported the end of the request, the code is SenderFailed or NotSentReason
+// instead of NotFound. Nothing is pinned while a Get waits.
 //
 // With the Request for which the chunks were sent, the Get consumes chunks: for each chunk that the Get returns, the
 // Get ends the claim of that request or, if the request has none, the oldest claim that names no request (chunks of
@@ -78,5 +78,5 @@ func (*Unpin) IsCommand() {}
 // IsCommand marks Abandon as a command body.
 func (*Abandon) IsCommand() {}
 
-// IsCommand marks GiveUp as a command body.
+// IsCommand marks FinishLost as a command body.
 func (*GiveUp) IsCommand() {}

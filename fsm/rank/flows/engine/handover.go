@@ -20,68 +20,68 @@ type Store struct {
 // IsCommand marks Store as a command body.
 func (*Store) IsCommand() {}
 
-// HandOver removes pages from the engine's reservation; their references belong to the caller then. The pages must be
-// in the order in which the Reserve gave them. If HandOver returns a code other than OK, no page was removed.
-func (x *Engine) HandOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
-	return x.reserves.handOver(v, c)
+// HandOverPages removes pages from the engine's reservation; their references belong to the caller then. The pages must
+// be in the order in which the Reserve gave them. If HandOverPages returns a code other than OK, no page was removed.
+func (x *Engine) HandOverPages(v *env.Env, c *Store) (effects.Code, *effects.Why) {
+	return x.reserves.handOverPages(v, c)
 }
 
-func (x *reserves) handOver(v *env.Env, c *Store) (effects.Code, *effects.Why) {
-	r, code, why := x.has(v, c.Reserved, c.Pages)
+func (x *reserves) handOverPages(v *env.Env, c *Store) (effects.Code, *effects.Why) {
+	r, code, why := x.findReserved(v, c.Reserved, c.Pages)
 	if code != effects.OK {
 		return code, why
 	}
-	left := r.pages[:0]
+	remaining := r.pages[:0]
 	found := 0
 	for _, p := range r.pages {
-		if next(c.Pages, found, p) {
-			v.Filled().Unreserve(p)
+		if isNextPage(c.Pages, found, p) {
+			v.EnginePool().UnreservePage(p)
 			found++
 		} else {
-			left = append(left, p)
+			remaining = append(remaining, p)
 		}
 	}
-	r.pages = left
-	if x.cfg.inLine {
-		v.Pools.Discharge(v.Filled(), uint32(found))
+	r.pages = remaining
+	if x.cfg.inAllocQueue {
+		v.Pools.DischargeEngine(v.EnginePool(), uint32(found))
 	}
 	return effects.OK, nil
 }
 
-// has returns the reservation with a ticket if it contains these pages, in its own order, and nothing holds any of
-// these pages. Otherwise has returns the code and the reason.
-func (x *reserves) has(v *env.Env, reserved effects.Ticket, pages []effects.Page) (*reserve, effects.Code,
+// findReserved returns the reservation with a ticket if it contains these pages, in its own order, and nothing holds
+// any of these pages. Otherwise has returns the code and the reason.
+func (x *reserves) findReserved(v *env.Env, reserved effects.Ticket, pages []effects.Page) (*reserve, effects.Code,
 	*effects.Why) {
-	of := v.Tickets.Find(reserved)
-	if of.Owner != kernel.OwnerEngine || of.Kind != kindReserve || x.waits(of.Subject) {
+	ref := v.Tickets.Find(reserved)
+	if ref.Owner != kernel.OwnerEngine || ref.Kind != kindReserve || x.isWaiting(ref.Subject) {
 		return nil, effects.NotFound, &effects.Why{
-			Field: "Reserved", Theirs: number(uint64(reserved)), Ours: "the ticket of a Reserve that was not released",
+			Field: "Reserved", Theirs: formatCount(uint64(reserved)), Ours: "the ticket of a Reserve that was not released",
 		}
 	}
-	r := x.slab.Get(of.Subject)
+	r := x.slab.Get(ref.Subject)
 	found := 0
 	for _, p := range r.pages {
-		if !next(pages, found, p) {
+		if !isNextPage(pages, found, p) {
 			continue
 		}
-		if found++; v.Filled().Held(p) {
-			return nil, effects.Invalid, inUse("Pages")
+		if found++; v.EnginePool().HasHold(p) {
+			return nil, effects.Invalid, pagesInUseReason("Pages")
 		}
 	}
 	if found < len(pages) {
 		return nil, effects.Invalid, &effects.Why{
-			Field: "Pages", Theirs: "page " + number(pages[found].Index), Ours: "pages of the Reserve, each once, in its order",
+			Field: "Pages", Theirs: "page " + formatCount(pages[found].Index), Ours: "pages of the Reserve, each once, in its order",
 		}
 	}
 	return r, effects.OK, nil
 }
 
-// inUse returns the reason that pages cannot be taken from the engine.
-func inUse(field string) *effects.Why {
+// pagesInUseReason returns the reason that pages cannot be taken from the engine.
+func pagesInUseReason(field string) *effects.Why {
 	return &effects.Why{Field: field, Theirs: "in use by a put or a Share", Ours: "pages that nothing uses"}
 }
 
-// next reports whether p is the next page in named after the first after pages.
-func next(named []effects.Page, after int, p effects.Page) bool {
+// isNextPage reports whether p is the next page in named after the first after pages.
+func isNextPage(named []effects.Page, after int, p effects.Page) bool {
 	return after < len(named) && named[after].Index == p.Index && named[after].Generation == p.Generation
 }

@@ -14,10 +14,10 @@
 // Example, a put that fails while a transfer is in flight:
 //
 //	Reserve              Deliver: pages 3 and 4 belong to the engine
-//	Put of 3 and 4       Take accepts the Put; Op.Begin holds the pages
+//	Put of 3 and 4       Take accepts the Put; Op.BeginCommand holds the pages
 //	the peer is lost     Op.Deliver with Held: the transfer may still read the pages
 //	Release              refused as Invalid, because the Op still holds the pages
-//	transfer settled     Op.Return: the pages belong to the engine again
+//	transfer settled     Op.ReturnPages: the pages belong to the engine again
 //	Release              the pages are free
 package engine
 
@@ -39,19 +39,19 @@ type Op struct {
 	Patience effects.Duration
 	Deadline effects.Time
 	// Timer is the deadline of what the Op currently waits for; the flow that owns the Op sets it.
-	Timer     kernel.TimerID `snap:"set"`
-	delivered bool
-	held      bool         // the outcome said Held: a Return is due
-	blamed    effects.Code // the code that why explains
-	why       *effects.Why // set when something failed; may be nil
+	Timer      kernel.TimerID `snap:"set"`
+	delivered  bool
+	held       bool         // the outcome said Held: a Return is due
+	reasonCode effects.Code // the code that why explains
+	reason     *effects.Why // set when something failed; may be nil
 }
 
-// Begin initializes the Op for a command and holds the command's pages. Begin reuses the memory of the Op that was here
-// before.
-func (o *Op) Begin(v *env.Env, t effects.Ticket, pages []effects.Page, patience effects.Duration) {
+// BeginCommand initializes the Op for a command and holds the command's pages. Begin reuses the memory of the Op that
+// was here before.
+func (o *Op) BeginCommand(v *env.Env, t effects.Ticket, pages []effects.Page, patience effects.Duration) {
 	*o = Op{Ticket: t, Pages: append(o.Pages[:0], pages...), Patience: patience, Deadline: v.Now.Add(patience)}
 	for _, page := range pages {
-		v.Filled().Hold(page)
+		v.EnginePool().HoldPage(page)
 	}
 }
 
@@ -59,14 +59,14 @@ func (o *Op) Begin(v *env.Env, t effects.Ticket, pages []effects.Page, patience 
 // outcome before.
 func (o *Op) Deliver(v *env.Env, d effects.Deliver) {
 	pages := o.Pages
-	o.End(v, d.Held)
+	o.RecordOutcome(v, d.Held)
 	d.Ticket, d.Held, d.Pages = o.Ticket, o.held, pages
 	v.Out.Deliver(d)
 }
 
-// End does what Deliver does, but emits nothing. Use this method for a put that another flow requested, of which the
-// driver does not know.
-func (o *Op) End(v *env.Env, held bool) {
+// RecordOutcome does what Deliver does, but emits nothing. Use this method for a put that another flow requested, of
+// which the driver does not know.
+func (o *Op) RecordOutcome(v *env.Env, held bool) {
 	if o.delivered {
 		panic("BUG: a put had two outcomes")
 	}
@@ -74,84 +74,84 @@ func (o *Op) End(v *env.Env, held bool) {
 	v.Timers.Stop(&o.Timer)
 	o.held = held
 	if !o.held {
-		o.unhold(v)
+		o.unholdPages(v)
 	}
 }
 
-// Return gives the memory back after an outcome that said Held. Nothing may touch the pages any more. Return panics if
-// no outcome said Held.
-func (o *Op) Return(v *env.Env) {
-	o.Back(v)
+// ReturnPages gives the memory back after an outcome that said Held. Nothing may touch the pages any more. Return
+// panics if no outcome said Held.
+func (o *Op) ReturnPages(v *env.Env) {
+	o.ReleasePages(v)
 	v.Out.Return(o.Ticket)
 }
 
-// Back does what Return does, but emits nothing. Use this method for a put that another flow requested, of which the
-// driver does not know.
-func (o *Op) Back(v *env.Env) {
+// ReleasePages does what Return does, but emits nothing. Use this method for a put that another flow requested, of
+// which the driver does not know.
+func (o *Op) ReleasePages(v *env.Env) {
 	if !o.held {
 		panic("BUG: memory goes back that no outcome has held")
 	}
-	o.unhold(v)
+	o.unholdPages(v)
 	o.held = false
 }
 
-func (o *Op) unhold(v *env.Env) {
+func (o *Op) unholdPages(v *env.Env) {
 	for _, page := range o.Pages {
-		v.Filled().Unhold(page)
+		v.EnginePool().ReleaseHold(page)
 	}
 	o.Pages = o.Pages[:0]
 }
 
-// Delivered reports whether the Op has had its outcome.
-func (o *Op) Delivered() bool { return o.delivered }
+// IsDelivered reports whether the Op has had its outcome.
+func (o *Op) IsDelivered() bool { return o.delivered }
 
-// Held reports whether the outcome said Held and the memory has not gone back yet.
-func (o *Op) Held() bool { return o.held }
+// IsHeld reports whether the outcome said Held and the memory has not gone back yet.
+func (o *Op) IsHeld() bool { return o.held }
 
-// MustBeOver panics unless the Op has had its outcome and the engine has its memory back.
-func (o *Op) MustBeOver() {
+// MustBeFinished panics unless the Op has had its outcome and the engine has its memory back.
+func (o *Op) MustBeFinished() {
 	if !o.delivered || o.held {
 		panic("BUG: a put ended before its outcome or its memory")
 	}
 }
 
-// Blame records the reason that is reported if the Op ends with this code.
-func (o *Op) Blame(code effects.Code, why effects.Why) {
+// SetReason records the reason that is reported if the Op ends with this code.
+func (o *Op) SetReason(code effects.Code, why effects.Why) {
 	if !o.delivered {
-		o.blamed, o.why = code, &why
+		o.reasonCode, o.reason = code, &why
 	}
 }
 
-// BlameAs records a reason that another room made, if why is not nil. The Op keeps the pointer.
-func (o *Op) BlameAs(code effects.Code, why *effects.Why) {
+// SetSharedReason records a reason that another room made, if why is not nil. The Op keeps the pointer.
+func (o *Op) SetSharedReason(code effects.Code, why *effects.Why) {
 	if why != nil && !o.delivered {
-		o.blamed, o.why = code, why
+		o.reasonCode, o.reason = code, why
 	}
 }
 
-// Because returns the reason that is reported for an Op that ends with a code other than OK: the recorded reason if
+// FinalReason returns the reason that is reported for an Op that ends with a code other than OK: the recorded reason if
 // that explains this code. The peer, and the stage if none is recorded, are taken from at.
-func (o *Op) Because(code effects.Code, at effects.Why) *effects.Why {
-	if o.why != nil && o.blamed == code && o.why.Addr != (effects.Addr{}) {
+func (o *Op) FinalReason(code effects.Code, context effects.Why) *effects.Why {
+	if o.reason != nil && o.reasonCode == code && o.reason.Addr != (effects.Addr{}) {
 		// Why is complete already, and may be shared: do not change it.
-		return o.why
+		return o.reason
 	}
 	var w effects.Why
-	if o.why != nil && o.blamed == code {
-		w = *o.why
+	if o.reason != nil && o.reasonCode == code {
+		w = *o.reason
 	}
-	w.Addr, w.Peer = at.Addr, at.Peer
+	w.Addr, w.Peer = context.Addr, context.Peer
 	if w.Stage == effects.StageNone {
-		w.Stage = at.Stage
+		w.Stage = context.Stage
 	}
-	o.blamed, o.why = code, &w
+	o.reasonCode, o.reason = code, &w
 	return &w
 }
 
-// Reason returns the code and the text by which a peer is notified of an Op that failed.
-func (o *Op) Reason() (uint32, []byte) {
-	if o.why == nil {
+// ReasonForPeer returns the code and the text by which a peer is notified of an Op that failed.
+func (o *Op) ReasonForPeer() (uint32, []byte) {
+	if o.reason == nil {
 		return 0, nil
 	}
-	return uint32(o.blamed), o.why.Reason()
+	return uint32(o.reasonCode), o.reason.Reason()
 }

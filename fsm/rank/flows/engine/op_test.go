@@ -28,26 +28,26 @@ func TestOp(t *testing.T) {
 	}{
 		{"memory with the outcome", func(v *env.Env, o *Op) { o.Deliver(v, effects.Deliver{}) },
 			[]effects.Deliver{{}}, 0, func(v *env.Env, o *Op) { o.Deliver(v, effects.Deliver{}) }},
-		{"after it", func(v *env.Env, o *Op) { o.Deliver(v, effects.Deliver{Held: true}); o.Return(v) },
-			[]effects.Deliver{{Held: true}}, 1, func(v *env.Env, o *Op) { o.Return(v) }},
+		{"after it", func(v *env.Env, o *Op) { o.Deliver(v, effects.Deliver{Held: true}); o.ReturnPages(v) },
+			[]effects.Deliver{{Held: true}}, 1, func(v *env.Env, o *Op) { o.ReturnPages(v) }},
 		{"with it, and not after", func(v *env.Env, o *Op) { o.Deliver(v, effects.Deliver{}) },
-			[]effects.Deliver{{}}, 0, func(v *env.Env, o *Op) { o.Return(v) }},
+			[]effects.Deliver{{}}, 0, func(v *env.Env, o *Op) { o.ReturnPages(v) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out effects.Effects
 			timers := kernel.NewTimers(1)
-			pools := memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: 1, Share: 1})
+			pools := memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: 1, ClassShare: 1})
 			v := &env.Env{Now: 1, Out: &out, Pools: &pools, Pool: pools.Pool(0), Timers: &timers}
-			pages := v.Pool.Take(1, nil)
+			pages := v.Pool.TakePages(1, nil)
 			var o Op
-			o.Begin(v, 7, pages, 10)
+			o.BeginCommand(v, 7, pages, 10)
 			v.Timers.Set(&o.Timer, o.Deadline, kernel.Ref{Owner: kernel.OwnerPushSource})
-			if !v.Pool.Held(pages[0]) || !panics(o.MustBeOver) || !panics(func() { o.Return(v) }) {
+			if !v.Pool.HasHold(pages[0]) || !panics(o.MustBeFinished) || !panics(func() { o.ReturnPages(v) }) {
 				t.Fatal("a command that has begun holds nothing, or may end, or have its memory back")
 			}
 			c.steps(v, &o)
-			o.MustBeOver()
-			if v.Pool.Held(pages[0]) || timers.Len() != 0 || !o.Delivered() || o.Held() {
+			o.MustBeFinished()
+			if v.Pool.HasHold(pages[0]) || timers.Len() != 0 || !o.IsDelivered() || o.IsHeld() {
 				t.Fatal("it still holds its pages, or waits for its deadline")
 			}
 			var got []effects.Deliver

@@ -13,11 +13,11 @@ import (
 // id. The table counts batches in and out, and decides of which request the proxy is notified next; the proxy's
 // connection decides how.
 type requests struct {
-	cfg   requestsConfig `snap:"share"`
-	slab  table.Slab[request]
-	byID  table.Index
-	queue table.List // requests to notify the proxy of, oldest first
-	told  table.List // requests that the proxy was notified of, oldest first
+	cfg      requestsConfig `snap:"share"`
+	slab     table.Slab[request]
+	byID     table.Index
+	queue    table.List // requests to notify the proxy of, oldest first
+	notified table.List // requests that the proxy was notified of, oldest first
 }
 
 // A request is in one of three states:
@@ -26,14 +26,14 @@ type requests struct {
 //   - queued: the last batch arrived and none is open; the proxy is to be notified
 //   - told: the proxy was notified; the record prevents a second notification
 type request struct {
-	id      []byte // a copy of the engine's; the table owns it
-	hash    uint64
-	state   requestState
-	last    bool
-	puts    uint32         // open batches
-	missing uint32         // chunks that did not arrive
-	tries   uint32         // attempts to notify the proxy
-	timer   kernel.TimerID `snap:"set"`
+	id            []byte // a copy of the engine's; the table owns it
+	hash          uint64
+	state         requestState
+	last          bool
+	openPuts      uint32         // open batches
+	missingChunks uint32         // chunks that did not arrive
+	attempts      uint32         // attempts to notify the proxy
+	timer         kernel.TimerID `snap:"set"`
 }
 
 // requestState is the state of a request.
@@ -43,59 +43,59 @@ type requestState uint8
 const (
 	requestOpen requestState = iota
 	requestQueued
-	requestTold
+	requestNotified
 )
 
 // requestsConfig is the configuration of requests.
 type requestsConfig struct {
-	max    uint32           // requests that are recorded
-	ttl    effects.Duration // how long an idle or notified request is recorded
-	silent bool             // there is no proxy to notify
-	seed   uint64           // a secret
+	max     uint32           // requests that are recorded
+	ttl     effects.Duration // how long an idle or notified request is recorded
+	noProxy bool             // there is no proxy to notify
+	seed    uint64           // a secret
 }
 
-func (x *requests) emptied(cfg requestsConfig) requests {
-	return requests{cfg: cfg, slab: x.slab.Emptied(int(cfg.max)), byID: x.byID.Emptied()}
+func (x *requests) recycle(cfg requestsConfig) requests {
+	return requests{cfg: cfg, slab: x.slab.Recycle(int(cfg.max)), byID: x.byID.Recycle()}
 }
 
-// join counts a batch into the request with this id. An empty id belongs to no request.
-func (x *requests) join(v *env.Env, id []byte, last bool) (table.Handle, effects.Code, *effects.Why) {
-	h, code, why := x.admit(v, id)
+// joinRequest counts a batch into the request with this id. An empty id belongs to no request.
+func (x *requests) joinRequest(v *env.Env, id []byte, last bool) (table.Handle, effects.Code, *effects.Why) {
+	h, code, why := x.checkJoin(v, id)
 	if len(id) == 0 || code != effects.OK {
 		return 0, code, why
 	}
 	if h == 0 {
-		h = x.add(v, id)
+		h = x.addRequest(v, id)
 	}
 	r := x.slab.Get(h)
 	r.last = last
-	r.puts++
+	r.openPuts++
 	v.Timers.Stop(&r.timer)
 	return h, effects.OK, nil
 }
 
-// admit checks whether a batch may join the request with this id, and returns the request if it is known. admit changes
-// nothing.
-func (x *requests) admit(v *env.Env, id []byte) (table.Handle, effects.Code, *effects.Why) {
-	h := x.find(id)
+// checkJoin checks whether a batch may join the request with this id, and returns the request if it is known. admit
+// changes nothing.
+func (x *requests) checkJoin(v *env.Env, id []byte) (table.Handle, effects.Code, *effects.Why) {
+	h := x.findRequest(id)
 	switch {
-	case h == 0 && x.slab.Full() && x.told.Front() == 0 && len(id) > 0:
+	case h == 0 && x.slab.Full() && x.notified.Front() == 0 && len(id) > 0:
 		v.Out.Mark(Marks.RequestsFull)
 		return 0, effects.TooMany, &effects.Why{
-			Field: "tables.commands", Ours: "enough for " + number(x.slab.Max()) + " requests, and as many are open",
+			Field: "tables.commands", Ours: "enough for " + formatCount(x.slab.Max()) + " requests, and as many are open",
 			Remedy: "retry when the last batch of one has ended, or raise tables.commands",
 		}
 	case h != 0 && x.slab.Get(h).last:
 		v.Out.Mark(Marks.RequestEnded)
 		return 0, effects.Ended, &effects.Why{
-			Field: "Request", Theirs: effects.Words(id), Ours: "one that had no last batch",
+			Field: "Request", Theirs: effects.SanitizeText(id), Ours: "one that had no last batch",
 		}
 	}
 	return h, effects.OK, nil
 }
 
-func (x *requests) find(id []byte) table.Handle {
-	for p := x.byID.Seek(table.Hash(x.cfg.seed, id)); p.Found(); p = x.byID.Next(p) {
+func (x *requests) findRequest(id []byte) table.Handle {
+	for p := x.byID.Find(table.Hash(x.cfg.seed, id)); p.Found(); p = x.byID.Next(p) {
 		if bytes.Equal(x.slab.Get(p.Handle()).id, id) {
 			return p.Handle()
 		}
@@ -103,12 +103,12 @@ func (x *requests) find(id []byte) table.Handle {
 	return 0
 }
 
-// add records a request. If the table is full, add drops the oldest request that the proxy was notified of. add returns
-// zero if the table is full of open requests.
-func (x *requests) add(v *env.Env, id []byte) table.Handle {
-	if oldest := x.told.Front(); x.slab.Full() && oldest != 0 {
+// addRequest records a request. If the table is full, add drops the oldest request that the proxy was notified of. add
+// returns zero if the table is full of open requests.
+func (x *requests) addRequest(v *env.Env, id []byte) table.Handle {
+	if oldest := x.notified.Front(); x.slab.Full() && oldest != 0 {
 		v.Timers.Stop(&x.slab.Get(oldest).timer)
-		x.forget(oldest)
+		x.removeRequest(oldest)
 	}
 	h, r := x.slab.Add()
 	if r != nil {
@@ -118,30 +118,30 @@ func (x *requests) add(v *env.Env, id []byte) table.Handle {
 	return h
 }
 
-// name returns the id of a request, or nil if there is no such request.
-func (x *requests) name(h table.Handle) []byte {
+// requestID returns the id of a request, or nil if there is no such request.
+func (x *requests) requestID(h table.Handle) []byte {
 	if r := x.slab.Get(h); r != nil {
 		return r.id
 	}
 	return nil
 }
 
-// leave counts a batch out of its request, and reports whether the proxy is to be notified now.
-func (x *requests) leave(v *env.Env, h table.Handle, chunks uint32, code effects.Code) bool {
+// leaveRequest counts a batch out of its request, and reports whether the proxy is to be notified now.
+func (x *requests) leaveRequest(v *env.Env, h table.Handle, chunks uint32, code effects.Code) bool {
 	r := x.slab.Get(h)
 	if r == nil {
 		return false
 	}
-	r.puts--
+	r.openPuts--
 	if code != effects.OK {
-		r.missing += chunks
+		r.missingChunks += chunks
 	}
 	switch {
-	case r.puts > 0:
+	case r.openPuts > 0:
 	case !r.last:
-		v.Timers.Set(&r.timer, v.Now.Add(x.cfg.ttl), ref(kindRequest, h))
-	case x.cfg.silent:
-		x.becomeTold(v, h)
+		v.Timers.Set(&r.timer, v.Now.Add(x.cfg.ttl), engineRef(kindRequest, h))
+	case x.cfg.noProxy:
+		x.markNotified(v, h)
 	default:
 		r.state = requestQueued
 		x.slab.PushBack(&x.queue, h)
@@ -153,45 +153,45 @@ func (x *requests) leave(v *env.Env, h table.Handle, chunks uint32, code effects
 // len returns the number of recorded requests.
 func (x *requests) len() int { return x.slab.Len() }
 
-// toldLen returns the number of recorded requests that the proxy was notified of.
-func (x *requests) toldLen() int { return x.told.Len() }
+// countNotified returns the number of recorded requests that the proxy was notified of.
+func (x *requests) countNotified() int { return x.notified.Len() }
 
-// queued returns the number of requests that the proxy is to be notified of.
-func (x *requests) queued() int { return x.queue.Len() }
+// countQueued returns the number of requests that the proxy is to be notified of.
+func (x *requests) countQueued() int { return x.queue.Len() }
 
-// of returns the request that next returned.
-func (x *requests) of(h table.Handle) *request { return x.slab.Get(h) }
+// get returns the request that next returned.
+func (x *requests) get(h table.Handle) *request { return x.slab.Get(h) }
 
-// next removes the oldest request from the queue, so that the proxy can be notified.
-func (x *requests) next() (table.Handle, *request) {
+// popQueued removes the oldest request from the queue, so that the proxy can be notified.
+func (x *requests) popQueued() (table.Handle, *request) {
 	h := x.queue.Front()
 	x.slab.Unlink(&x.queue, h)
 	return h, x.slab.Get(h)
 }
 
-// again puts a request that next returned back to the front of the queue.
-func (x *requests) again(h table.Handle) { x.slab.PushFront(&x.queue, h) }
+// requeue puts a request that next returned back to the front of the queue.
+func (x *requests) requeue(h table.Handle) { x.slab.PushFront(&x.queue, h) }
 
-// becomeTold keeps a record of a request that the proxy was notified of, so that a batch that arrives late does not
+// markNotified keeps a record of a request that the proxy was notified of, so that a batch that arrives late does not
 // cause a second notification.
-func (x *requests) becomeTold(v *env.Env, h table.Handle) {
+func (x *requests) markNotified(v *env.Env, h table.Handle) {
 	r := x.slab.Get(h)
-	r.state = requestTold
-	x.slab.PushBack(&x.told, h)
-	v.Timers.Set(&r.timer, v.Now.Add(x.cfg.ttl), ref(kindRequest, h))
+	r.state = requestNotified
+	x.slab.PushBack(&x.notified, h)
+	v.Timers.Set(&r.timer, v.Now.Add(x.cfg.ttl), engineRef(kindRequest, h))
 }
 
-// due drops a request for which nothing happened for the time ttl: no batch arrived or, after the notification, no late
-// batch.
-func (x *requests) due(h table.Handle) {
+// onTimer drops a request for which nothing happened for the time ttl: no batch arrived or, after the notification, no
+// late batch.
+func (x *requests) onTimer(h table.Handle) {
 	x.slab.Get(h).timer = 0
-	x.forget(h)
+	x.removeRequest(h)
 }
 
-func (x *requests) forget(h table.Handle) {
+func (x *requests) removeRequest(h table.Handle) {
 	r := x.slab.Get(h)
-	if r.state == requestTold {
-		x.slab.Unlink(&x.told, h)
+	if r.state == requestNotified {
+		x.slab.Unlink(&x.notified, h)
 	}
 	x.byID.Remove(r.hash, h)
 	x.slab.Remove(h)

@@ -27,21 +27,21 @@ type Settings struct {
 
 // Fill sets the defaults of fields that are zero.
 func (s *Settings) Fill() {
-	kernel.Default(&s.PutTimeout, 30*effects.Second)
-	kernel.Default(&s.ReserveTimeout, 10*effects.Second)
-	kernel.Default(&s.RequestTTL, 30*effects.Second)
-	kernel.Default(&s.AbandonTTL, 10*effects.Second)
-	kernel.Default(&s.GetWaitMax, 60*effects.Second)
-	kernel.Default(&s.PutsMax, 1024)
-	kernel.Default(&s.ReservesMax, 1024)
-	kernel.Default(&s.RequestsMax, 4096)
-	kernel.Default(&s.GetsMax, 1024)
-	kernel.Default(&s.RequestIDMax, 128)
+	kernel.SetDefault(&s.PutTimeout, 30*effects.Second)
+	kernel.SetDefault(&s.ReserveTimeout, 10*effects.Second)
+	kernel.SetDefault(&s.RequestTTL, 30*effects.Second)
+	kernel.SetDefault(&s.AbandonTTL, 10*effects.Second)
+	kernel.SetDefault(&s.GetWaitMax, 60*effects.Second)
+	kernel.SetDefault(&s.PutsMax, 1024)
+	kernel.SetDefault(&s.ReservesMax, 1024)
+	kernel.SetDefault(&s.RequestsMax, 4096)
+	kernel.SetDefault(&s.GetsMax, 1024)
+	kernel.SetDefault(&s.RequestIDMax, 128)
 }
 
 // Check returns an error that describes a value that cannot work.
 func (s *Settings) Check() error {
-	return kernel.Countable(kernel.Count{Name: "PutsMax", Value: s.PutsMax},
+	return kernel.CheckCounts(kernel.Count{Name: "PutsMax", Value: s.PutsMax},
 		kernel.Count{Name: "ReservesMax", Value: s.ReservesMax}, kernel.Count{Name: "RequestsMax", Value: s.RequestsMax},
 		kernel.Count{Name: "GetsMax", Value: s.GetsMax}, kernel.Count{Name: "RequestIDMax", Value: s.RequestIDMax})
 }

@@ -33,90 +33,90 @@ func (*Withdraw) IsCommand() {}
 
 // shares contains the engine's pages that the store serves as well.
 type shares struct {
-	rows   table.Slab[shared]
+	rows   table.Slab[pageShare]
 	chunks table.Slab[sharedChunk]
 	byHash table.Index // chunks that were withdrawn but are still being read
 }
 
-type shared struct {
-	ticket effects.Ticket // of the Share
-	ending effects.Ticket // of the Withdraw that waits; 0: none does
-	begun  bool           // the pages were withdrawn
-	pages  []effects.Page // all held pages, also pages that the store has not taken
-	chunks table.List     // the chunks that the store has
+type pageShare struct {
+	ticket         effects.Ticket // of the Share
+	withdrawTicket effects.Ticket // of the Withdraw that waits; 0: none does
+	withdrawn      bool           // the pages were withdrawn
+	pages          []effects.Page // all held pages, also pages that the store has not taken
+	chunks         table.List     // the chunks that the store has
 }
 
 type sharedChunk struct {
 	entry store.Entry
 	hash  uint64
-	of    table.Handle
+	share table.Handle
 }
 
-// emptied returns shares for at most this number of Shares, and of pages in them, in the memory of x.
-func (x *shares) emptied(most, pages uint32) shares {
-	return shares{rows: x.rows.Emptied(int(most)), chunks: x.chunks.Emptied(int(pages)), byHash: x.byHash.Emptied()}
+// recycle returns shares for at most this number of Shares, and of pages in them, in the memory of x.
+func (x *shares) recycle(limit, pages uint32) shares {
+	return shares{rows: x.rows.Recycle(int(limit)), chunks: x.chunks.Recycle(int(pages)), byHash: x.byHash.Recycle()}
 }
 
 // OnShare handles a Share with keys and pages that the store can take.
 func (x *Engine) OnShare(v *env.Env, s *store.Store, t effects.Ticket, c *Share, draining bool) {
-	_, code, why := x.reserves.has(v, c.Reserved, c.Pages)
+	_, code, why := x.reserves.findReserved(v, c.Reserved, c.Pages)
 	switch {
 	case draining:
 		code, why = effects.Draining, &effects.Why{}
 	case code == effects.OK && x.shares.rows.Full():
 		v.Out.Mark(Marks.SharesFull)
 		code, why = effects.TooMany, &effects.Why{
-			Field: "tables.commands", Ours: number(x.shares.rows.Max()) + ", and as many are shared",
+			Field: "tables.commands", Ours: formatCount(x.shares.rows.Max()) + ", and as many are shared",
 			Remedy: "withdraw some, or raise tables.commands",
 		}
 	}
 	if code != effects.OK {
-		TurnDown(v, t, code, why)
+		RefuseCommand(v, t, code, why)
 		return
 	}
 	h, r := x.shares.rows.Add()
-	*r = shared{ticket: t, pages: append(r.pages[:0], c.Pages...)}
+	*r = pageShare{ticket: t, pages: append(r.pages[:0], c.Pages...)}
 	for i, key := range c.Keys {
 		page := c.Pages[i]
 		page.Length = uint32(x.cfg.PageBytes)
-		v.Filled().Hold(page)
-		hash := s.Hash(key)
-		if entry, kept := s.Keep(v, hash, key, page); kept {
+		v.EnginePool().HoldPage(page)
+		hash := s.HashKey(key)
+		if entry, kept := s.KeepEnginePage(v, hash, key, page); kept {
 			at, chunk := x.shares.chunks.Add()
-			*chunk = sharedChunk{entry: entry, hash: hash, of: h}
+			*chunk = sharedChunk{entry: entry, hash: hash, share: h}
 			x.shares.chunks.PushBack(&r.chunks, at)
 		}
 	}
-	v.Tickets.Add(t, ref(kindShare, h))
+	v.Tickets.Add(t, engineRef(kindShare, h))
 	v.Out.Deliver(effects.Deliver{Ticket: t, Hits: uint32(r.chunks.Len())})
 }
 
 // OnWithdraw handles a Withdraw.
 func (x *Engine) OnWithdraw(v *env.Env, s *store.Store, t effects.Ticket, c *Withdraw) {
-	of := v.Tickets.Find(c.Shared)
-	if of.Owner != kernel.OwnerEngine || of.Kind != kindShare {
-		TurnDown(v, t, effects.NotFound, &effects.Why{
-			Field: "Shared", Theirs: number(uint64(c.Shared)), Ours: "the ticket of a Share that was not withdrawn",
+	ref := v.Tickets.Find(c.Shared)
+	if ref.Owner != kernel.OwnerEngine || ref.Kind != kindShare {
+		RefuseCommand(v, t, effects.NotFound, &effects.Why{
+			Field: "Shared", Theirs: formatCount(uint64(c.Shared)), Ours: "the ticket of a Share that was not withdrawn",
 		})
 		return
 	}
-	r := x.shares.rows.Get(of.Subject)
-	if r.ending != 0 {
-		TurnDown(v, t, effects.Invalid, &effects.Why{
-			Field: "Shared", Theirs: "withdrawn by ticket " + number(uint64(r.ending)), Ours: "one that nobody waits for",
+	r := x.shares.rows.Get(ref.Subject)
+	if r.withdrawTicket != 0 {
+		RefuseCommand(v, t, effects.Invalid, &effects.Why{
+			Field: "Shared", Theirs: "withdrawn by ticket " + formatCount(uint64(r.withdrawTicket)), Ours: "one that nobody waits for",
 		})
 		return
 	}
-	v.Work.Spend(r.chunks.Len())
-	r.ending = t
-	v.Tickets.Add(t, ref(kindWithdraw, of.Subject))
-	for at := r.chunks.Front(); at != 0 && !r.begun; {
+	v.Work.SpendRows(r.chunks.Len())
+	r.withdrawTicket = t
+	v.Tickets.Add(t, engineRef(kindWithdraw, ref.Subject))
+	for at := r.chunks.Front(); at != 0 && !r.withdrawn; {
 		next := x.shares.chunks.Next(at)
 		chunk := x.shares.chunks.Get(at)
-		if s.Kept(chunk.entry) { // Otherwise a drain has let go of the chunk.
-			s.Withdraw(chunk.entry, v)
+		if s.IsEngineKept(chunk.entry) { // Otherwise a drain has let go of the chunk.
+			s.WithdrawPage(chunk.entry, v)
 		}
-		if s.Leaving(chunk.entry) {
+		if s.IsWithdrawing(chunk.entry) {
 			v.Out.Mark(Marks.WithdrawWaits)
 			x.shares.byHash.Add(chunk.hash, at)
 		} else {
@@ -125,52 +125,52 @@ func (x *Engine) OnWithdraw(v *env.Env, s *store.Store, t effects.Ticket, c *Wit
 		}
 		at = next
 	}
-	r.begun = true
-	x.maybeWithdrawn(v, of.Subject, r)
+	r.withdrawn = true
+	x.maybeFinishWithdraw(v, ref.Subject, r)
 }
 
-// HearWithdrawn handles the store's notifications that withdrawn chunks are not read any more.
-func (x *Engine) HearWithdrawn(v *env.Env, s *store.Store) {
-	for _, hash := range s.Withdrawn() {
-		v.Work.Looks(1)
-		for p := x.shares.byHash.Seek(hash); p.Found(); p = x.shares.byHash.Next(p) {
+// ProcessWithdrawn handles the store's notifications that withdrawn chunks are not read any more.
+func (x *Engine) ProcessWithdrawn(v *env.Env, s *store.Store) {
+	for _, hash := range s.WithdrawnKeys() {
+		v.Work.SpendLooks(1)
+		for p := x.shares.byHash.Find(hash); p.Found(); p = x.shares.byHash.Next(p) {
 			at := p.Handle()
 			chunk := x.shares.chunks.Get(at)
-			if s.Leaving(chunk.entry) {
+			if s.IsWithdrawing(chunk.entry) {
 				continue // another key with this hash
 			}
-			of := chunk.of
-			r := x.shares.rows.Get(of)
+			share := chunk.share
+			r := x.shares.rows.Get(share)
 			x.shares.byHash.Remove(hash, at)
 			x.shares.chunks.Unlink(&r.chunks, at)
 			x.shares.chunks.Remove(at)
-			x.maybeWithdrawn(v, of, r)
+			x.maybeFinishWithdraw(v, share, r)
 			break // Each notification is about one chunk.
 		}
 	}
-	s.HeardWithdrawn()
+	s.ClearWithdrawnKeys()
 }
 
-// maybeWithdrawn delivers the outcome of a Withdraw if none of its chunks is read any more.
-func (x *Engine) maybeWithdrawn(v *env.Env, h table.Handle, r *shared) {
-	if r.ending == 0 || r.chunks.Len() > 0 {
+// maybeFinishWithdraw delivers the outcome of a Withdraw if none of its chunks is read any more.
+func (x *Engine) maybeFinishWithdraw(v *env.Env, h table.Handle, r *pageShare) {
+	if r.withdrawTicket == 0 || r.chunks.Len() > 0 {
 		return
 	}
 	for _, page := range r.pages {
-		v.Filled().Unhold(page)
+		v.EnginePool().ReleaseHold(page)
 	}
 	v.Tickets.Remove(r.ticket)
-	v.Tickets.Remove(r.ending)
-	Agree(v, r.ending)
-	r.pages = table.Shed(r.pages)
+	v.Tickets.Remove(r.withdrawTicket)
+	DeliverOK(v, r.withdrawTicket)
+	r.pages = table.TrimSlice(r.pages)
 	x.shares.rows.Remove(h)
 }
 
-// abort ends a Withdraw that waits.
-func (x *shares) abort(v *env.Env, h table.Handle) {
+// abortWithdraw ends a Withdraw that waits.
+func (x *shares) abortWithdraw(v *env.Env, h table.Handle) {
 	r := x.rows.Get(h)
-	v.Tickets.Remove(r.ending)
-	TurnDown(v, r.ending, effects.Cancelled,
-		&effects.Why{Field: "Shared", Theirs: number(r.chunks.Len()) + " chunks that are read"})
-	r.ending = 0
+	v.Tickets.Remove(r.withdrawTicket)
+	RefuseCommand(v, r.withdrawTicket, effects.Cancelled,
+		&effects.Why{Field: "Shared", Theirs: formatCount(r.chunks.Len()) + " chunks that are read"})
+	r.withdrawTicket = 0
 }

@@ -10,12 +10,12 @@ type State uint8
 
 // The states.
 const (
-	Gone State = iota // the row no longer exists, or never did
+	NoRow State = iota // the row no longer exists, or never did
 	ReserveWaiting
-	ReserveHeld
+	ReserveGranted
 	RequestOpen
 	RequestQueued
-	RequestTold
+	RequestNotified
 	ProxyOpening
 	ProxyOpen
 )
@@ -26,39 +26,39 @@ func StateNames() []string {
 		"proxy opening", "proxy open"}
 }
 
-// State returns the state of the row that a ticket, a completion or a deadline belongs to.
-func (x *Engine) State(of kernel.Ref) State {
-	switch of.Kind {
+// RowState returns the state of the row that a ticket, a completion or a deadline belongs to.
+func (x *Engine) RowState(ref kernel.Ref) State {
+	switch ref.Kind {
 	case kindReserve:
-		return x.reserves.state(of.Subject)
-	case kindTell, kindRequest:
-		return x.requests.state(of.Subject)
+		return x.reserves.rowState(ref.Subject)
+	case kindNotify, kindRequest:
+		return x.requests.rowState(ref.Subject)
 	case kindShare, kindWithdraw:
-		return ReserveHeld // the pages are of a reservation
+		return ReserveGranted // the pages are of a reservation
 	}
-	return x.proxy.state()
+	return x.proxy.rowState()
 }
 
-func (x *proxy) state() State {
+func (x *proxy) rowState() State {
 	if x.opening {
 		return ProxyOpening
 	}
 	return ProxyOpen
 }
 
-func (x *reserves) state(h table.Handle) State {
+func (x *reserves) rowState(h table.Handle) State {
 	switch {
 	case x.slab.Get(h) == nil:
-		return Gone
-	case x.waits(h):
+		return NoRow
+	case x.isWaiting(h):
 		return ReserveWaiting
 	}
-	return ReserveHeld
+	return ReserveGranted
 }
 
-func (x *requests) state(h table.Handle) State {
+func (x *requests) rowState(h table.Handle) State {
 	if r := x.slab.Get(h); r != nil {
 		return RequestOpen + State(r.state)
 	}
-	return Gone
+	return NoRow
 }

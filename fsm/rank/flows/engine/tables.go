@@ -2,19 +2,19 @@ package engine
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// Tables visits the sizes of this room's tables. Tables is for checks and statistics.
-func (x *Engine) Tables(visit table.Visit) {
-	left := x.proxy.left(&x.requests)
+// VisitTables visits the sizes of this room's tables. Tables is for checks and statistics.
+func (x *Engine) VisitTables(visit table.VisitFunc) {
+	left := x.proxy.countUnnotified(&x.requests)
 	visit("reservations", x.reserves.len(), table.Empty)
 	visit("shared pages of the engine's", x.shares.chunks.Len(), table.Empty)
 	visit("requests to tell the proxy of", left, table.Empty)
 	visit("requests remembered", x.requests.len()-left, table.Timed)
 }
 
-// Conns returns the number of connections that this room has open. Conns is for checks and statistics.
-func (x *Engine) Conns() int { return x.proxy.conns() }
+// CountConns returns the number of connections that this room has open. Conns is for checks and statistics.
+func (x *Engine) CountConns() int { return x.proxy.countConns() }
 
-func (x *proxy) conns() int {
+func (x *proxy) countConns() int {
 	if x.conn != 0 {
 		return 1
 	}

@@ -14,9 +14,9 @@
 //
 // Example, for the flow that accepts pushed chunks:
 //
-//	Receive(alloc request)  the flow finds no free pages and adds a row to the allocation queue (Rooms.Pending)
+//	HandleMessage(alloc request)  the flow finds no free pages and adds a row to the allocation queue (Rooms.Pending)
 //	...                     another flow ends a grant; pages become free
-//	Try(row)                the rank calls the flow, which grants the pages and replies
+//	TryServe(row)                the rank calls the flow, which grants the pages and replies
 //	Step(Landed)            the chunks have arrived; the flow makes them ready
 package flow
 
@@ -39,9 +39,10 @@ type Env struct {
 	Links    *link.Links
 	Breakers *link.Breakers
 	Carrier  Carrier // the flow that pushes; nil: there is none
-	// Told contains the results of carried puts. The flow for which they were carried receives them in the same step.
-	Told   []Told
-	*Rooms // of a rank with targets; Store is in every rank
+	// CarriedResults contains the results of carried puts. The flow for which they were carried receives them in the
+	// same step.
+	CarriedResults []CarriedResult
+	*Rooms         // of a rank with targets; Store is in every rank
 }
 
 // Config is the part of a rank's configuration that more than one flow uses.
@@ -57,9 +58,9 @@ type Config struct {
 	AttemptsMax uint32
 }
 
-// Named returns the name by which peers know a page: the buffer that contains the page, and the page's index in the
+// PageName returns the name by which peers know a page: the buffer that contains the page, and the page's index in the
 // buffer. Each pool is a buffer of its own.
-func (c *Config) Named(page effects.Page) (protocol.UUID, int64) {
+func (c *Config) PageName(page effects.Page) (protocol.UUID, int64) {
 	if c.Device != (protocol.UUID{}) && page.Index >= c.DeviceFrom {
 		return c.Device, int64(page.Index - c.DeviceFrom)
 	}

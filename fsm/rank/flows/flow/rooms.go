@@ -13,72 +13,72 @@ import (
 
 // Rooms contains the rooms that all targets of a rank share. Rooms know no flow.
 type Rooms struct {
-	Store    store.Store
-	Pending  allocqueue.Pending
-	Landings landing.Landings
-	Gets     engine.Gets
-	Deferred deferred.Deferred
-	Fetches  deferred.Fetches
-	Abandons Abandons
-	Ended    outcomes.Requests
-	busy     []uint32 `snap:"scratch"`
-	Hashes   []uint64 `snap:"scratch"`
+	Store     store.Store
+	Pending   allocqueue.Queue
+	Landings  landing.Landings
+	Gets      engine.Gets
+	Deferred  deferred.Offers
+	Fetches   deferred.Fetches
+	Abandons  Abandons
+	Outcomes  outcomes.Requests
+	classRows []uint32 `snap:"scratch"`
+	Hashes    []uint64 `snap:"scratch"`
 }
 
-// Busy returns, for each class, the number of rows that are kept for the class beside its pages. While there are any,
-// the class cannot be given to another peer.
-func (r *Rooms) Busy() []uint32 {
-	r.busy = r.busy[:0]
+// CountClassRows returns, for each class, the number of rows that are kept for the class beside its pages. While there
+// are any, the class cannot be given to another peer.
+func (r *Rooms) CountClassRows() []uint32 {
+	r.classRows = r.classRows[:0]
 	for class := range r.Pending.Classes() {
-		offers, _ := r.Deferred.CountOf(class)
-		r.busy = append(r.busy, uint32(r.Pending.Of(class)+offers))
+		offers, _ := r.Deferred.CountsOfClass(class)
+		r.classRows = append(r.classRows, uint32(r.Pending.RowsOf(class)+offers))
 	}
-	return r.busy
+	return r.classRows
 }
 
-// Stated returns how long a sender's lease lasts according to the sender, but at most ReadLeaseMax. A shorter time than the
-// sender stated is always safe (M4).
-func (e *Env) Stated(ns uint64) effects.Duration {
+// StatedLease returns how long a sender's lease lasts according to the sender, but at most ReadLeaseMax. A shorter time
+// than the sender stated is always safe (M4).
+func (e *Env) StatedLease(ns uint64) effects.Duration {
 	return effects.Duration(min(ns, uint64(e.Cfg.ReadLeaseMax)))
 }
 
-// Wanted reports whether an engine may request the chunks of a landing. In a rank that drains none are kept, because
-// Gets are already refused there; and nobody wants the chunks of an abandoned request.
-func (e *Env) Wanted(x *landing.Landing) bool {
-	return !e.Draining && !e.Abandons.Has(e.Now, x.Request)
+// IsLandingWanted reports whether an engine may request the chunks of a landing. In a rank that drains none are kept,
+// because Gets are already refused there; and nobody wants the chunks of an abandoned request.
+func (e *Env) IsLandingWanted(x *landing.Landing) bool {
+	return !e.Draining && !e.Abandons.IsAbandoned(e.Now, x.Request)
 }
 
-// Short returns what a batch lacks after its plan was taken back. Pages that become free after until are of no use to
-// the batch.
-func (r *Rooms) Short(p *landing.Plan, until effects.Time) allocqueue.Shortfall {
+// ShortfallOf returns what a batch lacks after its plan was taken back. Pages that become free after until are of no
+// use to the batch.
+func (r *Rooms) ShortfallOf(p *landing.Plan, until effects.Time) allocqueue.Shortfall {
 	// There was no room to promise a chunk that is ready. There may be room now, so nothing can be said in advance.
 	if p.Unpromised {
 		return allocqueue.Shortfall{}
 	}
-	return allocqueue.Shortfall{Pages: p.Fresh(), Readied: r.Store.Readied(), Until: until}
+	return allocqueue.Shortfall{Pages: p.PagesNeeded(), TotalReadied: r.Store.TotalReadied(), ReadableUntil: until}
 }
 
 // MayFit reports whether a pending request may fit now, as far as that can be decided without looking at its keys.
 func (e *Env) MayFit(q *allocqueue.Row) bool {
-	return e.Landings.Room(&e.Env, &e.Store, int(q.Keys)) &&
-		!q.Lacks.Stands(&e.Env, q.Class, e.Store.Readied(), e.Store.Spare(e.Pool))
+	return e.Landings.HasRoom(&e.Env, &e.Store, int(q.PagesMax)) &&
+		!q.Shortfall.StillApplies(&e.Env, q.Class, e.Store.TotalReadied(), e.Store.EvictablePages(e.Pool))
 }
 
-// LoseAll notes that the chunks of a refused request or offer are not expected from this source any more. If the code
-// tells the sender to repeat the request at once (Stale, Expired), the chunks are still expected.
-func (r *Rooms) LoseAll(hashes []uint64, code effects.Code) {
-	if !r.Gets.Waits() || code == effects.Stale || code == effects.Expired {
+// LoseChunks notes that the chunks of a refused request or offer are not expected from this source any more. If the
+// code tells the sender to repeat the request at once (Stale, Expired), the chunks are still expected.
+func (r *Rooms) LoseChunks(hashes []uint64, code effects.Code) {
+	if !r.Gets.HasWaiting() || code == effects.Stale || code == effects.Expired {
 		return
 	}
 	for _, hash := range hashes {
-		r.Store.Lose(hash)
+		r.Store.RecordLostSource(hash)
 	}
 }
 
-// Readable returns how many chunks, counted from the first, are ready here.
-func (r *Rooms) Readable(keys [][]byte) (hits uint32) {
+// CountReadable returns how many chunks, counted from the first, are ready here.
+func (r *Rooms) CountReadable(keys [][]byte) (hits uint32) {
 	for _, key := range keys {
-		if _, ok := r.Store.Ready(r.Store.Find(r.Store.Hash(key), key)); !ok {
+		if _, ok := r.Store.ReadyPage(r.Store.Find(r.Store.HashKey(key), key)); !ok {
 			break
 		}
 		hits++
@@ -86,28 +86,29 @@ func (r *Rooms) Readable(keys [][]byte) (hits uint32) {
 	return hits
 }
 
-// Wake looks again at the Gets that wait for keys that have become ready, or that can no longer become ready.
-func (r *Rooms) Wake(v *env.Env) {
-	if len(r.Store.Became()) > 0 {
-		r.Deferred.Stir()
+// WakeGets looks again at the Gets that wait for keys that have become ready, or that can no longer become ready.
+func (r *Rooms) WakeGets(v *env.Env) {
+	if len(r.Store.ReadyKeys()) > 0 {
+		r.Deferred.MarkChanged()
 	}
-	r.Gets.Wake(v, &r.Store, &r.Ended, &r.Pending)
+	r.Gets.WakeReady(v, &r.Store, &r.Outcomes, &r.Pending)
 }
 
-// HearEnded ends the Gets that wait for chunks of requests that have ended, and has the fetches for these requests
+// ProcessEnded ends the Gets that wait for chunks of requests that have ended, and has the fetches for these requests
 // looked at, as many as this step has work for.
-func (r *Rooms) HearEnded(v *env.Env) {
-	for request := r.Ended.News(); request != 0; request = r.Ended.News() {
-		if !r.Gets.Over(v, &r.Store, &r.Ended, request) {
+func (r *Rooms) ProcessEnded(v *env.Env) {
+	for request := r.Outcomes.NextEnded(); request != 0; request = r.Outcomes.NextEnded() {
+		if !r.Gets.FinishRequest(v, &r.Store, &r.Outcomes, request) {
 			return
 		}
-		r.Fetches.LookAgain()
-		r.Ended.Heard()
+		r.Fetches.RequestPass()
+		r.Outcomes.PopEnded()
 	}
 }
 
-// Hope reports whether a chunk is here, or may arrive because of rows that are here. Hope is for tests and oracles.
-func (r *Rooms) Hope(key []byte) bool {
-	hash := r.Store.Hash(key)
-	return r.Store.MayCome(hash, key) || r.Pending.Asked(hash)
+// MayArrive reports whether a chunk is here, or may arrive because of rows that are here. Hope is for tests and
+// oracles.
+func (r *Rooms) MayArrive(key []byte) bool {
+	hash := r.Store.HashKey(key)
+	return r.Store.MayArrive(hash, key) || r.Pending.HasKey(hash)
 }

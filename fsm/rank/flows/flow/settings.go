@@ -50,14 +50,14 @@ type Settings struct {
 // Fill sets defaults where nothing is given. offer is how long an offer stands: by default ReadLeaseMax is ten times as
 // long.
 func (s *Settings) Fill(offer effects.Duration) {
-	kernel.Default(&s.AllocTimeout, 2*effects.Second)
-	kernel.Default(&s.ReplyTimeout, 5*effects.Second)
-	kernel.Default(&s.Lease, 30*effects.Second)
-	kernel.Default(&s.LeaseGuard, effects.Second)
-	kernel.Default(&s.ReadLeaseMax, 10*offer)
-	kernel.Default(&s.BackoffMin, 50*effects.Millisecond)
-	kernel.Default(&s.BackoffMax, 5*effects.Second)
-	kernel.Default(&s.BatchMax, 4096)
+	kernel.SetDefault(&s.AllocTimeout, 2*effects.Second)
+	kernel.SetDefault(&s.ReplyTimeout, 5*effects.Second)
+	kernel.SetDefault(&s.Lease, 30*effects.Second)
+	kernel.SetDefault(&s.LeaseGuard, effects.Second)
+	kernel.SetDefault(&s.ReadLeaseMax, 10*offer)
+	kernel.SetDefault(&s.BackoffMin, 50*effects.Millisecond)
+	kernel.SetDefault(&s.BackoffMax, 5*effects.Second)
+	kernel.SetDefault(&s.BatchMax, 4096)
 	if s.Wire == (protocol.Limits{}) {
 		s.Wire = protocol.DefaultLimits()
 	}
@@ -78,7 +78,7 @@ func (s *Settings) Check() error {
 	case s.LeaseGuard >= s.Lease:
 		return fmt.Errorf("rank: LeaseGuard %d ns must be shorter than Lease %d ns", s.LeaseGuard, s.Lease)
 	}
-	return kernel.Countable(kernel.Count{Name: "BatchMax", Value: s.BatchMax})
+	return kernel.CheckCounts(kernel.Count{Name: "BatchMax", Value: s.BatchMax})
 }
 
 // Need returns the resources that every rank needs: those of a drain, and those that the remaining parts do not count.

@@ -8,11 +8,11 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// take handles a Finish. The incomplete chunk at the end is sent last, with all layers at once.
-func (f *Source) take(e *flow.Env, t effects.Ticket, c *Finish) {
-	h, r := f.find(c.Request, c.Run)
+// finishRun handles a Finish. The incomplete chunk at the end is sent last, with all layers at once.
+func (f *Source) finishRun(e *flow.Env, t effects.Ticket, c *Finish) {
+	h, r := f.findRun(c.Request, c.Run)
 	if code, why := f.checkFinish(e, r, c); code != effects.OK {
-		engine.TurnDown(&e.Env, t, code, why)
+		engine.RefuseCommand(&e.Env, t, code, why)
 		return
 	}
 	r.patience = c.Patience
@@ -21,48 +21,48 @@ func (f *Source) take(e *flow.Env, t effects.Ticket, c *Finish) {
 	}
 	at, s := f.saves.Add()
 	*s = save{Op: engine.Op{Pages: s.Pages}}
-	s.Begin(&e.Env, t, c.Pages, r.patience)
-	r.finish, r.total = at, max(r.base, c.Tokens/e.Cfg.Layout.Tokens())
-	e.Tickets.Add(t, ref(kindRun, h))
+	s.BeginCommand(&e.Env, t, c.Pages, r.patience)
+	r.finishSave, r.chunkCount = at, max(r.base, c.Tokens/e.Cfg.Layout.TokenCount())
+	e.Tickets.Add(t, sourceRef(kindRun, h))
 	e.Timers.Stop(&r.timer)
-	e.Timers.Set(&r.timer, s.Deadline, ref(kindRun, h))
+	e.Timers.Set(&r.timer, s.Deadline, sourceRef(kindRun, h))
 	if len(c.Pages) > 0 {
-		r.total, r.tokens = r.total+1, c.Tokens%e.Cfg.Layout.Tokens()
+		r.chunkCount, r.tailTokens = r.chunkCount+1, c.Tokens%e.Cfg.Layout.TokenCount()
 	}
-	if len(c.Pages) > 0 && r.failed == effects.OK && !r.nowhere() {
-		r.know(c.Key)
+	if len(c.Pages) > 0 && r.failCode == effects.OK && !r.hasNoPeer() {
+		r.addChunk(c.Key)
 		for layer, page := range c.Pages {
-			f.enqueue(r, at, r.total-1, uint32(layer), page)
+			f.enqueueLayer(r, at, r.chunkCount-1, uint32(layer), page)
 		}
 	}
-	if r.failed != effects.OK {
-		f.conclude(e, h, r)
+	if r.failCode != effects.OK {
+		f.completeRun(e, h, r)
 		return
 	}
-	if f.flush(e, h, r); f.runs.Get(h) != nil {
-		f.maybeConclude(e, h, r)
+	if f.flushRun(e, h, r); f.runs.Get(h) != nil {
+		f.maybeCompleteRun(e, h, r)
 	}
 }
 
 // checkFinish returns an error if a Finish cannot be accepted.
 func (f *Source) checkFinish(e *flow.Env, r *run, c *Finish) (effects.Code, *effects.Why) {
 	if r == nil {
-		return effects.NotFound, noRun(c.Request)
+		return effects.NotFound, noRunReason(c.Request)
 	}
-	tokens := e.Cfg.Layout.Tokens()
+	tokens := e.Cfg.Layout.TokenCount()
 	whole, rest := max(r.base, c.Tokens/tokens), c.Tokens%tokens
 	switch {
-	case r.finish != 0:
-		return effects.Ended, invalid("Request", "finishing", "one whose Finish did not come")
+	case r.finishSave != 0:
+		return effects.Ended, invalidReason("Request", "finishing", "one whose Finish did not come")
 	case c.Patience < 0:
-		return effects.Invalid, invalid("Patience", c.Patience.String(), "0 or more")
+		return effects.Invalid, invalidReason("Patience", c.Patience.String(), "0 or more")
 	case c.Tokens/tokens < r.base: // All tokens were present at the peer before.
 		rest = 0
 	}
-	for layer, sent := range r.sent {
-		if r.failed == effects.OK && (sent != whole || r.known() != whole) {
-			return effects.Invalid, invalid("Tokens", number(c.Tokens), number(sent*tokens)+" to "+number((sent+1)*tokens-1)+
-				", of which layer "+number(layer)+" was saved")
+	for layer, sent := range r.savedEnds {
+		if r.failCode == effects.OK && (sent != whole || r.knownEnd() != whole) {
+			return effects.Invalid, invalidReason("Tokens", formatCount(c.Tokens), formatCount(sent*tokens)+" to "+formatCount((sent+1)*tokens-1)+
+				", of which layer "+formatCount(layer)+" was saved")
 		}
 	}
 	want := 0
@@ -70,7 +70,7 @@ func (f *Source) checkFinish(e *flow.Env, r *run, c *Finish) (effects.Code, *eff
 		want = int(f.cfg.Layers)
 	}
 	if len(c.Pages) != want {
-		return effects.Invalid, invalid("Pages", number(len(c.Pages)), number(want)+", for the "+number(rest)+
+		return effects.Invalid, invalidReason("Pages", formatCount(len(c.Pages)), formatCount(want)+", for the "+formatCount(rest)+
 			" tokens behind the last whole chunk")
 	}
 	for i, page := range c.Pages {
@@ -80,66 +80,66 @@ func (f *Source) checkFinish(e *flow.Env, r *run, c *Finish) (effects.Code, *eff
 	}
 	if want > 0 {
 		if err := protocol.CheckKey(c.Key, e.Cfg.Wire.KeyBytes-len("@1023")); err != nil {
-			return effects.Invalid, invalid("Key", effects.Words([]byte(err.Error())), "")
+			return effects.Invalid, invalidReason("Key", effects.SanitizeText([]byte(err.Error())), "")
 		}
 	}
 	return effects.OK, nil
 }
 
-// maybeConclude ends a run that has a Finish and nothing queued or in flight.
-func (f *Source) maybeConclude(e *flow.Env, h table.Handle, r *run) {
-	if r.finish != 0 && r.queue.Len() == 0 && r.shut.Len() == 0 && r.batches.Len() == 0 {
-		if r.failed == effects.OK && !r.nowhere() && r.unconfirmed() > 0 {
+// maybeCompleteRun ends a run that has a Finish and nothing queued or in flight.
+func (f *Source) maybeCompleteRun(e *flow.Env, h table.Handle, r *run) {
+	if r.finishSave != 0 && r.queue.Len() == 0 && r.blocked.Len() == 0 && r.batches.Len() == 0 {
+		if r.failCode == effects.OK && !r.hasNoPeer() && r.countUnconfirmed() > 0 {
 			panic("BUG: a request has gone, and chunks of it are not whole")
 		}
-		f.conclude(e, h, r)
+		f.completeRun(e, h, r)
 	}
 }
 
-// unconfirmed returns the number of chunks that are not known to be whole at the peer.
-func (r *run) unconfirmed() (n uint32) {
-	n = r.total - r.base
+// countUnconfirmed returns the number of chunks that are not known to be whole at the peer.
+func (r *run) countUnconfirmed() (n uint32) {
+	n = r.chunkCount - r.base
 	for i := range r.chunks {
-		if r.chunks[i].there {
+		if r.chunks[i].wholeAtPeer {
 			n--
 		}
 	}
 	return n
 }
 
-// conclude delivers the outcome of a Finish, notifies the proxy and ends the run.
-func (f *Source) conclude(e *flow.Env, h table.Handle, r *run) {
-	at := r.finish
+// completeRun delivers the outcome of a Finish, notifies the proxy and ends the run.
+func (f *Source) completeRun(e *flow.Env, h table.Handle, r *run) {
+	at := r.finishSave
 	s := f.saves.Get(at)
 	missing := uint32(0)
-	if !r.nowhere() {
-		missing = r.unconfirmed()
+	if !r.hasNoPeer() {
+		missing = r.countUnconfirmed()
 	}
-	out := effects.Deliver{Code: r.failed, Held: s.left > 0, Sent: r.total - r.base - missing}
-	if r.failed != effects.OK {
-		out.Why = r.because()
-	} else if r.nowhere() {
+	out := effects.Deliver{Code: r.failCode, Held: s.itemsLeft > 0, Sent: r.chunkCount - r.base - missing}
+	if r.failCode != effects.OK {
+		out.Why = r.failureReason()
+	} else if r.hasNoPeer() {
 		out.Sent, out.Skipped = 0, out.Sent
 	}
 	e.Tickets.Remove(s.Ticket)
 	s.Deliver(&e.Env, out)
 	e.Out.Observe(effects.Observe{
-		Fact: effects.FactLayersEnded, Code: r.failed, Count: missing, ID: uint64(s.Ticket), Why: out.Why,
+		Fact: effects.FactLayersEnded, Code: r.failCode, Count: missing, ID: uint64(s.Ticket), Why: out.Why,
 	})
-	if s.outlives = s.Held(); s.outlives {
-		f.held++
+	if s.outlivesRun = s.IsHeld(); s.outlivesRun {
+		f.heldFinishes++
 	} else {
-		f.over(at, s)
+		f.removeSave(at, s)
 	}
-	if !r.nowhere() {
-		e.Commands.Last(r.request)
-		e.Commands.Leave(&e.Env, r.request, missing, r.failed)
+	if !r.hasNoPeer() {
+		e.Commands.MarkLast(r.request)
+		e.Commands.LeaveRequest(&e.Env, r.request, missing, r.failCode)
 	}
-	f.end(e, h, r)
+	f.removeRun(e, h, r)
 }
 
-// because returns the reason of a failed run for the outcome.
-func (r *run) because() *effects.Why {
+// failureReason returns the reason of a failed run for the outcome.
+func (r *run) failureReason() *effects.Why {
 	w := effects.Why{}
 	if r.why != nil {
 		w = *r.why

@@ -10,7 +10,7 @@ import (
 // time and knows no shortcut.
 func TestLayersGoWhereThatLeavesLess(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := figures{
+		f := costModel{
 			Figures: Figures{
 				Chunks:    rapid.Uint32Range(1, 300).Draw(t, "chunks"),
 				ComputeNS: rapid.Uint64Range(1, 1<<24).Draw(t, "compute"),
@@ -43,14 +43,14 @@ func TestLayersGoWhereThatLeavesLess(t *testing.T) {
 			return float64(got)-want < float64(f.layers)+2 && want-float64(got) < float64(f.layers)+2
 		}
 		byLayer, asWhole := max(0, free-end), cost(f.layers*layer, f.batch)
-		if got := f.byLayer(); !near(got, byLayer) {
+		if got := f.exposedByLayer(); !near(got, byLayer) {
 			t.Fatalf("layer by layer %d ns are left, want %f", got, byLayer)
 		}
-		if got := f.asWhole(); !near(got, asWhole) {
+		if got := f.exposedAsWhole(); !near(got, asWhole) {
 			t.Fatalf("as a whole %d ns are left, want %f", got, asWhole)
 		}
-		if way := f.way(); way == ByLayer != (f.byLayer() < f.asWhole()) {
-			t.Fatalf("%d ns are left layer by layer, %d as a whole: goes %d", f.byLayer(), f.asWhole(), way)
+		if way := f.chooseMode(); way == ByLayer != (f.exposedByLayer() < f.exposedAsWhole()) {
+			t.Fatalf("%d ns are left layer by layer, %d as a whole: goes %d", f.exposedByLayer(), f.exposedAsWhole(), way)
 		}
 	})
 }
@@ -58,12 +58,12 @@ func TestLayersGoWhereThatLeavesLess(t *testing.T) {
 // Where a figure is not known it goes as its engine saves it, and nothing overflows.
 func TestUnknownAndLargeFigures(t *testing.T) {
 	for _, f := range []Figures{{}, {Chunks: 1, ComputeNS: 1}, {ComputeNS: 1, LinkBytes: 1}} {
-		if x := (figures{f, 2, 1 << 20, 1 << 20, 2}); x.way() != ByLayer {
+		if x := (costModel{f, 2, 1 << 20, 1 << 20, 2}); x.chooseMode() != ByLayer {
 			t.Errorf("%+v goes as a whole", f)
 		}
 	}
-	x := figures{Figures{Chunks: 1<<32 - 1, ComputeNS: 1<<64 - 1, LinkBytes: 1, BatchNS: 1<<64 - 1}, 1024, 1 << 40, 1, 1}
-	if x.asWhole() == 0 || x.byLayer() > x.asWhole() {
-		t.Errorf("%d ns layer by layer, %d as a whole", x.byLayer(), x.asWhole())
+	x := costModel{Figures{Chunks: 1<<32 - 1, ComputeNS: 1<<64 - 1, LinkBytes: 1, BatchNS: 1<<64 - 1}, 1024, 1 << 40, 1, 1}
+	if x.exposedAsWhole() == 0 || x.exposedByLayer() > x.exposedAsWhole() {
+		t.Errorf("%d ns layer by layer, %d as a whole", x.exposedByLayer(), x.exposedAsWhole())
 	}
 }

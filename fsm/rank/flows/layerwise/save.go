@@ -10,57 +10,57 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// save handles a Save. It accepts or refuses the layer at once and never waits.
-func (f *Source) save(e *flow.Env, t effects.Ticket, c *Save) {
-	h, r := f.find(c.Request, c.Run)
+// saveLayer handles a Save. It accepts or refuses the layer at once and never waits.
+func (f *Source) saveLayer(e *flow.Env, t effects.Ticket, c *Save) {
+	h, r := f.findRun(c.Request, c.Run)
 	if code, why := f.checkSave(e, r, c); code != effects.OK {
-		engine.TurnDown(&e.Env, t, code, why)
+		engine.RefuseCommand(&e.Env, t, code, why)
 		return
 	}
-	f.live(e, h, r)
-	end := min(c.First+uint32(len(c.Pages)), c.Tokens/e.Cfg.Layout.Tokens())
-	from := max(c.First, r.sent[c.Layer])
+	f.restartIdleTimer(e, h, r)
+	end := min(c.First+uint32(len(c.Pages)), c.Tokens/e.Cfg.Layout.TokenCount())
+	from := max(c.First, r.savedEnds[c.Layer])
 	for i, key := range c.Keys {
-		if at := c.First + uint32(i); at < end && at == r.known() {
-			r.know(key)
+		if at := c.First + uint32(i); at < end && at == r.knownEnd() {
+			r.addChunk(key)
 		}
 	}
 	at, s := f.saves.Add()
 	*s = save{Op: engine.Op{Pages: s.Pages}}
-	s.Begin(&e.Env, t, c.Pages, 0)
+	s.BeginCommand(&e.Env, t, c.Pages, 0)
 	if from > c.First {
 		e.Out.Mark(Marks.LayerAgain)
 	}
 	for i := from; i < end; i++ {
-		if r.sent[c.Layer] = i + 1; r.nowhere() || r.chunk(i).there {
+		if r.savedEnds[c.Layer] = i + 1; r.hasNoPeer() || r.chunkAt(i).wholeAtPeer {
 			continue
 		}
-		f.enqueue(r, at, i, c.Layer, c.Pages[i-c.First])
+		f.enqueueLayer(r, at, i, c.Layer, c.Pages[i-c.First])
 	}
-	s.Deliver(&e.Env, effects.Deliver{Held: s.left > 0})
-	if s.left == 0 {
-		f.over(at, s)
+	s.Deliver(&e.Env, effects.Deliver{Held: s.itemsLeft > 0})
+	if s.itemsLeft == 0 {
+		f.removeSave(at, s)
 		return
 	}
-	f.flush(e, h, r)
+	f.flushRun(e, h, r)
 }
 
-// enqueue inserts a layer behind the queued layers of the same chunk.
-func (f *Source) enqueue(r *run, of table.Handle, chunk, layer uint32, page effects.Page) {
-	f.saves.Get(of).left++
+// enqueueLayer inserts a layer behind the queued layers of the same chunk.
+func (f *Source) enqueueLayer(r *run, saveHandle table.Handle, chunk, layer uint32, page effects.Page) {
+	f.saves.Get(saveHandle).itemsLeft++
 	h, x := f.items.Add()
-	*x = item{save: of, chunk: chunk, layer: layer, page: page, queued: true}
-	c := r.chunk(chunk)
+	*x = item{save: saveHandle, chunk: chunk, layer: layer, page: page, queued: true}
+	c := r.chunkAt(chunk)
 	before := table.Handle(0)
-	if last := f.items.Get(c.last); last != nil && last.queued {
-		before = f.items.Next(c.last)
+	if last := f.items.Get(c.lastItem); last != nil && last.queued {
+		before = f.items.Next(c.lastItem)
 	}
 	list := &r.queue
-	if r.full && !c.open {
-		list = &r.shut
+	if r.peerFull && !c.open {
+		list = &r.blocked
 	}
-	if c.last = h; before != 0 {
-		f.items.Insert(list, h, before)
+	if c.lastItem = h; before != 0 {
+		f.items.InsertBefore(list, h, before)
 		return
 	}
 	f.items.PushBack(list, h)
@@ -71,40 +71,40 @@ func (f *Source) checkSave(e *flow.Env, r *run, c *Save) (effects.Code, *effects
 	n := uint32(len(c.Pages))
 	switch {
 	case r == nil:
-		return effects.NotFound, noRun(c.Request)
-	case r.finish != 0:
-		return effects.Ended, invalid("Request", "finishing", "one whose Finish did not come")
-	case r.failed != effects.OK:
+		return effects.NotFound, noRunReason(c.Request)
+	case r.finishSave != 0:
+		return effects.Ended, invalidReason("Request", "finishing", "one whose Finish did not come")
+	case r.failCode != effects.OK:
 		e.Out.Mark(Marks.SavedTooLate)
-		return r.failed, r.why
+		return r.failCode, r.why
 	case c.Layer >= f.cfg.Layers:
-		return effects.Invalid, invalid("Layer", number(c.Layer), "less than "+number(f.cfg.Layers))
+		return effects.Invalid, invalidReason("Layer", formatCount(c.Layer), "less than "+formatCount(f.cfg.Layers))
 	case len(c.Keys) != len(c.Pages):
-		return effects.Invalid, invalid("Pages", number(n), "one for each of "+number(len(c.Keys))+" keys")
+		return effects.Invalid, invalidReason("Pages", formatCount(n), "one for each of "+formatCount(len(c.Keys))+" keys")
 	case n > e.Cfg.BatchMax:
-		return effects.TooLarge, invalid("Pages", number(n), "at most "+number(e.Cfg.BatchMax))
-	case c.First > r.sent[c.Layer]:
-		return effects.Invalid, invalid("First", number(c.First), "at most "+number(r.sent[c.Layer])+
+		return effects.TooLarge, invalidReason("Pages", formatCount(n), "at most "+formatCount(e.Cfg.BatchMax))
+	case c.First > r.savedEnds[c.Layer]:
+		return effects.Invalid, invalidReason("First", formatCount(c.First), "at most "+formatCount(r.savedEnds[c.Layer])+
 			", behind what was saved of this layer")
 	case c.First+n > r.base+f.cfg.ChunksMax:
-		return effects.TooLarge, invalid("First", number(c.First+n), "at most "+number(f.cfg.ChunksMax)+
+		return effects.TooLarge, invalidReason("First", formatCount(c.First+n), "at most "+formatCount(f.cfg.ChunksMax)+
 			" chunks behind the first (layerwise.chunks)")
 	case f.saves.Len() >= int(f.cfg.SavesMax) || f.items.Len()+int(n) > int(f.cfg.ItemsMax):
 		e.Out.Mark(Marks.SavesFull)
-		return effects.TooMany, full("saves", f.cfg.SavesMax)
+		return effects.TooMany, tableFullReason("saves", f.cfg.SavesMax)
 	}
-	var check protocol.KeyCheck
+	var check protocol.KeyChecker
 	for i, key := range c.Keys {
 		if code, why := checkPage(e, c.Pages[i], e.Cfg.PageBytes, i); code != effects.OK {
 			return code, why
 		}
 		if err := check.Check(key, e.Cfg.Wire.KeyBytes-len("@1023")); err != nil {
-			return effects.Invalid, invalid(at("Keys", i), effects.Words([]byte(err.Error())), "")
+			return effects.Invalid, invalidReason(entryName("Keys", i), effects.SanitizeText([]byte(err.Error())), "")
 		}
 		chunk := c.First + uint32(i)
-		if chunk >= r.base && chunk < r.known() && !bytes.Equal(key, r.key(chunk)) {
-			return effects.Invalid, invalid(at("Keys", i), effects.Words(key), "that of the layers before: "+
-				effects.Words(r.key(chunk)))
+		if chunk >= r.base && chunk < r.knownEnd() && !bytes.Equal(key, r.keyAt(chunk)) {
+			return effects.Invalid, invalidReason(entryName("Keys", i), effects.SanitizeText(key), "that of the layers before: "+
+				effects.SanitizeText(r.keyAt(chunk)))
 		}
 	}
 	return effects.OK, nil
@@ -113,9 +113,9 @@ func (f *Source) checkSave(e *flow.Env, r *run, c *Save) (effects.Code, *effects
 func checkPage(e *flow.Env, page effects.Page, want uint64, i int) (effects.Code, *effects.Why) {
 	switch {
 	case uint64(page.Length) != want:
-		return effects.Invalid, invalid(at("Pages", i), number(page.Length)+" bytes", number(want))
-	case !e.Filled().Reserved(page):
-		return effects.Invalid, invalid(at("Pages", i), "none of a Reserve that was not released", "one")
+		return effects.Invalid, invalidReason(entryName("Pages", i), formatCount(page.Length)+" bytes", formatCount(want))
+	case !e.EnginePool().IsReserved(page):
+		return effects.Invalid, invalidReason(entryName("Pages", i), "none of a Reserve that was not released", "one")
 	}
 	return effects.OK, nil
 }

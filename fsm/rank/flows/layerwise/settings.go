@@ -26,12 +26,12 @@ type Settings struct {
 
 // Fill sets unset fields to their defaults.
 func (s *Settings) Fill() {
-	kernel.Default(&s.RunsMax, 256)
-	kernel.Default(&s.SavesMax, 4096)
-	kernel.Default(&s.ChunksMax, 4096)
-	kernel.Default(&s.BatchesMax, 4)
-	kernel.Default(&s.RunTTL, 600*effects.Second)
-	kernel.Default(&s.MergeBytes, 8<<20)
+	kernel.SetDefault(&s.RunsMax, 256)
+	kernel.SetDefault(&s.SavesMax, 4096)
+	kernel.SetDefault(&s.ChunksMax, 4096)
+	kernel.SetDefault(&s.BatchesMax, 4)
+	kernel.SetDefault(&s.RunTTL, 600*effects.Second)
+	kernel.SetDefault(&s.MergeBytes, 8<<20)
 }
 
 // Check returns an error if the settings are invalid.
@@ -40,14 +40,16 @@ func (s *Settings) Check(layers, batchMax uint32) error {
 		return fmt.Errorf("rank: Layers is %d with a BatchMax of %d: a chunk's last tokens go with all layers at once; "+
 			"raise BatchMax", layers, batchMax)
 	}
-	return kernel.Countable(kernel.Count{Name: "RunsMax", Value: s.RunsMax},
+	return kernel.CheckCounts(kernel.Count{Name: "RunsMax", Value: s.RunsMax},
 		kernel.Count{Name: "SavesMax", Value: s.SavesMax}, kernel.Count{Name: "ChunksMax", Value: s.ChunksMax},
 		kernel.Count{Name: "BatchesMax", Value: s.BatchesMax},
 		kernel.Count{Name: "batches", Value: s.Carried()})
 }
 
 // Carried returns the maximum number of batches in flight.
-func (s *Settings) Carried() uint32 { return kernel.Clamped(uint64(s.RunsMax) * uint64(s.BatchesMax)) }
+func (s *Settings) Carried() uint32 {
+	return kernel.ClampCount(uint64(s.RunsMax) * uint64(s.BatchesMax))
+}
 
 // Need returns the number of deadlines, sends, transfers and commands that may be outstanding. Each batch has a
 // request, a transfer, a deadline and the deadline of the reply.

@@ -53,129 +53,129 @@ func (m Mode) String() string {
 	case Delayed:
 		return "delayed"
 	}
-	return flow.Number(int(m))
+	return flow.FormatCount(int(m))
 }
 
 // IsCommand marks a command body.
 func (*Bring) IsCommand() {}
 
-// A get is a Bring from one peer. The outcome of a get and its end are separate events: after the outcome was
+// A getRow is a Bring from one peer. The outcome of a get and its end are separate events: after the outcome was
 // delivered, the get remains until nothing stores into its pages, no late reply can name a loan, and the peer was
 // told that the loan is finished with.
-type get struct {
+type getRow struct {
 	ticket effects.Ticket
-	// by is the seek that began the get; zero: an engine began it.
-	by        table.Handle
-	delivered bool
-	lookup    []byte   // the name of the lookup
-	keys      []byte   // all keys
-	ends      []uint32 // ends[i] is the end of key i in keys
-	request   uint64   // hash of the request id
-	patience  effects.Duration
-	deadline  effects.Time
-	timer     kernel.TimerID `snap:"set"` // fires at deadline
-	// here is the number of first chunks that were readable when the get began, and are not requested.
-	here uint32
+	// search is the seek that began the get; zero: an engine began it.
+	search      table.Handle
+	delivered   bool
+	lookupID    []byte   // the name of the lookup
+	keys        []byte   // all keys
+	keyEnds     []uint32 // keyEnds[i] is the end of key i in keys
+	requestHash uint64   // hash of the request id
+	patience    effects.Duration
+	deadline    effects.Time
+	timer       kernel.TimerID `snap:"set"` // fires at deadline
+	// presentCount is the number of first chunks that were readable when the get began, and are not requested.
+	presentCount uint32
 
-	peer      table.Handle // the peer in the link room
-	where     link.Where   // address of the peer
-	phase     phase
-	operation uint64
-	attempt   uint32 // number of requests sent
-	told      uint32 // number of done messages sent
-	// reached is the link's attempt number when the get began to wait for the link.
-	reached uint64
-	conn    effects.Conn // connection of the request in flight
-	// answer fires when the reply is overdue. For a ghost it fires when the late reply is not awaited any longer.
-	answer kernel.TimerID `snap:"set"`
+	peer         table.Handle  // the peer in the link room
+	peerAddr     link.PeerAddr // address of the peer
+	phase        getPhase
+	operation    uint64
+	attempt      uint32 // number of requests sent
+	doneAttempts uint32 // number of done messages sent
+	// linkAttempt is the link's attempt number when the get began to wait for the link.
+	linkAttempt uint64
+	conn        effects.Conn // connection of the request in flight
+	// replyTimer fires when the reply is overdue. For a ghost it fires when the late reply is not awaited any longer.
+	replyTimer kernel.TimerID `snap:"set"`
 
-	// who is the incarnation of the peer that was asked. The reply holds for that incarnation only (M2).
-	who effects.Incarnation
-	us  effects.Incarnation // the incarnation of this node for that peer
-	// asked is the time at which the latest attempt was sent. The right to read counts from here, because this
+	// peerID is the incarnation of the peer that was asked. The reply holds for that incarnation only (M2).
+	peerID effects.Incarnation
+	selfID effects.Incarnation // the incarnation of this node for that peer
+	// sentAt is the time at which the latest attempt was sent. The right to read counts from here, because this
 	// precedes the loan (M4).
-	asked effects.Time
-	// since is the time at which the first attempt was sent, which is the earliest possible begin of the loan.
-	since effects.Time `snap:"skip"`
-	grant uint64       // grant of the loan; zero: none
-	// until is the end of the right to read, less the guard. Invariant: the result of a read that ends later on a
+	sentAt effects.Time
+	// firstSentAt is the time at which the first attempt was sent, which is the earliest possible begin of the loan.
+	firstSentAt effects.Time `snap:"skip"`
+	readGrant   uint64       // readGrant of the loan; zero: none
+	// readUntil is the end of the right to read, less the guard. Invariant: the result of a read that ends later on a
 	// leased plane is not believed (M4).
-	until effects.Time
-	// into is the grant of this node's own pages, which the read fills or the owner writes (M1).
-	into effects.GrantID
-	hits uint32 // number of chunks that were lent
-	// cut says that the owner has more of the chunks but lends no more at a time.
-	cut bool
+	readUntil effects.Time
+	// writeGrant is the grant of this node's own pages, which the read fills or the owner writes (M1).
+	writeGrant effects.GrantID
+	lentChunks uint32 // number of chunks that were lent
+	// shareUsedUp says that the owner has more of the chunks but lends no more at a time.
+	shareUsedUp bool
 
-	mode    Mode
-	granted effects.Time // Push: when the pages were granted
+	mode      Mode
+	grantedAt effects.Time // Push: when the pages were granted
 	// Push: places is, for each requested chunk, the index of its page in the grant.
-	places []uint32
+	pageIndexes []uint32
 
-	kept table.Handle // Delayed: the row in the room of deferred offers
+	keptLoan table.Handle // Delayed: the row in the room of deferred offers
 
-	read transfer.Transfer
+	transfer transfer.Transfer
 	// code and why are the failure, if there is one.
 	code effects.Code
 	why  effects.Why
 }
 
-// A phase is the state of a get.
-type phase uint8
+// A getPhase is the state of a get.
+type getPhase uint8
 
 const (
-	linking phase = iota // waits for the link, or for the lookup lane
+	getLinking getPhase = iota // waits for the link, or for the lookup lane
 	// The request is in flight. If the outcome was delivered already, the get is a ghost: a late reply may name a
 	// loan, which is then given back.
-	asking
-	reading // the read is in flight
+	getRequesting
+	getReading // the read is in flight
 	// The read has ended, but something may still store into the pages.
-	settling
+	getSettling
 	// The get waits for the lookup lane to send the done message.
-	leaving
-	telling // the done message is in flight
+	getDoneQueued
+	getDoneSent // the done message is in flight
 	// The outcome was delivered. The loan is kept until a fetch has read the chunks, or the loan is over.
-	keeping
-	phases
+	getLoanKept
+	getPhaseCount
 )
 
-func (r *get) size() int { return len(r.ends) }
+func (r *getRow) keyCount() int { return len(r.keyEnds) }
 
-func (r *get) key(i int) []byte {
+func (r *getRow) keyAt(i int) []byte {
 	from := uint32(0)
 	if i > 0 {
-		from = r.ends[i-1]
+		from = r.keyEnds[i-1]
 	}
-	return r.keys[from:r.ends[i]]
+	return r.keys[from:r.keyEnds[i]]
 }
 
 // A Requester fetches chunks from peers: it sends requests, reads the lent chunks in one transfer into pages that
 // become entries of the store, and sends done messages.
 type Requester struct {
-	cfg   RequesterConfig `snap:"share"`
-	gets  table.Slab[get]
-	lines []line // by the slot of the outbound peer
-	Seeks Seeks  // Brings without a named peer
-	// frozen is the circuit breaker for peers that did not reply in time. A stopped process keeps its connections, so
+	cfg        RequesterConfig `snap:"share"`
+	gets       table.Slab[getRow]
+	peerQueues []peerQueue // by the slot of the outbound peer
+	Searches   Searches    // Brings without a named peer
+	// breakers is the circuit breaker for peers that did not reply in time. A stopped process keeps its connections, so
 	// nothing else shows that it is stopped. Without the breaker, each Bring would wait LookupTimeout for each of these
 	// peers, without an end.
-	frozen    link.Breakers
-	operation uint64 // of the latest get
+	breakers      link.Breakers
+	lastOperation uint64 // of the latest get
 
-	ask   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"`
-	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"`
-	reply protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
-	fault protocol.P2PErrorMsg                      `snap:"scratch"`
-	pairs []effects.Pair                            `snap:"scratch"`
-	keys  [][]byte                                  `snap:"scratch"`
+	request     protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"`
+	doneMessage protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"`
+	reply       protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
+	errorReply  protocol.P2PErrorMsg                      `snap:"scratch"`
+	pairs       []effects.Pair                            `snap:"scratch"`
+	keys        [][]byte                                  `snap:"scratch"`
 }
 
-// A line is the queue for the lookup lane of a peer, oldest get first.
-type line struct {
-	asks table.List // gets with a request to send
-	// words are gets with a done message to send. They are sent first, because they free memory at the peer.
-	words table.List
-	kept  table.List // gets with a kept loan
+// A peerQueue is the queue for the lookup lane of a peer, oldest get first.
+type peerQueue struct {
+	requests table.List // gets with a request to send
+	// doneMessages are gets with a done message to send. They are sent first, because they free memory at the peer.
+	doneMessages table.List
+	keptLoans    table.List // gets with a kept loan
 }
 
 // RequesterConfig configures a Requester, in addition to the configuration of all flows.
@@ -190,19 +190,19 @@ type RequesterConfig struct {
 	Seed      uint64 // a secret
 }
 
-// frozenMost limits the backoff of a peer that does not reply, in multiples of LookupTimeout. The first backoff lasts
-// LookupTimeout, and each further one twice as long as the one before.
-const frozenMost = 16
+// backoffFactorMax limits the backoff of a peer that does not reply, in multiples of LookupTimeout. The first backoff
+// lasts LookupTimeout, and each further one twice as long as the one before.
+const backoffFactorMax = 16
 
-// Emptied returns a Requester without any get, for up to peersMax peers, and reuses the memory of f. The old f must
+// Recycle returns a Requester without any get, for up to peersMax peers, and reuses the memory of f. The old f must
 // not be used any more.
-func (f *Requester) Emptied(cfg RequesterConfig, peersMax uint32) Requester {
-	frozen := f.frozen.Emptied(cfg.LookupTimeout, int(peersMax), cfg.Seed)
+func (f *Requester) Recycle(cfg RequesterConfig, peersMax uint32) Requester {
+	frozen := f.breakers.Recycle(cfg.LookupTimeout, int(peersMax), cfg.Seed)
 	return Requester{
-		frozen: frozen.Growing(frozenMost * cfg.LookupTimeout),
-		cfg:    cfg, gets: f.gets.Emptied(int(cfg.BringsMax)), lines: table.Zeroed(f.lines, int(peersMax)),
-		Seeks: f.Seeks.emptied(cfg.Directory, cfg.BringsMax),
-		ask:   f.ask, done: f.done, reply: f.reply, pairs: f.pairs, keys: f.keys,
+		breakers: frozen.WithDoubling(backoffFactorMax * cfg.LookupTimeout),
+		cfg:      cfg, gets: f.gets.Recycle(int(cfg.BringsMax)), peerQueues: table.RecycleSlice(f.peerQueues, int(peersMax)),
+		Searches: f.Searches.recycle(cfg.Directory, cfg.BringsMax),
+		request:  f.request, doneMessage: f.doneMessage, reply: f.reply, pairs: f.pairs, keys: f.keys,
 	}
 }
 
@@ -210,46 +210,46 @@ func (f *Requester) Emptied(cfg RequesterConfig, peersMax uint32) Requester {
 const (
 	// A landing of this flow: its Refs have no kind.
 	kindLanding  uint8 = iota
-	kindAsk            // a request for chunks
+	kindRequest        // a request for chunks
 	kindDone           // a done message
 	kindTransfer       // a read
 	timerGet           // the deadline of a get
-	timerAnswer        // the deadline of a reply
+	timerReply         // the deadline of a reply
 	// A seek: its lookup at directories, its deadline, its ticket.
-	kindSeek
+	kindSearch
 )
 
 func getRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerP2PRequester, Kind: kind, Subject: h}
 }
 
-func (f *Requester) line(r *get) *line { return &f.lines[r.peer.Slot()] }
+func (f *Requester) queueOf(r *getRow) *peerQueue { return &f.peerQueues[r.peer.Slot()] }
 
 // Len returns the number of gets.
 func (f *Requester) Len() int { return f.gets.Len() }
 
-// Left returns the number of rows that a drain waits for.
-func (f *Requester) Left(*flow.Env) int { return f.gets.Len() + f.Seeks.Len() }
+// CountUnfinished returns the number of rows that a drain waits for.
+func (f *Requester) CountUnfinished(*flow.Env) int { return f.gets.Len() + f.Searches.Len() }
 
-// Tables reports the sizes of the tables.
-func (f *Requester) Tables(visit table.Visit) {
+// VisitTables reports the sizes of the tables.
+func (f *Requester) VisitTables(visit table.VisitFunc) {
 	visit("chunks brought", f.gets.Len(), table.Empty)
-	visit("chunks sought", f.Seeks.Len(), table.Empty)
-	visit("frozen peers", f.frozen.Len(), table.Bounded)
-	f.Seeks.lookups.Tables(visit)
+	visit("chunks sought", f.Searches.Len(), table.Empty)
+	visit("frozen peers", f.breakers.Len(), table.Bounded)
+	f.Searches.lookups.VisitTables(visit)
 }
 
-// State returns the state of the get of a Ref. A Ref of something else is idle.
-func (f *Requester) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
-	if ref.Kind == kindSeek {
-		return uint16(linking) + 1
+// RowState returns the state of the get of a Ref. A Ref of something else is idle.
+func (f *Requester) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
+	if ref.Kind == kindSearch {
+		return uint16(getLinking) + 1
 	}
 	r := f.gets.Get(ref.Subject)
 	switch {
 	case r == nil || ref.Kind == kindLanding:
 		return 0
-	case r.phase == asking && r.delivered:
-		return uint16(phases) + 1
+	case r.phase == getRequesting && r.delivered:
+		return uint16(getPhaseCount) + 1
 	}
 	return uint16(r.phase) + 1
 }

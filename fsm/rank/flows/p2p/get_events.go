@@ -12,117 +12,117 @@ import (
 func (f *Requester) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.Replied:
-		f.replied(e, ref.Kind, ref.Subject, x.Body)
+		f.onReplied(e, ref.Kind, ref.Subject, x.Body)
 	case *effects.Unanswered:
-		f.unanswered(e, ref.Kind, ref.Subject, x.Code)
+		f.onUnanswered(e, ref.Kind, ref.Subject, x.Code)
 	case *effects.TransferDone:
-		f.transferred(e, ref.Subject, x)
+		f.onTransferDone(e, ref.Subject, x)
 	case *effects.Settled:
-		f.settled(e, ref.Subject)
+		f.onSettled(e, ref.Subject)
 	default:
-		kernel.Foreign("who wants chunks")
+		kernel.PanicUnexpected("who wants chunks")
 	}
 }
 
-// Command handles a Bring or a Locate. It returns false for other commands.
-func (f *Requester) Command(e *flow.Env, x *effects.Command) bool {
+// OnCommand handles a Bring or a Locate. It returns false for other commands.
+func (f *Requester) OnCommand(e *flow.Env, x *effects.Command) bool {
 	switch c := x.Body.(type) {
 	case *Bring:
-		f.take(e, x.Ticket, c)
+		f.startBring(e, x.Ticket, c)
 	case *Locate:
-		f.Seeks.locate(e, x.Ticket, c, f.patience(c.Patience))
+		f.Searches.startLocate(e, x.Ticket, c, f.patienceOrDefault(c.Patience))
 	default:
 		return false
 	}
 	return true
 }
 
-// Due handles a deadline.
-func (f *Requester) Due(e *flow.Env, ref kernel.Ref) {
+// OnTimer handles a deadline.
+func (f *Requester) OnTimer(e *flow.Env, ref kernel.Ref) {
 	h := ref.Subject
-	if ref.Kind == kindSeek {
-		f.Seeks.rows.Get(h).timer = 0
-		f.Seeks.stop(e, f, h, effects.Expired)
+	if ref.Kind == kindSearch {
+		f.Searches.rows.Get(h).timer = 0
+		f.Searches.failSearch(e, f, h, effects.Expired)
 		return
 	}
 	r := f.gets.Get(h)
-	if ref.Kind == timerAnswer {
-		r.answer = 0
-		f.overdue(e, h, r)
+	if ref.Kind == timerReply {
+		r.replyTimer = 0
+		f.onReplyOverdue(e, h, r)
 		return
 	}
 	r.timer = 0
 	code := effects.Expired
-	if r.phase == asking && e.Now.Sub(r.asked) >= f.cfg.LookupTimeout/3 {
+	if r.phase == getRequesting && e.Now.Sub(r.sentAt) >= f.cfg.LookupTimeout/3 {
 		// The engine's patience is shorter than the timeout of a request.
-		f.frozen.Open(e.Now, r.where, code, "", true, 0)
+		f.breakers.Trip(e.Now, r.peerAddr, code, "", true, 0)
 	}
-	r.blame(code, outOfTime(r))
-	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == linking && g != link.GateOpen && cause != effects.OK {
+	r.setReason(code, timeoutReason(r))
+	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == getLinking && g != link.GateOpen && cause != effects.OK {
 		code = cause // The state of the link says more than the expired deadline.
-		r.blameAs(cause, e.Links.Outbound(r.peer).Why())
+		r.setSharedReason(cause, e.Links.Outbound(r.peer).FailureReason())
 	}
-	f.stop(e, h, r, code)
+	f.failGet(e, h, r, code)
 }
 
-func outOfTime(r *get) effects.Why {
+func timeoutReason(r *getRow) effects.Why {
 	w := effects.Why{Field: "Patience", Ours: r.patience.String(), Theirs: "no answer"}
 	switch r.phase {
-	case linking:
+	case getLinking:
 		w.Theirs = "not connected, or busy with what came before"
-	case reading:
+	case getReading:
 		w.Theirs = "not all arrived"
-	case asking, settling, leaving, telling, keeping, phases:
+	case getRequesting, getSettling, getDoneQueued, getDoneSent, getLoanKept, getPhaseCount:
 	}
 	return w
 }
 
-// Signal handles a change of a peer's link or connection, or the notice that a landing is not wanted any more.
-func (f *Requester) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
+// OnSignal handles a change of a peer's link or connection, or the notice that a landing is not wanted any more.
+func (f *Requester) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	//exhaustive:ignore
 	switch s.Kind {
-	case flow.Changed:
-		f.loseKept(e, ref.Subject)
-		f.pump(e, ref.Subject)
-	case flow.Ended:
-		f.grantEnded(e, e.Landings.At(ref.Subject.Slot()).ID, s.Code)
+	case flow.PeerChanged:
+		f.dropKeptLoans(e, ref.Subject)
+		f.sendQueued(e, ref.Subject)
+	case flow.LandingEnded:
+		f.failGetOfGrant(e, e.Landings.At(ref.Subject.Slot()).ID, s.Code)
 	default:
-		kernel.Foreign("who wants chunks")
+		kernel.PanicUnexpected("who wants chunks")
 	}
 }
 
-// Abort ends a get or seek early. It returns false if the outcome was delivered already.
-func (f *Requester) Abort(e *flow.Env, ref kernel.Ref) bool {
-	if ref.Kind == kindSeek {
-		f.Seeks.stop(e, f, ref.Subject, effects.Cancelled)
+// AbortCommand ends a get or seek early. It returns false if the outcome was delivered already.
+func (f *Requester) AbortCommand(e *flow.Env, ref kernel.Ref) bool {
+	if ref.Kind == kindSearch {
+		f.Searches.failSearch(e, f, ref.Subject, effects.Cancelled)
 		return true
 	}
 	r := f.gets.Get(ref.Subject)
 	if r.delivered {
 		return false
 	}
-	f.stop(e, ref.Subject, r, effects.Cancelled)
+	f.failGet(e, ref.Subject, r, effects.Cancelled)
 	return true
 }
 
-// stop delivers the outcome of a get now, in whatever phase the get is. Requests and transfers in flight continue to
+// failGet delivers the outcome of a get now, in whatever phase the get is. Requests and transfers in flight continue to
 // their own ends.
-func (f *Requester) stop(e *flow.Env, h table.Handle, r *get, code effects.Code) {
+func (f *Requester) failGet(e *flow.Env, h table.Handle, r *getRow, code effects.Code) {
 	switch r.phase {
-	case linking:
-		f.gets.Unlink(&f.line(r).asks, h)
-		f.deliver(e, r, code)
-		f.end(e, h, r)
+	case getLinking:
+		f.gets.Unlink(&f.queueOf(r).requests, h)
+		f.deliverOutcome(e, r, code)
+		f.removeGet(e, h, r)
 	// A late reply may name a loan, which is then given back.
-	case asking:
+	case getRequesting:
 		e.Out.Mark(Marks.Stopped)
-		f.haunt(e, h, r, code)
+		f.deliverBeforeReply(e, h, r, code)
 	// The pages may be stored into until the transfer has settled.
-	case reading:
+	case getReading:
 		e.Out.Mark(Marks.Stopped)
-		r.read.Cancel(&e.Env)
-		f.deliver(e, r, code)
-	case settling, leaving, telling, keeping, phases:
+		r.transfer.Cancel(&e.Env)
+		f.deliverOutcome(e, r, code)
+	case getSettling, getDoneQueued, getDoneSent, getLoanKept, getPhaseCount:
 		panic("BUG: a get has its outcome before it is finished with")
 	}
 }

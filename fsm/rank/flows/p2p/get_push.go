@@ -16,167 +16,168 @@ import (
 // grantPages grants pages to the owner, one for each chunk that the get requests, all or none, unless the grant of a
 // former attempt is still in force. If there are no pages, or the get does not need any, the get ends and grantPages
 // returns false.
-func (f *Requester) grantPages(e *flow.Env, h table.Handle, r *get) bool {
-	if x := e.Landings.Find(r.into); x != nil && !x.Revoking && x.Peer == r.who {
+func (f *Requester) grantPages(e *flow.Env, h table.Handle, r *getRow) bool {
+	if x := e.Landings.Find(r.writeGrant); x != nil && !x.Revoking && x.Peer == r.peerID {
 		return true
 	}
-	f.withdrawGrant(e, r)
-	r.into = 0
-	if f.keys = r.all(f.keys); int(e.Readable(f.keys)) == r.size() {
+	f.revokeGrant(e, r)
+	r.writeGrant = 0
+	if f.keys = r.listKeys(f.keys); int(e.CountReadable(f.keys)) == r.keyCount() {
 		e.Out.Mark(Marks.CameElsewhere)
-		f.endUnasked(e, h, r, effects.OK)
+		f.finishUnsent(e, h, r, effects.OK)
 		return false
 	}
-	if code := unwanted(e, r); code != effects.OK {
-		f.endUnasked(e, h, r, code)
+	if code := unwantedCode(e, r); code != effects.OK {
+		f.finishUnsent(e, h, r, code)
 		return false
 	}
-	f.keys = f.keys[r.here:]
-	if !f.mayTake(e) || !e.Landings.Room(&e.Env, &e.Store, len(f.keys)) {
-		f.endWithoutPages(e, h, r)
+	f.keys = f.keys[r.presentCount:]
+	if !f.mayTakePages(e) || !e.Landings.HasRoom(&e.Env, &e.Store, len(f.keys)) {
+		f.failUnsentNoPages(e, h, r)
 		return false
 	}
-	p := e.Landings.Plan(&e.Store, own, f.keys, e.Cfg.Layout.Tokens(), false)
-	if !p.Fits(&e.Env, &e.Store, e.LandsIn(), own) {
-		p.Unplan(&e.Env, &e.Store)
-		f.endWithoutPages(e, h, r)
+	p := e.Landings.PlanKeys(&e.Store, ownClass, f.keys, e.Cfg.Layout.TokenCount(), false)
+	if !p.FitsPool(&e.Env, &e.Store, e.LandingPool(), ownClass) {
+		p.EndFills(&e.Env, &e.Store)
+		f.failUnsentNoPages(e, h, r)
 		return false
 	}
-	f.passes(e)
+	f.recordPassing(e)
 	if r.attempt > 0 { // An operation has a single grant.
-		f.operation++
-		r.operation = f.operation
+		f.lastOperation++
+		r.operation = f.lastOperation
 	}
-	ends := e.Now.Add(e.Cfg.Lease)
-	x, pages := e.Landings.Begin(&e.Env, p, e.LandsIn(), landing.For{
-		Owner: kernel.OwnerP2PTarget, Class: own, Peer: r.who, Request: r.request, Ends: ends, Over: ends,
+	grantEnd := e.Now.Add(e.Cfg.Lease)
+	x, pages := e.Landings.BeginGrant(&e.Env, p, e.LandingPool(), landing.Purpose{
+		Owner: kernel.OwnerP2PTarget, Class: ownClass, Peer: r.peerID, Request: r.requestHash, CommitBy: grantEnd, Expires: grantEnd,
 	})
-	r.into, r.granted, r.places = x.ID, e.Now, r.places[:0]
-	for i := range p.Spots {
-		r.places = append(r.places, uint32(p.Spots[i].Page))
+	r.writeGrant, r.grantedAt, r.pageIndexes = x.ID, e.Now, r.pageIndexes[:0]
+	for i := range p.Keys {
+		r.pageIndexes = append(r.pageIndexes, uint32(p.Keys[i].Page))
 	}
-	e.Out.Grant(effects.Grant{ID: x.ID, Peer: r.who, Pages: pages})
-	e.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: uint32(len(pages)), ID: uint64(x.ID), Peer: r.who})
+	e.Out.Grant(effects.Grant{ID: x.ID, Peer: r.peerID, Pages: pages})
+	e.Out.Observe(effects.Observe{Fact: effects.FactGranted, Count: uint32(len(pages)), ID: uint64(x.ID), Peer: r.peerID})
 	return true
 }
 
-// unwanted returns the reason why nobody would fetch the chunks of a get, or OK.
-func unwanted(e *flow.Env, r *get) effects.Code {
+// unwantedCode returns the reason why nobody would fetch the chunks of a get, or OK.
+func unwantedCode(e *flow.Env, r *getRow) effects.Code {
 	switch {
 	case e.Draining:
 		return effects.Draining
-	case e.Abandons.Has(e.Now, r.request):
+	case e.Abandons.IsAbandoned(e.Now, r.requestHash):
 		return effects.Cancelled
 	}
 	return effects.OK
 }
 
-// nameGranted writes into the request the page for each chunk.
-func (f *Requester) nameGranted(e *flow.Env, r *get) {
-	m, x := &f.ask, e.Landings.Find(r.into)
-	pages := e.Pools.Pages(x.ID)
-	for _, place := range r.places {
+// listGrantedPages writes into the request the page for each chunk.
+func (f *Requester) listGrantedPages(e *flow.Env, r *getRow) {
+	m, x := &f.request, e.Landings.Find(r.writeGrant)
+	pages := e.Pools.PagesOf(x.ID)
+	for _, place := range r.pageIndexes {
 		page := pages[place]
-		buffer, index := e.Cfg.Named(page)
+		buffer, index := e.Cfg.PageName(page)
 		m.MemIndexes, m.BufferUUIDs = append(m.MemIndexes, index), append(m.BufferUUIDs, buffer)
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
 	}
-	m.PullMode, m.Ext.Grant, m.Ext.GrantedNS, m.Ext.LeaseNS = false, uint64(x.ID), int64(r.granted),
-		uint64(x.Ends.Sub(r.granted))
+	m.PullMode, m.Ext.Grant, m.Ext.GrantedNS, m.Ext.LeaseNS = false, uint64(x.ID), int64(r.grantedAt),
+		uint64(x.CommitBy.Sub(r.grantedAt))
 	m.Ext.PatienceNS = min(m.Ext.PatienceNS, uint64(f.cfg.LookupTimeout))
-	m.Ext.Stamps = e.Links.Of(r.peer).Stamps(e.Now)
+	m.Ext.Stamps = e.Links.IncarnationOf(r.peer).ClockStamps(e.Now)
 }
 
-// all lists the keys of a get in the memory of into.
-func (r *get) all(into [][]byte) [][]byte {
+// listKeys lists the keys of a get in the memory of into.
+func (r *getRow) listKeys(into [][]byte) [][]byte {
 	into = into[:0]
-	for i := range r.size() {
-		into = append(into, r.key(i))
+	for i := range r.keyCount() {
+		into = append(into, r.keyAt(i))
 	}
 	return into
 }
 
-// endWithoutPages ends a get that was not sent, because there is no memory for the chunks.
-func (f *Requester) endWithoutPages(e *flow.Env, h table.Handle, r *get) {
+// failUnsentNoPages ends a get that was not sent, because there is no memory for the chunks.
+func (f *Requester) failUnsentNoPages(e *flow.Env, h table.Handle, r *getRow) {
 	e.Out.Mark(Marks.NoRoom)
-	r.blame(effects.NoMemory, *noPages(e, len(f.keys)))
-	f.endUnasked(e, h, r, effects.NoMemory)
+	r.setReason(effects.NoMemory, *noPagesReason(e, len(f.keys)))
+	f.finishUnsent(e, h, r, effects.NoMemory)
 }
 
-// endUnasked ends a get at its turn, before the request is sent.
-func (f *Requester) endUnasked(e *flow.Env, h table.Handle, r *get, code effects.Code) {
-	f.deliver(e, r, code)
-	f.end(e, h, r)
+// finishUnsent ends a get at its turn, before the request is sent.
+func (f *Requester) finishUnsent(e *flow.Env, h table.Handle, r *getRow, code effects.Code) {
+	f.deliverOutcome(e, r, code)
+	f.removeGet(e, h, r)
 }
 
-// writeAnswered handles the reply in push mode. The reply says how many chunks the owner wrote, and that the owner
+// handlePushReply handles the reply in push mode. The reply says how many chunks the owner wrote, and that the owner
 // writes no more, whatever the code is.
-func (f *Requester) writeAnswered(e *flow.Env, h table.Handle, r *get) {
+func (f *Requester) handlePushReply(e *flow.Env, h table.Handle, r *getRow) {
 	m := &f.reply
-	if !m.HasExt || effects.Incarnation(m.Ext.Incarnation) != r.who || int(m.HitChunks) > r.size()-int(r.here) {
+	if !m.HasExt || effects.Incarnation(m.Ext.Incarnation) != r.peerID || int(m.HitChunks) > r.keyCount()-int(r.presentCount) {
 		e.Out.Mark(Marks.AnswerSenseless)
-		f.senseless(e, h, r, effects.Why{
-			Field: "AscendBatchedLookupAndGetRetMsg", Ours: "at most " + flow.Number(r.size()-int(r.here)) +
+		f.failInvalidReply(e, h, r, effects.Why{
+			Field: "AscendBatchedLookupAndGetRetMsg", Ours: "at most " + flow.FormatCount(r.keyCount()-int(r.presentCount)) +
 				" hits, of who was asked",
-			Theirs: flow.Number(m.HitChunks) + " hits, or another's",
+			Theirs: flow.FormatCount(m.HitChunks) + " hits, or another's",
 		})
 		return
 	}
-	if _, who := e.Links.Of(r.peer).Link(); who == r.who {
-		e.Links.Of(r.peer).Seen(m.Ext.Stamps)
+	if _, currentID := e.Links.IncarnationOf(r.peer).Link(); currentID == r.peerID {
+		e.Links.IncarnationOf(r.peer).RecordStamps(m.Ext.Stamps)
 	}
 	code := effects.CodeFromWire(m.Ext.Code)
 	if code != effects.OK {
 		e.Out.Mark(Marks.Refused)
-		r.blame(code, effects.Why{Said: effects.Words(m.Ext.Reason)})
+		r.setReason(code, effects.Why{Said: effects.SanitizeText(m.Ext.Reason)})
 	}
-	r.hearCut(m)
-	if x := e.Landings.Find(r.into); x != nil {
+	r.recordShareUsedUp(m)
+	if x := e.Landings.Find(r.writeGrant); x != nil {
 		if code == effects.OK && e.Cfg.Leased && !r.delivered && m.HitChunks > 0 {
-			e.Landings.LandFirst(&e.Env, &e.Store, x, r.pages(m.HitChunks), e.Wanted(x))
+			e.Landings.LandFirst(&e.Env, &e.Store, x, r.countPages(m.HitChunks), e.IsLandingWanted(x))
 		}
 		if !x.Revoking || e.Cfg.Leased {
-			e.Landings.Quiet(&e.Env, &e.Store, x)
+			e.Landings.OnWriterQuiet(&e.Env, &e.Store, x)
 		}
 	}
-	r.into = 0
+	r.writeGrant = 0
 	switch {
 	case r.delivered:
 		e.Out.Mark(Marks.GhostAnswered)
 	case code == effects.OK:
-		if f.keys = r.all(f.keys); int(e.Readable(f.keys)) < r.size() {
+		if f.keys = r.listKeys(f.keys); int(e.CountReadable(f.keys)) < r.keyCount() {
 			e.Out.Mark(Marks.Miss)
 			code = effects.NotFound
 		}
 	}
-	f.finish(e, h, r, code)
+	f.finishGet(e, h, r, code)
 }
 
-// pages returns how many pages the first chunks of a get take. A chunk that is requested twice takes a single page.
-func (r *get) pages(chunks uint32) (most uint32) {
-	for _, place := range r.places[:chunks] {
-		most = max(most, place+1)
+// countPages returns how many pages the first chunks of a get take. A chunk that is requested twice takes a single
+// page.
+func (r *getRow) countPages(chunks uint32) (count uint32) {
+	for _, place := range r.pageIndexes[:chunks] {
+		count = max(count, place+1)
 	}
-	return most
+	return count
 }
 
-// withdrawGrant revokes the grant of a get, if the plane proves that the peer writes no more. On leased planes the
+// revokeGrant revokes the grant of a get, if the plane proves that the peer writes no more. On leased planes the
 // peer's late reply proves that, or the end of the grant is proven like that of any other grant (M4).
-func (f *Requester) withdrawGrant(e *flow.Env, r *get) {
+func (f *Requester) revokeGrant(e *flow.Env, r *getRow) {
 	if r.mode != Push || e.Cfg.Leased {
 		return
 	}
-	if x := e.Landings.Find(r.into); x != nil && !x.Revoking {
-		e.Landings.Revoke(&e.Env, x)
+	if x := e.Landings.Find(r.writeGrant); x != nil && !x.Revoking {
+		e.Landings.RevokeGrant(&e.Env, x)
 	}
 }
 
-// PeerLost revokes the grants of a lost peer. On fenced planes the peer cannot write any more, and a get may send its
+// OnPeerLost revokes the grants of a lost peer. On fenced planes the peer cannot write any more, and a get may send its
 // request again with new pages.
-func (f *Requester) PeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
+func (f *Requester) OnPeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
 	for slot := range f.gets.Slots() {
-		if r := f.gets.Get(f.gets.At(slot)); r != nil && r.mode == Push && r.into != 0 && r.who == peer {
-			f.withdrawGrant(e, r)
+		if r := f.gets.Get(f.gets.At(slot)); r != nil && r.mode == Push && r.writeGrant != 0 && r.peerID == peer {
+			f.revokeGrant(e, r)
 		}
 	}
 }
@@ -185,8 +186,8 @@ func (f *Requester) PeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
 // events of a get.
 type grantFlow struct{ requester *Requester }
 
-// Grants returns the flow that owns the grants of the gets.
-func (f *Requester) Grants() flow.Flow { return grantFlow{f} }
+// GrantFlow returns the flow that owns the grants of the gets.
+func (f *Requester) GrantFlow() flow.Flow { return grantFlow{f} }
 
 // Step handles landed chunks, and the proof that nobody writes under a grant any more.
 func (grantFlow) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
@@ -194,57 +195,57 @@ func (grantFlow) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	case *effects.Landed:
 		x := e.Landings.Find(ev.Grant)
 		if x == nil || x.Peer != ev.Peer {
-			landing.Unknown(&e.Env, ev)
+			landing.RefuseUnknown(&e.Env, ev)
 			return
 		}
 		// If a write failed, nobody fetches the chunks behind a gap, and if the get is over nobody fetches any: the
 		// outcome has claimed the prefix that was present.
-		e.Landings.Landed(&e.Env, &e.Store, x, ev, ev.Complete && !x.Revoking && e.Wanted(x))
+		e.Landings.OnLanded(&e.Env, &e.Store, x, ev, ev.Complete && !x.Revoking && e.IsLandingWanted(x))
 	case *effects.Revoked:
-		e.Landings.Revoked(&e.Env, &e.Store, ev.Grant)
+		e.Landings.OnRevoked(&e.Env, &e.Store, ev.Grant)
 	default:
-		kernel.Foreign("grants of p2p gets")
+		kernel.PanicUnexpected("grants of p2p gets")
 	}
 }
 
-// Due ends a grant whose time is over.
-func (grantFlow) Due(e *flow.Env, ref kernel.Ref) {
-	e.Landings.Overdue(&e.Env, &e.Store, e.Landings.Due(&e.Env, ref.Subject.Slot()))
+// OnTimer ends a grant whose time is over.
+func (grantFlow) OnTimer(e *flow.Env, ref kernel.Ref) {
+	e.Landings.ExpireGrant(&e.Env, &e.Store, e.Landings.OnTimer(&e.Env, ref.Subject.Slot()))
 }
 
-// Signal ends a grant for a reason of this node. The get of the grant receives its outcome.
-func (g grantFlow) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
-	if s.Kind != flow.Ended {
-		kernel.Foreign("grants of p2p gets")
+// OnSignal ends a grant for a reason of this node. The get of the grant receives its outcome.
+func (g grantFlow) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
+	if s.Kind != flow.LandingEnded {
+		kernel.PanicUnexpected("grants of p2p gets")
 	}
 	id := e.Landings.At(ref.Subject.Slot()).ID
-	g.requester.grantEnded(e, id, s.Code)
+	g.requester.failGetOfGrant(e, id, s.Code)
 	if x := e.Landings.Find(id); x != nil && !x.Revoking {
-		e.Landings.Revoke(&e.Env, x)
+		e.Landings.RevokeGrant(&e.Env, x)
 	}
 }
 
-// grantEnded ends the get of a grant that this node takes back.
-func (f *Requester) grantEnded(e *flow.Env, id effects.GrantID, code effects.Code) {
+// failGetOfGrant ends the get of a grant that this node takes back.
+func (f *Requester) failGetOfGrant(e *flow.Env, id effects.GrantID, code effects.Code) {
 	for slot := range f.gets.Slots() {
 		h := f.gets.At(slot)
-		if r := f.gets.Get(h); r != nil && r.into == id && !r.delivered {
-			f.stop(e, h, r, code)
+		if r := f.gets.Get(h); r != nil && r.writeGrant == id && !r.delivered {
+			f.failGet(e, h, r, code)
 		}
 	}
 }
 
-// Abort does nothing and returns false.
-func (grantFlow) Abort(*flow.Env, kernel.Ref) bool { return false }
+// AbortCommand does nothing and returns false.
+func (grantFlow) AbortCommand(*flow.Env, kernel.Ref) bool { return false }
 
-// Left returns 0: all grants are in the room for landings, which counts them.
-func (grantFlow) Left(*flow.Env) int { return 0 }
+// CountUnfinished returns 0: all grants are in the room for landings, which counts them.
+func (grantFlow) CountUnfinished(*flow.Env) int { return 0 }
 
-// Tables reports nothing: all grants are in the room for landings.
-func (grantFlow) Tables(table.Visit) {}
+// VisitTables reports nothing: all grants are in the room for landings.
+func (grantFlow) VisitTables(table.VisitFunc) {}
 
-// State returns the state of the grant of a Ref.
-func (grantFlow) State(r *flow.Rooms, ref kernel.Ref) uint16 {
+// RowState returns the state of the grant of a Ref.
+func (grantFlow) RowState(r *flow.Rooms, ref kernel.Ref) uint16 {
 	if r.Landings.At(ref.Subject.Slot()).Revoking {
 		return 1
 	}

@@ -13,14 +13,14 @@ import (
 // step.
 type Owner struct {
 	flow.Passive
-	cfg      OwnerConfig `snap:"share"`
-	loans    loan.Loans
-	pushes   pushes
-	copyings copyings
+	cfg    OwnerConfig `snap:"share"`
+	loans  loan.Loans
+	pushes pushTable
+	copies copyTable
 
-	get   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"`
-	reply protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
-	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"`
+	getMessage  protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"`
+	reply       protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
+	doneMessage protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"`
 }
 
 // OwnerConfig configures an Owner, in addition to the configuration of all flows.
@@ -41,20 +41,21 @@ const (
 	kindCopy
 )
 
-// Emptied returns an Owner without loans, and reuses the memory of o. The old o must not be used any more.
-func (o *Owner) Emptied(cfg OwnerConfig, classes int) Owner {
+// Recycle returns an Owner without loans, and reuses the memory of o. The old o must not be used any more.
+func (o *Owner) Recycle(cfg OwnerConfig, classes int) Owner {
 	cfg.PushesMax = min(cfg.PushesMax, cfg.LoansMax)
 	cfg.Loans.Owner, cfg.Loans.Kind = kernel.OwnerP2POwner, kindLoan
 	return Owner{
-		cfg: cfg, loans: o.loans.Emptied(cfg.Loans, classes),
-		pushes: o.pushes.emptied(cfg.PushesMax, cfg.Loans.LoansMax, classes), get: o.get, reply: o.reply, done: o.done,
-		copyings: copyings{rows: o.copyings.rows.Emptied(int(copiesOf(&cfg))), pairs: o.copyings.pairs},
+		cfg: cfg, loans: o.loans.Recycle(cfg.Loans, classes),
+		pushes: o.pushes.recycle(cfg.PushesMax, cfg.Loans.LoansMax, classes), getMessage: o.getMessage, reply: o.reply,
+		doneMessage: o.doneMessage,
+		copies:      copyTable{rows: o.copies.rows.Recycle(int(copiesMax(&cfg))), pairs: o.copies.pairs},
 	}
 }
 
-// copiesOf returns for how many requests chunks may be copied at a time.
-func copiesOf(cfg *OwnerConfig) uint32 {
-	if cfg.Loans.Arena == 0 {
+// copiesMax returns for how many requests chunks may be copied at a time.
+func copiesMax(cfg *OwnerConfig) uint32 {
+	if cfg.Loans.ArenaPages == 0 {
 		return 0
 	}
 	return cfg.PushesMax
@@ -67,73 +68,77 @@ func (o *Owner) Loans() *loan.Loans { return &o.loans }
 func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.TransferDone:
-		o.written(e, ref.Subject, x)
+		o.onWriteDone(e, ref.Subject, x)
 	case *effects.CopyDone:
-		o.copyEnded(e, ref, x.Code, x.Settled)
+		o.onCopyDone(e, ref, x.Code, x.Settled)
 	case *effects.Settled:
 		if ref.Kind == kindCopy {
-			o.copySettled(e, ref)
+			o.onCopySettled(e, ref)
 			break
 		}
-		o.settledPush(e, ref.Subject)
+		o.onWriteSettled(e, ref.Subject)
 	case *effects.Revoked:
-		o.loans.Revoked(&e.Env, &e.Store, ref)
+		o.loans.OnRevoked(&e.Env, &e.Store, ref)
 	default:
-		kernel.Foreign("who is asked for chunks")
+		kernel.PanicUnexpected("who is asked for chunks")
 	}
 }
 
-// Due handles the end of a loan's time, and the deadlines of a link for a push and of copies.
-func (o *Owner) Due(e *flow.Env, ref kernel.Ref) {
+// OnTimer handles the end of a loan's time, and the deadlines of a link for a push and of copies.
+func (o *Owner) OnTimer(e *flow.Env, ref kernel.Ref) {
 	switch ref.Kind {
 	case kindPush:
-		o.late(e, ref.Subject)
+		o.onPushDeadline(e, ref.Subject)
 	case kindCopy:
-		o.copyLate(e, ref.Subject)
+		o.onCopyDeadline(e, ref.Subject)
 	default:
-		o.loans.Due(&e.Env, &e.Store, ref)
+		o.loans.OnTimer(&e.Env, &e.Store, ref)
 	}
 }
 
-// Serves reports that the owner receives lookups and done messages.
-func (o *Owner) Serves(c effects.Channel) (protocol.Tag, bool) {
+// ServedTag reports that the owner receives lookups and done messages.
+func (o *Owner) ServedTag(c effects.Channel) (protocol.Tag, bool) {
 	return protocol.TagNone, c == effects.ChannelLookup || c == effects.ChannelPeerDone
 }
 
-// Receive handles a message on these channels.
-func (o *Owner) Receive(e *flow.Env, x *effects.Received) { o.onReceived(e, x) }
+// HandleMessage handles a message on these channels.
+func (o *Owner) HandleMessage(e *flow.Env, x *effects.Received) { o.handleMessage(e, x) }
 
-// Reached handles the end of an attempt to make the link to a peer's pages.
-func (o *Owner) Reached(_ *flow.Env, class int, code effects.Code) { o.reached(class, code) }
+// OnReachOutcome handles the end of an attempt to make the link to a peer's pages.
+func (o *Owner) OnReachOutcome(_ *flow.Env, class int, code effects.Code) {
+	o.onReachOutcome(class, code)
+}
 
-// Busy adds the number of loans of each class.
-func (o *Owner) Busy(all []uint32) { o.loans.Busy(all) }
+// AddClassRows adds the number of loans of each class.
+func (o *Owner) AddClassRows(all []uint32) { o.loans.AddClassRows(all) }
 
-// Condemn marks the loans of a class as lost.
-func (o *Owner) Condemn(class int) { o.loans.Lose(class) }
+// CondemnClass marks the loans of a class as lost.
+func (o *Owner) CondemnClass(class int) { o.loans.CondemnClass(class) }
 
-// LostAt revokes the loan in a slot if it is marked as lost.
-func (o *Owner) LostAt(e *flow.Env, slot int32) kernel.Where { return o.loans.LostAt(&e.Env, slot) }
+// SweepLost revokes the loan in a slot if it is marked as lost.
+func (o *Owner) SweepLost(e *flow.Env, slot int32) kernel.VisitResult {
+	return o.loans.SweepLost(&e.Env, slot)
+}
 
-// Left returns the number of rows that a drain waits for. Each loan ends in time.
-func (o *Owner) Left(*flow.Env) int { return o.loans.Len() }
+// CountUnfinished returns the number of rows that a drain waits for. Each loan ends in time.
+func (o *Owner) CountUnfinished(*flow.Env) int { return o.loans.Len() }
 
-// Tables reports the sizes of the tables.
-func (o *Owner) Tables(visit table.Visit) { o.loans.Tables(visit) }
+// VisitTables reports the sizes of the tables.
+func (o *Owner) VisitTables(visit table.VisitFunc) { o.loans.VisitTables(visit) }
 
-// State returns the state of the loan, push or copies of a Ref.
-func (o *Owner) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
-	if x := o.copyings.rows.Get(ref.Subject); ref.Kind == kindCopy && x != nil {
-		is := uint16(copyRunning)
-		if x.code != effects.OK || x.whole == 0 {
-			is = copyStopping
+// RowState returns the state of the loan, push or copies of a Ref.
+func (o *Owner) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
+	if x := o.copies.rows.Get(ref.Subject); ref.Kind == kindCopy && x != nil {
+		state := uint16(copyRunning)
+		if x.code != effects.OK || x.intactCopies == 0 {
+			state = copyStopping
 		}
-		return loan.States + uint16(pushPhases) + is
+		return loan.StateCount + uint16(pushPhaseCount) + state
 	}
 	if x := o.pushes.rows.Get(ref.Subject); ref.Kind == kindPush && x != nil {
-		return loan.States + uint16(x.phase)
+		return loan.StateCount + uint16(x.phase)
 	}
-	return o.loans.State(ref)
+	return o.loans.RowState(ref)
 }
 
 // OwnerStateNames returns the names of the states.

@@ -10,27 +10,27 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A copying is a request for chunks that are being copied to the arena, from where they are lent. The originals are
+// A copyRow is a request for chunks that are being copied to the arena, from where they are lent. The originals are
 // pinned from the arrival of the request until all copies have settled, and the only reply is sent then. Invariant:
 // nothing is lent that a device may still store into (M1), and nothing that is lent keeps the store from making room.
-type copying struct {
-	asker  effects.Request `snap:"skip"` // the latest attempt
-	echo   int64           // clock reading of that attempt
-	loan   table.Handle    // the pinned originals
-	class  int
-	who    effects.Incarnation
-	us     effects.Incarnation
-	copies transfer.Copies
-	// whole is the number of copies, from the first on, that have not failed.
-	whole int
+type copyRow struct {
+	request   effects.Request `snap:"skip"` // the latest attempt
+	clockEcho int64           // clock reading of that attempt
+	loan      table.Handle    // the pinned originals
+	class     int
+	peerID    effects.Incarnation
+	selfID    effects.Incarnation
+	copies    transfer.Copies
+	// intactCopies is the number of copies, from the first on, that have not failed.
+	intactCopies int
 	// timer fires when the reply is of no use any more.
 	timer kernel.TimerID `snap:"set"`
 	code  effects.Code   // the reason why nothing will be lent
 }
 
-// copyings holds the copyings of an Owner. Copyings and pushes count together as requests in service.
-type copyings struct {
-	rows  table.Slab[copying]
+// copyTable holds the copyings of an Owner. Copyings and pushes count together as requests in service.
+type copyTable struct {
+	rows  table.Slab[copyRow]
 	pairs []effects.CopyPair `snap:"scratch"`
 }
 
@@ -39,147 +39,149 @@ const (
 	copyRunning = iota // copies are in flight
 	// Nothing will be lent, and copies may still be in flight.
 	copyStopping
-	copyStates
+	copyStateCount
 )
 
 func copyRef(h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerP2POwner, Kind: kindCopy, Subject: h}
 }
 
-// mayServe returns an error if a request of a peer must not be taken into service. No peer has more requests in
+// checkService returns an error if a request of a peer must not be taken into service. No peer has more requests in
 // service than it leaves for the remaining peers.
-func (o *Owner) mayServe(e *flow.Env, class int) (effects.Code, effects.Why) {
-	if p := &o.pushes; p.share.All() >= int(o.cfg.PushesMax) || !p.share.May(class) || !o.loans.May(&e.Env, class) {
+func (o *Owner) checkService(e *flow.Env, class int) (effects.Code, effects.Why) {
+	if p := &o.pushes; p.share.Total() >= int(o.cfg.PushesMax) || !p.share.HasRoom(class) || !o.loans.CanLend(&e.Env, class) {
 		e.Out.Mark(Marks.PushesFull)
 		return effects.TooMany, effects.Why{
-			Field: "p2p_max_concurrent_gets", Ours: flow.Number(o.cfg.PushesMax) + ", and this peer has its share in progress",
+			Field: "p2p_max_concurrent_gets", Ours: flow.FormatCount(o.cfg.PushesMax) + ", and this peer has its share in progress",
 			Remedy: "ask again later, or raise it there",
 		}
 	}
 	return effects.OK, effects.Why{}
 }
 
-// beginCopy begins to copy the chunks that were found for a peer, as many as the peer's share of the arena permits.
-func (o *Owner) beginCopy(e *flow.Env, ev *effects.Received, to loan.For) {
-	if code, why := o.mayServe(e, to.Class); code != effects.OK {
-		o.refuse(e, ev, code, why)
+// startCopy begins to copy the chunks that were found for a peer, as many as the peer's share of the arena permits.
+func (o *Owner) startCopy(e *flow.Env, ev *effects.Received, request loan.Request) {
+	if code, why := o.checkService(e, request.Class); code != effects.OK {
+		o.refuseGet(e, ev, code, why)
 		return
 	}
-	if o.loans.Fits(&e.Env, to.Class) == 0 {
+	if o.loans.LimitToArena(&e.Env, request.Class) == 0 {
 		e.Out.Mark(Marks.ArenaFull)
-		o.refuse(e, ev, effects.TooMany, effects.Why{
-			Field: "os_staging_bytes", Ours: flow.Number(e.Arena.Total()) + " pages, and this peer has its share of them",
+		o.refuseGet(e, ev, effects.TooMany, effects.Why{
+			Field: "os_staging_bytes", Ours: flow.FormatCount(e.Arena.TotalPages()) + " pages, and this peer has its share of them",
 			Remedy: "ask again later, or raise it there",
 		})
 		return
 	}
-	m := &o.get
-	h, x := o.copyings.rows.Add()
-	to.Row = h
-	kept, from := o.loans.KeepToCopy(&e.Env, &e.Store, to)
-	*x = copying{
-		asker: ev.Request, echo: m.Ext.Stamps.ClockNS, loan: kept, class: to.Class, who: to.To.Who, us: to.To.Us,
-		copies: x.copies.Reuse(), whole: len(from),
+	m := &o.getMessage
+	h, x := o.copies.rows.Add()
+	request.Row = h
+	pinned, originals := o.loans.HoldForCopy(&e.Env, &e.Store, request)
+	*x = copyRow{
+		request: ev.Request, clockEcho: m.Ext.Stamps.ClockNS, loan: pinned, class: request.Class, peerID: request.Reader.PeerID,
+		selfID: request.Reader.SelfID,
+		copies: x.copies.Recycle(), intactCopies: len(originals),
 	}
-	o.pushes.share.Take(to.Class)
+	o.pushes.share.Acquire(request.Class)
 	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.ReadLeaseMax)))
 	if patience == 0 {
 		patience = e.Cfg.ReadLeaseMax
 	}
 	e.Timers.Set(&x.timer, e.Now.Add(patience), copyRef(h))
-	e.Work.Spend(len(from))
-	a := e.OfArena()
-	o.copyings.pairs = x.copies.Begin(&a, from, len(from), copyRef(h), o.copyings.pairs)
+	e.Work.SpendRows(len(originals))
+	a := e.ForArena()
+	o.copies.pairs = x.copies.Begin(&a, originals, len(originals), copyRef(h), o.copies.pairs)
 }
 
-// copyAgain records that a peer repeats an operation while the chunks are being copied. Only the latest attempt
+// redirectCopyReply records that a peer repeats an operation while the chunks are being copied. Only the latest attempt
 // receives the reply.
-func (o *Owner) copyAgain(e *flow.Env, ev *effects.Received, h table.Handle) {
+func (o *Owner) redirectCopyReply(e *flow.Env, ev *effects.Received, h table.Handle) {
 	e.Out.Mark(Marks.CopyAgain)
-	x := o.copyings.rows.Get(h)
-	x.asker, x.echo = ev.Request, o.get.Ext.Stamps.ClockNS
+	x := o.copies.rows.Get(h)
+	x.request, x.clockEcho = ev.Request, o.getMessage.Ext.Stamps.ClockNS
 }
 
-// copyEnded handles the end of the copy of a chunk. If the copy failed, the chunk and all chunks behind it are
+// onCopyDone handles the end of the copy of a chunk. If the copy failed, the chunk and all chunks behind it are
 // misses.
-func (o *Owner) copyEnded(e *flow.Env, ref kernel.Ref, code effects.Code, settled bool) {
-	x, part := o.copyings.rows.Get(ref.Subject), int(ref.Attempt)
-	a := e.OfArena()
+func (o *Owner) onCopyDone(e *flow.Env, ref kernel.Ref, code effects.Code, settled bool) {
+	x, index := o.copies.rows.Get(ref.Subject), int(ref.Attempt)
+	a := e.ForArena()
 	if settled {
-		x.copies.Settled(&a, o.loans.Kept(x.loan), part)
+		x.copies.OnSettled(&a, o.loans.HeldPages(x.loan), index)
 	} else {
 		e.Out.Mark(Marks.CopyUnsettled)
 	}
-	if code != effects.OK && part < x.whole {
+	if code != effects.OK && index < x.intactCopies {
 		if x.code == effects.OK {
 			e.Out.Mark(Marks.CopyFailed)
 		}
-		x.whole = part
-		x.copies.CancelFrom(&a, part+1)
+		x.intactCopies = index
+		x.copies.CancelFrom(&a, index+1)
 	}
-	if !x.copies.Touch() {
+	if !x.copies.HasUnsettled() {
 		o.finishCopy(e, ref.Subject, x)
 	}
 }
 
-// copySettled handles the notice that an ended copy touches no memory any more.
-func (o *Owner) copySettled(e *flow.Env, ref kernel.Ref) {
-	x := o.copyings.rows.Get(ref.Subject)
-	a := e.OfArena()
-	x.copies.Settled(&a, o.loans.Kept(x.loan), int(ref.Attempt))
-	if !x.copies.Touch() {
+// onCopySettled handles the notice that an ended copy touches no memory any more.
+func (o *Owner) onCopySettled(e *flow.Env, ref kernel.Ref) {
+	x := o.copies.rows.Get(ref.Subject)
+	a := e.ForArena()
+	x.copies.OnSettled(&a, o.loans.HeldPages(x.loan), int(ref.Attempt))
+	if !x.copies.HasUnsettled() {
 		o.finishCopy(e, ref.Subject, x)
 	}
 }
 
-// copyLate cancels copies that take longer than the peer waits. Their pages stay reserved until the copies settle.
-func (o *Owner) copyLate(e *flow.Env, h table.Handle) {
+// onCopyDeadline cancels copies that take longer than the peer waits. Their pages stay reserved until the copies
+// settle.
+func (o *Owner) onCopyDeadline(e *flow.Env, h table.Handle) {
 	e.Out.Mark(Marks.CopyLate)
-	x := o.copyings.rows.Get(h)
+	x := o.copies.rows.Get(h)
 	x.timer, x.code = 0, effects.Expired
-	a := e.OfArena()
+	a := e.ForArena()
 	x.copies.Cancel(&a)
 }
 
 // finishCopy answers a request after all copies have settled: it lends the prefix of copied chunks, or replies why
 // nothing is lent.
-func (o *Owner) finishCopy(e *flow.Env, h table.Handle, x *copying) {
+func (o *Owner) finishCopy(e *flow.Env, h table.Handle, x *copyRow) {
 	e.Timers.Stop(&x.timer)
-	gone := e.Links.OfClass(x.class).Gone() || o.loans.Lost(x.loan)
+	peerGone := e.Links.IncarnationByClass(x.class).HasLostLink() || o.loans.IsCondemned(x.loan)
 	switch {
 	case x.code != effects.OK:
-	case gone:
+	case peerGone:
 		x.code = effects.Stale
 	case e.Draining:
 		x.code = effects.Draining
-	case x.whole == 0:
+	case x.intactCopies == 0:
 		x.code = effects.Faulted
-	case !e.Pools.CanLend():
+	case !e.Pools.HasGrantSlot():
 		x.code = effects.TooMany
 	}
-	ev := effects.Received{Request: x.asker}
-	o.begin(e, x.us, x.echo)
-	if a := e.OfArena(); x.code == effects.OK {
-		l := o.loans.LendCopies(&e.Env, &e.Store, x.loan, x.copies.Keep(&a, x.whole))
-		o.tell(e, l)
-		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Count: uint32(x.whole), ID: l.Grant(), Peer: x.who})
+	ev := effects.Received{Request: x.request}
+	o.startReplyTo(e, x.selfID, x.clockEcho)
+	if a := e.ForArena(); x.code == effects.OK {
+		l := o.loans.LendCopies(&e.Env, &e.Store, x.loan, x.copies.KeepFirst(&a, x.intactCopies))
+		o.addLoanToReply(e, l)
+		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Count: uint32(x.intactCopies), ID: l.GrantID(), Peer: x.peerID})
 	} else {
-		x.copies.Drop(&a)
-		o.loans.Release(&e.Env, &e.Store, x.loan)
-		why := flow.WhyEnded(x.code)
+		x.copies.DropTargets(&a)
+		o.loans.ReleasePrefix(&e.Env, &e.Store, x.loan)
+		why := flow.EndReason(x.code)
 		if x.code == effects.Faulted || x.code == effects.Expired {
 			*why = effects.Why{Field: "copy to the arena", Ours: x.code.String()}
 		}
-		o.excuse(x.code, why)
-		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Code: x.code, Peer: x.who})
+		o.addReason(x.code, why)
+		e.Out.Observe(effects.Observe{Fact: effects.FactShared, Code: x.code, Peer: x.peerID})
 	}
-	if gone { // The peer cannot reach lent pages before it has completed another handshake.
+	if peerGone { // The peer cannot reach lent pages before it has completed another handshake.
 		e.Out.Mark(Marks.NotIntroduced)
-		o.fail(e, &ev, protocol.P2PNotIntroduced)
+		o.sendError(e, &ev, protocol.P2PNotIntroduced)
 	} else {
-		o.say(e, &ev, o.reply.Append(e.Out.Arena()))
+		o.sendReply(e, &ev, o.reply.Append(e.Out.Arena()))
 	}
-	o.pushes.share.Give(x.class)
-	x.copies.Shed()
-	o.copyings.rows.Remove(h)
+	o.pushes.share.Release(x.class)
+	x.copies.TrimMemory()
+	o.copies.rows.Remove(h)
 }

@@ -7,25 +7,25 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// write starts the write. It ends before the requester's grant does, by this node's clock from before the grant was
-// given (M4).
-func (o *Owner) write(e *flow.Env, h table.Handle, x *push, over effects.Link) {
+// startWrite starts the write. It ends before the requester's grant does, by this node's clock from before the grant
+// was given (M4).
+func (o *Owner) startWrite(e *flow.Env, h table.Handle, x *pushRow, peerLink effects.Link) {
 	e.Timers.Stop(&x.timer)
-	e.Work.Spend(len(x.pairs))
-	x.phase, x.link = pushWriting, over
-	x.write.Begin(&e.Env, effects.Transfer{
-		Link: over, Peer: x.who, Grant: x.grant, Pairs: x.pairs, Since: x.since, NotAfter: x.until,
+	e.Work.SpendRows(len(x.pairs))
+	x.phase, x.link = pushWriting, peerLink
+	x.transfer.Begin(&e.Env, effects.Transfer{
+		Link: peerLink, Peer: x.peerID, Grant: x.writeGrant, Pairs: x.pairs, Since: x.grantedAfter, NotAfter: x.writeUntil,
 	}, pushRef(h))
 }
 
-// written handles the end of a write. The requester receives the reply when nothing writes any more, whatever the
+// onWriteDone handles the end of a write. The requester receives the reply when nothing writes any more, whatever the
 // result is.
-func (o *Owner) written(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
+func (o *Owner) onWriteDone(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
 	x := o.pushes.rows.Get(h)
 	if x.code = ev.Code; x.code == effects.PeerLost || x.code == effects.Stale {
-		e.Links.Unreach(&e.Env, x.link)
+		e.Links.DropInboundLink(&e.Env, x.link)
 	}
-	if !x.write.Done(ev) {
+	if !x.transfer.OnDone(ev) {
 		e.Out.Mark(Marks.PushUnsettled)
 		x.phase = pushSettling
 		if x.code == effects.OK {
@@ -33,100 +33,100 @@ func (o *Owner) written(e *flow.Env, h table.Handle, ev *effects.TransferDone) {
 		}
 		return
 	}
-	o.endPush(e, h, x)
+	o.finishPush(e, h, x)
 }
 
-// settledPush handles the late notice that nothing writes any more.
-func (o *Owner) settledPush(e *flow.Env, h table.Handle) {
+// onWriteSettled handles the late notice that nothing writes any more.
+func (o *Owner) onWriteSettled(e *flow.Env, h table.Handle) {
 	x := o.pushes.rows.Get(h)
-	x.write.Settled()
-	o.endPush(e, h, x)
+	x.transfer.OnSettled()
+	o.finishPush(e, h, x)
 }
 
-// pushAgain records that an operation in progress is repeated. Only the latest attempt receives the reply.
-func (o *Owner) pushAgain(e *flow.Env, ev *effects.Received, h table.Handle) {
+// redirectPushReply records that an operation in progress is repeated. Only the latest attempt receives the reply.
+func (o *Owner) redirectPushReply(e *flow.Env, ev *effects.Received, h table.Handle) {
 	e.Out.Mark(Marks.PushAgain)
 	x := o.pushes.rows.Get(h)
-	x.asker, x.echo = ev.Request, o.get.Ext.Stamps.ClockNS
+	x.request, x.clockEcho = ev.Request, o.getMessage.Ext.Stamps.ClockNS
 }
 
-// reached records the end of an attempt to make the link to the pages of a class.
-func (o *Owner) reached(class int, code effects.Code) {
+// onReachOutcome records the end of an attempt to make the link to the pages of a class.
+func (o *Owner) onReachOutcome(class int, code effects.Code) {
 	p := &o.pushes
-	for h := p.waits[class].Front(); h != 0; h = p.waits[class].Front() {
-		p.rows.Unlink(&p.waits[class], h)
+	for h := p.waitingByClass[class].Front(); h != 0; h = p.waitingByClass[class].Front() {
+		p.rows.Unlink(&p.waitingByClass[class], h)
 		x := p.rows.Get(h)
-		x.phase, x.code = pushUnlinked, code
+		x.phase, x.code = pushLinkTried, code
 		p.rows.PushBack(&p.ready, h)
 	}
 }
 
-// Continue starts the writes to peers with a new link, and refuses requests without a link. It reports whether work
+// ContinueWork starts the writes to peers with a new link, and refuses requests without a link. It reports whether work
 // is left for the next step.
-func (o *Owner) Continue(e *flow.Env) (left bool) {
+func (o *Owner) ContinueWork(e *flow.Env) (left bool) {
 	p := &o.pushes
 	for h := p.ready.Front(); h != 0; h = p.ready.Front() {
-		if !e.Work.Left() {
+		if !e.Work.HasBudget() {
 			return true
 		}
-		e.Work.Spend(1)
+		e.Work.SpendRows(1)
 		p.rows.Unlink(&p.ready, h)
 		x := p.rows.Get(h)
-		over := effects.Link(0)
+		peerLink := effects.Link(0)
 		if x.code == effects.OK {
-			over = e.Links.Reach(&e.Env, x.class)
+			peerLink = e.Links.ReachPeer(&e.Env, x.class)
 		}
 		switch {
-		case over != 0:
-			o.write(e, h, x, over)
+		case peerLink != 0:
+			o.startWrite(e, h, x, peerLink)
 		case x.code == effects.OK: // The link was lost again meanwhile.
 			x.phase = pushLinking
-			p.rows.PushBack(&p.waits[x.class], h)
+			p.rows.PushBack(&p.waitingByClass[x.class], h)
 		default:
-			o.endPush(e, h, x)
+			o.finishPush(e, h, x)
 		}
 	}
 	return false
 }
 
-// late ends a push without a link at the deadline.
-func (o *Owner) late(e *flow.Env, h table.Handle) {
+// onPushDeadline ends a push without a link at the deadline.
+func (o *Owner) onPushDeadline(e *flow.Env, h table.Handle) {
 	p := &o.pushes
 	x := p.rows.Get(h)
 	if x.timer = 0; x.phase == pushLinking {
-		p.rows.Unlink(&p.waits[x.class], h)
+		p.rows.Unlink(&p.waitingByClass[x.class], h)
 	} else {
 		p.rows.Unlink(&p.ready, h)
 	}
 	x.code = effects.Unreachable
-	o.endPush(e, h, x)
+	o.finishPush(e, h, x)
 }
 
-// endPush sends the reply of a push, unpins the chunks and removes the push.
-func (o *Owner) endPush(e *flow.Env, h table.Handle, x *push) {
+// finishPush sends the reply of a push, unpins the chunks and removes the push.
+func (o *Owner) finishPush(e *flow.Env, h table.Handle, x *pushRow) {
 	e.Timers.Stop(&x.timer)
-	o.begin(e, x.us, x.echo)
+	o.startReplyTo(e, x.selfID, x.clockEcho)
 	if x.code == effects.OK {
-		if o.reply.HitChunks = x.hits; o.loans.CutOf(x.loan) {
-			o.sayCut()
+		if o.reply.HitChunks = x.hits; o.loans.IsLoanCut(x.loan) {
+			o.addShareUsedUp()
 		}
 	} else {
 		e.Out.Mark(Marks.PushFailed)
-		o.excuse(x.code, flow.WhyEnded(x.code))
+		o.addReason(x.code, flow.EndReason(x.code))
 	}
 	e.Out.Observe(effects.Observe{
-		Fact: effects.FactShared, Code: x.code, Count: o.reply.HitChunks, ID: uint64(x.grant), Peer: x.who,
+		Fact: effects.FactShared, Code: x.code, Count: o.reply.HitChunks, ID: uint64(x.writeGrant), Peer: x.peerID,
 	})
-	e.Out.Reply(effects.Reply{Request: x.asker, Body: e.Out.Cut(o.reply.Append(e.Out.Arena()))})
-	o.bury(e, x.class, x.who, x.operation, x.code, x.over)
-	o.loans.Release(&e.Env, &e.Store, x.loan)
-	o.pushes.share.Give(x.class)
-	x.pairs = table.Shed(x.pairs)
+	e.Out.Reply(effects.Reply{Request: x.request, Body: e.Out.Cut(o.reply.Append(e.Out.Arena()))})
+	o.addReplayRecord(e, x.class, x.peerID, x.operation, x.code, x.replayEnd)
+	o.loans.ReleasePrefix(&e.Env, &e.Store, x.loan)
+	o.pushes.share.Release(x.class)
+	x.pairs = table.TrimSlice(x.pairs)
 	o.pushes.rows.Remove(h)
 }
 
-// excuse adds to the reply why there are no hits.
-func (o *Owner) excuse(code effects.Code, why *effects.Why) {
+// addReason adds to the reply why there are no hits.
+func (o *Owner) addReason(code effects.Code, why *effects.Why) {
 	// Codes that only a data plane returns have no reason of their own.
 	if why.Field == "" && why.Remedy == "" {
 		*why = effects.Why{Field: "data plane", Ours: code.String()}
@@ -134,25 +134,25 @@ func (o *Owner) excuse(code effects.Code, why *effects.Why) {
 	o.reply.Ext.Code, o.reply.Ext.Reason = uint32(code), why.Reason()
 }
 
-// bury stores a replay record of a request that this node might otherwise write for. From the reply on, the requester
-// may reuse its pages, and on a leased plane only this record keeps a repetition of the request from being written
-// again (M2).
-func (o *Owner) bury(e *flow.Env, class int, who effects.Incarnation, operation uint64, code effects.Code,
-	over effects.Time) {
-	o.pushes.said.Say(replies.Said{
-		Class: class, Peer: who, Operation: operation, Done: true, Code: code, When: e.Now, Over: over,
+// addReplayRecord stores a replay record of a request that this node might otherwise write for. From the reply on, the
+// requester may reuse its pages, and on a leased plane only this record keeps a repetition of the request from being
+// written again (M2).
+func (o *Owner) addReplayRecord(e *flow.Env, class int, peerID effects.Incarnation, operation uint64, code effects.Code,
+	replayEnd effects.Time) {
+	o.pushes.replays.Add(replies.Record{
+		Class: class, Peer: peerID, Operation: operation, AllAttempts: true, Code: code, SentAt: e.Now, Expires: replayEnd,
 	})
 }
 
-// buried refuses a request that was answered before, and reports whether it did.
-func (o *Owner) buried(e *flow.Env, ev *effects.Received, who effects.Incarnation) bool {
-	if o.pushes.said.Find(who, o.get.Ext.Operation, o.get.Ext.Attempt) == nil {
+// refuseReplayed refuses a request that was answered before, and reports whether it did.
+func (o *Owner) refuseReplayed(e *flow.Env, ev *effects.Received, peerID effects.Incarnation) bool {
+	if o.pushes.replays.Find(peerID, o.getMessage.Ext.Operation, o.getMessage.Ext.Attempt) == nil {
 		return false
 	}
 	e.Out.Mark(Marks.PushBuried)
-	o.refuse(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "of a question that was answered"})
+	o.refuseGet(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "of a question that was answered"})
 	return true
 }
 
-// ClassLeft handles that a class will belong to another peer.
-func (o *Owner) ClassLeft(_ *flow.Env, class int) { o.pushes.said.Left(class) }
+// OnClassReassigned handles that a class will belong to another peer.
+func (o *Owner) OnClassReassigned(_ *flow.Env, class int) { o.pushes.replays.DropClass(class) }

@@ -49,13 +49,13 @@ type Settings struct {
 
 // Fill sets unset fields to their defaults.
 func (s *Settings) Fill() {
-	kernel.Default(&s.ShareTTL, 60*effects.Second)
-	kernel.Default(&s.LoansMax, 256)
-	kernel.Default(&s.LoanSharePct, 75)
-	kernel.Default(&s.BringsMax, 256)
-	kernel.Default(&s.BringTimeout, 11*effects.Second)
-	kernel.Default(&s.LookupTimeout, 3*effects.Second)
-	kernel.Default(&s.PushesMax, 4)
+	kernel.SetDefault(&s.ShareTTL, 60*effects.Second)
+	kernel.SetDefault(&s.LoansMax, 256)
+	kernel.SetDefault(&s.LoanSharePct, 75)
+	kernel.SetDefault(&s.BringsMax, 256)
+	kernel.SetDefault(&s.BringTimeout, 11*effects.Second)
+	kernel.SetDefault(&s.LookupTimeout, 3*effects.Second)
+	kernel.SetDefault(&s.PushesMax, 4)
 	if s.Lookups == 0 {
 		s.Lookups = 16
 	}
@@ -76,7 +76,7 @@ func (s *Settings) Check() error {
 	if s.LoanSharePct > 100 {
 		return fmt.Errorf("rank: LoanSharePct is %d: give 1 to 100", s.LoanSharePct)
 	}
-	return kernel.Countable(kernel.Count{Name: "LoansMax", Value: s.LoansMax},
+	return kernel.CheckCounts(kernel.Count{Name: "LoansMax", Value: s.LoansMax},
 		kernel.Count{Name: "BringsMax", Value: s.BringsMax}, kernel.Count{Name: "PushesMax", Value: s.PushesMax},
 		kernel.Count{Name: "ArenaPages", Value: s.ArenaPages}, kernel.Count{Name: "DevicePages", Value: s.DevicePages})
 }

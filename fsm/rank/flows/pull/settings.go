@@ -30,8 +30,8 @@ const ReserveNone = 1 << 31
 
 // Fill replaces zero fields by their defaults.
 func (s *OfferSettings) Fill() {
-	kernel.Default(&s.PullTTL, 360*effects.Second)
-	kernel.Default(&s.ReservePPM, 20_000)
+	kernel.SetDefault(&s.PullTTL, 360*effects.Second)
+	kernel.SetDefault(&s.ReservePPM, 20_000)
 	if s.ReservePPM == ReserveNone {
 		s.ReservePPM = 0
 	}
@@ -53,9 +53,9 @@ func (s *OfferSettings) CheckOffers(pages uint32, guard effects.Duration) error 
 	switch {
 	case done.Host == "" || done.Port == 0:
 		return fmt.Errorf("rank: DoneAddr is %q port %d: name where receivers tell that they have read", done.Host, done.Port)
-	case done.Unspecified():
+	case done.IsUnspecified():
 		return fmt.Errorf("rank: DoneAddr host is %q, which no receiver can reach: name this node's own address", done.Host)
-	case renew.Host != "" && (renew.Unspecified() || renew.Port == 0):
+	case renew.Host != "" && (renew.IsUnspecified() || renew.Port == 0):
 		return fmt.Errorf("rank: RenewAddr is %q, which no receiver can reach: name this node's own address and its init "+
 			"port", renew)
 	case s.HighWater(pages) == 0:
@@ -94,4 +94,4 @@ type ReadSettings struct {
 }
 
 // Fill replaces zero fields by their defaults.
-func (s *ReadSettings) Fill() { kernel.Default(&s.ReadTimeout, 10*effects.Second) }
+func (s *ReadSettings) Fill() { kernel.SetDefault(&s.ReadTimeout, 10*effects.Second) }

@@ -9,98 +9,98 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// onDone handles a reader's done message: the reader has read the offered chunks, or will not read them. The done
+// handleDone handles a reader's done message: the reader has read the offered chunks, or will not read them. The done
 // message is matched against the leases that stand. A message that is repeated or late, or that comes from
 // another incarnation, matches none and has no effect (M2).
-func (f *Source) onDone(e *flow.Env, ev *effects.Received) {
-	m := &f.done
+func (f *Source) handleDone(e *flow.Env, ev *effects.Received) {
+	m := &f.doneMessage
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
 		e.Out.Mark(Marks.DoneMalformed)
-		why := link.Undecodable(err)
+		why := link.DecodeReason(err)
 		why.Stage = effects.StageOffer
 		e.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn), Why: &why})
 		return
 	}
-	h := f.pulls.find(&f.puts, m.PullID)
+	h := f.pullIDs.findPut(&f.puts, m.PullID)
 	p := f.puts.Get(h)
-	if p == nil || !p.lease.Stands() || !p.spokenOf(m) {
+	if p == nil || !p.lease.IsInForce() || !p.isFromReader(m) {
 		e.Out.Mark(Marks.DoneUnknown)
 		return
 	}
-	if p.phase == sourceOffering || p.phase == sourceWaiting {
+	if p.phase == putOffering || p.phase == putWaiting {
 		e.Out.Mark(Marks.DoneEarly)
 	}
 	code := effects.OK
 	if m.HasExt {
 		code = effects.CodeFromWire(m.Ext.Code)
 		if code != effects.OK {
-			p.Blame(code, put.Said(m.Ext.Reason))
+			p.SetReason(code, put.PeerReason(m.Ext.Reason))
 		}
 	}
-	p.read = code == effects.OK
+	p.wasRead = code == effects.OK
 	p.endLease(e)
-	if p.phase == sourceWaiting {
-		f.unqueue(p, h)
-		f.finishUnanswered(e, h, p, code)
+	if p.phase == putWaiting {
+		f.unqueuePut(p, h)
+		f.finishUnreplied(e, h, p, code)
 		return
 	}
-	f.answered(e, h, p)
+	f.continuePut(e, h, p)
 }
 
-// spokenOf reports whether a done message was sent by the incarnation to which the put was offered. A peer
+// isFromReader reports whether a done message was sent by the incarnation to which the put was offered. A peer
 // without our extensions states no incarnation, but it knows the put's id, which was sent to that peer alone.
-func (p *outgoing) spokenOf(m *protocol.PullDoneSignal) bool {
-	if p.Who == (effects.Incarnation{}) {
+func (p *putRow) isFromReader(m *protocol.PullDoneSignal) bool {
+	if p.PeerID == (effects.Incarnation{}) {
 		return true
 	}
-	return m.HasExt && p.lease.SpokenOfBy(m.Ext.Incarnation, m.Ext.To, m.Ext.Grant)
+	return m.HasExt && p.lease.IsHeldBy(m.Ext.Incarnation, m.Ext.To, m.Ext.Grant)
 }
 
 // endLease ends a put's lease because the reader reported that it reads no more.
-func (p *outgoing) endLease(e *flow.Env) {
-	if p.lease.EndByWord(&e.Env, e.Cfg.Leased) {
-		p.leaseOver(e)
+func (p *putRow) endLease(e *flow.Env) {
+	if p.lease.EndByDone(&e.Env, e.Cfg.Leased) {
+		p.returnHeldPages(e)
 	}
 }
 
-// leaseOver returns the memory if the outcome was delivered as held. Invariant: nothing reads the pages any more
+// returnHeldPages returns the memory if the outcome was delivered as held. Invariant: nothing reads the pages any more
 // (M8).
-func (p *outgoing) leaseOver(e *flow.Env) {
-	if p.Held() {
-		e.Work.Spend(p.Size())
-		p.Return(e)
+func (p *putRow) returnHeldPages(e *flow.Env) {
+	if p.IsHeld() {
+		e.Work.SpendRows(p.Size())
+		p.ReturnPages(e)
 	}
 }
 
-// onLeaseOver ends an offer because the time of its lease is over.
-func (f *Source) onLeaseOver(e *flow.Env, h table.Handle, p *outgoing) {
+// onLeaseExpired ends an offer because the time of its lease is over.
+func (f *Source) onLeaseExpired(e *flow.Env, h table.Handle, p *putRow) {
 	e.Out.Mark(Marks.OfferOver)
-	p.Blame(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: f.cfg.PullTTL.String(), Theirs: "no answer"})
+	p.SetReason(effects.Expired, effects.Why{Field: "pd_pull_pending_ttl", Ours: f.cfg.PullTTL.String(), Theirs: "no answer"})
 	if p.lease.EndByTime(&e.Env, e.Cfg.Leased) {
-		p.leaseOver(e)
+		p.returnHeldPages(e)
 	}
 	switch {
-	case p.Delivered():
-		f.answered(e, h, p)
-	case p.phase == sourceWaiting:
-		f.stop(e, h, p, effects.Expired)
+	case p.IsDelivered():
+		f.continuePut(e, h, p)
+	case p.phase == putWaiting:
+		f.stopPut(e, h, p, effects.Expired)
 	default:
-		p.deliver(e, effects.Expired)
+		p.deliverOutcome(e, effects.Expired)
 	}
 }
 
-// finishUnanswered ends an offer that got no reply, after its lease has ended or has been given back by the
+// finishUnreplied ends an offer that got no reply, after its lease has ended or has been given back by the
 // reader.
-func (f *Source) finishUnanswered(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
-	p.phase = sourceOffered
-	p.deliver(e, p.orRead(e, code))
-	f.answered(e, h, p)
+func (f *Source) finishUnreplied(e *flow.Env, h table.Handle, p *putRow, code effects.Code) {
+	p.phase = putOffered
+	p.deliverOutcome(e, p.finalCode(e, code))
+	f.continuePut(e, h, p)
 }
 
-// orRead returns the code with which a put ends: OK if the reader has read everything, whatever became of the
+// finalCode returns the code with which a put ends: OK if the reader has read everything, whatever became of the
 // reply, and the given code otherwise.
-func (p *outgoing) orRead(e *flow.Env, code effects.Code) effects.Code {
-	if !p.read {
+func (p *putRow) finalCode(e *flow.Env, code effects.Code) effects.Code {
+	if !p.wasRead {
 		return code
 	}
 	e.Out.Mark(Marks.AckLost)
@@ -108,44 +108,44 @@ func (p *outgoing) orRead(e *flow.Env, code effects.Code) effects.Code {
 	return effects.OK
 }
 
-// withdraw gives the put its outcome unless it has one, and takes the offer back as far as possible. On leased
+// withdrawOffer gives the put its outcome unless it has one, and takes the offer back as far as possible. On leased
 // planes only the reader, which is notified, and time can end the lease (M4).
-func (f *Source) withdraw(e *flow.Env, h table.Handle, p *outgoing, code effects.Code) {
+func (f *Source) withdrawOffer(e *flow.Env, h table.Handle, p *putRow, code effects.Code) {
 	if !e.Cfg.Leased {
 		p.endLease(e)
 	}
 	if p.Conn == 0 {
-		p.phase = sourceOffered
+		p.phase = putOffered
 	}
-	p.withdrawn = p.withdrawn || !p.read
-	if !p.Delivered() {
-		p.deliver(e, p.orRead(e, code))
+	p.withdrawalDue = p.withdrawalDue || !p.wasRead
+	if !p.IsDelivered() {
+		p.deliverOutcome(e, p.finalCode(e, code))
 	}
-	f.answered(e, h, p)
+	f.continuePut(e, h, p)
 }
 
-// answered advances a put that has its outcome and awaits no reply to its offer: it sends the withdrawal if the
+// continuePut advances a put that has its outcome and awaits no reply to its offer: it sends the withdrawal if the
 // offer was taken back, waits for the end of the lease, and then removes the row.
-func (f *Source) answered(e *flow.Env, h table.Handle, p *outgoing) {
+func (f *Source) continuePut(e *flow.Env, h table.Handle, p *putRow) {
 	switch {
-	case p.phase == sourceWithdrawing && p.Conn == 0:
-		f.puts.Over(h, !p.lease.Out())
-	case !p.Delivered() || p.phase == sourceWithdrawing || p.phase == sourceOffering && p.Conn != 0:
-	case p.withdrawn && p.Listens && p.Attempt > 0:
-		p.withdrawn = false
+	case p.phase == putWithdrawing && p.Conn == 0:
+		f.puts.SetFinished(h, !p.lease.MayBeRead())
+	case !p.IsDelivered() || p.phase == putWithdrawing || p.phase == putOffering && p.Conn != 0:
+	case p.withdrawalDue && p.AcceptsFinal && p.Attempt > 0:
+		p.withdrawalDue = false
 		e.Out.Mark(Marks.Withdrawn)
-		f.becomeWithdrawing(e, h, p)
+		f.queueWithdrawal(e, h, p)
 	default:
-		f.finish(e, h, p)
+		f.removeIfUnleased(e, h, p)
 	}
 }
 
-// finish removes a put that has no message left to send, as soon as none of its pages is leased.
-func (f *Source) finish(e *flow.Env, h table.Handle, p *outgoing) {
-	if p.lease.Out() {
+// removeIfUnleased removes a put that has no message left to send, as soon as none of its pages is leased.
+func (f *Source) removeIfUnleased(e *flow.Env, h table.Handle, p *putRow) {
+	if p.lease.MayBeRead() {
 		e.Timers.Stop(&p.Timer) // the timer of the withdrawal
-		p.phase, p.Conn = sourceOffered, 0
+		p.phase, p.Conn = putOffered, 0
 		return
 	}
-	f.end(e, h, p)
+	f.removePut(e, h, p)
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// becomeOffering sends the PullReadyNotif. Before that it grants the lease, unless the lease stands already. So a
+// sendOffer sends the PullReadyNotif. Before that it grants the lease, unless the lease stands already. So a
 // done message, however early it arrives, finds a lease to end. A retry names the same lease, which began with
 // the first message whatever became of that.
-func (f *Source) becomeOffering(e *flow.Env, h table.Handle, conn effects.Conn) {
+func (f *Source) sendOffer(e *flow.Env, h table.Handle, conn effects.Conn) {
 	p := f.puts.Get(h)
-	p.phase, p.Conn = sourceOffering, conn
-	f.puts.Tries(&p.Row)
-	if p.lease.Out() {
-		p.lease.Spoke()
+	p.phase, p.Conn = putOffering, conn
+	f.puts.CountAttempt(&p.Row)
+	if p.lease.MayBeRead() {
+		p.lease.CountMessage()
 	} else {
-		peer := p.Meet(e)
-		p.Listens = peer.Withdrawals()
-		to := lease.Reader{Who: p.Who, Us: p.Us, Keeps: peer.Leases()}
-		p.lease.Grant(&e.Env, p.Pages, to, f.cfg.PullTTL, sourceRef(sourceLease, h))
+		peer := p.RecordPeer(e)
+		p.AcceptsFinal = peer.AcceptsWithdrawals()
+		reader := lease.Reader{PeerID: p.PeerID, SelfID: p.SelfID, KeepsLeases: peer.KeepsLeases()}
+		p.lease.GrantPages(&e.Env, p.Pages, reader, f.cfg.PullTTL, sourceRef(kindLease, h))
 	}
 	m := &f.offer
-	p.message(e, m, &f.cfg)
-	m.PullID, m.Shape, m.LastChunkTokens = p.id, p.Shape(&e.Cfg.Layout), p.LastTokens
-	m.Ext.Attempt, m.Ext.Request = p.Attempt, e.Commands.Request(p.Request)
+	p.resetMessage(e, m, &f.cfg)
+	m.PullID, m.Shape, m.LastChunkTokens = p.pullID, p.Shape(&e.Cfg.Layout), p.LastTokens
+	m.Ext.Attempt, m.Ext.Request = p.Attempt, e.Commands.RequestID(p.Request)
 	m.Ext.PatienceNS = uint64(max(0, min(e.Cfg.AllocTimeout, p.Deadline.Sub(e.Now))))
 	m.Ext.Grant, m.Ext.GrantedNS = p.lease.Terms()
 	m.Ext.LeaseNS = uint64(f.cfg.PullTTL)
@@ -42,7 +42,7 @@ func (f *Source) becomeOffering(e *flow.Env, h table.Handle, conn effects.Conn) 
 		m.SenderIndexes = append(m.SenderIndexes, int64(page.Index))
 		m.Ext.Generations = append(m.Ext.Generations, uint64(page.Generation))
 	}
-	p.Send(e, m.Append(e.Out.Arena()), nil, sourceRef(sourceOffer, h), sourceRef(sourceAnswer, h))
+	p.SendRequest(e, m.Append(e.Out.Arena()), nil, sourceRef(kindOffer, h), sourceRef(timerReply, h))
 }
 
 // sendWithdrawal sends the message that takes the put's offer back. (A reader that is reading an eager offer
@@ -51,22 +51,22 @@ func (f *Source) sendWithdrawal(e *flow.Env, h table.Handle, conn effects.Conn) 
 	p := f.puts.Get(h)
 	p.Conn = conn
 	m := &f.offer
-	p.message(e, m, &f.cfg)
+	p.resetMessage(e, m, &f.cfg)
 	m.PullID, m.Shape, m.LastChunkTokens = protocol.PullID{}, e.Cfg.Layout.Shape, 0
-	m.Ext.Withdraw = append(m.Ext.Withdraw, p.id)
-	m.Ext.Code, m.Ext.Reason = p.Reason()
-	p.Send(e, m.Append(e.Out.Arena()), nil, sourceRef(sourceWithdraw, h), sourceRef(sourceAnswer, h))
+	m.Ext.Withdraw = append(m.Ext.Withdraw, p.pullID)
+	m.Ext.Code, m.Ext.Reason = p.ReasonForPeer()
+	p.SendRequest(e, m.Append(e.Out.Arena()), nil, sourceRef(kindWithdrawal, h), sourceRef(timerReply, h))
 }
 
-// message resets m to a message to the put's peer that offers nothing yet.
-func (p *outgoing) message(e *flow.Env, m *protocol.PullReadyNotif, cfg *SourceConfig) {
+// resetMessage resets m to a message to the put's peer that offers nothing yet.
+func (p *putRow) resetMessage(e *flow.Env, m *protocol.PullReadyNotif, cfg *SourceConfig) {
 	m.SenderID, m.SenderDoneURL = cfg.SenderID, cfg.DoneURL
 	m.Keys, m.SenderUUIDs, m.SenderIndexes = m.Keys[:0], m.SenderUUIDs[:0], m.SenderIndexes[:0]
 	m.Format, m.Dtype = e.Cfg.Layout.Format, e.Cfg.Layout.Dtype
 	m.HasExt = true
 	m.Ext = protocol.PullReadyExt{
-		Version: link.VersionMax, Incarnation: protocol.UUID(p.Us), To: protocol.UUID(p.Who), Operation: p.Operation,
-		Generations: m.Ext.Generations[:0], Withdraw: m.Ext.Withdraw[:0], Stamps: e.Links.Of(p.Peer).Stamps(e.Now),
+		Version: link.VersionMax, Incarnation: protocol.UUID(p.SelfID), To: protocol.UUID(p.PeerID), Operation: p.Operation,
+		Generations: m.Ext.Generations[:0], Withdraw: m.Ext.Withdraw[:0], Stamps: e.Links.IncarnationOf(p.Peer).ClockStamps(e.Now),
 	}
 }
 
@@ -74,26 +74,26 @@ func (p *outgoing) message(e *flow.Env, m *protocol.PullReadyNotif, cfg *SourceC
 func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 	h := ref.Subject
 	p := f.puts.Get(h)
-	p.Unanswered(e, p.lane())
-	if ref.Kind == sourceWithdraw {
+	p.OnUnanswered(e, p.currentLane())
+	if ref.Kind == kindWithdrawal {
 		p.Conn = 0
-		f.finish(e, h, p)
+		f.removeIfUnleased(e, h, p)
 		return
 	}
-	f.puts.Charge(&p.Row)
+	f.puts.ChargeConnLoss(&p.Row)
 	p.Conn = 0
 	switch {
-	case p.Delivered():
-		f.answered(e, h, p)
-	case p.read || !p.lease.Stands():
-		p.Blame(put.NoAnswer(code), put.HungUp(e, code))
-		f.finishUnanswered(e, h, p, put.NoAnswer(code))
-	case p.Failed < e.Cfg.AttemptsMax:
+	case p.IsDelivered():
+		f.continuePut(e, h, p)
+	case p.wasRead || !p.lease.IsInForce():
+		p.SetReason(put.NoReplyCode(code), put.NoReplyReason(e, code))
+		f.finishUnreplied(e, h, p, put.NoReplyCode(code))
+	case p.Failures < e.Cfg.AttemptsMax:
 		e.Out.Mark(Marks.OfferAgain)
-		f.becomeWaiting(e, h, p)
+		f.queuePut(e, h, p)
 	default:
-		p.Blame(put.NoAnswer(code), put.HungUp(e, code))
-		f.withdraw(e, h, p, put.NoAnswer(code))
+		p.SetReason(put.NoReplyCode(code), put.NoReplyReason(e, code))
+		f.withdrawOffer(e, h, p, put.NoReplyCode(code))
 	}
 }
 
@@ -101,96 +101,96 @@ func (f *Source) onUnanswered(e *flow.Env, ref kernel.Ref, code effects.Code) {
 func (f *Source) onReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	h := ref.Subject
 	p := f.puts.Get(h)
-	p.Answered(e, p.lane())
-	if ref.Kind == sourceWithdraw {
-		f.finish(e, h, p) // The content of the reply has no effect.
+	p.OnReplied(e, p.currentLane())
+	if ref.Kind == kindWithdrawal {
+		f.removeIfUnleased(e, h, p) // The content of the reply has no effect.
 		return
 	}
-	e.Breakers.Answered(e.Now, p.Where)
+	e.Breakers.CloseTrial(e.Now, p.PeerAddr)
 	p.Conn = 0
-	f.onAck(e, h, p, body)
+	f.handleAck(e, h, p, body)
 }
 
-// onAck handles the reply to an offer.
-func (f *Source) onAck(e *flow.Env, h table.Handle, p *outgoing, body []byte) {
+// handleAck handles the reply to an offer.
+func (f *Source) handleAck(e *flow.Env, h table.Handle, p *putRow, body []byte) {
 	m := &f.ack
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
 		e.Out.Mark(put.Marks.ReplyMalformed)
-		p.Malformed(e, p.stage(), link.Undecodable(err))
-		f.withdraw(e, h, p, effects.Malformed)
+		p.ReportMalformed(e, p.reportStage(), link.DecodeReason(err))
+		f.withdrawOffer(e, h, p, effects.Malformed)
 		return
 	}
 	// A peer without our extensions names no incarnation; a peer with them answers for its own incarnation only.
-	its := m.HasExt && effects.Incarnation(m.Ext.Incarnation) == p.Who || !m.HasExt && p.Who == (effects.Incarnation{})
-	if its && m.HasExt {
-		if _, who := e.Links.Of(p.Peer).Link(); who == p.Who {
-			e.Links.Of(p.Peer).Seen(m.Ext.Stamps)
+	fromReader := m.HasExt && effects.Incarnation(m.Ext.Incarnation) == p.PeerID || !m.HasExt && p.PeerID == (effects.Incarnation{})
+	if fromReader && m.HasExt {
+		if _, who := e.Links.IncarnationOf(p.Peer).Link(); who == p.PeerID {
+			e.Links.IncarnationOf(p.Peer).RecordStamps(m.Ext.Stamps)
 		}
 	}
 	code, why := effects.OK, effects.Why{}
 	switch {
 	case m.HasExt && m.Ext.Code != 0:
-		code, why = effects.CodeFromWire(m.Ext.Code), put.RefusalOf(effects.Words(m.Ext.Reason))
+		code, why = effects.CodeFromWire(m.Ext.Code), put.RefusalReason(effects.SanitizeText(m.Ext.Reason))
 	case m.AllocFailed:
 		code, why = effects.NoMemory, effects.Why{Field: "alloc_failed", Theirs: "true"}
-	case !its:
+	case !fromReader:
 		code, why = effects.Malformed, effects.Why{Field: "kvf_inc", Theirs: "not of the life that shook hands"}
-	case !ascending(m.AlreadySent, p.Size()):
+	case !isAscending(m.AlreadySent, p.Size()):
 		e.Out.Mark(put.Marks.ReplySenseless)
-		code, its = effects.Malformed, false // A senseless reply is no statement that nothing will be read.
+		code, fromReader = effects.Malformed, false // A senseless reply is no statement that nothing will be read.
 		why = effects.Why{
 			Field: "already_sent_indexes", Ours: "below " + strconv.Itoa(p.Size()) + ", each beyond the one before,",
 			Theirs: "others",
 		}
 	}
 	if code != effects.OK {
-		p.Blame(code, why)
-		f.onRefused(e, h, p, code, its && !m.Ext.Delayed)
+		p.SetReason(code, why)
+		f.handleRefusal(e, h, p, code, fromReader && !m.Ext.Delayed)
 		return
 	}
-	p.phase = sourceOffered
+	p.phase = putOffered
 	p.Skipped = uint32(len(m.AlreadySent))
 	p.Sent = uint32(p.Size()) - p.Skipped
 	if p.Sent == 0 {
 		e.Out.Mark(put.Marks.AllSkipped)
 		p.endLease(e)
 	}
-	if p.Delivered() {
+	if p.IsDelivered() {
 		e.Out.Mark(put.Marks.ReplyAfterOutcome)
-		f.answered(e, h, p)
+		f.continuePut(e, h, p)
 		return
 	}
-	p.deliver(e, effects.OK)
-	f.answered(e, h, p)
+	p.deliverOutcome(e, effects.OK)
+	f.continuePut(e, h, p)
 }
 
-// onRefused ends an offer that was refused. its reports that the refusal is the reader's statement that nothing
+// handleRefusal ends an offer that was refused. its reports that the refusal is the reader's statement that nothing
 // reads the pages; then the lease ends too. Otherwise the lease ends with a done message or with its time.
-func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effects.Code, its bool) {
+func (f *Source) handleRefusal(e *flow.Env, h table.Handle, p *putRow, code effects.Code, nothingRead bool) {
 	e.Out.Mark(put.Marks.AllocFailed)
-	why := put.AtStage(effects.StageOffer, put.Said(f.ack.Ext.Reason))
+	why := put.AtStage(effects.StageOffer, put.PeerReason(f.ack.Ext.Reason))
 	if code == effects.Stale {
 		// The incarnation that got the offer is gone. The pages cannot be offered to its successor before they
 		// have been returned.
 		e.Out.Mark(put.Marks.AskedStale)
 		p.failLink(e, effects.Stale, why)
-		code, its = effects.PeerLost, false
-		p.Blame(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
+		code, nothingRead = effects.PeerLost, false
+		p.SetReason(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
 	}
-	if its && code == effects.Expired && !p.Delivered() && p.lease.Stands() &&
-		(p.Failed < e.Cfg.AttemptsMax || !p.compared) {
+	if nothingRead && code == effects.Expired && !p.IsDelivered() && p.lease.IsInForce() &&
+		(p.Failures < e.Cfg.AttemptsMax || !p.clockRetried) {
 		// The comparison of the two clocks was too old, for example after an hour without a message. By now the
 		// reader has this rank's newest clock reading.
-		p.compared = true
+		p.clockRetried = true
 		e.Out.Mark(Marks.OfferAgain)
-		f.becomeWaiting(e, h, p)
+		f.queuePut(e, h, p)
 		return
 	}
-	if p.Refused(e, code, why.Said) { // This precedes the sending of the next put on the lane.
-		f.stopLeftAlone(e, p.Peer)
+	if p.HandleRefusal(e, code, why.Said) { // This precedes the sending of the next put on the lane.
+		f.stopBackedOff(e, p.Peer)
 	}
-	if !its {
-		f.withdraw(e, h, p, code)
+	if !nothingRead {
+		f.withdrawOffer(e, h, p, code)
 		return
 	}
 	if code == effects.Expired {
@@ -198,24 +198,24 @@ func (f *Source) onRefused(e *flow.Env, h table.Handle, p *outgoing, code effect
 		p.failLink(e, effects.Expired, why)
 	}
 	p.endLease(e)
-	p.phase, p.withdrawn = sourceOffered, false
-	if !p.Delivered() {
-		p.deliver(e, code)
+	p.phase, p.withdrawalDue = putOffered, false
+	if !p.IsDelivered() {
+		p.deliverOutcome(e, code)
 	}
-	f.answered(e, h, p)
+	f.continuePut(e, h, p)
 }
 
 // failLink gives up the link to which a reply refers. If the reply is late, that link may be gone already, and a
 // later attempt, of which the reply knows nothing, may be in progress or may have reached another incarnation;
 // then failLink has no effect.
-func (p *outgoing) failLink(e *flow.Env, code effects.Code, why effects.Why) {
-	if p.Met(e) {
-		e.Links.Fail(&e.Env, p.Peer, code, why)
+func (p *putRow) failLink(e *flow.Env, code effects.Code, why effects.Why) {
+	if p.IsSamePeer(e) {
+		e.Links.FailPeer(&e.Env, p.Peer, code, why)
 	}
 }
 
-// ascending reports whether all indexes are below n and strictly ascending.
-func ascending(indexes []int64, n int) bool {
+// isAscending reports whether all indexes are below n and strictly ascending.
+func isAscending(indexes []int64, n int) bool {
 	last := int64(-1)
 	for _, i := range indexes {
 		if i <= last || i >= int64(n) {

@@ -12,177 +12,177 @@ import (
 
 // This file handles deferred offers: how they arrive, are answered, are renewed and end.
 
-// postpone keeps t.offer for later fetches and acknowledges it, or refuses it if its lease is too short or the
+// keepOffer keeps t.offer for later fetches and acknowledges it, or refuses it if its lease is too short or the
 // tables are full.
-func (t *Target) postpone(e *flow.Env, ev *effects.Received, class int) {
-	m, who := &t.offer, flow.Asker{To: ev.Request, Conn: ev.Conn, Class: class}
-	may, known := t.rightOf(e, class)
+func (t *Target) keepOffer(e *flow.Env, ev *effects.Received, class int) {
+	m, from := &t.offer, flow.Sender{Request: ev.Request, Conn: ev.Conn, Class: class}
+	right, known := t.offerRight(e, class)
 	switch {
-	case !known || e.Now.Add(t.cfg.LeadMin) > may.Until:
+	case !known || e.Now.Add(t.cfg.LeadMin) > right.Until:
 		e.Out.Mark(flow.Marks.OfferTooLate)
-		t.refuseOffer(e, who, effects.Expired, flow.TooLate())
+		t.refuseOffer(e, from, effects.Expired, flow.TooLateReason())
 		return
-	case !e.Deferred.MayKeep(&e.Store, class, len(m.Keys)):
+	case !e.Deferred.HasRoom(&e.Store, class, len(m.Keys)):
 		e.Out.Mark(flow.Marks.OffersFull)
-		t.refuseOffer(e, who, effects.TooMany, offersFull(t.cfg.OffersMax, e.Pool.Key()))
+		t.refuseOffer(e, from, effects.TooMany, offersFullReason(t.cfg.OffersMax, e.Pool.ConfigKey()))
 		return
 	}
-	request := e.Store.RequestHash(m.Ext.Request)
-	p := e.Landings.Plan(&e.Store, class, m.Keys, m.LastChunkTokens, true)
-	p.Unplan(&e.Env, &e.Store) // The plan began fills, which nothing would complete.
-	t.already = p.ClaimReady(&e.Env, &e.Store, class, request, t.already[:0])
-	if p.Fresh() == 0 {
-		t.rememberDone(e, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, may.Over)
-		t.acknowledge(e, ev.Request, t.heard(), t.already, false)
+	request := e.Store.HashRequest(m.Ext.Request)
+	p := e.Landings.PlanKeys(&e.Store, class, m.Keys, m.LastChunkTokens, true)
+	p.EndFills(&e.Env, &e.Store) // The plan began fills, which nothing would complete.
+	t.presentIndexes = p.ClaimReady(&e.Env, &e.Store, class, request, t.presentIndexes[:0])
+	if p.PagesNeeded() == 0 {
+		t.addDoneRecord(e, class, effects.Incarnation(m.Ext.Incarnation), m.Ext.Operation, effects.OK, right.ExpiresAt)
+		t.sendAck(e, ev.Request, t.offerEcho(), t.presentIndexes, false)
 		return
 	}
-	peer := effects.Incarnation(m.Ext.Incarnation)
-	h := e.Deferred.Keep(deferred.Kept{
-		Class: class, Peer: peer, Us: t.heard().us, Operation: m.Ext.Operation, Pull: m.PullID, Grant: m.Ext.Grant,
-		Request: request, What: p.What(m.LastChunkTokens), Right: may,
-		Address: t.notices.Promise(&e.Env, class, m.SenderDoneURL),
-	}, t.already)
-	for i := range p.Spots {
-		at := &p.Spots[i]
-		if !at.Fills() {
+	peerID := effects.Incarnation(m.Ext.Incarnation)
+	h := e.Deferred.AddOffer(deferred.Offer{
+		Class: class, Peer: peerID, SelfID: t.offerEcho().selfID, Operation: m.Ext.Operation, Pull: m.PullID, Grant: m.Ext.Grant,
+		Request: request, BatchHash: p.ContentHash(m.LastChunkTokens), Right: right,
+		Address: t.notices.ReserveAddress(&e.Env, class, m.SenderDoneURL),
+	}, t.presentIndexes)
+	for i := range p.Keys {
+		at := &p.Keys[i]
+		if !at.NeedsPage() {
 			continue
 		}
-		e.Deferred.Add(&e.Store, h, p.Hashes[i], m.Keys[i], p.Lengths[at.Page], effects.RemotePage{
+		e.Deferred.AddChunk(&e.Store, h, p.Hashes[i], m.Keys[i], p.Lengths[at.Page], effects.RemotePage{
 			Buffer: effects.BufferID(m.SenderUUIDs[i]), Index: uint32(m.SenderIndexes[i]),
 			Generation: effects.Generation(m.Ext.Generations[i]),
 		})
 	}
-	renews := t.renewers.Announced(&e.Env, class, m.Ext.Renew)
-	t.renew(e, class)
-	e.Deferred.Watch(&e.Env, h, renews)
-	e.Links.Reach(&e.Env, class) // The link is established now, for the fetch.
-	t.acknowledge(e, ev.Request, t.heard(), t.already, true)
+	renews := t.renewers.SetAddress(&e.Env, class, m.Ext.Renew)
+	t.renewLeases(e, class)
+	e.Deferred.SetDeadline(&e.Env, h, renews)
+	e.Links.ReachPeer(&e.Env, class) // The link is established now, for the fetch.
+	t.sendAck(e, ev.Request, t.offerEcho(), t.presentIndexes, true)
 }
 
-// postponed answers the retry of an offer that is kept, or that fetches still read although its chunks have left,
-// and returns false if there is no such offer.
-func (t *Target) postponed(
-	e *flow.Env, who flow.Asker, peer effects.Incarnation, operation, request uint64,
+// handleKeptRepeat answers the retry of an offer that is kept, or that fetches still read although its chunks have
+// left, and returns false if there is no such offer.
+func (t *Target) handleKeptRepeat(
+	e *flow.Env, from flow.Sender, peerID effects.Incarnation, operation, request uint64,
 ) bool {
-	h, o := e.Deferred.Find(peer, operation)
-	if o != nil && o.Left > 0 && o.Until <= e.Now { // The time of the lease is over, and the timer has not fired yet.
+	h, o := e.Deferred.FindOffer(peerID, operation)
+	if o != nil && o.ChunksLeft > 0 && o.Until <= e.Now { // The time of the lease is over, and the timer has not fired yet.
 		e.Out.Mark(flow.Marks.OfferExpired)
-		t.drop(e, h, effects.Expired)
-		_, o = e.Deferred.Find(peer, operation)
+		t.dropOfferChunks(e, h, effects.Expired)
+		_, o = e.Deferred.FindOffer(peerID, operation)
 	}
 	if o == nil {
 		return false
 	}
-	if o.Request != request || o.What != e.Named(t.offer.Keys, t.offer.LastChunkTokens) {
-		t.refuseOther(e, who)
+	if o.Request != request || o.BatchHash != e.HashBatch(t.offer.Keys, t.offer.LastChunkTokens) {
+		t.refuseReusedOperation(e, from)
 		return true
 	}
 	e.Out.Mark(flow.Marks.OfferedAgain)
-	if o.Left == 0 && o.Code != effects.OK {
-		t.fail(e, who.To, true, t.heard(), o.Code, flow.WhyEnded(o.Code), true)
+	if o.ChunksLeft == 0 && o.Code != effects.OK {
+		t.sendRefusal(e, from.Request, true, t.offerEcho(), o.Code, flow.EndReason(o.Code), true)
 	} else {
-		t.acknowledge(e, who.To, t.heard(), o.Already, true)
+		t.sendAck(e, from.Request, t.offerEcho(), o.PresentChunks, true)
 	}
 	return true
 }
 
-// offerDue handles the deadline of an offer: the offer is renewed, or its time is over.
-func (t *Target) offerDue(e *flow.Env, h table.Handle) {
-	if class, renew := e.Deferred.Due(&e.Env, h); renew {
-		t.renewers.Want(class)
-		t.renew(e, class)
+// onOfferDeadline handles the deadline of an offer: the offer is renewed, or its time is over.
+func (t *Target) onOfferDeadline(e *flow.Env, h table.Handle) {
+	if class, renew := e.Deferred.OnTimer(&e.Env, h); renew {
+		t.renewers.RequestRenewal(class)
+		t.renewLeases(e, class)
 		return
 	}
 	e.Out.Mark(flow.Marks.OfferExpired)
-	t.drop(e, h, effects.Expired)
+	t.dropOfferChunks(e, h, effects.Expired)
 }
 
-// renew asks a sender for a renewal, if one is wanted and no other is in flight. The rest of a round of renewals
+// renewLeases asks a sender for a renewal, if one is wanted and no other is in flight. The rest of a round of renewals
 // may have ended since the round began; then the next round begins.
-func (t *Target) renew(e *flow.Env, class int) {
-	for t.renewers.Ready(&e.Env, class) {
-		grants, us, peer, more := e.Deferred.Renewing(
-			&e.Env, class, t.renewers.Most(), t.renewers.From(class), t.renewers.List())
-		t.renewers.Ask(&e.Env, class, grants, us, peer, more)
+func (t *Target) renewLeases(e *flow.Env, class int) {
+	for t.renewers.EnsureReady(&e.Env, class) {
+		grants, selfID, peerID, more := e.Deferred.CollectRenewals(
+			&e.Env, class, t.renewers.LeasesMax(), t.renewers.NextSlot(class), t.renewers.GrantBuffer())
+		t.renewers.SendRequest(&e.Env, class, grants, selfID, peerID, more)
 	}
 }
 
-// renewOpened handles the completion of the Open of a connection for renewals.
-func (t *Target) renewOpened(e *flow.Env, ref kernel.Ref, ev *effects.Opened) {
+// onRenewOpened handles the completion of the Open of a connection for renewals.
+func (t *Target) onRenewOpened(e *flow.Env, ref kernel.Ref, ev *effects.Opened) {
 	class := int(ref.Subject)
-	current := t.renewers.Completed(&e.Env, ref)
+	current := t.renewers.CountsAsCurrent(&e.Env, ref)
 	if current {
-		t.renewers.Opened(&e.Env, class, ev)
+		t.renewers.OnOpened(&e.Env, class, ev)
 	}
-	t.renew(e, class)
+	t.renewLeases(e, class)
 	if !current && ev.Code == effects.OK {
 		e.Out.Close(ev.Conn)
 	}
 }
 
-// renewUnanswered handles a renewal request that got no reply.
-func (t *Target) renewUnanswered(e *flow.Env, ref kernel.Ref) {
-	if t.renewers.Completed(&e.Env, ref) {
-		t.renewers.Unanswered(&e.Env, int(ref.Subject))
+// onRenewUnanswered handles a renewal request that got no reply.
+func (t *Target) onRenewUnanswered(e *flow.Env, ref kernel.Ref) {
+	if t.renewers.CountsAsCurrent(&e.Env, ref) {
+		t.renewers.OnUnanswered(&e.Env, int(ref.Subject))
 	}
-	t.renew(e, int(ref.Subject))
+	t.renewLeases(e, int(ref.Subject))
 }
 
-// renewAnswered handles the reply to a renewal request.
-func (t *Target) renewAnswered(e *flow.Env, ref kernel.Ref, body []byte) {
+// onRenewReplied handles the reply to a renewal request.
+func (t *Target) onRenewReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	class := int(ref.Subject)
-	if t.renewers.Completed(&e.Env, ref) {
-		if asked, ns, ok := t.renewers.Answered(&e.Env, class, body); ok {
-			t.renewed(e, class, asked.Add(e.Stated(ns)-e.Cfg.LeaseGuard))
+	if t.renewers.CountsAsCurrent(&e.Env, ref) {
+		if askedAt, ns, ok := t.renewers.HandleReply(&e.Env, class, body); ok {
+			t.applyRenewal(e, class, askedAt.Add(e.StatedLease(ns)-e.Cfg.LeaseGuard))
 		}
 	}
-	t.renew(e, class)
+	t.renewLeases(e, class)
 }
 
-// renewed applies the last renewal reply to a class's offers. It looks at each of the tables.offers slots once,
+// applyRenewal applies the last renewal reply to a class's offers. It looks at each of the tables.offers slots once,
 // and extending one offer is as cheap as a look. Offers that the reply reports as gone end in this step as far as
 // it has work; the sender is asked again about the others, and repeats its reply.
-func (t *Target) renewed(e *flow.Env, class int, until effects.Time) {
-	for slot := range e.Deferred.Slots() {
-		h, o := e.Deferred.At(slot)
+func (t *Target) applyRenewal(e *flow.Env, class int, until effects.Time) {
+	for slot := range e.Deferred.CountSlots() {
+		h, o := e.Deferred.OfferAt(slot)
 		if h == 0 || o.Class != class {
 			continue
 		}
 		switch {
-		case e.Now < o.Until && t.renewers.Prolongs(o.Grant, o.Peer):
+		case e.Now < o.Until && t.renewers.IsExtended(o.Grant, o.Peer):
 			// An offer that is over by this rank's clock stays over: its chunks were given up already (M4).
 			e.Out.Mark(lease.Marks.Renewed)
-			e.Deferred.Extend(&e.Env, h, until)
-		case t.renewers.Ends(o.Grant) && !e.Work.Left():
+			e.Deferred.ExtendOffer(&e.Env, h, until)
+		case t.renewers.IsGone(o.Grant) && !e.Work.HasBudget():
 			e.Out.Mark(flow.Marks.GoneCut)
-			t.renewers.Want(class)
-		case t.renewers.Ends(o.Grant):
+			t.renewers.RequestRenewal(class)
+		case t.renewers.IsGone(o.Grant):
 			e.Out.Mark(lease.Marks.ToldGone)
-			t.drop(e, h, effects.Expired)
+			t.dropOfferChunks(e, h, effects.Expired)
 		}
 	}
 }
 
-// rightOf returns the right to read that t.offer gives to this rank. known is false if this rank cannot tell when
+// offerRight returns the right to read that t.offer gives to this rank. known is false if this rank cannot tell when
 // the lease began.
-func (t *Target) rightOf(e *flow.Env, class int) (is lease.Right, known bool) {
+func (t *Target) offerRight(e *flow.Env, class int) (right lease.Right, known bool) {
 	ext := &t.offer.Ext
-	since, known := e.Links.Anchor(&e.Env, class, ext.Stamps, ext.GrantedNS)
+	since, known := e.Links.ConvertInstant(&e.Env, class, ext.Stamps, ext.GrantedNS)
 	return lease.Right{
-		Since: since, Until: since.Add(e.Stated(ext.LeaseNS) - e.Cfg.LeaseGuard), Over: t.leaseOver(e),
+		Since: since, Until: since.Add(e.StatedLease(ext.LeaseNS) - e.Cfg.LeaseGuard), ExpiresAt: t.offerReplayEnd(e),
 	}, known
 }
 
-// leaseOver returns the time from which on t.offer will not be read if it arrives again, whenever its lease
+// offerReplayEnd returns the time from which on t.offer will not be read if it arrives again, whenever its lease
 // began.
-func (t *Target) leaseOver(e *flow.Env) effects.Time {
-	return e.Now.Add(e.Stated(t.offer.Ext.LeaseNS))
+func (t *Target) offerReplayEnd(e *flow.Env) effects.Time {
+	return e.Now.Add(e.StatedLease(t.offer.Ext.LeaseNS))
 }
 
-// offersFull explains that as many offers, or chunks of offers, are kept for the peer as it may have.
-func offersFull(most uint32, key string) *effects.Why {
+// offersFullReason explains that as many offers, or chunks of offers, are kept for the peer as it may have.
+func offersFullReason(limit uint32, key string) *effects.Why {
 	return &effects.Why{
-		Field: "offers kept", Ours: flow.Number(most) + ", and chunks of four times " + key + ", of which one peer has no " +
+		Field: "offers kept", Ours: flow.FormatCount(limit) + ", and chunks of four times " + key + ", of which one peer has no " +
 			"more than it leaves to others,",
 		Theirs: "that many in use", Remedy: "retry when some were fetched, or enlarge " + key + " of the receiver",
 	}

@@ -16,16 +16,16 @@ func TestRenewalAddressesDoNotPileUp(t *testing.T) {
 	all := flow.Config{
 		Settings: flow.Settings{BackoffMin: 1, BackoffMax: 1, Wire: protocol.DefaultLimits()}, PeersMax: 1,
 	}
-	r := new(Target).Emptied(TargetConfig{RenewsMax: 1}, &all, 2, 1)
+	r := new(Target).Recycle(TargetConfig{RenewsMax: 1}, &all, 2, 1)
 	queue, owed := kernel.NewTimers(16), kernel.NewCorrs(16)
 	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}
 	e := &flow.Env{Env: *v, Cfg: &all, Rooms: &flow.Rooms{}}
 	for i := range 100 {
-		if !r.renewers.Announced(v, 1, []byte{'a' + byte(i%26), ':', '1'}) {
+		if !r.renewers.SetAddress(v, 1, []byte{'a' + byte(i%26), ':', '1'}) {
 			t.Fatal("an address is refused")
 		}
-		r.renewers.Want(1)
-		r.renew(e, 1)
+		r.renewers.RequestRenewal(1)
+		r.renewLeases(e, 1)
 		if owed.Len() != 1 {
 			t.Fatalf("%d connections are under way", owed.Len())
 		}
@@ -54,7 +54,7 @@ func TestRenewalsOfAFormerPeerHoldUpNoOther(t *testing.T) {
 	all := flow.Config{
 		Settings: flow.Settings{BackoffMin: 1, BackoffMax: 1, Wire: protocol.DefaultLimits()}, PeersMax: 1,
 	}
-	r := new(Target).Emptied(TargetConfig{RenewsMax: 1}, &all, 2, 1)
+	r := new(Target).Recycle(TargetConfig{RenewsMax: 1}, &all, 2, 1)
 	queue, owed := kernel.NewTimers(16), kernel.NewCorrs(16)
 	v := &env.Env{Now: effects.Time(effects.Second), Out: &effects.Effects{}, Timers: &queue, Corrs: &owed}
 	e := &flow.Env{Env: *v, Cfg: &all, Rooms: &flow.Rooms{}}
@@ -69,9 +69,9 @@ func TestRenewalsOfAFormerPeerHoldUpNoOther(t *testing.T) {
 		return hosts
 	}
 	asks := func(host byte) string {
-		r.renewers.Announced(v, 1, []byte{host, ':', '1'})
-		r.renewers.Want(1)
-		r.renew(e, 1)
+		r.renewers.SetAddress(v, 1, []byte{host, ':', '1'})
+		r.renewers.RequestRenewal(1)
+		r.renewLeases(e, 1)
 		return opened()
 	}
 	completes := func(o effects.Open) string {
@@ -82,12 +82,12 @@ func TestRenewalsOfAFormerPeerHoldUpNoOther(t *testing.T) {
 	if got := asks('a'); got != "a" {
 		t.Fatalf("opens %q for the first peer", got)
 	}
-	r.ClassLeft(e, 1)
+	r.OnClassReassigned(e, 1)
 	if got := asks('b'); got != "b" {
 		t.Fatalf("opens %q for the second peer, while the connection to the first is being made", got)
 	}
 	for _, host := range []byte("cdefg") {
-		r.ClassLeft(e, 1)
+		r.OnClassReassigned(e, 1)
 		if got := asks(host); got != "" || owed.Len() != 2 {
 			t.Fatalf("opens %q, and %d are under way", got, owed.Len())
 		}

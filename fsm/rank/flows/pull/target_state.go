@@ -19,9 +19,9 @@ const (
 	ReadStopped
 	ReadUnsettled
 	DoneOpening
-	DoneTelling
+	DoneSending
 	RenewOpening
-	RenewAsking
+	RenewRequesting
 	OfferKept
 	FetchWaiting
 )
@@ -32,27 +32,27 @@ func TargetStateNames() []string {
 		"renewal opening", "renewal asking", "offer kept", "fetch waiting"}
 }
 
-// State returns the state of what ref names.
-func (t *Target) State(r *flow.Rooms, ref kernel.Ref) uint16 {
+// RowState returns the state of what ref names.
+func (t *Target) RowState(r *flow.Rooms, ref kernel.Ref) uint16 {
 	if ref.Owner == kernel.OwnerPipeline {
 		return uint16(r.Fetches.Pipeline().SituationFor(ref))
 	}
-	return uint16(t.state(r, ref))
+	return uint16(t.targetState(r, ref))
 }
 
-func (t *Target) state(r *flow.Rooms, ref kernel.Ref) TargetState {
+func (t *Target) targetState(r *flow.Rooms, ref kernel.Ref) TargetState {
 	//exhaustive:ignore
 	switch ref.Owner {
 	case kernel.OwnerNotices:
-		if notice.IsTelling(ref) {
-			return DoneTelling
+		if notice.IsDelivery(ref) {
+			return DoneSending
 		}
 		return DoneOpening
 	case kernel.OwnerLease:
 		if lease.IsOpening(ref) {
 			return RenewOpening
 		}
-		return RenewAsking
+		return RenewRequesting
 	case kernel.OwnerDeferred:
 		if deferred.IsFetch(ref) {
 			return FetchWaiting
@@ -63,7 +63,7 @@ func (t *Target) state(r *flow.Rooms, ref kernel.Ref) TargetState {
 	switch {
 	case x.Revoking:
 		return ReadUnsettled
-	case t.readingOf(x).stop != effects.OK:
+	case t.readOf(x).stopCode != effects.OK:
 		return ReadStopped
 	}
 	return Reading

@@ -19,7 +19,7 @@ type GrantSettings struct {
 }
 
 // Fill replaces zero fields by their defaults.
-func (s *GrantSettings) Fill() { kernel.Default(&s.Residual, effects.Second) }
+func (s *GrantSettings) Fill() { kernel.SetDefault(&s.Residual, effects.Second) }
 
 // Check returns an error if the settings contradict each other. bearer reports whether the planes serve peers
 // without our extensions.

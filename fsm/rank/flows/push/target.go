@@ -27,8 +27,8 @@ type TargetConfig struct {
 	WholeChunks bool // a layerwise request must name all layers of each chunk
 }
 
-// Emptied returns a Target that has granted nothing. The memory of t is reused, so t must not be used afterwards.
-func (t *Target) Emptied(cfg TargetConfig) Target {
+// Recycle returns a Target that has granted nothing. The memory of t is reused, so t must not be used afterwards.
+func (t *Target) Recycle(cfg TargetConfig) Target {
 	return Target{cfg: cfg, message: t.message, reply: t.reply}
 }
 
@@ -38,90 +38,90 @@ func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	case *effects.Landed:
 		t.onLanded(e, ev)
 	case *effects.Revoked:
-		e.Landings.Revoked(&e.Env, &e.Store, ev.Grant)
+		e.Landings.OnRevoked(&e.Env, &e.Store, ev.Grant)
 	default:
-		kernel.Foreign("who is pushed to")
+		kernel.PanicUnexpected("who is pushed to")
 	}
 }
 
-// Serves reports that the Target takes each message of the alloc channel that no other flow takes by tag.
-func (t *Target) Serves(c effects.Channel) (protocol.Tag, bool) {
+// ServedTag reports that the Target takes each message of the alloc channel that no other flow takes by tag.
+func (t *Target) ServedTag(c effects.Channel) (protocol.Tag, bool) {
 	return protocol.TagNone, c == effects.ChannelAlloc
 }
 
-// Receive takes an AllocRequest.
-func (t *Target) Receive(e *flow.Env, x *effects.Received) { t.onAlloc(e, x) }
+// HandleMessage takes an AllocRequest.
+func (t *Target) HandleMessage(e *flow.Env, x *effects.Received) { t.handleAllocRequest(e, x) }
 
-// Due ends a grant when its lease is over.
-func (t *Target) Due(e *flow.Env, ref kernel.Ref) {
-	e.Landings.Overdue(&e.Env, &e.Store, e.Landings.Due(&e.Env, ref.Subject.Slot()))
+// OnTimer ends a grant when its lease is over.
+func (t *Target) OnTimer(e *flow.Env, ref kernel.Ref) {
+	e.Landings.ExpireGrant(&e.Env, &e.Store, e.Landings.OnTimer(&e.Env, ref.Subject.Slot()))
 }
 
-// Signal handles that a waiting request can no longer be served, or that this rank ends a grant early.
-func (t *Target) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
+// OnSignal handles that a waiting request can no longer be served, or that this rank ends a grant early.
+func (t *Target) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	switch s.Kind {
-	case flow.Refused:
+	case flow.RequestRefused:
 		t.refuseWaiting(e, ref.Subject, s.Code, s.Why)
-	case flow.Ended:
-		e.Landings.Revoke(&e.Env, e.Landings.At(ref.Subject.Slot()))
-	case flow.Changed, flow.LeaseEnded:
-		kernel.Foreign("who is pushed to")
+	case flow.LandingEnded:
+		e.Landings.RevokeGrant(&e.Env, e.Landings.At(ref.Subject.Slot()))
+	case flow.PeerChanged, flow.LeaseEnded:
+		kernel.PanicUnexpected("who is pushed to")
 	}
 }
 
-// Abort returns false: no command of the engine is open in this flow.
-func (t *Target) Abort(*flow.Env, kernel.Ref) bool { return false }
+// AbortCommand returns false: no command of the engine is open in this flow.
+func (t *Target) AbortCommand(*flow.Env, kernel.Ref) bool { return false }
 
-// Left returns 0: all that a drain waits for is counted by the shared tables.
-func (t *Target) Left(*flow.Env) int { return 0 }
+// CountUnfinished returns 0: all that a drain waits for is counted by the shared tables.
+func (t *Target) CountUnfinished(*flow.Env) int { return 0 }
 
 // onLanded handles the report of a fenced plane that pages are whole. The grant id and the peer must match a
 // grant in force (M2).
 func (t *Target) onLanded(e *flow.Env, ev *effects.Landed) {
 	x := e.Landings.Find(ev.Grant)
 	if x == nil || x.Peer != ev.Peer {
-		landing.Unknown(&e.Env, ev)
+		landing.RefuseUnknown(&e.Env, ev)
 		return
 	}
-	e.Landings.Landed(&e.Env, &e.Store, x, ev, len(ev.Pages) > 0 && e.Wanted(x))
+	e.Landings.OnLanded(&e.Env, &e.Store, x, ev, len(ev.Pages) > 0 && e.IsLandingWanted(x))
 }
 
-// onAlloc handles an AllocRequest: it refuses the request, repeats an earlier reply, grants pages, or puts the
-// request into the allocation queue.
-func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
-	who := flow.Asker{To: ev.Request, Conn: ev.Conn}
+// handleAllocRequest handles an AllocRequest: it refuses the request, repeats an earlier reply, grants pages, or puts
+// the request into the allocation queue.
+func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
+	from := flow.Sender{Request: ev.Request, Conn: ev.Conn}
 	m := &t.message
 	if err := m.Decode(ev.Body, &e.Cfg.Wire); err != nil {
 		e.Out.Mark(flow.Marks.AllocMalformed)
-		e.Malformed(who, effects.StageAsk, err, ev.Body)
-		t.refuse(e, who, 0, effects.Malformed, nil)
+		e.ReportMalformed(from, effects.StageAsk, err, ev.Body)
+		t.refuseRequest(e, from, 0, effects.Malformed, nil)
 		return
 	}
-	who.Extended = m.HasExt
-	class, peer := 0, effects.Incarnation{}
-	if !m.HasExt && !e.Links.Bearer() {
+	from.Extended = m.HasExt
+	class, peerID := 0, effects.Incarnation{}
+	if !m.HasExt && !e.Links.ServesVanilla() {
 		// No write of this sender could ever arrive, so no page is granted to it (M5, S25).
 		e.Out.Mark(flow.Marks.VanillaRefused)
-		t.refuse(e, who, len(m.Keys), effects.Unsupported, flow.PlainPeer())
+		t.refuseRequest(e, from, len(m.Keys), effects.Unsupported, flow.VanillaPeerReason())
 		return
 	}
 	if m.HasExt {
-		peer = effects.Incarnation(m.Ext.Incarnation)
+		peerID = effects.Incarnation(m.Ext.Incarnation)
 		var known bool
-		to := effects.Incarnation(m.Ext.To)
-		if class, known = e.Links.Inbound(&e.Env, peer, to); !known {
+		selfID := effects.Incarnation(m.Ext.To)
+		if class, known = e.Links.InboundClass(&e.Env, peerID, selfID); !known {
 			e.Out.Mark(flow.Marks.StrangerRefused)
-			t.refuse(e, who, len(m.Keys), effects.Stale, flow.UnknownLife())
+			t.refuseRequest(e, from, len(m.Keys), effects.Stale, flow.UnknownIncarnationReason())
 			return
 		}
-		who.Class = class
+		from.Class = class
 		if len(m.Keys) == 0 {
-			t.settle(e, ev.Request, class, peer)
+			t.handleCommit(e, ev.Request, class, peerID)
 			return
 		}
-		if e.Links.OfClass(class).Gone() {
+		if e.Links.IncarnationByClass(class).HasLostLink() {
 			e.Out.Mark(flow.Marks.StrangerRefused)
-			t.refuse(e, who, len(m.Keys), effects.Stale, flow.Cut())
+			t.refuseRequest(e, from, len(m.Keys), effects.Stale, flow.LinkLostReason())
 			return
 		}
 	}
@@ -129,37 +129,37 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	if !m.HasExt {
 		operation = 0
 	}
-	request := e.Store.RequestHash(t.requestID())
-	if operation != 0 && t.again(e, ev, who, peer, operation, request) {
+	request := e.Store.HashRequest(t.requestID())
+	if operation != 0 && t.handleRepeat(e, ev, from, peerID, operation, request) {
 		return // An earlier attempt's grant or place in the queue stands, whatever this rank has become since (M6).
 	}
-	code, why := t.check(e)
+	code, why := t.checkRequest(e)
 	if code != effects.OK {
 		e.Out.Mark(flow.Marks.AllocRefused)
-		t.refuse(e, who, len(m.Keys), code, why)
+		t.refuseRequest(e, from, len(m.Keys), code, why)
 		return
 	}
 	if m.HasExt {
-		e.Ended.Began(&e.Env, class, request, operation, m.Keys[0])
+		e.Outcomes.RecordBatch(&e.Env, class, request, operation, m.Keys[0])
 	}
-	if e.Abandons.Has(e.Now, request) {
+	if e.Abandons.IsAbandoned(e.Now, request) {
 		e.Out.Mark(allocqueue.Marks.RequestAbandoned)
-		t.refuse(e, who, len(m.Keys), effects.Cancelled, flow.WhyEnded(effects.Cancelled))
+		t.refuseRequest(e, from, len(m.Keys), effects.Cancelled, flow.EndReason(effects.Cancelled))
 		return
 	}
 	if !m.HasExt {
-		var room bool
-		if class, room = e.Links.Plain(&e.Env, ev.Conn, e.Busy()); !room {
+		var hasClass bool
+		if class, hasClass = e.Links.VanillaClass(&e.Env, ev.Conn, e.CountClassRows()); !hasClass {
 			e.Out.Mark(flow.Marks.VanillasFull)
-			t.refuse(e, who, len(m.Keys), effects.TooMany, allocqueue.TooMany("peers without our extensions", e.Links.Plains()))
+			t.refuseRequest(e, from, len(m.Keys), effects.TooMany, allocqueue.ShareFullReason("peers without our extensions", e.Links.VanillasMax()))
 			return
 		}
 	}
 	// A request that continues chunks of layers takes pages that were promised to it. So the request overtakes
 	// none, and waiting requests may depend on its end.
-	if e.Pending.MayPass(&e.Env, class) || t.layers() && m.Ext.Opened != 0 {
-		if _, done := t.answer(e, ev.Request, class, peer, operation, request); done {
-			e.Pending.Passed(&e.Env, class)
+	if e.Pending.CanServeNow(&e.Env, class) || t.namesLayers() && m.Ext.Opened != 0 {
+		if _, done := t.serveRequest(e, ev.Request, class, peerID, operation, request); done {
+			e.Pending.CountPass(&e.Env, class)
 			return
 		}
 	}
@@ -167,18 +167,18 @@ func (t *Target) onAlloc(e *flow.Env, ev *effects.Received) {
 	if m.HasExt {
 		patience = effects.Duration(min(m.Ext.PatienceNS, uint64(patience)))
 	}
-	what := allocqueue.Row{
-		Owner: kernel.OwnerPushTarget, Class: class, Who: request, What: e.Named(m.Keys, m.LastChunkTokens),
-		Peer: peer, Operation: operation, Keys: m.Ext.Layers,
+	row := allocqueue.Row{
+		Owner: kernel.OwnerPushTarget, Class: class, RequestHash: request, ContentHash: e.HashBatch(m.Keys, m.LastChunkTokens),
+		Peer: peerID, Operation: operation, PagesMax: m.Ext.Layers,
 	}
-	t.chunks(e)
+	t.hashChunks(e)
 	if len(m.Ext.Carried) > 0 { // Carried bytes do not wait: the reply names pages for the chunks.
 		m.Ext.Carried = nil
 		ev = &effects.Received{Conn: ev.Conn, Request: ev.Request, Body: e.Out.Cut(m.Append(e.Out.Arena()))}
 	}
-	if crowded := e.Pending.Wait(&e.Env, what, ev, e.Hashes, patience); crowded != nil {
-		who.Class = class
-		t.refuse(e, who, len(m.Keys), effects.TooMany, crowded)
+	if refusal := e.Pending.Enqueue(&e.Env, row, ev, e.Hashes, patience); refusal != nil {
+		from.Class = class
+		t.refuseRequest(e, from, len(m.Keys), effects.TooMany, refusal)
 	}
 }
 
@@ -190,67 +190,67 @@ func (t *Target) requestID() []byte {
 	return t.message.RequestID
 }
 
-// again serves a retry of an operation (M6). If pages were granted, the reply names the same pages and the
+// handleRepeat serves a retry of an operation (M6). If pages were granted, the reply names the same pages and the
 // remaining time; if the request still waits, the retry keeps its place in the queue. No reply is sent to the
 // earlier attempt, which the sender has given up. again returns false if the operation is new.
 //
 // Example: the sender retries after a timeout while the first reply is still in flight. Both replies name the
 // same pages.
-func (t *Target) again(
-	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
+func (t *Target) handleRepeat(
+	e *flow.Env, ev *effects.Received, from flow.Sender, peerID effects.Incarnation, operation, request uint64,
 ) bool {
-	if what, taken := e.Landings.Taken(peer, operation); taken {
-		if what != request^e.Named(t.message.Keys, t.message.LastChunkTokens) {
-			t.refuseOther(e, who)
+	if batchHash, taken := e.Landings.FindCarried(peerID, operation); taken {
+		if batchHash != request^e.HashBatch(t.message.Keys, t.message.LastChunkTokens) {
+			t.refuseReusedOperation(e, from)
 			return true
 		}
 		e.Out.Mark(landing.Marks.TakenBefore)
-		t.emptyReply()
+		t.resetReply()
 		t.reply.Ext.Taken = uint32(len(t.message.Keys))
 		e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(t.reply.Append(e.Out.Arena()))})
 		return true
 	}
-	if x := e.Landings.Again(&e.Env, peer, operation); x != nil && !x.Reads() {
-		if x.Request != request || x.What != e.Named(t.message.Keys, t.message.LastChunkTokens) {
-			t.refuseOther(e, who)
+	if x := e.Landings.FindOperation(&e.Env, peerID, operation); x != nil && !x.IsOwnRead() {
+		if x.Request != request || x.ContentHash != e.HashBatch(t.message.Keys, t.message.LastChunkTokens) {
+			t.refuseReusedOperation(e, from)
 			return true
 		}
 		e.Out.Mark(flow.Marks.AskedAgain)
 		if x.Revoking || t.reply.Decode(x.Reply, &e.Cfg.Wire) != nil {
-			t.refuse(e, who, len(t.message.Keys), effects.Withdrawn, &effects.Why{Field: "grant", Ours: "taken back"})
+			t.refuseRequest(e, from, len(t.message.Keys), effects.Withdrawn, &effects.Why{Field: "grant", Ours: "taken back"})
 			return true
 		}
-		t.reply.Ext.LeaseNS = uint64(max(0, x.Ends.Sub(e.Now)))
+		t.reply.Ext.LeaseNS = uint64(max(0, x.CommitBy.Sub(e.Now)))
 		e.Out.Reply(effects.Reply{Request: ev.Request, Body: e.Out.Cut(t.reply.Append(e.Out.Arena()))})
 		return true
 	}
-	return t.stillWaits(e, ev, who, peer, operation, request)
+	return t.rejoinQueue(e, ev, from, peerID, operation, request)
 }
 
-// stillWaits gives the retry of a waiting request the queue place of the first attempt, and returns false if no
+// rejoinQueue gives the retry of a waiting request the queue place of the first attempt, and returns false if no
 // such request waits.
-func (t *Target) stillWaits(
-	e *flow.Env, ev *effects.Received, who flow.Asker, peer effects.Incarnation, operation, request uint64,
+func (t *Target) rejoinQueue(
+	e *flow.Env, ev *effects.Received, from flow.Sender, peerID effects.Incarnation, operation, request uint64,
 ) bool {
-	h, q := e.Pending.Find(peer, operation)
+	h, q := e.Pending.FindOperation(peerID, operation)
 	switch {
 	case q == nil:
 		return false
-	case q.Owner != kernel.OwnerPushTarget || q.Who != request ||
-		q.What != e.Named(t.message.Keys, t.message.LastChunkTokens):
-		t.refuseOther(e, who)
+	case q.Owner != kernel.OwnerPushTarget || q.RequestHash != request ||
+		q.ContentHash != e.HashBatch(t.message.Keys, t.message.LastChunkTokens):
+		t.refuseReusedOperation(e, from)
 	default:
 		e.Out.Mark(flow.Marks.AskedAgain)
-		e.Pending.Again(h, ev, 0)
+		e.Pending.AcceptRetry(h, ev, 0)
 	}
 	return true
 }
 
-// refuseOther refuses a request with an operation id that belongs to another batch. Another message used this
+// refuseReusedOperation refuses a request with an operation id that belongs to another batch. Another message used this
 // sender's operation id before, and the pages that the request would write are not the pages that were granted.
-func (t *Target) refuseOther(e *flow.Env, who flow.Asker) {
+func (t *Target) refuseReusedOperation(e *flow.Env, from flow.Sender) {
 	e.Out.Mark(flow.Marks.AllocRefused)
-	t.refuse(e, who, len(t.message.Keys), effects.Mismatch, flow.OtherBatch())
+	t.refuseRequest(e, from, len(t.message.Keys), effects.Mismatch, flow.OtherBatchReason())
 }
 
 // refuseWaiting refuses a waiting request that can no longer be served, and removes the request from the queue.
@@ -258,26 +258,26 @@ func (t *Target) refuseWaiting(
 	e *flow.Env, h table.Handle, code effects.Code, why *effects.Why,
 ) {
 	q := e.Pending.Get(h)
-	t.decode(e, q)
-	e.Named(t.message.Keys, 0)
-	t.chunks(e)
-	e.LoseAll(e.Hashes, code)
-	who := flow.Asker{To: q.Request, Conn: q.Conn, Class: q.Class, Extended: t.message.HasExt}
-	t.refuse(e, who, len(t.message.Keys), code, why)
+	t.decodeWaiting(e, q)
+	e.HashBatch(t.message.Keys, 0)
+	t.hashChunks(e)
+	e.LoseChunks(e.Hashes, code)
+	from := flow.Sender{Request: q.Request, Conn: q.Conn, Class: q.Class, Extended: t.message.HasExt}
+	t.refuseRequest(e, from, len(t.message.Keys), code, why)
 	e.Pending.Remove(&e.Env, h)
 }
 
-// Try serves a waiting request when its turn has come, if the pages are free.
-func (t *Target) Try(e *flow.Env, q *allocqueue.Row) (allocqueue.Tried, allocqueue.Shortfall) {
+// TryServe serves a waiting request when its turn has come, if the pages are free.
+func (t *Target) TryServe(e *flow.Env, q *allocqueue.Row) (allocqueue.TryResult, allocqueue.Shortfall) {
 	if !e.MayFit(q) {
-		return allocqueue.Short, q.Lacks
+		return allocqueue.Short, q.Shortfall
 	}
-	t.decode(e, q)
-	return allocqueue.Outcome(t.answer(e, q.Request, q.Class, q.Peer, q.Operation, q.Who))
+	t.decodeWaiting(e, q)
+	return allocqueue.ResultOf(t.serveRequest(e, q.Request, q.Class, q.Peer, q.Operation, q.RequestHash))
 }
 
-// decode decodes the message of a waiting request again into t.message.
-func (t *Target) decode(e *flow.Env, q *allocqueue.Row) {
+// decodeWaiting decodes the message of a waiting request again into t.message.
+func (t *Target) decodeWaiting(e *flow.Env, q *allocqueue.Row) {
 	if t.message.Decode(q.Body, &e.Cfg.Wire) != nil {
 		panic("BUG: a waiting request does not decode any more")
 	}

@@ -13,28 +13,28 @@ import (
 // This file handles layerwise pushes. The Target answers such requests like requests for whole chunks, but with
 // pages that land in bundles (fsm/rank/memory/bundle).
 
-// layers reports whether t.message names layers of chunks.
-func (t *Target) layers() bool { return t.message.HasExt && t.message.Ext.Layers > 0 }
+// namesLayers reports whether t.message names layers of chunks.
+func (t *Target) namesLayers() bool { return t.message.HasExt && t.message.Ext.Layers > 0 }
 
-// check returns OK if t.message could be served at some time, and otherwise the code and the reason.
-func (t *Target) check(e *flow.Env) (effects.Code, *effects.Why) {
+// checkRequest returns OK if t.message could be served at some time, and otherwise the code and the reason.
+func (t *Target) checkRequest(e *flow.Env) (effects.Code, *effects.Why) {
 	m := &t.message
 	if code, why := t.checkCarried(e); code != effects.OK {
 		return code, why
 	}
-	if !t.layers() {
-		return e.Check(m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
+	if !t.namesLayers() {
+		return e.CheckServable(m.Keys, m.Layout(), m.LastChunkTokens, len(m.Keys))
 	}
-	all := &e.Landings.Bundles
+	bundles := &e.Landings.Bundles
 	switch {
-	case all.Layers() == 0:
+	case bundles.LayersPerChunk() == 0:
 		return effects.Unsupported, &effects.Why{
-			Field: "kvf_layers", Ours: "none", Theirs: flow.Number(m.Ext.Layers),
+			Field: "kvf_layers", Ours: "none", Theirs: flow.FormatCount(m.Ext.Layers),
 			Remedy: "set use_layerwise: true at both ends",
 		}
-	case all.Layers() != m.Ext.Layers:
+	case bundles.LayersPerChunk() != m.Ext.Layers:
 		return effects.Mismatch, &effects.Why{
-			Field: "kvf_layers", Ours: flow.Number(all.Layers()), Theirs: flow.Number(m.Ext.Layers),
+			Field: "kvf_layers", Ours: flow.FormatCount(bundles.LayersPerChunk()), Theirs: flow.FormatCount(m.Ext.Layers),
 			Remedy: "run the same model at both ends",
 		}
 	case len(m.Ext.Request) == 0:
@@ -42,79 +42,79 @@ func (t *Target) check(e *flow.Env) (effects.Code, *effects.Why) {
 	case m.Layout() != e.Cfg.Layout:
 		return effects.Mismatch, &effects.Why{Field: "shape", Ours: "that of a full chunk's layer", Theirs: "another one"}
 	}
-	if code, why := e.CheckBatch(len(m.Keys), int(all.Layers()), m.Layout(), m.LastChunkTokens); code != effects.OK {
+	if code, why := e.CheckBatch(len(m.Keys), int(bundles.LayersPerChunk()), m.Layout(), m.LastChunkTokens); code != effects.OK {
 		return code, why
 	}
 	run, first := uint32(0), uint64(0)
 	for i, key := range m.Keys {
-		name, layer, err := all.Name(key, e.Cfg.Wire.KeyBytes)
+		name, layer, err := bundles.ParseLayerKey(key, e.Cfg.Wire.KeyBytes)
 		if err == nil && layer >= m.Ext.Layers {
 			return effects.Invalid, &effects.Why{
-				Field: flow.At("keys", i), Ours: "layers below " + flow.Number(m.Ext.Layers), Theirs: flow.Number(layer),
+				Field: flow.EntryName("keys", i), Ours: "layers below " + flow.FormatCount(m.Ext.Layers), Theirs: flow.FormatCount(layer),
 			}
 		}
 		if err != nil {
-			return effects.Malformed, &effects.Why{Field: flow.At("keys", i), Theirs: effects.Words([]byte(err.Error()))}
+			return effects.Malformed, &effects.Why{Field: flow.EntryName("keys", i), Theirs: effects.SanitizeText([]byte(err.Error()))}
 		}
 		if !t.cfg.WholeChunks {
 			continue
 		}
-		switch hash := e.Store.Hash(name); {
+		switch hash := e.Store.HashKey(name); {
 		case run == 0:
 			first = hash
 		case hash != first:
-			return effects.Unsupported, wholeChunks()
+			return effects.Unsupported, wholeChunksReason()
 		}
 		run = (run + 1) % m.Ext.Layers
 	}
 	if t.cfg.WholeChunks && (run != 0 || m.Ext.Opened != 0) {
-		return effects.Unsupported, wholeChunks()
+		return effects.Unsupported, wholeChunksReason()
 	}
 	return effects.OK, nil
 }
 
-func wholeChunks() *effects.Why {
+func wholeChunksReason() *effects.Why {
 	return &effects.Why{
 		Field: "keys", Ours: "all layers of each chunk, one chunk after the other", Theirs: "some of them",
 	}
 }
 
-// chunks sets e.Hashes to the hashes of the chunks of the layers that t.message names. Messages without layers
+// hashChunks sets e.Hashes to the hashes of the chunks of the layers that t.message names. Messages without layers
 // have no effect.
-func (t *Target) chunks(e *flow.Env) {
-	if !t.layers() {
+func (t *Target) hashChunks(e *flow.Env) {
+	if !t.namesLayers() {
 		return
 	}
 	e.Hashes = e.Hashes[:0]
 	for _, key := range t.message.Keys {
-		if name, _, err := e.Landings.Bundles.Name(key, e.Cfg.Wire.KeyBytes); err == nil {
-			e.Hashes = append(e.Hashes, e.Store.Hash(name))
+		if name, _, err := e.Landings.Bundles.ParseLayerKey(key, e.Cfg.Wire.KeyBytes); err == nil {
+			e.Hashes = append(e.Hashes, e.Store.HashKey(name))
 		}
 	}
 }
 
-// lose reports the chunks of t.message as lost with the given code, so that the Gets that wait for these chunks
+// loseChunks reports the chunks of t.message as lost with the given code, so that the Gets that wait for these chunks
 // are looked at again: the batch may have been in the queue, and Gets may have counted on it.
-func (t *Target) lose(e *flow.Env, code effects.Code) {
-	t.chunks(e)
-	e.LoseAll(e.Hashes, code)
+func (t *Target) loseChunks(e *flow.Env, code effects.Code) {
+	t.hashChunks(e)
+	e.LoseChunks(e.Hashes, code)
 }
 
 // planLayers makes the plan for the layers of t.message and has the pages promised. If planLayers returns no
 // plan, done reports whether the layers were refused; otherwise the layers wait for pages.
-func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer effects.Incarnation, request uint64,
+func (t *Target) planLayers(e *flow.Env, replyTo effects.Request, class int, peerID effects.Incarnation, requestHash uint64,
 ) (p *landing.Plan, lacks allocqueue.Shortfall, done bool) {
 	m := &t.message
-	of := bundle.Run{Class: class, Peer: peer, Request: request, Epoch: m.Ext.Epoch}
-	who := flow.Asker{To: to, Class: class, Extended: true}
-	if code := e.Landings.Bundles.Enter(&e.Env, &of); code != effects.OK {
-		t.lose(e, code)
-		t.refuse(e, who, len(m.Keys), code, &effects.Why{
-			Field: "kvf_epoch", Theirs: flow.Number(m.Ext.Epoch), Ours: "a later one of this request",
+	run := bundle.Run{Class: class, Peer: peerID, Request: requestHash, Epoch: m.Ext.Epoch}
+	from := flow.Sender{Request: replyTo, Class: class, Extended: true}
+	if code := e.Landings.Bundles.EnterEpoch(&e.Env, &run); code != effects.OK {
+		t.loseChunks(e, code)
+		t.refuseRequest(e, from, len(m.Keys), code, &effects.Why{
+			Field: "kvf_epoch", Theirs: flow.FormatCount(m.Ext.Epoch), Ours: "a later one of this request",
 		})
 		return nil, lacks, true
 	}
-	p, code, i := e.Landings.PlanLayers(&e.Env, &e.Store, &of, &landing.Layers{
+	p, code, i := e.Landings.PlanLayers(&e.Env, &e.Store, &run, &landing.LayerBatch{
 		Keys: m.Keys, LastTokens: m.LastChunkTokens, Operation: m.Ext.Operation,
 		Opened: effects.GrantID(m.Ext.Opened),
 	})
@@ -122,9 +122,9 @@ func (t *Target) planLayers(e *flow.Env, to effects.Request, class int, peer eff
 		return nil, lacks, false // The request is looked at again when pages become free.
 	}
 	if code != effects.OK {
-		t.lose(e, code)
+		t.loseChunks(e, code)
 		e.Out.Mark(flow.Marks.AllocRefused)
-		t.refuse(e, who, len(m.Keys), code, &effects.Why{
+		t.refuseRequest(e, from, len(m.Keys), code, &effects.Why{
 			Field: "keys[" + strconv.Itoa(i) + "]", Ours: "a layer that is wanted, of a chunk whose layers before came",
 		})
 		return nil, lacks, true
@@ -147,15 +147,15 @@ func (t *Target) checkCarried(e *flow.Env) (effects.Code, *effects.Why) {
 	}
 	whole := uint64(len(m.Keys)-1)*e.Cfg.PageBytes + e.Cfg.Layout.TokenBytes()*uint64(m.LastChunkTokens)
 	switch {
-	case t.layers():
-		return effects.Malformed, &effects.Why{Field: "kvf_bytes", Ours: "none of layers", Theirs: flow.Number(carried)}
+	case t.namesLayers():
+		return effects.Malformed, &effects.Why{Field: "kvf_bytes", Ours: "none of layers", Theirs: flow.FormatCount(carried)}
 	case carried > uint64(e.Cfg.Carries):
 		return effects.Malformed, &effects.Why{
-			Field: "kvf_bytes", Ours: "at most " + flow.Number(e.Cfg.Carries), Theirs: flow.Number(carried),
+			Field: "kvf_bytes", Ours: "at most " + flow.FormatCount(e.Cfg.Carries), Theirs: flow.FormatCount(carried),
 			Remedy: "send no more than kvf_carries of the handshake",
 		}
 	case carried != whole:
-		return effects.Malformed, &effects.Why{Field: "kvf_bytes", Ours: flow.Number(whole), Theirs: flow.Number(carried)}
+		return effects.Malformed, &effects.Why{Field: "kvf_bytes", Ours: flow.FormatCount(whole), Theirs: flow.FormatCount(carried)}
 	}
 	return effects.OK, nil
 }

@@ -19,13 +19,13 @@ const (
 // TargetStateNames returns the names of the states, in order.
 func TargetStateNames() []string { return []string{"grant open", "grant quarantined"} }
 
-// State returns the state of the grant that ref names.
-func (t *Target) State(r *flow.Rooms, ref kernel.Ref) uint16 {
+// RowState returns the state of the grant that ref names.
+func (t *Target) RowState(r *flow.Rooms, ref kernel.Ref) uint16 {
 	if r.Landings.At(ref.Subject.Slot()).Revoking {
 		return uint16(GrantQuarantined)
 	}
 	return uint16(GrantOpen)
 }
 
-// Tables visits nothing: what a Target granted is in the shared tables.
-func (t *Target) Tables(table.Visit) {}
+// VisitTables visits nothing: what a Target granted is in the shared tables.
+func (t *Target) VisitTables(table.VisitFunc) {}

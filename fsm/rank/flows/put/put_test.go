@@ -18,12 +18,12 @@ func TestReserves(t *testing.T) {
 	r := newRig(t, nil)
 	first := r.reserve(3, 0)
 	large, small := r.reserve(2, effects.Second), r.reserve(1, 0)
-	r.want(first, effects.OK, false)
+	r.wantOutcome(first, effects.OK, false)
 	r.wantOpen(large)
 	r.wantOpen(small)
 	r.advance(effects.Second)
-	r.want(large, effects.NoMemory, false)
-	if d := r.want(small, effects.OK, false); len(d.Pages) != 1 {
+	r.wantOutcome(large, effects.NoMemory, false)
+	if d := r.wantOutcome(small, effects.OK, false); len(d.Pages) != 1 {
 		t.Fatalf("got pages %v", d.Pages)
 	}
 	next := r.reserve(1, 0)
@@ -37,19 +37,19 @@ func TestReserves(t *testing.T) {
 	if code := r.release(first); code != effects.NotFound {
 		t.Fatalf("the second release: %v", code)
 	}
-	r.want(next, effects.OK, false)
+	r.wantOutcome(next, effects.OK, false)
 	waits := r.reserve(4, 0)
 	if code := r.abort(waits); code != effects.OK {
 		t.Fatalf("abort: %v", code)
 	}
-	r.want(waits, effects.Cancelled, false)
+	r.wantOutcome(waits, effects.Cancelled, false)
 	for n, want := range map[uint32]effects.Code{0: effects.Invalid, 5: effects.TooLarge} {
-		r.want(r.reserve(n, 0), want, false)
+		r.wantOutcome(r.reserve(n, 0), want, false)
 	}
 	r.release(small)
 	r.release(next)
-	if r.pool.Free() != pagesMax || r.commands.Reserves() != 0 || r.timers.Len() != 0 {
-		t.Fatalf("%d pages free, %d reserves, %d deadlines", r.pool.Free(), r.commands.Reserves(), r.timers.Len())
+	if r.pool.FreePages() != pagesMax || r.commands.CountReserves() != 0 || r.timers.Len() != 0 {
+		t.Fatalf("%d pages free, %d reserves, %d deadlines", r.pool.FreePages(), r.commands.CountReserves(), r.timers.Len())
 	}
 }
 
@@ -78,7 +78,7 @@ func TestPutsThatCannotBe(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, nil)
 			from := r.reserve(2, 0)
-			r.want(r.put(from, c.change), c.want, false)
+			r.wantOutcome(r.put(from, c.change), c.want, false)
 			if r.source.Len() != 0 || r.requests() != 0 || len(r.opens) != 0 {
 				t.Fatalf("%d puts, %d requests, %d opens are left", r.source.Len(), r.requests(), len(r.opens))
 			}
@@ -96,8 +96,8 @@ func TestPut(t *testing.T) {
 	r := newRig(t, nil)
 	from := r.reserve(2, 0)
 	given := r.put(from, nil)
-	r.shake()
-	e, m := r.asked()
+	r.shakeHands()
+	e, m := r.popRequest()
 	if len(m.Keys) != 2 || m.Ext.Incarnation != protocol.UUID(ours) || m.Ext.To != protocol.UUID(theirs) ||
 		m.Ext.Attempt != 1 || m.Ext.PatienceNS != uint64(effects.Second) {
 		t.Fatalf("asked %+v", m)
@@ -107,7 +107,7 @@ func TestPut(t *testing.T) {
 	}
 	asked := r.now
 	r.advance(effects.Second / 2)
-	r.reply(e, grant(3, 1))
+	r.replyTo(e, grantReply(3, 1))
 	x := pop(r, &r.transfers)
 	if x.Grant != 77 || x.Peer != theirs || x.Link != 5 || x.Pairs[0].Remote.Index != 3 ||
 		x.Pairs[1].Remote.Generation != 101 {
@@ -116,8 +116,8 @@ func TestPut(t *testing.T) {
 	if want := asked.Add(7 * effects.Second); x.NotAfter != want {
 		t.Fatalf("not after %d; the lease of 8 s, less a guard of 1 s, counts from the request: %d", x.NotAfter, want)
 	}
-	r.moved(x, effects.OK, true)
-	if d := r.want(given, effects.OK, false); d.Sent != 2 || d.Skipped != 0 {
+	r.completeTransfer(x, effects.OK, true)
+	if d := r.wantOutcome(given, effects.OK, false); d.Sent != 2 || d.Skipped != 0 {
 		t.Fatalf("delivered %+v", d)
 	}
 	if code := r.release(from); code != effects.OK || r.source.Len() != 0 {
@@ -131,34 +131,34 @@ func TestRepliesThatMakeNoSense(t *testing.T) {
 		name   string
 		change func(*protocol.AllocResponse)
 	}{
-		{"too few pages", func(m *protocol.AllocResponse) { *m = grant(0) }},
-		{"too many pages", func(m *protocol.AllocResponse) { *m = grant(0, 1, 2) }},
-		{"a page that is not there", func(m *protocol.AllocResponse) { *m = grant(0, pagesMax) }},
-		{"a page before the first", func(m *protocol.AllocResponse) { *m = grant(0, -1) }},
+		{"too few pages", func(m *protocol.AllocResponse) { *m = grantReply(0) }},
+		{"too many pages", func(m *protocol.AllocResponse) { *m = grantReply(0, 1, 2) }},
+		{"a page that is not there", func(m *protocol.AllocResponse) { *m = grantReply(0, pagesMax) }},
+		{"a page before the first", func(m *protocol.AllocResponse) { *m = grantReply(0, -1) }},
 		{"a buffer that nobody listed", func(m *protocol.AllocResponse) { m.RemoteUUIDs[1][5]++ }},
 		{"pages without generations", func(m *protocol.AllocResponse) { m.Ext.Generations = m.Ext.Generations[:0] }},
 		{"pages without a grant", func(m *protocol.AllocResponse) { m.Ext.Grant = 0 }},
-		{"already sent beyond the batch", func(m *protocol.AllocResponse) { *m = grant(0); m.AlreadySent = []int64{2} }},
-		{"already sent out of order", func(m *protocol.AllocResponse) { *m = grant(); m.AlreadySent = []int64{1, 0} }},
-		{"already sent twice", func(m *protocol.AllocResponse) { *m = grant(); m.AlreadySent = []int64{0, 0} }},
+		{"already sent beyond the batch", func(m *protocol.AllocResponse) { *m = grantReply(0); m.AlreadySent = []int64{2} }},
+		{"already sent out of order", func(m *protocol.AllocResponse) { *m = grantReply(); m.AlreadySent = []int64{1, 0} }},
+		{"already sent twice", func(m *protocol.AllocResponse) { *m = grantReply(); m.AlreadySent = []int64{0, 0} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, nil)
 			given := r.put(r.reserve(2, 0), nil)
-			r.shake()
-			e, _ := r.asked()
-			m := grant(0, 1)
+			r.shakeHands()
+			e, _ := r.popRequest()
+			m := grantReply(0, 1)
 			c.change(&m)
-			r.reply(e, m)
-			r.want(given, effects.Malformed, false)
+			r.replyTo(e, m)
+			r.wantOutcome(given, effects.Malformed, false)
 			if len(r.transfers) != 0 {
 				t.Fatal("something was moved")
 			}
 			if m.Ext.Grant == 0 {
 				return
 			}
-			r.opened()
-			if _, m := r.asked(); !slices.Equal(m.Ext.Abort, []uint64{77}) || len(m.Keys) != 0 {
+			r.completeOpen()
+			if _, m := r.popRequest(); !slices.Equal(m.Ext.Abort, []uint64{77}) || len(m.Keys) != 0 {
 				t.Fatalf("the grant went back as %+v", m)
 			}
 		})
@@ -170,24 +170,24 @@ func TestSkips(t *testing.T) {
 	r := newRig(t, nil)
 	from := r.reserve(2, 0)
 	given := r.put(from, nil)
-	r.shake()
-	e, _ := r.asked()
-	m := grant(2)
+	r.shakeHands()
+	e, _ := r.popRequest()
+	m := grantReply(2)
 	m.AlreadySent = []int64{0}
-	r.reply(e, m)
+	r.replyTo(e, m)
 	x := pop(r, &r.transfers)
 	if len(x.Pairs) != 1 || x.Pairs[0].Local.Index != r.outcomes[from].Pages[1].Index {
 		t.Fatalf("moved %+v", x.Pairs)
 	}
-	r.moved(x, effects.OK, true)
-	if d := r.want(given, effects.OK, false); d.Sent != 1 || d.Skipped != 1 {
+	r.completeTransfer(x, effects.OK, true)
+	if d := r.wantOutcome(given, effects.OK, false); d.Sent != 1 || d.Skipped != 1 {
 		t.Fatalf("delivered %+v", d)
 	}
 	given = r.put(from, nil)
-	e, _ = r.asked()
+	e, _ = r.popRequest()
 	m = protocol.AllocResponse{HasExt: true, AlreadySent: []int64{0, 1}, Ext: protocol.AllocReplyExt{Version: 1}}
-	r.reply(e, m)
-	if d := r.want(given, effects.OK, false); d.Skipped != 2 || len(r.transfers) != 0 {
+	r.replyTo(e, m)
+	if d := r.wantOutcome(given, effects.OK, false); d.Skipped != 2 || len(r.transfers) != 0 {
 		t.Fatalf("delivered %+v with %d transfers", d, len(r.transfers))
 	}
 }
@@ -199,14 +199,14 @@ func TestHeldUntilSettled(t *testing.T) {
 		r := newRig(t, nil)
 		from := r.reserve(1, 0)
 		given := r.put(from, nil)
-		r.shake()
-		e, _ := r.asked()
-		r.reply(e, grant(0))
+		r.shakeHands()
+		e, _ := r.popRequest()
+		r.replyTo(e, grantReply(0))
 		x := pop(r, &r.transfers)
 		if code := r.abort(given); code != effects.OK {
 			t.Fatalf("abort: %v", code)
 		}
-		r.want(given, effects.Cancelled, true)
+		r.wantOutcome(given, effects.Cancelled, true)
 		if len(r.cancels) != 1 || len(r.returns) != 0 {
 			t.Fatalf("%d cancels, %d returns", len(r.cancels), len(r.returns))
 		}
@@ -216,12 +216,12 @@ func TestHeldUntilSettled(t *testing.T) {
 		if code := r.release(from); code != effects.Invalid {
 			t.Fatalf("held pages were released: %v", code)
 		}
-		r.moved(x, effects.Cancelled, settledAtOnce)
+		r.completeTransfer(x, effects.Cancelled, settledAtOnce)
 		if !settledAtOnce {
 			if len(r.returns) != 0 {
 				t.Fatal("returned although something may still read it")
 			}
-			r.settled(x)
+			r.settleTransfer(x)
 		}
 		if !slices.Equal(r.returns, []effects.Ticket{given}) {
 			t.Fatalf("returned %v", r.returns)
@@ -229,8 +229,8 @@ func TestHeldUntilSettled(t *testing.T) {
 		if code := r.release(from); code != effects.OK {
 			t.Fatalf("release: %v", code)
 		}
-		r.opened()
-		if _, m := r.asked(); !slices.Equal(m.Ext.Abort, []uint64{77}) {
+		r.completeOpen()
+		if _, m := r.popRequest(); !slices.Equal(m.Ext.Abort, []uint64{77}) {
 			t.Fatalf("the grant went back as %+v", m)
 		}
 	}
@@ -240,13 +240,13 @@ func TestHeldUntilSettled(t *testing.T) {
 func TestUnsettledFailure(t *testing.T) {
 	r := newRig(t, nil)
 	given := r.put(r.reserve(1, 0), nil)
-	r.shake()
-	e, _ := r.asked()
-	r.reply(e, grant(0))
+	r.shakeHands()
+	e, _ := r.popRequest()
+	r.replyTo(e, grantReply(0))
 	x := pop(r, &r.transfers)
-	r.moved(x, effects.Faulted, false)
-	r.want(given, effects.Faulted, true)
-	r.settled(x)
+	r.completeTransfer(x, effects.Faulted, false)
+	r.wantOutcome(given, effects.Faulted, true)
+	r.settleTransfer(x)
 	if !slices.Equal(r.returns, []effects.Ticket{given}) {
 		t.Fatalf("returned %v", r.returns)
 	}
@@ -265,18 +265,18 @@ func TestCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(c *config) { c.Leased = true })
 			given := r.put(r.reserve(1, 0), nil)
-			r.shake()
-			e, _ := r.asked()
-			r.reply(e, grant(0))
-			r.moved(pop(r, &r.transfers), effects.OK, true)
+			r.shakeHands()
+			e, _ := r.popRequest()
+			r.replyTo(e, grantReply(0))
+			r.completeTransfer(pop(r, &r.transfers), effects.OK, true)
 			r.wantOpen(given)
-			r.opened()
-			e, m := r.asked()
+			r.completeOpen()
+			e, m := r.popRequest()
 			if !slices.Equal(m.Ext.Commit, []uint64{77}) || m.Ext.To != protocol.UUID(theirs) || len(m.Keys) != 0 {
 				t.Fatalf("committed as %+v", m)
 			}
-			r.reply(e, protocol.AllocResponse{HasExt: true, Ext: c.ext})
-			r.want(given, c.want, false)
+			r.replyTo(e, protocol.AllocResponse{HasExt: true, Ext: c.ext})
+			r.wantOutcome(given, c.want, false)
 		})
 	}
 }
@@ -286,10 +286,10 @@ func TestCommit(t *testing.T) {
 func TestAsksAgain(t *testing.T) {
 	r := newRig(t, nil)
 	given := r.put(r.reserve(1, 0), nil)
-	r.shake()
+	r.shakeHands()
 	var operation uint64
 	for attempt := uint32(1); attempt <= attemptsMax; attempt++ {
-		e, m := r.asked()
+		e, m := r.popRequest()
 		if operation == 0 {
 			operation = m.Ext.Operation
 		}
@@ -302,13 +302,13 @@ func TestAsksAgain(t *testing.T) {
 			t.Fatalf("closed %v; want the lane %d", r.closes, e.Conn)
 		}
 		r.wantOpen(given)
-		ref := r.ref(e.Corr)
-		r.do(func(e *flow.Env) { r.source.Step(e, ref, &effects.Unanswered{Code: effects.Closed}) })
+		ref := r.closeCorr(e.Corr)
+		r.runStep(func(e *flow.Env) { r.source.Step(e, ref, &effects.Unanswered{Code: effects.Closed}) })
 		if attempt < attemptsMax {
-			r.opened()
+			r.completeOpen()
 		}
 	}
-	r.want(given, effects.Expired, false)
+	r.wantOutcome(given, effects.Expired, false)
 	if r.source.Len() != 0 {
 		t.Fatalf("%d puts are left", r.source.Len())
 	}
@@ -317,16 +317,16 @@ func TestAsksAgain(t *testing.T) {
 // Puts that waited for their peer leave as soon as it is there, as many as may be in flight to it.
 func TestAsManyLeaveAsTheWindowAllows(t *testing.T) {
 	for _, window := range []uint16{1, 2, 3} {
-		r := newRigOf(t, window, nil)
+		r := newWindowRig(t, window, nil)
 		for range 3 {
 			r.put(r.reserve(1, 0), nil)
 		}
-		r.shake()
+		r.shakeHands()
 		if len(r.sends) != int(window) {
 			t.Fatalf("%d requests are in flight, want %d", len(r.sends), window)
 		}
-		first, _ := r.asked()
-		r.reply(first, grant(0))
+		first, _ := r.popRequest()
+		r.replyTo(first, grantReply(0))
 		if left := 3 - int(window); len(r.sends) != int(window)-1+min(left, 1) {
 			t.Fatalf("%d requests are in flight after an answer, of %d that waited", len(r.sends), left)
 		}
@@ -342,18 +342,18 @@ func TestTellsTheProxyOnce(t *testing.T) {
 		return func(p *engine.Put) { p.Request, p.Last = []byte("r1"), last }
 	}
 	first, last := r.put(from, of(false)), r.put(from, of(true))
-	r.want(r.put(from, of(false)), effects.Ended, false)
+	r.wantOutcome(r.put(from, of(false)), effects.Ended, false)
 	r.abort(last)
-	r.want(last, effects.Cancelled, false)
+	r.wantOutcome(last, effects.Cancelled, false)
 	if len(r.posts) != 0 || len(r.opens) != 1 {
 		t.Fatal("told while a batch is open")
 	}
-	r.shake()
-	e, _ := r.asked()
-	r.reply(e, grant(0, 1))
-	r.moved(pop(r, &r.transfers), effects.OK, true)
-	r.want(first, effects.OK, false)
-	if ch := r.opened(); ch != effects.ChannelProxy {
+	r.shakeHands()
+	e, _ := r.popRequest()
+	r.replyTo(e, grantReply(0, 1))
+	r.completeTransfer(pop(r, &r.transfers), effects.OK, true)
+	r.wantOutcome(first, effects.OK, false)
+	if ch := r.completeOpen(); ch != effects.ChannelProxy {
 		t.Fatalf("opened %v", ch)
 	}
 	for try := range 2 {
@@ -363,20 +363,20 @@ func TestTellsTheProxyOnce(t *testing.T) {
 		if err := m.Decode(x.Body, &lim); err != nil || string(m.RequestID) != "r1" || m.Failed != 2 {
 			t.Fatalf("told %q with %d missing: %v", m.RequestID, m.Failed, err)
 		}
-		code, ref := effects.OK, r.ref(x.Corr)
+		code, ref := effects.OK, r.closeCorr(x.Corr)
 		if try == 0 {
 			code = effects.Refused
 		}
-		r.do(func(e *flow.Env) { r.commands.Step(&e.Env, ref, &effects.SendDone{Code: code}) })
+		r.runStep(func(e *flow.Env) { r.commands.Step(&e.Env, ref, &effects.SendDone{Code: code}) })
 		if try == 0 {
 			r.advance(effects.Second)
-			r.opened()
+			r.completeOpen()
 		}
 	}
 	if len(r.posts) != 0 || r.told() != 1 {
 		t.Fatalf("%d posts more, %d remembered", len(r.posts), r.told())
 	}
-	r.want(r.put(from, of(false)), effects.Ended, false)
+	r.wantOutcome(r.put(from, of(false)), effects.Ended, false)
 	r.advance(100 * effects.Second)
 	if r.requests() != 0 {
 		t.Fatalf("%d requests are remembered for ever", r.requests())
@@ -391,9 +391,9 @@ func TestRequestsAreBounded(t *testing.T) {
 		return func(p *engine.Put) { p.Request, p.Last = []byte(id), last }
 	}
 	a, b := r.put(from, named("a", true)), r.put(from, named("b", false))
-	r.want(r.put(from, named("c", false)), effects.TooMany, false)
+	r.wantOutcome(r.put(from, named("c", false)), effects.TooMany, false)
 	r.abort(a)
-	r.want(a, effects.Cancelled, false)
+	r.wantOutcome(a, effects.Cancelled, false)
 	c := r.put(from, named("c", false))
 	r.wantOpen(b)
 	r.wantOpen(c)
@@ -406,42 +406,42 @@ func TestRequestsAreBounded(t *testing.T) {
 func TestNothingIsAskedOfWhoIsFull(t *testing.T) {
 	r := newRig(t, func(c *config) { c.BreakerTTL = effects.Second })
 	first := r.put(r.reserve(1, 0), nil)
-	r.shake()
-	e, _ := r.asked()
+	r.shakeHands()
+	e, _ := r.popRequest()
 	second := r.put(r.reserve(1, 0), nil)
-	refusal := grant()
+	refusal := grantReply()
 	refusal.AllocFailed, refusal.Ext.Code = true, uint32(effects.NoMemory)
-	r.reply(e, refusal)
-	r.want(first, effects.NoMemory, false)
-	r.want(second, effects.BackedOff, false)
+	r.replyTo(e, refusal)
+	r.wantOutcome(first, effects.NoMemory, false)
+	r.wantOutcome(second, effects.BackedOff, false)
 	for len(r.opens) > 0 {
-		r.opened()
+		r.completeOpen()
 	}
-	if _, m := r.asked(); len(m.Keys) != 0 || len(m.Ext.Abort) != 1 || len(r.sends) != 0 {
+	if _, m := r.popRequest(); len(m.Keys) != 0 || len(m.Ext.Abort) != 1 || len(r.sends) != 0 {
 		t.Fatalf("it is told %+v, and %d more", m, len(r.sends))
 	}
 }
 
-func (r *rig) requests() int { all, _ := r.commands.Requests(); return all }
-func (r *rig) told() int     { _, told := r.commands.Requests(); return told }
+func (r *rig) requests() int { all, _ := r.commands.CountRequests(); return all }
+func (r *rig) told() int     { _, told := r.commands.CountRequests(); return told }
 
 // A breaker is its peer's, not a flow's: what another flow learns ends who waits here, when the peer is looked at next.
 func TestAnotherFlowOpensTheBreaker(t *testing.T) {
 	r := newRig(t, func(c *config) { c.BreakerTTL = effects.Second })
 	first := r.put(r.reserve(1, 0), nil)
-	r.shake()
-	asked, _ := r.asked()
+	r.shakeHands()
+	asked, _ := r.popRequest()
 	second := r.put(r.reserve(1, 0), nil)
-	r.do(func(e *flow.Env) {
-		e.Breakers.Open(e.Now, link.Where(peer), effects.NoMemory, "", false, 0)
+	r.runStep(func(e *flow.Env) {
+		e.Breakers.Trip(e.Now, link.PeerAddr(peer), effects.NoMemory, "", false, 0)
 		r.wantOpen(second)
-		to := e.Links.Want(&e.Env, link.Where(peer))
-		r.source.Signal(e, kernel.Ref{Subject: to}, flow.Signal{Kind: flow.Changed})
-		e.Links.Unwant(to)
+		to := e.Links.AcquirePeer(&e.Env, link.PeerAddr(peer))
+		r.source.OnSignal(e, kernel.Ref{Subject: to}, flow.Signal{Kind: flow.PeerChanged})
+		e.Links.ReleasePeer(to)
 	})
-	r.want(second, effects.BackedOff, false)
+	r.wantOutcome(second, effects.BackedOff, false)
 	r.wantOpen(first) // What was sent ends by its own answer.
-	r.reply(asked, grant(0))
-	r.moved(pop(r, &r.transfers), effects.OK, true)
-	r.want(first, effects.OK, false)
+	r.replyTo(asked, grantReply(0))
+	r.completeTransfer(pop(r, &r.transfers), effects.OK, true)
+	r.wantOutcome(first, effects.OK, false)
 }

@@ -25,8 +25,8 @@ const (
 
 var (
 	key1, key2 = identity.Key{1}, identity.Key{2}
-	ours       = key1.To("r", 1, 2)
-	theirs     = key2.For(ours)
+	ours       = key1.OutboundName("r", 1, 2)
+	theirs     = key2.InboundName(ours)
 	buffer     = protocol.UUID{7}
 	peer       = engine.Peer{Host: "r", InitPort: 1, AllocPort: 2}
 	layout     = protocol.Layout{
@@ -47,42 +47,42 @@ type config struct {
 // rig is the source that pushes, with the rooms that it stands on, and a driver that only remembers what it was asked
 // for.
 type rig struct {
-	t         *testing.T
-	cfg       flow.Config
-	commands  engine.Engine
-	source    push.Source
-	breakers  link.Breakers
-	links     link.Links
-	there     link.Links // the other end of a handshake
-	pools     memory.Pools
-	pool      *memory.Pool
-	timers    kernel.Timers
-	given     kernel.Tickets
-	corrs     kernel.Corrs
-	open      kernel.Conns
-	out       effects.Effects
-	now       effects.Time
-	freed     uint64
-	tickets   effects.Ticket
-	conns     effects.Conn
-	outcomes  map[effects.Ticket]effects.Deliver
-	opens     []effects.Open
-	sends     []effects.Send
-	imports   []effects.Import
-	posts     []effects.Post
-	transfers []effects.Transfer
-	cancels   []effects.Corr
-	closes    []effects.Conn
-	returns   []effects.Ticket
+	t           *testing.T
+	cfg         flow.Config
+	commands    engine.Engine
+	source      push.Source
+	breakers    link.Breakers
+	links       link.Links
+	peer        link.Links // the other end of a handshake
+	pools       memory.Pools
+	pool        *memory.Pool
+	timers      kernel.Timers
+	openTickets kernel.Tickets
+	corrs       kernel.Corrs
+	openConns   kernel.Conns
+	out         effects.Effects
+	now         effects.Time
+	freed       uint64
+	tickets     effects.Ticket
+	conns       effects.Conn
+	outcomes    map[effects.Ticket]effects.Deliver
+	opens       []effects.Open
+	sends       []effects.Send
+	imports     []effects.Import
+	posts       []effects.Post
+	transfers   []effects.Transfer
+	cancels     []effects.Corr
+	closes      []effects.Conn
+	returns     []effects.Ticket
 }
 
 func newRig(t *testing.T, change func(*config)) *rig {
 	t.Helper()
-	return newRigOf(t, 1, change)
+	return newWindowRig(t, 1, change)
 }
 
-// newRigOf has links on which so many requests may be in flight at a time.
-func newRigOf(t *testing.T, window uint16, change func(*config)) *rig {
+// newWindowRig has links on which so many requests may be in flight at a time.
+func newWindowRig(t *testing.T, window uint16, change func(*config)) *rig {
 	t.Helper()
 	c := config{PutTimeout: 10 * effects.Second, PutsMax: 4, ReservesMax: 4}
 	if change != nil {
@@ -105,13 +105,13 @@ func newRigOf(t *testing.T, window uint16, change func(*config)) *rig {
 		}
 	}
 	r := &rig{
-		t: t, cfg: cfg, given: kernel.NewTickets(16), timers: kernel.NewTimers(64),
-		corrs: kernel.NewCorrs(64), open: kernel.NewConns(64),
+		t: t, cfg: cfg, openTickets: kernel.NewTickets(16), timers: kernel.NewTimers(64),
+		corrs: kernel.NewCorrs(64), openConns: kernel.NewConns(64),
 		now:      effects.Time(effects.Second),
 		outcomes: map[effects.Ticket]effects.Deliver{},
 	}
-	r.links, r.there = link.New(end(key1, protocol.UUID{3}), 1), link.New(end(key2, buffer), 2)
-	r.pools = memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pagesMax, Share: 1})
+	r.links, r.peer = link.New(end(key1, protocol.UUID{3}), 1), link.New(end(key2, buffer), 2)
+	r.pools = memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pagesMax, ClassShare: 1})
 	r.pool = r.pools.Pool(0)
 	r.commands = engine.New(engine.Config{
 		Settings: engine.Settings{
@@ -121,29 +121,29 @@ func newRigOf(t *testing.T, window uint16, change func(*config)) *rig {
 		Layout: layout, PageBytes: pageBytes, BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax,
 		BatchMax: cfg.BatchMax, TellsMax: 10, Wire: cfg.Wire,
 	}, 1)
-	r.source = r.source.Emptied(c.PutsMax, 0, cfg.PeersMax, 1)
+	r.source = r.source.Recycle(c.PutsMax, 0, cfg.PeersMax, 1)
 	r.breakers = link.NewBreakers(c.BreakerTTL, 4*int(cfg.PeersMax), 1)
 	return r
 }
 
-// do runs one step with what the rank does around it.
-func (r *rig) do(f func(e *flow.Env)) {
+// runStep runs one step with what the rank does around it.
+func (r *rig) runStep(f func(e *flow.Env)) {
 	r.t.Helper()
 	r.out.Reset()
 	e := &flow.Env{
 		Env: env.Env{
-			Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs, Conns: &r.open,
-			Tickets: &r.given,
+			Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs, Conns: &r.openConns,
+			Tickets: &r.openTickets,
 		},
 		Cfg: &r.cfg, Commands: &r.commands, Links: &r.links, Breakers: &r.breakers,
 	}
 	f(e)
-	for h, ok := r.links.Changed(); ok; h, ok = r.links.Changed() {
-		r.source.Signal(e, kernel.Ref{Subject: h}, flow.Signal{Kind: flow.Changed})
+	for h, ok := r.links.NextChanged(); ok; h, ok = r.links.NextChanged() {
+		r.source.OnSignal(e, kernel.Ref{Subject: h}, flow.Signal{Kind: flow.PeerChanged})
 	}
-	for r.freed != r.pools.Freed() || r.commands.LeftLine() {
-		r.freed = r.pools.Freed()
-		r.commands.Admit(&e.Env)
+	for r.freed != r.pools.FreedCount() || r.commands.TakeQueueMoved() {
+		r.freed = r.pools.FreedCount()
+		r.commands.GrantWaiting(&e.Env)
 	}
 	for i := range r.out.Len() {
 		switch e := r.out.At(i).(type) {
@@ -183,12 +183,12 @@ func (r *rig) do(f func(e *flow.Env)) {
 	}
 }
 
-func (r *rig) ticket() effects.Ticket { r.tickets++; return r.tickets }
+func (r *rig) nextTicket() effects.Ticket { r.tickets++; return r.tickets }
 
 func (r *rig) reserve(n uint32, patience effects.Duration) effects.Ticket {
 	r.t.Helper()
-	t := r.ticket()
-	r.do(func(e *flow.Env) {
+	t := r.nextTicket()
+	r.runStep(func(e *flow.Env) {
 		r.commands.OnReserve(&e.Env, t, &engine.Reserve{Count: n, Patience: patience}, false)
 	})
 	return t
@@ -196,17 +196,17 @@ func (r *rig) reserve(n uint32, patience effects.Duration) effects.Ticket {
 
 func (r *rig) release(of effects.Ticket) effects.Code {
 	r.t.Helper()
-	t := r.ticket()
-	r.do(func(e *flow.Env) { r.commands.OnRelease(&e.Env, t, &engine.Release{Reserved: of}) })
+	t := r.nextTicket()
+	r.runStep(func(e *flow.Env) { r.commands.OnRelease(&e.Env, t, &engine.Release{Reserved: of}) })
 	return r.outcomes[t].Code
 }
 
 func (r *rig) abort(target effects.Ticket) (code effects.Code) {
 	r.t.Helper()
-	r.do(func(e *flow.Env) {
-		ref := r.given.Find(target)
-		if ref.Owner == kernel.OwnerEngine && !r.commands.Abort(&e.Env, ref) ||
-			ref.Owner == kernel.OwnerPushSource && !r.source.Abort(e, ref) {
+	r.runStep(func(e *flow.Env) {
+		ref := r.openTickets.Find(target)
+		if ref.Owner == kernel.OwnerEngine && !r.commands.AbortCommand(&e.Env, ref) ||
+			ref.Owner == kernel.OwnerPushSource && !r.source.AbortCommand(e, ref) {
 			code = effects.NotFound
 		}
 	})
@@ -227,8 +227,8 @@ func (r *rig) put(from effects.Ticket, change func(*engine.Put)) effects.Ticket 
 	if change != nil {
 		change(&c)
 	}
-	t := r.ticket()
-	r.do(func(e *flow.Env) { r.source.Command(e, &effects.Command{Ticket: t, Body: &c}) })
+	t := r.nextTicket()
+	r.runStep(func(e *flow.Env) { r.source.OnCommand(e, &effects.Command{Ticket: t, Body: &c}) })
 	return t
 }
 
@@ -242,7 +242,7 @@ func pop[T any](r *rig, list *[]T) T {
 	return x
 }
 
-func (r *rig) ref(c effects.Corr) kernel.Ref {
+func (r *rig) closeCorr(c effects.Corr) kernel.Ref {
 	r.t.Helper()
 	ref, ok := r.corrs.Close(c)
 	if !ok {
@@ -251,13 +251,13 @@ func (r *rig) ref(c effects.Corr) kernel.Ref {
 	return ref
 }
 
-func (r *rig) opened() effects.Channel {
+func (r *rig) completeOpen() effects.Channel {
 	r.t.Helper()
 	open := pop(r, &r.opens)
 	r.conns++
 	ev := &effects.Opened{Corr: open.Corr, Conn: r.conns}
-	ref := r.ref(open.Corr)
-	r.do(func(e *flow.Env) {
+	ref := r.closeCorr(open.Corr)
+	r.runStep(func(e *flow.Env) {
 		if ref.Owner == kernel.OwnerLink {
 			r.links.OnOpened(&e.Env, ref, ev)
 		} else {
@@ -267,33 +267,33 @@ func (r *rig) opened() effects.Channel {
 	return open.Channel
 }
 
-// shake plays the handshake that the first put began, up to the lane for asking.
-func (r *rig) shake() {
+// shakeHands plays the handshake that the first put began, up to the lane for asking.
+func (r *rig) shakeHands() {
 	r.t.Helper()
 	answer := func() {
 		e := pop(r, &r.sends)
 		var out effects.Effects
-		pools := memory.New(1, 3, prng.Shuffle{}, memory.PoolConfig{Pages: 1, Share: 1})
+		pools := memory.New(1, 3, prng.Shuffle{}, memory.PoolConfig{Pages: 1, ClassShare: 1})
 		hello := &effects.Received{Conn: 1, Request: 1, Channel: effects.ChannelInit, Body: e.Body}
-		r.there.OnInit(&env.Env{Now: r.now, Out: &out, Pools: &pools, Pool: pools.Pool(0)}, hello, make([]uint32, 3))
+		r.peer.HandleInit(&env.Env{Now: r.now, Out: &out, Pools: &pools, Pool: pools.Pool(0)}, hello, make([]uint32, 3))
 		reply, ok := out.At(0).(*effects.Reply)
 		if !ok {
 			r.t.Fatal("no answer to the handshake")
 		}
-		ref := r.ref(e.Corr)
-		r.do(func(e *flow.Env) { r.links.OnReplied(&e.Env, ref, reply.Body) })
+		ref := r.closeCorr(e.Corr)
+		r.runStep(func(e *flow.Env) { r.links.OnReplied(&e.Env, ref, reply.Body) })
 	}
-	r.opened()
+	r.completeOpen()
 	answer()
 	imported := &effects.Imported{Corr: pop(r, &r.imports).Corr, Link: 5}
-	ref := r.ref(imported.Corr)
-	r.do(func(e *flow.Env) { r.links.OnImported(&e.Env, ref, imported) })
+	ref := r.closeCorr(imported.Corr)
+	r.runStep(func(e *flow.Env) { r.links.OnImported(&e.Env, ref, imported) })
 	answer()
-	r.opened()
+	r.completeOpen()
 }
 
-// asked is the request that went out last.
-func (r *rig) asked() (effects.Send, protocol.AllocRequest) {
+// popRequest is the request that went out last.
+func (r *rig) popRequest() (effects.Send, protocol.AllocRequest) {
 	r.t.Helper()
 	e := pop(r, &r.sends)
 	var m protocol.AllocRequest
@@ -304,15 +304,15 @@ func (r *rig) asked() (effects.Send, protocol.AllocRequest) {
 	return e, m
 }
 
-// reply answers a request.
-func (r *rig) reply(to effects.Send, m protocol.AllocResponse) {
+// replyTo answers a request.
+func (r *rig) replyTo(to effects.Send, m protocol.AllocResponse) {
 	r.t.Helper()
-	ref := r.ref(to.Corr)
-	r.do(func(e *flow.Env) { r.source.Step(e, ref, &effects.Replied{Corr: to.Corr, Body: m.Append(nil)}) })
+	ref := r.closeCorr(to.Corr)
+	r.runStep(func(e *flow.Env) { r.source.Step(e, ref, &effects.Replied{Corr: to.Corr, Body: m.Append(nil)}) })
 }
 
-// grant is a reply that gives these pages of the peer's buffer.
-func grant(pages ...int64) protocol.AllocResponse {
+// grantReply is a reply that gives these pages of the peer's buffer.
+func grantReply(pages ...int64) protocol.AllocResponse {
 	m := protocol.AllocResponse{HasExt: true}
 	m.Ext = protocol.AllocReplyExt{Version: 1, Grant: 77, LeaseNS: uint64(8 * effects.Second)}
 	for _, page := range pages {
@@ -323,7 +323,7 @@ func grant(pages ...int64) protocol.AllocResponse {
 	return m
 }
 
-func (r *rig) moved(x effects.Transfer, code effects.Code, settled bool) {
+func (r *rig) completeTransfer(x effects.Transfer, code effects.Code, settled bool) {
 	r.t.Helper()
 	ref, ok := r.corrs.Peek(x.Corr)
 	if !ok {
@@ -333,40 +333,40 @@ func (r *rig) moved(x effects.Transfer, code effects.Code, settled bool) {
 		r.corrs.Close(x.Corr)
 	}
 	done := &effects.TransferDone{Corr: x.Corr, Code: code, Settled: settled, At: r.now}
-	r.do(func(e *flow.Env) { r.source.Step(e, ref, done) })
+	r.runStep(func(e *flow.Env) { r.source.Step(e, ref, done) })
 }
 
-func (r *rig) settled(x effects.Transfer) {
+func (r *rig) settleTransfer(x effects.Transfer) {
 	r.t.Helper()
-	ref := r.ref(x.Corr)
-	r.do(func(e *flow.Env) { r.source.Step(e, ref, &effects.Settled{Corr: x.Corr}) })
+	ref := r.closeCorr(x.Corr)
+	r.runStep(func(e *flow.Env) { r.source.Step(e, ref, &effects.Settled{Corr: x.Corr}) })
 }
 
 func (r *rig) advance(d effects.Duration) {
 	r.t.Helper()
 	end := r.now.Add(d)
 	for {
-		at, ok := r.timers.Next()
+		at, ok := r.timers.NextDeadline()
 		if !ok || at > end {
 			break
 		}
 		r.now = max(r.now, at)
 		ref, _ := r.timers.Pop(r.now)
-		r.do(func(e *flow.Env) {
+		r.runStep(func(e *flow.Env) {
 			switch ref.Owner {
 			case kernel.OwnerLink:
-				r.links.OnTimer(&e.Env, ref)
+				r.links.OnHandshakeTimer(&e.Env, ref)
 			case kernel.OwnerEngine:
-				r.commands.Due(&e.Env, ref)
+				r.commands.OnTimer(&e.Env, ref)
 			default:
-				r.source.Due(e, ref)
+				r.source.OnTimer(e, ref)
 			}
 		})
 	}
 	r.now = end
 }
 
-func (r *rig) want(t effects.Ticket, code effects.Code, isHeld bool) effects.Deliver {
+func (r *rig) wantOutcome(t effects.Ticket, code effects.Code, isHeld bool) effects.Deliver {
 	r.t.Helper()
 	d, ok := r.outcomes[t]
 	if !ok || d.Code != code || d.Held != isHeld {

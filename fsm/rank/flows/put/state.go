@@ -6,7 +6,7 @@ type State uint8
 // States of puts, of either flow. A put that has its outcome stays until nothing touches its pages and its peer has
 // been notified of all that it has to know. Meanwhile the put passes through the same states, as a delivered put.
 const (
-	Gone State = iota // the put no longer exists, or never did
+	NoRow State = iota // the put no longer exists, or never did
 	Waiting
 	Asking
 	Moving
@@ -27,9 +27,9 @@ func StateNames() []string {
 		"delivered put committing", "delivered put confirming", "delivered put offering", "delivered put offered"}
 }
 
-// State returns the state of a put that is in this phase of its flow.
-func (r *Row) State(phase State) State {
-	if r.Delivered() {
+// StateAt returns the state of a put that is in this phase of its flow.
+func (r *Row) StateAt(phase State) State {
+	if r.IsDelivered() {
 		return phase + delivered - Waiting
 	}
 	return phase

@@ -41,8 +41,8 @@ type Peer struct {
 	QueryPort uint16
 }
 
-func (p *Peer) where() link.Where {
-	return link.Where{Host: p.Host, InitPort: p.InitPort, AllocPort: p.AllocPort}
+func (p *Peer) linkAddr() link.PeerAddr {
+	return link.PeerAddr{Host: p.Host, InitPort: p.InitPort, AllocPort: p.AllocPort}
 }
 
 // Recall is the command to read the longest prefix of Keys that the peer has into Pages, chunk i into Pages[i].
@@ -61,24 +61,24 @@ type Recall struct {
 // IsCommand marks a Recall as a command body.
 func (*Recall) IsCommand() {}
 
-// Fits returns how many of the given chunks, from the first on, one Recall of the request can take: at most as
+// CountFitting returns how many of the given chunks, from the first on, one Recall of the request can take: at most as
 // many as one command may name, with all keys in one query, and with all keys and pages in its reply.
-func Fits(cfg *flow.Config, request []byte, keys [][]byte) int {
-	most := min(len(keys), int(cfg.BatchMax))
-	ask, answer := put.HeadBytes+len(request), put.HeadBytes
-	for i, key := range keys[:most] {
-		ask += len(key) + put.KeyHeadBytes
-		answer += len(key) + put.KeyHeadBytes + placeBytes
-		if max(ask, answer) > cfg.Wire.MessageBytes {
+func CountFitting(cfg *flow.Config, request []byte, keys [][]byte) int {
+	limit := min(len(keys), int(cfg.BatchMax))
+	requestBytes, replyBytes := put.HeadBytes+len(request), put.HeadBytes
+	for i, key := range keys[:limit] {
+		requestBytes += len(key) + put.KeyHeadBytes
+		replyBytes += len(key) + put.KeyHeadBytes + pageNameBytes
+		if max(requestBytes, replyBytes) > cfg.Wire.MessageBytes {
 			return i
 		}
 	}
-	return most
+	return limit
 }
 
-// placeBytes is an upper bound of the bytes that a reply has for each chunk beside its key: an index, a
+// pageNameBytes is an upper bound of the bytes that a reply has for each chunk beside its key: an index, a
 // generation and a length.
-const placeBytes = 3 * 9
+const pageNameBytes = 3 * 9
 
 // Config is the configuration of a Source.
 type Config struct {
@@ -88,12 +88,12 @@ type Config struct {
 
 // The kinds of Refs of both flows.
 const (
-	kindAsk      uint8 = iota + 1 // the reply to a query
+	kindQuery    uint8 = iota + 1 // the reply to a query
 	kindDone                      // the reply to a done message
 	kindTransfer                  // the transfer of a recall
 	kindOpen                      // the connection of a way
 	timerRecall                   // the deadline of a recall; also the recall's ticket
-	timerAnswer                   // the time at which a reply is overdue
+	timerReply                    // the time at which a reply is overdue
 	kindLease                     // a lease: the end of its time, and the proof of its revocation
 )
 

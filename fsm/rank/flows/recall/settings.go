@@ -17,13 +17,13 @@ type Settings struct {
 
 // Fill replaces zero fields by their defaults.
 func (s *Settings) Fill() {
-	kernel.Default(&s.RecallTimeout, 5*effects.Second)
-	kernel.Default(&s.RecallsMax, 256)
+	kernel.SetDefault(&s.RecallTimeout, 5*effects.Second)
+	kernel.SetDefault(&s.RecallsMax, 256)
 }
 
 // Check returns an error if a setting is out of range.
 func (s *Settings) Check() error {
-	return kernel.Countable(kernel.Count{Name: "RecallsMax", Value: s.RecallsMax})
+	return kernel.CheckCounts(kernel.Count{Name: "RecallsMax", Value: s.RecallsMax})
 }
 
 // Asking returns the resources that a Source needs for recalls from the given number of peers. Each recall has a

@@ -14,57 +14,57 @@ import (
 func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.Opened:
-		f.opened(e, ref.Subject, x)
+		f.onOpened(e, ref.Subject, x)
 	case *effects.ConnLost:
-		f.lost(e, ref.Subject)
+		f.onConnLost(e, ref.Subject)
 	case *effects.Replied:
-		f.replied(e, ref, x.Body)
+		f.onReplied(e, ref, x.Body)
 	case *effects.Unanswered:
-		f.unanswered(e, ref, x.Code)
+		f.onUnanswered(e, ref, x.Code)
 	case *effects.TransferDone:
-		f.transferred(e, ref.Subject, x)
+		f.onTransferDone(e, ref.Subject, x)
 	case *effects.Settled:
-		f.settled(e, ref.Subject)
+		f.onSettled(e, ref.Subject)
 	default:
-		kernel.Foreign("who recalls")
+		kernel.PanicUnexpected("who recalls")
 	}
 }
 
-// Due handles a deadline.
-func (f *Source) Due(e *flow.Env, ref kernel.Ref) {
+// OnTimer handles a deadline.
+func (f *Source) OnTimer(e *flow.Env, ref kernel.Ref) {
 	h := ref.Subject
 	r := f.rows.Get(h)
-	if ref.Kind == timerAnswer {
-		r.answer = 0
+	if ref.Kind == timerReply {
+		r.replyTimer = 0
 		e.Out.Mark(Marks.AnswerOverdue)
-		f.hangUp(e, r) // The query then ends as unanswered.
+		f.closeConn(e, r) // The query then ends as unanswered.
 		return
 	}
 	r.Timer = 0
 	code := effects.Expired
-	r.Blame(code, outOfTime(r))
-	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == waiting && g != link.GateOpen && cause != effects.OK {
+	r.SetReason(code, timeoutReason(r))
+	if g, cause := e.Links.Outbound(r.peer).Gate(); r.phase == recallWaiting && g != link.GateOpen && cause != effects.OK {
 		code = cause // The cause of the link's failure is more useful than the timeout.
-		r.BlameAs(cause, e.Links.Outbound(r.peer).Why())
+		r.SetSharedReason(cause, e.Links.Outbound(r.peer).FailureReason())
 	}
-	f.stop(e, h, r, code)
+	f.failRecall(e, h, r, code)
 }
 
-// Signal handles a change of an outbound peer's link.
-func (f *Source) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
-	if s.Kind != flow.Changed {
+// OnSignal handles a change of an outbound peer's link.
+func (f *Source) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
+	if s.Kind != flow.PeerChanged {
 		panic("BUG: recall.Source is told of what it has nothing to do with")
 	}
-	for slot := range f.ways.Slots() { // At most tables.peers ways.
-		h := f.ways.At(slot)
-		if w := f.ways.Get(h); w != nil && w.first(&f.rows) == ref.Subject {
-			f.pump(e, h)
+	for slot := range f.conns.Slots() { // At most tables.peers ways.
+		h := f.conns.At(slot)
+		if w := f.conns.Get(h); w != nil && w.firstPeer(&f.rows) == ref.Subject {
+			f.sendQueued(e, h)
 		}
 	}
 }
 
-// check returns OK if a Recall is valid, or else the code and the reason for refusing it.
-func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
+// validateRecall returns OK if a Recall is valid, or else the code and the reason for refusing it.
+func (f *Source) validateRecall(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 	n := len(c.Keys)
 	switch {
 	case e.Draining:
@@ -72,72 +72,72 @@ func (f *Source) check(e *flow.Env, c *Recall) (effects.Code, effects.Why) {
 	case n == 0:
 		return effects.Invalid, effects.Why{Field: "Keys", Theirs: "empty", Ours: "one or more"}
 	case n > int(e.Cfg.BatchMax):
-		return effects.TooLarge, effects.Why{Field: "Keys", Theirs: number(n), Ours: "at most " +
-			number(e.Cfg.BatchMax) + " (limits.keys_per_batch)"}
+		return effects.TooLarge, effects.Why{Field: "Keys", Theirs: formatCount(n), Ours: "at most " +
+			formatCount(e.Cfg.BatchMax) + " (limits.keys_per_batch)"}
 	case n != len(c.Pages):
 		return effects.Invalid, effects.Why{
-			Field: "Pages", Theirs: number(len(c.Pages)), Ours: "one for each of " + number(n) + " keys",
+			Field: "Pages", Theirs: formatCount(len(c.Pages)), Ours: "one for each of " + formatCount(n) + " keys",
 		}
 	case c.Patience < 0:
 		return effects.Invalid, effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"}
 	case c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0 || c.Peer.QueryPort == 0:
 		return effects.Invalid, effects.Why{
-			Field: "Peer", Theirs: c.Peer.words(), Ours: "a host and three ports",
+			Field: "Peer", Theirs: c.Peer.formatAddress(), Ours: "a host and three ports",
 		}
 	case len(c.Request) > int(f.cfg.RequestIDMax):
 		return effects.TooLarge, effects.Why{
-			Field: "Request", Theirs: number(len(c.Request)) + " bytes", Ours: "at most " +
-				number(f.cfg.RequestIDMax) + " (limits.request_bytes)",
+			Field: "Request", Theirs: formatCount(len(c.Request)) + " bytes", Ours: "at most " +
+				formatCount(f.cfg.RequestIDMax) + " (limits.request_bytes)",
 		}
 	}
-	var check protocol.KeyCheck
-	var again int
-	again, f.order = repeated(c.Pages, f.order[:0])
+	var check protocol.KeyChecker
+	var repeatedIndex int
+	repeatedIndex, f.pageOrder = findRepeated(c.Pages, f.pageOrder[:0])
 	for i, key := range c.Keys {
 		if err := check.Check(key, e.Cfg.Wire.KeyBytes); err != nil {
-			return effects.Invalid, effects.Why{Field: at("Keys", i), Theirs: effects.Words([]byte(err.Error()))}
+			return effects.Invalid, effects.Why{Field: entryName("Keys", i), Theirs: effects.SanitizeText([]byte(err.Error()))}
 		}
-		if why := f.page(e, c, i, again); why != nil {
+		if why := f.checkPage(e, c, i, repeatedIndex); why != nil {
 			return effects.Invalid, *why
 		}
 	}
-	if fits := Fits(e.Cfg, c.Request, c.Keys); fits < n {
+	if fits := CountFitting(e.Cfg, c.Request, c.Keys); fits < n {
 		return effects.TooLarge, effects.Why{
-			Field: "Keys", Theirs: number(n), Ours: "at most " + number(fits) + " of these, which fill a message",
+			Field: "Keys", Theirs: formatCount(n), Ours: "at most " + formatCount(fits) + " of these, which fill a message",
 			Remedy: "recall fewer at a time, or raise limits.message_bytes at both ends",
 		}
 	}
 	return effects.OK, effects.Why{}
 }
 
-// page returns why page i of a Recall cannot be read into, or nil. again is the index of a page that was named
+// checkPage returns why page i of a Recall cannot be read into, or nil. again is the index of a page that was named
 // before, or -1.
-func (f *Source) page(e *flow.Env, c *Recall, i, again int) *effects.Why {
+func (f *Source) checkPage(e *flow.Env, c *Recall, i, repeatedIndex int) *effects.Why {
 	page := c.Pages[i]
 	switch {
-	case !e.Filled().Reserved(page):
-		return &effects.Why{Field: at("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one"}
-	case e.Filled().Held(page) || !e.Filled().Evictable(page):
-		return &effects.Why{Field: at("Pages", i), Theirs: "in use by a put or a recall", Ours: "one that nothing uses"}
+	case !e.EnginePool().IsReserved(page):
+		return &effects.Why{Field: entryName("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one"}
+	case e.EnginePool().HasHold(page) || !e.EnginePool().IsEvictable(page):
+		return &effects.Why{Field: entryName("Pages", i), Theirs: "in use by a put or a recall", Ours: "one that nothing uses"}
 	}
-	if i == again {
-		return &effects.Why{Field: at("Pages", i), Theirs: "named before", Ours: "one for each key"}
+	if i == repeatedIndex {
+		return &effects.Why{Field: entryName("Pages", i), Theirs: "named before", Ours: "one for each key"}
 	}
 	return nil
 }
 
-// repeated returns the index of the first page that an earlier index names too, or -1. It sorts, because a caller
+// findRepeated returns the index of the first page that an earlier index names too, or -1. It sorts, because a caller
 // may give many pages. order is scratch memory.
-func repeated(pages []effects.Page, order []uint64) (first int, _ []uint64) {
+func findRepeated(pages []effects.Page, order []uint64) (first int, _ []uint64) {
 	for i, page := range pages {
 		order = append(order, uint64(page.Index)<<32|uint64(i))
 	}
 	slices.Sort(order)
 	first = -1
 	for n := 1; n < len(order); n++ {
-		at := int(uint32(order[n]))
-		if order[n]>>32 == order[n-1]>>32 && (first < 0 || at < first) {
-			first = at
+		index := int(uint32(order[n]))
+		if order[n]>>32 == order[n-1]>>32 && (first < 0 || index < first) {
+			first = index
 		}
 	}
 	return first, order

@@ -14,51 +14,51 @@ import (
 
 // A batch is a Finished: blocks that are lent until each rank of a consumer has received its part.
 type batch struct {
-	ticket  effects.Ticket
-	name    name
-	blocks  lists
-	pages   []effects.Page // claimed pages
-	began   effects.Time
-	ends    effects.Time
-	timer   kernel.TimerID `snap:"set"` // the lease
-	closing bool           // no write begins any more
-	told    bool           // the outcome was delivered
-	code    effects.Code   // of the first failed rank
-	why     effects.Why
-	rows    uint32 // registrations that belong to the batch
-	sent    uint32 // pages written
-	// bound says that a first registration has determined the consumer, which the next fields describe.
-	bound     bool
+	ticket            effects.Ticket
+	name              requestName
+	blocks            blockLists
+	pages             []effects.Page // claimed pages
+	startedAt         effects.Time
+	leaseEnd          effects.Time
+	timer             kernel.TimerID `snap:"set"` // the lease
+	isClosing         bool           // no write begins any more
+	delivered         bool           // the outcome was delivered
+	code              effects.Code   // of the first failed rank
+	why               effects.Why
+	registrationCount uint32 // registrations that belong to the batch
+	sentPages         uint32 // pages written
+	// isBound says that a first registration has determined the consumer, which the next fields describe.
+	isBound   bool
 	engine    []byte
 	request   []byte
 	consumers geometry.Neighbours
-	// ranks are the consumer ranks that were answered, in order.
-	ranks []uint32
+	// repliedRanks are the consumer ranks that were answered, in order.
+	repliedRanks []uint32
 }
 
-// lend handles a Finished. A Finished that cannot be accepted is refused at once and changes nothing.
-func (p *Producer) lend(e *flow.Env, t effects.Ticket, x *Finished) {
-	code, why := p.beginBatch(e, t, x)
+// startBatch handles a Finished. A Finished that cannot be accepted is refused at once and changes nothing.
+func (p *Producer) startBatch(e *flow.Env, t effects.Ticket, x *Finished) {
+	code, why := p.addBatch(e, t, x)
 	if code != effects.OK {
-		engine.TurnDown(&e.Env, t, code, why)
+		engine.RefuseCommand(&e.Env, t, code, why)
 	}
 }
 
-func (p *Producer) beginBatch(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code, *effects.Why) {
+func (p *Producer) addBatch(e *flow.Env, t effects.Ticket, x *Finished) (effects.Code, *effects.Why) {
 	if code, why := checkNames(e, x.Request, x.Transfer, x.Lease); code != effects.OK {
 		return code, why
 	}
-	n := name{transfer: x.Transfer, request: x.Request}
-	if p.unneeded.Has(e.Now, n.remembered(e)) {
+	n := requestName{transfer: x.Transfer, request: x.Request}
+	if p.unneededRequests.IsAbandoned(e.Now, n.recordHash(e)) {
 		e.Out.Mark(Marks.NotNeeded)
 		e.Out.Deliver(effects.Deliver{Ticket: t, Skipped: 1})
 		return effects.OK, nil
 	}
-	p.found = p.named.find(e, &n, p.batchName, p.found[:0])
+	p.found = p.batchesByName.findRows(e, &n, p.batchName, p.found[:0])
 	for _, h := range p.found {
-		if b := p.batches.Get(h); b.name.like(&n) == exact {
+		if b := p.batches.Get(h); b.name.likenessTo(&n) == nameExact {
 			return effects.Invalid, &effects.Why{
-				Field: "Request", Theirs: effects.Words(x.Request), Ours: "the name of none that is lent already",
+				Field: "Request", Theirs: effects.SanitizeText(x.Request), Ours: "the name of none that is lent already",
 				Remedy: "finish each request once, or end what is lent by Aborted before",
 			}
 		}
@@ -66,38 +66,38 @@ func (p *Producer) beginBatch(e *flow.Env, t effects.Ticket, x *Finished) (effec
 	if p.batches.Full() {
 		e.Out.Mark(Marks.BatchesFull)
 		return effects.TooMany, &effects.Why{
-			Field: "register.batches", Ours: flow.Number(p.batches.Max()) + ", and as many are lent",
+			Field: "register.batches", Ours: flow.FormatCount(p.batches.Max()) + ", and as many are lent",
 			Remedy: "retry when one has ended, or raise register.batches",
 		}
 	}
 	var code effects.Code
 	var why *effects.Why
 	p.pages, p.blocks = p.pages[:0], p.blocks[:0]
-	here, elsewhere := false, false
+	hasBlocks, otherStage := false, false
 	for _, list := range x.Blocks { // An engine names blocks of all groups at each stage.
 		if len(list.Logical) > 0 && p.cfg.Geometry.Stages > 1 && !hasGroup(p.cfg.Geometry, list.Group) {
-			elsewhere = true
+			otherStage = true
 			continue
 		}
-		here = here || len(list.Logical) > 0
+		hasBlocks = hasBlocks || len(list.Logical) > 0
 		p.blocks = append(p.blocks, list)
 	}
-	if here || !elsewhere {
-		if p.pages, code, why = claim(e, &p.whole, p.blocks, p.pages); code != effects.OK {
+	if hasBlocks || !otherStage {
+		if p.pages, code, why = claimPages(e, &p.fullPlan, p.blocks, p.pages); code != effects.OK {
 			return code, why
 		}
 	}
 	h, b := p.batches.Add()
 	*b = batch{
-		ticket: t, name: b.name, blocks: b.blocks, pages: append(b.pages[:0], p.pages...), began: e.Now,
-		ends: e.Now.Add(cmp.Or(x.Lease, p.cfg.RegistrationLease)), engine: b.engine[:0], request: b.request[:0],
-		ranks: b.ranks[:0],
+		ticket: t, name: b.name, blocks: b.blocks, pages: append(b.pages[:0], p.pages...), startedAt: e.Now,
+		leaseEnd: e.Now.Add(cmp.Or(x.Lease, p.cfg.RegistrationLease)), engine: b.engine[:0], request: b.request[:0],
+		repliedRanks: b.repliedRanks[:0],
 	}
-	b.name.keep(x.Transfer, x.Request)
-	b.blocks.keep(p.blocks)
-	p.named.add(e, &b.name, h)
+	b.name.copyFrom(x.Transfer, x.Request)
+	b.blocks.copyFrom(p.blocks)
+	p.batchesByName.addRow(e, &b.name, h)
 	e.Tickets.Add(t, producerRef(kindBatch, h))
-	e.Timers.Set(&b.timer, b.ends, producerRef(kindBatch, h))
+	e.Timers.Set(&b.timer, b.leaseEnd, producerRef(kindBatch, h))
 	if len(b.pages) > 0 {
 		e.Out.Publish(b.pages) // Readers of the pages compare this generation (M2, M3).
 	}
@@ -105,67 +105,67 @@ func (p *Producer) beginBatch(e *flow.Env, t effects.Ticket, x *Finished) (effec
 	return effects.OK, nil
 }
 
-func (p *Producer) batchName(h table.Handle) *name { return &p.batches.Get(h).name }
+func (p *Producer) batchName(h table.Handle) *requestName { return &p.batches.Get(h).name }
 
-// extendBatch extends the lease of a batch, up to LeaseMax in total. It never shortens the lease.
-func (p *Producer) extendBatch(e *flow.Env, h table.Handle, b *batch) {
-	if b.closing {
+// renewBatch extends the lease of a batch, up to LeaseMax in total. It never shortens the lease.
+func (p *Producer) renewBatch(e *flow.Env, h table.Handle, b *batch) {
+	if b.isClosing {
 		return
 	}
-	until := min(e.Now.Add(p.cfg.extension()), b.began.Add(e.Cfg.ReadLeaseMax))
-	if until <= b.ends {
+	until := min(e.Now.Add(p.cfg.extension()), b.startedAt.Add(e.Cfg.ReadLeaseMax))
+	if until <= b.leaseEnd {
 		return
 	}
-	b.ends = until
+	b.leaseEnd = until
 	e.Timers.Stop(&b.timer)
 	e.Timers.Set(&b.timer, until, producerRef(kindBatch, h))
 }
 
-// abortNamed handles an Aborted: the engine will not finish this request.
-func (p *Producer) abortNamed(e *flow.Env, t effects.Ticket, x *Aborted) {
+// abortRequest handles an Aborted: the engine will not finish this request.
+func (p *Producer) abortRequest(e *flow.Env, t effects.Ticket, x *Aborted) {
 	if code, why := checkNames(e, x.Request, x.Transfer, 0); code != effects.OK {
-		engine.TurnDown(&e.Env, t, code, why)
+		engine.RefuseCommand(&e.Env, t, code, why)
 		return
 	}
-	n := name{transfer: x.Transfer, request: x.Request}
-	p.aborted.Note(e.Now, n.remembered(e), p.cfg.RegisterTimeout)
+	n := requestName{transfer: x.Transfer, request: x.Request}
+	p.abortedRequests.RecordRequest(e.Now, n.recordHash(e), p.cfg.RegisterTimeout)
 	// A consumer may register without the name of the transfer.
-	p.aborted.Note(e.Now, e.Store.Hash(n.base()), p.cfg.RegisterTimeout)
-	p.endNamed(e, &n, effects.Cancelled)
-	p.found = p.parked.find(e, &n, p.rowName, p.found[:0])
+	p.abortedRequests.RecordRequest(e.Now, e.Store.HashKey(n.baseName()), p.cfg.RegisterTimeout)
+	p.closeNamed(e, &n, effects.Cancelled)
+	p.found = p.parkedByName.findRows(e, &n, p.registrationName, p.found[:0])
 	for _, h := range p.found { // The loop body does not use p.found for another search.
-		if p.rows.Get(h) != nil {
+		if p.registrations.Get(h) != nil {
 			e.Out.Mark(Marks.Aborted)
-			p.conclude(e, h, effects.Cancelled, ended(effects.Cancelled))
+			p.finishRegistration(e, h, effects.Cancelled, endReason(effects.Cancelled))
 		}
 	}
-	engine.Agree(&e.Env, t)
+	engine.DeliverOK(&e.Env, t)
 }
 
-// endNamed ends the batch of a name, if the name is unambiguous.
-func (p *Producer) endNamed(e *flow.Env, n *name, code effects.Code) {
-	p.found = p.named.find(e, n, p.batchName, p.found[:0])
-	h, clear := p.matchFound(n)
-	if h != 0 && clear && !p.batches.Get(h).closing {
+// closeNamed ends the batch of a name, if the name is unambiguous.
+func (p *Producer) closeNamed(e *flow.Env, n *requestName, code effects.Code) {
+	p.found = p.batchesByName.findRows(e, n, p.batchName, p.found[:0])
+	h, unambiguous := p.pickMatch(n)
+	if h != 0 && unambiguous && !p.batches.Get(h).isClosing {
 		p.closeBatch(e, h, code, effects.Why{})
 	}
 }
 
-// matchFound returns the batch in p.found that matches a name, and whether the match is unambiguous.
-func (p *Producer) matchFound(n *name) (is table.Handle, clear bool) {
+// pickMatch returns the batch in p.found that matches a name, and whether the match is unambiguous.
+func (p *Producer) pickMatch(n *requestName) (match table.Handle, unambiguous bool) {
 	for _, h := range p.found {
-		switch b := p.batches.Get(h); b.name.like(n) {
-		case exact:
+		switch b := p.batches.Get(h); b.name.likenessTo(n) {
+		case nameExact:
 			return h, true
-		case alike:
+		case nameSimilar:
 			if p.cfg.ExactIDs {
 				continue
 			}
-			clear, is = is == 0, h
-		case unlike:
+			unambiguous, match = match == 0, h
+		case nameDiffers:
 		}
 	}
-	return is, clear
+	return match, unambiguous
 }
 
 // closeBatch ends the loan of a batch: from now on no write of its blocks begins. The registrations that are not
@@ -173,29 +173,29 @@ func (p *Producer) matchFound(n *name) (is table.Handle, clear bool) {
 // them.
 func (p *Producer) closeBatch(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
 	b := p.batches.Get(h)
-	b.closing = true
+	b.isClosing = true
 	if b.code == effects.OK {
 		b.code, b.why = code, why
 	}
 	e.Timers.Stop(&b.timer)
-	p.named.remove(e, &b.name, h)
-	if b.rows > 0 {
-		e.Work.Looks(int(p.rows.Slots()))
-		for slot := range p.rows.Slots() {
-			at := p.rows.At(slot)
-			if x := p.rows.Get(at); x != nil && x.batch == h && !x.writes() {
-				p.conclude(e, at, code, &why)
+	p.batchesByName.removeRow(e, &b.name, h)
+	if b.registrationCount > 0 {
+		e.Work.SpendLooks(int(p.registrations.Slots()))
+		for slot := range p.registrations.Slots() {
+			row := p.registrations.At(slot)
+			if x := p.registrations.Get(row); x != nil && x.batch == h && !x.isWriting() {
+				p.finishRegistration(e, row, code, &why)
 			}
 		}
 	}
-	p.deliverBatch(e, h, b)
+	p.deliverOutcome(e, h, b)
 }
 
-// deliverBatch delivers the outcome of a batch, and returns the blocks if nothing reads them.
-func (p *Producer) deliverBatch(e *flow.Env, h table.Handle, b *batch) {
-	b.told = true
+// deliverOutcome delivers the outcome of a batch, and returns the blocks if nothing reads them.
+func (p *Producer) deliverOutcome(e *flow.Env, h table.Handle, b *batch) {
+	b.delivered = true
 	e.Tickets.Remove(b.ticket)
-	d := effects.Deliver{Ticket: b.ticket, Code: b.code, Held: b.rows > 0, Sent: b.sent}
+	d := effects.Deliver{Ticket: b.ticket, Code: b.code, Held: b.registrationCount > 0, Sent: b.sentPages}
 	if b.code != effects.OK {
 		why := b.why
 		if why.Stage == effects.StageNone {
@@ -204,78 +204,80 @@ func (p *Producer) deliverBatch(e *flow.Env, h table.Handle, b *batch) {
 		d.Why = &why
 	}
 	e.Out.Observe(effects.Observe{
-		Fact: effects.FactWritten, Code: b.code, Count: b.sent, ID: uint64(b.ticket), Why: d.Why,
+		Fact: effects.FactWritten, Code: b.code, Count: b.sentPages, ID: uint64(b.ticket), Why: d.Why,
 	})
 	if !d.Held {
-		unclaim(e.Pool, b.pages)
+		releasePages(e.Pool, b.pages)
 	}
 	e.Out.Deliver(d)
 	if !d.Held {
-		p.forgetBatch(h, b)
+		p.removeBatch(h, b)
 	}
 }
 
-func (p *Producer) forgetBatch(h table.Handle, b *batch) {
-	b.pages = table.Shed(b.pages)
-	b.blocks.shed()
+func (p *Producer) removeBatch(h table.Handle, b *batch) {
+	b.pages = table.TrimSlice(b.pages)
+	b.blocks.releaseMemory()
 	p.batches.Remove(h)
 }
 
-// registrationEnded records the end of a registration of a batch, and ends the batch after the last registration.
-func (p *Producer) registrationEnded(e *flow.Env, h table.Handle, rank uint32, pages uint32, code effects.Code,
+// recordRegistrationEnd records the end of a registration of a batch, and ends the batch after the last registration.
+func (p *Producer) recordRegistrationEnd(e *flow.Env, h table.Handle, rank uint32, pages uint32, code effects.Code,
 	why *effects.Why) {
 	b := p.batches.Get(h)
-	b.rows--
-	b.ranks = append(b.ranks, rank)
-	b.sent += pages
-	if code != effects.OK && b.code == effects.OK && !b.closing {
+	b.registrationCount--
+	b.repliedRanks = append(b.repliedRanks, rank)
+	b.sentPages += pages
+	if code != effects.OK && b.code == effects.OK && !b.isClosing {
 		b.code = code
 		if why != nil {
 			b.why = *why
 		}
 	}
 	switch {
-	case b.told && b.rows == 0:
-		unclaim(e.Pool, b.pages)
+	case b.delivered && b.registrationCount == 0:
+		releasePages(e.Pool, b.pages)
 		e.Out.Return(b.ticket)
-		p.forgetBatch(h, b)
-	case !b.closing && b.rows == 0 && uint64(len(b.ranks)) == b.consumers.Len():
-		b.closing = true
+		p.removeBatch(h, b)
+	case !b.isClosing && b.registrationCount == 0 && uint64(len(b.repliedRanks)) == b.consumers.Len():
+		b.isClosing = true
 		e.Timers.Stop(&b.timer)
-		p.named.remove(e, &b.name, h)
-		p.deliverBatch(e, h, b)
+		p.batchesByName.removeRow(e, &b.name, h)
+		p.deliverOutcome(e, h, b)
 	}
 }
 
-// bind checks that a batch may be written to a consumer rank. The first registration binds the batch to a consumer.
-func (b *batch) bind(e *flow.Env, own, theirs *geometry.Geometry, engine, request []byte) (effects.Code, *effects.Why) {
-	near, err := geometry.Consumers(own, theirs.Ranks)
+// bindConsumer checks that a batch may be written to a consumer rank. The first registration binds the batch to a
+// consumer.
+func (b *batch) bindConsumer(e *flow.Env, ownGeometry, peerGeometry *geometry.Geometry, engine, request []byte) (effects.Code,
+	*effects.Why) {
+	consumers, err := geometry.ConsumersOf(ownGeometry, peerGeometry.Ranks)
 	if err != nil {
-		return unpaired(err)
+		return geometryReason(err)
 	}
 	switch {
-	case !near.Has(0, theirs.Rank):
+	case !consumers.Has(0, peerGeometry.Rank):
 		return effects.Mismatch, &effects.Why{
-			Field: "register.tp_rank", Theirs: flow.Number(theirs.Rank),
+			Field: "register.tp_rank", Theirs: flow.FormatCount(peerGeometry.Rank),
 			Ours:   "a consumer rank that has a part of this rank's heads",
 			Remedy: "register at the ranks that geometry.Producers names",
 		}
-	case !b.bound:
-		b.bound, b.consumers = true, near
+	case !b.isBound:
+		b.isBound, b.consumers = true, consumers
 		b.engine, b.request = append(b.engine[:0], engine...), append(b.request[:0], request...)
-	case !bytes.Equal(b.engine, engine) || !bytes.Equal(b.request, request) || b.consumers != near:
+	case !bytes.Equal(b.engine, engine) || !bytes.Equal(b.request, request) || b.consumers != consumers:
 		e.Out.Mark(Marks.OtherConsumer)
 		return effects.Refused, &effects.Why{
-			Field: "request_id", Theirs: effects.Words(request),
-			Ours:   "taken by another one, of engine " + effects.Words(b.engine) + ",",
+			Field: "request_id", Theirs: effects.SanitizeText(request),
+			Ours:   "taken by another one, of engine " + effects.SanitizeText(b.engine) + ",",
 			Remedy: "give each transfer a name of its own",
 		}
 	}
-	for _, rank := range b.ranks {
-		if rank == theirs.Rank {
+	for _, rank := range b.repliedRanks {
+		if rank == peerGeometry.Rank {
 			e.Out.Mark(Marks.RankTwice)
 			return effects.Ended, &effects.Why{
-				Field: "register.tp_rank", Theirs: flow.Number(rank), Ours: "one that had its answer under another kvf_op,",
+				Field: "register.tp_rank", Theirs: flow.FormatCount(rank), Ours: "one that had its answer under another kvf_op,",
 				Remedy: "register a request once at each rank",
 			}
 		}

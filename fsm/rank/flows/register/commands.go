@@ -22,7 +22,7 @@ type Register struct {
 	Transfer []byte
 	// Engine is the id of the producer's engine; empty: any engine at that address.
 	Engine []byte
-	// Producers are the producer ranks that have a part of the blocks, in the order of geometry.Producers.
+	// Producers are the producer ranks that have a part of the blocks, in the order of geometry.ProducersOf.
 	Producers []Peer
 	// Ranks and Stages are the total numbers of the producer's ranks and stages.
 	Ranks, Stages uint32

@@ -11,36 +11,36 @@ import (
 
 // A Consumer is the flow that has blocks of its engine written by producers.
 type Consumer struct {
-	cfg        *Settings     `snap:"share"`
-	whole      geometry.Plan `snap:"share"` // all pages of this rank
-	own        []uint64      `snap:"share"` // Numbers of this rank
-	receptions table.Slab[reception]
-	parts      table.Slab[part]
-	errands    errands
-	lines      []line // by the slot of the outbound peer
-	operation  uint64 // of the latest part
+	cfg           *Settings     `snap:"share"`
+	fullPlan      geometry.Plan `snap:"share"` // all pages of this rank
+	ownNumbers    []uint64      `snap:"share"` // Numbers of this rank
+	receptions    table.Slab[reception]
+	parts         table.Slab[part]
+	keeps         keepTable
+	peerQueues    []peerQueue // by the slot of the outbound peer
+	lastOperation uint64      // of the latest part
 
-	ask    protocol.PushRegistration `snap:"scratch"`
-	off    protocol.PushWithdrawal   `snap:"scratch"`
-	end    protocol.PushEnd          `snap:"scratch"`
-	theirs geometry.Geometry         `snap:"scratch"`
-	pages  []effects.Page            `snap:"scratch"`
-	groups [][]uint64                `snap:"scratch"`
-	plans  []geometry.Plan           `snap:"scratch"`
-	peers  []table.Handle            `snap:"scratch"`
+	registration protocol.PushRegistration `snap:"scratch"`
+	withdrawal   protocol.PushWithdrawal   `snap:"scratch"`
+	endMessage   protocol.PushEnd          `snap:"scratch"`
+	peerGeometry geometry.Geometry         `snap:"scratch"`
+	pages        []effects.Page            `snap:"scratch"`
+	blockGroups  [][]uint64                `snap:"scratch"`
+	plans        []geometry.Plan           `snap:"scratch"`
+	peers        []table.Handle            `snap:"scratch"`
 }
 
-// A line contains the queues for a peer, oldest first.
-type line struct {
-	asks  table.List   // parts to register
-	words table.List   // parts to withdraw
-	kept  table.List   // all errands
-	conn  effects.Conn // connection of the errand message in flight
-	who   effects.Incarnation
-	// next fires when errands are due, or when the reply to an errand message is overdue.
-	next  kernel.TimerID `snap:"set"`
-	tells bool           // an errand message is in flight
-	due   bool           // errands are due
+// A peerQueue contains the queues for a peer, oldest first.
+type peerQueue struct {
+	registrations table.List   // parts to register
+	withdrawals   table.List   // parts to withdraw
+	keepEntries   table.List   // all errands
+	keepConn      effects.Conn // connection of the errand message in flight
+	peerID        effects.Incarnation
+	// keepTimer fires when errands are due, or when the reply to an errand message is overdue.
+	keepTimer    kernel.TimerID `snap:"set"`
+	keepInFlight bool           // an errand message is in flight
+	keepDue      bool           // errands are due
 }
 
 // A reception is a Register. The outcome and the end of a reception are separate events: the reception remains until
@@ -49,114 +49,114 @@ type reception struct {
 	ticket            effects.Ticket
 	request, transfer []byte
 	engine            []byte
-	blocks            lists
+	blocks            blockLists
 	pages             []effects.Page // claimed pages
 	// parts are in the order of producers; zero: removed.
-	parts         []table.Handle
-	ranks, stages uint32
-	rows          uint32 // parts that were not removed
-	left          uint32 // parts without a good end
-	// open is the number of grants in force or in quarantine. Invariant: the blocks return to the engine only while
-	// open is 0 (M1, M4).
-	open      uint32
-	delivered bool
-	returned  bool
-	patience  effects.Duration
-	deadline  effects.Time
-	ends      effects.Time   // end of the grants
-	timer     kernel.TimerID `snap:"set"`
-	// plan says, as far as known, which rank writes which pages.
-	plan []partPlan
-	code effects.Code
-	why  effects.Why
+	parts           []table.Handle
+	ranks, stages   uint32
+	partCount       uint32 // parts that were not removed
+	unfinishedParts uint32 // parts without a good end
+	// openGrants is the number of grants in force or in quarantine. Invariant: the blocks return to the engine only
+	// while open is 0 (M1, M4).
+	openGrants     uint32
+	delivered      bool
+	blocksReturned bool
+	patience       effects.Duration
+	deadline       effects.Time
+	grantsEnd      effects.Time   // end of the grants
+	timer          kernel.TimerID `snap:"set"`
+	// plans says, as far as known, which rank writes which pages.
+	plans []partPlan
+	code  effects.Code
+	why   effects.Why
 }
 
 // A partPlan says which pages a rank writes. When all plans are known, the consumer checks that they cover all pages.
 type partPlan struct {
-	known bool
-	plan  geometry.Plan
+	isKnown bool
+	plan    geometry.Plan
 }
 
 // A part is what a producer rank writes of a reception.
 type part struct {
-	of    table.Handle
-	place uint32 // index among the producers
-	stage uint32
-	rank  uint32
-	peer  table.Handle
-	// reached is the link's attempt number when the part began to wait for the link.
-	reached   uint64
-	phase     partPhase
-	operation uint64
-	attempt   uint32
-	// tries counts replies that the time was over, or that the peer does not know this node, after which the part was
-	// registered again.
-	tries uint32
-	// again says that the part will be registered again as soon as its grant has ended.
-	again bool
-	told  uint32 // number of withdrawals sent
-	// who is the incarnation of the producer that was asked, and us the incarnation of this node for that producer
+	reception     table.Handle
+	producerIndex uint32 // index among the producers
+	stage         uint32
+	rank          uint32
+	peer          table.Handle
+	// linkAttempt is the link's attempt number when the part began to wait for the link.
+	linkAttempt uint64
+	phase       partPhase
+	operation   uint64
+	attempt     uint32
+	// reregistrations counts replies that the time was over, or that the peer does not know this node, after which the
+	// part was registered again.
+	reregistrations uint32
+	// mustReregister says that the part will be registered again as soon as its grant has ended.
+	mustReregister  bool
+	withdrawalsSent uint32 // number of withdrawals sent
+	// peerID is the incarnation of the producer that was asked, and us the incarnation of this node for that producer
 	// (M2).
-	who, us effects.Incarnation
-	// caches is the Sum of this rank's numbers and the producer's numbers when the pages were granted.
-	caches   uint64
-	grant    effects.GrantID
-	count    uint32 // granted pages
-	granted  effects.Time
-	revoking bool
-	whole    bool // all pages were written
-	asks     bool // the registration is in flight
-	tells    bool // the withdrawal is in flight
-	queued   bool // the withdrawal is queued
-	conn     effects.Conn
-	wordConn effects.Conn
-	// answer fires when the reply to the withdrawal is overdue.
-	answer kernel.TimerID `snap:"set"`
-	// overdue fires when the reply to a registration is overdue, after the reply has ceased to matter.
-	overdue kernel.TimerID `snap:"set"`
+	peerID, selfID effects.Incarnation
+	// cacheSum is the Sum of this rank's numbers and the producer's numbers when the pages were granted.
+	cacheSum             uint64
+	grant                effects.GrantID
+	grantedPages         uint32 // granted pages
+	grantedAt            effects.Time
+	revoking             bool
+	fullyWritten         bool // all pages were written
+	registrationInFlight bool // the registration is in flight
+	withdrawalInFlight   bool // the withdrawal is in flight
+	withdrawalQueued     bool // the withdrawal is queued
+	registrationConn     effects.Conn
+	withdrawalConn       effects.Conn
+	// withdrawalTimer fires when the reply to the withdrawal is overdue.
+	withdrawalTimer kernel.TimerID `snap:"set"`
+	// registrationTimer fires when the reply to a registration is overdue, after the reply has ceased to matter.
+	registrationTimer kernel.TimerID `snap:"set"`
 }
 
 type partPhase uint8
 
 const (
-	partLinking partPhase = iota // waits for the link, or for the lane
-	partAsking                   // the registration was sent
+	partLinking     partPhase = iota // waits for the link, or for the lane
+	partRegistering                  // the registration was sent
 	// The reception has its outcome, and the withdrawal is queued or in flight.
 	partWithdrawing
 	// Nothing more is sent for the part; its grant may still be open.
-	partAnswered
-	partPhases
+	partIdle
+	partPhaseCount
 )
 
 // Kinds of the Refs of a Consumer.
 const (
-	kindAsk   uint8 = iota + 1 // a registration
-	kindOff                    // a withdrawal
-	kindGrant                  // the grant of a part
-	kindKeep                   // an errand message
+	kindRegister   uint8 = iota + 1 // a registration
+	kindWithdrawal                  // a withdrawal
+	kindGrant                       // the grant of a part
+	kindKeep                        // an errand message
 	// The deadline of a reception, or the end of the grants; also the ticket.
-	timerTakes
-	timerOff // the deadline of the reply to a withdrawal
-	timerAsk // the deadline of the reply to a registration
+	timerReception
+	timerWithdrawal // the deadline of the reply to a withdrawal
+	timerRegister   // the deadline of the reply to a registration
 	// The time of the next errand message, or the deadline of its reply.
 	timerKeep
-	timerErrand // the deadline of a wish, and its ticket
+	timerKeepCommand // the deadline of a wish, and its ticket
 )
 
 func consumerRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerConsumer, Kind: kind, Subject: h}
 }
 
-// Emptied returns a Consumer without receptions, for up to peers peers, and reuses the memory of c. The old c must
+// Recycle returns a Consumer without receptions, for up to peers peers, and reuses the memory of c. The old c must
 // not be used any more.
-func (c *Consumer) Emptied(cfg *Settings, peers uint32) Consumer {
+func (c *Consumer) Recycle(cfg *Settings, peers uint32) Consumer {
 	e := Consumer{
-		cfg: cfg, receptions: c.receptions.Emptied(int(cfg.ReceptionsMax)), parts: c.parts.Emptied(int(cfg.parts())),
-		errands: c.errands.emptied(cfg), lines: table.Zeroed(c.lines, int(peers)),
-		ask: c.ask, end: c.end, pages: c.pages, groups: c.groups, peers: c.peers,
+		cfg: cfg, receptions: c.receptions.Recycle(int(cfg.ReceptionsMax)), parts: c.parts.Recycle(int(cfg.parts())),
+		keeps: c.keeps.recycle(cfg), peerQueues: table.RecycleSlice(c.peerQueues, int(peers)),
+		registration: c.registration, endMessage: c.endMessage, pages: c.pages, blockGroups: c.blockGroups, peers: c.peers,
 	}
 	if cfg.On() {
-		e.whole, e.own = whole(cfg.Geometry), Numbers(cfg.Geometry)
+		e.fullPlan, e.ownNumbers = planAllPages(cfg.Geometry), EncodeGeometry(cfg.Geometry)
 	}
 	return e
 }
@@ -166,159 +166,159 @@ func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.Replied:
 		switch ref.Kind {
-		case kindAsk:
-			c.answered(e, ref.Subject, x.Body)
-		case kindOff:
-			c.withdrawn(e, ref.Subject, x.Body)
+		case kindRegister:
+			c.onRegistrationReplied(e, ref.Subject, x.Body)
+		case kindWithdrawal:
+			c.onWithdrawalReplied(e, ref.Subject, x.Body)
 		case kindKeep:
-			c.wordAnswered(e, ref.Subject, x.Body, effects.OK)
+			c.onKeepReplied(e, ref.Subject, x.Body, effects.OK)
 		}
 	case *effects.Unanswered:
 		switch ref.Kind {
-		case kindAsk:
-			c.unanswered(e, ref.Subject, x.Code)
-		case kindOff:
-			c.unheard(e, ref.Subject)
+		case kindRegister:
+			c.onRegistrationUnanswered(e, ref.Subject, x.Code)
+		case kindWithdrawal:
+			c.onWithdrawalUnanswered(e, ref.Subject)
 		case kindKeep:
-			c.wordAnswered(e, ref.Subject, nil, x.Code)
+			c.onKeepReplied(e, ref.Subject, nil, x.Code)
 		}
 	case *effects.Landed:
-		c.landed(e, ref.Subject, x)
+		c.onLanded(e, ref.Subject, x)
 	case *effects.Revoked:
-		c.revoked(e, ref.Subject)
+		c.onRevoked(e, ref.Subject)
 	default:
-		kernel.Foreign("who has blocks written into")
+		kernel.PanicUnexpected("who has blocks written into")
 	}
 }
 
-// Command handles a Register, an Expect or a NotNeeded. It returns false for other commands.
-func (c *Consumer) Command(e *flow.Env, x *effects.Command) bool {
+// OnCommand handles a Register, an Expect or a NotNeeded. It returns false for other commands.
+func (c *Consumer) OnCommand(e *flow.Env, x *effects.Command) bool {
 	switch body := x.Body.(type) {
 	case *Register:
-		c.take(e, x.Ticket, body)
+		c.startReception(e, x.Ticket, body)
 	case *Expect:
-		c.beginErrand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, false)
+		c.startKeep(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, false)
 	case *NotNeeded:
-		c.beginErrand(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, true)
+		c.startKeep(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, true)
 	default:
 		return false
 	}
 	return true
 }
 
-// Due handles a deadline.
-func (c *Consumer) Due(e *flow.Env, ref kernel.Ref) {
+// OnTimer handles a deadline.
+func (c *Consumer) OnTimer(e *flow.Env, ref kernel.Ref) {
 	h := ref.Subject
 	switch ref.Kind {
-	case timerTakes:
-		c.late(e, h)
-	case timerOff:
+	case timerReception:
+		c.onDeadline(e, h)
+	case timerWithdrawal:
 		p := c.parts.Get(h)
-		p.answer = 0
-		e.Links.CloseTaken(&e.Env, p.peer, laneWords, p.wordConn)
-	case timerAsk:
+		p.withdrawalTimer = 0
+		e.Links.CloseLane(&e.Env, p.peer, laneControl, p.withdrawalConn)
+	case timerRegister:
 		p := c.parts.Get(h)
-		p.overdue = 0
+		p.registrationTimer = 0
 		e.Out.Mark(Marks.AnswerOverdue)
-		e.Links.CloseTaken(&e.Env, p.peer, laneAsks, p.conn)
+		e.Links.CloseLane(&e.Env, p.peer, laneRegistrations, p.registrationConn)
 	case timerKeep:
-		c.wordTimeout(e, h)
-	case timerErrand:
-		c.errandLate(e, h)
+		c.onKeepTimer(e, h)
+	case timerKeepCommand:
+		c.onKeepDeadline(e, h)
 	}
 }
 
-// Signal handles a change of a peer: the queues of the peer are continued.
-func (c *Consumer) Signal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
-	if s.Kind != flow.Changed {
-		kernel.Foreign("who has blocks written into")
+// OnSignal handles a change of a peer: the queues of the peer are continued.
+func (c *Consumer) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
+	if s.Kind != flow.PeerChanged {
+		kernel.PanicUnexpected("who has blocks written into")
 	}
-	c.pump(e, ref.Subject)
+	c.sendQueued(e, ref.Subject)
 }
 
-// Abort ends a command early. It returns false if the outcome was delivered already.
-func (c *Consumer) Abort(e *flow.Env, ref kernel.Ref) bool {
-	if ref.Kind == timerErrand {
-		c.endErrand(e, ref.Subject, effects.Cancelled, nil)
+// AbortCommand ends a command early. It returns false if the outcome was delivered already.
+func (c *Consumer) AbortCommand(e *flow.Env, ref kernel.Ref) bool {
+	if ref.Kind == timerKeepCommand {
+		c.finishKeep(e, ref.Subject, effects.Cancelled, nil)
 		return true
 	}
 	if r := c.receptions.Get(ref.Subject); r.delivered {
 		return false
 	}
-	c.stop(e, ref.Subject, effects.Cancelled, effects.Why{})
+	c.failReception(e, ref.Subject, effects.Cancelled, effects.Why{})
 	return true
 }
 
-// Left returns the number of rows that a drain waits for.
-func (c *Consumer) Left(*flow.Env) int { return c.receptions.Len() + c.errands.rows.Len() }
+// CountUnfinished returns the number of rows that a drain waits for.
+func (c *Consumer) CountUnfinished(*flow.Env) int { return c.receptions.Len() + c.keeps.entries.Len() }
 
 // Len returns the number of receptions.
 func (c *Consumer) Len() int { return c.receptions.Len() }
 
-// Tables reports the sizes of the tables.
-func (c *Consumer) Tables(visit table.Visit) {
+// VisitTables reports the sizes of the tables.
+func (c *Consumer) VisitTables(visit table.VisitFunc) {
 	visit("receptions", c.receptions.Len(), table.Empty)
 	visit("parts of receptions", c.parts.Len(), table.Empty)
-	visit("requests expected", c.errands.wishes.Len(), table.Empty)
+	visit("requests expected", c.keeps.commands.Len(), table.Empty)
 }
 
-// DrainAt ends the reception and the wish in a slot, for a drain. It reports whether there are more slots.
-func (c *Consumer) DrainAt(e *flow.Env, slot int32) (more bool) {
+// SweepDrain ends the reception and the wish in a slot, for a drain. It reports whether there are more slots.
+func (c *Consumer) SweepDrain(e *flow.Env, slot int32) (more bool) {
 	h := c.receptions.At(slot)
 	if r := c.receptions.Get(h); r != nil && !r.delivered {
-		e.Work.Spend(len(r.pages))
-		c.stop(e, h, effects.Draining, *ended(effects.Draining))
+		e.Work.SpendRows(len(r.pages))
+		c.failReception(e, h, effects.Draining, *endReason(effects.Draining))
 	}
 	if r := c.receptions.Get(h); r != nil { // A drain does not wait for replies of peers.
 		for _, ph := range r.parts {
-			if p := c.parts.Get(ph); p != nil && p.of == h && p.grant != 0 && !p.revoking {
-				c.revoke(e, p)
+			if p := c.parts.Get(ph); p != nil && p.reception == h && p.grant != 0 && !p.revoking {
+				c.revokeGrant(e, p)
 			}
 		}
 	}
-	if h := c.errands.wishes.At(slot); c.errands.wishes.Get(h) != nil {
-		c.endErrand(e, h, effects.Draining, nil)
+	if h := c.keeps.commands.At(slot); c.keeps.commands.Get(h) != nil {
+		c.finishKeep(e, h, effects.Draining, nil)
 	}
-	return slot < max(c.receptions.Slots(), c.errands.wishes.Slots())
+	return slot < max(c.receptions.Slots(), c.keeps.commands.Slots())
 }
 
-// PeerLost handles the loss of a peer's link to this node's pages. On fenced planes the peer cannot write any more:
+// OnPeerLost handles the loss of a peer's link to this node's pages. On fenced planes the peer cannot write any more:
 // the grants of the peer are revoked, and the receptions that the peer was to write end. On leased planes nothing
 // happens, because the loss proves nothing there (M4).
-func (c *Consumer) PeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
+func (c *Consumer) OnPeerLost(e *flow.Env, peer effects.Incarnation, _ bool) {
 	if e.Cfg.Leased {
 		return
 	}
-	e.Work.Looks(int(c.parts.Slots()))
+	e.Work.SpendLooks(int(c.parts.Slots()))
 	for slot := range c.parts.Slots() {
 		h := c.parts.At(slot)
 		p := c.parts.Get(h)
-		if p == nil || p.who != peer || p.grant == 0 || p.revoking {
+		if p == nil || p.peerID != peer || p.grant == 0 || p.revoking {
 			continue
 		}
 		e.Out.Mark(Marks.WriterLost)
-		of := p.of
-		c.revoke(e, p)
-		if !c.receptions.Get(of).delivered {
-			c.stop(e, of, effects.PeerLost, *flow.Cut())
+		receptionHandle := p.reception
+		c.revokeGrant(e, p)
+		if !c.receptions.Get(receptionHandle).delivered {
+			c.failReception(e, receptionHandle, effects.PeerLost, *flow.LinkLostReason())
 		}
 	}
 }
 
-// State returns the state of the subject of a Ref.
-func (c *Consumer) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
+// RowState returns the state of the subject of a Ref.
+func (c *Consumer) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	switch ref.Kind {
-	case kindAsk, kindOff, kindGrant, timerOff, timerAsk:
+	case kindRegister, kindWithdrawal, kindGrant, timerWithdrawal, timerRegister:
 		if p := c.parts.Get(ref.Subject); p != nil {
 			return 1 + uint16(p.phase)
 		}
-	case timerTakes:
+	case timerReception:
 		if r := c.receptions.Get(ref.Subject); r != nil && r.delivered {
-			return 1 + uint16(partPhases)
+			return 1 + uint16(partPhaseCount)
 		}
-		return 2 + uint16(partPhases)
-	case kindKeep, timerKeep, timerErrand:
-		return 3 + uint16(partPhases)
+		return 2 + uint16(partPhaseCount)
+	case kindKeep, timerKeep, timerKeepCommand:
+		return 3 + uint16(partPhaseCount)
 	}
 	return 0
 }

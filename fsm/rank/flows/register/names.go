@@ -8,86 +8,86 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A name identifies a request by the router's name of the transfer, if present, and by an engine's name of the
+// A requestName identifies a request by the router's name of the transfer, if present, and by an engine's name of the
 // request. Two ends mean the same request if their transfers are equal. Without transfers, the names of the requests
 // are compared, either completely or without the suffix that the engine appended.
-type name struct {
+type requestName struct {
 	transfer, request []byte
 }
 
-func (n *name) keep(transfer, request []byte) {
+func (n *requestName) copyFrom(transfer, request []byte) {
 	n.transfer, n.request = append(n.transfer[:0], transfer...), append(n.request[:0], request...)
 }
 
-func (n *name) base() []byte { return protocol.NixlBase(n.request) }
+func (n *requestName) baseName() []byte { return protocol.TrimRequestSuffix(n.request) }
 
 // A likeness says how certainly two names identify the same request.
 type likeness uint8
 
 const (
-	unlike likeness = iota
-	alike           // equal except for the suffix
-	exact
+	nameDiffers likeness = iota
+	nameSimilar          // equal except for the suffix
+	nameExact
 )
 
-func (n *name) like(other *name) likeness {
+func (n *requestName) likenessTo(other *requestName) likeness {
 	switch {
 	case !bytes.Equal(n.transfer, other.transfer):
-		return unlike
+		return nameDiffers
 	case len(n.transfer) > 0:
-		return exact
+		return nameExact
 	case bytes.Equal(n.request, other.request):
-		return exact
-	case bytes.Equal(n.base(), other.base()):
-		return alike
+		return nameExact
+	case bytes.Equal(n.baseName(), other.baseName()):
+		return nameSimilar
 	}
-	return unlike
+	return nameDiffers
 }
 
-// byName finds rows by any of their names.
-type byName struct{ transfers, bases table.Index }
+// nameIndex finds rows by any of their names.
+type nameIndex struct{ transfers, bases table.Index }
 
-func (x *byName) emptied() byName {
-	return byName{transfers: x.transfers.Emptied(), bases: x.bases.Emptied()}
+func (x *nameIndex) recycle() nameIndex {
+	return nameIndex{transfers: x.transfers.Recycle(), bases: x.bases.Recycle()}
 }
 
-func (x *byName) add(e *flow.Env, n *name, h table.Handle) {
+func (x *nameIndex) addRow(e *flow.Env, n *requestName, h table.Handle) {
 	if len(n.transfer) > 0 {
-		x.transfers.Add(e.Store.Hash(n.transfer), h)
+		x.transfers.Add(e.Store.HashKey(n.transfer), h)
 	}
-	x.bases.Add(e.Store.Hash(n.base()), h)
+	x.bases.Add(e.Store.HashKey(n.baseName()), h)
 }
 
-func (x *byName) remove(e *flow.Env, n *name, h table.Handle) {
+func (x *nameIndex) removeRow(e *flow.Env, n *requestName, h table.Handle) {
 	if len(n.transfer) > 0 {
-		x.transfers.Remove(e.Store.Hash(n.transfer), h)
+		x.transfers.Remove(e.Store.HashKey(n.transfer), h)
 	}
-	x.bases.Remove(e.Store.Hash(n.base()), h)
+	x.bases.Remove(e.Store.HashKey(n.baseName()), h)
 }
 
-// find appends the rows with names like n. The function of returns the name of a row.
-func (x *byName) find(e *flow.Env, n *name, of func(table.Handle) *name, into []table.Handle) []table.Handle {
+// findRows appends the rows with names like n. The function of returns the name of a row.
+func (x *nameIndex) findRows(e *flow.Env, n *requestName, nameFor func(table.Handle) *requestName, into []table.Handle) []table.Handle {
 	if len(n.transfer) > 0 {
-		for p := x.transfers.Seek(e.Store.Hash(n.transfer)); p.Found(); p = x.transfers.Next(p) {
-			if other := of(p.Handle()); bytes.Equal(other.transfer, n.transfer) {
+		for p := x.transfers.Find(e.Store.HashKey(n.transfer)); p.Found(); p = x.transfers.Next(p) {
+			if other := nameFor(p.Handle()); bytes.Equal(other.transfer, n.transfer) {
 				into = append(into, p.Handle())
 			}
 		}
 		return into
 	}
-	for p := x.bases.Seek(e.Store.Hash(n.base())); p.Found(); p = x.bases.Next(p) {
-		if of(p.Handle()).like(n) != unlike {
+	for p := x.bases.Find(e.Store.HashKey(n.baseName())); p.Found(); p = x.bases.Next(p) {
+		if nameFor(p.Handle()).likenessTo(n) != nameDiffers {
 			into = append(into, p.Handle())
 		}
 	}
 	return into
 }
 
-// remembered returns the hash for the record of an ended request: of the transfer if present, otherwise of the
+// recordHash returns the hash for the record of an ended request: of the transfer if present, otherwise of the
 // request's name without the suffix.
-func (n *name) remembered(e *flow.Env) uint64 {
+func (n *requestName) recordHash(e *flow.Env) uint64 {
 	if len(n.transfer) > 0 {
-		return e.Store.Hash(n.transfer)
+		return e.Store.HashKey(n.transfer)
 	}
-	return e.Store.Hash(n.base())
+	return e.Store.HashKey(n.baseName())
 }

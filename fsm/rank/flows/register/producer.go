@@ -13,29 +13,29 @@ import (
 // A Producer is the flow that writes finished blocks of its engine into blocks that consumers registered.
 type Producer struct {
 	flow.Passive
-	cfg      *Settings     `snap:"share"`
-	whole    geometry.Plan `snap:"share"` // all pages of this rank
-	own      []uint64      `snap:"share"` // Numbers of this rank
-	batches  table.Slab[batch]
-	named    byName // batches by name
-	rows     table.Slab[registration]
-	parked   byName      // registrations without a batch, by name
-	byWho    table.Index // registrations by their operation
-	share    table.Share // of registrations, by class
-	waits    []table.List
-	ready    table.List
-	said     replies.Words
-	aborted  flow.Abandons // requests that the engine will not finish
-	unneeded flow.Abandons // requests that no consumer needs
+	cfg              *Settings     `snap:"share"`
+	fullPlan         geometry.Plan `snap:"share"` // all pages of this rank
+	ownNumbers       []uint64      `snap:"share"` // Numbers of this rank
+	batches          table.Slab[batch]
+	batchesByName    nameIndex // batches by name
+	registrations    table.Slab[registration]
+	parkedByName     nameIndex   // registrations without a batch, by name
+	byOperation      table.Index // registrations by their operation
+	share            table.Share // of registrations, by class
+	waitingByClass   []table.List
+	ready            table.List
+	replays          replies.Records
+	abortedRequests  flow.Abandons // requests that the engine will not finish
+	unneededRequests flow.Abandons // requests that no consumer needs
 
-	reg    protocol.PushRegistration `snap:"scratch"`
-	off    protocol.PushWithdrawal   `snap:"scratch"`
-	keep   protocol.PushKeep         `snap:"scratch"`
-	end    protocol.PushEnd          `snap:"scratch"`
-	theirs geometry.Geometry         `snap:"scratch"`
-	pages  []effects.Page            `snap:"scratch"`
-	blocks []geometry.Blocks         `snap:"scratch"`
-	found  []table.Handle            `snap:"scratch"`
+	registration protocol.PushRegistration `snap:"scratch"`
+	withdrawal   protocol.PushWithdrawal   `snap:"scratch"`
+	keepMessage  protocol.PushKeep         `snap:"scratch"`
+	endMessage   protocol.PushEnd          `snap:"scratch"`
+	peerGeometry geometry.Geometry         `snap:"scratch"`
+	pages        []effects.Page            `snap:"scratch"`
+	blocks       []geometry.Blocks         `snap:"scratch"`
+	found        []table.Handle            `snap:"scratch"`
 }
 
 // Kinds of the Refs of a Producer.
@@ -48,19 +48,20 @@ func producerRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerProducer, Kind: kind, Subject: h}
 }
 
-// Emptied returns a Producer without batches and registrations, and reuses the memory of p. The old p must not be
+// Recycle returns a Producer without batches and registrations, and reuses the memory of p. The old p must not be
 // used any more.
-func (p *Producer) Emptied(cfg *Settings, classes int) Producer {
-	most := int(cfg.RegistrationsMax)
+func (p *Producer) Recycle(cfg *Settings, classes int) Producer {
+	limit := int(cfg.RegistrationsMax)
 	e := Producer{
-		cfg: cfg, batches: p.batches.Emptied(int(cfg.FinishedMax)), named: p.named.emptied(), rows: p.rows.Emptied(most),
-		parked: p.parked.emptied(), byWho: p.byWho.Emptied(), share: p.share.Emptied(most, classes),
-		waits: table.Zeroed(p.waits, classes), said: p.said.Emptied(most, classes),
-		aborted: p.aborted.Emptied(cfg.FinishedMax), unneeded: p.unneeded.Emptied(cfg.FinishedMax),
-		reg: p.reg, end: p.end, pages: p.pages, blocks: p.blocks, found: p.found,
+		cfg: cfg, batches: p.batches.Recycle(int(cfg.FinishedMax)), batchesByName: p.batchesByName.recycle(),
+		registrations: p.registrations.Recycle(limit),
+		parkedByName:  p.parkedByName.recycle(), byOperation: p.byOperation.Recycle(), share: p.share.Recycle(limit, classes),
+		waitingByClass: table.RecycleSlice(p.waitingByClass, classes), replays: p.replays.Recycle(limit, classes),
+		abortedRequests: p.abortedRequests.Recycle(cfg.FinishedMax), unneededRequests: p.unneededRequests.Recycle(cfg.FinishedMax),
+		registration: p.registration, endMessage: p.endMessage, pages: p.pages, blocks: p.blocks, found: p.found,
 	}
 	if cfg.On() {
-		e.whole, e.own = whole(cfg.Geometry), Numbers(cfg.Geometry)
+		e.fullPlan, e.ownNumbers = planAllPages(cfg.Geometry), EncodeGeometry(cfg.Geometry)
 	}
 	return e
 }
@@ -69,137 +70,139 @@ func (p *Producer) Emptied(cfg *Settings, classes int) Producer {
 func (p *Producer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	switch x := ev.(type) {
 	case *effects.TransferDone:
-		p.written(e, ref.Subject, x)
+		p.onWriteDone(e, ref.Subject, x)
 	case *effects.Settled:
-		p.settled(e, ref.Subject)
+		p.onSettled(e, ref.Subject)
 	default:
-		kernel.Foreign("who writes what is finished")
+		kernel.PanicUnexpected("who writes what is finished")
 	}
 }
 
-// Command handles a Finished or an Aborted. It returns false for other commands.
-func (p *Producer) Command(e *flow.Env, x *effects.Command) bool {
+// OnCommand handles a Finished or an Aborted. It returns false for other commands.
+func (p *Producer) OnCommand(e *flow.Env, x *effects.Command) bool {
 	switch body := x.Body.(type) {
 	case *Finished:
-		p.lend(e, x.Ticket, body)
+		p.startBatch(e, x.Ticket, body)
 	case *Aborted:
-		p.abortNamed(e, x.Ticket, body)
+		p.abortRequest(e, x.Ticket, body)
 	default:
 		return false
 	}
 	return true
 }
 
-// Serves reports that the producer receives registrations.
-func (p *Producer) Serves(c effects.Channel) (protocol.Tag, bool) {
+// ServedTag reports that the producer receives registrations.
+func (p *Producer) ServedTag(c effects.Channel) (protocol.Tag, bool) {
 	return protocol.TagNone, c == effects.ChannelRegister
 }
 
-// Receive handles a message on that channel.
-func (p *Producer) Receive(e *flow.Env, x *effects.Received) { p.received(e, x) }
+// HandleMessage handles a message on that channel.
+func (p *Producer) HandleMessage(e *flow.Env, x *effects.Received) { p.handleMessage(e, x) }
 
-// Due handles the end of a lease, or the deadline of a registration.
-func (p *Producer) Due(e *flow.Env, ref kernel.Ref) {
+// OnTimer handles the end of a lease, or the deadline of a registration.
+func (p *Producer) OnTimer(e *flow.Env, ref kernel.Ref) {
 	h := ref.Subject
 	if ref.Kind == kindBatch {
 		b := p.batches.Get(h)
 		b.timer = 0
 		e.Out.Mark(Marks.LeaseOver)
 		p.closeBatch(e, h, effects.Expired, effects.Why{
-			Field: "register.kv_lease_duration", Ours: e.Now.Sub(b.began).String() + " since it was finished",
+			Field: "register.kv_lease_duration", Ours: e.Now.Sub(b.startedAt).String() + " since it was finished",
 			Theirs: "not registered by every rank",
 			Remedy: "look whether the consumer got the request, have it Expect what waits, or raise it",
 		})
 		return
 	}
-	x := p.rows.Get(h)
+	x := p.registrations.Get(h)
 	x.timer = 0
 	e.Out.Mark(Marks.ParkedLong)
-	p.conclude(e, h, effects.Expired, &effects.Why{
+	p.finishRegistration(e, h, effects.Expired, &effects.Why{
 		Field: "kvf_patience_ns", Ours: "over, and nothing was finished for it,",
 		Remedy: "look whether the producer got the request, or raise register.push_registration_timeout",
 	})
 }
 
-// Reached handles the end of an attempt to make the link to a peer's pages.
-func (p *Producer) Reached(_ *flow.Env, class int, code effects.Code) { p.reached(class, code) }
+// OnReachOutcome handles the end of an attempt to make the link to a peer's pages.
+func (p *Producer) OnReachOutcome(_ *flow.Env, class int, code effects.Code) {
+	p.onReachOutcome(class, code)
+}
 
-// Abort ends a batch early. It returns false if the batch is ending already.
-func (p *Producer) Abort(e *flow.Env, ref kernel.Ref) bool {
-	if p.batches.Get(ref.Subject).closing {
+// AbortCommand ends a batch early. It returns false if the batch is ending already.
+func (p *Producer) AbortCommand(e *flow.Env, ref kernel.Ref) bool {
+	if p.batches.Get(ref.Subject).isClosing {
 		return false
 	}
 	p.closeBatch(e, ref.Subject, effects.Cancelled, effects.Why{})
 	return true
 }
 
-// Left returns the number of rows that a drain waits for.
-func (p *Producer) Left(*flow.Env) int { return p.batches.Len() + p.rows.Len() }
+// CountUnfinished returns the number of rows that a drain waits for.
+func (p *Producer) CountUnfinished(*flow.Env) int { return p.batches.Len() + p.registrations.Len() }
 
 // Batches returns the number of lent requests.
 func (p *Producer) Batches() int { return p.batches.Len() }
 
 // Registrations returns the number of registrations that wait or are being written.
-func (p *Producer) Registrations() int { return p.rows.Len() }
+func (p *Producer) Registrations() int { return p.registrations.Len() }
 
-// Tables reports the sizes of the tables.
-func (p *Producer) Tables(visit table.Visit) {
+// VisitTables reports the sizes of the tables.
+func (p *Producer) VisitTables(visit table.VisitFunc) {
 	visit("finished requests", p.batches.Len(), table.Empty)
-	visit("registrations", p.rows.Len(), table.Empty)
-	visit("registrations answered", p.said.Len(), table.Bounded)
-	visit("requests aborted", p.aborted.Len(), table.Bounded)
-	visit("requests not needed", p.unneeded.Len(), table.Bounded)
+	visit("registrations", p.registrations.Len(), table.Empty)
+	visit("registrations answered", p.replays.Len(), table.Bounded)
+	visit("requests aborted", p.abortedRequests.Len(), table.Bounded)
+	visit("requests not needed", p.unneededRequests.Len(), table.Bounded)
 }
 
-// Busy adds the number of registrations of each class, so that a class in use is not given to another peer.
-func (p *Producer) Busy(all []uint32) {
+// AddClassRows adds the number of registrations of each class, so that a class in use is not given to another peer.
+func (p *Producer) AddClassRows(all []uint32) {
 	for class := range all {
-		all[class] += uint32(p.share.Of(class))
+		all[class] += uint32(p.share.CountOf(class))
 	}
 }
 
-// ClassLeft handles that a class will belong to another peer.
-func (p *Producer) ClassLeft(_ *flow.Env, class int) { p.said.Left(class) }
+// OnClassReassigned handles that a class will belong to another peer.
+func (p *Producer) OnClassReassigned(_ *flow.Env, class int) { p.replays.DropClass(class) }
 
-// DrainAt ends the batch and the registration in a slot, for a drain. It reports whether there are more slots.
-func (p *Producer) DrainAt(e *flow.Env, slot int32) (more bool) {
-	why := ended(effects.Draining)
-	if h := p.batches.At(slot); p.batches.Get(h) != nil && !p.batches.Get(h).closing {
+// SweepDrain ends the batch and the registration in a slot, for a drain. It reports whether there are more slots.
+func (p *Producer) SweepDrain(e *flow.Env, slot int32) (more bool) {
+	why := endReason(effects.Draining)
+	if h := p.batches.At(slot); p.batches.Get(h) != nil && !p.batches.Get(h).isClosing {
 		p.closeBatch(e, h, effects.Draining, *why)
 	}
-	if h := p.rows.At(slot); p.rows.Get(h) != nil && !p.rows.Get(h).writes() {
-		p.conclude(e, h, effects.Draining, why)
+	if h := p.registrations.At(slot); p.registrations.Get(h) != nil && !p.registrations.Get(h).isWriting() {
+		p.finishRegistration(e, h, effects.Draining, why)
 	}
-	return slot < max(p.batches.Slots(), p.rows.Slots())
+	return slot < max(p.batches.Slots(), p.registrations.Slots())
 }
 
-// PeerLost handles the loss of a silent peer: the registrations of the peer that are not being written end.
-func (p *Producer) PeerLost(e *flow.Env, peer effects.Incarnation, silent bool) {
+// OnPeerLost handles the loss of a silent peer: the registrations of the peer that are not being written end.
+func (p *Producer) OnPeerLost(e *flow.Env, peer effects.Incarnation, silent bool) {
 	if !silent {
 		return
 	}
-	e.Work.Looks(int(p.rows.Slots()))
-	for slot := range p.rows.Slots() {
-		h := p.rows.At(slot)
-		if x := p.rows.Get(h); x != nil && x.who == peer && !x.writes() {
+	e.Work.SpendLooks(int(p.registrations.Slots()))
+	for slot := range p.registrations.Slots() {
+		h := p.registrations.At(slot)
+		if x := p.registrations.Get(h); x != nil && x.peerID == peer && !x.isWriting() {
 			e.Out.Mark(Marks.AskerLost)
-			p.conclude(e, h, effects.PeerLost, flow.Cut())
+			p.finishRegistration(e, h, effects.PeerLost, flow.LinkLostReason())
 		}
 	}
 }
 
-// State returns the state of the subject of a Ref.
-func (p *Producer) State(_ *flow.Rooms, ref kernel.Ref) uint16 {
+// RowState returns the state of the subject of a Ref.
+func (p *Producer) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
 	if ref.Kind == kindBatch {
 		if b := p.batches.Get(ref.Subject); b != nil {
-			if b.closing {
+			if b.isClosing {
 				return 2
 			}
 			return 1
 		}
 		return 0
 	}
-	if x := p.rows.Get(ref.Subject); x != nil {
+	if x := p.registrations.Get(ref.Subject); x != nil {
 		return 3 + uint16(x.phase)
 	}
 	return 0

@@ -13,43 +13,43 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// own is the fairness class of pages that are granted to producers: that of the node's own engine, because the engine
-// requested the writes.
-const own = 0
+// ownClass is the fairness class of pages that are granted to producers: that of the node's own engine, because the
+// engine requested the writes.
+const ownClass = 0
 
-// take handles a Register. A Register that cannot be accepted is refused at once and changes nothing.
-func (c *Consumer) take(e *flow.Env, t effects.Ticket, x *Register) {
-	code, why := c.begin(e, t, x)
+// startReception handles a Register. A Register that cannot be accepted is refused at once and changes nothing.
+func (c *Consumer) startReception(e *flow.Env, t effects.Ticket, x *Register) {
+	code, why := c.addReception(e, t, x)
 	if code != effects.OK {
-		engine.TurnDown(&e.Env, t, code, why)
+		engine.RefuseCommand(&e.Env, t, code, why)
 	}
 }
 
-func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Code, *effects.Why) {
-	near, code, why := c.check(e, x)
+func (c *Consumer) addReception(e *flow.Env, t effects.Ticket, x *Register) (effects.Code, *effects.Why) {
+	producers, code, why := c.validateRegister(e, x)
 	if code != effects.OK {
 		return code, why
 	}
 	if c.receptions.Full() || c.parts.Len()+len(x.Producers) > c.parts.Max() {
 		e.Out.Mark(Marks.ReceptionsFull)
 		return effects.TooMany, &effects.Why{
-			Field: "register.receptions", Ours: flow.Number(c.receptions.Max()) + ", of " + flow.Number(c.parts.Max()) +
-				" producer ranks in all", Theirs: flow.Number(c.receptions.Len()) + " are open, of " + flow.Number(c.parts.Len()),
+			Field: "register.receptions", Ours: flow.FormatCount(c.receptions.Max()) + ", of " + flow.FormatCount(c.parts.Max()) +
+				" producer ranks in all", Theirs: flow.FormatCount(c.receptions.Len()) + " are open, of " + flow.FormatCount(c.parts.Len()),
 			Remedy: "retry when one has ended, or raise register.receptions",
 		}
 	}
-	if c.pages, code, why = claim(e, &c.whole, x.Blocks, c.pages[:0]); code != effects.OK {
+	if c.pages, code, why = claimPages(e, &c.fullPlan, x.Blocks, c.pages[:0]); code != effects.OK {
 		return code, why
 	}
 	peers := c.peers[:0]
 	for _, at := range x.Producers {
-		peer := e.Links.Want(&e.Env, link.Where{Host: at.Host, InitPort: at.InitPort, AllocPort: at.Port})
+		peer := e.Links.AcquirePeer(&e.Env, link.PeerAddr{Host: at.Host, InitPort: at.InitPort, AllocPort: at.Port})
 		if peer == 0 {
 			for _, h := range peers {
-				e.Links.Unwant(h)
+				e.Links.ReleasePeer(h)
 			}
-			unclaim(e.Pool, c.pages)
-			return effects.TooMany, noPeer(e)
+			releasePages(e.Pool, c.pages)
+			return effects.TooMany, noPeerReason(e)
 		}
 		peers = append(peers, peer)
 	}
@@ -59,75 +59,75 @@ func (c *Consumer) begin(e *flow.Env, t effects.Ticket, x *Register) (effects.Co
 	*r = reception{
 		ticket: t, request: append(r.request[:0], x.Request...), transfer: append(r.transfer[:0], x.Transfer...),
 		engine: append(r.engine[:0], x.Engine...), blocks: r.blocks, pages: append(r.pages[:0], c.pages...),
-		parts: r.parts[:0], ranks: x.Ranks, stages: x.Stages, rows: uint32(len(peers)), left: uint32(len(peers)),
-		patience: patience, deadline: e.Now.Add(patience), plan: r.plan[:0],
+		parts: r.parts[:0], ranks: x.Ranks, stages: x.Stages, partCount: uint32(len(peers)), unfinishedParts: uint32(len(peers)),
+		patience: patience, deadline: e.Now.Add(patience), plans: r.plans[:0],
 	}
-	r.blocks.keep(x.Blocks)
-	r.ends = r.deadline.Add(e.Cfg.LeaseGuard)
-	e.Tickets.Add(t, consumerRef(timerTakes, h))
-	e.Timers.Set(&r.timer, r.deadline, consumerRef(timerTakes, h))
-	place := uint32(0)
-	for stage, rank := range near.All() {
+	r.blocks.copyFrom(x.Blocks)
+	r.grantsEnd = r.deadline.Add(e.Cfg.LeaseGuard)
+	e.Tickets.Add(t, consumerRef(timerReception, h))
+	e.Timers.Set(&r.timer, r.deadline, consumerRef(timerReception, h))
+	index := uint32(0)
+	for stage, rank := range producers.All() {
 		ph, p := c.parts.Add()
-		c.operation++
+		c.lastOperation++
 		*p = part{
-			of: h, place: place, stage: stage, rank: rank, peer: peers[place], operation: c.operation, phase: partAnswered,
+			reception: h, producerIndex: index, stage: stage, rank: rank, peer: peers[index], operation: c.lastOperation, phase: partIdle,
 		}
-		r.parts, r.plan = append(r.parts, ph), append(r.plan, partPlan{})
-		place++
+		r.parts, r.plans = append(r.parts, ph), append(r.plans, partPlan{})
+		index++
 	}
-	c.errands.registered(e, c, x.Request, x.Transfer)
+	c.keeps.finishExpects(e, c, x.Request, x.Transfer)
 	// Starting a part may end the whole reception, for example if the peer is known to be unusable.
 	for _, ph := range r.parts {
-		if p := c.parts.Get(ph); p != nil && p.of == h && !r.delivered {
-			c.becomeLinking(e, ph, p)
+		if p := c.parts.Get(ph); p != nil && p.reception == h && !r.delivered {
+			c.queuePart(e, ph, p)
 		}
 	}
 	return effects.OK, nil
 }
 
-func noPeer(e *flow.Env) *effects.Why {
+func noPeerReason(e *flow.Env) *effects.Why {
 	return &effects.Why{
-		Field: "tables.peers", Ours: flow.Number(e.Cfg.PeersMax) + ", and all of them are in use",
+		Field: "tables.peers", Ours: flow.FormatCount(e.Cfg.PeersMax) + ", and all of them are in use",
 		Remedy: "raise tables.peers",
 	}
 }
 
-// check returns the producer ranks of a Register, or an error if the Register is invalid.
-func (c *Consumer) check(e *flow.Env, x *Register) (near geometry.Neighbours, code effects.Code, why *effects.Why) {
+// validateRegister returns the producer ranks of a Register, or an error if the Register is invalid.
+func (c *Consumer) validateRegister(e *flow.Env, x *Register) (producers geometry.Neighbours, code effects.Code, why *effects.Why) {
 	if code, why = checkNames(e, x.Request, x.Transfer, x.Patience); code != effects.OK {
-		return near, code, why
+		return producers, code, why
 	}
 	if c.cfg.Geometry.Stages != 1 {
-		return near, effects.Unsupported, &effects.Why{
-			Field: "register.pp_size", Theirs: flow.Number(c.cfg.Geometry.Stages), Ours: "1",
+		return producers, effects.Unsupported, &effects.Why{
+			Field: "register.pp_size", Theirs: flow.FormatCount(c.cfg.Geometry.Stages), Ours: "1",
 			Remedy: "register at an engine without pipeline stages",
 		}
 	}
-	near, err := geometry.Producers(c.cfg.Geometry, x.Ranks, x.Stages)
+	producers, err := geometry.ProducersOf(c.cfg.Geometry, x.Ranks, x.Stages)
 	if err != nil {
-		code, why = unpaired(err)
-		return near, code, why
+		code, why = geometryReason(err)
+		return producers, code, why
 	}
 	switch {
-	case near.Len() > uint64(c.cfg.ProducersMax):
-		return near, effects.TooLarge, &effects.Why{
-			Field: "Producers", Theirs: flow.Number(near.Len()), Ours: "at most " + flow.Number(c.cfg.ProducersMax),
+	case producers.Len() > uint64(c.cfg.ProducersMax):
+		return producers, effects.TooLarge, &effects.Why{
+			Field: "Producers", Theirs: flow.FormatCount(producers.Len()), Ours: "at most " + flow.FormatCount(c.cfg.ProducersMax),
 			Remedy: "raise register.producers",
 		}
-	case near.Len() != uint64(len(x.Producers)):
-		return near, effects.Invalid, &effects.Why{
-			Field: "Producers", Theirs: flow.Number(len(x.Producers)),
-			Ours: flow.Number(near.Len()) + ", in the order of stages", Remedy: "name those of geometry.Producers",
+	case producers.Len() != uint64(len(x.Producers)):
+		return producers, effects.Invalid, &effects.Why{
+			Field: "Producers", Theirs: flow.FormatCount(len(x.Producers)),
+			Ours: flow.FormatCount(producers.Len()) + ", in the order of stages", Remedy: "name those of geometry.Producers",
 		}
 	case len(x.Engine) > e.Cfg.Wire.StringBytes:
-		return near, effects.TooLarge, &effects.Why{
-			Field: "Engine", Theirs: flow.Number(len(x.Engine)) + " bytes", Ours: "at most " +
-				flow.Number(e.Cfg.Wire.StringBytes), Remedy: "give the producer's register.engine_id",
+		return producers, effects.TooLarge, &effects.Why{
+			Field: "Engine", Theirs: flow.FormatCount(len(x.Engine)) + " bytes", Ours: "at most " +
+				flow.FormatCount(e.Cfg.Wire.StringBytes), Remedy: "give the producer's register.engine_id",
 		}
 	}
 	code, why = checkPeers(x.Producers)
-	return near, code, why
+	return producers, code, why
 }
 
 // checkPeers returns an error if a peer has no complete address.
@@ -135,8 +135,8 @@ func checkPeers(peers []Peer) (effects.Code, *effects.Why) {
 	for i, at := range peers {
 		if at.Host == "" || at.InitPort == 0 || at.Port == 0 {
 			return effects.Invalid, &effects.Why{
-				Field: flow.At("Producers", i), Theirs: effects.Words([]byte(at.Host)) + ":" + flow.Number(int(at.InitPort)) + "," +
-					flow.Number(int(at.Port)), Ours: "a host and two ports",
+				Field: flow.EntryName("Producers", i), Theirs: effects.SanitizeText([]byte(at.Host)) + ":" + flow.FormatCount(int(at.InitPort)) + "," +
+					flow.FormatCount(int(at.Port)), Ours: "a host and two ports",
 				Remedy: "give that rank's pd_peer_host, and its ports of pd_peer_init_port and pd_peer_alloc_port",
 			}
 		}
@@ -147,30 +147,30 @@ func checkPeers(peers []Peer) (effects.Code, *effects.Why) {
 // checkNames returns an error if a command's names or patience are invalid, or the node is draining.
 func checkNames(e *flow.Env, request, transfer []byte, patience effects.Duration) (effects.Code, *effects.Why) {
 	if e.Draining {
-		return effects.Draining, ended(effects.Draining)
+		return effects.Draining, endReason(effects.Draining)
 	}
 	if err := protocol.CheckNixlRequest(request, &e.Cfg.Wire); err != nil {
-		return effects.Invalid, badName("Request", request, err)
+		return effects.Invalid, badNameReason("Request", request, err)
 	}
 	if len(transfer) > 0 {
 		if err := protocol.CheckNixlRequest(transfer, &e.Cfg.Wire); err != nil {
-			return effects.Invalid, badName("Transfer", transfer, err)
+			return effects.Invalid, badNameReason("Transfer", transfer, err)
 		}
 	}
-	return flow.Waitable("Patience", patience)
+	return flow.CheckDuration("Patience", patience)
 }
 
-// claim claims all pages of the blocks for a command, or none. It fails if the list is empty or too long, or if
+// claimPages claims all pages of the blocks for a command, or none. It fails if the list is empty or too long, or if
 // another command has claimed one of the pages.
-func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []effects.Page) (
+func claimPages(e *flow.Env, plan *geometry.Plan, blocks []geometry.Blocks, into []effects.Page) (
 	pages []effects.Page, code effects.Code, why *effects.Why,
 ) {
-	list, err := all.ConsumerPages(blocks)
+	list, err := plan.ConsumerPages(blocks)
 	if err != nil {
 		if x, ok := err.(*geometry.Error); ok { // the error always has this type
 			x.Side = "" // There is no second side: the error is about the command.
 		}
-		code, why = unpaired(err)
+		code, why = geometryReason(err)
 		return into, code, why
 	}
 	switch n := list.Len(); {
@@ -180,39 +180,39 @@ func claim(e *flow.Env, all *geometry.Plan, blocks []geometry.Blocks, into []eff
 		}
 	case n > uint64(e.Cfg.BatchMax):
 		return into, effects.TooLarge, &effects.Why{
-			Field: "Blocks", Theirs: flow.Number(n) + " pages", Ours: "at most " +
-				flow.Number(e.Cfg.BatchMax) + " (limits.keys_per_batch)", Remedy: cutIt(),
+			Field: "Blocks", Theirs: flow.FormatCount(n) + " pages", Ours: "at most " +
+				flow.FormatCount(e.Cfg.BatchMax) + " (limits.keys_per_batch)", Remedy: splitRemedy(),
 		}
 	}
 	for index := range list.All() {
-		if e.Pool.Claimed(index) {
-			unclaim(e.Pool, into)
+		if e.Pool.IsClaimed(index) {
+			releasePages(e.Pool, into)
 			return into, effects.Invalid, &effects.Why{
-				Field: "Blocks", Theirs: "page " + flow.Number(index), Ours: "one that no other command has, nor this one twice",
+				Field: "Blocks", Theirs: "page " + flow.FormatCount(index), Ours: "one that no other command has, nor this one twice",
 				Remedy: "wait until its Reception or Lending is Returned",
 			}
 		}
-		into = append(into, e.Pool.Claim(index, uint32(e.Cfg.PageBytes)))
+		into = append(into, e.Pool.ClaimPage(index, uint32(e.Cfg.PageBytes)))
 	}
-	e.Work.Spend(len(into))
+	e.Work.SpendRows(len(into))
 	return into, effects.OK, nil
 }
 
-// unclaim returns pages to the engine.
-func unclaim(pool *memory.Pool, pages []effects.Page) {
+// releasePages returns pages to the engine.
+func releasePages(pool *memory.Pool, pages []effects.Page) {
 	for _, page := range pages {
 		// The page's generation may have changed since the claim.
-		pool.Unref(pool.Life(page.Index, page.Length))
+		pool.DropRef(pool.CurrentPage(page.Index, page.Length))
 	}
 }
 
-// late handles the deadline of a reception, or the end of its grants.
-func (c *Consumer) late(e *flow.Env, h table.Handle) {
+// onDeadline handles the deadline of a reception, or the end of its grants.
+func (c *Consumer) onDeadline(e *flow.Env, h table.Handle) {
 	r := c.receptions.Get(h)
 	r.timer = 0
 	if !r.delivered {
-		c.stop(e, h, effects.Expired, effects.Why{
-			Field: "Patience", Ours: r.patience.String(), Theirs: flow.Number(r.left) + " of " + flow.Number(len(r.parts)) +
+		c.failReception(e, h, effects.Expired, effects.Why{
+			Field: "Patience", Ours: r.patience.String(), Theirs: flow.FormatCount(r.unfinishedParts) + " of " + flow.FormatCount(len(r.parts)) +
 				" producer ranks have not written",
 			Remedy: "look whether these ranks got the request, or raise register.push_registration_timeout",
 		})
@@ -220,36 +220,36 @@ func (c *Consumer) late(e *flow.Env, h table.Handle) {
 	}
 	// No producer replied: only the plane's proof ends a grant from now on (M4).
 	for _, ph := range r.parts {
-		if p := c.parts.Get(ph); p != nil && p.of == h && p.grant != 0 && !p.revoking {
+		if p := c.parts.Get(ph); p != nil && p.reception == h && p.grant != 0 && !p.revoking {
 			e.Out.Mark(Marks.GrantOver)
-			c.revoke(e, p)
+			c.revokeGrant(e, p)
 		}
 	}
 }
 
-// stop ends a reception without an outcome: the outcome is delivered now, and the blocks return when nothing can be
-// written into them.
-func (c *Consumer) stop(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
+// failReception ends a reception without an outcome: the outcome is delivered now, and the blocks return when nothing
+// can be written into them.
+func (c *Consumer) failReception(e *flow.Env, h table.Handle, code effects.Code, why effects.Why) {
 	r := c.receptions.Get(h)
 	r.code, r.why = code, why
-	c.deliver(e, r)
+	c.deliverOutcome(e, r)
 	for _, ph := range r.parts {
-		if p := c.parts.Get(ph); p != nil && p.of == h {
-			c.withdraw(e, ph, p)
+		if p := c.parts.Get(ph); p != nil && p.reception == h {
+			c.withdrawPart(e, ph, p)
 		}
 	}
-	c.settle(e, h)
+	c.continueReception(e, h)
 }
 
-// deliver delivers the outcome of a reception.
-func (c *Consumer) deliver(e *flow.Env, r *reception) {
+// deliverOutcome delivers the outcome of a reception.
+func (c *Consumer) deliverOutcome(e *flow.Env, r *reception) {
 	if r.delivered {
 		panic("BUG: a reception had two outcomes")
 	}
 	r.delivered = true
-	d := effects.Deliver{Ticket: r.ticket, Code: r.code, Held: r.open > 0}
+	d := effects.Deliver{Ticket: r.ticket, Code: r.code, Held: r.openGrants > 0}
 	if r.code == effects.OK {
-		if r.open > 0 || r.left > 0 {
+		if r.openGrants > 0 || r.unfinishedParts > 0 {
 			panic("BUG: a reception ends well of which something is open")
 		}
 		d.Hits = uint32(len(r.pages))
@@ -265,73 +265,73 @@ func (c *Consumer) deliver(e *flow.Env, r *reception) {
 		Fact: effects.FactReceived, Code: r.code, Count: uint32(len(r.pages)), ID: uint64(r.ticket), Why: d.Why,
 	})
 	if !d.Held {
-		c.giveBack(e, r)
+		c.returnBlocks(e, r)
 	}
 	e.Out.Deliver(d)
 	e.Timers.Stop(&r.timer)
 }
 
-// giveBack returns the blocks to the engine. Invariant: nothing can be written into them any more (M4).
-func (c *Consumer) giveBack(e *flow.Env, r *reception) {
-	if r.open > 0 || r.returned {
+// returnBlocks returns the blocks to the engine. Invariant: nothing can be written into them any more (M4).
+func (c *Consumer) returnBlocks(e *flow.Env, r *reception) {
+	if r.openGrants > 0 || r.blocksReturned {
 		panic("BUG: blocks go back that may be written, or twice")
 	}
-	r.returned = true
-	unclaim(e.Pool, r.pages)
-	r.pages = table.Shed(r.pages)
+	r.blocksReturned = true
+	releasePages(e.Pool, r.pages)
+	r.pages = table.TrimSlice(r.pages)
 }
 
-// settle examines a reception after a part or a grant has ended: the reception may end well, return its blocks, or be
-// removed.
-func (c *Consumer) settle(e *flow.Env, h table.Handle) {
+// continueReception examines a reception after a part or a grant has ended: the reception may end well, return its
+// blocks, or be removed.
+func (c *Consumer) continueReception(e *flow.Env, h table.Handle) {
 	r := c.receptions.Get(h)
-	if !r.delivered && r.left == 0 && r.open == 0 {
+	if !r.delivered && r.unfinishedParts == 0 && r.openGrants == 0 {
 		r.code = effects.OK
-		c.deliver(e, r)
+		c.deliverOutcome(e, r)
 		for _, ph := range r.parts {
-			if p := c.parts.Get(ph); p != nil && p.of == h && p.phase == partAsking {
-				p.phase = partAnswered // The reply cannot say anything new.
+			if p := c.parts.Get(ph); p != nil && p.reception == h && p.phase == partRegistering {
+				p.phase = partIdle // The reply cannot say anything new.
 			}
 		}
 	}
-	if r.delivered && r.open == 0 && !r.returned {
-		c.giveBack(e, r)
+	if r.delivered && r.openGrants == 0 && !r.blocksReturned {
+		c.returnBlocks(e, r)
 		e.Out.Return(r.ticket)
 		e.Timers.Stop(&r.timer)
 	}
 	for i, ph := range r.parts {
 		p := c.parts.Get(ph)
-		if p == nil || p.of != h {
+		if p == nil || p.reception != h {
 			continue
 		}
 		// The place on the lane is needed for further parts.
-		if p.asks && p.overdue == 0 && (r.delivered || p.whole) {
-			e.Timers.Set(&p.overdue, e.Now.Add(e.Cfg.ReplyTimeout), consumerRef(timerAsk, ph))
+		if p.registrationInFlight && p.registrationTimer == 0 && (r.delivered || p.fullyWritten) {
+			e.Timers.Set(&p.registrationTimer, e.Now.Add(e.Cfg.ReplyTimeout), consumerRef(timerRegister, ph))
 		}
 		// The instant may be over already, if the driver is late.
 		if r.delivered && p.grant != 0 && !p.revoking && r.timer == 0 {
-			e.Timers.Set(&r.timer, r.ends, consumerRef(timerTakes, h))
+			e.Timers.Set(&r.timer, r.grantsEnd, consumerRef(timerReception, h))
 		}
-		if r.delivered && p.over() {
-			e.Links.Unwant(p.peer)
-			e.Timers.Stop(&p.answer)
+		if r.delivered && p.isRemovable() {
+			e.Links.ReleasePeer(p.peer)
+			e.Timers.Stop(&p.withdrawalTimer)
 			c.parts.Remove(ph)
 			r.parts[i] = 0
-			r.rows--
+			r.partCount--
 		}
 	}
-	if r.delivered && r.rows == 0 {
-		if !r.returned {
+	if r.delivered && r.partCount == 0 {
+		if !r.blocksReturned {
 			panic("BUG: a reception is over whose blocks are not back")
 		}
 		e.Timers.Stop(&r.timer)
-		r.blocks.shed()
+		r.blocks.releaseMemory()
 		c.receptions.Remove(h)
 	}
 }
 
-// over reports whether nothing of a part is queued, in flight or granted, so that the part can be removed once the
-// reception has its outcome.
-func (p *part) over() bool {
-	return p.grant == 0 && !p.asks && !p.tells && !p.queued && p.phase != partLinking
+// isRemovable reports whether nothing of a part is queued, in flight or granted, so that the part can be removed once
+// the reception has its outcome.
+func (p *part) isRemovable() bool {
+	return p.grant == 0 && !p.registrationInFlight && !p.withdrawalInFlight && !p.withdrawalQueued && p.phase != partLinking
 }

@@ -14,102 +14,102 @@ import (
 
 // A registration is the request of a consumer rank, from its arrival until it is answered.
 type registration struct {
-	asker effects.Request `snap:"skip"` // the latest attempt
-	// off is a withdrawal that waits for the end of the write.
-	off       effects.Request `snap:"skip"`
-	echo      int64           // clock reading of the latest attempt
-	class     int
-	who, us   effects.Incarnation
-	operation uint64
-	name      name
-	engine    []byte
-	rank      uint32
-	// caches is the Sum of the consumer's numbers at the arrival of the request and this rank's numbers.
-	caches uint64
-	blocks lists
-	// tail says that the blocks are the last blocks of the request, and their positions are not stated.
-	tail  bool
-	grant effects.GrantID
-	// lives are the generations of the consumer's pages, in the order of the plan (M2).
-	lives []uint64
-	// since is the earliest instant at which the pages may have been granted.
-	since effects.Time `snap:"skip"`
-	// until is the instant at which writing must have stopped. Invariant: it is not later than the end of the
+	request effects.Request `snap:"skip"` // the latest attempt
+	// withdrawal is a withdrawal that waits for the end of the write.
+	withdrawal     effects.Request `snap:"skip"`
+	clockEcho      int64           // clock reading of the latest attempt
+	class          int
+	peerID, selfID effects.Incarnation
+	operation      uint64
+	name           requestName
+	engine         []byte
+	rank           uint32
+	// cacheSum is the Sum of the consumer's numbers at the arrival of the request and this rank's numbers.
+	cacheSum uint64
+	blocks   blockLists
+	// isTail says that the blocks are the last blocks of the request, and their positions are not stated.
+	isTail bool
+	grant  effects.GrantID
+	// generations are the generations of the consumer's pages, in the order of the plan (M2).
+	generations []uint64
+	// grantedAfter is the earliest instant at which the pages may have been granted.
+	grantedAfter effects.Time `snap:"skip"`
+	// writeUntil is the instant at which writing must have stopped. Invariant: it is not later than the end of the
 	// consumer's grant less LeaseGuard (M4).
-	until effects.Time
-	// over is the instant from which on a repetition of the request is too late by itself.
-	over  effects.Time
-	batch table.Handle   // zero: parked
-	timer kernel.TimerID `snap:"set"`
-	phase regPhase
-	pairs []effects.Pair
-	write transfer.Transfer
-	link  effects.Link
-	code  effects.Code
+	writeUntil effects.Time
+	// replayEnd is the instant from which on a repetition of the request is too late by itself.
+	replayEnd effects.Time
+	batch     table.Handle   // zero: parked
+	timer     kernel.TimerID `snap:"set"`
+	phase     registrationPhase
+	pairs     []effects.Pair
+	transfer  transfer.Transfer
+	link      effects.Link
+	code      effects.Code
 }
 
-type regPhase uint8
+type registrationPhase uint8
 
 const (
-	regParked  regPhase = iota // no batch matches
-	regLinking                 // waits for the link to the consumer's pages
+	regParked  registrationPhase = iota // no batch matches
+	regLinking                          // waits for the link to the consumer's pages
 	// The attempt to make the link has ended, and the registration waits for its turn.
-	regUnlinked
+	regLinkTried
 	regWriting
 	// The write has ended, but something may still write.
 	regSettling
-	regPhases
+	regPhaseCount
 )
 
-// writes reports whether a write of the registration may touch pages.
-func (x *registration) writes() bool { return x.phase == regWriting || x.phase == regSettling }
+// isWriting reports whether a write of the registration may touch pages.
+func (x *registration) isWriting() bool { return x.phase == regWriting || x.phase == regSettling }
 
-func (p *Producer) rowName(h table.Handle) *name { return &p.rows.Get(h).name }
+func (p *Producer) registrationName(h table.Handle) *requestName { return &p.registrations.Get(h).name }
 
-// received answers a message.
-func (p *Producer) received(e *flow.Env, ev *effects.Received) {
+// handleMessage answers a message.
+func (p *Producer) handleMessage(e *flow.Env, ev *effects.Received) {
 	if ev.Request == 0 {
 		return
 	}
 	var err error
 	wire := &e.Cfg.Wire
-	switch protocol.PushWordOf(ev.Body) {
-	case protocol.PushRegisters:
-		if err = p.reg.Decode(ev.Body, wire); err == nil {
-			p.onRegistration(e, ev)
+	switch protocol.PushKindOf(ev.Body) {
+	case protocol.PushKindRegistration:
+		if err = p.registration.Decode(ev.Body, wire); err == nil {
+			p.handleRegistration(e, ev)
 			return
 		}
-	case protocol.PushWithdraws:
-		if err = p.off.Decode(ev.Body, wire); err == nil {
-			p.onWithdrawal(e, ev)
+	case protocol.PushKindWithdrawal:
+		if err = p.withdrawal.Decode(ev.Body, wire); err == nil {
+			p.handleWithdrawal(e, ev)
 			return
 		}
-	case protocol.PushKeeps:
-		if err = p.keep.Decode(ev.Body, wire); err == nil {
-			p.onKeep(e, ev)
+	case protocol.PushKindKeep:
+		if err = p.keepMessage.Decode(ev.Body, wire); err == nil {
+			p.handleKeep(e, ev)
 			return
 		}
-	case protocol.PushUnknown:
+	case protocol.PushKindUnknown:
 	}
 	e.Out.Mark(Marks.RegistrationMalformed)
 	why := effects.Why{Field: "message", Ours: "a word on registrations", Theirs: "something else",
 		Remedy: "look which program speaks to pd_peer_alloc_port"}
 	if err != nil {
-		why = link.Undecodable(err)
+		why = link.DecodeReason(err)
 	}
 	why.Stage = effects.StageAsk
 	e.Out.Observe(effects.Observe{Fact: effects.FactMalformed, Code: effects.Malformed, ID: uint64(ev.Conn), Why: &why})
-	p.reply(e, ev.Request, effects.Incarnation{}, 0, 0, effects.Malformed, &why)
+	p.sendReply(e, ev.Request, effects.Incarnation{}, 0, 0, effects.Malformed, &why)
 }
 
-// reply answers a message. The argument us is the incarnation under which the sender knows this node.
-func (p *Producer) reply(e *flow.Env, to effects.Request, us effects.Incarnation, operation uint64, echo int64,
+// sendReply answers a message. The argument us is the incarnation under which the sender knows this node.
+func (p *Producer) sendReply(e *flow.Env, request effects.Request, selfID effects.Incarnation, operation uint64, echo int64,
 	code effects.Code, why *effects.Why) {
-	if to == 0 {
+	if request == 0 {
 		return
 	}
-	p.end = protocol.PushEnd{
-		Version: link.VersionMax, Incarnation: protocol.UUID(us), Operation: operation, Code: uint32(code),
+	p.endMessage = protocol.PushEnd{
+		Version: link.VersionMax, Incarnation: protocol.UUID(selfID), Operation: operation, Code: uint32(code),
 		Stamps: protocol.Stamps{ClockNS: int64(e.Now), EchoNS: echo},
 	}
 	if code != effects.OK && why != nil {
@@ -117,93 +117,94 @@ func (p *Producer) reply(e *flow.Env, to effects.Request, us effects.Incarnation
 		if why.Field == "" && why.Remedy == "" {
 			why.Field, why.Ours = "data plane", code.String()
 		}
-		p.end.Reason = why.Reason()
+		p.endMessage.Reason = why.Reason()
 	}
-	e.Out.Reply(effects.Reply{Request: to, Body: e.Out.Cut(p.end.Append(e.Out.Arena()))})
+	e.Out.Reply(effects.Reply{Request: request, Body: e.Out.Cut(p.endMessage.Append(e.Out.Arena()))})
 }
 
-// onRegistration handles a registration.
-func (p *Producer) onRegistration(e *flow.Env, ev *effects.Received) {
-	m := &p.reg
-	who, us := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
+// handleRegistration handles a registration.
+func (p *Producer) handleRegistration(e *flow.Env, ev *effects.Received) {
+	m := &p.registration
+	peerID, selfID := effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)
 	echo := m.Ext.Stamps.ClockNS
 	class, known := 0, false
 	if m.HasExt {
-		class, known = e.Links.Inbound(&e.Env, who, us)
+		class, known = e.Links.InboundClass(&e.Env, peerID, selfID)
 	}
 	if !known {
 		e.Out.Mark(Marks.Stranger)
-		p.refuse(e, ev.Request, us, effects.Stale, flow.UnknownLife())
+		p.refuseRegistration(e, ev.Request, selfID, effects.Stale, flow.UnknownIncarnationReason())
 		return
 	}
 	// A registration in progress comes first, because its answer says that nothing writes, whatever has happened to
 	// the link since.
-	if h := p.find(who, m.Ext.Operation); h != 0 {
+	if h := p.findRegistration(peerID, m.Ext.Operation); h != 0 {
 		e.Out.Mark(Marks.RegisteredAgain)
-		x := p.rows.Get(h)
-		x.asker, x.echo = ev.Request, echo
+		x := p.registrations.Get(h)
+		x.request, x.clockEcho = ev.Request, echo
 		return
 	}
-	if w := p.said.Find(who, m.Ext.Operation, m.Ext.Attempt); w != nil {
+	if w := p.replays.Find(peerID, m.Ext.Operation, m.Ext.Attempt); w != nil {
 		e.Out.Mark(Marks.AnsweredAgain)
-		p.reply(e, ev.Request, us, m.Ext.Operation, echo, w.Code, ended(w.Code))
+		p.sendReply(e, ev.Request, selfID, m.Ext.Operation, echo, w.Code, endReason(w.Code))
 		return
 	}
-	if e.Links.OfClass(class).Gone() {
+	if e.Links.IncarnationByClass(class).HasLostLink() {
 		e.Out.Mark(Marks.Stranger)
-		p.refuse(e, ev.Request, us, effects.Stale, flow.Cut())
+		p.refuseRegistration(e, ev.Request, selfID, effects.Stale, flow.LinkLostReason())
 		return
 	}
-	over := e.Now.Add(e.Stated(m.Ext.LeaseNS))
-	if code, why := p.admit(e, class, who); code != effects.OK {
-		p.bury(e, class, who, m.Ext.Operation, code, over)
-		p.refuse(e, ev.Request, us, code, why)
+	replayEnd := e.Now.Add(e.StatedLease(m.Ext.LeaseNS))
+	if code, why := p.checkRegistration(e, class, peerID); code != effects.OK {
+		p.addReplayRecord(e, class, peerID, m.Ext.Operation, code, replayEnd)
+		p.refuseRegistration(e, ev.Request, selfID, code, why)
 		return
 	}
-	h, x := p.rows.Add()
+	h, x := p.registrations.Add()
 	*x = registration{
-		asker: ev.Request, echo: echo, class: class, who: who, us: us, operation: m.Ext.Operation, name: x.name,
+		request: ev.Request, clockEcho: echo, class: class, peerID: peerID, selfID: selfID, operation: m.Ext.Operation, name: x.name,
 		engine: append(x.engine[:0], m.EngineID...), blocks: x.blocks, grant: effects.GrantID(m.Ext.Grant),
-		lives: append(x.lives[:0], m.Ext.Generations...), over: over, pairs: x.pairs[:0], rank: p.theirs.Rank,
-		caches: Sum(e.Links.OfClass(class).Geometry(), p.own), tail: m.Ext.Tail,
+		generations: append(x.generations[:0], m.Ext.Generations...), replayEnd: replayEnd, pairs: x.pairs[:0], rank: p.peerGeometry.Rank,
+		cacheSum: Checksum(e.Links.IncarnationByClass(class).Geometry(), p.ownNumbers), isTail: m.Ext.Tail,
 	}
-	x.name.keep(m.Ext.Transfer, m.RequestID)
-	x.blocks.keep(p.blocks)
+	x.name.copyFrom(m.Ext.Transfer, m.RequestID)
+	x.blocks.copyFrom(p.blocks)
 	var anchored bool
-	x.since, anchored = e.Links.Anchor(&e.Env, class, m.Ext.Stamps, m.Ext.GrantedNS)
-	x.until = e.Now.Add(effects.Duration(min(m.Ext.PatienceNS, uint64(p.cfg.RegisterTimeout))))
+	x.grantedAfter, anchored = e.Links.ConvertInstant(&e.Env, class, m.Ext.Stamps, m.Ext.GrantedNS)
+	x.writeUntil = e.Now.Add(effects.Duration(min(m.Ext.PatienceNS, uint64(p.cfg.RegisterTimeout))))
 	if anchored {
 		lease := effects.Duration(min(m.Ext.LeaseNS, uint64(p.cfg.RegisterTimeout+e.Cfg.LeaseGuard)))
-		x.until = min(x.until, x.since.Add(link.Shorter(lease, e.Cfg.DriftPPM)-e.Cfg.LeaseGuard))
+		x.writeUntil = min(x.writeUntil, x.grantedAfter.Add(link.ShortestSpan(lease, e.Cfg.DriftPPM)-e.Cfg.LeaseGuard))
 	}
-	p.share.Take(class)
-	p.byWho.Add(table.Hash(x.operation, x.who[:]), h)
-	p.parked.add(e, &x.name, h)
-	if e.Now >= x.until || e.Cfg.Leased && (!anchored || x.since <= p.said.Watermark(class)) {
+	p.share.Acquire(class)
+	p.byOperation.Add(table.Hash(x.operation, x.peerID[:]), h)
+	p.parkedByName.addRow(e, &x.name, h)
+	if e.Now >= x.writeUntil || e.Cfg.Leased && (!anchored || x.grantedAfter <= p.replays.Watermark(class)) {
 		e.Out.Mark(Marks.TooLate)
-		p.conclude(e, h, effects.Expired, tooLate())
+		p.finishRegistration(e, h, effects.Expired, tooLateReason())
 		return
 	}
-	e.Timers.Set(&x.timer, x.until, producerRef(kindRegistration, h))
+	e.Timers.Set(&x.timer, x.writeUntil, producerRef(kindRegistration, h))
 	p.matchBatch(e, h, x)
 }
 
-// find returns the unanswered registration of an operation, or zero.
-func (p *Producer) find(who effects.Incarnation, operation uint64) table.Handle {
-	for at := p.byWho.Seek(table.Hash(operation, who[:])); at.Found(); at = p.byWho.Next(at) {
-		if x := p.rows.Get(at.Handle()); x.who == who && x.operation == operation {
+// findRegistration returns the unanswered registration of an operation, or zero.
+func (p *Producer) findRegistration(peerID effects.Incarnation, operation uint64) table.Handle {
+	for at := p.byOperation.Find(table.Hash(operation, peerID[:])); at.Found(); at = p.byOperation.Next(at) {
+		if x := p.registrations.Get(at.Handle()); x.peerID == peerID && x.operation == operation {
 			return at.Handle()
 		}
 	}
 	return 0
 }
 
-// admit checks a registration, and decodes its blocks into p.blocks and the consumer's geometry into p.theirs.
-func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effects.Code, *effects.Why) {
-	m := &p.reg
+// checkRegistration checks a registration, and decodes its blocks into p.blocks and the consumer's geometry into
+// p.theirs.
+func (p *Producer) checkRegistration(e *flow.Env, class int, peerID effects.Incarnation) (effects.Code, *effects.Why) {
+	m := &p.registration
 	switch {
 	case e.Draining:
-		return effects.Draining, ended(effects.Draining)
+		return effects.Draining, endReason(effects.Draining)
 	case m.Ext.Operation == 0:
 		return effects.Invalid, &effects.Why{
 			Field: "kvf_op", Ours: "a number above 0", Theirs: "none", Remedy: "number each registration",
@@ -211,17 +212,17 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 	case len(m.Remote.EngineID) > 0 && string(m.Remote.EngineID) != p.cfg.EngineID:
 		e.Out.Mark(Marks.OtherEngine)
 		return effects.Mismatch, &effects.Why{
-			Field: "remote_engine_id", Theirs: effects.Words(m.Remote.EngineID), Ours: p.cfg.EngineID,
+			Field: "remote_engine_id", Theirs: effects.SanitizeText(m.Remote.EngineID), Ours: p.cfg.EngineID,
 			Remedy: "route the request to the engine that it names",
 		}
 	}
-	said := e.Links.OfClass(class).Geometry()
-	theirs, ok := read(said, p.theirs)
-	if p.theirs = theirs; !ok || m.Ext.Caches != 0 && m.Ext.Caches != Sum(said, p.own) {
+	peerNumbers := e.Links.IncarnationByClass(class).Geometry()
+	peerGeometry, ok := decodeGeometry(peerNumbers, p.peerGeometry)
+	if p.peerGeometry = peerGeometry; !ok || m.Ext.Caches != 0 && m.Ext.Caches != Checksum(peerNumbers, p.ownNumbers) {
 		// A hello of either end was damaged, or belongs to another peer. Nothing is decided by it, and the consumer
 		// repeats the handshake.
 		e.Out.Mark(Marks.Stranger)
-		return effects.Stale, otherCache()
+		return effects.Stale, cacheMismatchReason()
 	}
 	p.blocks = p.blocks[:0]
 	for i, list := range m.Blocks {
@@ -234,187 +235,187 @@ func (p *Producer) admit(e *flow.Env, class int, who effects.Incarnation) (effec
 		}
 		p.blocks = append(p.blocks, x)
 	}
-	plan, err := geometry.Match(p.cfg.Geometry, &theirs)
+	plan, err := geometry.MatchRanks(p.cfg.Geometry, &peerGeometry)
 	if err != nil {
-		return unpaired(err)
+		return geometryReason(err)
 	}
-	n, err := plan.Count(p.blocks)
+	n, err := plan.CountPages(p.blocks)
 	if err != nil {
-		return unpaired(err)
+		return geometryReason(err)
 	}
-	buffer, listed := e.Links.OfClass(class).Buffer(e.Links.OfClass(class).FirstBuffer())
+	buffer, listed := e.Links.IncarnationByClass(class).FindBuffer(e.Links.IncarnationByClass(class).FirstBuffer())
 	switch {
 	case n > uint64(e.Cfg.BatchMax):
 		return effects.TooLarge, &effects.Why{
-			Field: "local_block_ids", Theirs: flow.Number(n) + " pages",
-			Ours: "at most " + flow.Number(e.Cfg.BatchMax) + " (limits.keys_per_batch)", Remedy: cutIt(),
+			Field: "local_block_ids", Theirs: flow.FormatCount(n) + " pages",
+			Ours: "at most " + flow.FormatCount(e.Cfg.BatchMax) + " (limits.keys_per_batch)", Remedy: splitRemedy(),
 		}
-	case m.Ext.Tail && theirs.PerLogical != p.cfg.Geometry.PerLogical:
+	case m.Ext.Tail && peerGeometry.PerLogical != p.cfg.Geometry.PerLogical:
 		return effects.Mismatch, &effects.Why{
-			Field: "physical_blocks_per_logical_kv_block", Theirs: flow.Number(theirs.PerLogical),
-			Ours: flow.Number(p.cfg.Geometry.PerLogical), Remedy: "give both engines the same block_size",
+			Field: "physical_blocks_per_logical_kv_block", Theirs: flow.FormatCount(peerGeometry.PerLogical),
+			Ours: flow.FormatCount(p.cfg.Geometry.PerLogical), Remedy: "give both engines the same block_size",
 		}
 	case !m.Ext.Tail && n != uint64(len(m.Ext.Generations)) || n > 0 && m.Ext.Grant == 0:
 		return effects.Invalid, &effects.Why{
-			Field: "kvf_gens", Theirs: flow.Number(len(m.Ext.Generations)),
-			Ours:   flow.Number(n) + ", one for each page of these blocks that this rank writes, and kvf_grant",
+			Field: "kvf_gens", Theirs: flow.FormatCount(len(m.Ext.Generations)),
+			Ours:   flow.FormatCount(n) + ", one for each page of these blocks that this rank writes, and kvf_grant",
 			Remedy: "compute them from this rank's kvf_geometry",
 		}
 	// The consumer's hello arrived but not its list of buffers, and the consumer does not know that.
 	case n > 0 && !listed:
 		e.Out.Mark(Marks.Stranger)
-		return effects.Stale, flow.UnknownLife()
-	case n > 0 && uint64(buffer.Pages) < theirs.Pages():
+		return effects.Stale, flow.UnknownIncarnationReason()
+	case n > 0 && uint64(buffer.Pages) < peerGeometry.CountPages():
 		e.Out.Mark(Marks.Stranger)
 		return effects.Stale, &effects.Why{
-			Field: "kvf_geometry", Theirs: flow.Number(theirs.Pages()) + " pages",
+			Field: "kvf_geometry", Theirs: flow.FormatCount(peerGeometry.CountPages()) + " pages",
 			Ours: "as many as the buffer that it listed has", Remedy: "list the pages of register.blocks as one buffer",
 		}
-	case p.rows.Full() || !p.share.May(class):
+	case p.registrations.Full() || !p.share.HasRoom(class):
 		e.Out.Mark(Marks.RegistrationsFull)
 		return effects.TooMany, &effects.Why{
-			Field: "register.registrations", Ours: flow.Number(p.rows.Max()) + ", less what waits, and what others may have,",
-			Theirs: flow.Number(p.share.Of(class)) + " of this peer's",
+			Field: "register.registrations", Ours: flow.FormatCount(p.registrations.Max()) + ", less what waits, and what others may have,",
+			Theirs: flow.FormatCount(p.share.CountOf(class)) + " of this peer's",
 			Remedy: "retry when one has ended, or raise register.registrations",
 		}
 	}
-	name := name{transfer: m.Ext.Transfer, request: m.RequestID}
-	if p.aborted.Has(e.Now, name.remembered(e)) {
+	requested := requestName{transfer: m.Ext.Transfer, request: m.RequestID}
+	if p.abortedRequests.IsAbandoned(e.Now, requested.recordHash(e)) {
 		e.Out.Mark(Marks.Aborted)
-		return effects.Cancelled, ended(effects.Cancelled)
+		return effects.Cancelled, endReason(effects.Cancelled)
 	}
 	return effects.OK, nil
 }
 
-// refuse answers that a registration is not accepted, with the reason.
-func (p *Producer) refuse(e *flow.Env, to effects.Request, us effects.Incarnation, code effects.Code,
+// refuseRegistration answers that a registration is not accepted, with the reason.
+func (p *Producer) refuseRegistration(e *flow.Env, request effects.Request, selfID effects.Incarnation, code effects.Code,
 	why *effects.Why) {
-	m := &p.reg
+	m := &p.registration
 	why.Stage = effects.StageAsk
 	e.Out.Observe(effects.Observe{
 		Fact: effects.FactAllocRefused, Code: code, Count: uint32(len(m.Ext.Generations)), ID: m.Ext.Operation,
 		Peer: effects.Incarnation(m.Ext.Incarnation), Why: why,
 	})
-	p.reply(e, to, us, m.Ext.Operation, m.Ext.Stamps.ClockNS, code, why)
+	p.sendReply(e, request, selfID, m.Ext.Operation, m.Ext.Stamps.ClockNS, code, why)
 }
 
-// bury stores a replay record of an answered operation. From the answer on, the consumer may reuse its blocks, and on
-// a leased plane only this record keeps a repetition of the request from being written again (M2).
-func (p *Producer) bury(e *flow.Env, class int, who effects.Incarnation, operation uint64, code effects.Code,
-	over effects.Time) {
+// addReplayRecord stores a replay record of an answered operation. From the answer on, the consumer may reuse its
+// blocks, and on a leased plane only this record keeps a repetition of the request from being written again (M2).
+func (p *Producer) addReplayRecord(e *flow.Env, class int, peerID effects.Incarnation, operation uint64, code effects.Code,
+	replayEnd effects.Time) {
 	if operation != 0 {
-		p.said.Say(replies.Said{
-			Class: class, Peer: who, Operation: operation, Done: true, Code: code, When: e.Now, Over: over,
+		p.replays.Add(replies.Record{
+			Class: class, Peer: peerID, Operation: operation, AllAttempts: true, Code: code, SentAt: e.Now, Expires: replayEnd,
 		})
 	}
 }
 
-// conclude ends a registration and sends the only answer. Invariant: nothing of the registration writes any more
-// (M4).
-func (p *Producer) conclude(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
-	x := p.rows.Get(h)
-	if x.writes() {
+// finishRegistration ends a registration and sends the only answer. Invariant: nothing of the registration writes any
+// more (M4).
+func (p *Producer) finishRegistration(e *flow.Env, h table.Handle, code effects.Code, why *effects.Why) {
+	x := p.registrations.Get(h)
+	if x.isWriting() {
 		panic("BUG: a registration is answered of which something writes")
 	}
 	e.Timers.Stop(&x.timer)
 	switch x.phase {
 	case regParked:
-		p.parked.remove(e, &x.name, h)
+		p.parkedByName.removeRow(e, &x.name, h)
 	case regLinking:
-		p.rows.Unlink(&p.waits[x.class], h)
-	case regUnlinked:
-		p.rows.Unlink(&p.ready, h)
-	case regWriting, regSettling, regPhases:
+		p.registrations.Unlink(&p.waitingByClass[x.class], h)
+	case regLinkTried:
+		p.registrations.Unlink(&p.ready, h)
+	case regWriting, regSettling, regPhaseCount:
 	}
-	p.reply(e, x.asker, x.us, x.operation, x.echo, code, why)
-	p.reply(e, x.off, x.us, x.operation, x.echo, code, why)
-	p.bury(e, x.class, x.who, x.operation, code, x.over)
+	p.sendReply(e, x.request, x.selfID, x.operation, x.clockEcho, code, why)
+	p.sendReply(e, x.withdrawal, x.selfID, x.operation, x.clockEcho, code, why)
+	p.addReplayRecord(e, x.class, x.peerID, x.operation, code, x.replayEnd)
 	e.Out.Observe(effects.Observe{
-		Fact: effects.FactRegistered, Code: code, Count: uint32(len(x.lives)), ID: uint64(x.grant), Peer: x.who, Why: why,
+		Fact: effects.FactRegistered, Code: code, Count: uint32(len(x.generations)), ID: uint64(x.grant), Peer: x.peerID, Why: why,
 	})
-	p.share.Give(x.class)
-	p.byWho.Remove(table.Hash(x.operation, x.who[:]), h)
-	of, rank, pages := x.batch, x.rank, uint32(0)
+	p.share.Release(x.class)
+	p.byOperation.Remove(table.Hash(x.operation, x.peerID[:]), h)
+	batchHandle, rank, pages := x.batch, x.rank, uint32(0)
 	if code == effects.OK {
-		pages = uint32(len(x.lives))
+		pages = uint32(len(x.generations))
 	}
-	x.pairs, x.lives = table.Shed(x.pairs), table.Shed(x.lives)
-	x.blocks.shed()
-	p.rows.Remove(h)
-	if of != 0 {
-		p.registrationEnded(e, of, rank, pages, code, why)
+	x.pairs, x.generations = table.TrimSlice(x.pairs), table.TrimSlice(x.generations)
+	x.blocks.releaseMemory()
+	p.registrations.Remove(h)
+	if batchHandle != 0 {
+		p.recordRegistrationEnd(e, batchHandle, rank, pages, code, why)
 	}
 }
 
-// onWithdrawal handles a consumer's request to have its blocks back. The withdrawal of a registration that has not
+// handleWithdrawal handles a consumer's request to have its blocks back. The withdrawal of a registration that has not
 // arrived prevents that registration from starting.
-func (p *Producer) onWithdrawal(e *flow.Env, ev *effects.Received) {
-	m := &p.off
-	who, us := effects.Incarnation(m.Incarnation), effects.Incarnation(m.To)
-	class, known := e.Links.Inbound(&e.Env, who, us)
+func (p *Producer) handleWithdrawal(e *flow.Env, ev *effects.Received) {
+	m := &p.withdrawal
+	peerID, selfID := effects.Incarnation(m.Incarnation), effects.Incarnation(m.To)
+	class, known := e.Links.InboundClass(&e.Env, peerID, selfID)
 	if !known {
 		e.Out.Mark(Marks.Stranger)
-		p.reply(e, ev.Request, us, m.Operation, 0, effects.Stale, flow.UnknownLife())
+		p.sendReply(e, ev.Request, selfID, m.Operation, 0, effects.Stale, flow.UnknownIncarnationReason())
 		return
 	}
-	if h := p.find(who, m.Operation); h != 0 {
+	if h := p.findRegistration(peerID, m.Operation); h != 0 {
 		e.Out.Mark(Marks.TakenBack)
-		x := p.rows.Get(h)
-		if x.off != 0 {
+		x := p.registrations.Get(h)
+		if x.withdrawal != 0 {
 			e.Out.Mark(Marks.TakenBackAgain)
 		}
-		x.off = ev.Request
-		if x.writes() {
+		x.withdrawal = ev.Request
+		if x.isWriting() {
 			if x.phase == regWriting {
-				x.write.Cancel(&e.Env)
+				x.transfer.Cancel(&e.Env)
 			}
 			return
 		}
-		p.conclude(e, h, effects.Cancelled, ended(effects.Cancelled))
+		p.finishRegistration(e, h, effects.Cancelled, endReason(effects.Cancelled))
 		return
 	}
 	code := effects.Cancelled
-	if w := p.said.Find(who, m.Operation, 0); w != nil {
+	if w := p.replays.Find(peerID, m.Operation, 0); w != nil {
 		code = w.Code
 	} else {
 		e.Out.Mark(Marks.TakenBackFirst)
-		p.bury(e, class, who, m.Operation, code, e.Now.Add(e.Cfg.ReadLeaseMax))
+		p.addReplayRecord(e, class, peerID, m.Operation, code, e.Now.Add(e.Cfg.ReadLeaseMax))
 	}
-	p.reply(e, ev.Request, us, m.Operation, 0, code, ended(code))
+	p.sendReply(e, ev.Request, selfID, m.Operation, 0, code, endReason(code))
 }
 
-// onKeep handles an errand message of a consumer, about requests that the consumer has not registered yet.
-func (p *Producer) onKeep(e *flow.Env, ev *effects.Received) {
-	m := &p.keep
-	us := effects.Incarnation(m.To)
-	if _, known := e.Links.Inbound(&e.Env, effects.Incarnation(m.Incarnation), us); !known {
+// handleKeep handles an errand message of a consumer, about requests that the consumer has not registered yet.
+func (p *Producer) handleKeep(e *flow.Env, ev *effects.Received) {
+	m := &p.keepMessage
+	selfID := effects.Incarnation(m.To)
+	if _, known := e.Links.InboundClass(&e.Env, effects.Incarnation(m.Incarnation), selfID); !known {
 		e.Out.Mark(Marks.Stranger)
-		p.reply(e, ev.Request, us, 0, 0, effects.Stale, flow.UnknownLife())
+		p.sendReply(e, ev.Request, selfID, 0, 0, effects.Stale, flow.UnknownIncarnationReason())
 		return
 	}
 	for _, id := range m.Keep {
-		p.findMeant(e, id)
+		p.findBatches(e, id)
 		for _, h := range p.found {
-			p.extendBatch(e, h, p.batches.Get(h))
+			p.renewBatch(e, h, p.batches.Get(h))
 		}
 	}
 	for _, id := range m.Skip {
-		p.unneeded.Note(e.Now, e.Store.Hash(protocol.NixlBase(id)), p.cfg.RegisterTimeout)
-		p.unneeded.Note(e.Now, e.Store.Hash(id), p.cfg.RegisterTimeout)
-		n := p.findMeant(e, id)
-		if h, clear := p.matchFound(&n); h != 0 && clear {
+		p.unneededRequests.RecordRequest(e.Now, e.Store.HashKey(protocol.TrimRequestSuffix(id)), p.cfg.RegisterTimeout)
+		p.unneededRequests.RecordRequest(e.Now, e.Store.HashKey(id), p.cfg.RegisterTimeout)
+		n := p.findBatches(e, id)
+		if h, unambiguous := p.pickMatch(&n); h != 0 && unambiguous {
 			p.skipBatch(e, h)
 		}
 	}
-	p.reply(e, ev.Request, us, 0, 0, effects.OK, nil)
+	p.sendReply(e, ev.Request, selfID, 0, 0, effects.OK, nil)
 }
 
-// findMeant finds the batches of an id, which names a transfer or a request.
-func (p *Producer) findMeant(e *flow.Env, id []byte) name {
-	n := name{transfer: id}
-	if p.found = p.named.find(e, &n, p.batchName, p.found[:0]); len(p.found) == 0 {
-		n = name{request: id}
-		p.found = p.named.find(e, &n, p.batchName, p.found)
+// findBatches finds the batches of an id, which names a transfer or a request.
+func (p *Producer) findBatches(e *flow.Env, id []byte) requestName {
+	n := requestName{transfer: id}
+	if p.found = p.batchesByName.findRows(e, &n, p.batchName, p.found[:0]); len(p.found) == 0 {
+		n = requestName{request: id}
+		p.found = p.batchesByName.findRows(e, &n, p.batchName, p.found)
 	}
 	return n
 }
@@ -422,7 +423,7 @@ func (p *Producer) findMeant(e *flow.Env, id []byte) name {
 // skipBatch ends a batch that no consumer needs.
 func (p *Producer) skipBatch(e *flow.Env, h table.Handle) {
 	b := p.batches.Get(h)
-	if b.closing || b.rows > 0 {
+	if b.isClosing || b.registrationCount > 0 {
 		return // A consumer has registered nevertheless.
 	}
 	e.Out.Mark(Marks.NotNeeded)

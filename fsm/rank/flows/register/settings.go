@@ -57,7 +57,7 @@ func (s *Settings) extension() effects.Duration { return s.RegistrationLease * 2
 // more ranks, and at least those of the largest reception. If fewer and larger receptions are open, the next one is
 // refused.
 func (s *Settings) parts() uint32 {
-	return max(s.ProducersMax, kernel.Clamped(uint64(s.ReceptionsMax)*uint64(min(s.ProducersMax, 8))))
+	return max(s.ProducersMax, kernel.ClampCount(uint64(s.ReceptionsMax)*uint64(min(s.ProducersMax, 8))))
 }
 
 // Grants returns the limit of grants of all receptions: one grant for each part.
@@ -81,14 +81,14 @@ func (s *Settings) Fill() {
 func Default() (s Settings) { s.fill(); return s }
 
 func (s *Settings) fill() {
-	kernel.Default(&s.RegistrationLease, 30*effects.Second)
-	kernel.Default(&s.RegisterTimeout, 480*effects.Second)
-	kernel.Default(&s.ReceptionsMax, 256)
-	kernel.Default(&s.ProducersMax, 64)
-	kernel.Default(&s.FinishedMax, 1024)
-	kernel.Default(&s.RegistrationsMax, 1024)
-	kernel.Default(&s.ExpectedMax, 1024)
-	kernel.Default(&s.NamesMax, 256)
+	kernel.SetDefault(&s.RegistrationLease, 30*effects.Second)
+	kernel.SetDefault(&s.RegisterTimeout, 480*effects.Second)
+	kernel.SetDefault(&s.ReceptionsMax, 256)
+	kernel.SetDefault(&s.ProducersMax, 64)
+	kernel.SetDefault(&s.FinishedMax, 1024)
+	kernel.SetDefault(&s.RegistrationsMax, 1024)
+	kernel.SetDefault(&s.ExpectedMax, 1024)
+	kernel.SetDefault(&s.NamesMax, 256)
 	if s.RegisterWindow == 0 {
 		s.RegisterWindow = 256
 	}
@@ -103,15 +103,15 @@ func (s *Settings) Check(pages uint32, guard effects.Duration) error {
 		return fmt.Errorf("rank: Geometry: %w", err)
 	}
 	switch {
-	case s.Geometry.Pages() != uint64(pages):
-		return fmt.Errorf("rank: Geometry has %d pages, and Pages is %d: make them the same", s.Geometry.Pages(), pages)
+	case s.Geometry.CountPages() != uint64(pages):
+		return fmt.Errorf("rank: Geometry has %d pages, and Pages is %d: make them the same", s.Geometry.CountPages(), pages)
 	case s.EngineID == "":
 		return fmt.Errorf("rank: EngineID is empty with a Geometry: give the engine a name that no other one has")
 	case s.RegistrationLease <= guard:
 		return fmt.Errorf("rank: RegistrationLease %d ns must be longer than LeaseGuard %d ns, or nothing could be written",
 			s.RegistrationLease, guard)
 	}
-	return kernel.Countable(
+	return kernel.CheckCounts(
 		kernel.Count{Name: "ReceptionsMax", Value: s.ReceptionsMax},
 		kernel.Count{Name: "ProducersMax", Value: s.ProducersMax},
 		kernel.Count{Name: "FinishedMax", Value: s.FinishedMax},

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/geometry"
 )
 
-func small() *geometry.Geometry {
+func smallGeometry() *geometry.Geometry {
 	return &geometry.Geometry{
 		Ranks: 1, Stages: 1, Heads: 2, CellHeads: 1, Blocks: 4, PerLogical: 1, BlockTokens: 16,
 		Layers: []geometry.Layer{{Number: 0}, {Number: 1, Group: 1}},
@@ -39,7 +39,7 @@ func TestSettingsChecked(t *testing.T) {
 		{func(s *Settings) { s.ExpectedMax = 1<<32 - 1 }, "ExpectedMax"},
 		{func(s *Settings) { s.NamesMax = 1<<32 - 1 }, "NamesMax"},
 	} {
-		s := Settings{Geometry: small(), EngineID: "e"}
+		s := Settings{Geometry: smallGeometry(), EngineID: "e"}
 		c.change(&s)
 		s.Fill()
 		err := s.Check(16, effects.Second)
@@ -59,7 +59,7 @@ func TestSettingsNeed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.Uint32Range(1, 1<<12)
 		s := Settings{
-			Geometry: small(), ReceptionsMax: size.Draw(t, "receptions"), ProducersMax: size.Draw(t, "producers"),
+			Geometry: smallGeometry(), ReceptionsMax: size.Draw(t, "receptions"), ProducersMax: size.Draw(t, "producers"),
 			FinishedMax: size.Draw(t, "finished"), RegistrationsMax: size.Draw(t, "registrations"),
 			ExpectedMax: size.Draw(t, "expected"),
 		}
@@ -94,24 +94,24 @@ func TestGeometriesAreSaid(t *testing.T) {
 			group := rapid.SampledFrom([]uint16{0, 1, 7, geometry.Shared}).Draw(t, "group")
 			g.Layers = append(g.Layers, geometry.Layer{Number: first + i, Group: group})
 		}
-		said := Numbers(&g)
-		got, ok := read(said, used)
+		said := EncodeGeometry(&g)
+		got, ok := decodeGeometry(said, used)
 		if used = got; !ok || !reflect.DeepEqual(got, g) {
 			t.Fatalf("%+v was read as %+v, %v", g, got, ok)
 		}
-		if _, ok := read(said[:n("cut", 0, scalars)], geometry.Geometry{}); ok {
+		if _, ok := decodeGeometry(said[:n("cut", 0, scalarCount)], geometry.Geometry{}); ok {
 			t.Fatal("a cache without layers is one")
 		}
 		large := slices.Clone(said)
 		at := n("large", 0, uint32(len(said)-1))
-		if large[at] += 1 << 32; at >= scalars {
+		if large[at] += 1 << 32; at >= scalarCount {
 			large[at] += 1 << 48
 		}
-		if got, ok := read(large, geometry.Geometry{}); ok {
+		if got, ok := decodeGeometry(large, geometry.Geometry{}); ok {
 			t.Fatalf("%v is %+v", large, got)
 		}
 	})
-	if _, ok := read(append(Numbers(small()), 0), geometry.Geometry{}); ok {
+	if _, ok := decodeGeometry(append(EncodeGeometry(smallGeometry()), 0), geometry.Geometry{}); ok {
 		t.Error("a cache that has a layer twice is one")
 	}
 }

@@ -13,14 +13,14 @@ type Settings struct {
 
 // Fill sets the defaults of fields that are zero.
 func (s *Settings) Fill() {
-	kernel.Default(&s.WaitersMax, 1024)
-	kernel.Default(&s.WaitingBytes, 64<<20)
-	kernel.Default(&s.BypassMax, 16)
+	kernel.SetDefault(&s.WaitersMax, 1024)
+	kernel.SetDefault(&s.WaitingBytes, 64<<20)
+	kernel.SetDefault(&s.BypassMax, 16)
 }
 
 // Check returns an error if a setting cannot work.
 func (s *Settings) Check() error {
-	return kernel.Countable(kernel.Count{Name: "WaitersMax", Value: s.WaitersMax})
+	return kernel.CheckCounts(kernel.Count{Name: "WaitersMax", Value: s.WaitersMax})
 }
 
 // Need returns the resources that the queue needs: a deadline for each waiting request.

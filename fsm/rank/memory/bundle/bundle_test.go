@@ -39,12 +39,12 @@ type open struct {
 
 func newGathering() *gathering {
 	g := &gathering{now: effects.Time(effects.Second), timers: kernel.NewTimers(64)}
-	g.pools = memory.New(64, 3, prng.Shuffle{}, memory.PoolConfig{Pages: pages, Share: pages})
+	g.pools = memory.New(64, 3, prng.Shuffle{}, memory.PoolConfig{Pages: pages, ClassShare: pages})
 	g.store = store.New(store.Config{
 		Settings: store.Settings{ClaimsMax: 8, ClaimTTL: effects.Second}, Seed: 1, Entries: 64, Pages: pages,
 		Classes: 3,
 	})
-	g.of = g.of.Emptied(bundle.Config{
+	g.of = g.of.Recycle(bundle.Config{
 		Settings: bundle.Settings{Layers: layers, BundleTTL: effects.Second, BundleMost: 3 * effects.Second},
 		Max:      bundles,
 	}, 3)
@@ -65,8 +65,8 @@ func TestGathers(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": func(t *rapid.T) {
 				key := []byte("m@1@0@" + string(next) + "@half")
-				name := bundle.Name(nil, key)
-				hash := g.store.Hash(name)
+				name := bundle.AppendName(nil, key)
+				hash := g.store.HashKey(name)
 				h := g.of.Begin(g.env(), &g.store, &run, 1, hash, name)
 				if full := len(g.open) >= bundles/2; (h == 0) && !full {
 					t.Fatalf("no room for bundle %d", len(g.open)+1)
@@ -77,11 +77,11 @@ func TestGathers(t *testing.T) {
 				if next++; next > 'f' {
 					next = 'a'
 				}
-				if g.pools.Pool(0).Free() < layers {
-					g.of.Undo(g.env(), &g.store, h)
+				if g.pools.Pool(0).FreePages() < layers {
+					g.of.UndoBegin(g.env(), &g.store, h)
 					return
 				}
-				g.of.Promise(g.env(), h)
+				g.of.PromisePages(g.env(), h)
 				x := open{h: h, name: name, granted: make([]effects.Page, layers)}
 				for range layers {
 					x.places, x.grants = append(x.places, 0), append(x.grants, 0)
@@ -94,16 +94,16 @@ func TestGathers(t *testing.T) {
 				}
 				x := &g.open[rapid.IntRange(0, len(g.open)-1).Draw(t, "bundle")]
 				layer := rapid.IntRange(0, layers-1).Draw(t, "layer")
-				at := g.of.Plan(x.h, uint32(layer))
+				at := g.of.PlanLayer(x.h, uint32(layer))
 				if vacant := x.places[layer] == 0; vacant != (at != 0) {
 					t.Fatalf("layer %d is vacant: %v; got place %d", layer, vacant, at)
 				}
 				if at == 0 {
 					return
 				}
-				g.of.Redeem(g.env(), at)
-				id, granted := g.pools.Grant(g.pools.Pool(0), 1, []uint32{64}, kernel.Ref{Owner: kernel.OwnerPushTarget})
-				g.of.Granted(g.env(), at, id)
+				g.of.RedeemPage(g.env(), at)
+				id, granted := g.pools.GrantPages(g.pools.Pool(0), 1, []uint32{64}, kernel.Ref{Owner: kernel.OwnerPushTarget})
+				g.of.RecordGrant(g.env(), at, id)
 				x.places[layer], x.grants[layer], x.granted[layer] = at, id, granted[0]
 			},
 			"land": func(t *rapid.T) {
@@ -117,10 +117,10 @@ func TestGathers(t *testing.T) {
 						continue
 					}
 					page := x.granted[layer]
-					g.pools.Land(x.grants[layer], page)
-					g.pools.End(x.grants[layer])
+					g.pools.LandPage(x.grants[layer], page)
+					g.pools.EndGrant(x.grants[layer])
 					x.grants[layer] = 0
-					if !g.of.Take(g.env(), &g.store, x.places[layer], page, true) {
+					if !g.of.TakePage(g.env(), &g.store, x.places[layer], page, true) {
 						t.Fatal("a layer of a bundle that stands was not taken")
 					}
 					if x.landed++; x.landed == layers {
@@ -143,23 +143,23 @@ func TestGathers(t *testing.T) {
 					if id == 0 {
 						continue
 					}
-					g.pools.Land(id, x.granted[layer])
-					g.pools.End(id)
-					if g.of.Take(g.env(), &g.store, x.places[layer], x.granted[layer], true) {
+					g.pools.LandPage(id, x.granted[layer])
+					g.pools.EndGrant(id)
+					if g.of.TakePage(g.env(), &g.store, x.places[layer], x.granted[layer], true) {
 						t.Fatal("a layer of a bundle that is gone was taken")
 					}
-					g.pools.Pool(0).Unref(x.granted[layer])
+					g.pools.Pool(0).DropRef(x.granted[layer])
 				}
 				g.open = append(g.open[:i], g.open[i+1:]...)
 			},
 			"": func(t *rapid.T) {
 				held := 0
 				for name, want := range ready {
-					page, ok := g.store.Ready(g.store.Find(g.store.Hash([]byte(name)), []byte(name)))
+					page, ok := g.store.ReadyPage(g.store.Find(g.store.HashKey([]byte(name)), []byte(name)))
 					if !ok {
 						t.Fatalf("chunk %s is not ready", name)
 					}
-					frame := g.pools.Pool(0).Frame(page, nil)
+					frame := g.pools.Pool(0).AppendFrame(page, nil)
 					for layer, p := range frame {
 						if p.Index != want[layer].Index {
 							t.Fatalf("layer %d of %s lies in page %d instead of %d", layer, name, p.Index, want[layer].Index)
@@ -168,12 +168,12 @@ func TestGathers(t *testing.T) {
 					held += len(frame)
 				}
 				for _, x := range g.open {
-					if _, ok := g.store.Ready(g.store.Find(g.store.Hash(x.name), x.name)); ok && ready[string(x.name)] == nil {
+					if _, ok := g.store.ReadyPage(g.store.Find(g.store.HashKey(x.name), x.name)); ok && ready[string(x.name)] == nil {
 						t.Fatalf("chunk %s is ready with %d of %d layers", x.name, x.landed, layers)
 					}
 					held += layers
 				}
-				if free := int(g.pools.Pool(0).Free()); free+held != pages || g.of.Len() != len(g.open) {
+				if free := int(g.pools.Pool(0).FreePages()); free+held != pages || g.of.Len() != len(g.open) {
 					t.Fatalf("%d pages are free and %d in use of %d; %d bundles instead of %d",
 						free, held, pages, g.of.Len(), len(g.open))
 				}
@@ -187,29 +187,29 @@ func TestGathers(t *testing.T) {
 func TestEpochs(t *testing.T) {
 	g := newGathering()
 	run := bundle.Run{Class: 1, Peer: effects.Incarnation{1}, Request: 7, Epoch: 2}
-	name := bundle.Name(nil, []byte("m@1@0@1f@half"))
-	if code := g.of.Enter(g.env(), &run); code != effects.OK {
+	name := bundle.AppendName(nil, []byte("m@1@0@1f@half"))
+	if code := g.of.EnterEpoch(g.env(), &run); code != effects.OK {
 		t.Fatal(code)
 	}
-	h := g.of.Begin(g.env(), &g.store, &run, 1, g.store.Hash(name), name)
-	g.of.Promise(g.env(), h)
+	h := g.of.Begin(g.env(), &g.store, &run, 1, g.store.HashKey(name), name)
+	g.of.PromisePages(g.env(), h)
 	former, later := run, run
 	former.Epoch, later.Epoch = 1, 3
-	if code := g.of.Enter(g.env(), &former); code != effects.Withdrawn {
+	if code := g.of.EnterEpoch(g.env(), &former); code != effects.Withdrawn {
 		t.Errorf("a former epoch: %v", code)
 	}
-	if g.of.Open(&former, g.store.Hash(name)) != 0 || g.of.Open(&run, g.store.Hash(name)) != h {
+	if g.of.FindBundle(&former, g.store.HashKey(name)) != 0 || g.of.FindBundle(&run, g.store.HashKey(name)) != h {
 		t.Error("a bundle is another epoch's")
 	}
 	other := run
-	if other.Peer = (effects.Incarnation{2}); g.of.Open(&other, g.store.Hash(name)) != 0 {
+	if other.Peer = (effects.Incarnation{2}); g.of.FindBundle(&other, g.store.HashKey(name)) != 0 {
 		t.Error("a bundle is another peer's")
 	}
-	if code := g.of.Enter(g.env(), &later); code != effects.OK || g.of.Condemned() != h {
-		t.Errorf("a later epoch: %v, and %d is condemned", code, g.of.Condemned())
+	if code := g.of.EnterEpoch(g.env(), &later); code != effects.OK || g.of.NextCondemned() != h {
+		t.Errorf("a later epoch: %v, and %d is condemned", code, g.of.NextCondemned())
 	}
 	g.of.End(g.env(), &g.store, h)
-	if g.of.Len() != 0 || g.pools.Pool(0).Free() != pages || g.timers.Len() != 0 {
-		t.Errorf("%d bundles, %d pages free, %d deadlines", g.of.Len(), g.pools.Pool(0).Free(), g.timers.Len())
+	if g.of.Len() != 0 || g.pools.Pool(0).FreePages() != pages || g.timers.Len() != 0 {
+		t.Errorf("%d bundles, %d pages free, %d deadlines", g.of.Len(), g.pools.Pool(0).FreePages(), g.timers.Len())
 	}
 }

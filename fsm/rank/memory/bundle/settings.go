@@ -29,8 +29,8 @@ func (s *Settings) Fill(lease effects.Duration, pages uint32) {
 	if s.BundlesMax == 0 {
 		s.BundlesMax, s.byPages = max(1, pages/max(1, s.Layers)), true
 	}
-	kernel.Default(&s.BundleTTL, lease)
-	kernel.Default(&s.BundleMost, 10*s.BundleTTL)
+	kernel.SetDefault(&s.BundleTTL, lease)
+	kernel.SetDefault(&s.BundleMost, 10*s.BundleTTL)
 }
 
 // ByPages reports whether the limit of bundles is the number that the pool has pages for.
@@ -41,7 +41,7 @@ func (s *Settings) Check() error {
 	if s.Layers > protocol.LayersMax {
 		return fmt.Errorf("rank: Layers is %d: give at most %d", s.Layers, protocol.LayersMax)
 	}
-	return kernel.Countable(kernel.Count{Name: "BundlesMax", Value: s.BundlesMax})
+	return kernel.CheckCounts(kernel.Count{Name: "BundlesMax", Value: s.BundlesMax})
 }
 
 // Need returns the resources that bundles need: a deadline for each.

@@ -32,19 +32,19 @@ func (e *Error) Error() string {
 	return s + e.Field + " " + e.Value + ": " + e.Remedy
 }
 
-// refuse returns an *Error without a side.
-func refuse(code Code, field, value, remedy string) error {
+// newError returns an *Error without a side.
+func newError(code Code, field, value, remedy string) error {
 	return &Error{Code: code, Field: field, Value: value, Remedy: remedy}
 }
 
-// of sets the side of an error of this package.
-func of(side string, err error) error {
+// withSide sets the side of an error of this package.
+func withSide(side string, err error) error {
 	if e, ok := err.(*Error); ok { // errors of this package are never wrapped
 		e.Side = side
 	}
 	return err
 }
 
-func number(n uint64) string { return strconv.FormatUint(n, 10) }
+func formatNumber(n uint64) string { return strconv.FormatUint(n, 10) }
 
-func between(least, most uint64) string { return number(least) + " to " + number(most) }
+func formatLimits(low, high uint64) string { return formatNumber(low) + " to " + formatNumber(high) }

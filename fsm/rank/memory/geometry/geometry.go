@@ -19,9 +19,9 @@
 //
 // Example: a model has 8 KV heads and cells have 2 heads. The producer has 2 ranks, so each producer rank has 4 heads,
 // and 2 pages for each block of a layer. The consumer has 4 ranks, so each consumer rank has 2 heads, and 1 page for
-// each block. Consumer rank 1 has the heads 2 and 3, and [Producers] says that it registers with producer rank 0.
-// [Match] makes the [Plan] of this pair, which writes the second page of each block of producer rank 0 into the only
-// page of the block at consumer rank 1. [Plan.Pairs] lists the page numbers for the blocks of a request.
+// each block. Consumer rank 1 has the heads 2 and 3, and [ProducersOf] says that it registers with producer rank 0.
+// [MatchRanks] makes the [Plan] of this pair, which writes the second page of each block of producer rank 0 into the
+// only page of the block at consumer rank 1. [Plan.PairBlocks] lists the page numbers for the blocks of a request.
 package geometry
 
 import (
@@ -77,20 +77,20 @@ func (g *Geometry) Check() error {
 		{"block_tokens", uint64(g.BlockTokens), 1, 1 << 32},
 	} {
 		if x.is < x.least || x.is >= x.end {
-			return refuse(Unusable, x.field, number(x.is), "want "+between(x.least, x.end-1))
+			return newError(Unusable, x.field, formatNumber(x.is), "want "+formatLimits(x.least, x.end-1))
 		}
 	}
 	if err := g.checkHeads(); err != nil {
 		return err
 	}
-	if g.Pages() > math.MaxUint32 {
-		return refuse(Unusable, "blocks", number(uint64(g.Blocks)), "with "+number(uint64(len(g.Layers)))+" layers of "+
-			number(uint64(g.Shares()))+" cells they are more than 4294967295 pages: give cells more heads")
+	if g.CountPages() > math.MaxUint32 {
+		return newError(Unusable, "blocks", formatNumber(uint64(g.Blocks)), "with "+formatNumber(uint64(len(g.Layers)))+" layers of "+
+			formatNumber(uint64(g.SharesPerBlock()))+" cells they are more than 4294967295 pages: give cells more heads")
 	}
-	numbers := sorted(g.Layers)
+	numbers := layersByNumber(g.Layers)
 	for i := 1; i < len(numbers); i++ {
 		if x := g.Layers[numbers[i]].Number; x == g.Layers[numbers[i-1]].Number {
-			return refuse(Unusable, "layers", number(uint64(x)), "is there twice: number each region once")
+			return newError(Unusable, "layers", formatNumber(uint64(x)), "is there twice: number each region once")
 		}
 	}
 	return nil
@@ -98,66 +98,66 @@ func (g *Geometry) Check() error {
 
 // checkHeads is the part of Check that concerns heads, which must divide evenly among the ranks.
 func (g *Geometry) checkHeads() error {
-	heads, ranks := number(uint64(g.Heads)), number(uint64(g.Ranks))
+	heads, ranks := formatNumber(uint64(g.Heads)), formatNumber(uint64(g.Ranks))
 	switch {
 	case g.Heads == 0:
 		if g.CellHeads != 0 {
-			return refuse(Unusable, "cell_heads", number(uint64(g.CellHeads)), "want 0, as heads is: each rank has all")
+			return newError(Unusable, "cell_heads", formatNumber(uint64(g.CellHeads)), "want 0, as heads is: each rank has all")
 		}
 	case g.Heads >= g.Ranks && g.Heads%g.Ranks != 0:
-		return refuse(Unsupported, "heads", heads, "want a multiple of the "+ranks+" ranks")
+		return newError(Unsupported, "heads", heads, "want a multiple of the "+ranks+" ranks")
 	case g.Heads < g.Ranks && g.Ranks%g.Heads != 0:
-		return refuse(Unsupported, "heads", heads, "want a divisor of the "+ranks+" ranks")
-	case g.CellHeads == 0, g.headsHere()%g.CellHeads != 0:
-		return refuse(Unusable, "cell_heads", number(uint64(g.CellHeads)),
-			"want a divisor of the "+number(uint64(g.headsHere()))+" heads of a rank")
+		return newError(Unsupported, "heads", heads, "want a divisor of the "+ranks+" ranks")
+	case g.CellHeads == 0, g.headsPerRank()%g.CellHeads != 0:
+		return newError(Unusable, "cell_heads", formatNumber(uint64(g.CellHeads)),
+			"want a divisor of the "+formatNumber(uint64(g.headsPerRank()))+" heads of a rank")
 	}
 	return nil
 }
 
-// headsHere returns the number of heads that this rank has. If the model has fewer heads than ranks, the result is 1,
-// and other ranks have the same head.
-func (g *Geometry) headsHere() uint32 { return max(1, g.Heads/g.Ranks) }
+// headsPerRank returns the number of heads that this rank has. If the model has fewer heads than ranks, the result is
+// 1, and other ranks have the same head.
+func (g *Geometry) headsPerRank() uint32 { return max(1, g.Heads/g.Ranks) }
 
 // firstHead returns the first head of a rank. The model must have heads.
 func (g *Geometry) firstHead(rank uint32) uint32 {
 	return uint32(uint64(rank) * uint64(g.Heads) / uint64(g.Ranks))
 }
 
-// Shares returns the number of pages that this rank has for one block of one layer.
-func (g *Geometry) Shares() uint32 {
+// SharesPerBlock returns the number of pages that this rank has for one block of one layer.
+func (g *Geometry) SharesPerBlock() uint32 {
 	if g.Heads == 0 {
 		return 1
 	}
-	return g.headsHere() / g.CellHeads
+	return g.headsPerRank() / g.CellHeads
 }
 
-// Pages returns the number of pages of this rank. Page numbers are below this number.
-func (g *Geometry) Pages() uint64 {
+// CountPages returns the number of pages of this rank. Page numbers are below this number.
+func (g *Geometry) CountPages() uint64 {
 	// The first product fits, because there are at most 2^14 layers and 2^32 blocks. A result that does not fit 32 bits
 	// is reported as more than any page number.
 	blocks := uint64(len(g.Layers)) * uint64(g.Blocks)
 	if blocks > math.MaxUint32 {
 		return math.MaxUint64
 	}
-	return blocks * uint64(g.Shares())
+	return blocks * uint64(g.SharesPerBlock())
 }
 
-// Page returns the number of a page. The blocks of a region follow each other, and the shares of a block follow each
-// other within the block.
-func (g *Geometry) Page(region, block, share uint32) uint32 {
-	return (region*g.Blocks+block)*g.Shares() + share
+// PageNumber returns the number of a page. The blocks of a region follow each other, and the shares of a block follow
+// each other within the block.
+func (g *Geometry) PageNumber(region, block, share uint32) uint32 {
+	return (region*g.Blocks+block)*g.SharesPerBlock() + share
 }
 
-// Place returns the region, block and share of a page: the reverse of Page.
-func (g *Geometry) Place(page uint32) (region, block, share uint32) {
-	shares := g.Shares()
+// PlaceOf returns the region, block and share of a page: the reverse of Page.
+func (g *Geometry) PlaceOf(page uint32) (region, block, share uint32) {
+	shares := g.SharesPerBlock()
 	block, share = page/shares, page%shares
 	return block / g.Blocks, block % g.Blocks, share
 }
 
-// sorted returns the indexes of the layers in the order of the layers' numbers.
-func sorted(layers []Layer) []int {
+// layersByNumber returns the indexes of the layers in the order of the layers' numbers.
+func layersByNumber(layers []Layer) []int {
 	order := make([]int, len(layers))
 	for i := range order {
 		order[i] = i

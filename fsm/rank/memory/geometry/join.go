@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// A Named is a layer with its KV-cache group, as this side knows it.
-type Named struct {
+// A LayerGroup is a layer with its KV-cache group, as this side knows it.
+type LayerGroup struct {
 	Layer string
 	Group uint16
 }
 
-// A Joined is a pair of a producer rank and a consumer rank that fit each other. Producer and Consumer number the pages
-// in the same way as the plan. The consumer's pages are the same for every stage of the producer's engine.
-type Joined struct {
+// A RankPair is a pair of a producer rank and a consumer rank that fit each other. Producer and Consumer number the
+// pages in the same way as the plan. The consumer's pages are the same for every stage of the producer's engine.
+type RankPair struct {
 	Plan               Plan
 	Producer, Consumer Regions
 }
@@ -25,69 +25,69 @@ type Joined struct {
 // layers has the groups of layers that the caller knows, in any order. A layer must be listed if the layer's region has
 // the group Shared; a listed group must agree with the group of the region. Join refuses what does not fit with an
 // *Error that names the field as the wire does.
-func Join(producer, consumer *Regions, layers []Named) (Joined, error) {
+func Join(producer, consumer *Regions, layers []LayerGroup) (RankPair, error) {
 	if producer.EngineID == consumer.EngineID {
-		return Joined{}, of("producer", refuse(Mismatch, "engine_id", quote([]byte(producer.EngineID)),
+		return RankPair{}, withSide("producer", newError(Mismatch, "engine_id", quoteText([]byte(producer.EngineID)),
 			"the consumer has the same: give each engine its own"))
 	}
 	if producer.Heads > 0 && producer.Layout != consumer.Layout {
-		return Joined{}, of("producer", refuse(Mismatch, "kv_cache_layout", quote([]byte(producer.Layout)),
-			"the consumer has "+quote([]byte(consumer.Layout))))
+		return RankPair{}, withSide("producer", newError(Mismatch, "kv_cache_layout", quoteText([]byte(producer.Layout)),
+			"the consumer has "+quoteText([]byte(consumer.Layout))))
 	}
 	if producer.BlockTokens != consumer.BlockTokens {
-		return Joined{}, of("producer", refuse(Mismatch, "block_size", number(uint64(producer.BlockTokens)),
-			"the consumer has "+number(uint64(consumer.BlockTokens))))
+		return RankPair{}, withSide("producer", newError(Mismatch, "block_size", formatNumber(uint64(producer.BlockTokens)),
+			"the consumer has "+formatNumber(uint64(consumer.BlockTokens))))
 	}
-	j := Joined{Producer: *producer, Consumer: *consumer}
+	j := RankPair{Producer: *producer, Consumer: *consumer}
 	var err error
 	switch {
 	case producer.Stages <= 1:
-		err = j.byOrder(0)
+		err = j.pairByOrder(0)
 	case len(producer.members) > 0 || len(consumer.members) > 0:
-		err = j.byLayer(layers)
+		err = j.pairByLayer(layers)
 	default:
-		err = j.bySlice()
+		err = j.pairByName()
 	}
 	if err != nil {
-		return Joined{}, err
+		return RankPair{}, err
 	}
-	if j.Plan, err = Match(&j.Producer.Geometry, &j.Consumer.Geometry); err != nil {
-		return Joined{}, err
+	if j.Plan, err = MatchRanks(&j.Producer.Geometry, &j.Consumer.Geometry); err != nil {
+		return RankPair{}, err
 	}
-	if err := j.bytes(); err != nil {
-		return Joined{}, err
+	if err := j.checkPageLengths(); err != nil {
+		return RankPair{}, err
 	}
 	return j, nil
 }
 
-// byOrder pairs the producer's regions with the consumer's regions from index from on.
-func (j *Joined) byOrder(from int) error {
+// pairByOrder pairs the producer's regions with the consumer's regions from index from on.
+func (j *RankPair) pairByOrder(from int) error {
 	p, c := &j.Producer, &j.Consumer
 	if have, want := len(p.Spans), len(c.Spans)-from; have > want || p.Stages <= 1 && have < want {
-		return of("producer", refuse(Mismatch, "kv_caches_base_addr", number(uint64(have)), "the consumer has "+
-			number(uint64(want))+" regions"))
+		return withSide("producer", newError(Mismatch, "kv_caches_base_addr", formatNumber(uint64(have)), "the consumer has "+
+			formatNumber(uint64(want))+" regions"))
 	}
 	p.Layers = slices.Clone(p.Layers)
 	for i := range p.Spans {
 		p.Layers[i].Number = uint32(from + i)
-		if ours, theirs := p.Spans[i].Name, c.Spans[from+i].Name; p.named && c.named && ours != theirs {
-			return of("producer", refuse(Mismatch, at("region_names", i), quote([]byte(ours)), "the consumer has "+
-				quote([]byte(theirs))))
+		if producerName, consumerName := p.Spans[i].Name, c.Spans[from+i].Name; p.hasNames && c.hasNames && producerName != consumerName {
+			return withSide("producer", newError(Mismatch, elementName("region_names", i), quoteText([]byte(producerName)), "the consumer has "+
+				quoteText([]byte(consumerName))))
 		}
 	}
 	return nil
 }
 
-// bySlice finds the producer's regions among the consumer's regions by name. The regions of a stage are contiguous at
-// the consumer, and must occur there exactly once.
-func (j *Joined) bySlice() error {
+// pairByName finds the producer's regions among the consumer's regions by name. The regions of a stage are contiguous
+// at the consumer, and must occur there exactly once.
+func (j *RankPair) pairByName() error {
 	p, c := &j.Producer, &j.Consumer
-	if !p.named || !c.named {
+	if !p.hasNames || !c.hasNames {
 		side := "producer"
-		if p.named {
+		if p.hasNames {
 			side = "consumer"
 		}
-		return of(side, refuse(Unsupported, "region_names", "nil", "want names: the producer has stages"))
+		return withSide(side, newError(Unsupported, "region_names", "nil", "want names: the producer has stages"))
 	}
 	from := -1
 	for i := 0; i+len(p.Spans) <= len(c.Spans); i++ {
@@ -95,51 +95,51 @@ func (j *Joined) bySlice() error {
 			continue
 		}
 		if from >= 0 {
-			return of("consumer", refuse(Unusable, "region_names", quote([]byte(p.Spans[0].Name)),
+			return withSide("consumer", newError(Unusable, "region_names", quoteText([]byte(p.Spans[0].Name)),
 				"the stage's regions are there more than once: want names of their own"))
 		}
 		from = i
 	}
 	if from < 0 {
-		return of("producer", refuse(Mismatch, "region_names", quote([]byte(p.Spans[0].Name)),
-			"the consumer has no "+number(uint64(len(p.Spans)))+" regions of these names, one after the other"))
+		return withSide("producer", newError(Mismatch, "region_names", quoteText([]byte(p.Spans[0].Name)),
+			"the consumer has no "+formatNumber(uint64(len(p.Spans)))+" regions of these names, one after the other"))
 	}
-	return j.byOrder(from)
+	return j.pairByOrder(from)
 }
 
-// byLayer splits the regions of both sides into their layers, and numbers the layers as the consumer does.
-func (j *Joined) byLayer(layers []Named) error {
+// pairByLayer splits the regions of both sides into their layers, and numbers the layers as the consumer does.
+func (j *RankPair) pairByLayer(layers []LayerGroup) error {
 	p, c := &j.Producer, &j.Consumer
 	for _, x := range []struct {
 		side string
 		r    *Regions
 	}{{"producer", p}, {"consumer", c}} {
 		if len(x.r.members) == 0 || len(x.r.members) > LayersMax {
-			return of(x.side, refuse(Unusable, "region_members", number(uint64(len(x.r.members))),
-				"want the layers of each region, "+between(1, LayersMax)+": the producer has stages"))
+			return withSide(x.side, newError(Unusable, "region_members", formatNumber(uint64(len(x.r.members))),
+				"want the layers of each region, "+formatLimits(1, LayersMax)+": the producer has stages"))
 		}
 	}
 	if c.Ranks > p.Ranks && p.Heads > 0 {
-		return of("consumer", refuse(Unsupported, "ranks", number(uint64(c.Ranks)), "want at most the producer's "+
-			number(uint64(p.Ranks))+" where layers are paired by name"))
+		return withSide("consumer", newError(Unsupported, "ranks", formatNumber(uint64(c.Ranks)), "want at most the producer's "+
+			formatNumber(uint64(p.Ranks))+" where layers are paired by name"))
 	}
 	layers = slices.Clone(layers)
-	slices.SortFunc(layers, func(a, b Named) int { return strings.Compare(a.Layer, b.Layer) })
-	names := c.byName()
-	theirs := *c
-	if err := c.cut(layers, func(i int) (uint32, bool) { return uint32(i), true }); err != nil {
-		return of("consumer", err)
+	slices.SortFunc(layers, func(a, b LayerGroup) int { return strings.Compare(a.Layer, b.Layer) })
+	names := c.membersByName()
+	consumerMembers := *c
+	if err := c.splitByLayer(layers, func(i int) (uint32, bool) { return uint32(i), true }); err != nil {
+		return withSide("consumer", err)
 	}
-	err := p.cut(layers, func(i int) (uint32, bool) {
-		n, found := theirs.memberAt(names, p.members[i].layer)
+	err := p.splitByLayer(layers, func(i int) (uint32, bool) {
+		n, found := consumerMembers.findMember(names, p.members[i].layer)
 		return uint32(n), found
 	})
-	return of("producer", err)
+	return withSide("producer", err)
 }
 
-// cut replaces each region by one region for each of its layers. The layers of a packed region get a part of each block
-// of the region.
-func (r *Regions) cut(layers []Named, numbered func(member int) (uint32, bool)) error {
+// splitByLayer replaces each region by one region for each of its layers. The layers of a packed region get a part of
+// each block of the region.
+func (r *Regions) splitByLayer(layers []LayerGroup, layerNumber func(member int) (uint32, bool)) error {
 	packed := make([]bool, len(r.Spans))
 	for i := range r.members {
 		x := &r.members[i]
@@ -148,9 +148,9 @@ func (r *Regions) cut(layers []Named, numbered func(member int) (uint32, bool)) 
 	spans, cut := make([]Span, 0, len(r.members)), make([]Layer, 0, len(r.members))
 	for i := range r.members {
 		x := &r.members[i]
-		n, found := numbered(i)
+		n, found := layerNumber(i)
 		if !found {
-			return refuse(Mismatch, "region_members", quote([]byte(x.layer)), "the consumer has no such layer")
+			return newError(Mismatch, "region_members", quoteText([]byte(x.layer)), "the consumer has no such layer")
 		}
 		group, err := groupOf(layers, x.layer, r.Layers[x.region].Group)
 		if err != nil {
@@ -160,69 +160,69 @@ func (r *Regions) cut(layers []Named, numbered func(member int) (uint32, bool)) 
 		s.Name = x.layer
 		if packed[x.region] {
 			if !x.packed {
-				return refuse(Unusable, "packed_member_layouts", quote([]byte(x.layer)),
+				return newError(Unusable, "packed_member_layouts", quoteText([]byte(x.layer)),
 					"is not there, and others of its row are: want all or none")
 			}
 			s.Base, s.Length = s.Base+x.offset, x.bytes
 		}
 		spans, cut = append(spans, s), append(cut, Layer{Number: n, Group: group})
 	}
-	r.Spans, r.Layers, r.members, r.named = spans, cut, nil, true
+	r.Spans, r.Layers, r.members, r.hasNames = spans, cut, nil, true
 	return nil
 }
 
 // groupOf returns the group of a layer: the group of the layer's region, or, if that is Shared, the group in layers,
 // which are sorted by name.
-func groupOf(layers []Named, name string, region uint16) (uint16, error) {
-	i, found := slices.BinarySearchFunc(layers, name, func(x Named, name string) int {
+func groupOf(layers []LayerGroup, name string, region uint16) (uint16, error) {
+	i, found := slices.BinarySearchFunc(layers, name, func(x LayerGroup, name string) int {
 		return strings.Compare(x.Layer, name)
 	})
 	switch {
 	case found && region != Shared && layers[i].Group != region:
-		return 0, refuse(Mismatch, "region_group_ids", groupName(region), "layer "+quote([]byte(name))+
+		return 0, newError(Mismatch, "region_group_ids", groupName(region), "layer "+quoteText([]byte(name))+
 			" is of group "+groupName(layers[i].Group))
 	case found:
 		return layers[i].Group, nil
 	case region == Shared:
-		return 0, refuse(Unsupported, "region_group_ids", "-1", "want the group of layer "+quote([]byte(name))+
+		return 0, newError(Unsupported, "region_group_ids", "-1", "want the group of layer "+quoteText([]byte(name))+
 			": its region is of all groups")
 	}
 	return region, nil
 }
 
-// bytes returns an error if two pages that are paired have different lengths.
-func (j *Joined) bytes() error {
+// checkPageLengths returns an error if two pages that are paired have different lengths.
+func (j *RankPair) checkPageLengths() error {
 	p, c := &j.Producer, &j.Consumer
 	for i := range j.Plan.layers {
 		x := &j.Plan.layers[i]
-		if ours, theirs := p.cellBytes(x.producer), c.cellBytes(x.consumer); ours != theirs {
-			return of("producer", refuse(Mismatch, at("block_lens", int(x.producer)), number(p.Spans[x.producer].Length),
-				"want "+number(theirs*uint64(p.Shares()))+", as the consumer has "+number(c.Spans[x.consumer].Length)))
+		if producerBytes, consumerBytes := p.regionCellBytes(x.producer), c.regionCellBytes(x.consumer); producerBytes != consumerBytes {
+			return withSide("producer", newError(Mismatch, elementName("block_lens", int(x.producer)), formatNumber(p.Spans[x.producer].Length),
+				"want "+formatNumber(consumerBytes*uint64(p.SharesPerBlock()))+", as the consumer has "+formatNumber(c.Spans[x.consumer].Length)))
 		}
 	}
 	return nil
 }
 
-// Siblings checks whether two workers can be ranks of the same engine: a producer uses the same block lists for all
-// ranks of an engine. Siblings returns nil or an *Error.
-func Siblings(one, other *Regions) error {
+// CheckSiblings checks whether two workers can be ranks of the same engine: a producer uses the same block lists for
+// all ranks of an engine. Siblings returns nil or an *Error.
+func CheckSiblings(first, second *Regions) error {
 	for _, x := range []struct {
 		field    string
 		is, want uint64
 	}{
-		{"num_blocks", uint64(other.Blocks), uint64(one.Blocks)},
-		{"block_size", uint64(other.BlockTokens), uint64(one.BlockTokens)},
-		{"physical_blocks_per_logical_kv_block", uint64(other.PerLogical), uint64(one.PerLogical)},
-		{"ranks", uint64(other.Ranks), uint64(one.Ranks)},
-		{"stages", uint64(other.Stages), uint64(one.Stages)},
+		{"num_blocks", uint64(second.Blocks), uint64(first.Blocks)},
+		{"block_size", uint64(second.BlockTokens), uint64(first.BlockTokens)},
+		{"physical_blocks_per_logical_kv_block", uint64(second.PerLogical), uint64(first.PerLogical)},
+		{"ranks", uint64(second.Ranks), uint64(first.Ranks)},
+		{"stages", uint64(second.Stages), uint64(first.Stages)},
 	} {
 		if x.is != x.want {
-			return refuse(Mismatch, x.field, number(x.is), "another rank of the engine has "+number(x.want))
+			return newError(Mismatch, x.field, formatNumber(x.is), "another rank of the engine has "+formatNumber(x.want))
 		}
 	}
-	if one.EngineID != other.EngineID {
-		return refuse(Mismatch, "engine_id", quote([]byte(other.EngineID)), "another rank of the engine has "+
-			quote([]byte(one.EngineID)))
+	if first.EngineID != second.EngineID {
+		return newError(Mismatch, "engine_id", quoteText([]byte(second.EngineID)), "another rank of the engine has "+
+			quoteText([]byte(first.EngineID)))
 	}
 	return nil
 }

@@ -31,18 +31,18 @@ func one() *Worker { return &Worker{Ranks: 1, Stages: 1, Heads: 4, CellHeads: 2}
 
 // What a worker says of itself, taken as it stands.
 func TestRegionsOfAWorker(t *testing.T) {
-	r, err := Of(metadata("P"), one())
+	r, err := ParseRegions(metadata("P"), one())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ region, block, share uint32 }{{0, 0, 0}, {0, 7, 1}, {1, 3, 0}, {2, 1, 1}} {
 		want := []uint64{0x1000, 0x2000, 0x3000}[c.region] + uint64(c.block)*[]uint64{64, 80, 64}[c.region] +
 			uint64(c.share)*32
-		if at, n := r.Bytes(r.Page(c.region, c.block, c.share)); at != want || n != 32 {
+		if at, n := r.LocatePage(r.PageNumber(c.region, c.block, c.share)); at != want || n != 32 {
 			t.Errorf("%+v: %d bytes at %#x, want 32 at %#x", c, n, at, want)
 		}
 	}
-	if r.EngineID != "P" || r.Device != 3 || r.Mem != MemVRAM || r.Mem.String() != "VRAM" || r.Pages() != 48 ||
+	if r.EngineID != "P" || r.Device != 3 || r.Mem != MemVRAM || r.Mem.String() != "VRAM" || r.CountPages() != 48 ||
 		r.Layers[1] != (Layer{1, 1}) || r.Layers[2] != (Layer{2, Shared}) || r.Spans[1].Name != "l.1" {
 		t.Errorf("%+v", r)
 	}
@@ -55,12 +55,12 @@ func TestRegionsOfAWorker(t *testing.T) {
 	}
 	bare := metadata("P")
 	bare.Regions = protocol.NixlRegions{}
-	if r, err = Of(bare, one()); err != nil || r.Mem != MemUnsaid || r.Mem.String() != "" || r.Layers[2] != (Layer{2, 0}) {
+	if r, err = ParseRegions(bare, one()); err != nil || r.Mem != MemUnknown || r.Mem.String() != "" || r.Layers[2] != (Layer{2, 0}) {
 		t.Errorf("without lists that may be absent: %v %+v", err, r)
 	}
 	dram := metadata("P")
 	dram.Regions.MemTypes = texts("DRAM", "DRAM", "DRAM")
-	if r, err = Of(dram, one()); err != nil || r.Mem != MemDRAM || r.Mem.String() != "DRAM" {
+	if r, err = ParseRegions(dram, one()); err != nil || r.Mem != MemDRAM || r.Mem.String() != "DRAM" {
 		t.Errorf("%v %+v", err, r)
 	}
 }
@@ -164,7 +164,7 @@ func TestRefusedMetadata(t *testing.T) {
 	} {
 		m, w := metadata("P"), one()
 		c.edit(m, w)
-		r, err := Of(m, w)
+		r, err := ParseRegions(m, w)
 		refused(t, name, err, c.code, strings.Split(c.says, "|")...)
 		if len(r.Spans) > 0 {
 			t.Errorf("%s: there are regions", name)
@@ -195,9 +195,9 @@ func TestRefusedJoins(t *testing.T) {
 		"longer blocks": {func(p, _ *Regions) { p.Spans[2].Length = 128 }, Mismatch,
 			"producer's block_lens[2] 128|want 64"},
 		"a consumer's stage": {func(_, c *Regions) { c.Stages = 2 }, Unsupported, "consumer's stages 2"},
-		"a stage without names": {func(p, _ *Regions) { p.Stages, p.named = 2, false }, Unsupported,
+		"a stage without names": {func(p, _ *Regions) { p.Stages, p.hasNames = 2, false }, Unsupported,
 			"producer's region_names nil|has stages"},
-		"a consumer without names": {func(p, c *Regions) { p.Stages, c.named = 2, false }, Unsupported,
+		"a consumer without names": {func(p, c *Regions) { p.Stages, c.hasNames = 2, false }, Unsupported,
 			"consumer's region_names nil|has stages"},
 		"a stage that is not there": {func(p, _ *Regions) { p.Stages, p.Spans[2].Name = 2, "l.9" }, Mismatch,
 			`producer's region_names "l.0"|no 3 regions`},
@@ -234,7 +234,7 @@ func TestRefusedJoins(t *testing.T) {
 
 func regions(t *testing.T, id string) *Regions {
 	t.Helper()
-	r, err := Of(metadata(id), one())
+	r, err := ParseRegions(metadata(id), one())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,11 +254,11 @@ func latents(t *testing.T, edit func(p, d *protocol.NixlMetadata)) (p, d Regions
 		{Layer: []byte("l.1"), Offset: 32, PageBytes: 32}}
 	edit(ours, theirs)
 	w := &Worker{Ranks: 1, Stages: 2}
-	p, err := Of(ours, w)
+	p, err := ParseRegions(ours, w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, err = Of(theirs, &Worker{Ranks: 1, Stages: 1}); err != nil {
+	if d, err = ParseRegions(theirs, &Worker{Ranks: 1, Stages: 1}); err != nil {
 		t.Fatal(err)
 	}
 	return p, d
@@ -267,10 +267,10 @@ func latents(t *testing.T, edit func(p, d *protocol.NixlMetadata)) (p, d Regions
 // Layers that pair by name: what of it does not fit, and where they are if it does.
 func TestJoinByLayer(t *testing.T) {
 	type meta = protocol.NixlMetadata
-	known := []Named{{"l.5", 1}, {"l.4", 0}, {"l.1", 1}, {"l.0", 0}}
+	known := []LayerGroup{{"l.5", 1}, {"l.4", 0}, {"l.1", 1}, {"l.0", 0}}
 	for name, c := range map[string]struct {
 		edit  func(p, d *meta)
-		known []Named
+		known []LayerGroup
 		code  Code
 		says  string
 	}{
@@ -288,7 +288,7 @@ func TestJoinByLayer(t *testing.T) {
 		"a group that differs": {func(p, d *meta) {
 			d.Members[0], d.Members[1] = texts("l.0", "l.2"), texts("l.1", "l.3")
 			p.Regions.GroupIDs[1], d.Packed[1].Layer = 0, []byte("l.2")
-		}, []Named{{"l.0", 0}, {"l.2", 1}, {"l.4", 0}, {"l.5", 1}}, Mismatch, "producer's layers|group 0|group 1"},
+		}, []LayerGroup{{"l.0", 0}, {"l.2", 1}, {"l.4", 0}, {"l.5", 1}}, Mismatch, "producer's layers|group 0|group 1"},
 		"a page of other bytes": {func(_, d *meta) { d.Packed[1].PageBytes = 16 }, known, Mismatch,
 			"producer's block_lens[1] 32|want 16"},
 	} {
@@ -333,10 +333,10 @@ func TestSiblings(t *testing.T) {
 	} {
 		other := regions(t, "P")
 		c.edit(other)
-		refused(t, name, Siblings(regions(t, "P"), other), Mismatch, strings.Split(c.says, "|")...)
+		refused(t, name, CheckSiblings(regions(t, "P"), other), Mismatch, strings.Split(c.says, "|")...)
 	}
 	other := regions(t, "P")
-	if other.Rank = 1; Siblings(regions(t, "P"), other) != nil {
+	if other.Rank = 1; CheckSiblings(regions(t, "P"), other) != nil {
 		t.Error("ranks of one engine are refused")
 	}
 }
@@ -357,13 +357,13 @@ func FuzzMetadata(f *testing.F) {
 		if m.Decode(b, nil) != nil {
 			return
 		}
-		r, err := Of(&m, &Worker{Ranks: ranks, Rank: rank, Stages: stages, Stage: stage, Heads: heads, CellHeads: cell})
+		r, err := ParseRegions(&m, &Worker{Ranks: ranks, Rank: rank, Stages: stages, Stage: stage, Heads: heads, CellHeads: cell})
 		if err != nil {
 			return
 		}
-		for _, page := range []uint64{0, r.Pages() / 2, r.Pages() - 1} {
-			at, n := r.Bytes(uint32(page))
-			region, block, _ := r.Place(uint32(page))
+		for _, page := range []uint64{0, r.CountPages() / 2, r.CountPages() - 1} {
+			at, n := r.LocatePage(uint32(page))
+			region, block, _ := r.PlaceOf(uint32(page))
 			s := r.Spans[region]
 			if base := s.Base + uint64(block)*s.Stride; n == 0 || at < base || at+n > base+s.Length || at+n < at {
 				t.Fatalf("page %d has %d bytes at %#x, its block is at %#x: %+v", page, n, at, base, s)
@@ -372,20 +372,20 @@ func FuzzMetadata(f *testing.F) {
 		consumer := r
 		consumer.EngineID, consumer.Stages, consumer.Stage = r.EngineID+"D", 1, 0
 		consumer.Ranks, consumer.Rank, consumer.Heads, consumer.CellHeads = 1, 0, heads, cell
-		j, err := Join(&r, &consumer, []Named{{"l.2", 0}, {"l.3", 0}})
+		j, err := Join(&r, &consumer, []LayerGroup{{"l.2", 0}, {"l.3", 0}})
 		if err != nil {
 			return
 		}
-		pairs, err := j.Plan.Pairs(lists, lists)
+		pairs, err := j.Plan.PairBlocks(lists, lists)
 		if err != nil {
 			return
 		}
 		for from, to := range pairs.All() {
-			if uint64(from) >= j.Producer.Pages() || uint64(to) >= j.Consumer.Pages() {
-				t.Fatalf("page %d into %d, of %d and %d", from, to, j.Producer.Pages(), j.Consumer.Pages())
+			if uint64(from) >= j.Producer.CountPages() || uint64(to) >= j.Consumer.CountPages() {
+				t.Fatalf("page %d into %d, of %d and %d", from, to, j.Producer.CountPages(), j.Consumer.CountPages())
 			}
-			_, n := j.Producer.Bytes(from)
-			if _, into := j.Consumer.Bytes(to); n != into {
+			_, n := j.Producer.LocatePage(from)
+			if _, into := j.Consumer.LocatePage(to); n != into {
 				t.Fatalf("%d bytes into %d", n, into)
 			}
 		}

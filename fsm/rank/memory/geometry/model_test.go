@@ -193,7 +193,7 @@ func (e *engines) checkConsumer(t *rapid.T, rank uint32) {
 	for stage := range e.stages {
 		for from := range e.p {
 			producer := e.producer(stage, from)
-			plan, err := Match(producer, consumer)
+			plan, err := MatchRanks(producer, consumer)
 			if err != nil {
 				t.Fatalf("stage %d rank %d: %v", stage, from, err)
 			}
@@ -201,7 +201,7 @@ func (e *engines) checkConsumer(t *rapid.T, rank uint32) {
 			e.write(t, &plan, producer, consumer, got)
 		}
 	}
-	if err := Covers(consumer, plans); err != nil {
+	if err := CheckCoverage(consumer, plans); err != nil {
 		t.Fatal(err)
 	}
 	for page, is := range want {
@@ -216,15 +216,15 @@ func (e *engines) checkConsumer(t *rapid.T, rank uint32) {
 
 // write moves what a plan says into a consumer's pages.
 func (e *engines) write(t *rapid.T, plan *Plan, producer, consumer *Geometry, into map[uint32]value) {
-	near, err := Producers(consumer, e.p, e.stages)
+	near, err := ProducersOf(consumer, e.p, e.stages)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !plan.Empty() && !near.Has(producer.Stage, producer.Rank) {
+	if !plan.IsEmpty() && !near.Has(producer.Stage, producer.Rank) {
 		t.Fatal("who is no neighbour writes")
 	}
 	_, have := e.cache(producer, e.have)
-	pairs, err := plan.Pairs(e.have, e.want)
+	pairs, err := plan.PairBlocks(e.have, e.want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,16 +246,16 @@ func (e *engines) write(t *rapid.T, plan *Plan, producer, consumer *Geometry, in
 	if got := slices.Collect(pages.All()); !slices.Equal(got, order) {
 		t.Fatalf("the consumer says %v, the producer writes %v", got, order)
 	}
-	if n, err := plan.Count(e.want); err != nil || n != uint64(len(order)) || pairs.Len() != n || pages.Len() != n {
+	if n, err := plan.CountPages(e.want); err != nil || n != uint64(len(order)) || pairs.Len() != n || pages.Len() != n {
 		t.Fatalf("%d pages counted, %d written: %v", n, len(order), err)
 	}
 	checkOrder(t, consumer, e.want, order)
 	skip := rapid.IntRange(0, len(order)).Draw(t, "skip")
-	if got := slices.Collect(pages.From(uint64(skip))); !slices.Equal(got, order[skip:]) {
+	if got := slices.Collect(pages.AllFrom(uint64(skip))); !slices.Equal(got, order[skip:]) {
 		t.Fatalf("from %d on: %v, want %v", skip, got, order[skip:])
 	}
 	at := skip
-	for _, to := range pairs.From(uint64(skip)) {
+	for _, to := range pairs.AllFrom(uint64(skip)) {
 		if at >= len(order) || order[at] != to {
 			t.Fatalf("from %d on: pair %d is to %d", skip, at, to)
 		}
@@ -285,7 +285,7 @@ func TestNeighboursAreMutual(t *testing.T) {
 		e := drawEngines(t)
 		served := 0
 		for c := range e.d {
-			producers, err := Producers(e.consumer(c), e.p, e.stages)
+			producers, err := ProducersOf(e.consumer(c), e.p, e.stages)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -304,7 +304,7 @@ func TestNeighboursAreMutual(t *testing.T) {
 			}
 			for stage := range e.stages {
 				for p := range e.p {
-					consumers, err := Consumers(e.producer(stage, p), e.d)
+					consumers, err := ConsumersOf(e.producer(stage, p), e.d)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -330,17 +330,17 @@ func TestPagesAreNumbered(t *testing.T) {
 		next := uint32(0)
 		for region := range uint32(len(g.Layers)) {
 			for block := range g.Blocks {
-				for share := range g.Shares() {
-					r, b, s := g.Place(next)
-					if g.Page(region, block, share) != next || r != region || b != block || s != share {
+				for share := range g.SharesPerBlock() {
+					r, b, s := g.PlaceOf(next)
+					if g.PageNumber(region, block, share) != next || r != region || b != block || s != share {
 						t.Fatalf("page %d of %d/%d/%d is at %d/%d/%d", next, region, block, share, r, b, s)
 					}
 					next++
 				}
 			}
 		}
-		if uint64(next) != g.Pages() {
-			t.Fatalf("%d pages, counted %d", g.Pages(), next)
+		if uint64(next) != g.CountPages() {
+			t.Fatalf("%d pages, counted %d", g.CountPages(), next)
 		}
 	})
 }

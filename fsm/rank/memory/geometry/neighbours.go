@@ -6,32 +6,32 @@ import "iter"
 // Stages stages, Count ranks from First on.
 type Neighbours struct{ Stages, First, Count uint32 }
 
-// Producers returns the producer ranks with which a consumer rank registers, for a producer engine of the given size:
+// ProducersOf returns the producer ranks with which a consumer rank registers, for a producer engine of the given size:
 // in each stage the ranks that have some of the consumer's heads. Some of these ranks may have nothing to write
-// (Plan.Empty), for example when several have the same heads. Producers refuses sizes if neither number of ranks
+// (Plan.IsEmpty), for example when several have the same heads. Producers refuses sizes if neither number of ranks
 // divides the other.
-func Producers(consumer *Geometry, ranks, stages uint32) (Neighbours, error) {
+func ProducersOf(consumer *Geometry, ranks, stages uint32) (Neighbours, error) {
 	if stages == 0 || stages > StagesMax {
-		return Neighbours{}, of("producer", refuse(Unusable, "stages", number(uint64(stages)), "want "+between(1, StagesMax)))
+		return Neighbours{}, withSide("producer", newError(Unusable, "stages", formatNumber(uint64(stages)), "want "+formatLimits(1, StagesMax)))
 	}
-	return neighbours(consumer, "consumer", ranks, stages, "producer")
+	return findNeighbours(consumer, "consumer", ranks, stages, "producer")
 }
 
-// Consumers returns the ranks of a consumer engine of the given size, with one stage, to which this producer rank
+// ConsumersOf returns the ranks of a consumer engine of the given size, with one stage, to which this producer rank
 // belongs.
-func Consumers(producer *Geometry, ranks uint32) (Neighbours, error) {
-	return neighbours(producer, "producer", ranks, 1, "consumer")
+func ConsumersOf(producer *Geometry, ranks uint32) (Neighbours, error) {
+	return findNeighbours(producer, "producer", ranks, 1, "consumer")
 }
 
-// neighbours returns the ranks of the other side that have some of the same heads. If this side has fewer ranks, these
-// are the ranks among which this rank's part is divided. Otherwise the only neighbour is the rank that has this rank's
-// part as well.
-func neighbours(g *Geometry, side string, ranks, stages uint32, other string) (Neighbours, error) {
+// findNeighbours returns the ranks of the other side that have some of the same heads. If this side has fewer ranks,
+// these are the ranks among which this rank's part is divided. Otherwise the only neighbour is the rank that has this
+// rank's part as well.
+func findNeighbours(g *Geometry, side string, ranks, stages uint32, otherSide string) (Neighbours, error) {
 	if ranks == 0 || ranks > RanksMax {
-		return Neighbours{}, of(other, refuse(Unusable, "ranks", number(uint64(ranks)), "want "+between(1, RanksMax)))
+		return Neighbours{}, withSide(otherSide, newError(Unusable, "ranks", formatNumber(uint64(ranks)), "want "+formatLimits(1, RanksMax)))
 	}
 	if g.Ranks == 0 || g.Rank >= g.Ranks {
-		return Neighbours{}, of(side, refuse(Unusable, "rank", number(uint64(g.Rank)), "want one below ranks"))
+		return Neighbours{}, withSide(side, newError(Unusable, "rank", formatNumber(uint64(g.Rank)), "want one below ranks"))
 	}
 	switch {
 	case ranks%g.Ranks == 0:
@@ -39,8 +39,8 @@ func neighbours(g *Geometry, side string, ranks, stages uint32, other string) (N
 	case g.Ranks%ranks == 0:
 		return Neighbours{Stages: stages, First: g.Rank / (g.Ranks / ranks), Count: 1}, nil
 	}
-	return Neighbours{}, of(other, refuse(Unsupported, "ranks", number(uint64(ranks)),
-		"want a multiple or a divisor of the "+side+"'s "+number(uint64(g.Ranks))))
+	return Neighbours{}, withSide(otherSide, newError(Unsupported, "ranks", formatNumber(uint64(ranks)),
+		"want a multiple or a divisor of the "+side+"'s "+formatNumber(uint64(g.Ranks))))
 }
 
 // Len returns the number of neighbours.

@@ -12,18 +12,18 @@ type Pairs struct {
 // Pages is the sequence of the consumer's pages in the order of Pairs.
 type Pages struct{ pairs Pairs }
 
-// Pairs pairs, by position, the blocks that a producer has of a request with the blocks that a consumer wants. The
+// PairBlocks pairs, by position, the blocks that a producer has of a request with the blocks that a consumer wants. The
 // order is the consumer's: by group, region, block and share. Blocks that only the producer has are left out. A
 // position that only the consumer has is an error that names both ranges, if the producer has layers of the group. The
 // error is an *Error, and is the same for every producer rank of a stage, whether the rank writes anything or not.
-func (p *Plan) Pairs(producer, consumer []Blocks) (Pairs, error) {
-	if err := p.check(&p.producer, "producer", producer); err != nil {
+func (p *Plan) PairBlocks(producer, consumer []Blocks) (Pairs, error) {
+	if err := p.checkLists(&p.producer, "producer", producer); err != nil {
 		return Pairs{}, err
 	}
-	if err := p.check(&p.consumer, "consumer", consumer); err != nil {
+	if err := p.checkLists(&p.consumer, "consumer", consumer); err != nil {
 		return Pairs{}, err
 	}
-	if err := p.covered(producer, consumer); err != nil {
+	if err := p.checkCovered(producer, consumer); err != nil {
 		return Pairs{}, err
 	}
 	return Pairs{plan: p, producer: producer, consumer: consumer}, nil
@@ -32,15 +32,15 @@ func (p *Plan) Pairs(producer, consumer []Blocks) (Pairs, error) {
 // ConsumerPages returns the pages of these blocks that this producer rank writes, which are the pages that the consumer
 // grants to this rank. The error is an *Error.
 func (p *Plan) ConsumerPages(consumer []Blocks) (Pages, error) {
-	if err := p.check(&p.consumer, "consumer", consumer); err != nil {
+	if err := p.checkLists(&p.consumer, "consumer", consumer); err != nil {
 		return Pages{}, err
 	}
 	return Pages{Pairs{plan: p, consumer: consumer}}, nil
 }
 
-// Count returns the number of pages of these blocks that this producer rank writes. Count fails when ConsumerPages
+// CountPages returns the number of pages of these blocks that this producer rank writes. Count fails when ConsumerPages
 // fails.
-func (p *Plan) Count(consumer []Blocks) (uint64, error) {
+func (p *Plan) CountPages(consumer []Blocks) (uint64, error) {
 	pages, err := p.ConsumerPages(consumer)
 	return pages.Len(), err
 }
@@ -50,56 +50,56 @@ func (x Pairs) Len() uint64 {
 	n := uint64(0)
 	for i := range x.consumer {
 		for at := range x.plan.layers {
-			n += x.cells(&x.consumer[i], &x.plan.layers[at])
+			n += x.countCells(&x.consumer[i], &x.plan.layers[at])
 		}
 	}
 	return n
 }
 
 // All yields the producer's page and the consumer's page of each pair.
-func (x Pairs) All() iter.Seq2[uint32, uint32] { return x.From(0) }
+func (x Pairs) All() iter.Seq2[uint32, uint32] { return x.AllFrom(0) }
 
-// From yields what All yields without the first skip pairs, at no cost for these. A caller that moves some pairs at a
-// time goes on in this way.
-func (x Pairs) From(skip uint64) iter.Seq2[uint32, uint32] {
-	return func(yield func(producer, consumer uint32) bool) { x.walk(skip, yield) }
+// AllFrom yields what All yields without the first skip pairs, at no cost for these. A caller that moves some pairs at
+// a time goes on in this way.
+func (x Pairs) AllFrom(skip uint64) iter.Seq2[uint32, uint32] {
+	return func(yield func(producer, consumer uint32) bool) { x.walkPairs(skip, yield) }
 }
 
 // Len returns the number of pages.
 func (x Pages) Len() uint64 { return x.pairs.Len() }
 
 // All yields the pages.
-func (x Pages) All() iter.Seq[uint32] { return x.From(0) }
+func (x Pages) All() iter.Seq[uint32] { return x.AllFrom(0) }
 
-// From yields what All yields without the first skip pages.
-func (x Pages) From(skip uint64) iter.Seq[uint32] {
+// AllFrom yields what All yields without the first skip pages.
+func (x Pages) AllFrom(skip uint64) iter.Seq[uint32] {
 	return func(yield func(page uint32) bool) {
-		x.pairs.walk(skip, func(_, page uint32) bool { return yield(page) })
+		x.pairs.walkPairs(skip, func(_, page uint32) bool { return yield(page) })
 	}
 }
 
-// cells returns the number of pages of a list's blocks that are written in a layer.
-func (x *Pairs) cells(c *Blocks, at *route) uint64 {
+// countCells returns the number of pages of a list's blocks that are written in a layer.
+func (x *Pairs) countCells(c *Blocks, at *layerRoute) uint64 {
 	if at.group != c.Group && at.group != Shared {
 		return 0
 	}
-	return (c.end(x.plan.consumer.perLogical) - c.First) * uint64(x.plan.shares)
+	return (c.endPosition(x.plan.consumer.perLogical) - c.First) * uint64(x.plan.shares)
 }
 
-// walk calls yield for each pair after the first skip, until yield returns false. Without block lists of the producer,
-// the producer's pages are 0.
-func (x *Pairs) walk(skip uint64, yield func(producer, consumer uint32) bool) {
+// walkPairs calls yield for each pair after the first skip, until yield returns false. Without block lists of the
+// producer, the producer's pages are 0.
+func (x *Pairs) walkPairs(skip uint64, yield func(producer, consumer uint32) bool) {
 	for i := range x.consumer {
 		c := &x.consumer[i]
-		own := listOf(x.producer, c.Group)
+		producerList := listOfGroup(x.producer, c.Group)
 		for at := range x.plan.layers {
 			layer := &x.plan.layers[at]
-			n := x.cells(c, layer)
+			n := x.countCells(c, layer)
 			if skip >= n {
 				skip -= n
 				continue
 			}
-			if !x.layer(own, c, layer, skip, yield) {
+			if !x.walkLayer(producerList, c, layer, skip, yield) {
 				return
 			}
 			skip = 0
@@ -107,22 +107,22 @@ func (x *Pairs) walk(skip uint64, yield func(producer, consumer uint32) bool) {
 	}
 }
 
-// layer is the part of walk for one list in one layer. layer returns false if yield has returned false.
-func (x *Pairs) layer(own, c *Blocks, at *route, skip uint64, yield func(producer, consumer uint32) bool) bool {
+// walkLayer is the part of walk for one list in one layer. layer returns false if yield has returned false.
+func (x *Pairs) walkLayer(producerList, c *Blocks, at *layerRoute, skip uint64, yield func(producer, consumer uint32) bool) bool {
 	p := x.plan
-	end := c.end(p.consumer.perLogical)
+	end := c.endPosition(p.consumer.perLogical)
 	share := uint32(skip % uint64(p.shares))
 	for position := c.First + skip/uint64(p.shares); position < end; position++ {
-		into, from := p.consumer.at(c, position), uint32(0)
-		if own != nil {
-			from = p.producer.at(own, position)
+		consumerBlock, producerBlock := p.consumer.blockAt(c, position), uint32(0)
+		if producerList != nil {
+			producerBlock = p.producer.blockAt(producerList, position)
 		}
 		for ; share < p.shares; share++ {
 			page := uint32(0)
-			if own != nil {
-				page = p.producer.page(at.producer, from, share)
+			if producerList != nil {
+				page = p.producer.pageNumber(at.producer, producerBlock, share)
 			}
-			if !yield(page, p.consumer.page(at.consumer, into, share)) {
+			if !yield(page, p.consumer.pageNumber(at.consumer, consumerBlock, share)) {
 				return false
 			}
 		}

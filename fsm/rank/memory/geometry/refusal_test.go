@@ -78,20 +78,20 @@ func TestRefusedPairs(t *testing.T) {
 	} {
 		producer, consumer := side(), side()
 		c.edit(producer, consumer)
-		plan, err := Match(producer, consumer)
+		plan, err := MatchRanks(producer, consumer)
 		refused(t, name, err, c.code, strings.Split(c.says, "|")...)
-		if !plan.Empty() || len(plan.layers) > 0 {
+		if !plan.IsEmpty() || len(plan.layers) > 0 {
 			t.Errorf("%s: there is a plan", name)
 		}
 	}
-	if _, err := Match(side(), side()); err != nil {
+	if _, err := MatchRanks(side(), side()); err != nil {
 		t.Errorf("without an edit: %v", err)
 	}
 }
 
 // Lists of blocks that cannot be, of either side, and stretches that the producer does not have.
 func TestRefusedBlocks(t *testing.T) {
-	plan, err := Match(side(), side())
+	plan, err := MatchRanks(side(), side())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,12 +114,12 @@ func TestRefusedBlocks(t *testing.T) {
 		words := strings.Split(c.says, "|")
 		_, err := plan.ConsumerPages(c.lists)
 		refused(t, name, err, BadBlocks, append(words, "consumer's")...)
-		if n, err := plan.Count(c.lists); n != 0 || err == nil {
+		if n, err := plan.CountPages(c.lists); n != 0 || err == nil {
 			t.Errorf("%s: %d pages, %v", name, n, err)
 		}
-		_, err = plan.Pairs(four, c.lists)
+		_, err = plan.PairBlocks(four, c.lists)
 		refused(t, name, err, BadBlocks, append(words, "consumer's")...)
-		_, err = plan.Pairs(c.lists, nil)
+		_, err = plan.PairBlocks(c.lists, nil)
 		refused(t, name, err, BadBlocks, append(words, "producer's")...)
 	}
 	for name, c := range map[string]struct {
@@ -134,23 +134,23 @@ func TestRefusedBlocks(t *testing.T) {
 		"of a group without blocks": {[]Blocks{{Group: 0}}, four[:1], "blocks 0 to 3|nothing"},
 		"of a group without a list": {four[:1], four, "group 1|blocks 0 to 3|nothing"},
 	} {
-		_, err := plan.Pairs(c.have, c.want)
+		_, err := plan.PairBlocks(c.have, c.want)
 		refused(t, name, err, Uncovered, append(strings.Split(c.says, "|"), "consumer's", "producer has")...)
 	}
-	if x, err := plan.Pairs(four, four); err != nil || x.Len() != 32 {
+	if x, err := plan.PairBlocks(four, four); err != nil || x.Len() != 32 {
 		t.Errorf("without an edit: %d pairs, %v", x.Len(), err)
 	}
 }
 
 // An empty list is nothing, with or without a position.
 func TestNoBlocksAreNothing(t *testing.T) {
-	plan, err := Match(side(), side())
+	plan, err := MatchRanks(side(), side())
 	if err != nil {
 		t.Fatal(err)
 	}
 	have := []Blocks{{Group: 0, Logical: []uint32{0, 1}}, {Group: 1, Logical: []uint32{2, 3}}}
 	for _, want := range [][]Blocks{nil, {{Group: 0}}, {{Group: 0, First: 4}, {Group: 1, First: 3, End: 3}}} {
-		pairs, err := plan.Pairs(have, want)
+		pairs, err := plan.PairBlocks(have, want)
 		if err != nil || pairs.Len() != 0 {
 			t.Errorf("%v: %d pairs, %v", want, pairs.Len(), err)
 		}
@@ -175,15 +175,15 @@ func TestRefusedNeighbours(t *testing.T) {
 		code Code
 		says string
 	}{
-		"no producers": {func() error { _, err := Producers(two, 0, 1); return err }, Unusable, "producer's ranks 0"},
-		"no stages":    {func() error { _, err := Producers(two, 2, 0); return err }, Unusable, "producer's stages 0"},
-		"many stages":  {func() error { _, err := Producers(two, 2, 1025); return err }, Unusable, "stages 1025"},
-		"many ranks":   {func() error { _, err := Producers(two, 4098, 1); return err }, Unusable, "ranks 4098"},
-		"three ranks":  {func() error { _, err := Producers(two, 3, 1); return err }, Unsupported, "producer's ranks 3"},
-		"no consumers": {func() error { _, err := Consumers(two, 0); return err }, Unusable, "consumer's ranks 0"},
-		"three consumers": {func() error { _, err := Consumers(two, 3); return err }, Unsupported,
+		"no producers": {func() error { _, err := ProducersOf(two, 0, 1); return err }, Unusable, "producer's ranks 0"},
+		"no stages":    {func() error { _, err := ProducersOf(two, 2, 0); return err }, Unusable, "producer's stages 0"},
+		"many stages":  {func() error { _, err := ProducersOf(two, 2, 1025); return err }, Unusable, "stages 1025"},
+		"many ranks":   {func() error { _, err := ProducersOf(two, 4098, 1); return err }, Unusable, "ranks 4098"},
+		"three ranks":  {func() error { _, err := ProducersOf(two, 3, 1); return err }, Unsupported, "producer's ranks 3"},
+		"no consumers": {func() error { _, err := ConsumersOf(two, 0); return err }, Unusable, "consumer's ranks 0"},
+		"three consumers": {func() error { _, err := ConsumersOf(two, 3); return err }, Unsupported,
 			"consumer's ranks 3|producer's 2"},
-		"no rank of its own": {func() error { _, err := Consumers(&Geometry{}, 1); return err }, Unusable,
+		"no rank of its own": {func() error { _, err := ConsumersOf(&Geometry{}, 1); return err }, Unusable,
 			"producer's rank 0"},
 	} {
 		refused(t, name, c.err(), c.code, strings.Split(c.says, "|")...)
@@ -196,7 +196,7 @@ func TestCoverOfStages(t *testing.T) {
 	stage := func(stage, rank uint32, layers ...Layer) Plan {
 		p := side()
 		p.Stages, p.Stage, p.Ranks, p.Rank, p.Layers = 2, stage, 2, rank, layers
-		plan, err := Match(p, consumer)
+		plan, err := MatchRanks(p, consumer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,29 +219,29 @@ func TestCoverOfStages(t *testing.T) {
 		"the last one twice": {[]Plan{stage(0, 0, a, b, c), stage(0, 1, a, b, c), stage(1, 1, c)}, Mismatch,
 			"layers 2|two ranks"},
 	} {
-		refused(t, name, Covers(consumer, x.plans), x.code, strings.Split(x.says, "|")...)
+		refused(t, name, CheckCoverage(consumer, x.plans), x.code, strings.Split(x.says, "|")...)
 	}
-	if err := Covers(consumer, []Plan{stage(1, 0, c), stage(0, 1, b, a), stage(0, 0, a, b), stage(1, 1, c)}); err != nil {
+	if err := CheckCoverage(consumer, []Plan{stage(1, 0, c), stage(0, 1, b, a), stage(0, 0, a, b), stage(1, 1, c)}); err != nil {
 		t.Error(err)
 	}
 	consumer.Ranks, consumer.CellHeads = 2, 2
-	refused(t, "another rank", Covers(side(), []Plan{stage(0, 0, a)}), Mismatch, "consumer's rank 0")
+	refused(t, "another rank", CheckCoverage(side(), []Plan{stage(0, 0, a)}), Mismatch, "consumer's rank 0")
 }
 
 // A walk over pairs takes no memory.
 func TestPairsAllocateNothing(t *testing.T) {
-	plan, err := Match(side(), side())
+	plan, err := MatchRanks(side(), side())
 	if err != nil {
 		t.Fatal(err)
 	}
 	lists := []Blocks{{Group: 0, Logical: []uint32{0, 1}}, {Group: 1, Logical: []uint32{2, 3}}}
 	sum := uint32(0)
 	n := testing.AllocsPerRun(100, func() {
-		pairs, err := plan.Pairs(lists, lists)
+		pairs, err := plan.PairBlocks(lists, lists)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for from, to := range pairs.From(1) {
+		for from, to := range pairs.AllFrom(1) {
 			sum += from + to
 		}
 		pages, err := plan.ConsumerPages(lists)
@@ -262,14 +262,14 @@ func TestStagesWithoutGroups(t *testing.T) {
 	one := Geometry{Ranks: 1, Stages: 2, Blocks: 4, PerLogical: 1, BlockTokens: 1, Layers: []Layer{{Number: 0}}}
 	all := one
 	all.Stages, all.Layers = 1, []Layer{{Number: 0}, {Number: 1, Group: 1}}
-	plan, err := Match(&one, &all)
+	plan, err := MatchRanks(&one, &all)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Blocks{{Logical: []uint32{1}}, {Group: 1, Logical: []uint32{2, 3}}}
-	if x, err := plan.Pairs(want[:1], want); err != nil || x.Len() != 1 {
+	if x, err := plan.PairBlocks(want[:1], want); err != nil || x.Len() != 1 {
 		t.Errorf("%d pairs, %v", x.Len(), err)
 	}
-	_, err = plan.Pairs(want[1:], want)
+	_, err = plan.PairBlocks(want[1:], want)
 	refused(t, "its own group", err, Uncovered, "group 0", "producer has nothing")
 }

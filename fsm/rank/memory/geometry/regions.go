@@ -5,15 +5,15 @@ type Mem uint8
 
 // The kinds of memory.
 const (
-	MemUnsaid Mem = iota // the worker does not say
+	MemUnknown Mem = iota // the worker does not say
 	MemVRAM
 	MemDRAM
 )
 
-// String returns the name of the kind on the wire, or "" for MemUnsaid.
+// String returns the name of the kind on the wire, or "" for MemUnknown.
 func (m Mem) String() string {
 	switch m {
-	case MemUnsaid:
+	case MemUnknown:
 	case MemVRAM:
 		return "VRAM"
 	case MemDRAM:
@@ -32,8 +32,8 @@ type Regions struct {
 	Mem      Mem
 	Spans    []Span // by region
 
-	named   bool     // the spans have names
-	members []member // the layers of the regions, if the worker says them
+	hasNames bool     // the spans have names
+	members  []member // the layers of the regions, if the worker says them
 }
 
 // A Span says where the blocks of a region are, in bytes: block n begins at Base + n*Stride.
@@ -50,11 +50,11 @@ type member struct {
 	offset, bytes uint64
 }
 
-// Bytes returns the address of a page in the worker's memory, and its length in bytes.
-func (r *Regions) Bytes(page uint32) (address, length uint64) {
-	region, block, share := r.Place(page)
+// LocatePage returns the address of a page in the worker's memory, and its length in bytes.
+func (r *Regions) LocatePage(page uint32) (address, length uint64) {
+	region, block, share := r.PlaceOf(page)
 	s := &r.Spans[region]
-	length = r.cellBytes(region)
+	length = r.regionCellBytes(region)
 	return s.Base + uint64(block)*s.Stride + uint64(share)*length, length
 }
 
@@ -62,7 +62,7 @@ func (r *Regions) Bytes(page uint32) (address, length uint64) {
 // so that no pool of equal pages can hold them.
 func (r *Regions) CellBytes() (bytes uint64, ok bool) {
 	for region := range r.Spans {
-		if n := r.cellBytes(uint32(region)); region == 0 {
+		if n := r.regionCellBytes(uint32(region)); region == 0 {
 			bytes = n
 		} else if n != bytes {
 			return 0, false
@@ -71,5 +71,7 @@ func (r *Regions) CellBytes() (bytes uint64, ok bool) {
 	return bytes, len(r.Spans) > 0
 }
 
-// cellBytes returns the length in bytes of the pages of a region.
-func (r *Regions) cellBytes(region uint32) uint64 { return r.Spans[region].Length / uint64(r.Shares()) }
+// regionCellBytes returns the length in bytes of the pages of a region.
+func (r *Regions) regionCellBytes(region uint32) uint64 {
+	return r.Spans[region].Length / uint64(r.SharesPerBlock())
+}

@@ -120,10 +120,10 @@ func TestEachHeadIsWrittenOnce(t *testing.T) {
 		if byLayer {
 			e.noShared(t)
 		}
-		var named []Named
+		var named []LayerGroup
 		for _, x := range e.layers {
 			if x.Group != Shared {
-				named = append(named, Named{fmt.Sprintf("l.%d", x.Number), x.Group})
+				named = append(named, LayerGroup{fmt.Sprintf("l.%d", x.Number), x.Group})
 			}
 		}
 		for rank := range e.d {
@@ -138,7 +138,7 @@ func TestEachHeadIsWrittenOnce(t *testing.T) {
 			}
 			into := map[uint64]value{}
 			var plans []Plan
-			var last *Joined
+			var last *RankPair
 			for stage := range e.stages {
 				for from := range e.p {
 					producer := e.producer(stage, from)
@@ -154,7 +154,7 @@ func TestEachHeadIsWrittenOnce(t *testing.T) {
 					last, plans = j, append(plans, j.Plan)
 				}
 			}
-			if err := Covers(&last.Consumer.Geometry, plans); err != nil {
+			if err := CheckCoverage(&last.Consumer.Geometry, plans); err != nil {
 				t.Fatal(err)
 			}
 			want := e.held(consumer, where, e.want)
@@ -184,13 +184,13 @@ func (e *engines) noShared(t *rapid.T) {
 }
 
 func joined(t *rapid.T, ours *protocol.NixlMetadata, producer *Geometry, theirs *protocol.NixlMetadata,
-	consumer *Geometry, named []Named) *Joined {
+	consumer *Geometry, named []LayerGroup) *RankPair {
 	t.Helper()
-	p, err := Of(ours, worker(producer))
+	p, err := ParseRegions(ours, worker(producer))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Of(theirs, worker(consumer))
+	c, err := ParseRegions(theirs, worker(consumer))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,14 +201,14 @@ func joined(t *rapid.T, ours *protocol.NixlMetadata, producer *Geometry, theirs 
 	return &j
 }
 
-func (e *engines) move(t *rapid.T, j *Joined, held, into map[uint64]value) {
-	pairs, err := j.Plan.Pairs(e.have, e.want)
+func (e *engines) move(t *rapid.T, j *RankPair, held, into map[uint64]value) {
+	pairs, err := j.Plan.PairBlocks(e.have, e.want)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for from, to := range pairs.All() {
-		a, n := j.Producer.Bytes(from)
-		b, m := j.Consumer.Bytes(to)
+		a, n := j.Producer.LocatePage(from)
+		b, m := j.Consumer.LocatePage(to)
 		if n != m || n != headBytes*uint64(max(1, e.cell)) {
 			t.Fatalf("%d bytes into %d", n, m)
 		}

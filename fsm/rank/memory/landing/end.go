@@ -13,164 +13,165 @@ import (
 // so on a leased plane, where the driver cannot observe the writer (a commit or an abort); or, for a vanilla sender,
 // the time of the grant is over (rules M4 and M5).
 
-// Revoke revokes a grant. The pages of the grant are in quarantine until the driver has proven that nothing can touch
-// them; then Revoked is called.
-func (l *Landings) Revoke(v *env.Env, x *Landing) {
-	l.Quarantine(v, x)
+// RevokeGrant revokes a grant. The pages of the grant are in quarantine until the driver has proven that nothing can
+// touch them; then Revoked is called.
+func (l *Landings) RevokeGrant(v *env.Env, x *Landing) {
+	l.QuarantinePages(v, x)
 	v.Out.Revoke(x.ID)
 }
 
-// Quarantine puts the pages of a landing into quarantine (M1): nobody may use them until everything that may still
+// QuarantinePages puts the pages of a landing into quarantine (M1): nobody may use them until everything that may still
 // store into these pages is known to be over. Quarantine asks the driver for nothing; Revoke does.
-func (l *Landings) Quarantine(v *env.Env, x *Landing) {
+func (l *Landings) QuarantinePages(v *env.Env, x *Landing) {
 	v.Timers.Stop(&x.timer)
 	x.Revoking = true
-	v.Pools.Quarantine(x.ID)
+	v.Pools.QuarantineGrant(x.ID)
 }
 
-// Revoked handles the proof that nothing can touch the pages of a revoked grant any more: it ends the quarantine.
+// OnRevoked handles the proof that nothing can touch the pages of a revoked grant any more: it ends the quarantine.
 // Revoked ignores a grant that is unknown, that is not being revoked, or that is this rank's own.
-func (l *Landings) Revoked(v *env.Env, s *store.Store, id effects.GrantID) {
-	if x := l.Find(id); x != nil && x.Revoking && !x.Reads() {
-		l.End(v, s, x)
+func (l *Landings) OnRevoked(v *env.Env, s *store.Store, id effects.GrantID) {
+	if x := l.Find(id); x != nil && x.Revoking && !x.IsOwnRead() {
+		l.EndGrant(v, s, x)
 	}
 }
 
-// Overdue handles the deadline of a writer's grant. The grant is revoked. A grant of a vanilla sender ends at once,
+// ExpireGrant handles the deadline of a writer's grant. The grant is revoked. A grant of a vanilla sender ends at once,
 // because nothing will ever report more about that sender. The time of the grant includes the stated residual (rule
 // M5).
-func (l *Landings) Overdue(v *env.Env, s *store.Store, x *Landing) {
+func (l *Landings) ExpireGrant(v *env.Env, s *store.Store, x *Landing) {
 	if x.Peer == (effects.Incarnation{}) {
-		l.End(v, s, x)
+		l.EndGrant(v, s, x)
 		return
 	}
-	l.Revoke(v, x)
+	l.RevokeGrant(v, x)
 }
 
-// Lose handles the loss of the peer that has this class. On a fenced plane the peer cannot push any more, so the peer's
-// grants are condemned, and a sweep revokes them later (RevokeLost). On a leased plane Lose does nothing, because there
-// only time and proof end a grant (rule M4).
+// CondemnClass handles the loss of the peer that has this class. On a fenced plane the peer cannot push any more, so
+// the peer's grants are condemned, and a sweep revokes them later (RevokeCondemned). On a leased plane Lose does
+// nothing, because there only time and proof end a grant (rule M4).
 //
 // Until the sweep reaches a condemned grant, the grant stays in force. That is safe: the pages belong to nobody else
 // until the plane has proven the end, and a page that lands under the grant is whole.
-func (l *Landings) Lose(class int) {
+func (l *Landings) CondemnClass(class int) {
 	if !l.cfg.Leased {
-		l.losses.Add(class)
-		l.Bundles.Lose(class)
+		l.losses.CondemnRows(class)
+		l.Bundles.CondemnClass(class)
 	}
 }
 
-// RevokeLost revokes a grant that Lose has condemned, unless the grant is being revoked already.
-func (l *Landings) RevokeLost(v *env.Env, x *Landing) {
-	if !x.Revoking && !x.Reads() && l.losses.Over(x.Class, x.born) {
+// RevokeCondemned revokes a grant that Lose has condemned, unless the grant is being revoked already.
+func (l *Landings) RevokeCondemned(v *env.Env, x *Landing) {
+	if !x.Revoking && !x.IsOwnRead() && l.losses.IsCondemned(x.Class, x.lossCount) {
 		v.Out.Mark(Marks.WriterLost)
-		v.Work.Spend(x.Size())
-		l.Revoke(v, x)
+		v.Work.SpendRows(x.PageCount())
+		l.RevokeGrant(v, x)
 	}
 }
 
-// End removes a grant after the writer is quiet. The fills of pages that never landed are lost.
-func (l *Landings) End(v *env.Env, s *store.Store, x *Landing) {
+// EndGrant removes a grant after the writer is quiet. The fills of pages that never landed are lost.
+func (l *Landings) EndGrant(v *env.Env, s *store.Store, x *Landing) {
 	v.Timers.Stop(&x.timer)
-	l.clear(v, s, x)
-	v.Pools.End(x.ID)
+	l.reclaimPages(v, s, x)
+	v.Pools.EndGrant(x.ID)
 	if x.Operation != 0 {
 		l.byOperation.Remove(table.Hash(x.Operation, x.Peer[:]), slotHandle(x.ID))
 	}
-	x.fills, x.Reply = table.Shed(x.fills), table.ShedBytes(x.Reply)
+	x.fills, x.Reply = table.TrimSlice(x.fills), table.TrimBytes(x.Reply)
 	x.live = false
 }
 
-// clear takes the pages back that did not land under a grant. The writer must be quiet.
-func (l *Landings) clear(v *env.Env, s *store.Store, x *Landing) {
-	if x.Layers {
-		l.clearLayers(v, s, x)
+// reclaimPages takes the pages back that did not land under a grant. The writer must be quiet.
+func (l *Landings) reclaimPages(v *env.Env, s *store.Store, x *Landing) {
+	if x.ForLayers {
+		l.reclaimLayers(v, s, x)
 	}
 	for position, h := range x.fills {
-		if !x.Layers && v.Pools.Under(x.ID, position) {
+		if !x.ForLayers && v.Pools.IsPageOpen(x.ID, position) {
 			hash := s.HashOf(h)
 			s.EndFill(h, effects.Page{}, false)
-			s.Settle(h, v)
+			s.DropUnused(h, v)
 			v.Out.Observe(effects.Observe{Fact: effects.FactFillLost, Code: effects.Withdrawn, ID: hash, Peer: x.Peer})
-			s.Lose(hash)
+			s.RecordLostSource(hash)
 		}
 	}
-	if freed := v.Pools.Clear(x.ID); freed > 0 {
+	if freed := v.Pools.ReclaimOpenPages(x.ID); freed > 0 {
 		v.Out.Observe(effects.Observe{Fact: effects.FactReclaimed, Count: freed, ID: uint64(x.ID), Peer: x.Peer})
 	}
 }
 
-// Committed returns the landing that a peer commits, if the commit is to be believed: the writer says that all writes
-// are settled and the pages are whole. Otherwise the landing is nil. again reports that the same commit was accepted
-// before, so that the reply must be the same (M6). A commit of a grant that has ended, is being revoked, or is past
-// Ends is refused, because the pages may belong to another grant by now. On a fenced plane every commit is refused,
-// because there the driver reports what has landed.
-func (l *Landings) Committed(v *env.Env, peer effects.Incarnation, id effects.GrantID) (x *Landing, again bool) {
+// FindCommitted returns the landing that a peer commits, if the commit is to be believed: the writer says that all
+// writes are settled and the pages are whole. Otherwise the landing is nil. again reports that the same commit was
+// accepted before, so that the reply must be the same (M6). A commit of a grant that has ended, is being revoked, or is
+// past Ends is refused, because the pages may belong to another grant by now. On a fenced plane every commit is
+// refused, because there the driver reports what has landed.
+func (l *Landings) FindCommitted(v *env.Env, peer effects.Incarnation, id effects.GrantID) (x *Landing, repeated bool) {
 	x = l.Find(id)
 	if x == nil {
-		again = l.commits.Find(peer, uint64(id), 0) != nil
-		if again {
+		repeated = l.commitRecords.Find(peer, uint64(id), 0) != nil
+		if repeated {
 			v.Out.Mark(Marks.CommitRepeated)
 		}
-		return nil, again
+		return nil, repeated
 	}
-	if x.Peer != peer || x.Reads() {
+	if x.Peer != peer || x.IsOwnRead() {
 		return nil, false // Only this rank itself knows when a read of this rank is whole.
 	}
-	if x.Revoking || !l.cfg.Leased || v.Now > x.Ends {
+	if x.Revoking || !l.cfg.Leased || v.Now > x.CommitBy {
 		v.Out.Mark(Marks.CommitLate)
 		return nil, false
 	}
 	return x, false
 }
 
-// Commit lands the pages of a landing that Committed has returned, and ends the landing. Commit reports whether every
-// page was taken. Layers of a bundle that has ended are not taken, and then the commit is not recorded for retries.
-func (l *Landings) Commit(v *env.Env, s *store.Store, x *Landing, keep bool) (taken bool) {
-	if taken = l.LandAll(v, s, x, keep); taken {
-		l.commits.Say(replies.Said{
-			Class: x.Class, Peer: x.Peer, Operation: uint64(x.ID), Done: true, When: v.Now, Over: v.Now.Add(l.cfg.ClaimTTL),
+// CommitGrant lands the pages of a landing that Committed has returned, and ends the landing. Commit reports whether
+// every page was taken. Layers of a bundle that has ended are not taken, and then the commit is not recorded for
+// retries.
+func (l *Landings) CommitGrant(v *env.Env, s *store.Store, x *Landing, claim bool) (landedAll bool) {
+	if landedAll = l.LandAll(v, s, x, claim); landedAll {
+		l.commitRecords.Add(replies.Record{
+			Class: x.Class, Peer: x.Peer, Operation: uint64(x.ID), AllAttempts: true, SentAt: v.Now, Expires: v.Now.Add(l.cfg.ClaimTTL),
 		})
 	}
-	l.End(v, s, x)
-	return taken
+	l.EndGrant(v, s, x)
+	return landedAll
 }
 
-// Abort handles a peer's message that the peer will not write under a grant any more. Abort ignores a grant that is
-// unknown, that belongs to another peer, or that is this rank's own.
-func (l *Landings) Abort(v *env.Env, s *store.Store, peer effects.Incarnation, id effects.GrantID) {
+// AbortGrant handles a peer's message that the peer will not write under a grant any more. Abort ignores a grant that
+// is unknown, that belongs to another peer, or that is this rank's own.
+func (l *Landings) AbortGrant(v *env.Env, s *store.Store, peer effects.Incarnation, id effects.GrantID) {
 	x := l.Find(id)
-	if x == nil || x.Peer != peer || x.Reads() {
+	if x == nil || x.Peer != peer || x.IsOwnRead() {
 		return
 	}
 	v.Out.Mark(Marks.GrantAborted)
-	l.Quiet(v, s, x)
+	l.OnWriterQuiet(v, s, x)
 }
 
-// Quiet handles a writer's word that the writer stores nothing under a grant any more. Pages that have not landed are
-// lost. On a fenced plane the grant is revoked, unless this is in progress. On a leased plane the writer's word is the
-// proof.
-func (l *Landings) Quiet(v *env.Env, s *store.Store, x *Landing) {
-	v.Work.Spend(x.Size())
+// OnWriterQuiet handles a writer's word that the writer stores nothing under a grant any more. Pages that have not
+// landed are lost. On a fenced plane the grant is revoked, unless this is in progress. On a leased plane the writer's
+// word is the proof.
+func (l *Landings) OnWriterQuiet(v *env.Env, s *store.Store, x *Landing) {
+	v.Work.SpendRows(x.PageCount())
 	switch {
 	case l.cfg.Leased && !x.Revoking:
 		// The writer's word that the writes are settled is the proof, also in quarantine.
-		l.End(v, s, x)
+		l.EndGrant(v, s, x)
 	case l.cfg.Leased:
 		// The driver still works on the revocation, so the grant stays, without pages, until Revoked. Otherwise a peer
 		// that lets grants expire and then aborts them would cause more revocations in flight than the driver was told
 		// to expect.
-		l.clear(v, s, x)
+		l.reclaimPages(v, s, x)
 	case !x.Revoking:
-		l.Revoke(v, x)
+		l.RevokeGrant(v, x)
 	}
 }
 
-// Remembered returns the number of remembered commits. Use it for inspection only.
-func (l *Landings) Remembered() int { return l.commits.Len() }
+// CountCommitRecords returns the number of remembered commits. Use it for inspection only.
+func (l *Landings) CountCommitRecords() int { return l.commitRecords.Len() }
 
-// Left drops the replay records of a class that is assigned to another peer from now on.
-func (l *Landings) Left(class int) {
-	l.commits.Left(class)
-	l.taken.Left(class)
+// OnClassReassigned drops the replay records of a class that is assigned to another peer from now on.
+func (l *Landings) OnClassReassigned(class int) {
+	l.commitRecords.DropClass(class)
+	l.carriedRecords.DropClass(class)
 }

@@ -2,13 +2,14 @@
 // push, and the rank's own grants for the pages into which it reads (pull and peer-to-peer). It also plans, for each
 // key of a batch, whether the key needs a page.
 //
-// The package knows no messages. A caller (a push target, a puller, a requester) decodes a request, asks for a [Plan],
-// checks that the plan fits the pool, and calls [Landings.Begin]. The caller then reports what the caller learns from
-// the driver or from the peer: pages that landed, a commit, an abort, a deadline, a revocation that is complete.
+// The package knows no messages. A caller (a push target, a puller, a requester) decodes a request, asks for a
+// [PlanKeys], checks that the plan fits the pool, and calls [Landings.BeginGrant]. The caller then reports what the
+// caller learns from the driver or from the peer: pages that landed, a commit, an abort, a deadline, a revocation that
+// is complete.
 //
 // A caller may rely on the following:
 //
-//   - No chunk is readable before its page is whole (rule M7). The exception is [Landings.Trust] (rule M5).
+//   - No chunk is readable before its page is whole (rule M7). The exception is [Landings.TrustPages] (rule M5).
 //   - A page that was granted is free again only when its writer is proven quiet: see end.go (rules M1 and M4).
 //   - What a commit was answered once is answered again when the commit is repeated (rule M6).
 //
@@ -39,39 +40,39 @@ type Landing struct {
 	// quarantine and belong to nobody (M1).
 	Revoking bool
 	ID       effects.GrantID
-	For
-	fills []store.Entry  // by the page's position in the grant; for layers: their places in bundles
-	Reply []byte         // the reply that was sent, for a retry of the same operation
-	born  kernel.Birth   // the class's count of losses when the grant was made
-	timer kernel.TimerID `snap:"set"`
+	Purpose
+	fills     []store.Entry    // by the page's position in the grant; for layers: their places in bundles
+	Reply     []byte           // the reply that was sent, for a retry of the same operation
+	lossCount kernel.LossCount // the class's count of losses when the grant was made
+	timer     kernel.TimerID   `snap:"set"`
 }
 
-// A For describes the purpose of a grant: the owner, the writer, and the duration.
-type For struct {
-	Owner     kernel.Owner        // the component that is notified of pages that land and of the deadline
-	Class     int                 // the fairness class that the pages count for
-	Peer      effects.Incarnation // the writer's incarnation; zero for a vanilla sender
-	Operation uint64              // the peer's number of the operation, by which a retry is recognized; 0: none
-	Request   uint64              // hash of the request id
-	Layers    bool                // the pages are for layers, in places of bundles
-	What      uint64              // hash of the keys, in order, and of the token count of the last chunk
-	Ends      effects.Time        // on a leased plane, a commit that arrives later is refused
-	Over      effects.Time        // when the grant expires
+// A Purpose describes the purpose of a grant: the owner, the writer, and the duration.
+type Purpose struct {
+	Owner       kernel.Owner        // the component that is notified of pages that land and of the deadline
+	Class       int                 // the fairness class that the pages count for
+	Peer        effects.Incarnation // the writer's incarnation; zero for a vanilla sender
+	Operation   uint64              // the peer's number of the operation, by which a retry is recognized; 0: none
+	Request     uint64              // hash of the request id
+	ForLayers   bool                // the pages are for layers, in places of bundles
+	ContentHash uint64              // hash of the keys, in order, and of the token count of the last chunk
+	CommitBy    effects.Time        // on a leased plane, a commit that arrives later is refused
+	Expires     effects.Time        // when the grant expires
 }
 
 // Landings is the table of all grants to store into this rank's pages, indexed by the grant's slot.
 type Landings struct {
 	cfg Config `snap:"share"`
 	// rows grows to the largest number of simultaneous grants. No pointer to a row may be kept across Begin.
-	rows        []Landing
-	byOperation table.Index // the handles are slots (see Handle)
-	losses      kernel.Losses
-	commits     replies.Words // replay records of committed grants
-	taken       replies.Words // replay records of operations whose chunks came with the allocation request
-	Bundles     bundle.Bundles
-	plan        Plan              `snap:"scratch"`
-	pages       []effects.Page    `snap:"scratch"`
-	grants      []effects.GrantID `snap:"scratch"`
+	rows           []Landing
+	byOperation    table.Index // the handles are slots (see Handle)
+	losses         kernel.Losses
+	commitRecords  replies.Records // replay records of committed grants
+	carriedRecords replies.Records // replay records of operations whose chunks came with the allocation request
+	Bundles        bundle.Bundles
+	planBuf        Plan              `snap:"scratch"`
+	pageBuf        []effects.Page    `snap:"scratch"`
+	grantBuf       []effects.GrantID `snap:"scratch"`
 }
 
 // Config is the configuration of Landings.
@@ -85,66 +86,66 @@ type Config struct {
 	Bundles    bundle.Config
 }
 
-// Emptied returns an empty table that reuses the memory of l. The caller must not use l afterwards.
-func (l *Landings) Emptied(cfg Config, classes int) Landings {
+// Recycle returns an empty table that reuses the memory of l. The caller must not use l afterwards.
+func (l *Landings) Recycle(cfg Config, classes int) Landings {
 	clear(l.rows)
 	return Landings{
-		cfg: cfg, rows: l.rows[:0], byOperation: l.byOperation.Emptied(), losses: l.losses.Emptied(classes),
-		commits: l.commits.Emptied(cfg.GrantsMax, classes), taken: l.taken.Emptied(cfg.GrantsMax, classes),
-		Bundles: l.Bundles.Emptied(cfg.Bundles, classes),
-		plan:    l.plan, pages: l.pages, grants: l.grants[:0],
+		cfg: cfg, rows: l.rows[:0], byOperation: l.byOperation.Recycle(), losses: l.losses.Recycle(classes),
+		commitRecords: l.commitRecords.Recycle(cfg.GrantsMax, classes), carriedRecords: l.carriedRecords.Recycle(cfg.GrantsMax, classes),
+		Bundles: l.Bundles.Recycle(cfg.Bundles, classes),
+		planBuf: l.planBuf, pageBuf: l.pageBuf, grantBuf: l.grantBuf[:0],
 	}
 }
 
-// MayGrant reports whether a class may have another grant now.
-func (l *Landings) MayGrant(v *env.Env, class int) bool {
-	return v.Pools.Grants() < l.cfg.GrantsMax && v.Pools.MayGrant(class)
+// MayAddGrant reports whether a class may have another grant now.
+func (l *Landings) MayAddGrant(v *env.Env, class int) bool {
+	return v.Pools.CountGrants() < l.cfg.GrantsMax && v.Pools.MayAddGrant(class)
 }
 
 // GrantsMax returns the limit of simultaneous grants.
 func (l *Landings) GrantsMax() int { return l.cfg.GrantsMax }
 
-// Room reports whether the tables have room for another grant and for the fills of so many keys.
-func (l *Landings) Room(v *env.Env, s *store.Store, keys int) bool {
-	return v.Pools.Grants() < l.cfg.GrantsMax && s.Room(keys)
+// HasRoom reports whether the tables have room for another grant and for the fills of so many keys.
+func (l *Landings) HasRoom(v *env.Env, s *store.Store, keys int) bool {
+	return v.Pools.CountGrants() < l.cfg.GrantsMax && s.HasRoom(keys)
 }
 
-// Begin grants the pages of the pool that a plan needs, and records the purpose of the grant. The caller has checked
-// that the plan fits. Begin returns the landing and the granted pages.
+// BeginGrant grants the pages of the pool that a plan needs, and records the purpose of the grant. The caller has
+// checked that the plan fits. Begin returns the landing and the granted pages.
 //
 // Invariant: from here on the pages become free only through the end of the grant (M1).
-func (l *Landings) Begin(v *env.Env, p *Plan, of *memory.Pool, what For) (*Landing, []effects.Page) {
-	id, pages := v.Pools.Grant(of, what.Class, p.Lengths, kernel.Ref{Owner: what.Owner})
+func (l *Landings) BeginGrant(v *env.Env, p *Plan, pool *memory.Pool, purpose Purpose) (*Landing, []effects.Page) {
+	id, pages := v.Pools.GrantPages(pool, purpose.Class, p.Lengths, kernel.Ref{Owner: purpose.Owner})
 	slot := int(memory.SlotOf(id))
 	for slot >= len(l.rows) {
 		l.rows = append(l.rows, Landing{})
 	}
 	x := &l.rows[slot]
 	*x = Landing{
-		live: true, ID: id, For: what, fills: x.fills[:0], Reply: x.Reply[:0], born: l.losses.Of(what.Class),
+		live: true, ID: id, Purpose: purpose, fills: x.fills[:0], Reply: x.Reply[:0], lossCount: l.losses.CountFor(purpose.Class),
 	}
-	v.Timers.Set(&x.timer, x.Over, kernel.Ref{Owner: what.Owner, Subject: slotHandle(id)})
+	v.Timers.Set(&x.timer, x.Expires, kernel.Ref{Owner: purpose.Owner, Subject: slotHandle(id)})
 	if x.Operation != 0 {
 		l.byOperation.Add(table.Hash(x.Operation, x.Peer[:]), slotHandle(id))
 	}
-	for i := range p.Spots {
-		if at := &p.Spots[i]; at.Fills() {
+	for i := range p.Keys {
+		if at := &p.Keys[i]; at.NeedsPage() {
 			x.fills = append(x.fills, at.entry)
 		}
 	}
-	if x.Layers {
-		l.granted(v, x)
+	if x.ForLayers {
+		l.recordGrant(v, x)
 	}
 	return x, pages
 }
 
-// Reads reports whether the grant is this rank's own: the rank stores into the pages itself, and no peer does.
-func (x *Landing) Reads() bool {
+// IsOwnRead reports whether the grant is this rank's own: the rank stores into the pages itself, and no peer does.
+func (x *Landing) IsOwnRead() bool {
 	return x.Owner == kernel.OwnerPullTarget || x.Owner == kernel.OwnerP2PRequester
 }
 
-// Size returns the number of granted pages, at least 1. Size measures the work that the landing causes.
-func (x *Landing) Size() int { return max(1, len(x.fills)) }
+// PageCount returns the number of granted pages, at least 1. Size measures the work that the landing causes.
+func (x *Landing) PageCount() int { return max(1, len(x.fills)) }
 
 // Handle returns the handle of the landing. The handle is unique among the landings that are live now.
 func (x *Landing) Handle() table.Handle { return slotHandle(x.ID) }
@@ -161,13 +162,13 @@ func (l *Landings) Find(id effects.GrantID) *Landing {
 	return &l.rows[slot]
 }
 
-// Again returns the live landing of an operation that the peer requests again, or nil if there is none. If the writer
-// was lost since the grant was made, Again revokes the grant first, so that the writer does not receive the grant
-// again.
-func (l *Landings) Again(v *env.Env, peer effects.Incarnation, operation uint64) *Landing {
-	for p := l.byOperation.Seek(table.Hash(operation, peer[:])); p.Found(); p = l.byOperation.Next(p) {
+// FindOperation returns the live landing of an operation that the peer requests again, or nil if there is none. If the
+// writer was lost since the grant was made, Again revokes the grant first, so that the writer does not receive the
+// grant again.
+func (l *Landings) FindOperation(v *env.Env, peer effects.Incarnation, operation uint64) *Landing {
+	for p := l.byOperation.Find(table.Hash(operation, peer[:])); p.Found(); p = l.byOperation.Next(p) {
 		if x := &l.rows[p.Handle().Slot()]; x.Peer == peer && x.Operation == operation {
-			l.RevokeLost(v, x)
+			l.RevokeCondemned(v, x)
 			return x
 		}
 	}
@@ -177,20 +178,20 @@ func (l *Landings) Again(v *env.Env, peer effects.Incarnation, operation uint64)
 // At returns the landing at a slot. The caller has a completion that belongs to the landing.
 func (l *Landings) At(slot int32) *Landing { return &l.rows[slot] }
 
-// Due returns the landing at a slot after the deadline of the landing has passed.
-func (l *Landings) Due(v *env.Env, slot int32) *Landing {
+// OnTimer returns the landing at a slot after the deadline of the landing has passed.
+func (l *Landings) OnTimer(v *env.Env, slot int32) *Landing {
 	x := &l.rows[slot]
 	x.timer = 0
 	v.Out.Mark(Marks.GrantExpired)
 	return x
 }
 
-// Undated stops the deadline of a landing after its end was requested.
-func (l *Landings) Undated(v *env.Env, x *Landing) { v.Timers.Stop(&x.timer) }
+// StopDeadline stops the deadline of a landing after its end was requested.
+func (l *Landings) StopDeadline(v *env.Env, x *Landing) { v.Timers.Stop(&x.timer) }
 
-// Standing returns the landing at a slot if the landing is live and is not being revoked; otherwise nil. It is for
+// ActiveAt returns the landing at a slot if the landing is live and is not being revoked; otherwise nil. It is for
 // sweeps in the order of slots.
-func (l *Landings) Standing(slot int) *Landing {
+func (l *Landings) ActiveAt(slot int) *Landing {
 	if x := &l.rows[slot]; x.live && !x.Revoking {
 		return x
 	}
@@ -200,142 +201,143 @@ func (l *Landings) Standing(slot int) *Landing {
 // Slots returns the end of the range of slots for At and Standing.
 func (l *Landings) Slots() int { return len(l.rows) }
 
-// Operations returns the number of live grants that have an operation number, by which a retry is recognized.
-func (l *Landings) Operations() int { return l.byOperation.Len() }
+// CountOperations returns the number of live grants that have an operation number, by which a retry is recognized.
+func (l *Landings) CountOperations() int { return l.byOperation.Len() }
 
-// Landed handles a report of a fenced plane that pages are whole. Landed makes the pages readable, and then confirms
+// OnLanded handles a report of a fenced plane that pages are whole. Landed makes the pages readable, and then confirms
 // the transfer to the sender, so that the confirmation says that the chunks are readable, and not only that they were
 // stored. The confirmation says Withdrawn if a page was not taken, because OK would claim that all pages were taken.
 // Pages of the grant that the push left out are revoked.
 //
 // keep says whether a request may still come for the chunks; only then are they claimed.
-func (l *Landings) Landed(v *env.Env, s *store.Store, x *Landing, ev *effects.Landed, keep bool) {
+func (l *Landings) OnLanded(v *env.Env, s *store.Store, x *Landing, ev *effects.Landed, claim bool) {
 	code := effects.OK
 	if !ev.Complete {
 		v.Out.Mark(Marks.LandedPartly)
 		code = effects.Faulted
 	}
 	for _, page := range ev.Pages {
-		if !l.Land(v, s, x, page, keep) {
+		if !l.LandPage(v, s, x, page, claim) {
 			// OK would claim that every page was taken.
 			code = effects.Withdrawn
 		}
 	}
 	v.Out.Confirm(ev.Landing, code)
 	switch {
-	case v.Pools.OpenPages(x.ID) == 0 && !x.Revoking:
-		l.End(v, s, x)
+	case v.Pools.CountOpenPages(x.ID) == 0 && !x.Revoking:
+		l.EndGrant(v, s, x)
 	case !x.Revoking:
 		// The push is over, and so is the grant on the pages that the push left out.
-		l.Revoke(v, x)
+		l.RevokeGrant(v, x)
 	}
 }
 
 // LandAll makes all pages readable that are still under the grant. LandAll reports whether every page was taken. The
 // caller has proof that the writer has stored all of them, for example a commit.
-func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, keep bool) (taken bool) {
+func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, claim bool) (landedAll bool) {
 	// The list of the grant shrinks while pages land, so iterate over a copy.
-	l.pages, taken = append(l.pages[:0], v.Pools.Pages(x.ID)...), true
-	for _, page := range l.pages {
-		taken = l.Land(v, s, x, page, keep) && taken
+	l.pageBuf, landedAll = append(l.pageBuf[:0], v.Pools.PagesOf(x.ID)...), true
+	for _, page := range l.pageBuf {
+		landedAll = l.LandPage(v, s, x, page, claim) && landedAll
 	}
-	return taken
+	return landedAll
 }
 
-// Take makes readable all pages into which the driver copied the chunks that came with the allocation request, and ends
-// the landing. Take records the operation, so that a retry is answered in the same way (see Taken, and rule M4).
-func (l *Landings) Take(v *env.Env, s *store.Store, x *Landing, keep bool) {
-	v.Work.Spend(x.Size())
-	l.LandAll(v, s, x, keep)
+// LandCarried makes readable all pages into which the driver copied the chunks that came with the allocation request,
+// and ends the landing. Take records the operation, so that a retry is answered in the same way (see Taken, and rule
+// M4).
+func (l *Landings) LandCarried(v *env.Env, s *store.Store, x *Landing, claim bool) {
+	v.Work.SpendRows(x.PageCount())
+	l.LandAll(v, s, x, claim)
 	if x.Operation != 0 {
-		l.taken.Say(replies.Said{
-			Class: x.Class, Peer: x.Peer, Operation: x.Operation, Done: true, What: x.What, When: v.Now,
-			Over: v.Now.Add(l.cfg.ClaimTTL),
+		l.carriedRecords.Add(replies.Record{
+			Class: x.Class, Peer: x.Peer, Operation: x.Operation, AllAttempts: true, ContentHash: x.ContentHash, SentAt: v.Now,
+			Expires: v.Now.Add(l.cfg.ClaimTTL),
 		})
 	}
-	l.End(v, s, x)
+	l.EndGrant(v, s, x)
 }
 
-// Taken reports whether the chunks of an operation were taken with its allocation request, and returns the hash of what
-// the request named then ([For.What]).
-func (l *Landings) Taken(peer effects.Incarnation, operation uint64) (what uint64, taken bool) {
-	x := l.taken.Find(peer, operation, 0)
+// FindCarried reports whether the chunks of an operation were taken with its allocation request, and returns the hash
+// of what the request named then ([Purpose.ContentHash]).
+func (l *Landings) FindCarried(peer effects.Incarnation, operation uint64) (contentHash uint64, found bool) {
+	x := l.carriedRecords.Find(peer, operation, 0)
 	if x == nil {
 		return 0, false
 	}
-	return x.What, true
+	return x.ContentHash, true
 }
 
 // LandFirst makes the first pages of the grant readable. The writer has said that these pages are whole. The writer's
 // word is believed only on a leased plane, before Ends, and while the grant is not revoked; otherwise LandFirst does
 // nothing.
-func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint32, keep bool) {
-	if x.Revoking || !l.cfg.Leased || v.Now > x.Ends {
+func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint32, claim bool) {
+	if x.Revoking || !l.cfg.Leased || v.Now > x.CommitBy {
 		v.Out.Mark(Marks.CommitLate)
 		return
 	}
-	l.pages = append(l.pages[:0], v.Pools.Pages(x.ID)[:pages]...)
-	for _, page := range l.pages {
-		l.Land(v, s, x, page, keep)
+	l.pageBuf = append(l.pageBuf[:0], v.Pools.PagesOf(x.ID)[:pages]...)
+	for _, page := range l.pageBuf {
+		l.LandPage(v, s, x, page, claim)
 	}
 }
 
-// Land makes one page readable, and reports whether the page was taken. Land returns false if the page is not under the
-// grant any more, or if the bundle of the layer has ended. keep says whether the chunk is claimed for its request.
+// LandPage makes one page readable, and reports whether the page was taken. Land returns false if the page is not under
+// the grant any more, or if the bundle of the layer has ended. keep says whether the chunk is claimed for its request.
 //
 // Invariant: the page's grant becomes a reference in one step, so the page is never free in between, and never readable
 // before it is whole (M1, M7). If another fill of the same key has landed first, the reference is dropped at once and
 // the page becomes free.
-func (l *Landings) Land(v *env.Env, s *store.Store, x *Landing, page effects.Page, keep bool) bool {
-	position, ok := v.Pools.Land(x.ID, page)
+func (l *Landings) LandPage(v *env.Env, s *store.Store, x *Landing, page effects.Page, claim bool) bool {
+	position, ok := v.Pools.LandPage(x.ID, page)
 	if !ok {
 		v.Out.Mark(Marks.LandedLate)
 		return false
 	}
 	// The granted length is the length of the chunk; a plane may know only the page.
-	page = v.Pools.Pages(x.ID)[position]
+	page = v.Pools.PagesOf(x.ID)[position]
 	h := x.fills[position]
-	if x.Layers {
-		if took := l.Bundles.Take(v, s, h, page, keep); !took {
-			v.Pools.Of(page).Unref(page)
+	if x.ForLayers {
+		if stored := l.Bundles.TakePage(v, s, h, page, claim); !stored {
+			v.Pools.PoolOf(page).DropRef(page)
 			return false
 		}
 		return true
 	}
-	took := s.EndFill(h, page, true)
-	if !took {
+	stored := s.EndFill(h, page, true)
+	if !stored {
 		v.Out.Mark(Marks.FillLostRace)
-		v.Pools.Of(page).Unref(page)
+		v.Pools.PoolOf(page).DropRef(page)
 	}
 	hash := s.HashOf(h)
-	if keep {
-		s.Claim(h, x.Class, x.Request, v)
+	if claim {
+		s.ClaimEntry(h, x.Class, x.Request, v)
 	}
-	s.Settle(h, v)
-	if took {
+	s.DropUnused(h, v)
+	if stored {
 		v.Out.Observe(effects.Observe{Fact: effects.FactReady, ID: hash, Peer: x.Peer})
 	}
 	return true
 }
 
-// Trust makes the chunks of a vanilla sender readable, although nothing will ever report that they are whole (rule M5:
-// trust_uncommitted, which is exempt from S1 by name). The grant stays in force beside the reference, so that the pages
-// are not reused early.
-func (l *Landings) Trust(v *env.Env, s *store.Store, x *Landing) {
+// TrustPages makes the chunks of a vanilla sender readable, although nothing will ever report that they are whole (rule
+// M5: trust_uncommitted, which is exempt from S1 by name). The grant stays in force beside the reference, so that the
+// pages are not reused early.
+func (l *Landings) TrustPages(v *env.Env, s *store.Store, x *Landing) {
 	v.Out.Mark(Marks.Trusted)
-	for position, page := range v.Pools.Pages(x.ID) {
-		v.Pools.Of(page).Share(page)
+	for position, page := range v.Pools.PagesOf(x.ID) {
+		v.Pools.PoolOf(page).AddRef(page)
 		h := x.fills[position]
-		if !s.Trust(h, page) {
-			v.Pools.Of(page).Unref(page)
+		if !s.TrustFill(h, page) {
+			v.Pools.PoolOf(page).DropRef(page)
 			continue
 		}
-		s.Claim(h, x.Class, x.Request, v)
+		s.ClaimEntry(h, x.Class, x.Request, v)
 	}
 }
 
-// Unknown refuses the confirmation of pages that landed under a grant that this package does not know.
-func Unknown(v *env.Env, ev *effects.Landed) {
+// RefuseUnknown refuses the confirmation of pages that landed under a grant that this package does not know.
+func RefuseUnknown(v *env.Env, ev *effects.Landed) {
 	v.Out.Mark(Marks.LandedUnknown)
 	v.Out.Confirm(ev.Landing, effects.Withdrawn)
 }

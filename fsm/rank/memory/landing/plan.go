@@ -11,43 +11,43 @@ import (
 // A Plan says for each key of a batch whether the chunk is ready, shares the page of the same key earlier in the batch,
 // or gets a page of the grant that follows. A plan is valid until the next plan is made.
 type Plan struct {
-	Spots   []Spot
+	Keys    []KeyPlan
 	Hashes  []uint64 // hashes of the keys
 	Lengths []uint32 // lengths in bytes of the pages that are needed
 	// Unpromised reports that a chunk was ready and could not be promised, because the class has no claim left.
-	Unpromised bool
-	begun      []table.Handle // the bundles that the plan began
+	Unpromised   bool
+	begunBundles []table.Handle // the bundles that the plan began
 }
 
-// A Spot is the plan for one key.
-type Spot struct {
-	entry  store.Entry
-	Ready  bool
-	Repeat int // the position of the same key earlier in the batch, or -1
-	Page   int // the position of the page in the grant
+// A KeyPlan is the plan for one key.
+type KeyPlan struct {
+	entry       store.Entry
+	Ready       bool
+	DuplicateOf int // the position of the same key earlier in the batch, or -1
+	Page        int // the position of the page in the grant
 }
 
-// Fills reports whether the key gets a page of its own. A repetition of a key shares the page of the first one.
-func (x *Spot) Fills() bool { return !x.Ready && x.Repeat < 0 }
+// NeedsPage reports whether the key gets a page of its own. A repetition of a key shares the page of the first one.
+func (x *KeyPlan) NeedsPage() bool { return !x.Ready && x.DuplicateOf < 0 }
 
-// Fresh returns the number of pages that the batch needs.
-func (p *Plan) Fresh() uint32 { return uint32(len(p.Lengths)) }
+// PagesNeeded returns the number of pages that the batch needs.
+func (p *Plan) PagesNeeded() uint32 { return uint32(len(p.Lengths)) }
 
-// What returns a hash of the keys, in order, and of the token count of the last chunk.
-func (p *Plan) What(lastTokens uint32) uint64 { return Sum(p.Hashes, lastTokens) }
+// ContentHash returns a hash of the keys, in order, and of the token count of the last chunk.
+func (p *Plan) ContentHash(lastTokens uint32) uint64 { return ContentHash(p.Hashes, lastTokens) }
 
-// Plan plans each key of a batch. Plan begins a fill for each key that needs a page; Unplan or the landing ends the
+// PlanKeys plans each key of a batch. Plan begins a fill for each key that needs a page; Unplan or the landing ends the
 // fill. A key that occurs twice in the batch has one page. With dedup, a chunk that is ready needs no page if a claim
 // can keep the chunk until the request comes. Without room for the claim the chunk gets a new page, because the chunk
 // would be promised and might be gone when the request comes.
-func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uint32, dedup bool) *Plan {
-	p := &l.plan
-	p.Spots, p.Lengths, p.Hashes = p.Spots[:0], p.Lengths[:0], p.Hashes[:0]
-	s.NewBatch()
+func (l *Landings) PlanKeys(s *store.Store, class int, keys [][]byte, lastTokens uint32, dedup bool) *Plan {
+	p := &l.planBuf
+	p.Keys, p.Lengths, p.Hashes = p.Keys[:0], p.Lengths[:0], p.Hashes[:0]
+	s.BeginBatch()
 	claimable := s.ClaimsLeft(class)
 	p.Unpromised = false
 	for i, key := range keys {
-		hash := s.Hash(key)
+		hash := s.HashKey(key)
 		p.Hashes = append(p.Hashes, hash)
 		length := uint32(l.cfg.PageBytes)
 		if i == len(keys)-1 {
@@ -55,18 +55,18 @@ func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uin
 		}
 		h := s.Find(hash, key)
 		// Each key has an entry from its first position in the batch on, whatever was planned for the key.
-		if first, again := s.Noted(h); again {
-			x := p.Spots[first]
-			x.Repeat = first
+		if first, repeated := s.NotedPosition(h); repeated {
+			x := p.Keys[first]
+			x.DuplicateOf = first
 			if !x.Ready {
 				p.Lengths[x.Page] = max(p.Lengths[x.Page], length)
 			}
-			p.Spots = append(p.Spots, x)
+			p.Keys = append(p.Keys, x)
 			continue
 		}
-		x := Spot{Repeat: -1}
+		x := KeyPlan{DuplicateOf: -1}
 		if h != 0 && dedup {
-			_, x.Ready = s.Ready(h)
+			_, x.Ready = s.ReadyPage(h)
 			x.entry = h
 			if x.Ready && claimable == 0 {
 				x.Ready, p.Unpromised = false, true
@@ -79,66 +79,66 @@ func (l *Landings) Plan(s *store.Store, class int, keys [][]byte, lastTokens uin
 			x.Page = len(p.Lengths)
 			p.Lengths = append(p.Lengths, length)
 		}
-		s.Note(x.entry, i)
-		p.Spots = append(p.Spots, x)
+		s.NotePosition(x.entry, i)
+		p.Keys = append(p.Keys, x)
 	}
 	return p
 }
 
-// Fits reports whether a class may have the pages of the pool that the batch needs, and whether these pages are free or
-// can be made free by evicting cached chunks. Fits must be the last check, so that no chunk is evicted for a batch that
-// is refused for another reason. Chunks that the batch found ready are not evicted, because these chunks are promised
-// next.
-func (p *Plan) Fits(v *env.Env, s *store.Store, of *memory.Pool, class int) bool {
-	n := p.Fresh()
+// FitsPool reports whether a class may have the pages of the pool that the batch needs, and whether these pages are
+// free or can be made free by evicting cached chunks. Fits must be the last check, so that no chunk is evicted for a
+// batch that is refused for another reason. Chunks that the batch found ready are not evicted, because these chunks are
+// promised next.
+func (p *Plan) FitsPool(v *env.Env, s *store.Store, pool *memory.Pool, class int) bool {
+	n := p.PagesNeeded()
 	if n == 0 {
 		return true
 	}
-	if !v.Pools.FitsShare(of, class, n) || !v.Pools.CanLend() {
+	if !v.Pools.FitsShare(pool, class, n) || !v.Pools.HasGrantSlot() {
 		return false
 	}
-	stay := uint32(0)
-	for i := range p.Spots {
-		if x := &p.Spots[i]; x.Ready && x.Repeat < 0 {
-			stay += s.Touch(v, x.entry, of)
+	spared := uint32(0)
+	for i := range p.Keys {
+		if x := &p.Keys[i]; x.Ready && x.DuplicateOf < 0 {
+			spared += s.TouchEntry(v, x.entry, pool)
 		}
 	}
-	return s.MakeRoom(v, of, n, stay)
+	return s.MakeRoom(v, pool, n, spared)
 }
 
-// Unplan ends the fills that Plan began.
-func (p *Plan) Unplan(v *env.Env, s *store.Store) {
-	for i := range p.Spots {
-		if x := &p.Spots[i]; x.Fills() {
+// EndFills ends the fills that Plan began.
+func (p *Plan) EndFills(v *env.Env, s *store.Store) {
+	for i := range p.Keys {
+		if x := &p.Keys[i]; x.NeedsPage() {
 			s.EndFill(x.entry, effects.Page{}, false)
-			s.Settle(x.entry, v)
+			s.DropUnused(x.entry, v)
 		}
 	}
 }
 
 // ClaimReady claims for a request the chunks that are ready already, and appends their indexes to already.
 func (p *Plan) ClaimReady(v *env.Env, s *store.Store, class int, request uint64, already []int64) []int64 {
-	for i := range p.Spots {
-		if x := &p.Spots[i]; x.Ready {
+	for i := range p.Keys {
+		if x := &p.Keys[i]; x.Ready {
 			v.Out.Mark(Marks.AlreadySent)
 			already = append(already, int64(i))
-			if x.Repeat < 0 {
-				s.Claim(x.entry, class, request, v)
+			if x.DuplicateOf < 0 {
+				s.ClaimEntry(x.entry, class, request, v)
 			}
 		}
 	}
 	return already
 }
 
-// more is the odd multiplier with which Sum mixes the hashes.
-const more = 0x9E3779B97F4A7C15
+// hashMultiplier is the odd multiplier with which Sum mixes the hashes.
+const hashMultiplier = 0x9E3779B97F4A7C15
 
-// Sum returns a hash of keys, given the hashes of the keys: of the order, and of the token count of the last chunk. A
-// retry must have the same sum as the first attempt.
-func Sum(hashes []uint64, lastTokens uint32) uint64 {
+// ContentHash returns a hash of keys, given the hashes of the keys: of the order, and of the token count of the last
+// chunk. A retry must have the same sum as the first attempt.
+func ContentHash(hashes []uint64, lastTokens uint32) uint64 {
 	sum := uint64(lastTokens)
 	for _, hash := range hashes {
-		sum = sum*more + hash
+		sum = sum*hashMultiplier + hash
 	}
 	return sum
 }

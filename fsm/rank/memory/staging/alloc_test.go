@@ -40,16 +40,16 @@ func newFetcher(items, depth int) *fetcher {
 func (b *fetcher) run() {
 	b.f.Ticket++
 	b.v.Out.Reset()
-	b.p.Open(&b.v, forEver{}, &b.f)
+	b.p.OpenFetch(&b.v, unlimitedRights{}, &b.f)
 	b.collect()
 	for len(b.corrs) > 0 {
 		c := b.corrs[0]
 		b.corrs = append(b.corrs[:0], b.corrs[1:]...)
 		b.v.Out.Reset()
 		if ref, _ := b.v.Corrs.Close(c); ref.Kind == kindRead {
-			b.p.OnTransferDone(&b.v, forEver{}, ref, &effects.TransferDone{Corr: c, Settled: true})
+			b.p.OnTransferDone(&b.v, unlimitedRights{}, ref, &effects.TransferDone{Corr: c, Settled: true})
 		} else {
-			b.p.OnScattered(&b.v, forEver{}, ref, &effects.Scattered{Corr: c})
+			b.p.OnScattered(&b.v, unlimitedRights{}, ref, &effects.Scattered{Corr: c})
 		}
 		b.collect()
 	}
@@ -84,8 +84,8 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, b.run); n != 0 {
 		t.Errorf("%v allocations a fetch", n)
 	}
-	if b.finished != 16+101 || b.p.Left() != 0 {
-		t.Errorf("%d fetches ended well, %d are left", b.finished, b.p.Left())
+	if b.finished != 16+101 || b.p.CountUnfinished() != 0 {
+		t.Errorf("%d fetches ended well, %d are left", b.finished, b.p.CountUnfinished())
 	}
 }
 

@@ -12,7 +12,7 @@ type Situation uint8
 
 // The situations. A delivered fetch stays until nothing touches its pages.
 const (
-	Gone       Situation = iota // the fetch is gone, or never existed
+	NoFetch    Situation = iota // the fetch is gone, or never existed
 	Waiting                     // the fetch has no staging page, and moves nothing
 	Reading                     // and no scatter is in progress
 	Scattering                  // and no read is in progress
@@ -29,28 +29,28 @@ func SituationNames() []string {
 }
 
 // SituationOf returns the situation of the fetch of a command.
-func (p *Pipeline) SituationOf(t effects.Ticket) Situation { return p.situation(p.find(t)) }
+func (p *Pipeline) SituationOf(t effects.Ticket) Situation { return p.situationAt(p.findFetch(t)) }
 
 // SituationFor returns the situation of the fetch that a completion or a deadline belongs to.
-func (p *Pipeline) SituationFor(ref kernel.Ref) Situation { return p.situation(ref.Subject) }
+func (p *Pipeline) SituationFor(ref kernel.Ref) Situation { return p.situationAt(ref.Subject) }
 
-func (p *Pipeline) situation(h table.Handle) Situation {
+func (p *Pipeline) situationAt(h table.Handle) Situation {
 	f := p.fetches.Get(h)
 	if f == nil {
-		return Gone
+		return NoFetch
 	}
-	is := Waiting
+	situation := Waiting
 	for i := range f.halves {
 		switch f.halves[i].state {
 		case reading:
-			is += Reading - Waiting
+			situation += Reading - Waiting
 		case scattering:
-			is += Scattering - Waiting
+			situation += Scattering - Waiting
 		case empty, full:
 		}
 	}
 	if f.delivered {
-		is += DeliveredReading - Reading
+		situation += DeliveredReading - Reading
 	}
-	return is
+	return situation
 }

@@ -8,13 +8,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// timed plays a fetch on a device whose reads take r and whose scatters take s, each for one batch,
+// playFetch plays a fetch on a device whose reads take r and whose scatters take s, each for one batch,
 // and returns how long the fetch took.
-func timed(t fatal, g *rig, items string, r, s effects.Duration) effects.Duration {
+func playFetch(t fatal, g *rig, items string, r, s effects.Duration) effects.Duration {
 	t.Helper()
 	f, began := g.open1(items), g.now
 	for f.outcome == nil {
-		var first *read
+		var first *readModel
 		var then *scatter
 		at := never
 		for _, rd := range g.reads {
@@ -52,7 +52,7 @@ func TestOverlap(t *testing.T) {
 		g := newRig(t, 8, Config{
 			Settings: Settings{StagingPages: 8, FetchesMax: 1}, Depth: uint32(depth), ItemsMax: 100, SourcesMax: 1,
 		})
-		took := timed(t, g, strings.Repeat("0", depth*batches), r, s)
+		took := playFetch(t, g, strings.Repeat("0", depth*batches), r, s)
 		longest := max(r, s) * effects.Duration(batches)
 		if least := longest + min(r, s); took < least {
 			t.Fatalf("%d ns for %d batches: no two reads or scatters of a fetch run at a time, so %d is the least", took,
@@ -68,7 +68,7 @@ func TestOverlap(t *testing.T) {
 // Local items cost their scatter alone: the first read runs beside it.
 func TestOverlapWithLocalItems(t *testing.T) {
 	g := newRig(t, 16, Config{Settings: Settings{StagingPages: 4}, Depth: 2})
-	if took := timed(t, g, "LLLL0000", 10, 10); took != 30 {
+	if took := playFetch(t, g, "LLLL0000", 10, 10); took != 30 {
 		t.Errorf("a scatter beside the first of two reads, and two scatters: 30 ns; it took %d", took)
 	}
 }

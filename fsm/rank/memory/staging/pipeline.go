@@ -40,15 +40,15 @@ func DepthOf(poolBytes, pageBytes uint64) uint32 {
 
 // Pipeline is the table of fetches of a rank.
 type Pipeline struct {
-	cfg      Config
-	fetches  table.Slab[fetch]
-	byTicket table.Index
-	short    table.List // fetches that want more staging pages than they have, oldest first
-	staged   uint32     // staging pages of all fetches together
-	most     uint32     // the largest value of staged so far
-	draining bool
-	lost     []effects.Link // lost links that fetches may still need
-	losing   kernel.Sweep   // the sweep that ends these fetches
+	cfg            Config
+	fetches        table.Slab[fetch]
+	byTicket       table.Index
+	shortFetches   table.List // fetches that want more staging pages than they have, oldest first
+	stagedPages    uint32     // staging pages of all fetches together
+	stagedPagesMax uint32     // the largest value of staged so far
+	draining       bool
+	lostLinks      []effects.Link // lostLinks links that fetches may still need
+	lossSweep      kernel.Sweep   // the sweep that ends these fetches
 
 	reports
 
@@ -56,15 +56,15 @@ type Pipeline struct {
 }
 
 // New returns an empty pipeline.
-func New(cfg Config) Pipeline { return new(Pipeline).Emptied(cfg) }
+func New(cfg Config) Pipeline { return new(Pipeline).Recycle(cfg) }
 
-// Emptied returns what New returns, and reuses the memory of p. The caller must not use p afterwards.
-func (p *Pipeline) Emptied(cfg Config) Pipeline {
+// Recycle returns what New returns, and reuses the memory of p. The caller must not use p afterwards.
+func (p *Pipeline) Recycle(cfg Config) Pipeline {
 	cfg.StagingPages = max(1, cfg.StagingPages)
 	cfg.Depth = max(1, min(cfg.Depth, cfg.StagingPages/2))
 	return Pipeline{
-		cfg: cfg, fetches: p.fetches.Emptied(int(cfg.FetchesMax)), byTicket: p.byTicket.Emptied(), pairs: p.pairs[:0],
-		lost: p.lost[:0],
+		cfg: cfg, fetches: p.fetches.Recycle(int(cfg.FetchesMax)), byTicket: p.byTicket.Recycle(), pairs: p.pairs[:0],
+		lostLinks: p.lostLinks[:0],
 	}
 }
 
@@ -76,28 +76,28 @@ const (
 	timerFetch uint8 = 1 // when a fetch must have its outcome
 )
 
-// Short returns the number of fetches that want more staging pages than they have.
-func (p *Pipeline) Short() int { return p.short.Len() }
+// CountShort returns the number of fetches that want more staging pages than they have.
+func (p *Pipeline) CountShort() int { return p.shortFetches.Len() }
 
-// Staged returns the number of staging pages in use.
-func (p *Pipeline) Staged() uint32 { return p.staged }
+// StagedPages returns the number of staging pages in use.
+func (p *Pipeline) StagedPages() uint32 { return p.stagedPages }
 
-// StagedMost returns the largest number of staging pages that were ever in use at the same time.
-func (p *Pipeline) StagedMost() uint32 { return p.most }
+// MaxStagedPages returns the largest number of staging pages that were ever in use at the same time.
+func (p *Pipeline) MaxStagedPages() uint32 { return p.stagedPagesMax }
 
-// Left returns the number of fetches for which a drain still waits.
-func (p *Pipeline) Left() int { return p.fetches.Len() }
+// CountUnfinished returns the number of fetches for which a drain still waits.
+func (p *Pipeline) CountUnfinished() int { return p.fetches.Len() }
 
-// Drain makes Open refuse new fetches.
-func (p *Pipeline) Drain() { p.draining = true }
+// BeginDrain makes Open refuse new fetches.
+func (p *Pipeline) BeginDrain() { p.draining = true }
 
 // DrainAt ends the fetch at a slot if the fetch has no staging page yet, and reports whether there is such a slot.
 // Fetches with staging pages go on until their deadlines.
 func (p *Pipeline) DrainAt(v *env.Env, slot int32) bool {
-	if h := p.fetches.At(slot); h != 0 && p.fetches.Listed(h) {
-		if f := p.fetches.Get(h); f.staged == 0 {
-			v.Work.Spend(len(f.items))
-			p.end(v, h, f, effects.Draining, f.state())
+	if h := p.fetches.At(slot); h != 0 && p.fetches.InList(h) {
+		if f := p.fetches.Get(h); f.stagedPages == 0 {
+			v.Work.SpendRows(len(f.items))
+			p.endFetch(v, h, f, effects.Draining, f.stageReason())
 		}
 	}
 	return slot < p.fetches.Slots()
@@ -108,7 +108,7 @@ func (p *Pipeline) OnTimer(v *env.Env, ref kernel.Ref) {
 	f := p.fetches.Get(ref.Subject)
 	f.timer = 0
 	v.Out.Mark(Marks.FetchExpired)
-	why := f.state()
+	why := f.stageReason()
 	why.Field, why.Ours = "pull.fetch_timeout", "over"
-	p.end(v, ref.Subject, f, effects.Expired, why)
+	p.endFetch(v, ref.Subject, f, effects.Expired, why)
 }

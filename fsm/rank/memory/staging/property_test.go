@@ -29,16 +29,16 @@ func TestPipeline(t *testing.T) {
 		var stolen []effects.Page
 		bad := rapid.SampledFrom([]effects.Code{effects.Expired, effects.Cancelled, effects.PeerLost, effects.Withdrawn,
 			effects.Faulted, effects.Stale})
-		under := func(t *rapid.T, over bool) *read {
+		under := func(t *rapid.T, over bool) *readModel {
 			for n, from := 0, rapid.IntRange(0, 99).Draw(t, "which"); n < len(r.reads); n++ {
-				if rd := r.reads[(from+n)%len(r.reads)]; rd.over == over {
+				if rd := r.reads[(from+n)%len(r.reads)]; rd.completed == over {
 					return rd
 				}
 			}
 			t.Skip("none")
 			return nil
 		}
-		some := func(t *rapid.T) *asked {
+		some := func(t *rapid.T) *fetchModel {
 			if len(r.fetches) == 0 {
 				t.Skip("none")
 			}
@@ -56,12 +56,12 @@ func TestPipeline(t *testing.T) {
 			"reads well": func(t *rapid.T) { r.readEnds(under(t, false), effects.OK, true, r.now) },
 			"reads late": func(t *rapid.T) {
 				rd := under(t, false)
-				r.readEnds(rd, effects.OK, true, r.NotAfter(rd.fetch.Sources[rd.source].ID)+1)
+				r.readEnds(rd, effects.OK, true, r.ReadDeadline(rd.fetch.Sources[rd.source].ID)+1)
 			},
 			"reads badly": func(t *rapid.T) {
 				r.readEnds(under(t, false), bad.Draw(t, "code"), rapid.Bool().Draw(t, "settled"), r.now)
 			},
-			"settles": func(t *rapid.T) { r.settled(under(t, true)) },
+			"settles": func(t *rapid.T) { r.settleRead(under(t, true)) },
 			"scatters": func(t *rapid.T) {
 				if len(r.scatters) == 0 {
 					t.Skip("none")
@@ -74,8 +74,8 @@ func TestPipeline(t *testing.T) {
 			},
 			"aborts": func(t *rapid.T) {
 				f := some(t)
-				r.do(func(v *env.Env) {
-					if ended := r.p.Abort(v, f.Ticket); ended != (f.outcome == nil) {
+				r.step(func(v *env.Env) {
+					if ended := r.p.AbortFetch(v, f.Ticket); ended != (f.outcome == nil) {
 						t.Fatalf("an abort of ticket %d, whose outcome is %+v: %v", f.Ticket, f.outcome, ended)
 					}
 				})
@@ -83,7 +83,7 @@ func TestPipeline(t *testing.T) {
 			"lease ends": func(t *rapid.T) {
 				f := some(t)
 				for i := range f.Sources {
-					r.do(func(v *env.Env) { r.withdraw(v, f.Sources[i].ID) })
+					r.step(func(v *env.Env) { r.withdraw(v, f.Sources[i].ID) })
 				}
 			},
 			"link lost": func(t *rapid.T) {
@@ -97,33 +97,33 @@ func TestPipeline(t *testing.T) {
 			},
 			"time passes": func(t *rapid.T) { r.advance(effects.Duration(rapid.IntRange(1, 5).Draw(t, "s")) * effects.Second) },
 			"others take": func(t *rapid.T) {
-				if free := r.pool.Free(); free > 0 {
-					stolen = r.pool.Take(rapid.Uint32Range(1, free).Draw(t, "n"), stolen)
+				if free := r.pool.FreePages(); free > 0 {
+					stolen = r.pool.TakePages(rapid.Uint32Range(1, free).Draw(t, "n"), stolen)
 				}
 			},
 			"others free": func(t *rapid.T) {
 				if len(stolen) == 0 {
 					t.Skip("none")
 				}
-				r.pool.Unref(stolen[0])
+				r.pool.DropRef(stolen[0])
 				stolen = stolen[1:]
-				r.do(func(*env.Env) {})
+				r.step(func(*env.Env) {})
 			},
 		})
 		if rapid.Bool().Draw(t, "drain") {
 			r.drain()
 		} else {
 			for _, page := range stolen {
-				r.pool.Unref(page)
+				r.pool.DropRef(page)
 			}
 			stolen = nil
-			r.do(func(*env.Env) {})
+			r.step(func(*env.Env) {})
 		}
 		r.run()
 		r.advance(20 * effects.Second)
 		r.run() // What one that expired gave back may have let another begin.
 		for _, page := range stolen {
-			r.pool.Unref(page)
+			r.pool.DropRef(page)
 		}
 		r.wantNothingLeft()
 	})

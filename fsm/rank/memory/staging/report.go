@@ -30,30 +30,30 @@ type Report struct {
 
 // reports is the queue of reports that the caller has not taken yet.
 type reports struct {
-	list  []Report
-	taken int // number of reports that Next has returned
+	list []Report
+	next int // number of reports that Next has returned
 }
 
 // Next returns the oldest report that was not taken. The caller takes all reports before the step ends.
 func (p *reports) Next() (Report, bool) {
-	if p.taken == len(p.list) {
-		p.list, p.taken = p.list[:0], 0
+	if p.next == len(p.list) {
+		p.list, p.next = p.list[:0], 0
 		return Report{}, false
 	}
-	p.taken++
-	return p.list[p.taken-1], true
+	p.next++
+	return p.list[p.next-1], true
 }
 
-// report appends a report.
-func (p *reports) report(kind ReportKind, f *fetch, subject table.Handle, code effects.Code) {
+// addReport appends a report.
+func (p *reports) addReport(kind ReportKind, f *fetch, subject table.Handle, code effects.Code) {
 	p.list = append(p.list, Report{Kind: kind, Ticket: f.ticket, Subject: subject, Code: code})
 }
 
 // releaseLocal reports the release of the local items with indexes from (inclusive) to to (exclusive).
 func (p *reports) releaseLocal(f *fetch, from, to uint32) {
 	for i := from; i < to; i++ {
-		if it := &f.items[i]; it.local() {
-			p.report(LocalReleased, f, it.Pin, effects.OK)
+		if it := &f.items[i]; it.isLocal() {
+			p.addReport(LocalReleased, f, it.Pin, effects.OK)
 		}
 	}
 }
@@ -61,16 +61,16 @@ func (p *reports) releaseLocal(f *fetch, from, to uint32) {
 // releaseSources reports the release of the sources that the fetch has finished with since the last call.
 func (p *reports) releaseSources(f *fetch) {
 	to := len(f.sources)
-	if f.looked && !f.delivered {
-		to = int(f.begun) // no source from this index on was read yet
+	if f.unneededReleased && !f.delivered {
+		to = int(f.readBefore) // no source from this index on was read yet
 	}
-	f.looked = true
-	for ; f.lent < to && f.sources[f.lent].released; f.lent++ {
+	f.unneededReleased = true
+	for ; f.releasedBefore < to && f.sources[f.releasedBefore].released; f.releasedBefore++ {
 	}
-	for i := f.lent; i < to; i++ {
-		if s := &f.sources[i]; !s.released && s.read == 0 && (s.unread == 0 || f.delivered) {
+	for i := f.releasedBefore; i < to; i++ {
+		if s := &f.sources[i]; !s.released && s.read == 0 && (s.unreadItems == 0 || f.delivered) {
 			s.released = true
-			p.report(SourceReleased, f, s.ID, effects.OK)
+			p.addReport(SourceReleased, f, s.ID, effects.OK)
 		}
 	}
 }

@@ -22,31 +22,31 @@ type fatal interface {
 // rig is the room alone, with what its caller and the driver do around it. It holds the
 // room to everything that it promises, after each step.
 type rig struct {
-	t        fatal
-	cfg      Config
-	p        Pipeline
-	pools    memory.Pools
-	pool     *memory.Pool
-	timers   kernel.Timers
-	corrs    kernel.Corrs
-	out      effects.Effects
-	now      effects.Time
-	freed    uint64
-	tickets  effects.Ticket
-	lease    effects.Time                  // of the sources of fetches opened from now on
-	until    map[table.Handle]effects.Time // of some of those; of the others it is for ever
-	fetches  []*asked
-	reads    []*read
-	scatters []*scatter
-	cancels  []effects.Corr
-	content  map[uint32]effects.RemotePage // of staging pages, by index: what was read last
-	lives    map[effects.Generation]bool   // published
-	onEffect func(e effects.Effect)        // told of each, if it is set
-	onReport func(Report)
+	t         fatal
+	cfg       Config
+	p         Pipeline
+	pools     memory.Pools
+	pool      *memory.Pool
+	timers    kernel.Timers
+	corrs     kernel.Corrs
+	out       effects.Effects
+	now       effects.Time
+	freed     uint64
+	tickets   effects.Ticket
+	lease     effects.Time                  // of the sources of fetches opened from now on
+	until     map[table.Handle]effects.Time // of some of those; of the others it is for ever
+	fetches   []*fetchModel
+	reads     []*readModel
+	scatters  []*scatter
+	cancels   []effects.Corr
+	content   map[uint32]effects.RemotePage // of staging pages, by index: what was read last
+	published map[effects.Generation]bool   // published
+	onEffect  func(e effects.Effect)        // told of each, if it is set
+	onReport  func(Report)
 }
 
-// asked is a fetch as its caller knows it.
-type asked struct {
+// fetchModel is a fetch as its caller knows it.
+type fetchModel struct {
 	Fetch
 	staging  []uint32 // pages that it reads or scatters now
 	next     uint32   // the next item to be scattered
@@ -58,18 +58,18 @@ type asked struct {
 	lost     []effects.Link // links that were lost since it began
 }
 
-// read is a Transfer under way; over says that only its Settled is due.
-type read struct {
-	e      effects.Transfer
-	fetch  *asked
-	source uint32
-	began  effects.Time
-	over   bool
+// readModel is a Transfer under way; over says that only its Settled is due.
+type readModel struct {
+	e         effects.Transfer
+	fetch     *fetchModel
+	source    uint32
+	began     effects.Time
+	completed bool
 }
 
 type scatter struct {
 	e     effects.Scatter
-	fetch *asked
+	fetch *fetchModel
 	began effects.Time
 }
 
@@ -84,36 +84,36 @@ func newRig(t fatal, pages uint32, cfg Config) *rig {
 		t: t, cfg: cfg, p: New(cfg), pools: memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pages}),
 		timers: kernel.NewTimers(int(cfg.FetchesMax)), now: effects.Time(effects.Second), lease: never,
 		until:   map[table.Handle]effects.Time{},
-		content: map[uint32]effects.RemotePage{}, lives: map[effects.Generation]bool{},
+		content: map[uint32]effects.RemotePage{}, published: map[effects.Generation]bool{},
 	}
 	r.pool, r.cfg = r.pools.Pool(0), r.p.cfg
 	r.corrs = kernel.NewCorrs(int(r.p.cfg.StagingPages + r.p.cfg.FetchesMax))
 	return r
 }
 
-// NotAfter is until when a source may be read.
-func (r *rig) NotAfter(source table.Handle) effects.Time {
+// ReadDeadline is until when a source may be read.
+func (r *rig) ReadDeadline(source table.Handle) effects.Time {
 	if at, ok := r.until[source]; ok {
 		return at
 	}
 	return never
 }
 
-// forEver lets each source be read.
-type forEver struct{}
+// unlimitedRights lets each source be read.
+type unlimitedRights struct{}
 
-func (forEver) NotAfter(table.Handle) effects.Time { return never }
+func (unlimitedRights) ReadDeadline(table.Handle) effects.Time { return never }
 
 // withdraw takes a source from all fetches.
 func (r *rig) withdraw(v *env.Env, source table.Handle) {
 	r.t.Helper()
-	if !r.p.WithdrawFrom(v, source, effects.Withdrawn, func(effects.Ticket) bool { return true }) {
+	if !r.p.WithdrawSource(v, source, effects.Withdrawn, func(effects.Ticket) bool { return true }) {
 		r.t.Fatalf("some still read of source %d", source)
 	}
 }
 
-// do is one step, with what the rank does around it.
-func (r *rig) do(f func(v *env.Env)) {
+// step is one step, with what the rank does around it.
+func (r *rig) step(f func(v *env.Env)) {
 	r.t.Helper()
 	r.out.Reset()
 	v := &env.Env{Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs}
@@ -122,33 +122,33 @@ func (r *rig) do(f func(v *env.Env)) {
 		said, ok := r.p.Next()
 		switch {
 		case ok:
-			r.reported(said)
-		case r.freed != r.pools.Freed():
-			r.freed = r.pools.Freed()
-			r.p.Admit(v, r)
+			r.handleReport(said)
+		case r.freed != r.pools.FreedCount():
+			r.freed = r.pools.FreedCount()
+			r.p.AdmitFetches(v, r)
 		default:
 			for i := range r.out.Len() {
-				r.carry(r.out.At(i))
+				r.handleEffect(r.out.At(i))
 			}
 			r.out.Scribble()
-			r.conserve()
-			r.lacking()
+			r.checkPages()
+			r.checkLacking()
 			return
 		}
 	}
 }
 
-// lacking holds what bounds a step's look at those that are short: each lacks a page at least.
-func (r *rig) lacking() {
+// checkLacking holds what bounds a step's look at those that are short: each lacks a page at least.
+func (r *rig) checkLacking() {
 	r.t.Helper()
-	for h := r.p.short.Front(); h != 0; h = r.p.fetches.Next(h) {
-		if f := r.p.fetches.Get(h); f.staged >= r.p.wants(f) {
-			r.t.Fatalf("ticket %d is short with %d of the %d pages that it wants", f.ticket, f.staged, r.p.wants(f))
+	for h := r.p.shortFetches.Front(); h != 0; h = r.p.fetches.Next(h) {
+		if f := r.p.fetches.Get(h); f.stagedPages >= r.p.pagesWanted(f) {
+			r.t.Fatalf("ticket %d is short with %d of the %d pages that it wants", f.ticket, f.stagedPages, r.p.pagesWanted(f))
 		}
 	}
 }
 
-func (r *rig) reported(said Report) {
+func (r *rig) handleReport(said Report) {
 	r.t.Helper()
 	if r.onReport != nil {
 		r.onReport(said)
@@ -171,13 +171,13 @@ func (r *rig) reported(said Report) {
 		}
 		f.pins = append(f.pins, said.Subject)
 		for _, it := range f.Items {
-			if it.local() && it.Pin == said.Subject {
+			if it.isLocal() && it.Pin == said.Subject {
 				for _, s := range r.scatters {
 					if s.fetch == f && slices.ContainsFunc(s.e.Pages, func(p effects.Page) bool { return p.Index == it.Local.Index }) {
 						r.t.Fatalf("local %d of ticket %d is released while it is scattered", said.Subject, said.Ticket)
 					}
 				}
-				r.pool.Unref(it.Local)
+				r.pool.DropRef(it.Local)
 			}
 		}
 	case Ended:
@@ -185,7 +185,7 @@ func (r *rig) reported(said Report) {
 	}
 }
 
-func (r *rig) fetch(t effects.Ticket) *asked {
+func (r *rig) fetch(t effects.Ticket) *fetchModel {
 	r.t.Helper()
 	for _, f := range r.fetches {
 		if f.Ticket == t {
@@ -196,9 +196,9 @@ func (r *rig) fetch(t effects.Ticket) *asked {
 	return nil
 }
 
-// owner is the fetch and the position of its source that a Transfer is for: grants are
+// sourceOfGrant is the fetch and the position of its source that a Transfer is for: grants are
 // given to one fetch each here.
-func (r *rig) owner(g effects.GrantID) (*asked, uint32) {
+func (r *rig) sourceOfGrant(g effects.GrantID) (*fetchModel, uint32) {
 	r.t.Helper()
 	for _, f := range r.fetches {
 		for i := range f.Sources {
@@ -211,7 +211,7 @@ func (r *rig) owner(g effects.GrantID) (*asked, uint32) {
 	return nil, 0
 }
 
-func (r *rig) carry(e effects.Effect) {
+func (r *rig) handleEffect(e effects.Effect) {
 	r.t.Helper()
 	if r.onEffect != nil {
 		r.onEffect(e)
@@ -219,7 +219,7 @@ func (r *rig) carry(e effects.Effect) {
 	switch e := e.(type) {
 	case *effects.Publish:
 		for _, page := range e.Pages {
-			r.lives[page.Generation] = true
+			r.published[page.Generation] = true
 		}
 	case *effects.Transfer:
 		r.transfer(e)
@@ -248,21 +248,21 @@ func (r *rig) carry(e effects.Effect) {
 	}
 }
 
-func (r *rig) scattering(f *asked) bool {
+func (r *rig) scattering(f *fetchModel) bool {
 	return slices.ContainsFunc(r.scatters, func(s *scatter) bool { return s.fetch == f })
 }
 
 // transfer checks a read: whose it is, from where, into which pages, and until when.
 func (r *rig) transfer(e *effects.Transfer) {
 	r.t.Helper()
-	f, at := r.owner(e.Grant)
+	f, at := r.sourceOfGrant(e.Grant)
 	s := &f.Sources[at]
 	switch {
 	case !e.Read || e.Link != s.Link || e.Peer != s.Peer:
 		r.t.Fatalf("read %+v of source %+v", e, s)
 	case f.outcome != nil || slices.Contains(f.released, s.ID):
 		r.t.Fatalf("ticket %d reads after its outcome %+v, or after it released source %d", f.Ticket, f.outcome, s.ID)
-	case e.NotAfter != min(f.Deadline, r.NotAfter(s.ID)) || r.now > e.NotAfter:
+	case e.NotAfter != min(f.Deadline, r.ReadDeadline(s.ID)) || r.now > e.NotAfter:
 		r.t.Fatalf("a read is begun at %d, not after %d", r.now, e.NotAfter)
 	case slices.Contains(f.lost, e.Link):
 		r.t.Fatalf("a read over link %d, which was lost", e.Link)
@@ -275,22 +275,22 @@ func (r *rig) transfer(e *effects.Transfer) {
 	kept := *e
 	kept.Pairs = slices.Clone(e.Pairs)
 	for _, pair := range kept.Pairs {
-		if !r.pool.Lives(pair.Local) || !r.lives[pair.Local.Generation] || r.touched(pair.Local.Index) {
+		if !r.pool.IsLive(pair.Local) || !r.published[pair.Local.Generation] || r.isTouched(pair.Local.Index) {
 			r.t.Fatalf("ticket %d reads into page %+v, which is somebody's or was not published", f.Ticket, pair.Local)
 		}
 		if !slices.ContainsFunc(f.Items, func(it Item) bool {
-			return !it.local() && it.Source == at && it.Remote == pair.Remote && it.Length == pair.Local.Length
+			return !it.isLocal() && it.Source == at && it.Remote == pair.Remote && it.Length == pair.Local.Length
 		}) {
 			r.t.Fatalf("ticket %d reads %+v, which it was not asked for", f.Ticket, pair)
 		}
 		delete(r.content, pair.Local.Index)
 	}
-	r.reads = append(r.reads, &read{e: kept, fetch: f, source: at, began: r.now})
+	r.reads = append(r.reads, &readModel{e: kept, fetch: f, source: at, began: r.now})
 }
 
-// touched says whether a read or a scatter is under way on a page (S15).
-func (r *rig) touched(index uint32) bool {
-	return slices.ContainsFunc(r.reads, func(rd *read) bool {
+// isTouched says whether a read or a scatter is under way on a page (S15).
+func (r *rig) isTouched(index uint32) bool {
+	return slices.ContainsFunc(r.reads, func(rd *readModel) bool {
 		return slices.ContainsFunc(rd.e.Pairs, func(p effects.Pair) bool { return p.Local.Index == index })
 	}) || slices.ContainsFunc(r.scatters, func(s *scatter) bool {
 		return slices.ContainsFunc(s.e.Pages, func(p effects.Page) bool { return p.Index == index })
@@ -308,10 +308,10 @@ func (r *rig) scatter(e *effects.Scatter) {
 	for i, page := range e.Pages {
 		it := f.Items[int(e.First)+i]
 		switch {
-		case it.local() && page != it.Local:
+		case it.isLocal() && page != it.Local:
 			r.t.Fatalf("item %d of ticket %d is scattered from %+v, not from %+v", int(e.First)+i, e.Ticket, page, it.Local)
-		case !it.local() && (r.content[page.Index] != it.Remote || page.Length != it.Length || r.touched(page.Index) ||
-			!r.pool.Lives(page)):
+		case !it.isLocal() && (r.content[page.Index] != it.Remote || page.Length != it.Length || r.isTouched(page.Index) ||
+			!r.pool.IsLive(page)):
 			r.t.Fatalf("item %d of ticket %d, %+v, is scattered from %+v, which holds %+v", int(e.First)+i, e.Ticket, it, page,
 				r.content[page.Index])
 		}
@@ -322,8 +322,8 @@ func (r *rig) scatter(e *effects.Scatter) {
 	r.scatters = append(r.scatters, &scatter{e: kept, fetch: f, began: r.now})
 }
 
-// conserve checks what must hold between any two steps.
-func (r *rig) conserve() {
+// checkPages checks what must hold between any two steps.
+func (r *rig) checkPages() {
 	r.t.Helper()
 	for _, f := range r.fetches {
 		f.staging = f.staging[:0]
@@ -331,31 +331,31 @@ func (r *rig) conserve() {
 	for _, rd := range r.reads {
 		for _, pair := range rd.e.Pairs {
 			rd.fetch.staging = append(rd.fetch.staging, pair.Local.Index)
-			if !r.pool.Lives(pair.Local) {
+			if !r.pool.IsLive(pair.Local) {
 				r.t.Fatalf("page %d is free while it is read into", pair.Local.Index)
 			}
 		}
 	}
 	for _, s := range r.scatters {
 		for i, page := range s.e.Pages {
-			if it := s.fetch.Items[int(s.e.First)+i]; !it.local() {
+			if it := s.fetch.Items[int(s.e.First)+i]; !it.isLocal() {
 				s.fetch.staging = append(s.fetch.staging, page.Index)
 			}
-			if !r.pool.Lives(page) {
+			if !r.pool.IsLive(page) {
 				r.t.Fatalf("page %d is free while it is scattered", page.Index)
 			}
 		}
 	}
-	if r.p.Staged() > r.cfg.StagingPages {
-		r.t.Fatalf("%d staging pages, at most %d", r.p.Staged(), r.cfg.StagingPages)
+	if r.p.StagedPages() > r.cfg.StagingPages {
+		r.t.Fatalf("%d staging pages, at most %d", r.p.StagedPages(), r.cfg.StagingPages)
 	}
 	for _, f := range r.fetches {
-		if in := r.p.fetches.Get(r.p.find(f.Ticket)); in != nil && in.staged > 2*r.cfg.Depth ||
+		if in := r.p.fetches.Get(r.p.findFetch(f.Ticket)); in != nil && in.stagedPages > 2*r.cfg.Depth ||
 			len(f.staging) > int(2*r.cfg.Depth) {
 			r.t.Fatalf("ticket %d has %d staging pages in use, with depth %d", f.Ticket, len(f.staging), r.cfg.Depth)
 		}
-		if f.outcome == nil && len(f.staging) == 0 && !r.scattering(f) && r.pool.Free() > 0 &&
-			r.p.Staged() < r.cfg.StagingPages {
+		if f.outcome == nil && len(f.staging) == 0 && !r.scattering(f) && r.pool.FreePages() > 0 &&
+			r.p.StagedPages() < r.cfg.StagingPages {
 			r.t.Fatalf("ticket %d stands still while pages are free", f.Ticket)
 		}
 		if (f.outcome != nil) != (f.ended == 1) || f.outcome == nil && f.ended > 0 {

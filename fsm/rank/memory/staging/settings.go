@@ -17,8 +17,8 @@ type Settings struct {
 
 // Fill sets the defaults of fields that are zero, for the number of pages in the pool.
 func (s *Settings) Fill(pages uint32) {
-	kernel.Default(&s.StagingPages, min(max(2, pages/8), pages))
-	kernel.Default(&s.FetchesMax, 256)
+	kernel.SetDefault(&s.StagingPages, min(max(2, pages/8), pages))
+	kernel.SetDefault(&s.FetchesMax, 256)
 }
 
 // Check returns an error if a setting cannot work with this number of pages.
@@ -26,7 +26,7 @@ func (s *Settings) Check(pages uint32) error {
 	if s.StagingPages > pages {
 		return fmt.Errorf("rank: StagingPages is %d of %d pages: give at most all of them", s.StagingPages, pages)
 	}
-	return kernel.Countable(kernel.Count{Name: "StagingPages", Value: s.StagingPages},
+	return kernel.CheckCounts(kernel.Count{Name: "StagingPages", Value: s.StagingPages},
 		kernel.Count{Name: "FetchesMax", Value: s.FetchesMax})
 }
 

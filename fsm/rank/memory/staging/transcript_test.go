@@ -40,7 +40,7 @@ func TestTranscripts(t *testing.T) {
 					Settings: Settings{StagingPages: number("staging")}, Depth: number("depth"),
 				})
 				r.onEffect = func(e effects.Effect) { describe(&log, e) }
-				r.onReport = func(said Report) { reported(&log, said) }
+				r.onReport = func(said Report) { printReport(&log, said) }
 			case "fetch":
 				wait := effects.Duration(1e12)
 				if ms := number("patience"); ms > 0 {
@@ -57,44 +57,44 @@ func TestTranscripts(t *testing.T) {
 				rd := r.oldest(false)
 				at := r.now
 				if d.HasArg("late") {
-					at = r.NotAfter(rd.fetch.Sources[rd.source].ID) + 1
+					at = r.ReadDeadline(rd.fetch.Sources[rd.source].ID) + 1
 				}
 				r.readEnds(rd, d.Code(), !d.HasArg("unsettled"), at)
 			case "settle":
-				r.settled(r.oldest(true))
+				r.settleRead(r.oldest(true))
 			case "scatter":
 				r.scatterEnds(r.scatters[0], d.Code())
 			case "abort":
-				r.do(func(v *env.Env) { r.p.Abort(v, effects.Ticket(first())) })
+				r.step(func(v *env.Env) { r.p.AbortFetch(v, effects.Ticket(first())) })
 			case "advance":
 				r.advance(effects.Duration(first()) * effects.Millisecond)
 			case "drain":
 				r.drain()
 			case "withdraw":
 				id := first()
-				r.do(func(v *env.Env) { r.withdraw(v, table.Handle(id)) })
+				r.step(func(v *env.Env) { r.withdraw(v, table.Handle(id)) })
 			case "lost":
 				r.lose(effects.Link(first()))
 			case "take":
-				taken = r.pool.Take(uint32(first()), taken)
+				taken = r.pool.TakePages(uint32(first()), taken)
 			case "free":
 				for _, page := range taken {
-					r.pool.Unref(page)
+					r.pool.DropRef(page)
 				}
 				taken = taken[:0]
-				r.do(func(*env.Env) {})
+				r.step(func(*env.Env) {})
 			case "run":
 				r.run()
 			default:
 				d.Unknown()
 			}
 			for ticket := effects.Ticket(1); ticket <= r.tickets; ticket++ {
-				if is := r.p.SituationOf(ticket); is != Gone {
+				if is := r.p.SituationOf(ticket); is != NoFetch {
 					fmt.Fprintf(&log, "-- #%d: %s, %d staged\n", ticket, SituationNames()[is],
-						r.p.fetches.Get(r.p.find(ticket)).staged)
+						r.p.fetches.Get(r.p.findFetch(ticket)).stagedPages)
 				}
 			}
-			if r.p.Left() == 0 && r.tickets > 0 && len(taken) == 0 {
+			if r.p.CountUnfinished() == 0 && r.tickets > 0 && len(taken) == 0 {
 				r.wantNothingLeft()
 				fmt.Fprintln(&log, "-- nothing left")
 			}
@@ -129,7 +129,7 @@ func describe(log *strings.Builder, e effects.Effect) {
 	}
 }
 
-func reported(log *strings.Builder, said Report) {
+func printReport(log *strings.Builder, said Report) {
 	switch said.Kind {
 	case SourceReleased:
 		fmt.Fprintf(log, "(source %d of #%d is released)\n", said.Subject, said.Ticket)

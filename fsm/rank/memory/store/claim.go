@@ -11,173 +11,173 @@ import (
 // A claim is the promise to a request that a ready chunk is kept for that request. Invariant: the page of an entry with
 // claims is not freed (M7).
 type claim struct {
-	request uint64       // hash of the request id; 0: the claim names no request
-	ends    effects.Time // when the claim expires
-	entry   int32        // slot of the entry, which outlives its claims
-	// beyond is 1 + the class that the claim counts for. 0: the claim was the first on its page, and counts for no
-	// class.
-	beyond int32
-	older  int32 // neighbours in Store.line: slots, counted from 1; 0: none
-	newer  int32
+	request   uint64       // hash of the request id; 0: the claim names no request
+	expires   effects.Time // when the claim expires
+	entrySlot int32        // slot of the entry, which outlives its claims
+	// chargedClass is 1 + the class that the claim counts for. 0: the claim was the first on its page, and counts for
+	// no class.
+	chargedClass int32
+	older        int32 // neighbours in Store.claimOrder: slots, counted from 1; 0: none
+	newer        int32
 }
 
 // ClaimsMax returns the number of claims.
-func (s *Store) Claims() int { return s.claims.Len() }
+func (s *Store) CountClaims() int { return s.claims.Len() }
 
-// ClaimsOn returns the number of claims on an entry, and 0 if the entry is gone. Use it for inspection only.
-func (s *Store) ClaimsOn(h Entry) int {
+// CountClaimsOn returns the number of claims on an entry, and 0 if the entry is gone. Use it for inspection only.
+func (s *Store) CountClaimsOn(h Entry) int {
 	if e := s.entries.Get(h); e != nil {
 		return e.claims.Len()
 	}
 	return 0
 }
 
-// Beyond returns how many claims beyond the first on their pages are counted, and how many there really are. Use it for
-// inspection only.
-func (s *Store) Beyond() (counted, there int) {
+// CountExtraClaims returns how many claims beyond the first on their pages are counted, and how many there really are.
+// Use it for inspection only.
+func (s *Store) CountExtraClaims() (counted, actual int) {
 	for slot := range s.claims.Slots() {
-		if c := s.claims.At(slot); c != 0 && s.claims.Get(c).beyond != 0 {
-			there++
+		if c := s.claims.At(slot); c != 0 && s.claims.Get(c).chargedClass != 0 {
+			actual++
 		}
 	}
-	return s.beyond.All(), there
+	return s.extraClaims.Total(), actual
 }
 
 // ClaimsLeft returns how many more claims of a class certainly fit, on any entries.
-func (s *Store) ClaimsLeft(class int) int { return s.beyond.Left(class) }
+func (s *Store) ClaimsLeft(class int) int { return s.extraClaims.FreePlaces(class) }
 
-// Claim keeps a ready entry for a request. The first claim on a page always fits, so a chunk that landed is kept. A
-// further claim is refused (false) when the class has used its share of such claims: then the chunk may be gone when
+// ClaimEntry keeps a ready entry for a request. The first claim on a page always fits, so a chunk that landed is kept.
+// A further claim is refused (false) when the class has used its share of such claims: then the chunk may be gone when
 // the request comes for it. That is a miss, and never wrong data. A request that claims the same entry again renews its
 // one claim.
-func (s *Store) Claim(h Entry, class int, request uint64, v *env.Env) bool {
+func (s *Store) ClaimEntry(h Entry, class int, request uint64, v *env.Env) bool {
 	e := s.entries.Get(h)
-	c := s.ownClaim(h, e, request)
+	c := s.findClaim(h, e, request)
 	if c != 0 {
 		s.claims.Unlink(&e.claims, c)
-		s.leave(c)
+		s.unlinkClaim(c)
 	} else {
-		beyond := e.claims.Len() > 0
-		if beyond && !s.beyond.May(class) {
+		extra := e.claims.Len() > 0
+		if extra && !s.extraClaims.HasRoom(class) {
 			v.Out.Mark(Marks.ClaimsFull)
 			return false
 		}
 		var cl *claim
 		c, cl = s.claims.Add()
-		if *cl = (claim{request: request, entry: h.Slot()}); beyond {
-			cl.beyond = int32(class) + 1
-			s.beyond.Take(class)
+		if *cl = (claim{request: request, entrySlot: h.Slot()}); extra {
+			cl.chargedClass = int32(class) + 1
+			s.extraClaims.Acquire(class)
 		}
 		if request == 0 {
-			e.unnamed++
+			e.unnamedClaims++
 		} else {
 			s.byOwner.Add(ownerHash(e.hash, request), c)
 		}
 	}
-	s.wanted(h, e, v)
-	s.claims.Get(c).ends = v.Now.Add(s.cfg.ClaimTTL)
-	s.lapses.drop(e.hash, request)
+	s.removeFromCache(h, e, v)
+	s.claims.Get(c).expires = v.Now.Add(s.cfg.ClaimTTL)
+	s.lapses.dropLapse(e.hash, request)
 	s.claims.PushBack(&e.claims, c)
-	s.join(c)
-	s.watch(v)
+	s.appendClaim(c)
+	s.setClaimDeadline(v)
 	return true
 }
 
 // ownerHash combines the hash of a key and the hash of a request.
 func ownerHash(hash, request uint64) uint64 { return hash ^ bits.RotateLeft64(request, 32) }
 
-// ownClaim returns the claim of a named request on an entry, or zero. ownClaim uses an index, because all claims of the
-// table may be on one entry.
-func (s *Store) ownClaim(h Entry, e *entry, request uint64) table.Handle {
+// findClaim returns the claim of a named request on an entry, or zero. findClaim uses an index, because all claims of
+// the table may be on one entry.
+func (s *Store) findClaim(h Entry, e *entry, request uint64) table.Handle {
 	if request == 0 {
 		return 0
 	}
-	for p := s.byOwner.Seek(ownerHash(e.hash, request)); p.Found(); p = s.byOwner.Next(p) {
+	for p := s.byOwner.Find(ownerHash(e.hash, request)); p.Found(); p = s.byOwner.Next(p) {
 		at := s.claims.At(p.Slot())
-		if c := s.claims.Get(at); c.entry == h.Slot() && c.request == request {
+		if c := s.claims.Get(at); c.entrySlot == h.Slot() && c.request == request {
 			return at
 		}
 	}
 	return 0
 }
 
-// Pin protects a ready page for a reader until Unpin. Pin also ends the reader's claim: the claim of the reader's
+// PinEntry protects a ready page for a reader until Unpin. Pin also ends the reader's claim: the claim of the reader's
 // request, or else the oldest claim that names no request. A reader that names no request ends no claim. Pin panics if
 // the entry is not ready.
-func (s *Store) Pin(h Entry, request uint64, v *env.Env) {
+func (s *Store) PinEntry(h Entry, request uint64, v *env.Env) {
 	e := s.entries.Get(h)
-	if !e.ready() {
+	if !e.isReady() {
 		panic("BUG: pinned an entry that is not ready")
 	}
-	s.wanted(h, e, v)
+	s.removeFromCache(h, e, v)
 	e.pins++
-	if c := s.claimOf(h, e, request); c != 0 {
+	if c := s.claimForReader(h, e, request); c != 0 {
 		s.dropClaim(e, c)
-		s.watch(v)
+		s.setClaimDeadline(v)
 	}
 }
 
-// claimOf returns the claim that a reader for request uses up, or zero.
-func (s *Store) claimOf(h Entry, e *entry, request uint64) table.Handle {
+// claimForReader returns the claim that a reader for request uses up, or zero.
+func (s *Store) claimForReader(h Entry, e *entry, request uint64) table.Handle {
 	if request == 0 {
 		return 0
 	}
-	c := s.ownClaim(h, e, request)
-	if c == 0 && e.unnamed > 0 {
+	c := s.findClaim(h, e, request)
+	if c == 0 && e.unnamedClaims > 0 {
 		for c = e.claims.Front(); s.claims.Get(c).request != 0; c = s.claims.Next(c) {
 		}
 	}
 	return c
 }
 
-// Unpin ends a Pin. Without further claims and pins, Retention decides about the page. Unpin panics if the entry is not
-// pinned.
-func (s *Store) Unpin(h Entry, v *env.Env) {
+// UnpinEntry ends a Pin. Without further claims and pins, Retention decides about the page. Unpin panics if the entry
+// is not pinned.
+func (s *Store) UnpinEntry(h Entry, v *env.Env) {
 	e := s.entries.Get(h)
 	if e == nil || e.pins == 0 {
 		panic("BUG: unpinned twice")
 	}
 	e.pins--
-	s.Settle(h, v)
+	s.DropUnused(h, v)
 }
 
-// Due handles the deadline of the claims on an entry: it ends the claims that have expired, reports them (the fact
+// OnTimer handles the deadline of the claims on an entry: it ends the claims that have expired, reports them (the fact
 // "lapsed"), and remembers the lapses. The page is freed with the last claim only if nobody reads it (Settle).
 //
 // All claims of the table may be on one page. Therefore a step ends only as many as the work budget allows, and the
 // deadline for the rest is now. An expired claim still serves its request until the claim is ended.
-func (s *Store) Due(h Entry, v *env.Env) {
+func (s *Store) OnTimer(h Entry, v *env.Env) {
 	hash := s.HashOf(h)
-	if n := s.expire(h, v); n > 0 {
+	if n := s.expireClaims(h, v); n > 0 {
 		v.Out.Mark(Marks.ClaimExpired)
 		v.Out.Observe(effects.Observe{Fact: effects.FactLapsed, Count: n, ID: hash})
 	}
 }
 
-// expire ends the expired claims on an entry, within the work budget, and returns their number.
-func (s *Store) expire(h Entry, v *env.Env) (expired uint32) {
+// expireClaims ends the expired claims on an entry, within the work budget, and returns their number.
+func (s *Store) expireClaims(h Entry, v *env.Env) (expired uint32) {
 	e := s.entries.Get(h)
 	if e == nil {
 		return 0
 	}
-	for c := e.claims.Front(); c != 0 && s.claims.Get(c).ends <= v.Now; c = e.claims.Front() {
-		if expired > 0 && !v.Work.Left() {
+	for c := e.claims.Front(); c != 0 && s.claims.Get(c).expires <= v.Now; c = e.claims.Front() {
+		if expired > 0 && !v.Work.HasBudget() {
 			v.Out.Mark(Marks.ClaimsCut)
 			break
 		}
-		v.Work.Spend(1)
-		s.lapses.add(v.Now, lapse{hash: e.hash, request: s.claims.Get(c).request, until: v.Now.Add(s.cfg.ClaimTTL)})
+		v.Work.SpendRows(1)
+		s.lapses.addLapse(v.Now, lapse{hash: e.hash, request: s.claims.Get(c).request, until: v.Now.Add(s.cfg.ClaimTTL)})
 		s.dropClaim(e, c)
 		expired++
 	}
-	s.watch(v)
-	s.Settle(h, v)
+	s.setClaimDeadline(v)
+	s.DropUnused(h, v)
 	return expired
 }
 
 // ClaimAt returns the request of the claim at a slot. is reports whether there is a claim; more reports whether a sweep
 // of the slots has to go on.
-func (s *Store) ClaimAt(slot int32) (request uint64, is, more bool) {
+func (s *Store) ClaimAt(slot int32) (request uint64, exists, more bool) {
 	if c := s.claims.At(slot); c != 0 {
 		return s.claims.Get(c).request, true, true
 	}
@@ -187,28 +187,28 @@ func (s *Store) ClaimAt(slot int32) (request uint64, is, more bool) {
 // EndClaimAt ends the claim at a slot, which must exist. No lapse is reported.
 func (s *Store) EndClaimAt(slot int32, v *env.Env) {
 	c := s.claims.At(slot)
-	h := s.entries.At(s.claims.Get(c).entry)
+	h := s.entries.At(s.claims.Get(c).entrySlot)
 	s.dropClaim(s.entries.Get(h), c)
-	s.watch(v)
-	s.Settle(h, v)
+	s.setClaimDeadline(v)
+	s.DropUnused(h, v)
 }
 
-// Close stops the cache, because the rank is shutting down: from now on a page is kept only by claims, by pins, and by
-// the cache or the engine if they keep it already.
-func (s *Store) Close() { s.closing = true }
+// StopCaching stops the cache, because the rank is shutting down: from now on a page is kept only by claims, by pins,
+// and by the cache or the engine if they keep it already.
+func (s *Store) StopCaching() { s.closing = true }
 
 // dropClaim removes a claim from all tables. The caller calls watch and Settle.
 func (s *Store) dropClaim(e *entry, c table.Handle) {
 	cl := s.claims.Get(c)
-	if cl.beyond != 0 {
-		s.beyond.Give(int(cl.beyond) - 1)
+	if cl.chargedClass != 0 {
+		s.extraClaims.Release(int(cl.chargedClass) - 1)
 	}
 	if cl.request == 0 {
-		e.unnamed--
+		e.unnamedClaims--
 	} else {
 		s.byOwner.Remove(ownerHash(e.hash, cl.request), c)
 	}
 	s.claims.Unlink(&e.claims, c)
-	s.leave(c)
+	s.unlinkClaim(c)
 	s.claims.Remove(c)
 }

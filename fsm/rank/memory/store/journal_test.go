@@ -15,31 +15,31 @@ type follower struct {
 }
 
 // follow reads on, some changes at a time. Wherever it has read all, it knows what the store has.
-func (f *follower) follow(t *rapid.T, s *shelf) {
+func (f *follower) follow(t *rapid.T, s *storeModel) {
 	most := rapid.IntRange(1, 8).Draw(t, "changes")
-	changes, whole := s.store.Journal(f.after, make([]Change, 0, most))
-	if lag := s.store.Changed() - f.after; whole != (lag <= uint64(s.store.cfg.Journal)) {
+	changes, whole := s.store.ChangesAfter(f.after, make([]Change, 0, most))
+	if lag := s.store.LastChange() - f.after; whole != (lag <= uint64(s.store.cfg.Journal)) {
 		t.Fatalf("%d changes behind in a journal of %d: nothing is lost: %v", lag, s.store.cfg.Journal, whole)
 	}
 	if !whole {
-		f.look(s)
+		f.readAll(s)
 		return
 	}
 	for _, c := range changes {
-		if f.after++; c.Sequence != f.after || c.Hash != crowd || c.Gone != f.keys[string(c.Key)] {
+		if f.after++; c.Sequence != f.after || c.Hash != sameHash || c.Removed != f.keys[string(c.Key)] {
 			t.Fatalf("%d is %+v, of %v", f.after, c, f.keys)
 		}
-		if f.keys[string(c.Key)] = !c.Gone; c.Gone {
+		if f.keys[string(c.Key)] = !c.Removed; c.Removed {
 			delete(f.keys, string(c.Key))
 		}
 	}
-	if f.after == s.store.Changed() {
+	if f.after == s.store.LastChange() {
 		f.compare(t, s)
 	}
 }
 
-func (f *follower) look(s *shelf) {
-	f.keys, f.after = map[string]bool{}, s.store.Changed()
+func (f *follower) readAll(s *storeModel) {
+	f.keys, f.after = map[string]bool{}, s.store.LastChange()
 	for slot := range s.store.Slots() {
 		if key, ready := s.store.ReadyAt(slot); ready {
 			f.keys[string(key)] = true
@@ -47,7 +47,7 @@ func (f *follower) look(s *shelf) {
 	}
 }
 
-func (f *follower) compare(t *rapid.T, s *shelf) {
+func (f *follower) compare(t *rapid.T, s *storeModel) {
 	var want []string
 	for k, b := range s.model {
 		if b.page.Generation != 0 {
@@ -62,14 +62,14 @@ func (f *follower) compare(t *rapid.T, s *shelf) {
 
 // A store without a journal remembers nothing, and says so to who asks for more than nothing.
 func TestNoJournal(t *testing.T) {
-	s := &shelf{store: New(four)}
-	s.fill(4)
-	h := s.store.BeginFill(crowd, []byte("a"))
-	s.store.EndFill(h, s.pool.Take(1, nil)[0], true)
-	if got, whole := s.store.Journal(0, make([]Change, 0, 4)); len(got) != 0 || !whole || s.store.Changed() != 0 {
-		t.Errorf("%d changes, %d the last", len(got), s.store.Changed())
+	s := &storeModel{store: New(four)}
+	s.init(4)
+	h := s.store.BeginFill(sameHash, []byte("a"))
+	s.store.EndFill(h, s.pool.TakePages(1, nil)[0], true)
+	if got, whole := s.store.ChangesAfter(0, make([]Change, 0, 4)); len(got) != 0 || !whole || s.store.LastChange() != 0 {
+		t.Errorf("%d changes, %d the last", len(got), s.store.LastChange())
 	}
-	if _, whole := s.store.Journal(1, nil); whole {
+	if _, whole := s.store.ChangesAfter(1, nil); whole {
 		t.Error("it knows what never was")
 	}
 }

@@ -16,106 +16,106 @@ type lapse struct {
 // lapses is the table of the newest lapses, oldest first. A key and a request have at most one lapse. Expired records
 // have no effect; a few of them are removed whenever a record is added, so that a step never removes all at once.
 type lapses struct {
-	slab    table.Slab[lapse]
+	rows    table.Slab[lapse]
 	byOwner table.Index
 	order   table.List
-	keys    table.Slab[lapsed]
+	keys    table.Slab[keyLapses]
 	byKey   table.Index
 }
 
-// lapsed says of a key how many lapses are remembered, and when the last one of these expires.
-type lapsed struct {
+// keyLapses says of a key how many lapses are remembered, and when the last one of these expires.
+type keyLapses struct {
 	hash  uint64
-	n     int
+	count int
 	until effects.Time
 }
 
-func (l *lapses) emptied(most int) lapses {
+func (l *lapses) recycle(limit int) lapses {
 	return lapses{
-		slab: l.slab.Emptied(most), byOwner: l.byOwner.Emptied(), keys: l.keys.Emptied(most), byKey: l.byKey.Emptied(),
+		rows: l.rows.Recycle(limit), byOwner: l.byOwner.Recycle(), keys: l.keys.Recycle(limit), byKey: l.byKey.Recycle(),
 	}
 }
 
-// forget removes a record.
-func (l *lapses) forget(h table.Handle) {
-	x := l.slab.Get(h)
+// removeLapse removes a record.
+func (l *lapses) removeLapse(h table.Handle) {
+	x := l.rows.Get(h)
 	l.byOwner.Remove(ownerHash(x.hash, x.request), h)
-	key := l.byKey.Seek(x.hash).Handle()
+	key := l.byKey.Find(x.hash).Handle()
 	k := l.keys.Get(key)
-	if k.n--; k.n == 0 {
+	if k.count--; k.count == 0 {
 		l.byKey.Remove(x.hash, key)
 		l.keys.Remove(key)
 	}
-	l.slab.Unlink(&l.order, h)
-	l.slab.Remove(h)
+	l.rows.Unlink(&l.order, h)
+	l.rows.Remove(h)
 }
 
-// atOnce is the number of expired records that are removed when a record is added. More than one are removed, so that
-// the table soon has no expired records.
-const atOnce = 4
+// expirePerAdd is the number of expired records that are removed when a record is added. More than one are removed, so
+// that the table soon has no expired records.
+const expirePerAdd = 4
 
-// expire removes up to atOnce expired records.
-func (l *lapses) expire(now effects.Time) {
-	for range atOnce {
+// expireOldest removes up to expirePerAdd expired records.
+func (l *lapses) expireOldest(now effects.Time) {
+	for range expirePerAdd {
 		h := l.order.Front()
-		if h == 0 || l.slab.Get(h).until > now {
+		if h == 0 || l.rows.Get(h).until > now {
 			return
 		}
-		l.forget(h)
+		l.removeLapse(h)
 	}
 }
 
-// add inserts a record. If the table is full, the oldest record is removed.
-func (l *lapses) add(now effects.Time, x lapse) {
-	l.drop(x.hash, x.request)
-	l.expire(now)
-	if l.slab.Full() {
-		l.forget(l.order.Front())
+// addLapse inserts a record. If the table is full, the oldest record is removed.
+func (l *lapses) addLapse(now effects.Time, x lapse) {
+	l.dropLapse(x.hash, x.request)
+	l.expireOldest(now)
+	if l.rows.Full() {
+		l.removeLapse(l.order.Front())
 	}
-	h, at := l.slab.Add()
+	h, at := l.rows.Add()
 	*at = x
 	l.byOwner.Add(ownerHash(x.hash, x.request), h)
-	l.slab.PushBack(&l.order, h)
-	k := l.keys.Get(l.byKey.Seek(x.hash).Handle())
+	l.rows.PushBack(&l.order, h)
+	k := l.keys.Get(l.byKey.Find(x.hash).Handle())
 	if k == nil {
 		h, k = l.keys.Add()
-		*k = lapsed{hash: x.hash}
+		*k = keyLapses{hash: x.hash}
 		l.byKey.Add(x.hash, h)
 	}
-	k.n, k.until = k.n+1, max(k.until, x.until)
+	k.count, k.until = k.count+1, max(k.until, x.until)
 }
 
-// find returns the lapse of a request on a key, or zero.
-func (l *lapses) find(hash, request uint64) table.Handle {
-	for p := l.byOwner.Seek(ownerHash(hash, request)); p.Found(); p = l.byOwner.Next(p) {
-		if x := l.slab.Get(p.Handle()); x.hash == hash && x.request == request {
+// findLapse returns the lapse of a request on a key, or zero.
+func (l *lapses) findLapse(hash, request uint64) table.Handle {
+	for p := l.byOwner.Find(ownerHash(hash, request)); p.Found(); p = l.byOwner.Next(p) {
+		if x := l.rows.Get(p.Handle()); x.hash == hash && x.request == request {
 			return p.Handle()
 		}
 	}
 	return 0
 }
 
-// drop removes the lapse of a request on a key, because the request has a claim again.
-func (l *lapses) drop(hash, request uint64) {
-	if h := l.find(hash, request); h != 0 {
-		l.forget(h)
+// dropLapse removes the lapse of a request on a key, because the request has a claim again.
+func (l *lapses) dropLapse(hash, request uint64) {
+	if h := l.findLapse(hash, request); h != 0 {
+		l.removeLapse(h)
 	}
 }
 
-// Lapsed reports whether a claim on the key has expired lately that a reader for request would have used up: the claim
-// of that request, or a claim that named no request. For a reader that names no request any lapse on the key counts. A
-// lapse is remembered for as long as the claim lasted.
-func (s *Store) Lapsed(now effects.Time, hash, request uint64) bool {
+// HasLapsed reports whether a claim on the key has expired lately that a reader for request would have used up: the
+// claim of that request, or a claim that named no request. For a reader that names no request any lapse on the key
+// counts. A lapse is remembered for as long as the claim lasted.
+func (s *Store) HasLapsed(now effects.Time, hash, request uint64) bool {
 	l := &s.lapses
 	if request == 0 {
-		k := l.keys.Get(l.byKey.Seek(hash).Handle())
+		k := l.keys.Get(l.byKey.Find(hash).Handle())
 		return k != nil && k.until > now
 	}
-	return l.stands(now, hash, request) || l.stands(now, hash, 0)
+	return l.hasLapse(now, hash, request) || l.hasLapse(now, hash, 0)
 }
 
-// stands reports whether a lapse is remembered and has not expired.
-func (l *lapses) stands(now effects.Time, hash, request uint64) bool {
-	x := l.slab.Get(l.find(hash, request))
+// hasLapse reports whether a lapse is remembered and has not expired.
+func (l *lapses) hasLapse(now effects.Time, hash, request uint64) bool {
+	x := l.rows.Get(l.findLapse(hash, request))
 	return x != nil && x.until > now
 }

@@ -20,11 +20,12 @@ type location struct {
 func (s *Store) LocationsLeft() int { return s.locations.Max() - s.locations.Len() }
 
 // LocationsMax returns the number of locations.
-func (s *Store) Locations() int { return s.locations.Len() }
+func (s *Store) CountLocations() int { return s.locations.Len() }
 
-// Attach records that an item of an offer has the chunk of a key. The caller has checked Room and LocationsLeft.
-func (s *Store) Attach(hash uint64, key []byte, offer table.Handle, item uint32) Location {
-	h := s.need(hash, key)
+// AttachLocation records that an item of an offer has the chunk of a key. The caller has checked Room and
+// LocationsLeft.
+func (s *Store) AttachLocation(hash uint64, key []byte, offer table.Handle, item uint32) Location {
+	h := s.findOrAdd(hash, key)
 	e := s.entries.Get(h)
 	at, p := s.locations.Add()
 	*p = location{entry: h, offer: offer, item: item}
@@ -32,28 +33,30 @@ func (s *Store) Attach(hash uint64, key []byte, offer table.Handle, item uint32)
 	return at
 }
 
-// Detach removes a location. The entry is removed with it if nothing else keeps the entry.
-func (s *Store) Detach(at Location, v *env.Env) {
+// DetachLocation removes a location. The entry is removed with it if nothing else keeps the entry.
+func (s *Store) DetachLocation(at Location, v *env.Env) {
 	h := s.locations.Get(at).entry
 	s.locations.Unlink(&s.entries.Get(h).locations, at)
 	s.locations.Remove(at)
-	s.Settle(h, v)
+	s.DropUnused(h, v)
 }
 
-// HashAt returns the hash of the key that has the location.
-func (s *Store) HashAt(at Location) uint64 { return s.entries.Get(s.locations.Get(at).entry).hash }
+// HashOfLocation returns the hash of the key that has the location.
+func (s *Store) HashOfLocation(at Location) uint64 {
+	return s.entries.Get(s.locations.Get(at).entry).hash
+}
 
-// Expected reports whether a fill of the entry is in flight, or an offer of the chunk is deferred.
-func (s *Store) Expected(h Entry) bool {
+// IsExpected reports whether a fill of the entry is in flight, or an offer of the chunk is deferred.
+func (s *Store) IsExpected(h Entry) bool {
 	e := s.entries.Get(h)
 	return e != nil && (e.fills > 0 || e.locations.Len() > 0)
 }
 
-// MayCome reports whether the chunk of a key is ready, is being filled, or can be read at a sender.
-func (s *Store) MayCome(hash uint64, key []byte) bool {
+// MayArrive reports whether the chunk of a key is ready, is being filled, or can be read at a sender.
+func (s *Store) MayArrive(hash uint64, key []byte) bool {
 	e := s.Find(hash, key)
-	_, ready := s.Ready(e)
-	return ready || s.Expected(e)
+	_, ready := s.ReadyPage(e)
+	return ready || s.IsExpected(e)
 }
 
 // FirstLocation returns the oldest location of the entry, or zero.
@@ -67,8 +70,8 @@ func (s *Store) FirstLocation(h Entry) Location {
 // NextLocation returns the location of the same key that follows, or zero.
 func (s *Store) NextLocation(at Location) Location { return s.locations.Next(at) }
 
-// Offered returns the offer of a location and the index of the item in the offer.
-func (s *Store) Offered(at Location) (offer table.Handle, item uint32) {
+// OfferOf returns the offer of a location and the index of the item in the offer.
+func (s *Store) OfferOf(at Location) (offer table.Handle, item uint32) {
 	p := s.locations.Get(at)
 	return p.offer, p.item
 }

@@ -11,10 +11,10 @@ import (
 // hex digits in some 50 bytes. So the text around the digits, the shape, is stored once, and each key is a shape and a
 // number. A key is stored whole if it has no such digits, or if the table of shapes has no room.
 type names struct {
-	shapes table.Slab[shape]
-	whole  table.Slab[[]byte]
-	last   table.Handle // the shape that was looked up last
-	buf    []byte       // the result of text
+	shapes    table.Slab[shape]
+	wholeKeys table.Slab[[]byte]
+	lastShape table.Handle // the shape that was looked up last
+	textBuf   []byte       // the result of text
 }
 
 // A shape is the common text of keys that differ only in their digits.
@@ -29,44 +29,44 @@ const (
 	digitsMax = 16 // hex digits of a uint64
 )
 
-func (n *names) emptied(most int) names {
-	return names{shapes: n.shapes.Emptied(shapesMax), whole: n.whole.Emptied(most), buf: n.buf[:0]}
+func (n *names) recycle(limit int) names {
+	return names{shapes: n.shapes.Recycle(shapesMax), wholeKeys: n.wholeKeys.Recycle(limit), textBuf: n.textBuf[:0]}
 }
 
-// add stores a key. add returns 1 + the slot of the key's shape and the value of the digits, or, for a key that is
+// addKey stores a key. add returns 1 + the slot of the key's shape and the value of the digits, or, for a key that is
 // stored whole, -1 - its slot and zero.
-func (n *names) add(key []byte) (at int32, digits uint64) {
-	from, to := hexPart(key)
+func (n *names) addKey(key []byte) (at int32, digits uint64) {
+	from, to := findHex(key)
 	if h := n.shapeOf(key[:from], key[to:], to-from); h != 0 {
 		n.shapes.Get(h).uses++
 		return h.Slot() + 1, parseHex(key[from:to])
 	}
-	h, b := n.whole.Add()
+	h, b := n.wholeKeys.Add()
 	*b = append((*b)[:0], key...)
 	return -h.Slot() - 1, 0
 }
 
-// remove deletes a key. at is the number that add returned.
-func (n *names) remove(at int32) {
+// removeKey deletes a key. at is the number that add returned.
+func (n *names) removeKey(at int32) {
 	if at < 0 {
-		h := n.whole.At(-at - 1)
-		b := n.whole.Get(h)
-		*b = table.ShedBytes(*b)
-		n.whole.Remove(h)
+		h := n.wholeKeys.At(-at - 1)
+		b := n.wholeKeys.Get(h)
+		*b = table.TrimBytes(*b)
+		n.wholeKeys.Remove(h)
 		return
 	}
 	h := n.shapes.At(at - 1)
 	x := n.shapes.Get(h)
 	if x.uses--; x.uses == 0 {
-		x.before, x.after = table.ShedBytes(x.before), table.ShedBytes(x.after)
+		x.before, x.after = table.TrimBytes(x.before), table.TrimBytes(x.after)
 		n.shapes.Remove(h)
 	}
 }
 
-// is reports whether a stored key equals key.
-func (n *names) is(at int32, digits uint64, key []byte) bool {
+// equalsKey reports whether a stored key equals key.
+func (n *names) equalsKey(at int32, digits uint64, key []byte) bool {
 	if at < 0 {
-		return bytes.Equal(*n.whole.Get(n.whole.At(-at - 1)), key)
+		return bytes.Equal(*n.wholeKeys.Get(n.wholeKeys.At(-at - 1)), key)
 	}
 	x := n.shapes.Get(n.shapes.At(at - 1))
 	from, to := len(x.before), len(x.before)+x.digits
@@ -78,20 +78,20 @@ func (n *names) is(at int32, digits uint64, key []byte) bool {
 		bytes.Equal(key[:from], x.before) && bytes.Equal(key[to:], x.after)
 }
 
-// append appends the text of a stored key to b.
-func (n *names) append(b []byte, at int32, digits uint64) []byte {
+// appendKey appends the text of a stored key to b.
+func (n *names) appendKey(b []byte, at int32, digits uint64) []byte {
 	if at < 0 {
-		return append(b, *n.whole.Get(n.whole.At(-at - 1))...)
+		return append(b, *n.wholeKeys.Get(n.wholeKeys.At(-at - 1))...)
 	}
 	x := n.shapes.Get(n.shapes.At(at - 1))
 	text := hexText(digits)
 	return append(append(append(b, x.before...), text[digitsMax-x.digits:]...), x.after...)
 }
 
-// text returns the text of a stored key, which is valid until the next call.
-func (n *names) text(at int32, digits uint64) []byte {
-	n.buf = n.append(n.buf[:0], at, digits)
-	return n.buf
+// keyText returns the text of a stored key, which is valid until the next call.
+func (n *names) keyText(at int32, digits uint64) []byte {
+	n.textBuf = n.appendKey(n.textBuf[:0], at, digits)
+	return n.textBuf
 }
 
 // shapeOf returns the shape with this text, and inserts it if there is none. shapeOf returns zero if there are no
@@ -100,30 +100,30 @@ func (n *names) shapeOf(before, after []byte, digits int) table.Handle {
 	if digits == 0 {
 		return 0
 	}
-	if x := n.shapes.Get(n.last); x != nil && x.is(before, after, digits) {
-		return n.last
+	if x := n.shapes.Get(n.lastShape); x != nil && x.matchesText(before, after, digits) {
+		return n.lastShape
 	}
 	for slot := range n.shapes.Slots() {
-		if h := n.shapes.At(slot); h != 0 && n.shapes.Get(h).is(before, after, digits) {
-			n.last = h
+		if h := n.shapes.At(slot); h != 0 && n.shapes.Get(h).matchesText(before, after, digits) {
+			n.lastShape = h
 			return h
 		}
 	}
 	h, x := n.shapes.Add()
 	if x != nil {
 		x.before, x.after = append(x.before[:0], before...), append(x.after[:0], after...)
-		x.digits, x.uses, n.last = digits, 0, h
+		x.digits, x.uses, n.lastShape = digits, 0, h
 	}
 	return h
 }
 
-func (x *shape) is(before, after []byte, digits int) bool {
+func (x *shape) matchesText(before, after []byte, digits int) bool {
 	return x.digits == digits && bytes.Equal(x.before, before) && bytes.Equal(x.after, after)
 }
 
-// hexPart returns the bounds of the last part of a key that ends before an '@', begins at the start or after an '@',
-// and consists of 1 to 16 lower-case hex digits. hexPart returns 0, 0 if there is none.
-func hexPart(key []byte) (from, to int) {
+// findHex returns the bounds of the last part of a key that ends before an '@', begins at the start or after an '@',
+// and consists of 1 to 16 lower-case hex digits. findHex returns 0, 0 if there is none.
+func findHex(key []byte) (from, to int) {
 	for to = len(key); to > 0; to = from - 1 {
 		from = bytes.LastIndexByte(key[:to], '@') + 1
 		if from == 0 {

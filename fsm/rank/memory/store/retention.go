@@ -13,110 +13,111 @@ type Retention uint8
 
 // The policies.
 const (
-	Consume    Retention = iota // the chunk is dropped
-	Cache                       // the chunk stays until the page is needed for another chunk
-	retentions                  // the number of policies
+	Consume        Retention = iota // the chunk is dropped
+	Cache                           // the chunk stays until the page is needed for another chunk
+	retentionCount                  // the number of policies
 )
 
-// Known reports whether r is one of the policies.
-func (r Retention) Known() bool { return r < retentions }
+// IsKnown reports whether r is one of the policies.
+func (r Retention) IsKnown() bool { return r < retentionCount }
 
 // A keeper is what keeps the page of a ready entry, besides claims and pins.
 type keeper uint8
 
 const (
-	nobody  keeper = iota
-	cache          // the entry is in Store.cached, and is evicted when the page is needed
-	engine         // the engine keeps the page (Keep), which is never evicted to make room
-	leaving        // the engine wants the page back (Withdraw); the page is dropped with the last claim and pin
+	keeperNone        keeper = iota
+	keeperCache              // the entry is in Store.cached, and is evicted when the page is needed
+	keeperEngine             // the engine keeps the page (Keep), which is never evicted to make room
+	keeperWithdrawing        // the engine wants the page back (Withdraw); the page is dropped with the last claim and pin
 )
 
-// Settle removes what nothing keeps: the ready page, if there is no claim and no pin and the policy does not keep the
-// page; and the entry, if it has no page, no fill and no location. Settle is the one place that applies the policy.
+// DropUnused removes what nothing keeps: the ready page, if there is no claim and no pin and the policy does not keep
+// the page; and the entry, if it has no page, no fill and no location. Settle is the one place that applies the policy.
 // Settle never evicts another chunk, because the callers are in the middle of an operation.
-func (s *Store) Settle(h Entry, v *env.Env) {
+func (s *Store) DropUnused(h Entry, v *env.Env) {
 	e := s.entries.Get(h)
 	if e == nil || e.pins > 0 || e.claims.Len() > 0 {
 		return
 	}
-	if e.ready() && !s.keeps(h, e, v) {
-		s.drop(e, v)
+	if e.isReady() && !s.keepUnclaimed(h, e, v) {
+		s.dropPage(e, v)
 	}
-	s.tidy(h, e)
+	s.removeIfEmpty(h, e)
 }
 
-// keeps reports whether the cache or the engine keeps a page without claims and pins, and puts the entry into the cache
-// if the policy says so. A page to which another component has a reference as well is not cached, because such a page
-// could not be freed on demand.
-func (s *Store) keeps(h Entry, e *entry, v *env.Env) bool {
+// keepUnclaimed reports whether the cache or the engine keeps a page without claims and pins, and puts the entry into
+// the cache if the policy says so. A page to which another component has a reference as well is not cached, because
+// such a page could not be freed on demand.
+func (s *Store) keepUnclaimed(h Entry, e *entry, v *env.Env) bool {
 	switch e.keeper {
-	case cache, engine:
+	case keeperCache, keeperEngine:
 		return true
-	case leaving:
+	case keeperWithdrawing:
 		return false
-	case nobody:
+	case keeperNone:
 	}
 	if s.cfg.Retention != Cache || s.closing {
 		return false
 	}
-	p := v.Pools.Of(e.page())
-	if !p.Evictable(e.page()) {
+	p := v.Pools.PoolOf(e.page())
+	if !p.IsEvictable(e.page()) {
 		return false
 	}
-	e.keeper = cache
-	s.entries.PushBack(&s.cached[p.Place()], h)
-	s.spare[p.Place()] += p.FrameSize(e.page())
-	p.Spare(e.page())
+	e.keeper = keeperCache
+	s.entries.PushBack(&s.cached[p.Index()], h)
+	s.evictablePages[p.Index()] += p.FrameSize(e.page())
+	p.MarkEvictable(e.page())
 	return true
 }
 
-// drop releases the entry's page.
-func (s *Store) drop(e *entry, v *env.Env) {
-	if e.keeper == leaving {
-		s.news.withdrawn = append(s.news.withdrawn, e.hash)
+// dropPage releases the entry's page.
+func (s *Store) dropPage(e *entry, v *env.Env) {
+	if e.keeper == keeperWithdrawing {
+		s.events.withdrawnKeys = append(s.events.withdrawnKeys, e.hash)
 	}
-	s.journal.note(&s.names, e, true)
-	v.Pools.Of(e.page()).Unref(e.page())
+	s.journal.recordChange(&s.names, e, true)
+	v.Pools.PoolOf(e.page()).DropRef(e.page())
 	e.setPage(effects.Page{})
-	e.keeper = nobody
-	s.news.dropped = true
+	e.keeper = keeperNone
+	s.events.chunkDropped = true
 }
 
-// tidy removes an entry that has no page, no fill and no location.
-func (s *Store) tidy(h Entry, e *entry) {
-	if !e.ready() && e.fills == 0 && e.locations.Len() == 0 {
+// removeIfEmpty removes an entry that has no page, no fill and no location.
+func (s *Store) removeIfEmpty(h Entry, e *entry) {
+	if !e.isReady() && e.fills == 0 && e.locations.Len() == 0 {
 		s.byKey.Remove(e.hash, h)
-		s.names.remove(e.shape)
+		s.names.removeKey(e.shape)
 		s.entries.Remove(h)
 	}
 }
 
-// wanted takes an entry out of the cache, because a request expects the chunk or a reader uses it. When that has ended
-// the entry is the most recently used one.
-func (s *Store) wanted(h Entry, e *entry, v *env.Env) {
-	if e.keeper == cache {
-		p := v.Pools.Of(e.page())
-		s.entries.Unlink(&s.cached[p.Place()], h)
-		s.spare[p.Place()] -= p.FrameSize(e.page())
-		e.keeper = nobody
+// removeFromCache takes an entry out of the cache, because a request expects the chunk or a reader uses it. When that
+// has ended the entry is the most recently used one.
+func (s *Store) removeFromCache(h Entry, e *entry, v *env.Env) {
+	if e.keeper == keeperCache {
+		p := v.Pools.PoolOf(e.page())
+		s.entries.Unlink(&s.cached[p.Index()], h)
+		s.evictablePages[p.Index()] -= p.FrameSize(e.page())
+		e.keeper = keeperNone
 	}
 }
 
-// Spare returns the number of pages of p that MakeRoom could free: the pages that only the cache keeps. They are not
-// free, and must not be promised to anybody before they are.
-func (s *Store) Spare(p *memory.Pool) uint32 { return s.spare[p.Place()] }
+// EvictablePages returns the number of pages of p that MakeRoom could free: the pages that only the cache keeps. They
+// are not free, and must not be promised to anybody before they are.
+func (s *Store) EvictablePages(p *memory.Pool) uint32 { return s.evictablePages[p.Index()] }
 
-// Touch makes an entry the most recently used one of the cache, and returns the number of pages that the entry has in
-// p. Touch returns 0 if the entry is not in the cache, or if the page is in another pool and so takes no room from p.
-func (s *Store) Touch(v *env.Env, h Entry, p *memory.Pool) uint32 {
+// TouchEntry makes an entry the most recently used one of the cache, and returns the number of pages that the entry has
+// in p. Touch returns 0 if the entry is not in the cache, or if the page is in another pool and so takes no room from
+// p.
+func (s *Store) TouchEntry(v *env.Env, h Entry, p *memory.Pool) uint32 {
 	e := s.entries.Get(h)
-	if e == nil || e.keeper != cache {
+	if e == nil || e.keeper != keeperCache {
 		return 0
 	}
-	of := v.Pools.Of(e.page())
-	s.entries.Unlink(&s.cached[of.Place()], h)
-	s.entries.PushBack(&s.cached[of.Place()], h)
-	if of != p {
+	home := v.Pools.PoolOf(e.page())
+	s.entries.Unlink(&s.cached[home.Index()], h)
+	s.entries.PushBack(&s.cached[home.Index()], h)
+	if home != p {
 		return 0
 	}
 	return p.FrameSize(e.page())
@@ -126,50 +127,50 @@ func (s *Store) Touch(v *env.Env, h Entry, p *memory.Pool) uint32 {
 // MakeRoom spares the stay pages that were used most recently. If that cannot free enough pages, MakeRoom evicts
 // nothing and returns false. A caller must be about to take the pages, and only pages may be missing, so that no chunk
 // is evicted in vain.
-func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n, stay uint32) bool {
-	if p.Free() >= n {
+func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n, spared uint32) bool {
+	if p.FreePages() >= n {
 		return true
 	}
-	if p.Free()+s.Spare(p)-stay < n {
+	if p.FreePages()+s.EvictablePages(p)-spared < n {
 		return false
 	}
-	for p.Free() < n {
-		s.evict(v, p)
+	for p.FreePages() < n {
+		s.evictOldest(v, p)
 	}
 	return true
 }
 
-// evict drops the least recently used chunk of the cache in p. evict panics if the page is in use.
-func (s *Store) evict(v *env.Env, p *memory.Pool) {
-	h := s.cached[p.Place()].Front()
+// evictOldest drops the least recently used chunk of the cache in p. evict panics if the page is in use.
+func (s *Store) evictOldest(v *env.Env, p *memory.Pool) {
+	h := s.cached[p.Index()].Front()
 	e := s.entries.Get(h)
-	if !p.Evictable(e.page()) || e.pins > 0 || e.claims.Len() > 0 {
-		panic(fmt.Sprintf("BUG: page %d of the cache is in use", e.index))
+	if !p.IsEvictable(e.page()) || e.pins > 0 || e.claims.Len() > 0 {
+		panic(fmt.Sprintf("BUG: page %d of the cache is in use", e.pageIndex))
 	}
-	s.entries.Unlink(&s.cached[p.Place()], h)
-	s.spare[p.Place()] -= p.FrameSize(e.page())
-	s.drop(e, v)
+	s.entries.Unlink(&s.cached[p.Index()], h)
+	s.evictablePages[p.Index()] -= p.FrameSize(e.page())
+	s.dropPage(e, v)
 	v.Out.Observe(effects.Observe{Fact: effects.FactEvicted, ID: e.hash})
-	s.tidy(h, e)
+	s.removeIfEmpty(h, e)
 }
 
-// LetGoAt ends the engine's Keep at a slot, if there is one, and reports whether the slot is in the range.
-func (s *Store) LetGoAt(slot int32, v *env.Env) bool {
+// WithdrawAt ends the engine's Keep at a slot, if there is one, and reports whether the slot is in the range.
+func (s *Store) WithdrawAt(slot int32, v *env.Env) bool {
 	h := s.entries.At(slot)
-	if e := s.entries.Get(h); e != nil && e.keeper == engine {
-		e.keeper = leaving
-		v.Work.Spend(1)
-		s.Settle(h, v)
+	if e := s.entries.Get(h); e != nil && e.keeper == keeperEngine {
+		e.keeper = keeperWithdrawing
+		v.Work.SpendRows(1)
+		s.DropUnused(h, v)
 	}
 	return slot < s.entries.Slots()
 }
 
-// LetGoFirst evicts the least recently used chunk of the first pool that has a cached chunk. LetGoFirst reports whether
+// EvictFirst evicts the least recently used chunk of the first pool that has a cached chunk. EvictFirst reports whether
 // there was a cached chunk.
-func (s *Store) LetGoFirst(v *env.Env) bool {
+func (s *Store) EvictFirst(v *env.Env) bool {
 	for place := range s.cached {
 		if s.cached[place].Len() > 0 {
-			s.evict(v, v.Pools.Pool(effects.PoolID(place)))
+			s.evictOldest(v, v.Pools.Pool(effects.PoolID(place)))
 			return true
 		}
 	}

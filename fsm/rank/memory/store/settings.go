@@ -17,17 +17,17 @@ type Settings struct {
 
 // Fill sets the defaults of fields that are zero, for the number of pages and the limit of chunks in a batch.
 func (s *Settings) Fill(pages, batch uint32) {
-	kernel.Default(&s.ClaimTTL, 360*effects.Second)
-	kernel.Default(&s.ClaimsMax, kernel.Clamped(8*uint64(pages)))
-	kernel.Default(&s.LocationsMax, kernel.Clamped(16*uint64(batch)+4*uint64(pages)))
+	kernel.SetDefault(&s.ClaimTTL, 360*effects.Second)
+	kernel.SetDefault(&s.ClaimsMax, kernel.ClampCount(8*uint64(pages)))
+	kernel.SetDefault(&s.LocationsMax, kernel.ClampCount(16*uint64(batch)+4*uint64(pages)))
 }
 
 // Check returns an error if a setting cannot work.
 func (s *Settings) Check() error {
-	if !s.Retention.Known() {
+	if !s.Retention.IsKnown() {
 		return fmt.Errorf("rank: Retention is %d: use store.Consume or store.Cache", s.Retention)
 	}
-	return kernel.Countable(kernel.Count{Name: "ClaimsMax", Value: s.ClaimsMax},
+	return kernel.CheckCounts(kernel.Count{Name: "ClaimsMax", Value: s.ClaimsMax},
 		kernel.Count{Name: "LocationsMax", Value: s.LocationsMax})
 }
 
@@ -38,5 +38,5 @@ func (s *Settings) Entries(pages, batch uint32, locations bool) uint32 {
 	if locations {
 		n += uint64(s.LocationsMax)
 	}
-	return kernel.Clamped(n)
+	return kernel.ClampCount(n)
 }

@@ -35,7 +35,7 @@ type transferState uint8
 
 const (
 	transferNone      transferState = iota // no transfer, or a settled one
-	transferRuns                           // in flight
+	transferRunning                        // in flight
 	transferUnsettled                      // the end was reported, but something may still touch the pages
 )
 
@@ -45,31 +45,31 @@ func (x *Transfer) Begin(v *env.Env, t effects.Transfer, owner kernel.Ref) {
 		panic("BUG: a put has two transfers")
 	}
 	t.Corr = v.Corrs.Open(owner)
-	*x = Transfer{corr: t.Corr, link: t.Link, state: transferRuns}
+	*x = Transfer{corr: t.Corr, link: t.Link, state: transferRunning}
 	v.Out.Transfer(t)
 }
 
-// Over reports whether the current transfer, or the last one, uses this link.
-func (x *Transfer) Over(l effects.Link) bool { return x.link == l }
+// UsesLink reports whether the current transfer, or the last one, uses this link.
+func (x *Transfer) UsesLink(l effects.Link) bool { return x.link == l }
 
 // Cancel asks the driver to end the transfer. The end is reported as usual.
 func (x *Transfer) Cancel(v *env.Env) { v.Out.Cancel(x.corr) }
 
-// Done handles the end of the transfer. Done reports whether nothing touches the pages any more. If it returns false,
+// OnDone handles the end of the transfer. Done reports whether nothing touches the pages any more. If it returns false,
 // Settled is called later.
-func (x *Transfer) Done(ev *effects.TransferDone) (settled bool) {
-	if x.state != transferRuns {
+func (x *Transfer) OnDone(ev *effects.TransferDone) (settled bool) {
+	if x.state != transferRunning {
 		panic("BUG: a transfer ended that does not run")
 	}
 	x.state = transferUnsettled
 	if ev.Settled {
-		x.Settled()
+		x.OnSettled()
 	}
 	return ev.Settled
 }
 
-// Settled handles the later report that nothing touches the pages any more.
-func (x *Transfer) Settled() {
+// OnSettled handles the later report that nothing touches the pages any more.
+func (x *Transfer) OnSettled() {
 	if x.state != transferUnsettled {
 		panic("BUG: a transfer settled that had not ended")
 	}

@@ -15,13 +15,13 @@
 //     more than the configured bound (rule M4 in docs/safety.md).
 //   - A lease that has ended is never revived by a renewal.
 //
-// Example: a sender on a leased plane offers two chunks under a lease of 10 s. Owner.Grant puts the pages of the chunks
-// under a read grant, and the offer names that grant and the time at which the lease began. The receiver converts this
-// time to its own clock and keeps a Right that ends a guard interval earlier. After 5 s the chunks have not been read,
-// so the receiver's Renewers send a renewal request. The sender decodes the request with Renewals, calls Owner.Extend,
-// and replies that the grant has another 10 s. The receiver counts these 10 s from before the request was sent. When
-// the receiver has read the chunks, the receiver sends a done message. The sender calls Owner.EndByWord, and the pages
-// are free.
+// Example: a sender on a leased plane offers two chunks under a lease of 10 s. Owner.GrantPages puts the pages of the
+// chunks under a read grant, and the offer names that grant and the time at which the lease began. The receiver
+// converts this time to its own clock and keeps a Right that ends a guard interval earlier. After 5 s the chunks have
+// not been read, so the receiver's Renewers send a renewal request. The sender decodes the request with Renewals, calls
+// Owner.Extend, and replies that the grant has another 10 s. The receiver counts these 10 s from before the request was
+// sent. When the receiver has read the chunks, the receiver sends a done message. The sender calls Owner.EndByDone, and
+// the pages are free.
 package lease
 
 import (
@@ -49,62 +49,62 @@ type Owner struct {
 	expiry   kernel.TimerID  `snap:"set"`
 	revoking bool            // a revocation was requested and is not confirmed yet
 	reader   Reader          // the peer that holds the lease
-	spoken   uint32          // number of messages to the reader that named the lease
+	messages uint32          // number of messages to the reader that named the lease
 }
 
 // Reader identifies the lease holder: an incarnation of a peer. Another incarnation of the same peer has no say in the
 // lease (rule M2).
 type Reader struct {
-	Who   effects.Incarnation // the peer's incarnation; zero for a plain peer, which has no incarnation names
-	Us    effects.Incarnation // the name by which the peer knows this node
-	Keeps bool                // the peer keeps to leases: it stops reading when the time is over
+	PeerID      effects.Incarnation // the peer's incarnation; zero for a plain peer, which has no incarnation names
+	SelfID      effects.Incarnation // the name by which the peer knows this node
+	KeepsLeases bool                // the peer keeps to leases: it stops reading when the time is over
 }
 
-// Stands reports whether the lease is in force: the pages may be read, and no revocation was requested.
-func (x *Owner) Stands() bool { return x.grant != 0 && !x.revoking }
+// IsInForce reports whether the lease is in force: the pages may be read, and no revocation was requested.
+func (x *Owner) IsInForce() bool { return x.grant != 0 && !x.revoking }
 
-// Out reports whether the peer may still be reading the pages: the lease is in force, or the end of the lease is not
-// proven yet.
-func (x *Owner) Out() bool { return x.grant != 0 }
+// MayBeRead reports whether the peer may still be reading the pages: the lease is in force, or the end of the lease is
+// not proven yet.
+func (x *Owner) MayBeRead() bool { return x.grant != 0 }
 
 // Terms returns what a message to the reader states about the lease: the grant, and the time by this node's clock at
 // which the lease began.
 func (x *Owner) Terms() (grant uint64, began int64) { return uint64(x.grant), int64(x.began) }
 
-// Grant begins the lease. The caller must call Grant before the first message that names the lease is sent, so that a
-// done message from the reader, however early, finds a lease to end. ref receives the lease's timer and the
+// GrantPages begins the lease. The caller must call Grant before the first message that names the lease is sent, so
+// that a done message from the reader, however early, finds a lease to end. ref receives the lease's timer and the
 // confirmation of a revocation.
-func (x *Owner) Grant(v *env.Env, pages []effects.Page, to Reader, ttl effects.Duration, ref kernel.Ref) {
+func (x *Owner) GrantPages(v *env.Env, pages []effects.Page, to Reader, ttl effects.Duration, ref kernel.Ref) {
 	*x = Owner{
-		grant: v.Pools.Lend(pages, ref), began: v.Now, until: v.Now.Add(ttl), reader: to, spoken: 1,
+		grant: v.Pools.LeasePages(pages, ref), began: v.Now, until: v.Now.Add(ttl), reader: to, messages: 1,
 	}
 	v.Timers.Set(&x.expiry, x.until, ref)
-	v.Out.Grant(effects.Grant{ID: x.grant, Peer: to.Who, Read: true, Pages: pages})
+	v.Out.Grant(effects.Grant{ID: x.grant, Peer: to.PeerID, Read: true, Pages: pages})
 	v.Out.Observe(effects.Observe{
-		Fact: effects.FactGranted, Count: uint32(len(pages)), ID: uint64(x.grant), Peer: to.Who,
+		Fact: effects.FactGranted, Count: uint32(len(pages)), ID: uint64(x.grant), Peer: to.PeerID,
 	})
 }
 
-// Spoke records that another message to the reader names the lease. A repeated message names the same lease and does
-// not begin a second lease, because the reader could then act on either.
-func (x *Owner) Spoke() { x.spoken++ }
+// CountMessage records that another message to the reader names the lease. A repeated message names the same lease and
+// does not begin a second lease, because the reader could then act on either.
+func (x *Owner) CountMessage() { x.messages++ }
 
-// EndByWord handles the reader's statement that the reader has stopped reading, and reports whether the lease is over.
-// EndByWord does nothing unless the lease is in force.
+// EndByDone handles the reader's statement that the reader has stopped reading, and reports whether the lease is over.
+// EndByDone does nothing unless the lease is in force.
 //
 // On a leased plane the statement is the proof, with an exception. A peer that does not keep to leases does not
 // distinguish attempts, and may still read because of an earlier message while the peer replies to a later message. The
 // statement of this kind of peer is proof only if no more than one message named the lease. In all remaining cases
-// EndByWord requests a revocation, and the lease is over when the revocation is confirmed.
-func (x *Owner) EndByWord(v *env.Env, leased bool) (over bool) {
+// EndByDone requests a revocation, and the lease is over when the revocation is confirmed.
+func (x *Owner) EndByDone(v *env.Env, leased bool) (over bool) {
 	switch {
-	case !x.Stands():
+	case !x.IsInForce():
 		return false
-	case leased && (x.reader.Keeps || x.spoken < 2):
-		x.end(v)
+	case leased && (x.reader.KeepsLeases || x.messages < 2):
+		x.endGrant(v)
 		return true
 	}
-	x.revoke(v)
+	x.requestRevocation(v)
 	return false
 }
 
@@ -113,80 +113,80 @@ func (x *Owner) EndByWord(v *env.Env, leased bool) (over bool) {
 // A reader that does not keep to leases may read on, and EndByTime requests a revocation, as it does on a fenced plane.
 func (x *Owner) EndByTime(v *env.Env, leased bool) (over bool) {
 	x.expiry = 0
-	if leased && x.reader.Keeps {
-		x.end(v)
+	if leased && x.reader.KeepsLeases {
+		x.endGrant(v)
 		return true
 	}
-	if x.Stands() {
-		x.revoke(v)
+	if x.IsInForce() {
+		x.requestRevocation(v)
 	}
 	return false
 }
 
-// Revoked handles the plane's confirmation that nobody reads the pages any more, and reports whether the lease is over.
-// A confirmation that was not requested changes nothing.
-func (x *Owner) Revoked(v *env.Env) (over bool) {
+// OnRevoked handles the plane's confirmation that nobody reads the pages any more, and reports whether the lease is
+// over. A confirmation that was not requested changes nothing.
+func (x *Owner) OnRevoked(v *env.Env) (over bool) {
 	if !x.revoking {
 		return false
 	}
-	x.end(v)
+	x.endGrant(v)
 	return true
 }
 
-// Withdraw requests the revocation of a lease that is in force because its reader is gone. Withdraw is only for planes
-// that can take a lease back.
-func (x *Owner) Withdraw(v *env.Env) {
-	if x.Stands() {
-		x.revoke(v)
+// RevokeLost requests the revocation of a lease that is in force because its reader is gone. Withdraw is only for
+// planes that can take a lease back.
+func (x *Owner) RevokeLost(v *env.Env) {
+	if x.IsInForce() {
+		x.requestRevocation(v)
 	}
 }
 
-// revoke requests the end of the lease.
+// requestRevocation requests the end of the lease.
 //
 // Invariant: the grant stays in quarantine until the plane confirms the revocation, so that the pages are not free
 // before (M1).
-func (x *Owner) revoke(v *env.Env) {
+func (x *Owner) requestRevocation(v *env.Env) {
 	x.revoking = true
-	v.Pools.Quarantine(x.grant)
+	v.Pools.QuarantineGrant(x.grant)
 	v.Out.Revoke(x.grant)
 }
 
-// end ends the grant over the pages. A page with further references or grants stays in use because of them.
-func (x *Owner) end(v *env.Env) {
+// endGrant ends the grant over the pages. A page with further references or grants stays in use because of them.
+func (x *Owner) endGrant(v *env.Env) {
 	v.Timers.Stop(&x.expiry)
-	v.Pools.End(x.grant)
-	*x = Owner{reader: x.reader, spoken: x.spoken}
+	v.Pools.EndGrant(x.grant)
+	*x = Owner{reader: x.reader, messages: x.messages}
 }
 
-// SpokenOfBy reports whether a message about a grant comes from the incarnation that holds this lease. Both incarnation
+// IsHeldBy reports whether a message about a grant comes from the incarnation that holds this lease. Both incarnation
 // names and the grant must match (rule M2): the names prove which peer sent the message, and the grant proves that the
 // peer means this lease and not an earlier lease.
-func (x *Owner) SpokenOfBy(who, us [16]byte, grant uint64) bool {
-	return identity.Same(who, x.reader.Who) && identity.Same(us, x.reader.Us) && effects.GrantID(grant) == x.grant
+func (x *Owner) IsHeldBy(peer, self [16]byte, grant uint64) bool {
+	return identity.EqualSecrets(peer, x.reader.PeerID) && identity.EqualSecrets(self, x.reader.SelfID) && effects.GrantID(grant) == x.grant
 }
 
-// Extended is the outcome of a request for more time.
-type Extended uint8
+// ExtendOutcome is the outcome of a request for more time.
+type ExtendOutcome uint8
 
 // Outcomes of Owner.Extend.
 const (
-	// Gone: the time of the lease is over, even if the timer was not handled yet. An ended lease is never revived.
-	Gone   Extended = iota
-	Capped          // the lease is in force as before and gets no more time
-	Given           // the lease was extended
+	// LeaseOver: the time of the lease is over, even if the timer was not handled yet. An ended lease is never revived.
+	LeaseOver     ExtendOutcome = iota
+	LeaseCapped                 // the lease is in force as before and gets no more time
+	LeaseExtended               // the lease was extended
 )
 
 // Extend restarts the full time of a lease from now on, unless the total since the lease began would exceed the longest
 // lifetime (most). The owner counts the new time from now. The reader counts the new time from before its request was
 // sent, which is earlier, so that the reader's time ends first (rule M4).
-func (x *Owner) Extend(v *env.Env, ttl, most effects.Duration, ref kernel.Ref) Extended {
+func (x *Owner) Extend(v *env.Env, ttl, limit effects.Duration, ref kernel.Ref) ExtendOutcome {
 	switch {
 	case v.Now >= x.until:
-		return Gone
-	case v.Now.Add(ttl) > x.began.Add(most):
-		return Capped
+		return LeaseOver
+	case v.Now.Add(ttl) > x.began.Add(limit):
+		return LeaseCapped
 	}
 	x.until = v.Now.Add(ttl)
 	v.Timers.Set(&x.expiry, x.until, ref)
-	return Given
+	return LeaseExtended
 }

@@ -33,32 +33,32 @@ func TestLeaseEnds(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var out effects.Effects
 			timers := kernel.NewTimers(2)
-			pools := memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: 1, Share: 1})
+			pools := memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: 1, ClassShare: 1})
 			v := &env.Env{Now: 1, Out: &out, Pools: &pools, Pool: pools.Pool(0), Timers: &timers}
-			pages := v.Pool.Take(1, nil)
+			pages := v.Pool.TakePages(1, nil)
 			var x Owner
-			x.Grant(v, pages, Reader{Keeps: c.keeps}, 10, kernel.Ref{Owner: kernel.OwnerPullSource})
+			x.GrantPages(v, pages, Reader{KeepsLeases: c.keeps}, 10, kernel.Ref{Owner: kernel.OwnerPullSource})
 			for range c.again {
-				x.Spoke()
+				x.CountMessage()
 			}
-			v.Pool.Unref(pages[0])
-			end := x.EndByWord
+			v.Pool.DropRef(pages[0])
+			end := x.EndByDone
 			if c.by == time {
 				v.Now = 11
 				timers.Pop(v.Now)
 				end = x.EndByTime
 			}
-			if over := end(v, c.leased); over != c.over || x.Out() == c.over || x.Stands() {
-				t.Fatalf("over is %v, and it is out: %v, stands: %v", over, x.Out(), x.Stands())
+			if over := end(v, c.leased); over != c.over || x.MayBeRead() == c.over || x.IsInForce() {
+				t.Fatalf("over is %v, and it is out: %v, stands: %v", over, x.MayBeRead(), x.IsInForce())
 			}
-			if free := v.Pool.Free() == 1; free != c.over {
+			if free := v.Pool.FreePages() == 1; free != c.over {
 				t.Fatalf("its page is free: %v", free)
 			}
-			if x.EndByWord(v, c.leased) {
+			if x.EndByDone(v, c.leased) {
 				t.Fatal("it is over twice")
 			}
-			if over := x.Revoked(v); over == c.over || x.Out() || v.Pool.Free() != 1 || timers.Len() != 0 {
-				t.Fatalf("over by the proof: %v; out: %v, %d deadlines", over, x.Out(), timers.Len())
+			if over := x.OnRevoked(v); over == c.over || x.MayBeRead() || v.Pool.FreePages() != 1 || timers.Len() != 0 {
+				t.Fatalf("over by the proof: %v; out: %v, %d deadlines", over, x.MayBeRead(), timers.Len())
 			}
 		})
 	}

@@ -2,21 +2,21 @@ package lease
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// Tables reports the number of busy renewers to visit. It is for inspection only.
-func (r *Renewers) Tables(visit table.Visit) {
+// VisitTables reports the number of busy renewers to visit. It is for inspection only.
+func (r *Renewers) VisitTables(visit table.VisitFunc) {
 	busy := 0
-	for i := range r.of {
-		if x := &r.of[i]; x.owed || x.left > 0 || x.asking || x.timer != 0 {
+	for i := range r.byClass {
+		if x := &r.byClass[i]; x.outstanding || x.formerOutstanding > 0 || x.inFlight || x.timer != 0 {
 			busy++
 		}
 	}
 	visit("renewals", busy, table.Empty)
 }
 
-// Conns returns the number of open connections. It is for inspection only.
-func (r *Renewers) Conns() (open int) {
-	for i := range r.of {
-		if r.of[i].conn != 0 {
+// CountConns returns the number of open connections. It is for inspection only.
+func (r *Renewers) CountConns() (open int) {
+	for i := range r.byClass {
+		if r.byClass[i].conn != 0 {
 			open++
 		}
 	}

@@ -14,8 +14,8 @@ func TestAnchorProvesTheMost(t *testing.T) {
 	var a anchor
 	peer := int64(1000) * s // What its clock shows when ours shows nothing.
 	hear := func(now, echo, clock int64) effects.Time {
-		a.add(effects.Time(now), protocol.Stamps{ClockNS: clock, EchoNS: echo}, 1000)
-		return a.earliest(peer+now, 1000)
+		a.addStamps(effects.Time(now), protocol.Stamps{ClockNS: clock, EchoNS: echo}, 1000)
+		return a.earliestTime(peer+now, 1000)
 	}
 	for _, c := range []struct {
 		name                    string

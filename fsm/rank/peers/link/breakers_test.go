@@ -12,39 +12,39 @@ const addresses = 4 // of the breakers of these tests
 // forgotten.
 func TestBreakers(t *testing.T) {
 	b := NewBreakers(10, addresses, 7)
-	at := func(port int) Where { return Where{Host: "r", InitPort: uint16(port), AllocPort: 1} }
+	at := func(port int) PeerAddr { return PeerAddr{Host: "r", InitPort: uint16(port), AllocPort: 1} }
 	for i := range addresses + 1 {
-		if !b.Open(effects.Time(i), at(i), effects.NoMemory, "full", false, 0) {
+		if !b.Trip(effects.Time(i), at(i), effects.NoMemory, "full", false, 0) {
 			t.Fatal("it does not open")
 		}
 	}
 	for i := range addresses + 1 {
-		if alone := b.LeftAlone(5, at(i), 1); alone != (i > 0) {
+		if alone := b.IsOpen(5, at(i), 1); alone != (i > 0) {
 			t.Errorf("address %d is left alone: %v", i, alone)
 		}
 	}
-	if b.Open(6, at(1), effects.NoMemory, "still", false, 0); !b.LeftAlone(15, at(1), 1) || b.Why(at(1)).Said != "still" {
+	if b.Trip(6, at(1), effects.NoMemory, "still", false, 0); !b.IsOpen(15, at(1), 1) || b.OpenReason(at(1)).Said != "still" {
 		t.Error("it does not count from what was said last")
 	}
-	if b.LeftAlone(12, at(2), 1) || b.LeftAlone(11, at(2), 1) {
+	if b.IsOpen(12, at(2), 1) || b.IsOpen(11, at(2), 1) {
 		t.Error("an address is left alone after its time, or again")
 	}
-	if none := NewBreakers(0, addresses, 7); none.Open(1, at(1), effects.NoMemory, "", false, 0) || none.LeftAlone(1, at(1), 1) {
+	if none := NewBreakers(0, addresses, 7); none.Trip(1, at(1), effects.NoMemory, "", false, 0) || none.IsOpen(1, at(1), 1) {
 		t.Error("one is left alone where nobody is")
 	}
 }
 
 // Where a lane carries several requests, a breaker whose time is over lets one go at a time until that is answered.
 func TestBreakerIsFollowedByATrial(t *testing.T) {
-	b, w := NewBreakers(10, addresses, 7), Where{Host: "r", InitPort: 1, AllocPort: 1}
-	b.Open(0, w, effects.NoMemory, "", true, 0)
-	if b.Answered(5, w); !b.LeftAlone(9, w, 1) {
+	b, w := NewBreakers(10, addresses, 7), PeerAddr{Host: "r", InitPort: 1, AllocPort: 1}
+	b.Trip(0, w, effects.NoMemory, "", true, 0)
+	if b.CloseTrial(5, w); !b.IsOpen(9, w, 1) {
 		t.Fatal("the answer to what was sent before ends it")
 	}
-	if b.LeftAlone(10, w, 1) || !b.OnTrial(w) {
+	if b.IsOpen(10, w, 1) || !b.HasTrial(w) {
 		t.Fatal("its time is over, and no trial follows")
 	}
-	if b.Answered(11, w); b.OnTrial(w) || b.LeftAlone(11, w, 1) {
+	if b.CloseTrial(11, w); b.HasTrial(w) || b.IsOpen(11, w, 1) {
 		t.Fatal("an answer does not end the trial")
 	}
 }
@@ -53,29 +53,29 @@ func TestBreakerIsFollowedByATrial(t *testing.T) {
 // it answers ends that. What was asked before it was left alone makes no difference.
 func TestBreakersGrow(t *testing.T) {
 	fresh := NewBreakers(2, 4, 1)
-	b := fresh.Growing(7)
-	w, now := Where{Host: "h", InitPort: 1}, effects.Time(100)
+	b := fresh.WithDoubling(7)
+	w, now := PeerAddr{Host: "h", InitPort: 1}, effects.Time(100)
 	try := func(at effects.Time, want bool) {
 		t.Helper()
-		if now = at; b.Try(now, w, 10) != want {
+		if now = at; b.AllowRequest(now, w, 10) != want {
 			t.Errorf("at %d it may be asked: %v", at, !want)
 		}
 	}
 	try(100, true)
 	try(100, true)
-	b.Open(now, w, effects.Expired, "", true, 0)
-	b.Open(now, w, effects.Expired, "", true, 0) // The second of these questions.
+	b.Trip(now, w, effects.Expired, "", true, 0)
+	b.Trip(now, w, effects.Expired, "", true, 0) // The second of these questions.
 	try(101, false)
 	try(102, true) // For as long as it may take nobody else asks.
 	try(111, false)
 	for now = 112; b.Len() > 0; { // 4, then 7 and never more.
 		for _, open := range []effects.Duration{4, 7, 7} {
-			b.Open(now, w, effects.Expired, "", true, 0)
+			b.Trip(now, w, effects.Expired, "", true, 0)
 			try(now.Add(open-1), false)
 			try(now+1, true)
 			now = now.Add(10)
 		}
-		b.Heard(w)
+		b.Close(w)
 	}
 	try(now, true)
 	try(now, true)

@@ -14,15 +14,15 @@ import (
 func TestCarriesIsTheSmallerOneOfOneIncarnation(t *testing.T) {
 	r := newRig(t)
 	r.links.cfg.Carries = 4096
-	h := r.want(where)
-	r.opened(effects.OK)
+	h := r.acquirePeer(receiverAddr)
+	r.completeOpen(effects.OK)
 	if !bytes.Contains(r.bodies[0], []byte("kvf_carries")) {
 		t.Error("the hello does not say what we send")
 	}
 	for _, c := range []struct{ says, want uint32 }{
 		{1 << 20, 4096}, {0, 0}, {4095, 4095}, {1<<32 - 1, 4096}, {32, 32},
 	} {
-		r.answered(func(answer []byte) []byte {
+		r.answerSend(func(answer []byte) []byte {
 			if bytes.Contains(answer, []byte("kvf_carries")) {
 				t.Error("an answer says that something may be carried, where nothing is")
 			}
@@ -33,13 +33,13 @@ func TestCarriesIsTheSmallerOneOfOneIncarnation(t *testing.T) {
 			m.Ext.Carries = c.says
 			return m.Append(nil)
 		})
-		r.imported(effects.OK, 6)
-		r.answered(nil)
-		if got := r.links.Of(h).Carries(); got != c.want {
+		r.completeImport(effects.OK, 6)
+		r.answerSend(nil)
+		if got := r.links.IncarnationOf(h).CarryBytes(); got != c.want {
 			t.Errorf("to one who takes %d, %d bytes are carried; want %d", c.says, got, c.want)
 		}
-		r.do(func(v *env.Env) { r.links.Fail(v, h, effects.PeerLost, effects.Why{}) })
-		r.tick()
-		r.opened(effects.OK)
+		r.runStep(func(v *env.Env) { r.links.FailPeer(v, h, effects.PeerLost, effects.Why{}) })
+		r.runNextTimer()
+		r.completeOpen(effects.OK)
 	}
 }

@@ -6,20 +6,20 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// changes is a list of the peers whose waiting requests should be examined again, in the order in which the peers
+// changedPeers is a list of the peers whose waiting requests should be examined again, in the order in which the peers
 // changed. Each peer is listed once.
-type changes struct{ list []table.Handle }
+type changedPeers struct{ list []table.Handle }
 
-// add appends a peer unless the peer is listed already.
-func (c *changes) add(h table.Handle, p *Outbound) {
+// addPeer appends a peer unless the peer is listed already.
+func (c *changedPeers) addPeer(h table.Handle, p *Outbound) {
 	if !p.changed {
 		p.changed = true
 		c.list = append(c.list, h)
 	}
 }
 
-// forget removes a peer that is being evicted.
-func (c *changes) forget(h table.Handle, p *Outbound) {
+// removePeer removes a peer that is being evicted.
+func (c *changedPeers) removePeer(h table.Handle, p *Outbound) {
 	if p.changed {
 		p.changed = false
 		i := slices.Index(c.list, h)
@@ -27,9 +27,9 @@ func (c *changes) forget(h table.Handle, p *Outbound) {
 	}
 }
 
-// first removes and returns the peer that changed first, or zero if there is none. The caller clears the peer's changed
-// mark.
-func (c *changes) first() table.Handle {
+// popPeer removes and returns the peer that changed first, or zero if there is none. The caller clears the peer's
+// changed mark.
+func (c *changedPeers) popPeer() table.Handle {
 	if len(c.list) == 0 {
 		return 0
 	}

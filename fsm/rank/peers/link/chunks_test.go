@@ -25,22 +25,22 @@ func TestPagesOfPlainPeers(t *testing.T) {
 	} {
 		r := newRig(t)
 		r.links.cfg.Layers, r.links.cfg.Bearer = c.layers, true
-		h := r.want(where)
-		r.opened(effects.OK)
-		r.answered(func([]byte) []byte { // It says hello as LMCache does.
+		h := r.acquirePeer(receiverAddr)
+		r.completeOpen(effects.OK)
+		r.answerSend(func([]byte) []byte { // It says hello as LMCache does.
 			m := protocol.HixlInitResponse{}
 			return m.Append(nil)
 		})
-		r.imported(effects.OK, 5)
-		r.answered(func([]byte) []byte {
+		r.completeImport(effects.OK, 5)
+		r.answerSend(func([]byte) []byte {
 			m := protocol.HixlMemInfoResponse{}
 			for i, size := range c.sizes {
 				m.Buffers = append(m.Buffers, protocol.BufferInfo{UUID: protocol.UUID{byte(i + 1)}, Size: 4 * size, PageSize: size})
 			}
 			return m.Append(nil)
 		})
-		if of := r.links.Of(h); of.Chunks() != c.chunks {
-			t.Errorf("%+v: chunks %v", c, of.Chunks())
+		if of := r.links.IncarnationOf(h); of.HasWholeChunks() != c.chunks {
+			t.Errorf("%+v: chunks %v", c, of.HasWholeChunks())
 		}
 		if state, why := r.links.Outbound(h).State(); why != c.code || (state == Ready) != (c.code == effects.OK) {
 			t.Errorf("%+v: state %d because of %v", c, state, why)

@@ -13,32 +13,32 @@ import (
 // of the present attempt, and closes connections that a former attempt opened. Each connection that was opened is
 // closed exactly once, even after a loss. Until then env's Conns record the owner.
 type Conn struct {
-	id       effects.Conn
-	opening  bool         // the connection is being opened
-	window   uint16       // limit of requests in flight; 0 means 1
-	inFlight uint16       // requests without a reply
-	heard    effects.Time // when the newest reply arrived while more replies were outstanding; otherwise zero
+	id        effects.Conn
+	opening   bool         // the connection is being opened
+	window    uint16       // limit of requests in flight; 0 means 1
+	inFlight  uint16       // requests without a reply
+	lastReply effects.Time // when the newest reply arrived while more replies were outstanding; otherwise zero
 }
 
 // ID returns the connection, or zero if there is none.
 func (c *Conn) ID() effects.Conn { return c.id }
 
-// Ready reports whether a request can be sent now.
-func (c *Conn) Ready() bool { return c.id != 0 && c.inFlight < max(c.window, 1) }
+// CanSend reports whether a request can be sent now.
+func (c *Conn) CanSend() bool { return c.id != 0 && c.inFlight < max(c.window, 1) }
 
-// Open opens the connection for one request at a time. The completion (Opened) will name corr.
-func (c *Conn) Open(v *env.Env, corr effects.Corr, channel effects.Channel, addr effects.Addr) {
-	c.OpenMany(v, corr, channel, 0, addr)
+// OpenSingle opens the connection for one request at a time. The completion (Opened) will name corr.
+func (c *Conn) OpenSingle(v *env.Env, corr effects.Corr, channel effects.Channel, addr effects.Addr) {
+	c.OpenWindow(v, corr, channel, 0, addr)
 }
 
-// OpenMany opens the connection for up to window requests in flight.
-func (c *Conn) OpenMany(v *env.Env, corr effects.Corr, channel effects.Channel, window uint16, addr effects.Addr) {
+// OpenWindow opens the connection for up to window requests in flight.
+func (c *Conn) OpenWindow(v *env.Env, corr effects.Corr, channel effects.Channel, window uint16, addr effects.Addr) {
 	c.opening, c.window = true, window
 	v.Out.Open(effects.Open{Corr: corr, Channel: channel, Window: window, Addr: addr})
 }
 
-// Opened handles the completion of Open or OpenMany. The owner will receive the loss of the connection.
-func (c *Conn) Opened(v *env.Env, ev *effects.Opened, owner kernel.Ref) {
+// OnOpened handles the completion of Open or OpenWindow. The owner will receive the loss of the connection.
+func (c *Conn) OnOpened(v *env.Env, ev *effects.Opened, owner kernel.Ref) {
 	c.opening = false
 	if ev.Code == effects.OK {
 		c.id = ev.Conn
@@ -55,24 +55,24 @@ func (c *Conn) Send(v *env.Env, corr effects.Corr, body []byte) {
 // InFlight returns the number of requests without a reply.
 func (c *Conn) InFlight() int { return int(c.inFlight) }
 
-// Heard returns when the last reply arrived on the connection id while more replies were outstanding. Heard returns
+// LastReply returns when the last reply arrived on the connection id while more replies were outstanding. Heard returns
 // zero if none are outstanding or if id is not this connection.
-func (c *Conn) Heard(id effects.Conn) effects.Time {
+func (c *Conn) LastReply(id effects.Conn) effects.Time {
 	if c.id != id {
 		return 0
 	}
-	return c.heard
+	return c.lastReply
 }
 
-// Answered records that a reply arrived, so that another request may be sent. Answered panics if no request is in
+// OnReplied records that a reply arrived, so that another request may be sent. Answered panics if no request is in
 // flight.
-func (c *Conn) Answered(now effects.Time) {
+func (c *Conn) OnReplied(now effects.Time) {
 	if c.inFlight == 0 {
 		panic("BUG: an answer on a connection without a question")
 	}
 	c.inFlight--
-	if c.heard = 0; c.inFlight > 0 {
-		c.heard = now
+	if c.lastReply = 0; c.inFlight > 0 {
+		c.lastReply = now
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 // This file has the parts of the handshake that both sides send. The handshake is that of LMCache's HIXL transfer
 // channel, with kvferry's extensions.
 
-// hello fills in what this node states about itself, as client or as server.
-func (c *Config) hello(ext *protocol.HelloExt, us effects.Incarnation) {
+// fillHello fills in what this node states about itself, as client or as server.
+func (c *Config) fillHello(ext *protocol.HelloExt, selfID effects.Incarnation) {
 	*ext = protocol.HelloExt{
 		ProtoMin: VersionMin, ProtoMax: VersionMax,
-		Incarnation: protocol.UUID(us),
+		Incarnation: protocol.UUID(selfID),
 		Caps:        protocol.CapCommit | protocol.CapLease | protocol.CapPull,
 		PageBytes:   c.PageBytes,
 		Layout:      c.Layout,
@@ -34,31 +34,31 @@ func (c *Config) hello(ext *protocol.HelloExt, us effects.Incarnation) {
 	}
 }
 
-// window returns the number of requests in flight that both ends support; 0 means 1. A peer that states nothing
+// commonWindow returns the number of requests in flight that both ends support; 0 means 1. A peer that states nothing
 // supports one.
-func (c *Config) window(ext *protocol.HelloExt) uint16 {
+func (c *Config) commonWindow(ext *protocol.HelloExt) uint16 {
 	if w := uint16(min(uint32(c.Window), ext.Window)); w > 1 {
 		return w
 	}
 	return 0
 }
 
-// carries returns the largest number of chunk bytes in a request that both ends support.
-func (c *Config) carries(ext *protocol.HelloExt) uint32 { return min(c.Carries, ext.Carries) }
+// commonCarryBytes returns the largest number of chunk bytes in a request that both ends support.
+func (c *Config) commonCarryBytes(ext *protocol.HelloExt) uint32 { return min(c.Carries, ext.Carries) }
 
-// blobs returns the import data that the given peer needs to reach this node's planes. The data of each plane ends with
-// a token by which the plane recognizes this peer, so no peer can use the data of another.
-func (c *Config) blobs(into [][]byte, peer, us effects.Incarnation) [][]byte {
+// importData returns the import data that the given peer needs to reach this node's planes. The data of each plane ends
+// with a token by which the plane recognizes this peer, so no peer can use the data of another.
+func (c *Config) importData(into [][]byte, peer, selfID effects.Incarnation) [][]byte {
 	into = into[:0]
 	for i, name := range c.PlaneNames {
-		token := c.Key.Token(string(name), peer, us)
+		token := c.Key.Token(string(name), peer, selfID)
 		into = append(into, append(append([]byte(nil), c.PlaneBlobs[i]...), token[:]...))
 	}
 	return into
 }
 
-// buffers returns the list of this node's buffers.
-func (c *Config) buffers(into []protocol.BufferInfo) []protocol.BufferInfo {
+// ownBuffers returns the list of this node's buffers.
+func (c *Config) ownBuffers(into []protocol.BufferInfo) []protocol.BufferInfo {
 	// Addresses are not sent: kvferry's planes name pages by buffer and index.
 	into = append(into[:0], protocol.BufferInfo{
 		UUID: c.Buffer, Size: uint64(c.Pages) * c.PageBytes, PageSize: c.PageBytes,

@@ -9,223 +9,223 @@ import (
 
 // inbounds holds the peers that have shaken hands with this node: the receiver's side of a link.
 type inbounds struct {
-	seed     uint64
-	count    uint32      // number of inbound peers, each with a row in incarnations
-	byName   table.Index // by incarnation name
-	byConn   table.Index `snap:"skip"` // by the connection of the last hello
-	present  table.List  // the inbound peers that are present; the peer that was seen longest ago is first
-	replaced int         // class that the last hello took from another peer; 0: none
-	reached  reaches     // outcomes of attempts to reach inbound peers, for the receiver
-	plains   plains      // peers without extensions; empty if no plane serves such peers
-	hello    helloIn
+	seed          uint64
+	count         uint32        // number of inbound peers, each with a row in incarnations
+	byID          table.Index   // by incarnation name
+	byConn        table.Index   `snap:"skip"` // by the connection of the last hello
+	present       table.List    // the inbound peers that are present; the peer that was seen longest ago is first
+	replacedClass int           // class that the last hello took from another peer; 0: none
+	outcomes      reachOutcomes // outcomes of attempts to reach inbound peers, for the receiver
+	vanillas      vanillaPeers  // peers without extensions; empty if no plane serves such peers
+	messages      serverMessages
 }
 
-func (in *inbounds) emptied(seed uint64) inbounds {
-	return inbounds{seed: seed, byName: in.byName.Emptied(), byConn: in.byConn.Emptied()}
+func (in *inbounds) recycle(seed uint64) inbounds {
+	return inbounds{seed: seed, byID: in.byID.Recycle(), byConn: in.byConn.Recycle()}
 }
 
-// hearing bundles the inbound peers with the environment of the present step. It is valid for one call and must not be
-// stored.
-type hearing struct {
+// inboundView bundles the inbound peers with the environment of the present step. It is valid for one call and must not
+// be stored.
+type inboundView struct {
 	v    *env.Env
 	cfg  *Config
 	rows *incarnations
 	in   *inbounds
 }
 
-// hearing returns the inbound peers with the environment of the present step.
-func (l *Links) hearing(v *env.Env) hearing {
-	return hearing{v: v, cfg: &l.cfg, rows: &l.rows, in: &l.in}
+// viewInbound returns the inbound peers with the environment of the present step.
+func (l *Links) viewInbound(v *env.Env) inboundView {
+	return inboundView{v: v, cfg: &l.cfg, rows: &l.rows, in: &l.in}
 }
 
-// Inbound returns the fairness class of an inbound peer. The peer is identified by both incarnation names: the peer's
-// own name, and the name of this node that was told to this peer only. Inbound reports false if no peer with these
-// names has completed a hello. Inbound also marks the peer as seen and as having used the names.
-func (l *Links) Inbound(v *env.Env, who, us effects.Incarnation) (class int, ok bool) {
-	i := l.hearing(v)
-	h := i.find(who)
-	if h == 0 || !identity.Same(l.rows.get(h).us, us) {
+// InboundClass returns the fairness class of an inbound peer. The peer is identified by both incarnation names: the
+// peer's own name, and the name of this node that was told to this peer only. Inbound reports false if no peer with
+// these names has completed a hello. Inbound also marks the peer as seen and as having used the names.
+func (l *Links) InboundClass(v *env.Env, peer, selfID effects.Incarnation) (class int, ok bool) {
+	i := l.viewInbound(v)
+	h := i.findInbound(peer)
+	if h == 0 || !identity.EqualSecrets(l.rows.get(h).selfID, selfID) {
 		return 0, false
 	}
 	g := l.rows.get(h)
-	g.spoke = true
-	if !g.gone {
-		i.see(h)
+	g.usedName = true
+	if !g.linkLost {
+		i.markPresent(h)
 	}
 	return classOf(h), true
 }
 
-// Named returns the class of the inbound peer that shook hands under a name, or 0 if there is none or if the peer was
-// evicted. The name alone does not prove that the sender of a message is that peer.
-func (l *Links) Named(who effects.Incarnation) (class int) {
-	i := hearing{cfg: &l.cfg, rows: &l.rows, in: &l.in}
-	if h := i.find(who); h != 0 {
+// ClassByID returns the class of the inbound peer that shook hands under a name, or 0 if there is none or if the peer
+// was evicted. The name alone does not prove that the sender of a message is that peer.
+func (l *Links) ClassByID(peer effects.Incarnation) (class int) {
+	i := inboundView{cfg: &l.cfg, rows: &l.rows, in: &l.in}
+	if h := i.findInbound(peer); h != 0 {
 		return classOf(h)
 	}
 	return 0
 }
 
-// see marks an inbound peer as present. Peers that were silent for longer than InboundTTL become absent, and pages are
-// no longer kept free for them.
-func (i *hearing) see(h table.Handle) {
+// markPresent marks an inbound peer as present. Peers that were silent for longer than InboundTTL become absent, and
+// pages are no longer kept free for them.
+func (i *inboundView) markPresent(h table.Handle) {
 	rows, present := &i.rows.rows, &i.in.present
-	rows.Get(h).seen = i.v.Now
-	if rows.Listed(h) {
+	rows.Get(h).seenAt = i.v.Now
+	if rows.InList(h) {
 		rows.Unlink(present, h)
 	}
 	rows.PushBack(present, h)
-	i.v.Pools.Present(classOf(h))
-	for h := present.Front(); rows.Get(h).seen.Add(i.cfg.InboundTTL) < i.v.Now; h = present.Front() {
-		i.miss(h)
+	i.v.Pools.MarkPresent(classOf(h))
+	for h := present.Front(); rows.Get(h).seenAt.Add(i.cfg.InboundTTL) < i.v.Now; h = present.Front() {
+		i.markAbsent(h)
 	}
 }
 
-// miss marks an inbound peer as absent.
-func (i *hearing) miss(h table.Handle) {
-	if i.rows.rows.Listed(h) {
+// markAbsent marks an inbound peer as absent.
+func (i *inboundView) markAbsent(h table.Handle) {
+	if i.rows.rows.InList(h) {
 		i.rows.rows.Unlink(&i.in.present, h)
-		i.v.Pools.Absent(classOf(h))
+		i.v.Pools.MarkAbsent(classOf(h))
 	}
 }
 
 // OnInboundLost handles the data plane's report that a peer is gone. It returns the peer's class, or 0 if the peer is
 // unknown. If silent is set, nothing more can come of the peer's requests, and the peer is given nothing until it
 // shakes hands again: earlier requests may still arrive, but nobody would use what they ask for.
-func (l *Links) OnInboundLost(v *env.Env, who effects.Incarnation, silent bool) (class int) {
-	i := l.hearing(v)
-	h := i.find(who)
+func (l *Links) OnInboundLost(v *env.Env, peer effects.Incarnation, silent bool) (class int) {
+	i := l.viewInbound(v)
+	h := i.findInbound(peer)
 	if h == 0 {
 		return 0
 	}
-	i.miss(h)
+	i.markAbsent(h)
 	if silent { // The loss of a link of this node to the peer says nothing about the peer's own link.
-		i.rows.get(h).gone = true
+		i.rows.get(h).linkLost = true
 	}
 	return classOf(h)
 }
 
-// stays returns the time by which inbound peers are compared when one must be replaced; the earliest is replaced first.
-// A peer that has used the name that it was given counts as seen later by Config.SpokeFor.
+// replaceTime returns the time by which inbound peers are compared when one must be replaced; the earliest is replaced
+// first. A peer that has used the name that it was given counts as seen later by Config.SpokeFor.
 //
 // The reason is that any host can send hellos under one name after another without reading the replies. Peers that have
 // only sent a hello replace each other first, before they replace peers that use the link. SpokeFor is bounded, so that
 // former incarnations of peers make room for present ones that have only sent a hello.
-func (i *hearing) stays(g *Incarnation) effects.Time {
-	if g.spoke {
-		return g.seen.Add(i.cfg.SpokeFor)
+func (i *inboundView) replaceTime(g *Incarnation) effects.Time {
+	if g.usedName {
+		return g.seenAt.Add(i.cfg.SpokeFor)
 	}
-	return g.seen
+	return g.seenAt
 }
 
-// InboundLen returns the number of inbound peers.
-func (l *Links) InboundLen() int { return int(l.in.count) }
+// CountInbound returns the number of inbound peers.
+func (l *Links) CountInbound() int { return int(l.in.count) }
 
-// find returns the row of the inbound peer with a name, or zero.
-func (i *hearing) find(who effects.Incarnation) table.Handle {
-	for p := i.in.byName.Seek(table.Hash(i.in.seed, who[:])); p.Found(); p = i.in.byName.Next(p) {
-		if i.rows.get(p.Handle()).who == who {
+// findInbound returns the row of the inbound peer with a name, or zero.
+func (i *inboundView) findInbound(peer effects.Incarnation) table.Handle {
+	for p := i.in.byID.Find(table.Hash(i.in.seed, peer[:])); p.Found(); p = i.in.byID.Next(p) {
+		if i.rows.get(p.Handle()).peerID == peer {
 			return p.Handle()
 		}
 	}
 	return 0
 }
 
-// admit returns the row of the inbound peer with a name, and inserts a new peer. If the table is full, admit replaces
-// the peer for which stays returns the earliest time. The replaced peer must have no pages here, and nothing may be
-// kept for it, because two inbound peers in the same class would wait for each other. admit returns zero if no peer can
-// be replaced.
-func (i *hearing) admit(who effects.Incarnation, busy []uint32) table.Handle {
-	if h := i.find(who); h != 0 {
-		i.see(h)
-		i.rows.get(h).gone = false
+// admitPeer returns the row of the inbound peer with a name, and inserts a new peer. If the table is full, admit
+// replaces the peer for which stays returns the earliest time. The replaced peer must have no pages here, and nothing
+// may be kept for it, because two inbound peers in the same class would wait for each other. admit returns zero if no
+// peer can be replaced.
+func (i *inboundView) admitPeer(peer effects.Incarnation, classRows []uint32) table.Handle {
+	if h := i.findInbound(peer); h != 0 {
+		i.markPresent(h)
+		i.rows.get(h).linkLost = false
 		return h
 	}
 	if i.in.count >= i.cfg.PeersMax {
-		oldest := i.oldest(busy)
+		oldest := i.findReplaceable(classRows)
 		if oldest == 0 {
 			return 0
 		}
-		i.replace(oldest)
+		i.evictPeer(oldest)
 	}
-	h := i.rows.enter(who, i.cfg.Key.For(who), 0)
+	h := i.rows.addRow(peer, i.cfg.Key.InboundName(peer), 0)
 	i.in.count++
-	i.see(h)
-	i.in.byName.Add(table.Hash(i.in.seed, who[:]), h)
+	i.markPresent(h)
+	i.in.byID.Add(table.Hash(i.in.seed, peer[:]), h)
 	return h
 }
 
-// oldest returns the inbound peer that can be replaced first, or zero if none can be replaced.
-func (i *hearing) oldest(busy []uint32) (oldest table.Handle) {
+// findReplaceable returns the inbound peer that can be replaced first, or zero if none can be replaced.
+func (i *inboundView) findReplaceable(classRows []uint32) (oldest table.Handle) {
 	for slot := range i.rows.rows.Slots() {
 		h := i.rows.rows.At(slot)
 		g := i.rows.get(h)
-		if g == nil || !g.inbound() || oldest != 0 && i.stays(g) >= i.stays(i.rows.get(oldest)) {
+		if g == nil || !g.isInbound() || oldest != 0 && i.replaceTime(g) >= i.replaceTime(i.rows.get(oldest)) {
 			continue
 		}
 		class := int(slot) + 1
-		if i.v.Pools.ClassUse(class) == 0 && busy[class] == 0 && !g.link.owed {
+		if i.v.Pools.ClassUse(class) == 0 && classRows[class] == 0 && !g.link.importPending {
 			oldest = h
 		}
 	}
 	return oldest
 }
 
-// replace removes an inbound peer and frees its class for another.
-func (i *hearing) replace(h table.Handle) {
-	was := i.rows.get(h).who
-	i.unreach(h)
-	i.miss(h)
-	i.v.Pools.Disown(classOf(h))
-	i.in.replaced = classOf(h)
-	i.in.byName.Remove(table.Hash(i.in.seed, was[:]), h)
-	i.said(h, 0, 0)
+// evictPeer removes an inbound peer and frees its class for another.
+func (i *inboundView) evictPeer(h table.Handle) {
+	former := i.rows.get(h).peerID
+	i.dropLink(h)
+	i.markAbsent(h)
+	i.v.Pools.ReassignClass(classOf(h))
+	i.in.replacedClass = classOf(h)
+	i.in.byID.Remove(table.Hash(i.in.seed, former[:]), h)
+	i.recordHelloConn(h, 0, 0)
 	i.in.count--
-	i.rows.exit(h)
+	i.rows.removeRow(h)
 }
 
-// Replaced returns the class that the last hello took from another inbound peer, or 0 if there is none. It reports a
-// class once.
-func (l *Links) Replaced() (class int) {
-	class, l.in.replaced = l.in.replaced, 0
+// TakeReplaced returns the class that the last hello took from another inbound peer, or 0 if there is none. It reports
+// a class once.
+func (l *Links) TakeReplaced() (class int) {
+	class, l.in.replacedClass = l.in.replacedClass, 0
 	return class
 }
 
-// met records the readable name and the capabilities that an inbound peer stated in its hello.
-func (g *Incarnation) met(name []byte, caps uint64) {
+// recordHello records the readable name and the capabilities that an inbound peer stated in its hello.
+func (g *Incarnation) recordHello(name []byte, caps uint64) {
 	g.caps = caps
 	if g.name != string(name) {
-		g.name = effects.Words(name)
+		g.name = effects.SanitizeText(name)
 	}
 }
 
-// said records the connection on which an inbound peer sent its hello, and the peer's clock at that time. Later
-// messages on the connection are attributed to the peer.
+// recordHelloConn records the connection on which an inbound peer sent its hello, and the peer's clock at that time.
+// Later messages on the connection are attributed to the peer.
 //
 // A hello may be handled after a hello that was sent later on a newer connection. The older connection was given up by
 // the peer, so the newer one stays. The next hello is compared with the older stamp, so that a wrong stamp does not
 // lock a peer out for long.
-func (i *hearing) said(h table.Handle, conn effects.Conn, clock int64) {
+func (i *inboundView) recordHelloConn(h table.Handle, conn effects.Conn, clock int64) {
 	g := i.rows.get(h)
-	older := conn != 0 && clock != 0 && clock < g.hello
-	if g.hello = clock; older {
+	older := conn != 0 && clock != 0 && clock < g.helloStamp
+	if g.helloStamp = clock; older {
 		i.v.Out.Mark(Marks.HelloOlder)
 		return
 	}
-	if g.conn != 0 {
-		i.in.byConn.Remove(uint64(g.conn), h)
+	if g.helloConn != 0 {
+		i.in.byConn.Remove(uint64(g.helloConn), h)
 	}
-	if g.conn = conn; conn != 0 {
+	if g.helloConn = conn; conn != 0 {
 		i.in.byConn.Add(uint64(conn), h)
 	}
 }
 
-// on returns the inbound peer that sent a hello on a connection, or nil. If several peers did so on the same
+// findByConn returns the inbound peer that sent a hello on a connection, or nil. If several peers did so on the same
 // connection, on returns the peer with the first row, because the order of the hellos does not show which peer owns the
 // connection.
-func (i *hearing) on(conn effects.Conn) *Incarnation {
+func (i *inboundView) findByConn(conn effects.Conn) *Incarnation {
 	var first table.Handle
-	for p := i.in.byConn.Seek(uint64(conn)); p.Found(); p = i.in.byConn.Next(p) {
-		if h := p.Handle(); i.rows.get(h).conn == conn && (first == 0 || h.Slot() < first.Slot()) {
+	for p := i.in.byConn.Find(uint64(conn)); p.Found(); p = i.in.byConn.Next(p) {
+		if h := p.Handle(); i.rows.get(h).helloConn == conn && (first == 0 || h.Slot() < first.Slot()) {
 			first = h
 		}
 	}

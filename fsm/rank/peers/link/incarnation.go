@@ -16,67 +16,68 @@ import (
 // peer, which is given another name of this node (rule M2).
 type Incarnation struct {
 	// The name that the peer uses towards this node; of an outbound peer, known once the hello was answered.
-	who     effects.Incarnation
-	us      effects.Incarnation // the name that this node uses towards the peer
-	former  effects.Incarnation // the value of who at the last completed hello; kept when the link fails
-	name    string              // the peer's readable name
-	caps    uint64              // capabilities (protocol.Cap...)
-	echo    int64               // the newest clock stamp of the peer
-	anchor  anchor              // relation of the two clocks; zero: none is known (M4)
-	buffers []effects.Buffer    // the buffers that the peer listed
-	link    Link                // the data-plane link to the peer's pages
+	peerID       effects.Incarnation
+	selfID       effects.Incarnation // the name that this node uses towards the peer
+	formerPeerID effects.Incarnation // the value of who at the last completed hello; kept when the link fails
+	name         string              // the peer's readable name
+	caps         uint64              // capabilities (protocol.Cap...)
+	newestStamp  int64               // the newest clock stamp of the peer
+	anchor       anchor              // relation of the two clocks; zero: none is known (M4)
+	buffers      []effects.Buffer    // the buffers that the peer listed
+	link         Link                // the data-plane link to the peer's pages
 
-	peer  table.Handle // the Outbound; zero: an inbound peer
-	seen  effects.Time `snap:"skip"` // inbound: when the peer was seen last; only matters when the table is full
-	spoke bool         // inbound: the peer has sent a message under the name that it was given
-	conn  effects.Conn // inbound: the connection of the last hello
-	hello int64        // inbound: the clock stamp of that hello; 0: it had none
-	gone  bool         // inbound: the peer's link to this node's pages is lost
+	outbound   table.Handle // the Outbound; zero: an inbound peer
+	seenAt     effects.Time `snap:"skip"` // inbound: when the peer was seen last; only matters when the table is full
+	usedName   bool         // inbound: the peer has sent a message under the name that it was given
+	helloConn  effects.Conn // inbound: the connection of the last hello
+	helloStamp int64        // inbound: the clock stamp of that hello; 0: it had none
+	linkLost   bool         // inbound: the peer's link to this node's pages is lost
 
 	geometry []uint64 // what lies in which page of the peer, as the peer stated
 
-	layers  uint32 // outbound: number of layers of a chunk, if the peer has a page for each layer
-	chunks  bool   // outbound: the peer's pages hold all layers of a chunk, and this node's pages one
-	window  uint16 // outbound: requests in flight on one connection to the alloc port; 0 means 1
-	carries uint32 // outbound: largest number of chunk bytes in a request to the alloc port
+	layers      uint32 // outbound: number of layers of a chunk, if the peer has a page for each layer
+	wholeChunks bool   // outbound: the peer's pages hold all layers of a chunk, and this node's pages one
+	window      uint16 // outbound: requests in flight on one connection to the alloc port; 0 means 1
+	carryBytes  uint32 // outbound: largest number of chunk bytes in a request to the alloc port
 }
 
-func (x *Incarnation) inbound() bool { return x.peer == 0 }
+func (x *Incarnation) isInbound() bool { return x.outbound == 0 }
 
 // Link returns the link and the peer's incarnation, as a transfer needs them. The link is zero if there is none.
-func (x *Incarnation) Link() (effects.Link, effects.Incarnation) { return x.link.id, x.who }
+func (x *Incarnation) Link() (effects.Link, effects.Incarnation) { return x.link.id, x.peerID }
 
-// Us returns the name by which the peer knows this node.
-func (x *Incarnation) Us() effects.Incarnation { return x.us }
+// SelfID returns the name by which the peer knows this node.
+func (x *Incarnation) SelfID() effects.Incarnation { return x.selfID }
 
-// Extended reports whether the peer speaks kvferry's extensions.
-func (x *Incarnation) Extended() bool { return x.who != effects.Incarnation{} }
+// HasExtensions reports whether the peer speaks kvferry's extensions.
+func (x *Incarnation) HasExtensions() bool { return x.peerID != effects.Incarnation{} }
 
-// Commits reports whether the peer accepts commits.
-func (x *Incarnation) Commits() bool { return x.caps&protocol.CapCommit != 0 }
+// AcceptsCommits reports whether the peer accepts commits.
+func (x *Incarnation) AcceptsCommits() bool { return x.caps&protocol.CapCommit != 0 }
 
-// Withdrawals reports whether the peer accepts withdrawals of offers.
-func (x *Incarnation) Withdrawals() bool { return x.caps&protocol.CapPull != 0 }
+// AcceptsWithdrawals reports whether the peer accepts withdrawals of offers.
+func (x *Incarnation) AcceptsWithdrawals() bool { return x.caps&protocol.CapPull != 0 }
 
-// Leases reports whether the peer keeps to leases (rule M4).
-func (x *Incarnation) Leases() bool { return x.caps&protocol.CapLease != 0 }
+// KeepsLeases reports whether the peer keeps to leases (rule M4).
+func (x *Incarnation) KeepsLeases() bool { return x.caps&protocol.CapLease != 0 }
 
-// Recalls reports whether the peer answers which of its chunks may be read back.
-func (x *Incarnation) Recalls() bool { return x.caps&protocol.CapRecall != 0 }
+// AnswersRecalls reports whether the peer answers which of its chunks may be read back.
+func (x *Incarnation) AnswersRecalls() bool { return x.caps&protocol.CapRecall != 0 }
 
 // Layers returns the number of layers of the peer's chunks if each layer has a page of its own, and 0 if a page holds a
 // whole chunk.
 func (x *Incarnation) Layers() uint32 { return x.layers }
 
-// Chunks reports whether the peer's pages hold all layers of a chunk while this node's pages hold one layer each.
-func (x *Incarnation) Chunks() bool { return x.chunks }
+// HasWholeChunks reports whether the peer's pages hold all layers of a chunk while this node's pages hold one layer
+// each.
+func (x *Incarnation) HasWholeChunks() bool { return x.wholeChunks }
 
 // Geometry returns what lies in which page of the peer, as the peer stated, or nothing if the peer accepts no
 // registrations. The result must not be stored.
 func (x *Incarnation) Geometry() []uint64 { return x.geometry }
 
-// Carries returns the largest number of chunk bytes that a request to the peer's alloc port may carry.
-func (x *Incarnation) Carries() uint32 { return x.carries }
+// CarryBytes returns the largest number of chunk bytes that a request to the peer's alloc port may carry.
+func (x *Incarnation) CarryBytes() uint32 { return x.carryBytes }
 
 // PageBytes returns the size of the peer's pages, or zero if the peer listed no buffer.
 func (x *Incarnation) PageBytes() uint64 {
@@ -86,28 +87,28 @@ func (x *Incarnation) PageBytes() uint64 {
 	return 0
 }
 
-// TakesLayers reports whether the peer accepts single layers of a chunk.
-func (x *Incarnation) TakesLayers() bool { return x.caps&protocol.CapLayers != 0 }
+// AcceptsLayers reports whether the peer accepts single layers of a chunk.
+func (x *Incarnation) AcceptsLayers() bool { return x.caps&protocol.CapLayers != 0 }
 
-// Stamps returns the clock stamps for a message that is sent to the peer now.
-func (x *Incarnation) Stamps(now effects.Time) protocol.Stamps {
-	return protocol.Stamps{ClockNS: int64(now), EchoNS: x.echo}
+// ClockStamps returns the clock stamps for a message that is sent to the peer now.
+func (x *Incarnation) ClockStamps(now effects.Time) protocol.Stamps {
+	return protocol.Stamps{ClockNS: int64(now), EchoNS: x.newestStamp}
 }
 
-// Seen records the clock stamp of a message from the peer.
-func (x *Incarnation) Seen(s protocol.Stamps) {
+// RecordStamps records the clock stamp of a message from the peer.
+func (x *Incarnation) RecordStamps(s protocol.Stamps) {
 	if s.ClockNS != 0 {
-		x.echo = s.ClockNS
+		x.newestStamp = s.ClockNS
 	}
 }
 
-// Gone reports whether the peer's link to this node's pages was lost and no handshake followed. Such a peer is given
-// nothing, but what it returns is accepted.
-func (x *Incarnation) Gone() bool { return x.gone }
+// HasLostLink reports whether the peer's link to this node's pages was lost and no handshake followed. Such a peer is
+// given nothing, but what it returns is accepted.
+func (x *Incarnation) HasLostLink() bool { return x.linkLost }
 
-// Listed reports whether the peer has listed its buffers. An inbound peer may not have done so if its messages crossed
-// those of a former connection.
-func (x *Incarnation) Listed() bool { return len(x.buffers) > 0 }
+// HasBuffers reports whether the peer has listed its buffers. An inbound peer may not have done so if its messages
+// crossed those of a former connection.
+func (x *Incarnation) HasBuffers() bool { return len(x.buffers) > 0 }
 
 // FirstBuffer returns the buffer that the peer listed first, or zero if it listed none.
 func (x *Incarnation) FirstBuffer() effects.BufferID {
@@ -117,8 +118,8 @@ func (x *Incarnation) FirstBuffer() effects.BufferID {
 	return effects.BufferID{}
 }
 
-// Buffer returns the peer's buffer with an identifier.
-func (x *Incarnation) Buffer(id effects.BufferID) (effects.Buffer, bool) {
+// FindBuffer returns the peer's buffer with an identifier.
+func (x *Incarnation) FindBuffer(id effects.BufferID) (effects.Buffer, bool) {
 	for _, b := range x.buffers {
 		if b.ID == id {
 			return b, true

@@ -20,12 +20,12 @@ const (
 	Lanes
 )
 
-// Take returns the connection of a lane if the peer is Ready and one more request may be in flight on the lane. The
-// caller then sends one request. Otherwise Take returns zero, and opens the lane if it is not open. The peer is
+// AcquireLane returns the connection of a lane if the peer is Ready and one more request may be in flight on the lane.
+// The caller then sends one request. Otherwise Take returns zero, and opens the lane if it is not open. The peer is
 // reported by Changed when the lane is worth another try.
-func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
-	c := l.calling(v, h)
-	lane := &c.p.lanes[which]
+func (l *Links) AcquireLane(v *env.Env, h table.Handle, laneID Lane) effects.Conn {
+	c := l.viewOutbound(v, h)
+	lane := &c.p.lanes[laneID]
 	if c.p.state != Ready || lane.opening {
 		return 0
 	}
@@ -35,15 +35,15 @@ func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
 		switch {
 		case channel == effects.ChannelLookup:
 			window = l.cfg.Lookups
-		case channel == effects.ChannelRegister && which == LaneAlloc:
-			window = l.cfg.Registers
-		case which == LaneCommit:
+		case channel == effects.ChannelRegister && laneID == LaneAlloc:
+			window = l.cfg.RegisterWindow
+		case laneID == LaneCommit:
 			window = 0
 		}
-		lane.OpenMany(v, c.corr(kindOpenLane+uint8(which)), channel, window, at)
+		lane.OpenWindow(v, c.openCorr(kindOpenLane+uint8(laneID)), channel, window, at)
 		return 0
 	}
-	if !lane.Ready() {
+	if !lane.CanSend() {
 		return 0
 	}
 	lane.inFlight++
@@ -51,62 +51,62 @@ func (l *Links) Take(v *env.Env, h table.Handle, which Lane) effects.Conn {
 }
 
 // laneAddr returns the channel of the peer's lanes and the address at which the peer accepts them.
-func (c *calling) laneAddr() (effects.Channel, effects.Addr) {
-	at := effects.Addr{Host: c.p.where.Host, Port: c.p.where.AllocPort}
+func (c *outboundView) laneAddr() (effects.Channel, effects.Addr) {
+	at := effects.Addr{Host: c.p.addr.Host, Port: c.p.addr.AllocPort}
 	switch {
-	case c.p.where.Shares():
-		return effects.ChannelLookup, c.p.lookup
+	case c.p.addr.SharesChunks():
+		return effects.ChannelLookup, c.p.lookupAddr
 	case len(c.cfg.Geometry) > 0:
 		return effects.ChannelRegister, at
 	}
 	return effects.ChannelAlloc, at
 }
 
-// Open reports whether Take would return a connection now. Open opens the lane if it is not open.
-func (l *Links) Open(v *env.Env, h table.Handle, which Lane) bool {
+// EnsureLane reports whether Take would return a connection now. Open opens the lane if it is not open.
+func (l *Links) EnsureLane(v *env.Env, h table.Handle, laneID Lane) bool {
 	p := l.out.peers.Get(h)
-	if lane := &p.lanes[which]; lane.id != 0 {
-		return p.state == Ready && lane.Ready()
+	if lane := &p.lanes[laneID]; lane.id != 0 {
+		return p.state == Ready && lane.CanSend()
 	}
-	l.Take(v, h, which)
+	l.AcquireLane(v, h, laneID)
 	return false
 }
 
 // Lane returns the connection of a lane. The result is valid during the current call and must not be stored.
-func (l *Links) Lane(h table.Handle, which Lane) *Conn { return &l.out.peers.Get(h).lanes[which] }
+func (l *Links) Lane(h table.Handle, laneID Lane) *Conn { return &l.out.peers.Get(h).lanes[laneID] }
 
-// Untake ends a request that began with Take, because its reply arrived.
-func (l *Links) Untake(v *env.Env, h table.Handle, which Lane, conn effects.Conn) {
+// ReleaseLane ends a request that began with Take, because its reply arrived.
+func (l *Links) ReleaseLane(v *env.Env, h table.Handle, laneID Lane, conn effects.Conn) {
 	p := l.out.peers.Get(h)
-	if p == nil || p.lanes[which].id != conn {
+	if p == nil || p.lanes[laneID].id != conn {
 		return
 	}
-	p.lanes[which].Answered(v.Now)
-	l.out.changed.add(h, p)
+	p.lanes[laneID].OnReplied(v.Now)
+	l.out.changed.addPeer(h, p)
 }
 
-// CloseTaken closes the lane if conn is still its connection, because a request on the lane failed. No late reply can
+// CloseLane closes the lane if conn is still its connection, because a request on the lane failed. No late reply can
 // arrive afterwards (rule M6). All requests in flight on the lane end as Unanswered.
-func (l *Links) CloseTaken(v *env.Env, h table.Handle, which Lane, conn effects.Conn) {
-	if c := l.calling(v, h); c.p != nil && c.p.lanes[which].id == conn {
-		c.closeLane(which)
+func (l *Links) CloseLane(v *env.Env, h table.Handle, laneID Lane, conn effects.Conn) {
+	if c := l.viewOutbound(v, h); c.p != nil && c.p.lanes[laneID].id == conn {
+		c.closeLane(laneID)
 	}
 }
 
 // closeLane closes the connection of a lane. Requests that wait for the peer are examined again.
-func (c *calling) closeLane(which Lane) {
-	c.p.lanes[which].Close(c.v)
-	c.change()
+func (c *outboundView) closeLane(laneID Lane) {
+	c.p.lanes[laneID].Close(c.v)
+	c.markChanged()
 }
 
-// laneOpened handles the completion of the opening of a lane. A failure fails the peer.
-func (c *calling) laneOpened(ref kernel.Ref, ev *effects.Opened) {
-	c.p.lanes[ref.Kind-kindOpenLane].Opened(c.v, ev, ref)
+// onLaneOpened handles the completion of the opening of a lane. A failure fails the peer.
+func (c *outboundView) onLaneOpened(ref kernel.Ref, ev *effects.Opened) {
+	c.p.lanes[ref.Kind-kindOpenLane].OnOpened(c.v, ev, ref)
 	if ev.Code != effects.OK {
 		channel, at := c.laneAddr()
-		c.fail(ev.Code, laneNotOpened(at, channel, ev.Code))
+		c.failPeer(ev.Code, laneNotOpenedReason(at, channel, ev.Code))
 		c.p.absent = ev.Code == effects.Unreachable
 		return
 	}
-	c.change()
+	c.markChanged()
 }

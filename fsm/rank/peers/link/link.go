@@ -15,70 +15,70 @@ import (
 // the link is made when the first offer arrives, without a deadline, and the outcome is reported to the receiver
 // (reach.go). There the Link itself counts completions and attempts.
 type Link struct {
-	state   linkState
-	attempt uint64       // inbound: number of the attempt, across all users of the slot; earlier completions are stale
-	owed    bool         // inbound: a completion is outstanding
-	id      effects.Link // the link, or zero
-	plane   int          // index into offers of the plane that is being imported
-	planes  []byte       // the import data that offers refer to
-	offers  []offer      // the planes that both ends have, in this node's order of preference
-	tried   string       // planes that could not be connected in this attempt, with their errors
+	state         linkState
+	attempt       uint64        // inbound: number of the attempt, across all users of the slot; earlier completions are stale
+	importPending bool          // inbound: a completion is outstanding
+	id            effects.Link  // the link, or zero
+	planeIndex    int           // index into offers of the plane that is being imported
+	planeData     []byte        // the import data that offers refer to
+	commonPlanes  []commonPlane // the planes that both ends have, in this node's order of preference
+	failedPlanes  string        // planes that could not be connected in this attempt, with their errors
 }
 
 type linkState uint8
 
 const (
-	unlinked linkState = iota
-	linking
-	linked
+	linkDown linkState = iota
+	linkImporting
+	linkUp
 )
 
-// offer is a plane that both ends have. The peer's import data is Link.planes[from:to].
-type offer struct {
-	ours     int // index into Config.PlaneNames
-	from, to int
+// commonPlane is a plane that both ends have. The peer's import data is Link.planeData[from:to].
+type commonPlane struct {
+	planeIndex int // index into Config.PlaneNames
+	from, to   int
 }
 
-// emptied returns a Link without planes in the same memory. The attempt number continues, so that completions of former
+// recycle returns a Link without planes in the same memory. The attempt number continues, so that completions of former
 // attempts stay recognizable.
-func (k *Link) emptied() Link {
-	return Link{attempt: k.attempt, planes: k.planes[:0], offers: k.offers[:0]}
+func (k *Link) recycle() Link {
+	return Link{attempt: k.attempt, planeData: k.planeData[:0], commonPlanes: k.commonPlanes[:0]}
 }
 
-// learn records the planes that both ends have, in this node's order of preference.
-func (k *Link) learn(ours, theirs, blobs [][]byte) {
-	k.planes, k.offers = k.planes[:0], k.offers[:0]
+// setCommonPlanes records the planes that both ends have, in this node's order of preference.
+func (k *Link) setCommonPlanes(ours, theirs, blobs [][]byte) {
+	k.planeData, k.commonPlanes = k.planeData[:0], k.commonPlanes[:0]
 	for i, name := range ours {
 		for j, same := range theirs {
 			if bytes.Equal(name, same) && j < len(blobs) {
-				from := len(k.planes)
-				k.planes = append(k.planes, blobs[j]...)
-				k.offers = append(k.offers, offer{ours: i, from: from, to: len(k.planes)})
+				from := len(k.planeData)
+				k.planeData = append(k.planeData, blobs[j]...)
+				k.commonPlanes = append(k.commonPlanes, commonPlane{planeIndex: i, from: from, to: len(k.planeData)})
 			}
 		}
 	}
 }
 
-// begin starts an attempt with the first plane.
-func (k *Link) begin() { k.state, k.plane, k.tried = linking, 0, "" }
+// startAttempt starts an attempt with the first plane.
+func (k *Link) startAttempt() { k.state, k.planeIndex, k.failedPlanes = linkImporting, 0, "" }
 
-// left reports whether there is another plane to try.
-func (k *Link) left() bool { return k.plane < len(k.offers) }
+// hasNextPlane reports whether there is another plane to try.
+func (k *Link) hasNextPlane() bool { return k.planeIndex < len(k.commonPlanes) }
 
-// try requests the import of the current plane. The completion (Imported) will name corr.
-func (k *Link) try(v *env.Env, corr effects.Corr, ours [][]byte, who, us effects.Incarnation) {
-	o := k.offers[k.plane]
+// importPlane requests the import of the current plane. The completion (Imported) will name corr.
+func (k *Link) importPlane(v *env.Env, corr effects.Corr, ours [][]byte, peer, selfID effects.Incarnation) {
+	o := k.commonPlanes[k.planeIndex]
 	v.Out.Import(effects.Import{
-		Corr: corr, Peer: who, Us: us, Plane: string(ours[o.ours]), Blob: k.planes[o.from:o.to],
+		Corr: corr, Peer: peer, Us: selfID, Plane: string(ours[o.planeIndex]), Blob: k.planeData[o.from:o.to],
 	})
 }
 
-// failed records that the current plane could not be connected, and moves on to the next plane.
-func (k *Link) failed(ours [][]byte, code effects.Code) {
-	this := effects.Words(ours[k.offers[k.plane].ours]) + " (" + code.String() + ")"
-	if k.tried != "" {
-		this = k.tried + ", " + this
+// failPlane records that the current plane could not be connected, and moves on to the next plane.
+func (k *Link) failPlane(ours [][]byte, code effects.Code) {
+	failure := effects.SanitizeText(ours[k.commonPlanes[k.planeIndex].planeIndex]) + " (" + code.String() + ")"
+	if k.failedPlanes != "" {
+		failure = k.failedPlanes + ", " + failure
 	}
-	k.tried = this
-	k.plane++
+	k.failedPlanes = failure
+	k.planeIndex++
 }

@@ -53,12 +53,12 @@ type Config struct {
 	Renews      bool         // this node accepts renewals of its read leases
 	Recalls     bool         // this node answers which of its chunks may be read back
 	// Number of layers of a chunk, if each has a page of its own; 0: a page holds a whole chunk.
-	Layers      uint32
-	TakesLayers bool     // this node also accepts single layers
-	Lookup      []byte   // host:port for lookups of shared chunks; empty: this node shares none
-	Lookups     uint16   // lookups in flight at a peer that shares chunks
-	Geometry    []uint64 // what lies in which page of this node; empty: no blocks are registered here
-	Registers   uint16   // with Geometry: registrations in flight at one peer
+	Layers         uint32
+	TakesLayers    bool     // this node also accepts single layers
+	LookupAddr     []byte   // host:port for lookups of shared chunks; empty: this node shares none
+	Lookups        uint16   // lookups in flight at a peer that shares chunks
+	Geometry       []uint64 // what lies in which page of this node; empty: no blocks are registered here
+	RegisterWindow uint16   // with Geometry: registrations in flight at one peer
 	// Largest number of chunk bytes in an allocation request, if both ends support it; 0: none.
 	Carries uint32
 	// Requests in flight on one connection to an alloc port, if both ends support it; 0 means 1.
@@ -85,42 +85,47 @@ type Links struct {
 }
 
 // New returns Links without any peer. The seed is a secret of this rank.
-func New(cfg Config, seed uint64) Links { return new(Links).Emptied(cfg, seed) }
+func New(cfg Config, seed uint64) Links { return new(Links).Recycle(cfg, seed) }
 
-// Emptied returns the same as New, but reuses the memory of l, which must not be used afterwards.
-func (l *Links) Emptied(cfg Config, seed uint64) Links {
+// Recycle returns the same as New, but reuses the memory of l, which must not be used afterwards.
+func (l *Links) Recycle(cfg Config, seed uint64) Links {
 	e := Links{
-		cfg: cfg, rows: l.rows.emptied(int(cfg.PeersMax * cfg.Directions)),
-		out: l.out.emptied(&cfg, seed), in: l.in.emptied(seed),
+		cfg: cfg, rows: l.rows.recycle(int(cfg.PeersMax * cfg.Directions)),
+		out: l.out.recycle(&cfg, seed), in: l.in.recycle(seed),
 	}
 	if cfg.Bearer {
-		e.in.plains = table.Zeroed(l.in.plains, int(cfg.PlainsMax))
+		e.in.vanillas = table.RecycleSlice(l.in.vanillas, int(cfg.PlainsMax))
 	}
 	return e
 }
 
-// Of returns what is known of the incarnation of an outbound peer. The result is valid during the current call and must
-// not be stored.
-func (l *Links) Of(peer table.Handle) *Incarnation { return l.rows.get(l.out.peers.Get(peer).row) }
+// IncarnationOf returns what is known of the incarnation of an outbound peer. The result is valid during the current
+// call and must not be stored.
+func (l *Links) IncarnationOf(peer table.Handle) *Incarnation {
+	return l.rows.get(l.out.peers.Get(peer).row)
+}
 
-// OfClass returns the incarnation that has a fairness class, or nil if there is none. The result must not be stored.
-func (l *Links) OfClass(class int) *Incarnation { return l.rows.get(l.rows.ofClass(class)) }
+// IncarnationByClass returns the incarnation that has a fairness class, or nil if there is none. The result must not be
+// stored.
+func (l *Links) IncarnationByClass(class int) *Incarnation {
+	return l.rows.get(l.rows.rowOfClass(class))
+}
 
-// Classes returns the number of fairness classes: class 0, which belongs to no peer, the classes of incarnations, and
-// the classes of peers without extensions.
-func (l *Links) Classes() int { return l.rows.firstPlain() + len(l.in.plains) }
+// CountClasses returns the number of fairness classes: class 0, which belongs to no peer, the classes of incarnations,
+// and the classes of peers without extensions.
+func (l *Links) CountClasses() int { return l.rows.firstVanillaClass() + len(l.in.vanillas) }
 
-// Who returns the peer that has a class, or zero if there is none.
-func (l *Links) Who(class int) effects.Incarnation {
-	if x := l.OfClass(class); x != nil {
-		return x.who
+// PeerID returns the peer that has a class, or zero if there is none.
+func (l *Links) PeerID(class int) effects.Incarnation {
+	if x := l.IncarnationByClass(class); x != nil {
+		return x.peerID
 	}
 	return effects.Incarnation{}
 }
 
-// Name returns the readable name that the peer of a class stated, or "" if there is no such peer.
-func (l *Links) Name(class int) string {
-	if x := l.OfClass(class); x != nil {
+// PeerName returns the readable name that the peer of a class stated, or "" if there is no such peer.
+func (l *Links) PeerName(class int) string {
+	if x := l.IncarnationByClass(class); x != nil {
 		return x.name
 	}
 	return ""
@@ -128,8 +133,8 @@ func (l *Links) Name(class int) string {
 
 // ByLink returns the outbound peer that a link leads to, or zero.
 func (l *Links) ByLink(link effects.Link) table.Handle {
-	if x := l.rows.get(l.rows.behind(link)); x != nil {
-		return x.peer
+	if x := l.rows.get(l.rows.rowByLink(link)); x != nil {
+		return x.outbound
 	}
 	return 0
 }

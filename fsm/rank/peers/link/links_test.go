@@ -14,36 +14,37 @@ import (
 // one, each is opened once, and carries one request at a time.
 func TestHandshakeAndLanes(t *testing.T) {
 	r := newRig(t)
-	h := r.want(where)
+	h := r.acquirePeer(receiverAddr)
 	r.wantState(h, Opening)
-	if e, _ := r.opened(effects.OK); e.Channel != effects.ChannelInit || e.Addr != (effects.Addr{Host: "h1", Port: 11}) {
+	if e, _ := r.completeOpen(effects.OK); e.Channel != effects.ChannelInit || e.Addr != (effects.Addr{Host: "h1", Port: 11}) {
 		t.Fatalf("opened %v to %v", e.Channel, e.Addr)
 	}
 	r.wantState(h, Greeting)
-	init := r.answered(nil)
+	init := r.answerSend(nil)
 	r.wantState(h, Importing)
-	if e := r.imported(effects.OK, 5); e.Plane != "shm" || string(e.Blob[:1]) != "s" || len(e.Blob) != 17 ||
+	if e := r.completeImport(effects.OK, 5); e.Plane != "shm" || string(e.Blob[:1]) != "s" || len(e.Blob) != 17 ||
 		e.Us != ours || e.Peer != theirs {
 		t.Fatalf("imported %s with %q of %x", e.Plane, e.Blob, e.Peer)
 	}
 	r.wantState(h, Listing)
-	r.answered(nil)
+	r.answerSend(nil)
 	r.wantState(h, Ready)
 	if len(r.closes) != 1 || r.closes[0] != init {
 		t.Fatalf("closed %v; the init connection is %d and has done its work", r.closes, init)
 	}
-	if id, who := r.links.Of(h).Link(); id != 5 || who != theirs || !r.links.Of(h).Extended() || !r.links.Of(h).Commits() {
+	if id, who := r.links.IncarnationOf(h).Link(); id != 5 || who != theirs || !r.links.IncarnationOf(h).HasExtensions() ||
+		!r.links.IncarnationOf(h).AcceptsCommits() {
 		t.Fatalf("link %d to %x", id, who)
 	}
-	if b, ok := r.links.Of(h).Buffer(effects.BufferID{7, 2}); !ok || b.Pages != 4 || b.PageBytes != pageBytes {
+	if b, ok := r.links.IncarnationOf(h).FindBuffer(effects.BufferID{7, 2}); !ok || b.Pages != 4 || b.PageBytes != pageBytes {
 		t.Fatalf("buffer %+v, %v", b, ok)
 	}
-	if _, ok := r.links.Of(h).Buffer(effects.BufferID{7, 1}); ok {
+	if _, ok := r.links.IncarnationOf(h).FindBuffer(effects.BufferID{7, 1}); ok {
 		t.Fatal("a buffer of nobody was found")
 	}
 
 	takes := func(lane Lane) (c effects.Conn) {
-		r.do(func(v *env.Env) { c = r.links.Take(v, h, lane) })
+		r.runStep(func(v *env.Env) { c = r.links.AcquireLane(v, h, lane) })
 		return c
 	}
 	for _, lane := range []Lane{LaneAlloc, LaneCommit} {
@@ -51,31 +52,31 @@ func TestHandshakeAndLanes(t *testing.T) {
 		if first != 0 || takes(lane) != 0 || len(r.opens) != 1 {
 			t.Fatalf("lane %d: %d opens for two that wait", lane, len(r.opens))
 		}
-		e, conn := r.opened(effects.OK)
+		e, conn := r.completeOpen(effects.OK)
 		if e.Channel != effects.ChannelAlloc || e.Addr.Port != 12 {
 			t.Fatalf("lane %d opened %v to %v", lane, e.Channel, e.Addr)
 		}
 		if got := takes(lane); got != conn || takes(lane) != 0 {
 			t.Fatalf("lane %d gave %d; it is %d, and free once", lane, got, conn)
 		}
-		r.untake(h, lane, conn+100) // Another's answer frees nothing.
+		r.releaseLane(h, lane, conn+100) // Another's answer frees nothing.
 		if takes(lane) != 0 {
 			t.Fatal("a lane was freed by an answer on another connection")
 		}
-		r.untake(h, lane, conn)
+		r.releaseLane(h, lane, conn)
 		if takes(lane) != conn {
 			t.Fatal("an answered lane is not free")
 		}
 		r.closes = nil
-		r.do(func(v *env.Env) { r.links.CloseTaken(v, h, lane, conn) })
-		r.do(func(v *env.Env) { r.links.CloseTaken(v, h, lane, conn) })
+		r.runStep(func(v *env.Env) { r.links.CloseLane(v, h, lane, conn) })
+		r.runStep(func(v *env.Env) { r.links.CloseLane(v, h, lane, conn) })
 		if len(r.closes) != 1 {
 			t.Fatalf("a lane was closed %d times", len(r.closes))
 		}
 		if takes(lane) != 0 {
 			t.Fatal("a closed lane was given")
 		}
-		r.opened(effects.OK)
+		r.completeOpen(effects.OK)
 	}
 }
 
@@ -83,21 +84,21 @@ func TestHandshakeAndLanes(t *testing.T) {
 // greeted anew instead.
 func TestPlanesInTurn(t *testing.T) {
 	r := newRig(t)
-	h := r.want(where)
-	r.opened(effects.OK)
-	r.answered(nil)
-	r.imported(effects.Faulted, 0)
+	h := r.acquirePeer(receiverAddr)
+	r.completeOpen(effects.OK)
+	r.answerSend(nil)
+	r.completeImport(effects.Faulted, 0)
 	r.wantState(h, Importing)
-	if e := r.imported(effects.OK, 6); e.Plane != "tcp" || string(e.Blob[:1]) != "t" {
+	if e := r.completeImport(effects.OK, 6); e.Plane != "tcp" || string(e.Blob[:1]) != "t" {
 		t.Fatalf("then imported %s with %q", e.Plane, e.Blob)
 	}
 	r.wantState(h, Listing)
 
 	r = newRig(t)
-	h = r.want(where)
-	r.opened(effects.OK)
-	r.answered(nil)
-	r.imported(effects.Stale, 0)
+	h = r.acquirePeer(receiverAddr)
+	r.completeOpen(effects.OK)
+	r.answerSend(nil)
+	r.completeImport(effects.Stale, 0)
 	r.wantState(h, Backoff)
 	if len(r.imports) != 0 {
 		t.Fatal("the next plane of a former life was tried")
@@ -113,33 +114,33 @@ func TestEachStageCanFail(t *testing.T) {
 		pass  func(*rig)
 		fail  map[effects.Code]func(*rig)
 	}{
-		{Opening, func(r *rig) { r.opened(effects.OK) }, map[effects.Code]func(*rig){
-			effects.Unreachable: func(r *rig) { r.opened(effects.Unreachable) },
+		{Opening, func(r *rig) { r.completeOpen(effects.OK) }, map[effects.Code]func(*rig){
+			effects.Unreachable: func(r *rig) { r.completeOpen(effects.Unreachable) },
 		}},
-		{Greeting, func(r *rig) { r.answered(nil) }, map[effects.Code]func(*rig){
-			effects.Refused: func(r *rig) { r.answered(garbage) },
+		{Greeting, func(r *rig) { r.answerSend(nil) }, map[effects.Code]func(*rig){
+			effects.Refused: func(r *rig) { r.answerSend(garbage) },
 			effects.Closed: func(r *rig) {
 				e := r.sends[0]
-				r.do(func(v *env.Env) { r.links.OnUnanswered(v, r.take(e.Corr), effects.Closed) })
+				r.runStep(func(v *env.Env) { r.links.OnUnanswered(v, r.closeCorr(e.Corr), effects.Closed) })
 			},
 		}},
-		{Importing, func(r *rig) { r.imported(effects.OK, 9) }, map[effects.Code]func(*rig){
-			effects.Unreachable: func(r *rig) { r.imported(effects.Faulted, 0); r.imported(effects.Faulted, 0) },
-			effects.Stale:       func(r *rig) { r.imported(effects.Stale, 0) },
+		{Importing, func(r *rig) { r.completeImport(effects.OK, 9) }, map[effects.Code]func(*rig){
+			effects.Unreachable: func(r *rig) { r.completeImport(effects.Faulted, 0); r.completeImport(effects.Faulted, 0) },
+			effects.Stale:       func(r *rig) { r.completeImport(effects.Stale, 0) },
 		}},
-		{Listing, func(r *rig) { r.answered(nil) }, map[effects.Code]func(*rig){
-			effects.Malformed: func(r *rig) { r.answered(garbage) },
-			effects.PeerLost:  func(r *rig) { r.do(func(v *env.Env) { r.links.OnLinkLost(v, 9) }) },
+		{Listing, func(r *rig) { r.answerSend(nil) }, map[effects.Code]func(*rig){
+			effects.Malformed: func(r *rig) { r.answerSend(garbage) },
+			effects.PeerLost:  func(r *rig) { r.runStep(func(v *env.Env) { r.links.OnLinkLost(v, 9) }) },
 		}},
 		{Ready, nil, map[effects.Code]func(*rig){
-			effects.PeerLost: func(r *rig) { r.do(func(v *env.Env) { r.links.OnLinkLost(v, 9) }) },
+			effects.PeerLost: func(r *rig) { r.runStep(func(v *env.Env) { r.links.OnLinkLost(v, 9) }) },
 		}},
 	}
 	for at, step := range steps {
 		fails := step.fail
 		if step.state != Ready {
 			fails[effects.Expired] = func(r *rig) {
-				if waited := r.tick(); waited != replyTimeout {
+				if waited := r.runNextTimer(); waited != replyTimeout {
 					r.t.Fatalf("the stage waited %d ns", waited)
 				}
 			}
@@ -147,7 +148,7 @@ func TestEachStageCanFail(t *testing.T) {
 		for code, fail := range fails {
 			t.Run(fmt.Sprint(step.state, " ", code), func(t *testing.T) {
 				r := newRig(t)
-				h := r.want(where)
+				h := r.acquirePeer(receiverAddr)
 				for _, before := range steps[:at] {
 					r.wantState(h, before.state)
 					before.pass(r)
@@ -167,11 +168,11 @@ func TestEachStageCanFail(t *testing.T) {
 				if hadLink != (len(r.drops) > 0) {
 					t.Fatalf("dropped %v", r.drops)
 				}
-				if id, who := r.links.Of(h).Link(); id != 0 || who != (effects.Incarnation{}) {
+				if id, who := r.links.IncarnationOf(h).Link(); id != 0 || who != (effects.Incarnation{}) {
 					t.Fatalf("link %d to %x is left", id, who)
 				}
 				r.opens, r.sends, r.bodies = nil, nil, nil
-				r.tick()
+				r.runNextTimer()
 				r.wantState(h, Opening)
 				if len(r.opens) != 1 {
 					t.Fatalf("%d opens of the next try", len(r.opens))
@@ -184,15 +185,15 @@ func TestEachStageCanFail(t *testing.T) {
 // Nobody is left who wants it: then a failed peer is not tried again.
 func TestUnwantedIsNotRetried(t *testing.T) {
 	r := newRig(t)
-	h := r.want(where)
-	r.opened(effects.Unreachable)
-	r.links.Unwant(h)
-	r.tick()
+	h := r.acquirePeer(receiverAddr)
+	r.completeOpen(effects.Unreachable)
+	r.links.ReleasePeer(h)
+	r.runNextTimer()
 	r.wantState(h, Idle)
 	if len(r.opens) != 0 {
 		t.Fatal("a peer that nobody wants was tried")
 	}
-	if r.want(where) != h || len(r.opens) != 1 {
+	if r.acquirePeer(receiverAddr) != h || len(r.opens) != 1 {
 		t.Fatal("the next one who wants it did not find it")
 	}
 }
@@ -200,13 +201,13 @@ func TestUnwantedIsNotRetried(t *testing.T) {
 // Delays grow twofold up to the bound, each drawn from its upper half; success ends it.
 func TestBackoff(t *testing.T) {
 	r := newRig(t)
-	h := r.want(where)
+	h := r.acquirePeer(receiverAddr)
 	full := backoffMin
 	distinct := map[effects.Duration]bool{}
 	for range 12 {
-		r.opened(effects.Unreachable)
+		r.completeOpen(effects.Unreachable)
 		r.wantState(h, Backoff)
-		waited := r.tick()
+		waited := r.runNextTimer()
 		if waited < full/2 || waited > full {
 			t.Fatalf("waited %d ns; want %d to %d", waited, full/2, full)
 		}
@@ -216,12 +217,12 @@ func TestBackoff(t *testing.T) {
 	if len(distinct) < 6 {
 		t.Errorf("12 delays have only %d different parts that are drawn", len(distinct))
 	}
-	r.opened(effects.OK)
-	r.answered(nil)
-	r.imported(effects.OK, 3)
-	r.answered(nil)
-	r.do(func(v *env.Env) { r.links.OnLinkLost(v, 3) })
-	if waited := r.tick(); waited > backoffMin {
+	r.completeOpen(effects.OK)
+	r.answerSend(nil)
+	r.completeImport(effects.OK, 3)
+	r.answerSend(nil)
+	r.runStep(func(v *env.Env) { r.links.OnLinkLost(v, 3) })
+	if waited := r.runNextTimer(); waited > backoffMin {
 		t.Fatalf("after a success the first delay is %d ns", waited)
 	}
 }
@@ -229,58 +230,62 @@ func TestBackoff(t *testing.T) {
 // What was asked for by an attempt that is over is given back when it comes after all.
 func TestCompletionsOfFormerAttempts(t *testing.T) {
 	r := newRig(t)
-	h := r.want(where)
+	h := r.acquirePeer(receiverAddr)
 	late := r.opens[0]
-	r.tick() // The Open takes too long.
-	r.tick() // Again.
+	r.runNextTimer() // The Open takes too long.
+	r.runNextTimer() // Again.
 	r.opens = r.opens[1:]
-	r.do(func(v *env.Env) { r.links.OnOpened(v, r.take(late.Corr), &effects.Opened{Corr: late.Corr, Conn: 77}) })
+	r.runStep(func(v *env.Env) {
+		r.links.OnOpened(v, r.closeCorr(late.Corr), &effects.Opened{Corr: late.Corr, Conn: 77})
+	})
 	if len(r.closes) != 1 || r.closes[0] != 77 {
 		t.Fatalf("closed %v; want the connection of the first attempt", r.closes)
 	}
 	r.wantState(h, Opening)
 
-	r.opened(effects.OK)
-	r.answered(nil)
+	r.completeOpen(effects.OK)
+	r.answerSend(nil)
 	old := r.imports[0]
 	r.imports = nil
-	r.tick()
-	r.tick()
-	r.do(func(v *env.Env) { r.links.OnImported(v, r.take(old.Corr), &effects.Imported{Corr: old.Corr, Link: 66}) })
+	r.runNextTimer()
+	r.runNextTimer()
+	r.runStep(func(v *env.Env) {
+		r.links.OnImported(v, r.closeCorr(old.Corr), &effects.Imported{Corr: old.Corr, Link: 66})
+	})
 	if len(r.drops) != 1 || r.drops[0] != 66 {
 		t.Fatalf("dropped %v; want the link of the attempt before", r.drops)
 	}
 	r.wantState(h, Opening)
 
-	r.opened(effects.OK)
+	r.completeOpen(effects.OK)
 	answer := r.sends[0]
-	r.tick()
-	r.do(func(v *env.Env) { r.links.OnReplied(v, r.take(answer.Corr), []byte("late")) })
+	r.runNextTimer()
+	r.runStep(func(v *env.Env) { r.links.OnReplied(v, r.closeCorr(answer.Corr), []byte("late")) })
 	r.wantState(h, Backoff)
 }
 
 // A link that went down takes its lanes with it, those that are only being opened too.
 func TestResetClosesLanes(t *testing.T) {
 	r := newRig(t)
-	h := r.ready(4)
-	r.do(func(v *env.Env) { r.links.Take(v, h, LaneAlloc) })
-	_, alloc := r.opened(effects.OK)
-	r.do(func(v *env.Env) { r.links.Take(v, h, LaneCommit) })
+	h := r.shakeHands(4)
+	r.runStep(func(v *env.Env) { r.links.AcquireLane(v, h, LaneAlloc) })
+	_, alloc := r.completeOpen(effects.OK)
+	r.runStep(func(v *env.Env) { r.links.AcquireLane(v, h, LaneCommit) })
 	r.closes = nil
-	r.do(func(v *env.Env) { r.links.OnLinkLost(v, 4) })
+	r.runStep(func(v *env.Env) { r.links.OnLinkLost(v, 4) })
 	if len(r.closes) != 1 || r.closes[0] != alloc || len(r.drops) != 1 {
 		t.Fatalf("closed %v and dropped %v", r.closes, r.drops)
 	}
-	_, commit := r.opened(effects.OK)
+	_, commit := r.completeOpen(effects.OK)
 	if len(r.closes) != 2 || r.closes[1] != commit {
 		t.Fatalf("closed %v; the lane that came too late is %d", r.closes, commit)
 	}
 	var c effects.Conn
-	r.do(func(v *env.Env) { c = r.links.Take(v, h, LaneAlloc) })
+	r.runStep(func(v *env.Env) { c = r.links.AcquireLane(v, h, LaneAlloc) })
 	if c != 0 {
 		t.Fatal("a lane of a peer in backoff was given")
 	}
-	r.do(func(v *env.Env) { r.links.OnLinkLost(v, 4) }) // Told again, or of nobody's: nothing.
+	r.runStep(func(v *env.Env) { r.links.OnLinkLost(v, 4) }) // Told again, or of nobody's: nothing.
 	if len(r.drops) != 1 {
 		t.Fatalf("dropped %v", r.drops)
 	}
@@ -290,22 +295,22 @@ func TestResetClosesLanes(t *testing.T) {
 // that nobody wants makes room.
 func TestPeersAreBounded(t *testing.T) {
 	r := newRig(t)
-	a, b := r.want(Where{"h", 11, 1}), r.want(Where{"h1", 1, 1})
-	if a == b || r.want(Where{"h", 11, 1}) != a {
+	a, b := r.acquirePeer(PeerAddr{"h", 11, 1}), r.acquirePeer(PeerAddr{"h1", 1, 1})
+	if a == b || r.acquirePeer(PeerAddr{"h", 11, 1}) != a {
 		t.Fatal("peers whose addresses only look alike when joined are one")
 	}
-	if c := r.want(Where{"h", 11, 2}); c != 0 {
+	if c := r.acquirePeer(PeerAddr{"h", 11, 2}); c != 0 {
 		t.Fatalf("a third peer got %d in a table of %d", c, peersMax)
 	}
-	r.links.Unwant(b)
+	r.links.ReleasePeer(b)
 	r.opens = nil
-	for _, ok := r.links.Changed(); ok; _, ok = r.links.Changed() {
+	for _, ok := r.links.NextChanged(); ok; _, ok = r.links.NextChanged() {
 	}
-	c := r.want(Where{"h", 11, 2})
-	if c == 0 || c == b || r.links.Peers() != peersMax {
-		t.Fatalf("got %d, with %d peers", c, r.links.Peers())
+	c := r.acquirePeer(PeerAddr{"h", 11, 2})
+	if c == 0 || c == b || r.links.CountOutbound() != peersMax {
+		t.Fatalf("got %d, with %d peers", c, r.links.CountOutbound())
 	}
-	if r.want(Where{"h", 11, 1}) != a {
+	if r.acquirePeer(PeerAddr{"h", 11, 1}) != a {
 		t.Fatal("the peer that was wanted had to go")
 	}
 }
@@ -314,23 +319,23 @@ func TestPeersAreBounded(t *testing.T) {
 // place; of the others the one unseen for longest goes.
 func TestInboundPeersAreBounded(t *testing.T) {
 	r := newRig(t)
-	busy := make([]uint32, r.links.Classes())
+	busy := make([]uint32, r.links.CountClasses())
 	admit := func(who effects.Incarnation) (ok bool) {
 		r.now++
-		r.do(func(v *env.Env) { ok = admitted(v, &r.links, who, busy) != 0 })
+		r.runStep(func(v *env.Env) { ok = admitPeer(v, &r.links, who, busy) != 0 })
 		return ok
 	}
 	meet := func(who effects.Incarnation) (class int, ok bool) {
-		r.do(func(v *env.Env) { class, ok = r.links.Inbound(v, who, r.links.cfg.Key.For(who)) })
+		r.runStep(func(v *env.Env) { class, ok = r.links.InboundClass(v, who, r.links.cfg.Key.InboundName(who)) })
 		return class, ok
 	}
 	one, two, three := effects.Incarnation{0xA}, effects.Incarnation{0xB}, effects.Incarnation{0xC}
-	if !admit(one) || !admit(two) || !admit(one) || r.links.InboundLen() != 2 {
-		t.Fatalf("%d inbound peers", r.links.InboundLen())
+	if !admit(one) || !admit(two) || !admit(one) || r.links.CountInbound() != 2 {
+		t.Fatalf("%d inbound peers", r.links.CountInbound())
 	}
 	class, ok := meet(one)
-	if !ok || class < 1 || class >= r.links.Classes() {
-		t.Fatalf("class %d of %d", class, r.links.Classes())
+	if !ok || class < 1 || class >= r.links.CountClasses() {
+		t.Fatalf("class %d of %d", class, r.links.CountClasses())
 	}
 	if _, known := meet(three); known {
 		t.Fatal("a stranger is an inbound peer")
@@ -341,9 +346,9 @@ func TestInboundPeersAreBounded(t *testing.T) {
 	if _, known := meet(two); known {
 		t.Fatal("the inbound peer unseen for longest stayed")
 	}
-	r.pools.Grant(r.pool, class, []uint32{pageBytes}, kernel.Ref{})
+	r.pools.GrantPages(r.pool, class, []uint32{pageBytes}, kernel.Ref{})
 	three3, _ := meet(three)
-	r.pools.Grant(r.pool, three3, []uint32{pageBytes}, kernel.Ref{})
+	r.pools.GrantPages(r.pool, three3, []uint32{pageBytes}, kernel.Ref{})
 	if admit(two) {
 		t.Fatal("an inbound peer with pages had to go")
 	}
@@ -356,20 +361,20 @@ func TestInboundPeersAreBounded(t *testing.T) {
 // then those who are new find room.
 func TestHellosWithoutEndTakeNoGuestsPlace(t *testing.T) {
 	r := newRig(t)
-	busy := make([]uint32, r.links.Classes())
+	busy := make([]uint32, r.links.CountClasses())
 	hello := func(n int) (who effects.Incarnation) {
 		r.now++
 		who = effects.Incarnation{byte(n), byte(n >> 8), 1}
-		r.do(func(v *env.Env) {
-			if admitted(v, &r.links, who, busy) == 0 {
+		r.runStep(func(v *env.Env) {
+			if admitPeer(v, &r.links, who, busy) == 0 {
 				t.Fatalf("hello %d finds no room", n)
 			}
 		})
 		return who
 	}
-	known := func(who effects.Incarnation) bool { return found(&r.links, who) }
+	known := func(who effects.Incarnation) bool { return hasInbound(&r.links, who) }
 	honest := hello(0)
-	r.do(func(v *env.Env) { r.links.Inbound(v, honest, r.links.cfg.Key.For(honest)) })
+	r.runStep(func(v *env.Env) { r.links.InboundClass(v, honest, r.links.cfg.Key.InboundName(honest)) })
 	for i := range 100 {
 		if last := hello(1 + i); !known(last) || !known(honest) {
 			t.Fatalf("after %d hellos the peer that spoke is known: %v; who came last is: %v", i+1, known(honest), known(last))
@@ -386,14 +391,14 @@ func TestHellosWithoutEndTakeNoGuestsPlace(t *testing.T) {
 func TestLostConnections(t *testing.T) {
 	r := newRig(t)
 	lost := func(conn effects.Conn) {
-		r.do(func(v *env.Env) {
+		r.runStep(func(v *env.Env) {
 			if ref := r.conns.Find(conn); ref.Owner == kernel.OwnerLink {
 				r.links.OnConnLost(v, ref)
 			}
 		})
 	}
-	h := r.want(where)
-	_, init := r.opened(effects.OK)
+	h := r.acquirePeer(receiverAddr)
+	_, init := r.completeOpen(effects.OK)
 	lost(init + 7)
 	r.wantState(h, Greeting)
 	lost(init)
@@ -402,16 +407,16 @@ func TestLostConnections(t *testing.T) {
 		t.Fatalf("closed: %v; want %d", r.closes, init)
 	}
 	lost(init) // Told again, or too late.
-	r.tick()
+	r.runNextTimer()
 	r.sends, r.bodies = nil, nil
-	r.opened(effects.OK)
-	r.answered(nil)
-	r.imported(effects.OK, 9)
-	r.answered(nil)
+	r.completeOpen(effects.OK)
+	r.answerSend(nil)
+	r.completeImport(effects.OK, 9)
+	r.answerSend(nil)
 	var lanes [Lanes]effects.Conn
 	for i := range lanes {
-		r.do(func(v *env.Env) { r.links.Take(v, h, Lane(i)) })
-		_, lanes[i] = r.opened(effects.OK)
+		r.runStep(func(v *env.Env) { r.links.AcquireLane(v, h, Lane(i)) })
+		_, lanes[i] = r.completeOpen(effects.OK)
 	}
 	lost(lanes[LaneCommit])
 	r.wantState(h, Ready)
@@ -425,24 +430,24 @@ func TestLostConnections(t *testing.T) {
 // one is its peer's word still; and a wrong stamp, which makes a true hello look old, passes over one hello only.
 func TestOlderHellosTakeNoNewerOnesPlace(t *testing.T) {
 	r := newRig(t)
-	r.want(where)
-	r.opened(effects.OK)
+	r.acquirePeer(receiverAddr)
+	r.completeOpen(effects.OK)
 	older := slices.Clone(r.bodies[0])
 	for len(r.opens) == 0 { // It is given up, and tried anew.
-		r.tick()
+		r.runNextTimer()
 	}
-	r.opened(effects.OK)
+	r.completeOpen(effects.OK)
 	newer := slices.Clone(r.bodies[1])
 	hear := func(conn effects.Conn, body []byte) []byte {
-		r.do(func(v *env.Env) {
-			r.peer.OnInit(v, &effects.Received{Conn: conn, Channel: effects.ChannelInit, Request: 1, Body: body},
-				make([]uint32, r.peer.Classes()))
+		r.runStep(func(v *env.Env) {
+			r.peer.HandleInit(v, &effects.Received{Conn: conn, Channel: effects.ChannelInit, Request: 1, Body: body},
+				make([]uint32, r.peer.CountClasses()))
 		})
 		return r.replies[len(r.replies)-1]
 	}
 	known := func(conn effects.Conn) bool {
-		i := r.peer.hearing(nil)
-		return i.on(conn) != nil
+		i := r.peer.viewInbound(nil)
+		return i.findByConn(conn) != nil
 	}
 	hear(2, newer)
 	hear(1, older)

@@ -6,15 +6,15 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// Where is the address of a receiver: a host and two ports, compared for equality.
-type Where struct {
+// PeerAddr is the address of a receiver: a host and two ports, compared for equality.
+type PeerAddr struct {
 	Host      string
 	InitPort  uint16
 	AllocPort uint16 // 0: the peer shares chunks, and states in the handshake where it takes lookups
 }
 
-// Shares reports whether the peer shares chunks and is asked which chunks it has.
-func (w Where) Shares() bool { return w.AllocPort == 0 }
+// SharesChunks reports whether the peer shares chunks and is asked which chunks it has.
+func (w PeerAddr) SharesChunks() bool { return w.AllocPort == 0 }
 
 // State is the progress of an Outbound's handshake.
 type State uint8
@@ -32,27 +32,27 @@ const (
 
 // Outbound is a peer that this node connects to: the sender's side of a link.
 type Outbound struct {
-	where Where
-	hash  uint64 // hash of where
-	state State
+	addr     PeerAddr
+	addrHash uint64 // addrHash of where
+	state    State
 	// Number of the attempt, across all users of the slot; completions of earlier attempts are stale.
-	epoch   uint64         `snap:"past"`
-	wanted  uint32         // number of puts that need the peer
-	owed    uint32         // outstanding completions, including those of former attempts
-	conn    Conn           // the connection to the init port, during a handshake
-	row     table.Handle   // the peer's Incarnation
-	fails   uint32         // failures in a row
-	cause   effects.Code   // code of the last failure
-	why     *effects.Why   // explanation of cause; nil if there is none
-	timer   kernel.TimerID `snap:"set"`
-	lanes   [Lanes]Conn
-	trusted effects.Time // until when the last hello is not doubted (Doubtful)
-	lookup  effects.Addr // where a peer that shares chunks takes lookups
-	changed bool         // the peer is in changes
-	absent  bool         // no process listened at the address at the last attempt
-	met     bool         // some incarnation at the address has answered a hello with kvferry's extensions
-	alien   bool         // at the last attempt the peer was of another kind
-	silent  uint32       // unanswered hellos in a row, while met is false
+	epoch            uint64         `snap:"past"`
+	users            uint32         // number of puts that need the peer
+	outstanding      uint32         // outstanding completions, including those of former attempts
+	conn             Conn           // the connection to the init port, during a handshake
+	row              table.Handle   // the peer's Incarnation
+	failures         uint32         // failures in a row
+	cause            effects.Code   // code of the last failure
+	why              *effects.Why   // explanation of cause; nil if there is none
+	timer            kernel.TimerID `snap:"set"`
+	lanes            [Lanes]Conn
+	trustedUntil     effects.Time // until when the last hello is not doubted (Doubtful)
+	lookupAddr       effects.Addr // where a peer that shares chunks takes lookups
+	changed          bool         // the peer is in changes
+	absent           bool         // no process listened at the address at the last attempt
+	everAnswered     bool         // some incarnation at the address has answered a hello with kvferry's extensions
+	otherKind        bool         // at the last attempt the peer was of another kind
+	unansweredHellos uint32       // unanswered hellos in a row, while met is false
 }
 
 // Kinds of this package's completions, and of its timers.
@@ -60,8 +60,8 @@ const (
 	kindOpenInit uint8 = iota + 1
 	kindHello
 	kindImport
-	kindList
-	kindSide
+	kindBuffers
+	kindLookup
 	kindReach
 	kindOpenLane // plus the number of the lane
 
@@ -72,23 +72,25 @@ const (
 // State returns the peer's state and the code of the last failure, which is OK once the peer is Ready.
 func (p *Outbound) State() (State, effects.Code) { return p.state, p.cause }
 
-// Absent reports whether no process listened at the peer's address at the last attempt.
-func (p *Outbound) Absent() bool { return p.absent }
+// IsAbsent reports whether no process listened at the peer's address at the last attempt.
+func (p *Outbound) IsAbsent() bool { return p.absent }
 
-// Attempt returns a number that changes after each failed attempt to reach the peer.
-func (p *Outbound) Attempt() uint64 { return p.epoch }
+// AttemptNumber returns a number that changes after each failed attempt to reach the peer.
+func (p *Outbound) AttemptNumber() uint64 { return p.epoch }
 
-// Doubtful reports whether the caller may end a ready link (Fail) to repeat the hello, because something that the peer
-// stated does not fit and may have been damaged on its way. This is the case when the last hello is at least
+// IsDoubtful reports whether the caller may end a ready link (Fail) to repeat the hello, because something that the
+// peer stated does not fit and may have been damaged on its way. This is the case when the last hello is at least
 // UnfitBackoff old. Two nodes that do not fit therefore shake hands no more often than a node tries a peer of another
 // kind.
-func (p *Outbound) Doubtful(now effects.Time) bool { return p.state == Ready && now >= p.trusted }
+func (p *Outbound) IsDoubtful(now effects.Time) bool {
+	return p.state == Ready && now >= p.trustedUntil
+}
 
-// Where returns the peer's address.
-func (p *Outbound) Where() Where { return p.where }
+// Addr returns the peer's address.
+func (p *Outbound) Addr() PeerAddr { return p.addr }
 
-// Silent reports whether the peer accepted a connection but has not answered a hello, in the present attempt or in the
-// last one.
-func (p *Outbound) Silent() bool {
+// IsSilent reports whether the peer accepted a connection but has not answered a hello, in the present attempt or in
+// the last one.
+func (p *Outbound) IsSilent() bool {
 	return p.state == Greeting || p.why != nil && p.why.Stage == effects.StageHello && p.cause == effects.Expired
 }

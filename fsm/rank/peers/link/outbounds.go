@@ -9,25 +9,25 @@ import (
 
 // outbounds holds the peers that this node connects to.
 type outbounds struct {
-	seed    uint64
-	peers   table.Slab[Outbound]
-	byAddr  table.Index
-	orphans uint32  // outstanding completions of evicted peers
-	changed changes // peers to be returned by Changed
-	pace    pace
-	hello   helloOut
+	seed               uint64
+	peers              table.Slab[Outbound]
+	byAddr             table.Index
+	evictedCompletions uint32       // outstanding completions of evicted peers
+	changed            changedPeers // peers to be returned by Changed
+	pace               pace
+	messages           clientMessages
 }
 
-func (o *outbounds) emptied(cfg *Config, seed uint64) outbounds {
+func (o *outbounds) recycle(cfg *Config, seed uint64) outbounds {
 	return outbounds{
-		seed: seed, peers: o.peers.Emptied(int(cfg.PeersMax)), byAddr: o.byAddr.Emptied(),
-		pace: pace{random: seed | 1, min: cfg.BackoffMin, most: cfg.BackoffMax, unfit: cfg.UnfitBackoff},
+		seed: seed, peers: o.peers.Recycle(int(cfg.PeersMax)), byAddr: o.byAddr.Recycle(),
+		pace: pace{random: seed | 1, delayMin: cfg.BackoffMin, delayMax: cfg.BackoffMax, unfitDelay: cfg.UnfitBackoff},
 	}
 }
 
-// calling bundles an outbound peer with the environment of the present step. It is valid for one call from outside and
-// must not be stored, because its pointers lead into tables.
-type calling struct {
+// outboundView bundles an outbound peer with the environment of the present step. It is valid for one call from outside
+// and must not be stored, because its pointers lead into tables.
+type outboundView struct {
 	v    *env.Env
 	cfg  *Config
 	rows *incarnations
@@ -37,124 +37,124 @@ type calling struct {
 	x    *Incarnation // the peer's incarnation
 }
 
-// calling returns an outbound peer with the environment of the present step.
-func (l *Links) calling(v *env.Env, h table.Handle) calling {
-	c := calling{v: v, cfg: &l.cfg, rows: &l.rows, out: &l.out, h: h, p: l.out.peers.Get(h)}
+// viewOutbound returns an outbound peer with the environment of the present step.
+func (l *Links) viewOutbound(v *env.Env, h table.Handle) outboundView {
+	c := outboundView{v: v, cfg: &l.cfg, rows: &l.rows, out: &l.out, h: h, p: l.out.peers.Get(h)}
 	if c.p != nil {
 		c.x = l.rows.get(c.p.row)
 	}
 	return c
 }
 
-// change lists the peer in changes, so that requests that wait for the peer are examined again.
-func (c *calling) change() { c.out.changed.add(c.h, c.p) }
+// markChanged lists the peer in changes, so that requests that wait for the peer are examined again.
+func (c *outboundView) markChanged() { c.out.changed.addPeer(c.h, c.p) }
 
-// corr opens a correlation for an effect of the present attempt, and counts the completion as outstanding.
-func (c *calling) corr(kind uint8) effects.Corr {
-	c.p.owed++
+// openCorr opens a correlation for an effect of the present attempt, and counts the completion as outstanding.
+func (c *outboundView) openCorr(kind uint8) effects.Corr {
+	c.p.outstanding++
 	return c.v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerLink, Kind: kind, Attempt: c.p.epoch, Subject: c.h})
 }
 
-// Peers returns the number of outbound peers in the table.
-func (l *Links) Peers() int { return l.out.peers.Len() }
+// CountOutbound returns the number of outbound peers in the table.
+func (l *Links) CountOutbound() int { return l.out.peers.Len() }
 
 // Outbound returns the state of an outbound peer. The result is valid during the current call and must not be stored.
 func (l *Links) Outbound(h table.Handle) *Outbound { return l.out.peers.Get(h) }
 
-// Want returns the peer with an address for one more put. Want inserts the peer if it is new and starts a handshake if
-// the peer is Idle. Want returns zero if the table is full of peers that are in use.
-func (l *Links) Want(v *env.Env, where Where) table.Handle {
+// AcquirePeer returns the peer with an address for one more put. Want inserts the peer if it is new and starts a
+// handshake if the peer is Idle. Want returns zero if the table is full of peers that are in use.
+func (l *Links) AcquirePeer(v *env.Env, addr PeerAddr) table.Handle {
 	o := &l.out
-	hash := o.hash(where)
-	h := o.find(hash, where)
+	hash := o.hashAddr(addr)
+	h := o.findPeer(hash, addr)
 	if h == 0 {
 		if o.peers.Full() {
-			spare := o.spare(l.cfg.PeersMax)
+			spare := o.findEvictable(l.cfg.PeersMax)
 			if spare == 0 {
 				return 0
 			}
-			c := l.calling(v, spare)
-			c.evict()
+			c := l.viewOutbound(v, spare)
+			c.evictPeer()
 		}
 		var p *Outbound
 		h, p = o.peers.Add()
 		*p = Outbound{
-			where: where, hash: hash, epoch: p.epoch + 1,
-			row: l.rows.enter(effects.Incarnation{}, l.cfg.Key.To(where.Host, where.InitPort, where.AllocPort), h),
+			addr: addr, addrHash: hash, epoch: p.epoch + 1,
+			row: l.rows.addRow(effects.Incarnation{}, l.cfg.Key.OutboundName(addr.Host, addr.InitPort, addr.AllocPort), h),
 		}
 		o.byAddr.Add(hash, h)
 	}
-	c := l.calling(v, h)
-	c.p.wanted++
+	c := l.viewOutbound(v, h)
+	c.p.users++
 	if c.p.state == Idle {
-		c.connect()
+		c.startHandshake()
 	}
 	return h
 }
 
-// Names returns the two names of the last completed hello between this node and the peer with an address, whether or
+// HelloIDs returns the two names of the last completed hello between this node and the peer with an address, whether or
 // not the link is still up. The names are zero if there was no such hello or if the peer was evicted.
-func (l *Links) Names(where Where) (us, who effects.Incarnation) {
-	h := l.out.find(l.out.hash(where), where)
+func (l *Links) HelloIDs(addr PeerAddr) (self, peer effects.Incarnation) {
+	h := l.out.findPeer(l.out.hashAddr(addr), addr)
 	if h == 0 {
-		return us, who
+		return self, peer
 	}
-	if x := l.Of(h); x.former != (effects.Incarnation{}) {
-		us, who = x.us, x.former
+	if x := l.IncarnationOf(h); x.formerPeerID != (effects.Incarnation{}) {
+		self, peer = x.selfID, x.formerPeerID
 	}
-	return us, who
+	return self, peer
 }
 
-// Unwant takes back one Want. The link stays up for the next put.
-func (l *Links) Unwant(h table.Handle) { l.out.peers.Get(h).wanted-- }
+// ReleasePeer takes back one Want. The link stays up for the next put.
+func (l *Links) ReleasePeer(h table.Handle) { l.out.peers.Get(h).users-- }
 
-func (o *outbounds) hash(where Where) uint64 {
-	return table.Hash(o.seed^uint64(where.InitPort)<<16^uint64(where.AllocPort), []byte(where.Host))
+func (o *outbounds) hashAddr(addr PeerAddr) uint64 {
+	return table.Hash(o.seed^uint64(addr.InitPort)<<16^uint64(addr.AllocPort), []byte(addr.Host))
 }
 
-// find returns the outbound peer with an address, or zero. The hash is that of the address.
-func (o *outbounds) find(hash uint64, where Where) table.Handle {
-	for p := o.byAddr.Seek(hash); p.Found(); p = o.byAddr.Next(p) {
-		if o.peers.Get(p.Handle()).where == where {
+// findPeer returns the outbound peer with an address, or zero. The hash is that of the address.
+func (o *outbounds) findPeer(hash uint64, addr PeerAddr) table.Handle {
+	for p := o.byAddr.Find(hash); p.Found(); p = o.byAddr.Next(p) {
+		if o.peers.Get(p.Handle()).addr == addr {
 			return p.Handle()
 		}
 	}
 	return 0
 }
 
-// spare returns a peer that no put wants and that can be evicted, or zero. The number of outstanding completions of
-// evicted peers stays bounded by orphansMax.
-func (o *outbounds) spare(orphansMax uint32) table.Handle {
+// findEvictable returns a peer that no put wants and that can be evicted, or zero. The number of outstanding
+// completions of evicted peers stays bounded by orphansMax.
+func (o *outbounds) findEvictable(evictedMax uint32) table.Handle {
 	for slot := range o.peers.Slots() {
 		h := o.peers.At(slot)
-		if p := o.peers.Get(h); p != nil && p.wanted == 0 && !p.changed && o.orphans+p.owed <= orphansMax {
+		if p := o.peers.Get(h); p != nil && p.users == 0 && !p.changed && o.evictedCompletions+p.outstanding <= evictedMax {
 			return h
 		}
 	}
 	return 0
 }
 
-// evict removes the peer from the table and ends its link.
-func (c *calling) evict() {
+// evictPeer removes the peer from the table and ends its link.
+func (c *outboundView) evictPeer() {
 	o, p := c.out, c.p
-	o.orphans += p.owed
+	o.evictedCompletions += p.outstanding
 	c.v.Out.Mark(Marks.PeerEvicted)
-	c.fail(effects.Closed, effects.Why{})
+	c.failPeer(effects.Closed, effects.Why{})
 	c.v.Timers.Stop(&p.timer)
-	o.changed.forget(c.h, p)
-	o.byAddr.Remove(p.hash, c.h)
+	o.changed.removePeer(c.h, p)
+	o.byAddr.Remove(p.addrHash, c.h)
 	row := p.row
 	o.peers.Remove(c.h)
-	c.rows.exit(row)
+	c.rows.removeRow(row)
 }
 
-// Stir lists a peer in changes, so that requests that wait for the peer are examined again in this step or in the next.
-// A caller uses Stir when it stopped before it had examined all of them.
-func (l *Links) Stir(h table.Handle) { l.out.changed.add(h, l.out.peers.Get(h)) }
+// MarkChanged lists a peer in changes, so that requests that wait for the peer are examined again in this step or in
+// the next. A caller uses Stir when it stopped before it had examined all of them.
+func (l *Links) MarkChanged(h table.Handle) { l.out.changed.addPeer(h, l.out.peers.Get(h)) }
 
-// Changed removes and returns one peer whose state or lanes have changed. It reports false if there is none.
-func (l *Links) Changed() (table.Handle, bool) {
-	h := l.out.changed.first()
+// NextChanged removes and returns one peer whose state or lanes have changed. It reports false if there is none.
+func (l *Links) NextChanged() (table.Handle, bool) {
+	h := l.out.changed.popPeer()
 	if h == 0 {
 		return 0, false
 	}

@@ -24,11 +24,11 @@ const (
 )
 
 var (
-	key1, key2 = identity.Key{1}, identity.Key{2}
-	ours       = key1.To("h1", 11, 12)
-	theirs     = key2.For(ours)
-	where      = Where{Host: "h1", InitPort: 11, AllocPort: 12}
-	layout     = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf,
+	key1, key2   = identity.Key{1}, identity.Key{2}
+	ours         = key1.OutboundName("h1", 11, 12)
+	theirs       = key2.InboundName(ours)
+	receiverAddr = PeerAddr{Host: "h1", InitPort: 11, AllocPort: 12}
+	layout       = protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf,
 		Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 4}, N: 4}}
 )
 
@@ -70,18 +70,18 @@ func newRig(t *testing.T) *rig {
 		timers: kernel.NewTimers(32), corrs: kernel.NewCorrs(64), conns: kernel.NewConns(ConnsMax(peersMax)),
 		now: effects.Time(effects.Second),
 	}
-	r.pools = memory.New(4, r.links.Classes(), prng.Shuffle{}, memory.PoolConfig{Pages: 4, Share: 4})
+	r.pools = memory.New(4, r.links.CountClasses(), prng.Shuffle{}, memory.PoolConfig{Pages: 4, ClassShare: 4})
 	r.pool = r.pools.Pool(0)
 	return r
 }
 
-// do runs a part of a step and takes what it asked for.
-func (r *rig) do(f func(v *env.Env)) {
+// runStep runs a part of a step and takes what it asked for.
+func (r *rig) runStep(f func(v *env.Env)) {
 	r.out.Reset()
 	f(&env.Env{
 		Now: r.now, Out: &r.out, Pools: &r.pools, Pool: r.pool, Timers: &r.timers, Corrs: &r.corrs, Conns: &r.conns,
 	})
-	r.ownConns()
+	r.checkConns()
 	for i := range r.out.Len() {
 		switch e := r.out.At(i).(type) {
 		case *effects.Open:
@@ -106,8 +106,8 @@ func (r *rig) do(f func(v *env.Env)) {
 	}
 }
 
-// ownConns holds that the connections which peers have are theirs by the table, and that there are no others.
-func (r *rig) ownConns() {
+// checkConns holds that the connections which peers have are theirs by the table, and that there are no others.
+func (r *rig) checkConns() {
 	r.t.Helper()
 	open := 0
 	for slot := range r.links.out.peers.Slots() {
@@ -135,16 +135,16 @@ func (r *rig) ownConns() {
 	}
 }
 
-func (r *rig) untake(h table.Handle, lane Lane, conn effects.Conn) {
-	r.do(func(v *env.Env) { r.links.Untake(v, h, lane, conn) })
+func (r *rig) releaseLane(h table.Handle, lane Lane, conn effects.Conn) {
+	r.runStep(func(v *env.Env) { r.links.ReleaseLane(v, h, lane, conn) })
 }
 
-func (r *rig) want(w Where) (h table.Handle) {
-	r.do(func(v *env.Env) { h = r.links.Want(v, w) })
+func (r *rig) acquirePeer(w PeerAddr) (h table.Handle) {
+	r.runStep(func(v *env.Env) { h = r.links.AcquirePeer(v, w) })
 	return h
 }
 
-func (r *rig) take(c effects.Corr) kernel.Ref {
+func (r *rig) closeCorr(c effects.Corr) kernel.Ref {
 	r.t.Helper()
 	ref, ok := r.corrs.Close(c)
 	if !ok {
@@ -153,8 +153,8 @@ func (r *rig) take(c effects.Corr) kernel.Ref {
 	return ref
 }
 
-// opened completes the oldest Open.
-func (r *rig) opened(code effects.Code) (effects.Open, effects.Conn) {
+// completeOpen completes the oldest Open.
+func (r *rig) completeOpen(code effects.Code) (effects.Open, effects.Conn) {
 	r.t.Helper()
 	if len(r.opens) == 0 {
 		r.t.Fatal("nothing was opened")
@@ -166,53 +166,53 @@ func (r *rig) opened(code effects.Code) (effects.Open, effects.Conn) {
 		r.conn++
 		conn = r.conn
 	}
-	r.do(func(v *env.Env) {
-		r.links.OnOpened(v, r.take(e.Corr), &effects.Opened{Corr: e.Corr, Conn: conn, Code: code})
+	r.runStep(func(v *env.Env) {
+		r.links.OnOpened(v, r.closeCorr(e.Corr), &effects.Opened{Corr: e.Corr, Conn: conn, Code: code})
 	})
 	return e, conn
 }
 
-// answered lets the other end answer the oldest Send, and changes the answer if change is set.
-func (r *rig) answered(change func([]byte) []byte) effects.Conn {
+// answerSend lets the other end answer the oldest Send, and changes the answer if change is set.
+func (r *rig) answerSend(change func([]byte) []byte) effects.Conn {
 	r.t.Helper()
 	if len(r.sends) == 0 {
 		r.t.Fatal("nothing was sent")
 	}
 	e, body := r.sends[0], r.bodies[0]
 	r.sends, r.bodies = r.sends[1:], r.bodies[1:]
-	r.do(func(v *env.Env) {
-		r.peer.OnInit(v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1, Body: body},
-			make([]uint32, r.peer.Classes()))
+	r.runStep(func(v *env.Env) {
+		r.peer.HandleInit(v, &effects.Received{Conn: 1, Channel: effects.ChannelInit, Request: 1, Body: body},
+			make([]uint32, r.peer.CountClasses()))
 	})
 	answer := r.replies[len(r.replies)-1]
 	if change != nil {
 		answer = change(answer)
 	}
-	r.do(func(v *env.Env) { r.links.OnReplied(v, r.take(e.Corr), answer) })
+	r.runStep(func(v *env.Env) { r.links.OnReplied(v, r.closeCorr(e.Corr), answer) })
 	return e.Conn
 }
 
-func (r *rig) imported(code effects.Code, id effects.Link) effects.Import {
+func (r *rig) completeImport(code effects.Code, id effects.Link) effects.Import {
 	r.t.Helper()
 	if len(r.imports) == 0 {
 		r.t.Fatal("nothing was imported")
 	}
 	e := r.imports[0]
 	r.imports = r.imports[1:]
-	r.do(func(v *env.Env) {
-		r.links.OnImported(v, r.take(e.Corr), &effects.Imported{Corr: e.Corr, Link: id, Code: code})
+	r.runStep(func(v *env.Env) {
+		r.links.OnImported(v, r.closeCorr(e.Corr), &effects.Imported{Corr: e.Corr, Link: id, Code: code})
 	})
 	return e
 }
 
-// ready shakes hands to the end.
-func (r *rig) ready(id effects.Link) table.Handle {
+// shakeHands shakes hands to the end.
+func (r *rig) shakeHands(id effects.Link) table.Handle {
 	r.t.Helper()
-	h := r.want(where)
-	r.opened(effects.OK)
-	r.answered(nil)
-	r.imported(effects.OK, id)
-	r.answered(nil)
+	h := r.acquirePeer(receiverAddr)
+	r.completeOpen(effects.OK)
+	r.answerSend(nil)
+	r.completeImport(effects.OK, id)
+	r.answerSend(nil)
 	r.wantState(h, Ready)
 	return h
 }
@@ -224,27 +224,27 @@ func (r *rig) wantState(h table.Handle, want State) {
 	}
 }
 
-// tick moves to the next deadline and lets it happen.
-func (r *rig) tick() effects.Duration {
+// runNextTimer moves to the next deadline and lets it happen.
+func (r *rig) runNextTimer() effects.Duration {
 	r.t.Helper()
-	at, ok := r.timers.Next()
+	at, ok := r.timers.NextDeadline()
 	if !ok {
 		r.t.Fatal("nothing is due")
 	}
 	waited := at.Sub(r.now)
 	r.now = at
 	ref, _ := r.timers.Pop(at)
-	r.do(func(v *env.Env) { r.links.OnTimer(v, ref) })
+	r.runStep(func(v *env.Env) { r.links.OnHandshakeTimer(v, ref) })
 	return waited
 }
 
-// admitted lets somebody in who says hello, or returns zero.
-func admitted(v *env.Env, l *Links, who effects.Incarnation, busy []uint32) table.Handle {
-	i := l.hearing(v)
-	return i.admit(who, busy)
+// admitPeer lets somebody in who says hello, or returns zero.
+func admitPeer(v *env.Env, l *Links, peer effects.Incarnation, busy []uint32) table.Handle {
+	i := l.viewInbound(v)
+	return i.admitPeer(peer, busy)
 }
 
-func found(l *Links, who effects.Incarnation) bool {
-	i := l.hearing(nil)
-	return i.find(who) != 0
+func hasInbound(l *Links, peer effects.Incarnation) bool {
+	i := l.viewInbound(nil)
+	return i.findInbound(peer) != 0
 }

@@ -20,16 +20,16 @@ type Settings struct {
 
 // Fill sets defaults. UnfitBackoff is at least the longest delay between attempts.
 func (s *Settings) Fill(backoffMax effects.Duration) {
-	kernel.Default(&s.DriftPPM, 1000)
-	kernel.Default(&s.UnfitBackoff, 300*effects.Second)
+	kernel.SetDefault(&s.DriftPPM, 1000)
+	kernel.SetDefault(&s.UnfitBackoff, 300*effects.Second)
 	s.UnfitBackoff = max(s.UnfitBackoff, backoffMax)
-	kernel.Default(&s.BreakerTTL, 2*effects.Second)
-	kernel.Default(&s.PeersMax, 256)
+	kernel.SetDefault(&s.BreakerTTL, 2*effects.Second)
+	kernel.SetDefault(&s.PeersMax, 256)
 }
 
 // Check returns an error for values that cannot work.
 func (s *Settings) Check() error {
-	return kernel.Countable(kernel.Count{Name: "PeersMax", Value: s.PeersMax})
+	return kernel.CheckCounts(kernel.Count{Name: "PeersMax", Value: s.PeersMax})
 }
 
 // Need returns the timers and completions that peers need. Each peer has a handshake, two lanes, and what former
@@ -38,6 +38,6 @@ func (s *Settings) Check() error {
 func (s *Settings) Need(leftovers uint32) kernel.Need {
 	return kernel.Need{
 		Deadlines: 5 * int(s.PeersMax),
-		Limits:    effects.Limits{Sends: Owed(s.PeersMax, leftovers) + 7*int(s.PeersMax)},
+		Limits:    effects.Limits{Sends: CompletionsMax(s.PeersMax, leftovers) + 7*int(s.PeersMax)},
 	}
 }

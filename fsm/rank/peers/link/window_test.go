@@ -10,9 +10,9 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// takes is the lane's connection, if one more request may go on it.
-func (r *rig) takes(h table.Handle, lane Lane) (c effects.Conn) {
-	r.do(func(v *env.Env) { c = r.links.Take(v, h, lane) })
+// acquireLane is the lane's connection, if one more request may go on it.
+func (r *rig) acquireLane(h table.Handle, lane Lane) (c effects.Conn) {
+	r.runStep(func(v *env.Env) { c = r.links.AcquireLane(v, h, lane) })
 	return c
 }
 
@@ -24,35 +24,35 @@ func TestWindowIsTheSmallerOne(t *testing.T) {
 	} {
 		r := newRig(t)
 		r.links.cfg.Window, r.peer.cfg.Window = c.ours, c.theirs
-		h := r.want(where)
-		r.opened(effects.OK)
+		h := r.acquirePeer(receiverAddr)
+		r.completeOpen(effects.OK)
 		if said := bytes.Contains(r.bodies[0], []byte("kvf_window")); said != (c.ours > 1) {
 			t.Fatalf("%+v: the hello says a window: %v", c, said)
 		}
-		r.answered(func(answer []byte) []byte {
+		r.answerSend(func(answer []byte) []byte {
 			if said := bytes.Contains(answer, []byte("kvf_window")); said != (c.theirs > 1) {
 				t.Fatalf("%+v: the answer says a window: %v", c, said)
 			}
 			return answer
 		})
-		r.imported(effects.OK, 5)
-		r.answered(nil)
+		r.completeImport(effects.OK, 5)
+		r.answerSend(nil)
 		for lane, want := range map[Lane]uint16{LaneAlloc: c.want, LaneCommit: 1} {
-			r.takes(h, lane)
-			e, conn := r.opened(effects.OK)
+			r.acquireLane(h, lane)
+			e, conn := r.completeOpen(effects.OK)
 			if max(e.Window, 1) != want {
 				t.Fatalf("%+v: lane %d is opened with a window of %d", c, lane, e.Window)
 			}
 			for i := range want {
-				if got := r.takes(h, lane); got != conn {
+				if got := r.acquireLane(h, lane); got != conn {
 					t.Fatalf("%+v: request %d of lane %d goes on %d", c, i, lane, got)
 				}
 			}
-			if r.takes(h, lane) != 0 {
+			if r.acquireLane(h, lane) != 0 {
 				t.Fatalf("%+v: lane %d takes more than %d requests", c, lane, want)
 			}
-			r.untake(h, lane, conn)
-			if r.takes(h, lane) != conn || r.takes(h, lane) != 0 {
+			r.releaseLane(h, lane, conn)
+			if r.acquireLane(h, lane) != conn || r.acquireLane(h, lane) != 0 {
 				t.Fatalf("%+v: an answer on lane %d makes not room for one", c, lane)
 			}
 		}
@@ -63,19 +63,19 @@ func TestWindowIsTheSmallerOne(t *testing.T) {
 func TestWindowIsOfOneIncarnation(t *testing.T) {
 	r := newRig(t)
 	r.links.cfg.Window, r.peer.cfg.Window = 16, 16
-	h := r.ready(5)
-	r.takes(h, LaneAlloc)
-	if e, _ := r.opened(effects.OK); e.Window != 16 {
+	h := r.shakeHands(5)
+	r.acquireLane(h, LaneAlloc)
+	if e, _ := r.completeOpen(effects.OK); e.Window != 16 {
 		t.Fatalf("a window of %d", e.Window)
 	}
 	for _, c := range []struct {
 		says uint32
 		want uint16
 	}{{0, 0}, {1 << 16, 16}, {1<<32 - 1, 16}, {1, 0}} {
-		r.do(func(v *env.Env) { r.links.Fail(v, h, effects.PeerLost, effects.Why{}) })
-		r.tick()
-		r.opened(effects.OK)
-		r.answered(func(answer []byte) []byte {
+		r.runStep(func(v *env.Env) { r.links.FailPeer(v, h, effects.PeerLost, effects.Why{}) })
+		r.runNextTimer()
+		r.completeOpen(effects.OK)
+		r.answerSend(func(answer []byte) []byte {
 			var m protocol.HixlInitResponse
 			if err := m.Decode(answer, &r.links.cfg.Wire); err != nil {
 				t.Fatal(err)
@@ -83,10 +83,10 @@ func TestWindowIsOfOneIncarnation(t *testing.T) {
 			m.Ext.Window = c.says
 			return m.Append(nil)
 		})
-		r.imported(effects.OK, 6)
-		r.answered(nil)
-		r.takes(h, LaneAlloc)
-		if e, _ := r.opened(effects.OK); e.Window != c.want {
+		r.completeImport(effects.OK, 6)
+		r.answerSend(nil)
+		r.acquireLane(h, LaneAlloc)
+		if e, _ := r.completeOpen(effects.OK); e.Window != c.want {
 			t.Fatalf("one who says %d is opened with a window of %d", c.says, e.Window)
 		}
 	}

@@ -13,80 +13,80 @@ import (
 //
 // Invariant: the chunks stay pinned and the pages granted until the loan has ended (rules M1 and M4).
 
-// Done handles a peer's message that the peer has stopped reading under a grant. The two incarnation names must
+// HandleDone handles a peer's message that the peer has stopped reading under a grant. The two incarnation names must
 // identify the lease holder; otherwise the message changes nothing (rule M2).
-func (l *Loans) Done(v *env.Env, s *store.Store, who, us effects.Incarnation, grant uint64) {
-	ref := v.Pools.Owner(effects.GrantID(grant))
+func (l *Loans) HandleDone(v *env.Env, s *store.Store, peer, self effects.Incarnation, grant uint64) {
+	ref := v.Pools.OwnerOf(effects.GrantID(grant))
 	if ref.Owner != l.cfg.Owner || ref.Kind != l.cfg.Kind {
 		return
 	}
-	x := l.loans.Get(ref.Subject)
-	if x.lease.Stands() && x.lease.SpokenOfBy(who, us, grant) && x.lease.EndByWord(v, l.cfg.Leased) {
+	x := l.rows.Get(ref.Subject)
+	if x.lease.IsInForce() && x.lease.IsHeldBy(peer, self, grant) && x.lease.EndByDone(v, l.cfg.Leased) {
 		v.Out.Mark(Marks.ByDone)
-		l.over(v, s, ref.Subject)
+		l.removeLoan(v, s, ref.Subject)
 	}
 }
 
-// Due handles the end of a loan's time.
-func (l *Loans) Due(v *env.Env, s *store.Store, ref kernel.Ref) {
-	if l.loans.Get(ref.Subject).lease.EndByTime(v, l.cfg.Leased) {
+// OnTimer handles the end of a loan's time.
+func (l *Loans) OnTimer(v *env.Env, s *store.Store, ref kernel.Ref) {
+	if l.rows.Get(ref.Subject).lease.EndByTime(v, l.cfg.Leased) {
 		v.Out.Mark(Marks.ByTime)
-		l.over(v, s, ref.Subject)
+		l.removeLoan(v, s, ref.Subject)
 	}
 }
 
-// Revoked handles the plane's confirmation that nobody reads under a loan any more.
-func (l *Loans) Revoked(v *env.Env, s *store.Store, ref kernel.Ref) {
-	if l.loans.Get(ref.Subject).lease.Revoked(v) {
+// OnRevoked handles the plane's confirmation that nobody reads under a loan any more.
+func (l *Loans) OnRevoked(v *env.Env, s *store.Store, ref kernel.Ref) {
+	if l.rows.Get(ref.Subject).lease.OnRevoked(v) {
 		v.Out.Mark(Marks.Revoked)
-		l.over(v, s, ref.Subject)
+		l.removeLoan(v, s, ref.Subject)
 	}
 }
 
-// Lose condemns the loans of a peer that is gone, because the peer reads through the link that was lost. Lose is only
-// for planes that can take a lease back. On the remaining planes the peer may read on until the time of the lease is
-// over.
-func (l *Loans) Lose(class int) { l.losses.Add(class) }
+// CondemnClass condemns the loans of a peer that is gone, because the peer reads through the link that was lost. Lose
+// is only for planes that can take a lease back. On the remaining planes the peer may read on until the time of the
+// lease is over.
+func (l *Loans) CondemnClass(class int) { l.losses.CondemnRows(class) }
 
-// lost reports whether a loan is condemned. A condemned loan is not named in a reply again.
-func (l *Loans) lost(x *Loan) bool { return l.losses.Over(x.Class, x.born) }
+// isCondemned reports whether a loan is condemned. A condemned loan is not named in a reply again.
+func (l *Loans) isCondemned(x *Loan) bool { return l.losses.IsCondemned(x.Class, x.lossCount) }
 
-// LostAt revokes the loan at a slot if the loan is condemned. It serves a sweep over all loans.
-func (l *Loans) LostAt(v *env.Env, slot int32) kernel.Where {
-	if x := l.loans.Get(l.loans.At(slot)); x != nil && l.lost(x) && x.lease.Stands() {
+// SweepLost revokes the loan at a slot if the loan is condemned. It serves a sweep over all loans.
+func (l *Loans) SweepLost(v *env.Env, slot int32) kernel.VisitResult {
+	if x := l.rows.Get(l.rows.At(slot)); x != nil && l.isCondemned(x) && x.lease.IsInForce() {
 		v.Out.Mark(Marks.Lost)
-		v.Work.Spend(1)
-		x.lease.Withdraw(v)
+		v.Work.SpendRows(1)
+		x.lease.RevokeLost(v)
 	}
-	return kernel.At(slot < l.loans.Slots())
+	return kernel.NextSlotIf(slot < l.rows.Slots())
 }
 
-// Busy adds the number of loans of each class to the counts. A class with loans stays with its peer.
-func (l *Loans) Busy(into []uint32) {
+// AddClassRows adds the number of loans of each class to the counts. A class with loans stays with its peer.
+func (l *Loans) AddClassRows(into []uint32) {
 	for class := range into {
-		into[class] += uint32(l.counts.Of(class))
+		into[class] += uint32(l.counts.CountOf(class))
 	}
 }
 
-// Tables reports the sizes of this package's tables to visit. It is for inspection only.
-func (l *Loans) Tables(visit table.Visit) {
-	visit("leased prefixes", l.loans.Len(), table.Empty)
-	visit("leased prefixes of classes", l.counts.All(), table.Empty)
-	visit("pinned pages of classes", l.pages.All(), table.Empty)
-	visit("arena pages of classes", l.arena.All(), table.Empty)
+// VisitTables reports the sizes of this package's tables to visit. It is for inspection only.
+func (l *Loans) VisitTables(visit table.VisitFunc) {
+	visit("leased prefixes", l.rows.Len(), table.Empty)
+	visit("leased prefixes of classes", l.counts.Total(), table.Empty)
+	visit("pinned pages of classes", l.pages.Total(), table.Empty)
+	visit("arena pages of classes", l.arena.Total(), table.Empty)
 }
 
-// State returns the state of the loan of a Ref: 0 if the loan is over, 1 if the lease is in force, 2 if a revocation
+// RowState returns the state of the loan of a Ref: 0 if the loan is over, 1 if the lease is in force, 2 if a revocation
 // was requested.
-func (l *Loans) State(ref kernel.Ref) uint16 {
-	switch x := l.loans.Get(ref.Subject); {
+func (l *Loans) RowState(ref kernel.Ref) uint16 {
+	switch x := l.rows.Get(ref.Subject); {
 	case x == nil:
 		return 0
-	case x.lease.Stands():
+	case x.lease.IsInForce():
 		return 1
 	}
 	return 2
 }
 
-// States is the number of values of State.
-const States = 3
+// StateCount is the number of values of State.
+const StateCount = 3

@@ -42,55 +42,55 @@ type Config struct {
 	Leased   bool             // the plane is leased: the owner cannot observe what peers read
 	// Page size in bytes; shorter chunks are not leased, because peers cannot be told their length; 0: all chunks are
 	// leased.
-	Whole uint32
-	Arena uint32 // number of pages of the arena; 0: chunks are leased without a copy
+	WholePageBytes uint32
+	ArenaPages     uint32 // number of pages of the arena; 0: chunks are leased without a copy
 }
 
 // Loans is the table of the loans of one flow.
 type Loans struct {
-	cfg    Config `snap:"share"`
-	loans  table.Slab[Loan]
-	byName table.Index // by peer and operation
-	counts table.Share // loans of each class
-	pages  table.Share // pages under loans of each class
-	arena  table.Share // arena pages of each class
-	losses kernel.Losses
+	cfg         Config `snap:"share"`
+	rows        table.Slab[Loan]
+	byOperation table.Index // by peer and operation
+	counts      table.Share // loans of each class
+	pages       table.Share // pages under loans of each class
+	arena       table.Share // arena pages of each class
+	losses      kernel.Losses
 
-	entries []store.Entry  `snap:"scratch"`
-	found   []effects.Page `snap:"scratch"`
-	cut     bool           `snap:"scratch"` // more chunks were ready than the class may have
+	foundEntries []store.Entry  `snap:"scratch"`
+	foundPages   []effects.Page `snap:"scratch"`
+	foundCut     bool           `snap:"scratch"` // more chunks were ready than the class may have
 }
 
-// Emptied returns an empty table that reuses the memory of l, which must not be used afterwards.
-func (l *Loans) Emptied(cfg Config, classes int) Loans {
+// Recycle returns an empty table that reuses the memory of l, which must not be used afterwards.
+func (l *Loans) Recycle(cfg Config, classes int) Loans {
 	return Loans{
-		cfg: cfg, loans: l.loans.Emptied(int(cfg.LoansMax)), byName: l.byName.Emptied(),
-		counts: l.counts.Emptied(int(cfg.LoansMax), classes), pages: l.pages.Emptied(int(cfg.PagesMax), classes),
-		arena:  l.arena.Emptied(int(cfg.Arena), classes),
-		losses: l.losses.Emptied(classes), entries: l.entries, found: l.found,
+		cfg: cfg, rows: l.rows.Recycle(int(cfg.LoansMax)), byOperation: l.byOperation.Recycle(),
+		counts: l.counts.Recycle(int(cfg.LoansMax), classes), pages: l.pages.Recycle(int(cfg.PagesMax), classes),
+		arena:  l.arena.Recycle(int(cfg.ArenaPages), classes),
+		losses: l.losses.Recycle(classes), foundEntries: l.foundEntries, foundPages: l.foundPages,
 	}
 }
 
 // Loan is a prefix of chunks that a peer may read.
 type Loan struct {
-	For
+	Request
 	lease lease.Owner
-	hash  uint64       // hash of peer and operation, as in byName
+	hash  uint64       // hash of peer and operation, as in byOperation
 	until effects.Time // when the lease ends
 	// The class's loss count when the loan began; an older loan than the last loss is condemned.
-	born    kernel.Birth
-	entries []store.Entry  // the pinned chunks
-	pages   []effects.Page // the pages that are leased, or kept for a transfer
-	copies  int            // number of arena pages that the loan counts for
-	cut     bool           // more chunks were ready than the class may have
+	lossCount kernel.LossCount
+	entries   []store.Entry  // the pinned chunks
+	pages     []effects.Page // the pages that are leased, or kept for a transfer
+	copies    int            // number of arena pages that the loan counts for
+	cut       bool           // more chunks were ready than the class may have
 }
 
-// For identifies the peer and the operation of a loan.
-type For struct {
-	To        lease.Reader
+// Request identifies the peer and the operation of a loan.
+type Request struct {
+	Reader    lease.Reader
 	Class     int    // fairness class of the peer
 	Operation uint64 // the peer's operation id, the same in a retry
-	What      uint64 // number of the list of keys that was requested (Named)
+	KeysHash  uint64 // number of the list of keys that was requested (Named)
 	// Row of the transfer of this node for which the pages are kept; zero: the pages are leased.
 	Row table.Handle
 }
@@ -98,147 +98,152 @@ type For struct {
 // Pages returns the pages of the loan in the order of their keys.
 func (x *Loan) Pages() []effects.Page { return x.pages }
 
-// Cut reports whether the loan is shorter than the prefix that was ready, because of the share of the peer's class.
-func (x *Loan) Cut() bool { return x.cut }
+// IsCut reports whether the loan is shorter than the prefix that was ready, because of the share of the peer's class.
+func (x *Loan) IsCut() bool { return x.cut }
 
-// Grant returns the read grant over the pages.
-func (x *Loan) Grant() uint64 {
+// GrantID returns the read grant over the pages.
+func (x *Loan) GrantID() uint64 {
 	grant, _ := x.lease.Terms()
 	return grant
 }
 
-// Left returns the remaining time of the lease.
-func (x *Loan) Left(now effects.Time) effects.Duration { return x.until.Sub(now) }
+// TimeLeft returns the remaining time of the lease.
+func (x *Loan) TimeLeft(now effects.Time) effects.Duration { return x.until.Sub(now) }
 
-// Again records that another reply names the loan.
-func (x *Loan) Again() { x.lease.Spoke() }
+// CountReply records that another reply names the loan.
+func (x *Loan) CountReply() { x.lease.CountMessage() }
 
-// Named returns a number for a list of keys, by which a retry of an operation is recognized.
-func Named(s *store.Store, keys [][]byte) uint64 {
+// HashKeys returns a number for a list of keys, by which a retry of an operation is recognized.
+func HashKeys(s *store.Store, keys [][]byte) uint64 {
 	n := uint64(len(keys))
 	for _, key := range keys {
-		n = n*0x9E3779B97F4A7C15 ^ s.Hash(key)
+		n = n*0x9E3779B97F4A7C15 ^ s.HashKey(key)
 	}
 	return n
 }
 
-// Prefix finds the longest readable prefix of keys within the share of a class, and returns the length. A chunk that is
-// being written, or that the engine wants back, ends the prefix.
-func (l *Loans) Prefix(v *env.Env, s *store.Store, class int, keys [][]byte) int {
-	l.entries, l.found, l.cut = l.entries[:0], l.found[:0], false
-	most := l.pages.Left(class)
+// FindPrefix finds the longest readable prefix of keys within the share of a class, and returns the length. A chunk
+// that is being written, or that the engine wants back, ends the prefix.
+func (l *Loans) FindPrefix(v *env.Env, s *store.Store, class int, keys [][]byte) int {
+	l.foundEntries, l.foundPages, l.foundCut = l.foundEntries[:0], l.foundPages[:0], false
+	limit := l.pages.FreePlaces(class)
 	for _, key := range keys {
-		h := s.Find(s.Hash(key), key)
-		page, ready := s.Ready(h)
-		if !ready || s.Leaving(h) || v.Pools.Of(page).Written(page) || l.cfg.Whole > page.Length {
+		h := s.Find(s.HashKey(key), key)
+		page, ready := s.ReadyPage(h)
+		if !ready || s.IsWithdrawing(h) || v.Pools.PoolOf(page).HasWriteGrant(page) || l.cfg.WholePageBytes > page.Length {
 			break
 		}
-		if len(l.found) >= most {
+		if len(l.foundPages) >= limit {
 			v.Out.Mark(Marks.PrefixCut)
-			l.cut = true
+			l.foundCut = true
 			break
 		}
-		l.entries, l.found = append(l.entries, h), append(l.found, page)
+		l.foundEntries, l.foundPages = append(l.foundEntries, h), append(l.foundPages, page)
 	}
-	return len(l.found)
+	return len(l.foundPages)
 }
 
-// Cut reports whether the prefix that Prefix found is shorter than what is ready, because of the share of the class.
-func (l *Loans) Cut() bool { return l.cut }
+// IsPrefixCut reports whether the prefix that Prefix found is shorter than what is ready, because of the share of the
+// class.
+func (l *Loans) IsPrefixCut() bool { return l.foundCut }
 
-// CutOf reports the same for a loan that Keep began.
-func (l *Loans) CutOf(h table.Handle) bool { return l.loans.Get(h).cut }
+// IsLoanCut reports the same for a loan that Keep began.
+func (l *Loans) IsLoanCut(h table.Handle) bool { return l.rows.Get(h).cut }
 
-// May reports whether a class may have another loan.
-func (l *Loans) May(v *env.Env, class int) bool { return v.Pools.CanLend() && l.counts.May(class) }
+// CanLend reports whether a class may have another loan.
+func (l *Loans) CanLend(v *env.Env, class int) bool {
+	return v.Pools.HasGrantSlot() && l.counts.HasRoom(class)
+}
 
-// Lend pins the prefix that Prefix found and leases it to a peer. The caller has checked May.
-func (l *Loans) Lend(v *env.Env, s *store.Store, to For) *Loan {
-	h := l.add(v, s, to)
-	x := l.loans.Get(h)
-	x.lease.Grant(v, x.pages, to.To, l.cfg.TTL, kernel.Ref{Owner: l.cfg.Owner, Kind: l.cfg.Kind, Subject: h})
+// LendPrefix pins the prefix that Prefix found and leases it to a peer. The caller has checked May.
+func (l *Loans) LendPrefix(v *env.Env, s *store.Store, request Request) *Loan {
+	h := l.addLoan(v, s, request)
+	x := l.rows.Get(h)
+	x.lease.GrantPages(v, x.pages, request.Reader, l.cfg.TTL, kernel.Ref{Owner: l.cfg.Owner, Kind: l.cfg.Kind, Subject: h})
 	return x
 }
 
-// Keep pins the prefix that Prefix found, and holds the pages with in-flight references, for a transfer of this node to
-// a peer. Release ends this. The caller has checked May, and must not store the returned pages.
-func (l *Loans) Keep(v *env.Env, s *store.Store, to For) (table.Handle, []effects.Page) {
-	h := l.add(v, s, to)
-	pages := l.loans.Get(h).pages
+// HoldPrefix pins the prefix that Prefix found, and holds the pages with in-flight references, for a transfer of this
+// node to a peer. Release ends this. The caller has checked May, and must not store the returned pages.
+func (l *Loans) HoldPrefix(v *env.Env, s *store.Store, request Request) (table.Handle, []effects.Page) {
+	h := l.addLoan(v, s, request)
+	pages := l.rows.Get(h).pages
 	for _, page := range pages {
-		v.Pools.Of(page).Hold(page)
+		v.Pools.PoolOf(page).HoldPage(page)
 	}
 	return h, pages
 }
 
-// Release ends what Keep began, because the transfer has settled.
-func (l *Loans) Release(v *env.Env, s *store.Store, h table.Handle) {
-	for _, page := range l.loans.Get(h).pages {
-		v.Pools.Of(page).Unhold(page)
+// ReleasePrefix ends what Keep began, because the transfer has settled.
+func (l *Loans) ReleasePrefix(v *env.Env, s *store.Store, h table.Handle) {
+	for _, page := range l.rows.Get(h).pages {
+		v.Pools.PoolOf(page).ReleaseHold(page)
 	}
-	l.over(v, s, h)
+	l.removeLoan(v, s, h)
 }
 
-// add inserts a loan and pins the prefix that Prefix found.
-func (l *Loans) add(v *env.Env, s *store.Store, to For) table.Handle {
-	h, x := l.loans.Add()
+// addLoan inserts a loan and pins the prefix that Prefix found.
+func (l *Loans) addLoan(v *env.Env, s *store.Store, request Request) table.Handle {
+	h, x := l.rows.Add()
 	*x = Loan{
-		For: to, hash: l.name(s, to.To.Who, to.Operation), until: v.Now.Add(l.cfg.TTL), born: l.losses.Of(to.Class),
-		entries: append(x.entries[:0], l.entries...), pages: append(x.pages[:0], l.found...), cut: l.cut,
+		Request: request, hash: l.hashOperation(s, request.Reader.PeerID, request.Operation), until: v.Now.Add(l.cfg.TTL),
+		lossCount: l.losses.CountFor(request.Class),
+		entries:   append(x.entries[:0], l.foundEntries...), pages: append(x.pages[:0], l.foundPages...), cut: l.foundCut,
 	}
-	l.byName.Add(x.hash, h)
-	l.counts.Take(x.Class)
+	l.byOperation.Add(x.hash, h)
+	l.counts.Acquire(x.Class)
 	l.pages.Add(x.Class, len(x.pages))
 	for _, entry := range x.entries {
-		s.Pin(entry, 0, v) // request 0: the pin ends no request's claim
+		s.PinEntry(entry, 0, v) // request 0: the pin ends no request's claim
 	}
 	return h
 }
 
-// over removes a loan and unpins the chunks. Nobody reads under the loan any more.
-func (l *Loans) over(v *env.Env, s *store.Store, h table.Handle) {
-	x := l.loans.Get(h)
-	v.Work.Spend(len(x.entries))
-	l.unpin(v, s, x)
-	l.drop(v, x)
-	l.counts.Give(x.Class)
-	l.byName.Remove(x.hash, h)
-	x.entries, x.pages = table.Shed(x.entries), table.Shed(x.pages)
-	l.loans.Remove(h)
+// removeLoan removes a loan and unpins the chunks. Nobody reads under the loan any more.
+func (l *Loans) removeLoan(v *env.Env, s *store.Store, h table.Handle) {
+	x := l.rows.Get(h)
+	v.Work.SpendRows(len(x.entries))
+	l.unpinChunks(v, s, x)
+	l.releaseArena(v, x)
+	l.counts.Release(x.Class)
+	l.byOperation.Remove(x.hash, h)
+	x.entries, x.pages = table.TrimSlice(x.entries), table.TrimSlice(x.pages)
+	l.rows.Remove(h)
 }
 
-// unpin allows the store to evict the chunks of a loan.
-func (l *Loans) unpin(v *env.Env, s *store.Store, x *Loan) {
+// unpinChunks allows the store to evict the chunks of a loan.
+func (l *Loans) unpinChunks(v *env.Env, s *store.Store, x *Loan) {
 	for _, entry := range x.entries {
-		s.Unpin(entry, v)
+		s.UnpinEntry(entry, v)
 	}
 	l.pages.Add(x.Class, -len(x.entries))
 	x.entries = x.entries[:0]
 }
 
-// name returns the hash of a peer and an operation.
-func (l *Loans) name(s *store.Store, who effects.Incarnation, operation uint64) uint64 {
-	return s.Hash(who[:]) ^ operation*0x9E3779B97F4A7C15
+// hashOperation returns the hash of a peer and an operation.
+func (l *Loans) hashOperation(s *store.Store, peer effects.Incarnation, operation uint64) uint64 {
+	return s.HashKey(peer[:]) ^ operation*0x9E3779B97F4A7C15
 }
 
-// Find returns the loan of an operation, or nil. The result is valid during the current call and must not be stored.
-func (l *Loans) Find(s *store.Store, who effects.Incarnation, operation uint64) *Loan {
-	for p := l.byName.Seek(l.name(s, who, operation)); p.Found(); p = l.byName.Next(p) {
-		if x := l.loans.Get(p.Handle()); x.To.Who == who && x.Operation == operation {
+// FindLoan returns the loan of an operation, or nil. The result is valid during the current call and must not be
+// stored.
+func (l *Loans) FindLoan(s *store.Store, peer effects.Incarnation, operation uint64) *Loan {
+	for p := l.byOperation.Find(l.hashOperation(s, peer, operation)); p.Found(); p = l.byOperation.Next(p) {
+		if x := l.rows.Get(p.Handle()); x.Reader.PeerID == peer && x.Operation == operation {
 			return x
 		}
 	}
 	return nil
 }
 
-// Stands reports whether a loan may be named in another reply: the lease is in force, the peer was not lost, and the
+// IsInForce reports whether a loan may be named in another reply: the lease is in force, the peer was not lost, and the
 // time is not over.
-func (l *Loans) Stands(v *env.Env, x *Loan) bool {
-	return x.lease.Stands() && !l.lost(x) && v.Now < x.until
+func (l *Loans) IsInForce(v *env.Env, x *Loan) bool {
+	return x.lease.IsInForce() && !l.isCondemned(x) && v.Now < x.until
 }
 
-// Out returns the number of pins for loans. A page counts once for each loan. Out is for inspection only.
-func (l *Loans) Out() int { return l.pages.All() }
+// CountPins returns the number of pins for loans. A page counts once for each loan. Out is for inspection only.
+func (l *Loans) CountPins() int { return l.pages.Total() }
 
 // Len returns the number of loans.
-func (l *Loans) Len() int { return l.loans.Len() }
+func (l *Loans) Len() int { return l.rows.Len() }

@@ -33,14 +33,14 @@ import (
 // classes. A class that names ever more addresses gets no more than its share of the shared addresses, and likewise of
 // the notifications. Therefore no class prevents another from being notified.
 type Notices struct {
-	cfg       Config `snap:"share"`
-	addresses table.Slab[address]
-	byText    table.Index        // addresses by their text
-	idle      table.List         // addresses without notifications; the address that is idle longest is first
-	rows      table.Slab[notice] // notifications that wait or are in flight
-	inUse     []uint32           // addresses that are not idle, by class
-	others    table.Share        // addresses in use beyond the first of each class
-	words     table.Share        // notifications of each class
+	cfg            Config `snap:"share"`
+	addresses      table.Slab[address]
+	byText         table.Index        // addresses by their text
+	idle           table.List         // addresses without notifications; the address that is idle longest is first
+	rows           table.Slab[notice] // notifications that wait or are in flight
+	inUse          []uint32           // addresses that are not idle, by class
+	extraAddresses table.Share        // addresses in use beyond the first of each class
+	noticeShare    table.Share        // notifications of each class
 }
 
 // Config is the configuration of Notices.
@@ -48,7 +48,7 @@ type Config struct {
 	Seed                   uint64           // seed of the hash index
 	BackoffMin, BackoffMax effects.Duration // bounds of the delay between attempts
 	Peers                  int              // number of peers; there are AddressesMax(Peers) addresses
-	Words                  int              // limit of notifications
+	NoticesMax             int              // limit of notifications
 	TriesMax               uint32           // attempts to deliver a notification
 }
 
@@ -59,7 +59,7 @@ type address struct {
 	addr    effects.Addr
 	conn    effects.Conn
 	opening bool           // the connection is being opened
-	telling bool           // a notification is in flight
+	sending bool           // a notification is in flight
 	users   uint32         // offers whose end will be reported to the address
 	queue   table.List     // notifications in order
 	timer   kernel.TimerID `snap:"set"`
@@ -67,9 +67,9 @@ type address struct {
 
 // notice is a notification that has not been delivered yet.
 type notice struct {
-	class int
-	body  []byte
-	tries uint32 // failed attempts
+	class    int
+	body     []byte
+	failures uint32 // failed attempts
 }
 
 // Kinds of completions.
@@ -78,58 +78,58 @@ const (
 	kindNotice
 )
 
-// IsTelling reports whether a completion belongs to a notification. If not, the completion belongs to the opening of a
+// IsDelivery reports whether a completion belongs to a notification. If not, the completion belongs to the opening of a
 // connection.
-func IsTelling(ref kernel.Ref) bool { return ref.Kind == kindNotice }
+func IsDelivery(ref kernel.Ref) bool { return ref.Kind == kindNotice }
 
 // AddressesMax returns the largest number of addresses for the given number of peers. Each address has at most a single
 // connection.
 func AddressesMax(peers int) int { return 2 * peers }
 
 // New returns Notices without addresses and notifications, for the given number of classes.
-func New(cfg Config, classes int) Notices { return new(Notices).Emptied(cfg, classes) }
+func New(cfg Config, classes int) Notices { return new(Notices).Recycle(cfg, classes) }
 
-// Emptied returns the same as New, but reuses the memory of n, which must not be used afterwards.
-func (n *Notices) Emptied(cfg Config, classes int) Notices {
+// Recycle returns the same as New, but reuses the memory of n, which must not be used afterwards.
+func (n *Notices) Recycle(cfg Config, classes int) Notices {
 	return Notices{
-		cfg: cfg, addresses: n.addresses.Emptied(AddressesMax(cfg.Peers)), byText: n.byText.Emptied(),
-		rows:  n.rows.Emptied(cfg.Words),
-		inUse: table.Zeroed(n.inUse, classes), others: n.others.Emptied(cfg.Peers, classes),
-		words: n.words.Emptied(cfg.Words, classes),
+		cfg: cfg, addresses: n.addresses.Recycle(AddressesMax(cfg.Peers)), byText: n.byText.Recycle(),
+		rows:  n.rows.Recycle(cfg.NoticesMax),
+		inUse: table.RecycleSlice(n.inUse, classes), extraAddresses: n.extraAddresses.Recycle(cfg.Peers, classes),
+		noticeShare: n.noticeShare.Recycle(cfg.NoticesMax, classes),
 	}
 }
 
-// Promise reserves an address for a later notification on behalf of a class, and inserts the address if the address is
-// new. The text must be a valid address. Promise returns zero if the class has used up its share of addresses; then no
-// notification is sent.
-func (n *Notices) Promise(v *env.Env, class int, text []byte) table.Handle {
-	h := n.find(text)
-	if h != 0 && !n.addresses.Listed(h) {
+// ReserveAddress reserves an address for a later notification on behalf of a class, and inserts the address if the
+// address is new. The text must be a valid address. Promise returns zero if the class has used up its share of
+// addresses; then no notification is sent.
+func (n *Notices) ReserveAddress(v *env.Env, class int, text []byte) table.Handle {
+	h := n.findAddress(text)
+	if h != 0 && !n.addresses.InList(h) {
 		n.addresses.Get(h).users++
 		return h
 	}
-	if n.inUse[class] > 0 && !n.others.May(class) {
+	if n.inUse[class] > 0 && !n.extraAddresses.HasRoom(class) {
 		v.Out.Mark(Marks.HostsFull)
 		return 0
 	}
 	if h == 0 {
-		h = n.meet(v, text)
+		h = n.addAddress(v, text)
 	} else {
 		n.addresses.Unlink(&n.idle, h)
 	}
 	if n.inUse[class]++; n.inUse[class] > 1 {
-		n.others.Take(class)
+		n.extraAddresses.Acquire(class)
 	}
 	x := n.addresses.Get(h)
 	x.class, x.users = class, 1
 	return h
 }
 
-// meet inserts an address. There is always room, because the shares bound the addresses in use, and an idle address can
-// be evicted.
-func (n *Notices) meet(v *env.Env, text []byte) table.Handle {
+// addAddress inserts an address. There is always room, because the shares bound the addresses in use, and an idle
+// address can be evicted.
+func (n *Notices) addAddress(v *env.Env, text []byte) table.Handle {
 	if n.addresses.Full() {
-		n.forget(v, n.idle.Front())
+		n.evictAddress(v, n.idle.Front())
 	}
 	at, err := protocol.ParseEndpoint(string(text))
 	if err != nil {
@@ -141,9 +141,9 @@ func (n *Notices) meet(v *env.Env, text []byte) table.Handle {
 	return h
 }
 
-// find returns the address with a text, or zero.
-func (n *Notices) find(text []byte) table.Handle {
-	for s := n.byText.Seek(table.Hash(n.cfg.Seed, text)); s.Found(); s = n.byText.Next(s) {
+// findAddress returns the address with a text, or zero.
+func (n *Notices) findAddress(text []byte) table.Handle {
+	for s := n.byText.Find(table.Hash(n.cfg.Seed, text)); s.Found(); s = n.byText.Next(s) {
 		if bytes.Equal(n.addresses.Get(s.Handle()).text, text) {
 			return s.Handle()
 		}
@@ -151,54 +151,55 @@ func (n *Notices) find(text []byte) table.Handle {
 	return 0
 }
 
-// Knows reports whether an address is in the table, which means that the text of the address was checked before.
-func (n *Notices) Knows(text []byte) bool { return n.find(text) != 0 }
+// HasAddress reports whether an address is in the table, which means that the text of the address was checked before.
+func (n *Notices) HasAddress(text []byte) bool { return n.findAddress(text) != 0 }
 
-// forget evicts an idle address and closes its connection.
-func (n *Notices) forget(v *env.Env, h table.Handle) {
+// evictAddress evicts an idle address and closes its connection.
+func (n *Notices) evictAddress(v *env.Env, h table.Handle) {
 	x := n.addresses.Get(h)
-	x.hangUp(v)
+	x.closeConn(v)
 	n.addresses.Unlink(&n.idle, h)
 	n.byText.Remove(table.Hash(n.cfg.Seed, x.text), h)
 	n.addresses.Remove(h)
 }
 
-// Notify queues the notification that was promised to an address. If the class has used up its share of notifications,
-// the notification is dropped.
-func (n *Notices) Notify(v *env.Env, h table.Handle, class int, body []byte) {
+// QueueNotice queues the notification that was promised to an address. If the class has used up its share of
+// notifications, the notification is dropped.
+func (n *Notices) QueueNotice(v *env.Env, h table.Handle, class int, body []byte) {
 	x := n.addresses.Get(h)
 	if x == nil {
 		return
 	}
 	x.users--
-	if !n.words.May(class) {
+	if !n.noticeShare.HasRoom(class) {
 		v.Out.Mark(Marks.HostsFull)
 		n.maybeIdle(h, x)
 		return
 	}
-	n.words.Take(class)
+	n.noticeShare.Acquire(class)
 	d, slot := n.rows.Add()
 	*slot = notice{class: class, body: append(slot.body[:0], body...)}
 	n.rows.PushBack(&x.queue, d)
-	n.next(v, h)
+	n.sendNext(v, h)
 }
 
 // maybeIdle marks an address as idle if nothing is promised to the address, queued, in flight or scheduled.
 func (n *Notices) maybeIdle(h table.Handle, x *address) {
-	if x.users > 0 || x.queue.Len() > 0 || x.opening || x.telling || x.timer != 0 {
+	if x.users > 0 || x.queue.Len() > 0 || x.opening || x.sending || x.timer != 0 {
 		return
 	}
 	n.addresses.PushBack(&n.idle, h)
 	if n.inUse[x.class]--; n.inUse[x.class] > 0 {
-		n.others.Give(x.class)
+		n.extraAddresses.Release(x.class)
 	}
 }
 
-// next sends the next notification of an address if the connection is free, and opens the connection if there is none.
-func (n *Notices) next(v *env.Env, h table.Handle) {
+// sendNext sends the next notification of an address if the connection is free, and opens the connection if there is
+// none.
+func (n *Notices) sendNext(v *env.Env, h table.Handle) {
 	x := n.addresses.Get(h)
 	switch {
-	case x.opening || x.telling || x.timer != 0:
+	case x.opening || x.sending || x.timer != 0:
 		return
 	case x.queue.Len() == 0:
 		n.maybeIdle(h, x)
@@ -211,34 +212,34 @@ func (n *Notices) next(v *env.Env, h table.Handle) {
 		})
 		return
 	}
-	x.telling = true
+	x.sending = true
 	v.Out.Post(effects.Post{
 		Corr: v.Corrs.Open(kernel.Ref{Owner: kernel.OwnerNotices, Kind: kindNotice, Subject: h}), Conn: x.conn,
 		Body: v.Out.Cut(append(v.Out.Arena(), n.rows.Get(x.queue.Front()).body...)),
 	})
 }
 
-// Due resumes deliveries to an address after a delay.
-func (n *Notices) Due(v *env.Env, h table.Handle) {
+// OnTimer resumes deliveries to an address after a delay.
+func (n *Notices) OnTimer(v *env.Env, h table.Handle) {
 	n.addresses.Get(h).timer = 0
-	n.next(v, h)
+	n.sendNext(v, h)
 }
 
-// Opened handles the completion of a connection attempt.
-func (n *Notices) Opened(v *env.Env, h table.Handle, ev *effects.Opened) {
+// OnOpened handles the completion of a connection attempt.
+func (n *Notices) OnOpened(v *env.Env, h table.Handle, ev *effects.Opened) {
 	x := n.addresses.Get(h)
 	x.opening = false
 	if ev.Code != effects.OK {
-		n.failed(v, h, x)
+		n.scheduleRetry(v, h, x)
 		return
 	}
 	x.conn = ev.Conn
 	v.Conns.Bind(x.conn, kernel.Ref{Owner: kernel.OwnerNotices, Subject: h})
-	n.next(v, h)
+	n.sendNext(v, h)
 }
 
-// hangUp closes the connection to the address, if there is a connection.
-func (x *address) hangUp(v *env.Env) {
+// closeConn closes the connection to the address, if there is a connection.
+func (x *address) closeConn(v *env.Env) {
 	if x.conn != 0 {
 		v.Conns.Unbind(x.conn)
 		v.Out.Close(x.conn)
@@ -246,64 +247,65 @@ func (x *address) hangUp(v *env.Env) {
 	}
 }
 
-// Sent handles the completion of a notification. After a failure the connection is closed and the notification is tried
-// again later.
-func (n *Notices) Sent(v *env.Env, h table.Handle, code effects.Code) {
+// OnSendDone handles the completion of a notification. After a failure the connection is closed and the notification is
+// tried again later.
+func (n *Notices) OnSendDone(v *env.Env, h table.Handle, code effects.Code) {
 	x := n.addresses.Get(h)
-	x.telling = false
+	x.sending = false
 	if code != effects.OK {
 		// The notification was not delivered.
-		x.hangUp(v)
-		n.failed(v, h, x)
+		x.closeConn(v)
+		n.scheduleRetry(v, h, x)
 		return
 	}
-	n.drop(x)
-	n.next(v, h)
+	n.dropFirst(x)
+	n.sendNext(v, h)
 }
 
-// drop removes the first notification of an address.
-func (n *Notices) drop(x *address) {
+// dropFirst removes the first notification of an address.
+func (n *Notices) dropFirst(x *address) {
 	first := x.queue.Front()
 	d := n.rows.Get(first)
-	n.words.Give(d.class)
-	d.body = table.ShedBytes(d.body)
+	n.noticeShare.Release(d.class)
+	d.body = table.TrimBytes(d.body)
 	n.rows.Unlink(&x.queue, first)
 	n.rows.Remove(first)
 }
 
-// failed schedules another attempt after a growing delay, and drops the first notification after its last attempt.
-func (n *Notices) failed(v *env.Env, h table.Handle, x *address) {
+// scheduleRetry schedules another attempt after a growing delay, and drops the first notification after its last
+// attempt.
+func (n *Notices) scheduleRetry(v *env.Env, h table.Handle, x *address) {
 	d := n.rows.Get(x.queue.Front())
-	d.tries++
-	delay := min(n.cfg.BackoffMin<<min(d.tries-1, 20), n.cfg.BackoffMax)
-	if d.tries >= n.cfg.TriesMax {
+	d.failures++
+	delay := min(n.cfg.BackoffMin<<min(d.failures-1, 20), n.cfg.BackoffMax)
+	if d.failures >= n.cfg.TriesMax {
 		v.Out.Mark(Marks.DoneGivenUp)
-		n.drop(x)
+		n.dropFirst(x)
 	}
 	v.Timers.Set(&x.timer, v.Now.Add(delay), kernel.Ref{Owner: kernel.OwnerNotices, Subject: h})
 }
 
-// Lost handles the loss of the connection to an address.
-func (n *Notices) Lost(v *env.Env, h table.Handle) {
+// OnConnLost handles the loss of the connection to an address.
+func (n *Notices) OnConnLost(v *env.Env, h table.Handle) {
 	x := n.addresses.Get(h)
-	if x.telling { // The completion of the notification in flight reports the loss.
+	if x.sending { // The completion of the notification in flight reports the loss.
 		return
 	}
-	x.hangUp(v)
-	if !n.addresses.Listed(h) {
-		n.next(v, h)
+	x.closeConn(v)
+	if !n.addresses.InList(h) {
+		n.sendNext(v, h)
 	}
 }
 
-// Left returns the number of notifications that were not delivered yet.
-func (n *Notices) Left() int { return n.rows.Len() }
+// CountUnfinished returns the number of notifications that were not delivered yet.
+func (n *Notices) CountUnfinished() int { return n.rows.Len() }
 
-// Shares returns the notifications that are counted for classes and the notifications that exist, and likewise the
+// ShareCounts returns the notifications that are counted for classes and the notifications that exist, and likewise the
 // addresses in use. It is for inspection only.
-func (n *Notices) Shares() (words, there, addresses, inUse int) {
-	addresses = n.others.All()
+func (n *Notices) ShareCounts() (countedNotices, tableNotices, countedAddresses, tableAddresses int) {
+	countedAddresses = n.extraAddresses.Total()
 	for class := range n.inUse {
-		addresses += int(min(n.inUse[class], 1)) // the first address of a class is not part of the share
+		countedAddresses += int(min(n.inUse[class], 1)) // the first address of a class is not part of the share
 	}
-	return n.words.All(), n.rows.Len(), addresses, n.addresses.Len() - n.idle.Len()
+	return n.noticeShare.Total(), n.rows.Len(), countedAddresses, n.addresses.Len() - n.idle.Len()
 }

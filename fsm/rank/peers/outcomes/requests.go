@@ -24,15 +24,15 @@ import (
 
 // Requests is the table of the requests for which a message arrived lately.
 type Requests struct {
-	cfg    Config `snap:"share"`
-	rows   table.Slab[row]
-	byID   table.Index   // by request
-	of     []table.List  // requests of each class; the request that was updated longest ago is first
-	share  table.Share   // requests of each class
-	losses kernel.Losses // counts how often the peer of a class was lost
-	lives  kernel.Losses // counts how often a class was given to another peer
-	news   []uint64      // ended requests for which the waiting Gets were not examined yet
-	notes  []note        // by class
+	cfg           Config `snap:"share"`
+	rows          table.Slab[row]
+	byID          table.Index   // by request
+	byClass       []table.List  // requests of each class; the request that was updated longest ago is first
+	share         table.Share   // requests of each class
+	losses        kernel.Losses // counts how often the peer of a class was lost
+	reassignments kernel.Losses // counts how often a class was given to another peer
+	endedQueue    []uint64      // ended requests for which the waiting Gets were not examined yet
+	notes         []note        // by class
 }
 
 // Config bounds the table.
@@ -46,91 +46,93 @@ type Config struct {
 // Invariant: byID has one row for each id, and of[row.class] lists the row. In each list the row that was updated
 // longest ago is first.
 type row struct {
-	request uint64       // hash of the request's id
-	class   int          // class of the peer that sends the request; 0: no peer has proven that it is the sender
-	born    kernel.Birth // loss count of class at the last update
+	request   uint64           // hash of the request's id
+	class     int              // class of the peer that sends the request; 0: no peer has proven that it is the sender
+	lossCount kernel.LossCount // loss count of class at the last update
 	// Class of the peer that is stated to be the sender, proven or not; 0: that peer is unknown here.
-	name      int
-	life      kernel.Birth // lives count of the class in name at the last update
-	operation uint64       // newest operation that the sender named
-	key       []byte       // key of a chunk of the request; empty: no chunk arrived
-	ended     bool
-	fresh     bool         // the request is in news
-	code      effects.Code // how the request ended; OK: everything was sent
-	said      string       // the sender's explanation
-	until     effects.Time // how long the end is remembered
+	statedClass   int
+	reassignCount kernel.LossCount // lives count of the class in name at the last update
+	operation     uint64           // newest operation that the sender named
+	key           []byte           // key of a chunk of the request; empty: no chunk arrived
+	ended         bool
+	queued        bool         // the request is in news
+	code          effects.Code // how the request ended; OK: everything was sent
+	reason        string       // the sender's explanation
+	until         effects.Time // how long the end is remembered
 }
 
 // note is an explanation for the next reply to a peer: chunks that the peer sent are not the chunks that a command here
 // waits for.
 type note struct{ why *effects.Why }
 
-// End states how a request ended at the sender.
-type End struct {
-	Code  effects.Code // OK: everything was sent
-	Said  string       // the sender's explanation
-	Class int          // class of the sender
-	Key   []byte       // key of a chunk that the sender sent, if any arrived; valid until the next call
+// Outcome states how a request ended at the sender.
+type Outcome struct {
+	Code   effects.Code // OK: everything was sent
+	Reason string       // the sender's explanation
+	Class  int          // class of the sender
+	Key    []byte       // key of a chunk that the sender sent, if any arrived; valid until the next call
 }
 
-// Emptied returns an empty table that reuses the memory of x, which must not be used afterwards.
-func (x *Requests) Emptied(cfg Config, classes int) Requests {
+// Recycle returns an empty table that reuses the memory of x, which must not be used afterwards.
+func (x *Requests) Recycle(cfg Config, classes int) Requests {
 	return Requests{
-		cfg: cfg, rows: x.rows.Emptied(cfg.Max), byID: x.byID.Emptied(), of: table.Zeroed(x.of, classes),
-		share: x.share.Emptied(cfg.Max, classes), losses: x.losses.Emptied(classes), lives: x.lives.Emptied(classes), news: x.news[:0],
-		notes: table.Zeroed(x.notes, classes),
+		cfg: cfg, rows: x.rows.Recycle(cfg.Max), byID: x.byID.Recycle(), byClass: table.RecycleSlice(x.byClass, classes),
+		share: x.share.Recycle(cfg.Max, classes), losses: x.losses.Recycle(classes), reassignments: x.reassignments.Recycle(classes),
+		endedQueue: x.endedQueue[:0],
+		notes:      table.RecycleSlice(x.notes, classes),
 	}
 }
 
-// find returns the row of a request; the row is nil if the request is unknown.
-func (x *Requests) find(request uint64) (table.Handle, *row) {
-	h := x.byID.Seek(request).Handle()
+// findRow returns the row of a request; the row is nil if the request is unknown.
+func (x *Requests) findRow(request uint64) (table.Handle, *row) {
+	h := x.byID.Find(request).Handle()
 	return h, x.rows.Get(h)
 }
 
-// by reports whether the peer of a class is stated to be the sender of a request, and no second peer has had the class
-// since then. The peer may have been lost in the meantime: after a new handshake the peer is the same sender.
-func (x *Requests) by(r *row, class int) bool {
-	return r.name == class && !x.lives.Over(class, r.life)
+// isStatedSender reports whether the peer of a class is stated to be the sender of a request, and no second peer has
+// had the class since then. The peer may have been lost in the meantime: after a new handshake the peer is the same
+// sender.
+func (x *Requests) isStatedSender(r *row, class int) bool {
+	return r.statedClass == class && !x.reassignments.IsCondemned(class, r.reassignCount)
 }
 
-// owned reports whether a request is in progress and its proven sender is present. No other peer can then change the
-// request.
-func (x *Requests) owned(r *row) bool {
-	return r.class != 0 && !r.ended && !x.losses.Over(r.class, r.born)
+// hasPresentSender reports whether a request is in progress and its proven sender is present. No other peer can then
+// change the request.
+func (x *Requests) hasPresentSender(r *row) bool {
+	return r.class != 0 && !r.ended && !x.losses.IsCondemned(r.class, r.lossCount)
 }
 
-// Began records that a batch of a request arrived from a peer. The key is that of the batch's first chunk. A request
-// that had ended is in progress again if the batch belongs to a later attempt than the end, because the sender repeats
-// what was given up. A batch of the same or an earlier attempt changes nothing, because the batch was in flight for
-// long, perhaps until after the peer was lost.
-func (x *Requests) Began(v *env.Env, class int, request, operation uint64, key []byte) {
+// RecordBatch records that a batch of a request arrived from a peer. The key is that of the batch's first chunk. A
+// request that had ended is in progress again if the batch belongs to a later attempt than the end, because the sender
+// repeats what was given up. A batch of the same or an earlier attempt changes nothing, because the batch was in flight
+// for long, perhaps until after the peer was lost.
+func (x *Requests) RecordBatch(v *env.Env, class int, request, operation uint64, key []byte) {
 	if request == 0 {
 		return
 	}
-	h, r := x.find(request)
+	h, r := x.findRow(request)
 	switch {
 	case r == nil:
-		if r = x.add(v, class, request); r == nil {
+		if r = x.addRow(v, class, request); r == nil {
 			return
 		}
-	case !x.by(r, class) && x.owned(r):
+	case !x.isStatedSender(r, class) && x.hasPresentSender(r):
 		v.Out.Mark(Marks.OfOther)
 		return
-	case x.by(r, class) && r.ended && operation <= r.operation:
+	case x.isStatedSender(r, class) && r.ended && operation <= r.operation:
 		v.Out.Mark(Marks.BatchOfFormer)
 		return
 	default:
-		x.move(h, r, class)
+		x.moveRow(h, r, class)
 	}
 	r.operation = max(r.operation, operation)
-	r.born, r.name, r.life = x.losses.Of(class), class, x.lives.Of(class)
-	r.ended, r.said = false, ""
+	r.lossCount, r.statedClass, r.reassignCount = x.losses.CountFor(class), class, x.reassignments.CountFor(class)
+	r.ended, r.reason = false, ""
 	r.key = append(r.key[:0], key...)
 }
 
-// End records how a request ended, according to a peer's message, and reports whether the message is accepted. The
-// message is rejected in the following cases:
+// RecordEnd records how a request ended, according to a peer's message, and reports whether the message is accepted.
+// The message is rejected in the following cases:
 //
 //   - The message belongs to an earlier attempt than the newest attempt that is known under the same name.
 //   - The message does not come from the sender of the request, and the request is in progress with a sender that is
@@ -144,93 +146,94 @@ func (x *Requests) Began(v *env.Env, class int, request, operation uint64, key [
 // Example: the link of a sender is cut, and the sender reports the end of its first attempt before the next handshake
 // is complete. The message arrives when chunks of the second attempt are here. The message ends nothing, although no
 // present peer owns the request.
-func (x *Requests) End(
-	v *env.Env, class, name int, request, operation uint64, code effects.Code, said string,
+func (x *Requests) RecordEnd(
+	v *env.Env, class, statedClass int, request, operation uint64, code effects.Code, reason string,
 ) bool {
-	h, r := x.find(request)
+	h, r := x.findRow(request)
 	switch {
 	case r == nil:
-		if r = x.add(v, class, request); r == nil {
+		if r = x.addRow(v, class, request); r == nil {
 			return false
 		}
-	case x.by(r, name) && operation < r.operation:
+	case x.isStatedSender(r, statedClass) && operation < r.operation:
 		v.Out.Mark(Marks.EndOfFormer)
 		return false
-	case !x.says(r, class, name) && (x.owned(r) || r.ended && r.until > v.Now):
+	case !x.isFromSender(r, class, statedClass) && (x.hasPresentSender(r) || r.ended && r.until > v.Now):
 		v.Out.Mark(Marks.EndOfOther)
 		return false
 	default:
-		x.move(h, r, class)
+		x.moveRow(h, r, class)
 	}
-	r.operation, r.born = operation, x.losses.Of(class)
-	r.name, r.life = name, x.lives.Of(name)
-	r.ended, r.code, r.said, r.until = true, code, said, v.Now.Add(x.cfg.TTL)
-	if !r.fresh {
-		r.fresh = true
-		x.news = append(x.news, request)
+	r.operation, r.lossCount = operation, x.losses.CountFor(class)
+	r.statedClass, r.reassignCount = statedClass, x.reassignments.CountFor(statedClass)
+	r.ended, r.code, r.reason, r.until = true, code, reason, v.Now.Add(x.cfg.TTL)
+	if !r.queued {
+		r.queued = true
+		x.endedQueue = append(x.endedQueue, request)
 	}
 	return true
 }
 
-// says reports whether a message under a name comes from the sender of a request. Proof of the name is required only if
-// the sender of the request is proven.
-func (x *Requests) says(r *row, class, name int) bool {
-	return x.by(r, name) && (class != 0 || r.class == 0)
+// isFromSender reports whether a message under a name comes from the sender of a request. Proof of the name is required
+// only if the sender of the request is proven.
+func (x *Requests) isFromSender(r *row, class, statedClass int) bool {
+	return x.isStatedSender(r, statedClass) && (class != 0 || r.class == 0)
 }
 
-// Of returns how a request ended, or reports false if the request has not ended or if the end is not remembered any
-// more.
-func (x *Requests) Of(now effects.Time, request uint64) (End, bool) {
+// OutcomeOf returns how a request ended, or reports false if the request has not ended or if the end is not remembered
+// any more.
+func (x *Requests) OutcomeOf(now effects.Time, request uint64) (Outcome, bool) {
 	if request == 0 {
-		return End{}, false
+		return Outcome{}, false
 	}
-	_, r := x.find(request)
+	_, r := x.findRow(request)
 	if r == nil || !r.ended || r.until <= now {
-		return End{}, false
+		return Outcome{}, false
 	}
-	return End{Code: r.code, Said: r.said, Class: r.class, Key: r.key}, true
+	return Outcome{Code: r.code, Reason: r.reason, Class: r.class, Key: r.key}, true
 }
 
-// News returns the oldest ended request for which the waiting Gets were not examined yet, or 0 if there is none. The
-// call of Heard makes room for the next request.
-func (x *Requests) News() uint64 {
-	if len(x.news) == 0 {
+// NextEnded returns the oldest ended request for which the waiting Gets were not examined yet, or 0 if there is none.
+// The call of Heard makes room for the next request.
+func (x *Requests) NextEnded() uint64 {
+	if len(x.endedQueue) == 0 {
 		return 0
 	}
-	return x.news[0]
+	return x.endedQueue[0]
 }
 
-// Heard records that all Gets of the request that News returned have been examined.
-func (x *Requests) Heard() {
-	if _, r := x.find(x.news[0]); r != nil {
-		r.fresh = false
+// PopEnded records that all Gets of the request that News returned have been examined.
+func (x *Requests) PopEnded() {
+	if _, r := x.findRow(x.endedQueue[0]); r != nil {
+		r.queued = false
 	}
-	x.news = append(x.news[:0], x.news[1:]...)
+	x.endedQueue = append(x.endedQueue[:0], x.endedQueue[1:]...)
 }
 
-// Lost records that a peer is gone. The peer's requests may be ended by any peer from now on, which may be a later
-// incarnation of the same peer.
-func (x *Requests) Lost(class int) { x.losses.Add(class) }
+// OnPeerLost records that a peer is gone. The peer's requests may be ended by any peer from now on, which may be a
+// later incarnation of the same peer.
+func (x *Requests) OnPeerLost(class int) { x.losses.CondemnRows(class) }
 
-// Left records that a class belongs to another peer from now on. The ends of the former peer's requests stay known.
-func (x *Requests) Left(class int) {
+// OnClassReassigned records that a class belongs to another peer from now on. The ends of the former peer's requests
+// stay known.
+func (x *Requests) OnClassReassigned(class int) {
 	x.notes[class] = note{}
-	x.losses.Add(class)
-	x.lives.Add(class)
+	x.losses.CondemnRows(class)
+	x.reassignments.CondemnRows(class)
 }
 
-// Note stores an explanation for the next reply to a peer. A newer note replaces an older note.
-func (x *Requests) Note(class int, why *effects.Why) { x.notes[class] = note{why} }
+// SetNote stores an explanation for the next reply to a peer. A newer note replaces an older note.
+func (x *Requests) SetNote(class int, why *effects.Why) { x.notes[class] = note{why} }
 
-// NoteOf stores an explanation for the peer that sends a request, if that peer is known.
-func (x *Requests) NoteOf(request uint64, why *effects.Why) {
-	if _, r := x.find(request); r != nil && r.class != 0 {
-		x.Note(r.class, why)
+// SetSenderNote stores an explanation for the peer that sends a request, if that peer is known.
+func (x *Requests) SetSenderNote(request uint64, why *effects.Why) {
+	if _, r := x.findRow(request); r != nil && r.class != 0 {
+		x.SetNote(r.class, why)
 	}
 }
 
-// Noted removes and returns the explanation for the next reply to a peer, or nil if there is none.
-func (x *Requests) Noted(class int) (why *effects.Why) {
+// TakeNote removes and returns the explanation for the next reply to a peer, or nil if there is none.
+func (x *Requests) TakeNote(class int) (why *effects.Why) {
 	why, x.notes[class] = x.notes[class].why, note{}
 	return why
 }
@@ -238,46 +241,46 @@ func (x *Requests) Noted(class int) (why *effects.Why) {
 // Len returns the number of requests in the table.
 func (x *Requests) Len() int { return x.rows.Len() }
 
-// add inserts a request. First add evicts up to two of the class's oldest requests: a request is evicted if the class
-// has used up its share, or if the end of the request is not remembered any more. Expired rows therefore leave faster
-// than new rows arrive, but never all at once. If the class still has no room, add returns nil and the request is not
-// recorded.
-func (x *Requests) add(v *env.Env, class int, request uint64) *row {
+// addRow inserts a request. First add evicts up to two of the class's oldest requests: a request is evicted if the
+// class has used up its share, or if the end of the request is not remembered any more. Expired rows therefore leave
+// faster than new rows arrive, but never all at once. If the class still has no room, add returns nil and the request
+// is not recorded.
+func (x *Requests) addRow(v *env.Env, class int, request uint64) *row {
 	for range 2 {
-		h := x.of[class].Front()
-		if r := x.rows.Get(h); r != nil && (!x.share.May(class) || r.ended && r.until <= v.Now) {
-			x.forget(h)
+		h := x.byClass[class].Front()
+		if r := x.rows.Get(h); r != nil && (!x.share.HasRoom(class) || r.ended && r.until <= v.Now) {
+			x.removeRow(h)
 		}
 	}
-	if !x.share.May(class) {
+	if !x.share.HasRoom(class) {
 		v.Out.Mark(Marks.Full)
 		return nil
 	}
-	x.share.Take(class)
+	x.share.Acquire(class)
 	h, r := x.rows.Add()
 	*r = row{request: request, class: class, key: r.key[:0]}
 	x.byID.Add(request, h)
-	x.rows.PushBack(&x.of[class], h)
+	x.rows.PushBack(&x.byClass[class], h)
 	return r
 }
 
-// move assigns a request to a class as the newest request of that class.
-func (x *Requests) move(h table.Handle, r *row, class int) {
-	x.rows.Unlink(&x.of[r.class], h)
+// moveRow assigns a request to a class as the newest request of that class.
+func (x *Requests) moveRow(h table.Handle, r *row, class int) {
+	x.rows.Unlink(&x.byClass[r.class], h)
 	if r.class != class {
-		x.share.Give(r.class)
-		x.share.Take(class) // the former class gave up one place, so there is room
+		x.share.Release(r.class)
+		x.share.Acquire(class) // the former class gave up one place, so there is room
 		r.class, r.operation, r.key = class, 0, r.key[:0]
 	}
-	x.rows.PushBack(&x.of[class], h)
+	x.rows.PushBack(&x.byClass[class], h)
 }
 
-// forget removes a row.
-func (x *Requests) forget(h table.Handle) {
+// removeRow removes a row.
+func (x *Requests) removeRow(h table.Handle) {
 	r := x.rows.Get(h)
 	x.byID.Remove(r.request, h)
-	x.rows.Unlink(&x.of[r.class], h)
-	x.share.Give(r.class)
-	r.key, r.said = table.ShedBytes(r.key), ""
+	x.rows.Unlink(&x.byClass[r.class], h)
+	x.share.Release(r.class)
+	r.key, r.reason = table.TrimBytes(r.key), ""
 	x.rows.Remove(h)
 }

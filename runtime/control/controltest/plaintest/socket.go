@@ -14,11 +14,11 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-var local = effects.Addr{Host: "127.0.0.1"}
+var localhost = effects.Addr{Host: "127.0.0.1"}
 
-// Socket makes a plain ZeroMQ socket, like a socket of an LMCache process. All operations time out after half a
+// NewSocket makes a plain ZeroMQ socket, like a socket of an LMCache process. All operations time out after half a
 // minute.
-func Socket(t testing.TB, kind zmq4.Type) *zmq4.Socket {
+func NewSocket(t testing.TB, kind zmq4.Type) *zmq4.Socket {
 	t.Helper()
 	context, err := zmq4.NewContext()
 	if err != nil {
@@ -39,10 +39,10 @@ func Socket(t testing.TB, kind zmq4.Type) *zmq4.Socket {
 	return s
 }
 
-// Server binds a plain socket to a free port.
-func Server(t testing.TB, kind zmq4.Type) (*zmq4.Socket, effects.Addr) {
+// NewServer binds a plain socket to a free port.
+func NewServer(t testing.TB, kind zmq4.Type) (*zmq4.Socket, effects.Addr) {
 	t.Helper()
-	s := Socket(t, kind)
+	s := NewSocket(t, kind)
 	if err := s.Bind("tcp://127.0.0.1:*"); err != nil {
 		t.Fatal(err)
 	}
@@ -50,17 +50,17 @@ func Server(t testing.TB, kind zmq4.Type) (*zmq4.Socket, effects.Addr) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := local
+	addr := localhost
 	if _, err := fmt.Sscanf(endpoint, "tcp://127.0.0.1:%d", &addr.Port); err != nil {
 		t.Fatalf("endpoint %q: %v", endpoint, err)
 	}
 	return s, addr
 }
 
-// Client connects a plain socket.
-func Client(t testing.TB, kind zmq4.Type, addr effects.Addr) *zmq4.Socket {
+// NewClient connects a plain socket.
+func NewClient(t testing.TB, kind zmq4.Type, addr effects.Addr) *zmq4.Socket {
 	t.Helper()
-	s := Socket(t, kind)
+	s := NewSocket(t, kind)
 	if err := s.Connect(fmt.Sprintf("tcp://%s:%d", addr.Host, addr.Port)); err != nil {
 		t.Fatal(err)
 	}

@@ -24,13 +24,13 @@ const id1 = "\x00\x00\x00\x00\x00\x00\x00\x01"
 // suite holds the tests of the transports that an opener makes.
 type suite struct{ open control.Opener }
 
-func (s suite) serve(t testing.TB, channel effects.Channel) (*controltest.End, effects.Addr) {
+func (s suite) startServer(t testing.TB, channel effects.Channel) (*controltest.Endpoint, effects.Addr) {
 	t.Helper()
-	end := controltest.Start(t, s.open, control.Server{Channel: channel, Addr: local})
+	end := controltest.Start(t, s.open, control.Server{Channel: channel, Addr: localhost})
 	return end, end.Servers()[0].Addr
 }
 
-func (s suite) start(t testing.TB) *controltest.End { return controltest.Start(t, s.open) }
+func (s suite) startClient(t testing.TB) *controltest.Endpoint { return controltest.Start(t, s.open) }
 
 // Run plays plain sockets against the transports that open makes.
 func Run(t *testing.T, open control.Opener) {
@@ -49,8 +49,8 @@ func Run(t *testing.T, open control.Opener) {
 }
 
 func (s suite) plainREQIsServed(t *testing.T) {
-	server, addr := s.serve(t, effects.ChannelAlloc)
-	req := Client(t, zmq4.REQ, addr)
+	server, addr := s.startServer(t, effects.ChannelAlloc)
+	req := NewClient(t, zmq4.REQ, addr)
 	for _, body := range []string{"\x81\xa1k\x01", "", strings.Repeat("x", 100_000)} {
 		SendFrames(t, req, body)
 		server.SendReply(server.AwaitReceived(body).Request, "re "+body)
@@ -59,8 +59,8 @@ func (s suite) plainREQIsServed(t *testing.T) {
 }
 
 func (s suite) plainREPServes(t *testing.T) {
-	rep, addr := Server(t, zmq4.REP)
-	client := s.start(t)
+	rep, addr := NewServer(t, zmq4.REP)
+	client := s.startClient(t)
 	conn := client.Dial(effects.ChannelInit, addr)
 	for _, body := range []string{"one", "", "three"} {
 		corr := client.SendRequest(conn, body)
@@ -72,8 +72,8 @@ func (s suite) plainREPServes(t *testing.T) {
 
 func (s suite) plainPULLReceives(t *testing.T) {
 	for _, channel := range oneWay {
-		pull, addr := Server(t, zmq4.PULL)
-		client := s.start(t)
+		pull, addr := NewServer(t, zmq4.PULL)
+		client := s.startClient(t)
 		if code := client.PostMessage(client.Dial(channel, addr), "req-1"); code != effects.OK {
 			t.Fatal(code)
 		}
@@ -83,9 +83,9 @@ func (s suite) plainPULLReceives(t *testing.T) {
 
 // Messages of many receivers reach the socket of a sender, each whole and without a way to reply.
 func (s suite) plainPUSHesAreReceived(t *testing.T) {
-	server, addr := s.serve(t, effects.ChannelDone)
+	server, addr := s.startServer(t, effects.ChannelDone)
 	for i := range 20 {
-		SendFrames(t, Client(t, zmq4.PUSH, addr), fmt.Sprint("done ", i))
+		SendFrames(t, NewClient(t, zmq4.PUSH, addr), fmt.Sprint("done ", i))
 	}
 	for i := range 20 {
 		if got := server.AwaitReceived(fmt.Sprint("done ", i)); got.Request != 0 || got.Channel != effects.ChannelDone {
@@ -97,8 +97,8 @@ func (s suite) plainPUSHesAreReceived(t *testing.T) {
 // Workers of LMCache combine waiting messages. Each frame is posted by itself; of too many frames the first frames
 // that fit are posted.
 func (s suite) combinedPUSHIsReceived(t *testing.T) {
-	server, addr := s.serve(t, effects.ChannelFeed)
-	push := Client(t, zmq4.PUSH, addr)
+	server, addr := s.startServer(t, effects.ChannelFeed)
+	push := NewClient(t, zmq4.PUSH, addr)
 	SendFrames(t, push, "one", "", "three")
 	many := make([]string, 300)
 	for i := range many {
@@ -118,8 +118,8 @@ func (s suite) combinedPUSHIsReceived(t *testing.T) {
 
 // A malformed request gets a reply as well: the frames before the body are sent back in front of the reply.
 func (s suite) malformedRequestsGetReplies(t *testing.T) {
-	server, addr := s.serve(t, effects.ChannelAlloc)
-	dealer := Client(t, zmq4.DEALER, addr)
+	server, addr := s.startServer(t, effects.ChannelAlloc)
+	dealer := NewClient(t, zmq4.DEALER, addr)
 	for i, c := range []struct{ asked, answered []string }{
 		{[]string{"no delimiter"}, []string{"no"}},
 		{[]string{""}, []string{"", "no"}},
@@ -156,8 +156,8 @@ func (s suite) malformedPushIsCounted(t *testing.T) {
 		if channel.Framing() == effects.Several {
 			continue
 		}
-		server, addr := s.serve(t, channel)
-		push := Client(t, zmq4.PUSH, addr)
+		server, addr := s.startServer(t, channel)
+		push := NewClient(t, zmq4.PUSH, addr)
 		SendFrames(t, push, "two", "frames")
 		SendFrames(t, push, "one frame")
 		server.AwaitReceived("one frame")
@@ -168,8 +168,8 @@ func (s suite) malformedPushIsCounted(t *testing.T) {
 }
 
 func (s suite) malformedReplyEndsTheSend(t *testing.T) {
-	router, addr := Server(t, zmq4.ROUTER)
-	client := s.start(t)
+	router, addr := NewServer(t, zmq4.ROUTER)
+	client := s.startClient(t)
 	conn := client.Dial(effects.ChannelInit, addr)
 	corr := client.SendRequest(conn, "question")
 	asked, err := router.RecvMessage(0)
@@ -206,8 +206,8 @@ func (s suite) plainServersReturnIDs(t *testing.T) {
 			}
 		},
 	} {
-		server, addr := Server(t, kind)
-		client := s.start(t)
+		server, addr := NewServer(t, kind)
+		client := s.startClient(t)
 		conn := client.DialMany(effects.ChannelAlloc, 2, addr)
 		one, two := client.SendRequest(conn, "one"), client.SendRequest(conn, "two")
 		answers(server)
@@ -219,8 +219,8 @@ func (s suite) plainServersReturnIDs(t *testing.T) {
 // A lookup of LMCache-Ascend: the ROUTER takes all frames but the last as the envelope, and the DEALER sends an id and
 // no empty frame.
 func (s suite) plainLookups(t *testing.T) {
-	router, addr := Server(t, zmq4.ROUTER)
-	client := s.start(t)
+	router, addr := NewServer(t, zmq4.ROUTER)
+	client := s.startClient(t)
 	corr := client.SendRequest(client.DialMany(effects.ChannelLookup, 4, addr), "have you")
 	got, err := router.RecvMessage(0)
 	if err != nil || len(got) != 3 || got[1] != id1 || got[2] != "have you" {
@@ -229,8 +229,8 @@ func (s suite) plainLookups(t *testing.T) {
 	SendFrames(t, router, got[0], got[1], "yes")
 	client.WantReply(corr, "yes")
 
-	server, at := s.serve(t, effects.ChannelLookup)
-	dealer := Client(t, zmq4.DEALER, at)
+	server, at := s.startServer(t, effects.ChannelLookup)
+	dealer := NewClient(t, zmq4.DEALER, at)
 	SendFrames(t, dealer, id1, "have you")
 	server.SendReply(server.AwaitReceived("have you").Request, "no")
 	WantFrames(t, dealer, id1, "no")
@@ -238,8 +238,8 @@ func (s suite) plainLookups(t *testing.T) {
 
 // A description in parts, as a ROUTER with send_multipart replies to a REQ.
 func (s suite) plainParts(t *testing.T) {
-	router, addr := Server(t, zmq4.ROUTER)
-	client := s.start(t)
+	router, addr := NewServer(t, zmq4.ROUTER)
+	client := s.startClient(t)
 	corr := client.SendRequest(client.Dial(effects.ChannelMeta, addr), string(effects.AppendPart(nil, []byte("what"))))
 	got, err := router.RecvMessage(0)
 	if err != nil || len(got) != 3 || got[1] != "" || got[2] != "what" {

@@ -67,9 +67,9 @@ func OriginOf(p netip.Prefix) effects.Origin {
 
 var errHost = errors.New("no host")
 
-// Bindable returns the address of this machine to bind: host itself if host is an address, the first address of a
-// network interface or of a host name. The result is "" for every interface.
-func Bindable(ctx context.Context, n *names.Resolver, host string, ipv6 bool) (string, error) {
+// ResolveBindHost returns the address of this machine to bind: host itself if host is an address, the first address of
+// a network interface or of a host name. The result is "" for every interface.
+func ResolveBindHost(ctx context.Context, n *names.Resolver, host string, ipv6 bool) (string, error) {
 	if host == "" || host == "*" {
 		return "", nil
 	}
@@ -80,7 +80,7 @@ func Bindable(ctx context.Context, n *names.Resolver, host string, ipv6 bool) (s
 		return host, nil
 	}
 	if i, err := net.InterfaceByName(host); err == nil {
-		return addressOf(i, ipv6)
+		return firstAddress(i, ipv6)
 	}
 	found, err := n.Resolve(ctx, host, ipv6)
 	if err != nil {
@@ -89,8 +89,8 @@ func Bindable(ctx context.Context, n *names.Resolver, host string, ipv6 bool) (s
 	return found[0].String(), nil
 }
 
-// addressOf returns the first address of an interface, IPv4 unless ipv6 is set.
-func addressOf(i *net.Interface, ipv6 bool) (string, error) {
+// firstAddress returns the first address of an interface, IPv4 unless ipv6 is set.
+func firstAddress(i *net.Interface, ipv6 bool) (string, error) {
 	addrs, err := i.Addrs()
 	if err != nil {
 		return "", fmt.Errorf("addresses of interface %s: %w", i.Name, err)
@@ -108,15 +108,15 @@ func DescribeServer(s control.Server) string {
 	return fmt.Sprintf("serve channel %s at host %q port %d", s.Channel, s.Addr.Host, s.Addr.Port)
 }
 
-// UnknownChannel returns the error for a server with a channel that does not exist.
-func UnknownChannel(what string) error {
+// UnknownChannelError returns the error for a server with a channel that does not exist.
+func UnknownChannelError(what string) error {
 	return &control.Error{Code: effects.Invalid, What: what,
 		Remedy: "serve init, alloc, proxy, done, lookup, meta, query, directory, feed or heartbeat, or channel32 and up, " +
 			"which are for machines of others"}
 }
 
-// OutOfSockets returns the error for a system that has no more sockets or files.
-func OutOfSockets(what string, err error) error {
+// OutOfSocketsError returns the error for a system that has no more sockets or files.
+func OutOfSocketsError(what string, err error) error {
 	return &control.Error{Code: effects.TooMany, What: what, Cause: err,
 		Remedy: "raise the limit of open files, or lower MaxConns"}
 }
@@ -133,14 +133,14 @@ func BindError(what string, err error) error {
 	case errors.Is(err, syscall.EACCES):
 		e.Remedy = "choose a port above 1023"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		return OutOfSockets(what, err)
+		return OutOfSocketsError(what, err)
 	}
 	return e
 }
 
-// Unreachable logs why no connection can be made to a peer and returns the matching code. tried holds the addresses
+// LogUnreachable logs why no connection can be made to a peer and returns the matching code. tried holds the addresses
 // that the peer's name resolved to.
-func Unreachable(log *loglimit.Log, channel effects.Channel, addr effects.Addr, tried []netip.Addr, err error) effects.Code {
+func LogUnreachable(log *loglimit.Log, channel effects.Channel, addr effects.Addr, tried []netip.Addr, err error) effects.Code {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		log.Warn("no connection can be made: no file is left", "", "err", err, "remedy", "raise the limit of open files")
 		return effects.TooMany

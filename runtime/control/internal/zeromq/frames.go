@@ -12,36 +12,37 @@ import (
 // The frames around a body on the wire, by the channel's framing (effects.Framing).
 
 const (
-	// framesMax is the largest number of frames of a message to a server: envelopes of some routers, a delimiter, a body.
+	// framesMax is the largest number of frames of a message to a server: envelopes of some routers, a delimiter, a
+	// body.
 	framesMax = 8
 	// partsMax is the largest number of frames of a body that consists of several.
 	partsMax = 64
-	// severalMax is the largest number of messages that a single ZeroMQ message may combine. LMCache's workers combine
+	// combinedMax is the largest number of messages that a single ZeroMQ message may combine. LMCache's workers combine
 	// 50.
-	severalMax = 256
-	// hopMax is the longest frame of an envelope, in bytes: routers put names of sockets there, which ZeroMQ limits to
-	// 255.
-	hopMax = 255
+	combinedMax = 256
+	// envelopeFrameMax is the longest frame of an envelope, in bytes: routers put names of sockets there, which ZeroMQ
+	// limits to 255.
+	envelopeFrameMax = 255
 	// IDBytes is the length of a request's id.
 	IDBytes = 8
 )
 
-// Serves reports whether a transport over ZeroMQ can carry a channel. Channels of foreign machines (ChannelOther and
-// up) carry requests in envelopes.
-func Serves(ch effects.Channel) bool {
+// SupportsChannel reports whether a transport over ZeroMQ can carry a channel. Channels of foreign machines
+// (ChannelOther and up) carry requests in envelopes.
+func SupportsChannel(ch effects.Channel) bool {
 	return ch.Order() != effects.Unordered
 }
 
 // Frames describes how the messages of an outbound Conn are framed.
 type Frames struct {
 	Channel effects.Channel
-	// Matched says that requests carry ids, so that replies may arrive in any order.
-	Matched bool
+	// HasIDs says that requests carry ids, so that replies may arrive in any order.
+	HasIDs bool
 }
 
 // FramesOf returns the framing of a Conn that is opened with this window.
 func FramesOf(ch effects.Channel, window uint16) Frames {
-	return Frames{Channel: ch, Matched: window > 1 || ch.Framing() == effects.BareID}
+	return Frames{Channel: ch, HasIDs: window > 1 || ch.Framing() == effects.BareID}
 }
 
 // MaxReplyFrames returns how many frames a reply may have.
@@ -50,7 +51,7 @@ func (f Frames) MaxReplyFrames() int {
 	if f.Channel.Framing() == effects.Parts {
 		n = partsMax
 	}
-	if f.Matched {
+	if f.HasIDs {
 		n++
 	}
 	if f.Channel.Framing() != effects.BareID {
@@ -59,16 +60,16 @@ func (f Frames) MaxReplyFrames() int {
 	return n
 }
 
-// Delimited reports whether a request has an empty frame before the body, as with a REQ socket.
-func (f Frames) Delimited() bool {
-	return f.Channel.Asks() && f.Channel.Framing() != effects.BareID
+// HasDelimiter reports whether a request has an empty frame before the body, as with a REQ socket.
+func (f Frames) HasDelimiter() bool {
+	return f.Channel.HasReplies() && f.Channel.Framing() != effects.BareID
 }
 
 // CutReply splits a reply into the id of the request, which is zero on a Conn without ids, and the body. The call
 // fails if the frames do not fit the channel.
 func (f Frames) CutReply(all [][]byte) (id uint64, body []byte, err error) {
 	rest := all
-	if f.Matched {
+	if f.HasIDs {
 		if len(rest) == 0 || len(rest[0]) != IDBytes {
 			return 0, nil, errors.New("no frame of 8 bytes at its start, which says what it answers")
 		}
@@ -88,7 +89,7 @@ func (f Frames) CutReply(all [][]byte) (id uint64, body []byte, err error) {
 func MaxRequestFrames(ch effects.Channel) int {
 	switch ch.Framing() {
 	case effects.Several:
-		return severalMax
+		return combinedMax
 	case effects.Parts:
 		return framesMax + partsMax - 1
 	case effects.Envelope, effects.BareID:
@@ -96,15 +97,15 @@ func MaxRequestFrames(ch effects.Channel) int {
 	return framesMax
 }
 
-// EachFrame calls frame with each frame of a body, and whether more follow. A body is a single frame; on a channel of
-// parts, a body may be several frames.
-func EachFrame(ch effects.Channel, body []byte, frame func(b []byte, more bool)) {
+// ForEachFrame calls frame with each frame of a body, and whether more follow. A body is a single frame; on a channel
+// of parts, a body may be several frames.
+func ForEachFrame(ch effects.Channel, body []byte, handleFrame func(b []byte, more bool)) {
 	if ch.Framing() != effects.Parts {
-		frame(body, false)
+		handleFrame(body, false)
 		return
 	}
 	for part, rest, ok := effects.CutPart(body); ok; part, rest, ok = effects.CutPart(rest) {
-		frame(part, len(rest) > 0)
+		handleFrame(part, len(rest) > 0)
 	}
 }
 
@@ -122,7 +123,7 @@ func IsBody(ch effects.Channel, body []byte) bool {
 	return ok && n > 0 && n <= partsMax
 }
 
-// joinBody is the opposite of EachFrame: joinBody makes a body of the frames that a peer sent after the envelope.
+// joinBody is the opposite of ForEachFrame: joinBody makes a body of the frames that a peer sent after the envelope.
 func joinBody(ch effects.Channel, rest [][]byte) ([]byte, error) {
 	switch parts := ch.Framing() == effects.Parts; {
 	case parts && (len(rest) == 0 || len(rest) > partsMax):
@@ -151,9 +152,9 @@ func CutRequest(ch effects.Channel, frames [][]byte) (envelope [][]byte, body []
 		return nil, nil, errors.New("no empty frame before the body; send one, as a REQ socket does")
 	}
 	envelope, rest := frames[:end+1], frames[end+1:]
-	if slices.ContainsFunc(envelope, func(hop []byte) bool { return len(hop) > hopMax }) {
+	if slices.ContainsFunc(envelope, func(hop []byte) bool { return len(hop) > envelopeFrameMax }) {
 		// The envelope is kept until the reply, however long that takes, and is sent with the reply.
-		return nil, nil, fmt.Errorf("more than %d bytes in a frame before the body; ZeroMQ's names have no more", hopMax)
+		return nil, nil, fmt.Errorf("more than %d bytes in a frame before the body; ZeroMQ's names have no more", envelopeFrameMax)
 	}
 	body, err = joinBody(ch, rest)
 	return envelope, body, err

@@ -27,8 +27,8 @@ type Duration struct {
 	Value time.Duration
 }
 
-// Check returns an error for the first setting that is out of bounds.
-func Check(numbers []Number, durations []Duration) error {
+// CheckSettings returns an error for the first setting that is out of bounds.
+func CheckSettings(numbers []Number, durations []Duration) error {
 	for _, f := range numbers {
 		if f.Value < f.Min || f.Value > f.Max {
 			return &control.Error{
@@ -48,11 +48,11 @@ func Check(numbers []Number, durations []Duration) error {
 	return nil
 }
 
-// AtLeast returns an error if a setting is smaller than needs; because names the setting with that need.
-func AtLeast(name string, value int, needs int, because string) error {
-	if value >= needs {
+// CheckAtLeast returns an error if a setting is smaller than needs; because names the setting with that need.
+func CheckAtLeast(name string, value int, lowest int, reason string) error {
+	if value >= lowest {
 		return nil
 	}
 	return &control.Error{Code: effects.Invalid, What: fmt.Sprintf("%s %d", name, value),
-		Remedy: fmt.Sprintf("set it to at least %s, which is %d", because, needs)}
+		Remedy: fmt.Sprintf("set it to at least %s, which is %d", reason, lowest)}
 }

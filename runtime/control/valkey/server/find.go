@@ -11,10 +11,10 @@ import (
 // package redis-server starts a daemon, while the package redis-tools has the same program and starts nothing.
 var ErrNotInstalled = errors.New("neither valkey-server nor redis-server is installed; apt-get install redis-tools")
 
-// Find returns the path of a server's program and the name to start the program by, which is the first argument. The
-// program redis-check-rdb of Debian's and Ubuntu's package redis-tools is the server itself when started as
+// FindProgram returns the path of a server's program and the name to start the program by, which is the first argument.
+// The program redis-check-rdb of Debian's and Ubuntu's package redis-tools is the server itself when started as
 // redis-server. The error is ErrNotInstalled if there is none.
-func Find() (path, name string, err error) {
+func FindProgram() (path, name string, err error) {
 	for _, name := range []string{"valkey-server", "redis-server"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path, name, nil

@@ -42,14 +42,14 @@ func NewKeyFiles(t testing.TB) KeyFiles {
 	caDER, err1 := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
 	leafDER, err2 := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
 	keyDER, err3 := x509.MarshalPKCS8PrivateKey(key)
-	if err := errors.Join(err1, err2, err3, write(r.CA, "CERTIFICATE", caDER), write(r.Cert, "CERTIFICATE", leafDER),
-		write(r.Key, "PRIVATE KEY", keyDER)); err != nil {
+	if err := errors.Join(err1, err2, err3, writePEM(r.CA, "CERTIFICATE", caDER), writePEM(r.Cert, "CERTIFICATE", leafDER),
+		writePEM(r.Key, "PRIVATE KEY", keyDER)); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func write(file, kind string, der []byte) error {
+func writePEM(file, kind string, der []byte) error {
 	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
@@ -57,7 +57,7 @@ func write(file, kind string, der []byte) error {
 // authority. Do, Follow and Lead cannot reach the server.
 func StartEncrypted(t testing.TB, r KeyFiles) *Server {
 	t.Helper()
-	return start(t, func(port uint16) []string {
+	return startServer(t, func(port uint16) []string {
 		return []string{"--port", "0", "--tls-port", strconv.Itoa(int(port)), "--tls-cert-file", r.Cert, "--tls-key-file",
 			r.Key, "--tls-ca-cert-file", r.CA}
 	})

@@ -18,25 +18,25 @@ import (
 type Server struct {
 	t    testing.TB
 	port *reserve.Port
-	more []string // arguments
-	run  *exec.Cmd
+	args []string // arguments
+	cmd  *exec.Cmd
 }
 
 // Start starts a server that ends with the test, with additional arguments, and returns when the server accepts
 // connections.
 func Start(t testing.TB, more ...string) *Server {
 	t.Helper()
-	return start(t, func(uint16) []string { return more })
+	return startServer(t, func(uint16) []string { return more })
 }
 
-// start starts a server with arguments that may name the port.
-func start(t testing.TB, more func(port uint16) []string) *Server {
+// startServer starts a server with arguments that may name the port.
+func startServer(t testing.TB, args func(port uint16) []string) *Server {
 	t.Helper()
 	port, err := reserve.Open("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{t: t, port: port, more: more(port.Addr().Port)}
+	s := &Server{t: t, port: port, args: args(port.Addr().Port)}
 	t.Cleanup(func() {
 		s.Kill()
 		_ = port.Close()
@@ -54,26 +54,26 @@ func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(int(s.Port()
 // Restart starts the server again after a Kill, without data.
 func (s *Server) Restart() {
 	s.t.Helper()
-	path, name, err := server.Find()
+	path, name, err := server.FindProgram()
 	if err != nil {
 		s.t.Fatalf("%v; make test-setup installs it", err)
 	}
-	s.run = exec.Command(path, append([]string{"--port", strconv.Itoa(int(s.Port())), "--bind", "127.0.0.1", "--save", "",
+	s.cmd = exec.Command(path, append([]string{"--port", strconv.Itoa(int(s.Port())), "--bind", "127.0.0.1", "--save", "",
 		"--appendonly", "no", "--dir", s.t.TempDir(), "--daemonize", "no", "--logfile", "",
-		"--repl-diskless-sync-delay", "0"}, s.more...)...)
-	s.run.Args[0] = name
-	s.run.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := s.run.StdoutPipe()
+		"--repl-diskless-sync-delay", "0"}, s.args...)...)
+	s.cmd.Args[0] = name
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := s.cmd.StdoutPipe()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := s.run.Start(); err != nil {
+	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
 	lines := bufio.NewScanner(out)
-	for said := []string{}; ; said = append(said, lines.Text()) {
+	for output := []string{}; ; output = append(output, lines.Text()) {
 		if !lines.Scan() {
-			s.t.Fatalf("the server does not serve:\n%s", strings.Join(said, "\n"))
+			s.t.Fatalf("the server does not serve:\n%s", strings.Join(output, "\n"))
 		}
 		if strings.Contains(strings.ToLower(lines.Text()), "ready to accept connections") {
 			break
@@ -87,15 +87,15 @@ func (s *Server) Restart() {
 
 // Kill ends the server at once; the data are lost.
 func (s *Server) Kill() {
-	if s.run != nil {
-		_ = s.run.Process.Kill()
-		_ = s.run.Wait() // the error says that it was killed
-		s.run = nil
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait() // the error says that it was killed
+		s.cmd = nil
 	}
 }
 
-// Do sends a command and returns the first line of the reply without the type byte.
-func (s *Server) Do(words ...string) string {
+// DoCommand sends a command and returns the first line of the reply without the type byte.
+func (s *Server) DoCommand(words ...string) string {
 	s.t.Helper()
 	c, err := net.Dial("tcp", s.Addr())
 	if err != nil {
@@ -112,29 +112,29 @@ func (s *Server) Do(words ...string) string {
 	return strings.TrimSpace(line[1:])
 }
 
-// Follow makes the server a replica of another server, and returns when all data have arrived.
-func (s *Server) Follow(of *Server) {
+// ReplicateFrom makes the server a replica of another server, and returns when all data have arrived.
+func (s *Server) ReplicateFrom(primary *Server) {
 	s.t.Helper()
-	s.Do("REPLICAOF", "127.0.0.1", strconv.Itoa(int(of.Port())))
-	for of.Do("WAIT", "1", "1000") != "1" {
+	s.DoCommand("REPLICAOF", "127.0.0.1", strconv.Itoa(int(primary.Port())))
+	for primary.DoCommand("WAIT", "1", "1000") != "1" {
 	}
 }
 
-// Lead ends Follow: the server continues as a primary with the present data.
-func (s *Server) Lead() {
+// BecomePrimary ends Follow: the server continues as a primary with the present data.
+func (s *Server) BecomePrimary() {
 	s.t.Helper()
-	s.Do("REPLICAOF", "NO", "ONE")
+	s.DoCommand("REPLICAOF", "NO", "ONE")
 }
 
-// Stop freezes the server until Continue.
-func (s *Server) Stop() { s.signal(syscall.SIGSTOP) }
+// Suspend freezes the server until Continue.
+func (s *Server) Suspend() { s.sendSignal(syscall.SIGSTOP) }
 
-// Continue ends Stop.
-func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
+// Resume ends Stop.
+func (s *Server) Resume() { s.sendSignal(syscall.SIGCONT) }
 
-func (s *Server) signal(sig syscall.Signal) {
+func (s *Server) sendSignal(sig syscall.Signal) {
 	s.t.Helper()
-	if err := s.run.Process.Signal(sig); err != nil {
+	if err := s.cmd.Process.Signal(sig); err != nil {
 		s.t.Fatal(err)
 	}
 }

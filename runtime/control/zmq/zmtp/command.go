@@ -10,9 +10,9 @@ import (
 const commandMax = 4096
 
 const (
-	ready = "READY"
-	ping  = "PING"
-	pong  = "PONG"
+	commandReady = "READY"
+	commandPing  = "PING"
+	commandPong  = "PONG"
 )
 
 // contextMax is the longest context of a PING, which the PONG repeats.
@@ -54,16 +54,16 @@ func appendCommand(b []byte, name string, data ...[]byte) []byte {
 
 // AppendReady appends our half of the handshake: a socket of this type, without a name.
 func AppendReady(b []byte, socketType string) []byte {
-	return appendCommand(b, ready, property("Socket-Type", socketType), property("Identity", ""))
+	return appendCommand(b, commandReady, appendProperty("Socket-Type", socketType), appendProperty("Identity", ""))
 }
 
 // AppendPing appends a PING, which asks the peer for a PONG. A positive ttl, in tenths of a second, lets the peer
 // consider the connection dead after that much silence of ours; zero promises nothing.
 func AppendPing(b []byte, deciseconds uint16) []byte {
-	return appendCommand(b, ping, binary.BigEndian.AppendUint16(nil, deciseconds))
+	return appendCommand(b, commandPing, binary.BigEndian.AppendUint16(nil, deciseconds))
 }
 
-func property(name, value string) []byte {
+func appendProperty(name, value string) []byte {
 	b := append([]byte{byte(len(name))}, name...)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(value)))
 	return append(b, value...)
@@ -82,7 +82,7 @@ func ReadReady(r io.Reader) (socketType string, err error) {
 	switch {
 	case err != nil:
 		return "", err
-	case c.name != ready:
+	case c.name != commandReady:
 		return "", protocolError("%q instead of READY", c.name)
 	}
 	for b := c.data; len(b) > 0; {

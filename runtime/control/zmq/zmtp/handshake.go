@@ -13,19 +13,19 @@ var ErrSocketType = errors.New("the wrong type of socket")
 // Handshake exchanges greetings and READY commands, as a socket of type ours with a peer of a type in theirs. say is
 // called with the bytes to send. Handshake reads a greeting and at most one command from r. pings says whether the
 // peer is certain to understand PING.
-func Handshake(r io.Reader, say func(wire []byte), ours string, theirs []string) (pings bool, err error) {
-	say(AppendGreeting(nil))
+func Handshake(r io.Reader, send func(wire []byte), socketType string, peerTypes []string) (pings bool, err error) {
+	send(AppendGreeting(nil))
 	if pings, err = ReadGreeting(r); err != nil {
 		return false, err
 	}
-	say(AppendReady(nil, ours))
+	send(AppendReady(nil, socketType))
 	peer, err := ReadReady(r)
 	if err != nil {
 		return false, err
 	}
-	if !slices.Contains(theirs, peer) {
+	if !slices.Contains(peerTypes, peer) {
 		return false, fmt.Errorf("%w: a socket of type %q cannot talk to a %s: connect one of %q",
-			ErrSocketType, peer, ours, theirs)
+			ErrSocketType, peer, socketType, peerTypes)
 	}
 	return pings, nil
 }

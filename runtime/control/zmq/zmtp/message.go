@@ -56,21 +56,21 @@ type Reader struct {
 	// SendPong, if set, is called with the bytes that answer a PING.
 	SendPong func(wire []byte)
 
-	head  [9]byte
-	free  int // bytes of the message that need no reservation
-	taken int
+	head     [9]byte
+	freeLeft int // bytes of the message that need no reservation
+	reserved int
 }
 
 // Next returns the next message. The error is io.EOF if the peer ended the connection between two messages.
 func (r *Reader) Next() (Message, error) {
 	var m Message
-	skipped, begun := 0, false
+	skipped, started := 0, false
 	r.Release()
-	r.free = freeBytes
+	r.freeLeft = freeBytes
 	for {
 		f, err := readFrame(r.R, &r.head)
 		if err != nil {
-			if begun {
+			if started {
 				err = unexpectedEnd(err, "in a message")
 			}
 			return m, err
@@ -81,9 +81,9 @@ func (r *Reader) Next() (Message, error) {
 			}
 			continue
 		}
-		if !begun {
-			begun = true
-			call(r.OnStart)
+		if !started {
+			started = true
+			callIfSet(r.OnStart)
 		}
 		left := f.size
 		// No peer sends that many bytes; a size that is only claimed must not overflow the counter.
@@ -107,7 +107,7 @@ func (r *Reader) Next() (Message, error) {
 			}
 		}
 		if !f.more {
-			call(r.OnEnd)
+			callIfSet(r.OnEnd)
 			return m, nil
 		}
 	}
@@ -115,13 +115,13 @@ func (r *Reader) Next() (Message, error) {
 
 // Release returns the reserved memory of the newest message. Release may be called repeatedly.
 func (r *Reader) Release() {
-	if r.taken > 0 {
-		r.ReleaseBytes(r.taken)
-		r.taken = 0
+	if r.reserved > 0 {
+		r.ReleaseBytes(r.reserved)
+		r.reserved = 0
 	}
 }
 
-func call(f func()) {
+func callIfSet(f func()) {
 	if f != nil {
 		f()
 	}
@@ -141,8 +141,8 @@ func (r *Reader) checkLimits(m *Message) Fault {
 // readBody appends a frame of size bytes, or as many bytes as memory was granted for. Then left bytes are still to be
 // skipped.
 func (r *Reader) readBody(m *Message, size uint64) (left uint64, err error) {
-	body := make([]byte, min(size, uint64(r.free)))
-	r.free -= len(body)
+	body := make([]byte, min(size, uint64(r.freeLeft)))
+	r.freeLeft -= len(body)
 	for at := 0; ; {
 		if _, err := io.ReadFull(r.R, body[at:]); err != nil {
 			return 0, unexpectedEnd(err, "in a message")
@@ -157,7 +157,7 @@ func (r *Reader) readBody(m *Message, size uint64) (left uint64, err error) {
 				m.Fault = NoRoom
 				return size - uint64(at), nil
 			}
-			r.taken += more
+			r.reserved += more
 		}
 		body = append(body, make([]byte, more)...)
 	}
@@ -170,14 +170,14 @@ func (r *Reader) handleCommand(size uint64) error {
 		return err
 	}
 	switch c.name {
-	case ping:
+	case commandPing:
 		if len(c.data) < 2 || len(c.data) > 2+contextMax {
 			return protocolError("a PING of %d bytes", len(c.data))
 		}
 		if r.SendPong != nil {
-			r.SendPong(appendCommand(nil, pong, c.data[2:]))
+			r.SendPong(appendCommand(nil, commandPong, c.data[2:]))
 		}
-	case pong: // A PONG says only that the peer is alive.
+	case commandPong: // A PONG says only that the peer is alive.
 	default:
 		return protocolError("the command %q between messages", c.name)
 	}

@@ -21,13 +21,13 @@ func TestAdmissionFollowsTheLimitOfFiles(t *testing.T) {
 		{1, 0, 256, 1, 1},
 		{2, 1, 1, 4, 1},
 	} {
-		got := admission(Config{MaxStreams: c.streams,
+		got := doorConfig(Config{MaxStreams: c.streams,
 			Env: plane.Env{Bounds: plane.Bounds{Links: c.links, Strangers: c.strangers}, Log: slog.New(slog.DiscardHandler)}})
-		if got.Total != c.total || got.Strangers != c.unknown {
-			t.Errorf("%+v: %d in all, %d strangers", c, got.Total, got.Strangers)
+		if got.MaxTotal != c.total || got.MaxStrangers != c.unknown {
+			t.Errorf("%+v: %d in all, %d strangers", c, got.MaxTotal, got.MaxStrangers)
 		}
-		if left := got.Total - got.PerAddress; left != c.total/8 && c.streams > 0 {
-			t.Errorf("%+v: one address leaves %d of %d to others", c, left, got.Total)
+		if left := got.MaxTotal - got.MaxPerAddress; left != c.total/8 && c.streams > 0 {
+			t.Errorf("%+v: one address leaves %d of %d to others", c, left, got.MaxTotal)
 		}
 	}
 }

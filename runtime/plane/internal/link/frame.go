@@ -33,7 +33,7 @@ const (
 )
 
 const (
-	headBytes    = framing.HeadBytes
+	headBytes    = framing.HeaderBytes
 	helloBytes   = 4 + 16*5 + 4 + 8
 	welcomeBytes = 1 + 16 + 16 + 4 + 8 + 16
 	requestBytes = 8 + 4 + 8 + 4
@@ -57,8 +57,8 @@ type Hello struct {
 	Buffer   effects.Buffer      // the initiator's pool
 }
 
-// Prove returns the Proof that a hello of this kind needs, given the token.
-func (h *Hello) Prove(kind Kind, token identity.Token) [16]byte {
+// ComputeProof returns the Proof that a hello of this kind needs, given the token.
+func (h *Hello) ComputeProof(kind Kind, token identity.Token) [16]byte {
 	return token.Prove("hello", []byte{byte(kind)}, h.From[:], h.To[:], h.Session[:], appendBuffer(nil, h.Buffer))
 }
 
@@ -70,8 +70,8 @@ type Welcome struct {
 	Proof  [16]byte       // proves that the target has the token and has received this hello
 }
 
-// Prove returns the Proof that a welcome needs in answer to hello h.
-func (w *Welcome) Prove(h *Hello, token identity.Token) [16]byte {
+// ComputeProof returns the Proof that a welcome needs in answer to hello h.
+func (w *Welcome) ComputeProof(h *Hello, token identity.Token) [16]byte {
 	return token.Prove("welcome", h.Session[:], []byte{byte(w.Code)}, w.From[:], appendBuffer(nil, w.Buffer))
 }
 
@@ -91,7 +91,9 @@ func maxFrame(pairs int) int {
 	return max(SmallFrame, headBytes+requestBytes+pairs*pairBytes+gatherBytes+pairs*layerBytes)
 }
 
-func begin(b []byte, kind Kind, body int) []byte { return framing.Begin(b, uint8(kind), body) }
+func appendHeader(b []byte, kind Kind, body int) []byte {
+	return framing.AppendHeader(b, uint8(kind), body)
+}
 
 func appendBuffer(b []byte, buf effects.Buffer) []byte {
 	b = append(b, buf.ID[:]...)
@@ -101,7 +103,7 @@ func appendBuffer(b []byte, buf effects.Buffer) []byte {
 
 // AppendHello appends a hello, or with KindJoin the hello of a stream.
 func AppendHello(b []byte, kind Kind, h Hello) []byte {
-	b = begin(b, kind, helloBytes)
+	b = appendHeader(b, kind, helloBytes)
 	b = binary.LittleEndian.AppendUint32(b, Magic)
 	b = append(b, h.From[:]...)
 	b = append(b, h.To[:]...)
@@ -111,28 +113,28 @@ func AppendHello(b []byte, kind Kind, h Hello) []byte {
 }
 
 // AppendJoined appends the answer to a Join, after which the stream belongs to the link.
-func AppendJoined(b []byte) []byte { return begin(b, KindJoined, 0) }
+func AppendJoined(b []byte) []byte { return appendHeader(b, KindJoined, 0) }
 
 // AppendWelcome appends a welcome.
 func AppendWelcome(b []byte, w Welcome) []byte {
-	b = begin(b, KindWelcome, welcomeBytes)
+	b = appendHeader(b, KindWelcome, welcomeBytes)
 	b = append(b, byte(w.Code))
 	b = append(b, w.From[:]...)
 	return append(appendBuffer(b, w.Buffer), w.Proof[:]...)
 }
 
 // appendRequest appends a push, a gather or a read.
-func appendRequest(b []byte, kind Kind, a TransferRequest) []byte {
-	size := requestBytes + len(a.Pairs)*pairBytes
+func appendRequest(b []byte, kind Kind, request TransferRequest) []byte {
+	size := requestBytes + len(request.Pairs)*pairBytes
 	if kind == KindGather {
-		size += gatherBytes + len(a.Gather.Pages)*layerBytes
+		size += gatherBytes + len(request.Gather.Pages)*layerBytes
 	}
-	b = begin(b, kind, size)
-	b = binary.LittleEndian.AppendUint64(b, a.Transfer)
-	b = binary.LittleEndian.AppendUint32(b, a.Slot)
-	b = binary.LittleEndian.AppendUint64(b, uint64(a.Grant))
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(a.Pairs)))
-	for _, p := range a.Pairs {
+	b = appendHeader(b, kind, size)
+	b = binary.LittleEndian.AppendUint64(b, request.Transfer)
+	b = binary.LittleEndian.AppendUint32(b, request.Slot)
+	b = binary.LittleEndian.AppendUint64(b, uint64(request.Grant))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(request.Pairs)))
+	for _, p := range request.Pairs {
 		b = binary.LittleEndian.AppendUint32(b, p.Local.Index)
 		b = binary.LittleEndian.AppendUint64(b, uint64(p.Local.Generation))
 		b = binary.LittleEndian.AppendUint32(b, p.Remote.Index)
@@ -142,9 +144,9 @@ func appendRequest(b []byte, kind Kind, a TransferRequest) []byte {
 	if kind != KindGather {
 		return b
 	}
-	b = binary.LittleEndian.AppendUint32(b, a.Gather.Layers)
-	b = binary.LittleEndian.AppendUint32(b, a.Gather.Stripes)
-	for _, page := range a.Gather.Pages {
+	b = binary.LittleEndian.AppendUint32(b, request.Gather.Layers)
+	b = binary.LittleEndian.AppendUint32(b, request.Gather.Stripes)
+	for _, page := range request.Gather.Pages {
 		b = binary.LittleEndian.AppendUint32(b, page.Index)
 		b = binary.LittleEndian.AppendUint64(b, uint64(page.Generation))
 	}
@@ -152,18 +154,18 @@ func appendRequest(b []byte, kind Kind, a TransferRequest) []byte {
 }
 
 func appendCancel(b []byte, transfer uint64) []byte {
-	return binary.LittleEndian.AppendUint64(begin(b, KindCancel, cancelBytes), transfer)
+	return binary.LittleEndian.AppendUint64(appendHeader(b, KindCancel, cancelBytes), transfer)
 }
 
 func appendDone(b []byte, transfer uint64, code effects.Code) []byte {
-	b = binary.LittleEndian.AppendUint64(begin(b, KindDone, doneBytes), transfer)
+	b = binary.LittleEndian.AppendUint64(appendHeader(b, KindDone, doneBytes), transfer)
 	return append(b, byte(code))
 }
 
 // ReadFrame reads one frame of at most limit bytes. The body is part of the buffer that ReadFrame returns, which is
 // buf if that was large enough.
 func ReadFrame(r io.Reader, buf []byte, limit int) (kind Kind, body, grown []byte, err error) {
-	number, body, grown, err := framing.Read(r, buf, limit)
+	number, body, grown, err := framing.ReadFrame(r, buf, limit)
 	return Kind(number), body, grown, err
 }
 
@@ -178,7 +180,7 @@ func parseBuffer(b []byte) effects.Buffer {
 // ParseHello parses the body of a hello.
 func ParseHello(b []byte) (h Hello, err error) {
 	if len(b) != helloBytes {
-		return h, framing.WrongSize("hello", len(b), helloBytes)
+		return h, framing.SizeError("hello", len(b), helloBytes)
 	}
 	switch m := binary.LittleEndian.Uint32(b); {
 	case m == Magic:
@@ -201,7 +203,7 @@ func ParseHello(b []byte) (h Hello, err error) {
 
 func parseWelcome(b []byte) (w Welcome, err error) {
 	if len(b) != welcomeBytes {
-		return w, framing.WrongSize("welcome", len(b), welcomeBytes)
+		return w, framing.SizeError("welcome", len(b), welcomeBytes)
 	}
 	return Welcome{
 		Code:   effects.CodeFromWire(uint32(b[0])),
@@ -211,75 +213,75 @@ func parseWelcome(b []byte) (w Welcome, err error) {
 	}, nil
 }
 
-func parseRequest(b []byte, pairsMax int) (a TransferRequest, err error) {
+func parseRequest(b []byte, pairsMax int) (request TransferRequest, err error) {
 	if len(b) < requestBytes {
-		return a, framing.WrongSize("push or read", len(b), requestBytes)
+		return request, framing.SizeError("push or read", len(b), requestBytes)
 	}
 	n := binary.LittleEndian.Uint32(b[20:])
 	if n == 0 || uint64(n) > uint64(pairsMax) || len(b) != requestBytes+int(n)*pairBytes {
-		return a, fmt.Errorf("%w: push or read of %d pairs in %d bytes; give 1 to %d pairs of %d bytes", ErrMalformed, n,
+		return request, fmt.Errorf("%w: push or read of %d pairs in %d bytes; give 1 to %d pairs of %d bytes", ErrMalformed, n,
 			len(b), pairsMax, pairBytes)
 	}
-	a.Transfer = binary.LittleEndian.Uint64(b)
-	a.Slot = binary.LittleEndian.Uint32(b[8:])
-	a.Grant = effects.GrantID(binary.LittleEndian.Uint64(b[12:]))
-	a.Pairs = make([]effects.Pair, n)
-	for i := range a.Pairs {
+	request.Transfer = binary.LittleEndian.Uint64(b)
+	request.Slot = binary.LittleEndian.Uint32(b[8:])
+	request.Grant = effects.GrantID(binary.LittleEndian.Uint64(b[12:]))
+	request.Pairs = make([]effects.Pair, n)
+	for i := range request.Pairs {
 		q := b[requestBytes+i*pairBytes:]
-		p := &a.Pairs[i]
+		p := &request.Pairs[i]
 		p.Local.Index = binary.LittleEndian.Uint32(q)
 		p.Local.Generation = effects.Generation(binary.LittleEndian.Uint64(q[4:]))
 		p.Remote.Index = binary.LittleEndian.Uint32(q[12:])
 		p.Remote.Generation = effects.Generation(binary.LittleEndian.Uint64(q[16:]))
 		p.Local.Length = binary.LittleEndian.Uint32(q[24:])
 	}
-	return a, nil
+	return request, nil
 }
 
 // parseGather parses the body of a push that gathers: the body of a push, followed by the initiator's pages.
-func parseGather(b []byte, pagesMax int) (a TransferRequest, err error) {
+func parseGather(b []byte, pagesMax int) (request TransferRequest, err error) {
 	if len(b) < requestBytes {
-		return a, framing.WrongSize("gather", len(b), requestBytes)
+		return request, framing.SizeError("gather", len(b), requestBytes)
 	}
 	push := uint64(requestBytes) + uint64(binary.LittleEndian.Uint32(b[20:]))*pairBytes
 	if uint64(len(b)) < push+gatherBytes {
-		return a, fmt.Errorf("%w: gather in %d bytes; its pairs alone have %d", ErrMalformed, len(b), push)
+		return request, fmt.Errorf("%w: gather in %d bytes; its pairs alone have %d", ErrMalformed, len(b), push)
 	}
-	if a, err = parseRequest(b[:push], pagesMax); err != nil {
-		return a, err
+	if request, err = parseRequest(b[:push], pagesMax); err != nil {
+		return request, err
 	}
 	b = b[push:]
-	g := &a.Gather
+	g := &request.Gather
 	g.Layers, g.Stripes = binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
-	n := uint64(len(a.Pairs)) * uint64(g.Layers)
+	n := uint64(len(request.Pairs)) * uint64(g.Layers)
 	if b = b[gatherBytes:]; g.Layers == 0 || n > uint64(pagesMax) || uint64(len(b)) != n*layerBytes {
-		return a, fmt.Errorf("%w: gather of %d pages of %d layers each in %d bytes; give %d bytes for each of at most %d",
-			ErrMalformed, len(a.Pairs), g.Layers, len(b), layerBytes, pagesMax)
+		return request, fmt.Errorf("%w: gather of %d pages of %d layers each in %d bytes; give %d bytes for each of at most %d",
+			ErrMalformed, len(request.Pairs), g.Layers, len(b), layerBytes, pagesMax)
 	}
 	g.Pages = make([]effects.Page, n)
 	for i := range g.Pages {
 		q := b[i*layerBytes:]
 		g.Pages[i] = effects.Page{Index: binary.LittleEndian.Uint32(q),
 			Generation: effects.Generation(binary.LittleEndian.Uint64(q[4:])),
-			Length:     a.Pairs[i/int(g.Layers)].Local.Length / g.Layers}
+			Length:     request.Pairs[i/int(g.Layers)].Local.Length / g.Layers}
 	}
-	if !g.Fits(a.Pairs) {
-		return a, fmt.Errorf("%w: gather of %d layers in %d stripes, by which the lengths of its pages do not divide",
+	if !g.Fits(request.Pairs) {
+		return request, fmt.Errorf("%w: gather of %d layers in %d stripes, by which the lengths of its pages do not divide",
 			ErrMalformed, g.Layers, g.Stripes)
 	}
-	return a, nil
+	return request, nil
 }
 
 func parseCancel(b []byte) (transfer uint64, err error) {
 	if len(b) != cancelBytes {
-		return 0, framing.WrongSize("cancel", len(b), cancelBytes)
+		return 0, framing.SizeError("cancel", len(b), cancelBytes)
 	}
 	return binary.LittleEndian.Uint64(b), nil
 }
 
 func parseDone(b []byte) (transfer uint64, code effects.Code, err error) {
 	if len(b) != doneBytes {
-		return 0, 0, framing.WrongSize("done", len(b), doneBytes)
+		return 0, 0, framing.SizeError("done", len(b), doneBytes)
 	}
 	return binary.LittleEndian.Uint64(b), effects.CodeFromWire(uint32(b[8])), nil
 }

@@ -19,7 +19,7 @@ func drawBuffer(t *rapid.T) effects.Buffer {
 
 func draw16(t *rapid.T) [16]byte { return [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")) }
 
-func drawAsk(t *rapid.T) TransferRequest {
+func drawRequest(t *rapid.T) TransferRequest {
 	a := TransferRequest{Transfer: rapid.Uint64().Draw(t, "transfer"), Slot: rapid.Uint32().Draw(t, "slot"),
 		Grant: effects.GrantID(rapid.Uint64().Draw(t, "grant"))}
 	for range rapid.IntRange(1, 9).Draw(t, "pairs") {
@@ -60,7 +60,7 @@ func TestFramesSurviveTheWire(t *testing.T) {
 		if got, err := parseWelcome(mustBody(t, AppendWelcome(nil, w), KindWelcome)); err != nil || got != w {
 			t.Fatalf("welcome: %+v, %v", got, err)
 		}
-		a := drawAsk(t)
+		a := drawRequest(t)
 		if got, err := parseRequest(mustBody(t, appendRequest(nil, KindPush, a), KindPush), 9); err != nil ||
 			!reflect.DeepEqual(got, a) {
 			t.Fatalf("push: %+v, %v", got, err)

@@ -16,48 +16,49 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// An Incoming is a link that a peer has opened in order to push to us and to read from us.
-type Incoming struct {
+// An IncomingLink is a link that a peer has opened in order to push to us and to read from us.
+type IncomingLink struct {
 	plane    *Plane
 	conn     net.Conn
 	address  netip.Prefix // the address of the peer; not valid on shm
-	out      *outbox
+	outbox   *outbox
 	receiver Receiver
 	hello    Hello
 
 	// The fields below are guarded by the plane's mutex.
-	number      uint64           // counts incoming links
-	changed     sync.Cond        // signalled when lastRequest, lost or storing changes
-	lastRequest uint64           // number of the newest push or read
-	pushes      map[uint64]*Push // not ended; together with servedReads and landings at most Bounds.Transfers
-	servedReads map[uint64]*ServedRead
-	landings    int // posted as Landed, not confirmed
-	pages       int // pages of all pushes, reads and landings
-	storing     int // pages being stored
-	lost        bool
+	number       uint64           // counts incoming links
+	changed      sync.Cond        // signalled when lastRequest, lost or storing changes
+	lastRequest  uint64           // number of the newest push or read
+	pushes       map[uint64]*Push // not ended; together with servedReads and landings at most Bounds.Transfers
+	servedReads  map[uint64]*ServedRead
+	landings     int // posted as Landed, not confirmed
+	pages        int // pages of all pushes, reads and landings
+	storingPages int // pages being stored
+	lost         bool
 }
 
 // Hello returns the peer's hello.
-func (in *Incoming) Hello() Hello { return in.hello }
+func (in *IncomingLink) Hello() Hello { return in.hello }
 
 // Receiver returns what the medium's NewReceiver returned.
-func (in *Incoming) Receiver() Receiver { return in.receiver }
+func (in *IncomingLink) Receiver() Receiver { return in.receiver }
 
 // Fail ends the link.
-func (in *Incoming) Fail() { _ = in.conn.Close() }
+func (in *IncomingLink) Fail() { _ = in.conn.Close() }
 
-// handle serves an accepted connection until the connection ends. The door closes the connection when handle returns.
-func (p *Plane) handle(accepted *door.Conn) error {
-	err := p.handshake(accepted)
+// serveConn serves an accepted connection until the connection ends. The door closes the connection when handle
+// returns.
+func (p *Plane) serveConn(accepted *door.Conn) error {
+	err := p.acceptConn(accepted)
 	if p.ctx.Err() != nil {
 		return nil // This process is closing the plane, so the error says nothing about the peer.
 	}
 	return err
 }
 
-func (p *Plane) handshake(accepted *door.Conn) error {
+func (p *Plane) acceptConn(accepted *door.Conn) error {
 	conn := accepted.Conn
-	if err := conn.SetDeadline(time.Now().Add(p.env.Bounds.Handshake)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(p.env.Bounds.HandshakeTimeout)); err != nil {
 		return err
 	}
 	kind, body, files, err := p.medium.ReadFirstFrame(conn)
@@ -77,58 +78,58 @@ func (p *Plane) handshake(accepted *door.Conn) error {
 	if kind == KindJoin {
 		return p.joinStream(accepted, &hello)
 	}
-	in := &Incoming{
+	in := &IncomingLink{
 		plane: p, conn: conn, address: accepted.Address, hello: hello,
 		pushes: map[uint64]*Push{}, servedReads: map[uint64]*ServedRead{},
 		// One done frame for each push or read, including done frames of ended requests that the peer has not read
 		// yet.
-		out: newOutbox(conn, 4*p.env.Bounds.Transfers, p.env.Bounds.Stall),
+		outbox: newOutbox(conn, 4*p.env.Bounds.Transfers, p.env.Bounds.StallTimeout),
 	}
 	in.changed.L = &p.mu
-	code, err := p.register(in, files)
+	code, err := p.registerLink(in, files)
 	answer := Welcome{Code: code, From: p.env.Incarnation, Buffer: p.env.Pool.Buffer()}
 	if code == effects.OK {
 		answer.From = hello.To
-		answer.Proof = answer.Prove(&hello, p.token(&hello))
+		answer.Proof = answer.ComputeProof(&hello, p.tokenOf(&hello))
 	}
 	welcome := AppendWelcome(nil, answer)
 	if code != effects.OK {
 		_, _ = conn.Write(welcome) // The caller logs the error.
 		return fmt.Errorf("link refused as %s: %w", code, err)
 	}
-	keepProven(accepted)
+	markProven(accepted)
 	writeErr := p.medium.SendWelcome(conn, welcome, p.env.Pool)
 	if err := conn.SetDeadline(time.Time{}); writeErr == nil {
 		writeErr = err
 	}
-	return in.serve(writeErr)
+	return in.runLink(writeErr)
 }
 
-// keepProven makes the door keep a connection after the peer has proven its identity: even an idle connection is then
+// markProven makes the door keep a connection after the peer has proven its identity: even an idle connection is then
 // never closed in favour of a new connection.
-func keepProven(accepted *door.Conn) {
+func markProven(accepted *door.Conn) {
 	accepted.MarkKnown()
 	accepted.AddWork(1)
 }
 
-// authenticate checks that a hello comes from the peer that the hello names: that the sender has the token which our
-// machine gave to that peer alone, and that the hello addresses this incarnation of ours (M2). From then on the link
-// belongs to that peer, whatever is sent on the link.
-func (p *Plane) authenticate(kind Kind, h *Hello) (effects.Code, error) {
-	if !identity.OneLife(h.To, p.env.Incarnation) {
+// authenticatePeer checks that a hello comes from the peer that the hello names: that the sender has the token which
+// our machine gave to that peer alone, and that the hello addresses this incarnation of ours (M2). From then on the
+// link belongs to that peer, whatever is sent on the link.
+func (p *Plane) authenticatePeer(kind Kind, h *Hello) (effects.Code, error) {
+	if !identity.SameIncarnation(h.To, p.env.Incarnation) {
 		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", h.To[:4], p.env.Incarnation[:4])
 	}
-	if !identity.Same(h.Proof, h.Prove(kind, p.token(h))) {
+	if !identity.EqualSecrets(h.Proof, h.ComputeProof(kind, p.tokenOf(h))) {
 		return effects.Refused, fmt.Errorf("the peer that calls itself %x... does not prove it; it must shake hands on the "+
 			"control plane first", h.From[:4])
 	}
 	return effects.OK, nil
 }
 
-func (p *Plane) token(h *Hello) identity.Token { return p.env.Key.Token(p.name, h.From, h.To) }
+func (p *Plane) tokenOf(h *Hello) identity.Token { return p.env.Key.Token(p.name, h.From, h.To) }
 
-func (p *Plane) register(in *Incoming, files []*os.File) (effects.Code, error) {
-	if code, err := p.authenticate(KindHello, &in.hello); code != effects.OK {
+func (p *Plane) registerLink(in *IncomingLink, files []*os.File) (effects.Code, error) {
+	if code, err := p.authenticatePeer(KindHello, &in.hello); code != effects.OK {
 		return code, err
 	}
 	receiver, err := p.medium.NewReceiver(in, files)
@@ -160,7 +161,7 @@ func (p *Plane) register(in *Incoming, files []*os.File) (effects.Code, error) {
 // joinStream passes the connection of a stream to the link of that stream.
 func (p *Plane) joinStream(accepted *door.Conn, hello *Hello) error {
 	conn := accepted.Conn
-	if code, err := p.authenticate(KindJoin, hello); code != effects.OK {
+	if code, err := p.authenticatePeer(KindJoin, hello); code != effects.OK {
 		return fmt.Errorf("stream refused as %s: %w", code, err)
 	}
 	p.mu.Lock()
@@ -169,7 +170,7 @@ func (p *Plane) joinStream(accepted *door.Conn, hello *Hello) error {
 	if in == nil || in.hello.From != hello.From {
 		return fmt.Errorf("%w: stream of unknown session %x", ErrMalformed, hello.Session)
 	}
-	keepProven(accepted)
+	markProven(accepted)
 	// The initiator waits for this message: until the door has marked the stream as known, the stream may have to give
 	// way to strangers.
 	if _, err := conn.Write(AppendJoined(nil)); err != nil {
@@ -181,24 +182,24 @@ func (p *Plane) joinStream(accepted *door.Conn, hello *Hello) error {
 	return p.medium.ServeStream(in, conn)
 }
 
-// serve runs the link until the connection ends. If err is set, the link ends at once.
-func (in *Incoming) serve(err error) error {
+// runLink runs the link until the connection ends. If err is set, the link ends at once.
+func (in *IncomingLink) runLink(err error) error {
 	var writer sync.WaitGroup
-	writer.Go(in.out.run)
+	writer.Go(in.outbox.writeFrames)
 	if err == nil {
-		err = in.read()
+		err = in.readRequests()
 	}
 	_ = in.conn.Close()
-	in.out.close()
+	in.outbox.close()
 	writer.Wait()
-	return in.end(err)
+	return in.endLink(err)
 }
 
 // readBytes is the number of bytes of a peer's requests that one read call takes: a header and a few pairs, so that a
 // small request needs no second call.
 const readBytes = 4 << 10
 
-func (in *Incoming) read() error {
+func (in *IncomingLink) readRequests() error {
 	var buf []byte
 	bounds := in.plane.env.Bounds
 	from := bufio.NewReaderSize(in.conn, readBytes)
@@ -210,24 +211,24 @@ func (in *Incoming) read() error {
 		buf = grown
 		switch kind {
 		case KindPush:
-			var a TransferRequest
-			if a, err = parseRequest(body, bounds.PagesPerBatch); err == nil {
-				err = in.acceptPush(a)
+			var request TransferRequest
+			if request, err = parseRequest(body, bounds.PagesPerBatch); err == nil {
+				err = in.acceptPush(request)
 			}
 		case KindGather:
-			var a TransferRequest
-			if a, err = parseGather(body, bounds.PagesPerBatch); err == nil {
-				err = in.acceptPush(a)
+			var request TransferRequest
+			if request, err = parseGather(body, bounds.PagesPerBatch); err == nil {
+				err = in.acceptPush(request)
 			}
 		case KindRead:
-			var a TransferRequest
-			if a, err = parseRequest(body, bounds.PagesPerBatch); err == nil {
-				err = in.acceptRead(a)
+			var request TransferRequest
+			if request, err = parseRequest(body, bounds.PagesPerBatch); err == nil {
+				err = in.acceptRead(request)
 			}
 		case KindCancel:
 			var number uint64
 			if number, err = parseCancel(body); err == nil {
-				in.cancel(number)
+				in.handleCancel(number)
 			}
 		case KindHello, KindWelcome, KindDone, KindJoin, KindJoined:
 			err = fmt.Errorf("%w: kind %d where push, gather, read or cancel belongs", ErrMalformed, kind)
@@ -240,9 +241,9 @@ func (in *Incoming) read() error {
 	}
 }
 
-// advance records the number of a peer's newest request, and fails unless the number is larger than the number of
+// recordRequest records the number of a peer's newest request, and fails unless the number is larger than the number of
 // every earlier request. The caller holds the plane's mutex, also for sendDone.
-func (in *Incoming) advance(number uint64) error {
+func (in *IncomingLink) recordRequest(number uint64) error {
 	if number <= in.lastRequest {
 		return fmt.Errorf("%w: transfer %d after %d; numbers only grow", ErrMalformed, number, in.lastRequest)
 	}
@@ -251,29 +252,29 @@ func (in *Incoming) advance(number uint64) error {
 	return nil
 }
 
-func (in *Incoming) sendDone(number uint64, code effects.Code) {
+func (in *IncomingLink) sendDone(number uint64, code effects.Code) {
 	if in.lost {
 		return
 	}
-	if _, ok := in.out.put(queuedFrame{frame: appendDone(nil, number, code)}); !ok {
+	if _, ok := in.outbox.putFrame(queuedFrame{frame: appendDone(nil, number, code)}); !ok {
 		in.Fail()
 	}
 }
 
-func (in *Incoming) cancel(number uint64) {
+func (in *IncomingLink) handleCancel(number uint64) {
 	in.plane.mu.Lock()
 	defer in.plane.mu.Unlock()
 	if p := in.pushes[number]; p != nil {
-		p.abort(effects.Cancelled)
+		p.abortPush(effects.Cancelled)
 	}
 	if s := in.servedReads[number]; s != nil {
-		s.abort(effects.Cancelled)
+		s.abortRead(effects.Cancelled)
 	}
 }
 
 // endLink takes the link down. When LinkLost is posted, nothing of the link runs any more. The result is err, or nil
 // if err only means that the peer closed in the normal way.
-func (in *Incoming) end(err error) error {
+func (in *IncomingLink) endLink(err error) error {
 	p := in.plane
 	p.mu.Lock()
 	if endLogLevel(err, len(in.pushes)+len(in.servedReads)) < slog.LevelWarn {
@@ -282,10 +283,10 @@ func (in *Incoming) end(err error) error {
 	}
 	in.lost = true
 	for _, push := range in.pushes {
-		push.abort(effects.PeerLost)
+		push.abortPush(effects.PeerLost)
 	}
-	for _, supply := range in.servedReads {
-		supply.abort(effects.PeerLost)
+	for _, read := range in.servedReads {
+		read.abortRead(effects.PeerLost)
 	}
 	in.changed.Broadcast()
 	p.mu.Unlock()
@@ -296,23 +297,23 @@ func (in *Incoming) end(err error) error {
 	delete(p.incoming, in.hello.Session)
 	// If a link of any plane still serves that peer, the peer is not lost.
 	if p.env.Pool.RemoveLink(in.hello.From) {
-		p.post(&effects.LinkLost{Peer: in.hello.From})
+		p.postEvent(&effects.LinkLost{Peer: in.hello.From})
 	}
 	return err
 }
 
 // WaitIdle waits until no page is being stored for the link. The link must be ending.
-func (in *Incoming) WaitIdle() {
+func (in *IncomingLink) WaitIdle() {
 	in.plane.mu.Lock()
 	defer in.plane.mu.Unlock()
-	for in.storing > 0 {
+	for in.storingPages > 0 {
 		in.changed.Wait()
 	}
 }
 
 // FindPush waits until the peer has requested the push with that number, and returns the push, or nil if that push has
 // ended or was refused. The second result is false if the link ends first.
-func (in *Incoming) FindPush(number uint64) (*Push, bool) {
+func (in *IncomingLink) FindPush(number uint64) (*Push, bool) {
 	in.plane.mu.Lock()
 	defer in.plane.mu.Unlock()
 	for in.lastRequest < number && !in.lost {
@@ -322,7 +323,7 @@ func (in *Incoming) FindPush(number uint64) (*Push, bool) {
 }
 
 // Pool returns the pool that pushes store into and reads are served from.
-func (in *Incoming) Pool() *plane.Pool { return in.plane.env.Pool }
+func (in *IncomingLink) Pool() *plane.Pool { return in.plane.env.Pool }
 
 // Bounds returns the bounds of the plane.
-func (in *Incoming) Bounds() plane.Bounds { return in.plane.env.Bounds }
+func (in *IncomingLink) Bounds() plane.Bounds { return in.plane.env.Bounds }

@@ -12,37 +12,37 @@ const addressReserve = 8
 
 // checkLinkLimits returns an error if there is no room for another link: because of the limit for all links, for the
 // links of a peer or for the links of an address. The caller holds the plane's mutex.
-func (p *Plane) checkLinkLimits(in *Incoming) error {
-	var oldest *Incoming
-	own, near, most := 0, 0, p.env.Bounds.Links
+func (p *Plane) checkLinkLimits(in *IncomingLink) error {
+	var oldest *IncomingLink
+	peerLinks, addressLinks, maxLinks := 0, 0, p.env.Bounds.Links
 	for _, other := range p.incoming {
 		if other.address == in.address {
-			near++
+			addressLinks++
 		}
 		if other.hello.From != in.hello.From {
 			continue
 		}
-		if own++; oldest == nil || other.number < oldest.number {
+		if peerLinks++; oldest == nil || other.number < oldest.number {
 			oldest = other
 		}
 	}
 	switch {
-	case own >= maxLinksPerPeer:
+	case peerLinks >= maxLinksPerPeer:
 		oldest.Fail() // An honest peer is admitted at the next attempt.
-		return fmt.Errorf("this peer has %d links already; the oldest is ended", own)
-	case len(p.incoming) >= most:
+		return fmt.Errorf("this peer has %d links already; the oldest is ended", peerLinks)
+	case len(p.incoming) >= maxLinks:
 		return fmt.Errorf("%d peers are linked; raise tables.peers", len(p.incoming))
-	case in.address.IsValid() && near >= most-most/addressReserve:
-		return fmt.Errorf("%d peers of address %v are linked; raise tables.peers", near, in.address)
+	case in.address.IsValid() && addressLinks >= maxLinks-maxLinks/addressReserve:
+		return fmt.Errorf("%d peers of address %v are linked; raise tables.peers", addressLinks, in.address)
 	}
 	return nil
 }
 
-// atLimit reports whether the peer would have more in flight than the limits allow, if another request with so many
-// pages were admitted. Unconfirmed landings count, because each unconfirmed landing has an event in the machine's
+// exceedsLimits reports whether the peer would have more in flight than the limits allow, if another request with so
+// many pages were admitted. Unconfirmed landings count, because each unconfirmed landing has an event in the machine's
 // mailbox, which a peer could otherwise fill by requesting and cancelling pushes. Pages count, because a read may name
 // the same page any number of times.
-func (in *Incoming) atLimit(pages int) bool {
+func (in *IncomingLink) exceedsLimits(pages int) bool {
 	b := in.plane.env.Bounds
 	return len(in.pushes)+len(in.servedReads)+in.landings >= b.Transfers ||
 		uint64(in.pages+pages) > uint64(b.PagesPerBatch)+2*uint64(in.plane.env.Pool.Buffer().Pages)

@@ -24,11 +24,11 @@ type Medium interface {
 	// beside that frame. The caller closes the files, even if an error is returned.
 	ReadFirstFrame(conn net.Conn) (kind Kind, body []byte, files []*os.File, err error)
 	// NewSender prepares an outgoing link after the welcome. The sender must not keep the files.
-	NewSender(ctx context.Context, out *Outgoing, address string, files []*os.File) (Sender, error)
+	NewSender(ctx context.Context, out *OutgoingLink, address string, files []*os.File) (Sender, error)
 	// NewReceiver prepares an incoming link before the welcome is sent. An error refuses the peer.
-	NewReceiver(in *Incoming, files []*os.File) (Receiver, error)
+	NewReceiver(in *IncomingLink, files []*os.File) (Receiver, error)
 	// ServeStream serves a connection that began with KindJoin, and returns when the connection has ended.
-	ServeStream(in *Incoming, conn net.Conn) error
+	ServeStream(in *IncomingLink, conn net.Conn) error
 	// Close ends the medium's own goroutines. It is called after all links have ended.
 	Close()
 }

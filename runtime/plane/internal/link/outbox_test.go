@@ -39,7 +39,7 @@ func socketPair(t *testing.T) (ours, theirs net.Conn) {
 func TestSmallFrameIsWrittenAtOnce(t *testing.T) {
 	ours, theirs := socketPair(t)
 	o := newOutbox(ours, 8, time.Minute)
-	if how, ok := o.put(queuedFrame{frame: []byte("at once")}); !ok || how != sent {
+	if how, ok := o.putFrame(queuedFrame{frame: []byte("at once")}); !ok || how != frameSent {
 		t.Fatalf("it is %d, %v", how, ok)
 	}
 	got := make([]byte, 16)
@@ -47,17 +47,17 @@ func TestSmallFrameIsWrittenAtOnce(t *testing.T) {
 		t.Fatalf("%q, %v", got[:n], err)
 	}
 	large, asked := bytes.Repeat([]byte("x"), maxImmediateBytes+1), 0
-	if how, ok := o.put(queuedFrame{frame: large}); !ok || how != queued {
+	if how, ok := o.putFrame(queuedFrame{frame: large}); !ok || how != frameQueued {
 		t.Errorf("a large one is %d, %v", how, ok)
 	}
-	if how, ok := o.put(queuedFrame{frame: []byte("no"), before: func() bool { asked++; return false }}); !ok || how != queued {
+	if how, ok := o.putFrame(queuedFrame{frame: []byte("no"), shouldWrite: func() bool { asked++; return false }}); !ok || how != frameQueued {
 		t.Errorf("one behind a large one is %d, %v", how, ok)
 	}
-	if how, ok := o.put(queuedFrame{frame: []byte("last")}); !ok || how != queued {
+	if how, ok := o.putFrame(queuedFrame{frame: []byte("last")}); !ok || how != frameQueued {
 		t.Errorf("the last one is %d, %v", how, ok)
 	}
 	var writer sync.WaitGroup
-	writer.Go(o.run)
+	writer.Go(o.writeFrames)
 	want := append(large, "last"...)
 	came := make([]byte, len(want))
 	if _, err := io.ReadFull(theirs, came); err != nil || !bytes.Equal(came, want) || asked != 1 {
@@ -73,15 +73,15 @@ func TestRestOfAFrameFollows(t *testing.T) {
 	o := newOutbox(ours, 8, time.Minute)
 	all := o.writeNow
 	o.writeNow = func(b []byte) int { return all(b[:3]) }
-	if how, ok := o.put(queuedFrame{frame: []byte("begun"), before: func() bool { return false }}); !ok || how != partlySent {
+	if how, ok := o.putFrame(queuedFrame{frame: []byte("begun"), shouldWrite: func() bool { return false }}); !ok || how != framePartlySent {
 		t.Fatalf("it is %d, %v", how, ok)
 	}
-	if how, ok := o.put(queuedFrame{frame: []byte(" and behind it")}); !ok || how != queued {
+	if how, ok := o.putFrame(queuedFrame{frame: []byte(" and behind it")}); !ok || how != frameQueued {
 		t.Errorf("one behind it is %d, %v", how, ok)
 	}
 	want := []byte("begun and behind it")
 	var writer sync.WaitGroup
-	writer.Go(o.run)
+	writer.Go(o.writeFrames)
 	came := make([]byte, len(want))
 	if _, err := io.ReadFull(theirs, came); err != nil || !bytes.Equal(came, want) {
 		t.Errorf("%q came, %v", came, err)
@@ -90,14 +90,14 @@ func TestRestOfAFrameFollows(t *testing.T) {
 	writer.Wait()
 }
 
-// noting is a connection that records its last write deadline.
-type noting struct {
+// deadlineConn is a connection that records its last write deadline.
+type deadlineConn struct {
 	net.Conn
 	mu   sync.Mutex
 	last time.Time
 }
 
-func (n *noting) SetWriteDeadline(t time.Time) error {
+func (n *deadlineConn) SetWriteDeadline(t time.Time) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.last = t
@@ -107,12 +107,12 @@ func (n *noting) SetWriteDeadline(t time.Time) error {
 // The write deadline of a queued frame is cleared afterwards; an expired one would prevent immediate writes.
 func TestWriteDeadlineIsCleared(t *testing.T) {
 	ours, theirs := socketPair(t)
-	conn := &noting{Conn: ours}
+	conn := &deadlineConn{Conn: ours}
 	o := newOutbox(conn, 8, time.Minute)
 	left := make(chan struct{})
-	o.put(queuedFrame{frame: make([]byte, maxImmediateBytes+1), after: func() { close(left) }})
+	o.putFrame(queuedFrame{frame: make([]byte, maxImmediateBytes+1), onWritten: func() { close(left) }})
 	var writer sync.WaitGroup
-	writer.Go(o.run)
+	writer.Go(o.writeFrames)
 	if _, err := io.ReadFull(theirs, make([]byte, maxImmediateBytes+1)); err != nil {
 		t.Fatal(err)
 	}

@@ -21,12 +21,12 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// An Outgoing is a link that this node has opened in order to push to a peer and to read from the peer.
-type Outgoing struct {
+// An OutgoingLink is a link that this node has opened in order to push to a peer and to read from the peer.
+type OutgoingLink struct {
 	plane   *Plane
 	id      effects.Link
 	conn    net.Conn
-	out     *outbox
+	outbox  *outbox
 	sender  Sender
 	hello   Hello
 	token   identity.Token // of the peer's plane, made for us
@@ -43,26 +43,26 @@ type Outgoing struct {
 }
 
 // Hello returns the hello that was sent to the peer.
-func (o *Outgoing) Hello() Hello { return o.hello }
+func (o *OutgoingLink) Hello() Hello { return o.hello }
 
 // ProvenHello returns the first frame of a connection of the link, with the proof.
-func (o *Outgoing) ProvenHello(kind Kind) Hello {
+func (o *OutgoingLink) ProvenHello(kind Kind) Hello {
 	h := o.hello
-	h.Proof = h.Prove(kind, o.token)
+	h.Proof = h.ComputeProof(kind, o.token)
 	return h
 }
 
 // PeerBuffer describes the peer's pool.
-func (o *Outgoing) PeerBuffer() effects.Buffer { return o.welcome.Buffer }
+func (o *OutgoingLink) PeerBuffer() effects.Buffer { return o.welcome.Buffer }
 
 // Pool returns the pool that pushes read from and reads store into.
-func (o *Outgoing) Pool() *plane.Pool { return o.plane.env.Pool }
+func (o *OutgoingLink) Pool() *plane.Pool { return o.plane.env.Pool }
 
 // Bounds returns the bounds of the plane.
-func (o *Outgoing) Bounds() plane.Bounds { return o.plane.env.Bounds }
+func (o *OutgoingLink) Bounds() plane.Bounds { return o.plane.env.Bounds }
 
 // Fail ends the link, as if the peer had disconnected.
-func (o *Outgoing) Fail() { _ = o.conn.Close() }
+func (o *OutgoingLink) Fail() { _ = o.conn.Close() }
 
 // A refusal is an error with the code that Imported is to carry.
 type refusal struct {
@@ -73,7 +73,7 @@ type refusal struct {
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %v", r.code, r.err) }
 func (r *refusal) Unwrap() error { return r.err }
 
-func refuse(code effects.Code, err error) error { return &refusal{code, err} }
+func newRefusal(code effects.Code, err error) error { return &refusal{code, err} }
 
 // Import implements plane.Plane.
 func (p *Plane) Import(e *effects.Import) {
@@ -81,9 +81,9 @@ func (p *Plane) Import(e *effects.Import) {
 	defer p.mu.Unlock()
 	switch {
 	case p.closed:
-		p.post(&effects.Imported{Corr: e.Corr, Code: effects.Closed})
+		p.postEvent(&effects.Imported{Corr: e.Corr, Code: effects.Closed})
 	case p.imports >= p.env.Bounds.Links:
-		p.post(&effects.Imported{Corr: e.Corr, Code: effects.TooMany})
+		p.postEvent(&effects.Imported{Corr: e.Corr, Code: effects.TooMany})
 	default:
 		p.imports++
 		corr, peer, us, blob := e.Corr, e.Peer, e.Us, slices.Clone(e.Blob)
@@ -92,10 +92,10 @@ func (p *Plane) Import(e *effects.Import) {
 }
 
 func (p *Plane) importPeer(corr effects.Corr, peer, us effects.Incarnation, blob []byte) {
-	o, err := p.connect(peer, us, blob)
+	o, err := p.connectPeer(peer, us, blob)
 	p.mu.Lock()
 	if err == nil && p.closed {
-		err = refuse(effects.Closed, context.Canceled)
+		err = newRefusal(effects.Closed, context.Canceled)
 		o.Fail()
 	}
 	if err != nil {
@@ -108,7 +108,7 @@ func (p *Plane) importPeer(corr effects.Corr, peer, us effects.Incarnation, blob
 		}
 		p.logImportFailure(peer, blob, code, err)
 		p.imports--
-		p.post(&effects.Imported{Corr: corr, Code: code})
+		p.postEvent(&effects.Imported{Corr: corr, Code: code})
 		p.mu.Unlock()
 		if o != nil {
 			o.sender.Close()
@@ -117,9 +117,9 @@ func (p *Plane) importPeer(corr effects.Corr, peer, us effects.Incarnation, blob
 	}
 	o.id = p.env.IDs.NextLink()
 	p.links[o.id] = o
-	p.post(&effects.Imported{Corr: corr, Code: effects.OK, Link: o.id})
+	p.postEvent(&effects.Imported{Corr: corr, Code: effects.OK, Link: o.id})
 	p.mu.Unlock()
-	o.serve()
+	o.runLink()
 }
 
 // ErrOtherHost says that the peer is on another host, which this kind of plane cannot reach. The error is not worth a
@@ -138,28 +138,28 @@ func (p *Plane) logImportFailure(peer effects.Incarnation, blob []byte, code eff
 		"err", err)
 }
 
-// connect dials a peer and performs the handshake within Bounds.Handshake.
-func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, error) {
+// connectPeer dials a peer and performs the handshake within Bounds.Handshake.
+func (p *Plane) connectPeer(peer, us effects.Incarnation, blob []byte) (*OutgoingLink, error) {
 	token, address, err := framing.ParseBlob(blob)
 	if err != nil {
-		return nil, refuse(effects.Malformed, err)
+		return nil, newRefusal(effects.Malformed, err)
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, p.env.Bounds.Handshake)
+	ctx, cancel := context.WithTimeout(p.ctx, p.env.Bounds.HandshakeTimeout)
 	defer cancel()
 	conn, err := p.medium.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
 	interrupted := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	o := &Outgoing{
+	o := &OutgoingLink{
 		plane: p, conn: conn, transfers: map[uint64]*Transfer{},
 		token: token, hello: Hello{From: us, To: peer, Buffer: p.env.Pool.Buffer()},
 		// Each transfer has at most a push and a cancel in the outbox.
-		out: newOutbox(conn, 2*p.env.Bounds.Transfers, p.env.Bounds.Stall),
+		outbox: newOutbox(conn, 2*p.env.Bounds.Transfers, p.env.Bounds.StallTimeout),
 	}
 	o.changed.L = &p.mu
 	o.hello.Session = uuid.New()
-	files, err := o.handshake()
+	files, err := o.performHandshake()
 	for _, file := range files {
 		defer file.Close()
 	}
@@ -180,8 +180,8 @@ func (p *Plane) connect(peer, us effects.Incarnation, blob []byte) (*Outgoing, e
 
 // performHandshake sends a hello and reads the welcome. The returned files were passed beside the welcome; the caller
 // closes the files, even if an error is returned.
-func (o *Outgoing) handshake() (files []*os.File, err error) {
-	if err := o.conn.SetDeadline(time.Now().Add(o.plane.env.Bounds.Handshake)); err != nil {
+func (o *OutgoingLink) performHandshake() (files []*os.File, err error) {
+	if err := o.conn.SetDeadline(time.Now().Add(o.plane.env.Bounds.HandshakeTimeout)); err != nil {
 		return nil, err
 	}
 	hello := AppendHello(nil, KindHello, o.ProvenHello(KindHello))
@@ -197,41 +197,41 @@ func (o *Outgoing) handshake() (files []*os.File, err error) {
 		return files, err
 	}
 	if kind != KindWelcome {
-		return files, refuse(effects.Malformed, fmt.Errorf("%w: kind %d where a welcome belongs", ErrMalformed, kind))
+		return files, newRefusal(effects.Malformed, fmt.Errorf("%w: kind %d where a welcome belongs", ErrMalformed, kind))
 	}
 	w, err := parseWelcome(body)
 	switch {
 	case err != nil:
-		return files, refuse(effects.Malformed, err)
+		return files, newRefusal(effects.Malformed, err)
 	case w.Code != effects.OK:
-		return files, refuse(allowedCode(w.Code, welcomeCodes), errors.New("the peer refused the link; see its log"))
+		return files, newRefusal(restrictCode(w.Code, welcomeCodes), errors.New("the peer refused the link; see its log"))
 	case w.From != o.hello.To:
-		return files, refuse(effects.Stale, fmt.Errorf("incarnation %x... answered where %x... was expected", w.From[:4],
+		return files, newRefusal(effects.Stale, fmt.Errorf("incarnation %x... answered where %x... was expected", w.From[:4],
 			o.hello.To[:4]))
-	case !identity.Same(w.Proof, w.Prove(&o.hello, o.token)):
-		return files, refuse(effects.Refused,
+	case !identity.EqualSecrets(w.Proof, w.ComputeProof(&o.hello, o.token)):
+		return files, newRefusal(effects.Refused,
 			fmt.Errorf("the peer that answered as %x... does not prove its identity", w.From[:4]))
 	}
 	o.welcome = w
 	return files, o.conn.SetDeadline(time.Time{})
 }
 
-// serve runs the link until the connection ends.
-func (o *Outgoing) serve() {
+// runLink runs the link until the connection ends.
+func (o *OutgoingLink) runLink() {
 	var writer sync.WaitGroup
-	writer.Go(o.out.run)
-	err := o.read()
+	writer.Go(o.outbox.writeFrames)
+	err := o.readDones()
 	_ = o.conn.Close()
-	o.out.close()
+	o.outbox.close()
 	writer.Wait()
 	o.plane.mu.Lock()
 	o.ending = true
 	o.plane.mu.Unlock()
 	o.sender.Close()
-	o.end(err)
+	o.endLink(err)
 }
 
-func (o *Outgoing) read() error {
+func (o *OutgoingLink) readDones() error {
 	var buf []byte
 	in := bufio.NewReaderSize(o.conn, SmallFrame)
 	for {
@@ -247,8 +247,8 @@ func (o *Outgoing) read() error {
 		if err != nil {
 			return err
 		}
-		code = allowedCode(code, doneCodes)
-		o.plane.step.Hold()
+		code = restrictCode(code, doneCodes)
+		o.plane.stepper.Hold()
 		o.plane.mu.Lock()
 		if t := o.transfers[number]; t != nil && t.read != nil {
 			err = t.read.handleDone(code)
@@ -258,7 +258,7 @@ func (o *Outgoing) read() error {
 			err = fmt.Errorf("%w: done of transfer %d; the newest is %d", ErrMalformed, number, o.lastTransfer)
 		}
 		o.plane.mu.Unlock()
-		o.plane.step.Step()
+		o.plane.stepper.Step()
 		if err != nil {
 			return err
 		}
@@ -266,7 +266,7 @@ func (o *Outgoing) read() error {
 }
 
 // endLink reports the end of the link to the machine, when nothing of the link runs any more.
-func (o *Outgoing) end(err error) {
+func (o *OutgoingLink) endLink(err error) {
 	p := o.plane
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -276,17 +276,17 @@ func (o *Outgoing) end(err error) {
 	}
 	level := endLogLevel(err, len(o.transfers))
 	for _, t := range o.transfers {
-		t.finish(code)
+		t.finishTransfer(code)
 	}
 	o.lost = true
 	if o.dropped {
-		o.remove()
+		o.removeLink()
 		return
 	}
 	if !p.closed {
 		p.log.Log(context.Background(), level, "link ended", "link", o.id, "peer", o.conn.RemoteAddr(), "err", err)
 	}
-	p.post(&effects.LinkLost{Link: o.id, Peer: o.hello.To})
+	p.postEvent(&effects.LinkLost{Link: o.id, Peer: o.hello.To})
 }
 
 // endLogLevel returns the level at which the end of a link is logged. A peer that closes between two frames with
@@ -298,10 +298,10 @@ func endLogLevel(err error, inProgress int) slog.Level {
 	return slog.LevelWarn
 }
 
-func (o *Outgoing) remove() {
+func (o *OutgoingLink) removeLink() {
 	delete(o.plane.links, o.id)
 	o.plane.imports--
-	o.plane.post(&effects.Dropped{Link: o.id})
+	o.plane.postEvent(&effects.Dropped{Link: o.id})
 }
 
 // Drop implements plane.Plane.
@@ -312,7 +312,7 @@ func (p *Plane) Drop(link effects.Link) {
 	switch {
 	case o == nil || o.dropped:
 	case o.lost:
-		o.remove()
+		o.removeLink()
 	default:
 		o.dropped = true
 		o.Fail()

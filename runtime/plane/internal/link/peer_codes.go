@@ -17,8 +17,8 @@ var (
 	}
 )
 
-// allowedCode returns code if allowed contains the code, and Refused otherwise.
-func allowedCode(code effects.Code, allowed []effects.Code) effects.Code {
+// restrictCode returns code if allowed contains the code, and Refused otherwise.
+func restrictCode(code effects.Code, allowed []effects.Code) effects.Code {
 	if slices.Contains(allowed, code) {
 		return code
 	}

@@ -20,7 +20,7 @@ type Plane struct {
 	name       string
 	env        plane.Env
 	medium     Medium
-	step       stepper.Stepper // the sink's stepper
+	stepper    stepper.Stepper // the sink's stepper
 	log        *slog.Logger
 	limitedLog *loglimit.Log
 	blob       []byte
@@ -36,11 +36,11 @@ type Plane struct {
 	closed bool
 
 	imports      int // outgoing links and attempts to open one; at most Bounds.Links
-	links        map[effects.Link]*Outgoing
+	links        map[effects.Link]*OutgoingLink
 	transfers    map[effects.Corr]*Transfer // not ended; at most Bounds.Transfers
 	lastTransfer uint64                     // number of the newest transfer on any link; permits do not name a link
 
-	incoming     map[[16]byte]*Incoming
+	incoming     map[[16]byte]*IncomingLink
 	lastIncoming uint64                    // number of the newest incoming link
 	landings     map[effects.Landing]*Push // posted as Landed, not confirmed
 }
@@ -57,22 +57,22 @@ type Config struct {
 
 // Open starts a plane that accepts peers on the listener.
 func Open(c Config) (*Plane, error) {
-	if len(c.Address) > framing.AddressMax {
+	if len(c.Address) > framing.MaxAddressBytes {
 		return nil, fmt.Errorf("%w: address of %d bytes; give at most %d", plane.ErrInvalid, len(c.Address),
-			framing.AddressMax)
+			framing.MaxAddressBytes)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Plane{
-		name: c.Name, env: c.Env, medium: c.Medium, step: stepper.Of(c.Env.Sink), log: c.Env.Log.With("plane", c.Name),
-		door: door.New(admission(c)), ctx: ctx, cancel: cancel, stopped: make(chan struct{}),
-		links:     map[effects.Link]*Outgoing{},
+		name: c.Name, env: c.Env, medium: c.Medium, stepper: stepper.ForSink(c.Env.Sink), log: c.Env.Log.With("plane", c.Name),
+		door: door.New(doorConfig(c)), ctx: ctx, cancel: cancel, stopped: make(chan struct{}),
+		links:     map[effects.Link]*OutgoingLink{},
 		transfers: map[effects.Corr]*Transfer{},
-		incoming:  map[[16]byte]*Incoming{},
+		incoming:  map[[16]byte]*IncomingLink{},
 		landings:  map[effects.Landing]*Push{},
 	}
 	p.limitedLog = loglimit.New(p.log)
 	p.blob = framing.AppendBlob(nil, c.Address)
-	p.door.Serve(c.Listener, "plane "+c.Name, p.handle)
+	p.door.Serve(c.Listener, "plane "+c.Name, p.serveConn)
 	return p, nil
 }
 
@@ -82,13 +82,13 @@ func (p *Plane) Name() string { return p.name }
 // Blob implements plane.Plane.
 func (p *Plane) Blob() []byte { return p.blob }
 
-func (p *Plane) post(ev effects.Event) { p.env.Sink.Post(ev) }
+func (p *Plane) postEvent(ev effects.Event) { p.env.Sink.Post(ev) }
 
-// admission limits the connections of peers to the number that their links need, and to at most a quarter of the files
+// doorConfig limits the connections of peers to the number that their links need, and to at most a quarter of the files
 // that the process may open. A peer proves its identity in the first frame. Until then the peer is a stranger, and the
 // connection may be closed in favour of a new connection. A connection with a proven peer is never closed in favour of
 // a stranger.
-func admission(c Config) door.Config {
+func doorConfig(c Config) door.Config {
 	b := c.Env.Bounds
 	total := b.Links * (c.MaxStreams + 1)
 	limit, _, err := door.FileLimit()
@@ -96,19 +96,19 @@ func admission(c Config) door.Config {
 		c.Env.Log.Warn("the limit of open files is not known", "plane", c.Name, "err", err)
 		limit = 1024
 	}
-	if few := max(limit/4, 8); total > few {
-		if few < 2*(c.MaxStreams+1) {
+	if maxConns := max(limit/4, 8); total > maxConns {
+		if maxConns < 2*(c.MaxStreams+1) {
 			c.Env.Log.Warn("this process may open few files, which limits the connections of peers", "plane", c.Name,
-				"files_max", limit, "connections_of_peers_max", few, "remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
+				"files_max", limit, "connections_of_peers_max", maxConns, "remedy", "raise the limit of open files (ulimit -n, LimitNOFILE)")
 		}
-		total = few
+		total = maxConns
 	}
 	address := total - total/addressReserve
 	if c.MaxStreams == 0 { // Peers on this host have no addresses.
 		address = total
 	}
 	strangers := min(b.Strangers, max(total/2, 1))
-	return door.Config{Total: total, PerAddress: address, Strangers: strangers, Patience: b.Handshake,
+	return door.Config{MaxTotal: total, MaxPerAddress: address, MaxStrangers: strangers, HandshakeTimeout: b.HandshakeTimeout,
 		Log: c.Env.Log.With("plane", c.Name)}
 }
 
@@ -125,7 +125,7 @@ func (p *Plane) Close(ctx context.Context) error {
 		go func() {
 			_ = p.door.Close(context.Background()) // Closing a listener fails only if the listener is closed already.
 			p.wg.Wait()
-			p.limitedLog.End()
+			p.limitedLog.FlushSkipped()
 			p.medium.Close()
 			close(p.stopped)
 		}()

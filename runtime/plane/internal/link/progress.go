@@ -16,7 +16,7 @@ func newProgress(pairs int) progress {
 }
 
 // beginPair reports whether pair i is still wanted and has not been begun, and marks the pair as begun.
-func (p *progress) begin(i int) bool {
+func (p *progress) beginPair(i int) bool {
 	if p.stopped || p.ended || p.begun[i] {
 		return false
 	}
@@ -27,10 +27,10 @@ func (p *progress) begin(i int) bool {
 
 // endPair records that pair i is no longer being moved. If the code is OK, the pair is whole; otherwise no further
 // pair begins.
-func (p *progress) end(i int, code effects.Code) {
+func (p *progress) endPair(i int, code effects.Code) {
 	p.moving--
 	if code != effects.OK {
-		p.stop(code)
+		p.stopBatch(code)
 		return
 	}
 	p.whole[i] = true
@@ -38,7 +38,7 @@ func (p *progress) end(i int, code effects.Code) {
 }
 
 // stopBatch lets no further pair begin. The first code given is kept as the reason.
-func (p *progress) stop(code effects.Code) {
+func (p *progress) stopBatch(code effects.Code) {
 	if !p.stopped {
 		p.stopped, p.code = true, code
 	}
@@ -46,7 +46,7 @@ func (p *progress) stop(code effects.Code) {
 
 // finishOnce reports, once, that the batch has ended: all pairs are whole, or the batch has stopped and no pair is
 // being moved.
-func (p *progress) finish() bool {
+func (p *progress) finishOnce() bool {
 	if p.ended || p.moving > 0 || p.remaining > 0 && !p.stopped {
 		return false
 	}

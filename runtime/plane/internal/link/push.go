@@ -13,7 +13,7 @@ import (
 //   - stopped: after the first failure or a cancel; no further page is begun
 //   - ended: no page is being stored, Landed was posted, and Confirm is awaited
 type Push struct {
-	link   *Incoming
+	link   *IncomingLink
 	number uint64
 	slot   uint32         // of the peer's permit
 	pairs  []effects.Pair // Local is the peer's page, Remote ours
@@ -39,10 +39,10 @@ const (
 	smallBytes = 64 << 10
 )
 
-// Small reports whether storing the push takes less time than waking another goroutine.
-func (p *Push) Small() bool { return p.small }
+// IsSmall reports whether storing the push takes less time than waking another goroutine.
+func (p *Push) IsSmall() bool { return p.small }
 
-func isSmall(pairs []effects.Pair) bool {
+func isSmallBatch(pairs []effects.Pair) bool {
 	bytes := uint64(0)
 	for _, pair := range pairs {
 		bytes += uint64(pair.Local.Length)
@@ -57,19 +57,19 @@ func (p *Push) Permit() (slot uint32, number uint64) { return p.slot, p.number }
 func (p *Push) Claim() *plane.WriteClaim { return p.claim }
 
 // acceptPush admits a push that a peer requests, or answers with the reason for refusing it.
-func (in *Incoming) acceptPush(a TransferRequest) error {
+func (in *IncomingLink) acceptPush(request TransferRequest) error {
 	p := in.plane
 	p.mu.Lock()
-	if err := in.advance(a.Transfer); err != nil {
+	if err := in.recordRequest(request.Transfer); err != nil {
 		p.mu.Unlock()
 		return err
 	}
-	push, code := in.admitPush(a)
+	push, code := in.admitPush(request)
 	if code == effects.OK {
-		in.pushes[a.Transfer] = push
-		in.pages += len(a.Pairs)
+		in.pushes[request.Transfer] = push
+		in.pages += len(request.Pairs)
 	} else {
-		in.sendDone(a.Transfer, code)
+		in.sendDone(request.Transfer, code)
 	}
 	p.mu.Unlock()
 	if code == effects.OK {
@@ -78,46 +78,48 @@ func (in *Incoming) acceptPush(a TransferRequest) error {
 	return nil
 }
 
-func (in *Incoming) admitPush(a TransferRequest) (*Push, effects.Code) {
-	if in.atLimit(len(a.Pairs)) {
+func (in *IncomingLink) admitPush(request TransferRequest) (*Push, effects.Code) {
+	if in.exceedsLimits(len(request.Pairs)) {
 		return nil, effects.TooMany
 	}
-	if !in.receiver.HasPermit(a.Slot) {
+	if !in.receiver.HasPermit(request.Slot) {
 		return nil, effects.Invalid
 	}
 	pool := in.plane.env.Pool
-	pages := make([]effects.Page, len(a.Pairs))
-	from := in.hello.Buffer
-	has := func(page effects.Page) bool { return page.Index < from.Pages && uint64(page.Length) <= from.PageBytes }
-	for _, page := range a.Gather.Pages {
-		if !has(page) {
+	pages := make([]effects.Page, len(request.Pairs))
+	peerBuffer := in.hello.Buffer
+	peerHas := func(page effects.Page) bool {
+		return page.Index < peerBuffer.Pages && uint64(page.Length) <= peerBuffer.PageBytes
+	}
+	for _, page := range request.Gather.Pages {
+		if !peerHas(page) {
 			return nil, effects.Invalid
 		}
 	}
-	for i, pair := range a.Pairs {
-		if a.Gather.Layers == 0 && !has(pair.Local) {
+	for i, pair := range request.Pairs {
+		if request.Gather.Layers == 0 && !peerHas(pair.Local) {
 			return nil, effects.Invalid
 		}
 		pages[i] = effects.Page{Pool: pool.ID(), Index: pair.Remote.Index, Generation: pair.Remote.Generation,
 			Length: pair.Local.Length}
 	}
-	claim, code := pool.ClaimWrite(in.hello.From, a.Grant, pages)
+	claim, code := pool.ClaimWrite(in.hello.From, request.Grant, pages)
 	if code != effects.OK {
 		return nil, code
 	}
-	return &Push{link: in, number: a.Transfer, slot: a.Slot, pairs: a.Pairs, gather: a.Gather, claim: claim,
-		small: len(a.Gather.Pages) <= smallPairs && isSmall(a.Pairs), progress: newProgress(len(a.Pairs))}, effects.OK
+	return &Push{link: in, number: request.Transfer, slot: request.Slot, pairs: request.Pairs, gather: request.Gather, claim: claim,
+		small: len(request.Gather.Pages) <= smallPairs && isSmallBatch(request.Pairs), progress: newProgress(len(request.Pairs))}, effects.OK
 }
 
 // BeginPair starts to store pair i. The result is false if the pair is not wanted; after true the caller must call
 // EndPair.
-func (p *Push) Begin(i int) bool {
+func (p *Push) BeginPair(i int) bool {
 	p.link.plane.mu.Lock()
 	defer p.link.plane.mu.Unlock()
-	if !p.begin(i) {
+	if !p.beginPair(i) {
 		return false
 	}
-	p.link.storing++
+	p.link.storingPages++
 	return true
 }
 
@@ -127,27 +129,27 @@ func (p *Push) Begin(i int) bool {
 // The machine processes the end of a small push at once, on the goroutine that stored the push. The end of a large
 // push is left to the machine's own goroutine, because that step takes longer, and the storing goroutine has more
 // pages to store.
-func (p *Push) End(i int, code effects.Code) {
-	if p.Small() {
-		p.link.plane.step.Hold()
-		defer p.link.plane.step.Step()
+func (p *Push) EndPair(i int, code effects.Code) {
+	if p.IsSmall() {
+		p.link.plane.stepper.Hold()
+		defer p.link.plane.stepper.Step()
 	}
 	p.link.plane.mu.Lock()
 	defer p.link.plane.mu.Unlock()
-	p.link.storing--
+	p.link.storingPages--
 	p.link.changed.Broadcast()
-	p.end(i, code)
+	p.endPair(i, code)
 	p.endIfFinished()
 }
 
 // abortPush ends the push soon: no further page is begun.
-func (p *Push) abort(code effects.Code) {
-	p.stop(code)
+func (p *Push) abortPush(code effects.Code) {
+	p.stopBatch(code)
 	p.endIfFinished()
 }
 
 func (p *Push) endIfFinished() {
-	if !p.finish() {
+	if !p.finishOnce() {
 		return
 	}
 	delete(p.link.pushes, p.number)

@@ -12,19 +12,19 @@ type anySlot struct{ Receiver }
 
 func (anySlot) HasPermit(uint32) bool { return true }
 
-type deaf struct{}
+type discardSink struct{}
 
-func (deaf) Post(effects.Event) {}
+func (discardSink) Post(effects.Event) {}
 
 // A push of pages that its peer does not have is refused before its grant is checked, and so is one that gathers from
 // such pages.
 func TestPushOfUnknownPagesIsRefused(t *testing.T) {
-	pool, err := plane.NewPool(plane.PoolConfig{Pages: 2, PageBytes: 128, Sink: deaf{}})
+	pool, err := plane.NewPool(plane.PoolConfig{Pages: 2, PageBytes: 128, Sink: discardSink{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = pool.Close() }()
-	in := &Incoming{plane: &Plane{env: plane.Env{Pool: pool, Bounds: plane.Bounds{Transfers: 1, PagesPerBatch: 8}}},
+	in := &IncomingLink{plane: &Plane{env: plane.Env{Pool: pool, Bounds: plane.Bounds{Transfers: 1, PagesPerBatch: 8}}},
 		receiver: anySlot{}, hello: Hello{Buffer: effects.Buffer{Pages: 4, PageBytes: 64}}}
 	layers := func(a, b uint32) TransferRequest {
 		return TransferRequest{Pairs: []effects.Pair{{Local: effects.Page{Length: 128}}}, Gather: effects.Gather{

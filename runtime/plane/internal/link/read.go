@@ -12,32 +12,32 @@ type Read struct {
 	*Transfer
 
 	// The fields below are guarded by the plane's mutex.
-	begun     []bool // for each pair: the peer has begun to send the pair
-	missing   int    // pairs that are not whole
-	confirmed bool   // the peer has reported success, or reports nothing on this plane
+	begunPairs   []bool // for each pair: the peer has begun to send the pair
+	missingPairs int    // pairs that are not whole
+	confirmed    bool   // the peer has reported success, or reports nothing on this plane
 }
 
 // startRead reads pages of the peer, or requests the pages from the peer.
-func (o *Outgoing) startRead(t *Transfer) {
-	r := &Read{Transfer: t, begun: make([]bool, len(t.pairs)), missing: len(t.pairs)}
+func (o *OutgoingLink) startRead(t *Transfer) {
+	r := &Read{Transfer: t, begunPairs: make([]bool, len(t.pairs)), missingPairs: len(t.pairs)}
 	t.read = r
 	if r.confirmed = !o.sender.StartRead(r); !r.confirmed {
 		t.sendRequest(KindRead, nil)
 	}
 }
 
-// Grant returns the id of the lease under which the pages are read.
-func (r *Read) Grant() effects.GrantID { return r.grant }
+// GrantID returns the id of the lease under which the pages are read.
+func (r *Read) GrantID() effects.GrantID { return r.grant }
 
 // BeginPair records that the peer begins to send pair i, and fails if the peer has sent this pair before: bytes that
 // arrive after the read has completed would be stored into a page that may belong to another transfer by then (M3).
 func (r *Read) BeginPair(i int) error {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
-	if r.begun[i] {
+	if r.begunPairs[i] {
 		return fmt.Errorf("%w: pair %d of transfer %d comes twice", ErrMalformed, i, r.number)
 	}
-	r.begun[i] = true
+	r.begunPairs[i] = true
 	return nil
 }
 
@@ -45,7 +45,7 @@ func (r *Read) BeginPair(i int) error {
 func (r *Read) PairStored() {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
-	r.missing--
+	r.missingPairs--
 	r.endIfComplete()
 }
 
@@ -53,7 +53,7 @@ func (r *Read) PairStored() {
 func (r *Read) Fail(code effects.Code) {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
-	r.stop(code)
+	r.stopTransfer(code)
 }
 
 // handleDone processes the peer's done message. Pages may still be on their way.
@@ -70,14 +70,14 @@ func (r *Read) handleDone(code effects.Code) error {
 }
 
 func (r *Read) endIfComplete() {
-	if r.missing == 0 && r.confirmed {
-		r.finish(effects.OK)
+	if r.missingPairs == 0 && r.confirmed {
+		r.finishTransfer(effects.OK)
 	}
 }
 
 // FindRead returns the read with that number, or nil if the read has ended. The error says that there was never a read
 // with that number.
-func (o *Outgoing) FindRead(number uint64) (*Read, error) {
+func (o *OutgoingLink) FindRead(number uint64) (*Read, error) {
 	o.plane.mu.Lock()
 	defer o.plane.mu.Unlock()
 	t := o.transfers[number]
@@ -92,7 +92,7 @@ func (o *Outgoing) FindRead(number uint64) (*Read, error) {
 }
 
 // WaitIdle waits until this process accesses none of our pages for the link. The link must be ending.
-func (o *Outgoing) WaitIdle() {
+func (o *OutgoingLink) WaitIdle() {
 	o.plane.mu.Lock()
 	defer o.plane.mu.Unlock()
 	for o.accesses > 0 {

@@ -20,7 +20,7 @@ import (
 //
 // Whether a transfer is settled depends on our own threads alone, and on no message of the peer (M3, M8).
 type Transfer struct {
-	link     *Outgoing
+	link     *OutgoingLink
 	number   uint64 // never used for another transfer of this plane
 	corr     effects.Corr
 	grant    effects.GrantID
@@ -33,7 +33,7 @@ type Transfer struct {
 
 	// The fields below are guarded by the plane's mutex.
 	requested, confirmed, ended bool
-	unbegun, unsent             int          // pages of a push not begun to be sent, or not sent whole
+	unbegunPages, unsentPages   int          // pages of a push not begun to be sent, or not sent whole
 	accesses                    int          // accesses of this process to our pages in progress
 	owesSettled                 bool         // Settled must be posted when accesses becomes zero
 	code                        effects.Code // how the transfer ended
@@ -53,8 +53,8 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := p.links[e.Link]
-	if code := p.admit(o, e); code != effects.OK {
-		p.post(&effects.TransferDone{Corr: e.Corr, Code: code, Settled: true, At: plane.Now()})
+	if code := p.checkTransfer(o, e); code != effects.OK {
+		p.postEvent(&effects.TransferDone{Corr: e.Corr, Code: code, Settled: true, At: plane.Now()})
 		return
 	}
 	p.lastTransfer++
@@ -66,12 +66,12 @@ func (p *Plane) Transfer(e *effects.Transfer) {
 	if e.Read {
 		o.startRead(t)
 	} else {
-		o.push(t)
+		o.startPush(t)
 	}
 }
 
-// push requests that the peer store our pages.
-func (o *Outgoing) push(t *Transfer) {
+// startPush requests that the peer store our pages.
+func (o *OutgoingLink) startPush(t *Transfer) {
 	if permits := o.plane.medium.Permits(); permits != nil {
 		slot, ok := permits.Issue(t.number)
 		if !ok {
@@ -79,7 +79,7 @@ func (o *Outgoing) push(t *Transfer) {
 		}
 		t.permits, t.slot = permits, slot
 	} else {
-		t.unbegun, t.unsent = len(t.pairs), len(t.pairs)
+		t.unbegunPages, t.unsentPages = len(t.pairs), len(t.pairs)
 	}
 	kind := KindPush
 	if t.gather.Layers > 0 {
@@ -90,21 +90,21 @@ func (o *Outgoing) push(t *Transfer) {
 
 // sendRequest sends or queues the frame that requests the transfer. The function onSent is called when the frame has
 // been sent. The caller has checked the transfer's deadline under the same hold of the plane's mutex.
-func (t *Transfer) sendRequest(kind Kind, after func()) {
+func (t *Transfer) sendRequest(kind Kind, onSent func()) {
 	frame := appendRequest(nil, kind, TransferRequest{Transfer: t.number, Slot: t.slot, Grant: t.grant, Pairs: t.pairs,
 		Gather: t.gather})
-	how, ok := t.link.out.put(queuedFrame{frame: frame, before: t.checkRequest, after: after})
+	how, ok := t.link.outbox.putFrame(queuedFrame{frame: frame, shouldWrite: t.checkRequest, onWritten: onSent})
 	if !ok {
-		t.finish(effects.PeerLost)
+		t.finishTransfer(effects.PeerLost)
 		return
 	}
-	t.requested = how != queued
-	if how == sent && after != nil {
-		after()
+	t.requested = how != frameQueued
+	if how == frameSent && onSent != nil {
+		onSent()
 	}
 }
 
-func (p *Plane) admit(o *Outgoing, e *effects.Transfer) effects.Code {
+func (p *Plane) checkTransfer(o *OutgoingLink, e *effects.Transfer) effects.Code {
 	switch {
 	case p.closed:
 		return effects.Closed
@@ -145,7 +145,7 @@ func (t *Transfer) checkRequest() bool {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
 	if !t.ended && plane.Now() > t.notAfter {
-		t.finish(effects.Expired)
+		t.finishTransfer(effects.Expired)
 	}
 	t.requested = !t.ended
 	return t.requested
@@ -153,11 +153,11 @@ func (t *Transfer) checkRequest() bool {
 
 // BeginAccess is the last check before this process reads, or stores into, so many consecutive pages of ours. The
 // result is false if the rest of the transfer is not wanted. After true the caller must call EndAccess or EndSend.
-func (t *Transfer) Begin(pages int) bool {
+func (t *Transfer) BeginAccess(pages int) bool {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
 	if !t.ended && plane.Now() > t.notAfter {
-		t.stop(effects.Expired)
+		t.stopTransfer(effects.Expired)
 	}
 	if t.ended || t.link.ending {
 		return false
@@ -165,33 +165,33 @@ func (t *Transfer) Begin(pages int) bool {
 	t.accesses++
 	t.link.accesses++
 	if t.read == nil {
-		t.unbegun -= pages
+		t.unbegunPages -= pages
 	}
 	return true
 }
 
 // EndAccess records that the access to the pages has ended.
-func (t *Transfer) End() {
+func (t *Transfer) EndAccess() {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
-	t.endAccess()
+	t.finishAccess()
 }
 
-// Sent ends an access like EndAccess, to pages of a push that have been sent to their last byte.
-func (t *Transfer) Sent(pages int) {
+// EndSend ends an access like EndAccess, to pages of a push that have been sent to their last byte.
+func (t *Transfer) EndSend(pages int) {
 	t.link.plane.mu.Lock()
 	defer t.link.plane.mu.Unlock()
-	t.unsent -= pages
-	t.endAccess()
+	t.unsentPages -= pages
+	t.finishAccess()
 	t.endIfComplete()
 }
 
-func (t *Transfer) endAccess() {
+func (t *Transfer) finishAccess() {
 	t.link.accesses--
 	t.link.changed.Broadcast()
 	if t.accesses--; t.accesses == 0 && t.owesSettled {
 		t.owesSettled = false
-		t.link.plane.post(&effects.Settled{Corr: t.corr, Code: t.code})
+		t.link.plane.postEvent(&effects.Settled{Corr: t.corr, Code: t.code})
 	}
 }
 
@@ -203,10 +203,10 @@ func (t *Transfer) handleDone(code effects.Code) error {
 	case !t.requested:
 		return fmt.Errorf("%w: done of transfer %d, which was not requested yet", ErrMalformed, t.number)
 	case code != effects.OK:
-		t.finish(code)
-	case t.unbegun > 0:
+		t.finishTransfer(code)
+	case t.unbegunPages > 0:
 		return fmt.Errorf("%w: the peer confirms transfer %d, and %d of its %d pages have not been sent",
-			ErrMalformed, t.number, t.unbegun, len(t.pairs))
+			ErrMalformed, t.number, t.unbegunPages, len(t.pairs))
 	default:
 		t.confirmed = true
 		t.endIfComplete()
@@ -215,8 +215,8 @@ func (t *Transfer) handleDone(code effects.Code) error {
 }
 
 func (t *Transfer) endIfComplete() {
-	if t.confirmed && t.unsent == 0 && t.accesses == 0 {
-		t.finish(effects.OK)
+	if t.confirmed && t.unsentPages == 0 && t.accesses == 0 {
+		t.finishTransfer(effects.OK)
 	}
 }
 
@@ -225,19 +225,19 @@ func (p *Plane) Cancel(corr effects.Corr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t := p.transfers[corr]; t != nil {
-		t.stop(effects.Cancelled)
+		t.stopTransfer(effects.Cancelled)
 	}
 }
 
 // stopTransfer ends the transfer on our side and notifies the peer, which would otherwise find out by the withdrawn
 // permit.
-func (t *Transfer) stop(code effects.Code) {
+func (t *Transfer) stopTransfer(code effects.Code) {
 	if t.ended {
 		return
 	}
-	t.finish(code)
+	t.finishTransfer(code)
 	if t.requested {
-		if _, ok := t.link.out.put(queuedFrame{frame: appendCancel(nil, t.number)}); !ok {
+		if _, ok := t.link.outbox.putFrame(queuedFrame{frame: appendCancel(nil, t.number)}); !ok {
 			t.link.Fail()
 		}
 	}
@@ -247,7 +247,7 @@ func (t *Transfer) stop(code effects.Code) {
 //
 // The withdrawal of the permit stops the copies of a target's process, at any point of a copy. So the transfer is
 // settled at once, even if that target is slow, frozen or unreachable (M3). Accesses counts this process alone.
-func (t *Transfer) finish(code effects.Code) {
+func (t *Transfer) finishTransfer(code effects.Code) {
 	if t.ended {
 		return
 	}
@@ -259,5 +259,5 @@ func (t *Transfer) finish(code effects.Code) {
 	}
 	settled := t.accesses == 0
 	t.owesSettled = !settled
-	t.link.plane.post(&effects.TransferDone{Corr: t.corr, Code: code, Settled: settled, At: plane.Now()})
+	t.link.plane.postEvent(&effects.TransferDone{Corr: t.corr, Code: code, Settled: settled, At: plane.Now()})
 }

@@ -25,5 +25,5 @@ func Copy(dst, src []byte) {
 	}
 }
 
-// Accelerated reports whether Copy uses its own assembly on this machine.
-func Accelerated() bool { return accelerated }
+// IsAccelerated reports whether Copy uses its own assembly on this machine.
+func IsAccelerated() bool { return accelerated }

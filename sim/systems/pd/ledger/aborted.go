@@ -36,7 +36,7 @@ type abortedLife struct {
 	targets []effects.Ticket `snap:"skip"` // commands that the machine agreed to end and has not ended
 }
 
-func (s *abortedLife) empty() { *s = abortedLife{targets: s.targets[:0]} }
+func (s *abortedLife) startReply() { *s = abortedLife{targets: s.targets[:0]} }
 
 // agreed records that a machine has agreed to end a command.
 func (or *abortedOracle) agreed(n *world.Node, t effects.Ticket) {

@@ -41,7 +41,7 @@ type absentLife struct {
 	to []absentSeen `snap:"skip"` // by the receiver's node; empty before the first
 }
 
-func (s *absentLife) empty() { *s = absentLife{to: s.to[:0]} }
+func (s *absentLife) startReply() { *s = absentLife{to: s.to[:0]} }
 
 // absentSeen is what one incarnation of a sender did towards a receiver.
 type absentSeen struct {

@@ -58,7 +58,7 @@ type askedCopies struct {
 
 func (x *askedCopies) its() *question { return &x.question }
 
-func (s *arenaLife) empty() { *s = arenaLife{asked: s.asked[:0]} }
+func (s *arenaLife) startReply() { *s = arenaLife{asked: s.asked[:0]} }
 
 // heard records a lookup whose reply may come later.
 func (or *arenaOracle) heard(n *world.Node, request uint64, body []byte) {

@@ -28,7 +28,7 @@ type attemptsLife struct {
 	asked []attempted `snap:"skip"`
 }
 
-func (s *attemptsLife) empty() { *s = attemptsLife{asked: s.asked[:0]} }
+func (s *attemptsLife) startReply() { *s = attemptsLife{asked: s.asked[:0]} }
 
 // attempted is an operation for which a request was sent, with the number of its last attempt.
 type attempted struct {

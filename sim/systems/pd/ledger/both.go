@@ -50,7 +50,7 @@ type bothLife struct {
 	rivals  int              // the largest number of peers that had a request waiting in that time
 }
 
-func (s *bothLife) empty() { *s = bothLife{waiting: s.waiting[:0]} }
+func (s *bothLife) startReply() { *s = bothLife{waiting: s.waiting[:0]} }
 
 // both reports whether n prefills and decodes.
 func both(n *world.Node) bool { return n.Sends() && n.Receives() }
@@ -160,7 +160,7 @@ func (or *bothOracle) waits(n *world.Node, s *rank.Stats) (t effects.Ticket, inV
 	}
 	count, room := int(or.w.Commands[t-1].Count), s.PagesFree
 	if n.Caches {
-		room += s.Spare
+		room += s.PagesEvictable
 	}
 	if or.at(n).has+count > ownShare(n) || or.w.Flows.Have(s) || or.written(n) {
 		or.void(checkOwnWaits)

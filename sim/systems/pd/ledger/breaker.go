@@ -52,7 +52,7 @@ type askedToFull struct {
 // askedLate is how many requests are recorded after their connections are closed.
 const askedLate = 32
 
-func (s *breakerLife) empty() { *s = breakerLife{by: s.by[:0], asked: s.asked[:0]} }
+func (s *breakerLife) startReply() { *s = breakerLife{by: s.by[:0], asked: s.asked[:0]} }
 
 // fullSeen is what one incarnation of a sender was told by a receiver that had no room.
 type fullSeen struct {

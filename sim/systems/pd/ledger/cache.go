@@ -68,7 +68,9 @@ type cacheSeen struct {
 	freed   int               // pages that were freed in this step after the newest eviction
 }
 
-func (q *cacheSeen) empty() { *q = cacheSeen{here: world.Emptied(q.here), own: world.Emptied(q.own)} }
+func (q *cacheSeen) startReply() {
+	*q = cacheSeen{here: world.Emptied(q.here), own: world.Emptied(q.own)}
+}
 
 // tellsOfEnds reports whether a node reports all evictions. It does not report chunks of senders that it trusts
 // (TrustUncommitted).
@@ -214,10 +216,10 @@ func (or *cacheOracle) rests(n *world.Node, s *rank.Stats) {
 	if n.Draining {
 		here = 0 // Chunks that were kept for requests leave without a report.
 	}
-	if s.PagesFree+s.Spare != s.PagesTotal || s.DeviceFree+s.DeviceSpare != s.DeviceTotal ||
-		s.Spare+s.DeviceSpare != here {
+	if s.PagesFree+s.PagesEvictable != s.PagesTotal || s.DeviceFree+s.DeviceEvictable != s.DeviceTotal ||
+		s.PagesEvictable+s.DeviceEvictable != here {
 		or.fail(checkCacheWhole, "node %d has %d of %d pages free, %d to spare, in its second pool %d of %d, %d to spare, and "+
-			"%d chunks here", n.It(), s.PagesFree, s.PagesTotal, s.Spare, s.DeviceFree, s.DeviceTotal, s.DeviceSpare, here)
+			"%d chunks here", n.It(), s.PagesFree, s.PagesTotal, s.PagesEvictable, s.DeviceFree, s.DeviceTotal, s.DeviceEvictable, here)
 	}
 }
 

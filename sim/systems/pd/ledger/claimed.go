@@ -69,7 +69,7 @@ type claimedLife struct {
 	commits effects.GrantID              `snap:"scratch"` // the grant that a sender committed last
 }
 
-func (s *claimedLife) empty() {
+func (s *claimedLife) startReply() {
 	*s = claimedLife{rows: s.rows[:0], grants: world.Emptied(s.grants), chunks: world.Emptied(s.chunks),
 		layers: world.Emptied(s.layers), each: world.Emptied(s.each), ended: s.ended[:0], fetched: s.fetched[:0], touched: s.touched[:0]}
 }

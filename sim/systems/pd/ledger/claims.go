@@ -31,7 +31,7 @@ type claimsLife struct {
 	crowded int64 `snap:"skip"` // when the table of claims was last almost full
 }
 
-func (s *claimsLife) empty() { *s = claimsLife{} }
+func (s *claimsLife) startReply() { *s = claimsLife{} }
 
 // kept checks a Get that ends short against what the puts of its request promised. Chunks of a put that ended well,
 // whether they were sent or were there already, stay for the request's own reader until the time of the claims is over,

@@ -87,8 +87,8 @@ func (or *commOracle) inOrder(x *world.Link, t *world.Transfer, b world.CommBatc
 }
 
 // said judges a message of an initiator.
-func (or *commOracle) said(x *world.Link, s communicator.Say) {
-	if s.Word != communicator.Offer {
+func (or *commOracle) said(x *world.Link, s communicator.Message) {
+	if s.Kind != communicator.MessageOffer {
 		return
 	}
 	or.judged(checkEpochNumber)
@@ -130,7 +130,7 @@ func (or *commOracle) waits(x *world.Link) {
 	if !e.Up || e.Fenced || e.Over {
 		return
 	}
-	if or.judged(checkIdle); c.M.Flying() == 0 {
+	if or.judged(checkIdle); c.M.CountInFlight() == 0 {
 		or.fail(checkIdle, "transfer %d waits on link %d, whose communicator is there and does nothing",
 			oracle.Transfer(c.Jobs[0]), oracle.Link(x.ID))
 	}

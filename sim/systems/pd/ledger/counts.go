@@ -48,8 +48,8 @@ const recountEvery = 64
 // of it waits (S17).
 func (or *countsOracle) remembers(n *world.Node, s *rank.Stats) {
 	or.judged(checkOperations)
-	if s.Operations > s.Grants || s.Retries > s.Waiters {
+	if s.Operations > s.Grants || s.Retries > s.PendingRequests {
 		or.fail(checkOperations, "node %d remembers %d operations for %d grants, and %d for %d requests that wait",
-			n.It(), s.Operations, s.Grants, s.Retries, s.Waiters)
+			n.It(), s.Operations, s.Grants, s.Retries, s.PendingRequests)
 	}
 }

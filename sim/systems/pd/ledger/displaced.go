@@ -39,7 +39,7 @@ type asker struct {
 	away  bool         // its link was lost since
 }
 
-func (s *displacedLife) empty() { s.askers = s.askers[:0] }
+func (s *displacedLife) startReply() { s.askers = s.askers[:0] }
 
 // of returns the record of a name, and creates it if there is none.
 func (or *displacedOracle) of(n *world.Node, who effects.Incarnation) *asker {
@@ -85,8 +85,8 @@ func (or *displacedOracle) answered(n *world.Node, w *waiter) {
 			or.judged(checkDisplaced)
 		}
 		c.taken = true
-		// The answer to a request from before the loss says nothing of the peer now. Example: of two requests that wait,
-		// one is answered as abandoned before the sweep after the loss comes to the other.
+		// The answer to a request from before the loss says nothing of the peer now. Example: of two requests that
+		// wait, one is answered as abandoned before the sweep after the loss comes to the other.
 		c.away = c.away && w.severed
 		return
 	}

@@ -24,7 +24,7 @@ type renewLife struct {
 	tried []tried `snap:"skip"`
 }
 
-func (s *renewLife) empty() { s.tried = s.tried[:0] }
+func (s *renewLife) startReply() { s.tried = s.tried[:0] }
 
 type tried struct {
 	server  int32

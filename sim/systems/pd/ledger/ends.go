@@ -56,7 +56,7 @@ type endsLife struct {
 	ways    []uint64    `snap:"skip"` // connections on which it sends end-of-request messages, as a sender
 }
 
-func (s *endsLife) empty() {
+func (s *endsLife) startReply() {
 	*s = endsLife{ends: s.ends[:0], batches: s.batches[:0], asked: s.asked[:0], ways: s.ways[:0]}
 }
 
@@ -111,7 +111,7 @@ func (or *endsOracle) heard(n *world.Node, request uint64, body []byte) {
 	if !or.plays {
 		return
 	}
-	if protocol.MayBe(body, protocol.TagEndRequest, &pd.WireLimits) && or.ask.Decode(body, &pd.WireLimits) == nil {
+	if protocol.MayHaveTag(body, protocol.TagEndRequest, &pd.WireLimits) && or.ask.Decode(body, &pd.WireLimits) == nil {
 		or.all().places.speaks(n, effects.Incarnation(or.ask.Incarnation), effects.Incarnation(or.ask.To))
 		or.heardEnd(n, request)
 	} else if m, is := or.truth().asRequest(body); is && m.HasExt && len(m.Keys) > 0 {
@@ -176,7 +176,7 @@ func (or *endsOracle) heardEnd(n *world.Node, request uint64) {
 	my.asked = append(my.asked, endsAsked{request, int(at)})
 	x := heardEnd{
 		heardOf: heardOf{job: int(at), from: effects.Incarnation(m.Incarnation), operation: m.Operation},
-		code:    effects.CodeFromWire(m.Code), said: effects.Words(m.Reason), first: or.w.Now, last: or.w.Now, step: n.Steps + 1,
+		code:    effects.CodeFromWire(m.Code), said: effects.SanitizeText(m.Reason), first: or.w.Now, last: or.w.Now, step: n.Steps + 1,
 	}
 	x.name = x.from
 	known := pd.Believes(n, x.from, effects.Incarnation(m.To))
@@ -236,7 +236,7 @@ func (or *endsOracle) replied(n *world.Node, request uint64) {
 
 // saying records on which connection a sender sends end-of-request messages.
 func (or *endsOracle) saying(n *world.Node, c *world.Conn, body []byte) {
-	if or.plays && !or.saysEnds(n, c) && protocol.MayBe(body, protocol.TagEndRequest, &pd.WireLimits) {
+	if or.plays && !or.saysEnds(n, c) && protocol.MayHaveTag(body, protocol.TagEndRequest, &pd.WireLimits) {
 		or.at(n).ways = append(or.at(n).ways, c.ID)
 	}
 }

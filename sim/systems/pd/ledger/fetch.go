@@ -62,7 +62,7 @@ type fetchLife struct {
 	imports []importSeen     // in progress
 }
 
-func (s *fetchLife) empty() {
+func (s *fetchLife) startReply() {
 	*s = fetchLife{fetches: s.fetches[:0], imports: s.imports[:0]}
 }
 

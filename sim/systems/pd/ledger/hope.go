@@ -62,7 +62,7 @@ type hopeLife struct {
 	refused effects.Code // the code in a report that a request is about to be refused
 }
 
-func (s *hopeLife) empty() { *s = hopeLife{gets: s.gets[:0], lost: s.lost[:0]} }
+func (s *hopeLife) startReply() { *s = hopeLife{gets: s.gets[:0], lost: s.lost[:0]} }
 
 // given records a Get when its machine receives the command.
 func (or *hopeOracle) given(n *world.Node, t effects.Ticket) {

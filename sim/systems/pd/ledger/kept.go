@@ -75,7 +75,7 @@ type keptLife struct {
 	anchors   []anchored `snap:"skip"`
 }
 
-func (s *keptLife) empty() {
+func (s *keptLife) startReply() {
 	*s = keptLife{kept: s.kept[:0], unreached: s.unreached[:0], asks: s.asks[:0], anchors: s.anchors[:0]}
 }
 

@@ -32,7 +32,7 @@ type landedLife struct {
 	callers []caller `snap:"skip"`
 }
 
-func (s *landedLife) empty() { *s = landedLife{callers: s.callers[:0]} }
+func (s *landedLife) startReply() { *s = landedLife{callers: s.callers[:0]} }
 
 // caller is a peer that requested pages of a receiver. A peer that was granted pages is certainly known to the receiver
 // until the peer has been silent for as long as a chunk is kept, or the plane reports that the peer is gone.
@@ -97,7 +97,7 @@ func (or *landedOracle) crowds(n *world.Node, e *world.Grant, promised bool) {
 		}
 	}
 	// If the table of inbound peers is full, the machine may have dropped one.
-	full := pd.StatsOf(n).Guests >= int(pd.Its(n).Cfg.PeersMax)
+	full := pd.StatsOf(n).InboundPeers >= int(pd.Its(n).Cfg.PeersMax)
 	if promised || !contested || e.Peer == (effects.Incarnation{}) || full {
 		or.void(checkPageShare)
 		return
@@ -129,9 +129,9 @@ func (or *landedOracle) keeps(n *world.Node, index uint32) bool {
 // takenOf returns how many pages may count against a peer's share, for any peer.
 func (j *judge) takenOf(n *world.Node, s *rank.Stats) int {
 	if sharesPages(n) {
-		return s.PagesTotal - s.PagesFree - s.Spare - j.others.both.at(n).has
+		return s.PagesTotal - s.PagesFree - s.PagesEvictable - j.others.both.at(n).has
 	}
-	return s.PagesGranted + s.PagesQuarantined + s.Kept
+	return s.PagesGranted + s.PagesQuarantined + s.PagesPromised
 }
 
 // whose returns the value of Page.By for pages taken for this waiter. A waiter without an incarnation is identified by
@@ -148,7 +148,7 @@ func (w *waiter) whose() (who effects.Incarnation) {
 func (or *queueOracle) takenBy(n *world.Node, s *rank.Stats, w *waiter) (most int) {
 	most = or.takenOf(n, s)
 	named := w.peer != effects.Incarnation{}
-	if !sharesPages(n) || named && !w.known || s.Kept > 0 {
+	if !sharesPages(n) || named && !w.known || s.PagesPromised > 0 {
 		return most
 	}
 	count, who := 0, w.whose()

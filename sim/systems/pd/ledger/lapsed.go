@@ -37,7 +37,7 @@ type lapsing struct {
 	count   uint32           // the number of lapses that were reported
 }
 
-func (q *lapsing) empty() {
+func (q *lapsing) startReply() {
 	*q = lapsing{first: world.Emptied(q.first), strange: world.Emptied(q.strange), told: world.Emptied(q.told)}
 }
 

@@ -58,7 +58,7 @@ type lentLife struct {
 	reserves []effects.Ticket `snap:"skip"` // issued by the engine; may include a few that are over
 }
 
-func (s *lentLife) empty() { *s = lentLife{reserves: s.reserves[:0]} }
+func (s *lentLife) startReply() { *s = lentLife{reserves: s.reserves[:0]} }
 
 // given records a Reserve when the engine issues the command.
 func (or *lentOracle) given(n *world.Node, t effects.Ticket) {
@@ -169,7 +169,7 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 		or.judged(checkTransferLife, checkTransferBounds, checkTransferLayout)
 		target := or.w.Buffers[p.Remote.Buffer]
 		if target == nil || target != t.Remote ||
-			!identity.OneLife(or.truth().incarnation(target.Node.ID, target.Life), e.Peer) {
+			!identity.SameIncarnation(or.truth().incarnation(target.Node.ID, target.Life), e.Peer) {
 			or.fail(checkTransferLife, "node %d transfers to a buffer of another incarnation than its link's", n.It())
 			return
 		}
@@ -230,7 +230,7 @@ func together(layer protocol.Layout, g *effects.Gather) protocol.Layout {
 	if g.Layers == 0 {
 		return layer
 	}
-	whole, stripes, _ := layer.Whole(g.Layers)
+	whole, stripes, _ := layer.AllLayers(g.Layers)
 	if stripes != g.Stripes {
 		return protocol.Layout{}
 	}

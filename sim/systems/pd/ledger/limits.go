@@ -40,7 +40,7 @@ type limitsLife struct {
 	held   []effects.Ticket `snap:"skip"` // delivered, with their memory still to be returned
 }
 
-func (s *limitsLife) empty() { *s = limitsLife{copies: s.copies[:0], held: s.held[:0]} }
+func (s *limitsLife) startReply() { *s = limitsLife{copies: s.copies[:0], held: s.held[:0]} }
 
 // happened counts down what an event completes.
 func (or *limitsOracle) happened(n *world.Node, ev effects.Event) {

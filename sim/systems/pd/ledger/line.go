@@ -96,7 +96,7 @@ func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) {
 		}
 		room, pages := s.PagesFree, o.pages
 		if n.Caches { // Chunks that are here already make no room for the rest.
-			room, pages = room+s.Spare, o.keys
+			room, pages = room+s.PagesEvictable, o.keys
 		}
 		if pages > room {
 			or.judged(checkWaits)

@@ -50,7 +50,7 @@ type offersLife struct {
 	over []*world.Grant // read leases that the machine is notified in this step to be over
 }
 
-func (s *offersLife) empty() { *s = offersLife{over: s.over[:0]} }
+func (s *offersLife) startReply() { *s = offersLife{over: s.over[:0]} }
 
 // offering records the id under which a read lease is offered, when the offer is sent.
 func (or *offersOracle) offering(n *world.Node, c *world.Conn, body []byte) {
@@ -118,7 +118,7 @@ func (or *offersOracle) refusing(n *world.Node, r *world.Request, body []byte) {
 	owner := or.truth().incarnation(r.Conn.Client, r.Conn.Life)
 	for _, t := range or.w.Going.Transfers.Some {
 		if t.Read && t.Reading && t.Local == n.Pool && t.Grant == r.Offer &&
-			identity.OneLife(t.Link.Peer, owner) && !or.harmless(t) {
+			identity.SameIncarnation(t.Link.Peer, owner) && !or.harmless(t) {
 			or.fail(checkRefusing, "node %d says that nothing of grant %d will be read while transfer %d may still read",
 				n.It(), t.Remote.Node.ItsGrant(t.Grant), oracle.Transfer(t.ID))
 			return

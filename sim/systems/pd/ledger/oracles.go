@@ -231,7 +231,7 @@ type ofLives interface {
 type perLife[S any] struct{ lives []S }
 
 // emptiable is a record of one incarnation that can be emptied for the next incarnation and reuses its memory.
-type emptiable interface{ empty() }
+type emptiable interface{ startReply() }
 
 func (p *perLife[S]) at(n *world.Node) *S { return &p.lives[n.ID] }
 
@@ -244,4 +244,4 @@ func (p *perLife[S]) room(nodes int) {
 }
 
 // begin empties the records of a node, because a new incarnation of the node starts.
-func (p *perLife[S]) begin(n *world.Node) { any(&p.lives[n.ID]).(emptiable).empty() }
+func (p *perLife[S]) begin(n *world.Node) { any(&p.lives[n.ID]).(emptiable).startReply() }

@@ -26,7 +26,7 @@ type plainsLife struct {
 	served []plainServed `snap:"skip"` // grants under which plain senders may still have pages
 }
 
-func (s *plainsLife) empty() { s.served = s.served[:0] }
+func (s *plainsLife) startReply() { s.served = s.served[:0] }
 
 // plainServed is a grant to a plain sender.
 type plainServed struct {

@@ -47,7 +47,7 @@ type pressureLife struct {
 	turns []turn           `snap:"skip"`
 }
 
-func (s *pressureLife) empty() { *s = pressureLife{puts: s.puts[:0], turns: s.turns[:0]} }
+func (s *pressureLife) startReply() { *s = pressureLife{puts: s.puts[:0], turns: s.turns[:0]} }
 
 // given records a put that is to be offered.
 func (or *pressureOracle) given(n *world.Node, t effects.Ticket) {
@@ -107,7 +107,7 @@ func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
 		case len(c.Pages) > most:
 			or.fail(checkPressed, "node %d lets ticket %d wait, which can never fit", n.It(), oracle.Ticket(t))
 			return
-		case s.PagesLent+len(c.Pages) > most:
+		case s.PagesLeased+len(c.Pages) > most:
 			or.judged(checkPressed)
 			return
 		case s.Grants >= int(pd.Its(n).Cfg.GrantsMax):
@@ -118,7 +118,7 @@ func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
 	}
 	if len(my.turns) > 0 && !n.Busy {
 		or.fail(checkPressed, "node %d lets ticket %d wait although %d of %d pages may still be leased",
-			n.It(), oracle.Ticket(my.puts[0]), most-s.PagesLent, most)
+			n.It(), oracle.Ticket(my.puts[0]), most-s.PagesLeased, most)
 	}
 }
 

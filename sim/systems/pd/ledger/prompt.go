@@ -76,7 +76,7 @@ type promptLife struct {
 	stopping  bool                  `snap:"skip"`    // reads of an ended fetch go on: their batch keeps its pages
 }
 
-func (s *promptLife) empty() {
+func (s *promptLife) startReply() {
 	*s = promptLife{lost: s.lost[:0], readers: s.readers[:0], gone: s.gone[:0], partly: s.partly[:0],
 		abandoned: s.abandoned[:0],
 		owed:      s.owed[:0], ending: s.ending[:0], unread: s.unread[:0], agreed: s.agreed[:0],

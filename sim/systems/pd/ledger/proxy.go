@@ -47,7 +47,7 @@ type refused struct {
 	times   uint32
 }
 
-func (s *proxyLife) empty() { *s = proxyLife{refused: s.refused[:0]} }
+func (s *proxyLife) startReply() { *s = proxyLife{refused: s.refused[:0]} }
 
 // late bounds how much later than the oracle the machine may be notified of a failure.
 const late = effects.Second

@@ -57,7 +57,7 @@ type QueueLife struct {
 	newcomer uint64           // the request that arrived in this step and may have to wait
 }
 
-func (s *QueueLife) empty() {
+func (s *QueueLife) startReply() {
 	*s = QueueLife{waiters: s.waiters[:0], granted: world.Emptied(s.granted), took: s.took[:0],
 		taken: s.taken[:0]}
 }

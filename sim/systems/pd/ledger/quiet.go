@@ -48,7 +48,7 @@ func (or *quietOracle) quiet(n *world.Node, when string) {
 	}
 	left("bundles", s.Bundles)
 	if w.Healed && w.Failure == nil {
-		or.all().blocks.rests(n, s.Receptions+s.Lent+s.Registrations)
+		or.all().blocks.rests(n, s.Receptions+s.LeasedBatches+s.Registrations)
 	}
 	ready := pd.ReadyPages(n)
 	if used := pd.InUse(&s) - ready; used != 0 && w.Failure == nil {
@@ -77,9 +77,9 @@ func (or *quietOracle) gaveUp(n *world.Node) {
 			standing++
 		}
 	}
-	if left := gets + standing + s.Waiters + s.Claims; left > 0 {
+	if left := gets + standing + s.PendingRequests + s.Claims; left > 0 {
 		or.fail(checkImpatient, "node %d ends its drain as expired with %d commands and %d requests that wait, %d claims "+
 			"and "+
-			"%d grants, all of which it can end by itself", n.It(), gets, s.Waiters, s.Claims, standing)
+			"%d grants, all of which it can end by itself", n.It(), gets, s.PendingRequests, s.Claims, standing)
 	}
 }

@@ -38,7 +38,7 @@ type refusedLife struct {
 	any     bool           `snap:"skip"`
 }
 
-func (s *refusedLife) empty() { *s = refusedLife{} }
+func (s *refusedLife) startReply() { *s = refusedLife{} }
 
 // looked is how many of a thousand commands are examined if nothing suggests that they may be refused. lookedAgain is
 // the same number for commands of the kind that was refused last, because a table that was full often is full again.

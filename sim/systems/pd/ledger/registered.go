@@ -72,7 +72,7 @@ type registeredLife struct {
 	question uint64              `snap:"request"` // the message of that registration
 }
 
-func (s *registeredLife) empty() {
+func (s *registeredLife) startReply() {
 	*s = registeredLife{asked: s.asked[:0], came: s.came[:0], written: s.written[:0], grants: s.grants[:0]}
 }
 

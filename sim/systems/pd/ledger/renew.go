@@ -45,7 +45,7 @@ func (*renewOracle) listen(l *oracle.Listen[renewOracle]) {
 func (or *renewOracle) asked(n *world.Node, request uint64, body []byte) {
 	or.owed, or.by = or.owed[:0], request
 	m := &or.ask
-	if !n.Pulls || n.Draining || !protocol.MayBe(body, protocol.TagRenewRequest, &pd.WireLimits) ||
+	if !n.Pulls || n.Draining || !protocol.MayHaveTag(body, protocol.TagRenewRequest, &pd.WireLimits) ||
 		m.Decode(body, &pd.WireLimits) != nil {
 		return
 	}
@@ -64,7 +64,7 @@ func (or *renewOracle) asked(n *world.Node, request uint64, body []byte) {
 // renewal beyond the longest lease.
 func (or *renewOracle) renewing(n *world.Node, request uint64, body []byte) {
 	m := protocol.RenewResponse{}
-	if !n.Pulls || !protocol.MayBe(body, protocol.TagRenewResponse, &pd.WireLimits) ||
+	if !n.Pulls || !protocol.MayHaveTag(body, protocol.TagRenewResponse, &pd.WireLimits) ||
 		m.Decode(body, &pd.WireLimits) != nil {
 		or.prolonged(n, request, nil)
 		return
@@ -113,7 +113,7 @@ func (or *renewOracle) prolonged(n *world.Node, request uint64, ids []uint64) {
 func (or *renewOracle) renewed(n *world.Node, c *world.Conn, asked effects.Time, body []byte) {
 	kept := or.all().kept.at(n)
 	m := protocol.RenewResponse{}
-	if !n.Delays || !protocol.MayBe(body, protocol.TagRenewResponse, &pd.WireLimits) ||
+	if !n.Delays || !protocol.MayHaveTag(body, protocol.TagRenewResponse, &pd.WireLimits) ||
 		m.Decode(body, &pd.WireLimits) != nil {
 		return
 	}

@@ -21,7 +21,7 @@ func renewals(n *world.Node) int { return int(cmp.Or(pd.Its(n).Cfg.Tuning.Renews
 // asking records which of the offers that n keeps are named by a renewal.
 func (or *renewOracle) asking(n *world.Node, c *world.Conn, body []byte) {
 	m := protocol.RenewRequest{}
-	if !n.Delays || !protocol.MayBe(body, protocol.TagRenewRequest, &pd.WireLimits) ||
+	if !n.Delays || !protocol.MayHaveTag(body, protocol.TagRenewRequest, &pd.WireLimits) ||
 		m.Decode(body, &pd.WireLimits) != nil {
 		return
 	}

@@ -31,7 +31,7 @@ type severedLife struct {
 	lane bool `snap:"scratch"` // this step is about the end of a connection for requests
 }
 
-func (s *severedLife) empty() { *s = severedLife{} }
+func (s *severedLife) startReply() { *s = severedLife{} }
 
 // step records what a step is about.
 func (or *severedOracle) step(n *world.Node, ev effects.Event) {

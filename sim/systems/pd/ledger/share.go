@@ -35,14 +35,14 @@ func (*shareOracle) listen(l *oracle.Listen[shareOracle]) {
 // sharedNames are those of what peers have of the tables of a machine that are shared out between them.
 //
 //kvferry:table
-var sharedNames = [rank.Shared]string{
-	rank.SharedAsks:      "pending requests",
-	rank.SharedWords:     "notifications",
-	rank.SharedHosts:     "done addresses",
-	rank.SharedOffers:    "deferred offers",
-	rank.SharedLocations: "remote locations of offers",
-	rank.SharedBusy:      "reasons to stay",
-	rank.SharedClaims:    "further claims",
+var sharedNames = [rank.SharedCount]string{
+	rank.SharedRequests:     "pending requests",
+	rank.SharedDoneMessages: "notifications",
+	rank.SharedDoneAddrs:    "done addresses",
+	rank.SharedOffers:       "deferred offers",
+	rank.SharedLocations:    "remote locations of offers",
+	rank.SharedClassRows:    "reasons to stay",
+	rank.SharedClaims:       "further claims",
 }
 
 // givenBack checks that the machine's counts of the peers' rows match the tables, and are zero when all should be
@@ -114,9 +114,9 @@ func (or *shareOracle) waits(n *world.Node, s *rank.Stats) {
 			of++
 		}
 	}
-	if of+s.Waiters > int(pd.Its(n).Cfg.WaitersMax)+1 {
+	if of+s.PendingRequests > int(pd.Its(n).Cfg.WaitersMax)+1 {
 		or.fail(checkWaitShare, "node %d has %d requests wait of one peer, and %d in all, in a table of %d",
-			n.It(), of, s.Waiters, pd.Its(n).Cfg.WaitersMax)
+			n.It(), of, s.PendingRequests, pd.Its(n).Cfg.WaitersMax)
 	}
 }
 

@@ -75,7 +75,7 @@ type sharedLife struct {
 	gave     bool        `snap:"scratch"` // the step delivers an outcome
 }
 
-func (s *sharedLife) empty() {
+func (s *sharedLife) startReply() {
 	*s = sharedLife{asked: s.asked[:0], came: s.came[:0], landed: s.landed[:0]}
 }
 

@@ -83,7 +83,7 @@ func (or *stuckOracle) submits(n *world.Node, x *world.Link, t *world.Transfer) 
 	}
 	h := or.of(x)
 	if h == nil {
-		or.links = append(or.links, hung{link: x.ID, epoch: x.Comm.M.Epoch(), progress: or.in(n, or.w.CommRules().Patience)})
+		or.links = append(or.links, hung{link: x.ID, epoch: x.Comm.M.Epoch(), progress: or.in(n, or.w.CommRules().ProgressTimeout)})
 		h = &or.links[len(or.links)-1]
 	}
 	h.flight = append(h.flight, t.ID)
@@ -103,12 +103,12 @@ func (or *stuckOracle) told(n *world.Node, x *world.Link, ev *communicator.Event
 		}
 		return
 	}
-	if or.overdue(n, x, h); or.w.Failure != nil || ev.Kind != communicator.BatchEnded || ev.Epoch != h.epoch || !ev.Well {
+	if or.overdue(n, x, h); or.w.Failure != nil || ev.Kind != communicator.BatchEnded || ev.Epoch != h.epoch || !ev.Succeeded {
 		return
 	}
 	done := h.flight[0]
 	h.flight = h.flight[1:]
-	h.progress = or.in(n, or.w.CommRules().Patience)
+	h.progress = or.in(n, or.w.CommRules().ProgressTimeout)
 	if !slices.Contains(h.flight, done) {
 		h.told = slices.DeleteFunc(h.told, func(id uint64) bool { return id == done })
 	}

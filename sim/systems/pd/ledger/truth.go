@@ -112,30 +112,30 @@ func at[M any, P decoder[M]](g *glance[M], turn uint64, body []byte) (*M, bool) 
 // return early, without decoding, if the tag of the message shows another kind.
 
 func (t *truth) asRequest(body []byte) (*protocol.AllocRequest, bool) {
-	if !protocol.MayBe(body, protocol.TagAllocRequest, &pd.WireLimits) {
+	if !protocol.MayHaveTag(body, protocol.TagAllocRequest, &pd.WireLimits) {
 		return nil, false
 	}
 	return at(&t.request, t.turn, body)
 }
 
 func (t *truth) asOffer(body []byte) (*protocol.PullReadyNotif, bool) {
-	if !protocol.MayBe(body, protocol.TagPullReadyNotif, &pd.WireLimits) {
+	if !protocol.MayHaveTag(body, protocol.TagPullReadyNotif, &pd.WireLimits) {
 		return nil, false
 	}
 	return at(&t.offer, t.turn, body)
 }
 
 func (t *truth) asAck(body []byte) (*protocol.PullReadyDoneAck, bool) {
-	if !protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) {
+	if !protocol.MayHaveTag(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) {
 		return nil, false
 	}
 	return at(&t.ack, t.turn, body)
 }
 
 func (t *truth) asReply(body []byte) (*protocol.AllocResponse, bool) {
-	if !protocol.MayBe(body, protocol.TagAscendAllocResponse, &pd.WireLimits) &&
-		!protocol.MayBe(body, protocol.TagAllocResponse, &pd.WireLimits) ||
-		protocol.MayBe(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) {
+	if !protocol.MayHaveTag(body, protocol.TagAscendAllocResponse, &pd.WireLimits) &&
+		!protocol.MayHaveTag(body, protocol.TagAllocResponse, &pd.WireLimits) ||
+		protocol.MayHaveTag(body, protocol.TagPullReadyDoneAck, &pd.WireLimits) {
 		return nil, false
 	}
 	return at(&t.reply, t.turn, body)

@@ -77,7 +77,7 @@ func (or *whyOracle) explained(n *world.Node, e *effects.Deliver, c *pd.Command)
 	case w.Field == "" && w.Said == "" && !slices.Contains(bare, e.Code):
 		or.fail(checkExplained, "node %d ends ticket %d (%s) as %s and names no field",
 			n.It(), oracle.Ticket(e.Ticket), c.Want, e.Code)
-	case effects.Words([]byte(w.Said)) != w.Said:
+	case effects.SanitizeText([]byte(w.Said)) != w.Said:
 		or.fail(checkExplained, "node %d shows a peer's words as they came: %q", n.It(), w.Said)
 	case c.Want == plan.WantPut:
 		or.explainedPut(n, e, c.Body.(*ops.Put))

@@ -68,7 +68,7 @@ type wordsLife struct {
 	up    []uint64  `snap:"skip"` // links with a completed handshake
 }
 
-func (s *wordsLife) empty() { s.given, s.up = s.given[:0], s.up[:0] }
+func (s *wordsLife) startReply() { s.given, s.up = s.given[:0], s.up[:0] }
 
 // forget removes a grant of an owner.
 func (s *wordsLife) forget(owner int32, id effects.GrantID) {

@@ -1,0 +1,53 @@
+package allocqueue
+
+import (
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// EngineClass is the fairness class of this rank's engine. In a rank with both roles the pages that the engine reserves
+// come from the same pool as the pages that peers request. Therefore the engine's oldest waiting reservation counts as
+// the head of a class, which has a turn, is passed, and passes. The reservation itself waits with the engine's
+// commands, which are notified when the turn has come. In a rank with one role no request has this class.
+const EngineClass = 0
+
+// An engineHead is the engine's oldest waiting reservation.
+type engineHead struct {
+	reservation table.Handle // the handle in the table of commands
+	pages       uint32
+	passCount   uint32
+}
+
+// SetEngineHead records the engine's oldest waiting reservation and the number of pages that the reservation needs; a
+// zero handle means that none waits. A reservation that has just become the oldest was not passed yet: passes were
+// counted against the earlier reservations.
+func (p *Queue) SetEngineHead(h table.Handle, pages uint32) {
+	if p.engineHead.reservation != h {
+		p.engineHead = engineHead{reservation: h, pages: pages}
+	}
+}
+
+// CountEnginePass counts a pass by the engine against the heads of all other classes.
+func (p *Queue) CountEnginePass(v *env.Env) { p.CountPass(v, EngineClass) }
+
+// A queueHead is the first request of a class.
+type queueHead struct {
+	pages     uint32
+	passCount *uint32
+}
+
+// headOf returns the head of a class, and false if no request of the class waits.
+func (p *Queue) headOf(class int) (queueHead, bool) {
+	if class == EngineClass {
+		return queueHead{pages: p.engineHead.pages, passCount: &p.engineHead.passCount}, p.engineHead.reservation != 0
+	}
+	h := p.queues[class].Front()
+	if h == 0 {
+		return queueHead{}, false
+	}
+	q := p.rows.Get(h)
+	return queueHead{pages: q.PagesMax, passCount: &q.passCount}, true
+}
+
+// HasWaiting reports whether any request or reservation waits.
+func (p *Queue) HasWaiting() bool { return p.rows.Len() > 0 || p.engineHead.reservation != 0 }

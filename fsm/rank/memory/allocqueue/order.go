@@ -1,0 +1,181 @@
+package allocqueue
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank/env"
+	"github.com/kvferry/kvferry/fsm/table"
+)
+
+// This file decides in which order requests that wait for pages are served (rule M9): first in, first out within a
+// class, and in turn between classes. A request that needs few pages may pass a head that needs many, but only a
+// bounded number of times. When a head was passed BypassMax times, the class of the head collects: no further class is
+// served until this head is.
+
+// A Shortfall says what a request was short of: pages for the chunks that were not here. The request can be judged
+// later without another lookup of the keys: the number of missing chunks is at least Pages, less the number of chunks
+// that became ready since.
+type Shortfall struct {
+	Pages         uint32       // pages that were missing; 0: something else was
+	TotalReadied  uint64       // value of store.Readied at that time
+	ReadableUntil effects.Time // of an offer: the latest time at which the chunks can be read
+}
+
+// MaxTime is the latest possible time.
+const MaxTime = effects.Time(1<<63 - 1)
+
+// StillApplies reports whether a request need not be tried again: the pages that are free, or that could be freed
+// (spare), certainly do not suffice. Without this check each page that becomes free would cause a lookup of all keys of
+// the request.
+func (s Shortfall) StillApplies(v *env.Env, class int, readied uint64, spare uint32) bool {
+	since := readied - s.TotalReadied
+	if uint64(s.Pages) <= since || v.Now > s.ReadableUntil {
+		return false
+	}
+	n := s.Pages - uint32(since)
+	return n > v.Pool.FreePages()+spare || !v.Pools.FitsShare(v.Pool, class, n) || !v.Pools.HasGrantSlot()
+}
+
+// TryResult is the result of a turn.
+type TryResult uint8
+
+// The outcomes of a turn.
+const (
+	Short    TryResult = iota // the request goes on waiting
+	Served                    // the request was answered
+	Unlinked                  // the request is an offer that lost the link to its pages while it waited for free pages here
+)
+
+// ResultOf returns the result of a turn: Served if the request is done, otherwise Short with what the request lacks.
+func ResultOf(shortfall Shortfall, done bool) (TryResult, Shortfall) {
+	if done {
+		return Served, shortfall
+	}
+	return Short, shortfall
+}
+
+// CanServeNow reports whether a request that arrives now may be served at once: no request of the same class waits, and
+// no class collects.
+func (p *Queue) CanServeNow(v *env.Env, class int) bool {
+	if p.queues[class].Len() > 0 {
+		return false
+	}
+	_, collecting := p.collectingClass(v)
+	return !collecting
+}
+
+// WaitsForLink reports whether a new offer of this class, without a link to the pages, waits for the link first. If
+// requests of the class wait for pages already, the offer joins the queue behind these, and the link is established
+// when the turn comes.
+func (p *Queue) WaitsForLink(class int) bool { return p.queues[class].Len() == 0 }
+
+// collectingClass returns the class for which pages are collected now, because the head of the class was passed
+// BypassMax times or more. collecting returns false if there is none. If several classes qualify, the class whose head
+// was passed most often collects: if all of these classes were served, requests that need few pages could pass a large
+// request for ever. A head that waits because of the quota of the head's own class does not collect, because further
+// free pages do not help that head.
+func (p *Queue) collectingClass(v *env.Env) (collecting int, found bool) {
+	if !p.HasWaiting() {
+		return 0, false
+	}
+	passed := p.cfg.BypassMax
+	for class := range p.queues {
+		x, waits := p.headOf(class)
+		if !waits {
+			continue
+		}
+		if n := *x.passCount; (n > passed || n == passed && !found) && v.Pools.FitsShare(v.Pool, class, x.pages) {
+			collecting, passed, found = class, n, true
+		}
+	}
+	return collecting, found
+}
+
+// CountPass counts a pass against the heads of the other classes: a request of class by was served before these heads,
+// at once or after a wait. A head that waits because of its class's quota is not counted as passed.
+func (p *Queue) CountPass(v *env.Env, served int) {
+	if !p.HasWaiting() {
+		return
+	}
+	for class := range p.queues {
+		if x, waits := p.headOf(class); waits && class != served && v.Pools.FitsShare(v.Pool, class, x.pages) {
+			*x.passCount++
+		}
+	}
+}
+
+// A Collector names the class for which pages are collected, if any. The collector stays the same while no request is
+// served, so a caller computes it once for a round over all heads.
+type Collector struct {
+	class  int
+	active bool
+}
+
+// FindCollector returns the class that collects now.
+func (p *Queue) FindCollector(v *env.Env) (c Collector) {
+	c.class, c.active = p.collectingClass(v)
+	return c
+}
+
+// NextHead returns the head of the class that has the turn, and advances the turn. Next returns zero if no request of
+// the class waits, or if another class collects. own reports that the turn belongs to this rank's engine. A round is
+// over when as many consecutive calls as there are classes returned nothing or a request that stays short.
+func (p *Queue) NextHead(c Collector) (h table.Handle, isEngine bool) {
+	class := p.turn
+	p.turn = (p.turn + 1) % len(p.queues)
+	if _, waits := p.headOf(class); !waits {
+		return 0, false
+	}
+	if c.active && c.class != class {
+		return 0, false
+	}
+	if class == EngineClass {
+		return 0, true
+	}
+	return p.queues[class].Front(), false
+}
+
+// RecordResult records the result of a head's turn, and reports whether the queue has moved.
+func (p *Queue) RecordResult(v *env.Env, h table.Handle, result TryResult, shortfall Shortfall) bool {
+	q := p.rows.Get(h)
+	switch result {
+	case Short:
+		q.Shortfall = shortfall
+		return false
+	case Unlinked:
+		// The offer joins the offers that wait for a link. The requests behind it may be served, but this does not
+		// count as a pass.
+		p.rows.Unlink(&p.queues[q.Class], h)
+		p.rows.PushBack(&p.linking[q.Class], h)
+		q.AwaitsLink, q.linkLossCount = true, p.linkLosses.CountFor(q.Class)
+	case Served:
+		class := q.Class
+		p.Remove(v, h)
+		p.CountPass(v, class)
+	}
+	return true
+}
+
+// RequeueLinked moves the offers of a class that waited for the link to the front of the queue for pages. Each offer is
+// moved once for each time that the offer began to wait for a link. Requests that are in the queue already are not
+// touched.
+func (p *Queue) RequeueLinked(class int) {
+	queue, list := &p.queues[class], &p.linking[class]
+	if list.Len() == 0 {
+		return
+	}
+	p.moved = true
+	for h := list.Front(); h != 0; h = p.rows.Next(h) {
+		p.rows.Get(h).AwaitsLink = false
+	}
+	// The linked offers came before all requests in the queue, because an offer waits for a link only if the offer was
+	// the head of the queue, or arrived when the queue was empty.
+	p.rows.JoinLists(list, queue)
+	p.rows.JoinLists(queue, list)
+}
+
+// PollMoved reports, once, that the queue may have moved, so that the requests behind may be served.
+func (p *Queue) PollMoved() bool {
+	moved := p.moved
+	p.moved = false
+	return moved
+}

@@ -1,0 +1,259 @@
+package epochs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/identity"
+	"github.com/kvferry/kvferry/runtime/internal/door"
+	"github.com/kvferry/kvferry/runtime/plane/framing"
+)
+
+// A TargetExecutor carries out, with a plane's library, the decisions of the machine about a link that a peer opened.
+type TargetExecutor interface {
+	// ParseHello parses a hello.
+	ParseHello(body []byte) (Hello, error)
+	// VerifyHello reports whether the token proves the hello.
+	VerifyHello(token identity.Token) bool
+	// AdmitPeer may refuse a peer after the hello is proven. Mapped reports that the peer's process may have our
+	// memory mapped, so that only a message or the death of that process proves that the process does not reach the
+	// memory any more (M4).
+	AdmitPeer() (mapped bool, code effects.Code, err error)
+	// BuildWelcome returns the frame that answers the hello. If token is not nil, the token proves the welcome.
+	BuildWelcome(code effects.Code, token *identity.Token) []byte
+	// HandleFrame processes a frame of the peer.
+	HandleFrame(kind uint8, body []byte) error
+	// AwaitMargin is called when the peer has reported that its part of an epoch is gone, and waits until all bytes
+	// that were still in flight then have had time to arrive. It runs on a separate goroutine.
+	AwaitMargin(end Endpoint)
+	// HangUp ends the connection, without blocking.
+	HangUp()
+}
+
+// An Endpoint is this process's part of an epoch.
+type Endpoint interface {
+	// StartClose asks the endpoint to close; the owner of the endpoint calls IncomingLink.OnEndpointClosed afterwards.
+	// StartClose is called once and does not block.
+	StartClose()
+}
+
+// A Hello is the part of an initiator's first message that this package needs.
+type Hello struct {
+	From, To      effects.Incarnation
+	Session, Boot [16]byte
+}
+
+// An IncomingLink is a link that a peer opened. The epochs outlast the connection as long as there is no proof that the
+// epochs are over (M4).
+type IncomingLink struct {
+	Hello
+	Channel    *Channel
+	ReaderDone chan struct{} // closed when the channel's reader has ended
+	SameHost   bool          // the peer is on this host
+	Log        *slog.Logger
+
+	links    *IncomingLinks
+	executor TargetExecutor
+	address  netip.Prefix // the address of the peer
+
+	// endpoints is guarded by the mutex of the IncomingLinks.
+	endpoints map[uint64]Endpoint // by epoch: endpoints that may still reach the pool or are not gone yet; at most maxEpochs
+}
+
+// serveLink serves an admitted connection until the connection ends.
+func (s *IncomingLinks) serveLink(accepted *door.Conn) error {
+	in, err := s.acceptHello(accepted)
+	if err != nil {
+		return err
+	}
+	go in.Channel.WriteFrames(in.failLink)
+	var refused error
+	err = in.Channel.ReadFrames(func(k uint8, body []byte) error {
+		refused = in.executor.HandleFrame(k, body)
+		return refused
+	})
+	in.failLink(err)
+	if refused != nil || errors.Is(err, framing.ErrMalformed) {
+		// The peer's messages are ignored from here on, but the way in which the connection ends still matters as
+		// proof.
+		err = errors.Join(err, in.Channel.Drain())
+	}
+	in.onConnEnd(err)
+	close(in.ReaderDone)
+	in.Channel.FlushAndClose(in.ReaderDone)
+	return nil
+}
+
+// acceptHello reads and answers a hello. An admitted peer is no longer a stranger to the door.
+func (s *IncomingLinks) acceptHello(accepted *door.Conn) (*IncomingLink, error) {
+	c := &s.cfg
+	conn := accepted.Conn // The channel owns the connection and closes each half.
+	if err := conn.SetDeadline(time.Now().Add(c.Env.Bounds.HandshakeTimeout)); err != nil {
+		return nil, err
+	}
+	k, body, _, err := framing.ReadFrame(conn, nil, c.MaxFrameBytes)
+	if err != nil {
+		return nil, err
+	}
+	if k != c.Hello {
+		return nil, fmt.Errorf("%w: kind %d where a hello belongs", framing.ErrMalformed, k)
+	}
+	in := &IncomingLink{
+		Channel: NewChannel(conn, c.Env.Bounds.StallTimeout, c.MaxFrameBytes), ReaderDone: make(chan struct{}), links: s,
+		address: accepted.Address, endpoints: map[uint64]Endpoint{},
+	}
+	in.executor = c.NewExecutor(in)
+	if in.Hello, err = in.executor.ParseHello(body); err != nil {
+		return nil, err
+	}
+	in.SameHost, in.Log = in.Boot == c.Boot, c.Log.With("peer", fmt.Sprintf("%x", in.From[:4]))
+	token := c.Env.Key.Token(c.Name, in.From, in.To)
+	code, err := in.admitPeer(token)
+	answer := in.executor.BuildWelcome(code, nil)
+	if code == effects.OK {
+		accepted.MarkKnown()
+		accepted.AddWork(1) // The door never closes this connection in favour of a new connection.
+		answer = in.executor.BuildWelcome(code, &token)
+	}
+	_, writing := conn.Write(answer)
+	if code != effects.OK {
+		return nil, fmt.Errorf("link refused as %s: %w", code, err)
+	}
+	if err := errors.Join(writing, conn.SetDeadline(time.Time{})); err != nil {
+		in.postEvent(communicator.TargetEvent{Kind: communicator.WelcomeFailed}, nil)
+		return nil, err
+	}
+	return in, nil
+}
+
+// admitPeer admits a peer or returns the reason for refusing it.
+func (in *IncomingLink) admitPeer(token identity.Token) (effects.Code, error) {
+	incarnation := in.links.cfg.Env.Incarnation
+	if !identity.SameIncarnation(in.To, incarnation) {
+		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", in.To[:4], incarnation[:4])
+	}
+	if !in.executor.VerifyHello(token) {
+		return effects.Refused, fmt.Errorf("the peer that calls itself %x... does not prove it; it must shake hands on the "+
+			"control plane first", in.From[:4])
+	}
+	mapped, code, err := in.executor.AdmitPeer()
+	if code != effects.OK {
+		return code, err
+	}
+	in.links.mu.Lock()
+	defer in.links.mu.Unlock()
+	return in.admitLink(communicator.TargetEvent{
+		Kind: communicator.LinkArrived, Session: in.Session, Peer: in.From, MemoryMapped: mapped,
+		From: communicator.Address{Net: in.address.Addr().As16(), Bits: uint8(in.address.Bits())},
+	})
+}
+
+// admitLink asks the machine to admit a link, and returns the reason if the machine refuses. The caller holds the
+// mutex.
+func (in *IncomingLink) admitLink(event communicator.TargetEvent) (effects.Code, error) {
+	s := in.links
+	s.stepMachine(event, errLinkReplaced)
+	n := s.decisions.LinkCount
+	switch s.decisions.Admission {
+	case communicator.Admitted:
+		s.links[in.Session] = in
+		return effects.OK, nil
+	case communicator.PlaneClosed:
+		return effects.Closed, net.ErrClosed
+	case communicator.SessionUsed:
+		return effects.Refused, fmt.Errorf("session %x is in use", in.Session)
+	case communicator.PeerRenewed:
+		return effects.TooMany, fmt.Errorf("%w: this peer has %d links already; the oldest is ended", errLinkReplaced, n)
+	case communicator.PeerFull:
+		return effects.TooMany, fmt.Errorf("this peer has %d links that may still reach the pool", n)
+	case communicator.TableFull:
+		return effects.TooMany, fmt.Errorf("%d peers are linked, or may still reach the pool; %s", n, s.cfg.Remedy)
+	case communicator.AddressFull:
+		return effects.TooMany, fmt.Errorf("%d peers of address %v are linked, or may still reach the pool; %s", n,
+			in.address, s.cfg.Remedy)
+	}
+	panic("BUG: a link is neither let in nor refused")
+}
+
+// errLinkReplaced ends the oldest link of a peer that opens a link beyond the limit for a single peer.
+var errLinkReplaced = errors.New("its peer opens another link, and has the most that it may have")
+
+// postEvent makes the machine process an event of this link. If the event ends the link, cause says why.
+func (in *IncomingLink) postEvent(ev communicator.TargetEvent, cause error) {
+	in.links.mu.Lock()
+	defer in.links.mu.Unlock()
+	ev.Session = in.Session
+	in.links.stepMachine(ev, cause)
+}
+
+// HandleFenced processes the peer's message that the peer's end of an epoch submits nothing any more.
+func (in *IncomingLink) HandleFenced(epoch uint64) {
+	in.postEvent(communicator.TargetEvent{Kind: communicator.InitiatorFenced, Epoch: epoch}, nil)
+}
+
+// HandleGone processes the peer's message that the peer's end of an epoch does not exist any more.
+func (in *IncomingLink) HandleGone(epoch uint64) {
+	in.postEvent(communicator.TargetEvent{Kind: communicator.InitiatorGone, Epoch: epoch}, nil)
+}
+
+// HandleOffer begins an epoch that the peer offers, unless the machine refuses the offer. The function accept makes the
+// answer, given the grants of the peer that were revoked so far. A later revocation finds the epoch and fences that
+// epoch, after the answer; so no revocation is missed (M4). If the epoch has not begun, the caller keeps end. If the
+// epoch has begun, OnEndpointClosed must follow, even if an error is returned.
+func (in *IncomingLink) HandleOffer(epoch uint64, end Endpoint,
+	accept func(code effects.Code, revoked []effects.GrantID, more bool) []byte) (begun bool, err error) {
+	s := in.links
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stepMachine(communicator.TargetEvent{Kind: communicator.EpochOffered, Session: in.Session, Epoch: epoch}, nil)
+	if before := s.decisions.NewerEpoch; before != 0 {
+		return false, fmt.Errorf("%w: offer of epoch %d after %d", framing.ErrMalformed, epoch, before)
+	}
+	code, begun := s.decisions.Code, s.decisions.MakeEnd
+	var revoked []effects.GrantID
+	more := false
+	if begun {
+		revoked, more = s.cfg.RevokedGrants(in.From)
+		in.endpoints[epoch] = end
+	}
+	if !in.Channel.Send(accept(code, revoked, more)) {
+		return begun, ErrStalled
+	}
+	return begun, nil
+}
+
+// FindEndpoint returns our endpoint of an epoch, or nil if there is none.
+func (in *IncomingLink) FindEndpoint(epoch uint64) Endpoint {
+	in.links.mu.Lock()
+	defer in.links.mu.Unlock()
+	return in.endpoints[epoch]
+}
+
+// OnEndpointClosed reports that our endpoint of an epoch has closed: whether the endpoint failed, and whether the
+// endpoint is proven gone.
+func (in *IncomingLink) OnEndpointClosed(epoch uint64, failed, gone bool) {
+	in.postEvent(communicator.TargetEvent{Kind: communicator.EndFinished, Epoch: epoch, Failed: failed, Gone: gone}, nil)
+}
+
+// failLink ends the link: no further message of its connection is processed.
+func (in *IncomingLink) failLink(err error) {
+	in.postEvent(communicator.TargetEvent{Kind: communicator.LinkFailed}, err)
+}
+
+// onConnEnd reports to the machine how the connection ended.
+func (in *IncomingLink) onConnEnd(err error) {
+	s := in.links
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	proof := ProvesEnd(err, in.SameHost)
+	if !proof && len(in.endpoints) > 0 {
+		in.Log.Warn("the connection of a peer ended without proof that it has", "err", err, "epochs", len(in.endpoints))
+	}
+	s.stepMachine(communicator.TargetEvent{Kind: communicator.ChannelEnded, Session: in.Session, ProvesGone: proof}, nil)
+}

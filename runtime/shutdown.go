@@ -1,0 +1,125 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+)
+
+// A shutdown takes a node's parts down. The work continues independently of waiting callers: the end of a caller's
+// context ends only the wait.
+type shutdown struct {
+	done chan struct{} // closed when all parts have ended
+	// The following fields are read after over is closed.
+	err        error
+	memoryLeft bool // the memory could not be returned
+}
+
+// startShutdown begins to take the parts down, in the order of their dependencies. The loop continues until the sockets
+// and planes have posted all completions to the mailbox, so that no memory is reported as returned while a plane still
+// has access; the pool is closed last. The call may be repeated after a closing that left memory.
+func (n *Node) startShutdown() *shutdown {
+	c, w, bg := &shutdown{done: make(chan struct{})}, n.driver, context.Background()
+	go func() {
+		defer close(c.done)
+		served := w.control.Shutdown(bg)
+		var moving error
+		for _, p := range w.planes {
+			moving = errors.Join(moving, p.Close(bg))
+		}
+		working := errors.Join(w.scatterCalls.close(bg), w.memory.awaitCopies(bg))
+		n.loop.shutDown()
+		n.loop.mailbox.close()
+		if n.tickets.hasFailed() {
+			c.err = n.finishFailed(errors.Join(served, moving, working))
+			return
+		}
+		n.tickets.endAll()
+		n.tasks.Wait()
+		// On an error, planes or a device still access the pools.
+		if moving = errors.Join(moving, working); moving == nil {
+			moving = w.memory.close(bg)
+		}
+		n.driver.facts.lines.FlushSkipped()
+		n.logHandler.Flush(flushTimeout)
+		c.memoryLeft = moving != nil
+		c.err = errors.Join(served, moving)
+	}()
+	return c
+}
+
+// finishFailed ends the remaining parts of a rank that has failed, and returns the error of Close. The state of the
+// failed machine proves nothing about the pages, so the pages stay mapped. The planes' own state is proof: once all
+// planes are closed, memory that was held for peers may belong to the engine again.
+func (n *Node) finishFailed(err error) error {
+	if err == nil {
+		n.driver.memory.revokeAll()
+		n.tickets.endAll()
+	}
+	n.tasks.Wait()
+	<-n.failed
+	n.logHandler.Flush(flushTimeout)
+	return &Error{Op: "close", Code: effects.Failed, Cause: errors.Join(n.failure, err),
+		Remedy: "the rank has failed: its memory stays mapped until the process ends"}
+}
+
+// awaitEnd waits until the closing has ended or ctx ends. After all remaining parts have ended, the call waits for the
+// engine's work no longer than patience.
+func (c *shutdown) awaitEnd(ctx context.Context, n *Node, timeout time.Duration) error {
+	var remaining []string
+	if n.tickets.hasFailed() {
+		return c.awaitFailedEnd(ctx)
+	}
+	if err := n.driver.control.Shutdown(ctx); err != nil && ctx.Err() != nil {
+		remaining = append(remaining, "the control sockets")
+	}
+	for _, p := range n.driver.planes {
+		if err := p.Close(ctx); err != nil && ctx.Err() != nil {
+			remaining = append(remaining, "plane "+p.Name())
+		}
+	}
+	working, cancel := context.WithTimeout(ctx, max(timeout, time.Second))
+	defer cancel()
+	if len(remaining) == 0 {
+		if err := errors.Join(n.driver.scatterCalls.close(working), n.driver.memory.awaitCopies(working)); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-c.done: // Checked first, so that the result counts even if ctx has ended.
+		return c.err
+	default:
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+	}
+	if len(remaining) == 0 {
+		remaining = []string{"the pools"}
+	}
+	return &Error{Op: "close", Code: contextCode(ctx), Count: len(remaining), Cause: ctx.Err(),
+		Remedy: fmt.Sprintf("still ending: %s; that goes on by itself, and the pool is unmapped then; close again to wait "+
+			"for it", strings.Join(remaining, ", "))}
+}
+
+// awaitFailedEnd is wait for a rank that has failed. No part of the failed rank is called, because a part may still
+// hold a lock.
+func (c *shutdown) awaitFailedEnd(ctx context.Context) error {
+	select {
+	case <-c.done:
+		return c.err
+	default:
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return &Error{Op: "close", Code: contextCode(ctx), Cause: ctx.Err(), Remedy: "what is left of the rank, " +
+			"which has failed, has not ended; it goes on to, and its memory stays mapped until the process ends"}
+	}
+}
