@@ -8,10 +8,10 @@ import "C"
 import "fmt"
 
 // Current is the right to call a library that uses the thread's current context, as HCCL does. The holder runs on a
-// thread on which a context is current. There are two implementations: acl.Thread for the context's own thread, and
-// acl.Guest for a separate thread.
+// thread on which a context is current. There are two implementations: Thread for the context's own thread, and
+// BlockingThread for a separate thread.
 type Current interface {
-	// Here returns acl.ErrStray if the right has ended or belongs to another thread. Callers check before each use.
+	// Here returns ErrWrongThread if the right has ended or belongs to another thread. Callers check before each use.
 	Here() error
 	// Device returns the device of the context.
 	Device() DeviceID
@@ -27,10 +27,10 @@ var (
 )
 
 // A Guest is the right to call further libraries, such as HCCL, on a thread besides the context's own, so that a call
-// that blocks does not hold up the context. Methods of this package that need a Thread do not accept a Guest.
+// that blocks does not hold up the context. Methods of this package that need a Thread do not accept a BlockingThread.
 type Guest struct{ thread *Thread }
 
-// Here returns nil on the Guest's thread until the function that received the Guest returns.
+// Here returns nil on the BlockingThread's own thread until the function that received the BlockingThread returns.
 func (g *Guest) Here() error { return g.thread.Here() }
 
 // Device returns the device of the context.
@@ -44,9 +44,9 @@ func (t *Thread) context() *Context { return t.ctx }
 
 // Apart runs f on a separate thread on which the context is current, and returns f's error. Use this method for calls
 // of further libraries that block for long, because the context's own thread stays free meanwhile. While f runs, Close
-// fails with ErrBusy and Abandon waits. The Guest must not be used after the call. f must return, and may call Do. This
-// method must not be called inside Do of the same context. The error is ErrClosed if the context was closed; then f did
-// not run.
+// fails with ErrBusy and Abandon waits. The BlockingThread must not be used after the call. f must return, and may call
+// Do. This method must not be called inside Do of the same context. The error is ErrClosed if the context was closed;
+// then f did not run.
 func (c *Context) Apart(f func(*Guest) error) error {
 	// counted on the context's thread, so that no guest begins while the context is being closed
 	if err := c.Do(func(*Thread) error { c.guests.come(); return nil }); err != nil {

@@ -123,7 +123,7 @@ func (c *Context) Do(f func(*Thread) error) error { return c.do(f, false) }
 func (c *Context) do(f func(*Thread) error, last bool) error {
 	j := jobs.Get().(*job)
 	j.f, j.last = f, last
-	leaving := c.leaving // a guest must not wait for a context that waits for guests
+	leaving := c.leaving // a blocking thread must not wait for a context that waits for it
 	if last {
 		leaving = nil
 	}

@@ -23,8 +23,8 @@ type Export struct {
 	closed atomic.Bool
 }
 
-// Export opens device memory of this process, whole as AllocDevice made it, to the processes that Admit names. Memory
-// can be exported only once at a time. On libraries before CANN 8.2 the error is Unsupported.
+// Export opens device memory of this process, whole as AllocDevice made it, to the processes that AdmitProcess names.
+// Memory can be exported only once at a time. On libraries before CANN 8.2 the error is Unsupported.
 func (t *Thread) Export(m *Memory) (*Export, error) {
 	if m.place != OnDevice || m.ctx != t.ctx || m.closed.Load() {
 		return nil, fmt.Errorf("%w: only open memory of the context's own device is exported", ErrForeign)
@@ -115,8 +115,8 @@ func (t *Thread) Import(name string, size uint64) (*Memory, error) {
 	return m, nil
 }
 
-// Process returns this process's number as the driver knows it, for Admit in another process: the host's number, even
-// inside a container.
+// Process returns this process's number as the driver knows it, for Export.AdmitProcess in another process: the host's
+// number, even inside a container.
 func (t *Thread) Process() (int32, error) {
 	var process C.int32_t
 	if err := t.answer(C.call_process(t.call, &process), "aclrtDeviceGetBareTgid", ""); err != nil {

@@ -104,8 +104,8 @@ func freeHost(t *Thread, m *Memory) error {
 }
 
 // Lent describes memory of another owner, such as the engine's tensors on the device. If the library has the functions
-// for this, Lent checks that the memory is in the given place and within a single allocation. Closing the Memory frees
-// nothing.
+// for this, WrapMemory checks that the memory is in the given place and within a single allocation. Closing the Memory
+// frees nothing.
 func (t *Thread) Lent(p Place, address uintptr, size uint64) (*Memory, error) {
 	if address == 0 || size == 0 || uint64(address)+size < uint64(address) {
 		return nil, fmt.Errorf("%w: lent memory of %d bytes at %#x", ErrInvalid, size, address)

@@ -43,7 +43,7 @@ type Config struct {
 	// pages.
 	Geometry *geometry.Geometry
 	Layout   protocol.Layout
-	// Names are region_names, a name for each layer. CacheLayout is kv_cache_layout, LBHNC if empty. Backend is
+	// Names are region_names, a name for each layer. CacheLayout is kv_cache_layout, LBHNC if empty. AttentionBackend is
 	// attn_backend_name.
 	Names       []string
 	CacheLayout string

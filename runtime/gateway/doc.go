@@ -9,7 +9,7 @@
 // A Gateway is a control transport and a data plane of a node at once:
 //
 //	g, err := gateway.New(gateway.Config{…})
-//	node, err := runtime.Open(ctx, cfg, runtime.WithControl(g.Control(zmq.Config{}.Opener())), runtime.WithGateway(g), …)
+//	node, err := runtime.Open(ctx, cfg, runtime.WithControl(g.WrapControl(zmq.Config{}.Opener())), runtime.WithGateway(g), …)
 //
 // A message to an address of [Producer] goes to the machine; every other message goes to the control transport that the
 // gateway wraps. The machine has a goroutine, and each agent has a separate goroutine; the side channels are control

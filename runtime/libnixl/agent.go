@@ -144,7 +144,8 @@ func (a *Agent) Close() error {
 	return fails(status, made.at, "agent=%q", a.name)
 }
 
-// Metadata returns what a peer has to Load in order to reach the memory that is registered now.
+// Metadata returns the bytes that a peer has to pass to LoadMetadata in order to reach the memory that is registered
+// now.
 func (a *Agent) Metadata() ([]byte, error) {
 	if err := a.enter(); err != nil {
 		return nil, err
@@ -163,7 +164,7 @@ func (a *Agent) Metadata() ([]byte, error) {
 	return C.GoBytes(data, C.int(bytes)), nil
 }
 
-// MetadataMax bounds the bytes that Load accepts; a range of memory has some hundred.
+// MetadataMax bounds the bytes that LoadMetadata accepts; a range of memory has some hundred.
 const MetadataMax = 1 << 20
 
 // Load loads a peer's metadata and returns the peer's name. The library believes the bytes without a check, so the

@@ -5,8 +5,8 @@
 //
 //	lib, err := libnixl.Open(libnixl.Options{})
 //	agent, err := lib.NewAgent(libnixl.AgentOptions{Name: "a"})
-//	memory, err := agent.Register(libnixl.Host, libnixl.Range{Address: base, Bytes: size})
-//	peer, err := agent.Load(metadataOfPeer)
+//	memory, err := agent.RegisterMemory(libnixl.Host, libnixl.Range{Address: base, Bytes: size})
+//	peer, err := agent.LoadMetadata(metadataOfPeer)
 //	t, err := agent.NewTransfer(libnixl.TransferOptions{Operation: libnixl.Write, Peer: peer, Pairs: pairs})
 //	done, err := t.Post()
 //	for !done && err == nil {

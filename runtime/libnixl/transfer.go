@@ -18,7 +18,7 @@ import (
 // TransferOptions describes what a transfer moves.
 type TransferOptions struct {
 	Operation     Operation
-	Peer          string // the name that Load returned
+	Peer          string // the name that LoadMetadata returned
 	Local, Remote Side
 	// Pairs must lie in memory that is registered at both ends. There must be at least one pair.
 	Pairs []Pair

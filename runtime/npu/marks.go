@@ -47,7 +47,7 @@ func (k *mark) fills(page device.Page) bool {
 }
 
 // Filled records an event after the work in a stream, which has just read into memory of the node's pools. Use this
-// method as hccl.Config.Filled. Without a node, and while scatters wait for all marks, nothing is recorded.
+// method as hccl.Config.OnReadQueued. Without a node, and while scatters wait for all marks, nothing is recorded.
 func (d *Device) Filled(t *acl.Thread, s *acl.Stream, memory []plane.Region) error {
 	p := d.opened()
 	if p == nil || len(memory) == 0 {

@@ -17,9 +17,9 @@ type Config struct {
 	Prefills []*url.URL
 	Decodes  []Decode
 
-	// Connections bounds the client connections, Requests the requests in flight. Zero means as many as fit into the
-	// files that the process may open, and at most 4096 and 2048. A client address may have as many requests as remain
-	// free for further clients: half of all requests if there is a single client address.
+	// Connections bounds the client connections, and MaxRequests the requests in flight. Zero means as many as fit into
+	// the files that the process may open, and at most 4096 and 2048. A client address may have as many requests as
+	// remain free for further clients: half of all requests if there is a single client address.
 	Connections int
 	Requests    int
 	BodyBytes   int64 // largest body of a request
@@ -122,10 +122,10 @@ func ParseDecode(text string) (Decode, error) {
 	return d, nil
 }
 
-// limitMax bounds Connections and Requests.
+// limitMax bounds MaxConnections and MaxRequests.
 const limitMax = 1 << 20
 
-// restMax bounds Rest, and thereby 16 times Rest.
+// restMax bounds RestTime, and thereby 16 times RestTime.
 const restMax = 24 * time.Hour
 
 // Check returns an error that says what is wrong with c, or nil.

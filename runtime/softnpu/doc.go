@@ -6,6 +6,6 @@
 // the library against the specification. This package only builds the library and the programs; nothing here is linked
 // into kvferry.
 //
-//	path, err := softnpu.Variant{}.Library() // builds it if it is not up to date
+//	path, err := softnpu.Variant{}.BuildLibrary() // builds it if it is not up to date
 //	lib, err := acl.Open(acl.Options{Library: path})
 package softnpu

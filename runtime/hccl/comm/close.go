@@ -23,8 +23,8 @@ const (
 	pauseMax = 50 * time.Millisecond
 )
 
-// Close unbinds all regions and destroys this end. The call may block for long, so make it in acl.Context.Apart. If
-// batches may be outstanding, abort the stream first.
+// Close unbinds all regions and destroys this end. The call may block for long, so make it in acl.Context.DoBlocking.
+// If batches may be outstanding, abort the stream first.
 //
 // A nil error proves that the communicator is gone (M4): the queue pair was destroyed, and the last requests are in the
 // network for milliseconds. ErrLost means that the library failed to destroy the communicator; there is no further

@@ -23,9 +23,8 @@ type CommOptions struct {
 	Name string // 1 to 127 bytes, the same at both ends, never used before: the ends meet by name
 	Rank uint32 // of this end: 0 or 1
 
-	// Set either Table or RootInfo. CommOptions.Table is a rank table, made by the function Table. RootInfo is the result
-	// of Library.RootInfo at rank 0, which sends these bytes to rank 1; only libraries of the older sequence use root
-	// info.
+	// Set either RankTable or RootInfo. RankTable is the result of NewRankTable. RootInfo is the result of
+	// Library.RootInfo at rank 0, which sends these bytes to rank 1; only libraries of the older sequence use root info.
 	Table    []byte
 	RootInfo []byte
 
@@ -67,7 +66,7 @@ const (
 )
 
 // NewComm makes an end of a communicator. The call may block until the peer does the same, and the process makes no
-// further communicator meanwhile, so call NewComm in acl.Context.Apart. The caller closes the Comm.
+// further communicator meanwhile, so call NewComm in acl.Context.DoBlocking. The caller closes the Comm.
 func (l *Library) NewComm(at acl.Current, o CommOptions) (*Comm, error) {
 	if err := at.Here(); err != nil {
 		return nil, err

@@ -3,28 +3,28 @@
 // declares the C interface itself and loads the vendor's library while the program runs.
 //
 //	lib, err := comm.Open(comm.Options{})
-//	err = ctx.Apart(func(guest *acl.Guest) error { // these may block for long
-//		region, err := lib.Register(guest, memory)
-//		c, err := lib.NewComm(guest, comm.CommOptions{Name: "a-1", Rank: 0, Table: table})
-//		err = c.Bind(guest, region)
-//		return c.Prepare(guest, 10*time.Second, 1) // meets the other end
+//	err = ctx.DoBlocking(func(thread *acl.Guest) error { // these may block for long
+//		region, err := lib.RegisterMemory(thread, memory)
+//		c, err := lib.NewComm(thread, comm.CommOptions{Name: "a-1", Rank: 0, RankTable: table})
+//		err = c.Bind(thread, region)
+//		return c.Prepare(thread, 10*time.Second, 1) // meets the other end
 //	})
 //	err = ctx.Do(func(t *acl.Thread) error { return c.Put(t, stream, descs) })
 //
 // # Threads
 //
 // HCCL uses the context of AscendCL that is current on the calling thread. So methods that call HCCL take an
-// acl.Current: an acl.Thread inside Context.Do, or an acl.Guest inside Context.Apart. Functions that make, prepare and
-// close a communicator, or register memory, may block for long: call these functions in Context.Apart. Put and Get only
-// queue work. The methods of a Comm may be called from several threads. Methods of different Comms run in parallel,
-// except that the process makes only one communicator at a time.
+// acl.Current: an acl.Thread inside Context.Do, or an acl.BlockingThread inside Context.DoBlocking. Functions that
+// make, prepare and close a communicator, or register memory, may block for long: call these functions in
+// Context.DoBlocking. Put and Get only queue work. The methods of a Comm may be called from several threads. Methods of
+// different Comms run in parallel, except that the process makes only one communicator at a time.
 //
 // # Two sequences
 //
 // Libraries since about CANN 8.3 register memory once, bind the memory to each communicator and prepare. Older
 // libraries register memory with each communicator, exchange descriptors and enable access. This package offers the
-// same calls for both: Register, NewComm, Bind, Prepare, Put and Get, Close. Memory that is bound after Prepare can be
-// used by this end only.
+// same calls for both: RegisterMemory, NewComm, Bind, Prepare, Put and Get, Close. Memory that is bound after Prepare
+// can be used by this end only.
 //
 // # Completion, and the state after a failure
 //

@@ -63,8 +63,8 @@ func (c *Comm) Bind(at acl.Current, regions ...*Region) error {
 
 // Prepare meets the peer, which must call Prepare, too, and makes the regions of both ends known to the peer end.
 // peerRegions is the number of regions that the peer has bound; the ends must have exchanged this number before.
-// Prepare blocks for up to about three times the timeout, which counts in whole seconds: call it in acl.Context.Apart.
-// Prepare may be called again after a failure; after a success a further call does nothing.
+// Prepare blocks for up to about three times the timeout, which counts in whole seconds: call it in
+// acl.Context.DoBlocking. Prepare may be called again after a failure; after a success a further call does nothing.
 //
 // Over HCCS the peer's host memory is not a target: Prepare ignores host memory, and batches to host memory fail.
 func (c *Comm) Prepare(at acl.Current, timeout time.Duration, peerRegions int) error {

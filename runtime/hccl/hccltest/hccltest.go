@@ -96,7 +96,7 @@ func (r *Rig) Control(tb testing.TB, command string) string {
 	return reply
 }
 
-// Fault adds fault rules until Clear, or until the test's end.
+// Fault adds fault rules until ClearFaults, or until the test's end.
 func (r *Rig) Fault(tb testing.TB, rules string) {
 	tb.Helper()
 	r.Control(tb, "faults "+rules)

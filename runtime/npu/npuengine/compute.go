@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// A Compute is a stream on which an engine makes content in the background. A Compute belongs to one goroutine.
+// A Compute is a stream on which an engine makes content in the background. A ComputeStream belongs to one goroutine.
 type Compute struct {
 	engine *Engine
 	stream *acl.Stream
@@ -18,7 +18,7 @@ type Compute struct {
 	used   uint64
 }
 
-// NewCompute makes a Compute that makes the given number of bytes in all.
+// NewCompute makes a stream for content of the given number of bytes in total.
 func (e *Engine) NewCompute(bytes uint64) (*Compute, error) {
 	c := &Compute{engine: e}
 	err := e.own.Do(func(t *acl.Thread) (err error) {

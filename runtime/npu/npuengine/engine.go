@@ -110,7 +110,7 @@ func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context
 			to[i] = cache.Range(offset, uint64(c.Bytes))
 			offset += uint64(c.Bytes)
 		}
-		// When Scatter's function returns, nothing uses cache any more, even after an error.
+		// When this call returns, nothing uses cache any more, even after an error.
 		err := e.device.Scatter(func(t *acl.Thread, s *acl.Stream, _ int, from []acl.Range) error {
 			for i := range from {
 				if err := s.Copy(t, to[i], from[i]); err != nil {
