@@ -23,7 +23,7 @@
 // (epochs.OutgoingLink). Right before each submission of a batch the initiator compares the clock with the batch's NotAfter.
 // The target's side belongs to a machine that decides for all inbound links (epochs.IncomingLinks).
 //
-// A fenced communicator is torn down (end.go): the initiator aborts the stream, destroys its end, waits as long as
+// A fenced communicator is torn down (endpoint.go): the initiator aborts the stream, destroys its end, waits as long as
 // hardware may still act, and reports whether there is proof that nothing touches memory any more. If the end could not
 // be destroyed, the residual time R bounds that wait (residual.go).
 package hccl
