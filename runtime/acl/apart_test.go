@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A function apart has the context, the context's own thread goes on meanwhile, and its right ends with it.
+// The function of Context.Apart runs with the context, the context's own thread goes on meanwhile, and the
+// BlockingThread is invalid afterwards.
 func TestApartHasTheContextOnAThreadOfItsOwn(t *testing.T) {
 	r := newRig(t)
 	c := r.context(ContextOptions{Device: 1})
@@ -45,12 +46,12 @@ func TestApartHasTheContextOnAThreadOfItsOwn(t *testing.T) {
 	}
 }
 
-// Texts are each thread's own, and asking clears them.
+// Each thread has its own error text, and reading the text clears it.
 func TestMessageOfOtherLibrariesFailures(t *testing.T) {
 	r := newRig(t)
 	c := r.context(ContextOptions{})
 	if err := c.Apart(func(g *Guest) error {
-		// What another library does: it calls AscendCL, and leaves the text where it is.
+		// The call stands for a library that calls AscendCL and leaves the text unread.
 		if failed := r.npu.Blunder(); failed == 0 {
 			t.Error("a device that is not there was set")
 		}
@@ -72,7 +73,7 @@ func TestMessageOfOtherLibrariesFailures(t *testing.T) {
 	}
 }
 
-// A context with guests refuses to close, and takes no more once it is being left.
+// A context with blocking threads refuses to close, and accepts no new function while it is being closed.
 func TestCloseAndAbandonMindGuests(t *testing.T) {
 	r := newRig(t)
 	c, err := r.lib.NewContext(ContextOptions{})
@@ -86,7 +87,7 @@ func TestCloseAndAbandonMindGuests(t *testing.T) {
 			close(entered)
 			<-leave
 			<-c.leaving
-			// Abandon waits for this function, so it must not wait for the context in turn.
+			// Abandon waits for this function, so the function must not wait for the context in turn.
 			if err := c.Do(func(*Thread) error { return nil }); !errors.Is(err, ErrClosed) {
 				t.Errorf("Do in a context that is being left: %v", err)
 			}
@@ -129,7 +130,7 @@ func TestApartThatCannotEnter(t *testing.T) {
 	}
 }
 
-// A Thread that outlived its context is refused as well, not followed into freed memory.
+// A Thread that outlived its context is refused, and does not access freed memory.
 func TestThreadOfAClosedContext(t *testing.T) {
 	r := newRig(t)
 	c, err := r.lib.NewContext(ContextOptions{})
@@ -149,7 +150,7 @@ func TestThreadOfAClosedContext(t *testing.T) {
 	}
 }
 
-// Another library may use a stream where its context is current, until it is aborted or closed.
+// A further library may use a stream where the context is current, until the stream is aborted or closed.
 func TestStreamForOtherLibraries(t *testing.T) {
 	r := newRig(t)
 	c, other := r.context(ContextOptions{}), r.context(ContextOptions{Device: 1})

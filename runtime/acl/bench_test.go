@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// BenchmarkDo is one hand-over to the context's thread and back: what a batch costs before any call.
+// BenchmarkDo measures a switch to the context's thread and back: the cost of a batch before any call.
 func BenchmarkDo(b *testing.B) {
 	c := newRig(b).context(ContextOptions{})
 	nothing := func(*Thread) error { return nil }
@@ -21,8 +21,8 @@ func BenchmarkDo(b *testing.B) {
 	}
 }
 
-// BenchmarkCall is one call into the library and what the binding adds to it: the check of the thread,
-// the way through cgo and back. The software NPU takes a lock and counts it.
+// BenchmarkCall measures a call of the library with the overhead of the binding: the check of the thread, and cgo. The
+// software NPU takes a lock and counts the call.
 func BenchmarkCall(b *testing.B) {
 	c := newRig(b).context(ContextOptions{})
 	s := stream(b, c, StreamOptions{})
@@ -37,8 +37,8 @@ func BenchmarkCall(b *testing.B) {
 	})
 }
 
-// BenchmarkBatch is what the binding does for a batch before the one call: checking all copies, and laying
-// their arguments out in C memory.
+// BenchmarkBatch measures the binding's work for a batch before the call: the checks of all copies, and the layout of
+// the arguments in C memory.
 func BenchmarkBatch(b *testing.B) {
 	for _, n := range []uint64{1, 64, 256} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -63,7 +63,7 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkNotify is a completion from the question to the answer, with nothing to wait for.
+// BenchmarkNotify measures a completion in an idle stream, from the call of Notify to the callback.
 func BenchmarkNotify(b *testing.B) {
 	c := newRig(b).context(ContextOptions{})
 	s := stream(b, c, StreamOptions{})
@@ -79,8 +79,8 @@ func BenchmarkNotify(b *testing.B) {
 	}
 }
 
-// BenchmarkWaiting waits for a copy that takes 200 ms, as the library can and as an old one makes us, and
-// tells how much of a core that took: cpu/wall is the processor's time over the clock's.
+// BenchmarkWaiting waits for a copy that takes 200 ms, inside the library and, as with an old library, by polling.
+// cpu/wall is the processor time divided by the elapsed time.
 func BenchmarkWaiting(b *testing.B) {
 	for name, hidden := range map[string][]string{"inside the library": nil,
 		"asking with pauses": {"aclrtSynchronizeEventWithTimeout"}} {
@@ -103,7 +103,7 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// processTime is what the process has used of all processors.
+// processTime returns the processor time of this process.
 func processTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Ways of an old library: without waiting for events with a timeout the binding asks, without asking a
-// stream it synchronises, without events of the newer style it makes new ones.
+// generations lists the functions that old libraries lack. Without a wait for events with a timeout the binding polls,
+// without a query of streams it synchronizes, and without events of the newer style it creates new events.
 var generations = [][]string{
 	nil,
 	{"aclrtSynchronizeEventWithTimeout"},
@@ -19,7 +19,7 @@ var generations = [][]string{
 	{"aclrtSynchronizeEventWithTimeout", "aclrtStreamQuery", "aclrtCreateEventExWithFlag", "aclrtResetEvent"},
 }
 
-// Each completion comes once, in order, and not before the bytes of what stood before it.
+// Each completion arrives once, in order, and not before the bytes of the preceding copies.
 func TestCompletionsAreOrderedAndTrue(t *testing.T) {
 	for _, hidden := range generations {
 		t.Run(fmt.Sprint("without ", hidden), func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestCompletionsAreOrderedAndTrue(t *testing.T) {
 					t.Fatalf("the %dth completion was %+v", i, got)
 				}
 			}
-			// A stream closes only when all have come, so that none can come twice unseen.
+			// A stream closes only when all completions have arrived, so that a repeated completion would be seen.
 			do(t, c, s.Close)
 			if len(tells) != 0 {
 				t.Errorf("%d completions too many", len(tells))
@@ -99,7 +99,8 @@ func TestCompletionsAreBounded(t *testing.T) {
 	}
 }
 
-// The mark behind a failed task is reached all the same; the completion must not say that memory is settled.
+// The stream reaches the event behind a failed task all the same; the completion must not report that memory is
+// settled.
 func TestCompletionBehindAFailureIsNotBelieved(t *testing.T) {
 	for _, hidden := range generations {
 		t.Run(fmt.Sprint("without ", hidden), func(t *testing.T) {
@@ -118,7 +119,7 @@ func TestCompletionBehindAFailureIsNotBelieved(t *testing.T) {
 	}
 }
 
-// Completions reuse their events: thousands of them leave as many events as were outstanding at once.
+// Completions reuse events: after many completions there are only as many events as were outstanding at once.
 func TestCompletionsReuseEvents(t *testing.T) {
 	r := newRig(t)
 	c := r.context(ContextOptions{})

@@ -57,7 +57,7 @@ func TestCloseCountsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// The context of a lost device cannot be emptied: everything answers that the device is lost.
+// The objects of a lost device cannot be closed: every call reports that the device is lost.
 func TestAbandonALostDevice(t *testing.T) {
 	r := newRig(t)
 	c, err := r.lib.NewContext(ContextOptions{Device: 2})
@@ -100,7 +100,7 @@ func TestAbandonALostDevice(t *testing.T) {
 	r.left = r.control("leaks") // what is on a lost device is lost
 }
 
-// Completions that nobody can wait for any more end all the same, each once.
+// Completions of an abandoned context end, each exactly once.
 func TestAbandonEndsCompletions(t *testing.T) {
 	r := newRig(t)
 	c, err := r.lib.NewContext(ContextOptions{Primary: true})
@@ -155,7 +155,7 @@ func TestContextOptions(t *testing.T) {
 	if c.Device() != 1 {
 		t.Errorf("device %d", c.Device())
 	}
-	// A failure that stops all streams of the context would stop the engine's.
+	// A failure that stops all streams of a primary context would stop the engine's streams.
 	err := c.Do(func(t *Thread) error { _, err := t.NewStream(StreamOptions{StopOnFailure: true}); return err })
 	if !errors.Is(err, ErrInvalid) {
 		t.Errorf("StopOnFailure in a primary context: %v", err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Sizes around what copy engines, caches and pages like.
+// sizes are around the boundaries of copy engines, cache lines and pages.
 var sizes = []uint64{0, 1, 63, 64, 65, 4095, 4096, 4097, 2<<20 - 1, 2 << 20, 2<<20 + 1}
 
 func TestCopiesOfAllDirectionsAndSizes(t *testing.T) {
@@ -49,7 +49,7 @@ func TestCopiesOfAllDirectionsAndSizes(t *testing.T) {
 	}
 }
 
-// More copies than one call takes, empty ones among them, with the batched call and without.
+// More copies than a call takes, some of them empty, with the batched call and without.
 func TestCopyAll(t *testing.T) {
 	for _, hidden := range [][]string{nil, {"aclrtMemcpyBatchAsync"}} {
 		t.Run(fmt.Sprint("without ", hidden), func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestCopyAll(t *testing.T) {
 			copy(h.Bytes(), want)
 			in, out := make([]Copy, n), make([]Copy, n)
 			for i := range in {
-				// Pages change places on their way, so that one copy of all would not do.
+				// Pages change places, so that a single copy of everything would not give the right result.
 				there, size := uint64(n-1-i)*page, uint64(page)
 				if i%100 == 3 {
 					size = 0
@@ -91,7 +91,8 @@ func TestCopyAll(t *testing.T) {
 	}
 }
 
-// A symbol that is there may still answer that the chip cannot: the same fallback, and it is asked once.
+// The function exists but reports that the chip does not support it: the fallback is the same, and the function is
+// called only once.
 func TestCopyAllOnAChipWithoutBatches(t *testing.T) {
 	r := newRig(t)
 	c := r.context(ContextOptions{})

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// One stream reads, another scatters: the second waits on the device for the first, round after round
-// with the same event.
+// One stream reads and a second stream scatters: the second waits on the device for the first, round after round with
+// the same event.
 func TestStreamsWaitForEachOther(t *testing.T) {
 	for _, hidden := range generations {
 		t.Run(fmt.Sprint("without ", hidden), func(t *testing.T) {

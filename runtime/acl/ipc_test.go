@@ -17,7 +17,7 @@ import (
 // importsFrom names the variable that makes this test's program the process that imports.
 const importsFrom = "KVFERRY_TEST_IMPORTS"
 
-// conversation is lines to and from another process.
+// conversation exchanges lines with another process.
 type conversation struct {
 	t    *testing.T
 	to   io.Writer
@@ -43,7 +43,7 @@ func (c conversation) hear(format string, args ...any) {
 
 const sharedBytes = 4 << 20
 
-// TestImportingProcess is the other process of TestMemoryOfAnotherProcess.
+// TestImportingProcess is the importing process of TestMemoryOfAnotherProcess.
 func TestImportingProcess(t *testing.T) {
 	if os.Getenv(importsFrom) == "" {
 		t.Skip("no process of TestMemoryOfAnotherProcess")
@@ -81,7 +81,7 @@ func TestImportingProcess(t *testing.T) {
 	with.say("done %d", 1)
 }
 
-// A process that was admitted has the memory of another's device, both ways; one that was not has not.
+// An admitted process can read and write the exported memory; a process that was not admitted cannot import it.
 func TestMemoryOfAnotherProcess(t *testing.T) {
 	r := newRig(t)
 	c := r.context(ContextOptions{})

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl/acltest"
 )
 
-// The binding and the software NPU were compiled from declarations of their own: they must agree.
+// The binding and the software NPU were compiled from separate declarations, which must agree.
 func TestLayoutOfTheABI(t *testing.T) {
 	npu := findNPU(t)
 	for name, ours := range acltest.Layout() {
@@ -39,7 +39,7 @@ func TestOpenTwiceTakesTwoReferences(t *testing.T) {
 	if _, err := second.NewContext(ContextOptions{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed library makes a context: %v", err)
 	}
-	// The other one goes on: its reference is its own.
+	// The first library goes on, because it has a separate reference.
 	if n, err := first.lib.DeviceCount(); n == 0 || err != nil {
 		t.Errorf("%d devices, %v", n, err)
 	}
@@ -65,7 +65,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// Old toolkits do not tell their version by a call; their files do.
+// The version of an old toolkit comes from its files, because there is no function for it.
 func TestInfoOfAnOldLibrary(t *testing.T) {
 	quiet(t)
 	r := newRig(t, "aclsysGetVersionStr", "aclrtGetVersion", "aclrtGetSocName", "aclFinalizeReference")
@@ -78,8 +78,8 @@ func TestInfoOfAnOldLibrary(t *testing.T) {
 	}
 }
 
-// The stub library that CANN links programs against answers one code to everything; opening it is told
-// as what it is.
+// The stub library that CANN links programs against returns the same code from every function; the error of Open must
+// say that the library is a stub.
 func TestStubLibraryIsToldAsSuch(t *testing.T) {
 	npu := findNPU(t)
 	if _, err := npu.Control("faults call:sym=aclInit,nth=*,code=100039"); err != nil {

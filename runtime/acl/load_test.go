@@ -32,7 +32,7 @@ func TestOpenRefusesWhatIsNoLibrary(t *testing.T) {
 	}
 }
 
-// The C library is a library, and no AscendCL: all required symbols are named, no optional one is.
+// The C library is not AscendCL: the error names all required symbols and no optional symbol.
 func TestOpenNamesEveryRequiredSymbol(t *testing.T) {
 	_, err := Open(Options{Library: "libc.so.6"})
 	attempts := tried(t, err)
@@ -46,7 +46,7 @@ func TestOpenNamesEveryRequiredSymbol(t *testing.T) {
 	}
 }
 
-// aclFinalize would end AscendCL for the engine that shares our process: it is not even looked up.
+// aclFinalize would end AscendCL for the engine in the same process, so the binding does not look up this function.
 func TestFinalizeIsNotBound(t *testing.T) {
 	for _, s := range symbols() {
 		if s.Name == "aclFinalize" {

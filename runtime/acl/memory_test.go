@@ -35,7 +35,7 @@ func TestOutOfMemoryIsAnOutcome(t *testing.T) {
 		}
 		_, err = thread.AllocHost(1 << 40)
 		wantClass(t, err, OutOfMemory)
-		// After an outcome life goes on.
+		// After the error allocations work again.
 		for _, m := range taken {
 			if err := m.Close(thread); err != nil {
 				t.Error(err)
@@ -110,7 +110,7 @@ func TestRangesAreChecked(t *testing.T) {
 	}
 }
 
-// Memory lent by the engine is used and never freed, and is what it is said to be.
+// Memory of the engine is used and never freed, and its place and size are checked.
 func TestLentMemory(t *testing.T) {
 	for _, hidden := range [][]string{nil, {"aclrtPointerGetAttributes"}, {"aclrtMemGetAddressRange"}} {
 		r := newRig(t, hidden...)
@@ -155,7 +155,7 @@ func TestLentMemory(t *testing.T) {
 	}
 }
 
-// mapping is memory of the program's own, as pools have it.
+// mapping maps memory of the program, as pools do.
 func mapping(t *testing.T, size int) []byte {
 	t.Helper()
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_SHARED)

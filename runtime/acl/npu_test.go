@@ -16,8 +16,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// The tests of this package run on the software NPU, which the binding cannot tell from a real one: it is
-// chosen by its path like any other. softnpuPath is where it is, softnpuMissing why there is none.
+// The tests of this package run on the software NPU, which the binding cannot tell from a real NPU: the library is
+// selected by path. softnpuPath is that path, and softnpuMissing the reason if there is no software NPU.
 var (
 	softnpuPath    string
 	softnpuMissing error
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A rig is the software NPU of this process, and the library as the binding sees it.
+// A rig is the software NPU of this process, and the binding's Library on it.
 type rig struct {
 	t    testing.TB
 	npu  *acltest.NPU
@@ -102,7 +102,7 @@ func (r *rig) stats() map[string]int64 {
 	return stats
 }
 
-// clean fails for what is alive and for broken rules, and forgets them.
+// clean fails the test if objects are left or rules were broken, and resets the software NPU's records.
 func (r *rig) clean() {
 	r.t.Helper()
 	r.control("clear")
@@ -115,7 +115,7 @@ func (r *rig) clean() {
 	r.control("forget")
 }
 
-// context makes one that is closed when the test ends.
+// context makes a context that is closed when the test ends.
 func (r *rig) context(o ContextOptions) *Context {
 	r.t.Helper()
 	c, err := r.lib.NewContext(o)
@@ -138,7 +138,7 @@ func do(t testing.TB, c *Context, f func(*Thread) error) {
 	}
 }
 
-// made runs f on the context's thread and gives its result, which is closed before the context.
+// made runs f on the context's thread and returns the result, which is closed before the context.
 func made[T interface{ Close(*Thread) error }](t testing.TB, c *Context, f func(*Thread) (T, error)) T {
 	t.Helper()
 	var made T
@@ -166,7 +166,7 @@ func host(t testing.TB, c *Context, size uint64) *Memory {
 	return made(t, c, func(thread *Thread) (*Memory, error) { return thread.AllocHost(size) })
 }
 
-// settled waits for all that is in the stream, by a completion, and gives its outcome, or why there is none.
+// settled waits for a completion behind all work of the stream, and returns the error of the completion or of Notify.
 func settled(t testing.TB, c *Context, s *Stream) error {
 	t.Helper()
 	outcome := make(chan error, 1)
@@ -176,7 +176,7 @@ func settled(t testing.TB, c *Context, s *Stream) error {
 	return <-outcome
 }
 
-// pattern is n bytes that differ by seed and by place.
+// pattern returns n bytes that depend on the seed and the position.
 func pattern(n int, seed byte) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -185,7 +185,7 @@ func pattern(n int, seed byte) []byte {
 	return b
 }
 
-// wantClass fails unless err is of the class, and gives its *Error, if it is one of the library's.
+// wantClass fails the test unless err has the class, and returns the *Error if err wraps one.
 func wantClass(t testing.TB, err error, class error) *Error {
 	t.Helper()
 	if !errors.Is(err, class) {
@@ -220,7 +220,7 @@ func calls(stats map[string]int64) int64 {
 	return sum
 }
 
-// buildNPU builds the software NPU, or takes the one that KVFERRY_SOFTNPU names, such as a sanitized one.
+// buildNPU builds the software NPU, or returns the path in KVFERRY_SOFTNPU, for example of a sanitized build.
 func buildNPU() (string, error) {
 	if path := os.Getenv("KVFERRY_SOFTNPU"); path != "" {
 		return path, nil

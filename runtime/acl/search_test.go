@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// quiet takes away what the machine says about libraries.
+// quiet clears the environment variables that name libraries.
 func quiet(t *testing.T) {
 	for _, name := range []string{LibraryVariable, "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"} {
 		t.Setenv(name, "")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// An end of the wait is no end of the work: the pages are in use until the stream says so.
+// The end of the wait is not the end of the work: the pages are in use until the stream reports otherwise.
 func TestTimedSynchronizeLeavesTheWorkRunning(t *testing.T) {
 	r := newRig(t)
 	c := r.context(ContextOptions{})
@@ -30,7 +30,7 @@ func TestTimedSynchronizeLeavesTheWorkRunning(t *testing.T) {
 		return thread.Download(got, m.All())
 	})
 	wantBytes(t, got, old, "what a copy that has not moved leaves")
-	r.control("clear") // if it has not even begun, it will not hang
+	r.control("clear") // if the copy has not begun, it will not hang
 	r.control("release")
 	do(t, c, func(t *Thread) error { return errors.Join(s.Synchronize(t, longEnough), t.Download(got, m.All())) })
 	wantBytes(t, got, want, "what the copy brings in the end")
@@ -68,7 +68,7 @@ func TestMilliseconds(t *testing.T) {
 	}
 }
 
-// An aborted stream: all outcomes come, none says that memory is settled, and no more work is taken.
+// An aborted stream delivers all completions, none of which reports that memory is settled, and accepts no more work.
 func TestAbort(t *testing.T) {
 	for _, hidden := range [][]string{nil, {"aclrtSynchronizeEventWithTimeout"}, {"aclrtDestroyStreamForce"}} {
 		t.Run(fmt.Sprint("without ", hidden), func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// Without aclrtStreamAbort nothing is aborted, and nothing pretends to be: the work is waited for.
+// Without aclrtStreamAbort, Abort fails and changes nothing: the work ends normally.
 func TestAbortOfAnOldLibrary(t *testing.T) {
 	r := newRig(t, "aclrtStreamAbort")
 	c := r.context(ContextOptions{})
@@ -125,7 +125,7 @@ func TestAbortOfAnOldLibrary(t *testing.T) {
 	}
 }
 
-// Work that nobody asked a completion for may hang too: Close says so in time, and after an abort it closes.
+// Work without a completion may hang, too: Close fails in time, and succeeds after an abort.
 func TestCloseOfAStuckStreamEndsInTime(t *testing.T) {
 	r := newRig(t)
 	c := r.context(ContextOptions{CloseTimeout: time.Millisecond})
@@ -139,7 +139,7 @@ func TestCloseOfAStuckStreamEndsInTime(t *testing.T) {
 	do(t, c, s.Close)
 }
 
-// A failure stays with its stream, and under StopOnFailure with its whole context.
+// A failure affects its stream, and with StopOnFailure all streams of the context.
 func TestFailure(t *testing.T) {
 	for _, stops := range []bool{false, true} {
 		t.Run(fmt.Sprintf("StopOnFailure=%v", stops), func(t *testing.T) {

@@ -9,25 +9,26 @@ import (
 	"testing"
 )
 
-// A trial does a bit of everything, and gives all of it back whatever fails on the way.
+// A trial uses every part of the binding once, and frees everything whatever fails.
 type trial struct {
 	t      *testing.T
 	lib    *Library
 	undo   []func() error
 	failed error
-	asked  int        // completions that were asked for
+	asked  int        // completions that were requested
 	queue  chan error // their outcomes
-	told   []error    // those that were waited for
+	told   []error    // outcomes that were received
 }
 
-// step does one thing unless something failed before.
+// step runs f unless an earlier step has failed.
 func (y *trial) step(f func() error) {
 	if y.failed == nil {
 		y.failed = f()
 	}
 }
 
-// later gives back what a step has made. A close that fails is tried once more: the object is still open.
+// later registers the close of an object that a step has made. A close that fails is repeated once, because the object
+// is still open.
 func (y *trial) later(give func() error) {
 	y.undo = append(y.undo, func() error {
 		first := give()
@@ -41,7 +42,7 @@ func (y *trial) later(give func() error) {
 	})
 }
 
-// unwind gives back all but the first few things, the last first.
+// unwind closes all objects but the first few, in reverse order.
 func (y *trial) unwind(keep int) {
 	for len(y.undo) > keep {
 		last := len(y.undo) - 1
@@ -71,12 +72,12 @@ func (y *trial) run(hidden []string) error {
 	if len(y.told) != y.asked {
 		y.t.Errorf("%d completions were asked for, %d outcomes came", y.asked, len(y.told))
 	}
-	// The abort at the end may or may not be sooner than the completions before it.
+	// The abort at the end may be sooner than the completions before it.
 	told := slices.DeleteFunc(y.told, func(err error) bool { return errors.Is(err, Cancelled) })
 	return errors.Join(append(told, y.failed)...)
 }
 
-// optional drops the error of what this library cannot do.
+// optional returns nil for an error of class Unsupported.
 func optional(err error) error {
 	if errors.Is(err, Unsupported) {
 		return nil
@@ -99,7 +100,7 @@ func (y *trial) work(o ContextOptions, so StreamOptions) error {
 	}
 	y.later(c.Close)
 	streams, events := y.census(c)
-	// Just before the context goes, and would take with it what was forgotten.
+	// Just before the context is closed, because that would also destroy forgotten objects.
 	y.undo = append(y.undo, func() error {
 		if s, e := y.census(c); s != streams || e != events {
 			y.t.Errorf("%d streams and %d events are left in the context, of %d and %d", s, e, streams, events)
@@ -144,7 +145,7 @@ func (y *trial) work(o ContextOptions, so StreamOptions) error {
 			return err
 		}
 	}
-	// Memory may go only when nothing uses it: from here on, whatever fails, the streams are aborted or done.
+	// Memory may be freed only when nothing uses it: from here on, the streams are idle or aborted, whatever fails.
 	y.later(func() error {
 		err := c.Do(func(t *Thread) error { return errors.Join(quieten(t, first), quieten(t, second)) })
 		for err == nil && len(y.told) < y.asked {
@@ -166,7 +167,7 @@ func (y *trial) work(o ContextOptions, so StreamOptions) error {
 	})
 }
 
-// census counts the streams and events that are alive, without the spare events of the context.
+// census counts the streams and events that exist, without the spare events of the context.
 func (y *trial) census(c *Context) (streams, events int64) {
 	stats, err := findNPU(y.t).Stats()
 	if err != nil {
@@ -218,7 +219,7 @@ func kept(keep func(interface{ Close(*Thread) error }), made interface{ Close(*T
 	return err
 }
 
-// quieten lets the stream's work end, or ends it. An old library can only wait.
+// quieten waits for the stream's work, or aborts the stream. With an old library only the wait is possible.
 func quieten(t *Thread, s *Stream) error {
 	if s.Synchronize(t, longEnough) == nil {
 		return nil
@@ -226,7 +227,7 @@ func quieten(t *Thread, s *Stream) error {
 	return optional(s.Abort(t))
 }
 
-// sweepsThrough are libraries of several ages.
+// sweepsThrough lists the functions that libraries of several ages lack.
 var sweepsThrough = map[string][]string{
 	"new": nil,
 	"old": {
@@ -236,7 +237,7 @@ var sweepsThrough = map[string][]string{
 	},
 }
 
-// Without any one of the optional symbols everything works, by another way or not at all, and says so.
+// Without any single optional symbol everything works, or fails as Unsupported.
 func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
 	npu := findNPU(t)
 	for _, s := range symbols() {
@@ -251,11 +252,11 @@ func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
 	}
 }
 
-// Every call fails once at its first, its second and its last use: all that was asked for has one
-// outcome, the failure is told with its code and its function, and nothing is left on the device.
+// Every call fails once, at the first, the second and the last use: every request has exactly one outcome, the failure
+// is reported with its code and function, and nothing is left on the device.
 func TestEachCallFailingOnce(t *testing.T) {
 	npu := findNPU(t)
-	// Calls whose failure concerns nobody: the texts of logs and errors, and what is tried again later.
+	// Calls with failures that are not reported: texts of logs and errors, and calls that are repeated later.
 	silent := []string{"aclrtGetVersion", "aclsysGetVersionStr", "aclrtGetSocName", "aclGetRecentErrMsg",
 		"aclrtDestroyEvent"}
 	for age, hidden := range sweepsThrough {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Goroutines that wander between threads allocate, copy and free on two devices: whoever asks, the calls
-// are made where the context is.
+// Goroutines that move between threads allocate, copy and free on two devices: every call is made on the thread of its
+// context.
 func TestManyGoroutinesOnTwoDevices(t *testing.T) {
 	r := newRig(t)
 	n, err := r.lib.DeviceCount()
@@ -53,7 +53,7 @@ func TestManyGoroutinesOnTwoDevices(t *testing.T) {
 	}
 }
 
-// onOwnThread runs f on a thread of its own that ends afterwards, and with it what f has set there.
+// onOwnThread runs f on a separate thread that ends afterwards, together with its thread-local state.
 func onOwnThread(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -64,8 +64,8 @@ func onOwnThread(f func()) {
 	<-done
 }
 
-// A Thread that is kept and used elsewhere must not reach the library: there would be no context, or
-// another one's.
+// A Thread that is kept and used on a different thread must not reach the library, because there the context is missing
+// or wrong.
 func TestStrayThreadIsRefused(t *testing.T) {
 	r := newRig(t)
 	c := r.context(ContextOptions{})
@@ -107,7 +107,7 @@ func TestStrayThreadIsRefused(t *testing.T) {
 	if after := calls(r.stats()); after != before {
 		t.Errorf("%d calls reached the library from a thread without a context", after-before)
 	}
-	// Another context's thread has a context, and the wrong one.
+	// The thread of another context has the wrong context.
 	other := r.context(ContextOptions{Device: 1})
 	before = calls(r.stats())
 	do(t, other, func(*Thread) error {
@@ -121,14 +121,14 @@ func TestStrayThreadIsRefused(t *testing.T) {
 	}
 }
 
-// The library's own answer to a thread without a context, and whose text it is: that of the thread that
-// failed, not of another that failed since.
+// A call from a thread without a context fails in the library, and the error has the text of the thread that failed,
+// not of a thread that has failed since.
 func TestMessagesBelongToTheirThread(t *testing.T) {
 	r := newRig(t)
 	c := r.context(ContextOptions{})
 	bare, other := make(chan error), make(chan error)
 	go onOwnThread(func() {
-		thread := bindThread(r.lib, c) // bound, but it never enters the context
+		thread := bindThread(r.lib, c) // bound, but does not enter the context
 		defer thread.unbind()
 		_, err := thread.AllocDevice(64, HugeFirst)
 		bare <- err
@@ -146,7 +146,7 @@ func TestMessagesBelongToTheirThread(t *testing.T) {
 	}
 }
 
-// A failing test ends its goroutine by Goexit: its caller, and the next, must not wait for ever.
+// A failing test ends its goroutine by Goexit: neither its caller nor the next caller may wait forever.
 func TestDoSurvivesGoexit(t *testing.T) {
 	r := newRig(t)
 	c, err := r.lib.NewContext(ContextOptions{Primary: true})

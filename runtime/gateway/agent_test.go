@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
 
-// standing is a gateway whose machine does nothing until the test lets it run.
+// standing returns a gateway with a machine that does nothing until the test lets it run.
 func standing() *Gateway {
 	log := slog.New(slog.DiscardHandler)
 	g := &Gateway{inbox: epochs.NewInbox(), log: log, seldom: loglimit.New(log), ends: map[machine.Agent]*end{}}
@@ -23,12 +23,11 @@ func standing() *Gateway {
 	return g
 }
 
-// The bytes of notes that wait for the machine are bounded, whatever is sent; when the machine takes them there is room
-// again.
+// The bytes of queued notes are bounded, whatever is sent; when the machine has taken the notes, there is room again.
 func TestWaitingNotesAreBounded(t *testing.T) {
 	for _, length := range []int{0, 1000, 1 << 20} {
 		g := standing()
-		e := &end{g: g, number: 9} // The machine knows no such agent, and does nothing.
+		e := &end{g: g, number: 9} // The machine does not know this agent, and does nothing.
 		n := libnixl.Notice{Peer: "P", Bytes: make([]byte, length)}
 		for range 2 {
 			before := g.Stats().NotesReceived

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/gateway"
 )
 
-// An answering is a side channel that replies with a fixed message; nil: it does not reply.
+// An answering is a side channel that replies with a fixed message, or does not reply if the message is nil.
 type answering struct {
 	transport control.Transport
 	ready     chan struct{} // closed when that is set
@@ -68,7 +68,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// An engine whose connector has another version is refused with that version's name.
+// An engine with an unsupported version of the connector is refused, and the error names the version.
 func TestDescribeOtherVersion(t *testing.T) {
 	m := protocol.NixlMetadata{EngineID: []byte("E"), DCPSize: 1, PCPSize: 1}
 	older := bytes.Replace(m.Append(nil), []byte("ple_block_len"), []byte("ple_block_lem"), 1)
@@ -81,7 +81,7 @@ func TestDescribeOtherVersion(t *testing.T) {
 	}
 }
 
-// A peer that is no side channel, is silent or does not listen is named with its address and what to give instead.
+// For a peer that is not a side channel, is silent or does not listen, the error names the address and the remedy.
 func TestDescribeUnreachable(t *testing.T) {
 	_, other := listening(t, []byte("HTTP/1.1 400"))
 	mute, silent := listening(t, nil)

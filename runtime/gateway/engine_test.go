@@ -17,8 +17,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
 )
 
-// A plain engine of one rank. It is written from what is known of vLLM's push connector, with none of kvferry's codecs
-// and machines. Everything belongs to the test's goroutine, except its side channel.
+// A plainEngine plays a plain engine of one rank. It follows vLLM's push connector and uses none of kvferry's codecs
+// and machines. Everything except the side channel belongs to the test's goroutine.
 
 const (
 	limit      = 20 * time.Second
@@ -141,7 +141,7 @@ func (e *plainEngine) listen(payload []byte) {
 				continue
 			}
 			if !bytes.Equal(parts[2], append([]byte("\x93\xc4\x0cget_meta_msg"), 0, 0)) {
-				return // As the reference's listener ends at what it cannot read.
+				return // The reference's listener also ends at a message that it cannot read.
 			}
 			_, _ = socket.SendMessage(parts[0], "", payload, pack(e.tb, float64(12.5)))
 		}
@@ -166,14 +166,14 @@ func (e *plainEngine) socket(kind zmq4.Type) *zmq4.Socket {
 	return socket
 }
 
-// A remote is another engine, as this one knows it.
+// A remote holds the facts that this engine knows about a further engine.
 type remote struct {
 	agent string
 	hash  string
 	meta  map[string]any
 }
 
-// meet asks a side channel and loads the agent that it describes.
+// meet asks a side channel and loads the agent in the reply.
 func (e *plainEngine) meet(host string, port int) remote {
 	e.tb.Helper()
 	req := e.socket(zmq4.REQ)
@@ -273,7 +273,7 @@ func (e *plainEngine) turn() {
 
 func base(id string) string { return id[:strings.LastIndex(id, "-")] }
 
-// write writes the last blocks that a registration has room for, and reports it.
+// write writes the last blocks that a registration has room for, and reports the write.
 func (e *plainEngine) write(reg map[string]any, list []int) error {
 	r := e.meet(reg["decode_host"].(string), number(reg["decode_port"]))
 	if r.meta["engine_id"] != reg["decode_engine_id"] {

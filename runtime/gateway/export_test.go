@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Complete returns c with its defaults.
+// Complete returns c with the defaults filled in.
 func Complete(tb testing.TB, c Config) Config {
 	tb.Helper()
 	c, err := c.withDefaults()

@@ -52,7 +52,7 @@ extra_config:
     register: {engine_id: ours, tp_size: 1, tp_rank: 0, pp_size: 1, pp_rank: 0, kv_heads: 2, cell_heads: 2, blocks: 16}
 `
 
-// ours opens a node with a gateway; port is that of its side channel.
+// ours opens a node with a gateway; port is the port of the side channel.
 func ours(tb testing.TB) (n *runtime.Node, port int) {
 	tb.Helper()
 	n, _, port = oursWith(tb)
@@ -64,7 +64,7 @@ func oursWith(tb testing.TB) (n *runtime.Node, g *gateway.Gateway, port int) {
 	return oursBy(tb, zmq.Config{}.Opener())
 }
 
-// oursBy is ours with side channels of another opener.
+// oursBy opens a node with a gateway and side channels of the given opener.
 func oursBy(tb testing.TB, sides control.Opener) (n *runtime.Node, g *gateway.Gateway, port int) {
 	tb.Helper()
 	library := libnixltest.Library(tb)
@@ -133,7 +133,7 @@ func registration(p *plainEngine, request string, first int, list []uint32) runt
 }
 
 // A plain producer writes into our blocks, in whichever order registration and prefill happen, and only a part of its
-// blocks if we have the beginning.
+// blocks if our node has the beginning.
 func TestPlainProducer(t *testing.T) {
 	n, _ := ours(t)
 	p := newPlainEngine(t, "P")
@@ -205,7 +205,7 @@ func TestPlainProducerIsLate(t *testing.T) {
 	for layer := range layers {
 		clear(blockOf(t, n, layer, 2))
 	}
-	// It knows where the blocks are, and its agent the way.
+	// The engine knows the address of the blocks, and its agent can reach the memory.
 	bases := numbers(known.meta["kv_caches_base_addr"])
 	transfer, err := p.agent.NewTransfer(libnixlWrite(p, known.agent, uint64(bases[0]+2*blockBytes)))
 	if err == nil {
@@ -230,7 +230,7 @@ func TestPlainProducerIsLate(t *testing.T) {
 			t.Fatal("a late write landed")
 		}
 	}
-	// The next one goes as if nothing had been.
+	// The next request works as usual.
 	p.fill("next", list)
 	p.finished["next"] = list
 	r, err = n.Consumer().Register(t.Context(), registration(p, "next-0123abcd", 0, []uint32{2, 5}))

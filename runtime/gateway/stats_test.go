@@ -22,7 +22,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// Requests, writes and other operations are counted by their outcome.
+// Requests, writes and further operations are counted by outcome.
 func TestStats(t *testing.T) {
 	n, g, port := oursWith(t)
 	if got := g.Stats(); got != (gateway.Stats{Agents: 1, AgentsMade: gateway.Results{OK: 1}}) {
@@ -81,7 +81,7 @@ func TestStats(t *testing.T) {
 	<-r.Done()
 }
 
-// All side channels together leave most of the process's files to others, however many there may be.
+// All side channels together take only a quarter of the process's files, however many side channels there may be.
 func TestSideChannelsShareFiles(t *testing.T) {
 	for _, x := range []struct {
 		limit           int
@@ -111,7 +111,7 @@ func TestSideChannelsAreBounded(t *testing.T) {
 	}
 }
 
-// A gateway that other hosts reach is refused, unless its network is declared as trusted.
+// A gateway that further hosts reach is refused, unless the network is declared as trusted.
 func TestTrustedNetwork(t *testing.T) {
 	c := gateway.Config{
 		Library: &libnixl.Library{}, Sides: zmq.Config{}.Opener(), EngineID: "ours", Host: "10.0.0.1", Port: 1, Hash: hash,
@@ -132,7 +132,7 @@ func TestTrustedNetwork(t *testing.T) {
 	}
 }
 
-// Limits come from the configuration file, with defaults where they are zero; invalid ones are refused by their key.
+// Limits come from the configuration file, with defaults for zero values; the error for an invalid limit names the key.
 func TestLimits(t *testing.T) {
 	c := gateway.Config{
 		Library: &libnixl.Library{}, Sides: zmq.Config{}.Opener(), EngineID: "ours", Host: "127.0.0.1", Port: 1, Hash: hash,

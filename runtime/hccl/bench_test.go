@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// Measures what a push costs besides its bytes: one page of 64 bytes, from the machine's effect to its completion, one
-// push at a time and 32 at once.
+// Measures what a push costs besides its bytes: a page of 64 bytes, from the machine's effect to its completion, with
+// one push at a time and with 32 at once.
 func BenchmarkPushOfNothing(b *testing.B) {
 	for _, c := range []struct {
 		name   string

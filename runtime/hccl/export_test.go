@@ -27,7 +27,8 @@ func (p *Plane) Believe(link effects.Link, pages uint32) {
 	p.links.FindLink(link).PeerPools[0].Pages = pages
 }
 
-// SayGone makes a plane report to the peer of a link that its end of an epoch is gone, although it may not be.
+// SayGone makes a plane report to the peer of a link that this end of an epoch is gone, although the end may still
+// exist.
 func (p *Plane) SayGone(link effects.Link, epoch uint64) {
 	p.links.FindLink(link).Channel.Send(appendEpoch(nil, kindGone, epoch))
 }
@@ -100,7 +101,7 @@ func Greet(conn io.ReadWriter, key identity.Key, from, to effects.Incarnation, s
 	return GreetAgain(conn, key, from, to, [16]byte(from), server)
 }
 
-// GreetAgain is Greet with a given session; one initiator may have several.
+// GreetAgain completes a handshake with a given session; an initiator may have several sessions.
 func GreetAgain(
 	conn io.ReadWriter, key identity.Key, from, to effects.Incarnation, session [16]byte, server string,
 ) error {

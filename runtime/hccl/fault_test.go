@@ -21,7 +21,7 @@ const (
 	pageBytes = 64 << 10
 )
 
-// faulty opens a pair of nodes whose batches have two pages each, so that transfers have many batches.
+// faulty opens a pair of nodes with batches of two pages, so that transfers have many batches.
 func faulty(t *testing.T, r *hccltest.Rig, o hccltest.Options) *planetest.LeasedPair {
 	t.Helper()
 	change := o.Change
@@ -34,8 +34,8 @@ func faulty(t *testing.T, r *hccltest.Rig, o hccltest.Options) *planetest.Leased
 	return planetest.NewLeasedPair(t, r.Maker(o), pages, pageBytes)
 }
 
-// A batch that fails, in each possible way, fails its transfer. The transfer settles when nothing of it can land any
-// more. Transfers at the same time are not affected.
+// A batch that fails, in each possible way, fails its transfer. The transfer settles when none of its writes can land
+// any more (M4). Transfers at the same time are not affected.
 func TestBatchesThatFail(t *testing.T) {
 	for _, c := range []struct{ name, rule string }{
 		{"the call", "call:sym=HcclBatchPut,nth=2,code=12"},
@@ -67,7 +67,7 @@ func TestBatchesThatFail(t *testing.T) {
 	}
 }
 
-// holdsStats checks that so many communicators were fenced, and a new one formed for each.
+// holdsStats checks the number of fenced communicators, and that a new communicator was formed for each.
 func holdsStats(t *testing.T, p *planetest.LeasedPair, fenced uint64) {
 	t.Helper()
 	s := p.A.Plane.(*hccl.Plane).Stats()
@@ -76,14 +76,14 @@ func holdsStats(t *testing.T, p *planetest.LeasedPair, fenced uint64) {
 	}
 }
 
-// A call that fails at its fifth descriptor has queued four: they settle before the pages are reused.
+// A call that fails at the fifth descriptor has queued four writes, which settle before the pages are reused.
 func TestFaultyDescriptor(t *testing.T) {
 	r := hccltest.Start(t)
 	p := planetest.NewLeasedPair(t, r.Maker(hccltest.Options{}), pages, pageBytes)
 	p.A.Plane.(*hccl.Plane).Believe(p.Link, 1<<20)
 	push := p.NewPush(t, 0, 8)
 	for i := range push.Remote {
-		push.Remote[i].Index = uint32(2 * i) // No neighbours, so one descriptor each.
+		push.Remote[i].Index = uint32(2 * i) // No neighbors, so each page has its own descriptor.
 	}
 	push.Remote[4].Index = 1 << 19
 	descriptors := r.Stat(t, "descriptors")
@@ -99,7 +99,7 @@ func TestFaultyDescriptor(t *testing.T) {
 	holdsStats(t, p, 1)
 }
 
-// A batch that hangs: its transfer is canceled at once, unsettled, and settles when the communicator is gone. Writes
+// A batch hangs: the transfer ends at once as canceled and unsettled, and settles when the communicator is gone. Writes
 // that the stream had begun may land late, up to R, but never in a page that was freed.
 func TestCancelOfABatchThatHangs(t *testing.T) {
 	for _, rule := range []string{"done:hang=2", "done:hang=2;late:ms=30"} {
@@ -153,7 +153,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// If hardware wrote later than its vendor allows, the tests above would fail: here it does.
+// If hardware wrote later than the vendor allows, the tests above would fail: here the hardware does.
 func TestLateBeyondRIsSeen(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
@@ -171,7 +171,7 @@ func TestLateBeyondRIsSeen(t *testing.T) {
 	t.Fatal("a store beyond R did not land: nothing shows that one would be seen")
 }
 
-// A batch that does not end in time ends its transfer as expired, and the link continues.
+// A batch does not end in time: the transfer ends as expired, and the link continues.
 func TestBatchThatTakesTooLong(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.TransferTimeout = 500 * time.Millisecond }})
@@ -213,7 +213,7 @@ func TestLostLinks(t *testing.T) {
 	}
 }
 
-// A communicator that is busy when it is to be destroyed delays the proof, not the outcome.
+// A communicator that is too busy to be destroyed delays the proof, not the outcome.
 func TestBusyCommunicator(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.DestroyTimeout = 500 * time.Millisecond }})
@@ -233,7 +233,7 @@ func TestBusyCommunicator(t *testing.T) {
 	holds()
 }
 
-// For whatever reason a batch reaches the device's thread too late, nothing of it is put into the stream.
+// A batch that reaches the device's thread too late, for whatever reason, is not put into the stream.
 func TestTimeIsReadRightBeforeSubmission(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{})
@@ -250,7 +250,7 @@ func TestTimeIsReadRightBeforeSubmission(t *testing.T) {
 }
 
 // Time passes for waiting batches: behind a batch that hangs, and while a communicator is rebuilt. The clock is read
-// before each submission, so none of them is stored after its deadline.
+// before each submission, so no batch is stored after its deadline.
 func TestTimePassesInTheQueue(t *testing.T) {
 	for _, rebuilds := range []bool{false, true} {
 		t.Run(fmt.Sprintf("rebuilds=%v", rebuilds), func(t *testing.T) {

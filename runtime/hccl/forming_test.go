@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// A communicator that cannot be formed at once is tried again, and nothing of the failed ones is left.
+// A communicator that cannot be formed at once is tried again, and nothing of the failed attempts is left.
 func TestFormingFails(t *testing.T) {
 	for _, c := range []struct{ name, rule string }{
 		{"slow to prepare", "prepare:delay=30"},
@@ -23,8 +23,7 @@ func TestFormingFails(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := hccltest.Start(t)
-			// The end that did not fail waits for the other for PrepareTimeout; meanwhile the next one is formed beside
-			// it.
+			// The end that did not fail waits for the peer for PrepareTimeout; meanwhile the next communicator is formed.
 			open := r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
 			a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
 			r.Fault(t, c.rule)

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// greedy opens a plane with few slots, and connects to it from an address under some name.
+// greedy opens a plane with few slots, and returns a function that connects to the plane from an address under a name.
 func greedy(t *testing.T, links int) (b *planetest.LeasedNode, greet func(from string, who, session byte) error) {
 	r := hccltest.Start(t)
 	few := hccltest.Options{Change: func(o *hccl.Config) { o.Links = links }}
@@ -33,7 +33,7 @@ func tooMany(err error) bool {
 	return err != nil && strings.Contains(err.Error(), effects.TooMany.String())
 }
 
-// A peer that opens links without end takes no slots of others, and can still connect itself.
+// A peer that opens links without end takes no slots of further peers, and can still connect.
 func TestLinksOfOnePeer(t *testing.T) {
 	const links, own = 8, 4
 	b, greet := greedy(t, links)
@@ -58,7 +58,7 @@ func TestLinksOfOnePeer(t *testing.T) {
 	}
 }
 
-// Names are free: however many one address uses, another address can connect.
+// However many names an address uses, another address can connect.
 func TestLinksOfOneAddress(t *testing.T) {
 	const links = 8
 	_, greet := greedy(t, links)

@@ -17,8 +17,8 @@ import (
 
 // If neither the stream can be aborted nor the communicator destroyed, there is no proof (M4): the transfer ends and
 // never settles, the link is lost, nothing is revoked, and the memory is not freed. Over HCCS, where copies belong to
-// the stream, the proof needs the end of the stream as well as that of the communicator. The test uses a process of its
-// own, because the memory stays until it ends.
+// the stream, the proof needs the end of the stream as well as the end of the communicator. The test uses a separate
+// process, because the memory stays until the process ends.
 func TestNoProof(t *testing.T) {
 	hccltest.Load(t)
 	for _, c := range links {
@@ -99,7 +99,7 @@ func hopeless(t testing.TB) {
 	if err := a.Plane.Close(ctx); err == nil || !strings.Contains(err.Error(), "no proof") {
 		t.Fatalf("closing the initiator: %v", err)
 	}
-	// The channel is as good as open: its end would have been taken for the proof that there is not.
+	// The channel is still open: its end would count as the proof that does not exist.
 	short, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	if err := b.Plane.Close(short); err == nil {

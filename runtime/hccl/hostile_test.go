@@ -18,7 +18,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// Any process may connect and send anything: it gets no reply, and the link beside it continues.
+// Any process may connect and send anything: the process gets no reply, and an existing link continues.
 func TestGarbage(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{})
@@ -33,7 +33,7 @@ func TestGarbage(t *testing.T) {
 			binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
 			b[4] = byte(rng.IntN(8))
 		}
-		_, _ = conn.Write(b) // It may have been closed already.
+		_, _ = conn.Write(b) // The connection may have been closed already.
 		_ = conn.CloseWrite()
 		if said, _ := io.ReadAll(conn); len(said) != 0 {
 			t.Fatalf("garbage was answered with %#x", said)
@@ -61,7 +61,7 @@ func TestInitiatorThatLies(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		says   [][]byte
-		polite bool // nothing of it is a lie: it ends with the connection
+		polite bool // the messages are true; the link ends with the connection
 	}{
 		{"a kind that is no initiator's", [][]byte{hccl.Frame("accept", 1)}, false},
 		{"a kind that is nobody's", [][]byte{{1, 0, 0, 0, 99}}, false},
@@ -72,7 +72,7 @@ func TestInitiatorThatLies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := hccltest.Start(t)
-			// Nobody comes to meet the communicators that it has made.
+			// No peer meets the communicators that the liar has offered.
 			p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
 			conn := dial(t, p.B)
 			defer conn.Close()
@@ -82,7 +82,7 @@ func TestInitiatorThatLies(t *testing.T) {
 			for _, frame := range c.says {
 				_, _ = conn.Write(frame)
 			}
-			if !c.polite { // It is not the end of the connection that ends the link.
+			if !c.polite { // The link must end before the connection does.
 				planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
 			}
 			_ = conn.CloseWrite()
@@ -123,7 +123,7 @@ func TestLivesAreBounded(t *testing.T) {
 }
 
 // A communicator counts from its offer to the proof of its end: also while it is formed, after that has failed, and
-// when the peer is not believed any more. The peer's grants are not revoked before.
+// after the peer has broken the protocol. The peer's grants are not revoked before.
 func TestRevokeWaitsForEveryLife(t *testing.T) {
 	for _, lies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lies=%v", lies), func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestRevokeWaitsForEveryLife(t *testing.T) {
 	}
 }
 
-// Over HCCS our own end proves nothing. There the peer's message that its end is gone is the proof, and so is its next
+// Over HCCS our own end proves nothing. There the proof is the peer's message that its end is gone, or the peer's next
 // offer.
 func TestWordsThatProve(t *testing.T) {
 	for _, word := range []struct {
@@ -173,12 +173,12 @@ func TestWordsThatProve(t *testing.T) {
 	}
 }
 
-// offering is an initiator that has offered its first epoch to b, which has accepted it (over HCCS if b is set up for
-// it), together with a grant of that initiator.
+// offering connects an initiator that offers its first epoch to b, and returns the connection when b has accepted the
+// epoch (over HCCS if b is set up for HCCS), with a grant of that initiator.
 func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.GrantID) {
 	t.Helper()
 	conn := dial(t, b)
-	t.Cleanup(func() { // To close it with something unread would be a reset, which proves nothing.
+	t.Cleanup(func() { // To close the connection with unread bytes would be a reset, which proves nothing.
 		_ = conn.CloseWrite()
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()

@@ -12,10 +12,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// liesEach is the fraction of lies that each run tells: one in so many.
+// liesEach selects the lies of a run: one lie in every liesEach.
 const liesEach = 36
 
-// Any frame about epochs at any step, to either end: everything that it allocated is freed.
+// Any frame about epochs arrives at any step, at either end: everything that the frame allocated is freed.
 func TestLies(t *testing.T) {
 	planetest.EachLie(t, lies.NPULies(), liesEach, func(t *testing.T, lie lies.Lie) {
 		r := hccltest.Start(t)

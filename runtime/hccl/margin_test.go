@@ -13,7 +13,7 @@ import (
 )
 
 // Each proof waits at least the margins for which the vendor names no bound and which no event reports. A slow machine
-// takes longer and passes; of a few rounds, one is quick enough to show a missing wait.
+// takes longer and passes; at least one of a few rounds is quick enough to show a missing wait.
 func TestProofsTakeTheirTime(t *testing.T) {
 	for _, c := range []struct {
 		hccs            bool

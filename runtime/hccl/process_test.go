@@ -20,7 +20,7 @@ import (
 )
 
 // childRole turns the test binary into a peer: a target, which grants pages and waits, or an initiator, which pushes to
-// the pages that it is told.
+// the pages in the parent's message.
 const childRole = "KVFERRY_HCCL_CHILD"
 
 // overHCCS says whether HCCS connects the peer to its parent.
@@ -77,8 +77,8 @@ func (p *peer) read(t *testing.T) (l line) {
 	return l
 }
 
-// stopBetween freezes the process while its hardware is not moving a piece: a NIC does not freeze with its process, so
-// a frozen process has no writes on their way.
+// stopBetween freezes the process while its hardware is not moving a piece. Because a NIC does not freeze with its
+// process, a frozen process has no writes on their way.
 func (p *peer) stopBetween(t *testing.T) {
 	t.Helper()
 	r := hccltest.Load(t)
@@ -120,7 +120,7 @@ func child(role string) bool {
 		l := line{}
 		l.Grant, l.Pages = n.GrantWrite(parent.Inc, 0, pages)
 		say(l)
-		for in.Decode(&parent) == nil { // Asked what the pages hold: the parent's content, in the lives that it names.
+		for in.Decode(&parent) == nil { // The parent asks for the content of pages, by generation.
 			same := true
 			for i, page := range l.Pages {
 				same = same && string(n.ReadPage(t, page)) == string(planetest.PageContent(parent.Inc, parent.Pages[i]))
@@ -142,7 +142,7 @@ func child(role string) bool {
 	}
 }
 
-// pushing opens a node with pages granted to an initiator in another process, which is pushing to them slowly.
+// pushing opens a node with pages granted to an initiator in another process, which is slowly pushing to these pages.
 func pushing(t *testing.T, hccs bool, faults string) (b *planetest.LeasedNode, p *peer, grant effects.GrantID) {
 	t.Helper()
 	b = planetest.OpenLeased(t, hccltest.Start(t).Maker(hccltest.Options{HCCS: hccs}), 2, pages, pageBytes)
@@ -151,7 +151,7 @@ func pushing(t *testing.T, hccs bool, faults string) (b *planetest.LeasedNode, p
 	p.SendJSON(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
 	grant, into := b.GrantWrite(a.Inc, 0, pages)
 	p.SendJSON(line{Grant: grant, Pages: into})
-	p.read(t) // It has begun.
+	p.read(t) // The push has begun.
 	return b, p, grant
 }
 
@@ -161,7 +161,7 @@ var links = []struct {
 }{{"roce", false}, {"hccs", true}}
 
 // An initiator that is frozen during a push cannot destroy its end. Over RoCE our end is enough. Over HCCS nothing is
-// revoked while its mapping may exist. After the thaw it stores nothing into revoked pages.
+// revoked while the initiator's mapping may exist. After the thaw the initiator stores nothing into revoked pages.
 func TestInitiatorIsFrozen(t *testing.T) {
 	for _, c := range links {
 		for _, faults := range []string{"done:hang=1", "done:hang=1;late:ms=20", "done:delay=50000"} {
@@ -170,7 +170,7 @@ func TestInitiatorIsFrozen(t *testing.T) {
 				p.stopBetween(t)
 				b.Do(&effects.Revoke{Grant: grant})
 				if c.hccs {
-					time.Sleep(250 * time.Millisecond) // A proof that is none would be here by then.
+					time.Sleep(250 * time.Millisecond) // A wrong proof would have arrived by then.
 					if planetest.CountEvents(b, func(e *effects.Revoked) bool { return true }) != 0 {
 						t.Fatal("revoked while the peer has the memory mapped")
 					}
@@ -181,7 +181,7 @@ func TestInitiatorIsFrozen(t *testing.T) {
 				if !c.hccs {
 					p.Resume()
 				}
-				// One that is only slow may have ended before the freeze.
+				// A push that is only slow may have ended before the freeze.
 				if end := p.read(t); end.Code != effects.Withdrawn && (end.Code != effects.OK || strings.Contains(faults, "hang")) {
 					t.Fatalf("its push ended as %s", end.Code)
 				}
@@ -216,7 +216,7 @@ func TestInitiatorIsKilled(t *testing.T) {
 	}
 }
 
-// A target takes no part in a push: a frozen one receives it completely.
+// A target takes no part in a push: a frozen target receives the push completely.
 func TestTargetIsFrozen(t *testing.T) {
 	for _, c := range links {
 		t.Run(c.name, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// R by the vendor's formula, with values computed independently: a try lasts 4.096 µs × 2^timeout, and there is one
-// more try than retries.
+// R by the vendor's formula, with values computed independently: a try lasts 4.096 µs × 2^timeout, and there are
+// retries+1 tries.
 func TestResidual(t *testing.T) {
 	const margin = 100 * time.Millisecond
 	for _, c := range []struct {

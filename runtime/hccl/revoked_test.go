@@ -13,8 +13,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// A grant that is revoked while an epoch begins is in the list that the epoch begins with, or the epoch is fenced
-// because of it. There is no moment in between at which it would be in neither.
+// A grant that is revoked while an epoch begins is in the list of revoked grants of that epoch, or the epoch is fenced
+// because of the revocation. There is no moment in between at which neither holds (M4).
 func TestRevokedWhileAnEpochBegins(t *testing.T) {
 	r := hccltest.Start(t)
 	open := r.Maker(hccltest.Options{HCCS: true})

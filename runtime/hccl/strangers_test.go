@@ -15,8 +15,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// Silent connections beyond the bound keep no initiator out and end no link. The one that waited longest gives way
-// first; the channel of an admitted link does not, although it is silent, too.
+// Silent connections beyond the bound keep no initiator out and end no link. The connection that has waited longest is
+// closed first. The channel of an admitted link is not closed, although the channel is silent, too.
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	r := hccltest.Start(t)
 	open := r.Maker(hccltest.Options{Change: func(c *hccl.Config) { c.Links = 2 }})

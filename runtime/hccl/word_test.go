@@ -19,7 +19,7 @@ import (
 const destroys = "calls.HcclCommDestroy"
 
 // Over RoCE, an initiator that reports its end as gone while its NIC still writes to our pages changes nothing: its
-// grants are revoked when our own end is gone, however long that takes, and nothing of it lands afterwards.
+// grants are revoked when our own end is gone, however long that takes, and no write lands afterwards (M4).
 func TestGoneIsNotBelievedOverRoCE(t *testing.T) {
 	r := hccltest.Start(t)
 	p := faulty(t, r, hccltest.Options{})
@@ -39,7 +39,7 @@ func TestGoneIsNotBelievedOverRoCE(t *testing.T) {
 	r.Clear(t)
 	p.B.AwaitRevoked(t, push.Grant)
 	holds := p.B.FillOwnPages(t, 0, 2)
-	r.Control(t, "release") // Now it would land.
+	r.Control(t, "release") // Now the write would land.
 	p.A.AwaitDone(t, corr)
 	holds()
 	p.WantWorking(t)

@@ -63,7 +63,7 @@ func TestWriteReadNotify(t *testing.T) {
 			if err := a.Notify(peer, []byte("alone\x00")); err != nil {
 				t.Fatal(err)
 			}
-			for notices = nil; len(notices) < 2; { // The other is the write's second.
+			for notices = nil; len(notices) < 2; { // The second notice is the notice of the write.
 				more, err := b.Notices()
 				if err != nil {
 					t.Fatal(err)
@@ -85,7 +85,8 @@ func TestWriteReadNotify(t *testing.T) {
 	}
 }
 
-// What is closed, what others use, and what cannot be is refused with its own error, and nothing is lost by it.
+// A use of a closed object, a close of a busy object and an invalid argument are refused with different errors, and no
+// object is lost.
 func TestRefusals(t *testing.T) {
 	a, b := newNode(t, "a", "", size, 1), newNode(t, "b", "", size, 2)
 	peer := a.knows(t, metadata(t, b))
@@ -141,7 +142,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// An agent is in one call at a time: others are refused, and do no harm.
+// An agent is in a single call at a time: a concurrent call is refused, and has no effect.
 func TestOneOwner(t *testing.T) {
 	a, b := newNode(t, "a", "TLS=tcp", size, 1), newNode(t, "b", "TLS=tcp", size, 2)
 	a.knows(t, metadata(t, b))
@@ -179,7 +180,7 @@ func TestAgentsLeaveNothing(t *testing.T) {
 		a.end(t)
 		b.end(t)
 	}
-	round() // The library opens what it keeps.
+	round() // In the first round the library opens files that it keeps open.
 	files, threads := count(t, "/proc/self/fd"), count(t, "/proc/self/task")
 	for range 10 {
 		round()
@@ -187,7 +188,7 @@ func TestAgentsLeaveNothing(t *testing.T) {
 	if n := count(t, "/proc/self/fd"); n > files {
 		t.Errorf("%d files are open; %d were", n, files)
 	}
-	if n := count(t, "/proc/self/task"); n > threads+4 { // Go may start a few of its own.
+	if n := count(t, "/proc/self/task"); n > threads+4 { // Go's runtime may start a few.
 		t.Errorf("%d threads run; %d did", n, threads)
 	}
 }
@@ -201,7 +202,8 @@ func count(tb testing.TB, folder string) int {
 	return len(entries)
 }
 
-// A Go program lives with the library: no handler of a signal that it must not meet, whatever was loaded for an agent.
+// A Go program works with the library: nothing that was loaded for an agent has installed a signal handler that a Go
+// program cannot run.
 func TestSignals(t *testing.T) {
 	l := libnixltest.Library(t)
 	a := newNode(t, "a", "", size, 1)

@@ -15,7 +15,7 @@ import (
 
 const childRole = "KVFERRY_LIBNIXL_ROLE"
 
-// A line is what the processes tell each other.
+// A line is a message between the processes.
 type line struct {
 	Metadata []byte
 	Address  uint64
@@ -25,8 +25,8 @@ type line struct {
 
 const large = 16 << 20
 
-// child is a target: a process with memory and an agent, that does what it is told. Between two orders it carries on
-// what its agent has under way if it was told to.
+// child is a target: a process with memory and an agent that carries out orders. Between two orders the process polls
+// its agent if an order says so.
 func child(tb testing.TB, config string) {
 	if config == "default" {
 		config = ""
@@ -86,7 +86,7 @@ func child(tb testing.TB, config string) {
 	}
 }
 
-// A target is one as its parent sees it.
+// A target is the child process as the parent uses it.
 type target struct {
 	*proctest.Process
 	line
@@ -125,8 +125,8 @@ func meet(t *testing.T, p *target, config string) (a *node, peer string) {
 	return a, peer
 }
 
-// What leased planes must know: a target that deregisters its memory is written to all the same. One that closes its
-// agent is not, but by an initiator that reaches into its process.
+// The basis of the leased plane (M4): a write still reaches a target that has deregistered its memory. A write does not
+// reach a target that has closed its agent, unless the initiator writes into the target's process by itself.
 func TestWhatTheTargetCanEnd(t *testing.T) {
 	libnixltest.Library(t)
 	for _, c := range transports {
@@ -155,14 +155,14 @@ func TestWhatTheTargetCanEnd(t *testing.T) {
 			if landed := p.does("look") == 1; landed != reaches || done != reaches {
 				t.Errorf("after the target closed its agent, a write landed: %v, done: %v, %v", landed, done, err)
 			}
-			_ = write.Close() // It may be under way.
+			_ = write.Close() // The transfer may be in flight.
 			a.end(t)
 		})
 	}
 }
 
-// A transfer that was closed while it was under way goes on; what its agent had sent when it was closed lands if the
-// target's agent lives, and nothing lands once the target's agent is closed, too.
+// A transfer that was closed in flight goes on. Bytes that its agent had sent before the agent was closed land if the
+// target's agent still exists, and nothing lands once the target's agent is closed, too.
 func TestWhatTheInitiatorCanEnd(t *testing.T) {
 	libnixltest.Library(t)
 	for _, c := range transports[1:] {

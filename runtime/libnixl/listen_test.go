@@ -64,8 +64,8 @@ func parseAddr(t *testing.T, text string) netip.AddrPort {
 	return netip.AddrPortFrom(addr, n)
 }
 
-// UCX listens at all addresses of a host, whatever address the node has, unless its devices are named: agents on a
-// network that is not trusted listen at the loopback alone, over each of the transports.
+// UCX listens at all addresses of a host, whatever address the node has, unless its devices are named. Agents on a
+// network that is not trusted listen only at the loopback, over each transport.
 func TestAgentsListenAtTheLoopback(t *testing.T) {
 	for _, c := range transports {
 		name := strings.TrimPrefix(c.config, "TLS=")

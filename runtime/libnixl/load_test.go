@@ -23,7 +23,7 @@ func TestOpenNamesEverySymbol(t *testing.T) {
 	}
 }
 
-// What UCX must find in the environment is there before it is loaded, and what was said already stays.
+// The environment variables for UCX are set before UCX is loaded, and variables that were set already stay.
 func TestOpenPreparesTheEnvironment(t *testing.T) {
 	for _, s := range settings {
 		t.Setenv(s.name, "") // Restored at the end.

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(libnixltest.Exit))
 }
 
-// transports are those of one host that UCX may be held to. It takes the first if it may choose.
+// transports lists restrictions of UCX's transports within a host. Without a restriction UCX uses cross-memory attach.
 var transports = []struct{ name, config string }{
 	{"its choice", ""}, {"tcp", "TLS=tcp"}, {"shared memory without cross-memory attach", "TLS=^cma"},
 }
@@ -74,7 +74,7 @@ func (n *node) end(tb testing.TB) {
 	}
 }
 
-// knows has n know its peer.
+// knows loads the metadata of a peer.
 func (n *node) knows(tb testing.TB, metadata []byte) string {
 	tb.Helper()
 	peer, err := n.Load(metadata)
@@ -93,7 +93,7 @@ func metadata(tb testing.TB, n *node) []byte {
 	return b
 }
 
-// transfer makes one of all bytes of n, to or from the peer's memory at an address.
+// transfer makes a transfer of all bytes of n, to or from the peer's memory at an address.
 func (n *node) transfer(tb testing.TB, op libnixl.Operation, peer string, at uint64, notice string) *libnixl.Transfer {
 	tb.Helper()
 	t, err := n.NewTransfer(libnixl.TransferOptions{
@@ -106,7 +106,7 @@ func (n *node) transfer(tb testing.TB, op libnixl.Operation, peer string, at uin
 	return t
 }
 
-// await has the agents ask until the transfer is done.
+// await posts a transfer, and polls the agents until the transfer is done.
 func await(tb testing.TB, t *libnixl.Transfer, others ...*node) {
 	tb.Helper()
 	done, err := t.Post()

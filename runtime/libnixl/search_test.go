@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is no library, or not there, is named with its reason and what to do about it.
+// For a file that is missing or is not a library, the error names the file, the reason and the remedy.
 func TestOpenRefusesWhatIsNoLibrary(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "libtext.so")
 	if err := os.WriteFile(file, []byte("a text, and no library"), 0o644); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// BenchmarkCopy measures one Copy from the machine's effect to its completion, without its bytes: the cost of a copy
-// besides moving them.
+// BenchmarkCopy measures a Copy from the machine's effect to its completion, with few bytes: the cost of a copy besides
+// moving the bytes.
 func BenchmarkCopy(b *testing.B) {
 	for _, pages := range []uint32{1, testPages} {
 		b.Run(fmt.Sprint(pages), func(b *testing.B) {

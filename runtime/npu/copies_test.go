@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// pair returns a page of the device, by its index, and where its copy goes in the arena.
+// pair returns a page of the device, by index, and the page of the arena for the copy.
 func pair(i, length uint32) effects.CopyPair {
 	return effects.CopyPair{From: effects.Page{Index: arenaPages + i, Length: length},
 		To: effects.Page{Index: testPages + 2 - i, Length: length}}
@@ -73,7 +73,7 @@ func TestCopiesMoveWhatIsValid(t *testing.T) {
 			if !bytes.Equal(p.PageBytes(rest)[1:], pattern(testPageBytes, 99)[1:]) {
 				t.Error("more was copied than was valid")
 			}
-			p.CancelCopy(1) // It has ended, and never was.
+			p.CancelCopy(1) // Copy 1 has ended, and copy 77 never existed.
 			p.CancelCopy(77)
 		})
 	}
@@ -90,8 +90,8 @@ func TestCopiesWithinTheHost(t *testing.T) {
 	p.wantCopied(t, pair(4, 1000))
 }
 
-// A copy that fails, wholly or in part, ends at once, and settles when its stream is gone. Copies on other streams, and
-// the next one on a new stream, are not affected.
+// A copy that fails, completely or in part, ends at once, and settles when the stream is gone. Copies on further
+// streams, and the next copy on a new stream, are not affected.
 func TestCopiesThatFail(t *testing.T) {
 	for name, fault := range map[string]string{
 		"on the device": "done:of=copy,fail=1,code=507056", "in part": "done:of=copy,partial=1,bytes=5000,code=507056",
@@ -129,7 +129,7 @@ func TestCopiesWithoutAStream(t *testing.T) {
 	p.wantCopied(t, pair(2, testPageBytes))
 }
 
-// A copy that hangs is given up; those that wait behind it continue.
+// A copy that hangs is given up; queued copies continue.
 func TestCopiesThatHang(t *testing.T) {
 	r := newRig(t)
 	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
@@ -144,8 +144,8 @@ func TestCopiesThatHang(t *testing.T) {
 	p.wantCopied(t, pair(0, testPageBytes))
 }
 
-// The piece that an abort interrupts gets its time before its pages count as settled. A slow machine takes longer and
-// passes; of a few rounds, one is quick enough to show a missing wait.
+// The piece that an abort interrupts has time to end before its pages count as settled (M4). A slow machine takes
+// longer and passes; at least one of a few rounds is quick enough to show a missing wait.
 func TestCopiesThatWereAbortedTakeTheirTime(t *testing.T) {
 	r := newRig(t)
 	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
@@ -162,7 +162,7 @@ func TestCopiesThatWereAbortedTakeTheirTime(t *testing.T) {
 	}
 }
 
-// Without an abort a copy that hangs settles when it ends, and has then succeeded.
+// Without an abort a copy that hangs settles at its end, and has then succeeded.
 func TestCopiesThatHangInAnOldLibrary(t *testing.T) {
 	r := newRig(t, old...)
 	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
@@ -174,13 +174,13 @@ func TestCopiesThatHangInAnOldLibrary(t *testing.T) {
 		t.Errorf("while it hangs came %+v", ev)
 	default:
 	}
-	r.control("clear") // If it has not even begun, it will not hang.
+	r.control("clear") // If the copy has not begun, it will not hang.
 	r.control("release")
 	b.wantSettled(t, 1, effects.OK)
 	p.wantCopied(t, pair(0, testPageBytes))
 }
 
-// A copy that hangs delays only those that wait for its stream, and these can be canceled.
+// A copy that hangs delays only copies that wait for its stream, and these can be canceled.
 func TestCopiesBesideOneThatHangs(t *testing.T) {
 	r := newRig(t)
 	p, b := copying(t, r, Options{CopyStreams: 2, StuckAfter: longEnough})
@@ -207,7 +207,8 @@ func TestCopiesBesideOneThatHangs(t *testing.T) {
 	p.wantCopied(t, pair(0, testPageBytes), pair(2, testPageBytes))
 }
 
-// A copy that a track has taken and not begun belongs to the device: after a Cancel its own end is reported.
+// A copy that was put into a stream and has not begun belongs to the device: after a CancelCopy the copy's own end is
+// reported.
 func TestCopiesThatWereTaken(t *testing.T) {
 	b := newBox()
 	c := newCopies(&pools{sink: b}, newWorkQueue(nil, 0))
@@ -232,7 +233,7 @@ func waitForHang(r *rig, faults int64) {
 	}
 }
 
-// Closing a node ends copies that hang, refuses those that wait, and frees the memory.
+// Closing a node ends copies that hang, refuses queued copies, and frees the memory.
 func TestCopiesAtTheEnd(t *testing.T) {
 	r, b := newRig(t), newBox()
 	opened, err := r.open(Options{CopyStreams: 1, StuckAfter: longEnough}).Open(t.Context(), testEnv(b, true))
@@ -255,7 +256,8 @@ func TestCopiesAtTheEnd(t *testing.T) {
 	b.wantDone(t, 3, effects.Closed, true)
 }
 
-// A device that does not release a stream keeps its memory and reports it; when it does, all is freed.
+// If a device does not release a stream, the memory stays and the error says so; when the device releases the stream,
+// everything is freed.
 func TestCopiesThatCannotBeEnded(t *testing.T) {
 	r, b := newRig(t), newBox()
 	opened, err := r.open(Options{CopyStreams: 1, StuckAfter: time.Millisecond,
@@ -296,7 +298,7 @@ func TestCopiesOnALostDevice(t *testing.T) {
 	if err := opened.Close(ctx); !errors.Is(err, acl.DeviceLost) {
 		t.Errorf("closing: %v", err)
 	}
-	r.control("clear") // It comes back, as no real one would.
+	r.control("clear") // The device works again, unlike a real lost device.
 	if err := opened.Close(t.Context()); err != nil {
 		t.Errorf("closing again: %v", err)
 	}

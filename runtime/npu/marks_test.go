@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A reader reads pages on its own stream, as planes do: it uploads their content.
+// A reader reads pages on a separate stream, as planes do, by uploading the content.
 type reader struct {
 	p      *pools
 	stream *acl.Stream
@@ -47,7 +47,7 @@ func (p *pools) regions(page effects.Page) []plane.Region {
 	return []plane.Region{{Base: p.PageAddress(page), Bytes: uint64(page.Length)}}
 }
 
-// read reads a page and waits for it.
+// read reads a page and waits for the read.
 func (r *reader) read(t testing.TB, page effects.Page, content []byte) {
 	t.Helper()
 	copy(r.from.Bytes(), content)
@@ -68,8 +68,8 @@ func (r *reader) read(t testing.TB, page effects.Page, content []byte) {
 	}
 }
 
-// The stream of a scatter waits for the reads that filled its pages and for no others, with many more reads than marks,
-// and with events of both styles.
+// The stream of a scatter waits only for the reads that filled its pages, with many more reads than marks, and with
+// events of both styles.
 func TestScattersWaitForReads(t *testing.T) {
 	for age, hidden := range map[string][]string{"new": nil, "old": old} {
 		t.Run(age, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestScattersDoNotWaitForReadsThatWereGivenUp(t *testing.T) {
 	k.want(t, p.d, 0, pattern(testPageBytes, 4))
 }
 
-// A mark that a stream still has to pass is not moved; when all are such, reads are not marked.
+// A mark that a stream still has to pass is not moved; if a stream has to pass every mark, reads are not marked.
 func TestMarksThatAreWaitedForStay(t *testing.T) {
 	r := newRig(t)
 	p, _ := scatterRig(t, r, Options{}, false)

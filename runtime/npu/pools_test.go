@@ -74,7 +74,7 @@ func TestPoolBeginsAligned(t *testing.T) {
 	r := newRig(t)
 	c := r.open(Options{}).context
 	err := c.Do(func(thread *acl.Thread) error {
-		// One of the two does not begin where it should: there are 2 MiB between them.
+		// At least one of the two allocations is not aligned, because there are 2 MiB between them.
 		for range 2 {
 			p, err := newPool(device.Pool{Pages: 3, PageBytes: 1 << 20})
 			if err != nil {
@@ -204,7 +204,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Memory that another process may have imported stays until that process has departed as often as it was admitted.
+// Memory that another process may have imported stays until the process was removed as often as admitted.
 func TestPoolsThatAreImportedStay(t *testing.T) {
 	r := newRig(t)
 	d := r.open(Options{})

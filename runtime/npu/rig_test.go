@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // longEnough is a time that no working machine reaches.
 const longEnough = 10 * time.Minute
 
-// A rig is the software NPU of this process, and the library as the binding sees it.
+// A rig is the software NPU of this process, and the binding's Library on it.
 type rig struct {
 	t    testing.TB
 	npu  *acltest.NPU
@@ -80,7 +80,7 @@ func (r *rig) control(command string) string {
 	return reply
 }
 
-// clean fails for what is alive and for broken rules, and forgets them.
+// clean fails the test if objects are left or rules were broken, and resets the software NPU's records.
 func (r *rig) clean() {
 	r.t.Helper()
 	r.control("clear")
@@ -93,7 +93,7 @@ func (r *rig) clean() {
 	r.control("forget")
 }
 
-// open takes a device into use, which the end of the test gives back.
+// open opens a device, which is closed at the end of the test.
 func (r *rig) open(o Options) *Device {
 	r.t.Helper()
 	d, err := Open(r.lib, o)
@@ -115,8 +115,8 @@ const (
 	arenaPages    = testPages + 3
 )
 
-// testEnv is one pool in the device's memory; with copies one in the host's, all of which is an arena, and beside it a
-// second one in the device's, whose pages follow.
+// testEnv returns an environment with a pool in device memory. With copies, the engine's pool is in host memory and is
+// the arena, and a second pool, with the pages that follow, is in device memory.
 func testEnv(box *box, copies bool) device.Env {
 	env := device.Env{
 		Engine: device.Pool{Pages: testPages, PageBytes: testPageBytes}, Buffer: effects.BufferID{1}, Sink: box,
@@ -130,7 +130,7 @@ func testEnv(box *box, copies bool) device.Env {
 	return env
 }
 
-// node opens the pools of a node, which the end of the test closes.
+// node opens the pools of a node, which are closed at the end of the test.
 func node(t testing.TB, d *Device, env device.Env) *pools {
 	t.Helper()
 	opened, err := d.Open(t.Context(), env)
@@ -145,14 +145,14 @@ func node(t testing.TB, d *Device, env device.Env) *pools {
 	return opened.(*pools)
 }
 
-// A box keeps what the device completes.
+// A box collects the completions of a device.
 type box struct{ events chan effects.Event }
 
 func newBox() *box { return &box{make(chan effects.Event, 1024)} }
 
 func (b *box) Post(ev effects.Event) { b.events <- ev }
 
-// next is the next completion.
+// next returns the next completion.
 func (b *box) next(t testing.TB) effects.Event {
 	t.Helper()
 	select {
@@ -164,7 +164,7 @@ func (b *box) next(t testing.TB) effects.Event {
 	}
 }
 
-// wantDone takes the next completion, which must be this one.
+// wantDone takes the next completion, which must be the given CopyDone.
 func (b *box) wantDone(t testing.TB, corr effects.Corr, code effects.Code, settled bool) {
 	t.Helper()
 	done, ok := b.next(t).(*effects.CopyDone)
@@ -173,7 +173,7 @@ func (b *box) wantDone(t testing.TB, corr effects.Corr, code effects.Code, settl
 	}
 }
 
-// wantSettled takes the next completion, which must be this one.
+// wantSettled takes the next completion, which must be the given Settled.
 func (b *box) wantSettled(t testing.TB, corr effects.Corr, code effects.Code) {
 	t.Helper()
 	if settled, ok := b.next(t).(*effects.Settled); !ok || settled.Corr != corr || settled.Code != code {
@@ -181,7 +181,7 @@ func (b *box) wantSettled(t testing.TB, corr effects.Corr, code effects.Code) {
 	}
 }
 
-// pattern is n bytes that differ by seed and by place.
+// pattern returns n bytes that depend on the seed and the position.
 func pattern(n int, seed uint32) []byte {
 	b := make([]byte, n)
 	for i := range b {

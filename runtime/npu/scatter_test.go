@@ -106,7 +106,8 @@ func TestScatter(t *testing.T) {
 	}
 }
 
-// A scatter that fails reports it when nothing of it is left on the device, and the next one is not affected.
+// A scatter that fails reports the failure when none of its work is left on the device, and the next scatter is not
+// affected.
 func TestScattersThatFail(t *testing.T) {
 	broken := errors.New("no such layer")
 	for name, c := range map[string]struct {
@@ -135,7 +136,8 @@ func TestScattersThatFail(t *testing.T) {
 	}
 }
 
-// A fetch that is over waits neither for its turn nor for a device that hangs, only for work that may touch its memory.
+// A canceled fetch waits neither for its turn nor for a device that hangs, but only for work that may touch its memory
+// (M8).
 func TestScattersThatNobodyWaitsFor(t *testing.T) {
 	r := newRig(t)
 	p, k := scatterRig(t, r, Options{ScatterStreams: 1, StuckAfter: longEnough}, false)

@@ -14,8 +14,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// live is one use of a device: one node copies, another scatters what it has read. It reports failures after everything
-// was closed; a close that fails is tried once more.
+// live uses a device: a node copies, and then another node scatters pages that it has read. The failures are returned
+// after everything was closed; a close that fails is repeated once.
 func live(t *testing.T, r *rig) (failed error) {
 	d, err := Open(r.lib, Options{CopyStreams: 2, ScatterStreams: 1})
 	if err != nil {
@@ -131,7 +131,7 @@ func scatters(t *testing.T, d *Device) (failed error) {
 // Every call of AscendCL fails once, at its first, second and last use. Each time the failure is reported, every copy
 // has its completion, and nothing is left.
 func TestEachCallFailingOnce(t *testing.T) {
-	// Calls whose failure concerns nobody: the texts of errors, what is tried again, and what has another way.
+	// Calls with failures that are not reported: calls for texts of errors, repeated calls, and calls with a fallback.
 	silent := []string{"aclGetRecentErrMsg", "aclrtDestroyEvent", "aclrtQueryEventStatus",
 		"aclrtSynchronizeStreamWithTimeout"}
 	for age, hidden := range map[string][]string{"new": nil, "old": old} {

@@ -16,7 +16,8 @@ import (
 
 const badPrompt = `{"model": "m", "prompt": "bad"}`
 
-// badly answers requests whose prompt is "bad" by a handler, and all others with text. It is well.
+// badly answers requests with the prompt "bad" by a handler, and all further requests with text. The engine's health is
+// good.
 func badly(e **engine, bad http.HandlerFunc, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		all := (*e).all()
@@ -28,7 +29,7 @@ func badly(e **engine, bad http.HandlerFunc, text string) http.HandlerFunc {
 	}
 }
 
-// Requests of one client that fail at every engine do not make healthy engines rest.
+// Requests of a client that fail at every engine do not make healthy engines rest.
 func TestBadRequestsLeaveEnginesToOthers(t *testing.T) {
 	for name, bad := range map[string]http.HandlerFunc{
 		"errors":       fails(http.StatusInternalServerError),
@@ -63,7 +64,7 @@ func TestBadRequestsLeaveEnginesToOthers(t *testing.T) {
 				}
 			}
 			if name == "late" {
-				return // On a machine that is slow the others are late, too.
+				return // On a slow machine healthy engines are late, too.
 			}
 			for range 5 * engines {
 				want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
@@ -75,7 +76,7 @@ func TestBadRequestsLeaveEnginesToOthers(t *testing.T) {
 	}
 }
 
-// The same holds for decode engines: one that breaks off an answer and is healthy keeps its turns.
+// The same holds for decode engines: an engine that breaks off an answer and is healthy keeps its turns.
 func TestHealthyDecodeThatBreaksOff(t *testing.T) {
 	decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/health" {
@@ -90,7 +91,7 @@ func TestHealthyDecodeThatBreaksOff(t *testing.T) {
 	}
 }
 
-// A prefill engine that hangs rests although its /health reports that it is well, as vLLM's does.
+// A prefill engine that hangs rests although its /health is good, as vLLM's is.
 func TestHangingPrefill(t *testing.T) {
 	prefill := newEngine(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/health" {
@@ -150,7 +151,8 @@ func TestMissingFilesAreNoEngineFailure(t *testing.T) {
 	}
 }
 
-// Limits of connections and requests fit into the files that the process may open, otherwise they are refused by name.
+// Limits of connections and requests fit into the files that the process may open, otherwise they are refused, and the
+// error names the limits.
 func TestFit(t *testing.T) {
 	for _, x := range []struct{ limit, connections, requests, wantConnections, wantRequests int }{
 		{524288, 0, 0, 4096, 2048}, {1024, 0, 0, 492, 245}, {64, 0, 0, 12, 5}, {1024, 100, 0, 100, 100},
@@ -176,7 +178,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// An engine whose host name has no address is reported differently from one that does not listen.
+// A host name without an address is reported differently from an engine that does not listen.
 func TestWrongNameOfAnEngine(t *testing.T) {
 	gone := newEngine(t, says(""))
 	gone.Close()

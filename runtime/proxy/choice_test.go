@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Which requests have one cache that can be sent.
+// The requests that have a single cache which can be sent.
 func TestUncachedField(t *testing.T) {
 	for body, why := range map[string]string{
 		`{"prompt": "x"}`:                          "",
@@ -142,7 +142,7 @@ func TestMalformedBodies(t *testing.T) {
 	}
 }
 
-// Any body yields an error, or a request whose two bodies are JSON objects, the second without fields about caches.
+// Any body yields an error, or a request with two bodies that are JSON objects, the second without fields about caches.
 func FuzzBody(f *testing.F) {
 	for _, body := range []string{completion, `{"prompt": [1]}`, `{"vllm_xargs": {"kv_transfer_params": 1}}`, "{"} {
 		f.Add([]byte(body))

@@ -86,7 +86,8 @@ func TestWorkWithoutCache(t *testing.T) {
 	want(t, post(t, alone, "/tokenize", `{"prompt": "abc"}`), http.StatusBadGateway, noDecode)
 }
 
-// A stored response can be read only at the engine that stored it, so requests that refer to one are refused.
+// A stored response can be read only at the engine that stored the response, so requests that refer to a stored
+// response are refused.
 func TestResponsesThatWereStored(t *testing.T) {
 	p := start(t, pair(newEngine(t, says(sent)), newEngine(t, says("answer"))))
 	for body, part := range map[string]string{
@@ -136,7 +137,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// grepped are the lines of metrics of a line's name.
+// grepped returns the lines of a metric: the metric in line.
 func grepped(text, line string) (out string) {
 	name, _, _ := strings.Cut(strings.Fields(line)[0], "{")
 	for l := range strings.Lines(text) {
@@ -147,7 +148,7 @@ func grepped(text, line string) (out string) {
 	return out
 }
 
-// Pages of other origins cannot make an engine compute: neither by content types that a browser sends without a
+// Pages of a different origin cannot make an engine compute: neither by content types that a browser sends without a
 // preflight request, nor past the headers by which a browser names the page.
 func TestPagesOfOtherOrigins(t *testing.T) {
 	decode := newEngine(t, says("answer"))

@@ -25,7 +25,7 @@ func dial(t *testing.T, p *Proxy) net.Conn {
 	return conn
 }
 
-// speaks sends what a client says, by a connection of its own.
+// speaks sends text over a new connection.
 func speaks(t *testing.T, p *Proxy, text string) net.Conn {
 	t.Helper()
 	conn := dial(t, p)
@@ -38,10 +38,10 @@ func speaks(t *testing.T, p *Proxy, text string) net.Conn {
 // head is the beginning of a request.
 const head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
-// short is a whole request of a client that may not read its answer.
+// short is a complete request of a client that may not read the answer.
 const short = head + "Content-Length: 15\r\n\r\n" + `{"prompt": "x"}`
 
-// closed waits until the other end hangs up.
+// closed waits until the proxy closes the connection.
 func closed(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_, err := io.Copy(io.Discard, conn)
@@ -51,7 +51,7 @@ func closed(t *testing.T, conn net.Conn) {
 	}
 }
 
-// A body that is too long never reaches an engine, whether its length is announced or not.
+// A body that is too long never reaches an engine, whether the length is announced or not.
 func TestLongBody(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.BodyBytes, c.TotalBytes = 1000, 1000 })
@@ -105,7 +105,7 @@ func TestNoRoom(t *testing.T) {
 			if err := <-first; err != nil {
 				t.Error(err)
 			}
-			for begun := time.Now(); p.slots.inUse() > 0; runtime.Gosched() { // The client has its answer a little earlier.
+			for begun := time.Now(); p.slots.inUse() > 0; runtime.Gosched() { // The client gets the answer a little earlier.
 				if time.Since(begun) > patience {
 					t.Fatal("the room is not given back")
 				}
@@ -140,7 +140,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// Bodies that do not arrive occupy nothing, however long they claim to be.
+// Bodies that do not arrive occupy nothing, however long the announced length is.
 func TestSlowBodiesOccupyNothing(t *testing.T) {
 	for name, limit := range map[string]func(*Config){
 		"requests":    func(c *Config) { c.Requests = 1 },
@@ -151,7 +151,7 @@ func TestSlowBodiesOccupyNothing(t *testing.T) {
 			decode := newEngine(t, says("answer"))
 			p := start(t, Config{Decodes: []Decode{decode.at("h")}}, limit)
 			speaks(t, p, head+"Content-Length: 500\r\n\r\n{")
-			for begun := time.Now(); p.bodies.inUse() == 0; runtime.Gosched() { // It is being read.
+			for begun := time.Now(); p.bodies.inUse() == 0; runtime.Gosched() { // The body is being read.
 				if time.Since(begun) > patience {
 					t.Fatal("the body is not read")
 				}
@@ -176,7 +176,7 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
-// Silent connections give way to those that send requests.
+// Silent connections give way to connections that send requests.
 func TestManyConnections(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Connections = 4 })
@@ -190,7 +190,7 @@ func TestManyConnections(t *testing.T) {
 	closed(t, silent[0])
 }
 
-// If a client disconnects or does not read, its request at the engine is canceled.
+// If a client disconnects or does not read, the request at the engine is canceled.
 func TestClientThatIsGone(t *testing.T) {
 	for _, reads := range []bool{true, false} {
 		came, gone := make(chan struct{}), make(chan struct{})
@@ -237,8 +237,8 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// A body is held once, however often it is sent: clients that use up the limit must not take a multiple of it in
-// memory.
+// A body is in memory once, however often it is sent, so that clients that use up the limit do not take a multiple of
+// the limit.
 func TestBodiesAreNotCopied(t *testing.T) {
 	body := []byte(`{"prompt": "` + strings.Repeat("x", 8<<20) + `", "n": 1}`)
 	var before, after runtime.MemStats
@@ -258,7 +258,7 @@ func TestBodiesAreNotCopied(t *testing.T) {
 	}
 }
 
-// Clients that wait for the health of hanging engines give way to others.
+// Clients that wait for the health of hanging engines give way to further clients.
 func TestWaitingForHealthGivesWay(t *testing.T) {
 	came, end := make(chan struct{}), make(chan struct{})
 	defer close(end)

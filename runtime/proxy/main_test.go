@@ -24,10 +24,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long anything may take: a machine that is slow is no failure.
+// patience is the timeout of every wait, so long that a slow machine does not fail the tests.
 const patience = time.Minute
 
-// An asked is one request as an engine received it.
+// An asked is a request that an engine received.
 type asked struct {
 	path   string
 	header http.Header
@@ -43,7 +43,7 @@ type engine struct {
 	asked []asked
 }
 
-// newEngine answers by a handler, which gets the body that was read.
+// newEngine starts an engine that answers by a handler; the body has been read already.
 func newEngine(t *testing.T, answer http.HandlerFunc) *engine {
 	t.Helper()
 	e := &engine{}
@@ -77,7 +77,7 @@ func (e *engine) all() []asked {
 	return e.asked
 }
 
-// completions is how often it was asked for one.
+// completions returns the number of completion requests.
 func (e *engine) completions() (n int) {
 	for _, a := range e.all() {
 		if a.path == "/v1/completions" {
@@ -87,7 +87,7 @@ func (e *engine) completions() (n int) {
 	return n
 }
 
-// at is the engine as a decode engine whose agents receive at host.
+// at returns the engine as a decode engine with agents that receive at host.
 func (e *engine) at(host string) Decode {
 	return Decode{URL: e.url, Host: host, Init: []uint16{7300, 7301}, Alloc: []uint16{7400, 7401}}
 }
@@ -102,11 +102,11 @@ func fails(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
 
-// sent is what a prefill engine answers that has sent a cache.
+// sent is the answer of a prefill engine that has sent a cache.
 const sent = `{"choices": [{"text": "x"}], "kv_transfer_params": {"do_remote_prefill": true, "remote_tokens": 4,
 	"disagg_spec": {"req_id": "as the engine has it"}}}`
 
-// start serves, with limits of a test's own.
+// start starts a proxy with the limits of a test.
 func start(t *testing.T, c Config, limits ...func(*Config)) *Proxy {
 	t.Helper()
 	with := Defaults()
@@ -130,7 +130,7 @@ func pair(prefill, decode *engine) Config {
 	return Config{Prefills: []*url.URL{prefill.url}, Decodes: []Decode{decode.at("10.0.0.2")}}
 }
 
-// to asks the proxy, with connections of its own.
+// to returns a client of the proxy, with separate connections.
 func to(t *testing.T) *http.Client {
 	t.Helper()
 	tr := &http.Transport{}
@@ -157,7 +157,7 @@ func post(t *testing.T, p *Proxy, path, body string, headers ...string) *http.Re
 	return res
 }
 
-// want reads a whole answer, and compares.
+// want reads a complete answer and compares it.
 func want(t *testing.T, res *http.Response, status int, part string) {
 	t.Helper()
 	text, err := io.ReadAll(res.Body)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The prefill engine is asked for one token and gets the decode engine's agents. The decode engine gets the client's
+// The prefill engine gets a request for one token with the decode engine's agents. The decode engine gets the client's
 // request with the prefill engine's kv_transfer_params.
 func TestPromptIsComputedByPrefill(t *testing.T) {
 	for _, path := range []string{"/v1/completions", "/v1/chat/completions"} {
@@ -217,7 +217,8 @@ func TestDecodeThatDies(t *testing.T) {
 	}
 }
 
-// A decode engine that cannot be reached is skipped and another one computes. An engine that got the request is not.
+// A decode engine that cannot be reached is skipped, and the next engine computes. An engine that has received the
+// request is not skipped.
 func TestDecodeThatIsGone(t *testing.T) {
 	gone, other, prefill := newEngine(t, says("no")), newEngine(t, says("other")), newEngine(t, says(sent))
 	gone.Close()
@@ -275,7 +276,7 @@ func TestHealthAndModels(t *testing.T) {
 	p := start(t, pair(prefill, decode))
 	const all = `{"prefills":{"up":1,"of":1},"decodes":{"up":1,"of":1}}`
 	want(t, get(p, "/health"), http.StatusOK, all)
-	for i, since := range []time.Duration{-time.Hour, healthFor} { // It was asked in time, and too long ago.
+	for i, since := range []time.Duration{-time.Hour, healthFor} { // The last result is recent, then too old.
 		p.lastHealth.mu.Lock()
 		p.lastHealth.at = time.Now().Add(-since)
 		p.lastHealth.mu.Unlock()
@@ -292,7 +293,7 @@ func TestHealthAndModels(t *testing.T) {
 	want(t, get(start(t, pair(prefill, ill)), "/health"), http.StatusServiceUnavailable, `"decodes":{"up":0`)
 }
 
-// Close lets requests in flight end, accepts no new ones, and aborts the rest when its context ends.
+// Close lets requests in flight end, accepts no new requests, and aborts the rest when the context ends.
 func TestClose(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		came, end := make(chan struct{}), make(chan struct{})

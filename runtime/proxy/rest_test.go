@@ -27,7 +27,7 @@ func (t *turns) rests(i int) bool {
 	return time.Now().Before(t.engines[i].until)
 }
 
-// stalls answers nothing, and nothing of its health, until the client is gone.
+// stalls answers no request, including health checks, until the client has disconnected.
 func stalls(came chan<- string) http.HandlerFunc {
 	return func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -49,8 +49,8 @@ func cutsLater(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// A decode engine that breaks off before or inside its answer, or that fails, and is not healthy, is left out: others
-// get the requests.
+// A decode engine that fails, or breaks off before or inside an answer, and is not healthy, is left out: requests go to
+// further engines.
 func TestDecodeRests(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"it resets": cuts, "it breaks off": cutsLater, "it fails, and is not well": fails(http.StatusInternalServerError),
@@ -87,7 +87,7 @@ func TestDecodeRests(t *testing.T) {
 	}
 }
 
-// A decode engine that fails a request and is healthy keeps its turns: one client must not make all engines rest.
+// A decode engine that fails a request and is healthy keeps its turns: a client must not make all engines rest.
 func TestHealthyDecodeThatFails(t *testing.T) {
 	decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/health" {
@@ -101,8 +101,8 @@ func TestHealthyDecodeThatFails(t *testing.T) {
 	}
 }
 
-// A decode engine that hangs is left out meanwhile, and its request is not sent to another one. An engine that computes
-// long and reports that it is healthy is not left out.
+// A decode engine that hangs is left out meanwhile, and its request is not sent to another engine. An engine that
+// computes long and is healthy is not left out.
 func TestDecodeThatHangs(t *testing.T) {
 	came := make(chan string, 2)
 	bad, good := newEngine(t, stalls(came)), newEngine(t, says("answer"))
@@ -150,7 +150,7 @@ func TestDecodeThatHangs(t *testing.T) {
 			return
 		}
 		<-well
-		<-well // It was asked twice.
+		<-well // Two requests have arrived.
 		_, _ = io.WriteString(w, "slow")
 	})
 	p = start(t, Config{Decodes: []Decode{slow.at("h"), good.at("h")}}, func(c *Config) {
@@ -163,8 +163,8 @@ func TestDecodeThatHangs(t *testing.T) {
 	}
 }
 
-// A request that takes longer than Config.Timeout does not count against an engine that sends signs of life, but does
-// against one that never does.
+// A request that takes longer than Config.Timeout does not count against an engine that keeps sending, but counts
+// against an engine that sends nothing.
 func TestTimeoutOfADecode(t *testing.T) {
 	for _, speaks := range []bool{true, false} {
 		decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
@@ -190,7 +190,7 @@ func TestTimeoutOfADecode(t *testing.T) {
 	}
 }
 
-// A stream that breaks off between two events ends with an error event; inside an event it just ends.
+// A stream that breaks off between two events ends with an error event; inside an event the stream just ends.
 func TestStreamThatBreaksOff(t *testing.T) {
 	for sent, told := range map[string]bool{"data: one\n\n": true, "data: on": false, "": false} {
 		decode := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -204,7 +204,7 @@ func TestStreamThatBreaksOff(t *testing.T) {
 		})
 		p := start(t, Config{Decodes: []Decode{decode.at("h")}})
 		res := post(t, p, "/v1/completions", completion)
-		if sent == "" { // The client has nothing yet: it is told so by the status.
+		if sent == "" { // The client has received nothing yet, so the status is an error.
 			want(t, res, http.StatusBadGateway, noDecode)
 			continue
 		}
@@ -217,7 +217,7 @@ func TestStreamThatBreaksOff(t *testing.T) {
 	}
 }
 
-// A client that leaves while its prompt is computed is counted as such, and its prompt as not computed.
+// A client that disconnects while the prompt is computed is counted as such, and the prompt counts as not computed.
 func TestClientThatLeavesInPrefill(t *testing.T) {
 	came := make(chan string, 1)
 	decode := newEngine(t, says("answer"))
@@ -234,8 +234,8 @@ func TestClientThatLeavesInPrefill(t *testing.T) {
 	}
 }
 
-// An engine that fails again rests longer, up to a bound. One that answers does not rest, and its failures are cleared
-// by a whole answer.
+// An engine that fails again rests longer, up to a bound. An engine that answers does not rest, and a complete answer
+// clears the failures.
 func TestRests(t *testing.T) {
 	const rest = time.Second
 	now := time.Now()
@@ -243,7 +243,7 @@ func TestRests(t *testing.T) {
 	rests := func() time.Duration { return turns.engines[0].until.Sub(now) }
 	for i, pause := range []time.Duration{1, 2, 4, 8, 16, 16, 16} {
 		turns.failed(0, now, now, 0)
-		turns.failed(0, now.Add(-1), now.Add(rest/2), 0) // Begun before: it is the same failure.
+		turns.failed(0, now.Add(-1), now.Add(rest/2), 0) // Begun before the last failure: the same failure.
 		if got := rests(); got != pause*rest {
 			t.Errorf("after failure %d it rests for %v", i+1, got)
 		}
@@ -285,7 +285,7 @@ func TestRests(t *testing.T) {
 	}
 }
 
-// The trial request of an engine has time for its result. If its client leaves, another request becomes the trial.
+// The trial request of an engine has time for its result. If the client disconnects, another request becomes the trial.
 func TestTrial(t *testing.T) {
 	now := time.Now()
 	turns := newTurns(1, time.Second, time.Minute)
@@ -294,7 +294,7 @@ func TestTrial(t *testing.T) {
 	if turns.take(begun, false, nil) != 0 || turns.take(begun.Add(time.Minute-1), false, nil) != -1 {
 		t.Error("a second request is to find out what a first one has not yet")
 	}
-	turns.clientLeft(0, now.Add(-1), begun) // Begun before it failed.
+	turns.clientLeft(0, now.Add(-1), begun) // Begun before the last failure.
 	if turns.take(begun, false, nil) != -1 {
 		t.Error("who left had to find out nothing")
 	}
@@ -304,7 +304,7 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// A limit that is met is named, with its value and the flag that raises it.
+// The error for a reached limit names the limit, its value and the flag that raises it.
 func TestLimitsAreNamed(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	with := func(limit func(*Config)) *Proxy { return start(t, Config{Decodes: []Decode{decode.at("h")}}, limit) }

@@ -48,7 +48,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// from asks the proxy from an address of its own.
+// from returns a client of the proxy with the given address.
 func from(t *testing.T, address string) *http.Client {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
@@ -67,7 +67,7 @@ func postFrom(t *testing.T, client *http.Client, p *Proxy, body string) *http.Re
 	return res
 }
 
-// The bodies of one client leave room for those of others.
+// The bodies of a client leave room for the bodies of further clients.
 func TestBodiesOfOneClient(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.BodyBytes, c.TotalBytes = 1000, 4000 })
@@ -93,7 +93,7 @@ func TestBodiesOfOneClient(t *testing.T) {
 	want(t, postFrom(t, from(t, "127.0.0.2"), p, completion), http.StatusOK, "answer")
 }
 
-// The requests of one client, which may read their answers as slowly as it likes, leave room for those of others.
+// The requests of a client that reads the answers as slowly as possible leave room for requests of further clients.
 func TestRequestsOfOneClient(t *testing.T) {
 	came := make(chan struct{}, 16)
 	decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +126,7 @@ func TestRequestsOfOneClient(t *testing.T) {
 	want(t, res, http.StatusOK, "answer")
 }
 
-// A client that takes each piece of its answer in time, but all of it too slowly, is cut off.
+// A client that reads each piece of the answer in time, but all of the answer too slowly, is cut off.
 func TestSlowReader(t *testing.T) {
 	gone := make(chan struct{})
 	decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
@@ -139,9 +139,9 @@ func TestSlowReader(t *testing.T) {
 		}
 	})
 	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.WriteTimeout = time.Second })
-	p.takingBytes = 1 << 40 // So that what this client takes earns it nothing.
+	p.takingBytes = 1 << 40 // So that bytes that this client reads earn no time.
 	conn := speaks(t, p, short)
-	// It is read whenever there has been a pause, for as long as it goes on.
+	// The client reads a piece after each pause, for as long as the answer goes on.
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -162,13 +162,13 @@ func TestSlowReader(t *testing.T) {
 	until(t, "it is not counted", func() bool { return p.Stats().Left == 1 })
 }
 
-// What becomes a proxy of its own, with few files.
+// The test's binary becomes a separate proxy process with few files.
 const (
 	fewFilesEnv = "KVFERRY_TEST_PROXY_DECODE"
 	fewFiles    = 128
 )
 
-// A told is what such a proxy says of itself.
+// A told is the report of that proxy process.
 type told struct {
 	Address string
 	Error   string
@@ -196,8 +196,8 @@ func serveWithFewFiles(decode string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// Connections that say nothing cannot have all files that the process may open: those that wait longest give way, and
-// no connection waits for a file.
+// Silent connections cannot take all files that the process may open: the connections that have waited longest are
+// closed first, and no connection waits for a file.
 func TestIdleConnectionsLeaveFiles(t *testing.T) {
 	decode := newEngine(t, says("answer"))
 	child := proctest.Start(t, proctest.SelfCommand(fewFilesEnv+"="+decode.URL+"=h:1:2"))

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Longer than any scenario takes under load; reaching it is always a failure.
+// Longer than any scenario takes under load; a timeout is always a failure.
 const patience = 2 * time.Minute
 
 var variants = []struct {
@@ -27,7 +27,7 @@ var variants = []struct {
 	{"thread", Variant{Sanitize: "thread"}, []string{"TSAN_OPTIONS=atexit_sleep_ms=0:halt_on_error=1"}},
 }
 
-// TestAscendCL runs every scenario of check/acl_*.c in a process of its own.
+// TestAscendCL runs every scenario of check/acl_*.c in a separate process.
 func TestAscendCL(t *testing.T) { runChecks(t, "aclcheck") }
 
 // TestHCCL runs every scenario of check/hccl_*.c, most of which are two processes each.

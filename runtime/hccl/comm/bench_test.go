@@ -44,7 +44,7 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkPut measures a whole batch over the software NPU, one page of 1 MiB, until its end.
+// BenchmarkPut measures a batch over the software NPU, with a page of 1 MiB, until the batch has ended.
 func BenchmarkPut(b *testing.B) {
 	ends := couple(b, RoCE)
 	e := ends[0]

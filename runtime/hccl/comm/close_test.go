@@ -10,7 +10,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// Destroying a busy communicator is tried again; one that stays busy is left unchanged and may be closed later.
+// The destruction of a busy communicator is repeated; a communicator that stays busy is left unchanged and may be
+// closed later.
 func TestCloseOfABusyCommunicator(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestCloseUnbindsFirst(t *testing.T) {
 	}
 }
 
-// A destroy that fails is never attempted again. In a process of its own, because the communicator stays.
+// A failed destruction is never repeated. The test uses a separate process, because the communicator stays.
 func TestDestroyThatFailsIsNotRepeated(t *testing.T) {
 	if !alone(t) {
 		return
@@ -95,7 +96,7 @@ func TestDestroyThatFailsIsNotRepeated(t *testing.T) {
 		if n := r.stat("calls.HcclCommDestroy") - before; n != 1 {
 			t.Errorf("%s: destroyed %d times, want once", name, n)
 		}
-		// What it had bound can go: that is what takes the memory from the NIC.
+		// The bound regions can be closed, which removes the memory from the NIC.
 		apart(t, e.ctx, func(at acl.Current) error { return errors.Join(e.regions[0].Close(at), e.regions[1].Close(at)) })
 		if err := r.lib.Close(); err != nil {
 			t.Error(err)
@@ -141,8 +142,8 @@ func TestCloseWhilePreparing(t *testing.T) {
 	}
 }
 
-// Requests that an abort leaves behind could land with a later batch: no batch is accepted after it, on that stream or
-// another.
+// Requests that an abort leaves behind could land with a later batch: no batch is accepted after an abort, on any
+// stream.
 func TestNothingFollowsAnAbort(t *testing.T) {
 	ends := couple(t, RoCE)
 	e := ends[0]
@@ -165,7 +166,7 @@ func TestNothingFollowsAnAbort(t *testing.T) {
 		return nil
 	})
 	e.control("clear") // where the abort came before the batch could hang
-	// A communicator of its own is what the other stream takes.
+	// A second communicator may use the second stream.
 	if err := errors.Join(e.shut(), ends[1].shut()); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestNothingFollowsAnAbort(t *testing.T) {
 	}
 }
 
-// Streams of other contexts are refused.
+// Streams of different contexts are refused.
 func TestForeignStream(t *testing.T) {
 	ends := couple(t, RoCE)
 	e := ends[0]
@@ -187,7 +188,7 @@ func TestForeignStream(t *testing.T) {
 	})
 }
 
-// A communicator that fails in the background reports it, and accepts no more work.
+// A communicator that fails in the background reports the failure, and accepts no more work.
 func TestAsyncError(t *testing.T) {
 	ends := couple(t, RoCE)
 	e := ends[0]

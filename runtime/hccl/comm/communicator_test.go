@@ -57,7 +57,7 @@ func TestOptionsOfACommunicatorAreChecked(t *testing.T) {
 	}
 }
 
-// Making communicators in parallel is not safe with the library, and the software NPU checks it.
+// The library must not make communicators in parallel, and the software NPU checks this rule.
 func TestCommunicatorsAreMadeOneAtATime(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestCommunicatorsAreMadeOneAtATime(t *testing.T) {
 	}
 }
 
-// Errors of the library itself: a name that is used, a table that it does not accept.
+// Errors of the library itself: a name that is in use, and an invalid table.
 func TestCommunicatorsThatTheLibraryRefuses(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestCommunicatorsThatTheLibraryRefuses(t *testing.T) {
 	}
 }
 
-// Ends with different names do not meet; with the same name they do.
+// Ends with different names do not meet; ends with the same name meet.
 func TestNamesThatDiffer(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {

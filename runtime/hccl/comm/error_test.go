@@ -51,7 +51,7 @@ func TestErrorIsItsClassOnly(t *testing.T) {
 		9: acl.Link, 10: acl.Config, 11: acl.Link, 12: acl.Link, 13: acl.Link, 14: acl.Link, 15: acl.Device, 16: acl.Device,
 		17: acl.Bug, 18: acl.Bug, 19: acl.Link, 20: acl.Link, 21: acl.Link, 22: acl.Link, 23: acl.Link, 24: acl.OutOfMemory,
 		1041: acl.Link,
-		// No header of ours has it.
+		// No header has this code.
 		4711: acl.Link,
 	} {
 		err := fmt.Errorf("link to 7: %w", &Error{Code: code})

@@ -101,7 +101,7 @@ func TestNumberOfRegionsThatDiffers(t *testing.T) {
 	wantRefusal(t, errs[1], ErrInvalid, "told of 2 regions, and 3 were agreed on")
 	apart(t, ends[1].ctx, func(at acl.Current) error {
 		wantRefusal(t, ends[1].comm.Prepare(at, longEnough, 3), ErrInvalid, "3 were agreed on")
-		// With the right number it goes on from there.
+		// With the right number Prepare continues there.
 		return ends[1].comm.Prepare(at, longEnough, 2)
 	})
 	for _, e := range ends {
@@ -111,7 +111,7 @@ func TestNumberOfRegionsThatDiffers(t *testing.T) {
 	}
 }
 
-// The largest number of regions is exchanged at once, and one more is refused.
+// The largest number of regions is exchanged at once, and a further region is refused.
 func TestAsManyRegionsAsThereMayBe(t *testing.T) {
 	const most, size = 256, 4096
 	for name, hidden := range generations {
@@ -159,7 +159,7 @@ func TestAsManyRegionsAsThereMayBe(t *testing.T) {
 	}
 }
 
-// Libraries before CANN 9 have a limit of registrations; reaching it is an outcome, not a defect.
+// Libraries before CANN 9 have a limit of registrations; reaching the limit is an outcome, not a defect.
 func TestRegistrationsRunOut(t *testing.T) {
 	r := newRig(t)
 	r.control("set hccl_generation=8")

@@ -35,8 +35,7 @@ func tried(t *testing.T, err error) []Attempt {
 	return missed.Tried
 }
 
-// The C library is a library, but not HCCL: every function that a sequence needs is named as missing, no optional one
-// is.
+// The C library is not HCCL: the error names every function that a sequence needs, and no optional function.
 func TestOpenOfAnotherLibrary(t *testing.T) {
 	_, err := Open(Options{Library: "libc.so.6"})
 	attempts := tried(t, err)
@@ -57,8 +56,8 @@ func TestOpenOfAnotherLibrary(t *testing.T) {
 var older = []string{"HcclRegisterMem", "HcclDeregisterMem", "HcclExchangeMemDesc", "HcclEnableMemAccess",
 	"HcclDisableMemAccess"}
 
-// Without any one function of the newer sequence the older one is used. Without one of each, or one that both need, one
-// error names it.
+// Without any function of the newer sequence the older sequence is used. If both sequences lack a function, the error
+// names the missing functions.
 func TestSequenceIsChosenBySymbol(t *testing.T) {
 	needNPU(t)
 	chosen := func(hidden ...string) (Sequence, []string) {
@@ -118,8 +117,8 @@ func TestSequenceIsChosenBySymbol(t *testing.T) {
 	}
 }
 
-// A library that really lacks the newer functions: in a process of its own, because two libraries in one process would
-// share their symbols.
+// A library really lacks the newer functions. The test uses a separate process, because two libraries in a process
+// would share their symbols.
 func TestLibraryOfAnOlderRelease(t *testing.T) {
 	needNPU(t)
 	path := os.Getenv("KVFERRY_SOFTNPU")
@@ -185,8 +184,8 @@ func TestClosedLibrary(t *testing.T) {
 	})
 }
 
-// Variables that HCCL reads once are set before it is loaded, unless the user has set them. If it is loaded already,
-// its own defaults count.
+// Variables that HCCL reads once are set before the library is loaded, unless the user has set them. If the library is
+// loaded already, its defaults count.
 func TestEnvironment(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -221,7 +220,7 @@ func TestEnvironment(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// Again with other wishes: what was settled at first stays.
+			// A second Open with different options keeps the first values.
 			for _, o := range []Options{c.options, {RDMATimeout: 5, RDMARetries: 1}} {
 				o.Library = softnpuPath
 				l, err := Open(o)
@@ -265,7 +264,7 @@ func TestEnvironmentOfNoLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	// A library that is loaded keeps what it was loaded with.
+	// A loaded library keeps the values from the time of loading.
 	if _, err := Open(Options{Library: "/nowhere/libhcomm.so"}); err == nil {
 		t.Fatal("opened nothing")
 	}

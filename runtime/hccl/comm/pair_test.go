@@ -24,7 +24,7 @@ const (
 	poolSize = 4 * mib // of each pool, on the device and on the host
 )
 
-// An end is one of a pair: a device in use, a pool there and one on the host, registered, and a communicator.
+// An end is an end of a pair: a device in use, a registered pool on the device and on the host, and a communicator.
 type end struct {
 	*rig
 	ctx          *acl.Context
@@ -36,7 +36,7 @@ type end struct {
 	peer         pools
 }
 
-// pools are where an end's memory is, as the ends tell each other.
+// pools holds the addresses of an end's memory, which the ends exchange.
 type pools struct{ Device, Host uintptr }
 
 // newEnd takes a device into use, with everything but a communicator.
@@ -115,7 +115,7 @@ func (e *end) join(o CommOptions) error {
 	return e.prepare()
 }
 
-// put and get move one batch and wait for its end: the error of the call, or the stream's.
+// put and get move a batch and wait for its end. They return the error of the call, or of the stream.
 func (e *end) put(descs ...Desc) error { return e.batch((*Comm).Put, descs) }
 func (e *end) get(descs ...Desc) error { return e.batch((*Comm).Get, descs) }
 
@@ -145,7 +145,7 @@ func (e *end) read(at uint64, n int) []byte {
 	return data
 }
 
-// pattern is n bytes that differ by seed and by place.
+// pattern returns n bytes that depend on the seed and the position.
 func pattern(n int, seed byte) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -154,7 +154,7 @@ func pattern(n int, seed byte) []byte {
 	return b
 }
 
-// options are for the end of a rank, over a link, by rank table.
+// options returns the options for the end of a rank, over a link, with a rank table.
 func options(t testing.TB, link Link, rank uint32, name string) CommOptions {
 	t.Helper()
 	a := Rank{Server: "10.0.0.1", Device: 0, Address: netip.MustParseAddr("192.168.1.10")}
@@ -169,7 +169,7 @@ func options(t testing.TB, link Link, rank uint32, name string) CommOptions {
 	return CommOptions{Name: name, Rank: rank, Table: table, CloseTimeout: longEnough}
 }
 
-// couple makes a whole pair in this process, on two devices.
+// couple makes both ends of a pair in this process, on two devices.
 func couple(t testing.TB, link Link, hidden ...string) [2]*end {
 	t.Helper()
 	r := newRig(t, hidden...)
@@ -179,7 +179,7 @@ func couple(t testing.TB, link Link, hidden ...string) [2]*end {
 	return ends
 }
 
-// meet makes the ends' communicators. Preparing takes both at once.
+// meet makes the ends' communicators, both at once, because Prepare waits for the peer.
 func meet(t testing.TB, ends [2]*end, link Link, name string) {
 	t.Helper()
 	errs := both(ends, func(e *end, rank uint32) error { return e.join(options(t, link, rank, name)) })
@@ -204,17 +204,17 @@ func both(ends [2]*end, f func(e *end, rank uint32) error) (errs [2]error) {
 
 const farVariable = "KVFERRY_COMM_FAR"
 
-// A line is the way between the two processes of a test.
+// A line connects the two processes of a test.
 type line struct {
 	t   *testing.T
-	far bool // this is the other process
+	far bool // this is the started process
 	in  *json.Decoder
 	out *json.Encoder
-	cmd *exec.Cmd // of the far process, in the near one; nil once it was killed
+	cmd *exec.Cmd // the started process, in the starting process; nil once killed
 }
 
-// split starts the same test in another process. Both run what follows; when they are through, near waits for far,
-// and fails if far has.
+// split starts the same test in a second process. Both processes run the rest of the test; at the end the first process
+// waits for the second, and fails if the second has failed.
 func split(t *testing.T) *line {
 	t.Helper()
 	needNPU(t)
@@ -251,7 +251,7 @@ func split(t *testing.T) *line {
 	return l
 }
 
-// rerun is this test in another process.
+// rerun returns a command that runs this test in another process.
 func rerun(ctx context.Context, t *testing.T, env ...string) *exec.Cmd {
 	parts := strings.Split(t.Name(), "/")
 	for i, part := range parts {
@@ -265,8 +265,8 @@ func rerun(ctx context.Context, t *testing.T, env ...string) *exec.Cmd {
 
 const aloneVariable = "KVFERRY_COMM_ALONE"
 
-// alone runs the test in a process of its own, with an environment of its own; true there, and false here when it
-// is through.
+// alone runs the test in a separate process with additional environment variables. It returns true in that process, and
+// false in this process after that process has ended.
 func alone(t *testing.T, env ...string) bool {
 	t.Helper()
 	needNPU(t)
@@ -293,7 +293,7 @@ func (l *line) hear(v any) {
 	}
 }
 
-// step lets the other process go on from its await.
+// step lets the second process return from awaitStep.
 func (l *line) step() { l.tell("step") }
 
 func (l *line) await() {
@@ -302,7 +302,7 @@ func (l *line) await() {
 	l.hear(&word)
 }
 
-// kill ends the far process; when it returns, there is none.
+// kill kills the second process and waits for its end.
 func (l *line) kill() {
 	l.t.Helper()
 	if err := l.cmd.Process.Kill(); err != nil {
@@ -314,7 +314,7 @@ func (l *line) kill() {
 	l.cmd = nil
 }
 
-// pair makes a pair of two processes: near is rank 0, far is rank 1.
+// pair makes a pair in two processes: the first process is rank 0, the second is rank 1.
 func pair(t *testing.T, link Link, hidden ...string) (*line, *end) {
 	t.Helper()
 	l := split(t)

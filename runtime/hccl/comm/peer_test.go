@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A stopped target does not delay a transfer: its process takes no part.
+// A stopped target does not delay a transfer, because its process takes no part.
 func TestTargetThatIsStopped(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestTargetThatIsStopped(t *testing.T) {
 	}
 }
 
-// A target is killed during a put: the put fails, the communicator closes for good, and one with a new name meets the
-// next process.
+// A target is killed during a put: the put fails, the communicator can be closed, and a communicator with a new name
+// meets the next process.
 func TestTargetThatIsKilled(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -82,17 +82,17 @@ func TestTargetThatIsKilled(t *testing.T) {
 	}
 }
 
-// loseTarget puts, kills the target meanwhile, and closes the communicator and its stream.
+// loseTarget kills the target during a put, and closes the communicator and the stream.
 func (e *end) loseTarget(l *line) {
 	t := e.t
-	e.control("faults done:hang=1") // held until the target is dead, so that it is under way then
+	e.control("faults done:hang=1") // held until the target is dead, so that the put is in flight then
 	outcome := make(chan error, 1)
 	e.do(func(t *acl.Thread) error {
 		put := e.comm.Put(t, e.stream, []Desc{{e.device.Address(), e.peer.Device, 2 * mib}})
 		return errors.Join(put, e.stream.Notify(t, func(err error) { outcome <- err }))
 	})
 	l.kill()
-	e.control("clear") // first, so that it does not begin to hang after the release
+	e.control("clear") // first, so that the put does not begin to hang after the release
 	e.control("release")
 	if err := <-outcome; !errors.Is(err, acl.Link) {
 		t.Errorf("the put ended as %v, want a failure of the link", err)

@@ -102,8 +102,8 @@ func TestTableRefusals(t *testing.T) {
 	}
 }
 
-// Both ends make the same bytes and opposite ranks, in whichever order they are named, and the result is JSON of
-// strings.
+// Both ends make the same bytes and opposite ranks, in whichever order the arguments are, and the result is JSON with
+// strings only.
 func TestTableIsTheSameAtBothEnds(t *testing.T) {
 	rank := rapid.Custom(func(t *rapid.T) Rank {
 		r := Rank{

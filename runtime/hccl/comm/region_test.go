@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A region can be closed after the communicators that bind it, and the last one of a device after all communicators
-// there, because the library would close their NIC with it.
+// A region can be closed after the communicators that bind it, and the last region of a device after all communicators
+// there, because the library closes the NIC together with the last region.
 func TestRegionsAreKeptWhileTheyAreNeeded(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestRegionsAreKeptWhileTheyAreNeeded(t *testing.T) {
 				if err := e.comm.Close(at); err != nil {
 					return err
 				}
-				// One that binds nothing still needs the NIC.
+				// A communicator that binds nothing still needs the NIC.
 				bare, err := e.lib.NewComm(at, options(t, RoCE, 0, "bare"))
 				if err != nil {
 					return err
@@ -56,7 +56,8 @@ func TestRegionsAreKeptWhileTheyAreNeeded(t *testing.T) {
 	}
 }
 
-// Each device has its own registry, and threads of another device are refused before they use the wrong one.
+// Each device has a separate registry, and threads of a different device are refused before they use the wrong
+// registry.
 func TestRegionsBelongToTheirDevice(t *testing.T) {
 	r := newRig(t)
 	ends := [2]*end{newEnd(r, 0), newEnd(r, 1)}

@@ -16,8 +16,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// The tests of this package run on the software NPU, chosen by its path like any other library. A test that takes
-// two processes starts its own binary again, for the same test: see pair_test.go.
+// The tests of this package run on the software NPU, which is selected by path like a real library. A test with two
+// processes starts its own binary again, for the same test: see pair_test.go.
 var (
 	softnpuPath    string
 	softnpuMissing error
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	} {
 		os.Setenv(name, value)
 	}
-	if os.Getenv("CANNEMU_DIR") != "" { // where processes meet: the one that has started this one has made it
+	if os.Getenv("CANNEMU_DIR") != "" { // where processes meet: made by the process that started this process
 		goleak.VerifyTestMain(m)
 		return
 	}
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// buildNPU builds the software NPU, or takes the one that KVFERRY_SOFTNPU names, such as a sanitized one.
+// buildNPU builds the software NPU, or returns the path in KVFERRY_SOFTNPU, for example of a sanitized build.
 func buildNPU() (string, error) {
 	if path := os.Getenv("KVFERRY_SOFTNPU"); path != "" {
 		return path, nil
@@ -63,7 +63,7 @@ func needNPU(t testing.TB) {
 	}
 }
 
-// A rig is the software NPU of this process, and both libraries as the bindings see them.
+// A rig is the software NPU of this process, and the libraries of both bindings on it.
 type rig struct {
 	t    testing.TB
 	npu  *acltest.NPU
@@ -88,7 +88,7 @@ func newRig(t testing.TB, hidden ...string) *rig {
 	return r
 }
 
-// watch finds the software NPU without the bindings. It is loaded by a binding first, so that the environment counts.
+// watch opens the software NPU without the bindings. A binding loads the library first, so that the environment counts.
 func watch(t testing.TB) *rig {
 	t.Helper()
 	needNPU(t)
@@ -142,7 +142,7 @@ func (r *rig) stat(name string) int64 {
 	return stats[name]
 }
 
-// clean fails for what is alive and for broken rules, and forgets them.
+// clean fails the test if objects are left or rules were broken, and resets the software NPU's records.
 func (r *rig) clean() {
 	r.t.Helper()
 	r.control("clear")
@@ -155,7 +155,7 @@ func (r *rig) clean() {
 	r.control("forget")
 }
 
-// context makes one that is closed when the test ends.
+// context makes a context that is closed when the test ends.
 func (r *rig) context(device acl.DeviceID) *acl.Context {
 	r.t.Helper()
 	c, err := r.acl.NewContext(acl.ContextOptions{Device: device, CloseTimeout: longEnough})
@@ -170,7 +170,7 @@ func (r *rig) context(device acl.DeviceID) *acl.Context {
 	return c
 }
 
-// apart runs f where calls may block.
+// apart runs f on a thread where calls may block.
 func apart(t testing.TB, c *acl.Context, f func(acl.Current) error) {
 	t.Helper()
 	if err := c.Apart(func(g *acl.Guest) error { return f(g) }); err != nil {
@@ -184,10 +184,10 @@ var newer = []string{
 	"HcclCommUnbindMem", "HcclCommPrepare",
 }
 
-// generations are libraries of both sequences, by what is hidden.
+// generations lists the hidden functions for a library of each sequence.
 var generations = map[string][]string{"global": nil, "exchange": newer}
 
-// wantCode fails unless err is the library's, with the code, and gives it.
+// wantCode fails the test unless err is an *Error of the call with the code, and returns that *Error.
 func wantCode(t testing.TB, err error, code Code, call string) *Error {
 	t.Helper()
 	var failed *Error

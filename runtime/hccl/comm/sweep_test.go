@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// trial uses every part of a library of its own once, and frees all of it whatever fails on the way. The faults are in
-// HCCL, so calls of AscendCL must succeed.
+// trial opens a library, uses every part once, and frees everything whatever fails. The faults are in HCCL, so calls of
+// AscendCL must succeed.
 func (r *rig) trial(hidden []string) error {
 	r.t.Helper()
 	lib, err := Open(Options{Library: softnpuPath, hidden: hidden})
@@ -24,7 +24,7 @@ func (r *rig) trial(hidden []string) error {
 		ends[i] = r.furnish(lib, acl.DeviceID(i))
 	}
 	ends[0].peer, ends[1].peer = ends[1].pools(), ends[0].pools()
-	// The steps are one by one, so that no end waits for a peer that has failed.
+	// Both ends finish each step before the next, so that no end waits for a peer that has failed.
 	steps := []func(e *end, at acl.Current, rank uint32) error{
 		func(e *end, at acl.Current, _ uint32) error { return e.grant(at, acl.OnDevice, e.device) },
 		func(e *end, at acl.Current, _ uint32) error { return e.grant(at, acl.OnHost, e.host) },
@@ -35,7 +35,7 @@ func (r *rig) trial(hidden []string) error {
 		func(e *end, at acl.Current, _ uint32) error { return e.comm.Bind(at, e.regions...) },
 		func(e *end, at acl.Current, _ uint32) error {
 			err := e.comm.Prepare(at, longEnough, 2)
-			if err != nil { // once more, since the other end waits
+			if err != nil { // once more, because the peer waits
 				err = errors.Join(err, e.comm.Prepare(at, longEnough, 2))
 			}
 			return err
@@ -90,7 +90,7 @@ func (e *end) grant(at acl.Current, place acl.Place, m *acl.Memory) error {
 	return err
 }
 
-// move puts and gets, on the one stream of the communicator.
+// move puts and gets a batch, on the stream of the communicator.
 func (e *end) move() error {
 	descs := []Desc{{e.device.Address(), e.peer.Device, 64}, {e.device.Address() + 64, e.peer.Host, 64}}
 	if err := e.put(descs...); err != nil {
@@ -132,7 +132,7 @@ func (e *end) quit() error {
 	return errors.Join(told, e.ctx.Close())
 }
 
-// Without any one of the optional symbols everything works in another way.
+// Without any single optional symbol everything works, by a fallback.
 func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
 	r := newRig(t)
 	for name, hidden := range generations {
@@ -154,7 +154,8 @@ func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
 // nothing is left.
 func TestEachCallFailingOnce(t *testing.T) {
 	r := newRig(t)
-	// Calls whose failure concerns nobody: what is told in texts, and what destroying does all the same.
+	// Calls with failures that are not reported: calls for texts, and calls whose work the destruction of the
+	// communicator repeats.
 	silent := []string{"HcclGetErrorString", "HcclGetCommConfigCapability", "HcclDisableMemAccess", "HcclDeregisterMem",
 		"HcclCommDestroy"}
 	for name, hidden := range generations {
@@ -170,7 +171,7 @@ func TestEachCallFailingOnce(t *testing.T) {
 		for symbol, n := range uses {
 			code := 8
 			if symbol == "HcclCommDestroy" {
-				code = 20 // any other leaves the communicator for ever: see TestDestroyThatFailsIsNotRepeated
+				code = 20 // any other code leaves the communicator forever: see TestDestroyThatFailsIsNotRepeated
 			}
 			for _, nth := range slices.Compact([]int64{1, min(2, n), n}) {
 				if n == 0 {

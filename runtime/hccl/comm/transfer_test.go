@@ -105,8 +105,8 @@ func TestBatchesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A faulty descriptor that only the library can detect: those before it may have been queued, and the communicator
-// accepts no more work.
+// A faulty descriptor that only the library can detect: the descriptors before it may have been queued, and the
+// communicator accepts no more work.
 func TestFaultyFifthDescriptorFences(t *testing.T) {
 	for name, hidden := range generations {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestFaultyFifthDescriptorFences(t *testing.T) {
 	}
 }
 
-// Host memory is a target over RoCE and not over HCCS, where it can still be a source.
+// Host memory is a target over RoCE and not over HCCS, where host memory can still be a source.
 func TestHostMemoryAsTarget(t *testing.T) {
 	for name, hidden := range generations {
 		for _, link := range []Link{RoCE, HCCS} {

@@ -20,17 +20,17 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl/acltest"
 )
 
-// limit is far longer than any step of a test takes; it only ends a test that hangs.
+// limit is far longer than any step of a test takes, and only ends a test that hangs.
 const limit = time.Minute
 
-// libraryVariable makes the test's binary a process with nodes, on the library that it names.
+// libraryVariable makes the test's binary a process with nodes, on the library in this variable.
 const libraryVariable = "KVFERRY_NODES_LIBRARY"
 
 func TestMain(m *testing.M) {
 	library := os.Getenv(libraryVariable)
 	if library == "" {
 		flag.Parse()
-		// They mostly wait, for processes, leases and patience, so more of them run at a time than there are cores.
+		// The tests mostly wait, for processes, leases and timeouts, so more tests run at a time than there are cores.
 		if err := flag.Set("test.parallel", "8"); err != nil {
 			panic(err)
 		}
@@ -57,7 +57,7 @@ type child struct {
 	seats map[int]*seat
 }
 
-// broken ends a process whose machine or driver broke the contract.
+// broken ends the process if its machine or driver broke the contract.
 func broken(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
@@ -65,7 +65,7 @@ func broken(err error) {
 	}
 }
 
-// serve carries out orders until there are no more.
+// serve carries out orders until the input ends.
 func (c *child) serve(in io.Reader) error {
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -40,8 +40,8 @@ func isContent(b []byte, key string) bool {
 	return true
 }
 
-// An engine computes on an NPU, in a context of its own beside the node's. It keeps nothing on the host: bytes that it
-// compares are read from the device.
+// An engine computes on an NPU, in a separate context. The engine keeps nothing on the host: bytes that are compared
+// are read from the device.
 type engine struct {
 	ctx    *acl.Context
 	device *npu.Device
@@ -80,7 +80,7 @@ func (e *engine) upload(page device.Page, b []byte) error {
 	})
 }
 
-// onHost returns the memory of a range, or nil if it is on a device.
+// onHost returns the memory of a range, or nil if the range is on a device.
 func onHost(at acl.Range) []byte {
 	b := at.Memory.Bytes()
 	if b == nil {
@@ -106,7 +106,7 @@ func (e *engine) look(page device.Page) ([]byte, error) {
 	return e.download(at)
 }
 
-// spoil overwrites a page, as an engine may after it was returned.
+// spoil overwrites a page, as an engine may after the page was returned.
 func (e *engine) spoil(page device.Page) error {
 	b := make([]byte, page.Bytes)
 	for i := range b {

@@ -13,24 +13,24 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A fault is injected below the vendor's interface at the end that moves the bytes, before its first put, with the
-// outcomes that are allowed.
+// A fault describes a failure that is injected below the vendor's interface, at the end that moves the bytes, before
+// the first put, and the outcomes that are allowed.
 type fault struct {
 	rules   string // %s is Put or Get
 	ends    []effects.Code
 	tries   int // of communicators; as configured if zero
 	only    wire
-	remains string // what nobody can give back after it
-	excused string // which rule is broken by that
+	remains string // kind of objects that cannot be freed after the fault
+	excused string // rule that is broken then
 }
 
-// takenBack is the rule that is broken when a communicator could not be destroyed and its node closes: its memory is
-// removed from the NIC all the same, which certainly ends its access.
+// takenBack is the rule that is broken when a communicator could not be destroyed and its node closes: the memory is
+// removed from the NIC all the same, which certainly ends the access.
 const takenBack = "the last registration was taken back"
 
 func ends(codes ...effects.Code) []effects.Code { return codes }
 
-// impatience is how long a batch or a copy may take if one is to hang.
+// impatience is the limit for a batch or a copy in tests where one hangs.
 const impatience = time.Second
 
 var transferFaults = map[string]fault{
@@ -61,8 +61,8 @@ var transferFaults = map[string]fault{
 		ends: ends(effects.Faulted)},
 }
 
-// A failure below the interface fails one put, as the table of outcomes says, or none. The receiver sees nothing of it,
-// nothing is left, and the next put works.
+// A failure below the interface fails at most one put, as the table of outcomes says. The receiver does not notice the
+// failure, nothing is left, and the next put works.
 func TestTransferFaults(t *testing.T) {
 	t.Parallel()
 	for i, name := range slices.Sorted(maps.Keys(transferFaults)) {
@@ -108,7 +108,7 @@ func (f *fault) test(t *testing.T, w wire, mode string) {
 	keys := keysOf("faulty", 2)
 	patience := limit / 2
 	if slices.Contains(f.ends, effects.Unreachable) {
-		patience = 2 * time.Second // Until then it is tried again.
+		patience = 2 * time.Second // Until then the put is tried again.
 	}
 	got := sender.asked(order{Op: "put", Peer: p.peer, Keys: keys, Patience: patience})
 	if !slices.Contains(f.ends, got.Code) {

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A sender dies while a receiver has deferred its offers, and while its engine fetches them. The chunks are missed,
-// nothing is held, and the chunks that the engine took are right.
+// A sender dies while a receiver has deferred its offers, and while its engine fetches them. The chunks are missing, no
+// page stays in use, and the chunks that the engine took are right.
 func TestKilledLenderOfKeptChunks(t *testing.T) {
 	for _, w := range wires {
 		for name, fetching := range map[string]bool{"kept": false, "fetched": true} {
@@ -42,8 +42,8 @@ func TestKilledLenderOfKeptChunks(t *testing.T) {
 	}
 }
 
-// Either end is frozen while a receiver has deferred offers, until they are over and their pages were reused. The
-// chunks are missed, or right.
+// Either end is frozen while a receiver has deferred offers, until the offers are over and their pages were reused. The
+// chunks are missing or right.
 func TestFrozenWithKeptChunks(t *testing.T) {
 	for _, w := range wires {
 		for _, role := range []string{"sender", "receiver"} {

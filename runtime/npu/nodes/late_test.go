@@ -9,13 +9,13 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A batch that hangs is given up, its pages are written anew by the next put, and then it lands after all. Within the
-// bound of the vendor's timeouts it never touches them. A NIC without any bound breaks every driver; it is here to
-// prove that these tests would notice.
+// A batch that hangs is given up, the next put writes its pages again, and then the batch lands after all. Within the
+// bound of the vendor's timeouts the batch never touches these pages (M4). A NIC without any bound breaks every driver;
+// this case proves that the tests would notice.
 func TestLateLandings(t *testing.T) {
 	for name, late := range map[string]string{
 		"after it was destroyed": "late:ms=250",
-		// It does land, and nothing but the wait for the bound keeps it from other chunks.
+		// The batch does land, and only the wait for the bound keeps it from other chunks.
 		"undestroyed": "late:ms=100;call:sym=HcclCommDestroy,nth=1,code=4",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestLateLandings(t *testing.T) {
 	}
 	t.Run("beyond any bound", func(t *testing.T) {
 		t.Parallel()
-		// Where this machine is slow the next put may come after it; then once more, with more time.
+		// On a slow machine the next put may come after the late batch; then repeat the case with more time.
 		for _, ms := range []int{300, 3000, 15000} {
 			if wrongAfter(t, fmt.Sprintf("late:ms=%d,beyond_r=1", ms)) != 0 {
 				return

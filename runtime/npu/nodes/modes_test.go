@@ -93,7 +93,7 @@ func TestChunksArrive(t *testing.T) {
 		for _, w := range wires {
 			for _, mode := range modes {
 				if mode == "offload" && w == hccs {
-					continue // Its chunks lie in host memory, which HCCS does not reach.
+					continue // The chunks lie in host memory, which HCCS does not reach.
 				}
 				t.Run(fmt.Sprintf("%s %s %s", mode, w, name), func(t *testing.T) {
 					t.Parallel()
@@ -107,8 +107,8 @@ func TestChunksArrive(t *testing.T) {
 	}
 }
 
-// Within a server host memory can be reached if RoCE carries what HCCS would. Otherwise the link is refused: chunks to
-// be read at once are not, and deferred ones are missed.
+// Within a server, host memory can be reached if RoCE is used in place of HCCS. Otherwise the link is refused: chunks
+// to be read at once are not read, and deferred chunks are missing.
 func TestHostMemoryWithinAServer(t *testing.T) {
 	t.Run("RoCE inside", func(t *testing.T) {
 		t.Parallel()

@@ -15,7 +15,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/watch"
 )
 
-// An order is one line to a process. Orders run in parallel.
+// An order is a line of JSON to a process. Orders run in parallel.
 type order struct {
 	ID   int
 	Op   string // "open", "put", "reclaim", "get", "fetch", "hits", "await", "stats", "control" or "close"
@@ -35,11 +35,11 @@ type word struct {
 	Code  effects.Code
 	Text  string // of an error; what the software NPU answers
 	Hits  int    // chunks that were there, or that the engine took
-	Wrong int    // chunks that were there with other bytes than their key's
+	Wrong int    // chunks that existed with wrong bytes
 	Stats rank.Stats
 }
 
-// conditions are those that an order can wait for.
+// conditions are the conditions that an order can wait for.
 var conditions = map[string]func(rank.Stats) bool{
 	"granted": func(s rank.Stats) bool { return s.PagesGranted > 0 },
 	"expired": func(s rank.Stats) bool { return s.PagesGranted == 0 }, // What was granted may be in quarantine.
@@ -57,7 +57,7 @@ func (n *seat) await(ctx context.Context, what string) error {
 	watch.ObserveNode(n.node, func(effects.Event) {
 		select {
 		case stepped <- struct{}{}:
-		default: // Nobody has looked since the last one.
+		default: // A signal is pending already.
 		}
 	}, func(effects.Effect) {})
 	for {
@@ -73,7 +73,7 @@ func (n *seat) await(ctx context.Context, what string) error {
 	}
 }
 
-// put fills pages on the device and puts them. They stay reserved until reclaim.
+// put fills pages on the device and puts them. The pages stay reserved until reclaimPages.
 func (n *seat) put(ctx context.Context, o *order) (w word, err error) {
 	pages, err := n.node.Sender().Reserve(ctx, len(o.Keys))
 	if err != nil {
@@ -96,7 +96,7 @@ func (n *seat) put(ctx context.Context, o *order) (w word, err error) {
 	return said(err), nil
 }
 
-// reclaim waits until all pages are returned, by expiry if necessary, and reuses them.
+// reclaim waits until all pages are returned, by expiry if necessary, and reuses the pages.
 func (n *seat) reclaim(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

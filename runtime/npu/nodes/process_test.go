@@ -44,7 +44,7 @@ func newRoom(t *testing.T, hidden ...string) *room {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A test's own folder may have too long a name for the sockets in it.
+	// The name of a test's temporary folder may be too long for sockets.
 	dir, err := os.MkdirTemp("", "kvferry-nodes-")
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func newRoom(t *testing.T, hidden ...string) *room {
 	return &room{t, dir, library}
 }
 
-// A process has nodes in it. The parent uses it through this type.
+// A process is a child process with nodes, as the parent uses it.
 type process struct {
 	*proctest.Process
 	room *room
@@ -65,8 +65,8 @@ type process struct {
 	owed   map[int]chan word // closed if the process ended instead
 	silent bool
 
-	remains string // of what it may leave something
-	excused string // which rule it may break
+	remains string // kind of objects that may be left
+	excused string // rule that may be broken
 }
 
 // start starts a process, with settings and faults of the software NPU: "FAULTS=done:fail=1".
@@ -82,13 +82,13 @@ func (r *room) start(name string, settings ...string) *process {
 		cmd.Env = append(cmd.Env, s)
 	}
 	p := &process{room: r, t: r.t, name: name, owed: map[int]chan word{}}
-	r.t.Cleanup(p.wantNoViolations) // when it has gone
+	r.t.Cleanup(p.wantNoViolations) // when the process has ended
 	p.Process = proctest.Start(r.t, cmd)
 	go p.read()
 	return p
 }
 
-// read passes each reply to the order that it belongs to: a process replies to orders as it completes them.
+// read passes each reply to its order. A process replies to orders in the order of their completion.
 func (p *process) read() {
 	for {
 		line, ok := p.NextLine(nil)
@@ -126,7 +126,7 @@ func await(t *testing.T, what <-chan struct{}, name string) {
 	}
 }
 
-// begin gives an order. The channel gets the reply, or is closed if the process ends instead.
+// begin sends an order. The returned channel gets the reply, or is closed if the process ends instead.
 func (p *process) begin(o order) <-chan word {
 	p.t.Helper()
 	answer := make(chan word, 1)
@@ -139,7 +139,7 @@ func (p *process) begin(o order) <-chan word {
 	p.last++
 	o.ID = p.last
 	p.owed[o.ID] = answer
-	p.SendJSON(o) // If it is gone, that ends the answer.
+	p.SendJSON(o) // If the process has ended, readReplies closes the channel.
 	return answer
 }
 
@@ -160,13 +160,13 @@ func (p *process) hear(answer <-chan word, what string) word {
 	return word{}
 }
 
-// asked gives an order and waits for its reply.
+// asked sends an order and waits for the reply.
 func (p *process) asked(o order) word {
 	p.t.Helper()
 	return p.hear(p.begin(o), o.Op)
 }
 
-// does gives an order that must succeed.
+// does sends an order that must succeed.
 func (p *process) does(o order) word {
 	p.t.Helper()
 	w := p.asked(o)
@@ -176,13 +176,13 @@ func (p *process) does(o order) word {
 	return w
 }
 
-// opens opens a node and returns the address that it listens at.
+// opens opens a node and returns the node's address.
 func (p *process) opens(s spec) runtime.Peer {
 	p.t.Helper()
 	return p.does(order{Op: "open", Seat: s.Rank, Spec: &s}).Peer
 }
 
-// closes closes nodes, which must free everything, and ends the process, after which nothing of it is left on its NPU.
+// closes closes nodes, which must free everything, and ends the process, after which nothing may be left on its NPU.
 func (p *process) closes(seats ...int) {
 	p.t.Helper()
 	if len(seats) == 0 {

@@ -29,8 +29,8 @@ var lenderPoints = map[string]point{
 	"before it hears that its pages were read": {strike: strike{After: []string{"Grant"}, At: "Received"}},
 }
 
-// A receiver is frozen during a pull, until the offer is over and the sender's engine has reused the pages. Then it
-// continues, and delivers nothing stale.
+// A receiver is frozen during a pull, until the offer is over and the sender's engine has reused the pages. Then the
+// receiver continues, and delivers nothing stale.
 func TestFrozenReaderDeliversNothingStale(t *testing.T) {
 	eachPoint(t, readerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "pull", at, "receiver", syscall.SIGSTOP)
@@ -52,7 +52,7 @@ func TestFrozenReaderDeliversNothingStale(t *testing.T) {
 	})
 }
 
-// A receiver dies during a pull. The memory is freed when its time is over, and the next receiver is served.
+// A receiver dies during a pull. The sender frees the memory when the lease is over, and the next receiver is served.
 func TestKilledReaderLeavesNothingLent(t *testing.T) {
 	eachPoint(t, readerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "pull", at, "receiver", syscall.SIGKILL)
@@ -68,12 +68,12 @@ func TestKilledReaderLeavesNothingLent(t *testing.T) {
 	})
 }
 
-// A sender is frozen during a pull, for longer than its offer is valid. When it continues, its engine gets the pages
-// back and reuses them; the receiver never sees that.
+// A sender is frozen during a pull, for longer than its offer is valid. When the sender continues, its engine gets the
+// pages back and reuses them; the receiver never sees the new content.
 func TestFrozenLenderLetsNothingStaleBeRead(t *testing.T) {
 	eachPoint(t, lenderPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "pull", at, "sender", syscall.SIGSTOP)
-		<-time.After(2 * briefly) // It makes the situation; if it were too short, the offer would merely stand.
+		<-time.After(2 * briefly) // With a shorter wait the offer would still be valid.
 		s.thaw()
 		s.settle()
 		s.sender.does(order{Op: "reclaim"})
@@ -85,8 +85,8 @@ func TestFrozenLenderLetsNothingStaleBeRead(t *testing.T) {
 	})
 }
 
-// A sender dies during a pull. The chunks that its receiver had read are whole, nothing stays held, and the next sender
-// is served.
+// A sender dies during a pull. The chunks that the receiver had read are complete, no page stays in use, and the next
+// sender is served.
 func TestKilledLenderLeavesNothingHeld(t *testing.T) {
 	eachPoint(t, lenderPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "pull", at, "sender", syscall.SIGKILL)

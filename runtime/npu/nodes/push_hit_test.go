@@ -27,13 +27,13 @@ var targetPoints = map[string]point{
 	"before it says that it was stored": {strike: strike{After: []string{"Grant", "Received"}, At: "Reply"}},
 }
 
-// A sender is frozen during a push until its grant is over, and continues when other chunks are in the receiver's
-// pages. Over RoCE the receiver has proof at once that the sender's NPU cannot reach it any more, and frees its pages.
-// Over HCCS it has no proof, and frees none of them, until the sender continues.
+// A sender is frozen during a push until its grant is over, and continues when different chunks are in the receiver's
+// pages. Over RoCE the receiver has proof at once that the sender's NPU cannot reach the pages any more, and frees
+// them. Over HCCS there is no proof, and the receiver frees no page, until the sender continues (M4).
 func TestFrozenWriterWritesNothingLate(t *testing.T) {
 	eachPoint(t, writerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "push", at, "sender", syscall.SIGSTOP)
-		// Otherwise the grant was over before its writer froze, on a slow machine, and its pages may be back.
+		// On a slow machine the grant may have ended before the sender froze; then the pages may be free again.
 		under := at.under && s.receiver.does(order{Op: "stats"}).Stats.PagesGranted > 0
 		s.receiver.does(order{Op: "await", For: "expired"})
 		if w == roce || !at.under {
@@ -57,7 +57,7 @@ func TestFrozenWriterWritesNothingLate(t *testing.T) {
 	})
 }
 
-// A sender dies during a push. The receiver frees its pages, and stores no chunk that is not whole.
+// A sender dies during a push. The receiver frees the pages, and stores no incomplete chunk.
 func TestKilledWriterLeavesNothingGranted(t *testing.T) {
 	eachPoint(t, writerPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "push", at, "sender", syscall.SIGKILL)
@@ -71,7 +71,7 @@ func TestKilledWriterLeavesNothingGranted(t *testing.T) {
 }
 
 // A receiver is frozen during a push. The sender frees its memory without a reply, and the receiver's chunks are right
-// when it continues.
+// when the receiver continues.
 func TestFrozenTargetKeepsNothingStale(t *testing.T) {
 	eachPoint(t, targetPoints, func(t *testing.T, w wire, at point) {
 		s := newScene(t, w, "push", at, "receiver", syscall.SIGSTOP)

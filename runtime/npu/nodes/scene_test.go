@@ -14,20 +14,21 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// briefly is how long grants and offers are valid that are to expire. A step that is slower than that on a busy machine
-// fails as if a process were frozen, and is tried again.
+// briefly is the lease of grants and offers that are to expire. A step that is slower than that on a busy machine fails
+// as if a process were frozen, and is tried again.
 const briefly = 300 * time.Millisecond
 
 // offerChunks is the size of the puts here.
 const offerChunks = 2
 
-// hanging makes the first batch wait on its device, until it is released or aborted.
+// hanging makes the first batch wait on its device, until the batch is released or aborted.
 const hanging = "FAULTS=done:hang=1"
 
 // dawdling makes batches wait for 120 to 220 ms: with this seed, the first draws up to DELAY_US are all in that range.
 var dawdling = []string{"DELAY_US=300000", "SEED=153067"}
 
-// A scene is a sender and a receiver, one of which is hit during a put, and the nodes that are opened later.
+// A scene is a sender and a receiver, and the nodes that are opened later. Either the sender or the receiver is hit
+// during a put: killed or frozen.
 type scene struct {
 	t    *testing.T
 	room *room
@@ -36,28 +37,29 @@ type scene struct {
 
 	sender, receiver *process
 	peer             runtime.Peer // the receiver
-	hit              *process     // one of them
+	hit              *process     // sender or receiver
 	inside           bool         // a batch hangs in the NPU of the initiator
 	over             <-chan struct{}
 	keys             []string    // all that were put
-	put              <-chan word // the last put's answer, which is still owed, or nil
+	put              <-chan word // reply of the last put if pending, or nil
 	others           int
 }
 
-// A point is where a process is hit. With inside it is hit while a batch is in flight, whoever moves it.
+// A point is the point at which a process is hit. With duringBatch the process is hit while a batch is in flight,
+// whichever end moves the batch.
 type point struct {
 	strike
 	inside bool
-	// dawdling lets each batch wait until it moves: longer than it takes to freeze its process, and no longer than that
-	// stays frozen. So it moves at once when it is woken, before anybody there hears of anything.
+	// dawdling lets each batch wait before it moves: longer than it takes to freeze the process, and not longer than the
+	// process stays frozen. So the batch moves as soon as the process is resumed, before any node there gets an event.
 	dawdling bool
-	// under says that a write grant was in force then, and nobody's word can end it.
+	// under says that a write grant is in force at this point, which no message can end.
 	under bool
-	// before says that by then nothing of the last put was read.
+	// before says that no chunk of the last put has been read at this point.
 	before bool
 }
 
-// newScene opens both ends; the one at risk is hit at a point of a put.
+// newScene opens both ends. The end with the given role is hit at a point of a put.
 func newScene(t *testing.T, w wire, mode string, at point, role string, signal syscall.Signal) *scene {
 	t.Helper()
 	s := &scene{t: t, room: newRoom(t), wire: w, mode: mode, inside: at.inside && !at.dawdling}
@@ -120,7 +122,7 @@ func (s *scene) begin(round int) {
 	s.put = s.sender.begin(order{Op: "put", Peer: s.peer, Keys: keys, Patience: time.Second})
 }
 
-// untilHit puts until the point is reached. Normally that takes one put, more if this machine was too slow.
+// untilHit puts until the point is reached. Normally that takes a single put, and more puts on a slow machine.
 func (s *scene) untilHit() {
 	s.t.Helper()
 	for round := range 100 {
@@ -145,7 +147,7 @@ func (s *scene) untilHit() {
 	s.t.Fatal("it is never hit")
 }
 
-// settle reads the outcomes that a sender which is alive still owes.
+// settle reads the outcome of the last put, if the sender still exists.
 func (s *scene) settle() {
 	s.t.Helper()
 	if s.put != nil {
@@ -154,7 +156,7 @@ func (s *scene) settle() {
 	s.put = nil
 }
 
-// thaw lets a frozen process continue, and its NPU as well.
+// thaw lets a frozen process and its NPU continue.
 func (s *scene) thaw() {
 	s.t.Helper()
 	s.hit.Resume()
@@ -165,7 +167,7 @@ func (s *scene) thaw() {
 	}
 }
 
-// reuses makes another sender put chunks into all free pages of the receiver, which keeps them.
+// reuses makes a new sender put chunks into all free pages of the receiver.
 func (s *scene) reuses() (other *process, keys []string) {
 	s.t.Helper()
 	s.others++
@@ -181,7 +183,7 @@ func (s *scene) reuses() (other *process, keys []string) {
 	return other, keys
 }
 
-// has checks that the receiver has these chunks.
+// has checks that the receiver has the chunks of these keys.
 func (s *scene) has(keys []string) {
 	s.t.Helper()
 	if len(keys) == 0 {
@@ -192,7 +194,7 @@ func (s *scene) has(keys []string) {
 	}
 }
 
-// nothingStale checks that chunks which the receiver has of a sender that was hit are right, if it has any.
+// nothingStale checks that the receiver has only right chunks of the sender that was hit, if any.
 func (s *scene) nothingStale() {
 	s.t.Helper()
 	if w := s.receiver.does(order{Op: "get", Keys: s.keys}); w.Wrong != 0 {
@@ -200,7 +202,7 @@ func (s *scene) nothingStale() {
 	}
 }
 
-// goesOn checks that a sender and a receiver can work with each other, at once or soon.
+// goesOn checks that a put of the sender reaches the receiver, at once or soon.
 func (s *scene) goesOn(sender, receiver *process, peer runtime.Peer) {
 	s.t.Helper()
 	keys := keysOf("after", offerChunks)
@@ -210,7 +212,7 @@ func (s *scene) goesOn(sender, receiver *process, peer runtime.Peer) {
 	}
 }
 
-// putsAtLast puts until it succeeds and all memory is free.
+// putsAtLast repeats a put until it succeeds and all memory is free.
 func putsAtLast(t *testing.T, p *process, peer runtime.Peer, keys []string) {
 	t.Helper()
 	end := time.Now().Add(limit)
@@ -226,7 +228,7 @@ func putsAtLast(t *testing.T, p *process, peer runtime.Peer, keys []string) {
 	}
 }
 
-// eachPoint runs a test for each point and wire, several at a time: they mostly wait.
+// eachPoint runs a test for each point and wire, several tests at a time, because they mostly wait.
 func eachPoint(t *testing.T, points map[string]point, test func(*testing.T, wire, point)) {
 	t.Parallel()
 	for i, name := range slices.Sorted(maps.Keys(points)) {
@@ -239,7 +241,7 @@ func eachPoint(t *testing.T, points map[string]point, test func(*testing.T, wire
 	}
 }
 
-// wiresOf returns the wires of the i-th of many cases: both, or alternately one if time is short.
+// wiresOf returns the wires of the i-th of many cases: both wires, or alternately one in short mode.
 func wiresOf(i int) []wire {
 	if testing.Short() {
 		return wires[i%2 : i%2+1]

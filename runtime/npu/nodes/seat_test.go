@@ -29,16 +29,16 @@ import (
 type spec struct {
 	Role   string // "sender" or "receiver"
 	Mode   string // "push", "pull", "delay" or "offload"
-	Server string // in rank tables: NPUs of one server are joined by HCCS
-	Place  int    // of the NPU in the test: its RoCE address follows
+	Server string // in rank tables: HCCS connects NPUs of the same server
+	Place  int    // of the NPU in the test; determines the RoCE address
 	Device int    // that AscendCL counts
 	Rank   int
 	Pages  int // 8 if zero
 
-	Lease      time.Duration // of a receiver's write grants, and how long a sender's offers stand
-	Transfer   time.Duration // the plane's patience with a batch
-	StuckAfter time.Duration // the device's with a copy
-	Prepare    time.Duration // its patience with each phase of connecting; 3 s if zero
+	Lease      time.Duration // of a receiver's write grants and of a sender's offers
+	Transfer   time.Duration // the plane's limit for a batch
+	StuckAfter time.Duration // the device's limit for a copy
+	Prepare    time.Duration // the plane's limit for each phase of connecting; 3 s if zero
 	Tries      int           // of communicators
 	Strike     strike
 }
@@ -57,7 +57,7 @@ pd_peer_host: 127.0.0.1
     peer_share_pct: 100
 `
 
-// config returns the configuration of a node whose ports the system chooses.
+// config returns the configuration of a node with ports of the system's choice.
 func (s *spec) config() (*config.Config, error) {
 	pages := s.Pages
 	if pages == 0 {
@@ -109,7 +109,7 @@ func (s *spec) plane(n *seat) hccl.Config {
 	}
 }
 
-// A seat is a node with the library, device and plane below it, as a program on NPUs has them.
+// A seat is a node with the library, device and plane below it, as in a program on NPUs.
 type seat struct {
 	comm   *comm.Library
 	acl    *acl.Library
@@ -162,7 +162,7 @@ func openSeat(library string, s *spec, broken func(error)) (n *seat, err error) 
 	return n, nil
 }
 
-// audit checks the machine and its drivers against the contract, and lets a strike hit the process.
+// audit checks the machine and its drivers against the contract, and arms the trigger that hits the process.
 func (n *seat) audit(at *strike, broken func(error)) {
 	checker := contract.New(false)
 	strikes := at.arm(hitSelf)
@@ -179,7 +179,7 @@ func (n *seat) close(ctx context.Context) error {
 	return n.leave()
 }
 
-// leave closes the objects below a node. Those that are closed already are skipped.
+// leave closes the objects below a node, and skips objects that are closed already.
 func (n *seat) leave() error {
 	var errs []error
 	step := func(what string, err error) {

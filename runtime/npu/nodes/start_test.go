@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// If memory is missing, a node does not open and says so. Nothing is left of the attempt, and the next one works.
-// Memory may run out at each allocation in turn.
+// If memory is missing, a node does not open and reports the reason. Nothing is left of the attempt, and the next
+// attempt works. Memory may run out at each allocation in turn.
 func TestOutOfMemoryAtTheStart(t *testing.T) {
 	for _, c := range []struct {
 		role, mode, symbol string
@@ -51,8 +51,8 @@ func TestOutOfMemoryAtTheStart(t *testing.T) {
 	})
 }
 
-// A lost device takes its memory with it. Puts end, the other node continues and frees all of its memory, and closing
-// reports what could not be freed.
+// The memory of a lost device is lost. Puts end, the peer continues and frees all its memory, and closing the node
+// reports the objects that could not be freed.
 func TestLostDevice(t *testing.T) {
 	for _, w := range wires {
 		for _, lost := range []string{"sender", "receiver"} {
@@ -66,7 +66,7 @@ func TestLostDevice(t *testing.T) {
 				}
 				broken.does(order{Op: "control", For: "faults device:lost=0"})
 				if lost == "sender" {
-					// Its engine cannot fill any page.
+					// The engine of the lost device cannot fill any page.
 					if w := broken.asked(order{Op: "put", Peer: p.peer, Keys: keysOf("lost", 2)}); w.Code == effects.OK {
 						t.Error("a put works without its device")
 					}

@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// A strike hits a process at a point of its machine: just before an effect of the type At is carried out, or an event
-// of that type is taken, the first time after others occurred in this order. The zero strike never hits.
+// A strike kills or freezes a process at a point of its machine: just before an effect or event of the type At is
+// handled, the first time after the types in After have occurred in this order. The zero value never hits.
 type strike struct {
 	After  []string
-	At     string // such as "Post", of package effects
+	At     string // for example "Post", of package effects
 	Signal syscall.Signal
 }
 
-// arm returns a function to be called with each event and effect, on one goroutine; it calls hit once.
+// arm returns a function to be called with each event and effect, on one goroutine. The function calls hit once.
 func (s *strike) arm(hit func(syscall.Signal)) func(what any) {
 	seen, struck := 0, s.At == ""
 	return func(what any) {
@@ -40,5 +40,5 @@ func (s *strike) arm(hit func(syscall.Signal)) func(what any) {
 func hitSelf(with syscall.Signal) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	_ = syscall.Tgkill(os.Getpid(), syscall.Gettid(), with) // Of one's own process it cannot fail.
+	_ = syscall.Tgkill(os.Getpid(), syscall.Gettid(), with) // A signal to the own process cannot fail.
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A sweep is a small scenario of two nodes in one process, on two NPUs.
+// A sweep is a small scenario of two nodes in the same process, on two NPUs.
 type sweep struct {
 	mode   string
 	wire   wire
 	hidden []string
 }
 
-// play plays the scenario. Every command must have an outcome. It returns which commands failed, and whether closing
+// play plays the scenario. Every command must have an outcome. The results are the failed commands, and whether closing
 // freed everything. With hurry all timeouts are short.
 func (s *sweep) play(p *process, name string, hurry bool) (failed []string, closed bool) {
 	p.t.Helper()
@@ -54,7 +54,7 @@ func (s *sweep) play(p *process, name string, hurry bool) (failed []string, clos
 			p.t.Errorf("%s: %d chunks arrive, %d of them wrong: %v", name, w.Hits, w.Wrong, failed)
 		}
 	}
-	// In this order, since a reader prolongs what it was offered for as long as it keeps it.
+	// In this order, because a reader renews an offer's leases for as long as the offer is deferred.
 	if received {
 		closed = note(p.asked(order{Op: "close", Seat: 1}), "close the receiver")
 	}
@@ -79,14 +79,14 @@ func (p *process) calls() map[string]int {
 }
 
 // Each call of a start, a transfer and an end fails once: the first, the second and the last of its kind. Every command
-// has one outcome, bytes are right or missing, and afterwards everything works. Nothing is left, unless closing has
-// reported it. A communicator that could not be destroyed is only logged, because none of the node's memory stays with
-// it.
+// has exactly one outcome, bytes are right or missing, and afterwards everything works. Nothing is left, unless closing
+// has reported the rest. A communicator that could not be destroyed is only logged, because none of the node's memory
+// stays with it.
 func TestEveryCallFailsOnce(t *testing.T) {
 	t.Parallel()
 	all := []sweep{{"offload", roce, nil}, {"push", roce, nil}, {"push", hccs, older}}
 	if testing.Short() {
-		all = all[:1] // It calls most.
+		all = all[:1] // This sweep makes the most calls.
 	}
 	for _, s := range all {
 		t.Run(fmt.Sprint(s.mode, " ", s.wire), func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestEveryCallFailsOnce(t *testing.T) {
 	}
 }
 
-// fails plays the scenario while one call fails, and returns the process if it is as good as new.
+// fails plays the scenario while a call fails, and returns the process if it can be used again.
 func (s *sweep) fails(t *testing.T, p *process, symbol string, nth int) *process {
 	t.Helper()
 	if p == nil {

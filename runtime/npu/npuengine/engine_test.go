@@ -35,7 +35,7 @@ type rig struct {
 	opened device.Device
 }
 
-// newRig is an engine beside pools of pages of so many bytes. At the end of the test nothing is left.
+// newRig opens an engine and a node with pools of pages of pageBytes bytes. At the end of the test nothing may be left.
 func newRig(t testing.TB, pages uint32, pageBytes uint64, host bool) *rig {
 	t.Helper()
 	path, err := softnpu.Variant{}.Library()
@@ -89,7 +89,7 @@ func (r *rig) control(command string) string {
 	return reply
 }
 
-// pages are the first n, each with its own number of valid bytes.
+// pages returns the first n pages, each with a different number of valid bytes.
 func (r *rig) pages(n uint32, most uint32) (at []device.Page) {
 	for i := range n {
 		page := effects.Page{Index: i, Length: most - 13*i}
@@ -110,7 +110,7 @@ func isContent(i int, b []byte) bool {
 	return bytes.Equal(b, want)
 }
 
-// What was filled is there to be looked at, whether many pages go into a batch or not one does.
+// FillPages and ReadPages agree, whether many pages fit into a batch or not even one.
 func TestFillAndLook(t *testing.T) {
 	for name, c := range map[string]struct {
 		pages     uint32
