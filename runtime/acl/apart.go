@@ -48,7 +48,7 @@ func (t *Thread) context() *Context { return t.ctx }
 // Do. This method must not be called inside Do of the same context. The error is ErrClosed if the context was closed;
 // then f did not run.
 func (c *Context) Apart(f func(*Guest) error) error {
-	// counted on the context's thread, so that no guest begins while the context is being closed
+	// Counted on the context's thread, so that no function begins while the context is being closed.
 	if err := c.Do(func(*Thread) error { c.guests.come(); return nil }); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (c *Context) visit(f func(*Guest) error, ended chan<- error) {
 	err = f(&Guest{t})
 }
 
-// Here returns nil on the thread that the context is current on, while the Thread is lent.
+// Here returns nil on the context's thread until the function that received the Thread returns.
 func (t *Thread) Here() error {
 	if t.ended.Load() || C.call_is_here(t.call) == 0 {
 		return fmt.Errorf("%w: device %d", ErrStray, t.ctx.device)

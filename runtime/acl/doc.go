@@ -7,7 +7,7 @@
 //
 // AscendCL keeps the current context in thread-local storage. A call from a thread without a context fails, and a
 // goroutine moves between threads. So each Context has an operating-system thread, and every function that needs a
-// context is a method of Thread or has a Thread as a parameter. Context.Do lends the Thread to one function:
+// context is a method of Thread or has a Thread as a parameter. Context.Do passes the Thread to a function:
 //
 //	err := ctx.Do(func(t *acl.Thread) error {
 //		if err := stream.CopyAll(t, copies); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // A track is a stream that runs a single piece of work at a time, so that a failure belongs to this piece and disturbs
-// no further work. A track belongs to one goroutine at a time.
+// no further work. Only one goroutine uses the stream at a time.
 type track struct {
 	context *acl.Context
 	stream  *acl.Stream // nil: made when needed
