@@ -241,7 +241,8 @@ func (h *host) waiting() (all []*work) {
 	}
 	h.frees = rest
 	for _, x := range sorted(h.works) {
-		if x.waits && (x.ends != nil && x.ends.lots == 0 || x.ends == nil && x.uses[0].lots == 0) {
+		if x.waits &&
+			(x.ends != nil && x.ends.lots == 0 || x.ends == nil && x.uses[0].lots == 0) {
 			all = append(all, x)
 		}
 	}

@@ -302,7 +302,8 @@ func (e *engineProcess) holding(id uint64) (*host, *holding) {
 // fill writes a half of the chunks of a task, or unrelated content after the put.
 func (e *engineProcess) fill(t *task, half int) {
 	h, x := e.holding(t.holds)
-	if h == nil || e.lies && (e.a.w.Commands[x.t-1].Job != t.job || lost(h, x)) || !e.lies && !h.holdsStill(x, "fills") {
+	if h == nil || e.lies && (e.a.w.Commands[x.t-1].Job != t.job || lost(h, x)) ||
+		!e.lies && !h.holdsStill(x, "fills") {
 		return
 	}
 	w, c := e.a.w, &e.a.w.Commands[x.t-1]

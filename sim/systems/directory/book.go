@@ -253,7 +253,8 @@ func (b *volume) registers(now effects.Time, m *protocol.RegisterMsg, beat bool)
 	t, plain := b.at(whoIs(m.Worker)), m.Incarnation == protocol.UUID{}
 	switch {
 	case t != nil && !plain && t.was == m.Incarnation: // The previous incarnation is not accepted again.
-	case t != nil && t.is == m.Incarnation && !plain, t != nil && t.is == m.Incarnation && beat && t.at == addressOf(m):
+	case t != nil && t.is == m.Incarnation && !plain,
+		t != nil && t.is == m.Incarnation && beat && t.at == addressOf(m):
 		b.hears(t, now)
 	case t != nil && plain && beat: // The worker has another address, or its release states an incarnation.
 	default:
