@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
-// A rule states the requirements of docs/protocol-agent.md for an operation.
+// rule states the requirements of docs/protocol-agent.md for an operation.
 type rule struct {
 	target, prefill session.HoldingKind
 	may             bool // the target is optional

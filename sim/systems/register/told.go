@@ -21,7 +21,7 @@ var (
 	checkNeedless = oracle.NewCheck("L2", "leases of what nobody needs")
 )
 
-// An awaited is a registration that a node has not answered.
+// awaited is a registration that a node has not answered.
 type awaited struct {
 	node      oracle.Node
 	request   uint64 `snap:"request"`
