@@ -26,8 +26,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Flow describes attached engines to package pd. They put, get, fetch, share and push layers like engines inside the
-// rank's process.
+// Flow describes attached engines to package pd. These engines put, get, fetch, share and push layers like engines in
+// the rank's process.
 var Flow = pd.Flow{
 	Word:      word,
 	Profiles:  []expand.Profile{{Name: "agent", World: draws, Jobs: jobs}},
@@ -48,8 +48,8 @@ var Flow = pd.Flow{
 	Oracles: []oracle.Oracle{rest},
 }
 
-// word is the word of the plan for attached engines. In a topology it allows engines in processes of their own. In a
-// job it means that such an engine sends the job and that such an engine reads it.
+// word is the word of the plan for attached engines. In a topology the word allows engines in processes of their
+// own. In a job the word means that attached engines send and read the job.
 var word = plan.NewWord(plan.Word{
 	Name:  "agent",
 	World: func(*plan.Plan) string { return "" },
@@ -72,6 +72,7 @@ func beside(p *plan.Plan) *pd.Flow {
 	return nil
 }
 
+// draws draws the topology: another flow beside the attached engines, or nodes that pull and delay.
 func draws(d *expand.Draft) {
 	p := d.Plan
 	if f := beside(p); f != nil {
@@ -103,12 +104,13 @@ func bounds(p *plan.Plan) {
 	p.Timeouts.Fetch = at(3).Time(100*time.Millisecond, 3*time.Second)
 	p.Timeouts.Lead = at(4).Time(time.Millisecond, (p.Timeouts.PullTTL-p.Timeouts.LeaseGuard)/2)
 	p.Timeouts.Loan = at(5).Time(p.Timeouts.PullTTL, 4*p.Timeouts.PullTTL)
-	if at(6).Permille(150) { // Tables so small that they are often full.
+	if at(6).Permille(150) { // Small tables, which are often full.
 		p.Bounds.Offers, p.Bounds.Places = uint32(at(7).Between(1, 6)), uint32(at(8).Between(2, 24))
 		p.Bounds.Fetches = uint32(at(9).Between(1, 4))
 	}
 }
 
+// jobs makes attached engines handle most jobs.
 func jobs(d *expand.Draft) {
 	p := d.Plan
 	if f := beside(p); f != nil {
@@ -136,7 +138,7 @@ func jobs(d *expand.Draft) {
 }
 
 // another reports whether a key is shared with a job other than i. As the last key of job i the key could name a
-// shorter chunk, while the other job would use it for a whole chunk.
+// shorter chunk, while the second job would use the key for a whole chunk.
 func another(p *plan.Plan, i int, key uint32) bool {
 	if key < plan.KeysOwn {
 		return false
@@ -149,8 +151,7 @@ func another(p *plan.Plan, i int, key uint32) bool {
 	return false
 }
 
-// start makes an engine of the sender begin a job. If the chunks of the job are shared, an engine of the receiver
-// begins it.
+// start makes an engine of the sender begin a job, or an engine of the receiver if the chunks of the job are shared.
 func start(w *pd.Cluster, j *pd.Job) {
 	t := task{job: j.Place, kind: putting}
 	n := w.Nodes[j.Sender]
@@ -185,6 +186,7 @@ const (
 	detaches        // an engine detaches
 )
 
+// act carries out a scheduled delivery.
 func act(w *pd.Cluster, d world.Delivery) {
 	a := of(w)
 	switch d.A {
@@ -221,6 +223,7 @@ var (
 	checkLeft     = oracle.NewCheck("L2", "what engines leave")
 )
 
+// rest checks that nothing remains of engines that have exited or have given everything back.
 var rest = oracle.Of("attached engines", "nothing is left of engines that are gone, or hold nothing any more",
 	func(l *oracle.Listen[struct{}]) {
 		oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.Quiet) {

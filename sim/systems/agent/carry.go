@@ -11,13 +11,13 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
-// A rule states the requirements of docs/protocol-agent.md for one operation.
+// rule states the requirements of docs/protocol-agent.md for an operation.
 type rule struct {
 	target, prefill session.HoldingKind
 	may             bool // the target is optional
 	brings          session.HoldingKind
 	ends            bool
-	// do gives the rank a command or ends the call. It returns false if the call is refused.
+	// do gives the rank a command or ends the call. The result is false if the call is refused.
 	do func(h *host, x *work, b *protocol.EngineCall) bool
 }
 
@@ -49,7 +49,7 @@ var rules = map[protocol.CallOp]rule{
 }
 
 // begin gives a call to the rank, after checking that the machine begins each call once, unchanged, and only if the
-// engine may make it.
+// engine is allowed to make the call.
 func (h *host) begin(b session.Begin) {
 	w, n := h.a.w, h.n
 	pd.Judged(w, checkOnce, checkUsed)
@@ -86,8 +86,8 @@ func (h *host) begin(b session.Begin) {
 	}
 }
 
-// about checks that the target of a call is a holding of the engine, and records the use. It returns false if it is
-// not.
+// about checks that the target of a call is a holding of the engine, and records the use. The result is false if the
+// check failed.
 func (h *host) about(x *work, kind session.HoldingKind, id uint64, may bool) bool {
 	if kind == session.NoHolding || may && id == 0 {
 		return true
@@ -106,7 +106,7 @@ func (h *host) reserve(x *work, b *protocol.EngineCall) bool {
 	if !h.n.Sends() || b.Count == 0 {
 		return false
 	}
-	if j := &h.a.w.Jobs[x.job]; j.Sender == h.n.ID { // A lying engine may reserve for a job to its own node.
+	if j := &h.a.w.Jobs[x.job]; j.Sender == h.n.ID { // A lying engine may reserve for a job to the engine's own node.
 		j.Life = h.life
 	}
 	h.give(x, pd.Command{Want: plan.WantReserve, Job: x.job, Count: b.Count, Body: &engine.Reserve{Count: b.Count}},
@@ -153,7 +153,7 @@ func (h *host) abandon(x *work, _ *protocol.EngineCall) bool {
 	return true
 }
 
-// fetch makes the rank read chunks that the sender keeps in place; the rank shows them to the engine.
+// fetch makes the rank read chunks that the sender keeps in place; the rank shows the chunks to the engine.
 func (h *host) fetch(x *work, b *protocol.EngineCall) bool {
 	if !h.n.Delays {
 		return false
@@ -162,13 +162,14 @@ func (h *host) fetch(x *work, b *protocol.EngineCall) bool {
 	return true
 }
 
+// fetches gives the rank a fetch command for the first chunks of a job.
 func (h *host) fetches(x *work, first int, patience effects.Duration) {
 	j := &h.a.w.Jobs[x.job]
 	h.give(x, pd.Command{Want: plan.WantFetch, Job: x.job, Count: uint32(first), Body: &engine.Fetch{Request: j.Name,
 		Keys: j.Keys[:first], Patience: patience}}, min(patience, pd.Its(h.n).Cfg.FetchTimeout))
 }
 
-// bring gets chunks that another node shares. Function brought continues with the outcome.
+// bring gets chunks that another node shares. The outcome continues the call.
 func (h *host) bring(x *work, _ *protocol.EngineCall) bool {
 	j := &h.a.w.Jobs[x.job]
 	if !j.Said[p2p.Flow.Word] || p2p.Delayed(h.n, j) != (x.op == protocol.CallSharedFetch) {
@@ -265,7 +266,7 @@ func (h *host) layers(x *work, _ *protocol.EngineCall) bool {
 	return true
 }
 
-// holdingOf returns the holding that a command of the rank produced, or nil if no engine holds it.
+// holdingOf returns the holding that a command of the rank produced, or nil if no engine has such a holding.
 func (h *host) holdingOf(t effects.Ticket) *holding {
 	for _, x := range h.holds {
 		if x.t == t {

@@ -34,7 +34,7 @@ func (e *engineProcess) compute(t *task) {
 			e.pause(t, 10*effects.Millisecond)
 		case ok && (x.code == effects.TooMany || x.code == effects.NotFound):
 			e.ends(t, protocol.CallDropPrefill)
-		case ok && x.code != effects.OK: // The push has failed; the call that finishes it returns the reason.
+		case ok && x.code != effects.OK: // The push has failed; the call that finishes the prefill returns the reason.
 			e.ends(t, protocol.CallFinishPrefill)
 		case ok:
 			t.at++
@@ -85,8 +85,8 @@ func (e *engineProcess) compute(t *task) {
 	}
 }
 
-// save saves a layer. A hasty engine does not wait for the save before it finishes the request, or it drops the request
-// at once.
+// save saves a layer. An engine that skips optional waits does not wait for the last save before the finish, or
+// sometimes drops the request at once.
 func (e *engineProcess) save(t *task, m protocol.EngineCall, last bool) {
 	switch {
 	case !e.call(t, m, protocol.CallSaveLayer) || !t.hasty:
@@ -103,7 +103,7 @@ func (e *engineProcess) save(t *task, m protocol.EngineCall, last bool) {
 	}
 }
 
-// ends makes a call that ends a prefill. It returns false if the call could not be made.
+// ends makes a call that ends a prefill, and reports whether the call could be made.
 func (e *engineProcess) ends(t *task, how protocol.CallOp) bool {
 	t.phase = finishes
 	if !e.call(t, protocol.EngineCall{Prefill: t.other}, how) {

@@ -14,7 +14,7 @@ import (
 
 // The outcomes of calls.
 
-// givesPages reports whether a command gives the engine pages that it may fill.
+// givesPages reports whether a command gives the engine pages to fill.
 func givesPages(c *pd.Command) bool { return c.Want == plan.WantReserve }
 
 // ended handles the outcome of a command.
@@ -116,7 +116,7 @@ func (h *host) end(x *work, a *protocol.EngineAnswer, stands bool) {
 	h.onward()
 }
 
-// over removes a call and its uses of holdings.
+// over removes a call that is finished, and the uses of holdings by the call.
 func (h *host) over(x *work) {
 	delete(h.works, x.call)
 	for _, u := range x.uses {
@@ -132,8 +132,8 @@ func (h *host) drop(x *holding) {
 	}
 }
 
-// gaveBack handles the outcome of giving a holding back without a call. The rank must have taken it, or must have had
-// it already.
+// gaveBack handles the outcome of giving a holding back without a call. The rank must have accepted the
+// holding, or must have had the pages already.
 func (h *host) gaveBack(x *work, e *effects.Deliver) {
 	if e.Code != effects.OK && e.Code != effects.NotFound {
 		h.a.w.Fail(checkLeft.Property(), "node %d does not take back what call %d brought: %s", h.n.It(), x.call.ID, e.Code)
@@ -157,8 +157,8 @@ func withdrawn(w *pd.Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// brought continues after another node has provided chunks. For CallSharedGet the engine gets them at once, so that an
-// abort has no effect; otherwise the engine fetches them.
+// brought continues after another node has provided chunks. For CallSharedGet the engine gets the chunks at once, so
+// that an abort has no effect; otherwise the engine fetches the chunks.
 func (h *host) brought(x *work, e *effects.Deliver) {
 	w := h.a.w
 	j := &w.Jobs[x.job]
@@ -199,6 +199,7 @@ func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	h.onward()
 }
 
+// ticketOf returns the ticket of a command.
 func ticketOf(w *pd.Cluster, c *pd.Command) effects.Ticket {
 	for t := range w.Commands {
 		if &w.Commands[t] == c {
@@ -221,14 +222,14 @@ func (h *host) onward() {
 	for _, x := range h.waiting() {
 		if x.waits = false; x.op == protocol.CallAwaitReturn {
 			h.end(x, &protocol.EngineAnswer{}, false)
-			return // end calls onward again for the remaining ones.
+			return // The end of the call continues the remaining calls.
 		}
 		h.giveBack(x)
 	}
 }
 
-// waiting removes the pending releases whose pages are returned, and returns them and the calls that can continue, in
-// order.
+// waiting removes the pending releases whose pages are returned, and returns these releases and the calls that can
+// continue, in order.
 func (h *host) waiting() (all []*work) {
 	rest := h.frees[:0]
 	for _, x := range h.frees {
@@ -240,7 +241,8 @@ func (h *host) waiting() (all []*work) {
 	}
 	h.frees = rest
 	for _, x := range sorted(h.works) {
-		if x.waits && (x.ends != nil && x.ends.lots == 0 || x.ends == nil && x.uses[0].lots == 0) {
+		if x.waits &&
+			(x.ends != nil && x.ends.lots == 0 || x.ends == nil && x.uses[0].lots == 0) {
 			all = append(all, x)
 		}
 	}
@@ -263,7 +265,7 @@ func scatter(w *pd.Cluster, n *world.Node, e *effects.Scatter) {
 	h.step(func(out *session.Effects) { h.machine.ShowChunks(x.call, int(e.First), pages, lengths, out) })
 }
 
-// scattered ends a showing and reports its outcome to the rank.
+// scattered ends the showing of chunks and reports the outcome to the rank.
 func (h *host) scattered(x *work, code effects.Code) {
 	corr := x.show.corr
 	x.show = nil

@@ -36,7 +36,7 @@ type engineProcess struct {
 	tasks    []*task
 }
 
-// An asked is a call from the point of view of its engine.
+// asked is a call from the point of view of the engine.
 type asked struct {
 	id       uint64
 	body     []byte
@@ -53,11 +53,13 @@ type asked struct {
 	readsAt  int64 `snap:"instant"` // the time at which the engine has read the shown chunks
 }
 
+// ended reports whether the call has an answer and holds no memory.
 func (x *asked) ended() bool { return x.answered && (!x.held || x.returned) }
 
+// process returns the identity of the process for the session machine.
 func (e *engineProcess) process() session.Process { return session.Process(e.place + 1) }
 
-// engine returns the engine process of a node that works on a job. It starts one if there is none.
+// engine returns the engine process of a node that works on a job. A process is started if there is none.
 func (a *all) engine(n *world.Node, j *pd.Job) *engineProcess {
 	at := [2]int32{n.ID, int32(j.Place % 2)}
 	if i, ok := a.present[at]; ok && !a.engines[i].gone {
@@ -84,6 +86,7 @@ func (e *engineProcess) wake(in effects.Duration) {
 	e.a.w.After(in, world.Delivery{Kind: world.KindAttached, Node: -1, A: goesOn, B: uint64(e.place)})
 }
 
+// take adds a task to the engine.
 func (e *engineProcess) take(t *task) {
 	e.tasks = append(e.tasks, t)
 	e.a.w.Unfinished++
@@ -103,6 +106,7 @@ func sorted(all map[session.CallRef]*work) []*work {
 	})
 }
 
+// sorted returns the numbers of the calls that have ended, or that have not, in order.
 func (e *engineProcess) sorted(ended bool) (ids []uint64) {
 	for _, id := range slices.Sorted(maps.Keys(e.calls)) {
 		if e.calls[id].ended() == ended {
@@ -112,6 +116,7 @@ func (e *engineProcess) sorted(ended bool) (ids []uint64) {
 	return ids
 }
 
+// say sends a message to the agent.
 func (e *engineProcess) say(body []byte) {
 	if e.s != nil && !e.s.shutEngine {
 		e.s.up = protocol.AppendFrame(e.s.up, body)
@@ -119,6 +124,7 @@ func (e *engineProcess) say(body []byte) {
 	}
 }
 
+// connect opens a new connection and sends the attach request. An earlier connection is closed.
 func (e *engineProcess) connect() {
 	if e.s != nil {
 		e.s.shutEngine = true
@@ -155,7 +161,7 @@ func (e *engineProcess) miss() {
 	}
 }
 
-// ask makes a call. It returns nil if the window has no room or the engine is not attached.
+// ask makes a call. The result is nil if the window has no room or the engine is not attached.
 func (e *engineProcess) ask(m protocol.EngineCall, op protocol.CallOp, job, at int) *asked {
 	done := e.sorted(true)
 	if !e.attached || len(e.calls)-len(done)+1 > e.a.window {
@@ -175,7 +181,7 @@ func (e *engineProcess) ask(m protocol.EngineCall, op protocol.CallOp, job, at i
 	return x
 }
 
-// agent returns the agent to which the engine is or was attached, or nil if it is down or is another incarnation.
+// agent returns the agent to which the engine is or was attached, or nil if that incarnation of the agent has ended.
 func (e *engineProcess) agent() *host {
 	if h := e.a.host(e.a.w.Nodes[e.node]); h != nil && h.life == e.life {
 		return h
@@ -183,7 +189,7 @@ func (e *engineProcess) agent() *host {
 	return nil
 }
 
-// goOn runs one turn of an engine: first its faults, then its work.
+// goOn runs a turn of an engine: first faults, then work.
 func (e *engineProcess) goOn() {
 	w := e.a.w
 	if e.gone || w.Failure != nil {
@@ -227,7 +233,8 @@ func (e *engineProcess) goOn() {
 	}
 }
 
-// looks makes an engine write into its pages or read them. The engine may do so at any time, attached or not.
+// looks checks that the engine may still use everything that it holds. An engine may read and write its pages at any
+// time, attached or not.
 func (e *engineProcess) looks() {
 	h := e.agent()
 	if h == nil || e.lies || e.leaving {
@@ -243,6 +250,7 @@ func (e *engineProcess) looks() {
 	}
 }
 
+// read receives the messages of the agent. A closed stream is dropped.
 func (e *engineProcess) read() {
 	s := e.s
 	if s == nil {
@@ -265,6 +273,7 @@ func (e *engineProcess) read() {
 	}
 }
 
+// heard handles a message from the agent.
 func (e *engineProcess) heard(body []byte) {
 	w := e.a.w
 	var at protocol.AttachResponse
@@ -333,7 +342,7 @@ func (e *engineProcess) answered(x *asked, a *protocol.EngineAnswer) {
 	e.wake(e.a.while(10 * effects.Millisecond))
 }
 
-// readShown makes the engine read the chunks that it is shown and confirm that. At times the engine reports a failure.
+// readShown makes the engine read and confirm the chunks that the agent shows. At times the engine reports a failure.
 func (e *engineProcess) readShown() {
 	for _, id := range e.sorted(false) {
 		x := e.calls[id]
@@ -358,6 +367,7 @@ func (e *engineProcess) readShown() {
 	}
 }
 
+// attachedAs handles the response to the attach request: a refusal, a resumed session or a new session.
 func (e *engineProcess) attachedAs(m *protocol.AttachResponse) {
 	if m.Code != 0 {
 		if effects.Code(m.Code) == effects.Refused && !e.lies && !e.leaving {

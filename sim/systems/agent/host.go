@@ -9,9 +9,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// all is the state of the attached engines of one world. A clone of the world has its own clone of this state.
+// all is the state of the attached engines of a world. A clone of the world has a clone of this state.
 type all struct {
-	w        *pd.Cluster `snap:"scratch"` // the world that contains this state; function of sets it
+	w        *pd.Cluster `snap:"scratch"` // the world that contains this state
 	hosts    []*host
 	engines  []*engineProcess
 	present  map[[2]int32]int // index of the engine, by node and place
@@ -23,6 +23,7 @@ type all struct {
 	share, bytes               int // sessions that one process may have; bytes that the open calls of an engine may take
 }
 
+// of returns the state of a world. The state is created on first use.
 func of(w *pd.Cluster) *all {
 	if w.Attached == nil {
 		d := draw.Hash(w.Seed, draw.Engine, 1<<41, 0)
@@ -46,7 +47,7 @@ func of(w *pd.Cluster) *all {
 // explorer tries every order.
 func (a *all) small() bool { return a.w.Seed >= draw.RestlessSeed }
 
-// while draws the duration of an action with the given mean; it is zero in a small world.
+// while draws the duration of an action with the given mean, which is zero in a small world.
 func (a *all) while(mean effects.Duration) effects.Duration {
 	if d := a.draw(); !a.small() {
 		return d.Heavy(mean)
@@ -68,7 +69,7 @@ func (a *all) draw() draw.Of {
 	return draw.Hash(a.w.Seed, draw.Engine, 1<<40, a.drawn)
 }
 
-// A host is the agent of one incarnation of a node. It is the simulated counterpart of runtime/attach.
+// A host is the agent of one incarnation of a node, the simulated counterpart of runtime/attach.
 type host struct {
 	a        *all `snap:"skip"`
 	n        *world.Node
@@ -86,17 +87,17 @@ type host struct {
 	frees    []*work                      // holdings that are given back once the rank has returned their pages
 }
 
-// An attached is a session from the point of view of its host.
+// attached is a session from the point of view of the host.
 type attached struct {
 	engine int
 	leaves bool // the engine has detached
 }
 
-// A said is a call as the engine sent it.
+// said is a call as the engine sent it.
 type said struct {
 	op              protocol.CallOp
 	target, prefill uint64
-	job             int  // the job of the call; -1 if it is unknown, as for a false message
+	job             int  // the job of the call; -1 if unknown, as for a false message
 	lists           int  // total number of entries in the lists of the call
 	at              int  // position in the layer script
 	taken           bool // the machine has accepted the call, or has refused it by number
@@ -125,12 +126,12 @@ type work struct {
 	late     *protocol.EngineAnswer // the answer that is sent once the memory is returned
 }
 
-// A holding is a thing that an engine holds (pages, a share or a prefill), as the host records it.
+// A holding is the host's record of pages, a share or a prefill that an engine holds.
 type holding struct {
 	at     session.CallRef
 	kind   session.HoldingKind
 	t      effects.Ticket // the command that produced the holding
-	of     *holding       // for a share: the holding of its pages
+	of     *holding       // for a share: the holding of the shared pages
 	uses   int            // calls and shares that use the holding
 	shares int            // the shares among the uses
 	lots   int            // layer commands whose pages are not returned yet
@@ -146,6 +147,7 @@ type showing struct {
 	pages int
 }
 
+// end is a pending outcome of a call.
 type end struct {
 	w    *work
 	code effects.Code
@@ -153,11 +155,12 @@ type end struct {
 
 var limits = protocol.DefaultLimits()
 
+// lifeOf returns the identity of an incarnation of an agent, as engines see it.
 func lifeOf(n *world.Node, life uint32) protocol.UUID {
 	return protocol.UUID{byte(n.ID) + 1, byte(life), byte(life >> 8)}
 }
 
-// host returns the agent of a node, or nil if the node is down. It creates the agent of a new incarnation.
+// host returns the agent of a node, or nil if the node is down. A new incarnation gets a new agent.
 func (a *all) host(n *world.Node) *host {
 	if !n.Up {
 		return nil
@@ -237,6 +240,7 @@ func (h *host) step(f func(out *session.Effects)) {
 	}
 }
 
+// heard handles a message from an engine.
 func (h *host) heard(s *stream, body []byte) {
 	e := h.a.engines[s.engine]
 	switch {
@@ -287,7 +291,7 @@ func (h *host) called(s *stream, body []byte) {
 }
 
 // says records a call that an engine is about to send. Once the machine has accepted a call under a number, the number
-// belongs to that call, even if a lying engine sends another call under it later.
+// belongs to that call, even if a lying engine sends another call with the same number later.
 func (h *host) says(at session.CallRef, x *said) {
 	if was := h.said[at]; was == nil || !was.taken {
 		h.said[at] = x

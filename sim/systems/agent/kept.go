@@ -10,7 +10,7 @@ import (
 
 // The checks of the promises that an agent makes.
 
-// bounded checks that no engine exceeds its limits on sessions, calls, bytes and holdings.
+// bounded checks that no engine exceeds the limits on sessions, calls, bytes and holdings.
 func (h *host) bounded() {
 	pd.Judged(h.a.w, checkBounds)
 	of := map[int]int{}
@@ -47,8 +47,8 @@ func (h *host) bounded() {
 	}
 }
 
-// resumes checks that the agent reports the outcomes of the open calls again to an engine that resumes its session. The
-// engine no longer waits for calls that are not in its list of open calls.
+// resumes checks that the agent reports the outcomes of the open calls again to an engine that resumes a session. The
+// engine no longer waits for calls that are missing in the list of open calls.
 func resumes(h *host, s *stream, id uint64, open []uint64) {
 	pd.Judged(h.a.w, checkAgain)
 	for at, x := range h.works {
@@ -104,7 +104,7 @@ func (h *host) unwanted(are func(session.CallRef) bool) {
 	}
 }
 
-// holdsStill checks that a holding of an engine was not given back to the rank. It returns false if it was.
+// holdsStill checks that a holding of an engine was not given back to the rank, and returns the result.
 func (h *host) holdsStill(x *holding, how string) bool {
 	w := h.a.w
 	pd.Judged(w, checkHeld)

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// mishap draws and applies a fault of an engine. It returns true if the engine does nothing else in this turn.
+// mishap draws and applies a fault of an engine. The result is true if the engine does nothing else in this turn.
 func (e *engineProcess) mishap() bool {
 	d := e.a.draw()
 	next := func(of int) bool {
@@ -21,7 +21,7 @@ func (e *engineProcess) mishap() bool {
 	case e.s != nil && (next(20) || !e.attached && next(60) || e.owed() && next(60)):
 		e.s.cut()
 	case next(8), e.s != nil && !e.attached && e.a.w.Now-e.s.since > int64(4*effects.Millisecond):
-		e.connect() // The engine abandons its connection, if it has one.
+		e.connect() // The engine abandons the present connection, if any.
 	case next(6):
 		e.thaw = e.a.w.Now + int64(e.a.draw().Span(effects.Millisecond, 2*effects.Second))
 		e.wake(100 * effects.Millisecond)
@@ -37,8 +37,8 @@ func (e *engineProcess) mishap() bool {
 	return false
 }
 
-// owed reports whether an engine waits for memory to be returned, or has not yet confirmed that it has read the chunks
-// that it was shown.
+// owed reports whether an engine waits for memory to be returned, or has not yet confirmed that the chunks of a
+// showing were read.
 func (e *engineProcess) owed() bool {
 	for _, x := range e.calls {
 		if x.shown != nil || x.answered && x.held && !x.returned {
@@ -62,7 +62,7 @@ func (e *engineProcess) die() {
 		world.Delivery{Kind: world.KindAttached, Node: -1, A: exits, B: uint64(e.place)})
 }
 
-// detach makes an engine detach while it may still hold things. The engine does not wait for the answer before it
+// detach makes an engine detach, perhaps with holdings. The engine does not wait for the answer before it
 // continues with new tasks.
 func (e *engineProcess) detach() {
 	if e.leaving || e.ask(protocol.EngineCall{}, protocol.CallDetach, -1, 0) == nil {
@@ -86,8 +86,8 @@ func (e *engineProcess) mayDetach() {
 	}
 }
 
-// forget makes a reconnecting engine drop some of its unanswered calls at times. Such a call may already have given the
-// engine pages, so the engine releases them blindly.
+// forget makes a reconnecting engine drop some of its unanswered calls at times. A dropped call may already have given
+// the engine pages, so the engine releases the pages blindly.
 func (e *engineProcess) forget() {
 	for _, t := range e.tasks {
 		x := t.call
@@ -154,7 +154,7 @@ func (e *engineProcess) lie() {
 	}
 }
 
-// claims makes a call even if the window has no room for it.
+// claims makes a call even if the window has no room.
 func (e *engineProcess) claims(m protocol.EngineCall, op protocol.CallOp, job int) {
 	if !e.attached {
 		return

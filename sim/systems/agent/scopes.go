@@ -11,13 +11,13 @@ import (
 
 // The faults of an engine in a small world. A fault may occur at any moment.
 const (
-	cut    = "cut"    // its connection is cut, and bytes in flight are lost
-	exit   = "exit"   // its process ends
-	abort  = "abort"  // it aborts the call that it waits for
-	detach = "detach" // it detaches while it may hold pages
+	cut    = "cut"    // the connection is cut, and bytes in flight are lost
+	exit   = "exit"   // the process ends
+	abort  = "abort"  // the engine aborts a call
+	detach = "detach" // the engine detaches, perhaps with holdings
 )
 
-// small returns the small worlds in which one engine sends a chunk and another engine reads it.
+// small returns the small worlds in which an engine sends a chunk and another engine reads the chunk.
 func small() []explore.Scope {
 	all := []explore.Scope{
 		{Name: "agent", About: "an engine in a process of its own sends a chunk, and another reads it"},

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A stream is a connection from an engine to the agent of its node.
+// A stream is a connection from an engine to the agent of the node.
 type stream struct {
 	a          *all `snap:"skip"`
 	id         session.Conn
@@ -22,7 +22,7 @@ type stream struct {
 	attached   bool   // the agent has accepted the first message
 	shutAgent  bool   // closed by the agent, or cut
 	shutEngine bool   // closed by the engine, or cut
-	over       bool   // the agent has read the stream to its end
+	over       bool   // the agent has read the whole stream
 }
 
 // soon schedules a read by the agent after the given time.
@@ -34,7 +34,7 @@ func (s *stream) soon(in effects.Duration) {
 	s.a.w.After(in, world.Delivery{Kind: world.KindAttached, Node: -1, A: reads, B: uint64(s.id)})
 }
 
-// arrives makes the agent read. At times it reads only part of the bytes, so that a frame may be incomplete.
+// arrives makes the agent read. At times only a part of the bytes is read, so that a frame may be incomplete.
 func (s *stream) arrives() {
 	s.due = false
 	w := s.a.w

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
-// tell makes an engine report the outcome of its job. The engine does not wait for the answer.
+// tell makes an engine report the outcome of a job. The engine does not wait for the answer.
 func (e *engineProcess) tell(t *task, code effects.Code) {
 	if !e.a.w.Jobs[t.job].Said[pd.Tells] {
 		return

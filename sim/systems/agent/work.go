@@ -10,9 +10,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine handles a job in one of three ways. It reserves pages, fills them, puts them, perhaps stores or shares
-// them, and releases them; it computes the job layer by layer; or it gets chunks (or is shown them), reads them and
-// releases them. Between the steps the engine pauses for a random time, and at times it aborts the call it waits for.
+// An engine handles a job in one of three ways. The engine reserves pages, fills and puts the pages, perhaps stores or
+// shares the chunks, and releases the pages; or computes the job layer by layer; or gets chunks (or is shown chunks),
+// and reads and releases them. Between the steps the engine pauses for a random time, and at times aborts a pending
+// call.
 
 // A kind says how an engine handles a job.
 type kind uint8
@@ -21,11 +22,11 @@ const (
 	putting   kind = iota
 	getting        // get chunks that were sent
 	fetching       // fetch chunks that the sender keeps in place
-	bringing       // get chunks that other nodes share
+	bringing       // get chunks that another node shares
 	computing      // push layer by layer
 )
 
-// A task is the progress of an engine on one job.
+// A task is the progress of an engine on a job.
 type task struct {
 	job   int
 	kind  kind
@@ -38,14 +39,14 @@ type task struct {
 	kept  bool   // the cache owns the pages
 	hasty bool   // the engine skips waits that are optional
 	anew  bool   // the prefill was preempted and has started again
-	blind bool   // the engine releases the holding without knowing whether it exists
+	blind bool   // the engine releases a holding that may not exist
 	until int64  `snap:"instant"` // the task does not continue before this time
 }
 
-// The phases of a task. In each phase but the first, the task waits for the call that it has made.
+// The phases of a task. In each phase but the first, the task waits for a call.
 const (
 	begins = iota
-	comes  // waits for the pages that it requested
+	comes  // waits for the requested pages
 	fills  // half of the pages are filled, or the engine reads
 	puts
 	stores    // stores or shares the pages
@@ -59,7 +60,7 @@ const (
 	leaves
 )
 
-// result returns the call that the task waits for, if it has ended, and clears it from the task.
+// result returns the call that the task waits for, if that call has ended, and removes the call from the task.
 func (t *task) result() (x *asked, ok bool) {
 	if t.call == nil || !t.call.ended() {
 		return nil, false
@@ -68,7 +69,7 @@ func (t *task) result() (x *asked, ok bool) {
 	return x, true
 }
 
-// call makes a call for a task. It returns false if the call could not be made.
+// call makes a call for a task, and reports whether the call could be made.
 func (e *engineProcess) call(t *task, m protocol.EngineCall, op protocol.CallOp) bool {
 	x := e.ask(m, op, t.job, t.at)
 	if x != nil {
@@ -86,10 +87,12 @@ func (e *engineProcess) pause(t *task, mean effects.Duration) {
 // waits reports whether a task has a call that may be aborted.
 func (t *task) waits() bool { return t.call != nil && !t.call.answered && !t.call.aborted }
 
+// abort aborts the call that the task waits for.
 func (t *task) abort(e *engineProcess) {
 	t.call.aborted = e.ask(protocol.EngineCall{Target: t.call.id}, protocol.CallAbort, -1, 0) != nil
 }
 
+// work continues a task.
 func (e *engineProcess) work(t *task) {
 	if t.waits() && !e.a.w.Healed && e.a.draw().Rarely(25) {
 		t.abort(e)
@@ -122,7 +125,7 @@ func (e *engineProcess) work(t *task) {
 	}
 }
 
-// begin requests the pages of a job, or its chunks.
+// begin requests the pages or the chunks of a job.
 func (e *engineProcess) begin(t *task) {
 	w := e.a.w
 	j, n := &w.Jobs[t.job], w.Nodes[e.node]
@@ -154,7 +157,7 @@ func (e *engineProcess) begin(t *task) {
 	}
 }
 
-// came continues the task with the outcome of its first call.
+// came continues the task with the outcome of the first call.
 func (e *engineProcess) came(t *task, x *asked) {
 	switch {
 	case x.pages > 0 && t.kind == computing:
@@ -207,8 +210,8 @@ func (e *engineProcess) put(t *task) {
 	}
 }
 
-// share continues with pages that were put: other nodes read them, and after the share is withdrawn they belong to the
-// engine again.
+// share continues with pages that were put: another node may read them, and after the share is withdrawn the pages
+// belong to the engine again.
 func (e *engineProcess) share(t *task) {
 	switch t.phase {
 	case stores:
@@ -296,10 +299,11 @@ func (e *engineProcess) holding(id uint64) (*host, *holding) {
 	return h, x
 }
 
-// fill writes one half of the chunks of a task, or unrelated content after the put.
+// fill writes a half of the chunks of a task, or unrelated content after the put.
 func (e *engineProcess) fill(t *task, half int) {
 	h, x := e.holding(t.holds)
-	if h == nil || e.lies && (e.a.w.Commands[x.t-1].Job != t.job || lost(h, x)) || !e.lies && !h.holdsStill(x, "fills") {
+	if h == nil || e.lies && (e.a.w.Commands[x.t-1].Job != t.job || lost(h, x)) ||
+		!e.lies && !h.holdsStill(x, "fills") {
 		return
 	}
 	w, c := e.a.w, &e.a.w.Commands[x.t-1]
@@ -323,7 +327,7 @@ func (e *engineProcess) fill(t *task, half int) {
 	}
 }
 
-// reads makes an engine read the chunks that it got once more.
+// reads makes an engine read the chunks of a task once more.
 func (e *engineProcess) reads(t *task) {
 	if h, x := e.holding(t.holds); h != nil && (e.lies || h.holdsStill(x, "reads")) {
 		if c := &e.a.w.Commands[x.t-1]; c.Job == t.job && !e.lies {

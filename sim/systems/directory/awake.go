@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// awake: a directory whose process is stopped hears nothing, which is no worker's silence.
+// awake checks that a directory does not take its own pause for the silence of a worker: while the process of the
+// directory is stopped, no message reaches the directory.
 var awake = oracle.Of("awake",
 	"a directory forgets a worker as silent only when it was awake for the time of a silence since it heard of it",
 	func(l *oracle.Listen[book]) {
@@ -20,7 +21,7 @@ var awake = oracle.Of("awake",
 				return
 			}
 			is := who{instance: string(e.Why.Name), rank: e.Count}
-			// Its clock may drift from the one by which it was frozen.
+			// The directory's clock may drift from the clock by which its process was frozen.
 			at, spoke := x.spoke[is].before(&x.clock)
 			if lived := x.clock.lived - at; spoke && lived < silence*8/10 {
 				c.Fail("%s forgets %s, and was awake for %v since it heard of it", c.NodeName(), is.instance,
@@ -29,19 +30,20 @@ var awake = oracle.Of("awake",
 		})
 	})
 
-// A clock follows how long a directory was awake, from one of its events to the next.
+// clock measures how long a directory was awake, from event to event.
 type clock struct {
 	events uint64
-	last   effects.Time     // of the last event, by the directory's clock
-	frozen effects.Duration // its process until then
-	asleep effects.Duration // by the directory's own rule: a gap of more than two pulses counts as one
-	lived  effects.Duration // at the most, by what the world did to the process
+	last   effects.Time     // time of the last event, by the directory's clock
+	frozen effects.Duration // how long the process had been frozen until then
+	asleep effects.Duration // time asleep by the directory's own rule: a gap of more than two pulses counts as one pulse
+	lived  effects.Duration // upper bound of the time awake, computed from what the world did to the process
 }
 
-// pulse is how often a directory looks whether it is awake: an eighth of the shortest time after which it gives
-// something up.
+// pulse is the interval at which a directory checks whether its process was stopped: an eighth of the directory's
+// shortest timeout.
 const pulse = min(silence, stuck) / 8
 
+// step moves the clock to the next event.
 func (x *clock) step(now effects.Time, frozen effects.Duration) {
 	gap, stood := now.Sub(x.last), frozen-x.frozen
 	if x.last == 0 {
@@ -55,19 +57,20 @@ func (x *clock) step(now effects.Time, frozen effects.Duration) {
 	x.events++
 }
 
-// now is the time that the directory was awake, by its own rule.
+// now returns the time that the directory was awake, by the directory's own rule.
 func (x *clock) now() effects.Time { return x.last.Add(-x.asleep) }
 
-// A spoken is how long a directory had lived when it heard of a worker last. In the step in which it hears of it, it
-// may forget first what it knew of it from before.
+// spoken records when a directory last received a message from a worker, as time awake. The previous contact is kept
+// too, because the directory may first forget the worker and then handle the message, all in one step.
 type spoken struct {
 	at    effects.Duration
-	event uint64 // in which that was; 0: never
+	event uint64 // event of the last contact; 0 if there was none
 
-	was   effects.Duration // likewise, before that event
+	was   effects.Duration // the contact before that event
 	other uint64
 }
 
+// again returns the record after a contact in the present event.
 func (s spoken) again(x *clock) spoken {
 	if s.event != x.events {
 		s.was, s.other = s.at, s.event
@@ -76,7 +79,7 @@ func (s spoken) again(x *clock) spoken {
 	return s
 }
 
-// before is when it was, before this event; false: it was not.
+// before returns the last contact before the present event, and whether there was such a contact.
 func (s spoken) before(x *clock) (effects.Duration, bool) {
 	if s.event == x.events {
 		return s.was, s.other != 0
@@ -84,7 +87,7 @@ func (s spoken) before(x *clock) (effects.Duration, bool) {
 	return s.at, s.event != 0
 }
 
-// ticks has a book follow the clocks of directories. It comes before whatever else a book hears.
+// ticks makes a ledger follow the clocks of the directories. These listeners must be the first listeners of the ledger.
 func ticks(l *oracle.Listen[book]) {
 	step := func(b *book, c *oracle.Call) {
 		if x := b.volume(c); x != nil {

@@ -9,28 +9,29 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// A book is what an oracle knows: what workers have in truth, which is what their engines told them, and what each
-// directory was told, which is what came to it. It never asks the machine.
+// book is the state that most oracles of this package share: the chunks that each worker holds in truth, taken from the
+// commands of the engines, and what each directory was told, taken from the messages that arrived there. The state of
+// the machines is never read.
 type book struct {
-	has    map[string][]uint64 // by the name of a worker's node, in order
-	left   map[string]bool     // whose engine wants it to be known no more
-	healed effects.Time        // when faults end, in true time; 0: nobody has said
-	did    effects.Time        // when somebody did something last
+	has    map[string][]uint64 // sorted chunks, by the name of a worker's node
+	left   map[string]bool     // worker nodes whose engine has told the worker to leave
+	healed effects.Time        // when faults end, in true time; 0 if not known yet
+	did    effects.Time        // time of the last change at any worker
 	of     map[string]*volume  // by the name of a directory's node
 	lives  lives
 }
 
-// A volume is about one directory.
+// volume is the part of a ledger about one directory.
 type volume struct {
-	entries []*entry // whom it was told of in this life of its
+	entries []*entry // workers that the present incarnation was told of
 	asked   map[effects.Request]asked
-	first   map[string]int // by instance, since one of its workers registered last: the turn in which it was named first
+	first   map[string]int // by instance: the turn that last named it first; cleared by registrations
 	turn    int
 	clock   clock
 	spoke   map[who]spoken
 }
 
-// volume is that of the node that a call is about; nil: it is no directory.
+// volume returns the part about the node of a call, or nil if the node is not a directory.
 func (b *book) volume(c *oracle.Call) *volume {
 	name := c.NodeName()
 	if !slices.Contains(sharing, name) {
@@ -45,17 +46,17 @@ func (b *book) volume(c *oracle.Call) *volume {
 	return b.of[name]
 }
 
-// asked is a question to the directory.
+// asked is a request to a directory that has no reply yet.
 type asked struct {
 	by     who
 	hashes []uint64
 	sync   *protocol.FullSyncStartMsg
 }
 
-// judge is what an oracle says of an answer to a lookup.
+// judge checks the reply to a lookup.
 type judge func(b *book, x *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg)
 
-// keeps has an oracle keep a book and judge each answer.
+// keeps makes an oracle maintain a ledger and check each reply to a lookup.
 func keeps(says judge) func(l *oracle.Listen[book]) {
 	return func(l *oracle.Listen[book]) {
 		ticks(l)
@@ -126,7 +127,7 @@ func without(chunks []uint64, k uint64) []uint64 {
 	return chunks
 }
 
-// prefix is how many of the first of these chunks are there.
+// prefix returns the number of leading chunks of wanted that are in the sorted list chunks.
 func prefix(chunks, wanted []uint64) (n int) {
 	for n < len(wanted) {
 		if _, has := slices.BinarySearch(chunks, wanted[n]); !has {
@@ -137,7 +138,7 @@ func prefix(chunks, wanted []uint64) (n int) {
 	return n
 }
 
-// received follows what comes to the directory.
+// received updates the ledger with a message that arrived at the directory.
 func (b *volume) received(c *oracle.Call, e *effects.Received) {
 	now := b.clock.now()
 	b.entries = slices.DeleteFunc(b.entries, func(t *entry) bool { return now.Sub(t.heard) >= silence })
@@ -211,7 +212,8 @@ func numbers(hashes []protocol.ChunkHash) (all []uint64) {
 	return all
 }
 
-// heard is the entry of who speaks, if it is believed.
+// heard returns the entry of the worker that sent a message, and records the contact. The result is nil if the
+// directory does not accept messages from this incarnation of the worker.
 func (b *volume) heard(now effects.Time, w protocol.Worker, is protocol.UUID) *entry {
 	t := b.at(whoIs(w))
 	if t == nil || t.is != is {
@@ -221,7 +223,7 @@ func (b *volume) heard(now effects.Time, w protocol.Worker, is protocol.UUID) *e
 	return t
 }
 
-// hears notes that the directory hears of a worker.
+// hears records that the directory has received a message from a worker.
 func (b *volume) hears(t *entry, now effects.Time) {
 	t.heard = now
 	if b.spoke == nil {
@@ -230,7 +232,7 @@ func (b *volume) hears(t *entry, now effects.Time) {
 	b.spoke[t.who] = b.spoke[t.who].again(&b.clock)
 }
 
-// at is the entry of a worker, or nil.
+// at returns the entry of a worker, or nil.
 func (b *volume) at(w who) *entry {
 	for _, t := range b.entries {
 		if t.who == w {
@@ -240,20 +242,21 @@ func (b *volume) at(w who) *entry {
 	return nil
 }
 
-// addressOf is where a worker takes a controller's requests and its peers', by which one without an incarnation is known:
-// a heartbeat of a former process of it may come late, and says others.
+// addressOf returns the addresses of a worker, as text. The addresses identify a process of a worker that states no
+// incarnation: a late heartbeat of an earlier process has different addresses.
 func addressOf(m *protocol.RegisterMsg) string {
 	return fmt.Sprintf("%s:%d %s", m.IP, m.Port, m.PeerInitURL)
 }
 
-// registers is somebody who is there, by a registration or a heartbeat.
+// registers handles a registration or a heartbeat.
 func (b *volume) registers(now effects.Time, m *protocol.RegisterMsg, beat bool) {
 	t, plain := b.at(whoIs(m.Worker)), m.Incarnation == protocol.UUID{}
 	switch {
-	case t != nil && !plain && t.was == m.Incarnation: // It comes no more.
-	case t != nil && t.is == m.Incarnation && !plain, t != nil && t.is == m.Incarnation && beat && t.at == addressOf(m):
+	case t != nil && !plain && t.was == m.Incarnation: // The previous incarnation is not accepted again.
+	case t != nil && t.is == m.Incarnation && !plain,
+		t != nil && t.is == m.Incarnation && beat && t.at == addressOf(m):
 		b.hears(t, now)
-	case t != nil && plain && beat: // It is at another address, or of a release that says more.
+	case t != nil && plain && beat: // The worker has another address, or its release states an incarnation.
 	default:
 		delete(b.first, string(m.InstanceID))
 		next := &entry{who: whoIs(m.Worker), is: m.Incarnation, url: string(m.PeerInitURL), at: addressOf(m),
@@ -271,7 +274,7 @@ func (b *volume) registers(now effects.Time, m *protocol.RegisterMsg, beat bool)
 	}
 }
 
-// answers follows what the directory says.
+// answers handles a reply of the directory.
 func (b *book) answers(x *volume, c *oracle.Call, e *effects.Reply, says judge) {
 	q, was := x.asked[e.Request]
 	if !was {
@@ -290,7 +293,7 @@ func (b *book) answers(x *volume, c *oracle.Call, e *effects.Reply, says judge) 
 	says(b, x, c, &q, &m)
 }
 
-// begins is a sync that the directory lets begin.
+// begins records a full sync that the directory has accepted.
 func (b *volume) begins(now effects.Time, q *asked, body []byte) {
 	var m protocol.FullSyncStartRetMsg
 	t := b.at(q.by)
@@ -300,8 +303,8 @@ func (b *volume) begins(now effects.Time, q *asked, body []byte) {
 	t.sync = &syncing{id: string(q.sync.SyncID), began: now, went: now, seen: make([]bool, q.sync.BatchCount)}
 	if q.sync.Numbered {
 		t.sync.account = &account{next: q.sync.Next}
-		// A sync takes a number, so one that says the next but one leaves out no operation. What was told before stays
-		// until the sync is whole.
+		// A sync uses a sequence number itself, so a sync that states the number after the next does not skip an
+		// operation. The earlier reports stay valid until the sync is complete.
 		switch {
 		case t.sure == nil:
 		case q.sync.Next == t.sure.next, q.sync.Next == t.sure.next+1:

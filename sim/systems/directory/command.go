@@ -6,17 +6,17 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// What workers are told to do.
+// The commands that engines give to workers.
 type (
-	admit   struct{ chunks []uint64 } // have these
-	evict   struct{ chunks []uint64 } // have them no more
-	lookup  struct{ chunks []uint64 } // ask who has them
-	settled struct{ lookup }          // likewise, after all has come to rest
-	leave   struct{}                  // be known no more, until another life
+	admit   struct{ chunks []uint64 } // add these chunks
+	evict   struct{ chunks []uint64 } // remove these chunks
+	lookup  struct{ chunks []uint64 } // ask the directories which workers have these chunks
+	settled struct{ lookup }          // a lookup after the faults, when replies must be right
+	leave   struct{}                  // leave the directories until the next incarnation
 )
 
-// factSettled says that all should be at rest by now, if the faults ended so long before as ID says. Its Count is
-// firstStays where whom a directory believes it believes for the whole run.
+// factSettled observes that the final lookups have begun. The ID is the time at which the faults ended. The Count is
+// firstStays if a directory never gives up a worker as silent during the run, so that a mistaken belief can last.
 const (
 	factSettled = effects.FactOther
 	firstStays  = 1
@@ -28,23 +28,25 @@ func (*lookup) IsCommand()  {}
 func (*settled) IsCommand() {}
 func (*leave) IsCommand()   {}
 
-// Chunks are of a few prompts, each with the chunks before it.
+// The chunks belong to a few prompts. A worker that has a chunk usually has the earlier chunks of the prompt as well.
 const (
 	prompts  = 3
 	ofPrompt = 5
 )
 
-// One more prompt is longer than a word of bits, in which a directory notes what came of a sync. Few plans have it.
+// A further prompt has more chunks than a 64-bit word has bits, so that the directory needs several words to mark the
+// batches of a full sync that have arrived. Few plans use the prompt.
 const (
-	long   = 1000 // the number of items that are about it
+	long   = 1000 // number of the plan items about this prompt
 	ofLong = 80
 )
 
+// isLong reports whether a plan uses the long prompt.
 func isLong(p *plan.Plan) bool {
 	return p.System == systemName && draw.Hash(p.Seed, draw.Plan, 8, 5).Permille(60)
 }
 
-// first are the first n chunks of a prompt.
+// first returns the first n chunks of a prompt.
 func first(prompt uint32, n int) (all []uint64) {
 	for k := range n {
 		all = append(all, uint64(prompt)<<8|uint64(k)|1<<16)
@@ -52,7 +54,7 @@ func first(prompt uint32, n int) (all []uint64) {
 	return all
 }
 
-// An item's number says which prompt, and how much of it.
+// admits creates the command of an item. The item's number selects a prompt and how many of its chunks to add.
 func admits(x plan.Item) effects.CommandBody {
 	if x.Number == long {
 		return &admit{first(prompts, ofLong)}
@@ -60,7 +62,7 @@ func admits(x plan.Item) effects.CommandBody {
 	return &admit{first(x.Number%prompts, 1+int(x.Number/prompts)%ofPrompt)}
 }
 
-// evicts takes a prompt's tail, or now and then its first chunk.
+// evicts creates a command that removes the last chunks of a prompt, or sometimes only the first chunk.
 func evicts(x plan.Item) effects.CommandBody {
 	all := first(x.Number%prompts, ofPrompt)
 	if x.Number >= 80 {

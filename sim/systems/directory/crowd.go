@@ -11,36 +11,36 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
-// A crowd is a process that floods a directory: on a few connections it registers more workers than there is room for,
-// under instances that do not exist, begins full syncs of them and never goes on, and tells of more chunks than the
-// index takes. It does so to the end of a run. The directory has to serve the workers of other addresses all the same:
-// that they are known, with what they have, is judged as in each world (converges).
+// A crowd is a process that floods a directory until the end of the run. On a few connections, the process registers
+// more workers than the directory has room for, under instances that do not exist, begins full syncs of these workers
+// without sending a batch, and reports more chunks than the index can hold. The directory must still serve the workers
+// at all remaining addresses. Oracle "converges" checks that, as in every run.
 
 const (
 	crowdName  = "crowd"
 	crowdItem  = "crowd"
-	crowdLines = 3   // connections on which it asks
-	crowdOf    = 4   // workers on each
-	crowdRank  = 7   // the lowest of its workers: nobody asks who has what of it
-	crowdOps   = 20  // chunks in one message
+	crowdLines = 3   // request connections
+	crowdOf    = 4   // workers per connection
+	crowdRank  = 7   // lowest rank of the crowd's workers: no lookup is about this rank
+	crowdOps   = 20  // chunks per message
 	crowdHas   = 120 // chunks of each worker
-	crowdBurst = 8   // turns that it takes at once on a new connection
+	crowdBurst = 8   // turns in quick succession on a new connection
 	crowdTurn  = 80 * effects.Millisecond
 	crowdHurry = 2 * effects.Millisecond
 )
 
-// isCrowded reports whether a seed's world has a process that may flood the directory. It does so where the plan has an
-// item that says so: plans from before there was one have none.
+// isCrowded reports whether the world of a plan has a process that may flood the directory. The process does so only if
+// the plan has an item for this: plans that are older than the item have none.
 func isCrowded(p *plan.Plan) bool {
 	return p.System == systemName && !isLong(p) && draw.Hash(p.Seed, draw.Plan, 8, 30).Permille(250)
 }
 
-// floods reports whether it does.
+// floods reports whether the process of a plan floods the directory.
 func floods(p *plan.Plan) bool {
 	return isCrowded(p) && slices.ContainsFunc(p.Items, func(x plan.Item) bool { return x.Do == crowdItem })
 }
 
-// begins is the body of an item that says that there is a crowd. The process floods from its first instant.
+// begins is the command of the item that makes the process flood the directory. The process floods from its start on.
 type begins struct{}
 
 func (*begins) IsCommand() {}
@@ -49,14 +49,14 @@ func crowds(plan.Item) effects.CommandBody { return &begins{} }
 
 type crowd struct {
 	floods    bool                    `snap:"share"`
-	ranks     bool                    `snap:"share"` // its workers are ranks of a few instances
+	ranks     bool                    `snap:"share"` // the workers are ranks of a few instances
 	is        protocol.UUID           `snap:"share"`
 	directory [lineKinds]effects.Addr `snap:"share"`
-	lines     [crowdLines + 1]line    // the last one is the feed
+	lines     [crowdLines + 1]line    // the last connection is the feed
 	turns     [crowdLines + 1]int
-	fresh     [crowdLines + 1]int          // turns since it was opened
-	next      [crowdLines + 1]effects.Time // when the line is used again
-	told      [crowdLines * crowdOf]uint64 // operations of each worker
+	fresh     [crowdLines + 1]int          // turns since the connection was opened
+	next      [crowdLines + 1]effects.Time // when the connection is used again
+	told      [crowdLines * crowdOf]uint64 // operations reported for each worker
 	corrs     effects.Corr
 }
 
@@ -71,7 +71,7 @@ func newCrowd(b own.Boot) *crowd {
 	return x
 }
 
-// Deadline is when a line is to be used, or its answer is overdue.
+// Deadline returns the time at which a connection is used next, or at which a reply is overdue.
 func (w *crowd) Deadline() (effects.Time, bool) {
 	if !w.floods {
 		return 0, false
@@ -153,7 +153,7 @@ func (w *crowd) opened(e *effects.Opened, out *effects.Effects) {
 			l.conn = e.Conn
 		}
 	case e.Code == effects.OK:
-		out.Close(e.Conn) // It came too late.
+		out.Close(e.Conn) // The connection was given up in the meantime.
 	}
 }
 
@@ -167,7 +167,7 @@ func (w *crowd) end(l *line, out *effects.Effects) {
 	*l = line{}
 }
 
-// goOn uses a line: it is opened, or the next thing is said on it.
+// goOn uses a connection: it opens the connection, or sends the next message.
 func (w *crowd) goOn(now effects.Time, i int, out *effects.Effects) {
 	l := &w.lines[i]
 	kind := asking
@@ -200,7 +200,7 @@ func (w *crowd) goOn(now effects.Time, i int, out *effects.Effects) {
 	out.Send(effects.Send{Corr: l.corr, Conn: l.conn, Body: out.Cut(body)})
 }
 
-// tells tells of chunks that a worker does not have.
+// tells reports chunks for a worker that does not exist.
 func (w *crowd) tells(l *line, worker int, out *effects.Effects) {
 	m := protocol.BatchedKVOperationMsg{Worker: w.worker(worker), Location: cpu}
 	for range crowdOps {
@@ -213,7 +213,8 @@ func (w *crowd) tells(l *line, worker int, out *effects.Effects) {
 	out.Post(effects.Post{Corr: w.corr(), Conn: l.conn, Body: out.Cut(m.Append(out.Arena()))})
 }
 
-// worker is one of those whose instances do not exist. Each is of another one, or those of a connection are of one.
+// worker returns the name of a worker of the crowd. Each worker has its own instance, or the workers of a connection
+// are ranks of the same instance.
 func (w *crowd) worker(i int) protocol.Worker {
 	if w.ranks {
 		return protocol.Worker{InstanceID: strconv.AppendInt([]byte("x"), int64(i/crowdOf), 10),

@@ -1,5 +1,13 @@
-// Package directory is a directory and workers in a simulated world: who reports what they have and ask who has what,
-// what seeds draw of it, and who judges the answers.
+// Package directory simulates cache directories and the workers that report to the directories. The package contains
+// the workers, a process that floods a directory, the log that directories share, the random choices of a seed, and the
+// oracles that check the replies to lookups.
+//
+// There are three systems: System (one or two independent directories), Replicas (directories that share a log, so that
+// each directory learns of all reports) and Fleet (Replicas with many workers).
+//
+// Example: an engine gives worker a0 the command to add two chunks. The worker reports the operations to the directory.
+// Later, worker b0 looks the chunks up. The oracles compare the reply with the ledger of what the directory was told:
+// the reply must name instance a with two chunks, unless a report was lost and no full sync has repaired the loss.
 package directory
 
 import (
@@ -22,7 +30,7 @@ const (
 	second        = "second"
 )
 
-// directories are the names of those that a plan has: each is a replica by itself.
+// directories returns the names of the directories of a plan. Each directory is independent.
 func directories(p *plan.Plan) []string {
 	if draw.Hash(p.Seed, draw.Plan, 8, 3).Permille(500) {
 		return []string{directoryName, second}
@@ -30,8 +38,8 @@ func directories(p *plan.Plan) []string {
 	return []string{directoryName}
 }
 
-// workers are by the names of their nodes. Those of one instance are its ranks. c is a node that takes each directory
-// for a controller of LMCache's, p a worker of LMCache's, which knows one directory.
+// workers lists the workers of System and Replicas. Workers of the same instance are ranks of that instance. c0 is a
+// kvferry node that takes each directory for an LMCache controller; p0 is an LMCache worker, which knows one directory.
 var workers = []hand{
 	{"a0", who{instance: "a"}}, {"a1", who{instance: "a", rank: 1}}, {"b0", who{instance: "b"}},
 	{"b1", who{instance: "b", rank: 1}}, {"c0", who{instance: "c", plain: true}},
@@ -40,18 +48,19 @@ var workers = []hand{
 
 const plainName = "p0"
 
-// A hand is a worker by the name of its node.
+// hand is a worker together with the name of its node.
 type hand struct {
 	name string
 	who  who
 }
 
-// rests is how long after the last fault a directory knows what is so: what is down starts within 1.5 s, what was
-// delayed comes within 1 s, a connection is opened again within 0.3 s, what is not known by then is found by two
-// heartbeats, and a sync that lost its end is given up and done anew, one after the other if there is but one place.
+// rests is the time after the last fault by which a directory knows the truth: processes restart within 1.5 s, delayed
+// messages arrive within 1 s, and connections are opened again within 0.3 s. After that, two heartbeats find the
+// workers that the directory does not know, and a sync without an end is given up and repeated. A directory with a
+// single slot runs the syncs in sequence.
 const rests = 5 * time.Second
 
-// System is a directory with workers.
+// System is one or two independent directories with workers.
 var System = own.System{
 	Name:  systemName,
 	Nodes: nodes,
@@ -60,7 +69,8 @@ var System = own.System{
 		"admit": admits, "evict": evicts, "lookup": looks, "settled": settles, "leave": leaves,
 		crowdItem: crowds,
 	},
-	Oracles:  []oracle.Oracle{named, turns, toldSo, converges, honest, answered, parted, awake},
+	Oracles: []oracle.Oracle{named, turns, toldSo, converges,
+		honest, answered, parted, awake},
 	Facts:    []string{"settled"},
 	Legible:  legible,
 	Patience: rests + 2*time.Second,
@@ -91,7 +101,7 @@ func nodes(p *plan.Plan) (all []own.Process) {
 	return all
 }
 
-// limits are what a worker goes by.
+// limits returns the configuration of a worker's registrar.
 func limits(p *plan.Plan) registrar.Config {
 	c := registrar.Default()
 	c.RequestTimeout, c.BackoffMin, c.BackoffMax = patience, 20*effects.Millisecond, 300*effects.Millisecond
@@ -106,11 +116,11 @@ func limits(p *plan.Plan) registrar.Config {
 	return c
 }
 
-// journal is how many changes the store of a worker remembers: often less than it takes.
+// journal returns the number of changes that the store of a worker records, which is often too small.
 func journal(p *plan.Plan) int { return 1 << draw.Hash(p.Seed, draw.Plan, 8, 4).Between(1, 7) }
 
-// setting is how a plan's directory is configured: its bounds are small where they end work, and ample where they end
-// knowledge.
+// setting returns the configuration of a directory. Limits that stop work are small; limits that make the directory
+// forget are large.
 func setting(b own.Boot, name string) serve.Config {
 	at := func(n uint64) draw.Of { return draw.Hash(b.Plan.Seed, draw.Plan, 8, n) }
 	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
@@ -120,32 +130,32 @@ func setting(b own.Boot, name string) serve.Config {
 	d.Instances, d.Workers, d.WorkersPerInstance, d.WorkersPerConnection, d.Holders = 8, 16, 4, 4, 64
 	d.Silence, d.SyncTimeout, d.Fade, d.EndsPerStep = silence, stuck, fades, 16
 	d.Syncs, d.SweepRows = at(1).Between(1, 4), 1+at(2).Between(0, 40)
-	if floods(b.Plan) { // Half of each table has room for all workers but those of the crowd.
+	if floods(b.Plan) { // Half of each table has room for all workers except for the crowd's.
 		d.Syncs, d.Chunks = max(2, d.Syncs), 600
 	}
 	return c
 }
 
-// How long a directory waits for word of a worker, and for a sync to go on; and how long it believes what was told
-// before a gap.
+// How long a directory waits for a message from a worker, and for the next batch of a sync; and how long it keeps
+// records from before a gap in the reports.
 const (
 	silence = 1200 * effects.Millisecond
 	stuck   = 500 * effects.Millisecond
 	fades   = 300 * effects.Millisecond
 )
 
-// draws draws what workers do.
+// draws draws the workload and the crowd.
 func draws(d own.Draws, p *plan.Plan) {
 	drawWork(d, p, workers, rests, len(directories(p)))
 	if isCrowded(p) && p.Profile != "calm" {
 		p.Items = append(p.Items, d.Items(crowdItem, 1, 1, crowdName)...)
-		// Who registers first has its place. So the directory begins anew, and all come at once.
+		// The first workers to register get the places. The directory restarts, so that all workers compete at once.
 		p.Faults = append(p.Faults, plan.Scheduled{Fault: plan.FaultCrash, At: p.FaultsEnd / 2, Node: 0})
 	}
 }
 
-// drawWork draws what workers do, and that each asks about each prompt after all has come to rest. The first of them is
-// that node.
+// drawWork draws the commands of the workers, and a final lookup of each prompt by each worker once the directories
+// must know the truth. The last argument is the node of the first worker.
 func drawWork(d own.Draws, p *plan.Plan, workers []hand, rests time.Duration, first int) {
 	var names []string
 	for _, x := range workers {
@@ -177,7 +187,7 @@ func drawWork(d own.Draws, p *plan.Plan, workers []hand, rests time.Duration, fi
 	}
 }
 
-// legible says whether bytes are a message of workers or directories.
+// legible reports whether bytes are a valid message of a worker or a directory.
 func legible(b []byte) bool {
 	tag, err := protocol.PeekControllerTag(b, nil)
 	if err != nil {

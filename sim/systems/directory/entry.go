@@ -7,47 +7,47 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An entry is what was told of one worker since it registered.
+// An entry is what a directory was told about one worker since the worker registered.
 type entry struct {
 	who     who
 	is, was protocol.UUID
 	url     string
-	at      string       // as addressOf says
-	heard   effects.Time // by the time that the directory was awake
-	told    []uint64     // all that it may be believed to have
-	sure    *account     // what it must be believed to have; nil: nobody can say
+	at      string       // as returned by addressOf
+	heard   effects.Time // time of the last message, as time that the directory was awake
+	told    []uint64     // chunks that the directory may state
+	sure    *account     // chunks that the directory must state; nil if an operation is missing
 	sync    *syncing
-	begun   bool   // operations of it are believed
+	begun   bool   // the directory applies the worker's operations
 	counts  bool   // the number of the next operation is known
-	next    uint64 // that is it
+	next    uint64 // the number of the next operation
 	gaps    []gap
-	last    map[uint64]effects.Time // when a chunk was told of last
+	last    map[uint64]effects.Time // time of the last report, by chunk
 }
 
-// A gap is where operations are missing.
+// A gap is a place in the reports where operations are missing.
 type gap struct {
 	at   effects.Time
-	half effects.Time // the directory's first step that far behind it; 0: there was none yet
+	half effects.Time // first step of the directory after a fade time; 0 if there was none yet
 }
 
-// An account is what operations come to that are whole.
+// account holds the chunks that result from a sequence of operations without a gap.
 type account struct {
 	chunks []uint64
-	next   uint64 // the number of the next one
+	next   uint64 // the number of the next operation
 }
 
-// syncing is a full sync under way.
+// syncing is the state of a full sync in progress.
 type syncing struct {
 	id      string
 	began   effects.Time
 	went    effects.Time
 	seen    []bool
-	full    int // batches of them that told of a chunk
+	full    int // batches with chunks
 	ended   bool
-	account *account // nil: something is missing
+	account *account // nil if an operation or a batch is missing
 }
 
-// operates follows what a worker says that it did.
+// operates applies a report of operations.
 func (t *entry) operates(now effects.Time, ops []protocol.KVOperation) {
 	for i := range ops {
 		op := &ops[i]
@@ -66,7 +66,7 @@ func (t *entry) operates(now effects.Time, ops []protocol.KVOperation) {
 	}
 }
 
-// does is an operation without a number.
+// does applies an operation that has no sequence number.
 func (t *entry) does(chunk uint64, evict bool) {
 	change := with
 	if evict {
@@ -81,7 +81,7 @@ func (t *entry) does(chunk uint64, evict bool) {
 	}
 }
 
-// follow is an account after one more operation; nil: one is missing.
+// follow applies one more operation. The result is nil if an earlier operation is missing.
 func (a *account) follow(op *protocol.KVOperation) *account {
 	if a == nil || op.Seq != a.next {
 		return nil
@@ -94,8 +94,8 @@ func (a *account) follow(op *protocol.KVOperation) *account {
 	return a
 }
 
-// misses follows whether an operation is the next one. One that says 0 may be of a worker that began to count anew, and
-// before one does none is believed.
+// misses checks whether an operation has the expected sequence number, and records a gap if not. Number 0 is always
+// accepted, because the worker may have started to count again; the directory applies no operation before number 0.
 func (t *entry) misses(now effects.Time, op *protocol.KVOperation) {
 	if !t.begun {
 		return
@@ -107,7 +107,7 @@ func (t *entry) misses(now effects.Time, op *protocol.KVOperation) {
 	t.hears(now, op.Key.Bits)
 }
 
-// hears notes when a chunk is told of.
+// hears records the time of a report about a chunk.
 func (t *entry) hears(now effects.Time, chunk uint64) {
 	if t.last == nil {
 		t.last = map[uint64]effects.Time{}
@@ -115,8 +115,9 @@ func (t *entry) hears(now effects.Time, chunk uint64) {
 	t.last[chunk] = now
 }
 
-// fade forgets what was told before a gap. What goes on as a second one comes goes in the time after that, which begins
-// with the directory's first step behind its own time: one that is frozen is late for it.
+// fade drops chunks that were last reported before a gap. The directory may keep such chunks for two fade times: if the
+// gap falls into an earlier fade, the directory begins another fade when the earlier fade is over. The second fade time
+// begins with the directory's first step after the first one, which is late if the directory was frozen.
 func (t *entry) fade(now effects.Time) {
 	for i := range t.gaps {
 		if g := &t.gaps[i]; g.half == 0 && now.Sub(g.at) >= fades {
@@ -131,6 +132,7 @@ func (t *entry) fade(now effects.Time) {
 
 func (t *entry) syncs(id []byte) bool { return t.sync != nil && t.sync.id == string(id) }
 
+// batch applies a batch of a full sync.
 func (t *entry) batch(now effects.Time, m *protocol.FullSyncBatchMsg) {
 	for _, k := range m.Keys {
 		t.told = with(t.told, k.Bits)
@@ -151,20 +153,21 @@ func (t *entry) batch(now effects.Time, m *protocol.FullSyncBatchMsg) {
 	t.taken()
 }
 
-// perPatience is how many batches with chunks a sync has to tell within a directory's patience once that is over. One
-// that tells fewer may be given up while batches still come: otherwise it would hold its place for as long as it likes.
+// perPatience is the number of batches with chunks that a sync must deliver per sync timeout, once the first timeout
+// has passed. The directory may give up a slower sync although batches still arrive; otherwise the sync could occupy a
+// slot for ever.
 const perPatience = 64
 
-// goesOn notes that something of a sync came, from when on the directory's patience with it counts anew, unless the
-// sync is too slow. The directory is then free to forget it, and what it would have told is nothing that the directory
-// was told. A sync that keeps to the pace has no such excuse.
+// goesOn records that a part of a sync has arrived, so that the sync timeout starts again, unless the sync is too slow.
+// The directory may then give up the sync, and need not state its chunks. A sync that is fast enough must not be given
+// up.
 func (s *syncing) goesOn(now effects.Time) {
 	if now.Sub(s.began) <= stuck+effects.Duration(s.full)*(stuck/perPatience) {
 		s.went = now
 	}
 }
 
-// taken ends a sync that is whole.
+// taken finishes a sync that is complete.
 func (t *entry) taken() {
 	if s := t.sync; s.ended && !slices.Contains(s.seen, false) {
 		t.sure, t.sync, t.gaps = s.account, nil, nil

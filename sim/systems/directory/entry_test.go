@@ -7,15 +7,15 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A sync that tells chunks fast enough goes on for as long as it takes, and one that does not has only the patience that
-// it had before: so the book demands of a directory what a sync at its pace told, and not what one told that was given
+// A sync that delivers chunks fast enough may take as long as it needs; the timeout of a slower sync is not extended.
+// The ledger therefore requires a directory to know the chunks of a fast sync, and not those of a sync that was given
 // up.
 func TestSyncGoesOnAtItsPace(t *testing.T) {
 	const every = stuck / perPatience
 	for _, c := range []struct {
 		name  string
-		empty bool             // batches tell of no chunk
-		every effects.Duration // from one to the next
+		empty bool             // batches have no chunks
+		every effects.Duration // time from one batch to the next
 		goes  bool
 	}{
 		{name: "at the pace", every: every, goes: true},
@@ -31,7 +31,7 @@ func TestSyncGoesOnAtItsPace(t *testing.T) {
 				m.Keys = []protocol.ChunkHash{{Bits: uint64(n)}}
 			}
 			x.batch(now, &m)
-			x.batch(now, &m) // What comes twice is no progress.
+			x.batch(now, &m) // A repeated batch is no progress.
 		}
 		if goes := x.sync.went == now; goes != c.goes {
 			t.Errorf("a sync %s went on at %v of %v", c.name, x.sync.went, now)

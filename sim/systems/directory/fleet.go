@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
-// Fleet is what Replicas is at the size of a real one: its workers come, go and crash all the time.
+// Fleet is Replicas at the size of a real deployment: workers start, leave and crash all the time.
 var Fleet = own.System{
 	Name:     "fleet",
 	Nodes:    func(*plan.Plan) []own.Process { return sharers(fleet, 1000, ample) },
@@ -29,7 +29,7 @@ var Fleet = own.System{
 
 const instances = 64
 
-// fleet are its workers.
+// fleet lists the workers of Fleet.
 var fleet = func() (all []hand) {
 	for i := range instances {
 		all = append(all, hand{fmt.Sprintf("i%d", i), who{instance: fmt.Sprintf("i%d", i)}})
@@ -37,14 +37,14 @@ var fleet = func() (all []hand) {
 	return all
 }()
 
-// everybody are all workers there are in any of these systems; each has another name.
+// everybody lists the workers of all systems. Their names are unique.
 var everybody = append(slices.Clone(workers), fleet...)
 
-// agreesIn is how long after the last fault all directories of a fleet know what is so: hardly longer than among a few
-// workers, as several tell all they have at a time. BenchmarkFleet says how long it takes.
+// agreesIn is the time after the last fault by which all directories of a fleet know the truth: little longer than
+// with few workers, because several syncs run at a time. BenchmarkFleet measures the real time.
 const agreesIn = spreadsIn + time.Second
 
-// ample has a directory have room for a fleet, and its log read as fast as the fleet speaks.
+// ample gives a directory room for a fleet, and makes it read the log as fast as the fleet writes.
 func ample(c *serve.Config) {
 	d := &c.Directory
 	d.Instances, d.Workers, d.Holders, d.PeersPerLookup, d.HoldersPerChunk = 2*instances, 2*instances, 4*instances, 2*instances, 2*instances
@@ -53,8 +53,9 @@ func ample(c *serve.Config) {
 	c.Log.BufferBytes, c.Log.EntryBytes, c.Log.ReadEntries = is.BufferBytes, is.EntryBytes, is.ReadEntries
 }
 
-// drawFleet draws what workers do, and that some crash besides those that faults hit. From the last fault on each of
-// the first workers asks now and then; each of them tells another directory, so that it is seen when these agree.
+// drawFleet draws the commands of the workers, and crashes in addition to the scheduled faults. From the last fault on,
+// the first workers look chunks up regularly. Each of them uses a different directory, which shows when the directories
+// agree.
 func drawFleet(d own.Draws, p *plan.Plan) {
 	first := len(sharing) + 1
 	drawWork(d, p, fleet, agreesIn, first)
@@ -63,7 +64,7 @@ func drawFleet(d own.Draws, p *plan.Plan) {
 	for _, x := range fleet {
 		names = append(names, x.name)
 	}
-	for _, verb := range []string{"admit", "evict"} { // Each has something, and most do something.
+	for _, verb := range []string{"admit", "evict"} { // Most workers add chunks, and many remove some.
 		for _, x := range d.Items(verb+" more", instances, 3*instances, names...) {
 			x.Do = verb
 			p.Items = append(p.Items, x)
@@ -82,16 +83,16 @@ func drawFleet(d own.Draws, p *plan.Plan) {
 	}
 }
 
-// seenEvery is how often a directory's answer is looked at until all agree.
+// seenEvery is the interval of these lookups.
 const seenEvery = 200 * time.Millisecond
 
-// agrees: churn ends in what is so.
+// agrees checks that all directories of a fleet know the truth some time after the last fault.
 var agrees = oracle.Of("agrees",
 	"a while after the last fault each directory of a fleet knows of each worker, whomever that tells, what it has, "+
 		"and nothing of one that has left", keeps(knows(fleet, agreesIn)))
 
-// Wrong is an oracle that refuses nothing: it says how long after the last fault and the last thing that an engine did
-// a directory of a fleet gave an answer that was not so.
+// Wrong returns an oracle that reports no violations. For each wrong reply of a directory of a fleet, the function is
+// called with the time since the last fault, or since the last change at a worker if that was later.
 func Wrong(late func(after effects.Duration)) oracle.Oracle {
 	return oracle.Of("wrong", "says when answers are not so",
 		keeps(func(b *book, _ *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {

@@ -8,18 +8,19 @@ import (
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 )
 
-// lives are which life each worker and each directory is in, as they say themselves, and of whom a former life was
-// heard behind the present one: the last word of that was late. Who hears it cannot know which of the two is over. He
-// finds out when he has not heard the former one for a while, and where that while is longer than the run, never.
+// lives records the present incarnation of each worker and each directory, as stated in their messages, and the workers
+// of which a message of an earlier incarnation arrived after a message of the present one. A directory that receives a
+// late message cannot tell which incarnation has ended, until the earlier incarnation has been silent for some time. If
+// that time is longer than the run, the directory never finds out.
 type lives struct {
 	now     map[who]protocol.UUID
 	late    map[who]bool
-	tellers map[string]uint64 // by the name of a directory's node
-	told    bool              // a directory's former life told others something behind the present one
-	endless bool              // that while is longer than the run
+	tellers map[string]uint64 // log author, by the name of a directory's node
+	told    bool              // a log entry of a directory's earlier incarnation was read after the incarnation had ended
+	endless bool              // a directory waits for a silent worker longer than the run
 }
 
-// sent follows what makes somebody known, as he says it.
+// sent records a registration, a heartbeat or a log entry when it is sent.
 func (b *lives) sent(from string, body []byte) {
 	if is, life, ok := makesKnown(body); ok {
 		if b.now == nil {
@@ -35,7 +36,7 @@ func (b *lives) sent(from string, body []byte) {
 	}
 }
 
-// came follows it as a directory hears it, or the log.
+// came records the same messages when a directory or the log receives them.
 func (b *lives) came(body []byte) {
 	if is, life, ok := makesKnown(body); ok && b.late != nil && b.now[is] != life {
 		b.late[is] = true
@@ -56,10 +57,11 @@ func (b *lives) came(body []byte) {
 	}
 }
 
-// lost says whether a directory may take a former life of a worker for the present one until the end of the run.
+// lost reports whether a directory may take an earlier incarnation of a worker for the present one until the end of the
+// run.
 func (b *lives) lost(is who) bool { return b.endless && (b.told || b.late[is]) }
 
-// makesKnown reads a registration or a heartbeat: of which worker it is, and of which life.
+// makesKnown decodes a registration or a heartbeat and returns the worker and its incarnation.
 func makesKnown(body []byte) (is who, life protocol.UUID, ok bool) {
 	var r protocol.RegisterMsg
 	var h protocol.HeartbeatMsg
@@ -72,7 +74,7 @@ func makesKnown(body []byte) (is who, life protocol.UUID, ok bool) {
 	return who{}, protocol.UUID{}, false
 }
 
-// entered reads what a directory wants to be in the log.
+// entered decodes an entry that a directory writes to the log.
 func entered(body []byte) (e sharedlog.Entry, ok bool) {
 	var r sharedlog.Request
 	ok = r.Decode(body) == nil && e.Decode(r.Entry) == nil

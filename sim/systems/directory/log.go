@@ -7,16 +7,16 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
-// A shelf keeps the log that directories share, in memory alone: one that is started again has nothing. Its positions
-// grow with time, as it reads that at its start, so those of its next life may be smaller ones.
+// A shelf is the server of the log that directories share. The log is kept in memory only, so it is empty after a
+// restart. Positions are derived from the server's clock, so the positions of the next incarnation may be smaller.
 type shelf struct {
-	skew    uint64 `snap:"share"` // of its time
-	most    int    `snap:"share"` // entries that it keeps, however many it is asked to
-	tight   int    // likewise, until then
+	skew    uint64 `snap:"share"` // error of the clock
+	most    int    `snap:"share"` // upper limit of the number of entries, whatever directories ask for
+	tight   int    // a lower limit, which applies until the time below
 	until   effects.Time
-	lag     effects.Duration // before a read is answered, with one entry
-	slow    effects.Time     // until then
-	held    []held           // reads that are answered later, in order
+	lag     effects.Duration // delay of the reply to a read, which then has one entry
+	slow    effects.Time     // end of the delays
+	held    []held           // delayed reads, in order
 	entries []sharedlog.StoredEntry
 	last    sharedlog.Position
 }
@@ -27,18 +27,18 @@ type held struct {
 	at      effects.Time
 }
 
-// What befalls the log while it runs.
+// The faults of the log.
 type (
-	trims struct{ n int } // its first entries are gone
-	loses struct{ n int } // its last ones are, as where another server takes over that had not heard of them
-	wipes struct{}        // all are, and its positions begin anew
+	trims struct{ n int } // the oldest n entries are lost
+	loses struct{ n int } // the newest n entries are lost, as when a server takes over that did not have these entries yet
+	wipes struct{}        // all entries are lost, and the positions start again
 
-	squeezes struct { // it keeps so few for a while, that who reads is late for them
+	squeezes struct { // for some time the log keeps so few entries that readers miss some
 		most int
 		span effects.Duration
 	}
 
-	lags struct { // it is slow for a while: who begins hears workers long before it has read what others told
+	lags struct { // for some time reads are slow: a new directory hears from workers long before it has read the log
 		by, span effects.Duration
 	}
 )
@@ -49,7 +49,8 @@ func (*wipes) IsCommand()    {}
 func (*squeezes) IsCommand() {}
 func (*lags) IsCommand()     {}
 
-// newShelf makes shelves that keep from least to ten times as many entries.
+// newShelf returns a constructor of log servers that keep at least the given number of entries, and at most
+// ten times as many.
 func newShelf(least int) func(own.Boot) (effects.Machine, error) {
 	return func(b own.Boot) (effects.Machine, error) {
 		most := draw.Hash(b.Plan.Seed, draw.Plan, 8, 7).Between(least, 10*least)
@@ -60,7 +61,7 @@ func newShelf(least int) func(own.Boot) (effects.Machine, error) {
 	}
 }
 
-// Deadline is when it answers what it holds back.
+// Deadline returns the time of the reply to the first delayed read.
 func (s *shelf) Deadline() (effects.Time, bool) {
 	if len(s.held) == 0 {
 		return 0, false
@@ -68,7 +69,7 @@ func (s *shelf) Deadline() (effects.Time, bool) {
 	return s.held[0].at, true
 }
 
-// Step consumes one event. What is no question is not answered.
+// Step consumes one event. Messages that are no requests get no reply.
 func (s *shelf) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	for len(s.held) > 0 && s.held[0].at <= now {
 		s.reply(now, s.held[0].request, &s.held[0].read, out)
@@ -112,7 +113,7 @@ func (s *shelf) befalls(now effects.Time, x effects.CommandBody) {
 	case *squeezes:
 		s.tight, s.until = x.most, now.Add(x.span)
 	case *lags:
-		if len(s.held) == 0 { // Otherwise the later ones would be answered first.
+		if len(s.held) == 0 { // Otherwise later reads would be answered first.
 			s.lag = x.by
 		}
 		s.slow = now.Add(x.span)

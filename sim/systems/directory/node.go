@@ -15,8 +15,8 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
-// A node is a worker as nodes have it: a store with pages, and a registrar that tells of it. What its engine does is
-// what commands say.
+// A node is a worker of kvferry: a store with pages, and the registrar that reports the chunks of the store. Commands
+// stand for what an engine would do.
 type node struct {
 	registrar.Standalone
 	store   store.Store
@@ -26,7 +26,7 @@ type node struct {
 	settled effects.Observe `snap:"share"` // see factSettled
 }
 
-// pages are as many as there are chunks.
+// pages is the number of pages, which is enough for all chunks.
 const pages = prompts*ofPrompt + ofLong
 
 func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, error) {
@@ -112,7 +112,7 @@ func (n *node) looks(v *env.Env, t effects.Ticket, x *lookup) {
 	n.Lookups.StartLookup(v, kernel.Ref{Attempt: uint64(t)}, keys)
 }
 
-// admit has a chunk come, if it is not there.
+// admit adds a chunk to the store, unless the store has it.
 func (n *node) admit(v *env.Env, chunk uint64) {
 	key := keyOf(chunk)
 	hash := n.store.HashKey(key)
@@ -123,7 +123,7 @@ func (n *node) admit(v *env.Env, chunk uint64) {
 	}
 }
 
-// evict has one go, if it is there.
+// evict removes a chunk from the store, if the store has it.
 func (n *node) evict(v *env.Env, chunk uint64) {
 	key := keyOf(chunk)
 	if h := n.store.Find(n.store.HashKey(key), key); h != 0 {
@@ -131,12 +131,12 @@ func (n *node) evict(v *env.Env, chunk uint64) {
 	}
 }
 
-// keyOf is the key of a chunk.
+// keyOf returns the key of a chunk.
 func keyOf(chunk uint64) []byte {
 	return append(strconv.AppendUint([]byte("m@1@0@"), chunk, 16), "@bfloat16"...)
 }
 
-// Tables shows what there is nothing in when nothing happens.
+// Tables visits the tables that are empty at rest.
 func (n *node) Tables(visit func(name string, n, most int)) {
 	syncs := 0
 	for i := range n.limits.Directories {
@@ -144,13 +144,13 @@ func (n *node) Tables(visit func(name string, n, most int)) {
 			syncs++
 		}
 	}
-	if n.settled.Count != firstStays { // Otherwise somebody may want one now and then until the end.
+	if n.settled.Count != firstStays { // Otherwise a directory may request syncs until the end of the run.
 		visit("syncs", syncs, len(n.limits.Directories))
 	}
 	visit("lookups", n.Lookups.CountUnfinished(), n.limits.LookupsMax)
 }
 
-// Remembers shows what it keeps.
+// Remembers visits the tables that may have entries at rest.
 func (n *node) Remembers(visit func(name string, n, most int)) {
 	need := n.limits.RegistrarNeed().Add(n.limits.LookupNeed())
 	most := map[string]int{
@@ -160,14 +160,14 @@ func (n *node) Remembers(visit func(name string, n, most int)) {
 	n.Standalone.VisitTables(func(name string, k int, _ table.Rest) { visit(name, k, most[name]) })
 }
 
-// A who is which worker one is.
+// who identifies a worker.
 type who struct {
 	instance string
 	rank     uint32
-	plain    bool // it speaks as LMCache's workers do: it names no incarnation
+	plain    bool // the worker speaks LMCache's protocol without extensions, and states no incarnation
 }
 
-// incarnation is that of a life.
+// incarnation returns the incarnation that a process of the worker states.
 func (w who) incarnation(b own.Boot) protocol.UUID {
 	if w.plain {
 		return protocol.UUID{}
@@ -179,7 +179,7 @@ func (w who) worker() protocol.Worker {
 	return protocol.Worker{InstanceID: []byte(w.instance), WorkerID: w.rank}
 }
 
-// url is where peers find it: each life is somewhere else.
+// url returns the address for peers. Each incarnation has another address.
 func (w who) url(b own.Boot) []byte {
 	u := strconv.AppendUint([]byte(w.instance+"-"), uint64(w.rank), 10)
 	return strconv.AppendUint(append(u, ':'), 7000+b.Seed%100, 10)

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// named: a directory names nobody who is not there, as far as it was told.
+// named checks that a directory only names workers that it was told of.
 var named = oracle.Of("named",
 	"a directory names workers of the asker's rank that it was told of, have not been silent "+
 		"for too long and can be reached, each instance once, those with more first, and never the asker",
@@ -35,7 +35,7 @@ var named = oracle.Of("named",
 		}
 	}))
 
-// toldSo: nothing is made up, and nothing is forgotten.
+// toldSo checks that a directory invents no chunks and forgets none.
 var toldSo = oracle.Of("told",
 	"of a worker a directory believes what that told it since it registered, no chunk more, and "+
 		"where nothing is missing none less, before, in and after a full sync",
@@ -58,13 +58,14 @@ var toldSo = oracle.Of("told",
 		}
 	}))
 
-// converges: hints become what is so.
+// converges checks that the directories know the truth some time after the last fault.
 var converges = oracle.Of("converges",
 	"a while after the last fault a directory knows of each worker what that has, and "+
 		"nothing of one that has left",
 	keeps(knows(workers, rests)))
 
-// knows judges what a directory knows of these workers so long after the last fault.
+// knows returns a check that a directory knows the chunks of the given workers once the given time has passed since
+// the last fault and the last change.
 func knows(workers []hand, rests time.Duration) judge {
 	return func(b *book, _ *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
 		if b.healed == 0 || c.Now().Sub(max(b.healed, b.did)) < effects.Duration(rests) {
@@ -76,12 +77,13 @@ func knows(workers []hand, rests time.Duration) judge {
 	}
 }
 
-// differs is what is not so in an answer, of one of these workers; empty: nothing is.
+// differs describes a difference between a reply and the true chunks of the given workers. The result is empty if the
+// reply is right.
 func differs(workers []hand, b *book, q *asked, m *protocol.BatchedP2PLookupRetMsg) string {
 	says := hitsOf(m)
 	for _, x := range workers {
 		if x.who.plain || x.who.rank != q.by.rank || x.who.instance == q.by.instance {
-			continue // One that names no incarnation may be mistaken for the one before it.
+			continue // A worker without an incarnation may be confused with its earlier process.
 		}
 		if b.lives.lost(x.who) {
 			continue
@@ -97,7 +99,7 @@ func differs(workers []hand, b *book, q *asked, m *protocol.BatchedP2PLookupRetM
 	return ""
 }
 
-// hitsOf is how many chunks each instance has, as an answer says.
+// hitsOf returns the number of chunks of each instance that a reply states.
 func hitsOf(m *protocol.BatchedP2PLookupRetMsg) map[string]int {
 	says := map[string]int{}
 	for i := range m.Holders {
@@ -106,7 +108,7 @@ func hitsOf(m *protocol.BatchedP2PLookupRetMsg) map[string]int {
 	return says
 }
 
-// honest: nobody is told what is not so. It knows what workers have, and what they ever had in this life of theirs.
+// honest checks that workers report only chunks that they have, or had at some time in their present incarnation.
 var honest = oracle.Of("honest",
 	"a worker tells that a chunk came only if it did, and in a full sync of no chunk that is "+
 		"not there",
@@ -141,7 +143,7 @@ func (b *truth) had(c *oracle.Call) map[uint64]bool {
 
 func (b *truth) posts(c *oracle.Call, e *effects.Post) {
 	if c.NodeName() == crowdName {
-		return // It makes up all that it tells.
+		return // The crowd invents its reports.
 	}
 	var ops protocol.BatchedKVOperationMsg
 	var batch protocol.FullSyncBatchMsg
@@ -161,7 +163,7 @@ func (b *truth) posts(c *oracle.Call, e *effects.Post) {
 	}
 }
 
-// answered: nobody who asks waits for his patience to end.
+// answered checks that directories reply at once, so that no request times out.
 var answered = oracle.Of("answered", "each question to a directory is answered in the step that hears it",
 	func(l *oracle.Listen[awaiting]) {
 		oracle.On(l, func(b *awaiting, c *oracle.Call, e *effects.Received) {
@@ -187,7 +189,7 @@ func (b *awaiting) set(c *oracle.Call, r effects.Request) {
 	}
 }
 
-// parted: nothing that a worker has asked can come behind its last word and make it known again.
+// parted checks that no message of a worker can arrive after its deregistration and make the worker known again.
 var parted = oracle.Of("parted",
 	"a worker that leaves tells a directory so once nothing is under way there that makes it "+
 		"known, and says nothing there any more",
@@ -215,12 +217,12 @@ var parted = oracle.Of("parted",
 
 type calls struct{ of map[string]*called }
 
-// called is what a worker has under way, by where it goes.
+// called holds the connections and the pending requests of a worker, with the directory of each.
 type called struct {
 	opening map[effects.Corr]string
 	conns   map[effects.Conn]string
-	asked   map[effects.Corr]string // that makes it known
-	left    map[string]bool
+	asked   map[effects.Corr]string // pending registrations and heartbeats
+	left    map[string]bool         // directories at which the worker has deregistered
 }
 
 func (b *calls) at(c *oracle.Call) *called {

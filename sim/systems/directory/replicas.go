@@ -18,10 +18,11 @@ import (
 
 const replicasName, third, logName = "replicas", "third", "log"
 
-// sharing are the directories that share a log.
+// sharing lists the directories that share a log.
 var sharing = []string{directoryName, second, third}
 
-// Replicas is directories that share a log, and workers that tell one or two of them. What each tells, all know.
+// Replicas is a system of directories that share a log. Each worker reports to one or two of the directories, and all
+// directories learn of the report.
 var Replicas = own.System{
 	Name:  replicasName,
 	Nodes: replicas,
@@ -45,20 +46,23 @@ var Replicas = own.System{
 	DriftPPM: 20_000,
 }
 
-// spreadsIn is how long after the last fault all directories know what is so: as long as it takes one of them (rests),
-// and besides a directory finds that something is missing by what is told next, which is a heartbeat at the latest;
-// wants the worker, wantedMost after it did last at the latest; and whoever hears it has it sync. A worker that is
-// silent for one directory is silent for the others as long after.
+// spreadsIn is the time after the last fault by which all directories know the truth. After the time that a directory
+// needs by itself, a directory notices a missing report only with the next message about the worker, at the latest a
+// heartbeat. The directory then requests a sync of the worker, at the latest wantedMost after the previous request, and
+// the directory that hears the worker starts the sync. A worker that is silent for one directory counts as silent at
+// the other directories only after the same time again.
 const spreadsIn = rests + 6*time.Second
 
-// How soon a worker is wanted again, and how often in twice the longest of that.
+// The shortest and the longest time between two requests for a sync of the same worker, and the largest number of
+// requests in twice the longest time.
 const (
 	wantedAgain = 400 * effects.Millisecond
 	wantedMost  = 4 * wantedAgain
 	wantedOften = 2 + 2
 )
 
-// tells are the directories that a worker tells of itself: each directory has some that tell it alone.
+// tells returns the directories to which a worker reports. Each directory has workers that report to no other
+// directory.
 func tells(p *plan.Plan, i int) []string {
 	all := []string{sharing[i%len(sharing)]}
 	if d := draw.Hash(p.Seed, draw.Plan, 8, 16+uint64(i)); d.Permille(250) {
@@ -67,23 +71,25 @@ func tells(p *plan.Plan, i int) []string {
 	return all
 }
 
-// patient says whether the directories of a plan of Replicas wait for nobody's silence: so nothing heals by that alone.
+// patient reports whether the directories of a plan of Replicas never give up a worker as silent. Errors must then be
+// repaired in another way.
 func patient(p *plan.Plan) bool {
 	return p.System == replicasName && draw.Hash(p.Seed, draw.Plan, 8, 48).Permille(500)
 }
 
-// steady says whether their log loses nothing: then nobody is known by another way only because its own was silent.
+// steady reports whether the log also loses nothing, so that no second directory adopts a worker because the worker's
+// own directory was silent.
 func steady(p *plan.Plan) bool {
 	return patient(p) && draw.Hash(p.Seed, draw.Plan, 8, 49).Permille(500)
 }
 
-// longer is more than any run.
+// longer is longer than any run.
 const longer = 1000 * effects.Second
 
 func replicas(*plan.Plan) []own.Process { return sharers(workers, 40, func(*serve.Config) {}) }
 
-// sharers are directories that share a log of so many entries at the least, and these workers. More is what else the
-// directories go by.
+// sharers returns directories that share a log of at least the given number of entries, and the given workers. The
+// function may change the configuration of the directories.
 func sharers(workers []hand, entries int, more func(*serve.Config)) (all []own.Process) {
 	for _, name := range sharing {
 		all = append(all, own.Process{
@@ -112,7 +118,8 @@ func sharers(workers []hand, entries int, more func(*serve.Config)) (all []own.P
 	return all
 }
 
-// replicaOf is how a directory uses the log: with bounds that end knowledge, as there are other ways to it.
+// replicaOf returns the configuration by which a directory uses the log. The limits may make the directory miss
+// entries, because there are further ways to recover.
 func replicaOf(b own.Boot) replica.Config {
 	at := func(n uint64) draw.Of { return draw.Hash(b.Plan.Seed, draw.Plan, 8, 32+n) }
 	c := replica.Default()
@@ -125,7 +132,7 @@ func replicaOf(b own.Boot) replica.Config {
 	return c
 }
 
-// drawReplicas draws what workers do, and what befalls the log.
+// drawReplicas draws the commands of the workers and the faults of the log.
 func drawReplicas(d own.Draws, p *plan.Plan) {
 	drawWork(d, p, workers, spreadsIn, len(sharing)+1)
 	for _, x := range d.Items("lag", 0, 2, logName) {
@@ -138,12 +145,12 @@ func drawReplicas(d own.Draws, p *plan.Plan) {
 	} else {
 		drawLog(d, p)
 	}
-	if patient(p) { // A worker's last word may be lost, and then its silence has to say it.
+	if patient(p) { // If the deregistration of a worker is lost, only silence shows that the worker has left.
 		p.Items = slices.DeleteFunc(p.Items, func(x plan.Item) bool { return x.Do == "leave" })
 	}
 }
 
-// drawLog draws what befalls the log.
+// drawLog draws the faults of the log.
 func drawLog(d own.Draws, p *plan.Plan) {
 	befall := append(d.Items("trim", 0, 3, logName), d.Items("lose", 0, 3, logName)...)
 	befall = append(befall, d.Items("wipe", 0, 1, logName)...)
@@ -154,17 +161,17 @@ func drawLog(d own.Draws, p *plan.Plan) {
 	p.Items = append(p.Items, befall...)
 }
 
-// logged says whether bytes are a question to the log, or its answer.
+// logged reports whether bytes are a request to the log or a reply of the log.
 func logged(b []byte) bool {
 	return new(sharedlog.Request).Decode(b) == nil || new(sharedlog.Reply).Decode(b) == nil
 }
 
-// spreads: what one directory hears, all know.
+// spreads checks that every directory knows what any directory was told.
 var spreads = oracle.Of("spreads",
 	"a while after the last fault each directory that shares the log knows of each worker, "+
 		"whomever that tells, what it has, and nothing of one that has left", keeps(knows(workers, spreadsIn)))
 
-// sparing: who is late for the log does not make it the later by what it asks for.
+// sparing limits the requests for syncs: a directory that is behind in the log must not add to the log's load.
 var sparing = oracle.Of("sparing",
 	"a directory wants a worker that another one hears four times in 3.2 s at most, whatever is lost, "+
 		"as long as it has not forgotten that worker",
@@ -184,7 +191,7 @@ var sparing = oracle.Of("sparing",
 		oracle.On(l, func(b *wishes, c *oracle.Call, _ oracle.Down) { delete(b.at, c.NodeName()) })
 	})
 
-// wishes are when each directory wanted a worker, by its clock.
+// wishes records when each directory requested a sync of a worker, by the directory's clock.
 type wishes struct {
 	at map[string]map[who][]effects.Time // by the directory's node
 }
@@ -204,7 +211,7 @@ func (b *wishes) wants(c *oracle.Call, is who) {
 	b.at[c.NodeName()][is] = all
 }
 
-// real: what goes by the log is changed by nobody.
+// real checks that reports reach the directories through the log unchanged.
 var real = oracle.Of("real", "a directory says of a worker nothing that it never had, and names it nowhere where it "+
 	"never was",
 	func(l *oracle.Listen[history]) {
@@ -217,9 +224,9 @@ var real = oracle.Of("real", "a directory says of a worker nothing that it never
 		})
 	})
 
-// A history is all that workers ever had, and where they ever were.
+// A history records all chunks that workers ever had, and all their addresses.
 type history struct {
-	has   map[string][]uint64 // now, by the name of a worker's node
+	has   map[string][]uint64 // present chunks, by the name of a worker's node
 	had   map[who][]uint64
 	urls  map[who]map[string]bool
 	asked map[string]map[effects.Request]asked // by the name of a directory's node

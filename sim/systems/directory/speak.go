@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// goOn says what there is to say.
+// goOn sends all messages that are due.
 func (w *worker) goOn(now effects.Time, out *effects.Effects) {
 	if w.known && len(w.news) > 0 && w.open(now, feeding, out) {
 		w.report(out)
@@ -26,7 +26,7 @@ func (w *worker) goOn(now effects.Time, out *effects.Effects) {
 		}
 	}
 	switch {
-	case w.known && w.sync != syncWanted && w.asked == 0: // There is nothing to ask.
+	case w.known && w.sync != syncWanted && w.asked == 0: // No request is due.
 	case !w.open(now, asking, out):
 	case !w.known:
 		m := protocol.RegisterMsg{
@@ -46,7 +46,7 @@ func (w *worker) goOn(now effects.Time, out *effects.Effects) {
 	}
 }
 
-// open says whether a line can be used now, and sees that it can be later.
+// open reports whether a connection can be used now. A closed connection is opened.
 func (w *worker) open(now effects.Time, kind int, out *effects.Effects) bool {
 	l := &w.lines[kind]
 	if l.conn == 0 && l.corr == 0 {
@@ -70,7 +70,7 @@ func (w *worker) post(body []byte, out *effects.Effects) {
 	out.Post(effects.Post{Corr: w.corr(), Conn: w.lines[feeding].conn, Body: out.Cut(body)})
 }
 
-// report tells what came and went.
+// report sends the operations that were not reported yet.
 func (w *worker) report(out *effects.Effects) {
 	for i := range w.news {
 		w.news[i].Seq = w.next
@@ -85,13 +85,13 @@ func (w *worker) report(out *effects.Effects) {
 	w.news = w.news[:0]
 }
 
-// batchOf are the chunks of a batch of a sync, batchEvery how long the worker waits between two.
+// batchOf is the number of chunks in a batch of a sync, and batchEvery is the time between two batches.
 const (
 	batchOf    = 2
 	batchEvery = 20 * effects.Millisecond
 )
 
-// reportEach tells each by itself, without a number.
+// reportEach sends each operation in a message of its own, without a sequence number.
 func (w *worker) reportEach(out *effects.Effects) {
 	for i := range w.news {
 		m := protocol.KVAdmitMsg{Worker: w.who.worker(), Key: w.news[i].Key, Location: cpu}
@@ -108,8 +108,9 @@ func (w *worker) batches() uint32 { return uint32((len(w.all) + batchOf - 1) / b
 
 func (w *worker) syncID() []byte { return fmt.Appendf(nil, "%x-%d", w.is, w.syncs) }
 
-// tellNext tells the next batch of all that the worker had as the sync began and has yet, and behind the last one its
-// end. What went meanwhile was told before: a batch that names it would bring it back.
+// tellNext sends the next batch of a full sync, and the end of the sync after the last batch. A batch contains the
+// chunks that the worker had when the sync began and still has. A chunk that was evicted since then was reported
+// before; the batch would add it again.
 func (w *worker) tellNext(now effects.Time, out *effects.Effects) {
 	id := w.syncID()
 	if from := int(w.batch) * batchOf; from < len(w.all) {
@@ -138,7 +139,7 @@ func hashes(chunks []uint64) (all []protocol.ChunkHash) {
 	return all
 }
 
-// answered takes an answer. What is no answer to the question is as if there was none.
+// answered handles a reply. A reply of the wrong kind is treated like a missing reply.
 func (w *worker) answered(now effects.Time, of question, body []byte, out *effects.Effects) {
 	switch of {
 	case noQuestion:
@@ -158,7 +159,7 @@ func (w *worker) answered(now effects.Time, of question, body []byte, out *effec
 		var m protocol.HeartbeatRetMsg
 		if m.Decode(body, nil) != nil {
 			w.end(&w.lines[beating], out)
-			w.known = false // It is not believed: another process has the name, or had.
+			w.known = false // Refused: another process has or had this worker's name.
 			return
 		}
 		if len(m.Commands) > 0 && w.sync == noSync {
@@ -179,7 +180,7 @@ func (w *worker) answered(now effects.Time, of question, body []byte, out *effec
 	}
 }
 
-// begin is the first word of a worker that the directory knows. What happened before is told from 0 on.
+// begin runs when the directory has accepted the registration. Earlier operations are reported now, from number 0 on.
 func (w *worker) begin(now effects.Time) {
 	w.known, w.nextBeat, w.sync = true, now.Add(beatEvery), noSync
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// turns: who asks is sent to all that have as many chunks, not to one of them.
+// turns checks that lookups are spread over all instances that have equally many chunks.
 var turns = oracle.Of("turns",
 	"of instances that have as many chunks, the one is named first that was first longest ago",
 	keeps(func(_ *book, x *volume, c *oracle.Call, _ *asked, m *protocol.BatchedP2PLookupRetMsg) {

@@ -9,49 +9,49 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
-// What workers do in time.
+// The times of workers.
 const (
 	beatEvery = 250 * effects.Millisecond
-	patience  = 300 * effects.Millisecond // with an answer; then the worker asks anew, on another connection
+	patience  = 300 * effects.Millisecond // for a reply; then the worker repeats the request on a new connection
 )
 
-// cpu is the one location that workers have.
+// cpu is the only location of the workers' chunks.
 var cpu = []byte("cpu")
 
-// A worker reports what it has to a directory, as one of LMCache's workers does: it registers, numbers what it does,
-// sends heartbeats, tells all that it has when it is asked to, and connects anew when it hears nothing.
+// worker reports its chunks to a directory as an LMCache worker does: it registers, numbers its operations, sends
+// heartbeats, sends a full sync when the directory requests one, and connects again when replies are missing.
 type worker struct {
 	who       who                     `snap:"share"`
-	is        uint64                  `snap:"share"` // what names its syncs
+	is        uint64                  `snap:"share"` // part of the names of the worker's syncs
 	url       []byte                  `snap:"share"`
-	old       bool                    `snap:"share"` // of a release whose operations have no numbers
-	mute      bool                    `snap:"share"` // it sends no heartbeats
-	directory [lineKinds]effects.Addr `snap:"share"` // by line
+	old       bool                    `snap:"share"` // the worker's release sends operations without sequence numbers
+	mute      bool                    `snap:"share"` // the worker sends no heartbeats
+	directory [lineKinds]effects.Addr `snap:"share"` // by kind of connection
 	beatsAt   effects.Addr
-	healed    effects.Duration `snap:"share"` // when the plan's faults end: it is no machine's to know, and told to judges
+	healed    effects.Duration `snap:"share"` // when the plan's faults end; only reported to the oracles
 
-	has  []uint64 // in order
+	has  []uint64 // sorted
 	next uint64   // the number of the next operation
 
-	known bool // the directory said so
+	known bool // the directory has accepted the registration
 	lines [lineKinds]line
 	corrs effects.Corr
 
-	news     []protocol.KVOperation // that were not told yet
+	news     []protocol.KVOperation // operations that were not reported yet
 	nextBeat effects.Time
 
-	syncs     uint64 // so far
+	syncs     uint64 // number of syncs so far
 	sync      stage
-	all       []uint64 // what the worker had as it began
-	batch     uint32   // that is told next
-	sent      uint64   // chunks
+	all       []uint64 // the worker's chunks when the sync began
+	batch     uint32   // next batch to send
+	sent      uint64   // chunks sent in this sync
 	nextBatch effects.Time
 
-	asked  effects.Ticket // of the lookup under way; 0: none is
+	asked  effects.Ticket // ticket of the lookup in progress; 0 if there is none
 	wanted []protocol.ChunkHash
 }
 
-// A stage is how far a full sync is.
+// A stage is the progress of a full sync.
 type stage uint8
 
 const (
@@ -60,7 +60,7 @@ const (
 	syncAccepted
 )
 
-// A question is what an answer is awaited of.
+// A question is the kind of a pending request.
 type question uint8
 
 const (
@@ -71,10 +71,10 @@ const (
 	questionBeat
 )
 
-// A line is a connection to the directory.
+// line is a connection to the directory.
 type line struct {
 	conn    effects.Conn
-	corr    effects.Corr // outstanding: of its Open, or its question; 0: nothing is
+	corr    effects.Corr // correlation number of the pending Open or request; 0 if there is none
 	opening bool
 	of      question
 	until   effects.Time
@@ -102,7 +102,7 @@ func newWorker(w who, b own.Boot) *worker {
 
 const never = effects.Time(1<<63 - 1)
 
-// Deadline is the next heartbeat, or the end of somebody's patience. A worker begins by itself.
+// Deadline returns the time of the next heartbeat, batch or timeout. A worker starts without a command.
 func (w *worker) Deadline() (effects.Time, bool) {
 	at := never
 	switch {
@@ -149,7 +149,7 @@ func (w *worker) Step(now effects.Time, ev effects.Event, out *effects.Effects) 
 				w.end(l, out)
 			}
 		}
-	default: // A tick, or nothing that a worker waits for.
+	default: // A tick, or an event that does not concern workers.
 	}
 	for i := range w.lines {
 		if l := &w.lines[i]; l.corr != 0 && now >= l.until {
@@ -159,7 +159,7 @@ func (w *worker) Step(now effects.Time, ev effects.Event, out *effects.Effects) 
 	w.goOn(now, out)
 }
 
-// lineOf is whose outstanding effect that is.
+// lineOf returns the connection that waits for the result of an effect, or nil.
 func (w *worker) lineOf(c effects.Corr) *line {
 	for i := range w.lines {
 		if w.lines[i].corr == c {
@@ -169,13 +169,13 @@ func (w *worker) lineOf(c effects.Corr) *line {
 	return nil
 }
 
-// end gives a connection up. What was asked is asked again on the next, but for a lookup.
+// end gives up a connection. A pending request is repeated on the next connection, except for a lookup.
 func (w *worker) end(l *line, out *effects.Effects) {
 	if l.of == questionLookup {
 		w.tell(effects.Expired, out)
 	}
 	if l == &w.lines[feeding] && w.sync == syncAccepted {
-		w.sync = noSync // What was told of it may come behind what is told now. The directory gives it up.
+		w.sync = noSync // Batches may arrive after newer reports. The directory gives up the sync.
 	}
 	if l.conn != 0 {
 		out.Close(l.conn)
@@ -187,7 +187,7 @@ func (w *worker) opened(e *effects.Opened, out *effects.Effects) {
 	l := w.lineOf(e.Corr)
 	if l == nil || !l.opening {
 		if e.Code == effects.OK {
-			out.Close(e.Conn) // It came too late.
+			out.Close(e.Conn) // The connection was given up in the meantime.
 		}
 		return
 	}
@@ -195,7 +195,7 @@ func (w *worker) opened(e *effects.Opened, out *effects.Effects) {
 	if e.Code == effects.OK {
 		l.conn = e.Conn
 	} else {
-		l.corr = w.corr() // It is left alone until its time is over.
+		l.corr = w.corr() // The connection is opened again after the timeout.
 	}
 }
 
@@ -204,7 +204,7 @@ func (w *worker) corr() effects.Corr {
 	return w.corrs
 }
 
-// tell ends the lookup under way.
+// tell ends the lookup in progress.
 func (w *worker) tell(code effects.Code, out *effects.Effects) {
 	if w.asked != 0 {
 		out.Deliver(effects.Deliver{Ticket: w.asked, Code: code})
@@ -238,7 +238,7 @@ func (w *worker) looks(t effects.Ticket, x *lookup, out *effects.Effects) {
 	w.asked, w.wanted = t, hashes(x.chunks)
 }
 
-// does has a chunk come or go, if it is not so already.
+// does adds or evicts a chunk, unless that is already done.
 func (w *worker) does(chunk uint64, evict bool) {
 	at, has := slices.BinarySearch(w.has, chunk)
 	switch {

@@ -11,34 +11,35 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A prefill engine that computes a request layer by layer, in steps of some of its tokens each, and says of every layer
-// that it is ready. At times it is preempted: it waits until it has its pages again, and computes all of it anew. Each
-// command is given when the one before has its outcome: which one, follows from what a seed draws for the job.
+// A prefill engine computes a request in steps of some tokens each, layer by layer, and reports every layer as ready.
+// At times a request is preempted: the engine waits until the pages are returned, and computes the whole request again.
+// The engine gives each command when the previous command has its outcome. A script, which the seed draws for the job,
+// decides which command is next.
 
-// tokens is how many a chunk has.
+// tokens is the number of tokens in a chunk.
 const tokens = world.Parts
 
-// A prefill is how a request is computed.
+// A prefill is the script by which an engine computes a request.
 type prefill struct {
 	j       *pd.Job
-	base    int   // chunks that were there before
-	skip    int   // tokens of those, and perhaps more
-	total   int   // tokens, those included
-	steps   []int // tokens that are computed behind each
-	preempt int   // the command before which it is preempted; -1: none
-	drop    int   // or dropped
-	// its layers are ready from the last one on
+	base    int   // leading chunks that the engine had before
+	skip    int   // leading tokens that need no computation; they may end inside a chunk
+	total   int   // all tokens of the request, including the chunks above
+	steps   []int // number of computed tokens after each step
+	preempt int   // index of the command before which the request is preempted; -1 if none
+	drop    int   // index of the command before which the request is dropped; -1 if none
+	// the layers of a step are ready in reverse order
 	backwards bool
-	careless  bool // it saves from the first chunk on, each time
-	nowhere   bool // nobody is to get it
+	careless  bool // each save starts from the first chunk again
+	nowhere   bool // the request has no receiver
 	patience  effects.Duration
 }
 
-// prefillOf draws it.
+// prefillOf draws the script of a job.
 func prefillOf(w *pd.Cluster, j *pd.Job) (x prefill) {
 	at := func(n uint64) draw.Of { return draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 40+n) }
 	x = prefill{j: j, preempt: -1, drop: -1}
-	if w.Seed >= draw.RestlessSeed || j.Probes() { // Nothing is drawn: it is as simple as can be.
+	if w.Seed >= draw.RestlessSeed || j.Probes() { // Nothing is drawn: the script is as simple as possible.
 		x.total = (len(chunksOf(j))-1)*tokens + int(j.TokensOf(len(j.Keys)-1))
 		if x.steps = []int{x.total}; j.Said[preempted] {
 			x.preempt = 1
@@ -81,7 +82,7 @@ func prefillOf(w *pd.Cluster, j *pd.Job) (x prefill) {
 	return x
 }
 
-// chunksOf are the keys of a job's chunks, and pagesOf how many pages its sender has of each.
+// chunksOf returns the keys of a job's chunks.
 func chunksOf(j *pd.Job) [][]byte {
 	if j.Layers > 0 {
 		return j.ChunkKeys
@@ -89,12 +90,13 @@ func chunksOf(j *pd.Job) [][]byte {
 	return j.Keys
 }
 
+// pagesOf returns the number of pages in which the sender has each chunk of a job.
 func pagesOf(j *pd.Job) int { return max(j.Layers, j.Together) }
 
-// rest is how many tokens are behind the last whole chunk.
+// rest returns the number of tokens after the last whole chunk.
 func (x *prefill) rest() int { return x.total % tokens }
 
-// begin begins with a job whose pages are reserved.
+// begin starts a job whose pages are reserved.
 func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
 	measures(n, j, c)
@@ -103,14 +105,14 @@ func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	give(w, n, j, 0, x.begin(w), 0)
 }
 
-// measures says how long the chunks of a job are in their pages.
+// measures sets the lengths of the chunks of a job in the reserved pages.
 func measures(n *world.Node, j *pd.Job, c *pd.Command) {
 	for i := range c.Pages {
 		c.Pages[i].Length = uint32(uint64(n.Pool.PageBytes) * uint64(j.TokensOf(i/max(1, j.Together))) / tokens)
 	}
 }
 
-// begin is the command that begins it.
+// begin returns the command that begins the request.
 func (x *prefill) begin(w *pd.Cluster) pd.Command {
 	body := ops.Begin{Request: x.j.Name, Skip: uint32(x.skip), Figures: figures(w, x.j)}
 	if r := w.Nodes[x.j.Receiver]; !x.nowhere {
@@ -120,7 +122,7 @@ func (x *prefill) begin(w *pd.Cluster) pd.Command {
 	return pd.Command{Want: begins, Body: &body}
 }
 
-// figures are what the engine knows of the time that it takes: some engines do.
+// figures draws the estimates of compute and transfer time that some engines state.
 func figures(w *pd.Cluster, j *pd.Job) (f ops.Figures) {
 	if at := draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 70); w.Seed < draw.RestlessSeed && at.Permille(500) {
 		f = ops.Figures{Chunks: uint32(len(chunksOf(j))), ComputeNS: 1 + at.Again().Below(1<<20), LinkBytes: 1 << 20,
@@ -129,7 +131,7 @@ func figures(w *pd.Cluster, j *pd.Job) (f ops.Figures) {
 	return f
 }
 
-// computes has the engine fill its pages, which are its own: all layers of an epoch have one origin.
+// computes fills the pages, which belong to the engine, so that all layers of an epoch have the same origin.
 func computes(w *pd.Cluster, n *world.Node, j *pd.Job, _ int) {
 	c := &w.Commands[j.Batches[0].Reserve-1]
 	c.Count = w.NewFill()
@@ -145,13 +147,13 @@ func computes(w *pd.Cluster, n *world.Node, j *pd.Job, _ int) {
 	}
 }
 
-// give gives a command of a job, whose place in what is drawn for that is from.
+// give gives a command of a job after a delay. The argument from is the position in the job's script.
 func give(w *pd.Cluster, n *world.Node, j *pd.Job, from int, c pd.Command, in effects.Duration) effects.Ticket {
 	c.Job, c.From, c.Target = j.Place, from, j.Batches[0].Reserve
 	return pd.GiveIn(w, n, in, c, patience(n, &c))
 }
 
-// patience is how long a command may wait: none but the last does.
+// patience returns the timeout of a command. Only the last command of a request may wait.
 func patience(n *world.Node, c *pd.Command) effects.Duration {
 	body, ok := c.Body.(*ops.Finish)
 	switch {
@@ -163,7 +165,7 @@ func patience(n *world.Node, c *pd.Command) effects.Duration {
 	return body.Patience
 }
 
-// next has the engine go on at a place of what is drawn for a job, when it has computed for a while.
+// next schedules the command at a position of a job's script, after the time that the engine computes.
 func next(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 	in := draw.Hash(w.Seed, draw.Engine, uint64(j.Place)<<8|uint64(at), 72).Heavy(effects.Millisecond)
 	switch {
@@ -175,7 +177,7 @@ func next(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 	pd.Later(w, n, j, at, in)
 }
 
-// goOn gives the command at a place of what is drawn for a job: each layer of each step, then the end.
+// goOn gives the command at a position of a job's script: a save for each layer of each step, and then the finish.
 func goOn(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 	x := prefillOf(w, j)
 	switch {
@@ -191,7 +193,7 @@ func goOn(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
 	}
 }
 
-// save is the command that says that a layer of a step is ready.
+// save returns the command that reports a layer of a step as ready.
 func (x *prefill) save(w *pd.Cluster, at int) pd.Command {
 	j := x.j
 	step, layer := at/pagesOf(j), at%pagesOf(j)
@@ -212,7 +214,7 @@ func (x *prefill) save(w *pd.Cluster, at int) pd.Command {
 	return pd.Command{Want: saves, Body: &body, Pages: body.Pages}
 }
 
-// finish is the command that ends it.
+// finish returns the command that finishes the request.
 func (x *prefill) finish(w *pd.Cluster) pd.Command {
 	j := x.j
 	body := ops.Finish{Request: j.Name, Tokens: uint32(x.total), Patience: x.patience}
@@ -223,7 +225,7 @@ func (x *prefill) finish(w *pd.Cluster) pd.Command {
 	return pd.Command{Want: finishes, Body: &body, Pages: body.Pages}
 }
 
-// given counts the commands of a kind that an engine gave for a job in this life.
+// given counts the commands of a kind that an engine has given for a job in the present incarnation.
 func given(w *pd.Cluster, n *world.Node, j *pd.Job, want plan.Want) (count int) {
 	for i := range w.Commands {
 		if c := &w.Commands[i]; c.Want == want && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life {
@@ -233,7 +235,7 @@ func given(w *pd.Cluster, n *world.Node, j *pd.Job, want plan.Want) (count int) 
 	return count
 }
 
-// wasPreempted says whether an engine has preempted a job in this life.
+// wasPreempted reports whether an engine has preempted a job in the present incarnation.
 func wasPreempted(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	for i := range w.Commands {
 		if c := &w.Commands[i]; preempts(c) && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life {
@@ -243,16 +245,18 @@ func wasPreempted(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	return false
 }
 
-// preempts and drops say which a command is of those that stop a request.
+// preempts reports whether a command preempts a request.
 func preempts(c *pd.Command) bool { _, is := c.Body.(*ops.Preempt); return is && c.Want == stops }
-func drops(c *pd.Command) bool    { _, is := c.Body.(*ops.Drop); return is && c.Want == stops }
 
-// ours says whether a command is one of a layerwise job.
+// drops reports whether a command drops a request.
+func drops(c *pd.Command) bool { _, is := c.Body.(*ops.Drop); return is && c.Want == stops }
+
+// ours reports whether a command belongs to a layerwise push.
 func ours(c *pd.Command) bool {
 	return c.Want == begins || c.Want == saves || c.Want == stops || c.Want == finishes
 }
 
-// busy says whether a rank still has pages of a job, or owes an outcome of it.
+// busy reports whether a rank still holds pages of a job, or has not delivered an outcome of the job.
 func busy(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	for i := range w.Commands {
 		if c := &w.Commands[i]; ours(c) && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life && !c.Ended() {
@@ -262,7 +266,7 @@ func busy(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	return false
 }
 
-// ended takes the outcome of a command: the next one follows.
+// ended handles the outcome of a command, and gives the next command.
 func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &w.Jobs[c.Job]
 	from, want := c.From, c.Want
@@ -278,7 +282,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 		give(w, n, j, from, again(c), 10*effects.Millisecond)
 	case want == saves && (e.Code == effects.TooMany || e.Code == effects.NotFound):
 		give(w, n, j, from, pd.Command{Want: stops, Body: &ops.Drop{Request: j.Name}}, 0)
-	case want == saves && e.Code != effects.OK: // It has failed: its end says how.
+	case want == saves && e.Code != effects.OK: // The push has failed; the outcome of the finish says why.
 		x := prefillOf(w, j)
 		give(w, n, j, from, x.finish(w), 0)
 	case preempts(c):
@@ -291,8 +295,8 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// tell has an engine say how a request ended, which the receiver of no other one is told of: all of it was sent if the
-// last command ended well, and else no more comes. Of a request that nobody is to get nobody is told.
+// tell makes the engine report the end of a request to the receiver, unless the request has no receiver. The report
+// says that everything was sent if the last command succeeded, and that no more chunks come otherwise.
 func tell(w *pd.Cluster, n *world.Node, j *pd.Job, code effects.Code, finished bool) {
 	if prefillOf(w, j).nowhere {
 		return
@@ -303,16 +307,16 @@ func tell(w *pd.Cluster, n *world.Node, j *pd.Job, code effects.Code, finished b
 	pd.Tell(w, n, j, code)
 }
 
-// tellsEarly has an engine give up a request that is preempted, at times, and compute it anew all the same: what goes
-// then begins the request once more.
+// tellsEarly makes the engine of a preempted request sometimes report the request as cancelled, and still compute the
+// request again. The next layer that is sent then begins the request again at the receiver.
 func tellsEarly(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	if early := draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 73); w.Seed < draw.RestlessSeed && early.Permille(300) {
 		tell(w, n, j, effects.Cancelled, false)
 	}
 }
 
-// back has it judged that the pages of a command are the engine's again. A careless one names pages that go already:
-// they come back with what they go for.
+// back reports to the oracles that the pages of a command belong to the engine again. If saves start from the first
+// chunk again, several commands name the same pages, so the report waits for the last of these commands.
 func back(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
 	if x := prefillOf(w, j); !x.careless || !busy(w, n, j) {
@@ -320,10 +324,10 @@ func back(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	}
 }
 
-// again is a command once more.
+// again returns a copy of a command, to give it again.
 func again(c *pd.Command) pd.Command { return pd.Command{Want: c.Want, Body: c.Body, Pages: c.Pages} }
 
-// returned takes pages that are the engine's again.
+// returned handles the return of the pages of a command.
 func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
 	if back(w, n, c); w.Failure != nil {
@@ -337,7 +341,7 @@ func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	}
 }
 
-// over says whether the last command of a job was given.
+// over reports whether the last command of a job has its outcome.
 func over(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	for i := range w.Commands {
 		c := &w.Commands[i]
@@ -349,7 +353,7 @@ func over(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	return false
 }
 
-// resume computes a request anew that was preempted, once its pages are the engine's.
+// resume computes a preempted request again, once all pages belong to the engine.
 func resume(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	last := effects.Ticket(0)
 	for i := range w.Commands {
@@ -368,7 +372,7 @@ func resume(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	next(w, n, j, 0)
 }
 
-// letGo gives the pages of a job back, once they are the engine's.
+// letGo releases the pages of a job, once all of them belong to the engine.
 func letGo(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	reserve := j.Batches[0].Reserve
 	for i := range w.Commands {

@@ -8,15 +8,15 @@ import (
 
 var checkIdle = oracle.NewCheck("L7", "requests that expire, with something under way")
 
-// idle is what each sender waits for, and to whom its links are up.
+// idle holds the pending work and the links of each sender.
 type idle struct {
 	nodes map[oracle.Node]*waits
 }
 
 type waits struct {
-	under  map[effects.Corr]bool // sent, moved, opened or imported, without an end
+	under  map[effects.Corr]bool // sends, transfers, opens and imports in progress
 	up     map[effects.Incarnation]bool
-	nobody bool // when its clock struck, with no work left over: nothing was under way and all links were up
+	nobody bool // at the last tick there was no event to process and no pending work, and all links were up
 }
 
 func (s *idle) of(c *oracle.Call) *waits {
@@ -31,8 +31,8 @@ func (s *idle) of(c *oracle.Call) *waits {
 	return x
 }
 
-// notIdle judges requests whose time is over: whose receiver is at the other end of a link has to ask there, unless it
-// waits for somebody.
+// notIdle checks requests that expire: a sender with a link to the receiver must not let a request expire while nothing
+// is in progress that could send the layers.
 var notIdle = oracle.Of("layers sent", "who has layers to send and a link sends them", func(l *oracle.Listen[idle]) {
 	begins := func(s *idle, c *oracle.Call, corr effects.Corr) { s.of(c).under[corr] = true }
 	ends := func(s *idle, c *oracle.Call, corr effects.Corr) {
@@ -89,7 +89,7 @@ var notIdle = oracle.Of("layers sent", "who has layers to send and a link sends 
 	oracle.On(l, func(s *idle, c *oracle.Call, _ oracle.Down) { delete(s.nodes, c.Node()) })
 })
 
-// other has an event that is no Tick say so.
+// other makes an event clear the mark of the last tick.
 func other[E effects.Event](l *oracle.Listen[idle]) {
 	oracle.On(l, func(s *idle, c *oracle.Call, _ E) { s.of(c).nobody = false })
 }

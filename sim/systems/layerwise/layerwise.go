@@ -28,7 +28,7 @@ var Flow = pd.Flow{
 	Rank: func(p *plan.Plan, c *rank.Config) {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, n) }
 		c.Layers = uint32(layersOf(p))
-		if c.BatchMax > 0 { // As many as any job has.
+		if c.BatchMax > 0 { // Enough for every job.
 			c.BatchMax = max(c.BatchMax, chunksMax*c.Layers)
 		}
 		c.MergeBytes = []uint64{1, 64, 128, 1 << 20}[at(1).Below(4)]
@@ -55,7 +55,7 @@ var Flow = pd.Flow{
 		}
 		at := draw.Hash(p.Seed, draw.Plan, 12, uint64(n.ID))
 		if n.Receives() && p.Seed < draw.RestlessSeed && at.Permille(250) {
-			// Or none at all. Of one layer that would be a chunk in one page, which is no layer's.
+			// Or the receiver has no layers. Not with a single layer, of which a page would be a whole chunk.
 			if c.WholeChunks = true; at.Again().Permille(300) && c.Layers > 1 {
 				c.Layers, c.WholeChunks = 0, false
 			}
@@ -69,7 +69,8 @@ var Flow = pd.Flow{
 	Oracles: []oracle.Oracle{atOnce, once, whole, lastly, notIdle},
 }
 
-// word: prefills push each layer as it is computed. Of a job: its engine does so.
+// word is the word of the plan for layerwise pushes. In a topology it allows prefill nodes to push each layer as soon
+// as the layer is computed. In a job it means that the job's engine does so.
 var word = plan.NewWord(plan.Word{
 	Name: "layerwise",
 	World: func(p *plan.Plan) string {
@@ -87,13 +88,15 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
-// Words of jobs that go layer by layer, for worlds in which nothing is drawn: the request is preempted when one layer
-// of it was saved; its engine takes so long for each layer that chunks come whole only if progress gives them time.
+// Further words of layerwise jobs, for worlds in which nothing is drawn. A preempted job is preempted after the first
+// save. The engine of a slow job takes so long for each layer that a chunk becomes whole only if the receiver extends
+// its timeout with every layer.
 var (
 	preempted = plan.NewWord(plan.Word{Name: "preempted", Job: ofLayers})
 	slow      = plan.NewWord(plan.Word{Name: "slow", Job: ofLayers})
 )
 
+// ofLayers refuses these words in a job that is not layerwise.
 func ofLayers(_ *plan.Plan, j *plan.Job) string {
 	if !j.Said[word] {
 		return "it needs layerwise; leave it out, or set that"
@@ -101,7 +104,7 @@ func ofLayers(_ *plan.Plan, j *plan.Job) string {
 	return ""
 }
 
-// layersOf is how many layers the model of a plan has.
+// layersOf returns the number of layers of the model of a plan.
 func layersOf(p *plan.Plan) int {
 	if p.Seed >= draw.RestlessSeed {
 		return 2
@@ -109,8 +112,8 @@ func layersOf(p *plan.Plan) int {
 	return draw.Hash(p.Seed, draw.Plan, 11, 0).Between(1, 8)
 }
 
-// holds is how many layers a page of a node has, if it has more than its senders': in some worlds whoever only receives
-// is one without layers.
+// holds returns the number of layers that a page of a node holds, or 0 if each page holds a single layer. In some
+// worlds, the nodes that only receive keep all layers of a chunk in a page.
 func holds(p *plan.Plan, n plan.Node) int {
 	if p.Seed >= draw.RestlessSeed || p.Sends(n) || !draw.Hash(p.Seed, draw.Plan, 11, 30).Permille(150) {
 		return 0
@@ -118,7 +121,7 @@ func holds(p *plan.Plan, n plan.Node) int {
 	return layersOf(p)
 }
 
-// layered draws a world of prefills that push layers.
+// layered draws a world in which prefill nodes push layers.
 func layered(d *expand.Draft) {
 	p := d.Plan
 	p.Topology.Said = p.Topology.Said.With(word)
@@ -129,17 +132,17 @@ func layered(d *expand.Draft) {
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, 8) + few*uint32(at(1).Between(2, 10))
 }
 
-// chunksMax is how many chunks a job has at the most.
+// chunksMax is the largest number of chunks of a job.
 const chunksMax = 8
 
-// draws draws which jobs are pushed so.
+// draws draws which jobs are pushed layer by layer.
 func draws(d *expand.Draft) {
 	p := d.Plan
 	layers := layersOf(p)
 	for i := range p.Jobs {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 13, uint64(i)<<8|n) }
 		j := &p.Jobs[i]
-		if holds(p, j.To) > 0 { // It takes nothing else.
+		if holds(p, j.To) > 0 { // The receiver accepts only layerwise jobs.
 			j.Plain, j.PlainTo, j.Gather = false, false, false
 		} else if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(700) {
 			continue
@@ -164,7 +167,7 @@ func draws(d *expand.Draft) {
 var (
 	begins   = plan.NewWant(20, "begin layers", true)
 	saves    = plan.NewWant(21, "save layer", true)
-	stops    = plan.NewWant(22, "stop layers", true) // of Preempt and Drop
+	stops    = plan.NewWant(22, "stop layers", true) // for Preempt and Drop
 	finishes = plan.NewWant(23, "finish layers", true)
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file.
 var (
 	checkAtOnce  = oracle.NewCheck("L1", "layers that are saved, answered at once")
 	checkCode    = oracle.NewCheck("L3", "outcomes of layers")
@@ -28,7 +28,8 @@ var (
 	checkNobody  = oracle.NewCheck("S9", "requests that nobody is to get")
 )
 
-// atOnce judges what engines are told that push layers: whatever becomes of a layer, its engine goes on at once.
+// atOnce checks the outcomes of layerwise commands. Every command other than the finish must have its outcome in the
+// same step, so that the engine never waits.
 var atOnce = oracle.Of("layers at once", "an engine that saves a layer never waits", func(l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
@@ -77,8 +78,8 @@ var atOnce = oracle.Of("layers at once", "an engine that saves a layer never wai
 	})
 })
 
-// noRoom checks that a request of which layers find no room at their peer is not given up for that: it goes on when
-// there is some, until its time is over. Half of that is looked at, which no clock of a node is wrong by.
+// noRoom checks that a request is not given up because the receiver has no room for a layer. The rank must retry until
+// the timeout. The check allows the failure after half of the timeout, because clocks drift.
 func noRoom(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	call.Judged(checkRoom)
 	if e.Code != effects.NoMemory && e.Code != effects.BackedOff {
@@ -90,7 +91,7 @@ func noRoom(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver,
 	}
 }
 
-// commandOf is a command of n's that is about layers, and has no outcome; nil if it is none.
+// commandOf returns the layerwise command of a ticket if the command has no outcome yet, and nil otherwise.
 func commandOf(w *pd.Cluster, n *world.Node, t effects.Ticket) *pd.Command {
 	if n.User {
 		return nil
@@ -101,37 +102,40 @@ func commandOf(w *pd.Cluster, n *world.Node, t effects.Ticket) *pd.Command {
 	return nil
 }
 
-// sent is what went of each job, by its place; of the life of its sender that works on it.
+// sent records what was sent of each job, for the incarnation of the sender that works on the job.
 type sent struct {
 	jobs  map[int]*going
 	corrs map[place]load
 	ask   protocol.AllocRequest `snap:"scratch"`
 }
 
+// place identifies a transfer.
 type place struct {
 	node oracle.Node
 	corr effects.Corr
 }
 
+// load lists the layers that a transfer carries.
 type load struct {
 	job   int
 	epoch int
 	ids   []int
 }
 
+// going is the progress of a job.
 type going struct {
 	life  uint32
 	epoch int
-	went  map[int]bool    // by place in the job's keys: in this epoch
-	taken map[int]bool    // of those, whose transfer ended well
-	whole map[int]bool    // chunks whose layers all did, in some epoch
-	early bool            // some went before the request was finished: it goes layer by layer
-	tail  bool            // what is less than a chunk was asked for
-	asked map[string]bool // keys that room was asked for, in this epoch
+	went  map[int]bool    // pages that were sent in this epoch, by index
+	taken map[int]bool    // pages whose transfer succeeded in this epoch
+	whole map[int]bool    // chunks of which all layers were delivered in some epoch
+	early bool            // some layers were sent before the request was finished
+	tail  bool            // pages for the incomplete last chunk were requested
+	asked map[string]bool // keys for which pages were requested in this epoch
 }
 
-// once judges what senders transfer: each layer once in an epoch, none of a chunk that is whole, and none of what was
-// there before.
+// once checks the transfers of senders: each layer is sent at most once per epoch, and no layer is requested of a chunk
+// that is already whole at the receiver.
 var once = oracle.Of("layers once", "no layer goes twice", func(l *oracle.Listen[sent]) {
 	oracle.On(l, func(s *sent, call *oracle.Call, e *effects.Command) {
 		w := pd.In(call)
@@ -203,7 +207,8 @@ var once = oracle.Of("layers once", "no layer goes twice", func(l *oracle.Listen
 	})
 })
 
-// merged checks what goes together of a request that goes layer by layer: one page, or no more than a batch's bytes.
+// merged checks the size of a transfer. While a request is sent layer by layer, a transfer has a single page, or at
+// most the configured number of bytes.
 func (s *sent) merged(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Transfer, job int) {
 	g := s.of(w, n, job)
 	g.early = g.early || given(w, n, &w.Jobs[job], finishes) == 0
@@ -221,7 +226,7 @@ func (s *sent) merged(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effect
 	}
 }
 
-// asks checks that what is less than a chunk is asked for when all else was.
+// asks checks that pages for the incomplete last chunk are requested after the pages for all whole chunks.
 func (s *sent) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, body []byte) {
 	m := &s.ask
 	if m.Decode(body, &pd.WireLimits) != nil || len(m.Keys) == 0 || m.Ext.Attempt != 1 {
@@ -239,7 +244,7 @@ func (s *sent) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, body []byte
 		g.tail = true
 		return
 	}
-	anew := false // Those that found no room are asked for again.
+	anew := false // Keys that found no room are requested again.
 	for _, key := range m.Keys {
 		if !g.asked[string(key)] {
 			anew, g.asked[string(key)] = true, true
@@ -251,7 +256,7 @@ func (s *sent) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, body []byte
 	}
 }
 
-// asksAgain checks that nobody is asked for layers of a chunk that is whole there.
+// asksAgain checks that no pages are requested for layers of a chunk that is whole at the receiver.
 func (s *sent) asksAgain(call *oracle.Call, w *pd.Cluster, n *world.Node, g *going, j *pd.Job) {
 	for _, key := range s.ask.Keys {
 		i := slices.IndexFunc(j.Keys, func(k []byte) bool { return string(k) == string(key) })
@@ -266,7 +271,7 @@ func (s *sent) asksAgain(call *oracle.Call, w *pd.Cluster, n *world.Node, g *goi
 	}
 }
 
-// of is what is known of a job in the present life of its sender.
+// of returns the progress of a job in the present incarnation of the sender.
 func (s *sent) of(_ *pd.Cluster, n *world.Node, job int) *going {
 	if s.jobs == nil {
 		s.jobs = map[int]*going{}
@@ -280,7 +285,7 @@ func (s *sent) of(_ *pd.Cluster, n *world.Node, job int) *going {
 	return g
 }
 
-// preempted begins another epoch.
+// preempted begins a new epoch.
 func (g *going) preempted(layers int) {
 	count := map[int]int{}
 	for id := range g.taken {
@@ -292,7 +297,8 @@ func (g *going) preempted(layers int) {
 	g.went, g.taken, g.asked = map[int]bool{}, map[int]bool{}, map[string]bool{}
 }
 
-// itemOf is the job whose layer lies in a page, and which of its; -1: none is.
+// itemOf returns the job that has a layer in a page of the sender, and the index of that page. The job is -1 if there
+// is none.
 func itemOf(w *pd.Cluster, n *world.Node, p effects.Page) (job, at int) {
 	reserve := n.Pool.Pages[p.Index].Reserved
 	if reserve == 0 {
@@ -310,7 +316,7 @@ func itemOf(w *pd.Cluster, n *world.Node, p effects.Page) (job, at int) {
 	return -1, 0
 }
 
-// came is the keys of which all layers were whole somewhere, by node.
+// came holds the chunks that became readable at some time, by node.
 type came struct {
 	whole map[wholeAt]bool
 }
@@ -320,7 +326,7 @@ type wholeAt struct {
 	first uint32
 }
 
-// whole judges chunks that become readable: all layers of each, of one origin.
+// whole checks that all layers of a chunk have the same origin when an engine gets the chunk.
 var whole = oracle.Of("layers together", "no chunk of layers of two origins", func(l *oracle.Listen[came]) {
 	oracle.On(l, func(s *came, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
@@ -373,7 +379,7 @@ var whole = oracle.Of("layers together", "no chunk of layers of two origins", fu
 	})
 })
 
-// finished checks that a request which finished well has left every chunk at its receiver.
+// finished checks that every chunk of a request became readable at the receiver if the request finished with success.
 func (s *came) finished(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Code != effects.OK {
 		return
@@ -396,12 +402,12 @@ func (s *came) finished(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effe
 	}
 }
 
-// told is of which requests the proxy was told.
+// told records the requests that were reported to the proxy.
 type told struct {
-	jobs map[int]uint32 // the life of their sender, plus one
+	jobs map[int]uint32 // the incarnation of the sender plus one, by job
 }
 
-// lastly judges words to the proxy: one comes after all that goes of its request.
+// lastly checks that a request is reported to the proxy only after the last layer was sent.
 var lastly = oracle.Of("layers told", "the proxy is told last", func(l *oracle.Listen[told]) {
 	oracle.On(l, func(s *told, call *oracle.Call, e *effects.Post) {
 		w := pd.In(call)

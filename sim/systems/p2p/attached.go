@@ -17,7 +17,7 @@ var (
 	Withdraws = backs
 )
 
-// Delayed reports whether the chunks that are brought for a job stay at their owner until they are fetched.
+// Delayed reports whether the chunks that are brought for a job stay at the owner until the receiver fetches them.
 func Delayed(n *world.Node, j *pd.Job) bool { return mode(n, j) == ops.Delayed }
 
 // Patience returns the longest time that a withdraw may take. Readers on the same node may hold the pages as well.

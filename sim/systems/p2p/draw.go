@@ -11,9 +11,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The random choices for nodes that share use labels of their own, so that no other choice of a seed depends on them.
+// The random choices for nodes that share use separate labels, so that no other choice of a seed depends on them.
 
-// sharers draws two or three nodes that share. They are sent more chunks than their pools have room for.
+// sharers draws two or three nodes that share. The nodes are sent more chunks than the pools have room for.
 func sharers(d *expand.Draft) {
 	p, s := d.Plan, &d.Scale
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, n) }
@@ -22,7 +22,7 @@ func sharers(d *expand.Draft) {
 	p.Topology.Said, p.Topology.Trust = p.Topology.Said.With(word), false
 	if at(40).Permille(400) {
 		p.Topology.Said = p.Topology.Said.With(arena)
-		if at(41).Permille(500) { // Copies are often late, fail, or continue after they have failed.
+		if at(41).Permille(500) { // Copies are often late, fail, or continue after a failure.
 			p.Delays.Device = at(42).Time(time.Millisecond, 40*time.Millisecond)
 			p.Rates[plan.FaultDMA], p.Rates[plan.FaultStall] = at(43).Between(0, 150), at(44).Between(0, 150)
 		}
@@ -37,10 +37,10 @@ func sharers(d *expand.Draft) {
 		}
 	}
 	p.Topology.ReceiverPages = uint32(at(1).Between(5, 16))
-	if p.Topology.Said[arena] && at(45).Permille(600) { // A node that looks chunks up has room for them.
+	if p.Topology.Said[arena] && at(45).Permille(600) { // A node that looks chunks up has room for the chunks.
 		p.Topology.ReceiverPages, s.BatchMax = uint32(at(46).Between(14, 24)), min(s.BatchMax, at(47).Between(1, 3))
 	}
-	p.Topology.SenderPages = p.Topology.ReceiverPages // There is one pool.
+	p.Topology.SenderPages = p.Topology.ReceiverPages // There is a single pool.
 	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = uint32(at(2).Between(60, 100)), uint32(at(3).Between(40, 100))
 	s.BatchMax = min(s.BatchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
 	s.Jobs, s.Groups, s.Plain = at(4).Between(6, 40), at(5).Between(1, 3), 0
@@ -92,7 +92,7 @@ func draws(d *expand.Draft) {
 		if at(4).Permille(500) || p.Topology.Said[arena] && at(8).Permille(800) {
 			r.At = j.At + at(5).Time(5*time.Millisecond, 150*time.Millisecond)
 		}
-		if at(3).Permille(300) { // No node has this chunk, so the prefix ends before it.
+		if at(3).Permille(300) { // No node has this chunk, so the prefix ends here.
 			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)
 		}
 		r.Batch = len(r.Keys)
@@ -103,7 +103,7 @@ func draws(d *expand.Draft) {
 		if at(6).Permille(written) {
 			r.Said = r.Said.With(writing)
 		}
-		if keepers.Permille(500) && at(7).Permille(500) { // Other jobs to the same receiver are then kept as well.
+		if keepers.Permille(500) && at(7).Permille(500) { // The remaining jobs to the same receiver are then kept as well.
 			r.Said = r.Said.With(keeping)
 		}
 		p.Jobs = append(p.Jobs, r)

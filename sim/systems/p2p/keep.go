@@ -11,9 +11,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Chunks that are brought may stay at their owner until they are fetched.
+// Chunks that are brought may stay at the owner until the receiver fetches them.
 
-// keeping marks a share job whose chunks stay at their owner until they are fetched, unless the owner writes them.
+// keeping marks a share job of which the chunks stay at the owner until the receiver fetches them, unless the owner
+// writes them.
 var keeping = plan.NewWord(plan.Word{Name: "keep", Job: func(_ *plan.Plan, j *plan.Job) string {
 	if !j.Said[word] {
 		return "it needs share; leave it out, or set that"
@@ -21,8 +22,8 @@ var keeping = plan.NewWord(plan.Word{Name: "keep", Job: func(_ *plan.Plan, j *pl
 	return ""
 }})
 
-// cast sets the roles of a node that shares: it lends chunks, and it delays fetches if any job to it is marked as
-// keeping.
+// cast sets the roles of a node that shares: the node lends chunks, and delays fetches if any job to the node has the
+// word "keep".
 func cast(p *plan.Plan, n *world.Node) {
 	n.Lends = true
 	n.Delays = slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Said[keeping] && j.To == plan.Node(n.ID) })
@@ -44,7 +45,7 @@ func mode(n *world.Node, j *pd.Job) ops.Mode {
 	return ops.Pull
 }
 
-// comes makes the engine get the chunks that arrived, or fetch the chunks that are kept at their owner.
+// comes makes the engine get the chunks that arrived, or fetch the chunks that are kept at the owner.
 func comes(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &w.Jobs[c.Job]
 	switch {

@@ -14,10 +14,9 @@ import (
 
 // locate is the kind of the commands by which an engine asks directories for the locations of chunks. An engine that
 // missed chunks tries again; see seeksAgain.
-
 var locate = plan.NewWant(16, "locate", false)
 
-// locates makes an engine sometimes ask how many chunks of a job exist, before the engine brings them.
+// locates makes an engine sometimes ask how many chunks of a job exist, before the engine brings the chunks.
 func locates(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(j.Place)<<8|uint64(j.Given[want]), 22)
 	if w.Seed >= draw.RestlessSeed || !d.Permille(300) {

@@ -1,6 +1,6 @@
-// Package p2p simulates nodes that share cached chunks with each other. It contains the behaviour of their engines, the
-// random choices of a seed, the oracles that check the outcomes, and the small worlds for exhaustive exploration.
-// Package pd runs it through Flow; Directories adds directory nodes that the ranks notify and query.
+// Package p2p simulates nodes that share cached chunks with each other. The package contains the behaviour of the
+// engines, the random choices of a seed, the oracles that check the outcomes, and the small worlds for exhaustive
+// exploration. Package pd runs the flow through Flow; Directories adds directory nodes that the ranks notify and query.
 //
 // Example: job 0 sends a chunk to node 1. Job 1 is a share job from node 1 to node 0: the engine of node 0 gives its
 // rank a Bring command that names node 1 (or no peer, in which case the rank asks a directory). Node 1 grants a read
@@ -47,9 +47,9 @@ var Flow = pd.Flow{
 	Words:   words,
 }
 
-// word is the word of the plan for sharing. In a topology it means that nodes which both send and receive share their
-// chunks. In a job it means that no put takes place, and that the receiver brings the leading chunks that the sender
-// has.
+// word is the word of the plan for sharing. In a topology the word means that nodes which both send and receive share
+// chunks. In a job the word means that no put takes place, and that the receiver brings the leading chunks that the
+// sender has.
 var word = plan.NewWord(plan.Word{
 	Name: "share",
 	World: func(p *plan.Plan) string {
@@ -88,7 +88,7 @@ var named = plan.NewWord(plan.Word{Name: "alike", Job: func(p *plan.Plan, j *pla
 	return ""
 }})
 
-// arena means that some of the nodes copy chunks into an arena before they lend them.
+// arena means that some of the nodes copy chunks into an arena before lending them.
 var arena = plan.NewWord(plan.Word{Name: "arena", World: func(p *plan.Plan) string {
 	if !p.Topology.Said[word] {
 		return "it needs share; leave it out, or set that"
@@ -121,7 +121,7 @@ var second = plan.NewWord(plan.Word{Name: "second", World: func(p *plan.Plan) st
 }})
 
 // secondOf returns the number of pages in the second pool of a node; 0 means no second pool. An arena copies only from
-// the first pool, so a node with an arena has a second pool only if it fetches.
+// the first pool, so a node with an arena has a second pool only if the node fetches.
 func secondOf(p *plan.Plan, n *world.Node) uint32 {
 	d := draw.Hash(p.Seed, draw.Plan, 9, 400+uint64(n.ID))
 	switch {

@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// small returns the small worlds of nodes that share: one node lends the chunk that it received to another node.
+// small returns the small worlds of nodes that share: a node lends a received chunk to another node.
 func small() []explore.Scope {
 	there := []explore.Job{{Chunks: []int{1}, Receiver: 1}, {Chunks: []int{1}, Sender: 1}}
 	more := []explore.Job{there[0], there[1], {Chunks: []int{2}, Receiver: 1}}
@@ -71,17 +71,17 @@ func shares(p *plan.Plan) {
 // alike makes two jobs bring the same chunk by lookups of the same name.
 func alike(p *plan.Plan) {
 	shares(p)
-	p.Bounds.Peers = 4 // Each node looks chunks up over another link than it sends over.
+	p.Bounds.Peers = 4 // Each node looks chunks up over a different link than for sending.
 	p.Jobs[1].Said, p.Jobs[2].Said, p.Jobs[3].Said = nil, plan.Said{word: true}, plan.Said{word: true, named: true}
 }
 
-// copies makes the owner of the chunk copy it into its arena first.
+// copies makes the owner of the chunk copy it into the arena first.
 func copies(p *plan.Plan) {
 	shares(p)
 	p.Topology.Said = p.Topology.Said.With(arena)
 }
 
-// stays makes the chunk stay at its owner until it is fetched.
+// stays makes the chunk stay at the owner until the receiver fetches it.
 func stays(p *plan.Plan) {
 	shares(p)
 	p.Jobs[1].Said = p.Jobs[1].Said.With(keeping)

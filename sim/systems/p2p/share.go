@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine sometimes lets peers read the chunks that it has put, in the pages that hold them. Later the engine
+// An engine sometimes lets peers read the chunks that it has put, in the original pages. Later the engine
 // withdraws the share, fills the pages with other content and releases them. To test refusals, the engine sometimes
 // shares the same pages twice, hands shared pages over to the cache, or withdraws twice.
 
@@ -20,7 +20,7 @@ var (
 )
 
 // lends decides at random whether an engine shares the chunks of a put after the memory was returned. The put must
-// cover all pages of one Reserve.
+// cover all pages of a Reserve.
 func lends(w *pd.Cluster, n *world.Node, c *pd.Command) pd.Use {
 	j := &w.Jobs[c.Job]
 	b := &j.Batches[c.Batch]
@@ -41,8 +41,8 @@ func lends(w *pd.Cluster, n *world.Node, c *pd.Command) pd.Use {
 	return pd.Lent
 }
 
-// sharedMost is the longest time for which an engine shares pages. It does not exceed the time that a run waits for
-// engines after its faults have ended.
+// sharedMost is the longest time for which an engine shares pages. The time does not exceed the time that a run waits
+// for engines after the faults have ended.
 const sharedMost = 6 * effects.Second
 
 // lent handles the outcome of a share command. The engine withdraws a share later, and releases pages that were not

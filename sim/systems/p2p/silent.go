@@ -12,7 +12,7 @@ import (
 )
 
 // A circuit breaker opens for a peer that answers no hello. Meanwhile an engine that wants chunks of the peer does not
-// wait for its whole timeout: the Bring ends as a miss as soon as the peer is given up, or at once.
+// wait for the whole timeout: the Bring ends as a miss as soon as the peer is given up, or at once.
 
 var checkFrozen = oracle.NewCheck("L3", "chunks of peers that left a question unanswered")
 
@@ -25,11 +25,11 @@ var checkLeftAlone = oracle.NewCheck("L3", "chunks of peers that answer nothing"
 // waiting records the pending work of the nodes in their current incarnations.
 type waiting struct {
 	brings   []bringing `snap:"skip"` // Bring commands without an outcome
-	attempts []attempt  `snap:"skip"` // handshakes, judged by connections; an ended one may remain longer
+	attempts []attempt  `snap:"skip"` // handshakes, judged by connections; an ended handshake may remain longer
 	given    []givenUp  `snap:"skip"`
 	frozen   []frozen   `snap:"skip"` // peers that let a lookup time out and have answered none since
-	lookups  []lookup   `snap:"skip"` // lookup connections, and lookups on them
-	missed   []frozen   `snap:"skip"` // peers whose newest lookup ended without a reply
+	lookups  []lookup   `snap:"skip"` // lookup connections and pending lookups
+	missed   []frozen   `snap:"skip"` // peers that left the newest lookup without a reply
 	tried    []frozen   `snap:"skip"` // the start of the last Bring per peer that the breaker let pass
 	strange  strange    `snap:"skip"` // the newest reply that the owner of chunks does not know the sender
 }
@@ -40,6 +40,7 @@ type strange struct {
 	step uint64
 }
 
+// frozen is a peer and a time.
 type frozen struct {
 	node int32
 	host string
@@ -55,6 +56,7 @@ type lookup struct {
 	conn effects.Conn
 }
 
+// bringing is a Bring command without an outcome.
 type bringing struct {
 	node   int32
 	ticket effects.Ticket
@@ -63,6 +65,7 @@ type bringing struct {
 	began  effects.Time // by the clock of the node
 }
 
+// attempt is a handshake in progress.
 type attempt struct {
 	node int32
 	to   effects.Addr
@@ -76,6 +79,7 @@ type givenUp struct {
 	at   effects.Time
 }
 
+// silent checks the Brings from peers that do not answer.
 var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothing is not kept waiting for it",
 	func(l *oracle.Listen[waiting]) {
 		attempts(l)
@@ -130,7 +134,7 @@ var silent = oracle.Of("silent", "who wants chunks of a peer that answers nothin
 		})
 	})
 
-// tries records a Bring that the breaker let pass. The Bring may be the trial of its peer.
+// tries records a Bring that the breaker let pass. The Bring may be the trial of the peer.
 func (s *waiting) tries(b *bringing) {
 	i := slices.IndexFunc(s.tried, func(f frozen) bool { return f.node == b.node && f.host == b.from.Host })
 	if i < 0 {
@@ -155,11 +159,11 @@ func (s *waiting) introduced(call *oracle.Call, b *bringing, e *effects.Deliver)
 	}
 }
 
-// aloneFor checks a Bring that ends because the circuit breaker of its peer is open. The peer must have left a lookup
+// aloneFor checks a Bring that ends because the circuit breaker of the peer is open. The peer must have left a lookup
 // unanswered and must have answered none since, and the breaker may stay open for at most sixteen lookup timeouts,
 // which is the documented limit. The check does not count earlier failed trials, because a trial may end with the
-// timeout of its engine. A trial begins with its Bring, which may first have to make a link or a connection. Other
-// Brings are held back for one lookup timeout after that, or until the lookup of the trial ends.
+// timeout of the engine. A trial begins with a Bring, which may first have to make a link or a connection. All other
+// Brings are held back for a lookup timeout after that, or until the lookup of the trial ends.
 func (s *waiting) aloneFor(call *oracle.Call, b *bringing, e *effects.Deliver) {
 	if e.Code != effects.BackedOff || b.from == (effects.Addr{}) {
 		return
@@ -187,8 +191,8 @@ func (s *waiting) aloneFor(call *oracle.Call, b *bringing, e *effects.Deliver) {
 	}
 }
 
-// unanswered checks Brings after a lookup timed out. The rank must not send the peer another lookup for one more lookup
-// timeout. Otherwise each request would wait for a frozen peer, which keeps its connections and sends nothing.
+// unanswered checks Brings after a lookup timed out. The rank must not send the peer another lookup for a further
+// lookup timeout. Otherwise each request would wait for a frozen peer, which keeps its connections and sends nothing.
 func (s *waiting) unanswered(call *oracle.Call, b *bringing, e *effects.Deliver) {
 	waited := e.Code == effects.Expired && e.Why != nil && e.Why.Stage == effects.StageAsk &&
 		e.Why.Field == link.NoReplyReason(0).Field

@@ -18,8 +18,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Directories is the system of directory nodes. The ranks report their chunks to the directories and ask them for the
-// locations of chunks.
+// Directories is the system of directory nodes. The ranks report chunks to the directories and ask for the locations of
+// chunks.
 var Directories = own.System{
 	Name:     beside,
 	Nodes:    directories,
@@ -56,6 +56,7 @@ func listed(p *plan.Plan) []string {
 	return names[:draw.Hash(p.Seed, draw.Plan, 10, 0).Between(1, len(names))]
 }
 
+// directories returns the directory processes. A plan may use the first process only.
 func directories(p *plan.Plan) (all []own.Process) {
 	for _, name := range names {
 		all = append(all, own.Process{
@@ -66,8 +67,8 @@ func directories(p *plan.Plan) (all []own.Process) {
 	return all
 }
 
-// setting returns the configuration of a directory with short timeouts, so that it often drops silent workers and often
-// searches for stuck work.
+// setting returns the configuration of a directory with short timeouts, so that silent workers are often dropped and
+// stuck syncs are often given up.
 func setting(b own.Boot, name string) serve.Config {
 	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
 	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
@@ -77,8 +78,8 @@ func setting(b own.Boot, name string) serve.Config {
 	return c
 }
 
-// finds configures a rank to report to the directories and to query them. Limits that end work are small, and the
-// journal often holds fewer changes than occur.
+// finds configures a rank to report to the directories and to query the directories. Limits that end work are small,
+// and the journal often holds fewer changes than occur.
 func finds(p *plan.Plan, c *rank.Config) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 10, n) }
 	for i := range listed(p) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A rank caches the reply of a directory and uses it again for the same query. After a peer has shown that it has fewer
+// A rank caches the reply of a directory and uses it again for the same query. After a peer has proved to have fewer
 // chunks than the reply said, the rank must not use the cached reply for the next query, and must ask a directory.
 
 // heard records the replies that the nodes received from directories in their current incarnations, and the commands
@@ -26,7 +26,7 @@ type heard struct {
 type query struct {
 	node int32
 	corr effects.Corr
-	of   uint64 // hash of the queried chunks; see function question
+	of   uint64 // hash that identifies the queried chunks
 }
 
 // answer is the last reply that a node received for a query.
@@ -34,8 +34,8 @@ type answer struct {
 	node  int32
 	of    uint64
 	least uint32       // fewest chunks that a replied location was said to have
-	said  uint64       // set of the replied chunk counts, one bit per count
-	stale effects.Time // the time since which the node knows that the reply is wrong; 0 if it does not
+	said  uint64       // set of the replied chunk counts, a bit per count
+	stale effects.Time // the time since which the node knows that the reply is wrong; 0 if not known
 }
 
 // seek is a command that makes the rank query the directories.
@@ -45,9 +45,10 @@ type seek struct {
 	of      uint64
 	from    uint32 // leading chunks that the node already had
 	at      effects.Time
-	refuted bool // a peer has reported that it lacks a chunk
+	refuted bool // a peer has reported that a chunk is missing
 }
 
+// forgets checks that a rank does not use a cached reply again that a peer has shown to be wrong.
 var forgets = oracle.Of("forgets", "what directories said and a peer has shown to be wrong is not believed again: a "+
 	"directory is asked anew", func(l *oracle.Listen[heard]) {
 	hears(l)
@@ -137,6 +138,7 @@ func (h *heard) believes(call *oracle.Call, s *seek) {
 	}
 }
 
+// answer returns the last reply to a query, or nil.
 func (h *heard) answer(node int32, of uint64) *answer {
 	if i := slices.IndexFunc(h.answers, func(a answer) bool { return a.node == node && a.of == of }); i >= 0 {
 		return &h.answers[i]
@@ -144,6 +146,7 @@ func (h *heard) answer(node int32, of uint64) *answer {
 	return nil
 }
 
+// seek returns the pending command of a ticket, or nil.
 func (h *heard) seek(node int32, t effects.Ticket) *seek {
 	if i := slices.IndexFunc(h.seeks, func(s seek) bool { return s.node == node && s.ticket == t }); i >= 0 {
 		return &h.seeks[i]
@@ -157,7 +160,7 @@ func (h *heard) over(s *seek) {
 }
 
 // looks reports whether the rank queries the directories for a command, about the chunks that the node does not have.
-// It does not query them for chunks that are kept for the request.
+// Chunks that are kept for the request need no query.
 func looks(w *pd.Cluster, c *pd.Command) bool {
 	j := &w.Jobs[c.Job]
 	again := j.Given[want] > 1 && mode(w.Nodes[c.Node], j) == ops.Delayed

@@ -12,8 +12,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine that shares hands the pages of a put over to its cache after the put has ended, and releases the other
-// pages of the Reserve. To test refusals, the engine sometimes does so too early, or twice.
+// An engine that shares hands the pages of a put over to the cache after the put has ended, and releases the
+// remaining pages of the Reserve. To test refusals, the engine sometimes does so too early, or twice.
 
 // keep is the kind of the store commands.
 var keep = plan.NewWant(15, "store", true)

@@ -35,4 +35,5 @@ var words = []pd.Word{
 	},
 }
 
+// asked returns the channel of lookups, and whether the node lends chunks.
 func asked(to *world.Node) (effects.Channel, bool) { return effects.ChannelLookup, to.Lends }

@@ -11,7 +11,7 @@ import (
 // The random choices for recalls use labels of their own, so that no other choice of a seed depends on them.
 
 // draws adds jobs that recall chunks which another request sent to the same receiver. A recall job asks for all or some
-// of the chunks of that request, and in some jobs for one further chunk that no request sent.
+// of the chunks of that request, and in some jobs for a further chunk that no request sent.
 func draws(d *expand.Draft) {
 	p := d.Plan
 	p.Topology.Said = p.Topology.Said.With(word)
@@ -27,7 +27,7 @@ func draws(d *expand.Draft) {
 			Said: plan.Said{word: true},
 			Keys: slices.Clone(j.Keys), At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
 		}
-		if at(3).Permille(300) { // No node has this chunk, so the recalled prefix ends before it.
+		if at(3).Permille(300) { // No node has this chunk, so the recalled prefix ends here.
 			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)
 		}
 		if most := int(p.Topology.SenderPages); len(r.Keys) > most {

@@ -10,15 +10,15 @@ import (
 
 // A prefill engine that recalls reserves a page for each chunk of a request. The rank then reads the leading chunks
 // that the decode node still has into these pages, and the engine would compute the remaining chunks. The chunks that
-// other requests sent may still be on the decode node, or may have been evicted.
+// earlier requests sent may still be on the decode node, or may have been evicted.
 
-// want is the kind of the commands that such an engine gives.
+// want is the kind of the recall commands.
 var want = plan.NewWant(13, "recall", true)
 
-// begin gives the rank a command that recalls the chunks of a job into the pages that were reserved for them.
+// begin gives the rank a command that recalls the chunks of a job into the reserved pages.
 func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
-	for _, p := range c.Pages { // Clear the engine's old content, so that it cannot pass for recalled content.
+	for _, p := range c.Pages { // Clear the engine's old content, which must not pass for recalled content.
 		pg := &n.Pool.Pages[p.Index]
 		for part := range pg.Stamps {
 			pg.Stamps[part] = 0
@@ -38,8 +38,8 @@ func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
 }
 
 // broughtFor returns the name of the request that sent the first chunk which job j recalls, or the name of j itself if
-// no request sent this chunk. A recall with that name reads the chunks that are kept for the request, and must not
-// consume them.
+// no request sent this chunk. A recall with that name reads the chunks that are kept for the request, and must
+// leave the chunks there.
 func broughtFor(w *pd.Cluster, j *pd.Job) []byte {
 	for i := range w.Jobs {
 		if x := &w.Jobs[i]; !x.Said[word] && x.Receiver == j.Receiver && len(x.Ids) > 0 && x.Ids[0] == j.Ids[0] {

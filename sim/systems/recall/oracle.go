@@ -38,7 +38,7 @@ var brought = oracle.Of("recalls", "what comes back is what was sent", func(l *o
 })
 
 // turned records the nodes that had a handshake refused, for example because a later hello superseded the handshake. A
-// recall that waits for a link until its timeout ends with the code of the handshake.
+// recall that waits for a link until the timeout ends with the code of the handshake.
 type turned struct{ nodes [plan.NodesMax]bool }
 
 // came checks the outcome of a recall. If excused is set, the code may be the code of a refused handshake.
@@ -63,7 +63,7 @@ func came(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c
 	}
 }
 
-// chunk checks the recalled chunk with index i of job j in page p. It returns false if a check failed.
+// chunk checks the recalled chunk with index i of job j in page p, and reports whether the chunk is right.
 func chunk(call *oracle.Call, w *pd.Cluster, n *world.Node, j *pd.Job, i int, p effects.Page) bool {
 	pg := &n.Pool.Pages[p.Index]
 	call.Judged(checkLength, checkWhole, checkKey, checkStill)
@@ -93,7 +93,7 @@ func chunk(call *oracle.Call, w *pd.Cluster, n *world.Node, j *pd.Job, i int, p 
 	return true
 }
 
-// tokens returns the length in tokens of the chunk with index i of job j, as the first job that sent the chunk has it.
+// tokens returns the length in tokens of the chunk with index i of job j, as in the first job that sent the chunk.
 func tokens(w *pd.Cluster, j *pd.Job, i int) int {
 	for k := range w.Jobs {
 		x := &w.Jobs[k]

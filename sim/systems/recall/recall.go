@@ -1,11 +1,11 @@
-// Package recall simulates prefill nodes that read chunks back from decode nodes. It contains the behaviour of the
-// engines, the random choices of a seed, the oracles that check the recalled chunks, and the small worlds for
-// exhaustive exploration. Package pd runs it through Flow.
+// Package recall simulates prefill nodes that read chunks back from decode nodes. The package contains the behaviour of
+// the engines, the random choices of a seed, the oracles that check the recalled chunks, and the small worlds for
+// exhaustive exploration. Package pd runs the flow through Flow.
 //
-// Example: job 0 sends two chunks to a receiver, and the receiver keeps them in its cache. Job 1 lists the same keys
-// and recalls. Its sender reserves two pages, asks the receiver's query port which leading chunks it has, and reads
-// them into the pages. The oracle checks that each page holds the whole chunk of the right key, and the engine releases
-// the pages.
+// Example: job 0 sends two chunks to a receiver, and the receiver caches both. Job 1 lists the same keys and recalls.
+// The sender of job 1 reserves two pages, asks the receiver's query port for the leading cached chunks, and reads the
+// chunks into the pages. The oracle checks that each page holds the whole chunk of the right key, and the engine
+// releases the pages.
 package recall
 
 import (
@@ -37,8 +37,9 @@ var Flow = pd.Flow{
 	Words:    words,
 }
 
-// word is the word of the plan for recalls. In a topology it allows senders to read chunks back from receivers. In a
-// job it means that the job sends nothing, and that its sender recalls the leading chunks that its receiver has.
+// word is the word of the plan for recalls. In a topology the word allows senders to read chunks back from receivers.
+// In a job the word means that the job sends nothing, and that the sender recalls the leading chunks that the receiver
+// has.
 var word = plan.NewWord(plan.Word{
 	Name:  "recall",
 	World: func(*plan.Plan) string { return "" },
@@ -50,7 +51,7 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
-// ports returns the query channel for a node that lends its chunks and does not pull, and nothing for other nodes.
+// ports returns the query channel for a node that lends chunks and does not pull, and nothing otherwise.
 func ports(n *world.Node) []effects.Channel {
 	if !n.Lends || n.Pulls {
 		return nil

@@ -23,7 +23,7 @@ func small() []explore.Scope {
 	return all
 }
 
-// readsBack makes the second job of a scope recall its chunks.
+// readsBack makes the second job of a scope recall chunks.
 func readsBack(p *plan.Plan) {
 	p.Topology.Said, p.Jobs[1].Said = p.Topology.Said.With(word), plan.Said{word: true}
 }

@@ -15,8 +15,8 @@ var checkTurn = oracle.NewCheck("L7", "recalls in turn")
 // asked records the recalls for which the node has sent a query to the peer.
 type asked struct{ tickets []effects.Ticket }
 
-// inTurn checks that the machine sends the queries for recalls from one peer in the order in which it received the
-// recalls. A retried query is exempt, because retries are sent first.
+// inTurn checks that the machine sends the queries for recalls from a peer in the order in which the recalls were
+// given. A retried query is exempt, because retries are sent first.
 var inTurn = oracle.Of("recalls in turn", "what one peer is asked goes in order", func(l *oracle.Listen[asked]) {
 	oracle.On(l, func(s *asked, call *oracle.Call, e *effects.Send) {
 		w := pd.In(call)
@@ -27,7 +27,8 @@ var inTurn = oracle.Of("recalls in turn", "what one peer is asked goes in order"
 	})
 })
 
-// asks attributes a query to a recall. If several recalls ask for the same chunks, the query belongs to the oldest one.
+// asks attributes a query to a recall. If several recalls ask for the same chunks, the query belongs to the oldest
+// recall.
 func (s *asked) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, server int32, body []byte) {
 	m := protocol.CacheQueryRequest{}
 	if m.Decode(body, &pd.WireLimits) != nil || len(m.Keys) == 0 || m.Ext.Attempt > 1 {

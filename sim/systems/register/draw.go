@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// engines draws a world of two engines. The choices use labels of their own, so that no other choice of a seed depends
-// on them.
+// engines draws a world of two engines. The choices use separate labels, so that no other choice of a seed depends on
+// them.
 func engines(d *expand.Draft) {
 	p, s := d.Plan, &d.Scale
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 16, n) }

@@ -9,11 +9,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Two engines and the router before them. A request is dispatched to both: the producer computes it, all of its ranks
-// at about the same time, and says so; the consumer has blocks for what it has not cached, and registers them. Some
-// requests are dispatched to one alone, some are aborted at either, some are cached whole. An engine has blocks of its
-// own, and uses one for another request as soon as it is its own again: it fills them at once, so that whatever is
-// written late, or read late, is seen.
+// This file contains two engines and the router before them. The router dispatches a request to both engines. The ranks
+// of the producer compute the request at about the same time and report it as finished. The consumer takes blocks for
+// the part that it has not cached, and registers the blocks. Some requests are dispatched to a single engine, some are
+// aborted at either engine, and some are cached as a whole. An engine uses a block for another request as soon as the
+// block is returned, and fills the block at once, so that the oracles notice a late write or read.
 
 // A request describes how the two engines handle one job.
 type request struct {
@@ -24,26 +24,28 @@ type request struct {
 	prompt   uint64
 	cached   uint64 // kernel blocks of the prompt that the consumer has cached
 	computed uint64 // kernel blocks that the producer has, which may be more or fewer than the consumer needs
-	// With two groups, the second covers only the end of the prompt, on either side, and one group may be left out.
+	// With two groups, the second covers only the end of the prompt, on either side, and a group may be left out.
 	window   [2]uint64 // kernel blocks from the end of the prompt, by side
 	leftOut  int       // group that the consumer leaves out; -1 if none
 	again    [2]bool   // the router retries under the same names, by side
 	named    bool      // the router named the transfer
-	alike    bool      // the name equals that of another request except for its end
+	alike    bool      // the name equals that of another request except for the end
 	expected bool
 	fate     fate
 }
 
+// A fate is what happens to a request.
 type fate uint8
 
 const (
 	written fate = iota
 	passed       // the consumer has all blocks of the request
 	aborted      // by the producer's engine, before or after it was computed
-	onlyP
-	onlyD
+	onlyP        // dispatched to the producer only
+	onlyD        // dispatched to the consumer only
 )
 
+// requestOf draws the request of a job.
 func requestOf(w *pd.Cluster, j *pd.Job) request {
 	at := func(n uint64) draw.Of { return draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 80+n) }
 	x := request{w: w, j: j, s: shapeOf(w.Source), simple: w.Seed >= draw.RestlessSeed || j.Probes()}
@@ -194,6 +196,7 @@ func (x *request) peers(n *world.Node) (all []ops.Peer) {
 	return all
 }
 
+// expect announces a request to the rank of the consumer before the registration.
 func (x *request) expect(n *world.Node) {
 	request, transfer := x.names(true)
 	patience := pd.Its(n).Cfg.PutTimeout
@@ -203,7 +206,7 @@ func (x *request) expect(n *world.Node) {
 	x.w.MaybeAbort(n, t)
 }
 
-// blocks takes free blocks of a node for a request, by group. It returns nil if there are too few.
+// blocks takes free blocks of a node for a request, by group. The result is nil if there are too few.
 func (x *request) blocks(n *world.Node, consumes bool) (all []geometry.Blocks) {
 	first, end, window := uint64(0), x.computed, x.window[1]
 	if consumes {
@@ -228,7 +231,7 @@ func (x *request) blocks(n *world.Node, consumes bool) (all []geometry.Blocks) {
 	return all
 }
 
-// stretch takes free blocks of a group of a node for a range of kernel blocks. It returns false if there are too few.
+// stretch takes free blocks of a group of a node for a range of kernel blocks, and reports whether there were enough.
 func (x *request) stretch(n *world.Node, group uint16, first, end uint64) (b geometry.Blocks, enough bool) {
 	per := uint64(x.s.perOf(n.ID))
 	used := make([]bool, x.s.blocks)
@@ -263,6 +266,7 @@ func blocksOf(c *pd.Command) []geometry.Blocks {
 	return nil
 }
 
+// register clears blocks of a consumer's rank and registers them with the producer.
 func (x *request) register(n *world.Node) {
 	blocks := x.blocks(n, true)
 	if len(blocks) == 0 {
@@ -278,6 +282,7 @@ func (x *request) register(n *world.Node) {
 	x.w.MaybeAbort(n, t)
 }
 
+// finished fills blocks of a producer's rank and reports the request as finished.
 func (x *request) finished(n *world.Node) {
 	blocks := x.blocks(n, false)
 	if len(blocks) == 0 || x.lends(n) {
@@ -311,6 +316,7 @@ func (x *request) key(layer, head uint32, position uint64) uint32 {
 	return keyOf(x.j.Place, layer, head, position)
 }
 
+// keyOf returns the content of a cell of a job.
 func keyOf(job int, layer, head uint32, position uint64) uint32 {
 	return uint32(job+1)<<14 | layer<<10 | head<<6 | uint32(position)
 }
@@ -364,7 +370,7 @@ func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// all reports whether each rank of the consumer has the blocks that it registered for a job.
+// all reports whether each rank of the consumer has the registered blocks of a job.
 func all(w *pd.Cluster, job int) bool {
 	s := shapeOf(w.Source)
 	had := uint32(0)
@@ -392,7 +398,7 @@ func lender(w *pd.Cluster, n *world.Node, page uint32) (t effects.Ticket) {
 	return t
 }
 
-// returned makes the engine use its returned blocks for other content at once.
+// returned makes the engine use the returned blocks for other content at once.
 func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	still(w, n, c)
 	for i := range n.Pool.Pages {

@@ -126,13 +126,16 @@ func lease(w *pd.Cluster, n *world.Node, c *pd.Command, why *effects.Why) {
 	}
 }
 
-// A judge checks the contents of the blocks of engines.
+// A judge counts the checks of a cluster and fails the run.
 type judge struct{ w *pd.Cluster }
 
+// of returns a value that reports to a cluster.
 func of(w *pd.Cluster) judge { return judge{w} }
 
+// judged counts checks that were made.
 func (j judge) judged(checks ...oracle.Check) { pd.Judged(j.w, checks...) }
 
+// fail ends the run with a violation.
 func (j judge) fail(c oracle.Check, format string, args ...any) {
 	j.w.Fail(c.Property(), format, args...)
 }

@@ -1,10 +1,11 @@
 // Package register simulates two engines that exchange registered blocks: a producer engine with several ranks and
-// stages, and a consumer engine with several ranks. It contains the behaviour of both engines, the random choices of a
-// seed and the oracles. Package pd runs it through Flow.
+// stages, and a consumer engine with several ranks. The package contains the behaviour of both engines, the random
+// choices of a seed and the oracles. Package pd runs the flow through Flow.
 //
-// Example: the router dispatches a request to both engines. The consumer's rank takes free blocks and registers them
-// with the producer's ranks. The producer's ranks compute the request and report it as finished, before or after the
-// registration arrives. They write the blocks, and the oracle checks every cell before the consumer reuses its blocks.
+// Example: the router dispatches a request to both engines. The consumer's rank takes free blocks and registers the
+// blocks with the producer's ranks. The producer's ranks compute the request and report it as finished, before or after
+// the registration arrives. The ranks write the blocks, and the oracle checks every cell before the consumer reuses its
+// blocks.
 package register
 
 import (
@@ -54,7 +55,7 @@ var Flow = pd.Flow{
 	Oracles: []oracle.Oracle{codes, told},
 }
 
-// word is the word of the plan for registered blocks. All jobs of such a world are requests of the two engines.
+// word is the word of the plan for registered blocks. All jobs of the world are then requests of the two engines.
 var word = plan.NewWord(plan.Word{
 	Name: "register",
 	World: func(p *plan.Plan) string {

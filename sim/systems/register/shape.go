@@ -13,11 +13,11 @@ const pagesMax = 512
 // the remaining nodes are the ranks of the producer, stage by stage.
 type shape struct {
 	consumers, ranks, stages uint32
-	heads                    uint32 // number of heads; 0 if each rank has all heads
-	layers                   uint32 // layers per stage
-	groups                   uint32 // layer groups, assigned in turn; each stage has a layer of each group
-	blocks                   uint32 // logical blocks per rank
-	per                      [2]uint32
+	heads                    uint32    // number of heads; 0 if each rank has all heads
+	layers                   uint32    // layers per stage
+	groups                   uint32    // layer groups, assigned in turn; each stage has a layer of each group
+	blocks                   uint32    // logical blocks per rank
+	per                      [2]uint32 // kernel blocks per logical block: of the consumer, of the producer
 }
 
 // shapes lists the sizes of the engines, with at most six nodes.
@@ -68,6 +68,7 @@ func shapeOf(p *plan.Plan) shape {
 	return s
 }
 
+// consumes reports whether a node is a rank of the consumer.
 func (s *shape) consumes(node int32) bool { return uint32(node) < s.consumers }
 
 // engine returns the name of the engine of a node.

@@ -21,7 +21,7 @@ var (
 	checkNeedless = oracle.NewCheck("L2", "leases of what nobody needs")
 )
 
-// An awaited is a registration that a node has not answered.
+// awaited is a registration that a node has not answered.
 type awaited struct {
 	node      oracle.Node
 	request   uint64 `snap:"request"`
@@ -103,7 +103,8 @@ var told = oracle.Of("aborted requests", "who registered for one is told", func(
 	})
 })
 
-// needless checks that the lease of blocks does not run to its end after the consumer has reported that it needs none.
+// needless checks that the lease of blocks does not run to its end after the consumer has reported that it needs no
+// blocks.
 func needless(w *pd.Cluster, n *world.Node, c *pd.Command, e *effects.Deliver) {
 	x := requestOf(w, &w.Jobs[c.Job])
 	if x.fate != passed || x.alike || pd.Its(n).Cfg.ExactIDs && !x.named || w.Failure != nil {

@@ -47,7 +47,7 @@ func besetGeometry(w *pd.Cluster, _ *world.Node) []uint64 {
 }
 
 // beset returns the registration of a greedy unknown peer. The registration has no pages, names a request that no
-// engine finishes, and has a long timeout, so that it only occupies a row of the table.
+// engine finishes, and has a long timeout, and therefore only occupies a row of the table.
 func beset(w *pd.Cluster, _ *world.Node, me, to protocol.UUID, operation uint64, _ draw.Of) []byte {
 	m := protocol.PushRegistration{
 		RequestID: pd.AppendNumber([]byte("cmpl-greedy-"), int(operation)), EngineID: []byte("greedy"),
@@ -61,4 +61,5 @@ func beset(w *pd.Cluster, _ *world.Node, me, to protocol.UUID, operation uint64,
 	return m.Append(nil)
 }
 
+// toProducer returns the channel on which ranks receive these messages.
 func toProducer(*world.Node) (effects.Channel, bool) { return effects.ChannelRegister, true }
