@@ -17,7 +17,7 @@ import (
 // softwareNPU is the path of the software NPU. It reaches the demo's processes, which are this test's binary.
 func softwareNPU(t *testing.T) string {
 	t.Helper()
-	library, err := softnpu.Variant{}.Library()
+	library, err := softnpu.Variant{}.BuildLibrary()
 	if errors.Is(err, softnpu.ErrNoTools) {
 		t.Skip(err)
 	}

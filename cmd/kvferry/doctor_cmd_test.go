@@ -84,7 +84,7 @@ func TestDoctorWithoutLibrary(t *testing.T) {
 }
 
 func TestDoctorOverTheSoftwareNPU(t *testing.T) {
-	library, err := softnpu.Variant{}.Library()
+	library, err := softnpu.Variant{}.BuildLibrary()
 	if errors.Is(err, softnpu.ErrNoTools) {
 		t.Skip(err)
 	} else if err != nil {

@@ -62,7 +62,7 @@ func runNode(t *testing.T, file string, env ...string) (code int, first agent.Re
 func TestNodeOnAnNPUThatIsNotThere(t *testing.T) {
 	library := softwareNPU(t)
 	lacking, err := softnpu.Variant{Hide: []string{"HcclCommInitClusterInfoMemConfig", "HcclCommPrepare",
-		"HcclRegisterMem"}}.Library()
+		"HcclRegisterMem"}}.BuildLibrary()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func newProxyCommand() *cobra.Command {
 	var level slog.Level
 	var asJSON bool
 	var drain time.Duration
-	body, total := config.Size(to.BodyBytes), config.Size(to.TotalBytes)
+	body, total := config.Size(to.MaxBodyBytes), config.Size(to.MaxTotalBytes)
 	cmd := &cobra.Command{
 		Use:   "proxy --prefill URL --decode URL=HOST:INIT:ALLOC",
 		Short: "Serve OpenAI's completions by prefill and decode engines",
@@ -76,7 +76,7 @@ one raise terminationGracePeriodSeconds, too. A second signal ends it at once.`,
 			if len(to.Decodes) == 0 {
 				return usagef("name a decode engine with --decode")
 			}
-			to.BodyBytes, to.TotalBytes = int64(body), int64(total)
+			to.MaxBodyBytes, to.MaxTotalBytes = int64(body), int64(total)
 			if err := to.Check(); err != nil {
 				return usageError{err}
 			}
@@ -104,9 +104,9 @@ one raise terminationGracePeriodSeconds, too. A second signal ends it at once.`,
 	f.StringVar(&to.Address, "listen", to.Address, "the address to serve clients at, host:port; :8000 is every interface")
 	f.StringArrayVar(&prefills, "prefill", nil, "a prefill engine; several times for several")
 	f.StringArrayVar(&decodes, "decode", nil, "a decode engine and its agents; several times for several")
-	f.IntVar(&to.Connections, "connections", to.Connections,
+	f.IntVar(&to.MaxConnections, "connections", to.MaxConnections,
 		"how many connections there may be (default 4096, or as many as the limit of open files allows)")
-	f.IntVar(&to.Requests, "requests", to.Requests,
+	f.IntVar(&to.MaxRequests, "requests", to.MaxRequests,
 		"how many requests may be under way, of one address that is alone half of them (default 2048, or as "+
 			"many as the limit of open files allows)")
 	f.Var(&body, "body", "how long the body of a request may be")
@@ -116,8 +116,8 @@ one raise terminationGracePeriodSeconds, too. A second signal ends it at once.`,
 		"how long an answer may wait for its client in all, if that takes less than 4 KiB/s")
 	f.DurationVar(&to.PrefillTimeout, "prefill-timeout", to.PrefillTimeout, "for a prefill engine; then decode computes")
 	f.DurationVar(&to.Timeout, "timeout", to.Timeout, "for all of a request")
-	f.DurationVar(&to.Silence, "silence", to.Silence, "of a decode engine that is to answer; then its health is asked")
-	f.DurationVar(&to.Rest, "rest", to.Rest, "how long an engine that failed is left out at first; up to 16 times that")
+	f.DurationVar(&to.SilenceTimeout, "silence", to.SilenceTimeout, "of a decode engine that is to answer; then its health is asked")
+	f.DurationVar(&to.RestTime, "rest", to.RestTime, "how long an engine that failed is left out at first; up to 16 times that")
 	f.DurationVar(&drain, "drain", 20*time.Second, "for requests under way, when it is told to stop")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.BoolVar(&asJSON, "log-json", false, "log JSON instead of text")

@@ -11,7 +11,7 @@ import (
 
 // BenchmarkDo measures a switch to the context's thread and back: the cost of a batch before any call.
 func BenchmarkDo(b *testing.B) {
-	c := newRig(b).context(ContextOptions{})
+	c := newRig(b).newContext(ContextOptions{})
 	nothing := func(*Thread) error { return nil }
 	b.ReportAllocs()
 	for b.Loop() {
@@ -24,10 +24,10 @@ func BenchmarkDo(b *testing.B) {
 // BenchmarkCall measures a call of the library with the overhead of the binding: the check of the thread, and cgo. The
 // software NPU takes a lock and counts the call.
 func BenchmarkCall(b *testing.B) {
-	c := newRig(b).context(ContextOptions{})
-	s := stream(b, c, StreamOptions{})
+	c := newRig(b).newContext(ContextOptions{})
+	s := newStream(b, c, StreamOptions{})
 	b.ReportAllocs()
-	do(b, c, func(t *Thread) error {
+	mustDo(b, c, func(t *Thread) error {
 		for b.Loop() {
 			if err := s.Failure(t); err != nil {
 				return err
@@ -42,20 +42,20 @@ func BenchmarkCall(b *testing.B) {
 func BenchmarkBatch(b *testing.B) {
 	for _, n := range []uint64{1, 64, 256} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			c := newRig(b).context(ContextOptions{})
+			c := newRig(b).newContext(ContextOptions{})
 			const page = 64
-			m, h := device(b, c, n*page), host(b, c, n*page)
+			m, h := allocDevice(b, c, n*page), allocHost(b, c, n*page)
 			copies := make([]Copy, n)
 			for i := range n {
 				copies[i] = Copy{m.Range(i*page, page), h.Range(i*page, page)}
 			}
 			b.ReportAllocs()
-			do(b, c, func(t *Thread) error {
+			mustDo(b, c, func(t *Thread) error {
 				for b.Loop() {
-					if _, err := direction(t, copies); err != nil {
+					if _, err := commonDirection(t, copies); err != nil {
 						return err
 					}
-					t.arrange(copies)
+					t.fillBatch(copies)
 				}
 				return nil
 			})
@@ -65,8 +65,8 @@ func BenchmarkBatch(b *testing.B) {
 
 // BenchmarkNotify measures a completion in an idle stream, from the call of Notify to the callback.
 func BenchmarkNotify(b *testing.B) {
-	c := newRig(b).context(ContextOptions{})
-	s := stream(b, c, StreamOptions{})
+	c := newRig(b).newContext(ContextOptions{})
+	s := newStream(b, c, StreamOptions{})
 	outcome := make(chan error, 1)
 	ask := func(t *Thread) error { return s.Notify(t, func(err error) { outcome <- err }) }
 	for b.Loop() {
@@ -86,14 +86,14 @@ func BenchmarkWaiting(b *testing.B) {
 		"asking with pauses": {"aclrtSynchronizeEventWithTimeout"}} {
 		b.Run(name, func(b *testing.B) {
 			r := newRig(b, hidden...)
-			c := r.context(ContextOptions{})
-			s, m, h := stream(b, c, StreamOptions{}), device(b, c, 64), host(b, c, 64)
-			r.control("faults done:of=copy,delay=200000")
+			c := r.newContext(ContextOptions{})
+			s, m, h := newStream(b, c, StreamOptions{}), allocDevice(b, c, 64), allocHost(b, c, 64)
+			r.runCommand("faults done:of=copy,delay=200000")
 			var spent, waited time.Duration
 			for b.Loop() {
 				before, start := processTime(b), time.Now()
-				do(b, c, func(t *Thread) error { return s.Copy(t, m.All(), h.All()) })
-				if err := settled(b, c, s); err != nil {
+				mustDo(b, c, func(t *Thread) error { return s.Copy(t, m.FullRange(), h.FullRange()) })
+				if err := awaitSettled(b, c, s); err != nil {
 					b.Fatal(err)
 				}
 				spent, waited = spent+processTime(b)-before, waited+time.Since(start)

@@ -25,8 +25,8 @@ const (
 	Device
 	// DeviceLost: the whole device or its data is lost. Everything of the rank ends.
 	DeviceLost
-	// Foreign: the engine's own kernels failed in a context that kvferry shares with the engine.
-	Foreign
+	// EngineFailure: the engine's own kernels failed in a context that kvferry shares with the engine.
+	EngineFailure
 	// Unsupported: this library or chip lacks the function. Use the fallback.
 	Unsupported
 )
@@ -34,7 +34,7 @@ const (
 var classNames = map[Class]string{
 	Bug: "bug", Config: "configuration", OutOfMemory: "out of memory", Exhausted: "resource exhausted",
 	Timeout: "timeout", Cancelled: "cancelled", Link: "link failure", Device: "device failure",
-	DeviceLost: "device lost", Foreign: "foreign failure", Unsupported: "unsupported",
+	DeviceLost: "device lost", EngineFailure: "foreign failure", Unsupported: "unsupported",
 }
 
 func (c Class) Error() string {
@@ -46,8 +46,8 @@ func (c Class) Error() string {
 
 // Class returns the class of a code. A code that the table does not have is classified by the first digits.
 func (c Code) Class() Class {
-	if known, ok := codes[c]; ok {
-		return known.class
+	if info, ok := codes[c]; ok {
+		return info.class
 	}
 	switch {
 	case c >= 500000 && c < 600000:

@@ -17,7 +17,7 @@ import (
 
 // A Thread is the right to make calls in a context. The holder runs on the operating-system thread that the context is
 // current on. Context.Do passes a Thread to one function. A call with the Thread after that function has returned, or
-// from another goroutine, is refused with acl.ErrStray before the library is called.
+// from another goroutine, is refused with acl.ErrWrongThread before the library is called.
 type Thread struct {
 	lib   *Library
 	ctx   *Context
@@ -37,31 +37,31 @@ func bindThread(lib *Library, ctx *Context) *Thread {
 	return t
 }
 
-// unbind frees the record of calls. Nothing else happens on the thread afterwards.
-func (t *Thread) unbind() {
+// unbindThread frees the record of calls. Nothing else happens on the thread afterwards.
+func (t *Thread) unbindThread() {
 	t.ended.Store(true)
 	C.call_delete(t.call)
 	C.free(unsafe.Pointer(t.batch))
 	t.call, t.batch = nil, nil
 }
 
-// answer converts the result of a call to an error; nil for success.
-func (t *Thread) answer(code C.int, symbol, format string, args ...any) error {
+// callError converts the result of a call to an error; nil for success.
+func (t *Thread) callError(code C.int, symbol, format string, args ...any) error {
 	if code == 0 {
 		return nil
 	}
-	return t.lib.answer(t.call, code, symbol, format, args...)
+	return t.lib.callError(t.call, code, symbol, format, args...)
 }
 
-// enter makes an existing context current on the thread.
-func (t *Thread) enter(context C.acl_handle) error {
-	return t.answer(C.call_set_context(t.call, context), "aclrtSetCurrentContext", "context=%#x", context)
+// enterContext makes an existing context current on the thread.
+func (t *Thread) enterContext(context C.acl_handle) error {
+	return t.callError(C.call_set_context(t.call, context), "aclrtSetCurrentContext", "context=%#x", context)
 }
 
-// owns refuses an object of another context: the library would report that late, or not at all.
-func (t *Thread) owns(ctx *Context, what string) error {
+// checkOwner refuses an object of another context: the library would report that late, or not at all.
+func (t *Thread) checkOwner(ctx *Context, what string) error {
 	if t.ctx != ctx {
-		return fmt.Errorf("%w: the %s", ErrForeign, what)
+		return fmt.Errorf("%w: the %s", ErrWrongContext, what)
 	}
 	return nil
 }

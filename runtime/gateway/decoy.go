@@ -47,14 +47,16 @@ func newDecoy(bytes uint64) (*decoy, error) {
 		_, err := unix.MmapPtr(file, 0, unsafe.Pointer(&space[at]), uintptr(piece), syscall.PROT_READ|syscall.PROT_WRITE,
 			syscall.MAP_SHARED|syscall.MAP_FIXED)
 		if err != nil {
-			return nil, errors.Join(failed(err), d.close())
+			return nil, errors.Join(failed(err), d.unmapSpace())
 		}
 	}
 	return d, nil
 }
 
-func (d *decoy) base() uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(d.space)))) }
+func (d *decoy) baseAddress() uint64 {
+	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(d.space))))
+}
 
-func (d *decoy) bytes() uint64 { return uint64(len(d.space)) }
+func (d *decoy) sizeBytes() uint64 { return uint64(len(d.space)) }
 
-func (d *decoy) close() error { return syscall.Munmap(d.space) }
+func (d *decoy) unmapSpace() error { return syscall.Munmap(d.space) }

@@ -10,15 +10,16 @@ import (
 )
 
 // A Description contains the facts that a rank of a vLLM engine reports over its side channel. A Config for engines of
-// this kind takes Config.Hash, Config.Names, Config.CacheLayout and Config.Backend from a Description.
+// this kind takes Config.CompatibilityHash, Config.RegionNames, Config.CacheLayout and Config.AttentionBackend from a
+// Description.
 type Description struct {
-	Hash     string
-	Metadata protocol.NixlMetadata // must not be changed
+	CompatibilityHash string
+	Metadata          protocol.NixlMetadata // must not be changed
 }
 
 // Describe asks the side channel of an engine for its description. The control transport that sideChannels opens
 // carries the request; ctx bounds the wait.
-func Describe(ctx context.Context, sides control.Opener, host string, port uint16, stage, rank uint32) (
+func Describe(ctx context.Context, sideChannels control.Opener, host string, port uint16, stage, rank uint32) (
 	*Description, error,
 ) {
 	bad := func(why string, err error) (*Description, error) {
@@ -26,7 +27,7 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 			"engine has in VLLM_NIXL_SIDE_CHANNEL_HOST and VLLM_NIXL_SIDE_CHANNEL_PORT", host, port, why, err)
 	}
 	events := make(eventQueue, 4) // more events than a request causes
-	t, err := sides(control.Env{Sink: events})
+	t, err := sideChannels(control.Env{Sink: events})
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +62,7 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 				return nil, fmt.Errorf("the side channel at %s port %d has another NIXL connector, %s; want %s: run a "+
 					"release of vLLM that has one of these", host, port, foreign, protocol.NixlVersions)
 			}
-			d.Hash = string(hello.Hash)
+			d.CompatibilityHash = string(hello.Hash)
 			return &d, nil
 		default:
 		}

@@ -11,9 +11,9 @@
 //	g, err := gateway.New(gateway.Config{…})
 //	node, err := runtime.Open(ctx, cfg, runtime.WithControl(g.WrapControl(zmq.Config{}.Opener())), runtime.WithGateway(g), …)
 //
-// A message to an address of [Producer] goes to the machine; every other message goes to the control transport that the
-// gateway wraps. The machine has a goroutine, and each agent has a separate goroutine; the side channels are control
-// transports.
+// A message to an address of [ProducerAddr] goes to the machine; every other message goes to the control transport that
+// the gateway wraps. The machine has a goroutine, and each agent has a separate goroutine; the side channels are
+// control transports.
 //
 // # How long an engine may write
 //

@@ -27,7 +27,7 @@ type Stats struct {
 // Results counts an operation by outcome.
 type Results struct{ OK, Failed uint64 }
 
-func (r *Results) add(ok bool) {
+func (r *Results) countOutcome(ok bool) {
 	if ok {
 		r.OK++
 	} else {
@@ -52,16 +52,16 @@ func (g *Gateway) Stats() Stats {
 	return g.stats
 }
 
-func (g *Gateway) count(f func(*Stats)) {
+func (g *Gateway) updateStats(f func(*Stats)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f(&g.stats)
 }
 
 // countWrite counts the end of a job. Only the machine's goroutine calls countWrite.
-func (g *Gateway) countWrite(j *job, code effects.Code) {
-	g.count(func(s *Stats) {
-		if s.Writes.add(code == effects.OK); code == effects.OK {
+func (g *Gateway) countWrite(j *writeJob, code effects.Code) {
+	g.updateStats(func(s *Stats) {
+		if s.Writes.countOutcome(code == effects.OK); code == effects.OK {
 			s.Bytes += j.bytes
 		}
 	})

@@ -18,10 +18,10 @@ func BenchmarkPushOfNothing(b *testing.B) {
 		atOnce int
 	}{{"one", 1}, {"32", 32}} {
 		b.Run(c.name, func(b *testing.B) {
-			r := hccltest.Start(b)
-			r.Control(b, "set delay_us=0")
-			b.Cleanup(func() { r.Control(b, "set delay_us=20") })
-			p := planetest.NewLeasedPair(b, r.Maker(hccltest.Options{}), pages, 64)
+			r := hccltest.StartRig(b)
+			r.RunCommand(b, "set delay_us=0")
+			b.Cleanup(func() { r.RunCommand(b, "set delay_us=20") })
+			p := planetest.NewLeasedPair(b, r.NodeMaker(hccltest.Options{}), pages, 64)
 			var moves []planetest.Move
 			for i := range c.atOnce {
 				moves = append(moves, p.NewPush(b, i, 1))

@@ -20,8 +20,8 @@ import (
 
 // Any process may connect and send anything: the process gets no reply, and an existing link continues.
 func TestGarbage(t *testing.T) {
-	r := hccltest.Start(t)
-	p := faulty(t, r, hccltest.Options{})
+	r := hccltest.StartRig(t)
+	p := openWithSmallBatches(t, r, hccltest.Options{})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 40 {
 		conn := dial(t, p.B)
@@ -52,8 +52,8 @@ func dial(t testing.TB, n *planetest.LeasedNode) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// liar is the peer that a test plays.
-var liar = effects.Incarnation{7}
+// lyingPeer is the peer that a test plays.
+var lyingPeer = effects.Incarnation{7}
 
 // A peer that was admitted and then sends a frame that initiators never send loses its link, and its communicator is
 // torn down.
@@ -63,31 +63,31 @@ func TestInitiatorThatLies(t *testing.T) {
 		says   [][]byte
 		polite bool // the messages are true; the link ends with the connection
 	}{
-		{"a kind that is no initiator's", [][]byte{hccl.Frame("accept", 1)}, false},
+		{"a kind that is no initiator's", [][]byte{hccl.EpochFrame("accept", 1)}, false},
 		{"a kind that is nobody's", [][]byte{{1, 0, 0, 0, 99}}, false},
 		{"a frame of no end", [][]byte{{0xff, 0xff, 0xff, 0xff, 3}}, false},
-		{"an epoch that is not new", [][]byte{hccl.Frame("offer", 5), hccl.Frame("offer", 5)}, false},
-		{"epoch 0", [][]byte{hccl.Frame("gone", 70), hccl.Frame("fenced", 71), hccl.Frame("offer", 0)}, false},
-		{"words of epochs that never were", [][]byte{hccl.Frame("gone", 70), hccl.Frame("fenced", 71)}, true},
+		{"an epoch that is not new", [][]byte{hccl.EpochFrame("offer", 5), hccl.EpochFrame("offer", 5)}, false},
+		{"epoch 0", [][]byte{hccl.EpochFrame("gone", 70), hccl.EpochFrame("fenced", 71), hccl.EpochFrame("offer", 0)}, false},
+		{"words of epochs that never were", [][]byte{hccl.EpochFrame("gone", 70), hccl.EpochFrame("fenced", 71)}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := hccltest.Start(t)
+			r := hccltest.StartRig(t)
 			// No peer meets the communicators that the liar has offered.
-			p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
+			p := openWithSmallBatches(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
 			conn := dial(t, p.B)
 			defer conn.Close()
-			if err := hccl.Greet(conn, planetest.Key, liar, p.B.Inc, "elsewhere"); err != nil {
+			if err := hccl.PerformHandshake(conn, planetest.Key, lyingPeer, p.B.Inc, "elsewhere"); err != nil {
 				t.Fatal(err)
 			}
 			for _, frame := range c.says {
 				_, _ = conn.Write(frame)
 			}
 			if !c.polite { // The link must end before the connection does.
-				planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
+				planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == lyingPeer })
 			}
 			_ = conn.CloseWrite()
 			if c.polite {
-				planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
+				planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == lyingPeer })
 			}
 			p.WantWorking(t)
 		})
@@ -96,20 +96,20 @@ func TestInitiatorThatLies(t *testing.T) {
 
 // A peer that offers epoch after epoch, without joining any, causes a few communicators and no more.
 func TestLivesAreBounded(t *testing.T) {
-	r := hccltest.Start(t)
-	p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = 2 * time.Second }})
+	r := hccltest.StartRig(t)
+	p := openWithSmallBatches(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = 2 * time.Second }})
 	conn := dial(t, p.B)
 	defer conn.Close()
-	if err := hccl.Greet(conn, planetest.Key, liar, p.B.Inc, "elsewhere"); err != nil {
+	if err := hccl.PerformHandshake(conn, planetest.Key, lyingPeer, p.B.Inc, "elsewhere"); err != nil {
 		t.Fatal(err)
 	}
 	const offers = 40
 	for epoch := range uint64(offers) {
-		if _, err := conn.Write(hccl.Frame("offer", epoch+1)); err != nil {
+		if _, err := conn.Write(hccl.EpochFrame("offer", epoch+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	answers, err := hccl.Answers(conn, offers)
+	answers, err := hccl.CountAccepts(conn, offers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestLivesAreBounded(t *testing.T) {
 		t.Errorf("%d offers were answered with %v", offers, answers)
 	}
 	_ = conn.CloseWrite()
-	planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
+	planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == lyingPeer })
 	p.WantWorking(t)
 }
 
@@ -127,15 +127,15 @@ func TestLivesAreBounded(t *testing.T) {
 func TestRevokeWaitsForEveryLife(t *testing.T) {
 	for _, lies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lies=%v", lies), func(t *testing.T) {
-			r := hccltest.Start(t)
-			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: true,
+			r := hccltest.StartRig(t)
+			b := planetest.OpenLeased(t, r.NodeMaker(hccltest.Options{HCCS: true,
 				Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
-			conn, grant := offering(t, b)
+			conn, grant := offerEpoch(t, b)
 			if lies {
-				if _, err := conn.Write(hccl.Frame("accept", 1)); err != nil {
+				if _, err := conn.Write(hccl.EpochFrame("accept", 1)); err != nil {
 					t.Fatal(err)
 				}
-				planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool { return e.Peer == liar })
+				planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool { return e.Peer == lyingPeer })
 			}
 			b.Do(&effects.Revoke{Grant: grant})
 			if planetest.CountEvents(b, func(*effects.Revoked) bool { return true }) != 0 {
@@ -155,12 +155,12 @@ func TestWordsThatProve(t *testing.T) {
 	for _, word := range []struct {
 		name  string
 		frame []byte
-	}{{"gone", hccl.Frame("gone", 1)}, {"the next offer", hccl.Frame("offer", 2)}} {
+	}{{"gone", hccl.EpochFrame("gone", 1)}, {"the next offer", hccl.EpochFrame("offer", 2)}} {
 		t.Run(word.name, func(t *testing.T) {
-			r := hccltest.Start(t)
-			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: true,
+			r := hccltest.StartRig(t)
+			b := planetest.OpenLeased(t, r.NodeMaker(hccltest.Options{HCCS: true,
 				Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
-			conn, grant := offering(t, b)
+			conn, grant := offerEpoch(t, b)
 			b.Do(&effects.Revoke{Grant: grant})
 			if planetest.CountEvents(b, func(*effects.Revoked) bool { return true }) != 0 {
 				t.Fatal("revoked while the peer may have the memory mapped")
@@ -173,9 +173,9 @@ func TestWordsThatProve(t *testing.T) {
 	}
 }
 
-// offering connects an initiator that offers its first epoch to b, and returns the connection when b has accepted the
+// offerEpoch connects an initiator that offers its first epoch to b, and returns the connection when b has accepted the
 // epoch (over HCCS if b is set up for HCCS), with a grant of that initiator.
-func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.GrantID) {
+func offerEpoch(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.GrantID) {
 	t.Helper()
 	conn := dial(t, b)
 	t.Cleanup(func() { // To close the connection with unread bytes would be a reset, which proves nothing.
@@ -183,28 +183,28 @@ func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.Gran
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	})
-	if err := hccl.Greet(conn, planetest.Key, liar, b.Inc, "host"); err != nil {
+	if err := hccl.PerformHandshake(conn, planetest.Key, lyingPeer, b.Inc, "host"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Write(hccl.Frame("offer", 1)); err != nil {
+	if _, err := conn.Write(hccl.EpochFrame("offer", 1)); err != nil {
 		t.Fatal(err)
 	}
-	if answers, err := hccl.Answers(conn, 1); err != nil || answers[effects.OK] != 1 {
+	if answers, err := hccl.CountAccepts(conn, 1); err != nil || answers[effects.OK] != 1 {
 		t.Fatalf("%v, %v", answers, err)
 	}
-	grant, _ := b.GrantWrite(liar, 0, 4)
+	grant, _ := b.GrantWrite(lyingPeer, 0, 4)
 	return conn, grant
 }
 
 // Initiators beyond the bound are refused, and admitted once another has left.
 func TestIncomingLinksAreBounded(t *testing.T) {
-	r := hccltest.Start(t)
-	b := planetest.OpenLeased(t, r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.Links = 1 }}), 2, pages,
+	r := hccltest.StartRig(t)
+	b := planetest.OpenLeased(t, r.NodeMaker(hccltest.Options{Change: func(o *hccl.Config) { o.MaxLinks = 1 }}), 2, pages,
 		pageBytes)
 	greet := func(n byte) (*net.TCPConn, error) {
 		conn := dial(t, b)
 		t.Cleanup(func() { _ = conn.Close() })
-		return conn, hccl.Greet(conn, planetest.Key, effects.Incarnation{n}, b.Inc, "elsewhere")
+		return conn, hccl.PerformHandshake(conn, planetest.Key, effects.Incarnation{n}, b.Inc, "elsewhere")
 	}
 	first, err := greet(7)
 	if err != nil {

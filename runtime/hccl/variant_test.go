@@ -44,7 +44,7 @@ func TestVariants(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			path, err := c.build.Library()
+			path, err := c.build.BuildLibrary()
 			if errors.Is(err, softnpu.ErrNoTools) {
 				t.Skip(err)
 			}

@@ -21,8 +21,9 @@
 // reached. Different agents are independent.
 //
 // An agent is made without libnixl's progress thread, which costs a third of a core even when idle. So nothing happens
-// unless the owner polls: Transfer.Check and Agent.Notices advance everything that the agent has in flight, including
-// its replies to peers. A copy within a host is made inside Post or Check, which then block for the time of the copy.
+// unless the owner polls: Transfer.Check and Agent.PollNotices advance everything that the agent has in flight,
+// including its replies to peers. A copy within a host is made inside Post or Check, which then block for the time of
+// the copy.
 //
 // # Accesses to memory after a close
 //

@@ -16,7 +16,7 @@ func TestOpenRefusesWhatIsNoLibrary(t *testing.T) {
 	}
 	_, err := Open(Options{Library: file})
 	missed := (*LoadError)(nil)
-	if !errors.As(err, &missed) || len(missed.Tried) != 1 || missed.Tried[0].Library != file {
+	if !errors.As(err, &missed) || len(missed.Attempts) != 1 || missed.Attempts[0].Library != file {
 		t.Fatalf("got %T %v", err, err)
 	}
 	for _, want := range []string{file, LibraryVariable, "nixl-cu12"} {

@@ -51,12 +51,12 @@ func (o Options) withDefaults() (Options, error) {
 
 // A Device is an NPU in use, for one node at a time. The methods are safe for concurrent use.
 type Device struct {
-	o       Options
+	options Options
 	context *acl.Context
 
-	mu    sync.Mutex
-	pools *pools // of the open node; nil if there is none
-	taken bool   // a node uses the device, or is being opened
+	mu     sync.Mutex
+	memory *nodeMemory // of the open node; nil if there is none
+	inUse  bool        // a node uses the device, or is being opened
 }
 
 // ErrBusy: the device belongs to a node that is open, or could not be closed.
@@ -75,11 +75,11 @@ func Open(lib *acl.Library, o Options) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("npu: device %d: %w", o.Device, err)
 	}
-	return &Device{o: o, context: c}, nil
+	return &Device{options: o, context: c}, nil
 }
 
 // Name returns "npu:" and the device's number.
-func (d *Device) Name() string { return fmt.Sprintf("npu:%d", d.o.Device) }
+func (d *Device) Name() string { return fmt.Sprintf("npu:%d", d.options.Device) }
 
 // Context returns the device's context, for data planes. A plane must close all objects that it makes in the context
 // before the node ends.
@@ -92,44 +92,44 @@ func (d *Device) Open(ctx context.Context, env device.Env) (device.Device, error
 		return nil, fmt.Errorf("npu: %s was not opened: %w", d.Name(), err)
 	}
 	d.mu.Lock()
-	if d.taken {
+	if d.inUse {
 		d.mu.Unlock()
 		return nil, fmt.Errorf("%w: %s has a node already; open another Device for another node", ErrBusy, d.Name())
 	}
-	d.taken = true
+	d.inUse = true
 	d.mu.Unlock()
-	p, err := newPools(ctx, d, env)
+	p, err := newNodeMemory(ctx, d, env)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err != nil {
-		d.taken = false
+		d.inUse = false
 		return nil, err
 	}
-	d.pools = p
+	d.memory = p
 	return p, nil
 }
 
-// opened returns the pools of the open node, or nil.
-func (d *Device) opened() *pools {
+// openMemory returns the pools of the open node, or nil.
+func (d *Device) openMemory() *nodeMemory {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.pools
+	return d.memory
 }
 
-// release records that the node is closed.
-func (d *Device) release() {
+// releaseNode records that the node is closed.
+func (d *Device) releaseNode() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.pools, d.taken = nil, false
+	d.memory, d.inUse = nil, false
 }
 
 // Close releases the NPU. While a node is open, the error is ErrBusy; while streams, events or memory are open in the
 // context, the error is acl.ErrBusy. A second Close does nothing.
 func (d *Device) Close() error {
 	d.mu.Lock()
-	taken := d.taken
+	inUse := d.inUse
 	d.mu.Unlock() // unlocked, because work in the context may ask for the node meanwhile
-	if taken {
+	if inUse {
 		return fmt.Errorf("%w: %s has a node; close that first", ErrBusy, d.Name())
 	}
 	if err := d.context.Close(); err != nil {

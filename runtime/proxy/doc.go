@@ -19,10 +19,10 @@
 // if the cache of the request cannot be sent (see uncachedField in api.go), the decode engine computes the prompt
 // itself.
 //
-// The proxy uses the engines of each kind in turn. An engine that cannot be reached is left out for Config.Rest, twice
-// as long after each further failure, up to 16 times. If an engine fails a request in another way, the proxy first
-// checks the engine's health, because the request may be the cause (fleet.go). The proxy also checks the health of a
-// decode engine that sends nothing for long. After a rest an engine gets a single request, which shows whether the
+// The proxy uses the engines of each kind in turn. An engine that cannot be reached is left out for Config.RestTime,
+// twice as long after each further failure, up to 16 times. If an engine fails a request in another way, the proxy
+// first checks the engine's health, because the request may be the cause (fleet.go). The proxy also checks the health
+// of a decode engine that sends nothing for long. After a rest an engine gets a single request, which shows whether the
 // engine works again. A request that has reached a decode engine is never sent to a second decode engine, because the
 // request may have caused the first engine to fail.
 //

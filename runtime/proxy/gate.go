@@ -21,17 +21,17 @@ type gate struct {
 
 func newGate(l net.Listener, c door.Config) *gate {
 	g := &gate{listener: l, door: door.New(c), admitted: make(chan net.Conn), closed: make(chan struct{})}
-	g.door.Serve(l, "http", g.serve)
+	g.door.Serve(l, "http", g.serveConn)
 	return g
 }
 
-// serve hands over an admitted connection and returns when the connection is closed, because the door counts the
+// serveConn hands over an admitted connection and returns when the connection is closed, because the door counts the
 // connection until then.
-func (g *gate) serve(guest *door.Conn) error {
-	c := &client{Conn: guest, gone: make(chan struct{})}
+func (g *gate) serveConn(conn *door.Conn) error {
+	c := &client{Conn: conn, closed: make(chan struct{})}
 	select {
 	case g.admitted <- c:
-		<-c.gone
+		<-c.closed
 	case <-g.closed:
 	}
 	return nil
@@ -59,14 +59,14 @@ func (g *gate) Close() error {
 // A client is a connection of a client.
 type client struct {
 	*door.Conn
-	gone chan struct{}
-	once sync.Once
+	closed chan struct{}
+	once   sync.Once
 }
 
 // Close closes the connection and releases the slot at the door.
 func (c *client) Close() error {
 	err := c.Conn.Close()
-	c.once.Do(func() { close(c.gone) })
+	c.once.Do(func() { close(c.closed) })
 	return err
 }
 

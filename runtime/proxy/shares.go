@@ -14,16 +14,16 @@ import (
 //
 // Invariant: used is the sum of held, and used <= size.
 type shares struct {
-	size  int64
-	floor int64 // the amount that a client may hold however little is free, so that no single request is too large
+	size       int64
+	guaranteed int64 // the amount that a client may hold however little is free, so that no single request is too large
 
-	mu   sync.Mutex
-	used int64
-	held map[netip.Prefix]int64
+	mu       sync.Mutex
+	used     int64
+	byClient map[netip.Prefix]int64
 }
 
-func newShares(size, floor int64) *shares {
-	return &shares{size: size, floor: floor, held: map[netip.Prefix]int64{}}
+func newShares(size, guaranteed int64) *shares {
+	return &shares{size: size, guaranteed: guaranteed, byClient: map[netip.Prefix]int64{}}
 }
 
 // A shareError is returned to a client that gets no more of an amount.
@@ -42,26 +42,26 @@ func (e *shareError) Error() string {
 		"free", e.client, e.own, e.size, e.used)
 }
 
-// take gives a client n more, or returns a *shareError.
-func (s *shares) take(client netip.Prefix, n int64) error {
+// takeShare gives a client n more, or returns a *shareError.
+func (s *shares) takeShare(client netip.Prefix, n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	own, free := s.held[client], s.size-s.used
-	if n > free || own+n > max(s.floor, free-n) {
+	own, free := s.byClient[client], s.size-s.used
+	if n > free || own+n > max(s.guaranteed, free-n) {
 		return &shareError{client: client, own: own, used: s.used, size: s.size, full: n > free}
 	}
 	s.used += n
-	s.held[client] = own + n
+	s.byClient[client] = own + n
 	return nil
 }
 
-// give takes n back from a client.
-func (s *shares) give(client netip.Prefix, n int64) {
+// returnShare takes n back from a client.
+func (s *shares) returnShare(client netip.Prefix, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used -= n
-	if s.held[client] -= n; s.held[client] == 0 {
-		delete(s.held, client)
+	if s.byClient[client] -= n; s.byClient[client] == 0 {
+		delete(s.byClient, client)
 	}
 }
 

@@ -19,7 +19,7 @@ var timeOfDay = []string{"Unix", "UnixNano", "UnixMilli", "UnixMicro", "UnixDate
 // daysAllowed are the files that use the time of day nonetheless, with the reason.
 var daysAllowed = map[string]string{
 	"runtime/plane/epochs/outgoing_link.go": "an instant that is surely over ends a read",
-	"runtime/plane/shm/listen.go":  "a folder that was left behind is as old as its file says; a connection decides",
+	"runtime/plane/shm/listen.go":           "a folder that was left behind is as old as its file says; a connection decides",
 }
 
 // A real node goes by clocks that nobody sets: no deadline and no silence of it depends on the time of day.

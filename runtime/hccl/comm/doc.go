@@ -3,7 +3,7 @@
 // declares the C interface itself and loads the vendor's library while the program runs.
 //
 //	lib, err := comm.Open(comm.Options{})
-//	err = ctx.DoBlocking(func(thread *acl.Guest) error { // these may block for long
+//	err = ctx.DoBlocking(func(thread *acl.BlockingThread) error { // these may block for long
 //		region, err := lib.RegisterMemory(thread, memory)
 //		c, err := lib.NewComm(thread, comm.CommOptions{Name: "a-1", Rank: 0, RankTable: table})
 //		err = c.Bind(thread, region)
@@ -14,8 +14,8 @@
 // # Threads
 //
 // HCCL uses the context of AscendCL that is current on the calling thread. So methods that call HCCL take an
-// acl.Current: an acl.Thread inside Context.Do, or an acl.BlockingThread inside Context.DoBlocking. Functions that
-// make, prepare and close a communicator, or register memory, may block for long: call these functions in
+// acl.CurrentThread: an acl.Thread inside Context.Do, or an acl.BlockingThread inside Context.DoBlocking. Functions
+// that make, prepare and close a communicator, or register memory, may block for long: call these functions in
 // Context.DoBlocking. Put and Get only queue work. The methods of a Comm may be called from several threads. Methods of
 // different Comms run in parallel, except that the process makes only one communicator at a time.
 //

@@ -43,8 +43,8 @@ type Setting struct {
 
 func (s Setting) String() string { return fmt.Sprintf("%d (%v)", s.Value, s.From) }
 
-// A variable is an environment variable that HCCL reads.
-type variable struct {
+// A envVariable is an environment variable that HCCL reads.
+type envVariable struct {
 	name           string
 	min, max       int
 	libraryDefault int  // HCCL's default
@@ -55,13 +55,13 @@ type variable struct {
 // The two variables that bound how long a request may outlive the transfer. Like the environment, both are guarded by
 // openMutex.
 var (
-	timeoutVariable = variable{name: "HCCL_RDMA_TIMEOUT", min: 5, max: 20, libraryDefault: 20}
-	retriesVariable = variable{name: "HCCL_RDMA_RETRY_CNT", min: 1, max: 7, libraryDefault: 7}
+	timeoutVariable = envVariable{name: "HCCL_RDMA_TIMEOUT", min: 5, max: 20, libraryDefault: 20}
+	retriesVariable = envVariable{name: "HCCL_RDMA_RETRY_CNT", min: 1, max: 7, libraryDefault: 7}
 )
 
-// resolve returns the value in force. If the variable is not set and the library is not loaded yet, resolve sets the
-// variable.
-func (v *variable) resolve(want int, resident bool) (Setting, error) {
+// resolveValue returns the value in force. If the variable is not set and the library is not loaded yet, resolve sets
+// the variable.
+func (v *envVariable) resolveValue(want int, resident bool) (Setting, error) {
 	text := os.Getenv(v.name)
 	switch {
 	case v.setByKvferry != 0 && text == strconv.Itoa(v.setByKvferry):
@@ -83,8 +83,8 @@ func (v *variable) resolve(want int, resident bool) (Setting, error) {
 	return Setting{want, FromOptions}, nil
 }
 
-// withdraw unsets the variable if kvferry has set it and no library was loaded since.
-func (v *variable) withdraw() {
+// unsetIfOurs unsets the variable if kvferry has set it and no library was loaded since.
+func (v *envVariable) unsetIfOurs() {
 	if !v.loadedSince && v.setByKvferry != 0 && os.Getenv(v.name) == strconv.Itoa(v.setByKvferry) {
 		if os.Unsetenv(v.name) == nil {
 			v.setByKvferry = 0

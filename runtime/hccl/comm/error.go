@@ -49,16 +49,16 @@ var (
 	ErrClosed = errors.New("hccl: closed")
 	// ErrBusy: something still uses the object to be closed. A later Close may succeed.
 	ErrBusy = errors.New("hccl: busy")
-	// ErrForeign: the object belongs to another device or library than the thread, region or communicator.
-	ErrForeign = errors.New("hccl: belongs elsewhere")
+	// ErrWrongOwner: the object belongs to another device or library than the thread, region or communicator.
+	ErrWrongOwner = errors.New("hccl: belongs elsewhere")
 	// ErrInvalid: an argument that no library accepts.
 	ErrInvalid = errors.New("hccl: invalid argument")
 	// ErrNotReady: the communicator is not prepared.
 	ErrNotReady = errors.New("hccl: not prepared")
 	// ErrFenced: the communicator, or its stream, has failed: close the communicator, and make another with a new name.
 	ErrFenced = errors.New("hccl: fenced")
-	// ErrLost: destroying the communicator failed. There is no second attempt, because a further call would act on a half
-	// destroyed object. Whether the communicator still reaches memory is unknown.
+	// ErrLost: destroying the communicator failed. There is no second attempt, because a further call would act on a
+	// half destroyed object. Whether the communicator still reaches memory is unknown.
 	ErrLost = errors.New("hccl: lost")
 )
 

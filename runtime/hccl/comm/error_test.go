@@ -28,7 +28,7 @@ func TestErrorText(t *testing.T) {
 			"hccl: libhcomm.so has no HcclGetCommAsyncError: another CANN is needed for it",
 		},
 		{
-			&LoadError{Tried: []Attempt{{Library: "a.so", Reason: "no such file"},
+			&LoadError{Attempts: []Attempt{{Library: "a.so", Reason: "no such file"},
 				{Library: "b.so", Missing: []string{"HcclBatchPut"}}}},
 			"hccl: no library with the one-sided functions; tried a.so: no such file; tried b.so: it has no HcclBatchPut; " +
 				"install CANN and source its set_env.sh, or name the library in KVFERRY_HCCL",
@@ -43,7 +43,7 @@ func TestErrorText(t *testing.T) {
 func TestErrorIsItsClassOnly(t *testing.T) {
 	classes := []acl.Class{
 		acl.Bug, acl.Config, acl.OutOfMemory, acl.Exhausted, acl.Timeout, acl.Cancelled, acl.Link, acl.Device,
-		acl.DeviceLost, acl.Foreign, acl.Unsupported,
+		acl.DeviceLost, acl.EngineFailure, acl.Unsupported,
 	}
 	for code, class := range map[Code]acl.Class{
 		1: acl.Bug, 2: acl.Bug, 3: acl.OutOfMemory, 4: acl.Link, 5: acl.Unsupported, 6: acl.Link, 7: acl.Exhausted,
@@ -60,8 +60,8 @@ func TestErrorIsItsClassOnly(t *testing.T) {
 				t.Errorf("code %d, of class %v: errors.Is(err, %v) = %v", code, class, other, is)
 			}
 		}
-		if retry := code == 9 || code == 11 || code == 12 || code == 20; code.Retry() != retry {
-			t.Errorf("code %d: retry %v, want %v", code, code.Retry(), retry)
+		if retry := code == 9 || code == 11 || code == 12 || code == 20; code.CanRetry() != retry {
+			t.Errorf("code %d: retry %v, want %v", code, code.CanRetry(), retry)
 		}
 	}
 	if len(codes) != 25 {

@@ -50,7 +50,7 @@ func buildNPU() (string, error) {
 	if path := os.Getenv("KVFERRY_SOFTNPU"); path != "" {
 		return path, nil
 	}
-	return softnpu.Variant{}.Library()
+	return softnpu.Variant{}.BuildLibrary()
 }
 
 func needNPU(t testing.TB) {
@@ -76,10 +76,10 @@ type rig struct {
 // broken.
 func newRig(t testing.TB, hidden ...string) *rig {
 	t.Helper()
-	r := watch(t)
-	r.left = r.control("leaks")
-	t.Cleanup(r.clean)
-	r.open(hidden)
+	r := newRigWithoutBindings(t)
+	r.left = r.runCommand("leaks")
+	t.Cleanup(r.checkClean)
+	r.openLibraries(hidden)
 	t.Cleanup(func() {
 		if err := errors.Join(r.lib.Close(), r.acl.Close()); err != nil {
 			t.Error(err)
@@ -88,8 +88,9 @@ func newRig(t testing.TB, hidden ...string) *rig {
 	return r
 }
 
-// watch opens the software NPU without the bindings. A binding loads the library first, so that the environment counts.
-func watch(t testing.TB) *rig {
+// newRigWithoutBindings opens the software NPU without the bindings. A binding loads the library first, so that the
+// environment counts.
+func newRigWithoutBindings(t testing.TB) *rig {
 	t.Helper()
 	needNPU(t)
 	first, err := Open(Options{Library: softnpuPath})
@@ -99,17 +100,17 @@ func watch(t testing.TB) *rig {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	npu, err := acltest.Find(softnpuPath)
+	npu, err := acltest.OpenNPU(softnpuPath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &rig{t: t, npu: npu}
 }
 
-func (r *rig) open(hidden []string) {
+func (r *rig) openLibraries(hidden []string) {
 	r.t.Helper()
 	var err error
-	if r.lib, err = Open(Options{Library: softnpuPath, hidden: hidden}); err != nil {
+	if r.lib, err = Open(Options{Library: softnpuPath, hiddenSymbols: hidden}); err != nil {
 		r.t.Fatal(err)
 	}
 	if r.acl, err = acl.Open(acl.Options{Library: softnpuPath}); err != nil {
@@ -117,7 +118,7 @@ func (r *rig) open(hidden []string) {
 	}
 }
 
-func (r *rig) control(command string) string {
+func (r *rig) runCommand(command string) string {
 	r.t.Helper()
 	reply, err := r.npu.Control(command)
 	if err != nil {
@@ -126,14 +127,14 @@ func (r *rig) control(command string) string {
 	return reply
 }
 
-// fault adds rules for the time of the test.
-func (r *rig) fault(rules string) {
+// addFaults adds rules for the time of the test.
+func (r *rig) addFaults(rules string) {
 	r.t.Helper()
-	r.control("faults " + rules)
-	r.t.Cleanup(func() { r.control("clear") })
+	r.runCommand("faults " + rules)
+	r.t.Cleanup(func() { r.runCommand("clear") })
 }
 
-func (r *rig) stat(name string) int64 {
+func (r *rig) readStat(name string) int64 {
 	r.t.Helper()
 	stats, err := r.npu.Stats()
 	if err != nil {
@@ -142,21 +143,21 @@ func (r *rig) stat(name string) int64 {
 	return stats[name]
 }
 
-// clean fails the test if objects are left or rules were broken, and resets the software NPU's records.
-func (r *rig) clean() {
+// checkClean fails the test if objects are left or rules were broken, and resets the software NPU's records.
+func (r *rig) checkClean() {
 	r.t.Helper()
-	r.control("clear")
-	if left := r.control("leaks"); left != r.left {
+	r.runCommand("clear")
+	if left := r.runCommand("leaks"); left != r.left {
 		r.t.Errorf("left:\n%swhere before the test there was:\n%s", left, r.left)
 	}
-	if broken := r.control("violations"); broken != "" {
+	if broken := r.runCommand("violations"); broken != "" {
 		r.t.Errorf("rules of the vendor that were broken:\n%s", broken)
 	}
-	r.control("forget")
+	r.runCommand("forget")
 }
 
-// context makes a context that is closed when the test ends.
-func (r *rig) context(device acl.DeviceID) *acl.Context {
+// newContext makes a context that is closed when the test ends.
+func (r *rig) newContext(device acl.DeviceID) *acl.Context {
 	r.t.Helper()
 	c, err := r.acl.NewContext(acl.ContextOptions{Device: device, CloseTimeout: longEnough})
 	if err != nil {
@@ -170,22 +171,22 @@ func (r *rig) context(device acl.DeviceID) *acl.Context {
 	return c
 }
 
-// apart runs f on a thread where calls may block.
-func apart(t testing.TB, c *acl.Context, f func(acl.Current) error) {
+// mustDoBlocking runs f on a thread where calls may block.
+func mustDoBlocking(t testing.TB, c *acl.Context, f func(acl.CurrentThread) error) {
 	t.Helper()
-	if err := c.Apart(func(g *acl.Guest) error { return f(g) }); err != nil {
+	if err := c.DoBlocking(func(g *acl.BlockingThread) error { return f(g) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// newer are the symbols that an older library lacks.
-var newer = []string{
+// newerSymbols are the symbols that an older library lacks.
+var newerSymbols = []string{
 	"HcclCommInitClusterInfoMemConfig", "HcclRegisterGlobalMem", "HcclDeregisterGlobalMem", "HcclCommBindMem",
 	"HcclCommUnbindMem", "HcclCommPrepare",
 }
 
-// generations lists the hidden functions for a library of each sequence.
-var generations = map[string][]string{"global": nil, "exchange": newer}
+// librariesBySequence lists the hidden functions for a library of each sequence.
+var librariesBySequence = map[string][]string{"global": nil, "exchange": newerSymbols}
 
 // wantCode fails the test unless err is an *Error of the call with the code, and returns that *Error.
 func wantCode(t testing.TB, err error, code Code, call string) *Error {

@@ -18,8 +18,8 @@ type Options struct {
 	// the toolkit that ASCEND_HOME_PATH names.
 	Library string
 
-	// Sequence is the sequence to use; a library that lacks this sequence is refused. Zero: Global if the library offers
-	// that, otherwise Exchange. Both ends of a communicator need the same sequence.
+	// Sequence is the sequence to use; a library that lacks this sequence is refused. Zero: Global if the library
+	// offers that, otherwise Exchange. Both ends of a communicator need the same sequence.
 	Sequence Sequence
 
 	// RDMATimeout is HCCL_RDMA_TIMEOUT, 5 to 20: a try of a NIC lasts 4.096 µs times two to that power. Zero: 15, which
@@ -32,16 +32,17 @@ type Options struct {
 	// DescMax bounds the descriptors of a batch, 1 to 256. Zero: 256. Chips of the 950 generation take 64.
 	DescMax int
 
-	hidden []string // symbols that count as missing; for tests of old releases
+	hiddenSymbols []string // symbols that count as missing; for tests of old releases
 }
 
-// candidates returns the libraries to try, in order. Newer releases have the one-sided half in a separate library.
-func (o Options) candidates() []string {
+// candidateLibraries returns the libraries to try, in order. Newer releases have the one-sided half in a separate
+// library.
+func (o Options) candidateLibraries() []string {
 	names := []string{"libhcomm.so", "libhccl.so"}
 	return sharedlib.Search{Library: o.Library, Variable: LibraryVariable, Names: names}.Candidates()
 }
 
-func (o *Options) complete() error {
+func (o *Options) fillDefaults() error {
 	if o.Sequence < 0 || o.Sequence > Exchange {
 		return fmt.Errorf("%w: Sequence is %v: give Global, Exchange, or neither", ErrInvalid, o.Sequence)
 	}
@@ -68,12 +69,12 @@ func (o *Options) complete() error {
 type Attempt = sharedlib.Attempt
 
 // A LoadError says that no usable HCCL was found, and what was tried. Its class is acl.Config.
-type LoadError struct{ Tried []Attempt }
+type LoadError struct{ Attempts []Attempt }
 
 func (e *LoadError) Error() string {
 	var b strings.Builder
 	b.WriteString("hccl: no library with the one-sided functions")
-	sharedlib.AppendAttempts(&b, e.Tried)
+	sharedlib.AppendAttempts(&b, e.Attempts)
 	fmt.Fprintf(&b, "; install CANN and source its set_env.sh, or name the library in %s", LibraryVariable)
 	return b.String()
 }

@@ -5,20 +5,21 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// halves marks a job of a world in which the consumer has two ranks.
-var halves = plan.NewWord(plan.Word{Name: "halves", Job: func(p *plan.Plan, _ *plan.Job) string {
-	if !p.Topology.Said[word] {
+// halvesWord marks a job of a world in which the consumer has two ranks.
+var halvesWord = plan.NewWord(plan.Word{Name: "halves", Job: func(p *plan.Plan, _ *plan.Job) string {
+	if !p.Topology.Said[flowWord] {
 		return "it needs topology.register; leave it out, or set that"
 	}
 	return ""
 }})
 
-// small returns the small worlds with one or two requests. Registrations and finished blocks occur in either order.
-func small() []explore.Scope {
+// smallScopes returns the small worlds with one or two requests. Registrations and finished blocks occur in either
+// order.
+func smallScopes() []explore.Scope {
 	one := []explore.Job{{Chunks: []int{1}, Receiver: 1}}
 	two := []explore.Job{one[0], {Chunks: []int{2}, Receiver: 1}}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no machine is notified of the loss
-	all := []explore.Scope{
+	scopes := []explore.Scope{
 		{Name: "register", About: "one request is registered and finished, in either order", Jobs: one},
 		{Name: "register-batches", About: "two requests are registered and finished, in any order", Jobs: two},
 		{Name: "register-lost", About: "one request, a question or an answer is lost", Jobs: one, Faults: 1, Strikes: lost},
@@ -43,20 +44,20 @@ func small() []explore.Scope {
 			About:  "two producer ranks write on a leased plane, a question or an answer is lost",
 			Leased: true, Senders: 3, Jobs: one, Faults: 1, Strikes: lost},
 	}
-	for i := range all {
-		all[i].Both, all[i].Senders = true, max(2, all[i].Senders)
-		all[i].Receivers, all[i].Shape = all[i].Senders, shaped(all[i].Name == "register-halves")
+	for i := range scopes {
+		scopes[i].Both, scopes[i].Senders = true, max(2, scopes[i].Senders)
+		scopes[i].Receivers, scopes[i].Shape = scopes[i].Senders, shapeRegister(scopes[i].Name == "register-halves")
 	}
-	return all
+	return scopes
 }
 
-// shaped makes all jobs of a scope use registered blocks, with a consumer of two ranks or of one rank.
-func shaped(inHalves bool) func(*plan.Plan) {
+// shapeRegister makes all jobs of a scope use registered blocks, with a consumer of two ranks or of one rank.
+func shapeRegister(twoConsumers bool) func(*plan.Plan) {
 	return func(p *plan.Plan) {
-		p.Topology.Said = p.Topology.Said.With(word)
+		p.Topology.Said = p.Topology.Said.With(flowWord)
 		for i := range p.Jobs {
-			if inHalves {
-				p.Jobs[i].Said = plan.Said{halves: true}
+			if twoConsumers {
+				p.Jobs[i].Said = plan.Said{halvesWord: true}
 			}
 		}
 	}

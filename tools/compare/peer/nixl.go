@@ -38,7 +38,7 @@ func openAgent(name, transports string) (*libnixl.Agent, uint64, error) {
 		return nil, 0, err
 	}
 	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(m))))
-	_, err = agent.Register(libnixl.Host, libnixl.Range{Address: base, Bytes: total})
+	_, err = agent.RegisterMemory(libnixl.Host, libnixl.Range{Address: base, Bytes: total})
 	return agent, base, err
 }
 
@@ -69,7 +69,7 @@ func (t *nixlTarget) where() (json.RawMessage, error) { return json.Marshal(t.at
 // take waits for a notice of each move, as an engine that is to use the chunks does: it asks again and again.
 func (t *nixlTarget) take(w Work) error {
 	for got := 0; got < w.Moves; {
-		notices, err := t.agent.Notices()
+		notices, err := t.agent.PollNotices()
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func newNIXLInitiator(transports string) func(Setup, json.RawMessage) (initiator
 		if x.agent, x.base, err = openAgent("initiator", transports); err != nil {
 			return nil, err
 		}
-		x.peer, err = x.agent.Load(x.to.Metadata)
+		x.peer, err = x.agent.LoadMetadata(x.to.Metadata)
 		return x, err
 	}
 }

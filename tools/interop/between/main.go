@@ -165,9 +165,10 @@ func (b *between) start(ctx context.Context, m *message) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	g, err := gateway.New(gateway.Config{
-		Library: library, Sides: zmq.Config{}.Opener(), EngineID: engineID, Host: host, Port: b.port, Hash: like.Hash,
-		Geometry: cfg.Geometry(0), Layout: cfg.Layout, Names: names, CacheLayout: string(meta.Layout),
-		Backend: string(meta.Backend), Limits: cfg.Gateway,
+		Library: library, SideChannels: zmq.Config{}.Opener(), EngineID: engineID, Host: host, Port: b.port,
+			CompatibilityHash: like.CompatibilityHash,
+		Geometry: cfg.Geometry(0), Layout: cfg.Layout, RegionNames: names, CacheLayout: string(meta.Layout),
+		AttentionBackend: string(meta.Backend), Limits: cfg.Gateway,
 	})
 	if err != nil {
 		return err
@@ -241,7 +242,7 @@ func (b *between) carry(ctx context.Context, id string, p params, r *request) st
 	list := []runtime.Blocks{{Logical: r.blocks}}
 	var from []runtime.ProducerPeer
 	for rank := range p.TPSize {
-		from = append(from, gateway.Producer(p.Host, p.Port, 0, 1, rank, p.TPSize))
+		from = append(from, gateway.ProducerAddr(p.Host, p.Port, 0, 1, rank, p.TPSize))
 	}
 	reception, err := b.node.Consumer().Register(ctx, runtime.Registration{
 		Request: id, Engine: p.EngineID, Producers: from, Ranks: int(p.TPSize), Stages: 1, Blocks: list,

@@ -16,7 +16,7 @@ import (
 
 func software(t *testing.T) *NPU {
 	t.Helper()
-	library, err := softnpu.Variant{}.Library()
+	library, err := softnpu.Variant{}.BuildLibrary()
 	if errors.Is(err, softnpu.ErrNoTools) {
 		t.Skip(err)
 	}

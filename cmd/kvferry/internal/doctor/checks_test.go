@@ -178,7 +178,7 @@ func machineOf(t *testing.T, td *datadriven.TestData) Machine {
 // nixlOf is what a case has of libnixl: nothing without an argument.
 func nixlOf(t *testing.T, td *datadriven.TestData) NIXL {
 	t.Helper()
-	n := NIXL{Failed: &libnixl.LoadError{Tried: []libnixl.Attempt{{Library: "libnixl_capi.so",
+	n := NIXL{Failed: &libnixl.LoadError{Attempts: []libnixl.Attempt{{Library: "libnixl_capi.so",
 		Reason: "libnixl_capi.so: no such file"}}}}
 	for _, arg := range td.CmdArgs {
 		switch arg.Key {
@@ -201,7 +201,7 @@ var classes = map[string]acl.Code{"memory": 207001, "permission": 207006, "lost"
 
 // npusOf are the NPUs of a case: none without an argument.
 func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
-	n := NPUs{Failed: &acl.LoadError{Tried: []acl.Attempt{
+	n := NPUs{Failed: &acl.LoadError{Attempts: []acl.Attempt{
 		{Library: "libascendcl.so", Reason: "libascendcl.so: no such file"}, {Library: "libacl_rt.so",
 			Missing: []string{"aclInit"}},
 	}}}
@@ -253,7 +253,7 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 				}
 			}
 		case "nohccl":
-			n.HCCL.Failed = &comm.LoadError{Tried: []comm.Attempt{{Library: "libhcomm.so", Reason: "libhcomm.so: no such file"}}}
+			n.HCCL.Failed = &comm.LoadError{Attempts: []comm.Attempt{{Library: "libhcomm.so", Reason: "libhcomm.so: no such file"}}}
 		case "misset":
 			n.HCCL.Failed = fmt.Errorf("hccl: %w: HCCL_RDMA_TIMEOUT is %q: give 5 to 20, or unset it", acl.Config, "long")
 		case "exchange":

@@ -40,7 +40,7 @@ func (m Machine) hccl(s *Section, h HCCL, cfg *config.Config) {
 			verdict = Problem
 		}
 		if missed := (*comm.LoadError)(nil); errors.As(h.Failed, &missed) {
-			s.add("library", "none; "+attempts(missed.Tried), verdict,
+			s.add("library", "none; "+attempts(missed.Attempts), verdict,
 				"install CANN 8.2 or later and source its set_env.sh, or name the library in hccl.library or "+
 					comm.LibraryVariable+": pages in device memory travel by it")
 		} else {
@@ -60,7 +60,7 @@ func (m Machine) hccl(s *Section, h HCCL, cfg *config.Config) {
 		signalHandlers(s, h.Info.Signals)
 	}
 	retries(s, h.Info)
-	if bound := hccl.Residual(comm.RoCE, h.Info); wanted && cfg.HCCL.TransferTimeout != 0 &&
+	if bound := hccl.ResidualOf(comm.RoCE, h.Info); wanted && cfg.HCCL.TransferTimeout != 0 &&
 		cfg.HCCL.TransferTimeout < bound {
 		s.note("hccl.transfer_timeout", cfg.HCCL.TransferTimeout.String(),
 			fmt.Sprintf("leave it out, or give more than %v: over RoCE transfers are given up that the NIC would still bring "+
@@ -118,8 +118,8 @@ const residualLong = 5 * time.Second
 
 // retries tells how long NICs go on with what was given up: as long as that, nobody may use its pages.
 func retries(s *Section, i comm.Info) {
-	roce := hccl.Residual(comm.RoCE, i)
-	value := fmt.Sprintf("%v over RoCE, %v over HCCS", roce.Round(time.Millisecond), hccl.Residual(comm.HCCS, i))
+	roce := hccl.ResidualOf(comm.RoCE, i)
+	value := fmt.Sprintf("%v over RoCE, %v over HCCS", roce.Round(time.Millisecond), hccl.ResidualOf(comm.HCCS, i))
 	switch {
 	case roce <= residualLong:
 		s.ok("residual bound", "%s", value)

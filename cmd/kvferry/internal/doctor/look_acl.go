@@ -114,7 +114,7 @@ func (l look) measure(ctx context.Context, t *acl.Thread) (speeds []Speed, settl
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := s.Copy(t, c.dst.All(), c.src.All()); err != nil {
+			if err := s.Copy(t, c.dst.FullRange(), c.src.FullRange()); err != nil {
 				return err
 			}
 			return s.Synchronize(t, l.timeout)

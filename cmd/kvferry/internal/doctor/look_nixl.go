@@ -59,7 +59,7 @@ func (p *nixlPair) open(lib *libnixl.Library, transports string) (took time.Dura
 		if err != nil {
 			return 0, fmt.Errorf("map %d bytes: %w", p.bytes, err)
 		}
-		if p.known[i], err = p.agents[i].Register(libnixl.Host, p.at(i)); err != nil {
+		if p.known[i], err = p.agents[i].RegisterMemory(libnixl.Host, p.at(i)); err != nil {
 			return 0, err
 		}
 	}
@@ -67,7 +67,7 @@ func (p *nixlPair) open(lib *libnixl.Library, transports string) (took time.Dura
 	if err != nil {
 		return 0, err
 	}
-	peer, err := p.agents[0].Load(metadata)
+	peer, err := p.agents[0].LoadMetadata(metadata)
 	if err != nil {
 		return 0, err
 	}
@@ -108,7 +108,7 @@ func (p *nixlPair) measure(ctx context.Context) (perSecond float64, err error) {
 func (p *nixlPair) write(ctx context.Context, until time.Time) error {
 	done, err := p.transfer.Post()
 	for ; !done && err == nil; done, err = p.transfer.Check() {
-		if _, err := p.agents[1].Notices(); err != nil {
+		if _, err := p.agents[1].PollNotices(); err != nil {
 			return err
 		}
 		if err := ctx.Err(); err != nil {

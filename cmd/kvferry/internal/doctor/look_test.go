@@ -28,7 +28,7 @@ func softNPU(t *testing.T) (library string, npu *acltest.NPU) {
 	library = os.Getenv("KVFERRY_SOFTNPU")
 	if library == "" {
 		var err error
-		if library, err = (softnpu.Variant{}).Library(); errors.Is(err, softnpu.ErrNoTools) {
+		if library, err = (softnpu.Variant{}).BuildLibrary(); errors.Is(err, softnpu.ErrNoTools) {
 			t.Skip(err)
 		} else if err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func softNPU(t *testing.T) (library string, npu *acltest.NPU) {
 	// The library reads them once in this process, so all tests have the same.
 	os.Setenv("CANNEMU_DEVICE_MEMORY", "16777216")
 	os.Setenv("CANNEMU_HOST_MEMORY", "16777216")
-	npu, err := acltest.Find(library)
+	npu, err := acltest.OpenNPU(library)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestStoppedBetweenCopies(t *testing.T) {
 func TestLibraryThatIsNone(t *testing.T) {
 	n := lookAtNPUs(t.Context(), Libraries{ACL: "/no/such/library.so", HCCL: comm.Options{Library: "/no/such/hccl.so"}},
 		copyBytes)
-	if missed := (*acl.LoadError)(nil); !errors.As(n.Failed, &missed) || len(missed.Tried) != 1 {
+	if missed := (*acl.LoadError)(nil); !errors.As(n.Failed, &missed) || len(missed.Attempts) != 1 {
 		t.Errorf("got %v", n.Failed)
 	}
 }

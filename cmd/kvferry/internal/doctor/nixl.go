@@ -34,7 +34,7 @@ func (m Machine) nixl(s *Section, n NIXL, cfg *config.Config, bytes uint64) {
 			verdict, unless = Problem, ""
 		}
 		if missed := (*libnixl.LoadError)(nil); errors.As(n.Failed, &missed) {
-			s.add("library", "none; "+attempts(missed.Tried), verdict, "install NIXL (PyPI's nixl-cu12 "+nixlRelease+
+			s.add("library", "none; "+attempts(missed.Attempts), verdict, "install NIXL (PyPI's nixl-cu12 "+nixlRelease+
 				" has it; it needs libibverbs1 and librdmacm1), and name its libnixl_capi.so in nixl.library or "+
 				libnixl.LibraryVariable+unless)
 		} else {

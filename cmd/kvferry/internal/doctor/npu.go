@@ -118,9 +118,9 @@ func (m Machine) noLibrary(s *Section, failed error, wanted, cards bool) {
 	case !errors.As(failed, &missed):
 		s.add("library", failed.Error(), verdict, deviceRemedy(failed))
 	case verdict == Note:
-		s.add("library", "none; "+attempts(missed.Tried), verdict, install+"; without NPUs nothing is missing")
+		s.add("library", "none; "+attempts(missed.Attempts), verdict, install+"; without NPUs nothing is missing")
 	default:
-		s.add("library", "none; "+attempts(missed.Tried), verdict, install)
+		s.add("library", "none; "+attempts(missed.Attempts), verdict, install)
 	}
 }
 

@@ -137,7 +137,7 @@ func (n *NPU) openPlane(ctx context.Context, env plane.Env) (plane.Plane, error)
 // Links counts the communicators since the start. The node must be open.
 func (n *NPU) Links() *agent.Links {
 	s := n.plane.Stats()
-	return &agent.Links{Formed: s.Formed, Fenced: s.Fenced, Expelled: s.Expelled}
+	return &agent.Links{Formed: s.FormedEpochs, Fenced: s.FencedEpochs, Expelled: s.ExpelledEpochs}
 }
 
 // Engine returns the engine that computes on the NPU. The first call creates the engine.
@@ -178,12 +178,12 @@ func (n *NPU) planeConfig(cfg *config.Config, rank int, self comm.Rank) (hccl.Co
 		return hccl.Config{}, fmt.Errorf("%w: extra_config.kvferry.hccl.port has none for rank %d; add it", ErrSetting, rank)
 	}
 	return hccl.Config{
-		Context: n.device.Context(), Filled: n.device.Filled, Library: n.comm, SoC: n.acl.Info().SoC, Rank: self,
-		RootInfo:     h.Bootstrap == config.BootstrapRootInfo,
+		Context: n.device.Context(), OnReadQueued: n.device.RecordRead, Library: n.comm, SoC: n.acl.Info().SoC, Rank: self,
+		UseRootInfo:  h.Bootstrap == config.BootstrapRootInfo,
 		TrafficClass: unlessLeft(h.TrafficClass), ServiceLevel: unlessLeft(h.ServiceLevel),
 		Host: listen.Host, Port: listen.Port,
 		TransferTimeout: h.TransferTimeout, PrepareTimeout: h.PrepareTimeout, RebuildTries: int(h.RebuildTries),
-		Window: int(h.Window), Descriptors: int(h.Descriptors), Links: int(h.Links),
+		Window: int(h.Window), BatchDescriptors: int(h.Descriptors), MaxLinks: int(h.Links),
 	}, nil
 }
 
