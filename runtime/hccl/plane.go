@@ -75,8 +75,10 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	p.outgoingLinks = epochs.NewOutgoingLinks(epochs.OutgoingConfig{
 		Env: env, Log: p.log, LimitedLog: p.limitedLog, Context: p.dialCtx, Goroutines: &p.wg, Rules: c.machineRules(env.Bounds),
 		BatchLimit: epochs.BatchLimit{Pieces: c.BatchDescriptors, Bytes: c.BatchBytes}, MaxLinks: c.MaxLinks, Remedy: "raise hccl.links",
-		MaxFrameBytes: frameMax, NewExecutor: func(l *epochs.OutgoingLink) epochs.Executor { return &initiatorExecutor{OutgoingLink: l,
-			plane: p} },
+		MaxFrameBytes: frameMax, NewExecutor: func(l *epochs.OutgoingLink) epochs.Executor {
+			return &initiatorExecutor{OutgoingLink: l,
+				plane: p}
+		},
 	})
 	p.blob = framing.AppendBlob(nil, address)
 	p.incomingLinks = epochs.NewIncomingLinks(epochs.IncomingConfig{

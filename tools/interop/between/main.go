@@ -166,8 +166,8 @@ func (b *between) start(ctx context.Context, m *message) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	g, err := gateway.New(gateway.Config{
 		Library: library, SideChannels: zmq.Config{}.Opener(), EngineID: engineID, Host: host, Port: b.port,
-			CompatibilityHash: like.CompatibilityHash,
-		Geometry: cfg.Geometry(0), Layout: cfg.Layout, RegionNames: names, CacheLayout: string(meta.Layout),
+		CompatibilityHash: like.CompatibilityHash,
+		Geometry:          cfg.Geometry(0), Layout: cfg.Layout, RegionNames: names, CacheLayout: string(meta.Layout),
 		AttentionBackend: string(meta.Backend), Limits: cfg.Gateway,
 	})
 	if err != nil {
