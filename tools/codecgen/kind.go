@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// A kind says how a value of one Go type stands on the wire.
+// A kind describes the encoding of the values of a Go type.
 type kind struct {
-	// read is the expression that reads the value. In it $ is the Go field, and @ a pointer to the reader.
+	// read is the expression that reads the value. In the expression, $ is the Go field and @ a pointer to the reader.
 	read string
 	// write is the expression that appends the value $ to the bytes %.
 	write string
-	// set is the expression that is true when the value is not zero. A kind without one cannot be left out.
+	// set is the expression that is true if the value is not zero. If set is empty, the field cannot be omitted.
 	set string
-	// list is true for slices that the next Decode appends to again.
+	// list is true for slices whose memory the next Decode reuses.
 	list bool
-	// nested is true for a map inside the message, whose read expression is a statement.
+	// nested is true for a map inside the message, for which read is a statement.
 	nested bool
 }
 
-// kinds are the kinds by Go type, and those that a tag chooses with as=.
+// kinds lists the kinds by Go type, and the kinds that a tag chooses with as=.
 var kinds = map[string]kind{
 	"bool":               {read: "r.boolean()", write: "appendBool(%, $)", set: "$"},
 	"uint16":             {read: "uint16(r.uint(math.MaxUint16))", write: "appendUint(%, uint64($))", set: "$ != 0"},
@@ -62,7 +62,7 @@ var kinds = map[string]kind{
 	"as=request":   {read: "r.requestName()", write: "appendStr(%, $)", set: "len($) > 0"},
 }
 
-// kindOf returns the kind of a Go type, or the one that its tag chooses.
+// kindOf returns the kind of a Go type, or the kind that the option as chooses. It fails if there is no such kind.
 func kindOf(goType, as string) (kind, error) {
 	if limit, ok := strings.CutPrefix(as, "bin="); ok {
 		read := fmt.Sprintf("r.bin(r.lim.%s, %q)", limit, limit)
@@ -79,7 +79,8 @@ func kindOf(goType, as string) (kind, error) {
 	return k, nil
 }
 
-// kindOf adds the kinds of maps inside messages, and lists of them, to those of kindOf.
+// kindOf returns the kind of a Go type as the function kindOf does, and also of maps inside messages and lists of such
+// maps.
 func (s *spec) kindOf(goType, as string) (kind, error) {
 	limit, isList := strings.CutPrefix(as, "max=")
 	element := strings.TrimPrefix(goType, "[]")
@@ -93,7 +94,7 @@ func (s *spec) kindOf(goType, as string) (kind, error) {
 	return kindOf(goType, as)
 }
 
-// lowerFirst makes a type's name one that is not exported.
+// lowerFirst returns the unexported form of an exported name.
 func lowerFirst(name string) string {
 	i := 1
 	for i < len(name)-1 && name[i] >= 'A' && name[i] <= 'Z' && name[i+1] >= 'A' && name[i+1] <= 'Z' {

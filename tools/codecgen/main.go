@@ -1,7 +1,7 @@
-// Command codecgen writes the codecs of package protocol from its structs.
+// Command codecgen writes the codecs of package protocol from the package's structs.
 //
-// A struct with the comment //wire:message is a message: one msgpack map whose entry "type" is the struct's name. Each
-// of its fields has a tag that says how the field stands in the map:
+// A struct with the comment //wire:message is a message: a msgpack map in which the entry "type" is the struct's name.
+// Each field has a tag that describes the field's entry in the map:
 //
 //	//wire:message
 //	type ProxyNotif struct {
@@ -11,27 +11,29 @@
 //		Rank      uint32 `wire:"kvf_rank,with=HasExt"`
 //	}
 //
-// From this codecgen makes the schema, Append and Decode. The Go type says how a value is encoded; kinds in kind.go has
-// all of them. A field whose tag has no option is always written and must be there. The options are:
+// From this, codecgen generates the schema, Append and Decode. The Go type determines the encoding of a value; the
+// variable kinds lists all types. A field without an option in the tag is always written and must be present. The
+// options are:
 //
 //	optional     always written, may be absent
-//	omitzero     left out when it is zero, may be absent
-//	default=N    always written, N when it is absent
-//	nil          written as nil when it is empty; nil=HasX: nil when HasX is false
-//	with=HasX    on the wire if HasX is true, which it is if the field is there; with omitzero only if not zero
+//	omitzero     omitted if the value is zero, may be absent
+//	default=N    always written; an absent field has the value N
+//	nil          written as nil if the value is empty; nil=HasX: nil if HasX is false
+//	with=HasX    written if HasX is true; decoding sets HasX if the field is present; with omitzero only if not zero
 //	len=NAME     a list as long as the list NAME; len=NAME|0: or empty
-//	inline       the fields of a struct stand in the same map
-//	ext          the fields of the struct Ext follow if HasExt is true; their first field announces them
-//	as=KIND      another kind than the type's; bin=LIMIT: bytes up to Limits.LIMIT; max=LIMIT: a list up to it
+//	inline       the fields of a struct are entries of the same map
+//	ext          the fields of the struct Ext follow if HasExt is true; the first of these fields announces them
+//	as=KIND      a kind that differs from the type's; bin=LIMIT: at most Limits.LIMIT bytes; max=LIMIT: a bounded list
 //
-// Several Go fields with one wire name are an array; one struct with several wire names is there as a whole or not at
-// all. A method validate(*fields) of the struct makes the checks that tags cannot express.
+// Several Go fields with the same wire name are an array. A struct with several wire names is present as a whole or not
+// at all. A method validate(*fields) of the struct makes the checks that tags cannot express.
 //
-// The comments for other maps are //wire:untagged, for a message without a tag, //wire:map, for a map inside messages,
-// and //wire:part, for an extension of a message that is written by hand. Their options are name=NAME, the name on the
-// wire where that is not the struct's; prefix=CONST, for bytes before the map; title=TEXT, for a map inside messages in
-// text for people; json, for a message that may be JSON; and given, for constants of the fields and a method that
-// reports which are set. //wire:tag registers a tag of a message whose codec is written by hand.
+// Further comments are //wire:untagged for a message without a tag, //wire:map for a map inside messages, and
+// //wire:part for an extension of a message whose codec is written by hand. They have these options: name=NAME gives
+// the wire name if it differs from the struct's name; prefix=CONST gives bytes before the map; title=TEXT is the name
+// of a map inside messages in descriptions for people; json marks a message that may be JSON; and given generates
+// constants for the fields and a method that reports the fields that are set. //wire:tag registers a tag of a message
+// whose codec is written by hand.
 package main
 
 import (
@@ -51,7 +53,7 @@ func main() {
 	}
 }
 
-// run writes the generated file of the package in a folder.
+// generateFolder writes the generated file of the package in a folder, unless the file is up to date.
 func run(folder string) error {
 	s, err := readSpec(folder)
 	if err != nil {

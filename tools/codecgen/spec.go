@@ -12,50 +12,50 @@ import (
 	"strings"
 )
 
-// A message is one declared map: a message with its tag, a message behind a prefix, or a map inside a message.
+// A message is a declared map: a message with a tag, a message behind a prefix, or a map inside a message.
 type message struct {
 	goName   string
 	wireName string
-	title    string  // of a nested map, in text for people
-	fields   []field // in wire order, those of embedded and inlined structs included, those of the extension not
-	ext      *part   // the extension, nil if the message has none
+	title    string  // name of a nested map in descriptions for people
+	fields   []field // in wire order, with the fields of embedded and inlined structs, without the extension's fields
+	ext      *part   // the extension, or nil
 
 	tagged   bool
 	json     bool   // the message may arrive as JSON
 	given    bool   // the message has a method that reports which fields are set
 	nested   bool   // a map inside a message
-	prefix   string // the constant that holds the bytes before the map, if there are any
+	prefix   string // the constant with the bytes before the map, or ""
 	validate bool   // the struct has a method validate
 }
 
-// A part is a struct whose fields follow those of a message, when its first field announces them.
+// A part is an extension: a struct whose fields follow the fields of a message. The first field announces the others.
 type part struct {
 	goName   string
-	byHand   bool // the codec of the message is written by hand, and needs the names of the fields
+	byHand   bool // the message's codec is written by hand and needs the names of the fields
 	fields   []field
 	validate bool
 }
 
-// A field is one entry of a map on the wire.
+// A field is an entry of a map on the wire.
 type field struct {
-	wire     string   // its name
-	path     string   // of the Go field, from the struct: "Stamps.ClockNS"
-	goType   string   // as it is written in the struct
-	array    []string // the paths of several Go fields that make one array on the wire
-	group    string   // the path of a struct that is present as a whole or not at all: "Layout"
+	wire     string   // name on the wire
+	path     string   // path of the Go field from the struct: "Stamps.ClockNS"
+	goType   string   // type as written in the struct
+	array    []string // paths of several Go fields that form an array on the wire
+	group    string   // path of a struct that is present as a whole or not at all: "Layout"
 	kind     kind
 	optional bool   // may be absent
-	omit     bool   // is not written when it is zero
-	with     string // the bool that says whether the field is on the wire
-	byWith   bool   // the field's presence sets that bool
-	null     string // nil stands for the zero value; with a path, that bool says that it was not nil
-	promoted bool   // the Go field is that of an embedded struct
-	initial  string // the value when the field is absent, if that is not zero
-	length   string // the wire name of the list that is as long
-	orEmpty  bool   // or the list is empty
+	omit     bool   // is not written if the value is zero
+	with     string // the bool field that determines whether the field is written
+	byWith   bool   // decoding sets that bool field if the field is present
+	null     string // "nil": nil stands for the zero value; a path: the bool field that is false for nil
+	promoted bool   // the Go field belongs to an embedded struct
+	initial  string // value of an absent field, if not zero
+	length   string // wire name of the list that must have the same length
+	orEmpty  bool   // the list may also be empty
 }
 
-// A spec is everything that the structs of a package say about messages.
+// A spec is the description of all messages that the structs of a package give.
 type spec struct {
 	messages []*message
 	parts    []*part
@@ -68,10 +68,10 @@ type spec struct {
 // A handWritten is a tag of a message whose codec is written by hand.
 type handWritten struct{ tag, wireName, schema, value string }
 
-// directive begins the comments that say which structs are messages.
+// directive is the start of the comments that mark structs as messages.
 const directive = "//wire:"
 
-// parseFolder parses the files of a package in the order of their names, without its tests and the generated file.
+// parseFolder parses the files of a package in the order of their names, except tests and the generated file.
 func parseFolder(fset *token.FileSet, folder string) (files []*ast.File, err error) {
 	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
@@ -147,7 +147,7 @@ func readSpec(folder string) (*spec, error) {
 	return s, nil
 }
 
-// add takes one directive above a type.
+// addDirective reads a directive above a type.
 func (s *spec) add(name, text string) error {
 	words := strings.Fields(text)
 	if words[0] == "tag" { // //wire:tag TagX Name schema value...
@@ -202,7 +202,8 @@ func (s *spec) add(name, text string) error {
 	return s.check(m)
 }
 
-// check refuses what would not compile, or would not mean what it says.
+// checkMessage returns an error if a message has two fields of one wire name, or if a tag refers to a field or a flag
+// that does not exist.
 func (s *spec) check(m *message) error {
 	seen := map[string]bool{}
 	all := m.all()
@@ -233,7 +234,7 @@ func (s *spec) hasFlag(name, flag string) bool {
 	return false
 }
 
-// part returns the extension of a name.
+// partOf returns the extension with the given name, and adds it to the spec if it is new.
 func (s *spec) part(name string) (*part, error) {
 	for _, p := range s.parts {
 		if p.goName == name {
@@ -247,7 +248,7 @@ func (s *spec) part(name string) (*part, error) {
 	})
 }
 
-// flatten gives the fields of a struct to add, in their order, and the type of its extension to ext.
+// addFields calls add for each field of a struct, in order, and ext for the type of the struct's extension.
 func (s *spec) flatten(name, path, with string, add func(field), ext func(string) error) error {
 	for s.aliases[name] != "" {
 		name = s.aliases[name]
@@ -303,7 +304,7 @@ func (s *spec) flatten(name, path, with string, add func(field), ext func(string
 			if err := s.flatten(goType, inner, like.with, promote, ext); err != nil {
 				return err
 			}
-		case len(wire) > 1 && len(names) == 1: // A struct of several fields, which are there together.
+		case len(wire) > 1 && len(names) == 1: // A struct with several fields that are present together.
 			i := 0
 			for _, part := range s.structs[goType].Fields.List {
 				for _, n := range part.Names {
@@ -337,7 +338,7 @@ func (s *spec) flatten(name, path, with string, add func(field), ext func(string
 	return nil
 }
 
-// options reads what follows the wire name in a tag.
+// parseOptions reads the options after the wire name in a tag.
 func (f *field) options(path, text string) (inline, ext bool, as string, err error) {
 	for option := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(option, "=")
@@ -372,7 +373,7 @@ func (f *field) options(path, text string) (inline, ext bool, as string, err err
 	return inline, ext, as, nil
 }
 
-// source is an expression of a type as it was written.
+// typeSource returns the Go source of a type expression.
 func source(x ast.Expr) string {
 	switch t := x.(type) {
 	case *ast.Ident:

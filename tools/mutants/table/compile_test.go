@@ -108,7 +108,7 @@ func newChecker(packages map[string]listed) *checker {
 	return c
 }
 
-// check type-checks all packages of the changed files.
+// typeCheck type-checks all packages of the changed files.
 func (c *checker) check(changed map[string][]byte) error {
 	folders := map[string]bool{}
 	for file := range changed {
