@@ -64,7 +64,7 @@ pd_shutdown_timeout_sec at the most. A second signal ends it at once.`,
 	return cmd
 }
 
-// serveEngines lasts until the agent is told to stop, or its node has failed, which is an error.
+// serveEngines serves engines until the context ends, and then drains. It returns an error if the node fails.
 func serveEngines(cmd *cobra.Command, n *node, to attach.Config, patience time.Duration) error {
 	s, err := attach.Serve(to)
 	if err != nil {

@@ -24,14 +24,14 @@ func newConfigCommand() *cobra.Command {
 	return cmd
 }
 
-// A checkedFile describes a node's file that has no problems of its own, in the form that --json prints.
+// A checkedFile describes a node's file without problems, in the form that --json prints.
 type checkedFile struct {
 	File    string `json:"file"`
 	Role    string `json:"role"`
 	Mode    string `json:"mode"` // the value of config.Config.Mode
 	Channel string `json:"transfer_channel"`
 	Device  string `json:"pd_buffer_device"` // the device that really has the pool
-	Ranks   int    `json:"ranks"`            // 0 for a sender whose lists name none
+	Ranks   int    `json:"ranks"`            // 0 for a sender whose lists name no ranks
 	// BufferBytes is rounded up to whole pages if the file has a layout. If the file has no layout, Pages and PageBytes
 	// are 0.
 	BufferBytes uint64 `json:"buffer_bytes"`
@@ -43,15 +43,15 @@ type checkedFile struct {
 	NPUPages uint32 `json:"npu_pages,omitempty"`
 }
 
-// A checkedDirectory describes a directory's file that has no problems of its own, in the form that --json prints.
+// A checkedDirectory describes a directory's file without problems, in the form that --json prints.
 type checkedDirectory struct {
 	File           string           `json:"file"`
 	Role           string           `json:"role"` // directory
 	Host           string           `json:"host"` // empty: every interface
 	Ports          []directoryPorts `json:"ports"`
-	SilenceSeconds float64          `json:"silence_seconds"` // 0: no worker is forgotten
-	OnlyHeartbeats bool             `json:"only_heartbeats"` // it is that of workers that send heartbeats
-	Log            string           `json:"log,omitempty"`   // that it shares with other directories
+	SilenceSeconds float64          `json:"silence_seconds"` // after which a silent worker is forgotten; 0: never
+	OnlyHeartbeats bool             `json:"only_heartbeats"` // SilenceSeconds applies only to workers with heartbeats
+	Log            string           `json:"log,omitempty"`   // the log that several directories share
 }
 
 func newConfigCheckCommand() *cobra.Command {
@@ -136,8 +136,8 @@ type configCheck struct {
 	notes, problems []config.Problem
 }
 
-// read reads one file as a node's or a directory's file, depending on the file's keys. It fails only if the file could
-// not be checked.
+// parseFile reads a file as a node's or a directory's file, depending on the file's keys. It fails only if the file
+// could not be checked.
 func (c *configCheck) read(file string, data []byte, env func(string) (string, bool)) error {
 	node, directory, err := (*config.Config)(nil), (*config.Directory)(nil), error(nil)
 	if config.IsDirectory(data) {
@@ -162,9 +162,9 @@ func (c *configCheck) read(file string, data []byte, env func(string) (string, b
 	return nil
 }
 
-// compare compares each sender with each receiver, each node with the directories, and the directories with each other.
-// Two files of senders, or of receivers, are two nodes of a larger deployment. Two such nodes need not match, but
-// cannot bind the same ports of one host.
+// compareFiles compares each sender with each receiver, each node with the directories, and the directories with each
+// other. Two files of senders, or of receivers, are two nodes of a larger deployment. Two such nodes need not match,
+// but cannot bind the same ports of a host.
 func (c *configCheck) compare() {
 	for i, a := range c.nodes {
 		for _, b := range c.nodes[i+1:] {

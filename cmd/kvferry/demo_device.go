@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
 
-// deviceFlags say where the demo's pages lie.
+// deviceFlags holds the flags that choose the memory of the demo's pages.
 type deviceFlags struct{ device, library, faults string }
 
 func (f *deviceFlags) add(cmd *cobra.Command) {
@@ -20,8 +20,8 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 		"play faults below the NPU's interface: "+demo.FaultNames()+", or rules of the software NPU")
 }
 
-// check returns what to play with: nil for memory of the processes; the NPU, and where faults are asked for, once for
-// each.
+// resolveNPUs returns the NPUs to replay with, one for each set of faults. A nil element stands for host memory. The
+// plane is set to hccl if the pages are on NPUs.
 func (f *deviceFlags) check(plane *string) ([]*demo.NPU, error) {
 	switch *plane {
 	case "auto", "shm", "tcp", demo.PlaneNIXL:
@@ -67,7 +67,7 @@ func (f *deviceFlags) check(plane *string) ([]*demo.NPU, error) {
 	return npus, nil
 }
 
-// explainNPU says what else to try where no library was named.
+// addNPUHint adds to an error the hint to use the software NPU, unless the user has named a library.
 func explainNPU(err error, n *demo.NPU) error {
 	if n == nil || n.Library != "" {
 		return err

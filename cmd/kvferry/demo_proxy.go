@@ -16,7 +16,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 )
 
-// newDemoProxyCommand is the demo's proxy process: it prints one line for each notification.
+// newDemoProxyCommand returns the command of the demo's proxy process, which prints a line for each notification.
 func newDemoProxyCommand() *cobra.Command {
 	var port uint16
 	cmd := &cobra.Command{
@@ -70,8 +70,8 @@ func printNotification(lines *json.Encoder, r *effects.Received) error {
 	return lines.Encode(map[string]any{"request": string(m.RequestID), "failed": m.Failed, "rank": m.Rank})
 }
 
-// notifications hands what arrives to the proxy; a full queue makes the transport wait, and so the
-// senders. Nothing is left to complete when Shutdown is called, for the proxy asks for nothing.
+// notifications queues the received messages for the proxy. If the queue is full, the transport waits, and so do the
+// senders. The proxy sends no requests, so no completions arrive after Shutdown.
 type notifications chan *effects.Received
 
 const notificationsMax = 1024

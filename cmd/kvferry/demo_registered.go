@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
 
-// registeredFlags are those of a demo of engines whose own blocks are registered.
+// registeredFlags holds the flags of the mode push-reg.
 type registeredFlags struct{ demo.RegisteredOptions }
 
 func (f *registeredFlags) add(cmd *cobra.Command) {
@@ -15,7 +15,8 @@ func (f *registeredFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.Decodes, "decode-tp", 1, "with --mode push-reg: those of the decode")
 }
 
-// check says what is wrong with a call of the demo whose mode is that, or with one whose is not.
+// checkUsage returns a usage error if a flag does not fit the mode: a flag of push-reg in a different mode, or a flag
+// that push-reg does not have.
 func (f *registeredFlags) check(cmd *cobra.Command, mode, role string, on *deviceFlags, recall bool) error {
 	if demo.Mode(mode) != demo.PushReg {
 		for _, name := range []string{"prefill-tp", "decode-tp"} {

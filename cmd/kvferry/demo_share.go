@@ -12,7 +12,7 @@ const (
 	pagesMost       = 1 << 20
 )
 
-// shareFlags are those of a demo of nodes that share.
+// shareFlags holds the flags of the sharing modes.
 type shareFlags struct{ directories, pages int }
 
 func (f *shareFlags) add(cmd *cobra.Command) {
@@ -21,7 +21,8 @@ func (f *shareFlags) add(cmd *cobra.Command) {
 		"with --mode p2p: how many chunks of 128 KiB the cache of an instance holds")
 }
 
-// check says what is wrong with a call of the demo whose mode is one of nodes that share, or with one that is not.
+// checkUsage returns a usage error if a flag does not fit the mode: a flag of the sharing modes in a different mode, or
+// a flag that the sharing modes do not have.
 func (f *shareFlags) check(cmd *cobra.Command, shares bool, role string, on *deviceFlags) error {
 	for _, name := range []string{"directories", "pages"} {
 		if !shares && cmd.Flags().Changed(name) {
@@ -45,7 +46,7 @@ func (f *shareFlags) check(cmd *cobra.Command, shares bool, role string, on *dev
 	return nil
 }
 
-// playShared replays the trace once for each mode of nodes that share.
+// playSharing replays the trace once for each sharing mode.
 func playShared(cmd *cobra.Command, o demo.SharedOptions, modes []demo.Mode, asJSON bool) error {
 	var all demo.Summary[*demo.SharedReport]
 	for _, o.Mode = range modes {

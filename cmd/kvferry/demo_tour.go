@@ -14,19 +14,19 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
 
-// A tourRun is one replay of the tour: a mode with what differs from the defaults of the demo.
+// A tourRun is a replay of the tour: a mode with options that differ from the demo's defaults.
 type tourRun struct {
 	name string
 	play func(context.Context, *demo.Options) (tourReport, error)
 }
 
-// A tourReport is a report of any kind of demo.
+// A tourReport is the report of any kind of demo.
 type tourReport interface {
 	Print(w io.Writer) error
 	Summary() *demo.Outcome
 }
 
-// tour lists every kind of demo that needs nothing but this machine's memory.
+// tourRuns returns the runs of the tour: every kind of demo that needs no NPU and no library.
 func tour() []tourRun {
 	var runs []tourRun
 	pd := func(name string, modes []demo.Mode, set func(*demo.Options)) {
@@ -46,7 +46,7 @@ func tour() []tourRun {
 				return demo.RunRegistered(ctx, demo.RegisteredOptions{Options: *o, Prefills: prefills, Decodes: decodes})
 			}})
 	}
-	modes, _, _ := demo.ParseModes("all") // These names are the demo's own.
+	modes, _, _ := demo.ParseModes("all") // The demo always has these names.
 	shared, _, _ := demo.ParseModes("p2p")
 	pd("", modes, func(*demo.Options) {})
 	pd(", recalled", demo.RecallModes(), func(o *demo.Options) { o.Recall = true })
@@ -64,7 +64,7 @@ func tour() []tourRun {
 	return runs
 }
 
-// checkTour refuses flags that say what the tour itself varies.
+// checkTour returns a usage error if a flag was set whose value the tour varies.
 func checkTour(cmd *cobra.Command) error {
 	for _, name := range []string{"mode", "role", "bidirectional", "plane", "device", "library", "faults", "directories",
 		"pages", "prefill-tp", "decode-tp"} {
@@ -78,7 +78,8 @@ func checkTour(cmd *cobra.Command) error {
 
 const tourLine = "%-30s %9s  %14s  %6s  %-44s %s\n"
 
-// playTour plays every run with the options and prints a line for each, and the whole report of one that went wrong.
+// playTour plays every run with the options and prints a line for each run. If a run fails, playTour also prints the
+// full report of the run.
 func playTour(cmd *cobra.Command, runs []tourRun, o demo.Options, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	if asJSON {

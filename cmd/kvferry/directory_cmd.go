@@ -129,11 +129,11 @@ type directoryFigures struct {
 	Chunks    int `json:"chunks"`
 	Bytes     int `json:"bytes"`
 
-	Told    int  `json:"told"`     // of the workers, by other directories alone
-	LogDown bool `json:"log_down"` // these cannot be heard
+	Told    int  `json:"told"`     // number of workers that are known only from other directories
+	LogDown bool `json:"log_down"` // the log that the directories share cannot be reached
 }
 
-// directoryPorts are one set of its sockets; without heartbeats the last one is left out.
+// directoryPorts holds one set of a directory's ports. Heartbeat is 0 if the directory has no heartbeat port.
 type directoryPorts struct {
 	Pull      uint16 `json:"pull"`
 	Reply     uint16 `json:"reply"`

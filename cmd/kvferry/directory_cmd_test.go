@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/reserve"
 )
 
-// A directory says its ports, then what it knows, until it is told to stop.
+// A directory prints its ports, then its counts, until its context ends.
 func TestDirectorySaysWhatItServes(t *testing.T) {
 	var ports [3]uint16
 	for i := range ports {

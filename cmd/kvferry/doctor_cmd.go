@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// The sizes of a measured copy: at least a page of the system, and no more than a machine for this has to spare.
+// The limits and the default of --copy-bytes. The smallest copy is a page of the system.
 const (
 	copyBytesMin     = 4 << 10
 	copyBytesDefault = 64 << 20

@@ -17,7 +17,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// A doctorReport is what a reader of --json gets.
+// A doctorReport is the report that --json prints.
 type doctorReport struct {
 	Sections []struct {
 		Name string
@@ -26,7 +26,7 @@ type doctorReport struct {
 	Notes, Warnings, Problems int
 }
 
-// doctorJSON runs doctor. Its exit code must say whether there are problems: this machine may have some.
+// doctorJSON runs doctor with --json. The exit code must match the number of problems, which depends on this machine.
 func doctorJSON(t *testing.T, args ...string) doctorReport {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -46,7 +46,7 @@ func doctorJSON(t *testing.T, args ...string) doctorReport {
 	return r
 }
 
-// verdict is that of a row, "" where there is none.
+// rowVerdict returns the verdict of a row, or "" if there is no such row.
 func (r doctorReport) verdict(section, row string) string {
 	for _, s := range r.Sections {
 		for _, w := range s.Rows {
@@ -58,7 +58,7 @@ func (r doctorReport) verdict(section, row string) string {
 	return ""
 }
 
-// withoutCANN makes the search for libraries find nothing, whatever this machine has.
+// withoutCANN makes the search for CANN's libraries find nothing.
 func withoutCANN(t *testing.T) {
 	t.Helper()
 	t.Setenv(acl.LibraryVariable, filepath.Join(t.TempDir(), "libascendcl.so"))
@@ -74,7 +74,7 @@ func TestDoctorWithoutLibrary(t *testing.T) {
 		}
 		r.Sections = r.Sections[1:]
 	}
-	// Where the machine has NPUs, it should have a library for them.
+	// On a machine with NPUs, a missing library is a warning.
 	if v := r.verdict("npus", "library"); v != "note" && v != "warning" {
 		t.Errorf("no library is a %q", v)
 	}

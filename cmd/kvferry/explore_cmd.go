@@ -56,12 +56,12 @@ Scopes:
 			if cmd.Flags().Changed("path") {
 				return retrace(out, o.Scope, path, asJSON)
 			}
-			// Clones live shortly and take little memory together: collecting rarely is cheaper.
+			// Most objects are short-lived and the live heap is small, so rare garbage collections are cheaper.
 			defer debug.SetGCPercent(debug.SetGCPercent(400))
 			show, done := showStates(cmd.ErrOrStderr())
 			o.Progress = func(e *sim.Exploration) bool {
 				show(e)
-				return cmd.Context().Err() == nil // Ctrl-C ends it with what was found so far.
+				return cmd.Context().Err() == nil // After Ctrl-C, the report covers the states explored so far.
 			}
 			found, err := sim.Explore(o)
 			done()
@@ -141,7 +141,8 @@ type retraceReport struct {
 	Violation *sim.Violation `json:"violation,omitempty"`
 }
 
-// showStates counts on w if that is a terminal; done clears the line.
+// showExploreProgress returns a function that prints the progress to w if w is a terminal, and a function that clears
+// the progress line.
 func showStates(w io.Writer) (show func(*sim.Exploration), done func()) {
 	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 		return func(*sim.Exploration) {}, func() {}
@@ -154,7 +155,7 @@ func showStates(w io.Writer) (show func(*sim.Exploration), done func()) {
 	return show, func() { fmt.Fprint(w, "\r\x1b[K") }
 }
 
-// An exploreReport is what sim explore --json prints.
+// An exploreReport is the report that sim explore --json prints.
 type exploreReport struct {
 	Scope                string            `json:"scope"`
 	States               int               `json:"states"`

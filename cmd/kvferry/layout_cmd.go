@@ -29,7 +29,7 @@ type sizing struct {
 	Requests   uint32 `json:"requests"`
 	Pages      uint64 `json:"pages"`
 	Buffer     uint64 `json:"pd_buffer_size"`      // bytes for the given number of requests and tokens
-	NPU        uint64 `json:"p2p_npu_buffer_size"` // bytes for one request, in a node that shares with p2p_use_npu
+	NPU        uint64 `json:"p2p_npu_buffer_size"` // bytes for a request, in a node that shares with p2p_use_npu
 }
 
 func newLayoutCommand() *cobra.Command {

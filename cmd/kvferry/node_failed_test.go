@@ -29,8 +29,8 @@ pd_skip_proxy_notification: true
 extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}}}
 `
 
-// A node in which an assertion fails stops serving, with an error that names the report; whoever gives the commands
-// reads on to the end.
+// A node with a failed assertion stops serving, with an error that names the report. A program that drives the node
+// receives all responses.
 func TestANodeThatFailsStops(t *testing.T) {
 	cfg, err := config.Parse("test", []byte(failingNode), nil)
 	if err != nil {
@@ -48,14 +48,14 @@ func TestANodeThatFailsStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &node{Node: agent.Node{Node: opened, Engine: agent.InProcess{}}}
-	for _, commands := range []bool{true, false} { // The second time it has failed already.
+	for _, commands := range []bool{true, false} { // In the second iteration, the node has already failed.
 		in, give := io.Pipe()
 		var out bytes.Buffer
 		cmd := &cobra.Command{}
 		cmd.SetContext(t.Context())
 		cmd.SetIn(in)
 		cmd.SetOut(&out)
-		sink.Post(&effects.SendDone{Corr: 1 << 40}) // That nobody asked for.
+		sink.Post(&effects.SendDone{Corr: 1 << 40}) // No send has this correlation.
 		err = n.serve(cmd, commands)
 		_ = give.Close()
 		var f *runtime.Failure

@@ -23,7 +23,7 @@ type node struct {
 	npu *npunode.NPU // nil if the pages are in the process's memory
 }
 
-// openNode assembles a node from its parts. It supplies the parts that package runtime does not import by itself.
+// openNode assembles a node from its parts. It supplies the parts that package runtime does not import.
 func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, more ...runtime.Option,
 ) (*node, error) {
 	options := append(more, runtime.WithRank(rank), runtime.WithLogger(log),

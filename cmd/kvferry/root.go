@@ -21,10 +21,10 @@ const (
 	exitUsage   = 2
 )
 
-// serves is the annotation of a command that runs until a signal ends it. For such a command, the signal means success.
+// servesAnnotation marks a command that runs until a signal ends it. For such a command, the signal means success.
 const serves = "serves"
 
-// serving adds the annotation serves to a command.
+// markServing adds servesAnnotation to a command.
 func serving(cmd *cobra.Command) *cobra.Command {
 	cmd.Annotations = map[string]string{serves: "until a signal"}
 	return cmd
@@ -136,8 +136,8 @@ by SIGINT and SIGTERM before the work was done.`,
 	return root
 }
 
-// strict makes cmd and all its subcommands report wrong calls as usage errors: wrong flags, wrong arguments, and groups
-// that are called without one of their commands.
+// reportUsageErrors makes cmd and all subcommands of cmd report wrong calls as usage errors: wrong flags, wrong
+// arguments, and groups that are called without a subcommand.
 func strict(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })

@@ -38,7 +38,8 @@ func checkProfile(profile string) error {
 	return nil
 }
 
-// shardFlag is --shard i/n, counted from 0 as Kubernetes counts the pods of an indexed job.
+// A shardFlag is the value of --shard, index/count. The index counts from 0, as Kubernetes counts the pods of an
+// indexed job.
 type shardFlag struct{ index, of *uint64 }
 
 func (f shardFlag) String() string {
@@ -71,12 +72,13 @@ type campaignReport struct {
 	Plan             string  `json:"plan,omitempty"`      // the path of the minimised plan of the first failure
 	PlanText         string  `json:"plan_text,omitempty"` // the text of the plan
 	Replay           string  `json:"replay,omitempty"`    // the command that replays the plan
-	// Interrupted names the signal that ended the campaign, and Asked what it was asked to run; empty if it ran all.
+	// Interrupted names the signal that ended the campaign early, and Requested is the seeds or the time that the campaign
+	// was to run. Both are empty if the campaign was not interrupted.
 	Interrupted string `json:"interrupted,omitempty"`
 	Asked       string `json:"asked,omitempty"`
-	// Continued is what was run of the profile so far, this campaign included, if it went on from a file.
+	// Continued is the record of all campaigns of the profile, including this campaign, if --continue names a file.
 	Continued *campaign.Profile `json:"continued,omitempty"`
-	before    *campaignReport   // an earlier one to compare with, if there is one
+	before    *campaignReport   // the earlier campaign to compare with, or nil
 }
 
 func newCampaignReport(s sim.Summary, workers int, took time.Duration) campaignReport {

@@ -48,7 +48,7 @@ func goOn(ctx context.Context, o sim.CampaignOptions, path string) (sim.Summary,
 		if err != nil {
 			return s, p, err
 		}
-		p.Add(&s, found) // Also of one that was interrupted: seeds are begun in order, and those begun are ended.
+		p.Add(&s, found) // Also after an interruption: seeds start in order, and every started seed has ended.
 		if err := book.Save(); err != nil {
 			return s, p, err
 		}
@@ -68,8 +68,9 @@ func checkRare(rare string) error {
 	return nil
 }
 
-// verdict is how the command ends: a broken promise is a finding, and so is a conjunction that never occurred where
-// that is to fail. Of a campaign that went on from a file, all that it has run counts.
+// exitError returns errFinding if a promise was broken, or if the policy is "fail" and a conjunction never occurred. It
+// prints the conjunctions that never occurred to w unless the policy is "off". With --continue, all campaigns in the
+// file count.
 func (r *campaignReport) verdict(rare string, w io.Writer) error {
 	unmet := r.Unmet()
 	if r.Continued != nil {

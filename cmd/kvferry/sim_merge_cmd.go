@@ -41,7 +41,7 @@ func newSimMergeCommand() *cobra.Command {
 				return err
 			}
 			if all.Interrupted != "" {
-				return errFinding // Its campaign is not whole.
+				return errFinding // The campaign is incomplete.
 			}
 			return all.verdict(rare, cmd.ErrOrStderr())
 		},
@@ -53,7 +53,8 @@ func newSimMergeCommand() *cobra.Command {
 	return cmd
 }
 
-// unpack writes the plan of the first failure to this machine, because the shard that found it may have run elsewhere.
+// writeShardPlan writes the plan of the first failure into the folder, because the shard that found the failure may
+// have run on a different machine.
 func (r *campaignReport) unpack(folder string) error {
 	if r.First == nil || r.PlanText == "" {
 		return nil
@@ -68,8 +69,8 @@ func (r *campaignReport) unpack(folder string) error {
 	return p.Write(r.Plan)
 }
 
-// mergeReports adds up reports as if one machine had run all shards at the same time: the time is the time of the
-// slowest shard.
+// mergeReports adds up the reports of shards as if all shards had run at the same time, so that the duration is that of
+// the slowest shard.
 func mergeReports(files []string) (all campaignReport, err error) {
 	for i, path := range files {
 		text, err := os.ReadFile(path)

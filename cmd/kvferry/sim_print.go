@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// sections of what a campaign counts, as they are printed.
+// sections lists the kinds of counts of a campaign, in the order in which they are printed.
 var sections = []struct{ name, title, of string }{
 	{"fault", "faults", "kinds of faults"}, {"outcome", "outcomes", "outcomes"},
 	{"transfer", "transfers", "ends of transfers"}, {"fact", "facts", "facts"}, {"effect", "effects", "effects"},
@@ -16,7 +16,7 @@ var sections = []struct{ name, title, of string }{
 	{"step", "steps", "pairs of a situation and an event"}, {"judged", "activity", "checks that judged"},
 }
 
-// counts returns how often each thing of a section was met.
+// countsOf returns the counts of a section.
 func (r *campaignReport) counts(section string) map[string]uint64 {
 	if section == "fault" {
 		return r.Faults
@@ -24,8 +24,9 @@ func (r *campaignReport) counts(section string) map[string]uint64 {
 	return r.Coverage.Counts(section)
 }
 
-// printCampaign tells what a campaign did, and how its first failure went. With all, it tells how often it met what,
-// without, how many things it met. If there is an earlier one, it tells what is not as it was.
+// printCampaign prints the report of a campaign: figures, counts, differences from the previous campaign if there is a
+// previous campaign, and the first failure. With withCounts, it prints every count; otherwise it prints the number of
+// different things in each section.
 func printCampaign(w io.Writer, r *campaignReport, all bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d seeds in %.1f s: %.0f seeds/s, %.0f steps/s, %.0f s simulated (%.0f times real time)\n",
@@ -72,7 +73,7 @@ func printCampaign(w io.Writer, r *campaignReport, all bool) error {
 	return err
 }
 
-// printSteps prints the events that machines were given, by situation.
+// printSteps prints the number of events that the state machines received, by situation.
 func printSteps(b *strings.Builder, counts map[string]uint64) {
 	fmt.Fprintf(b, "%-10s%d pairs of a situation and an event\n", "steps", len(counts))
 	last := ""
@@ -86,7 +87,7 @@ func printSteps(b *strings.Builder, counts map[string]uint64) {
 	}
 }
 
-// printActivity prints how often each check of the oracles judged, and how often it had nothing to say.
+// printActivity prints for each check of the oracles how often the check had data to judge, and how often it had none.
 func printActivity(b *strings.Builder, judged, void map[string]uint64) {
 	fmt.Fprintf(b, "%-10s%d checks judged\n", "activity", len(judged))
 	both := maps.Clone(judged)
@@ -104,7 +105,7 @@ func printCounts(b *strings.Builder, name string, counts map[string]uint64) {
 	printList(b, name, entries)
 }
 
-// printList prints entries in lines that a screen has.
+// printList prints a list in lines that fit a screen. The first line begins with the list's name.
 func printList(b *strings.Builder, name string, entries []string) {
 	const indent, columns = 10, 110
 	fmt.Fprintf(b, "%-*s", indent, name)

@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
-// What `sim run` counts stands in lines that a screen has, and nothing of it is lost at their ends.
+// The counts of sim run are broken into lines that fit a screen, and no entry is lost at a line break.
 func TestCountsStandInLines(t *testing.T) {
 	counts := map[string]uint64{}
 	for i := range 100 {
@@ -40,7 +40,7 @@ func TestCountsStandInLines(t *testing.T) {
 	}
 }
 
-// A campaign says what it met and an earlier one did not, and the other way round, and nothing of what both met.
+// A campaign lists the things that only it met and the things that only the earlier campaign met, and nothing else.
 func TestWhatAnEarlierCampaignDidNotMeet(t *testing.T) {
 	of := func(faults map[string]uint64) *campaignReport {
 		return &campaignReport{Summary: sim.Summary{Profile: "calm", Seeds: 7, Faults: faults}}
@@ -84,7 +84,7 @@ func TestWhatAnEarlierCampaignDidNotMeet(t *testing.T) {
 	}
 }
 
-// The page of a property that is its user's own, and has no promise in words, does not say that there is none such.
+// If a property has no promise text, because a user has defined it, the page of a violation omits the text.
 func TestPageOfAPropertyWithoutWords(t *testing.T) {
 	var page bytes.Buffer
 	of := &trace.Trace{Title: "seed 1", Violation: &trace.Violation{Property: "mine", Story: "it was broken"}}

@@ -117,7 +117,7 @@ func (f *replayFlags) replay(ctx context.Context, p *sim.Plan, out io.Writer) er
 	return err
 }
 
-// draw writes the page.
+// writePage writes the HTML page of the run, if --html names a file.
 func (f *replayFlags) draw(r *sim.Result, out io.Writer) error {
 	if f.html == "" {
 		return nil
@@ -132,7 +132,7 @@ func (f *replayFlags) draw(r *sim.Result, out io.Writer) error {
 	return err
 }
 
-// keep writes the plan, shrunk if that was asked for.
+// writePlan writes the plan, if --write-plan names a file. With --shrink, it makes the plan smaller first.
 func (f *replayFlags) keep(ctx context.Context, p *sim.Plan, r *sim.Result, out io.Writer) error {
 	if f.write == "" {
 		return nil

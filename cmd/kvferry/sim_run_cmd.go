@@ -21,7 +21,7 @@ import (
 	"github.com/kvferry/kvferry/sim/report"
 )
 
-// shrinkTime bounds how long a failing plan is made smaller, whatever the machine; most take seconds.
+// shrinkTime limits the time for making a failing plan smaller. Most plans take seconds.
 const shrinkTime = 40 * time.Second
 
 func newSimRunCommand() *cobra.Command {
@@ -86,7 +86,7 @@ from there and notes what it has run.`,
 			}
 			r.interrupted(cmd.Context(), &o, span)
 			if r.First != nil {
-				// The campaign may have been interrupted; its failure is worth the time all the same.
+				// A failure is made smaller even if the campaign was interrupted.
 				if err := keepFailure(context.WithoutCancel(cmd.Context()), &r, folder, html); err != nil {
 					return err
 				}
@@ -126,7 +126,7 @@ from there and notes what it has run.`,
 	return cmd
 }
 
-// runCampaign runs until the seeds, the time or the context end.
+// runCampaign runs a campaign until all seeds have run, the time is over, or the context ends.
 func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration, book string,
 	w io.Writer) (campaignReport, error) {
 	if span > 0 {
@@ -134,7 +134,7 @@ func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration,
 		ctx, cancel = context.WithTimeout(ctx, span)
 		defer cancel()
 	}
-	// What is alive at a time is a few megabytes: collecting rarely costs little memory.
+	// The live heap is a few megabytes, so rare garbage collections cost little memory.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	start := time.Now()
 	done := showCampaign(w, &o, span)
@@ -149,7 +149,8 @@ func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration,
 	return newCampaignReport(s, o.Workers, time.Since(start)), err
 }
 
-// interrupted notes that a signal ended the campaign before it had run what it was asked to.
+// noteInterruption sets Interrupted and Requested if a signal ended the campaign before all seeds, or the whole time,
+// had been run.
 func (r *campaignReport) interrupted(ctx context.Context, o *sim.CampaignOptions, span time.Duration) {
 	i, yes := interruptedBy(ctx)
 	shards := max(o.Shards, 1)
@@ -165,7 +166,8 @@ func (r *campaignReport) interrupted(ctx context.Context, o *sim.CampaignOptions
 	}
 }
 
-// keepFailure makes the first failure smaller, and writes its plan and the page that explains it.
+// writeFailure makes the plan of the first failure smaller, and writes the plan and an HTML page that explains the
+// failure.
 func keepFailure(ctx context.Context, r *campaignReport, folder, html string) error {
 	p, err := sim.Expand(r.First.Seed, r.First.Profile)
 	if err != nil {
@@ -203,7 +205,7 @@ func keepFailure(ctx context.Context, r *campaignReport, folder, html string) er
 	return report.WriteFile(html, t)
 }
 
-// showCampaign draws a bar if w is a terminal; the function it returns takes it away.
+// showCampaignProgress draws a progress bar if w is a terminal. The returned function removes the bar.
 func showCampaign(w io.Writer, o *sim.CampaignOptions, span time.Duration) func() {
 	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 		return func() {}
@@ -224,7 +226,7 @@ func showCampaign(w io.Writer, o *sim.CampaignOptions, span time.Duration) func(
 		decor.Any(func(decor.Statistics) string { return fmt.Sprint(seeds.Load()) })}
 	total := int64(mine)
 	left := decor.AverageETA(decor.ET_STYLE_GO)
-	if span > 0 { // Time passes more evenly than seeds, which may be without number.
+	if span > 0 { // The bar shows the time, because the number of seeds may be unlimited.
 		total = int64(span)
 		left = decor.Any(func(decor.Statistics) string { return (span - time.Since(start)).Round(time.Second).String() })
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/campaign"
 )
 
-// readSince reads what an earlier campaign of the same profile left in a file; nil if there is no such file yet. That
-// the file has a folder is seen to before the campaign, not after it.
+// readPrevious reads the report of an earlier campaign of the same profile from a file, or returns nil if the file does
+// not exist. It creates the file's folder, so that a wrong path fails before the campaign and not after it.
 func readSince(path, profile string) (*campaignReport, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, usageError{fmt.Errorf("--since %s: its folder cannot be made: %w; name a file elsewhere", path, err)}
@@ -38,7 +38,7 @@ func readSince(path, profile string) (*campaignReport, error) {
 	return r, nil
 }
 
-// keepSince leaves a campaign for the next one. The file is replaced at once, so one that ends half-way loses nothing.
+// savePrevious writes the report of a campaign for the next campaign to compare with. It replaces the file atomically.
 func keepSince(path string, r *campaignReport) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -50,7 +50,8 @@ func keepSince(path string, r *campaignReport) error {
 	return nil
 }
 
-// printSince tells what was met now and not before, and the other way round, each with how often.
+// printDifferences prints the things that only the current campaign met and the things that only the earlier campaign
+// met, with their counts.
 func printSince(b *strings.Builder, before, now *campaignReport) {
 	came, gone := missing(now, before), missing(before, now)
 	if len(came)+len(gone) == 0 {
@@ -66,7 +67,7 @@ func printSince(b *strings.Builder, before, now *campaignReport) {
 	}
 }
 
-// missing lists what one campaign met and the other did not.
+// metOnlyIn lists the things that the first campaign met and the second campaign did not meet, with their counts.
 func missing(one, other *campaignReport) (names []string) {
 	for _, s := range sections {
 		met, there := one.counts(s.name), other.counts(s.name)

@@ -1,14 +1,14 @@
-// Command guard says whether a change of the code changed what the machines do in the simulator.
+// Command guard reports whether a change of the code changed the behaviour of the state machines in the simulator.
 //
-// Code that is moved or renamed must leave every effect, deadline and draw where it was. The hash over the event log of
-// a simulated run (docs/simulator.md) changes if any of them does. Guard builds the command kvferry twice, of a commit
-// and of the work tree, runs the same seeds of every profile on both, and compares the hashes. For the first seed that
-// differs, it prints the first line of the event log that differs.
+// A change that only moves or renames code must not change any effect, deadline or random draw. If one of them changes,
+// the hash of the event log of a simulated run (docs/simulator.md) changes. Guard builds the command kvferry of a
+// commit and of the work tree, runs the same seeds of every profile with both, and compares the hashes. For the first
+// seed that differs, guard prints the first line of the event log that differs.
 //
 //	go run ./tools/guard BASE [-seeds N] [-profile P]
 //
-// BASE is a commit, such as main or HEAD. Run it at the root of the work tree. The exit code is 0 if all seeds are the
-// same, 1 if one differs, and 2 if this could not be found out.
+// BASE is a commit, such as main or HEAD. Run guard at the root of the work tree. The exit code is 0 if all seeds are
+// the same, 1 if a seed differs, and 2 if the comparison failed.
 //
 // Example: go run ./tools/guard main -seeds 50
 package main
@@ -30,7 +30,7 @@ import (
 	"syscall"
 )
 
-// linesAround is how many lines of an event log are shown before and after the first one that differs.
+// linesAround is the number of lines of an event log that are shown before and after the first line that differs.
 const linesAround = 3
 
 func main() {
@@ -46,7 +46,8 @@ func main() {
 	}
 }
 
-// guard compares the work tree with the commit that the arguments name, and reports whether they are the same.
+// compareTrees compares the work tree with the commit that the arguments name, and reports whether both run all seeds
+// in the same way.
 func guard(ctx context.Context, w io.Writer, args []string) (same bool, err error) {
 	flags := flag.NewFlagSet("guard", flag.ContinueOnError)
 	seeds := flags.Uint64("seeds", 200, "how many seeds of each profile to run")
@@ -105,10 +106,10 @@ func guard(ctx context.Context, w io.Writer, args []string) (same bool, err erro
 	return same, nil
 }
 
-// A binary is the path of the command kvferry as it was built of one tree.
+// A binary is the path of the command kvferry that was built from a tree.
 type binary string
 
-// build builds the command of a tree.
+// buildTree builds the command kvferry from a tree.
 func build(ctx context.Context, tree, path string) (binary, error) {
 	// Without paths in the objects, packages that are the same in both trees are compiled once.
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "./cmd/kvferry")
@@ -126,14 +127,14 @@ func buildCommit(ctx context.Context, folder, commit string) (b binary, err erro
 	if _, err := output(ctx, "git", "worktree", "add", "--detach", tree, commit); err != nil {
 		return "", err
 	}
-	defer func() { // An interrupted run removes it too.
+	defer func() { // The worktree is removed even after an interruption.
 		_, removeErr := output(context.WithoutCancel(ctx), "git", "worktree", "remove", "--force", tree)
 		err = errors.Join(err, removeErr)
 	}()
 	return build(ctx, tree, filepath.Join(folder, "before"))
 }
 
-// sharedProfiles returns the profiles that both binaries know, and prints those that only one of them knows.
+// sharedProfiles returns the profiles that both binaries know, and prints the profiles that only one binary knows.
 func sharedProfiles(ctx context.Context, w io.Writer, before, now binary, base string) (shared []string, err error) {
 	known := map[binary][]string{}
 	for _, b := range []binary{before, now} {
@@ -158,19 +159,20 @@ func sharedProfiles(ctx context.Context, w io.Writer, before, now binary, base s
 	return shared, nil
 }
 
-// A span is a number of seeds of a profile, one after the other.
+// A seedRange is a range of consecutive seeds of a profile.
 type span struct {
 	profile  string
 	first, n uint64
 }
 
-// outcome is what is compared of a span: the sum of the hashes of its event logs, and how many seeds broke a promise.
+// An outcome is the result of running a range of seeds: the sum of the hashes of the event logs, and the number of
+// seeds that broke each promise.
 type outcome struct {
 	Hash   string            `json:"log_hash"`
 	Failed map[string]uint64 `json:"failures_by_property"`
 }
 
-// differs reports whether two binaries run a span differently.
+// isDifferent reports whether two binaries run the range differently.
 func (s span) differs(ctx context.Context, before, now binary) (bool, error) {
 	a, err := s.run(ctx, before)
 	if err != nil {
@@ -192,7 +194,8 @@ func (s span) run(ctx context.Context, b binary) (o outcome, err error) {
 	return o, nil
 }
 
-// explain finds the first seed of a span that differs, and prints the first line of its event log that does.
+// explainDifference finds the first seed of a range that differs, and prints the first line of the seed's event log
+// that differs.
 func explain(ctx context.Context, w io.Writer, before, now binary, s span, base string) error {
 	for s.n > 1 {
 		half := span{s.profile, s.first, s.n / 2}
@@ -218,8 +221,8 @@ func explain(ctx context.Context, w io.Writer, before, now binary, s span, base 
 	return nil
 }
 
-// printDifference prints the first line that two logs do not share, with some around it. Where only the line below the
-// logs differs, which has their hashes, the difference is in bytes of a message that no line shows.
+// printDifference prints the first line in which two logs differ, with some lines around it. If only the last line
+// differs, which has the hash, the difference is in bytes of a message that no line shows.
 func printDifference(w io.Writer, before, now []string) {
 	at := 0
 	for at < len(before) && at < len(now) && before[at] == now[at] {
@@ -238,8 +241,8 @@ func printDifference(w io.Writer, before, now []string) {
 	}
 }
 
-// output runs a program and returns what it printed. Exit code 1 of the command kvferry says that a promise was broken,
-// which is an outcome too.
+// runProgram runs a program and returns the standard output. Exit code 1 of the command kvferry is not an error,
+// because it means that a promise was broken.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	var complaint strings.Builder
 	cmd := exec.CommandContext(ctx, name, args...)

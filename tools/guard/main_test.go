@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// command is a simulator of two profiles, whose event log has a different line from one seed of the second on.
+// command is a simulator with two profiles. In the second profile, the event log has a different line from some seed
+// on.
 const command = `package main
 
 import (

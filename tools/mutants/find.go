@@ -11,11 +11,11 @@ import (
 	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
-// A find is a mutant that was found, and how.
+// A finding is a mutant that was found, and the way in which it was found.
 type find struct {
 	name  string
 	found table.Found
-	moved bool // another seed found it than the one before
+	moved bool // the seed differs from the seed of the previous hunt
 }
 
 var (
@@ -23,7 +23,7 @@ var (
 	choicesMade = regexp.MustCompile(`broken after (\d+) choices`)
 )
 
-// findOf reads the report of the check that finds m.
+// parseFinding reads the report of the check that found m.
 func findOf(m *table.Mutant, report []byte) find {
 	f := find{name: m.Name}
 	switch {
@@ -58,10 +58,12 @@ func (f find) String() string {
 	return f.found.String()
 }
 
-// fewSeeds is how many failing seeds a defect must have to outlive small changes of what the simulator draws.
+// fewSeeds is the number of failing seeds below which a defect may be missed after a small change of the simulator's
+// draws.
 const fewSeeds = 20
 
-// summarise says how soon seeds found the defects, and which were found by few.
+// summariseFindings describes how soon seeds found the defects, and lists the defects that fewer than fewSeeds seeds
+// found.
 func summarise(finds []find) string {
 	var seeds []int
 	var few []string
@@ -86,7 +88,7 @@ func summarise(finds []find) string {
 	return text
 }
 
-// judge returns why a report does not count as finding m, or "".
+// missedReason returns the reason that a report does not count as finding m, or "".
 func judge(m *table.Mutant, report []byte, code, seeds int) string {
 	switch {
 	case code == 0 && m.Test != "":
@@ -108,7 +110,7 @@ func judge(m *table.Mutant, report []byte, code, seeds int) string {
 	return ""
 }
 
-// mentions reports whether a simulator's report names property, as a word of its own: S1 is not S14.
+// mentionsProperty reports whether a report contains the property as a separate word, so that S14 does not count as S1.
 func mentions(report []byte, property string) bool {
 	isWord := func(i int) bool {
 		if i < 0 || i >= len(report) {

@@ -16,30 +16,30 @@ import (
 	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
-// options of a hunt.
+// options holds the options of a hunt.
 type options struct {
 	table    string        // file of the mutants
 	plans    string        // folder of the kept plans
 	timeout  time.Duration // of one mutant, to build it and to find it
 	keep     bool          // write the kept plans anew
-	record   bool          // write into the table how each was found
-	fallback bool          // a quick hunt looks in full for what it did not find
+	record   bool          // write into the table how each mutant was found
+	fallback bool          // a mutant that a quick hunt does not find is looked for in full
 }
 
-// A hunter builds the work tree with and without defects, and runs what was built in a folder of its own.
+// A hunter builds the work tree with and without defects, and runs the binaries in a temporary folder.
 type hunter struct {
 	options
-	dir     string // temporary
-	binary  string // built last
-	healthy string // built without any defect
-	overlay string // the argument for go build that puts the present defect in; "" without one
+	dir     string // the temporary folder
+	binary  string // the binary that was built last
+	healthy string // the binary without any defect
+	overlay string // the argument of go build that adds the current defect, or ""
 }
 
 // statesMax bounds the exploration of a scope in which a defect is looked for.
 const statesMax = 400_000
 
-// hunt runs all checks without a defect, which must pass, and then each mutant, which must not.
-// A mutant that is found although its kept plan no longer fails has failed too.
+// huntMutants runs all checks without a defect, which must pass, and then tries each mutant, whose check must fail. A
+// mutant that is found although its kept plan no longer fails counts as failed too.
 func hunt(ctx context.Context, w io.Writer, mutants []table.Mutant, seeds int, o options) (finds []find, failed int,
 	err error) {
 	h, done, err := newHunter(o)
@@ -59,7 +59,7 @@ func hunt(ctx context.Context, w io.Writer, mutants []table.Mutant, seeds int, o
 	})
 }
 
-// newHunter makes a temporary folder, which done removes.
+// newHunter returns a hunter with a temporary folder. The caller must call done to remove the folder.
 func newHunter(o options) (h *hunter, done func(), err error) {
 	dir, err := os.MkdirTemp("", "kvferry-mutants-")
 	if err != nil {
@@ -74,7 +74,7 @@ func newHunter(o options) (h *hunter, done func(), err error) {
 		done, nil
 }
 
-// tryAll tries each mutant in turn and prints what came of it.
+// tryAll tries each mutant in turn and prints the result.
 func (h *hunter) tryAll(ctx context.Context, w io.Writer, mutants []table.Mutant,
 	try func(*table.Mutant) (found find, verdict string, err error)) (finds []find, failed int, err error) {
 	for i := range mutants {
@@ -104,7 +104,7 @@ func (h *hunter) tryAll(ctx context.Context, w io.Writer, mutants []table.Mutant
 	return finds, failed, nil
 }
 
-// clean demands that nothing is found without a defect, in no profile, scope, test or plan that a mutant names.
+// checkHealthy returns an error if a check fails without a defect: a profile, scope, test or plan that a mutant names.
 func (h *hunter) clean(ctx context.Context, mutants []table.Mutant, seeds int) error {
 	if err := h.build(ctx, h.healthy, "./cmd/kvferry"); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (h *hunter) clean(ctx context.Context, mutants []table.Mutant, seeds int) e
 	return nil
 }
 
-// try returns how m was found, and why that does not count, or "".
+// tryMutant runs the full check of m. It returns how m was found, and the reason that this does not count, or "".
 func (h *hunter) try(ctx context.Context, m *table.Mutant, seeds int) (found find, verdict string, err error) {
 	verdict, err = h.with(m, func() (string, error) {
 		if err := h.buildFor(ctx, m, "./cmd/kvferry"); err != nil {
@@ -155,7 +155,7 @@ func (h *hunter) try(ctx context.Context, m *table.Mutant, seeds int) (found fin
 	return found, verdict, err
 }
 
-// with calls do while what is built has the defect of m.
+// withDefect calls do while builds have the defect of m.
 func (h *hunter) with(m *table.Mutant, do func() (string, error)) (verdict string, err error) {
 	changed, err := m.Apply(".")
 	if err != nil {
@@ -170,7 +170,7 @@ func (h *hunter) with(m *table.Mutant, do func() (string, error)) (verdict strin
 	return do()
 }
 
-// args are what kvferry is run with: for seeds, or the mutant's scope or plan.
+// kvferryArgs returns the arguments of kvferry for the check of a mutant: seeds, a scope or a plan.
 func (h *hunter) args(m *table.Mutant, seeds int) []string {
 	switch {
 	case m.Plan != "":
@@ -181,7 +181,8 @@ func (h *hunter) args(m *table.Mutant, seeds int) []string {
 	return []string{"sim", "run", "--seeds", fmt.Sprint(seeds), "--profile", cmp.Or(m.Profile, "swarm")}
 }
 
-// report is what a binary prints, or the mutant's test, and the exit code.
+// runCheck runs a binary, or the mutant's test, and returns the output and the exit code. It fails if the check takes
+// longer than the timeout.
 func (h *hunter) report(ctx context.Context, m *table.Mutant, binary string, args []string) ([]byte, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
@@ -204,7 +205,7 @@ func (h *hunter) report(ctx context.Context, m *table.Mutant, binary string, arg
 	return report, code, err
 }
 
-// buildFor builds a command with the present defect, unless a test looks for it.
+// buildFor builds a command with the current defect, unless the mutant is found by a test.
 func (h *hunter) buildFor(ctx context.Context, m *table.Mutant, command string) error {
 	if m.Test != "" {
 		return nil
@@ -225,7 +226,7 @@ func (h *hunter) build(ctx context.Context, binary, command string) error {
 	return nil
 }
 
-// goTool is a go command with the present defect.
+// goTool returns a go command that builds with the current defect.
 func (h *hunter) goTool(ctx context.Context, command string, args ...string) *exec.Cmd {
 	flags := []string{command, "-trimpath"}
 	if h.overlay != "" {
@@ -236,7 +237,7 @@ func (h *hunter) goTool(ctx context.Context, command string, args ...string) *ex
 	return cmd
 }
 
-// output runs a command. That it ends with another exit code than 0 is no error.
+// runCommand runs a command and returns the output and the exit code. An exit code other than 0 is not an error.
 func output(cmd *exec.Cmd) (out []byte, code int, err error) {
 	out, err = cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -246,7 +247,7 @@ func output(cmd *exec.Cmd) (out []byte, code int, err error) {
 	return out, 0, err
 }
 
-// tail keeps the end of a long output, where the reason usually stands.
+// outputTail returns the end of a long output, which usually has the reason of a failure.
 func tail(out []byte) string {
 	const most = 2000
 	if len(out) > most {

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
-// simulated is a command that finds a breach of S4 when its constant is not what it should be.
+// simulated is a command that reports a breach of S4 if its constant has a wrong value.
 const simulated = `package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 }
 `
 
-// tested is a test of package quarantine that fails when its constant is not what it should be.
+// tested is a test of package quarantine that fails if its constant has a wrong value.
 const tested = `package quarantine
 
 import "testing"
@@ -53,13 +53,13 @@ func TestLock(t *testing.T) {
 }
 `
 
-// entry is an entry of a table whose defect gives a constant another value than 1.
+// entry returns an entry of a table whose defect changes a constant from 1 to another value.
 func entry(name, more, constant, value string) string {
 	return "- name: " + name + "\n  what: no quarantine.\n  like: a rule.\n" + more +
 		"  edits:\n    - in: " + constant + "\n      old: = 1\n      new: = " + value + "\n"
 }
 
-// project makes a work tree with the files, and a table, and goes there. It returns the table's mutants.
+// project creates a work tree with the files and a table, and changes into it. It returns the table's mutants.
 func project(t *testing.T, files map[string]string, entries ...string) []table.Mutant {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -75,7 +75,7 @@ func project(t *testing.T, files map[string]string, entries ...string) []table.M
 	return mutants
 }
 
-// write writes a file and the folders above it.
+// write writes a file and creates the folders above it.
 func write(t *testing.T, name, text string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
@@ -83,7 +83,7 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-// saysOf demands that the line of each mutant, and those after it, have a text.
+// saysOf checks that the lines about each mutant contain a text.
 func saysOf(t *testing.T, out string, want map[string]string) {
 	t.Helper()
 	for name, text := range want {

@@ -1,29 +1,30 @@
-// Command mutants puts known defects back, one at a time, and demands that the simulator finds each.
+// Command mutants puts known defects back into the code, one at a time, and requires that the simulator finds each
+// defect.
 //
-// The defects are the entries of sim/mutants.yaml; package table has their format. For each, mutants builds the kvferry
-// command with the edits of the entry, which leave the work tree alone (go build -overlay), and runs
-// `kvferry sim run --seeds 2000`. The run must end with exit code 1, and its report must mention each property that the
-// entry names. An entry whose edits do not apply, or do not compile, has failed too, because it guards nothing. Before
-// that, the code as it is must pass each of the runs that find a defect.
+// The defects are the entries of sim/mutants.yaml; package table documents the format. For each entry, mutants builds
+// the kvferry command with the entry's edits and runs `kvferry sim run --seeds 2000`. The build uses go build -overlay,
+// which does not change the work tree. The run must end with exit code 1, and the report must mention each property
+// that the entry names. An entry whose edits do not apply or do not compile has failed too, because such an entry
+// guards nothing. Before the first entry, the code without defects must pass every check.
 //
-// Some entries say that another check finds the defect:
+// Some entries name a different check that finds the defect:
 //
-//   - profile names the simulator's profile in which the defect shows, if it is not "swarm";
-//   - scope names a small world. The defect takes an order of events that seeds do not come upon, and
-//     `kvferry sim explore` must find it there;
-//   - plan "kept" says that neither seeds nor small worlds find it soon enough. Its kept plan in sim/testdata/regressions
-//     must fail;
-//   - test names a Go test and its folder, for example "TestLock of sim". The defect is in code that the simulator's
-//     ranks do not run, and the test must fail.
+//   - profile names the simulator's profile in which the defect shows, if the profile is not "swarm";
+//   - scope names a small world. The defect needs an order of events that seeds rarely produce, and
+//     `kvferry sim explore` must find the defect in the small world;
+//   - plan "kept" means that neither seeds nor small worlds find the defect soon enough. The defect's kept plan in
+//     sim/testdata/regressions must fail;
+//   - test names a Go test and the test's folder, for example "TestLock of sim". The defect is in code that the
+//     simulator's ranks do not run, and the test must fail.
 //
-// After each defect that is found, mutants writes into the field found of its entry how it was found, unless -record is
-// false. With -keep it also writes the plans that sim/testdata/regressions keeps anew.
+// When a defect is found, mutants records in the field found of the entry how the defect was found, unless -record is
+// false. With -keep, mutants also rewrites the kept plans in sim/testdata/regressions.
 //
-// With -quick the seed of the field found is run, and those after it only until the properties are broken. That takes a
-// tenth of the time, and suits a change that moves or renames code. Nothing is recorded. With -fallback, a defect that is
-// not found so is looked for in full.
+// With -quick, mutants runs the seed of the field found, and further seeds only until the properties are broken. This
+// takes a tenth of the time, and suits a change that moves or renames code. Nothing is recorded. With -fallback, a
+// defect that -quick does not find is looked for in full.
 //
-// With -overlay nothing is run. The changed files of the one entry that -run selects are written into a folder, and
+// With -overlay, nothing is run. Mutants writes the changed files of the entry that -run selects into a folder, and
 // `go build -overlay FOLDER/overlay.json` then builds any package with the defect.
 //
 // usage: go run ./tools/mutants [-quick [-fallback]] [-keep] [-seeds 2000] [-run REGEXP] [-overlay FOLDER]
@@ -104,7 +105,7 @@ func selected(path, pattern string) ([]table.Mutant, error) {
 	return mutants, nil
 }
 
-// writeOverlay writes the files of one mutant, and says how to build with them.
+// writeOverlay writes the changed files of one mutant, and prints the command that builds with them.
 func writeOverlay(folder string, mutants []table.Mutant) error {
 	if len(mutants) > 1 {
 		return fmt.Errorf("-run selects %d mutants; -overlay wants one", len(mutants))

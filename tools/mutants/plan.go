@@ -16,9 +16,9 @@ var planWritten = regexp.MustCompile(`(?m)^again with: kvferry sim replay --plan
 
 const stalePlan = "its kept plan is stale"
 
-// plan checks the kept plan of a mutant with its defect: a plan that does not fail any more is stale, which is what the
-// answer says. With keep it first writes a new one, from the minimised plan of the report, once that was seen not to
-// fail without the defect.
+// checkPlan runs the kept plan of a mutant with the mutant's defect. If the plan does not fail any more, the plan is
+// stale, and checkPlan returns a text that says so. With keepPlans, checkPlan first replaces the kept plan by the
+// minimised plan of the report, after a check that the new plan does not fail without the defect.
 func (h *hunter) plan(ctx context.Context, m *table.Mutant, report []byte) (stale string, err error) {
 	kept := h.planOf(m)
 	if h.keep {
@@ -42,7 +42,7 @@ func (h *hunter) plan(ctx context.Context, m *table.Mutant, report []byte) (stal
 	return "", err
 }
 
-// planOf is the file of a mutant's kept plan.
+// planOf returns the file name of a mutant's kept plan.
 func (h *hunter) planOf(m *table.Mutant) string { return filepath.Join(h.plans, m.Name+".yaml") }
 
 func (h *hunter) replay(ctx context.Context, binary, plan string, args ...string) ([]byte, int, error) {

@@ -10,9 +10,9 @@ import (
 	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
-// quickHunt looks for each mutant from the seed on that the table says finds it: where the steps of the machines are
-// what they were, that seed does. No plan is minimised, and nothing is run without a defect. With fallback, what is not
-// found so is looked for in full.
+// quickHunt looks for each mutant from the seed that the table records. If the steps of the state machines have not
+// changed, that seed finds the mutant. No plan is minimised, and nothing is run without a defect. With fallback, a
+// mutant that is not found in this way is looked for in full.
 func quickHunt(ctx context.Context, w io.Writer, mutants []table.Mutant, seeds int, o options) (finds []find, failed int,
 	err error) {
 	h, done, err := newHunter(o)
@@ -30,7 +30,7 @@ func quickHunt(ctx context.Context, w io.Writer, mutants []table.Mutant, seeds i
 	})
 }
 
-// tryQuick returns how m was found, and why that does not count, or "".
+// tryQuick runs the quick check of m. It returns how m was found, and the reason that this does not count, or "".
 func (h *hunter) tryQuick(ctx context.Context, m *table.Mutant, seeds int) (found find, verdict string, err error) {
 	if m.Test != "" || m.Scope != "" || m.Plan != "" {
 		return h.try(ctx, m, seeds)
@@ -59,7 +59,7 @@ func (h *hunter) tryQuick(ctx context.Context, m *table.Mutant, seeds int) (foun
 	return found, verdict, err
 }
 
-// firstFailing is the seed that a report of seek names first, or -1.
+// firstFailing returns the first seed that a report of seek names, or -1.
 func firstFailing(report []byte) int {
 	seed := -1
 	if _, err := fmt.Sscanf(firstLine(string(report)), "seed %d breaks", &seed); err != nil {

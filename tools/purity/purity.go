@@ -1,20 +1,20 @@
-// Package purity is an analysis pass for the rooms that decide: effects and everything under fsm.
+// Package purity is an analysis pass for the packages of the state machines: effects and all packages under fsm.
 //
-// A machine must do the same again when it is given the same events: that is what lets the
-// simulator speak for the real program. So nothing in it may depend on the order of a map, on a
-// scheduler, on a clock, on rounding, or on state outside the machine; and its state must be a
-// plain tree of values, so that it can be copied, hashed and written down without a method for it.
+// A state machine must return the same effects whenever it is given the same events, because otherwise the results of
+// the simulator would not hold for the real program. So a machine must not depend on the order of a map, on a
+// scheduler, a clock or rounding, or on state outside the machine. The state of a machine must be a plain tree of
+// values, so that the state can be copied, hashed and printed without special methods.
 //
-// The pass looks at the packages it is given, tests left out. It reports
+// The pass checks the given packages without their tests. It reports
 //
-//   - imports through which the world comes in (time, os, net, sync, context, math/rand, ...)
-//   - walking a map, by range or by package maps
+//   - imports that give access to the outside (time, os, net, sync, context, math/rand, ...)
+//   - iteration over a map, by range or by package maps
 //   - go statements, select, channel types and channel operations
 //   - floating-point types, literals and results
-//   - functions and foreign interfaces kept in structs, containers or variables
-//   - package-level variables, but for error values, var _ = ..., and tables marked //kvferry:table
+//   - functions and foreign interfaces that are stored in structs, containers or variables
+//   - package-level variables, except error values, var _ = ..., and tables marked //kvferry:table
 //
-// There is no way to switch a rule off for one line: what needs one belongs into a driver.
+// A rule cannot be switched off for a line. Code that needs an exception belongs in a driver.
 package purity
 
 import (
@@ -34,10 +34,10 @@ var Analyzer = &analysis.Analyzer{
 	Run:  run,
 }
 
-// tableDirective marks a package-level variable that is filled where it is declared and never changed.
+// tableDirective marks a package-level variable that is initialised in the declaration and never changed.
 const tableDirective = "//kvferry:table"
 
-// worldly maps each import that is refused, its sub-packages with it, to what to do instead.
+// forbiddenImports lists the imports that are refused, including their sub-packages, with the alternative to each.
 var worldly = []struct{ path, instead string }{
 	{"context", "deadlines are state of the machine, there is nothing to cancel outside"},
 	{"io", "bytes come in events and leave in effects"},
@@ -56,7 +56,7 @@ var worldly = []struct{ path, instead string }{
 
 func run(pass *analysis.Pass) (any, error) {
 	for _, file := range pass.Files {
-		// The driver of a test binary is generated, under a name that is no source file's.
+		// The main file of a test binary is generated and has a name that does not end in .go.
 		name := pass.Fset.File(file.FileStart).Name()
 		if strings.HasSuffix(name, "_test.go") || !strings.HasSuffix(name, ".go") {
 			continue
@@ -79,7 +79,7 @@ func (c checker) imports(file *ast.File) {
 	for _, spec := range file.Imports {
 		path, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
-			continue // The compiler says so.
+			continue // The compiler reports the error.
 		}
 		for _, w := range worldly {
 			if path == w.path || strings.HasPrefix(path, w.path+"/") {
@@ -89,7 +89,7 @@ func (c checker) imports(file *ast.File) {
 	}
 }
 
-// packageVars reports the variables of d that a machine could change, or be changed through.
+// checkPackageVars reports the variables of d that a machine could change, or that could change a machine.
 func (c checker) packageVars(d *ast.GenDecl) {
 	for _, spec := range d.Specs {
 		s := spec.(*ast.ValueSpec)
@@ -144,7 +144,7 @@ func (c checker) node(n ast.Node) bool {
 			c.pass.Reportf(n.Pos(), "floating-point type %s: use integers, such as nanoseconds or basis points", n.Name)
 		}
 	case *ast.CallExpr:
-		// A conversion is reported at the name of its type.
+		// A conversion is reported at the name of the type.
 		if tv := c.pass.TypesInfo.Types[n.Fun]; !tv.IsType() && isFloat(c.pass.TypesInfo.TypeOf(n)) {
 			c.pass.Reportf(n.Pos(), "floating-point result: use integers, such as nanoseconds or basis points")
 		}
@@ -169,8 +169,8 @@ func (c checker) rangeOver(n *ast.RangeStmt) {
 	}
 }
 
-// kept reports a type that holds behaviour where only data may be: what is stored there could not be
-// copied, hashed or written down.
+// checkStored reports a function type or a foreign interface type in a place where only data may be stored, because
+// such a value could not be copied, hashed or printed.
 func (c checker) kept(at ast.Expr, where string) {
 	t := c.pass.TypesInfo.TypeOf(at)
 	if t == nil {
@@ -186,8 +186,8 @@ func (c checker) kept(at ast.Expr, where string) {
 	}
 }
 
-// ownInterface reports whether t can hold only types of its own package, because an unexported
-// method seals it, or is at least declared beside the machines.
+// ownInterface reports whether the interface t can hold only types of the package that declares t, because t has an
+// unexported method, or whether t is at least declared in the module of the machines.
 func (c checker) ownInterface(t types.Type, u *types.Interface) bool {
 	for m := range u.Methods() {
 		if !m.Exported() {
@@ -201,8 +201,8 @@ func (c checker) ownInterface(t types.Type, u *types.Interface) bool {
 	return module(named.Obj().Pkg().Path()) == module(c.pass.Pkg.Path())
 }
 
-// module returns the part of an import path that names its module, as far as this pass needs it:
-// the first three elements of a path that begins with a host, else the first.
+// modulePath returns the part of an import path that names the module, as far as this pass needs the module: the first
+// three elements of a path that begins with a host, or the first element of any other path.
 func module(path string) string {
 	parts := strings.Split(path, "/")
 	if n := 3; strings.Contains(parts[0], ".") && len(parts) > n {
@@ -213,7 +213,8 @@ func module(path string) string {
 	return parts[0]
 }
 
-// ranges reports whether walking a value of type t walks a T; for a type parameter, whether it may.
+// canRangeOver reports whether a range over a value of type t iterates over a T. For a type parameter, it reports
+// whether this is possible.
 func ranges[T types.Type](t types.Type) bool {
 	if t == nil {
 		return false

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A directive knows what of it nobody has read.
+// A directive reports the arguments that the test has not read.
 func TestUnread(t *testing.T) {
 	args := []datadriven.CmdArg{{Key: "7"}, {Key: "well"}, {Key: "code", Vals: []string{effects.TooMany.String()}},
 		{Key: "keys", Vals: []string{"1", "2"}}}

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// nothing is the target of moves within one process.
+// noTarget is the target of moves within one process.
 type nothing struct{}
 
 func newNothing(Setup) (target, error) { return nothing{}, nil }
@@ -18,7 +18,7 @@ func newNothing(Setup) (target, error) { return nothing{}, nil }
 func (nothing) where() (json.RawMessage, error) { return json.RawMessage("{}"), nil }
 func (nothing) take(Work) error                 { return nil }
 
-// A copier has two goroutines copy chunks, each the whole of one at a time.
+// A copier copies chunks within the process, with two goroutines that copy whole chunks.
 type copier struct {
 	from, into []byte
 	bytes      int
@@ -47,8 +47,8 @@ func (c *copier) move(chunks int) error {
 	return nil
 }
 
-// A streamTarget reads moves from connections, each of which has a part of every move, and answers with a byte on each
-// when it has its part.
+// A streamTarget reads moves from several connections. Each connection carries a part of every move, and the target
+// answers a part with a byte on the same connection.
 type streamTarget struct {
 	listener net.Listener
 	count    int
@@ -142,7 +142,7 @@ func (x *streamInitiator) move(chunks int) error {
 	})
 }
 
-// A trip is one round trip of 64 bytes over TCP: what no exchange between two processes of Go's is faster than.
+// A tripTarget answers round trips of 64 bytes over TCP. No exchange between two Go processes is faster.
 type tripTarget struct{ *streamTarget }
 
 func newTripTarget(Setup) (target, error) {
@@ -150,7 +150,7 @@ func newTripTarget(Setup) (target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tripTarget{t.(*streamTarget)}, nil //nolint:forcetypeassert // It was made above.
+	return tripTarget{t.(*streamTarget)}, nil //nolint:forcetypeassert // The type follows from the call above.
 }
 
 func newTripInitiator(_ Setup, where json.RawMessage) (initiator, error) {
@@ -158,7 +158,7 @@ func newTripInitiator(_ Setup, where json.RawMessage) (initiator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tripInitiator{i.(*streamInitiator).conns[0]}, nil //nolint:forcetypeassert // It was made above.
+	return tripInitiator{i.(*streamInitiator).conns[0]}, nil //nolint:forcetypeassert // The type follows from the call.
 }
 
 type tripInitiator struct{ net.Conn }

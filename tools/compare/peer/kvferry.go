@@ -18,10 +18,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// patience is far longer than a move takes.
+// getTimeout is far longer than the duration of a move.
 const patience = time.Minute
 
-// openNode opens one end. A chunk is one page, which one layer of 16-bit numbers fills.
+// openNode opens the node of an end. A chunk is a page with one layer of 16-bit numbers.
 func openNode(role, channel string, s Setup, more string) (*runtime.Node, error) {
 	const tokens = 16
 	text := fmt.Sprintf(`enable_pd: true
@@ -64,7 +64,7 @@ func newReceiver(channel string) func(Setup) (target, error) {
 func (r *receiver) where() (json.RawMessage, error) {
 	p := runtime.Peer{Host: "127.0.0.1"}
 	for _, s := range r.node.Servers() {
-		switch s.Channel { //nolint:exhaustive // The others are not asked.
+		switch s.Channel { //nolint:exhaustive // Initiators use only these channels.
 		case effects.ChannelInit:
 			p.InitPort = s.Addr.Port
 		case effects.ChannelAlloc:
@@ -82,7 +82,7 @@ func keysOf(number, chunks int) (request string, keys []string) {
 	return request, keys
 }
 
-// take has an engine that waits for the chunks of each move, and gives them back.
+// takeMoves gets the chunks of each move, as an engine does, and releases them.
 func (r *receiver) take(w Work) error {
 	ctx := context.Background()
 	gets := make([]runtime.Get, w.Moves)

@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// memory is some that stays where it is, and has been written.
+// mapMemory returns memory that does not move and that has been written once.
 func memory() ([]byte, error) {
 	m, err := syscall.Mmap(-1, 0, total, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	for i := 0; i < len(m); i += 4096 {
@@ -42,7 +42,7 @@ func openAgent(name, transports string) (*libnixl.Agent, uint64, error) {
 	return agent, base, err
 }
 
-// nixlWhere is what a target of libnixl's says of itself.
+// A nixlAddress is the data that an initiator needs to reach a target over libnixl.
 type nixlWhere struct {
 	Metadata []byte `json:"metadata"`
 	Base     uint64 `json:"base"`
@@ -66,7 +66,7 @@ func newNIXLTarget(transports string) func(Setup) (target, error) {
 
 func (t *nixlTarget) where() (json.RawMessage, error) { return json.Marshal(t.at) }
 
-// take waits for a notice of each move, as an engine that is to use the chunks does: it asks again and again.
+// takeMoves polls for a notice of each move, as an engine that waits for the chunks does.
 func (t *nixlTarget) take(w Work) error {
 	for got := 0; got < w.Moves; {
 		notices, err := t.agent.PollNotices()

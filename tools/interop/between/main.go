@@ -1,7 +1,8 @@
 //go:build cgo && linux
 
-// Command between stands between two real engines of vLLM: one pushes KV to it, as to a decode engine, and it pushes
-// that on, as a prefill engine does. Both run their own connector. interop.py says what it is told and answers.
+// Command between relays KV cache between two real vLLM engines, which run vLLM's connector. The command receives KV
+// from the first engine as a decode engine would, and pushes the KV to the second engine as a prefill engine would. The
+// program interop.py sends the commands and reads the responses.
 package main
 
 import (
@@ -27,7 +28,7 @@ import (
 const (
 	engineID = "kvferry"
 	host     = "127.0.0.1"
-	blocks   = 128 // of the node's pool
+	blocks   = 128 // blocks of the node's pool
 	patience = time.Minute
 )
 
@@ -69,8 +70,8 @@ func main() {
 
 type between struct {
 	node  *runtime.Node
-	port  uint16 // of the gateway's side channel
-	block int    // tokens
+	port  uint16 // port of the gateway's side channel
+	block int    // tokens of a block
 	from  engine
 
 	mu       sync.Mutex
@@ -79,12 +80,12 @@ type between struct {
 	out      sync.Mutex
 }
 
-// A request has its blocks from its relay on until nothing reads or writes them any more.
+// A request owns its blocks from the start of the relay until no transfer reads or writes them any more.
 type request struct {
 	blocks []uint32
 	cancel context.CancelFunc
-	over   chan struct{} // closed when its blocks are back
-	note   string        // once it is over
+	over   chan struct{} // closed when the blocks have been returned
+	note   string        // the result; may be read after ended is closed
 }
 
 func (b *between) say(m message) {
@@ -127,7 +128,7 @@ func (b *between) run() error {
 	return b.stop(ctx)
 }
 
-// start opens a node whose memory is like that of the engines.
+// startNode opens a node whose memory has the same layout as the memory of the engines.
 func (b *between) start(ctx context.Context, m *message) error {
 	if err := json.Unmarshal(m.Prefill, &b.from); err != nil {
 		return fmt.Errorf("prefill: %w", err)
@@ -144,7 +145,7 @@ func (b *between) start(ctx context.Context, m *message) error {
 	for _, name := range meta.Regions.Names {
 		names = append(names, string(name))
 	}
-	// One head of all the block's bytes: what they are is the engines' alone.
+	// The node treats the bytes of a block as one head, because only the engines need to know the real layout.
 	head := meta.BlockLens[0] / meta.BlockSize / 2 / 2
 	if head*meta.BlockSize*4 != meta.BlockLens[0] {
 		return fmt.Errorf("block_lens of the engine is %d, and no multiple of 4 bytes for each of %d tokens",
@@ -174,7 +175,7 @@ func (b *between) start(ctx context.Context, m *message) error {
 		return err
 	}
 	for i := range uint32(blocks - 1) {
-		b.free = append(b.free, i+1) // An engine of vLLM never uses the first one, either.
+		b.free = append(b.free, i+1) // Block 0 stays unused, as in vLLM's engines.
 	}
 	b.node, err = runtime.Open(ctx, cfg, runtime.WithControl(zmq.Config{}.Opener()),
 		runtime.WithPlane(nixl.Name, nixl.Config{Library: library, Transports: "^cma"}.Open), runtime.WithGateway(g),
@@ -206,7 +207,8 @@ func freePort() (uint16, error) {
 	return uint16(l.Addr().(*net.TCPAddr).Port), nil
 }
 
-// relay registers for a request with the prefill engine, and lends what comes to the decode engine.
+// relayRequest registers blocks for a request with the prefill engine, and offers the received blocks to the decode
+// engine.
 func (b *between) relay(ctx context.Context, m *message) error {
 	p := params{}
 	if err := json.Unmarshal(m.Prefill, &p); err != nil {
@@ -222,7 +224,7 @@ func (b *between) relay(ctx context.Context, m *message) error {
 	r := &request{blocks: b.free[:n:n], cancel: cancel, over: make(chan struct{})}
 	b.free = b.free[n:]
 	b.requests[m.ID] = r
-	id := m.ID + "-" + strings.Repeat("0", 7) + "1" // As an engine makes it of the request's.
+	id := m.ID + "-" + strings.Repeat("0", 7) + "1" // vLLM's engines append such a suffix to a request's ID.
 	go func() {
 		defer close(r.over)
 		r.note = b.carry(ctx, id, p, r)
@@ -236,7 +238,8 @@ func (b *between) relay(ctx context.Context, m *message) error {
 	return nil
 }
 
-// carry returns when the request's blocks are back, with what became of it.
+// carryRequest receives the blocks of a request and lends them to the decode engine. It returns when the blocks have
+// been returned, with a text that describes the result.
 func (b *between) carry(ctx context.Context, id string, p params, r *request) string {
 	began := time.Now()
 	list := []runtime.Blocks{{Logical: r.blocks}}
@@ -269,7 +272,7 @@ func (b *between) carry(ctx context.Context, id string, p params, r *request) st
 		time.Since(began).Round(time.Millisecond))
 }
 
-// done lets go of a request.
+// endRequest ends a request. If the decode engine still reads blocks after a second, the transfer is cancelled.
 func (b *between) done(id string) {
 	b.mu.Lock()
 	r := b.requests[id]
@@ -281,7 +284,7 @@ func (b *between) done(id string) {
 	}
 	select {
 	case <-r.over:
-	case <-time.After(time.Second): // What its decode engine has is not waited for here.
+	case <-time.After(time.Second): // The decode engine may read longer than this command waits.
 		r.cancel()
 		<-r.over
 	}

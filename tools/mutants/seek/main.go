@@ -1,10 +1,11 @@
-// Command seek runs seeds of the simulator until given properties were broken, and prints the first seed that broke
-// each. Unlike kvferry sim run it stops there, and minimises nothing: tools/mutants builds and runs it for each defect.
+// Command seek runs seeds of the simulator until the given properties are broken, and prints for each property the
+// first seed that broke it. Unlike kvferry sim run, it then stops and minimises no plan. Command mutants builds and
+// runs seek for each defect.
 //
 // usage: seek PROFILE FIRST N [PROPERTY...]
 //
-// It runs at most N seeds from FIRST on, and without properties it stops at the first seed that breaks any. The exit code
-// is 0 if no property broke, 1 if one did, and 2 if that could not be found out.
+// Seek runs at most N seeds, beginning with FIRST. Without properties, seek stops at the first seed that breaks any
+// property. The exit code is 0 if no property broke, 1 if a property broke, and 2 if the search failed.
 package main
 
 import (
@@ -24,7 +25,7 @@ import (
 )
 
 func main() {
-	// What is alive at a time is a few megabytes: collecting rarely costs little memory.
+	// The live heap is a few megabytes, so rare garbage collections cost little memory.
 	debug.SetGCPercent(800)
 	found, err := seek(os.Stdout, os.Args[1:])
 	switch {
@@ -56,13 +57,13 @@ func seek(w io.Writer, args []string) (found bool, err error) {
 	return true, nil
 }
 
-// A search is for seeds that break properties.
+// A search looks for seeds that break properties.
 type search struct {
 	profile    string
 	first      uint64
 	n          int
 	properties []string
-	own        []oracle.Oracle // judge beside those of docs/safety.md
+	own        []oracle.Oracle // oracles in addition to the oracles of docs/safety.md
 }
 
 func parse(args []string) (s search, err error) {
@@ -79,8 +80,9 @@ func parse(args []string) (s search, err error) {
 	return s, err
 }
 
-// run returns the first failure of each property that broke before the search was over, by seed. Seeds are begun in
-// order, and those beyond the search's end do not count, so the answer does not depend on how many run at once.
+// runSeeds returns the first failure of each property that broke before the search was over, ordered by seed. Seeds
+// start in order, and seeds after the end of the search do not count, so the result does not depend on the number of
+// workers.
 func (s search) run(workers int) (found []*sim.Failure, err error) {
 	failures, errs := make([]*sim.Failure, s.n), make([]error, s.n)
 	var mutex sync.Mutex

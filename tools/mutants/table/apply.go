@@ -18,8 +18,8 @@ import (
 	"golang.org/x/tools/go/ast/astutil"
 )
 
-// Apply returns the files that the edits of m change, by their paths below root, as they are with the defect.
-// The files on disk stay as they are.
+// Apply returns the text of each file that the edits of m change, with the defect, by the file's path below root. It
+// does not change the files on disk.
 func (m *Mutant) Apply(root string) (map[string][]byte, error) {
 	changes := map[string]*change{}
 	for i := range m.Edits {
@@ -48,15 +48,16 @@ func (m *Mutant) Apply(root string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// A declaration is where a name is declared.
+// A declaration is the position of a declaration in a file.
 type declaration struct {
-	path     string // of the file, below root
-	text     []byte // of the file
-	doc      int    // the offset of its comment, or from if it has none
+	path     string // path of the file below root
+	text     []byte // text of the file
+	doc      int    // offset of the doc comment, or from if there is no doc comment
 	from, to int
 }
 
-// declared finds the declaration that a name such as "fsm/rank.(*Rank).Step" means.
+// findDeclaration finds the declaration with a name such as "fsm/rank.(*Rank).Step". It fails unless there is exactly
+// one such declaration.
 func declared(root, name string) (found declaration, err error) {
 	folder, member, ok := strings.Cut(path.Base(name), ".")
 	if !ok {
@@ -101,7 +102,8 @@ func declared(root, name string) (found declaration, err error) {
 	return found, nil
 }
 
-// Names returns the names that a declaration declares: of a method with its receiver, such as "(*Rank).Step".
+// DeclaredNames returns the names that a declaration declares. The name of a method includes the receiver, as in
+// "(*Rank).Step".
 func Names(decl ast.Decl) (names []string) {
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
@@ -148,14 +150,14 @@ func docOf(decl ast.Decl) *ast.CommentGroup {
 	return nil
 }
 
-// A change is what the edits of one file come to.
+// A fileChange collects the edits of one file.
 type change struct {
 	text    []byte
 	spans   []span
 	imports []string
 }
 
-// A span is what replaces the bytes of a file from one offset to another.
+// A span is a text that replaces the bytes of a file between two offsets.
 type span struct {
 	from, to int
 	text     string
@@ -181,7 +183,7 @@ func (c *change) add(e *Edit, d declaration) error {
 	return nil
 }
 
-// apply returns the text of the file with all its spans, formatted.
+// applyEdits returns the text of the file with all edits, formatted.
 func (c *change) apply() ([]byte, error) {
 	slices.SortStableFunc(c.spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	var text []byte

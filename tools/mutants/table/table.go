@@ -39,13 +39,13 @@ import (
 type Mutant struct {
 	Name       string   `yaml:"name"`
 	What       string   `yaml:"what"`               // what the defect breaks
-	Properties []string `yaml:"property,omitempty"` // what the report of a hunt must mention
-	Like       string   `yaml:"like"`               // the mechanism that it removes, or a published defect of the same kind
-	Profile    string   `yaml:"profile,omitempty"`  // the simulator's profile in which it shows
-	Scope      string   `yaml:"scope,omitempty"`    // the small world that shows it, where seeds do not
-	Plan       string   `yaml:"plan,omitempty"`     // "kept" if only the kept plan finds it
-	Test       string   `yaml:"test,omitempty"`     // the Go test that fails, where the simulator does not meet the defect
-	Found      *Found   `yaml:"found,omitempty"`    // how the last hunt found it; nil if there was none
+	Properties []string `yaml:"property,omitempty"` // properties that the report of a hunt must mention
+	Like       string   `yaml:"like"`               // the mechanism that the defect removes, or a similar published defect
+	Profile    string   `yaml:"profile,omitempty"`  // the simulator's profile in which the defect shows
+	Scope      string   `yaml:"scope,omitempty"`    // the small world in which the defect shows, if seeds do not find it
+	Plan       string   `yaml:"plan,omitempty"`     // "kept" if only the kept plan finds the defect
+	Test       string   `yaml:"test,omitempty"`     // the Go test that fails, if the simulator does not run the code
+	Found      *Found   `yaml:"found,omitempty"`    // how the last hunt found the defect; nil before the first hunt
 	Edits      []Edit   `yaml:"edits"`
 }
 
@@ -53,19 +53,19 @@ type Mutant struct {
 type Edit struct {
 	In     string   `yaml:"in"`
 	Old    string   `yaml:"old,omitempty"` // tokens of the declaration
-	New    string   `yaml:"new,omitempty"` // what stands there instead
+	New    string   `yaml:"new,omitempty"` // replacement for Old
 	Drop   bool     `yaml:"drop,omitempty"`
 	Add    string   `yaml:"add,omitempty"`
 	Import []string `yaml:"import,omitempty"`
 }
 
-// Found says how a hunt found a mutant.
+// Found describes how a hunt found a mutant.
 type Found struct {
 	By      string // "seed", "choices", "plan" or "test"
-	Seed    int    // the first that fails, counted from 0
-	Failing int    // how many seeds fail
-	Of      int    // how many were run
-	Choices int    // how many choices lead to the failure in a small world
+	Seed    int    // the first seed that fails, counted from 0
+	Failing int    // number of seeds that fail
+	Of      int    // number of seeds that were run
+	Choices int    // number of choices that lead to the failure in a small world
 }
 
 const (
@@ -158,7 +158,7 @@ func (m *Mutant) check() error {
 	return nil
 }
 
-// Record writes into the table how a mutant was found, and leaves all other bytes of the file alone.
+// RecordFound writes into the table how a mutant was found. It does not change any other byte of the file.
 func Record(path, name string, found Found) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// write writes a file, and the folders above it.
+// write writes a file and creates the folders above it.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -63,7 +63,7 @@ func TestApply(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		edits []Edit
-		want  []string // what is replaced by what in pool.go, in turns
+		want  []string // pairs of replaced text and replacement in pool.go
 		err   string
 	}{
 		{"comments and line breaks do not matter", []Edit{

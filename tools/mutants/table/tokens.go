@@ -5,13 +5,13 @@ import (
 	"go/token"
 )
 
-// A lexeme is one token of Go text, with the offsets of its first byte and the byte after it.
+// A lexeme is a token of Go text, with the offsets of the first byte and of the byte after the last.
 type lexeme struct {
 	text     string
 	from, to int
 }
 
-// scan returns the tokens of Go text without comments and without the semicolons that line ends stand for.
+// scanTokens returns the tokens of Go text without comments and without the semicolons that Go inserts at line ends.
 func scan(text []byte) (all []lexeme, err error) {
 	var errs scanner.ErrorList
 	file := token.NewFileSet().AddFile("", -1, len(text))
@@ -33,7 +33,7 @@ func scan(text []byte) (all []lexeme, err error) {
 	}
 }
 
-// find returns where old occurs in text: pairs of offsets.
+// findTokens returns the places in text at which the tokens of old occur, as pairs of offsets.
 func find(text []byte, old string) (places [][2]int, err error) {
 	in, err := scan(text)
 	if err != nil {
@@ -51,8 +51,8 @@ func find(text []byte, old string) (places [][2]int, err error) {
 	return places, nil
 }
 
-// match returns how many tokens of text are equal to all those of want, or 0. A comma before a closing bracket, which
-// a line break requires, may be in either and not in the other.
+// matchTokens returns the number of tokens at the start of text that are equal to all tokens of want, or 0. A comma
+// before a closing bracket, which a line break requires, may be in only one of the two texts.
 func match(text, want []lexeme) int {
 	if len(text) == 0 || len(want) == 0 || text[0].text != want[0].text {
 		return 0

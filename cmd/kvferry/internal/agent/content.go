@@ -27,7 +27,7 @@ func word(seed, index uint64) uint64 {
 	return x * mixer
 }
 
-// Fill fills b with the content of key.
+// FillContent fills b with the content of key.
 func Fill(b []byte, key string) {
 	seed := contentSeed(key)
 	whole := len(b) &^ 7

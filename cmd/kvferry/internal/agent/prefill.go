@@ -82,7 +82,8 @@ type prefiller struct {
 	resp   Response
 }
 
-// compute computes all steps of the request. If the request is preempted, compute begins again with the first step.
+// computeSteps computes all steps of the request. If the request is preempted, computeSteps begins again with the first
+// step.
 func (e *prefiller) compute(ctx context.Context) error {
 	for from := e.req.Prefill.Skip; from < e.tokens; {
 		until := min(from+e.req.Prefill.StepTokens, e.tokens)
@@ -115,7 +116,7 @@ func (e *prefiller) step(from, until int) (preempted bool, err error) {
 	for layer := range layers {
 		begin := time.Now()
 		done := begin.Add(time.Duration(int64(until-from) * e.req.Prefill.TokenNanos))
-		for i := from / chunk; i*chunk < until; i++ { // A chunk in whose middle the step ends is filled whole.
+		for i := from / chunk; i*chunk < until; i++ { // If the step ends in the middle of a chunk, the whole chunk is filled.
 			n := min(chunk, e.tokens-i*chunk) * int(e.s.node.Layout().TokenBytes())
 			content := layerOf(e.req.Keys[i], layer)
 			err := e.s.engine.Fill(e.pages, (i-e.first)*layers+layer, n, func(b []byte) { Fill(b, content) })

@@ -10,7 +10,7 @@ import (
 )
 
 // Registered is the part of a request that only nodes with registered engine blocks use. Key i names the content of
-// block i; each layer and each head of the block has content of its own.
+// block i; the content differs for each layer and each head of the block.
 type Registered struct {
 	Blocks   []uint32 `json:"blocks"`
 	First    int      `json:"first,omitempty"` // the position of the first block in the request

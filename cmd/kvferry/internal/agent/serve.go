@@ -20,7 +20,7 @@ import (
 
 const (
 	lineBytesMax = 1 << 20
-	// inProgressMax is the largest number of requests in progress; the next request starts when another one ends.
+	// inProgressMax is the maximum number of requests in progress. Further requests wait until a request ends.
 	inProgressMax = 64
 )
 

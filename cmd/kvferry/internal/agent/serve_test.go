@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is wrong with a line is told by field and remedy, and a field that is misspelt is not passed over.
+// The error for a wrong line names the field and a remedy, and a misspelt field is an error.
 func TestLinesThatAreWrong(t *testing.T) {
 	s := &server{}
 	for line, want := range map[string]Response{

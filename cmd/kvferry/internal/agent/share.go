@@ -26,7 +26,8 @@ func (s *server) store(ctx context.Context, req *Request) Response {
 	return ended(errors.Join(err, pages.Release(context.WithoutCancel(ctx))))
 }
 
-// bring gets the longest prefix of the keys that this node or its peers have and verifies every byte of it.
+// bringChunks gets the longest prefix of the keys that this node or its peers have, and verifies every byte of the
+// chunks.
 func (s *server) bring(ctx context.Context, req *Request) Response {
 	g := runtime.SharedGet{Request: req.Request, Keys: req.Keys, Timeout: time.Duration(req.WaitMS) * time.Millisecond}
 	if req.Peer != nil {

@@ -1,4 +1,4 @@
-// Package campaign records in a file which seeds the campaigns of the simulator have run, so that the next campaign
+// Package campaign records in a file the seeds that campaigns of the simulator have run, so that the next campaign
 // continues where the last campaign ended and no seed is run twice.
 //
 // For example, a first run opens the file, runs 1,000 seeds from seed 1, adds the summary and saves the file. The next
@@ -23,7 +23,7 @@ import (
 // version is the version of the file's format.
 const version = 1
 
-// A Book is an open campaign file. The file is locked against other campaigns until Close.
+// A File is an open campaign file. The file is locked against use by a second campaign until Close.
 type Book struct {
 	path string
 	lock *os.File
@@ -40,7 +40,7 @@ type Profile struct {
 	Failed       uint64            `json:"failed"`
 	Conjunctions map[string]uint64 `json:"conjunctions"` // number of occurrences of each conjunction
 	Findings     []Finding         `json:"findings,omitempty"`
-	// Left is the number of findings that are not kept in Findings.
+	// FindingsOmitted is the number of findings that are not in Findings, because there are more than findingsMax.
 	Left uint64 `json:"findings_left_out,omitempty"`
 }
 
@@ -55,8 +55,8 @@ type Finding struct {
 // needs no more.
 const findingsMax = 200
 
-// Open locks and reads a campaign file. If the file does not exist, the Book is empty. Open fails if another campaign
-// has the file or if the file is malformed; the error names the file and the remedy.
+// Open locks and reads a campaign file. If the file does not exist, the File is empty. Open fails if a second campaign
+// has locked the file or if the file is malformed; the error names the file and the remedy.
 func Open(path string) (*Book, error) {
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -119,7 +119,8 @@ func (b *Book) read() error {
 	return nil
 }
 
-// Of returns the record of a profile. If the profile has none, Of adds a record whose next seed is start.
+// ProfileRecord returns the record of a profile. If there is no record of the profile, ProfileRecord adds a record
+// whose next seed is start.
 func (b *Book) Of(profile string, start uint64) *Profile {
 	p := b.Profiles[profile]
 	if p == nil {

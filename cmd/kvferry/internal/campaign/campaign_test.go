@@ -96,7 +96,7 @@ func TestBadBooks(t *testing.T) {
 	}
 }
 
-// A file is replaced whole, also behind a symbolic link, which stays.
+// A file is replaced as a whole. If the path is a symbolic link, the link stays.
 func TestReplaceKeepsLinks(t *testing.T) {
 	dir := t.TempDir()
 	file, link, dangling := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "dangling")

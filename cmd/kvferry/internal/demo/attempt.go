@@ -19,8 +19,8 @@ const (
 	getWait = 5 * time.Second
 	// proxyMax limits the wait for the proxy's notification. It is a put's timeout and a little more.
 	proxyMax = 20 * time.Second
-	// lastWordMax limits the wait for the proxy's notification after the sender was killed: a notification may still be in
-	// flight.
+	// lateNotificationMax limits the wait for the proxy's notification after the sender was killed, because a notification
+	// may still be in flight.
 	lastWordMax = time.Second
 )
 
@@ -44,8 +44,8 @@ func (p *player) playJob(ctx context.Context, j *job) {
 	}
 }
 
-// attempt moves a request's chunks to one decode process, waits for the proxy's notification, and gets the chunks
-// there. It returns the cause of a failure, which is the step and the code, or "".
+// tryJob moves a request's chunks to a decode process, waits for the proxy's notification, and gets the chunks in the
+// decode process. It returns the cause of a failure, which is the step and the code, or "".
 func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string) {
 	from, d := p.cluster.route(j.index)
 	if _, err := d.current(ctx); err != nil {
@@ -86,7 +86,8 @@ func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string
 	return p.get(j, decode, request)
 }
 
-// awaitWord waits until the proxy is notified. If the sending process ends meanwhile, it waits lastWordMax longer.
+// awaitNotification waits until the proxy is notified, at most notificationMax. If the sending process ends meanwhile,
+// the rest of the wait is lateNotificationMax. It returns the cause of a failure, or "".
 func awaitWord(ctx context.Context, told, gone <-chan struct{}) (cause string) {
 	limit := time.NewTimer(proxyMax)
 	defer limit.Stop()
@@ -105,8 +106,9 @@ func awaitWord(ctx context.Context, told, gone <-chan struct{}) (cause string) {
 	}
 }
 
-// put puts the batches in order. After a failure it skips to the last batch, which ends the request: every request must
-// end once, so that the proxy is notified of each request. It returns the process that notifies the proxy.
+// putJob puts the batches in order. After a failure it skips to the last batch, which ends the request, because every
+// request must end once, so that the proxy is notified of each request. putJob returns the process that notifies the
+// proxy.
 func (p *player) put(
 	ctx context.Context, j *job, from *seat, peer agent.Peer, request string,
 ) (last *process, cause string) {
@@ -135,7 +137,8 @@ func (p *player) put(
 	return last, cause
 }
 
-// get makes the decode node's engine take the chunks, from the node's pool or with a fetch.
+// getJob makes the decode node's engine take the chunks, from the node's pool or with a fetch. It returns the cause of
+// a failure, or "".
 func (p *player) get(j *job, decode *process, request string) (cause string) {
 	op := "get"
 	if p.options.Mode.delays() {

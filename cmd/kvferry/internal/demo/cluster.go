@@ -27,14 +27,14 @@ type cluster struct {
 	prefill *seat // nil in a ring
 	decodes []decode
 
-	refused []string // nodes whose first start was refused as the faults require
+	refused []string // nodes that refused their first start as the faults require
 
 	mu       sync.Mutex
 	all      []*process               // node processes, in the order in which they started
-	notified map[string]chan struct{} // by request id; closed when the proxy is notified
+	notified map[string]chan struct{} // by request ID; closed when the proxy is notified
 }
 
-// A decode is the seat of a decode node, its address for peers, and the limit of its chunks in flight.
+// A decodeNode is the slot of a decode node, with the node's address for peers and the limit of its chunks in flight.
 type decode struct {
 	seat
 	peer agent.Peer
@@ -57,15 +57,15 @@ pd_buffer_device: %s
     log: {level: error}
 %s`
 
-// A place describes a node to start.
+// A nodeSpec describes a node to start.
 type place struct {
 	name, role string
 	number     int    // number of the node and of its NPU
-	more, own  string // more lines of the configuration, and lines below extra_config.kvferry
+	more, own  string // configuration lines at the top level, and configuration lines below extra_config.kvferry
 	pages      int
 }
 
-// furnish writes the node's configuration and sets the program and the environment of the seat.
+// configureSlot writes the node's configuration and sets the program and the environment of the slot.
 func (c *cluster) furnish(at *seat, p place, o *Options) error {
 	s := o.shape
 	device := "cpu"
@@ -101,14 +101,14 @@ func (c *cluster) seatNode(ctx context.Context, at *seat, p place, o *Options) e
 	return err
 }
 
-// begins records a process that was started, even if it does not come to serve.
+// recordProcess records a process that was started, even if the process will not serve.
 func (c *cluster) begins(p *process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all = append(c.all, p)
 }
 
-// begun returns all node processes that were ever started.
+// startedProcesses returns all node processes that were ever started.
 func (c *cluster) begun() []*process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,8 +150,8 @@ func (c *cluster) startAll(ctx context.Context, o *Options) error {
 	return c.startSides(ctx, o, tells)
 }
 
-// startSides starts the prefill node and the decode nodes. The lines in tells configure the node that notifies the
-// proxy.
+// startSides starts the prefill node and the decode nodes. The proxyLines are the configuration of the prefill node's
+// notifications to the proxy.
 func (c *cluster) startSides(ctx context.Context, o *Options, tells string) error {
 	ports, err := c.reserve(2)
 	if err != nil {
@@ -238,7 +238,7 @@ func (c *cluster) forget(request string) {
 	delete(c.notified, request)
 }
 
-// nodes returns the current processes of all nodes, without the proxy.
+// nodeProcesses returns the current processes of all nodes, without the proxy.
 func (c *cluster) nodes() []*process {
 	var all []*process
 	if c.prefill != nil {
@@ -250,8 +250,8 @@ func (c *cluster) nodes() []*process {
 	return all
 }
 
-// stop ends all processes in order and returns an error text for each process that did not end well. The responses of
-// the processes stay available.
+// stopAll ends all processes in order and returns an error text for each process that did not end well. The responses
+// of the processes stay available.
 func (c *cluster) stop() (problems []string) {
 	for _, p := range append(c.nodes(), c.proxy) {
 		if err := p.stop(); err != nil {

@@ -1,12 +1,12 @@
 // Package demo replays a request trace through real processes, with real sockets and a real data plane. The processes
-// are one proxy, one prefill node and two decode nodes, or a ring of nodes that have both roles; each process runs this
-// program. The KV bytes of a chunk are a function of the chunk's key, and every byte is verified where it arrives. On
-// the way, the demo kills a decode node and then the prefill node, and starts each of them again.
+// are a proxy, a prefill node and two decode nodes, or a ring of nodes that have both roles; each process runs this
+// program. The KV bytes of a chunk are a function of the chunk's key, and every byte is verified at the receiver.
+// During the replay, the demo kills a decode node and then the prefill node, and starts both again.
 //
-// For example, Run plays one request in mode push as follows: the prefill node puts the request's chunks to decode-0,
-// the proxy is notified that the request is complete, and decode-0 gets the chunks and verifies them. If any step
-// fails, the demo computes the request and puts it again, as a serving system would. The Report counts the attempts,
-// the wrong bytes, and the pages that a node still pins at the end.
+// For example, Run plays a request in mode push as follows: the prefill node puts the request's chunks to decode-0, the
+// proxy is notified that the request is complete, and decode-0 gets and verifies the chunks. If any step fails, the
+// demo computes and puts the request again, as a serving system would. The Report counts the attempts, the wrong bytes,
+// and the pages that a node still pins at the end.
 package demo
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/trace"
 )
 
-// PlaneNIXL names the plane over libnixl. The nodes load libnixl as any other node does.
+// PlaneNIXL names the plane over libnixl.
 const PlaneNIXL = "nixl"
 
 // Options describes the trace to replay and the way to replay it.
@@ -32,14 +32,14 @@ type Options struct {
 	NPU         *NPU    // the NPU whose memory has the pages; nil: host memory
 	Speed       float64 // speed of the trace's clock; 0 replays without pauses
 	Concurrency int     // requests in progress; at least 1
-	Crash       bool    // kill one prefill and one decode process, or two processes of a ring
+	Crash       bool    // kill a prefill process and a decode process, or two processes of a ring
 	Log         io.Writer
 	Progress    func(done, failed int) // called when a request ends; may be nil
 
 	shape shape
 }
 
-// A player replays one trace.
+// A player replays a trace.
 type player struct {
 	options *Options
 	cluster *cluster
@@ -86,8 +86,8 @@ func (p *player) play(ctx context.Context, jobs []job) {
 	p.options.replay(ctx, jobs, p.playJob, strikes)
 }
 
-// replay plays the jobs in the trace's order, o.Concurrency jobs at a time. It runs the strikes one at a time, at even
-// distances over the trace.
+// replayJobs plays the jobs in the trace's order, o.Concurrency jobs at a time. It runs the strikes one after the
+// other, at even distances over the trace.
 func (o *Options) replay(
 	ctx context.Context, jobs []job, play func(context.Context, *job), strikes []func(context.Context),
 ) {

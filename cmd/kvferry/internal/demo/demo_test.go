@@ -17,7 +17,7 @@ func TestKeysFollowPrefixes(t *testing.T) {
 	if len(a) != 5 || lastA != 1100-4*256 || len(b) != 6 || lastB != 1300-5*256 {
 		t.Fatalf("%d keys, last of %d tokens; %d keys, last of %d tokens", len(a), lastA, len(b), lastB)
 	}
-	// "Equal ids stand for equal blocks after equal prefixes": full chunks are shared, partial ones not.
+	// Equal IDs stand for equal blocks after equal prefixes: full chunks have equal keys, partial chunks do not.
 	if !slices.Equal(a[:4], b[:4]) {
 		t.Error("an equal prefix has other keys")
 	}
@@ -50,7 +50,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// First come, first served: a small request does not go past a large one that waits.
+// Admission is first come, first served: a small request does not overtake a large request that waits.
 func TestAdmissionIsFair(t *testing.T) {
 	a := newAdmission(10)
 	a.enter(8)
@@ -59,7 +59,7 @@ func TestAdmissionIsFair(t *testing.T) {
 	go func() { a.enter(10); order = append(order, 10); a.leave(10); close(large) }()
 	for waiting := false; !waiting; {
 		a.mu.Lock()
-		waiting = a.last == 2 // The large one has its turn.
+		waiting = a.last == 2 // The large request has its turn.
 		a.mu.Unlock()
 	}
 	go func() { a.enter(1); order = append(order, 1); a.leave(1); close(small) }()
@@ -165,7 +165,7 @@ func TestSummaryIsOKIfAllAre(t *testing.T) {
 	}
 }
 
-// The word of a process that was killed may be on its way; without it nobody waits as long as for one that lives.
+// After a process was killed, its notification may still be in flight, so the wait continues, but for a shorter time.
 func TestWaitForTheProxysWord(t *testing.T) {
 	closed, open := make(chan struct{}), make(chan struct{})
 	close(closed)

@@ -13,12 +13,12 @@ import (
 // bytes, and no node may still pin a page.
 type Faults struct {
 	Name string
-	// first returns the rules for the first incarnation of a process, and later the rules for all later incarnations.
+	// first returns the rules for the first incarnation of a process; later returns the rules for all later incarnations.
 	first, later func(m Mode, name string, place int, s shape) string
 	// ends lists the codes with which attempts may fail; nil, as for a user's own rules, allows all codes.
 	ends []effects.Code
-	// refuses means that the first incarnation of each node ends with no_memory before it serves. The demo then starts the
-	// node again.
+	// refusesStart means that the first incarnation of each node ends with no_memory before it serves. The demo then
+	// starts the node again.
 	refuses bool
 	// fences means that the faults hit a communicator, which no driver may use afterwards.
 	fences bool
@@ -114,8 +114,8 @@ func (f *Faults) rules(m Mode, name string, place, life int, s shape) string {
 	return ""
 }
 
-// refused reports whether the faults require that a node refuses its start with this code, so that the demo starts the
-// node again.
+// expectsRefusal reports whether the faults require that a node refuses its start with this code, so that the demo
+// starts the node again.
 func (f *Faults) refused(code string) bool {
 	return f != nil && f.refuses && code == effects.NoMemory.String()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/reserve"
 )
 
-// A ground holds the folder, the log and the ports that the processes of one demo use.
+// A workspace holds the folder, the log and the ports that the processes of a demo use.
 type ground struct {
 	dir   string // the folder of configurations and logs
 	log   io.Writer
@@ -24,7 +24,7 @@ func newGround(log io.Writer) (g ground, err error) {
 	return g, nil
 }
 
-// reserve reserves n free ports until leaveNothing.
+// reservePorts reserves n free ports until cleanUp.
 func (g *ground) reserve(n int) (ports []uint16, err error) {
 	for range n {
 		p, err := reserve.Open(host)

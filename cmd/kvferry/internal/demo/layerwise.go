@@ -27,15 +27,15 @@ func (j *job) skip() int {
 	return 0
 }
 
-// preemptAfter is after how many layers it is preempted; 0: it is not.
+// preemptAfter returns the number of layers after which the job is preempted, or 0 if the job is not preempted.
 func (j *job) preemptAfter(layers int) int {
 	if j.index%3 == 1 {
-		return layers + 1 // In its second step, or never if it has only one.
+		return layers + 1 // The job is preempted in its second step. A job of one step is not preempted.
 	}
 	return 0
 }
 
-// prefill makes one process compute the whole request. The same process notifies the proxy.
+// prefillJob makes one process compute the whole request. The same process notifies the proxy.
 func (p *player) prefill(
 	ctx context.Context, j *job, from *seat, peer agent.Peer, request string,
 ) (last *process, cause string) {

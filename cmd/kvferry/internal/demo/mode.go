@@ -12,7 +12,7 @@ type Mode string
 // The modes.
 const (
 	Push Mode = "push" // the prefill node writes the chunks
-	// the prefill node lends its pages, and the decode nodes read the pages as soon as they are offered
+	// the prefill node leases its pages to the decode nodes, which read the pages as soon as they are offered
 	Pull             Mode = "pull"
 	PullDelay        Mode = "pull-delay"         // the decode nodes read the pages when their engines fetch
 	PullDelayOffload Mode = "pull-delay+offload" // like pull-delay, from host memory of a prefill node on an NPU
@@ -54,16 +54,15 @@ func ParseModes(name string) (found []Mode, share bool, err error) {
 // delays reports whether decode nodes defer offers until their engines fetch.
 func (m Mode) delays() bool { return m == PullDelay || m == PullDelayOffload }
 
-// offersStand is the lifetime of the demo's offers in seconds, unless they are renewed. If a decode node is killed, the
-// pages of its offers stay lent for this time.
+// offerSeconds is the lifetime of the demo's offers in seconds, unless they are renewed. If a decode node is killed,
+// the pages of its offers stay leased for this time.
 const offersStand = 3
 
 // stagingPages is the number of pages into which a decode node's fetches read, in batches of half as many pages. The
-// node's pool has twice as many pages, so that a node that exceeded the limit would be noticed.
+// node's pool has twice as many pages, so that the demo would notice a node that exceeds the limit.
 const stagingPages = 16
 
-// prefill and decode return the lines that a mode adds to the configuration of each side. The method own returns the
-// lines of a decode node below extra_config.kvferry.
+// prefillLines returns the lines that a mode adds to the configuration of a prefill node.
 func (m Mode) prefill(donePort, renewPort uint16, s shape) string {
 	var b strings.Builder
 	if m == Layerwise {
@@ -82,6 +81,7 @@ func (m Mode) prefill(donePort, renewPort uint16, s shape) string {
 	return b.String()
 }
 
+// decodeLines returns the lines that a mode adds to the configuration of a decode node.
 func (m Mode) decode() string {
 	switch {
 	case m == Push:
@@ -94,6 +94,7 @@ func (m Mode) decode() string {
 	return "pd_pull_mode: true\n"
 }
 
+// kvferryLines returns the lines that a mode adds to a decode node's configuration below extra_config.kvferry.
 func (m Mode) own(s shape) string {
 	if m.delays() {
 		return fmt.Sprintf("    pull: {staging_bytes: %d}\n", stagingPages*s.pageBytes())
@@ -109,9 +110,9 @@ func (m Mode) decodePages(s shape) int {
 	return s.decodePages
 }
 
-// rooms returns for each decode node the admission that limits its chunks in flight. The limit is the size of the
-// node's pool. In the delayed and layerwise modes, where chunks stay lent until they are fetched or computed, all
-// decode nodes share one limit: the number of chunks that the prefill node can lend.
+// newAdmissions returns for each decode node the admission that limits its chunks in flight. The limit is the size of
+// the node's pool. In the delayed and layerwise modes, where chunks stay leased until they are fetched or computed, all
+// decode nodes share one limit: the number of chunks that the prefill node can lease to peers.
 func (m Mode) rooms(s shape) (rooms [decoders]*admission) {
 	all := newAdmission(m.room(s))
 	for i := range rooms {
@@ -122,7 +123,7 @@ func (m Mode) rooms(s shape) (rooms [decoders]*admission) {
 	return rooms
 }
 
-// room returns the number of chunks that one such limit admits.
+// chunkLimit returns the number of chunks that an admission of newAdmissions admits.
 func (m Mode) room(s shape) int {
 	if m.delays() || m == Layerwise {
 		return s.prefillPages * 3 / 4

@@ -9,21 +9,24 @@ import (
 	"strings"
 )
 
-// NPU says that pages lie in the memory of Ascend NPUs, and whose libraries drive them.
+// An NPU describes a replay whose pages are in the memory of Ascend NPUs, and the libraries that drive the NPUs.
 type NPU struct {
-	// Library is the path of AscendCL, "" leaves the search to the nodes. The software NPU is HCCL as well.
+	// Library is the path of AscendCL; if it is empty, the nodes search for AscendCL. The library of the software NPU is
+	// also the HCCL library.
 	Library  string
 	software bool
-	faults   *Faults // nil: none
+	faults   *Faults // nil: no faults are injected
 }
 
-// NewNPU looks at the library: only the software NPU takes settings and faults, and reports.
+// NewNPU returns the NPU of a library. It reads the library's symbols to find out whether the library is the software
+// NPU, because only the software NPU accepts settings and faults and writes reports. NewNPU fails if the file is not a
+// library.
 func NewNPU(library string) (*NPU, error) {
 	n := &NPU{Library: library}
 	if library == "" {
 		return n, nil
 	}
-	// Nodes run in other folders than a user may have named it from.
+	// The path may be relative to the folder of this process, and nodes run in folders of their own.
 	path, err := filepath.Abs(library)
 	if err != nil {
 		return nil, err
@@ -33,7 +36,7 @@ func NewNPU(library string) (*NPU, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the library %s: %w", library, err)
 	}
-	defer func() { _ = f.Close() }() // It was only read.
+	defer func() { _ = f.Close() }() // The file was only read.
 	symbols, err := f.DynamicSymbols()
 	if err != nil {
 		return nil, fmt.Errorf("the library %s: %w", library, err)
@@ -44,7 +47,7 @@ func NewNPU(library string) (*NPU, error) {
 	return n, nil
 }
 
-// WithFaults is the same NPU with faults. Only the software NPU has any.
+// WithFaults returns a copy of the NPU that injects the faults. It fails unless n is the software NPU.
 func (n *NPU) WithFaults(f *Faults) (*NPU, error) {
 	if !n.software {
 		return nil, fmt.Errorf("faults are the software NPU's: build it with make softnpu, and name its library")
@@ -54,8 +57,8 @@ func (n *NPU) WithFaults(f *Faults) (*NPU, error) {
 	return &with, nil
 }
 
-// In are the modes in which this NPU has something to show: those that its faults concern. Without an NPU, which is
-// nil, there is no offload: the prefill's pool lies in host memory in each mode.
+// SupportedModes returns the modes to play with this NPU, which are the modes in which its faults can occur. If n is
+// nil, there is no offload, because the prefill node's pool is in host memory in every mode.
 func (n *NPU) In(all []Mode) []Mode {
 	switch {
 	case n == nil:
@@ -66,13 +69,13 @@ func (n *NPU) In(all []Mode) []Mode {
 	return slices.DeleteFunc(slices.Clone(all), func(m Mode) bool { return !n.faults.concern(m) })
 }
 
-// A link is what joins the NPUs of one run.
+// A linkKind is the kind of link between the NPUs of one run.
 type link int
 
 const (
-	overHCCS   link = iota // all of one server
-	overRoCE               // each of a server of its own
-	roceInside             // all of one server, and RoCE all the same, since host memory is no target over HCCS
+	overHCCS   link = iota // all NPUs are in one server
+	overRoCE               // each NPU is in a server of its own
+	roceInside             // all NPUs are in one server and use RoCE, because HCCS cannot write to host memory
 )
 
 func (l link) String() string { return [...]string{"HCCS", "RoCE", "RoCE within a server"}[l] }
@@ -85,15 +88,15 @@ func (m Mode) link() link {
 		return overRoCE
 	case PullDelayOffload, Layerwise:
 		return roceInside
-	case PushReg: // No NPU plays it.
+	case PushReg: // This mode is not played with NPUs.
 	}
 	panic("BUG: a mode without a link: " + string(m))
 }
 
-// npus is how many devices there are: one for each node.
+// npuCount is the number of devices, one for each node.
 const npus = 1 + decoders
 
-// own is what a node on the NPU of that place adds to its configuration, below extra_config.kvferry.
+// kvferryLines returns the lines that a node on the NPU with the given number has below extra_config.kvferry.
 func (n *NPU) own(m Mode, place int) string {
 	var b strings.Builder
 	if n.Library != "" {
@@ -101,13 +104,14 @@ func (n *NPU) own(m Mode, place int) string {
 	}
 	fmt.Fprintf(&b, "    hccl:\n      host: %s\n      device_port: %d\n", host, 16666+place)
 	if !n.software {
-		return b.String() // Addresses and servers are the machine's.
+		return b.String() // Real NPUs have addresses and servers of their own.
 	}
 	server := 0
 	if m.link() == overRoCE {
 		server = place
 	}
-	// A lost link is found, and its pages are safe, after 0.3 s: there is no network that could need longer.
+	// With these timeouts, the loss of a link is detected after 0.3 s and its pages are then safe. The software NPU has no
+	// network that could be slower.
 	fmt.Fprintf(&b,
 		"      library: %q\n      server_id: server-%d\n      device_ip: 192.0.2.%d\n      rdma_timeout: 14\n      "+
 			"rdma_retry_cnt: 3\n      transfer_timeout: 3\n",
@@ -115,10 +119,10 @@ func (n *NPU) own(m Mode, place int) string {
 	return b.String()
 }
 
-// room is the folder in which the software NPUs of a run meet and report.
+// npuDir returns the folder through which the software NPUs of a run communicate, and into which they write reports.
 func room(dir string) string { return filepath.Join(dir, "npu") }
 
-// env is the environment of a node's process, in each of its lives.
+// processEnv returns a function that gives the environment of each incarnation of a node's process.
 func (n *NPU) env(m Mode, name string, place int, dir string, s shape) func(life int) []string {
 	inside := []string{"HCCL_INTRA_ROCE_ENABLE=0"}
 	if m.link() == roceInside {
@@ -139,7 +143,7 @@ func logFile(dir, name string, life int) string {
 	return filepath.Join(room(dir), fmt.Sprintf("%s-%d.log", name, life))
 }
 
-// prepare makes what the processes of a run need.
+// makeReportDir creates the folder that npuDir names.
 func (n *NPU) prepare(dir string) error {
 	if err := os.Mkdir(room(dir), 0o700); err != nil {
 		return fmt.Errorf("make a folder where software NPUs meet: %w", err)

@@ -13,12 +13,12 @@ import (
 	"strings"
 )
 
-// An NPUReport is what the NPUs did in one replay. Without the software NPU only the communicators are known.
+// An NPUReport is the report about the NPUs in one replay. For real NPUs, only the communicators are known.
 type NPUReport struct {
 	Library   string `json:"library"`
 	Software  bool   `json:"software"`
 	Link      string `json:"link"`
-	Processes int    `json:"processes"` // that used one, killed and refused ones too
+	Processes int    `json:"processes"` // number of processes that used an NPU, including killed and refused processes
 
 	Batches             int64   `json:"batches"`
 	Descriptors         int64   `json:"descriptors"`
@@ -26,24 +26,25 @@ type NPUReport struct {
 	BytesPut            int64   `json:"bytes_put"`
 	BytesGot            int64   `json:"bytes_got"`
 
-	// Communicators that nodes have formed to reach peers, those of them that were given up before their link was, and
-	// those of
-	// peers that were given up to take pages back.
+	// Formed is the number of communicators that nodes formed to reach peers, and Fenced the number of these that were
+	// abandoned before the link was. Expelled is the number of communicators formed by peers that were abandoned to
+	// reclaim pages.
 	Formed   uint64 `json:"communicators_formed"`
 	Fenced   uint64 `json:"communicators_fenced"`
 	Expelled uint64 `json:"communicators_expelled"`
 
 	Faults     string         `json:"faults,omitempty"`
-	Injected   map[string]int `json:"injected,omitempty"` // by rule
+	Injected   map[string]int `json:"injected,omitempty"` // number of injected faults by rule
 	Refused    []string       `json:"refused,omitempty"`  // nodes that did not start at first, with the code
 	Unexpected []string       `json:"unexpected"`         // failed attempts that the faults do not explain
 
-	Left       []string `json:"left"`       // objects of processes that ended by themselves
-	Violations []string `json:"violations"` // of the interface's rules, by any process
+	Left       []string `json:"left"`       // objects that processes did not release, except killed processes
+	Violations []string `json:"violations"` // broken rules of the interface, by any process
 	OK         bool     `json:"ok"`
 }
 
-// npuReport reads what the processes left in the folder. All of them must have ended.
+// npuReport reads the reports that the processes wrote into the folder. All processes must have ended. It returns nil
+// for a replay without NPUs.
 func (c *cluster) npuReport(o *Options, t *tally) *NPUReport {
 	n := o.NPU
 	if n == nil {
@@ -69,7 +70,7 @@ func (c *cluster) npuReport(o *Options, t *tally) *NPUReport {
 	}
 	if n.faults != nil {
 		r.Faults, r.Injected = n.faults.Name, injected(c.dir)
-		if len(r.Injected) == 0 && n.faults.ends != nil { // Not every rule is told in a log.
+		if len(r.Injected) == 0 && n.faults.ends != nil { // The user's own rules need not be in a log.
 			r.Unexpected = append(r.Unexpected, "no fault was injected: play more requests")
 		}
 		if n.faults.fences && r.Fenced == 0 {
@@ -80,7 +81,7 @@ func (c *cluster) npuReport(o *Options, t *tally) *NPUReport {
 	return r
 }
 
-// read adds what one process reported.
+// addProcess adds the report of one process.
 func (r *NPUReport) read(dir string, p *process) {
 	file := func(kind string) string { return filepath.Join(dir, fmt.Sprintf("%d.%s", p.cmd.Process.Pid, kind)) }
 	for _, line := range lines(file("violations"), &r.Violations) {
@@ -92,7 +93,7 @@ func (r *NPUReport) read(dir string, p *process) {
 	r.BytesPut += stats["bytes_put"]
 	r.BytesGot += stats["bytes_got"]
 	if p.killed.Load() {
-		return // What it had went with it.
+		return // The objects of a killed process were freed with the process.
 	}
 	live := counters(file("live"), &r.Violations)
 	for _, kind := range slices.Sorted(maps.Keys(live)) {
@@ -102,7 +103,8 @@ func (r *NPUReport) read(dir string, p *process) {
 	}
 }
 
-// lines reads a report. One that is missing is worth a violation: a process without reports would look clean.
+// readReportLines reads the lines of a report. A missing report counts as a problem, because a process without reports
+// would otherwise look clean.
 func lines(path string, problems *[]string) []string {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -123,14 +125,14 @@ func counters(path string, problems *[]string) map[string]int64 {
 	return all
 }
 
-// injected counts the faults in the logs, by rule.
+// countInjected counts the injected faults in the logs by rule.
 func injected(dir string) map[string]int {
 	count := map[string]int{}
-	logs, _ := filepath.Glob(filepath.Join(room(dir), "*.log")) // The pattern is a good one.
+	logs, _ := filepath.Glob(filepath.Join(room(dir), "*.log")) // The pattern is valid, so Glob cannot fail.
 	for _, log := range logs {
 		b, err := os.ReadFile(log)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			continue // Fewer are counted then.
+			continue // The faults in this log are not counted.
 		}
 		for line := range strings.Lines(string(b)) {
 			if rule, is := strings.CutPrefix(line, "fault "); is {
@@ -142,7 +144,7 @@ func injected(dir string) map[string]int {
 	return count
 }
 
-// rows are the report's for people.
+// tableRows returns the rows of the text table.
 func (r *NPUReport) rows() [][2]string {
 	rows := [][2]string{
 		{"NPUs", r.Link + ", by " + orSystem(r.Library)},

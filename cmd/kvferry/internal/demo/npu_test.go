@@ -30,7 +30,7 @@ func software(t *testing.T) *NPU {
 	return n
 }
 
-// Only the software NPU is given settings, and faults.
+// Only the software NPU gets settings and faults.
 func TestSoftwareNPUIsKnown(t *testing.T) {
 	n := software(t)
 	if !n.software || !filepath.IsAbs(n.Library) {
@@ -59,7 +59,7 @@ func TestSoftwareNPUIsKnown(t *testing.T) {
 	}
 }
 
-// Each kind of link is there in some mode, and what lies in or goes into host memory never has HCCS.
+// Each kind of link is used in some mode, and modes that move host memory do not use HCCS.
 func TestLinksOfModes(t *testing.T) {
 	var seen []link
 	for _, m := range modes {
@@ -76,7 +76,7 @@ func TestLinksOfModes(t *testing.T) {
 	}
 }
 
-// Faults of copies are played where there are some.
+// Faults of copies are played only in modes that make copies on a device.
 func TestFaultsOfModes(t *testing.T) {
 	n := software(t)
 	for name, want := range map[string][]Mode{"put": modes, "copy": {PullDelay, PullDelayOffload}, "done:delay=1": modes} {
@@ -121,7 +121,8 @@ func TestParseFaults(t *testing.T) {
 	}
 }
 
-// What refuses at first has other rules in its second life; what fails for another cause than the faults' is told.
+// A process that refused its first start has different rules in its second incarnation. A failure that the faults do
+// not explain is reported.
 func TestFaultsOfALife(t *testing.T) {
 	oom, err := ParseFaults("oom")
 	if err != nil {
@@ -157,7 +158,7 @@ func TestFaultsOfALife(t *testing.T) {
 	}
 }
 
-// Reports of processes that ended, were killed, or are missing.
+// The test covers reports of processes that ended, of killed processes, and missing reports.
 func TestReportsAreRead(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(room(dir), 0o700); err != nil {

@@ -30,14 +30,16 @@ type Outcome struct {
 	OK            bool             `json:"ok"`
 }
 
-// ended completes the outcome of a replay with the replay's duration and the resources that were left, and sets OK.
+// complete sets the fields that are known at the end of a replay: the duration, the resources that were not released,
+// and OK.
 func (o *Outcome) ended(requests int, took time.Duration, pinned, unclean []string) {
 	o.Requests, o.Seconds = requests, took.Seconds()
 	o.Pinned, o.Unclean = append(o.Pinned, pinned...), append(o.Unclean, unclean...)
 	o.OK = o.BytesWrong == 0 && o.Lost == 0 && len(o.Pinned) == 0 && len(o.Unclean) == 0
 }
 
-// Summary is what reports of all kinds have: the outcome itself. It belongs to the report.
+// Summary returns the outcome, so that callers can read the common part of any report. The outcome is a part of the
+// report and not a copy.
 func (o *Outcome) Summary() *Outcome { return o }
 
 // ok reports whether the replay played what it is for and found no defect.
@@ -47,7 +49,7 @@ func (o *Outcome) verified() [2]string {
 	return [2]string{"verified", fmt.Sprintf("%s, of which %d bytes were wrong", mib(o.BytesVerified), o.BytesWrong)}
 }
 
-// crashes are rows for processes that were killed, which text tells of.
+// crashRows returns a row for each killed process. The function text gives the value of a row.
 func (o *Outcome) crashes(text func(name string, millis int64) string) (rows [][2]string) {
 	for _, name := range slices.Sorted(maps.Keys(o.RestartMillis)) {
 		rows = append(rows, [2]string{"crash", text(name, o.RestartMillis[name])})
@@ -59,7 +61,7 @@ func served(name string, millis int64) string {
 	return fmt.Sprintf("%s killed, serving again after %d ms", name, millis)
 }
 
-// failed are rows for what did not go well.
+// failureRows returns the rows for failed attempts, pinned resources and processes that did not end well.
 func (o *Outcome) failed() [][2]string {
 	rows := [][2]string{{"failed attempts", failuresText(o.Failures)}, {"still pinned", listText(o.Pinned)}}
 	if len(o.Unclean) > 0 {
@@ -89,7 +91,7 @@ type counted[R any] struct {
 	outcome *Outcome // of r
 }
 
-// verified counts what an answer says was looked at.
+// addVerified adds the verified and the wrong bytes of a response.
 func (c *counted[R]) verified(r *agent.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +99,7 @@ func (c *counted[R]) verified(r *agent.Response) {
 	c.outcome.BytesWrong += r.Wrong
 }
 
-// begin begins to count, into that outcome of the report.
+// initReport prepares the report for counting. The outcome o must be the Outcome in r.
 func (c *counted[R]) begin(o *Outcome) {
 	c.request, c.outcome = newHistogram(), o
 	// [] in JSON, not null.
@@ -110,7 +112,8 @@ func (c *counted[R]) fail(cause string) {
 	c.outcome.Failures[cause]++
 }
 
-// ended counts a request. It returns the number of requests that have ended and the number of lost requests.
+// endRequest counts a request as completed or lost. It returns the number of requests that have ended and the number of
+// lost requests.
 func (c *counted[R]) ended(ok bool) (all, lost int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,32 +18,33 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// startMax is the time limit for a process to serve after its start, and stopMax is the time limit for a process to end
-// after its input has ended.
+// startMax limits the time from the start of a process until the process serves. stopMax limits the time from the end
+// of the input until the process ends.
 const (
 	startMax = 20 * time.Second
 	stopMax  = 15 * time.Second
 )
 
-// A program describes a child process. The child runs this program with other arguments, unless path names another
+// A program describes a child process. The child runs the program of this process, unless path names a different
 // program.
 type program struct {
 	name string
 	path string
 	args []string
-	// startedAs is argument 0, if it must differ from path.
+	// argv0 is argument 0 of the child; if it is empty, argument 0 is the path.
 	startedAs string
-	env       []string // added to this process's environment; later entries win
+	env       []string // added to the environment of this process; later entries win
 	log       io.Writer
-	// notes is called for lines that are not responses of the agent, and began when the child runs. Either may be nil.
+	// onLine is called for each line that is not a response of the agent, and onStart when the child has been started.
+	// Both may be nil.
 	notes func([]byte)
 	began func(*process)
-	// says is the text of the first line of a child that is not an agent; such a child ends by SIGTERM. If says is empty,
-	// the child is an agent, which ends with its input.
+	// readyText is a part of the line with which a child that is not an agent reports that it serves. The child is ended
+	// with SIGTERM. If readyText is empty, the child is an agent, and ends at the end of the input.
 	says string
 }
 
-// A refusal is the error of a child that reported why it does not serve.
+// A refusal is the error of a child that reported the reason that it does not serve.
 type refusal struct {
 	name string
 	said agent.Response
@@ -51,7 +52,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("start %s: %s", r.name, r.said.Error) }
 
-// A process is one child that speaks the agent's protocol. It is safe for concurrent calls.
+// A process is a child that speaks the agent's protocol. It is safe for concurrent calls.
 type process struct {
 	name  string
 	says  string
@@ -60,7 +61,7 @@ type process struct {
 	ready chan struct{} // closed when the process serves
 	ended chan struct{} // closed when the output has ended and the process was waited for
 
-	refused *agent.Response // why the process does not serve; read only after ended is closed
+	refused *agent.Response // the refusal to serve, or nil; may be read only after ended is closed
 	killed  atomic.Bool     // kill was called
 
 	mu      sync.Mutex
@@ -70,8 +71,8 @@ type process struct {
 	gone    bool
 }
 
-// start starts a child and returns when the child serves. It fails with a *refusal if the child reports that it will
-// not serve, and with another error if the child ends or startMax passes first.
+// startProcess starts a child and returns when the child serves. It fails with a *refusal if the child reports that it
+// will not serve. It also fails if the child ends, or if startMax passes before the child serves.
 func start(ctx context.Context, what program) (*process, error) {
 	name := what.name
 	path, err := what.path, error(nil)
@@ -145,7 +146,7 @@ func (p *process) read(out io.Reader, notes func([]byte)) {
 			notes(lines.Bytes())
 		}
 	}
-	// The output after an overlong line is read too, because the child would block otherwise.
+	// After an overlong line, the rest of the output is read and discarded, because the child would block otherwise.
 	_, _ = io.Copy(io.Discard, out)
 	exit := p.cmd.Wait()
 	p.mu.Lock()
@@ -172,8 +173,8 @@ func (p *process) answer(r agent.Response) {
 	}
 }
 
-// call makes one request and waits for the response. It always returns: if the process ends first, the response is
-// lost.
+// callAgent sends a request and waits for the response. It always returns: if the process ends first, the response is
+// lostResponse.
 func (p *process) call(req agent.Request) agent.Response {
 	w := make(chan agent.Response, 1)
 	p.mu.Lock()
@@ -188,7 +189,7 @@ func (p *process) call(req agent.Request) agent.Response {
 	if err != nil {
 		panic(fmt.Sprintf("BUG: a request that cannot be written: %v", err))
 	}
-	_, err = p.in.Write(append(line, '\n')) // The lock keeps lines from being mixed.
+	_, err = p.in.Write(append(line, '\n')) // The lock keeps the lines of concurrent calls apart.
 	p.mu.Unlock()
 	if err != nil {
 		<-p.ended // The process no longer reads, so it has ended or is about to end.
@@ -196,23 +197,23 @@ func (p *process) call(req agent.Request) agent.Response {
 	return <-w
 }
 
-// freeze stops the process with SIGSTOP until thaw.
-func (p *process) freeze() { _ = p.cmd.Process.Signal(syscall.SIGSTOP) } // It fails only for a process that has ended.
+// suspend stops the process with SIGSTOP until resume.
+func (p *process) freeze() { _ = p.cmd.Process.Signal(syscall.SIGSTOP) } // Signal fails only if the process has ended.
 
 func (p *process) thaw() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// kill ends the process with SIGKILL, as a crash would, and waits for its end.
+// killAndWait ends the process with SIGKILL, as a crash would, and waits for the end of the process.
 func (p *process) kill() {
 	p.killed.Store(true)
-	_ = p.cmd.Process.Kill() // It fails only for a process that has ended.
+	_ = p.cmd.Process.Kill() // Kill fails only if the process has ended.
 	<-p.ended
 }
 
-// stop ends the process in order: the process drains and closes. It fails if the process exits with an error, or does
-// not end within stopMax.
+// stopAndWait ends the process in order: the process drains and closes. It fails if the process exits with an error, or
+// does not end within stopMax.
 func (p *process) stop() error {
 	if _ = p.in.Close(); p.says != "" {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM) // It fails only for a process that has ended.
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // Signal fails only if the process has ended.
 	}
 	limit := time.NewTimer(stopMax)
 	defer limit.Stop()

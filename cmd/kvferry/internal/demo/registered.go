@@ -10,29 +10,30 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// PushReg is the mode in which the pools are the engines' own blocks: a decode registers those that it wants written,
-// and a prefill writes them when it has finished a request, or at once if it has. Engines have tensor-parallel ranks,
-// each a process of its own.
+// PushReg is the mode in which the pools consist of the engines' own blocks. A decode engine registers the blocks into
+// which a request is to be written. The prefill engine writes them when it has finished the request, or at once if the
+// request was finished before. Engines have tensor-parallel ranks, and each rank is a separate process.
 const PushReg Mode = "push-reg"
 
 const (
-	regHeads  = 4   // of the model
-	regLayers = 2   // of the model
-	regBlocks = 256 // of each layer
-	// regTokens are those of a block, and regHeadSize the elements of a head: a cell has 32 KiB.
+	regHeads  = 4   // KV heads of the model
+	regLayers = 2   // layers of the model
+	regBlocks = 256 // blocks of each layer
+	// regTokens is the number of tokens of a block, and regHeadSize the number of elements of a head. A cell has 32 KiB.
 	regTokens, regHeadSize = 256, 32
 	regLease               = 3 // seconds
-	// regWait bounds a decode's wait for its blocks, of a prefill that may be dead.
+	// regWait limits a decode rank's wait for its blocks, because the prefill rank may have been killed.
 	regWait = 5 * time.Second
 )
 
-// RegisteredOptions say what is replayed by engines whose blocks are registered, and by how many ranks each has.
+// RegisteredOptions describes a replay by engines with registered blocks. Prefills and Decodes are the numbers of
+// tensor-parallel ranks of the two engines.
 type RegisteredOptions struct {
 	Options
 	Prefills, Decodes int
 }
 
-// Check says which ranks no engine of the demo has.
+// Check returns an error if a number of ranks does not divide the KV heads of the demo's model.
 func (o *RegisteredOptions) Check() error {
 	for _, x := range []struct {
 		flag  string
@@ -45,10 +46,10 @@ func (o *RegisteredOptions) Check() error {
 	return nil
 }
 
-// cellHeads are those of a page: of a rank of the engine with more ranks.
+// cellHeads returns the number of heads of a cell: the number of heads of a rank of the engine that has more ranks.
 func (o *RegisteredOptions) cellHeads() int { return regHeads / max(o.Prefills, o.Decodes) }
 
-// registeredText is the configuration of one rank.
+// registeredText is the format of a rank's configuration.
 const registeredText = `enable_pd: true
 pd_role: both
 pd_peer_host: %[1]s
@@ -66,7 +67,8 @@ extra_config:
     log: {level: error}
 `
 
-// A regEngine is the ranks of an engine, and its free blocks: a request has the same ones at each rank.
+// A registeredEngine holds the ranks of an engine and the free blocks. A request has the same block numbers at each
+// rank.
 type regEngine struct {
 	name  string
 	seats []*seat
@@ -77,7 +79,8 @@ type regEngine struct {
 	free []uint32
 }
 
-// take takes blocks out of the pool until give.
+// takeBlocks waits for n free blocks and removes them from the pool. The caller must call the returned function to
+// return the blocks.
 func (e *regEngine) take(n int) (blocks []uint32, give func()) {
 	e.room.enter(n)
 	e.mu.Lock()
@@ -93,7 +96,7 @@ func (e *regEngine) take(n int) (blocks []uint32, give func()) {
 	}
 }
 
-// now are the engine's processes, when each runs.
+// currentProcesses returns the processes of all ranks. If a rank is being restarted, it waits until the rank serves.
 func (e *regEngine) now(ctx context.Context) (all []*process, err error) {
 	for _, at := range e.seats {
 		p, err := at.current(ctx)
@@ -105,7 +108,7 @@ func (e *regEngine) now(ctx context.Context) (all []*process, err error) {
 	return all, nil
 }
 
-// A registrar replays one trace.
+// A registeredPlayer replays one trace with registered blocks.
 type registrar struct {
 	ground
 	options          *RegisteredOptions
@@ -113,7 +116,7 @@ type registrar struct {
 	tally            *registeredTally
 }
 
-// RunRegistered replays the trace and reports, as Run does.
+// RunRegistered replays the trace with registered blocks and returns the report. It fails as Run does.
 func RunRegistered(ctx context.Context, o RegisteredOptions) (*RegisteredReport, error) {
 	o.Concurrency = max(o.Concurrency, 1)
 	on, err := newGround(o.Log)
@@ -164,7 +167,7 @@ func RunRegistered(ctx context.Context, o RegisteredOptions) (*RegisteredReport,
 	return g.report(took, pinned, unclean), nil
 }
 
-// start starts the ranks of an engine.
+// startEngine starts the ranks of an engine. If it fails, the returned engine has the ranks that were started.
 func (g *registrar) start(ctx context.Context, name string, ranks int) (*regEngine, error) {
 	e := &regEngine{name: name, room: newAdmission(regBlocks)}
 	for i := range regBlocks {
@@ -187,7 +190,7 @@ func (g *registrar) start(ctx context.Context, name string, ranks int) (*regEngi
 	return e, nil
 }
 
-// abort ends whatever runs.
+// killAll kills all ranks that were started.
 func (g *registrar) abort() {
 	for _, e := range []*regEngine{g.prefill, g.decodes} {
 		if e == nil {
@@ -201,7 +204,7 @@ func (g *registrar) abort() {
 	}
 }
 
-// kill ends the last rank of an engine while requests are under way, and starts it again.
+// crashLastRank kills the last rank of an engine while requests are in progress, and starts the rank again.
 func (g *registrar) kill(ctx context.Context, e *regEngine) {
 	at := e.seats[len(e.seats)-1]
 	begin := time.Now()
@@ -209,7 +212,8 @@ func (g *registrar) kill(ctx context.Context, e *regEngine) {
 	g.tally.crashed(at.program.name, time.Since(begin), err)
 }
 
-// playJob tries a request until it succeeds. Of every fourth one the first attempt is aborted by either engine.
+// playJob plays a request until an attempt succeeds. For one request in four, one of the engines aborts the first
+// attempt.
 func (g *registrar) playJob(ctx context.Context, j *job) {
 	begin, ok := time.Now(), len(j.keys) == 0
 	for attempt := 1; attempt <= attemptsMax && !ok && ctx.Err() == nil; attempt++ {
@@ -230,17 +234,17 @@ func (g *registrar) playJob(ctx context.Context, j *job) {
 	}
 }
 
-// aborted is the cause of what was meant to fail.
+// causeAborted is the cause of an attempt that the demo aborted on purpose.
 const aborted = "aborted"
 
-// attempt has a request's blocks written once, and returns the cause of a failure. The engines' calls are made side by
-// side, so that either may come first.
+// tryJob has a request's blocks written once, and returns the cause of a failure. The calls of the two engines are made
+// concurrently, so that either engine may be first.
 func (g *registrar) attempt(ctx context.Context, j *job, attempt int) (cause string) {
 	from, give := g.prefill.take(len(j.keys))
 	defer give()
 	first := 0
 	if j.index%4 == 1 && len(j.keys) > 1 {
-		first = 1 // The decode has a prefix.
+		first = 1 // The decode engine already has the first block.
 	}
 	into, give := g.decodes.take(len(j.keys) - first)
 	defer give()
@@ -269,7 +273,7 @@ func (g *registrar) attempt(ctx context.Context, j *job, attempt int) (cause str
 				WaitMS: int(regWait.Milliseconds()), Registered: &agent.Registered{Blocks: into, First: first,
 					Transfer: transfer, Producers: g.near(i), Ranks: len(prefills)}})
 			close(over[i])
-			if took[i].Code != effects.OK.String() { // As an engine that computes it by itself then.
+			if took[i].Code != effects.OK.String() { // As an engine does that will compute the request itself.
 				for _, p := range prefills {
 					p.call(agent.Request{Op: "abort", Request: finish.Request, Registered: finish.Registered})
 				}
@@ -289,7 +293,7 @@ func (g *registrar) attempt(ctx context.Context, j *job, attempt int) (cause str
 		for i, p := range prefills {
 			working.Go(func() {
 				if wrote[i] = p.call(finish); wrote[i].Code == effects.PeerLost.String() {
-					for i, p := range decodes { // The rank's next life knows nothing of it, and would keep who asks.
+					for i, p := range decodes { // The rank's next incarnation does not know the request, so decode ranks would wait.
 						working.Go(func() { takeBack(p, id+"-0000000d", over[i]) })
 					}
 				}
@@ -300,7 +304,8 @@ func (g *registrar) attempt(ctx context.Context, j *job, attempt int) (cause str
 	return g.judge(wrote, took, byPrefill, byDecode)
 }
 
-// takeBack has a decode rank take its registration back, once it has begun.
+// cancelRegistration makes a decode rank cancel its registration of a request. It repeats the call until the rank knows
+// the registration, or the registration has ended.
 func takeBack(p *process, request string, over <-chan struct{}) {
 	for {
 		if p.call(agent.Request{Op: "cancel", Request: request}).Code != effects.NotFound.String() {
@@ -314,7 +319,7 @@ func takeBack(p *process, request string, over <-chan struct{}) {
 	}
 }
 
-// near are the prefill's ranks that have a part of what a decode's rank has.
+// producersOf returns the prefill ranks that have a part of the heads of a decode rank.
 func (g *registrar) near(rank int) []agent.Peer {
 	p, d := len(g.prefill.seats), len(g.decodes.seats)
 	if p >= d {
@@ -324,7 +329,8 @@ func (g *registrar) near(rank int) []agent.Peer {
 	return g.prefill.peers[at : at+1]
 }
 
-// judge says what became of an attempt.
+// attemptCause returns the cause with which an attempt failed, or "" if the attempt succeeded, and counts the received
+// bytes. The cause is causeAborted if an engine aborted the attempt as the demo requested.
 func (g *registrar) judge(wrote, took []agent.Response, byPrefill, byDecode bool) (cause string) {
 	for _, r := range took {
 		g.tally.received(&r)
@@ -340,7 +346,7 @@ func (g *registrar) judge(wrote, took []agent.Response, byPrefill, byDecode bool
 		return aborted
 	}
 	if byPrefill || byDecode {
-		return cause // It was killed.
+		return cause // A rank was killed.
 	}
 	for _, r := range wrote {
 		if r.Code != effects.OK.String() && cause == "" {

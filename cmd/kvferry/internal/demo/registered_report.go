@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// A RegisteredReport is what a replay with registered blocks did. Times are microseconds.
+// A RegisteredReport is the report of a replay with registered blocks. Times are in microseconds.
 type RegisteredReport struct {
 	Mode     Mode   `json:"mode"`
 	Trace    string `json:"trace"`
@@ -18,14 +18,14 @@ type RegisteredReport struct {
 	Prefills int    `json:"prefill_tp"`
 	Decodes  int    `json:"decode_tp"`
 	Outcome
-	// Attempts that either engine aborted, which were begun again.
+	// The numbers of attempts that an engine aborted on purpose. The requests were played again.
 	AbortedByPrefill int `json:"aborted_by_prefill"`
 	AbortedByDecode  int `json:"aborted_by_decode"`
 
-	Pages int64 `json:"pages"` // that were written
+	Pages int64 `json:"pages"` // number of pages that were written
 }
 
-// A registeredTally is what workers count while they play.
+// A registeredTally collects the counts of the workers during a replay.
 type registeredTally struct {
 	counted[RegisteredReport]
 	register histogram
@@ -37,7 +37,7 @@ func newRegisteredTally() *registeredTally {
 	return t
 }
 
-// received counts what a decode rank says came.
+// addReceived counts the pages and bytes that a decode rank has verified.
 func (t *registeredTally) received(r *agent.Response) {
 	if r.Hits > 0 {
 		t.register.record(time.Duration(r.MicrosTransfer) * time.Microsecond)
@@ -68,7 +68,7 @@ func (g *registrar) report(took time.Duration, pinned, unclean []string) *Regist
 	return r
 }
 
-// Print writes the report as tables for people.
+// Print writes the report as text tables. It returns the first error of writing.
 func (r *RegisteredReport) Print(w io.Writer) error {
 	rows := [][2]string{
 		{"mode", string(r.Mode)},

@@ -16,11 +16,11 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// A Report is what a replay did. Times are microseconds.
+// A Report is the report of a replay in a push or pull mode. Times are in microseconds.
 type Report struct {
 	Mode      Mode   `json:"mode"`
-	Ring      bool   `json:"ring"`          // each node was prefill and decode
-	Recall    bool   `json:"bidirectional"` // who put read back first
+	Ring      bool   `json:"ring"`          // each node had both roles
+	Recall    bool   `json:"bidirectional"` // each sender first recalled the chunks that its peer still had
 	Trace     string `json:"trace"`
 	Plane     string `json:"transfer_channel"`
 	Shape     string `json:"shape"`
@@ -29,26 +29,26 @@ type Report struct {
 	Outcome
 
 	Sent         int64   `json:"chunks_sent"`
-	Skipped      int64   `json:"chunks_skipped"` // the decode had them already
+	Skipped      int64   `json:"chunks_skipped"` // chunks that the decode node already had
 	Hits         int64   `json:"chunks_fetched"`
 	Recalled     int64   `json:"chunks_recalled"`
-	Saved        int64   `json:"layers_saved"` // layerwise: of all steps
-	Preempted    int64   `json:"preempted"`    // layerwise: prefills that began again
+	Saved        int64   `json:"layers_saved"` // layerwise: saved layers, over all steps
+	Preempted    int64   `json:"preempted"`    // layerwise: prefills that were preempted and began again
 	BytesSent    int64   `json:"bytes_sent"`
-	MiBPerSecond float64 `json:"mib_per_second"` // sent, making and checking content included
+	MiBPerSecond float64 `json:"mib_per_second"` // sent bytes per time, which includes making and checking the content
 
-	// LentMost is the most pages that a prefill had lent at a time, of its PrefillPages, in a ring those that its engine
-	// may have; 0 where nothing is lent.
+	// LentMax is the largest number of pages that a prefill node had leased to peers at one time, out of PrefillPages. In
+	// a ring, PrefillPages is the number of pages that a node's engine may have. LentMax is 0 if the mode leases no pages.
 	LentMost     int `json:"lent_pages_most"`
 	PrefillPages int `json:"prefill_pages"`
-	// StagedMost is the most pages of its pool that a decode held at a time for fetches, of StagingPages, which are two
-	// batches; both 0 where nothing is fetched. More would be a defect.
+	// StagedMax is the largest number of pages of its pool that a decode node used at one time for fetches. More than
+	// StagingPages, which is two batches, would be a defect. Both are 0 if the mode has no fetches.
 	StagedMost   int        `json:"staged_pages_most"`
 	StagingPages int        `json:"staging_pages"`
 	NPU          *NPUReport `json:"npu,omitempty"`
 }
 
-// Latency is percentiles of one step.
+// Latency holds the percentiles of the duration of one step.
 type Latency struct {
 	Count int64 `json:"count"`
 	P50   int64 `json:"p50"`
@@ -57,7 +57,7 @@ type Latency struct {
 	Max   int64 `json:"max"`
 }
 
-// latencyMax is the longest latency told apart; longer ones count as this.
+// latencyMax is the longest latency that a histogram distinguishes. Longer latencies count as latencyMax.
 const latencyMax = 5 * time.Minute
 
 type histogram struct {
@@ -81,16 +81,16 @@ func (h *histogram) percentiles() Latency {
 	return Latency{h.h.TotalCount(), h.h.ValueAtQuantile(50), h.h.ValueAtQuantile(95), h.h.ValueAtQuantile(99), h.h.Max()}
 }
 
-// A tally is what workers count while they play.
+// A tally collects the counts of the workers during a replay.
 type tally struct {
 	counted[Report]
 	sent, skipped, hits, recalled   atomic.Int64
 	saved, preempted, bytesSent     atomic.Int64
-	put, get, recall, compute, save histogram // the last two layerwise
+	put, get, recall, compute, save histogram // compute and save: only in mode layerwise
 
-	// The high marks of all nodes.
+	// The maxima over all nodes.
 	lentMost, stagedMost int
-	links                map[string]agent.Links // as last seen, by incarnation
+	links                map[string]agent.Links // last counts of each incarnation
 }
 
 func newTally() *tally {
@@ -133,7 +133,7 @@ func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPURe
 	return &r
 }
 
-// Print writes the report as tables for people.
+// Print writes the report as text tables. It returns the first error of writing.
 func (r *Report) Print(w io.Writer) error {
 	rows := [][2]string{
 		{"mode", string(r.Mode)},
@@ -175,7 +175,7 @@ func (r *Report) Print(w io.Writer) error {
 	return errors.Join(printRows(w, rows), printLatency(w, r.Latency, steps...), printVerdict(w, r.OK))
 }
 
-// nodes says which there were.
+// formatNodes describes the nodes of the replay.
 func (r *Report) nodes() string {
 	if r.Ring {
 		return fmt.Sprintf("%d, each prefill and decode, in a ring", ringNodes)

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// In a ring each node has both roles: it puts chunks to the next node, and receives chunks from the previous node. The
-// pages that the node's engine reserves and the pages of received chunks belong to one pool.
+// In a ring, each node has both roles: the node puts chunks to the next node, and receives chunks from the previous
+// node. The pages that the node's engine reserves and the pages of received chunks belong to one pool.
 
 // ringNodes is the number of nodes in a ring.
 const ringNodes = 3
@@ -45,7 +45,7 @@ func (m Mode) ringRoom(s shape) int {
 	return s.prefillPages
 }
 
-// startRing starts the nodes. The lines in tells configure a node that notifies the proxy.
+// startRing starts the nodes of the ring. The proxyLines are the configuration of a node's notifications to the proxy.
 func (c *cluster) startRing(ctx context.Context, o *Options, tells string) error {
 	c.decodes = make([]decode, ringNodes)
 	for i := range c.decodes {

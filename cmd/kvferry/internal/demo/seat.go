@@ -5,20 +5,21 @@ import (
 	"sync"
 )
 
-// A seat is one place in the cluster where a node runs, with the process that runs there now. A restarted process has
-// the same seat.
+// A slot is a place in the cluster where a node runs, together with the process that runs there now. A restarted
+// process has the same slot, and so the same ports and the same configuration.
 type seat struct {
 	program program
-	// env returns the environment of each incarnation, counted from 1. It replaces the program's own; nil: no change.
+	// processEnv returns the additional environment of an incarnation, counted from 1, which replaces program.env. If
+	// processEnv is nil, program.env applies.
 	env func(life int) []string
 
 	mu      sync.Mutex
 	lives   int
 	process *process
-	back    chan struct{} // non-nil during a crash; closed when the restart has ended
+	back    chan struct{} // non-nil during a restart; closed when the restart has ended
 }
 
-// take starts the seat's first process. The caller may call it again after a refusal.
+// startFirst starts the slot's first process. The caller may call startFirst again after a refusal.
 func (s *seat) take(ctx context.Context) error {
 	p, err := s.launch(ctx)
 	s.mu.Lock()
@@ -39,7 +40,8 @@ func (s *seat) launch(ctx context.Context) (*process, error) {
 	return start(ctx, next)
 }
 
-// current returns the process. During a crash, it waits until the restart has ended or the context is cancelled.
+// awaitProcess returns the process. During a restart, it waits until the restart has ended, and fails if the context is
+// cancelled first.
 func (s *seat) current(ctx context.Context) (*process, error) {
 	for {
 		s.mu.Lock()
@@ -56,14 +58,15 @@ func (s *seat) current(ctx context.Context) (*process, error) {
 	}
 }
 
-// now returns the process, or during a crash the process that was killed. It returns nil before the first start.
+// currentProcess returns the process, or during a restart the process that was killed. It returns nil before the first
+// start.
 func (s *seat) now() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process
 }
 
-// crash kills the process as kill -9 does, calls dead, and starts a successor in the same seat. It fails if the
+// restart kills the process as kill -9 does, calls whileDead, and starts a successor in the same slot. It fails if the
 // successor does not start.
 func (s *seat) crash(ctx context.Context, dead func()) error {
 	s.mu.Lock()
@@ -79,7 +82,7 @@ func (s *seat) crash(ctx context.Context, dead func()) error {
 	defer s.mu.Unlock()
 	s.back = nil
 	if err != nil {
-		return err // The killed process stays in the seat; its calls return lost.
+		return err // The killed process stays in the slot; calls of it return lostResponse.
 	}
 	s.process = p
 	return nil

@@ -8,10 +8,11 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// settleMax limits the time after the last request in which nodes must finish their work in progress.
+// idleMax limits the time after the last request in which nodes must finish their work in progress.
 const settleMax = 20 * time.Second
 
-// settle waits until no node has work in progress, or settleMax has passed, and returns what is still pinned then.
+// awaitIdle waits until no node has work in progress, or idleMax has passed, and returns the resources that are still
+// pinned.
 func settle(ctx context.Context, nodes []*process, look func(*process) *agent.Stats) (pinned []string) {
 	deadline := time.Now().Add(settleMax)
 	for {
@@ -38,7 +39,7 @@ func (p *player) look(node *process) *agent.Stats {
 	return s
 }
 
-// pinnedAt names each resource that a node without work must not hold. Pages of ready chunks are cached and do not
+// listPinned names each resource that a node without work must not hold. Pages of ready chunks are cached and do not
 // count as pinned.
 func pinnedAt(name string, s *agent.Stats) (pinned []string) {
 	for _, c := range []struct {

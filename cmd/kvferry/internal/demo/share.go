@@ -9,20 +9,20 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// In the sharing modes, the requests of a trace are assigned to the instances in turn, so that other instances want a
-// prefix that one instance has computed. For each request, an instance takes the chunks in its own cache, queries a
+// In the sharing modes, the requests of a trace are assigned to the instances in turn, so that each instance wants
+// prefixes that its peers have computed. For each request, an instance takes the chunks in its own cache, queries a
 // directory for peers that have more chunks, brings the longest prefix from the peers, computes the rest, and stores
-// the computed chunks. The demo kills the last instance while other instances read from it, then a directory, and then
-// the log that the directories share.
+// the computed chunks. The demo kills the last instance while its peers read chunks, then a directory, and then the log
+// that the directories share.
 
-// The modes of nodes that share: either the node that has the chunks writes them, or the node that wants them reads
-// them.
+// The modes of nodes that share: either the node that has the chunks writes the pages, or the node that wants the
+// chunks reads the pages.
 const (
 	P2PPush Mode = "p2p-push"
 	P2PPull Mode = "p2p-pull"
-	// P2PArena makes nodes read copies of the chunks, which the chunks' holder lends from its arena.
+	// P2PArena makes nodes read copies of the chunks, which the chunks' holder lends from an arena of copies.
 	P2PArena Mode = "p2p-pull+arena"
-	// P2PDelay leaves the chunks with the peer until the engine fetches them.
+	// P2PDelay leaves the chunks with the peer until the engine fetches the chunks.
 	P2PDelay Mode = "p2p-delay"
 )
 
@@ -44,7 +44,7 @@ const (
 	knownMax = 60 * time.Second
 )
 
-// SharedOptions describes a replay by nodes that share. With Ring, the nodes also push chunks to each other.
+// SharingOptions describes a replay by nodes that share. With Ring, the nodes also push chunks to each other.
 type SharedOptions struct {
 	Options
 	Directories int
@@ -58,7 +58,7 @@ type sharer struct {
 	tally   *sharedTally
 }
 
-// RunShared replays the trace with nodes that share, and returns the report. It fails as Run does.
+// RunSharing replays the trace with nodes that share, and returns the report. RunSharing fails as Run does.
 func RunShared(ctx context.Context, o SharedOptions) (*SharedReport, error) {
 	o.shape = shape{chunkTokens: 256, layers: 1, kvHeads: 1, headSize: 128}
 	o.Concurrency = max(o.Concurrency, 1)
@@ -87,7 +87,8 @@ func RunShared(ctx context.Context, o SharedOptions) (*SharedReport, error) {
 	return s.report(took, pinned, unclean), nil
 }
 
-// play replays the requests. The others begin when directories know what the first one has left to its instance.
+// playJobs replays the requests. The first request is played alone, and the rest begins when the directories know the
+// chunks that the first request has left in its instance's cache. playJobs fails if the directories do not learn them.
 func (s *sharer) play(ctx context.Context) error {
 	jobs := jobsOf(s.options.Requests, s.options.shape.chunkTokens)
 	for i := range jobs {
@@ -114,7 +115,8 @@ func (s *sharer) play(ctx context.Context) error {
 	return nil
 }
 
-// known waits until the second instance hears from directories what the first one has.
+// awaitLookup waits until a lookup by the second instance finds all keys at another instance. It fails after
+// directoryMax, or if the context ends.
 func (s *sharer) known(ctx context.Context, keys []string) error {
 	asks := s.town.seats[1].now()
 	for until := time.Now().Add(knownMax); ; {
@@ -131,7 +133,8 @@ func (s *sharer) known(ctx context.Context, keys []string) error {
 	}
 }
 
-// playJob tries a request until it succeeds: what its instance did before it was killed is lost.
+// playJob plays a request until an attempt succeeds, at most attemptsMax times. If the instance is killed during an
+// attempt, the work of the attempt is lost.
 func (s *sharer) playJob(ctx context.Context, j *job) {
 	begin, ok := time.Now(), len(j.keys) == 0
 	for attempt := 1; attempt <= attemptsMax && !ok && ctx.Err() == nil; attempt++ {
@@ -148,7 +151,7 @@ func (s *sharer) playJob(ctx context.Context, j *job) {
 	}
 }
 
-// attempt makes one instance serve a request, and returns the cause of a failure, or "".
+// tryJob makes an instance serve a request once, and returns the cause of a failure, or "".
 func (s *sharer) attempt(ctx context.Context, j *job, attempt int) (cause string) {
 	at := j.index % instances
 	room := s.town.rooms[at]
@@ -182,7 +185,8 @@ func (s *sharer) attempt(ctx context.Context, j *job, attempt int) (cause string
 	return ""
 }
 
-// pass has an instance put a request's chunks to the next one, as its prefill, where the next one's engine takes them.
+// passToNext makes an instance put a request's chunks to the next instance, as a prefill node does, and makes the
+// engine of the next instance get the chunks. It returns the cause of a failure, or "".
 func (s *sharer) pass(ctx context.Context, j *job, from *process, at int, request string) (cause string) {
 	next := (at + 1) % instances
 	to, err := s.town.seats[next].current(ctx)
@@ -212,7 +216,7 @@ func (s *sharer) pass(ctx context.Context, j *job, from *process, at int, reques
 	return ""
 }
 
-// look requests the node's Stats. It returns nil if the process has ended.
+// fetchStats requests the node's Stats. It returns nil if the process has ended.
 func (s *sharer) look(node *process) *agent.Stats {
 	stats := node.call(agent.Request{Op: "stats"}).Stats
 	if stats != nil {

@@ -10,17 +10,20 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/valkey/server"
 )
 
-// Directories share a log where a server for it is installed. Then each instance tells one directory what it has, and
-// asks that one, so what it hears of others' comes by the log. Otherwise each tells all of them.
+// The directories share a log if a Valkey or Redis server is installed. In that case, each instance reports its chunks
+// to a single directory and queries the same directory, so that all information about peers comes through the log.
+// Without a server, each instance reports to all directories.
 
-// agreeMax bounds the wait for what directories tell each other. Who was known by a directory that was killed is known
-// by another one after half a minute, and what is missing is asked for ever more seldom, after 160 s at the latest.
+// agreementMax limits the wait until the directories have the same content. The workers of a killed directory become
+// known to another directory within half a minute. A directory requests missing entries again with growing pauses, the
+// longest of which is 160 s.
 const agreeMax = 5 * time.Minute
 
-// logText is of a directory's configuration.
+// logLineFormat is the line of a directory's configuration that names the log.
 const logText = "    directory: {log: '%s:%d'}\n"
 
-// startLog starts a server, if there is one, and gives the line for directories.
+// startLogServer starts the server of the log and returns the line for the directories' configurations. If no server is
+// installed, the line is empty and logName says why.
 func (t *town) startLog(ctx context.Context) (line string, err error) {
 	path, name, err := server.FindProgram()
 	if err != nil {
@@ -39,8 +42,8 @@ func (t *town) startLog(ctx context.Context) (line string, err error) {
 	return fmt.Sprintf(logText, host, ports[0]), t.shared.take(ctx)
 }
 
-// killLog kills the server with all that it kept. What directories know by it they go on to answer with; what is stored
-// meanwhile they learn when it is there again.
+// killLogServer kills the server together with its data and starts it again. Meanwhile the directories must answer with
+// the content that they had. After the restart, they must learn of the chunks that were stored during the outage.
 func (s *sharer) killLog(ctx context.Context) {
 	if s.town.shared == nil {
 		return
@@ -58,8 +61,9 @@ func (s *sharer) killLog(ctx context.Context) {
 	s.tally.crashed("log", time.Since(begin), err)
 }
 
-// spread has the first instance store chunks, and waits until the second one hears of that from another directory.
-// Where they were given up before, they are stored again.
+// storeAndAwait makes the first instance store chunks, and waits until a lookup by the second instance, which queries a
+// different directory, finds the chunks. The chunks are stored again before each lookup, because the cache may have
+// evicted them.
 func (s *sharer) spread(ctx context.Context, keys []string) error {
 	for until := time.Now().Add(agreeMax); ; {
 		s.town.seats[0].now().call(agent.Request{Op: "store", Keys: keys})
@@ -76,7 +80,8 @@ func (s *sharer) spread(ctx context.Context, keys []string) error {
 	}
 }
 
-// withoutLog has instances go on while there is no log.
+// useWithoutLog makes the instances store, look up and bring chunks while the log's server is down. It fails if the
+// second instance's directory has forgotten chunks that were stored before the outage.
 func (s *sharer) withoutLog(before, meanwhile []string) error {
 	first, second := s.town.seats[0].now(), s.town.seats[1].now()
 	r := second.call(agent.Request{Op: "lookup", Keys: before})
@@ -94,7 +99,8 @@ func (s *sharer) withoutLog(before, meanwhile []string) error {
 	return nil
 }
 
-// agree waits until each directory that shares a log knows all instances, and as many chunks as the others.
+// awaitAgreement waits until all directories that share a log know every instance and the same number of chunks. It
+// fails after agreementMax.
 func (t *town) agree(ctx context.Context) error {
 	if t.shared == nil {
 		return nil

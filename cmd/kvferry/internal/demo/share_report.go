@@ -13,48 +13,50 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A SharedReport is what a replay by nodes that share did. Times are microseconds.
+// A SharingReport is the report of a replay by nodes that share. Times are in microseconds.
 type SharedReport struct {
 	Mode        Mode   `json:"mode"`
-	Both        bool   `json:"both"` // each instance put what it had to the next one as well
+	Both        bool   `json:"both"` // each instance also put its chunks to the next instance
 	Trace       string `json:"trace"`
 	Plane       string `json:"transfer_channel"`
 	Instances   int    `json:"instances"`
 	Directories int    `json:"directories"`
-	Log         string `json:"log"`   // the server that keeps the directories' log, or why there is none
+	Log         string `json:"log"`   // the server of the directories' log, or the reason that there is no server
 	Pages       int    `json:"pages"` // of each instance's cache
 	PageBytes   int    `json:"page_bytes"`
 	Outcome
 
-	// Chunks that requests wanted, each counted as one of three: its instance had it, it came from a peer (or was computed
-	// for another request meanwhile), or it was computed.
+	// Wanted is the number of chunks of all requests. Each chunk is counted in exactly one of LocalHits (the instance had
+	// the chunk), PeerHits (the chunk came from a peer, or was computed for another request meanwhile), and Computed.
 	Wanted    int64   `json:"chunks_wanted"`
 	LocalHits int64   `json:"chunks_local"`
 	PeerHits  int64   `json:"chunks_from_peers"`
 	Computed  int64   `json:"chunks_computed"`
 	HitRate   float64 `json:"hit_rate"`
-	// Misses are the chunks that were computed, by why they did not come from a peer.
+	// Misses counts the computed chunks by the reason that no peer delivered them.
 	Misses map[string]int64 `json:"misses"`
 	Passed int64            `json:"chunks_passed"` // put to the next instance
-	// BytesSaved were brought, and would have been computed.
+	// BytesSaved is the size of the chunks that came from peers and so did not have to be computed.
 	BytesSaved int64 `json:"bytes_saved"`
-	// Asked is how often one peer was asked for chunks, by how that ended; of those that were killed, as far as they told.
+	// PeerRequests counts the requests to peers for chunks, by the code with which the request ended. For a killed
+	// incarnation, the count is that of its last statistics.
 	Asked map[string]uint64 `json:"peers_asked"`
-	// WithoutLog is how many chunks came from a peer or the own cache while the log was dead.
+	// WithoutLog is the number of chunks that came from a peer or from the local cache while the log's server was down.
 	WithoutLog int `json:"chunks_without_log"`
-	// UnderWayAtDeath is how many pages of the instance that was killed others were reading, or it was writing, then.
+	// UnderWayAtDeath is the number of pages that peers were reading from the killed instance, or that the killed instance
+	// was writing, when the instance was killed.
 	UnderWayAtDeath int `json:"pages_under_way_at_death"`
 }
 
-// A sharedTally is what workers count while they play.
+// A sharingTally collects the counts of the workers during a replay.
 type sharedTally struct {
 	counted[SharedReport]
 	lookup, bring histogram
 
-	all   int                          // requests
-	begun bool                         // may is closed
-	may   chan struct{}                // closed when a peer's chunks have come, or all requests have ended
-	lives map[string]map[string]uint64 // how peers were asked, by incarnation
+	all   int                          // number of requests of the replay
+	begun bool                         // strikesReady is closed
+	may   chan struct{}                // closed when a peer has delivered chunks, or all requests have ended
+	lives map[string]map[string]uint64 // requests to peers by code, for each incarnation
 }
 
 func newSharedTally(all int) *sharedTally {
@@ -65,7 +67,7 @@ func newSharedTally(all int) *sharedTally {
 	return t
 }
 
-// served counts what became of a request's chunks.
+// addServed counts the chunks of a completed request: local hits, peer hits, and computed chunks with the reason.
 func (t *sharedTally) served(j *job, looked, got *agent.Response, lookup time.Duration) {
 	t.lookup.record(lookup)
 	t.bring.record(time.Duration(got.MicrosTransfer) * time.Microsecond)
@@ -81,7 +83,7 @@ func (t *sharedTally) served(j *job, looked, got *agent.Response, lookup time.Du
 	}
 }
 
-// mayStrike lets strikes begin.
+// allowStrikes lets the strikes begin if ready is true. Further calls have no effect.
 func (t *sharedTally) mayStrike(now bool) {
 	if now && !t.begun {
 		t.begun = true
@@ -89,7 +91,7 @@ func (t *sharedTally) mayStrike(now bool) {
 	}
 }
 
-// whyMissing says why chunks had to be computed.
+// missReason returns the reason that chunks had to be computed, given the responses of the lookup and the bring.
 func whyMissing(looked, got *agent.Response) string {
 	switch {
 	case got.Code != effects.NotFound.String():
@@ -108,7 +110,7 @@ func (t *sharedTally) passed(chunks int) {
 	t.r.Passed += int64(chunks)
 }
 
-// ended counts a request.
+// endRequest counts a request as countedReport does, and allows strikes when the last request has ended.
 func (t *sharedTally) ended(ok bool) (all, lost int) {
 	all, lost = t.counted.ended(ok)
 	t.mu.Lock()
@@ -117,21 +119,22 @@ func (t *sharedTally) ended(ok bool) (all, lost int) {
 	return all, lost
 }
 
-// asked notes what a life of an instance says of how peers were asked.
+// recordPeerRequests records an incarnation's count of requests to peers, which replaces the incarnation's previous
+// count.
 func (t *sharedTally) asked(s *agent.Stats) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lives[s.Incarnation] = s.Brought
 }
 
-// crashing notes how much is lent of who will be killed.
+// recordUnderWay records the number of pages that are in use by transfers at the instance that is about to be killed.
 func (t *sharedTally) crashing(pages int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.r.UnderWayAtDeath = pages
 }
 
-// alone counts what came while there was no log.
+// addWithoutLog adds the chunks of a bring that was made while the log's server was down.
 func (t *sharedTally) alone(r *agent.Response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,7 +165,7 @@ func (s *sharer) report(took time.Duration, pinned, unclean []string) *SharedRep
 	return r
 }
 
-// Print writes the report as tables for people.
+// Print writes the report as text tables. It returns the first error of writing.
 func (r *SharedReport) Print(w io.Writer) error {
 	rows := [][2]string{
 		{"mode", string(r.Mode)},
@@ -195,7 +198,7 @@ func (r *SharedReport) Print(w io.Writer) error {
 	return errors.Join(printRows(w, rows), printLatency(w, r.Latency, "lookup", "bring", "request"), printVerdict(w, r.OK))
 }
 
-// part is a count of chunks, and its part of those that were wanted.
+// formatPart returns a count of chunks with its percentage of all wanted chunks.
 func (r *SharedReport) part(n int64) string {
 	return fmt.Sprintf("%d (%.1f %%)", n, 100*float64(n)/float64(max(r.Wanted, 1)))
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// killOwner kills the last instance while pages of chunks that it has are under way to others, and starts it again. For
-// that those hold still who would end it: the readers, or the owner where it writes. Where no look finds such pages it
-// is killed as well. It begins when chunks of a peer have come to some request.
+// killInstance kills the last instance while pages of its chunks are in transfer to readers, and starts the instance
+// again. To catch such a moment, killInstance suspends the processes that would end the transfer: the readers, or in
+// mode p2p-push the instance itself, which writes. If no attempt finds pages in transfer, the instance is killed
+// without them. killInstance starts when strikesReady is closed.
 func (s *sharer) killOwner(ctx context.Context) {
 	select {
 	case <-s.tally.may:
@@ -43,7 +44,7 @@ func (s *sharer) killOwner(ctx context.Context) {
 			}
 			found = count()
 		}
-		if found == 0 { // It was over before they held still.
+		if found == 0 { // The transfer had ended before the processes were suspended.
 			for _, p := range still {
 				p.thaw()
 			}
@@ -61,7 +62,8 @@ func (s *sharer) killOwner(ctx context.Context) {
 	<-over
 }
 
-// looks counts pages until there are some; 0 if what they are for ends before.
+// awaitPages calls count until it returns more than 0 pages, and returns that number. It returns 0 if the readers end
+// first.
 func looks(count func() int, over <-chan struct{}) int {
 	for {
 		if n := count(); n > 0 {
@@ -75,7 +77,8 @@ func looks(count func() int, over <-chan struct{}) int {
 	}
 }
 
-// readFrom has instances bring chunks that the owner stores for that. What it returns is closed when they have ended.
+// startReaders makes the owner store chunks and the readers bring them from the owner. The returned channel is closed
+// when all readers have ended.
 func (s *sharer) readFrom(owner *process, others []*process, keys []string) <-chan struct{} {
 	owner.call(agent.Request{Op: "store", Keys: keys})
 	over := make(chan struct{})
@@ -94,7 +97,8 @@ func (s *sharer) readFrom(owner *process, others []*process, keys []string) <-ch
 	return over
 }
 
-// killDirectory kills one, starts it again, and waits until all instances have told it again what they have.
+// killDirectory kills the first directory, starts it again, and waits until all instances have reported their chunks to
+// the new incarnation.
 func (s *sharer) killDirectory(ctx context.Context) {
 	d := s.town.directories[0]
 	name, begin := d.now().name, time.Now()

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// Each chunk that was wanted is counted once, and each that was computed has one reason.
+// Each wanted chunk is counted once, and each computed chunk has one reason.
 func TestWhatBecameOfChunks(t *testing.T) {
 	j := &job{keys: make([]string, 10)}
 	for _, c := range []struct {

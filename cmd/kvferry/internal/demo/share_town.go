@@ -13,18 +13,19 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// A town is the processes of nodes that share: directories, and instances that tell all of them what they have.
+// A sharingCluster is the set of processes of a replay by nodes that share: the directories, the instances that report
+// their chunks to the directories, and the server of the directories' log.
 type town struct {
 	ground
 	seats       []*seat
-	peers       []agent.Peer // where each instance is reached
-	rooms       []*admission // chunks of requests in progress at each
+	peers       []agent.Peer // address of each instance
+	rooms       []*admission // for each instance, the limit on chunks of requests in progress
 	directories []*office
-	shared      *seat  // where the server runs that keeps the directories' log; nil: there is none
-	logBy       string // the server, or why there is none
+	shared      *seat  // the server of the directories' log; nil if no server is installed
+	logBy       string // name of the log's server, or the reason that there is no server
 }
 
-// shareText is an instance's configuration, in the keys that LMCache users know.
+// instanceText is the format of an instance's configuration, in LMCache's keys.
 const shareText = `enable_p2p: true
 p2p_host: %[1]s
 p2p_init_ports: [%[2]d]
@@ -52,7 +53,7 @@ extra_config:
     log: {level: error}
 `
 
-// directoryText is a directory's configuration.
+// directoryText is the format of a directory's configuration.
 const directoryText = `controller_host: %s
 controller_monitor_ports: {pull: %d, reply: %d, heartbeat: %d}
 extra_config:
@@ -127,7 +128,7 @@ func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
 	return nil
 }
 
-// settleIn starts the first process of a seat with a configuration.
+// startSlot writes the configuration of a slot and starts the slot's first process.
 func (g *ground) settleIn(ctx context.Context, at *seat, p program, text string) error {
 	path := filepath.Join(g.dir, p.name+".yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -138,7 +139,7 @@ func (g *ground) settleIn(ctx context.Context, at *seat, p program, text string)
 	return at.take(ctx)
 }
 
-// nodes are the processes of instances.
+// instanceProcesses returns the current processes of the instances.
 func (t *town) nodes() []*process {
 	var all []*process
 	for _, at := range t.seats {
@@ -147,7 +148,8 @@ func (t *town) nodes() []*process {
 	return all
 }
 
-// all are these and the directories, which end last.
+// allProcesses returns the current processes of the instances, the directories and the log's server, in the order in
+// which they are stopped.
 func (t *town) all() []*process {
 	all := t.nodes()
 	for _, d := range t.directories {
@@ -159,7 +161,7 @@ func (t *town) all() []*process {
 	return all
 }
 
-// stop ends all processes in order and says which did not end well.
+// stopAll ends all processes in order and returns an error text for each process that did not end well.
 func (t *town) stop() (problems []string) {
 	for _, p := range t.all() {
 		if err := p.stop(); err != nil {
@@ -169,7 +171,7 @@ func (t *town) stop() (problems []string) {
 	return problems
 }
 
-// abort ends whatever runs.
+// killAll kills all processes and removes their files and ports.
 func (t *town) abort() {
 	for _, p := range t.all() {
 		if p != nil {
@@ -179,14 +181,14 @@ func (t *town) abort() {
 	t.leaveNothing()
 }
 
-// An office is where a directory runs.
+// A directoryNode is the slot of a directory with the counts that the directory printed last.
 type office struct {
 	seat
 	telling sync.Mutex
 	last    directoryLine
 }
 
-// A directoryLine is what a directory prints of what it knows; its first one has ports instead.
+// A directoryLine is a line that a directory prints with its counts. The first line has ports instead of counts.
 type directoryLine struct {
 	Workers int `json:"workers"`
 	Chunks  int `json:"chunks"`
@@ -202,14 +204,15 @@ func (d *office) note(line []byte) {
 	d.last = l
 }
 
-// knowing is what it said last.
+// currentCounts returns the counts of the directory's last line.
 func (d *office) knowing() directoryLine {
 	d.telling.Lock()
 	defer d.telling.Unlock()
 	return d.last
 }
 
-// knows waits until a directory has heard from so many workers, and of any chunk.
+// awaitWorkers waits until the directory knows the given number of workers and at least one chunk. It fails after
+// directoryMax.
 func (d *office) knows(ctx context.Context, workers int) error {
 	for until := time.Now().Add(knownMax); ; {
 		l := d.knowing()

@@ -11,7 +11,7 @@ func printRows(w io.Writer, rows [][2]string) error {
 	for _, row := range rows {
 		fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
 	}
-	fmt.Fprint(t, "\n") // An empty line ends the columns above.
+	fmt.Fprint(t, "\n") // An empty line ends the alignment of the columns.
 	return t.Flush()
 }
 

@@ -18,9 +18,9 @@ type job struct {
 	lastTokens int
 }
 
-// keysOf returns the keys of the chunks of a prompt. Equal ids in a trace stand for equal blocks after equal prefixes,
-// so the block and the position name a chunk. The token count is part of the key, so that a prompt's partial last chunk
-// has another key than the full chunk of another prompt.
+// promptKeys returns the keys of the chunks of a prompt. Equal IDs in a trace stand for equal blocks after equal
+// prefixes, so the block and the position name a chunk. The token count is part of the key, so that the keys of a
+// partial last chunk and of the full chunk of a longer prompt differ.
 func keysOf(req trace.Request, chunkTokens int) (keys []string, lastTokens int) {
 	for at := 0; at < req.InputTokens; at += chunkTokens {
 		tokens := min(chunkTokens, req.InputTokens-at)

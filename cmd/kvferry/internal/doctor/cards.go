@@ -54,7 +54,7 @@ func commonNode(cards []card) int {
 	return cards[0].node
 }
 
-// placement compares the NUMA nodes of this process's cores with the node of the device.
+// checkPlacement compares the NUMA nodes of this process's cores with the node of the device.
 func (m Machine) placement(s *Section, node int) {
 	nodes := m.numaNodes()
 	if len(nodes) < 2 {

@@ -19,8 +19,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// TestChecks runs testdata/checks/*.txt: a check, what calls of the system answer as its arguments, the machine's files
-// as "path content" a line (\n in it ends a line of the content), and the rows that come of it.
+// TestChecks runs testdata/checks/*.txt. A case names a check. Its arguments are the answers of system calls, its input
+// lists the machine's files, one per line as "path content" (\n in the content is a line break), and its output is the
+// rows.
 func TestChecks(t *testing.T) {
 	datadriven.Walk(t, "testdata/checks", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
@@ -100,7 +101,7 @@ func printed(t *testing.T, s Section) string {
 	return rows + "\n"
 }
 
-// machineOf is a machine with the files of a case; calls answer what its arguments say.
+// machineOf returns a machine with the files of a case, whose calls answer as the arguments of the case say.
 func machineOf(t *testing.T, td *datadriven.TestData) Machine {
 	files := fstest.MapFS{}
 	env := map[string]string{}
@@ -175,7 +176,7 @@ func machineOf(t *testing.T, td *datadriven.TestData) Machine {
 	}
 }
 
-// nixlOf is what a case has of libnixl: nothing without an argument.
+// nixlOf returns the result of the test of libnixl for a case. Without arguments, there is no library.
 func nixlOf(t *testing.T, td *datadriven.TestData) NIXL {
 	t.Helper()
 	n := NIXL{Failed: &libnixl.LoadError{Attempts: []libnixl.Attempt{{Library: "libnixl_capi.so",
@@ -199,7 +200,7 @@ func nixlOf(t *testing.T, td *datadriven.TestData) NIXL {
 var classes = map[string]acl.Code{"memory": 207001, "permission": 207006, "lost": 507010, "timeout": 507046,
 	"internal": 507000}
 
-// npusOf are the NPUs of a case: none without an argument.
+// npusOf returns the NPUs of a case. Without arguments, there are none.
 func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 	n := NPUs{Failed: &acl.LoadError{Attempts: []acl.Attempt{
 		{Library: "libascendcl.so", Reason: "libascendcl.so: no such file"}, {Library: "libacl_rt.so",
@@ -246,7 +247,7 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 				}
 				n.Devices[i].SuperPod = &SuperPod{ID: id, Server: 1, Device: int64(i)}
 			}
-		case "apart": // these devices and all others
+		case "apart": // the given devices, and all other devices
 			for _, a := range parseList(arg.Vals[0]) {
 				for b := range n.Devices {
 					n.Devices[a].Reaches[b], n.Devices[b].Reaches[a] = false, false
@@ -285,7 +286,7 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 	return n
 }
 
-// wantsOf reads the YAML of a case, the lines that begin with a bar.
+// wantsOf reads the YAML of a case, which is in the lines that begin with a bar.
 func wantsOf(td *datadriven.TestData) (w Wants) {
 	var file strings.Builder
 	for line := range strings.Lines(td.Input) {

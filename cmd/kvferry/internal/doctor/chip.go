@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// superPodChips are the soc names of generation A3, whose hosts are joined to super pods.
+// superPodChips lists the SoC names of generation A3, whose hosts form super pods.
 var superPodChips = []string{
 	"Ascend910_9391", "Ascend910_9392", "Ascend910_9381", "Ascend910_9382", "Ascend910_9372", "Ascend910_9362",
 }
@@ -35,10 +35,11 @@ func chip(soc string) string {
 	}
 }
 
-// hostRegistrationKernel is the first line of kernels on which existing host memory can be registered.
+// hostRegistrationKernel is the first minor version of Linux 5 with which existing host memory can be registered.
 const hostRegistrationKernel = 11 // of Linux 5
 
-// registration tells what may be registered, which depends on the generation of CANN and on the kernel.
+// checkRegistration reports which memory can be registered, and how often. Both depend on the version of CANN and on
+// the kernel.
 func (m Machine) registration(s *Section, n NPUs) {
 	switch ninth, known := sinceNine(cmp.Or(n.HCCL.Info.CANN, n.Info.CANN)); {
 	case !known:
@@ -65,7 +66,8 @@ func (m Machine) registration(s *Section, n NPUs) {
 	}
 }
 
-// sinceNine reports whether a version of CANN is 9.0.0 or later. Its betas are not: they have the older registry.
+// isCANN9 reports whether a version of CANN is 9.0.0 or later. The betas of 9.0.0 do not count, because they have the
+// older registry. The result known is false if the text is not a version.
 func sinceNine(version string) (ninth, known bool) {
 	first, rest, _ := strings.Cut(version, ".")
 	major, err := strconv.Atoi(first)

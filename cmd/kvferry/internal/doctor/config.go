@@ -9,7 +9,7 @@ import (
 	controls "github.com/kvferry/kvferry/runtime/control"
 )
 
-// Wants is the configuration that is to run on the machine, or the error with which it was refused.
+// A Target is the configuration that is to run on the machine, or the error with which the configuration was refused.
 type Wants struct {
 	Config  *config.Config
 	Refused error // from config.Parse
@@ -17,7 +17,7 @@ type Wants struct {
 	NoLibZMQ error
 }
 
-// npus reports whether the configuration cannot run without NPUs.
+// needsNPUs reports whether the configuration cannot run without NPUs.
 func (w Wants) npus() bool { return w.Config != nil && w.Config.NeedsNPU() }
 
 func (m Machine) configuration(s *Section, w Wants, n NPUs) {

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// pools compares the host memory that all ranks take with what there is.
+// checkPools compares the host memory that all ranks take with the memory of the machine and of the container.
 func (m Machine) pools(s *Section, c *config.Config) {
 	if c.PoolDevice().Kind != config.DeviceCPU {
 		return
@@ -33,7 +33,7 @@ func (m Machine) pools(s *Section, c *config.Config) {
 	}
 }
 
-// ranksOn are the ranks that use a device.
+// ranksOn returns the ranks that use a device.
 func ranksOn(c *config.Config, n NPUs, device int) (ranks []int) {
 	for rank := range max(1, c.RankCount()) {
 		if c.Device.NPUIndex(rank, len(n.Devices)) == device {
@@ -43,7 +43,7 @@ func ranksOn(c *config.Config, n NPUs, device int) (ranks []int) {
 	return ranks
 }
 
-// devices compares the pools of the ranks with the memory of their devices.
+// checkDevicePools compares the pools of the ranks with the memory of their devices.
 func devices(s *Section, c *config.Config, n NPUs) {
 	if device := c.Device.NPUIndex(0, len(n.Devices)); device >= len(n.Devices) {
 		s.problem("pd_buffer_device", fmt.Sprintf("%v, and %s", c.Device, count(len(n.Devices), "visible device")),
@@ -59,7 +59,7 @@ func devices(s *Section, c *config.Config, n NPUs) {
 	}
 	for _, d := range n.Devices {
 		ranks := ranksOn(c, n, d.ID)
-		if len(ranks) == 0 || d.Failed != nil { // what failed is told in the device's section
+		if len(ranks) == 0 || d.Failed != nil { // the device's section reports the failure
 			continue
 		}
 		name, value := fmt.Sprintf("pool on npu %d", d.ID), size(each)
@@ -78,8 +78,8 @@ func devices(s *Section, c *config.Config, n NPUs) {
 	}
 }
 
-// deviceAddresses looks whether each rank has an address and a port of its own on its NPU. The configuration
-// alone cannot know that where the addresses are in /etc/hccn.conf.
+// checkDeviceAddresses checks whether each rank has an address and a port of its own on its NPU. Package config cannot
+// check this, because the addresses may be in /etc/hccn.conf.
 func (m Machine) deviceAddresses(s *Section, c *config.Config, n NPUs) {
 	if c.HCCL.Bootstrap != config.BootstrapRankTable {
 		return
@@ -91,7 +91,7 @@ func (m Machine) deviceAddresses(s *Section, c *config.Config, n NPUs) {
 		address := ip.String()
 		if device := c.Device.NPUIndex(rank, len(n.Devices)); !ip.IsValid() {
 			if device >= len(n.Devices) {
-				return // told by devices
+				return // checkDevicePools reports this problem
 			}
 			if address = m.hccn(n.Devices[device].Physical); address == "" {
 				s.problem("hccl.device_ip", fmt.Sprintf("rank %d has none, and /etc/hccn.conf has none for npu %d", rank, device),

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// A bound is a port that a node of the configuration binds.
+// A boundPort is a port that a node of the configuration binds.
 type bound struct {
 	key  string
 	rank int
@@ -41,7 +41,8 @@ func bounds(c *config.Config) (all []bound) {
 	return all
 }
 
-// ports binds each port for a moment, and looks whether the system may give it to somebody else.
+// checkPorts binds each port for a moment, and checks whether the system may use the port for outgoing connections of
+// other programs.
 func (m Machine) ports(s *Section, c *config.Config) {
 	free := 0
 	var lent []string
@@ -69,7 +70,7 @@ func (m Machine) ports(s *Section, c *config.Config) {
 	}
 }
 
-// ephemeral reports whether the system takes a port for outgoing connections.
+// isEphemeral reports whether the system may use a port for outgoing connections.
 func (m Machine) ephemeral(port uint16) bool {
 	words := strings.Fields(m.text("proc/sys/net/ipv4/ip_local_port_range"))
 	if len(words) != 2 {

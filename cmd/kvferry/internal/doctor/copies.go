@@ -8,10 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyRounds is how often a copy is measured; the best counts, after one that is not measured.
+// copyRounds is the number of measured copies, of which the fastest counts. An additional copy comes first and is not
+// measured.
 const copyRounds = 3
 
-// hostCopy measures one thread that copies bytes of memory, both ends mapped and touched before.
+// measureHostCopy measures how fast one thread copies host memory. Both buffers are mapped and populated before the
+// measurement.
 func hostCopy(bytes uint64) (bytesPerSecond float64, failed error) {
 	var ends [2][]byte
 	for i := range ends {
@@ -35,7 +37,7 @@ func bestOf(bytes uint64, run func() error) (bytesPerSecond float64, failed erro
 		if err := run(); err != nil {
 			return 0, err
 		}
-		// A clock that has not moved says nothing of the speed.
+		// If the clock has not moved, the speed of this copy is unknown.
 		if took := time.Since(start); took > 0 {
 			bytesPerSecond = max(bytesPerSecond, float64(bytes)/took.Seconds())
 		}
@@ -43,8 +45,8 @@ func bestOf(bytes uint64, run func() error) (bytesPerSecond float64, failed erro
 	return bytesPerSecond, nil
 }
 
-// speed adds what was measured. How fast is fast enough depends on the model and is nobody's to say here; but
-// nothing at all is wrong.
+// addSpeed adds a row with a measured speed. A low speed is not a problem, because the speed that a node needs depends
+// on the model. A speed of 0 means that the measurement failed.
 func (s *Section) speed(name string, bytes uint64, perSecond float64) {
 	if perSecond <= 0 {
 		s.problem(name, "0 GB/s", "measure again with a larger --copy-bytes: no time passed on this machine's clock")
@@ -54,7 +56,8 @@ func (s *Section) speed(name string, bytes uint64, perSecond float64) {
 }
 
 func (m Machine) hostSpeed(s *Section, bytes uint64) {
-	// Touching more than there is would not fail: the system would end a process, and maybe another one.
+	// If the buffers were larger than the free memory, the copy would not fail. The system would kill a process, and maybe
+	// not this process.
 	available, known := m.kilobytes(meminfo, "MemAvailable")
 	if limit := m.container().memory; limit != 0 && (!known || limit < available) {
 		available, known = limit, true

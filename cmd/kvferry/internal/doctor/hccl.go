@@ -68,7 +68,7 @@ func (m Machine) hccl(s *Section, h HCCL, cfg *config.Config) {
 	}
 }
 
-// sequence tells how memory is made known to peers, and what bounds it there.
+// checkSequence reports how the library makes memory known to peers, and checks the limits that follow for a pool.
 func (m Machine) sequence(s *Section, h HCCL, cfg *config.Config) {
 	if h.Info.Sequence == comm.Global {
 		s.ok("sequence", "%v", h.Info.Sequence)
@@ -116,7 +116,8 @@ func (m Machine) rootInfoPorts(s *Section) {
 // residualLong is the longest time that a lost link may keep its pages without a note in the report.
 const residualLong = 5 * time.Second
 
-// retries tells how long NICs go on with what was given up: as long as that, nobody may use its pages.
+// checkRetries reports how long NICs continue a transfer that was given up. The pages of the transfer must not be used
+// during that time.
 func retries(s *Section, i comm.Info) {
 	roce := hccl.ResidualOf(comm.RoCE, i)
 	value := fmt.Sprintf("%v over RoCE, %v over HCCS", roce.Round(time.Millisecond), hccl.ResidualOf(comm.HCCS, i))

@@ -14,7 +14,7 @@ type Options struct {
 	// Wants is the configuration that is to run on the machine; zero if there is none.
 	Wants Wants
 	// Library is the AscendCL library to load, and takes precedence over the library in the configuration. If both are
-	// empty, the library is searched for as a node does.
+	// empty, doctor searches for the library as a node does.
 	Library string
 	// CopyBytes is the size in bytes of each measured copy, which is made four times. The measurement takes two buffers of
 	// this size from each device, and two from host memory. A write over libnixl has at most 64 MiB.
@@ -63,7 +63,7 @@ func Inspect(ctx context.Context, m Machine, o Options) Report {
 	return newReport(sections...)
 }
 
-// lookAtNIXL tries libnixl with the library and the transports that the configuration gives.
+// inspectNIXL tests libnixl with the library and the transports that the configuration gives.
 func (m Machine) lookAtNIXL(ctx context.Context, o Options) NIXL {
 	library, transports := libnixl.Options{}, ""
 	if c := o.Wants.Config; c != nil {

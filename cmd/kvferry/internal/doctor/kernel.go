@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Linux 5.1 has the seal that keeps other processes from writing into a pool.
+// kernelMajor and kernelMinor are the first version of Linux with the seal that keeps other processes from writing into
+// a pool.
 const kernelMajor, kernelMinor = 5, 1
 
 func (m Machine) kernel(s *Section) {

@@ -16,10 +16,11 @@ const filesSpare = 64
 // defaultConns is the value of tables.conns without a configuration.
 const defaultConns = 4096
 
-// mapCountDefault is Linux's own vm.max_map_count.
+// mapCountDefault is the default of vm.max_map_count in Linux.
 const mapCountDefault = 65530
 
-// limit is the soft limit of a resource, named as /proc/self/limits does; MaxUint64 is unlimited.
+// softLimit returns the soft limit of a resource, which has the name that it has in /proc/self/limits. MaxUint64 means
+// that there is no limit. softLimit reports false if the file does not give the limit.
 func (m Machine) limit(name string) (uint64, bool) {
 	for line := range strings.Lines(m.text("proc/self/limits")) {
 		rest, ok := strings.CutPrefix(line, name)

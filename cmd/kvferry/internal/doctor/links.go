@@ -8,14 +8,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// A link of two devices.
+// A devicePair is a pair of devices, by their IDs.
 type pair struct{ a, b int }
 
-// links tells what carries bytes between each two devices of this machine, and to others.
+// checkLinks reports the links between the devices of this machine, and the link to other hosts.
 func links(s *Section, n NPUs) {
 	i := n.HCCL.Info
 	if n.HCCL.Failed != nil {
-		return // told where the library is; nothing else moves pages between devices
+		return // the library's section reports the failure, and without HCCL there are no links to report
 	}
 	if i.IntraRoCE && i.IntraPCIe && generation(n.Info.SoC) == "A2" {
 		s.warn("within a host", "HCCL_INTRA_ROCE_ENABLE=1 without HCCL_INTRA_PCIE_ENABLE=0",
@@ -54,7 +54,7 @@ func links(s *Section, n NPUs) {
 	}
 }
 
-// The links, and what they mean for pools.
+// The kinds of links, with the memory that each kind can reach.
 const (
 	overHCCS = "HCCS, to device memory only; HCCL_INTRA_ROCE_ENABLE=1 makes it RoCE, which reaches host memory"
 	overRoCE = "RoCE, to device and host memory"
@@ -71,7 +71,7 @@ func linkOf(npu acl.Info, i comm.Info, a, b Device) string {
 	return overHCCS
 }
 
-// elsewhere tells of the first device's link to another host.
+// linkToOtherHost describes the link of the first device to another host.
 func elsewhere(n NPUs, i comm.Info) string {
 	d := n.Devices[0]
 	if comm.LinkOf(n.Info.SoC, d.rank("here"), d.rank("there"), i.IntraRoCE) == comm.HCCS {
@@ -80,7 +80,7 @@ func elsewhere(n NPUs, i comm.Info) string {
 	return overRoCE
 }
 
-// rank is a device as an end of a link, on a server of that name.
+// linkRank returns the device as an end of a link, on the server with the given name.
 func (d Device) rank(server string) comm.Rank {
 	r := comm.Rank{Server: server}
 	if d.SuperPod != nil {

@@ -11,20 +11,20 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// A look is one inspection of all NPUs.
+// An npuInspector inspects all NPUs of the machine.
 type look struct {
 	copyBytes uint64
-	timeout   time.Duration // of one measured copy: what takes longer is stuck
+	timeout   time.Duration // limit for one copy, after which the copy is taken to be stuck
 }
 
-// lookAtNPUs loads AscendCL and takes each device into use in turn, in a context of our own. The context ends
-// it between two copies.
+// inspectNPUs loads AscendCL, uses each device in turn, in a new device context, and measures copies. If ctx is
+// cancelled, the inspection ends before the next copy.
 func lookAtNPUs(ctx context.Context, libraries Libraries, copyBytes uint64) NPUs {
 	return look{copyBytes: copyBytes, timeout: 30 * time.Second}.at(ctx, libraries)
 }
 
 func (l look) at(ctx context.Context, libraries Libraries) NPUs {
-	hccl := lookAtHCCL(libraries.HCCL) // first: AscendCL may bring it in, and its timeouts would not count any more
+	hccl := lookAtHCCL(libraries.HCCL) // first, because AscendCL may load HCCL too, and HCCL reads its timeouts only once
 	lib, err := acl.Open(acl.Options{Library: libraries.ACL})
 	if err != nil {
 		return NPUs{Failed: err, HCCL: hccl}
@@ -83,14 +83,14 @@ func (l look) device(ctx context.Context, lib *acl.Library, id, count int) Devic
 	if settled {
 		d.Failed = errors.Join(d.Failed, c.Close())
 	} else {
-		// Copies may be under way, and their memory must not be freed below them.
+		// Copies may be in progress, and their memory must not be freed.
 		d.Failed = errors.Join(d.Failed, c.Abandon())
 	}
 	return d
 }
 
-// measure copies between pinned host memory and the device, and on the device. Where settled is false, the
-// memory is left allocated.
+// measureCopies measures copies between pinned host memory and the device, and within the device. If settled is false,
+// a copy may still be in progress and the memory was left allocated.
 func (l look) measure(ctx context.Context, t *acl.Thread) (speeds []Speed, settled bool) {
 	host, far, near, s, err := prepare(t, l.copyBytes)
 	defer func() {

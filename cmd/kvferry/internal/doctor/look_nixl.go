@@ -15,10 +15,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// nixlPatience is how long one write may take.
+// nixlWriteMax is the longest time that a write may take.
 const nixlPatience = 30 * time.Second
 
-// lookAtNIXL loads libnixl, and has one agent write to another.
+// testNIXLWrite loads libnixl, creates two agents, and measures and verifies writes from one agent to the other.
 func lookAtNIXL(ctx context.Context, o libnixl.Options, transports string, bytes uint64) NIXL {
 	lib, err := libnixl.Open(o)
 	if err != nil {
@@ -34,7 +34,7 @@ func lookAtNIXL(ctx context.Context, o libnixl.Options, transports string, bytes
 	return n
 }
 
-// A nixlPair is two agents, the memory that each has registered, and what is under way from the first to the second.
+// A nixlPair holds two agents, the registered memory of each, and the transfer from the first agent to the second.
 type nixlPair struct {
 	bytes    uint64
 	agents   [2]*libnixl.Agent
@@ -43,9 +43,9 @@ type nixlPair struct {
 	transfer *libnixl.Transfer
 }
 
-// open makes the agents and has the first know the second. It says what the second one took.
+// openAgents creates the agents and the transfer, and returns the time that it took to create the second agent.
 func (p *nixlPair) open(lib *libnixl.Library, transports string) (took time.Duration, err error) {
-	params := libnixl.UCXParams(transports, false) // Each is reached by the other alone.
+	params := libnixl.UCXParams(transports, false) // The agents connect only to each other.
 	for i, side := range []string{"a", "b"} {
 		begin := time.Now()
 		p.agents[i], err = lib.NewAgent(libnixl.AgentOptions{
@@ -80,7 +80,8 @@ func (p *nixlPair) at(i int) libnixl.Range {
 	return libnixl.Range{Address: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p.memory[i])))), Bytes: p.bytes}
 }
 
-// measure writes some times, other bytes each time, and compares all of them.
+// measureWrites writes several times, with different bytes each time, and compares every byte. It returns the speed of
+// the fastest write, not counting the first.
 func (p *nixlPair) measure(ctx context.Context) (perSecond float64, err error) {
 	for round := range copyRounds + 1 {
 		for i := range p.memory[0] {
@@ -90,7 +91,7 @@ func (p *nixlPair) measure(ctx context.Context) (perSecond float64, err error) {
 		if err := p.write(ctx, begin.Add(nixlPatience)); err != nil {
 			return 0, err
 		}
-		// The first one connects.
+		// The first write also connects the agents, so its time does not count.
 		if took := time.Since(begin); took > 0 && round > 0 {
 			perSecond = max(perSecond, float64(p.bytes)/took.Seconds())
 		}
@@ -104,7 +105,8 @@ func (p *nixlPair) measure(ctx context.Context) (perSecond float64, err error) {
 	return perSecond, nil
 }
 
-// write writes once. The target is asked as well: by some transports it is its agent that stores.
+// writeOnce carries out the transfer once. It also polls the agent of the target, because with some transports that
+// agent stores the bytes.
 func (p *nixlPair) write(ctx context.Context, until time.Time) error {
 	done, err := p.transfer.Post()
 	for ; !done && err == nil; done, err = p.transfer.Check() {
@@ -121,7 +123,8 @@ func (p *nixlPair) write(ctx context.Context, until time.Time) error {
 	return err
 }
 
-// close gives back what open took. Memory goes last: until an agent is destroyed something may be at it.
+// closeAgents releases the resources of openAgents. The memory is unmapped last, because an agent may use the memory
+// until the agent is destroyed.
 func (p *nixlPair) close() error {
 	var errs []error
 	if p.transfer != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// lookAtNPUs finds none: this program was built without cgo.
+// inspectNPUs reports that there is no library, because this program was built without cgo.
 func lookAtNPUs(_ context.Context, l Libraries, _ uint64) NPUs {
 	_, err := acl.Open(acl.Options{Library: l.ACL})
 	return NPUs{Failed: err}
 }
 
-// lookAtNIXL finds none, likewise.
+// testNIXLWrite reports that there is no library, because this program was built without cgo.
 func lookAtNIXL(_ context.Context, o libnixl.Options, _ string, _ uint64) NIXL {
 	_, err := libnixl.Open(o)
 	return NIXL{Failed: err}

@@ -22,7 +22,7 @@ import (
 
 const copyBytes = 64 << 10
 
-// softNPU is the library of a software NPU with two small devices.
+// softNPU returns the library of a software NPU with two small devices.
 func softNPU(t *testing.T) (library string, npu *acltest.NPU) {
 	t.Helper()
 	library = os.Getenv("KVFERRY_SOFTNPU")
@@ -34,7 +34,7 @@ func softNPU(t *testing.T) (library string, npu *acltest.NPU) {
 			t.Fatal(err)
 		}
 	}
-	// The library reads them once in this process, so all tests have the same.
+	// The library reads its variables only once in this process, so all tests use the same values.
 	os.Setenv("CANNEMU_DEVICE_MEMORY", "16777216")
 	os.Setenv("CANNEMU_HOST_MEMORY", "16777216")
 	npu, err := acltest.OpenNPU(library)
@@ -59,8 +59,8 @@ func control(t *testing.T, npu *acltest.NPU, command string) string {
 	return reply
 }
 
-// TestInspect takes a machine of files with the software NPU, and shows the report as JSON, with the figures masked
-// that differ.
+// TestInspect inspects a machine of test files with the software NPU, and compares the report as JSON, in which varying
+// figures are masked.
 func TestInspect(t *testing.T) {
 	library, npu := softNPU(t)
 	datadriven.RunTest(t, "testdata/inspect.txt", func(t *testing.T, td *datadriven.TestData) string {
@@ -81,22 +81,22 @@ func TestInspect(t *testing.T) {
 		}
 		masked := strings.ReplaceAll(string(text), library, "LIBRARY")
 		masked = regexp.MustCompile(`"[0-9.e+]+ GB/s, measured`).ReplaceAllString(masked, `"N GB/s, measured`)
-		// What an aborted copy of another test has left is still taken.
+		// The memory of an aborted copy in another test is still allocated.
 		masked = regexp.MustCompile(`, [0-9.]+ MiB of it free`).ReplaceAllString(masked, `, N of it free`)
 		return regexp.MustCompile(`"go1[^"]*"`).ReplaceAllString(masked, `"GO"`) + "\n"
 	})
 }
 
-// What calls refuse is told where it happened, and everything is given back that can be.
+// A failed call is reported in the section to which it belongs, and all resources that can be released are released.
 func TestFaultsOfTheDevice(t *testing.T) {
 	library, npu := softNPU(t)
 	for _, c := range []struct {
 		name, faults string
 		timeout      time.Duration
-		failed       error  // of the first device
-		speed        error  // of its last measurement
-		measured     int    // before it
-		row          string // of its section
+		failed       error  // error of the first device
+		speed        error  // error of the device's last measurement
+		measured     int    // number of measurements before the error
+		row          string // row of the device's section
 		verdict      Verdict
 	}{
 		{name: "no fault", measured: 3, row: "device to device"},
@@ -148,7 +148,7 @@ func TestFaultsOfTheDevice(t *testing.T) {
 	}
 }
 
-// A copy that never ends, or fails on its stream, is told, and the memory below it is left where it is.
+// A copy that never ends, or fails on its stream, is reported, and its memory stays allocated.
 func TestCopiesThatStop(t *testing.T) {
 	for _, c := range []struct {
 		faults   string

@@ -19,7 +19,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Machine provides everything that the checks read. Tests supply a Machine of their own.
+// A Machine provides everything that the checks read. Tests supply a Machine with the files of a test case.
 type Machine struct {
 	Root fs.FS               // the root file system
 	Env  func(string) string // the environment
@@ -43,7 +43,7 @@ type Interface struct {
 	Addresses []string // without prefix lengths
 }
 
-// This returns the machine on which the program runs.
+// LocalMachine returns the machine on which the program runs.
 func This() Machine {
 	return Machine{
 		Root: os.DirFS("/"), Env: os.Getenv,
@@ -58,7 +58,7 @@ type sink struct{}
 
 func (sink) Post(effects.Event) {}
 
-// makePool creates and closes a pool with the node's own code, which maps sealed shared memory as a node does first.
+// createPool creates and closes a pool with the same code as a node, which maps sealed shared memory.
 func makePool() error {
 	p, err := plane.NewPool(plane.PoolConfig{Pages: 1, PageBytes: uint64(os.Getpagesize()), Sink: sink{}})
 	if err != nil {

@@ -39,7 +39,8 @@ func (m Machine) overcommit(s *Section) {
 		"keep pools below that, or sysctl vm.overcommit_memory=0: a pool is committed as a whole when it is made")
 }
 
-// sharedMemory tells what bounds pools: not /dev/shm, which other libraries of the engine may use.
+// checkSharedMemory reports the size of /dev/shm. The size does not limit pools, but libraries of the engine may use
+// /dev/shm.
 func (m Machine) sharedMemory(s *Section) {
 	const small = 1 << 30
 	bytes, ok := m.mountSize("/dev/shm")
@@ -55,7 +56,8 @@ func (m Machine) sharedMemory(s *Section) {
 	}
 }
 
-// mountSize is the size option of what is mounted last at a folder.
+// mountSize returns the size option of the file system that was mounted last at a folder. It reports false if there is
+// no such mount or no size.
 func (m Machine) mountSize(at string) (bytes uint64, ok bool) {
 	for line := range strings.Lines(m.text("proc/self/mountinfo")) {
 		words := strings.Fields(line)
@@ -105,7 +107,7 @@ func (m Machine) hugePages(s *Section) {
 	}
 }
 
-// chosen is the word in brackets, as sysfs marks the value in force.
+// activeValue returns the word in brackets, with which sysfs marks the active value.
 func chosen(text string) string {
 	_, rest, _ := strings.Cut(text, "[")
 	word, _, _ := strings.Cut(rest, "]")

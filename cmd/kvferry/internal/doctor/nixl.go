@@ -72,8 +72,8 @@ func (m Machine) nixl(s *Section, n NIXL, cfg *config.Config, bytes uint64) {
 	s.speed(n.Write.Name, min(bytes, nixlBytesMax), n.Write.PerSecond)
 }
 
-// release returns the release of the wheel with which a library was installed, or "" if there is none. The library does
-// not report its release.
+// wheelRelease returns the release of the wheel with which a library was installed, or "" if there is no wheel. The
+// library does not report its release.
 func (m Machine) release(library string) string {
 	for _, name := range m.matches(strings.TrimPrefix(path.Join(path.Dir(path.Dir(library)), "nixl*.dist-info"), "/")) {
 		if _, release, is := strings.Cut(strings.TrimSuffix(path.Base(name), ".dist-info"), "-"); is {

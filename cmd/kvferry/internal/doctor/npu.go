@@ -51,8 +51,8 @@ type Speed struct {
 
 const lackedRemedy = "install a newer CANN; docs/ascend.md has what is done without each of them"
 
-// npus checks the library and everything that is common to all devices. Wanted is true if the options or the
-// configuration require NPUs.
+// checkNPUs checks the library and everything that is common to all devices. The argument wanted is true if the options
+// or the configuration require NPUs.
 func (m Machine) npus(s *Section, n NPUs, wanted bool) {
 	cards := m.cards()
 	if n.Failed != nil {
@@ -128,7 +128,7 @@ func (m Machine) noLibrary(s *Section, failed error, wanted, cards bool) {
 func attempts(list []acl.Attempt) string {
 	var tried []string
 	for _, a := range list {
-		reason := strings.TrimPrefix(a.Reason, a.Library+": ") // the loader names the library itself
+		reason := strings.TrimPrefix(a.Reason, a.Library+": ") // the loader's reason repeats the library's name
 		if len(a.Missing) != 0 {
 			reason = "it has no " + strings.Join(a.Missing, ", ")
 		}
@@ -142,7 +142,7 @@ func signalHandlers(s *Section, signals []int) {
 		"run kvferry node beside the engine, not in it: a Go program aborts when such a handler runs on one of its threads")
 }
 
-// driver returns the version of the NPU driver, as recorded by the driver's installation.
+// checkDriver reports the version of the NPU driver, which the driver's installation has recorded in a file.
 func (m Machine) driver(s *Section) {
 	at := "/usr/local/Ascend"
 	if installed := assigned(m.text("etc/ascend_install.info"), "Driver_Install_Path_Param"); installed != "" {
@@ -167,7 +167,7 @@ func assigned(text, name string) string {
 	return ""
 }
 
-// device returns the section of one device. The node is the NUMA node of the device's card, or -1 if unknown.
+// checkDevice returns the section of a device. The node is the NUMA node of the device's card, or -1 if unknown.
 func (m Machine) device(d Device, node int, copyBytes uint64) Section {
 	s := Section{Name: fmt.Sprintf("npu %d", d.ID)}
 	if d.Failed != nil {

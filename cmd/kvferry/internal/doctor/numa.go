@@ -74,8 +74,7 @@ func (m Machine) processors(s *Section) {
 	}
 }
 
-// parseList reads a list of numbers as sysfs writes it: 0-3,8. It skips malformed
-// parts.
+// parseList reads a list of numbers in the form that sysfs uses, for example "0-3,8". It skips malformed parts.
 func parseList(text string) (list []int) {
 	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
 		low, high, ranged := strings.Cut(part, "-")

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// size writes bytes for people: up to four digits, and a binary unit.
+// formatSize returns a number of bytes as text with up to four digits and a binary unit.
 func size(bytes uint64) string {
 	const units = "KMGTPE"
 	if bytes < 1<<10 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The machine that the test runs on answers every question that a check asks.
+// On the machine that runs the test, every call of the checks returns a result.
 func TestThis(t *testing.T) {
 	m := This()
 	if err := m.Memfd(); err != nil {
@@ -71,7 +71,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// The text has the counts, the JSON the words of the verdicts.
+// The text has the counts, and the JSON has the verdicts as words.
 func TestReport(t *testing.T) {
 	var s Section
 	s.Name = "all"

@@ -10,7 +10,7 @@ import (
 // An engine computes on the NPU in the node's process, as a real engine does.
 type engine struct{ *npuengine.Engine }
 
-// Fill implements agent.Engine.
+// FillPage implements agent.Engine.
 func (e engine) Fill(p *runtime.Pages, i, n int, fill func([]byte)) error {
 	page, err := p.DevicePage(i)
 	if err != nil {
@@ -20,7 +20,7 @@ func (e engine) Fill(p *runtime.Pages, i, n int, fill func([]byte)) error {
 	return e.Engine.FillPages([]runtime.DevicePage{page}, func(_ int, b []byte) { fill(b) })
 }
 
-// Look implements agent.Engine.
+// ReadPage implements agent.Engine.
 func (e engine) Look(p *runtime.Pages, i int, look func([]byte)) error {
 	page, err := p.DevicePage(i)
 	if err != nil {
@@ -29,7 +29,7 @@ func (e engine) Look(p *runtime.Pages, i int, look func([]byte)) error {
 	return e.Engine.ReadPages([]runtime.DevicePage{page}, func(_ int, b []byte) { look(b) })
 }
 
-// Take implements agent.Engine.
+// SetDestination implements agent.Engine.
 func (e engine) Take(f *runtime.Fetch, look func(key int, chunk []byte)) {
 	f.ScatterDevice = e.Engine.ScatterFunc(look)
 }

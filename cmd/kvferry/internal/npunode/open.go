@@ -30,8 +30,8 @@ type NPU struct {
 	engine *npuengine.Engine // nil until the first call of Engine
 }
 
-// Open loads the libraries and opens the NPU that the configuration names for the rank. If Open fails, it releases
-// everything that it opened. The error wraps ErrSetting if a change of the configuration can fix it.
+// Open loads the libraries and opens the NPU that the configuration names for the rank. If Open fails, it releases all
+// resources. The error wraps ErrSetting if a change of the configuration can fix the problem.
 func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 	n := &NPU{}
 	defer func() {
@@ -152,7 +152,7 @@ func (n *NPU) Engine() (agent.Engine, error) {
 	return engine{n.engine}, nil
 }
 
-// Close gives back what Open took. The node must have been closed.
+// Close releases the resources of Open. The caller must close the node first.
 func (n *NPU) Close() error {
 	var errs []error
 	if n.engine != nil {
@@ -170,7 +170,7 @@ func (n *NPU) Close() error {
 	return errors.Join(errs...)
 }
 
-// planeConfig is the plane over the NPUs' links, as the configuration wants it.
+// planeConfig returns the configuration of the plane over the NPUs' links.
 func (n *NPU) planeConfig(cfg *config.Config, rank int, self comm.Rank) (hccl.Config, error) {
 	h := &cfg.HCCL
 	listen, ok := cfg.HCCLEndpoint(rank)
@@ -195,7 +195,7 @@ func sequence(s config.Sequence) comm.Sequence {
 		return comm.Exchange
 	case config.SequenceAuto:
 	}
-	return 0 // As the library has it.
+	return 0 // The library chooses.
 }
 
 func unlessLeft(v uint32) *uint32 {

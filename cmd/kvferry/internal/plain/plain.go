@@ -1,5 +1,5 @@
-// Package plain rewrites the error messages of Go's own parsers for people who did not write the program. The rewritten
-// messages do not name Go packages, functions or types. Callers pass a message to Text before they print it.
+// Package plain rewrites the error messages of Go's parsers for users of the program. The rewritten messages do not
+// name Go packages, functions or types. Callers pass a message to Text before they print the message.
 package plain
 
 import (

@@ -1,5 +1,5 @@
-// Command generate writes the trace that ships with kvferry. It draws from a generator with a fixed
-// seed, so it writes the same bytes every time; a test compares them with the file.
+// Command generate writes the trace that ships with kvferry. It uses a random generator with a fixed seed, so that the
+// output is the same every time; a test compares the output with the file.
 package main
 
 import (
@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	blockTokens    = 512 // that one hash id stands for, as in the published traces
+	blockTokens    = 512 // tokens of the block that a hash ID stands for, as in the published traces
 	traceMillis    = 180_000
 	conversations  = 22
 	turnsMax       = 5
 	systemPrompts  = 3
-	documentEvery  = 7 // one conversation in so many begins with a long document
+	documentEvery  = 7 // every seventh conversation begins with a long document
 	inputTokensMax = 8192
 )
 
@@ -28,7 +28,7 @@ func main() {
 	flag.Parse()
 	data := generate()
 	if *out == "" {
-		os.Stdout.Write(data) //nolint:errcheck // Nobody to tell.
+		os.Stdout.Write(data) //nolint:errcheck // There is no way to report the error.
 		return
 	}
 	if there, err := os.ReadFile(*out); err == nil && !bytes.HasPrefix(there, []byte(`{"timestamp": `)) {
@@ -45,14 +45,14 @@ type request struct {
 	blocks        []int
 }
 
-// A world hands out block ids.
+// A generator draws the random numbers and assigns the block IDs.
 type world struct {
 	rng  *rand.Rand
 	next int
 }
 
-// extend appends ids for new text until blocks covers tokens. A last block that was begun and has
-// grown since is another block.
+// extendBlocks appends IDs for new text until the blocks cover the given number of tokens. A partial last block gets a
+// new ID, because its content has changed.
 func (w *world) extend(blocks []int, before, tokens int) []int {
 	blocks = slices.Clone(blocks[:before/blockTokens])
 	for len(blocks)*blockTokens < tokens {
@@ -66,7 +66,7 @@ func (w *world) between(low, high int) int { return low + w.rng.IntN(high-low) }
 
 func generate() []byte {
 	w := &world{rng: rand.New(rand.NewPCG(2, 512))}
-	// System prompts end where a block ends, so that what follows them can be shared by prefix.
+	// System prompts end at the end of a block, so that conversations can share the prompt's blocks.
 	prompts := make([][]int, systemPrompts)
 	for i := range prompts {
 		prompts[i] = w.extend(nil, 0, (i+1)*blockTokens)
@@ -83,8 +83,8 @@ func generate() []byte {
 	return render(all)
 }
 
-// conversation returns the turns of one chat: each has the whole of what was said before as its
-// prefix, and comes after the answer was read.
+// drawConversation returns the turns of a chat. Each turn has all previous turns and answers as its prefix, and arrives
+// when the user has had time to read the previous answer.
 func (w *world) conversation(i int, prompt []int) []request {
 	var turns []request
 	at := w.rng.IntN(traceMillis * 3 / 4)
@@ -101,7 +101,7 @@ func (w *world) conversation(i int, prompt []int) []request {
 		}
 		blocks = w.extend(blocks, before, tokens)
 		turns = append(turns, request{at, tokens, output, blocks})
-		// The answer belongs to the prompt of the next turn, whose blocks cover it.
+		// The answer is part of the prompt of the next turn.
 		at += output*20 + w.between(3_000, 25_000)
 		asked := tokens
 		tokens += output
