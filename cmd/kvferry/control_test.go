@@ -23,7 +23,7 @@ func TestControlOverLibzmq(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := n.close(t.Context()); err != nil {
+		if err := n.closeWithNPU(t.Context()); err != nil {
 			t.Error(err)
 		}
 		return

@@ -18,7 +18,7 @@ func TestDemoOfSharing(t *testing.T) {
 		"both": {"--plane", "tcp", "--role", "both", "--directories", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var all demo.Summary[*demo.SharedReport]
+			var all demo.Summary[*demo.SharingReport]
 			out := playDemo(t, &all, append([]string{"--mode", "p2p", "--requests", "10"}, args...)...)
 			if len(all.Modes) != 4 {
 				t.Fatalf("not all modes were played:\n%s", out)
@@ -31,7 +31,7 @@ func TestDemoOfSharing(t *testing.T) {
 }
 
 // shares checks that the report of a mode shows chunks from peers and no defect.
-func shares(t *testing.T, r *demo.SharedReport) {
+func shares(t *testing.T, r *demo.SharingReport) {
 	t.Helper()
 	misses := int64(0)
 	for _, n := range r.Misses {

@@ -67,15 +67,15 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 					t.Errorf("%s: killed and back were %v, want one of each side", r.Mode, r.RestartMillis)
 				}
 				most, lends := r.PrefillPages*98/100, r.Mode != demo.Push && r.Mode != demo.Layerwise
-				if (r.LentMost > 0) != lends || r.LentMost > most {
-					t.Errorf("%s lent %d pages at most, of %d that may be", r.Mode, r.LentMost, most)
+				if (r.LentMax > 0) != lends || r.LentMax > most {
+					t.Errorf("%s lent %d pages at most, of %d that may be", r.Mode, r.LentMax, most)
 				}
 				if layers := r.Mode == demo.Layerwise; (r.Saved > 0) != layers || (r.Preempted > 0) != layers {
 					t.Errorf("%s saved %d layers, and %d prefills were preempted", r.Mode, r.Saved, r.Preempted)
 				}
-				if delays := r.Mode == demo.PullDelay || r.Mode == demo.PullDelayOffload; (r.StagedMost > 0) != delays ||
+				if delays := r.Mode == demo.PullDelay || r.Mode == demo.PullDelayOffload; (r.StagedMax > 0) != delays ||
 					(r.StagingPages > 0) != delays {
-					t.Errorf("%s staged %d pages at most, of %d that may be", r.Mode, r.StagedMost, r.StagingPages)
+					t.Errorf("%s staged %d pages at most, of %d that may be", r.Mode, r.StagedMax, r.StagingPages)
 				}
 			}
 		})
@@ -102,8 +102,8 @@ func TestDemoOfBothSides(t *testing.T) {
 			t.Errorf("%s: killed and back were %v, want two of the ring", r.Mode, r.RestartMillis)
 		}
 		layers := r.Mode == demo.Layerwise
-		if (r.LentMost > 0) != (r.Mode != demo.Push && !layers) || r.LentMost > r.PrefillPages {
-			t.Errorf("%s lent %d pages at most, of %d that an engine may have", r.Mode, r.LentMost, r.PrefillPages)
+		if (r.LentMax > 0) != (r.Mode != demo.Push && !layers) || r.LentMax > r.PrefillPages {
+			t.Errorf("%s lent %d pages at most, of %d that an engine may have", r.Mode, r.LentMax, r.PrefillPages)
 		}
 		if (r.Saved > 0) != layers || (r.Preempted > 0) != layers {
 			t.Errorf("%s saved %d layers, and %d prefills were preempted", r.Mode, r.Saved, r.Preempted)

@@ -38,7 +38,7 @@ func playRuns(t *testing.T, runs []tourRun, asJSON bool) (string, error) {
 // pick returns the runs of the tour with these names.
 func pick(t *testing.T, names ...string) []tourRun {
 	t.Helper()
-	runs := slices.DeleteFunc(tour(), func(r tourRun) bool { return !slices.Contains(names, r.name) })
+	runs := slices.DeleteFunc(tourRuns(), func(r tourRun) bool { return !slices.Contains(names, r.name) })
 	if len(runs) != len(names) {
 		t.Fatalf("the tour has %d runs of %v", len(runs), names)
 	}
@@ -95,7 +95,7 @@ func TestTourThatFindsSomething(t *testing.T) {
 // The runs of the tour have different names.
 func TestRunsOfTheTour(t *testing.T) {
 	names := map[string]bool{}
-	for _, r := range tour() {
+	for _, r := range tourRuns() {
 		if names[r.name] {
 			t.Errorf("two runs are called %q", r.name)
 		}

@@ -60,7 +60,7 @@ func TestDirectorySaysWhatItServes(t *testing.T) {
 		serving.Heartbeat != fmt.Sprintf("127.0.0.1:%d", ports[2]) {
 		t.Errorf("it serves %+v", serving)
 	}
-	var figures directoryFigures
+	var figures directoryCounts
 	next(&figures)
 	if figures.Workers != 0 || figures.Bytes == 0 {
 		t.Errorf("it knows %+v", figures)

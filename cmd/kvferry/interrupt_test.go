@@ -90,7 +90,7 @@ func TestSIGTERMEndsACampaign(t *testing.T) {
 	var r campaignReport
 	if code := cmd.ProcessState.ExitCode(); code != 143 {
 		t.Errorf("it ended with %v, exit code %d\n%s%s", err, code, &out, &errs)
-	} else if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Interrupted != "SIGTERM" || r.Asked != "1h0m0s" {
+	} else if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Interrupted != "SIGTERM" || r.Requested != "1h0m0s" {
 		t.Errorf("it printed %s, %v", &out, err)
 	}
 }
@@ -99,7 +99,7 @@ func TestSIGTERMEndsACampaign(t *testing.T) {
 func TestMergeTellsOfAnInterruption(t *testing.T) {
 	args := []string{"sim", "merge"}
 	for _, interrupted := range []string{"", "SIGTERM"} {
-		r := campaignReport{Seconds: 1, Interrupted: interrupted, Asked: "7 seeds"}
+		r := campaignReport{Seconds: 1, Interrupted: interrupted, Requested: "7 seeds"}
 		r.Profile = "calm"
 		text, err := json.Marshal(r)
 		if err != nil {

@@ -73,8 +73,8 @@ func TestVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(python), "\n__version__ = \""+release+"\"\n") {
-		t.Errorf("the Python package has another version than the command, %s", release)
+	if !strings.Contains(string(python), "\n__version__ = \""+releaseVersion+"\"\n") {
+		t.Errorf("the Python package has another version than the command, %s", releaseVersion)
 	}
 	var b build
 	if err := json.Unmarshal(asJSON.Bytes(), &b); err != nil {

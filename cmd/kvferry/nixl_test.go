@@ -91,7 +91,7 @@ func TestDoctorOverLibnixl(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		for row, want := range c.want {
-			if got := r.verdict("nixl", row); got != want {
+			if got := r.rowVerdict("nixl", row); got != want {
 				t.Errorf("%s %s: %s is %q, want %q\n%s", c.env, c.file, row, got, want, out)
 			}
 		}

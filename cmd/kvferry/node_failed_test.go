@@ -38,7 +38,7 @@ func TestANodeThatFailsStops(t *testing.T) {
 	}
 	var sink plane.Sink
 	dir := t.TempDir()
-	opened, err := runtime.Open(t.Context(), cfg, runtime.WithControl(controlConfig(cfg).Opener()),
+	opened, err := runtime.Open(t.Context(), cfg, runtime.WithControl(zmqConfig(cfg).Opener()),
 		runtime.WithFailureContainment(runtime.FailureContainment{ReportDir: dir}),
 		runtime.WithPlane(shm.Name, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 			sink = env.Sink
@@ -56,7 +56,7 @@ func TestANodeThatFailsStops(t *testing.T) {
 		cmd.SetIn(in)
 		cmd.SetOut(&out)
 		sink.Post(&effects.SendDone{Corr: 1 << 40}) // No send has this correlation.
-		err = n.serve(cmd, commands)
+		err = n.serveUntilDone(cmd, commands)
 		_ = give.Close()
 		var f *runtime.Failure
 		said := "BUG: an effect was completed twice"
@@ -67,7 +67,7 @@ func TestANodeThatFailsStops(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if code := runtime.CodeOf(n.close(t.Context())); code != effects.Failed {
+	if code := runtime.CodeOf(n.closeWithNPU(t.Context())); code != effects.Failed {
 		t.Errorf("close: %v", code)
 	}
 }

@@ -35,7 +35,7 @@ const linesAround = 3
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	same, err := guard(ctx, os.Stdout, os.Args[1:])
+	same, err := compareTrees(ctx, os.Stdout, os.Args[1:])
 	stop()
 	switch {
 	case err != nil:
@@ -48,7 +48,7 @@ func main() {
 
 // compareTrees compares the work tree with the commit that the arguments name, and reports whether both run all seeds
 // in the same way.
-func guard(ctx context.Context, w io.Writer, args []string) (same bool, err error) {
+func compareTrees(ctx context.Context, w io.Writer, args []string) (same bool, err error) {
 	flags := flag.NewFlagSet("guard", flag.ContinueOnError)
 	seeds := flags.Uint64("seeds", 200, "how many seeds of each profile to run")
 	profile := flags.String("profile", "", "the profile; all of them if empty")
@@ -74,20 +74,20 @@ func guard(ctx context.Context, w io.Writer, args []string) (same bool, err erro
 	if err != nil {
 		return false, err
 	}
-	now, err := build(ctx, ".", filepath.Join(folder, "now"))
+	after, err := buildTree(ctx, ".", filepath.Join(folder, "now"))
 	if err != nil {
 		return false, err
 	}
 	profiles := []string{*profile}
 	if *profile == "" {
-		if profiles, err = sharedProfiles(ctx, w, before, now, base); err != nil {
+		if profiles, err = sharedProfiles(ctx, w, before, after, base); err != nil {
 			return false, err
 		}
 	}
 	same = true
 	for _, p := range profiles {
-		whole := span{profile: p, n: *seeds}
-		differs, err := whole.differs(ctx, before, now)
+		all := seedRange{profile: p, n: *seeds}
+		differs, err := all.isDifferent(ctx, before, after)
 		if err != nil {
 			return false, err
 		}
@@ -97,7 +97,7 @@ func guard(ctx context.Context, w io.Writer, args []string) (same bool, err erro
 		}
 		fmt.Fprintf(w, "differs: %s\n", p)
 		if same {
-			if err := explain(ctx, w, before, now, whole, base); err != nil {
+			if err := explainDifference(ctx, w, before, after, all, base); err != nil {
 				return false, err
 			}
 		}
@@ -110,7 +110,7 @@ func guard(ctx context.Context, w io.Writer, args []string) (same bool, err erro
 type binary string
 
 // buildTree builds the command kvferry from a tree.
-func build(ctx context.Context, tree, path string) (binary, error) {
+func buildTree(ctx context.Context, tree, path string) (binary, error) {
 	// Without paths in the objects, packages that are the same in both trees are compiled once.
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "./cmd/kvferry")
 	cmd.Dir = tree
@@ -122,34 +122,34 @@ func build(ctx context.Context, tree, path string) (binary, error) {
 }
 
 // buildCommit builds the command of a commit, in a git worktree that is removed afterwards.
-func buildCommit(ctx context.Context, folder, commit string) (b binary, err error) {
+func buildCommit(ctx context.Context, folder, commit string) (built binary, err error) {
 	tree := filepath.Join(folder, "tree")
-	if _, err := output(ctx, "git", "worktree", "add", "--detach", tree, commit); err != nil {
+	if _, err := runProgram(ctx, "git", "worktree", "add", "--detach", tree, commit); err != nil {
 		return "", err
 	}
 	defer func() { // The worktree is removed even after an interruption.
-		_, removeErr := output(context.WithoutCancel(ctx), "git", "worktree", "remove", "--force", tree)
+		_, removeErr := runProgram(context.WithoutCancel(ctx), "git", "worktree", "remove", "--force", tree)
 		err = errors.Join(err, removeErr)
 	}()
-	return build(ctx, tree, filepath.Join(folder, "before"))
+	return buildTree(ctx, tree, filepath.Join(folder, "before"))
 }
 
 // sharedProfiles returns the profiles that both binaries know, and prints the profiles that only one binary knows.
-func sharedProfiles(ctx context.Context, w io.Writer, before, now binary, base string) (shared []string, err error) {
+func sharedProfiles(ctx context.Context, w io.Writer, before, after binary, base string) (shared []string, err error) {
 	known := map[binary][]string{}
-	for _, b := range []binary{before, now} {
-		list, err := output(ctx, string(b), "sim", "run", "--profile", "list")
+	for _, b := range []binary{before, after} {
+		list, err := runProgram(ctx, string(b), "sim", "run", "--profile", "list")
 		if err != nil {
 			return nil, err
 		}
 		known[b] = strings.Fields(list)
 	}
 	for _, p := range known[before] {
-		if !slices.Contains(known[now], p) {
+		if !slices.Contains(known[after], p) {
 			fmt.Fprintf(w, "not compared: %s, which only %s has\n", p, base)
 		}
 	}
-	for _, p := range known[now] {
+	for _, p := range known[after] {
 		if slices.Contains(known[before], p) {
 			shared = append(shared, p)
 		} else {
@@ -160,7 +160,7 @@ func sharedProfiles(ctx context.Context, w io.Writer, before, now binary, base s
 }
 
 // A seedRange is a range of consecutive seeds of a profile.
-type span struct {
+type seedRange struct {
 	profile  string
 	first, n uint64
 }
@@ -173,17 +173,17 @@ type outcome struct {
 }
 
 // isDifferent reports whether two binaries run the range differently.
-func (s span) differs(ctx context.Context, before, now binary) (bool, error) {
-	a, err := s.run(ctx, before)
+func (s seedRange) isDifferent(ctx context.Context, before, after binary) (bool, error) {
+	a, err := s.runSeeds(ctx, before)
 	if err != nil {
 		return false, err
 	}
-	b, err := s.run(ctx, now)
+	b, err := s.runSeeds(ctx, after)
 	return a.Hash != b.Hash || !maps.Equal(a.Failed, b.Failed), err
 }
 
-func (s span) run(ctx context.Context, b binary) (o outcome, err error) {
-	text, err := output(ctx, string(b), "sim", "run", "--json", "--profile", s.profile, "--start", fmt.Sprint(s.first),
+func (s seedRange) runSeeds(ctx context.Context, b binary) (o outcome, err error) {
+	text, err := runProgram(ctx, string(b), "sim", "run", "--json", "--profile", s.profile, "--start", fmt.Sprint(s.first),
 		"--seeds", fmt.Sprint(s.n), "--out", filepath.Join(filepath.Dir(string(b)), "failures"))
 	if err != nil {
 		return o, err
@@ -196,22 +196,22 @@ func (s span) run(ctx context.Context, b binary) (o outcome, err error) {
 
 // explainDifference finds the first seed of a range that differs, and prints the first line of the seed's event log
 // that differs.
-func explain(ctx context.Context, w io.Writer, before, now binary, s span, base string) error {
+func explainDifference(ctx context.Context, w io.Writer, before, after binary, s seedRange, base string) error {
 	for s.n > 1 {
-		half := span{s.profile, s.first, s.n / 2}
-		differs, err := half.differs(ctx, before, now)
+		half := seedRange{s.profile, s.first, s.n / 2}
+		differs, err := half.isDifferent(ctx, before, after)
 		if err != nil {
 			return err
 		}
 		if !differs {
-			half = span{s.profile, s.first + half.n, s.n - half.n}
+			half = seedRange{s.profile, s.first + half.n, s.n - half.n}
 		}
 		s = half
 	}
 	fmt.Fprintf(w, "seed %d of %s is the first that differs; - is %s, + is the work tree:\n", s.first, s.profile, base)
 	var logs [2][]string
-	for i, b := range []binary{before, now} {
-		log, err := output(ctx, string(b), "sim", "replay", "--log", "--profile", s.profile, "--seed", fmt.Sprint(s.first))
+	for i, b := range []binary{before, after} {
+		log, err := runProgram(ctx, string(b), "sim", "replay", "--log", "--profile", s.profile, "--seed", fmt.Sprint(s.first))
 		if err != nil {
 			return err
 		}
@@ -223,18 +223,18 @@ func explain(ctx context.Context, w io.Writer, before, now binary, s span, base 
 
 // printDifference prints the first line in which two logs differ, with some lines around it. If only the last line
 // differs, which has the hash, the difference is in bytes of a message that no line shows.
-func printDifference(w io.Writer, before, now []string) {
+func printDifference(w io.Writer, before, after []string) {
 	at := 0
-	for at < len(before) && at < len(now) && before[at] == now[at] {
+	for at < len(before) && at < len(after) && before[at] == after[at] {
 		at++
 	}
-	for _, line := range now[max(0, at-linesAround):at] {
+	for _, line := range after[max(0, at-linesAround):at] {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
 	for _, side := range []struct {
 		sign  string
 		lines []string
-	}{{"-", before}, {"+", now}} {
+	}{{"-", before}, {"+", after}} {
 		for _, line := range side.lines[at:min(at+1+linesAround, len(side.lines))] {
 			fmt.Fprintf(w, "%s %s\n", side.sign, line)
 		}
@@ -243,13 +243,13 @@ func printDifference(w io.Writer, before, now []string) {
 
 // runProgram runs a program and returns the standard output. Exit code 1 of the command kvferry is not an error,
 // because it means that a promise was broken.
-func output(ctx context.Context, name string, args ...string) (string, error) {
-	var complaint strings.Builder
+func runProgram(ctx context.Context, name string, args ...string) (string, error) {
+	var stderr strings.Builder
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stderr = &complaint
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 || name == "git") {
-		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err, complaint.String())
+		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err, stderr.String())
 	}
 	return string(out), nil
 }

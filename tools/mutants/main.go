@@ -46,50 +46,50 @@ import (
 )
 
 func main() {
-	seeds := flag.Int("seeds", 2000, "seeds within which each defect must be found")
+	seeds := flag.Int("seeds", 2000, "the number of seeds within which each defect must be found")
 	pattern := flag.String("run", ".", "only mutants whose name matches this regular expression")
-	quick := flag.Bool("quick", false, "run the seed that found a defect before, and few more")
-	overlay := flag.String("overlay", "", "write the files that one mutant changes into this folder, and run nothing")
+	quick := flag.Bool("quick", false, "run only the recorded seed of each defect, and further seeds until the defect is found")
+	overlay := flag.String("overlay", "", "write the files that one mutant changes into this folder, and run no check")
 	var o options
 	flag.StringVar(&o.table, "table", filepath.Join("sim", "mutants.yaml"), "the table of the mutants")
 	flag.StringVar(&o.plans, "plans", "sim/testdata/regressions",
 		"folder of the kept plans; a mutant's plan has its name, and must fail with its defect")
-	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "the longest that one mutant may take to build, and to be found")
-	flag.BoolVar(&o.keep, "keep", false, "write the kept plans of the mutants that are found anew")
+	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "the time limit for building one mutant, and for finding it")
+	flag.BoolVar(&o.keepPlans, "keep", false, "rewrite the kept plans of the mutants that are found")
 	flag.BoolVar(&o.record, "record", true, "write into the table how each mutant was found")
-	flag.BoolVar(&o.fallback, "fallback", false, "with -quick: look in full for what is not found so")
+	flag.BoolVar(&o.fallback, "fallback", false, "with -quick: run the full check for mutants that the quick check does not find")
 	flag.Parse()
-	mutants, err := selected(o.table, *pattern)
+	mutants, err := selectMutants(o.table, *pattern)
 	if err != nil {
-		fail(err)
+		exitWithError(err)
 	}
 	if *overlay != "" {
 		if err := writeOverlay(*overlay, mutants); err != nil {
-			fail(err)
+			exitWithError(err)
 		}
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	run := hunt
+	run := huntMutants
 	if *quick {
 		run = quickHunt
 	}
 	finds, failed, err := run(ctx, os.Stdout, mutants, *seeds, o)
 	stop()
 	if err != nil {
-		fail(err)
+		exitWithError(err)
 	}
 	fmt.Printf("%d passed, %d failed\n", len(finds), failed)
 	if !*quick { // A quick hunt does not count how many seeds fail.
-		fmt.Println(summarise(finds))
+		fmt.Println(summariseFindings(finds))
 	}
 	if failed > 0 {
 		os.Exit(1)
 	}
 }
 
-// selected returns the mutants of a table whose names match.
-func selected(path, pattern string) ([]table.Mutant, error) {
+// selectMutants returns the mutants of a table whose names match.
+func selectMutants(path, pattern string) ([]table.Mutant, error) {
 	only, err := regexp.Compile(pattern)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func writeOverlay(folder string, mutants []table.Mutant) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	overlay, err := table.Overlay(folder, ".", changed)
+	overlay, err := table.WriteOverlay(folder, ".", changed)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func writeOverlay(folder string, mutants []table.Mutant) error {
 	return nil
 }
 
-func fail(err error) {
+func exitWithError(err error) {
 	fmt.Fprintln(os.Stderr, "mutants:", err)
 	os.Exit(1)
 }

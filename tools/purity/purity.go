@@ -31,14 +31,14 @@ import (
 var Analyzer = &analysis.Analyzer{
 	Name: "purity",
 	Doc:  "report what a pure state machine must not contain",
-	Run:  run,
+	Run:  runPass,
 }
 
 // tableDirective marks a package-level variable that is initialised in the declaration and never changed.
 const tableDirective = "//kvferry:table"
 
 // forbiddenImports lists the imports that are refused, including their sub-packages, with the alternative to each.
-var worldly = []struct{ path, instead string }{
+var forbiddenImports = []struct{ path, instead string }{
 	{"context", "deadlines are state of the machine, there is nothing to cancel outside"},
 	{"io", "bytes come in events and leave in effects"},
 	{"log", "emit Observe"},
@@ -54,7 +54,7 @@ var worldly = []struct{ path, instead string }{
 	{"unsafe", "a machine touches no memory but its own"},
 }
 
-func run(pass *analysis.Pass) (any, error) {
+func runPass(pass *analysis.Pass) (any, error) {
 	for _, file := range pass.Files {
 		// The main file of a test binary is generated and has a name that does not end in .go.
 		name := pass.Fset.File(file.FileStart).Name()
@@ -62,26 +62,26 @@ func run(pass *analysis.Pass) (any, error) {
 			continue
 		}
 		c := checker{pass}
-		c.imports(file)
+		c.checkImports(file)
 		for _, decl := range file.Decls {
 			if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.VAR {
-				c.packageVars(d)
+				c.checkPackageVars(d)
 			}
 		}
-		ast.Inspect(file, c.node)
+		ast.Inspect(file, c.checkNode)
 	}
 	return nil, nil
 }
 
 type checker struct{ pass *analysis.Pass }
 
-func (c checker) imports(file *ast.File) {
+func (c checker) checkImports(file *ast.File) {
 	for _, spec := range file.Imports {
 		path, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
 			continue // The compiler reports the error.
 		}
-		for _, w := range worldly {
+		for _, w := range forbiddenImports {
 			if path == w.path || strings.HasPrefix(path, w.path+"/") {
 				c.pass.Reportf(spec.Pos(), "import of %s: %s", path, w.instead)
 			}
@@ -90,10 +90,10 @@ func (c checker) imports(file *ast.File) {
 }
 
 // checkPackageVars reports the variables of d that a machine could change, or that could change a machine.
-func (c checker) packageVars(d *ast.GenDecl) {
+func (c checker) checkPackageVars(d *ast.GenDecl) {
 	for _, spec := range d.Specs {
 		s := spec.(*ast.ValueSpec)
-		if marked(d.Doc) || marked(s.Doc) {
+		if isMarkedTable(d.Doc) || isMarkedTable(s.Doc) {
 			continue
 		}
 		for _, name := range s.Names {
@@ -107,7 +107,7 @@ func (c checker) packageVars(d *ast.GenDecl) {
 	}
 }
 
-func marked(doc *ast.CommentGroup) bool {
+func isMarkedTable(doc *ast.CommentGroup) bool {
 	if doc == nil {
 		return false
 	}
@@ -119,7 +119,7 @@ func marked(doc *ast.CommentGroup) bool {
 	return false
 }
 
-func (c checker) node(n ast.Node) bool {
+func (c checker) checkNode(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GoStmt:
 		c.pass.Reportf(n.Pos(), "go statement: a machine is single-threaded")
@@ -134,7 +134,7 @@ func (c checker) node(n ast.Node) bool {
 			c.pass.Reportf(n.Pos(), "channel receive: events come to Step one at a time")
 		}
 	case *ast.RangeStmt:
-		c.rangeOver(n)
+		c.checkRange(n)
 	case *ast.BasicLit:
 		if n.Kind == token.FLOAT || n.Kind == token.IMAG {
 			c.pass.Reportf(n.Pos(), "floating-point literal %s: use integers, such as nanoseconds or basis points", n.Value)
@@ -150,28 +150,28 @@ func (c checker) node(n ast.Node) bool {
 		}
 	case *ast.StructType:
 		for _, f := range n.Fields.List {
-			c.kept(f.Type, "field")
+			c.checkStored(f.Type, "field")
 		}
 	case *ast.ArrayType:
-		c.kept(n.Elt, "element")
+		c.checkStored(n.Elt, "element")
 	case *ast.MapType:
-		c.kept(n.Value, "element")
+		c.checkStored(n.Value, "element")
 	}
 	return true
 }
 
-func (c checker) rangeOver(n *ast.RangeStmt) {
+func (c checker) checkRange(n *ast.RangeStmt) {
 	switch {
-	case ranges[*types.Map](c.pass.TypesInfo.TypeOf(n.X)):
+	case canRangeOver[*types.Map](c.pass.TypesInfo.TypeOf(n.X)):
 		c.pass.Reportf(n.Pos(), "range over a map: its order differs from run to run; walk an ordered table beside it")
-	case ranges[*types.Chan](c.pass.TypesInfo.TypeOf(n.X)):
+	case canRangeOver[*types.Chan](c.pass.TypesInfo.TypeOf(n.X)):
 		c.pass.Reportf(n.Pos(), "range over a channel: events come to Step one at a time")
 	}
 }
 
 // checkStored reports a function type or a foreign interface type in a place where only data may be stored, because
 // such a value could not be copied, hashed or printed.
-func (c checker) kept(at ast.Expr, where string) {
+func (c checker) checkStored(at ast.Expr, where string) {
 	t := c.pass.TypesInfo.TypeOf(at)
 	if t == nil {
 		return
@@ -198,12 +198,12 @@ func (c checker) ownInterface(t types.Type, u *types.Interface) bool {
 	if !ok || named.Obj().Pkg() == nil {
 		return false
 	}
-	return module(named.Obj().Pkg().Path()) == module(c.pass.Pkg.Path())
+	return modulePath(named.Obj().Pkg().Path()) == modulePath(c.pass.Pkg.Path())
 }
 
 // modulePath returns the part of an import path that names the module, as far as this pass needs the module: the first
 // three elements of a path that begins with a host, or the first element of any other path.
-func module(path string) string {
+func modulePath(path string) string {
 	parts := strings.Split(path, "/")
 	if n := 3; strings.Contains(parts[0], ".") && len(parts) > n {
 		return strings.Join(parts[:n], "/")
@@ -215,7 +215,7 @@ func module(path string) string {
 
 // canRangeOver reports whether a range over a value of type t iterates over a T. For a type parameter, it reports
 // whether this is possible.
-func ranges[T types.Type](t types.Type) bool {
+func canRangeOver[T types.Type](t types.Type) bool {
 	if t == nil {
 		return false
 	}
@@ -223,11 +223,11 @@ func ranges[T types.Type](t types.Type) bool {
 		for e := range p.Constraint().Underlying().(*types.Interface).EmbeddedTypes() {
 			if u, ok := e.(*types.Union); ok {
 				for term := range u.Terms() {
-					if ranges[T](term.Type()) {
+					if canRangeOver[T](term.Type()) {
 						return true
 					}
 				}
-			} else if ranges[T](e) {
+			} else if canRangeOver[T](e) {
 				return true
 			}
 		}

@@ -23,7 +23,7 @@ type Directive struct {
 	*datadriven.TestData
 	T *testing.T
 
-	read map[int]bool // indexes in CmdArgs of the arguments that were read
+	readArgs map[int]bool // indexes in CmdArgs of the arguments that were read
 }
 
 // Play plays all files below a folder. For each file, Play calls begin, which returns the function that carries out the
@@ -37,7 +37,7 @@ func Play(t *testing.T, folder string, begin func() (play func(Directive) string
 		datadriven.RunTest(t, path, func(t *testing.T, data *datadriven.TestData) string {
 			d := Directive{data, t, map[int]bool{}}
 			out := play(d)
-			if rest := d.unread(); len(rest) > 0 {
+			if rest := d.unreadArgs(); len(rest) > 0 {
 				t.Fatalf("%s: %s does not read %v: take it out, or spell it as it is read", d.Pos, d.Cmd, rest)
 			}
 			return out
@@ -46,9 +46,9 @@ func Play(t *testing.T, folder string, begin func() (play func(Directive) string
 }
 
 // unreadArgs returns the words and keys that the test has not read.
-func (d Directive) unread() (rest []string) {
+func (d Directive) unreadArgs() (rest []string) {
 	for i, a := range d.CmdArgs {
-		if !d.read[i] {
+		if !d.readArgs[i] {
 			rest = append(rest, a.String())
 		}
 	}
@@ -56,13 +56,13 @@ func (d Directive) unread() (rest []string) {
 }
 
 // HasArg reports whether the directive has a word or a key.
-func (d Directive) HasArg(key string) bool { return d.find(key) >= 0 }
+func (d Directive) HasArg(key string) bool { return d.findArg(key) >= 0 }
 
 // findArg returns the index of a word or a key, or -1.
-func (d Directive) find(key string) int {
+func (d Directive) findArg(key string) int {
 	for i, a := range d.CmdArgs {
 		if a.Key == key {
-			d.read[i] = true
+			d.readArgs[i] = true
 			return i
 		}
 	}
@@ -72,76 +72,76 @@ func (d Directive) find(key string) int {
 // ScanArgs reads the values of a key. It fails the test if the directive does not have the key.
 func (d Directive) ScanArgs(t *testing.T, key string, into ...any) {
 	t.Helper()
-	d.find(key)
+	d.findArg(key)
 	d.TestData.ScanArgs(t, key, into...)
 }
 
 // AllArgs returns all words and keys, and marks them as read.
-func (d Directive) Args() []datadriven.CmdArg {
+func (d Directive) AllArgs() []datadriven.CmdArg {
 	for i := range d.CmdArgs {
-		d.read[i] = true
+		d.readArgs[i] = true
 	}
 	return d.CmdArgs
 }
 
 // FailUnknown fails the test, because the verb is unknown.
-func (d Directive) Unknown() { d.T.Fatalf("%s: no directive %q", d.Pos, d.Cmd) }
+func (d Directive) FailUnknown() { d.T.Fatalf("%s: no directive %q", d.Pos, d.Cmd) }
 
 // WordAt returns the i-th word. It fails the test if there are not so many words.
-func (d Directive) Arg(i int) string {
+func (d Directive) WordAt(i int) string {
 	if i >= len(d.CmdArgs) {
 		d.T.Fatalf("%s: %s has %d words, and one more is wanted", d.Pos, d.Cmd, len(d.CmdArgs))
 	}
-	d.read[i] = true
+	d.readArgs[i] = true
 	return d.CmdArgs[i].Key
 }
 
 // FirstNumber returns the first word as a number.
-func (d Directive) First() int { return int(d.number(d.Arg(0))) }
+func (d Directive) FirstNumber() int { return int(d.parseNumber(d.WordAt(0))) }
 
 // BareNumbers returns the words that are numbers.
-func (d Directive) Numbers() (all []int) {
+func (d Directive) BareNumbers() (all []int) {
 	for i, a := range d.CmdArgs {
 		if n, err := strconv.Atoi(a.Key); err == nil {
-			d.read[i], all = true, append(all, n)
+			d.readArgs[i], all = true, append(all, n)
 		}
 	}
 	return all
 }
 
 // Values returns the values of a key, or nil.
-func (d Directive) Words(key string) []string {
-	if i := d.find(key); i >= 0 {
+func (d Directive) Values(key string) []string {
+	if i := d.findArg(key); i >= 0 {
 		return d.CmdArgs[i].Vals
 	}
 	return nil
 }
 
 // Value returns the first value of a key, or "".
-func (d Directive) Word(key string) string {
-	if words := d.Words(key); len(words) > 0 {
+func (d Directive) Value(key string) string {
+	if words := d.Values(key); len(words) > 0 {
 		return words[0]
 	}
 	return ""
 }
 
 // UintValues returns the values of a key as numbers.
-func (d Directive) List(key string) (all []uint64) {
-	for _, v := range d.Words(key) {
-		all = append(all, uint64(d.number(v)))
+func (d Directive) UintValues(key string) (all []uint64) {
+	for _, v := range d.Values(key) {
+		all = append(all, uint64(d.parseNumber(v)))
 	}
 	return all
 }
 
 // IntValue returns the value of a key as a number, or the number otherwise if the directive does not have the key.
-func (d Directive) Number(key string, otherwise int) int {
-	if word := d.Word(key); word != "" {
-		return int(d.number(word))
+func (d Directive) IntValue(key string, otherwise int) int {
+	if word := d.Value(key); word != "" {
+		return int(d.parseNumber(word))
 	}
 	return otherwise
 }
 
-func (d Directive) number(text string) int64 {
+func (d Directive) parseNumber(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		d.T.Fatalf("%s: %v", d.Pos, err)
@@ -150,8 +150,8 @@ func (d Directive) number(text string) int64 {
 }
 
 // CodeValue returns the code that the key code names, or OK if the directive does not have the key.
-func (d Directive) Code() effects.Code {
-	name := d.Word("code")
+func (d Directive) CodeValue() effects.Code {
+	name := d.Value("code")
 	if name == "" {
 		return effects.OK
 	}

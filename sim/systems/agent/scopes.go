@@ -20,11 +20,11 @@ const (
 // smallScopes returns the small worlds in which an engine sends a chunk and another engine reads the chunk.
 func smallScopes() []explore.Scope {
 	scopes := []explore.Scope{
-		{Name: "agent", About: "an engine in a process of its own sends a chunk, and another reads it"},
-		{Name: "agent-cut", About: "likewise, and the connection of one of them is cut", Harm: faultCut},
-		{Name: "agent-exit", About: "likewise, and one of them ends", Harm: faultExit},
-		{Name: "agent-abort", About: "likewise, and one of them aborts a call", Harm: faultAbort},
-		{Name: "agent-detach", About: "likewise, and one of them leaves", Harm: faultDetach},
+		{Name: "agent", About: "an engine process sends a chunk through its agent, and a second engine process reads it"},
+		{Name: "agent-cut", About: "two engine processes send and read a chunk, the connection of one breaks", Harm: faultCut},
+		{Name: "agent-exit", About: "two engine processes send and read a chunk, one exits", Harm: faultExit},
+		{Name: "agent-abort", About: "two engine processes send and read a chunk, one aborts a call", Harm: faultAbort},
+		{Name: "agent-detach", About: "two engine processes send and read a chunk, one detaches", Harm: faultDetach},
 	}
 	for i := range scopes {
 		s := &scopes[i]

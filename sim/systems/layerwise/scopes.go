@@ -10,13 +10,13 @@ func smallScopes() []explore.Scope {
 	one, two := []explore.Job{{Chunks: []int{1}}}, []explore.Job{{Chunks: []int{1, 2}}}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no machine is notified of the loss
 	scopes := []explore.Scope{
-		{Name: "layers", About: "two chunks go in two layers", Jobs: two},
-		{Name: "leased-layers", About: "likewise one, on a leased plane", Leased: true, Jobs: one},
-		{Name: "layers-preempted", About: "two chunks go in two layers, and the request is preempted after the first layer",
+		{Name: "layers", About: "two chunks are pushed in two layers", Jobs: two},
+		{Name: "leased-layers", About: "one chunk is pushed in two layers over a leased plane", Leased: true, Jobs: one},
+		{Name: "layers-preempted", About: "two chunks are pushed in two layers, and the request is preempted after the first layer",
 			Jobs: two},
-		{Name: "layers-lost", About: "one chunk goes in two layers, a question or an answer is lost", Jobs: one,
+		{Name: "layers-lost", About: "one chunk is pushed in two layers, and a request or a reply is lost", Jobs: one,
 			Faults: 1, Strikes: lost},
-		{Name: "layers-two", About: "two prefills push the same chunk in two layers, with room for both", Senders: 2,
+		{Name: "layers-two", About: "two prefill nodes push the same chunk in two layers, with room for both", Senders: 2,
 			Jobs: []explore.Job{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1}}}},
 	}
 	for i := range scopes {

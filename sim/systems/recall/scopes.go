@@ -10,11 +10,11 @@ func smallScopes() []explore.Scope {
 	back := []explore.Job{{Chunks: []int{1}}, {Chunks: []int{1}}}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no machine is notified of the loss
 	scopes := []explore.Scope{
-		{Name: "recall", About: "one chunk is sent, and read back", Jobs: back},
-		{Name: "leased-recall", About: "likewise, on a leased plane", Leased: true, Jobs: back},
-		{Name: "recall-lost", About: "one chunk is sent and read back, a question or an answer is lost", Jobs: back,
+		{Name: "recall", About: "one chunk is sent, and the sender recalls it", Jobs: back},
+		{Name: "leased-recall", About: "as recall, over a leased plane", Leased: true, Jobs: back},
+		{Name: "recall-lost", About: "one chunk is sent and recalled, and a request or a reply is lost", Jobs: back,
 			Faults: 1, Strikes: lost},
-		{Name: "cache-lease", About: "room for one chunk: it is read back while another one needs its page",
+		{Name: "cache-lease", About: "room for one chunk: a chunk is recalled while another chunk needs its page",
 			SenderPages: 1, ReceiverPages: 1, Jobs: append(back[:2:2], explore.Job{Chunks: []int{2}})},
 	}
 	for i := range scopes {

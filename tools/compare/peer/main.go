@@ -43,16 +43,16 @@ type Done struct {
 // An initiator moves chunks into the memory of the target. The method pickChunks chooses the chunks of the next move.
 // The method moveChunks moves them and returns when the target has them; only moveChunks is timed.
 type initiator interface {
-	prepare(chunks int)
-	move(chunks int) error
+	pickChunks(chunks int)
+	moveChunks(chunks int) error
 }
 
 // A target receives chunks. The method takeMoves returns when all moves have been received, or earlier if the moves do
 // not need the target's process.
 type target interface {
 	// connectInfo returns the data that an initiator needs to reach the target.
-	where() (json.RawMessage, error)
-	take(work Work) error
+	connectInfo() (json.RawMessage, error)
+	takeMoves(work Work) error
 }
 
 type kind struct {
@@ -65,26 +65,26 @@ var kinds = map[string]kind{
 	"kvferry-tcp": {newReceiver("tcp"), newSender("tcp")},
 	"nixl":        {newNIXLTarget(""), newNIXLInitiator("")},
 	"nixl-tcp":    {newNIXLTarget("tcp"), newNIXLInitiator("tcp")},
-	"copy":        {newNothing, newCopier},
+	"copy":        {newNoTarget, newCopier},
 	"tcp4":        {newStreamTarget(4), newStreamInitiator(4)},
 	"trip":        {newTripTarget, newTripInitiator},
 }
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := runPeer(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "peer:", err)
 		os.Exit(1)
 	}
-	exit() // The exit handlers of C must not run, because a handler of libnixl crashes.
+	exitNow() // The exit handlers of C must not run, because a handler of libnixl crashes.
 }
 
-func run(args []string) error {
+func runPeer(args []string) error {
 	if len(args) == 1 && args[0] == "busy" {
 		for n := uint64(1); n != 0; n |= 1 { // Computes until the process is killed.
 		}
 	}
 	if len(args) < 2 {
-		return fmt.Errorf("give target SETUP, or initiator SETUP WHERE")
+		return fmt.Errorf("usage: peer target SETUP | peer initiator SETUP ADDRESS")
 	}
 	var setup Setup
 	if err := json.Unmarshal([]byte(args[1]), &setup); err != nil {
@@ -99,27 +99,27 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
-		where, err := t.where()
+		where, err := t.connectInfo()
 		if err != nil {
 			return err
 		}
 		fmt.Printf("%s\n", where)
-		return serve(func(w Work) (Done, error) { return Done{}, t.take(w) })
+		return serveWork(func(w Work) (Done, error) { return Done{}, t.takeMoves(w) })
 	}
 	i, err := k.initiator(setup, json.RawMessage(args[2]))
 	if err != nil {
 		return err
 	}
 	fmt.Println("{}")
-	return serve(func(w Work) (Done, error) {
+	return serveWork(func(w Work) (Done, error) {
 		times := make([]int64, w.Moves)
 		for n := range times {
 			if w.PauseUS > 0 {
 				time.Sleep(time.Duration(w.PauseUS) * time.Microsecond)
 			}
-			i.prepare(w.Chunks)
+			i.pickChunks(w.Chunks)
 			begin := time.Now()
-			if err := i.move(w.Chunks); err != nil {
+			if err := i.moveChunks(w.Chunks); err != nil {
 				return Done{}, err
 			}
 			times[n] = time.Since(begin).Nanoseconds()
@@ -129,14 +129,14 @@ func run(args []string) error {
 }
 
 // serveWork calls do for each line of the input until the input ends. Work without moves is a pause.
-func serve(do func(Work) (Done, error)) error {
+func serveWork(do func(Work) (Done, error)) error {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		var w Work
 		if err := json.Unmarshal(in.Bytes(), &w); err != nil {
 			return err
 		}
-		before := cpu()
+		before := cpuTime()
 		if w.Moves == 0 {
 			time.Sleep(time.Duration(w.PauseUS) * time.Microsecond)
 		}
@@ -144,7 +144,7 @@ func serve(do func(Work) (Done, error)) error {
 		if err != nil {
 			return err
 		}
-		done.CPUUS = (cpu() - before).Microseconds()
+		done.CPUUS = (cpuTime() - before).Microseconds()
 		line, err := json.Marshal(done)
 		if err != nil {
 			return err
@@ -154,7 +154,7 @@ func serve(do func(Work) (Done, error)) error {
 	return in.Err()
 }
 
-func cpu() time.Duration {
+func cpuTime() time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
 		panic(err)
@@ -162,9 +162,9 @@ func cpu() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-func exit() {
+func exitNow() {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
 }
 
 // drawFirst returns a random index for the first of the given number of consecutive chunks.
-func first(bytes, chunks int) int { return rand.IntN(total/bytes - chunks + 1) }
+func drawFirst(bytes, chunks int) int { return rand.IntN(total/bytes - chunks + 1) }

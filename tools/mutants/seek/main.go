@@ -27,7 +27,7 @@ import (
 func main() {
 	// The live heap is a few megabytes, so rare garbage collections cost little memory.
 	debug.SetGCPercent(800)
-	found, err := seek(os.Stdout, os.Args[1:])
+	found, err := runSearch(os.Stdout, os.Args[1:])
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "seek:", err)
@@ -37,12 +37,12 @@ func main() {
 	}
 }
 
-func seek(w io.Writer, args []string) (found bool, err error) {
-	s, err := parse(args)
+func runSearch(w io.Writer, args []string) (found bool, err error) {
+	s, err := parseArgs(args)
 	if err != nil {
 		return false, err
 	}
-	failures, err := s.run(runtime.GOMAXPROCS(0))
+	failures, err := s.runSeeds(runtime.GOMAXPROCS(0))
 	if err != nil {
 		return false, err
 	}
@@ -59,14 +59,14 @@ func seek(w io.Writer, args []string) (found bool, err error) {
 
 // A search looks for seeds that break properties.
 type search struct {
-	profile    string
-	first      uint64
-	n          int
-	properties []string
-	own        []oracle.Oracle // oracles in addition to the oracles of docs/safety.md
+	profile      string
+	first        uint64
+	n            int
+	properties   []string
+	extraOracles []oracle.Oracle // oracles in addition to the oracles of docs/safety.md
 }
 
-func parse(args []string) (s search, err error) {
+func parseArgs(args []string) (s search, err error) {
 	if len(args) < 3 {
 		return s, fmt.Errorf("got the arguments %q; want a profile, the first seed, how many, and properties", args)
 	}
@@ -83,11 +83,11 @@ func parse(args []string) (s search, err error) {
 // runSeeds returns the first failure of each property that broke before the search was over, ordered by seed. Seeds
 // start in order, and seeds after the end of the search do not count, so the result does not depend on the number of
 // workers.
-func (s search) run(workers int) (found []*sim.Failure, err error) {
+func (s search) runSeeds(workers int) (found []*sim.Failure, err error) {
 	failures, errs := make([]*sim.Failure, s.n), make([]error, s.n)
 	var mutex sync.Mutex
 	broke := map[string]bool{}
-	over := func() bool {
+	isOver := func() bool {
 		return len(broke) > 0 && !slices.ContainsFunc(s.properties, func(p string) bool { return !broke[p] })
 	}
 	var next atomic.Int64
@@ -96,13 +96,13 @@ func (s search) run(workers int) (found []*sim.Failure, err error) {
 		wait.Go(func() {
 			for {
 				mutex.Lock()
-				enough := over()
+				done := isOver()
 				mutex.Unlock()
 				i := int(next.Add(1)) - 1
-				if enough || i >= s.n {
+				if done || i >= s.n {
 					return
 				}
-				r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Oracles: s.own})
+				r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Oracles: s.extraOracles})
 				if errs[i] = err; err != nil || r.Failure == nil {
 					continue
 				}
@@ -116,7 +116,7 @@ func (s search) run(workers int) (found []*sim.Failure, err error) {
 	wait.Wait()
 	clear(broke)
 	for _, f := range failures {
-		if f != nil && !broke[f.Property] && !over() {
+		if f != nil && !broke[f.Property] && !isOver() {
 			broke[f.Property] = true
 			found = append(found, f)
 		}

@@ -43,8 +43,8 @@ func TestASearchEnds(t *testing.T) {
 		for _, workers := range []int{1, 3} {
 			var runs, ends atomic.Int64
 			s := search{profile: "calm", n: c.n, properties: c.properties,
-				own: []oracle.Oracle{breaks("third", 3, &runs), breaks("fifth", 5, &ends)}}
-			found, err := s.run(workers)
+				extraOracles: []oracle.Oracle{breaks("third", 3, &runs), breaks("fifth", 5, &ends)}}
+			found, err := s.runSeeds(workers)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,13 +62,13 @@ func TestASearchEnds(t *testing.T) {
 func TestSeek(t *testing.T) {
 	for _, args := range [][]string{{"calm", "3", "1"}, {"", "3", "2", "S1"}} {
 		var out bytes.Buffer
-		if found, err := seek(&out, args); found || err != nil || !strings.HasPrefix(out.String(), "every promise held") {
+		if found, err := runSearch(&out, args); found || err != nil || !strings.HasPrefix(out.String(), "every promise held") {
 			t.Errorf("%q: %v, %v, %s", args, found, err, &out)
 		}
 	}
 	for _, bad := range [][]string{{}, {"calm", "1"}, {"calm", "x", "1"}, {"none", "1", "1"}, {"calm", "1", "x"},
 		{"calm", "1", "0"}, {"calm", "1", "-3"}} {
-		if _, err := seek(&bytes.Buffer{}, bad); err == nil {
+		if _, err := runSearch(&bytes.Buffer{}, bad); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
 	}

@@ -21,25 +21,25 @@ import (
 // Apply returns the text of each file that the edits of m change, with the defect, by the file's path below root. It
 // does not change the files on disk.
 func (m *Mutant) Apply(root string) (map[string][]byte, error) {
-	changes := map[string]*change{}
+	changes := map[string]*fileChange{}
 	for i := range m.Edits {
 		e := &m.Edits[i]
-		d, err := declared(root, e.In)
+		d, err := findDeclaration(root, e.In)
 		if err != nil {
 			return nil, err
 		}
 		c := changes[d.path]
 		if c == nil {
-			c = &change{text: d.text}
+			c = &fileChange{text: d.text}
 			changes[d.path] = c
 		}
-		if err := c.add(e, d); err != nil {
+		if err := c.addEdit(e, d); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.In, err)
 		}
 	}
 	files := map[string][]byte{}
 	for name, c := range changes {
-		text, err := c.apply()
+		text, err := c.applyEdits()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -58,7 +58,7 @@ type declaration struct {
 
 // findDeclaration finds the declaration with a name such as "fsm/rank.(*Rank).Step". It fails unless there is exactly
 // one such declaration.
-func declared(root, name string) (found declaration, err error) {
+func findDeclaration(root, name string) (found declaration, err error) {
 	folder, member, ok := strings.Cut(path.Base(name), ".")
 	if !ok {
 		return found, fmt.Errorf("%q does not name a declaration; want, for example, fsm/rank.(*Rank).Step", name)
@@ -84,7 +84,7 @@ func declared(root, name string) (found declaration, err error) {
 		}
 		offset := func(p token.Pos) int { return fset.Position(p).Offset }
 		for _, decl := range file.Decls {
-			if !slices.Contains(Names(decl), member) {
+			if !slices.Contains(DeclaredNames(decl), member) {
 				continue
 			}
 			n++
@@ -104,7 +104,7 @@ func declared(root, name string) (found declaration, err error) {
 
 // DeclaredNames returns the names that a declaration declares. The name of a method includes the receiver, as in
 // "(*Rank).Step".
-func Names(decl ast.Decl) (names []string) {
+func DeclaredNames(decl ast.Decl) (names []string) {
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
 		if d.Recv == nil || len(d.Recv.List) == 0 {
@@ -151,7 +151,7 @@ func docOf(decl ast.Decl) *ast.CommentGroup {
 }
 
 // A fileChange collects the edits of one file.
-type change struct {
+type fileChange struct {
 	text    []byte
 	spans   []span
 	imports []string
@@ -163,7 +163,7 @@ type span struct {
 	text     string
 }
 
-func (c *change) add(e *Edit, d declaration) error {
+func (c *fileChange) addEdit(e *Edit, d declaration) error {
 	c.imports = append(c.imports, e.Import...)
 	switch {
 	case e.Drop:
@@ -171,7 +171,7 @@ func (c *change) add(e *Edit, d declaration) error {
 	case e.Add != "":
 		c.spans = append(c.spans, span{len(d.text), len(d.text), "\n" + e.Add + "\n"})
 	default:
-		places, err := find(d.text[d.from:d.to], e.Old)
+		places, err := findTokens(d.text[d.from:d.to], e.Old)
 		if err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func (c *change) add(e *Edit, d declaration) error {
 }
 
 // applyEdits returns the text of the file with all edits, formatted.
-func (c *change) apply() ([]byte, error) {
+func (c *fileChange) applyEdits() ([]byte, error) {
 	slices.SortStableFunc(c.spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	var text []byte
 	at := 0
@@ -200,7 +200,7 @@ func (c *change) apply() ([]byte, error) {
 }
 
 // fixImports adds the imports that the edits name, and removes those that are no longer used.
-func (c *change) fixImports(text []byte) ([]byte, error) {
+func (c *fileChange) fixImports(text []byte) ([]byte, error) {
 	before, err := parser.ParseFile(token.NewFileSet(), "", c.text, 0)
 	if err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func TestEveryMutantCompiles(t *testing.T) {
 		wait.Go(func() {
 			c := newChecker(packages)
 			for i := range next {
-				if err := c.check(changed[i]); err != nil {
+				if err := c.typeCheck(changed[i]); err != nil {
 					t.Errorf("%s does not compile: %v", mutants[i].Name, err)
 				}
 			}
@@ -109,7 +109,7 @@ func newChecker(packages map[string]listed) *checker {
 }
 
 // typeCheck type-checks all packages of the changed files.
-func (c *checker) check(changed map[string][]byte) error {
+func (c *checker) typeCheck(changed map[string][]byte) error {
 	folders := map[string]bool{}
 	for file := range changed {
 		folders[path.Dir(file)] = true
@@ -165,7 +165,7 @@ func build(root string, changed map[string][]byte, folders []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	overlay, err := Overlay(dir, root, changed)
+	overlay, err := WriteOverlay(dir, root, changed)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 
 // WriteOverlay writes changed files into a folder, and returns the path of the overlay file with which
 // `go build -overlay` uses the changed files instead of the files below root.
-func Overlay(dir, root string, changed map[string][]byte) (string, error) {
+func WriteOverlay(dir, root string, changed map[string][]byte) (string, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return "", err

@@ -17,8 +17,8 @@
 // type, or a type, constant or variable. A group of constants, variables or types is one declaration with many names.
 // The field old is Go text that must occur exactly once in the declaration. Text is compared by tokens, so comments,
 // white space and line breaks of the code may change without breaking a mutant. An edit with drop removes the whole
-// declaration; an edit with add appends declarations to the file that has the declaration. The import paths of the field
-// import are added to that file, and imports that the edit leaves unused are removed.
+// declaration; an edit with add appends declarations to the file that has the declaration. The import paths of the
+// field import are added to that file, and imports that the edit leaves unused are removed.
 //
 // The documentation of command mutants explains the other fields.
 package table
@@ -118,7 +118,7 @@ func Read(path string) ([]Mutant, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for i, m := range all {
-		if err := m.check(); err != nil {
+		if err := m.checkEntry(); err != nil {
 			return nil, fmt.Errorf("%s: mutant %q: %w", path, m.Name, err)
 		}
 		if i > 0 && all[i-1].Name >= m.Name {
@@ -128,7 +128,7 @@ func Read(path string) ([]Mutant, error) {
 	return all, nil
 }
 
-func (m *Mutant) check() error {
+func (m *Mutant) checkEntry() error {
 	switch {
 	case !isName.MatchString(m.Name):
 		return errors.New("a name consists of small letters, digits and hyphens")
@@ -159,7 +159,7 @@ func (m *Mutant) check() error {
 }
 
 // RecordFound writes into the table how a mutant was found. It does not change any other byte of the file.
-func Record(path, name string, found Found) error {
+func RecordFound(path, name string, found Found) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err

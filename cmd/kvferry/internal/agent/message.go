@@ -34,9 +34,9 @@ import (
 // A Request is one line of the input.
 type Request struct {
 	ID uint64 `json:"id"` // repeated in the response
-	// Op is "put", "prefill", "recall", "get", "fetch", "abandon", "stats" or "drain". A node that shares its cache also
-	// accepts "store", "lookup" and "bring"; "bring" is a get that also reads chunks from peers. A node with registered
-	// blocks of the engine accepts only "finish", "register", "cancel", "abort", "stats" and "drain".
+	// Op is "put", "prefill", "recall", "get", "fetch", "abandon", "stats" or "drain". A node that shares its cache
+	// also accepts "store", "lookup" and "bring"; "bring" is a get that also reads chunks from peers. A node with
+	// registered blocks of the engine accepts only "finish", "register", "cancel", "abort", "stats" and "drain".
 	Op      string   `json:"op"`
 	Peer    *Peer    `json:"peer,omitempty"` // put, recall: the peer; bring: the only peer that is queried
 	Request string   `json:"request,omitempty"`
@@ -148,7 +148,7 @@ type Links struct {
 	Expelled uint64 `json:"expelled"` // links that peers had formed, abandoned to take a page back
 }
 
-func statsOf(n *runtime.Node) *Stats {
+func newStats(n *runtime.Node) *Stats {
 	s := n.Stats()
 	id := n.Incarnation()
 	brought := map[string]uint64{}
@@ -166,6 +166,6 @@ func statsOf(n *runtime.Node) *Stats {
 		ArenaTotal: s.ArenaTotal, ArenaFree: s.ArenaFree, DeviceTotal: s.DeviceTotal, DeviceFree: s.DeviceFree,
 		Pinned: s.Pinned, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged,
 		StagedMost: s.StagedMax,
-		Entries:    s.Entries, Fills: s.Fills, Peers: s.OutboundPeers, Incarnation: hexOf(id[:]),
+		Entries:    s.Entries, Fills: s.Fills, Peers: s.OutboundPeers, Incarnation: formatHex(id[:]),
 	}
 }

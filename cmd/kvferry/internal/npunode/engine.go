@@ -11,7 +11,7 @@ import (
 type engine struct{ *npuengine.Engine }
 
 // FillPage implements agent.Engine.
-func (e engine) Fill(p *runtime.Pages, i, n int, fill func([]byte)) error {
+func (e engine) FillPage(p *runtime.Pages, i, n int, fill func([]byte)) error {
 	page, err := p.DevicePage(i)
 	if err != nil {
 		return err
@@ -21,7 +21,7 @@ func (e engine) Fill(p *runtime.Pages, i, n int, fill func([]byte)) error {
 }
 
 // ReadPage implements agent.Engine.
-func (e engine) Look(p *runtime.Pages, i int, look func([]byte)) error {
+func (e engine) ReadPage(p *runtime.Pages, i int, look func([]byte)) error {
 	page, err := p.DevicePage(i)
 	if err != nil {
 		return err
@@ -30,6 +30,6 @@ func (e engine) Look(p *runtime.Pages, i int, look func([]byte)) error {
 }
 
 // SetDestination implements agent.Engine.
-func (e engine) Take(f *runtime.Fetch, look func(key int, chunk []byte)) {
+func (e engine) SetDestination(f *runtime.Fetch, look func(key int, chunk []byte)) {
 	f.ScatterDevice = e.Engine.ScatterFunc(look)
 }

@@ -12,44 +12,44 @@ import (
 )
 
 // An npuInspector inspects all NPUs of the machine.
-type look struct {
+type npuInspector struct {
 	copyBytes uint64
 	timeout   time.Duration // limit for one copy, after which the copy is taken to be stuck
 }
 
 // inspectNPUs loads AscendCL, uses each device in turn, in a new device context, and measures copies. If ctx is
 // cancelled, the inspection ends before the next copy.
-func lookAtNPUs(ctx context.Context, libraries Libraries, copyBytes uint64) NPUs {
-	return look{copyBytes: copyBytes, timeout: 30 * time.Second}.at(ctx, libraries)
+func inspectNPUs(ctx context.Context, libraries Libraries, copyBytes uint64) NPUs {
+	return npuInspector{copyBytes: copyBytes, timeout: 30 * time.Second}.inspectAll(ctx, libraries)
 }
 
-func (l look) at(ctx context.Context, libraries Libraries) NPUs {
-	hccl := lookAtHCCL(libraries.HCCL) // first, because AscendCL may load HCCL too, and HCCL reads its timeouts only once
+func (l npuInspector) inspectAll(ctx context.Context, libraries Libraries) NPUs {
+	hccl := inspectHCCL(libraries.HCCL) // first, because AscendCL may load HCCL too, and HCCL reads its timeouts only once
 	lib, err := acl.Open(acl.Options{Library: libraries.ACL})
 	if err != nil {
-		return NPUs{Failed: err, HCCL: hccl}
+		return NPUs{Err: err, HCCL: hccl}
 	}
 	n := NPUs{Info: lib.Info(), HCCL: hccl}
 	count, err := lib.DeviceCount()
 	if err != nil {
-		return NPUs{Failed: errors.Join(err, lib.Close()), HCCL: hccl}
+		return NPUs{Err: errors.Join(err, lib.Close()), HCCL: hccl}
 	}
 	for id := range count {
-		n.Devices = append(n.Devices, l.device(ctx, lib, id, count))
+		n.Devices = append(n.Devices, l.inspectDevice(ctx, lib, id, count))
 	}
-	n.Left = lib.Close()
+	n.CloseErr = lib.Close()
 	return n
 }
 
-func lookAtHCCL(o comm.Options) HCCL {
+func inspectHCCL(o comm.Options) HCCL {
 	lib, err := comm.Open(o)
 	if err != nil {
-		return HCCL{Failed: err}
+		return HCCL{Err: err}
 	}
-	return HCCL{Info: lib.Info(), Failed: lib.Close()}
+	return HCCL{Info: lib.Info(), Err: lib.Close()}
 }
 
-func (l look) device(ctx context.Context, lib *acl.Library, id, count int) Device {
+func (l npuInspector) inspectDevice(ctx context.Context, lib *acl.Library, id, count int) Device {
 	d := Device{ID: id, Physical: -1, Reaches: map[int]bool{}}
 	if physical, err := lib.PhysicalID(acl.DeviceID(id)); err == nil {
 		d.Physical = physical
@@ -62,43 +62,43 @@ func (l look) device(ctx context.Context, lib *acl.Library, id, count int) Devic
 			d.Reaches[peer] = can
 		}
 	}
-	if d.Failed = ctx.Err(); d.Failed != nil {
+	if d.Err = ctx.Err(); d.Err != nil {
 		return d
 	}
 	c, err := lib.NewContext(acl.ContextOptions{Device: acl.DeviceID(id)})
 	if err != nil {
-		d.Failed = err
+		d.Err = err
 		return d
 	}
 	settled := true
-	d.Failed = c.Do(func(t *acl.Thread) error {
+	d.Err = c.Do(func(t *acl.Thread) error {
 		info, err := t.MemInfo()
 		if err != nil {
 			return err
 		}
 		d.Free, d.Total = info.Free, info.Total
-		d.Copies, settled = l.measure(ctx, t)
+		d.Copies, settled = l.measureCopies(ctx, t)
 		return nil
 	})
 	if settled {
-		d.Failed = errors.Join(d.Failed, c.Close())
+		d.Err = errors.Join(d.Err, c.Close())
 	} else {
 		// Copies may be in progress, and their memory must not be freed.
-		d.Failed = errors.Join(d.Failed, c.Abandon())
+		d.Err = errors.Join(d.Err, c.Abandon())
 	}
 	return d
 }
 
 // measureCopies measures copies between pinned host memory and the device, and within the device. If settled is false,
 // a copy may still be in progress and the memory was left allocated.
-func (l look) measure(ctx context.Context, t *acl.Thread) (speeds []Speed, settled bool) {
-	host, far, near, s, err := prepare(t, l.copyBytes)
+func (l npuInspector) measureCopies(ctx context.Context, t *acl.Thread) (speeds []Speed, settled bool) {
+	host, far, near, s, err := allocateBuffers(t, l.copyBytes)
 	defer func() {
 		if settled {
-			err = errors.Join(err, release(t, s, host, far, near))
+			err = errors.Join(err, releaseBuffers(t, s, host, far, near))
 		}
 		if err != nil {
-			speeds = append(speeds, Speed{Name: "copies", Failed: err})
+			speeds = append(speeds, Speed{Name: "copies", Err: err})
 		}
 	}()
 	if err != nil {
@@ -109,8 +109,8 @@ func (l look) measure(ctx context.Context, t *acl.Thread) (speeds []Speed, settl
 		name     string
 		dst, src *acl.Memory
 	}{{"host to device", far, host}, {"device to host", host, far}, {"device to device", near, far}} {
-		one := Speed{Name: c.name}
-		one.PerSecond, one.Failed = bestOf(l.copyBytes, func() error {
+		speed := Speed{Name: c.name}
+		speed.PerSecond, speed.Err = measureBest(l.copyBytes, func() error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -119,15 +119,15 @@ func (l look) measure(ctx context.Context, t *acl.Thread) (speeds []Speed, settl
 			}
 			return s.Synchronize(t, l.timeout)
 		})
-		speeds = append(speeds, one)
-		if one.Failed != nil {
-			return speeds, one.Failed == ctx.Err()
+		speeds = append(speeds, speed)
+		if speed.Err != nil {
+			return speeds, speed.Err == ctx.Err()
 		}
 	}
 	return speeds, true
 }
 
-func prepare(t *acl.Thread, bytes uint64) (host, far, near *acl.Memory, s *acl.Stream, err error) {
+func allocateBuffers(t *acl.Thread, bytes uint64) (host, far, near *acl.Memory, s *acl.Stream, err error) {
 	if host, err = t.AllocHost(bytes); err != nil {
 		return
 	}
@@ -141,7 +141,7 @@ func prepare(t *acl.Thread, bytes uint64) (host, far, near *acl.Memory, s *acl.S
 	return
 }
 
-func release(t *acl.Thread, s *acl.Stream, memory ...*acl.Memory) (err error) {
+func releaseBuffers(t *acl.Thread, s *acl.Stream, memory ...*acl.Memory) (err error) {
 	if s != nil {
 		err = s.Close(t)
 	}

@@ -10,22 +10,22 @@ import (
 )
 
 // A workspace holds the folder, the log and the ports that the processes of a demo use.
-type ground struct {
+type workspace struct {
 	dir   string // the folder of configurations and logs
 	log   io.Writer
 	ports []*reserve.Port // reserved until the end, because a restarted process uses the same ports
 }
 
-func newGround(log io.Writer) (g ground, err error) {
+func newWorkspace(log io.Writer) (g workspace, err error) {
 	if g.dir, err = os.MkdirTemp("", "kvferry-demo-"); err != nil {
 		return g, fmt.Errorf("make a folder for configurations: %w", err)
 	}
-	g.log = &sharedLog{w: log}
+	g.log = &syncWriter{w: log}
 	return g, nil
 }
 
 // reservePorts reserves n free ports until cleanUp.
-func (g *ground) reserve(n int) (ports []uint16, err error) {
+func (g *workspace) reservePorts(n int) (ports []uint16, err error) {
 	for range n {
 		p, err := reserve.Open(host)
 		if err != nil {
@@ -37,21 +37,21 @@ func (g *ground) reserve(n int) (ports []uint16, err error) {
 	return ports, nil
 }
 
-// leaveNothing releases the ports and removes the folder.
-func (g *ground) leaveNothing() {
+// cleanUp releases the ports and removes the folder.
+func (g *workspace) cleanUp() {
 	for _, p := range g.ports {
 		_ = p.Close() // The end of this process closes the port as well.
 	}
 	_ = os.RemoveAll(g.dir)
 }
 
-// A sharedLog serializes the log output of several processes.
-type sharedLog struct {
+// A syncWriter serializes the log output of several processes.
+type syncWriter struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-func (l *sharedLog) Write(b []byte) (int, error) {
+func (l *syncWriter) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.w.Write(b)

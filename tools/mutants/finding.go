@@ -12,10 +12,10 @@ import (
 )
 
 // A finding is a mutant that was found, and the way in which it was found.
-type find struct {
-	name  string
-	found table.Found
-	moved bool // the seed differs from the seed of the previous hunt
+type finding struct {
+	name      string
+	how       table.Found
+	otherSeed bool // the seed differs from the seed of the previous hunt
 }
 
 var (
@@ -24,38 +24,38 @@ var (
 )
 
 // parseFinding reads the report of the check that found m.
-func findOf(m *table.Mutant, report []byte) find {
-	f := find{name: m.Name}
+func parseFinding(m *table.Mutant, report []byte) finding {
+	f := finding{name: m.Name}
 	switch {
 	case m.Test != "":
-		f.found.By = "test"
+		f.how.By = "test"
 	case m.Plan != "":
-		f.found.By = "plan"
+		f.how.By = "plan"
 	case m.Scope != "":
 		if n := choicesMade.FindSubmatch(report); n != nil {
-			f.found = table.Found{By: "choices", Choices: number(n[1])}
+			f.how = table.Found{By: "choices", Choices: parseDigits(n[1])}
 		}
 	default:
 		if n := seedsFailed.FindSubmatch(report); n != nil {
-			f.found = table.Found{By: "seed", Failing: number(n[1]), Of: number(n[2]), Seed: number(n[3])}
+			f.how = table.Found{By: "seed", Failing: parseDigits(n[1]), Of: parseDigits(n[2]), Seed: parseDigits(n[3])}
 		}
 	}
 	return f
 }
 
-func number(digits []byte) int {
+func parseDigits(digits []byte) int {
 	n, _ := strconv.Atoi(string(digits))
 	return n
 }
 
-func (f find) String() string {
+func (f finding) String() string {
 	switch {
-	case f.moved:
-		return fmt.Sprintf("seed %d, not the one before", f.found.Seed)
-	case f.found.By == "seed" && f.found.Of == 0:
-		return fmt.Sprintf("seed %d", f.found.Seed)
+	case f.otherSeed:
+		return fmt.Sprintf("seed %d, which differs from the recorded seed", f.how.Seed)
+	case f.how.By == "seed" && f.how.Of == 0:
+		return fmt.Sprintf("seed %d", f.how.Seed)
 	}
-	return f.found.String()
+	return f.how.String()
 }
 
 // fewSeeds is the number of failing seeds below which a defect may be missed after a small change of the simulator's
@@ -64,20 +64,20 @@ const fewSeeds = 20
 
 // summariseFindings describes how soon seeds found the defects, and lists the defects that fewer than fewSeeds seeds
 // found.
-func summarise(finds []find) string {
+func summariseFindings(finds []finding) string {
 	var seeds []int
 	var few []string
 	for _, f := range finds {
-		if f.found.By != "seed" {
+		if f.how.By != "seed" {
 			continue
 		}
-		seeds = append(seeds, f.found.Seed)
-		if f.found.Failing < fewSeeds {
+		seeds = append(seeds, f.how.Seed)
+		if f.how.Failing < fewSeeds {
 			few = append(few, f.name)
 		}
 	}
 	if len(seeds) == 0 {
-		return "seeds found none"
+		return "no defect was found by seeds"
 	}
 	slices.Sort(seeds)
 	text := fmt.Sprintf("seeds found %d; the median of the first failing seeds is %d, the highest %d",
@@ -89,7 +89,7 @@ func summarise(finds []find) string {
 }
 
 // missedReason returns the reason that a report does not count as finding m, or "".
-func judge(m *table.Mutant, report []byte, code, seeds int) string {
+func missedReason(m *table.Mutant, report []byte, code, seeds int) string {
 	switch {
 	case code == 0 && m.Test != "":
 		return m.Test + " passes"
@@ -100,18 +100,18 @@ func judge(m *table.Mutant, report []byte, code, seeds int) string {
 	case code == 0:
 		return fmt.Sprintf("%d seeds found nothing", seeds)
 	case code != 1:
-		return fmt.Sprintf("the simulator ended with exit code %d instead of a finding:\n%s", code, tail(report))
+		return fmt.Sprintf("the simulator ended with exit code %d instead of a finding:\n%s", code, outputTail(report))
 	}
 	for _, p := range m.Properties {
-		if !mentions(report, p) {
-			return fmt.Sprintf("something was found, but not a breach of %s:\n%s", p, tail(report))
+		if !mentionsProperty(report, p) {
+			return fmt.Sprintf("something was found, but not a breach of %s:\n%s", p, outputTail(report))
 		}
 	}
 	return ""
 }
 
 // mentionsProperty reports whether a report contains the property as a separate word, so that S14 does not count as S1.
-func mentions(report []byte, property string) bool {
+func mentionsProperty(report []byte, property string) bool {
 	isWord := func(i int) bool {
 		if i < 0 || i >= len(report) {
 			return false

@@ -16,35 +16,35 @@ import (
 )
 
 // nixlWriteMax is the longest time that a write may take.
-const nixlPatience = 30 * time.Second
+const nixlWriteMax = 30 * time.Second
 
 // testNIXLWrite loads libnixl, creates two agents, and measures and verifies writes from one agent to the other.
-func lookAtNIXL(ctx context.Context, o libnixl.Options, transports string, bytes uint64) NIXL {
+func testNIXLWrite(ctx context.Context, o libnixl.Options, transports string, bytes uint64) NIXL {
 	lib, err := libnixl.Open(o)
 	if err != nil {
-		return NIXL{Failed: err}
+		return NIXL{Err: err}
 	}
 	n := NIXL{Info: lib.Info(), Write: Speed{Name: "write, verified"}}
 	p := &nixlPair{bytes: min(bytes, nixlBytesMax)}
-	n.Agent, err = p.open(lib, transports)
+	n.Agent, err = p.openAgents(lib, transports)
 	if err == nil {
-		n.Write.PerSecond, err = p.measure(ctx)
+		n.Write.PerSecond, err = p.measureWrites(ctx)
 	}
-	n.Write.Failed = errors.Join(err, p.close())
+	n.Write.Err = errors.Join(err, p.closeAgents())
 	return n
 }
 
 // A nixlPair holds two agents, the registered memory of each, and the transfer from the first agent to the second.
 type nixlPair struct {
-	bytes    uint64
-	agents   [2]*libnixl.Agent
-	memory   [2][]byte
-	known    [2]*libnixl.Memory
-	transfer *libnixl.Transfer
+	bytes      uint64
+	agents     [2]*libnixl.Agent
+	memory     [2][]byte
+	registered [2]*libnixl.Memory
+	transfer   *libnixl.Transfer
 }
 
 // openAgents creates the agents and the transfer, and returns the time that it took to create the second agent.
-func (p *nixlPair) open(lib *libnixl.Library, transports string) (took time.Duration, err error) {
+func (p *nixlPair) openAgents(lib *libnixl.Library, transports string) (took time.Duration, err error) {
 	params := libnixl.UCXParams(transports, false) // The agents connect only to each other.
 	for i, side := range []string{"a", "b"} {
 		begin := time.Now()
@@ -59,7 +59,7 @@ func (p *nixlPair) open(lib *libnixl.Library, transports string) (took time.Dura
 		if err != nil {
 			return 0, fmt.Errorf("map %d bytes: %w", p.bytes, err)
 		}
-		if p.known[i], err = p.agents[i].RegisterMemory(libnixl.Host, p.at(i)); err != nil {
+		if p.registered[i], err = p.agents[i].RegisterMemory(libnixl.Host, p.memoryRange(i)); err != nil {
 			return 0, err
 		}
 	}
@@ -72,23 +72,23 @@ func (p *nixlPair) open(lib *libnixl.Library, transports string) (took time.Dura
 		return 0, err
 	}
 	p.transfer, err = p.agents[0].NewTransfer(libnixl.TransferOptions{Operation: libnixl.Write, Peer: peer,
-		Pairs: []libnixl.Pair{{Local: p.at(0).Address, Remote: p.at(1).Address, Bytes: p.bytes}}})
+		Pairs: []libnixl.Pair{{Local: p.memoryRange(0).Address, Remote: p.memoryRange(1).Address, Bytes: p.bytes}}})
 	return took, err
 }
 
-func (p *nixlPair) at(i int) libnixl.Range {
+func (p *nixlPair) memoryRange(i int) libnixl.Range {
 	return libnixl.Range{Address: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p.memory[i])))), Bytes: p.bytes}
 }
 
 // measureWrites writes several times, with different bytes each time, and compares every byte. It returns the speed of
 // the fastest write, not counting the first.
-func (p *nixlPair) measure(ctx context.Context) (perSecond float64, err error) {
+func (p *nixlPair) measureWrites(ctx context.Context) (perSecond float64, err error) {
 	for round := range copyRounds + 1 {
 		for i := range p.memory[0] {
 			p.memory[0][i] = byte(i>>12 + i*31 + round + 1)
 		}
 		begin := time.Now()
-		if err := p.write(ctx, begin.Add(nixlPatience)); err != nil {
+		if err := p.writeOnce(ctx, begin.Add(nixlWriteMax)); err != nil {
 			return 0, err
 		}
 		// The first write also connects the agents, so its time does not count.
@@ -97,7 +97,7 @@ func (p *nixlPair) measure(ctx context.Context) (perSecond float64, err error) {
 		}
 		for i, b := range p.memory[1] {
 			if b != p.memory[0][i] {
-				return 0, fmt.Errorf("byte %d of %d is %#x where %#x was written, though the library says that it is there", i,
+				return 0, fmt.Errorf("byte %d of %d is %#x instead of %#x, although the library reported that the write is complete", i,
 					p.bytes, b, p.memory[0][i])
 			}
 		}
@@ -107,7 +107,7 @@ func (p *nixlPair) measure(ctx context.Context) (perSecond float64, err error) {
 
 // writeOnce carries out the transfer once. It also polls the agent of the target, because with some transports that
 // agent stores the bytes.
-func (p *nixlPair) write(ctx context.Context, until time.Time) error {
+func (p *nixlPair) writeOnce(ctx context.Context, deadline time.Time) error {
 	done, err := p.transfer.Post()
 	for ; !done && err == nil; done, err = p.transfer.Check() {
 		if _, err := p.agents[1].PollNotices(); err != nil {
@@ -116,8 +116,8 @@ func (p *nixlPair) write(ctx context.Context, until time.Time) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if time.Now().After(until) {
-			return fmt.Errorf("%d bytes are not written after %v", p.bytes, nixlPatience)
+		if time.Now().After(deadline) {
+			return fmt.Errorf("a write of %d bytes is not complete after %v", p.bytes, nixlWriteMax)
 		}
 	}
 	return err
@@ -125,21 +125,21 @@ func (p *nixlPair) write(ctx context.Context, until time.Time) error {
 
 // closeAgents releases the resources of openAgents. The memory is unmapped last, because an agent may use the memory
 // until the agent is destroyed.
-func (p *nixlPair) close() error {
+func (p *nixlPair) closeAgents() error {
 	var errs []error
 	if p.transfer != nil {
 		errs = append(errs, p.transfer.Close())
 	}
 	for i, agent := range p.agents {
-		if p.known[i] != nil {
-			errs = append(errs, p.known[i].Close())
+		if p.registered[i] != nil {
+			errs = append(errs, p.registered[i].Close())
 		}
 		if agent != nil {
 			errs = append(errs, agent.Close())
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("and not all could be given back: %w", err)
+		return fmt.Errorf("some resources could not be released: %w", err)
 	}
 	for _, mem := range p.memory {
 		if mem != nil {

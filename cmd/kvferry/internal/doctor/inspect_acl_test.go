@@ -66,7 +66,7 @@ func TestInspect(t *testing.T) {
 	datadriven.RunTest(t, "testdata/inspect.txt", func(t *testing.T, td *datadriven.TestData) string {
 		left := control(t, npu, "leaks")
 		m := machineOf(t, td)
-		m.NPUs = lookAtNPUs
+		m.NPUs = inspectNPUs
 		t.Setenv(comm.LibraryVariable, library)
 		t.Setenv("HCCL_RDMA_TIMEOUT", "14")
 		t.Setenv("HCCL_RDMA_RETRY_CNT", "3")
@@ -117,27 +117,27 @@ func TestFaultsOfTheDevice(t *testing.T) {
 				control(t, npu, "faults "+c.faults)
 				defer control(t, npu, "clear")
 			}
-			n := look{copyBytes: copyBytes, timeout: time.Hour}.at(t.Context(), Libraries{ACL: library,
+			n := npuInspector{copyBytes: copyBytes, timeout: time.Hour}.inspectAll(t.Context(), Libraries{ACL: library,
 				HCCL: comm.Options{Library: library}})
-			if n.Failed != nil || n.Left != nil || len(n.Devices) != 2 {
+			if n.Err != nil || n.CloseErr != nil || len(n.Devices) != 2 {
 				t.Fatalf("got %+v", n)
 			}
 			d := n.Devices[0]
-			if !errors.Is(d.Failed, c.failed) {
-				t.Errorf("the device failed with %v, want %v", d.Failed, c.failed)
+			if !errors.Is(d.Err, c.failed) {
+				t.Errorf("the device failed with %v, want %v", d.Err, c.failed)
 			}
 			measured := 0
 			for _, s := range d.Copies {
-				if s.Failed == nil && s.PerSecond > 0 {
+				if s.Err == nil && s.PerSecond > 0 {
 					measured++
-				} else if !errors.Is(s.Failed, c.speed) {
-					t.Errorf("%s failed with %v, want %v", s.Name, s.Failed, c.speed)
+				} else if !errors.Is(s.Err, c.speed) {
+					t.Errorf("%s failed with %v, want %v", s.Name, s.Err, c.speed)
 				}
 			}
 			if measured != c.measured {
 				t.Errorf("%d copies were measured, want %d: %+v", measured, c.measured, d.Copies)
 			}
-			rows := Machine{Root: os.DirFS(t.TempDir())}.device(d, -1, copyBytes).Rows
+			rows := Machine{Root: os.DirFS(t.TempDir())}.checkDevice(d, -1, copyBytes).Rows
 			if last := rows[len(rows)-1]; last.Name != c.row || last.Verdict != c.verdict {
 				t.Errorf("got %+v, want %v of %s", last, c.verdict, c.row)
 			}
@@ -163,17 +163,17 @@ func TestCopiesThatStop(t *testing.T) {
 			library, npu := softNPU(t)
 			control(t, npu, "faults "+c.faults)
 			defer control(t, npu, "clear")
-			n := look{copyBytes: copyBytes, timeout: c.timeout}.at(t.Context(), Libraries{ACL: library,
+			n := npuInspector{copyBytes: copyBytes, timeout: c.timeout}.inspectAll(t.Context(), Libraries{ACL: library,
 				HCCL: comm.Options{Library: library}})
-			if n.Failed != nil || n.Left != nil || len(n.Devices) != 2 {
+			if n.Err != nil || n.CloseErr != nil || len(n.Devices) != 2 {
 				t.Fatalf("got %+v", n)
 			}
 			copies := n.Devices[0].Copies
-			if last := copies[len(copies)-1]; len(copies) != c.measured+1 || !errors.Is(last.Failed, c.want) {
+			if last := copies[len(copies)-1]; len(copies) != c.measured+1 || !errors.Is(last.Err, c.want) {
 				t.Errorf("got %+v, want %v after %d", copies, c.want, c.measured)
 			}
-			if n.Devices[0].Failed != nil {
-				t.Errorf("the device failed too: %v", n.Devices[0].Failed)
+			if n.Devices[0].Err != nil {
+				t.Errorf("the device failed too: %v", n.Devices[0].Err)
 			}
 		})
 	}
@@ -184,9 +184,9 @@ func TestStoppedBetweenCopies(t *testing.T) {
 	left := control(t, npu, "leaks")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, d := range lookAtNPUs(ctx, Libraries{ACL: library, HCCL: comm.Options{Library: library}}, copyBytes).Devices {
-		if !errors.Is(d.Failed, context.Canceled) {
-			t.Errorf("device %d: %v", d.ID, d.Failed)
+	for _, d := range inspectNPUs(ctx, Libraries{ACL: library, HCCL: comm.Options{Library: library}}, copyBytes).Devices {
+		if !errors.Is(d.Err, context.Canceled) {
+			t.Errorf("device %d: %v", d.ID, d.Err)
 		}
 	}
 	if now := control(t, npu, "leaks"); now != left {
@@ -195,9 +195,9 @@ func TestStoppedBetweenCopies(t *testing.T) {
 }
 
 func TestLibraryThatIsNone(t *testing.T) {
-	n := lookAtNPUs(t.Context(), Libraries{ACL: "/no/such/library.so", HCCL: comm.Options{Library: "/no/such/hccl.so"}},
+	n := inspectNPUs(t.Context(), Libraries{ACL: "/no/such/library.so", HCCL: comm.Options{Library: "/no/such/hccl.so"}},
 		copyBytes)
-	if missed := (*acl.LoadError)(nil); !errors.As(n.Failed, &missed) || len(missed.Attempts) != 1 {
-		t.Errorf("got %v", n.Failed)
+	if missed := (*acl.LoadError)(nil); !errors.As(n.Err, &missed) || len(missed.Attempts) != 1 {
+		t.Errorf("got %v", n.Err)
 	}
 }

@@ -15,18 +15,18 @@ import (
 
 // A sharingCluster is the set of processes of a replay by nodes that share: the directories, the instances that report
 // their chunks to the directories, and the server of the directories' log.
-type town struct {
-	ground
-	seats       []*seat
+type sharingCluster struct {
+	workspace
+	slots       []*slot
 	peers       []agent.Peer // address of each instance
-	rooms       []*admission // for each instance, the limit on chunks of requests in progress
-	directories []*office
-	shared      *seat  // the server of the directories' log; nil if no server is installed
-	logBy       string // name of the log's server, or the reason that there is no server
+	admissions  []*admission // for each instance, the limit on chunks of requests in progress
+	directories []*directoryNode
+	logServer   *slot  // the server of the directories' log; nil if no server is installed
+	logName     string // name of the log's server, or the reason that there is no server
 }
 
 // instanceText is the format of an instance's configuration, in LMCache's keys.
-const shareText = `enable_p2p: true
+const instanceText = `enable_p2p: true
 p2p_host: %[1]s
 p2p_init_ports: [%[2]d]
 p2p_lookup_ports: [%[3]d]
@@ -61,52 +61,52 @@ extra_config:
     log: {level: error}
 %s`
 
-func startTown(ctx context.Context, o *SharedOptions) (*town, error) {
-	on, err := newGround(o.Log)
+func startSharing(ctx context.Context, o *SharingOptions) (*sharingCluster, error) {
+	ws, err := newWorkspace(o.Log)
 	if err != nil {
 		return nil, err
 	}
-	t := &town{ground: on}
+	t := &sharingCluster{workspace: ws}
 	if err := t.startAll(ctx, o); err != nil {
-		t.abort()
+		t.killAll()
 		return nil, err
 	}
 	return t, nil
 }
 
-func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
-	var told, asked []string
-	line, err := t.startLog(ctx)
+func (t *sharingCluster) startAll(ctx context.Context, o *SharingOptions) error {
+	var pullAddrs, replyAddrs []string
+	line, err := t.startLogServer(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range o.Directories {
-		ports, err := t.reserve(3)
+		ports, err := t.reservePorts(3)
 		if err != nil {
 			return err
 		}
-		d := &office{}
+		d := &directoryNode{}
 		t.directories = append(t.directories, d)
-		if err := t.settleIn(ctx, &d.seat, program{name: fmt.Sprintf("directory-%d", i), notes: d.note,
-			args: []string{"directory", "--json", "--every", "50ms"}, says: `"ports":`},
+		if err := t.startSlot(ctx, &d.slot, program{name: fmt.Sprintf("directory-%d", i), onLine: d.recordLine,
+			args: []string{"directory", "--json", "--every", "50ms"}, readyText: `"ports":`},
 			fmt.Sprintf(directoryText, host, ports[0], ports[1], ports[2], line)); err != nil {
 			return err
 		}
-		told, asked = append(told, fmt.Sprintf("%s:%d", host, ports[0])), append(asked, fmt.Sprintf("%s:%d", host, ports[1]))
+		pullAddrs, replyAddrs = append(pullAddrs, fmt.Sprintf("%s:%d", host, ports[0])), append(replyAddrs, fmt.Sprintf("%s:%d", host, ports[1]))
 	}
 	for i := range instances {
-		ports, err := t.reserve(4)
+		ports, err := t.reservePorts(4)
 		if err != nil {
 			return err
 		}
-		name, at, s := fmt.Sprintf("instance-%d", i), new(seat), o.shape
-		t.seats, t.rooms = append(t.seats, at), append(t.rooms, newAdmission(o.Pages/2))
+		name, at, s := fmt.Sprintf("instance-%d", i), new(slot), o.shape
+		t.slots, t.admissions = append(t.slots, at), append(t.admissions, newAdmission(o.Pages/2))
 		t.peers = append(t.peers, agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[3]})
-		told, asked := told, asked
-		if d := i % len(told); t.shared != nil {
-			told, asked = told[d:d+1], asked[d:d+1]
+		pullAddrs, replyAddrs := pullAddrs, replyAddrs
+		if d := i % len(pullAddrs); t.logServer != nil {
+			pullAddrs, replyAddrs = pullAddrs[d:d+1], replyAddrs[d:d+1]
 		}
-		more := shareLines[o.Mode]
+		more := sharingLines[o.Mode]
 		if o.Mode == P2PDelay {
 			more += fmt.Sprintf("p2p_npu_buffer_size: %d\n", stagingPages*s.pageBytes())
 		}
@@ -118,10 +118,10 @@ func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
 			more += fmt.Sprintf("enable_pd: true\npd_role: both\npd_peer_host: %s\npd_peer_init_port: %d\n"+
 				"pd_peer_alloc_port: %d\npd_skip_proxy_notification: true\n", host, ports[0], ports[3])
 		}
-		if err := t.settleIn(ctx, at, program{name: name, args: []string{"node", "--commands"}},
-			fmt.Sprintf(shareText, host, ports[0], ports[1], more, o.Plane, s.chunkTokens, o.Pages*s.pageBytes(), name,
-				ports[2], strings.Join(told, ", "), strings.Join(asked, ", "), s.layers, s.kvHeads, s.headSize,
-				arena, o.leases())); err != nil {
+		if err := t.startSlot(ctx, at, program{name: name, args: []string{"node", "--commands"}},
+			fmt.Sprintf(instanceText, host, ports[0], ports[1], more, o.Plane, s.chunkTokens, o.Pages*s.pageBytes(), name,
+				ports[2], strings.Join(pullAddrs, ", "), strings.Join(replyAddrs, ", "), s.layers, s.kvHeads, s.headSize,
+				arena, o.leaseLines())); err != nil {
 			return err
 		}
 	}
@@ -129,42 +129,42 @@ func (t *town) startAll(ctx context.Context, o *SharedOptions) error {
 }
 
 // startSlot writes the configuration of a slot and starts the slot's first process.
-func (g *ground) settleIn(ctx context.Context, at *seat, p program, text string) error {
+func (g *workspace) startSlot(ctx context.Context, at *slot, p program, text string) error {
 	path := filepath.Join(g.dir, p.name+".yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the configuration of %s: %w", p.name, err)
 	}
 	p.args, p.log = append(p.args, "--config", path), g.log
 	at.program = p
-	return at.take(ctx)
+	return at.startFirst(ctx)
 }
 
 // instanceProcesses returns the current processes of the instances.
-func (t *town) nodes() []*process {
+func (t *sharingCluster) instanceProcesses() []*process {
 	var all []*process
-	for _, at := range t.seats {
-		all = append(all, at.now())
+	for _, at := range t.slots {
+		all = append(all, at.currentProcess())
 	}
 	return all
 }
 
 // allProcesses returns the current processes of the instances, the directories and the log's server, in the order in
 // which they are stopped.
-func (t *town) all() []*process {
-	all := t.nodes()
+func (t *sharingCluster) allProcesses() []*process {
+	all := t.instanceProcesses()
 	for _, d := range t.directories {
-		all = append(all, d.now())
+		all = append(all, d.currentProcess())
 	}
-	if t.shared != nil {
-		all = append(all, t.shared.now())
+	if t.logServer != nil {
+		all = append(all, t.logServer.currentProcess())
 	}
 	return all
 }
 
 // stopAll ends all processes in order and returns an error text for each process that did not end well.
-func (t *town) stop() (problems []string) {
-	for _, p := range t.all() {
-		if err := p.stop(); err != nil {
+func (t *sharingCluster) stopAll() (problems []string) {
+	for _, p := range t.allProcesses() {
+		if err := p.stopAndWait(); err != nil {
 			problems = append(problems, err.Error())
 		}
 	}
@@ -172,20 +172,20 @@ func (t *town) stop() (problems []string) {
 }
 
 // killAll kills all processes and removes their files and ports.
-func (t *town) abort() {
-	for _, p := range t.all() {
+func (t *sharingCluster) killAll() {
+	for _, p := range t.allProcesses() {
 		if p != nil {
-			p.kill()
+			p.killAndWait()
 		}
 	}
-	t.leaveNothing()
+	t.cleanUp()
 }
 
 // A directoryNode is the slot of a directory with the counts that the directory printed last.
-type office struct {
-	seat
-	telling sync.Mutex
-	last    directoryLine
+type directoryNode struct {
+	slot
+	countsMu   sync.Mutex
+	lastCounts directoryLine
 }
 
 // A directoryLine is a line that a directory prints with its counts. The first line has ports instead of counts.
@@ -194,35 +194,35 @@ type directoryLine struct {
 	Chunks  int `json:"chunks"`
 }
 
-func (d *office) note(line []byte) {
+func (d *directoryNode) recordLine(line []byte) {
 	var l directoryLine
 	if json.Unmarshal(line, &l) != nil {
 		return
 	}
-	d.telling.Lock()
-	defer d.telling.Unlock()
-	d.last = l
+	d.countsMu.Lock()
+	defer d.countsMu.Unlock()
+	d.lastCounts = l
 }
 
 // currentCounts returns the counts of the directory's last line.
-func (d *office) knowing() directoryLine {
-	d.telling.Lock()
-	defer d.telling.Unlock()
-	return d.last
+func (d *directoryNode) currentCounts() directoryLine {
+	d.countsMu.Lock()
+	defer d.countsMu.Unlock()
+	return d.lastCounts
 }
 
 // awaitWorkers waits until the directory knows the given number of workers and at least one chunk. It fails after
 // directoryMax.
-func (d *office) knows(ctx context.Context, workers int) error {
-	for until := time.Now().Add(knownMax); ; {
-		l := d.knowing()
+func (d *directoryNode) awaitWorkers(ctx context.Context, workers int) error {
+	for deadline := time.Now().Add(directoryMax); ; {
+		l := d.currentCounts()
 		switch {
 		case l.Workers == workers && l.Chunks > 0:
 			return nil
-		case time.Now().After(until):
-			return fmt.Errorf("%s knows %d workers and %d chunks %v after it was started again, want %d workers and their "+
-				"chunks", d.program.name, l.Workers, l.Chunks, knownMax, workers)
-		case !pause(ctx, 5*time.Millisecond):
+		case time.Now().After(deadline):
+			return fmt.Errorf("%s knows %d workers and %d chunks %v after its restart; want %d workers and their "+
+				"chunks", d.program.name, l.Workers, l.Chunks, directoryMax, workers)
+		case !sleepContext(ctx, 5*time.Millisecond):
 			return ctx.Err()
 		}
 	}

@@ -10,13 +10,13 @@ import (
 )
 
 // inspectNPUs reports that there is no library, because this program was built without cgo.
-func lookAtNPUs(_ context.Context, l Libraries, _ uint64) NPUs {
+func inspectNPUs(_ context.Context, l Libraries, _ uint64) NPUs {
 	_, err := acl.Open(acl.Options{Library: l.ACL})
-	return NPUs{Failed: err}
+	return NPUs{Err: err}
 }
 
 // testNIXLWrite reports that there is no library, because this program was built without cgo.
-func lookAtNIXL(_ context.Context, o libnixl.Options, _ string, _ uint64) NIXL {
+func testNIXLWrite(_ context.Context, o libnixl.Options, _ string, _ uint64) NIXL {
 	_, err := libnixl.Open(o)
-	return NIXL{Failed: err}
+	return NIXL{Err: err}
 }

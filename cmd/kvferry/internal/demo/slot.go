@@ -7,51 +7,51 @@ import (
 
 // A slot is a place in the cluster where a node runs, together with the process that runs there now. A restarted
 // process has the same slot, and so the same ports and the same configuration.
-type seat struct {
+type slot struct {
 	program program
 	// processEnv returns the additional environment of an incarnation, counted from 1, which replaces program.env. If
 	// processEnv is nil, program.env applies.
-	env func(life int) []string
+	processEnv func(life int) []string
 
-	mu      sync.Mutex
-	lives   int
-	process *process
-	back    chan struct{} // non-nil during a restart; closed when the restart has ended
+	mu           sync.Mutex
+	incarnations int
+	process      *process
+	restarted    chan struct{} // non-nil during a restart; closed when the restart has ended
 }
 
 // startFirst starts the slot's first process. The caller may call startFirst again after a refusal.
-func (s *seat) take(ctx context.Context) error {
-	p, err := s.launch(ctx)
+func (s *slot) startFirst(ctx context.Context) error {
+	p, err := s.startNext(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.process = p
 	return err
 }
 
-func (s *seat) launch(ctx context.Context) (*process, error) {
+func (s *slot) startNext(ctx context.Context) (*process, error) {
 	s.mu.Lock()
-	s.lives++
-	life := s.lives
+	s.incarnations++
+	incarnation := s.incarnations
 	s.mu.Unlock()
 	next := s.program
-	if s.env != nil {
-		next.env = s.env(life)
+	if s.processEnv != nil {
+		next.env = s.processEnv(incarnation)
 	}
-	return start(ctx, next)
+	return startProcess(ctx, next)
 }
 
 // awaitProcess returns the process. During a restart, it waits until the restart has ended, and fails if the context is
 // cancelled first.
-func (s *seat) current(ctx context.Context) (*process, error) {
+func (s *slot) awaitProcess(ctx context.Context) (*process, error) {
 	for {
 		s.mu.Lock()
-		p, back := s.process, s.back
+		p, restarted := s.process, s.restarted
 		s.mu.Unlock()
-		if back == nil {
+		if restarted == nil {
 			return p, nil
 		}
 		select {
-		case <-back:
+		case <-restarted:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -60,7 +60,7 @@ func (s *seat) current(ctx context.Context) (*process, error) {
 
 // currentProcess returns the process, or during a restart the process that was killed. It returns nil before the first
 // start.
-func (s *seat) now() *process {
+func (s *slot) currentProcess() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process
@@ -68,19 +68,19 @@ func (s *seat) now() *process {
 
 // restart kills the process as kill -9 does, calls whileDead, and starts a successor in the same slot. It fails if the
 // successor does not start.
-func (s *seat) crash(ctx context.Context, dead func()) error {
+func (s *slot) restart(ctx context.Context, whileDead func()) error {
 	s.mu.Lock()
-	old := s.process
-	back := make(chan struct{})
-	s.back = back
+	killed := s.process
+	restarted := make(chan struct{})
+	s.restarted = restarted
 	s.mu.Unlock()
-	defer close(back)
-	old.kill()
-	dead()
-	p, err := s.launch(ctx)
+	defer close(restarted)
+	killed.killAndWait()
+	whileDead()
+	p, err := s.startNext(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.back = nil
+	s.restarted = nil
 	if err != nil {
 		return err // The killed process stays in the slot; calls of it return lostResponse.
 	}
