@@ -145,7 +145,7 @@ def prompts(count: int) -> list[str]:
 
 def tried(asked: argparse.Namespace) -> dict[str, Any]:
     """Try all."""
-    top, binary = Path(asked.work).resolve(), agent.find()
+    top, binary = Path(asked.work).resolve(), agent.find_binary()
     top.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="run-", dir=top))  # Nothing is written over that is there already.
     model, begun = top / "model", time.monotonic()

@@ -9,10 +9,10 @@ import pytest
 import lmcache_double
 import nodes
 import vllm_double
-from agents_double import Agent, Wire
-from hosts import Hosts, shares, sharing
+from agents_double import Agent, AgentsDouble
+from hosts import Hosts, run_sharing_agents, sharing_config
 from kvferry import agent, client
-from stub import StubAgent
+from stub_agent import StubAgent
 
 if TYPE_CHECKING:
     import pathlib
@@ -26,9 +26,9 @@ def stub(tmp_path: pathlib.Path) -> Iterator[StubAgent]:
 
 
 @pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[Wire]:
+def wire(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[AgentsDouble]:
     vllm_double.install(monkeypatch)
-    made = Wire()
+    made = AgentsDouble()
 
     def connect(path: str, *, name: str, **_: Any) -> Agent:
         return Agent(made, path, made.layers.get(name.removeprefix("vllm "), 0))
@@ -41,13 +41,13 @@ def wire(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> I
 
 @pytest.fixture
 def sender(tmp_path: pathlib.Path) -> Iterator[nodes.Node]:
-    with nodes.running(tmp_path / "s", nodes.SENDER) as node:
+    with nodes.run_node(tmp_path / "s", nodes.SENDER) as node:
         yield node
 
 
 @pytest.fixture
 def receiver(tmp_path: pathlib.Path) -> Iterator[nodes.Node]:
-    with nodes.running(tmp_path / "r", nodes.receives()) as node:
+    with nodes.run_node(tmp_path / "r", nodes.receiver_config()) as node:
         yield node
 
 
@@ -64,7 +64,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, request: pyte
 @pytest.fixture
 def sharers(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[list[str]]:
     vllm_double.install(monkeypatch)
-    with sharing(tmp_path) as sockets:
+    with run_sharing_agents(tmp_path) as sockets:
         yield sockets
 
 
@@ -72,7 +72,7 @@ def sharers(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator
 def alone(tmp_path: pathlib.Path) -> Iterator[tuple[Callable[[], agent.Agent], str]]:
     """Give what starts an agent that shares and has no directory, and its socket."""
     file, path = tmp_path / "alone.yaml", str(tmp_path / "alone.sock")
-    file.write_text(shares())
+    file.write_text(sharing_config())
     running: list[agent.Agent] = []
 
     def start() -> agent.Agent:
@@ -85,5 +85,5 @@ def alone(tmp_path: pathlib.Path) -> Iterator[tuple[Callable[[], agent.Agent], s
 
 
 @pytest.fixture
-def zmq(monkeypatch: pytest.MonkeyPatch) -> lmcache_double.Zmq:
+def zmq(monkeypatch: pytest.MonkeyPatch) -> lmcache_double.ZmqDouble:
     return lmcache_double.install(monkeypatch)

@@ -16,7 +16,7 @@ import pytest
 import kvferry
 import vllm_double as double
 from kvferry import agent
-from nodes import HOST, ports
+from nodes import HOST, free_ports
 from vllm_engine import Engine
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Hosts:
     ) -> None:
         """Run them; those of some sides go layer by layer. Pull: the decode's reads; delayed: when its engine asks."""
         self._folder = folder
-        self.ports = ports(3)
+        self.ports = free_ports(3)
         self.agents: dict[str, agent.Agent] = {}
         pull = pull or delayed
         for side, role in SIDES.items():
@@ -76,26 +76,26 @@ class Hosts:
         self.agents[side].kill()
         self.start(side)
 
-    def anew(self, side: str, attached: kvferry.Client) -> None:
+    def restart_agent(self, side: str, client: kvferry.Client) -> None:
         """Kill an agent and start it anew, and have a client of it know."""
-        before, changed = attached.epoch, attached._driver.changed
+        before, changed = client.epoch, client._driver.changed
         self.agents[side].kill()
         self.start(side)
         with changed:
-            assert changed.wait_for(lambda: attached.epoch != before and attached.attached, double.PATIENCE)
+            assert changed.wait_for(lambda: client.epoch != before and client.attached, double.TIMEOUT)
 
-    def held(self, side: str) -> int:
+    def count_held(self, side: str) -> int:
         """Count what is claimed, pinned or lent at an agent."""
         with kvferry.connect(self.socket(side)) as client:
             node = client.stats()["node"]
         return int(node["claims"] + node["pinned"] + node["pages_lent"] + node["pages_total"] - node["pages_free"])
 
     def stop(self) -> None:
-        for one in self.agents.values():
-            one.kill()
+        for process in self.agents.values():
+            process.kill()
 
 
-def engines(hosts: Hosts, budget: int = 1 << 20, **extra: Any) -> tuple[Engine, Engine]:
+def make_engines(hosts: Hosts, budget: int = 1 << 20, **extra: Any) -> tuple[Engine, Engine]:
     from kvferry.vllm import KvferryConnector
 
     prefill = Engine(KvferryConnector, "kv_producer", budget=budget, socket=hosts.socket("prefill"), grace=0.2, **extra)
@@ -107,9 +107,9 @@ def spec_of(hosts: Hosts, name: str) -> dict[str, Any]:
     return {"req_id": name, "receiver_host": HOST, **ports}
 
 
-def shares() -> str:
+def sharing_config() -> str:
     """Make the configuration of an agent that shares, and has no directory."""
-    init, lookup = ports(2)
+    init, lookup = free_ports(2)
     return f"""
 enable_p2p: true
 p2p_host: {HOST}
@@ -119,10 +119,10 @@ p2p_lookup_ports: [{lookup}]
 
 
 @contextlib.contextmanager
-def sharing(folder: pathlib.Path) -> Iterator[list[str]]:
+def run_sharing_agents(folder: pathlib.Path) -> Iterator[list[str]]:
     """Run a directory, and two agents that serve one read of a peer's at a time; give their sockets."""
-    given = dict(zip(("pull", "reply", "heartbeat"), ports(3), strict=True))
-    command = [agent.find(), "directory", "--ports", json.dumps(given), "--json", "--every", "1h"]
+    ports = dict(zip(("pull", "reply", "heartbeat"), free_ports(3), strict=True))
+    command = [agent.find_binary(), "directory", "--ports", json.dumps(ports), "--json", "--every", "1h"]
     with contextlib.ExitStack() as stack:
         directory = subprocess.Popen(command, stdout=subprocess.PIPE)
         stack.callback(directory.wait)
@@ -136,11 +136,11 @@ def sharing(folder: pathlib.Path) -> Iterator[list[str]]:
             file.write_text(f"""
 enable_controller: true
 lmcache_instance_id: {name}
-lmcache_worker_ports: [{ports(1)[0]}]
-controller_pull_url: {HOST}:{given["pull"]}
-controller_reply_url: {HOST}:{given["reply"]}
+lmcache_worker_ports: [{free_ports(1)[0]}]
+controller_pull_url: {HOST}:{ports["pull"]}
+controller_reply_url: {HOST}:{ports["reply"]}
 p2p_sync_lookup_cache_ttl: 0
-{shares()}  p2p_max_concurrent_gets: 1
+{sharing_config()}  p2p_max_concurrent_gets: 1
 """)
             sockets.append(str(folder / f"{name}.sock"))
             stack.callback(agent.start(file, sockets[-1]).kill)

@@ -68,7 +68,7 @@ class StoragePluginInterface(abc.ABC):
     def close(self) -> None: ...
 
 
-class Zmq(types.ModuleType):
+class ZmqDouble(types.ModuleType):
     """pyzmq, as far as it is used: what was sent, by whom it was sent to."""
 
     PUSH, LINGER, NOBLOCK = 8, 17, 1
@@ -113,7 +113,7 @@ class Zmq(types.ModuleType):
         self.Context = Context
 
 
-def install(patch: pytest.MonkeyPatch) -> Zmq:
+def install(patch: pytest.MonkeyPatch) -> ZmqDouble:
     """Have imports of LMCache, and of pyzmq, find this."""
     parts: dict[str, dict[str, Any]] = {
         "vllm": {},
@@ -130,7 +130,7 @@ def install(patch: pytest.MonkeyPatch) -> Zmq:
         vars(module).update(members)
         patch.setitem(sys.modules, name, module)
     patch.delitem(sys.modules, "kvferry.lmcache.backend", raising=False)
-    zmq = Zmq()
+    zmq = ZmqDouble()
     patch.setitem(sys.modules, "zmq", zmq)
     return zmq
 
@@ -166,7 +166,7 @@ class DisaggSpec:
 class MemoryObj:
     """Bytes of so many tokens, until nobody refers to them."""
 
-    def __init__(self, owner: Local, tokens: int) -> None:
+    def __init__(self, owner: LocalBackend, tokens: int) -> None:
         self._owner = owner
         self._bytes = np.zeros(tokens * TOKEN_BYTES, np.uint8)
         self._references = 1
@@ -187,27 +187,27 @@ class MemoryObj:
             assert self._references >= 0
             if not self._references:
                 self._bytes[:] = 0xEE
-                self._owner.freed()
+                self._owner.free_object()
 
 
-class Local:
+class LocalBackend:
     """A LocalCPUBackend, which allocates."""
 
     def __init__(self, room: int = 1 << 20) -> None:
-        self.live, self._room, self._lock = 0, room, threading.Lock()
+        self.live_objects, self._room, self._lock = 0, room, threading.Lock()
 
     def allocate(self, shapes: list[tuple[int, ...]], _: Any, fmt: MemoryFormat, busy_loop: bool) -> MemoryObj | None:
         assert not busy_loop
         assert fmt == MemoryFormat.KV_2LTD
         with self._lock:
-            if self.live == self._room:
+            if self.live_objects == self._room:
                 return None
-            self.live += 1
+            self.live_objects += 1
         return MemoryObj(self, shapes[0][2])
 
-    def freed(self) -> None:
+    def free_object(self) -> None:
         with self._lock:
-            self.live -= 1
+            self.live_objects -= 1
 
 
 @dataclass
@@ -245,13 +245,13 @@ class Engine:
     """An engine's LMCache with the plug-in: what its StorageManager does."""
 
     backend: Any
-    local: Local
+    local: LocalBackend
 
     @classmethod
-    def of(cls, kvferry: dict[str, Any], *, loop: Any = None, room: int = 1 << 20, **config: Any) -> Engine:
+    def create(cls, kvferry: dict[str, Any], *, loop: Any = None, room: int = 1 << 20, **config: Any) -> Engine:
         from kvferry.lmcache import KvferryBackend
 
-        local, made = Local(room), Config({"kvferry": {"weights": "double", **kvferry}}, **config)
+        local, made = LocalBackend(room), Config({"kvferry": {"weights": "double", **kvferry}}, **config)
         backend = KvferryBackend(config=made, dst_device="cpu", metadata=Metadata(), local_cpu_backend=local, loop=loop)
         return cls(backend, local)
 
@@ -261,42 +261,42 @@ class Engine:
         for i, key in enumerate(keys):
             found = self.local.allocate([(0, 0, min(CHUNK, tokens - i * CHUNK))], None, MemoryFormat.KV_2LTD, False)
             assert found is not None
-            found.byte_array[:] = bytes_of(key, len(found.byte_array))
+            found.byte_array[:] = chunk_content(key, len(found.byte_array))
             objects.append(found)
         futures = self.backend.batched_submit_put_task(keys, objects, transfer_spec=spec, on_complete_callback=done)
         for found in objects:
             found.ref_count_down()
         return futures
 
-    def sent(self, futures: Any) -> int:
+    def count_sent(self, futures: Any) -> int:
         """Wait for a put; count what went."""
-        return sum(future.result(model.PATIENCE) for future in futures or ())
+        return sum(future.result(model.TIMEOUT) for future in futures or ())
 
-    def got(self, keys: list[Key]) -> int:
+    def count_loaded(self, keys: list[Key]) -> int:
         """Get chunks as batched_get does, verify them, and count those that came."""
-        return self.verified(keys, self.backend.batched_get_blocking(keys))
+        return self.verify_chunks(keys, self.backend.batched_get_blocking(keys))
 
-    def verified(self, keys: list[Key], objects: list[MemoryObj | None]) -> int:
-        came = [found for found in objects if found is not None]
-        assert came == objects[: len(came)]
-        for key, found in zip(keys, came, strict=False):
-            assert bytes(found.byte_array) == bytes_of(key, len(found.byte_array))
+    def verify_chunks(self, keys: list[Key], objects: list[MemoryObj | None]) -> int:
+        loaded = [found for found in objects if found is not None]
+        assert loaded == objects[: len(loaded)]
+        for key, found in zip(keys, loaded, strict=False):
+            assert bytes(found.byte_array) == chunk_content(key, len(found.byte_array))
             found.ref_count_down()
-        return len(came)
+        return len(loaded)
 
 
-def pair(hosts: Hosts, **more: Any) -> tuple[Engine, Engine]:
+def make_pair(hosts: Hosts, **more: Any) -> tuple[Engine, Engine]:
     """Make the engines of a prefill's and a decode's host."""
     given: dict[str, Any] = {"grace": 0.2, "save_patience": 5}
-    prefill = Engine.of({"socket": hosts.socket("prefill"), **given}, **more)
-    return prefill, Engine.of({"socket": hosts.socket("decode"), **given})
+    prefill = Engine.create({"socket": hosts.socket("prefill"), **given}, **more)
+    return prefill, Engine.create({"socket": hosts.socket("decode"), **given})
 
 
 def spec_of(hosts: Hosts, name: str) -> DisaggSpec:
     return DisaggSpec(name, HOST, [hosts.ports[0]], [hosts.ports[1]])
 
 
-def bytes_of(key: Key, size: int) -> bytes:
+def chunk_content(key: Key, size: int) -> bytes:
     """Make up what a chunk has, out of its key."""
     return np.random.default_rng(key.chunk).bytes(size)
 
@@ -313,19 +313,19 @@ class Server:
         poll = select.poll()
         poll.register(self.adapter.event_fd(), select.POLLIN)
         while task not in self._tasks:
-            assert poll.poll(model.PATIENCE * 1000)
+            assert poll.poll(model.TIMEOUT * 1000)
             for number, ok, error, came in self.adapter.drain_completions():
                 assert number not in self._tasks
                 self._tasks[number] = (ok, error, came)
         return self._tasks.pop(task)
 
 
-def l2_keys(count: int, ranks: int = 1) -> list[str]:
+def make_l2_keys(count: int, ranks: int = 1) -> list[str]:
     """Make keys that nobody has, as the server writes them: of each rank one after the other."""
     hashes = [os.urandom(32).hex() for _ in range(count)]
     return [f"org/m@{rank:08x}@0@{text}" for rank in range(ranks) for text in hashes]
 
 
-def views(count: int, size: int = model.PAGE_BYTES) -> list[memoryview]:
+def make_views(count: int, size: int = model.PAGE_BYTES) -> list[memoryview]:
     """Make memory as of chunks, with bytes that nothing else has."""
     return [memoryview(bytearray(os.urandom(size))) for _ in range(count)]

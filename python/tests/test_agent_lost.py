@@ -14,15 +14,15 @@ import pytest
 
 import kvferry
 from kvferry import Client, LostError
-from nodes import CHUNK, PATIENCE, Node, attach, frozen, key, most, needed
+from nodes import CHUNK, TIMEOUT, Node, attach_client, chunk_key, max_reservable, needs_binary, stopped_process
 
-pytestmark = needed
+pytestmark = needs_binary
 
 
 def test_an_agent_is_killed_and_another_comes(sender: Node) -> None:
-    with attach(sender) as client:
+    with attach_client(sender) as client:
         life = client.info.life
-        pages = client.reserve(2, patience=PATIENCE)
+        pages = client.reserve(2, timeout=TIMEOUT)
         view = pages[0].array()
         view[:] = 1
         sender.kill()
@@ -40,12 +40,12 @@ def test_an_agent_is_killed_and_another_comes(sender: Node) -> None:
 
 def test_a_killed_agents_memory_is_given_up_before_another_comes(receiver: Node, sender: Node) -> None:
     """The next one may need the room of it. How long the agent may be away says nothing then."""
-    with kvferry.connect(receiver.socket, timeout=PATIENCE, grace=2 * PATIENCE) as client, attach(sender) as sends:
-        with sends.reserve(1, patience=PATIENCE) as pages:
+    with kvferry.connect(receiver.socket, timeout=TIMEOUT, grace=2 * TIMEOUT) as client, attach_client(sender) as sends:
+        with sends.reserve(1, timeout=TIMEOUT) as pages:
             pages[0].array()[:] = 7
-            sends.put(peer=receiver.peer, keys=[key(1)], pages=pages, request="r", last=True)
+            sends.put(peer=receiver.peer, keys=[chunk_key(1)], pages=pages, request="r", last_batch=True)
         assert _pools() == 2
-        got = client.get([key(1)], request="r")
+        got = client.get([chunk_key(1)], request="r")
         view = got[0].array()
         assert view.min() == 7
         with pytest.raises(LostError, match="views have zeros"), got:
@@ -54,7 +54,7 @@ def test_a_killed_agents_memory_is_given_up_before_another_comes(receiver: Node,
         assert _pools() == 1
         assert view.max() == 0
         receiver.start()
-        assert client.contains([key(1)]) == 0
+        assert client.contains([chunk_key(1)]) == 0
 
 
 def _pools() -> int:
@@ -75,32 +75,32 @@ def _until_it_works(client: Client) -> kvferry.Pages:
     """Call until an agent is there again, as an engine does from request to request."""
     while True:
         try:
-            return client.reserve(1, patience=PATIENCE)
+            return client.reserve(1, timeout=TIMEOUT)
         except LostError:
             continue
 
 
 def test_a_cut_at_any_time_loses_nothing(sender: Node, receiver: Node) -> None:
     drawn = random.Random(8)
-    with attach(sender) as sends, attach(receiver) as gets:
+    with attach_client(sender) as sends, attach_client(receiver) as gets:
         for n in range(100):
             chunk = drawn.randbytes(CHUNK)
             for client in (sends, gets):
                 if drawn.random() < 0.5:
                     _cut(client)
-            with sends.reserve(1, patience=PATIENCE) as pages:
+            with sends.reserve(1, timeout=TIMEOUT) as pages:
                 pages[0].array(shape=(CHUNK,))[:] = memoryview(chunk)
                 thread = threading.Timer(drawn.random() * 0.002, _cut, (sends,))
                 thread.start()
-                put = sends.put(peer=receiver.peer, keys=[key(n)], pages=pages, request=str(n), last=True)
+                put = sends.put(peer=receiver.peer, keys=[chunk_key(n)], pages=pages, request=str(n), last_batch=True)
                 thread.join()
                 assert put.sent == 1
                 _cut(sends)
-            with gets.get([key(n)], request=str(n), patience=20.0) as got:
-                got.check()
+            with gets.get([chunk_key(n)], request=str(n), timeout=20.0) as got:
+                got.require_all()
                 _cut(gets)
                 assert got[0].array().tobytes() == chunk
-        sends.reserve(most(sends), patience=PATIENCE).release()
+        sends.reserve(max_reservable(sends), timeout=TIMEOUT).release()
         assert (sends.epoch, gets.epoch) == (1, 1)
 
 
@@ -113,25 +113,25 @@ def _cut(client: Client) -> None:
 
 def test_an_agent_that_is_stopped_holds_nobody_up(sender: Node) -> None:
     assert sender.agent is not None
-    with kvferry.connect(sender.socket, timeout=PATIENCE, bound=0.2) as client:
-        with frozen(sender.agent.process), pytest.raises(kvferry.ExpiredError):
-            client.reserve(2, patience=0.1)
+    with kvferry.connect(sender.socket, timeout=TIMEOUT, reply_margin=0.2) as client:
+        with stopped_process(sender.agent.process), pytest.raises(kvferry.ExpiredError):
+            client.reserve(2, timeout=0.1)
         assert client.epoch == 1
-    with attach(sender) as client:  # What was asked for in vain is nobody's.
-        client.reserve(most(client), patience=PATIENCE).release()
+    with attach_client(sender) as client:  # What was asked for in vain is nobody's.
+        client.reserve(max_reservable(client), timeout=TIMEOUT).release()
 
 
 def test_engines_come_and_go(sender: Node) -> None:
-    with attach(sender) as first:
-        count = most(first)
+    with attach_client(sender) as first:
+        count = max_reservable(first)
         before = _descriptors(sender)
         for n in range(1000):
-            with attach(sender) as client:
+            with attach_client(sender) as client:
                 if n % 50 == 0:  # What it holds goes back with it.
-                    pages = client.reserve(1, patience=PATIENCE)
+                    pages = client.reserve(1, timeout=TIMEOUT)
                     pages[0].array()[:] = 1
         _wait_for_descriptors(sender, first, before)
-        first.reserve(count, patience=PATIENCE).release()
+        first.reserve(count, timeout=TIMEOUT).release()
 
 
 def _descriptors(node: Node) -> int:
@@ -160,8 +160,8 @@ sys.stdin.read()
 
 
 def test_what_a_killed_engine_held_is_free_again(sender: Node) -> None:
-    with attach(sender) as client:
-        count = most(client)
+    with attach_client(sender) as client:
+        count = max_reservable(client)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         with subprocess.Popen(
             [sys.executable, "-c", HOLDER, sender.socket, str(count)],
@@ -173,6 +173,6 @@ def test_what_a_killed_engine_held_is_free_again(sender: Node) -> None:
             assert holder.stdout.readline() == b"holds\n"
             free = client.info.pages - count
             with pytest.raises(kvferry.OutOfMemoryError):
-                client.reserve(min(count, free + 1), patience=0.2)
+                client.reserve(min(count, free + 1), timeout=0.2)
             holder.kill()
-        client.reserve(count, patience=PATIENCE).release()
+        client.reserve(count, timeout=TIMEOUT).release()

@@ -10,12 +10,12 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import kvferry
-from stub import PATIENCE
+from stub_agent import TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stub import StubAgent
+    from stub_agent import StubAgent
 
 
 class Interrupt:
@@ -48,13 +48,13 @@ def in_time(act: Callable[[], Any]) -> None:
     """See to it that something ends, on another thread."""
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert not thread.is_alive(), "it waits for ever"
 
 
 def test_an_interrupt_anywhere_leaves_the_client_whole(stub: StubAgent) -> None:
     kept = []  # What is raised keeps every frame of it.
-    client = kvferry.connect(stub.path, bound=PATIENCE)
+    client = kvferry.connect(stub.path, reply_margin=TIMEOUT)
     for after in itertools.count():
         interrupt = Interrupt(after)
         kept.append(interrupt.within(client.stats))
@@ -70,14 +70,14 @@ def test_an_interrupt_anywhere_leaves_nothing_held(stub: StubAgent) -> None:
         with client.reserve(1):
             pass
 
-    client = kvferry.connect(stub.path, bound=PATIENCE)
+    client = kvferry.connect(stub.path, reply_margin=TIMEOUT)
     for after in itertools.count():
         interrupt = Interrupt(after)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # A handle may be forgotten by that.
             interrupt.within(take_and_give_back)
             gc.collect(0)
-        stub.wait(lambda agent: not agent.held)
+        stub.wait_for(lambda agent: not agent.held_pages)
         if not interrupt.came:
             break
     in_time(client.close)

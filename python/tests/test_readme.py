@@ -8,11 +8,11 @@ import re
 import subprocess
 import sys
 
-from nodes import needed, ports, running
+from nodes import free_ports, needs_binary, run_node
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
-pytestmark = needed
+pytestmark = needs_binary
 
 
 def blocks(kind: str) -> list[str]:
@@ -21,7 +21,7 @@ def blocks(kind: str) -> list[str]:
 
 
 def test_what_the_readme_tries_works(tmp_path: pathlib.Path) -> None:
-    init, alloc = ports(2)
+    init, alloc = free_ports(2)
 
     def here(text: str) -> str:
         """Put ports that are free in the place of those of the page."""
@@ -30,7 +30,7 @@ def test_what_the_readme_tries_works(tmp_path: pathlib.Path) -> None:
 
     (program,) = blocks("python")
     prefill, decode = blocks("yaml")
-    with running(tmp_path / "p", prefill) as one, running(tmp_path / "d", here(decode)) as other:
+    with run_node(tmp_path / "p", prefill) as one, run_node(tmp_path / "d", here(decode)) as other:
         for node, name in ((one, "prefill"), (other, "decode")):
             (tmp_path / f"{name}.sock").symlink_to(node.socket)
         environment = {**os.environ, "KVFERRY": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}

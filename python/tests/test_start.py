@@ -13,7 +13,7 @@ import pytest
 
 import kvferry.agent
 from kvferry import Code, Error
-from kvferry.agent import find, start
+from kvferry.agent import find_binary, start
 
 
 def command(folder: pathlib.Path, script: str) -> str:
@@ -31,7 +31,7 @@ echo '{"socket": "/run/a.sock", "init_port": 7300, "alloc_port": 7400, "new": 1}
 while :; do sleep 0.01; done"""
     with start("node.yaml", "a.sock", binary=command(tmp_path, script)) as agent:
         assert (agent.socket, agent.init_port, agent.alloc_port) == ("/run/a.sock", 7300, 7400)
-        assert agent.said["new"] == 1
+        assert agent.announcement["new"] == 1
         assert (tmp_path / "said").read_text() == "agent --config node.yaml --socket a.sock\n"
     assert agent.process.returncode == 7
     assert agent.stop() == 7
@@ -68,15 +68,15 @@ def test_the_command_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     monkeypatch.delenv("KVFERRY_BIN", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(kvferry.agent, "__file__", str(tmp_path / "agent.py"))
-    assert find() == path
+    assert find_binary() == path
     (tmp_path / "bin").mkdir()
     carried = command(tmp_path / "bin", "")
-    assert find() == carried
+    assert find_binary() == carried
     monkeypatch.setenv("KVFERRY_BIN", path)
-    assert find() == path
+    assert find_binary() == path
     monkeypatch.setenv("KVFERRY_BIN", str(tmp_path / "other"))
     with pytest.raises(Error, match="KVFERRY_BIN") as failed:
-        find()
+        find_binary()
     assert failed.value.code == Code.NOT_FOUND
 
 

@@ -29,7 +29,7 @@ CHUNK = 4
 PAGE_BYTES = CHUNK * LAYERS * BLOCK_BYTES
 SHAPE = (2, LAYERS, CHUNK * BLOCK, HEADS * HEAD)
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
 class Role(enum.Enum):
@@ -64,7 +64,7 @@ class Base:
 
 
 # What the connector has of its own, beside what is above.
-for member in versions.NEEDS["KVConnectorBase_V1"]:
+for member in versions.REQUIRED_MEMBERS["KVConnectorBase_V1"]:
     if not hasattr(Base, member):
         setattr(Base, member, None)
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vllm_double import BLOCK, HEAD, HEADS, LAYERS, PATIENCE, Role, Status, Tensor, cache_config, config
+from vllm_double import BLOCK, HEAD, HEADS, LAYERS, TIMEOUT, Role, Status, Tensor, cache_config, config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
 
-    from kvferry.vllm.words import Prompt
+    from kvferry.vllm.step_work import Prompt
 
 
 @dataclass
@@ -33,13 +33,13 @@ class Request:
     num_computed_tokens: int = 0
     blocks: list[int] = field(default_factory=list)
     # Blocks of its prompt that this engine has from before.
-    local: int = 0
+    prefix_blocks: int = 0
     # Tokens that were computed here: those of the prompt are more than one if KV did not come.
-    worked: int = 0
+    computed_tokens: int = 0
     # Some were computed here since it was scheduled from the start.
-    begun: bool = False
-    ready: bool = False
-    failed: bool = False
+    is_started: bool = False
+    is_ready: bool = False
+    has_failed: bool = False
     # What its KV depends on besides the tokens.
     cache_salt: str | None = None
     lora_request: Any = None
@@ -81,10 +81,10 @@ def kv_of(tokens: list[int], layer: int, *inputs: Any) -> npt.NDArray[np.float32
     return drawn.random((HEADS, BLOCK, 2 * HEAD), np.float32)
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     """Wait for what threads do."""
-    end = time.monotonic() + PATIENCE
-    while not holds():
+    end = time.monotonic() + TIMEOUT
+    while not condition():
         assert time.monotonic() < end, "it takes too long"
         time.sleep(0.001)
 
@@ -112,22 +112,22 @@ class Engine:
         self.adapters: dict[int, str] = {}
         # Tokens that one step computes at most; whether it says so of each layer.
         self._budget = budget
-        self.hooks = True
+        self.calls_layer_hooks = True
         # Whether it says before the forward pass what is to be loaded, and whether it says what was preempted.
-        self.loads_first = False
-        self.announces = True
+        self.loads_before_forward = False
+        self.announces_preemptions = True
         # How many layers, the last ones, are computed when loads were begun: those of a draft model.
-        self.draft = 0
+        self.draft_layers = 0
         # In how many batches a step is computed, one after the other.
-        self.batches = 1
+        self.batches_per_step = 1
         # Another connector loads what new requests begin with, in the step itself; how many tokens of it are wrong.
         self.sync_loads = False
-        self.sync_wrong = 0
+        self.wrong_sync_tokens = 0
         # Called between two layers.
-        self.between: Callable[[], None] = lambda: None
+        self.between_layers: Callable[[], None] = lambda: None
         # Blocks that are written over when the next step begins, and those of prompts that are there from before.
-        self._stale: list[int] = []
-        self._hits: list[tuple[Request, int]] = []
+        self._stale_blocks: list[int] = []
+        self._prefix_hits: list[tuple[Request, int]] = []
         self._preempted: set[str] = set()
         self.requests: dict[str, Request] = {}
         self._waiting: list[Request] = []
@@ -137,10 +137,10 @@ class Engine:
         self.counts: dict[str, float] = {}
         self.step()  # With the first one the scheduler's side hears of the worker's.
 
-    def named(self, tokens: list[int]) -> Prompt:
+    def shared_prompt(self, tokens: list[int]) -> Prompt:
         """Give what names the KV of some tokens where engines share."""
-        named: Prompt = self.scheduler._of_scheduler._shared_prompt(Request("named", tokens), len(tokens))
-        return named
+        prompt: Prompt = self.scheduler._scheduler_side._shared_prompt(Request("named", tokens), len(tokens))
+        return prompt
 
     def add(self, request: Request) -> Request:
         self.requests[request.request_id] = request
@@ -148,17 +148,17 @@ class Engine:
         return request
 
     def abort(self, request: Request) -> None:
-        held = request.status == Status.WAITING_FOR_REMOTE_KVS and not request.ready
+        held = request.status == Status.WAITING_FOR_REMOTE_KVS and not request.is_ready
         self._waiting = [r for r in self._waiting if r is not request]
         self._running = [r for r in self._running if r is not request]
         request.status = Status.FINISHED_ABORTED
-        self._end(request, held)
+        self._end_request(request, held)
 
     def preempt(self, request: Request) -> None:
         self._running.remove(request)
         self._release(request)
         self._preempted.add(request.request_id)
-        request.num_computed_tokens, request.status, request.begun = 0, Status.WAITING, False
+        request.num_computed_tokens, request.status, request.is_started = 0, Status.WAITING, False
         self._waiting.insert(0, request)
 
     def step(self, finish: bool = True) -> None:
@@ -169,64 +169,64 @@ class Engine:
         output = Output(tokens, self._preempted, tables, self.sync_loads)
         metadata = self.scheduler.build_connector_meta(output)
         self._preempted = set()
-        if self.announces:
+        if self.announces_preemptions:
             self.worker.handle_preemptions(metadata)
         self.worker.bind_connector_metadata(metadata)
         self._overwrite()
-        if self.loads_first:
+        if self.loads_before_forward:
             self.worker.start_load_kv(None)
         try:
             self._compute(scheduled)
         finally:  # So vLLM does it.
-            if not self.loads_first:
+            if not self.loads_before_forward:
                 self.worker.start_load_kv(None)
-            if not self.draft:
+            if not self.draft_layers:
                 self.worker.wait_for_save()
-        if self.draft:
-            self._forward(scheduled, range(LAYERS - self.draft, LAYERS))
+        if self.draft_layers:
+            self._forward(scheduled, range(LAYERS - self.draft_layers, LAYERS))
             self.worker.wait_for_save()
-        self._computed(scheduled)
-        ended, self._finished = self._finished, set()
-        sent, received = self.worker.get_finished(ended)
+        self._finish_step(scheduled)
+        finished, self._finished = self._finished, set()
+        sent, received = self.worker.get_finished(finished)
         bad = self.worker.get_block_ids_with_load_errors()
         if (stats := self.worker.get_kv_connector_stats()) is not None:
-            for word, by in stats.data.items():
-                self.counts[word] = self.counts.get(word, 0) + by
-        told = self.worker.build_connector_worker_meta()
+            for name, increment in stats.data.items():
+                self.counts[name] = self.counts.get(name, 0) + increment
+        worker_meta = self.worker.build_connector_worker_meta()
         self.worker.clear_connector_metadata()
-        self._take(sent or set(), received or set(), bad, told)
+        self._handle_results(sent or set(), received or set(), bad, worker_meta)
         if finish:
             for request in [r for r in self._running if r.num_computed_tokens >= len(r.prompt_token_ids)]:
                 self._running.remove(request)
                 request.status = Status.FINISHED_LENGTH_CAPPED
-                self._end(request, False)
+                self._end_request(request, False)
 
-    def run(self, until: Callable[[], bool], finish: bool = True) -> None:
+    def run(self, condition: Callable[[], bool], finish: bool = True) -> None:
         """Step until something is so."""
-        end = time.monotonic() + PATIENCE
-        while not until():
+        end = time.monotonic() + TIMEOUT
+        while not condition():
             assert time.monotonic() < end, "it takes too long"
             self.step(finish)
             time.sleep(0.001)  # So fast an engine steps that waits.
 
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Say whether vLLM would step no more."""
         return not self.requests and not self._finished
 
     def close(self) -> None:
         """Have all that is under way end, and see what the connector says of it; then end it."""
-        self.run(self.idle)
-        working = self.worker._working
-        for pool in ("_layering", "_saving", "_loading", "_copying", "_words"):
-            if hasattr(working, pool):
-                getattr(working, pool).shutdown(wait=True)
+        self.run(self.is_idle)
+        worker = self.worker._worker
+        for pool in ("_layer_threads", "_save_threads", "_load_threads", "_copy_threads", "_notice_threads"):
+            if hasattr(worker, pool):
+                getattr(worker, pool).shutdown(wait=True)
         self.step()
         assert not self._waiting
         self.worker.shutdown()
         self.scheduler.shutdown()
         assert len(self.free) == len(self.layers["layers.0.attn"].array) - 1
 
-    def check(self, request: Request) -> None:
+    def check_blocks(self, request: Request) -> None:
         """See that a request's blocks have what this engine would have computed."""
         prompt = request.prompt_token_ids[: request.num_computed_tokens]
         for place, block in enumerate(request.blocks[: -(-len(prompt) // BLOCK)]):
@@ -240,90 +240,90 @@ class Engine:
         """Say what is computed, and up to which token."""
         scheduled, budget = [], self._budget
         for request in self._running:
-            more = min(budget, len(request.prompt_token_ids) - request.num_computed_tokens)
-            if more:
-                scheduled.append((request, request.num_computed_tokens + more))
-                budget -= more
+            new_tokens = min(budget, len(request.prompt_token_ids) - request.num_computed_tokens)
+            if new_tokens:
+                scheduled.append((request, request.num_computed_tokens + new_tokens))
+                budget -= new_tokens
         for request in list(self._waiting):
             if request.status == Status.WAITING_FOR_REMOTE_KVS:
-                if not request.ready:
+                if not request.is_ready:
                     continue
-                request.ready, request.status = False, Status.WAITING
-                if request.failed and not request.num_computed_tokens:
+                request.is_ready, request.status = False, Status.WAITING
+                if request.has_failed and not request.num_computed_tokens:
                     self._release(request)
-                request.failed = False
+                request.has_failed = False
                 if request.num_computed_tokens == len(request.prompt_token_ids):
                     request.num_computed_tokens -= 1
             if not budget:
                 break
-            external, later = 0, False
+            external, is_async = 0, False
             if request.num_computed_tokens == 0:
-                external, later = self.scheduler.get_num_new_matched_tokens(request, request.local * BLOCK)
+                external, is_async = self.scheduler.get_num_new_matched_tokens(request, request.prefix_blocks * BLOCK)
                 if external is None:
                     continue
-                assert not later or external
+                assert not is_async or external
             needed = -(-len(request.prompt_token_ids) // BLOCK) - len(request.blocks)
             if needed > len(self.free):
                 break
             request.blocks += [self.free.pop(0) for _ in range(needed)]
-            self._hits += [(request, place) for place in range(request.local)]
+            self._prefix_hits += [(request, place) for place in range(request.prefix_blocks)]
             self.scheduler.update_state_after_alloc(request, Blocks(request.blocks), external)
-            request.num_computed_tokens += external + request.local * BLOCK
-            request.local = 0
-            if later:
+            request.num_computed_tokens += external + request.prefix_blocks * BLOCK
+            request.prefix_blocks = 0
+            if is_async:
                 request.status = Status.WAITING_FOR_REMOTE_KVS
                 continue
             self._waiting.remove(request)
             self._running.append(request)
             request.status = Status.RUNNING
-            more = min(budget, len(request.prompt_token_ids) - request.num_computed_tokens)
-            scheduled.append((request, request.num_computed_tokens + more))
-            budget -= more
+            new_tokens = min(budget, len(request.prompt_token_ids) - request.num_computed_tokens)
+            scheduled.append((request, request.num_computed_tokens + new_tokens))
+            budget -= new_tokens
         return scheduled
 
     def _overwrite(self) -> None:
         """Have others write what is theirs now; what is there from before, was there from before."""
-        for block in self._stale:
+        for block in self._stale_blocks:
             for layer in self.layers.values():
                 layer.array[block] = -1.0
-        for request, place in self._hits:
+        for request, place in self._prefix_hits:
             for i in range(LAYERS):
                 self._write(request, place, i, len(request.prompt_token_ids))
-        self._stale, self._hits = [], []
+        self._stale_blocks, self._prefix_hits = [], []
 
     def _compute(self, scheduled: list[tuple[Request, int]]) -> None:
-        self._forward(scheduled, range(LAYERS - self.draft))
+        self._forward(scheduled, range(LAYERS - self.draft_layers))
 
     def _forward(self, scheduled: list[tuple[Request, int]], layers: range) -> None:
         names = list(self.layers)
-        for batch in range(self.batches):
+        for batch in range(self.batches_per_step):
             for i in layers:
-                if scheduled and self.hooks:
+                if scheduled and self.calls_layer_hooks:
                     self.worker.wait_for_layer_load(names[i])
-                for request, end in scheduled[batch :: self.batches]:
+                for request, end in scheduled[batch :: self.batches_per_step]:
                     begin = request.num_computed_tokens
                     # Of a block that came in part, only the rest would be written: it must be right already.
-                    first = begin // BLOCK if request.begun else -(-begin // BLOCK)
+                    first = begin // BLOCK if request.is_started else -(-begin // BLOCK)
                     for place in range(first, -(-end // BLOCK)):
                         self._write(request, place, i, end)
-                    if not request.begun:
-                        for place in range(self.sync_wrong // BLOCK):
-                            self._wrong(request, place, i)
-                if scheduled and self.hooks:
+                    if not request.is_started:
+                        for place in range(self.wrong_sync_tokens // BLOCK):
+                            self._write_wrong(request, place, i)
+                if scheduled and self.calls_layer_hooks:
                     self.worker.save_kv_layer(names[i], self.layers[names[i]], None)
-                self.between()
+                self.between_layers()
 
-    def _computed(self, scheduled: list[tuple[Request, int]]) -> None:
+    def _finish_step(self, scheduled: list[tuple[Request, int]]) -> None:
         for request, end in scheduled:
-            request.worked += end - request.num_computed_tokens
-            request.num_computed_tokens, request.begun = end, True
-            if self.sync_wrong:  # All behind what was not loaded is computed anew.
+            request.computed_tokens += end - request.num_computed_tokens
+            request.num_computed_tokens, request.is_started = end, True
+            if self.wrong_sync_tokens:  # All behind what was not loaded is computed anew.
                 request.num_computed_tokens = 0
-            self.check(request)
+            self.check_blocks(request)
         if scheduled:
-            self.sync_loads, self.sync_wrong = False, 0
+            self.sync_loads, self.wrong_sync_tokens = False, 0
 
-    def _wrong(self, request: Request, place: int, layer: int) -> None:
+    def _write_wrong(self, request: Request, place: int, layer: int) -> None:
         list(self.layers.values())[layer].array[request.blocks[place]] = -2.0
 
     def _write(self, request: Request, place: int, layer: int, end: int) -> None:
@@ -342,37 +342,39 @@ class Engine:
         inputs += [f.identifier for f in request.mm_features if f.mm_position.offset < end]
         return kv_of(request.prompt_token_ids[:end], layer, *inputs)
 
-    def _take(self, sent: set[str], received: set[str], bad: set[int], told: Any = None) -> None:
+    def _handle_results(self, sent: set[str], received: set[str], bad: set[int], worker_meta: Any = None) -> None:
         for request in self._waiting:
             places = [place for place, block in enumerate(request.blocks) if block in bad]
             if places and request.status == Status.WAITING_FOR_REMOTE_KVS:
-                request.num_computed_tokens, request.failed = places[0] * BLOCK, True
-        output = types.SimpleNamespace(finished_sending=sent, finished_recving=received, kv_connector_worker_meta=told)
+                request.num_computed_tokens, request.has_failed = places[0] * BLOCK, True
+        output = types.SimpleNamespace(
+            finished_sending=sent, finished_recving=received, kv_connector_worker_meta=worker_meta
+        )
         self.scheduler.update_connector_output(output)
         for name in received:
             request = self.requests[name]
             if request.status == Status.WAITING_FOR_REMOTE_KVS:
-                assert not request.ready
-                request.ready = True
+                assert not request.is_ready
+                request.is_ready = True
             else:
                 assert request.status == Status.FINISHED_ABORTED
-                self._free(request)
+                self._free_request(request)
         for name in sent:
             assert self.requests[name].status == Status.FINISHED_LENGTH_CAPPED
-            self._free(self.requests[name])
+            self._free_request(self.requests[name])
 
-    def _end(self, request: Request, held: bool) -> None:
+    def _end_request(self, request: Request, held: bool) -> None:
         delay, params = self.scheduler.request_finished(request, list(request.blocks))
         self.outputs[request.request_id] = params
         self._finished.add(request.request_id)
         if not (held or delay):
-            self._free(request)
+            self._free_request(request)
 
-    def _free(self, request: Request) -> None:
+    def _free_request(self, request: Request) -> None:
         del self.requests[request.request_id]
         self._release(request)
 
     def _release(self, request: Request) -> None:
-        self._stale += request.blocks  # Nobody may rely on what they had.
+        self._stale_blocks += request.blocks  # Nobody may rely on what they had.
         self.free += request.blocks
         request.blocks = []

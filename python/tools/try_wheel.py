@@ -58,7 +58,7 @@ def installed() -> pathlib.Path:
     """See that the package is one that was installed, and find the command in it."""
     package = pathlib.Path(kvferry.__file__).resolve().parent
     must(package.is_relative_to(pathlib.Path(sys.prefix).resolve()), f"kvferry is of {package}, not of {sys.prefix}")
-    found = agent.find()
+    found = agent.find_binary()
     must(found == str(package / "bin" / "kvferry"), f"find gives {found}")
     return pathlib.Path(found)
 
@@ -112,13 +112,13 @@ def pages(sender: agent.Agent, receiver: agent.Agent) -> None:
     keys = [f"model@1@0@{number:x}@bfloat16" for number in range(1, CHUNKS + 1)]
     texts = [bytes((number * 37 + i * i) % 251 for i in range(CHUNK)) for number in range(CHUNKS)]
     with kvferry.connect(sender.socket) as here, kvferry.connect(receiver.socket) as there:
-        with here.reserve(CHUNKS, patience=PATIENCE) as filled:
+        with here.reserve(CHUNKS, timeout=PATIENCE) as filled:
             for page, text in zip(filled, texts, strict=True):
                 page.array()[:] = memoryview(text)
             peer = kvferry.Peer("127.0.0.1", receiver.init_port, receiver.alloc_port)
-            here.put(peer=peer, request="r", keys=keys, pages=filled, last=True, patience=PATIENCE)
-        with there.get(keys, request="r", patience=PATIENCE) as came:
-            must(len(came) == CHUNKS, f"{len(came)} of {CHUNKS} pages came: {came.short}")
+            here.put(peer=peer, request="r", keys=keys, pages=filled, last_batch=True, timeout=PATIENCE)
+        with there.get(keys, request="r", timeout=PATIENCE) as came:
+            must(len(came) == CHUNKS, f"{len(came)} of {CHUNKS} pages came: {came.shortfall}")
             for number, page in enumerate(came):
                 must(page.array().tobytes() == texts[number], f"page {number} has other bytes")
 

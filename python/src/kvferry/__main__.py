@@ -6,12 +6,12 @@ import os
 import sys
 from typing import NoReturn
 
-from kvferry.agent import carried
+from kvferry.agent import bundled_binary
 
 
 def main() -> NoReturn:
     """Become the command: its arguments, its signals and its exit code are this process's."""
-    binary = carried()
+    binary = bundled_binary()
     if binary is None:
         print(
             "kvferry: this installation carries no command; install a wheel for this machine (make wheel), or run "

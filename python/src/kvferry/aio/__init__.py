@@ -4,6 +4,6 @@ Everything of a client belongs to the loop that it was made in.
 """
 
 from kvferry.aio.client import Client, connect
-from kvferry.aio.handles import Pages, Pending, Prefill, PutResult, RecallResult, Shared
+from kvferry.aio.handles import Pages, PendingCall, Prefill, PutResult, RecallResult, SharedPages
 
-__all__ = ["Client", "Pages", "Pending", "Prefill", "PutResult", "RecallResult", "Shared", "connect"]
+__all__ = ["Client", "Pages", "PendingCall", "Prefill", "PutResult", "RecallResult", "SharedPages", "connect"]

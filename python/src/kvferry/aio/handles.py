@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from kvferry.aio.loop import wait
-from kvferry.asking import unanswered
+from kvferry.aio.loop_driver import wait_for
+from kvferry.call_spec import no_answer_error
+from kvferry.call_waiter import CallWaiter
 from kvferry.errors import Error, ExpiredError
-from kvferry.holding import PagesBase, PrefillBase, SharedBase
-from kvferry.results import PendingBase, PutResultBase, RecallResultBase
-from kvferry.waiting import Waiting
+from kvferry.handle_base import PagesBase, PrefillBase, SharedPagesBase
+from kvferry.results import PendingCallBase, PutResultBase, RecallResultBase
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,13 +28,13 @@ class Pages(PagesBase):
 
     _client: Client
 
-    async def release(self, patience: float | None = None) -> None:
+    async def release(self, timeout: float | None = None) -> None:
         """Give the pages back, as kvferry.Pages.release."""
-        await self._client._run_if(self._release(patience))
+        await self._client._run_optional(self._release(timeout))
 
-    async def await_return(self, patience: float | None = None) -> None:
+    async def wait_until_unused(self, timeout: float | None = None) -> None:
         """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
-        await self._client._run(self._await_return(patience))
+        await self._client._run(self._wait_until_unused(timeout))
 
     async def __aenter__(self) -> Pages:
         """Release them at the end of the block."""
@@ -46,29 +46,29 @@ class Pages(PagesBase):
         """Release them, if that was not done; as with kvferry.Pages, those that were read in vain are an error."""
         if self.released:
             return
-        unread = self._read_in_vain() if error is None else None
+        lost = self._lost_while_reading() if error is None else None
         try:
             await self.release()
-        except ExpiredError as failed:
-            log.warning("%s", failed)  # They go back by themselves.
-        except Error as failed:
+        except ExpiredError as release_error:
+            log.warning("%s", release_error)  # They go back by themselves.
+        except Error as release_error:
             if error is None:
                 raise
-            log.warning("%s", failed)  # The block's own error says more.
-        if unread is not None:
-            raise unread
+            log.warning("%s", release_error)  # The block's own error says more.
+        if lost is not None:
+            raise lost
 
 
-class Shared(SharedBase):
+class SharedPages(SharedPagesBase):
     """Pages that peers may read, until they are withdrawn. It is an asynchronous context manager."""
 
     _client: Client
 
-    async def withdraw(self, patience: float | None = None) -> None:
+    async def stop_sharing(self, timeout: float | None = None) -> None:
         """Take the pages back, as kvferry.Shared.withdraw."""
-        await self._client._run_if(self._withdraw(patience))
+        await self._client._run_optional(self._stop_sharing(timeout))
 
-    async def __aenter__(self) -> Shared:
+    async def __aenter__(self) -> SharedPages:
         """Withdraw them at the end of the block."""
         return self
 
@@ -77,38 +77,38 @@ class Shared(SharedBase):
     ) -> None:
         """Withdraw them, if that was not done."""
         if not self.released:
-            await self.withdraw()
+            await self.stop_sharing()
 
 
-class Pending(PendingBase[T]):
+class PendingCall(PendingCallBase[T]):
     """A call that is under way. What it came to is for whoever asks; nobody has to."""
 
-    _waiting: Waiting[asyncio.Future[None]]
+    _waiter: CallWaiter[asyncio.Future[None]]
 
     async def result(self, timeout: float | None) -> T:
         """Wait for its end, so many seconds; None: for as long as it takes. It raises how it ended, or TimeoutError."""
-        if not await wait(self._waiting.ended, timeout):
-            raise unanswered(self._ask.op, timeout or 0.0)
-        return self._ask.read(self._waiting.reply())
+        if not await wait_for(self._waiter.end_event, timeout):
+            raise no_answer_error(self._spec.op, timeout or 0.0)
+        return self._spec.read(self._waiter.reply())
 
-    async def wait_returned(self, timeout: float | None) -> bool:
+    async def wait_until_unused(self, timeout: float | None) -> bool:
         """Wait until nothing touches its memory any more, whatever it came to; False where the time was over first."""
-        return await wait(self._waiting.back, timeout)
+        return await wait_for(self._waiter.return_event, timeout)
 
 
 class PutResult(PutResultBase):
     """What a put did; see kvferry.PutResult."""
 
     _client: Client
-    _waiting: Waiting[asyncio.Future[None]]
+    _waiter: CallWaiter[asyncio.Future[None]]
 
-    async def wait_returned(self, timeout: float | None) -> bool:
+    async def wait_until_unused(self, timeout: float | None) -> bool:
         """Wait until nothing reads the pages of this put any more; False where the time was over first."""
-        return await wait(self._waiting.back, timeout)
+        return await wait_for(self._waiter.return_event, timeout)
 
-    async def take_back(self) -> None:
+    async def withdraw_offer(self) -> None:
         """End the offer of a put whose pages are still lent: nobody begins to read them any more."""
-        await self._client._run_if(self._take_back())
+        await self._client._run_optional(self._withdraw_offer())
 
 
 class RecallResult(RecallResultBase, PutResult):
@@ -128,13 +128,13 @@ class Prefill(PrefillBase):
         """Say that what was computed of it is lost, and is computed again: its saves begin anew."""
         await self._client._run(self._preempt())
 
-    async def finish(self, patience: float | None = None) -> PutResult:
+    async def finish(self, timeout: float | None = None) -> PutResult:
         """Say that every layer was saved of all tokens, as kvferry.Prefill.finish."""
-        return await self._client._put(self._finish(patience))
+        return await self._client._run_put(self._finish(timeout))
 
-    async def drop(self) -> None:
+    async def abort(self) -> None:
         """End it; nothing more of it goes, and the proxy is not told."""
-        await self._client._run_if(self._drop())
+        await self._client._run_optional(self._abort())
 
     async def __aenter__(self) -> Prefill:
         """Drop it at the end of the block, unless it was finished."""
@@ -145,4 +145,4 @@ class Prefill(PrefillBase):
     ) -> None:
         """Drop it, if it is not over."""
         if not self.released:
-            await self.drop()
+            await self.abort()

@@ -8,15 +8,15 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from kvferry.errors import wrong
-from kvferry.lmcache.settings import OP, WITHIN
+from kvferry.errors import invalid_error
+from kvferry.lmcache.settings import OP, SECTION
 from kvferry.vllm.identity import model_identity
 
 log = logging.getLogger("kvferry.lmcache")
 
 # Hex digits of a hash that directories can be told; and of the least one that nobody can find two prompts for.
-_TOLD = 16
-_LEAST = 32
+_DIRECTORY_DIGITS = 16
+_SAFE_DIGITS = 32
 
 # Hashes that LMCache takes from vLLM, in an engine's process, and of which nobody can find a prompt for a given one. It
 # keeps 64 bits of them.
@@ -24,62 +24,62 @@ HASHES = ("sha256", "sha256_cbor")
 
 
 @dataclass(frozen=True)
-class Naming:
+class ChunkNaming:
     """Names chunks by LMCache's keys and by the weights: a digest, or none where nobody says which they are."""
 
     weights: str
 
     @classmethod
-    def of_text(cls, weights: str) -> Naming:
+    def from_text(cls, weights: str) -> ChunkNaming:
         """Make one of what an operator calls the weights."""
         return cls(hashlib.sha256(weights.encode()).hexdigest() if weights else "")
 
-    def sent(self, key: Any) -> str:
+    def sent_name(self, key: Any) -> str:
         """Return how the agents of a prefill and a decode call a chunk: as LMCache writes its key, and the weights."""
-        return f"{key.to_string()}{self._tag()}"
+        return f"{key.to_string()}{self._weights_tag()}"
 
-    def shared(self, key: Any) -> str:
+    def shared_name(self, key: Any) -> str:
         """Return how agents that share call a chunk.
 
         Directories know 64 bits of a hash: of a longer one the rest is a tag. Agents compare all.
         """
-        parts = self.sent(key).split("@")
-        if len(parts[3].lstrip("-")) <= _TOLD:
+        parts = self.sent_name(key).split("@")
+        if len(parts[3].lstrip("-")) <= _DIRECTORY_DIGITS:
             return "@".join(parts)
         whole = hashlib.sha256(parts[3].encode()).hexdigest()
-        return "@".join([*parts[:3], whole[:_TOLD], *parts[4:], f"hash%{whole[_TOLD:]}"])
+        return "@".join([*parts[:3], whole[:_DIRECTORY_DIGITS], *parts[4:], f"hash%{whole[_DIRECTORY_DIGITS:]}"])
 
-    def served(self, text: str) -> str:
+    def server_name(self, text: str) -> str:
         """Return how agents call what LMCache's server calls model@rank@group@hash, and @salt where there is one."""
         parts = text.split("@")
         _check_hash(parts[3])
-        whole = hashlib.sha256(f"{text}{self._tag()}".encode()).hexdigest()
-        return f"{parts[0]}@1@0@{whole[:_TOLD]}@uint8@l2%{whole[_TOLD:]}"
+        whole = hashlib.sha256(f"{text}{self._weights_tag()}".encode()).hexdigest()
+        return f"{parts[0]}@1@0@{whole[:_DIRECTORY_DIGITS]}@uint8@l2%{whole[_DIRECTORY_DIGITS:]}"
 
-    def _tag(self) -> str:
-        return f"@weights%{self.weights[:_LEAST]}" if self.weights else ""
+    def _weights_tag(self) -> str:
+        return f"@weights%{self.weights[:_SAFE_DIGITS]}" if self.weights else ""
 
 
 def _check_hash(digits: str) -> None:
     """Refuse a hash of which anybody can find two prompts: one user would be answered from the prompt of another."""
     bits = 4 * len(digits.lstrip("-"))
-    if bits < 4 * _LEAST:
+    if bits < 4 * _SAFE_DIGITS:
         remedy = "start the server with --hash-algorithm blake3; LMCache's log says which one it uses"
-        raise wrong("name", "hash of a chunk", f"{bits} bits", f"at least {4 * _LEAST}", remedy)
+        raise invalid_error("name", "hash of a chunk", f"{bits} bits", f"at least {4 * _SAFE_DIGITS}", remedy)
 
 
-def naming_of(config: Any, weights: str) -> Naming:
+def make_naming(config: Any, weights: str) -> ChunkNaming:
     """Name chunks for the engine in whose process this is. What LMCache's keys cannot express is refused, by name."""
     if (algorithm := config.pre_caching_hash_algorithm) not in HASHES:
-        raise wrong(
+        raise invalid_error(
             OP,
             "pre_caching_hash_algorithm",
             repr(algorithm),
             f"one of {', '.join(HASHES)}",
             "set sha256_cbor: of others anybody can find a prompt that has the hash of somebody else's",
         )
-    if not _has_hash(algorithm):
-        raise wrong(
+    if not _can_load_hash(algorithm):
+        raise invalid_error(
             OP,
             "pre_caching_hash_algorithm",
             f"{algorithm}, of vLLM, which is not there",
@@ -90,18 +90,18 @@ def naming_of(config: Any, weights: str) -> Naming:
     if vllm is None:
         if not weights:
             remedy = "set it, at all engines alike, to a text that is another one whenever the model's weights are"
-            raise wrong(OP, f"{WITHIN}.weights", "empty", "a text, as no vLLM starts in this process", remedy)
-        return Naming.of_text(weights)
+            raise invalid_error(OP, f"{SECTION}.weights", "empty", "a text, as no vLLM starts in this process", remedy)
+        return ChunkNaming.from_text(weights)
     if getattr(vllm, "lora_config", None) is not None:
-        _refuse("enable_lora", "adapters")
+        _refuse_input("enable_lora", "adapters")
     if getattr(vllm.model_config, "enable_prompt_embeds", False):
-        _refuse("enable_prompt_embeds", "embeddings")
-    identity = model_identity(vllm, weights, refuse=_refused, setting=f"{WITHIN}.weights")
+        _refuse_input("enable_prompt_embeds", "embeddings")
+    identity = model_identity(vllm, weights, make_error=_unsupported_error, setting=f"{SECTION}.weights")
     log.info("kvferry: the model is %s (%s)", identity.digest, "; ".join(f"{n}: {v}" for n, v in identity.facts))
-    return Naming(identity.digest)
+    return ChunkNaming(identity.digest)
 
 
-def _has_hash(algorithm: str) -> bool:
+def _can_load_hash(algorithm: str) -> bool:
     """Say whether LMCache can load a hash: it takes Python's where it cannot, and goes on."""
     for name in ("vllm.utils.hashing", "vllm.utils"):
         try:
@@ -121,11 +121,11 @@ def _vllm_config() -> Any:
     return config.get_current_vllm_config_or_none()
 
 
-def _refused(field: str, given: str, wanted: str, remedy: str) -> Exception:
-    return wrong(OP, field, given, wanted, remedy)
+def _unsupported_error(field: str, given: str, wanted: str, remedy: str) -> Exception:
+    return invalid_error(OP, field, given, wanted, remedy)
 
 
-def _refuse(field: str, what: str) -> None:
-    raise wrong(
+def _refuse_input(field: str, what: str) -> None:
+    raise invalid_error(
         OP, field, "true", "false", f"use kvferry.vllm, whose names have {what}: LMCache's keys say nothing of them"
     )

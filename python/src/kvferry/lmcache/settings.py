@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from kvferry import client
-from kvferry.errors import wrong
+from kvferry.errors import invalid_error
 from kvferry.messages import Attached
 
 
@@ -32,26 +32,28 @@ class Settings:
     saves: int = 4
 
 
-def attach(settings: Settings, op: str, name: str, needed: Collection[Collection[str]], rank: int = 0) -> client.Client:
+def attach_agent(
+    settings: Settings, op: str, name: str, needed: Collection[Collection[str]], rank: int = 0
+) -> client.Client:
     """Attach to the agent. One that does not serve all of one of the sides that are needed is refused."""
-    attached = client.connect(
+    agent = client.connect(
         settings.socket.replace("{rank}", str(rank)),
         name=name,
         timeout=settings.start_patience,
         grace=settings.grace,
-        longest=settings.save_patience,
+        default_timeout=settings.save_patience,
     )
-    sides = attached.info.sides
+    sides = agent.info.sides
     if not any(set(some) <= set(sides) for some in needed):
-        attached.close()
+        agent.close()
         wanted = " or ".join(" and ".join(sorted(some)) for some in needed)
         remedy = "set pd_role, or enable_p2p, in the agent's file"
-        raise wrong(op, "sides of the agent", ", ".join(sides), wanted, remedy)
-    return attached
+        raise invalid_error(op, "sides of the agent", ", ".join(sides), wanted, remedy)
+    return agent
 
 
 # Where the storage plug-in's settings are in LMCache's configuration.
-WITHIN = "extra_config.kvferry"
+SECTION = "extra_config.kvferry"
 OP = "start KvferryBackend"
 
 
@@ -65,30 +67,34 @@ class Engine:
     chunk_bytes: int
 
     @classmethod
-    def of(cls, config: Any, metadata: Any) -> Engine:
+    def from_config(cls, config: Any, metadata: Any) -> Engine:
         """Read it; refuse what is not supported, by name."""
-        for name, why in _REFUSED.items():
+        for name, why in _UNSUPPORTED.items():
             if getattr(config, name, False):
-                raise wrong(OP, name, "true", "false", why)
+                raise invalid_error(OP, name, "true", "false", why)
         shapes, types = metadata.get_shapes(config.chunk_size), metadata.get_dtypes()
         if len(shapes) != 1:
             remedy = "use a model whose layers all have one kind of cache"
-            raise wrong(OP, "groups of layers", str(len(shapes)), "1", remedy)
+            raise invalid_error(OP, "groups of layers", str(len(shapes)), "1", remedy)
         size = prod(shapes[0]) * types[0].itemsize
         return cls(rank=metadata.worker_id, chunk_tokens=config.chunk_size, chunk_bytes=size)
 
-    def fits(self, info: Attached) -> None:
+    def check_agent(self, info: Attached) -> None:
         """Refuse an agent whose pages are not this engine's chunks."""
         if info.layers > 1:
             remedy = "leave use_layerwise out of the agent's file: LMCache's chunks go whole"
-            raise wrong(OP, "layers of the agent", f"{info.layers}, each in a page of its own", "whole chunks", remedy)
+            raise invalid_error(
+                OP, "layers of the agent", f"{info.layers}, each in a page of its own", "whole chunks", remedy
+            )
         if info.page_bytes != self.chunk_bytes or self.chunk_tokens not in info.shape:
             given = f"{info.page_bytes} bytes, of shape {list(info.shape)}"
             wanted = f"{self.chunk_bytes} bytes, a chunk of {self.chunk_tokens} tokens at a rank"
-            raise wrong(OP, "page of the agent", given, wanted, "mend layout and chunk_size of the agent's file")
+            raise invalid_error(
+                OP, "page of the agent", given, wanted, "mend layout and chunk_size of the agent's file"
+            )
 
 
-_REFUSED = {
+_UNSUPPORTED = {
     "enable_pd": "set it to false: with it LMCache's own backend sends, and loads no plug-in",
     "use_layerwise": "set it to false: chunks go whole",
 }

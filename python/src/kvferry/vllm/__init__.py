@@ -35,6 +35,6 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         from kvferry.vllm import versions
 
-        raise versions.unusable(error) from error
+        raise versions.import_failure(error) from error
 
     return getattr(connector, name)

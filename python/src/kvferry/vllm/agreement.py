@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from kvferry.vllm.keys import FORM
+from kvferry.vllm.chunk_names import FORM
 
 if TYPE_CHECKING:
-    from kvferry.vllm.keys import Names
+    from kvferry.vllm.chunk_names import ChunkNames
 
 # Longer values are another's, and no more of them is said.
 _TEXT_MAX = 300
@@ -22,22 +22,22 @@ _TEXT_MAX = 300
 class Agreement:
     """What one engine says of itself, and compares with what another one said."""
 
-    def __init__(self, names: Names, block_tokens: int, **more: str | int) -> None:
+    def __init__(self, names: ChunkNames, block_tokens: int, **extra: str | int) -> None:
         """Say it of an engine whose chunks have these names. All ranks of an engine say the same."""
-        said = {**asdict(names), "block_tokens": block_tokens, "form": FORM, **more}
-        del said["rank"]
-        self.words: dict[str, str | int] = dict(sorted(said.items()))
+        facts = {**asdict(names), "block_tokens": block_tokens, "form": FORM, **extra}
+        del facts["rank"]
+        self.facts: dict[str, str | int] = dict(sorted(facts.items()))
 
-    def difference(self, theirs: Any) -> str:
+    def find_difference(self, remote: Any) -> str:
         """Name each field that differs, with both values; nothing if none does, or another kind of engine speaks."""
-        if not isinstance(theirs, Mapping) or "form" not in theirs:
+        if not isinstance(remote, Mapping) or "form" not in remote:
             return ""
-        found = [
-            f"{name} is {_brief(self.words.get(name))} here and {_brief(theirs.get(name))} there"
-            for name in sorted({*self.words, *map(str, theirs)})
-            if self.words.get(name) != theirs.get(name)
+        differences = [
+            f"{name} is {_brief(self.facts.get(name))} here and {_brief(remote.get(name))} there"
+            for name in sorted({*self.facts, *map(str, remote)})
+            if self.facts.get(name) != remote.get(name)
         ]
-        return ", ".join(found[: len(self.words)])
+        return ", ".join(differences[: len(self.facts)])
 
 
 def _brief(value: Any) -> str:

@@ -13,20 +13,20 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from kvferry.vllm.settings import refused
+from kvferry.vllm.settings import unsupported_error
 from kvferry.vllm.weights import UnknownContentError, content_digest, processor_digest, weights_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 # Members of a model's configuration that say where it came from, and what wrote it down.
-_ORIGIN = frozenset({"name_or_path", "transformers_version"})
+_ORIGIN_MEMBERS = frozenset({"name_or_path", "transformers_version"})
 # Ways of scaling rope in which vLLM chooses factors by max_model_len.
-_BY_LENGTH = ("longrope", "su")
+_LENGTH_DEPENDENT_ROPE = ("longrope", "su")
 # Settings of how media are encoded. What is in the identifiers of media, as how they are processed, is not among them.
-_MEDIA = ("mm_device_do_normalize", "mm_encoder_attn_dtype", "video_pruning_method", "video_pruning_rate")
+_MEDIA_SETTINGS = ("mm_device_do_normalize", "mm_encoder_attn_dtype", "video_pruning_method", "video_pruning_rate")
 # Ways of drafting that have no model with KV of its own.
-_NO_DRAFT_KV = ("ngram", "ngram_gpu", "suffix")
+_DRAFTERS_WITHOUT_KV = ("ngram", "ngram_gpu", "suffix")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def model_identity(
     vllm_config: Any,
     weights: str = "",
     *,
-    refuse: Callable[[str, str, str, str], Exception] = refused,
+    make_error: Callable[[str, str, str, str], Exception] = unsupported_error,
     setting: str = "kv_connector_extra_config.weights",
 ) -> ModelIdentity:
     """Return the identity of an engine's model. Call it where the model is loaded, in a worker's process.
@@ -59,7 +59,7 @@ def model_identity(
     """
     model, cache = vllm_config.model_config, vllm_config.cache_config
     if getattr(cache, "calculate_kv_scales", False):
-        raise refuse(
+        raise make_error(
             "calculate_kv_scales",
             "true",
             "false",
@@ -70,12 +70,12 @@ def model_identity(
         "kv_cache_dtype": str(cache.cache_dtype if cache.cache_dtype != "auto" else model.dtype).removeprefix("torch."),
     }
     try:
-        facts["weights"] = f"given {weights}" if weights else _weights(model, vllm_config.load_config)
+        facts["weights"] = f"given {weights}" if weights else _weights_fact(model, vllm_config.load_config)
         facts.update(_media_facts(model, vllm_config.load_config, weights))
         facts.update(_draft_facts(vllm_config, weights))
     except (OSError, UnknownContentError) as error:
         remedy = f"set {setting}, at all engines alike, to a text that is another one whenever the weights are"
-        raise refuse(
+        raise make_error(
             "weights of the model", str(error), "files that can be read when the engine starts", remedy
         ) from error
     return ModelIdentity(tuple(sorted(facts.items())))
@@ -97,7 +97,7 @@ def attention_backends(vllm_config: Any, layers: Mapping[str, Any]) -> str:
     return " ".join(sorted(found))
 
 
-def _weights(model: Any, load: Any) -> str:
+def _weights_fact(model: Any, load: Any) -> str:
     where = str(getattr(model, "model_weights", "") or model.model)
     form = getattr(load.load_format, "value", load.load_format)
     return weights_digest(where, str(form), getattr(model, "revision", None), load.download_dir)
@@ -105,14 +105,16 @@ def _weights(model: Any, load: Any) -> str:
 
 def _config_facts(model: Any) -> dict[str, str]:
     """Give what is known of a model beside its weights: its configuration as vLLM has resolved it."""
-    config = _plain(model.hf_config.to_dict())
+    config = _to_json(model.hf_config.to_dict())
     facts = {
-        "config": _digest(config),
+        "config": _json_digest(config),
         "dtype": str(model.dtype).removeprefix("torch."),
-        "quantization": f"{model.quantization} {_digest(_plain(getattr(model, 'quantization_config', None)))}",
+        "quantization": f"{model.quantization} {_json_digest(_to_json(getattr(model, 'quantization_config', None)))}",
     }
-    if any(kind in _BY_LENGTH for kind in _values(config, "rope_type", "type")):
-        original = [value for value in _values(config, "original_max_position_embeddings") if isinstance(value, int)]
+    if any(kind in _LENGTH_DEPENDENT_ROPE for kind in _find_values(config, "rope_type", "type")):
+        original = [
+            value for value in _find_values(config, "original_max_position_embeddings") if isinstance(value, int)
+        ]
         facts["longer than before rope was scaled"] = str(any(model.max_model_len > value for value in original))
     return facts
 
@@ -122,40 +124,40 @@ def _media_facts(model: Any, load: Any, weights: str) -> dict[str, str]:
     config = getattr(model, "multimodal_config", None)
     if config is None:
         return {}
-    settings = {name: _plain(getattr(config, name, None)) for name in _MEDIA}
+    settings = {name: _to_json(getattr(config, name, None)) for name in _MEDIA_SETTINGS}
     scales = getattr(config, "mm_encoder_fp8_scale_path", None)
     files = [content_digest(scales)] if scales else []
     if not weights:
         files.append(processor_digest(str(model.model), getattr(model, "revision", None), load.download_dir))
-    return {"media": _digest([settings, files])}
+    return {"media": _json_digest([settings, files])}
 
 
 def _draft_facts(vllm_config: Any, weights: str) -> dict[str, str]:
     """Give the facts of a draft model, whose layers have KV beside those of the model that it drafts for."""
     speculative: Any = getattr(vllm_config, "speculative_config", None)
     draft = getattr(speculative, "draft_model_config", None)
-    if draft is None or speculative.method in _NO_DRAFT_KV:
+    if draft is None or speculative.method in _DRAFTERS_WITHOUT_KV:
         return {}
     load = getattr(speculative, "draft_load_config", None) or vllm_config.load_config
     facts = {"method": str(speculative.method), **_config_facts(draft)}
-    facts["weights"] = f"given {weights}" if weights else _weights(draft, load)
+    facts["weights"] = f"given {weights}" if weights else _weights_fact(draft, load)
     return {f"draft {name}": value for name, value in facts.items()}
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Make JSON of a configuration, without what only says where it came from."""
-    value = _opened(value)
+    value = _object_members(value)
     if isinstance(value, dict):
-        kept = {str(name): inner for name, inner in value.items() if str(name) not in _ORIGIN}
-        return {name: _plain(inner) for name, inner in kept.items() if not name.startswith("_")}
+        members = {str(name): inner for name, inner in value.items() if str(name) not in _ORIGIN_MEMBERS}
+        return {name: _to_json(inner) for name, inner in members.items() if not name.startswith("_")}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [_to_json(inner) for inner in value]
     if isinstance(value, (set, frozenset)):
         return sorted(map(str, value))
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
-def _opened(value: Any) -> Any:
+def _object_members(value: Any) -> Any:
     """Give what an object of a configuration has."""
     if isinstance(value, Enum):
         return value.value
@@ -166,16 +168,16 @@ def _opened(value: Any) -> Any:
     return value
 
 
-def _digest(value: Any) -> str:
+def _json_digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _values(config: Any, *names: str) -> Iterator[Any]:
+def _find_values(config: Any, *names: str) -> Iterator[Any]:
     if isinstance(config, dict):
         for name, value in config.items():
             if name in names:
                 yield value
-            yield from _values(value, *names)
+            yield from _find_values(value, *names)
     elif isinstance(config, list):
         for value in config:
-            yield from _values(value, *names)
+            yield from _find_values(value, *names)

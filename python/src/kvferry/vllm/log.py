@@ -7,7 +7,7 @@ import logging
 log = logging.getLogger("vllm.kvferry")
 
 
-def adopt_client() -> None:
+def route_client_log() -> None:
     """Have the log of the client, of which a program of its own would take care, go where vLLM's goes."""
     client = logging.getLogger("kvferry")
     if not client.hasHandlers():

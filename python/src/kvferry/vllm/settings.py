@@ -6,25 +6,25 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvferry.errors import InvalidError, wrong
-from kvferry.given import read
+from kvferry.errors import InvalidError, invalid_error
+from kvferry.settings_reader import read_settings
 
 OP = "start KvferryConnector"
 
 
 # What the agent of an engine in that role must serve: all of one of these.
-NEEDS = {
+REQUIRED_SIDES = {
     "kv_producer": ({"sender"},),
     "kv_consumer": ({"receiver"},),
     "kv_both": ({"sharing"}, {"sender", "receiver"}),
 }
 # The side of an agent whose pages are the engine's own blocks: it serves every role but sharing.
-BLOCKS = "blocks"
+BLOCKS_SIDE = "blocks"
 
 
-def refused(field: str, given: str, wanted: str, remedy: str) -> InvalidError:
+def unsupported_error(field: str, actual: str, wanted: str, remedy: str) -> InvalidError:
     """Make the error of an engine that this connector cannot serve."""
-    return wrong(OP, field, given, wanted, remedy)
+    return invalid_error(OP, field, actual, wanted, remedy)
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,18 @@ class Settings:
     saves: int = 4
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Settings:
+    def from_config(cls, config: Mapping[str, Any]) -> Settings:
         """Read them. What is unknown or of no use is refused."""
-        made: Settings = read(cls, given, "kv_connector_extra_config", OP)
-        return made
+        settings: Settings = read_settings(cls, config, "kv_connector_extra_config", OP)
+        return settings
 
-    def socket_of(self, rank: int) -> str:
+    def socket_for_rank(self, rank: int) -> str:
         """Say where the agent of a tensor-parallel rank is."""
         return self.socket.replace("{rank}", str(rank))
 
 
 @dataclass(frozen=True)
-class Duties:
+class ConnectorDuties:
     """What the connector of an engine does."""
 
     # Send the KV of requests that say where to; fetch that of those that say that it was sent.
@@ -70,20 +70,20 @@ class Duties:
     # Store what is computed where others find it, and look for what others have.
     shares: bool = False
     # What is sent and fetched are the engine's own blocks, which the agent registers and lends by number.
-    own: bool = False
+    own_blocks: bool = False
 
     @classmethod
-    def of(cls, role: str, sides: Collection[str], layers: int) -> Duties:
+    def for_role(cls, role: str, sides: Collection[str], layers: int) -> ConnectorDuties:
         """Say what there is to do in a role, with an agent that has these sides, and so many layers of a chunk apart.
 
         One that is of no use is refused.
         """
         both = role == "kv_both"
-        if BLOCKS in sides:
-            return cls(saves=both or role == "kv_producer", loads=both or role == "kv_consumer", own=True)
-        if not any(needed <= set(sides) for needed in NEEDS[role]):
-            wanted = " or ".join(" and ".join(sorted(needed)) for needed in NEEDS[role])
-            raise refused(
+        if BLOCKS_SIDE in sides:
+            return cls(saves=both or role == "kv_producer", loads=both or role == "kv_consumer", own_blocks=True)
+        if not any(needed <= set(sides) for needed in REQUIRED_SIDES[role]):
+            wanted = " or ".join(" and ".join(sorted(needed)) for needed in REQUIRED_SIDES[role])
+            raise unsupported_error(
                 "sides of the agent", ", ".join(sides), wanted, "set pd_role, or enable_p2p, in the agent's file"
             )
         saves = "sender" in sides and (both or role == "kv_producer")
@@ -106,7 +106,7 @@ class Engine:
     ranks: int
     rank: int
     # Other forms of parallelism that split what a rank has of a token: each must be 1.
-    splits: Mapping[str, int]
+    parallel_sizes: Mapping[str, int]
     # Groups of layers with a cache of their own.
     groups: int
     # What kind of cache the first group has, by the name of its class.
@@ -117,27 +117,27 @@ class Engine:
     # Blocks of the cache.
     blocks: int
     # recompute or fail.
-    failures: str
+    load_failure_policy: str
     # Tokens of the longest request.
-    longest: int = 0
+    max_tokens: int = 0
     # Whether one step may be computed in several batches, one after the other.
-    splits_steps: bool = False
+    may_split_steps: bool = False
 
-    def check(self) -> None:
+    def check_supported(self) -> None:
         """Refuse what is not supported, by name."""
-        if self.role not in NEEDS:
-            raise refused("kv_role", self.role, f"one of {', '.join(NEEDS)}", "choose one")
+        if self.role not in REQUIRED_SIDES:
+            raise unsupported_error("kv_role", self.role, f"one of {', '.join(REQUIRED_SIDES)}", "choose one")
         if self.groups != 1:
-            raise refused(
+            raise unsupported_error(
                 "kv_cache_groups",
                 str(self.groups),
                 "1",
                 "use a model whose layers all have one kind of cache: hybrid caches are not supported",
             )
         if self.cache not in ("FullAttentionSpec", "MLAAttentionSpec"):
-            raise refused(
+            raise unsupported_error(
                 "kv_cache_spec", self.cache, "full attention", "use a model in which each layer keeps all of its tokens"
             )
-        for name, count in self.splits.items():
+        for name, count in self.parallel_sizes.items():
             if count != 1:
-                raise refused(name, str(count), "1", "split the model by tensor_parallel_size alone")
+                raise unsupported_error(name, str(count), "1", "split the model by tensor_parallel_size alone")

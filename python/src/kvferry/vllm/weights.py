@@ -36,7 +36,7 @@ FORMATS = frozenset(
 _PATTERNS = ("consolidated*.safetensors", "*.safetensors", "*.bin", "*.pt", "*.gguf")
 _INDEXES = {"consolidated*.safetensors": "consolidated.safetensors.index.json"}
 _INDEX = "model.safetensors.index.json"
-_NO_WEIGHTS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
+_NOT_WEIGHTS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
 
 # What says how an image, a video or a sound becomes what the model is given.
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
@@ -47,7 +47,7 @@ _ADAPTER = ("adapter_config.json", "adapter_model.*", "new_embeddings.*")
 _HUB_BLOB = re.compile(r"[/\\](?:models|datasets|spaces)--[^/\\]+[/\\]blobs[/\\]([0-9a-f]{64})$")
 
 # Files that are read at a time, as hashing one keeps one core busy; and bytes that are read at once.
-_ABREAST = 8
+_MAX_CONCURRENT = 8
 _BUFFER = 4 << 20
 
 
@@ -64,12 +64,12 @@ def weights_digest(model: str, load_format: str, revision: str | None = None, ca
     if load_format not in FORMATS:
         raise UnknownContentError(f"load_format {load_format} loads weights that are not files of the model")
     if os.path.isfile(model):
-        return _combined([content_digest(model)])
+        return _combined_digest([content_digest(model)])
     folder = model if os.path.isdir(model) else _hub_folder(model, revision, cache)
     files = weight_files(folder, plain=load_format in ("auto", "hf", "mistral"))
     if not files:
         raise UnknownContentError(f"{folder} has no weights ({', '.join(_PATTERNS)})")
-    return _combined(_digests(files))
+    return _combined_digest(_content_digests(files))
 
 
 def weight_files(folder: str, *, plain: bool = True) -> list[str]:
@@ -81,9 +81,9 @@ def weight_files(folder: str, *, plain: bool = True) -> list[str]:
     names = [name for name in sorted(os.listdir(folder)) if os.path.isfile(os.path.join(folder, name))]
     found: list[str] = []
     for pattern in _PATTERNS:
-        matched = [name for name in names if fnmatch(name, pattern) and name not in _NO_WEIGHTS]
+        matched = [name for name in names if fnmatch(name, pattern) and name not in _NOT_WEIGHTS]
         if pattern.endswith(".safetensors") and plain:
-            matched = _indexed(folder, matched, _INDEXES.get(pattern, _INDEX))
+            matched = _filter_by_index(folder, matched, _INDEXES.get(pattern, _INDEX))
         found += [name for name in matched if name not in found]
         if found and plain:
             break
@@ -94,7 +94,7 @@ def processor_digest(model: str, revision: str | None = None, cache: str | None 
     """Return the digest of the files that say how a model's media are processed, likewise."""
     folder = model if os.path.isdir(model) else _hub_folder(model, revision, cache)
     files = [file for name in _PROCESSORS if os.path.isfile(file := os.path.join(folder, name))]
-    return _combined(_named(files))
+    return _combined_digest(_named_digests(files))
 
 
 def adapter_files(folder: str) -> list[str]:
@@ -105,7 +105,7 @@ def adapter_files(folder: str) -> list[str]:
 
 def adapter_digest(files: Sequence[str]) -> str:
     """Return the digest of an adapter's files."""
-    return _combined(_named(files))
+    return _combined_digest(_named_digests(files))
 
 
 def content_digest(file: str) -> str:
@@ -119,27 +119,27 @@ def content_digest(file: str) -> str:
     return digest.hexdigest()
 
 
-def _digests(files: Collection[str]) -> list[str]:
-    with ThreadPoolExecutor(_ABREAST, "kvferry-digest") as threads:
+def _content_digests(files: Collection[str]) -> list[str]:
+    with ThreadPoolExecutor(_MAX_CONCURRENT, "kvferry-digest") as threads:
         return list(threads.map(content_digest, files))
 
 
-def _named(files: Sequence[str]) -> list[str]:
-    return [f"{os.path.basename(file)} {digest}" for file, digest in zip(files, _digests(files), strict=True)]
+def _named_digests(files: Sequence[str]) -> list[str]:
+    return [f"{os.path.basename(file)} {digest}" for file, digest in zip(files, _content_digests(files), strict=True)]
 
 
-def _combined(digests: Iterable[str]) -> str:
+def _combined_digest(digests: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
 
 
-def _indexed(folder: str, names: list[str], index: str) -> list[str]:
+def _filter_by_index(folder: str, names: list[str], index: str) -> list[str]:
     """Leave out files that the index of the model does not name, as vLLM does: they repeat what others have."""
     try:
         with open(os.path.join(folder, index), encoding="utf-8") as opened:
-            wanted = set(json.load(opened)["weight_map"].values())
+            loaded = set(json.load(opened)["weight_map"].values())
     except FileNotFoundError:
         return names
-    return [name for name in names if name in wanted]
+    return [name for name in names if name in loaded]
 
 
 def _hub_folder(model: str, revision: str | None, cache: str | None) -> str:

@@ -1,0 +1,35 @@
+"""What is said of work that did not end well."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from kvferry.errors import Error
+
+log = logging.getLogger("kvferry.lmcache")
+
+
+class FailureLog:
+    """Says each kind of trouble once, until the same work succeeds: an agent that is gone fails every batch."""
+
+    def __init__(self) -> None:
+        """Begin with nothing said."""
+        self._lock = threading.Lock()
+        self._logged: set[tuple[str, object]] = set()
+
+    def log_failure(self, work: str, miss: str, error: Exception) -> None:
+        """Say how some work failed, and what that means: a defect of ours with its trace, the rest in one line."""
+        if not isinstance(error, Error):
+            log.error("BUG: %s: %s", work, miss, exc_info=error)
+            return
+        kind = (work, error.code)
+        with self._lock:
+            known = kind in self._logged
+            self._logged.add(kind)
+        log.log(logging.DEBUG if known else logging.WARNING, "%s: %s: %s", work, miss, error)
+
+    def clear_failures(self, work: str) -> None:
+        """Know that it succeeded: the next trouble is news."""
+        with self._lock:
+            self._logged = {kind for kind in self._logged if kind[0] != work}

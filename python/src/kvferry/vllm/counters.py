@@ -1,0 +1,47 @@
+"""What the connector counts, for vLLM's log and its metrics."""
+
+from __future__ import annotations
+
+import threading
+
+# Each is a number that only grows, within one report of vLLM's.
+COUNTERS = {
+    "saved_requests": "Requests whose KV the decode's agent has",
+    "saved_bytes": "Bytes of KV that were put",
+    "failed_saves": "Requests whose KV did not get to the decode's agent",
+    "stored_bytes": "Bytes of KV that were given to the shared cache",
+    "failed_stores": "Requests of which something was not stored",
+    "loaded_requests": "Requests all of whose KV came",
+    "loaded_bytes": "Bytes of KV that were copied into blocks",
+    "copied_bytes": "Bytes of KV that the engine copied between its blocks and the agent's pool",
+    "failed_loads": "Requests of which something did not come in time, and is computed",
+    "cancelled_loads": "Requests that ended while their KV was awaited",
+    "load_seconds": "Time from a request's load to its end, summed, where all of its KV came",
+    "failed_load_seconds": "Time that was spent on loads of which something did not come, summed",
+}
+
+
+class Counters:
+    """Counts from any thread."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._lock = threading.Lock()
+        self._values: dict[str, float] = {}
+
+    def add(self, **increments: float) -> None:
+        """Count."""
+        with self._lock:
+            for name, increment in increments.items():
+                self._values[name] = self._values.get(name, 0) + increment
+
+    def take_counts(self) -> dict[str, float]:
+        """Give what was counted since this was called last."""
+        with self._lock:
+            counts, self._values = self._values, {}
+        return counts
+
+
+def merge_counts(first: dict[str, float], second: dict[str, float]) -> dict[str, float]:
+    """Add up two reports."""
+    return {name: first.get(name, 0) + second.get(name, 0) for name in (*first, *(w for w in second if w not in first))}
