@@ -1,4 +1,4 @@
-"""A double of the agents of a prefill's and a decode's host, and two engines over it."""
+"""A test double of the agents of a prefill and a decode host, and two engines over it."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ CHUNK_TOKENS = double.CHUNK * double.BLOCK
 
 
 class AgentsDouble:
-    """Both agents: what was put and not yet taken, and what may go wrong."""
+    """Both agents: the chunks that were put and not consumed yet, and the faults to inject."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.chunks: dict[str, bytes] = {}
         self.claims: set[tuple[str, str]] = set()
         self.abandoned_requests: list[str] = []
-        # Why requests were given up, and how they ended at their senders, as was told.
+        # Why requests were abandoned, and how they ended, as their senders reported it.
         self.abandon_reasons: dict[str, str] = {}
         self.request_ends: dict[str, tuple[Code, str]] = {}
         self.held_pages = 0
         self.is_dead = False
         self.is_holding = False
         self.refuse_after: int | None = None
-        # Whether chunks go layer by layer at each end, and how many layers of chunks did so.
+        # Whether chunks are pushed layer by layer at each side, and how many layers of chunks were pushed.
         self.layers = {"kv_producer": 0, "kv_consumer": 0}
         self.layered_saves = 0
         self.prefills: set[str] = set()
-        # What engines share, by the socket of the agent that has it; a directory knows of all, if it is up.
+        # Shared chunks, by the socket of the agent that has them; a directory knows all of them while it is up.
         self.shared: dict[str, dict[str, bytes]] = {}
         self.directory_up = True
-        self.has_directory = True  # The agents have one.
+        self.has_directory = True  # Whether the agents are configured with a directory.
         # Chunks that a pool has room for.
         self.pages = 1 << 20
-        # Which threads asked for what.
+        # The calls, with the names of their threads.
         self.calls: list[tuple[str, str]] = []
 
     def record_call(self, op: str) -> None:
@@ -88,14 +88,14 @@ class Pages:
 
     def release(self, timeout: float | None = None) -> None:
         assert not self.released
-        assert timeout == 0 or not self.put  # What was put may still be read, for long.
+        assert timeout == 0 or not self.put  # Pages that were put may still be read for long.
         self.released = True
         with self._wire.changed:
             self._wire.held_pages -= 1
 
 
 class Prefill:
-    """A request that goes layer by layer: a chunk is there when all of its layers are."""
+    """A request that is pushed layer by layer: a chunk is complete when all of its layers are."""
 
     def __init__(self, agent: Agent, keys: list[str], request: str) -> None:
         assert request not in agent.wire.prefills
@@ -139,7 +139,7 @@ class Prefill:
         key = self._keys[chunk]
         layers = self._layers.setdefault(key, {})
         if len(layers) == double.LAYERS:
-            return  # It is whole there, and stays as it is.
+            return  # The chunk is complete at the peer, and stays as it is.
         layers[layer] = content
         wire.layered_saves += 1
         if len(layers) == double.LAYERS:
@@ -228,7 +228,7 @@ class Agent:
         with self.wire.changed:
             self.wire.changed.wait_for(lambda: not self.wire.is_holding, double.TIMEOUT)
             for i, (key, content) in enumerate(zip(keys, pages.contents, strict=True)):
-                pages.put = False  # An error may be waited for.
+                pages.put = False  # A caller may wait after an error.
                 self.wire.record_call("put")
                 if self.wire.refuse_after is not None:
                     if self.wire.refuse_after == 0:
@@ -272,7 +272,8 @@ class Agent:
 
         def there() -> int:
             claimed = {key for _, key in self.wire.claims}
-            found = [key in claimed for key in keys]  # Others' it may look at, and does not consume.
+            # A get may read the chunks of other requests, but does not consume them.
+            found = [key in claimed for key in keys]
             return found.index(False) if False in found else len(keys)
 
         with self.wire.changed:
@@ -298,7 +299,7 @@ class Agent:
         still_wanted: Any = lambda: True,
         reply_margin: float | None = None,
     ) -> Prefix:
-        """Wait for all of them, and begin then. A fetch that never began leaves all as it was."""
+        """Wait for all chunks before reading any. A fetch that never began to read changes nothing."""
 
         def there() -> bool:
             return self.wire.is_dead or all((request, key) in self.wire.claims for key in keys)
@@ -314,7 +315,8 @@ class Agent:
             if not there():
                 return Prefix(0, self._missing_error("fetch", request))
         with self.get(keys, request=request) as pages:
-            for i, content in enumerate(pages.contents):  # One at a time: the connector has to count.
+            # One chunk at a time, because the connector must count chunks.
+            for i, content in enumerate(pages.contents):
                 scatter(i, [np.frombuffer(content, np.uint8)])
             return Prefix(len(pages), pages.shortfall)
 
@@ -392,7 +394,7 @@ class EnginePair:
         return {"disagg_spec": spec}
 
     def run_prefill(self, name: str, prompt: list[int]) -> dict[str, Any]:
-        """Compute a prompt, and have it sent; give what the decode engine is told."""
+        """Compute and send a prompt; return the parameters for the decode engine."""
         request = self.prefill.add(Request(f"{name}-0a", prompt, self.transfer_params(name)))
         self.prefill.run(lambda: request.request_id not in self.prefill.requests)
         params = self.prefill.outputs[request.request_id]
@@ -404,7 +406,7 @@ class EnginePair:
         return self.decode.add(Request(f"{name}-0b", prompt, wants if params is None else params))
 
     def close_all(self) -> None:
-        """Have all end, and see that nothing is held."""
+        """Shut everything down, and check that no pages are held."""
         for engine in (self.prefill, self.decode):
             engine.close()
         assert self.wire.held_pages == 0
@@ -412,21 +414,21 @@ class EnginePair:
 
 
 def sharing_engines(hosts: int, **extra: Any) -> list[Engine]:
-    """Make two engines that share, through the agents of so many hosts."""
+    """Create two engines that share through the agents of so many hosts."""
     from kvferry.vllm import KvferryConnector
 
     return [Engine(KvferryConnector, "kv_both", socket=f"{i % hosts}.sock", **extra) for i in range(2)]
 
 
 def run_prompt(engine: Engine, name: str, tokens: list[int]) -> Request:
-    """Have an engine serve a prompt, and nothing else."""
+    """Let an engine serve one prompt."""
     request = engine.add(Request(name, tokens))
     engine.run(engine.is_idle)
     return request
 
 
 def close_engines(engines: list[Engine], wire: AgentsDouble) -> None:
-    """Have all end, and see that nothing is held."""
+    """Shut everything down, and check that no pages are held."""
     for engine in engines:
         engine.close()
     assert wire.held_pages == 0

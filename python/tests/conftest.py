@@ -1,4 +1,4 @@
-"""What tests have in common."""
+"""Common fixtures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wire(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> I
 
     monkeypatch.setattr(client, "connect", connect)
     yield made
-    # What fails on a thread is only logged.
+    # Errors on threads are only logged.
     assert not [r for r in caplog.get_records("call") if r.getMessage().startswith("BUG")]
 
 
@@ -53,7 +53,7 @@ def receiver(tmp_path: pathlib.Path) -> Iterator[nodes.Node]:
 
 @pytest.fixture
 def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[Hosts]:
-    """Run the agents of two hosts; a test may say which of them go layer by layer, or that reads are delayed."""
+    """Run the agents of two hosts; a test may select sides with layer-by-layer pushes, or pull modes."""
     vllm_double.install(monkeypatch)
     modes = getattr(request, "param", ())
     made = Hosts(tmp_path, modes, pull="pull" in modes, delayed="delayed" in modes)
@@ -70,7 +70,7 @@ def sharers(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator
 
 @pytest.fixture
 def alone(tmp_path: pathlib.Path) -> Iterator[tuple[Callable[[], agent.Agent], str]]:
-    """Give what starts an agent that shares and has no directory, and its socket."""
+    """Return a function that starts an agent that shares without a directory, and its socket."""
     file, path = tmp_path / "alone.yaml", str(tmp_path / "alone.sock")
     file.write_text(sharing_config())
     running: list[agent.Agent] = []

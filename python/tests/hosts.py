@@ -1,6 +1,6 @@
-"""Real agents below engines, for tests: of a prefill's and a decode's host, and of hosts that share.
+"""Real agents below engines: of a prefill and a decode host, and of hosts that share.
 
-They run where KVFERRY_BIN names the command.
+These tests run if KVFERRY_BIN names the command.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
 
-# How a configuration ends: the pool, with one page for a chunk of the double's model.
+# The end of a configuration: the pool, with one page for a chunk of the double's model.
 POOL = f"""
 pd_buffer_size: {64 * double.PAGE_BYTES}
 pd_buffer_device: cpu
@@ -33,17 +33,24 @@ extra_config:
     layout: {{num_layers: {double.LAYERS}, num_kv_heads: {double.HEADS}, head_size: {double.HEAD}, dtype: float}}
 """
 SIDES = {"prefill": "sender", "decode": "receiver"}
-# Whatever way chunks go from one to the other.
+# All ways in which chunks can be transferred.
 MODES = pytest.mark.parametrize("hosts", [(), ("pull",), ("delayed",)], indirect=True)
 
 
 class Hosts:
-    """The agents of a prefill's and a decode's host."""
+    """The agents of a prefill and a decode host."""
 
     def __init__(
         self, folder: pathlib.Path, layered: tuple[str, ...] = (), *, pull: bool = False, delayed: bool = False
     ) -> None:
-        """Run them; those of some sides go layer by layer. Pull: the decode's reads; delayed: when its engine asks."""
+        """Start the agents.
+
+        Args:
+            folder: for configurations and sockets.
+            layered: the sides that push layer by layer.
+            pull: whether the decode agent reads chunks.
+            delayed: whether it reads them only when its engine fetches them.
+        """
         self._folder = folder
         self.ports = free_ports(3)
         self.agents: dict[str, agent.Agent] = {}
@@ -69,7 +76,7 @@ class Hosts:
         self.agents[side] = agent.start(self._folder / f"{side}.yaml", self.socket(side))
 
     def resize(self, side: str, chunks: int) -> None:
-        """Start an agent anew, with a pool that has room for so many chunks."""
+        """Restart an agent with a pool that has room for so many chunks."""
         file = self._folder / f"{side}.yaml"
         pages = f"pd_buffer_size: {chunks * double.PAGE_BYTES}"
         file.write_text(re.sub(r"(?m)^pd_buffer_size: .*$", pages, file.read_text()))
@@ -77,7 +84,7 @@ class Hosts:
         self.start(side)
 
     def restart_agent(self, side: str, client: kvferry.Client) -> None:
-        """Kill an agent and start it anew, and have a client of it know."""
+        """Kill and restart an agent, and wait until a client has attached to it again."""
         before, changed = client.epoch, client._driver.changed
         self.agents[side].kill()
         self.start(side)
@@ -85,7 +92,7 @@ class Hosts:
             assert changed.wait_for(lambda: client.epoch != before and client.attached, double.TIMEOUT)
 
     def count_held(self, side: str) -> int:
-        """Count what is claimed, pinned or lent at an agent."""
+        """Count the claimed, pinned and lent chunks and the used pages of an agent."""
         with kvferry.connect(self.socket(side)) as client:
             node = client.stats()["node"]
         return int(node["claims"] + node["pinned"] + node["pages_lent"] + node["pages_total"] - node["pages_free"])
@@ -108,7 +115,7 @@ def spec_of(hosts: Hosts, name: str) -> dict[str, Any]:
 
 
 def sharing_config() -> str:
-    """Make the configuration of an agent that shares, and has no directory."""
+    """Return the configuration of an agent that shares without a directory."""
     init, lookup = free_ports(2)
     return f"""
 enable_p2p: true
@@ -120,7 +127,7 @@ p2p_lookup_ports: [{lookup}]
 
 @contextlib.contextmanager
 def run_sharing_agents(folder: pathlib.Path) -> Iterator[list[str]]:
-    """Run a directory, and two agents that serve one read of a peer's at a time; give their sockets."""
+    """Run a directory and two agents that serve one read of a peer at a time; yield their sockets."""
     ports = dict(zip(("pull", "reply", "heartbeat"), free_ports(3), strict=True))
     command = [agent.find_binary(), "directory", "--ports", json.dumps(ports), "--json", "--every", "1h"]
     with contextlib.ExitStack() as stack:

@@ -1,6 +1,6 @@
-"""A double of LMCache 0.5: the classes that plug-ins take of it, and its order of calls, written from its source.
+"""A test double of LMCache 0.5: the classes that plug-ins use, and its order of calls, following its source.
 
-It asserts what LMCache leaves to a plug-in: that references are given back, and that nothing is raised.
+It asserts the duties of a plug-in: it gives references back, and raises nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MemoryFormat(enum.Enum):
 
 
 class StoragePluginInterface(abc.ABC):
-    """What is abstract is so in LMCache, too."""
+    """The abstract methods are those of LMCache."""
 
     def __init__(
         self, dst_device: str, config: Any = None, metadata: Any = None, local_cpu_backend: Any = None, loop: Any = None
@@ -69,12 +69,12 @@ class StoragePluginInterface(abc.ABC):
 
 
 class ZmqDouble(types.ModuleType):
-    """pyzmq, as far as it is used: what was sent, by whom it was sent to."""
+    """The parts of pyzmq that are used. It records the messages that were sent, and where to."""
 
     PUSH, LINGER, NOBLOCK = 8, 17, 1
 
     class ZMQError(Exception):
-        """As of a socket that is closed, or that has room for nothing."""
+        """The error of a socket that is closed or full."""
 
     def __init__(self) -> None:
         super().__init__("zmq")
@@ -114,7 +114,7 @@ class ZmqDouble(types.ModuleType):
 
 
 def install(patch: pytest.MonkeyPatch) -> ZmqDouble:
-    """Have imports of LMCache, and of pyzmq, find this."""
+    """Let imports of LMCache and pyzmq find the doubles."""
     parts: dict[str, dict[str, Any]] = {
         "vllm": {},
         "vllm.utils": {},
@@ -136,7 +136,7 @@ def install(patch: pytest.MonkeyPatch) -> ZmqDouble:
 
 
 def hash_by_name(name: str) -> Any:
-    """vLLM's, from which LMCache takes its hashes."""
+    """vLLM's function from which LMCache takes its hashes."""
     if name not in ("sha256", "sha256_cbor"):
         raise ValueError(name)
     return hashlib.sha256
@@ -164,7 +164,7 @@ class DisaggSpec:
 
 
 class MemoryObj:
-    """Bytes of so many tokens, until nobody refers to them."""
+    """The bytes of so many tokens, freed with the last reference."""
 
     def __init__(self, owner: LocalBackend, tokens: int) -> None:
         self._owner = owner
@@ -191,7 +191,7 @@ class MemoryObj:
 
 
 class LocalBackend:
-    """A LocalCPUBackend, which allocates."""
+    """A LocalCPUBackend, which allocates objects."""
 
     def __init__(self, room: int = 1 << 20) -> None:
         self.live_objects, self._room, self._lock = 0, room, threading.Lock()
@@ -242,7 +242,7 @@ class Config:
 
 @dataclass
 class Engine:
-    """An engine's LMCache with the plug-in: what its StorageManager does."""
+    """LMCache of an engine with the plug-in, as its StorageManager uses it."""
 
     backend: Any
     local: LocalBackend
@@ -256,7 +256,7 @@ class Engine:
         return cls(backend, local)
 
     def put(self, keys: list[Key], tokens: int, spec: DisaggSpec | None = None, done: Any = None) -> Any:
-        """Put the chunks of so many tokens; the last may be a part of one. As batched_put, keep no reference."""
+        """Put the chunks of so many tokens; the last one may be partial. Like batched_put, it keeps no reference."""
         objects = []
         for i, key in enumerate(keys):
             found = self.local.allocate([(0, 0, min(CHUNK, tokens - i * CHUNK))], None, MemoryFormat.KV_2LTD, False)
@@ -269,11 +269,11 @@ class Engine:
         return futures
 
     def count_sent(self, futures: Any) -> int:
-        """Wait for a put; count what went."""
+        """Wait for a put; count the chunks that were sent."""
         return sum(future.result(model.TIMEOUT) for future in futures or ())
 
     def count_loaded(self, keys: list[Key]) -> int:
-        """Get chunks as batched_get does, verify them, and count those that came."""
+        """Get chunks as batched_get does, verify them, and count those that were loaded."""
         return self.verify_chunks(keys, self.backend.batched_get_blocking(keys))
 
     def verify_chunks(self, keys: list[Key], objects: list[MemoryObj | None]) -> int:
@@ -286,7 +286,7 @@ class Engine:
 
 
 def make_pair(hosts: Hosts, **more: Any) -> tuple[Engine, Engine]:
-    """Make the engines of a prefill's and a decode's host."""
+    """Create the engines of a prefill and a decode host."""
     given: dict[str, Any] = {"grace": 0.2, "save_patience": 5}
     prefill = Engine.create({"socket": hosts.socket("prefill"), **given}, **more)
     return prefill, Engine.create({"socket": hosts.socket("decode"), **given})
@@ -297,7 +297,7 @@ def spec_of(hosts: Hosts, name: str) -> DisaggSpec:
 
 
 def chunk_content(key: Key, size: int) -> bytes:
-    """Make up what a chunk has, out of its key."""
+    """Return the content of a chunk, derived from its key."""
     return np.random.default_rng(key.chunk).bytes(size)
 
 
@@ -321,11 +321,11 @@ class Server:
 
 
 def make_l2_keys(count: int, ranks: int = 1) -> list[str]:
-    """Make keys that nobody has, as the server writes them: of each rank one after the other."""
+    """Return unique keys as the server writes them, rank by rank."""
     hashes = [os.urandom(32).hex() for _ in range(count)]
     return [f"org/m@{rank:08x}@0@{text}" for rank in range(ranks) for text in hashes]
 
 
 def make_views(count: int, size: int = model.PAGE_BYTES) -> list[memoryview]:
-    """Make memory as of chunks, with bytes that nothing else has."""
+    """Return memory of chunks with unique content."""
     return [memoryview(bytearray(os.urandom(size))) for _ in range(count)]

@@ -1,6 +1,6 @@
-"""An agent as the protocol has it, without I/O, for tests of the session: it holds one engine to the rules.
+"""A model of an agent without I/O, for tests of the session: it checks that one engine follows the protocol.
 
-It is no agent: it moves nothing. What it answers a test decides, or the few rules below.
+It moves no data. A test chooses its answers, or the simple rules below do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "protocol-agent.md"
 
 
 def fields_of_operations() -> dict[str, set[str]]:
-    """Read which fields an operation takes, where users do: the agent refuses others."""
+    """Read the fields of each operation from the documentation; the agent refuses other fields."""
     text = DOCUMENT.read_text(encoding="utf-8").split("-run TestFieldsInTheDocument -rewrite: operations -->")[1]
     found = re.findall(r"- \*\*(\w+)\*\*(?:: ([^*]*))?\n(?=-|\n)", text.split("<!-- end -->")[0])
     return {op: set(re.findall(r"`(\w+)`", fields)) for op, fields in found}
@@ -40,7 +40,7 @@ class Task:
     entries: dict[str, Any]
     answer: Answer | None = None
     returned: bool = False
-    show: Show | None = None  # that waits for its KvfShown
+    show: Show | None = None  # the batch that waits for its KvfShown
 
     @property
     def number(self) -> int:
@@ -57,7 +57,7 @@ class Task:
 
 @dataclass
 class ModelAgent:
-    """It keeps a session over connections until it restarts."""
+    """An agent whose session survives disconnects until it restarts."""
 
     window: int = 4
     pages: int = 64
@@ -68,16 +68,17 @@ class ModelAgent:
     sessions: int = 0
     session: int = 0
     refusal_code: int = 0
-    detached_sessions: set[int] = field(default_factory=set)  # sessions that were told to detach
+    detached_sessions: set[int] = field(default_factory=set)  # sessions that were detached
     answers_detach: bool = True
     connected: bool = False
     attached: bool = False
     out: bytearray = field(default_factory=bytearray)
     frames: FrameReader = field(default_factory=FrameReader)
-    tasks: dict[int, Task] = field(default_factory=dict)  # of the session, until they are done
+    tasks: dict[int, Task] = field(default_factory=dict)  # calls of the session that are not done
     last_number: int = 0
-    executed: list[tuple[int, int, str]] = field(default_factory=list)  # session, number, op: all that ever was
-    held_pages: dict[int, tuple[int, ...]] = field(default_factory=dict)  # pages by the call that brought them
+    # session, number and operation of every executed call
+    executed: list[tuple[int, int, str]] = field(default_factory=list)
+    held_pages: dict[int, tuple[int, ...]] = field(default_factory=dict)  # pages by the call that returned them
     shown: list[tuple[int, int, int]] = field(default_factory=list)
     received: list[dict[str, Any]] = field(default_factory=list)
 
@@ -90,7 +91,7 @@ class ModelAgent:
         self.out = bytearray()
 
     def restart(self) -> None:
-        """Lose everything, as a process does that is killed."""
+        """Lose everything, as a killed process does."""
         self.disconnect()
         self.incarnation += 1
         self.session, self.tasks, self.last_number, self.held_pages = 0, {}, 0, {}
@@ -110,7 +111,7 @@ class ModelAgent:
                 self._handle_shown(message)
 
     def send(self, message: messages.Message) -> None:
-        """Say something, if anybody is there to hear it."""
+        """Send a message if the engine is attached."""
         if self.attached:
             self.out += encode_frame(messages.encode(message))
 
@@ -124,7 +125,7 @@ class ModelAgent:
         self.send(task.answer)
 
     def return_memory(self, number: int) -> None:
-        """Say that nothing touches the memory of a call any more."""
+        """Report that nothing accesses the memory of a call any more."""
         self.tasks[number].returned = True
         self.send(Returned(number))
 
@@ -182,7 +183,7 @@ class ModelAgent:
         for done in message.get("done", []):
             assert self.tasks.pop(done).is_finished, "done was told of a call that has more to come"
         if number <= self.last_number:
-            return  # It came again, after a resumption.
+            return  # A repetition after a resumption.
         assert len(self.tasks) < self.window, "more calls are open than the window has"
         self.last_number = number
         assert self.session not in self.detached_sessions, "a call after detach"
@@ -207,7 +208,7 @@ class ModelAgent:
 
 
 def execute(agent: ModelAgent, task: Task) -> None:
-    """Do what a call asks for, in the simplest way."""
+    """Execute a call in the simplest way."""
     number, target = task.number, task.entries.get("target", 0)
     if task.op == "reserve":
         used = {page for pages in agent.held_pages.values() for page in pages}
@@ -226,9 +227,9 @@ def execute(agent: ModelAgent, task: Task) -> None:
         agent.answer(number, code=0 if agent.held_pages.pop(target, None) else 13)
     elif task.op == "fetch":
         agent.show(number, 0, (0, 1))
-    elif task.op != "get":  # Which waits.
+    elif task.op != "get":  # A get waits.
         agent.answer(number)
 
 
 def ignore_call(_: ModelAgent, __: Task) -> None:
-    """Answer nothing by itself."""
+    """Answer nothing."""

@@ -1,4 +1,4 @@
-"""Real agents of a sender and of a receiver, for tests: they run where KVFERRY_BIN names the command."""
+"""Real agents of a sender and a receiver. These tests run if KVFERRY_BIN names the command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvferry import Client, agent
 
 needs_binary = pytest.mark.skipif(agent.BINARY_VARIABLE not in os.environ, reason="KVFERRY_BIN is not set")
 
-# How long anything may take here, in seconds: a machine that is slow is no failure.
+# How long any step may take, in seconds; long enough for slow machines.
 TIMEOUT = 120.0
 
 HOST = "127.0.0.1"
@@ -41,27 +41,27 @@ CHUNK = 2 * 2 * 16 * 64 * 2
 
 
 def receiver_config() -> str:
-    """Make the configuration of a receiver."""
+    """Return the configuration of a receiver."""
     init, alloc = free_ports(2)
     address = f"pd_peer_host: {HOST}\npd_peer_init_port: {init}\npd_peer_alloc_port: {alloc}\n"
     return address + SENDER.replace("pd_role: sender", "pd_role: receiver")
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports that nobody has."""
+    """Return unused ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
         return [server.getsockname()[1] for server in sockets]
 
 
 def chunk_key(number: int) -> str:
-    """Name a chunk as LMCache does."""
+    """Return a key in LMCache's format."""
     return f"model@1@0@{number:x}@bfloat16"
 
 
 @dataclass
 class Node:
-    """An agent that may be started again at the same socket."""
+    """An agent that can be restarted at the same socket."""
 
     folder: pathlib.Path
     config: str
@@ -90,7 +90,7 @@ class Node:
 
 @contextlib.contextmanager
 def run_node(folder: pathlib.Path, config: str) -> Iterator[Node]:
-    """Run an agent in a folder of its own, and stop it."""
+    """Run an agent in its own folder, and stop it."""
     folder.mkdir()
     node = Node(folder, config).start()
     try:
@@ -101,14 +101,14 @@ def run_node(folder: pathlib.Path, config: str) -> Iterator[Node]:
 
 
 def stop_process(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process, and wait until it stands."""
+    """Stop a process with SIGSTOP, and wait until it has stopped."""
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 @contextlib.contextmanager
 def stopped_process(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Have a process stand, and then go on."""
+    """Stop a process for the length of a block."""
     stop_process(process)
     try:
         yield
@@ -121,11 +121,11 @@ def attach_client(node: Node) -> Client:
 
 
 def max_reservable(client: Client) -> int:
-    """Find how many pages one engine may have."""
+    """Return how many pages one engine can reserve."""
     for count in range(client.info.pages, 0, -1):
         try:
             client.reserve(count, timeout=TIMEOUT).release()
-        except kvferry.InvalidError:  # More than its share.
+        except kvferry.InvalidError:  # More than the engine's share.
             continue
         return count
     raise AssertionError("no page can be reserved")

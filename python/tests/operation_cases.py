@@ -1,4 +1,4 @@
-"""What each method of the clients says on the wire, and what it makes of an answer; both clients are held to it."""
+"""The message of each method of the clients, and how it reads a reply; both clients are tested with these cases."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kvferry import Blocks, Code, Lookup, Peer, Prefix, ProducerPeer, SharingPee
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PEER = Peer("127.0.0.1", 7300, 7400, 7600)  # Its last port is for recalls alone.
+PEER = Peer("127.0.0.1", 7300, 7400, 7600)  # The last port is used by recalls only.
 PEER_ENTRIES = {"host": "127.0.0.1", "init_port": 7300, "alloc_port": 7400}
 SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call of a method. Where takes_pages it is given pages whose call is the number 1."""
+    """One call of a method. With takes_pages it also gets pages whose call has the number 1."""
 
     method: str
     arguments: dict[str, Any]
@@ -126,7 +126,7 @@ CASES = [
          op="aborted"),
 ]  # fmt: skip
 
-# Those that return at once, and have a result later.
+# Methods that return at once and have a result later.
 PENDING_CASES = [
     Case(
         "register_blocks",
@@ -167,7 +167,7 @@ PENDING_CASES = [
 
 
 def answer_case(case: Case) -> Callable[[Any, Any], None]:
-    """Answer as a case has it, and everything else as the model does."""
+    """Return a function that answers as a case requires, and everything else as the model does."""
     from model_agent import execute
 
     def act(agent: Any, task: Any) -> None:
@@ -180,10 +180,10 @@ def answer_case(case: Case) -> Callable[[Any, Any], None]:
 
 
 def answer_code(op: str, code: Code) -> Callable[[Any, Any], None]:
-    """Answer an operation with a code."""
+    """Return a function that answers an operation with a code."""
     return answer_case(Case(op, {}, {}, {"code": int(code)}, identity, None))
 
 
 def call_entries(message: dict[str, Any]) -> dict[str, Any]:
-    """What a call said, without what every call has."""
+    """Return the fields of a call without the common ones."""
     return {name: value for name, value in message.items() if name not in ("type", "id", "op", "done")}

@@ -1,4 +1,4 @@
-"""A session and an agent that talk, for tests: bytes cross when a test says so."""
+"""A session and a model agent, connected by byte streams that a test controls."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from model_agent import ModelAgent
 
 
 class SessionHarness:
-    """A session and an agent with a stream each way, which may be cut after any byte."""
+    """A session and an agent with a stream in each direction, which can be cut after any byte."""
 
     def __init__(self, agent: ModelAgent | None = None, **options: Any) -> None:
         self.agent = agent or ModelAgent()
         self.session = Session("engine", **options)
         self.events: list[Event] = []
-        self.transferred = 0  # bytes that arrived
+        self.transferred = 0  # bytes that were transferred
         self.disconnect_at: int | None = None
-        self.piece_bytes = 1 << 20  # what crosses at a time
+        self.piece_bytes = 1 << 20  # bytes per step
 
     def connect(self) -> None:
         self.session.handle_connected()
@@ -31,7 +31,7 @@ class SessionHarness:
         self.agent.disconnect()
 
     def step(self) -> bool:
-        """Bring bytes across, up to the cut; say whether there were any, and the cut did not come."""
+        """Transfer bytes up to the cut; report whether any were transferred and the cut was not reached."""
         limit = (
             self.piece_bytes
             if self.disconnect_at is None
@@ -58,7 +58,7 @@ class SessionHarness:
                 self.session.calls.acknowledge_shown(event.call, event.show.first, Code.OK)
 
     def run(self) -> None:
-        """Talk until nobody has anything to say."""
+        """Transfer bytes until both sides have nothing to send."""
         while self.step():
             pass
 

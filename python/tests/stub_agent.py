@@ -1,6 +1,6 @@
-"""The model of an agent behind a real socket, with real memory, for tests of the clients.
+"""The model agent behind a real socket with real memory, for tests of the clients.
 
-It answers by the model's few rules, or by what a test tells it. It serves one connection at a time.
+It follows the model's simple rules, or the instructions of a test. It serves one connection at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-# How long anything may take here, in seconds: a machine that is slow is no failure.
+# How long any step may take, in seconds; long enough for slow machines.
 TIMEOUT = 20.0
 
 
@@ -51,37 +51,37 @@ class StubAgent:
         self._thread.start()
 
     def page(self, number: int, length: int = 4096) -> bytes:
-        """Read a page as the agent sees it."""
+        """Return the content of a page as the agent sees it."""
         return os.pread(self.memory, length, number * 4096)
 
     def fill(self, number: int, content: bytes) -> None:
         os.pwrite(self.memory, content, number * 4096)
 
     def run_on_agent(self, act: Callable[[ModelAgent], Any]) -> None:
-        """Have the agent say something."""
+        """Run an action of the agent, for example to send a message."""
         with self.changed:
             act(self.agent)
         self._wake_writer.send(b"\0")
 
     def wait_for(self, condition: Callable[[ModelAgent], Any]) -> Any:
-        """Wait for something that the agent hears."""
+        """Wait for a condition of the agent, and return its value."""
         with self.changed:
             assert self.changed.wait_for(lambda: condition(self.agent), TIMEOUT), "it did not come"
             return condition(self.agent)
 
     def wait_for_call(self, op: str, count: int = 1) -> dict[str, Any]:
-        """Wait for the last of so many calls of an operation."""
+        """Wait until an operation was called so many times, and return the last call."""
         found = self.wait_for(lambda agent: [m for m in agent.received if m.get("op") == op][count - 1 : count])
         last: dict[str, Any] = found[0]
         return last
 
     def disconnect(self) -> None:
-        """Cut the connection. The agent lives on."""
+        """Cut the connection. The agent continues."""
         self._disconnecting = True
         self._wake_writer.send(b"\0")
 
     def kill(self) -> None:
-        """End as an agent does that is killed: nobody listens, and nothing is kept."""
+        """Stop like a killed agent: the socket has no listener, and all state is lost."""
         self._stopping = True
         self._wake_writer.send(b"\0")
         self._thread.join()
@@ -90,7 +90,7 @@ class StubAgent:
         self.agent.restart()
 
     def start(self) -> None:
-        """Come back as another life, with other memory."""
+        """Start as a new incarnation with other memory."""
         os.close(self.memory)
         self.memory = self._make_memory()
         self._start_listening()

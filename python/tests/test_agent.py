@@ -1,4 +1,4 @@
-"""Bytes from one real agent to another."""
+"""Transfers from one real agent to another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_byte_arrives(sender: Node, receiver: Node) -> None:
         with gets.get([*keys, chunk_key(99)], request="r") as got:
             assert isinstance(got.shortfall, kvferry.MissingError)
             assert [page.array().tobytes() for page in got] == chunks
-        assert gets.contains(keys) == 0  # It was consumed.
+        assert gets.contains(keys) == 0  # The chunk was consumed.
         assert sends.stats()
 
 

@@ -1,4 +1,4 @@
-"""Real agents and engines that are killed, stopped, or cut off: what that does to the others."""
+"""Effects of killed, stopped and disconnected agents and engines, with real processes."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_an_agent_is_killed_and_another_comes(sender: Node) -> None:
         assert pages.void
         with pytest.raises(LostError):
             pages[0].array()
-        view[:] = 2  # It is no memory of the one that is there now, and harms nobody.
+        view[:] = 2  # It is not memory of the new agent.
         pages.release()
         with fresh:
             fresh[0].array()[:] = 3
 
 
 def test_a_killed_agents_memory_is_given_up_before_another_comes(receiver: Node, sender: Node) -> None:
-    """The next one may need the room of it. How long the agent may be away says nothing then."""
+    """The next agent may need the memory, so the grace period does not apply."""
     with kvferry.connect(receiver.socket, timeout=TIMEOUT, grace=2 * TIMEOUT) as client, attach_client(sender) as sends:
         with sends.reserve(1, timeout=TIMEOUT) as pages:
             pages[0].array()[:] = 7
@@ -48,7 +48,7 @@ def test_a_killed_agents_memory_is_given_up_before_another_comes(receiver: Node,
         got = client.get([chunk_key(1)], request="r")
         view = got[0].array()
         assert view.min() == 7
-        with pytest.raises(LostError, match="views have zeros"), got:
+        with pytest.raises(LostError, match="views contain zeros"), got:
             _kill(receiver, client)
         assert got.void
         assert _pools() == 1
@@ -58,21 +58,21 @@ def test_a_killed_agents_memory_is_given_up_before_another_comes(receiver: Node,
 
 
 def _pools() -> int:
-    """Count the pools that are mapped here."""
+    """Count the pools that are mapped in this process."""
     return pathlib.Path("/proc/self/maps").read_text().count("memfd:kvferry")
 
 
 def _kill(node: Node, client: Client) -> None:
-    """Kill an agent, and wait until its client knows."""
+    """Kill an agent, and wait until its client has noticed."""
     node.kill()
     while client.epoch == 1:
         client._driver.waker()
-    with client._driver.lock:  # It is in the middle of a turn.
+    with client._driver.lock:  # The thread is in the middle of a turn.
         pass
 
 
 def _until_it_works(client: Client) -> kvferry.Pages:
-    """Call until an agent is there again, as an engine does from request to request."""
+    """Repeat a call until an agent is there again, as an engine does with each request."""
     while True:
         try:
             return client.reserve(1, timeout=TIMEOUT)
@@ -105,7 +105,7 @@ def test_a_cut_at_any_time_loses_nothing(sender: Node, receiver: Node) -> None:
 
 
 def _cut(client: Client) -> None:
-    """Cut a connection, as nobody does on purpose."""
+    """Cut a connection."""
     with client._driver.lock:
         if client._driver.core.link is not None:
             client._driver.core.link._sock.shutdown(socket.SHUT_RDWR)
@@ -117,7 +117,7 @@ def test_an_agent_that_is_stopped_holds_nobody_up(sender: Node) -> None:
         with stopped_process(sender.agent.process), pytest.raises(kvferry.ExpiredError):
             client.reserve(2, timeout=0.1)
         assert client.epoch == 1
-    with attach_client(sender) as client:  # What was asked for in vain is nobody's.
+    with attach_client(sender) as client:  # Pages of abandoned calls are free.
         client.reserve(max_reservable(client), timeout=TIMEOUT).release()
 
 
@@ -127,7 +127,7 @@ def test_engines_come_and_go(sender: Node) -> None:
         before = _descriptors(sender)
         for n in range(1000):
             with attach_client(sender) as client:
-                if n % 50 == 0:  # What it holds goes back with it.
+                if n % 50 == 0:  # Its pages are released with it.
                     pages = client.reserve(1, timeout=TIMEOUT)
                     pages[0].array()[:] = 1
         _wait_for_descriptors(sender, first, before)
@@ -140,7 +140,7 @@ def _descriptors(node: Node) -> int:
 
 
 def _wait_for_descriptors(node: Node, client: Client, most_of_them: int) -> None:
-    """Wait until the agent has closed what it had for engines that are gone; a call is a turn of its."""
+    """Wait until the agent has closed the descriptors of former engines; each call is one turn of its loop."""
     for _ in range(100_000):
         if _descriptors(node) <= most_of_them:
             return

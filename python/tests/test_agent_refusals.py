@@ -1,4 +1,4 @@
-"""What real agents are told beyond a limit, or cannot read: they say so, and nobody else is harmed."""
+"""Calls beyond a limit, or malformed, at real agents: they are refused, and other engines are not affected."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def test_the_agent_takes_as_much_as_is_checked_here(receiver: Node) -> None:
         few: dict[str, Any] = {"request": text, "transfer": text, "engine": text}
         for producing, blocks in ((producers[:1], lists), (producers, lists[1:])):
             pending = client.register_blocks(producers=producing, blocks=blocks, timeout=1.0, **few)
-            with pytest.raises(kvferry.Error) as failed:  # It says what it does not do, and does not hang up.
+            with pytest.raises(kvferry.Error) as failed:  # It refuses the call and does not hang up.
                 pending.result(TIMEOUT)
             assert not isinstance(failed.value, kvferry.LostError)
-        with contextlib.suppress(kvferry.InvalidError):  # It may be none of the agent's keys.
+        with contextlib.suppress(kvferry.InvalidError):  # The key may have another format.
             client.contains(["k" * 512])
         assert client.epoch == 1
         client.stats()
@@ -41,7 +41,8 @@ def test_a_call_that_the_agent_cannot_read_holds_nobody_up(receiver: Node, monke
             with pytest.raises(kvferry.InvalidError):
                 client.get(keys, request=request)
         with monkeypatch.context() as patched:
-            patched.setattr("kvferry.call_table.check_call_size", lambda *_: None)  # As if a limit were not known here.
+            # As if the client did not know a limit.
+            patched.setattr("kvferry.call_table.check_call_size", lambda *_: None)
             with pytest.raises(kvferry.Error, match="request is 1025 bytes") as refused:
                 client.get(["k"], request="r" * 1025, timeout=TIMEOUT)
             assert refused.value.code == kvferry.Code.MALFORMED

@@ -1,4 +1,4 @@
-"""Tests of the client for event loops, against the model behind a real socket."""
+"""Tests of the asyncio client, against the model agent behind a real socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stub_agent import TIMEOUT, StubAgent
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a test, and hold it to leaving nothing behind."""
+    """Run a test, and check that it leaves nothing behind."""
     asyncio.run(asyncio.wait_for(main, 3 * TIMEOUT), debug=True)
 
 
@@ -29,7 +29,7 @@ async def heard(stub: StubAgent, op: str, count: int = 1) -> dict[str, Any]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until something is so, which nothing announces."""
+    """Run the loop until a condition holds."""
     while not condition():
         await asyncio.sleep(0.001)
 
@@ -42,7 +42,17 @@ def test_both_clients_have_the_same_methods() -> None:
     for name in ("Client", "Pages", "SharedPages", "Prefill", "PendingCall", "PutResult", "RecallResult"):
         assert methods(getattr(aio, name)) == methods(getattr(kvferry, name)), name
     tested = {case.method for case in CASES + PENDING_CASES}
-    attachment = {"info", "attached", "epoch", "pool_array", "pool_memory", "pin_memory", "close", "fetch", "shared_fetch"}
+    attachment = {
+        "info",
+        "attached",
+        "epoch",
+        "pool_array",
+        "pool_memory",
+        "pin_memory",
+        "close",
+        "fetch",
+        "shared_fetch",
+    }
     assert methods(aio.Client) == tested | attachment
 
 
@@ -107,7 +117,7 @@ def test_handles_end_with_their_blocks(stub: StubAgent) -> None:
     async def main() -> None:
         async with await aio.connect(stub.path) as client, await client.reserve(1) as pages:
             async with await client.share(["k"], pages) as shared:
-                with pytest.raises(kvferry.InvalidError, match="withdraw"):
+                with pytest.raises(kvferry.InvalidError, match="stop_sharing"):
                     await pages.release()
             assert (await heard(stub, "withdraw"))["target"] == shared.number
             async with await client.begin_prefill(keys=["k"], request="r") as prefill:
@@ -326,7 +336,7 @@ def test_what_outlives_its_loop_is_given_back_with_its_client(stub: StubAgent) -
         assert isinstance(kept[0], aio.Client)
         kept.append(await kept[0].reserve(1))
         stub.agent.on_call = ignore_call
-        kept[0].lend_blocks(request="r", blocks=[])  # Under way for ever.
+        kept[0].lend_blocks(request="r", blocks=[])  # Never answered.
         await heard(stub, "finished")
         stub.agent.on_call = execute
 

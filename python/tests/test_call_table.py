@@ -1,4 +1,4 @@
-"""Tests of the calls of a session: which go, in what order, and what came of each."""
+"""Tests of the calls of a session: which calls are sent, in which order, and their results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_held_memory_comes_back_after_the_answer() -> None:
     talk.run()
     assert talk.events_of(call, MemoryReturned) == []
     assert call.state is CallState.ANSWERED
-    other = talk.session.calls.submit("stats", {})  # The window is full: one call is open, and a part is kept.
+    other = talk.session.calls.submit("stats", {})  # The window is full: one call is open, and a part is reserved.
     talk.run()
     assert other.number == 0
     talk.agent.return_memory(call.number)
@@ -80,7 +80,7 @@ def test_the_window_is_kept_and_used(window: int) -> None:
     talk.run()
     most = window - min(max(1, window // 8), window - 1)
     answered = 0
-    while answered < len(calls):  # The model holds the session to the window.
+    while answered < len(calls):  # The model checks that the session respects the window.
         sent = [c for c in calls if c.state is CallState.SENT]
         assert len(sent) == min(most, len(calls) - answered)
         assert [c.number for c in sent] == sorted(c.number for c in sent)
@@ -147,7 +147,7 @@ def test_what_is_too_large_for_the_agent_is_not_sent() -> None:
 LONG = "\u00e9" * 512  # As many bytes as a text may have.
 
 
-LISTS = 16  # The model's keys, which are more than its window.
+LISTS = 16  # The model's limit of keys, which exceeds its window.
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_as_much_as_the_agent_takes_is_sent() -> None:
     talk = attached_harness(ModelAgent(max_bytes=1 << 20, window=32, on_call=ignore_call))
     texts = {"request": LONG, "transfer": LONG, "engine": LONG}
     lists = {"groups": [0] * 32, "firsts": [0] * 32, "ends": [0] * 32, "producers": [LONG] * 32}
-    blocks = [[1] * 65_505, *([[1]] * 31)]  # The window is larger than the keys are many.
+    blocks = [[1] * 65_505, *([[1]] * 31)]  # The window is larger than the limit of keys.
     call = talk.session.calls.submit("register", {**texts, **lists, "blocks": blocks})
     keyed = talk.session.calls.submit("contains", {"keys": ["k" * 512] * LISTS})
     talk.run()
@@ -227,10 +227,10 @@ def test_what_is_shown_while_it_is_read_is_a_double() -> None:
     assert [type(e) for e in events] == [ChunksShown]
     assert talk.session.calls.duplicates == 1
     talk.session.calls.acknowledge_shown(call, 0, 12)
-    talk.session.calls.acknowledge_shown(call, 0, 0)  # A second word is not said.
+    talk.session.calls.acknowledge_shown(call, 0, 0)  # A second acknowledgement is not sent.
     with talk.session.pending_bytes() as rest:
         once = len(rest)
-    assert talk.session.receive_bytes(encode_frame(show)) == []  # The agent did not hear it.
+    assert talk.session.receive_bytes(encode_frame(show)) == []  # The agent did not receive it.
     with talk.session.pending_bytes() as rest:
         assert len(rest) == 2 * once
         assert bytes(rest[:once]) == bytes(rest[once:])
@@ -242,7 +242,7 @@ def test_a_word_of_a_show_is_kept_while_nobody_is_there() -> None:
     talk.run()
     talk.agent.show(call.number, 2, (1,))
     for piece in (talk.agent.out,):
-        talk.events += talk.session.receive_bytes(bytes(piece))  # Nobody has read it yet.
+        talk.events += talk.session.receive_bytes(bytes(piece))  # It has not been read yet.
     talk.disconnect()
     talk.session.calls.acknowledge_shown(call, 2, Code.OK)
     talk.connect()
@@ -330,14 +330,14 @@ def test_what_the_agent_has_no_room_to_take_back_comes_again() -> None:
     talk.run()
     talk.agent.answer(1, code=Code.TOO_MANY)
     talk.run()
-    assert len(talk.agent.executed) == 1  # Not in circles.
+    assert len(talk.agent.executed) == 1  # No endless loop.
     call = talk.session.calls.submit("stats", {})
     talk.run()
     talk.agent.answer(call.number)
     talk.run()
     assert talk.agent.received[-1]["op"] == "release"
     assert talk.agent.received[-1]["target"] == 40
-    talk.session.calls.release("release", 41, talk.session.epoch - 1)  # Void: there is nothing of it.
+    talk.session.calls.release("release", 41, talk.session.epoch - 1)  # Void: there is nothing to release.
     talk.run()
     assert len(talk.agent.executed) == 3
 

@@ -1,4 +1,4 @@
-"""Tests of the client for threads, against the model behind a real socket."""
+"""Tests of the threaded client, against the model agent behind a real socket."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_scatter_raises_ends_the_fetch(stub: StubAgent) -> None:
 
 
 def test_a_fetch_that_is_not_wanted_is_aborted(stub: StubAgent) -> None:
-    """What it came to is waited for: it may be reading."""
+    """The client waits for the result, because the agent may be reading."""
     stub.agent.on_call = ignore_call
     asked: list[int] = []
 
@@ -130,7 +130,7 @@ def test_a_fetch_that_is_not_wanted_is_aborted(stub: StubAgent) -> None:
     assert prefix.count == 0
     assert prefix.shortfall is not None
     assert prefix.shortfall.code == Code.CANCELLED
-    assert len(asked) == 2  # And no more.
+    assert len(asked) == 2  # And no more chunks.
 
 
 def test_a_fetch_that_is_not_wanted_waits_for_no_agent_that_is_stopped(stub: StubAgent) -> None:
@@ -190,6 +190,6 @@ def test_many_threads_call_at_once(stub: StubAgent) -> None:
 
 def test_what_is_large_goes_too(tmp_path: pathlib.Path) -> None:
     with StubAgent(tmp_path, ModelAgent(keys=100_000, max_bytes=1 << 24)) as stub, kvferry.connect(stub.path) as client:
-        keys = [f"{n:0100d}" for n in range(50_000)]  # More than a socket takes at once.
+        keys = [f"{n:0100d}" for n in range(50_000)]  # More than a socket buffers.
         client.contains(keys)
         assert stub.wait_for_call("contains")["keys"] == keys

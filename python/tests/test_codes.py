@@ -1,4 +1,4 @@
-"""Tests of codes and errors, which are those of the Go sources and of docs/errors.md."""
+"""Tests that codes and errors agree with the Go sources and docs/errors.md."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ def test_errors_are_of_classes_that_programs_tell_apart() -> None:
     assert isinstance(make_error("get", Code.EXPIRED), TimeoutError)
     assert isinstance(make_error("get", Code.TOO_LARGE), InvalidError)
     assert isinstance(make_error("get", Code.INVALID), ValueError)
-    assert type(make_error("put", Code.PEER_LOST)) is Error  # Of another peer: no handle is void.
+    assert type(make_error("put", Code.PEER_LOST)) is Error  # It concerns another peer: no handle is void.
     assert lost_error("put").code == Code.PEER_LOST
     assert make_error("put", Code.PEER_LOST).remedy == "retry: a peer that comes back is found again"

@@ -1,4 +1,4 @@
-"""Tests of frames and messages: bytes that Go wrote, and bytes that nobody wrote."""
+"""Tests of frames and messages: bytes that Go wrote, and random bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvferry.frames import FRAME_MAX, FrameError, FrameReader, encode_frame
 from kvferry.messages import Answer, Attached, MessageError, Returned, Show
 from kvferry.values import Blocks, ProducerPeer
 
-# Written by package protocol, from values that the tests below repeat.
+# Written by the Go package protocol, from values that the tests below repeat.
 VECTORS = dict(
     line.split() for line in (pathlib.Path(__file__).parent / "testdata" / "messages.txt").read_text().splitlines()
 )
@@ -69,7 +69,7 @@ def _register() -> bytes:
 )
 def test_what_is_written_is_what_go_writes(name: str, written: bytes) -> None:
     want = bytes.fromhex(VECTORS[name])
-    # The order of entries is nobody's business; their bytes are.
+    # The order of entries does not matter; their bytes do.
     assert msgpack.unpackb(written) == msgpack.unpackb(want)
     assert len(written) == len(want)
     if name != "call_register":

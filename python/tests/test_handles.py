@@ -1,4 +1,4 @@
-"""Tests of handles of the client for threads, and of how they are given back."""
+"""Tests of handles of the threaded client, and of their release."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_pages_are_the_agents_memory(stub: StubAgent) -> None:
         assert pages.released
         with pytest.raises(kvferry.InvalidError, match="released"):
             pages[0].array()
-        with pytest.raises(kvferry.MissingError, match="given back before; call release once, or leave it to a with"):
+        with pytest.raises(kvferry.MissingError, match="released before; call release once, or use a with"):
             pages.release()
         assert stub.agent.held_pages == {}
     assert stub.agent.received[0]["name"] == "engine 0"
@@ -83,7 +83,7 @@ def test_what_things_say_of_themselves(stub: StubAgent) -> None:
 
 @pytest.mark.parametrize("op", ["put", "get", "store", "share", "recall", "contains", "register"])
 def test_a_text_is_no_list_of_texts(stub: StubAgent, op: str) -> None:
-    """One text is a sequence of its characters, and never what was meant."""
+    """A text is a sequence of its characters, which is never intended."""
     with kvferry.connect(stub.path) as client, client.reserve(4) as pages:
         calls: dict[str, Callable[[], object]] = {
             "put": lambda: client.put(peer=PEER, keys="text", pages=pages),
@@ -125,7 +125,7 @@ def test_torch_is_needed_for_tensors_alone(stub: StubAgent, monkeypatch: pytest.
         assert not client.pin_memory().done
 
         class Tensor:
-            """What is used of one."""
+            """The members of a tensor that are used."""
 
             def __init__(self, array: Any) -> None:
                 self.array = array
@@ -207,7 +207,7 @@ def test_what_is_not_given_back_yet_may_be_given_back_again(stub: StubAgent, cod
                     back()
                 assert failed.value.code == code
                 assert not handle.released
-            # The end that was under way is over.
+            # The earlier release has ended.
             stub.agent.on_call = answer_code(op, Code.NOT_FOUND)
             back()
             assert handle.released
@@ -252,7 +252,7 @@ def test_shared_pages_are_withdrawn_before_they_are_released(stub: StubAgent) ->
     with kvferry.connect(stub.path) as client:
         pages = client.reserve(1)
         with client.share(["a"], pages) as shared:
-            with pytest.raises(kvferry.InvalidError, match="withdraw"):
+            with pytest.raises(kvferry.InvalidError, match="stop_sharing"):
                 pages.release()
             assert not pages.released
         assert stub.wait_for_call("withdraw")["target"] == shared.number
@@ -278,7 +278,7 @@ def test_a_prefill_goes_layer_by_layer(stub: StubAgent) -> None:
 
 
 def test_a_prefill_is_dropped_without_a_wait(stub: StubAgent) -> None:
-    """By an agent that answers nothing, too."""
+    """Also with an agent that does not answer."""
     with kvferry.connect(stub.path) as client:
         prefill = client.begin_prefill(keys=["a"], request="r")
         stub.agent.on_call = ignore_call
@@ -292,7 +292,7 @@ def test_a_save_that_nobody_waits_for_fails_later(stub: StubAgent) -> None:
     stub.agent.on_call = answer_case(Case("save_layer", {}, {}, {"code": 8}, lambda r: r, None))
     with kvferry.connect(stub.path) as client, client.begin_prefill(keys=["a"], request="r") as prefill:
         prefill.save_layer(0, 256, wait=False)
-        client.stats()  # What was answered before this was is known.
+        client.stats()  # All earlier replies are known now.
         with pytest.raises(Error) as failed:
             prefill.save_layer(0, 512, wait=False)
         assert failed.value.code == Code.TOO_MANY
@@ -310,7 +310,7 @@ def test_a_save_that_nobody_waits_for_fails_later(stub: StubAgent) -> None:
             {"keys": list("abcde")},
         ),
         (r"keys is 2, from page 3 on, want 1 to 1 of the handle's 4 pages", {"first_page": 3}),
-        (r"first_page is 9, want 0 to 3; it is the handle's page of the first key", {"first_page": 9}),
+        (r"first_page is 9, want 0 to 3; it is the index of the first key's page in the handle", {"first_page": 9}),
         (r"first_page is -1, want 0 to 3", {"first_page": -1}),
         (r"keys is 0, from page 0 on, want 1 to 4", {"keys": []}),
     ],
@@ -323,7 +323,7 @@ def test_a_put_that_cannot_be_made_is_said_by_its_fields(stub: StubAgent, said: 
 
 
 def test_a_type_that_numpy_lacks_is_said(stub: StubAgent) -> None:
-    """A layout's dtype is often bfloat16, which numpy does not know."""
+    """The dtype of a layout is often bfloat16, which numpy does not have."""
     with (
         kvferry.connect(stub.path) as client,
         client.reserve(1) as pages,

@@ -1,4 +1,4 @@
-"""Tests of what a signal's handler does that raises in the middle of a call, as Ctrl-C does."""
+"""Tests of signal handlers that raise in the middle of a call, as Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt in this thread when so many functions have returned: there handlers of signals run."""
+    """Raises KeyboardInterrupt in this thread after so many function returns, where signal handlers can run."""
 
     def __init__(self, after: int) -> None:
         self.left = after
@@ -33,7 +33,7 @@ class Interrupt:
                 raise KeyboardInterrupt
 
     def within(self, act: Callable[[], Any]) -> BaseException | None:
-        """Act, and give what came of the interrupt."""
+        """Run an action, and return the interrupt."""
         sys.setprofile(self)
         try:
             act()
@@ -45,7 +45,7 @@ class Interrupt:
 
 
 def in_time(act: Callable[[], Any]) -> None:
-    """See to it that something ends, on another thread."""
+    """Run an action on another thread, and check that it ends."""
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
     thread.join(TIMEOUT)
@@ -53,7 +53,7 @@ def in_time(act: Callable[[], Any]) -> None:
 
 
 def test_an_interrupt_anywhere_leaves_the_client_whole(stub: StubAgent) -> None:
-    kept = []  # What is raised keeps every frame of it.
+    kept = []  # The exception refers to every frame.
     client = kvferry.connect(stub.path, reply_margin=TIMEOUT)
     for after in itertools.count():
         interrupt = Interrupt(after)
@@ -74,7 +74,7 @@ def test_an_interrupt_anywhere_leaves_nothing_held(stub: StubAgent) -> None:
     for after in itertools.count():
         interrupt = Interrupt(after)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # A handle may be forgotten by that.
+            warnings.simplefilter("ignore", ResourceWarning)  # A handle may be dropped by that.
             interrupt.within(take_and_give_back)
             gc.collect(0)
         stub.wait_for(lambda agent: not agent.held_pages)

@@ -1,4 +1,4 @@
-"""Tests of what nobody has any more: handles, clients, and what a child has of its parent."""
+"""Tests of dropped handles, dropped clients, and of what a child process inherits."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ os._exit(0)
 """
 
 
-# Of one pool a view is left, and one is whole; neither is any client's.
+# One pool has a view left and one is complete; no client refers to either.
 MAPPINGS = """
 import ctypes, fcntl, gc, os
 import kvferry.core

@@ -1,4 +1,4 @@
-"""Tests of a connection: bytes and descriptors over a real pair of sockets, and the memory that comes so."""
+"""Tests of a connection: bytes and descriptors over a real socket pair, and the mapped memory."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_pool_beyond_its_file_is_not_mapped(memory: int, values: dict[str, int
 
 
 def test_a_pool_in_huge_pages() -> None:
-    """Its mapping ends with a whole one: else it could neither be kept out of core files nor be unmapped."""
+    """The mapping must end at a huge page: otherwise it could be neither excluded from core dumps nor unmapped."""
     fd = os.memfd_create("huge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | os.MFD_HUGETLB)
     unit = os.fstat(fd).st_blksize
     os.ftruncate(fd, 2 * unit)
@@ -201,7 +201,7 @@ def test_a_file_that_is_no_memfd_is_not_mapped(tmp_path: pathlib.Path) -> None:
 
 
 def inode(fd: int) -> str:
-    """Name a file as /proc has it."""
+    """Return a file's name in /proc."""
     return f" {os.fstat(fd).st_ino} "
 
 
@@ -214,7 +214,7 @@ def test_memory_that_is_dropped_is_zeros_to_its_views(memory: int) -> None:
     assert before.min() == 7
     pool.release()
     pool.release()
-    assert inode(memory) not in maps.read_text()  # The system has it back when the agent is gone.
+    assert inode(memory) not in maps.read_text()  # The system gets the memory back when the agent is gone.
     assert before.max() == other[0] == pool.page(5).max() == 0
     before[:] = 3
     assert os.pread(memory, 2048, 4096 + 3 * 2048) == b"\x07" * 2048
@@ -227,7 +227,7 @@ def test_children_and_core_files_have_none_of_it(memory: int) -> None:
     for _ in range(2):
         entry = pathlib.Path("/proc/self/smaps").read_text().split(f"{pool.bytes.ctypes.data - 4096:x}-")[1]
         flags = entry.split("VmFlags:")[1].splitlines()[0].split()
-        assert {"dc", "dd"} <= set(flags)  # Not copied by a fork, not in a core file.
+        assert {"dc", "dd"} <= set(flags)  # Not inherited by a fork, and not in core dumps.
         pool.release()
 
 
@@ -257,7 +257,7 @@ def test_nothing_is_sent_to_another_users_process(tmp_path: pathlib.Path, *, fil
         with pytest.raises(kvferry.Error, match=r"user of the (process|socket) at .* is 4711, want 0 or 0") as refused:
             kvferry.connect(path)
         assert refused.value.code == kvferry.Code.REFUSED
-        assert stranger.stdout.readline() == "0\n"  # It was connected to, and heard nothing.
+        assert stranger.stdout.readline() == "0\n"  # It was connected to, and received nothing.
 
 
 def test_a_user_without_a_number_here_is_a_stranger(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
@@ -296,7 +296,7 @@ def test_a_pool_may_be_empty(memory: int) -> None:
 
 
 def test_views_keep_the_memory(memory: int) -> None:
-    view = Pool(memory, attached()).page(0)  # Nothing else keeps the pool.
+    view = Pool(memory, attached()).page(0)  # Nothing else refers to the pool.
     view[:] = 3
     assert view.sum() == 3 * 2048
 

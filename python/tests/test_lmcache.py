@@ -1,6 +1,6 @@
 """The plug-ins of LMCache, below a double of it, over real agents.
 
-Those that need agents run where KVFERRY_BIN names the command.
+Tests with agents run if KVFERRY_BIN names the command.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAGE_BYTES = vllm_double.PAGE_BYTES
 
 
 def told(zmq: double.ZmqDouble, count: int) -> list[str]:
-    """Wait until the proxy was told of so many requests; give them."""
+    """Wait until the proxy was notified of so many requests; return them."""
     with zmq.heard:
         assert zmq.heard.wait_for(lambda: len(zmq.sent) >= count, vllm_double.TIMEOUT)
     messages = [msgpack.unpackb(message) for url, message in zmq.sent if url == f"tcp://{HOST}:7555"]
@@ -39,7 +39,7 @@ def told(zmq: double.ZmqDouble, count: int) -> list[str]:
 
 
 def until_nothing_is_held(hosts: Hosts) -> None:
-    """Wait until agents have heard that chunks were read, or that a client has ended."""
+    """Wait until the agents have released all chunks."""
     until_found(lambda: [hosts.count_held(side) for side in SIDES], [0, 0])
 
 
@@ -50,7 +50,7 @@ def until_nothing_is_held(hosts: Hosts) -> None:
 @MODES
 @pytest.mark.parametrize("killed", [None, "decode", "prefill"])
 def test_prompts_go_to_the_decode(hosts: Hosts, zmq: double.ZmqDouble, killed: str | None) -> None:
-    """Whatever an agent does, what comes is right, the proxy hears, and nothing stays held."""
+    """Whatever agent is killed, loaded chunks are correct, the proxy is notified, and nothing stays held."""
     prefill, decode = make_pair(hosts, pd_proxy_host=HOST, pd_proxy_port=7555)
     drawn, came = random.Random(3), 0
     done: list[Key] = []
@@ -65,7 +65,7 @@ def test_prompts_go_to_the_decode(hosts: Hosts, zmq: double.ZmqDouble, killed: s
         futures = prefill.put(keys[:cut], cut * CHUNK, spec, done.append) or []
         spec.is_last_prefill = True
         futures += prefill.put(keys[cut:], tokens - cut * CHUNK, spec, done.append)
-        spec.is_last_prefill = False  # It is LMCache's, and was read by then.
+        spec.is_last_prefill = False  # It is LMCache's memory, and was read by then.
         if i == 12 and killed:
             hosts.agents[killed].kill()
             hosts.start(killed)
@@ -93,7 +93,7 @@ def test_prompts_go_to_the_decode(hosts: Hosts, zmq: double.ZmqDouble, killed: s
 @needs_binary
 @MODES
 def test_async_gets_and_room(hosts: Hosts, zmq: double.ZmqDouble) -> None:
-    """What has no room at the engine is a miss, and nothing stays for it."""
+    """A chunk without room in the engine is a miss, and nothing is kept for it."""
     del zmq
 
     async def play() -> None:
@@ -109,7 +109,7 @@ def test_async_gets_and_room(hosts: Hosts, zmq: double.ZmqDouble) -> None:
         for engine in (prefill, narrow):
             engine.backend.close()
             assert engine.local.live_objects == 0
-        assert await narrow.backend.batched_async_contains("id", keys) == 0  # As late as that.
+        assert await narrow.backend.batched_async_contains("id", keys) == 0  # Called late.
         assert await narrow.backend.batched_get_non_blocking("id", keys) == []
 
     asyncio.run(play())
@@ -125,7 +125,7 @@ def test_a_proxy_that_takes_nothing_is_no_error(
     assert prefill.count_sent(prefill.put([Key(1)], CHUNK, spec)) == 1
     for engine in (prefill, decode):
         engine.backend.close()
-    assert "the proxy is not told that request r is over" in caplog.text
+    assert "the proxy could not be notified of the end of request r" in caplog.text
     assert not zmq.sent
 
 
@@ -154,7 +154,7 @@ def test_pins_and_removes(hosts: Hosts, zmq: double.ZmqDouble) -> None:
 @needs_binary
 @pytest.mark.parametrize("hosts", [("delayed",)], indirect=True)
 def test_removes_of_what_was_offered(hosts: Hosts, zmq: double.ZmqDouble) -> None:
-    """It cannot be pinned, and its sender has the memory back."""
+    """It cannot be pinned, and its sender gets the memory back."""
     del zmq
     prefill, decode = make_pair(hosts)
     keys = [Key(chunk) for chunk in range(3)]
@@ -176,7 +176,7 @@ def test_removes_of_what_was_offered(hosts: Hosts, zmq: double.ZmqDouble) -> Non
 def test_what_another_engine_took_is_not_waited_for(
     hosts: Hosts, zmq: double.ZmqDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is before it comes all the same."""
+    """Chunks before it are loaded nevertheless."""
     del zmq
     prefill, decode = make_pair(hosts)
     keys = [Key(chunk) for chunk in range(3)]
@@ -188,7 +188,7 @@ def test_what_another_engine_took_is_not_waited_for(
         return len(names) if len(asked) == 1 else contains(client, names)
 
     monkeypatch.setattr(kvferry.Client, "contains", all_at_first)
-    assert decode.count_loaded(keys) == 2  # Else it is none, when the time is over.
+    assert decode.count_loaded(keys) == 2  # Otherwise it is a miss after the timeout.
     for engine in (prefill, decode):
         engine.backend.close()
     until_nothing_is_held(hosts)
@@ -227,14 +227,14 @@ def test_puts_that_cannot_be_are_said_by_name(
         prefill.backend._failures.clear_failures("put")
         assert prefill.put([Key(1)], CHUNK, spec) is None
         assert field in caplog.text
-    assert prefill.put([Key(1)], CHUNK) is None  # It is for nobody.
+    assert prefill.put([Key(1)], CHUNK) is None  # No request needs it.
     caplog.clear()
     assert decode.count_sent(decode.put([Key(1)], CHUNK, spec_of(hosts, "r"))) == 0
     assert "pd_role" in caplog.text
     for engine in (prefill, decode):
         engine.backend.close()
         assert engine.local.live_objects == 0
-        assert not engine.backend.contains(Key(1))  # As late as that.
+        assert not engine.backend.contains(Key(1))  # Called late.
         assert engine.count_sent(engine.put([Key(1)], CHUNK, spec_of(hosts, "r"))) == 0
 
 
@@ -292,7 +292,7 @@ def test_an_agent_that_is_not_there_is_said(zmq: double.ZmqDouble) -> None:
 
 
 def until_found(find: Any, wanted: Any) -> None:
-    """Wait until a directory, or an agent, has heard."""
+    """Wait until a directory or an agent has the chunks."""
     until = time.monotonic() + vllm_double.TIMEOUT
     while find() != wanted:
         assert time.monotonic() < until
@@ -305,7 +305,7 @@ def test_engines_share(sharers: list[str], zmq: double.ZmqDouble) -> None:
     first, away = (Engine.create({"socket": path, "grace": 0.2}) for path in sharers)
     drawn = random.Random(1)
     keys = [Key(drawn.getrandbits(60)) for _ in range(20)]
-    assert first.count_sent(first.put(keys, 19 * CHUNK + 3)) == 19  # The cache has whole chunks.
+    assert first.count_sent(first.put(keys, 19 * CHUNK + 3)) == 19  # The cache contains whole chunks only.
     assert first.count_sent(first.put(keys, 19 * CHUNK + 3)) == 19
     assert first.backend.batched_contains(keys) == first.count_loaded(keys) == 19
     until_found(lambda: away.backend.batched_contains(keys), 19)
@@ -343,7 +343,7 @@ def test_names_of_chunks() -> None:
 
 @needs_binary
 def test_servers_share(sharers: list[str], tmp_path: Any) -> None:
-    """Two ranks of one server store; both servers load; then the agents end."""
+    """Two ranks of one server store, both servers load, and then the agents stop."""
     here, away = (Server(KvferryL2(socket=path, grace=0.2, load_patience=5)) for path in sharers)
     keys, stored = double.make_l2_keys(9, ranks=2), make_views(18)
     none, all_ = [False] * 18, [True] * 18
@@ -356,7 +356,7 @@ def test_servers_share(sharers: list[str], tmp_path: Any) -> None:
         into = make_views(18)
         assert server.wait(server.adapter.submit_batch_get(keys, into)) == (True, "", all_)
         assert into == stored
-    # Behind a chunk that is nowhere nothing of its rank is of use; the other rank's are.
+    # After a missing chunk no chunk of its rank is usable; those of the other rank are.
     holed = [*keys[:2], *double.make_l2_keys(1), *keys[3:]]
     some = [True] * 2 + [False] * 7 + [True] * 9
     assert away.wait(away.adapter.submit_batch_exists(holed))[2] == some
@@ -364,7 +364,7 @@ def test_servers_share(sharers: list[str], tmp_path: Any) -> None:
     # Nothing is deleted.
     assert here.wait(here.adapter.submit_batch_delete(keys)) == (True, "", none)
     assert here.wait(here.adapter.submit_batch_exists(keys))[2] == all_
-    # Other sizes than the agent's are refused, and are misses.
+    # Chunks of other sizes are refused, and are misses.
     ok, error, came = here.wait(here.adapter.submit_batch_set(double.make_l2_keys(1), make_views(1, PAGE_BYTES // 2)))
     assert (ok, came) == (False, [False])
     assert "size of a chunk is 1024 bytes, want the agent's 2048" in error

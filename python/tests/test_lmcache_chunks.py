@@ -1,4 +1,4 @@
-"""Chunks of LMCache where a page cannot be read, or the time was over before the work began. No agent is needed."""
+"""Chunks of LMCache whose page cannot be read, or whose deadline has passed. No agent is needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kvferry.values import Peer
 
 
 class Agent:
-    """A client that has what is asked for, and counts calls."""
+    """A client that has every chunk, and records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -47,7 +47,7 @@ class Pages(list[Any]):
         super().__init__(SimpleNamespace(memory=bytes) for _ in range(count))
 
     def release(self, timeout: float) -> None:
-        assert timeout == 0  # An agent that is stopped is not waited for.
+        assert timeout == 0  # It does not wait for a stopped agent.
 
 
 @pytest.mark.parametrize("broken", [0, 3, 19])
@@ -112,7 +112,7 @@ def test_what_was_fetched_counts_as_far_as_it_was_taken_and_heard_of(broken: int
 
     agent: Any = Offering()
     assert AgentChunks(agent, FailureLog()).load_chunks([*"abcdef"], take, time.monotonic() + 60, shared=False) == came
-    assert taken == list(range(min(broken, full, 5)))  # Behind a chunk that is not taken none is.
+    assert taken == list(range(min(broken, full, 5)))  # After a chunk that is not taken, none is taken.
 
 
 def test_what_was_offered_is_one_fetch() -> None:
@@ -154,7 +154,7 @@ def test_late_work_asks_for_nothing() -> None:
 
 
 def test_unpinning_does_not_wait_for_the_agent() -> None:
-    """The engine's thread unpins: with an agent that is stopped its step would wait as long as a call may take."""
+    """The engine's thread unpins: with a stopped agent its step would wait for the timeout of a call."""
     agent: Any = Agent()
     waits: list[float | None] = []
 

@@ -1,4 +1,4 @@
-"""How the plug-ins of LMCache call chunks: by LMCache's key, and by what that leaves out."""
+"""Names of LMCache's chunks: LMCache's key, and what it does not contain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Folded(Key):
-    """A key as LMCache has it in an engine's process: whatever the hash is, 64 bits of it."""
+    """A key of LMCache in an engine's process: 64 bits of any hash."""
 
     def to_string(self) -> str:
         return f"m@1@{self.worker}@{self.chunk:x}@float"
@@ -67,10 +67,12 @@ def test_algorithms_of_such_hashes_are_refused(algorithm: str) -> None:
 
 
 def test_a_hash_that_lmcache_cannot_load_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes Python's then, and says so in its log alone."""
+    """LMCache uses Python's hash then, and only logs it."""
     for name in ("vllm", "vllm.utils", "vllm.utils.hashing"):
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(InvalidError, match="pre_caching_hash_algorithm is sha256_cbor, of vLLM, which is not there"):
+    with pytest.raises(
+        InvalidError, match="pre_caching_hash_algorithm is sha256_cbor, of vLLM, which is not installed"
+    ):
         make_naming(Config({}), "some")
 
 
@@ -81,7 +83,7 @@ def test_an_engine_that_is_not_vllm_says_what_its_weights_are() -> None:
 
 
 def vllm(patch: pytest.MonkeyPatch, folder: Path, **more: Any) -> None:
-    """Have LMCache run in a vLLM that starts."""
+    """Simulate a vLLM that starts in this process."""
     (folder / "m.safetensors").write_text("weights")
     model = SimpleNamespace(
         model=str(folder),

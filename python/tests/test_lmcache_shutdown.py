@@ -1,6 +1,6 @@
-"""The plug-ins of LMCache that end, or whose agent does, while something is under way: over real agents.
+"""The plug-ins of LMCache when they, or their agents, shut down during work: over real agents.
 
-It runs where KVFERRY_BIN names the command.
+These tests run if KVFERRY_BIN names the command.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_tasks_of_an_adapter_that_ends_are_misses(alone: tuple[Any, str], monkey
         assert time.monotonic() < until
     gate.release.set()
     closing.join(TIMEOUT)
-    tasks.append(adapter.submit_batch_exists(keys))  # As late as that.
+    tasks.append(adapter.submit_batch_exists(keys))  # Called late.
     none, closed = [False, False], "the adapter is closed"
     said = {task: rest for task, *rest in adapter.drain_completions()}
     assert said == dict(zip(tasks, [[True, "", none], *([[False, closed, none]] * 3)], strict=True))
@@ -69,7 +69,7 @@ def test_what_waits_for_a_backend_that_ends_is_a_miss(
             asyncio.ensure_future(decode.backend.batched_async_contains("id", keys)),
             asyncio.ensure_future(decode.backend.batched_get_non_blocking("id", keys)),
         ]
-        await asyncio.sleep(0)  # Both are asked for.
+        await asyncio.sleep(0)  # Both are requested.
         closing = asyncio.ensure_future(asyncio.to_thread(decode.backend.close))
         assert await asyncio.to_thread(decode.backend._closing.wait, TIMEOUT)
         gate.release.set()
@@ -86,7 +86,7 @@ def test_what_waits_for_a_backend_that_ends_is_a_miss(
 def test_what_came_of_an_agent_that_was_another_at_the_end_is_a_miss(
     hosts: Hosts, zmq: double.ZmqDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And LMCache has its memory back."""
+    """LMCache gets its memory back."""
     del zmq
     prefill, decode = make_pair(hosts)
     keys, drained = [Key(chunk) for chunk in range(3)], []
@@ -96,7 +96,7 @@ def test_what_came_of_an_agent_that_was_another_at_the_end_is_a_miss(
     def last(given: int, size: int) -> None:
         same_size(given, size)
         drained.append(given)
-        if len(drained) == 3:  # It was looked at in time.
+        if len(drained) == 3:  # It was checked in time.
             hosts.restart_agent("decode", decode.backend._client)
 
     monkeypatch.setattr(chunks, "check_same_size", last)
@@ -108,10 +108,11 @@ def test_what_came_of_an_agent_that_was_another_at_the_end_is_a_miss(
 
 @MODES
 def test_a_prefill_that_ends_early_costs_its_decode_no_patience(hosts: Hosts, zmq: double.ZmqDouble) -> None:
-    """LMCache tells a plug-in of no request that failed, so no end is told. The decode has what came, and misses.
+    """LMCache does not tell plug-ins about failed requests, so no end is reported. The decode loads what arrived, and
+    misses.
 
-    The decode's patience is far longer than the test's. The proxy, which LMCache has wait for the last batch, hears of
-    that also where nothing of it went.
+    The decode's timeout is much longer than the test's. The proxy, which waits for the last batch, is notified even if
+    nothing of the batch was sent.
     """
     decode = Engine.create({"socket": hosts.socket("decode"), "load_patience": 3600})
     prefill = Engine.create(

@@ -1,4 +1,4 @@
-"""Tests of the client for threads where the agent goes away, or is not there."""
+"""Tests of the threaded client with an agent that disappears or is not there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stub_agent import TIMEOUT, StubAgent
 
 
 def hang_up(stub: StubAgent, op: str, after: int) -> None:
-    """Cut each connection on which a call comes, so many times."""
+    """Cut so many connections, each when it receives a call."""
     for count in range(1, after + 1):
         stub.wait_for_call(op, count)
         stub.disconnect()
@@ -38,7 +38,7 @@ def test_a_call_on_which_the_agent_hangs_up_holds_nobody_up(stub: StubAgent) -> 
         hang_up(stub, "finished", 3)
         with pytest.raises(LostError, match="cut 3 times"):
             pending.result(TIMEOUT)
-        assert not pending.wait_until_unused(0)  # The agent may have it after all.
+        assert not pending.wait_until_unused(0)  # The agent may have the call nevertheless.
         stub.agent.on_call = execute
         assert client.stats() == {}
         assert client.epoch == 1
@@ -62,7 +62,7 @@ def test_a_cut_loses_nothing(stub: StubAgent) -> None:
         thread.start()
         call = stub.wait_for_call("get")
         stub.disconnect()
-        stub.wait_for_call("get", 2)  # It came again.
+        stub.wait_for_call("get", 2)  # The repetition.
         stub.run_on_agent(lambda agent: agent.answer(call["id"], pages=(3,), lengths=(4,)))
         thread.join()
         (pages,) = results
@@ -107,7 +107,7 @@ def test_a_restart_is_a_miss_and_no_more(stub: StubAgent) -> None:
         ):
             with pytest.raises(LostError):
                 use()
-        view[:] = 1  # It harms nobody: it is no memory of the agent that is there now.
+        view[:] = 1  # It is not memory of the current agent.
         assert stub.page(0) == bytes(4096)
         shared.stop_sharing()
         prefill.abort()
@@ -144,7 +144,7 @@ def test_pinning_says_what_it_did(stub: StubAgent, monkeypatch: pytest.MonkeyPat
         first = list(registered)
         assert len(first) == 1
         _restart(stub, client)
-        assert len(registered) == 1  # That of the life before is not registered any more.
+        assert len(registered) == 1  # The pool of the earlier incarnation is not registered any more.
         assert registered != first
     assert registered == []
 
@@ -154,7 +154,8 @@ def test_an_agent_that_stays_away_is_a_miss_at_once(stub: StubAgent) -> None:
         pages = client.reserve(1)
         stub.kill()
         with pytest.raises(LostError):
-            client.get(["k"], timeout=TIMEOUT)  # It may be made before that is known, and waits no longer than that.
+            # The call may be made before the client notices, and then waits no longer than that.
+            client.get(["k"], timeout=TIMEOUT)
         with pytest.raises(LostError, match="no agent"):
             client.stats()
         assert pages.void
@@ -177,7 +178,7 @@ def test_an_agent_that_is_stopped_holds_nobody_up(stub: StubAgent) -> None:
         assert time.monotonic() - before < TIMEOUT
         call = stub.wait_for_call("reserve")
         assert stub.wait_for_call("abort")["target"] == call["id"]
-        # It goes on after all. What it gives nobody waits for: it has it back.
+        # The agent continues, and releases the results of abandoned calls.
         stub.agent.on_call = execute
         stub.run_on_agent(lambda agent: agent.answer(call["id"], pages=(0,), lengths=(1,)))
         assert stub.wait_for_call("release")["target"] == call["id"]
@@ -206,7 +207,7 @@ def test_what_a_call_is_about_may_be_gone_before_it_is_made(tmp_path: pathlib.Pa
     about, other = Call("put", {"target": 3}), Call("get", {"keys": ["k"]})
     for call in (about, other):
         core.check_call(call)
-    core.session.calls.epoch += 1  # As where another agent took the attachment.
+    core.session.calls.epoch += 1  # As if another agent had accepted the attachment.
     made = {call: CallWaiter[CompletionEvent](CompletionEvent) for call in (about, other)}
     for call, waiting in made.items():
         core.begin_call(call, waiting)
@@ -275,18 +276,18 @@ def test_somebody_else_listens(tmp_path: pathlib.Path, garbage: bytes) -> None:
 
 
 def test_a_call_of_a_session_is_not_made_in_the_next(stub: StubAgent) -> None:
-    """The blocks that it names are others' there; one that waits for room is lost with its session."""
+    """Its block numbers mean other blocks there; a queued call is lost with its session."""
     stub.agent.on_call = ignore_call
     with kvferry.connect(stub.path) as client:
         epoch = client.epoch
         made = [client.lend_blocks(request=f"r{i}", blocks=[kvferry.Blocks([i])], epoch=epoch) for i in range(8)]
         other = client.lend_blocks(request="any", blocks=[kvferry.Blocks([8])])
-        stub.wait_for_call("finished", 3)  # The window has no room for more.
+        stub.wait_for_call("finished", 3)  # The window has no more room.
         _restart(stub, client)
         for pending in made:
             with pytest.raises(LostError):
                 pending.result(TIMEOUT)
-        with pytest.raises(LostError, match="the session that it is of is over"):
+        with pytest.raises(LostError, match="the session of the call is over"):
             client.lend_blocks(request="late", blocks=[kvferry.Blocks([9])], epoch=epoch)
         stub.wait_for_call("finished", 4)
         assert [x["request"] for x in stub.agent.received if x.get("op") == "finished"][3:] == ["any"]

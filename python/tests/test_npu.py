@@ -39,16 +39,16 @@ pytestmark = [needs_binary, pytest.mark.skipif(not LIBRARY, reason="KVFERRY_SOFT
 
 
 def on(device: str, config: str, number: int) -> str:
-    """Move a configuration to HCCL, with its pool in such memory."""
+    """Return a configuration for HCCL with its pool in NPU memory."""
     text = config.replace("pd_buffer_device: cpu", f"pd_buffer_device: {device}")
     text = text.replace("transfer_channel: auto", "transfer_channel: hccl")
-    server = "a" if device.startswith("npu") else f"a{number}"  # HCCS does not reach memory of a host; RoCE does.
+    server = "a" if device.startswith("npu") else f"a{number}"  # HCCS cannot access host memory; RoCE can.
     return text + f"    hccl: {{server_id: {server}, device_ip: 192.0.2.{number}}}\n"
 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
-    """Have this process and those that it starts use the software NPU; no rule of the vendor's is broken."""
+    """Let this process and its children use the software NPU; check that they follow the vendor's rules."""
     folder = tmp_path_factory.mktemp("npu")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CANNEMU_DIR", str(folder / "run"))
@@ -79,7 +79,7 @@ def content(number: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 @pytest.mark.parametrize("pair", ["cpu", "npu"], indirect=True)
 def test_put_and_get(pair: tuple[Node, Node]) -> None:
-    """What one engine writes into its NPU's memory another reads out of its own."""
+    """One engine writes into its NPU's memory, and another engine reads it from its own."""
     with attach_client(pair[0]) as sends, attach_client(pair[1]) as gets:
         for round_ in range(3):
             keys = [chunk_key(10 * round_ + number) for number in range(4)]
@@ -95,7 +95,7 @@ def test_put_and_get(pair: tuple[Node, Node]) -> None:
 
 @pytest.mark.parametrize("pair", ["npu"], indirect=True)
 def test_addresses(pair: tuple[Node, Node]) -> None:
-    """An engine's own work on the NPU stores into pages by their addresses."""
+    """An engine's own work on the NPU stores into pages by address."""
     with attach_client(pair[0]) as sends, attach_client(pair[1]) as gets:
         with sends.reserve(1) as pages:
             (page,) = pages
@@ -116,7 +116,7 @@ def test_addresses(pair: tuple[Node, Node]) -> None:
 
 @pytest.mark.parametrize("pair", ["npu"], indirect=True)
 def test_slices(pair: tuple[Node, Node]) -> None:
-    """A stretch of a page is one, too, and does not reach beyond it."""
+    """A slice of a page is DeviceBytes, and does not extend beyond the page."""
     with attach_client(pair[0]) as sends, sends.reserve(1) as pages:
         memory = pages[0].memory()
         assert isinstance(memory, npu.DeviceBytes)
@@ -131,7 +131,7 @@ def test_slices(pair: tuple[Node, Node]) -> None:
 ENGINE = """
 import sys
 import kvferry
-client = kvferry.connect(sys.argv[1], timeout=120, bound=120)
+client = kvferry.connect(sys.argv[1], timeout=120, reply_margin=120)
 pages = client.reserve(4)
 for page in pages:
     page.write(bytes(page.nbytes))
@@ -142,7 +142,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("pair", ["npu"], indirect=True)
 def test_killed_engine(pair: tuple[Node, Node]) -> None:
-    """What a killed engine held comes back, and its agent then ends without a process in its memory."""
+    """The pages of a killed engine are released, and its agent stops without a process in its memory."""
     sender = pair[0]
     with attach_client(sender) as watches:
         free = watches.stats()["node"]["pages_free"]
@@ -159,7 +159,7 @@ def test_killed_engine(pair: tuple[Node, Node]) -> None:
 
 @pytest.mark.parametrize("pair", ["npu"], indirect=True)
 def test_killed_agent(pair: tuple[Node, Node]) -> None:
-    """An agent that was killed takes its memory with it: copies are lost, and with the next agent all goes on."""
+    """A killed agent takes its memory with it: copies are lost, and everything works with the next agent."""
     sender = pair[0]
     with attach_client(sender) as sends:
         pages = sends.reserve(1)
@@ -175,7 +175,7 @@ def test_killed_agent(pair: tuple[Node, Node]) -> None:
 
 
 def test_no_library(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """An engine without AscendCL is told what is missing."""
+    """An engine without AscendCL gets an error that names what is missing."""
     with run_node(tmp_path / "s", on("npu:0", SENDER, 1)) as node:
         tried = subprocess.run(
             [sys.executable, "-c", ENGINE, node.socket],
@@ -189,7 +189,7 @@ def test_no_library(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
 
 def test_another_device(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """An engine that does not see the pool's NPU is told so."""
+    """An engine that does not see the pool's NPU gets an error."""
     with run_node(tmp_path / "s", on("npu:1", SENDER, 1)) as node:
         tried = subprocess.run(
             [sys.executable, "-c", ENGINE, node.socket],
@@ -202,13 +202,13 @@ def test_another_device(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
 
 def test_bindings() -> None:
-    """All functions that are called are there, with arguments that ctypes checks."""
+    """All called functions exist, with arguments that ctypes checks."""
     loaded = ctypes.CDLL(LIBRARY)
     assert all(hasattr(loaded, name) for name in npu._FUNCTIONS)
 
 
-# The files of LMCache-Ascend's example of disaggregated prefill, with hosts and ports filled in, and sizes cut: each of
-# the prefill's is a 4096th of theirs, so that its NPU's memory would hold one of 640 chunks.
+# The files of LMCache-Ascend's example of disaggregated prefill, with hosts and ports filled in and sizes reduced: the
+# prefill's sizes are a 4096th, so that its NPU's memory has room for one of 640 chunks.
 PREFILL = """
 local_cpu: False
 chunk_size: 16
@@ -247,9 +247,9 @@ OWN = """extra_config:
 
 
 def test_files_of_the_example(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """A request of 100 chunks goes through a prefill's host memory: a decode's NPU reads them there when it fetches.
+    """A request of 100 chunks goes through a prefill's host memory: a decode's NPU reads them when it fetches.
 
-    What pd_buffer_size would hold is one chunk.
+    pd_buffer_size has room for one chunk only.
     """
     done, spare, init, alloc, other, more = free_ports(6)
     sends = PREFILL.format(done=done, spare=spare) + OWN.format(number=1)
@@ -274,7 +274,7 @@ def test_files_of_the_example(world: pathlib.Path, tmp_path: pathlib.Path) -> No
         assert all(np.array_equal(found[number], content(number)) for number in range(len(keys)))
 
 
-# Those of its example of sharing: an instance that fetches by its NPU, and one that pushes out of host memory.
+# The files of its example of sharing: an instance that fetches with its NPU, and one that pushes from host memory.
 BY_NPU = """
 p2p_use_npu: True
 p2p_pull_mode: True
@@ -306,7 +306,7 @@ def shares(number: int, directory: dict[str, int], npu_keys: str) -> str:
     return text + "extra_config:\n  lookup_backoff_time: 0.001\n" + OWN.format(number=number).partition("\n")[2]
 
 
-# Each mode of sharing, as the one who asks has it.
+# Each mode of sharing, as the requesting instance sees it.
 MODES = {
     "push": "",
     "pull": "p2p_pull_mode: True\n",
@@ -316,7 +316,7 @@ MODES = {
 
 @pytest.mark.parametrize("mode", MODES)
 def test_two_pools(world: pathlib.Path, tmp_path: pathlib.Path, mode: str) -> None:
-    """Engines of two agents, each with a pool on its NPU beside the cache, have what is shared in the pool for that."""
+    """Engines of two agents, each with a second pool on its NPU, share chunks in that pool."""
     second = MODES[mode] + "p2p_use_npu: True\np2p_npu_buffer_size: 131072\n"
     with ExitStack() as stack:
         directory = stack.enter_context(controller())
@@ -329,7 +329,7 @@ def test_two_pools(world: pathlib.Path, tmp_path: pathlib.Path, mode: str) -> No
             keys = [chunk_key(100 * owner + number) for number in range(4)]
             with engines[owner].reserve(4, timeout=TIMEOUT) as pages:
                 for number, page in enumerate(pages):
-                    page.array()[:] = content(100 * owner + number)  # What an engine fills is the host's.
+                    page.array()[:] = content(100 * owner + number)  # Engines fill host memory.
                 engines[owner].store(keys, pages)
             while engines[asker].lookup(keys).remote < 4:
                 pass
@@ -343,14 +343,14 @@ def test_two_pools(world: pathlib.Path, tmp_path: pathlib.Path, mode: str) -> No
                 assert engines[asker].shared_fetch(keys, take, request="f", timeout=TIMEOUT).count == 4
             else:
                 with engines[asker].shared_get(keys, request="g", timeout=TIMEOUT) as pages:
-                    assert all(page.address for page in pages)  # Memory of the host has none.
+                    assert all(page.address for page in pages)  # Host memory has no device address.
                     seen.extend(page.read() for page in pages)
             assert all(np.array_equal(seen[number], content(100 * owner + number)) for number in range(4))
 
 
 @contextlib.contextmanager
 def controller() -> Iterator[dict[str, int]]:
-    """Run a directory, and give its ports."""
+    """Run a directory, and yield its ports."""
     directory = dict(zip(("pull", "reply", "heartbeat"), free_ports(3), strict=True))
     with ExitStack() as stack:
         run = subprocess.Popen(
@@ -366,7 +366,7 @@ def controller() -> Iterator[dict[str, int]]:
 
 
 def test_files_of_sharing(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Each instance gets what the other's engine stored, in its own way."""
+    """Each instance loads what the other instance's engine stored."""
     with ExitStack() as stack:
         directory = stack.enter_context(controller())
         nodes = [
@@ -380,14 +380,14 @@ def test_files_of_sharing(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
                 for number, page in enumerate(pages):
                     page.write(content(100 * owner + number))
                 engines[owner].store(keys, pages)
-            while engines[asker].lookup(keys).remote < 4:  # What was stored is announced after that.
+            while engines[asker].lookup(keys).remote < 4:  # Stored chunks are announced after that.
                 pass
             seen: list[Any] = []
 
             def take(_: int, chunks: list[Any], seen: list[Any] = seen) -> None:
                 seen.extend(chunk.read() if isinstance(chunk, npu.DeviceBytes) else chunk.copy() for chunk in chunks)
 
-            if asker == 0:  # Its NPU reads when the engine asks.
+            if asker == 0:  # Its NPU reads when the engine fetches.
                 assert engines[0].shared_fetch(keys, take, request="f", timeout=TIMEOUT).count == 4
             else:
                 with engines[1].shared_get(keys, request="g", timeout=TIMEOUT) as pages:

@@ -1,4 +1,4 @@
-"""README.md is what it says: its files are taken by agents, and its program moves chunks between them."""
+"""Tests of README.md: agents accept its files, and its program moves chunks between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = needs_binary
 
 
 def blocks(kind: str) -> list[str]:
-    """Find what is between fences of a kind."""
+    """Return the contents of the fenced blocks of a kind."""
     return re.findall(rf"```{kind}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
@@ -24,7 +24,7 @@ def test_what_the_readme_tries_works(tmp_path: pathlib.Path) -> None:
     init, alloc = free_ports(2)
 
     def here(text: str) -> str:
-        """Put ports that are free in the place of those of the page."""
+        """Replace the ports of the page by free ones."""
         assert "7300" in text
         return text.replace("7300", str(init)).replace("7400", str(alloc))
 

@@ -1,4 +1,4 @@
-"""Tests of how sessions begin and end."""
+"""Tests of the start and the end of sessions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_giving_up_loses_everything_at_once() -> None:
     with pytest.raises(LostError):
         talk.session.calls.submit("stats", {})
     assert talk.session.give_up() == []
-    # The agent comes back too late: it is told to give back what it has for us, and another session begins.
+    # The agent comes back too late: it is told to release the session, and a new session begins.
     talk.connect()
     talk.run()
     assert talk.agent.received[-1] == {"type": "KvfCall", "id": sent.number + 1, "op": "detach"}
@@ -55,7 +55,7 @@ def test_a_session_that_ends_is_not_asked_for_again() -> None:
     talk = attached_harness(ModelAgent(answers_detach=False, on_call=ignore_call))
     call = talk.session.calls.submit("get", {"keys": ["k"]})
     talk.run()
-    talk.agent.detached_sessions.add(1)  # As after a detach whose answer did not come.
+    talk.agent.detached_sessions.add(1)  # As after a detach without a reply.
     talk.disconnect()
     talk.connect()
     talk.run()
@@ -88,7 +88,7 @@ def test_a_detach_waits_for_its_answer() -> None:
     talk.agent.answer(talk.agent.received[-1]["id"])
     talk.run()
     assert talk.session.is_detached
-    assert Session().is_detached  # There was nothing.
+    assert Session().is_detached  # There was no session.
 
 
 def test_closing_ends_everything() -> None:

@@ -1,4 +1,4 @@
-"""Tests of a session that is cut anywhere, with an agent that lives on or does not."""
+"""Tests of a session whose connection is cut at any byte, with an agent that survives or restarts."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def test_a_call_on_which_the_agent_hangs_up_is_lost() -> None:
     talk.session.calls.forget_call(forgotten)
     for _ in range(2):
         assert cut_and_connect(talk) == []
-    assert talk.session.calls.duplicates == 2  # That what is held was answered again is no news.
+    assert talk.session.calls.duplicates == 2  # A repeated answer is not news.
     (lost,) = cut_and_connect(talk)
     assert (lost.call, lost.memory_in_use) == (poison, True)
     assert isinstance(lost.error, LostError)
     assert "cut 3 times" in str(lost.error)
     assert (poison.state, forgotten.state) == (CallState.FINISHED, CallState.FINISHED)
-    # The agent had read what was before a call that it answered; and what gives back is never dropped.
+    # The agent had read everything before the call that it answered; and releases are never dropped.
     request = [m for m in talk.agent.received if m["type"] == "KvfAttachRequest"][-1]
     assert {held.number, waits.number, release.number} <= set(request["open"])
     assert not {poison.number, forgotten.number} & set(request["open"])
@@ -66,14 +66,14 @@ def test_only_cuts_in_a_row_of_a_call_that_was_sent_count() -> None:
     talk.agent.answer(first.number)  # Something new.
     talk.run()
     for _ in range(3):
-        assert cut_and_connect(talk) == []  # The first of these had news; two others had none.
+        assert cut_and_connect(talk) == []  # The first of these had news; the other two had none.
     assert talk.session.handle_disconnected() == [CallLost(call, ANY, memory_in_use=True)]
 
 
 def test_a_cut_before_a_call_is_sent_does_not_count() -> None:
     talk = attached_harness(ModelAgent(on_call=ignore_call))
     call = talk.session.calls.submit("get", {"keys": ["k"]})
-    for _ in range(5):  # It is to be sent, and nothing of it goes.
+    for _ in range(5):  # It is queued, and nothing of it was sent.
         assert talk.session.handle_disconnected() == []
         talk.agent.disconnect()
         talk.connect()
@@ -87,7 +87,7 @@ SCRIPT = ("reserve", "put", "fetch", "stats", "release")
 
 
 def conversation(talk: SessionHarness, calls: list[Call]) -> None:
-    """Make the calls of SCRIPT, each when the ones before have what it needs, until all have ended."""
+    """Make the calls of SCRIPT, each when its prerequisites have ended, until all have ended."""
     while True:
         talk.run()
         if talk.transferred == talk.disconnect_at:
@@ -145,7 +145,7 @@ def test_a_cut_at_any_byte_loses_nothing_where_the_agent_lives(cuts: int) -> Non
             assert len(talk.events_of(call, CallAnswered)) == 1, (at, call)
             assert not talk.events_of(call, CallLost), (at, call)
         assert len(talk.events_of(calls[1], MemoryReturned)) == 1, at
-        # Each chunk was read once, each call done once, and in the order in which it was made.
+        # Each chunk was read once, and each call executed once, in order.
         assert [e.show.first for e in talk.events_of(calls[2], ChunksShown) if isinstance(e, ChunksShown)] == [0, 2], at
         assert [op for _, _, op in talk.agent.executed] == list(SCRIPT), at
         assert talk.agent.held_pages == {}, at
@@ -183,7 +183,7 @@ def test_a_cut_at_any_byte_ends_everything_once_where_the_agent_does_not_live() 
                 met["held, then lost"] += len(ended) - 1
             else:
                 met["answered"] += 1
-        assert talk.agent.tasks == {}, at  # Nothing of the old session went to the new one.
+        assert talk.agent.tasks == {}, at  # No call of the old session was sent in the new one.
         call = talk.session.calls.submit("stats", {})
         talk.run()
         assert talk.events_of(call, CallAnswered), at
@@ -217,16 +217,16 @@ def test_an_attachment_names_what_is_waited_for() -> None:
     again = [m for m in talk.agent.received if m["type"] == "KvfAttachRequest"][1]
     assert again["open"] == [calls[0].number, calls[2].number, held.number]
     assert (again["session"], again["life"]) == (1, INCARNATIONS[0])
-    # Those without an answer came again, in order; the one that is held was not.
+    # Unanswered calls were repeated in order; the answered one was not.
     at = talk.agent.received.index(again)
     assert [m["id"] for m in talk.agent.received[at + 1 :]] == [calls[0].number, calls[2].number]
-    assert talk.session.calls.duplicates == 1  # The answer of what is held.
+    assert talk.session.calls.duplicates == 1  # The answer of the call whose memory is in use.
     talk.agent.return_memory(held.number)
     talk.run()
     assert talk.events_of(held, MemoryReturned)
     talk.session.calls.submit("stats", {})
     talk.run()
-    assert talk.agent.received[-1]["done"] == [held.number]  # Of the other one the attachment told.
+    assert talk.agent.received[-1]["done"] == [held.number]  # The attachment reported the other one.
 
 
 def test_a_show_of_an_old_connection_is_answered_where_it_comes_again() -> None:
@@ -241,7 +241,7 @@ def test_a_show_of_an_old_connection_is_answered_where_it_comes_again() -> None:
     talk.run()
     talk.session.calls.acknowledge_shown(call, 0, Code.OK)
     talk.run()
-    assert talk.agent.received[-1]["type"] == "KvfCall"  # Nothing was said: nobody waits for it.
+    assert talk.agent.received[-1]["type"] == "KvfCall"  # Nothing was sent, because the agent does not wait for it.
     assert show is not None
     talk.agent.show(call.number, 0, show.pages)
     talk.run()
@@ -249,4 +249,4 @@ def test_a_show_of_an_old_connection_is_answered_where_it_comes_again() -> None:
     assert [e.show.first for e in talk.events_of(call, ChunksShown) if isinstance(e, ChunksShown)] == [
         0,
         2,
-    ]  # It went on.
+    ]  # It continued.

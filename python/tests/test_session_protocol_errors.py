@@ -1,4 +1,4 @@
-"""Tests of a session with an agent that says what it may not."""
+"""Tests of a session with an agent that violates the protocol."""
 
 from __future__ import annotations
 

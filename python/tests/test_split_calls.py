@@ -1,4 +1,4 @@
-"""Calls with more keys than an agent takes in one, over a real agent: they are made in parts, and have one result."""
+"""Calls with more keys than an agent accepts at once, over a real agent: they are split, and have one result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAST = 3
 
 
 def small(client: Any) -> None:
-    """Have a client believe that its agent takes few keys in a call."""
+    """Let a client believe that its agent accepts few keys per call."""
     calls = client._driver.core.session.calls
     calls.info = dataclasses.replace(calls.info, keys=LEAST)
 
@@ -69,7 +69,7 @@ def test_calls_with_many_keys_are_made_in_parts(alone: tuple[Any, str]) -> None:
 @needs_binary
 @MODES
 def test_chunks_of_a_request_are_fetched_in_parts(hosts: Hosts) -> None:
-    """Also where they are at their sender until they are fetched, and the request has an end there."""
+    """Also if they stay at their sender until they are fetched, and the request ends there."""
     with kvferry.connect(hosts.socket("prefill")) as sends, kvferry.connect(hosts.socket("decode")) as client:
         small(client)
         with sends.reserve(len(KEYS)) as pages:

@@ -1,4 +1,4 @@
-"""Tests of starting an agent, with commands that are none."""
+"""Tests of starting an agent, with broken commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvferry.agent import find_binary, start
 
 
 def command(folder: pathlib.Path, script: str) -> str:
-    """Make a command."""
+    """Write a script that stands in for the command."""
     path = folder / "kvferry"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -87,7 +87,7 @@ def test_the_package_is_a_command(tmp_path: pathlib.Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     without = subprocess.run(run, check=False, capture_output=True, text=True, env=env)
     assert without.returncode == 1
-    assert "carries no command" in without.stderr
+    assert "has no command" in without.stderr
     (package / "bin").mkdir()
     command(package / "bin", 'echo "$#:$3"; exit 7')
     done = subprocess.run(run, check=False, capture_output=True, text=True, env=env)

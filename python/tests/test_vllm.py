@@ -1,4 +1,6 @@
-"""The connector of vLLM, below a double of its scheduler and worker, over a double of the agents: KV that comes."""
+"""The connector of vLLM, below doubles of its scheduler and worker and over a double of the agents: successful
+loads.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def test_kv_comes(wire: AgentsDouble, length: int, decode_first: bool, delayed: 
     else:
         request = pair.add_decode("r", tokens, pair.run_prefill("r", tokens))
     pair.decode.run(lambda: not pair.decode.requests)
-    assert request.computed_tokens == 1  # The last token, which is computed again: the rest came.
+    assert request.computed_tokens == 1  # The last token, which is recomputed: everything else was loaded.
     pair.close_all()
     assert not wire.claims
     assert pair.prefill.counts["saved_requests"] == pair.decode.counts["loaded_requests"] == 1
@@ -69,7 +71,7 @@ def test_prompts_that_begin_alike(wire: AgentsDouble) -> None:
 
 
 def test_a_prompt_that_is_longer_at_the_decode(wire: AgentsDouble) -> None:
-    """A proxy may append the first token: of all others the KV comes."""
+    """A proxy may append the first token: the KV of all other tokens is loaded."""
     pair, tokens = EnginePair(wire), prompt(1, 16)
     params = pair.run_prefill("r", tokens)
     request = pair.add_decode("r", [*tokens, 7], params)
@@ -89,7 +91,7 @@ def test_a_request_that_is_preempted_is_computed_the_second_time(wire: AgentsDou
 
 
 def test_blocks_are_kept_until_they_were_read_and_no_longer(wire: AgentsDouble) -> None:
-    """The put itself holds pages, not blocks; and the engine goes on meanwhile."""
+    """The put holds pages, not blocks, and the engine continues meanwhile."""
     pair, tokens = EnginePair(wire), prompt(1, 33)
     with wire.changed:
         wire.is_holding = True

@@ -1,6 +1,6 @@
-"""The connector of vLLM, below a double of its scheduler and worker, over real agents.
+"""The connector of vLLM, below doubles of its scheduler and worker, over real agents.
 
-It runs where KVFERRY_BIN names the command.
+These tests run if KVFERRY_BIN names the command.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = needs_binary
 @pytest.mark.parametrize("hosts", [(), ("prefill",), ("prefill", "decode")], indirect=True)
 @pytest.mark.parametrize("killed", [None, "decode", "prefill"])
 def test_requests_of_all_lengths(hosts: Hosts, killed: str | None) -> None:
-    """Whatever an agent does, both engines end with the KV that they would have computed, and nothing stays held."""
+    """Whatever agent is killed, both engines end with correct KV, and nothing stays held."""
     prefill, decode = make_engines(hosts, 23, load_patience=2 if killed else 20)
     drawn = random.Random(5)
     stems = [[drawn.randrange(1 << 31) for _ in range(40)] for _ in range(2)]
@@ -56,7 +56,7 @@ def test_requests_of_all_lengths(hosts: Hosts, killed: str | None) -> None:
         assert computed < 30
     for engine in (prefill, decode):
         engine.close()
-    # While its agent is away, a prefill engine promises nothing to who asks it first.
+    # While its agent is unreachable, a prefill engine promises nothing.
     promised = sum(i % 3 == 0 or prefill.outputs[f"r{i}-p"] is not None for i in range(40))
     assert promised == 40 if killed != "prefill" else promised > 30
     assert decode.counts["loaded_requests"] + decode.counts.get("failed_loads", 0) == promised
@@ -143,8 +143,8 @@ def test_engines_share_through_one_agent_and_through_two(sharers: list[str]) -> 
     assert worked(first, "a") == 71
     assert worked(beside, "bb") == 71 - 64
     until, name = time.monotonic() + double.TIMEOUT, "ccc"
-    while (computed := worked(away, name)) != 71 - 64:  # Until the directory has heard.
-        # Nor may it be its own: what it computed it has stored.
+    while (computed := worked(away, name)) != 71 - 64:  # Until the directory knows them.
+        # Nor may it be local KV, which it has stored.
         assert time.monotonic() < until
         assert computed == 71
         tokens[0] += 1
@@ -170,7 +170,7 @@ def test_sharing_at_an_agent_without_a_directory_is_refused(
 
 
 def test_a_burst_of_requests_finds_what_another_engine_has(sharers: list[str]) -> None:
-    """However few of them its agent serves at a time."""
+    """Even if its agent serves few of them at a time."""
     from kvferry.vllm import KvferryConnector
 
     here, away = (Engine(KvferryConnector, "kv_both", 256, socket=path) for path in sharers)
@@ -195,7 +195,9 @@ def test_a_burst_of_requests_finds_what_another_engine_has(sharers: list[str]) -
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("hosts", [("prefill", "decode")], indirect=True)
 def test_prompts_that_need_more_than_there_is_go_in_parts(hosts: Hosts, early: bool) -> None:
-    """Of requests that wait for room at the decode each has what others wait for: none may hold up another for good."""
+    """Requests that wait for room at the decode hold pages that others wait for: no request may block another for
+    good.
+    """
     hosts.resize("decode", 4)
     prefill, decode = make_engines(hosts, load_patience=60, save_patience=60, blocks=400)
     requests = [(f"r{i}", [i, *range(16 * chunks - 1)]) for i, chunks in enumerate((2, 14, 11, 4, 16, 6, 12, 1, 8))]

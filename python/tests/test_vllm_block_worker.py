@@ -1,6 +1,6 @@
 """Engines whose own blocks are in the pools of their agents: real agents, below a double of vLLM.
 
-It runs where KVFERRY_BIN names the command.
+These tests run if KVFERRY_BIN names the command.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ extra_config:
 
 
 class Both:
-    """The agents of a prefill's and a decode's host, and what engines are made with."""
+    """The agents of a prefill and a decode host, and the arguments of their engines."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
@@ -87,7 +87,7 @@ class Both:
         }
 
     def lent(self, side: str) -> int:
-        """Count pages that peers may read or write."""
+        """Count the pages that peers may read or write."""
         with kvferry.connect(self.socket(side)) as client:
             node = client.stats()["node"]
         return int(node["pages_total"] - node["pages_free"])
@@ -105,12 +105,12 @@ def both(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest
 
 
 def set_memory(tensor: double.Tensor, memory: Any) -> None:
-    """Do what the real one does, to the double's tensors."""
+    """Do what the real function does, with tensors of the double."""
     tensor.array = memory.view(np.float32).reshape(tensor.shape)
 
 
 def computed(prefill: Engine, both: Both, name: str, tokens: list[int], **given: Any) -> dict[str, Any]:
-    """Have a prefill engine compute a request, and give memory answer."""
+    """Let a prefill engine compute a request, and return its parameters for the decode engine."""
     sent = prefill.add(Request(f"{name}-p", tokens, {"disagg_spec": both.spec(name)}, **given))
     # Its blocks stay until they were read.
     prefill.run(lambda: sent.request_id in prefill.outputs)
@@ -122,7 +122,7 @@ def computed(prefill: Engine, both: Both, name: str, tokens: list[int], **given:
 @needs_binary
 @pytest.mark.parametrize("killed", [None, "decode", "prefill"])
 def test_nothing_is_copied(both: Both, killed: str | None) -> None:
-    """Whatever an agent does, both engines end with the KV that they would have computed."""
+    """Whatever agent is killed, both engines end with correct KV."""
     prefill, decode = both.engine("prefill"), both.engine("decode", load_patience=2 if killed else 20)
     drawn, made = random.Random(5), []
     for i in range(30):
@@ -172,7 +172,7 @@ def test_it_is_copied_where_blocks_cannot_be_moved(
 
 
 @needs_binary
-def test_an_engine_that_restart_waits_for_the_one_before(both: Both) -> None:
+def test_an_engine_that_restarts_waits_for_the_one_before(both: Both) -> None:
     """While an engine may compute in a pool nobody else does, be it quiet and cut off."""
     prefill = both.engine("prefill")
     with pytest.raises(kvferry.Error, match="another engine has this pool as its own memory"):
@@ -204,13 +204,13 @@ def test_an_agent_that_comes_back_with_another_file_is_not_used(both: Both) -> N
 
 @needs_binary
 def test_another_prompt_is_not_taken(both: Both) -> None:
-    """Blocks have no names that agents could compare, so engines say what is in them."""
+    """Agents cannot compare blocks, because blocks have no names; so engines describe their content."""
     prefill, decode = both.engine("prefill"), both.engine("decode")
     answer = computed(prefill, both, "r", list(range(45)))
     request = decode.add(Request("r-d", list(range(1, 46)), answer))
     decode.run(decode.is_idle)
     assert request.computed_tokens == 45
-    prefill.run(prefill.is_idle)  # It was told that nobody comes.
+    prefill.run(prefill.is_idle)  # It was notified that the request is declined.
     for name, producers in (("a", ["no port"]), ("b", 7), ("c", [])):
         other = decode.add(Request(name, list(range(45)), {**answer, "producers": producers}))
         decode.run(decode.is_idle)
@@ -221,7 +221,7 @@ def test_another_prompt_is_not_taken(both: Both) -> None:
 
 @needs_binary
 def test_blocks_stay_with_an_agent_that_is_stopped(both: Both) -> None:
-    """It may write into them when it goes on; so they are memory own until it has ended, whatever patience is over."""
+    """It may write into them when it continues, so it keeps them until it has ended, whatever timeout passes."""
     prefill, decode = both.engine("prefill"), both.engine("decode", load_patience=0.5)
     answer = computed(prefill, both, "r", list(range(45)))
     stopped = both.agents["decode"].process.pid
@@ -231,7 +231,7 @@ def test_blocks_stay_with_an_agent_that_is_stopped(both: Both) -> None:
         decode.step()
         worker = decode.worker._worker
         assert len(worker._transfers) == 1
-        wait_until(lambda: time.monotonic() > worker._transfers[0].deadline)  # Its patience is over.
+        wait_until(lambda: time.monotonic() > worker._transfers[0].deadline)  # Its timeout has passed.
         for _ in range(10):
             decode.step()
         assert not request.is_ready
@@ -248,7 +248,7 @@ def test_blocks_stay_with_an_agent_that_is_stopped(both: Both) -> None:
 
 @needs_binary
 def test_a_rank_registers_with_that_of_its_number(tmp_path: pathlib.Path) -> None:
-    """Agents of two ranks at either end, which are called as workers call them."""
+    """Agents of two ranks at both sides, called as workers call them."""
     made: list[agent.Agent] = []
     with contextlib.ExitStack() as stack:
         clients: dict[tuple[str, int], kvferry.Client] = {}
@@ -311,7 +311,7 @@ class Pending:
 
 
 class Rig:
-    """A worker's side, with what it asks of memory agent and of memory home."""
+    """A worker, with doubles of its agent and of its block memory."""
 
     def __init__(self, copy_reason: str = "") -> None:
         self.calls: list[tuple[str, dict[str, Any], Pending]] = []
@@ -350,7 +350,7 @@ class Rig:
         self.worker.end_step(Work(loads=[Load(name, name, Prompt(()), blocks, 3, producers=("[::1]:7:8",))]))
 
     def results(self, calls: int) -> tuple[set[str], set[str]]:
-        """Go on until so many calls were made, and say what ended."""
+        """Run steps until so many calls were made, and return the requests that ended."""
         sent, received = self.worker.take_results()
 
         def made() -> bool:
@@ -364,7 +364,7 @@ class Rig:
 
 
 def test_a_block_is_lent_once_at_a_time() -> None:
-    """Of a prefix that others lend already a copy is lent, and where there is no room for that a request waits."""
+    """A copy of a common prefix is lent if it is lent already; a request waits if there is no room for the copy."""
     rig = Rig()
     rig.save("one", 1, 2, 3)
     rig.save("two", 1, 2, 4)
@@ -384,7 +384,7 @@ def test_a_block_is_lent_once_at_a_time() -> None:
 
 
 def test_blocks_do_not_move_while_they_are_copied() -> None:
-    """A copy has addresses of memory that is unmapped when the cache moves."""
+    """A copy uses addresses of memory that is unmapped when the cache moves."""
     rig, begun, goes_on, settled = Rig(), threading.Event(), threading.Event(), []
     rig.memory.follow_session = lambda: settled.append(begun.is_set() and not goes_on.is_set())
 
@@ -420,9 +420,9 @@ def test_calls_are_of_the_session_that_has_the_blocks() -> None:
     assert (op, str(given["producers"][0]), given["producer_ranks"]) == ("register", "[::1]:7:8", 1)
     assert (list(given["blocks"][0].logical), given["blocks"][0].first) == ([2, 3], 3)
     call.ended, call.error = True, make_error("register", Code.EXPIRED)
-    assert rig.results(2) == (set(), set())  # Its blocks may be written still.
+    assert rig.results(2) == (set(), set())  # Its blocks may still be written.
     call.back = True
-    rig.memory.is_returned = lambda _: False  # The session is over, and memory agent lives.
+    rig.memory.is_returned = lambda _: False  # The session is over, and its agent runs.
     assert rig.results(2) == (set(), set())
     rig.memory.is_returned = lambda _: True
     assert rig.results(2) == (set(), {"two"})
@@ -474,7 +474,7 @@ def test_a_copy_is_made_before_and_after() -> None:
 
 
 class AttachedClient:
-    """What a home uses of a client."""
+    """The members of a client that BlockMemory uses."""
 
     def __init__(self, process: int) -> None:
         self.attached, self.epoch, self.process, self.life = True, 1, process, "one"
@@ -491,7 +491,7 @@ class AttachedClient:
 
 
 def test_only_the_end_of_its_process_ends_what_an_agent_may_write() -> None:
-    """A session that is over, and an agent that is there anew, say nothing of the one before."""
+    """The end of a session, or a new agent, proves nothing about the former agent."""
     moves: list[Any] = []
     cache = SimpleNamespace(
         layer_count=2, layer_bytes=8, block_bytes=16, immovable_reason=lambda: "", move_to=moves.append
@@ -515,7 +515,7 @@ def test_only_the_end_of_its_process_ends_what_an_agent_may_write() -> None:
             wait_until(lambda: memory.is_returned(1))
             memory.follow_session()
             assert (memory.is_current, memory.epoch, len(moves)) == (True, 2, 2)
-            client.restart(second.pid, "two")  # Another session with the same agent: the pool is the same one.
+            client.restart(second.pid, "two")  # A new session with the same agent: the pool is the same.
             assert memory.is_returned(2)
             memory.follow_session()
             assert (memory.is_current, memory.epoch, len(moves)) == (True, 3, 2)

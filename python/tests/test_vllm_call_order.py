@@ -1,4 +1,4 @@
-"""The connector under each order in which vLLM may call it: what is sent was computed before."""
+"""The connector under each order in which vLLM may call it: only computed KV is sent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def layered(wire: AgentsDouble) -> AgentsDouble:
 
 
 def sent_and_taken(pair: EnginePair, tokens: list[int]) -> Request:
-    """Send a prompt's KV. The double compares each block with what it would have computed."""
+    """Send a prompt's KV. The double compares each block with the expected KV."""
     request = pair.add_decode("r", tokens, pair.run_prefill("r", tokens))
     pair.decode.run(lambda: not pair.decode.requests)
     pair.close_all()
@@ -37,7 +37,7 @@ def sent_and_taken(pair: EnginePair, tokens: list[int]) -> Request:
 
 
 def drained(pair: EnginePair) -> Any:
-    """Give what has the prefill's threads do all that they were given, so that nothing is late by chance."""
+    """Return a function that waits until the prefill's threads are idle, so that nothing is late by chance."""
     return lambda: _drain(pair)
 
 
@@ -51,7 +51,7 @@ def _drain(pair: EnginePair) -> None:
 @pytest.mark.parametrize("budget", [1 << 20, 20])
 @pytest.mark.parametrize("hooks", [True, False])
 def test_loads_may_begin_before_the_forward_pass(either: AgentsDouble, length: int, budget: int, hooks: bool) -> None:
-    """Where another connector of MultiConnector loads what the step needs, vLLM has all begin before it."""
+    """If another connector of MultiConnector loads what the step needs, vLLM starts all loads before the pass."""
     pair = EnginePair(either, budget)
     for engine in (pair.prefill, pair.decode):
         engine.loads_before_forward, engine.calls_layer_hooks = True, hooks
@@ -81,12 +81,12 @@ def test_a_step_in_several_batches_says_of_a_layer_more_than_once(
     pair, tokens = EnginePair(either), prompt(1, 50)
     pair.prefill.batches_per_step = 2
     pair.prefill.between_layers = drained(pair)
-    pair.prefill.add(Request("first", prompt(2, 20)))  # The first batch has this one alone.
+    pair.prefill.add(Request("first", prompt(2, 20)))  # The first batch consists of this request.
     assert sent_and_taken(pair, tokens).computed_tokens == 1
 
 
 def test_a_preemption_is_known_before_the_step_writes(layered: AgentsDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be it that vLLM says nothing of it but with the work that it binds."""
+    """Even if vLLM reports it only with the work that it binds."""
     pair, tokens = EnginePair(layered, 16, blocks=16), prompt(1, 45)
     pair.prefill.announces_preemptions = False
     gate = Gate(monkeypatch, Agent, "reserve")
@@ -98,7 +98,7 @@ def test_a_preemption_is_known_before_the_step_writes(layered: AgentsDouble, mon
     other = pair.prefill.add(Request("other", prompt(2, 40)))
     pair.prefill._waiting.reverse()
 
-    def late() -> None:  # The copy runs while the blocks are written that it reads.
+    def late() -> None:  # The copy runs while the blocks that it reads are overwritten.
         gate.release.set()
         _drain(pair)
 
@@ -117,7 +117,7 @@ class ForwardError(Exception):
 @pytest.mark.parametrize("loads_first", [False, True])
 @pytest.mark.parametrize("hooks", [False, True])
 def test_nothing_of_a_step_that_failed_is_sent(layered: AgentsDouble, loads_first: bool, hooks: bool) -> None:
-    """vLLM ends such a step as if it were over, and the engine soon after."""
+    """vLLM ends such a step as if it had succeeded, and stops the engine soon after."""
     pair, tokens = EnginePair(layered, load_patience=600), prompt(1, 32)
     request = pair.add_decode("r", tokens)
     pair.decode.step()
@@ -133,7 +133,7 @@ def test_nothing_of_a_step_that_failed_is_sent(layered: AgentsDouble, loads_firs
     _drain(pair)
     pair.prefill.worker.shutdown()
     pair.decode.run(lambda: not pair.decode.requests)
-    assert request.computed_tokens > 1  # It was told.
+    assert request.computed_tokens > 1  # It was reported.
 
 
 def test_an_exception_that_is_handled_meanwhile_is_none_of_the_step(layered: AgentsDouble) -> None:
@@ -167,9 +167,9 @@ def test_a_step_without_an_end_sends_nothing(layered: AgentsDouble, monkeypatch:
 def test_what_another_connector_did_not_load_is_not_sent(
     either: AgentsDouble, length: int, wrong: int, budget: int
 ) -> None:
-    """Its load is of the very step that computes behind it, and vLLM has it computed anew when the step is over."""
+    """Its load is in the same step as the dependent computation, and vLLM recomputes it after the step."""
     pair, tokens = EnginePair(either, budget), prompt(length, length)
-    decode = pair.add_decode("r", tokens)  # It waits, and takes what comes.
+    decode = pair.add_decode("r", tokens)  # It waits, and loads what arrives.
     pair.decode.step()
     pair.prefill.loads_before_forward = pair.prefill.sync_loads = True
     pair.prefill.wrong_sync_tokens = min(wrong, length // double.BLOCK * double.BLOCK)

@@ -1,4 +1,4 @@
-"""The connector of vLLM, over doubles of it and of the agents: what is late is not asked for, and waits for nobody."""
+"""The connector of vLLM, over doubles of it and of the agents: late calls are not made, and waits are bounded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT = 20.0  # What the double of vLLM configures, in seconds.
 
 
 class Clock:
-    """The connector's time, which goes on when it is told to."""
+    """The connector's clock, which a test advances."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
@@ -31,12 +31,12 @@ class Clock:
 
 @pytest.fixture
 def clock(wire: AgentsDouble, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    del wire  # It is installed before.
+    del wire  # The double is installed before.
     return Clock(monkeypatch)
 
 
 def saved(wire: AgentsDouble, since: int) -> list[str]:
-    """Say what saving threads asked for."""
+    """Return the calls of the threads that save."""
     return [op for thread, op in wire.calls[since:] if thread in SAVE_THREADS]
 
 
@@ -50,7 +50,7 @@ def test_saves_that_are_late_ask_for_nothing(wire: AgentsDouble, monkeypatch: py
     since, clock.now = len(wire.calls), clock.now + TIMEOUT
     gate.release.set()
     pair.prefill.run(lambda: not pair.prefill.requests)
-    assert saved(wire, since) == ["reserve"]  # That which had begun.
+    assert saved(wire, since) == ["reserve"]  # The load that had started.
     pair.close_all()
     assert pair.prefill.counts["failed_saves"] == 5
 
@@ -71,7 +71,7 @@ def test_stores_that_are_late_ask_for_nothing(
 
 
 def test_a_run_has_one_deadline(wire: AgentsDouble, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    """However often it asks for pages: from the last layer that was computed on."""
+    """Regardless of how often it reserves pages, the deadline counts from the last computed layer."""
     wire.layers = dict.fromkeys(wire.layers, double.LAYERS)
     pair, gate = EnginePair(wire, 16), Gate(monkeypatch, Agent, "begin_prefill")
     reserve = Agent.reserve
@@ -79,7 +79,7 @@ def test_a_run_has_one_deadline(wire: AgentsDouble, monkeypatch: pytest.MonkeyPa
 
     def slow(self: Agent, count: int, *, timeout: float) -> Any:
         pages = reserve(self, count, timeout=timeout)
-        if count > double.LAYERS or len(given) < 3:  # Not that of the chunk that tells.
+        if count > double.LAYERS or len(given) < 3:  # Not the thread of notices.
             given.append(timeout)
             clock.now += 8
         return pages
@@ -95,7 +95,7 @@ def test_a_run_has_one_deadline(wire: AgentsDouble, monkeypatch: pytest.MonkeyPa
     gate.release.set()
     pair.prefill.run(lambda: not pair.prefill.requests)
     assert given == [TIMEOUT, TIMEOUT - 8, TIMEOUT - 16]
-    assert saved(wire, since)[-1] == "reserve"  # Nothing after the last one, whose pages came too late.
+    assert saved(wire, since)[-1] == "reserve"  # Nothing after the last reserve, whose pages came too late.
     pair.close_all()
     assert pair.prefill.counts["failed_saves"] == 1
 
@@ -158,7 +158,7 @@ def test_what_is_given_up_while_its_agent_is_away_is_given_up_when_it_is_back(wi
 
 
 def test_what_is_told_while_an_agent_is_away_is_told_when_it_is_back(wire: AgentsDouble) -> None:
-    """And others' words do not wait for those of one receiver."""
+    """Notices for other receivers do not wait for those of one receiver."""
     pair, to = EnginePair(wire), Receiver("d", (1,), (2,))
     wire.is_dead = True
     pair.prefill.worker._worker._end_notifier.notify_failed("r", to, make_error("put", Code.NO_MEMORY))
@@ -208,7 +208,7 @@ def test_a_load_asks_no_more_when_its_time_is_over(
 def test_a_source_that_has_enough_others_is_asked_less_and_less_often(
     wire: AgentsDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However slow this machine is, not more often than pauses that double have room for."""
+    """Even on a slow machine, not more often than doubling pauses allow."""
     engines, tokens = sharing_engines(2, load_patience=1), prompt(1, 60)
     run_prompt(engines[0], "one", tokens)
     get, asked = Agent.shared_get, []

@@ -1,4 +1,4 @@
-"""The connector of vLLM, over doubles: failures that are told, engines that differ, and ids that are used again."""
+"""The connector of vLLM, over doubles: notices of failures, incompatible engines, and reused request ids."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kvferry.vllm.agreement import Agreement
 from kvferry.vllm.chunk_names import ChunkNames
 from vllm_engine import Request
 
-# No wait of these tests ends by it: what is told is told at once.
+# No wait in these tests ends by this timeout: notices arrive at once.
 LONG = 600
 
 
 def decoded(pair: EnginePair, name: str, tokens: list[int], params: dict[str, object] | None) -> int:
-    """Have a decode engine compute a request; say how many tokens of its prompt it computed itself."""
+    """Let a decode engine compute a request; return how many tokens of its prompt it computed itself."""
     request = pair.add_decode(name, tokens, params)
     pair.decode.run(lambda: not pair.decode.requests)
     return request.computed_tokens
@@ -33,7 +33,7 @@ def test_a_prefill_that_fails_is_told_with_its_reason(wire: AgentsDouble) -> Non
 
 
 def test_a_request_that_was_sent_well_is_told_too(wire: AgentsDouble) -> None:
-    """Else a decode engine that names chunks otherwise would wait for its own names."""
+    """Otherwise a decode engine with other chunk names would wait for its own names."""
     pair, tokens = EnginePair(wire, load_patience=LONG), prompt(1, 33)
     params = pair.run_prefill("r", tokens)
     assert decoded(pair, "r", [7, *tokens[1:]], params) == 33
@@ -43,7 +43,7 @@ def test_a_request_that_was_sent_well_is_told_too(wire: AgentsDouble) -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_an_id_that_is_used_again_is_another_attempt(wire: AgentsDouble, first: bool) -> None:
-    """Agents take nothing more of a request that had its last batch. Whoever waits by the old name need not."""
+    """Agents accept no more chunks of a request after its last batch. Waiters for the old name are notified."""
     pair = EnginePair(wire, load_patience=LONG)
     for i in range(3):
         tokens = prompt(i, 33)
@@ -73,7 +73,7 @@ def again(pair: EnginePair, i: int, tokens: list[int]) -> dict[str, object]:
 
 
 def test_engines_that_do_not_agree_compute_at_once(wire: AgentsDouble, caplog: pytest.LogCaptureFixture) -> None:
-    """And both are told in what they differ, once."""
+    """Both engines log the difference once."""
     pair, tokens = EnginePair(wire, load_patience=LONG), prompt(1, 33)
     params = pair.run_prefill("r", tokens)
     params["agreement"]["model"] = "another"
@@ -82,7 +82,7 @@ def test_engines_that_do_not_agree_compute_at_once(wire: AgentsDouble, caplog: p
         for name in ("r", "s"):
             assert decoded(pair, name, tokens, params) == 33
     pair.decode.run(lambda: "r" in wire.abandon_reasons)
-    said = [record.getMessage() for record in caplog.records if "of no use here" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "cannot be used here" in record.getMessage()]
     assert len(said) == 1
     for word in ("model is 'double' here and 'another' there", "form is 'kvferry.vllm/"):
         assert word in said[0]
@@ -101,7 +101,7 @@ def test_what_differs_is_named_field_by_field() -> None:
     assert not ours.find_difference(same.facts)
     other = Agreement(ChunkNames("n", 2, 0, "half", "l", 32), 8)
     assert ours.find_difference(other.facts) == (
-        "chunk is 16 here and 32 there, model is 'm' here and 'n' there, weights is 'a' here and not said there"
+        "chunk is 16 here and 32 there, model is 'm' here and 'n' there, weights is 'a' here and unknown there"
     )
 
 

@@ -1,4 +1,4 @@
-"""How the connector fits into vLLM: its registry, its releases, its log, and other connectors beside this one."""
+"""Integration of the connector with vLLM: its registry, its releases, its log, and other connectors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from vllm_engine import Output, Request
 
 
 def test_the_connector_is_registered_by_its_name(wire: AgentsDouble) -> None:
-    """MultiConnector looks it up so when it reports statistics, also where no entry point is installed."""
+    """MultiConnector looks it up by name when it reports statistics, even without an entry point."""
     import kvferry.vllm
 
     assert kvferry.vllm.KvferryConnector.__name__
     assert double.Factory.registered == {"KvferryConnector": ("kvferry.vllm", "KvferryConnector")}
-    plugin.register()  # vLLM's own call, of each process.
+    plugin.register()  # vLLM's own call in each process.
 
 
 @pytest.mark.usefixtures("wire")
@@ -36,7 +36,7 @@ def test_the_entry_point_does_no_harm_where_vllm_has_no_registry(monkeypatch: py
 
 
 def scheduler_and_told(wire: AgentsDouble) -> tuple[Any, Any]:
-    """Give a scheduler's side that heard nothing, and what a worker's side tells."""
+    """Return a scheduler's side without reports, and the report of a worker's side."""
     pair = EnginePair(wire)
     from kvferry.vllm import connector
 
@@ -52,7 +52,7 @@ def output(told: Any = None) -> Any:
 
 
 def test_a_request_waits_for_what_workers_say_first(wire: AgentsDouble) -> None:
-    """Neither handshake metadata of ours nor of others is used: MultiConnector gives all the same."""
+    """Handshake metadata is not used, because MultiConnector passes the same metadata to all connectors."""
     scheduler, told = scheduler_and_told(wire)
     spec = {"req_id": "r", "receiver_host": "d", "receiver_init_port": [1], "receiver_alloc_port": [2]}
     request = Request("r", prompt(1, 20), {"do_remote_prefill": True, "disagg_spec": spec})
@@ -75,7 +75,7 @@ def test_workers_of_all_ranks_say_so_once(wire: AgentsDouble) -> None:
 
 
 def test_no_handshake_metadata_stands_in_the_way_of_others(wire: AgentsDouble) -> None:
-    """NIXL's connector ends the engine at what is not its own."""
+    """NIXL's connector stops the engine when it receives foreign metadata."""
     pair = EnginePair(wire)
     assert "get_handshake_metadata" not in vars(type(pair.prefill.worker))
     assert "set_xfer_handshake_metadata" not in vars(type(pair.prefill.worker))
@@ -100,12 +100,14 @@ def test_releases_that_were_tried(version: str, caplog: pytest.LogCaptureFixture
 @pytest.mark.parametrize("version", ["0.30.2", "0.34.0", "1.0.0", "dev", ""])
 def test_a_release_that_was_not_tried_is_named(version: str, caplog: pytest.LogCaptureFixture) -> None:
     versions.check_version(version, CLASSES)
-    assert f"not tried with vLLM {version}, but with 0.31 and 0.32" in caplog.text
+    assert f"not tested with vLLM {version}, but with 0.31 and 0.32" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["KVConnectorBase_V1", "KVConnectorOutput", "SchedulerOutput"])
 def test_a_release_with_another_interface_is_refused(name: str) -> None:
-    with pytest.raises(InvalidError, match=f"vLLM is 0.26.0, whose {name} has no .*0.31 and 0.32.*install a release"):
+    with pytest.raises(
+        InvalidError, match=f"vLLM is 0.26.0, whose {name} has no .*0.31 and 0.32.*install a tested release"
+    ):
         versions.check_version("0.26.0", {**CLASSES, name: object})
 
 
@@ -130,14 +132,14 @@ def test_without_vllm_its_import_fails_as_imports_do(monkeypatch: pytest.MonkeyP
 def test_the_release_is_looked_at_when_the_engine_starts(wire: AgentsDouble, caplog: pytest.LogCaptureFixture) -> None:
     sys.modules["vllm"].__version__ = "0.99.0"  # type: ignore[attr-defined]
     EnginePair(wire).close_all()
-    assert "not tried with vLLM 0.99.0" in caplog.text
+    assert "not tested with vLLM 0.99.0" in caplog.text
 
 
 # ---- its log ----
 
 
 def test_the_log_goes_where_that_of_vllm_goes(wire: AgentsDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM has a handler at its own logger, which passes nothing on, and none at the root."""
+    """vLLM has a handler at its own logger, which does not propagate, and none at the root."""
     vllm, client = logging.getLogger("vllm"), logging.getLogger("kvferry")
     heard: list[logging.LogRecord] = []
     handler = logging.Handler()
@@ -152,7 +154,7 @@ def test_the_log_goes_where_that_of_vllm_goes(wire: AgentsDouble, monkeypatch: p
     EnginePair(wire).close_all()
     client.info("attached anew")
     (chunks, *_) = [r for r in heard if r.getMessage().startswith("kvferry: chunks of 16 tokens")]
-    assert chunks.name == "vllm.kvferry"  # Whatever handlers the root has.
+    assert chunks.name == "vllm.kvferry"  # Regardless of the root's handlers.
     assert heard[-1].getMessage() == "attached anew"
     vllm.manager._clear_cache()  # type: ignore[attr-defined]
 

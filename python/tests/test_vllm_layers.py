@@ -1,4 +1,4 @@
-"""The connector of vLLM where agents push layer by layer, over doubles of both."""
+"""The connector of vLLM with agents that push layer by layer, over doubles of both."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_kv_comes(layered: AgentsDouble, length: int, decode_first: bool, budget
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_decode_that_takes_whole_chunks(wire: AgentsDouble, length: int) -> None:
-    """Its agent gets each chunk in one page, put together of the layers'."""
+    """Its agent gets each chunk in one page, assembled from the layers."""
     wire.layers["kv_producer"] = double.LAYERS
     pair, tokens = EnginePair(wire), prompt(length, length)
     request = pair.add_decode("r", tokens, pair.run_prefill("r", tokens))
@@ -129,7 +129,7 @@ PLACES = [(Agent, "begin_prefill", 0), (Agent, "reserve", 0), (Cache, "gather_la
 def test_a_request_that_is_preempted_half_way(
     layered: AgentsDouble, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, skip: int, others: bool
 ) -> None:
-    """Steps go on while a copy is late; it reads blocks that are others' by then, and is never sent."""
+    """Steps continue while a copy is late; it reads blocks of other requests by then, and is never sent."""
     pair, tokens = EnginePair(layered, 16, blocks=16), prompt(1, 45)
     gate = Gate(monkeypatch, owner, name, skip)
     sent = pair.prefill.add(Request("r-0a", tokens, pair.transfer_params("r")))
@@ -167,7 +167,7 @@ def test_a_request_that_is_aborted_half_way(
     pair.prefill.step()
     gate.release.set()
     pair.close_all()
-    assert request.computed_tokens > 1  # It was told.
+    assert request.computed_tokens > 1  # It was reported.
     assert "saved_requests" not in pair.prefill.counts
     assert not layered.claims
 
@@ -206,7 +206,7 @@ def test_a_call_that_fails_ends_its_request_alone(layered: AgentsDouble, monkeyp
         return reserve(self, count, timeout=timeout)
 
     monkeypatch.setattr(Agent, "reserve", once)
-    pair = EnginePair(layered, load_patience=600)  # The decode engine hears of it.
+    pair = EnginePair(layered, load_patience=600)  # The decode engine is notified.
     made = []
     for i in range(2):
         params = pair.run_prefill(f"r{i}", prompt(i, 45))
@@ -228,7 +228,7 @@ def test_an_agent_that_is_gone(layered: AgentsDouble) -> None:
 
 
 def test_an_agent_that_is_lost_when_all_was_sent(layered: AgentsDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody says that it failed: it may all be there, and then nobody waits to hear that."""
+    """No failure is reported, because everything may have arrived and no waiter needs the notice."""
     finish = Prefill.finish
 
     def lost_then(self: Prefill, timeout: float) -> None:
@@ -263,7 +263,7 @@ def test_an_agent_with_other_layers_is_refused(layered: AgentsDouble, monkeypatc
 
 
 def parts(steps: list[tuple[int, int]], tokens: int, preempted: Callable[[int], bool] = lambda _: False) -> list[Work]:
-    """Give the work of steps, each of tokens that are computed and of those that are computed now."""
+    """Return the work of steps, each with the number of computed tokens and of new tokens."""
     pushes, at, made = PushTracker(double.BLOCK, 16), [0], []
     push = Push("r", "shared", Prompt(tuple(range(tokens))), Receiver("h", (1,), (2,)))
     pushes.track_push(push, lambda: at[0])
@@ -312,7 +312,7 @@ def test_a_request_that_lost_tokens_begins_anew(told: bool) -> None:
 
 
 def test_who_may_be_computed_behind_a_load_that_failed_is_told_of_when_it_ends() -> None:
-    """So those are that begin in a step with another connector's load, and in the one that is scheduled meanwhile."""
+    """Requests that start in a step with another connector's load, or in the step that is scheduled meanwhile."""
     pushes, tokens = PushTracker(double.BLOCK, 16), tuple(range(40))
     for name in ("before", "within", "meanwhile", "later"):
         pushes.track_push(Push(name, name, Prompt(tokens), Receiver("h", (1,), (2,))), lambda: 0)

@@ -1,4 +1,4 @@
-"""The connector of vLLM, over doubles of it and of the agents: KV that does not come, and requests that end early."""
+"""The connector of vLLM, over doubles of it and of the agents: missing KV, and requests that end early."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_agents_that_are_gone(wire: AgentsDouble) -> None:
     with wire.changed:
         wire.changed.notify_all()
     later = pair.add_decode("later", tokens)
-    for i in range(2):  # As it is known that the agent is away, nothing is promised.
+    for i in range(2):  # While the agent is known to be unreachable, nothing is promised.
         sends = pair.prefill.add(Request(f"sends{i}-0a", tokens, pair.transfer_params(f"sends{i}")))
         pair.prefill.run(lambda name=sends.request_id: name not in pair.prefill.requests)  # type: ignore[misc]
     assert pair.prefill.outputs["sends1-0a"] is None
@@ -93,7 +93,7 @@ def test_an_abort_at_the_decode(wire: AgentsDouble, when: str) -> None:
         pair.run_prefill("r", tokens)
         pair.decode.run(lambda: request.is_ready, finish=False)
     pair.decode.abort(request)
-    if when == "while":  # vLLM keeps the blocks until it is told that nobody writes them.
+    if when == "while":  # vLLM keeps the blocks until the load is reported as ended.
         assert request.blocks
     pair.close_all()
     assert "r" in wire.abandoned_requests
@@ -101,7 +101,7 @@ def test_an_abort_at_the_decode(wire: AgentsDouble, when: str) -> None:
 
 
 def test_an_abort_at_the_prefill(wire: AgentsDouble) -> None:
-    """The decode engine hears of it: it would wait for long."""
+    """The decode engine is notified; otherwise it would wait for long."""
     pair = EnginePair(wire, load_patience=600)
     request = pair.prefill.add(Request("r-0a", prompt(1, 9), pair.transfer_params("r")))
     waiting = pair.add_decode("r", prompt(1, 9))
@@ -120,7 +120,7 @@ def test_an_abort_at_the_prefill(wire: AgentsDouble) -> None:
 def test_a_save_that_fails_is_told(
     wire: AgentsDouble, monkeypatch: pytest.MonkeyPatch, decode_first: bool, came: int
 ) -> None:
-    """What came before it is used."""
+    """Chunks that arrived before are used."""
     put, calls = Agent.put, []
 
     def once(self: Agent, **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""Names of chunks: all that KV depends on is in them, or the request is computed and its KV goes nowhere."""
+"""Names of chunks contain everything that KV depends on; otherwise the request is computed and its KV not sent."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def embedded(seed: int, length: int = LENGTH) -> double.Tensor:
 
 
 def served(engine: Engine, name: str, **depends: Any) -> int:
-    """Have an engine serve a prompt; say how many of its tokens were computed there."""
+    """Let an engine serve a prompt; return how many of its tokens were computed there."""
     request = engine.add(Request(name, prompt(1, LENGTH), **depends))
     engine.run(engine.is_idle)
     return request.computed_tokens
@@ -169,7 +169,7 @@ def test_a_prompt_of_embeddings_alone_has_tokens_that_mean_nothing(wire: AgentsD
     ]
     different.append(keys(double.Tensor(rows.array.astype(np.float64)), None))
     assert len({tuple(one) for one in different}) == len(different)
-    # A part of a block of embeddings, too, has a name of its own content alone.
+    # A part of a block of embeddings is named by its own content only.
     longer = double.Tensor(np.concatenate([rows.array, rows.array]))
     assert keys(longer, None) == keys(rows, None)
     with pytest.raises(UnnamableInputError, match="cuda:0"):
@@ -192,7 +192,7 @@ def test_embeddings_without_a_name_are_computed(
 
 
 def test_adapters_are_their_content(wire: AgentsDouble, tmp_path: Path) -> None:
-    """Neither a name nor a path nor a number of theirs says what they are."""
+    """Neither a name nor a path nor a number identifies an adapter."""
     engines = sharing_engines(2)
     one, other = adapter(tmp_path / "one", 1, "first"), adapter(tmp_path / "other", 2, "second")
     copy = adapter(tmp_path / "copy", 2, "first")
@@ -224,7 +224,7 @@ def test_adapters_that_no_name_expresses_are_refused_by_name(
         engines[0].scheduler._scheduler_side._inputs._logged_kinds.clear()
         assert served(engines[0], name, lora_request=made) == LENGTH
         assert why in caplog.text
-        assert "it is computed, and its KV goes nowhere" in caplog.text
+        assert "it is computed, and its KV is neither sent nor stored" in caplog.text
     assert wire.shared["0.sock"] == stored
     close_engines(engines, wire)
 
@@ -268,10 +268,10 @@ def test_media_are_told_apart_where_they_are(wire: AgentsDouble) -> None:
 
     assert served(engines[0], "one", mm_features=media("cat", 20)) == LENGTH
     assert served(engines[0], "two", mm_features=media("cat", 20)) == LENGTH - 48
-    assert served(engines[0], "three", mm_features=media("dog", 20)) == LENGTH - 16  # They begin alike.
+    assert served(engines[0], "three", mm_features=media("dog", 20)) == LENGTH - 16  # They have a common prefix.
     assert served(engines[0], "four", mm_features=media("dog", 0)) == LENGTH
     assert served(engines[0], "five", mm_features=media("", 0)) == LENGTH
-    assert served(engines[0], "six", mm_features=media("", 0)) == LENGTH  # Without a name it is stored nowhere.
+    assert served(engines[0], "six", mm_features=media("", 0)) == LENGTH  # Without a name it is not stored.
     close_engines(engines, wire)
 
 
@@ -348,7 +348,7 @@ def test_kv_from_before_a_reset_is_not_used(wire: AgentsDouble) -> None:
 
 
 def test_a_reset_before_workers_have_said_anything_counts(wire: AgentsDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine may have its weights, and its cache reset, before it has stepped."""
+    """An engine's weights and cache may be reset before its first step."""
     engines, step = sharing_engines(1), Engine.step
     assert served(engines[0], "before") == LENGTH
 
@@ -411,7 +411,7 @@ def test_what_began_before_a_reset_is_neither_stored_nor_sent(wire: AgentsDouble
     assert pair.prefill.scheduler.reset_cache() is True
     pair.close_all()
     assert pair.prefill.outputs["r-0a"] is None
-    # Where chunks go layer by layer, one went before the reset: the decode engine has the weights that it is of.
+    # With layer-by-layer pushes one chunk was sent before the reset: the decode engine has the same weights.
     assert waits.computed_tokens in ((LENGTH, LENGTH - 16) if layers else (LENGTH,))
 
 
@@ -431,7 +431,7 @@ def test_a_shared_prompt_that_began_before_a_reset_is_not_stored(wire: AgentsDou
 def test_a_decode_loads_nothing_for_requests_from_before_a_reset(
     wire: AgentsDouble, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Their prefill may have had the old weights."""
+    """Their prefill engine may have had the old weights."""
     caplog.set_level("INFO")
     pair, tokens = EnginePair(wire), prompt(1, LENGTH)
     params = pair.run_prefill("r", tokens)

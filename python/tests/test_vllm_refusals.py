@@ -1,4 +1,4 @@
-"""What the connector of vLLM is given: engines, caches and requests that it refuses."""
+"""Engines, caches and requests that the connector of vLLM refuses."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def test_caches_that_are_not_supported_are_refused_by_name(wire: AgentsDouble, m
 
     good = {"a": double.Tensor(whole[0]), "b": double.Tensor(whole[1])}
     registered(good)
-    registered({**good, "c": double.Tensor(whole[0])})  # A layer that has another one's.
-    registered({**good, "b": double.Tensor(whole[1].swapaxes(1, 2))})  # Tokens first: without gaps all the same.
+    registered({**good, "c": double.Tensor(whole[0])})  # A layer that uses the KV of another layer.
+    registered({**good, "b": double.Tensor(whole[1].swapaxes(1, 2))})  # Tokens first: without gaps as well.
     for field_, tensor in (
         ("device of b", double.Tensor(whole[1], "cuda:0")),
         ("shape of b", double.Tensor(whole[1].swapaxes(0, 1))),
@@ -115,7 +115,7 @@ def test_caches_that_are_not_supported_are_refused_by_name(wire: AgentsDouble, m
 
 
 def test_what_goes_between_processes_can_be_pickled(wire: AgentsDouble) -> None:
-    """Scheduler and workers may be processes of their own."""
+    """Scheduler and workers may be separate processes."""
     from kvferry.vllm import connector
     from kvferry.vllm.chunk_names import ChunkNames
     from kvferry.vllm.settings import ConnectorDuties

@@ -138,7 +138,7 @@ def test_a_source_that_has_enough_others_is_asked_again(
 
     def crowded(self: Agent, keys: list[str], **rest: Any) -> Any:
         asked.append(len(keys))
-        pages = get(self, keys[: len(asked) % 2 if timeout > 1 else 0], **rest)  # Each second time one chunk comes.
+        pages = get(self, keys[: len(asked) % 2 if timeout > 1 else 0], **rest)  # Every second call returns one chunk.
         pages.shortfall = make_error("shared_get", Code.TOO_MANY) if len(pages) < len(keys) else None
         return pages
 

@@ -1,6 +1,6 @@
-"""The connector of vLLM, below a double of it, over real agents that are stopped, or started anew in the middle.
+"""The connector of vLLM, below a double of it, over real agents that are stopped or restarted during work.
 
-It runs where KVFERRY_BIN names the command.
+These tests run if KVFERRY_BIN names the command.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def ended(hosts: Hosts, *some: Engine) -> None:
 
 
 def sought(hosts: Hosts, prefill: Engine, decode: Engine, tokens: list[int] | None = None) -> Request:
-    """Have a decode engine wait for a prompt, and then the prefill engine compute it; give the former's request."""
+    """Let a decode engine wait for a prompt, then let the prefill engine compute it; return the decode engine's
+    request.
+    """
     tokens, spec = tokens or TOKENS, {"disagg_spec": spec_of(hosts, "r")}
     request = decode.add(Request("r-d", tokens, {**spec, "do_remote_prefill": True}))
     decode.step()
@@ -59,7 +61,7 @@ def wait(what: Callable[[], bool]) -> None:
 
 
 def once(patch: pytest.MonkeyPatch, owner: Any, name: str, then: Callable[[], None], after: int = 0) -> None:
-    """Do something when a method has returned so many times and once more."""
+    """Run an action when a method has returned so many times."""
     former, left = getattr(owner, name), [after]
 
     def called(*args: Any, **more: Any) -> Any:
@@ -77,7 +79,7 @@ def once(patch: pytest.MonkeyPatch, owner: Any, name: str, then: Callable[[], No
 
 @PUSHES
 def test_behind_an_agent_that_is_stopped_all_wait_together(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not one after the other: what is late asks for nothing, so the engine has its blocks back."""
+    """They do not wait one after the other: late loads make no calls, so the engine gets its blocks back."""
     connect, asked = client.connect, []
     monkeypatch.setattr(client, "connect", lambda path, **more: connect(path, reply_margin=0.3, **more))
     prefill, decode = make_engines(hosts, save_patience=0.5, saves=1)
@@ -94,7 +96,7 @@ def test_behind_an_agent_that_is_stopped_all_wait_together(hosts: Hosts, monkeyp
         prefill.add(Request(f"r{i}-p", [i, *range(11)], spec))
     with stopped_process(hosts.agents["prefill"].process):
         prefill.run(prefill.is_idle)
-        # Each that asks waits for more than half of the patience. Those that go layer by layer all do so at once.
+        # Each call waits for more than half of the timeout. Pushes by layer all wait at the same time.
         saving = [thread for thread, _ in asked if thread in SAVE_THREADS]
         assert 1 <= len(saving) < requests + ("kvferry-layers" in saving)
     for engine in (prefill, decode):
@@ -105,7 +107,7 @@ def test_behind_an_agent_that_is_stopped_all_wait_together(hosts: Hosts, monkeyp
 
 @contextlib.contextmanager
 def stopped_at(hosts: Hosts, side: str, patch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
-    """Have an agent stopped when a copy of its pages was made the first time, and go on at the end."""
+    """Stop an agent when a copy of its pages was made for the first time, and continue it at the end."""
     process = hosts.agents[side].process
     once(patch, Cache, name, lambda: stop_process(process))
     try:
@@ -115,7 +117,7 @@ def stopped_at(hosts: Hosts, side: str, patch: pytest.MonkeyPatch, name: str) ->
 
 
 def test_pages_of_an_agent_that_is_stopped_are_given_back_later(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other saves would wait for that, and the engine for its blocks."""
+    """Otherwise other saves would wait for it, and the engine for its blocks."""
     connect = client.connect
     monkeypatch.setattr(client, "connect", lambda path, **more: connect(path, reply_margin=0.3, **more))
     prefill, decode = make_engines(hosts, save_patience=0.5, saves=1, load_patience=600)
@@ -155,7 +157,7 @@ def test_a_cancel_is_noticed_while_a_fetch_waits(hosts: Hosts) -> None:
     gone = decode.add(Request("gone-d", TOKENS, {"disagg_spec": spec_of(hosts, "gone"), "do_remote_prefill": True}))
     decode.step()
     decode.abort(gone)
-    decode.run(decode.is_idle)  # Its blocks are back, and its thread serves others.
+    decode.run(decode.is_idle)  # Its blocks are back, and its thread serves other requests.
     assert sought(hosts, prefill, decode).computed_tokens == 1
     ended(hosts, prefill, decode)
 
@@ -165,7 +167,7 @@ def test_a_cancel_is_noticed_while_a_fetch_waits(hosts: Hosts) -> None:
 def test_a_prefill_that_fails_is_told_while_a_fetch_waits(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, came: int
 ) -> None:
-    """What it offered before is read all the same."""
+    """Chunks that it offered before are still read."""
     put, calls = Client.put, []
 
     def fails(self: Client, **more: Any) -> Any:
@@ -188,7 +190,7 @@ def test_a_prefill_that_fails_is_told_while_a_fetch_waits(
 def test_a_load_whose_agent_was_another_at_the_end_does_not_count(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """What was read may have been written by others meanwhile."""
+    """The copied bytes may belong to other requests."""
     modes = request.node.callspec.params["hosts"]
     prefill, decode = make_engines(hosts, delayed="delayed" in modes)
     spec = {"disagg_spec": spec_of(hosts, "r")}
@@ -207,7 +209,7 @@ def test_a_load_whose_agent_was_another_at_the_end_does_not_count(
 def test_a_save_whose_agent_was_another_at_the_end_is_told(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """It was certainly not sent: who waits for it need not."""
+    """It was certainly not sent: its waiters are notified."""
     prefill, decode = make_engines(hosts, load_patience=600)
     layered = "prefill" in request.node.callspec.params["hosts"]
     name, last = ("gather_layer", double.LAYERS - 1) if layered else ("gather", 2)
@@ -224,7 +226,7 @@ def test_a_save_whose_agent_was_another_at_the_end_is_told(
 def test_a_prefill_whose_last_batch_fails_is_told(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """For its agent the request is over by then."""
+    """Its agent considers the request finished by then."""
     prefill, decode = make_engines(hosts, load_patience=600, delayed="delayed" in request.node.callspec.params["hosts"])
     calls: list[Any] = []
 

@@ -1,7 +1,7 @@
-"""A double of an engine of vLLM: its scheduler's and worker's order of calls.
+"""A test double of an engine of vLLM: its scheduler's and worker's order of calls.
 
-It follows the order that vLLM 0.32 has, and asserts what vLLM asserts of a connector. KV is a function of the tokens:
-whoever holds other bytes than it would have computed is seen.
+It follows the order of vLLM 0.32, and asserts what vLLM asserts of a connector. KV is a function of the tokens, so that
+an engine with wrong KV is detected.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Request:
     status: Status = Status.WAITING
     num_computed_tokens: int = 0
     blocks: list[int] = field(default_factory=list)
-    # Blocks of its prompt that this engine has from before.
+    # Number of blocks of its prompt in the engine's prefix cache.
     prefix_blocks: int = 0
-    # Tokens that were computed here: those of the prompt are more than one if KV did not come.
+    # Tokens that were computed here: more than one token of the prompt only if KV did not arrive.
     computed_tokens: int = 0
-    # Some were computed here since it was scheduled from the start.
+    # Whether some were computed since it was scheduled from the start.
     is_started: bool = False
     is_ready: bool = False
     has_failed: bool = False
-    # What its KV depends on besides the tokens.
+    # The inputs of its KV besides the tokens.
     cache_salt: str | None = None
     lora_request: Any = None
     mm_features: list[Any] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Blocks:
 
 @dataclass
 class Output:
-    """vLLM's SchedulerOutput, which is its own table of blocks here."""
+    """vLLM's SchedulerOutput, which is its own block table here."""
 
     num_scheduled_tokens: dict[str, int]
     preempted_req_ids: set[str]
@@ -75,14 +75,14 @@ class Output:
 
 
 def kv_of(tokens: list[int], layer: int, *inputs: Any) -> npt.NDArray[np.float32]:
-    """Give a block of KV: it depends on all tokens up to its end, and on other inputs, if there are any."""
+    """Return a block of KV: it depends on all tokens up to its end, and on other inputs, if there are any."""
     seed = hashlib.sha256(repr((layer, tokens, *inputs)).encode()).digest()[:8]
     drawn = np.random.default_rng(int.from_bytes(seed, "little"))
     return drawn.random((HEADS, BLOCK, 2 * HEAD), np.float32)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for what threads do."""
+    """Wait for a condition that threads establish."""
     end = time.monotonic() + TIMEOUT
     while not condition():
         assert time.monotonic() < end, "it takes too long"
@@ -90,7 +90,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 class Engine:
-    """One engine, with both halves of its connector in one process."""
+    """One engine, with both sides of its connector in one process."""
 
     # Elements between the blocks of a layer, which have one row.
     gap = 0
@@ -101,31 +101,32 @@ class Engine:
         vllm, cache = config(role, **extra), cache_config(blocks)
         self.scheduler = connector(vllm, Role.SCHEDULER, cache)
         self.worker = connector(vllm, Role.WORKER, cache)
-        # Layers are slices of one storage, with room between them.
+        # Layers are slices of one storage, with gaps between them.
         self._storage = np.zeros((LAYERS, blocks + 3, HEADS, BLOCK, 2 * HEAD + self.gap), np.float32)
         self.layers = {f"layers.{i}.attn": Tensor(self._storage[i, :blocks, ..., : 2 * HEAD]) for i in range(LAYERS)}
         self.worker.register_kv_caches(self.layers)
         self.free = list(range(1, blocks))
-        # What the weights of its model are, beside those that it was started with.
+        # The weights of its model, if they differ from the initial ones.
         self.weights = ""
-        # Those of adapters, by their numbers: they are loaded once.
+        # The weights of adapters, by number: each adapter is loaded once.
         self.adapters: dict[int, str] = {}
-        # Tokens that one step computes at most; whether it says so of each layer.
+        # The most tokens of a step; whether the engine calls the hooks of layers.
         self._budget = budget
         self.calls_layer_hooks = True
-        # Whether it says before the forward pass what is to be loaded, and whether it says what was preempted.
+        # Whether it starts loads before the forward pass, and whether it announces preemptions.
         self.loads_before_forward = False
         self.announces_preemptions = True
-        # How many layers, the last ones, are computed when loads were begun: those of a draft model.
+        # The number of last layers that are computed after loads start: those of a draft model.
         self.draft_layers = 0
-        # In how many batches a step is computed, one after the other.
+        # The number of batches of a step, computed one after the other.
         self.batches_per_step = 1
-        # Another connector loads what new requests begin with, in the step itself; how many tokens of it are wrong.
+        # Whether another connector loads the beginning of new requests in the step itself, and how many tokens of it
+        # are wrong.
         self.sync_loads = False
         self.wrong_sync_tokens = 0
         # Called between two layers.
         self.between_layers: Callable[[], None] = lambda: None
-        # Blocks that are written over when the next step begins, and those of prompts that are there from before.
+        # Blocks that are overwritten when the next step begins, and prefix cache hits.
         self._stale_blocks: list[int] = []
         self._prefix_hits: list[tuple[Request, int]] = []
         self._preempted: set[str] = set()
@@ -135,10 +136,10 @@ class Engine:
         self._finished: set[str] = set()
         self.outputs: dict[str, dict[str, Any] | None] = {}
         self.counts: dict[str, float] = {}
-        self.step()  # With the first one the scheduler's side hears of the worker's.
+        self.step()  # In the first step the workers report to the scheduler's side.
 
     def shared_prompt(self, tokens: list[int]) -> Prompt:
-        """Give what names the KV of some tokens where engines share."""
+        """Return the prompt that names the shared KV of some tokens."""
         prompt: Prompt = self.scheduler._scheduler_side._shared_prompt(Request("named", tokens), len(tokens))
         return prompt
 
@@ -162,7 +163,9 @@ class Engine:
         self._waiting.insert(0, request)
 
     def step(self, finish: bool = True) -> None:
-        """Schedule, work, and take what came of it. Requests end when their prompt is computed, if they may."""
+        """Schedule a step, execute it, and handle its results. Requests end when their prompt is computed, if finish
+        is set.
+        """
         scheduled = self._schedule()
         tables = {request.request_id: request.blocks for request, _ in scheduled}
         tokens = {request.request_id: end - request.num_computed_tokens for request, end in scheduled}
@@ -177,7 +180,7 @@ class Engine:
             self.worker.start_load_kv(None)
         try:
             self._compute(scheduled)
-        finally:  # So vLLM does it.
+        finally:  # As in vLLM.
             if not self.loads_before_forward:
                 self.worker.start_load_kv(None)
             if not self.draft_layers:
@@ -202,19 +205,19 @@ class Engine:
                 self._end_request(request, False)
 
     def run(self, condition: Callable[[], bool], finish: bool = True) -> None:
-        """Step until something is so."""
+        """Run steps until a condition holds."""
         end = time.monotonic() + TIMEOUT
         while not condition():
             assert time.monotonic() < end, "it takes too long"
             self.step(finish)
-            time.sleep(0.001)  # So fast an engine steps that waits.
+            time.sleep(0.001)  # The step time of a waiting engine.
 
     def is_idle(self) -> bool:
-        """Say whether vLLM would step no more."""
+        """Report whether vLLM would run no more steps."""
         return not self.requests and not self._finished
 
     def close(self) -> None:
-        """Have all that is under way end, and see what the connector says of it; then end it."""
+        """Complete everything in progress, check the connector's reports, and shut down."""
         self.run(self.is_idle)
         worker = self.worker._worker
         for pool in ("_layer_threads", "_save_threads", "_load_threads", "_copy_threads", "_notice_threads"):
@@ -227,7 +230,7 @@ class Engine:
         assert len(self.free) == len(self.layers["layers.0.attn"].array) - 1
 
     def check_blocks(self, request: Request) -> None:
-        """See that a request's blocks have what this engine would have computed."""
+        """Check that a request's blocks contain the expected KV."""
         prompt = request.prompt_token_ids[: request.num_computed_tokens]
         for place, block in enumerate(request.blocks[: -(-len(prompt) // BLOCK)]):
             for i, layer in enumerate(self.layers.values()):
@@ -237,7 +240,7 @@ class Engine:
     # ---- within ----
 
     def _schedule(self) -> list[tuple[Request, int]]:
-        """Say what is computed, and up to which token."""
+        """Return the requests to compute, and up to which token."""
         scheduled, budget = [], self._budget
         for request in self._running:
             new_tokens = min(budget, len(request.prompt_token_ids) - request.num_computed_tokens)
@@ -282,7 +285,7 @@ class Engine:
         return scheduled
 
     def _overwrite(self) -> None:
-        """Have others write what is theirs now; what is there from before, was there from before."""
+        """Overwrite freed blocks, and write the blocks of prefix cache hits."""
         for block in self._stale_blocks:
             for layer in self.layers.values():
                 layer.array[block] = -1.0
@@ -302,7 +305,7 @@ class Engine:
                     self.worker.wait_for_layer_load(names[i])
                 for request, end in scheduled[batch :: self.batches_per_step]:
                     begin = request.num_computed_tokens
-                    # Of a block that came in part, only the rest would be written: it must be right already.
+                    # Of a block that arrived in part, only the rest is written: the other part must be correct already.
                     first = begin // BLOCK if request.is_started else -(-begin // BLOCK)
                     for place in range(first, -(-end // BLOCK)):
                         self._write(request, place, i, end)
@@ -317,7 +320,7 @@ class Engine:
         for request, end in scheduled:
             request.computed_tokens += end - request.num_computed_tokens
             request.num_computed_tokens, request.is_started = end, True
-            if self.wrong_sync_tokens:  # All behind what was not loaded is computed anew.
+            if self.wrong_sync_tokens:  # Everything after the failed load is recomputed.
                 request.num_computed_tokens = 0
             self.check_blocks(request)
         if scheduled:
@@ -331,7 +334,7 @@ class Engine:
         list(self.layers.values())[layer].array[request.blocks[place]] = self._kv(request, known, layer)
 
     def _kv(self, request: Request, end: int, layer: int) -> npt.NDArray[np.float32]:
-        """Give what this engine computes of a request's tokens up to one."""
+        """Return the KV of a request's tokens up to a position."""
         inputs: list[Any] = [self.weights] if self.weights else []
         if (adapter := request.lora_request) is not None:
             if adapter.lora_int_id not in self.adapters:
@@ -375,6 +378,6 @@ class Engine:
         self._release(request)
 
     def _release(self, request: Request) -> None:
-        self._stale_blocks += request.blocks  # Nobody may rely on what they had.
+        self._stale_blocks += request.blocks  # Their content must not be used any more.
         self.free += request.blocks
         request.blocks = []

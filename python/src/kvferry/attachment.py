@@ -1,4 +1,4 @@
-"""A process's attachment to the agent of its host, as both clients have it."""
+"""The attachment of a process to the agent of its host: the parts that both clients share."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ SOCKET_VARIABLE = "KVFERRY_SOCKET"
 
 
 class Driver(Protocol):
-    """What serves the core of a client."""
+    """The driver of a client's core."""
 
     core: Core
 
     def pin_pool(self) -> PinResult:
-        """Have the core pin its pool."""
+        """Register the pool with CUDA."""
 
     def pool_memory(self) -> PoolMemory:
-        """Have the core keep its pool."""
+        """Return the pool's memory, kept mapped."""
 
     def run_on_core(self, op: str, action: Callable[..., None], *arguments: Any) -> None:
-        """Have the core told something of a call."""
+        """Run an action of the core."""
 
 
 class Attachment:
-    """What a client says of its attachment."""
+    """The attachment of a client."""
 
     def __init__(self, driver: Driver, options: Options) -> None:
-        """Be served by a driver."""
+        """Use a driver."""
         self._driver = driver
         self._options = options
 
     def __repr__(self) -> str:
-        """Say where the agent is, and whether it is there."""
+        """Return the agent's socket, and whether the client is attached."""
         core = self._driver.core
         info = core.session.info
         if core.forked:
@@ -66,7 +66,7 @@ class Attachment:
 
     @property
     def info(self) -> Attached:
-        """What the agent said of itself and its pool when this process attached last."""
+        """The agent's last reply to an attachment: its limits, and the layout of its pool."""
         info = self._driver.core.session.info
         if info is None:
             raise lost_error("info")
@@ -74,16 +74,18 @@ class Attachment:
 
     @property
     def attached(self) -> bool:
-        """Whether an agent is there now."""
+        """Whether the client is attached to an agent now."""
         return self._driver.core.session.is_attached
 
     @property
     def epoch(self) -> int:
-        """Counts sessions: handles of another one are void."""
+        """Number of the session; handles of earlier sessions are void."""
         return self._driver.core.epoch
 
     def pool_array(self) -> npt.NDArray[np.uint8]:
-        """View all of the pool, a row for each page. Whose bytes may be touched is the caller's to know."""
+        """Return a view of the whole pool, with one row for each page. The caller must know which bytes it may
+        access.
+        """
         core = self._driver.core
         core.check_usable("pool_array")
         pool = core.pool
@@ -94,19 +96,18 @@ class Attachment:
         return pool.bytes.reshape(pool.page_count, pool.page_bytes)
 
     def pin_memory(self) -> PinResult:
-        """Have CUDA know the pool, so that copies to and from devices are direct; say what was done.
+        """Register the pool with CUDA, so that copies between the pool and devices are direct; report what was done.
 
-        It may take a second for each few GB. A pool that is mapped later, of another life of the agent, is pinned by
-        itself then.
+        It may take a second for each few GB. The pools of later incarnations of the agent are registered automatically.
         """
         self._driver.core.check_usable("pin_memory")
         return self._driver.pin_pool()
 
     def pool_memory(self) -> PoolMemory:
-        """Give the memory of the pool to an engine that computes there, and whose blocks it is (Options.adopts).
+        """Return the memory of the pool to an engine that computes in it (Options.owns_pool).
 
-        It stays mapped, and what it is, for as long as something looks at it. When the session is over the agent may
-        still write into blocks that were registered, until its process has ended, or another session with it begins.
+        The memory stays mapped and unchanged for as long as a view of it exists. After the end of the session the agent
+        may still write into registered blocks, until its process has ended or another session with it begins.
         """
         core = self._driver.core
         core.check_usable("pool_memory")
@@ -115,13 +116,17 @@ class Attachment:
                 "pool_memory",
                 Code.INVALID,
                 ErrorDetails(
-                    stage="command", field="owns_pool", theirs="False", ours="True", remedy="connect with owns_pool=True"
+                    stage="command",
+                    field="owns_pool",
+                    theirs="False",
+                    ours="True",
+                    remedy="connect with owns_pool=True",
                 ),
             )
         return self._driver.pool_memory()
 
     def _check_attached(self) -> None:
-        """Raise where the first attachment did not come about."""
+        """Raise if the first attachment failed."""
         core = self._driver.core
         if core.refusal is not None:
             raise core.refusal
@@ -132,17 +137,17 @@ class Attachment:
             raise make_error("connect", Code.UNREACHABLE, details)
 
     def _split_keys(self, op: str, keys: Sequence[str]) -> list[Sequence[str]]:
-        """Cut keys into those of calls that the agent takes."""
+        """Split keys into parts that the agent accepts in one call each."""
         return split_keys(check_texts(op, "keys", keys), self._driver.core.session.info)
 
     def _reply_timeout(self, spec: CallSpec[Any], reply_margin: float | None = None) -> float:
-        """Say how long to wait for an answer."""
+        """Return how long to wait for a reply, in seconds."""
         timeout = self._options.default_timeout if spec.timeout is None else spec.timeout
         return timeout + (self._options.reply_margin if reply_margin is None else reply_margin)
 
 
 def socket_path(path: str | os.PathLike[str] | None) -> str:
-    """Say where the agent's socket is. What can never be a socket, such as a URL or a file, is refused at once."""
+    """Return the path of the agent's socket. A path that can never be a socket, such as a URL, is refused at once."""
     socket = os.fspath(path) if path is not None else os.environ.get(SOCKET_VARIABLE, "")
     if not socket:
         remedy = f"give the path that kvferry agent was given as --socket, or set {SOCKET_VARIABLE}"
@@ -156,20 +161,20 @@ def socket_path(path: str | os.PathLike[str] | None) -> str:
         )
     size = len(os.fsencode(socket))
     if size > PATH_MAX:
-        remedy = f"a Unix socket's path has no more: give a shorter one, such as /run/user/{os.geteuid()}/kvferry.sock"
+        remedy = (
+            f"a Unix socket's path cannot be longer: give a shorter one, such as /run/user/{os.geteuid()}/kvferry.sock"
+        )
         details = ErrorDetails(
             stage="command", field="path", theirs=f"{size} bytes", ours=f"at most {PATH_MAX}", remedy=remedy
         )
         raise make_error("connect", Code.INVALID, details)
     if "\0" in socket:
-        remedy = "give the path of a file: an agent serves no abstract socket"
+        remedy = "give the path of a file: an agent does not serve abstract sockets"
         raise make_error(
             "connect", Code.INVALID, ErrorDetails(stage="command", field="path", theirs=repr(socket), remedy=remedy)
         )
     if (kind := _file_kind(socket)) is not None:
-        remedy = (
-            "give the path that kvferry agent was given as --socket: it serves nothing at the place of another file"
-        )
+        remedy = "give the path that kvferry agent was given as --socket: an agent does not replace another file"
         theirs = f"{socket}, {kind}"
         raise make_error(
             "connect",
@@ -180,7 +185,7 @@ def socket_path(path: str | os.PathLike[str] | None) -> str:
 
 
 def _file_kind(path: str) -> str | None:
-    """Say what is at a path, if that is something that no agent puts a socket in the place of."""
+    """Return what a path is, if it is something that no agent would replace by a socket; otherwise None."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -191,5 +196,5 @@ def _file_kind(path: str) -> str | None:
 
 
 def warn_unclosed_client(subject: str) -> None:
-    """Say that a client was forgotten."""
+    """Warn of a client that was dropped without close."""
     warnings.warn(f"{subject} was forgotten; close it", ResourceWarning, stacklevel=2)

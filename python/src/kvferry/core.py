@@ -1,8 +1,8 @@
-"""What both clients are made of: a session, its connection, its memory, and who waits for what.
+"""The core that both clients share: the session, its connection, its memory, and the waiters of its calls.
 
-A core never waits and starts nothing. Its driver (a thread, or an event loop) calls turn when something may have become
-possible, and polls what it is told to. The driver sees to it that no two calls of a core run at once; ask, leak, look,
-usable and forked alone may be called anywhere.
+A core never blocks and starts nothing. Its driver (a thread or an event loop) calls run_once when something may be
+possible, and polls the connection. The driver ensures that no two calls of a core run at once; only queue_action,
+queue_release, check_call, check_usable and the attribute forked may be used from anywhere.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ log = logging.getLogger("kvferry")
 # How long an agent may take to answer an attachment, in seconds.
 ATTACH_TIME = 5.0
 
-# How long what the agent had no room to take back waits, in seconds, while nothing else happens.
+# How long releases that the agent had no room for are deferred, in seconds, if nothing else happens.
 RELEASE_RETRY_TIME = 0.1
 
-# How long a client that closes waits for the agent to have everything back, in seconds. The agent goes on without it.
+# How long a client that closes waits for the agent's confirmation, in seconds. The agent releases everything without
+# it.
 DETACH_TIME = 2.0
 
 
@@ -50,21 +51,28 @@ class Core:
     """See the module."""
 
     def __init__(self, path: str, options: Options, wake: Callable[[], None]) -> None:
-        """Call wake, which must take no lock, where the driver has something to do that it cannot know of."""
+        """Create a core.
+
+        Args:
+            path: the agent's socket.
+            options: the options of the client.
+            wake: wakes the driver, which cannot know of new work otherwise. It must not take a lock.
+        """
         self.path = path
         self.options = options
         self.session = Session(options.name, options.queue_limit, owns_pool=options.owns_pool)
         self.link: Link | None = None
         self.pool: Pool | npu.DevicePool | None = None
-        self.refusal: Error | None = None  # the last, where there was no attachment since
-        self.closing = False  # calls are refused; the agent is told
+        self.refusal: Error | None = None  # the last refusal, unless an attachment succeeded since
+        self.closing = False  # calls are refused, and the agent is told
         self.closed = False
         self.forked = False
         self.pin_result: PinResult | None = None
         self._wake = wake
         self._waiters: dict[Call, CallWaiter[Any]] = {}
-        self._unreturned: weakref.WeakSet[CallWaiter[Any]] = weakref.WeakSet()  # of calls that the agent may have still
-        self._unreturned_epoch = 0  # the epoch of those
+        # waiters of lost calls that the agent may still have
+        self._unreturned: weakref.WeakSet[CallWaiter[Any]] = weakref.WeakSet()
+        self._unreturned_epoch = 0  # the epoch of these calls
         self._actions: deque[Callable[[], None]] = deque()
         self._backoff = ReconnectBackoff()
         self._disconnected_at: float | None = None
@@ -74,17 +82,22 @@ class Core:
         self._close_deadline = 0.0
         self._next_release_retry = 0.0
         self._disconnect_reason = "no attempt was made yet"
-        self._agent_accepted = False  # The last attempt met somebody.
+        self._agent_accepted = False  # whether the last connection was accepted
         self._drop_logged = False
-        self._server_pid = 0  # The process at the other end of the last connection, by its number; 0: it has none here.
+        self._server_pid = 0  # The process id of the last connection's server; 0 if it has none in this PID namespace.
         _cores.add(self)
 
     # ---- for the driver ----
 
     def run_once(self, now: float, *, readable: bool = True) -> float | None:
-        """Do what can be done; say in how many seconds at most to come again, without more happening. None: never.
+        """Do everything that is possible, and return after how many seconds the call must be repeated at the latest.
 
-        Readable says that there may be something to read; else the connection is not asked.
+        Args:
+            now: the current time.
+            readable: whether the connection may have bytes to read.
+
+        Returns:
+            The delay in seconds, or None if only an event can make more work possible.
         """
         if self.closed or self.forked:
             return None
@@ -95,7 +108,7 @@ class Core:
             self._reconnect(now)
         if (
             self.session.calls.has_deferred_releases and now >= self._next_release_retry
-        ):  # Others wait for what is to be given back.
+        ):  # Other calls wait for what these releases free.
             self._next_release_retry = now + RELEASE_RETRY_TIME
             self.session.calls.queue_deferred_releases()
             self.session.calls.send_queued()
@@ -115,36 +128,36 @@ class Core:
         return max(0.0, due - now)
 
     def has_pending_bytes(self) -> bool:
-        """Whether the driver is to poll for room."""
+        """Whether the driver must poll the connection for writing."""
         with self.session.pending_bytes() as pending:
             return self.link is not None and bool(pending)
 
     def queue_action(self, action: Callable[[], None]) -> None:
-        """Have something done in the next turn, in order. It may be called in the middle of anything."""
+        """Run an action in the next run_once, in order. It may be called at any point, even by a signal handler."""
         self._actions.append(action)
         self._wake()
 
     def run_actions(self) -> None:
-        """Do what was asked for."""
+        """Run the queued actions."""
         with contextlib.suppress(IndexError):
             while True:
                 self._actions.popleft()()
 
     def check_call(self, call: Call) -> None:
-        """Raise where a call cannot be made; else it is one of this session."""
+        """Raise if a call cannot be made; otherwise bind it to the current session."""
         self.check_usable(call.op)
         if call.required_epoch is not None and call.required_epoch != self.epoch:
-            raise lost_error(call.op, "the session that it is of is over; treat it as a miss")
+            raise lost_error(call.op, "the session of the call is over; treat it as a miss")
         self.session.calls.check_call(call)
         call.epoch = self.epoch
 
     def begin_call(self, call: Call, waiter: CallWaiter[Any]) -> None:
-        """Make a call that was looked at, or have it be lost where it cannot be made any more."""
+        """Make a checked call; it is lost if it cannot be made any more."""
         checked_epoch = call.epoch
         try:
             self.check_call(call)
             if call.target_numbers and checked_epoch != call.epoch:
-                raise lost_error(call.op, "the handle is void: what it held is gone; treat it as a miss")
+                raise lost_error(call.op, "the handle is void, because its session is over; treat it as a miss")
         except Error as error:
             waiter.handle_loss(error)
             return
@@ -152,32 +165,32 @@ class Core:
         self.session.calls.queue_call(call)
 
     def abort_call(self, call: Call) -> None:
-        """Take a call back. It still has an answer, or is lost, as all are by a close: nothing is asked after that."""
+        """Abort a call. It still ends with a reply or as lost. While the client closes, all calls are lost anyway."""
         if not self.closing:
             self._deliver_events(self.session.calls.abort_call(call))
 
     def acknowledge_shown(self, call: Call, first: int, code: int) -> None:
-        """Say that what was shown is read, or with a code that it is of no use."""
+        """Tell the agent that shown chunks were read; a code other than OK says why they were not."""
         self.session.calls.acknowledge_shown(call, first, code)
 
     def forget_call(self, call: Call) -> None:
-        """Know that nobody waits for a call any more. What it brings is given back."""
+        """Handle a caller that stopped waiting. The result of the call is released."""
         self._waiters.pop(call, None)
         if not self.closing:
             self.session.calls.forget_call(call)
 
     def begin_close(self, now: float) -> None:
-        """Have the agent take back everything. Turns go on until closed."""
+        """Ask the agent to release everything. The driver continues to call run_once until closed is set."""
         if not self.closing and not self.closed and not self.forked:
             self.closing, self._close_deadline = True, now + DETACH_TIME
-            # The agent may give memory of an NPU back when it has heard.
+            # The agent may free memory of an NPU as soon as it is told.
             imported = self.pool.device_pool if isinstance(self.pool, Pool) else self.pool
             if imported is not None:
                 imported.release()
             self._deliver_events(self.session.detach())
 
     def close(self) -> None:
-        """End everything, whether the agent has heard or not."""
+        """End everything, whether the agent was told or not."""
         if self.closed:
             return
         self.closing = self.closed = True
@@ -189,7 +202,7 @@ class Core:
         _cores.discard(self)
 
     def pin_pool(self) -> PinResult:
-        """Pin the pool, and that of each life after this one."""
+        """Register the pool with CUDA, and the pools of later incarnations of the agent, too."""
         if self.pool is None:
             raise lost_error("pin_memory")
         if self.pin_result is None or not self.pin_result.done:
@@ -198,7 +211,7 @@ class Core:
         return self.pin_result
 
     def pool_memory(self) -> PoolMemory:
-        """Have the pool stay mapped for as long as something looks at it, also when the session is over."""
+        """Return the pool's memory, which stays mapped for as long as a view of it exists, even after the session."""
         info, pool = self.session.info, self.pool
         if not self.session.is_attached or info is None or pool is None or pool.incarnation != info.life:
             raise lost_error("pool_memory")
@@ -210,29 +223,31 @@ class Core:
 
     @property
     def epoch(self) -> int:
-        """Counts sessions: what was brought in another one is void."""
+        """Number of the session; results of earlier sessions are void."""
         return self.session.epoch
 
     def check_usable(self, op: str) -> None:
-        """Raise where this client serves nobody any more."""
+        """Raise if the client is closed, or belongs to the parent of a forked process."""
         if self.forked:
-            remedy = "make a client in this process: one does not survive a fork"
+            remedy = "create a client in this process: a client does not survive a fork"
             raise ClosedError(op, Code.CLOSED, ErrorDetails(remedy=remedy))
         if self.closing:
-            raise ClosedError(op, Code.CLOSED, ErrorDetails(remedy="make another client"))
+            raise ClosedError(op, Code.CLOSED, ErrorDetails(remedy="create another client"))
 
     def queue_release(self, op: str, number: int, epoch: int) -> None:
-        """Give back what a forgotten handle had. It may be called in the middle of anything: by a collection."""
+        """Release the result of a handle that was dropped. It may be called at any point, even by the garbage
+        collector.
+        """
         self.queue_action(lambda: self.session.calls.release(op, number, epoch))
 
     def describe_agent(self) -> str:
-        """Say what is known of the agent, for people."""
+        """Return what is known of the agent, for people."""
         return f"{self.path}: {self._disconnect_reason}"
 
-    # ---- within ----
+    # ---- internal ----
 
     def _is_detached(self) -> bool:
-        """Whether the agent knows that this client closes: it ends the connection then."""
+        """Whether the agent knows that this client closes. It then closes the connection."""
         return self.closing and self.session.is_detached
 
     def _read_messages(self, now: float, *, readable: bool) -> None:
@@ -241,14 +256,14 @@ class Core:
             return
         try:
             while readable and self.link is link and not self._is_detached() and (data := link.receive()) is not None:
-                readable = len(data) == READ_SIZE  # Else that was all, or what follows is polled again.
+                readable = len(data) == READ_SIZE  # Otherwise everything was read, or the rest is polled again.
                 self._handle_events(self.session.receive_bytes(data), now)
                 if self.session.is_attached:
                     link.close_fds()
         except LinkError as error:
             self._drop_connection(now, str(error))
         if self.link is link and not self.session.is_attached and now >= self._attach_deadline:
-            self._drop_connection(now, f"no answer to an attachment in {ATTACH_TIME:g} s")
+            self._drop_connection(now, f"the agent did not answer the attachment within {ATTACH_TIME:g} s")
 
     def _reconnect(self, now: float) -> None:
         if self._disconnected_at is None:
@@ -256,7 +271,11 @@ class Core:
         if not self._session_given_up and not self.closing and now - self._disconnected_at >= self.options.grace:
             self._session_given_up = True
             if self.session.epoch:
-                log.warning("the agent at %s is away for %g s: what it had is lost", self.path, self.options.grace)
+                log.warning(
+                    "the agent at %s was unreachable for %g s: calls are lost and handles are void",
+                    self.path,
+                    self.options.grace,
+                )
             self._deliver_events(self.session.give_up())
             self._drop_pool()
         if now < self._next_attempt:
@@ -273,16 +292,16 @@ class Core:
             if _process_ended(self._server_pid) or (
                 isinstance(error, ConnectionRefusedError) and _is_socket(self.path)
             ):
-                # Its process has ended, or nobody listens at its socket, for good. The next agent needs the memory.
+                # Its process has ended, or its socket has no listener any more. The next agent needs the memory.
                 self._deliver_events(self.session.handle_agent_exit())
                 self._drop_pool()
             return
         self._server_pid = self.link.server_pid
         self._attach_deadline = now + ATTACH_TIME
-        if not self._agent_accepted:  # Else how that ended says more.
+        if not self._agent_accepted:  # Otherwise the reason of the earlier disconnect is more precise.
             self._agent_accepted, self._disconnect_reason = (
                 True,
-                "it takes connections and answers none; it is stopped or overloaded",
+                "it accepts connections and does not answer; it is stopped or overloaded",
             )
         self.session.handle_connected()
 
@@ -323,7 +342,9 @@ class Core:
                     self._drop_logged = False
 
     def _handle_refusal(self, event: AttachmentRefused, now: float) -> None:
-        """Take a refusal. Where the pool is an NPU's, the agent wants to know this process as its driver does."""
+        """Handle a refusal. If the pool is in memory of an NPU, retry with this process's number in the NPU's
+        driver.
+        """
         self.refusal = event.error
         if event.info.device_bytes and event.error.code == Code.UNSUPPORTED and not self.session.device_process:
             try:
@@ -335,7 +356,9 @@ class Core:
                 self.refusal = None
                 self._backoff.reset()
         if self.refusal is None:
-            self._drop_connection(now, "it is asked again, with this process's number", expected=True)
+            self._drop_connection(
+                now, "the attachment is repeated with this process's number in the NPU's driver", expected=True
+            )
         else:
             self._drop_connection(now, str(self.refusal))
 
@@ -362,9 +385,9 @@ class Core:
         self._deliver_events(())
         self._disconnected_at, self._session_given_up = None, False
         if event.resumed:
-            log.info("attached to %s again; everything goes on", self.path)
+            log.info("attached to %s again; the session continues", self.path)
         elif self.session.epoch > 1:
-            log.warning("attached to %s anew: what was held before is a miss", self.path)
+            log.warning("attached to %s in a new session: handles of the earlier session are void", self.path)
 
     def _install_pool(self, pool: Pool | npu.DevicePool) -> None:
         self._drop_pool()
@@ -374,7 +397,7 @@ class Core:
             log.info("%s", self.pin_result.text)
 
     def _drop_pool(self) -> None:
-        """Give up the memory of a session that is over. Its handles are void before: see PagesBase.look."""
+        """Release the memory of a session that is over. Its handles are void already: see PagesBase.check_valid."""
         pool, self.pool = self.pool, None
         if pool is None:
             return
@@ -383,7 +406,7 @@ class Core:
         try:
             pool.release()
         except OSError as error:
-            log.warning("the memory of an agent that is gone stays mapped while something looks at it: %s", error)
+            log.warning("the memory of the former agent stays mapped while views of it exist: %s", error)
 
     def _deliver_events(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -404,7 +427,7 @@ class Core:
             self._return_unreturned()
 
     def _return_unreturned(self) -> None:
-        """Know that the session of calls that were adrift is over."""
+        """Report the memory of lost calls as returned, because their session is over."""
         waiters, self._unreturned = list(self._unreturned), weakref.WeakSet()
         for waiter in waiters:
             waiter.handle_return()
@@ -415,7 +438,7 @@ class Core:
         if waiter is None:
             return
         info = self.session.info
-        if self.pool is None or info is None or self.pool.incarnation != info.life:  # It could not be mapped.
+        if self.pool is None or info is None or self.pool.incarnation != info.life:  # The pool could not be mapped.
             self._waiters.pop(event.call, None)
             waiter.handle_loss(lost_error(event.call.op))
             return
@@ -426,7 +449,7 @@ class Core:
 
 
 def _foreign_user_error(path: str, error: ForeignUserError) -> Error:
-    """Refuse an agent of another user."""
+    """Create the error of an agent that belongs to another user."""
     remedy = "give the socket of an agent of this user, or of root; nothing was sent there"
     field, ours = f"the user of {error.subject} at {path}", f"{os.geteuid()} or 0"
     details = ErrorDetails(stage="attach", field=field, ours=ours, theirs=str(error.uid), remedy=remedy)
@@ -441,7 +464,7 @@ def _is_socket(path: str) -> bool:
 
 
 def _process_ended(pid: int) -> bool:
-    """Whether no process has a number any more. One that is used again is taken for the process that had it before."""
+    """Whether no process has this id any more. A reused id counts as the earlier process."""
     if not pid:
         return False
     try:
@@ -454,7 +477,7 @@ def _process_ended(pid: int) -> bool:
 
 
 def _open_pools(fd: int, info: Attached) -> Pool:
-    """Map the file, and import the second pool beside it, if there is one."""
+    """Map the file, and import the second pool, if there is one."""
     device_pool = npu.DevicePool(info) if info.device_pages else None
     try:
         return Pool(fd, info, device_pool)
@@ -468,7 +491,7 @@ _cores: weakref.WeakSet[Core] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Give up the parent's connections, else the agent would not see the parent's end; and its memory."""
+    """Close the parent's connections in a child, because otherwise the agent would not notice the end of the parent."""
     forget_mappings()
     for core in list(_cores):
         core.forked = True
@@ -481,7 +504,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def release_forgotten(core: Core, op: str, number: int, epoch: int, description: str) -> None:
-    """Give back what a handle had that nobody gave back: the finalizer of handles."""
+    """Release the result of a handle that was dropped without a release: the finalizer of handles."""
     if core.closing or core.forked or epoch != core.epoch:
         return
     core.queue_release(op, number, epoch)

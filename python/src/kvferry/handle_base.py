@@ -1,7 +1,7 @@
-"""Handles: what is held at the agent under the number of the call that brought it. Here is what both clients share.
+"""Handles: resources at the agent, named by the number of the call that created them. Both clients share this part.
 
-A handle that is forgotten is given back by the collector, with a ResourceWarning. A handle of a session that is over is
-void: nothing is left to give back, and using it raises a LostError.
+A handle that is dropped is released by the garbage collector, with a ResourceWarning. A handle of an earlier session is
+void: there is nothing left to release, and using it raises a LostError.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from kvferry.call_waiter import Reply
 
 
-# With these the agent has done nothing, or an end that was asked for before is under way: the holder may try again.
+# With these codes the agent has done nothing, or an earlier release is still in progress: the release may be repeated.
 _UNCHANGED_CODES = frozenset((Code.INVALID, Code.TOO_MANY))
 
 
 class Handle:
-    """Something that is held at the agent until it is given back."""
+    """A resource at the agent that must be released."""
 
-    # What it is, for people.
+    # The kind of the resource, for people.
     description = "a handle"
-    # The operation that gives it back.
+    # The operation that releases it.
     release_op = "release"
 
     def __init__(self, client: Attachment, reply: Reply, *, has_content: bool = True) -> None:
-        """Hold what a call brought, if it brought anything."""
+        """Own the result of a call, if the call has one."""
         self._client = client
         self._core = client._driver.core
         self._number = reply.call.number if has_content else 0
@@ -62,21 +62,21 @@ class Handle:
 
     @property
     def number(self) -> int:
-        """The number of the call that brought it, which names it at the agent."""
+        """The number of the call that created the handle, which names it at the agent."""
         return self._number
 
     @property
     def void(self) -> bool:
-        """Whether the session that it belongs to is over."""
+        """Whether the session of the handle is over."""
         return self._epoch != self._core.epoch or self._core.closing or self._core.forked
 
     @property
     def released(self) -> bool:
-        """Whether it was given back."""
+        """Whether the handle was released."""
         return self._finalizer is None or not self._finalizer.alive
 
     def _state(self) -> str:
-        """Say for people whether it is held."""
+        """Return the state of the handle, for people."""
         if self.void and not self.released:
             return "void"
         return "released" if self.released else "held"
@@ -85,69 +85,76 @@ class Handle:
         self._finalizer = weakref.finalize(
             self, release_forgotten, self._core, self.release_op, self._number, self._epoch, self.description
         )
-        self._finalizer.atexit = False  # The end of the process gives all of it back.
+        self._finalizer.atexit = False  # The agent releases everything at the end of the process.
 
     def _take_release(self, op: str) -> bool:
-        """Have it given back by the caller, once; say whether there is something to give back."""
+        """Disarm the finalizer, because the caller releases the handle. Report whether there is something to
+        release.
+        """
         if not self._number:
             return False
         if self._finalizer is None or self._finalizer.detach() is None:
-            remedy = f"nothing is to be done: it was given back before; call {op} once, or leave it to a with block"
+            remedy = f"nothing is to be done: the handle was released before; call {op} once, or use a with block"
             details = ErrorDetails(stage="command", field="the handle", theirs="released", remedy=remedy)
             raise MissingError(op, Code.NOT_FOUND, details)
         return not self.void
 
     def _release_interrupted(self) -> None:
-        """Have it given back, whether that was on its way or not."""
+        """Release the handle after an interrupt, whether the release was sent or not."""
         if self._number and self.released and not self.void:
             self._core.queue_release(self.release_op, self._number, self._epoch)
 
     def _read_release(self, reply: Reply) -> None:
-        """Take how giving back ended. What the agent does not know was given back before."""
+        """Read the reply to a release. A handle that the agent does not know was released before."""
         if Code.of(reply.answer.code) in _UNCHANGED_CODES:
             self._arm_finalizer()
         check_done_or_missing(reply)
 
     def check_valid(self, op: str) -> None:
-        """Raise where it must not be used."""
+        """Raise if the handle must not be used, because it is void, released or of a closed client."""
         self._core.check_usable(op)
         if self._epoch != self._core.epoch:
-            raise lost_error(op, "the handle is void: what it held is gone; treat it as a miss")
+            raise lost_error(op, "the handle is void, because its session is over; treat it as a miss")
         if self._number and self.released:
-            raise invalid_error(op, "the handle", "released", "one that is not", "keep it while you use it")
+            raise invalid_error(op, "the handle", "released", "one that is not", "do not release it while you use it")
 
 
 class Page:
-    """One page of a handle. Its views must not be used after the handle was released, or is void.
+    """One page of a handle. Its views must not be used after the handle was released or is void.
 
-    Views of a session that is over stay readable, and have zeros. So look at the handle (look) when what was read is
-    copied, before it is used; the end of a with block does.
+    Views of an earlier session stay readable and contain zeros. So call Pages.check_valid after copying and before
+    using the data; the end of a with block does it, too.
     """
 
     def __init__(self, pages: PagesBase, index: int) -> None:
-        """Name the page with this place in a handle."""
+        """Name the page with an index in a handle."""
         self._pages = pages
         self.index = index
 
     def __repr__(self) -> str:
-        """Say which page it is."""
+        """Return the index and the number of the page."""
         text = f"{self.index} of {len(self._pages)}, page {self.number} of the pool, {self.nbytes} bytes"
         return format_repr(self, text)
 
     @property
     def number(self) -> int:
-        """Which page of the pool it is."""
+        """The number of the page in the pool."""
         return self._pages.numbers[self.index]
 
     @property
     def nbytes(self) -> int:
-        """How many bytes of it are valid: of a page that was reserved all."""
+        """The number of valid bytes; all bytes for a reserved page."""
         return self._pages.lengths[self.index]
 
     def array(self, dtype: npt.DTypeLike = np.uint8, shape: Sequence[int] | None = None) -> npt.NDArray[Any]:
-        """View its valid bytes, without a copy; with a shape the first of them that it takes.
+        """Return the valid bytes as a numpy view, without a copy.
 
-        What a get gave is only to be read, and the view cannot be written to.
+        Args:
+            dtype: the type of the elements.
+            shape: the shape; the first bytes that fill it are used. None means one dimension with all bytes.
+
+        Returns:
+            A view; it is read-only if the page is the result of a get.
         """
         try:
             dtype = np.dtype(dtype)
@@ -163,9 +170,13 @@ class Page:
         return whole[: self._check_size(prod(shape) * dtype.itemsize)].view(dtype).reshape(tuple(shape))
 
     def tensor(self, dtype: Any = None, shape: Sequence[int] | None = None) -> Any:
-        """View the same as a tensor of torch, which must be installed; dtype is one of torch's, uint8 by default.
+        """Return the same view as a torch tensor; torch must be installed.
 
-        torch has no tensors that are only to be read: what a get gave must not be written all the same.
+        torch has no read-only tensors: pages of a get must not be written nevertheless.
+
+        Args:
+            dtype: a torch type; uint8 by default.
+            shape: as for array.
         """
         torch = torch_module()
         whole = torch.from_numpy(self._host_bytes())
@@ -177,14 +188,14 @@ class Page:
 
     @property
     def address(self) -> int:
-        """Where it begins in memory of the NPU that has the pool, for work that is given to that NPU.
+        """The address of the page in memory of the NPU, for work submitted to that NPU.
 
-        What was stored so must be done before the page is put or released: wait for the stream.
+        Writes to the page must be complete before the page is put or released: synchronize the stream.
         """
         return self._device_bytes("address").address
 
     def memory(self) -> npt.NDArray[np.uint8] | DeviceBytes:
-        """Give its valid bytes, wherever the pool is: a view, or what stands for memory of an NPU."""
+        """Return the valid bytes: a numpy view, or DeviceBytes if the pool is in memory of an NPU."""
         self._pages.check_page("array", self.index)
         whole = self._pages.pool.page_memory(self.number, self.nbytes)
         if isinstance(whole, DeviceBytes):
@@ -192,12 +203,12 @@ class Page:
         return whole
 
     def read(self) -> npt.NDArray[np.uint8]:
-        """Copy its valid bytes to memory of Python's, wherever the pool is."""
+        """Return a copy of the valid bytes in host memory, wherever the pool is."""
         whole = self.memory()
         return whole.read() if isinstance(whole, DeviceBytes) else whole.copy()
 
     def write(self, data: Any) -> None:
-        """Fill its first bytes with all that a buffer has, wherever the pool is."""
+        """Copy a buffer to the beginning of the page, wherever the pool is."""
         whole = self.memory()
         if isinstance(whole, DeviceBytes):
             whole.write(data)
@@ -230,75 +241,83 @@ class Page:
 
 
 class PagesBase(Handle):
-    """Pages of the pool: of a reserve to be filled, of a get only to be read."""
+    """Pages of the pool: writable after a reserve, read-only after a get."""
 
     description = "pages"
 
     def __init__(self, client: Attachment, reply: Reply, *, writable: bool = False) -> None:
-        """Hold what an answer brought."""
+        """Own the pages of a reply."""
         answer = reply.answer
         super().__init__(client, reply, has_content=bool(answer.pages))
         self.pool = reply.pool
         self.numbers = answer.pages
         self.lengths = answer.lengths
         self.writable = writable
-        if writable:  # All of it may be filled.
+        if writable:  # All bytes may be written.
             self.lengths = (reply.pool.page_bytes,) * len(answer.pages)
-        # Why it is not all that was asked for; None where it is.
+        # Why there are fewer pages than requested; None if all came.
         self.shortfall = reply.error
         self._stored_indices: set[int] = set()
         self._share_count = 0
 
     def __repr__(self) -> str:
-        """Say which pages they are, and whether they are held."""
+        """Return the numbers of the pages, and their state."""
         some = ", ".join(map(str, self.numbers[:4])) + (", ..." if len(self) > 4 else "")
         text = f"{len(self)} pages{f' ({some})' if some else ''}, {'writable' if self.writable else 'to be read'}"
         shortfall = f", shortfall: {self.shortfall}" if self.shortfall is not None else ""
         return format_repr(self, f"{text}, {self._state() if self._number else 'nothing held'}{shortfall}")
 
     def __len__(self) -> int:
-        """Count the pages."""
+        """Return the number of pages."""
         return len(self.numbers)
 
     def __getitem__(self, index: int) -> Page:
-        """Give a page."""
+        """Return a page."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"page {index} of {len(self)}")
         return Page(self, index % len(self))
 
     def __iter__(self) -> Iterator[Page]:
-        """Give all pages."""
+        """Iterate over the pages."""
         return (Page(self, index) for index in range(len(self)))
 
     def _lost_while_reading(self) -> Error | None:
-        """Make the error of pages that were to be read, and whose session ended while they were."""
+        """Return the error if the session ended while the pages were being read, so that views may have contained
+        zeros.
+        """
         if self.writable or not self._number or self._epoch == self._core.epoch:
             return None
         return lost_error(
-            "get", "the agent went away while the pages were read; treat it as a miss: views have zeros since"
+            "get", "the session ended while the pages were read; treat it as a miss: the views contain zeros since then"
         )
 
     def check_page(self, op: str, index: int) -> None:
-        """Raise where the page must not be used."""
+        """Raise if a page must not be used."""
         self.check_valid(op)
         if index in self._stored_indices:
-            raise invalid_error(op, "page", str(index), "one that the handle has", "it was stored: the cache has it")
+            raise invalid_error(
+                op, "page", str(index), "one that the handle has", "the page was stored: the cache owns it"
+            )
 
     def mark_stored(self, indices: range) -> None:
-        """Know that the cache has these pages now."""
+        """Record that the cache owns these pages now."""
         self._stored_indices.update(indices)
 
     def require_all(self) -> None:
-        """Raise what short is, if it is less than was asked for."""
+        """Raise the shortfall, if fewer pages came than requested."""
         if self.shortfall is not None:
             raise self.shortfall
 
     def check_range(self, op: str, first: int, count: int) -> None:
-        """Raise where pages cannot be what a call is about."""
+        """Raise if a range of pages cannot be the target of a call."""
         self.check_valid(op)
         if not 0 <= first < len(self):
             raise invalid_error(
-                op, "first_page", str(first), f"0 to {len(self) - 1}", "it is the handle's page of the first key"
+                op,
+                "first_page",
+                str(first),
+                f"0 to {len(self) - 1}",
+                "it is the index of the first key's page in the handle",
             )
         if not 0 < count <= len(self) - first:
             given, wanted = (
@@ -308,14 +327,14 @@ class PagesBase(Handle):
             raise invalid_error(op, "keys", given, wanted, "each key takes a page, from first on")
 
     def _release(self, timeout: float | None) -> CallSpec[None] | None:
-        """Ask to take the pages back; None: there is nothing to wait for.
+        """Return the call that releases the pages; None if there is nothing to wait for.
 
-        How long it may take the agent is not told: it ends when it can.
+        The timeout is not sent to the agent, which releases the pages as soon as it can.
         """
         to_nanoseconds("release", "timeout", timeout)
         if self._share_count and not self.void:
             raise invalid_error(
-                "release", "the handle", f"{self._share_count} parts shared", "none", "withdraw them first"
+                "release", "the handle", f"{self._share_count} parts shared", "none", "call stop_sharing first"
             )
         if not self._take_release("release"):
             return None
@@ -325,41 +344,41 @@ class PagesBase(Handle):
         return CallSpec("release", {"target": self._number}, timeout, self._read_release, ignore_lost)
 
     def _wait_until_unused(self, timeout: float | None) -> CallSpec[None]:
-        """Ask for the moment when nothing reads them."""
+        """Return the call that waits until nothing reads the pages."""
         self.check_valid("await_return")
         waits = wait_nanoseconds("await_return", timeout)
         return CallSpec("await_return", {"target": self._number, "patience_ns": waits}, timeout, check_done)
 
 
 class SharedPagesBase(Handle):
-    """Pages that peers may read until they are withdrawn."""
+    """Pages that peers may read until sharing stops."""
 
     description = "shared pages"
     release_op = "withdraw"
 
     def __init__(self, client: Attachment, reply: Reply, pages: PagesBase) -> None:
-        """Hold what was shared of a handle."""
+        """Own the share of a handle's pages."""
         super().__init__(client, reply)
         self._pages = pages
         pages._share_count += 1
-        # How many chunks are shared; the others were here already.
+        # How many chunks are shared. The agent had the other chunks already.
         self.hits = reply.answer.hits
-        # Why not all of them are.
+        # Why fewer chunks are shared than requested; None if all are.
         self.shortfall = reply.error
 
     def __repr__(self) -> str:
-        """Say how many chunks are shared, and whether they are still."""
+        """Return the number of chunks, and the state."""
         return format_repr(self, f"{self.hits} chunks, {self._state()}")
 
     def _stop_sharing(self, timeout: float | None) -> CallSpec[None] | None:
-        """Ask to take the pages back; None: the agent has nothing of them."""
+        """Return the call that ends the share; None if the agent has nothing of it."""
         if self.void:
             self._mark_stopped()
             return None
         self.check_valid("withdraw")
 
         def read(reply: Reply) -> None:
-            check_done_or_missing(reply)  # One that had no answer in time may have been heard.
+            check_done_or_missing(reply)  # A call without a reply in time may have been executed.
             self._mark_stopped()
 
         waits = wait_nanoseconds("withdraw", timeout)
@@ -372,20 +391,20 @@ class SharedPagesBase(Handle):
 
 
 class PrefillBase(Handle):
-    """A request whose chunks go layer by layer while they are computed."""
+    """A request whose chunks are pushed layer by layer while they are computed."""
 
     description = "a prefill"
     release_op = "drop_prefill"
 
     def __init__(self, client: Attachment, reply: Reply, request: str) -> None:
-        """Hold a prefill that has begun."""
+        """Own a prefill."""
         super().__init__(client, reply)
         self.request = request
-        # Of a save that nobody waited for: the next call has it.
+        # The error of a save without a waiter; the next call raises it.
         self._deferred_error: Error | None = None
 
     def __repr__(self) -> str:
-        """Say whose it is, and whether it goes on."""
+        """Return the request id, and the state."""
         return format_repr(self, f"of request {self.request!r}, {self._state()}")
 
     def _check_usable(self, op: str) -> None:
@@ -395,7 +414,7 @@ class PrefillBase(Handle):
             raise error
 
     def _save_layer(self, layer: int, tokens: int, pages: PagesBase | None) -> CallSpec[None]:
-        """Ask to push a layer."""
+        """Return the call that pushes a layer."""
         op = "save_layer"
         self._check_usable(op)
         if pages is not None:
@@ -409,13 +428,13 @@ class PrefillBase(Handle):
         return CallSpec(op, entries, 0.0, check_done)
 
     def _preempt(self) -> CallSpec[None]:
-        """Ask to begin anew."""
+        """Return the call that restarts the prefill."""
         self.check_valid("preempt_prefill")
         self._deferred_error = None
         return CallSpec("preempt_prefill", {"prefill": self._number}, 0.0, check_done)
 
     def _finish(self, timeout: float | None) -> CallSpec[None]:
-        """Ask to end it well."""
+        """Return the call that completes the prefill."""
         self._check_usable("finish_prefill")
 
         def read(reply: Reply) -> None:
@@ -427,7 +446,7 @@ class PrefillBase(Handle):
         return CallSpec("finish_prefill", {"prefill": self._number, "patience_ns": waits}, timeout, read)
 
     def _abort(self, *, wait: bool = True) -> CallSpec[None] | None:
-        """Ask to end it; None: there is nothing to wait for."""
+        """Return the call that aborts the prefill; None if there is nothing to wait for."""
         if not self._take_release("drop_prefill"):
             return None
         if not wait:

@@ -1,8 +1,7 @@
-"""The pool of an agent in the memory of an Ascend NPU, imported by AscendCL.
+"""The pool of an agent in memory of an Ascend NPU, imported with AscendCL.
 
-AscendCL is the vendor's library. An engine on an NPU has it loaded already, by torch_npu; here it is called for what
-concerns the pool and nothing else. It is never finalized, and no device is ever reset: both would end the engine's use
-of it, too.
+AscendCL is the vendor's library. An engine on an NPU has loaded it already, through torch_npu; this module calls it
+only for the pool. It never finalizes the library and never resets a device, because both would break the engine.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ Bytes = npt.NDArray[np.uint8]
 
 LIBRARY_VARIABLE = "KVFERRY_ASCENDCL"
 
-# The names by which the loader finds it where CANN's set_env.sh was sourced.
+# The names under which the loader finds it after CANN's set_env.sh.
 _LIBRARY_NAMES = ("libascendcl.so", "libacl_rt.so")
 
-# From acl_base.h: aclInit says so where somebody else did it before.
+# From acl_base.h: aclInit returns it if the library was initialized before.
 _ALREADY_INITIALIZED = 100002
-# aclrtMemcpyKind.
+# The values of aclrtMemcpyKind.
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
 
 _P, _N, _I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32
@@ -54,14 +53,14 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class NPUError(OSError):
-    """AscendCL is not there, or a call of it failed."""
+    """AscendCL is not available, or one of its calls failed."""
 
 
 class Library:
-    """AscendCL, as this process has it loaded."""
+    """AscendCL, as loaded into this process."""
 
     def __init__(self, path: str) -> None:
-        """Load and initialise it; NPUError where that cannot be."""
+        """Load and initialize AscendCL; raise NPUError if that fails."""
         self._contexts: dict[int, int] = {}
         try:
             loaded = ctypes.CDLL(path)
@@ -78,7 +77,7 @@ class Library:
             raise NPUError(f"aclInit gave error {code}")
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function, and raise an NPUError with what it says of an error."""
+        """Call a function; raise NPUError with the library's message if it fails."""
         code = getattr(self._loaded, name)(*arguments)
         if code:
             raise NPUError(f"{name} gave error {code}{self._error_text()}")
@@ -92,13 +91,13 @@ class Library:
         return f": {text.decode(errors='replace').strip()}" if text else ""
 
     def process_number(self) -> int:
-        """Give the number that the driver has for this process: the host's, in a container too."""
+        """Return the number of this process in the NPU's driver: that of the host, even in a container."""
         number = _I()
         self.call("aclrtDeviceGetBareTgid", ctypes.byref(number))
         return number.value
 
     def find_device(self, physical: int) -> int:
-        """Find the device with a number of the host's among those that this process sees."""
+        """Return the logical device of a physical NPU of the host."""
         count = ctypes.c_uint32()
         self.call("aclrtGetDeviceCount", ctypes.byref(count))
         for logical in range(count.value):
@@ -112,7 +111,7 @@ class Library:
         )
 
     def activate_device(self, logical: int) -> int:
-        """Take a device into use, and give its context: the process's one, which torch_npu's threads have as well."""
+        """Activate a device and return its context: the primary one, which torch_npu's threads use, too."""
         if logical not in self._contexts:
             with self._restored_context():
                 self.call("aclrtSetDevice", logical)
@@ -123,7 +122,7 @@ class Library:
 
     @contextlib.contextmanager
     def in_context(self, context: int) -> Iterator[None]:
-        """Have the calling thread work in a context, and then in its own again."""
+        """Switch the calling thread to a context for the length of a block."""
         with self._restored_context():
             self.call("aclrtSetCurrentContext", context)
             yield
@@ -132,7 +131,7 @@ class Library:
     def _restored_context(self) -> Iterator[None]:
         before = _P()
         if self._loaded.aclrtGetCurrentContext(ctypes.byref(before)):
-            before.value = None  # The thread has none.
+            before.value = None  # The thread has no context.
         try:
             yield
         finally:
@@ -145,7 +144,7 @@ _loading = threading.Lock()
 
 
 def load_library() -> Library:
-    """Load AscendCL once: the file that the variable names, or what the loader finds."""
+    """Load AscendCL once: the file that KVFERRY_ASCENDCL names, or the library that the loader finds."""
     configured = os.environ.get(LIBRARY_VARIABLE, "")
     failures: list[str] = []
     with _loading:
@@ -162,31 +161,33 @@ def load_library() -> Library:
 
 
 class DeviceBytes:
-    """Some of the pool's memory on an NPU: it has an address there and no content that Python could look at.
+    """A range of the pool's memory on an NPU: it has an address there, and Python cannot access its content directly.
 
-    A slice of it is one, too. Copies to and from it are over when read and write return.
+    A slice of it is a DeviceBytes, too. Copies are complete when read and write return.
     """
 
     def __init__(self, pool: DevicePool, address: int, size: int, *, writable: bool = True) -> None:
-        """Name the memory."""
+        """Describe a range of memory."""
         self.pool = pool
         self.address = address
         self.nbytes = size
         self.writable = writable
 
     def __len__(self) -> int:
-        """Count its bytes."""
+        """Return the number of bytes."""
         return self.nbytes
 
     def __getitem__(self, part: slice) -> DeviceBytes:
-        """Give a stretch of it."""
+        """Return a part of the range."""
         begin, end, step = part.indices(self.nbytes)
         if step != 1:
-            raise invalid_error("slice", "the step", str(step), "1", "memory of a device is sliced in one piece")
+            raise invalid_error(
+                "slice", "the step", str(step), "1", "memory of a device can only be sliced contiguously"
+            )
         return DeviceBytes(self.pool, self.address + begin, max(0, end - begin), writable=self.writable)
 
     def read(self) -> Bytes:
-        """Copy it to the host."""
+        """Return a copy in host memory."""
         content = np.empty(self.nbytes, np.uint8)
         with self.pool.imported() as (lib, context), lib.in_context(context):
             if self.nbytes:
@@ -194,7 +195,7 @@ class DeviceBytes:
         return content
 
     def write(self, data: Any) -> None:
-        """Fill its first bytes from the host: what a buffer has, all of it."""
+        """Copy a buffer of the host to the beginning of the range."""
         content = np.ascontiguousarray(np.frombuffer(memoryview(data).cast("B"), np.uint8))
         self._check_writable(content.nbytes)
         with self.pool.imported() as (lib, context), lib.in_context(context):
@@ -202,14 +203,14 @@ class DeviceBytes:
                 lib.call("aclrtMemcpy", self.address, self.nbytes, content.ctypes.data, content.nbytes, HOST_TO_DEVICE)
 
     def enqueue_from(self, address: int, size: int, stream: int, *, on_device: bool) -> None:
-        """Put a copy into a stream of the NPU, from there to here. The caller waits for the stream before it ends."""
+        """Enqueue a copy to this range into a stream of the NPU. The caller must synchronize the stream."""
         self._check_writable(size)
         kind = DEVICE_TO_DEVICE if on_device else HOST_TO_DEVICE
         with self.pool.imported() as (lib, context), lib.in_context(context):
             lib.call("aclrtMemcpyAsync", self.address, self.nbytes, address, size, kind, stream)
 
     def enqueue_to(self, address: int, size: int, stream: int, *, on_device: bool) -> None:
-        """Put a copy into a stream of the NPU, from here to there."""
+        """Enqueue a copy from this range into a stream of the NPU."""
         kind = DEVICE_TO_DEVICE if on_device else DEVICE_TO_HOST
         with self.pool.imported() as (lib, context), lib.in_context(context):
             lib.call("aclrtMemcpyAsync", address, size, self.address, size, kind, stream)
@@ -226,16 +227,16 @@ class DeviceBytes:
 
 
 class DevicePool:
-    """The pages of one life of an agent, in memory of an NPU.
+    """The pages of one incarnation of an agent, in memory of an NPU.
 
-    When the session is over the import is closed, as soon as no copy uses it: the agent must not give the memory back
-    before. Later copies are lost.
+    At the end of the session the import is closed as soon as no copy uses it, because the agent must not free the
+    memory before. Later copies raise LostError.
     """
 
     def __init__(self, info: Attached) -> None:
-        """Import the memory. The process was admitted before.
+        """Import the memory. The agent has admitted this process before.
 
-        Where it is a second pool beside a file's, its pages are numbered from 0 here.
+        If it is a second pool beside a file's, its pages are numbered from 0 here.
         """
         if info.device_pages:
             info = replace(info, offset=info.device_offset, pages=info.device_pages)
@@ -259,20 +260,20 @@ class DevicePool:
         self._begin = (address.value or 0) + info.offset
 
     def page(self, number: int, length: int | None = None) -> DeviceBytes:
-        """Give the first bytes of a page, all of them by default."""
+        """Return the first bytes of a page; by default all its bytes."""
         size = self.page_bytes if length is None else length
         return DeviceBytes(self, self._begin + number * self.page_bytes, size)
 
     def page_memory(self, number: int, length: int | None = None) -> DeviceBytes:
-        """Give the same, as Pool does."""
+        """Return the same as page, for compatibility with Pool."""
         return self.page(number, length)
 
     @contextlib.contextmanager
     def imported(self) -> Iterator[tuple[Library, int]]:
-        """Keep the memory imported; the context is where it is used."""
+        """Keep the memory imported for the length of a block, and return the library and the context."""
         with self._lock:
             if self._is_released:
-                raise lost_error("copy", "the agent is gone, and the memory with it; treat it as a miss")
+                raise lost_error("copy", "the session is over, and the memory was released; treat it as a miss")
             self._users += 1
         try:
             yield self._library, self._context
@@ -282,7 +283,7 @@ class DevicePool:
                 self._close_if_unused()
 
     def release(self) -> None:
-        """Give the memory up; see the class."""
+        """Release the memory; see the class."""
         with self._lock:
             if not self._is_released:
                 self._is_released = True
@@ -295,13 +296,13 @@ class DevicePool:
 
 
 def device_memory_error(op: str, pool: DevicePool) -> Error:
-    """Make the error of what wants memory that Python can look at."""
+    """Create the error of an operation that needs memory of the host."""
     remedy = "use read and write of a page, or its address in work that you give the NPU"
     return invalid_error(op, "the pool", f"memory of {pool.name}", "memory of the host", remedy)
 
 
 def process_number(physical: int) -> int:
-    """Say what number the driver of a device has for this process."""
+    """Return the number of this process in the driver of a physical NPU."""
     found = load_library()
     with found.in_context(found.activate_device(found.find_device(physical))):
         return found.process_number()

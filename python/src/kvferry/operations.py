@@ -1,6 +1,6 @@
-"""What a client can ask for, one function for each: what is checked, what is said on the wire, what an answer means.
+"""The operations of a client, one function each: it checks the arguments, builds the call's fields and reads the reply.
 
-What handles can ask for is theirs (holding.py).
+handle_base has the operations of handles.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def stats() -> CallSpec[dict[str, Any]]:
-    """Ask for counters."""
+    """Describe a call that returns counters."""
 
     def read(reply: Reply) -> dict[str, Any]:
         counters: dict[str, Any] = json.loads(check_reply(reply).answer.stats or b"{}")
@@ -50,7 +50,7 @@ def stats() -> CallSpec[dict[str, Any]]:
 
 
 def reserve(count: int, timeout: float | None) -> CallSpec[Reply]:
-    """Ask for pages."""
+    """Describe a call that reserves pages."""
     number = check_number("reserve", "count", count)
     return CallSpec(
         "reserve", {"count": number, "patience_ns": to_nanoseconds("reserve", "timeout", timeout)}, timeout, check_reply
@@ -67,7 +67,7 @@ def put(
     last_batch: bool,
     timeout: float | None,
 ) -> CallSpec[None]:
-    """Ask for a push."""
+    """Describe a call that pushes chunks."""
     keys = check_texts("put", "keys", keys)
     pages.check_range("put", first_page, len(keys))
     entries = {
@@ -82,14 +82,14 @@ def put(
 
 
 def _cut_reason(text: str) -> str:
-    """Cut words for people to what an agent passes on."""
+    """Cut a reason for people to the length that an agent passes on."""
     return text.encode()[:REASON_BYTES].decode(errors="ignore")
 
 
 def recall(
     peer: Peer, keys: Sequence[str], pages: PagesBase, request: str, first_page: int, timeout: float | None
 ) -> CallSpec[Reply]:
-    """Ask for chunks back."""
+    """Describe a call that reads chunks back."""
     keys = check_texts("recall", "keys", keys)
     pages.check_range("recall", first_page, len(keys))
     entries = {**_peer_entries("recall", peer), **_key_entries("recall", keys, request, timeout)}
@@ -99,7 +99,7 @@ def recall(
 def begin_prefill(
     keys: Sequence[str], request: str, peer: Peer | None, skip_tokens: int, layer_seconds: float
 ) -> CallSpec[Reply]:
-    """Ask to begin with a request."""
+    """Describe a call that starts a prefill."""
     op = "begin_prefill"
     entries = {
         "keys": check_texts(op, "keys", keys),
@@ -112,7 +112,7 @@ def begin_prefill(
 
 
 def end_request(request: str, peer: Peer, code: int, reason: str, timeout: float | None) -> CallSpec[None]:
-    """Ask to have a receiver told how a request ended."""
+    """Describe a call that notifies a receiver of the end of a request."""
     entries = {
         "request": request,
         "code": check_number("end", "code", code),
@@ -127,13 +127,13 @@ def end_request(request: str, peer: Peer, code: int, reason: str, timeout: float
 
 
 def get(keys: Sequence[str], request: str, layered: bool, timeout: float) -> CallSpec[Reply]:
-    """Ask for chunks of the pool."""
+    """Describe a call that returns chunks of the pool."""
     entries = {"keys": check_texts("get", "keys", keys), "request": request, "layered": layered}
     return CallSpec("get", {**entries, "patience_ns": wait_nanoseconds("get", timeout)}, timeout, check_pages)
 
 
 def contains(keys: Sequence[str]) -> CallSpec[int]:
-    """Ask what is there."""
+    """Describe a call that counts available chunks."""
 
     def read(reply: Reply) -> int:
         return check_reply(reply, Code.NOT_FOUND).answer.hits
@@ -142,12 +142,12 @@ def contains(keys: Sequence[str]) -> CallSpec[int]:
 
 
 def fetch(keys: Sequence[str], request: str, timeout: float | None) -> CallSpec[Prefix]:
-    """Ask to be shown chunks."""
+    """Describe a call that shows chunks."""
     return CallSpec("fetch", _key_entries("fetch", keys, request, timeout), timeout, _read_prefix)
 
 
 def abandon(request: str, reason: str) -> CallSpec[None]:
-    """Ask to give up what is kept for a request."""
+    """Describe a call that drops the chunks of a request."""
     return CallSpec("abandon", {"request": request, "reason": _cut_reason(reason)}, 0.0, check_done_or_missing)
 
 
@@ -155,11 +155,11 @@ def abandon(request: str, reason: str) -> CallSpec[None]:
 
 
 def store(keys: Sequence[str], pages: PagesBase, first_page: int) -> CallSpec[None]:
-    """Ask to make pages the cache's."""
+    """Describe a call that gives pages to the cache."""
     count = len(keys)
 
     def read(reply: Reply) -> None:
-        # An error counts those that were not stored.
+        # The count of an error is the number of chunks that were not stored.
         missing = 0 if reply.answer.code == Code.OK else reply.answer.count or count
         pages.mark_stored(range(first_page, first_page + max(0, count - missing)))
         check_reply(reply)
@@ -168,7 +168,7 @@ def store(keys: Sequence[str], pages: PagesBase, first_page: int) -> CallSpec[No
 
 
 def share(keys: Sequence[str], pages: PagesBase, first_page: int) -> CallSpec[Reply]:
-    """Ask to let peers read pages."""
+    """Describe a call that lets peers read pages."""
 
     def read(reply: Reply) -> Reply:
         return reply if reply.answer.hits else check_reply(reply)
@@ -177,7 +177,7 @@ def share(keys: Sequence[str], pages: PagesBase, first_page: int) -> CallSpec[Re
 
 
 def lookup(keys: Sequence[str]) -> CallSpec[Lookup]:
-    """Ask who has chunks, here and at directories, which have as long as is configured."""
+    """Describe a call that locates chunks here and at directories, whose timeout the agent has configured."""
 
     def read(reply: Reply) -> Lookup:
         answer = check_reply(reply).answer
@@ -187,25 +187,25 @@ def lookup(keys: Sequence[str]) -> CallSpec[Lookup]:
 
 
 def shared_get(keys: Sequence[str], request: str, source: SharingPeer | None, timeout: float | None) -> CallSpec[Reply]:
-    """Ask for chunks that peers share."""
+    """Describe a call that returns chunks that peers share."""
     return CallSpec("shared_get", _sharing_entries("shared_get", keys, request, source, timeout), timeout, check_pages)
 
 
 def lease(keys: Sequence[str], request: str, source: SharingPeer | None, timeout: float | None) -> CallSpec[Prefix]:
-    """Ask to have peers lend what they share."""
+    """Describe a call that acquires read leases at peers."""
     return CallSpec("keep", _sharing_entries("keep", keys, request, source, timeout), timeout, _read_prefix)
 
 
 def shared_fetch(
     keys: Sequence[str], request: str, source: SharingPeer | None, timeout: float | None
 ) -> CallSpec[Prefix]:
-    """Ask to be shown chunks that peers share."""
+    """Describe a call that shows chunks that peers share."""
     return CallSpec(
         "shared_fetch", _sharing_entries("shared_fetch", keys, request, source, timeout), timeout, _read_prefix
     )
 
 
-# ---- an engine's own blocks ----
+# ---- blocks of the engine ----
 
 
 def register_blocks(
@@ -219,7 +219,7 @@ def register_blocks(
     timeout: float | None,
     epoch: int | None = None,
 ) -> CallSpec[RegisterResult]:
-    """Ask to have blocks written."""
+    """Describe a call that registers blocks to be written."""
 
     def read(reply: Reply) -> RegisterResult:
         answer = check_reply(reply).answer
@@ -238,7 +238,7 @@ def register_blocks(
 def expect_request(
     request: str, producers: Sequence[ProducerPeer], transfer: str, timeout: float | None
 ) -> CallSpec[None]:
-    """Ask to keep what producers lend."""
+    """Describe a call that keeps what producers lend."""
     return CallSpec(
         "expect",
         _producer_entries("expect", request, producers, transfer, timeout),
@@ -250,7 +250,7 @@ def expect_request(
 def decline_request(
     request: str, producers: Sequence[ProducerPeer], transfer: str, timeout: float | None
 ) -> CallSpec[None]:
-    """Ask to tell producers that nobody registers."""
+    """Describe a call that declines a request at its producers."""
     return CallSpec(
         "not_needed",
         _producer_entries("not_needed", request, producers, transfer, timeout),
@@ -262,7 +262,7 @@ def decline_request(
 def lend_blocks(
     request: str, blocks: Sequence[Blocks], transfer: str, lease: float | None, epoch: int | None = None
 ) -> CallSpec[LendResult]:
-    """Ask to lend blocks."""
+    """Describe a call that lends blocks."""
 
     def read(reply: Reply) -> LendResult:
         answer = check_reply(reply).answer
@@ -278,15 +278,15 @@ def lend_blocks(
 
 
 def abort_request(request: str, transfer: str) -> CallSpec[None]:
-    """Ask to end what is lent for a request."""
+    """Describe a call that ends the lending of blocks for a request."""
     return CallSpec("aborted", {"request": request, "transfer": transfer}, 0.0, check_done)
 
 
-# ---- what several of them say ----
+# ---- common fields ----
 
 
 def _peer_entries(op: str, peer: Peer | SharingPeer | None) -> dict[str, Any]:
-    """Name a peer; None is nobody."""
+    """Return the fields of a peer; none for None."""
     if peer is None:
         return {}
     if not hasattr(peer, "host"):
@@ -294,20 +294,20 @@ def _peer_entries(op: str, peer: Peer | SharingPeer | None) -> dict[str, Any]:
             op, "peer", repr(peer)[:60], "a kvferry.Peer", 'give one, such as kvferry.Peer("10.0.0.2", 7300, 7400)'
         )
     entries: dict[str, Any] = {"host": peer.host}
-    # What an operation does not take is refused by the agent, and a peer may be described once for all of them.
+    # The agent refuses fields that an operation does not take, and one Peer may serve all operations.
     for name in ("init_port", "alloc_port", *(("query_port",) if op == "recall" else ())):
         entries[name] = check_number(op, f"peer.{name}", getattr(peer, name, 0), PORT)
     return entries
 
 
 def _key_entries(op: str, keys: Sequence[str], request: str, timeout: float | None) -> dict[str, Any]:
-    """Name chunks."""
+    """Return the fields of chunks."""
     timeout_ns = to_nanoseconds(op, "timeout", timeout)
     return {"keys": check_texts(op, "keys", keys), "request": request, "patience_ns": timeout_ns}
 
 
 def _page_entries(op: str, keys: Sequence[str], pages: PagesBase, first_page: int) -> dict[str, Any]:
-    """Name pages that chunks fill."""
+    """Return the fields of pages that chunks fill."""
     keys = check_texts(op, "keys", keys)
     pages.check_range(op, first_page, len(keys))
     for index in range(first_page, first_page + len(keys)):
@@ -318,14 +318,14 @@ def _page_entries(op: str, keys: Sequence[str], pages: PagesBase, first_page: in
 def _sharing_entries(
     op: str, keys: Sequence[str], request: str, source: SharingPeer | None, timeout: float | None
 ) -> dict[str, Any]:
-    """Name chunks that peers share."""
+    """Return the fields of chunks that peers share."""
     return {**_key_entries(op, keys, request, timeout), **_peer_entries(op, source)}
 
 
 def _producer_entries(
     op: str, request: str, producers: Sequence[ProducerPeer], transfer: str, timeout: float | None
 ) -> dict[str, Any]:
-    """Name producers of a request."""
+    """Return the fields of the producers of a request."""
     return {
         "request": request,
         "transfer": transfer,
@@ -335,7 +335,7 @@ def _producer_entries(
 
 
 def _block_entries(op: str, blocks: Sequence[Blocks]) -> dict[str, Any]:
-    """Name blocks."""
+    """Return the fields of blocks."""
     return {
         "groups": [check_number(op, "blocks.group", b.group, PORT) for b in blocks],
         "firsts": [check_number(op, "blocks.first", b.first, U64) for b in blocks],
@@ -345,5 +345,5 @@ def _block_entries(op: str, blocks: Sequence[Blocks]) -> dict[str, Any]:
 
 
 def _read_prefix(reply: Reply) -> Prefix:
-    """Read how far a call came."""
+    """Read how many chunks a call covered."""
     return Prefix(check_hits(reply).answer.hits, reply.error)

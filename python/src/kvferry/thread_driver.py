@@ -1,4 +1,4 @@
-"""The thread that serves the core of a client."""
+"""The thread that runs the core of a client."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ log = logging.getLogger("kvferry")
 
 
 class CompletionEvent:
-    """What comes to pass once. Any thread may wait for it.
+    """A one-shot event that any thread may wait for.
 
-    A wait may end at any point by what the handler of a signal raises, and must leave no lock held, as one for a Future
-    does: the thread of the client would wait for that lock for ever. So who waits has a lock alone.
+    A signal handler may raise during a wait, which must not leave a lock held, as a wait for a Future would: the
+    client's thread would block on that lock. So each waiter has its own lock.
     """
 
     def __init__(self) -> None:
-        """Begin before it has come to pass."""
+        """Create the event, not set."""
         self._is_set = False
         self._locks: deque[threading.Lock] = deque()
 
     def done(self) -> bool:
-        """Say whether it has come to pass."""
+        """Report whether the event is set."""
         return self._is_set
 
     def set_result(self, _: None) -> None:
-        """Have it come to pass. It never waits."""
+        """Set the event. It never blocks."""
         self._is_set = True
         while self._locks:
             self._locks.popleft().release()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait so many seconds; False where the time was over first. None: for as long as it takes."""
+        """Wait for at most so many seconds (None: without limit), and report whether the event is set."""
         lock = threading.Lock()
         lock.acquire()
         self._locks.append(lock)
         if self._is_set or lock.acquire(timeout=-1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)):
             return True
-        with contextlib.suppress(ValueError):  # It comes to pass just now.
+        with contextlib.suppress(ValueError):  # The event is being set now.
             self._locks.remove(lock)
         return self._is_set
 
 
 class _Waker:
-    """Wakes the thread of a client, from anywhere: without a lock, and without waiting."""
+    """Wakes the client's thread from anywhere, without a lock and without blocking."""
 
     def __init__(self) -> None:
         self.reader, self._writer = socket.socketpair()
@@ -67,12 +67,12 @@ class _Waker:
         self._writer.setblocking(False)
 
     def __call__(self) -> None:
-        with contextlib.suppress(OSError):  # It is full, or closed: then nobody has to be woken.
+        with contextlib.suppress(OSError):  # The buffer is full or closed; in both cases no wake-up is needed.
             self._writer.send(b"\0")
 
     def drain(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            self.reader.recv(4096)  # What is left is polled again.
+            self.reader.recv(4096)  # The rest is polled again.
 
     def close(self) -> None:
         self.reader.close()
@@ -80,10 +80,12 @@ class _Waker:
 
 
 class ThreadDriver:
-    """What the thread and the client have in common. The thread has no client: so a client can be collected."""
+    """The state that the thread and the client share. The thread does not refer to the client, so that a dropped
+    client can be collected.
+    """
 
     def __init__(self, path: str, options: Options) -> None:
-        """Begin to serve; run attaches."""
+        """Create the driver; run attaches."""
         self.waker = _Waker()
         try:
             self.core = Core(path, options, self.waker)
@@ -95,11 +97,11 @@ class ThreadDriver:
         self.stopping = False
         self._poll = select.poll()
         self._poll.register(self.waker.reader, select.POLLIN)
-        self._registered: tuple[int, int] | None = None  # The connection, and for what.
-        self._readable = False  # There may be something to read from it.
+        self._registered: tuple[int, int] | None = None  # the polled connection and its events
+        self._readable = False  # whether the connection may have bytes to read
 
     def run(self) -> None:
-        """Serve the connection until the client is closed."""
+        """Run the core until the client is closed."""
         try:
             while self._run_once():
                 pass
@@ -123,7 +125,7 @@ class ThreadDriver:
             if self.core.closed:
                 return False
             self._poll_connection()
-        # A thousandth more, that what is due then is due when it comes back.
+        # One millisecond more, so that a timer that is due then has expired when poll returns.
         ready = self._poll.poll(None if pause is None else int(pause * 1000) + 1)
         waker_fd = self.waker.reader.fileno()
         self._readable = any(fd != waker_fd for fd, _ in ready)
@@ -132,7 +134,7 @@ class ThreadDriver:
         return True
 
     def _poll_connection(self) -> None:
-        """Have the connection polled that there is now. Its number may be that of the one before."""
+        """Poll the current connection. Its descriptor may have the number of the previous connection's."""
         link, wanted = self.core.link, None
         if link is not None:
             wanted = (link.fileno(), select.POLLIN | (select.POLLOUT if self.core.has_pending_bytes() else 0))
@@ -145,18 +147,18 @@ class ThreadDriver:
         self._registered = wanted
 
     def stop(self) -> None:
-        """Have the thread end. It takes no lock, for it may be called by a collection."""
+        """Stop the thread. It takes no lock, because the garbage collector may call it."""
         self.stopping = True
         self.waker()
 
     def stop_forgotten(self) -> None:
-        """Have the thread end for a client that was forgotten."""
+        """Stop the thread of a client that was dropped without close."""
         if not self.stopping and not self.core.forked:
             self.stop()
             warn_unclosed_client("a kvferry client")
 
-    # What follows is called by threads of the caller's, where a signal's handler may raise at any point. So none of it
-    # touches the core, or takes a lock: the client's own thread does what it is asked for.
+    # The following methods run in threads of the caller, where a signal handler may raise at any point. So they neither
+    # touch the core nor take a lock: they queue actions for the client's own thread.
 
     def begin_call(self, call: Call, waiter: CallWaiter[Any]) -> None:
         """Make a call."""
@@ -164,26 +166,26 @@ class ThreadDriver:
         self._queue_action(lambda: self.core.begin_call(call, waiter))
 
     def run_on_core(self, op: str, action: Callable[..., None], *arguments: Any) -> None:
-        """Have the core told something of a call."""
+        """Run an action of the core."""
         self.core.check_usable(op)
         self._queue_action(lambda: action(self.core, *arguments))
 
     def forget_call(self, call: Call) -> None:
-        """Know that nobody waits for a call any more."""
+        """Handle a caller that stopped waiting for a call."""
         if not self.core.forked:
             self._queue_action(lambda: self.core.forget_call(call))
 
     def _queue_action(self, action: Callable[[], None]) -> None:
         self.core.queue_action(action)
-        if self.core.closed:  # The thread may have acted for the last time.
+        if self.core.closed:  # The thread may have run its last actions.
             self.core.run_actions()
 
     def pin_pool(self) -> PinResult:
-        """Have the core pin its pool."""
+        """Register the pool with CUDA."""
         with self.lock:
             return self.core.pin_pool()
 
     def pool_memory(self) -> PoolMemory:
-        """Have the core keep its pool."""
+        """Return the pool's memory, kept mapped."""
         with self.lock:
             return self.core.pool_memory()

@@ -1,6 +1,6 @@
-"""The client for programs with an event loop. It has the methods of kvferry.Client, to be awaited; it starts no thread.
+"""The client for asyncio. It has the methods of kvferry.Client as coroutines, and starts no thread.
 
-Everything of a client belongs to the loop that it was made in.
+A client and its handles belong to the event loop in which the client was created.
 """
 
 from kvferry.aio.client import Client, connect

@@ -1,4 +1,4 @@
-"""The client for event loops."""
+"""The client for asyncio."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kvferry.call_waiter import Chunks
     from kvferry.values import Blocks, Peer, ProducerPeer, SharingPeer
 
-    # Takes the place of the first chunk among the keys, and the chunks. It may be a coroutine function.
+    # Called with the index of the first chunk among the keys, and the chunks. It may be a coroutine function.
     Scatter = Callable[[int, list[npt.NDArray[np.uint8]]], Awaitable[None] | None]
 
 Future = asyncio.Future[None]
@@ -42,15 +42,15 @@ T = TypeVar("T")
 
 
 class Client(Attachment):
-    """A process's attachment to the agent of its host; see connect, and kvferry.Client for what each method means.
+    """The attachment of a process to the agent of its host; see connect. kvferry.Client documents each method.
 
-    A task that is cancelled takes its call back; what that brings all the same is given back by itself.
+    A cancelled task aborts its call, and the result of the call is released.
     """
 
     _driver: LoopDriver
 
     def __init__(self, path: str, options: Options) -> None:
-        """Begin to attach; use connect."""
+        """Start to attach; use connect instead."""
         driver = LoopDriver(path, options)
         super().__init__(driver, options)
         self._finalizer = weakref.finalize(self, driver.stop_forgotten)
@@ -68,30 +68,30 @@ class Client(Attachment):
             raise
 
     async def close(self) -> None:
-        """Detach, as kvferry.Client.close."""
+        """Detach from the agent, as kvferry.Client.close."""
         self._finalizer.detach()
         if not self._driver.core.forked:
             self._driver.begin_close()
             await self._driver.closed_event.wait()
 
     async def __aenter__(self) -> Client:
-        """Close it at the end of the block."""
+        """Return the client; it is closed at the end of the block."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the client."""
         await self.close()
 
     async def stats(self) -> dict[str, Any]:
-        """Get what the agent counts, for people and for metrics."""
+        """Return the counters of the agent, for people and for metrics."""
         return await self._run(operations.stats())
 
     # ---- sender ----
 
     async def reserve(self, count: int, *, timeout: float | None = None) -> Pages:
-        """Take so many pages of the pool, all or none. Their content is not defined."""
+        """Reserve pages of the pool, all of them or none."""
         return Pages(self, await self._run(operations.reserve(count, timeout)), writable=True)
 
     async def put(
@@ -106,7 +106,7 @@ class Client(Attachment):
         last_batch: bool = False,
         timeout: float | None = None,
     ) -> PutResult:
-        """Push one batch of a request's chunks, or in pull mode offer it."""
+        """Push a batch of a request's chunks to a peer, or offer it to the peer in pull mode."""
         return await self._run_put(
             operations.put(peer, keys, pages, request, first_page, last_chunk_tokens, last_batch, timeout)
         )
@@ -121,7 +121,7 @@ class Client(Attachment):
         first_page: int = 0,
         timeout: float | None = None,
     ) -> RecallResult:
-        """Read back the longest prefix of chunks that a receiver still has, into pages from first on."""
+        """Read back the longest prefix of chunks that a receiver still has, into the pages from first_page on."""
         spec = operations.recall(peer, keys, pages, request, first_page, timeout)
         waiter = await self._make_call(spec)
         spec.read(waiter.reply())
@@ -136,7 +136,7 @@ class Client(Attachment):
         skip_tokens: int = 0,
         layer_seconds: float = 0.0,
     ) -> Prefill:
-        """Begin with a request whose chunks go layer by layer; without a peer they go nowhere."""
+        """Start a request whose chunks are pushed layer by layer while they are computed."""
         return Prefill(
             self, await self._run(operations.begin_prefill(keys, request, peer, skip_tokens, layer_seconds)), request
         )
@@ -144,7 +144,7 @@ class Client(Attachment):
     def end_request(
         self, *, request: str, peer: Peer, code: int = Code.OK, reason: str = "", timeout: float | None = None
     ) -> PendingCall[None]:
-        """Have a receiver told how a request ended of which nothing more is put, and return at once."""
+        """Notify a receiver that no more chunks of a request follow, and return at once."""
         return self._start_call(operations.end_request(request, peer, code, reason, timeout))
 
     # ---- receiver ----
@@ -152,11 +152,13 @@ class Client(Attachment):
     async def get(
         self, keys: Sequence[str], *, request: str = "", layered: bool = False, timeout: float = 0.0
     ) -> Pages:
-        """Wait until all keys are ready here, and give the usable prefix."""
+        """Wait until all keys are ready in the pool, and return the pages of the usable prefix, in order."""
         return Pages(self, await self._run(operations.get(keys, request, layered, timeout)))
 
     async def contains(self, keys: Sequence[str]) -> int:
-        """Count the chunks, from the first key on, that could be had now: none that are layered."""
+        """Count the chunks, from the first key on, that a get would return now, without chunks that arrive layer by
+        layer.
+        """
         count = 0
         for part in self._split_keys("contains", keys):
             found = await self._run(operations.contains(part))
@@ -168,7 +170,9 @@ class Client(Attachment):
     async def fetch(
         self, keys: Sequence[str], scatter: Scatter, *, request: str = "", timeout: float | None = None
     ) -> Prefix:
-        """Hand chunks to scatter batch by batch, in this task. What takes long in it holds up the loop."""
+        """Read chunks and pass them to a callback batch by batch, in this task. A slow callback blocks the event
+        loop.
+        """
         parts = self._split_keys("fetch", keys)
         if len(parts) == 1:
             return await self._run_fetch(operations.fetch(parts[0], request, timeout), scatter)
@@ -184,13 +188,13 @@ class Client(Attachment):
         return progress.result()
 
     async def abandon(self, request: str, reason: str = "") -> None:
-        """Give up what is kept for a request that will not come for it."""
+        """Drop the chunks that the agent keeps for a request that nothing will read."""
         await self._run(operations.abandon(request, reason))
 
     # ---- sharing ----
 
     async def store(self, keys: Sequence[str], pages: Pages, first_page: int = 0) -> None:
-        """Make pages the cache's: the handle has them no more."""
+        """Give pages to the cache; the handle no longer owns them."""
         parts = self._split_keys("store", keys)
         pages.check_range("store", first_page, sum(len(part) for part in parts))
         for part in parts:
@@ -198,11 +202,11 @@ class Client(Attachment):
             first_page += len(part)
 
     async def share(self, keys: Sequence[str], pages: Pages, first_page: int = 0) -> SharedPages:
-        """Let peers read pages that the engine goes on reading itself, until they are withdrawn."""
+        """Let peers read pages that the engine also keeps reading, until SharedPages.stop_sharing."""
         return SharedPages(self, await self._run(operations.share(keys, pages, first_page)), pages)
 
     async def lookup(self, keys: Sequence[str]) -> Lookup:
-        """Say how many chunks, from the first key on, are here, and how many one other node has: a hint."""
+        """Return how many chunks this agent has, and how many of them one other node has. It is a hint."""
         progress = LookupProgress()
         for part in self._split_keys("lookup", keys):
             if not progress.add(await self._run(operations.lookup(part)), len(part)):
@@ -212,13 +216,13 @@ class Client(Attachment):
     async def shared_get(
         self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, timeout: float | None = None
     ) -> Pages:
-        """Give the longest prefix that is here or that peers have, which is read from them first."""
+        """Return the longest prefix that this agent or its peers have."""
         return Pages(self, await self._run(operations.shared_get(keys, request, source, timeout)))
 
     async def lease(
         self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, timeout: float | None = None
     ) -> Prefix:
-        """Have peers lend what they have, and leave it with them until it is fetched; count it."""
+        """Acquire read leases at the peers that have the chunks, without reading them yet, and count the chunks."""
         return await self._run(operations.lease(keys, request, source, timeout))
 
     async def shared_fetch(
@@ -230,10 +234,10 @@ class Client(Attachment):
         source: SharingPeer | None = None,
         timeout: float | None = None,
     ) -> Prefix:
-        """Hand the longest prefix that is here, or that peers have, to scatter batch by batch, as fetch does."""
+        """Pass the longest prefix that this agent or its peers have to a callback batch by batch."""
         return await self._run_fetch(operations.shared_fetch(keys, request, source, timeout), scatter)
 
-    # ---- an engine's own blocks ----
+    # ---- blocks of the engine ----
 
     def register_blocks(
         self,
@@ -248,7 +252,7 @@ class Client(Attachment):
         timeout: float | None = None,
         epoch: int | None = None,
     ) -> PendingCall[RegisterResult]:
-        """Name blocks that producers are to write into, and return at once."""
+        """Register blocks of the engine that producers will write into, and return at once."""
         spec = operations.register_blocks(
             request, producers, blocks, producer_ranks, producer_stages, transfer, engine, timeout, epoch
         )
@@ -257,13 +261,15 @@ class Client(Attachment):
     def expect_request(
         self, *, request: str, producers: Sequence[ProducerPeer], transfer: str = "", timeout: float | None = None
     ) -> PendingCall[None]:
-        """Keep what producers lend of a request until it is registered for, and return at once."""
+        """Keep the blocks that producers lend for a request until register_blocks is called, and return at once."""
         return self._start_call(operations.expect_request(request, producers, transfer, timeout))
 
     async def decline_request(
         self, *, request: str, producers: Sequence[ProducerPeer], transfer: str = "", timeout: float | None = None
     ) -> None:
-        """Tell producers that nobody will register for a request, and wait until each has heard."""
+        """Tell producers that nothing will be registered for a request, and wait until each of them has confirmed
+        it.
+        """
         await self._run(operations.decline_request(request, producers, transfer, timeout))
 
     def lend_blocks(
@@ -275,22 +281,22 @@ class Client(Attachment):
         lease: float | None = None,
         epoch: int | None = None,
     ) -> PendingCall[LendResult]:
-        """Lend blocks of a request that is computed to whoever registers for them, and return at once."""
+        """Lend the blocks of a computed request to the consumers that register for them, and return at once."""
         return self._start_call(operations.lend_blocks(request, blocks, transfer, lease, epoch))
 
     async def abort_request(self, *, request: str, transfer: str = "") -> None:
-        """Say that a request will not come, or that what is lent for it is not to be written any more."""
+        """Tell the agent that a request will not be computed, or that its lent blocks must not be sent any more."""
         await self._run(operations.abort_request(request, transfer))
 
-    # ---- within ----
+    # ---- internal ----
 
     async def _make_call(self, spec: CallSpec[Any]) -> CallWaiter[Future]:
-        """Make a call, and wait for its end."""
+        """Make a call and wait for its reply."""
         call, waiter, seconds = Call(spec.op, spec.entries), CallWaiter[Future](_make_future), self._reply_timeout(spec)
         self._driver.begin_call(call, waiter)
         try:
             answered = await wait_for(waiter.end_event, seconds)
-        except BaseException:  # The task was cancelled: nobody will have what comes.
+        except BaseException:  # The task was cancelled: nothing will take the result.
             self._driver.forget_call(call)
             raise
         if not answered:
@@ -299,25 +305,25 @@ class Client(Attachment):
         return waiter
 
     async def _run(self, spec: CallSpec[T]) -> T:
-        """Make a call, and read how it ended."""
+        """Make a call and read its result."""
         try:
             return spec.read((await self._make_call(spec)).reply())
         except LostError as error:
             return spec.on_lost(error)
 
     async def _run_optional(self, spec: CallSpec[None] | None) -> None:
-        """Make a call, if there is one to make."""
+        """Make a call, unless it is None."""
         if spec is not None:
             await self._run(spec)
 
     async def _run_put(self, spec: CallSpec[None]) -> PutResult:
-        """Make a call that has a result, also where it failed."""
+        """Make a call that has a PutResult, even if it fails."""
         result = PutResult(self, await self._make_call(spec))
         result._raise_error(spec)
         return result
 
     def _start_call(self, spec: CallSpec[T]) -> PendingCall[T]:
-        """Make a call, and wait for nothing."""
+        """Make a call without waiting for its reply."""
         call, waiter = Call(spec.op, spec.entries, required_epoch=spec.required_epoch), CallWaiter[Future](_make_future)
         self._driver.begin_call(call, waiter)
         return PendingCall(self, spec, call, waiter)
@@ -360,7 +366,7 @@ def _make_future() -> Future:
 
 
 async def connect(path: str | os.PathLike[str] | None = None, **options: Any) -> Client:
-    """Attach to the agent whose socket is at a path, by default what KVFERRY_SOCKET says; see kvferry.connect."""
+    """Attach to the agent whose socket is at a path; see kvferry.connect."""
     client = Client(socket_path(path), Options(**options))
     await client._attach()
     return client

@@ -1,4 +1,4 @@
-"""Handles of the client for event loops, and what its calls come to; see kvferry for what each method means."""
+"""Handles and results of the client for asyncio; kvferry documents each method."""
 
 from __future__ import annotations
 
@@ -29,120 +29,120 @@ class Pages(PagesBase):
     _client: Client
 
     async def release(self, timeout: float | None = None) -> None:
-        """Give the pages back, as kvferry.Pages.release."""
+        """Release the pages, as kvferry.Pages.release."""
         await self._client._run_optional(self._release(timeout))
 
     async def wait_until_unused(self, timeout: float | None = None) -> None:
-        """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
+        """Wait until nothing reads the pages of earlier puts and saves, so that the pages may be written again."""
         await self._client._run(self._wait_until_unused(timeout))
 
     async def __aenter__(self) -> Pages:
-        """Release them at the end of the block."""
+        """Return the pages; they are released at the end of the block."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Release them, if that was not done; as with kvferry.Pages, those that were read in vain are an error."""
+        """Release the pages, unless that was done. It raises LostError if the session ended during the block."""
         if self.released:
             return
         lost = self._lost_while_reading() if error is None else None
         try:
             await self.release()
         except ExpiredError as release_error:
-            log.warning("%s", release_error)  # They go back by themselves.
+            log.warning("%s", release_error)  # The agent releases them later.
         except Error as release_error:
             if error is None:
                 raise
-            log.warning("%s", release_error)  # The block's own error says more.
+            log.warning("%s", release_error)  # The error of the block is more precise.
         if lost is not None:
             raise lost
 
 
 class SharedPages(SharedPagesBase):
-    """Pages that peers may read, until they are withdrawn. It is an asynchronous context manager."""
+    """Pages that peers may read until stop_sharing. It is an asynchronous context manager."""
 
     _client: Client
 
     async def stop_sharing(self, timeout: float | None = None) -> None:
-        """Take the pages back, as kvferry.Shared.withdraw."""
+        """Stop sharing the pages, as kvferry.SharedPages.stop_sharing."""
         await self._client._run_optional(self._stop_sharing(timeout))
 
     async def __aenter__(self) -> SharedPages:
-        """Withdraw them at the end of the block."""
+        """Return the handle; sharing stops at the end of the block."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Withdraw them, if that was not done."""
+        """Stop sharing, unless that was done."""
         if not self.released:
             await self.stop_sharing()
 
 
 class PendingCall(PendingCallBase[T]):
-    """A call that is under way. What it came to is for whoever asks; nobody has to."""
+    """A call in progress. Reading its result is optional."""
 
     _waiter: CallWaiter[asyncio.Future[None]]
 
     async def result(self, timeout: float | None) -> T:
-        """Wait for its end, so many seconds; None: for as long as it takes. It raises how it ended, or TimeoutError."""
+        """Wait for the result of the call, as kvferry.PendingCall.result."""
         if not await wait_for(self._waiter.end_event, timeout):
             raise no_answer_error(self._spec.op, timeout or 0.0)
         return self._spec.read(self._waiter.reply())
 
     async def wait_until_unused(self, timeout: float | None) -> bool:
-        """Wait until nothing touches its memory any more, whatever it came to; False where the time was over first."""
+        """Wait until nothing accesses the memory of the call any more. It returns False if the timeout passed first."""
         return await wait_for(self._waiter.return_event, timeout)
 
 
 class PutResult(PutResultBase):
-    """What a put did; see kvferry.PutResult."""
+    """The result of a put; see kvferry.PutResult."""
 
     _client: Client
     _waiter: CallWaiter[asyncio.Future[None]]
 
     async def wait_until_unused(self, timeout: float | None) -> bool:
-        """Wait until nothing reads the pages of this put any more; False where the time was over first."""
+        """Wait until nothing reads the pages of this put any more. It returns False if the timeout passed first."""
         return await wait_for(self._waiter.return_event, timeout)
 
     async def withdraw_offer(self) -> None:
-        """End the offer of a put whose pages are still lent: nobody begins to read them any more."""
+        """Withdraw the offer of a put whose pages are still lent. No peer starts to read them afterwards."""
         await self._client._run_optional(self._withdraw_offer())
 
 
 class RecallResult(RecallResultBase, PutResult):
-    """What a recall came to; see kvferry.RecallResult."""
+    """The result of a recall; see kvferry.RecallResult."""
 
 
 class Prefill(PrefillBase):
-    """A request whose chunks go layer by layer while they are computed; see kvferry.Prefill."""
+    """A request whose chunks are pushed layer by layer while they are computed; see kvferry.Prefill."""
 
     _client: Client
 
     async def save_layer(self, layer: int, tokens: int, pages: Pages | None = None) -> None:
-        """Say that one layer of the first so many tokens is computed, as kvferry.Prefill.save_layer."""
+        """Push one layer of the first tokens of the prompt, as kvferry.Prefill.save_layer."""
         await self._client._run(self._save_layer(layer, tokens, pages))
 
     async def preempt(self) -> None:
-        """Say that what was computed of it is lost, and is computed again: its saves begin anew."""
+        """Discard what was computed of the request, because it is computed again. Saves start from the first token."""
         await self._client._run(self._preempt())
 
     async def finish(self, timeout: float | None = None) -> PutResult:
-        """Say that every layer was saved of all tokens, as kvferry.Prefill.finish."""
+        """Complete the prefill, as kvferry.Prefill.finish."""
         return await self._client._run_put(self._finish(timeout))
 
     async def abort(self) -> None:
-        """End it; nothing more of it goes, and the proxy is not told."""
+        """Abort the prefill. No more chunks are sent, and the proxy is not notified."""
         await self._client._run_optional(self._abort())
 
     async def __aenter__(self) -> Prefill:
-        """Drop it at the end of the block, unless it was finished."""
+        """Return the prefill; it is aborted at the end of the block, unless it was finished."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Drop it, if it is not over."""
+        """Abort the prefill, unless it is over."""
         if not self.released:
             await self.abort()

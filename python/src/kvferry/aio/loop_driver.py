@@ -1,4 +1,4 @@
-"""Serves the core of a client on an event loop."""
+"""Runs the core of a client on an event loop."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ log = logging.getLogger("kvferry")
 
 
 async def wait_for(future: asyncio.Future[None], timeout: float | None) -> bool:
-    """Wait for something so many seconds; False where the time was over first. None: for as long as it takes."""
+    """Wait for a future for at most so many seconds (None: without limit), and report whether it is done."""
     done, _ = await asyncio.wait((future,), timeout=timeout)
     return bool(done)
 
 
 class LoopDriver:
-    """See the module. All of it runs on the loop that it was made in, but for forgotten."""
+    """See the module. All methods run on the event loop in which it was created, except stop_forgotten."""
 
     def __init__(self, path: str, options: Options) -> None:
-        """Begin to serve; turn begins to attach."""
+        """Create the driver; run_once starts to attach."""
         self._loop = asyncio.get_running_loop()
         self.core = Core(path, options, self._wake)
         self.changed = asyncio.Event()
@@ -41,12 +41,12 @@ class LoopDriver:
         self._timer: asyncio.TimerHandle | None = None
 
     def run_once(self) -> None:
-        """Do what can be done, and see to it that this is called when there is more."""
+        """Do everything that is possible, and schedule the next call."""
         core = self.core
         if core.closed or core.forked:
             return
         try:
-            # What is polled must be forgotten before its descriptor is closed, and perhaps given to another.
+            # A descriptor must be unregistered before it is closed, because its number may be reused.
             before, pause = core.link, core.run_once(self._loop.time())
             if core.link is not before:
                 self._unregister()
@@ -86,7 +86,7 @@ class LoopDriver:
         self._registered_fd, self._has_writer = None, False
 
     def _wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nothing is given back any more.
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nothing is released any more.
             self._loop.call_soon_threadsafe(self.run_once)
 
     def begin_close(self) -> None:
@@ -106,14 +106,14 @@ class LoopDriver:
         self.closed_event.set()
 
     def stop_forgotten(self) -> None:
-        """Close for a client that was forgotten. It may be called in the middle of anything."""
+        """Close a client that was dropped without close. It may be called at any point."""
         if self.core.closing or self.core.forked:
             return
         try:
             self._loop.call_soon_threadsafe(self.begin_close)
-        except RuntimeError:  # The loop is closed, so nothing else is under way: what goes at once is said here.
+        except RuntimeError:  # The loop is closed, so nothing else is running: send the detach message from here.
             now = time.monotonic()
-            with contextlib.suppress(RuntimeError):  # Somebody waited on the loop for a call.
+            with contextlib.suppress(RuntimeError):  # A caller waited on the loop for a call.
                 self.core.begin_close(now)
             with contextlib.suppress(RuntimeError):
                 self.core.run_once(now)
@@ -122,11 +122,11 @@ class LoopDriver:
         warn_unclosed_client("a kvferry.aio client")
 
     def pin_pool(self) -> PinResult:
-        """Have the core pin its pool."""
+        """Register the pool with CUDA."""
         return self.core.pin_pool()
 
     def pool_memory(self) -> PoolMemory:
-        """Have the core keep its pool."""
+        """Return the pool's memory, kept mapped."""
         return self.core.pool_memory()
 
     def begin_call(self, call: Call, waiter: CallWaiter[Any]) -> None:
@@ -136,13 +136,13 @@ class LoopDriver:
         self.run_once()
 
     def run_on_core(self, op: str, action: Callable[..., None], *arguments: Any) -> None:
-        """Have the core told something of a call."""
+        """Run an action of the core."""
         self.core.check_usable(op)
         action(self.core, *arguments)
         self.run_once()
 
     def forget_call(self, call: Call) -> None:
-        """Know that nobody waits for a call any more."""
+        """Handle a caller that stopped waiting for a call."""
         if not self.core.forked:
             self.core.forget_call(call)
             self.run_once()

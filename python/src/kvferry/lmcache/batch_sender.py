@@ -1,4 +1,4 @@
-"""What goes out of an engine of LMCache: to a decode's agent, or into the cache that agents share. On threads."""
+"""Sends the chunks of an engine of LMCache to a decode engine's agent or to the shared cache, on threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kvferry.lmcache")
 
-# How long a message may still go to a proxy after the end, in milliseconds.
+# How long a message to a proxy may still be sent after close, in milliseconds.
 _LINGER = 1000
 
 
@@ -34,15 +34,15 @@ _LINGER = 1000
 class Batch:
     """Chunks that LMCache puts, in the order of a prompt.
 
-    Their objects have a reference more. They leave the batch as those are given back.
+    The batch holds one reference to each object. Objects leave the batch when their reference is given back.
     """
 
     keys: list[Any]
     names: list[str]
     objects: deque[Any]
-    # Whom they are for; nobody: whoever shares.
+    # The receiver; None for the shared cache.
     peer: Peer | None
-    # The request, as the proxy knows it, and whether nothing of it follows.
+    # The request as the proxy knows it, and whether this is its last batch.
     request: str
     last: bool
     on_complete: Callable[[Any], None] | None
@@ -50,7 +50,9 @@ class Batch:
 
 
 def read_receiver(spec: Any, rank: int) -> Peer:
-    """Read where a rank's chunks go: of LMCache's DisaggSpec, whose ports are lists, one for each rank."""
+    """Read the receiver of a rank's chunks from LMCache's DisaggSpec, whose ports are lists with one port for each
+    rank.
+    """
     ports = []
     for name in ("receiver_init_port", "receiver_alloc_port"):
         port = getattr(spec, name, None)
@@ -74,10 +76,10 @@ def read_receiver(spec: Any, rank: int) -> Peer:
 
 
 class Proxy:
-    """LMCache's proxy. It is told of each request when its last chunk has gone, as LMCache's own backend tells it."""
+    """LMCache's proxy. It is notified of each request after its last chunk, as LMCache's own backend does."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Connect, sooner or later. LMCache has brought pyzmq."""
+        """Start to connect. LMCache has pyzmq as a dependency."""
         self._zmq = importlib.import_module("zmq")
         self._lock = threading.Lock()
         self._socket = self._zmq.Context.instance().socket(self._zmq.PUSH)
@@ -85,27 +87,35 @@ class Proxy:
         self._socket.connect(f"tcp://{host}:{port}")
 
     def notify_finished(self, request: str) -> None:
-        """Say that a request is over. It does not wait: a proxy that takes nothing is not told."""
+        """Notify the proxy of the end of a request. It does not block: a proxy that accepts nothing is not notified."""
         message = msgpack.packb({"type": "ProxyNotif", "req_id": request})
         try:
             with self._lock:
                 self._socket.send(message, self._zmq.NOBLOCK)
         except self._zmq.ZMQError as error:
-            log.warning("the proxy is not told that request %s is over: %s", request, error)
+            log.warning("the proxy could not be notified of the end of request %s: %s", request, error)
 
     def close(self) -> None:
-        """End."""
+        """Close the connection."""
         with self._lock:
             self._socket.close()
 
 
 class BatchSender:
-    """Sends batches, those of one request one after the other."""
+    """Sends batches; the batches of one request are sent in order."""
 
     def __init__(
         self, client: Client, chunk_tokens: int, lanes: int, proxy: Proxy | None, failures: FailureLog
     ) -> None:
-        """Send by an agent."""
+        """Send through an agent.
+
+        Args:
+            client: the agent.
+            chunk_tokens: tokens of a chunk.
+            lanes: how many batches are sent at the same time.
+            proxy: the proxy to notify, if any.
+            failures: the log of failures.
+        """
         self._client = client
         self._chunks = AgentChunks(client, failures)
         self._page_bytes = client.info.page_bytes
@@ -117,29 +127,31 @@ class BatchSender:
         self._lanes = [ThreadPoolExecutor(1, "kvferry-send") for _ in range(lanes)]
 
     def submit_batch(self, batch: Batch) -> Future[int]:
-        """Have a batch sent. It comes to the number of chunks that went, and never to an error."""
+        """Send a batch on a thread. The result is the number of chunks that were sent; the future never raises."""
         self._count_in_flight(batch, 1)
         lane = zlib.crc32((batch.request or batch.names[0]).encode()) % len(self._lanes)
         try:
             return self._lanes[lane].submit(self._send_batch, batch)
-        except RuntimeError:  # It is closed.
+        except RuntimeError:  # The sender is closed.
             self._finish_batch(batch, 0)
             nothing: Future[int] = Future()
             nothing.set_result(0)
             return nothing
 
     def is_sending(self, name: str) -> bool:
-        """Say whether a chunk is on its way."""
+        """Report whether a chunk is being sent."""
         with self._lock:
             return name in self._in_flight
 
     def notify_proxy(self, request: str) -> None:
-        """Tell the proxy, if there is one, that nothing more of a request is sent, also where that failed: it waits."""
+        """Notify the proxy, if any, that no more of a request is sent. Failed requests are included, because the
+        proxy waits.
+        """
         if self._proxy is not None:
             self._proxy.notify_finished(request)
 
     def close(self) -> None:
-        """End, when what was submitted has gone."""
+        """Shut down after all submitted batches."""
         for lane in self._lanes:
             lane.shutdown(wait=True)
         if self._proxy is not None:
@@ -152,15 +164,15 @@ class BatchSender:
             sent = self._store_batch(batch) if batch.peer is None else self._put_batch(batch, batch.peer)
             self._failures.clear_failures("put")
         except Exception as error:
-            self._failures.log_failure("put", "a miss for who needs it", error)
+            self._failures.log_failure("put", "a miss at the receiver", error)
         finally:
             self._finish_batch(batch, sent)
         return sent
 
     def _put_batch(self, batch: Batch, peer: Peer) -> int:
-        """Push to the decode's agent.
+        """Push a batch to the decode engine's agent.
 
-        The chunks name no request: there LMCache asks for keys, and knows nothing of requests.
+        The chunks carry no request id, because LMCache at the receiver asks for keys and knows no requests.
         """
         for begin in range(0, len(batch.names), BATCH):
             names = batch.names[begin : begin + BATCH]
@@ -177,7 +189,7 @@ class BatchSender:
         return len(batch.names)
 
     def _store_batch(self, batch: Batch) -> int:
-        """Give the cache whole chunks. The last one may be a part of one."""
+        """Store whole chunks in the cache. A last chunk that is not full is skipped."""
         views = [found.byte_array for found in batch.objects]
         if len(views[-1]) < self._page_bytes:
             views.pop()
@@ -186,7 +198,7 @@ class BatchSender:
         return len(views)
 
     def _copy_chunk(self, page: Any, found: Any, *, end: bool) -> int:
-        """Copy a chunk; give its bytes. One that ends a prompt may have fewer tokens."""
+        """Copy a chunk to a page, and return its bytes. Only the last chunk of a prompt may have fewer tokens."""
         view = found.byte_array
         size = len(view)
         if size > self._page_bytes or size % self._token_bytes or (size < self._page_bytes and not end):
@@ -196,7 +208,7 @@ class BatchSender:
         return size
 
     def _finish_batch(self, batch: Batch, sent: int) -> None:
-        """Give references back, and tell who waits. What others do with that is theirs: it ends nothing here."""
+        """Give back all references, and call the callbacks. Errors of callbacks are logged and affect nothing here."""
         while batch.objects:
             batch.objects.popleft().ref_count_down()
         self._count_in_flight(batch, -1)
@@ -207,7 +219,7 @@ class BatchSender:
             if batch.last:
                 self.notify_proxy(batch.request)
         except Exception as error:
-            self._failures.log_failure("tell", "who waits is not told", error)
+            self._failures.log_failure("notify", "a callback failed", error)
 
     def _count_in_flight(self, batch: Batch, by: int) -> None:
         with self._lock:

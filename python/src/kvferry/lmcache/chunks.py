@@ -1,4 +1,4 @@
-"""Chunks of LMCache's memory, in and out of an agent's pages. What is here waits: it runs on threads."""
+"""Copies chunks between LMCache's memory and an agent's pages. The functions block and run on threads."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
     from kvferry.lmcache.failure_log import FailureLog
 
     Bytes = npt.NDArray[np.uint8]
-    # Takes a chunk by its place; gives false where it has no room. What it took may not count, and come again.
+    # Called with the index of a chunk and its content; returns False if there is no room. A chunk may come again.
     TakeChunk = Callable[[int, Any], bool]
 
-# Pages that are held at once for one batch: others need some too.
+# Pages that are reserved at once for one batch, because other batches need pages, too.
 BATCH = 16
-# What a get is called that is for no request that the agent knows: it consumes what came for no named one.
+# The request id of gets that belong to no request that the agent knows: they consume chunks that were sent without a
+# request id.
 NO_REQUEST = "lmcache"
-# What a call is given whose time is over, in seconds.
+# The timeout of a call that starts after the deadline, in seconds.
 _MIN_TIMEOUT = 0.001
 
 
 class AgentChunks:
-    """Chunks by their names, in the order of a prompt."""
+    """Chunks of an agent by name, in the order of a prompt."""
 
     def __init__(self, client: Client, failures: FailureLog) -> None:
         """Use an agent."""
@@ -42,7 +43,7 @@ class AgentChunks:
         self._failures = failures
 
     def store_chunks(self, names: Sequence[str], views: Sequence[Any], deadline: float) -> None:
-        """Give the agent's cache those that it has not. It raises where one is not stored."""
+        """Store the chunks that the agent's cache does not have. It raises if one cannot be stored."""
         check_in_time("store", deadline)
         for begin in range(self._client.contains(names), len(names), BATCH):
             batch = range(begin, min(begin + BATCH, len(names)))
@@ -52,21 +53,23 @@ class AgentChunks:
                 self._client.store(names[batch.start : batch.stop], pages)
 
     def count_available(self, names: Sequence[str], deadline: float, *, shared: bool = True) -> int:
-        """Count those from the first one on that are here or offered, and of the others those that one peer has."""
+        """Count the chunks, from the first one on, that are here or offered, and after them those that one peer has."""
         count = self._client.contains(names)
         if not shared or count == len(names) or time.monotonic() >= deadline:
             return count
         try:
             return count + self._client.lookup(names[count:]).remote
-        except Error as error:  # A directory that is down hides what peers have, and not what is here.
-            if error.code != Code.UNSUPPORTED:  # Then the agent has no directory, as it was told.
-                self._failures.log_failure("look up", "what peers have is not found", error)
+        except Error as error:  # An unreachable directory hides the chunks of peers, but not those of this agent.
+            if error.code != Code.UNSUPPORTED:  # UNSUPPORTED means that the agent is configured without a directory.
+                self._failures.log_failure("look up", "chunks of peers are not found", error)
             return count
 
     def load_chunks(self, names: Sequence[str], take: TakeChunk, deadline: float, *, shared: bool = True) -> int:
-        """Have chunks taken, from the first one on; count them. Claims that name no request end on what is taken.
+        """Pass chunks to a callback, from the first one on, and count them. Claims without a request id on these chunks
+        end.
 
-        Those that are not here are read from peers if they are shared, and else from the senders that offered them.
+        Chunks that are not here are read from peers if they are shared, and otherwise from the senders that offered
+        them.
         """
         done = 0
         while done < len(names) and time.monotonic() < deadline:
@@ -78,9 +81,9 @@ class AgentChunks:
         return done
 
     def consume_chunk(self, name: str, deadline: float) -> bool:
-        """End one claim on a chunk that is here, or have it read if it was offered; say whether it is so.
+        """End one claim on a chunk that is here, or read it if it was offered; report whether there was one.
 
-        Its sender has its memory back.
+        The sender then gets its memory back.
         """
         with self._client.get([name], request=NO_REQUEST) as pages:
             if len(pages):
@@ -90,12 +93,12 @@ class AgentChunks:
     def _load_batch(
         self, names: Sequence[str], size: int, at: int, take: TakeChunk, deadline: float, *, shared: bool
     ) -> int:
-        """Have the first of them taken, and those behind them that are offered: it is one fetch, of all of them."""
+        """Load the first chunks, and all offered chunks that follow them, because they are read by one fetch."""
         done = 0
         try:
             with release_without_wait(
                 self._client.get(names[:size], request=NO_REQUEST)
-            ) as pages:  # For it no directory is needed.
+            ) as pages:  # A get needs no directory.
                 done, shortfall = _take_pages(pages, take, at, pages.shortfall)
                 local = len(pages)
             if done == local < size:
@@ -119,10 +122,10 @@ class AgentChunks:
     def _load_offered(
         self, names: Sequence[str], take: TakeChunk, at: int, deadline: float
     ) -> tuple[int, Error | None]:
-        """Have those taken, from the first one on, that are at their senders (pd_delay_pull). Say why it is not more.
+        """Load the chunks, from the first one on, that are at their senders (pd_delay_pull). Return why no more came.
 
-        A fetch waits for what is not there, as where another one was faster: so it asks for what is, and ends if that
-        is not there any more.
+        A fetch waits for chunks that are missing, for example because another engine was faster. So only available
+        chunks are requested, and the fetch is aborted if they disappear.
         """
         while available := self._client.contains(names):
             consumer = _FetchConsumer(take, at)
@@ -139,13 +142,16 @@ class AgentChunks:
             )
             shortfall = consumer.shortfall or prefix.shortfall
             if shortfall is None or shortfall.code != Code.CANCELLED or consumer.taken or time.monotonic() >= deadline:
-                # What was shown while the agent ended may have been others' bytes: what it has heard of counts.
+                # Chunks that were shown while the agent stopped may have had other content: only acknowledged chunks
+                # count.
                 return min(consumer.taken, prefix.count), shortfall
         return 0, make_error("fetch", Code.NOT_FOUND)
 
 
 class _FetchConsumer:
-    """Takes what a fetch shows, until something cannot be taken. The fetch goes on then: nobody else comes for it."""
+    """Takes the chunks of a fetch until one cannot be taken. The fetch continues, because no other call will read
+    the rest.
+    """
 
     def __init__(self, take: TakeChunk, at: int) -> None:
         self._take, self._at = take, at
@@ -153,7 +159,7 @@ class _FetchConsumer:
         self.shortfall: Error | None = None
 
     def scatter(self, first: int, chunks: list[Bytes]) -> None:
-        """Take some more."""
+        """Take more chunks."""
         for place, chunk in enumerate(chunks, first):
             try:
                 if place == self.taken and self._take(self._at + place, chunk):
@@ -163,9 +169,9 @@ class _FetchConsumer:
 
 
 def _take_pages(pages: Any, take: TakeChunk, at: int, shortfall: Error | None) -> tuple[int, Error | None]:
-    """Count what is taken, also before a chunk that cannot be: who took it has it. Say why it is not more.
+    """Take pages and count them, including those before a page that cannot be taken. Return why no more were taken.
 
-    What was void before all was copied may have been others' bytes: nothing counts then.
+    If the handle became void before all was copied, the content may be wrong, and nothing counts.
     """
     taken = 0
     try:
@@ -191,29 +197,31 @@ def fill_page(page: Page, view: Any) -> None:
 
 
 def copy_chunk(chunk: Bytes | DeviceBytes, view: Any) -> None:
-    """Copy a chunk to where it belongs."""
+    """Copy a chunk to its destination."""
     check_same_size(chunk.nbytes, len(view))
     np.frombuffer(view, np.uint8)[:] = chunk.read() if isinstance(chunk, DeviceBytes) else chunk
 
 
 def check_same_size(page_bytes: int, size: int) -> None:
-    """Refuse chunks of other sizes than the agent's."""
+    """Raise if a chunk does not have the size of the agent's pages."""
     if page_bytes != size:
         remedy = "mend layout and chunk_size of the agent's file: a page is what LMCache has of a chunk at a rank"
         raise invalid_error("copy", "size of a chunk", f"{size} bytes", f"the agent's {page_bytes}", remedy)
 
 
 def check_in_time(work: str, deadline: float) -> None:
-    """Refuse work whose time was over before it began: one call after the other to an agent that is stopped takes long.
+    """Raise if the deadline of a batch has passed before it starts.
 
-    Memory of LMCache's waits for it meanwhile.
+    Each call to a stopped agent takes long, and memory of LMCache's is blocked meanwhile.
     """
     if time.monotonic() >= deadline:
-        remedy = "look whether the agent is stopped or overloaded; more loads or saves at a time may help"
+        remedy = (
+            "check whether the agent is stopped or overloaded; a higher limit of concurrent loads or saves may help"
+        )
         details = ErrorDetails(stage="command", field="the batch", theirs="late before it began", remedy=remedy)
         raise make_error(work, Code.EXPIRED, details)
 
 
 def remaining_time(deadline: float) -> float:
-    """Give the time that is left; what is too late is asked for all the same, and ends at once."""
+    """Return the time until a deadline. A call after the deadline gets a minimal timeout and ends at once."""
     return max(_MIN_TIMEOUT, deadline - time.monotonic())

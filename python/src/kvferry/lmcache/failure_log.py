@@ -1,4 +1,4 @@
-"""What is said of work that did not end well."""
+"""The log of failed work."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ log = logging.getLogger("kvferry.lmcache")
 
 
 class FailureLog:
-    """Says each kind of trouble once, until the same work succeeds: an agent that is gone fails every batch."""
+    """Logs each kind of failure once, until the same work succeeds: an agent that is gone fails every batch."""
 
     def __init__(self) -> None:
-        """Begin with nothing said."""
+        """Start with nothing logged."""
         self._lock = threading.Lock()
         self._logged: set[tuple[str, object]] = set()
 
     def log_failure(self, work: str, miss: str, error: Exception) -> None:
-        """Say how some work failed, and what that means: a defect of ours with its trace, the rest in one line."""
+        """Log a failure and its consequence. Bugs are logged with their traceback, other errors in one line."""
         if not isinstance(error, Error):
             log.error("BUG: %s: %s", work, miss, exc_info=error)
             return
@@ -30,6 +30,6 @@ class FailureLog:
         log.log(logging.DEBUG if known else logging.WARNING, "%s: %s: %s", work, miss, error)
 
     def clear_failures(self, work: str) -> None:
-        """Know that it succeeded: the next trouble is news."""
+        """Log failures of this work again, because it succeeded."""
         with self._lock:
             self._logged = {kind for kind in self._logged if kind[0] != work}

@@ -1,10 +1,10 @@
 """KvferryL2: an L2 adapter, of the type native_plugin, for the multi-process server of LMCache 0.5.
 
-The server calls what is here while it holds a lock: all of it returns at once. The work is done on threads, and its end
-is told by an eventfd. Chunks are stored in the cache of an agent that shares (enable_p2p), where other agents find them
-by directories.
+The server calls the adapter with a lock held, so all methods return at once. The work is done on threads, and an
+eventfd signals its end. Chunks are stored in the cache of an agent that shares (enable_p2p), where other agents find
+them through directories.
 
-An agent that is gone is a miss. Nothing here raises once the adapter is made.
+An unreachable agent is a miss. After construction no method raises.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from kvferry.lmcache.chunks import Bytes
 
-    # Of a task: its number, whether all went well, why not, and what became of each key.
+    # The number of a task, whether it succeeded, why not, and the result of each key.
     Completion = tuple[int, bool, str, list[bool]]
     Work = Callable[[list[str], Sequence[memoryview], float], list[bool]]
 
@@ -36,7 +36,7 @@ log = logging.getLogger("kvferry.lmcache")
 
 OP = "start KvferryL2"
 
-# Why a task fails that has not begun when the adapter ends.
+# The error of tasks that have not started when the adapter closes.
 _CLOSED = "the adapter is closed"
 
 
@@ -44,22 +44,26 @@ class KvferryL2:
     """See the module. It takes the fields of kvferry.lmcache.settings.Settings."""
 
     def __init__(self, **given: Any) -> None:
-        """Attach to the agent. What cannot be served is refused, and so is an agent that is not there in time."""
+        """Attach to the agent.
+
+        Raises:
+            Error: a setting is wrong, or the agent was not reachable in time.
+        """
         settings: Settings = read_settings(Settings, given, "adapter_params", OP)
         self._settings = settings
         self._naming = ChunkNaming.from_text(settings.weights)
         if not settings.weights:
             log.warning(
-                "adapter_params.weights is empty: the server's keys have the name of a model and not its weights, so "
-                "engines with other weights of one name take each other's KV. Set it, at all servers that share, to a "
-                "text that is another one whenever the weights are"
+                "adapter_params.weights is empty: the server's keys contain a model's name and not its weights, so "
+                "engines with different weights under one name use each other's KV. At all sharing servers, set it to "
+                "a text that changes whenever the weights change"
             )
         self._client = attach_agent(settings, OP, "lmcache l2", ({"sharing"},))
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         self._last_task = 0
         self._completions: list[Completion] = []
-        # Nothing begins any more; nothing is under way, and the eventfd is closed.
+        # Whether new tasks are refused, and whether all tasks have ended and the eventfd is closed.
         self._is_closing = self._is_ended = False
         self._failures = FailureLog()
         self._chunks = AgentChunks(self._client, self._failures)
@@ -70,7 +74,7 @@ class KvferryL2:
     # ---- for the server ----
 
     def event_fd(self) -> int:
-        """Give what is readable when there are completions. It stays the adapter's."""
+        """Return the eventfd that is readable while there are completions. The adapter owns it."""
         return self._event
 
     def submit_batch_set(self, keys: Sequence[str], views: Sequence[memoryview]) -> int:
@@ -80,21 +84,21 @@ class KvferryL2:
         )
 
     def submit_batch_get(self, keys: Sequence[str], views: Sequence[memoryview]) -> int:
-        """Load chunks. The views are written until the task is done; of a key that is not loaded they mean nothing."""
+        """Load chunks. The views are written until the task is done; views of failed keys have undefined content."""
         return self._submit_task(
             self._load_threads, "load", self._load_chunks, keys, views, self._settings.load_patience
         )
 
     def submit_batch_exists(self, keys: Sequence[str]) -> int:
-        """Look for chunks, here and at peers. It promises nothing for later."""
+        """Look chunks up, here and at peers. The result is no promise."""
         return self._submit_task(self._find_threads, "find", self._find_chunks, keys, (), self._settings.load_patience)
 
     def submit_batch_delete(self, keys: Sequence[str]) -> int:
-        """Delete nothing, and say so: other engines may need the chunks, and the agent makes room by itself."""
+        """Delete nothing and report that: other engines may need the chunks, and the agent evicts chunks itself."""
         return self._submit_task(self._find_threads, "delete", lambda names, *_: [False] * len(names), keys, (), 0)
 
     def drain_completions(self) -> list[Completion]:
-        """Give what was done since the last time; after the end what was not given yet."""
+        """Return the completions since the last call, even after close."""
         with self._lock:
             with contextlib.suppress(BlockingIOError):
                 if not self._is_ended:
@@ -103,7 +107,9 @@ class KvferryL2:
         return done
 
     def close(self) -> None:
-        """End: what has begun ends within its patience, what waits is a miss. On return no view is touched."""
+        """Shut down: running tasks end within their timeout, waiting tasks are misses. No view is accessed
+        afterwards.
+        """
         with self._lock:
             if self._is_closing:
                 return
@@ -151,13 +157,13 @@ class KvferryL2:
             self._complete_task((task, succeeded, reason, results))
 
     def _complete_task(self, completion: Completion) -> None:
-        """Say what became of a task, with the lock held."""
+        """Add a completion; the caller holds the lock."""
         self._completions.append(completion)
         if not self._is_ended:
             os.eventfd_write(self._event, 1)
 
     def _store_chunks(self, keys: list[str], views: Sequence[memoryview], deadline: float) -> list[bool]:
-        """Store those that are not there. It raises where one is not stored."""
+        """Store the chunks that are missing. It raises if one cannot be stored."""
         for places in group_by_prompt(keys):
             names = [self._naming.server_name(keys[place]) for place in places]
             self._chunks.store_chunks(names, [views[place] for place in places], deadline)
@@ -191,9 +197,10 @@ class KvferryL2:
 
 
 def group_by_prompt(keys: Sequence[str]) -> list[list[int]]:
-    """Part keys into prompts: the places of those that differ by their hash alone, in order.
+    """Group keys by prompt: lists of the indexes of keys that differ only by their hash, in order.
 
-    The server puts the keys of several ranks one after the other. Of each, a chunk is of use with those before it.
+    The server passes the keys of several ranks one after the other. Within a rank a chunk is usable only with all
+    earlier ones.
     """
     found: dict[tuple[str, ...], list[int]] = {}
     for place, key in enumerate(keys):

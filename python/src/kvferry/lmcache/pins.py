@@ -1,4 +1,4 @@
-"""Chunks that LMCache has found, and has pinned until it has had them."""
+"""Chunks that LMCache has found and pinned until it has loaded them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
     from kvferry.client import Client, Pages
 
-# The part of a pool that pins hold at most. What is pinned beyond is only hoped to be there: a miss, if it is not.
+# Pins use at most this fraction of the pool. Chunks beyond it are not pinned, and may be evicted before they are
+# loaded.
 _POOL_FRACTION = 4
 
 
 class _PinnedPages:
-    """Pages of one look, until the last of them is unpinned."""
+    """Pages of one lookup, until the last of them is unpinned."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
@@ -25,7 +26,7 @@ class _PinnedPages:
 
 
 class ChunkPins:
-    """Holds of chunks at an agent, by name. Threads may share it."""
+    """Pins of chunks at an agent, by name. It is thread-safe."""
 
     def __init__(self, client: Client) -> None:
         """Pin at an agent."""
@@ -35,11 +36,11 @@ class ChunkPins:
         self._holds: dict[str, list[_PinnedPages]] = {}
 
     def pin_chunks(self, names: Sequence[str]) -> int:
-        """Hold chunks that are here, from the first one on; count them. Each is to be unpinned as often."""
+        """Pin the chunks that are here, from the first one on, and count them. Each pin must be removed once."""
         limit = self._client.info.pages // _POOL_FRACTION
         with self._lock:
             names = names[: max(0, limit - self._pin_count)]
-            self._pin_count += len(names)  # Before they are asked for: others ask, too.
+            self._pin_count += len(names)  # Counted before the call, because other threads pin at the same time.
         hold = None
         try:
             if names:
@@ -56,7 +57,9 @@ class ChunkPins:
         return count
 
     def unpin_chunk(self, name: str) -> bool:
-        """End one pin; say whether there was one. The agent is not waited for: the engine's step would wait as well."""
+        """Remove one pin; report whether there was one. It does not wait for the agent, because the engine's step
+        would wait.
+        """
         with self._lock:
             holds = self._holds.get(name)
             if not holds:
@@ -72,7 +75,7 @@ class ChunkPins:
         return True
 
     def close(self) -> None:
-        """End all of them."""
+        """Remove all pins."""
         with self._lock:
             all_ = {id(hold): hold for holds in self._holds.values() for hold in holds}
             self._holds.clear()
@@ -80,5 +83,5 @@ class ChunkPins:
         for hold in all_.values():
             try:
                 hold.pages.release(0)
-            except Error:  # Then the agent takes them back with the session.
+            except Error:  # The agent releases them at the end of the session.
                 return

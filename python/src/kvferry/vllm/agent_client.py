@@ -1,4 +1,4 @@
-"""What workers use of an agent's client, and what they say where a call did not end well."""
+"""The part of kvferry.Client that workers use, and the log of calls that failed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     Scatter = Callable[[int, list[Bytes]], None]
 
-# What a get is given that waits for nothing more, in seconds.
+# The timeout of a get that does not wait, in seconds.
 MIN_TIMEOUT = 0.001
 
 
 class Client(Protocol):
-    """What is used of kvferry.Client."""
+    """The methods of kvferry.Client that workers use."""
 
     def reserve(self, count: int, *, timeout: float | None = None) -> Any:
-        """See kvferry.Client, as for the others."""
+        """Reserve pages; see kvferry.Client, also for the other methods."""
 
     def put(
         self,
@@ -44,14 +44,14 @@ class Client(Protocol):
         """Push chunks."""
 
     def begin_prefill(self, *, keys: Sequence[str], request: str, peer: Peer | None = None) -> Any:
-        """Begin with a request whose chunks go layer by layer."""
+        """Start a request whose chunks are pushed layer by layer."""
 
     def end_request(self, *, request: str, peer: Peer, code: int, reason: str, timeout: float | None = None) -> Any:
-        """Have a receiver told how a request ended."""
+        """Notify a receiver of the end of a request."""
 
     @property
     def attached(self) -> bool:
-        """Whether the agent takes calls."""
+        """Whether the client is attached to an agent."""
 
     def get(
         self,
@@ -74,10 +74,10 @@ class Client(Protocol):
         still_wanted: Callable[[], bool] | None = None,
         reply_margin: float | None = None,
     ) -> Prefix:
-        """Have chunks handed over."""
+        """Pass chunks to a callback."""
 
     def abandon(self, request: str, reason: str = "") -> None:
-        """Give up what is kept."""
+        """Drop the chunks of a request."""
 
     def contains(self, keys: Sequence[str]) -> int:
         """Count the chunks that are here."""
@@ -86,14 +86,14 @@ class Client(Protocol):
         """Give pages to the cache."""
 
     def shared_get(self, keys: Sequence[str], *, request: str, timeout: float | None = None) -> Any:
-        """Have chunks that are here, or that peers have."""
+        """Return chunks that are here or at peers."""
 
     def close(self) -> None:
         """Detach."""
 
 
 def peer_for_rank(receiver: Receiver, rank: int) -> Peer:
-    """Say where a rank sends; a receiver that has no such rank is refused."""
+    """Return the receiver of a rank's chunks; refuse a receiver without that rank."""
     if rank >= len(receiver.init_ports):
         raise invalid_error(
             "put",
@@ -106,20 +106,20 @@ def peer_for_rank(receiver: Receiver, rank: int) -> Peer:
 
 
 def remaining_time(op: str, deadline: float) -> float:
-    """Give the time that is left for a call. One that is late is not made: it raises.
+    """Return the time until the deadline of a call; raise if it has passed, so that the call is not made.
 
-    A stopped agent takes its time over each call, and blocks and threads wait for it.
+    Each call to a stopped agent takes long, and blocks and threads wait for it.
     """
     remaining = deadline - time.monotonic()
     if remaining > 0:
         return remaining
-    remedy = "look whether the agent is stopped or overloaded; more loads or saves at a time may help"
+    remedy = "check whether the agent is stopped or overloaded; a higher limit of concurrent loads or saves may help"
     details = ErrorDetails(stage="command", field="the call", theirs="late before it began", remedy=remedy)
     raise make_error(op, Code.EXPIRED, details)
 
 
 def log_outcome(text: str, request: str, error: Exception | None) -> None:
-    """Log how a request fared: a defect of ours with its trace, what agents and peers do in one line."""
+    """Log the outcome of a request. Bugs are logged with their traceback, errors of agents and peers in one line."""
     if error is None or isinstance(error, Error):
         log.warning("request %s: %s%s", request, text, f": {error}" if error else "")
     else:

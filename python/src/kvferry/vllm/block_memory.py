@@ -1,13 +1,13 @@
-"""Where the memory of an engine's blocks is, where an agent's pages are blocks (register.engine_id).
+"""The memory of an engine's blocks if an agent's pages are blocks (register.engine_id).
 
-The engine's tensors are put into the agent's pool, so that peers write into the very memory that the engine computes
-in, and read from it. Where that cannot be, what is to go is copied to the block of the same number in the pool, and
-what came from there.
+The engine's tensors are moved into the agent's pool, so that peers write directly into the memory in which the engine
+computes, and read from it. If that is impossible, blocks are copied to and from the blocks of the same numbers in the
+pool.
 
-The pool is of one run of the agent. When that has ended its memory stays mapped here, and the engine goes on in it;
-with the next run's pool all of the cache moves once more. Nobody but this engine has blocks in a pool
-(Options.adopts), and an agent that is gone writes no more: that its process has ended the kernel says (a pidfd), and
-nothing else is believed.
+A pool belongs to one incarnation of the agent. When the agent exits the memory stays mapped and the engine continues in
+it; the cache moves to the pool of the next incarnation. Invariant: only this engine has blocks in its pool
+(Options.owns_pool), and a block is reused only when the agent cannot write it any more. Only the kernel's report that
+the agent's process has ended (a pidfd) proves that an agent without a session writes no more.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 
 class BlockMemory:
-    """See the module. One thread calls it: the engine's, which computes nothing meanwhile."""
+    """See the module. Only the engine's thread calls it, and the engine computes nothing meanwhile."""
 
     def __init__(self, client: Any, cache: Cache, engine: Engine) -> None:
-        """Put a cache into an agent's pool, or say why it is copied. What does not fit is refused."""
+        """Move a cache into an agent's pool, or log why blocks are copied. An agent that does not fit is refused."""
         self._client = client
         self._cache = cache
         self._engine = engine
-        # Why what goes and comes is copied; empty: it is not.
+        # Why blocks are copied; empty if they are not.
         self.copy_reason = cache.immovable_reason()
         self.epoch = 0
         self._incarnation = ""
-        self._regions: list[Bytes] = []  # of layers: a row for each block of the pool
-        self._agent_pidfd = -1  # a pidfd of the agent's process, whose pool it is
-        self._unusable_incarnation = ""  # the life of an agent whose pool is of no use
-        # Blocks that the pool has beside the engine's, for copies of those that are lent already.
+        self._regions: list[Bytes] = []  # regions of the layers, with a row for each block of the pool
+        self._agent_pidfd = -1  # a pidfd of the agent's process that owns the pool
+        self._unusable_incarnation = ""  # the incarnation of an agent whose pool does not fit
+        # Blocks of the pool beyond the engine's, for copies of blocks that are lent already.
         self.spare_blocks = range(engine.blocks, count_pool_blocks(client.info, cache, engine))
         if not self._move_to_pool():
             raise unsupported_error(
@@ -64,37 +64,38 @@ class BlockMemory:
             )
         else:
             log.info(
-                "kvferry: the KV cache, %d bytes, is in the agent's pool, and nothing is copied; blocks to spare: %d",
+                "kvferry: the KV cache, %d bytes, is in the agent's pool, and nothing is copied; spare blocks: %d",
                 engine.blocks * cache.block_bytes,
                 len(self.spare_blocks),
             )
 
     @property
     def is_current(self) -> bool:
-        """Whether the blocks are in the pool of the session that there is now."""
+        """Whether the blocks are in the pool of the current session."""
         return bool(self._client.attached and self._client.epoch == self.epoch)
 
     def follow_session(self) -> None:
-        """Move to the pool of another session, if there is one and the agent before is gone."""
+        """Move to the pool of a new session, if there is one and the former agent has ended."""
         if not self._client.attached or self._client.epoch == self.epoch:
             return
         if (
             self._client.info.life == self._incarnation
-        ):  # Another session with the same agent, which has ended the one before.
+        ):  # A new session with the same agent, which has ended the former session.
             self.epoch = self._client.epoch
         elif self._client.info.life != self._unusable_incarnation and self._agent_ended():
             incarnation = self._client.info.life
             try:
                 self._move_to_pool()
-            except InvalidError as error:  # It was started anew with another file: the engine goes on without it.
+            # The agent was restarted with another configuration: the engine continues without it.
+            except InvalidError as error:
                 self._unusable_incarnation = incarnation
                 log.warning("kvferry: KV is neither sent nor fetched: %s", error)
 
     def is_returned(self, epoch: int) -> bool:
-        """Say whether nothing touches blocks any more that a call of some session had, and that has ended.
+        """Report whether nothing accesses the blocks of a call that ended in some session.
 
-        While the session stands the agent says so. After that its process must be gone, or have begun another session:
-        it does not do that before all is over that it was asked for in the one before.
+        During that session the agent's reply says so. Afterwards the agent's process must have ended or have started
+        another session, which it does only when all accesses of the former session are over.
         """
         if self._client.attached and self._client.epoch == epoch:
             return True
@@ -105,21 +106,21 @@ class BlockMemory:
         )
 
     def copy_to_pool(self, blocks: Sequence[int], places: Sequence[int]) -> int:
-        """Have blocks of the engine's in some of the pool; say how many bytes were copied for that."""
+        """Copy blocks of the engine to blocks of the pool; return the number of copied bytes."""
         for layer, region in enumerate(self._regions):
             for block, place in zip(blocks, places, strict=True):
                 self._cache.gather_layer(layer, [block], region[place])
         return len(blocks) * self._cache.block_bytes
 
     def copy_from_pool(self, blocks: Sequence[int]) -> int:
-        """Have blocks as they are in the pool, likewise."""
+        """Copy blocks of the pool to the engine's blocks of the same numbers; return the number of copied bytes."""
         for layer, region in enumerate(self._regions):
             for block in blocks:
                 self._cache.scatter_layer(layer, region[block], 0, [block])
         return len(blocks) * self._cache.block_bytes
 
     def release(self) -> None:
-        """Give the pool up, before the client is closed: another engine may have it then. The KV is lost."""
+        """Release the pool before the client is closed, so that another engine can use it. The KV is lost."""
         if not self.copy_reason:
             self._cache.move_to(None)
         self._regions = []
@@ -127,10 +128,10 @@ class BlockMemory:
             os.close(self._agent_pidfd)
             self._agent_pidfd = -1
 
-    # ---- within ----
+    # ---- internal ----
 
     def _move_to_pool(self) -> bool:
-        """Move to the pool of the session that there is, with all that the cache has; False if it is over already."""
+        """Move the cache with its content to the pool of the current session; return False if the session is over."""
         try:
             memory: PoolMemory = self._client.pool_memory()
         except LostError:
@@ -138,10 +139,13 @@ class BlockMemory:
         blocks = count_pool_blocks(self._client.info, self._cache, self._engine)
         if blocks < self.spare_blocks.stop:
             raise unsupported_error(
-                "blocks of the agent", f"{blocks}", f"{self.spare_blocks.stop}", "start it with the file that it had"
+                "blocks of the agent",
+                f"{blocks}",
+                f"{self.spare_blocks.stop}",
+                "start it with its former configuration file",
             )
         process = _open_pidfd(memory.process)
-        if self._client.epoch != memory.epoch or not self._client.attached:  # The number may be another's by now.
+        if self._client.epoch != memory.epoch or not self._client.attached:  # The process id may have been reused.
             os.close(process)
             return False
         started = time.monotonic()
@@ -152,7 +156,7 @@ class BlockMemory:
         if self._agent_pidfd >= 0:
             os.close(self._agent_pidfd)
             log.warning(
-                "kvferry: the agent was started anew; the KV cache moved to its pool in %.2f s",
+                "kvferry: the agent was restarted; the KV cache moved to its pool in %.2f s",
                 time.monotonic() - started,
             )
         self.epoch, self._incarnation, self._regions, self._agent_pidfd = (
@@ -164,14 +168,14 @@ class BlockMemory:
         return True
 
     def _agent_ended(self) -> bool:
-        """Say whether the process has ended whose pool it is."""
+        """Report whether the process that owns the pool has ended."""
         poll = select.poll()
         poll.register(self._agent_pidfd, select.POLLIN)
         return bool(poll.poll(0))
 
 
 def count_pool_blocks(info: Attached, cache: Cache, engine: Engine) -> int:
-    """Say how many blocks of each layer an agent has; refuse one whose pages are not the blocks of an engine."""
+    """Return how many blocks of each layer an agent's pool has; refuse pages that are not the blocks of the engine."""
     shares, rest = divmod(cache.layer_bytes, info.page_bytes)
     if rest or not shares:
         raise unsupported_error(
@@ -197,20 +201,23 @@ def _open_pidfd(process: int) -> int:
     if not process:
         raise unsupported_error(
             "process of the agent",
-            "without a number here",
-            "one of this PID namespace, or of one below it",
-            "share the PID namespace of both containers: only the end of its process says that it writes no more",
+            "without an id here",
+            "a process of this PID namespace, or of a nested one",
+            "share the PID namespace of both containers: only the end of its process proves that it writes no more",
         )
     try:
         return os.pidfd_open(process)
     except OSError as error:
         raise unsupported_error(
-            "process of the agent", str(error), "one that can be watched", "use Linux 5.3 or newer, and start it anew"
+            "process of the agent",
+            str(error),
+            "a process that can be watched",
+            "use Linux 5.3 or newer, and restart the agent",
         ) from error
 
 
 def set_memory(tensor: Any, memory: Bytes) -> None:
-    """Have a tensor of torch's be in some memory, which it keeps: all that have this tensor see it there."""
+    """Move a torch tensor into some memory, which it keeps alive. All references to the tensor see the new memory."""
     torch = importlib.import_module("torch")
     with torch.inference_mode(tensor.is_inference()):
         storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()

@@ -1,13 +1,12 @@
-"""The worker's side where the agent's pages are the engine's own blocks: they are lent and registered by number.
+"""The worker's side if the agent's pages are the engine's own blocks: blocks are lent and registered by number.
 
-A prefill engine lends the blocks of a request that it has computed (Client.finished), and a decode engine registers
-those that it wants written (Client.register) with the agents of that prefill engine. The agents move the bytes from the
-one memory to the other, and nothing is copied here, unless kvferry.vllm.block_memory says that it must be.
+A prefill engine lends the blocks of a computed request (Client.lend_blocks). A decode engine registers the blocks to be
+written (Client.register_blocks) with the agents of that prefill engine. The agents move the bytes from one engine's
+memory to the other's, and this module copies nothing unless kvferry.vllm.block_memory requires it.
 
-Nothing here waits: what is under way is looked at in each step. Threads are for copies, where there are any, and for
-word to agents that nobody waits for. Blocks that an agent was given go back to vLLM when the agent says that nobody
-touches them, or its process has ended, and never before: not for a patience that is over, nor a connection that was
-cut.
+No method blocks: calls in progress are checked in each step. Threads are only for copies, if there are any, and for
+notices to agents. Invariant: blocks given to an agent return to vLLM only when the agent reports that nothing accesses
+them or when its process has ended; an expired timeout or a broken connection is not enough.
 """
 
 from __future__ import annotations
@@ -34,26 +33,25 @@ if TYPE_CHECKING:
     from kvferry.vllm.settings import Settings
     from kvferry.vllm.step_work import AbandonedLoad, Load, Save, Work
 
-# How long a word that somebody's KV is not needed may take, in seconds, and how many are said, or blocks copied, at a
-# time.
+# How long a notice may take, in seconds, and how many notices and copies run at the same time.
 _NOTICE_TIMEOUT, _NOTICE_THREADS, _COPY_THREADS = 2.0, 2, 4
 
 
 @dataclass
 class _BlockTransfer:
-    """What is under way with the blocks of a request."""
+    """The transfer of a request's blocks."""
 
     local_id: str
     blocks: tuple[int, ...]
-    # Of time.monotonic(): when it was asked for, and when it is not begun any more.
+    # On the clock of time.monotonic(): when it was requested, and after which time it is not started any more.
     started: float
     deadline: float
-    # The call, once it was made, and of which session its blocks are.
+    # The call, once it was made, and the epoch of its session.
     pending: Any = None
     epoch: int = 0
-    # The copy to the pool before the call, or from the pool after it; None: there is none.
+    # The copy to the pool before the call or from the pool after it; None if there is none.
     copy: Future[int] | None = None
-    # The blocks of the pool that it has, in the order of the request's.
+    # Its blocks of the pool, in the order of the request's blocks.
     places: tuple[int, ...] = ()
     save: Save | None = None
     load: Load | None = None
@@ -61,7 +59,7 @@ class _BlockTransfer:
 
 
 class BlockWorker:
-    """See the module. It is called as kvferry.vllm.connector_worker is."""
+    """See the module. It has the interface of kvferry.vllm.connector_worker."""
 
     def __init__(self, client: Any, cache: Cache, memory: BlockMemory, rank: int, settings: Settings) -> None:
         """Serve one rank."""
@@ -72,32 +70,30 @@ class BlockWorker:
         self._settings = settings
         self.counts = Counters()
         self._transfers: list[_BlockTransfer] = []
-        self._busy_blocks: set[int] = set()  # blocks of the pool that the agent has, or that are copied
+        self._busy_blocks: set[int] = set()  # blocks of the pool that the agent has, or that are being copied
         self._sent_requests: set[str] = set()
         self._received_requests: set[str] = set()
         self._bad_blocks: set[int] = set()
         self._started_work: Work | None = None
         self._notice_threads = ThreadPoolExecutor(_NOTICE_THREADS, "kvferry-word")
-        self._copy_threads = ThreadPoolExecutor(
-            _COPY_THREADS, "kvferry-copy"
-        )  # It has no threads before they are needed.
+        self._copy_threads = ThreadPoolExecutor(_COPY_THREADS, "kvferry-copy")  # It starts threads only when needed.
         self._closing = threading.Event()
 
     # ---- for the engine, once per step ----
 
     @property
     def is_agent_away(self) -> bool:
-        """Whether the agent is away, or the blocks are not in its pool."""
+        """Whether the agent is unreachable, or the blocks are not in its pool."""
         return not self._memory.is_current
 
     def begin_step(self, work: Work) -> None:
-        """Do nothing: blocks are lent when all is computed."""
+        """Do nothing: blocks are lent after the whole prompt is computed."""
 
     def layer_computed(self, layer: str) -> None:
         """Do nothing."""
 
     def start_work(self, work: Work) -> None:
-        """Do what a step asks for. Blocks to be lent were computed by earlier steps."""
+        """Start the work of a step. Blocks to be lent were computed by earlier steps."""
         if self._started_work is work:
             return
         self._started_work = work
@@ -120,35 +116,35 @@ class BlockWorker:
         self._advance_transfers()
 
     def end_step(self, work: Work, failed: bool = False) -> None:
-        """Know that the step is over."""
-        del failed  # Of what is lent a step computes nothing.
+        """Handle the end of a step."""
+        del failed  # A failed step does not affect lent blocks, which earlier steps computed.
         self.start_work(work)
         self._started_work = None
 
     def take_results(self) -> tuple[set[str], set[str]]:
-        """Give the requests whose blocks were read, and those whose blocks are written, or never will be; once each."""
+        """Return the requests whose blocks were read, and those whose loads have ended, once each."""
         self._advance_transfers()
         sent, self._sent_requests = self._sent_requests, set()
         received, self._received_requests = self._received_requests, set()
         return sent, received
 
     def take_bad_blocks(self) -> set[int]:
-        """Give the blocks of those requests that were not written; once each."""
+        """Return the blocks of loads that failed, once each."""
         bad, self._bad_blocks = self._bad_blocks, set()
         return bad
 
     def close(self) -> None:
-        """End. The engine computes nothing any more."""
+        """Shut down. The engine computes nothing any more."""
         self._closing.set()
         self._notice_threads.shutdown(wait=True, cancel_futures=True)
         self._copy_threads.shutdown(wait=True, cancel_futures=True)
         self._memory.release()
         self._client.close()
 
-    # ---- within ----
+    # ---- internal ----
 
     def _advance_transfers(self) -> None:
-        # A copy reads and writes at addresses, which must not be others' memory before it is over.
+        # A copy uses addresses, which must stay mapped until it is done.
         if all(transfer.copy is None or transfer.copy.done() for transfer in self._transfers):
             self._memory.follow_session()
         for transfer in list(self._transfers):
@@ -158,12 +154,12 @@ class BlockWorker:
                 self._finish_transfer(transfer, None)
 
     def _start_call(self, transfer: _BlockTransfer) -> None:
-        """Make a call, if it can be made now; end what is not wanted any more, or waited too long."""
+        """Make the call of a transfer if it can be made now; end the transfer if it is not needed or too late."""
         if transfer.copy is not None and not transfer.copy.done():
             return
         if transfer.is_unneeded or time.monotonic() >= transfer.deadline:
             details = ErrorDetails(
-                stage="command", theirs="no agent that has the engine's blocks", remedy="look at the agent"
+                stage="command", theirs="no agent with the engine's blocks", remedy="check the agent"
             )
             self._finish_transfer(
                 transfer, make_error("register" if transfer.load else "finished", Code.EXPIRED, details)
@@ -185,15 +181,15 @@ class BlockWorker:
                 else self._register_blocks(transfer.load, transfer)
             )
         except LostError:
-            self._release_places(transfer)  # Once more with the next agent, while there is time.
+            self._release_places(transfer)  # Retry with the next agent, while there is time.
         except Exception as error:
             self._finish_transfer(transfer, error)
 
     def _reserve_places(self, transfer: _BlockTransfer) -> bool:
-        """Find blocks of the pool for a request's, if there are; they are the same ones.
+        """Reserve blocks of the pool for a request's blocks; report whether there are enough.
 
-        A block is lent once at a time: of one that another request lends, as of a prefix that both have, a copy is
-        lent. Where there is no room for that it waits until the other one is through.
+        A block can be lent only once at a time. If another request lends it already, for example as part of a common
+        prefix, a copy in a spare block is lent. Without a spare block the request waits for the other one.
         """
         shared = self._busy_blocks.intersection(transfer.blocks)
         free = (place for place in self._memory.spare_blocks if place not in self._busy_blocks)
@@ -210,7 +206,7 @@ class BlockWorker:
         transfer.places, transfer.copy = (), None
 
     def _start_copies(self, transfer: _BlockTransfer) -> bool:
-        """Begin to copy what is lent and is not in its place yet; say whether there is something."""
+        """Start to copy blocks that are not in their reserved places yet; report whether there are any."""
         if transfer.save is None:
             return False
         pairs = zip(transfer.blocks, transfer.places, strict=True)
@@ -232,7 +228,7 @@ class BlockWorker:
 
     def _register_blocks(self, load: Load | None, transfer: _BlockTransfer) -> PendingCallBase[Any]:
         if load is None:
-            raise AssertionError("BUG: nothing is to be done")
+            raise AssertionError("BUG: the transfer has no load")
         pending: PendingCallBase[Any] = self._client.register_blocks(
             request=load.request,
             transfer=load.request,
@@ -245,7 +241,7 @@ class BlockWorker:
         return pending
 
     def _is_finished(self, transfer: _BlockTransfer) -> bool:
-        """Say whether a call has ended, and nothing touches its blocks any more."""
+        """Report whether a call has ended and nothing accesses its blocks any more."""
         return bool(
             transfer.pending.done()
             and transfer.pending.wait_until_unused(0)
@@ -253,7 +249,9 @@ class BlockWorker:
         )
 
     def _is_filled(self, transfer: _BlockTransfer) -> bool:
-        """Say whether what came is in the engine's blocks. Where it is copied, that begins when all of it came."""
+        """Report whether the received data are in the engine's blocks. If blocks are copied, the copy starts after
+        the call.
+        """
         if not self._memory.copy_reason or transfer.load is None or transfer.is_unneeded:
             return transfer.copy is None or transfer.copy.done()
         if transfer.copy is None:
@@ -285,7 +283,7 @@ class BlockWorker:
             self.counts.add(saved_requests=1, saved_bytes=len(save.blocks) * self._cache.block_bytes)
         else:
             self.counts.add(failed_saves=1)
-            log_outcome("its KV did not get to the decode engine", save.local_id, error)
+            log_outcome("its KV did not reach the decode engine", save.local_id, error)
 
     def _finish_load(self, load: Load, transfer: _BlockTransfer, error: Exception | None) -> None:
         self._received_requests.add(load.local_id)
@@ -302,11 +300,11 @@ class BlockWorker:
         else:
             self._bad_blocks.update(load.blocks)
             self.counts.add(failed_loads=1, failed_load_seconds=seconds)
-            log_outcome(f"none of its KV came in {seconds:.1f} s; it is computed", load.local_id, error)
+            log_outcome(f"none of its KV arrived in {seconds:.1f} s; it is computed", load.local_id, error)
             self._decline_load(load)
 
     def _decline_load(self, load: Load) -> None:
-        """Have a prefill engine told that nobody comes for what it lends."""
+        """Notify a prefill engine that its lent blocks are not needed."""
         self._submit_notice(lambda: self._decline_request(load.request, load.producers))
 
     def _decline_abandoned(self, abandoned: AbandonedLoad) -> None:
@@ -318,7 +316,7 @@ class BlockWorker:
             self._notice_threads.submit(notice)
 
     def _decline_request(self, request: str, producers: tuple[str, ...]) -> None:
-        """Say so; nobody waits for that, and what is lent goes back by its time."""
+        """Decline a request. Errors are ignored, because the lease of the blocks expires anyway."""
         with contextlib.suppress(Error):
             if not self._closing.is_set():
                 peers = [_producer(producers[self._rank])]

@@ -1,9 +1,9 @@
-"""An engine's KV cache, as bytes of blocks.
+"""The KV cache of an engine, as bytes of blocks.
 
-A page of the agent's pool has a chunk, or one layer of it. A layer has the chunk's blocks, one after the other. In a
-page of all layers are the first halves of what each layer has, in the layers' order, and then the second ones: an agent
-puts it together so where the other end has layers. With one latent head (mla) there are no halves. A part of a chunk
-has fewer blocks, and no gaps. What the bytes of a block mean is the engine's own matter: all of them are copied.
+A page of the agent's pool contains a chunk, or one layer of a chunk. A layer of a chunk consists of the chunk's blocks
+in order. A page with all layers contains the first halves of all layers, in order, and then the second halves, because
+an agent assembles it in this way if the other engine sends single layers. With one latent head (MLA) there are no
+halves. A part of a chunk has fewer blocks and no gaps. The bytes within a block are opaque: all of them are copied.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ class Cache:
     """The layers of one rank."""
 
     def __init__(self, layers: Mapping[str, Any], engine: Engine, machine: str) -> None:
-        """Look at the tensors that vLLM registers, and refuse what is no plain cache of blocks.
+        """Check the tensors that vLLM registers, and refuse a cache that does not consist of plain blocks.
 
-        Machine says what else the meaning of bytes depends on.
+        Args:
+            layers: the tensors by the names of the layers.
+            engine: the engine's configuration.
+            machine: what else determines the meaning of the bytes.
         """
         if not layers:
             raise unsupported_error("kv_caches", "none", "a tensor for each layer", "use a model with attention")
-        self._tensors = dict(layers)  # Their memory is used for as long as this is.
+        self._tensors = dict(layers)  # This keeps their memory alive.
         layer_tensors: list[Any] = []
-        # All tensors that have the memory of one of those that compute their own.
+        # For each layer that computes its own KV, all tensors in its memory.
         self._layer_tensors: list[list[Any]] = []
-        # Which of them a layer has that computes its own.
+        # The index of each layer that computes its own KV.
         self.layer_indices: dict[str, int] = {}
         layout, seen = [f"{machine} blocks of {engine.block_tokens}"], set()
         device = next(iter(self._tensors.values())).device
@@ -47,7 +50,7 @@ class Cache:
             self._check_tensor(name, tensor, engine, str(device))
             dtype = str(tensor.dtype)
             layout.append(f"{name} {list(tensor.shape[1:])} {list(tensor.stride()[1:])} {dtype}")
-            if tensor.data_ptr() not in seen:  # Layers may share what one of them computes.
+            if tensor.data_ptr() not in seen:  # A layer may use the KV that another layer computes.
                 seen.add(tensor.data_ptr())
                 self.layer_indices[name] = len(layer_tensors)
                 layer_tensors.append(tensor)
@@ -56,9 +59,9 @@ class Cache:
             self._layer_tensors[index].append(tensor)
         self.dtype = str(next(iter(self._tensors.values())).dtype)
         self.layout = "; ".join(layout)
-        # Parts of what a layer has, by which pages of all layers are put together: the agent knows.
+        # The number of parts of a layer's bytes in pages of all layers, as configured at the agent.
         self.stripes = 1
-        # How many layers compute KV of their own; bytes that one of them has of a block, and that all have.
+        # Number of layers that compute their own KV; bytes of a block in one layer and in all layers.
         self.layer_count = len(layer_tensors)
         self.layer_bytes = engine.block_bytes
         self.block_bytes = self.layer_count * self.layer_bytes
@@ -95,23 +98,23 @@ class Cache:
                 "choose another attention backend: this one pads its blocks, or splits them",
             )
 
-    # ---- where it is ----
+    # ---- location ----
 
     def immovable_reason(self) -> str:
-        """Say why the cache cannot be in other memory; nothing if it can."""
+        """Return why the cache cannot be moved to other memory; empty if it can."""
         for tensors in self._layer_tensors:
             tensor = tensors[0]
             if device_kind(tensor) != "cpu":
-                return f"it is memory of {tensor.device}, which no agent registers"
+                return f"it is in memory of {tensor.device}, which agents do not register"
             distance = tensor.stride()[0] * tensor.element_size()
             if distance != self.layer_bytes:
-                return f"blocks of a layer are {distance} bytes apart, and have {self.layer_bytes}"
+                return f"the blocks of a layer are {distance} bytes apart, and have {self.layer_bytes} bytes"
         return ""
 
     def move_to(self, regions: Sequence[Bytes] | None) -> None:
-        """Have each layer in one of these, which has a row for each block; without them in memory of its own.
+        """Move each layer to one of the regions, which have a row for each block; None means new memory.
 
-        What the cache has comes along, but to memory of its own.
+        The content moves with the cache, except to new memory.
         """
         for layer, tensors in enumerate(self._layer_tensors):
             blocks = tensors[0].shape[0]
@@ -127,30 +130,30 @@ class Cache:
     # ---- copies ----
 
     def mark_computed(self) -> None:
-        """Have later copies wait for what the engine was given to compute up to now. Its thread calls it."""
+        """Let later copies wait for everything that the engine has submitted so far. The engine's thread calls it."""
         self._copier.mark_computed()
 
     def gather(self, blocks: Sequence[int], page: Bytes | DeviceBytes) -> None:
-        """Copy blocks, in all layers, to the beginning of a page."""
+        """Copy blocks of all layers to the beginning of a page."""
         with self._page_to_fill(page, len(blocks) * self.block_bytes) as target:
             self._copier.gather(blocks, target, self.stripes)
 
     def scatter(self, page: Bytes | DeviceBytes, skip: int, blocks: Sequence[int]) -> None:
-        """Copy from a page that has all layers of a chunk, without its first blocks, to blocks."""
+        """Copy a page with all layers of a chunk to blocks, without the first blocks of the chunk."""
         self._copier.scatter(self._page_to_read(page), skip, blocks, self.stripes)
 
     def gather_layer(self, layer: int, blocks: Sequence[int], page: Bytes | DeviceBytes) -> None:
-        """Copy what one layer has of blocks to the beginning of a page."""
+        """Copy blocks of one layer to the beginning of a page."""
         with self._page_to_fill(page, len(blocks) * self.layer_bytes) as target:
             self._copier.gather_layer(layer, blocks, target)
 
     def scatter_layer(self, layer: int, page: Bytes | DeviceBytes, skip: int, blocks: Sequence[int]) -> None:
-        """Copy from a page that has one layer of a chunk."""
+        """Copy a page with one layer of a chunk to blocks."""
         self._copier.scatter_layer(layer, self._page_to_read(page), skip, blocks)
 
     @contextmanager
     def _page_to_fill(self, page: Bytes | DeviceBytes, size: int) -> Iterator[Any]:
-        """Give what is to be filled: the page, or for an engine on the host what is copied to the NPU that has it."""
+        """Yield the memory to fill: the page, or a buffer that is then copied to the page on an NPU."""
         if isinstance(self._copier, HostCopier) and isinstance(page, DeviceBytes):
             content = np.empty(size, np.uint8)
             yield content
@@ -159,28 +162,32 @@ class Cache:
             yield page
 
     def _page_to_read(self, page: Bytes | DeviceBytes) -> Any:
-        """Give what is to be read, likewise."""
+        """Return the memory to read: the page, or a copy of the page on an NPU."""
         return page.read() if isinstance(self._copier, HostCopier) and isinstance(page, DeviceBytes) else page
 
     def check_size(self, size: int, blocks: int, bytes_per_block: int = 0) -> None:
-        """Refuse pages of an agent that was started anew with another file, and chunks that somebody else made.
+        """Refuse pages with a wrong size: the agent was restarted with another configuration, or another engine sent
+        them.
 
-        Of a block they have so many bytes; 0: those of all layers.
+        Args:
+            size: bytes of the page.
+            blocks: expected number of blocks.
+            bytes_per_block: bytes of one block; 0 means all layers.
         """
         expected = blocks * (bytes_per_block or self.block_bytes)
         if size != expected:
             raise invalid_error(
-                "copy", "page", f"{size} bytes", f"{expected}", "start the agent with the file that it had"
+                "copy", "page", f"{size} bytes", f"{expected}", "start the agent with its former configuration file"
             )
 
 
 def device_kind(tensor: Any) -> str:
-    """Say where a tensor is; cpu: in host memory."""
+    """Return the kind of a tensor's device; cpu means host memory."""
     return str(tensor.device).split(":", maxsplit=1)[0]
 
 
 def _is_dense(block: Any) -> bool:
-    """Say whether a block has no gaps, in whatever order its bytes are."""
+    """Report whether a block has no gaps, in any order of its dimensions."""
     expected = 1
     for stride, count in sorted(zip(block.stride(), block.shape, strict=True)):
         if count > 1 and stride != expected:
@@ -190,9 +197,14 @@ def _is_dense(block: Any) -> bool:
 
 
 def blocks_per_chunk(cache: Cache, engine: Engine, page_bytes: int, shape: Sequence[int], layers: int) -> int:
-    """Say how many blocks a page of the agent has; refuse pages that do not have whole ones.
+    """Return how many blocks a page of the agent contains; refuse pages that do not contain whole blocks.
 
-    Layers is how many pages a chunk has, one for each layer; 0: one has all layers.
+    Args:
+        cache: the engine's cache.
+        engine: the engine's configuration.
+        page_bytes: bytes of a page.
+        shape: the shape of a chunk, as the agent describes it.
+        layers: the number of pages of a chunk, one for each layer; 0 if one page has all layers.
     """
     if layers not in (0, cache.layer_count):
         raise unsupported_error(

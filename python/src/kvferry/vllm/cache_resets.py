@@ -1,4 +1,4 @@
-"""When an engine's cache was reset, which happens when its weights change."""
+"""Resets of an engine's cache, which happen when its weights change."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import uuid
 
 
 class CacheResets:
-    """The last reset of an engine. It outlives what the scheduler's side makes anew when workers have started."""
+    """The last reset of an engine's cache. It survives the reconfiguration of the scheduler after the start of the
+    workers.
+    """
 
     def __init__(self) -> None:
-        """Begin with none: the engine has the weights that it was started with."""
-        # What names of shared chunks have in addition. No other engine has the same: which weights this one has since
-        # the reset is not known.
+        """Start without a reset: the engine has its initial weights."""
+        # Part of the names of shared chunks. It is unique to this engine, because the weights since the reset are
+        # unknown.
         self.epoch = ""
-        # When it was, as vLLM says when a request came.
+        # The time of the reset, on the clock of request.arrival_time.
         self.last_time = float("-inf")
 
     def record_reset(self) -> None:
-        """Reset the cache once more."""
+        """Record a reset."""
         self.epoch, self.last_time = uuid.uuid4().hex, time.time()

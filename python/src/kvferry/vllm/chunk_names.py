@@ -1,4 +1,4 @@
-"""Names of chunks. Whoever computes the same KV gives it the same name, in whichever process."""
+"""Names of chunks. All processes that compute the same KV give it the same name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kvferry.vllm.settings import unsupported_error
 if TYPE_CHECKING:
     from kvferry.vllm.step_work import Prompt
 
-# Changes whenever what lies in a page does, or what is hashed.
+# Changes whenever the content of a page or the hashed data change.
 FORM = "kvferry.vllm/3"
 
-# Hex digits of a hash that controllers and directories can be told.
+# Hex digits of a hash that controllers and directories can store.
 _HASH_DIGITS = 16
 
-# torch's names of types, and those of keys.
+# Names of dtypes in torch and in keys.
 _DTYPES = {
     "float16": "half",
     "bfloat16": "bfloat16",
@@ -39,22 +39,23 @@ _DTYPES = {
 class ChunkNames:
     """Names the chunks of one rank of one model."""
 
-    # What people call the model. Which one it is, and with which weights, is in what is beside a prompt.
+    # The name of the model for people. The identity of the model and its weights is in the context of a prompt.
     model: str
     ranks: int
     rank: int
     # As keys name it.
     dtype: str
-    # All that says what the bytes of a block mean. Engines in which that differs have no key in common: a miss.
+    # Everything that determines the meaning of the bytes of a block. Engines with different layouts have no common
+    # keys.
     layout: str
     # Tokens of a chunk.
     chunk: int
 
     def chunk_keys(self, prompt: Prompt) -> list[str]:
-        """Name the chunks of a prompt.
+        """Return the keys of the chunks of a prompt; the last chunk may be partial.
 
-        A hash is of all that the KV of a chunk depends on: the tokens up to its end, what stands in place of some of
-        them, and what is beside them. The last chunk may be a part of one.
+        A hash covers everything that the KV of a chunk depends on: the tokens up to its end, the inputs that replace
+        some of them, and the context.
         """
         state = hashlib.sha256("\0".join((FORM, self.layout, prompt.context)).encode()).digest()
         tokens = np.asarray(prompt.tokens, "<u4")
@@ -67,10 +68,10 @@ class ChunkNames:
         return keys
 
     def _format_key(self, state: bytes) -> str:
-        """Write a key of LMCache's form: model@ranks@rank@hash@dtype@tag.
+        """Return a key in LMCache's format: model@ranks@rank@hash@dtype@tag.
 
-        Controllers and directories know chunks by 64 bits, which anybody can find two prompts for. So these are only
-        the hash, and the tag has the other 192 bits: agents compare both, and a chunk of another prompt is a miss.
+        Controllers and directories store 64 bits of a hash, for which an attacker can find two prompts. So only these
+        are the hash, and the tag has the other 192 bits: agents compare both, and a chunk of another prompt is a miss.
         """
         digits = state.hex()
         return (
@@ -79,7 +80,7 @@ class ChunkNames:
 
 
 def _encode_spans(prompt: Prompt, begin: int, end: int) -> bytes:
-    """Write down what stands in place of tokens of a chunk; nothing where that is none."""
+    """Encode the inputs that replace tokens of a chunk; empty if there are none."""
     found = [
         [span.begin - begin, min(span.end, end) - begin, span.content]
         for span in prompt.spans
@@ -89,7 +90,7 @@ def _encode_spans(prompt: Prompt, begin: int, end: int) -> bytes:
 
 
 def dtype_name(torch_name: str) -> str:
-    """Say how keys name a type of torch's."""
+    """Return the name of a torch dtype in keys."""
     name = torch_name.removeprefix("torch.")
     if name not in _DTYPES:
         raise unsupported_error("kv_cache_dtype", torch_name, f"one of {', '.join(_DTYPES)}", "set --kv-cache-dtype")

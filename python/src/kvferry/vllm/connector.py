@@ -1,7 +1,7 @@
-"""What vLLM calls: KvferryConnector. Of this package only this module and block_hash import vLLM.
+"""KvferryConnector, the class that vLLM calls. In this package only this module and block_hash import vLLM.
 
-It only passes on: requests and blocks to kvferry.vllm.connector_scheduler, in the scheduler's process; steps to
-kvferry.vllm.connector_worker, in each worker's.
+It delegates: requests and blocks to kvferry.vllm.connector_scheduler, in the scheduler's process; steps to
+kvferry.vllm.connector_worker or kvferry.vllm.block_worker, in each worker's process.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from kvferry.vllm.versions import check_version
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Those of vLLM's classes whose members are used.
+# The classes of vLLM whose members are used.
 USED_CLASSES = {
     "KVConnectorBase_V1": KVConnectorBase_V1,
     "KVConnectorOutput": KVConnectorOutput,
@@ -56,7 +56,7 @@ USED_CLASSES = {
 }
 
 route_client_log()
-plugin.register()  # Be it that no package is installed, of which vLLM would take the entry point.
+plugin.register()  # In case the package is not installed, so that vLLM does not find its entry point.
 
 
 @dataclass
@@ -68,41 +68,41 @@ class Metadata(KVConnectorMetadata):  # type: ignore[misc] # vLLM is not there w
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What a worker knows when it has its cache and its agent."""
+    """What a worker knows after it has its cache and its agent."""
 
     names: ChunkNames
     duties: ConnectorDuties
-    # Of the first rank: reading all weights is for one of them. It is of the model, and the same at all.
+    # Set by the first rank only, because reading all weights is expensive. The identity is the same at all ranks.
     identity: ModelIdentity | None = None
-    # Where its agent takes registrations, if that lends the engine's own blocks.
+    # The address where its agent accepts registrations, if the agent lends the engine's blocks.
     producer: str = ""
 
 
 @dataclass
 class WorkerInfos(KVConnectorWorkerMetadata):  # type: ignore[misc]
-    """What workers tell the scheduler's side with their first step, by their ranks.
+    """What workers report to the scheduler's side with their first step, by rank.
 
-    vLLM's handshake metadata is not for this: MultiConnector passes that of one connector to all others, of which some
-    end the engine at what is not theirs.
+    vLLM's handshake metadata is not used, because MultiConnector passes the metadata of one connector to all others,
+    some of which stop the engine when they receive foreign metadata.
     """
 
     ranks: dict[int, WorkerInfo] = field(default_factory=dict)
-    # Whether the agent of a rank is away, of those where that has changed.
+    # Whether the agent of a rank is unreachable, for ranks where that has changed.
     away_ranks: dict[int, bool] = field(default_factory=dict)
 
     def aggregate(self, other: WorkerInfos) -> WorkerInfos:
-        """Add what other workers tell."""
+        """Merge the reports of other workers."""
         return WorkerInfos({**self.ranks, **other.ranks}, {**self.away_ranks, **other.away_ranks})
 
 
 @dataclass
 class Stats(KVConnectorStats):  # type: ignore[misc]
-    """What was counted since the last report: a number for each word of kvferry.vllm.counters."""
+    """The counts since the last report: a number for each name of kvferry.vllm.counters."""
 
     data: dict[str, Any] = field(default_factory=dict)
 
     def reset(self) -> None:
-        """Forget all."""
+        """Reset all counts."""
         self.data = {}
 
     def aggregate(self, other: Stats) -> Stats:
@@ -111,16 +111,16 @@ class Stats(KVConnectorStats):  # type: ignore[misc]
         return self
 
     def reduce(self) -> dict[str, int | float]:
-        """Give what goes to the log."""
+        """Return the counts for the log."""
         return dict(self.data)
 
     def is_empty(self) -> bool:
-        """Say whether nothing was counted."""
+        """Report whether nothing was counted."""
         return not self.data
 
 
 class PromMetrics(KVConnectorPromMetrics):  # type: ignore[misc]
-    """The same as counters kvferry:<word> in vLLM's /metrics."""
+    """The counters kvferry:<name> in vLLM's /metrics."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class PromMetrics(KVConnectorPromMetrics):  # type: ignore[misc]
         labelnames: list[str],
         per_engine_labelvalues: dict[int, list[object]],
     ) -> None:
-        """Register them."""
+        """Register the counters."""
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
         prom_counters = {
             name: self._counter_cls(name=f"kvferry:{name}", documentation=text, labelnames=labelnames)
@@ -141,17 +141,17 @@ class PromMetrics(KVConnectorPromMetrics):  # type: ignore[misc]
         }
 
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
-        """Count a report."""
+        """Add a report."""
         for name, counter in self._counters.get(engine_idx, {}).items():
             if increment := transfer_stats_data.get(name):
                 counter.inc(increment)
 
 
 class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
-    """See kvferry.vllm. vLLM makes one in the scheduler's process, and one in each worker's."""
+    """See kvferry.vllm. vLLM creates one connector in the scheduler's process and one in each worker's."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
-        """Look at the engine, and refuse what is not supported, before anything is served."""
+        """Check the engine's configuration, and refuse what is not supported before anything is served."""
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
         check_version(vllm.__version__, USED_CLASSES)
         transfer = vllm_config.kv_transfer_config
@@ -160,12 +160,12 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._engine.check_supported()
         self._scheduler: ConnectorScheduler | None = None
         self._worker: ConnectorWorker | BlockWorker | None = None
-        # What the scheduler's side was not told yet.
+        # The report that was not sent to the scheduler's side yet.
         self._unreported_info: WorkerInfo | None = None
         self._prefix_lookup: PrefixLookup | None = None
-        # Whether the scheduler's side was told that the agent is away.
+        # Whether the scheduler's side was told that the agent is unreachable.
         self._reported_away = False
-        # Workers said how chunks are named, and what there is to do.
+        # Whether the workers have reported the names of chunks and their duties.
         self._is_configured = False
         # The exception that was being handled, if any, when the step began.
         self._outer_exception: BaseException | None = None
@@ -176,7 +176,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
                     "MultiConnector, where that is used)",
                     self._engine.load_failure_policy,
                 )
-            # Workers say more with their first step: update_connector_output.
+            # Workers report more with their first step: see update_connector_output.
             self._resets = CacheResets()
             self._inputs = RequestInputs(
                 self._engine.block_tokens,
@@ -192,13 +192,13 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
     # ---- worker ----
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        """Take the cache, attach to the agent, and see whether both fit."""
+        """Check the cache, attach to the agent, and check that both fit."""
         engine = self._engine
         layout = f"{machine_kind(kv_caches)} {attention_backends(self._vllm_config, kv_caches)}".strip()
         cache = Cache(kv_caches, engine, layout)
         identity = self._read_identity() if engine.rank == 0 else None
         agent = self._connect_agent(engine.rank, self._settings.start_patience)
-        if BLOCKS_SIDE in agent.info.sides:  # This engine's process is the only one that may have blocks there.
+        if BLOCKS_SIDE in agent.info.sides:  # Only one engine may have blocks in the agent's pool.
             agent.close()
             agent = self._connect_agent(engine.rank, self._settings.start_patience, owns_pool=True)
         memory: BlockMemory | None = None
@@ -208,7 +208,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
             ):
                 log.info("kvferry: %s", agent.pin_memory().text)
             info = agent.info
-            layers = info.layers if info.layers > 1 else 0  # A chunk of one layer is one page in any case.
+            layers = info.layers if info.layers > 1 else 0  # A chunk with one layer is one page in any case.
             duties = ConnectorDuties.for_role(engine.role, info.sides, layers)
             memory = BlockMemory(agent, cache, engine) if duties.own_blocks else None
             blocks = 1 if memory else blocks_per_chunk(cache, engine, info.page_bytes, info.shape, layers)
@@ -237,7 +237,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._worker = ConnectorWorker(agent, cache, names, blocks, self._settings, layers)
 
     def _read_identity(self) -> ModelIdentity:
-        """Look at the model, and at all its weights: large ones that the Hub's client has not named take a while."""
+        """Compute the identity of the model. Hashing large weight files may take a while."""
         started = time.monotonic()
         identity = model_identity(self._vllm_config, self._settings.weights)
         facts = "; ".join(f"{name}: {value}" for name, value in identity.facts)
@@ -245,44 +245,44 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         return identity
 
     def handle_preemptions(self, kv_connector_metadata: Metadata) -> None:
-        """Know what the step computes, before it writes blocks that were others'."""
+        """Start a step before it overwrites blocks of preempted requests."""
         if self._worker is not None:
             self._worker.begin_step(kv_connector_metadata.work)
 
     def bind_connector_metadata(self, connector_metadata: Metadata) -> None:
-        """Know the work of the step. Every way through vLLM calls this before the forward pass."""
+        """Start a step. Every code path of vLLM calls this before the forward pass."""
         super().bind_connector_metadata(connector_metadata)
         self._outer_exception = sys.exc_info()[1]
         if self._worker is not None:
             self._worker.begin_step(connector_metadata.work)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Begin with what the step asks for.
+        """Start the work of the step.
 
         vLLM calls this after the forward pass, or before it if another connector loads what the pass needs
-        (SchedulerOutput.has_sync_kv_loads): nothing here depends on which.
+        (SchedulerOutput.has_sync_kv_loads). Both orders work.
         """
         del forward_context, kwargs
         if self._worker is not None:
             self._worker.start_work(self._get_connector_metadata().work)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Do nothing: a request is not scheduled before its KV is there."""
+        """Do nothing: a request is not scheduled before its KV is loaded."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Have a layer go while the next one is computed, where agents push layer by layer; else nothing.
+        """Push a layer while the next one is computed, if agents push layer by layer; otherwise do nothing.
 
-        Where a step is computed in several batches (dual batch overlap), the first call for a layer says nothing of
-        the others' tokens. Then wait_for_save alone counts.
+        If a step is computed in several batches (dual batch overlap), the first call for a layer does not cover the
+        tokens of the other batches. Then only wait_for_save is used.
         """
         del kv_layer, attn_metadata, kwargs
         if self._worker is not None and not self._engine.may_split_steps:
             self._worker.layer_computed(layer_name)
 
     def wait_for_save(self) -> None:
-        """Know that the forward pass is over, that of a draft model included. It waits for nothing.
+        """Handle the end of the forward pass, including that of a draft model. It does not block.
 
-        vLLM calls this also while an exception of the forward pass is on its way: then nothing of the step counts.
+        vLLM also calls this while an exception of the forward pass propagates; then the step has computed nothing.
         """
         if self._worker is not None:
             exception = sys.exc_info()[1]
@@ -291,23 +291,23 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._outer_exception = None
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        """Say whose blocks were read, and whose are written or failed."""
+        """Return the requests whose blocks were read, and those whose loads have ended."""
         if self._worker is None:
             return None, None
         sent, received = self._worker.take_results()
         return sent or None, received or None
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        """Say which blocks are to be computed."""
+        """Return the blocks that were not loaded and must be computed."""
         return set() if self._worker is None else self._worker.take_bad_blocks()
 
     def get_kv_connector_stats(self) -> Stats | None:
-        """Say what was counted."""
+        """Return the counts since the last call."""
         counts = {} if self._worker is None else self._worker.counts.take_counts()
         return Stats(data=counts) if counts else None
 
     def build_connector_worker_meta(self) -> WorkerInfos | None:
-        """Tell the scheduler's side, once, how chunks are named and what there is to do, and if the agent is away."""
+        """Report the names of chunks and the duties once, and changes of the agent's reachability."""
         info, self._unreported_info = self._unreported_info, None
         infos = WorkerInfos()
         if info is not None:
@@ -318,7 +318,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         return infos if infos.ranks or infos.away_ranks else None
 
     def shutdown(self) -> None:
-        """Detach."""
+        """Shut down and detach."""
         worker, self._worker = self._worker, None
         prefix_lookup, self._prefix_lookup = self._prefix_lookup, None
         for part in (worker, prefix_lookup, self._scheduler):
@@ -330,14 +330,16 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
     @property
     def _scheduler_side(self) -> ConnectorScheduler:
         if self._scheduler is None:
-            raise AssertionError("BUG: a worker's connector was asked what the scheduler's knows")
+            raise AssertionError("BUG: a worker's connector was called as the scheduler's")
         return self._scheduler
 
     def _configure_scheduler(self, workers: list[WorkerInfo]) -> None:
-        """Know how chunks are named, and look for them at the agent of the first rank: others have the same ones."""
+        """Configure the scheduler's side. Lookups use the agent of the first rank, because all ranks have the same
+        chunks.
+        """
         first = workers[0]
         if first.identity is None:
-            raise AssertionError(f"BUG: rank {first.names.rank} spoke, and not the first one, which knows the model")
+            raise AssertionError(f"BUG: rank {first.names.rank} reported before the first rank, which knows the model")
         self._is_configured = True
         if first.duties.shares:
             self._prefix_lookup = PrefixLookup(
@@ -368,21 +370,21 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         )
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
-        """Say how much of a prompt is to be had. None, which has vLLM ask again: workers have said nothing yet."""
+        """Return how many tokens of a prompt can be loaded. None means that vLLM must ask again."""
         if not self._is_configured:
             return None, False
         return self._scheduler_side.match_tokens(request, num_computed_tokens)
 
     def update_state_after_alloc(self, request: Request, blocks: Any, num_external_tokens: int) -> None:
-        """Take a request's blocks."""
+        """Handle the allocation of a request's blocks."""
         self._scheduler_side.handle_allocation(request, blocks.get_block_ids()[0], num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Metadata:
-        """Give what the workers are to do."""
+        """Return the work of the step for the workers."""
         return Metadata(work=self._scheduler_side.take_step_work(scheduler_output))
 
     def update_connector_output(self, connector_output: Any) -> None:
-        """Know what the workers have done."""
+        """Handle the reports of the workers."""
         infos = connector_output.kv_connector_worker_meta
         if isinstance(infos, WorkerInfos):
             if infos.ranks:
@@ -391,18 +393,20 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._scheduler_side.handle_received(connector_output.finished_recving)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        """Send a request's KV, if it is to be sent."""
+        """Send a request's KV if it has a receiver."""
         return self._scheduler_side.finish_request(request, block_ids)
 
     def reset_cache(self) -> bool:
-        """Use no KV from before: the engine may have other weights. It returns false if some is still being loaded."""
+        """Stop using earlier KV, because the weights may have changed. It returns False if some is still being
+        loaded.
+        """
         return self._scheduler_side.reset_cache()
 
     # ---- metrics ----
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Stats:
-        """Make a report of what a worker said."""
+        """Create a report from the counts of a worker."""
         return Stats(data=dict(data or {}))
 
     @classmethod
@@ -413,14 +417,14 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         labelnames: list[str],
         per_engine_labelvalues: dict[int, list[object]],
     ) -> PromMetrics:
-        """Make the metrics."""
+        """Create the metrics."""
         return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
 
 def check_directory(agent: client.Client, names: ChunkNames) -> None:
-    """Refuse to share at an agent that asks no directory: without one nothing is ever loaded.
+    """Refuse to share at an agent without a directory, because nothing would ever be loaded.
 
-    A directory that is down now may come: that is only said.
+    An unreachable directory may come back, so it only causes a warning.
     """
     try:
         agent.lookup(names.chunk_keys(Prompt((0,))))
@@ -433,11 +437,11 @@ def check_directory(agent: client.Client, names: ChunkNames) -> None:
                 "run kvferry directory, and set enable_controller, controller_pull_url and controller_reply_url in the "
                 "agent's file: engines share what a directory knows of",
             ) from error
-        log.warning("kvferry: what other engines have is not found while no directory answers: %s", error)
+        log.warning("kvferry: KV of other engines is not found while no directory answers: %s", error)
 
 
 def warn_of_small_pool(tokens: int, max_tokens: int, size: int) -> None:
-    """Say that the pool of an agent, of so many tokens and bytes, has no room for the longest prompt."""
+    """Warn if the pool of an agent, in tokens and bytes, has no room for the longest prompt."""
     if 0 < tokens < max_tokens:
         log.warning(
             "kvferry: the agent's pool has room for %d tokens, and a prompt may have %d (max_model_len): longer ones "
@@ -449,7 +453,7 @@ def warn_of_small_pool(tokens: int, max_tokens: int, size: int) -> None:
 
 
 def read_engine(config: Any, cache: Any) -> Engine:
-    """Read what vLLM's configuration says of an engine."""
+    """Read the engine's properties from vLLM's configuration."""
     parallel, groups = config.parallel_config, cache.kv_cache_groups
     if not groups:
         raise unsupported_error("kv_cache_groups", "0", "1", "use a model with attention")
@@ -476,7 +480,7 @@ def read_engine(config: Any, cache: Any) -> Engine:
 
 
 def machine_kind(layers: Mapping[str, Any]) -> str:
-    """Say what the order of bytes in a block depends on, beside what tensors say: of a CPU, what it can do."""
+    """Return what determines the byte order within a block besides the tensors: for a CPU, its capabilities."""
     for tensor in layers.values():
         if (kind := device_kind(tensor)) != "cpu":
             return kind

@@ -1,4 +1,4 @@
-"""The scheduler's side: which requests have their KV sent or fetched. It talks to no agent, and never waits."""
+"""The scheduler's side: it decides which requests have their KV sent or loaded. It calls no agent and never blocks."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from kvferry.vllm.step_work import AbandonedLoad, CancelledSend, Load, Prompt, P
 if TYPE_CHECKING:
     from kvferry.vllm.chunk_names import ChunkNames
 
-# How a request ends of which all was computed that was asked for.
+# The statuses of requests that were computed completely.
 _COMPLETED_STATUSES = ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED")
 
 _TEXT_MAX = 128
-# Ids of requests that are remembered as used, and differences that are said once.
+# How many used request ids are remembered, and how many differences are logged once.
 _MAX_USED_NAMES, _MAX_DIFFERENCES = 65_536, 64
 _PORT_MAX = (1 << 16) - 1
-# Where a rank takes registrations, as an agent says it.
+# The address where a rank accepts registrations, as an agent reports it.
 _PRODUCER = re.compile(r"[^\s:][^\s]{0,253}:[0-9]{1,5}:[0-9]{1,5}")
 
 
 class Request(Protocol):
-    """What is used of vLLM's request."""
+    """The members of vLLM's request that are used."""
 
     request_id: str
     prompt_token_ids: Sequence[int] | None
@@ -40,20 +40,20 @@ class Request(Protocol):
 
 
 class Finder(Protocol):
-    """What is used of kvferry.vllm.prefix_lookup."""
+    """The methods of kvferry.vllm.prefix_lookup that are used."""
 
     def available_tokens(self, request: str, prompt: Prompt) -> int | None:
-        """Say how many tokens are to be had; None while that is not known."""
+        """Return how many tokens are available; None while that is not known."""
 
     def forget_request(self, request: str) -> None:
-        """Know that a request is not asked about any more."""
+        """Drop the lookup of a request."""
 
     def forget_all(self) -> None:
-        """Know that no request is asked about any more by the names that it had."""
+        """Drop all lookups."""
 
 
 class ParamsError(ValueError):
-    """The kv_transfer_params of a request are of no use."""
+    """The kv_transfer_params of a request are invalid."""
 
 
 class ConnectorScheduler:
@@ -73,12 +73,19 @@ class ConnectorScheduler:
         names: ChunkNames | None = None,
         producers: Sequence[str] = (),
     ) -> None:
-        """Serve an engine. Where it shares, there is a finder; where its prompts go layer by layer, pushes.
+        """Serve an engine.
 
-        Where it lends its own blocks, producers are where its ranks take registrations; names name what they have.
-
-        The agreement is what other engines must agree with for its KV to be of use to them; None: that is not known.
-        Model is the digest of its model's identity: all names depend on it.
+        Args:
+            duties: what the engine does.
+            block_tokens: tokens of a block.
+            finder: looks up shared KV, if the engine shares.
+            pushes: tracks layer-by-layer pushes, if the engine has any.
+            agreement: the facts in which other engines must agree; None if they are not known.
+            model: the digest of the model's identity, on which all names depend.
+            inputs: names the inputs of requests.
+            resets: the resets of the cache.
+            names: names the content of lent blocks.
+            producers: where the ranks accept registrations, if the engine lends its blocks.
         """
         self._duties = duties
         self._block_tokens = block_tokens
@@ -89,30 +96,31 @@ class ConnectorScheduler:
         self._resets = resets
         self._names = names
         self._producers = tuple(producers)
-        # The epoch in which a request first had blocks. All that it computes later may rest on what those had.
+        # The reset epoch in which a request first had blocks. All later computations may depend on these blocks.
         self._first_epochs: dict[str, str] = {}
         self._next_work = Work()
-        # Requests whose KV was asked for, once: what did not come then is computed.
+        # Requests whose load was handled, once: KV that did not arrive is computed.
         self._handled_loads: set[str] = set()
-        # Those of them whose worker has not said yet that it is done.
+        # Loads that the workers have not reported yet.
         self._open_loads: set[str] = set()
         self._agreement = agreement
-        # What differed between this engine and others, each said once.
+        # Differences from other engines, each logged once.
         self._differences: dict[str, None] = {}
-        # By which names agents know requests that are sent, by ours; and which names were used before.
+        # The names of sent requests at the agents, by local id; and the names that were used before.
         self._send_names: dict[str, str] = {}
         self._used_names: dict[str, None] = {}
-        # Agents of this engine, by rank, that are away: nothing is promised then.
+        # Ranks whose agents are unreachable: nothing is promised meanwhile.
         self._away_ranks: frozenset[int] = frozenset()
-        # What was found before blocks are there for it: tokens that are here already, and all that are to be had.
+        # Matches of requests without blocks: tokens that are local, and tokens that can be loaded.
         self._matches: dict[str, tuple[int, int]] = {}
 
-    # ---- in the order of a request's life ----
+    # ---- in the order of a request's lifetime ----
 
     def match_tokens(self, request: Request, computed: int) -> tuple[int | None, bool]:
-        """Say how many tokens behind those that are here already are to be had, and that they come by themselves.
+        """Return how many tokens after the local ones can be loaded, and whether they are loaded asynchronously.
 
-        None: that is not known yet. It changes nothing: vLLM may ask again, and may not have the blocks.
+        None means that the result is not known yet. The call changes nothing, because vLLM may call again and may not
+        have the blocks.
         """
         self._matches.pop(request.request_id, None)
         end: int | None = self._loadable_tokens(request)
@@ -136,18 +144,18 @@ class ConnectorScheduler:
         return end - computed, True
 
     def handle_allocation(self, request: Request, blocks: Sequence[int], external: int) -> None:
-        """Know the blocks of a request: with external tokens those that are to be filled are among them."""
+        """Handle the allocation of a request's blocks, which include the blocks of external tokens to be loaded."""
         name = request.request_id
         current = self._first_epochs.setdefault(name, self._resets.epoch) == self._resets.epoch
         if self._pushes is not None and current:
             self._track_push(self._pushes, request)
         local_tokens, end = self._matches.pop(name, (0, 0))
         shared = self._looks_up(request)
-        if shared and self._finder is not None:  # Once: what is not had now is computed.
+        if shared and self._finder is not None:  # Once: KV that is not loaded now is computed.
             self._handled_loads.add(name)
             self._finder.forget_request(name)
         if external <= 0:
-            if self._loadable_tokens(request):  # All of it is here. What was sent waits for nobody.
+            if self._loadable_tokens(request):  # All of it is local. The sent KV is not needed.
                 self._handled_loads.add(name)
                 self._abandon_load(request)
             return
@@ -156,7 +164,7 @@ class ConnectorScheduler:
         self._handled_loads.add(name)
         self._open_loads.add(name)
         prompt = self._shared_prompt(request, end) if shared else self._sent_prompt(request, end)
-        # Peers are told of it, and know engines by other names than we do: it must be nobody else's.
+        # Peers see the id and know engines by other names, so it must be unique.
         shared_id = uuid.uuid4().hex if shared else _shared_request_id(request)
         producers = () if shared else self._find_producers(request)
         self._next_work.loads.append(
@@ -164,31 +172,31 @@ class ConnectorScheduler:
         )
 
     def take_step_work(self, output: StepOutput) -> Work:
-        """Give what there is to do, once, with a step of vLLM's."""
+        """Return the work of a step of vLLM, once."""
         work, self._next_work = self._next_work, Work()
         if self._pushes is not None:
             self._pushes.add_step(output, work)
         return work
 
     def handle_received(self, received: Sequence[str] | set[str] | None) -> None:
-        """Know whose loads are over, well or not."""
+        """Handle the loads that workers report as ended."""
         self._open_loads.difference_update(received or ())
 
     def set_away_ranks(self, ranks: Mapping[int, bool]) -> None:
-        """Know which agents of this engine are away, and which are back, of those of which that has changed."""
+        """Update which agents of this engine are unreachable."""
         self._away_ranks = self._away_ranks - {rank for rank, away in ranks.items() if not away} | {
             rank for rank, away in ranks.items() if away
         }
 
     def finish_request(self, request: Request, blocks: Sequence[int]) -> tuple[bool, dict[str, Any] | None]:
-        """Say whether a request's blocks are still needed, and what the decode engine is to be told."""
+        """Return whether a request's blocks are still needed, and the parameters for the decode engine."""
         name = request.request_id
         self._matches.pop(name, None)
         current = self._first_epochs.pop(name, self._resets.epoch) == self._resets.epoch
-        if name in self._open_loads:  # It was aborted. vLLM keeps the blocks until the worker has reported it.
+        if name in self._open_loads:  # It was aborted. vLLM keeps the blocks until the worker has reported the load.
             self._open_loads.discard(name)
             self._next_work.cancels.append(name)
-        elif self._is_sent_here(request):  # What still comes of it waits for nobody, be it the word that it failed.
+        elif self._is_sent_here(request):  # Chunks that still arrive are not needed, nor is a notice of failure.
             self._abandon_load(request)
         self._handled_loads.discard(name)
         if self._finder is not None:
@@ -196,7 +204,7 @@ class ConnectorScheduler:
         try:
             prompt = self._queue_send(request, blocks, current)
         except ParamsError as error:
-            log.warning("request %s: %s; its KV goes nowhere", name, error)
+            log.warning("request %s: %s; its KV is not sent", name, error)
             prompt = None
         is_stored = current and self._queue_store(request, blocks)
         self._inputs.forget_request(name)
@@ -213,11 +221,11 @@ class ConnectorScheduler:
         return True, params
 
     def reset_cache(self) -> bool:
-        """Have no KV used that was computed before, because the engine may have other weights from now on.
+        """Stop using KV that was computed before, because the engine's weights may have changed.
 
-        Shared chunks have names of this engine's own from now on. Requests that are being computed are neither sent
-        nor stored; those that came before load nothing that is sent for them. It returns false if loads of KV from
-        before are under way.
+        From now on shared chunks have names that only this engine uses. Requests in progress are neither sent nor
+        stored, and requests that arrived before load nothing that is sent for them. It returns False if loads of
+        earlier KV are in progress.
         """
         self._resets.record_reset()
         if self._finder is not None:
@@ -228,33 +236,31 @@ class ConnectorScheduler:
             else:
                 self._next_work.cancelled_sends.append(CancelledSend(push.request, push.receiver))
         log.info(
-            "the cache was reset: KV from before is not used, and what is stored from now on is found by this engine "
-            "alone, until it is started anew"
+            "the cache was reset: earlier KV is not used, and KV stored from now on is found by this engine "
+            "only, until it is restarted"
         )
         if self._open_loads:
-            log.warning(
-                "the cache was reset while %d requests load KV from before: reset it again", len(self._open_loads)
-            )
+            log.warning("the cache was reset while %d requests load earlier KV: reset it again", len(self._open_loads))
         return not self._open_loads
 
     def close(self) -> None:
-        """End."""
+        """Shut down."""
         self._inputs.close()
 
-    # ---- within ----
+    # ---- internal ----
 
     def _sent_prompt(self, request: Request, end: int) -> Prompt:
-        """Give what names the KV that is sent for a request."""
+        """Return the prompt that names the KV sent for a request."""
         return self._inputs.make_prompt(request, end, model=self._model)
 
     def _shared_prompt(self, request: Request, end: int) -> Prompt:
-        """Give what names the KV of a request where engines share."""
+        """Return the prompt that names the shared KV of a request."""
         if not self._resets.epoch:
             return self._sent_prompt(request, end)
         return self._inputs.make_prompt(request, end, model=self._model, epoch=self._resets.epoch)
 
     def _can_be_named(self, request: Request) -> bool:
-        """Say whether the KV of a request can be named, and tell people if it cannot."""
+        """Report whether the KV of a request can be named, and log if it cannot."""
         try:
             self._inputs.check_inputs(request)
         except UnnamableInputError as error:
@@ -263,14 +269,14 @@ class ConnectorScheduler:
         return True
 
     def _has_receiver(self, request: Request) -> bool:
-        """Say whether the KV of a request is to go to a decode engine. What is wrong with it is said when it ends."""
+        """Report whether the KV of a request is sent to a decode engine. Invalid parameters are logged when it ends."""
         try:
             return self._find_receiver(request) is not None
         except ParamsError:
             return False
 
     def _loadable_tokens(self, request: Request) -> int:
-        """Say how many tokens of a prompt can be had; 0 where nothing is to be fetched, or was already."""
+        """Return how many tokens of a prompt can be loaded; 0 if nothing is loaded or the load was handled already."""
         params = _transfer_params(request)
         if not self._duties.loads or not params.get("do_remote_prefill") or request.request_id in self._handled_loads:
             return 0
@@ -279,7 +285,7 @@ class ConnectorScheduler:
             if self._duties.own_blocks and not self._find_producers(request):
                 self._handled_loads.add(
                     request.request_id
-                )  # It came before its prefill's answer, or that lends no blocks.
+                )  # The request arrived before its prefill engine's response, or that engine lends no blocks.
                 return 0
             tokens = _read_number(params, "remote_tokens", 1 << 40) if "remote_tokens" in params else 1 << 40
         except ParamsError as error:
@@ -298,7 +304,7 @@ class ConnectorScheduler:
         return min(tokens, prompt_length(request))
 
     def _abandon_load(self, request: Request, reason: str = "") -> None:
-        """Have nothing kept of what is sent for a request, and its sender told why."""
+        """Drop the KV that is sent for a request, and give its sender the reason."""
         try:
             producers = self._find_producers(request)
         except ParamsError:
@@ -306,7 +312,9 @@ class ConnectorScheduler:
         self._next_work.abandons.append(AbandonedLoad(_shared_request_id(request), reason, producers))
 
     def _find_producers(self, request: Request) -> tuple[str, ...]:
-        """Say where the ranks that lend a request's KV take registrations; nothing: nobody lends it for this engine."""
+        """Return where the ranks that lend a request's KV accept registrations; empty if no blocks are lent to this
+        engine.
+        """
         if not self._duties.own_blocks:
             return ()
         producers = _transfer_params(request).get("producers", ())
@@ -322,7 +330,9 @@ class ConnectorScheduler:
         return tuple(producers)
 
     def _has_matching_content(self, request: Request, end: int) -> bool:
-        """Say whether what is lent is the KV of this very prompt: blocks have no names that agents could compare."""
+        """Report whether the lent blocks are the KV of this prompt. Agents cannot compare them, because blocks have
+        no names.
+        """
         if _transfer_params(request).get("content") == self._content_key(self._sent_prompt(request, end)):
             return True
         log.warning("request %s: its prefill engine computed another prompt, or with other inputs", request.request_id)
@@ -331,25 +341,25 @@ class ConnectorScheduler:
         return False
 
     def _content_key(self, prompt: Prompt) -> str:
-        """Name all that the KV of a prompt depends on: the key of its last chunk, which depends on those before."""
+        """Return a name for everything that the KV of a prompt depends on: the key of its last chunk."""
         if self._names is None:
-            raise AssertionError("BUG: blocks are lent, and nobody names them")
+            raise AssertionError("BUG: blocks are lent without names")
         return self._names.chunk_keys(prompt)[-1]
 
     def _find_difference(self, params: Mapping[str, Any]) -> str:
-        """Say in what the engine that sent a request's KV differs from this one; nothing: its KV is of use."""
+        """Return how the engine that sent a request's KV differs from this one; empty if its KV is usable."""
         difference = "" if self._agreement is None else self._agreement.find_difference(params.get("agreement"))
         if difference and difference not in self._differences:
-            log.warning("KV of another engine is of no use here, and its requests are computed: %s", difference)
+            log.warning("KV of another engine cannot be used here, and its requests are computed: %s", difference)
             if len(self._differences) < _MAX_DIFFERENCES:
                 self._differences[difference] = None
         return difference
 
     def _choose_send_name(self, request: Request, receiver: Receiver) -> str:
-        """Say by which name agents know a request that is sent: one that no other attempt has.
+        """Return the name of a sent request at the agents; no other attempt has the same name.
 
-        It is that of disagg_spec, by which a decode engine may wait already, unless that was used before. Then it is a
-        new one, which the decode engine is told, and who waits by the old one is told that it waits in vain.
+        It is the id of disagg_spec, for which a decode engine may wait already, unless that id was used before. Then it
+        is a new id, which the decode engine receives with the parameters, and waiters for the old id are notified.
         """
         local_id = request.request_id
         if (known := self._send_names.get(local_id)) is not None:
@@ -358,7 +368,7 @@ class ConnectorScheduler:
         if shared_id in self._used_names:
             name = uuid.uuid4().hex
             self._next_work.cancelled_sends.append(
-                CancelledSend(shared_id, receiver, "its request id was used before; its KV goes by another one")
+                CancelledSend(shared_id, receiver, "its request id was used before; its KV is sent under another id")
             )
         self._used_names[shared_id] = None
         if len(self._used_names) > _MAX_USED_NAMES:
@@ -367,7 +377,7 @@ class ConnectorScheduler:
         return name
 
     def _is_sent_here(self, request: Request) -> bool:
-        """Say whether a request's KV is sent to this engine."""
+        """Report whether a request's KV is sent to this engine."""
         try:
             return self._duties.loads and bool(
                 _transfer_params(request).get("do_remote_prefill") and _shared_request_id(request)
@@ -376,12 +386,12 @@ class ConnectorScheduler:
             return False
 
     def _looks_up(self, request: Request) -> bool:
-        """Say whether a request's KV is looked for where engines share it: once, and if it is not sent for it."""
+        """Report whether shared KV is looked up for a request: once, and only if no KV is sent for it."""
         sent = _transfer_params(request).get("do_remote_prefill")
         return self._duties.shares and not sent and request.request_id not in self._handled_loads
 
     def _queue_store(self, request: Request, blocks: Sequence[int]) -> bool:
-        """Have a prompt's whole chunks stored; say whether its blocks are still needed for that."""
+        """Store a prompt's whole chunks; report whether its blocks are still needed for that."""
         if not self._duties.shares or request.status.name not in _COMPLETED_STATUSES:
             return False
         try:
@@ -396,7 +406,7 @@ class ConnectorScheduler:
         return True
 
     def _track_push(self, pushes: PushTracker, request: Request) -> None:
-        """Have a request that begins to be computed sent meanwhile. What is wrong with it is said when it ends."""
+        """Track the push of a request that starts to be computed. Invalid parameters are logged when it ends."""
         try:
             receiver = self._find_receiver(request)
             if receiver is not None and not self._away_ranks:
@@ -407,7 +417,7 @@ class ConnectorScheduler:
             return
 
     def _find_receiver(self, request: Request) -> Receiver | None:
-        """Say where a request's KV is to go; None: nowhere."""
+        """Return the receiver of a request's KV; None if it has none."""
         params = _transfer_params(request)
         if not self._duties.saves or not params or "disagg_spec" not in params or params.get("do_remote_prefill"):
             return None
@@ -416,12 +426,12 @@ class ConnectorScheduler:
         return read_receiver(params)
 
     def _queue_send(self, request: Request, blocks: Sequence[int], current: bool) -> Prompt | None:
-        """Have what a request's decode engine needs sent; give it, or None where nothing is sent.
+        """Send what a request's decode engine needs, and return its prompt; None if nothing is sent.
 
         A request that is not current was computed in part before the cache was reset.
         """
         if self._pushes is not None and not current:
-            return None  # It was given up when the cache was reset.
+            return None  # It was aborted when the cache was reset.
         completed = request.status.name in _COMPLETED_STATUSES and current
         if self._pushes is not None and completed:
             self._pushes.add_last_part(request.request_id, blocks, self._next_work)
@@ -441,12 +451,12 @@ class ConnectorScheduler:
         return prompt
 
     def _sendable_prompt(self, request: Request, blocks: Sequence[int], completed: bool) -> tuple[Prompt | None, str]:
-        """Give what names a request's KV that can be sent; or None, and why it cannot, which its decode is told."""
+        """Return the prompt whose KV can be sent; or None and the reason, which its decode engine receives."""
         if not completed:
             return None, ""
         if self._away_ranks:
             log.warning(
-                "request %s: the agent of rank %d is away; its KV goes nowhere",
+                "request %s: the agent of rank %d is away; its KV is not sent",
                 request.request_id,
                 min(self._away_ranks),
             )
@@ -455,16 +465,16 @@ class ConnectorScheduler:
             prompt = self._sent_prompt(request, prompt_length(request))
         except UnnamableInputError as error:
             self._inputs.log_refusal(request, error)
-            return None, f"its KV has no name: {error}"
+            return None, f"its KV cannot be named: {error}"
         needed = -(-len(prompt.tokens) // self._block_tokens)
         if self._pushes is not None or request.num_computed_tokens < len(prompt.tokens) or len(blocks) < needed:
-            log.warning("request %s: its prompt is not computed; its KV goes nowhere", request.request_id)
+            log.warning("request %s: its prompt is not computed; its KV is not sent", request.request_id)
             return None, "its prompt was not computed"
         return prompt, ""
 
 
 def _transfer_params(request: Request) -> Mapping[str, Any]:
-    """Give what a request says of its KV: vLLM takes it from vllm_xargs, too, where no type is checked."""
+    """Return the KV parameters of a request. vLLM also reads them from vllm_xargs without a type check."""
     params = request.kv_transfer_params
     return params if isinstance(params, Mapping) else {}
 
@@ -477,7 +487,9 @@ def _disagg_spec(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _shared_request_id(request: Request) -> str:
-    """Say by which name the agents of both engines know a request: by that of its attempt, if its prefill gave one."""
+    """Return the id of a request at the agents of both engines: that of its attempt, if its prefill engine chose
+    one.
+    """
     params = _transfer_params(request)
     field, name = "disagg_spec.req_id", _disagg_spec(params).get("req_id")
     if params.get("do_remote_prefill") and params.get("attempt") is not None:
@@ -495,7 +507,9 @@ def _read_number(params: Mapping[str, Any], name: str, maximum: int) -> int:
 
 
 def read_receiver(params: Mapping[str, Any]) -> Receiver:
-    """Read where a decode engine receives. A port for each rank is a list; one number is a list of one."""
+    """Read the receiver of a decode engine. The ports are lists with one port for each rank; a number is a list of
+    one.
+    """
     spec = _disagg_spec(params)
     host = spec.get("receiver_host")
     if not isinstance(host, str) or not host:

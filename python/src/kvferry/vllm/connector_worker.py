@@ -1,8 +1,7 @@
-"""The worker's side: copies between blocks and pages, and the calls of the agent, on threads of their own.
+"""The worker's side: copies between blocks and pages, and calls of the agent, on its own threads.
 
-What the engine calls here returns at once. Nothing that happens on a thread is ever raised in the engine: a load that
-does not end well is reported by its blocks, which vLLM then computes, and a save that does not is a miss at the decode
-engine.
+The methods for the engine return at once. No error on a thread is ever raised in the engine: the blocks of a failed
+load are reported, so that vLLM computes them, and a failed save is a miss at the decode engine.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
     from kvferry.vllm.settings import Settings
     from kvferry.vllm.step_work import Load, Save, Store, Work
 
-# So long a get waits before it is looked whether anybody still needs what it waits for, in seconds.
+# How long one get waits before the load checks whether it is still needed, in seconds.
 _GET_SLICE = 0.5
-# How much longer than that its agent may take to answer.
+# How much longer the agent may take to reply to a get, and to a fetch, in seconds.
 _GET_MARGIN, _FETCH_MARGIN = 2.0, 0.25
-# How long a load waits at first that is turned away because its source has enough others, and at most, in seconds.
+# The first and the longest pause of a load that is refused because its source is busy, in seconds.
 _FIRST_PAUSE, _MAX_PAUSE = 0.02, 1.0
-# Requests that go layer by layer and have a thread: as many as an agent takes (layerwise.runs). One that waits, for
-# pages here or for room at its peer, must hold up none that has what others wait for.
+# Threads for layer-by-layer pushes: as many as an agent accepts (layerwise.runs). A push that waits for pages or for
+# its peer must not block another push that frees them.
 _LAYER_THREADS = 256
-# Chunks that are reserved and put at once: others need pages too.
+# Chunks that are reserved and sent at once, because other requests need pages, too.
 _BATCH = 16
 
 
@@ -55,7 +54,16 @@ class ConnectorWorker:
         settings: Settings,
         layers_per_chunk: int = 0,
     ) -> None:
-        """Serve one rank. A chunk has so many blocks, and a page for each of so many layers; 0: one page."""
+        """Serve one rank.
+
+        Args:
+            client: the agent.
+            cache: the engine's cache.
+            names: the names of chunks.
+            chunk_blocks: blocks of a chunk.
+            settings: the settings of the connector.
+            layers_per_chunk: the number of pages of a chunk, one for each layer; 0 if one page has all layers.
+        """
         self._client = client
         self._cache = cache
         self._names = names
@@ -66,7 +74,7 @@ class ConnectorWorker:
         self.counts = Counters()
         self._closing = threading.Event()
         self._lock = threading.Lock()
-        # How many still have to read a request's blocks; requests whose blocks nobody reads, and nobody was told yet.
+        # The number of readers of a request's blocks; and the requests without readers that were not reported yet.
         self._reader_counts: dict[str, int] = {}
         self._sent_requests: set[str] = set()
         self._received_requests: set[str] = set()
@@ -80,7 +88,7 @@ class ConnectorWorker:
         self._layer_pusher: LayerPusher | None = None
         self._layer_threads = ThreadPoolExecutor(
             _LAYER_THREADS, "kvferry-layers"
-        )  # It has no threads before they are needed.
+        )  # It starts threads only when needed.
         if layers_per_chunk:
             self._layer_pusher = LayerPusher(
                 client,
@@ -93,19 +101,19 @@ class ConnectorWorker:
                 self._finish_read,
                 self._end_notifier,
             )
-        # The work of this step: what was announced of it, and what was begun.
+        # The work of the current step that was announced, and that was started.
         self._announced_work: Work | None = None
         self._started_work: Work | None = None
 
-    # ---- for the engine, once per step, in this order; begin may come before the forward pass or after it ----
+    # ---- for the engine, once per step, in this order; start_work may come before or after the forward pass ----
 
     @property
     def is_agent_away(self) -> bool:
-        """Whether the agent is away. What is asked of it then is done if it comes back soon."""
+        """Whether the agent is unreachable. Calls are made if it comes back soon."""
         return not self._client.attached
 
     def begin_step(self, work: Work) -> None:
-        """Know what a step is about to compute, and whose blocks it writes. Calls after the first one do nothing."""
+        """Start a step before it overwrites blocks. Repeated calls for the same step do nothing."""
         if self._announced_work is work:
             return
         self._announced_work = work
@@ -113,12 +121,12 @@ class ConnectorWorker:
             self._layer_pusher.begin_step(work)
 
     def layer_computed(self, layer: str) -> None:
-        """Know that the step has computed a layer."""
+        """Record that the step has computed a layer."""
         if self._layer_pusher is not None:
             self._layer_pusher.layer_computed(layer)
 
     def start_work(self, work: Work) -> None:
-        """Do on threads what a step asks for that needs nothing of its forward pass.
+        """Start the work of a step that does not depend on its forward pass, on threads.
 
         Blocks to be saved were computed by earlier steps, and no request of this step reads blocks to be loaded.
         """
@@ -156,7 +164,7 @@ class ConnectorWorker:
             self._end_notifier.abandon_request(abandoned.request, abandoned.reason)
 
     def end_step(self, work: Work, failed: bool = False) -> None:
-        """Know that the forward pass of a step is over: all layers are computed, unless it failed."""
+        """Handle the end of a step's forward pass: all layers are computed, unless it failed."""
         self.start_work(work)
         self._announced_work = self._started_work = None
         if self._layer_pusher is None:
@@ -166,7 +174,7 @@ class ConnectorWorker:
         self._layer_pusher.end_step(work)
 
     def take_results(self) -> tuple[set[str], set[str]]:
-        """Give the requests whose blocks were read, and those whose blocks are written, or never will be; once each."""
+        """Return the requests whose blocks were read, and those whose loads have ended, once each."""
         with self._lock:
             sent, self._sent_requests = self._sent_requests, set()
             received, self._received_requests = self._received_requests, set()
@@ -175,13 +183,13 @@ class ConnectorWorker:
         return sent, received
 
     def take_bad_blocks(self) -> set[int]:
-        """Give the blocks of those requests that were not written; once each."""
+        """Return the blocks of loads that failed, once each."""
         with self._lock:
             bad, self._bad_blocks = self._bad_blocks, set()
         return bad
 
     def close(self) -> None:
-        """End. Saves that have begun may end, within their patience; loads end as soon as they look."""
+        """Shut down. Running saves may end within their timeout; loads end at their next check."""
         self._closing.set()
         if self._layer_pusher is not None:
             self._layer_pusher.close()
@@ -207,9 +215,9 @@ class ConnectorWorker:
             self.counts.add(saved_requests=1, saved_bytes=size)
         except Exception as error:
             self.counts.add(failed_saves=1)
-            log_outcome("its KV did not get to the decode engine", save.local_id, error)
+            log_outcome("its KV did not reach the decode engine", save.local_id, error)
             finish_read()
-            # With an agent that is lost at the very end all of it may be there: then it is had all the same.
+            # If the agent is lost at the very end, everything may have arrived; the receiver uses it nevertheless.
             self._end_notifier.notify_failed(save.request, save.receiver, error)
         finally:
             finish_read()
@@ -217,13 +225,14 @@ class ConnectorWorker:
     def _put_chunks(
         self, save: Save, peer: Peer, keys: list[str], chunks: range, finish_read: _CallOnce | None, deadline: float
     ) -> int:
-        """Copy and push some chunks; give their bytes. Who puts the last ones, of which one may be a part, says so."""
+        """Copy and push some chunks, and return their bytes. With finish_read these are the request's last chunks."""
         chunk_blocks = [self._blocks_of_chunk(save.blocks, chunk) for chunk in chunks]
         with release_without_wait(
             self._client.reserve(len(chunks), timeout=remaining_time("reserve", deadline))
         ) as pages:
             self._fill_pages(pages, chunk_blocks)
-            pages.check_valid("put")  # Before the blocks are given up: what is void is certainly not there.
+            # Checked before the blocks are released: a void handle certainly has not received the data.
+            pages.check_valid("put")
             timeout = remaining_time("put", deadline)
             if finish_read is not None:
                 finish_read()
@@ -240,7 +249,7 @@ class ConnectorWorker:
         return sum(map(len, chunk_blocks)) * self._cache.block_bytes
 
     def _run_store(self, store: Store, deadline: float) -> None:
-        """Give the cache those whole chunks that it has not."""
+        """Store the whole chunks that the cache does not have."""
         try:
             keys = self._names.chunk_keys(store.prompt)[: len(store.prompt.tokens) // self._names.chunk]
             remaining_time("contains", deadline)
@@ -256,7 +265,7 @@ class ConnectorWorker:
                 self.counts.add(stored_bytes=len(chunks) * self._page_bytes)
         except Exception as error:
             self.counts.add(failed_stores=1)
-            log_outcome("its KV was not stored for others", store.local_id, error)
+            log_outcome("its KV was not stored for other engines", store.local_id, error)
         finally:
             self._finish_read(store.local_id)
 
@@ -268,7 +277,7 @@ class ConnectorWorker:
             self.counts.add(copied_bytes=len(blocks) * self._cache.block_bytes)
 
     def _finish_read(self, local_id: str) -> None:
-        """Say that one of those who read the blocks of a request does so no more."""
+        """Record that one reader of a request's blocks is done."""
         with self._lock:
             self._reader_counts[local_id] -= 1
             if not self._reader_counts[local_id]:
@@ -296,14 +305,14 @@ class ConnectorWorker:
             error = raised
         finally:
             self._finish_load(load, chunks, len(keys), cancelled.is_set(), error, time.monotonic() - started)
-            # What comes later waits for nobody.
+            # Chunks that arrive later are not needed.
             if not load.is_shared and (cancelled.is_set() or not keys or chunks < len(keys)):
                 self._end_notifier.abandon_request(load.request)
 
     def _should_continue(
         self, load: Load, shortfall: Error | None, pause: float, deadline: float, cancelled: threading.Event
     ) -> bool:
-        """Say whether more is to be asked for, having waited where others are to be served first."""
+        """Report whether the load continues, after a pause if its source is busy."""
         remaining = deadline - time.monotonic()
         if not load.is_shared:
             return remaining > 0 and (shortfall is None or shortfall.code == Code.NOT_FOUND)
@@ -312,9 +321,9 @@ class ConnectorWorker:
         return remaining > _FIRST_PAUSE and not cancelled.wait(min(pause, remaining / 2))
 
     def _get_chunks(self, load: Load, keys: list[str], begin: int, remaining: float) -> tuple[int, Error | None]:
-        """Have chunks from a place on, and copy what comes; say how many, and why not all, if they are not.
+        """Get chunks from an index on, and copy them; return how many came, and why not all of them.
 
-        Be the agent stopped, no more of the rest is waited for than that.
+        Even if the agent is stopped, the call does not exceed the remaining time.
         """
         if load.is_shared:
             pages = self._client.shared_get(keys[begin:], request=load.request, timeout=remaining)
@@ -333,15 +342,16 @@ class ConnectorWorker:
             for place in range(0, len(memories), pages_per_chunk):
                 self._copy_chunk(load, begin + place // pages_per_chunk, memories[place : place + pages_per_chunk])
             if memories:
-                pages.check_valid("get")  # What was void meanwhile may have been others' bytes.
+                pages.check_valid("get")  # If the handle became void, the copied bytes may be wrong.
             return len(memories) // pages_per_chunk, pages.shortfall
 
     def _fetch_chunks(
         self, load: Load, keys: list[str], begin: int, cancelled: threading.Event, deadline: float
     ) -> tuple[int, Error | None]:
-        """Have chunks that are at their sender, as _come does.
+        """Read chunks that are at their sender, as _get_chunks does.
 
-        To wait for them and to read them is one call: in slices, it would be cut off while it reads. So it is aborted.
+        Waiting for chunks and reading them is one call, which would be interrupted while it reads if it were sliced. So
+        it is aborted instead when it is not needed.
         """
 
         def is_cancelled() -> bool:
@@ -360,7 +370,7 @@ class ConnectorWorker:
             remaining = remaining_time("fetch", deadline)
             reply_margin = min(
                 _FETCH_MARGIN, remaining / 4
-            )  # For its answer: no more than the rest is waited, be the agent stopped.
+            )  # For the reply, so that the call does not exceed the remaining time even if the agent is stopped.
             return self._client.fetch(
                 requested,
                 scatter,
@@ -371,14 +381,14 @@ class ConnectorWorker:
             )
 
         prefix = fetch_keys(keys[begin:])
-        # What came before its sender said that no more does is still to be had.
+        # Chunks that arrived before the sender's notice can still be read.
         sender_ended = prefix.shortfall is not None and prefix.shortfall.code in (Code.SENDER_FAILED, Code.NOT_SENT)
         if sender_ended and not prefix.count and (available := self._client.contains(keys[begin:])):
             prefix = fetch_keys(keys[begin : begin + available])
         return prefix.count, prefix.shortfall
 
     def _copy_chunk(self, load: Load, chunk: int, pages: list[Bytes]) -> None:
-        """Copy a chunk, of one page or of one for each layer, to those of its blocks that are to be filled."""
+        """Copy a chunk, from one page or from one page for each layer, to its blocks that must be filled."""
         begin = chunk * self._chunk_blocks
         prompt_blocks = -(-len(load.prompt.tokens) // self._block_tokens)
         count = min(self._chunk_blocks, prompt_blocks - begin)
@@ -409,7 +419,7 @@ class ConnectorWorker:
         elif bad:
             self.counts.add(failed_loads=1, loaded_bytes=filled, failed_load_seconds=seconds)
             log_outcome(
-                f"{chunks} of {expected} chunks came in {seconds:.1f} s; the rest is computed", load.local_id, error
+                f"{chunks} of {expected} chunks arrived in {seconds:.1f} s; the rest is computed", load.local_id, error
             )
         else:
             self.counts.add(loaded_requests=1, loaded_bytes=filled, load_seconds=seconds)
@@ -419,27 +429,27 @@ class ConnectorWorker:
 
 
 class _LoadBackoff:
-    """How long a load waits that is turned away because its source has enough others: longer each time."""
+    """The pause of a load that is refused because its source is busy; it doubles each time."""
 
     def __init__(self) -> None:
         self._pause = _FIRST_PAUSE
 
     def next_pause(self, loaded: int) -> float:
-        """Give the next pause. Where something came, the source has room again."""
+        """Return the next pause. If something was loaded, the source has room again."""
         pause = _FIRST_PAUSE if loaded else self._pause
         self._pause = min(_MAX_PAUSE, 2 * pause)
         return pause
 
 
 class _CallOnce:
-    """Calls something the first time that it is called."""
+    """Calls a function at its first call."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._action: Callable[[], None] | None = action
 
     @property
     def is_done(self) -> bool:
-        """Whether it was called."""
+        """Whether the function was called."""
         return self._action is None
 
     def __call__(self) -> None:

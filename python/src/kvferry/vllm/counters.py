@@ -1,10 +1,10 @@
-"""What the connector counts, for vLLM's log and its metrics."""
+"""The counters of the connector, for vLLM's log and metrics."""
 
 from __future__ import annotations
 
 import threading
 
-# Each is a number that only grows, within one report of vLLM's.
+# Each counter only grows within one report of vLLM.
 COUNTERS = {
     "saved_requests": "Requests whose KV the decode's agent has",
     "saved_bytes": "Bytes of KV that were put",
@@ -22,21 +22,21 @@ COUNTERS = {
 
 
 class Counters:
-    """Counts from any thread."""
+    """Thread-safe counters."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with zero."""
         self._lock = threading.Lock()
         self._values: dict[str, float] = {}
 
     def add(self, **increments: float) -> None:
-        """Count."""
+        """Increase counters."""
         with self._lock:
             for name, increment in increments.items():
                 self._values[name] = self._values.get(name, 0) + increment
 
     def take_counts(self) -> dict[str, float]:
-        """Give what was counted since this was called last."""
+        """Return the counts since the last call."""
         with self._lock:
             counts, self._values = self._values, {}
         return counts

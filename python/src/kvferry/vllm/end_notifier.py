@@ -1,8 +1,8 @@
-"""How requests end between engines: a prefill engine's agent tells the decode engine's that no more of one comes.
+"""Notifies decode engines of the end of requests: a prefill engine's agent tells the decode engine's agent.
 
-That word needs no page and no chunk of the request to have come (KvfEndRequest of docs/protocol.md). It is repeated
-until it was confirmed, or its patience is over, also by another life of the agent: so a decode engine waits for what
-failed no longer than an agent is away.
+The message (KvfEndRequest in docs/protocol.md) needs no page, and no chunk of the request to have arrived. It is
+repeated until it is confirmed or its timeout passes, also through a later incarnation of the agent. So a decode engine
+waits for a failed request no longer than an agent is unreachable.
 """
 
 from __future__ import annotations
@@ -24,40 +24,42 @@ if TYPE_CHECKING:
     from kvferry.vllm.agent_client import Client
     from kvferry.vllm.step_work import Receiver
 
-# How long one of the calls that give up may take, in seconds, and how many requests are served at a time.
+# How long one abandon call may take, in seconds, and how many requests are abandoned at the same time.
 _CALL_TIMEOUT = 2.0
 _THREADS = 2
-# Until an agent that is away is asked again, in seconds.
+# The delay before an unreachable agent is called again, in seconds.
 _RETRY_INTERVAL = 0.1
-# How long a receiver has to confirm a word before it is said anew, and how many words are out at a time: one that is
-# away takes its turn like the others.
+# How long a receiver may take to confirm a notice before it is repeated, and how many notices are in flight:
+# unreachable receivers take turns with the others.
 _ATTEMPT_TIMEOUT, _MIN_ATTEMPT = 2.0, 0.01
 _MAX_IN_FLIGHT = 64
-# How an attempt ends whose receiver, or agent, is away.
+# The codes of attempts whose receiver or agent is unreachable.
 _RETRY_CODES = (Code.EXPIRED, Code.UNREACHABLE, Code.TOO_MANY, Code.PEER_LOST, Code.DRAINING)
-# Words that wait. More are not said: a decode engine waits its patience for those.
+# The most queued notices. Further notices are dropped, and a decode engine then waits until its timeout.
 _MAX_QUEUED = 4096
 
 
 @dataclass
 class _EndNotice:
-    """One request's end, for its decode engine."""
+    """The end of one request, for its decode engine."""
 
     request: str
     receiver: Receiver
     code: int
     reason: str
-    # Of time.monotonic(): it is not said later, nor before.
+    # On the clock of time.monotonic(): when the notice is dropped, and when the next attempt starts.
     deadline: float
     next_attempt: float = 0.0
     pending: Any = None
 
 
 class EndNotifier:
-    """Tells, asks and forgets, for one rank. It has threads of its own: saves and loads do not wait for that."""
+    """Sends notices and abandons requests, for one rank. It has its own threads, so that saves and loads do not
+    wait.
+    """
 
     def __init__(self, client: Client, rank: int, timeout: float) -> None:
-        """Use an agent. What is not done within the patience, in seconds, is not done at all."""
+        """Use an agent. Notices and calls that are not done within the timeout, in seconds, are dropped."""
         self._client = client
         self._rank = rank
         self._patience = timeout
@@ -69,23 +71,23 @@ class EndNotifier:
         self._thread.start()
 
     def notify_failed(self, request: str, receiver: Receiver, error: Exception | None, reason: str = "") -> None:
-        """Have a decode engine told that no more comes of a request, and why. It returns at once."""
+        """Notify a decode engine that no more of a request comes, and why. It returns at once."""
         code = error.code if isinstance(error, Error) and error.code != Code.OK else Code.CANCELLED
         if error is not None and not isinstance(error, Error):
             code = Code.FAULTED
         self._queue_notice(request, receiver, code, reason or str(error or "it ended before its prompt was sent"))
 
     def notify_sent(self, request: str, receiver: Receiver) -> None:
-        """Have a decode engine told that all of a request was sent. It returns at once."""
+        """Notify a decode engine that all of a request was sent. It returns at once."""
         self._queue_notice(request, receiver, Code.OK, "")
 
     def abandon_request(self, request: str, reason: str = "") -> None:
-        """Have all given up that is kept of a request, and what comes of it soon. It returns at once."""
+        """Drop everything that is kept for a request or arrives for it soon. It returns at once."""
         with contextlib.suppress(RuntimeError):
             self._threads.submit(self._run_abandon, request, reason, time.monotonic() + self._patience)
 
     def close(self) -> None:
-        """End. What is not told soon is not told."""
+        """Shut down. Notices that are not sent soon are dropped."""
         self._close_deadline = time.monotonic() + _CALL_TIMEOUT
         self._closing.set()
         with contextlib.suppress(queue.Full):
@@ -93,18 +95,18 @@ class EndNotifier:
         self._thread.join()
         self._threads.shutdown(wait=True)
 
-    # ---- words ----
+    # ---- notices ----
 
     def _queue_notice(self, request: str, receiver: Receiver, code: int, reason: str) -> None:
         try:
             self._notices.put_nowait(_EndNotice(request, receiver, code, reason, time.monotonic() + self._patience))
         except queue.Full:
             log.warning(
-                "request %s: its decode engine is not told how it ended: %d wait for that", request, _MAX_QUEUED
+                "request %s: its decode engine is not notified of its end: %d notices are queued", request, _MAX_QUEUED
             )
 
     def _run_notices(self) -> None:
-        """Say words until all are said, or their time is over: those that are out are looked at in turn."""
+        """Send notices until all are sent or dropped. Notices in flight are checked in turn."""
         notices: list[_EndNotice] = []
         while True:
             notices.extend(self._take_notices(notices))
@@ -114,7 +116,7 @@ class EndNotifier:
                 return
 
     def _take_notices(self, in_flight: list[_EndNotice]) -> list[_EndNotice]:
-        """Take what is to be said, as far as there is room; wait for it, but no longer than words that are out may."""
+        """Take queued notices while there is room, and wait for one, but no longer than the notices in flight allow."""
         taken: list[_EndNotice] = []
         wait: float | None = None
         if in_flight or self._closing.is_set():
@@ -130,7 +132,7 @@ class EndNotifier:
         return taken
 
     def _advance_notice(self, notice: _EndNotice, now: float) -> bool:
-        """Go on with a word, and say whether it needs no more."""
+        """Advance a notice, and report whether it is finished."""
         if notice.pending is None and now < notice.next_attempt:
             return now >= notice.deadline
         try:
@@ -139,15 +141,15 @@ class EndNotifier:
             if isinstance(error, LostError) or error.code in _RETRY_CODES:
                 return self._retry_notice(notice, error)
             if error.code == Code.NOT_SENT:
-                log_outcome("its KV was sent, and its decode engine has no use for it", notice.request, error)
+                log_outcome("its KV was sent, but is of no use to its decode engine", notice.request, error)
             else:
-                log.debug("request %s: its decode engine was not told how it ended: %s", notice.request, error)
+                log.debug("request %s: its decode engine was not notified of its end: %s", notice.request, error)
         except Exception as error:
-            log_outcome("its decode engine was not told how it ended", notice.request, error)
+            log_outcome("its decode engine was not notified of its end", notice.request, error)
         return True
 
     def _send_notice(self, notice: _EndNotice, now: float) -> bool:
-        """Say a word, or look what became of that."""
+        """Send a notice, or check the attempt in progress."""
         if notice.pending is None:
             timeout = max(_MIN_ATTEMPT, min(_ATTEMPT_TIMEOUT, notice.deadline - now))
             peer = peer_for_rank(notice.receiver, self._rank)
@@ -160,18 +162,20 @@ class EndNotifier:
         return True
 
     def _retry_notice(self, notice: _EndNotice, error: Exception) -> bool:
-        """Say a word once more in a while, if there is time; say whether there is none."""
+        """Schedule the next attempt if there is time; report whether there is none."""
         now = time.monotonic()
         notice.pending, notice.next_attempt = None, now + _RETRY_INTERVAL
         if notice.next_attempt < min(notice.deadline, self._close_deadline):
             return False
-        log.debug("request %s: its decode engine was not told how it ended: %s", notice.request, error)
+        log.debug("request %s: its decode engine was not notified of its end: %s", notice.request, error)
         return True
 
-    # ---- what is given up ----
+    # ---- abandoned requests ----
 
     def _run_abandon(self, request: str, reason: str, deadline: float) -> None:
-        """Abandon a name, be it that its agent comes back first: what is sent by then is kept by that one."""
+        """Abandon a request. If the agent is unreachable, retry with its next incarnation, which may receive chunks
+        meanwhile.
+        """
         try:
             while True:
                 self._remaining_time("abandon", deadline)

@@ -1,7 +1,7 @@
-"""What the KV of an engine depends on, whatever the prompt: its model, as all engines that have it name it.
+"""The identity of an engine's model: everything that KV depends on besides the prompt.
 
-Engines on different hosts find the same identity for the same weights, whether the model is given as a folder, as a
-name on the Hub, or as a copy elsewhere: facts are about content, and never about paths.
+Engines on different hosts compute the same identity for the same weights, whether the model is given as a folder, as a
+name on the Hub, or as a copy elsewhere: the facts describe content and never paths.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from kvferry.vllm.weights import UnknownContentError, content_digest, processor_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-# Members of a model's configuration that say where it came from, and what wrote it down.
+# Members of a model's configuration that only describe its origin.
 _ORIGIN_MEMBERS = frozenset({"name_or_path", "transformers_version"})
-# Ways of scaling rope in which vLLM chooses factors by max_model_len.
+# Rope scaling methods in which vLLM chooses the factors by max_model_len.
 _LENGTH_DEPENDENT_ROPE = ("longrope", "su")
-# Settings of how media are encoded. What is in the identifiers of media, as how they are processed, is not among them.
+# Settings of the media encoder. Settings that are part of media identifiers, such as the processing, are not included.
 _MEDIA_SETTINGS = ("mm_device_do_normalize", "mm_encoder_attn_dtype", "video_pruning_method", "video_pruning_rate")
-# Ways of drafting that have no model with KV of its own.
+# Draft methods without a model that has its own KV.
 _DRAFTERS_WITHOUT_KV = ("ngram", "ngram_gpu", "suffix")
 
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """Facts about a model on which the KV of any prompt depends, each by its name, in the order of names.
+    """Facts of a model on which the KV of any prompt depends, sorted by name.
 
-    Engines may exchange KV only if all facts agree. A fact is a short text: a setting, or a digest.
+    Engines may exchange KV only if all facts agree. A fact is a short text: a setting or a digest.
     """
 
     facts: tuple[tuple[str, str], ...]
 
     @property
     def digest(self) -> str:
-        """All facts in one: a SHA-256 in hex digits."""
+        """The SHA-256 of all facts, in hex digits."""
         return hashlib.sha256(json.dumps(self.facts).encode()).hexdigest()
 
 
@@ -51,11 +51,18 @@ def model_identity(
     make_error: Callable[[str, str, str, str], Exception] = unsupported_error,
     setting: str = "kv_connector_extra_config.weights",
 ) -> ModelIdentity:
-    """Return the identity of an engine's model. Call it where the model is loaded, in a worker's process.
+    """Return the identity of an engine's model. Call it in a worker's process, where the model is loaded.
 
-    It reads all files of weights that the Hub's client has not named by their content; a text given as weights, by
-    that setting, stands for them instead. It raises what refuse makes for an engine of which KV depends on something
-    that cannot be known.
+    It reads all weight files whose name in the Hub's cache is not a content hash.
+
+    Args:
+        vllm_config: vLLM's configuration.
+        weights: a text that stands for the weights, so that the files are not read.
+        make_error: creates the error of an unsupported engine.
+        setting: the name of the setting for weights, for errors.
+
+    Raises:
+        Exception: KV depends on something that cannot be determined; make_error creates the error.
     """
     model, cache = vllm_config.model_config, vllm_config.cache_config
     if getattr(cache, "calculate_kv_scales", False):
@@ -63,7 +70,7 @@ def model_identity(
             "calculate_kv_scales",
             "true",
             "false",
-            "use the scales of a checkpoint: those that an engine computes are of its own first requests",
+            "use the scales of a checkpoint: scales that an engine computes depend on its first requests",
         )
     facts = {
         **_config_facts(model),
@@ -74,7 +81,7 @@ def model_identity(
         facts.update(_media_facts(model, vllm_config.load_config, weights))
         facts.update(_draft_facts(vllm_config, weights))
     except (OSError, UnknownContentError) as error:
-        remedy = f"set {setting}, at all engines alike, to a text that is another one whenever the weights are"
+        remedy = f"set {setting}, to the same text at all engines, and change it whenever the weights change"
         raise make_error(
             "weights of the model", str(error), "files that can be read when the engine starts", remedy
         ) from error
@@ -82,13 +89,13 @@ def model_identity(
 
 
 def model_label(vllm_config: Any) -> str:
-    """Return what keys call a model, for people: its type. It is no identity."""
+    """Return the name of a model in keys, for people: its type. It is no identity."""
     kind = str(getattr(vllm_config.model_config.hf_config, "model_type", ""))
     return re.sub(r"[^A-Za-z0-9._-]", "_", kind) or "model"
 
 
 def attention_backends(vllm_config: Any, layers: Mapping[str, Any]) -> str:
-    """Return the names of the attention backends of some layers: each has its own order of the bytes of a block."""
+    """Return the names of the attention backends of some layers, because each has its own byte order within a block."""
     modules = getattr(getattr(vllm_config, "compilation_config", None), "static_forward_context", {})
     found = set()
     for layer in layers:
@@ -104,7 +111,7 @@ def _weights_fact(model: Any, load: Any) -> str:
 
 
 def _config_facts(model: Any) -> dict[str, str]:
-    """Give what is known of a model beside its weights: its configuration as vLLM has resolved it."""
+    """Return the facts of a model besides its weights: its configuration as vLLM has resolved it."""
     config = _to_json(model.hf_config.to_dict())
     facts = {
         "config": _json_digest(config),
@@ -120,7 +127,7 @@ def _config_facts(model: Any) -> dict[str, str]:
 
 
 def _media_facts(model: Any, load: Any, weights: str) -> dict[str, str]:
-    """Give what the KV of images, videos and sounds depends on beside their identifiers."""
+    """Return what the KV of images, videos and sounds depends on besides their identifiers."""
     config = getattr(model, "multimodal_config", None)
     if config is None:
         return {}
@@ -133,7 +140,7 @@ def _media_facts(model: Any, load: Any, weights: str) -> dict[str, str]:
 
 
 def _draft_facts(vllm_config: Any, weights: str) -> dict[str, str]:
-    """Give the facts of a draft model, whose layers have KV beside those of the model that it drafts for."""
+    """Return the facts of a draft model, whose layers have KV in addition to those of the main model."""
     speculative: Any = getattr(vllm_config, "speculative_config", None)
     draft = getattr(speculative, "draft_model_config", None)
     if draft is None or speculative.method in _DRAFTERS_WITHOUT_KV:
@@ -145,7 +152,7 @@ def _draft_facts(vllm_config: Any, weights: str) -> dict[str, str]:
 
 
 def _to_json(value: Any) -> Any:
-    """Make JSON of a configuration, without what only says where it came from."""
+    """Convert a configuration to JSON values, without members that only describe its origin."""
     value = _object_members(value)
     if isinstance(value, dict):
         members = {str(name): inner for name, inner in value.items() if str(name) not in _ORIGIN_MEMBERS}
@@ -158,7 +165,7 @@ def _to_json(value: Any) -> Any:
 
 
 def _object_members(value: Any) -> Any:
-    """Give what an object of a configuration has."""
+    """Return the members of a configuration object."""
     if isinstance(value, Enum):
         return value.value
     if hasattr(value, "to_dict"):

@@ -1,8 +1,8 @@
-"""The worker's side of prompts that go layer by layer: each layer is copied and pushed while the next is computed.
+"""The worker's side of layer-by-layer pushes: each layer is copied and sent while the next one is computed.
 
-The engine's thread only notes what is computed. Copies and calls run on threads, for one request one after the other.
-Blocks are not kept for that while a prompt is computed. A copy counts only if its blocks were still the request's
-after it: vLLM says that others have them before anybody writes them.
+The engine's thread only records which layers are computed. Copies and calls run on threads, in order for each request.
+vLLM does not keep the blocks of a prompt for the copies while the prompt is computed. A copy counts only if its blocks
+still belonged to the request afterwards: vLLM reports the loss of blocks before anything overwrites them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Copy:
-    """A part of a run, in one epoch."""
+    """A part of a prompt that is copied, in one epoch of its push."""
 
     part: Part
     epoch: int
-    # Layers that were not noted yet, and those that were not saved.
+    # Layers that the engine has not computed yet, and the number of layers that were not saved yet.
     unnoted_layers: set[int]
     unsaved_layers: int
     pages: Any = None
@@ -42,21 +42,22 @@ class _Copy:
 
 @dataclass
 class _LayerPush:
-    """A request."""
+    """The push of one request."""
 
     push: Push
-    # When all that is computed of it so far is to be at the peer. No call is made later than that.
+    # When everything computed so far must be at the peer. No call starts later.
     deadline: float
-    # Grows when what was computed is lost: copies of another epoch mean nothing.
+    # Increases when computed blocks are lost: copies of earlier epochs are invalid.
     epoch: int = 0
-    # The last part was given, in this epoch; all of it was copied, or never will be; vLLM keeps the blocks for that.
+    # Whether the last part was added in this epoch; whether everything was copied, or never will be; whether vLLM keeps
+    # the blocks until then.
     has_last_part: bool = False
     is_copied: bool = False
     is_ended: bool = False
-    # What is to be done next, by the one thread that works for it.
+    # Tasks, which one thread at a time runs.
     tasks: deque[Callable[[], None]] = field(default_factory=deque)
     is_running: bool = False
-    # Of that thread alone.
+    # Used only by that thread.
     prefill: Any = None
     is_finished: bool = False
     copies: list[_Copy] = field(default_factory=list)
@@ -64,7 +65,7 @@ class _LayerPush:
 
 
 class LayerPusher:
-    """Serves one rank. What the engine calls here returns at once."""
+    """Pushes the layers of one rank. The methods for the engine return at once."""
 
     def __init__(
         self,
@@ -78,9 +79,18 @@ class LayerPusher:
         on_copied: Callable[[str], None],
         end_notifier: EndNotifier,
     ) -> None:
-        """Work on these threads. Read is told of each request that has ended, when its blocks are not needed.
+        """Create a pusher.
 
-        Who waits for what never comes of a request is told by ends.
+        Args:
+            client: the agent.
+            cache: the engine's cache.
+            names: the names of chunks.
+            chunk_blocks: blocks of a chunk.
+            timeout: how long a save may take, in seconds.
+            counts: the counters.
+            threads: runs copies and calls.
+            on_copied: called with each ended request whose blocks are not needed any more.
+            end_notifier: notifies decode engines of requests that fail.
         """
         self._client, self._cache, self._names, self._counts = client, cache, names, counts
         self._end_notifier = end_notifier
@@ -89,14 +99,14 @@ class LayerPusher:
         self._threads, self._on_copied = threads, on_copied
         self._lock = Lock()
         self._pushes: dict[str, _LayerPush] = {}
-        # What this step computes.
+        # The copies of the current step.
         self._step_copies: list[tuple[_LayerPush, _Copy]] = []
 
     # ---- for the engine, in the order of a step ----
 
     def begin_step(self, work: Work) -> None:
-        """Know what a step computes, and whose blocks others may write from now on."""
-        self.fail_step()  # A step that never came to its end.
+        """Start a step, and handle the requests whose blocks may be overwritten from now on."""
+        self.fail_step()  # A step without an end.
         deadline = time.monotonic() + self._patience
         for name in work.preempts:
             if (run := self._pushes.get(name)) is not None and self._invalidate_copies(run):
@@ -115,14 +125,16 @@ class LayerPusher:
                 self._step_copies.append((run, copy))
 
     def layer_computed(self, name: str) -> None:
-        """Know that the step has computed a layer."""
+        """Record that the step has computed a layer."""
         if self._step_copies and (layer := self._cache.layer_indices.get(name)) is not None:
             self._cache.mark_computed()
             for run, copy in self._step_copies:
                 self._queue_layer(run, copy, layer)
 
     def fail_step(self) -> None:
-        """Give up the requests of a step that ended before it had computed all layers: their blocks have anything."""
+        """Abort the requests of a step that ended before all layers were computed, because their blocks are
+        undefined.
+        """
         step, self._step_copies = self._step_copies, []
         for run, copy in step:
             if (
@@ -133,7 +145,7 @@ class LayerPusher:
                 self._queue_task(run, partial(self._end_push, run))
 
     def end_step(self, work: Work) -> None:
-        """Know that the step has computed all layers, whatever was said of each; and which requests have ended."""
+        """Record that the step has computed all layers, and handle the requests that have ended."""
         for name in self._cache.layer_indices:
             self.layer_computed(name)
         self._step_copies = []
@@ -147,16 +159,16 @@ class LayerPusher:
                 copied = run.is_copied
             if copied:
                 self._report_copied(run)
-            elif not complete:  # Its prompt was never computed to its end.
+            elif not complete:  # Its prompt was not computed completely.
                 self._queue_task(run, partial(self._end_push, run))
 
     def close(self) -> None:
-        """Give up what is half done."""
+        """Abort unfinished pushes."""
         for run in list(self._pushes.values()):
             if self._invalidate_copies(run):
                 self._queue_task(run, partial(self._end_push, run))
 
-    # ---- within ----
+    # ---- internal ----
 
     def _queue_layer(self, run: _LayerPush, copy: _Copy, layer: int) -> None:
         if layer in copy.unnoted_layers:
@@ -165,7 +177,7 @@ class LayerPusher:
             self._queue_task(run, partial(self._save_layer, run, copy, layer))
 
     def _invalidate_copies(self, run: _LayerPush) -> bool:
-        """Know that a run's blocks are others' from now on; say whether that matters to it."""
+        """Invalidate the copies of a push, because its blocks are lost. Report whether they were still needed."""
         with self._lock:
             if run.is_copied:
                 return False
@@ -193,7 +205,7 @@ class LayerPusher:
                 self._fail_push(run, error)
 
     def _save_layer(self, run: _LayerPush, copy: _Copy, layer: int) -> None:
-        """Copy and push one layer of a part; with the last one of all, finish."""
+        """Copy and push one layer of a part; finish the push after the last layer of the last part."""
         if run.is_finished or copy.epoch != run.epoch:
             return
         count = self._cache.layer_count
@@ -214,10 +226,11 @@ class LayerPusher:
             self._counts.add(copied_bytes=len(blocks) * self._cache.layer_bytes)
         copy.unsaved_layers -= 1
         remaining_time("save_layer", run.deadline)
-        for handle in (run.prefill, copy.pages):  # Before the blocks are given up: what is void is certainly not there.
+        # Checked before the blocks are released: a void handle certainly has not received the data.
+        for handle in (run.prefill, copy.pages):
             handle.check_valid("save_layer")
         with self._lock:
-            if copy.epoch != run.epoch:  # Somebody else's bytes may be among them.
+            if copy.epoch != run.epoch:  # The copy may contain bytes of other requests.
                 return
             run.is_copied = copy.part.is_last and copy.unsaved_layers == 0
         run.prefill.save_layer(layer, copy.part.token_end, copy.pages)
@@ -236,7 +249,7 @@ class LayerPusher:
         self._counts.add(saved_requests=1, saved_bytes=run.bytes)
 
     def _report_copied(self, run: _LayerPush) -> None:
-        """Say once that a run that has ended needs its blocks no more."""
+        """Report once that an ended request does not need its blocks any more."""
         with self._lock:
             if not (run.is_copied and run.is_ended) or self._pushes.get(run.push.local_id) is not run:
                 return
@@ -244,7 +257,7 @@ class LayerPusher:
         self._on_copied(run.push.local_id)
 
     def _restart_push(self, run: _LayerPush) -> None:
-        """Begin anew. What is whole at the peer stays there."""
+        """Restart a push. Chunks that are complete at the peer stay there."""
         run.bytes = 0
         self._release_pages(run)
         if run.prefill is not None and not run.is_finished:
@@ -252,7 +265,7 @@ class LayerPusher:
             run.prefill.preempt()
 
     def _end_push(self, run: _LayerPush, error: Exception | None = None) -> None:
-        """End a run of which nothing more goes, and have who waits for it told. It waits for no agent."""
+        """End a push of which no more is sent, and notify its receiver. It does not wait for an agent."""
         run.is_finished = True
         prefill, run.prefill = run.prefill, None
         with self._lock:
@@ -265,15 +278,15 @@ class LayerPusher:
 
     def _fail_push(self, run: _LayerPush, error: Exception) -> None:
         self._counts.add(failed_saves=1)
-        log_outcome("its KV did not get to the decode engine", run.push.local_id, error)
-        # With an agent that is lost at the very end all of it may be there: then it is had all the same.
+        log_outcome("its KV did not reach the decode engine", run.push.local_id, error)
+        # If the agent is lost at the very end, everything may have arrived; the receiver uses it nevertheless.
         try:
             self._end_push(run, error)
         except Exception as end_error:
-            log_outcome("what was sent of it was not given up", run.push.local_id, end_error)
+            log_outcome("its partial KV could not be abandoned", run.push.local_id, end_error)
 
     def _release_pages(self, run: _LayerPush) -> None:
-        """Give pages back. Who reads them may take its time."""
+        """Release pages without waiting for their readers."""
         copies, run.copies = run.copies, []
         for copy in copies:
             if not copy.pages.released:

@@ -1,4 +1,6 @@
-"""What other engines have of a prompt, for the scheduler: it asks without waiting, and is answered at a later step."""
+"""Looks up which prefix of a prompt other engines have. The scheduler does not block: it gets the result in a later
+step.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +17,28 @@ if TYPE_CHECKING:
     from kvferry.vllm.chunk_names import ChunkNames
     from kvferry.vllm.step_work import Prompt
 
-# Questions that are asked at a time. Others wait, and their requests with them.
+# Concurrent lookups. Others wait, and their requests with them.
 _MAX_CONCURRENT = 4
 
 
 class Client(Protocol):
-    """What is used of kvferry.Client."""
+    """The methods of kvferry.Client that lookups use."""
 
     def contains(self, keys: Sequence[str]) -> int:
-        """Say how many chunks are here."""
+        """Count the chunks that are here."""
 
     def lookup(self, keys: Sequence[str]) -> Lookup:
-        """Say how many chunks are here, and elsewhere."""
+        """Count the chunks that are here, and those that one other node has."""
 
     def close(self) -> None:
         """Detach."""
 
 
 class PrefixLookup:
-    """Looks prompts up at one agent. Only its own threads wait."""
+    """Looks up prompts at one agent. Only its own threads block."""
 
     def __init__(self, attach: Callable[[], Client], names: ChunkNames) -> None:
-        """Ask for chunks of these names, at an agent to which the first question attaches."""
+        """Look up chunks with these names, at an agent to which the first lookup attaches."""
         self._attach, self._connection_lock = attach, Lock()
         self._connection: Client | None = None
         self._names = names
@@ -44,7 +46,7 @@ class PrefixLookup:
         self._threads = ThreadPoolExecutor(_MAX_CONCURRENT, "kvferry-find")
 
     def available_tokens(self, request: str, prompt: Prompt) -> int | None:
-        """Say how many tokens of a request's prompt are to be had, in whole chunks; None while that is not known."""
+        """Return how many tokens of a request's prompt are available, in whole chunks; None while that is not known."""
         chunks = len(prompt.tokens) // self._names.chunk
         if not chunks:
             return 0
@@ -53,17 +55,17 @@ class PrefixLookup:
         return lookup.result() if lookup.done() else None
 
     def forget_request(self, request: str) -> None:
-        """Know that a request is not asked about any more."""
+        """Drop the lookup of a request."""
         if (lookup := self._lookups.pop(request, None)) is not None:
             lookup.cancel()
 
     def forget_all(self) -> None:
-        """Know that no request is asked about any more by the names that it had."""
+        """Drop all lookups, because the names of the chunks have changed."""
         for request in list(self._lookups):
             self.forget_request(request)
 
     def close(self) -> None:
-        """End."""
+        """Shut down."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         if self._connection is not None:
             self._connection.close()
@@ -76,7 +78,7 @@ class PrefixLookup:
             return self._connection
 
     def _run_lookup(self, prompt: Prompt, chunks: int) -> int:
-        """Ask. A directory that is down hides what others have, and not what is here."""
+        """Look a prompt up. An unreachable directory hides the chunks of other engines, but not those of this agent."""
         found, keys = 0, self._names.chunk_keys(prompt)[:chunks]
         try:
             found = self._client.contains(keys)

@@ -1,4 +1,4 @@
-"""Which chunks of a prompt each step makes whole: the scheduler's side of requests that go layer by layer."""
+"""Tracks which chunks of a prompt each step completes: the scheduler's side of layer-by-layer pushes."""
 
 from __future__ import annotations
 
@@ -8,74 +8,74 @@ from typing import Protocol
 
 from kvferry.vllm.step_work import Part, Push, Work
 
-# A step with a synchronous load, and the one that is scheduled before its outcome is known.
+# A step with a synchronous load, and the step that is scheduled before its result is known.
 _UNSURE_STEPS = 2
 
 
 class BlockTable(Protocol):
-    """What is used of vLLM's table of blocks."""
+    """The methods of vLLM's block table that are used."""
 
     def get_block_ids(self, req_id: str) -> Sequence[Sequence[int]] | None:
-        """Give the blocks of a request that is scheduled, by groups."""
+        """Return the blocks of a scheduled request, by groups."""
 
 
 class StepOutput(Protocol):
-    """What is used of vLLM's SchedulerOutput."""
+    """The members of vLLM's SchedulerOutput that are used."""
 
     @property
     def num_scheduled_tokens(self) -> Mapping[str, int]:
-        """Tokens that the step computes, of each request."""
+        """The number of tokens that the step computes for each request."""
 
     @property
     def preempted_req_ids(self) -> Collection[str] | None:
-        """Requests that lost their blocks."""
+        """The requests that lost their blocks."""
 
     @property
     def has_sync_kv_loads(self) -> bool:
-        """Say whether a request of the step computes behind KV that another connector loads in that very step."""
+        """Whether a request of the step depends on KV that another connector loads in the same step."""
 
     @property
     def kv_connector_block_state(self) -> BlockTable | None:
-        """Blocks of the requests that are scheduled."""
+        """The blocks of the scheduled requests."""
 
 
 @dataclass
 class _TrackedPush:
     push: Push
-    # How many of its tokens are computed before the step that is being made.
+    # Returns the number of its tokens that are computed before the current step.
     computed: Callable[[], int]
-    # Workers know of it.
+    # Whether workers know the push.
     is_announced: bool = False
-    # It has blocks, and was scheduled with them.
+    # Whether it has blocks and was scheduled with them.
     is_scheduled: bool = False
-    # What it is computed behind may turn out to be wrong: workers are told of nothing before it ends.
+    # Whether it depends on KV that may turn out to be wrong: workers learn of no part before the request ends.
     is_unsure: bool = False
-    # Tokens that are computed after the last step, and chunks that workers were told of.
+    # Tokens that are computed after the last step, and chunks that workers know.
     computed_tokens: int = 0
     announced_chunks: int = 0
 
 
 class PushTracker:
-    """Follows prompts while they are computed, in steps of any length. It changes nothing of vLLM's."""
+    """Tracks prompts while they are computed, in steps of any length. It changes nothing in vLLM."""
 
     def __init__(self, block_tokens: int, chunk_tokens: int) -> None:
-        """Follow prompts in such blocks and chunks."""
+        """Track prompts in blocks and chunks of so many tokens."""
         self._block_tokens = block_tokens
         self._chunk_tokens = chunk_tokens
         self._tracked: dict[str, _TrackedPush] = {}
-        # Steps, from the next one on, whose new requests may be computed behind KV that was not loaded.
+        # The number of following steps whose new requests may depend on KV that failed to load.
         self._unsure_steps = 0
 
     def track_push(self, push: Push, computed: Callable[[], int]) -> None:
-        """Follow a request, if that is new."""
+        """Track a request, unless it is tracked already."""
         self._tracked.setdefault(push.local_id, _TrackedPush(push, computed))
 
     def add_step(self, output: StepOutput, work: Work) -> None:
-        """Say what a step does. It is no more than vLLM has decided: its blocks are those of this step.
+        """Add the pushes and parts of a step to its work. The blocks are those of this step.
 
-        Another connector's synchronous load may fail within the step. vLLM learns of it when the step is over, and
-        computes the requests anew that were computed behind the blocks in question; with asynchronous scheduling one
-        more step was scheduled by then, and its new requests may have found these blocks in the prefix cache.
+        Another connector's synchronous load may fail within the step. vLLM learns of it after the step, and recomputes
+        the requests that depend on the affected blocks. With asynchronous scheduling, one more step was scheduled by
+        then, and its new requests may have found these blocks in the prefix cache.
         """
         if output.has_sync_kv_loads:
             self._unsure_steps = _UNSURE_STEPS
@@ -90,7 +90,7 @@ class PushTracker:
             computed = tracked.computed()
             if computed < min(
                 tracked.computed_tokens, len(tracked.push.prompt.tokens)
-            ):  # It lost some, in whichever way.
+            ):  # It lost some tokens, for any reason.
                 self._restart_push(name, tracked, work)
             if not tracked.is_announced:
                 tracked.is_announced = True
@@ -103,7 +103,7 @@ class PushTracker:
         self._unsure_steps = max(0, self._unsure_steps - 1)
 
     def add_last_part(self, name: str, blocks: Sequence[int], work: Work) -> None:
-        """Say of a request whose prompt is computed, and that ends with these blocks, what was not said before."""
+        """Add the remaining part of a computed request that ends with these blocks."""
         if (tracked := self._tracked.get(name)) is None or not tracked.is_announced:
             return
         prompt_tokens = len(tracked.push.prompt.tokens)
@@ -111,12 +111,12 @@ class PushTracker:
             self._add_part(name, tracked, prompt_tokens, blocks, work)
 
     def end_push(self, name: str) -> Push | None:
-        """Forget a request; give it, if workers know of it."""
+        """Stop tracking a request; return its push if workers know it."""
         tracked = self._tracked.pop(name, None)
         return tracked.push if tracked is not None and tracked.is_announced else None
 
     def end_all_pushes(self) -> list[tuple[Push, bool]]:
-        """Forget all requests; give them, and whether workers know of each."""
+        """Stop tracking all requests; return their pushes, and whether workers know them."""
         tracked, self._tracked = self._tracked, {}
         return [(each.push, each.is_announced) for each in tracked.values()]
 
@@ -131,7 +131,7 @@ class PushTracker:
             return
         tracked.computed_tokens = min(token_end, prompt_tokens)
         last, size = tracked.computed_tokens == prompt_tokens, self._block_tokens
-        # Blocks go whole: of the last one what it has. All others are of whole chunks.
+        # Blocks are sent whole, including a partial last block. All other parts consist of whole chunks.
         end = (
             -(-prompt_tokens // size)
             if last

@@ -1,8 +1,8 @@
-"""What the KV of a request depends on besides its tokens: salt, adapter, media, and embeddings in place of tokens.
+"""The inputs of a request besides its tokens: salt, adapter, media, and embeddings in place of tokens.
 
-These are the inputs of vLLM's own block hash. An adapter is named by the content of its files, and embeddings by their
-bytes: both are digested on threads, and the scheduler has the request wait until they are. An input that no name can
-express is refused by name: the request is computed, and its KV goes nowhere.
+They are the inputs of vLLM's own block hash. An adapter is named by the content of its files, and embeddings by their
+bytes: both are digested on threads while the scheduler lets the request wait. A request with an input that cannot be
+named is computed, and its KV is neither sent nor stored.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _THREADS = 2
 
 
 class UnnamableInputError(ValueError):
-    """The KV of a request depends on something that no name expresses."""
+    """The KV of a request depends on an input that cannot be named."""
 
     def __init__(self, kind: str, reason: str) -> None:
-        """Say what it is, as a word for people, and why."""
+        """Name the kind of input for people, and the reason."""
         super().__init__(f"{kind}: {reason}")
         self.kind = kind
 
@@ -42,7 +42,7 @@ class _Adapter:
     """An adapter as it was when a request first named it."""
 
     path: str
-    # What the file system says of its files: another text, if one of them was written since.
+    # The state of its files in the file system; it changes when a file is written.
     files: str
     digest: str
 
@@ -57,7 +57,7 @@ class _Digests:
 
 @dataclass(frozen=True)
 class _PendingDigests:
-    """Digests that are being made."""
+    """Digests in progress."""
 
     adapter: Any
     embeddings: Any
@@ -66,7 +66,7 @@ class _PendingDigests:
 
 
 class RequestInputs:
-    """Names the inputs of an engine's requests. One thread may call it: the scheduler's."""
+    """Names the inputs of an engine's requests. Only the scheduler's thread may call it."""
 
     def __init__(
         self,
@@ -77,10 +77,14 @@ class RequestInputs:
         adapter_dtype: str = "",
         extra_keys: Callable[[Any], int] | None = None,
     ) -> None:
-        """Name the inputs of blocks of so many tokens. What is not digested within the patience, in seconds, is not.
+        """Name the inputs of requests.
 
-        adapter_folder finds an adapter's files as vLLM does; it may take long. extra_keys says how many inputs beside
-        tokens vLLM's own hash of a request's first token has.
+        Args:
+            block_tokens: tokens of a block.
+            timeout: how long digesting may take, in seconds.
+            adapter_folder: finds an adapter's files as vLLM does; it may be slow.
+            adapter_dtype: the dtype of adapters.
+            extra_keys: counts the inputs besides tokens in vLLM's own hash of a request's first token.
         """
         self._block_tokens = block_tokens
         self._patience = timeout
@@ -94,7 +98,9 @@ class RequestInputs:
         self._threads = ThreadPoolExecutor(_THREADS, "kvferry-inputs")
 
     def is_ready(self, request: Any) -> bool:
-        """Say whether the inputs of a request can be named, or never will be; begin to digest them."""
+        """Report whether the inputs of a request can be named, or never will be. The first call starts to digest
+        them.
+        """
         adapter, embeddings = _adapter_of(request), _embeddings_of(request)
         if adapter is None and embeddings is None:
             return True
@@ -107,7 +113,7 @@ class RequestInputs:
         return pending.future.done() or time.monotonic() >= pending.deadline
 
     def check_inputs(self, request: Any) -> None:
-        """Raise UnnamedError if the inputs of a request cannot be named, after they were ready."""
+        """Raise UnnamableInputError if the inputs of a request, which are ready, cannot be named."""
         self._prompt_context(request)
         tuple(_media_spans(request))
         if _embeddings_of(request) is not None:
@@ -115,9 +121,15 @@ class RequestInputs:
             self._finished_digests(request)
 
     def make_prompt(self, request: Any, end: int, **extra: str) -> Prompt:
-        """Return the first tokens of a request with all that their KV depends on. More is added to what is beside.
+        """Return the first tokens of a request with everything that their KV depends on.
 
-        It raises UnnamedError, as check does.
+        Args:
+            request: vLLM's request.
+            end: the number of tokens.
+            extra: more entries of the context.
+
+        Raises:
+            UnnamableInputError: an input cannot be named.
         """
         context = json.dumps({**self._prompt_context(request), **extra}, sort_keys=True)
         return Prompt(
@@ -125,26 +137,29 @@ class RequestInputs:
         )
 
     def log_refusal(self, request: Any, error: UnnamableInputError) -> None:
-        """Tell people that a request is computed because of an input: of each kind of input once as a warning."""
+        """Log that a request is computed because of an input; each kind of input is logged once as a warning."""
         level = logging.DEBUG if error.kind in self._logged_kinds else logging.WARNING
         self._logged_kinds.add(error.kind)
         log.log(
-            level, "request %s: no name has its %s; it is computed, and its KV goes nowhere", request.request_id, error
+            level,
+            "request %s: its %s cannot be named; it is computed, and its KV is neither sent nor stored",
+            request.request_id,
+            error,
         )
 
     def forget_request(self, request: str) -> None:
-        """Know that a request is over."""
+        """Drop the digests of a request."""
         if (pending := self._pending.pop(request, None)) is not None:
             pending.future.cancel()
 
     def close(self) -> None:
-        """End."""
+        """Shut down."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     # ---- for the scheduler ----
 
     def _find_pending(self, request: Any) -> _PendingDigests | None:
-        """Give the digests of a request, be they made or not, if they are of what the request has now."""
+        """Return the digests of a request, finished or not, if they belong to its current inputs."""
         pending = self._pending.get(request.request_id)
         same = pending is not None and pending.adapter is _adapter_of(request)
         return pending if pending is not None and same and pending.embeddings is _embeddings_of(request) else None
@@ -156,7 +171,7 @@ class RequestInputs:
         return pending.future.result()
 
     def _prompt_context(self, request: Any) -> dict[str, Any]:
-        """Give what all tokens of a request depend on."""
+        """Return the inputs on which all tokens of a request depend."""
         context: dict[str, Any] = {}
         if salt := getattr(request, "cache_salt", None):
             context["salt"] = salt
@@ -171,7 +186,7 @@ class RequestInputs:
             try:
                 vllm_count = self._extra_keys(request)
             except Exception as error:
-                raise UnnamableInputError("inputs", f"vLLM's own hash of them cannot be looked at: {error}") from error
+                raise UnnamableInputError("inputs", f"vLLM's own hash of them cannot be read: {error}") from error
             if vllm_count != known_count:
                 raise UnnamableInputError(
                     "inputs", f"vLLM's own hash has {vllm_count} of them, of which {known_count} are known here"
@@ -185,7 +200,7 @@ class RequestInputs:
         for span in self._finished_digests(request).embeddings:
             if span.end <= end:
                 yield span
-            elif span.begin < end:  # A block of which the prompt has a part.
+            elif span.begin < end:  # A block that is partly in the prompt.
                 mask = getattr(request, "prompt_is_token_ids", None)
                 yield _embedding_rows(embeddings).digest_span(span.begin, end, mask)
 
@@ -206,11 +221,9 @@ class RequestInputs:
             raise UnnamableInputError("adapter or embeddings", f"they cannot be read: {error}") from error
 
     def _name_adapter(self, adapter: Any) -> list[str]:
-        """Name an adapter. The engine has it in memory, as its files were when it was loaded: they must be the same."""
+        """Return the name of an adapter. The engine loaded it before, so its files must not have changed since."""
         if getattr(adapter, "load_inplace", False):
-            raise UnnamableInputError(
-                "adapter", f"{adapter.lora_name} was loaded in place; load it from a path of its own"
-            )
+            raise UnnamableInputError("adapter", f"{adapter.lora_name} was loaded in place; load it from its own path")
         path = str(adapter.lora_path)
         files = adapter_files(self._adapter_folder(path))
         if not files:
@@ -226,7 +239,7 @@ class RequestInputs:
             )
         if known.files != _file_state(files):
             raise UnnamableInputError(
-                "adapter", f"{path} was changed after it was loaded; load changed adapters from a path of their own"
+                "adapter", f"{path} was changed after it was loaded; load changed adapters from a new path"
             )
         shape = "3d" if getattr(adapter, "is_3d_lora_weight", False) else "2d"
         return [known.digest, shape, self._adapter_dtype]
@@ -234,15 +247,15 @@ class RequestInputs:
 
 @dataclass(frozen=True)
 class _EmbeddingRows:
-    """The rows of a tensor of embeddings, as bytes of this process' memory."""
+    """The rows of a tensor of embeddings, as bytes of this process's memory."""
 
-    tensor: Any  # The memory is there as long as this is.
+    tensor: Any  # This keeps the memory alive.
     count: int
     row_bytes: int
     kind: str
 
     def digest_span(self, begin: int, end: int, mask: Sequence[bool] | None) -> Span:
-        """Digest some rows, and where tokens count instead of them."""
+        """Digest some rows, and which positions are tokens instead."""
         address = self.tensor.data_ptr() + begin * self.row_bytes
         digest = hashlib.sha256(f"{self.kind} {list(map(int, mask[begin:end])) if mask else []}".encode())
         digest.update((ctypes.c_uint8 * ((end - begin) * self.row_bytes)).from_address(address))
@@ -259,16 +272,16 @@ def _embedding_rows(embeddings: Any) -> _EmbeddingRows:
 
 
 def prompt_length(request: Any) -> int:
-    """Return how many tokens a prompt has, be they tokens or embeddings."""
+    """Return the length of a prompt, of tokens or embeddings."""
     if (embeddings := _embeddings_of(request)) is not None and request.prompt_token_ids is None:
         return int(embeddings.shape[0])
     return len(request.prompt_token_ids or ())
 
 
 def prompt_tokens(request: Any) -> Sequence[int]:
-    """Return the tokens of a prompt: 0 where an embedding is in place of one.
+    """Return the tokens of a prompt, with 0 where an embedding replaces a token.
 
-    It raises UnnamedError if nothing says so of each token.
+    It raises UnnamableInputError if that is not known for each token.
     """
     tokens: Sequence[int] = request.prompt_token_ids or ()
     if _embeddings_of(request) is None:

@@ -1,4 +1,4 @@
-"""What the scheduler's side tells the worker's side with each step."""
+"""The work that the scheduler's side sends to the worker's side with each step."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Span:
-    """What stands in place of some tokens of a prompt: a part of an image, or embeddings."""
+    """An input that replaces some tokens of a prompt: a part of an image, or embeddings."""
 
     begin: int
     end: int
-    # What it is: an identifier that vLLM gives it, or a digest.
+    # The content: an identifier from vLLM, or a digest.
     content: str
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """All that the KV of a prompt depends on."""
+    """Everything that the KV of a prompt depends on."""
 
     tokens: tuple[int, ...]
-    # What the KV of every token depends on beside the tokens before it: the model, an adapter, a salt.
+    # Inputs on which the KV of all tokens depends: the model, an adapter, a salt.
     context: str = ""
-    # What the KV of some tokens, and of those behind them, depends on. They may overlap.
+    # Inputs on which the KV of some tokens and all later ones depends. They may overlap.
     spans: tuple[Span, ...] = ()
 
 
@@ -37,22 +37,22 @@ class Receiver:
 
 @dataclass(frozen=True)
 class Save:
-    """The KV of a request is computed, and is to go to a decode engine."""
+    """Send the KV of a computed request to a decode engine."""
 
-    # The request, as this engine calls it, and as both engines do.
+    # The id of the request in this engine, and the id that both engines know.
     local_id: str
     request: str
     prompt: Prompt
-    # Those of the prompt, from its first token on. They do not change before the save is reported.
+    # The blocks of the prompt, from its first token on. They do not change before the save is reported.
     blocks: tuple[int, ...]
     receiver: Receiver
 
 
 @dataclass(frozen=True)
 class Push:
-    """A request whose KV goes layer by layer begins to be computed."""
+    """Start the push of a request that is sent layer by layer."""
 
-    # As of a Save.
+    # As in Save.
     local_id: str
     request: str
     prompt: Prompt
@@ -61,78 +61,79 @@ class Push:
 
 @dataclass(frozen=True)
 class Part:
-    """This step makes chunks of a Push whole, or computes its last tokens."""
+    """A part of a Push: this step completes chunks, or computes the last tokens."""
 
     local_id: str
-    # The first of those chunks, by its place in the prompt, and the blocks from that one on.
+    # The index of the first chunk in the prompt, and the blocks from this chunk on.
     first_chunk: int
     blocks: tuple[int, ...]
-    # Tokens that the blocks up to its end have room for: whole chunks of them, but for the last ones of a prompt.
+    # The number of tokens of the prompt up to the end of the blocks: whole chunks, except at the end of a prompt.
     token_end: int
     is_last: bool
 
 
 @dataclass(frozen=True)
 class CancelledSend:
-    """No KV of a request goes to its decode engine, which may wait for it."""
+    """Do not send the KV of a request. Its decode engine may wait for it and must be notified."""
 
     request: str
     receiver: Receiver
     reason: str = ""
-    failed: bool = False  # it was to be sent, and counts as a failed save
+    failed: bool = False  # whether it counts as a failed save
 
 
 @dataclass(frozen=True)
 class AbandonedLoad:
-    """Nobody will come for what is sent of a request, by the name that both engines know, and why: for its sender."""
+    """Drop the KV that is sent for a request, by the id that both engines know, and give its sender the reason."""
 
     request: str
     reason: str = ""
-    # As of a Load.
+    # As in Load.
     producers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Load:
-    """The KV of a request is to be had."""
+    """Load the KV of a request."""
 
     local_id: str
     request: str
     prompt: Prompt
-    # Those to be filled, and the place of the first of them in the prompt.
+    # The blocks to be filled, and the index of the first of them in the prompt.
     blocks: tuple[int, ...]
     first_block: int
-    # It is of the cache that engines share, and not sent for this request.
+    # Whether the KV comes from the shared cache, and was not sent for this request.
     is_shared: bool = False
-    # Where the ranks of its prefill engine take registrations, if that lends its own blocks.
+    # Where the ranks of its prefill engine accept registrations, if that engine lends its blocks.
     producers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Store:
-    """The KV of a prompt is computed, and others may need it: its whole chunks go to the cache."""
+    """Store the whole chunks of a computed prompt in the shared cache."""
 
     local_id: str
     prompt: Prompt
-    # As of a Save.
+    # As in Save.
     blocks: tuple[int, ...]
 
 
 @dataclass
 class Work:
-    """All that one step asks for."""
+    """The work of one step."""
 
     saves: list[Save] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
     pushes: list[Push] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
-    # Pushes, by our names: those whose blocks others have from this step on, and that are computed anew; those that
-    # ended so; and those whose blocks are kept until they were read, which is reported.
+    # Pushes, by local id: those that lost their blocks and are recomputed; those that lost their blocks and ended; and
+    # those that ended and keep their blocks until the copies are reported.
     preempts: list[str] = field(default_factory=list)
     drops: list[str] = field(default_factory=list)
     ends: list[str] = field(default_factory=list)
     cancelled_sends: list[CancelledSend] = field(default_factory=list)
-    # Loads that nobody needs any more, by our names. They are reported all the same: their blocks wait for that.
+    # Loads that are not needed any more, by local id. They are still reported, because vLLM keeps their blocks until
+    # then.
     cancels: list[str] = field(default_factory=list)
     abandons: list[AbandonedLoad] = field(default_factory=list)
