@@ -27,7 +27,7 @@ def test_an_agent_is_killed_and_another_comes(sender: Node) -> None:
         view[:] = 1
         sender.kill()
         sender.start()
-        fresh = _until_it_works(client)
+        fresh = _retry_until_success(client)
         assert client.info.life != life
         assert pages.void
         with pytest.raises(LostError):
@@ -44,25 +44,25 @@ def test_a_killed_agents_memory_is_given_up_before_another_comes(receiver: Node,
         with sends.reserve(1, timeout=TIMEOUT) as pages:
             pages[0].array()[:] = 7
             sends.put(peer=receiver.peer, keys=[chunk_key(1)], pages=pages, request="r", last_batch=True)
-        assert _pools() == 2
+        assert _count_pools() == 2
         got = client.get([chunk_key(1)], request="r")
         view = got[0].array()
         assert view.min() == 7
         with pytest.raises(LostError, match="views contain zeros"), got:
-            _kill(receiver, client)
+            _kill_agent(receiver, client)
         assert got.void
-        assert _pools() == 1
+        assert _count_pools() == 1
         assert view.max() == 0
         receiver.start()
         assert client.contains([chunk_key(1)]) == 0
 
 
-def _pools() -> int:
+def _count_pools() -> int:
     """Count the pools that are mapped in this process."""
     return pathlib.Path("/proc/self/maps").read_text().count("memfd:kvferry")
 
 
-def _kill(node: Node, client: Client) -> None:
+def _kill_agent(node: Node, client: Client) -> None:
     """Kill an agent, and wait until its client has noticed."""
     node.kill()
     while client.epoch == 1:
@@ -71,7 +71,7 @@ def _kill(node: Node, client: Client) -> None:
         pass
 
 
-def _until_it_works(client: Client) -> kvferry.Pages:
+def _retry_until_success(client: Client) -> kvferry.Pages:
     """Repeat a call until an agent is there again, as an engine does with each request."""
     while True:
         try:
@@ -87,24 +87,24 @@ def test_a_cut_at_any_time_loses_nothing(sender: Node, receiver: Node) -> None:
             chunk = drawn.randbytes(CHUNK)
             for client in (sends, gets):
                 if drawn.random() < 0.5:
-                    _cut(client)
+                    _cut_connection(client)
             with sends.reserve(1, timeout=TIMEOUT) as pages:
                 pages[0].array(shape=(CHUNK,))[:] = memoryview(chunk)
-                thread = threading.Timer(drawn.random() * 0.002, _cut, (sends,))
+                thread = threading.Timer(drawn.random() * 0.002, _cut_connection, (sends,))
                 thread.start()
                 put = sends.put(peer=receiver.peer, keys=[chunk_key(n)], pages=pages, request=str(n), last_batch=True)
                 thread.join()
                 assert put.sent == 1
-                _cut(sends)
+                _cut_connection(sends)
             with gets.get([chunk_key(n)], request=str(n), timeout=20.0) as got:
                 got.require_all()
-                _cut(gets)
+                _cut_connection(gets)
                 assert got[0].array().tobytes() == chunk
         sends.reserve(max_reservable(sends), timeout=TIMEOUT).release()
         assert (sends.epoch, gets.epoch) == (1, 1)
 
 
-def _cut(client: Client) -> None:
+def _cut_connection(client: Client) -> None:
     """Cut a connection."""
     with client._driver.lock:
         if client._driver.core.link is not None:

@@ -16,7 +16,7 @@ from nodes import TIMEOUT, Node, attach_client, needs_binary
 pytestmark = needs_binary
 
 
-@pytest.mark.filterwarnings("ignore:pages were forgotten:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:pages were dropped:ResourceWarning")
 def test_the_agent_takes_as_much_as_is_checked_here(receiver: Node) -> None:
     with attach_client(receiver) as client:
         text, host = "r" * 1024, "h" * 1016

@@ -342,7 +342,7 @@ def test_what_outlives_its_loop_is_given_back_with_its_client(stub: StubAgent) -
 
     run(main())
     assert stub.agent.held_pages
-    with pytest.warns(ResourceWarning, match="forgotten"):
+    with pytest.warns(ResourceWarning, match="dropped"):
         kept.clear()
         gc.collect()
     stub.wait_for(lambda agent: not agent.held_pages)
@@ -353,11 +353,11 @@ def test_what_is_forgotten_is_given_back(stub: StubAgent) -> None:
         client = await aio.connect(stub.path)
         pages: Any = await client.reserve(1)
         number = pages.number
-        with pytest.warns(ResourceWarning, match="pages were forgotten"):
+        with pytest.warns(ResourceWarning, match="pages were dropped"):
             del pages
             gc.collect()
         assert (await heard(stub, "release"))["target"] == number
-        with pytest.warns(ResourceWarning, match="client was forgotten"):
+        with pytest.warns(ResourceWarning, match="client was dropped"):
             del client
             gc.collect()
         await asyncio.to_thread(stub.wait_for, lambda agent: not agent.connected)

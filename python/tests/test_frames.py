@@ -113,9 +113,9 @@ def test_what_is_not_known_is_skipped() -> None:
 @pytest.mark.parametrize(
     ("entries", "says"),
     [
-        ({}, "no message"),
-        ({"type": 3}, "no message"),
-        ({"type": "KvfCall", "id": 1, "op": "get"}, "no message"),
+        ({}, "not a message"),
+        ({"type": 3}, "not a message"),
+        ({"type": "KvfCall", "id": 1, "op": "get"}, "not a message"),
         ({"type": "KvfAnswer"}, "has no id"),
         ({"type": "KvfAnswer", "id": True}, "KvfAnswer.id"),
         ({"type": "KvfAnswer", "id": -1}, "KvfAnswer.id"),

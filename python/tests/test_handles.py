@@ -72,10 +72,10 @@ def test_what_things_say_of_themselves(stub: StubAgent) -> None:
     assert repr(put) == "<kvferry.PutResult: 1 sent, 0 skipped, its pages may still be read>"
     stub.agent.on_call = answer_case(Case("recall", {}, {}, {"code": 21, "remedy": "compute it"}, lambda r: r, None))
     recall = client.recall(peer=PEER, keys=["k"], pages=pages)
-    assert repr(recall) == f"<kvferry.RecallResult: 0 chunks, its pages are back, shortfall: {recall.shortfall}>"
+    assert repr(recall) == f"<kvferry.RecallResult: 0 chunks, its pages are unused, shortfall: {recall.shortfall}>"
     stub.agent.on_call = ignore_call
     pending = client.lend_blocks(request="r", blocks=[])
-    assert repr(pending) == "<kvferry.PendingCall: finished, under way>"
+    assert repr(pending) == "<kvferry.PendingCall: finished, in progress>"
     client.close()
     assert repr(client) == f"<kvferry.Client: of {stub.path}, closed>"
     assert repr(pages) == "<kvferry.Pages: 6 pages (0, 1, 2, 3, ...), writable, void>"
@@ -95,7 +95,9 @@ def test_a_text_is_no_list_of_texts(stub: StubAgent, op: str) -> None:
             "register": lambda: client.register_blocks(request="r", producers="text", blocks=[]),  # type: ignore[arg-type]
         }
         field = "producers" if op == "register" else "keys"
-        with pytest.raises(kvferry.InvalidError, match=rf"{field} is 'text', want a list; put it into one: {field}=\["):
+        with pytest.raises(
+            kvferry.InvalidError, match=rf"{field} is 'text', want a list; put it into a list: {field}=\["
+        ):
             calls[op]()
         assert all(m.get("op") in (None, "reserve") for m in stub.agent.received)
 
@@ -302,11 +304,11 @@ def test_a_save_that_nobody_waits_for_fails_later(stub: StubAgent) -> None:
 @pytest.mark.parametrize(
     ("said", "call"),
     [
-        (r"peer is \('h', 1, 2\), want a kvferry.Peer; give one, such as", {"peer": ("h", 1, 2)}),
+        (r"peer is \('h', 1, 2\), want a kvferry.Peer; give a kvferry.Peer, such as", {"peer": ("h", 1, 2)}),
         (r"timeout is '5', want seconds, 0 or more; give a time", {"timeout": "5"}),
         (r"timeout is True, want seconds", {"timeout": True}),
         (
-            r"keys is 5, from page 0 on, want 1 to 4 of the handle's 4 pages; each key takes a page",
+            r"keys is 5, from page 0 on, want 1 to 4 of the handle's 4 pages; each key needs a page",
             {"keys": list("abcde")},
         ),
         (r"keys is 2, from page 3 on, want 1 to 1 of the handle's 4 pages", {"first_page": 3}),

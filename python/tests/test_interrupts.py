@@ -44,7 +44,7 @@ class Interrupt:
         return None
 
 
-def in_time(act: Callable[[], Any]) -> None:
+def run_in_time(act: Callable[[], Any]) -> None:
     """Run an action on another thread, and check that it ends."""
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
@@ -58,10 +58,10 @@ def test_an_interrupt_anywhere_leaves_the_client_whole(stub: StubAgent) -> None:
     for after in itertools.count():
         interrupt = Interrupt(after)
         kept.append(interrupt.within(client.stats))
-        in_time(client.stats)
+        run_in_time(client.stats)
         if not interrupt.came:
             break
-    in_time(client.close)
+    run_in_time(client.close)
     assert len(kept) > 10
 
 
@@ -80,5 +80,5 @@ def test_an_interrupt_anywhere_leaves_nothing_held(stub: StubAgent) -> None:
         stub.wait_for(lambda agent: not agent.held_pages)
         if not interrupt.came:
             break
-    in_time(client.close)
+    run_in_time(client.close)
     assert after > 10

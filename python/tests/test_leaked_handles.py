@@ -27,7 +27,7 @@ def test_a_forgotten_handle_is_given_back(stub: StubAgent) -> None:
         ):
             handle: Any = make()
             number = handle.number
-            with pytest.warns(ResourceWarning, match="forgotten"):
+            with pytest.warns(ResourceWarning, match="dropped"):
                 del handle
                 gc.collect()
             call = stub.wait_for_call(op)
@@ -48,7 +48,7 @@ def test_a_prefill_that_stands_is_given_back_by_the_collector(stub: StubAgent) -
         with pytest.raises(Error):
             prefill.abort()
         stub.agent.on_call = execute
-        with pytest.warns(ResourceWarning, match="forgotten"):
+        with pytest.warns(ResourceWarning, match="dropped"):
             del prefill
             gc.collect()
         assert stub.wait_for_call("drop_prefill", 2)["prefill"] == number
@@ -57,7 +57,7 @@ def test_a_prefill_that_stands_is_given_back_by_the_collector(stub: StubAgent) -
 def test_a_forgotten_client_detaches(stub: StubAgent) -> None:
     client = kvferry.connect(stub.path)
     thread = client._thread
-    with pytest.warns(ResourceWarning, match="client was forgotten"):
+    with pytest.warns(ResourceWarning, match="client was dropped"):
         del client
         gc.collect()
     thread.join()

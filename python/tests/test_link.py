@@ -18,7 +18,7 @@ import kvferry
 from kvferry.link import ForeignUserError, Link, LinkError, ReconnectBackoff
 from kvferry.messages import Attached, encode
 from kvferry.pool import Pool, PoolError
-from kvferry.session import Attachment, Session
+from kvferry.session import Session, SessionAttached
 
 LIFE = "6f1c2d3e-4a5b-6c7d-8e9f-001122334455"
 
@@ -76,7 +76,7 @@ def test_the_descriptor_comes_with_the_first_byte(pair: tuple[Link, socket.socke
         events += session.receive_bytes(data)
     assert link.receive() is None
     (event,) = events
-    assert isinstance(event, Attachment)
+    assert isinstance(event, SessionAttached)
     fd = link.take_fd()
     assert fd is not None
     assert not os.get_inheritable(fd)
@@ -196,7 +196,7 @@ def test_a_file_that_could_be_cut_off_is_not_mapped(lacking: int) -> None:
 def test_a_file_that_is_no_memfd_is_not_mapped(tmp_path: pathlib.Path) -> None:
     with (tmp_path / "pool").open("w+b") as file:
         os.ftruncate(file.fileno(), 5 * 4096)
-        with pytest.raises(PoolError, match="no memfd"):
+        with pytest.raises(PoolError, match="not a memfd"):
             Pool(file.fileno(), attached())
 
 

@@ -29,7 +29,7 @@ from nodes import HOST, needs_binary
 PAGE_BYTES = vllm_double.PAGE_BYTES
 
 
-def told(zmq: double.ZmqDouble, count: int) -> list[str]:
+def notified_requests(zmq: double.ZmqDouble, count: int) -> list[str]:
     """Wait until the proxy was notified of so many requests; return them."""
     with zmq.heard:
         assert zmq.heard.wait_for(lambda: len(zmq.sent) >= count, vllm_double.TIMEOUT)
@@ -38,9 +38,9 @@ def told(zmq: double.ZmqDouble, count: int) -> list[str]:
     return [message["req_id"] for message in messages]
 
 
-def until_nothing_is_held(hosts: Hosts) -> None:
+def wait_until_released(hosts: Hosts) -> None:
     """Wait until the agents have released all chunks."""
-    until_found(lambda: [hosts.count_held(side) for side in SIDES], [0, 0])
+    wait_until_found(lambda: [hosts.count_held(side) for side in SIDES], [0, 0])
 
 
 # ---- from a prefill to a decode ----
@@ -70,7 +70,7 @@ def test_prompts_go_to_the_decode(hosts: Hosts, zmq: double.ZmqDouble, killed: s
             hosts.agents[killed].kill()
             hosts.start(killed)
         sent = prefill.count_sent(futures)
-        assert told(zmq, i + 1)[-1] == f"r{i}"
+        assert notified_requests(zmq, i + 1)[-1] == f"r{i}"
         assert not any(prefill.backend.exists_in_put_tasks(key) for key in keys)
         found = decode.backend.batched_contains(keys, pin=True)
         got = decode.count_loaded(keys)
@@ -79,7 +79,7 @@ def test_prompts_go_to_the_decode(hosts: Hosts, zmq: double.ZmqDouble, killed: s
         came, wanted = came + got, wanted + len(keys)
         for key in keys[:found]:
             decode.backend.unpin(key)
-        until_found(lambda: decode.backend.batched_contains(keys), 0)  # noqa: B023 # It was for this request alone.
+        wait_until_found(lambda: decode.backend.batched_contains(keys), 0)  # noqa: B023 # It was for this request alone.
     if killed is None:
         assert came == wanted == len(done)
     else:
@@ -87,7 +87,7 @@ def test_prompts_go_to_the_decode(hosts: Hosts, zmq: double.ZmqDouble, killed: s
     for engine in (prefill, decode):
         engine.backend.close()
         assert engine.local.live_objects == 0
-    until_nothing_is_held(hosts)
+    wait_until_released(hosts)
 
 
 @needs_binary
@@ -105,7 +105,7 @@ def test_async_gets_and_room(hosts: Hosts, zmq: double.ZmqDouble) -> None:
         assert await narrow.backend.batched_async_contains("id", [*keys, Key(99)], pin=True) == 5
         got = await narrow.backend.batched_get_non_blocking("id", keys, {"cum_chunk_lengths": [0]})
         assert narrow.verify_chunks(keys, got) == 2
-        until_nothing_is_held(hosts)
+        wait_until_released(hosts)
         for engine in (prefill, narrow):
             engine.backend.close()
             assert engine.local.live_objects == 0
@@ -141,14 +141,14 @@ def test_pins_and_removes(hosts: Hosts, zmq: double.ZmqDouble) -> None:
     assert decode.backend.contains(keys[0])  # It is pinned.
     assert decode.backend.unpin(keys[0])
     assert not decode.backend.unpin(keys[0])
-    until_found(lambda: decode.backend.contains(keys[0]), False)
+    wait_until_found(lambda: decode.backend.contains(keys[0]), False)
     assert decode.backend.contains(keys[1], pin=True)
     assert decode.backend.remove(keys[1])
     assert decode.backend.remove(keys[2])
     assert not decode.backend.remove(keys[2])
     for engine in (prefill, decode):
         engine.backend.close()  # With a pin.
-    until_nothing_is_held(hosts)
+    wait_until_released(hosts)
 
 
 @needs_binary
@@ -168,7 +168,7 @@ def test_removes_of_what_was_offered(hosts: Hosts, zmq: double.ZmqDouble) -> Non
     assert decode.backend.batched_contains(keys) == 0
     for engine in (prefill, decode):
         engine.backend.close()
-    until_nothing_is_held(hosts)
+    wait_until_released(hosts)
 
 
 @needs_binary
@@ -191,7 +191,7 @@ def test_what_another_engine_took_is_not_waited_for(
     assert decode.count_loaded(keys) == 2  # Otherwise it is a miss after the timeout.
     for engine in (prefill, decode):
         engine.backend.close()
-    until_nothing_is_held(hosts)
+    wait_until_released(hosts)
 
 
 @needs_binary
@@ -291,7 +291,7 @@ def test_an_agent_that_is_not_there_is_said(zmq: double.ZmqDouble) -> None:
 # ---- between those who share ----
 
 
-def until_found(find: Any, wanted: Any) -> None:
+def wait_until_found(find: Any, wanted: Any) -> None:
     """Wait until a directory or an agent has the chunks."""
     until = time.monotonic() + vllm_double.TIMEOUT
     while find() != wanted:
@@ -308,7 +308,7 @@ def test_engines_share(sharers: list[str], zmq: double.ZmqDouble) -> None:
     assert first.count_sent(first.put(keys, 19 * CHUNK + 3)) == 19  # The cache contains whole chunks only.
     assert first.count_sent(first.put(keys, 19 * CHUNK + 3)) == 19
     assert first.backend.batched_contains(keys) == first.count_loaded(keys) == 19
-    until_found(lambda: away.backend.batched_contains(keys), 19)
+    wait_until_found(lambda: away.backend.batched_contains(keys), 19)
     assert away.count_loaded(keys) == 19
     assert away.backend.pin(keys[0])
     assert not away.backend.remove(keys[0])
@@ -351,7 +351,7 @@ def test_servers_share(sharers: list[str], tmp_path: Any) -> None:
     assert here.wait(here.adapter.submit_batch_get(keys, make_views(18))) == (True, "", none)
     assert here.wait(here.adapter.submit_batch_set(keys, stored)) == (True, "", all_)
     assert here.wait(here.adapter.submit_batch_set(keys, stored)) == (True, "", all_)
-    until_found(lambda: sum(away.wait(away.adapter.submit_batch_exists(keys))[2]), 18)
+    wait_until_found(lambda: sum(away.wait(away.adapter.submit_batch_exists(keys))[2]), 18)
     for server in (here, away):
         into = make_views(18)
         assert server.wait(server.adapter.submit_batch_get(keys, into)) == (True, "", all_)
@@ -404,5 +404,5 @@ def test_an_agent_that_is_gone_is_a_miss(alone: tuple[Any, str], caplog: pytest.
         assert tried() == [0, 0, 0]
     assert sum("store: a miss" in record.message for record in caplog.records) == 1
     start()
-    until_found(lambda: sum(tried()), 9)
+    wait_until_found(lambda: sum(tried()), 9)
     server.adapter.close()

@@ -131,9 +131,9 @@ def test_late_work_asks_for_nothing() -> None:
     """With an agent that is stopped each call takes its time, and what waits behind it holds memory of LMCache's."""
     agent: Any = Agent()
     late = time.monotonic() - 1
-    with pytest.raises(kvferry.ExpiredError, match="late before it began"):
+    with pytest.raises(kvferry.ExpiredError, match="its deadline passed before it started"):
         AgentChunks(agent, FailureLog()).store_chunks(["m@1@0@1@half"], [b""], late)
-    with pytest.raises(kvferry.ExpiredError, match="late before it began"):
+    with pytest.raises(kvferry.ExpiredError, match="its deadline passed before it started"):
         KvferryL2._find_chunks(object.__new__(KvferryL2), ["m@1@0@1"], (), late)
     sending = BatchSender(agent, 4, 1, None, FailureLog())
     given: list[int] = []

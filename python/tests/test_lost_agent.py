@@ -190,7 +190,7 @@ def test_a_call_that_began_late_says_nothing_about_the_agent(stub: StubAgent) ->
     with kvferry.connect(stub.path) as client:
         with pytest.raises(kvferry.ExpiredError, match="request's time was nearly over"):
             client.get(["k"], timeout=0.008, reply_margin=0.0)
-        with pytest.raises(kvferry.ExpiredError, match="the agent is stopped or overloaded"):
+        with pytest.raises(kvferry.ExpiredError, match="the agent is stopped, overloaded or unreachable"):
             client.get(["k"], timeout=0.1, reply_margin=0.1)
 
 

@@ -38,7 +38,7 @@ LIBRARY = os.environ.get("KVFERRY_SOFTNPU", "")
 pytestmark = [needs_binary, pytest.mark.skipif(not LIBRARY, reason="KVFERRY_SOFTNPU is not set")]
 
 
-def on(device: str, config: str, number: int) -> str:
+def npu_config(device: str, config: str, number: int) -> str:
     """Return a configuration for HCCL with its pool in NPU memory."""
     text = config.replace("pd_buffer_device: cpu", f"pd_buffer_device: {device}")
     text = text.replace("transfer_channel: auto", "transfer_channel: hccl")
@@ -47,7 +47,7 @@ def on(device: str, config: str, number: int) -> str:
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
+def use_softnpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
     """Let this process and its children use the software NPU; check that they follow the vendor's rules."""
     folder = tmp_path_factory.mktemp("npu")
     with pytest.MonkeyPatch.context() as patch:
@@ -64,12 +64,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
 
 
 @pytest.fixture
-def pair(world: pathlib.Path, tmp_path: pathlib.Path, request: Any) -> Iterator[tuple[Node, Node]]:
+def pair(use_softnpu: pathlib.Path, tmp_path: pathlib.Path, request: Any) -> Iterator[tuple[Node, Node]]:
     memory = request.param
     first, second = ("cpu", "cpu") if memory == "cpu" else ("npu:0", "npu:1")
     with ExitStack() as stack:
-        sender = stack.enter_context(run_node(tmp_path / "s", on(first, SENDER, 1)))
-        receiver = stack.enter_context(run_node(tmp_path / "r", on(second, receiver_config(), 2)))
+        sender = stack.enter_context(run_node(tmp_path / "s", npu_config(first, SENDER, 1)))
+        receiver = stack.enter_context(run_node(tmp_path / "r", npu_config(second, receiver_config(), 2)))
         yield sender, receiver
 
 
@@ -106,7 +106,7 @@ def test_addresses(pair: tuple[Node, Node]) -> None:
             sends.put(peer=pair[1].peer, keys=[chunk_key(1)], pages=pages)
         with gets.get([chunk_key(1)], timeout=TIMEOUT) as found:
             assert np.array_equal(found[0].read(), content(1))
-            with pytest.raises(kvferry.Error, match="only to be read"):
+            with pytest.raises(kvferry.Error, match="read-only"):
                 found[0].write(content(2))
             with pytest.raises(kvferry.Error, match="memory of NPU 1"):
                 found[0].array()
@@ -174,9 +174,9 @@ def test_killed_agent(pair: tuple[Node, Node]) -> None:
             memory.read()
 
 
-def test_no_library(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_no_library(use_softnpu: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """An engine without AscendCL gets an error that names what is missing."""
-    with run_node(tmp_path / "s", on("npu:0", SENDER, 1)) as node:
+    with run_node(tmp_path / "s", npu_config("npu:0", SENDER, 1)) as node:
         tried = subprocess.run(
             [sys.executable, "-c", ENGINE, node.socket],
             env={**os.environ, npu.LIBRARY_VARIABLE: "/nowhere/libascendcl.so"},
@@ -188,9 +188,9 @@ def test_no_library(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert b"memory of NPU 0" in tried.stderr
 
 
-def test_another_device(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_another_device(use_softnpu: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """An engine that does not see the pool's NPU gets an error."""
-    with run_node(tmp_path / "s", on("npu:1", SENDER, 1)) as node:
+    with run_node(tmp_path / "s", npu_config("npu:1", SENDER, 1)) as node:
         tried = subprocess.run(
             [sys.executable, "-c", ENGINE, node.socket],
             env={**os.environ, "ASCEND_RT_VISIBLE_DEVICES": "0"},
@@ -246,7 +246,7 @@ OWN = """extra_config:
 """
 
 
-def test_files_of_the_example(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_files_of_the_example(use_softnpu: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """A request of 100 chunks goes through a prefill's host memory: a decode's NPU reads them when it fetches.
 
     pd_buffer_size has room for one chunk only.
@@ -315,7 +315,7 @@ MODES = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_two_pools(world: pathlib.Path, tmp_path: pathlib.Path, mode: str) -> None:
+def test_two_pools(use_softnpu: pathlib.Path, tmp_path: pathlib.Path, mode: str) -> None:
     """Engines of two agents, each with a second pool on its NPU, share chunks in that pool."""
     second = MODES[mode] + "p2p_use_npu: True\np2p_npu_buffer_size: 131072\n"
     with ExitStack() as stack:
@@ -365,7 +365,7 @@ def controller() -> Iterator[dict[str, int]]:
         yield directory
 
 
-def test_files_of_sharing(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_files_of_sharing(use_softnpu: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """Each instance loads what the other instance's engine stored."""
     with ExitStack() as stack:
         directory = stack.enter_context(controller())

@@ -9,7 +9,7 @@ import pytest
 from kvferry.call import CallAnswered
 from kvferry.frames import FRAME_MAX
 from kvferry.messages import Answer, Attached, Returned, Show
-from kvferry.session import Attachment, ConnectionBroken, Session
+from kvferry.session import ConnectionBroken, Session, SessionAttached
 from model_agent import INCARNATIONS, ModelAgent, ignore_call
 from session_harness import attached_harness, encode_frame
 
@@ -21,15 +21,15 @@ ATTACHED = Attached(v=1, session=1, life=INCARNATIONS[0], page_bytes=64, pages=4
     [
         ((FRAME_MAX + 1).to_bytes(4, "little"), "at most"),
         (b"\1\0\0\0\xc1", "not msgpack"),
-        (b"\1\0\0\0\x80", "no message"),
+        (b"\1\0\0\0\x80", "not a message"),
         (b"\0\0\0\0", "not msgpack"),
         (encode_frame(ATTACHED), "a second"),
         (encode_frame(Answer(7)), "never made"),
         (encode_frame(Answer(0)), "never made"),
         (encode_frame(Returned(7)), "never made"),
         (encode_frame(Show(1, 0, (1,), (1,))), "chunks are shown of a get"),
-        (encode_frame(Answer(1, pages=(64,), lengths=(1,))), "which the pool has not"),
-        (encode_frame(Answer(1, pages=(1,), lengths=(4097,))), "which the pool has not"),
+        (encode_frame(Answer(1, pages=(64,), lengths=(1,))), "which is not in the pool"),
+        (encode_frame(Answer(1, pages=(1,), lengths=(4097,))), "which is not in the pool"),
     ],
 )
 def test_nonsense_breaks_the_connection_and_nothing_else(data: bytes, says: str) -> None:
@@ -72,4 +72,4 @@ def test_nothing_is_taken_before_the_attachment() -> None:
     assert isinstance(event, ConnectionBroken)
     session.handle_connected()
     (joined_event,) = session.receive_bytes(encode_frame(ATTACHED))
-    assert isinstance(joined_event, Attachment)
+    assert isinstance(joined_event, SessionAttached)

@@ -21,7 +21,7 @@ MISSING = chunk_key(1000)
 LEAST = 3
 
 
-def small(client: Any) -> None:
+def limit_keys(client: Any) -> None:
     """Let a client believe that its agent accepts few keys per call."""
     calls = client._driver.core.session.calls
     calls.info = dataclasses.replace(calls.info, keys=LEAST)
@@ -37,7 +37,7 @@ def test_calls_with_many_keys_are_made_in_parts(alone: tuple[Any, str]) -> None:
         with pytest.raises(kvferry.Error, match="in several calls") as failed:
             client.get([MISSING] * (most + 1))
         assert failed.value.code == Code.TOO_LARGE
-        small(client)
+        limit_keys(client)
         with client.reserve(len(KEYS)) as pages:
             for number, page in enumerate(pages):
                 page.array()[:] = number
@@ -71,7 +71,7 @@ def test_calls_with_many_keys_are_made_in_parts(alone: tuple[Any, str]) -> None:
 def test_chunks_of_a_request_are_fetched_in_parts(hosts: Hosts) -> None:
     """Also if they stay at their sender until they are fetched, and the request ends there."""
     with kvferry.connect(hosts.socket("prefill")) as sends, kvferry.connect(hosts.socket("decode")) as client:
-        small(client)
+        limit_keys(client)
         with sends.reserve(len(KEYS)) as pages:
             for number, page in enumerate(pages):
                 page.array()[:] = number
@@ -92,7 +92,7 @@ def test_an_event_loops_calls_are_made_in_parts(alone: tuple[Any, str]) -> None:
 
     async def play() -> None:
         async with await aio.connect(path) as client:
-            small(client)
+            limit_keys(client)
             pages = await client.reserve(len(KEYS))
             await client.store(KEYS, pages)
             assert await client.contains(KEYS) == len(KEYS)

@@ -50,10 +50,10 @@ def test_an_agent_that_does_not_end_is_ended(tmp_path: pathlib.Path) -> None:
     ("script", "code", "says"),
     [
         ("exit 3", Code.FAULTED, "status 3"),
-        ("echo serving; exec sleep 60", Code.MALFORMED, "no JSON object"),
-        ("echo '[1]'; exec sleep 60", Code.MALFORMED, "no JSON object"),
+        ("echo serving; exec sleep 60", Code.MALFORMED, "not a JSON object"),
+        ("echo '[1]'; exec sleep 60", Code.MALFORMED, "not a JSON object"),
         ("exec sleep 60", Code.EXPIRED, "does not serve"),
-        ("exec >&-; exec sleep 60", Code.EXPIRED, "closed its output, and does not end"),
+        ("exec >&-; exec sleep 60", Code.EXPIRED, "closed its output and still runs"),
         ("head -c 100000 /dev/zero; exec sleep 60", Code.MALFORMED, "no end"),
     ],
 )

@@ -28,7 +28,7 @@ def layered(wire: AgentsDouble) -> AgentsDouble:
     return wire
 
 
-def sent_and_taken(pair: EnginePair, tokens: list[int]) -> Request:
+def send_and_check(pair: EnginePair, tokens: list[int]) -> Request:
     """Send a prompt's KV. The double compares each block with the expected KV."""
     request = pair.add_decode("r", tokens, pair.run_prefill("r", tokens))
     pair.decode.run(lambda: not pair.decode.requests)
@@ -36,7 +36,7 @@ def sent_and_taken(pair: EnginePair, tokens: list[int]) -> Request:
     return request
 
 
-def drained(pair: EnginePair) -> Any:
+def make_drain(pair: EnginePair) -> Any:
     """Return a function that waits until the prefill's threads are idle, so that nothing is late by chance."""
     return lambda: _drain(pair)
 
@@ -55,16 +55,16 @@ def test_loads_may_begin_before_the_forward_pass(either: AgentsDouble, length: i
     pair = EnginePair(either, budget)
     for engine in (pair.prefill, pair.decode):
         engine.loads_before_forward, engine.calls_layer_hooks = True, hooks
-    pair.prefill.between_layers = drained(pair)
-    assert sent_and_taken(pair, prompt(length, length)).computed_tokens == 1
+    pair.prefill.between_layers = make_drain(pair)
+    assert send_and_check(pair, prompt(length, length)).computed_tokens == 1
 
 
 @pytest.mark.parametrize("loads_first", [False, True])
 def test_a_draft_model_computes_its_layers_last(either: AgentsDouble, loads_first: bool) -> None:
     pair = EnginePair(either, 20)
     pair.prefill.draft_layers, pair.prefill.loads_before_forward = 1, loads_first
-    pair.prefill.between_layers = drained(pair)
-    assert sent_and_taken(pair, prompt(1, 50)).computed_tokens == 1
+    pair.prefill.between_layers = make_drain(pair)
+    assert send_and_check(pair, prompt(1, 50)).computed_tokens == 1
 
 
 def test_a_step_in_several_batches_says_of_a_layer_more_than_once(
@@ -80,9 +80,9 @@ def test_a_step_in_several_batches_says_of_a_layer_more_than_once(
     monkeypatch.setattr("vllm_engine.config", config)
     pair, tokens = EnginePair(either), prompt(1, 50)
     pair.prefill.batches_per_step = 2
-    pair.prefill.between_layers = drained(pair)
+    pair.prefill.between_layers = make_drain(pair)
     pair.prefill.add(Request("first", prompt(2, 20)))  # The first batch consists of this request.
-    assert sent_and_taken(pair, tokens).computed_tokens == 1
+    assert send_and_check(pair, tokens).computed_tokens == 1
 
 
 def test_a_preemption_is_known_before_the_step_writes(layered: AgentsDouble, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_what_another_connector_did_not_load_is_not_sent(
     pair.decode.step()
     pair.prefill.loads_before_forward = pair.prefill.sync_loads = True
     pair.prefill.wrong_sync_tokens = min(wrong, length // double.BLOCK * double.BLOCK)
-    pair.prefill.between_layers = drained(pair)
+    pair.prefill.between_layers = make_drain(pair)
     pair.run_prefill("r", tokens)
     pair.decode.run(lambda: not pair.decode.requests)
     pair.close_all()
@@ -183,4 +183,4 @@ def test_what_another_connector_did_not_load_is_not_sent(
 def test_what_another_connector_loaded_is_sent(layered: AgentsDouble) -> None:
     pair = EnginePair(layered, 20)
     pair.prefill.loads_before_forward = pair.prefill.sync_loads = True
-    assert sent_and_taken(pair, prompt(1, 50)).computed_tokens == 1
+    assert send_and_check(pair, prompt(1, 50)).computed_tokens == 1

@@ -35,7 +35,7 @@ def clock(wire: AgentsDouble, monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def saved(wire: AgentsDouble, since: int) -> list[str]:
+def save_calls(wire: AgentsDouble, since: int) -> list[str]:
     """Return the calls of the threads that save."""
     return [op for thread, op in wire.calls[since:] if thread in SAVE_THREADS]
 
@@ -50,7 +50,7 @@ def test_saves_that_are_late_ask_for_nothing(wire: AgentsDouble, monkeypatch: py
     since, clock.now = len(wire.calls), clock.now + TIMEOUT
     gate.release.set()
     pair.prefill.run(lambda: not pair.prefill.requests)
-    assert saved(wire, since) == ["reserve"]  # The load that had started.
+    assert save_calls(wire, since) == ["reserve"]  # The load that had started.
     pair.close_all()
     assert pair.prefill.counts["failed_saves"] == 5
 
@@ -66,7 +66,7 @@ def test_stores_that_are_late_ask_for_nothing(
     since, clock.now = len(wire.calls), clock.now + TIMEOUT
     gate.release.set()
     engine.run(engine.is_idle)
-    assert saved(wire, since) == ["contains"]
+    assert save_calls(wire, since) == ["contains"]
     close_engines([engine, other], wire)
 
 
@@ -95,7 +95,7 @@ def test_a_run_has_one_deadline(wire: AgentsDouble, monkeypatch: pytest.MonkeyPa
     gate.release.set()
     pair.prefill.run(lambda: not pair.prefill.requests)
     assert given == [TIMEOUT, TIMEOUT - 8, TIMEOUT - 16]
-    assert saved(wire, since)[-1] == "reserve"  # Nothing after the last reserve, whose pages came too late.
+    assert save_calls(wire, since)[-1] == "reserve"  # Nothing after the last reserve, whose pages came too late.
     pair.close_all()
     assert pair.prefill.counts["failed_saves"] == 1
 
@@ -110,7 +110,7 @@ def test_runs_that_are_late_ask_for_nothing(wire: AgentsDouble, monkeypatch: pyt
     since, clock.now = len(wire.calls), clock.now + TIMEOUT
     gate.release.set()
     pair.prefill.run(lambda: not pair.prefill.requests)
-    assert saved(wire, since) == ["begin_prefill"]
+    assert save_calls(wire, since) == ["begin_prefill"]
     pair.close_all()
 
 

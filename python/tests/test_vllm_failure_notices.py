@@ -16,7 +16,7 @@ from vllm_engine import Request
 LONG = 600
 
 
-def decoded(pair: EnginePair, name: str, tokens: list[int], params: dict[str, object] | None) -> int:
+def decode_request(pair: EnginePair, name: str, tokens: list[int], params: dict[str, object] | None) -> int:
     """Let a decode engine compute a request; return how many tokens of its prompt it computed itself."""
     request = pair.add_decode(name, tokens, params)
     pair.decode.run(lambda: not pair.decode.requests)
@@ -26,7 +26,7 @@ def decoded(pair: EnginePair, name: str, tokens: list[int], params: dict[str, ob
 def test_a_prefill_that_fails_is_told_with_its_reason(wire: AgentsDouble) -> None:
     pair, tokens = EnginePair(wire, load_patience=LONG), prompt(1, 33)
     wire.refuse_after = 1
-    assert decoded(pair, "r", tokens, pair.run_prefill("r", tokens)) == 33 - 16
+    assert decode_request(pair, "r", tokens, pair.run_prefill("r", tokens)) == 33 - 16
     assert wire.request_ends["r"][0] == Code.PEER_LOST
     assert "put" in wire.request_ends["r"][1]
     pair.close_all()
@@ -36,7 +36,7 @@ def test_a_request_that_was_sent_well_is_told_too(wire: AgentsDouble) -> None:
     """Otherwise a decode engine with other chunk names would wait for its own names."""
     pair, tokens = EnginePair(wire, load_patience=LONG), prompt(1, 33)
     params = pair.run_prefill("r", tokens)
-    assert decoded(pair, "r", [7, *tokens[1:]], params) == 33
+    assert decode_request(pair, "r", [7, *tokens[1:]], params) == 33
     assert wire.request_ends["r"] == (Code.OK, "")
     pair.close_all()
 
@@ -48,13 +48,13 @@ def test_an_id_that_is_used_again_is_another_attempt(wire: AgentsDouble, first: 
     for i in range(3):
         tokens = prompt(i, 33)
         if first:
-            assert decoded(pair, f"r{i}", tokens, again(pair, i, tokens)) == 1
+            assert decode_request(pair, f"r{i}", tokens, prefill_again(pair, i, tokens)) == 1
         else:
             request = pair.decode.add(
                 Request(f"r{i}-0b", tokens, {**pair.transfer_params("one"), "do_remote_prefill": True})
             )
             pair.decode.step()
-            again(pair, i, tokens)
+            prefill_again(pair, i, tokens)
             pair.decode.run(lambda: not pair.decode.requests)
             assert request.computed_tokens == (33 if i else 1)
     names = {name for name, _ in wire.request_ends.items()}
@@ -63,7 +63,7 @@ def test_an_id_that_is_used_again_is_another_attempt(wire: AgentsDouble, first: 
     pair.close_all()
 
 
-def again(pair: EnginePair, i: int, tokens: list[int]) -> dict[str, object]:
+def prefill_again(pair: EnginePair, i: int, tokens: list[int]) -> dict[str, object]:
     """Prefill a request whose id was used before."""
     request = pair.prefill.add(Request(f"r{i}-0a", tokens, pair.transfer_params("one")))
     pair.prefill.run(lambda: request.request_id not in pair.prefill.requests)
@@ -80,7 +80,7 @@ def test_engines_that_do_not_agree_compute_at_once(wire: AgentsDouble, caplog: p
     params["agreement"]["form"] = "kvferry.vllm/1"
     with caplog.at_level(logging.WARNING):
         for name in ("r", "s"):
-            assert decoded(pair, name, tokens, params) == 33
+            assert decode_request(pair, name, tokens, params) == 33
     pair.decode.run(lambda: "r" in wire.abandon_reasons)
     said = [record.getMessage() for record in caplog.records if "cannot be used here" in record.getMessage()]
     assert len(said) == 1

@@ -35,7 +35,7 @@ def test_the_entry_point_does_no_harm_where_vllm_has_no_registry(monkeypatch: py
 # ---- the scheduler's side hears of the worker's ----
 
 
-def scheduler_and_told(wire: AgentsDouble) -> tuple[Any, Any]:
+def make_scheduler_and_report(wire: AgentsDouble) -> tuple[Any, Any]:
     """Return a scheduler's side without reports, and the report of a worker's side."""
     pair = EnginePair(wire)
     from kvferry.vllm import connector
@@ -53,7 +53,7 @@ def output(told: Any = None) -> Any:
 
 def test_a_request_waits_for_what_workers_say_first(wire: AgentsDouble) -> None:
     """Handshake metadata is not used, because MultiConnector passes the same metadata to all connectors."""
-    scheduler, told = scheduler_and_told(wire)
+    scheduler, told = make_scheduler_and_report(wire)
     spec = {"req_id": "r", "receiver_host": "d", "receiver_init_port": [1], "receiver_alloc_port": [2]}
     request = Request("r", prompt(1, 20), {"do_remote_prefill": True, "disagg_spec": spec})
     assert scheduler.get_num_new_matched_tokens(request, 0) == (None, False)
@@ -65,7 +65,7 @@ def test_a_request_waits_for_what_workers_say_first(wire: AgentsDouble) -> None:
 
 
 def test_workers_of_all_ranks_say_so_once(wire: AgentsDouble) -> None:
-    _, told = scheduler_and_told(wire)
+    _, told = make_scheduler_and_report(wire)
     (info,) = told.ranks.values()
     both = told.aggregate(type(told)({1: info}))
     assert set(both.ranks) == {0, 1}

@@ -62,7 +62,7 @@ def embedded(seed: int, length: int = LENGTH) -> double.Tensor:
     return double.Tensor(np.random.default_rng(seed).random((length, 8), np.float32))
 
 
-def served(engine: Engine, name: str, **depends: Any) -> int:
+def serve_prompt(engine: Engine, name: str, **depends: Any) -> int:
     """Let an engine serve a prompt; return how many of its tokens were computed there."""
     request = engine.add(Request(name, prompt(1, LENGTH), **depends))
     engine.run(engine.is_idle)
@@ -122,10 +122,10 @@ def test_a_prompt_that_is_cut_has_the_names_of_its_beginning() -> None:
 def test_embeddings_in_place_of_tokens_are_no_others(wire: AgentsDouble) -> None:
     engines = sharing_engines(2)
     for seed in (1, 2):
-        assert served(engines[0], f"first-{seed}", prompt_embeds=embedded(seed)) == LENGTH
+        assert serve_prompt(engines[0], f"first-{seed}", prompt_embeds=embedded(seed)) == LENGTH
     for seed in (1, 2):
-        assert served(engines[1], f"again-{seed}", prompt_embeds=embedded(seed)) == LENGTH - 48
-    assert served(engines[1], "plain") == LENGTH
+        assert serve_prompt(engines[1], f"again-{seed}", prompt_embeds=embedded(seed)) == LENGTH - 48
+    assert serve_prompt(engines[1], "plain") == LENGTH
     close_engines(engines, wire)
 
 
@@ -185,8 +185,8 @@ def test_embeddings_without_a_name_are_computed(
     given = double.Tensor(embedded(1).array, "cuda:0" if kind == "device" else "cpu")
     mask = [True] if kind == "mask" else None
     for name in ("one", "two"):
-        assert served(engines[0], name, prompt_embeds=given, prompt_is_token_ids=mask) == LENGTH
-    assert {"device": "in memory of cuda:0", "mask": "of 60 tokens 1 say"}[kind] in caplog.text
+        assert serve_prompt(engines[0], name, prompt_embeds=given, prompt_is_token_ids=mask) == LENGTH
+    assert {"device": "in memory of cuda:0", "mask": "1 of 60 tokens are marked"}[kind] in caplog.text
     assert not wire.shared["0.sock"]
     close_engines(engines, wire)
 
@@ -197,9 +197,9 @@ def test_adapters_are_their_content(wire: AgentsDouble, tmp_path: Path) -> None:
     one, other = adapter(tmp_path / "one", 1, "first"), adapter(tmp_path / "other", 2, "second")
     copy = adapter(tmp_path / "copy", 2, "first")
     for made in (one, other):
-        assert served(engines[0], made.lora_path, lora_request=made) == LENGTH
-    assert served(engines[1], "copy", lora_request=copy) == LENGTH - 48
-    assert served(engines[1], "plain") == LENGTH
+        assert serve_prompt(engines[0], made.lora_path, lora_request=made) == LENGTH
+    assert serve_prompt(engines[1], "copy", lora_request=copy) == LENGTH - 48
+    assert serve_prompt(engines[1], "plain") == LENGTH
     close_engines(engines, wire)
 
 
@@ -208,13 +208,13 @@ def test_adapters_that_no_name_expresses_are_refused_by_name(
 ) -> None:
     engines = sharing_engines(1)
     loaded = adapter(tmp_path / "one", 1, "first")
-    assert served(engines[0], "first", lora_request=loaded) == LENGTH
-    assert served(engines[0], "again", lora_request=loaded) == LENGTH - 48
+    assert serve_prompt(engines[0], "first", lora_request=loaded) == LENGTH
+    assert serve_prompt(engines[0], "again", lora_request=loaded) == LENGTH - 48
     stored = dict(wire.shared["0.sock"])
     for name, made, why in (
         ("in place", adapter(tmp_path / "place", 2, "x", load_inplace=True), "was loaded in place"),
-        ("number", adapter(tmp_path / "another", 1, "y"), "has number 1, which was that of"),
-        ("empty", Adapter("empty", 3, str(tmp_path)), "has no files of an adapter"),
+        ("number", adapter(tmp_path / "another", 1, "y"), "has number 1, which"),
+        ("empty", Adapter("empty", 3, str(tmp_path)), "has no adapter files"),
         ("gone", Adapter("gone", 4, str(tmp_path / "gone")), "cannot be read"),
         ("changed", adapter(tmp_path / "one", 1, "after"), "was changed after it was loaded"),
     ):
@@ -222,7 +222,7 @@ def test_adapters_that_no_name_expresses_are_refused_by_name(
             engines[0].adapters[made.lora_int_id] = name
         caplog.clear()
         engines[0].scheduler._scheduler_side._inputs._logged_kinds.clear()
-        assert served(engines[0], name, lora_request=made) == LENGTH
+        assert serve_prompt(engines[0], name, lora_request=made) == LENGTH
         assert why in caplog.text
         assert "it is computed, and its KV is neither sent nor stored" in caplog.text
     assert wire.shared["0.sock"] == stored
@@ -243,7 +243,7 @@ def test_a_request_waits_for_a_digest_and_others_do_not(
     go.set()
     engines[0].run(engines[0].is_idle)
     assert slow.computed_tokens == LENGTH
-    assert served(engines[0], "again", lora_request=slow.lora_request) == LENGTH - 48
+    assert serve_prompt(engines[0], "again", lora_request=slow.lora_request) == LENGTH - 48
     close_engines(engines, wire)
 
 
@@ -253,7 +253,7 @@ def test_a_digest_that_takes_too_long_is_done_without(
     engines, go = sharing_engines(1, load_patience=0.05), threading.Event()
     monkeypatch.setattr(request_inputs, "adapter_digest", lambda _: "late" if go.wait(double.TIMEOUT) else "")
     made = adapter(tmp_path / "one", 1, "first")
-    assert served(engines[0], "slow", lora_request=made) == LENGTH
+    assert serve_prompt(engines[0], "slow", lora_request=made) == LENGTH
     assert "were not read in 0.05 s" in caplog.text
     assert not wire.shared["0.sock"]
     go.set()
@@ -266,27 +266,27 @@ def test_media_are_told_apart_where_they_are(wire: AgentsDouble) -> None:
     def media(identifier: str, offset: int) -> list[Feature]:
         return [Feature(identifier, Position(offset, 10))]
 
-    assert served(engines[0], "one", mm_features=media("cat", 20)) == LENGTH
-    assert served(engines[0], "two", mm_features=media("cat", 20)) == LENGTH - 48
-    assert served(engines[0], "three", mm_features=media("dog", 20)) == LENGTH - 16  # They have a common prefix.
-    assert served(engines[0], "four", mm_features=media("dog", 0)) == LENGTH
-    assert served(engines[0], "five", mm_features=media("", 0)) == LENGTH
-    assert served(engines[0], "six", mm_features=media("", 0)) == LENGTH  # Without a name it is not stored.
+    assert serve_prompt(engines[0], "one", mm_features=media("cat", 20)) == LENGTH
+    assert serve_prompt(engines[0], "two", mm_features=media("cat", 20)) == LENGTH - 48
+    assert serve_prompt(engines[0], "three", mm_features=media("dog", 20)) == LENGTH - 16  # They have a common prefix.
+    assert serve_prompt(engines[0], "four", mm_features=media("dog", 0)) == LENGTH
+    assert serve_prompt(engines[0], "five", mm_features=media("", 0)) == LENGTH
+    assert serve_prompt(engines[0], "six", mm_features=media("", 0)) == LENGTH  # Without a name it is not stored.
     close_engines(engines, wire)
 
 
 def test_salts_are_told_apart(wire: AgentsDouble) -> None:
     engines = sharing_engines(1)
     for salt in ("a", "b"):
-        assert served(engines[0], f"one-{salt}", cache_salt=salt) == LENGTH
-        assert served(engines[0], f"two-{salt}", cache_salt=salt) == LENGTH - 48
-    assert served(engines[0], "plain") == LENGTH
+        assert serve_prompt(engines[0], f"one-{salt}", cache_salt=salt) == LENGTH
+        assert serve_prompt(engines[0], f"two-{salt}", cache_salt=salt) == LENGTH - 48
+    assert serve_prompt(engines[0], "plain") == LENGTH
     close_engines(engines, wire)
 
 
 def test_an_input_of_a_vllm_to_come_is_refused_by_name(wire: AgentsDouble, caplog: pytest.LogCaptureFixture) -> None:
     engines = sharing_engines(1)
-    assert served(engines[0], "one") == LENGTH
+    assert serve_prompt(engines[0], "one") == LENGTH
     request = Request("two", prompt(1, LENGTH))
     request.news = "something"  # type: ignore[attr-defined]
     engines[0].add(request)
@@ -323,8 +323,8 @@ def test_engines_with_other_weights_share_nothing(wire: AgentsDouble) -> None:
 
     old, new = (Engine(KvferryConnector, "kv_both", socket="0.sock", weights=weights) for weights in ("old", "new"))
     new.weights = "new"
-    assert [served(engine, "first") for engine in (old, new)] == [LENGTH, LENGTH]
-    assert [served(engine, "again") for engine in (old, new)] == [LENGTH - 48, LENGTH - 48]
+    assert [serve_prompt(engine, "first") for engine in (old, new)] == [LENGTH, LENGTH]
+    assert [serve_prompt(engine, "again") for engine in (old, new)] == [LENGTH - 48, LENGTH - 48]
     close_engines([old, new], wire)
 
 
@@ -333,24 +333,24 @@ def test_engines_with_other_weights_share_nothing(wire: AgentsDouble) -> None:
 
 def test_kv_from_before_a_reset_is_not_used(wire: AgentsDouble) -> None:
     engines = sharing_engines(1)
-    assert served(engines[0], "before") == LENGTH
+    assert serve_prompt(engines[0], "before") == LENGTH
     engines[0].weights = "new"
     assert engines[0].scheduler.reset_cache() is True
-    assert served(engines[0], "after") == LENGTH
-    assert served(engines[0], "own") == LENGTH - 48
-    assert served(engines[1], "an engine with old weights") == LENGTH - 48
+    assert serve_prompt(engines[0], "after") == LENGTH
+    assert serve_prompt(engines[0], "own") == LENGTH - 48
+    assert serve_prompt(engines[1], "an engine with old weights") == LENGTH - 48
     engines[1].weights = "others"
     assert engines[1].scheduler.reset_cache() is True
-    assert served(engines[1], "others") == LENGTH
+    assert serve_prompt(engines[1], "others") == LENGTH
     assert engines[0].scheduler.reset_cache() is True
-    assert served(engines[0], "once more") == LENGTH
+    assert serve_prompt(engines[0], "once more") == LENGTH
     close_engines(engines, wire)
 
 
 def test_a_reset_before_workers_have_said_anything_counts(wire: AgentsDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine's weights and cache may be reset before its first step."""
     engines, step = sharing_engines(1), Engine.step
-    assert served(engines[0], "before") == LENGTH
+    assert serve_prompt(engines[0], "before") == LENGTH
 
     def reset_first(self: Engine, finish: bool = True) -> None:
         monkeypatch.setattr(Engine, "step", step)
@@ -360,7 +360,7 @@ def test_a_reset_before_workers_have_said_anything_counts(wire: AgentsDouble, mo
     monkeypatch.setattr(Engine, "step", reset_first)
     new = sharing_engines(1)[0]
     new.weights = "new"
-    assert served(new, "after") == LENGTH
+    assert serve_prompt(new, "after") == LENGTH
     close_engines([*engines, new], wire)
 
 
@@ -368,7 +368,7 @@ def test_a_reset_while_kv_from_before_is_loaded_says_so(wire: AgentsDouble, monk
     from agents_double import Agent
 
     engines = sharing_engines(1)
-    assert served(engines[0], "before") == LENGTH
+    assert serve_prompt(engines[0], "before") == LENGTH
     go, get = threading.Event(), Agent.shared_get
     monkeypatch.setattr(Agent, "shared_get", lambda *a, **k: get(*a, **k) if go.wait(double.TIMEOUT) else None)
     request = engines[0].add(Request("loads", prompt(1, LENGTH)))
@@ -386,7 +386,7 @@ def test_what_was_looked_for_before_a_reset_is_looked_for_again(
     from agents_double import Agent
 
     engines = sharing_engines(1)
-    assert served(engines[0], "before") == LENGTH
+    assert serve_prompt(engines[0], "before") == LENGTH
     go, contains = threading.Event(), Agent.contains
     monkeypatch.setattr(Agent, "contains", lambda *a: contains(*a) if go.wait(double.TIMEOUT) else 0)
     request = engines[0].add(Request("asks", prompt(1, LENGTH)))

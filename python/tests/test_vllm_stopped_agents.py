@@ -40,7 +40,7 @@ def ended(hosts: Hosts, *some: Engine) -> None:
     assert [hosts.count_held(side) for side in SIDES] == [0, 0]
 
 
-def sought(hosts: Hosts, prefill: Engine, decode: Engine, tokens: list[int] | None = None) -> Request:
+def wait_for_prompt(hosts: Hosts, prefill: Engine, decode: Engine, tokens: list[int] | None = None) -> Request:
     """Let a decode engine wait for a prompt, then let the prefill engine compute it; return the decode engine's
     request.
     """
@@ -60,7 +60,7 @@ def wait(what: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def once(patch: pytest.MonkeyPatch, owner: Any, name: str, then: Callable[[], None], after: int = 0) -> None:
+def run_after_calls(patch: pytest.MonkeyPatch, owner: Any, name: str, then: Callable[[], None], after: int = 0) -> None:
     """Run an action when a method has returned so many times."""
     former, left = getattr(owner, name), [after]
 
@@ -106,10 +106,10 @@ def test_behind_an_agent_that_is_stopped_all_wait_together(hosts: Hosts, monkeyp
 
 
 @contextlib.contextmanager
-def stopped_at(hosts: Hosts, side: str, patch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
+def stop_agent_at_copy(hosts: Hosts, side: str, patch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
     """Stop an agent when a copy of its pages was made for the first time, and continue it at the end."""
     process = hosts.agents[side].process
-    once(patch, Cache, name, lambda: stop_process(process))
+    run_after_calls(patch, Cache, name, lambda: stop_process(process))
     try:
         yield
     finally:
@@ -123,7 +123,7 @@ def test_pages_of_an_agent_that_is_stopped_are_given_back_later(hosts: Hosts, mo
     prefill, decode = make_engines(hosts, save_patience=0.5, saves=1, load_patience=600)
     for i in range(3):
         prefill.add(Request(f"r{i}-p", [i, *TOKENS], {"disagg_spec": spec_of(hosts, f"r{i}")}))
-    with stopped_at(hosts, "prefill", monkeypatch, "gather"):
+    with stop_agent_at_copy(hosts, "prefill", monkeypatch, "gather"):
         prefill.run(prefill.is_idle)
     for engine in (prefill, decode):
         engine.close()
@@ -135,7 +135,7 @@ def test_a_load_has_come_though_its_agent_is_stopped_then(hosts: Hosts, monkeypa
     prefill.add(Request("r-p", TOKENS[:16], {"disagg_spec": spec_of(hosts, "r")}))
     prefill.run(prefill.is_idle)
     request = decode.add(Request("r-d", TOKENS[:16], prefill.outputs["r-p"]))
-    with stopped_at(hosts, "decode", monkeypatch, "scatter"):
+    with stop_agent_at_copy(hosts, "decode", monkeypatch, "scatter"):
         decode.run(decode.is_idle)
         assert request.computed_tokens == 1
     ended(hosts, prefill, decode)
@@ -147,7 +147,7 @@ def test_a_load_has_come_though_its_agent_is_stopped_then(hosts: Hosts, monkeypa
 @DELAYED
 def test_kv_is_read_when_it_is_fetched(hosts: Hosts) -> None:
     prefill, decode = make_engines(hosts, delayed=True)
-    assert sought(hosts, prefill, decode).computed_tokens == 1
+    assert wait_for_prompt(hosts, prefill, decode).computed_tokens == 1
     ended(hosts, prefill, decode)
 
 
@@ -158,7 +158,7 @@ def test_a_cancel_is_noticed_while_a_fetch_waits(hosts: Hosts) -> None:
     decode.step()
     decode.abort(gone)
     decode.run(decode.is_idle)  # Its blocks are back, and its thread serves other requests.
-    assert sought(hosts, prefill, decode).computed_tokens == 1
+    assert wait_for_prompt(hosts, prefill, decode).computed_tokens == 1
     ended(hosts, prefill, decode)
 
 
@@ -179,7 +179,7 @@ def test_a_prefill_that_fails_is_told_while_a_fetch_waits(
     monkeypatch.setattr(Client, "put", fails)
     prefill, decode = make_engines(hosts, delayed=True, load_patience=600, blocks=128)
     tokens = list(range(300))  # Two batches of chunks.
-    assert sought(hosts, prefill, decode, tokens).computed_tokens == 300 - 256 * came
+    assert wait_for_prompt(hosts, prefill, decode, tokens).computed_tokens == 300 - 256 * came
     ended(hosts, prefill, decode)
 
 
@@ -197,7 +197,9 @@ def test_a_load_whose_agent_was_another_at_the_end_does_not_count(
     prefill.add(Request("r-p", TOKENS, spec))
     prefill.run(prefill.is_idle)
     name, last = ("scatter_layer", 3 * double.LAYERS - 1) if "decode" in modes else ("scatter", 2)
-    once(monkeypatch, Cache, name, lambda: hosts.restart_agent("decode", decode.worker._worker._client), last)
+    run_after_calls(
+        monkeypatch, Cache, name, lambda: hosts.restart_agent("decode", decode.worker._worker._client), last
+    )
     wanted = decode.add(Request("r-d", TOKENS, prefill.outputs["r-p"]))
     decode.run(decode.is_idle)
     assert wanted.computed_tokens == 45
@@ -213,8 +215,10 @@ def test_a_save_whose_agent_was_another_at_the_end_is_told(
     prefill, decode = make_engines(hosts, load_patience=600)
     layered = "prefill" in request.node.callspec.params["hosts"]
     name, last = ("gather_layer", double.LAYERS - 1) if layered else ("gather", 2)
-    once(monkeypatch, Cache, name, lambda: hosts.restart_agent("prefill", prefill.worker._worker._client), last)
-    assert sought(hosts, prefill, decode).computed_tokens == 45
+    run_after_calls(
+        monkeypatch, Cache, name, lambda: hosts.restart_agent("prefill", prefill.worker._worker._client), last
+    )
+    assert wait_for_prompt(hosts, prefill, decode).computed_tokens == 45
     ended(hosts, prefill, decode)
     assert prefill.counts["failed_saves"] == 1
 
@@ -241,7 +245,7 @@ def test_a_prefill_whose_last_batch_fails_is_told(
 
     for name in ("put", "begin_prefill"):
         monkeypatch.setattr(Client, name, astray(getattr(Client, name)))
-    assert sought(hosts, prefill, decode).computed_tokens == 45
+    assert wait_for_prompt(hosts, prefill, decode).computed_tokens == 45
     ended(hosts, prefill, decode)
 
 

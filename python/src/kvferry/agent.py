@@ -147,7 +147,7 @@ def _read_announcement(process: subprocess.Popen[bytes], timeout: float) -> dict
     except ValueError:
         announcement = None
     if not isinstance(announcement, dict):
-        raise _start_error(Code.MALFORMED, "its first line is no JSON object")
+        raise _start_error(Code.MALFORMED, "its first line is not a JSON object")
     return announcement
 
 
@@ -156,7 +156,7 @@ def _exit_error(process: subprocess.Popen[bytes], deadline: float) -> Error:
     try:
         return _start_error(Code.FAULTED, f"it ended with status {process.wait(max(0.0, deadline - time.monotonic()))}")
     except subprocess.TimeoutExpired:
-        return _start_error(Code.EXPIRED, "it closed its output, and does not end")
+        return _start_error(Code.EXPIRED, "it closed its output and still runs")
 
 
 def _start_error(code: Code, reason: str) -> Error:

@@ -197,4 +197,4 @@ def _file_kind(path: str) -> str | None:
 
 def warn_unclosed_client(subject: str) -> None:
     """Warn of a client that was dropped without close."""
-    warnings.warn(f"{subject} was forgotten; close it", ResourceWarning, stacklevel=2)
+    warnings.warn(f"{subject} was dropped; close it", ResourceWarning, stacklevel=2)

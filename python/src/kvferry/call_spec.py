@@ -62,7 +62,7 @@ def no_answer_error(op: str, seconds: float) -> Error:
     if seconds < _MIN_TELLING_TIMEOUT:
         remedy = "the request's time was nearly over when it began; treat it as a miss, and give requests more time"
     else:
-        remedy = "the agent is stopped or overloaded, or away; treat it as a miss, and look at the agent"
+        remedy = "the agent is stopped, overloaded or unreachable; treat it as a miss, and check the agent"
     details = ErrorDetails(stage="agent", field="the call", theirs=theirs, remedy=remedy)
     return make_error(op, Code.EXPIRED, details)
 
@@ -81,14 +81,14 @@ def check_texts(op: str, name: str, values: Sequence[str]) -> list[str]:
     """Return a list of texts, or raise. A single text is refused, because it is a sequence of texts by mistake."""
     items = check_list(op, name, values)
     if not all(isinstance(value, str) for value in items):
-        raise invalid_error(op, name, repr(values)[:60], "a list of texts", "name each by a text")
+        raise invalid_error(op, name, repr(values)[:60], "a list of texts", "give a list of texts")
     return items
 
 
 def check_list(op: str, name: str, values: Iterable[T]) -> list[T]:
     """Return a list, or raise if the value is a single text, which Python treats as a sequence of characters."""
     if isinstance(values, (str, bytes)):
-        raise invalid_error(op, name, repr(values)[:60], "a list", f"put it into one: {name}=[...]")
+        raise invalid_error(op, name, repr(values)[:60], "a list", f"put it into a list: {name}=[...]")
     return list(values)
 
 

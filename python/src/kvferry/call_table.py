@@ -90,7 +90,7 @@ class CallTable:
         """Raise if a call cannot be made. This changes nothing."""
         op = call.op
         if self.no_agent:
-            raise lost_error(op, "no agent is there; treat it as a miss, and look why the agent does not run")
+            raise lost_error(op, "no agent is there; treat it as a miss, and check why the agent does not run")
         if self.queued_count >= self._queue_max and op not in RELEASE_OPS:
             raise Error(
                 op,
@@ -332,7 +332,7 @@ class CallTable:
             return
         for page, length in zip(pages, lengths, strict=True):
             if not self.info.has_page(page) or length > self.info.page_bytes:
-                raise MessageError(f"{length} bytes of page {page}, which the pool has not")
+                raise MessageError(f"{length} bytes of page {page}, which is not in the pool")
 
     def _handle_answer(self, call: Call, answer: Answer) -> list[CallEvent]:
         if call.answer is not None:

@@ -94,7 +94,7 @@ class CallWaiter(Generic[F]):
     def reply(self) -> Reply:
         """Return the reply of a call that has ended. It raises the error of a lost call."""
         if self._reply is None:
-            raise self._error or AssertionError("BUG: nothing has come yet")
+            raise self._error or AssertionError("BUG: the call has not ended yet")
         return self._reply
 
     def handle_answer(self, reply: Reply) -> None:
@@ -118,7 +118,7 @@ class CallWaiter(Generic[F]):
     def handle_shown(self, show: Show, pool: Pool | DevicePool) -> None:
         """Pass shown chunks on."""
         if self._on_shown is None:
-            raise AssertionError("BUG: chunks are shown to nobody")
+            raise AssertionError("BUG: chunks are shown to a call that expects none")
         chunks = [pool.page_memory(number, length) for number, length in zip(show.pages, show.lengths, strict=True)]
         for chunk in chunks:
             if isinstance(chunk, DeviceBytes):

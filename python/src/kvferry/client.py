@@ -357,7 +357,14 @@ class Client(Attachment):
     ) -> Prefix:
         """Acquire read leases at the peers that have the chunks, without reading them yet, and count the chunks.
 
-        Read the chunks with fetch or shared_fetch under the same request id.
+        Read the chunks with fetch or shared_fetch under the same request id, or give the leases back with abandon. The
+        peers keep the chunks for their p2p_pull_pending_ttl.
+
+        Args:
+            keys: the names of the chunks.
+            request: the id of the request.
+            source: the peer; None to ask the directories.
+            timeout: how long the call may take.
         """
         return self._run(operations.lease(keys, request, source, timeout))
 
@@ -394,16 +401,19 @@ class Client(Attachment):
         the blocks is undefined.
 
         Args:
-            request: the id of the request.
-            producers: the ranks that write.
+            request: the engine's own id of the request.
+            producers: the ranks that write, in order of their stages and then of their ranks.
             blocks: the blocks to write into.
-            producer_ranks: number of tensor-parallel ranks of the producer.
-            producer_stages: number of pipeline stages of the producer.
-            transfer: the id of the transfer, if it differs from the request.
-            engine: the engine id of the producer.
+            producer_ranks: the tensor-parallel size of the producer.
+            producer_stages: the pipeline-parallel size of the producer.
+            transfer: the id of the transfer at both ends; if it is empty, the ends are matched by request.
+            engine: the producer's register.engine_id; empty accepts any engine.
             timeout: how long to wait for the producers.
             epoch: if given, the call is made in this session only, because block numbers of one session mean other
                 blocks in the next.
+
+        Returns:
+            A pending call, whose result counts the written pages.
         """
         spec = operations.register_blocks(
             request, producers, blocks, producer_ranks, producer_stages, transfer, engine, timeout, epoch

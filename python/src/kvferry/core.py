@@ -23,7 +23,7 @@ from kvferry.codes import Code
 from kvferry.errors import ClosedError, Error, ErrorDetails, lost_error
 from kvferry.link import READ_SIZE, ForeignUserError, Link, LinkError, ReconnectBackoff
 from kvferry.pool import Pool, forget_mappings, pin_pool, unpin_pool
-from kvferry.session import Attachment, AttachmentRefused, ConnectionBroken, Session
+from kvferry.session import AttachmentRefused, ConnectionBroken, Session, SessionAttached
 from kvferry.values import PoolMemory
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ class Core:
 
     def _handle_events(self, events: Iterable[Event], now: float) -> None:
         for event in events:
-            if isinstance(event, Attachment):
+            if isinstance(event, SessionAttached):
                 self._handle_attachment(event, now)
             elif isinstance(event, AttachmentRefused):
                 self._handle_refusal(event, now)
@@ -362,7 +362,7 @@ class Core:
         else:
             self._drop_connection(now, str(self.refusal))
 
-    def _handle_attachment(self, event: Attachment, now: float) -> None:
+    def _handle_attachment(self, event: SessionAttached, now: float) -> None:
         link, info = self.link, event.info
         if link is None:
             return
@@ -372,7 +372,7 @@ class Core:
                 if info.device_key and not info.device_pages:
                     self._install_pool(npu.DevicePool(info))
                 elif fd is None:
-                    raise OSError("no descriptor came with the attachment")
+                    raise OSError("the agent sent no descriptor with the attachment")
                 else:
                     self._install_pool(_open_pools(fd, info))
         except (OSError, ValueError, OverflowError) as error:
@@ -433,8 +433,8 @@ class Core:
             waiter.handle_return()
 
     def _deliver_answer(self, event: CallAnswered) -> None:
-        held = event.answer.held
-        waiter = self._waiters.get(event.call) if held else self._waiters.pop(event.call, None)
+        in_use = event.answer.held
+        waiter = self._waiters.get(event.call) if in_use else self._waiters.pop(event.call, None)
         if waiter is None:
             return
         info = self.session.info
@@ -508,4 +508,4 @@ def release_forgotten(core: Core, op: str, number: int, epoch: int, description:
     if core.closing or core.forked or epoch != core.epoch:
         return
     core.queue_release(op, number, epoch)
-    warnings.warn(f"{description} were forgotten, and given back by the collector", ResourceWarning, stacklevel=2)
+    warnings.warn(f"{description} were dropped, and released by the garbage collector", ResourceWarning, stacklevel=2)

@@ -39,16 +39,16 @@ class ErrorDetails:
         return "; ".join(part for part in (subject, self.remedy or REMEDIES.get(code, "")) if part)
 
     def _values(self) -> str:
-        here, there = (" here", " there") if self.peer else ("", "")
+        local, remote = (" here", " there") if self.peer else ("", "")
         if not self.ours and not self.theirs:
             return self.field
         if not self.theirs:
-            return f"{self.field} is {self.ours}{here}"
+            return f"{self.field} is {self.ours}{local}"
         if not self.ours:
-            return f"{self.field} is {self.theirs}{there}"
+            return f"{self.field} is {self.theirs}{remote}"
         if not self.peer:
             return f"{self.field} is {self.theirs}, want {self.ours}"
-        return f"{self.field} is {self.ours}{here}, {self.theirs}{there}"
+        return f"{self.field} is {self.ours}{local}, {self.theirs}{remote}"
 
 
 class Error(Exception):
@@ -160,8 +160,8 @@ def lost_error(op: str, remedy: str = "") -> LostError:
     )
 
 
-def invalid_error(op: str, field: str, given: str, wanted: str, remedy: str) -> InvalidError:
+def invalid_error(op: str, field: str, actual: str, expected: str, remedy: str) -> InvalidError:
     """Create the error of a call that cannot be made."""
     return InvalidError(
-        op, Code.INVALID, ErrorDetails(stage="command", field=field, ours=wanted, theirs=given, remedy=remedy)
+        op, Code.INVALID, ErrorDetails(stage="command", field=field, ours=expected, theirs=actual, remedy=remedy)
     )

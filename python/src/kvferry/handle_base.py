@@ -116,7 +116,7 @@ class Handle:
         if self._epoch != self._core.epoch:
             raise lost_error(op, "the handle is void, because its session is over; treat it as a miss")
         if self._number and self.released:
-            raise invalid_error(op, "the handle", "released", "one that is not", "do not release it while you use it")
+            raise invalid_error(op, "the handle", "released", "a valid handle", "do not release it while you use it")
 
 
 class Page:
@@ -159,7 +159,7 @@ class Page:
         try:
             dtype = np.dtype(dtype)
         except TypeError as error:
-            remedy = 'give one of numpy\'s; for bfloat16 take "uint16", or tensor(torch.bfloat16)'
+            remedy = 'give a type of numpy; for bfloat16 use "uint16", or tensor(torch.bfloat16)'
             raise invalid_error("array", "dtype", repr(dtype)[:60], "a type of numpy", remedy) from error
         whole = self._host_bytes()
         if not self._pages.writable:
@@ -215,9 +215,7 @@ class Page:
             return
         content = np.frombuffer(memoryview(data).cast("B"), np.uint8)
         if not self._pages.writable:
-            raise invalid_error(
-                "write", "the page", "only to be read", "pages of a reserve", "reserve pages to write to"
-            )
+            raise invalid_error("write", "the page", "read-only", "pages of a reserve", "reserve pages to write to")
         whole[: self._check_size(content.nbytes)] = content
 
     def _device_bytes(self, op: str) -> DeviceBytes:
@@ -262,10 +260,10 @@ class PagesBase(Handle):
 
     def __repr__(self) -> str:
         """Return the numbers of the pages, and their state."""
-        some = ", ".join(map(str, self.numbers[:4])) + (", ..." if len(self) > 4 else "")
-        text = f"{len(self)} pages{f' ({some})' if some else ''}, {'writable' if self.writable else 'to be read'}"
+        numbers = ", ".join(map(str, self.numbers[:4])) + (", ..." if len(self) > 4 else "")
+        text = f"{len(self)} pages{f' ({numbers})' if numbers else ''}, {'writable' if self.writable else 'read-only'}"
         shortfall = f", shortfall: {self.shortfall}" if self.shortfall is not None else ""
-        return format_repr(self, f"{text}, {self._state() if self._number else 'nothing held'}{shortfall}")
+        return format_repr(self, f"{text}, {self._state() if self._number else 'empty'}{shortfall}")
 
     def __len__(self) -> int:
         """Return the number of pages."""
@@ -296,7 +294,7 @@ class PagesBase(Handle):
         self.check_valid(op)
         if index in self._stored_indices:
             raise invalid_error(
-                op, "page", str(index), "one that the handle has", "the page was stored: the cache owns it"
+                op, "page", str(index), "a page that the handle owns", "the page was stored: the cache owns it"
             )
 
     def mark_stored(self, indices: range) -> None:
@@ -320,11 +318,11 @@ class PagesBase(Handle):
                 "it is the index of the first key's page in the handle",
             )
         if not 0 < count <= len(self) - first:
-            given, wanted = (
+            actual, expected = (
                 f"{count}, from page {first} on",
                 f"1 to {len(self) - first} of the handle's {len(self)} pages",
             )
-            raise invalid_error(op, "keys", given, wanted, "each key takes a page, from first on")
+            raise invalid_error(op, "keys", actual, expected, "each key needs a page, from first_page on")
 
     def _release(self, timeout: float | None) -> CallSpec[None] | None:
         """Return the call that releases the pages; None if there is nothing to wait for.

@@ -66,7 +66,7 @@ class Pages(PagesBase):
         """
         if self.released:
             return
-        lost = self._lost_while_reading() if error is None else None
+        lost_error = self._lost_while_reading() if error is None else None
         try:
             self.release()
         except ExpiredError as release_error:
@@ -75,8 +75,8 @@ class Pages(PagesBase):
             if error is None:
                 raise
             log.warning("%s", release_error)  # The error of the block is more precise.
-        if lost is not None:
-            raise lost
+        if lost_error is not None:
+            raise lost_error
 
 
 @contextmanager

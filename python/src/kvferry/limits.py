@@ -21,14 +21,14 @@ REASON_BYTES = 240
 # Remedies for a call that has more keys than the agent accepts at once and whose result cannot be combined from several
 # calls. The other operations are split by split_keys.
 _SPLIT_REMEDIES = {
-    "put": "put them as several batches, with last for the last one alone: each has an outcome, and holds its pages",
-    "get": "get them in several calls: each gives pages that are released together",
-    "shared_get": "get them in several calls: each gives pages that are released together",
-    "recall": "recall them in several calls: each fills pages from its first on",
-    "share": "share them in several calls: each is withdrawn by itself",
-    "keep": "keep and fetch them under several requests: what is kept for one is fetched by one call",
-    "shared_fetch": "keep and fetch them under several requests: what is kept for one is fetched by one call",
-    "begin_prefill": "raise chunk_size, so that a prompt has fewer chunks: the layers of all its chunks go together",
+    "put": "put them as several batches, with last_batch for the last one: each batch has its own result and pages",
+    "get": "get them in several calls: each call returns a handle",
+    "shared_get": "get them in several calls: each call returns a handle",
+    "recall": "recall them in several calls: each call fills pages from its first_page on",
+    "share": "share them in several calls: each call returns a handle",
+    "keep": "lease and fetch them under several request ids: one call fetches the chunks of one request id",
+    "shared_fetch": "lease and fetch them under several request ids: one call fetches the chunks of one request id",
+    "begin_prefill": "raise chunk_size, so that a prompt has fewer chunks: the layers of all chunks go together",
 }
 
 # Bytes of a call without its keys and without the done list of the window, and bytes of a key without its text.
@@ -88,13 +88,11 @@ def split_keys(keys: Sequence[str], info: Attached | None) -> list[Sequence[str]
 def check_text(op: str, field: str, value: Any, max_bytes: int = TEXT_BYTES) -> None:
     """Raise if a value is not a text of at most max_bytes bytes."""
     if not isinstance(value, str):
-        raise invalid_error(op, field, repr(value)[:60], "a text", "name it by a text")
+        raise invalid_error(op, field, repr(value)[:60], "a text", "give a text")
     try:
         size = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
-        raise invalid_error(
-            op, field, ascii(value)[:60], "a text in UTF-8", "leave out what is no character"
-        ) from error
+        raise invalid_error(op, field, ascii(value)[:60], "a text in UTF-8", "remove invalid characters") from error
     _check_maximum(op, field, size, max_bytes, " bytes", "give a shorter one")
 
 
@@ -109,14 +107,14 @@ def _check_entry(op: str, name: str, value: Any) -> None:
         _check_maximum(op, name, count, BLOCKS, " in all groups", "register fewer blocks at a time")
     elif name in _FLAGS:
         if not isinstance(value, bool):
-            raise invalid_error(op, name, repr(value)[:60], "True or False", "give one of these")
+            raise invalid_error(op, name, repr(value)[:60], "True or False", "give one of them")
     elif not isinstance(value, (int, list)) or isinstance(value, bool):
         raise invalid_error(op, name, repr(value)[:60], "a number", "give an int")
 
 
-def _check_maximum(op: str, field: str, given: int, maximum: int, unit: str, remedy: str) -> None:
-    if given > maximum:
+def _check_maximum(op: str, field: str, actual: int, maximum: int, unit: str, remedy: str) -> None:
+    if actual > maximum:
         details = ErrorDetails(
-            stage="command", field=field, theirs=f"{given}{unit}", ours=f"at most {maximum}{unit}", remedy=remedy
+            stage="command", field=field, theirs=f"{actual}{unit}", ours=f"at most {maximum}{unit}", remedy=remedy
         )
         raise make_error(op, Code.TOO_LARGE, details)

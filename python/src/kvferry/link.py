@@ -133,7 +133,7 @@ def _check_server(sock: socket.socket, path: str) -> int:
     _check_user("the process", uid)
     status = os.stat(path)
     if not stat.S_ISSOCK(status.st_mode):
-        raise LinkError(f"{path} was a socket, and is none any more")
+        raise LinkError(f"{path} is not a socket any more")
     _check_user("the socket", status.st_uid)
     return int(pid)
 

@@ -233,7 +233,7 @@ def decode(payload: bytes) -> Message:
         raise MessageError("not a map")
     kind = content.get("type")
     if type(kind) is not str or kind not in _KINDS:
-        raise MessageError(f"no message of the agent's: {str(kind)[:40]!r}")
+        raise MessageError(f"not a message of the agent: {str(kind)[:40]!r}")
     message_class, readers, required = _KINDS[kind]
     values: dict[str, Any] = {}
     for name, reader in readers.items():

@@ -106,7 +106,7 @@ class Library:
             if is_physical.value == physical:
                 return logical
         raise NPUError(
-            f"this process does not see NPU {physical} of the host, whose memory the pool is: let both see the same "
+            f"this process does not see NPU {physical} of the host, which has the pool: let both see the same "
             "NPU (ASCEND_RT_VISIBLE_DEVICES)"
         )
 
@@ -217,12 +217,10 @@ class DeviceBytes:
 
     def _check_writable(self, size: int) -> None:
         if not self.writable:
-            raise invalid_error(
-                "write", "the chunk", "only to be read", "pages of a reserve", "reserve pages to write to"
-            )
+            raise invalid_error("write", "the chunk", "read-only", "pages of a reserve", "reserve pages to write to")
         if size > self.nbytes:
             raise invalid_error(
-                "write", "data", f"{size} bytes", f"at most {self.nbytes}", "give what the page has room for"
+                "write", "data", f"{size} bytes", f"at most {self.nbytes}", "give at most as many bytes as the page has"
             )
 
 
@@ -297,7 +295,7 @@ class DevicePool:
 
 def device_memory_error(op: str, pool: DevicePool) -> Error:
     """Create the error of an operation that needs memory of the host."""
-    remedy = "use read and write of a page, or its address in work that you give the NPU"
+    remedy = "use read and write of a page, or its address in work for the NPU"
     return invalid_error(op, "the pool", f"memory of {pool.name}", "memory of the host", remedy)
 
 

@@ -291,7 +291,11 @@ def _peer_entries(op: str, peer: Peer | SharingPeer | None) -> dict[str, Any]:
         return {}
     if not hasattr(peer, "host"):
         raise invalid_error(
-            op, "peer", repr(peer)[:60], "a kvferry.Peer", 'give one, such as kvferry.Peer("10.0.0.2", 7300, 7400)'
+            op,
+            "peer",
+            repr(peer)[:60],
+            "a kvferry.Peer",
+            'give a kvferry.Peer, such as kvferry.Peer("10.0.0.2", 7300, 7400)',
         )
     entries: dict[str, Any] = {"host": peer.host}
     # The agent refuses fields that an operation does not take, and one Peer may serve all operations.

@@ -160,9 +160,9 @@ def _check_sealed(fd: int) -> None:
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError as error:
-        raise PoolError(f"the file that came is no memfd, as an agent's is: {error}") from error
+        raise PoolError(f"the received file is not a memfd, as an agent's pool is: {error}") from error
     if seals & _SEALS != _SEALS:
-        raise PoolError(f"the file that came has seals {seals:#x}, and an agent's has {_SEALS:#x}: its size may change")
+        raise PoolError(f"the received file has seals {seals:#x}, and an agent's has {_SEALS:#x}: its size may change")
 
 
 def forget_mappings() -> None:
@@ -185,11 +185,11 @@ _PORTABLE = 1
 def pin_pool(pool: Pool | DevicePool) -> PinResult:
     """Register the pool's memory with CUDA, so that copies between the pool and devices need no intermediate buffer."""
     if not isinstance(pool, Pool):
-        return PinResult(False, 0, f"nothing was pinned: the pool is memory of {pool.name}")
+        return PinResult(False, 0, f"nothing was pinned: the pool is in memory of {pool.name}")
     try:
         torch = torch_module()
     except ImportError as error:
-        return PinResult(False, 0, f"nothing was pinned: no torch ({error})")
+        return PinResult(False, 0, f"nothing was pinned: torch is not installed ({error})")
     if not torch.cuda.is_available():
         return PinResult(False, 0, "nothing was pinned: torch finds no CUDA device")
     if not pool.bytes.nbytes:

@@ -25,12 +25,12 @@ class PendingCallBase(Generic[T]):
 
     def __repr__(self) -> str:
         """Return the operation, and whether it has ended."""
-        return format_repr(self, f"{self._spec.op}, {'ended' if self.done() else 'under way'}")
+        return format_repr(self, f"{self._spec.op}, {'ended' if self.done() else 'in progress'}")
 
     def done(self) -> bool:
         """Report whether the call has ended."""
-        ended: bool = self._waiter.end_event.done()
-        return ended
+        is_done: bool = self._waiter.end_event.done()
+        return is_done
 
     def cancel(self) -> None:
         """Cancel the call. It still has a result, usually CANCELLED."""
@@ -57,7 +57,7 @@ class PutResultBase:
         return format_repr(self, f"{self.sent} sent, {self.skipped} skipped, {self._memory_state()}")
 
     def _memory_state(self) -> str:
-        return "its pages may still be read" if not self._waiter.return_event.done() else "its pages are back"
+        return "its pages may still be read" if not self._waiter.return_event.done() else "its pages are unused"
 
     def _raise_error(self, spec: CallSpec[None]) -> None:
         """Raise the error of the put, if it failed, with this result."""

@@ -22,7 +22,7 @@ QUEUE_MAX = 4096
 
 
 @dataclass(frozen=True)
-class Attachment:
+class SessionAttached:
     """The agent accepted the attachment. If it is not resumed, earlier results are void and earlier calls have
     ended.
     """
@@ -47,7 +47,7 @@ class ConnectionBroken:
     reason: str
 
 
-Event = Attachment | AttachmentRefused | ConnectionBroken | CallEvent
+Event = SessionAttached | AttachmentRefused | ConnectionBroken | CallEvent
 
 
 class Session:
@@ -170,7 +170,7 @@ class Session:
         if info.resumed and (
             not self._requested_session or info.session != self._requested_session or info.life != self._incarnation
         ):
-            raise MessageError("the agent resumed another session than was asked for")
+            raise MessageError("the agent resumed another session than the requested one")
         if self._is_stale and info.resumed:
             self._send_late_detach()
             return
@@ -178,7 +178,7 @@ class Session:
         self._session, self._incarnation = info.session, info.life
         self.calls.no_agent = self._detach_call is not None
         events += self.calls.handle_attached(info)
-        events.append(Attachment(info, info.resumed))
+        events.append(SessionAttached(info, info.resumed))
 
     def _handle_refused(self, info: Attached, events: list[Event]) -> None:
         self._receiving = False
@@ -198,7 +198,7 @@ class Session:
     def _handle_late_detach(self, message: messages.Message, events: list[Event]) -> None:
         if isinstance(message, Answer) and message.id == self._late_detach_number:
             self._session, self._is_stale, self._receiving = 0, False, False
-            events.append(ConnectionBroken("the session that was given up is over; another begins"))
+            events.append(ConnectionBroken("the session that was given up is over; a new session begins"))
 
     # ---- the end of the session ----
 
@@ -242,5 +242,5 @@ class Session:
 
 def _closed_events(events: list[CallLost]) -> list[CallLost]:
     """Return the events with the error of a closed client."""
-    remedy = "make another client"
+    remedy = "create another client"
     return [CallLost(e.call, ClosedError(e.call.op, Code.CLOSED, ErrorDetails(remedy=remedy))) for e in events]

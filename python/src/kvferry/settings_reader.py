@@ -28,19 +28,21 @@ def read_settings(kind: type[Any], values: Mapping[str, Any], section: str, op: 
     Raises:
         InvalidError: a setting is unknown or has a wrong value.
     """
-    known = {field.name: field for field in fields(kind)}
+    known_fields = {field.name: field for field in fields(kind)}
     value: Any
     for name, value in values.items():
-        if name not in known:
-            raise invalid_error(op, f"{section}.{name}", repr(value)[:60], f"one of {', '.join(known)}", "take it out")
-        default = known[name].default
+        if name not in known_fields:
+            raise invalid_error(
+                op, f"{section}.{name}", repr(value)[:60], f"one of {', '.join(known_fields)}", "remove it"
+            )
+        default = known_fields[name].default
         kinds = (int, float) if isinstance(default, float) else (type(default),)
         if isinstance(value, bool) != isinstance(default, bool) or not isinstance(value, kinds):
-            wanted = {str: "a text", bool: "true or false"}.get(type(default), "a number")
-            raise invalid_error(op, f"{section}.{name}", repr(value)[:60], wanted, "give one")
+            expected = {str: "a text", bool: "true or false"}.get(type(default), "a number")
+            raise invalid_error(op, f"{section}.{name}", repr(value)[:60], expected, "give one")
         if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 < value <= _MAX_NUMBER:
             raise invalid_error(
-                op, f"{section}.{name}", repr(value), f"above 0, at most {_MAX_NUMBER}", "give such a number"
+                op, f"{section}.{name}", repr(value), f"above 0, at most {_MAX_NUMBER}", "give a number in this range"
             )
     try:
         path = socket_path(values.get("socket") or None)

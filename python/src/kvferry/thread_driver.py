@@ -135,16 +135,16 @@ class ThreadDriver:
 
     def _poll_connection(self) -> None:
         """Poll the current connection. Its descriptor may have the number of the previous connection's."""
-        link, wanted = self.core.link, None
+        link, registration = self.core.link, None
         if link is not None:
-            wanted = (link.fileno(), select.POLLIN | (select.POLLOUT if self.core.has_pending_bytes() else 0))
-        if wanted == self._registered:
+            registration = (link.fileno(), select.POLLIN | (select.POLLOUT if self.core.has_pending_bytes() else 0))
+        if registration == self._registered:
             return
-        if self._registered is not None and (wanted is None or wanted[0] != self._registered[0]):
+        if self._registered is not None and (registration is None or registration[0] != self._registered[0]):
             self._poll.unregister(self._registered[0])
-        if wanted is not None:
-            self._poll.register(*wanted)
-        self._registered = wanted
+        if registration is not None:
+            self._poll.register(*registration)
+        self._registered = registration
 
     def stop(self) -> None:
         """Stop the thread. It takes no lock, because the garbage collector may call it."""

@@ -341,9 +341,9 @@ class Client(Attachment):
             while (shown := await asyncio.wait_for(inbox.get(), max(0.0, deadline - loop.time()))) is not None:
                 first, chunks = shown
                 try:
-                    ended = scatter(first, chunks)
-                    if inspect.isawaitable(ended):
-                        await ended
+                    result = scatter(first, chunks)
+                    if inspect.isawaitable(result):
+                        await result
                 except Exception as error:
                     scatter_error = error
                 self._driver.run_on_core(

@@ -46,7 +46,7 @@ class Pages(PagesBase):
         """Release the pages, unless that was done. It raises LostError if the session ended during the block."""
         if self.released:
             return
-        lost = self._lost_while_reading() if error is None else None
+        lost_error = self._lost_while_reading() if error is None else None
         try:
             await self.release()
         except ExpiredError as release_error:
@@ -55,8 +55,8 @@ class Pages(PagesBase):
             if error is None:
                 raise
             log.warning("%s", release_error)  # The error of the block is more precise.
-        if lost is not None:
-            raise lost
+        if lost_error is not None:
+            raise lost_error
 
 
 class SharedPages(SharedPagesBase):

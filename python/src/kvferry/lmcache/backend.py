@@ -292,7 +292,7 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
         """Run a blocking action on a thread. After close, of which LMCache's loop may not know yet, the result is a
         miss.
         """
-        assert self.loop is not None  # noqa: S101 # LMCache gives it to whoever is asked like this.
+        assert self.loop is not None  # noqa: S101 # LMCache passes a loop to asynchronous plug-ins.
 
         def run() -> T:
             return miss if self._closing.is_set() else work(*arguments)

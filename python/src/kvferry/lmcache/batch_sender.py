@@ -70,7 +70,7 @@ def read_receiver(spec: Any, rank: int) -> Peer:
     host = getattr(spec, "receiver_host", None)
     if not isinstance(host, str) or not host:
         raise invalid_error(
-            "put", "disagg_spec.receiver_host", repr(host)[:60], "a host", "name that of the decode's agent"
+            "put", "disagg_spec.receiver_host", repr(host)[:60], "a host", "give the host of the decode engine's agent"
         )
     return Peer(host, ports[0], ports[1])
 
@@ -202,7 +202,7 @@ class BatchSender:
         view = found.byte_array
         size = len(view)
         if size > self._page_bytes or size % self._token_bytes or (size < self._page_bytes and not end):
-            remedy = "mend layout and chunk_size of the agent's file"
+            remedy = "correct layout and chunk_size of the agent's file"
             raise invalid_error("put", "size of a chunk", f"{size} bytes", f"the agent's {self._page_bytes}", remedy)
         page.write(view)
         return size

@@ -71,14 +71,14 @@ class AgentChunks:
         Chunks that are not here are read from peers if they are shared, and otherwise from the senders that offered
         them.
         """
-        done = 0
-        while done < len(names) and time.monotonic() < deadline:
-            size = min(BATCH, len(names) - done)
-            loaded = self._load_batch(names[done:], size, done, take, deadline, shared=shared)
-            done += loaded
+        count = 0
+        while count < len(names) and time.monotonic() < deadline:
+            size = min(BATCH, len(names) - count)
+            loaded = self._load_batch(names[count:], size, count, take, deadline, shared=shared)
+            count += loaded
             if loaded < size:
                 break
-        return done
+        return count
 
     def consume_chunk(self, name: str, deadline: float) -> bool:
         """End one claim on a chunk that is here, or read it if it was offered; report whether there was one.
@@ -94,30 +94,30 @@ class AgentChunks:
         self, names: Sequence[str], size: int, at: int, take: TakeChunk, deadline: float, *, shared: bool
     ) -> int:
         """Load the first chunks, and all offered chunks that follow them, because they are read by one fetch."""
-        done = 0
+        count = 0
         try:
             with release_without_wait(
                 self._client.get(names[:size], request=NO_REQUEST)
             ) as pages:  # A get needs no directory.
-                done, shortfall = _take_pages(pages, take, at, pages.shortfall)
+                count, shortfall = _take_pages(pages, take, at, pages.shortfall)
                 local = len(pages)
-            if done == local < size:
+            if count == local < size:
                 if shared:
                     rest = self._client.shared_get(
-                        names[done:size], request=NO_REQUEST, timeout=remaining_time(deadline)
+                        names[count:size], request=NO_REQUEST, timeout=remaining_time(deadline)
                     )
                     with release_without_wait(rest) as pages:
-                        more, shortfall = _take_pages(pages, take, at + done, pages.shortfall)
+                        extra, shortfall = _take_pages(pages, take, at + count, pages.shortfall)
                 else:
-                    more, shortfall = self._load_offered(names[done:], take, at + done, deadline)
-                done += more
+                    extra, shortfall = self._load_offered(names[count:], take, at + count, deadline)
+                count += extra
         except Error as error:
             shortfall = error
         if shortfall is None:
             self._failures.clear_failures("load")
         elif shortfall.code not in (Code.NOT_FOUND, Code.UNSUPPORTED):
             self._failures.log_failure("load", "the rest is computed", shortfall)
-        return done
+        return count
 
     def _load_offered(
         self, names: Sequence[str], take: TakeChunk, at: int, deadline: float
@@ -131,7 +131,7 @@ class AgentChunks:
             consumer = _FetchConsumer(take, at)
 
             def still_wanted(there: int = available, taking: _FetchConsumer = consumer) -> bool:
-                return taking.taken > 0 or self._client.contains(names[:there]) == there
+                return taking.count > 0 or self._client.contains(names[:there]) == there
 
             prefix = self._client.fetch(
                 names[:available],
@@ -141,10 +141,10 @@ class AgentChunks:
                 still_wanted=still_wanted,
             )
             shortfall = consumer.shortfall or prefix.shortfall
-            if shortfall is None or shortfall.code != Code.CANCELLED or consumer.taken or time.monotonic() >= deadline:
+            if shortfall is None or shortfall.code != Code.CANCELLED or consumer.count or time.monotonic() >= deadline:
                 # Chunks that were shown while the agent stopped may have had other content: only acknowledged chunks
                 # count.
-                return min(consumer.taken, prefix.count), shortfall
+                return min(consumer.count, prefix.count), shortfall
         return 0, make_error("fetch", Code.NOT_FOUND)
 
 
@@ -155,15 +155,15 @@ class _FetchConsumer:
 
     def __init__(self, take: TakeChunk, at: int) -> None:
         self._take, self._at = take, at
-        self.taken = 0
+        self.count = 0
         self.shortfall: Error | None = None
 
     def scatter(self, first: int, chunks: list[Bytes]) -> None:
         """Take more chunks."""
         for place, chunk in enumerate(chunks, first):
             try:
-                if place == self.taken and self._take(self._at + place, chunk):
-                    self.taken += 1
+                if place == self.count and self._take(self._at + place, chunk):
+                    self.count += 1
             except Error as error:
                 self.shortfall = error
 
@@ -173,21 +173,21 @@ def _take_pages(pages: Any, take: TakeChunk, at: int, shortfall: Error | None) -
 
     If the handle became void before all was copied, the content may be wrong, and nothing counts.
     """
-    taken = 0
+    count = 0
     try:
         for place, page in enumerate(pages):
             if not take(at + place, page.memory()):
                 break
-            taken += 1
+            count += 1
     except Error as error:
         shortfall = error
-    if not taken:
+    if not count:
         return 0, shortfall
     try:
         pages.check_valid("get")
     except Error as error:
         return 0, error
-    return taken, shortfall
+    return count, shortfall
 
 
 def fill_page(page: Page, view: Any) -> None:
@@ -205,7 +205,9 @@ def copy_chunk(chunk: Bytes | DeviceBytes, view: Any) -> None:
 def check_same_size(page_bytes: int, size: int) -> None:
     """Raise if a chunk does not have the size of the agent's pages."""
     if page_bytes != size:
-        remedy = "mend layout and chunk_size of the agent's file: a page is what LMCache has of a chunk at a rank"
+        remedy = (
+            "correct layout and chunk_size of the agent's file: a page must have the size of LMCache's chunk at a rank"
+        )
         raise invalid_error("copy", "size of a chunk", f"{size} bytes", f"the agent's {page_bytes}", remedy)
 
 
@@ -218,7 +220,9 @@ def check_in_time(work: str, deadline: float) -> None:
         remedy = (
             "check whether the agent is stopped or overloaded; a higher limit of concurrent loads or saves may help"
         )
-        details = ErrorDetails(stage="command", field="the batch", theirs="late before it began", remedy=remedy)
+        details = ErrorDetails(
+            stage="command", field="the batch", theirs="its deadline passed before it started", remedy=remedy
+        )
         raise make_error(work, Code.EXPIRED, details)
 
 

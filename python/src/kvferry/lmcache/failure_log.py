@@ -25,9 +25,9 @@ class FailureLog:
             return
         kind = (work, error.code)
         with self._lock:
-            known = kind in self._logged
+            is_repeated = kind in self._logged
             self._logged.add(kind)
-        log.log(logging.DEBUG if known else logging.WARNING, "%s: %s: %s", work, miss, error)
+        log.log(logging.DEBUG if is_repeated else logging.WARNING, "%s: %s: %s", work, miss, error)
 
     def clear_failures(self, work: str) -> None:
         """Log failures of this work again, because it succeeded."""

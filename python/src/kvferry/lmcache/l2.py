@@ -43,13 +43,13 @@ _CLOSED = "the adapter is closed"
 class KvferryL2:
     """See the module. It takes the fields of kvferry.lmcache.settings.Settings."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **values: Any) -> None:
         """Attach to the agent.
 
         Raises:
             Error: a setting is wrong, or the agent was not reachable in time.
         """
-        settings: Settings = read_settings(Settings, given, "adapter_params", OP)
+        settings: Settings = read_settings(Settings, values, "adapter_params", OP)
         self._settings = settings
         self._naming = ChunkNaming.from_text(settings.weights)
         if not settings.weights:
@@ -103,8 +103,8 @@ class KvferryL2:
             with contextlib.suppress(BlockingIOError):
                 if not self._is_ended:
                     os.eventfd_read(self._event)
-            done, self._completions = self._completions, []
-        return done
+            completions, self._completions = self._completions, []
+        return completions
 
     def close(self) -> None:
         """Shut down: running tasks end within their timeout, waiting tasks are misses. No view is accessed

@@ -69,7 +69,7 @@ def _check_hash(digits: str) -> None:
     """Refuse a hash of which an attacker can find two prompts: one user's prompt would be answered from another's."""
     bits = 4 * len(digits.lstrip("-"))
     if bits < 4 * _SAFE_DIGITS:
-        remedy = "start the server with --hash-algorithm blake3; LMCache's log says which one it uses"
+        remedy = "start the server with --hash-algorithm blake3; LMCache's log names the current one"
         raise invalid_error("name", "hash of a chunk", f"{bits} bits", f"at least {4 * _SAFE_DIGITS}", remedy)
 
 
@@ -99,7 +99,9 @@ def make_naming(config: Any, weights: str) -> ChunkNaming:
     if vllm is None:
         if not weights:
             remedy = "set it, to the same text at all engines, and change it whenever the model's weights change"
-            raise invalid_error(OP, f"{SECTION}.weights", "empty", "a text, as no vLLM starts in this process", remedy)
+            raise invalid_error(
+                OP, f"{SECTION}.weights", "empty", "a text, because no vLLM starts in this process", remedy
+            )
         return ChunkNaming.from_text(weights)
     if getattr(vllm, "lora_config", None) is not None:
         _refuse_input("enable_lora", "adapters")
@@ -130,11 +132,11 @@ def _vllm_config() -> Any:
     return config.get_current_vllm_config_or_none()
 
 
-def _unsupported_error(field: str, given: str, wanted: str, remedy: str) -> Exception:
-    return invalid_error(OP, field, given, wanted, remedy)
+def _unsupported_error(field: str, actual: str, expected: str, remedy: str) -> Exception:
+    return invalid_error(OP, field, actual, expected, remedy)
 
 
-def _refuse_input(field: str, what: str) -> None:
+def _refuse_input(field: str, inputs: str) -> None:
     raise invalid_error(
-        OP, field, "true", "false", f"use kvferry.vllm, whose names include {what}: LMCache's keys do not"
+        OP, field, "true", "false", f"use kvferry.vllm, whose names include {inputs}: LMCache's keys do not"
     )

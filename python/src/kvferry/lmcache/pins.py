@@ -77,10 +77,10 @@ class ChunkPins:
     def close(self) -> None:
         """Remove all pins."""
         with self._lock:
-            all_ = {id(hold): hold for holds in self._holds.values() for hold in holds}
+            handles = {id(hold): hold for holds in self._holds.values() for hold in holds}
             self._holds.clear()
             self._pin_count = 0
-        for hold in all_.values():
+        for hold in handles.values():
             try:
                 hold.pages.release(0)
             except Error:  # The agent releases them at the end of the session.

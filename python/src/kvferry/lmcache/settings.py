@@ -45,11 +45,11 @@ def attach_agent(
         default_timeout=settings.save_patience,
     )
     sides = agent.info.sides
-    if not any(set(some) <= set(sides) for some in needed):
+    if not any(set(names) <= set(sides) for names in needed):
         agent.close()
-        wanted = " or ".join(" and ".join(sorted(some)) for some in needed)
+        expected = " or ".join(" and ".join(sorted(names)) for names in needed)
         remedy = "set pd_role, or enable_p2p, in the agent's file"
-        raise invalid_error(op, "sides of the agent", ", ".join(sides), wanted, remedy)
+        raise invalid_error(op, "sides of the agent", ", ".join(sides), expected, remedy)
     return agent
 
 
@@ -85,13 +85,13 @@ class Engine:
         if info.layers > 1:
             remedy = "remove use_layerwise from the agent's file: LMCache sends whole chunks"
             raise invalid_error(
-                OP, "layers of the agent", f"{info.layers}, each in a page of its own", "whole chunks", remedy
+                OP, "layers of the agent", f"{info.layers}, each in its own page", "whole chunks", remedy
             )
         if info.page_bytes != self.chunk_bytes or self.chunk_tokens not in info.shape:
-            given = f"{info.page_bytes} bytes, of shape {list(info.shape)}"
-            wanted = f"{self.chunk_bytes} bytes, a chunk of {self.chunk_tokens} tokens at a rank"
+            actual = f"{info.page_bytes} bytes, of shape {list(info.shape)}"
+            expected = f"{self.chunk_bytes} bytes, a chunk of {self.chunk_tokens} tokens at a rank"
             raise invalid_error(
-                OP, "page of the agent", given, wanted, "mend layout and chunk_size of the agent's file"
+                OP, "page of the agent", actual, expected, "correct layout and chunk_size of the agent's file"
             )
 
 

@@ -100,7 +100,7 @@ def peer_for_rank(receiver: Receiver, rank: int) -> Peer:
             "disagg_spec.receiver_init_port",
             f"{len(receiver.init_ports)} ports",
             f"one for rank {rank}",
-            "give each rank one",
+            "give a port for each rank",
         )
     return Peer(receiver.host, receiver.init_ports[rank], receiver.alloc_ports[rank])
 
@@ -114,7 +114,9 @@ def remaining_time(op: str, deadline: float) -> float:
     if remaining > 0:
         return remaining
     remedy = "check whether the agent is stopped or overloaded; a higher limit of concurrent loads or saves may help"
-    details = ErrorDetails(stage="command", field="the call", theirs="late before it began", remedy=remedy)
+    details = ErrorDetails(
+        stage="command", field="the call", theirs="its deadline passed before it started", remedy=remedy
+    )
     raise make_error(op, Code.EXPIRED, details)
 
 

@@ -56,7 +56,7 @@ class BlockMemory:
         self.spare_blocks = range(engine.blocks, count_pool_blocks(client.info, cache, engine))
         if not self._move_to_pool():
             raise unsupported_error(
-                "the agent", "gone while the engine started", "there", "start it, and the engine again"
+                "the agent", "lost while the engine started", "there", "start the agent, and restart the engine"
             )
         if self.copy_reason:
             log.warning(
@@ -182,7 +182,7 @@ def count_pool_blocks(info: Attached, cache: Cache, engine: Engine) -> int:
             "page of the agent",
             f"{info.page_bytes} bytes",
             f"{cache.layer_bytes} bytes, a block of {engine.block_tokens} tokens in one layer, or a part of one",
-            f"mend layout, and set chunk_size to {engine.block_tokens}, in the agent's file",
+            f"correct layout, and set chunk_size to {engine.block_tokens}, in the agent's file",
         )
     blocks, rest = divmod(info.pages, cache.layer_count * shares)
     if rest or blocks < engine.blocks:

@@ -72,14 +72,14 @@ class Cache:
     @staticmethod
     def _check_tensor(name: str, tensor: Any, engine: Engine, device: str) -> None:
         if str(tensor.device) != device:
-            raise unsupported_error(f"device of {name}", str(tensor.device), device, "give a rank one device")
+            raise unsupported_error(f"device of {name}", str(tensor.device), device, "use one device per rank")
         shape = list(tensor.shape)
         if len(shape) < 2 or shape[0] != engine.blocks:
             raise unsupported_error(
                 f"shape of {name}",
                 str(shape),
-                f"{engine.blocks} blocks first",
-                "choose an attention backend whose cache is one tensor a layer, blocks first",
+                f"{engine.blocks} blocks as the first dimension",
+                "choose an attention backend with one tensor per layer and blocks as its first dimension",
             )
         block = tensor[0]
         if not _is_dense(block):
@@ -94,8 +94,8 @@ class Cache:
             raise unsupported_error(
                 f"bytes of a block of {name}",
                 str(size),
-                f"{engine.block_bytes}, as the cache's specification has it",
-                "choose another attention backend: this one pads its blocks, or splits them",
+                f"{engine.block_bytes}, as in the cache's specification",
+                "choose another attention backend: this one pads or splits its blocks",
             )
 
     # ---- location ----
@@ -210,8 +210,8 @@ def blocks_per_chunk(cache: Cache, engine: Engine, page_bytes: int, shape: Seque
         raise unsupported_error(
             "layers of the agent",
             str(layers),
-            f"{cache.layer_count}, as the engine has at a rank",
-            "mend layout.num_layers of the agent's file",
+            f"{cache.layer_count}, as at a rank of the engine",
+            "correct layout.num_layers of the agent's file",
         )
     bytes_per_block = cache.layer_bytes if layers else cache.block_bytes
     layer_text = "one layer" if layers else "all layers"
@@ -223,14 +223,14 @@ def blocks_per_chunk(cache: Cache, engine: Engine, page_bytes: int, shape: Seque
             "page of the agent",
             f"{page_bytes} bytes, a chunk of shape {list(shape)}",
             f"a multiple of {bytes_per_block} bytes, a block of {engine.block_tokens} tokens in {layer_text}",
-            f"mend layout and chunk_size of the agent's file: the engine has {token_text} at a rank",
+            f"correct layout and chunk_size of the agent's file: the engine has {token_text} at a rank",
         )
     tokens = blocks * engine.block_tokens
     if tokens not in shape:
         raise unsupported_error(
             "chunk_size of the agent",
             f"a chunk of shape {list(shape)}",
-            f"{tokens} tokens, which have the page's {page_bytes} bytes in this engine",
-            "mend layout and chunk_size of the agent's file",
+            f"{tokens} tokens, which need {page_bytes} bytes in this engine",
+            "correct layout and chunk_size of the agent's file",
         )
     return blocks

@@ -172,7 +172,7 @@ class KvferryConnector(KVConnectorBase_V1):  # type: ignore[misc]
         if role == KVConnectorRole.SCHEDULER:
             if self._engine.role != "kv_producer" and self._engine.load_failure_policy != "recompute":
                 log.warning(
-                    "kv_load_failure_policy is %s: requests whose KV is lost fail; set it to recompute (beside "
+                    "kv_load_failure_policy is %s: requests whose KV is lost fail; set it to recompute (next to "
                     "MultiConnector, where that is used)",
                     self._engine.load_failure_policy,
                 )
@@ -435,7 +435,7 @@ def check_directory(agent: client.Client, names: ChunkNames) -> None:
                 "none",
                 "a directory",
                 "run kvferry directory, and set enable_controller, controller_pull_url and controller_reply_url in the "
-                "agent's file: engines share what a directory knows of",
+                "agent's file: engines share the chunks that a directory knows",
             ) from error
         log.warning("kvferry: KV of other engines is not found while no directory answers: %s", error)
 

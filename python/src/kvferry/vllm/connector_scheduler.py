@@ -184,8 +184,8 @@ class ConnectorScheduler:
 
     def set_away_ranks(self, ranks: Mapping[int, bool]) -> None:
         """Update which agents of this engine are unreachable."""
-        self._away_ranks = self._away_ranks - {rank for rank, away in ranks.items() if not away} | {
-            rank for rank, away in ranks.items() if away
+        self._away_ranks = self._away_ranks - {rank for rank, is_away in ranks.items() if not is_away} | {
+            rank for rank, is_away in ranks.items() if is_away
         }
 
     def finish_request(self, request: Request, blocks: Sequence[int]) -> tuple[bool, dict[str, Any] | None]:
@@ -230,8 +230,8 @@ class ConnectorScheduler:
         self._resets.record_reset()
         if self._finder is not None:
             self._finder.forget_all()
-        for push, begun in self._pushes.end_all_pushes() if self._pushes is not None else ():
-            if begun:
+        for push, is_announced in self._pushes.end_all_pushes() if self._pushes is not None else ():
+            if is_announced:
                 self._next_work.drops.append(push.local_id)
             else:
                 self._next_work.cancelled_sends.append(CancelledSend(push.request, push.receiver))
@@ -325,7 +325,7 @@ class ConnectorScheduler:
             or len(producers) != len(self._producers)
             or not all(isinstance(text, str) and _PRODUCER.fullmatch(text) for text in producers)
         ):
-            want = f"{len(self._producers)} of host:port:port, which its prefill engine said"
+            want = f"{len(self._producers)} of host:port:port, as its prefill engine reported"
             raise ParamsError(f"producers: {producers!r:.80}, want {want}")
         return tuple(producers)
 
@@ -362,8 +362,8 @@ class ConnectorScheduler:
         is a new id, which the decode engine receives with the parameters, and waiters for the old id are notified.
         """
         local_id = request.request_id
-        if (known := self._send_names.get(local_id)) is not None:
-            return known
+        if (name_before := self._send_names.get(local_id)) is not None:
+            return name_before
         name = shared_id = _shared_request_id(request)
         if shared_id in self._used_names:
             name = uuid.uuid4().hex
@@ -456,11 +456,11 @@ class ConnectorScheduler:
             return None, ""
         if self._away_ranks:
             log.warning(
-                "request %s: the agent of rank %d is away; its KV is not sent",
+                "request %s: the agent of rank %d is unreachable; its KV is not sent",
                 request.request_id,
                 min(self._away_ranks),
             )
-            return None, "the agent of its prefill engine is away"
+            return None, "the agent of its prefill engine is unreachable"
         try:
             prompt = self._sent_prompt(request, prompt_length(request))
         except UnnamableInputError as error:
@@ -495,7 +495,9 @@ def _shared_request_id(request: Request) -> str:
     if params.get("do_remote_prefill") and params.get("attempt") is not None:
         field, name = "attempt", params["attempt"]
     if not isinstance(name, str) or not 0 < len(name.encode()) <= _TEXT_MAX:
-        raise ParamsError(f"{field}: {name!r:.80}, want a text of 1 to {_TEXT_MAX} bytes; give it both engines")
+        raise ParamsError(
+            f"{field}: {name!r:.80}, want a text of 1 to {_TEXT_MAX} bytes; give both engines the same id"
+        )
     return name
 
 
@@ -519,8 +521,8 @@ def read_receiver(params: Mapping[str, Any]) -> Receiver:
     ports = []
     for name in ("receiver_init_port", "receiver_alloc_port"):
         value = spec.get(name)
-        each = value if isinstance(value, (list, tuple)) else [value]
-        ports.append(tuple(_read_number({name: port}, name, _PORT_MAX) for port in each))
+        values = value if isinstance(value, (list, tuple)) else [value]
+        ports.append(tuple(_read_number({name: port}, name, _PORT_MAX) for port in values))
     if not ports[0] or len(ports[0]) != len(ports[1]):
         raise ParamsError("disagg_spec: its lists of ports differ in length, or are empty; give a port for each rank")
     return Receiver(host, ports[0], ports[1])

@@ -6,18 +6,18 @@ import threading
 
 # Each counter only grows within one report of vLLM.
 COUNTERS = {
-    "saved_requests": "Requests whose KV the decode's agent has",
-    "saved_bytes": "Bytes of KV that were put",
-    "failed_saves": "Requests whose KV did not get to the decode's agent",
-    "stored_bytes": "Bytes of KV that were given to the shared cache",
-    "failed_stores": "Requests of which something was not stored",
-    "loaded_requests": "Requests all of whose KV came",
+    "saved_requests": "Requests whose KV was sent to the decode engine's agent",
+    "saved_bytes": "Bytes of KV that were sent",
+    "failed_saves": "Requests whose KV did not reach the decode engine's agent",
+    "stored_bytes": "Bytes of KV that were stored in the shared cache",
+    "failed_stores": "Requests with chunks that were not stored",
+    "loaded_requests": "Requests whose KV was loaded completely",
     "loaded_bytes": "Bytes of KV that were copied into blocks",
     "copied_bytes": "Bytes of KV that the engine copied between its blocks and the agent's pool",
-    "failed_loads": "Requests of which something did not come in time, and is computed",
-    "cancelled_loads": "Requests that ended while their KV was awaited",
-    "load_seconds": "Time from a request's load to its end, summed, where all of its KV came",
-    "failed_load_seconds": "Time that was spent on loads of which something did not come, summed",
+    "failed_loads": "Requests with KV that did not arrive in time and was computed",
+    "cancelled_loads": "Requests that ended while their KV was being loaded",
+    "load_seconds": "Total time of complete loads",
+    "failed_load_seconds": "Total time of incomplete loads",
 }
 
 

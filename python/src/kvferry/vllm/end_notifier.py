@@ -117,19 +117,19 @@ class EndNotifier:
 
     def _take_notices(self, in_flight: list[_EndNotice]) -> list[_EndNotice]:
         """Take queued notices while there is room, and wait for one, but no longer than the notices in flight allow."""
-        taken: list[_EndNotice] = []
+        notices: list[_EndNotice] = []
         wait: float | None = None
         if in_flight or self._closing.is_set():
             wait = _RETRY_INTERVAL / 10 if any(notice.pending is not None for notice in in_flight) else _RETRY_INTERVAL
         with contextlib.suppress(queue.Empty):
-            while len(in_flight) + len(taken) < _MAX_IN_FLIGHT:
-                notice = self._notices.get(timeout=wait) if not taken else self._notices.get_nowait()
+            while len(in_flight) + len(notices) < _MAX_IN_FLIGHT:
+                notice = self._notices.get(timeout=wait) if not notices else self._notices.get_nowait()
                 if notice is None:
                     break
-                taken.append(notice)
-        if not taken and len(in_flight) >= _MAX_IN_FLIGHT:
+                notices.append(notice)
+        if not notices and len(in_flight) >= _MAX_IN_FLIGHT:
             self._closing.wait(_RETRY_INTERVAL / 10)
-        return taken
+        return notices
 
     def _advance_notice(self, notice: _EndNotice, now: float) -> bool:
         """Advance a notice, and report whether it is finished."""

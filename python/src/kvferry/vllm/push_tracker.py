@@ -118,7 +118,7 @@ class PushTracker:
     def end_all_pushes(self) -> list[tuple[Push, bool]]:
         """Stop tracking all requests; return their pushes, and whether workers know them."""
         tracked, self._tracked = self._tracked, {}
-        return [(each.push, each.is_announced) for each in tracked.values()]
+        return [(entry.push, entry.is_announced) for entry in tracked.values()]
 
     def _restart_push(self, name: str, tracked: _TrackedPush, work: Work) -> None:
         if tracked.computed_tokens:

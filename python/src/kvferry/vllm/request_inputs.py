@@ -142,7 +142,7 @@ class RequestInputs:
         self._logged_kinds.add(error.kind)
         log.log(
             level,
-            "request %s: its %s cannot be named; it is computed, and its KV is neither sent nor stored",
+            "request %s: an input cannot be named (%s); it is computed, and its KV is neither sent nor stored",
             request.request_id,
             error,
         )
@@ -227,22 +227,22 @@ class RequestInputs:
         path = str(adapter.lora_path)
         files = adapter_files(self._adapter_folder(path))
         if not files:
-            raise UnnamableInputError("adapter", f"{path} has no files of an adapter")
+            raise UnnamableInputError("adapter", f"{path} has no adapter files")
         with self._lock:
-            known = self._adapters.get(adapter.lora_int_id)
-            if known is None:
-                known = _Adapter(path, _file_state(files), adapter_digest(files))
-                self._adapters[adapter.lora_int_id] = known
-        if known.path != path:
+            loaded = self._adapters.get(adapter.lora_int_id)
+            if loaded is None:
+                loaded = _Adapter(path, _file_state(files), adapter_digest(files))
+                self._adapters[adapter.lora_int_id] = loaded
+        if loaded.path != path:
             raise UnnamableInputError(
-                "adapter", f"{path} has number {adapter.lora_int_id}, which was that of {known.path}"
+                "adapter", f"{path} has number {adapter.lora_int_id}, which {loaded.path} had before"
             )
-        if known.files != _file_state(files):
+        if loaded.files != _file_state(files):
             raise UnnamableInputError(
                 "adapter", f"{path} was changed after it was loaded; load changed adapters from a new path"
             )
         shape = "3d" if getattr(adapter, "is_3d_lora_weight", False) else "2d"
-        return [known.digest, shape, self._adapter_dtype]
+        return [loaded.digest, shape, self._adapter_dtype]
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,9 @@ def prompt_tokens(request: Any) -> Sequence[int]:
     if mask is None:
         return tokens
     if len(mask) != len(tokens):
-        raise UnnamableInputError("embeddings", f"of {len(tokens)} tokens {len(mask)} say whether they are embeddings")
+        raise UnnamableInputError(
+            "embeddings", f"{len(mask)} of {len(tokens)} tokens are marked as tokens or embeddings"
+        )
     return [token if is_token else 0 for token, is_token in zip(tokens, mask, strict=True)]
 
 

@@ -22,9 +22,9 @@ REQUIRED_SIDES = {
 BLOCKS_SIDE = "blocks"
 
 
-def unsupported_error(field: str, actual: str, wanted: str, remedy: str) -> InvalidError:
+def unsupported_error(field: str, actual: str, expected: str, remedy: str) -> InvalidError:
     """Create the error of an engine that this connector cannot serve."""
-    return invalid_error(OP, field, actual, wanted, remedy)
+    return invalid_error(OP, field, actual, expected, remedy)
 
 
 @dataclass(frozen=True)
@@ -85,20 +85,20 @@ class ConnectorDuties:
         Raises:
             InvalidError: the agent does not serve the sides that the role needs.
         """
-        both = role == "kv_both"
+        is_both = role == "kv_both"
         if BLOCKS_SIDE in sides:
-            return cls(saves=both or role == "kv_producer", loads=both or role == "kv_consumer", own_blocks=True)
+            return cls(saves=is_both or role == "kv_producer", loads=is_both or role == "kv_consumer", own_blocks=True)
         if not any(needed <= set(sides) for needed in REQUIRED_SIDES[role]):
-            wanted = " or ".join(" and ".join(sorted(needed)) for needed in REQUIRED_SIDES[role])
+            expected = " or ".join(" and ".join(sorted(needed)) for needed in REQUIRED_SIDES[role])
             raise unsupported_error(
-                "sides of the agent", ", ".join(sides), wanted, "set pd_role, or enable_p2p, in the agent's file"
+                "sides of the agent", ", ".join(sides), expected, "set pd_role, or enable_p2p, in the agent's file"
             )
-        saves = "sender" in sides and (both or role == "kv_producer")
+        saves = "sender" in sides and (is_both or role == "kv_producer")
         return cls(
             saves=saves,
             layers=saves and layers > 0,
-            loads="receiver" in sides and (both or role == "kv_consumer"),
-            shares="sharing" in sides and both,
+            loads="receiver" in sides and (is_both or role == "kv_consumer"),
+            shares="sharing" in sides and is_both,
         )
 
 
@@ -143,7 +143,7 @@ class Engine:
             )
         if self.cache not in ("FullAttentionSpec", "MLAAttentionSpec"):
             raise unsupported_error(
-                "kv_cache_spec", self.cache, "full attention", "use a model in which each layer keeps all of its tokens"
+                "kv_cache_spec", self.cache, "full attention", "use a model in which each layer keeps all tokens"
             )
         for name, count in self.parallel_sizes.items():
             if count != 1:
