@@ -52,7 +52,7 @@ class Pages(list[Any]):
 
 @pytest.mark.parametrize("broken", [0, 3, 19])
 def test_what_was_taken_counts_before_a_page_that_is_refused(broken: int) -> None:
-    """Else it is asked for once more, and the memory that it was copied to is nobody's."""
+    """Otherwise the chunk would be requested again, and the memory with the first copy would leak."""
     agent: Any = Agent()
     taken: list[int] = []
 
@@ -69,7 +69,7 @@ def test_what_was_taken_counts_before_a_page_that_is_refused(broken: int) -> Non
 
 @pytest.mark.parametrize("at", [0, 15, 16, 19])
 def test_what_is_void_before_all_was_copied_does_not_count(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """The batches before it do."""
+    """Earlier batches count."""
     names = [f"m@1@0@{i:x}@half" for i in range(20)]
 
     def take(place: int, _: object) -> bool:
@@ -82,7 +82,7 @@ def test_what_is_void_before_all_was_copied_does_not_count(monkeypatch: pytest.M
 
 
 class Offering(Agent):
-    """A client of an agent that has chunks offered, and does not hear of all that was taken."""
+    """A client of an agent with offered chunks, which does not receive all acknowledgements."""
 
     heard = 3
 
@@ -116,7 +116,7 @@ def test_what_was_fetched_counts_as_far_as_it_was_taken_and_heard_of(broken: int
 
 
 def test_what_was_offered_is_one_fetch() -> None:
-    """Else nothing is read while the last chunks of each are copied."""
+    """Otherwise nothing would be read while the last chunks of each fetch are copied."""
     agent: Any = Offering()
     agent.heard = 3 * BATCH
     names = [f"m@1@0@{i:x}@half" for i in range(3 * BATCH + 1)]
@@ -128,7 +128,7 @@ def test_what_was_offered_is_one_fetch() -> None:
 
 
 def test_late_work_asks_for_nothing() -> None:
-    """With an agent that is stopped each call takes its time, and what waits behind it holds memory of LMCache's."""
+    """With a stopped agent each call takes long, and queued batches hold memory of LMCache's."""
     agent: Any = Agent()
     late = time.monotonic() - 1
     with pytest.raises(kvferry.ExpiredError, match="its deadline passed before it started"):

@@ -173,7 +173,7 @@ def test_it_is_copied_where_blocks_cannot_be_moved(
 
 @needs_binary
 def test_an_engine_that_restarts_waits_for_the_one_before(both: Both) -> None:
-    """While an engine may compute in a pool nobody else does, be it quiet and cut off."""
+    """While an engine may compute in a pool, no other engine can, even if the first one is silent and disconnected."""
     prefill = both.engine("prefill")
     with pytest.raises(kvferry.Error, match="another engine has this pool as its own memory"):
         both.engine("prefill", start_patience=0.5)

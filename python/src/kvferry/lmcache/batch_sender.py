@@ -34,7 +34,7 @@ _LINGER = 1000
 class Batch:
     """Chunks that LMCache puts, in the order of a prompt.
 
-    The batch holds one reference to each object. Objects leave the batch when their reference is given back.
+    The batch holds one reference to each object. An object leaves the batch when its reference is dropped.
     """
 
     keys: list[Any]
