@@ -88,7 +88,7 @@ class Hosts:
         """Count what is claimed, pinned or lent at an agent."""
         with kvferry.connect(self.socket(side)) as client:
             node = client.stats()["node"]
-        return int(node["claims"] + node["pinned"] + node["pages_lent"] + node["pages_total"] - node["pages_free"])
+        return int(node["claims"] + node["pinned"] + node["pages_leased"] + node["pages_total"] - node["pages_free"])
 
     def stop(self) -> None:
         for one in self.agents.values():
