@@ -84,7 +84,7 @@ func TestWhatIsLeftTellsWhereItCameToBe(t *testing.T) {
 		t.Errorf("the story has not the command and its outcome alone:\n%s", told)
 	}
 	if text := r.Failure.String(); !strings.Contains(text, "1 left in its table rows") ||
-		!strings.Contains(text, "the last steps that touched them") {
+		!strings.Contains(text, "the last steps that concerned them") {
 		t.Errorf("the text does not tell it:\n%s", text)
 	}
 }

@@ -61,7 +61,7 @@ func TestLock(t *testing.T) {
 		t.Errorf("its file tells another story: %v, %v\n%s", err, r.Failure, text)
 	}
 	told, trace := sim.Explain(s.Failure, sim.Options{Plan: &back, System: &lock})
-	says := []string{"n1 (a) says: held", "n0 (server) dies", "the engine of n2 (b) gives the command acquire"}
+	says := []string{"n1 (a) says: held", "n0 (server) crashes", "the engine of n2 (b) issues the command acquire"}
 	for _, part := range says {
 		if !strings.Contains(told.String(), part) {
 			t.Errorf("the story does not say %q:\n%s", part, told)

@@ -163,7 +163,7 @@ func TestFailureTellsItsStory(t *testing.T) {
 		}
 	}
 	told := strings.Join(f.Steps, "\n")
-	for _, want := range []string{"Grant grant=", "lets n", "Transfer corr=", fmt.Sprintf("starts transfer %d", at.ID),
+	for _, want := range []string{"Grant grant=", "allows n", "Transfer corr=", fmt.Sprintf("starts transfer %d", at.ID),
 		"Received conn=", "receives AllocRequest"} {
 		if !strings.Contains(told, want) {
 			t.Errorf("no %q in the story:\n%s", want, told)
@@ -176,11 +176,11 @@ func TestFailureTellsItsStory(t *testing.T) {
 			func(k int) bool { return tr.Events[k].Cause > 0 && k-tr.Events[k].Cause == i })
 		if !answered && e.Group != trace.Fault && !slices.ContainsFunc(e.Refs,
 			func(ref int) bool { return slices.Contains(tr.Violation.Concerns, ref) }) {
-			t.Errorf("a step that touches nothing of it: %s", e.Text)
+			t.Errorf("the step concerns nothing of the violation: %s", e.Text)
 		}
 	}
 	if got := f.String(); !strings.Contains(got, "concerns: ") ||
-		!strings.Contains(got, "the last steps that touched them") {
+		!strings.Contains(got, "the last steps that concerned them") {
 		t.Errorf("the text does not tell it:\n%s", got)
 	}
 }

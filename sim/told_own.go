@@ -93,9 +93,9 @@ func (w *trial) Words(e world.Entry) string {
 		if x.Number > 0 {
 			text += fmt.Sprintf(", %d", x.Number)
 		}
-		return fmt.Sprintf("the engine of %s gives the command %s (ticket %d)", who, text, e.A)
+		return fmt.Sprintf("the engine of %s issues the command %s (ticket %d)", who, text, e.A)
 	case world.KindDeliver:
-		return fmt.Sprintf("%s ends %s (ticket %d): %s", who, w.item(&w.Commands[e.A-1]).Do, e.A, effects.Code(e.B))
+		return fmt.Sprintf("%s completes %s (ticket %d): %s", who, w.item(&w.Commands[e.A-1]).Do, e.A, effects.Code(e.B))
 	case world.KindObserve:
 		return fmt.Sprintf("%s says: %s, %d", who, user(w.Nodes[e.Node]).system.fact(effects.Fact(e.A)), e.C)
 	}

@@ -38,10 +38,10 @@ same with the prefill process. It replays the trace once in each mode:
 
   push                the prefill node writes the chunks into the decode node's pool
   pull                the decode node reads the chunks as soon as they are offered
-  pull-delay          the decode node reads the chunks when its engine fetches them,
-                      and never uses more pages than two batches
+  pull-delay          the decode node reads the chunks when its engine fetches them, and
+                      its staging takes at most the pages of two batches
   pull-delay+offload  as pull-delay, from a prefill node on an NPU with its pool in host
-                      memory
+                      memory; only with --device npu
   layerwise           the prefill node computes in steps, as slowly as a large model
                       would, and pushes each layer when it is computed; some requests
                       are preempted

@@ -124,11 +124,11 @@ func TestDemoWrongCallsForNPUs(t *testing.T) {
 		{"--device gpu", "use cpu or npu"},
 		{"--library x.so", "add --device npu"},
 		{"--faults all", "add --device npu"},
-		{"--device npu --plane shm", "leave it out"},
+		{"--device npu --plane shm", "leave out --plane"},
 		{"--device npu --library testdata/there-is-none", "there-is-none"},
 		{"--device npu --library testdata/empty.bin", "empty.bin"},
 		{"--device npu --faults all --library " + self, "make softnpu"},
-		{"--device npu --faults copy --mode push --library " + library, "in none of these modes"},
+		{"--device npu --faults copy --mode push --library " + library, "cannot occur in this mode"},
 		{"--device npu --faults fire --library " + library, "use oom, put"},
 	} {
 		t.Setenv("KVFERRY_ASCENDCL", "")

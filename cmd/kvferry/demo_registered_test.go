@@ -38,7 +38,7 @@ func TestDemoOfRegisteredBlocksText(t *testing.T) {
 		t.Fatalf("exit code %d\n%s%s", code, &out, &stderr)
 	}
 	for _, want := range []string{"push-reg", "prefill: 2 ranks, decode: 1", "8 completed, 0 lost",
-		"1 by the prefill, 1 by the decode", "0 bytes were wrong", "every byte is right and nothing is pinned"} {
+		"1 by the prefill engine, 1 by the decode engine", "0 bytes were wrong", "every byte is correct and no page is pinned"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}
@@ -48,12 +48,12 @@ func TestDemoOfRegisteredBlocksText(t *testing.T) {
 // A flag that does not fit registered blocks is refused by name.
 func TestDemoOfRegisteredBlocksRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--prefill-tp is 3":     {"--mode", "push-reg", "--prefill-tp", "3"},
-		"--decode-tp is 2":      {"--decode-tp", "2"},
-		"--pages is 512":        {"--mode", "push-reg", "--pages", "512"},
-		"--role is \"both\"":    {"--mode", "push-reg", "--role", "both"},
-		"--bidirectional is of": {"--mode", "push-reg", "--bidirectional"},
-		"--device is \"npu\"":   {"--mode", "push-reg", "--device", "npu"},
+		"--prefill-tp is 3":            {"--mode", "push-reg", "--prefill-tp", "3"},
+		"--decode-tp is 2":             {"--decode-tp", "2"},
+		"--pages is 512":               {"--mode", "push-reg", "--pages", "512"},
+		"--role is \"both\"":           {"--mode", "push-reg", "--role", "both"},
+		"--bidirectional applies only": {"--mode", "push-reg", "--bidirectional"},
+		"--device is \"npu\"":          {"--mode", "push-reg", "--device", "npu"},
 	} {
 		var out, stderr bytes.Buffer
 		if code := run(context.Background(), append([]string{"demo"}, args...), strings.NewReader(""), &out,

@@ -57,9 +57,9 @@ func TestDemoOfSharingText(t *testing.T) {
 		strings.NewReader(""), &out, &stderr); code != exitOK {
 		t.Fatalf("exit code %d\n%s%s", code, &out, &stderr)
 	}
-	for _, want := range []string{"p2p-pull", "directories: 2", "apt-get install redis-tools",
+	for _, want := range []string{"p2p-pull", "3 instances, 2 directories", "apt-get install redis-tools",
 		"4 completed, 0 lost", "hit rate", "bytes saved",
-		"nobody has it", "0 bytes were wrong", "every byte is right and nothing is pinned"} {
+		"no instance has the chunk", "0 bytes were wrong", "every byte is correct and no page is pinned"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}

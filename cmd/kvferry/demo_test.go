@@ -67,15 +67,15 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 					t.Errorf("%s: killed and back were %v, want one of each side", r.Mode, r.RestartMillis)
 				}
 				most, lends := r.PrefillPages*98/100, r.Mode != demo.Push && r.Mode != demo.Layerwise
-				if (r.LentMax > 0) != lends || r.LentMax > most {
-					t.Errorf("%s lent %d pages at most, of %d that may be", r.Mode, r.LentMax, most)
+				if (r.LeasedMax > 0) != lends || r.LeasedMax > most {
+					t.Errorf("%s leased up to %d pages, the limit is %d", r.Mode, r.LeasedMax, most)
 				}
 				if layers := r.Mode == demo.Layerwise; (r.Saved > 0) != layers || (r.Preempted > 0) != layers {
 					t.Errorf("%s saved %d layers, and %d prefills were preempted", r.Mode, r.Saved, r.Preempted)
 				}
 				if delays := r.Mode == demo.PullDelay || r.Mode == demo.PullDelayOffload; (r.StagedMax > 0) != delays ||
 					(r.StagingPages > 0) != delays {
-					t.Errorf("%s staged %d pages at most, of %d that may be", r.Mode, r.StagedMax, r.StagingPages)
+					t.Errorf("%s staged up to %d pages, the limit is %d", r.Mode, r.StagedMax, r.StagingPages)
 				}
 			}
 		})
@@ -102,8 +102,8 @@ func TestDemoOfBothSides(t *testing.T) {
 			t.Errorf("%s: killed and back were %v, want two of the ring", r.Mode, r.RestartMillis)
 		}
 		layers := r.Mode == demo.Layerwise
-		if (r.LentMax > 0) != (r.Mode != demo.Push && !layers) || r.LentMax > r.PrefillPages {
-			t.Errorf("%s lent %d pages at most, of %d that an engine may have", r.Mode, r.LentMax, r.PrefillPages)
+		if (r.LeasedMax > 0) != (r.Mode != demo.Push && !layers) || r.LeasedMax > r.PrefillPages {
+			t.Errorf("%s leased up to %d pages, an engine may have %d", r.Mode, r.LeasedMax, r.PrefillPages)
 		}
 		if (r.Saved > 0) != layers || (r.Preempted > 0) != layers {
 			t.Errorf("%s saved %d layers, and %d prefills were preempted", r.Mode, r.Saved, r.Preempted)
@@ -137,7 +137,7 @@ func TestDemoText(t *testing.T) {
 		t.Fatalf("exit code %d\n%s%s", code, &out, &stderr)
 	}
 	for _, want := range []string{"push", "pull", "pages at a time", "two batches of 8", "4 completed, 0 lost",
-		"0 bytes were wrong", "every byte is right and nothing is pinned"} {
+		"0 bytes were wrong", "every byte is correct and no page is pinned"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}

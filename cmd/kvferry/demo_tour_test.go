@@ -53,7 +53,7 @@ func TestTour(t *testing.T) {
 		t.Errorf("%v, and %d lines, want 6:\n%s", err, len(lines), out)
 	}
 	for _, want := range []string{"push, ring, recalled            16 of 16", "\n3 runs in ",
-		"every byte is right, and nothing is pinned or leased"} {
+		"every byte is correct, and no page is pinned or leased"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
 		}
@@ -81,13 +81,13 @@ func (*wrongReport) Print(w io.Writer) error {
 }
 
 // If a run fails, its full report is printed, and the tour fails.
-func TestTourThatFindsSomething(t *testing.T) {
+func TestTourWithFailedRun(t *testing.T) {
 	wrong := tourRun{name: "wrong", play: func(context.Context, *demo.Options) (tourReport, error) {
 		return &wrongReport{demo.Outcome{BytesWrong: 7}}, nil
 	}}
 	out, err := playRuns(t, append([]tourRun{wrong}, pick(t, "push-reg, auto, 2 to 1 ranks")...), false)
 	if !errors.Is(err, errFinding) || !strings.Contains(out, "the whole report") ||
-		!strings.Contains(out, "SOMETHING IS WRONG") {
+		!strings.Contains(out, "THE REPLAY FAILED") {
 		t.Errorf("%v, want %v, the whole report and a verdict:\n%s", err, errFinding, out)
 	}
 }

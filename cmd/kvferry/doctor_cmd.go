@@ -25,8 +25,9 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check whether this machine can run a node, and measure copies",
 		Long: `doctor checks the machine for a node: kernel, limits, memory, cores and network. If
-libnixl is installed, it writes between two agents and verifies the bytes. If CANN is
-installed, it also checks the NPUs, the links between them and HCCL, and measures copies.
+libnixl is installed, doctor writes from one agent to another and verifies the bytes. If
+CANN is installed, it also checks the NPUs, the links between them and HCCL, and measures
+their copies.
 With --config, it checks whether the configuration can run on this machine. Every row
 that is not ok has a remedy.
 

@@ -105,7 +105,7 @@ func TestDoctorOverTheSoftwareNPU(t *testing.T) {
 		}
 	}
 	for _, row := range []struct{ section, name string }{{"hccl", "library"}, {"hccl", "sequence"},
-		{"links", "every pair"}} {
+		{"links", "all pairs"}} {
 		if v := r.rowVerdict(row.section, row.name); v != "ok" {
 			t.Errorf("%s of %s is %q", row.name, row.section, v)
 		}

@@ -91,9 +91,13 @@ Scopes:
 }
 
 func formatScopes() string {
+	width := 0
+	for _, s := range sim.Scopes() {
+		width = max(width, len(s.Name))
+	}
 	var b strings.Builder
 	for _, s := range sim.Scopes() {
-		fmt.Fprintf(&b, "  %-20s %s\n", s.Name, s.About)
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, s.Name, s.About)
 	}
 	return b.String()
 }

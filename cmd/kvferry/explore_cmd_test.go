@@ -28,8 +28,8 @@ func TestSimExplore(t *testing.T) {
 	}
 }
 
-func TestSimExploreCut(t *testing.T) {
-	for flag, want := range map[string]string{"--depth": "cut at depth 9", "--states": "cut at 9 states"} {
+func TestSimExploreLimits(t *testing.T) {
+	for flag, want := range map[string]string{"--depth": "incomplete, stopped at depth 9:", "--states": "incomplete, stopped at 9 states:"} {
 		if code, text := explore(t, "--scope", "push", flag, "9"); code != exitOK || !strings.Contains(text, want) {
 			t.Errorf("%s 9: exit code %d\n%s", flag, code, text)
 		}

@@ -19,8 +19,8 @@ func TestInterrupted(t *testing.T) {
 		args string
 		want string // text on standard output
 	}{
-		{"sim run --time 1h", "interrupted by SIGTERM after 0 seeds; asked for were 1h0m0s\nno promise was broken so far\n"},
-		{"sim run --seeds 7 --shard 1/2", "after 0 seeds; asked for were 7 seeds, of which every 2. is this shard's\n"},
+		{"sim run --time 1h", "interrupted by SIGTERM after 0 seeds; requested: 1h0m0s\nno promise was broken so far\n"},
+		{"sim run --seeds 7 --shard 1/2", "after 0 seeds; requested: 7 seeds, of which this shard has one in 2\n"},
 		{"sim run --seeds 7 --json", `"interrupted": "SIGTERM"`},
 		{"sim run --time 1h --rare fail --profile calm", "interrupted by SIGTERM"},
 		{"sim explore --scope push-late", "interrupted by SIGTERM: every promise held so far"},
@@ -96,7 +96,7 @@ func TestSIGTERMEndsACampaign(t *testing.T) {
 }
 
 // If a shard of a campaign was interrupted, merging the shards fails.
-func TestMergeTellsOfAnInterruption(t *testing.T) {
+func TestMergeReportsInterruption(t *testing.T) {
 	args := []string{"sim", "merge"}
 	for _, interrupted := range []string{"", "SIGTERM"} {
 		r := campaignReport{Seconds: 1, Interrupted: interrupted, Requested: "7 seeds"}

@@ -30,7 +30,7 @@ func wantNIXL(t *testing.T) {
 }
 
 // A node that cannot use libnixl says what to install or to change, and never falls back to a different plane.
-func TestNodeOverLibnixlThatIsNotThere(t *testing.T) {
+func TestNodeWithoutLibnixl(t *testing.T) {
 	file := nixlNode(t, "")
 	for _, c := range []struct{ name, file, library, tried string }{
 		{"named by the variable", file, "/nowhere/libnixl_capi.so", "/nowhere/libnixl_capi.so"},
@@ -42,7 +42,7 @@ func TestNodeOverLibnixlThatIsNotThere(t *testing.T) {
 			if code != exitFinding || first.Code == "ok" {
 				t.Errorf("exit code %d, and it said %q", code, first.Code)
 			}
-			for _, want := range []string{"transfer_channel is nixl", c.tried, "nixl-cu12", libnixl.LibraryVariable,
+			for _, want := range []string{"transfer_channel: nixl needs libnixl", c.tried, "nixl-cu12", libnixl.LibraryVariable,
 				"nixl.library", "transfer_channel: auto"} {
 				if !strings.Contains(stderr, want) || !strings.Contains(first.Error, want) {
 					t.Errorf("%q is missing in %s, or in its first line: %s", want, stderr, first.Error)

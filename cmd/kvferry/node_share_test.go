@@ -71,7 +71,7 @@ func TestNodesShareByCommands(t *testing.T) {
 			t.Errorf("node %d drains: %+v", i, r)
 		}
 		s := says(agent.Request{ID: 3, Op: "stats"}).Stats
-		if s.PagesFree != s.PagesTotal || s.PagesLentMost != lent || s.PagesLent+s.Gets+s.Grants != 0 {
+		if s.PagesFree != s.PagesTotal || s.PagesLeasedMax != lent || s.PagesLeased+s.Gets+s.Grants != 0 {
 			t.Errorf("node %d holds something still, or did not lend %d pages: %+v", i, lent, s)
 		}
 	}

@@ -45,9 +45,9 @@ func TestSimContinueRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"version is 9":         {"--continue", bad},
-		"--shard leaves some":  {"--continue", bad, "--shard", "0/2"},
-		"give off, warn or fa": {"--rare", "sometimes"},
+		"version is 9":            {"--continue", bad},
+		"--shard only some seeds": {"--continue", bad, "--shard", "0/2"},
+		"give off, warn or fa":    {"--rare", "sometimes"},
 	} {
 		var out, errs bytes.Buffer
 		if code := run(t.Context(), append([]string{"sim", "run", "--seeds", "1"}, args...), nil, &out,
@@ -69,7 +69,7 @@ func TestSimRare(t *testing.T) {
 		if said := strings.Contains(errs.String(), "never occurred"); said != (rare != "off") {
 			t.Errorf("%s: said %q", rare, errs.String())
 		}
-		if !strings.Contains(out.String(), "never     ") {
+		if !strings.Contains(out.String(), "never met ") {
 			t.Errorf("%s: what never occurred is not in the summary", rare)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 var sections = []struct{ name, title, of string }{
 	{"fault", "faults", "kinds of faults"}, {"outcome", "outcomes", "outcomes"},
 	{"transfer", "transfers", "results of transfers"}, {"fact", "facts", "facts"}, {"effect", "effects", "effects"},
-	{"mark", "code marks", "marks"}, {"conjunction", "rare", "rare conjunctions"},
+	{"mark", "marks", "code marks"}, {"conjunction", "rare", "rare conjunctions"},
 	{"step", "steps", "pairs of a state and an event"}, {"judged", "activity", "active checks"},
 }
 
@@ -49,7 +49,8 @@ func printCampaign(w io.Writer, r *campaignReport, withCounts bool) error {
 		for _, s := range sections {
 			summaries = append(summaries, fmt.Sprintf("%d %s", len(r.countsOf(s.name)), s.of))
 		}
-		printList(&b, "covered", append(summaries, "(--coverage prints the counts)"))
+		printList(&b, "covered", summaries)
+		fmt.Fprintf(&b, "%-10s--coverage prints the counts\n", "")
 	}
 	if unmet := r.Unmet(); len(unmet) > 0 {
 		fmt.Fprintf(&b, "%-10s%v\n", "never met", unmet)

@@ -15,7 +15,7 @@ import (
 )
 
 // The counts of sim run are broken into lines that fit a screen, and no entry is lost at a line break.
-func TestCountsStandInLines(t *testing.T) {
+func TestCountsAreWrapped(t *testing.T) {
 	counts := map[string]uint64{}
 	for i := range 100 {
 		counts[fmt.Sprintf("room/mark-%d", i)] = uint64(i)
@@ -41,7 +41,7 @@ func TestCountsStandInLines(t *testing.T) {
 }
 
 // A campaign lists the things that only it met and the things that only the earlier campaign met, and nothing else.
-func TestWhatAnEarlierCampaignDidNotMeet(t *testing.T) {
+func TestPrintDifferences(t *testing.T) {
 	of := func(faults map[string]uint64) *campaignReport {
 		return &campaignReport{Summary: sim.Summary{Profile: "calm", Seeds: 7, Faults: faults}}
 	}
@@ -60,7 +60,7 @@ func TestWhatAnEarlierCampaignDidNotMeet(t *testing.T) {
 		now  map[string]uint64
 		want string
 	}{
-		{map[string]uint64{"crash": 9, "pause": 1}, "before    the same was met in 7 seeds\n"},
+		{map[string]uint64{"crash": 9, "pause": 1}, "before    7 seeds, with the same coverage\n"},
 		{map[string]uint64{"crash": 1, "noise": 4},
 			"before    7 seeds\nnew       fault \"noise\" 4\ngone      fault \"pause\" 2\n"},
 	} {
@@ -73,7 +73,7 @@ func TestWhatAnEarlierCampaignDidNotMeet(t *testing.T) {
 		t.Errorf("another profile: %v", err)
 	}
 	if _, err := readPrevious(filepath.Join(path, "below", "a-file"), "calm"); !errors.As(err, new(usageError)) ||
-		!strings.Contains(err.Error(), "name a file elsewhere") {
+		!strings.Contains(err.Error(), "give a file in a different folder") {
 		t.Errorf("no folder: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("{"), 0o644); err != nil {

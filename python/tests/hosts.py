@@ -95,7 +95,7 @@ class Hosts:
         """Count the claimed, pinned and lent chunks and the used pages of an agent."""
         with kvferry.connect(self.socket(side)) as client:
             node = client.stats()["node"]
-        return int(node["claims"] + node["pinned"] + node["pages_lent"] + node["pages_total"] - node["pages_free"])
+        return int(node["claims"] + node["pinned"] + node["pages_leased"] + node["pages_total"] - node["pages_free"])
 
     def stop(self) -> None:
         for process in self.agents.values():

@@ -325,7 +325,7 @@ def test_engines_share(sharers: list[str], zmq: double.ZmqDouble) -> None:
     for path in sharers:
         with kvferry.connect(path) as client:
             node = client.stats()["node"]
-        assert node["pinned"] == node["pages_lent"] == node["claims"] == 0
+        assert node["pinned"] == node["pages_leased"] == node["claims"] == 0
 
 
 # ---- the multi-process server ----
@@ -377,7 +377,7 @@ def test_servers_share(sharers: list[str], tmp_path: Any) -> None:
     for path in sharers:
         with kvferry.connect(path) as client:
             node = client.stats()["node"]
-        assert node["pinned"] == node["pages_lent"] == node["claims"] == 0
+        assert node["pinned"] == node["pages_leased"] == node["claims"] == 0
 
 
 @needs_binary

@@ -158,4 +158,4 @@ def test_servers_of_other_weights_share_nothing(sharers: list[str], caplog: pyte
     for server in (*said, unsaid):
         server.adapter.close()
     with kvferry.connect(sharers[0]) as client:
-        assert client.stats()["node"]["pages_lent"] == 0
+        assert client.stats()["node"]["pages_leased"] == 0

@@ -166,7 +166,7 @@ def test_sharing_at_an_agent_without_a_directory_is_refused(
         with pytest.raises(kvferry.InvalidError, match="controller_reply_url of the agent is none, want a directory"):
             Engine(KvferryConnector, "kv_both", socket=socket)
         with kvferry.connect(socket) as client:
-            assert client.stats()["node"]["pages_lent"] == 0
+            assert client.stats()["node"]["pages_leased"] == 0
 
 
 def test_a_burst_of_requests_finds_what_another_engine_has(sharers: list[str]) -> None:

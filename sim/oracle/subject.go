@@ -31,7 +31,7 @@
 //
 // Suppose that node 1 delivers ticket 5 twice. The first [effects.Deliver] sets the entry in the memory. Before the
 // second one is carried out, the function is called again and calls Fail. The run then ends with a failure that names
-// node 1 and ticket 5, and a trace of the run shows the steps that touched them.
+// node 1 and ticket 5, and a trace of the run shows the steps that concerned them.
 package oracle
 
 import (

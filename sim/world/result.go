@@ -24,7 +24,7 @@ type Failure struct {
 
 	// Concerns and Steps are set only by a run that recorded itself, such as that of [Explain]. Concerns lists the
 	// pages, grants, transfers, commands, requests and keys that the story names or refers to. Steps lists the last
-	// lines that touched them.
+	// lines that concerned them.
 	Concerns []string `json:"concerns,omitempty"`
 	Steps    []string `json:"steps,omitempty"`
 	// Page is the HTML file that shows the run, if one was written.
@@ -62,7 +62,7 @@ func (f *Failure) String() string {
 		title := "the last steps"
 		if len(f.Concerns) > 0 {
 			fmt.Fprintf(&b, "concerns: %s\n", strings.Join(f.Concerns, ", "))
-			title = "the last steps that touched them"
+			title = "the last steps that concerned them"
 		}
 		tell(&b, title, f.Steps)
 		lines = lines[max(0, len(lines)-eventsBeside):]

@@ -102,7 +102,7 @@ class Agent:
         if "blocks" in client.info.sides:
             lent = node["pages_total"] - node["pages_free"]
             return {"lent": lent} if lent else {}
-        return {name: node[name] for name in ("claims", "pinned", "pages_lent") if node[name]}
+        return {name: node[name] for name in ("claims", "pinned", "pages_leased") if node[name]}
 
 
 def engine(asked: argparse.Namespace, role: str, name: str, *more: str) -> Child:

@@ -51,7 +51,7 @@ func parseDigits(digits []byte) int {
 func (f finding) String() string {
 	switch {
 	case f.otherSeed:
-		return fmt.Sprintf("seed %d, which differs from the recorded seed", f.how.Seed)
+		return fmt.Sprintf("new seed %d", f.how.Seed)
 	case f.how.By == "seed" && f.how.Of == 0:
 		return fmt.Sprintf("seed %d", f.how.Seed)
 	}
@@ -77,7 +77,7 @@ func summariseFindings(finds []finding) string {
 		}
 	}
 	if len(seeds) == 0 {
-		return "no defect was found by seeds"
+		return "seeds found no defect"
 	}
 	slices.Sort(seeds)
 	text := fmt.Sprintf("seeds found %d; the median of the first failing seeds is %d, the highest %d",

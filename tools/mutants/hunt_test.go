@@ -186,7 +186,7 @@ func TestSummarise(t *testing.T) {
 	if got != want {
 		t.Errorf("got %s", got)
 	}
-	if got := summariseFindings(nil); got != "seeds found none" {
+	if got := summariseFindings(nil); got != "seeds found no defect" {
 		t.Errorf("got %s", got)
 	}
 }

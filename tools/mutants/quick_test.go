@@ -56,7 +56,7 @@ func TestQuickHunt(t *testing.T) {
 		t.Fatalf("got %d passed, %d failed, %v\n%s", len(finds), failed, err, &out)
 	}
 	saysOf(t, out.String(), map[string]string{
-		"beyond": "  seed 7 ", "explored": "7 choices", "known": "  seed 4 ", "late": "  seed 7, not the one before",
+		"beyond": "  seed 7 ", "explored": "7 choices", "known": "  seed 4 ", "late": "  new seed 7 ",
 		"never": "15 seeds found nothing", "other": "not a breach of S9", "planned": "plan",
 	})
 

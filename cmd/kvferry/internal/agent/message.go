@@ -106,17 +106,17 @@ type Stats struct {
 	PagesFree        int `json:"pages_free"`
 	PagesGranted     int `json:"pages_granted"`
 	PagesQuarantined int `json:"pages_quarantined"`
-	PagesLent        int `json:"pages_lent"`
-	PagesLentMost    int `json:"pages_lent_most"` // the maximum since the start
+	PagesLeased      int `json:"pages_leased"`
+	PagesLeasedMax   int `json:"pages_leased_max"` // the maximum since the start
 	Puts             int `json:"puts"`
 	Gets             int `json:"gets"`
 	Grants           int `json:"grants"`
-	Waiters          int `json:"waiters"`
+	PendingRequests  int `json:"pending_requests"`
 	Reserves         int `json:"reserves"`
 	Claims           int `json:"claims"`
 	Entries          int `json:"entries"`
 	Fills            int `json:"fills"`
-	Peers            int `json:"peers"`
+	OutboundPeers    int `json:"outbound_peers"`
 	ArenaTotal       int `json:"arena_total"` // the arena of copies that peers read
 	ArenaFree        int `json:"arena_free"`
 	DeviceTotal      int `json:"device_total"` // the device pool of a node that shares, its second pool
@@ -125,13 +125,13 @@ type Stats struct {
 	Offers           int `json:"offers"` // offers of a delayed pull that are deferred until the engine fetches
 	Fetches          int `json:"fetches"`
 	Staged           int `json:"staged"`      // staging pages that fetches read into
-	StagedMost       int `json:"staged_most"` // the maximum since the start
+	StagedMax        int `json:"staged_max"`  // the maximum since the start
 	Brings           int `json:"brings"`      // gets and fetches of shared chunks, finished or not
 	Prefills         int `json:"prefills"`    // layerwise requests
 	Bundles          int `json:"bundles"`     // chunks whose layers are arriving
 	ChunkPages       int `json:"chunk_pages"` // pages per chunk
 	Receptions       int `json:"receptions"`  // receptions into the engine's own registered blocks
-	Lent             int `json:"lent"`
+	LeasedBatches    int `json:"leased_batches"`
 	Registrations    int `json:"registrations"`
 	// Brought is the number of requests for a peer's chunks since the start, by the name of the code with which the
 	// request ended.
@@ -159,13 +159,13 @@ func newStats(n *runtime.Node) *Stats {
 	}
 	return &Stats{
 		Brings: s.Brings, Brought: brought, Prefills: s.Layers, Bundles: s.Bundles, ChunkPages: n.Layers(),
-		Receptions: s.Receptions, Lent: s.LeasedBatches, Registrations: s.Registrations,
+		Receptions: s.Receptions, LeasedBatches: s.LeasedBatches, Registrations: s.Registrations,
 		PagesTotal: s.PagesTotal, PagesFree: s.PagesFree, PagesGranted: s.PagesGranted, PagesQuarantined: s.PagesQuarantined,
-		PagesLent: s.PagesLeased, PagesLentMost: s.PagesLeasedMax,
-		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, Waiters: s.PendingRequests, Reserves: s.Reserves, Claims: s.Claims,
+		PagesLeased: s.PagesLeased, PagesLeasedMax: s.PagesLeasedMax,
+		Puts: s.Puts, Gets: s.Gets, Grants: s.Grants, PendingRequests: s.PendingRequests, Reserves: s.Reserves, Claims: s.Claims,
 		ArenaTotal: s.ArenaTotal, ArenaFree: s.ArenaFree, DeviceTotal: s.DeviceTotal, DeviceFree: s.DeviceFree,
 		Pinned: s.Pinned, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged,
-		StagedMost: s.StagedMax,
-		Entries:    s.Entries, Fills: s.Fills, Peers: s.OutboundPeers, Incarnation: formatHex(id[:]),
+		StagedMax: s.StagedMax,
+		Entries:   s.Entries, Fills: s.Fills, OutboundPeers: s.OutboundPeers, Incarnation: formatHex(id[:]),
 	}
 }

@@ -64,18 +64,18 @@ func TestFindingsAreBounded(t *testing.T) {
 	}
 }
 
-func TestBadBooks(t *testing.T) {
+func TestInvalidCampaignFiles(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                       "not readable",
-		"{":                                      "not readable",
+		"":                                       "it cannot be parsed",
+		"{":                                      "it cannot be parsed",
 		`{"version": 1}`:                         "profiles is missing",
-		`{"version": 2, "profiles": {}}`:         "version is 2, this program knows 1",
-		`{"version": 1, "profiles": {}} {}`:      "something follows its end",
+		`{"version": 2, "profiles": {}}`:         "version is 2, but this program supports version 1",
+		`{"version": 1, "profiles": {}} {}`:      "there is data after the end of the JSON object",
 		`{"version": 1, "profiles": {}, "x": 1}`: `unknown field "x"`,
 		`{"version": 1, "profiles": {"sunny": {"next_seed": 1}}}`:                `profile "sunny" is unknown`,
 		`{"version": 1, "profiles": {"full": null}}`:                             "profile full is empty",
 		`{"version": 1, "profiles": {"full": {"next_seed": 1, "seeds": 2}}}`:     "next_seed is 1 although 2 seeds were run",
-		`{"version": 1, "profiles": {"full": {"next_seed": "1", "seeds": "2"}}}`: "not readable",
+		`{"version": 1, "profiles": {"full": {"next_seed": "1", "seeds": "2"}}}`: "it cannot be parsed",
 	} {
 		path := filepath.Join(t.TempDir(), "campaign.json")
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {

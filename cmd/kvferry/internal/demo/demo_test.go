@@ -78,8 +78,8 @@ func TestPinned(t *testing.T) {
 	if got := listPinned("n", &agent.Stats{PagesTotal: 8, PagesFree: 2, Entries: 2, ChunkPages: 3}); len(got) != 0 {
 		t.Errorf("pages of the layers of ready chunks count as pinned: %v", got)
 	}
-	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {PagesLent: 1}, {Puts: 1}, {Gets: 1},
-		{Grants: 1}, {Waiters: 1}, {Prefills: 1}, {Bundles: 1},
+	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {PagesLeased: 1}, {Puts: 1}, {Gets: 1},
+		{Grants: 1}, {PendingRequests: 1}, {Prefills: 1}, {Bundles: 1},
 		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {Offers: 1}, {Fetches: 1}, {Staged: 1}, {Brings: 1},
 		{ArenaTotal: 2, ArenaFree: 1}, {Pinned: 1}, {PagesTotal: 8, PagesFree: 7}} {
 		if got := listPinned("n", &s); len(got) != 1 {
@@ -151,7 +151,7 @@ func TestModesByName(t *testing.T) {
 	}
 	if _, _, err := ParseModes("p2p-carry"); err == nil || !strings.Contains(err.Error(),
 		"push, pull, pull-delay, pull-delay+offload, layerwise, p2p-push, p2p-pull, p2p-pull+arena, p2p-delay, push-reg, "+
-			"all that push or pull, or p2p") {
+			"all (all push and pull modes), or p2p (all sharing modes)") {
 		t.Errorf("an unknown mode: %v", err)
 	}
 }
@@ -166,7 +166,7 @@ func TestSummaryIsOKIfAllAre(t *testing.T) {
 }
 
 // After a process was killed, its notification may still be in flight, so the wait continues, but for a shorter time.
-func TestWaitForTheProxysWord(t *testing.T) {
+func TestAwaitNotification(t *testing.T) {
 	closed, open := make(chan struct{}), make(chan struct{})
 	close(closed)
 	cancelled, cancel := context.WithCancel(t.Context())
@@ -177,8 +177,8 @@ func TestWaitForTheProxysWord(t *testing.T) {
 		told, gone chan struct{}
 		want       string
 	}{
-		{"told", t.Context(), closed, open, ""}, {"told by one that is gone", t.Context(), closed, closed, ""},
-		{"gone", t.Context(), open, closed, "proxy: not told"}, {"interrupted", cancelled, open, open, "interrupted"},
+		{"notified", t.Context(), closed, open, ""}, {"notified and ended", t.Context(), closed, closed, ""},
+		{"ended", t.Context(), open, closed, "proxy: not notified"}, {"interrupted", cancelled, open, open, "interrupted"},
 	} {
 		if got := awaitNotification(c.ctx, c.told, c.gone); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)

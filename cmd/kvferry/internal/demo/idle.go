@@ -46,15 +46,15 @@ func listPinned(name string, s *agent.Stats) (pinned []string) {
 		what  string
 		count int
 	}{
-		{"pages granted", s.PagesGranted}, {"pages leased", s.PagesLent}, {"pages quarantined", s.PagesQuarantined},
+		{"pages granted", s.PagesGranted}, {"pages leased", s.PagesLeased}, {"pages quarantined", s.PagesQuarantined},
 		{"puts", s.Puts}, {"gets", s.Gets},
-		{"grants", s.Grants}, {"pending requests", s.Waiters},
+		{"grants", s.Grants}, {"pending requests", s.PendingRequests},
 		{"reserves", s.Reserves}, {"claims", s.Claims}, {"fills", s.Fills},
 		{"deferred offers", s.Offers}, {"fetches", s.Fetches}, {"pages staged", s.Staged}, {"chunks brought", s.Brings},
 		{"prefills", s.Prefills}, {"chunks with missing layers", s.Bundles},
 		{"pages of an arena", s.ArenaTotal - s.ArenaFree},
 		{"pages pinned for peers", s.Pinned},
-		{"receptions of blocks", s.Receptions}, {"finished requests", s.Lent}, {"registrations", s.Registrations},
+		{"receptions of blocks", s.Receptions}, {"finished requests", s.LeasedBatches}, {"registrations", s.Registrations},
 		{"pages that are neither free nor of a ready chunk", s.PagesTotal - s.PagesFree + s.DeviceTotal - s.DeviceFree -
 			s.Entries*max(1, s.ChunkPages)},
 	} {

@@ -153,7 +153,7 @@ func TestFaultsOfALife(t *testing.T) {
 		t.Error("only faults that end lives may refuse, as no_memory")
 	}
 	if got := f.unexpectedCauses(map[string]int{"put: faulted": 1, "fetch: invalid": 2,
-		"proxy: not told": 1}); !slices.Equal(got, []string{"fetch: invalid", "proxy: not told"}) {
+		"proxy: not notified": 1}); !slices.Equal(got, []string{"fetch: invalid", "proxy: not notified"}) {
 		t.Errorf("not explained: %v", got)
 	}
 }

@@ -37,14 +37,14 @@ type Report struct {
 	BytesSent    int64   `json:"bytes_sent"`
 	MiBPerSecond float64 `json:"mib_per_second"` // sent bytes per time, which includes making and checking the content
 
-	// LentMax is the largest number of pages that a prefill node had leased to peers at one time, out of PrefillPages.
-	// In a ring, PrefillPages is the number of pages that a node's engine may have. LentMax is 0 if the mode leases no
+	// LeasedMax is the largest number of pages that a prefill node had leased to peers at one time, out of PrefillPages.
+	// In a ring, PrefillPages is the number of pages that a node's engine may have. LeasedMax is 0 if the mode leases no
 	// pages.
-	LentMax      int `json:"lent_pages_most"`
+	LeasedMax    int `json:"leased_pages_max"`
 	PrefillPages int `json:"prefill_pages"`
 	// StagedMax is the largest number of pages of its pool that a decode node used at one time for fetches. More than
 	// StagingPages, which is two batches, would be a defect. Both are 0 if the mode has no fetches.
-	StagedMax    int        `json:"staged_pages_most"`
+	StagedMax    int        `json:"staged_pages_max"`
 	StagingPages int        `json:"staging_pages"`
 	NPU          *NPUReport `json:"npu,omitempty"`
 }
@@ -90,8 +90,8 @@ type tally struct {
 	put, get, recall, compute, save histogram // compute and save: only in mode layerwise
 
 	// The maxima over all nodes.
-	lentMax, stagedMax int
-	links              map[string]agent.Links // last counts of each incarnation
+	leasedMax, stagedMax int
+	links                map[string]agent.Links // last counts of each incarnation
 }
 
 func newTally() *tally {
@@ -104,8 +104,8 @@ func newTally() *tally {
 func (t *tally) addStats(s *agent.Stats) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stagedMax = max(t.stagedMax, s.StagedMost)
-	t.lentMax = max(t.lentMax, s.PagesLentMost)
+	t.stagedMax = max(t.stagedMax, s.StagedMax)
+	t.leasedMax = max(t.leasedMax, s.PagesLeasedMax)
 	if s.Links != nil {
 		t.links[s.Incarnation] = *s.Links
 	}
@@ -124,7 +124,7 @@ func (p *player) finishReport(took time.Duration, pinned, unclean []string, npu 
 	r.Latency = map[string]Latency{"put": t.put.percentiles(), "get": t.get.percentiles(),
 		"request": t.request.percentiles(), "recall": t.recall.percentiles(),
 		"compute": t.compute.percentiles(), "save": t.save.percentiles()}
-	r.LentMax, r.PrefillPages, r.StagedMax = t.lentMax, s.prefillPages, t.stagedMax
+	r.LeasedMax, r.PrefillPages, r.StagedMax = t.leasedMax, s.prefillPages, t.stagedMax
 	if p.options.Mode.isDelayed() {
 		r.StagingPages = stagingPages
 	}
@@ -154,8 +154,8 @@ func (r *Report) Print(w io.Writer) error {
 		rows = append(rows, [2]string{"computed", fmt.Sprintf("%d layers in steps of %d tokens; %d requests were preempted",
 			r.Saved, stepTokens, r.Preempted)})
 	}
-	if r.LentMax > 0 {
-		rows = append(rows, [2]string{"leased", fmt.Sprintf("at most %d of %d pages at a time", r.LentMax, r.PrefillPages)})
+	if r.LeasedMax > 0 {
+		rows = append(rows, [2]string{"leased", fmt.Sprintf("at most %d of %d pages at a time", r.LeasedMax, r.PrefillPages)})
 	}
 	if r.StagingPages > 0 {
 		rows = append(rows, [2]string{"staged", fmt.Sprintf("at most %d of %d pages at a time, two batches of %d",

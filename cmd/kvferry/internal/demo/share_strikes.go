@@ -29,7 +29,7 @@ func (s *sharingPlayer) killInstance(ctx context.Context) {
 			if stats := s.fetchStats(p); stats != nil && s.options.Mode == P2PPush {
 				n += stats.PagesGranted
 			} else if stats != nil {
-				n += stats.PagesLent
+				n += stats.PagesLeased
 			}
 		}
 		return n

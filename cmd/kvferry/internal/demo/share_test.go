@@ -7,7 +7,7 @@ import (
 )
 
 // Each wanted chunk is counted once, and each computed chunk has one reason.
-func TestWhatBecameOfChunks(t *testing.T) {
+func TestAddServed(t *testing.T) {
 	j := &job{keys: make([]string, 10)}
 	for _, c := range []struct {
 		name        string
@@ -15,16 +15,16 @@ func TestWhatBecameOfChunks(t *testing.T) {
 		local, peer int64
 		why         string
 	}{
-		{"all here", agent.Response{Code: "ok", Hits: 10}, agent.Response{Code: "ok", Hits: 10}, 10, 0, ""},
-		{"a part brought", agent.Response{Code: "ok", Hits: 2, Elsewhere: 6}, agent.Response{Code: "not_found", Hits: 6}, 2,
+		{"all local", agent.Response{Code: "ok", Hits: 10}, agent.Response{Code: "ok", Hits: 10}, 10, 0, ""},
+		{"some brought", agent.Response{Code: "ok", Hits: 2, Elsewhere: 6}, agent.Response{Code: "not_found", Hits: 6}, 2,
 			4,
-			"nobody has it"},
-		{"who had it is dead", agent.Response{Code: "ok", Elsewhere: 6}, agent.Response{Code: "not_found"}, 0, 0,
-			"gone since a directory heard of it"},
+			"no instance has the chunk"},
+		{"owner crashed", agent.Response{Code: "ok", Elsewhere: 6}, agent.Response{Code: "not_found"}, 0, 0,
+			"the chunk was evicted after the directory learned of it"},
 		{"no directory", agent.Response{Code: "not_found"}, agent.Response{Code: "not_found"}, 0, 0, "lookup: not_found"},
-		{"no time", agent.Response{Code: "ok"}, agent.Response{Code: "expired"}, 0, 0, "bring: expired"},
-		{"given up since", agent.Response{Code: "ok", Hits: 5}, agent.Response{Code: "not_found", Hits: 3}, 3, 0,
-			"nobody has it"},
+		{"bring expired", agent.Response{Code: "ok"}, agent.Response{Code: "expired"}, 0, 0, "bring: expired"},
+		{"evicted after the lookup", agent.Response{Code: "ok", Hits: 5}, agent.Response{Code: "not_found", Hits: 3}, 3, 0,
+			"no instance has the chunk"},
 	} {
 		s := newSharingTally(1)
 		s.addServed(j, &c.looked, &c.got, 1)

@@ -126,12 +126,12 @@ func checkRetries(s *Section, i comm.Info) {
 		s.addOK("residual bound", "%s", value)
 	case i.RDMATimeout.From == comm.FromLibrary:
 		s.addNote("residual bound", value,
-			"set HCCL_RDMA_TIMEOUT=15 in the environment of the process, because HCCL was loaded before kvferry could set it: after a "+
-				"lost link, pages stay blocked for this time")
+			"set HCCL_RDMA_TIMEOUT=15 in the environment of the process, because HCCL was loaded before kvferry could set it: after "+
+				"a lost link, pages stay blocked for the residual bound")
 	default:
 		s.addNote("residual bound", value,
-			"lower HCCL_RDMA_TIMEOUT (15 means one second), or hccl.rdma_timeout if the variable is not set: after a lost link, pages "+
-				"stay blocked for this time")
+			"lower HCCL_RDMA_TIMEOUT (15 makes the bound about one second), or hccl.rdma_timeout if the variable is not set: after a "+
+				"lost link, pages stay blocked for the residual bound")
 	}
 	s.addOK("HCCL_RDMA_TIMEOUT", "%v", i.RDMATimeout)
 	s.addOK("HCCL_RDMA_RETRY_CNT", "%v", i.RDMARetries)

@@ -88,7 +88,7 @@ func TestInspect(t *testing.T) {
 }
 
 // A failed call is reported in the section to which it belongs, and all resources that can be released are released.
-func TestFaultsOfTheDevice(t *testing.T) {
+func TestDeviceFaults(t *testing.T) {
 	library, npu := softNPU(t)
 	for _, c := range []struct {
 		name, faults string
@@ -100,9 +100,9 @@ func TestFaultsOfTheDevice(t *testing.T) {
 		verdict      Verdict
 	}{
 		{name: "no fault", measured: 3, row: "device to device"},
-		{name: "context", faults: "call:sym=aclrtCreateContext,nth=1,code=207006", failed: acl.Config, row: "use",
+		{name: "context", faults: "call:sym=aclrtCreateContext,nth=1,code=207006", failed: acl.Config, row: "access",
 			verdict: Problem},
-		{name: "memory information", faults: "call:sym=aclrtGetMemInfo,nth=1,code=507000", failed: acl.Device, row: "use",
+		{name: "memory information", faults: "call:sym=aclrtGetMemInfo,nth=1,code=507000", failed: acl.Device, row: "access",
 			verdict: Problem},
 		{name: "pinned memory", faults: "call:sym=aclrtMallocHost,nth=1,code=207001", speed: acl.OutOfMemory, row: "copies",
 			verdict: Note},

@@ -19,8 +19,8 @@ func checkLinks(s *Section, n NPUs) {
 	}
 	if i.IntraRoCE && i.IntraPCIe && chipGeneration(n.Info.SoC) == "A2" {
 		s.addWarning("within a host", "HCCL_INTRA_ROCE_ENABLE=1 without HCCL_INTRA_PCIE_ENABLE=0",
-			"set both for all nodes of the host: this chip uses RoCE within a host only if both are set, and this report, and the time "+
-				"after which a page is safe, assume RoCE")
+			"set both for all nodes of the host: this chip uses RoCE within a host only if both are set, but kvferry assumes RoCE "+
+				"for this report and for the time after which a page is safe")
 	}
 	byLink := map[string][]devicePair{}
 	var kinds []string
@@ -75,7 +75,7 @@ func linkOf(npu acl.Info, i comm.Info, a, b Device) string {
 func linkToOtherHost(n NPUs, i comm.Info) string {
 	d := n.Devices[0]
 	if comm.LinkOf(n.Info.SoC, d.linkRank("here"), d.linkRank("there"), i.IntraRoCE) == comm.HCCS {
-		return "within this super pod " + overHCCS + "; RoCE beyond it"
+		return "within this super pod: " + overHCCS + "; to other super pods: RoCE"
 	}
 	return overRoCE
 }

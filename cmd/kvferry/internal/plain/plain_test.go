@@ -37,9 +37,9 @@ func TestText(t *testing.T) {
 	_, odd := time.ParseDuration("3 parsecs")
 	_, atoi := strconv.Atoi("a\"b")
 	wrong := map[string]error{
-		`"x" is no whole number`: number, `"99999999999999999999" is out of range`: range_, `"1,5" is no number`: float,
-		`"maybe" is neither true nor false`: word, `"3" is no duration: write one such as 250ms, 10s or 2m`: unit,
-		`"3 parsecs" is no duration: write one such as 250ms, 10s or 2m`: odd, `"a\"b" is no whole number`: atoi,
+		`"x" is not a whole number`: number, `"99999999999999999999" is out of range`: range_, `"1,5" is not a number`: float,
+		`"maybe" is neither true nor false`: word, `"3" is not a duration: write a duration such as 250ms, 10s or 2m`: unit,
+		`"3 parsecs" is not a duration: write a duration such as 250ms, 10s or 2m`: odd, `"a\"b" is not a whole number`: atoi,
 	}
 	for text, want := range map[string]string{
 		`{"in": {"wait_ms": "a"}}`: "field in.wait_ms is a text, want a whole number",

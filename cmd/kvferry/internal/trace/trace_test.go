@@ -45,12 +45,12 @@ func line(at int, more string) string {
 
 func TestProblems(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"", "t.jsonl:1: there is no request; give a trace with one JSON object a line"},
-		{line(1, "") + "\n" + line(0, ""), `t.jsonl:2: timestamp: "0": the line before arrives at 1; sort the lines`},
-		{line(0, `, "timestamp": 0`), "t.jsonl:1: timestamp: given twice; keep one"},
+		{"", "t.jsonl:1: the trace has no requests; give a trace with one JSON object per line"},
+		{line(1, "") + "\n" + line(0, ""), `t.jsonl:2: timestamp: "0": the previous line has timestamp 1; sort the lines`},
+		{line(0, `, "timestamp": 0`), "t.jsonl:1: timestamp: the field is given twice; remove one"},
 		{line(0, `, "Timestamp": 0`),
 			"t.jsonl:1: Timestamp: unknown field; keep timestamp, input_length, output_length and hash_ids"},
-		{line(0, "") + line(0, ""), "t.jsonl:1: something follows the object; write one object a line"},
+		{line(0, "") + line(0, ""), "t.jsonl:1: there is text after the object; write one object per line"},
 		{"[1]", `t.jsonl:1: "[1]": write one JSON object`},
 		{`{"timestamp": 0`, "t.jsonl:1: the object is cut off; write one whole JSON object"},
 		{`{"timestamp": 0 "`,
@@ -64,9 +64,9 @@ func TestProblems(t *testing.T) {
 			`t.jsonl:1: output_length: "99999999999999999999": write a whole number from 0 to 1048576`},
 		{`{"hash_ids": 0}`, "t.jsonl:1: hash_ids: write a list of whole numbers"},
 		{`{"hash_ids": [0, null]}`, `t.jsonl:1: hash_ids: "<nil>": write a whole number`},
-		{`{"timestamp": 0, "input_length": 1, "output_length": 1}`, "t.jsonl:1: hash_ids: it is missing; every line has it"},
+		{`{"timestamp": 0, "input_length": 1, "output_length": 1}`, "t.jsonl:1: hash_ids: the field is missing; every line needs it"},
 		{`{"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [0]}`,
-			`t.jsonl:1: hash_ids: "1 ids": input_length 513 has 2 blocks of 512 tokens; give one id for each`},
+			`t.jsonl:1: hash_ids: "1 ids": an input_length of 513 has 2 blocks of 512 tokens; give one ID for each block`},
 		{line(0, "") + "\n" + strings.Repeat(" ", 300),
 			"t.jsonl:2: the line is longer than 256 bytes; split the request or raise the limit"},
 	} {
