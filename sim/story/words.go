@@ -100,7 +100,7 @@ func (r *Recorder) words(p *noted) string {
 	return ""
 }
 
-// phaseWords describes the phases of [world.live], in order.
+// phaseTexts describes the phases of [world.World.RunPhases], in order.
 var phaseWords = [...]string{
 	"faults may happen", "faults end, all heals", "commands must end", "probes", "what nobody wants expires", "all drain",
 }
