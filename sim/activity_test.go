@@ -13,7 +13,8 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// activity finds which checks judged nothing in a profile in which they should have, by testdata/activity.txt.
+// checkActivity reports the checks that judged nothing in a profile although testdata/activity.txt expects them to
+// judge.
 func activity(t *testing.T, profile string, c *Coverage) {
 	t.Helper()
 	idle := idleIn(t, profile)
@@ -26,7 +27,7 @@ func activity(t *testing.T, profile string, c *Coverage) {
 	}
 }
 
-// idleIn are the checks that need not judge in a profile.
+// idleChecks returns the checks that need not judge in a profile.
 func idleIn(t *testing.T, profile string) (idle []string) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/activity.txt")
@@ -38,7 +39,7 @@ func idleIn(t *testing.T, profile string) (idle []string) {
 		names = append(names, c.String())
 	}
 	alone := false
-	out, kept, mine := false, []string{}, false // of a profile that is alone: what it is held to
+	out, kept, mine := false, []string{}, false // kept lists the checks that must judge in a profile with the rule "alone"
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
 		name, inside := strings.CutPrefix(line, "\t")
@@ -67,7 +68,8 @@ func idleIn(t *testing.T, profile string) (idle []string) {
 	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(kept, name) })
 }
 
-// Whoever fails a check counts it, so that a check which can break is one of which is known how often it holds.
+// Code that fails a check also counts how often the check judged, so that for every check that can fail the number of
+// judgements is known.
 func TestFailingChecksCount(t *testing.T) {
 	files, err := filepath.Glob("systems/*/*.go")
 	more, err2 := filepath.Glob("systems/*/*/*.go")
@@ -93,7 +95,7 @@ func TestFailingChecksCount(t *testing.T) {
 	}
 }
 
-// ofCalls finds the checks among the arguments of the calls of methods.
+// checksInCalls visits the checks among the arguments of calls of the given methods.
 func ofCalls(file *ast.File, methods []string, found func(check string)) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -105,7 +107,7 @@ func ofCalls(file *ast.File, methods []string, found func(check string)) {
 		}
 		for _, a := range call.Args {
 			checksIn(a, found)
-			if chosen, ok := a.(*ast.CallExpr); ok { // One of some, by a function of the file.
+			if chosen, ok := a.(*ast.CallExpr); ok { // A function of the file chooses the check.
 				checksOf(file, chosen.Fun, found)
 			}
 		}
@@ -113,7 +115,7 @@ func ofCalls(file *ast.File, methods []string, found func(check string)) {
 	})
 }
 
-// checksOf finds the checks that a function of a file is about.
+// checksOfFunc visits the checks that a function of the file mentions.
 func checksOf(file *ast.File, name ast.Expr, found func(check string)) {
 	for _, d := range file.Decls {
 		id, named := name.(*ast.Ident)
@@ -123,7 +125,7 @@ func checksOf(file *ast.File, name ast.Expr, found func(check string)) {
 	}
 }
 
-// checksIn finds the checks that are named in a part of a file.
+// checksIn visits the checks that a part of a file mentions.
 func checksIn(part ast.Node, found func(check string)) {
 	ast.Inspect(part, func(n ast.Node) bool {
 		if id, ok := n.(*ast.Ident); ok && strings.HasPrefix(id.Name, "check") {

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// TestAddresses: every node is found by its addresses and by no other's; those of the first seven are in every
-// message, so they never change.
+// TestAddresses: every node is found by its addresses, and by no address of a different node. Messages contain the
+// addresses of the first seven nodes, so these addresses never change.
 func TestAddresses(t *testing.T) {
 	w := &trial{}
 	for i := range int32(plan.NodesMax) {

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// BenchmarkSteps says how many steps of machines one core simulates in a second, all oracles included, as kvferry sim
-// run has it: in a campaign, with a collector that lets garbage grow.
+// BenchmarkSteps measures how many machine steps a core simulates per second, including all oracles, under the
+// conditions of kvferry sim run: in a campaign, with a garbage collector that runs rarely.
 func BenchmarkSteps(b *testing.B) { benchmarkSteps(b, "") }
 
-// BenchmarkFull does so with the full mix of faults.
+// BenchmarkFull is BenchmarkSteps with the full mix of faults.
 func BenchmarkFull(b *testing.B) { benchmarkSteps(b, "full") }
 
 func benchmarkSteps(b *testing.B, profile string) {
@@ -21,5 +21,5 @@ func benchmarkSteps(b *testing.B, profile string) {
 		b.Fatal(err, s.First)
 	}
 	b.ReportMetric(float64(s.Steps)/b.Elapsed().Seconds(), "steps/s")
-	b.ReportMetric(0, "ns/op") // One seed is as good as another only together.
+	b.ReportMetric(0, "ns/op") // Seeds differ too much for a time per operation.
 }

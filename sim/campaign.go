@@ -14,14 +14,14 @@ type CampaignOptions struct {
 	Start   uint64  // the first seed
 	Seeds   uint64  // number of seeds in all shards together; 0: until the context ends
 	Shard   uint64  // number of this shard, from 0 to Shards-1
-	Shards  uint64  // number of shards, which take turns at the seeds; 0 means one
-	Workers int     // number of goroutines, each with worlds of its own; 0 means one
+	Shards  uint64  // number of shards, which take turns at the seeds; 0 means 1
+	Workers int     // number of goroutines, each with separate worlds; 0 means 1
 	Profile string  // a name of [Profiles], or [Mixed]; empty: [DefaultProfile]
 	System  *System // the system to run; nil: [PD]
-	// Plan, if not nil, draws the plan of a seed instead of [Expand]. It is called from several goroutines.
+	// Plan, if not nil, draws the plan of a seed instead of [Expand]. Several goroutines call Plan at the same time.
 	Plan    func(seed uint64) (plan.Plan, error)
 	Oracles []oracle.Oracle // oracles of the caller, in addition to those of the system
-	// Progress, if not nil, is called after each seed, from several goroutines. The callback owns the result until it
+	// Progress, if not nil, is called after each seed, from several goroutines. The result is valid until the callback
 	// returns.
 	Progress func(*Result)
 }
@@ -50,7 +50,7 @@ func Campaign(ctx context.Context, o CampaignOptions) (Summary, error) {
 	return all, nil
 }
 
-// ending is the result of one worker.
+// workerResult is the result of a worker.
 type ending struct {
 	summary Summary
 	err     error

@@ -29,9 +29,9 @@ func TestClockAndBack(t *testing.T) {
 	})
 }
 
-// TestLeaseArgumentFailsBeyondItsBound is the other half of S24: with clocks that are
-// further off than the guard allows for, the same machines must be seen to break it. If
-// they were not, the oracle could not see the argument hold either.
+// TestLeaseArgumentFailsBeyondItsBound is the second half of S24: if the clocks drift further than the guard allows,
+// the oracle must report that the same machines break S24. Otherwise the oracle could not confirm that S24 holds within
+// the bound.
 func TestLeaseArgumentFailsBeyondItsBound(t *testing.T) {
 	const seeds = 100
 	broken := 0
@@ -52,7 +52,7 @@ func TestLeaseArgumentFailsBeyondItsBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Writes that take about as long as their lease.
+		// Writes take about as long as their lease.
 		p.Timeouts.Lease, p.Timeouts.LeaseGuard, p.Delays.Device = 60*time.Millisecond, 7*time.Millisecond, 8*time.Millisecond
 		p.Topology.DriftPPM = within(&p, 1)
 		if r := mustRun(t, Options{Plan: &p}); r.Failure != nil {

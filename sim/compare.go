@@ -1,6 +1,7 @@
 package sim
 
-// compared fails a run that was successful if it differs from the same run with all messages in our own encoding (S26).
+// checkEncodings fails a successful run that differs from the same run with all messages in kvferry's own encoding
+// (S26).
 func (w *trial) compared(o Options) {
 	p := w.Source
 	if w.Failure != nil || !p.Foreign() {

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
-// Each conjunction is met in profiles that there are.
+// The profiles in which a conjunction can be reached exist.
 func TestConjunctionsNameProfiles(t *testing.T) {
 	for _, c := range Conjunctions() {
 		for _, profile := range pd.ConjunctionForms[c].Profiles {

@@ -15,30 +15,31 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The scenarios that every real driver plays are played here over many seeds: each
-// seed may end in any way that is allowed, and all of them together must end in every.
+// The simulated drivers play the same scenarios as every real driver, over many seeds: each seed may end in any allowed
+// way, and together the seeds must reach every allowed ending.
 func TestPushScenarios(t *testing.T) { playAll(t, contract.Pushes()) }
 
-// Likewise for reads.
+// The same for reads.
 func TestPullScenarios(t *testing.T) { playAll(t, contract.Pulls()) }
 
-// Likewise for grants over the same pages.
+// The same for several grants over the same pages.
 func TestOverlapScenarios(t *testing.T) { playAll(t, contract.OverlappingGrants()) }
 
-// Likewise for two that are at pages of one grant. Here they are when the seed says so, and the ledger looks at each
-// access.
+// The same for two concurrent accesses to the pages of a grant. The seed decides whether the accesses overlap, and the
+// ledger judges each access.
 func TestHolderScenarios(t *testing.T) {
 	playAll(t, slices.Concat(contract.ConcurrentAccesses(true), contract.BusyThreads(true)))
 }
 
-// Likewise for connections.
+// The same for connections.
 func TestAskScenarios(t *testing.T) { playAll(t, contract.Requests()) }
 
-// Likewise for connections with several questions in flight.
+// The same for connections with several requests in flight.
 func TestMatchScenarios(t *testing.T) { playAll(t, contract.ConcurrentRequests()) }
 
-// Whoever asks more at a time than a connection's window says breaks the contract, whatever its machine's Checker says;
-// and so does who opens a window where no answer can be told from another.
+// A machine breaks the contract if it has more requests in flight on a connection than the window allows, whatever the
+// Checker of the machine reports. A machine also breaks the contract if it opens a window on a channel on which replies
+// cannot be matched to requests.
 func TestWindowsAreHeld(t *testing.T) {
 	alloc := effects.ChannelAlloc
 	for _, c := range []struct {
@@ -90,8 +91,8 @@ func playAll[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
 	}
 }
 
-// A stage is a world of two nodes whose machines are idle: effects are carried out for
-// them, and what they would be told is taken away.
+// A stage is a world of two nodes without machines: the scenario supplies the effects, and receives the events that the
+// machines would receive.
 type stage struct {
 	w      *trial
 	box    []told
@@ -118,11 +119,11 @@ func newStage(t *testing.T, seed uint64) *stage {
 	b.Listens = append(slices.Clone(pd.PortsOf(b)), effects.ChannelLookup, effects.ChannelMeta)
 	s := &stage{w: w}
 	w.Script = s
-	w.NewJob(0, int32(contract.A), int32(contract.B)) // Some tests want one.
+	w.NewJob(0, int32(contract.A), int32(contract.B)) // Some tests need a job.
 	return s
 }
 
-// Told implements script. Events are the world's and used again: what is kept is copied.
+// HandleEvent implements eventScript. The world uses the memory of events again, so each kept event is copied.
 func (s *stage) Told(n *world.Node, ev effects.Event) {
 	switch e := ev.(type) {
 	case *effects.Opened:
@@ -150,7 +151,7 @@ func (s *stage) Told(n *world.Node, ev effects.Event) {
 	case *effects.LinkLost:
 		ev = copied(e)
 		if e.Link != 0 {
-			s.w.Links[e.Link-1].Told = false // It is in the mailbox; the scenario may not have looked.
+			s.w.Links[e.Link-1].Told = false // The event is in the mailbox, and the scenario may not have read it yet.
 		}
 	case *effects.TransferDone:
 		ev = copied(e)
@@ -163,7 +164,7 @@ func (s *stage) Told(n *world.Node, ev effects.Event) {
 	case *effects.Dropped:
 		ev = copied(e)
 	case *effects.Tick, *effects.Command:
-		return // Who does nothing by itself wants neither.
+		return // A scenario has no deadlines and no engine.
 	}
 	s.box = append(s.box, told{contract.End(n.ID), ev})
 }
@@ -173,8 +174,7 @@ func copied[E any](e *E) *E {
 	return &c
 }
 
-// pause lets some time pass, often none and seldom much: nodes are not equally fast
-// between effects.
+// passTime lets some time pass, often none and seldom much, because nodes are not equally fast between effects.
 func (s *stage) pause() {
 	s.pauses++
 	switch d := draw.Hash(s.w.Seed, draw.Engine, 0, s.pauses); {
@@ -189,7 +189,7 @@ func (s *stage) pause() {
 func (s *stage) Do(at contract.End, e effects.Effect) {
 	s.pause()
 	n := s.w.Nodes[at]
-	if p, ok := e.(*effects.Publish); ok { // An engine gave them back before.
+	if p, ok := e.(*effects.Publish); ok { // The engine has returned these pages before.
 		for _, page := range p.Pages {
 			n.Pool.Pages[page.Index].Reserved = 0
 			n.Pool.Touch(page.Index)
@@ -215,8 +215,8 @@ func (s *stage) Kill(at contract.End) {
 	s.w.Crash(s.w.Nodes[at])
 }
 
-// Finish implements contract.Stage: the simulated drivers complete everything by
-// themselves, but for a question that nobody answers while its connection is open.
+// Finish implements contract.Stage: the simulated drivers complete everything by themselves, except a request that gets
+// no reply while its connection is open.
 func (s *stage) Finish() {
 	for _, c := range s.w.Conns {
 		if c.Client == int32(contract.A) && !c.Closed {
@@ -236,7 +236,7 @@ func (s *stage) Node(at contract.End) contract.Node {
 	}
 }
 
-// Fill implements contract.DataStage: the ledger is told that an engine has the pages.
+// Fill implements contract.DataStage, and records for the ledger that an engine has the pages.
 func (s *stage) Fill(at contract.End, pages []effects.Page) {
 	n := s.w.Nodes[at]
 	s.w.AddCommand(pd.Command{Want: plan.WantReserve, Node: n.ID, Life: n.Life, Over: true, Pages: slices.Clone(pages)})
@@ -263,7 +263,7 @@ func (s *stage) ServerAddr(ch effects.Channel) effects.Addr {
 
 // OneWayBody implements contract.WireStage.
 func (s *stage) OneWayBody() []byte {
-	s.notes++ // The proxy hears of a request once.
+	s.notes++ // The proxy must be notified of a request only once.
 	return (&protocol.ProxyNotif{RequestID: s.w.NewJob(s.notes, int32(contract.A), int32(contract.B)).Name}).Append(nil)
 }
 

@@ -8,20 +8,20 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// seen is what came in some runs of what the contract allows.
+// contractCoverage counts the endings and crossings that occurred in some runs, of those that the contract allows.
 type seen struct {
 	endings   map[contract.Ending]uint64
 	crossings [contract.CrossingCount]uint64
 }
 
-// audited is what an audit remembers of a run.
+// auditState is the memory of the audit oracle in a run.
 type audited struct {
 	checkers map[[2]int]*contract.Checker // by node and incarnation
 	last     map[int]int                  // the present incarnation of each node
 }
 
-// audit judges that neither machines nor drivers break the contract in any incarnation of a node, and that a node that
-// lives at the end, and has drained, is owed nothing.
+// newAudit returns an oracle that verifies that neither machines nor drivers break the contract in any incarnation of a
+// node, and that a node that is up at the end, after draining, has received every completion.
 func (s *seen) audit(fenced bool) oracle.Oracle {
 	return oracle.Of("contract of effects", "", func(l *oracle.Listen[audited]) {
 		oracle.On(l, func(a *audited, call *oracle.Call, x oracle.Stepped) {
@@ -64,7 +64,7 @@ func (s *seen) audit(fenced bool) oracle.Oracle {
 
 func (s *seen) missing() (list []string) {
 	for _, e := range contract.LegalEndings() {
-		if s.endings[e] == 0 && e.Verb != contract.Scattering && e.Verb != contract.Copying { // No machine here does either.
+		if s.endings[e] == 0 && e.Verb != contract.Scattering && e.Verb != contract.Copying { // No machine here emits these effects.
 			list = append(list, e.String())
 		}
 	}
@@ -76,10 +76,10 @@ func (s *seen) missing() (list []string) {
 	return list
 }
 
-// Every ending and every crossing that the contract allows is seen within some hundred
-// seeds: a simulator that were kinder than the real drivers may be, would fail here.
+// Every ending and every crossing that the contract allows occurs within some hundred seeds. A simulator that is more
+// lenient than the real drivers would fail this test.
 func TestContract(t *testing.T) {
-	const few, many = 150, 3000 // The rarest endings decide how many seeds it takes.
+	const few, many = 150, 3000 // The rarest endings determine the number of seeds.
 	s := seen{endings: map[contract.Ending]uint64{}}
 	for seed := uint64(0); seed < few || seed < many && len(s.missing()) > 0; seed++ {
 		for _, profile := range []string{"fenced", "leased", "crash"} {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestShards: shards, whatever their workers, add up to the campaign, and so they do
-// through JSON.
+// TestShards: the summaries of the shards of a campaign, with any number of workers, add up to the summary of the whole
+// campaign, also after a conversion to JSON.
 func TestShards(t *testing.T) {
 	o := CampaignOptions{Start: 100, Seeds: 31, Workers: 2, Profile: "crash"}
 	whole, err := Campaign(t.Context(), o)
@@ -44,10 +44,11 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// TestCampaignEnds: a campaign without a number of seeds ends with its context, and says what it did.
+// TestCampaignEnds: a campaign without a number of seeds ends with its context, and returns the summary of the seeds
+// run so far.
 func TestCampaignEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	var mu sync.Mutex // Nobody begins another seed between the fifth's end and the context's.
+	var mu sync.Mutex // No worker begins a seed between the end of the fifth seed and the end of the context.
 	done := 0
 	s, err := Campaign(ctx, CampaignOptions{Workers: 2, Profile: "calm", Progress: func(*Result) {
 		mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// The system without ranks that comes with the simulator is a profile: it is run, drawn, kept as a plan and replayed by
-// that name alone, and its failures say so.
+// The system without ranks that comes with the simulator is selected by a profile: the name of the profile is
+// sufficient to draw, run, save and replay a plan, and failures name the profile.
 func TestProfileWithoutRanks(t *testing.T) {
 	const name = "directory"
 	if !slices.Contains(sim.Profiles(), name) || sim.CheckProfile(name) != nil {
@@ -45,9 +45,9 @@ func TestProfileWithoutRanks(t *testing.T) {
 	}
 }
 
-// Some seeds of it hold what was promised, and have in them what there is to judge.
+// Some seeds of the directory system keep all promises, and contain the situations that the oracles judge.
 func TestDirectory(t *testing.T) {
-	const noticed = 5 // of directory.NoteKind: more than who comes and goes
+	const noticed = 5 // of directory.NoteKind: more than the arrival and departure of workers
 	said := map[uint64]int{}
 	asked := 0
 	look := oracle.Of("look", "", func(l *oracle.Listen[struct{}]) {

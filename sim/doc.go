@@ -6,9 +6,9 @@
 // the output of the codecs, pages hold content stamps, and data planes copy the pages piece by piece over simulated
 // time. Torn, stale and misplaced data therefore become visible.
 //
-// One seed decides everything. [Expand] draws a [Plan] from the seed: topology, sizes, timeouts, workload, scheduled
+// The seed decides everything. [Expand] draws a [Plan] from the seed: topology, sizes, timeouts, workload, scheduled
 // faults, and the rates of all other faults. Every choice that a plan leaves open is a stateless draw from (seed,
-// label, subject, ordinal). An additional message on one connection therefore leaves all other choices unchanged.
+// label, subject, ordinal). An additional message on a connection therefore leaves all remaining choices unchanged.
 //
 //	result, err := sim.Run(sim.Options{Seed: 7})
 //	if err == nil && result.Failure != nil {
@@ -20,14 +20,14 @@
 // Suppose that a campaign runs the seeds 0 to 9999 and seed 7 breaks S2, because a page was reused while a copy was
 // still reading the page:
 //
-//  1. [Campaign] reports the failure of seed 7 in its [Summary] and continues with the other seeds.
+//  1. [Campaign] reports the failure of seed 7 in its [Summary] and continues with the next seeds.
 //  2. [Run] with the same seed repeats the run exactly: the same events in the same order, with the same failure.
 //  3. [Shrink] removes jobs, nodes and faults from the plan of the seed as long as the plan still breaks S2. The result
 //     is usually a plan with one or two jobs.
 //  4. [Explain] runs the small plan with a recorder and returns the last steps that touched the page, together with a
 //     trace that package report shows as a page.
-//  5. The small plan is kept as a regression test. [Stale] reports when the plan no longer exercises what it was kept
-//     for.
+//  5. The small plan is kept as a regression test. [Stale] reports when the plan no longer exercises the defect for
+//     which the plan is kept.
 //
 // # Packages
 //
@@ -48,7 +48,7 @@
 //	systems/own        what a system of machines other than ranks is: [System] has its fields
 //	systems/directory  such systems, each a value with a profile of its own
 //
-// Packages world, explore and story know neither ranks nor messages: they call the system of a run through interfaces
+// Packages world, explore and story know neither ranks nor messages, and call the system of a run through interfaces
 // such as [world.System]. Package sim itself gives names to everything that a user of the simulator needs (facade.go),
 // and contains the following:
 //
@@ -61,8 +61,8 @@
 // # Stability
 //
 // The exported names of this package, of sim/oracle, of sim/simtest and of effects, and the text of plans
-// ([plan.Parse]), are meant for use by other modules. Before 1.0 a minor release may change them; CHANGELOG.md lists
-// the changes. A [System] built from these names runs in [Run], [Campaign], [Shrink], [Explore], [Retrace] and
+// ([plan.Parse]), are meant for use by other modules. Before 1.0 a minor release may change these names; CHANGELOG.md
+// lists the changes. A [System] built from these names runs in [Run], [Campaign], [Shrink], [Explore], [Retrace] and
 // [Explain].
 //
 // The following is not stable: the plan that a seed expands to, which may change with every commit; the names in the

@@ -66,8 +66,8 @@ func (d draws) Items(do string, least, most int, nodes ...string) []Item {
 	return items
 }
 
-// Expand draws the plan of a seed for the system; a nil system is [PD]. Systems without ranks distinguish two profiles:
-// calm, which has no faults, and all others.
+// Expand draws the plan of a seed for the system; a nil system is [PD]. Systems without ranks distinguish only the
+// profile calm, which has no faults, from the remaining profiles.
 func (s *System) Expand(seed uint64, profile string) (plan.Plan, error) {
 	if s.isPD() {
 		return systems.Expand(seed, profile)
@@ -142,7 +142,7 @@ func drawAlone(p *plan.Plan) {
 }
 
 // drawRates draws the rates of the faults that have no scheduled instant. Faults that corrupt messages need a system
-// that has Legible.
+// that can recognize its messages (IsWellFormed).
 func drawRates(p *plan.Plan, s *System) {
 	rates := p.DrawRates("")
 	spoils := slices.ContainsFunc(s.all(), func(part *System) bool { return part.Legible != nil })
@@ -184,8 +184,8 @@ func drawClocks(p *plan.Plan, who *cast) {
 	}
 }
 
-// ownSwarm is the probability, in permille, that a kind of fault occurs at the nodes of a user's system. It is high
-// because these nodes have fewer kinds of faults than ranks have.
+// ownSwarm is the probability, in permille, that a kind of fault occurs at the nodes of a user's system. The
+// probability is high because these nodes have fewer kinds of faults than ranks have.
 const ownSwarm = 500
 
 // drawsOf returns the draws of a system in a plan.

@@ -13,8 +13,9 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
-// TestEveryBoundIsDrawn: over the plans of a profile each duration and each bound of a rank has three values or more,
-// and a duration one that is far shorter than a run. What a machine has by default in every seed is never tested.
+// TestEveryBoundIsDrawn: over the plans of a profile each duration and each bound of a rank has at least three values,
+// and each duration has a value that is far shorter than a run. A setting that has its default in every seed is never
+// tested.
 func TestEveryBoundIsDrawn(t *testing.T) {
 	seeds := 1000
 	if testing.Short() {
@@ -48,14 +49,14 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 		}
 		for name, had := range values {
 			switch {
-			case name == "RequestIDMax": // Every request of a run has an id of some bytes.
+			case name == "RequestIDMax": // Every request of a run has a short id.
 			case theirs[name] && len(had) == 1 && had[0]: // The flow does not play.
-			case name == "SettleMax": // Oracles take a step for all that is due at its instant.
-			case name == "BreakerTTL" && profile != "full": // Elsewhere receivers that are full are asked again at once.
+			case name == "SettleMax": // Oracles assume that a step handles everything that is due at its instant.
+			case name == "BreakerTTL" && profile != "full": // In the remaining profiles senders retry immediately at receivers that are full.
 			case name == "Window" && profile == "calm": // Small steps: one request at a time.
 			case !pulls && slices.Contains(pulled, name), !delays && slices.Contains(delayed, name):
-			case profile == "starve" && name == "PutTimeout": // Who gives up early does not starve.
-			case profile == "starve" && strings.HasSuffix(name, "Max"): // Nothing but pages runs short there.
+			case profile == "starve" && name == "PutTimeout": // A put that times out early does not starve.
+			case profile == "starve" && strings.HasSuffix(name, "Max"): // Only pages run short in this profile.
 			case len(had) < 3:
 				t.Errorf("profile %s draws %d values of %s", profile, len(had), name)
 			case spans[name] && time.Duration(least[name]) > 2*time.Second:
@@ -65,7 +66,7 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 	}
 }
 
-// bounds visits each duration and each bound of a rank.
+// visitBounds visits each duration and each bound of a rank.
 func bounds(cfg *rank.Config, visit func(name string, x int64, span bool)) {
 	v := reflect.ValueOf(cfg).Elem()
 	fields := reflect.VisibleFields(v.Type())
@@ -90,7 +91,7 @@ func bounds(cfg *rank.Config, visit func(name string, x int64, span bool)) {
 	}
 }
 
-// flowsBounds are those that only flows set.
+// flowBounds returns the bounds that only flows set.
 func flowsBounds(t *testing.T) map[string]bool {
 	names := map[string]bool{}
 	for _, flow := range systems.Flows {

@@ -10,21 +10,21 @@ import (
 
 const port, held, span = effects.ChannelOther, effects.FactOther, 200 * effects.Millisecond
 
-// A lease is what the server gives, and what the oracle sees held: until when, and under which token.
+// A lease is what the server grants: the end of the lease and its token. The oracle also records the holder.
 type lease struct {
 	until effects.Time
 	token uint32
 	by    oracle.Node
 }
 
-// A server gives one lease at a time, and remembers it for as long as it lives. That is its defect.
+// A server grants one lease at a time, and remembers the lease only until the server crashes. This is the defect.
 type server struct{ lease }
 
 func (s *server) Deadline() (effects.Time, bool) { return 0, false }
 
 func (s *server) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	if r, ok := ev.(*effects.Received); ok {
-		answer := uint32(0) // Somebody has it.
+		answer := uint32(0) // Another client has the lock.
 		if now >= s.until {
 			s.until, s.token, answer = now.Add(span), s.token+1, s.token+1
 		}
@@ -32,11 +32,12 @@ func (s *server) Step(now effects.Time, ev effects.Event, out *effects.Effects) 
 	}
 }
 
-type acquire struct{} // What a client is told.
+type acquire struct{} // The command of a client.
 
 func (*acquire) IsCommand() {}
 
-// A client asks once for each command. It counts from before it asked, and a tenth less, because clocks drift.
+// A client sends one request for each command. Its lease counts from before the request, and is a tenth shorter than
+// the server's, because clocks drift.
 type client struct {
 	server effects.Addr
 	ticket effects.Ticket // of the command; 0 is none
@@ -58,7 +59,7 @@ func (c *client) Step(now effects.Time, ev effects.Event, out *effects.Effects) 
 			c.conn = e.Conn
 			out.Send(effects.Send{Corr: c.corr, Conn: e.Conn, Body: out.Cut(append(out.Arena(), "acquire"...))})
 		} else if e.Code == effects.OK {
-			out.Close(e.Conn) // It came too late.
+			out.Close(e.Conn) // The connection was opened too late.
 		}
 	case *effects.Replied:
 		if e.Corr == c.corr && len(e.Body) == 4 {

@@ -11,14 +11,15 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// A router stands between prefill and decode: prefills tell it that a request's last batch has ended, and it tells the
-// engines of decodes, one request after the other, again and again until it is answered.
+// A router is a proxy between prefill and decode. Prefill nodes notify the router that the last batch of a request has
+// ended. The router then dispatches the requests to the decode engines, one after the other, and retries until a reply
+// arrives.
 type router struct {
 	engines effects.Addr
-	told    []string // requests that the engines were not told of yet
+	told    []string // requests that were not dispatched to the engines yet
 	corr    effects.Corr
 	conn    effects.Conn
-	until   effects.Time // then it asks anew
+	until   effects.Time // when the router retries
 }
 
 var limits = protocol.DefaultLimits()
@@ -53,7 +54,7 @@ func (r *router) Step(now effects.Time, ev effects.Event, out *effects.Effects) 
 	}
 }
 
-// ask tells the engines of the first request, if there is one, on a connection that nothing was lost on yet.
+// dispatchNext dispatches the first request, if there is one, on a new connection.
 func (r *router) ask(now effects.Time, out *effects.Effects) {
 	if r.conn != 0 {
 		out.Close(r.conn)
@@ -64,10 +65,10 @@ func (r *router) ask(now effects.Time, out *effects.Effects) {
 	}
 }
 
-// Tables says that a router which has told everything remembers nothing.
+// VisitTables shows that a router that has dispatched all requests keeps no state.
 func (r *router) Tables(visit func(name string, n, most int)) { visit("requests", len(r.told), 1<<16) }
 
-// batches are the puts that the oracle knows of: the last ones of requests, and which of those have ended.
+// batches is the memory of the oracle: the last puts of requests, and the requests whose last put has ended.
 type batches struct {
 	last  map[effects.Ticket]string
 	ended map[string]bool
@@ -103,8 +104,8 @@ var routed = sim.System{Name: "routed", Oracles: []oracle.Oracle{inTime}, Nodes:
 		}}}
 }}
 
-// ExampleJoin runs a proxy of one's own between prefill and decode, under all faults, with a promise of one's own
-// beside those of kvferry.
+// ExampleJoin runs a user's proxy between prefill and decode, under all faults, with a promise of the user in addition
+// to the promises of kvferry.
 func ExampleJoin() {
 	system := sim.Join(sim.PD(), routed)
 	for seed := range uint64(30) {

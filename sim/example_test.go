@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestWithRapid is all it takes to state a property over whole clusters: here, that no
-// promise is broken whatever the seed and profile, and that nothing is read that nobody wrote.
+// TestWithRapid states a property of whole clusters: no promise is broken, whatever the seed and the profile, and no
+// chunk is read that no node wrote.
 func TestWithRapid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, err := sim.Run(sim.Options{
@@ -33,7 +33,7 @@ func TestWithRapid(t *testing.T) {
 	})
 }
 
-// TestCampaign: the summary is the same with one worker and with three.
+// TestCampaign: the summary is the same with one worker as with three workers.
 func TestCampaign(t *testing.T) {
 	one, err := sim.Campaign(t.Context(), sim.CampaignOptions{Start: 500, Seeds: 60, Workers: 1})
 	if err != nil {

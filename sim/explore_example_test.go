@@ -10,7 +10,7 @@ func ExampleExplore() {
 	scope := sim.Scope{
 		Name: "mine",
 		Jobs: []sim.ScopeJob{{Chunks: []int{1, 2}, Batch: 1}},
-		// One reply is lost, whichever it is.
+		// Any single reply may be lost.
 		Faults: 1, Strikes: []sim.Fault{sim.FaultReplyLost},
 	}
 	found, err := sim.Explore(sim.ExploreOptions{Scope: scope})

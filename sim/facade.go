@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The types of package plan, which describe a run. They are repeated here for users of the simulator.
+// The types of package plan, which describe a run, repeated here for users of the simulator.
 type (
 	Plan      = plan.Plan
 	Topology  = plan.Topology
@@ -56,8 +56,8 @@ const StatesMax = explore.StatesMax
 // ParsePath parses the output of [Path.String].
 func ParsePath(text string) (Path, error) { return explore.ParsePath(text) }
 
-// PlanVersion is the version of the plan format. KeysOwn is the first number of chunks that [Expand] gives to only one
-// job.
+// PlanVersion is the version of the plan format. FirstUnsharedKey is the lowest key number that [Expand] gives to only
+// a single job.
 const (
 	PlanVersion = plan.Version
 	KeysOwn     = plan.KeysOwn

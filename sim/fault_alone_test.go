@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// failingAlone is a plan of a seed in which ranks fail alone, and as little else as the profile's seed has.
+// runFailingAlone runs the plan of a seed in which every scheduled fault is replaced: ranks fail alone, and no node
+// crashes.
 func failingAlone(t *testing.T, seed uint64, profile string, careless world.Carelessness) Result {
 	t.Helper()
 	p, err := systems.Expand(seed, profile)
@@ -25,8 +26,8 @@ func failingAlone(t *testing.T, seed uint64, profile string, careless world.Care
 	return mustRun(t, Options{Plan: &p, careless: careless})
 }
 
-// TestCarelessFailuresAreFound: a driver that breaks a promise as its rank fails is found by the oracles. Were it not,
-// they could not see that the others keep it.
+// TestCarelessFailuresAreFound: the oracles find a driver that breaks a promise when its rank fails. Otherwise the
+// oracles could not confirm that correct drivers keep the promise.
 func TestCarelessFailuresAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name     string

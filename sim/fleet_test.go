@@ -9,7 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/directory"
 )
 
-// converging runs one seed of the fleet, and says how long after its last fault a directory gave a wrong answer.
+// runFleet runs a seed of the fleet. It returns how long after the last fault a directory still gave a wrong answer,
+// and the number of wrong answers.
 func converging(t testing.TB, seed uint64) (last time.Duration, wrong int) {
 	t.Helper()
 	s := System(directory.Fleet)
@@ -27,7 +28,7 @@ func converging(t testing.TB, seed uint64) (last time.Duration, wrong int) {
 	return last, wrong
 }
 
-// A fleet of 64 instances agrees with what is so after churn, and did not before.
+// After churn the directories of a fleet of 64 instances agree with the true state, and before that they did not.
 func TestFleet(t *testing.T) {
 	all := 0
 	for seed := range uint64(3) {
@@ -39,7 +40,8 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// BenchmarkFleet says how long after the last fault all directories of a fleet know what is so, in simulated time.
+// BenchmarkFleet measures, in simulated time, how long after the last fault all directories of a fleet know the true
+// state.
 func BenchmarkFleet(b *testing.B) {
 	var all []time.Duration
 	for seed := range uint64(b.N) {

@@ -11,11 +11,12 @@ import (
 	"github.com/kvferry/kvferry/sim"
 )
 
-type takes struct{ leaks bool } // What a keeper is told.
+type takes struct{ leaks bool } // The command of a leakyMachine.
 
 func (*takes) IsCommand() {}
 
-// A keeper has a row for each command until its time is over. Of one that leaks it never ends the row.
+// A leakyMachine has a row for each command until the command times out. The row of a command with leaks set is never
+// removed.
 type keeper struct{ rows []kept }
 
 type kept struct {
@@ -53,8 +54,8 @@ func (k *keeper) Step(now effects.Time, ev effects.Event, out *effects.Effects) 
 	}
 }
 
-// A failure that is found at the end of a run, because something is left, is told by the step in which what is left came
-// to be there. Rows beside it that came before and after it and ended are none of the story, nor are the last steps.
+// If a run fails at its end because something is left, the story shows the step that created the leftover. The story
+// omits earlier and later rows that were removed, and the last steps of the run.
 func TestWhatIsLeftTellsWhereItCameToBe(t *testing.T) {
 	const commands, leak = 40, 17
 	system := sim.System{Name: "keeper",
@@ -63,7 +64,7 @@ func TestWhatIsLeftTellsWhereItCameToBe(t *testing.T) {
 		},
 		Draw: func(_ sim.Draws, p *sim.Plan) {
 			p.Faults, p.Items = nil, nil
-			for i := range uint32(commands) { // Several are there at a time.
+			for i := range uint32(commands) { // Several rows exist at the same time.
 				p.Items = append(p.Items, sim.Item{At: time.Duration(1+2*i) * time.Millisecond, Do: "take", Number: i})
 			}
 		},

@@ -9,8 +9,9 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Layers that come one by one in more than the time that a chunk of them stands, but each within that of the one
-// before, come whole: progress renews it. Nothing goes wrong in these worlds.
+// A chunk is complete even if its layers take longer altogether than an incomplete chunk is kept, provided that each
+// layer arrives within that time after the previous layer, because each layer renews the time. There are no faults in
+// these worlds.
 func TestSlowLayersArrive(t *testing.T) {
 	finished := 0
 	for seed := range uint64(12) {
@@ -29,7 +30,7 @@ func TestSlowLayersArrive(t *testing.T) {
 				if !finishes[e.Ticket] || !c.Sends() {
 					return
 				}
-				if e.Code != effects.OK && e.Code != effects.Unsupported { // Some receivers take no layers.
+				if e.Code != effects.OK && e.Code != effects.Unsupported { // Some receivers accept no layers.
 					c.Fail("a request ends as %s", e.Code)
 				}
 				if e.Code == effects.OK {

@@ -8,7 +8,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// TestGoings: all of which anything can still become is in its list, in order, and most of the rest is not.
+// TestGoings: every object that can still change is in its active list, in order, and most of the remaining objects are
+// not.
 func TestGoings(t *testing.T) {
 	p := manyInTrouble()
 	w, err := newTrial(Options{}, &p)
@@ -24,7 +25,7 @@ func TestGoings(t *testing.T) {
 		sameLive(t, "connections", w.Conns, w.Going.Conns.Some, conns)
 		sameLive(t, "transfers", w.Transfers, w.Going.Transfers.Some, (*world.Transfer).Over)
 		for _, x := range w.Transfers {
-			// Who walks over transfers looks for one of these.
+			// Code that iterates over transfers acts only on transfers of these kinds.
 			acted := !x.Reported || x.Asked && (!x.Ended || !x.Settled) || x.Flying > 0 || x.Reading || len(x.Writing) > 0
 			if acted && x.Over() {
 				t.Errorf("transfer %d is taken to be over, and somebody will look for it", x.ID)
@@ -46,7 +47,7 @@ func TestGoings(t *testing.T) {
 	}
 }
 
-// sameLive compares those of all that are not over with those of a list that are not.
+// compareLive compares the elements of all that are not over with the elements of the list that are not over.
 func sameLive[T comparable](t *testing.T, what string, all, some []T, over func(T) bool) {
 	t.Helper()
 	want, got := slices.DeleteFunc(slices.Clone(all), over), slices.DeleteFunc(slices.Clone(some), over)

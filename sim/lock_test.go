@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// seedsOf runs a system until a seed breaks a promise; nil: none of them does.
+// findFailure runs seeds of a system until a seed breaks a promise. The result is nil if no seed does.
 func seedsOf(t *testing.T, s *sim.System, seeds uint64) *sim.Failure {
 	t.Helper()
 	for seed := range seeds {
@@ -28,8 +28,8 @@ func seedsOf(t *testing.T, s *sim.System, seeds uint64) *sim.Failure {
 	return nil
 }
 
-// TestLock: the server that forgets is found within a few seeds. What is left of the seed's plan is two who ask, and a
-// crash between; as a file it breaks the same promise.
+// TestLock: the defect of the server is found within a few seeds. The shrunk plan has two requests and a crash between
+// them, and breaks the same promise after it was written to a file.
 func TestLock(t *testing.T) {
 	f := seedsOf(t, &lock, 10)
 	if f == nil || f.Property != "exclusive" {
@@ -72,7 +72,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestLockExplored: the smallest world in which the defect shows is found without seeds, and it is in the crash.
+// TestLockExplored: the explorer finds the defect in a small world without seeds, on a path with the crash.
 func TestLockExplored(t *testing.T) {
 	scope := sim.Scope{Name: "lock-crash", System: &lock, Faults: 1, Crash: []string{"server"},
 		Items: []sim.Item{{Do: "acquire", Node: 1}, {Do: "acquire", Node: 2}}}
@@ -95,8 +95,8 @@ func TestLockExplored(t *testing.T) {
 	}
 }
 
-// mended is the lock with a server that waits, after each start, for what a former life may have given, and whose
-// tokens go on from those.
+// fixedLock is the lock with a server that waits, after each start, until the leases of the previous incarnation have
+// expired, and whose tokens continue to grow.
 func mended() *sim.System {
 	s := lock
 	s.Nodes = func(p *sim.Plan) []sim.Process {
@@ -112,14 +112,15 @@ func mended() *sim.System {
 	return &s
 }
 
-// TestLockMended: what breaks the lock is what was mended, and nothing else that seeds do.
+// TestLockMended: no fault breaks the lock after the defect is fixed.
 func TestLockMended(t *testing.T) {
 	if f := seedsOf(t, mended(), 300); f != nil {
 		t.Error(f)
 	}
 }
 
-// hasty is a client that holds the lock to the end of what it asked for: then clocks that drift matter.
+// hastyClient is a client that holds the lock until the end of the lease, without a margin, so that the drift of clocks
+// matters.
 type hasty struct{ client }
 
 func (h *hasty) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
@@ -131,7 +132,8 @@ func (h *hasty) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	}
 }
 
-// TestLockDrifts: an oracle knows what a clock's instant is in true time, so it finds who trusts clocks too much.
+// TestLockDrifts: an oracle can convert the reading of a clock to true time, and therefore finds a client that relies
+// too much on clocks.
 func TestLockDrifts(t *testing.T) {
 	s := *mended()
 	s.DriftPPM = 200_000
@@ -152,7 +154,7 @@ func TestLockDrifts(t *testing.T) {
 	if f := seedsOf(t, &s, 30); f != nil {
 		t.Errorf("clocks run alike, and yet: %v", f)
 	}
-	// And exactly so: what a clock shows now is now.
+	// The conversion is exact: the present reading of a clock is the present true time.
 	const shown = effects.FactOther
 	exact := s
 	exact.DriftPPM = 200_000
@@ -169,7 +171,8 @@ func TestLockDrifts(t *testing.T) {
 	}
 }
 
-// TestJoin: beside another system, or beside ranks, the lock wants what it wants alone, and its defect is found.
+// TestJoin: joined with another system, or with ranks, the lock draws the same commands as alone, and its defect is
+// found.
 func TestJoin(t *testing.T) {
 	other := *mended()
 	other.Name = "other"
@@ -233,7 +236,7 @@ func TestJoinAttached(t *testing.T) {
 	}
 }
 
-// itemsOf are the items of some nodes, as if those were numbered from 0.
+// itemsOf returns the items of some nodes, with the nodes numbered from 0.
 func itemsOf(p *sim.Plan, from, to sim.Node) (items []sim.Item) {
 	for _, x := range p.Items {
 		if x.Node >= from && x.Node < to {
@@ -244,7 +247,7 @@ func itemsOf(p *sim.Plan, from, to sim.Node) (items []sim.Item) {
 	return items
 }
 
-// TestPlansOfSystems: what is wrong with a plan of a system is said, with what to give instead.
+// TestPlansOfSystems: the errors of an invalid plan say what is wrong and what is allowed.
 func TestPlansOfSystems(t *testing.T) {
 	fresh := func() sim.Plan {
 		p := sim.NewPlan()
@@ -304,8 +307,8 @@ func TestPlansOfSystems(t *testing.T) {
 	}
 }
 
-// TestWrongNew: a New that cannot make its machine, or asks for a node that there is not, ends the run with an error
-// that says so, and not the process.
+// TestWrongNew: if New cannot create its machine, or requests the address of a node that does not exist, the run ends
+// with an error, and the process does not end.
 func TestWrongNew(t *testing.T) {
 	for want, wrong := range map[string]func(b sim.Boot) (effects.Machine, error){
 		`New of a: Boot.Addr: no node is called "srver": give one of server, a, b`: func(b sim.Boot) (effects.Machine, error) {
@@ -329,7 +332,7 @@ func TestWrongNew(t *testing.T) {
 	}
 }
 
-// A Draw that names no node, or panics, ends the run with an error and not the process.
+// If Draw names a node that does not exist, or panics, the run ends with an error, and the process does not end.
 func TestWrongDraw(t *testing.T) {
 	for want, draw := range map[string]func(sim.Draws, *sim.Plan){
 		`sim: system lock: Draw: Draws.Items: no node is called "c": give some of server, a, b`: func(d sim.Draws, p *sim.Plan) {
@@ -345,7 +348,7 @@ func TestWrongDraw(t *testing.T) {
 	}
 }
 
-// The event log has the names that a system gives its facts.
+// The event log shows the system's names of its facts.
 func TestOwnFacts(t *testing.T) {
 	named := false
 	_, err := sim.Run(sim.Options{Seed: 1, System: &lock, Log: func(line string) {
@@ -359,7 +362,7 @@ func TestOwnFacts(t *testing.T) {
 	}
 }
 
-// TestOwnMessages: a story shows what a message of a user's says, as text or in hex.
+// TestOwnMessages: a story shows the content of a message of a user's system, as text or in hexadecimal.
 func TestOwnMessages(t *testing.T) {
 	r, err := sim.Run(sim.Options{Seed: 1, System: &lock, Record: true})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // A System describes what runs in a world: the user's machines, the commands that their engines give, and the promises
-// that they keep. [own.System] has its fields. [Run], [Campaign], [Shrink], [Explore] and the other entry points take a
-// system in their options; nil there means [PD].
+// that they keep. [own.System] has its fields. The options of [Run], [Campaign], [Shrink], [Explore] and the remaining
+// entry points contain a system; nil there means [PD].
 type System own.System
 
 // The parts of the description of a system; see package own.
@@ -25,8 +25,8 @@ type (
 // noNode is the panic value of Boot.Addr and Draws.Items.
 type noNode struct{ error }
 
-// PD returns the prefill-decode system: ranks, engines, a proxy, and the promises of docs/safety.md. It is described by
-// its name alone.
+// PD returns the prefill-decode system: ranks, engines, a proxy, and the promises of docs/safety.md. Its description is
+// only its name.
 func PD() System { return System{Name: plan.PD} }
 
 // isPD reports whether the system is PD alone.
@@ -36,7 +36,8 @@ func (s *System) isPD() bool { return s == nil || s.Name == plan.PD && s.Nodes =
 func (s *System) hasRanks() bool { return s == nil || slices.ContainsFunc(s.all(), (*System).isPD) }
 
 // Join combines systems in one world: one plan, the nodes of all systems (those of PD first), and the faults and
-// oracles of all. The draws of each system are the same as if it ran alone, except for the numbers of its nodes.
+// oracles of all. The draws of each system are the same as in a run of that system alone, except for the numbers of the
+// nodes.
 func Join(systems ...System) System {
 	j := System{}
 	var names []string

@@ -7,10 +7,10 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// manyEach is half of the nodes of a large plan.
+// manyPerRole is half of the number of nodes of a large plan.
 const manyEach = 32
 
-// manyNodes is a plan of 64 nodes, in which half of the senders are read from.
+// manyNodesPlan returns a plan of 64 nodes, in which half of the senders offer their chunks to be read.
 func manyNodes() plan.Plan {
 	p := plan.New()
 	p.Topology.Senders, p.Topology.Receivers = manyEach, manyEach
@@ -25,7 +25,7 @@ func manyNodes() plan.Plan {
 	return p
 }
 
-// TestManyNodes: it runs, and each sender serves each receiver at its end.
+// TestManyNodes: the plan runs, and at the end a transfer from each sender to each receiver succeeds.
 func TestManyNodes(t *testing.T) {
 	p := manyNodes()
 	r := mustRun(t, Options{Plan: &p})
@@ -37,7 +37,7 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// manyInTrouble is that plan with much that goes wrong.
+// manyFaultsPlan returns the plan of 64 nodes with many faults.
 func manyInTrouble() plan.Plan {
 	p := manyNodes()
 	p.Rates = map[plan.Fault]int{plan.FaultRequestLost: 20, plan.FaultReplyLost: 20, plan.FaultDMA: 20,
@@ -49,7 +49,7 @@ func manyInTrouble() plan.Plan {
 	return p
 }
 
-// TestManyNodesInTrouble: it also does when much goes wrong, and what is recorded of it runs the same.
+// TestManyNodesInTrouble: the plan also runs with many faults, and the recorded plan is the same run.
 func TestManyNodesInTrouble(t *testing.T) {
 	p := manyInTrouble()
 	r := mustRun(t, Options{Plan: &p, Strikes: true})

@@ -6,21 +6,23 @@ import (
 	"github.com/kvferry/kvferry/sim/condense"
 )
 
-// Mixed is the profile of campaigns that use all other profiles. Each seed of such a campaign is a seed of one of the
-// other profiles, which [ProfileOf] names. A campaign of a minute therefore reaches what every profile draws.
+// MixedProfile is the profile of campaigns that use all further profiles. Each seed of a mixed campaign is a seed of
+// the profile that [ProfileOf] returns. A campaign of a minute therefore reaches what every profile draws.
 const Mixed = "all"
 
-// small is the number of seeds, out of four, that use the profile of the smallest worlds. Seeds of the other profiles
-// take five times as long.
+// small is the number of seeds, out of four, that use the profile of the smallest worlds. Seeds of the remaining
+// profiles take five times as long.
 const small = 3
 
-// turns returns the other profiles, in order. The profile of the smallest worlds is left out because [ProfileOf] uses
-// it directly. The profile fleet is left out because one of its seeds takes as long as hundreds of others.
+// mixedProfiles returns the remaining profiles, in order. The profile of the smallest worlds is left out because
+// [ProfileOf] uses that profile directly. The profile fleet is left out because a seed of fleet takes as long as
+// hundreds of ordinary seeds.
 func turns() []string {
 	return slices.DeleteFunc(Profiles(), func(name string) bool { return name == condense.Profile || name == "fleet" })
 }
 
-// ProfileOf returns the profile of a seed in a campaign of the given profile: the profile itself, unless it is [Mixed].
+// ProfileOf returns the profile of a seed in a campaign of the given profile: the profile itself, unless the profile is
+// [Mixed].
 func ProfileOf(seed uint64, profile string) string {
 	if profile != Mixed {
 		return profile

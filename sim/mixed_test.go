@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim"
 )
 
-// A campaign of all profiles runs seeds of each, and is what these are by themselves.
+// A campaign of all profiles runs seeds of each profile, and its summary is the sum of the summaries of these seeds.
 func TestMixed(t *testing.T) {
 	met := map[string]bool{}
 	for seed := range uint64(4 * len(sim.Profiles())) {

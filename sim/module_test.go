@@ -11,7 +11,7 @@ import (
 
 const docModule = "../docs/simulator.md"
 
-// shown is the program of docs/simulator.md.
+// docProgram returns the program in docs/simulator.md.
 func shown(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(docModule)
@@ -27,7 +27,7 @@ func shown(t *testing.T) string {
 	return program
 }
 
-// TestModuleIsTheExample: the program in docs/simulator.md is the one that the tests here run.
+// TestModuleIsTheExample: the program in docs/simulator.md is the program that the tests here run.
 func TestModuleIsTheExample(t *testing.T) {
 	text, err := os.ReadFile("example_lock_test.go")
 	if err != nil {
@@ -39,7 +39,8 @@ func TestModuleIsTheExample(t *testing.T) {
 	}
 }
 
-// What a user's module has beside the program: a test that finds its defect, and one that runs it for real.
+// moduleTests are the tests of a user's module: a test that finds the defect of the program, and a test that runs the
+// program with real processes.
 const moduleTests = `package lock
 
 import (
@@ -143,11 +144,11 @@ func TestReal(t *testing.T) {
 }
 `
 
-// A userModule is a module outside this repository that has kvferry as its only direct dependency.
+// A userModule is a module outside this repository whose only direct dependency is kvferry.
 type userModule struct{ dir string }
 
-// newUserModule writes the module example.com/name with the given files. Its requirements are those of kvferry, so that
-// nothing has to be downloaded.
+// newUserModule writes the module example.com/name with the given files. The requirements of the module are those of
+// kvferry, so that nothing has to be downloaded.
 func newUserModule(t *testing.T, name string, files map[string]string) userModule {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -191,8 +192,9 @@ func readFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestModule: the program of docs/simulator.md works as a module outside this repository, which uses only what kvferry
-// exports. Its defect is found there, kept, drawn and run again; and it runs between processes.
+// TestModule: the program of docs/simulator.md works as a module outside this repository, which uses only the exported
+// names of kvferry. In that module the simulator finds the defect, saves the plan, draws the page and runs the plan
+// again; the program also runs between real processes.
 func TestModule(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a module")
@@ -217,8 +219,8 @@ func TestModule(t *testing.T) {
 	}
 }
 
-// TestTutorial follows docs/tutorials/simulate.md: its first program passes; with its second one, the property, it fails
-// and prints the line that the tutorial promises.
+// TestTutorial follows docs/tutorials/simulate.md: the first program passes; with the second program, the property, the
+// test fails and prints the line that the tutorial shows.
 func TestTutorial(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a module")

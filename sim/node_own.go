@@ -26,7 +26,7 @@ type cast struct {
 	proxy int32 // the node that receives the ranks' messages to the proxy; plan.Proxy: the world itself
 }
 
-// ownChannels lists the channels of kvferry that users' machines may serve. Ranks listen on the other channels.
+// ownChannels lists the channels of kvferry that users' machines may serve. Ranks listen on the remaining channels.
 var ownChannels = []effects.Channel{effects.ChannelProxy, effects.ChannelDirectory, effects.ChannelFeed,
 	effects.ChannelHeartbeat,
 	effects.ChannelLog}
@@ -138,13 +138,14 @@ func (w *trial) Boot(n *world.Node) (world.Pools, error) {
 }
 
 // newMachine calls the New function of a user's process. A panic in New is a mistake of the user and is returned as an
-// error, so that it does not end the process in which the simulator runs.
+// error, so that the process in which the simulator runs does not end.
 func newMachine(of *ownNode, b Boot) (m effects.Machine, err error) {
 	defer recovered(&err, fmt.Sprintf("system %s: New of %s", of.system.Name, of.Name))
 	return of.New(b)
 }
 
-// recovered turns a panic of a user's function into an error. It must be deferred around the call of that function.
+// recovered turns a panic of a user's function into an error. The caller must defer recoverAsError around the call of
+// that function.
 func recovered(err *error, function string) {
 	switch p := recover().(type) {
 	case nil:

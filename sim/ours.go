@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/p2p"
 )
 
-// ours lists the systems that come with the simulator and do not consist of ranks alone. Each system is selected by its
-// profile, or by a plan that names it, so that the options need not contain it.
+// builtinSystems lists the systems that come with the simulator and do not consist of ranks alone. A profile, or a plan
+// that names the system, selects the system, so that the options need not contain a system.
 var ours = []ofOurs{
 	{directory.System.Name, (*System)(&directory.System)},
 	{directory.Replicas.Name, (*System)(&directory.Replicas)},
@@ -39,8 +39,8 @@ func (s *System) named(name string) *System {
 	return s
 }
 
-// Profiles returns the names that [Expand] accepts: the profiles of ranks and those of the other systems that come with
-// the simulator.
+// Profiles returns the names that [Expand] accepts: the profiles of ranks and the profiles of the remaining systems
+// that come with the simulator.
 func Profiles() []string {
 	all := systems.Profiles()
 	for _, s := range ours {

@@ -11,12 +11,12 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// fetchTime is how long one fetch of so many chunks takes, where half a page is read in device/4, a chunk scattered in
-// scatter/4, and nothing else takes any time.
+// fetchTime returns how long a fetch of the given number of chunks takes if half a page is read in device/4, a chunk is
+// scattered in scatter/4, and nothing else takes time.
 func fetchTime(t *testing.T, leased bool, chunks, staging int, device, scatter time.Duration) effects.Duration {
 	t.Helper()
 	p := plan.New()
-	p.Seed = draw.StillSeed // There every draw is the least of its range: all times are fixed.
+	p.Seed = draw.StillSeed // With this seed every draw is the lowest of its range, so all times are fixed.
 	p.Topology.Leased, p.Topology.Pull, p.Topology.Delay = leased, []plan.Node{0}, []plan.Node{1}
 	p.Topology.SenderPages, p.Topology.ReceiverPages, p.Bounds.Staging = 64, 64, uint32(staging)
 	p.Delays = plan.Delays{Device: device, Scatter: scatter}
@@ -53,8 +53,8 @@ func fetchTime(t *testing.T, leased bool, chunks, staging int, device, scatter t
 	return took
 }
 
-// With ten batches or more, a fetch takes at most 5 % more than its reads or its scatters alone, whichever are longer,
-// and one batch of the others. Without a second staging page it takes both.
+// With at least ten batches, a fetch takes at most 5 % longer than the longer of its reads alone and its scatters
+// alone, plus a batch of the shorter. Without a second staging page a fetch takes the sum of both.
 func TestFetchOverlaps(t *testing.T) {
 	for _, leased := range []bool{false, true} {
 		for _, chunks := range []int{10, 17, 40} {

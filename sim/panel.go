@@ -105,7 +105,7 @@ type remembering interface {
 	Remembers(visit func(name string, n, most int))
 }
 
-// tables judges the tables of users' machines: they stay within their bounds and are empty at rest (S17).
+// tableOracles judge whether the tables of users' machines stay within their bounds and are empty at rest (S17).
 var tables = []oracle.Oracle{oracle.Of("tables", oracle.Promise("S17"), func(l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, c *oracle.Call, _ oracle.Stepped) {
 		w := c.Run().(*trial)

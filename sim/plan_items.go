@@ -42,7 +42,8 @@ func (s *System) Check(p *plan.Plan) error {
 	return nil
 }
 
-// check returns an error for each part of the plan that names a node that does not exist or does not accept it.
+// checkPlan returns an error for each part of the plan that names a node that does not exist or that does not accept
+// this part.
 func (c *cast) check(p *plan.Plan) (errs []error) {
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	last := c.nodes() - 1
@@ -71,7 +72,7 @@ func (c *cast) check(p *plan.Plan) (errs []error) {
 	return errs
 }
 
-// The passes of the shrinker that reduce items: fewer items first, then simpler ones.
+// The passes of the shrinker that reduce items: first the number of items, then their details.
 
 func dropItems(s *shrinker) { thin(s, func(p *plan.Plan) *[]plan.Item { return &p.Items }) }
 
@@ -89,7 +90,7 @@ func plainItems(s *shrinker) {
 }
 
 // awake removes faults that freeze a node. The node's items within the frozen span move to the end of the span, which
-// is when the frozen node carried them out.
+// is when the frozen node carried out these items.
 func awake(s *shrinker) {
 	for i := len(s.best.Faults) - 1; i >= 0; i-- {
 		s.change(func(p *plan.Plan) bool {

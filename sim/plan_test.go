@@ -13,8 +13,8 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// TestPlanIsTheRun: what a seed draws, written down and read again, runs the same, and
-// so does the record of its strikes without any rate.
+// TestPlanIsTheRun: the plan of a seed, written and read again, is the same run, and so is the plan with the recorded
+// strikes and without rates.
 func TestPlanIsTheRun(t *testing.T) {
 	for _, profile := range systems.Profiles() {
 		for seed := range uint64(5) {
@@ -45,7 +45,7 @@ func TestPlanIsTheRun(t *testing.T) {
 	}
 }
 
-// What any seed draws is a plan that may be written and read: else its failure could not be replayed from a file.
+// The plan of every seed can be written and read. Otherwise a failure could not be replayed from a file.
 func TestDrawnPlansAreTaken(t *testing.T) {
 	for _, profile := range systems.Profiles() {
 		for seed := range uint64(300) {
@@ -60,7 +60,7 @@ func TestDrawnPlansAreTaken(t *testing.T) {
 	}
 }
 
-// TestSpared: a strike can be taken out by its name, and nothing before it changes.
+// TestSpared: a strike can be removed by its name, and nothing before the strike changes.
 func TestSpared(t *testing.T) {
 	p, err := systems.Expand(3, expand.DefaultProfile)
 	if err != nil {
@@ -141,8 +141,8 @@ func TestSubjectText(t *testing.T) {
 	})
 }
 
-// TestSubjectsStay: the subjects of channels and commands that had numbers before there was room for more have the
-// same ones: draws are made by them.
+// TestSubjectsStay: the numbers of old channels and commands in subjects have not changed when the range of numbers was
+// extended, because draws depend on these numbers.
 func TestSubjectsStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		node, server := rapid.Uint8Max(plan.NodesMax-1).Draw(t, "node"), rapid.Uint8().Draw(t, "server")
@@ -180,7 +180,7 @@ func TestSubjectsStay(t *testing.T) {
 	}
 }
 
-// TestNewPlan: the standard can run, with a job added by hand.
+// TestNewPlan: the default plan can be run with a job added by hand.
 func TestNewPlan(t *testing.T) {
 	p := plan.New()
 	p.Jobs = []plan.Job{{At: time.Millisecond, From: 0, To: 1, Keys: []uint32{1, 2, 3}, Batch: 2}}
@@ -202,7 +202,7 @@ func mustRun(t *testing.T, o Options) Result {
 	return r
 }
 
-// TestStale: what a kept plan does not do any more is told, and does not make it invalid.
+// TestStale: the parts of a kept plan that no longer have an effect are reported, and do not make the plan invalid.
 func TestStale(t *testing.T) {
 	p, err := plan.Parse([]byte(
 		"version: 1\nreaches: [sender/no-such-mark]\nfaults: [{at: 1ms, fault: link cut, node: world}]\n"))

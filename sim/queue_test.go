@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// TestQueueAgainstModel pushes for now, for later and for earlier, and pops in between.
+// TestQueueAgainstModel pushes deliveries for now, for later and for earlier, and pops in between.
 func TestQueueAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q world.Queue

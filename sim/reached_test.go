@@ -13,15 +13,14 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// expectation is what testdata/coverage.txt says of one point.
+// expectation is the rule of testdata/coverage.txt for a point.
 type expectation struct {
 	never, rare bool
 	why         string
 }
 
-// TestCoverage: a bounded campaign reaches everything that can be reached, and nothing
-// that was said to be impossible. A simulator that stopped to be unkind, or an odd path
-// of a machine that nobody takes any more, fails here first.
+// TestCoverage: a bounded campaign reaches everything that can be reached, and nothing that is declared impossible. The
+// test fails if the simulator no longer injects some fault, or if no run takes an unusual path of a machine any more.
 func TestCoverage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a campaign over all profiles")
@@ -51,7 +50,7 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// coverageSeeds are as many as take about as long in each profile.
+// coverageSeeds returns a number of seeds that takes about the same time in each profile.
 func coverageSeeds(profile string) uint64 {
 	if profile == condense.Profile {
 		return 3000
@@ -85,7 +84,8 @@ func expectations(t *testing.T) map[string]expectation {
 	return all
 }
 
-// apply notes what a rule says, and returns about how many points, and what of it is none.
+// applyRule applies a rule. It returns the number of points that the rule covers, and the names in the rule that are no
+// points.
 func apply(all map[string]expectation, word, what, why string) (covered int, unknown []string) {
 	section, list, _ := strings.Cut(what, ":")
 	possible := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })

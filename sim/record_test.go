@@ -20,7 +20,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A recorder looks and never touches: the run is the same with and without it.
+// A recorder changes nothing: the run is the same with a recorder as without.
 func TestRecordingChangesNothing(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
@@ -44,7 +44,7 @@ func TestRecordingChangesNothing(t *testing.T) {
 	}
 }
 
-// wholeTrace checks that a trace of a run in which every promise held is consistent with itself.
+// checkTrace checks that the trace of a run without failure is consistent.
 func wholeTrace(t *testing.T, r *Result) {
 	t.Helper()
 	tr := r.Trace
@@ -82,7 +82,7 @@ func wholeTrace(t *testing.T, r *Result) {
 	for i := range tr.Grants {
 		g := &tr.Grants[i]
 		inOrder("grant", g.From, g.Gone)
-		inOrder("grant", g.From, g.Revoked) // Its machine may ask for what landed whole meanwhile.
+		inOrder("grant", g.From, g.Revoked) // The machine may revoke a grant whose pages have all landed in the meantime.
 	}
 	for i := range tr.Commands {
 		c := &tr.Commands[i]
@@ -123,13 +123,14 @@ func wholeTrace(t *testing.T, r *Result) {
 	}
 }
 
-// A failure names what it is about, and tells the last steps that touched that, with what they answered.
+// A failure names the things that it concerns, and shows the last steps that touched these things, together with the
+// replies.
 func TestFailureTellsItsStory(t *testing.T) {
 	plan, err := systems.Expand(5, "fenced")
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan.Bounds.Carries = 0 // Its chunks are to go by the plane.
+	plan.Bounds.Carries = 0 // The chunks must be transferred by the plane.
 	w, err := newTrial(Options{Record: true}, &plan)
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +186,7 @@ func TestFailureTellsItsStory(t *testing.T) {
 	}
 }
 
-// A promise of the user's own is explained, too, by what was going on when it broke.
+// A broken promise of a user is also explained by the steps before the failure.
 func TestExplain(t *testing.T) {
 	o := Options{Seed: 3, Oracles: []oracle.Oracle{oracle.Of("few steps", "", func(l *oracle.Listen[int]) {
 		oracle.On(l, func(steps *int, c *oracle.Call, _ oracle.Stepped) {
@@ -202,14 +203,14 @@ func TestExplain(t *testing.T) {
 	if tr == nil || tr.Violation == nil || len(f.Steps) == 0 || f.Story != r.Failure.Story || f.At != r.Failure.At {
 		t.Errorf("explained as %v", f)
 	}
-	// What cannot be had again stays as it was.
+	// A failure that cannot be repeated is returned unchanged.
 	if same, none := Explain(r.Failure, Options{Seed: 3}); same != r.Failure || none != nil {
 		t.Errorf("a failure that did not come again is %v", same)
 	}
 }
 
-// Whoever writes an oracle writes its sentence so that a trace knows what it is about: what a noun before a verb
-// names is a subject of that kind.
+// The sentence of an oracle tells a trace which subjects the failure concerns: the argument after a noun, such as
+// "page", is a subject of this kind.
 func TestSentencesNameTheirSubjects(t *testing.T) {
 	kinds := map[string]string{
 		"node": "Node It", "page": "Page ItsPage", "grant": "Grant ItsGrant", "under": "Grant ItsGrant",
@@ -240,7 +241,7 @@ func TestSentencesNameTheirSubjects(t *testing.T) {
 	}
 }
 
-// subjectOf is the type of a subject of package oracle, or the method of a node that gives it.
+// subjectOf returns the type of a subject of package oracle, or the method of a node that returns the subject.
 func subjectOf(arg ast.Expr) string {
 	if c, ok := arg.(*ast.CompositeLit); ok {
 		arg = &ast.CallExpr{Fun: c.Type}
@@ -255,13 +256,13 @@ func subjectOf(arg ast.Expr) string {
 	return ""
 }
 
-// sentence is one call of fail.
+// failCall is a call of Fail.
 type sentence struct {
 	format string
 	args   []ast.Expr
 }
 
-// sentencesOfFail finds all calls of fail, Fail and Breaks, here and in the rooms below.
+// failCalls returns all calls of fail, Fail and FailCheck in this folder and below.
 func sentencesOfFail(t *testing.T) (all []sentence) {
 	t.Helper()
 	var files []string
@@ -304,7 +305,7 @@ func sentencesOfFail(t *testing.T) (all []sentence) {
 	return all
 }
 
-// literal is the text of a string that may be in two parts.
+// literal returns the text of a string literal, which may be a concatenation.
 func literal(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -318,8 +319,8 @@ func literal(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// A message names the grants that it speaks of as those of their owner, so that the story of a broken promise about one
-// has the questions and answers about it: renewals among them, and registrations.
+// A message refers to grants as grants of their owner, so that the story of a failure about a grant contains the
+// requests and replies about this grant, such as renewals and registrations.
 func TestMessagesNameTheirGrants(t *testing.T) {
 	for _, c := range []struct{ profile, kind string }{
 		{"delayed", "KvfRenewRequest"}, {"delayed", "KvfRenewResponse"}, {"delayed", "PullReadyNotif"},

@@ -8,9 +8,9 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// TestRegressions runs every kept plan. Each broke a property once, under a defect that
-// it names; none does now. make mutants shows that each still would with that defect, and
-// make regressions makes them anew.
+// TestRegressions runs every kept plan. Each plan once broke a property because of the defect that the plan names, and
+// no plan does now. make mutants shows that each plan still breaks the property with that defect, and make regressions
+// writes the plans anew.
 func TestRegressions(t *testing.T) {
 	files, err := filepath.Glob("testdata/regressions/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -30,7 +30,7 @@ func TestRegressions(t *testing.T) {
 			if r.Failure != nil {
 				t.Fatalf("this defect is back, or its like: %s\n%s", p.Defect, r.Failure)
 			}
-			// Whether it still tells its story is for make mutants to judge, with the defect.
+			// make mutants verifies that the plan still exercises the defect.
 			for _, line := range Stale(&p, &r) {
 				t.Logf("perhaps stale: %s", line)
 			}

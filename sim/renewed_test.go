@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// What runs in the memory of runs before goes as it does in memory of its own: ranks too, which are made of those of
-// other nodes, other roles and other lives.
+// A run that uses the memory of earlier runs is the same as a run in new memory. This includes ranks, which use the
+// memory of ranks of different nodes, roles and incarnations.
 func TestRunsAgainInTheirMemory(t *testing.T) {
 	seeds := uint64(30)
 	if testing.Short() {

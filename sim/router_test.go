@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim"
 )
 
-// eager is a router that dispatches, with the first request that it hears of, all that there will be.
+// eagerRouter is a router that dispatches all requests of the plan together with the first request.
 type eager struct {
 	router
 	all []string
@@ -21,14 +21,14 @@ func (x *eager) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	}
 }
 
-// mute is a router that tells nobody.
+// silentMachine is a router that dispatches nothing.
 type mute struct{}
 
 func (mute) Step(effects.Time, effects.Event, *effects.Effects) {}
 func (mute) Deadline() (effects.Time, bool)                     { return 0, false }
 
-// TestRouter: who dispatches too early is found by the promise of a user's, and nothing is dispatched behind the
-// router's back: with one that never tells anybody, nobody gets anything any more.
+// TestRouter: the user's oracle finds a router that dispatches too early. Requests are dispatched only by the router:
+// with a router that never dispatches, no transfer succeeds.
 func TestRouter(t *testing.T) {
 	early := routed
 	early.Nodes = func(p *sim.Plan) []sim.Process {

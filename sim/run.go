@@ -20,7 +20,7 @@ type Options struct {
 	Log      func(string)       // receives every line of the event log; may be nil
 	Record   bool               // keep a trace for people to look at; does not change what happens
 	careless world.Carelessness // a mistake of the drivers of ranks that fail alone; for tests
-	coverage Coverage           // of an earlier run, to use its memory again; nil: none
+	coverage Coverage           // counts of an earlier run, whose memory is used again; nil: none
 }
 
 // Run runs a seed or a plan until the run is over or the first promise is broken. Run returns an error only if the

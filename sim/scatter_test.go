@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// fetching is a stage whose node B has a command that fetches two chunks, which lie in its pages.
+// newFetchStage returns a stage whose node B has a command that fetches two chunks, which are in pages of node B.
 func fetching(t *testing.T, seed uint64) (*stage, *world.Node, effects.Ticket, []effects.Page) {
 	s := newStage(t, seed)
 	n := s.w.Nodes[contract.B]
@@ -30,8 +30,8 @@ func fetching(t *testing.T, seed uint64) (*stage, *world.Node, effects.Ticket, [
 	return s, n, effects.Ticket(len(s.w.Commands)), pages
 }
 
-// Chunks are scattered in order, each scatter ends once, well or as the contract allows, and the
-// engine has what went well.
+// Chunks are scattered in order. Each scatter ends once, successfully or with a code that the contract allows, and the
+// engine has the chunks of the successful scatters.
 func TestScatters(t *testing.T) {
 	ends := map[effects.Code]int{}
 	for seed := range uint64(300) {
@@ -68,11 +68,11 @@ func TestScatters(t *testing.T) {
 	}
 }
 
-// What a machine may not scatter is seen, and by its property.
+// Each kind of forbidden scatter is reported under the right property.
 func TestScattersAreWatched(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(s *stage, n *world.Node, e *effects.Scatter)
-		after func(s *stage, n *world.Node, e *effects.Scatter) // it began
+		after func(s *stage, n *world.Node, e *effects.Scatter) // after the scatter has begun
 		want  string
 	}{
 		"another chunk's page": {spoil: func(_ *stage, _ *world.Node, e *effects.Scatter) { slices.Reverse(e.Pages) },

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSchedules sees that each schedule of the push protocol has its row, in order, and that each name in the table is
-// a small world, a defect or a transcript.
+// TestSchedules verifies that each schedule of the push protocol has a row, in order, and that each name in the table
+// is a small world, a defect or a transcript.
 func TestSchedules(t *testing.T) {
 	text, err := os.ReadFile("systems/register/schedules.md")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// DefaultShrinkRuns is the default number of runs. It is enough to reduce most plans to one or two jobs.
+// DefaultShrinkRuns is the default number of runs. This number is enough to reduce most plans to one or two jobs.
 const DefaultShrinkRuns = 4000
 
 // ShrinkOptions limits the effort of [Shrink] and says how to run the plan.
@@ -29,7 +29,7 @@ type Shrunk struct {
 }
 
 // Shrink reduces a plan that breaks a property, as long as the plan still breaks the same property. Shrink first
-// removes whole nodes, jobs and faults, then parts of them, then unusual numbers. When ctx ends, it returns the best
+// removes whole nodes, jobs and faults, then their parts, then unusual numbers. When ctx ends, Shrink returns the best
 // plan found so far. Shrink returns an error if the plan cannot be run. If the plan breaks no promise, Shrink returns
 // the plan unchanged with a nil Failure.
 func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (Shrunk, error) {
@@ -50,7 +50,7 @@ func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (Shrunk, error) {
 			pass(s)
 		}
 		if reflect.DeepEqual(before, s.best) {
-			break // One pass undoes what another pass does.
+			break // Two passes undo each other's changes.
 		}
 	}
 	s.best.Property, s.best.Reaches = s.failure.Property, nil
@@ -70,7 +70,8 @@ type shrinker struct {
 // spent reports whether the limit of runs is reached or the context has ended.
 func (s *shrinker) spent() bool { return s.runs >= s.o.Runs || s.ctx.Err() != nil }
 
-// try runs a candidate and keeps it if it breaks the same property. try rejects a candidate that cannot be run.
+// tryPlan runs a candidate and keeps a candidate that breaks the same property. A candidate that cannot be run is
+// rejected.
 func (s *shrinker) try(p plan.Plan) bool {
 	if s.spent() || s.o.System.Check(&p) != nil {
 		return false
@@ -87,7 +88,7 @@ func (s *shrinker) try(p plan.Plan) bool {
 	return true
 }
 
-// change applies do to a copy of the best plan and tries the result, unless do reports that it changed nothing.
+// tryChange applies edit to a copy of the best plan and tries the result, unless edit reports that nothing has changed.
 func (s *shrinker) change(do func(p *plan.Plan) bool) bool {
 	p := s.best.Clone()
 	return do(&p) && s.try(p)

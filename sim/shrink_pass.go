@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// passes lists the ways to reduce a plan, the most effective ones first.
+// shrinkPasses lists the ways to reduce a plan, the most effective passes first.
 var passes = []func(*shrinker){
 	dropJobs, dropItems, dropNodes, dropFaults, dropStrikes, dropKeys, plainJobs, plainItems, awake, plainFaults, usual,
 	sooner, itemsSooner, round, rename,
@@ -25,8 +25,8 @@ func dropKeys(s *shrinker) {
 	}
 }
 
-// dropNodes removes a node and everything that refers to it. The other nodes get new numbers and therefore different
-// draws, so a few seeds are tried for each node.
+// dropNodes removes a node and everything that refers to the node. The remaining nodes get new numbers and therefore
+// different draws, so a few seeds are tried for each node.
 func dropNodes(s *shrinker) {
 	for n := s.best.NodeCount() - 1; n >= 0; n-- {
 		for other := range uint64(4) {
@@ -37,7 +37,8 @@ func dropNodes(s *shrinker) {
 	}
 }
 
-// plainJobs simplifies jobs: batches of all keys, no early readers, senders of kvferry instead of plain ones.
+// plainJobs simplifies jobs: batches of all keys, no early readers, senders of kvferry instead of plain LMCache
+// senders.
 func plainJobs(s *shrinker) {
 	for i := range s.best.Jobs {
 		s.change(func(p *plan.Plan) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// noFailedPut is no promise of ours: transfers may fail, and then their put does.
+// noFailedPut is not a promise of kvferry: a put may fail because its transfer fails.
 var noFailedPut = oracle.Of("no-failed-put", "", func(l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Deliver) {
 		if c.Sends() && e.Code == effects.Faulted {
@@ -21,8 +21,8 @@ var noFailedPut = oracle.Of("no-failed-put", "", func(l *oracle.Listen[struct{}]
 	})
 })
 
-// TestShrink: what is left is one job and the one strike that it needs, whatever the
-// seed; and it is the same plan each time.
+// TestShrink: whatever the seed, the shrunk plan has one job and the one strike that the failure needs, and is the same
+// plan each time.
 func TestShrink(t *testing.T) {
 	small := 0
 	for seed := range uint64(60) {
@@ -67,7 +67,7 @@ func TestShrink(t *testing.T) {
 	t.Errorf("%d plans of 60 seeds became one job of one chunk; want 3", small)
 }
 
-// TestShrinkIsBounded: it ends with what it has.
+// TestShrinkIsBounded: at its limit Shrink returns the best plan found so far.
 func TestShrinkIsBounded(t *testing.T) {
 	p := failing(t)
 	s, err := Shrink(context.Background(), p, ShrinkOptions{Runs: 5, Oracles: []oracle.Oracle{noFailedPut}})
@@ -85,7 +85,7 @@ func TestShrinkIsBounded(t *testing.T) {
 	}
 }
 
-// failing is the plan of some seed in which a put fails.
+// failingPlan returns the plan of a seed in which a put fails.
 func failing(t *testing.T) plan.Plan {
 	t.Helper()
 	for seed := range uint64(200) {
@@ -101,8 +101,7 @@ func failing(t *testing.T) plan.Plan {
 	return plan.Plan{}
 }
 
-// TestShrinkShortFaults: spans that are rounded away, one fault after the other, do not
-// confuse the passes.
+// TestShrinkShortFaults: durations that are rounded to zero, one fault after the other, do not confuse the passes.
 func TestShrinkShortFaults(t *testing.T) {
 	p := plan.New()
 	p.Jobs = []plan.Job{{From: 0, To: 1, Keys: []uint32{1}, Batch: 1}}

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// TestSeeds runs some seeds of every profile; the campaign proper is kvferry sim run.
+// TestSeeds runs some seeds of every profile. The full campaign is kvferry sim run.
 func TestSeeds(t *testing.T) {
 	for _, profile := range systems.Profiles() {
 		t.Run(profile, func(t *testing.T) {
@@ -23,8 +23,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestSameSeedSameLog is S16: every line of the event log and every byte of every
-// message are in the hash.
+// TestSameSeedSameLog verifies S16. The hash covers every line of the event log and every byte of every message.
 func TestSameSeedSameLog(t *testing.T) {
 	different := map[uint64]bool{}
 	for seed := range uint64(60) {

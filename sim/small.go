@@ -17,7 +17,7 @@ import (
 // Scopes returns all scopes, ordered by name.
 func Scopes() []Scope { return systems.Scopes() }
 
-// ScopeNamed returns the scope of the given name. Its error lists all names.
+// FindScope returns the scope of the given name. The error lists all names.
 func ScopeNamed(name string) (Scope, error) {
 	var names []string
 	for _, s := range Scopes() {
@@ -40,7 +40,7 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 	return explore.Retrace(played(s), p, log)
 }
 
-// played returns the scope with PD as its system if the scope has none.
+// withSystem returns the scope, with PD as the system if the scope names no system.
 func played(s Scope) Scope {
 	if s.System == nil {
 		s.System = new(PD())
@@ -72,8 +72,8 @@ func (w *trial) Called(n *world.Node) string { return called(n) }
 // Harms returns the faults that engines can have in addition to the faults of any node.
 func (w *trial) Harms(how string) []world.Delivery { return w.Flows.Harms(&w.Cluster, how) }
 
-// Outstanding hashes what the number c of a machine refers to. Only a user's machine knows the meaning of its own
-// numbers, so such a number is hashed as it is.
+// Outstanding hashes what the number c of a machine refers to. Only a user's machine knows the meaning of its numbers,
+// so the number itself is hashed.
 func (w *trial) Outstanding(h *snapshot.Hasher, n *world.Node, c effects.Corr) {
 	if n.User {
 		h.Word(3<<60 | uint64(c))

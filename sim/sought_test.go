@@ -8,7 +8,8 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// Ranks beside directories hold what was promised, and some of what they look for comes from whom those name.
+// Ranks that use directories keep their promises, and receive some of the chunks that they look up from the nodes that
+// the directories name.
 func TestSought(t *testing.T) {
 	brought := 0
 	look := oracle.Of("look", "", func(l *oracle.Listen[struct{}]) {

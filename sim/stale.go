@@ -6,10 +6,10 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Stale returns the reasons why a kept plan no longer exercises what it was kept for, given the result of a run of it:
-// strikes and faults that found no occasion, and marks that the run no longer reaches, perhaps only because they were
-// renamed. Nil means that the plan is still good. A property that holds again is no such reason, because the defect may
-// have been fixed.
+// StaleReasons returns the reasons why a kept plan no longer exercises the defect for which the plan is kept, given the
+// result of a run of the plan: strikes and faults that found no occasion, and marks that the run no longer reaches,
+// perhaps only because the marks were renamed. Nil means that the plan is still good. A property that holds again is no
+// reason, because the defect may have been fixed.
 func Stale(p *plan.Plan, r *Result) []string {
 	lines := r.Unused
 	taken := r.Coverage.Counts("mark")

@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/sim/expand"
 )
 
-// Summary is the result of a campaign. It depends only on which seeds were run, not on the number of workers or on how
-// the seeds were divided into shards.
+// Summary is the result of a campaign. The summary depends only on which seeds were run, not on the number of workers
+// or on how the seeds were divided into shards.
 type Summary struct {
 	Profile    string            `json:"profile"`
 	Seeds      uint64            `json:"seeds"`
@@ -31,8 +31,8 @@ type Summary struct {
 	First      *Failure          `json:"first_failure,omitempty"` // of the lowest seed that failed
 }
 
-// LogHash is a sum of hashes of event logs. In JSON it is hexadecimal text, because some JSON readers do not keep all
-// 64 bits of a number.
+// LogHash is a sum of hashes of event logs. In JSON the sum is hexadecimal text, because some JSON readers do not keep
+// all 64 bits of a number.
 type LogHash uint64
 
 // MarshalText returns sixteen hexadecimal digits.

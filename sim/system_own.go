@@ -11,7 +11,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A trial is the [world.System] of its run: PD, whose methods are replaced here where a node may be a user's.
+// A trial is the [world.System] of its run. It embeds the cluster of PD, and replaces the methods of PD where a node
+// may run a user's machine.
 var _ world.System = (*trial)(nil)
 
 // wantOwn is the first want number for commands of users' engines. The item of a command says what the command does.
@@ -77,7 +78,7 @@ func (w *trial) CommandBody(n *world.Node, t effects.Ticket) effects.CommandBody
 	return w.Commands[t-1].Body
 }
 
-// Delivered records the outcome of a command and verifies that it is the only one (L1).
+// HandleDeliver records the outcome of a command and verifies that the command has only one outcome (L1).
 func (w *trial) Delivered(n *world.Node, e *effects.Deliver) {
 	if !n.User {
 		w.Cluster.Delivered(n, e)
@@ -120,10 +121,10 @@ func (w *trial) Observed(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// patienceDefault is the patience of systems that do not set Patience.
+// defaultCommandTimeout is the timeout of systems that do not set CommandTimeout.
 const patienceDefault = 10 * effects.Second
 
-// Patience returns the longest patience of all systems in the trial.
+// LongestDeadline returns the longest command timeout of all systems in the trial.
 func (w *trial) Patience() effects.Duration {
 	d := effects.Duration(0)
 	if w.cast.ranks > 0 {
@@ -139,8 +140,8 @@ func (w *trial) Patience() effects.Duration {
 	return d
 }
 
-// Overdue fails the run for a command that has no outcome, or has not returned its memory, although all faults and
-// its system's patience are over.
+// FailOverdue fails the run for a command that has no outcome, or has not returned its memory, although all faults have
+// ended and the command timeout of the system has passed since.
 func (w *trial) Overdue() {
 	if w.cast.ranks > 0 {
 		w.Cluster.Overdue()

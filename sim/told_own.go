@@ -33,7 +33,8 @@ func (w *trial) Role(n *world.Node) string {
 	return n.Facets.String()
 }
 
-// Message describes a message. Only a user's system can interpret its own bytes, so they are shown as hexadecimal text.
+// Message describes a message. Only a user's system can interpret its messages, so the bytes are shown as hexadecimal
+// text.
 func (w *trial) Message(from int32, b []byte) story.Message {
 	if from < 0 || !w.Nodes[from].User {
 		return w.Cluster.Message(from, b)
@@ -41,7 +42,7 @@ func (w *trial) Message(from int32, b []byte) story.Message {
 	return story.Message{Kind: inShort(b), Text: hex.EncodeToString(b)}
 }
 
-// inShort shows the beginning of a message of a user's system: as text if all of it is text, otherwise in hexadecimal.
+// inShort shows the beginning of a message of a user's system: as text if all bytes are text, otherwise in hexadecimal.
 func inShort(b []byte) string {
 	const textMost, hexMost = 32, 12
 	isText := len(b) > 0 && utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return !unicode.IsPrint(r) })
@@ -76,8 +77,8 @@ func (w *trial) Held(n *world.Node, visit func(what string, count int)) {
 	}
 }
 
-// Words returns the meaning of a log line about a user's node, where it differs from the line's meaning for ranks; ""
-// where it does not differ.
+// ExplainLine returns the meaning of a log line about a user's node if the line has a different meaning for ranks, and
+// otherwise "".
 func (w *trial) Words(e world.Entry) string {
 	if e.Node < 0 || !w.Nodes[e.Node].User {
 		return ""

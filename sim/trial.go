@@ -64,12 +64,12 @@ func (w *trial) Cloned() {
 	w.Panel.Cloned(judged{&w.World})
 }
 
-// trials holds trials of runs that are over. They are empty, but their memory can be used again by the next run on the
-// same core. Machines are created anew for every incarnation, as in reality.
+// trials holds trials of runs that are over. The trials are empty, but the next run on the same core can use their
+// memory again. Machines are created anew for every incarnation, as in reality.
 var trials = sync.Pool{New: func() any { return &trial{} }}
 
-// retire empties a trial that ran to its end and keeps it for another run. A trial that failed is not kept, because its
-// invariants may be broken.
+// recycleTrial empties a trial that ran to its end and keeps the trial for a later run. A trial that failed is not
+// kept, because its invariants may be broken.
 func (w *trial) retire() {
 	left := spare{w.ledger(), w.Panel.Table()}
 	w.Clear()

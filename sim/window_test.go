@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// Several requests are in flight on each alloc lane, in every profile: whatever strikes, all that is promised holds.
+// With several requests in flight on each alloc lane, all promises hold in every profile under all faults.
 func TestWindows(t *testing.T) {
 	seeds := uint64(30)
 	if testing.Short() {

@@ -1,8 +1,8 @@
 // Package condense reduces a plan to a few requests over a few chunks, at times that are close together, so that a
-// request meets the state that an earlier request left behind. Five condensed runs take about as long as one run of
+// request meets the state that an earlier request left behind. Five condensed runs take about as long as a run of
 // profile full.
 //
-// A caller may rely on two properties: the condensed plan can be run, and it depends on the seed only.
+// A caller may rely on two properties: the condensed plan can be run, and depends on the seed only.
 //
 // Example: Base(seed) names the profile in which the caller draws the plan of the seed, say "pull" with 40 jobs. Plan
 // then keeps a few of the jobs and at most one or two receivers, maps most keys to three chunks, moves each job near
@@ -23,7 +23,7 @@ import (
 const Profile = "tiny"
 
 // Bases lists the profiles in which plans are drawn before they are condensed. Profiles with more interactions are
-// listed twice, so that they are drawn more often.
+// listed twice, so as to be drawn more often.
 //
 //kvferry:table
 var Bases = []string{
@@ -31,7 +31,7 @@ var Bases = []string{
 	"recall", "p2p", "p2p",
 }
 
-// Base returns the profile in which the plan of a seed is drawn before it is condensed.
+// BaseProfile returns the profile in which the plan of a seed is drawn before condensing.
 func Base(seed uint64) string {
 	return Bases[draw.Hash(seed, draw.Plan, 13, 0).Below(uint64(len(Bases)))]
 }
@@ -156,8 +156,8 @@ func (c *condenser) jobs() {
 	}
 }
 
-// habits makes some readers ask early. At receivers that keep offers it turns some jobs into readers that gather the
-// chunks that other jobs sent.
+// changeReader makes some readers ask early. At receivers that keep offers, changeReader turns some jobs into readers
+// that gather the chunks that earlier jobs sent.
 func (c *condenser) habits(j *plan.Job, at func(uint64) draw.Of) {
 	if len(j.Said) > 0 || j.Plain || j.PlainTo {
 		return
@@ -168,8 +168,8 @@ func (c *condenser) habits(j *plan.Job, at func(uint64) draw.Of) {
 	}
 }
 
-// few returns some of the keys of a job. A key that only this job uses may stand for a short chunk, because no other
-// job has the chunk with another length.
+// few returns some of the keys of a job. A key that only this job uses may stand for a short chunk, because no second
+// job has the chunk with a different length.
 func (c *condenser) few(j *plan.Job, at func(uint64) draw.Of) []uint32 {
 	keys := slices.Clone(j.Keys[:min(len(j.Keys), at(0).Between(1, chunks))])
 	if at(11).Permille(300) {
@@ -187,7 +187,7 @@ func (c *condenser) few(j *plan.Job, at func(uint64) draw.Of) []uint32 {
 	return keys
 }
 
-// near returns a time close to from, or later than from by about one of the time spans of the plan.
+// timeNear returns a time close to from, or later than from by about a time span of the plan.
 func (c *condenser) near(from time.Duration, at func(uint64) draw.Of) time.Duration {
 	spans := c.Spans()
 	d := min(*spans[at(6).Below(uint64(len(spans)))], 3*time.Second)
@@ -241,9 +241,10 @@ func (c *condenser) faults() {
 	c.FaultsEnd = last + c.at(83).Time(10*time.Millisecond, 2*c.Timeouts.Put)
 }
 
-// presses adds conditions that are seldom drawn together: replies that are lost while there is time to retry, planes
-// that take as long as the leases, links that break and nodes that restart while work is in flight, and messages and
-// imports that arrive late. Each condition is drawn independently, so that each also occurs with the earlier choices.
+// addPressure adds conditions that are seldom drawn together: replies that are lost while there is time to retry,
+// planes that take as long as the leases, links that break and nodes that restart while work is in flight, and messages
+// and imports that arrive late. Each condition is drawn independently, so that each also occurs with the earlier
+// choices.
 func (c *condenser) presses() {
 	t, r := &c.Timeouts, c.Rates
 	if c.at(90).Permille(250) {

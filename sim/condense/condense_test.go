@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// TestPlansCanBeRun: whatever is made small stays a plan that can be run, has few requests, and is the same each time.
+// TestPlansCanBeRun: every condensed plan can be run, has few requests, and is the same each time.
 func TestPlansCanBeRun(t *testing.T) {
 	bases := map[string]int{}
 	for seed := range uint64(3000) {

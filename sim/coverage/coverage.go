@@ -1,6 +1,6 @@
 // Package coverage counts which unusual paths runs took, by the names of the paths. A package that counts paths
-// reserves a [Section] for them when the program starts, and names them. Counts are written, read and merged by name
-// only.
+// reserves a [Section] for its paths when the program starts, and names the paths. Counts are written, read and merged
+// by name only.
 //
 // A caller may rely on the following: a point belongs to one section only; merging is adding, in any order; and the
 // counts do not depend on the order in which the sections were reserved.
@@ -32,21 +32,21 @@ type Coverage struct{ counts []uint64 } // by point; nil is none
 // A Point is the position of one path in the counts.
 type Point int
 
-// sections holds the reserved sections, in order. All of them are reserved before anything is counted.
+// sections holds the reserved sections, in order. All sections are reserved before anything is counted.
 var (
 	sections []section
 	points   Point
 )
 
-// A section is a range of points and the function that names them.
+// A section is a range of points with the function that names the points.
 type section struct {
 	from Point
 	n    int
 	name func(i int) string
 }
 
-// Section reserves n points and returns the first of them. Name returns the name of the i-th point, or "" if there is
-// no such path; it is called later. Section may only be called to initialize package variables.
+// Section reserves n points and returns the first of them. Name returns the name of the i-th point, or "" if the path
+// does not exist; name is called later. NewSection may only be called to initialize package variables.
 func Section(n int, name func(i int) string) Point {
 	from := points
 	sections = append(sections, section{from, n, name})
@@ -121,8 +121,8 @@ func (c *Coverage) Counts(section string) map[string]uint64 {
 // MarshalJSON writes the counts by name.
 func (c Coverage) MarshalJSON() ([]byte, error) { return json.Marshal(c.Counts("")) }
 
-// UnmarshalJSON reads counts. UnmarshalJSON returns an error for a name that this program does not count, because such
-// counts come from another version, in which they have other meanings.
+// UnmarshalJSON reads counts. UnmarshalJSON returns an error for a name that this program does not count, because the
+// counts then come from a different version of the program, in which they have different meanings.
 func (c *Coverage) UnmarshalJSON(text []byte) error {
 	var counts map[string]uint64
 	if err := json.Unmarshal(text, &counts); err != nil {

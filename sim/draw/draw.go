@@ -10,7 +10,7 @@
 //
 // If a change of the plan adds a message on another connection, this delay stays the same, because neither the other
 // connection nor the number of earlier draws is part of its name. The shrinker depends on this: a plan from which a job
-// was removed is otherwise the same run.
+// was removed is apart from that the same run.
 package draw
 
 import (
@@ -57,8 +57,8 @@ const (
 	Labels // the number of labels
 )
 
-// Strike and Schedule are the first of the labels of faults, which follow in the order of the faults' numbers: labels
-// for strikes, and labels for the start of scheduled faults.
+// FirstStrike is the first of the labels for strikes of faults, and FirstSchedule is the first of the labels for the
+// start of scheduled faults. The labels follow in the order of the faults' numbers.
 const (
 	Strike   Label = 64
 	Schedule Label = 64 + 256
@@ -70,12 +70,11 @@ func Mix(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// An Of is the value of a draw. It depends only on the name of the draw.
+// A Value is the value of a draw, which depends only on the name of the draw.
 type Of uint64
 
-// In worlds with these seeds only identities are drawn. Every other draw is still, which is the least value of its
-// range, or restless, which is the greatest. Such worlds are used by the explorer of small worlds, which makes the
-// choices itself.
+// In worlds with these seeds only identities are drawn. All remaining draws have the lowest value of their range, or
+// the highest value. The explorer of small worlds uses these seeds, because the explorer makes the choices itself.
 const (
 	StillSeed    uint64 = 1<<64 - 1
 	RestlessSeed uint64 = 1<<64 - 2
@@ -94,7 +93,7 @@ func Hash(seed uint64, l Label, about, ordinal uint64) Of {
 	return Of(Mix(Mix(Mix(seed, uint64(l)), about), ordinal+0x632BE59BD9B4E019))
 }
 
-// Again returns another, independent value for the same name.
+// Rehash returns an additional, independent value for the same name.
 func (d Of) Again() Of {
 	if d == Still || d == restless {
 		return d
@@ -120,7 +119,8 @@ func (d Of) Between(lo, hi int) int { return lo + int(d.Below(uint64(hi-lo+1))) 
 // Permille returns true with a probability of n in a thousand.
 func (d Of) Permille(n int) bool { return int(d.Below(1000)) < n }
 
-// Rarely is like Permille, for events that occur by themselves: they never occur in worlds in which nothing is drawn.
+// ChanceIfRandom is like ChancePermille, for events that occur by themselves. The result is always false in worlds in
+// which nothing is drawn.
 func (d Of) Rarely(n int) bool { return d != Still && d != restless && d.Permille(n) }
 
 // Span returns a duration in [lo, hi].
@@ -128,7 +128,8 @@ func (d Of) Span(lo, hi effects.Duration) effects.Duration {
 	return lo + effects.Duration(d.Below(uint64(hi-lo)+1))
 }
 
-// Time is like Span, for the durations of plans. The result is rounded so that a person can read it.
+// RoundedDuration is like Duration, for the durations of plans. The result is rounded so that a person can read the
+// plan.
 func (d Of) Time(lo, hi time.Duration) time.Duration {
 	unit := 10 * time.Microsecond
 	if hi < 10*time.Millisecond {

@@ -5,8 +5,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// drawAnnounced draws the addresses that pull senders announce: the same address in all incarnations, or a different
-// one in every other incarnation. It also draws whether they accept renewals at all.
+// drawAddresses draws the addresses that pull senders announce: the same address in all incarnations, or two addresses
+// in turn. It also draws whether the senders accept renewals at all.
 func drawAnnounced(p *plan.Plan) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, n) }
 	for _, n := range p.Topology.Pull {

@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The random choices for nodes that prefill and decode use ordinals of their own, so that no other choice of a seed
-// depends on them.
+// The random choices for nodes that prefill and decode use separate ordinals, so that the remaining choices of a seed
+// do not depend on these choices.
 
 // drawBoth draws two or three nodes that all send and receive. The pools are small, so that the reservations of an
 // engine and the allocation requests of peers compete for pages.
@@ -22,7 +22,7 @@ func drawBoth(p *plan.Plan, s *Scale) {
 	p.Topology.ReceiverPages = uint32(at(202).Between(4, 12))
 	p.Topology.SenderPages = p.Topology.ReceiverPages // There is one pool.
 	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = uint32(at(203).Between(60, 100)), uint32(at(204).Between(30, 100))
-	if at(207).Permille(800) { // Otherwise an engine may request more pages than its share allows.
+	if at(207).Permille(800) { // In the remaining seeds an engine may request more pages than the engine share allows.
 		s.BatchMax = min(s.BatchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
 	}
 	if len(p.Topology.DriftPPM) > 0 {
@@ -62,7 +62,7 @@ func drawContest(p *plan.Plan, s *Scale, rates *[plan.FaultKinds]int) {
 	p.Timeouts.Alloc += 2 * time.Second
 	p.Timeouts.Reply += 2 * time.Second
 	p.Timeouts.Put += 4 * time.Second
-	if at(227).Permille(700) { // With other faults, a request would fail before it starves.
+	if at(227).Permille(700) { // With more faults, a request would fail before starving.
 		for _, f := range plan.Faults() {
 			if !f.Calm() {
 				rates[f] = 0

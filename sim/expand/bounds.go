@@ -9,8 +9,8 @@ import (
 
 // The default values of some limits are out of reach in a simulated run: a run is shorter than the expiry of remembered
 // states and the pauses, and a small world does not fill the windows or the largest message. The drawn values are far
-// below the length of a run, or are just reached in one seed. Each has a label of its own, so that no other choice of a
-// seed depends on it.
+// below the length of a run, or are just reached in one seed. Each value has a separate label, so that the remaining
+// choices of a seed do not depend on the value.
 
 // drawBounds draws these limits.
 func drawBounds(p *plan.Plan, profile string) {

@@ -5,8 +5,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// The random choices for receivers that are caches use labels of their own, so that no other choice of a seed depends
-// on them.
+// The random choices for receivers that are caches use separate labels, so that the remaining choices of a seed do not
+// depend on these choices.
 
 // drawCaches draws which receivers are caches, with small pools and many requests that share their first chunks. A
 // request finds the chunks that earlier requests sent until their pages are needed.

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// drawCommunicators draws a leased plane like the one between NPUs. On this plane no node serves peers without leases.
+// drawCommunicators draws a leased plane as between NPUs. On this plane no node serves peers without leases.
 func drawCommunicators(p *plan.Plan) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 5, n) }
 	p.Topology.Leased, p.Topology.Communicators, p.Topology.Trust = true, true, false

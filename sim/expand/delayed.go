@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// The random choices for receivers that keep offers and for the engines that fetch from them use labels of their own,
-// so that no other choice of a seed depends on them.
+// The random choices for receivers that keep offers, and for the engines that fetch from these receivers, use separate
+// labels, so that the remaining choices of a seed do not depend on these choices.
 
 // drawDelays draws which receivers keep offers, and their limits.
 func drawDelays(p *plan.Plan, profile string) {
@@ -31,7 +31,7 @@ func drawDelays(p *plan.Plan, profile string) {
 	p.Timeouts.Loan = at(29).Time(p.Timeouts.PullTTL, 4*p.Timeouts.PullTTL)
 	p.Delays.Scatter = at(30).Time(time.Millisecond/50, 10*time.Millisecond)
 	p.Bounds.Staging = uint32(at(22).Between(1, 8))
-	if at(23).Permille(150) { // Tables so small that they are often full.
+	if at(23).Permille(150) { // Small tables, which are often full.
 		p.Bounds.Offers, p.Bounds.Places, p.Bounds.Fetches = uint32(at(24).Between(1, 6)), uint32(at(25).Between(2, 24)),
 			uint32(at(26).Between(1, 4))
 	}
@@ -41,7 +41,7 @@ func drawDelays(p *plan.Plan, profile string) {
 	}
 }
 
-// drawReaders draws how engines read kept offers, and which jobs gather the chunks that were sent for other jobs.
+// drawReads draws how engines read kept offers, and which jobs gather chunks that were sent for earlier jobs.
 func drawReaders(p *plan.Plan) {
 	if len(p.Topology.Delay) == 0 {
 		return

@@ -9,11 +9,11 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Each seed of profile edge tests one situation that ordinary seeds hardly reach: an incarnation ends or a table is
-// full while earlier work is in flight.
+// Each seed of profile edge tests a situation that ordinary seeds hardly reach: an incarnation ends or a table is full
+// while earlier work is in flight.
 
-// drawEdge draws the situation. Half of the seeds have no other faults, because other faults often end the work
-// earlier.
+// drawEdge draws the situation. Half of the seeds have no additional faults, because additional faults often end the
+// work earlier.
 func drawEdge(p *plan.Plan, profile string) {
 	if profile != "edge" {
 		return
@@ -30,7 +30,7 @@ func drawEdge(p *plan.Plan, profile string) {
 }
 
 // drawLateTwins delays the first attempts at offers. A first attempt arrives after the second attempt was read and
-// reported, and after the record of the report was evicted in favour of other records.
+// reported, and after the record of the report was evicted in favour of newer records.
 func drawLateTwins(p *plan.Plan, at func(uint64) draw.Of) {
 	p.Topology.Leased = at(10).Permille(800)
 	p.Topology.DriftPPM, p.Topology.Mismatch = nil, false // The tolerated clock drift depends on the lease.

@@ -1,6 +1,6 @@
 // Package expand turns a seed into a plan for prefill and decode nodes: topology, timeouts and limits, jobs, faults and
-// their rates. A profile restricts the choices. Each random choice is keyed by its purpose, so that adding a choice
-// changes no other choice. The same seed and profile always give the same plan.
+// their rates. A profile restricts the choices. Each random choice is keyed by its purpose, so that an additional
+// choice leaves the existing choices unchanged. The same seed and profile always give the same plan.
 //
 // Example: Plan(7, "pull", nil) draws a world in which every sender offers its chunks to be read, then the jobs, then
 // the scheduled faults, and returns the plan, which the simulator runs.
@@ -85,8 +85,8 @@ func Plan(seed uint64, profile string, more *Profile) plan.Plan {
 	return p
 }
 
-// drawWorld draws everything except the lists of jobs and faults. Every line uses an ordinal of its own, so that a new
-// line changes no other choice.
+// drawWorld draws everything except the lists of jobs and faults. Every line uses a separate ordinal, so that a new
+// line leaves the existing choices unchanged.
 func drawWorld(d *Draft, profile string, more *Profile) {
 	p, s := d.Plan, &d.Scale
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
@@ -111,7 +111,7 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 	}
 	p.Bounds = plan.New().Bounds
 	p.Bounds.Overtakes, p.Bounds.PeerSharePct = pages(30, 1, 16), min(pages(31, 60, 140), 100)
-	if at(32).Permille(250) { // Tables so small that they are often full.
+	if at(32).Permille(250) { // Small tables, which are often full.
 		p.Bounds.Puts, p.Bounds.Reserves, p.Bounds.Gets = pages(33, 1, 4), pages(34, 1, 6), pages(35, 1, 4)
 		p.Bounds.Waiters, p.Bounds.Requests, p.Bounds.Grants = pages(36, 1, 3), pages(37, 4, 16), pages(38, 1, 4)
 		p.Bounds.Peers = pages(39, 1, 4)
@@ -194,7 +194,7 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		if at(79).Permille(500) {
 			s.Plain = at(79).Again().Between(300, 700)
 		}
-		if at(100).Permille(700) { // With other faults, a request would fail before it starves.
+		if at(100).Permille(700) { // With more faults, a request would fail before starving.
 			for _, f := range plan.Faults() {
 				if !f.Calm() {
 					rates[f] = 0

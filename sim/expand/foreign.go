@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// drawForeign draws the nodes that use an encoder other than kvferry's.
+// drawForeignNodes draws the nodes that use another implementation's encoder.
 func drawForeign(p *plan.Plan, profile string) {
 	if profile != "foreign" {
 		return

@@ -14,7 +14,7 @@ import (
 // oddly is the number of these seeds per thousand.
 const oddly = 50
 
-// drawOdd draws whether a seed tests one of these situations, and which one.
+// drawOverload draws whether a seed tests a situation of this kind, and selects the situation.
 func drawOdd(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 5, n) }
 	if profile == "calm" || profile == "edge" || len(p.Jobs) == 0 || !at(0).Permille(oddly) {
@@ -61,7 +61,8 @@ func drawPlainCrowd(p *plan.Plan, at func(uint64) draw.Of) {
 	}
 }
 
-// drawWordsWait gives a receiver room for only one or two done messages, while its transport refuses to send them.
+// drawDoneBacklog gives a receiver room for only one or two done messages, while the transport refuses to send done
+// messages.
 func drawWordsWait(p *plan.Plan, at func(uint64) draw.Of) {
 	raise(p, plan.FaultRefused, at(10).Between(150, 400))
 	p.Bounds.Grants, p.Bounds.Offers, p.Bounds.Peers = 1, 1, plan.New().Bounds.Peers

@@ -9,13 +9,13 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Some seeds of profiles delayed and full test one [Conjunction]: faults that are each rare are placed so that they
-// occur together. The seed is otherwise unchanged, because all choices use labels of their own.
+// Some seeds of profiles delayed and full test a conjunction of several rare faults, which are placed so that they
+// occur together. The seed is otherwise unchanged, because all choices use separate labels.
 
-// rarely is the number of these seeds per thousand. It is small enough that most seeds remain ordinary.
+// rarely is the number of these seeds per thousand. Most seeds remain ordinary.
 const rarely = 240
 
-// drawRare draws whether a seed tests a conjunction, and which one.
+// drawConjunction draws whether a seed tests a conjunction, and selects the conjunction.
 func drawRare(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 4, n) }
 	if profile != "delayed" && profile != "full" || len(p.Jobs) == 0 {
@@ -35,12 +35,14 @@ func drawRare(p *plan.Plan, profile string) {
 	slices.SortStableFunc(p.Faults, func(a, b plan.Scheduled) int { return int(a.At - b.At) })
 }
 
-// offering picks a job with chunks that are offered to a receiver that keeps offers. It returns false if there is none.
+// pickOffer picks a job with chunks that are offered to a receiver that keeps offers. The result is false if no job is
+// suitable.
 func offering(p *plan.Plan, d draw.Of) (*plan.Job, bool) {
 	return offeredTo(p, d, func(j *plan.Job) bool { return slices.Contains(p.Topology.Delay, j.To) })
 }
 
-// offeredTo picks a job that offers its chunks and for which does returns true. It returns false if there is none.
+// pickOfferWhere picks a job that offers its chunks and for which matches returns true. The result is false if no job
+// is suitable.
 func offeredTo(p *plan.Plan, d draw.Of, does func(*plan.Job) bool) (*plan.Job, bool) {
 	var of []*plan.Job
 	for i := range p.Jobs {
@@ -55,7 +57,7 @@ func offeredTo(p *plan.Plan, d draw.Of, does func(*plan.Job) bool) (*plan.Job, b
 	return of[d.Below(uint64(len(of)))], true
 }
 
-// loseAnswers makes one of the first replies on an allocation connection between the nodes of a job be lost.
+// loseReply makes one of the first replies on an allocation connection between the nodes of a job disappear.
 func loseAnswers(p *plan.Plan, j *plan.Job, d draw.Of) {
 	p.Strikes = append(p.Strikes, plan.Strike{Fault: plan.FaultReplyLost,
 		About: plan.AboutConn(int32(j.From), 0, int32(j.To), effects.ChannelAlloc, uint32(d.Between(1, 2))),
@@ -181,7 +183,7 @@ func drawFetchesOver(p *plan.Plan, at func(uint64) draw.Of) {
 	p.Rates[plan.FaultAbandon] = 0
 	j.Plain, j.PlainTo, j.Early, j.Batch, j.Keys = true, false, false, 1, []uint32{41, 42, 43, 44}
 	asks := j.At + at(14).Time(5*time.Millisecond, 60*time.Millisecond)
-	for i, key := range j.Keys[1:] { // The chunk that waits depends on the grants of the others.
+	for i, key := range j.Keys[1:] { // Which chunk waits depends on the grants of the remaining chunks.
 		if len(p.Jobs) < plan.JobsMax {
 			p.Jobs = append(p.Jobs, plan.Job{Request: Unused(p), From: first.From, To: first.To, Batch: 1, Gather: true,
 				At: asks + time.Duration(i)*100*time.Microsecond, Keys: []uint32{key}})
@@ -235,8 +237,9 @@ func drawOfferedLate(p *plan.Plan, at func(uint64) draw.Of) {
 		For: at(14).Time(p.Timeouts.PullTTL, p.Timeouts.PullTTL+p.Timeouts.Reply)})
 }
 
-// drawFullUnderWay makes replies that report a full receiver arrive just when the sender times out. They stay in the
-// mailbox of the sender until it has retried on another connection, and the reply there arrives too late as well.
+// drawFullUnderWay makes replies that report a full receiver arrive just when the sender times out. The replies stay in
+// the mailbox of the sender until the sender has retried on another connection, and the reply there arrives too late as
+// well.
 func drawFullUnderWay(p *plan.Plan, at func(uint64) draw.Of) {
 	first := p.Jobs[at(12).Below(uint64(len(p.Jobs)))]
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, uint32(at(11).Between(4, 8)))

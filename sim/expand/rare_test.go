@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// TestRareStories: some seeds of full are about a conjunction, and most are what they would be without.
+// TestRareStories: some seeds of profile full test a conjunction, and most seeds are the same as without conjunctions.
 func TestRareStories(t *testing.T) {
 	rare := 0
 	const seeds = 300

@@ -10,12 +10,12 @@ import (
 
 // Some seeds of each profile except calm test a peer that accepts no notification: the proxy of one sender, or a sender
 // to which one receiver sends done messages. Several attempts are refused in a row, until messages are abandoned while
-// other messages wait behind them.
+// later messages wait in the queue.
 
 // deaf is the number of these seeds per thousand.
 const deaf = 120
 
-// drawDeaf draws whether a seed tests such a peer.
+// drawRefusingPeer draws whether a seed tests a peer that accepts no notification.
 func drawDeaf(p *plan.Plan, profile string) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 8, n) }
 	if profile == "calm" || !at(0).Permille(deaf) {
@@ -30,7 +30,7 @@ func drawDeaf(p *plan.Plan, profile string) {
 		return
 	}
 	first, way := at(5).Between(1, 3), at(9).Between(fewest, 2)
-	for nth := range at(4).Between(3, 14) { // Refuse either the connection or the first message on it.
+	for nth := range at(4).Between(3, 14) { // Refuse either the connection or the first message on the connection.
 		p.Strikes = append(p.Strikes, plan.Strike{Fault: plan.FaultRefused,
 			About: plan.AboutConn(from, 0, to, channel, uint32(first+nth)), Nth: nthRefused(way, at(uint64(10+nth)))})
 	}
@@ -40,8 +40,8 @@ func drawDeaf(p *plan.Plan, profile string) {
 	slices.SortStableFunc(p.Strikes, func(a, b plan.Strike) int { return int(a.Fault) - int(b.Fault) })
 }
 
-// nthRefused returns which of these is refused: the connection itself, the first message on it, or a random one of
-// both.
+// nthRefused returns what is refused: the connection itself (0), the first message on the connection (1), or a random
+// choice between both.
 func nthRefused(way int, d draw.Of) uint64 {
 	if way == 2 {
 		return d.Below(2)

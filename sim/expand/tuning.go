@@ -8,7 +8,7 @@ import (
 )
 
 // The internal limits of a rank have defaults that no small world reaches. The drawn values are so small that the same
-// worlds stay below, reach or far exceed them. Each has a label of its own, as the limits in drawBounds have.
+// worlds stay below, reach or far exceed the limits. Each limit has a separate label, like the limits in drawBounds.
 
 // drawTuning draws these limits.
 func drawTuning(p *plan.Plan) {

@@ -2,8 +2,8 @@ package explore
 
 import "github.com/kvferry/kvferry/sim/world"
 
-// The acts of a scope happen one after another, so that orders between events of two acts are not tried. What matters
-// is often how a later act begins, not how the world reached that state.
+// The acts of a scope run one after the other. Orders between events of two acts are not tried, because the start of a
+// later act often matters more than the way in which the world reached that state.
 
 // nextAct returns the next act: the first act of which no job has begun. nextAct returns 0 if there is none.
 func (b *branch) nextAct(s *Scope) (next int) {

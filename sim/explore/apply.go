@@ -65,8 +65,8 @@ func (b *branch) apply(s *Scope, c choice) bool {
 	return true
 }
 
-// deliver carries out a delivery. What an engine or the proxy does between two waits needs no separate choice: for
-// all others it makes no difference whether the action happens later, or happens now and is noticed later. The
+// deliverChoice carries out a delivery. An action of an engine or of the proxy between two waits needs no separate
+// choice: for the rest of the world an action that happens later is the same as an action that is noticed later. The
 // resulting command is therefore carried out at once, unless other deliveries are ahead of it in its channel.
 func (b *branch) deliver(c choice) {
 	w := b.w
@@ -75,7 +75,7 @@ func (b *branch) deliver(c choice) {
 	switch {
 	case d.Kind == world.KindFetch:
 		b.run.Fetches(&d)
-	case c.move == moveDeliver && c.nth > 0: // The driver omits what it may omit.
+	case c.move == moveDeliver && c.nth > 0: // The driver omits every optional notification.
 		w.Seed = draw.RestlessSeed
 		w.Deliver(d)
 		w.Seed = draw.StillSeed
@@ -138,10 +138,10 @@ func (b *branch) tick(n *world.Node) {
 	b.w.Deliver(world.Delivery{Kind: world.KindTick, Node: n.ID, Life: n.Life, A: n.TickGen})
 }
 
-// settle delivers requests that have arrived, because no event in between could make a difference: for all others, a
-// request that has arrived and a request that is about to arrive are the same. (Replies differ: once a reply is in the
-// mailbox, closing the connection does not stop the reply.) settle removes deliveries that can have no effect any more,
-// and ticks, which follow from the deadlines.
+// settle delivers requests that have arrived, because no event in between could make a difference: the rest of the
+// world cannot distinguish a request that has arrived from a request that is about to arrive. (Replies differ: once a
+// reply is in the mailbox, closing the connection does not stop the reply.) settle removes deliveries that can have no
+// effect any more, and ticks, which follow from the deadlines.
 func (b *branch) settle() {
 	w := b.w
 	for again := true; again && w.Failure == nil; {
@@ -167,8 +167,8 @@ func (b *branch) settle() {
 	}
 }
 
-// idle reports whether d can have no effect whenever it is delivered, because it belongs to a connection that is closed
-// or silently dead, on which no event may follow.
+// hasNoEffect reports whether d has no effect at any time, because d belongs to a connection that is closed or silently
+// dead, on which no event may follow.
 func idle(w *world.World, d *world.Delivery) bool {
 	switch d.Kind {
 	case world.KindAnswer:

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A branch is a situation of an exploration: a run, and the faults that the scope still allows in it.
+// A situation is a node of the search tree of an exploration: a run, and the number of faults that may still strike.
 type branch struct {
 	run      Run
 	w        *world.World `snap:"scratch"` // the run's world
@@ -28,7 +28,7 @@ const (
 	moveWait                    // time passes by one unit, without a deadline
 	moveThaw                    // the stalled process resumes
 	// Faults.
-	moveStrike  // a fault strikes wherever it can in the next delivery or tick
+	moveStrike  // a fault strikes at every occasion in the next delivery or tick
 	moveCrash   // a node crashes
 	moveCrashIn // a node crashes in the middle of a step, after nth effects
 	moveDrain   // a node is asked to drain
@@ -46,7 +46,7 @@ type choice struct {
 	node int32
 	nth  int // effects before a crash; the ticket, connection, link or fault concerned
 
-	steps bool // it passes an event to the machine of node
+	steps bool // the choice passes an event to the machine of node
 }
 
 // fault reports whether the choice is a fault.
@@ -84,7 +84,7 @@ func channelOf(w *world.World, d *world.Delivery) uint64 {
 }
 
 // choices lists everything that can happen next. The order of the list depends only on the path to the situation,
-// because paths consist of positions in it.
+// because paths consist of positions in the list.
 func (b *branch) choices(s *Scope, into []choice) []choice {
 	w, act := b.w, b.nextAct(s)
 	under := w.Queue.Heap

@@ -1,10 +1,10 @@
 // Package explore tries every order of events in a small world. A [Scope] describes the world: a few nodes and jobs,
-// and the faults that may strike. [Explore] searches all situations that the world can reach, and [Retrace] repeats one
+// and the faults that may strike. [Explore] searches all situations that the world can reach, and [Retrace] repeats a
 // path.
 //
 // The explorer moves from situation to situation by choices: a message arrives, a deadline passes, or a fault strikes.
 // The explorer clones the world for each choice and judges each situation with the same oracles as a run. Situations
-// that differ only in what no machine can observe count as one.
+// that differ only in details that no machine can observe count as the same situation.
 //
 // A caller may rely on the following: an exploration that is complete has tried every order that the scope allows; and
 // the path of a violation leads to the same violation as long as scope and code stay the same.
@@ -37,8 +37,8 @@ import (
 // further transfer must succeed. Explore returns an error if the scope cannot be run; a broken promise is returned as
 // the Violation.
 //
-// Situations are distinguished by hashes of 64 bits. Among ten million situations, the probability that two different
-// ones have the same hash is one in three hundred thousand.
+// Situations are distinguished by hashes of 64 bits. Among ten million different situations, the probability that two
+// have the same hash is 1 : 300,000.
 func Explore(o Options) (Exploration, error) {
 	root, err := o.Scope.begin()
 	if err != nil {
@@ -127,7 +127,7 @@ func (x *explorer) search(root *branch) {
 	}
 }
 
-// skip skips the crashes after further effects of a step that has no such effects.
+// skipCrashes skips the crashes after further effects of a step that has no further effects.
 func (f *frame) skip(c choice) {
 	for f.next < len(f.choices) && f.choices[f.next].move == moveCrashIn && f.choices[f.next].seq == c.seq &&
 		f.choices[f.next].node == c.node {
@@ -135,7 +135,7 @@ func (f *frame) skip(c choice) {
 	}
 }
 
-// try makes a choice and reports whether there was such a choice. A machine that panics has broken an invariant, which
+// tryChoice makes a choice and reports whether the choice exists. A machine that panics has broken an invariant, which
 // is a finding.
 func (x *explorer) try(b *branch, c choice) (made bool) {
 	defer func() {
@@ -189,7 +189,7 @@ func (x *explorer) enter(b *branch) {
 func (x *explorer) fail() {
 	x.broken, x.path = true, nil
 	for _, f := range x.stack {
-		if f.next > 0 { // The last situation has made no choice if it failed at rest.
+		if f.next > 0 { // The last situation has no choice yet if the failure occurred at rest.
 			x.path = append(x.path, f.next-1)
 		}
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/kvferry/kvferry/sim/systems"
 )
 
-// small are scopes of which the most take a second at the most, of every sort; make scopes walks the larger ones as
-// well. Compared are those that are walked twice as well, and slow those that are so by make scopes.
+// small lists scopes of every kind, most of which take at most a second; make scopes also explores the larger scopes.
+// compared lists scopes that are also explored a second time stepwise, and slow lists the scopes for which only make
+// scopes does so.
 var (
 	small = []string{"push", "batch", "batches", "early", "waiter", "leased", "push-abort",
 		"push-crash-receiver", "push-crash-sender", "push-lost", "leased-crash", "leased-stall",
@@ -48,7 +49,7 @@ func scope(t testing.TB, name string) explore.Scope {
 	return s
 }
 
-// TestSmallScopes: every order of everything in these scopes keeps every promise.
+// TestSmallScopes: every order of events in these scopes keeps every promise.
 func TestSmallScopes(t *testing.T) {
 	names := small
 	if testing.Short() {
@@ -74,7 +75,7 @@ func TestSmallScopes(t *testing.T) {
 	}
 }
 
-// spoiled is a system with a world in which a promise is about to break.
+// spoiledSystem is a system whose world is about to break a promise.
 type spoiled struct{ sim.System }
 
 func (s spoiled) Play(of *explore.Scope) (explore.Run, error) {
@@ -87,8 +88,8 @@ func (s spoiled) Play(of *explore.Scope) (explore.Run, error) {
 	return run, err
 }
 
-// TestViolation: a page that the ledger believes to be granted already is granted again.
-// The path to it is as short as any, and goes there once more, also through its text.
+// TestViolation: a page that the ledger believes to be granted already is granted again. The path to the violation is
+// as short as possible, and leads to the same violation again, also after a conversion to text.
 func TestViolation(t *testing.T) {
 	s := scope(t, "early")
 	s.System = spoiled{sim.PD()}
@@ -118,9 +119,9 @@ func TestViolation(t *testing.T) {
 	}
 }
 
-// TestEqualStatesGoOnAlike is what the whole method rests on: whenever a situation is met
-// whose hash was met before, the same choices lead from it to the same situations. What
-// is left out of the hash, or named, or counted from now, therefore does not matter.
+// TestEqualStatesGoOnAlike verifies the assumption of the whole method: from two situations with the same hash, the
+// same choices lead to the same situations. Everything that the hash omits, replaces by a name or counts from now
+// therefore does not matter.
 func TestEqualStatesGoOnAlike(t *testing.T) {
 	names := compared
 	if os.Getenv("KVFERRY_SCOPES") != "" {
@@ -138,8 +139,8 @@ func TestEqualStatesGoOnAlike(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostByDoingThingsTogether: with every wait that the explorer leaves out put
-// back, a scope ends in the same situations, and no others.
+// TestNothingIsLostByDoingThingsTogether: if the explorer does not combine choices, a scope has exactly the same final
+// situations.
 func TestNothingIsLostByDoingThingsTogether(t *testing.T) {
 	names := compared
 	if os.Getenv("KVFERRY_SCOPES") != "" {
@@ -164,8 +165,8 @@ func TestNothingIsLostByDoingThingsTogether(t *testing.T) {
 	}
 }
 
-// TestClonesGoOnAlike: a world of any campaign that is put aside and replaced by its clone
-// now and then writes the same event log to its end.
+// TestClonesGoOnAlike: a run of a campaign that is replaced by a clone of itself from time to time writes the same
+// event log.
 func TestClonesGoOnAlike(t *testing.T) {
 	seeds, runs, unused := uint64(5), 0, map[string]int{} // unused counts the runs in which a rule matches nothing
 	if testing.Short() {
@@ -198,7 +199,7 @@ func TestClonesGoOnAlike(t *testing.T) {
 	}
 }
 
-// began is a scope's world.
+// newRun returns the run of a scope.
 func began(t testing.TB, s sim.System, of explore.Scope) explore.Run {
 	t.Helper()
 	run, err := s.Play(&of)

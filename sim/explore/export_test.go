@@ -10,18 +10,20 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// What tests of this package are given of it: they make their worlds by package sim, which stands on this one.
+// Access for the external tests of this package, which create their worlds with package sim. Package sim imports this
+// package.
 
-// Situation is the type that is cloned and hashed.
+// SituationType is the type that is cloned and hashed.
 var Situation = reflect.TypeFor[branch]()
 
-// Walker is one for runs like one.
+// WalkerFor returns a walker for runs of the same types as the example.
 func Walker(like Run) *snapshot.Walker { return newShape(like).walker }
 
-// Element is what a table.Slab of type t has in its cells.
+// SlabElement returns the element type of a table.Slab of type t.
 func Element(t reflect.Type) reflect.Type { return layoutOf(t).element }
 
-// Ends are the hashes of a scope's ends, and how many situations there are. With stepwise nothing is done together.
+// FinalHashes returns the hashes of a scope's final situations, and the number of all situations. If stepwise is set,
+// the explorer combines no choices.
 func Ends(s Scope, stepwise bool) (ends map[uint64]bool, states int, err error) {
 	root, err := s.begin()
 	if err != nil {
@@ -36,14 +38,15 @@ func Ends(s Scope, stepwise bool) (ends map[uint64]bool, states int, err error) 
 	return ends, len(x.seen), err
 }
 
-// Alike walks a scope, and goes on from each situation as often as it is met: always to the same.
+// PathComparer explores a scope and continues from each situation as often as the situation is met, in order to verify
+// that the successors are always the same.
 type Alike struct {
 	x    *explorer
 	Next map[uint64][]uint64
 	Met  int
 }
 
-// Walk does so.
+// WalkScope explores a scope.
 func (a *Alike) Walk(s Scope) error {
 	root, err := s.begin()
 	if err != nil {
@@ -87,8 +90,8 @@ func (a *Alike) visit(b *branch, path Path) error {
 	return nil
 }
 
-// Live runs a run to its end, and goes on with a clone after every twentieth of its faulty phase. It returns the hash
-// of the event log, and the rules of the clones that matched nothing.
+// RunWithClones runs a run to its end, and continues with a clone after every twentieth of the faulty phase. It returns
+// the hash of the event log, and the snapshot rules that matched nothing.
 func Live(run Run) (hash uint64, unused []string) {
 	s := newShape(run)
 	b := &branch{run: run, w: run.Whole()}

@@ -14,7 +14,7 @@ type Options struct {
 	Scope  Scope
 	Depth  int // length of the longest path; 0: no limit
 	States int // maximum number of situations; 0: [StatesMax]
-	// Progress, if not nil, is called from time to time. The exploration ends if it returns false.
+	// Progress, if not nil, is called from time to time. The exploration ends if Progress returns false.
 	Progress func(*Exploration) bool
 }
 

@@ -125,8 +125,8 @@ func (s *slab) each(p unsafe.Pointer, visit func(row, value unsafe.Pointer, live
 	})
 }
 
-// compileSlab hashes the slots in order with their lives, because handles name them, and the order in which free slots
-// will be used again. A dead slot contributes only what its next life continues from.
+// compileSlab hashes the slots in order with their reuse counts, because handles contain both, and the order in which
+// free slots will be used again. A free slot contributes only the state that the next row in the slot continues from.
 func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	s := layoutOf(t)
 	past := w.PastHash(s.element)
@@ -153,8 +153,8 @@ func compileSlab(w *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p 
 	}
 }
 
-// compileIndex hashes which handles an index finds. For equal hashes it includes the order in which the index finds
-// them, which is all that the cells decide. The hashes themselves follow from the elements.
+// compileIndex hashes which handles an index finds and, for equal hashes, the order in which the index finds the
+// handles. The cells determine nothing else. The hashes follow from the elements.
 func compileIndex(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 	cells, bucket := parts(t)
 	hash, handle := snapshot.OffsetOf[uint64](bucket, "hash"), snapshot.OffsetOf[table.Handle](bucket, "h")

@@ -6,11 +6,11 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// Machines clones and hashes machines without a world. Two machines with the same hash at one instant continue alike. A
-// Machines must be used by one goroutine at a time.
+// A MachineHasher clones and hashes machines without a world. Two machines with the same hash at an instant continue
+// alike. Only one goroutine at a time may use a MachineHasher.
 type Machines struct{ s shape }
 
-// NewMachines returns a Machines that has seen no machine yet.
+// NewMachineHasher returns a hasher without any machine.
 func NewMachines() *Machines {
 	m := &Machines{s: shape{w: &world.World{}}}
 	m.s.walker = snapshot.New(m.s.machineRules()...)

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestMain lets garbage wait: walking small worlds makes much of it and keeps little.
+// TestMain makes the garbage collector run rarely, because exploring small worlds produces much garbage and keeps
+// little memory.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400)
 	os.Exit(m.Run())

@@ -20,8 +20,8 @@ func named[T any](name func(v T) uint64) snapshot.Rule {
 	}
 }
 
-// worded returns a rule that hashes the fields of type T that have a word as their tag. The rule panics for fields of
-// other types with that word.
+// tagRule returns a rule that hashes the fields of type T that have the given tag. The rule panics for a field of
+// another type with this tag.
 func worded[T any](word string, hash func(h *snapshot.Hasher, v *T)) snapshot.Rule {
 	compile := func(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 		if want := reflect.TypeFor[T](); t != want {
@@ -32,13 +32,13 @@ func worded[T any](word string, hash func(h *snapshot.Hasher, v *T)) snapshot.Ru
 	return snapshot.Rule{Word: word, Compile: compile}
 }
 
-// numbered returns a rule that hashes the numbers that have a word as their tag by a name.
+// numberRule returns a rule that hashes numbers with the given tag by a name.
 func numbered(word string, name func(id uint64) uint64) snapshot.Rule {
 	return worded(word, func(h *snapshot.Hasher, id *uint64) { h.Word(name(*id)) })
 }
 
-// nameRules returns the rules for values that refer to something else, which are hashed by the name of what they refer
-// to: pointers between the parts of a world, and the numbers that drivers assign.
+// nameRules returns the rules for references: pointers between the parts of a world, and the numbers that drivers
+// assign. A reference is hashed by the name of its target.
 func (s *shape) nameRules() []snapshot.Rule {
 	return []snapshot.Rule{
 		named(func(n *world.Node) uint64 {
@@ -157,7 +157,7 @@ func (s *shape) conn(id uint64) uint64 {
 	return id
 }
 
-// link returns the name of a link: its ordinal among the links of the same incarnation.
+// linkName returns the name of a link: an ordinal among the links of the same incarnation.
 func (s *shape) link(id uint64) uint64 {
 	if id == 0 || id > uint64(len(s.w.Links)) {
 		return id
@@ -226,7 +226,8 @@ func (s *shape) queue(h *snapshot.Hasher, p unsafe.Pointer) {
 	h.Word(total)
 }
 
-// delivery hashes a delivery. Its numbers are replaced by the names of what they refer to.
+// hashDelivery hashes a delivery. The numbers of the delivery are replaced by the names of the things that the numbers
+// identify.
 func (s *shape) delivery(h *snapshot.Hasher, d *world.Delivery) {
 	h.Word(uint64(d.Kind)<<48 | uint64(uint16(d.Node))<<32 | uint64(d.Life))
 	h.Bytes(d.Body)

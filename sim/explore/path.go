@@ -9,8 +9,8 @@ import (
 )
 
 // Retrace repeats a path. Retrace passes each line of the event log to log, with the choices between them; log may be
-// nil. If nothing more can happen at the end of the path, Retrace brings the world to rest. Retrace returns the broken
-// promise, or nil, and an error if the path does not fit the scope.
+// nil. If nothing more can happen at the end of the path, the world is then brought to rest. The result is the broken
+// promise or nil. The error is not nil if the path does not fit the scope.
 func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 	b, err := s.begin()
 	if err != nil {

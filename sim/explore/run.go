@@ -15,8 +15,8 @@ type System interface {
 	Play(s *Scope) (Run, error)
 }
 
-// A Run is a world together with its engines and oracles: one tree, which is cloned and hashed as a whole. The explorer
-// knows nodes, networks and planes. This interface is all that the explorer knows of the engines.
+// A Run is a world together with its engines and oracles. The explorer clones and hashes the whole tree. The explorer
+// knows nodes, networks and planes; this interface gives access to the engines.
 type Run interface {
 	// Whole returns the world.
 	Whole() *world.World
@@ -50,9 +50,11 @@ type Run interface {
 	Outstanding(h *snapshot.Hasher, n *world.Node, c effects.Corr)
 }
 
-// Kinds lists types of a run that only its system knows, besides those of the machines and of the oracles' memory.
+// SystemTypes lists the types of a run that only its system knows, in addition to the types of the machines and of the
+// oracles' memory.
 type Kinds struct {
-	// Others lists the types that interfaces of the system can hold, as pointers.
+	// Implementations lists, for each interface type of the system, the pointer types that a value of the interface can
+	// have.
 	Others map[reflect.Type][]reflect.Type
 	// Bags hashes lists in which the order does not matter, and in which not all elements matter.
 	Bags map[reflect.Type]func(w *world.World, h *snapshot.Hasher, p unsafe.Pointer)

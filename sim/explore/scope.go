@@ -30,7 +30,7 @@ const unitsMax = 8
 // A Scope describes a world that is so small that everything that can happen in it can be tried.
 type Scope struct {
 	Name  string
-	About string // one line
+	About string // a description in one line
 
 	Senders, Receivers int
 	Both               bool // the senders are also the receivers
@@ -44,9 +44,9 @@ type Scope struct {
 	ReceiverPages      uint32 // 0: enough for all chunks at once
 	ReservePPM         uint32 // share of a sender's pages that is never offered, in millionths
 	Jobs               []Job
-	Shape              func(*plan.Plan) // changes the scope's plan for what only one system knows; may be nil
+	Shape              func(*plan.Plan) // changes the scope's plan where a setting belongs to only one system; may be nil
 	Timers             Timers
-	// Patience is how long a put may take, in units. A reply of a peer may take two of them. 0 means 6.
+	// Patience is how long a put may take, in units. A reply of a peer may take two units. 0 means 6.
 	Patience int
 
 	// Faults is the number of the allowed faults that may strike, each at any moment.
@@ -60,8 +60,8 @@ type Scope struct {
 	Harm          string       // a further kind of fault, by its name in the run: [Run]
 	Strikes       []plan.Fault // faults that campaigns draw during a run, at every occasion
 
-	// System is the system to run, if not PD. Items are then the commands of its engines, and Crash names the processes
-	// that may crash.
+	// System is the system to run, if not PD. Items are then the commands of the system's engines, and CrashProcesses
+	// names the processes that may crash.
 	System System
 	Items  []plan.Item
 	Crash  []string
@@ -72,8 +72,8 @@ type Job struct {
 	Sender, Receiver int
 	Chunks           []int // by number; the same number is the same key
 	Batch            int   // chunks in a put; 0: all
-	Early            bool  // its reader requests the chunks before it is notified
-	Act              int   // it begins with this act: when the previous act is over and nothing else can happen
+	Early            bool  // the reader requests the chunks before the notification
+	Act              int   // the act with which the job begins: when the previous act is over and nothing else can happen
 }
 
 // mayDie reports whether a node may crash in a scope.

@@ -11,13 +11,14 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// A shape clones worlds and hashes everything in them that can still matter. Two rules make equal situations equal
-// although they were reached in different ways. Instants count from now. What drivers number throughout the world
-// (connections, tickets, links, requests, landings) is hashed by its name in the history of its own node.
+// A stateHasher clones worlds and hashes everything in a world that can still matter. Two rules give equal hashes to
+// equal situations that were reached in different ways. Instants count from now. A number that drivers assign
+// throughout the world (of a connection, ticket, link, request or landing) is hashed as a name in the history of its
+// node.
 //
-// The tags of fields state what does not matter in them (package snapshot defines the words), or which of the words
-// below applies. A field that has neither tag nor rule is hashed as it is: a new field can make states differ
-// unnecessarily, but it never makes different states equal. TestTypes verifies that the tags are valid.
+// The tag of a field states which part of the field does not matter (package snapshot defines the words of tags), or
+// selects a rule below. A field that has neither tag nor rule is hashed unchanged: a new field can make states differ
+// unnecessarily, but never makes different states equal. TestTypes verifies that the tags are valid.
 type shape struct {
 	walker *snapshot.Walker
 	kinds  Kinds
@@ -26,8 +27,8 @@ type shape struct {
 	sweeps bool         // a node of the world has work left of its last step
 }
 
-// ageMax is how far back an instant can be and still matter. It is longer than any time span that a scope adds to a
-// recorded instant.
+// ageMax is the greatest age at which an instant can still matter, which is longer than any time span that a scope adds
+// to a recorded instant.
 const ageMax = int64(unitsMax * Unit)
 
 // newShape returns a shape for runs of the same types as like.
@@ -195,7 +196,7 @@ func (s *shape) grants(h *snapshot.Hasher, p unsafe.Pointer) {
 	total := uint64(0)
 	for _, g := range *(*map[effects.GrantID]*world.Grant)(p) {
 		one := h.Fork()
-		if g.Gone && g.Holds == 0 { // Nothing can happen to it any more.
+		if g.Gone && g.Holds == 0 { // Nothing can happen to the grant any more.
 			one.Word(uint64(g.ID))
 		} else {
 			one.Value(reflect.TypeFor[world.Grant](), unsafe.Pointer(g))

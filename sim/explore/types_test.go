@@ -22,9 +22,9 @@ import (
 	"github.com/kvferry/kvferry/snapshot"
 )
 
-// TestTypes: what a situation consists of can be cloned and hashed as its fields' tags say,
-// every tag makes sense where it stands, no room of a machine points into another's, and none has views of a message
-// that it was given in a former step: that memory is its driver's again.
+// TestTypes: every type in a situation can be cloned and hashed as the tags of its fields state, and every tag is valid
+// for its field. No part of a machine points into a different part. No part keeps views of a message of an earlier
+// step, because that memory belongs to the driver again.
 func TestTypes(t *testing.T) {
 	reached, slots := map[reflect.Type]bool{}, map[reflect.Type]bool{}
 	tagged := map[reflect.Type]string{} // a field with the tag past, of each type that has one
@@ -35,7 +35,7 @@ func TestTypes(t *testing.T) {
 		world := map[reflect.Type]bool{}
 		for owner, f := range w.Fields(explore.Situation) {
 			if world[owner] = true; reached[owner] {
-				continue // The world of another flow has it too.
+				continue // The world of an earlier flow contains the same type.
 			}
 			if to, ok := pointsAway(owner, f.Type); ok {
 				t.Errorf("%s.%s points to a %s of another room: rooms come by argument", owner, f.Name, to)
@@ -68,12 +68,12 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// walker returns a walker for ranks alone.
+// rankWalker returns a walker for ranks alone.
 func walker(t *testing.T) *snapshot.Walker {
 	return explore.Walker(began(t, sim.PD(), explore.Scope{}))
 }
 
-// walkers returns a walker for ranks alone, and one for a small world of each flow.
+// walkers returns a walker for ranks alone, and a walker for a small world of each flow.
 func walkers(t *testing.T) []*snapshot.Walker {
 	all := []*snapshot.Walker{walker(t)}
 	for _, flow := range systems.Flows {
@@ -82,7 +82,7 @@ func walkers(t *testing.T) []*snapshot.Walker {
 	return all
 }
 
-// What TestTypes would say of types that are made up.
+// The errors that TestTypes would report for types with mistakes.
 func TestTypesRefuses(t *testing.T) {
 	type bad struct {
 		A int32       `snap:"scrach"`
@@ -128,7 +128,7 @@ func TestTypesRefuses(t *testing.T) {
 	}
 }
 
-// hashing says why a T could not be hashed.
+// hashError returns the panic value with which hashing a T fails.
 func hashing[T any](w *snapshot.Walker) (fault string) {
 	defer func() { fault = fmt.Sprint(recover()) }()
 	var v T
@@ -138,7 +138,8 @@ func hashing[T any](w *snapshot.Walker) (fault string) {
 
 const roomsOfMachines = "github.com/kvferry/kvferry/fsm/"
 
-// pointsAway finds in the type of a field of owner a pointer to what is of another room.
+// pointerToOtherRoom returns the target of a pointer, in the type of a field of owner, that leads into a different
+// package of the machines.
 func pointsAway(owner, t reflect.Type) (reflect.Type, bool) {
 	for {
 		//exhaustive:ignore
@@ -157,7 +158,7 @@ func pointsAway(owner, t reflect.Type) (reflect.Type, bool) {
 	}
 }
 
-// isMessage says whether values of a type are decoded from bodies, and have views of those.
+// isMessage reports whether values of a type are decoded from message bodies and contain views of the bodies.
 func isMessage(t reflect.Type) bool {
 	_, decodes := reflect.PointerTo(t).MethodByName("Decode")
 	return decodes && t.PkgPath() == reflect.TypeFor[protocol.Layout]().PkgPath() && hasBytes(t)
@@ -185,7 +186,7 @@ func isSlab(t reflect.Type) bool {
 	return t.PkgPath() == some.PkgPath() && strings.HasPrefix(t.Name(), name+"[")
 }
 
-// inSlot notes t and what lies in it.
+// addSlotTypes adds t and the types of its fields and elements.
 func inSlot(slots map[reflect.Type]bool, t reflect.Type) {
 	//exhaustive:ignore
 	switch t.Kind() {

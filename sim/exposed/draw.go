@@ -26,7 +26,7 @@ func ms(d effects.Duration) string {
 	return fmt.Sprintf("%.*f ms", max(0, 1-int(math.Log10(max(1, x)))), x)
 }
 
-// The size of the plot and the positions and ranges of its axes.
+// The size of the plot, and the positions and ranges of the axes.
 const (
 	width, height            = 845, 460
 	left, right, top, bottom = 110, 620, 60, 410

@@ -1,6 +1,6 @@
 // Package exposed measures the exposed part of a transfer: the time that the transfer still takes after the prefill has
-// computed its last layer. It runs two real ranks, with the compute time of a model and the transfer time of a link in
-// virtual time and without faults. Grid returns the measurements that docs/benchmarks.md shows.
+// computed its last layer. The package runs two real ranks, with the compute time of a model and the transfer time of a
+// link in virtual time and without faults. Grid returns the measurements that docs/benchmarks.md shows.
 //
 // Example: Measure(m, l, ByLayer) computes a request of 8,292 tokens layer by layer. The sender pushes each layer while
 // the next layer is computed. The result is the time from the end of the last layer to the outcome of the push.
@@ -18,7 +18,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A Model describes one request to a model, at one rank.
+// A Model describes a request to a model, at a single rank.
 type Model struct {
 	Name    string
 	Layers  int
@@ -26,7 +26,7 @@ type Model struct {
 	Compute effects.Duration // time to compute one layer for all tokens of the request
 }
 
-// A Link describes a network link that transfers batches one after the other.
+// A Link describes a network link that transfers batches in sequence.
 type Link struct {
 	Name    string
 	Second  uint64           // bytes per second
@@ -34,7 +34,7 @@ type Link struct {
 	Message effects.Duration // one-way latency of a message
 }
 
-// How says how a request is transferred.
+// A Mode selects how a request is transferred.
 type How int
 
 // The request is pushed layer by layer, as whole chunks, or as the policy of the rank decides.
@@ -87,7 +87,7 @@ func Measure(m Model, l Link, how How) (effects.Duration, error) {
 		return 0, fmt.Errorf("%d pages for %d", len(w.reserved), len(pages))
 	}
 	copy(pages, w.reserved)
-	for request := range 2 { // The first request also pays for the handshake of the ranks, so it is not measured.
+	for request := range 2 { // The first request is not measured, because it includes the handshake of the ranks.
 		from, err := w.request(m, how, fmt.Sprint(request), pages)
 		if err != nil || request == 1 {
 			return w.ended.Sub(from), err
@@ -96,8 +96,8 @@ func Measure(m Model, l Link, how How) (effects.Duration, error) {
 	return 0, nil
 }
 
-// request computes and transfers a request, and returns the time at which the last layer was computed. It returns an
-// error if the request does not arrive complete.
+// request computes and transfers a request, and returns the time at which the last layer was computed. The error is not
+// nil if the request does not arrive complete.
 func (w *world) request(m Model, how How, name string, pages []effects.Page) (effects.Time, error) {
 	keys := make([][]byte, chunks+1)
 	for i := range keys {
@@ -255,7 +255,7 @@ func (w *world) carry(who int, e effects.Effect) {
 		case who == 0 && len(w.reserved) == 0:
 			w.reserved = slices.Clone(e.Pages)
 		}
-	default: // The other effects need no action here.
+	default: // The remaining effects need no action here.
 	}
 }
 

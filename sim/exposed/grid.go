@@ -21,14 +21,14 @@ func Links() []Link {
 		of("400 Gbit/s", 400)}
 }
 
-// A Cell holds the measurements of one model over one link.
+// A Cell holds the measurements of a model over a link.
 type Cell struct {
 	Model Model
 	Link  Link
-	Left  [3]effects.Duration // exposed time, indexed by How
+	Left  [3]effects.Duration // exposed time, indexed by Mode
 }
 
-// Grid measures every model over every link. It returns the first error of a measurement.
+// MeasureGrid measures every model over every link and returns the first error of a measurement.
 func Grid() (all []Cell, err error) {
 	for _, m := range Models() {
 		for _, l := range Links() {

@@ -1,5 +1,6 @@
-// Package figures is what is counted in small worlds: a row for each scope, as cmd/kvferry/testdata/scopes.txt keeps
-// them. A row that is counted otherwise says that the machines do something else than they did.
+// Package figures reads and writes the table of explorations in cmd/kvferry/testdata/scopes.txt. The table has a row
+// for each scope with the numbers of states, transitions and final states. If an exploration counts other numbers than
+// the row, the machines behave differently than when the row was written.
 package figures
 
 import (
@@ -10,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/sim"
 )
 
-// A Row is what is counted in one scope. An exploration that is cut looks at no more than States.
+// A Row holds the counts of the exploration of a scope. An incomplete exploration stops after States states.
 type Row struct {
 	Scope                            string
 	States, Transitions, Ends, Depth int
@@ -25,7 +26,7 @@ func (r Row) String() string {
 	return s
 }
 
-// Parse reads a row as String writes it.
+// ParseRow parses the output of String.
 func Parse(line string) (r Row, err error) {
 	cells := strings.Fields(line)
 	if r.Cut = len(cells) == 6 && cells[5] == "cut"; r.Cut {
@@ -43,7 +44,7 @@ func Parse(line string) (r Row, err error) {
 	return r, nil
 }
 
-// Read reads all rows of a file's text; in it are also empty lines, and comments behind a #.
+// ParseRows parses all rows of a file. Empty lines and lines that start with # are skipped.
 func Read(text string) (rows []Row, err error) {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
@@ -58,7 +59,8 @@ func Read(text string) (rows []Row, err error) {
 	return rows, nil
 }
 
-// Count explores the row's scope again, to the same bound if it was cut, and returns what is counted now.
+// ExploreAgain explores the scope of the row again, with the same limit if the row is incomplete, and returns the new
+// counts. The violation is nil if no promise was broken.
 func (r Row) Count() (Row, *sim.Violation, error) {
 	scope, err := sim.ScopeNamed(r.Scope)
 	if err != nil {

@@ -1,8 +1,8 @@
 package oracle
 
-// A Check is a fact that an oracle judges repeatedly, for example "the page that a grant names is free". The
-// coverage counts, for each check, how often the check judged and how often it was void (its occasion came, but there
-// was not enough information to judge). These counts reveal a check that no longer runs because a hook was lost, and a
+// A Check is a fact that an oracle judges repeatedly, for example "the page that a grant names is free". The coverage
+// counts, for each check, how often the check judged and how often the check was void (the occasion came, but there was
+// not enough information to judge). These counts reveal a check that no longer runs because a hook was lost, and a
 // check that has become void in every run.
 type Check uint16
 

@@ -11,7 +11,7 @@ import (
 // An Oracle judges whether one promise is kept. [Of] creates an oracle; any number of runs may use the same oracle at
 // the same time.
 type Oracle struct {
-	// Name identifies the oracle in failures. It is not the name of a property in docs/safety.md.
+	// Name identifies the oracle in failures. The name must not be that of a property in docs/safety.md.
 	Name string
 	// Promise states the promise in a sentence.
 	Promise string
@@ -19,24 +19,24 @@ type Oracle struct {
 	parts   []part
 }
 
-// A part is a section of an oracle with its own memory and its own subscriptions. An oracle has one part, unless its
+// A part is a section of an oracle with its own memory and its own subscriptions. An oracle has one part, unless the
 // listen function calls [Part].
 type part struct {
 	memory func(State) State // returns the memory of the part within the memory of the oracle
 	hears  []subscription
 }
 
-// State is the memory of an oracle in a run. Its dynamic type is *S, where S is the type parameter of [Of].
+// State is the memory of an oracle in a run. The dynamic type is *S, where S is the type parameter of [Of].
 type State any
 
 // Of creates an oracle whose memory in each run is an S. A run starts with the zero value of S. S must be a plain tree:
 // structs, slices, maps, pointers, strings and numbers, but no functions and no channels. This allows [sim.Explore] to
-// copy the memory together with the world and to compare worlds by it. In such comparisons an [effects.Time] counts by
-// its distance from the current time.
+// copy the memory together with the world and to compare worlds with their memories. In these comparisons an
+// [effects.Time] counts by the distance from the current time.
 //
 // Listen is called once. Listen subscribes with [On] to the events, effects and happenings that the oracle needs. The
-// subscribed functions must keep nothing outside S, because several runs may call them at the same time. They receive
-// reports about the nodes of their own system and about the ranks that run beside that system.
+// subscribed functions must keep nothing outside S, because several runs may call these functions at the same time. The
+// functions receive reports about the nodes of their own system and about the ranks that run beside that system.
 func Of[S any](name, promise string, listen func(l *Listen[S])) Oracle {
 	o := Oracle{Name: name, Promise: promise, begin: func() State { return new(S) },
 		parts: []part{{memory: func(s State) State { return s }}}}
@@ -44,29 +44,29 @@ func Of[S any](name, promise string, listen func(l *Listen[S])) Oracle {
 	return o
 }
 
-// Listen collects the subscriptions of an oracle that keeps an S as its memory.
+// Subscriptions collects the subscriptions of an oracle whose memory is an S.
 type Listen[S any] struct {
 	oracle *Oracle
 	part   int
 }
 
-// Part adds a part to an oracle and returns its collector of subscriptions. The memory of the part is the P that at
-// returns for the oracle's S. Oracles that read each other's records are parts of one oracle: see package ledger. A
-// happening is reported to the parts in the order in which the parts were created.
+// Part adds a part to an oracle and returns its collector of subscriptions. The memory of the part is the P that find
+// returns for the oracle's S. Oracles that read each other's records are parts of the same oracle: see package ledger.
+// A happening is reported to the parts in the order in which the parts were created.
 func Part[P, S any](l *Listen[S], at func(*S) *P) *Listen[P] {
 	outer := l.oracle.parts[l.part].memory
 	l.oracle.parts = append(l.oracle.parts, part{memory: func(s State) State { return at(outer(s).(*S)) }})
 	return &Listen[P]{l.oracle, len(l.oracle.parts) - 1}
 }
 
-// On subscribes hear to one kind of report, named by the type E. E is either
+// On subscribes a function to a kind of report, which the type E selects. E is either
 //
 //   - the pointer type of an event of package effects: the report comes just before the event is passed to a machine;
 //   - the pointer type of an effect: the report comes just before the effect is carried out;
 //   - a happening: [Stepped], [sim.Ended], [Down] or [Quiet], and, for oracles that come with the simulator, the
 //     happenings of sim/world and sim/systems/pd.
 //
-// The value that e points to is borrowed: it may change after hear has returned.
+// The value that e points to is borrowed, and may change after the function has returned.
 func On[E, S any](l *Listen[S], hear func(s *S, c *Call, e E)) {
 	p := &l.oracle.parts[l.part]
 	p.hears = append(p.hears, subscriber[E]{number[E](), func(s State, c *Call, e E) { hear(s.(*S), c, e) }})
@@ -76,7 +76,7 @@ func On[E, S any](l *Listen[S], hear func(s *S, c *Call, e E)) {
 func (o Oracle) String() string { return fmt.Sprintf("%s: %s", o.Name, o.Promise) }
 
 // A Happening is a kind of report that oracles can subscribe to. Each report carries an E. The package that reports the
-// happening declares a package variable for it, and calls the Report method.
+// happening declares a package variable with [NewHappening], and calls the Report method.
 type Happening[E any] struct{ number int }
 
 // NewHappening declares that values of type E are reported.
@@ -95,7 +95,7 @@ var kinds = struct {
 	reported map[int]bool
 }{numbers: map[reflect.Type]int{}, reported: map[int]bool{}}
 
-// number returns the number of the type E. A type that has no number yet is assigned one.
+// number returns the number of the type E. A type without a number is assigned the next number.
 func number[E any]() int {
 	kinds.Lock()
 	defer kinds.Unlock()

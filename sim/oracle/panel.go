@@ -8,9 +8,9 @@ import (
 )
 
 // A Panel holds the oracles of a run. Everything that happens in the run is reported to the panel, which passes each
-// report to the oracles that subscribed to its kind, in the order of their seats. The panel stops at the first broken
-// promise. The zero value is a panel without oracles. A report costs an indirect call for each subscriber and allocates
-// nothing.
+// report to the oracles that subscribed to this kind of report, in the order of the seats. The panel stops at the first
+// broken promise. The zero value is a panel without oracles. A report costs an indirect call for each subscriber and
+// allocates nothing.
 type Panel struct {
 	States   []State  // by seat: the memory of each oracle
 	memories []State  `snap:"share"` // by table row: the part of States that the row's functions receive
@@ -25,7 +25,7 @@ type Seat struct {
 	Oracle *Oracle
 	// System is the name of the system, or [Everywhere] for all nodes.
 	System string
-	// State is memory that is ready for a new run. If it is nil, the oracle starts with new memory.
+	// State is memory that is ready for a new run. If State is nil, the oracle starts with new memory.
 	State State
 }
 
@@ -33,7 +33,7 @@ type Seat struct {
 const Everywhere = "*"
 
 // A Table maps each kind of report to the parts that subscribed to it. A table is immutable, so runs with the same
-// oracles share one.
+// oracles share a table.
 type Table struct {
 	of       []*part  // by seat: the first part of each oracle, which identifies the oracle
 	systems  []string // by seat
@@ -50,8 +50,8 @@ type row struct {
 	memory        func(State) State
 }
 
-// Begin resets the panel for a new run. Systems names the system of each node ("" for ranks). Before is the table of an
-// earlier run, which is used again if it has the same seats, or nil.
+// Begin resets the panel for a new run. Systems names the system of each node ("" for ranks). The last argument is nil
+// or the table of an earlier run, which is used again if the seats are the same.
 func (p *Panel) Begin(w World, systems []string, seats []Seat, before *Table) {
 	if !before.isOf(seats) {
 		before = newTable(seats)
@@ -74,7 +74,7 @@ func (p *Panel) remember() {
 	}
 }
 
-// Table returns the panel's table, so that later runs with the same oracles can share it.
+// Table returns the panel's table, which later runs with the same oracles can share.
 func (p *Panel) Table() *Table { return p.table }
 
 // newTable builds the table of the given seats. Parts without subscriptions get no row.
@@ -118,8 +118,8 @@ func (p *Panel) Cloned(w World) {
 // End stops the panel from passing on further reports, because a promise is broken.
 func (p *Panel) End() { p.over = true }
 
-// Report passes e to the subscribers of the happening. Node is the node at which it happened, or [Nobody] if it
-// happened at no particular node.
+// Report passes e to the subscribers of the happening. Node is the node where the event occurred, or [Nobody] if the
+// event belongs to no particular node.
 func (h Happening[E]) Report(p *Panel, node int32, e E) {
 	if t := p.table; t != nil && h.number < len(t.audience) {
 		if a, ok := t.audience[h.number].(*audience[E]); ok {
@@ -143,7 +143,7 @@ func (p *Panel) reportAny(node int32, e any) {
 	}
 }
 
-// identity returns a number that is unique to the type. It is a faster map key than a [reflect.Type].
+// typeID returns a number that is unique to the type, and is a faster map key than a [reflect.Type].
 func identity(t reflect.Type) uintptr { return reflect.ValueOf(t).Pointer() }
 
 // A subscription adds a row of a table to the audience of a kind of report.
@@ -194,7 +194,7 @@ func (a *audience[E]) hear(p *Panel, node int32, e E) {
 	if node >= 0 {
 		system = p.systems[node]
 	}
-	at, of := c.node, c.row // A report may cause another report before it returns.
+	at, of := c.node, c.row // The function may cause a nested report.
 	c.node = node
 	memories := p.memories
 	for i := range a.listeners {
@@ -232,14 +232,14 @@ type World interface {
 	Sends(node int32) bool
 	// Break records the broken promise and ends the run.
 	Break(name, promise, format string, args []any)
-	// Count counts that a check judged, or that it was void.
+	// CountCheck counts that a check judged, or that the check was void.
 	Count(c Check, void bool)
 	// Run returns the run as its system knows it.
 	Run() any
 }
 
-// A Call is the context of one report to an oracle: the node and the time at which it happened. It is valid until the
-// subscribed function returns.
+// A Call is the context of a report to an oracle: the node and the time. A Call is valid until the subscribed function
+// returns.
 type Call struct {
 	w    World
 	node int32
@@ -247,7 +247,7 @@ type Call struct {
 	from *Table
 }
 
-// Node returns the node at which it happened. Plans name the nodes n0, n1 and so on.
+// Node returns the node where the reported event occurred. Plans name the nodes n0, n1 and so on.
 func (c *Call) Node() Node { return Node(c.node) }
 
 // NodeName returns the name of the node in the node's system.
@@ -279,11 +279,11 @@ func (c *Call) Fail(format string, args ...any) {
 	c.w.Break(c.from.rows[c.row].name, c.from.rows[c.row].promise, format, args)
 }
 
-// Run returns the run as its system knows it. It is for oracles that belong to a system and know that type.
+// SystemRun returns the run as the simulated system knows it. The method is for oracles that belong to a system and
+// know that type.
 func (c *Call) Run() any { return c.w.Run() }
 
-// Judged counts that the given checks have judged. If what they look at is not as promised, the oracle also calls
-// Breaks.
+// CountJudged counts that the given checks have judged. If a promise is broken, the oracle also calls FailCheck.
 func (c *Call) Judged(checks ...Check) {
 	for _, k := range checks {
 		c.w.Count(k, false)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a report says was promised is what docs/safety.md promises.
+// The promises in reports are the promises of docs/safety.md.
 func TestPromisesAreThoseOfTheDocs(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/safety.md")
 	if err != nil {
@@ -15,7 +15,7 @@ func TestPromisesAreThoseOfTheDocs(t *testing.T) {
 	}
 	text := strings.Join(strings.Fields(string(doc)), " ")
 	rows := regexp.MustCompile(` - \*\*([SLC][0-9]+)\*\* \*([^*]+)\*\.`).FindAllStringSubmatch(text, -1)
-	if len(rows) != len(promises)-2 { // All but the contract and panics.
+	if len(rows) != len(promises)-2 { // All except the contract and panics.
 		t.Fatalf("%d properties in docs/safety.md, want %d", len(rows), len(promises)-2)
 	}
 	for _, row := range rows {

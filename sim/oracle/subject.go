@@ -9,8 +9,8 @@
 //
 //   - The oracle receives each event just before a machine is given the event, and each effect just before the effect
 //     is carried out, in the order of the run.
-//   - The memory belongs to the oracle alone. The memory is empty at the start of each run, and it is cloned together
-//     with the world when small worlds are explored.
+//   - The memory belongs to the oracle alone. The memory is empty at the start of each run, and is cloned together with
+//     the world when small worlds are explored.
 //   - The first oracle that fails stops the run.
 //
 // For example, this oracle verifies that no ticket is delivered twice:
@@ -44,7 +44,7 @@ import (
 // sentence, formatted with the verbs of their numbers: Fail("node %d grants page %d", Node(2), Page{2, 7}). People read
 // the sentence; its subjects determine which pages, grants and transfers a trace shows.
 type Subject interface {
-	// Of returns the node to which the subject belongs, or Nobody if the subject does not name a node.
+	// Of returns the node to which the subject belongs, or NoNode if the subject does not name a node.
 	Of() int32
 }
 
@@ -78,8 +78,8 @@ type (
 	Message uint64
 	// Request is the identifier that engines use for a request.
 	Request []byte
-	// Left is something that is left in a node when nothing is in flight, under the name that its machine gives it:
-	// grants, or a table. Its steps are the steps that led to it.
+	// Leftover is something that is left in a node when nothing is in flight, under the name that the machine uses:
+	// grants, or a table. The steps of a leftover are the steps that created the remaining entries.
 	Left struct {
 		Node int32
 		What string

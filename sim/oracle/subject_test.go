@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// In a sentence a subject reads as its number, or its name.
+// In a sentence a subject is printed as its number or its name.
 func TestSentence(t *testing.T) {
 	got := fmt.Sprintf("node %d grants page %3d under grant %d for %q of ticket %d", Node(2), Page{2, 7}, Grant{2, 65537},
 		Request("r1"), Ticket(9))

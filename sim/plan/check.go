@@ -20,7 +20,7 @@ const (
 	spanMax      = time.Hour
 )
 
-// replyForms are the forms in which receivers may answer, as package protocol names them.
+// replyForms lists the forms in which receivers may reply, by their names in package protocol.
 var replyForms = []string{"ascend", "sync", "async-1", "async-2"}
 
 // Check returns an error that describes everything that is wrong with a plan: the field, its value and the values that

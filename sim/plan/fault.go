@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// A Fault is a kind of thing that goes wrong, or that an engine does unexpectedly. Each fault has an intensity of its
-// own, which is drawn for each seed. Its strikes are counted by its name in [Result.Faults].
+// A Fault is a kind of thing that goes wrong, or that an engine does unexpectedly. The intensity of each fault is drawn
+// separately for each seed. [Result.Faults] counts the strikes of each fault by name.
 type Fault uint8
 
-// The kinds of faults. Scheduled faults have an instant in the plan; the others are drawn where they can happen (see
-// [Strike]). A new fault is added before FaultKinds, with a row in faultForms. The numbers are part of what a seed
-// means.
+// The kinds of faults. Scheduled faults have an instant in the plan; the remaining faults are drawn at the occasions
+// where they can happen (see [Strike]). A new fault is added before FaultKinds, with a row in faultForms. The numbers
+// are part of what a seed means.
 const (
 	// Scheduled.
 	FaultCrash Fault = iota + 1
@@ -91,12 +91,12 @@ type faultForm struct {
 	name      string
 	scheduled bool
 	lo, hi    int
-	always    bool // drawn for each seed; other faults are off in most seeds
+	always    bool // drawn for each seed; faults without this flag are off in most seeds
 	pull      bool // only where senders offer their chunks to be read
-	delay     bool // only where receivers keep such offers
+	delay     bool // only where receivers keep offers
 	comm      bool // only on planes of communicators
 	foreign   bool // only where nodes may use another implementation's encoder
-	story     bool // only where a seed is about it
+	story     bool // only in seeds that a profile makes for this fault
 	calm      bool // also in profile calm: done by engines, or after another fault
 }
 
@@ -107,7 +107,7 @@ var faultForms = [FaultKinds]faultForm{
 	FaultCutConn: {name: "connection cut", scheduled: true, lo: 1, hi: 8},
 	FaultCutLink: {name: "link cut", scheduled: true, lo: 1, hi: 6},
 	FaultNoise:   {name: "noise", scheduled: true, lo: 1, hi: 12},
-	// A lost request or reply leaves its connection silently dead.
+	// After a lost request or reply the connection is silently dead.
 	FaultRequestLost: {name: "request lost", lo: 5, hi: 150},
 	FaultReplyLost:   {name: "reply lost", lo: 5, hi: 150},
 	// No notification of a lost connection.
@@ -184,7 +184,7 @@ func (f Fault) String() string {
 // MarshalText returns the name.
 func (f Fault) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
-// UnmarshalText parses a name. Its error lists all names.
+// UnmarshalText parses a name. The error lists all names.
 func (f *Fault) UnmarshalText(text []byte) error {
 	for _, k := range Faults() {
 		if faultForms[k].name == string(text) {
@@ -199,7 +199,7 @@ func (f *Fault) UnmarshalText(text []byte) error {
 	return fmt.Errorf("fault %q is unknown: use one of %s", text, strings.Join(names, ", "))
 }
 
-// Scheduled reports whether the fault has an instant in a plan. Other faults have a rate.
+// IsScheduled reports whether the fault has an instant in a plan. A fault that is not scheduled has a rate.
 func (f Fault) Scheduled() bool { return f < FaultKinds && faultForms[f].scheduled }
 
 // Faults returns all kinds of faults, in the order of their numbers.

@@ -17,7 +17,8 @@ func (p Plan) WithFaults(seed uint64) Plan {
 	return p
 }
 
-// Share puts the intensities of scheduled faults into scheduled, and the rates of the others into the plan.
+// SetIntensities puts the intensities of scheduled faults into scheduled, and the rates of all remaining faults into
+// the plan.
 func (p *Plan) Share(rates [FaultKinds]int, scheduled *[FaultKinds]int) {
 	for f, rate := range rates {
 		switch {
@@ -30,7 +31,7 @@ func (p *Plan) Share(rates [FaultKinds]int, scheduled *[FaultKinds]int) {
 }
 
 // swarm is the probability, in permille, that a fault is on. Most faults are off in most seeds, so that each fault also
-// occurs undisturbed by the others.
+// occurs alone.
 const swarm = 330
 
 // DrawRates draws the intensity of each fault.
@@ -106,7 +107,7 @@ var scheduleDraws = [FaultKinds]func(p *Plan, x *Scheduled, at func(uint64) draw
 	},
 }
 
-// atAMoment is for faults that mostly happen in the middle of a step.
+// drawStepMoment draws the moment of a fault that mostly happens in the middle of a step.
 func atAMoment(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	if !at(2).Permille(300) {
 		x.When = DrawMoment(at(3)).String()
@@ -114,7 +115,7 @@ func atAMoment(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	}
 }
 
-// anyListener is for messages to ports: receivers listen, and so do senders whose chunks are read.
+// drawListener draws the target of a message to a port: a receiver, or a sender that offers its chunks to be read.
 func anyListener(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	x.Node = p.Receiver(int(at(1).Below(uint64(p.Topology.Receivers))))
 	x.Pick = at(2).Below(100_000)
@@ -123,12 +124,12 @@ func anyListener(p *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	}
 }
 
-// forAWhile is for faults that last for a time.
+// drawDuration draws the duration of a fault.
 func forAWhile(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	x.For, x.Pick = at(2).Time(20*time.Millisecond, 2*time.Second), at(3).Below(1000)
 }
 
-// anyOfThem is for faults that strike one of the existing connections or links, of any node.
+// drawTarget draws which of the existing connections or links the fault strikes, at any node.
 func anyOfThem(_ *Plan, x *Scheduled, at func(uint64) draw.Of) {
 	x.Node, x.Pick = Node(Nobody), at(2).Below(1000)
 }

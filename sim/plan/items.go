@@ -45,7 +45,8 @@ func (p *Plan) checkItems(c *checker) {
 	}
 }
 
-// mostNodes returns the maximum number of nodes that a plan may refer to, as far as it is known without the system.
+// nodeLimit returns the maximum number of nodes that a plan may refer to, as far as the number is known without the
+// system.
 func (p *Plan) mostNodes() int {
 	if p.System == "" {
 		return p.NodeCount()

@@ -26,8 +26,8 @@ func momentNames() (names []string) {
 	return names
 }
 
-// A Moment is a place in the middle of a step: before an effect is carried out, or after it and before the next effect.
-// The zero Moment is no moment.
+// A Moment is a place in the middle of a step: before an effect is carried out, or between this effect and the next
+// effect. The zero Moment is no moment.
 type Moment struct {
 	Is     bool
 	After  bool
@@ -61,7 +61,7 @@ func ParseMoment(text string) (Moment, bool) {
 }
 
 // DrawMoment draws a moment. Most traps wait for effects that touch memory or notify a peer, because protocols break
-// when a node crashes around such effects.
+// when a node crashes around these effects.
 func DrawMoment(d draw.Of) Moment {
 	telling := [...]effects.Kind{AnyEffect, effects.KindTransfer, effects.KindGrant, effects.KindReply,
 		effects.KindConfirm, effects.KindPost}

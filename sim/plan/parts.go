@@ -33,7 +33,7 @@ func (p *Plan) Native() Plan {
 	return q
 }
 
-// Clone returns a copy of the plan. It copies the parts that a pass of the shrinker may change in place.
+// Clone returns a copy of the plan, including the parts that a pass of the shrinker may change in place.
 func (p *Plan) Clone() Plan {
 	c := *p
 	c.Jobs, c.Faults, c.Strikes = slices.Clone(p.Jobs), slices.Clone(p.Faults), slices.Clone(p.Strikes)
@@ -49,7 +49,7 @@ func (p *Plan) Clone() Plan {
 	return c
 }
 
-// Without removes a node and everything that refers to it. Without reports false, and changes nothing, if no other node
+// RemoveNode removes a node and everything that refers to the node. It reports false, and changes nothing, if no node
 // with the same role would be left.
 func (p *Plan) Without(node int32) bool {
 	t := p.Topology

@@ -1,4 +1,4 @@
-// Package plan describes a simulated run as data. It contains the following:
+// Package plan describes a simulated run as data. The package contains the following:
 //
 //   - [Plan], everything that decides a run. A plan is read and written as YAML, and [Plan.Check] reports every field
 //     whose value is wrong.
@@ -60,21 +60,21 @@ type Plan struct {
 	System string `yaml:"system,omitempty"`
 	Items  []Item `yaml:"items,omitempty"`
 
-	// FaultsEnd is the instant at which everything heals. No fault strikes after it.
+	// FaultsEnd is the instant at which everything heals. No fault strikes after this instant.
 	FaultsEnd time.Duration `yaml:"faults_end"`
 	// Faults are the scheduled faults.
 	Faults []Scheduled `yaml:"faults,omitempty"`
-	// Rates are the rates of all other faults, in strikes per thousand occasions.
+	// Rates are the rates of the faults that are not scheduled, in strikes per thousand occasions.
 	Rates map[Fault]int `yaml:"rates,omitempty"`
-	// Strikes are single occasions at which a fault strikes whatever the rates say, and Spared are occasions at which
-	// it does not strike. A recorded run lists all its strikes here and has no rates.
+	// Strikes are single occasions at which a fault strikes whatever the rates say, and Spared are occasions at which a
+	// fault does not strike. A recorded run lists all its strikes here and has no rates.
 	Strikes []Strike `yaml:"strikes,omitempty"`
 	Spared  []Strike `yaml:"spared,omitempty"`
 }
 
 // New returns a plan with one sender and one receiver, ample bounds, short timeouts, no jobs and no faults. Plans
-// written by hand start from it, and it provides the value of every field that a file leaves out. Its values are part
-// of the format.
+// written by hand start from this plan, and a field that a file leaves out has the value in this plan. The values are
+// part of the format.
 func New() Plan {
 	const ms = time.Millisecond
 	return Plan{
@@ -93,8 +93,8 @@ func New() Plan {
 	}
 }
 
-// Recorded returns the plan with the strikes that a run of it had, in place of the rates that caused them. The run is
-// the same, and each strike can be removed individually.
+// WithStrikes returns the plan with the strikes of a run of the plan, in place of the rates that caused the strikes.
+// The run is the same, and each strike can be removed individually.
 func (p Plan) Recorded(strikes []Strike) Plan {
 	p.Rates, p.Strikes, p.Spared = nil, strikes, nil
 	return p
@@ -112,14 +112,14 @@ type Topology struct {
 	// requires Leased.
 	Communicators bool `yaml:"communicators,omitempty"`
 	Mismatch      bool `yaml:"mismatch,omitempty"` // n0 is configured for another layout
-	// Pull lists the senders that offer their chunks to be read. The other senders write their chunks.
+	// Pull lists the senders that offer their chunks to be read. The remaining senders write their chunks.
 	Pull []Node `yaml:"pull,omitempty,flow"`
-	// Moves lists the nodes of Pull that announce another address in every other incarnation. Unrenewed lists the nodes
-	// of Pull that accept no renewals.
+	// Moves lists the nodes of Pull that announce a different address in every second incarnation. Unrenewed lists the
+	// nodes of Pull that accept no renewals.
 	Moves     []Node `yaml:"moves,omitempty,flow"`
 	Unrenewed []Node `yaml:"unrenewed,omitempty,flow"`
-	// Delay lists the receivers that keep offers until their engines fetch. The other receivers read offers as they
-	// arrive.
+	// Delay lists the receivers that keep offers until their engines fetch. The remaining receivers read each offer on
+	// arrival.
 	Delay []Node `yaml:"delay,omitempty,flow"`
 	// Cache lists the receivers that keep chunks that no request expects any more while there is room (Retention).
 	Cache []Node `yaml:"cache,omitempty,flow"`
@@ -135,7 +135,7 @@ type Topology struct {
 	DriftPPM []int `yaml:"drift_ppm,omitempty,flow"`
 	// Windows overrides bounds.window for individual nodes.
 	Windows []uint32 `yaml:"windows,omitempty,flow"`
-	// Said names the flows in use, such as recall, with which senders may read back the chunks of receivers.
+	// Flags names the flows in use, such as recall, with which senders may read back the chunks of receivers.
 	Said Said `yaml:",inline"`
 }
 
@@ -203,8 +203,8 @@ type Job struct {
 	Request uint32        `yaml:"request"` // number of the request, which is unique among the jobs
 	From    Node          `yaml:"from"`
 	To      Node          `yaml:"to"`
-	// Keys are the numbers of the chunks. Equal numbers denote the same chunk on all nodes. From KeysOwn on, some
-	// numbers denote shorter chunks if they are the last ones.
+	// Keys are the numbers of the chunks. Equal numbers denote the same chunk on all nodes. From FirstUnsharedKey on, some
+	// numbers denote a shorter chunk if the number is the last of the job.
 	Keys  []uint32 `yaml:"keys,flow"`
 	Batch int      `yaml:"batch"` // chunks in one put
 	// Whole makes the puts the parts of a single put: all are given together when the last chunk is filled.
@@ -213,17 +213,17 @@ type Job struct {
 	// PlainTo makes the reader a plain LMCache reader and not a node. The reader reads from the sender.
 	PlainTo bool `yaml:"plain_to,omitempty"`
 	Early   bool `yaml:"early,omitempty"` // the reader requests the chunks before the notification
-	// Where offers are kept, readers normally fetch. Take: this reader takes pages, as readers elsewhere do. Prefix: it
-	// fetches the first Prefix chunks separately. Gather: it wants chunks that other requests have brought, and no
-	// sender sends anything for it.
+	// Where offers are kept, readers normally fetch. Take: this reader takes pages, as readers elsewhere do. Prefix: the
+	// reader fetches the first Prefix chunks separately. Gather: the reader wants chunks that earlier requests have
+	// brought, and no sender sends anything for this job.
 	Take   bool `yaml:"take,omitempty"`
 	Prefix int  `yaml:"prefix,omitempty"`
 	Gather bool `yaml:"gather,omitempty"`
-	// Said names the flow to which the job belongs, if any, and how the flow handles it.
+	// Flags names the flow to which the job belongs, if any, and how the flow handles the job.
 	Said Said `yaml:",inline"`
 }
 
-// KeysOwn is the first number of chunks that Expand of package sim gives to only one job.
+// FirstUnsharedKey is the lowest key number that Expand of package sim gives to only a single job.
 const KeysOwn = 100
 
 // Scheduled is a fault at an instant. Fields that a kind of fault does not need are left out.
@@ -233,8 +233,8 @@ type Scheduled struct {
 	Node  Node          `yaml:"node"`
 	// For is how long the fault lasts.
 	For time.Duration `yaml:"for,omitempty"`
-	// When names an effect, as in "before Transfer" or "after Reply". A crash waits for such an effect from At on,
-	// skips the first Nth of them, and happens in the middle of that step. "before any" matches every effect. If When
+	// When names an effect, as in "before Transfer" or "after Reply". A crash waits for such an effect from At on, skips
+	// the first Nth matching effects, and happens in the middle of that step. "before any" matches every effect. If When
 	// is empty, the crash happens at once.
 	When string `yaml:"when,omitempty"`
 	Nth  uint64 `yaml:"nth,omitempty"`

@@ -43,7 +43,7 @@ func explained(text []byte, err error) error {
 			words = fmt.Sprintf("%s is %s: give %s", name, m[1], form(m[2]))
 			last := name[strings.LastIndexByte(name, '.')+1:]
 			switch {
-			case m[2] == "bool" && !slices.Contains(fieldsOf(""), last): // Words of flows are fields, too, and are boolean.
+			case m[2] == "bool" && !slices.Contains(fieldsOf(""), last): // Flags of flows are also fields, and are boolean.
 				words = fmt.Sprintf("%s is no field there, nor a flow's word, which is true or false", name)
 			case m[1] == "":
 				words = fmt.Sprintf("%s is of another kind: give %s", name, form(m[2]))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is wrong in the text of a plan is said by its line, its field and its value, and with what belongs there.
+// The error of an invalid plan names the line, the field and the value, and what is allowed there.
 func TestRefusals(t *testing.T) {
 	for text, want := range map[string]string{
 		"version: 1\nwhether: fine\n":                         "line 2: whether is no field there: give some of bounds, defect,",

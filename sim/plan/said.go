@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// Said holds the words of flows that are set in a topology or in a job. These flows are not part of this package. In
-// files the words stand beside the other fields.
+// FlowFlags holds the flags of flows that are set in a topology or in a job. The flows are not part of this package. In
+// files the flags are written like fields.
 type Said map[string]bool
 
-// With returns a copy with one more word. A Said is never changed in place, because plans are copied as values.
+// With returns a copy with an additional flag. A FlowFlags map is never changed in place, because plans are copied as
+// values.
 func (s Said) With(word string) Said {
 	all := maps.Clone(s)
 	if all == nil {
@@ -21,19 +22,19 @@ func (s Said) With(word string) Said {
 	return all
 }
 
-// A Word is a setting of a flow in plans. Its functions return what is wrong with the setting and what to do instead,
-// or "" if nothing is wrong.
+// A FlowFlag is a boolean setting of a flow in plans. The functions return an explanation of what is wrong with the
+// setting and what to do instead, or "" if the setting is valid.
 type Word struct {
 	Name  string
-	World func(p *Plan) string         // checks the word in a topology; nil: not allowed there
-	Job   func(p *Plan, j *Job) string // checks the word in a job; nil: not allowed there
+	World func(p *Plan) string         // checks the flag in a topology; nil: not allowed there
+	Job   func(p *Plan, j *Job) string // checks the flag in a job; nil: not allowed there
 }
 
-// words holds all words, sorted by name.
+// flowFlags holds all flags, sorted by name.
 var words []Word
 
-// NewWord registers a word. NewWord may only be called to initialize package variables. NewWord panics if the word is
-// already registered.
+// RegisterFlag registers a flag and returns its name. RegisterFlag may only be called to initialize package variables.
+// It panics if the flag is already registered.
 func NewWord(w Word) string {
 	at, there := find(w.Name)
 	if there || w.Name == "" {
@@ -43,8 +44,8 @@ func NewWord(w Word) string {
 	return w.Name
 }
 
-// check reports the words that are unknown or wrong at a place. Ask checks one word there, and reports false if the
-// word is not allowed there.
+// checkFlags reports the flags that are unknown or wrong at a place of a plan. The function checkOne checks a single
+// flag and reports false if the flag is not allowed there.
 func (s Said) check(c *checker, place string, ask func(w *Word) (wrong string, known bool)) {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		at, known := find(name)
@@ -60,7 +61,7 @@ func (s Said) check(c *checker, place string, ask func(w *Word) (wrong string, k
 	}
 }
 
-// find returns the position of a word, or the position at which it would be inserted.
+// findFlag returns the position of a flag, or the position at which the flag would be inserted.
 func find(name string) (at int, there bool) {
 	return slices.BinarySearchFunc(words, name, func(w Word, name string) int { return strings.Compare(w.Name, name) })
 }

@@ -5,8 +5,8 @@ import (
 )
 
 // A Strike is an occurrence of a fault that was drawn where it could happen: at the Nth of the fault's occasions that
-// concern a subject. A strike depends only on this name, so it means the same in a run from which other parts were
-// removed.
+// concern a subject. A strike depends only on this name and therefore means the same in a run from which something else
+// was removed.
 type Strike struct {
 	Fault Fault   `yaml:"fault"`
 	About Subject `yaml:"about"`

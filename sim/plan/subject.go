@@ -21,7 +21,7 @@ const NodesMax = 120
 
 // A Subject names what a draw is about. The name does not depend on anything else in the run: the third connection from
 // one node to another keeps its name however many connections there are between other nodes. The top four bits are the
-// sort of the subject. The text of a subject appears in plans. Nodes are written n0, n1 and so on, and incarnations are
+// kind of the subject. The text of a subject appears in plans. Nodes are written n0, n1 and so on, and incarnations are
 // counted from 0:
 //
 //	n2.1                 the second incarnation of node 2
@@ -32,7 +32,7 @@ const NodesMax = 120
 //	r12 put#1            the first put of request r12
 type Subject uint64
 
-// The sorts of subjects.
+// The kinds of subjects.
 const (
 	SubjectNode Subject = (iota + 1) << 60
 	SubjectConn
@@ -41,7 +41,7 @@ const (
 	SubjectCopy
 )
 
-// Sort returns the sort of the subject.
+// Kind returns the kind of the subject.
 func (s Subject) Sort() Subject { return s &^ (1<<60 - 1) }
 
 // Four bits hold the channel or the kind of command. A larger number is stored as escaped in these bits, and the number
@@ -74,7 +74,7 @@ func AboutNode(node int32, life uint32) Subject {
 	return SubjectNode | Subject(uint8(node))<<32 | Subject(life)
 }
 
-// AboutConn names the nth connection of an incarnation to one server. The server may be [Nobody] or [Proxy].
+// AboutConn names the nth connection of an incarnation to a server. The server may be [Nobody] or [Proxy].
 func AboutConn(client int32, life uint32, server int32, ch effects.Channel, nth uint32) Subject {
 	number, ordinal := numberOf(uint8(ch), nth, connNths)
 	return SubjectConn | Subject(uint8(client))<<52 | Subject(uint8(server))<<44 | number<<40 |
@@ -235,7 +235,7 @@ func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok boo
 	return s, ok
 }
 
-// Request returns the request of a command's subject. Request reports false for other subjects.
+// Request returns the request of a command's subject, and false for subjects of a different kind.
 func (s Subject) Request() (uint32, bool) {
 	return uint32(s>>32) & 0xFFFFFF, s.Sort() == SubjectCommand
 }

@@ -26,7 +26,8 @@ const (
 	wantsHere
 )
 
-// Wants is the limit for the numbers of kinds that have names: the kinds of this package and those of [NewWant].
+// CommandKindLimit is greater than the number of every kind that has a name, whether the kind is declared in this
+// package or with [NewWant].
 const Wants = 32
 
 var wantNames = [Wants]string{"none", "reserve", "put", "release", "abort", "get", "unpin", "contains", "abandon",
@@ -35,8 +36,8 @@ var wantNames = [Wants]string{"none", "reserve", "put", "release", "abort", "get
 // wantSends records which of the kinds of systems concern pages that an engine fills.
 var wantSends [Wants]bool
 
-// NewWant names a kind of command of a system. Draws depend on its number, which therefore must never change. NewWant
-// may only be called to initialize package variables. NewWant panics if the number or the range is already used.
+// NewCommandKind declares a kind of command of a system. Draws depend on the number, which therefore must never change.
+// NewCommandKind may only be called to initialize package variables. It panics if the number is in use or out of range.
 func NewWant(number uint8, name string, ofSender bool) Want {
 	if number < uint8(wantsHere) || int(number) >= Wants || wantNames[number] != "" {
 		panic(fmt.Sprintf("BUG: commands %q have number %d: give one of their own from %d to %d", name, number, wantsHere,

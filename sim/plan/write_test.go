@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A plan takes the place of a plan, also of one of another version, and of no other file.
+// Write replaces a plan, also a plan of an earlier version, and no other file.
 func TestWriteReplacesPlansAlone(t *testing.T) {
 	dir := t.TempDir()
 	p := New()

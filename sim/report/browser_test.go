@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A browser is one headless Chromium, spoken to over a pair of pipes in its DevTools protocol: JSON
-// messages, each ended by a zero byte. All tests share one; each opens tabs of its own.
+// A browser is a headless Chromium process, controlled over a pair of pipes with the DevTools protocol: JSON messages,
+// each terminated by a zero byte. All tests share a browser, and each test opens separate tabs.
 type browser struct {
 	cmd     *exec.Cmd
 	to      *os.File
@@ -24,7 +24,7 @@ type browser struct {
 	events  []answer // that came while something else was waited for
 }
 
-// answer is what the browser says: the result of a call, or an event.
+// answer is a message of the browser: the result of a call, or an event.
 type answer struct {
 	ID      int             `json:"id"`
 	Session string          `json:"sessionId"`
@@ -36,10 +36,10 @@ type answer struct {
 	} `json:"error"`
 }
 
-// hung ends a test whose browser says nothing any more. It decides nothing else.
+// hung is the time after which a test ends because its browser does not respond. It affects nothing else.
 const hung = 2 * time.Minute
 
-// shared is the browser of all tests, once one of them needed it.
+// shared is the browser of all tests, started by the first test that needs a browser.
 var shared *browser
 
 func TestMain(m *testing.M) {
@@ -99,7 +99,7 @@ func startBrowser(path string) (*browser, error) {
 
 func (b *browser) close() {
 	if err := b.call("", "Browser.close", nil, nil); err != nil {
-		_ = b.cmd.Process.Kill() // It is of no more use.
+		_ = b.cmd.Process.Kill() // The browser is not needed any more.
 	}
 	_ = b.cmd.Wait()
 	b.to.Close()
@@ -111,7 +111,7 @@ func (b *browser) close() {
 	}
 }
 
-// call asks and waits for the answer, and keeps the events that come before it.
+// call sends a request and waits for the result, and keeps the events that arrive before the result.
 func (b *browser) call(session, method string, params, result any) error {
 	b.calls++
 	ask := map[string]any{"id": b.calls, "method": method}
@@ -237,7 +237,7 @@ func (p tab) awaitLoad(loader string) {
 	}
 }
 
-// clean checks that no script failed and that nothing but the file itself was asked for.
+// clean checks that no script failed and that the page requested nothing except the file itself.
 func (p tab) clean() {
 	p.t.Helper()
 	for _, a := range p.b.events {
@@ -255,7 +255,7 @@ func (p tab) clean() {
 	}
 }
 
-// eval returns what an expression is, as text, once it is settled if it is a promise.
+// eval returns the value of an expression as text. If the value is a promise, eval waits until the promise is settled.
 func (p tab) eval(expression string) string {
 	p.t.Helper()
 	var r struct {
@@ -276,7 +276,7 @@ func (p tab) eval(expression string) string {
 	return fmt.Sprint(r.Result.Value)
 }
 
-// drawn waits until what was changed is on the screen: it is drawn in the next frame.
+// drawn waits until changes are visible on the screen, which is after the next frame.
 func (p tab) drawn() {
 	p.t.Helper()
 	p.eval(`new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(''))))`)

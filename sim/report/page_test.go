@@ -18,7 +18,7 @@ import (
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
-// data is one of the figures that the page keeps about what it shows.
+// data returns a value that the page stores about its present view.
 func (p tab) data(name string) string {
 	p.t.Helper()
 	return p.eval("document.body.dataset." + name)
@@ -50,7 +50,7 @@ func (p tab) wantText(selector string, parts ...string) {
 	}
 }
 
-// broken is a real run with a violation put into it: as if its last grant had been wrong.
+// broken returns the trace of a real run with an artificial violation, as if the last grant had been wrong.
 func broken(t *testing.T) *trace.Trace {
 	t.Helper()
 	r, err := sim.Run(sim.Options{Seed: 6, Record: true})
@@ -81,7 +81,7 @@ func write(t *testing.T, tr *trace.Trace) string {
 	return file
 }
 
-// inView counts the messages of a stretch of time that concern a ref, or with -1 all.
+// inView counts the messages of a period of time that concern a reference, or all messages if ref is -1.
 func inView(tr *trace.Trace, from, to int64, ref int) (n int) {
 	for _, m := range tr.Messages {
 		end := max(m.Arrived, m.Sent)
@@ -105,7 +105,7 @@ func TestBrowserShowsTheViolation(t *testing.T) {
 	if got := p.eval("document.querySelectorAll('#steps li').length"); got != strconv.Itoa(len(tr.Violation.Steps)) {
 		t.Errorf("%s steps told, want %d", got, len(tr.Violation.Steps))
 	}
-	// It opens where the violation is.
+	// The page opens at the violation.
 	from, to := p.figure("from"), p.figure("to")
 	if at := float64(tr.Violation.At); from > at || to < at || to-from > 5e9 {
 		t.Errorf("it shows %v to %v, the violation is at %v", from, to, at)
@@ -116,7 +116,8 @@ func TestBrowserShowsTheViolation(t *testing.T) {
 	}
 }
 
-// A machine of one's own may have no pages, grants and transfers: the page explains none, and offers none to be hidden.
+// A user's machine may have no pages, grants and transfers: the page then explains none of these, and offers no switch
+// to hide these.
 func TestBrowserExplainsWhatThereIs(t *testing.T) {
 	tr := &trace.Trace{Title: "lock", End: 1e9,
 		Nodes: []trace.Node{
@@ -253,7 +254,7 @@ func TestBrowserObeysMouseAndKeys(t *testing.T) {
 	}
 }
 
-// A long run stays whole and drawable, and a run in which nothing happened too.
+// The page can draw a long run completely, and also a run in which nothing happened.
 func TestBrowserBearsBigAndEmptyRuns(t *testing.T) {
 	tr := broken(t)
 	big := *tr
@@ -284,7 +285,7 @@ func TestBrowserBearsBigAndEmptyRuns(t *testing.T) {
 	p.want("messages", "0")
 }
 
-// What a run holds is shown, never obeyed.
+// Text in a run is shown, and never interpreted as HTML or as a script.
 func TestBrowserShowsHostileWordsAsWords(t *testing.T) {
 	tr := broken(t)
 	evil := `</script><script>document.body.dataset.error = "obeyed"</script><img src=x onerror=alert(1)>`
@@ -304,7 +305,7 @@ func TestBrowserShowsHostileWordsAsWords(t *testing.T) {
 	}
 }
 
-// The picture is drawn: in both colour schemes it has their background, grants, and many more colours.
+// The picture is drawn: in both colour schemes it has the background of the scheme, grants, and many more colours.
 func TestBrowserDraws(t *testing.T) {
 	file := write(t, broken(t))
 	for scheme, back := range map[string]color.RGBA{"light": {255, 255, 255, 255}, "dark": {0x14, 0x18, 0x1d, 255}} {
@@ -330,7 +331,7 @@ func TestBrowserDraws(t *testing.T) {
 	}
 }
 
-// Without a browser, too: the data in the page is the trace, whole.
+// Also without a browser: the data in the page is the complete trace.
 func TestPageHoldsTheTrace(t *testing.T) {
 	tr := broken(t)
 	tr.Violation.Story = "</script><b>&\u2028"

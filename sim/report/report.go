@@ -3,10 +3,10 @@
 // property with its story.
 //
 // The page consists of page.html with page.css, three small scripts and the trace as JSON embedded in the page. The
-// page opens from a file and makes no network request; its content security policy enforces this.
+// page opens from a file and makes no network request; the content security policy of the page enforces this.
 //
 // Example: after a run with a recorder, the caller passes the trace to WriteFile with a file name and opens the file in
-// a browser. A second run may write to the same name, because WriteFile replaces pages that it wrote itself.
+// a browser. A second run may write to the same name, because WriteFile replaces pages that an earlier call wrote.
 package report
 
 import (
@@ -40,7 +40,7 @@ var (
 
 var page = template.Must(template.New("page").Parse(pageHTML))
 
-// Write writes the HTML page for t to w. It returns the first error of encoding or writing.
+// Write writes the HTML page for t to w and returns the first error of encoding or writing.
 func Write(w io.Writer, t *trace.Trace) error {
 	// The encoder writes <, > and & as escapes, so nothing in the data can end the script element.
 	data, err := json.Marshal(t)
@@ -68,11 +68,11 @@ func Write(w io.Writer, t *trace.Trace) error {
 	return nil
 }
 
-// generator appears in the head of each page, so that WriteFile recognises pages that it wrote.
+// generator appears in the head of each page, so that WriteFile recognises the pages of earlier calls.
 const generator = `<meta name="generator" content="kvferry sim">`
 
-// WriteFile writes the HTML page for t to the named file. It replaces a file only if an earlier call wrote that file,
-// and returns an error for any other existing file.
+// WriteFile writes the HTML page for t to the named file. An existing file is replaced only if an earlier call wrote
+// that file; otherwise WriteFile returns an error.
 func WriteFile(name string, t *trace.Trace) error {
 	var text bytes.Buffer
 	if err := Write(&text, t); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
-// A page takes the place of a page, and of no other file.
+// WriteFile replaces a page, and no other file.
 func TestAPageReplacesPagesAlone(t *testing.T) {
 	dir := t.TempDir()
 	page, mine := filepath.Join(dir, "page.html"), filepath.Join(dir, "index.html")

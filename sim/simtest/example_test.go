@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/sim/simtest"
 )
 
-// Two prefills push what they share to one decode, and each its own.
+// twoPrefills returns a plan in which two prefill nodes push shared chunks and chunks of their own to a decode node.
 func twoPrefills() sim.Plan {
 	p := sim.NewPlan()
 	p.Topology.Senders, p.Topology.ReceiverPages = 2, 8
@@ -25,8 +25,8 @@ func twoPrefills() sim.Plan {
 	return p
 }
 
-// noDrain is a promise of the embedder's own: no command is refused because a node drains, before any node was told to
-// drain. The oracle remembers whether one was.
+// noDrain is a promise of the user: no command is refused because of a drain before some node was asked to drain. The
+// oracle remembers whether a node was asked.
 var noDrain = oracle.Of("no-drain", "no command is refused for a drain that was never asked for",
 	func(l *oracle.Listen[bool]) {
 		oracle.On(l, func(drained *bool, c *oracle.Call, e *effects.Command) {
@@ -41,8 +41,8 @@ var noDrain = oracle.Of("no-drain", "no command is refused for a drain that was 
 		})
 	})
 
-// ExampleCheck is a whole test: a topology and a workload of its own, faults that each seed draws anew, and a promise of
-// its own.
+// ExampleCheck is a complete test with a topology, a workload and a promise of the user; each seed draws different
+// faults.
 func ExampleCheck() {
 	test := func(t *testing.T) {
 		simtest.Check(t, simtest.Case{

@@ -1,9 +1,9 @@
 // Package simtest runs the simulator from go test, for the continuous integration of a project that embeds kvferry. A
-// test provides a topology, a workload and promises of its own, and runs any number of seeds, each of which draws other
-// faults.
+// test provides a topology, a workload and promises of its own, and runs any number of seeds, each of which draws
+// different faults.
 //
 // For example, the following test promises that no command is refused because of a drain, unless some node was asked to
-// drain. The oracle keeps a bool in each run. It receives each command that a node receives, and each outcome:
+// drain. The oracle keeps a bool in each run, and receives each command that a node receives, and each outcome:
 //
 //	var noDrain = oracle.Of("no-drain", "no command is refused for a drain that was never asked for",
 //		func(l *oracle.Listen[bool]) {
@@ -43,8 +43,8 @@ import (
 	"github.com/kvferry/kvferry/sim/report"
 )
 
-// Replay is the name of an environment variable. If it is set, [Check] runs only the seed, or the file of a plan, that
-// is its value.
+// ReplayEnv is the name of an environment variable. If the variable is set to a seed, or to the file of a plan, [Check]
+// runs only this seed or plan.
 const Replay = "KVFERRY_REPLAY"
 
 // SeedsDefault is the number of seeds of a Case that sets no number. With -short a tenth of them run.
@@ -56,10 +56,10 @@ type Case struct {
 	Seeds uint64
 	// System is the system to run; nil means sim.PD.
 	System *sim.System
-	// Profile narrows the draws; empty means sim.DefaultProfile. It has no effect if Plan is set.
+	// Profile narrows the draws; empty means sim.DefaultProfile. Profile has no effect if Plan is set.
 	Profile string
-	// Plan draws the plan of a seed. It often returns a fixed plan with drawn faults: see [sim.Plan.WithFaults]. It is
-	// called from several goroutines.
+	// Plan draws the plan of a seed, often as a fixed plan with drawn faults: see [sim.Plan.WithFaults]. Several
+	// goroutines call Plan at the same time.
 	Plan func(seed uint64) sim.Plan
 	// Oracles judge promises of the caller.
 	Oracles []oracle.Oracle

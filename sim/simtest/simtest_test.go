@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// witness is a testing.TB that keeps what it is told.
+// recordingT is a testing.TB that records its output.
 type witness struct {
 	testing.TB
 	name   string
@@ -37,7 +37,7 @@ func (w *witness) Fatal(args ...any) {
 }
 func (w *witness) Fatalf(format string, args ...any) { w.Fatal(fmt.Sprintf(format, args...)) }
 
-// watch runs a check and gives what it told.
+// runCheck runs a check and returns its output.
 func watch(t *testing.T, name string, c simtest.Case) (told string, failed bool) {
 	t.Helper()
 	w := &witness{TB: t, name: name}
@@ -52,7 +52,7 @@ func watch(t *testing.T, name string, c simtest.Case) (told string, failed bool)
 	return w.told.String(), w.failed
 }
 
-// putsNeverFail is a promise that nobody gave: the plane may fail.
+// putsNeverFail is not a promise of kvferry: the plane may fail.
 var putsNeverFail = oracle.Of("puts-never-fail", "no plane ever fails", func(l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Deliver) {
 		if c.Sends() && e.Code == effects.Faulted {
@@ -61,7 +61,7 @@ var putsNeverFail = oracle.Of("puts-never-fail", "no plane ever fails", func(l *
 	})
 })
 
-// TestCheck: a failure is kept, told, and runs again by what it tells.
+// TestCheck: the plan of a failure is saved and reported, and the reported command runs the plan again.
 func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := simtest.Case{Seeds: 60, Oracles: []oracle.Oracle{putsNeverFail}}
@@ -97,7 +97,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestEnd: an oracle hears at the end of a run what came of it.
+// TestEnd: an oracle receives the result at the end of a run.
 func TestEnd(t *testing.T) {
 	end := oracle.Of("something-moves", "each run reads something", func(l *oracle.Listen[struct{}]) {
 		oracle.On(l, func(_ *struct{}, c *oracle.Call, e sim.Ended) {
@@ -109,8 +109,7 @@ func TestEnd(t *testing.T) {
 	simtest.Check(t, simtest.Case{Seeds: 30, Profile: "calm", Oracles: []oracle.Oracle{end}})
 }
 
-// TestPlans: whatever rapid draws can run, is read back as it was written, and breaks
-// no promise.
+// TestPlans: every plan that rapid draws can be run, can be written and read again, and breaks no promise.
 func TestPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := simtest.Plans().Draw(t, "plan")

@@ -83,7 +83,7 @@ func (r *Recorder) sent(p *noted) {
 		}
 		q := &w.Requests[p.A-1]
 		if q.Conn == nil {
-			m.Arrived = p.At // The reply goes to a source of noise that does not wait for it.
+			m.Arrived = p.At // The source of the noise does not wait for the reply.
 			break
 		}
 		over = q.Conn
@@ -166,7 +166,7 @@ func (r *Recorder) granted(p *noted) {
 	id := effects.GrantID(p.A)
 	g := n.Grants[id]
 	if g == nil {
-		return // An oracle refused it.
+		return // An oracle rejected the grant.
 	}
 	t := trace.Grant{Ref: r.grantRef(n.ID, n.Life, id), Node: int(n.ID), Life: int(n.Life), Peer: trace.World, From: p.At,
 		Lease: n.When(g.Ends), Revoked: trace.Never, Gone: trace.Never, Refs: r.grantRefs(n.ID, id)}

@@ -14,7 +14,7 @@ import (
 // each row the step that inserted it. When a step removes rows, the recorder removes the rows of the steps that have
 // the most references in common with it: the same grant, command or request.
 
-// heldOf identifies one count of one node.
+// countKey identifies a count of a node.
 type heldOf struct {
 	node int32
 	what string
@@ -26,7 +26,7 @@ type heldSince struct {
 	rows []heldRow
 }
 
-// A heldRow is one row or one page that a machine has.
+// An insertedRow is a row or a page that a machine has.
 type heldRow struct {
 	step int // index of the event of the step, counted from the start of the run
 	refs []int

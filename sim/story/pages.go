@@ -8,13 +8,13 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// pageTrack is the timeline of one page with the state of its open span.
+// pageTimeline is the timeline of a page with the state of the open span.
 type pageTrack struct {
 	page trace.Page
 	now  pageSeen
 }
 
-// pageSeen holds the values that distinguish one span of a page from the next span.
+// pageView holds the values that distinguish a span of a page from the next span.
 type pageSeen struct {
 	state  string
 	grant  effects.GrantID

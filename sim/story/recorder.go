@@ -13,7 +13,7 @@ import (
 // one comparison with nil per line.
 type Recorder struct {
 	names
-	pending *noted // the last line; its effect is visible only after it was carried out
+	pending *noted // the last line, whose effect is visible only after the line was carried out
 	dirty   []bool // by node: set if the node was touched since the last look
 
 	transfers map[corrOf]int // indexes in t.Transfers, by the correlation of the initiator
@@ -29,7 +29,7 @@ type Recorder struct {
 	// by node: the number of events, including dropped ones, when the machine received its last event
 	stepped []int
 	held    map[heldOf]*heldSince
-	probes  int             // index of the event that began the probes; 0 if they have not begun
+	probes  int             // index of the event that began the probes; 0 before the probes begin
 	storing map[pageOf]bool // on fenced planes: half of the page was copied
 }
 
@@ -54,7 +54,7 @@ type (
 	}
 )
 
-// noted is a line of the journal with the description of its message, if there is one.
+// pendingLine is a line of the journal with the description of its message, if the line has a message.
 type noted struct {
 	world.Entry
 	message *described
@@ -125,7 +125,7 @@ func (r *Recorder) forget() {
 	r.t.Events = append(r.t.Events[:0], r.t.Events[n:]...)
 }
 
-// flush interprets the pending line after it was carried out.
+// flushLine interprets the pending line after its delivery was carried out.
 func (r *Recorder) flush() {
 	p := r.pending
 	if p == nil {
@@ -139,7 +139,7 @@ func (r *Recorder) flush() {
 	e.Words = r.words(p)
 }
 
-// Look updates the trace. The simulator calls Look after each delivery.
+// AfterDelivery updates the trace. The simulator calls this method after each delivery.
 func (r *Recorder) Look() {
 	r.flush()
 	for i, n := range r.w.Nodes {

@@ -18,7 +18,7 @@ type names struct {
 	refs map[string]int // indexes in t.Refs
 }
 
-// ref returns the index of a name in t.Refs, and adds the name if it is new.
+// refIndex returns the index of a name in t.Refs, and adds a name that is new.
 func (r *names) ref(format string, args ...any) int {
 	name := fmt.Sprintf(format, args...)
 	i, ok := r.refs[name]
@@ -44,8 +44,8 @@ func (r *names) grantRef(node int32, life uint32, id effects.GrantID) int {
 	return r.ref("n%d grant %d", node, id)
 }
 
-// refsOf collects the references of a line: the things that its numbers name in the journal, and the things that belong
-// to them.
+// refsOf collects the references of a line: the things that the numbers of the line name in the journal, and everything
+// that belongs to these things.
 func (r *Recorder) refsOf(p *noted) []int {
 	var refs []int
 	f := world.Forms[p.Kind]
@@ -98,7 +98,7 @@ func (r *Recorder) named(p *noted, name string, v uint64) []int {
 		if v > 0 && v <= uint64(len(w.Links)) {
 			return []int{r.ref("link %d", v)}
 		}
-	case "first": // A Publish or Grant names its first page; grants name the others themselves.
+	case "first": // A Publish or a Grant names only the first page. The record of the grant names the remaining pages.
 		if p.Node >= 0 {
 			return []int{r.pageRef(p.Node, uint32(v))}
 		}
@@ -168,7 +168,7 @@ func (r *names) grantRefs(node int32, id effects.GrantID) []int {
 	return refs
 }
 
-// transferRefs returns the references of a transfer and of the pages of one pair, or of all pairs if pair is -1.
+// transferRefs returns the references of a transfer and of the pages of a pair, or of all pairs if pair is -1.
 func (r *names) transferRefs(id uint64, pair int) []int {
 	if id == 0 || id > uint64(len(r.w.Transfers)) {
 		return nil
@@ -208,7 +208,7 @@ type described struct {
 	refs []int
 }
 
-// describe decodes a message. from is the node that has the message, which for a reply is its author.
+// describeMessage decodes a message. The node from has the message; it is the author of a reply.
 func (r *names) describe(from int32, b []byte) *described {
 	d := &described{Message: r.of.Message(from, b)}
 	d.Text = bounded(d.Text)

@@ -1,8 +1,10 @@
 // Package story turns the journal of one simulated run into a trace: a record of messages, transfers, grants, commands
-// and page states, with sentences that explain the events. For a violated property it selects the steps that led to it.
+// and page states, with sentences that explain the events. For a violated property the package selects the steps that
+// led to the violation.
 //
-// Example: the simulator calls New before a run, Note for each line of the journal and Look after each delivery. If an
-// oracle fails, it calls Violated. End returns the trace, which package report draws.
+// Example: the simulator calls New before a run, RecordLine for each line of the journal and AfterDelivery after each
+// delivery. If an oracle fails, the simulator calls RecordViolation. Finish returns the trace, which package report
+// draws.
 package story
 
 import (
@@ -61,9 +63,10 @@ func (r *Recorder) isNoise(e *trace.Event) bool {
 	return strings.HasPrefix(e.Text, world.Forms[world.KindNoise].Name)
 }
 
-// touching says what a step is: an event that speaks of a page, grant, transfer, command or connection
-// concerned. Only where there is none does one do that speaks of a request, since a request has many of
-// them, or else of a key, which many requests share, or else one of the nodes.
+// touchFilter returns a function that reports whether an event is a step of the violation. A step is an event that
+// refers to a page, grant, transfer, command or connection in v.Concerns. If v.Concerns lists none of these, a step
+// refers to a request in v.Concerns, which has many such events; otherwise to a key, which many requests share;
+// otherwise a step is any event of the nodes in v.Nodes.
 func (r *Recorder) touching(v *trace.Violation) func(e *trace.Event) bool {
 	rank := func(ref int) int {
 		switch name := r.t.Refs[ref]; {
@@ -82,7 +85,7 @@ func (r *Recorder) touching(v *trace.Violation) func(e *trace.Event) bool {
 		node := slices.Contains(v.Nodes, e.Node)
 		switch {
 		case e.Group == trace.Fault:
-			// What befell a node concerns all that it had, but noise is no message of anybody's.
+			// A fault of a node affects everything on the node. Noise is excluded, because no node sent it.
 			if len(e.Refs) == 0 {
 				return node && !r.isNoise(e)
 			}

@@ -8,7 +8,8 @@ import (
 )
 
 // A Teller gives a recorder access to a run. The world describes nodes, networks, planes and memory. The simulated
-// system implements Teller to describe the commands of engines, the contents of messages and the beliefs of machines.
+// system implements this interface to describe the commands of engines, the contents of messages and the beliefs of
+// machines.
 type Teller interface {
 	Whole() *world.World
 	Who(node int32) string                    // the name of a node in sentences
@@ -26,9 +27,10 @@ type Teller interface {
 	Key(k uint32) []byte                        // the text of a key, or nil
 	Believed(n *world.Node, page uint32) Belief // of the machine of the node
 	Lease(n *world.Node) effects.Duration       // lease of the grants of a node
-	// Held counts what a node's machine should not have when nothing is under way, by the names of oracle.Left.
+	// VisitLeftovers visits the counts of everything that a node's machine must not have while nothing is in flight, under
+	// the names of [oracle.Leftover].
 	Held(n *world.Node, visit func(what string, count int))
-	// Message decodes a message. from is the node that has it, which for a reply is its author.
+	// DescribeMessage decodes a message. The node from has the message; it is the author of a reply.
 	Message(from int32, b []byte) Message
 }
 

@@ -40,7 +40,7 @@ func (r *Recorder) Violated(f *world.Failure, args []any) {
 		slices.Sort(v.Concerns)
 		v.Concerns = slices.Compact(v.Concerns)
 	}
-	if last := len(r.t.Events) - 1; !about && last >= 0 { // A panic: what it was stepped with.
+	if last := len(r.t.Events) - 1; !about && last >= 0 { // A panic: use the event with which the machine was stepped.
 		v.Concerns = slices.Clone(r.t.Events[last].Refs)
 		if n := r.t.Events[last].Node; n >= 0 {
 			v.Nodes = []int{n}

@@ -100,7 +100,7 @@ func (r *Recorder) words(p *noted) string {
 	return ""
 }
 
-// phaseWords describes the phases of [world.live], in order.
+// phaseTexts describes the phases of [world.World.RunPhases], in order.
 var phaseWords = [...]string{
 	"faults may occur", "faults end and connections recover", "commands must end", "probes", "unused data expires", "all nodes drain",
 }

@@ -1,4 +1,5 @@
-// Package systems is the list of what runs beside prefill and decode on ranks: a new one adds its line to [Flows].
+// Package systems lists the flows that the simulator runs in addition to prefill and decode, and combines their
+// profiles and their scopes with those of prefill and decode. A new flow adds a line to [Flows].
 package systems
 
 import (
@@ -19,10 +20,10 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/register"
 )
 
-// Flows are all that there are.
+// Flows lists all flows.
 var Flows = pd.Flows{&recall.Flow, &p2p.Flow, &layerwise.Flow, &register.Flow, &agent.Flow}
 
-// Profiles are the names that [Expand] takes.
+// Profiles returns the names that [Expand] accepts.
 func Profiles() []string {
 	all := slices.Clone(expand.Profiles)
 	for _, f := range Flows {
@@ -33,7 +34,7 @@ func Profiles() []string {
 	return append(all, condense.Profile)
 }
 
-// CheckProfile refuses a name that is none of Profiles; empty is the default.
+// CheckProfile returns an error if the name is not in [Profiles]. The empty name stands for the default profile.
 func CheckProfile(profile string) error {
 	if profile != "" && !slices.Contains(Profiles(), profile) {
 		return fmt.Errorf("sim: profile %q is unknown: use one of %s", profile, strings.Join(Profiles(), ", "))
@@ -41,7 +42,7 @@ func CheckProfile(profile string) error {
 	return nil
 }
 
-// Expand draws the plan of a seed. The error tells of a profile that does not exist.
+// Expand draws the plan of a seed. It returns an error if the profile does not exist.
 func Expand(seed uint64, profile string) (plan.Plan, error) {
 	if err := CheckProfile(profile); err != nil {
 		return plan.Plan{}, err
@@ -64,7 +65,7 @@ func Expand(seed uint64, profile string) (plan.Plan, error) {
 	return expand.Plan(seed, profile, nil), nil
 }
 
-// Scopes are all small worlds, by name.
+// Scopes returns the scopes of all small worlds, sorted by name.
 func Scopes() []explore.Scope {
 	all := scopes.All()
 	for _, f := range Flows {

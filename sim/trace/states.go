@@ -4,7 +4,7 @@ package trace
 type PageState struct{ Name, Meaning string }
 
 // PageStates returns the states of pages, ordered from the least to the most protected. A page that is in several
-// states at once is shown in the last of them.
+// states at once is shown in the last of these states.
 func PageStates() []PageState {
 	return []PageState{
 		{"free", "unused"},

@@ -2,7 +2,7 @@
 // every page over time, and the property that was violated, if any. The package contains only data types. Package sim
 // writes a trace when the caller requests one, and package sim/report draws the trace as an HTML page.
 //
-// Times are simulated nanoseconds since the start of the run. Nodes are numbered as in the event log; World stands for
+// Times are simulated nanoseconds since the start of the run. Nodes are numbered as in the event log; NoNode stands for
 // everything that is not a node.
 //
 // Example: a sender reserves page 3, a receiver grants a page, and a transfer stores both halves. The trace then has a
@@ -10,7 +10,7 @@
 // and for each page the Spans "reserved", "lent" or "granted" and "landing".
 package trace
 
-// World is the node number for everything that is not a node: the proxy, the network, the clients of the engines.
+// NoNode is the node number for everything that is not a node: the proxy, the network, the clients of the engines.
 const World = -1
 
 // Never is the end time of a span or an action that had not ended when the run ended.
@@ -18,14 +18,14 @@ const Never = -1
 
 // A Trace is the record of one run.
 type Trace struct {
-	Title   string `json:"title"`   // the command that replays it
+	Title   string `json:"title"`   // the command that replays the run
 	Seed    uint64 `json:"-"`       // omitted: too large for a JavaScript number; Title contains it
 	Hash    string `json:"hash"`    // hash of the whole event log
 	End     int64  `json:"end"`     // the last instant of the run
 	Dropped int    `json:"dropped"` // number of events at the start that exceeded the capacity of the recorder
 
-	// Refs holds the names of the things that events mention, such as "n1 page 3", "request r7" or "transfer 12". Events
-	// and the other records refer to them by index.
+	// Refs holds the names of the things that events mention, such as "n1 page 3", "request r7" or "transfer 12". The
+	// records refer to these names by index.
 	Refs []string `json:"refs"`
 
 	Nodes     []Node     `json:"nodes"`
@@ -38,7 +38,7 @@ type Trace struct {
 	Violation *Violation `json:"violation,omitempty"` // nil if no property was violated
 }
 
-// A Node is one lane of the drawing.
+// A Node is a lane of the drawing.
 type Node struct {
 	Name  string `json:"name"`
 	Role  string `json:"role"` // "sender", "receiver" or "both"
@@ -46,7 +46,7 @@ type Node struct {
 	Lives []Span `json:"lives"` // State: "up", "down" or "frozen", without gaps
 }
 
-// A Span is a period of time with one state.
+// A Span is a period of time in which the state does not change.
 type Span struct {
 	From  int64  `json:"from"`
 	To    int64  `json:"to"` // Never: until the end of the run
@@ -55,7 +55,7 @@ type Span struct {
 	Refs  []int  `json:"refs,omitempty"`
 }
 
-// An Event is one line of the event log.
+// An Event is a line of the event log.
 type Event struct {
 	At    int64  `json:"at"`
 	Node  int    `json:"node"`
@@ -80,7 +80,7 @@ const (
 	Phase   Group = "phase" // phases of the run
 )
 
-// A Message is one message between two nodes.
+// A Message is a message between two nodes.
 type Message struct {
 	From    int    `json:"from"`
 	To      int    `json:"to"`
@@ -93,7 +93,7 @@ type Message struct {
 	Refs    []int  `json:"refs,omitempty"`
 }
 
-// A Transfer is the transfer of one batch of pages.
+// A Transfer is the transfer of a batch of pages.
 type Transfer struct {
 	ID       uint64  `json:"id"`
 	From     int     `json:"from"`
@@ -121,16 +121,16 @@ type Grant struct {
 	Ref     int   `json:"ref"`
 	Node    int   `json:"node"`
 	Life    int   `json:"life"`
-	Peer    int   `json:"peer"` // World if the grant names no live node
+	Peer    int   `json:"peer"` // NoNode if the grant names no live node
 	From    int64 `json:"from"`
-	Lease   int64 `json:"lease"`   // when its lease ends
+	Lease   int64 `json:"lease"`   // when the lease of the grant ends
 	Revoked int64 `json:"revoked"` // when the machine revoked the grant
 	Gone    int64 `json:"gone"`    // when the grant became unusable: every page landed, it was revoked, or its node died
 	Pages   []int `json:"pages"`
 	Refs    []int `json:"refs,omitempty"`
 }
 
-// A Command is one command of an engine.
+// A Command is a command of an engine.
 type Command struct {
 	Ticket    uint64 `json:"ticket"`
 	Node      int    `json:"node"`
@@ -142,7 +142,7 @@ type Command struct {
 	Refs      []int  `json:"refs,omitempty"`
 }
 
-// A Page holds the states of one page over time, without the periods in which the page is free. See PageStates for the
+// A Page holds the states of a page over time, without the periods in which the page is free. See PageStates for the
 // states.
 type Page struct {
 	Node  int    `json:"node"`

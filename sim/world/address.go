@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// addresses holds the hosts of all nodes. They are the same in all runs.
+// addressTable holds the hosts of all nodes, which are the same in all runs.
 type addresses struct {
 	hosts []string
 	nodes map[string]int32 // by host
@@ -58,8 +58,8 @@ func pow10(n int) int {
 // Addr returns the address of n on a channel, whether n listens there or not.
 func (n *Node) Addr(ch effects.Channel) effects.Addr { return AddressOf(n.ID, ch) }
 
-// SecondOf returns the second address of a node, at which it listens in every incarnation that has moved. In the next
-// incarnation nothing listens there.
+// SecondOf returns the second address of a node, at which the node listens in every incarnation that has moved. In the
+// next incarnation nothing listens there.
 func SecondOf(node int32, ch effects.Channel) effects.Addr {
 	a := AddressOf(node, ch)
 	a.Host = secondHost(a.Host)
@@ -82,7 +82,7 @@ func (w *World) At(a effects.Addr, ch effects.Channel) *Node {
 	return n
 }
 
-// Meant returns the node that has a host in one of its incarnations, even if the host is not in use now, or -1.
+// NodeOfHost returns the node that has the host in any incarnation, even if the host is not in use now, or -1.
 func Meant(host string) int32 {
 	if i, ok := allAddresses().nodes[host]; ok {
 		return i
@@ -98,9 +98,9 @@ const (
 
 // ChannelDispatch is the channel on which a user's proxy notifies PD's decode engines of a prefill request. The proxy
 // sends a request to [Engines] with the name of the prefill request as its body. The empty reply says that the engine
-// was notified, or that it is down. An engine that is notified too early finds fewer chunks than it needs.
+// was notified, or that the engine is down. An engine that is notified too early finds fewer chunks than expected.
 const ChannelDispatch effects.Channel = 255
 
-// Engines is the node name by which [Boot.Addr] finds the engines of all decodes. The engines know which of them a
-// request belongs to.
+// Engines is the node name by which [Boot.Addr] finds the engines of all decodes. The engines know to which engine a
+// request belongs.
 const Engines = "engines"

@@ -1,8 +1,8 @@
 package world
 
-// An Arena hands out pieces of one large array that is kept from run to run. Pieces never move. When the array is full,
-// a new array of twice the size is allocated, and the old array lives as long as its pieces. After a few runs, one
-// array is large enough for all pieces.
+// An Arena hands out pieces of a large array that is kept from run to run. Pieces never move. When the array is full, a
+// new array of twice the size is allocated, and the old array lives as long as any piece is in use. After a few runs, a
+// single array is large enough for all pieces.
 type Arena[T any] struct{ rest, whole []T }
 
 // Take returns n zero values.

@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A message carries a chunk as the stamps of the chunk's parts. Each stamp is written at the start of its part's bytes,
+// A message carries a chunk as the stamps of the chunk's parts. Each stamp is written at the start of the part's bytes,
 // of which there are at least eight.
 
 // load writes the present content of the carried pages over the end of the message.

@@ -6,8 +6,8 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 )
 
-// claimable decides whether a push is admitted: all of its pages must be granted as stated, and no other push
-// to these pages may be in flight. A push is admitted as a whole or not at all.
+// claimable decides whether a push is admitted: all pages must be granted as stated, and no earlier push to these pages
+// may be in flight. A push is admitted as a whole or not at all.
 func (g *Grant) claimable(t *Transfer) effects.Code {
 	switch {
 	case g == nil || g.Read || g.Gone || g.Revoking || g.Peer == (effects.Incarnation{}):
@@ -50,14 +50,14 @@ func (g *Grant) Place(index uint32) int {
 	return -1
 }
 
-// refusals are the codes with which the owner of the pages may refuse a push for reasons beyond the grant: its bounds,
-// its device, or its view of the peer.
+// pushRefusals are the codes with which the owner of the pages may refuse a push for reasons beyond the grant: the
+// bounds or the device of the owner, or the owner's view of the peer.
 var refusals = []effects.Code{effects.Faulted, effects.TooMany, effects.Refused, effects.Invalid, effects.NotFound,
 	effects.Stale,
 	effects.Mismatch, effects.TooLarge, effects.Closed}
 
-// refusal draws one of the codes with which a driver may refuse an effect. The list is that of package contract, so
-// that machines have met every code that a real driver may return.
+// drawRefusal draws a code with which a driver may refuse an effect. The list is that of package contract, so that
+// machines have met every code that a real driver may return.
 func refusal(v contract.Verb, d draw.Of) effects.Code {
 	codes := contract.LegalCodes(v)[1:] // The first is OK.
 	return codes[d.Below(uint64(len(codes)))]

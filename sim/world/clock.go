@@ -18,13 +18,13 @@ func DriftMax(lease, guard effects.Duration) PPM {
 	return PPM(1_000_000 * int64(guard) / int64(2*lease-guard))
 }
 
-// of returns d times p. It does not overflow for any simulated instant.
+// scale returns d times p, without overflow for any simulated instant.
 func (p PPM) of(d int64) int64 { return d/1_000_000*int64(p) + d%1_000_000*int64(p)/1_000_000 }
 
 // Clock returns the present reading of n's clock.
 func (w *World) Clock(n *Node) effects.Time { return n.Shows(w.Now) }
 
-// A Clock is the clock of a node. Its second differs slightly from a second of simulated time.
+// A Clock is the clock of a node. A second of this clock differs slightly from a second of simulated time.
 type Clock struct {
 	Offset int64 // reading at simulated time 0, in nanoseconds
 	Drift  PPM

@@ -31,15 +31,16 @@ type commLink struct {
 	closed bool                 // this end has closed the channel
 	cut    bool                 // a fault has cut the channel
 	tick   uint64               `snap:"skip"`
-	// heardEnd and unproven are state of the target: the connection has ended, and nothing has proven that the
+	// targetSawEnd and unproven are state of the target: the connection has ended, and nothing has proven that the
 	// initiator's hardware has stopped.
 	heardEnd, unproven bool
-	// said, heard and ends are the instants of the latest message to the target, message from the target, and
-	// completion. Later ones do not arrive before these instants, which keeps them in order.
+	// lastToTarget, lastToInitiator and lastCompletion are the instants of the latest message to the target, message to
+	// the initiator, and completion. Later messages and completions do not arrive before these instants and therefore stay
+	// in order.
 	said, heard, ends int64 `snap:"skip"`
 }
 
-// CommEpoch is the true state of an epoch, whatever its two ends assume.
+// CommEpoch is the true state of an epoch, whatever the two ends assume.
 type CommEpoch struct {
 	Number  uint64
 	Over    bool // the initiator's hardware touches nothing through the epoch any more
@@ -61,7 +62,7 @@ type CommEpoch struct {
 	leaves  bool // the target's end is to be destroyed
 	gone    bool // the target's end is destroyed
 	led     bool // the destruction of the target's end has ended, successfully or not
-	lied    bool // the initiator reported that its end is gone before it was
+	lied    bool // the initiator reported too early that its end is gone
 }
 
 // Reaches reports whether an access through an epoch may reach the target's pool.

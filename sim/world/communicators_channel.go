@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// The channel of a link delivers messages in order, until it is cut, it is closed, or one of its ends dies.
+// The channel of a link delivers messages in order until the channel is cut or closed, or an end dies.
 
 // sayTarget sends a message to the target, after all earlier messages.
 func (l *Link) sayTarget(w *World, word communicator.MessageKind, epoch uint64) {
@@ -37,8 +37,8 @@ func (l *Link) closeChannel(w *World) {
 	l.endChannel(w, true)
 }
 
-// endChannel notifies the target how the connection ends. Proves states that the end proves that the initiator has
-// stopped.
+// endChannel notifies the target how the connection ends. The argument proves states that the end proves that the
+// initiator has stopped.
 func (l *Link) endChannel(w *World, proves bool) {
 	c := l.Comm
 	c.said = max(c.said, w.Now+int64(l.commDraw(w).Heavy(w.Setting.Net)))
@@ -63,8 +63,8 @@ func (l *Link) commCut(w *World) {
 	}
 }
 
-// commDied ends the links of a process that has died: its own links (the hardware stops within commMargin) and the
-// links to it.
+// endCommLinks ends the links of a process that has died: the links from the process (the hardware stops within
+// commMargin) and the links to the process.
 func (n *Node) commDied(w *World) {
 	for _, l := range w.Links {
 		c := l.Comm

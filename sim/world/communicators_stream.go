@@ -9,7 +9,7 @@ import (
 )
 
 // The hardware of a plane of communicators is a stream of batches that stores and loads page by page under an epoch. No
-// process can observe it, and only a communicator that is proven gone stops it.
+// process can observe the stream, and only a communicator that is proven gone stops the stream.
 
 // The reasons why an initiator checks whether a communicator is formed: at once, when the target's end is there, and
 // when the time is up.
@@ -129,8 +129,8 @@ func (t *Transfer) flown(w *World, b CommBatch) {
 	}
 }
 
-// outOfReach records that stores of an epoch that the hardware still has cannot reach the target any more. They fail
-// when they are tried.
+// outOfReach records that stores of an epoch that the hardware still has cannot reach the target any more. The
+// remaining stores fail when the hardware tries to make them.
 func (l *Link) outOfReach(w *World, e *CommEpoch) {
 	for _, b := range l.Comm.Stream {
 		if t := w.Transfers[b.t-1]; b.Epoch == e.Number && !t.Read {
@@ -165,8 +165,8 @@ func (l *Link) epochOver(w *World, e *CommEpoch) {
 	}
 }
 
-// tearDown ends an epoch: the stream is aborted, the end is destroyed, and accesses in the network arrive. This takes
-// time, and occasionally there is no proof that it has happened.
+// tearDown ends an epoch: the stream is aborted, the end is destroyed, and accesses in the network arrive. The teardown
+// takes time, and occasionally there is no proof of its end.
 func (l *Link) tearDown(w *World, n *Node, d communicator.TearDown) {
 	c := l.Comm
 	c.Epoch(d.Epoch).Fenced = true

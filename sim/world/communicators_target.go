@@ -29,7 +29,8 @@ type CommRevoke struct {
 // commName identifies an epoch of a link.
 type commName struct{ Link, Epoch uint64 }
 
-// bookMax is the number of revocations that are recorded individually. It is small, so that runs reach it.
+// newestRevokesMax is the number of revocations that are recorded individually. The number is small, so that runs reach
+// the limit.
 const bookMax = 4
 
 // commLimits returns the limits of each target.

@@ -10,9 +10,9 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Conn is a client connection with the behaviour of a ZMQ socket. It exists before its peer does and finds a
-// restarted peer by itself. Window limits the number of requests in flight. If a request or a reply is lost, the
-// connection stays silent until its owner closes it.
+// Conn is a client connection with the behaviour of a ZMQ socket. The connection may exist before the peer does, and
+// finds a restarted peer by itself. Window limits the number of requests in flight. If a request or a reply is lost,
+// the connection stays silent until its owner closes it.
 type Conn struct {
 	ID      uint64       `snap:"skip"`
 	Name    plan.Subject // in draws
@@ -23,7 +23,7 @@ type Conn struct {
 	Host    string `snap:"skip"` // by which the client addressed the server
 	known   uint32 // the server's incarnation that last received from the client; 0 also if none
 	Closed  bool
-	Dead    bool  // nothing arrives any more, except for Adrift
+	Dead    bool  // nothing arrives any more, except for Stragglers
 	Up      bool  `snap:"skip"` // the client was notified that it is open
 	Told    int64 `snap:"skip"` // when the client was notified whether it is open; 0: not yet
 	Window  uint16
@@ -31,13 +31,13 @@ type Conn struct {
 	Opened  effects.Time    `snap:"skip"` // on the client's clock
 	posted  int64           `snap:"skip"` // when the newest reply leaves the client's mailbox
 	arrives int64           `snap:"skip"` // when the newest post reaches a user's machine, which receives posts in order
-	Sent    uint64          // number of messages sent on it
+	Sent    uint64          // number of messages sent on the connection
 	Offer   effects.GrantID // the offer that the newest request is about
-	Lane    bool            // it carries offers
+	Lane    bool            // the connection carries offers
 	Asking  uint16          // requests that the client does not know to have ended
 
-	Adrift   []question `snap:"skip"` // requests in flight when it broke that arrive all the same
-	AdriftTo uint32     // the server's incarnation at which they arrive
+	Adrift   []question `snap:"skip"` // requests in flight when the connection broke that arrive all the same
+	AdriftTo uint32     // the server's incarnation at which the stragglers arrive
 }
 
 // question is a Send on a connection.
@@ -97,7 +97,7 @@ type Request struct {
 	Life    uint32
 	Channel effects.Channel
 	Replied bool
-	Moot    bool            // the server knows that the client is gone, or the client has sent it again
+	Moot    bool            // the server knows that the client is gone, or the client has repeated the request
 	Noise   bool            // sent by a stranger
 	repeats bool            // it gives a field twice
 	Plain   int             // the job of the plain sender that sent it, from 1
@@ -113,7 +113,7 @@ func (w *World) ConnOf(id uint64) *Conn {
 	return w.Conns[id-1]
 }
 
-// serverConn returns the id by which the server knows c. It differs in each of the server's incarnations.
+// serverConnID returns the id by which the server knows c. The id differs in each of the server's incarnations.
 func (c *Conn) serverConn() uint64 { return 1<<40 | uint64(c.known)<<32 | c.ID }
 
 // originOf returns the origin of a connection, given the id by which its server knows it. Each node is a host of its
@@ -200,7 +200,8 @@ func (w *World) Close(n *Node, e *effects.Close) {
 	c.tellServer(w, false)
 }
 
-// unanswered ends all requests of a connection, in order. The requests stay in Asked, because replies may still arrive.
+// unanswered ends all requests of a connection, in order. The requests stay in the list, because replies may still
+// arrive.
 func (c *Conn) unanswered(w *World, n *Node, late effects.Duration, code effects.Code) {
 	for i := range c.Asked {
 		if q := &c.Asked[i]; !q.Ended {
@@ -210,8 +211,8 @@ func (c *Conn) unanswered(w *World, n *Node, late effects.Duration, code effects
 	}
 }
 
-// tellServer lets the server notice that its client has disconnected. Transports need not report that, unless always is
-// set.
+// tellServer lets the server notice that its client has disconnected. Transports need not report the disconnect; if
+// always is set, the report is not omitted.
 func (c *Conn) tellServer(w *World, always bool) {
 	if c.Server < 0 || c.known == 0 || c.Channel.Order() == effects.OneWay {
 		return
@@ -283,7 +284,7 @@ func (w *World) arrive(d Delivery) {
 		return
 	}
 	s := w.Nodes[c.Server]
-	if !s.Up { // ZMQ keeps it until the peer is up again.
+	if !s.Up { // ZMQ keeps the message until the peer is up again.
 		if c.Closed {
 			w.Recycle(d.Body)
 			return
@@ -364,8 +365,8 @@ func (c *Conn) answerHeard(w *World, n *Node, corr effects.Corr, body []byte) {
 func (c *Conn) Drowned() bool { return c.Dead && len(c.Adrift) == 0 }
 
 // drifts draws whether messages that are in flight when c breaks arrive at the server all the same. A server still
-// reads what its kernel has received on a connection that was lost for the client. On other channels requests also end
-// by time, so late messages occur there without it.
+// reads what its kernel has received on a connection that was lost for the client. On the remaining channels requests
+// also end by time, so late messages occur there without stragglers.
 func (c *Conn) drifts(w *World) bool {
 	if c.Channel != effects.ChannelLookup || c.Server < 0 || w.Nodes[c.Server].User || !w.Nodes[c.Server].Up {
 		return false
@@ -373,7 +374,7 @@ func (c *Conn) drifts(w *World) bool {
 	return w.Seed >= draw.RestlessSeed || w.ConnDraw(draw.Cut, c).Again().Permille(500)
 }
 
-// Cut breaks c. The client notices unless deaf is set, and the server may notice as well.
+// Cut breaks c. The client notices the break unless unnoticed is set, and the server may also notice the break.
 func (w *World) Cut(c *Conn, deaf bool) {
 	if c.Closed || c.Dead {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Copy is an [effects.Copy] of pages into the arena. The device moves half a page at a time, interleaved with other
-// copies. A copy may fail or stall, and may continue for a while after it was cancelled.
+// Copy is an [effects.Copy] of pages into the arena. The device moves half a page at a time, interleaved with further
+// copies. A copy may fail or stall, and may continue for a while after a cancellation.
 type Copy struct {
 	ID        uint64
 	Name      plan.Subject // in draws
@@ -17,14 +17,14 @@ type Copy struct {
 	Node      *Node
 	Pool      *Pool
 	Pairs     []effects.CopyPair
-	Peer      effects.Incarnation // the peer that requested them
-	Operation uint64              // the operation in which it requested them
-	stop      effects.Code        // why it does not continue to its end
+	Peer      effects.Incarnation // the peer that requested the pages
+	Operation uint64              // the operation in which the peer requested the pages
+	stop      effects.Code        // why the copy does not continue to its end
 	begun     bool                // the second half of a page is due
-	over      bool                // it moves nothing any more
+	over      bool                // the copy moves nothing any more
 	reported  bool                // CopyDone was queued
-	settled   bool                // CopyDone or Settled has reported that it is settled
-	Touching  bool                // until its machine is notified that it is settled
+	settled   bool                // CopyDone or Settled has reported the copy as settled
+	Touching  bool                // until the machine is notified that the copy is settled
 }
 
 // settledCopy marks a delivery of KindSettled that is about a copy.

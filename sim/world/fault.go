@@ -70,7 +70,8 @@ func (n *Node) fall(w *World) {
 	w.Crash(n)
 }
 
-// Crash ends an incarnation at once. Its memory and tables are lost, but what it submitted to hardware continues.
+// Crash ends an incarnation at once. The memory and tables of the incarnation are lost, but operations that were
+// submitted to hardware continue.
 func (w *World) Crash(n *Node) {
 	if !n.Up || w.Healed {
 		n.Trap = Trap{}
@@ -114,7 +115,7 @@ func (n *Node) stop(w *World) draw.Of {
 			c.tellServer(w, false)
 		}
 		if c.Server == n.ID && c.known == n.Life && c.Waits() > 0 {
-			// The request was lost with its server. Some transports report that and some do not.
+			// The request was lost with its server. Only some transports report the loss.
 			w.Cut(c, w.Struck(plan.FaultUnnoticed, c.Name, c.Sent))
 		}
 	}
@@ -136,7 +137,7 @@ func (n *Node) leaveLinks(w *World, d draw.Of) {
 		case l.Lost:
 			l.settleDead(w)
 		case n.Pulls && !w.Setting.Leased && w.Nodes[l.From].draw(w, draw.Notice).Permille(500):
-			// A peer that has mapped the memory continues to read until it notices the end.
+			// A peer that has mapped the memory continues to read until the peer notices the end.
 			w.ForNode(w.Nodes[l.From], d.Again().Again().Heavy(2*w.Setting.Net), Delivery{Kind: KindNoticed, A: l.ID})
 		default:
 			w.EndLink(w.Nodes[l.From], l, w.Nodes[l.From].draw(w, draw.Notice), true)
@@ -155,7 +156,7 @@ func (l *Link) settleDead(w *World) {
 	}
 }
 
-// restart starts the next incarnation of a node that is down and delivers the messages that waited for it.
+// restart starts the next incarnation of a node that is down and delivers the messages that waited for the restart.
 func (n *Node) restart(w *World) {
 	if n.Up {
 		return
@@ -212,7 +213,7 @@ func (n *Node) thaw(w *World) {
 	n.thawed = late[:0]
 }
 
-// cutSomeConn breaks one connection that is open.
+// cutRandomConn breaks a random open connection.
 func (w *World) cutSomeConn(x Delivery) {
 	var open []*Conn
 	for _, c := range w.Going.Conns.Some {
@@ -229,7 +230,7 @@ func (w *World) cutSomeConn(x Delivery) {
 	w.Cut(c, w.Struck(plan.FaultUnnoticed, c.Name, c.Sent))
 }
 
-// cutSomeLink ends one link that is in use.
+// cutRandomLink ends a random link that is in use.
 func (w *World) cutSomeLink(x Delivery) {
 	var open []*Link
 	for _, l := range w.Links {

@@ -12,11 +12,11 @@ import (
 //   - The rank's planes continue by themselves until they are closed, which takes a while. Peers then see that their
 //     links end.
 //   - Hardware may reach the memory for as long as it is mapped, which on a leased plane may be for good.
-//   - The memory is given to nothing else. What the engine had filled is returned to the engine once nothing can touch
-//     it.
+//   - The memory is given to nothing else. The pages that the engine had filled are returned to the engine once nothing
+//     can touch these pages.
 //   - Another rank takes the place of the failed rank, in memory of its own.
 
-// An afterlife is the state of a failed rank's pool.
+// A poolState is the state of a pool, which matters after the rank has failed alone.
 type afterlife uint8
 
 const (
@@ -35,13 +35,13 @@ func (p *Pool) Mapped() bool { return p.Alive() || p.after == afterServed || p.a
 // Remains reports whether p still exists as memory, of a rank that is running or of a rank that has failed alone.
 func (p *Pool) Remains() bool { return p.Alive() || p.after != afterNothing }
 
-// A Carelessness is a mistake that a driver could make when its rank fails. Only tests use it.
+// A DriverMistake is a mistake that a driver could make when its rank fails. Only tests use driver mistakes.
 type Carelessness uint8
 
 const (
 	MemoryGivenOn  Carelessness = iota + 1 // the next rank uses the memory of the failed rank
 	PeersUntold                            // the connections and links do not end
-	MemoryBackSoon                         // the engine gets back at once what it filled
+	MemoryBackSoon                         // the engine immediately gets back the pages that it filled
 )
 
 // failAlone ends n's rank and nothing else of its process.
@@ -103,8 +103,8 @@ func (p *Pool) aloneAt(w *World) int {
 	panic("BUG: this rank has not failed alone")
 }
 
-// keep is called when it is proven that nothing can reach the pool any more. The read leases of the pool are revoked,
-// and what the engine had filled is returned to the engine.
+// retireFailedPool is called when it is proven that nothing can reach the pool any more. The read leases of the pool
+// are revoked, and what the engine had filled is returned to the engine.
 func (w *World) keep(number uint64) {
 	p := w.alone[number-1]
 	for _, t := range w.Going.Transfers.Some {
@@ -124,7 +124,7 @@ func (w *World) keep(number uint64) {
 // strayKey is the key of content that belongs to no request, because the engine uses its memory for something else.
 const strayKey = 1<<28 - 1
 
-// giveBack returns to the engine of a failed rank what the engine had filled. The engine overwrites it.
+// returnToEngine returns the pages that the engine of a failed rank had filled. The engine overwrites these pages.
 func (p *Pool) giveBack(w *World) {
 	p.Back = true
 	fill := w.NewFill()

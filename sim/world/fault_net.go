@@ -6,16 +6,16 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A wall lets no message pass between a node and all other nodes during its time. If it flaps, it stands only during
-// every other interval of its time.
+// A partition blocks messages between a node and all remaining nodes for a time. A flapping partition blocks messages
+// only during every second interval of this time.
 type wall struct {
 	node        int32
 	in, out     bool // the blocked directions
 	from, until int64
-	flap        int64 // length of the intervals; 0: the wall stands throughout
+	flap        int64 // length of the intervals; 0: the partition is not interrupted
 }
 
-// heldUntil returns the instant at which a message from one node to another can pass, or 0 if it can pass now.
+// blockedUntil returns the instant at which a message between two nodes can pass, or 0 if the message can pass now.
 func (w *World) heldUntil(from, to int32) (until int64) {
 	for _, x := range w.walls {
 		if concerns := x.out && x.node == from || x.in && x.node == to; !concerns || w.Now >= x.until {
@@ -34,7 +34,7 @@ func (w *World) heldUntil(from, to int32) (until int64) {
 	return until
 }
 
-// held returns how long a partition holds back a message that is sent from one node to another now.
+// blockedTime returns how long a partition holds back a message that is sent between two nodes now.
 func (w *World) held(from, to int32) effects.Duration {
 	if until := w.heldUntil(from, to); until > 0 {
 		return effects.Duration(until - w.Now)
@@ -142,8 +142,8 @@ func (w *World) Overhear(body []byte) {
 	w.heard++
 }
 
-// AnyPort draws one of the channels on which a node listens. A node of ranks that listens on none receives noise all
-// the same, on one of [System.ClosedPorts].
+// AnyPort draws one of the channels on which a node listens. A rank that listens on no channel receives noise all the
+// same, on a channel of [System.ClosedPorts].
 func (w *World) AnyPort(n *Node, d draw.Of) effects.Channel {
 	ports := n.Listens
 	if len(ports) == 0 && !n.User {
@@ -163,8 +163,8 @@ func (w *World) Stranger(n *Node, channel effects.Channel, b []byte) {
 	w.ForNode(n, 0, Delivery{Kind: KindReceived, A: 1<<50 | id, B: uint64(channel), C: id, Body: w.Body(b)})
 }
 
-// Mutate damages a message in one of the ways in which bytes get damaged: flipped bits, a changed byte, truncation, a
-// repeated part, or additional bytes at the end.
+// DamageMessage damages a message in a random way: flipped bits, a changed byte, truncation, a repeated part, or
+// additional bytes at the end.
 func Mutate(b []byte, d draw.Of) []byte {
 	if len(b) == 0 {
 		return b

@@ -5,9 +5,9 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// settledEarly draws whether an initiator is notified that its pages are settled while the owner of the target still
-// reads them. Planes that map a peer's memory do so: the driver first withdraws the transfer's permit, which a copy
-// reads before and after each page, so that what is read from then on cannot be delivered (M3).
+// drawSettledEarly draws whether an initiator is notified that its pages are settled while the owner of the target
+// still reads these pages. Planes that map a peer's memory do so: the driver first withdraws the transfer's permit,
+// which a copy reads before and after each page, so that what is read from then on cannot be delivered (M3).
 func (t *Transfer) settledEarly(w *World) bool {
 	if w.Setting.Leased || t.Read || !t.Asked || !w.Struck(plan.FaultEarly, t.Name, 0) {
 		return false

@@ -8,10 +8,10 @@ import (
 
 // The happenings that a world reports to the oracles of a run ([World.Panel]), each at its instant, in addition to what
 // every driver reports: events, effects, and the happenings of package oracle. An oracle subscribes to a type with
-// [oracle.On]. A report is made before the described action is carried out, unless its comment says otherwise. Oracles
+// [oracle.On]. A report is made before the described action is carried out, unless the comment says otherwise. Oracles
 // change nothing in a world, except that the first oracle that finds a broken promise ends the run.
 type (
-	// Started: a rank begins an incarnation. The id of its memory is Buffer.
+	// NodeStarted: a rank begins an incarnation. Buffer is the id of the rank's memory.
 	Started struct {
 		Node   *Node
 		Buffer effects.BufferID
@@ -71,8 +71,8 @@ type (
 		Corr effects.Corr
 		Code effects.Code
 	}
-	// LinkLost: Node's machine is about to be notified that its link to Peer is lost or, if Theirs, that the link over
-	// which Peer reached Node is lost.
+	// LinkLost: Node's machine is about to be notified that the link from Node to Peer is lost or, if OfPeer is set, that
+	// the link from Peer to Node is lost.
 	LinkLost struct {
 		Node   *Node
 		Peer   effects.Incarnation
@@ -170,7 +170,7 @@ type (
 		Node   *Node
 		Effect *effects.Send
 	}
-	// Storing: Node stores bytes that it received into a page, which is not written yet.
+	// StoringCarried: Node is about to store received bytes into a page.
 	Storing struct {
 		Node   *Node
 		Effect *effects.Store

@@ -115,8 +115,8 @@ const (
 	kinds
 )
 
-// OfProcess reports whether a delivery is addressed to a process: another incarnation never receives it, and a frozen
-// process receives it later.
+// IsForProcess reports whether a delivery is addressed to a process: no later incarnation receives the delivery, and a
+// frozen process receives the delivery later.
 func (k Kind) OfProcess() bool { return k < KindCrash || k >= KindCommTick && k <= kindCommRestart }
 
 // planes reports whether a delivery is work of a plane's threads, which continues until the plane is closed.
@@ -185,7 +185,7 @@ var Forms = [kinds]form{
 	KindAttached:    {"attached", "what", "whose", ""},
 }
 
-// Entry is a line of the journal. It consists of numbers only, which are cheap to keep.
+// Entry is a line of the journal, which consists of numbers only, because numbers are cheap to keep.
 type Entry struct {
 	At      int64
 	Kind    Kind
@@ -207,16 +207,16 @@ type Witness interface {
 	Violated(f *Failure, args []any)
 }
 
-// journal is the event log. It keeps a rolling hash over all lines, and the last lines themselves.
+// journal is the event log. The journal keeps a rolling hash over all lines, and the last lines themselves.
 type journal struct {
 	Hash  uint64
-	Said  uint64 // like Hash, but without the bytes that machines receive; kept if Compares is set
+	Said  uint64 // like Hash, but without the bytes that machines receive; kept if KeepsSentHash is set
 	lines [journalKept]Entry
 	Count uint64
 
 	Compares bool
 	Sink     func(string) // receives each line, as for replay --log; may be nil
-	// FactName returns the name of a fact in the system of a node. If it is nil, all facts have the names of ranks.
+	// FactName returns the name of a fact in the system of a node. If FactName is nil, all facts have the names of ranks.
 	FactName func(node int32, f effects.Fact) string
 	Rec      Witness // may be nil
 }

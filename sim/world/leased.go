@@ -32,7 +32,7 @@ func (t *Transfer) submitStore(w *World, pair int) {
 	}
 }
 
-// storeHalf is a store of the hardware. No process can observe or stop it.
+// storeHalf is a store of the hardware, which no process can observe or stop.
 func (t *Transfer) storeHalf(w *World, pair, half int) {
 	w.Journal.Note(w.Now, KindStore, t.Remote.Node.ID, t.ID, uint64(pair), uint64(half))
 	blocked := !t.Remote.Mapped()

@@ -38,8 +38,8 @@ type goings struct {
 	Transfers Live[*Transfer]
 }
 
-// tidy is called between deliveries. An element that it removes can never become live again: a closed connection is not
-// opened again, and a transfer that is over is not started again.
+// tidy is called between deliveries. A removed element can never become active again: a closed connection is not opened
+// again, and a transfer that is over is not started again.
 func (l *goings) tidy() {
 	l.Conns.Tidy(func(c *Conn) bool { return c.Closed && !c.Holds() })
 	l.Transfers.Tidy((*Transfer).Over)
@@ -49,8 +49,8 @@ func (l *goings) emptied() goings {
 	return goings{Conns: l.Conns.Emptied(), Transfers: l.Transfers.Emptied()}
 }
 
-// Over reports whether nothing can happen to a transfer any more: it touches no page, its initiator was notified of
-// that, and the owner of the pages has confirmed the landing, if any.
+// IsOver reports whether nothing can happen to a transfer any more: the transfer touches no page, its initiator was
+// notified of that, and the owner of the pages has confirmed the landing, if any.
 func (t *Transfer) Over() bool {
 	return t.Ended && t.Settled && !t.Reading && t.Flying == 0 && len(t.Writing) == 0 &&
 		(t.landing == landingNone || t.landing == landingConfirmed)

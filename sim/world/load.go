@@ -33,7 +33,7 @@ func (t *Transfer) submitLoad(w *World, pair int) {
 	}
 }
 
-// loadHalf is a load of the hardware. No process can observe or stop it.
+// loadHalf is a load of the hardware, which no process can observe or stop.
 func (t *Transfer) loadHalf(w *World, pair, half int) {
 	w.Journal.Note(w.Now, KindLoad, t.Local.Node.ID, t.ID, uint64(pair), uint64(half))
 	blocked := !t.Remote.Mapped() || t.Under == nil || t.Under.Gone ||
@@ -64,7 +64,7 @@ func (t *Transfer) loadHalf(w *World, pair, half int) {
 	}
 }
 
-// conclude reports how a transfer ended or, if that was reported before, that it is settled.
+// finishTransfer reports how a transfer ended or, if that was reported before, that the transfer is settled.
 func (t *Transfer) conclude(w *World, code effects.Code, after effects.Duration) {
 	if t.Reported {
 		t.settle(w, code, after)

@@ -4,9 +4,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A loan is the record of a read lease. The lease is over when its owner was notified that nothing can load the pages
-// any more (Revoked). On a leased plane it is also over when its reader has said so, or when its time is over, provided
-// that the reader keeps to leases.
+// A readLease is the record of a read lease. The lease is over when the owner was notified that nothing can load the
+// pages any more (field Revoked). On a leased plane the lease is also over when the reader has sent the done message,
+// or when the lease has expired, provided that the reader stops by itself when a lease ends.
 type loan struct {
 	Put     effects.Ticket // the command that put the pages; 0 in tests
 	Pull    [16]byte       // the id of the offer; zero before the offer was made
@@ -22,7 +22,7 @@ type loan struct {
 	Revoked bool           // the owner's machine was notified of the revocation
 }
 
-// lend carries out an [effects.Grant] for reading. It does not change the pages.
+// leasePages carries out an [effects.Grant] for reading, which does not change the pages.
 func (n *Node) lend(w *World, e *effects.Grant) {
 	g := w.Stock.grants.One(Grant{ID: e.ID, Peer: e.Peer, Read: true, Pages: w.Stock.Spans.Keep(e.Pages),
 		Ends: w.Clock(n).Add(n.Pool.reads), Loan: loan{Began: w.Clock(n)}})

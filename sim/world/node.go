@@ -15,10 +15,10 @@ import (
 type Node struct {
 	ID     int32
 	Facets facets
-	Pulls  bool   // peers read its chunks
+	Pulls  bool   // peers read the node's chunks
 	Delays bool   // keeps deferred offers
 	Caches bool   // keeps chunks that no request expects any more
-	Lends  bool   // lends its chunks to peers that request them
+	Lends  bool   // lends chunks to peers on request
 	Moved  bool   // this incarnation has a second address, to which peers send done messages and lease renewals
 	Life   uint32 // number of the incarnation, from 0
 	Up     bool
@@ -142,13 +142,13 @@ func (n *Node) start(w *World) error {
 // Subject names this incarnation in draws.
 func (n *Node) Subject() plan.Subject { return plan.AboutNode(n.ID, n.Life) }
 
-// It returns the node as a subject of a failure. ItsPage returns one of its pages, and ItsGrant a grant of its present
-// incarnation.
+// AsSubject returns the node as a subject of a failure. PageSubject returns a page of the node as a subject, and
+// GrantSubject a grant of the present incarnation.
 func (n *Node) It() oracle.Node                          { return oracle.Node(n.ID) }
 func (n *Node) ItsPage(index uint32) oracle.Page         { return oracle.Page{Node: n.ID, Index: index} }
 func (n *Node) ItsGrant(id effects.GrantID) oracle.Grant { return oracle.Grant{Node: n.ID, ID: id} }
 
-// draw returns the next draw for a node under a label. Each label has its own count.
+// draw returns the next draw for a node under a label. Each label has a separate count.
 func (n *Node) draw(w *World, l draw.Label) draw.Of {
 	n.ordinals[l]++
 	return draw.Hash(w.Seed, l, uint64(n.Subject()), n.ordinals[l])
@@ -163,8 +163,8 @@ func (w *World) Lives(node int32, life uint32) bool {
 	return n.Up && n.Life == life
 }
 
-// InArena reports whether a page belongs to the arena, and InSecond whether a page belongs to the second pool. Engines
-// returns the number of the other pages.
+// InArena reports whether a page belongs to the arena, and InSecondPool whether a page belongs to the second pool.
+// EnginePages returns the number of the remaining pages.
 func (m *Memory) InArena(index uint32) bool  { return int(index) >= m.Engines() && !m.InSecond(index) }
 func (m *Memory) InSecond(index uint32) bool { return int(index) >= m.Engines()+m.Arena }
 func (m *Memory) Engines() int               { return len(m.Pool.Pages) - m.Arena - m.Second }

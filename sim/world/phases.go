@@ -107,7 +107,7 @@ func (w *World) answeredAll() {
 	}
 }
 
-// Fail ends the run with a broken promise. The subjects among its arguments name what the sentence is about.
+// Fail ends the run with a broken promise. The subjects among the arguments name what the sentence is about.
 func (w *World) Fail(property, format string, args ...any) {
 	w.FailAs(property, oracle.Promise(property), format, args...)
 }

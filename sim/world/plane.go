@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Parts is the number of stamps in a page, one for each token of a chunk. A copy moves half of the stamps at a time, so
-// that torn pages become visible.
+// Parts is the number of stamps in a page: a stamp for each token of a chunk. A copy moves half of the stamps at a
+// time, so that torn pages become visible.
 const Parts = 4
 
 // Stamp identifies the content of a part of a page: the key, the fill that stored it, and the number of the part.
@@ -46,7 +46,7 @@ type Page struct {
 	Fill     fillState           // state of the read that filled the page
 }
 
-// Pool is the memory of an incarnation of a node. Transfers keep a pointer to it, because memory that a peer has
+// Pool is the memory of an incarnation of a node. Transfers keep a pointer to the pool, because memory that a peer has
 // mapped outlives its owner.
 type Pool struct {
 	Node      *Node `snap:"skip"`
@@ -59,7 +59,7 @@ type Pool struct {
 	Held      int                        `snap:"skip"` // number of pages in use
 	Lent      []*Grant                   // read leases that are in force as far as is known
 	after     afterlife                  // of a rank that has failed alone
-	Back      bool                       // of a rank that has failed alone: its engine has its pages back
+	Back      bool                       // of a rank that has failed alone: the engine has its pages back
 	second    effects.BufferID           `snap:"skip"` // id of the second pool, if there are two
 	from      uint32                     `snap:"skip"` // the first page of the second pool
 	past      map[effects.GrantID]*Grant `snap:"bag"`  // grants of an ended incarnation; readers may refer to them
@@ -145,7 +145,7 @@ type Transfer struct {
 	Landed    []effects.Page
 	landing   landingState
 	holding   *Grant
-	Under     *Grant // of a read: the lease, as long as a record of it exists
+	Under     *Grant // of a read: the lease, as long as a record of the lease exists
 	served    bool   // the owner sends the bytes of the read; otherwise the reader copies by itself
 	copying   bool   // a read that is in the middle of a page
 	Reported  bool   // TransferDone was queued
@@ -228,7 +228,7 @@ func (n *Node) linkOf(w *World, id effects.Link) *Link {
 	return nil
 }
 
-// EndLink ends a link from its owner's side. The link's transfers complete, the owner is notified if tell is set, and
+// EndLink ends a link from its owner's side. The link's transfers complete, the owner is notified if notify is set, and
 // the peer will notice.
 func (w *World) EndLink(n *Node, l *Link, d draw.Of, tell bool) {
 	if l.Comm != nil {
@@ -345,7 +345,7 @@ func (n *Node) transfer(w *World, e *effects.Transfer) {
 	}
 }
 
-// submit takes a transfer from the driver's queue. submit reads the clock again, as a driver must do before it gives
+// submitNext takes a transfer from the driver's queue, and reads the clock again, as a driver must do before passing
 // anything to a device (M4, NotAfter).
 func (t *Transfer) submit(w *World, pair int) {
 	n := t.Local.Node
@@ -471,7 +471,7 @@ func (p *Pool) Touch(index uint32) {
 type fillState uint8
 
 const (
-	FillNone fillState = iota // no read fills it
+	FillNone fillState = iota // no read fills the page
 	FillOpen                  // the read has not ended successfully
 	FillLate                  // the read was successful but cannot be trusted, because its lease had ended
 	FillWell

@@ -29,7 +29,7 @@ func (q *Queued) before(p *Queued) bool { return q.at < p.at || q.at == p.at && 
 
 // Queue is a 4-ary heap of small keys over a slab of deliveries, which needs fewer levels and fewer cache lines than a
 // binary heap of large entries. Deliveries that are queued for the current instant, which are very frequent, wait
-// beside the heap in the order in which they were queued, so that they need no sifting.
+// beside the heap in the order in which they were queued, so that no sifting is needed.
 type Queue struct {
 	Heap   []Queued
 	atOnce []Queued // all for the current instant; [head:] are left
@@ -143,7 +143,7 @@ func (q *Queue) down(i int) {
 	heap[i] = x
 }
 
-// Take removes the delivery with the given sequence number from the heap and returns it.
+// RemoveBySeq removes the delivery with the given sequence number from the heap and returns the delivery.
 func (q *Queue) Take(seq uint64) Delivery {
 	i := slices.IndexFunc(q.Heap, func(x Queued) bool { return x.Seq == seq })
 	if i < 0 {

@@ -9,11 +9,12 @@ import (
 )
 
 // A read on a fenced plane works in one of two ways, which are drawn for each read. Either the reader maps the owner's
-// memory and copies by itself: it compares the grant's permit and the page's generation before and after each page
-// (M3). The owner's process takes no part in that and may be frozen. Or the owner sends the pages, and holds the grant
-// while it sends each page.
+// memory and copies by itself: the reader compares the grant's permit and the page's generation before and after each
+// page (M3). The owner's process takes no part in that and may be frozen. Or the owner sends the pages, and holds the
+// grant while it sends each page.
 
-// beginRead starts a read that has left its driver's queue: the reader looks at the pages, or asks the owner for them.
+// beginRead starts a read that has left its driver's queue: the reader looks at the pages, or requests the pages from
+// the owner.
 func (t *Transfer) beginRead(w *World) {
 	d := draw.Hash(w.Seed, draw.Ask, uint64(t.Name), 0)
 	if t.served = !d.Again().Permille(600); !t.served {

@@ -22,12 +22,12 @@ type Failure struct {
 	At       int64    `json:"at_ns"`            // simulated time
 	Events   []string `json:"events"`           // the last lines of the event log
 
-	// Concerns and Steps are set only by a run that recorded itself, such as that of [Explain]. Concerns lists the
-	// pages, grants, transfers, commands, requests and keys that the story names or refers to. Steps lists the last
-	// lines that concerned them.
+	// Concerns and Steps are set only by a run that recorded itself, such as that of [Explain]. Concerns lists the pages,
+	// grants, transfers, commands, requests and keys that the story names or refers to. Steps lists the last lines that
+	// touched the things in Concerns.
 	Concerns []string `json:"concerns,omitempty"`
 	Steps    []string `json:"steps,omitempty"`
-	// Page is the HTML file that shows the run, if one was written.
+	// Page is the HTML file that shows the run, if the caller wrote a page.
 	Page string `json:"page,omitempty"`
 	// Again is the command that repeats the failure, if the command is not kvferry.
 	Again string `json:"again,omitempty"`

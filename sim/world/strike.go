@@ -13,9 +13,9 @@ type ruling struct {
 	asked   bool // the occasion of the strike came
 }
 
-// Strikes reports whether a fault happens now, and counts the fault if it does. Every fault that is drawn during the
-// run passes through Strikes, so that a plan can record, suppress and force strikes. The returned draw decides further
-// details of the fault. This draw is the same whether the strike was drawn or forced.
+// DrawStrike reports whether a fault happens now, and counts a fault that happens. Every fault that is drawn during the
+// run passes through DrawStrike, so that a plan can record, suppress and force strikes. The returned draw decides
+// further details of the fault. This draw is the same whether the strike was drawn or forced.
 func (w *World) Strikes(f plan.Fault, about plan.Subject, nth uint64) (draw.Of, bool) {
 	if w.Healed {
 		return 0, false
@@ -43,7 +43,7 @@ func (w *World) Strikes(f plan.Fault, about plan.Subject, nth uint64) (draw.Of, 
 	return d.Again(), true
 }
 
-// Struck is like Strikes, for faults that have no further details.
+// IsStruck is like DrawStrike, for faults that have no further details.
 func (w *World) Struck(f plan.Fault, about plan.Subject, nth uint64) bool {
 	_, yes := w.Strikes(f, about, nth)
 	return yes

@@ -6,9 +6,10 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// A System is what runs in a world: machines of some kind, the engines that give commands to them and receive the
-// outcomes, and the faults that only the system can interpret. The world calls the system through these methods and
-// knows nothing else about it. A System belongs to one run: it contains the world and the system's own state of the run.
+// A System is what runs in a world: machines of some kind, the engines that give commands to the machines and receive
+// the outcomes, and the faults that only the system can interpret. The world calls the system through these methods and
+// knows nothing else about the system. A System belongs to a run, and contains the world and the system's own state of
+// the run.
 //
 // The methods are grouped by the part of the system that they concern. The phases of a run are described at
 // [World.Live].
@@ -23,7 +24,7 @@ type System interface {
 	IsName(n *Node, name effects.Incarnation) bool
 	// Invited reports whether n gave the token to the peer, which knows n as us.
 	Invited(n *Node, peer, us effects.Incarnation, token []byte) bool
-	// Mischief makes a scheduled fault of the system strike, and counts the fault if it found something to strike.
+	// StartFault makes a scheduled fault of the system strike, and counts the fault if there was something to strike.
 	Mischief(n *Node, f *plan.Scheduled)
 	// PointMark returns the coverage point of the first mark of the system's machines.
 	PointMark() coverage.Point
@@ -32,7 +33,7 @@ type System interface {
 	// Tidy is called between deliveries.
 	Tidy()
 
-	// Engines: they give commands to the machines and receive the outcomes.
+	// Engines, which give commands to the machines and receive the outcomes.
 
 	// StartEngines queues the workload of the plan.
 	StartEngines()
@@ -42,20 +43,21 @@ type System interface {
 	CommandBody(n *Node, t effects.Ticket) effects.CommandBody
 	// CommandName returns the name of a command in draws.
 	CommandName(n *Node, t effects.Ticket) plan.Subject
-	// Delivered, Returned and Observed receive what a machine reports to its engine.
+	// HandleDeliver, HandleReturn and HandleObserve receive what a machine reports to its engine.
 	Delivered(n *Node, e *effects.Deliver)
 	Returned(n *Node, e *effects.Return)
 	Observed(n *Node, e *effects.Observe)
 	// VoidCommands ends the commands of n's engine, because the incarnation that received them has ended.
 	VoidCommands(n *Node)
-	// Notice and Tell receive one-way messages when they are sent. Taken reports whether the transport accepted the
-	// message. Notice receives messages to the proxy and returns the request that the message is about and the number
-	// of its missing chunks. Tell receives messages to a node. If either returns false, the run ends.
+	// OnProxyPost and OnNodePost receive each one-way message at the time of sending. Taken reports whether the transport
+	// accepted the message. OnProxyPost receives messages to the proxy, and returns the request that the message is about
+	// and the number of missing chunks. OnNodePost receives messages to a node. If either method returns false, the run
+	// ends.
 	Notice(n *Node, body []byte, taken bool) (request, missing uint64, ok bool)
 	Tell(n *Node, body []byte, taken bool) (ok bool)
 	// Dispatched receives a request on [ChannelDispatch].
 	Dispatched(c *Conn, corr effects.Corr, body []byte)
-	// Scatter passes chunks to an engine with device code that is not modelled here. It returns false if the code is
+	// Scatter passes chunks to an engine with device code that is not modelled here. The result is false if the code is
 	// modelled here.
 	Scatter(n *Node, e *effects.Scatter) bool
 
@@ -74,7 +76,7 @@ type System interface {
 	// Drain asks a node to drain.
 	Drain(n *Node)
 
-	// The outsider: a peer that is not a node. It runs no machine of kvferry, and listens at [OutsiderHost].
+	// The outsider is a peer that is not a node, runs no machine of kvferry, and listens at [OutsiderHost].
 
 	// OutsiderAsked receives a request to the outsider.
 	OutsiderAsked(c *Conn, corr effects.Corr, body []byte)
@@ -83,17 +85,18 @@ type System interface {
 	// OutsiderLink creates the link that a node imports from the outsider.
 	OutsiderLink(n *Node) *Link
 
-	// Messages: what the network needs to know about them in order to corrupt them.
+	// Messages: the knowledge that the network needs in order to corrupt messages.
 
-	// InTransit returns a message of a node as it arrives: unchanged, corrupted, or in the encoding of another
-	// implementation. RequestInTransit does the same for a message that expects a reply. The returned bytes are borrowed
-	// until the next call.
+	// MessageInTransit returns the form in which a message of a node arrives: unchanged, corrupted, or in the encoding of
+	// another implementation. RequestInTransit does the same for a message that expects a reply. The returned bytes are
+	// borrowed until the next call.
 	InTransit(n *Node, f plan.Fault, c *Conn, direction, nth uint64, body []byte) []byte
 	RequestInTransit(n *Node, c *Conn, body []byte) []byte
-	// Legible returns the function that recognizes well-formed messages of a connection, or nil if there is no such
-	// function.
+	// Legible returns the function that recognizes well-formed messages of a connection, or nil if messages cannot be
+	// recognized.
 	Legible(c *Conn) func(body []byte) bool
-	// SenselessReply changes a reply so that it is well-formed but makes no sense. It returns false if it cannot.
+	// ImplausibleReply changes a reply into a well-formed reply that contradicts the request. The result is false if the
+	// reply cannot be changed in this way.
 	SenselessReply(body []byte) ([]byte, bool)
 	// WrongReply returns a reply to a question that was not asked.
 	WrongReply() []byte

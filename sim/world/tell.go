@@ -61,7 +61,7 @@ func (c *Conn) postNotice(w *World, n *Node, e *effects.Post) {
 }
 
 // postDone sends a done message to a sender. The transport keeps the message while the sender is down, and finds the
-// sender when it is up again. postDone loses messages that are in flight when a connection breaks, without any
+// sender after the restart. postDone loses messages that are in flight when a connection breaks, without any
 // notification.
 func (c *Conn) postDone(w *World, n *Node, e *effects.Post) {
 	code := c.takes(w)
@@ -108,7 +108,8 @@ func (s *Node) tellMissed(w *World) {
 }
 
 // postOwn sends a one-way message from or to a user's machine. The messages of a connection arrive in order: a late
-// message delays those after it. A message that is in flight when the transport reconnects is lost or arrives twice.
+// message delays all later messages. A message that is in flight when the transport reconnects is lost or arrives
+// twice.
 func (c *Conn) postOwn(w *World, n *Node, e *effects.Post) {
 	code := c.takes(w)
 	notice := !n.User && c.Channel == effects.ChannelProxy

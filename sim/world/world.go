@@ -1,15 +1,15 @@
-// Package world runs state machines in one goroutine on virtual time. It is a driver of [effects.Machine] and models
-// everything around the machines: the event queue, nodes and their incarnations, clocks, control connections, data
-// planes and the memory that they access, faults, and the event log.
+// Package world runs state machines in one goroutine on virtual time. The package is a driver of [effects.Machine] and
+// models everything around the machines: the event queue, nodes and their incarnations, clocks, control connections,
+// data planes and their memory, faults, and the event log.
 //
 // The package knows neither ranks nor messages. A [System] determines which machines run, and the oracles of the run
-// ([World.Panel]) judge the promises. A system contains its world, can see and change all of it, and keeps its own
-// records of a run beside it. Operations on a node, a link, a transfer or a connection are methods of that type, which
-// receive the world as an argument.
+// ([World.Panel]) judge the promises. A system contains its world, can see and change everything in the world, and
+// keeps further records of a run. Operations on a node, a link, a transfer or a connection are methods of that type,
+// which receive the world as an argument.
 //
 // A system may rely on the following:
 //
-//   - Nothing happens except the deliveries of the queue, one after the other.
+//   - Nothing happens except the deliveries of the queue, in sequence.
 //   - Each effect that has a completion gets its completion exactly once, as package effects requires.
 //   - The same plan produces the same event log.
 //
@@ -82,14 +82,14 @@ type World struct {
 	still     int    `snap:"skip"`
 }
 
-// A script takes the place of the machines and receives their events. It is used by tests that play the scenarios of
+// An eventScript takes the place of the machines and receives their events. Tests use a script to play the scenarios of
 // the contract.
 type script interface {
 	Told(n *Node, ev effects.Event)
 }
 
-// stillMax is the maximum number of deliveries at one instant. A machine that exceeds it keeps itself busy without time
-// passing.
+// stillMax is the maximum number of deliveries at one instant. A machine that exceeds the maximum keeps itself busy
+// without time passing.
 const stillMax = 200_000
 
 // busyMax is the maximum number of consecutive steps of a node after which its deadline is immediate. A machine divides
@@ -97,8 +97,7 @@ const stillMax = 200_000
 // case.
 const busyMax = 1_000
 
-// Begin prepares an empty world for a plan. Of is the system that runs in the world. The memory of the coverage in
-// w.Result is used again.
+// Begin prepares an empty world for a plan. The memory of the coverage in w.Result is used again.
 func (w *World) Begin(p *plan.Plan, of System) {
 	w.System, w.Setting = of, conditionsOf(p)
 	w.Seed, w.Source, w.ProxyHost = p.Seed, p, "proxy"
@@ -173,8 +172,8 @@ func (w *World) RunUntil(end int64, done func() bool) {
 	}
 }
 
-// Deliver carries out a delivery. Deliver discards deliveries for an incarnation that has ended and stores those for a
-// frozen process in the node's backlog.
+// Deliver carries out a delivery. Deliveries for an incarnation that has ended are discarded, and deliveries for a
+// frozen process are stored in the node's backlog.
 func (w *World) Deliver(d Delivery) {
 	if d.Node >= 0 {
 		n := w.Nodes[d.Node]
@@ -365,7 +364,7 @@ func (w *World) Tick(n *Node) {
 // bodies holds the memory of messages that are no longer read.
 type bodies struct{ spare [][]byte }
 
-// Body returns a copy of a message, which is valid until it is passed to Recycle.
+// CopyBody returns a copy of a message, which is valid until RecycleBody is called with the copy.
 func (x *bodies) Body(b []byte) []byte {
 	if n := len(x.spare); n > 0 {
 		s := x.spare[n-1]
@@ -375,7 +374,7 @@ func (x *bodies) Body(b []byte) []byte {
 	return append(make([]byte, 0, max(512, len(b))), b...)
 }
 
-// Recycle overwrites a body that was borrowed for one step, which exposes machines that kept a reference to it.
+// RecycleBody overwrites a body that was borrowed for a step, which exposes machines that kept a reference to the body.
 func (x *bodies) Recycle(b []byte) {
 	if b == nil {
 		return

@@ -1,4 +1,4 @@
-// Package replace writes a file at a path that a user named, and never destroys a file that something else wrote there.
+// Package replace writes a file to a path that a user chose, and never destroys a file that another program wrote.
 package replace
 
 import (
@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 )
 
-// headMax is how much of a file is shown to the function that recognises it.
+// headMax is the number of bytes at the start of a file that are passed to the function that recognises the file.
 const headMax = 1 << 20
 
-// File writes text to path. A file that is already there is replaced, whole or not at all, if ours recognises its
-// beginning as something that an earlier call wrote. Everything else that is there stays as it is, and the error says
-// what it is. A symbolic link stays, and the file that it names is written. A device or a pipe, such as /dev/stdout, is
-// written to.
+// File writes text to path. An existing file is replaced, completely or not at all, if isOurs recognises the beginning
+// of the file as the output of an earlier call. File does not change any other existing file or folder, and returns an
+// error that describes the obstacle. If path is a symbolic link, File keeps the link and writes the target of the link.
+// File writes directly to a device or a pipe, such as /dev/stdout. The label names the kind of file in errors.
 func File(path, what string, text []byte, ours func(head []byte) bool) error {
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,19 +48,20 @@ func File(path, what string, text []byte, ours func(head []byte) bool) error {
 	return exchange(target, info.Mode().Perm(), text)
 }
 
-// create makes a file that is not there. If something has come there meanwhile, that stays.
+// createFile creates a new file. If another program has created the file in the meantime, createFile leaves the file
+// unchanged and returns an error.
 func create(path string, text []byte) error {
 	err := write(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644, text)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		var failed *writeError
 		if errors.As(err, &failed) {
-			err = errors.Join(failed.error, os.Remove(path)) // This call made it.
+			err = errors.Join(failed.error, os.Remove(path)) // This call created the file.
 		}
 	}
 	return err
 }
 
-// A writeError says that the file was opened, and not written whole.
+// A writeError reports that the file was opened but not written completely.
 type writeError struct{ error }
 
 func (e *writeError) Unwrap() error { return e.error }
@@ -86,7 +87,7 @@ func headOf(path string) ([]byte, error) {
 	return head, errors.Join(err, f.Close())
 }
 
-// exchange puts text in the place of a file that is ours.
+// replaceFile replaces the content of an existing file atomically: it writes a new file and renames the new file.
 func exchange(path string, mode fs.FileMode, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-")
 	if err != nil {

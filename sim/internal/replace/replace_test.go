@@ -36,7 +36,7 @@ func TestAFileOfOursIsReplaced(t *testing.T) {
 	}
 }
 
-// Whatever else is there stays: a file of another program, a directory, a link that names such a file.
+// File changes nothing else: a file of another program, a directory, or a link to such a file.
 func TestWhatSomethingElseWroteStays(t *testing.T) {
 	dir := t.TempDir()
 	notes, link := filepath.Join(dir, "notes"), filepath.Join(dir, "link")

@@ -1,11 +1,12 @@
-// Package own is the one place that says what a simulated system of machines is: a [System], its processes, what a
-// machine receives when it starts, and what a seed draws. Package sim gives names to these types for users and runs the
-// systems. Systems that ship with the simulator are values of this package too, with a profile of their own. The package
-// only declares types, so no property is checked here.
+// Package own declares the types that describe a simulated system of machines: a [System], the processes of the system,
+// the information that a machine receives at the start, and the random choices of a seed. Package sim repeats these
+// types for users and runs the systems. Systems that ship with the simulator are also values of these types, each with
+// a profile. The package only declares types and checks no property.
 //
-// Example: a System named "x" lists two Processes. For a seed, sim calls Nodes with the plan, calls Draw to fill the
-// plan with items, starts each node by calling its New, and turns each item of the plan into a command by means of Do.
-// When a node restarts, sim calls New again for the new incarnation.
+// Example: a System named "x" has two processes. For a seed, package sim calls Processes with the plan, calls Draw to
+// fill the plan with items, starts each node by a call of New of the node's process, and turns each item of the plan
+// into a command with the function of that name in Commands. When a node restarts, package sim calls New again for the
+// new incarnation.
 package own
 
 import (
@@ -20,14 +21,14 @@ import (
 // they keep. Several runs may call the functions of a system at the same time, so the functions must keep no state.
 //
 // The machines receive everything that the world offers to an [effects.Machine]: connections, requests and replies,
-// clocks that drift, and all faults of processes and networks. They have no pages, so an effect that needs a data plane
-// breaks the contract. Each command must get its outcome, an [effects.Deliver], once faults have ended.
+// clocks that drift, and all faults of processes and networks. The machines have no pages, so an effect that needs a
+// data plane breaks the contract. Each command must get its outcome, an [effects.Deliver], once faults have ended.
 //
-// A machine may also have a method Tables(visit func(name string, n, most int)). None of the tables that it visits may
-// ever hold more than most entries, and none may hold any entry once the run has come to rest. A method Remembers with
-// the same signature visits the tables that may keep entries at rest.
+// A machine may also have a method VisitTables(visit func(name string, n, most int)). None of the visited tables may
+// ever hold more than most entries, and none may hold any entry once the run has come to rest. A method VisitKeptTables
+// with the same signature visits the tables that may keep entries at rest.
 type System struct {
-	// Name appears in plans and identifies the system's draws. It consists of letters and digits.
+	// Name appears in plans and identifies the system's draws. A name consists of letters and digits.
 	Name string
 	// Nodes returns the processes of a plan, at least one. Equal plans must have equal processes.
 	Nodes func(p *plan.Plan) []Process
@@ -41,7 +42,8 @@ type System struct {
 	// Facts holds the names of FactOther and the facts after it, for logs and stories.
 	Facts []string
 	// Legible reports whether bytes are a well-formed message of this system. A corrupted message is never well-formed,
-	// because it would otherwise be a lie of a peer and not damage. If Legible is nil, no message is ever corrupted.
+	// because a well-formed message with different content would be a lie of a peer and not damage. If IsWellFormed is
+	// nil, no message is ever corrupted.
 	Legible func(body []byte) bool
 	// Patience is the longest time that a command may take after all faults have ended; 0 means ten seconds.
 	Patience time.Duration
@@ -59,8 +61,8 @@ type System struct {
 type Process struct {
 	// Name is the name of the process. The name must not be n0, n1 and so on, which are the names of nodes in plans.
 	Name string
-	// Serves lists the channels on which the process listens. One of all processes may serve ChannelProxy; it then
-	// takes the place of PD's proxy.
+	// Serves lists the channels on which the process listens. At most one process may listen on ChannelProxy; this process
+	// then takes the place of PD's proxy.
 	Serves []effects.Channel
 	// New creates the machine of an incarnation.
 	New func(b Boot) (effects.Machine, error)
@@ -85,7 +87,7 @@ type Boot struct {
 type Draws interface {
 	// Below returns a number below n, or 0 if n is 0.
 	Below(what string, nth, n uint64) uint64
-	// Span returns a duration between least and most, rounded so that a person can read it.
+	// Duration returns a duration between least and most, rounded so that a person can read the plan.
 	Span(what string, nth uint64, least, most time.Duration) time.Duration
 	// Items returns between least and most items. Each item happens at some instant before faults end, at one of the
 	// named nodes, or at any node of the system if no names are given. Each item has a span of 10 ms to 500 ms and a
