@@ -50,7 +50,7 @@ var (
 // marksMax is the space for marks of machines.
 const marksMax = 24 * effects.MarksPerSet
 
-// marks returns the names of the marks by number. Each mark has a number of its own.
+// marks returns the names of the marks by number. The numbers of the marks are distinct.
 var marks = sync.OnceValue(func() (names [marksMax]string) {
 	for _, m := range rank.MarkNames() {
 		if int(m.Mark) >= marksMax || names[m.Mark] != "" {
@@ -102,7 +102,7 @@ func outcome(r *world.Result, x plan.Want, c effects.Code) {
 	r.Coverage.Hit(pointOutcome + coverage.Point(x)*effects.CodeCount + coverage.Point(c))
 }
 
-// Judged counts that checks of a flow made a judgement outside the events that its oracles receive.
+// Judged counts judgements of a flow's checks that happen outside the events which the flow's oracles receive.
 func Judged(w *Cluster, checks ...oracle.Check) {
 	for _, c := range checks {
 		w.Result.Coverage.Hit(PointJudged + coverage.Point(c))

@@ -78,7 +78,7 @@ func (w *Cluster) Release(n *world.Node, reserve effects.Ticket) {
 	w.Commands[reserve-1].release(w, n, reserve, w.bodies.releases.One(ops.Release{Reserved: reserve}))
 }
 
-// release gives back the pages that the command obtained. FaultAgain makes the engine release them twice.
+// release gives back the pages that the command obtained. FaultAgain makes the engine release the pages twice.
 func (c *Command) release(w *Cluster, n *world.Node, t effects.Ticket, body effects.CommandBody) {
 	kind := plan.WantRelease
 	if _, got := body.(*ops.Unpin); got {

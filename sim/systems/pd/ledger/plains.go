@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Each connection of a plain sender counts as a peer of its own, and their number is bounded: no two connections share
-// the quota of a peer, so no more of them have pages, or wait for pages.
+// Each connection of a plain sender counts as a separate peer with the quota of a peer. Therefore the number of these
+// connections is bounded: no more connections have pages, or wait for pages.
 
 var checkPlains = oracle.NewCheck("S18", "vanilla senders at a time")
 
@@ -34,8 +34,8 @@ type plainServed struct {
 	grant effects.GrantID
 }
 
-// serves records that a plain sender is given pages, and checks how many plain senders have pages, or have waited since
-// before this step.
+// serves records a grant to a plain sender, and checks how many plain senders have pages, or have waited since before
+// this step.
 func (or *plainsOracle) serves(n *world.Node, conn uint64, id effects.GrantID) {
 	my := or.at(n)
 	my.served = append(slices.DeleteFunc(my.served, func(x plainServed) bool {

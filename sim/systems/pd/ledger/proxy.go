@@ -10,16 +10,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A node that could not reach the proxy, or was refused there, tries again within BackoffMax, however often that
-// happened.
+// A node that could not reach the proxy, or was refused by the proxy, must try again within BackoffMax, however often
+// that happened.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkProxyTried = oracle.NewCheck("L5", "tries to tell the proxy")
 	checkProxyNext  = oracle.NewCheck("L5", "words to the proxy, one after the other")
 )
 
-// proxyOracle judges how long a machine waits before it tries to notify the proxy again (L5).
+// proxyOracle judges how long a machine waits before the next attempt to notify the proxy (L5).
 type proxyOracle struct {
 	judge
 	perLife[proxyLife]
@@ -73,8 +73,8 @@ func (or *proxyOracle) again(n *world.Node) {
 	my.due, my.frozen = or.w.Now+int64(n.Slowest(pd.Its(n).Cfg.BackoffMax)+late+pd.Grace), n.Frozen
 }
 
-// told records the result of a notification. After the maximum number of refusals the notification is given up, and
-// there may be no other one.
+// told records the result of a notification. After the maximum number of refusals the node gives the notification up,
+// and may have no further notification.
 func (or *proxyOracle) told(n *world.Node, m *protocol.ProxyNotif, taken bool) {
 	request, my := or.w.JobNamed(m.RequestID), or.at(n)
 	or.waited(n, request)
@@ -108,7 +108,7 @@ func (or *proxyOracle) afterStep(n *world.Node) {
 	}
 }
 
-// waited checks that a notification waited only for the one before it and for a connection.
+// waited checks that a notification waited only for the previous notification and for a connection.
 func (or *proxyOracle) waited(n *world.Node, request uint64) {
 	if request >= uint64(len(or.w.Jobs)) {
 		return
