@@ -20,6 +20,7 @@ import (
 // A scribe is the kind of node that writes a message. Messages of foreign encoders are counted by scribe.
 type scribe int
 
+// The kinds of nodes that write messages.
 const (
 	scribeSends scribe = iota
 	scribeReceives
@@ -27,6 +28,7 @@ const (
 	scribes
 )
 
+// scribeNames contains the names of the scribes in the coverage.
 var scribeNames = [scribes]string{"sender", "receiver", "vanilla"}
 
 // foreignPoint returns the coverage point that counts messages with the tag t that the scribe s wrote in different

@@ -42,7 +42,7 @@ type Flow struct {
 	// if set, starts a job of the flow, which needs no reserved pages
 	Start func(w *Cluster, j *Job)
 	// Later continues the work of an engine on a job of the flow. The argument at is the place that the flow passed
-	// to the function [Later].
+	// when the continuation was scheduled.
 	Later func(w *Cluster, n *world.Node, j *Job, at int)
 
 	// Put runs when an engine has given a put, again if the outcome arrives before the put's memory is returned (back
@@ -122,7 +122,7 @@ type Commands struct {
 // Flows is a list of flows.
 type Flows []*Flow
 
-// of returns the Commands entry of the flow that c belongs to, or nil if c is a command of PD itself.
+// of returns the entry for c in the commands of the flow that c belongs to, or nil if c is a command of PD itself.
 func (all Flows) of(c *Command) *Commands {
 	for _, f := range all {
 		if c.Attached && f.Processes == nil {

@@ -102,13 +102,14 @@ type (
 		Node   *world.Node
 		Ticket effects.Ticket
 	}
-	// Notified: a node notifies the proxy. Taken says whether the transport accepted the message.
+	// Notified: a node notifies the proxy. The last field says whether the transport accepted the message.
 	Notified struct {
 		Node    *world.Node
 		Message *protocol.ProxyNotif
 		Taken   bool
 	}
-	// DoneSent: a node sends the message that ends an offer. Taken says whether the transport accepted the message.
+	// DoneSent: a node sends the message that ends an offer. The last field says whether the transport accepted the
+	// message.
 	DoneSent struct {
 		Node    *world.Node
 		Message *protocol.PullDoneSignal

@@ -15,8 +15,8 @@ import (
 )
 
 // Side holds what the simulator knows about a node whose machine is a rank: the configuration, and the names that the
-// node and the peers use for each other. A Side describes an incarnation and never changes, except that names are
-// computed on first use. Copies of a world share the Side.
+// node and the peers use for each other. The facts are about an incarnation and never change, except that names are
+// computed on first use. Copies of a world share the facts.
 type Side struct {
 	Cfg         rank.Config
 	Incarnation effects.Incarnation
@@ -30,7 +30,7 @@ type Side struct {
 	callers map[effects.Incarnation]effects.Incarnation
 }
 
-// Its returns the Side of the present incarnation of a node.
+// Its returns the facts about the present incarnation of a node.
 func Its(n *world.Node) *Side { return n.Side.(*Side) }
 
 // The channels on which ranks listen.

@@ -28,6 +28,7 @@ type plainSender struct {
 // plainStage is the stage of the protocol that a plain sender has reached.
 type plainStage uint8
 
+// The stages of the protocol, in order.
 const (
 	plainHello plainStage = iota
 	plainReady
@@ -145,7 +146,7 @@ func (s *plainSender) heard(w *Cluster, j *Job, d world.Delivery) {
 	}
 }
 
-// ask requests the pages of the next batch. After the last batch, ask notifies the proxy.
+// ask requests the pages of the next batch. After the last batch, the sender notifies the proxy.
 func (s *plainSender) ask(w *Cluster, j *Job) {
 	if s.batch == len(j.Batches) {
 		s.stage = plainDone

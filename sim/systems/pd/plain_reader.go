@@ -129,7 +129,7 @@ func (r *plainReader) offered(w *Cluster, c *world.Conn, corr effects.Corr, body
 }
 
 // load schedules the load of the next half page by the reader's hardware, after a drawn delay. After the last half
-// page, load ends the read.
+// page, the read ends.
 func (r *plainReader) load(w *Cluster, i int) {
 	x := &r.reads[i]
 	if x.step == 2*len(x.pages) {

@@ -62,8 +62,10 @@ var marks = sync.OnceValue(func() (names [marksMax]string) {
 	return names
 })
 
+// markName returns the name of mark i, and "" if there is no such mark.
 func markName(i int) string { return marks()[i] }
 
+// checkName returns the name of check i after the given word, and "" if there is no such check.
 func checkName(word string, i int) string {
 	if all := oracle.Checks(); i < len(all) {
 		return word + all[i].String()
@@ -71,8 +73,10 @@ func checkName(word string, i int) string {
 	return ""
 }
 
+// situations returns the names of the situations of a machine.
 var situations = sync.OnceValue(rank.SituationNames)
 
+// stepName returns the name of point i of the section of steps, and "" if there is no such point.
 func stepName(i int) string {
 	situation, event := situations()[i/eventKinds], i%eventKinds
 	switch k, x := world.Kind(event), event-int(world.KindDropped); {

@@ -68,7 +68,7 @@ func (c *Command) putReturned(w *Cluster, n *world.Node, t effects.Ticket) {
 	w.Release(n, j.Batches[c.Batch].Reserve)
 }
 
-// Later makes the engine of a job continue after the time in, at the place at, which is passed to [Flow.Later].
+// Later makes the engine of a job continue after the time in, at the place at, which is passed to the flow's function.
 func Later(w *Cluster, n *world.Node, j *Job, at int, in effects.Duration) {
 	w.ForNode(n, in, world.Delivery{Kind: world.KindFilled, A: uint64(j.Place), B: uint64(at)})
 }

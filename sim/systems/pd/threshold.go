@@ -18,8 +18,10 @@ const (
 	thresholds
 )
 
+// bands is the number of ranges of a load relative to a threshold.
 const bands = 4
 
+// pointThreshold counts loads by threshold and range.
 var pointThreshold = coverage.Section(int(thresholds)*bands, func(i int) string {
 	names := [thresholds]string{"leases renewed"}
 	return "threshold " + names[i/bands] + [bands]string{": below", ": at", ": above", ": far above"}[i%bands]

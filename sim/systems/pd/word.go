@@ -18,12 +18,12 @@ const ProtoVersion = link.VersionMax
 type Word struct {
 	// Read decodes a message. The result is false if the message is not of this kind.
 	Read func(b []byte, d draw.Of) (Said, bool)
-	// Harm returns the channel on which a false message of this kind could do harm to a node. If Harm is nil or
+	// Harm returns the channel on which a false message of this kind could do harm to a node. If the function is nil or
 	// returns false, a default channel is used.
 	Harm func(to *world.Node) (on effects.Channel, _ bool)
 }
 
-// Said is a decoded message. The names may be changed before Write encodes it again.
+// Said is a decoded message. The names may be changed before the message is encoded again.
 type Said struct {
 	From, To *protocol.UUID // nil: the message names no sender and no receiver
 	Write    func() []byte

@@ -37,6 +37,7 @@ func (*absentOracle) listen(l *oracle.Listen[absentOracle]) {
 	oracle.On(l, func(o *absentOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
+// absentLife records an incarnation of a sender.
 type absentLife struct {
 	to []absentSeen `snap:"skip"` // by the receiver's node; empty before the first
 }
@@ -51,6 +52,7 @@ type absentSeen struct {
 	owed uint64 // such a step, if it has work left and may still have to end puts; otherwise 0
 }
 
+// absent returns the record of a sender about a receiver.
 func (or *absentOracle) absent(n *world.Node, receiver int32) *absentSeen {
 	my := or.at(n)
 	for len(my.to) < len(or.w.Nodes) {

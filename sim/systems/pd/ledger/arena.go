@@ -53,11 +53,13 @@ type arenaLife struct {
 	former uint64        `snap:"skip"` // a lookup with a reply in this step, which may also be asked again in it
 }
 
+// askedCopies is a lookup that waits until the chunks are copied, with the message.
 type askedCopies struct {
 	question
 	body []byte
 }
 
+// its returns the record that lookups of all kinds have in common.
 func (x *askedCopies) its() *question { return &x.question }
 
 func (s *arenaLife) startReply() { *s = arenaLife{asked: s.asked[:0]} }

@@ -32,6 +32,7 @@ func (*breakerOracle) listen(l *oracle.Listen[breakerOracle]) {
 	oracle.On(l, func(o *breakerOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
+// breakerLife records the circuit breakers of an incarnation of a sender.
 type breakerLife struct {
 	by    []fullSeen    // by the receiver's node; empty before the first
 	asked []askedToFull `snap:"skip"`
@@ -70,12 +71,13 @@ type fullSeen struct {
 	alone uint32 // likewise, of the last put that was refused
 	// within is the newest step that began while the receiver's last reply could still keep the breaker open.
 	within uint64 `snap:"skip"`
-	// granted is the step in which the sender last received a grant, and what is the digest of the put that got the
-	// grant.
+	// granted is the step in which the sender last received a grant. The next field is the digest of the put that got
+	// the grant.
 	granted uint64 `snap:"skip"`
 	what    uint64 `snap:"skip"`
 }
 
+// full returns the record of a sender about a receiver.
 func (or *breakerOracle) full(n *world.Node, receiver int32) *fullSeen {
 	my := or.at(n)
 	for len(my.by) < len(or.w.Nodes) {

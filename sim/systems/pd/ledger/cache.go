@@ -101,6 +101,7 @@ func (or *cacheOracle) shared(n *world.Node, page uint32, hash uint64) {
 	}
 }
 
+// withdrawn records that an engine has withdrawn a shared page.
 func (or *cacheOracle) withdrawn(n *world.Node, page uint32) { delete(or.at(n).own, page) }
 
 // used records pages that something will be stored into.

@@ -75,7 +75,7 @@ func (b heardOf) again(o heardOf) bool {
 }
 
 // A heardEnd is an end-of-request message. The receiver may act on the message until the message is superseded, and
-// must act on the message while the field sure is set.
+// must act on the message while no other message can give another outcome.
 type heardEnd struct {
 	heardOf
 	name       effects.Incarnation // the sender's name in the message, genuine or not
@@ -262,8 +262,8 @@ func (or *endsOracle) lanes(n *world.Node, c *world.Conn) int {
 	return int(links.Lanes)
 }
 
-// within reports whether n still has a record of a message that arrived at the instant at. The span longer extends the
-// time for which n may have the record.
+// within reports whether n still has a record of a message that arrived at the given instant. The given span extends
+// the time for which n may have the record.
 func (or *endsOracle) within(n *world.Node, at int64, longer effects.Duration) bool {
 	return n.Shows(or.w.Now).Sub(n.Shows(at)) < 2*pd.Its(n).Cfg.ClaimTTL+longer
 }

@@ -34,8 +34,8 @@ func (*fillsOracle) listen(l *oracle.Listen[fillsOracle]) {
 }
 
 // fetching checks the local page of a Transfer that reads, when the machine emits the Transfer: the page is in a new
-// generation, and must have no second user until the transfer is settled. Then fetching counts the transfer as a writer
-// of the page.
+// generation, and must have no second user until the transfer is settled. Then the transfer is counted as a writer of
+// the page.
 func (or *fillsOracle) fetching(n *world.Node, t *world.Transfer, p effects.Pair) {
 	pg := &n.Pool.Pages[p.Local.Index]
 	or.judged(checkReadScattered, checkReadAlone, checkReadGranted, checkReadGeneration)

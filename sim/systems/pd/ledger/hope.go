@@ -275,6 +275,7 @@ func (or *hopeOracle) waitsForKept(n *world.Node) {
 	}
 }
 
+// isReady reports whether the chunk with the given key is ready at n.
 func (or *hopeOracle) isReady(n *world.Node, key []byte) bool {
 	_, ready := pd.ReadyAt(n, key)
 	return ready

@@ -106,6 +106,7 @@ type keptOffer struct {
 	term     term         `snap:"skip"` // the lease's time as its reader knows it
 }
 
+// keptChunk is a chunk of a deferred offer.
 type keptChunk struct {
 	id      uint32
 	index   int64 // the place in the offer
@@ -239,6 +240,7 @@ func (or *keptOracle) stillRead(n *world.Node, k *keptOffer) bool {
 	})
 }
 
+// ids returns the key numbers of the offered chunks.
 func (k *keptOffer) ids() (all []uint32) {
 	for i := range k.chunks {
 		all = append(all, k.chunks[i].id)

@@ -206,7 +206,7 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 }
 
 // lending checks a page that a push reads: the engine has handed the page over in this generation (S19), and the
-// transfer has the length of the chunk (S21). Then lending counts the reader.
+// transfer has the length of the chunk (S21). Then the reader is counted.
 func (or *lentOracle) lending(n *world.Node, local effects.Page) {
 	src := &n.Pool.Pages[local.Index]
 	or.judged(checkTransferLent, checkTransferLength)

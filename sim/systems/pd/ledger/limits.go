@@ -121,12 +121,14 @@ func (or *limitsOracle) wants(n *world.Node, e effects.Effect) {
 	}
 }
 
+// within checks a count of outstanding effects against the declared limit.
 func (or *limitsOracle) within(n *world.Node, what string, now, most int) {
 	if or.judged(checkLimits); now > most {
 		or.fail(checkLimits, "node %d has %d %s outstanding, and told its driver of %d at the most", n.It(), now, what, most)
 	}
 }
 
+// batch checks the number of pages in an effect or event against the declared limit.
 func (or *limitsOracle) batch(n *world.Node, my *limitsLife, pages int) {
 	if or.judged(checkBatch); pages > my.most.PagesPerBatch {
 		or.fail(checkBatch, "node %d speaks of %d pages at once, and told its driver of %d at the most",

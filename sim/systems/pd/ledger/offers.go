@@ -46,6 +46,7 @@ func (*offersOracle) listen(l *oracle.Listen[offersOracle]) {
 	})
 }
 
+// offersLife records the leases of an incarnation of an owner that readers reported as over.
 type offersLife struct {
 	over []*world.Grant // read leases that the machine is notified in this step to be over
 }

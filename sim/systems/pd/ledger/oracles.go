@@ -150,10 +150,10 @@ type seated func(*Oracles) interface {
 	seat(w *pd.Cluster, all *Oracles)
 }
 
-// add registers an oracle with the ledger. If the oracle has a method subscribe, add calls that method to subscribe the
-// oracle to events. A method reset is called when a run begins, with the number of nodes. An oracle with state for each
-// incarnation ([perLife]) clears the state of a node when a new incarnation of the node starts, before anything else
-// about the new incarnation is reported to the oracle.
+// add registers an oracle with the ledger. If the oracle has a method subscribe, the method is called and subscribes
+// the oracle to events. A method reset is called when a run begins, with the number of nodes. An oracle with state for
+// each incarnation ([perLife]) clears the state of a node when a new incarnation of the node starts, before anything
+// else about the new incarnation is reported to the oracle.
 func add[P any, M member[P]](l *oracle.Listen[Oracles], at func(*Oracles) *P) {
 	members = append(members, func(o *Oracles) interface{ seat(*pd.Cluster, *Oracles) } { return M(at(o)) })
 	part, zero := oracle.Part(l, at), any(new(P))
@@ -219,7 +219,10 @@ func (j *judge) fail(c oracle.Check, format string, args ...any) {
 	j.w.Fail(c.Property(), format, args...)
 }
 
+// all returns the oracles of the run.
 func (j *judge) all() *Oracles { return j.others }
+
+// truth returns the facts about the run.
 func (j *judge) truth() *truth { return &j.others.truth }
 
 // ofLives is an oracle with state for the current incarnation of each node.
@@ -234,6 +237,7 @@ type perLife[S any] struct{ lives []S }
 // emptiable is the state of an incarnation. Clearing the state for the next incarnation keeps the memory.
 type emptiable interface{ startReply() }
 
+// at returns the state for the current incarnation of n.
 func (p *perLife[S]) at(n *world.Node) *S { return &p.lives[n.ID] }
 
 // room makes room for the state of the given number of nodes, in the memory of earlier runs.

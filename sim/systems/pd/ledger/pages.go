@@ -55,7 +55,7 @@ func (*pagesOracle) listen(l *oracle.Listen[pagesOracle]) {
 }
 
 // granting checks a write grant when the machine emits the Grant effect: the grant id is new, and no engine, transfer,
-// lease or grant uses the pages. Then granting records the grant at the pages.
+// lease or grant uses the pages. Then the grant is recorded at the pages.
 func (or *pagesOracle) granting(n *world.Node, e *effects.Grant) {
 	or.all().queue.at(n).grant = e.ID
 	or.judged(checkGrantID, checkGrantNamed, checkGrantAlone, checkGrantOnce, checkGrantGeneration)

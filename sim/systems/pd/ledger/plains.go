@@ -22,6 +22,7 @@ type plainsOracle struct {
 	conns []uint64 `snap:"scratch"`
 }
 
+// plainsLife records the plain senders of an incarnation of a receiver.
 type plainsLife struct {
 	served []plainServed `snap:"skip"` // grants under which plain senders may still have pages
 }

@@ -33,9 +33,8 @@ type prefixTold struct {
 	indexes []int64
 }
 
-// answered judges a reply when the reply is sent, and reports whether the reply is right. If the lease is wrong,
-// answered calls the function that fails the check of leases. If the pages are wrong, answered calls the function that
-// fails the check of prefixes.
+// answered judges a reply when the reply is sent, and reports whether the reply is right. The last two arguments fail
+// the run: the first is called if the lease is wrong, and the second if the pages are wrong.
 func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same,
 	prefix func(format string, args ...any)) (right bool) {
 	if p.leases == nil {

@@ -42,6 +42,7 @@ func (*pressureOracle) listen(l *oracle.Listen[pressureOracle]) {
 	})
 }
 
+// pressureLife records the puts of an incarnation of a sender that wait to be offered.
 type pressureLife struct {
 	puts  []effects.Ticket // issued; may include a few that are over
 	turns []turn           `snap:"skip"`

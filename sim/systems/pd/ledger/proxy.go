@@ -32,6 +32,7 @@ func (*proxyOracle) listen(l *oracle.Listen[proxyOracle]) {
 	oracle.On(l, func(o *proxyOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
+// proxyLife records the notifications of an incarnation of a node to the proxy.
 type proxyLife struct {
 	conn    uint64    `snap:"skip"` // the newest connection that it opens to the proxy
 	due     int64     `snap:"skip"` // when it must have tried again; 0: nothing failed
@@ -67,6 +68,7 @@ func (or *proxyOracle) opened(n *world.Node, ev *effects.Opened) {
 	}
 }
 
+// again records that a notification or an attempt to connect failed, so that the machine must try again in time.
 func (or *proxyOracle) again(n *world.Node) {
 	my := or.at(n)
 	my.ended, my.stood = or.w.Now, n.Frozen

@@ -19,6 +19,7 @@ type question struct {
 	known     bool   // its sender knows the name that this incarnation has for the peer
 }
 
+// questionOf returns the record of a lookup that n has received.
 func questionOf(n *world.Node, request uint64, m *protocol.AscendBatchedLookupAndGetMsg) question {
 	grant := uint32(0)
 	if !m.PullMode {

@@ -63,6 +63,7 @@ func (*registeredOracle) listen(l *oracle.Listen[registeredOracle]) {
 	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
+// registeredLife records the registrations of an incarnation of a node, as a sender and as a receiver.
 type registeredLife struct {
 	asked    []registeredAsk     // requests in flight
 	came     []registeredCame    // registrations that arrived here and have no reply
@@ -91,6 +92,7 @@ type registeredCame struct {
 	grant     effects.GrantID
 }
 
+// registeredWrite records that blocks were written to a peer under a grant.
 type registeredWrite struct {
 	to    effects.Incarnation
 	grant effects.GrantID

@@ -24,7 +24,7 @@ func (*scatterOracle) listen(l *oracle.Listen[scatterOracle]) {
 }
 
 // scattering checks that a Scatter hands the next chunks of a command to the engine, whole, from pages that nothing
-// stores into. Then scattering pins the pages until the engine's device code has read the pages.
+// stores into. The pages are pinned until the engine's device code has read the pages.
 func (or *scatterOracle) scattering(n *world.Node, e *effects.Scatter) bool {
 	c := or.w.CommandOf(n, e.Ticket)
 	or.judged(checkScatterOpen, checkScatterOrder)

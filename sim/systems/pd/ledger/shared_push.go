@@ -35,6 +35,7 @@ type camePush struct {
 	grant effects.GrantID
 }
 
+// its returns the record that lookups of all kinds have in common.
 func (x *camePush) its() *question { return &x.question }
 
 // asking checks a lookup that grants pages, when the lookup is sent.

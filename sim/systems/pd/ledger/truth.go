@@ -141,8 +141,8 @@ func (t *truth) asReply(body []byte) (*protocol.AllocResponse, bool) {
 	return at(&t.reply, t.turn, body)
 }
 
-// read decodes the reply to a waiting request, and the request. The field asks is set if the request is an allocation
-// request, and the field tells is set if the reply is an allocation response.
+// read decodes the reply to a waiting request, and the request. It also records whether the request is an allocation
+// request, and whether the reply is an allocation response.
 func (t *truth) read(w *waiter, answer []byte) {
 	if t.asks = len(w.body) > 0; t.asks && (!w.fresh || w.turn != t.request.of) {
 		t.turn++

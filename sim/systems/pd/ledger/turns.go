@@ -106,6 +106,7 @@ func (or *queueOracle) readEnded(n *world.Node, t *world.Transfer) {
 	}
 }
 
+// readBy reports whether a transfer reads the chunks of this offer.
 func (o *waiter) readBy(t *world.Transfer) bool {
 	return o.reading && o.offer == t.Grant && o.peer == t.Link.Peer
 }

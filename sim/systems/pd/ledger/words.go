@@ -164,6 +164,7 @@ func (or *wordsOracle) waited(n *world.Node, c *world.Conn, asked effects.Time) 
 	}
 }
 
+// slows records, for the grants with the given destination of done messages, that something took long.
 func (or *wordsOracle) slows(n *world.Node, x way) {
 	for i := range or.at(n).given {
 		if g := &or.at(n).given[i]; g.way == x {
