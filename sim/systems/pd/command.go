@@ -26,7 +26,7 @@ type Command struct {
 	Outcome  int64  // time of the delivery of the outcome
 	Returned bool   // the memory was returned before the outcome
 	Held     bool   // the outcome held the memory, and a Return is outstanding
-	Attached bool   // the command is from an engine in a process of its own; its flow handles what follows
+	Attached bool   // the engine is in a process of its own; the flow handles what follows
 	Joined   bool   // for a put: the machine accepted the put and reported that the put has ended
 	Code     effects.Code
 	Count    uint32
@@ -39,7 +39,7 @@ type Command struct {
 	From  int
 	Hoped bool // for a Get: after the newest step, a sender kept an offer of the chunk at From
 	Asked asked
-	Lent  effects.GrantID // for a put: the newest grant under which its pages were offered
+	Lent  effects.GrantID // for a put: the newest grant under which the pages were offered
 }
 
 // Grace is how long after the deadline a command may still take. L1 states this bound. A machine is not responsible for
@@ -225,6 +225,6 @@ type asked struct {
 	At int64 `snap:"instant"` // time at which the machine received the fetch
 	// set of codes with which the fetch may end, because of an event that affects the fetch or the source pages
 	Excuse uint32
-	Had    bool // all of its chunks were available before the step in which its deadline passed
-	Vain   bool // its request was being abandoned at that time
+	Had    bool // all chunks were available before the step in which the deadline passed
+	Vain   bool // the request was being abandoned at that time
 }

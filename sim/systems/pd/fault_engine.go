@@ -27,7 +27,7 @@ const (
 	conflictLate           // put for another request after the end of all batches of that request
 	conflictKinds
 	conflictWaiting // release of a Get or a Reserve that has not delivered yet
-	conflictBetween // put between the parts of a call, with more parts of its own than there is ever space for
+	conflictBetween // put between the parts of a call, with more parts than there can be space for
 	conflictDrain   // drain of a node that already drains
 )
 

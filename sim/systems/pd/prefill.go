@@ -16,7 +16,7 @@ import (
 type Job struct {
 	Place     int    `snap:"share"` // index in Work.Jobs
 	Name      []byte `snap:"share"`
-	request   uint32 // request number of the plan
+	request   uint32 // number of the request in the plan
 	Sender    int32
 	Receiver  int32
 	Batches   []Batch

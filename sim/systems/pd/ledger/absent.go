@@ -47,9 +47,9 @@ func (s *absentLife) startReply() { *s = absentLife{to: s.to[:0]} }
 // absentSeen records the messages of an incarnation of a sender to a receiver, and the failures to connect.
 type absentSeen struct {
 	conn uint64 // the newest connection for a handshake
-	sent uint64 // the step in which it last sent an allocation request or an offer
-	none uint64 // the step in which it was last notified that nobody listens
-	owed uint64 // such a step, if it has work left and may still have to end puts; otherwise 0
+	sent uint64 // the step in which the sender last sent an allocation request or an offer
+	none uint64 // the step in which the sender was last notified that no process listens
+	owed uint64 // the same step while the machine has work left and may still have to end puts; otherwise 0
 }
 
 // absent returns the record of a sender about a receiver.
@@ -153,7 +153,7 @@ func (or *absentOracle) unreachable(n *world.Node, c *pd.Command, code effects.C
 	}
 	if !slices.Contains(unfoundCodes, code) || or.w.Jobs[c.Job].PlainTo {
 		or.void(checkUnreachable)
-		return // The put or its peer is wrong, or the receiver is backed off from.
+		return // The put or the peer is misconfigured, or the sender backs off from the receiver.
 	}
 	or.judged(checkUnreachable)
 	a := or.absent(n, or.w.Jobs[c.Job].Receiver)

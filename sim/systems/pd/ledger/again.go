@@ -18,13 +18,13 @@ type sentBefore struct {
 	operation uint64
 	conn      uint64
 	corr      effects.Corr
-	lost      uint64 // the connection of the time before; zero if there was a reply
+	lost      uint64 // the connection before the last; zero if there was a reply
 }
 
 // againOracle judges the order of requests that are sent again.
 type againOracle struct {
 	judge
-	asked [][]sentBefore `snap:"skip"` // by node: its requests on connections with a window
+	asked [][]sentBefore `snap:"skip"` // by node: the requests of the node on connections with a window
 }
 
 func (*againOracle) listen(l *oracle.Listen[againOracle]) {

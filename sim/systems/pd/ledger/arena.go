@@ -50,7 +50,7 @@ func (*arenaOracle) listen(l *oracle.Listen[arenaOracle]) {
 // copied.
 type arenaLife struct {
 	asked  []askedCopies `snap:"skip"`
-	former uint64        `snap:"skip"` // a lookup with a reply in this step, which may also be asked again in it
+	former uint64        `snap:"skip"` // a lookup that got a reply in this step; a retry may arrive in the same step
 }
 
 // askedCopies is a lookup that waits until the chunks are copied, with the message.

@@ -45,9 +45,9 @@ func (*bothOracle) listen(l *oracle.Listen[bothOracle]) {
 type bothLife struct {
 	waiting []effects.Ticket // Reserves that the machine got; may include a few that are over
 	has     int              // pages that the engine has reserved
-	first   effects.Ticket   // the oldest pending Reserve when a peer was last served before it
-	passed  int              // grants and reads that were served before it since it is the oldest
-	rivals  int              // the largest number of peers that had a request waiting in that time
+	first   effects.Ticket   // the oldest pending Reserve when a peer last overtook a Reserve
+	passed  int              // grants and reads that overtook the oldest Reserve
+	rivals  int              // the largest number of peers that had a waiting request in that time
 }
 
 func (s *bothLife) startReply() { *s = bothLife{waiting: s.waiting[:0]} }
@@ -68,7 +68,7 @@ func (or *bothOracle) ended(n *world.Node, e *effects.Deliver, c *pd.Command) {
 		return
 	}
 	switch c.Body.(type) {
-	case *ops.Release: // A Release that came early contradicts its put, and may come after it.
+	case *ops.Release: // A Release may also be a conflicting command of the engine, which arrives after the put.
 		reserve := &or.w.Commands[c.Target-1]
 		or.at(n).has -= len(reserve.Pages) - reserve.Stored
 	case *ops.Store:

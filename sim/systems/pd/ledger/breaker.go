@@ -34,7 +34,7 @@ func (*breakerOracle) listen(l *oracle.Listen[breakerOracle]) {
 
 // breakerLife records the circuit breakers of an incarnation of a sender.
 type breakerLife struct {
-	by    []fullSeen    // by the receiver's node; empty before the first
+	by    []fullSeen    // indexed by the receiver's node; empty before the first record
 	asked []askedToFull `snap:"skip"`
 	// busy is the first step of the current series of steps after each of which the machine had work left. It is 0 if
 	// the last step left no work.
@@ -62,13 +62,13 @@ func (s *breakerLife) startReply() { *s = breakerLife{by: s.by[:0], asked: s.ask
 type fullSeen struct {
 	told  bool
 	last  effects.Time // by the sender's clock, like all times here
-	step  uint64       // the step of the sender that was told last
+	step  uint64       // the step of the sender that received the last report
 	until effects.Time // the breaker is open until then, because a put ended for lack of room
 	since effects.Time // when the breaker opened
 	// least is the number of chunks of the smallest put that was refused. The breaker may apply to puts of at least as
 	// many chunks; 0 means any put.
 	least uint32
-	alone uint32 // likewise, of the last put that was refused
+	alone uint32 // number of chunks of the last put that was refused; 0 means any put
 	// within is the newest step that began while the receiver's last reply could still keep the breaker open.
 	within uint64 `snap:"skip"`
 	// granted is the step in which the sender last received a grant. The next field is the digest of the put that got
@@ -100,7 +100,7 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 	t := or.truth()
 	if acked, is := t.asAck(body); is {
 		failed, told = acked.AllocFailed, acked.Ext.Code
-	} else if m, is := at(&t.reply, t.turn, body); is { // With any tag that it may have.
+	} else if m, is := at(&t.reply, t.turn, body); is { // The reply may have any tag.
 		failed, told = m.AllocFailed, m.Ext.Code
 	}
 	if failed {
@@ -117,7 +117,7 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 		if code != effects.NoMemory {
 			chunks = 0
 		}
-		if c.Closed { // The sender may not read this reply, and then an earlier one holds.
+		if c.Closed { // The sender may not read this reply. Then an earlier reply counts.
 			f.alone = max(f.alone, chunks)
 		} else {
 			f.alone = chunks
@@ -231,7 +231,7 @@ func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr,
 		return // The message withdraws or ends earlier requests.
 	}
 	my := or.at(n)
-	if len(my.asked) >= askedLate { // A reply may arrive when its connection is closed.
+	if len(my.asked) >= askedLate { // A reply may still arrive after the connection is closed.
 		my.asked = slices.DeleteFunc(my.asked, func(x askedToFull) bool { return or.w.ConnOf(x.conn).Closed })
 	}
 	my.asked = append(my.asked, askedToFull{c.ID, corr, digest('p', keys, request, 0), chunks})

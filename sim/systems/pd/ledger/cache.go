@@ -61,8 +61,8 @@ func (*cacheOracle) listen(l *oracle.Listen[cacheOracle]) {
 
 // cacheSeen records the chunks of an incarnation of a node that is a cache.
 type cacheSeen struct {
-	here    map[uint32]bool   // by key
-	own     map[uint32]uint32 // by page that the engine shares: its key plus one; it leaves without a report
+	here    map[uint32]bool   // the chunks that the cache has, by key
+	own     map[uint32]uint32 // pages that the engine shares: key number plus one; these chunks leave without a report
 	evicted int               // in this step
 	used    int               // pages that were granted, or read into, in this step
 	freed   int               // pages that were freed in this step after the newest eviction

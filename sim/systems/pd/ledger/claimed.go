@@ -58,13 +58,13 @@ func (*claimedOracle) listen(l *oracle.Listen[claimedOracle]) {
 type claimedLife struct {
 	rows    []claimed                    `snap:"skip"` // in the order in which machines make promises
 	grants  map[effects.GrantID]uint64   `snap:"skip"` // by grant: the request that the grant is for
-	chunks  map[effects.GrantID][]uint32 `snap:"skip"` // by grant: the chunks, by the place of the page in the grant
+	chunks  map[effects.GrantID][]uint32 `snap:"skip"` // by grant: the chunks, in the order of the grant's pages
 	layers  map[effects.GrantID]bool     `snap:"skip"` // grants for layers of chunks
 	each    map[effects.GrantID][]uint32 `snap:"skip"` // by grant for layers: the chunk of each page
-	ended   []ended                      `snap:"skip"` // promises that expired, and what followed
+	ended   []ended                      `snap:"skip"` // promises that expired
 	fetched []uint64                     `snap:"skip"` // requests with a fetch, whose claims may end at any time
 	claims  int                          `snap:"skip"` // the machine's count of claims after the last step
-	blind   bool                         `snap:"skip"` // a grant was made of which the oracle does not know what lands
+	blind   bool                         `snap:"skip"` // a grant was made for unknown chunks
 	touched []uint32                     `snap:"scratch"`
 	landing *effects.Landed              `snap:"scratch"` // the event of the last landing
 	commits effects.GrantID              `snap:"scratch"` // the grant that a sender committed last
@@ -201,7 +201,7 @@ func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantI
 	my.chunks[grant], my.grants[grant] = fresh, request
 	if or.w.Setting.Leased && or.w.Plan.Rank.TrustUncommitted && w.peer == (effects.Incarnation{}) {
 		for _, chunk := range fresh {
-			or.promised(n, chunk, request, false) // If the chunk is here already, the sender is not trusted for it.
+			or.promised(n, chunk, request, false) // If the chunk is present already, the sender's pages are not used.
 		}
 	}
 }

@@ -28,16 +28,16 @@ func (*displacedOracle) listen(l *oracle.Listen[displacedOracle]) {
 
 // displacedLife records the names under which an incarnation of a receiver got requests.
 type displacedLife struct {
-	askers []asker `snap:"skip"` // all that a refusal depends on is in the waiters, too, but for how long ago it was
+	askers []asker `snap:"skip"` // not hashed: the state of the queue implies all but the age of the requests
 }
 
 // asker records the requests that were sent under a name.
 type asker struct {
 	who   effects.Incarnation
-	heard effects.Time // its newest request, by the receiver's clock
-	asked bool         // there was a request
-	taken bool         // a request was not refused as a stranger's
-	away  bool         // its link was lost since
+	heard effects.Time // time of the newest request, by the receiver's clock
+	asked bool         // a message of a peer that n knows has arrived
+	taken bool         // a request was accepted as a known peer's
+	away  bool         // the link was lost since
 }
 
 func (s *displacedLife) startReply() { s.askers = s.askers[:0] }

@@ -53,7 +53,7 @@ type endsLife struct {
 	ends    []heardEnd  `snap:"skip"`
 	batches []heardOf   `snap:"skip"`
 	asked   []endsAsked `snap:"skip"`
-	ways    []uint64    `snap:"skip"` // connections on which it sends end-of-request messages, as a sender
+	ways    []uint64    `snap:"skip"` // connections on which the node, as a sender, sends end-of-request messages
 }
 
 func (s *endsLife) startReply() {
@@ -66,7 +66,7 @@ type heardOf struct {
 	from      effects.Incarnation
 	operation uint64
 	granted   bool
-	lost      bool // its sender was lost since: the request is not its sender's any more until another batch arrives
+	lost      bool // the sender was lost since: the request belongs to no sender until another batch arrives
 }
 
 // again reports whether a batch is a retry of the same batch.
@@ -81,12 +81,12 @@ type heardEnd struct {
 	name       effects.Incarnation // the sender's name in the message, genuine or not
 	code       effects.Code
 	said       string
-	first      int64  // when it arrived first
-	last       int64  // when it was last repeated
-	step       uint64 // the step of the machine that took it
+	first      int64  // when the message arrived first
+	last       int64  // when the message was last repeated
+	step       uint64 // the step of the machine that received the message
 	sure       bool   // no earlier or later message gives the receiver another outcome
-	again      bool   // its sender sent another one since, which may count in its place
-	superseded bool   // it has no effect: the request goes on by a later batch, or belongs to another connected peer
+	again      bool   // the sender sent another end-of-request message since, which may count instead
+	superseded bool   // no effect: a later batch continues the request, or the request belongs to another connected peer
 }
 
 // endsAsked is an end-of-request message (KvfEndRequest) without a reply.

@@ -306,7 +306,7 @@ func (or *fetchOracle) importEnded(n *world.Node, corr effects.Corr, code effect
 	}
 	for m := range kept.kept {
 		if k := &kept.kept[m]; code == effects.Stale && k.peer == peer {
-			k.over = true // The incarnation is gone, with all that it offered.
+			k.over = true // The incarnation is gone, together with its offers.
 		}
 	}
 	my.imports = slices.Delete(my.imports, i, i+1)

@@ -68,10 +68,10 @@ func (*keptOracle) listen(l *oracle.Listen[keptOracle]) {
 
 // keptLife records the deferred offers of an incarnation of a node.
 type keptLife struct {
-	kept      []keptOffer           // may include a few that are over
+	kept      []keptOffer           // the deferred offers; may include a few that have ended
 	here      []bool                `snap:"scratch"` // by chunk of the current Contains: whether the chunk was ready before the step
 	came      cameOffer             `snap:"scratch"` // the offer message of this step
-	unreached []effects.Incarnation // senders that could not be read from at some time
+	unreached []effects.Incarnation // senders from which the node could not read at some time
 	asks      []lentAsk
 	anchors   []anchored `snap:"skip"`
 }
@@ -92,26 +92,26 @@ type keptOffer struct {
 	chunks []keptChunk
 	at     int64        `snap:"instant"`
 	until  effects.Time // the offer must be kept until then, by the receiver's clock
-	lent   bool         // its reader requested it
-	lies   bool         // it differs from what its sender sent, so that its content is unknown
-	shaky  bool         // something happened by which it may have ended
-	ending bool         // it is being given up; others may read it until that is done
-	over   bool         // it has ended
+	lent   bool         // the reader requested the lease
+	lies   bool         // the message was changed on the way, so that the content of the offer is unknown
+	shaky  bool         // the offer may have ended, because of an earlier event
+	ending bool         // the offer is being given up; fetches of different requests may read the chunks until that is done
+	over   bool         // the offer has ended
 
 	ends     effects.Time `snap:"skip"` // the lease's end by the owner's clock, as far as the reader knows
-	right    effects.Time `snap:"skip"` // the reader may certainly read it until then, by the reader's clock
-	spokenOf bool         `snap:"skip"` // the last renewal request named it
-	passed   int          `snap:"skip"` // renewals that got a reply and did not name it, since one did
-	beside   int          `snap:"skip"` // the largest number of offers kept of its sender in that time
-	term     term         `snap:"skip"` // the lease's time as its reader knows it
+	right    effects.Time `snap:"skip"` // end of the time in which the reader may certainly read, by the reader's clock
+	spokenOf bool         `snap:"skip"` // the last renewal request named the offer
+	passed   int          `snap:"skip"` // number of renewals with a reply since a renewal last named the offer
+	beside   int          `snap:"skip"` // the largest number of offers kept of the sender in that time
+	term     term         `snap:"skip"` // the time of the lease as far as the reader knows
 }
 
 // keptChunk is a chunk of a deferred offer.
 type keptChunk struct {
 	id      uint32
 	index   int64 // the place in the offer
-	perhaps bool  // it may have been consumed
-	left    bool  // it was consumed
+	perhaps bool  // a fetch may have consumed the chunk
+	left    bool  // a fetch has consumed the chunk
 }
 
 // cameOffer is the offer message that a receiver gets in this step.

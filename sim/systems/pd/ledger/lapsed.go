@@ -31,7 +31,7 @@ func (*lapsedOracle) listen(l *oracle.Listen[lapsedOracle]) {
 
 // lapsing records, by chunk, what the ledger knows of the expiry of chunks in one incarnation of a node.
 type lapsing struct {
-	first   map[uint32]int64 // when the chunk was first whole here
+	first   map[uint32]int64 // when the chunk was first whole
 	strange map[uint64]int64 // the same by hash, for keys that trusted strangers claim to have put
 	told    map[uint32]int64 // when the chunk was last reported as lapsed
 	count   uint32           // the number of lapses that were reported

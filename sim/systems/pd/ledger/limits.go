@@ -36,7 +36,7 @@ func (*limitsOracle) listen(l *oracle.Listen[limitsOracle]) {
 type limitsLife struct {
 	most   effects.Limits   `snap:"skip"`
 	now    effects.Limits   `snap:"skip"`
-	copies []effects.Corr   `snap:"skip"` // without a completion that settles them
+	copies []effects.Corr   `snap:"skip"` // copies that have not settled
 	held   []effects.Ticket `snap:"skip"` // delivered, with their memory still to be returned
 }
 

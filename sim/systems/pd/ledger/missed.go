@@ -22,7 +22,7 @@ type ended struct {
 	chunk   uint32
 	request uint64 // 0: the promise was for no named request
 	at      effects.Time
-	perhaps bool // it was no promise, or was made again, or its record was dropped for newer ones
+	perhaps bool // there may have been no promise, the promise may have been made again, or the record may be gone
 }
 
 // over records that a promise has expired. A machine has room for as many such records as for claims beyond the first

@@ -65,17 +65,17 @@ func (*promptOracle) listen(l *oracle.Listen[promptOracle]) {
 // machine is busy.
 type promptLife struct {
 	lost      []effects.Incarnation `snap:"scratch"` // peers that can no longer write
-	gone      []effects.Incarnation // of these, the peers that have not shaken hands again
+	gone      []effects.Incarnation // lost peers that have not shaken hands again
 	readers   []effects.Incarnation `snap:"scratch"` // peers that can no longer read
 	partly    []effects.GrantID     `snap:"scratch"` // grants under which a push has ended without some pages
-	abandoned []int                 `snap:"scratch"` // abandoned jobs, counted from 1
+	abandoned []int                 `snap:"scratch"` // jobs of abandoned requests, counted from 1
 	owed      []owed                // grants to give back, while the machine is busy
-	ending    []int                 // jobs that the machine is abandoning, likewise
-	reads     bool                  // something is read for such a job
-	unread    []effects.GrantID     // read leases whose reader was lost, likewise
+	ending    []int                 // jobs that the machine is abandoning, while the machine is busy
+	reads     bool                  // reads for such jobs are in progress
+	unread    []effects.GrantID     // read leases of lost readers, while the machine is busy
 	agreed    []int                 `snap:"scratch"` // jobs that the machine reports as abandoned
 	ended     []effects.Ticket      `snap:"scratch"` // puts that failed
-	stopping  bool                  `snap:"skip"`    // reads of an ended fetch go on: their batch keeps its pages
+	stopping  bool                  `snap:"skip"`    // reads of an ended fetch go on, and their batch keeps its pages
 }
 
 func (s *promptLife) startReply() {

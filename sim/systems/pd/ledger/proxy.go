@@ -34,8 +34,8 @@ func (*proxyOracle) listen(l *oracle.Listen[proxyOracle]) {
 
 // proxyLife records the notifications of an incarnation of a node to the proxy.
 type proxyLife struct {
-	conn    uint64    `snap:"skip"` // the newest connection that it opens to the proxy
-	due     int64     `snap:"skip"` // when it must have tried again; 0: nothing failed
+	conn    uint64    `snap:"skip"` // the newest connection to the proxy
+	due     int64     `snap:"skip"` // when the machine must have tried again; 0: nothing failed
 	frozen  int64     `snap:"skip"`
 	ended   int64     `snap:"skip"` // when the newest notification, or try, was over
 	stood   int64     `snap:"skip"` // how long the node had been frozen by then
@@ -119,7 +119,7 @@ func (or *proxyOracle) waited(n *world.Node, request uint64) {
 	for i := range j.Batches {
 		put := j.Batches[i].Put
 		if put == 0 || !or.w.Commands[put-1].Over || or.w.Commands[put-1].Held || or.w.Commands[put-1].Life != n.Life {
-			return // The machine may be notified later of what it has not done itself.
+			return // The machine may be notified later of an outcome that it did not cause.
 		}
 		since = max(since, or.w.Commands[put-1].Outcome)
 	}

@@ -15,8 +15,8 @@ type question struct {
 	request   uint64
 	peer      effects.Incarnation
 	operation uint64
-	what      uint64 // a digest of what it asks for
-	known     bool   // its sender knows the name that this incarnation has for the peer
+	what      uint64 // a digest of the requested chunks
+	known     bool   // the lookup names this incarnation by the name for the peer
 }
 
 // questionOf returns the record of a lookup that n has received.

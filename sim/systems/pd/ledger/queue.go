@@ -70,27 +70,27 @@ type waiter struct {
 	peer      effects.Incarnation // zero: a plain sender, which is identified by its connection
 	operation uint64              // zero: every attempt is an operation of its own
 	keys      int
-	pages     int             // the largest number of pages that it can need: distinct keys
+	pages     int             // the largest number of pages that the request can need: distinct keys
 	due       int64           `snap:"instant"` // when the reply is due
 	frozen    int64           // how long the node had been frozen when the message arrived
 	atOnce    bool            // the reply is due in the same step
 	layers    bool            // the message is about layers, which need pages for all of their chunks
 	goesOn    bool            // some layers of the chunks arrived before, and their pages are promised
 	names     [][]byte        // the keys of a plain sender, where plain senders are trusted
-	body      []byte          // the message, if it can wait
+	body      []byte          // the message, if the request can wait
 	fresh     bool            // the message arrived in this step
-	turn      uint64          `snap:"skip"` // the turn of truth in which it arrived as a fresh message
-	known     bool            `snap:"skip"` // it names this incarnation by the name that its peer has for it
-	came      effects.Time    `snap:"skip"` // when it arrived, by the receiver's clock
-	severed   bool            // the link to its peer was lost after it arrived
+	turn      uint64          `snap:"skip"` // the turn in which the message arrived
+	known     bool            `snap:"skip"` // the message names this incarnation by the name for the peer
+	came      effects.Time    `snap:"skip"` // when the message arrived, by the receiver's clock
+	severed   bool            // the link to the peer was lost after the message arrived
 	offer     effects.GrantID // the sender's read lease, if the message offers pages
 	pull      protocol.PullID `snap:"skip"` // the id of the offer
 	back      bool            `snap:"skip"` // the offer was taken back
-	reading   bool            // the offer has pages, and is being read into them
+	reading   bool            // the offer has pages, and the chunks are being read
 	stopped   bool            // the read was cancelled
-	job       int             `snap:"skip"` // the job of its request, counted from 1
+	job       int             `snap:"skip"` // the job of the request, counted from 1
 	unwanted  bool            // the request was abandoned during the read
-	overtaken int             // grants made to others while it was the first of its class
+	overtaken int             // grants to different classes while the request was the first of a class
 	rivals    int             // the largest number of peers that had a request waiting at the same time
 }
 

@@ -20,8 +20,8 @@ var (
 type recallOracle struct {
 	judge
 	leases prefixes
-	word   protocol.CacheQueryRequest  `snap:"scratch"` // as it is sent
-	ask    protocol.CacheQueryRequest  `snap:"scratch"` // as it arrives; gets its reply in the same step
+	word   protocol.CacheQueryRequest  `snap:"scratch"` // the request that is being sent
+	ask    protocol.CacheQueryRequest  `snap:"scratch"` // the request that has arrived; the reply is sent in the same step
 	reply  protocol.CacheQueryResponse `snap:"scratch"`
 }
 

@@ -33,7 +33,7 @@ type refusedLife struct {
 	before  *rank.Rank     `snap:"scratch"` // a copy of the machine before the step
 	of      effects.Ticket `snap:"scratch"`
 	refused bool           `snap:"scratch"`
-	drains  bool           // the machine was told to drain before
+	drains  bool           // the machine was already draining
 	last    plan.Want      `snap:"skip"` // the kind of the command that was refused last
 	any     bool           `snap:"skip"`
 }

@@ -66,7 +66,7 @@ func (*registeredOracle) listen(l *oracle.Listen[registeredOracle]) {
 // registeredLife records the registrations of an incarnation of a node, as a sender and as a receiver.
 type registeredLife struct {
 	asked    []registeredAsk     // requests in flight
-	came     []registeredCame    // registrations that arrived here and have no reply
+	came     []registeredCame    // received registrations without a reply
 	written  []registeredWrite   // grants under which this incarnation wrote
 	grants   []registeredGrant   // of this incarnation
 	newest   effects.Incarnation // the peer whose registration arrived in this step, if the peer is known

@@ -24,12 +24,12 @@ type sharedOracle struct {
 	judge
 	perLife[sharedLife]
 	loans prefixes
-	get   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // as it arrives; gets its reply in the same step
+	get   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // a lookup that has arrived; the reply is sent in the same step
 	reply protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
-	ask   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // as it is sent
-	told  protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"` // as it arrives
-	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it arrives
-	word  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it is sent
+	ask   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // a lookup that is being sent
+	told  protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"` // a reply that has arrived
+	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // a done message that has arrived
+	word  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // a done message that is being sent
 
 	places []uint32 `snap:"scratch"` // the pages that a lookup names
 	named  []int64  `snap:"scratch"` // the pages that a reply names

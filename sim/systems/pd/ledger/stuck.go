@@ -39,9 +39,9 @@ func (or *stuckOracle) reset(int) { or.links = or.links[:0] }
 // hung records the batches that the hardware has in flight on a link, and the deadlines for these batches.
 type hung struct {
 	link, epoch       uint64
-	flight            []uint64 // transfers, one for each batch
+	flight            []uint64 // the transfer of each batch
 	told              []uint64 // the transfers in flight that were cancelled
-	graceBy, progress until    // graceBy may be zero
+	graceBy, progress until    // the first may be zero
 }
 
 // until is an instant by which a machine must act, and how long the node had been frozen when the instant was set.
