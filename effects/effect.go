@@ -4,7 +4,7 @@ package effects
 // event completes the effect, what holds before it, and what the driver must never do.
 //
 //sumtype:decl
-type Effect interface{ kind() Kind }
+type Effect interface{ effectKind() Kind }
 
 // A Kind is a kind of effect. The zero Kind is the kind of no effect.
 type Kind uint8
@@ -43,7 +43,7 @@ var kindNames = [KindCount]string{"none", "Open", "Close", "Send", "Post", "Repl
 func (k Kind) String() string { return kindNames[k] }
 
 // KindOf returns the kind of an effect.
-func KindOf(e Effect) Kind { return e.kind() }
+func KindOf(e Effect) Kind { return e.effectKind() }
 
 // Open makes a client connection. Completion: Opened. The driver may report OK before the peer is present, and never
 // resolves or connects synchronously. Window is the largest number of Sends that may be outstanding on the Conn: 0 and
@@ -223,22 +223,22 @@ type Observe struct {
 	Why   *Why // details of a failure; nil where there are none
 }
 
-func (*Open) kind() Kind     { return KindOpen }
-func (*Close) kind() Kind    { return KindClose }
-func (*Send) kind() Kind     { return KindSend }
-func (*Post) kind() Kind     { return KindPost }
-func (*Reply) kind() Kind    { return KindReply }
-func (*Import) kind() Kind   { return KindImport }
-func (*Drop) kind() Kind     { return KindDrop }
-func (*Publish) kind() Kind  { return KindPublish }
-func (*Grant) kind() Kind    { return KindGrant }
-func (*Revoke) kind() Kind   { return KindRevoke }
-func (*Transfer) kind() Kind { return KindTransfer }
-func (*Copy) kind() Kind     { return KindCopy }
-func (*Store) kind() Kind    { return KindStore }
-func (*Cancel) kind() Kind   { return KindCancel }
-func (*Confirm) kind() Kind  { return KindConfirm }
-func (*Scatter) kind() Kind  { return KindScatter }
-func (*Deliver) kind() Kind  { return KindDeliver }
-func (*Return) kind() Kind   { return KindReturn }
-func (*Observe) kind() Kind  { return KindObserve }
+func (*Open) effectKind() Kind     { return KindOpen }
+func (*Close) effectKind() Kind    { return KindClose }
+func (*Send) effectKind() Kind     { return KindSend }
+func (*Post) effectKind() Kind     { return KindPost }
+func (*Reply) effectKind() Kind    { return KindReply }
+func (*Import) effectKind() Kind   { return KindImport }
+func (*Drop) effectKind() Kind     { return KindDrop }
+func (*Publish) effectKind() Kind  { return KindPublish }
+func (*Grant) effectKind() Kind    { return KindGrant }
+func (*Revoke) effectKind() Kind   { return KindRevoke }
+func (*Transfer) effectKind() Kind { return KindTransfer }
+func (*Copy) effectKind() Kind     { return KindCopy }
+func (*Store) effectKind() Kind    { return KindStore }
+func (*Cancel) effectKind() Kind   { return KindCancel }
+func (*Confirm) effectKind() Kind  { return KindConfirm }
+func (*Scatter) effectKind() Kind  { return KindScatter }
+func (*Deliver) effectKind() Kind  { return KindDeliver }
+func (*Return) effectKind() Kind   { return KindReturn }
+func (*Observe) effectKind() Kind  { return KindObserve }

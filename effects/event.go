@@ -8,8 +8,8 @@ type Event interface{ isEvent() }
 // A Completion is an event that completes the effect with a Corr.
 type Completion interface {
 	Event
-	// Completes returns the Corr of the effect. If final is false, a Settled completes the same effect later.
-	Completes() (c Corr, final bool)
+	// CompletedEffect returns the Corr of the effect. If final is false, a Settled completes the same effect later.
+	CompletedEffect() (c Corr, final bool)
 }
 
 // Tick says that the machine's deadline has passed. A Tick may arrive late, or without need.
@@ -161,29 +161,29 @@ func (*Scattered) isEvent()    {}
 func (*Revoked) isEvent()      {}
 func (*Dropped) isEvent()      {}
 
-// Completes returns the Corr of the completed effect.
-func (e *Opened) Completes() (c Corr, final bool) { return e.Corr, true }
+// CompletedEffect returns the Corr of the completed effect.
+func (e *Opened) CompletedEffect() (c Corr, final bool) { return e.Corr, true }
 
-// Completes returns the Corr of the completed effect.
-func (e *Replied) Completes() (c Corr, final bool) { return e.Corr, true }
+// CompletedEffect returns the Corr of the completed effect.
+func (e *Replied) CompletedEffect() (c Corr, final bool) { return e.Corr, true }
 
-// Completes returns the Corr of the completed effect.
-func (e *Unanswered) Completes() (c Corr, final bool) { return e.Corr, true }
+// CompletedEffect returns the Corr of the completed effect.
+func (e *Unanswered) CompletedEffect() (c Corr, final bool) { return e.Corr, true }
 
-// Completes returns the Corr of the completed effect.
-func (e *SendDone) Completes() (c Corr, final bool) { return e.Corr, true }
+// CompletedEffect returns the Corr of the completed effect.
+func (e *SendDone) CompletedEffect() (c Corr, final bool) { return e.Corr, true }
 
-// Completes returns the Corr of the completed effect.
-func (e *Imported) Completes() (c Corr, final bool) { return e.Corr, true }
+// CompletedEffect returns the Corr of the completed effect.
+func (e *Imported) CompletedEffect() (c Corr, final bool) { return e.Corr, true }
 
-// Completes returns the Corr of the completed effect.
-func (e *TransferDone) Completes() (c Corr, final bool) { return e.Corr, e.Settled }
+// CompletedEffect returns the Corr of the completed effect.
+func (e *TransferDone) CompletedEffect() (c Corr, final bool) { return e.Corr, e.Settled }
 
-// Completes returns the Corr of the completed effect.
-func (e *CopyDone) Completes() (c Corr, final bool) { return e.Corr, e.Settled }
+// CompletedEffect returns the Corr of the completed effect.
+func (e *CopyDone) CompletedEffect() (c Corr, final bool) { return e.Corr, e.Settled }
 
-// Completes returns the Corr of the completed effect.
-func (e *Settled) Completes() (c Corr, final bool) { return e.Corr, true }
+// CompletedEffect returns the Corr of the completed effect.
+func (e *Settled) CompletedEffect() (c Corr, final bool) { return e.Corr, true }
 
-// Completes returns the Corr of the completed effect.
-func (e *Scattered) Completes() (c Corr, final bool) { return e.Corr, true }
+// CompletedEffect returns the Corr of the completed effect.
+func (e *Scattered) CompletedEffect() (c Corr, final bool) { return e.Corr, true }

@@ -149,14 +149,14 @@ func (b *nodeBuilder) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 		}
 		machine.Planes[i].Blob = opened.Blob()
 		if r, ok := opened.(residualPlane); ok {
-			machine.Residual = max(machine.Residual, toNanos(r.Residual()))
+			machine.Residual = max(machine.Residual, toNanos(r.ResidualTime()))
 		}
 	}
 	return nil
 }
 
 // residualPlane is implemented by a leased plane that knows how long after a grant's deadline a store may still land.
-type residualPlane interface{ Residual() time.Duration }
+type residualPlane interface{ ResidualTime() time.Duration }
 
 // openMemory makes the node's pools, in the memory of a device if one is configured.
 func (b *nodeBuilder) openMemory(draft *rank.Rank, env *plane.Env) error {

@@ -250,7 +250,7 @@ func TestASendingRankFailsAlone(t *testing.T) {
 	res, err := s.Sender().Put(within(t), put)
 	wantCode(t, err, effects.Failed)
 	f := wantFailed(t, s, "BUG: this plane does not transfer")
-	if !strings.Contains(f.Location, "Transfer") || !strings.Contains(f.Location, "alone_test.go") {
+	if !strings.Contains(f.Location, "Transfer") || !strings.Contains(f.Location, "containment_test.go") {
 		t.Errorf("it failed at %q", f.Location)
 	}
 	t.Log("# as long as a plane may be at the memory nobody has it back, and nobody waits for that")

@@ -108,7 +108,7 @@ func openNPU(t *testing.T, r *hccltest.Rig, id byte, cfg *config.Config, o npu.O
 			t.Error(err)
 		}
 	})
-	plane := r.Config(d.Context(), id, hccltest.Options{Change: func(c *hccl.Config) { c.Filled = d.Filled }})
+	plane := r.PlaneConfig(d.Context(), id, hccltest.Options{Change: func(c *hccl.Config) { c.OnReadQueued = d.RecordRead }})
 	n, err := runtime.Open(t.Context(), cfg, append(more, runtime.WithLogger(slog.New(slog.DiscardHandler)),
 		runtime.WithControl(zmq.Config{}.Opener()), runtime.WithDevice(d.Open), runtime.WithPlane(hccl.Name, plane.Open),
 		audit(t, false))...)
@@ -143,7 +143,7 @@ func (n npuNode) filled(t *testing.T, keys []string) *runtime.Pages {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.engine.Fill(located(t, p), func(i int, b []byte) { contentOf(b, keys[i]) }); err != nil {
+	if err := n.engine.FillPages(located(t, p), func(i int, b []byte) { contentOf(b, keys[i]) }); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -161,7 +161,7 @@ func (n npuNode) wantContent(t *testing.T, keys []string) {
 	if len(at) != len(keys) {
 		t.Fatalf("%d of %d chunks are there", len(at), len(keys))
 	}
-	if err := n.engine.Look(at, func(i int, b []byte) {
+	if err := n.engine.ReadPages(at, func(i int, b []byte) {
 		if len(b) != pageBytes || !isContent(b, keys[i]) {
 			t.Errorf("chunk %d, of %d bytes, is not what was put", i, len(b))
 		}
@@ -174,7 +174,7 @@ func (n npuNode) wantContent(t *testing.T, keys []string) {
 func TestNodesPush(t *testing.T) {
 	for _, memory := range []string{"npu", "cpu"} {
 		t.Run(memory, func(t *testing.T) {
-			rig := hccltest.Start(t)
+			rig := hccltest.StartRig(t)
 			s, r := openNPU(t, rig, 1, pushing(t, memory), npu.Options{}), openNPU(t, rig, 2, receiving(t, memory),
 				npu.Options{})
 			for round := range 3 {
@@ -227,7 +227,7 @@ func chunkIn(t *testing.T, mem []byte, pages *runtime.Pages, i int) []byte {
 
 // Engines of other processes map pools of pinned memory, which HCCL moves from one to the other.
 func TestNodesPushWhatEnginesMap(t *testing.T) {
-	rig := hccltest.Start(t)
+	rig := hccltest.StartRig(t)
 	s := openNPU(t, rig, 1, pushing(t, "cpu"), npu.Options{}, runtime.WithAttachable())
 	r := openNPU(t, rig, 2, receiving(t, "cpu"), npu.Options{}, runtime.WithAttachable())
 	from, to := mapped(t, s.Node), mapped(t, r.Node)
@@ -263,11 +263,11 @@ func TestNodesPushWhatEnginesMap(t *testing.T) {
 // GB). The engine computes on the NPU and copies to the pages; the receiver's NIC reads them there.
 func TestNodesOffload(t *testing.T) {
 	const chunks, host = 100, 1998
-	rig := hccltest.Start(t)
+	rig := hccltest.StartRig(t)
 	cfg := pulledFrom(t, 3, host)
-	rig.Fault(t, "oom:device=0,after=0")
+	rig.AddFaults(t, "oom:device=0,after=0")
 	s := openNPU(t, rig, 1, cfg, npu.Options{StuckAfter: limit})
-	rig.Clear(t)
+	rig.ClearFaults(t)
 	r := openNPU(t, rig, 2, delaying(t), npu.Options{StuckAfter: limit})
 	keys := keysOf("request", chunks)
 	pages := s.filled(t, keys)
@@ -291,7 +291,7 @@ func (n npuNode) fetch(t *testing.T, request string, keys []string) {
 	t.Helper()
 	seen := 0
 	taken, err := n.Receiver().Fetch(within(t), runtime.Fetch{Request: request, Keys: keys, Timeout: limit,
-		ScatterDevice: n.engine.Take(func(key int, chunk []byte) {
+		ScatterDevice: n.engine.ScatterFunc(func(key int, chunk []byte) {
 			if key != seen || !isContent(chunk, keys[key]) {
 				t.Errorf("chunk %d, which came as number %d, is not what was put", key, seen)
 			}
@@ -305,7 +305,7 @@ func (n npuNode) fetch(t *testing.T, request string, keys []string) {
 // In delayed pull chunks are read from a peer's NPU batch by batch and scattered on a stream of their own, which waits
 // for the reads.
 func TestNodesFetch(t *testing.T) {
-	rig := hccltest.Start(t)
+	rig := hccltest.StartRig(t)
 	a, b := openNPU(t, rig, 1, pulledFrom(t, 8, 0), npu.Options{}), openNPU(t, rig, 2, pulledFrom(t, 8, 0), npu.Options{})
 	r := openNPU(t, rig, 3, delaying(t), npu.Options{})
 	var keys []string
@@ -324,9 +324,9 @@ func TestNodesFetch(t *testing.T) {
 		Scatter: failingScatter(t)}); runtime.CodeOf(err) != effects.Invalid {
 		t.Fatalf("a fetch with Scatter ended as %v", err)
 	}
-	before := rig.Stat(t, "calls.aclrtStreamWaitEvent")
+	before := rig.ReadStat(t, "calls.aclrtStreamWaitEvent")
 	r.fetch(t, "r", keys)
-	if n := rig.Stat(t, "calls.aclrtStreamWaitEvent") - before; n == 0 {
+	if n := rig.ReadStat(t, "calls.aclrtStreamWaitEvent") - before; n == 0 {
 		t.Error("no stream has waited for another")
 	}
 	for _, from := range []npuNode{a, b} {
@@ -336,7 +336,7 @@ func TestNodesFetch(t *testing.T) {
 
 // While a scatter is under way, hanging even, the next batch is read: the overlap is the device's own.
 func TestNodesReadWhileTheyScatter(t *testing.T) {
-	rig := hccltest.Start(t)
+	rig := hccltest.StartRig(t)
 	s, r := openNPU(t, rig, 1, pulledFrom(t, 8, 0), npu.Options{}), openNPU(t, rig, 2, delaying(t),
 		npu.Options{StuckAfter: limit})
 	keys := keysOf("overlap", 8)
@@ -352,7 +352,7 @@ func TestNodesReadWhileTheyScatter(t *testing.T) {
 			read <- struct{}{}
 		}
 	}, func(effects.Effect) {})
-	rig.Fault(t, "done:of=copy,hang=1")
+	rig.AddFaults(t, "done:of=copy,hang=1")
 	fetched := make(chan struct{})
 	go func() {
 		defer close(fetched)
@@ -370,14 +370,14 @@ func TestNodesReadWhileTheyScatter(t *testing.T) {
 		t.Error("the fetch ended although its first scatter hangs")
 	default:
 	}
-	rig.Clear(t)
-	rig.Control(t, "release")
+	rig.ClearFaults(t)
+	rig.RunCommand(t, "release")
 	<-fetched
 }
 
 // A device without enough memory is an outcome of its own, and leaves nothing behind.
 func TestNodesWithoutMemory(t *testing.T) {
-	rig := hccltest.Start(t)
+	rig := hccltest.StartRig(t)
 	d, err := npu.Open(rig.ACL, npu.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -387,10 +387,10 @@ func TestNodesWithoutMemory(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	rig.Fault(t, "oom:device=0,after=0")
+	rig.AddFaults(t, "oom:device=0,after=0")
 	_, err = runtime.Open(t.Context(), receiving(t, "npu"), runtime.WithLogger(slog.New(slog.DiscardHandler)),
 		runtime.WithControl(zmq.Config{}.Opener()), runtime.WithDevice(d.Open),
-		runtime.WithPlane(hccl.Name, rig.Config(d.Context(), 1, hccltest.Options{}).Open))
+		runtime.WithPlane(hccl.Name, rig.PlaneConfig(d.Context(), 1, hccltest.Options{}).Open))
 	if runtime.CodeOf(err) != effects.NoMemory {
 		t.Errorf("got %v", err)
 	}

@@ -24,7 +24,7 @@ func layersOnNPU(t *testing.T, role, memory, more string) *config.Config {
 }
 
 // computes has a device compute layers of some tokens of a request, and saves each where it says that it is computed.
-func computes(t *testing.T, s npuNode, device *npuengine.Compute, request string, keys []string, pages *runtime.Pages,
+func computes(t *testing.T, s npuNode, device *npuengine.ComputeStream, request string, keys []string, pages *runtime.Pages,
 	from, until, layers int) {
 	t.Helper()
 	at, per, saved := located(t, pages), s.Layers(), make(chan error, layers)
@@ -35,7 +35,7 @@ func computes(t *testing.T, s npuNode, device *npuengine.Compute, request string
 			of = append(of, at[chunk*per+layer])
 			names = append(names, layerOf(keys[chunk], layer))
 		}
-		err := device.Begin(of, func(i int, b []byte) { contentOf(b, names[i]) }, func(err error) {
+		err := device.StartFill(of, func(i int, b []byte) { contentOf(b, names[i]) }, func(err error) {
 			if err == nil {
 				err = s.Sender().SaveLayer(request, layer, until, pages)
 			}
@@ -57,13 +57,13 @@ func computes(t *testing.T, s npuNode, device *npuengine.Compute, request string
 func TestNodesPushLayersIntoHostMemory(t *testing.T) {
 	for _, memory := range []string{"cpu", "npu"} {
 		t.Run(memory, func(t *testing.T) {
-			rig := hccltest.Start(t)
+			rig := hccltest.StartRig(t)
 			s := openNPU(t, rig, 1, layersOnNPU(t, "sender", "npu", "pd_skip_proxy_notification: true\n"), npu.Options{})
 			r := openNPU(t, rig, 2, layersOnNPU(t, "receiver", memory, "pd_peer_init_port: 1\npd_peer_alloc_port: 2\n"),
 				npu.Options{})
 			const chunks, size = 3, 16
 			per := s.Layers()
-			device, err := s.engine.NewCompute(1 << 20)
+			device, err := s.engine.NewComputeStream(1 << 20)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func TestNodesPushLayersIntoHostMemory(t *testing.T) {
 				if _, err := got.Bytes(0); (err == nil) != (memory == "cpu") {
 					t.Errorf("a page in memory of %s is at hand: %v", memory, err)
 				}
-				if err := r.engine.Look(located(t, got), func(i int, b []byte) {
+				if err := r.engine.ReadPages(located(t, got), func(i int, b []byte) {
 					want := layerBytes
 					if i/per == chunks-1 {
 						want = 37 % size * layerBytes / size
@@ -135,14 +135,14 @@ func TestNodesPutChunksTogetherOnAnNPU(t *testing.T) {
 	} {
 		for _, memory := range []string{"cpu", "npu"} {
 			t.Run(name+" "+memory, func(t *testing.T) {
-				rig := hccltest.Start(t)
+				rig := hccltest.StartRig(t)
 				s := openNPU(t, rig, 1, parseNPUOf(t, c.layout, "sender", 1<<20, "npu",
 					"use_layerwise: true\npd_skip_proxy_notification: true\n"), npu.Options{})
 				cfg := parseNPUOf(t, c.layout, "receiver", 1<<20, memory,
 					"pd_peer_init_port: 1\npd_peer_alloc_port: 2\n")
 				cfg.InitPorts[0], cfg.AllocPorts[0] = 0, 0
 				r := openNPU(t, rig, 2, cfg, npu.Options{})
-				device, err := s.engine.NewCompute(1 << 20)
+				device, err := s.engine.NewComputeStream(1 << 20)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -169,7 +169,7 @@ func TestNodesPutChunksTogetherOnAnNPU(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer mustRelease(t, got)
-				if err := r.engine.Look(located(t, got), func(i int, b []byte) {
+				if err := r.engine.ReadPages(located(t, got), func(i int, b []byte) {
 					size := c.size
 					if i == chunks-1 {
 						size = tokens % chunkTokens * size / chunkTokens

@@ -59,7 +59,7 @@ func (n npuNode) gotAt(t *testing.T, from npuNode, keys []string, onDevice bool)
 			t.Errorf("chunk %d is to be on the device: %t; in host memory it is %v", i, onDevice, err)
 		}
 	}
-	if err := n.engine.Look(at, func(i int, b []byte) {
+	if err := n.engine.ReadPages(at, func(i int, b []byte) {
 		if len(b) != pageBytes || !isContent(b, keys[i]) {
 			t.Errorf("chunk %d, of %d bytes, is not what was stored", i, len(b))
 		}
@@ -80,7 +80,7 @@ func (n npuNode) fetched(t *testing.T, from npuNode, keys []string) (host, devic
 		ScatterDevice: func(_ context.Context, first int, chunks []runtime.DevicePage) error {
 			s := n.Stats()
 			host, device = max(host, before.PagesFree-s.PagesFree), max(device, before.DeviceFree-s.DeviceFree)
-			return n.engine.Look(chunks, func(i int, b []byte) {
+			return n.engine.ReadPages(chunks, func(i int, b []byte) {
 				if seen++; len(b) != pageBytes || !isContent(b, keys[first+i]) {
 					t.Errorf("chunk %d, of %d bytes, is not what was stored", first+i, len(b))
 				}
@@ -99,7 +99,7 @@ func TestNodesShareOfTwoPools(t *testing.T) {
 	for _, mode := range []string{"push", "pull", "delayed"} {
 		for _, second := range [][2]int{{0, 0}, {4, 0}, {0, 4}, {4, 4}} {
 			t.Run(fmt.Sprintf("%s, %d and %d pages", mode, second[0], second[1]), func(t *testing.T) {
-				rig := hccltest.Start(t)
+				rig := hccltest.StartRig(t)
 				owner := openNPU(t, rig, 1, secondConfig(t, mode, second[0]), npu.Options{})
 				reader := openNPU(t, rig, 2, secondConfig(t, mode, second[1]), npu.Options{})
 				nodes, keys := []npuNode{owner, reader}, keysOf("cached", 3)
@@ -144,7 +144,7 @@ func TestNodesShareOfTwoPools(t *testing.T) {
 func TestSecondPoolIsFull(t *testing.T) {
 	for _, mode := range []string{"push", "pull"} {
 		t.Run(mode, func(t *testing.T) {
-			rig := hccltest.Start(t)
+			rig := hccltest.StartRig(t)
 			owner := openNPU(t, rig, 1, secondConfig(t, mode, 0), npu.Options{})
 			reader := openNPU(t, rig, 2, secondConfig(t, mode, 2), npu.Options{})
 			keys := keysOf("cached", 4)

@@ -15,7 +15,7 @@ import (
 
 // What a node has in pinned memory of the host it copies there, too, and its peer's NPU reads the copies.
 func TestNodesShareCopiesOnNPUs(t *testing.T) {
-	rig := hccltest.Start(t)
+	rig := hccltest.StartRig(t)
 	opened := func(id byte, arena int) npuNode {
 		text := strings.Replace(npuText, "extra_config:\n", fmt.Sprintf(
 			"extra_config:\n  use_host_staging: true\n  os_staging_bytes: %d\n", arena*pageBytes), 1)
@@ -55,7 +55,7 @@ func TestNodesShareCopiesOnNPUs(t *testing.T) {
 
 // What one NPU's engine has stored another NPU gets from its node, which does prefill and decode as well.
 func TestNodesShareOnNPUs(t *testing.T) {
-	rig := hccltest.Start(t)
+	rig := hccltest.StartRig(t)
 	opened := func(id byte) npuNode {
 		cfg := parseNPU(t, "both", 8, "npu", "pd_skip_proxy_notification: true\npd_peer_init_port: 1\n"+
 			"pd_peer_alloc_port: 2\nenable_p2p: true\np2p_host: 127.0.0.1\np2p_init_ports: [1]\np2p_lookup_ports: [3]\n")

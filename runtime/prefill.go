@@ -94,7 +94,7 @@ func (s Sender) OpenPrefill(p Prefill) (*PrefillHandle, error) {
 // whole.
 //
 // SaveLayer never waits for the peer, the network or the event loop. In any state of the node its cost is some
-// checks, short locks and one event put into a queue. The queue is bounded: if more than layerwise.saves calls
+// checks, short locks and one event put into a queue. The queue is bounded: if more than layerwise.wantSave calls
 // have pages that are not returned yet, SaveLayer fails as TooMany without any effect, and the caller may repeat
 // the call. So SaveLayer may be called where blocking is forbidden, for example in the callback behind a stream's
 // event, by which an engine on a device learns that the bytes of a layer are final.

@@ -4,11 +4,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/directory/registrar"
 	"github.com/kvferry/kvferry/fsm/rank"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
@@ -21,11 +23,21 @@ func TestAMachineIsToldWithoutItsSecrets(t *testing.T) {
 	key := identity.KeyFromSeed(77)
 	layout := protocol.Layout{Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeHalf,
 		Shape: protocol.Shape{Dims: [4]uint32{2, 1, 4, 2}, N: 4}}
+	finding := rank.DefaultConfig().Finding
+	finding.Directory.Wire = protocol.DefaultLimits()
+	finding.Directory.Worker = registrar.Worker{Instance: "i", IP: "127.0.0.1", Port: 1, URL: "h:1", Location: "l"}
+	finding.Directory.Directories = []registrar.Directory{{
+		RequestAddr: effects.Addr{Host: "d", Port: 1}, FeedAddr: effects.Addr{Host: "d", Port: 2},
+	}}
 	m, err := rank.New(rank.Config{
-		Key: key, Role: rank.RoleSender, Planes: []rank.Plane{{Name: "shm", Blob: []byte("\x02\x00\x00")}},
+		Key: key, Role: rank.RoleBoth, Planes: []rank.Plane{{Name: "shm", Blob: []byte("\x02\x00\x00")}},
 		Common: rank.Common{Layout: layout},
 		Memory: rank.Memory{Pages: 4},
 		Peers:  rank.Peers{LocalID: "me"},
+		Sharing: rank.Sharing{
+			Shares: true, LookupAddr: effects.Addr{Host: "h", Port: 3}, PeerDoneAddr: effects.Addr{Host: "h", Port: 4},
+		},
+		Finding: finding,
 	}, 5, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +68,10 @@ func TestAMachineIsToldWithoutItsSecrets(t *testing.T) {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("the report has %q of the rank's secrets", secret)
 		}
+	}
+	// Whoever knows the seeds of the hash tables can choose keys that collide.
+	if seed := regexp.MustCompile(`(?i)"\w*(seed|secret)\w*": *\d+`).Find(text); seed != nil {
+		t.Errorf("the report has %s", seed)
 	}
 	if strings.Contains(string(text), "0xc0") {
 		t.Error("the stack has arguments")

@@ -13,7 +13,7 @@ import (
 // faults for the whole process.
 var npuSituations = []situation{
 	{"puts between NPUs that fail", effects.Faulted, func(x *transcript) {
-		r := hccltest.Start(x.T)
+		r := hccltest.StartRig(x.T)
 		s, to := openNPU(x.T, r, 1, pushing(x.T, "npu"), npu.Options{}), openNPU(x.T, r, 2, receiving(x.T, "npu"),
 			npu.Options{})
 		x.setReceiver(peerOf(to.Node))
@@ -24,9 +24,9 @@ var npuSituations = []situation{
 			return err
 		}
 		for _, rule := range []string{"done:fail=1", "call:sym=HcclBatchPut,nth=1,code=4"} {
-			r.Fault(x.T, rule)
+			r.AddFaults(x.T, rule)
 			x.addError(put())
-			r.Clear(x.T)
+			r.ClearFaults(x.T)
 		}
 		if err := put(); err != nil { // It is mended by then.
 			x.Error(err)

@@ -13,7 +13,7 @@ import (
 func converging(t testing.TB, seed uint64) (last time.Duration, wrong int) {
 	t.Helper()
 	s := System(directory.Fleet)
-	s.Oracles = append(slices.Clone(s.Oracles), directory.Wrong(func(after effects.Duration) {
+	s.Oracles = append(slices.Clone(s.Oracles), directory.WrongAnswers(func(after effects.Duration) {
 		last, wrong = max(last, time.Duration(after)), wrong+1
 	}))
 	p, err := s.Expand(seed, s.Name)

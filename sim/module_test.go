@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 	}
 	h, err := runtime.OpenHost(runtime.HostConfig{
 		Control: zmq.Config{}.Opener(), Servers: []control.Server{{Channel: port, Addr: effects.Addr{Host: "127.0.0.1"}}},
-		Machine: func(effects.Time, []control.Server) (effects.Machine, error) { return &server{}, nil },
+		NewMachine: func(effects.Time, []control.Server) (effects.Machine, error) { return &server{}, nil },
 	})
 	if err != nil {
 		panic(err)
@@ -99,10 +99,10 @@ func TestReal(t *testing.T) {
 	tokens := make(chan uint32, 2)
 	ask := func() effects.Code {
 		h, err := runtime.OpenHost(runtime.HostConfig{Control: zmq.Config{}.Opener(),
-			Machine: func(effects.Time, []control.Server) (effects.Machine, error) {
+			NewMachine: func(effects.Time, []control.Server) (effects.Machine, error) {
 				return &client{server: effects.Addr{Host: "127.0.0.1", Port: uint16(number)}}, nil
 			},
-			Observed: func(o *effects.Observe) {
+			OnObserve: func(o *effects.Observe) {
 				if o.Fact == held {
 					tokens <- o.Count
 				}

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -23,9 +25,11 @@ const omittedText = "left out"
 // DescribeOptions says what may be written about a state, and in which words. The types are compared exactly, and the
 // maps are only read.
 type DescribeOptions struct {
-	MaxBytes     int                                           // limit in bytes; beyond it no further value is begun
-	SecretTypes  map[reflect.Type]bool                         // types of which nothing is written
-	SecretFields map[string]bool                               // names of fields of which nothing is written
+	MaxBytes    int                   // limit in bytes; beyond it no further value is begun
+	SecretTypes map[reflect.Type]bool // types of which nothing is written
+	// SecretWords are lower-case words. Nothing is written of a field whose name contains one, in any case: "seed" leaves
+	// out the fields Seed and hashSeed.
+	SecretWords  []string
 	DerivedTypes map[reflect.Type]bool                         // types that follow from the rest and are left out
 	Texts        map[reflect.Type]func(v reflect.Value) string // text for a type, instead of a number
 }
@@ -147,7 +151,7 @@ func (t *describer) writeFields(v reflect.Value, depth int) {
 		}
 		first = false
 		t.out.WriteString(strconv.Quote(field.Name) + ":")
-		if t.SecretFields[field.Name] {
+		if t.isSecret(field.Name) {
 			t.writeText(omittedText)
 			continue
 		}
@@ -201,4 +205,10 @@ func lifeFlagIndex(e reflect.Type) int {
 		}
 	}
 	return -1
+}
+
+// isSecret reports whether a field's name contains one of the words for secrets.
+func (t *describer) isSecret(field string) bool {
+	name := strings.ToLower(field)
+	return slices.ContainsFunc(t.SecretWords, func(word string) bool { return strings.Contains(name, word) })
 }

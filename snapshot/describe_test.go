@@ -27,7 +27,7 @@ type odd struct {
 }
 
 var telling = DescribeOptions{
-	MaxBytes: 1 << 20, SecretTypes: map[reflect.Type]bool{reflect.TypeFor[leaf](): true}, SecretFields: map[string]bool{"seed": true},
+	MaxBytes: 1 << 20, SecretTypes: map[reflect.Type]bool{reflect.TypeFor[leaf](): true}, SecretWords: []string{"seed"},
 	Texts: map[reflect.Type]func(reflect.Value) string{
 		reflect.TypeFor[code](): func(v reflect.Value) string { return strings.Repeat("!", int(v.Uint())) },
 	},

@@ -14,59 +14,60 @@ import (
 )
 
 func newAgentCommand() *cobra.Command {
-	var file, reports string
+	var file, reportDir string
 	var rank int
-	var to attach.Config
+	var attachConfig attach.Config
 	cmd := &cobra.Command{
 		Use:   "agent --config FILE --socket PATH",
-		Short: "Run a node that engines of other processes attach to",
-		Long: `agent runs one rank, as kvferry node does, and lets engines of this host attach to it
-over a Unix socket: they map its pool, write and read chunks in place, and call what
-package runtime offers (docs/protocol-agent.md). The Python package kvferry is such an
-engine's end. Only processes of the same user may attach, and root's.
+		Short: "Run a node to which engines in other processes attach",
+		Long: `agent runs one rank, as kvferry node does, and lets engine processes on this host attach
+over a Unix socket. An attached engine maps the agent's pool, writes and reads chunks in
+place, and can call the functions of package runtime (docs/protocol-agent.md). The Python
+package kvferry is a client for engines. Only processes of the same user and of root may
+attach.
 
-What an engine holds is its own until it gives it back or its process ends. When it
-serves it prints one line of JSON: where engines attach, and where peers do.
+An engine keeps its pages and handles until it releases them or its process ends. When the
+agent serves, it prints one line of JSON with the socket for engines and the ports for peers.
 
-SIGTERM and SIGINT drain it: engines that are attached may end what they do, for
-pd_shutdown_timeout_sec at the most. A second signal ends it at once.`,
+SIGTERM and SIGINT drain the agent: attached engines may finish their work, for at most
+pd_shutdown_timeout_sec seconds. A second signal ends the agent at once.`,
 		Example: `  kvferry agent --config receiver.yaml --socket /run/kvferry/agent.sock`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file == "" || to.Path == "" {
-				return usagef("name the configuration with --config, and the socket with --socket")
+			if file == "" || attachConfig.Path == "" {
+				return usagef("--config and --socket are required: the configuration file and the path of the socket")
 			}
-			cfg, log, err := readNode(cmd, file)
+			cfg, log, err := readNodeConfig(cmd, file)
 			if err != nil {
 				return err
 			}
-			to.Log = log
-			n, err := openNode(cmd.Context(), cfg, rank, log, append(failAlone(reports), runtime.WithAttachable())...)
+			attachConfig.Log = log
+			n, err := openNode(cmd.Context(), cfg, rank, log, append(containmentOptions(reportDir), runtime.WithAttachable())...)
 			if err != nil {
 				return err
 			}
-			to.Node, to.Limits = n.Node.Node, &cfg.Limits
-			to.Poll = cfg.Poll
-			served := serveEngines(cmd, n, to, cfg.DrainTimeout)
+			attachConfig.Node, attachConfig.Limits = n.Node.Node, &cfg.Limits
+			attachConfig.Poll = cfg.Poll
+			serveErr := serveEngines(cmd, n, attachConfig, cfg.DrainTimeout)
 			// The context has ended; closing has time limits of its own.
-			return errors.Join(served, n.close(context.WithoutCancel(cmd.Context())))
+			return errors.Join(serveErr, n.closeWithNPU(context.WithoutCancel(cmd.Context())))
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "the node's configuration, YAML")
-	cmd.Flags().StringVar(&to.Path, "socket", "", "where engines attach: the path of a Unix socket")
-	cmd.Flags().IntVar(&rank, "rank", 0, "which tensor-parallel rank of the configuration it is")
-	cmd.Flags().StringVar(&reports, "reports", "", "the directory where an assertion that fails is reported")
-	cmd.Flags().IntVar(&to.Engines, "engines", 64,
-		"how many engines may be attached at a time; of one process a quarter of them, or four if that is more")
-	cmd.Flags().IntVar(&to.Window, "window", 256, "how many calls of one engine may be open at a time")
-	cmd.Flags().IntVar(&to.CallBytes, "call-bytes", 128<<20,
-		"how many bytes the open calls of one engine may take, about 600 for each key")
-	cmd.Flags().IntVar(&to.Holdings, "holdings", 4096, "how many handles one engine may hold at a time")
+	cmd.Flags().StringVar(&attachConfig.Path, "socket", "", "the path of the Unix socket to which engines attach")
+	cmd.Flags().IntVar(&rank, "rank", 0, "the tensor-parallel rank of this node in the configuration")
+	cmd.Flags().StringVar(&reportDir, "reports", "", "the directory for the reports of failed assertions")
+	cmd.Flags().IntVar(&attachConfig.Engines, "engines", 64,
+		"the maximum number of attached engines; one process may have a quarter of them, but at least four")
+	cmd.Flags().IntVar(&attachConfig.Window, "window", 256, "the maximum number of calls of one engine in progress")
+	cmd.Flags().IntVar(&attachConfig.CallBytes, "call-bytes", 128<<20,
+		"the maximum memory for the calls of one engine in progress, about 600 bytes for each key")
+	cmd.Flags().IntVar(&attachConfig.Holdings, "holdings", 4096, "the maximum number of handles of one engine")
 	return cmd
 }
 
-// serveEngines lasts until the agent is told to stop, or its node has failed, which is an error.
-func serveEngines(cmd *cobra.Command, n *node, to attach.Config, patience time.Duration) error {
-	s, err := attach.Serve(to)
+// serveEngines serves engines until the context ends, and then drains. It returns an error if the node fails.
+func serveEngines(cmd *cobra.Command, n *node, attachConfig attach.Config, drainTimeout time.Duration) error {
+	s, err := attach.Serve(attachConfig)
 	if err != nil {
 		return err
 	}
@@ -78,19 +79,19 @@ func serveEngines(cmd *cobra.Command, n *node, to attach.Config, patience time.D
 	if err := json.NewEncoder(cmd.OutOrStdout()).Encode(line); err != nil {
 		return errors.Join(err, s.Close(context.WithoutCancel(cmd.Context())))
 	}
-	var failed error
+	var nodeErr error
 	select {
 	case <-cmd.Context().Done():
 	case <-n.Failed():
-		failed = n.Err()
+		nodeErr = n.Err()
 	}
-	to.Log.Info("draining", "engines", s.Counts().Engines, "remedy", "a second signal ends it at once")
-	if failed == nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), patience)
+	attachConfig.Log.Info("draining", "engines", s.Counts().Engines, "remedy", "a second signal ends it at once")
+	if nodeErr == nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), drainTimeout)
 		defer cancel()
 		if err := s.Drain(ctx); err != nil {
-			to.Log.Warn("engines have not detached", "err", err)
+			attachConfig.Log.Warn("some engines have not detached in time", "err", err)
 		}
 	}
-	return errors.Join(failed, s.Close(context.WithoutCancel(cmd.Context())))
+	return errors.Join(nodeErr, s.Close(context.WithoutCancel(cmd.Context())))
 }

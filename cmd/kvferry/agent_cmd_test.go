@@ -17,7 +17,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An agent says where engines attach, lets one attach, and stops when it is told to.
+// An agent prints the address for engines, accepts an engine, and stops when its context ends.
 func TestAgentServesEngines(t *testing.T) {
 	dir := t.TempDir()
 	file, socket := filepath.Join(dir, "node.yaml"), filepath.Join(dir, "agent.sock")
@@ -73,7 +73,8 @@ func TestAgentServesEngines(t *testing.T) {
 	}
 }
 
-// statsAsANodeHasThem asks an agent for its counts: they have the names that kvferry node has for them.
+// statsAsANodeHasThem requests the counts of an agent and checks that they have the same names as those of kvferry
+// node.
 func statsAsANodeHasThem(t *testing.T, conn net.Conn) {
 	t.Helper()
 	call := (&protocol.EngineCall{ID: 1, Op: []byte("stats")}).Append(nil)
@@ -103,7 +104,7 @@ func statsAsANodeHasThem(t *testing.T, conn net.Conn) {
 	}
 	for name, value := range nodes {
 		_, there := said.Node[name]
-		if _, counts := value.(float64); counts && !there && name != "chunk_pages" { // That is no count.
+		if _, counts := value.(float64); counts && !there && name != "chunk_pages" { // chunk_pages is not a count.
 			t.Errorf("an agent's stats have no %s: %s", name, answer.Stats)
 		}
 	}

@@ -17,21 +17,21 @@ import (
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "config",
-		Short:   "Work with configuration files",
+		Short:   "Check configuration files",
 		Example: "  kvferry config check node.yaml",
 	}
 	cmd.AddCommand(newConfigCheckCommand())
 	return cmd
 }
 
-// A checkedFile describes a node's file that has no problems of its own, in the form that --json prints.
+// A checkedFile describes a node's file without problems, in the form that --json prints.
 type checkedFile struct {
 	File    string `json:"file"`
 	Role    string `json:"role"`
 	Mode    string `json:"mode"` // the value of config.Config.Mode
 	Channel string `json:"transfer_channel"`
 	Device  string `json:"pd_buffer_device"` // the device that really has the pool
-	Ranks   int    `json:"ranks"`            // 0 for a sender whose lists name none
+	Ranks   int    `json:"ranks"`            // 0 for a sender whose lists name no ranks
 	// BufferBytes is rounded up to whole pages if the file has a layout. If the file has no layout, Pages and PageBytes
 	// are 0.
 	BufferBytes uint64 `json:"buffer_bytes"`
@@ -43,37 +43,37 @@ type checkedFile struct {
 	NPUPages uint32 `json:"npu_pages,omitempty"`
 }
 
-// A checkedDirectory describes a directory's file that has no problems of its own, in the form that --json prints.
+// A checkedDirectory describes a directory's file without problems, in the form that --json prints.
 type checkedDirectory struct {
 	File           string           `json:"file"`
 	Role           string           `json:"role"` // directory
 	Host           string           `json:"host"` // empty: every interface
 	Ports          []directoryPorts `json:"ports"`
-	SilenceSeconds float64          `json:"silence_seconds"` // 0: no worker is forgotten
-	OnlyHeartbeats bool             `json:"only_heartbeats"` // it is that of workers that send heartbeats
-	Log            string           `json:"log,omitempty"`   // that it shares with other directories
+	SilenceSeconds float64          `json:"silence_seconds"` // after which a silent worker is forgotten; 0: never
+	OnlyHeartbeats bool             `json:"only_heartbeats"` // SilenceSeconds applies only to workers with heartbeats
+	Log            string           `json:"log,omitempty"`   // the log that several directories share
 }
 
 func newConfigCheckCommand() *cobra.Command {
-	var asJSON, noEnv, forNode bool
+	var asJSON, noEnv, standalone bool
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
-		Short: "Say everything that is wrong with configuration files",
-		Long: `check reads each file as a node or a directory would, LMCACHE_ and
-LMCACHE_CONTROLLER_ variables of the environment included, and prints every
-problem with its place and its remedy. The keys of a file say whose it is.
-Between senders and receivers among the files it also says what keeps them from
-working together: modes, what a page holds, data planes, ranks, ports on one host,
-times, limits. Between nodes that share and directories: addresses, ports on one
-host, heartbeats, the size of messages; between directories, ports and what they
-disagree on of a log that they share. A proxy has no file: kvferry proxy takes
-arguments alone.
+		Short: "Report every problem in configuration files",
+		Long: `check reads each file as a node or a directory would, including the LMCACHE_ and
+LMCACHE_CONTROLLER_ variables of the environment, and prints every problem with the
+line and a remedy. The keys of a file tell whether it is a node's or a directory's.
 
-Notes are about settings that were accepted and do not do here what they say;
-they are no problems.
+check also compares the files with each other. A sender and a receiver must agree on
+modes, page layout, data planes, ranks, timeouts and limits, and must not share ports
+of a host. Nodes that share their caches must fit their directories in addresses,
+ports, heartbeats and message sizes. Directories that share a log must agree on it.
+A proxy has no file, because kvferry proxy takes only arguments.
 
-A file may leave the layout of chunks to the engine that embeds the node. kvferry
-node has no engine: --node checks that the file says all that it needs.`,
+A note is about a setting that is accepted but has no effect, or a different effect,
+in kvferry. Notes do not change the exit code.
+
+A file may leave the layout of chunks to the engine that embeds the node. The command
+kvferry node has no engine, so --node checks that the file has the layout, too.`,
 		Example: `  kvferry config check receiver.yaml
   kvferry config check --node receiver.yaml
   kvferry config check --no-env --json sender.yaml receiver.yaml
@@ -81,7 +81,7 @@ node has no engine: --node checks that the file says all that it needs.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if len(files) == 0 {
-				return usagef("name the files to check")
+				return usagef("no files are given; give at least one file to check")
 			}
 			env := os.LookupEnv
 			if noEnv {
@@ -89,31 +89,31 @@ node has no engine: --node checks that the file says all that it needs.`,
 			}
 			// [] in JSON, not null.
 			c := configCheck{notes: []config.Problem{}, problems: []config.Problem{}}
-			ofDirectories := false
+			hasDirectory := false
 			for _, file := range files {
 				data, err := os.ReadFile(file)
 				if err != nil {
 					return usageError{err}
 				}
-				ofDirectories = ofDirectories || config.IsDirectory(data)
-				if err := c.read(file, data, env); err != nil {
+				hasDirectory = hasDirectory || config.IsDirectory(data)
+				if err := c.parseFile(file, data, env); err != nil {
 					return err
 				}
 			}
 			if !noEnv {
-				stray := config.StrayVariables(os.Environ())
-				if ofDirectories {
-					stray = append(stray, config.StrayDirectoryVariables(os.Environ())...)
+				strayVariables := config.StrayVariables(os.Environ())
+				if hasDirectory {
+					strayVariables = append(strayVariables, config.StrayDirectoryVariables(os.Environ())...)
 				}
-				c.notes = append(stray, c.notes...)
+				c.notes = append(strayVariables, c.notes...)
 			}
-			if forNode {
+			if standalone {
 				for _, n := range c.nodes {
 					c.problems = append(c.problems, n.CheckStandalone()...)
 				}
 			}
-			c.compare()
-			if err := c.print(cmd.OutOrStdout(), asJSON); err != nil {
+			c.compareFiles()
+			if err := c.printResult(cmd.OutOrStdout(), asJSON); err != nil {
 				return err
 			}
 			if len(c.problems) > 0 {
@@ -123,9 +123,9 @@ node has no engine: --node checks that the file says all that it needs.`,
 		},
 	}
 	addJSONFlag(cmd, &asJSON)
-	cmd.Flags().BoolVar(&forNode, "node", false,
-		"check for kvferry node, too, which has no engine to give what the file leaves out")
-	cmd.Flags().BoolVar(&noEnv, "no-env", false, "leave LMCACHE_ variables of the environment aside")
+	cmd.Flags().BoolVar(&standalone, "node", false,
+		"check the files for the command kvferry node, which needs the layout in the file")
+	cmd.Flags().BoolVar(&noEnv, "no-env", false, "ignore the LMCACHE_ variables of the environment")
 	return cmd
 }
 
@@ -136,20 +136,20 @@ type configCheck struct {
 	notes, problems []config.Problem
 }
 
-// read reads one file as a node's or a directory's file, depending on the file's keys. It fails only if the file could
-// not be checked.
-func (c *configCheck) read(file string, data []byte, env func(string) (string, bool)) error {
+// parseFile reads a file as a node's or a directory's file, depending on the file's keys. It fails only if the file
+// could not be checked.
+func (c *configCheck) parseFile(file string, data []byte, env func(string) (string, bool)) error {
 	node, directory, err := (*config.Config)(nil), (*config.Directory)(nil), error(nil)
 	if config.IsDirectory(data) {
 		directory, err = config.ParseDirectory(file, data, env)
 	} else {
 		node, err = config.Parse(file, data, env)
 	}
-	var refused *config.Error
+	var configErr *config.Error
 	switch {
-	case errors.As(err, &refused):
-		c.problems = append(c.problems, refused.Problems...)
-		c.notes = append(c.notes, refused.Notes...)
+	case errors.As(err, &configErr):
+		c.problems = append(c.problems, configErr.Problems...)
+		c.notes = append(c.notes, configErr.Notes...)
 	case err != nil:
 		return err
 	case directory != nil:
@@ -162,10 +162,10 @@ func (c *configCheck) read(file string, data []byte, env func(string) (string, b
 	return nil
 }
 
-// compare compares each sender with each receiver, each node with the directories, and the directories with each other.
-// Two files of senders, or of receivers, are two nodes of a larger deployment. Two such nodes need not match, but
-// cannot bind the same ports of one host.
-func (c *configCheck) compare() {
+// compareFiles compares each sender with each receiver, each node with the directories, and the directories with each
+// other. Two files of senders, or of receivers, are two nodes of a larger deployment. Two such nodes need not match,
+// but cannot bind the same ports of a host.
+func (c *configCheck) compareFiles() {
 	for i, a := range c.nodes {
 		for _, b := range c.nodes[i+1:] {
 			if a.CanTransferWith(b) {
@@ -179,7 +179,7 @@ func (c *configCheck) compare() {
 	c.problems, c.notes = append(c.problems, problems...), append(c.notes, notes...)
 }
 
-func (c *configCheck) print(w io.Writer, asJSON bool) error {
+func (c *configCheck) printResult(w io.Writer, asJSON bool) error {
 	files := make([]checkedFile, len(c.nodes))
 	for i, n := range c.nodes {
 		files[i] = checkedFile{n.Name, n.Role.String(), n.TransferMode(), n.Channel.String(), n.PoolDevice().String(), n.RankCount(),
@@ -205,12 +205,12 @@ func (c *configCheck) print(w io.Writer, asJSON bool) error {
 		}{files, directories, c.notes, c.problems})
 	}
 	for _, f := range files {
-		if _, err := fmt.Fprintf(w, "%s: %s, %s, %s\n", f.File, f.Role, f.Mode, f.pool()); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s, %s, %s\n", f.File, f.Role, f.Mode, f.formatPools()); err != nil {
 			return err
 		}
 	}
 	for i, d := range directories {
-		if _, err := fmt.Fprintf(w, "%s: directory on %s%s; %s\n", d.File, cmp.Or(d.Host, "every interface"), d.ports(),
+		if _, err := fmt.Fprintf(w, "%s: directory on %s%s; %s\n", d.File, cmp.Or(d.Host, "every interface"), d.formatPorts(),
 			c.directories[i].DescribeTimeout()); err != nil {
 			return err
 		}
@@ -223,7 +223,7 @@ func (c *configCheck) print(w io.Writer, asJSON bool) error {
 	return nil
 }
 
-func (d checkedDirectory) ports() string {
+func (d checkedDirectory) formatPorts() string {
 	var b strings.Builder
 	for _, p := range d.Ports {
 		fmt.Fprintf(&b, ", pull %d, reply %d", p.Pull, p.Reply)
@@ -234,23 +234,23 @@ func (d checkedDirectory) ports() string {
 	return b.String()
 }
 
-func (f checkedFile) pool() string {
+func (f checkedFile) formatPools() string {
 	if f.NPUPages > 0 {
-		return fmt.Sprintf("%s, beside %d on the NPU", f.first(), f.NPUPages)
+		return fmt.Sprintf("%s, and %d pages on the NPU", f.formatMainPool(), f.NPUPages)
 	}
-	return f.first()
+	return f.formatMainPool()
 }
 
-func (f checkedFile) first() string {
+func (f checkedFile) formatMainPool() string {
 	where := ""
 	if f.Device != config.DeviceCPU.String() {
 		where = " on " + f.Device
 	}
 	switch {
 	case f.Pages == 0:
-		return fmt.Sprintf("%d bytes of pages whose layout an engine gives (see --node)%s", f.BufferBytes, where)
+		return fmt.Sprintf("%d bytes of pages with the layout of the engine (see --node)%s", f.BufferBytes, where)
 	case f.ArenaPages > 0:
-		return fmt.Sprintf("%d pages of %d bytes%s and %d to copy to for peers", f.Pages, f.PageBytes, where, f.ArenaPages)
+		return fmt.Sprintf("%d pages of %d bytes%s, and %d pages for copies that peers read", f.Pages, f.PageBytes, where, f.ArenaPages)
 	default:
 		return fmt.Sprintf("%d pages of %d bytes%s", f.Pages, f.PageBytes, where)
 	}

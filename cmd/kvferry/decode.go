@@ -23,15 +23,14 @@ func newDecodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "decode [HEX...]",
 		Short: "Show wire bytes as readable text",
-		Long: `decode shows control-plane messages field by field, as a node would read them,
-and says where and why a message is refused. One that is none of ours is shown as
-the msgpack that it is.
+		Long: `decode shows control-plane messages field by field, as a node would read them, and
+reports where and why a node would refuse a message. A message of an unknown type is
+shown as generic msgpack.
 
-Messages are given in hex, one an argument, or read from --file or standard input:
-either one message as raw bytes, which may be a controller's JSON, or any number in
-hex, one a line. (No message begins with a byte that could be a hex digit, so the
-two cannot be confused.)
-White space within hex is skipped.`,
+Messages are given in hex, one per argument, or are read from --file or standard input.
+The input is either one message as raw bytes, which may be the JSON of a controller, or
+any number of messages in hex, one per line. (No message begins with a byte that could
+be a hex digit, so the two forms cannot be confused.) White space within hex is ignored.`,
 		Example: `  kvferry decode 82a474797065aa50726f78794e6f746966a67265715f6964a23137
   kvferry decode --file frame.bin
   tshark ... -T fields -e data | kvferry decode --json`,
@@ -46,7 +45,7 @@ White space within hex is skipped.`,
 			case len(args) > 0:
 				messages, err = parseHexLines(strings.Join(args, "\n"))
 			case file != "":
-				messages, err = readFile(file)
+				messages, err = readMessageFile(file)
 			default:
 				messages, err = readMessages(cmd.InOrStdin())
 			}
@@ -61,7 +60,7 @@ White space within hex is skipped.`,
 	return cmd
 }
 
-func readFile(name string) ([][]byte, error) {
+func readMessageFile(name string) ([][]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, usageError{err}
@@ -95,7 +94,7 @@ func parseHexLines(text string) (messages [][]byte, err error) {
 		}
 		b, err := hex.DecodeString(strings.TrimPrefix(digits, "0x"))
 		if err != nil {
-			return nil, usagef("message %d is not hex: %w; write two digits a byte", number, err)
+			return nil, usagef("message %d is not hex: %w; write two digits for each byte", number, err)
 		}
 		messages = append(messages, b)
 	}
@@ -105,8 +104,8 @@ func parseHexLines(text string) (messages [][]byte, err error) {
 	return messages, nil
 }
 
-// A decoded is one decoded message in the form that --json prints.
-type decoded struct {
+// A decodedMessage is one decoded message in the form that --json prints.
+type decodedMessage struct {
 	Message string   `json:"message"` // the message's tag; empty if no tag was read
 	Bytes   int      `json:"bytes"`
 	Text    []string `json:"text"` // the lines printed without --json
@@ -124,19 +123,19 @@ type refusal struct {
 }
 
 func printDecoded(w io.Writer, messages [][]byte, asJSON bool) error {
-	all := make([]decoded, len(messages))
-	refused := false
+	decodings := make([]decodedMessage, len(messages))
+	anyRefused := false
 	for i, b := range messages {
-		all[i] = describe(b)
-		refused = refused || all[i].Error != nil
+		decodings[i] = describeMessage(b)
+		anyRefused = anyRefused || decodings[i].Error != nil
 	}
 	if asJSON {
-		if err := printJSON(w, all); err != nil {
+		if err := printJSON(w, decodings); err != nil {
 			return err
 		}
 	} else {
 		var out bytes.Buffer
-		for i, d := range all {
+		for i, d := range decodings {
 			if i > 0 {
 				out.WriteByte('\n')
 			}
@@ -147,35 +146,35 @@ func printDecoded(w io.Writer, messages [][]byte, asJSON bool) error {
 				fmt.Fprintf(&out, "refused: %s\n", d.Error.Text)
 			}
 			if len(d.Msgpack) > 0 {
-				fmt.Fprintf(&out, "as msgpack alone:\n  %s\n", strings.Join(d.Msgpack, "\n  "))
+				fmt.Fprintf(&out, "as generic msgpack:\n  %s\n", strings.Join(d.Msgpack, "\n  "))
 			}
 		}
 		if _, err := w.Write(out.Bytes()); err != nil {
 			return err
 		}
 	}
-	if refused {
+	if anyRefused {
 		return errFinding
 	}
 	return nil
 }
 
-func describe(b []byte) decoded {
+func describeMessage(b []byte) decodedMessage {
 	limits := protocol.DefaultLimits()
 	text, err := protocol.Describe(b, &limits)
-	d := decoded{Bytes: len(b), Text: strings.Split(strings.TrimRight(text, "\n"), "\n")}
+	d := decodedMessage{Bytes: len(b), Text: strings.Split(strings.TrimRight(text, "\n"), "\n")}
 	if tag, err := protocol.PeekControllerTag(b, &limits); err == nil { // Controller messages may be JSON.
 		d.Message = tag.String()
 	}
-	var why *protocol.DecodeError
-	if errors.As(err, &why) {
-		d.Message = why.Message
-		d.Error = &refusal{why.Code.String(), why.Field, why.Offset, why.Error()}
+	var decodeErr *protocol.DecodeError
+	if errors.As(err, &decodeErr) {
+		d.Message = decodeErr.Message
+		d.Error = &refusal{decodeErr.Code.String(), decodeErr.Field, decodeErr.Offset, decodeErr.Error()}
 	} else if err != nil {
 		d.Error = &refusal{Text: err.Error()}
 	}
 	if d.Error != nil && d.Message == "" && len(b) > 0 && b[0] != '{' {
-		d.Msgpack = asMsgpack(b)
+		d.Msgpack = formatMsgpack(b)
 	}
 	return d
 }

@@ -18,32 +18,32 @@ const (
 	genericTextMax  = 200 // bytes of one string
 )
 
-var errGenericBound = errors.New("it is too deep or too long to be shown")
+var errTooLarge = errors.New("the message is nested too deeply or is too long to be shown")
 
-// asMsgpack prints bytes as generic MessagePack, for messages that match no schema of kvferry. If the bytes are not
-// valid MessagePack, asMsgpack prints the values before the error and the reason.
-func asMsgpack(b []byte) []string {
-	g := generic{dec: msgpack.NewDecoder(bytes.NewReader(b)), rest: bytes.NewReader(b)}
-	g.dec.Reset(g.rest)
-	for g.rest.Len() > 0 {
-		if err := g.value("", 0); err != nil {
-			g.lines = append(g.lines, fmt.Sprintf("(after %d of %d bytes: %v)", len(b)-g.rest.Len(), len(b), err))
+// formatMsgpack prints bytes as generic MessagePack, for messages that match no schema of kvferry. If the bytes are not
+// valid MessagePack, formatMsgpack prints the values before the error and the reason.
+func formatMsgpack(b []byte) []string {
+	g := msgpackPrinter{dec: msgpack.NewDecoder(bytes.NewReader(b)), unread: bytes.NewReader(b)}
+	g.dec.Reset(g.unread)
+	for g.unread.Len() > 0 {
+		if err := g.printValue("", 0); err != nil {
+			g.lines = append(g.lines, fmt.Sprintf("(after %d of %d bytes: %v)", len(b)-g.unread.Len(), len(b), err))
 			break
 		}
 	}
 	return g.lines
 }
 
-type generic struct {
-	dec   *msgpack.Decoder
-	rest  *bytes.Reader
-	lines []string
+type msgpackPrinter struct {
+	dec    *msgpack.Decoder
+	unread *bytes.Reader
+	lines  []string
 }
 
-// value prints the next value after the given name, at the given depth of nesting.
-func (g *generic) value(name string, depth int) error {
+// printValue prints the next value after the given name, at the given depth of nesting.
+func (g *msgpackPrinter) printValue(name string, depth int) error {
 	if depth > genericDepthMax || len(g.lines) >= genericLinesMax {
-		return errGenericBound
+		return errTooLarge
 	}
 	show := func(format string, args ...any) {
 		g.lines = append(g.lines, strings.Repeat("  ", depth)+name+fmt.Sprintf(format, args...))
@@ -60,9 +60,9 @@ func (g *generic) value(name string, depth int) error {
 		}
 		show("map of %d", n)
 		for range n {
-			key, err := g.key()
+			key, err := g.readKey()
 			if err == nil {
-				err = g.value(key+": ", depth+1)
+				err = g.printValue(key+": ", depth+1)
 			}
 			if err != nil {
 				return err
@@ -76,13 +76,13 @@ func (g *generic) value(name string, depth int) error {
 		}
 		show("array of %d", n)
 		for i := range n {
-			if err := g.value(fmt.Sprintf("[%d] ", i), depth+1); err != nil {
+			if err := g.printValue(fmt.Sprintf("[%d] ", i), depth+1); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	text, err := g.scalar()
+	text, err := g.readScalar()
 	if err != nil {
 		return err
 	}
@@ -90,8 +90,8 @@ func (g *generic) value(name string, depth int) error {
 	return nil
 }
 
-// key returns the name of a map entry, which usually is a string.
-func (g *generic) key() (string, error) {
+// readKey returns the name of a map entry, which usually is a string.
+func (g *msgpackPrinter) readKey() (string, error) {
 	code, err := g.dec.PeekCode()
 	switch {
 	case err != nil:
@@ -99,11 +99,12 @@ func (g *generic) key() (string, error) {
 	case msgpcode.IsFixedMap(code), msgpcode.IsFixedArray(code), code >= msgpcode.Array16 && code <= msgpcode.Map32:
 		return "", errors.New("a map has a key that is a map or an array")
 	}
-	return g.scalar()
+	return g.readScalar()
 }
 
-// scalar returns a value that has no parts. A length beyond the end of the input is refused before memory is allocated.
-func (g *generic) scalar() (string, error) {
+// readScalar returns a value that has no parts. A length beyond the end of the input is refused before memory is
+// allocated.
+func (g *msgpackPrinter) readScalar() (string, error) {
 	raw, err := g.dec.DecodeRaw()
 	if err != nil {
 		return "", err
@@ -117,15 +118,15 @@ func (g *generic) scalar() (string, error) {
 	}
 	switch v := v.(type) {
 	case string:
-		return clippedText("%q", v), nil
+		return clipText("%q", v), nil
 	case []byte:
-		return fmt.Sprintf("%d bytes ", len(v)) + clippedText("%x", string(v)), nil
+		return fmt.Sprintf("%d bytes ", len(v)) + clipText("%x", string(v)), nil
 	default:
 		return fmt.Sprint(v), nil
 	}
 }
 
-func clippedText(format, s string) string {
+func clipText(format, s string) string {
 	if len(s) > genericTextMax {
 		return fmt.Sprintf(format, s[:genericTextMax]) + fmt.Sprintf(" and %d bytes more", len(s)-genericTextMax)
 	}

@@ -21,59 +21,64 @@ import (
 
 func newDemoCommand() *cobra.Command {
 	var file, mode, role string
-	var most int
-	var asJSON, noCrash, all bool
-	var on deviceFlags
+	var maxRequests int
+	var asJSON, noCrash, playAll bool
+	var device deviceFlags
 	var share shareFlags
 	var registered registeredFlags
 	o := demo.Options{}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Replay a request trace through real processes and verify every byte",
-		Long: `demo starts one proxy, one prefill and two decode processes on this machine, with
-real sockets and a real data plane, replays a request trace with KV bytes that
-follow from their keys, and verifies every byte where it arrived. On the way it
-kills a decode process as kill -9 does and starts it again, then the prefill. It
-does so once for each mode: push, pull, pull-delay, where a decode reads chunks when
-its engine fetches them, pull-delay+offload, where a prefill on an NPU has its pool in host
-memory, and layerwise, where the prefill computes for as long as a large model would,
-in steps, and pushes each layer when it is done; some prefills are preempted. A decode
-that delays must hold no more pages than two batches.
+		Long: `demo starts a proxy, a prefill node and two decode nodes as processes on this machine,
+with real sockets and a real data plane. It replays a request trace and verifies every
+byte at the receiver; the KV bytes of a chunk are a function of the chunk's key. During
+the replay it kills a decode process with kill -9 and starts it again, and then does the
+same with the prefill process. It replays the trace once in each mode:
 
-With --role both there is no prefill and no decode: three nodes in a ring are either
-at once, and each puts to the next. The third is killed on the way, then the first.
+  push                the prefill node writes the chunks into the decode node's pool
+  pull                the decode node reads the chunks as soon as they are offered
+  pull-delay          the decode node reads the chunks when its engine fetches them,
+                      and never uses more pages than two batches
+  pull-delay+offload  as pull-delay, from a prefill node on an NPU with its pool in host
+                      memory
+  layerwise           the prefill node computes in steps, as slowly as a large model
+                      would, and pushes each layer when it is computed; some requests
+                      are preempted
 
-With --bidirectional (pd_bidirectional) decodes keep what their engines have read, and
-who would compute a request's chunks reads back first what its decode still has of
-them; every byte of that is verified, too. This is played in push and pull.
+--role both replays with a ring of three nodes that are prefill and decode nodes at the
+same time. Each node puts chunks to the next. The third node is killed, then the first.
 
-With --mode p2p there are directories and three instances that share what they have
-computed. Requests are dealt to them in turn; each brings from its peers what they
-have of its prefix, computes the rest and stores it. Each tells one directory, and
-directories tell each other by a Valkey or Redis server, if one is installed. An
-instance is killed while others read from it, then a directory, then that server, and
-each is started again. It ends with what was brought and not computed, and why the
-rest was not. With --role both each instance puts what it has to the next one as well.
+--bidirectional (pd_bidirectional) makes decode nodes keep the chunks that their engines
+have read. Before a prefill node computes a request, it recalls the chunks that the
+decode node still has. It is played in the modes push and pull.
 
-With --mode push-reg the pools are the engines' own blocks: decode ranks register
-those that they want written, and prefill ranks write them, whichever come first.
-Each rank is a process; --prefill-tp and --decode-tp say how many there are. Either
-engine aborts requests on the way; a decode rank is killed, then a prefill rank.
+--mode p2p replays with directories and three instances that share their caches. Each
+request goes to the next instance in turn, which brings the longest cached prefix from
+its peers, and computes and stores the rest. Each instance reports to one directory, and
+the directories share a log on a Valkey or Redis server, if one is installed. An instance
+is killed while peers read from it, then a directory, then the log's server, and each is
+started again. The report says how many chunks came from peers, and why the others did
+not. With --role both, each instance also puts its chunks to the next instance.
 
-With --plane nixl pages go over libnixl, loaded from where KVFERRY_LIBNIXL says (make
-nixl fetches it), in every mode; agents take the place of connections, and what they
-were doing for a process that is killed is proven over before its pages are used.
+--mode push-reg replays with pools that consist of the engines' own blocks. Decode ranks
+register the blocks to be written, and prefill ranks write them, in either order. Each
+rank is a process; --prefill-tp and --decode-tp set the number of ranks. Some requests
+are aborted. A decode rank is killed, then a prefill rank.
 
-With --tour every kind that needs no NPU and no library is played once, with a line for
-each; make demo does that.
+--plane nixl moves the pages over libnixl in every mode. The library is loaded from the
+path in KVFERRY_LIBNIXL (make nixl fetches it).
 
-With --device npu the pages lie in the memory of Ascend NPUs, whose links carry them;
-each node has one, npu:0 to npu:2. Without an NPU the software one stands in for it,
-a library that make softnpu builds: it counts every object, checks every rule of the
-interface, and takes faults, which --faults plays instead of the kills.
+--tour plays every kind of replay that needs no NPU and no library once, and prints a
+line for each. The command make demo does this.
 
-It exits with 1 if any byte was wrong, a request was lost, or anything was left
-pinned or on an NPU.`,
+--device npu places the pages in the memory of Ascend NPUs, npu:0 to npu:2, one for each
+node. Without an NPU, use the software NPU, a library that make softnpu builds. It
+counts every object and checks every rule of the interface, and it can inject faults:
+--faults plays them instead of killing processes.
+
+The exit code is 1 if a byte was wrong, a request was lost, or a resource was not
+released at the end.`,
 		Example: `  kvferry demo
   kvferry demo --tour
   kvferry demo --mode pull-delay --json
@@ -91,86 +96,86 @@ pinned or on an NPU.`,
 			if o.Speed < 0 {
 				return usagef("--speed is %g; use 0 for no pauses, 1 for the trace's own time", o.Speed)
 			}
-			if most < 1 {
-				return usagef("--requests is %d; play at least one", most)
+			if maxRequests < 1 {
+				return usagef("--requests is %d; give at least 1", maxRequests)
 			}
-			if all {
+			if playAll {
 				err := checkTour(cmd)
 				if err != nil {
 					return err
 				}
 				o.Crash, o.Log = !noCrash, cmd.ErrOrStderr()
-				if o.Trace, o.Requests, err = readTrace(file, most); err != nil {
+				if o.Trace, o.Requests, err = readTrace(file, maxRequests); err != nil {
 					return err
 				}
-				return playTour(cmd, tour(), o, asJSON)
+				return playTour(cmd, tourRuns(), o, asJSON)
 			}
-			npus, err := on.check(&o.Plane)
+			npus, err := device.resolveNPUs(&o.Plane)
 			if err != nil {
 				return err
 			}
-			if err := registered.check(cmd, mode, role, &on, o.Recall); err != nil {
+			if err := registered.checkUsage(cmd, mode, role, &device, o.Recall); err != nil {
 				return err
 			}
 			if demo.Mode(mode) == demo.PushReg {
 				o.Mode, o.Crash, o.Log = demo.PushReg, !noCrash, cmd.ErrOrStderr()
-				if o.Trace, o.Requests, err = readTrace(file, most); err != nil {
+				if o.Trace, o.Requests, err = readTrace(file, maxRequests); err != nil {
 					return err
 				}
 				registered.Options = o
 				return playRegistered(cmd, registered.RegisteredOptions, asJSON)
 			}
-			modes, shares, err := demo.ParseModes(mode)
+			modes, isSharing, err := demo.ParseModes(mode)
 			if err != nil {
 				return usageError{err}
 			}
-			if err := share.check(cmd, shares, role, &on); err != nil {
+			if err := share.checkUsage(cmd, isSharing, role, &device); err != nil {
 				return err
 			}
-			if shares {
+			if isSharing {
 				o.Ring, o.Crash, o.Log = role == roleBoth, !noCrash, cmd.ErrOrStderr()
-				if o.Trace, o.Requests, err = readTrace(file, most); err != nil {
+				if o.Trace, o.Requests, err = readTrace(file, maxRequests); err != nil {
 					return err
 				}
-				return playShared(cmd, demo.SharedOptions{Options: o, Directories: share.directories, Pages: share.pages}, modes,
+				return playSharing(cmd, demo.SharingOptions{Options: o, Directories: share.directories, Pages: share.pages}, modes,
 					asJSON)
 			}
-			if modes, err = modesOf(role, modes, npus); err != nil {
+			if modes, err = modesForRole(role, modes, npus); err != nil {
 				return err
 			}
-			if modes, err = recallModes(o.Recall, modes, npus); err != nil {
+			if modes, err = modesForRecall(o.Recall, modes, npus); err != nil {
 				return err
 			}
 			o.Ring = role == roleBoth
-			if o.Trace, o.Requests, err = readTrace(file, most); err != nil {
+			if o.Trace, o.Requests, err = readTrace(file, maxRequests); err != nil {
 				return err
 			}
-			o.Crash, o.Log = !noCrash && on.faults == "", cmd.ErrOrStderr()
+			o.Crash, o.Log = !noCrash && device.faults == "", cmd.ErrOrStderr()
 			return playModes(cmd, o, modes, npus, asJSON)
 		},
 	}
 	addJSONFlag(cmd, &asJSON)
-	cmd.Flags().StringVar(&file, "trace", "", "a request trace, JSON lines; a small one of our own without it")
-	cmd.Flags().IntVar(&most, "requests", 1000, "how many requests of the trace are played, from its start")
-	cmd.Flags().StringVar(&mode, "mode", "all", "how chunks go: "+demo.ModeNames())
-	cmd.Flags().BoolVar(&all, "tour", false, "play every kind of demo once, with a line for each")
-	cmd.Flags().StringVar(&role, "role", "each", "what nodes are: each has one side, or both")
-	cmd.Flags().BoolVar(&o.Recall, "bidirectional", false, "prefills read back what decodes still have")
-	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "how pages of process memory travel: auto, shm, tcp or nixl")
-	on.add(cmd)
-	share.add(cmd)
-	registered.add(cmd)
-	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the trace's clock; 0 is as fast as it goes")
+	cmd.Flags().StringVar(&file, "trace", "", "the request trace, JSON lines (default: a small trace that is built in)")
+	cmd.Flags().IntVar(&maxRequests, "requests", 1000, "the number of requests to play, from the start of the trace")
+	cmd.Flags().StringVar(&mode, "mode", "all", "the mode: "+demo.ModeNames())
+	cmd.Flags().BoolVar(&playAll, "tour", false, "play every kind of replay once, and print a line for each")
+	cmd.Flags().StringVar(&role, "role", "each", "each: a node is a prefill or a decode node; both: every node is both")
+	cmd.Flags().BoolVar(&o.Recall, "bidirectional", false, "prefill nodes recall the chunks that decode nodes still have")
+	cmd.Flags().StringVar(&o.Plane, "plane", "auto", "the data plane for pages in host memory: auto, shm, tcp or nixl")
+	device.addTo(cmd)
+	share.addTo(cmd)
+	registered.addTo(cmd)
+	cmd.Flags().Float64Var(&o.Speed, "speed", 0, "speed of the replay relative to the trace's timestamps; 0 is as fast as possible")
 	cmd.Flags().IntVar(&o.Concurrency, "concurrency", 4, "requests in progress at a time")
-	cmd.Flags().BoolVar(&noCrash, "no-crash", false, "kill no process on the way")
+	cmd.Flags().BoolVar(&noCrash, "no-crash", false, "do not kill processes during the replay")
 	return cmd
 }
 
 // roleBoth is the --role of nodes that have both roles, prefill and decode.
 const roleBoth = "both"
 
-// modesOf leaves out the modes that nodes of the role do not have, if all modes were requested.
-func modesOf(role string, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode, error) {
+// modesForRole leaves out the modes that nodes of the role do not have, if all modes were requested.
+func modesForRole(role string, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode, error) {
 	switch role {
 	case "each":
 		return modes, nil
@@ -179,44 +184,44 @@ func modesOf(role string, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode, err
 		return nil, usagef("--role is %q; use each or both", role)
 	}
 	if npus[0] != nil {
-		return nil, usagef("--role both is played over memory of the processes; leave out --device npu")
+		return nil, usagef("--role both is played only in host memory; leave out --device npu")
 	}
-	able := slices.DeleteFunc(slices.Clone(modes), func(m demo.Mode) bool { return !slices.Contains(demo.RingModes(), m) })
-	if len(able) == 0 {
-		return nil, usagef("--mode is %s, in which nodes of pd_role both are refused: they do not offload", modes[0])
+	supported := slices.DeleteFunc(slices.Clone(modes), func(m demo.Mode) bool { return !slices.Contains(demo.RingModes(), m) })
+	if len(supported) == 0 {
+		return nil, usagef("--mode is %s, which nodes with pd_role both do not support; use another mode, or leave out --role both", modes[0])
 	}
-	return able, nil
+	return supported, nil
 }
 
-// recallModes leaves out the modes in which nodes do not recall, if all modes were requested.
-func recallModes(wanted bool, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode, error) {
-	if !wanted {
+// modesForRecall leaves out the modes in which nodes do not recall, if all modes were requested.
+func modesForRecall(recall bool, modes []demo.Mode, npus []*demo.NPU) ([]demo.Mode, error) {
+	if !recall {
 		return modes, nil
 	}
 	if npus[0] != nil {
-		return nil, usagef("--bidirectional is played over memory of the processes; leave out --device npu")
+		return nil, usagef("--bidirectional is played only in host memory; leave out --device npu")
 	}
-	able := slices.DeleteFunc(slices.Clone(modes),
+	supported := slices.DeleteFunc(slices.Clone(modes),
 		func(m demo.Mode) bool { return !slices.Contains(demo.RecallModes(), m) })
-	if len(able) == 0 {
-		return nil, usagef("--mode is %s, in which decodes have nothing to read back: chunks go past their pools", modes[0])
+	if len(supported) == 0 {
+		return nil, usagef("--mode is %s, in which decode nodes keep no chunks to recall; use push or pull", modes[0])
 	}
-	return able, nil
+	return supported, nil
 }
 
 // playModes replays the trace once for each mode and each kind of NPU, with new processes each time. A nil NPU stands
 // for host memory.
 func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, npus []*demo.NPU, asJSON bool) error {
-	var all demo.Summary[*demo.Report]
+	var summary demo.Summary[*demo.Report]
 	for _, o.NPU = range npus {
-		for _, o.Mode = range o.NPU.In(modes) {
+		for _, o.Mode = range o.NPU.SupportedModes(modes) {
 			finish := showReplayProgress(cmd.ErrOrStderr(), string(o.Mode), &o)
 			report, err := demo.Run(cmd.Context(), o)
 			finish()
 			if err != nil {
-				return explainNPU(err, o.NPU)
+				return addNPUHint(err, o.NPU)
 			}
-			all.Add(report)
+			summary.Add(report)
 			if asJSON {
 				continue
 			}
@@ -226,28 +231,28 @@ func playModes(cmd *cobra.Command, o demo.Options, modes []demo.Mode, npus []*de
 		}
 	}
 	if asJSON {
-		if err := printJSON(cmd.OutOrStdout(), all); err != nil {
+		if err := printJSON(cmd.OutOrStdout(), summary); err != nil {
 			return err
 		}
 	}
-	if len(all.Modes) == 0 && npus[0] == nil {
-		return usagef("--mode is %s, which is for NPUs: without one the prefill's pool lies in host memory in each mode; "+
+	if len(summary.Modes) == 0 && npus[0] == nil {
+		return usagef("--mode is %s, which needs an NPU, because without an NPU the pool is in host memory anyway; "+
 			"add --device npu, or use --mode %s", modes[0], demo.PullDelay)
 	}
-	if len(all.Modes) == 0 {
-		return usagef("these faults strike in none of these modes; use --mode all")
+	if len(summary.Modes) == 0 {
+		return usagef("the faults cannot occur in this mode; use --mode all")
 	}
-	if !all.OK {
+	if !summary.OK {
 		return errFinding
 	}
 	return nil
 }
 
-func readTrace(file string, most int) (name string, requests []trace.Request, err error) {
+func readTrace(file string, maxRequests int) (name string, requests []trace.Request, err error) {
 	limits := trace.DefaultLimits()
-	limits.Requests = most
+	limits.Requests = maxRequests
 	in := io.Reader(strings.NewReader(traces.Chat))
-	name = "chat.jsonl (our own)"
+	name = "chat.jsonl (built in)"
 	if file != "" {
 		f, err := os.Open(file)
 		if err != nil {
@@ -260,10 +265,10 @@ func readTrace(file string, most int) (name string, requests []trace.Request, er
 	return name, requests, err
 }
 
-// progressEvery is the time between lines of progress if the output is not a terminal.
-const progressEvery = 10 * time.Second
+// progressInterval is the time between lines of progress if the output is not a terminal.
+const progressInterval = 10 * time.Second
 
-// showReplayProgress draws a progress bar if w is a terminal; otherwise it writes a line every progressEvery. The
+// showReplayProgress draws a progress bar if w is a terminal; otherwise it writes a line every progressInterval. The
 // returned function ends the output.
 func showReplayProgress(w io.Writer, name string, o *demo.Options) (finish func()) {
 	if f, isFile := w.(*os.File); isFile && term.IsTerminal(int(f.Fd())) {
@@ -277,18 +282,18 @@ func showReplayProgress(w io.Writer, name string, o *demo.Options) (finish func(
 			p.Wait()
 		}
 	}
-	var ended atomic.Int64
-	o.Progress = func(done, _ int) { ended.Store(int64(done)) }
+	var endedRequests atomic.Int64
+	o.Progress = func(done, _ int) { endedRequests.Store(int64(done)) }
 	stop, stopped, all := make(chan struct{}), make(chan struct{}), len(o.Requests)
 	go func() {
 		defer close(stopped)
-		for tick := time.NewTicker(progressEvery); ; {
+		for tick := time.NewTicker(progressInterval); ; {
 			select {
 			case <-stop:
 				tick.Stop()
 				return
 			case <-tick.C:
-				fmt.Fprintf(w, "  ... %s: %d of %d requests\n", name, ended.Load(), all)
+				fmt.Fprintf(w, "  ... %s: %d of %d requests\n", name, endedRequests.Load(), all)
 			}
 		}
 	}()

@@ -9,20 +9,20 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
 
-// deviceFlags say where the demo's pages lie.
+// deviceFlags holds the flags that choose the memory of the demo's pages.
 type deviceFlags struct{ device, library, faults string }
 
-func (f *deviceFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.device, "device", "cpu", "where pages lie: cpu or npu")
+func (f *deviceFlags) addTo(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.device, "device", "cpu", "the memory of the pages: cpu or npu")
 	cmd.Flags().StringVar(&f.library, "library", "",
-		"AscendCL, or the software NPU; KVFERRY_ASCENDCL if unset, else the one that is installed")
+		"the AscendCL library or the software NPU (default: KVFERRY_ASCENDCL, or the installed library)")
 	cmd.Flags().StringVar(&f.faults, "faults", "",
-		"play faults below the NPU's interface: "+demo.FaultNames()+", or rules of the software NPU")
+		"inject faults below the NPU's interface: "+demo.FaultNames()+", or rules of the software NPU")
 }
 
-// check returns what to play with: nil for memory of the processes; the NPU, and where faults are asked for, once for
-// each.
-func (f *deviceFlags) check(plane *string) ([]*demo.NPU, error) {
+// resolveNPUs returns the NPUs to replay with, one for each set of faults. A nil element stands for host memory. The
+// plane is set to hccl if the pages are on NPUs.
+func (f *deviceFlags) resolveNPUs(plane *string) ([]*demo.NPU, error) {
 	switch *plane {
 	case "auto", "shm", "tcp", demo.PlaneNIXL:
 	default:
@@ -32,13 +32,13 @@ func (f *deviceFlags) check(plane *string) ([]*demo.NPU, error) {
 	case f.device != "cpu" && f.device != "npu":
 		return nil, usagef("--device is %q; use cpu or npu", f.device)
 	case f.device == "cpu" && f.library != "":
-		return nil, usagef("--library is of an NPU; add --device npu")
+		return nil, usagef("--library applies only to NPUs; add --device npu")
 	case f.device == "cpu" && f.faults != "":
-		return nil, usagef("--faults are of the software NPU; add --device npu")
+		return nil, usagef("--faults applies only to the software NPU; add --device npu")
 	case f.device == "cpu":
 		return []*demo.NPU{nil}, nil
 	case *plane != "auto":
-		return nil, usagef("--plane %s moves memory of the process; leave it out with --device npu", *plane)
+		return nil, usagef("--plane %s moves only host memory; leave out --plane with --device npu", *plane)
 	}
 	*plane = "hccl"
 	library := f.library
@@ -58,20 +58,20 @@ func (f *deviceFlags) check(plane *string) ([]*demo.NPU, error) {
 	}
 	var npus []*demo.NPU
 	for _, faults := range list {
-		with, err := n.WithFaults(faults)
+		faultyNPU, err := n.WithFaults(faults)
 		if err != nil {
 			return nil, usageError{err}
 		}
-		npus = append(npus, with)
+		npus = append(npus, faultyNPU)
 	}
 	return npus, nil
 }
 
-// explainNPU says what else to try where no library was named.
-func explainNPU(err error, n *demo.NPU) error {
+// addNPUHint adds to an error the hint to use the software NPU, unless the user has named a library.
+func addNPUHint(err error, n *demo.NPU) error {
 	if n == nil || n.Library != "" {
 		return err
 	}
-	return fmt.Errorf("%w\nto try it without an NPU, build the software one with make softnpu and give its path as "+
+	return fmt.Errorf("%w\nwithout an NPU, build the software NPU with make softnpu and give the path of the library as "+
 		"--library", err)
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// softwareNPU is the path of the software NPU. It reaches the demo's processes, which are this test's binary.
+// softwareNPU returns the path of the software NPU. The demo's processes, which run this test's binary, load it too.
 func softwareNPU(t *testing.T) string {
 	t.Helper()
-	library, err := softnpu.Variant{}.Library()
+	library, err := softnpu.Variant{}.BuildLibrary()
 	if errors.Is(err, softnpu.ErrNoTools) {
 		t.Skip(err)
 	}
@@ -27,7 +27,7 @@ func softwareNPU(t *testing.T) string {
 	return library
 }
 
-// playOnNPUs runs the demo, and checks what holds of every replay on NPUs, with faults or without.
+// playOnNPUs runs the demo and checks the properties that hold for every replay on NPUs, with or without faults.
 func playOnNPUs(t *testing.T, args ...string) demo.Summary[*demo.Report] {
 	t.Helper()
 	var all demo.Summary[*demo.Report]
@@ -69,7 +69,7 @@ func TestDemoOnNPUs(t *testing.T) {
 	}
 }
 
-// Faults below the interface, one way of each: in make demo-npu every way meets every mode.
+// Each kind of fault below the interface is played in one mode; make demo-npu plays every kind in every mode.
 func TestDemoOnNPUsWithFaults(t *testing.T) {
 	for _, c := range []struct{ mode, faults string }{
 		{"push", "put,link"}, {"pull", "put"}, {"pull-delay", "stuck"}, {"pull-delay+offload", "oom"},
@@ -96,7 +96,7 @@ func TestDemoOnNPUsWithFaults(t *testing.T) {
 	}
 }
 
-// Rules of one's own are given to every process, and a mistyped one is found.
+// Rules that the user writes are given to every process, and a misspelt rule is reported.
 func TestDemoFaultsByRule(t *testing.T) {
 	all := playOnNPUs(t, "--requests", "4", "--mode", "push", "--faults", "done:delay=2000;pieces:reorder=1")
 	if n := all.Modes[0].NPU; n.Faults != "done:delay=2000;pieces:reorder=1" {
@@ -113,7 +113,7 @@ func TestDemoFaultsByRule(t *testing.T) {
 
 func TestDemoWrongCallsForNPUs(t *testing.T) {
 	library := softwareNPU(t)
-	self, err := os.Executable() // No NPU's library, but one that can be looked at.
+	self, err := os.Executable() // This file is not an NPU's library, but an ELF file with symbols.
 	if err != nil {
 		t.Fatal(err)
 	}

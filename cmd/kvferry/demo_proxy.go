@@ -16,25 +16,25 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/zmq"
 )
 
-// newDemoProxyCommand is the demo's proxy process: it prints one line for each notification.
+// newDemoProxyCommand returns the command of the demo's proxy process, which prints a line for each notification.
 func newDemoProxyCommand() *cobra.Command {
 	var port uint16
 	cmd := &cobra.Command{
 		Use:   "demo-proxy --port PORT",
-		Short: "Be the demo's proxy: print one line for each request that ended",
-		Long: `demo-proxy listens for the notifications of senders and prints each as a line of
-JSON, until its input ends.`,
+		Short: "Run the demo's proxy, which prints a line for each request that ended",
+		Long: `demo-proxy listens for the notifications of senders and prints each notification as a
+line of JSON, until the standard input ends.`,
 		Hidden:  true,
 		Example: "  kvferry demo-proxy --port 8500",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serveProxy(cmd.Context(), port, cmd.InOrStdin(), cmd.OutOrStdout())
+			return serveDemoProxy(cmd.Context(), port, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().Uint16Var(&port, "port", 0, "where to listen on this machine")
+	cmd.Flags().Uint16Var(&port, "port", 0, "the TCP port on which to listen")
 	return cmd
 }
 
-func serveProxy(ctx context.Context, port uint16, in io.Reader, out io.Writer) error {
+func serveDemoProxy(ctx context.Context, port uint16, in io.Reader, out io.Writer) error {
 	sink := make(notifications, notificationsMax)
 	t, err := zmq.Listen(zmq.Config{}, []control.Server{
 		{Channel: effects.ChannelProxy, Addr: effects.Addr{Host: "127.0.0.1", Port: port}}}, sink)
@@ -46,12 +46,12 @@ func serveProxy(ctx context.Context, port uint16, in io.Reader, out io.Writer) e
 		_, _ = io.Copy(io.Discard, in) // The end of the input ends the proxy.
 		close(ended)
 	}()
-	lines := json.NewEncoder(out)
-	err = lines.Encode(agent.Response{Code: effects.OK.String()})
+	encoder := json.NewEncoder(out)
+	err = encoder.Encode(agent.Response{Code: effects.OK.String()})
 	for serving := true; serving && err == nil; {
 		select {
 		case r := <-sink:
-			err = printNotification(lines, r)
+			err = printNotification(encoder, r)
 		case <-ended:
 			serving = false
 		case <-ctx.Done():
@@ -65,13 +65,13 @@ func printNotification(lines *json.Encoder, r *effects.Received) error {
 	var m protocol.ProxyNotif
 	limits := protocol.DefaultLimits()
 	if err := m.Decode(r.Body, &limits); err != nil {
-		return fmt.Errorf("a notification: %w", err)
+		return fmt.Errorf("a sender's notification cannot be decoded: %w", err)
 	}
 	return lines.Encode(map[string]any{"request": string(m.RequestID), "failed": m.Failed, "rank": m.Rank})
 }
 
-// notifications hands what arrives to the proxy; a full queue makes the transport wait, and so the
-// senders. Nothing is left to complete when Shutdown is called, for the proxy asks for nothing.
+// notifications queues the received messages for the proxy. If the queue is full, the transport waits, and so do the
+// senders. The proxy sends no requests, so no completions arrive after Shutdown.
 type notifications chan *effects.Received
 
 const notificationsMax = 1024

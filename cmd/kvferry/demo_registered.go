@@ -6,21 +6,22 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
 
-// registeredFlags are those of a demo of engines whose own blocks are registered.
+// registeredFlags holds the flags of the mode push-reg.
 type registeredFlags struct{ demo.RegisteredOptions }
 
-func (f *registeredFlags) add(cmd *cobra.Command) {
+func (f *registeredFlags) addTo(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.Prefills, "prefill-tp", 2,
-		"with --mode push-reg: tensor-parallel ranks of the prefill: 1, 2 or 4")
-	cmd.Flags().IntVar(&f.Decodes, "decode-tp", 1, "with --mode push-reg: those of the decode")
+		"with --mode push-reg: tensor-parallel ranks of the prefill engine: 1, 2 or 4")
+	cmd.Flags().IntVar(&f.Decodes, "decode-tp", 1, "with --mode push-reg: tensor-parallel ranks of the decode engine: 1, 2 or 4")
 }
 
-// check says what is wrong with a call of the demo whose mode is that, or with one whose is not.
-func (f *registeredFlags) check(cmd *cobra.Command, mode, role string, on *deviceFlags, recall bool) error {
+// checkUsage returns a usage error if a flag does not fit the mode: a flag of push-reg in a different mode, or a flag
+// that push-reg does not have.
+func (f *registeredFlags) checkUsage(cmd *cobra.Command, mode, role string, device *deviceFlags, recall bool) error {
 	if demo.Mode(mode) != demo.PushReg {
 		for _, name := range []string{"prefill-tp", "decode-tp"} {
 			if cmd.Flags().Changed(name) {
-				return usagef("--%s is %s, and is of registered blocks; add --mode push-reg", name,
+				return usagef("--%s is %s, which applies only to registered blocks; add --mode push-reg", name,
 					cmd.Flags().Lookup(name).Value)
 			}
 		}
@@ -28,17 +29,17 @@ func (f *registeredFlags) check(cmd *cobra.Command, mode, role string, on *devic
 	}
 	for _, name := range []string{"directories", "pages"} {
 		if cmd.Flags().Changed(name) {
-			return usagef("--%s is %s, and is of nodes that share; leave it out with --mode push-reg", name,
+			return usagef("--%s is %s, which applies only to nodes that share; leave it out with --mode push-reg", name,
 				cmd.Flags().Lookup(name).Value)
 		}
 	}
 	switch {
-	case on.device != "cpu":
-		return usagef("--device is %q; registered blocks are played over memory of the processes: leave it out", on.device)
+	case device.device != "cpu":
+		return usagef("--device is %q; registered blocks are played only in host memory: leave out --device", device.device)
 	case recall:
-		return usagef("--bidirectional is of a prefill and its decodes; leave it out with --mode push-reg")
+		return usagef("--bidirectional applies only to prefill and decode nodes; leave it out with --mode push-reg")
 	case role != "each":
-		return usagef("--role is %q; leave it out with --mode push-reg, where each engine has one side", role)
+		return usagef("--role is %q; leave it out with --mode push-reg, in which each engine has one role", role)
 	}
 	if err := f.Check(); err != nil {
 		return usageError{err}

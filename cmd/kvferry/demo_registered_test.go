@@ -9,8 +9,8 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
 
-// Ranks of two engines write registered blocks, with unequal parallelism either way: requests are aborted by both, a
-// rank of each is killed and started again, every byte that is received is right, and nothing stays claimed.
+// The ranks of two engines write registered blocks, with more ranks on either side. Both engines abort requests, and a
+// rank of each engine is killed and started again. Every received byte is correct, and no block stays claimed.
 func TestDemoOfRegisteredBlocks(t *testing.T) {
 	for name, args := range map[string][]string{
 		"shm":         {"--plane", "shm"},
@@ -45,7 +45,7 @@ func TestDemoOfRegisteredBlocksText(t *testing.T) {
 	}
 }
 
-// What does not go with registered blocks is said with its flag.
+// A flag that does not fit registered blocks is refused by name.
 func TestDemoOfRegisteredBlocksRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--prefill-tp is 3":     {"--mode", "push-reg", "--prefill-tp", "3"},

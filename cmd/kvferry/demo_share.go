@@ -7,55 +7,56 @@ import (
 )
 
 const (
-	directoriesMost = 8
-	leastPages      = 256
-	pagesMost       = 1 << 20
+	directoriesMax = 8
+	pagesMin       = 256
+	pagesMax       = 1 << 20
 )
 
-// shareFlags are those of a demo of nodes that share.
+// shareFlags holds the flags of the sharing modes.
 type shareFlags struct{ directories, pages int }
 
-func (f *shareFlags) add(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&f.directories, "directories", 2, "with --mode p2p: how many directories there are")
+func (f *shareFlags) addTo(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&f.directories, "directories", 2, "with --mode p2p: the number of directories")
 	cmd.Flags().IntVar(&f.pages, "pages", 1024,
-		"with --mode p2p: how many chunks of 128 KiB the cache of an instance holds")
+		"with --mode p2p: the size of an instance's cache in chunks of 128 KiB")
 }
 
-// check says what is wrong with a call of the demo whose mode is one of nodes that share, or with one that is not.
-func (f *shareFlags) check(cmd *cobra.Command, shares bool, role string, on *deviceFlags) error {
+// checkUsage returns a usage error if a flag does not fit the mode: a flag of the sharing modes in a different mode, or
+// a flag that the sharing modes do not have.
+func (f *shareFlags) checkUsage(cmd *cobra.Command, isSharing bool, role string, device *deviceFlags) error {
 	for _, name := range []string{"directories", "pages"} {
-		if !shares && cmd.Flags().Changed(name) {
-			return usagef("--%s is %s, and is of nodes that share; add --mode p2p", name, cmd.Flags().Lookup(name).Value)
+		if !isSharing && cmd.Flags().Changed(name) {
+			return usagef("--%s is %s, which applies only to nodes that share; add --mode p2p", name, cmd.Flags().Lookup(name).Value)
 		}
 	}
 	switch {
-	case !shares:
+	case !isSharing:
 		return nil
-	case f.directories < 1 || f.directories > directoriesMost:
-		return usagef("--directories is %d; use 1 to %d", f.directories, directoriesMost)
-	case f.pages < leastPages || f.pages > pagesMost:
-		return usagef("--pages is %d; use %d to %d", f.pages, leastPages, pagesMost)
-	case on.device != "cpu":
-		return usagef("--device is %q; nodes that share are played over memory of the processes: leave it out", on.device)
+	case f.directories < 1 || f.directories > directoriesMax:
+		return usagef("--directories is %d; use 1 to %d", f.directories, directoriesMax)
+	case f.pages < pagesMin || f.pages > pagesMax:
+		return usagef("--pages is %d; use %d to %d", f.pages, pagesMin, pagesMax)
+	case device.device != "cpu":
+		return usagef("--device is %q; nodes that share are played only in host memory: leave out --device", device.device)
 	case cmd.Flags().Changed("bidirectional"):
-		return usagef("--bidirectional is of a prefill and its decodes; leave it out with --mode p2p")
+		return usagef("--bidirectional applies only to prefill and decode nodes; leave it out with --mode p2p")
 	case role != "each" && role != roleBoth:
 		return usagef("--role is %q; use each for nodes that only share, or both", role)
 	}
 	return nil
 }
 
-// playShared replays the trace once for each mode of nodes that share.
-func playShared(cmd *cobra.Command, o demo.SharedOptions, modes []demo.Mode, asJSON bool) error {
-	var all demo.Summary[*demo.SharedReport]
+// playSharing replays the trace once for each sharing mode.
+func playSharing(cmd *cobra.Command, o demo.SharingOptions, modes []demo.Mode, asJSON bool) error {
+	var summary demo.Summary[*demo.SharingReport]
 	for _, o.Mode = range modes {
 		finish := showReplayProgress(cmd.ErrOrStderr(), string(o.Mode), &o.Options)
-		report, err := demo.RunShared(cmd.Context(), o)
+		report, err := demo.RunSharing(cmd.Context(), o)
 		finish()
 		if err != nil {
 			return err
 		}
-		if all.Add(report); asJSON {
+		if summary.Add(report); asJSON {
 			continue
 		}
 		if err := report.Print(cmd.OutOrStdout()); err != nil {
@@ -63,11 +64,11 @@ func playShared(cmd *cobra.Command, o demo.SharedOptions, modes []demo.Mode, asJ
 		}
 	}
 	if asJSON {
-		if err := printJSON(cmd.OutOrStdout(), all); err != nil {
+		if err := printJSON(cmd.OutOrStdout(), summary); err != nil {
 			return err
 		}
 	}
-	if !all.OK {
+	if !summary.OK {
 		return errFinding
 	}
 	return nil

@@ -9,16 +9,16 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
 
-// Instances share what they have computed: one is killed while others read from it, a directory, and the log by which
-// directories tell each other; every byte that comes is right, and nothing stays pinned. Over either plane, and once as
-// prefill and decode at the same time.
+// Instances share the chunks that they have computed. An instance is killed while peers read from it, then a directory,
+// then the log that the directories share. Every byte is correct and no page stays pinned, over both planes, and also
+// if each instance is a prefill and a decode node.
 func TestDemoOfSharing(t *testing.T) {
 	for name, args := range map[string][]string{
 		"shm":  {"--plane", "shm"},
 		"both": {"--plane", "tcp", "--role", "both", "--directories", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var all demo.Summary[*demo.SharedReport]
+			var all demo.Summary[*demo.SharingReport]
 			out := playDemo(t, &all, append([]string{"--mode", "p2p", "--requests", "10"}, args...)...)
 			if len(all.Modes) != 4 {
 				t.Fatalf("not all modes were played:\n%s", out)
@@ -30,8 +30,8 @@ func TestDemoOfSharing(t *testing.T) {
 	}
 }
 
-// shares holds the report of one mode to what it is for.
-func shares(t *testing.T, r *demo.SharedReport) {
+// shares checks that the report of a mode shows chunks from peers and no defect.
+func shares(t *testing.T, r *demo.SharingReport) {
 	t.Helper()
 	misses := int64(0)
 	for _, n := range r.Misses {
@@ -48,7 +48,8 @@ func shares(t *testing.T, r *demo.SharedReport) {
 	}
 }
 
-// Where no server can keep a log each instance tells all directories, and the table says what is left out.
+// If no server for the log is installed, each instance reports to all directories, and the table says that no log is
+// killed.
 func TestDemoOfSharingText(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var out, stderr bytes.Buffer

@@ -23,7 +23,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
 
-// playDemo runs the demo, which must end well, and reads its report into all. It gives what was said.
+// playDemo runs the demo, which must succeed, decodes the report into all, and returns the standard error.
 func playDemo(t *testing.T, all any, args ...string) string {
 	t.Helper()
 	var out, stderr bytes.Buffer
@@ -34,13 +34,13 @@ func playDemo(t *testing.T, all any, args ...string) string {
 	return out.String()
 }
 
-// TestMain lets the test's binary be the demo's processes: the demo starts its own program again.
+// TestMain lets the test's binary be the demo's processes, because the demo starts its own executable again.
 func TestMain(m *testing.M) {
 	children := []string{"node", "demo-proxy", "directory", "doctor", "sim"}
 	if len(os.Args) > 1 && slices.Contains(children, os.Args[1]) {
 		main()
 	}
-	// Under the race detector each of them would wait a second at its end for races that are not to come any more.
+	// Under the race detector, each process would otherwise wait a second at its end for further races.
 	if err := os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0")); err != nil {
 		panic(err)
 	}
@@ -56,7 +56,7 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 		t.Run(plane, func(t *testing.T) {
 			var all demo.Summary[*demo.Report]
 			out := playDemo(t, &all, "--plane", plane, "--requests", strconv.Itoa(requests))
-			if len(all.Modes) != 4 { // Without an NPU nothing is offloaded.
+			if len(all.Modes) != 4 { // Without an NPU, the offload mode is not played.
 				t.Errorf("not all modes were played:\n%s", out)
 			}
 			for _, r := range all.Modes {
@@ -67,23 +67,22 @@ func TestDemoMovesRealBytesBetweenProcesses(t *testing.T) {
 					t.Errorf("%s: killed and back were %v, want one of each side", r.Mode, r.RestartMillis)
 				}
 				most, lends := r.PrefillPages*98/100, r.Mode != demo.Push && r.Mode != demo.Layerwise
-				if (r.LentMost > 0) != lends || r.LentMost > most {
-					t.Errorf("%s lent %d pages at most, of %d that may be", r.Mode, r.LentMost, most)
+				if (r.LentMax > 0) != lends || r.LentMax > most {
+					t.Errorf("%s lent %d pages at most, of %d that may be", r.Mode, r.LentMax, most)
 				}
 				if layers := r.Mode == demo.Layerwise; (r.Saved > 0) != layers || (r.Preempted > 0) != layers {
 					t.Errorf("%s saved %d layers, and %d prefills were preempted", r.Mode, r.Saved, r.Preempted)
 				}
-				if delays := r.Mode == demo.PullDelay || r.Mode == demo.PullDelayOffload; (r.StagedMost > 0) != delays ||
+				if delays := r.Mode == demo.PullDelay || r.Mode == demo.PullDelayOffload; (r.StagedMax > 0) != delays ||
 					(r.StagingPages > 0) != delays {
-					t.Errorf("%s staged %d pages at most, of %d that may be", r.Mode, r.StagedMost, r.StagingPages)
+					t.Errorf("%s staged %d pages at most, of %d that may be", r.Mode, r.StagedMax, r.StagingPages)
 				}
 			}
 		})
 	}
 }
 
-// Nodes that are prefill and decode at once, in a ring: two of them are killed on the way, each while it sends and
-// receives.
+// Nodes that are prefill and decode nodes at once form a ring. Two nodes are killed while they send and receive.
 func TestDemoOfBothSides(t *testing.T) {
 	const requests = 8
 	mode, modes := "all", 4
@@ -103,8 +102,8 @@ func TestDemoOfBothSides(t *testing.T) {
 			t.Errorf("%s: killed and back were %v, want two of the ring", r.Mode, r.RestartMillis)
 		}
 		layers := r.Mode == demo.Layerwise
-		if (r.LentMost > 0) != (r.Mode != demo.Push && !layers) || r.LentMost > r.PrefillPages {
-			t.Errorf("%s lent %d pages at most, of %d that an engine may have", r.Mode, r.LentMost, r.PrefillPages)
+		if (r.LentMax > 0) != (r.Mode != demo.Push && !layers) || r.LentMax > r.PrefillPages {
+			t.Errorf("%s lent %d pages at most, of %d that an engine may have", r.Mode, r.LentMax, r.PrefillPages)
 		}
 		if (r.Saved > 0) != layers || (r.Preempted > 0) != layers {
 			t.Errorf("%s saved %d layers, and %d prefills were preempted", r.Mode, r.Saved, r.Preempted)
@@ -112,8 +111,8 @@ func TestDemoOfBothSides(t *testing.T) {
 	}
 }
 
-// Decodes keep what was read, and prefills read it back before they compute: with a side each, and as both at once,
-// where the processes are killed while they recall and are recalled from.
+// Decode nodes keep the chunks that were read, and prefill nodes recall them before they compute. This is played with
+// separate roles and in a ring, in which processes are killed while they recall and serve recalls.
 func TestDemoOfRecalls(t *testing.T) {
 	requests, roles := 16, []string{"each", "both"}
 	if testing.Short() {
@@ -165,7 +164,7 @@ func TestDemoWrongCalls(t *testing.T) {
 	}
 }
 
-// "SIGTERM drains it": a real process that says when it serves, and ends well when told to.
+// SIGTERM drains a node: a real process serves, receives SIGTERM, and ends with exit code 0.
 func TestNodeEndsOnSIGTERM(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -193,7 +192,7 @@ func TestNodeEndsOnSIGTERM(t *testing.T) {
 	}
 }
 
-// "A second signal ends it at once": a real process whose drain is held up by a proxy that is down.
+// A second SIGTERM ends a drain at once: the drain of a real process is blocked by a proxy that does not run.
 func TestSecondSIGTERMEndsADrain(t *testing.T) {
 	file := nodeConfig(t)
 	text, err := os.ReadFile(file)
@@ -215,7 +214,7 @@ func TestSecondSIGTERMEndsADrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stdin.Close()
-	// A put to nobody fails at once, and is to be told to the proxy.
+	// A put to an address where no node listens fails at once, and the proxy must be notified.
 	fmt.Fprintln(stdin, `{"id":1,"op":"put","peer":{"host":"127.0.0.1","init_port":1,"alloc_port":1},"request":"r",`+
 		`"keys":["m@1@0@a1@half"],"last":true}`)
 	for d, r := json.NewDecoder(stdout), (agent.Response{}); r.ID != 1; {
@@ -238,7 +237,7 @@ func TestSecondSIGTERMEndsADrain(t *testing.T) {
 			log.WriteString(lines.Text() + "\n")
 		}
 	}()
-	// It may take a moment until it listens to signals no more.
+	// It may take a moment until the process ignores further signals.
 	for again := time.NewTicker(10 * time.Millisecond); ; {
 		select {
 		case <-ended:
@@ -254,7 +253,8 @@ func TestSecondSIGTERMEndsADrain(t *testing.T) {
 	}
 }
 
-// nodeConfig is the sender of the configuration tests, with the layout that a node of its own needs.
+// nodeConfig returns a file with the sender of the configuration tests and the layout that a node without an engine
+// needs.
 func nodeConfig(t *testing.T) (file string) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/config/sender.yaml")
@@ -270,7 +270,7 @@ func nodeConfig(t *testing.T) (file string) {
 	return file
 }
 
-// A node with commands answers each line, also what is no request, and ends with its input.
+// A node with --commands answers each line, also lines that are no request, and stops at the end of its input.
 func TestNodeCommands(t *testing.T) {
 	var out, stderr bytes.Buffer
 	in := strings.NewReader("nonsense\n" + `{"id":2,"op":"stats"}` + "\n" + `{"id":3,"op":"dance"}` + "\n" +
@@ -287,7 +287,7 @@ func TestNodeCommands(t *testing.T) {
 		}
 		codes[r.ID] = append(codes[r.ID], r.Code)
 	}
-	// Without an ID: that it serves, and that a line was nonsense.
+	// Two responses have no ID: the report that the node serves, and the error of a malformed line.
 	for id, want := range map[uint64][]string{0: {"ok", "malformed"}, 2: {"ok"}, 3: {"invalid"}, 4: {"invalid"},
 		5: {"unsupported"}} {
 		if !slices.Equal(codes[id], want) {
@@ -296,7 +296,7 @@ func TestNodeCommands(t *testing.T) {
 	}
 }
 
-// What is accepted and works otherwise than it says is told by the node too, which nobody may have checked before.
+// A node logs the notes about its configuration, because the user may not have run config check.
 func TestNodeTellsNotes(t *testing.T) {
 	file := nodeConfig(t)
 	text, err := os.ReadFile(file)

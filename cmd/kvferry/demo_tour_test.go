@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/demo"
 )
 
-// playRuns plays some runs as the tour does and gives what it printed.
+// playRuns plays some runs as the tour does and returns the output.
 func playRuns(t *testing.T, runs []tourRun, asJSON bool) (string, error) {
 	t.Helper()
 	o := demo.Options{Concurrency: 4}
@@ -38,14 +38,14 @@ func playRuns(t *testing.T, runs []tourRun, asJSON bool) (string, error) {
 // pick returns the runs of the tour with these names.
 func pick(t *testing.T, names ...string) []tourRun {
 	t.Helper()
-	runs := slices.DeleteFunc(tour(), func(r tourRun) bool { return !slices.Contains(names, r.name) })
+	runs := slices.DeleteFunc(tourRuns(), func(r tourRun) bool { return !slices.Contains(names, r.name) })
 	if len(runs) != len(names) {
 		t.Fatalf("the tour has %d runs of %v", len(runs), names)
 	}
 	return runs
 }
 
-// A line tells how each run went, and the closing line how all of them went.
+// The tour prints a line for each run, and a last line with the verdict.
 func TestTour(t *testing.T) {
 	out, err := playRuns(t, pick(t, "push, ring, recalled", "push-reg, tcp, 1 to 2 ranks", "p2p-push"), false)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -80,7 +80,7 @@ func (*wrongReport) Print(w io.Writer) error {
 	return err
 }
 
-// A run that went wrong is reported in full, and the tour fails.
+// If a run fails, its full report is printed, and the tour fails.
 func TestTourThatFindsSomething(t *testing.T) {
 	wrong := tourRun{name: "wrong", play: func(context.Context, *demo.Options) (tourReport, error) {
 		return &wrongReport{demo.Outcome{BytesWrong: 7}}, nil
@@ -92,10 +92,10 @@ func TestTourThatFindsSomething(t *testing.T) {
 	}
 }
 
-// Each run of the tour is of a kind of its own: no two have one name.
+// The runs of the tour have different names.
 func TestRunsOfTheTour(t *testing.T) {
 	names := map[string]bool{}
-	for _, r := range tour() {
+	for _, r := range tourRuns() {
 		if names[r.name] {
 			t.Errorf("two runs are called %q", r.name)
 		}
@@ -112,7 +112,7 @@ func TestRunsOfTheTour(t *testing.T) {
 	}
 }
 
-// A flag that says what the tour varies is refused, with its name.
+// A flag whose value the tour varies is refused by name.
 func TestTourRefusesFlags(t *testing.T) {
 	for _, args := range [][]string{{"--mode", "push"}, {"--plane", "tcp"}, {"--decode-tp", "4"}, {"--bidirectional"}} {
 		var out, stderr bytes.Buffer

@@ -20,35 +20,35 @@ import (
 
 func newDirectoryCommand() *cobra.Command {
 	var file, ports string
-	var every time.Duration
+	var interval time.Duration
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "directory [--config FILE]",
-		Short: "Run a directory: which worker has which chunk",
-		Long: `directory answers who has the chunks of a prefix, as workers report them. LMCache's
-workers take it for their controller: it speaks the messages of that one on the
-same sockets, and its file has that one's keys; so have variables of the
-environment that begin with LMCACHE_CONTROLLER_. Without a file it serves the
-standard ports, pull 8300 and reply 8400, on 127.0.0.1: workers of other hosts
-reach it if controller_host names an address of this one, or 0.0.0.0.
+		Short: "Run a directory, which knows which worker has which chunk",
+		Long: `directory answers which worker has the chunks of a prefix. Workers report their chunks to
+the directory. A directory replaces LMCache's controller: it speaks the same messages on
+the same sockets, and its configuration has the same keys, in a file or in variables that
+begin with LMCACHE_CONTROLLER_. Without a file, the directory listens on the standard ports,
+pull 8300 and reply 8400, on 127.0.0.1. For workers on other hosts, set controller_host to
+an address of this host or to 0.0.0.0.
 
-What it knows are hints that workers tell again, so nothing is kept on disk: one
-that was restarted asks each worker that sends heartbeats for all that it has.
-Several that name one Valkey or Redis server by directory.log tell each other
-what they hear, so each answers for all; without it they go on by themselves.
+A directory stores nothing on disk, because its content can be lost without harm: after a
+restart it asks each worker that sends heartbeats for all of the worker's chunks. Several
+directories can share a log on a Valkey or Redis server (directory.log), so that each knows
+the workers of all. If the server fails, each continues with its own workers.
 
-With --every it prints what it knows that often, and once when it stops; with
---json each as a line of JSON, after a first one with the ports.
+--every DURATION prints the directory's counts at that interval, and once at the end. With
+--json, each is a line of JSON, after a first line with the ports.
 
-SIGTERM and SIGINT stop it.`,
+SIGTERM and SIGINT stop the directory.`,
 		Example: `  kvferry directory
   kvferry directory --ports '{"pull": 8300, "reply": 8400, "heartbeat": 8500}' --every 10s
   kvferry directory --config directory.yaml --every 10s --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if every < 0 {
-				return usagef("--every %v: give 0 or more", every)
+			if interval < 0 {
+				return usagef("--every %v: give 0 or more", interval)
 			}
-			cfg, err := directoryConfig(file, ports)
+			cfg, err := readDirectoryConfig(file, ports)
 			if err != nil {
 				return err
 			}
@@ -56,7 +56,7 @@ SIGTERM and SIGINT stop it.`,
 			for _, n := range append(config.StrayDirectoryVariables(os.Environ()), cfg.Notes...) {
 				log.Warn("configuration", "note", n.String())
 			}
-			shared, err := sharedLog(&cfg.Shared)
+			logConfig, err := sharedLogConfig(&cfg.Shared)
 			if err != nil {
 				return usageError{err}
 			}
@@ -65,28 +65,28 @@ SIGTERM and SIGINT stop it.`,
 				InboundPerAddress: int(cfg.Bounds.InboundPerAddress), HandshakingPerAddress: int(cfg.Bounds.PendingHandshakes),
 				Handshake: cfg.Link.HandshakeTimeout, MessageTimeout: cfg.Link.MessageTimeout,
 				Poll: cfg.Poll,
-			}.Opener(), shared)
+			}.Opener(), logConfig)
 			d, err := directory.Open(cfg, opener, log)
 			if err != nil {
 				return err
 			}
 			log.Info("serving", "host", cmp.Or(cfg.Host, "every interface"), "ports", d.Ports(),
 				"heartbeats", d.Heartbeat(), "silence", cfg.WorkerTimeout)
-			printed := watchDirectory(cmd.Context(), cmd.OutOrStdout(), d, every, asJSON)
-			closed := d.Close(context.WithoutCancel(cmd.Context()))
-			log.Info("stopped", "err", closed)
-			return errors.Join(printed, closed)
+			printErr := watchDirectory(cmd.Context(), cmd.OutOrStdout(), d, interval, asJSON)
+			closeErr := d.Close(context.WithoutCancel(cmd.Context()))
+			log.Info("stopped", "err", closeErr)
+			return errors.Join(printErr, closeErr)
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "its configuration, YAML (LMCACHE_CONTROLLER_CONFIG_FILE)")
-	cmd.Flags().StringVar(&ports, "ports", "", "controller_monitor_ports, in place of what the file says")
-	cmd.Flags().DurationVar(&every, "every", 0, "print what it knows that often; 0 never")
+	cmd.Flags().StringVar(&file, "config", "", "the directory's configuration, YAML (default: LMCACHE_CONTROLLER_CONFIG_FILE)")
+	cmd.Flags().StringVar(&ports, "ports", "", "the value of controller_monitor_ports, which overrides the file")
+	cmd.Flags().DurationVar(&interval, "every", 0, "print the directory's counts at this interval; 0: never")
 	addJSONFlag(cmd, &asJSON)
 	return cmd
 }
 
-// sharedLog describes the connection to the log that directories share.
-func sharedLog(s *config.SharedLog) (c valkey.Config, err error) {
+// sharedLogConfig describes the connection to the log that directories share.
+func sharedLogConfig(s *config.SharedLog) (c valkey.Config, err error) {
 	c = valkey.Config{Stream: s.Stream, Password: s.Password}
 	if s.TLS {
 		c.TLS, err = valkey.TLSConfig(s.CA, s.Cert, s.Key)
@@ -94,8 +94,8 @@ func sharedLog(s *config.SharedLog) (c valkey.Config, err error) {
 	return c, err
 }
 
-// directoryConfig reads the configuration from the file, if one is given, and from the environment.
-func directoryConfig(file, ports string) (*config.Directory, error) {
+// readDirectoryConfig reads the configuration from the file, if one is given, and from the environment.
+func readDirectoryConfig(file, ports string) (*config.Directory, error) {
 	if file == "" {
 		file = os.Getenv("LMCACHE_CONTROLLER_CONFIG_FILE")
 	}
@@ -108,19 +108,19 @@ func directoryConfig(file, ports string) (*config.Directory, error) {
 		}
 		name = file
 	}
-	var given []config.Argument
+	var arguments []config.Argument
 	if ports != "" {
-		given = append(given, config.Argument{Key: "controller_monitor_ports", Value: ports, Label: "--ports"})
+		arguments = append(arguments, config.Argument{Key: "controller_monitor_ports", Value: ports, Label: "--ports"})
 	}
-	cfg, err := config.ParseDirectory(name, data, os.LookupEnv, given...)
+	cfg, err := config.ParseDirectory(name, data, os.LookupEnv, arguments...)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	return cfg, nil
 }
 
-// directoryFigures counts what a directory has registered, in the form that --json prints.
-type directoryFigures struct {
+// directoryCounts counts what a directory has registered, in the form that --json prints.
+type directoryCounts struct {
 	Instances int `json:"instances"`
 	Workers   int `json:"workers"`
 	Locations int `json:"locations"`
@@ -129,11 +129,11 @@ type directoryFigures struct {
 	Chunks    int `json:"chunks"`
 	Bytes     int `json:"bytes"`
 
-	Told    int  `json:"told"`     // of the workers, by other directories alone
-	LogDown bool `json:"log_down"` // these cannot be heard
+	FromReplicas int  `json:"told"`     // number of workers that are known only from other directories
+	LogDown      bool `json:"log_down"` // the log that the directories share cannot be reached
 }
 
-// directoryPorts are one set of its sockets; without heartbeats the last one is left out.
+// directoryPorts holds one set of a directory's ports. Heartbeat is 0 if the directory has no heartbeat port.
 type directoryPorts struct {
 	Pull      uint16 `json:"pull"`
 	Reply     uint16 `json:"reply"`
@@ -141,7 +141,7 @@ type directoryPorts struct {
 }
 
 // watchDirectory prints the directory's figures until ctx ends.
-func watchDirectory(ctx context.Context, w io.Writer, d *directory.Directory, every time.Duration, asJSON bool) error {
+func watchDirectory(ctx context.Context, w io.Writer, d *directory.Directory, interval time.Duration, asJSON bool) error {
 	if asJSON {
 		serving := struct {
 			Ports     []directoryPorts `json:"ports"`
@@ -154,35 +154,35 @@ func watchDirectory(ctx context.Context, w io.Writer, d *directory.Directory, ev
 			return err
 		}
 	}
-	if every == 0 {
+	if interval == 0 {
 		<-ctx.Done()
 		return nil
 	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return printFigures(w, d, asJSON)
+			return printDirectoryCounts(w, d, asJSON)
 		}
-		if err := printFigures(w, d, asJSON); err != nil {
+		if err := printDirectoryCounts(w, d, asJSON); err != nil {
 			return err
 		}
 	}
 }
 
-func printFigures(w io.Writer, d *directory.Directory, asJSON bool) error {
+func printDirectoryCounts(w io.Writer, d *directory.Directory, asJSON bool) error {
 	f, ok := d.Figures()
 	if !ok {
-		return errors.New("the directory has ended")
+		return errors.New("the directory has stopped")
 	}
-	told, down := d.Replicated()
-	x := directoryFigures{f.Instances, f.Workers, f.Locations, f.Syncs, f.Rows, f.Chunks - f.Retired, f.Bytes, told, down}
+	fromReplicas, logDown := d.Replicated()
+	counts := directoryCounts{f.Instances, f.Workers, f.Locations, f.Syncs, f.Rows, f.Chunks - f.Retired, f.Bytes, fromReplicas, logDown}
 	if asJSON {
-		return json.NewEncoder(w).Encode(x)
+		return json.NewEncoder(w).Encode(counts)
 	}
 	_, err := fmt.Fprintf(w, "%d instances, %d workers, %d locations, %d syncs; %d chunks of %d hashes, %d bytes\n",
-		x.Instances, x.Workers, x.Locations, x.Syncs, x.Chunks, x.Hashes, x.Bytes)
+		counts.Instances, counts.Workers, counts.Locations, counts.Syncs, counts.Chunks, counts.Hashes, counts.Bytes)
 	return err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/control/reserve"
 )
 
-// A directory says its ports, then what it knows, until it is told to stop.
+// A directory prints its ports, then its counts, until its context ends.
 func TestDirectorySaysWhatItServes(t *testing.T) {
 	var ports [3]uint16
 	for i := range ports {
@@ -60,7 +60,7 @@ func TestDirectorySaysWhatItServes(t *testing.T) {
 		serving.Heartbeat != fmt.Sprintf("127.0.0.1:%d", ports[2]) {
 		t.Errorf("it serves %+v", serving)
 	}
-	var figures directoryFigures
+	var figures directoryCounts
 	next(&figures)
 	if figures.Workers != 0 || figures.Bytes == 0 {
 		t.Errorf("it knows %+v", figures)

@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// The sizes of a measured copy: at least a page of the system, and no more than a machine for this has to spare.
+// The limits and the default of --copy-bytes. The smallest copy is a page of the system.
 const (
 	copyBytesMin     = 4 << 10
 	copyBytesDefault = 64 << 20
@@ -23,16 +23,17 @@ func newDoctorCommand() *cobra.Command {
 	bytes := config.Size(copyBytesDefault)
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine lacks to run a node, and how fast it copies",
-		Long: `doctor looks at this machine as a node would find it: kernel, limits, memory, cores
-and network; with libnixl whether it writes; with CANN also the NPUs, the links between them, what HCCL can do and
-how fast memory is copied. With --config it says whether that configuration can run
-here. Everything that is not as it should be has a remedy.
+		Short: "Check whether this machine can run a node, and measure copies",
+		Long: `doctor checks the machine for a node: kernel, limits, memory, cores and network. If
+libnixl is installed, it writes between two agents and verifies the bytes. If CANN is
+installed, it also checks the NPUs, the links between them and HCCL, and measures copies.
+With --config, it checks whether the configuration can run on this machine. Every row
+that is not ok has a remedy.
 
-A note is worth knowing, a warning will cost speed or fail under load, a problem
-keeps nodes from running; only problems make the exit code 1. Missing NPUs are a
-problem only where --config or --library asks for them. Speeds are measured and
-not judged: best of three copies, for which each device lends twice --copy-bytes.`,
+A note is worth knowing. A warning means lower speed, or failures under load. A problem
+means that nodes cannot run; only problems make the exit code 1. Missing NPUs are a
+problem only if --config or --library requires NPUs. Speeds are measured but not rated:
+each is the best of three copies, which need two buffers of --copy-bytes on each device.`,
 		Example: `  kvferry doctor
   kvferry doctor --config receiver.yaml
   kvferry doctor --library .cache/softnpu/plain/libcannemu.so --copy-bytes 8MiB --json`,
@@ -45,11 +46,11 @@ not judged: best of three copies, for which each device lends twice --copy-bytes
 				if err != nil {
 					return usageError{err}
 				}
-				o.Wants.Config, o.Wants.Refused = config.Parse(file, data, os.LookupEnv)
+				o.Target.Config, o.Target.Err = config.Parse(file, data, os.LookupEnv)
 			}
-			o.Wants.NoLibZMQ = libzmqAbsent
+			o.Target.NoLibZMQ = libzmqAbsent
 			o.CopyBytes = uint64(bytes)
-			report := doctor.Inspect(cmd.Context(), doctor.This(), o)
+			report := doctor.Inspect(cmd.Context(), doctor.LocalMachine(), o)
 			if asJSON {
 				if err := printJSON(cmd.OutOrStdout(), report); err != nil {
 					return err
@@ -64,8 +65,8 @@ not judged: best of three copies, for which each device lends twice --copy-bytes
 		},
 	}
 	addJSONFlag(cmd, &asJSON)
-	cmd.Flags().StringVar(&file, "config", "", "a node's configuration, YAML, that is to run here")
+	cmd.Flags().StringVar(&file, "config", "", "the configuration of a node that is to run on this machine, YAML")
 	cmd.Flags().StringVar(&o.Library, "library", "", "the AscendCL library to load, instead of searching for it")
-	cmd.Flags().Var(&bytes, "copy-bytes", "how much each measured copy moves")
+	cmd.Flags().Var(&bytes, "copy-bytes", "the size of each measured copy")
 	return cmd
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// A doctorReport is what a reader of --json gets.
+// A doctorReport is the report that --json prints.
 type doctorReport struct {
 	Sections []struct {
 		Name string
@@ -26,7 +26,7 @@ type doctorReport struct {
 	Notes, Warnings, Problems int
 }
 
-// doctorJSON runs doctor. Its exit code must say whether there are problems: this machine may have some.
+// doctorJSON runs doctor with --json. The exit code must match the number of problems, which depends on this machine.
 func doctorJSON(t *testing.T, args ...string) doctorReport {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -46,8 +46,8 @@ func doctorJSON(t *testing.T, args ...string) doctorReport {
 	return r
 }
 
-// verdict is that of a row, "" where there is none.
-func (r doctorReport) verdict(section, row string) string {
+// rowVerdict returns the verdict of a row, or "" if there is no such row.
+func (r doctorReport) rowVerdict(section, row string) string {
 	for _, s := range r.Sections {
 		for _, w := range s.Rows {
 			if s.Name == section && w.Name == row {
@@ -58,7 +58,7 @@ func (r doctorReport) verdict(section, row string) string {
 	return ""
 }
 
-// withoutCANN makes the search for libraries find nothing, whatever this machine has.
+// withoutCANN makes the search for CANN's libraries find nothing.
 func withoutCANN(t *testing.T) {
 	t.Helper()
 	t.Setenv(acl.LibraryVariable, filepath.Join(t.TempDir(), "libascendcl.so"))
@@ -74,17 +74,17 @@ func TestDoctorWithoutLibrary(t *testing.T) {
 		}
 		r.Sections = r.Sections[1:]
 	}
-	// Where the machine has NPUs, it should have a library for them.
-	if v := r.verdict("npus", "library"); v != "note" && v != "warning" {
+	// On a machine with NPUs, a missing library is a warning.
+	if v := r.rowVerdict("npus", "library"); v != "note" && v != "warning" {
 		t.Errorf("no library is a %q", v)
 	}
-	if v := doctorJSON(t, "--library", "/no/such/library.so").verdict("npus", "library"); v != "problem" {
+	if v := doctorJSON(t, "--library", "/no/such/library.so").rowVerdict("npus", "library"); v != "problem" {
 		t.Errorf("no library, though it was asked for, is a %q", v)
 	}
 }
 
 func TestDoctorOverTheSoftwareNPU(t *testing.T) {
-	library, err := softnpu.Variant{}.Library()
+	library, err := softnpu.Variant{}.BuildLibrary()
 	if errors.Is(err, softnpu.ErrNoTools) {
 		t.Skip(err)
 	} else if err != nil {
@@ -93,20 +93,20 @@ func TestDoctorOverTheSoftwareNPU(t *testing.T) {
 	t.Setenv(comm.LibraryVariable, library)
 	r := doctorJSON(t, "--library", library)
 	for _, row := range []string{"library", "cann", "chip", "devices"} {
-		if v := r.verdict("npus", row); v != "ok" {
+		if v := r.rowVerdict("npus", row); v != "ok" {
 			t.Errorf("%s is %q", row, v)
 		}
 	}
 	for _, section := range []string{"npu 0", "npu 1"} {
 		for _, row := range []string{"memory", "physical id", "host to device", "device to host", "device to device"} {
-			if v := r.verdict(section, row); v != "ok" {
+			if v := r.rowVerdict(section, row); v != "ok" {
 				t.Errorf("%s of %s is %q", row, section, v)
 			}
 		}
 	}
 	for _, row := range []struct{ section, name string }{{"hccl", "library"}, {"hccl", "sequence"},
 		{"links", "every pair"}} {
-		if v := r.verdict(row.section, row.name); v != "ok" {
+		if v := r.rowVerdict(row.section, row.name); v != "ok" {
 			t.Errorf("%s of %s is %q", row.name, row.section, v)
 		}
 	}
@@ -121,10 +121,10 @@ func TestDoctorOverTheSoftwareNPU(t *testing.T) {
 
 func TestDoctorWithConfiguration(t *testing.T) {
 	withoutCANN(t)
-	if v := doctorJSON(t, "--config", "testdata/config/sender.yaml").verdict("configuration", "file"); v != "ok" {
+	if v := doctorJSON(t, "--config", "testdata/config/sender.yaml").rowVerdict("configuration", "file"); v != "ok" {
 		t.Errorf("a good file is %q", v)
 	}
-	if v := doctorJSON(t, "--config", "testdata/config/broken.yaml").verdict("configuration", "pd_role"); v != "problem" {
+	if v := doctorJSON(t, "--config", "testdata/config/broken.yaml").rowVerdict("configuration", "pd_role"); v != "problem" {
 		t.Errorf("a missing role is %q", v)
 	}
 	file := filepath.Join(t.TempDir(), "npu.yaml")
@@ -136,7 +136,7 @@ func TestDoctorWithConfiguration(t *testing.T) {
 		1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if v := doctorJSON(t, "--config", file).verdict("npus", "library"); v != "problem" {
+	if v := doctorJSON(t, "--config", file).rowVerdict("npus", "library"); v != "problem" {
 		t.Errorf("no library, though the pool is to lie on an NPU, is a %q", v)
 	}
 }

@@ -19,23 +19,23 @@ func newSimExploreCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explore",
-		Short: "Try every order in which things can happen in a small world",
-		Long: `Try every order in which things can happen in a small world.
+		Short: "Try every order of events in a small scenario",
+		Long: `Try every order of events in a small scenario, which is called a scope.
 
-From each situation every delivery, completion, half page, deadline, engine command and fault
-that could come next is tried, and the same promises are watched as by sim run. Situations that
-were met before are not gone on from. Where nothing can happen any more, everything must have
-ended, nothing be left, and a further transfer succeed.
+From each state, explore tries every delivery, completion, stored half page, deadline, engine
+command and fault that can come next, and checks the same promises as sim run. A state that was
+reached before is not explored again. In a state in which nothing more can happen, all commands
+must have ended, no resource may be left, and a further transfer must succeed.
 
 Scopes:
-` + scopeLines(),
+` + formatScopes(),
 		Example: `  kvferry sim explore --scope push-crash-receiver
   kvferry sim explore --scope push-late --states 2000000 --json
   kvferry sim explore --scope push --path 0.0.0.1`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case scope == "":
-				return usagef("name the scope with --scope, or list them with --scope list")
+				return usagef("--scope is required; --scope list prints the scopes")
 			case o.Depth < 0 || o.Depth > 100_000:
 				return usagef("--depth is %d; give 1 to 100000, or 0 for no bound", o.Depth)
 			case o.States < 1 || o.States > sim.StatesMax:
@@ -44,9 +44,9 @@ Scopes:
 			out := cmd.OutOrStdout()
 			if scope == "list" {
 				if asJSON {
-					return printJSON(out, scopeList())
+					return printJSON(out, listScopes())
 				}
-				_, err := io.WriteString(out, scopeLines())
+				_, err := io.WriteString(out, formatScopes())
 				return err
 			}
 			var err error
@@ -54,43 +54,43 @@ Scopes:
 				return usageError{err}
 			}
 			if cmd.Flags().Changed("path") {
-				return retrace(out, o.Scope, path, asJSON)
+				return replayPath(out, o.Scope, path, asJSON)
 			}
-			// Clones live shortly and take little memory together: collecting rarely is cheaper.
+			// Most objects are short-lived and the live heap is small, so rare garbage collections are cheaper.
 			defer debug.SetGCPercent(debug.SetGCPercent(400))
-			show, done := showStates(cmd.ErrOrStderr())
+			show, done := showExploreProgress(cmd.ErrOrStderr())
 			o.Progress = func(e *sim.Exploration) bool {
 				show(e)
-				return cmd.Context().Err() == nil // Ctrl-C ends it with what was found so far.
+				return cmd.Context().Err() == nil // After Ctrl-C, the report covers the states explored so far.
 			}
-			found, err := sim.Explore(o)
+			result, err := sim.Explore(o)
 			done()
 			if err != nil {
 				return err
 			}
-			if i, yes := interruptedBy(cmd.Context()); yes && !found.Complete {
-				found.Cut = fmt.Sprintf("%d states, interrupted by %s", found.States, i.name())
+			if i, interrupted := interruptedBy(cmd.Context()); interrupted && !result.Complete {
+				result.Cut = fmt.Sprintf("%d states, interrupted by %s", result.States, i.signalName())
 			}
 			if asJSON {
-				err = printJSON(out, explorationReport(&found))
+				err = printJSON(out, newExploreReport(&result))
 			} else {
-				err = printExploration(out, &found)
+				err = printExploration(out, &result)
 			}
-			if err == nil && found.Violation != nil {
+			if err == nil && result.Violation != nil {
 				return errFinding
 			}
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&scope, "scope", "", "which small world; list shows them")
-	cmd.Flags().IntVar(&o.Depth, "depth", 0, "the longest path; 0 is no bound")
-	cmd.Flags().IntVar(&o.States, "states", 5_000_000, "the most situations")
-	cmd.Flags().StringVar(&path, "path", "", "go one path again, as a violation printed it, and tell its story")
+	cmd.Flags().StringVar(&scope, "scope", "", "the scope to explore; list prints all scopes")
+	cmd.Flags().IntVar(&o.Depth, "depth", 0, "the maximum number of events in a path; 0: no limit")
+	cmd.Flags().IntVar(&o.States, "states", 5_000_000, "the maximum number of states")
+	cmd.Flags().StringVar(&path, "path", "", "replay the path that a violation has printed, and print its events")
 	addJSONFlag(cmd, &asJSON)
 	return cmd
 }
 
-func scopeLines() string {
+func formatScopes() string {
 	var b strings.Builder
 	for _, s := range sim.Scopes() {
 		fmt.Fprintf(&b, "  %-20s %s\n", s.Name, s.About)
@@ -98,35 +98,35 @@ func scopeLines() string {
 	return b.String()
 }
 
-type scopeLine struct {
+type scopeRow struct {
 	Scope string `json:"scope"`
 	About string `json:"about"`
 }
 
-func scopeList() []scopeLine {
-	var list []scopeLine
+func listScopes() []scopeRow {
+	var list []scopeRow
 	for _, s := range sim.Scopes() {
-		list = append(list, scopeLine{s.Name, s.About})
+		list = append(list, scopeRow{s.Name, s.About})
 	}
 	return list
 }
 
-func retrace(out io.Writer, s sim.Scope, text string, asJSON bool) error {
+func replayPath(out io.Writer, s sim.Scope, text string, asJSON bool) error {
 	p, err := sim.ParsePath(text)
 	if err != nil {
 		return usageError{err}
 	}
-	var story []string
-	v, err := sim.Retrace(s, p, func(line string) { story = append(story, line) })
+	var events []string
+	v, err := sim.Retrace(s, p, func(line string) { events = append(events, line) })
 	switch {
 	case err != nil:
 		return err
 	case asJSON:
-		err = printJSON(out, retraceReport{Scope: s.Name, Path: p, Events: story, Violation: v})
+		err = printJSON(out, pathReport{Scope: s.Name, Path: p, Events: events, Violation: v})
 	case v != nil:
 		_, err = fmt.Fprint(out, v)
 	default:
-		_, err = fmt.Fprintf(out, "%s\nevery promise held\n", strings.Join(story, "\n"))
+		_, err = fmt.Fprintf(out, "%s\nevery promise held\n", strings.Join(events, "\n"))
 	}
 	if err == nil && v != nil {
 		return errFinding
@@ -134,15 +134,16 @@ func retrace(out io.Writer, s sim.Scope, text string, asJSON bool) error {
 	return err
 }
 
-type retraceReport struct {
+type pathReport struct {
 	Scope     string         `json:"scope"`
 	Path      sim.Path       `json:"path"`
 	Events    []string       `json:"events"`
 	Violation *sim.Violation `json:"violation,omitempty"`
 }
 
-// showStates counts on w if that is a terminal; done clears the line.
-func showStates(w io.Writer) (show func(*sim.Exploration), done func()) {
+// showExploreProgress returns a function that prints the progress to w if w is a terminal, and a function that clears
+// the progress line.
+func showExploreProgress(w io.Writer) (show func(*sim.Exploration), done func()) {
 	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 		return func(*sim.Exploration) {}, func() {}
 	}
@@ -154,7 +155,7 @@ func showStates(w io.Writer) (show func(*sim.Exploration), done func()) {
 	return show, func() { fmt.Fprint(w, "\r\x1b[K") }
 }
 
-// An exploreReport is what sim explore --json prints.
+// An exploreReport is the report that sim explore --json prints.
 type exploreReport struct {
 	Scope                string            `json:"scope"`
 	States               int               `json:"states"`
@@ -173,7 +174,7 @@ type exploreReport struct {
 	Retrace              string            `json:"retrace,omitempty"`
 }
 
-func explorationReport(e *sim.Exploration) exploreReport {
+func newExploreReport(e *sim.Exploration) exploreReport {
 	seconds := max(e.Took.Seconds(), 1e-9)
 	r := exploreReport{
 		Scope: e.Scope, States: e.States, Transitions: e.Transitions, Ends: e.Ends, Depth: e.Depth, Complete: e.Complete,
@@ -189,9 +190,9 @@ func explorationReport(e *sim.Exploration) exploreReport {
 }
 
 func printExploration(w io.Writer, e *sim.Exploration) error {
-	r := explorationReport(e)
+	r := newExploreReport(e)
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d states, %d transitions, %d ends, depth %d in %.1f s (%.0f transitions/s)\n",
+	fmt.Fprintf(&b, "%s: %d states, %d transitions, %d final states, depth %d in %.1f s (%.0f transitions/s)\n",
 		r.Scope, r.States, r.Transitions, r.Ends, r.Depth, r.Seconds, r.TransitionsPerSecond)
 	for _, part := range []struct {
 		name   string
@@ -203,9 +204,9 @@ func printExploration(w io.Writer, e *sim.Exploration) error {
 	case e.Violation != nil:
 		fmt.Fprintf(&b, "\n%s", e.Violation)
 	case e.Complete:
-		b.WriteString("complete: every promise held in every order\n")
+		b.WriteString("complete: every promise held in every order of events\n")
 	default:
-		fmt.Fprintf(&b, "cut at %s: every promise held so far\n", e.Cut)
+		fmt.Fprintf(&b, "incomplete, stopped at %s: every promise held so far\n", e.Cut)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

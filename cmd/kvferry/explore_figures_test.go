@@ -11,12 +11,12 @@ import (
 	"github.com/kvferry/kvferry/sim/figures"
 )
 
-// figuresFile has what is counted in each small world.
+// figuresFile has the expected figures of each scope.
 const figuresFile = "testdata/scopes.txt"
 
-// TestFiguresOfScopes: each scope has its row, with the figures of this tree. Those of at most as many transitions as
-// KVFERRY_SCOPES says (make scopes) are counted; 2,000 if it says nothing. With KVFERRY_SCOPES_WRITE what is counted is
-// written, in the order of size.
+// TestFiguresOfScopes compares the figures of each scope with the file. It explores the scopes with at most
+// KVFERRY_SCOPES transitions, or 2,000 by default; make scopes sets the variable. With KVFERRY_SCOPES_WRITE, it writes
+// the figures into the file, ordered by size.
 func TestFiguresOfScopes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it walks scopes in one goroutine: the race detector has nothing to find")

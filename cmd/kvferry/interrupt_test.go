@@ -12,11 +12,12 @@ import (
 	"testing"
 )
 
-// A command that a signal ends before it has done its work says so, and fails: a cancelled job is not green.
+// If a signal ends a command before its work is done, the command says so and fails, so that a cancelled job does not
+// pass.
 func TestInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		args string
-		want string // on standard output
+		want string // text on standard output
 	}{
 		{"sim run --time 1h", "interrupted by SIGTERM after 0 seeds; asked for were 1h0m0s\nno promise was broken so far\n"},
 		{"sim run --seeds 7 --shard 1/2", "after 0 seeds; asked for were 7 seeds, of which every 2. is this shard's\n"},
@@ -43,7 +44,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// What serves until a signal has done its work then.
+// A command that serves until a signal succeeds when the signal arrives.
 func TestServersEndWell(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(interruption{syscall.SIGTERM})
@@ -54,7 +55,8 @@ func TestServersEndWell(t *testing.T) {
 	}
 }
 
-// A real campaign gets a real signal. It reads the file that it is to go on from, a pipe, once it listens to signals.
+// A real process runs a campaign and gets a real signal. The campaign file is a pipe, which the process opens after it
+// has begun to handle signals.
 func TestSIGTERMEndsACampaign(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -88,16 +90,16 @@ func TestSIGTERMEndsACampaign(t *testing.T) {
 	var r campaignReport
 	if code := cmd.ProcessState.ExitCode(); code != 143 {
 		t.Errorf("it ended with %v, exit code %d\n%s%s", err, code, &out, &errs)
-	} else if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Interrupted != "SIGTERM" || r.Asked != "1h0m0s" {
+	} else if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Interrupted != "SIGTERM" || r.Requested != "1h0m0s" {
 		t.Errorf("it printed %s, %v", &out, err)
 	}
 }
 
-// The shards of a campaign of which one was interrupted are no whole campaign.
+// If a shard of a campaign was interrupted, merging the shards fails.
 func TestMergeTellsOfAnInterruption(t *testing.T) {
 	args := []string{"sim", "merge"}
 	for _, interrupted := range []string{"", "SIGTERM"} {
-		r := campaignReport{Seconds: 1, Interrupted: interrupted, Asked: "7 seeds"}
+		r := campaignReport{Seconds: 1, Interrupted: interrupted, Requested: "7 seeds"}
 		r.Profile = "calm"
 		text, err := json.Marshal(r)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// What layout prints is what a configuration takes, and its pool has room for what was asked for.
+// The output of layout is a valid part of a configuration, and the pool has room for the requested number of requests.
 func TestLayoutPrintsWhatAConfigurationTakes(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name, text string) string {

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestTranscripts runs testdata/*.txt: a command line, what it prints on standard output and standard
-// error, and its exit code. Arguments are split at white space; "" is an empty one.
+// TestTranscripts runs testdata/*.txt. A case has a command line, and the expected standard output, standard error and
+// exit code. Arguments are split at white space; "" is an empty argument.
 func TestTranscripts(t *testing.T) {
 	for _, file := range []string{"config.txt", "decode.txt", "usage.txt"} {
 		datadriven.RunTest(t, "testdata/"+file, func(t *testing.T, td *datadriven.TestData) string {
@@ -73,8 +73,8 @@ func TestVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(python), "\n__version__ = \""+release+"\"\n") {
-		t.Errorf("the Python package has another version than the command, %s", release)
+	if !strings.Contains(string(python), "\n__version__ = \""+releaseVersion+"\"\n") {
+		t.Errorf("the Python package has another version than the command, %s", releaseVersion)
 	}
 	var b build
 	if err := json.Unmarshal(asJSON.Bytes(), &b); err != nil {
@@ -90,7 +90,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Every command says what it does and shows how it is called.
+// Every command has a description and an example.
 func TestCommandsHaveHelp(t *testing.T) {
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {
@@ -110,7 +110,7 @@ func TestCommandsHaveHelp(t *testing.T) {
 	walk(newRootCommand())
 }
 
-// No flag answers a wrong value with what only a Go programmer can read.
+// No flag answers a wrong value with a message that only a Go programmer understands.
 func TestWrongFlagsAreToldInSentences(t *testing.T) {
 	raw := regexp.MustCompile("strconv|time: |json: |Go struct|parsing \"")
 	var walk func(*cobra.Command)
@@ -130,7 +130,7 @@ func TestWrongFlagsAreToldInSentences(t *testing.T) {
 					t.Fatal(err)
 				}
 				if err = found.ParseFlags(rest); err == nil {
-					continue // It is one.
+					continue // The value is valid for this flag.
 				}
 				if code := run(context.Background(), args, strings.NewReader(""), &out, &out); code != exitUsage {
 					t.Errorf("%v: exit code %d", args, code)

@@ -14,14 +14,14 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// nixlNode is the configuration of a node over libnixl, with what it says of that.
+// nixlNode returns the configuration of a node over libnixl with the given keys of nixl.
 func nixlNode(t *testing.T, nixl string) (file string) {
 	t.Helper()
 	return npuNode(t, "cpu", "nixl", "", "nixl: {"+nixl+"}")
 }
 
-// wantNIXL skips a test where nobody says where libnixl is. The test's own process does not load it: under the race
-// detector its end would fault.
+// wantNIXL skips a test if KVFERRY_LIBNIXL is not set. The test's process itself does not load libnixl, because under
+// the race detector the process would crash at its end.
 func wantNIXL(t *testing.T) {
 	t.Helper()
 	if os.Getenv(libnixl.LibraryVariable) == "" {
@@ -29,7 +29,7 @@ func wantNIXL(t *testing.T) {
 	}
 }
 
-// What cannot serve pages over libnixl says what to install or to change, and never serves them otherwise in silence.
+// A node that cannot use libnixl says what to install or to change, and never falls back to a different plane.
 func TestNodeOverLibnixlThatIsNotThere(t *testing.T) {
 	file := nixlNode(t, "")
 	for _, c := range []struct{ name, file, library, tried string }{
@@ -52,7 +52,7 @@ func TestNodeOverLibnixlThatIsNotThere(t *testing.T) {
 	}
 }
 
-// A node over libnixl serves, and says which library it is; what UCX is told twice is refused by name.
+// A node over libnixl serves and logs the library. Contradicting settings of UCX are refused by name.
 func TestNodeOverLibnixl(t *testing.T) {
 	wantNIXL(t)
 	code, first, stderr := runNode(t, nixlNode(t, "transports: tcp"))
@@ -65,7 +65,7 @@ func TestNodeOverLibnixl(t *testing.T) {
 	}
 }
 
-// The doctor says where the library is, and tries it.
+// The doctor reports the library and tests it.
 func TestDoctorOverLibnixl(t *testing.T) {
 	wantNIXL(t)
 	self, err := os.Executable()
@@ -85,21 +85,21 @@ func TestDoctorOverLibnixl(t *testing.T) {
 	} {
 		cmd := exec.Command(self, "doctor", "--json", "--copy-bytes", "1MiB", "--config", c.file)
 		cmd.Env = append(os.Environ(), c.env)
-		out, _ := cmd.Output() // Its exit code speaks of the whole machine.
+		out, _ := cmd.Output() // The exit code depends on the whole machine.
 		var r doctorReport
 		if err := json.Unmarshal(out, &r); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		for row, want := range c.want {
-			if got := r.verdict("nixl", row); got != want {
+			if got := r.rowVerdict("nixl", row); got != want {
 				t.Errorf("%s %s: %s is %q, want %q\n%s", c.env, c.file, row, got, want, out)
 			}
 		}
 	}
 }
 
-// The demo plays all that it plays over shm and tcp: real processes of which one of each side is killed, every byte
-// verified, and nothing left.
+// Over libnixl, the demo plays every mode that it plays over shm and tcp, with real processes. A process of each role
+// is killed, every byte is verified, and no resource is left.
 func TestDemoOverLibnixl(t *testing.T) {
 	wantNIXL(t)
 	for _, args := range [][]string{

@@ -16,42 +16,44 @@ import (
 )
 
 func newNodeCommand() *cobra.Command {
-	var file, reports string
+	var file, reportDir string
 	var rank int
 	var commands bool
 	cmd := &cobra.Command{
 		Use:   "node --config FILE",
-		Short: "Run a sender, a receiver or both until it is told to stop",
-		Long: `node runs one rank of a sender, receiver or both, or of a node that shares, from a
-YAML file with LMCache's keys.
-SIGTERM and SIGINT drain it: new work is refused, what is open ends, then it stops,
-after pd_shutdown_timeout_sec at the latest. A second signal ends it at once.
+		Short: "Run a sender, a receiver, a node with both roles, or a node that shares",
+		Long: `node runs one rank of a sender, of a receiver, of a node with both roles, or of a node
+that shares its cache. The configuration is a YAML file with LMCache's keys.
 
-With --commands another program drives it over standard input and output, one
-JSON object a line, with KV bytes that follow from their keys; the end of the
-input stops it as well. This is how the demo drives its processes.
+SIGTERM and SIGINT drain the node: it refuses new work, waits until the work in progress
+has ended, for at most pd_shutdown_timeout_sec seconds, and stops. A second signal ends
+the node at once.
 
-With --reports an assertion that fails in the node is reported to a file of that
-directory, peers and whoever gives the commands are told, and the node exits
-with 1. Without it the assertion is a panic.
+With --commands, a program drives the node over standard input and output, with one JSON
+object per line. The KV bytes of a chunk are then a function of the chunk's key. The end
+of the input stops the node as well. The demo drives its processes in this way.
 
-It has no engine, so KV of a model comes to nobody by this command: a program that
-embeds package runtime moves its own. What the file leaves to an engine, the layout
-of chunks, must be in it here: kvferry config check --node FILE.`,
+With --reports, a failed assertion writes a report into that directory, peers and the
+program that drives the node are notified, and the node exits with code 1. Without
+--reports, a failed assertion is a panic.
+
+The command has no engine, so it moves no KV of a real model; for that, embed package
+runtime in a program, or run kvferry agent. A configuration that leaves the layout of
+chunks to an engine must give the layout here: check it with kvferry config check --node.`,
 		Example: `  kvferry node --config receiver.yaml
   echo '{"id":1,"op":"stats"}' | kvferry node --config receiver.yaml --commands`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return usagef("name the configuration with --config")
+				return usagef("--config is required: the path of the configuration file")
 			}
-			cfg, log, err := readNode(cmd, file)
+			cfg, log, err := readNodeConfig(cmd, file)
 			if err != nil {
 				return err
 			}
-			n, err := openNode(cmd.Context(), cfg, rank, log, failAlone(reports)...)
+			n, err := openNode(cmd.Context(), cfg, rank, log, containmentOptions(reportDir)...)
 			if err != nil && commands {
 				// The program that sends the commands receives the error as the first response.
-				err = errors.Join(err, agent.Refuse(cmd.OutOrStdout(), err))
+				err = errors.Join(err, agent.WriteRefusal(cmd.OutOrStdout(), err))
 			}
 			if err != nil {
 				return err
@@ -59,23 +61,24 @@ of chunks, must be in it here: kvferry config check --node FILE.`,
 			id := n.Incarnation()
 			log.Info("serving", "role", cfg.Role, "incarnation", uuid.UUID(id).String(), "pages", cfg.Pages, "page_bytes",
 				cfg.PageBytes)
-			served := n.serve(cmd, commands)
+			serveErr := n.serveUntilDone(cmd, commands)
 			log.Info("draining", "at_most", cfg.DrainTimeout, "remedy", "a second signal ends it at once")
 			// The context has ended; closing has time limits of its own.
-			closed := n.close(context.WithoutCancel(cmd.Context()))
-			log.Info("stopped", "err", closed)
-			return errors.Join(served, closed)
+			closeErr := n.closeWithNPU(context.WithoutCancel(cmd.Context()))
+			log.Info("stopped", "err", closeErr)
+			return errors.Join(serveErr, closeErr)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "the node's configuration, YAML")
-	cmd.Flags().IntVar(&rank, "rank", 0, "which tensor-parallel rank of the configuration it is")
-	cmd.Flags().StringVar(&reports, "reports", "", "the directory where an assertion that fails is reported")
-	cmd.Flags().BoolVar(&commands, "commands", false, "take commands from standard input, JSON lines")
+	cmd.Flags().IntVar(&rank, "rank", 0, "the tensor-parallel rank of this node in the configuration")
+	cmd.Flags().StringVar(&reportDir, "reports", "", "the directory for the reports of failed assertions")
+	cmd.Flags().BoolVar(&commands, "commands", false, "read commands from standard input, one JSON object per line")
 	return cmd
 }
 
-// readNode reads the configuration of a node that runs without an engine's process, and logs the configuration's notes.
-func readNode(cmd *cobra.Command, file string) (*config.Config, *slog.Logger, error) {
+// readNodeConfig reads the configuration of a node that runs without an engine's process, and logs the configuration's
+// notes.
+func readNodeConfig(cmd *cobra.Command, file string) (*config.Config, *slog.Logger, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, nil, usageError{err}
@@ -94,16 +97,17 @@ func readNode(cmd *cobra.Command, file string) (*config.Config, *slog.Logger, er
 	return cfg, log, nil
 }
 
-// failAlone makes a failed assertion write a report into the folder. With an empty folder, the assertion panics.
-func failAlone(reports string) []runtime.Option {
-	if reports == "" {
+// containmentOptions makes a failed assertion write a report into the folder. With an empty folder, the assertion
+// panics.
+func containmentOptions(reportDir string) []runtime.Option {
+	if reportDir == "" {
 		return nil
 	}
-	return []runtime.Option{runtime.WithFailureContainment(runtime.FailureContainment{ReportDir: reports})}
+	return []runtime.Option{runtime.WithFailureContainment(runtime.FailureContainment{ReportDir: reportDir})}
 }
 
-// serve runs until the context ends or the node fails. It returns an error only if the node fails.
-func (n *node) serve(cmd *cobra.Command, commands bool) error {
+// serveUntilDone runs until the context ends or the node fails. It returns an error only if the node fails.
+func (n *node) serveUntilDone(cmd *cobra.Command, commands bool) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	go func() {

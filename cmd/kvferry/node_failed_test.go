@@ -29,8 +29,8 @@ pd_skip_proxy_notification: true
 extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}}}
 `
 
-// A node in which an assertion fails stops serving, with an error that names the report; whoever gives the commands
-// reads on to the end.
+// A node with a failed assertion stops serving, with an error that names the report. A program that drives the node
+// receives all responses.
 func TestANodeThatFailsStops(t *testing.T) {
 	cfg, err := config.Parse("test", []byte(failingNode), nil)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestANodeThatFailsStops(t *testing.T) {
 	}
 	var sink plane.Sink
 	dir := t.TempDir()
-	opened, err := runtime.Open(t.Context(), cfg, runtime.WithControl(controlConfig(cfg).Opener()),
+	opened, err := runtime.Open(t.Context(), cfg, runtime.WithControl(zmqConfig(cfg).Opener()),
 		runtime.WithFailureContainment(runtime.FailureContainment{ReportDir: dir}),
 		runtime.WithPlane(shm.Name, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
 			sink = env.Sink
@@ -48,15 +48,15 @@ func TestANodeThatFailsStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &node{Node: agent.Node{Node: opened, Engine: agent.InProcess{}}}
-	for _, commands := range []bool{true, false} { // The second time it has failed already.
+	for _, commands := range []bool{true, false} { // In the second iteration, the node has already failed.
 		in, give := io.Pipe()
 		var out bytes.Buffer
 		cmd := &cobra.Command{}
 		cmd.SetContext(t.Context())
 		cmd.SetIn(in)
 		cmd.SetOut(&out)
-		sink.Post(&effects.SendDone{Corr: 1 << 40}) // That nobody asked for.
-		err = n.serve(cmd, commands)
+		sink.Post(&effects.SendDone{Corr: 1 << 40}) // No send has this correlation.
+		err = n.serveUntilDone(cmd, commands)
 		_ = give.Close()
 		var f *runtime.Failure
 		said := "BUG: an effect was completed twice"
@@ -67,7 +67,7 @@ func TestANodeThatFailsStops(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if code := runtime.CodeOf(n.close(t.Context())); code != effects.Failed {
+	if code := runtime.CodeOf(n.closeWithNPU(t.Context())); code != effects.Failed {
 		t.Errorf("close: %v", code)
 	}
 }

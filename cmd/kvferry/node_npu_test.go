@@ -16,7 +16,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// npuNode is the configuration of a node on an NPU, with what it says of HCCL, and more keys of our own.
+// npuNode returns the configuration of a node on an NPU with the given keys of HCCL and further keys of kvferry.
 func npuNode(t *testing.T, device, channel, hccl string, own ...string) (file string) {
 	t.Helper()
 	file = nodeConfig(t)
@@ -35,8 +35,8 @@ func npuNode(t *testing.T, device, channel, hccl string, own ...string) (file st
 	return file
 }
 
-// runNode starts a node in a process of its own, which loads what the environment names, and ends it at once if it
-// serves.
+// runNode starts a node as a process, which loads the libraries that the environment names, and stops the node as soon
+// as it serves.
 func runNode(t *testing.T, file string, env ...string) (code int, first agent.Response, stderr string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -58,11 +58,11 @@ func runNode(t *testing.T, file string, env ...string) (code int, first agent.Re
 	return cmd.ProcessState.ExitCode(), first, log.String()
 }
 
-// What cannot serve pages on an NPU says what to install or to change, and never serves them from elsewhere in silence.
+// A node that cannot use an NPU says what to install or to change, and never falls back to host memory.
 func TestNodeOnAnNPUThatIsNotThere(t *testing.T) {
 	library := softwareNPU(t)
 	lacking, err := softnpu.Variant{Hide: []string{"HcclCommInitClusterInfoMemConfig", "HcclCommPrepare",
-		"HcclRegisterMem"}}.Library()
+		"HcclRegisterMem"}}.BuildLibrary()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestNodeOnAnNPUThatIsNotThere(t *testing.T) {
 	}
 }
 
-// Without an address of the NPU's in file or machine there is no way for HCCL.
+// HCCL needs the address of the NPU, so a node without an address in the file or on the machine is refused.
 func TestNodeOnAnNPUWithoutAddress(t *testing.T) {
 	library := softwareNPU(t)
 	if _, err := os.Stat("/etc/hccn.conf"); err == nil {
@@ -128,7 +128,7 @@ func TestNodeOnAnNPUWithoutAddress(t *testing.T) {
 	}
 }
 
-// A node that was opened and closed, or refused at any point of that, leaves nothing on the NPU.
+// A node that was opened and closed, or that failed while it was opened, leaves no object on the NPU.
 func TestNodeLeavesNothingOnAnNPU(t *testing.T) {
 	library := softwareNPU(t)
 	for _, fault := range []string{"", "call:sym=aclrtMalloc,nth=1,code=207001",

@@ -23,10 +23,10 @@ type node struct {
 	npu *npunode.NPU // nil if the pages are in the process's memory
 }
 
-// openNode assembles a node from its parts. It supplies the parts that package runtime does not import by itself.
-func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, more ...runtime.Option,
+// openNode assembles a node from its parts. It supplies the parts that package runtime does not import.
+func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, extra ...runtime.Option,
 ) (*node, error) {
-	options := append(more, runtime.WithRank(rank), runtime.WithLogger(log),
+	options := append(extra, runtime.WithRank(rank), runtime.WithLogger(log),
 		runtime.WithControl(controlOpener(cfg)))
 	if cfg.NeedsNPU() {
 		return openOnNPU(ctx, cfg, rank, log, options)
@@ -36,7 +36,7 @@ func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logge
 	}
 	tcpAddr, ok := cfg.TCPEndpoint(rank)
 	if !ok {
-		return nil, usagef("data.tcp_port has no port for rank %d; add it", rank)
+		return nil, usagef("data.tcp_port has no port for rank %d; add a port", rank)
 	}
 	n, err := runtime.Open(ctx, cfg, append(options,
 		runtime.WithPlane(shm.Name, shm.Config{Dir: cfg.Data.SHMDir, Copiers: int(cfg.Data.CopyThreads),
@@ -52,42 +52,42 @@ func openNode(ctx context.Context, cfg *config.Config, rank int, log *slog.Logge
 
 func openOnNPU(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, options []runtime.Option) (*node,
 	error) {
-	on, err := npunode.Open(cfg, rank, log)
+	npu, err := npunode.Open(cfg, rank, log)
 	if errors.Is(err, npunode.ErrSetting) {
 		return nil, usageError{err}
 	}
 	if err != nil {
 		return nil, err
 	}
-	engine, err := on.Engine()
+	engine, err := npu.Engine()
 	if err != nil {
-		return nil, errors.Join(err, on.Close())
+		return nil, errors.Join(err, npu.Close())
 	}
-	n, err := runtime.Open(ctx, cfg, append(options, on.Options()...)...)
+	n, err := runtime.Open(ctx, cfg, append(options, npu.Options()...)...)
 	if err != nil {
-		return nil, errors.Join(err, on.Close())
+		return nil, errors.Join(err, npu.Close())
 	}
-	return &node{agent.Node{Node: n, Engine: engine, Links: on.Links}, on}, nil
+	return &node{agent.Node{Node: n, Engine: engine, Links: npu.Links}, npu}, nil
 }
 
 func openOverNIXL(ctx context.Context, cfg *config.Config, rank int, log *slog.Logger, options []runtime.Option) (*node,
 	error) {
-	on, err := nixlnode.Open(cfg, rank, log)
+	nixl, err := nixlnode.Open(cfg, rank, log)
 	if errors.Is(err, nixlnode.ErrSetting) {
 		return nil, usageError{err}
 	}
 	if err != nil {
 		return nil, err
 	}
-	n, err := runtime.Open(ctx, cfg, append(options, on.Options()...)...)
+	n, err := runtime.Open(ctx, cfg, append(options, nixl.Options()...)...)
 	if err != nil {
 		return nil, err
 	}
-	return &node{Node: agent.Node{Node: n, Engine: agent.InProcess{}, Links: on.Links}}, nil
+	return &node{Node: agent.Node{Node: n, Engine: agent.InProcess{}, Links: nixl.Links}}, nil
 }
 
-// close closes the node first and then the NPU.
-func (n *node) close(ctx context.Context) error {
+// closeWithNPU closes the node first and then the NPU.
+func (n *node) closeWithNPU(ctx context.Context) error {
 	err := n.Close(ctx)
 	if n.npu != nil {
 		err = errors.Join(err, n.npu.Close())
@@ -100,10 +100,10 @@ func controlOpener(cfg *config.Config) control.Opener {
 	if cfg.Control == config.ControlLibZMQ {
 		return libzmqOpener(cfg)
 	}
-	return controlConfig(cfg).Opener()
+	return zmqConfig(cfg).Opener()
 }
 
-func controlConfig(cfg *config.Config) zmq.Config {
+func zmqConfig(cfg *config.Config) zmq.Config {
 	return zmq.Config{
 		MaxConns:     int(cfg.Bounds.Conns),
 		MaxMessage:   cfg.Limits.MessageBytes,

@@ -31,8 +31,9 @@ controller_reply_url: 127.0.0.1:%[4]d
 extra_config: {kvferry: {layout: {num_layers: 2, num_kv_heads: 1, head_size: 128, dtype: bfloat16}}}
 `
 
-// Two nodes that share are driven from outside: what one stores the other one finds through a directory and brings,
-// byte by byte. Nothing is pinned when they are drained, and all three end well.
+// Two nodes that share are driven over their pipes. One stores chunks, and the other finds the chunks through a
+// directory and brings them with every byte correct. After a drain, no page is pinned, and all three processes end
+// well.
 func TestNodesShareByCommands(t *testing.T) {
 	ports := reservedPorts(t, 6)
 	_, stop := starts(t, "directory", "--ports", fmt.Sprintf(`{"pull": %d, "reply": %d}`, ports[0], ports[1]))
@@ -47,7 +48,7 @@ func TestNodesShareByCommands(t *testing.T) {
 		says, end := starts(t, "node", "--config", file, "--commands")
 		defer end()
 		nodes[i] = says
-		if r := says(agent.Request{}); r.Code != "ok" { // That it serves.
+		if r := says(agent.Request{}); r.Code != "ok" { // The first response reports that the node serves.
 			t.Fatalf("it does not serve: %+v", r)
 		}
 	}
@@ -59,13 +60,13 @@ func TestNodesShareByCommands(t *testing.T) {
 	bring := agent.Request{ID: 1, Op: "bring", Request: "r", Keys: keys}
 	r := reader(bring)
 	for until := time.Now().Add(time.Minute); r.Code == "not_found" && time.Now().Before(until); {
-		r = reader(bring) // The directory has not heard of it yet.
+		r = reader(bring) // The directory has not yet received the report.
 	}
 	if r.Code != "ok" || r.Hits != 2 || r.Bytes != 2*16384 || r.Wrong != 0 {
 		t.Errorf("the bring: %+v", r)
 	}
 	for i, says := range nodes {
-		lent := (1 - i) * len(keys) // By the owner.
+		lent := (1 - i) * len(keys) // pages that the owner leases
 		if r := says(agent.Request{ID: 2, Op: "drain"}); r.Code != "ok" {
 			t.Errorf("node %d drains: %+v", i, r)
 		}
@@ -76,7 +77,7 @@ func TestNodesShareByCommands(t *testing.T) {
 	}
 }
 
-// reservedPorts are ports at which only this test's programs may listen, on every interface, as a directory does.
+// reservedPorts returns ports on which only programs of this test may listen, on every interface, as a directory does.
 func reservedPorts(t *testing.T, n int) []uint16 {
 	t.Helper()
 	ports := make([]uint16, n)
@@ -91,8 +92,8 @@ func reservedPorts(t *testing.T, n int) []uint16 {
 	return ports
 }
 
-// starts runs a command. What it returns gives it one request, if that has an ID, and waits for a line of its; and ends
-// it, which has to go well.
+// starts runs a command. The function says writes a request, if it has an ID, and reads a response. The function end
+// stops the command, which must succeed.
 func starts(t *testing.T, args ...string) (says func(agent.Request) agent.Response, end func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

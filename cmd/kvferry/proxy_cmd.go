@@ -14,48 +14,51 @@ import (
 )
 
 func newProxyCommand() *cobra.Command {
-	to := proxy.Defaults()
+	cfg := proxy.Defaults()
 	var prefills, decodes []string
 	var level slog.Level
 	var asJSON bool
 	var drain time.Duration
-	body, total := config.Size(to.BodyBytes), config.Size(to.TotalBytes)
+	body, total := config.Size(cfg.MaxBodyBytes), config.Size(cfg.MaxTotalBytes)
 	cmd := &cobra.Command{
 		Use:   "proxy --prefill URL --decode URL=HOST:INIT:ALLOC",
-		Short: "Serve OpenAI's completions by prefill and decode engines",
-		Long: `proxy is the front of vLLM engines with KvferryConnector (docs/vllm.md). A prefill
-engine computes the prompt of a request, with kv_transfer_params that name the agents
-of a decode engine, and that engine answers; the answer is streamed through. Engines
-take turns. That is so of POST /v1/completions, /v1/chat/completions, /v1/responses and
-/v1/messages.
+		Short: "Serve the OpenAI API with prefill and decode engines",
+		Long: `proxy serves clients with vLLM engines that use KvferryConnector (docs/vllm.md). For POST
+/v1/completions, /v1/chat/completions, /v1/responses and /v1/messages, a prefill engine
+computes the prompt and sends the KV cache to the agents of a decode engine, and the
+decode engine generates the answer, which the proxy streams to the client. The proxy
+chooses the engines in turn.
 
-A prompt never fails because of a cache: what no prefill engine does in time, or can do,
-the decode engine computes. Without --prefill it computes all prompts. It also computes
-those of requests of which there is no single cache to send: several prompts or choices
-(n), beam search, echo, prompt_logprobs, prompt_embeds, prompts that are cut off to fit
-the length of the answer, and tools that the engine runs.
+A request never fails because of the cache: if no prefill engine can compute the prompt
+in time, the decode engine computes it. Without --prefill, the decode engines compute all
+prompts. They also compute the prompts of requests that do not have a single cache to
+send: requests with several prompts or choices (n), beam search, echo, prompt_logprobs,
+prompt_embeds, truncated prompts, or tools that the engine runs.
 
---decode says where the engine's agents receive, as their files do: pd_peer_host,
-pd_peer_init_port and pd_peer_alloc_port. Several ranks have ports with commas.
+--decode gives the URL of a decode engine and the addresses at which its agents receive,
+as in the agents' files: pd_peer_host, pd_peer_init_port and pd_peer_alloc_port. For
+several ranks, separate the ports by commas.
 
-POST /tokenize, /detokenize and /v1/messages/count_tokens, GET /v1/models and /version
-are a decode engine's. GET /health and /ping ask the engines, and answer 200 if a decode
-engine does. GET /metrics is in Prometheus' format. When the proxy serves it prints one
-line of JSON.
+POST /tokenize, /detokenize and /v1/messages/count_tokens, GET /v1/models and GET /version
+are forwarded to a decode engine. GET /health and GET /ping query the engines and return
+200 if a decode engine is healthy. GET /metrics has the format of Prometheus. When the
+proxy serves, it prints one line of JSON.
 
-There is no TLS and no login, so the proxy listens on this host alone unless --listen
-says otherwise: clients come over a trusted network, or through a server that ends TLS.
-Bodies must be application/json, and pages of other origins are refused. The requests
-and the bodies of one address leave room for others'; behind another proxy all clients
-are one address.
+The proxy has no TLS and no login, so it listens only on this host unless --listen is
+given. Let clients connect over a trusted network, or through a server that terminates
+TLS. Bodies must have the type application/json, and requests from web pages of other
+origins are refused. One client address cannot take all requests and all memory; behind
+another proxy, all clients have the same address.
 
-An engine that cannot be reached is left out for --rest, and longer when it fails again.
-One that fails, breaks off or is late is asked for its health first, since a request
-may be the reason. A stream that breaks off ends with an error.
+An engine that cannot be reached is not used for the time of --rest, and longer if it
+fails again. An engine that fails, breaks off or is late stays in use if its health check
+succeeds, because the request may be the cause. A stream that breaks off ends with an
+error.
 
-SIGTERM and SIGINT let requests under way end, for --drain at the most: less than the
-30 s after which Kubernetes kills what it stops, so that clients are told. For a longer
-one raise terminationGracePeriodSeconds, too. A second signal ends it at once.`,
+SIGTERM and SIGINT let the requests in progress finish, for at most --drain. The default
+is less than the 30 s after which Kubernetes kills a pod, so that clients receive an
+error. For a longer time, also raise terminationGracePeriodSeconds. A second signal ends
+the proxy at once.`,
 		Example: `  kvferry proxy --listen :8000 --prefill http://10.0.0.1:8100 \
     --decode http://10.0.0.2:8200=10.0.0.2:7300:7400`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,61 +67,63 @@ one raise terminationGracePeriodSeconds, too. A second signal ends it at once.`,
 				if err != nil {
 					return usageError{err}
 				}
-				to.Prefills = append(to.Prefills, engine)
+				cfg.Prefills = append(cfg.Prefills, engine)
 			}
 			for _, text := range decodes {
 				engine, err := proxy.ParseDecode(text)
 				if err != nil {
 					return usageError{err}
 				}
-				to.Decodes = append(to.Decodes, engine)
+				cfg.Decodes = append(cfg.Decodes, engine)
 			}
-			if len(to.Decodes) == 0 {
-				return usagef("name a decode engine with --decode")
+			if len(cfg.Decodes) == 0 {
+				return usagef("--decode is required: give at least one decode engine")
 			}
-			to.BodyBytes, to.TotalBytes = int64(body), int64(total)
-			if err := to.Check(); err != nil {
+			cfg.MaxBodyBytes, cfg.MaxTotalBytes = int64(body), int64(total)
+			if err := cfg.Check(); err != nil {
 				return usageError{err}
 			}
-			to.Log = newLogger(cmd.ErrOrStderr(), config.Log{Level: level, JSON: asJSON})
-			p, err := proxy.Listen(to)
+			cfg.Log = newLogger(cmd.ErrOrStderr(), config.Log{Level: level, JSON: asJSON})
+			p, err := proxy.Listen(cfg)
 			if err != nil {
 				return err
 			}
-			line := map[string]any{"address": p.Addr().String(), "prefills": len(to.Prefills), "decodes": len(to.Decodes)}
+			line := map[string]any{"address": p.Addr().String(), "prefills": len(cfg.Prefills), "decodes": len(cfg.Decodes)}
 			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(line); err != nil {
 				return errors.Join(err, p.Close(cmd.Context()))
 			}
 			<-cmd.Context().Done()
-			to.Log.Info("draining", "remedy", "a second signal ends it at once")
+			cfg.Log.Info("draining", "remedy", "a second signal ends it at once")
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), drain)
 			defer cancel()
 			if err := p.Close(ctx); err != nil {
-				to.Log.Warn("not all requests have ended", "err", err)
+				cfg.Log.Warn("some requests had not ended after the drain time", "err", err)
 			}
-			to.Log.Info("stopped", "requests", p.Stats())
+			cfg.Log.Info("stopped", "requests", p.Stats())
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&to.Address, "listen", to.Address, "the address to serve clients at, host:port; :8000 is every interface")
-	f.StringArrayVar(&prefills, "prefill", nil, "a prefill engine; several times for several")
-	f.StringArrayVar(&decodes, "decode", nil, "a decode engine and its agents; several times for several")
-	f.IntVar(&to.Connections, "connections", to.Connections,
-		"how many connections there may be (default 4096, or as many as the limit of open files allows)")
-	f.IntVar(&to.Requests, "requests", to.Requests,
-		"how many requests may be under way, of one address that is alone half of them (default 2048, or as "+
+	f.StringVar(&cfg.Address, "listen", cfg.Address, "the address for clients, host:port; :8000 listens on every interface")
+	f.StringArrayVar(&prefills, "prefill", nil, "the URL of a prefill engine; may be repeated")
+	f.StringArrayVar(&decodes, "decode", nil, "a decode engine with the addresses of its agents; may be repeated")
+	f.IntVar(&cfg.MaxConnections, "connections", cfg.MaxConnections,
+		"the maximum number of connections (default 4096, or as many as the limit of open files allows)")
+	f.IntVar(&cfg.MaxRequests, "requests", cfg.MaxRequests,
+		"the maximum number of requests in progress; a single client address may have half of them (default 2048, or as "+
 			"many as the limit of open files allows)")
-	f.Var(&body, "body", "how long the body of a request may be")
-	f.Var(&total, "bodies", "how long all bodies under way may be together")
-	f.DurationVar(&to.ReadTimeout, "read-timeout", to.ReadTimeout, "for a request to come whole")
-	f.DurationVar(&to.WriteTimeout, "write-timeout", to.WriteTimeout,
-		"how long an answer may wait for its client in all, if that takes less than 4 KiB/s")
-	f.DurationVar(&to.PrefillTimeout, "prefill-timeout", to.PrefillTimeout, "for a prefill engine; then decode computes")
-	f.DurationVar(&to.Timeout, "timeout", to.Timeout, "for all of a request")
-	f.DurationVar(&to.Silence, "silence", to.Silence, "of a decode engine that is to answer; then its health is asked")
-	f.DurationVar(&to.Rest, "rest", to.Rest, "how long an engine that failed is left out at first; up to 16 times that")
-	f.DurationVar(&drain, "drain", 20*time.Second, "for requests under way, when it is told to stop")
+	f.Var(&body, "body", "the maximum size of a request's body")
+	f.Var(&total, "bodies", "the maximum total size of the bodies of all requests in progress")
+	f.DurationVar(&cfg.ReadTimeout, "read-timeout", cfg.ReadTimeout, "the time limit for reading a request")
+	f.DurationVar(&cfg.WriteTimeout, "write-timeout", cfg.WriteTimeout,
+		"the total time that an answer may wait for a client that reads less than 4 KiB/s")
+	f.DurationVar(&cfg.PrefillTimeout, "prefill-timeout", cfg.PrefillTimeout, "the time limit for the prefill; then decode computes")
+	f.DurationVar(&cfg.Timeout, "timeout", cfg.Timeout, "the time limit for a whole request")
+	f.DurationVar(&cfg.SilenceTimeout, "silence", cfg.SilenceTimeout,
+		"the time without output after which the proxy checks the health of a decode engine")
+	f.DurationVar(&cfg.RestTime, "rest", cfg.RestTime,
+		"the time for which a failed engine is not used; repeated failures extend it up to 16 times")
+	f.DurationVar(&drain, "drain", 20*time.Second, "the time limit for requests in progress when the proxy stops")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.BoolVar(&asJSON, "log-json", false, "log JSON instead of text")
 	return cmd

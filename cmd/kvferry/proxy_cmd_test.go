@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// The proxy says where it serves, has a prompt computed by one engine and answered by the other, and stops when it is
-// told to.
+// The proxy prints its address, lets one engine compute a prompt and the other answer, and stops when its context ends.
 func TestProxyServes(t *testing.T) {
 	engine := func(answer string) *httptest.Server {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

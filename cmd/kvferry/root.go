@@ -21,21 +21,21 @@ const (
 	exitUsage   = 2
 )
 
-// serves is the annotation of a command that runs until a signal ends it. For such a command, the signal means success.
-const serves = "serves"
+// servesAnnotation marks a command that runs until a signal ends it. For such a command, the signal means success.
+const servesAnnotation = "serves"
 
-// serving adds the annotation serves to a command.
-func serving(cmd *cobra.Command) *cobra.Command {
-	cmd.Annotations = map[string]string{serves: "until a signal"}
+// markServing adds servesAnnotation to a command.
+func markServing(cmd *cobra.Command) *cobra.Command {
+	cmd.Annotations = map[string]string{servesAnnotation: "until a signal"}
 	return cmd
 }
 
 // An interruption is the signal that ended a command.
 type interruption struct{ signal syscall.Signal }
 
-func (i interruption) Error() string { return "interrupted by " + i.name() }
+func (i interruption) Error() string { return "interrupted by " + i.signalName() }
 
-func (i interruption) name() string {
+func (i interruption) signalName() string {
 	if i.signal == syscall.SIGINT {
 		return "SIGINT"
 	}
@@ -79,11 +79,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	var usage usageError
-	stopped, interrupted := interruptedBy(ctx)
+	interrupt, interrupted := interruptedBy(ctx)
 	switch {
-	case interrupted && cmd.Annotations[serves] == "" && (err == nil || errors.Is(err, context.Canceled)):
-		fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), stopped)
-		return stopped.exitCode()
+	case interrupted && cmd.Annotations[servesAnnotation] == "" && (err == nil || errors.Is(err, context.Canceled)):
+		fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), interrupt)
+		return interrupt.exitCode()
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errFinding):
@@ -100,20 +100,21 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kvferry",
-		Short: "Carry KV cache between the nodes of a disaggregated LLM serving system",
-		Long: `kvferry carries KV cache between the nodes of a disaggregated LLM serving system.
+		Short: "Move KV cache between the nodes of a disaggregated LLM serving system",
+		Long: `kvferry moves KV cache between the nodes of a disaggregated LLM serving system: prefill
+nodes send chunks to decode nodes, and nodes can read chunks from each other's caches.
 
-It reads LMCache's configuration and speaks its control messages; KV goes between kvferry's
-own nodes alone. What decides is a pure state machine, so the same code runs against real
-sockets and memory and against a simulator that injects every fault it knows.
+kvferry reads LMCache's configuration and speaks LMCache's control messages. KV data is only
+moved between kvferry nodes. The protocol is a pure state machine, so the same code runs on
+real sockets and memory and in a simulator that injects faults.
 
-Exit codes: 0 all is well, 1 something wrong was found, 2 wrong usage, 130 and 143 interrupted
-by SIGINT and SIGTERM before the work was done.`,
+Exit codes: 0 success; 1 a problem was found, or the command failed; 2 wrong usage; 130 or 143
+interrupted by SIGINT or SIGTERM before the work was done.`,
 		Example: `  kvferry config check receiver.yaml sender.yaml
   kvferry layout --model Qwen3-8B/config.json --tp 2
   kvferry --version
   kvferry decode 82a474797065aa50726f78794e6f746966a67265715f6964a23137`,
-		Version:       currentBuild().text(),
+		Version:       currentBuild().versionText(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -123,47 +124,47 @@ by SIGINT and SIGTERM before the work was done.`,
 		newConfigCommand(),
 		newDecodeCommand(),
 		newDemoCommand(),
-		serving(newDemoProxyCommand()),
-		serving(newDirectoryCommand()),
+		markServing(newDemoProxyCommand()),
+		markServing(newDirectoryCommand()),
 		newDoctorCommand(),
-		serving(newNodeCommand()),
-		serving(newAgentCommand()),
-		serving(newProxyCommand()),
+		markServing(newNodeCommand()),
+		markServing(newAgentCommand()),
+		markServing(newProxyCommand()),
 		newSimCommand(),
 		newVersionCommand(),
 	)
-	strict(root)
+	reportUsageErrors(root)
 	return root
 }
 
-// strict makes cmd and all its subcommands report wrong calls as usage errors: wrong flags, wrong arguments, and groups
-// that are called without one of their commands.
-func strict(cmd *cobra.Command) {
+// reportUsageErrors makes cmd and all subcommands of cmd report wrong calls as usage errors: wrong flags, wrong
+// arguments, and groups that are called without a subcommand.
+func reportUsageErrors(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	if !cmd.Runnable() {
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = runGroup
 	} else {
-		valid := cmd.Args
-		if valid == nil {
-			valid = noArguments
+		checkArgs := cmd.Args
+		if checkArgs == nil {
+			checkArgs = rejectArguments
 		}
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := valid(cmd, args); err != nil {
+			if err := checkArgs(cmd, args); err != nil {
 				return usageError{err}
 			}
 			return nil
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		strict(sub)
+		reportUsageErrors(sub)
 	}
 }
 
-func noArguments(_ *cobra.Command, args []string) error {
+func rejectArguments(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("unexpected argument %q; it takes none", args[0])
+		return fmt.Errorf("unexpected argument %q; the command takes no arguments", args[0])
 	}
 	return nil
 }
@@ -174,12 +175,12 @@ func runGroup(cmd *cobra.Command, args []string) error {
 		if err := cmd.Help(); err != nil {
 			return err
 		}
-		return usagef("name a command")
+		return usagef("a subcommand is missing")
 	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usagef("unknown command %q, did you mean %s?", args[0], strings.Join(near, " or "))
+	if suggestions := cmd.SuggestionsFor(args[0]); len(suggestions) > 0 {
+		return usagef("unknown command %q, did you mean %s?", args[0], strings.Join(suggestions, " or "))
 	}
-	return usagef("unknown command %q; %s --help lists them", args[0], cmd.CommandPath())
+	return usagef("unknown command %q; %s --help lists the commands", args[0], cmd.CommandPath())
 }
 
 // addJSONFlag adds the flag --json to cmd. With the flag, cmd prints one indented JSON value on standard output.

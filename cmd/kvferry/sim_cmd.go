@@ -16,11 +16,12 @@ func newSimCommand() *cobra.Command {
 		Use: "sim",
 		Example: `  kvferry sim run --seeds 2000
   kvferry sim replay --plan sim-failures/S4-seed17.yaml --log`,
-		Short: "Run the state machines in a simulated cluster, under faults",
-		Long: `Run the state machines in a simulated cluster, under faults.
+		Short: "Run the protocol in a simulated cluster and inject faults",
+		Long: `Run the protocol's state machines in a simulated cluster and inject faults.
 
-One seed decides everything: topology, sizes, timeouts, which faults happen and when.
-A seed that breaks a promise breaks it every time.`,
+A seed determines the whole run: the topology, the sizes, the timeouts, and the faults with
+their times. After each step, the simulator checks the promises of docs/safety.md. A seed
+that breaks a promise breaks it every time.`,
 	}
 	cmd.AddCommand(newSimRunCommand(), newSimReplayCommand(), newSimMergeCommand(), newSimExploreCommand())
 	return cmd
@@ -28,7 +29,7 @@ A seed that breaks a promise breaks it every time.`,
 
 func addProfileFlag(cmd *cobra.Command, profile *string) {
 	cmd.Flags().StringVar(profile, "profile", sim.Mixed,
-		"what to draw: all, where seeds are of one profile after the other, or "+strings.Join(sim.Profiles(), ", "))
+		"the kind of clusters and faults: all, in which the seeds take the profiles in turn, or "+strings.Join(sim.Profiles(), ", "))
 }
 
 func checkProfile(profile string) error {
@@ -38,14 +39,15 @@ func checkProfile(profile string) error {
 	return nil
 }
 
-// shardFlag is --shard i/n, counted from 0 as Kubernetes counts the pods of an indexed job.
-type shardFlag struct{ index, of *uint64 }
+// A shardFlag is the value of --shard, index/count. The index counts from 0, as Kubernetes counts the pods of an
+// indexed job.
+type shardFlag struct{ index, count *uint64 }
 
 func (f shardFlag) String() string {
-	if f.of == nil || *f.of == 0 {
+	if f.count == nil || *f.count == 0 {
 		return "0/1"
 	}
-	return fmt.Sprintf("%d/%d", *f.index, *f.of)
+	return fmt.Sprintf("%d/%d", *f.index, *f.count)
 }
 
 func (shardFlag) Type() string { return "i/n" }
@@ -54,9 +56,9 @@ func (f shardFlag) Set(text string) error {
 	var i, n uint64
 	var rest string
 	if got, _ := fmt.Sscanf(text, "%d/%d%s", &i, &n, &rest); got != 2 || i >= n || n > 100_000 {
-		return fmt.Errorf("give i/n with i from 0 to n-1, such as 0/8")
+		return fmt.Errorf("write i/n with i from 0 to n-1, such as 0/8")
 	}
-	*f.index, *f.of = i, n
+	*f.index, *f.count = i, n
 	return nil
 }
 
@@ -71,24 +73,25 @@ type campaignReport struct {
 	Plan             string  `json:"plan,omitempty"`      // the path of the minimised plan of the first failure
 	PlanText         string  `json:"plan_text,omitempty"` // the text of the plan
 	Replay           string  `json:"replay,omitempty"`    // the command that replays the plan
-	// Interrupted names the signal that ended the campaign, and Asked what it was asked to run; empty if it ran all.
+	// Interrupted names the signal that ended the campaign early, and Requested is the seeds or the time that the
+	// campaign was to run. Both are empty if the campaign was not interrupted.
 	Interrupted string `json:"interrupted,omitempty"`
-	Asked       string `json:"asked,omitempty"`
-	// Continued is what was run of the profile so far, this campaign included, if it went on from a file.
+	Requested   string `json:"asked,omitempty"`
+	// Continued is the record of all campaigns of the profile, including this campaign, if --continue names a file.
 	Continued *campaign.Profile `json:"continued,omitempty"`
-	before    *campaignReport   // an earlier one to compare with, if there is one
+	previous  *campaignReport   // the earlier campaign to compare with, or nil
 }
 
 func newCampaignReport(s sim.Summary, workers int, took time.Duration) campaignReport {
 	r := campaignReport{Summary: s, Workers: workers, Seconds: max(took.Seconds(), 1e-9)}
-	r.rates()
+	r.computeRates()
 	if s.First != nil {
 		r.Replay = s.First.Replay()
 	}
 	return r
 }
 
-func (r *campaignReport) rates() {
+func (r *campaignReport) computeRates() {
 	r.SeedsPerSecond = float64(r.Seeds) / r.Seconds
 	r.StepsPerSecond = float64(r.Steps) / r.Seconds
 	r.SimulatedPerReal = float64(r.Simulated) / 1e9 / r.Seconds

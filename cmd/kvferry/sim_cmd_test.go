@@ -82,7 +82,7 @@ func TestSimUsage(t *testing.T) {
 	}
 }
 
-// TestSimPlan: a seed's plan is written, read again and runs the same.
+// TestSimPlan checks that the plan of a seed can be written and read, and that its run is the same.
 func TestSimPlan(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.yaml")
 	story := func(args ...string) string {
@@ -93,7 +93,7 @@ func TestSimPlan(t *testing.T) {
 		return out.String()
 	}
 	seed := story("--seed", "3", "--write-plan", file)
-	plan := regexp.MustCompile(`(?m)^stale: .*\n`).ReplaceAllString(story("--plan", file), "") // Only a plan's is told of.
+	plan := regexp.MustCompile(`(?m)^stale: .*\n`).ReplaceAllString(story("--plan", file), "") // Only a run of a plan has such lines.
 	if want := strings.Replace(seed, "plan written to "+file+"\n", "", 1); plan != want {
 		t.Error("the plan tells another story than its seed")
 	}
@@ -107,7 +107,7 @@ func TestSimPlan(t *testing.T) {
 	}
 }
 
-// TestSimMerge: shards add up to the campaign.
+// TestSimMerge checks that merged shards equal the whole campaign.
 func TestSimMerge(t *testing.T) {
 	report := func(args ...string) (r campaignReport) {
 		var out, errs bytes.Buffer
@@ -139,7 +139,7 @@ func TestSimMerge(t *testing.T) {
 	}
 }
 
-// TestSimMergeFailure: the plan that another machine found is written here.
+// TestSimMergeFailure checks that merging writes the plan that a shard on a different machine has found.
 func TestSimMergeFailure(t *testing.T) {
 	folder := t.TempDir()
 	p := sim.NewPlan()

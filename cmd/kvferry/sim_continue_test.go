@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/sim"
 )
 
-// TestSimContinue: a campaign goes on where the one before ended, of each profile by itself, and together they are the
-// campaign that one would have been.
+// TestSimContinue checks that a campaign continues after the seeds of the previous campaign, separately for each
+// profile, and that the campaigns together equal a single campaign.
 func TestSimContinue(t *testing.T) {
 	book := filepath.Join(t.TempDir(), "campaign.json")
 	report := func(args ...string) (r campaignReport) {
@@ -57,7 +57,8 @@ func TestSimContinueRefused(t *testing.T) {
 	}
 }
 
-// TestSimRare: a campaign that is too short to meet what is rare says so, and fails if it was asked to.
+// TestSimRare checks that a campaign that is too short to meet rare conjunctions reports them, and fails with --rare
+// fail.
 func TestSimRare(t *testing.T) {
 	for rare, want := range map[string]int{"off": exitOK, "warn": exitOK, "fail": exitFinding} {
 		var out, errs bytes.Buffer
@@ -74,7 +75,7 @@ func TestSimRare(t *testing.T) {
 	}
 }
 
-// TestNightly: every profile is run at night, as they are listed, from where the last night ended.
+// TestNightly checks that the nightly job runs every profile and continues after the last night.
 func TestNightly(t *testing.T) {
 	var out, errs bytes.Buffer
 	if code := run(t.Context(), []string{"sim", "run", "--profile", "list"}, nil, &out, &errs); code != exitOK {

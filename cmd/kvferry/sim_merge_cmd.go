@@ -16,20 +16,20 @@ func newSimMergeCommand() *cobra.Command {
 	var folder, rare string
 	cmd := &cobra.Command{
 		Use:   "merge FILE...",
-		Short: "Add up what the shards of a campaign printed as JSON",
+		Short: "Add up the JSON reports of the shards of a campaign",
 		Example: `  kvferry sim run --seeds 10000 --shard 0/2 --json > a.json
   kvferry sim run --seeds 10000 --shard 1/2 --json > b.json
   kvferry sim merge a.json b.json`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			if err := checkRare(rare); err != nil {
+			if err := checkRareFlag(rare); err != nil {
 				return err
 			}
 			all, err := mergeReports(files)
 			if err != nil {
 				return err
 			}
-			if err := all.unpack(folder); err != nil {
+			if err := all.writeShardPlan(folder); err != nil {
 				return err
 			}
 			if asJSON {
@@ -41,20 +41,21 @@ func newSimMergeCommand() *cobra.Command {
 				return err
 			}
 			if all.Interrupted != "" {
-				return errFinding // Its campaign is not whole.
+				return errFinding // The campaign is incomplete.
 			}
-			return all.verdict(rare, cmd.ErrOrStderr())
+			return all.exitError(rare, cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&folder, "out", "sim-failures", "folder for the plan of the first failure")
-	cmd.Flags().StringVar(&rare, "rare", "off", "as of sim run")
-	cmd.Flags().BoolVar(&counts, "coverage", false, "as of sim run")
+	cmd.Flags().StringVar(&rare, "rare", "off", "what to do about rare conjunctions that never occurred: off, warn, fail")
+	cmd.Flags().BoolVar(&counts, "coverage", false, "print all counts instead of a summary")
 	addJSONFlag(cmd, &asJSON)
 	return cmd
 }
 
-// unpack writes the plan of the first failure to this machine, because the shard that found it may have run elsewhere.
-func (r *campaignReport) unpack(folder string) error {
+// writeShardPlan writes the plan of the first failure into the folder, because the shard that found the failure may
+// have run on a different machine.
+func (r *campaignReport) writeShardPlan(folder string) error {
 	if r.First == nil || r.PlanText == "" {
 		return nil
 	}
@@ -68,37 +69,37 @@ func (r *campaignReport) unpack(folder string) error {
 	return p.Write(r.Plan)
 }
 
-// mergeReports adds up reports as if one machine had run all shards at the same time: the time is the time of the
-// slowest shard.
-func mergeReports(files []string) (all campaignReport, err error) {
+// mergeReports adds up the reports of shards as if all shards had run at the same time, so that the duration is that of
+// the slowest shard.
+func mergeReports(files []string) (total campaignReport, err error) {
 	for i, path := range files {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			return all, usageError{err}
+			return total, usageError{err}
 		}
 		var r campaignReport
 		if err := json.Unmarshal(text, &r); err != nil {
-			return all, usageError{fmt.Errorf("%s: not what sim run --json prints: %w", path, err)}
+			return total, usageError{fmt.Errorf("%s is not a report of sim run --json: %w", path, err)}
 		}
 		if i == 0 {
-			all = r
+			total = r
 			continue
 		}
-		if r.Profile != all.Profile {
-			return all, usagef("%s is of profile %s and %s of %s: merge the shards of one campaign", files[0], all.Profile, path,
+		if r.Profile != total.Profile {
+			return total, usagef("%s has profile %s and %s has profile %s; merge only shards of the same campaign", files[0], total.Profile, path,
 				r.Profile)
 		}
-		first := all.First
-		all.Merge(&r.Summary)
-		all.Workers += r.Workers
-		all.Seconds = max(all.Seconds, r.Seconds)
-		if all.Interrupted == "" {
-			all.Interrupted, all.Asked = r.Interrupted, r.Asked
+		first := total.First
+		total.Merge(&r.Summary)
+		total.Workers += r.Workers
+		total.Seconds = max(total.Seconds, r.Seconds)
+		if total.Interrupted == "" {
+			total.Interrupted, total.Requested = r.Interrupted, r.Requested
 		}
-		if all.First != first {
-			all.Plan, all.PlanText, all.Replay = r.Plan, r.PlanText, r.Replay
+		if total.First != first {
+			total.Plan, total.PlanText, total.Replay = r.Plan, r.PlanText, r.Replay
 		}
 	}
-	all.rates()
-	return all, nil
+	total.computeRates()
+	return total, nil
 }

@@ -8,56 +8,57 @@ import (
 	"strings"
 )
 
-// sections of what a campaign counts, as they are printed.
+// sections lists the kinds of counts of a campaign, in the order in which they are printed.
 var sections = []struct{ name, title, of string }{
 	{"fault", "faults", "kinds of faults"}, {"outcome", "outcomes", "outcomes"},
-	{"transfer", "transfers", "ends of transfers"}, {"fact", "facts", "facts"}, {"effect", "effects", "effects"},
-	{"mark", "marks", "marks"}, {"conjunction", "rare", "rare conjunctions"},
-	{"step", "steps", "pairs of a situation and an event"}, {"judged", "activity", "checks that judged"},
+	{"transfer", "transfers", "results of transfers"}, {"fact", "facts", "facts"}, {"effect", "effects", "effects"},
+	{"mark", "code marks", "marks"}, {"conjunction", "rare", "rare conjunctions"},
+	{"step", "steps", "pairs of a state and an event"}, {"judged", "activity", "active checks"},
 }
 
-// counts returns how often each thing of a section was met.
-func (r *campaignReport) counts(section string) map[string]uint64 {
+// countsOf returns the counts of a section.
+func (r *campaignReport) countsOf(section string) map[string]uint64 {
 	if section == "fault" {
 		return r.Faults
 	}
 	return r.Coverage.Counts(section)
 }
 
-// printCampaign tells what a campaign did, and how its first failure went. With all, it tells how often it met what,
-// without, how many things it met. If there is an earlier one, it tells what is not as it was.
-func printCampaign(w io.Writer, r *campaignReport, all bool) error {
+// printCampaign prints the report of a campaign: figures, counts, differences from the previous campaign if there is a
+// previous campaign, and the first failure. With withCounts, it prints every count; otherwise it prints the number of
+// different things in each section.
+func printCampaign(w io.Writer, r *campaignReport, withCounts bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d seeds in %.1f s: %.0f seeds/s, %.0f steps/s, %.0f s simulated (%.0f times real time)\n",
 		r.Seeds, r.Seconds, r.SeedsPerSecond, r.StepsPerSecond, float64(r.Simulated)/1e9, r.SimulatedPerReal)
 	fmt.Fprintf(&b, "%d steps, %d commands, %d messages, %d transfers, %d chunks verified; log hash %016x\n",
 		r.Steps, r.Commands, r.Messages, r.Transfers, r.Chunks, uint64(r.Hash))
-	if all {
+	if withCounts {
 		for _, s := range sections {
 			switch s.name {
 			case "step":
-				printSteps(&b, r.counts(s.name))
+				printSteps(&b, r.countsOf(s.name))
 			case "judged":
-				printActivity(&b, r.counts(s.name), r.counts("void"))
+				printActivity(&b, r.countsOf(s.name), r.countsOf("void"))
 			default:
-				printCounts(&b, s.title, r.counts(s.name))
+				printCounts(&b, s.title, r.countsOf(s.name))
 			}
 		}
 	} else {
-		var met []string
+		var summaries []string
 		for _, s := range sections {
-			met = append(met, fmt.Sprintf("%d %s", len(r.counts(s.name)), s.of))
+			summaries = append(summaries, fmt.Sprintf("%d %s", len(r.countsOf(s.name)), s.of))
 		}
-		printList(&b, "met", append(met, "--coverage prints how often"))
+		printList(&b, "covered", append(summaries, "(--coverage prints the counts)"))
 	}
 	if unmet := r.Unmet(); len(unmet) > 0 {
-		fmt.Fprintf(&b, "%-10s%v\n", "never", unmet)
+		fmt.Fprintf(&b, "%-10s%v\n", "never met", unmet)
 	}
-	if r.before != nil {
-		printSince(&b, r.before, r)
+	if r.previous != nil {
+		printDifferences(&b, r.previous, r)
 	}
 	if r.Interrupted != "" {
-		fmt.Fprintf(&b, "interrupted by %s after %d seeds; asked for were %s\n", r.Interrupted, r.Seeds, r.Asked)
+		fmt.Fprintf(&b, "interrupted by %s after %d seeds; requested: %s\n", r.Interrupted, r.Seeds, r.Requested)
 	}
 	switch {
 	case r.First == nil && r.Interrupted != "":
@@ -72,27 +73,27 @@ func printCampaign(w io.Writer, r *campaignReport, all bool) error {
 	return err
 }
 
-// printSteps prints the events that machines were given, by situation.
+// printSteps prints the number of events that the state machines received, by situation.
 func printSteps(b *strings.Builder, counts map[string]uint64) {
-	fmt.Fprintf(b, "%-10s%d pairs of a situation and an event\n", "steps", len(counts))
-	last := ""
+	fmt.Fprintf(b, "%-10s%d pairs of a state and an event\n", "steps", len(counts))
+	lastSituation := ""
 	for _, pair := range slices.Sorted(maps.Keys(counts)) {
 		situation, event, _ := strings.Cut(pair, " × ")
-		if situation != last {
+		if situation != lastSituation {
 			fmt.Fprintf(b, "  %s\n", situation)
-			last = situation
+			lastSituation = situation
 		}
 		fmt.Fprintf(b, "    %-14s %d\n", event, counts[pair])
 	}
 }
 
-// printActivity prints how often each check of the oracles judged, and how often it had nothing to say.
-func printActivity(b *strings.Builder, judged, void map[string]uint64) {
-	fmt.Fprintf(b, "%-10s%d checks judged\n", "activity", len(judged))
-	both := maps.Clone(judged)
-	maps.Copy(both, void)
-	for _, check := range slices.Sorted(maps.Keys(both)) {
-		fmt.Fprintf(b, "  %-44s %10d, void %d\n", check, judged[check], void[check])
+// printActivity prints for each check of the oracles how often the check had data to judge, and how often it had none.
+func printActivity(b *strings.Builder, judged, idle map[string]uint64) {
+	fmt.Fprintf(b, "%-10s%d checks had data\n", "activity", len(judged))
+	checks := maps.Clone(judged)
+	maps.Copy(checks, idle)
+	for _, check := range slices.Sorted(maps.Keys(checks)) {
+		fmt.Fprintf(b, "  %-44s %10d, without data %d\n", check, judged[check], idle[check])
 	}
 }
 
@@ -104,7 +105,7 @@ func printCounts(b *strings.Builder, name string, counts map[string]uint64) {
 	printList(b, name, entries)
 }
 
-// printList prints entries in lines that a screen has.
+// printList prints a list in lines that fit a screen. The first line begins with the list's name.
 func printList(b *strings.Builder, name string, entries []string) {
 	const indent, columns = 10, 110
 	fmt.Fprintf(b, "%-*s", indent, name)

@@ -14,7 +14,7 @@ import (
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
-// What `sim run` counts stands in lines that a screen has, and nothing of it is lost at their ends.
+// The counts of sim run are broken into lines that fit a screen, and no entry is lost at a line break.
 func TestCountsStandInLines(t *testing.T) {
 	counts := map[string]uint64{}
 	for i := range 100 {
@@ -40,19 +40,19 @@ func TestCountsStandInLines(t *testing.T) {
 	}
 }
 
-// A campaign says what it met and an earlier one did not, and the other way round, and nothing of what both met.
+// A campaign lists the things that only it met and the things that only the earlier campaign met, and nothing else.
 func TestWhatAnEarlierCampaignDidNotMeet(t *testing.T) {
 	of := func(faults map[string]uint64) *campaignReport {
 		return &campaignReport{Summary: sim.Summary{Profile: "calm", Seeds: 7, Faults: faults}}
 	}
 	path := filepath.Join(t.TempDir(), "new", "campaign.json")
-	if before, err := readSince(path, "calm"); before != nil || err != nil {
+	if before, err := readPrevious(path, "calm"); before != nil || err != nil {
 		t.Fatalf("of no file: %v, %v", before, err)
 	}
-	if err := keepSince(path, of(map[string]uint64{"crash": 3, "pause": 2, "noise": 0})); err != nil {
+	if err := savePrevious(path, of(map[string]uint64{"crash": 3, "pause": 2, "noise": 0})); err != nil {
 		t.Fatal(err)
 	}
-	before, err := readSince(path, "calm")
+	before, err := readPrevious(path, "calm")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,26 +65,26 @@ func TestWhatAnEarlierCampaignDidNotMeet(t *testing.T) {
 			"before    7 seeds\nnew       fault \"noise\" 4\ngone      fault \"pause\" 2\n"},
 	} {
 		var b strings.Builder
-		if printSince(&b, before, of(c.now)); b.String() != c.want {
+		if printDifferences(&b, before, of(c.now)); b.String() != c.want {
 			t.Errorf("got\n%s\nwant\n%s", b.String(), c.want)
 		}
 	}
-	if _, err := readSince(path, "full"); err == nil || !strings.Contains(err.Error(), `"calm"`) {
+	if _, err := readPrevious(path, "full"); err == nil || !strings.Contains(err.Error(), `"calm"`) {
 		t.Errorf("another profile: %v", err)
 	}
-	if _, err := readSince(filepath.Join(path, "below", "a-file"), "calm"); !errors.As(err, new(usageError)) ||
+	if _, err := readPrevious(filepath.Join(path, "below", "a-file"), "calm"); !errors.As(err, new(usageError)) ||
 		!strings.Contains(err.Error(), "name a file elsewhere") {
 		t.Errorf("no folder: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readSince(path, "calm"); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), path) {
+	if _, err := readPrevious(path, "calm"); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), path) {
 		t.Errorf("half a file: %v", err)
 	}
 }
 
-// The page of a property that is its user's own, and has no promise in words, does not say that there is none such.
+// If a property has no promise text, because a user has defined it, the page of a violation omits the text.
 func TestPageOfAPropertyWithoutWords(t *testing.T) {
 	var page bytes.Buffer
 	of := &trace.Trace{Title: "seed 1", Violation: &trace.Violation{Property: "mine", Story: "it was broken"}}

@@ -18,7 +18,7 @@ type replayFlags struct {
 	seed    uint64
 	profile string
 	plan    string
-	write   string
+	planOut string
 	shrink  bool
 	defect  string
 	log     bool
@@ -29,42 +29,42 @@ func newSimReplayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay",
-		Short: "Run one seed or one plan again and tell its story",
+		Short: "Run one seed or one plan again and explain the run",
 		Example: `  kvferry sim replay --seed 17 --profile leased --log
   kvferry sim replay --seed 17 --shrink --write-plan small.yaml
   kvferry sim replay --plan sim-failures/S4-seed17.yaml --html run.html`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			seeded := cmd.Flags().Changed("seed")
+			hasSeed := cmd.Flags().Changed("seed")
 			switch {
-			case seeded == (f.plan != ""):
-				return usagef("name either the seed with --seed or the file with --plan")
-			case f.write == "" && (f.shrink || f.defect != ""):
-				return usagef("--shrink and --defect need --write-plan, the file for what they make")
+			case hasSeed == (f.plan != ""):
+				return usagef("give either --seed or --plan")
+			case f.planOut == "" && (f.shrink || f.defect != ""):
+				return usagef("--shrink and --defect need --write-plan, the file for the new plan")
 			}
 			if err := checkProfile(f.profile); err != nil {
 				return err
 			}
-			p, err := f.load()
+			p, err := f.loadPlan()
 			if err != nil {
 				return err
 			}
-			return f.replay(cmd.Context(), &p, cmd.OutOrStdout())
+			return f.replayPlan(cmd.Context(), &p, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().Uint64Var(&f.seed, "seed", 0, "the seed")
-	cmd.Flags().StringVar(&f.plan, "plan", "", "the file of a plan")
-	cmd.Flags().StringVar(&f.write, "write-plan", "", "write the plan into this file")
+	cmd.Flags().Uint64Var(&f.seed, "seed", 0, "the seed to run")
+	cmd.Flags().StringVar(&f.plan, "plan", "", "the plan file to run")
+	cmd.Flags().StringVar(&f.planOut, "write-plan", "", "write the plan of the run into this file")
 	cmd.Flags().BoolVar(&f.shrink, "shrink", false,
-		"make the plan smaller, as long as it breaks the same promise, before it is written")
-	cmd.Flags().StringVar(&f.html, "html", "", "write the run as one HTML page into this file")
+		"minimise the plan, so that it still breaks the same promise, before it is written")
+	cmd.Flags().StringVar(&f.html, "html", "", "write an HTML page that shows the run into this file")
 	cmd.Flags().StringVar(&f.defect, "defect", "",
-		"say in the written plan which defect it is of, and which marks it reaches without that")
+		"record in the written plan the defect that it finds, and the code marks that it reaches without the defect")
 	cmd.Flags().BoolVar(&f.log, "log", false, "print the whole event log")
 	addProfileFlag(cmd, &f.profile)
 	return cmd
 }
 
-func (f *replayFlags) load() (sim.Plan, error) {
+func (f *replayFlags) loadPlan() (sim.Plan, error) {
 	if f.plan == "" {
 		return sim.Expand(f.seed, sim.ProfileOf(f.seed, f.profile))
 	}
@@ -75,18 +75,18 @@ func (f *replayFlags) load() (sim.Plan, error) {
 	return p, nil
 }
 
-func (f *replayFlags) replay(ctx context.Context, p *sim.Plan, out io.Writer) error {
+func (f *replayFlags) replayPlan(ctx context.Context, p *sim.Plan, out io.Writer) error {
 	o := sim.Options{Plan: p, Record: true}
-	var broken error
+	var writeErr error
 	if f.log {
 		o.Log = func(line string) {
 			if _, err := fmt.Fprintln(out, line); err != nil {
-				broken = errors.Join(broken, err)
+				writeErr = errors.Join(writeErr, err)
 			}
 		}
 	}
 	r, err := sim.Run(o)
-	if err = errors.Join(err, broken); err != nil {
+	if err = errors.Join(err, writeErr); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "seed %d: %d steps, %.3f s simulated, %d chunks verified, log hash %016x\n",
@@ -96,13 +96,13 @@ func (f *replayFlags) replay(ctx context.Context, p *sim.Plan, out io.Writer) er
 			fmt.Fprintf(out, "stale: %s\n", line)
 		}
 	}
-	if err := f.keep(ctx, p, &r, out); err != nil {
+	if err := f.writePlan(ctx, p, &r, out); err != nil {
 		return err
 	}
 	if r.Failure != nil {
 		r.Failure.Plan = f.plan
 	}
-	if err := f.draw(&r, out); err != nil {
+	if err := f.writePage(&r, out); err != nil {
 		return err
 	}
 	if r.Failure != nil {
@@ -110,15 +110,15 @@ func (f *replayFlags) replay(ctx context.Context, p *sim.Plan, out io.Writer) er
 		return errFinding
 	}
 	if p.Property != "" {
-		fmt.Fprintf(out, "%s, which this plan broke when it was kept, holds: its defect is not there, or the plan is stale\n",
+		fmt.Fprintf(out, "the plan was kept because it broke %s, which now holds: the code does not have the defect, or the plan is stale\n",
 			p.Property)
 	}
 	_, err = fmt.Fprintln(out, "every promise held")
 	return err
 }
 
-// draw writes the page.
-func (f *replayFlags) draw(r *sim.Result, out io.Writer) error {
+// writePage writes the HTML page of the run, if --html names a file.
+func (f *replayFlags) writePage(r *sim.Result, out io.Writer) error {
 	if f.html == "" {
 		return nil
 	}
@@ -132,34 +132,34 @@ func (f *replayFlags) draw(r *sim.Result, out io.Writer) error {
 	return err
 }
 
-// keep writes the plan, shrunk if that was asked for.
-func (f *replayFlags) keep(ctx context.Context, p *sim.Plan, r *sim.Result, out io.Writer) error {
-	if f.write == "" {
+// writePlan writes the plan, if --write-plan names a file. With --shrink, it makes the plan smaller first.
+func (f *replayFlags) writePlan(ctx context.Context, p *sim.Plan, r *sim.Result, out io.Writer) error {
+	if f.planOut == "" {
 		return nil
 	}
-	kept := *p
+	written := *p
 	if f.defect != "" {
 		if r.Failure != nil {
-			return usagef("--defect: the plan breaks %s here; a plan is kept with the marks that it reaches where nothing is "+
+			return usagef("--defect: the plan breaks %s in this build; the marks must come from a build in which nothing is "+
 				"broken", r.Failure.Property)
 		}
-		kept.Defect, kept.Reaches = f.defect, slices.Sorted(maps.Keys(r.Coverage.Counts("mark")))
+		written.Defect, written.Reaches = f.defect, slices.Sorted(maps.Keys(r.Coverage.Counts("mark")))
 	}
 	if f.shrink {
 		if r.Failure == nil {
-			return usagef("--shrink: the plan breaks nothing, so there is nothing to keep while it is made smaller")
+			return usagef("--shrink: the plan breaks no promise, so it cannot be minimised")
 		}
 		s, err := sim.Shrink(ctx, *p, sim.ShrinkOptions{})
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "made smaller in %d runs: %d of %d jobs, %d faults and %d strikes are left\n",
+		fmt.Fprintf(out, "minimised in %d runs: %d of %d jobs, %d faults and %d targeted faults are left\n",
 			s.Runs, len(s.Plan.Jobs), len(p.Jobs), len(s.Plan.Faults), len(s.Plan.Strikes))
-		kept = s.Plan
+		written = s.Plan
 	}
-	if err := kept.Write(f.write); err != nil {
+	if err := written.Write(f.planOut); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "plan written to %s\n", f.write)
+	_, err := fmt.Fprintf(out, "plan written to %s\n", f.planOut)
 	return err
 }

@@ -21,25 +21,26 @@ import (
 	"github.com/kvferry/kvferry/sim/report"
 )
 
-// shrinkTime bounds how long a failing plan is made smaller, whatever the machine; most take seconds.
+// shrinkTime limits the time for making a failing plan smaller. Most plans take seconds.
 const shrinkTime = 40 * time.Second
 
 func newSimRunCommand() *cobra.Command {
 	var o sim.CampaignOptions
-	var span time.Duration
-	var folder, html, book, rare, since string
-	var asJSON, all bool
+	var duration time.Duration
+	var folder, html, campaignFile, rare, sinceFile string
+	var asJSON, withCoverage bool
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run many seeds and report the first broken promise",
 		Long: `Run many seeds and report the first broken promise.
 
-A failure is made smaller as long as it breaks the same promise, and written into a
-folder: as a plan that sim replay takes, and as an HTML page that explains it. Ctrl-C or SIGTERM ends the campaign:
-it prints what it has run, and fails.
-With --shard, every n-th seed is run; sim merge adds up what the shards print as JSON.
-With --continue, a file says which seeds were run before, of each profile, and what came of them; the campaign goes on
-from there and notes what it has run.`,
+The plan of the first failure is minimised, so that it still breaks the same promise, and written
+into the folder --out, together with an HTML page that explains the failure. sim replay --plan runs
+the plan again. Ctrl-C or SIGTERM ends the campaign: it prints the result so far, and fails.
+
+With --shard, only every n-th seed is run; sim merge adds up the JSON reports of the shards.
+With --continue, a file records for each profile the seeds that have been run and their failures;
+the campaign continues with the next seed and adds its result to the file.`,
 		Example: `  kvferry sim run --seeds 2000
   kvferry sim run --time 10m --profile leased
   kvferry sim run --seeds 2000 --since last.json
@@ -47,9 +48,9 @@ from there and notes what it has run.`,
   kvferry sim run --seeds 100000 --shard 3/8 --json > shard-3.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case span < 0:
-				return usagef("--time is %v; give a positive time, such as 10m", span)
-			case span > 0 && !cmd.Flags().Changed("seeds"):
+			case duration < 0:
+				return usagef("--time is %v; give a positive time, such as 10m", duration)
+			case duration > 0 && !cmd.Flags().Changed("seeds"):
 				o.Seeds = 0 // As many as there is time for.
 			case o.Seeds == 0 || o.Seeds > 1e12:
 				return usagef("--seeds is %d; give 1 to 1000000000000", o.Seeds)
@@ -64,109 +65,111 @@ from there and notes what it has run.`,
 			if err := checkProfile(o.Profile); err != nil {
 				return err
 			}
-			if err := checkRare(rare); err != nil {
+			if err := checkRareFlag(rare); err != nil {
 				return err
 			}
 			if rare != "off" && o.Profile == sim.Mixed {
-				return usagef("--rare %s: what never occurs is known of one profile; name it with --profile", rare)
+				return usagef("--rare %s needs a single profile; choose it with --profile", rare)
 			}
-			if book != "" && o.Shards > 1 {
-				return usagef("--continue goes on with every seed, --shard leaves some out; give one of them")
+			if campaignFile != "" && o.Shards > 1 {
+				return usagef("--continue runs every seed and --shard only some seeds; give one of the two flags")
 			}
-			var before *campaignReport
-			if since != "" {
+			var previous *campaignReport
+			if sinceFile != "" {
 				var err error
-				if before, err = readSince(since, o.Profile); err != nil {
+				if previous, err = readPrevious(sinceFile, o.Profile); err != nil {
 					return err
 				}
 			}
-			r, err := runCampaign(cmd.Context(), o, span, book, cmd.ErrOrStderr())
+			r, err := runCampaign(cmd.Context(), o, duration, campaignFile, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			r.interrupted(cmd.Context(), &o, span)
+			r.noteInterruption(cmd.Context(), &o, duration)
 			if r.First != nil {
-				// The campaign may have been interrupted; its failure is worth the time all the same.
-				if err := keepFailure(context.WithoutCancel(cmd.Context()), &r, folder, html); err != nil {
+				// A failure is made smaller even if the campaign was interrupted.
+				if err := writeFailure(context.WithoutCancel(cmd.Context()), &r, folder, html); err != nil {
 					return err
 				}
 			}
-			r.before = before
+			r.previous = previous
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), r)
 			} else {
-				err = printCampaign(cmd.OutOrStdout(), &r, all)
+				err = printCampaign(cmd.OutOrStdout(), &r, withCoverage)
 			}
-			if err == nil && since != "" && r.Interrupted == "" {
-				err = keepSince(since, &r)
+			if err == nil && sinceFile != "" && r.Interrupted == "" {
+				err = savePrevious(sinceFile, &r)
 			}
 			if err != nil {
 				return err
 			}
-			return r.verdict(rare, cmd.ErrOrStderr())
+			return r.exitError(rare, cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&book, "continue", "",
-		"a file to go on from, and to note in which seeds were run (--start is for a profile that it does not have)")
+	cmd.Flags().StringVar(&campaignFile, "continue", "",
+		"a file that records the seeds that were run; the campaign continues after them (--start applies only to a new profile)")
 	cmd.Flags().StringVar(&rare, "rare", "off",
-		"what to do if a conjunction that the profile can meet never occurred: off, warn, fail")
-	cmd.Flags().Uint64Var(&o.Seeds, "seeds", 1000, "how many seeds to run, of all shards together")
-	cmd.Flags().DurationVar(&span, "time", 0, "run for so long, unless --seeds ends first")
+		"what to do about rare conjunctions of the profile that never occurred: off, warn, fail")
+	cmd.Flags().Uint64Var(&o.Seeds, "seeds", 1000, "the number of seeds to run, for all shards together")
+	cmd.Flags().DurationVar(&duration, "time", 0, "the time to run, unless --seeds ends first")
 	cmd.Flags().Uint64Var(&o.Start, "start", 0, "the first seed")
-	cmd.Flags().Var(shardFlag{&o.Shard, &o.Shards}, "shard", "run every n-th seed, from the i-th on, counted from 0")
-	cmd.Flags().IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "how many seeds to run at once")
+	cmd.Flags().Var(shardFlag{&o.Shard, &o.Shards}, "shard", "run only every n-th seed, beginning with seed i, counted from 0")
+	cmd.Flags().IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "the number of seeds to run concurrently")
 	cmd.Flags().StringVar(&folder, "out", "sim-failures", "folder for the plan and the page of the first failure")
-	cmd.Flags().StringVar(&html, "html", "", "the file for that page, if not in the folder")
-	cmd.Flags().BoolVar(&all, "coverage", false,
-		"print how often which fault, outcome, fact, effect and mark was met, and what machines were given in which state")
-	cmd.Flags().StringVar(&since, "since", "",
-		"say what was met and was not in the campaign that this file holds, and the other way round; then it holds this one")
+	cmd.Flags().StringVar(&html, "html", "", "the file for the HTML page (default: in the folder --out)")
+	cmd.Flags().BoolVar(&withCoverage, "coverage", false,
+		"print the counts of faults, outcomes, facts, effects and code marks, and of the events in each state of the machines")
+	cmd.Flags().StringVar(&sinceFile, "since", "",
+		"print the differences in coverage to the campaign in this file, and then replace the file by this campaign")
 	addProfileFlag(cmd, &o.Profile)
 	addJSONFlag(cmd, &asJSON)
 	return cmd
 }
 
-// runCampaign runs until the seeds, the time or the context end.
-func runCampaign(ctx context.Context, o sim.CampaignOptions, span time.Duration, book string,
+// runCampaign runs a campaign until all seeds have run, the time is over, or the context ends.
+func runCampaign(ctx context.Context, o sim.CampaignOptions, duration time.Duration, campaignFile string,
 	w io.Writer) (campaignReport, error) {
-	if span > 0 {
+	if duration > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, span)
+		ctx, cancel = context.WithTimeout(ctx, duration)
 		defer cancel()
 	}
-	// What is alive at a time is a few megabytes: collecting rarely costs little memory.
+	// The live heap is a few megabytes, so rare garbage collections cost little memory.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	start := time.Now()
-	done := showCampaign(w, &o, span)
+	done := showCampaignProgress(w, &o, duration)
 	defer done()
-	if book != "" {
-		s, before, err := goOn(ctx, o, book)
+	if campaignFile != "" {
+		s, profile, err := continueCampaign(ctx, o, campaignFile)
 		r := newCampaignReport(s, o.Workers, time.Since(start))
-		r.Continued = before
+		r.Continued = profile
 		return r, err
 	}
 	s, err := sim.Campaign(ctx, o)
 	return newCampaignReport(s, o.Workers, time.Since(start)), err
 }
 
-// interrupted notes that a signal ended the campaign before it had run what it was asked to.
-func (r *campaignReport) interrupted(ctx context.Context, o *sim.CampaignOptions, span time.Duration) {
-	i, yes := interruptedBy(ctx)
+// noteInterruption sets Interrupted and Requested if a signal ended the campaign before all seeds, or the whole time,
+// had been run.
+func (r *campaignReport) noteInterruption(ctx context.Context, o *sim.CampaignOptions, duration time.Duration) {
+	i, isInterrupted := interruptedBy(ctx)
 	shards := max(o.Shards, 1)
-	if mine := (o.Seeds + shards - 1 - o.Shard) / shards; !yes || o.Seeds > 0 && r.Seeds >= mine {
+	if ownSeeds := (o.Seeds + shards - 1 - o.Shard) / shards; !isInterrupted || o.Seeds > 0 && r.Seeds >= ownSeeds {
 		return
 	}
-	r.Interrupted, r.Asked = i.name(), fmt.Sprintf("%d seeds", o.Seeds)
+	r.Interrupted, r.Requested = i.signalName(), fmt.Sprintf("%d seeds", o.Seeds)
 	switch {
 	case o.Seeds == 0:
-		r.Asked = span.String()
+		r.Requested = duration.String()
 	case o.Shards > 1:
-		r.Asked += fmt.Sprintf(", of which every %d. is this shard's", o.Shards)
+		r.Requested += fmt.Sprintf(", of which this shard has one in %d", o.Shards)
 	}
 }
 
-// keepFailure makes the first failure smaller, and writes its plan and the page that explains it.
-func keepFailure(ctx context.Context, r *campaignReport, folder, html string) error {
+// writeFailure makes the plan of the first failure smaller, and writes the plan and an HTML page that explains the
+// failure.
+func writeFailure(ctx context.Context, r *campaignReport, folder, html string) error {
 	p, err := sim.Expand(r.First.Seed, r.First.Profile)
 	if err != nil {
 		return err
@@ -178,7 +181,7 @@ func keepFailure(ctx context.Context, r *campaignReport, folder, html string) er
 		return err
 	}
 	if s.Failure == nil {
-		return fmt.Errorf("seed %d broke %s, and did not when it was run again: a run is not determined by its seed",
+		return fmt.Errorf("seed %d broke %s, but not when it was run again: the run is not deterministic",
 			r.First.Seed, r.First.Property)
 	}
 	path := filepath.Join(folder, fmt.Sprintf("%s-seed%d.yaml", r.First.Property, r.First.Seed))
@@ -203,8 +206,8 @@ func keepFailure(ctx context.Context, r *campaignReport, folder, html string) er
 	return report.WriteFile(html, t)
 }
 
-// showCampaign draws a bar if w is a terminal; the function it returns takes it away.
-func showCampaign(w io.Writer, o *sim.CampaignOptions, span time.Duration) func() {
+// showCampaignProgress draws a progress bar if w is a terminal. The returned function removes the bar.
+func showCampaignProgress(w io.Writer, o *sim.CampaignOptions, duration time.Duration) func() {
 	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 		return func() {}
 	}
@@ -218,25 +221,25 @@ func showCampaign(w io.Writer, o *sim.CampaignOptions, span time.Duration) func(
 		}
 		return text
 	}
-	mine := o.Seeds / max(o.Shards, 1)
+	ownSeeds := o.Seeds / max(o.Shards, 1)
 	p := mpb.New(mpb.WithOutput(w), mpb.WithWidth(40))
 	head := []decor.Decorator{decor.Name("seeds "),
 		decor.Any(func(decor.Statistics) string { return fmt.Sprint(seeds.Load()) })}
-	total := int64(mine)
-	left := decor.AverageETA(decor.ET_STYLE_GO)
-	if span > 0 { // Time passes more evenly than seeds, which may be without number.
-		total = int64(span)
-		left = decor.Any(func(decor.Statistics) string { return (span - time.Since(start)).Round(time.Second).String() })
+	total := int64(ownSeeds)
+	remaining := decor.AverageETA(decor.ET_STYLE_GO)
+	if duration > 0 { // The bar shows the time, because the number of seeds may be unlimited.
+		total = int64(duration)
+		remaining = decor.Any(func(decor.Statistics) string { return (duration - time.Since(start)).Round(time.Second).String() })
 	}
 	bar := p.AddBar(total, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(head...),
-		mpb.AppendDecorators(decor.Percentage(), decor.Any(rates), decor.Name(", left "), left))
+		mpb.AppendDecorators(decor.Percentage(), decor.Any(rates), decor.Name(", left "), remaining))
 	o.Progress = func(r *sim.Result) {
 		seeds.Add(1)
 		steps.Add(r.Steps)
 		if r.Failure != nil {
 			failed.Add(1)
 		}
-		if span > 0 {
+		if duration > 0 {
 			bar.SetCurrent(min(int64(time.Since(start)), total-1))
 		} else {
 			bar.Increment()

@@ -14,11 +14,11 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/campaign"
 )
 
-// readSince reads what an earlier campaign of the same profile left in a file; nil if there is no such file yet. That
-// the file has a folder is seen to before the campaign, not after it.
-func readSince(path, profile string) (*campaignReport, error) {
+// readPrevious reads the report of an earlier campaign of the same profile from a file, or returns nil if the file does
+// not exist. It creates the file's folder, so that a wrong path fails before the campaign and not after it.
+func readPrevious(path, profile string) (*campaignReport, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, usageError{fmt.Errorf("--since %s: its folder cannot be made: %w; name a file elsewhere", path, err)}
+		return nil, usageError{fmt.Errorf("--since %s: the folder cannot be created: %w; give a file in a different folder", path, err)}
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,49 +29,50 @@ func readSince(path, profile string) (*campaignReport, error) {
 	}
 	r := new(campaignReport)
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, usageError{fmt.Errorf("--since %s: not what a campaign leaves: %w; remove it or name another", path, err)}
+		return nil, usageError{fmt.Errorf("--since %s: the file is not a campaign report: %w; remove it or give a different file", path, err)}
 	}
 	if r.Profile != profile {
-		return nil, usagef("--since %s is of profile %q and this campaign of %q; give each its own file", path, r.Profile,
+		return nil, usagef("--since %s has profile %q, but this campaign has profile %q; use a separate file for each profile", path, r.Profile,
 			profile)
 	}
 	return r, nil
 }
 
-// keepSince leaves a campaign for the next one. The file is replaced at once, so one that ends half-way loses nothing.
-func keepSince(path string, r *campaignReport) error {
+// savePrevious writes the report of a campaign for the next campaign to compare with. It replaces the file atomically.
+func savePrevious(path string, r *campaignReport) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if err := campaign.Replace(path, text); err != nil {
-		return fmt.Errorf("--since %s: the campaign is not kept: %w; name a file that can be written", path, err)
+	if err := campaign.ReplaceFile(path, text); err != nil {
+		return fmt.Errorf("--since %s: the campaign cannot be saved: %w; give a file that can be written", path, err)
 	}
 	return nil
 }
 
-// printSince tells what was met now and not before, and the other way round, each with how often.
-func printSince(b *strings.Builder, before, now *campaignReport) {
-	came, gone := missing(now, before), missing(before, now)
-	if len(came)+len(gone) == 0 {
-		fmt.Fprintf(b, "%-10sthe same was met in %d seeds\n", "before", before.Seeds)
+// printDifferences prints the things that only the current campaign met and the things that only the earlier campaign
+// met, with their counts.
+func printDifferences(b *strings.Builder, before, now *campaignReport) {
+	added, missing := metOnlyIn(now, before), metOnlyIn(before, now)
+	if len(added)+len(missing) == 0 {
+		fmt.Fprintf(b, "%-10s%d seeds, with the same coverage\n", "before", before.Seeds)
 		return
 	}
 	fmt.Fprintf(b, "%-10s%d seeds\n", "before", before.Seeds)
-	if len(came) > 0 {
-		printList(b, "new", came)
+	if len(added) > 0 {
+		printList(b, "new", added)
 	}
-	if len(gone) > 0 {
-		printList(b, "gone", gone)
+	if len(missing) > 0 {
+		printList(b, "gone", missing)
 	}
 }
 
-// missing lists what one campaign met and the other did not.
-func missing(one, other *campaignReport) (names []string) {
+// metOnlyIn lists the things that the first campaign met and the second campaign did not meet, with their counts.
+func metOnlyIn(one, other *campaignReport) (names []string) {
 	for _, s := range sections {
-		met, there := one.counts(s.name), other.counts(s.name)
+		met, metByOther := one.countsOf(s.name), other.countsOf(s.name)
 		for _, name := range slices.Sorted(maps.Keys(met)) {
-			if met[name] > 0 && there[name] == 0 {
+			if met[name] > 0 && metByOther[name] == 0 {
 				names = append(names, fmt.Sprintf("%s %q %d", s.name, name, met[name]))
 			}
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// release is the version that this source will be released as. The Python package has the same version. A build of a
-// tagged module has the tag's version.
-const release = "0.1.0"
+// releaseVersion is the version that this source will be released as. The Python package has the same version. A build
+// of a tagged module has the tag's version.
+const releaseVersion = "0.1.0"
 
 // stampedCommit is set by the Makefile's linker flags. Builds without the flags get the commit from Go, if they were
 // made in a repository.
@@ -32,7 +32,7 @@ func newVersionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print what this binary was built from",
+		Short: "Print the version, the commit and the Go version of this binary",
 		Example: `  kvferry version
   kvferry version --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,7 +40,7 @@ func newVersionCommand() *cobra.Command {
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), b)
 			}
-			_, err := fmt.Fprint(cmd.OutOrStdout(), b.text())
+			_, err := fmt.Fprint(cmd.OutOrStdout(), b.versionText())
 			return err
 		},
 	}
@@ -48,17 +48,17 @@ func newVersionCommand() *cobra.Command {
 	return cmd
 }
 
-var tagged = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[.\d]*)?$`)
+var releaseTag = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[.\d]*)?$`)
 
 func currentBuild() build {
-	b := build{Version: release, Commit: stampedCommit, Go: runtime.Version(),
+	b := build{Version: releaseVersion, Commit: stampedCommit, Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
 	// Between tags, Go derives a version from the commit, which is printed separately.
-	if tag := info.Main.Version; tagged.MatchString(tag) {
+	if tag := info.Main.Version; releaseTag.MatchString(tag) {
 		b.Version = strings.TrimPrefix(tag, "v")
 	}
 	for _, s := range info.Settings {
@@ -72,7 +72,7 @@ func currentBuild() build {
 	return b
 }
 
-func (b build) text() string {
+func (b build) versionText() string {
 	commit := b.Commit
 	if commit == "" {
 		commit = "unknown"

@@ -1,9 +1,9 @@
 // Command embed is the program of docs/tutorials/embed.md: a prefill process and a decode process of a serving system,
-// each with a kvferry node in it. The prefill "computes" the KV cache of a prompt and pushes it; the decode waits for
-// it and reads it.
+// each of which embeds a kvferry node. The prefill process "computes" the KV cache of a prompt and pushes the cache;
+// the decode process waits for the cache and reads the chunks.
 //
-//	embed decode     in one terminal
-//	embed prefill    in another
+//	embed decode     in the first terminal
+//	embed prefill    in a second terminal
 package main
 
 import (
@@ -21,7 +21,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// Both processes derive the names of chunks from the tokens, so both know these three without asking each other.
+// The keys name the chunks of the prompt. Both processes derive keys from the prompt's tokens, so they need not
+// exchange keys.
 var keys = []string{"my-model@1@0@a1@bfloat16", "my-model@1@0@b2@bfloat16", "my-model@1@0@c3@bfloat16"}
 
 const request = "request-1" // the proxy's name of the prompt, the same in both processes
@@ -40,8 +41,8 @@ func main() {
 	}
 }
 
-// openNode opens the node that a configuration file describes. The control transport and the data planes are handed in,
-// so a program contains only those that it uses.
+// openNode opens the node that a configuration file describes. The program passes the control transport and the data
+// planes as options, so that a program contains only the transports and planes that it uses.
 func openNode(ctx context.Context, file string) (*runtime.Node, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -76,7 +77,7 @@ func prefill(ctx context.Context) (err error) {
 			return err
 		}
 		for j := range page {
-			page[j] = byte(i + 1) // a real engine copies the KV of its GPU here
+			page[j] = byte(i + 1) // a real engine copies KV from the GPU here
 		}
 	}
 	result, err := node.Sender().Put(ctx, runtime.Put{
@@ -96,7 +97,8 @@ func decode(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, node.Close(ctx)) }()
 
-	// Get returns the longest prefix of the keys that is here. It may be called before the prefill has begun.
+	// Get returns the longest prefix of the keys whose chunks have arrived. The decode process may call Get before the
+	// prefill process has begun.
 	chunks, err := node.Receiver().Get(ctx, runtime.Get{Request: request, Keys: keys, Timeout: 30 * time.Second})
 	switch code := runtime.CodeOf(err); {
 	case code == effects.NotFound || code == effects.Lapsed: // a miss is no failure: the engine computes the rest

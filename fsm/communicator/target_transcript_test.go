@@ -23,7 +23,7 @@ func TestTranscriptsOfTargets(t *testing.T) {
 	transcript.Play(t, "testdata/target", func() func(transcript.Directive) string {
 		var m Target
 		return func(d transcript.Directive) string {
-			number, named := d.Number, d.Numbers()
+			number, named := d.IntValue, d.BareNumbers()
 			var ev TargetEvent
 			if len(named) > 0 {
 				ev.Session = SessionID{byte(named[0])}
@@ -62,7 +62,7 @@ func TestTranscriptsOfTargets(t *testing.T) {
 			case "closes":
 				ev.Kind = PlaneClosing
 			default:
-				d.Unknown()
+				d.FailUnknown()
 			}
 			var out TargetEffects
 			m.Step(&ev, &out)

@@ -40,7 +40,7 @@ func ms(n int) effects.Time { return effects.Time(n) * effects.Time(effects.Mill
 
 func (s *story) directive(d transcript.Directive) string {
 	s.log.Reset()
-	number, first := d.Number, d.First
+	number, first := d.IntValue, d.FirstNumber
 	ofEpoch := func(kind EventKind) Event { return Event{Kind: kind, Epoch: uint64(first())} }
 	var ev Event
 	switch d.Cmd {
@@ -59,15 +59,15 @@ func (s *story) directive(d transcript.Directive) string {
 		ev = Event{Kind: Cancel, Corr: effects.Corr(first())}
 	case "accept":
 		ev = ofEpoch(Accepted)
-		ev.Code, ev.MoreRevoked = d.Code(), d.HasArg("more")
-		for _, n := range d.List("revoked") {
+		ev.Code, ev.MoreRevoked = d.CodeValue(), d.HasArg("more")
+		for _, n := range d.UintValues("revoked") {
 			ev.Revoked = append(ev.Revoked, effects.GrantID(n))
 		}
 	case "formed":
 		ev = ofEpoch(Formed)
-		ev.Code = d.Code()
+		ev.Code = d.CodeValue()
 	case "submits":
-		s.how = map[string]Outcome{"late": TooLate, "broken": SubmitFailed}[d.Arg(0)]
+		s.how = map[string]Outcome{"late": TooLate, "broken": SubmitFailed}[d.WordAt(0)]
 		return ""
 	case "ends":
 		ev = ofEpoch(BatchEnded)
@@ -90,7 +90,7 @@ func (s *story) directive(d transcript.Directive) string {
 		s.now += ms(first())
 		ev.Kind = Tick
 	default:
-		d.Unknown()
+		d.FailUnknown()
 	}
 	s.step(ev)
 	for b, ok := s.l.Next(); ok; b, ok = s.l.Next() {

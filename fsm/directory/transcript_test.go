@@ -41,33 +41,33 @@ func wide() Config {
 }
 
 func (s *stage) play(d transcript.Directive) string {
-	number := func(key string) int64 { return int64(d.Number(key, 0)) }
+	number := func(key string) int64 { return int64(d.IntValue(key, 0)) }
 	var who Sender
 	if len(d.CmdArgs) > 0 {
-		if name, rank, ok := strings.Cut(d.Arg(0), "/"); ok {
+		if name, rank, ok := strings.Cut(d.WordAt(0), "/"); ok {
 			n, _ := strconv.Atoi(rank)
 			who = Sender{Instance: []byte(name), Worker: int64(n), Incarnation: effects.Incarnation{byte(number("life"))},
-				Source: uint64(number("by")), Origin: effects.Origin(d.Number("from", int(name[0])))}
+				Source: uint64(number("by")), Origin: effects.Origin(d.IntValue("from", int(name[0])))}
 		}
 	}
 	at := Address{IP: []byte("10.0.0.1"), Port: 9000, URL: fmt.Appendf(nil, "%s:%d", who.Instance, 7000+who.Worker)}
 	if d.HasArg("ip") {
-		at.IP = []byte(d.Word("ip"))
+		at.IP = []byte(d.Value("ip"))
 	}
 	if d.HasArg("port") {
 		at.Port = number("port")
 	}
 	if d.HasArg("url") {
-		at.URL = []byte(strings.TrimSuffix(d.Word("url"), "none"))
+		at.URL = []byte(strings.TrimSuffix(d.Value("url"), "none"))
 	}
-	location, id := []byte(d.Word("at")), []byte(d.Word("id"))
+	location, id := []byte(d.Value("at")), []byte(d.Value("id"))
 	var out strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
 	coded := func(code effects.Code) { say("%v", code) }
 	switch d.Cmd {
 	case "directory":
 		c := wide()
-		for _, a := range d.Args() {
+		for _, a := range d.AllArgs() {
 			n, _ := strconv.Atoi(a.Vals[0])
 			if a.Key == "parted" {
 				c.Disconnected = effects.Duration(n) * effects.Second
@@ -125,7 +125,7 @@ func (s *stage) play(d transcript.Directive) string {
 		n, _, ok := s.CountChunks(who, location)
 		say("%d chunks, known %v", n, ok)
 	case "wait":
-		s.pass(s.now.Add(effects.Duration(d.First()) * effects.Second))
+		s.pass(s.now.Add(effects.Duration(d.FirstNumber()) * effects.Second))
 	case "sweep":
 		steps := 0
 		for s.chunks.HasRetired() {
@@ -135,7 +135,7 @@ func (s *stage) play(d transcript.Directive) string {
 		f := s.Figures()
 		say("%d rows, %d chunks, %d holders", f.Rows, f.Chunks, f.Holders)
 	default:
-		d.Unknown()
+		d.FailUnknown()
 	}
 	for _, n := range s.PendingNotes() {
 		say("- %s", describeNote(n))

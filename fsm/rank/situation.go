@@ -113,7 +113,7 @@ func (r *Rank) SituationOf(now effects.Time, ev effects.Event) Situation {
 		}
 		return r.grantSituation(e.Grant)
 	case effects.Completion:
-		c, _ := e.Completes()
+		c, _ := e.CompletedEffect()
 		return r.corrSituation(c)
 	case *effects.Received, *effects.Dropped:
 	}

@@ -42,7 +42,7 @@ func (r *Rank) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 			r.flowOf(ref.Owner).Step(e, ref, x)
 		}
 	case effects.Completion:
-		ref := r.ownerOf(x.Completes())
+		ref := r.ownerOf(x.CompletedEffect())
 		r.flowOf(ref.Owner).Step(e, ref, x)
 	case *effects.Dropped:
 		// The link was already removed when the drop was requested.

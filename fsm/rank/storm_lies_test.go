@@ -7,10 +7,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// One of the ranks lies: it keeps to its own machine, and what it says to others, in any message, request or answer, is
-// changed now and then. The others are told of pages, grants, leases, lengths and counts that are not so, by a peer
-// that has shaken hands. Everything that a storm promises holds all the same, but that nobody reads under a loan of the
-// liar's that is over, on a plane where only the owner could notice that.
+// TestStormsOfLies runs storms in which one rank lies: its machine is correct, but its messages, requests and replies are
+// changed now and then. Its peers, which have shaken hands with it, then hear of pages, grants, leases, lengths and
+// counts that do not exist. All promises of a storm must still hold, with one exception. On a leased plane, where only
+// the owner could notice the access, two reads may use a grant that is over: a read of the liar's pages, and a read by
+// the liar itself. Example of the second: the liar's acknowledgement of an offer is changed into a refusal, so the
+// sender takes the pages back while the liar reads them.
 func TestStormsOfLies(t *testing.T) {
 	for _, shares := range []bool{false, true} {
 		t.Run(map[bool]string{false: "pulls", true: "shares"}[shares], func(t *testing.T) {

@@ -71,12 +71,12 @@ func TestTranscripts(t *testing.T) {
 		r := &rig{now: effects.Time(effects.Second), met: met}
 		ticket := uint64(0)
 		return func(d transcript.Directive) string {
-			t, arg := d.T, d.Words
+			t, arg := d.T, d.Values
 			r.t = t
 			r.log.Reset()
 			first := ""
 			if len(d.CmdArgs) > 0 {
-				first = d.Arg(0)
+				first = d.WordAt(0)
 			}
 			switch d.Cmd {
 			case "rank":

@@ -61,8 +61,8 @@ func (s *story) directive(d transcript.Directive) string {
 	s.t = d.T
 	s.log.Reset()
 	s.out.Reset()
-	arg, has, list, word := d.Arg, d.HasArg, d.List, d.Word
-	number := func(key string, otherwise int) uint64 { return uint64(d.Number(key, otherwise)) }
+	arg, has, list, word := d.WordAt, d.HasArg, d.UintValues, d.Value
+	number := func(key string, otherwise int) uint64 { return uint64(d.IntValue(key, otherwise)) }
 	switch d.Cmd {
 	case "agent":
 		lim := protocol.DefaultLimits()
@@ -140,7 +140,7 @@ func (s *story) directive(d transcript.Directive) string {
 		who := s.m.EngineOf(Conn(s.number(arg(0))))
 		fmt.Fprintf(&s.log, "session %d, %q\n", who.ID, who.Name)
 	default:
-		d.Unknown()
+		d.FailUnknown()
 	}
 	return s.told()
 }

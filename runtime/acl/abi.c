@@ -1,6 +1,6 @@
 //go:build cgo && linux
 
-// The figures of the ABI, asserted where they cost nothing: a declaration that drifts does not compile.
+// The numbers of the ABI, asserted at compile time: a wrong declaration does not compile.
 #include "abi.h"
 
 #define SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), "size of " #type)

@@ -1,13 +1,13 @@
 // The part of AscendCL's C ABI that the binding uses, declared here so that no vendor header is needed to build. All
-// values are those of 64-bit Linux, on arm64 and on amd64; abi.c asserts them.
+// values are the values of 64-bit Linux, on arm64 and on amd64, and are asserted in abi.c.
 #ifndef KVFERRY_ACL_ABI_H
 #define KVFERRY_ACL_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-// Contexts, streams and events are opaque. The binding keeps them as integers, so that Go never takes one for a pointer
-// of its own; the same holds for device addresses.
+// Contexts, streams and events are opaque. The binding keeps them as integers, so that Go never takes a handle for a Go
+// pointer; the same holds for device addresses.
 typedef uintptr_t acl_handle;
 typedef uintptr_t acl_address;
 
@@ -24,14 +24,14 @@ enum acl_malloc_policy {
   ACL_NORMAL_ONLY = 2,
 };
 
-// Complete is 1 here; the older aclrtQueryEvent, which is never called, has it the other way round.
+// Complete is 1 here, but 0 in the older aclrtQueryEvent, which the binding never calls.
 enum acl_event_recorded { ACL_EVENT_NOT_READY = 0, ACL_EVENT_COMPLETE = 1 };
 
 enum acl_stream_status { ACL_STREAM_COMPLETE = 0, ACL_STREAM_NOT_READY = 1 };
 
 enum acl_stream_flag {
   ACL_STREAM_FAST_LAUNCH = 0x1,
-  ACL_STREAM_FAST_SYNC = 0x2, // never used: a thread that waits for such a stream spins
+  ACL_STREAM_FAST_SYNC = 0x2, // never used: a thread that waits for a stream with this flag spins
 };
 
 enum acl_failure_mode { ACL_CONTINUE_ON_FAILURE = 0, ACL_STOP_ON_FAILURE = 1 };
@@ -64,7 +64,7 @@ enum acl_device_attr {
 };
 
 enum {
-  ACL_IPC_KEY_SIZE = 65, // of a key, with the zero at its end
+  ACL_IPC_KEY_SIZE = 65, // of a key, with the final zero
   ACL_IPC_EXPORT_LISTED = 0, // only named processes may import
   ACL_IPC_IMPORT_DEFAULT = 0,
 };
@@ -86,9 +86,9 @@ struct acl_memcpy_batch_attr {
   uint8_t reserved[16];
 };
 
-// Every function that the binding calls: X(symbol, return type, parameters). A library without a required one is
-// refused; without an optional one the binding uses another way, or names what is missing. aclFinalize is left out on
-// purpose: it would end AscendCL for the engine in the same process as well.
+// Every function that the binding calls: X(symbol, return type, parameters). A library without a required function is
+// refused; without an optional function the binding uses a fallback, or reports the missing function. aclFinalize is
+// left out on purpose, because it would end AscendCL for the engine in the same process as well.
 #define ACL_REQUIRED(X)                                                                                         \
   X(aclInit, int, (const char *config))                                                                         \
   X(aclGetRecentErrMsg, const char *, (void))                                                                   \
@@ -149,7 +149,7 @@ struct acl_memcpy_batch_attr {
   X(aclrtIpcMemClose, int, (const char *key))                                                                   \
   X(aclrtDeviceGetBareTgid, int, (int32_t * process))
 
-// The functions of one library; an optional one that it lacks is NULL.
+// The functions of a library; the pointer to a missing optional function is NULL.
 struct acl_api {
 #define ACL_POINTER(symbol, result, parameters) result(*symbol) parameters;
   ACL_REQUIRED(ACL_POINTER)

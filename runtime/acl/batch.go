@@ -13,21 +13,22 @@ import (
 	"fmt"
 )
 
-// BatchMax is the number of copies in one call of the library. The library names no maximum; this number is used in
-// practice. Longer lists are divided.
+// BatchMax is the largest number of copies in one call of the library. The library names no maximum; this number is
+// used in practice. Longer lists are divided.
 const BatchMax = C.BATCH_MAX
 
-// CopyAll puts many copies of one direction into the stream, in as few calls as the library allows. They are carried
-// out in any order. Arguments are checked first: after an error of the binding nothing was queued. After an *Error some
-// copies may have been, so all ranges stay in use until the stream is aborted or a later completion has arrived.
+// CopyAll puts many copies of one direction into the stream, in as few calls as the library allows. The device may
+// carry out the copies in any order. Arguments are checked first: after an error of the binding nothing was queued.
+// After an *Error some copies may have been queued, so all ranges stay in use until the stream is aborted or a later
+// completion has arrived.
 func (s *Stream) CopyAll(t *Thread, copies []Copy) error {
-	if err := s.Usable(t); err != nil {
+	if err := s.CheckUsable(t); err != nil {
 		return err
 	}
 	if len(copies) == 0 {
 		return nil
 	}
-	kind, err := direction(t, copies)
+	kind, err := commonDirection(t, copies)
 	if err != nil {
 		return err
 	}
@@ -40,25 +41,25 @@ func (s *Stream) CopyAll(t *Thread, copies []Copy) error {
 	return nil
 }
 
-// direction returns the common direction of all copies.
-func direction(t *Thread, copies []Copy) (C.int, error) {
+// commonDirection returns the common direction of all copies.
+func commonDirection(t *Thread, copies []Copy) (C.int, error) {
 	var kind C.int
 	for i, c := range copies {
-		this, err := c.kind(t)
+		next, err := c.checkedDirection(t)
 		if err != nil {
 			return 0, fmt.Errorf("copy %d of %d: %w", i, len(copies), err)
 		}
 		if i == 0 {
-			kind = this
-		} else if this != kind {
+			kind = next
+		} else if next != kind {
 			return 0, fmt.Errorf("%w: copy %d of %d has another direction than the first", ErrInvalid, i, len(copies))
 		}
 	}
 	return kind, nil
 }
 
-// copyPart makes one batched call. It makes one call per copy if the library or the chip has no batched copies, and for
-// copies on the device, which batches do not support.
+// copyPart makes one batched call, or one call per copy if the library or the chip has no batched copies. Copies within
+// the device are also queued separately, because batches do not support them.
 func (s *Stream) copyPart(t *Thread, copies []Copy, kind C.int) error {
 	if kind != C.ACL_DEVICE_TO_DEVICE && !t.ctx.noBatch {
 		err := s.copyBatch(t, copies, kind)
@@ -68,7 +69,7 @@ func (s *Stream) copyPart(t *Thread, copies []Copy, kind C.int) error {
 		t.ctx.noBatch = true
 	}
 	for i, c := range copies {
-		if err := s.copy(t, c, kind); err != nil {
+		if err := s.queueCopy(t, c, kind); err != nil {
 			return fmt.Errorf("the %dth: %w", i, err)
 		}
 	}
@@ -76,7 +77,7 @@ func (s *Stream) copyPart(t *Thread, copies []Copy, kind C.int) error {
 }
 
 func (s *Stream) copyBatch(t *Thread, copies []Copy, kind C.int) error {
-	n := t.arrange(copies)
+	n := t.fillBatch(copies)
 	if n == 0 {
 		return nil
 	}
@@ -91,19 +92,19 @@ func (s *Stream) copyBatch(t *Thread, copies []Copy, kind C.int) error {
 	if code == 0 {
 		return nil
 	}
-	return t.answer(code, "aclrtMemcpyBatchAsync", "count=%d kind=%d stream=%#x failed=%d", n, kind, s.handle,
+	return t.callError(code, "aclrtMemcpyBatchAsync", "count=%d kind=%d stream=%#x failed=%d", n, kind, s.handle,
 		int64(failed))
 }
 
-// arrange writes the arguments of the copies to C memory, without empty copies, and returns their number.
-func (t *Thread) arrange(copies []Copy) int {
+// fillBatch writes the arguments of the copies to C memory, without empty copies, and returns their number.
+func (t *Thread) fillBatch(copies []Copy) int {
 	if t.batch == nil {
 		t.batch = (*C.struct_batch)(C.malloc(C.sizeof_struct_batch))
 	}
 	n := 0
 	for _, c := range copies {
 		if c.Src.Size != 0 {
-			t.batch.dsts[n], t.batch.srcs[n], t.batch.sizes[n] = c.Dst.start(), c.Src.start(), C.size_t(c.Src.Size)
+			t.batch.dsts[n], t.batch.srcs[n], t.batch.sizes[n] = c.Dst.startAddress(), c.Src.startAddress(), C.size_t(c.Src.Size)
 			n++
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// BenchmarkDo is one hand-over to the context's thread and back: what a batch costs before any call.
+// BenchmarkDo measures a switch to the context's thread and back: the cost of a batch before any call.
 func BenchmarkDo(b *testing.B) {
-	c := newRig(b).context(ContextOptions{})
+	c := newRig(b).newContext(ContextOptions{})
 	nothing := func(*Thread) error { return nil }
 	b.ReportAllocs()
 	for b.Loop() {
@@ -21,13 +21,13 @@ func BenchmarkDo(b *testing.B) {
 	}
 }
 
-// BenchmarkCall is one call into the library and what the binding adds to it: the check of the thread,
-// the way through cgo and back. The software NPU takes a lock and counts it.
+// BenchmarkCall measures a call of the library with the overhead of the binding: the check of the thread, and cgo. The
+// software NPU takes a lock and counts the call.
 func BenchmarkCall(b *testing.B) {
-	c := newRig(b).context(ContextOptions{})
-	s := stream(b, c, StreamOptions{})
+	c := newRig(b).newContext(ContextOptions{})
+	s := newStream(b, c, StreamOptions{})
 	b.ReportAllocs()
-	do(b, c, func(t *Thread) error {
+	mustDo(b, c, func(t *Thread) error {
 		for b.Loop() {
 			if err := s.Failure(t); err != nil {
 				return err
@@ -37,25 +37,25 @@ func BenchmarkCall(b *testing.B) {
 	})
 }
 
-// BenchmarkBatch is what the binding does for a batch before the one call: checking all copies, and laying
-// their arguments out in C memory.
+// BenchmarkBatch measures the binding's work for a batch before the call: the checks of all copies, and the layout of
+// the arguments in C memory.
 func BenchmarkBatch(b *testing.B) {
 	for _, n := range []uint64{1, 64, 256} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			c := newRig(b).context(ContextOptions{})
+			c := newRig(b).newContext(ContextOptions{})
 			const page = 64
-			m, h := device(b, c, n*page), host(b, c, n*page)
+			m, h := allocDevice(b, c, n*page), allocHost(b, c, n*page)
 			copies := make([]Copy, n)
 			for i := range n {
 				copies[i] = Copy{m.Range(i*page, page), h.Range(i*page, page)}
 			}
 			b.ReportAllocs()
-			do(b, c, func(t *Thread) error {
+			mustDo(b, c, func(t *Thread) error {
 				for b.Loop() {
-					if _, err := direction(t, copies); err != nil {
+					if _, err := commonDirection(t, copies); err != nil {
 						return err
 					}
-					t.arrange(copies)
+					t.fillBatch(copies)
 				}
 				return nil
 			})
@@ -63,10 +63,10 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkNotify is a completion from the question to the answer, with nothing to wait for.
+// BenchmarkNotify measures a completion in an idle stream, from the call of Notify to the callback.
 func BenchmarkNotify(b *testing.B) {
-	c := newRig(b).context(ContextOptions{})
-	s := stream(b, c, StreamOptions{})
+	c := newRig(b).newContext(ContextOptions{})
+	s := newStream(b, c, StreamOptions{})
 	outcome := make(chan error, 1)
 	ask := func(t *Thread) error { return s.Notify(t, func(err error) { outcome <- err }) }
 	for b.Loop() {
@@ -79,21 +79,21 @@ func BenchmarkNotify(b *testing.B) {
 	}
 }
 
-// BenchmarkWaiting waits for a copy that takes 200 ms, as the library can and as an old one makes us, and
-// tells how much of a core that took: cpu/wall is the processor's time over the clock's.
+// BenchmarkWaiting waits for a copy that takes 200 ms, inside the library and, as with an old library, by polling.
+// cpu/wall is the processor time divided by the elapsed time.
 func BenchmarkWaiting(b *testing.B) {
 	for name, hidden := range map[string][]string{"inside the library": nil,
 		"asking with pauses": {"aclrtSynchronizeEventWithTimeout"}} {
 		b.Run(name, func(b *testing.B) {
 			r := newRig(b, hidden...)
-			c := r.context(ContextOptions{})
-			s, m, h := stream(b, c, StreamOptions{}), device(b, c, 64), host(b, c, 64)
-			r.control("faults done:of=copy,delay=200000")
+			c := r.newContext(ContextOptions{})
+			s, m, h := newStream(b, c, StreamOptions{}), allocDevice(b, c, 64), allocHost(b, c, 64)
+			r.runCommand("faults done:of=copy,delay=200000")
 			var spent, waited time.Duration
 			for b.Loop() {
 				before, start := processTime(b), time.Now()
-				do(b, c, func(t *Thread) error { return s.Copy(t, m.All(), h.All()) })
-				if err := settled(b, c, s); err != nil {
+				mustDo(b, c, func(t *Thread) error { return s.Copy(t, m.FullRange(), h.FullRange()) })
+				if err := awaitSettled(b, c, s); err != nil {
 					b.Fatal(err)
 				}
 				spent, waited = spent+processTime(b)-before, waited+time.Since(start)
@@ -103,7 +103,7 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// processTime is what the process has used of all processors.
+// processTime returns the processor time of this process.
 func processTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The library keeps its context in thread-local storage. This is the binding's own mark beside it: the record of calls
+// The library keeps its context in thread-local storage. The binding has a thread-local mark, too: the record of calls
 // that the running thread owns.
 static _Thread_local const struct call *owned;
 

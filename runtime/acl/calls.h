@@ -1,5 +1,5 @@
-// One function for each function of the library, because Go cannot call through a C pointer. The first argument is the
-// record of the calling thread; the result is the library's code, or one of the binding's.
+// A function for each function of the library, because Go cannot call through a C pointer. The first argument is the
+// record of the calling thread; the result is the library's code, or a code of the binding.
 #ifndef KVFERRY_ACL_CALLS_H
 #define KVFERRY_ACL_CALLS_H
 

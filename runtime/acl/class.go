@@ -2,18 +2,18 @@ package acl
 
 import "fmt"
 
-// A Class says what a failure means for the caller. It is an error itself, so that errors.Is(err, acl.OutOfMemory)
-// tests for it.
+// A Class says what a failure means for the caller. A Class is an error itself, so that errors.Is(err, acl.OutOfMemory)
+// works.
 type Class int
 
 const (
-	// Bug is a broken rule of the caller: no action of a peer, a device or a user should cause it.
+	// Bug is a broken rule of the caller. No action of a peer, a device or a user should cause a Bug.
 	Bug Class = iota + 1
-	// Config means that the machine cannot work as it is set up. It occurs at the start of the program.
+	// Config means that the machine's setup does not work. This class occurs when the program starts.
 	Config
-	// OutOfMemory: no device memory or no pinned host memory is left. Backpressure handles it.
+	// OutOfMemory: no device memory or no pinned host memory is left. Apply backpressure.
 	OutOfMemory
-	// Exhausted: no streams, events, or room in a stream are left. Backpressure handles it.
+	// Exhausted: no streams, events, or room in a stream are left. Apply backpressure.
 	Exhausted
 	// Timeout: a wait ended before the work did. Nothing is settled: the pages are still in use.
 	Timeout
@@ -21,20 +21,20 @@ const (
 	Cancelled
 	// Link: a connection or copy engine failed. Everything that runs over this link ends.
 	Link
-	// Device: the context failed. Destroy it with all its streams.
+	// Device: the context failed. Destroy the context with all streams.
 	Device
-	// DeviceLost: the whole device or its data is lost. Everything of its rank ends.
+	// DeviceLost: the whole device or its data is lost. Everything of the rank ends.
 	DeviceLost
-	// Foreign: the engine's own kernels failed in a context that is shared with it.
-	Foreign
-	// Unsupported: this library or chip cannot do it. Use the fallback.
+	// EngineFailure: the engine's own kernels failed in a context that kvferry shares with the engine.
+	EngineFailure
+	// Unsupported: this library or chip lacks the function. Use the fallback.
 	Unsupported
 )
 
 var classNames = map[Class]string{
 	Bug: "bug", Config: "configuration", OutOfMemory: "out of memory", Exhausted: "resource exhausted",
 	Timeout: "timeout", Cancelled: "cancelled", Link: "link failure", Device: "device failure",
-	DeviceLost: "device lost", Foreign: "foreign failure", Unsupported: "unsupported",
+	DeviceLost: "device lost", EngineFailure: "foreign failure", Unsupported: "unsupported",
 }
 
 func (c Class) Error() string {
@@ -44,10 +44,10 @@ func (c Class) Error() string {
 	return fmt.Sprintf("class %d", int(c))
 }
 
-// Class returns the class of a code. A code that the table does not have is classified by its group of digits.
+// Class returns the class of a code. A code that the table does not have is classified by the first digits.
 func (c Code) Class() Class {
-	if known, ok := codes[c]; ok {
-		return known.class
+	if info, ok := codes[c]; ok {
+		return info.class
 	}
 	switch {
 	case c >= 500000 && c < 600000:

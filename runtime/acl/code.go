@@ -6,20 +6,20 @@ import "fmt"
 // Class.
 type Code int32
 
-// The codes that the binding itself decides by; all others are handled by class.
+// The codes that the binding itself decides by; every further code is handled by class.
 const (
 	success          Code = 0
 	repeatInitialize Code = 100002
 	compilingStub    Code = 100039
 )
 
-type known struct {
+type codeInfo struct {
 	name  string // without ACL_ERROR_
 	class Class
 }
 
-// codes holds the codes of AscendCL's headers that matter here. Success and "already initialised" are not among them.
-var codes = map[Code]known{
+// codes holds the codes of AscendCL's headers that matter here. Success is not an entry.
+var codes = map[Code]codeInfo{
 	100000: {"INVALID_PARAM", Bug},
 	100001: {"UNINITIALIZE", Bug},
 	100002: {"REPEAT_INITIALIZE", Bug},
@@ -69,8 +69,8 @@ var codes = map[Code]known{
 	507010: {"RT_LOST_HEARTBEAT", DeviceLost},
 	507012: {"RT_REPORT_TIMEOUT", Device},
 	507013: {"RT_SYS_DMA", Link},
-	507014: {"RT_AICORE_TIMEOUT", Foreign},
-	507015: {"RT_AICORE_EXCEPTION", Foreign},
+	507014: {"RT_AICORE_TIMEOUT", EngineFailure},
+	507015: {"RT_AICORE_EXCEPTION", EngineFailure},
 	507017: {"RT_AICPU_TIMEOUT", Link},
 	507018: {"RT_AICPU_EXCEPTION", Link},
 	507022: {"RT_IPC_ERROR", Link},
@@ -100,8 +100,8 @@ func (c Code) String() string {
 	if c == success {
 		return "ACL_SUCCESS"
 	}
-	if known, ok := codes[c]; ok {
-		return "ACL_ERROR_" + known.name
+	if info, ok := codes[c]; ok {
+		return "ACL_ERROR_" + info.name
 	}
 	return fmt.Sprintf("aclError %d", int32(c))
 }

@@ -15,23 +15,25 @@ import (
 type completion struct {
 	event    C.acl_handle
 	reusable bool
-	done     func(error)
+	onDone   func(error)
 }
 
-// Notify calls done once everything that is in the stream now has ended. A nil error means that the work is settled and
-// its memory is free again. Otherwise it is not: after Cancelled and the classes of failure the memory may still be
-// touched. done is called exactly once, in the order of the calls of Notify, from the thread that waits for the stream.
-// It must not block and must not call Do. Notify has no deadline: a caller that has one aborts the stream.
+// Notify calls done once everything that is in the stream now has ended. A nil error means that the work is settled
+// (rule M4 in docs/safety.md): nothing touches the memory any more. After any error, such as Cancelled or a failure,
+// the device may still touch the memory. The callback runs exactly once, in the order of the calls of Notify, on the
+// thread that waits for the stream. The callback must not block and must not call Do. Notify has no deadline; a caller
+// that needs a deadline aborts the stream.
 //
-// ErrBusy: CompletionsMax are outstanding. After any error of Notify itself, done is not called.
+// The error is ErrBusy while CompletionsMax completions are outstanding. After any error of Notify itself, done is not
+// called.
 func (s *Stream) Notify(t *Thread, done func(error)) error {
-	if err := s.Usable(t); err != nil {
+	if err := s.CheckUsable(t); err != nil {
 		return err
 	}
 	if n := s.outstanding.Load(); n >= int64(s.completionsMax) {
 		return fmt.Errorf("%w: %d completions of the stream are outstanding", ErrBusy, n)
 	}
-	if s.waited == nil {
+	if s.waiterDone == nil {
 		if err := s.startWaiter(); err != nil {
 			return err
 		}
@@ -40,67 +42,68 @@ func (s *Stream) Notify(t *Thread, done func(error)) error {
 	if err != nil {
 		return err
 	}
-	// recorded before it is queried: an event of the newer style looks complete until then
+	// Record before the first query: an event of the newer style looks complete until then.
 	if code := C.call_record_event(t.call, event, s.handle); code != 0 {
-		err := t.answer(code, "aclrtRecordEvent", "event=%#x stream=%#x", event, s.handle)
-		t.ctx.spares.give(t, event, false)
+		err := t.callError(code, "aclrtRecordEvent", "event=%#x stream=%#x", event, s.handle)
+		t.ctx.spareEvents.returnEvent(t, event, false)
 		return err
 	}
 	s.outstanding.Add(1)
-	s.completions <- completion{event: event, reusable: reusable, done: done} // never blocks, by the bound above
+	s.completions <- completion{event: event, reusable: reusable, onDone: done} // never blocks, by the bound above
 	return nil
 }
 
-// completionEvent returns a spare event or makes one. Its kind does not use the device's own events, of which there are
-// few; no other stream waits for it.
+// completionEvent returns a spare event, or creates an event. The flags do not request one of the few events of the
+// device itself, which only a stream that waits for another stream needs.
 func (t *Thread) completionEvent() (event C.acl_handle, reusable bool, err error) {
-	if event, ok := t.ctx.spares.take(); ok {
+	if event, ok := t.ctx.spareEvents.takeEvent(); ok {
 		return event, true, nil
 	}
 	return t.createEvent(C.ACL_EVENT_CAPTURE_PROGRESS)
 }
 
-// startWaiter starts the thread that waits for the stream's completions. Each stream has its own, so that completions
-// of one stream arrive in order and are not delayed by another stream.
+// startWaiter starts the thread that waits for the stream's completions. Each stream has a waiter, so that completions
+// of a stream arrive in order and no second stream delays them.
 func (s *Stream) startWaiter() error {
 	started := make(chan error)
-	waited := make(chan struct{})
+	waiterDone := make(chan struct{})
 	s.ctx.waiters.Go(func() {
-		defer close(waited)
+		defer close(waiterDone)
 		t := bindThread(s.ctx.lib, s.ctx)
-		defer t.unbind()
-		if err := t.enter(s.ctx.handle); err != nil {
+		defer t.unbindThread()
+		if err := t.enterContext(s.ctx.handle); err != nil {
 			started <- err
 			return
 		}
 		started <- nil
-		s.deliver(t)
+		s.deliverCompletions(t)
 	})
 	if err := <-started; err != nil {
-		<-waited
+		<-waiterDone
 		return err
 	}
-	s.waited = waited
+	s.waiterDone = waiterDone
 	return nil
 }
 
-// deliver settles one completion after another, until the stream is closed or the context abandoned.
-func (s *Stream) deliver(t *Thread) {
+// deliverCompletions waits for the stream's completions in order, until the stream is closed or the context is
+// abandoned.
+func (s *Stream) deliverCompletions(t *Thread) {
 	for {
 		select {
 		case c, open := <-s.completions:
 			if !open {
 				return
 			}
-			s.settle(t, c)
-		case <-s.ctx.leaving:
+			s.finishCompletion(t, c)
+		case <-s.ctx.releasing:
 			for {
 				select {
 				case c, open := <-s.completions:
 					if !open {
 						return
 					}
-					s.settle(t, c)
+					s.finishCompletion(t, c)
 				default:
 					return
 				}
@@ -109,33 +112,33 @@ func (s *Stream) deliver(t *Thread) {
 	}
 }
 
-func (s *Stream) settle(t *Thread, c completion) {
-	err := s.await(t, c.event)
-	s.ctx.spares.give(t, c.event, c.reusable && err == nil)
+func (s *Stream) finishCompletion(t *Thread, c completion) {
+	err := s.awaitEvent(t, c.event)
+	s.ctx.spareEvents.returnEvent(t, c.event, c.reusable && err == nil)
 	s.outstanding.Add(-1)
-	c.done(err)
+	c.onDone(err)
 }
 
-// slice is the longest single wait inside the library. It bounds how late the waiter notices that the stream was
-// aborted or has failed, or that the context was abandoned.
-const slice = 20 * time.Millisecond
+// waitSlice is the longest single wait inside the library, and so bounds how late the waiter notices that the stream
+// was aborted or has failed, or that the context was abandoned.
+const waitSlice = 20 * time.Millisecond
 
-// await waits until the event is complete and checks that the stream has not failed.
+// awaitEvent waits until the event is complete and checks that the stream has not failed.
 //
-// A complete event is not enough: the stream continues after a failed task, so the event behind it is reached as well.
-// The error may belong to a later task, which errs on the safe side.
-func (s *Stream) await(t *Thread, event C.acl_handle) error {
-	wait := pause{}
+// A complete event is not enough: the stream continues after a failed task, and reaches the event all the same. The
+// error of the stream may belong to a later task; then a settled completion is reported as failed, which is safe.
+func (s *Stream) awaitEvent(t *Thread, event C.acl_handle) error {
+	backoff := pollBackoff{}
 	for {
-		if err := s.givenUp(); err != nil {
+		if err := s.cancelCause(); err != nil {
 			return err
 		}
-		complete, err := wait.once(t, event)
+		complete, err := backoff.waitOnce(t, event)
 		if err == nil {
-			err = s.failure(t)
+			err = s.queryFailure(t)
 		}
-		if given := s.givenUp(); given != nil {
-			return given
+		if cause := s.cancelCause(); cause != nil {
+			return cause
 		}
 		if err != nil || complete {
 			return err
@@ -143,12 +146,12 @@ func (s *Stream) await(t *Thread, event C.acl_handle) error {
 	}
 }
 
-func (s *Stream) givenUp() error {
+func (s *Stream) cancelCause() error {
 	if s.aborted.Load() {
 		return fmt.Errorf("%w: the stream was aborted", Cancelled)
 	}
 	select {
-	case <-s.ctx.leaving:
+	case <-s.ctx.releasing:
 		return fmt.Errorf("%w: the context of device %d was abandoned", Cancelled, s.ctx.device)
 	default:
 		return nil
@@ -161,18 +164,18 @@ const (
 	pauseMax = 5 * time.Millisecond
 )
 
-// A pause is the time until the next query: an eighth of the time waited so far. So an end is noticed at most an eighth
-// late, and long waits cost no noticeable part of a core.
-type pause struct {
-	waited time.Duration
-	polls  bool // the library cannot wait
+// A pollBackoff is the time until the next query: an eighth of the time waited so far. So an end is noticed at most an
+// eighth late, and long waits cost no noticeable part of a core.
+type pollBackoff struct {
+	waited   time.Duration
+	mustPoll bool // the library cannot wait
 }
 
-// once waits for the event for a while, and reports whether it is complete.
-func (p *pause) once(t *Thread, event C.acl_handle) (bool, error) {
-	if !p.polls {
-		ms := C.int32_t(slice / time.Millisecond)
-		err := t.answer(C.call_synchronize_event(t.call, event, ms), "aclrtSynchronizeEventWithTimeout", "event=%#x ms=%d",
+// waitOnce waits for the event for a while, and reports whether the event is complete.
+func (p *pollBackoff) waitOnce(t *Thread, event C.acl_handle) (bool, error) {
+	if !p.mustPoll {
+		ms := C.int32_t(waitSlice / time.Millisecond)
+		err := t.callError(C.call_synchronize_event(t.call, event, ms), "aclrtSynchronizeEventWithTimeout", "event=%#x ms=%d",
 			event, ms)
 		switch {
 		case err == nil:
@@ -182,10 +185,10 @@ func (p *pause) once(t *Thread, event C.acl_handle) (bool, error) {
 		case !errors.Is(err, Unsupported):
 			return false, err
 		}
-		p.polls = true
+		p.mustPoll = true
 	}
 	var status C.int
-	err := t.answer(C.call_query_event(t.call, event, &status), "aclrtQueryEventStatus", "event=%#x", event)
+	err := t.callError(C.call_query_event(t.call, event, &status), "aclrtQueryEventStatus", "event=%#x", event)
 	if err != nil || status == C.ACL_EVENT_COMPLETE {
 		return err == nil, err
 	}

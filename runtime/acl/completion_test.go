@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Ways of an old library: without waiting for events with a timeout the binding asks, without asking a
-// stream it synchronises, without events of the newer style it makes new ones.
-var generations = [][]string{
+// olderLibraries lists the functions that old libraries lack. Without a wait for events with a timeout the binding
+// polls, without a query of streams it synchronizes, and without events of the newer style it creates new events.
+var olderLibraries = [][]string{
 	nil,
 	{"aclrtSynchronizeEventWithTimeout"},
 	{"aclrtStreamQuery"},
@@ -19,15 +19,15 @@ var generations = [][]string{
 	{"aclrtSynchronizeEventWithTimeout", "aclrtStreamQuery", "aclrtCreateEventExWithFlag", "aclrtResetEvent"},
 }
 
-// Each completion comes once, in order, and not before the bytes of what stood before it.
+// Each completion arrives once, in order, and not before the bytes of the preceding copies.
 func TestCompletionsAreOrderedAndTrue(t *testing.T) {
-	for _, hidden := range generations {
+	for _, hidden := range olderLibraries {
 		t.Run(fmt.Sprint("without ", hidden), func(t *testing.T) {
 			r := newRig(t, hidden...)
-			c := r.context(ContextOptions{})
+			c := r.newContext(ContextOptions{})
 			const rounds, size = 40, 8192
-			s, m := stream(t, c, StreamOptions{CompletionsMax: rounds}), device(t, c, rounds*size)
-			h, back := host(t, c, rounds*size), host(t, c, rounds*size)
+			s, m := newStream(t, c, StreamOptions{CompletionsMax: rounds}), allocDevice(t, c, rounds*size)
+			h, back := allocHost(t, c, rounds*size), allocHost(t, c, rounds*size)
 			want := pattern(rounds*size, 7)
 			copy(h.Bytes(), want)
 			type told struct {
@@ -36,7 +36,7 @@ func TestCompletionsAreOrderedAndTrue(t *testing.T) {
 				true  bool
 			}
 			tells := make(chan told, 2*rounds)
-			do(t, c, func(t *Thread) error {
+			mustDo(t, c, func(t *Thread) error {
 				for i := range uint64(rounds) {
 					if err := s.Copy(t, m.Range(i*size, size), h.Range(i*size, size)); err != nil {
 						return err
@@ -58,8 +58,8 @@ func TestCompletionsAreOrderedAndTrue(t *testing.T) {
 					t.Fatalf("the %dth completion was %+v", i, got)
 				}
 			}
-			// A stream closes only when all have come, so that none can come twice unseen.
-			do(t, c, s.Close)
+			// A stream closes only when all completions have arrived, so that a repeated completion would be seen.
+			mustDo(t, c, s.Close)
 			if len(tells) != 0 {
 				t.Errorf("%d completions too many", len(tells))
 			}
@@ -69,12 +69,12 @@ func TestCompletionsAreOrderedAndTrue(t *testing.T) {
 
 func TestCompletionsAreBounded(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
-	s, m, h := stream(t, c, StreamOptions{CompletionsMax: 2}), device(t, c, 64), host(t, c, 64)
-	r.fault("done:of=copy,hang=1")
+	c := r.newContext(ContextOptions{})
+	s, m, h := newStream(t, c, StreamOptions{CompletionsMax: 2}), allocDevice(t, c, 64), allocHost(t, c, 64)
+	r.addFaults("done:of=copy,hang=1")
 	outcomes := make(chan error, 4)
-	do(t, c, func(thread *Thread) error {
-		if err := s.Copy(thread, m.All(), h.All()); err != nil {
+	mustDo(t, c, func(thread *Thread) error {
+		if err := s.Copy(thread, m.FullRange(), h.FullRange()); err != nil {
 			return err
 		}
 		for i, want := range []error{nil, nil, ErrBusy} {
@@ -89,7 +89,7 @@ func TestCompletionsAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	do(t, c, s.Close)
+	mustDo(t, c, s.Close)
 	if len(outcomes) != 0 {
 		t.Errorf("%d outcomes of what was refused", len(outcomes))
 	}
@@ -99,36 +99,37 @@ func TestCompletionsAreBounded(t *testing.T) {
 	}
 }
 
-// The mark behind a failed task is reached all the same; the completion must not say that memory is settled.
+// The stream reaches the event behind a failed task all the same; the completion must not report that memory is
+// settled.
 func TestCompletionBehindAFailureIsNotBelieved(t *testing.T) {
-	for _, hidden := range generations {
+	for _, hidden := range olderLibraries {
 		t.Run(fmt.Sprint("without ", hidden), func(t *testing.T) {
 			r := newRig(t, hidden...)
-			c := r.context(ContextOptions{})
-			s, m, h := stream(t, c, StreamOptions{}), device(t, c, 1<<20), host(t, c, 1<<20)
-			if err := settled(t, c, s); err != nil {
+			c := r.newContext(ContextOptions{})
+			s, m, h := newStream(t, c, StreamOptions{}), allocDevice(t, c, 1<<20), allocHost(t, c, 1<<20)
+			if err := awaitSettled(t, c, s); err != nil {
 				t.Fatal(err)
 			}
-			r.fault("done:of=copy,fail=1,code=507056")
-			do(t, c, func(t *Thread) error { return s.Copy(t, m.All(), h.All()) })
-			if failed := wantClass(t, settled(t, c, s), Link); failed == nil || failed.Code != 507056 {
+			r.addFaults("done:of=copy,fail=1,code=507056")
+			mustDo(t, c, func(t *Thread) error { return s.Copy(t, m.FullRange(), h.FullRange()) })
+			if failed := wantClass(t, awaitSettled(t, c, s), Link); failed == nil || failed.Code != 507056 {
 				t.Errorf("got %v", failed)
 			}
 		})
 	}
 }
 
-// Completions reuse their events: thousands of them leave as many events as were outstanding at once.
+// Completions reuse events: after many completions there are only as many events as were outstanding at once.
 func TestCompletionsReuseEvents(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
-	s := stream(t, c, StreamOptions{})
+	c := r.newContext(ContextOptions{})
+	s := newStream(t, c, StreamOptions{})
 	for range 500 {
-		if err := settled(t, c, s); err != nil {
+		if err := awaitSettled(t, c, s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if made := r.stats()["calls.aclrtCreateEventExWithFlag"]; made != 1 {
+	if made := r.readStats()["calls.aclrtCreateEventExWithFlag"]; made != 1 {
 		t.Errorf("%d events for 500 completions, one at a time", made)
 	}
 }

@@ -16,7 +16,7 @@ func TestCloseCountsWhatIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	var left []interface{ Close(*Thread) error }
-	do(t, c, func(t *Thread) error {
+	mustDo(t, c, func(t *Thread) error {
 		s, err := t.NewStream(StreamOptions{})
 		if err != nil {
 			return err
@@ -43,8 +43,8 @@ func TestCloseCountsWhatIsLeft(t *testing.T) {
 		if err := r.lib.Close(); !errors.Is(err, ErrBusy) {
 			t.Errorf("closing the library under a context: %v", err)
 		}
-		do(t, c, left[0].Close)
-		do(t, c, left[0].Close) // a second time does nothing
+		mustDo(t, c, left[0].Close)
+		mustDo(t, c, left[0].Close) // a second time does nothing
 		left = left[1:]
 	}
 	for range 2 {
@@ -57,7 +57,7 @@ func TestCloseCountsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// The context of a lost device cannot be emptied: everything answers that the device is lost.
+// The objects of a lost device cannot be closed: every call reports that the device is lost.
 func TestAbandonALostDevice(t *testing.T) {
 	r := newRig(t)
 	c, err := r.lib.NewContext(ContextOptions{Device: 2})
@@ -65,9 +65,9 @@ func TestAbandonALostDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcome := make(chan error, 1)
-	r.fault("done:of=copy,hang=1")
+	r.addFaults("done:of=copy,hang=1")
 	var s *Stream
-	do(t, c, func(t *Thread) error {
+	mustDo(t, c, func(t *Thread) error {
 		if s, err = t.NewStream(StreamOptions{}); err != nil {
 			return err
 		}
@@ -79,12 +79,12 @@ func TestAbandonALostDevice(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := s.Copy(t, m.All(), h.All()); err != nil {
+		if err := s.Copy(t, m.FullRange(), h.FullRange()); err != nil {
 			return err
 		}
 		return s.Notify(t, func(err error) { outcome <- err })
 	})
-	r.control("faults device:lost=2")
+	r.runCommand("faults device:lost=2")
 	if err := <-outcome; !errors.Is(err, DeviceLost) {
 		t.Errorf("the completion ended with %v", err)
 	}
@@ -97,20 +97,20 @@ func TestAbandonALostDevice(t *testing.T) {
 	if err := c.Abandon(); !errors.Is(err, DeviceLost) {
 		t.Errorf("abandoning it: %v", err)
 	}
-	r.left = r.control("leaks") // what is on a lost device is lost
+	r.left = r.runCommand("leaks") // what is on a lost device is lost
 }
 
-// Completions that nobody can wait for any more end all the same, each once.
+// Completions of an abandoned context end, each exactly once.
 func TestAbandonEndsCompletions(t *testing.T) {
 	r := newRig(t)
 	c, err := r.lib.NewContext(ContextOptions{Primary: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.fault("done:of=copy,hang=1")
+	r.addFaults("done:of=copy,hang=1")
 	const outstanding = 5
 	outcomes := make(chan error, 2*outstanding)
-	do(t, c, func(t *Thread) error {
+	mustDo(t, c, func(t *Thread) error {
 		s, err := t.NewStream(StreamOptions{})
 		if err != nil {
 			return err
@@ -124,7 +124,7 @@ func TestAbandonEndsCompletions(t *testing.T) {
 			return err
 		}
 		for range outstanding {
-			if err := s.Copy(t, m.All(), h.All()); err != nil {
+			if err := s.Copy(t, m.FullRange(), h.FullRange()); err != nil {
 				return err
 			}
 			if err := s.Notify(t, func(err error) { outcomes <- err }); err != nil {
@@ -151,11 +151,11 @@ func TestContextOptions(t *testing.T) {
 	if _, err := r.lib.NewContext(ContextOptions{CloseTimeout: -time.Second}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a negative timeout: %v", err)
 	}
-	c := r.context(ContextOptions{Device: 1, Primary: true})
+	c := r.newContext(ContextOptions{Device: 1, Primary: true})
 	if c.Device() != 1 {
 		t.Errorf("device %d", c.Device())
 	}
-	// A failure that stops all streams of the context would stop the engine's.
+	// A failure that stops all streams of a primary context would stop the engine's streams.
 	err := c.Do(func(t *Thread) error { _, err := t.NewStream(StreamOptions{StopOnFailure: true}); return err })
 	if !errors.Is(err, ErrInvalid) {
 		t.Errorf("StopOnFailure in a primary context: %v", err)
@@ -164,17 +164,17 @@ func TestContextOptions(t *testing.T) {
 
 func TestOtherContextsThingsAreRefused(t *testing.T) {
 	r := newRig(t)
-	mine, other := r.context(ContextOptions{}), r.context(ContextOptions{Device: 1})
-	s, h, m := stream(t, other, StreamOptions{}), host(t, mine, 64), device(t, other, 64)
-	own := stream(t, mine, StreamOptions{})
-	e := made(t, other, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
-	do(t, mine, func(thread *Thread) error {
+	mine, other := r.newContext(ContextOptions{}), r.newContext(ContextOptions{Device: 1})
+	s, h, m := newStream(t, other, StreamOptions{}), allocHost(t, mine, 64), allocDevice(t, other, 64)
+	own := newStream(t, mine, StreamOptions{})
+	e := mustMake(t, other, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
+	mustDo(t, mine, func(thread *Thread) error {
 		for name, err := range map[string]error{
-			"stream": s.Record(thread, e), "close of a stream": s.Close(thread), "abort": s.Abort(thread),
-			"event": own.Record(thread, e), "close of an event": e.Close(thread), "memory": own.Copy(thread, m.All(), h.All()),
+			"stream": s.RecordEvent(thread, e), "close of a stream": s.Close(thread), "abort": s.Abort(thread),
+			"event": own.RecordEvent(thread, e), "close of an event": e.Close(thread), "memory": own.Copy(thread, m.FullRange(), h.FullRange()),
 			"close of memory": m.Close(thread),
 		} {
-			if !errors.Is(err, ErrForeign) {
+			if !errors.Is(err, ErrWrongContext) {
 				t.Errorf("%s: %v, want ErrForeign", name, err)
 			}
 		}

@@ -8,23 +8,23 @@ import (
 	"testing"
 )
 
-// Sizes around what copy engines, caches and pages like.
+// sizes are around the boundaries of copy engines, cache lines and pages.
 var sizes = []uint64{0, 1, 63, 64, 65, 4095, 4096, 4097, 2<<20 - 1, 2 << 20, 2<<20 + 1}
 
 func TestCopiesOfAllDirectionsAndSizes(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
-	s, h, back := stream(t, c, StreamOptions{}), host(t, c, 4<<20), host(t, c, 4<<20)
-	a, b := device(t, c, 4<<20), device(t, c, 4<<20)
+	c := r.newContext(ContextOptions{})
+	s, h, back := newStream(t, c, StreamOptions{}), allocHost(t, c, 4<<20), allocHost(t, c, 4<<20)
+	a, b := allocDevice(t, c, 4<<20), allocDevice(t, c, 4<<20)
 	for _, size := range sizes {
 		want := pattern(int(size), byte(size))
 		copy(h.Bytes()[5:], want)
 		clear(back.Bytes())
-		do(t, c, func(t *Thread) error {
+		mustDo(t, c, func(t *Thread) error {
 			return errors.Join(s.Copy(t, a.Range(3, size), h.Range(5, size)), s.Copy(t, b.Range(7, size), a.Range(3, size)),
 				s.Copy(t, back.Range(1, size), b.Range(7, size)))
 		})
-		if err := settled(t, c, s); err != nil {
+		if err := awaitSettled(t, c, s); err != nil {
 			t.Fatal(err)
 		}
 		wantBytes(t, back.Bytes()[1:1+size], want, fmt.Sprintf("%d bytes", size))
@@ -32,16 +32,16 @@ func TestCopiesOfAllDirectionsAndSizes(t *testing.T) {
 			t.Errorf("%d bytes: more was written", size)
 		}
 		got := make([]byte, size)
-		do(t, c, func(t *Thread) error {
+		mustDo(t, c, func(t *Thread) error {
 			return errors.Join(t.Upload(a.Range(3, size), want), t.Download(got, a.Range(3, size)))
 		})
 		wantBytes(t, got, want, fmt.Sprintf("%d bytes up and down", size))
 	}
-	do(t, c, func(t *Thread) error {
+	mustDo(t, c, func(t *Thread) error {
 		return errors.Join(s.Fill(t, a.Range(10, 100), 0xa5), s.Fill(t, a.Range(10, 0), 1), s.Synchronize(t, longEnough))
 	})
 	got := make([]byte, 100)
-	do(t, c, func(t *Thread) error { return t.Download(got, a.Range(10, 100)) })
+	mustDo(t, c, func(t *Thread) error { return t.Download(got, a.Range(10, 100)) })
 	for i, v := range got {
 		if v != 0xa5 {
 			t.Fatalf("byte %d of the fill is %#x", i, v)
@@ -49,19 +49,19 @@ func TestCopiesOfAllDirectionsAndSizes(t *testing.T) {
 	}
 }
 
-// More copies than one call takes, empty ones among them, with the batched call and without.
+// More copies than a call takes, some of them empty, with the batched call and without.
 func TestCopyAll(t *testing.T) {
 	for _, hidden := range [][]string{nil, {"aclrtMemcpyBatchAsync"}} {
 		t.Run(fmt.Sprint("without ", hidden), func(t *testing.T) {
 			r := newRig(t, hidden...)
-			c := r.context(ContextOptions{})
+			c := r.newContext(ContextOptions{})
 			const n, page = BatchMax + 10, 256
-			s, m, h, back := stream(t, c, StreamOptions{}), device(t, c, n*page), host(t, c, n*page), host(t, c, n*page)
+			s, m, h, back := newStream(t, c, StreamOptions{}), allocDevice(t, c, n*page), allocHost(t, c, n*page), allocHost(t, c, n*page)
 			want := pattern(n*page, 2)
 			copy(h.Bytes(), want)
 			in, out := make([]Copy, n), make([]Copy, n)
 			for i := range in {
-				// Pages change places on their way, so that one copy of all would not do.
+				// Pages change places, so that a single copy of everything would not give the right result.
 				there, size := uint64(n-1-i)*page, uint64(page)
 				if i%100 == 3 {
 					size = 0
@@ -71,14 +71,14 @@ func TestCopyAll(t *testing.T) {
 				out[i] = Copy{back.Range(uint64(i)*page, size), m.Range(there, size)}
 			}
 			clear(back.Bytes())
-			do(t, c, func(t *Thread) error {
+			mustDo(t, c, func(t *Thread) error {
 				return errors.Join(s.CopyAll(t, nil), s.CopyAll(t, in), s.CopyAll(t, out), s.CopyAll(t, in[3:4]))
 			})
-			if err := settled(t, c, s); err != nil {
+			if err := awaitSettled(t, c, s); err != nil {
 				t.Fatal(err)
 			}
 			wantBytes(t, back.Bytes(), want, "what came back")
-			if stats := r.stats(); hidden == nil &&
+			if stats := r.readStats(); hidden == nil &&
 				(stats["calls.aclrtMemcpyBatchAsync"] != 4 || stats["calls.aclrtMemcpyAsync"] != 0) {
 				t.Errorf("%d batched calls and %d single ones, want 4 and 0", stats["calls.aclrtMemcpyBatchAsync"],
 					stats["calls.aclrtMemcpyAsync"])
@@ -91,24 +91,25 @@ func TestCopyAll(t *testing.T) {
 	}
 }
 
-// A symbol that is there may still answer that the chip cannot: the same fallback, and it is asked once.
+// The function exists but reports that the chip does not support it: the fallback is the same, and the function is
+// called only once.
 func TestCopyAllOnAChipWithoutBatches(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
-	s, m, h := stream(t, c, StreamOptions{}), device(t, c, 128), host(t, c, 128)
-	other := device(t, c, 128)
-	r.fault("call:sym=aclrtMemcpyBatchAsync,nth=*,code=207000")
+	c := r.newContext(ContextOptions{})
+	s, m, h := newStream(t, c, StreamOptions{}), allocDevice(t, c, 128), allocHost(t, c, 128)
+	other := allocDevice(t, c, 128)
+	r.addFaults("call:sym=aclrtMemcpyBatchAsync,nth=*,code=207000")
 	copies := []Copy{{m.Range(0, 64), h.Range(64, 64)}, {m.Range(64, 64), h.Range(0, 64)}}
 	onDevice := []Copy{{other.Range(0, 64), m.Range(0, 64)}, {other.Range(64, 64), m.Range(64, 64)}}
 	want := pattern(128, 1)
 	copy(h.Bytes(), want)
-	do(t, c, func(t *Thread) error {
+	mustDo(t, c, func(t *Thread) error {
 		return errors.Join(s.CopyAll(t, copies), s.CopyAll(t, copies), s.CopyAll(t, onDevice), s.Synchronize(t, longEnough))
 	})
 	got := make([]byte, 128)
-	do(t, c, func(t *Thread) error { return t.Download(got, other.All()) })
+	mustDo(t, c, func(t *Thread) error { return t.Download(got, other.FullRange()) })
 	wantBytes(t, got, append(want[64:128:128], want[:64]...), "the pages")
-	if stats := r.stats(); stats["calls.aclrtMemcpyBatchAsync"] != 1 {
+	if stats := r.readStats(); stats["calls.aclrtMemcpyBatchAsync"] != 1 {
 		t.Errorf("asked %d times for what the chip cannot do", stats["calls.aclrtMemcpyBatchAsync"])
 	}
 }

@@ -1,13 +1,13 @@
 // Package acl is a Go binding of AscendCL, the runtime of Huawei's NPUs: devices, streams, events, memory and copies.
-// It declares the C interface itself and loads the vendor's library while the program runs. So it builds everywhere,
-// links to nothing, and names the functions that a machine's library lacks. In a build without cgo, Open returns an
-// error and nothing else can be used.
+// The package declares the C interface itself and loads the vendor's library while the program runs. So the program
+// builds everywhere, links to nothing, and can name the functions that a machine's library lacks. In a build without
+// cgo, Open returns an error and nothing else can be used.
 //
 // # Threads
 //
-// AscendCL keeps the current context in thread-local storage. A call from a thread without one fails, and a goroutine
-// moves between threads. So each Context has one operating-system thread, and whatever needs a context is a method of a
-// Thread or takes one. Context.Do lends the Thread to one function:
+// AscendCL keeps the current context in thread-local storage. A call from a thread without a context fails, and a
+// goroutine moves between threads. So each Context has an operating-system thread, and every function that needs a
+// context is a method of Thread or has a Thread as a parameter. Context.Do passes the Thread to a function:
 //
 //	err := ctx.Do(func(t *acl.Thread) error {
 //		if err := stream.CopyAll(t, copies); err != nil {
@@ -16,24 +16,24 @@
 //		return stream.Notify(t, func(err error) { mailbox.Post(settled{err}) })
 //	})
 //
-// Switching to another thread costs more than a call of the library, so put everything that belongs together into one
-// Do. A Thread that is used outside of its Do is refused before the library is called. Methods without a Thread may be
-// called from anywhere.
+// Switching to another thread costs more than a call of the library, so put everything that belongs together into a
+// single Do. A Thread that is used outside of the function that received it is refused before the library is called.
+// Methods without a Thread may be called from anywhere.
 //
 // # Completion
 //
 // A call that puts work into a stream only queues it. Stream.Notify reports when the work has ended. Each stream has a
-// thread that waits for that inside the library, or polls with growing pauses if the library cannot wait; neither
-// spins. Only a nil result means that memory is settled (nothing touches it any more). After Timeout, Cancelled and all
-// failures it is still in use: see each class.
+// thread that waits inside the library, or polls with growing pauses if the library cannot wait; neither spins. Only a
+// nil result means that memory is settled (nothing touches it any more). After Timeout, Cancelled and all failures the
+// memory is still in use: see each class.
 //
 // # Ownership
 //
 // The caller that makes a context, stream, event or memory closes it, children first: closing the parent fails with
 // ErrBusy and says what is left. After a Close that fails, the object is still open and can be closed again. Nothing is
-// closed by garbage collection. Go's memory is never registered; Upload and Download use it during the call. AscendCL
-// itself is never finalized, because the engine in the same process may be using it: Library.Close gives back the one
-// reference that Open took.
+// closed by garbage collection. Go's memory is never registered; Upload and Download use Go's memory during the call.
+// AscendCL itself is never finalized, because the engine in the same process may be using AscendCL: Library.Close gives
+// back the reference that Open took.
 //
 // # Errors
 //

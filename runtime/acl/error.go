@@ -47,11 +47,11 @@ var (
 	ErrClosed = errors.New("acl: closed")
 	// ErrBusy: something still uses the object to be closed, or a bounded queue is full.
 	ErrBusy = errors.New("acl: busy")
-	// ErrStray: a Thread was used outside of the function that it was lent to, or on another thread.
-	ErrStray = errors.New("acl: called from a thread that does not own the context")
-	// ErrForeign: a stream, event or memory of another context.
-	ErrForeign = errors.New("acl: belongs to another context")
-	// ErrRange: a range that is not within its memory, or lengths that differ.
+	// ErrWrongThread: a Thread was used after the function that received it had returned, or on another thread.
+	ErrWrongThread = errors.New("acl: called from a thread that does not own the context")
+	// ErrWrongContext: a stream, event or memory of another context.
+	ErrWrongContext = errors.New("acl: belongs to another context")
+	// ErrRange: a range that exceeds the memory, or lengths that differ.
 	ErrRange = errors.New("acl: outside the memory")
 	// ErrInvalid: an argument that no library accepts.
 	ErrInvalid = errors.New("acl: invalid argument")

@@ -30,7 +30,7 @@ func TestErrorText(t *testing.T) {
 			"acl: libascendcl.so has no aclrtStreamAbort: a newer CANN is needed for it",
 		},
 		{
-			&LoadError{Tried: []Attempt{{Library: "a.so", Reason: "no such file"},
+			&LoadError{Attempts: []Attempt{{Library: "a.so", Reason: "no such file"},
 				{Library: "b.so", Missing: []string{"aclInit", "aclrtFree"}}}},
 			"acl: no usable AscendCL library; tried a.so: no such file; tried b.so: it has no aclInit, aclrtFree; install " +
 				"CANN " +
@@ -43,14 +43,14 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-// Out of memory is asked for by its class, however deep the error is wrapped and whichever of its codes it is.
+// errors.Is finds the class of an error for each code, however deep the error is wrapped.
 func TestErrorIsItsClassOnly(t *testing.T) {
 	for code, class := range map[Code]Class{
 		207001: OutOfMemory, 207018: OutOfMemory, 200000: OutOfMemory, 300000: OutOfMemory,
 		507046: Timeout, 507047: Timeout, 107019: Timeout, 107023: Cancelled,
 		207000: Unsupported, 200001: Unsupported, 507002: Exhausted, 207007: Exhausted,
-		107002: Bug, 507056: Link, 507010: DeviceLost, 507015: Foreign, 507000: Device, 107001: Config,
-		// No table has these: by their group.
+		107002: Bug, 507056: Link, 507010: DeviceLost, 507015: EngineFailure, 507000: Device, 107001: Config,
+		// Codes that the table lacks are classified by group.
 		100999: Bug, 207999: Exhausted, 300099: OutOfMemory, 507999: Device, 999999: Device, -7: Device,
 	} {
 		err := fmt.Errorf("pool of 4 pages: %w", &Error{Code: code, Call: "aclrtMalloc"})

@@ -15,10 +15,10 @@ import (
 
 // EventOptions describes an event.
 type EventOptions struct {
-	Timing bool // it records the time, for Elapsed; such an event is slower
+	Timing bool // record the time, for Event.ElapsedSince; slower
 }
 
-// An Event marks a position in a stream for which other streams can wait. Its methods are for the thread of its
+// An Event marks a position in a stream for which other streams can wait. The methods are for the thread of the event's
 // context. To learn in the program when work ends, use Stream.Notify.
 type Event struct {
 	ctx      *Context
@@ -29,7 +29,7 @@ type Event struct {
 	closed   bool
 }
 
-// NewEvent makes an event. The caller closes it.
+// NewEvent makes an event, which the caller closes.
 func (t *Thread) NewEvent(o EventOptions) (*Event, error) {
 	e := &Event{ctx: t.ctx, flags: C.ACL_EVENT_SYNC | C.ACL_EVENT_CAPTURE_PROGRESS}
 	if o.Timing {
@@ -39,26 +39,26 @@ func (t *Thread) NewEvent(o EventOptions) (*Event, error) {
 	if e.handle, e.reusable, err = t.createEvent(e.flags); err != nil {
 		return nil, err
 	}
-	t.ctx.live.events++
+	t.ctx.open.events++
 	return e, nil
 }
 
 // createEvent makes an event of the newer style, which may be recorded repeatedly, or of the older style.
 func (t *Thread) createEvent(flags C.uint32_t) (event C.acl_handle, reusable bool, err error) {
-	err = t.answer(C.call_create_event_ex(t.call, flags, &event), "aclrtCreateEventExWithFlag", "flags=%#x", flags)
+	err = t.callError(C.call_create_event_ex(t.call, flags, &event), "aclrtCreateEventExWithFlag", "flags=%#x", flags)
 	if !errors.Is(err, Unsupported) {
 		return event, true, err
 	}
-	err = t.answer(C.call_create_event(t.call, &event), "aclrtCreateEvent", "")
+	err = t.callError(C.call_create_event(t.call, &event), "aclrtCreateEvent", "")
 	return event, false, err
 }
 
 func (t *Thread) destroyEvent(event C.acl_handle) error {
-	return t.answer(C.call_destroy_event(t.call, event), "aclrtDestroyEvent", "event=%#x", event)
+	return t.callError(C.call_destroy_event(t.call, event), "aclrtDestroyEvent", "event=%#x", event)
 }
 
-func (e *Event) usable(t *Thread) error {
-	if err := t.owns(e.ctx, "event"); err != nil {
+func (e *Event) checkUsable(t *Thread) error {
+	if err := t.checkOwner(e.ctx, "event"); err != nil {
 		return err
 	}
 	if e.closed {
@@ -67,46 +67,46 @@ func (e *Event) usable(t *Thread) error {
 	return nil
 }
 
-// Close destroys the event. It stays open if the library refuses. A second Close does nothing.
+// Close destroys the event. If the library refuses, the event stays open. A second Close does nothing.
 func (e *Event) Close(t *Thread) error {
 	if e.closed {
 		return nil
 	}
-	if err := t.owns(e.ctx, "event"); err != nil {
+	if err := t.checkOwner(e.ctx, "event"); err != nil {
 		return err
 	}
 	if err := t.destroyEvent(e.handle); err != nil {
 		return err
 	}
 	e.closed = true
-	t.ctx.live.events--
+	t.ctx.open.events--
 	return nil
 }
 
-// Record marks the position behind everything that is in the stream now, in place of an earlier mark.
-func (s *Stream) Record(t *Thread, e *Event) error {
-	if err := s.Usable(t); err != nil {
+// RecordEvent marks the position behind everything that is in the stream now, in place of an earlier mark.
+func (s *Stream) RecordEvent(t *Thread, e *Event) error {
+	if err := s.CheckUsable(t); err != nil {
 		return err
 	}
-	if err := e.usable(t); err != nil {
+	if err := e.checkUsable(t); err != nil {
 		return err
 	}
-	if err := e.rewind(t, s); err != nil {
+	if err := e.prepareRecord(t, s); err != nil {
 		return err
 	}
 	if code := C.call_record_event(t.call, e.handle, s.handle); code != 0 {
-		return t.answer(code, "aclrtRecordEvent", "event=%#x stream=%#x", e.handle, s.handle)
+		return t.callError(code, "aclrtRecordEvent", "event=%#x stream=%#x", e.handle, s.handle)
 	}
 	e.recorded = true
 	return nil
 }
 
-// rewind prepares an old-style event that was recorded before to be recorded again.
-func (e *Event) rewind(t *Thread, s *Stream) error {
+// prepareRecord prepares an old-style event that was recorded before to be recorded again.
+func (e *Event) prepareRecord(t *Thread, s *Stream) error {
 	if e.reusable || !e.recorded {
 		return nil
 	}
-	err := t.answer(C.call_reset_event(t.call, e.handle, s.handle), "aclrtResetEvent", "event=%#x stream=%#x", e.handle,
+	err := t.callError(C.call_reset_event(t.call, e.handle, s.handle), "aclrtResetEvent", "event=%#x stream=%#x", e.handle,
 		s.handle)
 	if !errors.Is(err, Unsupported) {
 		e.recorded = err != nil
@@ -123,22 +123,22 @@ func (e *Event) rewind(t *Thread, s *Stream) error {
 	return nil
 }
 
-// Wait makes everything that is put into the stream from now on wait, on the device, for the event's last mark.
-func (s *Stream) Wait(t *Thread, e *Event) error {
-	if err := s.Usable(t); err != nil {
+// WaitEvent makes everything that is put into the stream from now on wait, on the device, for the event's last mark.
+func (s *Stream) WaitEvent(t *Thread, e *Event) error {
+	if err := s.CheckUsable(t); err != nil {
 		return err
 	}
-	if err := e.marked(t); err != nil {
+	if err := e.checkRecorded(t); err != nil {
 		return err
 	}
 	if code := C.call_wait_event(t.call, s.handle, e.handle); code != 0 {
-		return t.answer(code, "aclrtStreamWaitEvent", "stream=%#x event=%#x", s.handle, e.handle)
+		return t.callError(code, "aclrtStreamWaitEvent", "stream=%#x event=%#x", s.handle, e.handle)
 	}
 	return nil
 }
 
-func (e *Event) marked(t *Thread) error {
-	if err := e.usable(t); err != nil {
+func (e *Event) checkRecorded(t *Thread) error {
+	if err := e.checkUsable(t); err != nil {
 		return err
 	}
 	if !e.recorded {
@@ -147,61 +147,62 @@ func (e *Event) marked(t *Thread) error {
 	return nil
 }
 
-// Complete reports whether everything before the event's last mark has ended.
-func (e *Event) Complete(t *Thread) (bool, error) {
-	if err := e.marked(t); err != nil {
+// IsComplete reports whether everything before the event's last mark has ended.
+func (e *Event) IsComplete(t *Thread) (bool, error) {
+	if err := e.checkRecorded(t); err != nil {
 		return false, err
 	}
 	var status C.int
-	err := t.answer(C.call_query_event(t.call, e.handle, &status), "aclrtQueryEventStatus", "event=%#x", e.handle)
+	err := t.callError(C.call_query_event(t.call, e.handle, &status), "aclrtQueryEventStatus", "event=%#x", e.handle)
 	return err == nil && status == C.ACL_EVENT_COMPLETE, err
 }
 
 // Synchronize blocks the context's thread until everything before the event's last mark has ended. After timeout, which
-// is at least a millisecond, it fails with Timeout, and nothing is settled.
+// is at least a millisecond, the error is Timeout, and nothing is settled.
 func (e *Event) Synchronize(t *Thread, timeout time.Duration) error {
-	if err := e.marked(t); err != nil {
+	if err := e.checkRecorded(t); err != nil {
 		return err
 	}
-	wait, err := milliseconds(timeout)
+	wait, err := roundToMilliseconds(timeout)
 	if err != nil {
 		return err
 	}
 	code := C.call_synchronize_event(t.call, e.handle, wait)
-	return t.answer(code, "aclrtSynchronizeEventWithTimeout", "event=%#x ms=%d", e.handle, wait)
+	return t.callError(code, "aclrtSynchronizeEventWithTimeout", "event=%#x ms=%d", e.handle, wait)
 }
 
-// Elapsed returns the time between the marks of two events made with Timing, in one stream that was synchronized since.
-func (e *Event) Elapsed(t *Thread, since *Event) (time.Duration, error) {
-	if err := errors.Join(e.marked(t), since.marked(t)); err != nil {
+// ElapsedSince returns the time between the marks of two events made with Timing, in one stream that was synchronized
+// since.
+func (e *Event) ElapsedSince(t *Thread, since *Event) (time.Duration, error) {
+	if err := errors.Join(e.checkRecorded(t), since.checkRecorded(t)); err != nil {
 		return 0, err
 	}
 	var ms C.float
-	err := t.answer(C.call_elapsed(t.call, since.handle, e.handle, &ms), "aclrtEventElapsedTime", "start=%#x end=%#x",
+	err := t.callError(C.call_elapsed(t.call, since.handle, e.handle, &ms), "aclrtEventElapsedTime", "start=%#x end=%#x",
 		since.handle, e.handle)
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
-// milliseconds rounds a wait up to what AscendCL accepts; zero and negative values mean something else there.
-func milliseconds(d time.Duration) (C.int32_t, error) {
+// roundToMilliseconds rounds a wait up to what AscendCL accepts; zero and negative values mean something else there.
+func roundToMilliseconds(d time.Duration) (C.int32_t, error) {
 	if d <= 0 {
 		return 0, fmt.Errorf("%w: the timeout is %v: give a positive one", ErrInvalid, d)
 	}
 	return C.int32_t(min((d+time.Millisecond-1)/time.Millisecond, math.MaxInt32)), nil
 }
 
-// sparesMax bounds the events that are kept for later completions.
-const sparesMax = 256
+// spareEventsMax bounds the events that are kept for later completions.
+const spareEventsMax = 256
 
-// spares holds events that no completion uses now, and those that the library refused to destroy.
-type spares struct {
+// eventPool holds events that no completion uses now, and events that the library refused to destroy.
+type eventPool struct {
 	mu     sync.Mutex
 	events []C.acl_handle
 	stuck  []C.acl_handle
 }
 
-// take returns a spare event if there is one.
-func (s *spares) take() (C.acl_handle, bool) {
+// takeEvent returns a spare event if there is one.
+func (s *eventPool) takeEvent() (C.acl_handle, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.events) == 0 {
@@ -212,19 +213,20 @@ func (s *spares) take() (C.acl_handle, bool) {
 	return event, true
 }
 
-// give takes an event back, or destroys it on t if it cannot be used again or enough are kept.
-func (s *spares) give(t *Thread, event C.acl_handle, again bool) {
+// returnEvent takes back an event. If the event cannot be used again, or spareEventsMax events are spare already, give
+// destroys the event on t.
+func (s *eventPool) returnEvent(t *Thread, event C.acl_handle, reusable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if again && len(s.events) < sparesMax {
+	if reusable && len(s.events) < spareEventsMax {
 		s.events = append(s.events, event)
 	} else if t.destroyEvent(event) != nil {
-		s.stuck = append(s.stuck, event) // the context's end tries once more and reports it
+		s.stuck = append(s.stuck, event) // destroyed and reported when the context ends
 	}
 }
 
-// drop destroys all spare events. Those that the library refuses to destroy stay.
-func (s *spares) drop(t *Thread) error {
+// destroyEvents destroys all spare events. Events that the library refuses to destroy stay.
+func (s *eventPool) destroyEvents(t *Thread) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error

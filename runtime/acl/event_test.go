@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// One stream reads, another scatters: the second waits on the device for the first, round after round
-// with the same event.
+// One stream reads and a second stream scatters: the second waits on the device for the first, round after round with
+// the same event.
 func TestStreamsWaitForEachOther(t *testing.T) {
-	for _, hidden := range generations {
+	for _, hidden := range olderLibraries {
 		t.Run(fmt.Sprint("without ", hidden), func(t *testing.T) {
 			r := newRig(t, hidden...)
-			c := r.context(ContextOptions{})
+			c := r.newContext(ContextOptions{})
 			const size, rounds = 256 << 10, 5
-			reads, scatters := stream(t, c, StreamOptions{}), stream(t, c, StreamOptions{})
-			m, h, back := device(t, c, size), host(t, c, size), host(t, c, size)
-			e := made(t, c, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
-			free := made(t, c, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
+			reads, scatters := newStream(t, c, StreamOptions{}), newStream(t, c, StreamOptions{})
+			m, h, back := allocDevice(t, c, size), allocHost(t, c, size), allocHost(t, c, size)
+			e := mustMake(t, c, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
+			free := mustMake(t, c, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
 			for round := range rounds {
 				want := pattern(size, byte(round))
 				copy(h.Bytes(), want)
-				do(t, c, func(t *Thread) error {
-					if err := reads.Copy(t, m.All(), h.All()); err != nil {
+				mustDo(t, c, func(t *Thread) error {
+					if err := reads.Copy(t, m.FullRange(), h.FullRange()); err != nil {
 						return err
 					}
-					return errors.Join(reads.Record(t, e), scatters.Wait(t, e),
-						scatters.Copy(t, back.All(), m.All()), scatters.Record(t, free), reads.Wait(t, free))
+					return errors.Join(reads.RecordEvent(t, e), scatters.WaitEvent(t, e),
+						scatters.Copy(t, back.FullRange(), m.FullRange()), scatters.RecordEvent(t, free), reads.WaitEvent(t, free))
 				})
-				if err := settled(t, c, reads); err != nil {
+				if err := awaitSettled(t, c, reads); err != nil {
 					t.Fatal(err)
 				}
 				wantBytes(t, back.Bytes(), want, fmt.Sprintf("round %d", round))
-				do(t, c, func(thread *Thread) error {
-					if complete, err := free.Complete(thread); !complete || err != nil {
+				mustDo(t, c, func(thread *Thread) error {
+					if complete, err := free.IsComplete(thread); !complete || err != nil {
 						t.Errorf("round %d: complete %v, %v", round, complete, err)
 					}
 					return scatters.Synchronize(thread, longEnough)
@@ -49,13 +49,13 @@ func TestStreamsWaitForEachOther(t *testing.T) {
 // An event of the newer style that was never recorded looks complete to the library.
 func TestUnrecordedEventsAreRefused(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
-	s := stream(t, c, StreamOptions{})
-	e := made(t, c, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
-	do(t, c, func(thread *Thread) error {
-		_, complete := e.Complete(thread)
+	c := r.newContext(ContextOptions{})
+	s := newStream(t, c, StreamOptions{})
+	e := mustMake(t, c, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
+	mustDo(t, c, func(thread *Thread) error {
+		_, complete := e.IsComplete(thread)
 		for name, err := range map[string]error{
-			"complete": complete, "synchronize": e.Synchronize(thread, longEnough), "wait": s.Wait(thread, e),
+			"complete": complete, "synchronize": e.Synchronize(thread, longEnough), "wait": s.WaitEvent(thread, e),
 		} {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: %v", name, err)
@@ -63,23 +63,23 @@ func TestUnrecordedEventsAreRefused(t *testing.T) {
 		}
 		return nil
 	})
-	do(t, c, e.Close)
-	if err := c.Do(func(t *Thread) error { return s.Record(t, e) }); !errors.Is(err, ErrClosed) {
+	mustDo(t, c, e.Close)
+	if err := c.Do(func(t *Thread) error { return s.RecordEvent(t, e) }); !errors.Is(err, ErrClosed) {
 		t.Errorf("recording a closed event: %v", err)
 	}
 }
 
 func TestEventTimeout(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
-	s, m, h := stream(t, c, StreamOptions{}), device(t, c, 64), host(t, c, 64)
-	e := made(t, c, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
-	r.fault("done:of=copy,hang=1")
-	do(t, c, func(thread *Thread) error {
-		if err := errors.Join(s.Copy(thread, m.All(), h.All()), s.Record(thread, e)); err != nil {
+	c := r.newContext(ContextOptions{})
+	s, m, h := newStream(t, c, StreamOptions{}), allocDevice(t, c, 64), allocHost(t, c, 64)
+	e := mustMake(t, c, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
+	r.addFaults("done:of=copy,hang=1")
+	mustDo(t, c, func(thread *Thread) error {
+		if err := errors.Join(s.Copy(thread, m.FullRange(), h.FullRange()), s.RecordEvent(thread, e)); err != nil {
 			return err
 		}
-		if complete, err := e.Complete(thread); complete || err != nil {
+		if complete, err := e.IsComplete(thread); complete || err != nil {
 			t.Errorf("complete %v, %v, behind a copy that hangs", complete, err)
 		}
 		if err := e.Synchronize(thread, time.Millisecond); !errors.Is(err, Timeout) || err.(*Error).Code != 507047 {
@@ -91,18 +91,18 @@ func TestEventTimeout(t *testing.T) {
 
 func TestElapsed(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
-	s, m, h := stream(t, c, StreamOptions{}), device(t, c, 1<<20), host(t, c, 1<<20)
+	c := r.newContext(ContextOptions{})
+	s, m, h := newStream(t, c, StreamOptions{}), allocDevice(t, c, 1<<20), allocHost(t, c, 1<<20)
 	event := func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{Timing: true}) }
-	start, end := made(t, c, event), made(t, c, event)
-	r.fault("done:of=copy,delay=2000")
-	do(t, c, func(thread *Thread) error {
-		err := errors.Join(s.Record(thread, start), s.Copy(thread, m.All(), h.All()), s.Record(thread, end),
+	start, end := mustMake(t, c, event), mustMake(t, c, event)
+	r.addFaults("done:of=copy,delay=2000")
+	mustDo(t, c, func(thread *Thread) error {
+		err := errors.Join(s.RecordEvent(thread, start), s.Copy(thread, m.FullRange(), h.FullRange()), s.RecordEvent(thread, end),
 			s.Synchronize(thread, longEnough))
 		if err != nil {
 			return err
 		}
-		took, err := end.Elapsed(thread, start)
+		took, err := end.ElapsedSince(thread, start)
 		if took < 2*time.Millisecond { // at least: the copy was made to take that long
 			t.Errorf("took %v", took)
 		}

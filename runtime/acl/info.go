@@ -11,8 +11,8 @@ type Info struct {
 	SoC     string     // the chip, such as Ascend910B3; "" if the library does not say. Of device 0
 	Missing []string   // optional symbols that the library lacks
 
-	// Signals are those for which loading has installed a handler that does not run on the alternate stack. A Go program
-	// aborts when such a handler runs on one of its threads, so the caller should log them.
+	// Signals lists the signals for which loading the library has installed a handler that does not run on the alternate
+	// stack. A Go program aborts when this kind of handler runs on a Go thread, so the caller should log the list.
 	Signals []int
 }
 

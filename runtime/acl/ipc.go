@@ -14,32 +14,33 @@ import (
 	"unsafe"
 )
 
-// An Export is device memory that admitted processes may import, on the same device. Close it after all of them have
-// closed what they imported, or have ended, and before the memory: the vendor calls anything else undefined.
+// An Export is device memory that admitted processes may import, on the same device. Close the Export after all these
+// processes have closed their imports or have ended, and before the memory is closed: the vendor calls any different
+// order undefined.
 type Export struct {
 	memory *Memory
 	key    string
 	closed atomic.Bool
 }
 
-// Export opens device memory of this process, whole as AllocDevice made it, to the processes that Admit names. Memory
-// can be exported only once at a time. On libraries before CANN 8.2 it fails with Unsupported.
+// Export opens device memory of this process, whole as AllocDevice made it, to the processes that AdmitProcess names.
+// Memory can be exported only once at a time. On libraries before CANN 8.2 the error is Unsupported.
 func (t *Thread) Export(m *Memory) (*Export, error) {
 	if m.place != OnDevice || m.ctx != t.ctx || m.closed.Load() {
-		return nil, fmt.Errorf("%w: only open memory of the context's own device is exported", ErrForeign)
+		return nil, fmt.Errorf("%w: only open memory of the context's own device is exported", ErrWrongContext)
 	}
 	for _, symbol := range []string{"aclrtIpcMemSetImportPid", "aclrtIpcMemClose"} {
-		if !t.lib.Has(symbol) {
-			// without both functions no process could import it, or the export could not be ended
+		if !t.lib.HasSymbol(symbol) {
+			// Without both functions no process could import the memory, or the export could not be ended.
 			return nil, &MissingError{Symbol: symbol, Library: t.lib.info.Library}
 		}
 	}
 	var key [C.ACL_IPC_KEY_SIZE]C.char
-	if err := t.answer(C.call_export(t.call, m.address, C.size_t(m.size), &key[0]), "aclrtIpcMemGetExportKey",
+	if err := t.callError(C.call_export(t.call, m.address, C.size_t(m.size), &key[0]), "aclrtIpcMemGetExportKey",
 		"address=%#x size=%d", m.address, m.size); err != nil {
 		return nil, err
 	}
-	t.ctx.live.exports++
+	t.ctx.open.exports++
 	return &Export{memory: m, key: C.GoStringN(&key[0], C.int(keyLength(key[:])))}, nil
 }
 
@@ -55,20 +56,20 @@ func keyLength(key []C.char) int {
 // Key returns the key by which an admitted process imports the memory. The key alone admits nobody.
 func (e *Export) Key() string { return e.key }
 
-// Admit lets a process import the memory. process is the number that Thread.Process returns there, which differs from
-// its process id inside a container.
-func (e *Export) Admit(t *Thread, process int32) error {
-	if err := t.owns(e.memory.ctx, "an export"); err != nil {
+// AdmitProcess lets a process import the memory. process is the number that Thread.ProcessNumber returns there, which
+// inside a container differs from the process id.
+func (e *Export) AdmitProcess(t *Thread, process int32) error {
+	if err := t.checkOwner(e.memory.ctx, "an export"); err != nil {
 		return err
 	}
 	key := C.CString(e.key)
 	defer C.free(unsafe.Pointer(key))
-	return t.answer(C.call_admit(t.call, key, C.int32_t(process)), "aclrtIpcMemSetImportPid", "process=%d", process)
+	return t.callError(C.call_admit(t.call, key, C.int32_t(process)), "aclrtIpcMemSetImportPid", "process=%d", process)
 }
 
 // Close ends the export. A second Close does nothing.
 func (e *Export) Close(t *Thread) error {
-	if err := t.owns(e.memory.ctx, "an export"); err != nil {
+	if err := t.checkOwner(e.memory.ctx, "an export"); err != nil {
 		return err
 	}
 	if e.closed.Load() {
@@ -77,7 +78,7 @@ func (e *Export) Close(t *Thread) error {
 	if err := t.closeIPC(e.key); err != nil {
 		return err
 	}
-	t.ctx.live.exports--
+	t.ctx.open.exports--
 	e.closed.Store(true)
 	return nil
 }
@@ -85,40 +86,40 @@ func (e *Export) Close(t *Thread) error {
 func (t *Thread) closeIPC(name string) error {
 	key := C.CString(name)
 	defer C.free(unsafe.Pointer(key))
-	return t.answer(C.call_close_ipc(t.call, key), "aclrtIpcMemClose", "")
+	return t.callError(C.call_close_ipc(t.call, key), "aclrtIpcMemClose", "")
 }
 
-// Import maps the memory of another process's export, of which size bytes are used. The caller closes it when no work
-// uses it any more.
+// Import maps the memory of another process's export, of which size bytes are used. The caller closes the Memory when
+// no work uses it any more.
 func (t *Thread) Import(name string, size uint64) (*Memory, error) {
 	if size == 0 {
 		return nil, fmt.Errorf("%w: an import of 0 bytes", ErrInvalid)
 	}
-	if !t.lib.Has("aclrtIpcMemClose") {
+	if !t.lib.HasSymbol("aclrtIpcMemClose") {
 		return nil, &MissingError{Symbol: "aclrtIpcMemClose", Library: t.lib.info.Library}
 	}
 	key := C.CString(name)
 	defer C.free(unsafe.Pointer(key))
 	m := &Memory{ctx: t.ctx, place: OnDevice, size: size}
-	m.give = func(t *Thread, _ *Memory) error {
+	m.freeMemory = func(t *Thread, _ *Memory) error {
 		err := t.closeIPC(name)
 		if err == nil {
-			t.ctx.live.imports--
+			t.ctx.open.imports--
 		}
 		return err
 	}
-	if err := t.answer(C.call_import(t.call, key, &m.address), "aclrtIpcMemImportByKey", "size=%d", size); err != nil {
+	if err := t.callError(C.call_import(t.call, key, &m.address), "aclrtIpcMemImportByKey", "size=%d", size); err != nil {
 		return nil, err
 	}
-	t.ctx.live.imports++
+	t.ctx.open.imports++
 	return m, nil
 }
 
-// Process returns this process's number as the driver knows it, for Admit in another process: the host's number, even
-// inside a container.
-func (t *Thread) Process() (int32, error) {
+// ProcessNumber returns this process's number as the driver knows it, for Export.AdmitProcess in another process: the
+// host's number, even inside a container.
+func (t *Thread) ProcessNumber() (int32, error) {
 	var process C.int32_t
-	if err := t.answer(C.call_process(t.call, &process), "aclrtDeviceGetBareTgid", ""); err != nil {
+	if err := t.callError(C.call_process(t.call, &process), "aclrtDeviceGetBareTgid", ""); err != nil {
 		return 0, err
 	}
 	return int32(process), nil

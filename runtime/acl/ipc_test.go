@@ -14,24 +14,24 @@ import (
 	"testing"
 )
 
-// importsFrom names the variable that makes this test's program the process that imports.
-const importsFrom = "KVFERRY_TEST_IMPORTS"
+// importerVariable names the variable that makes this test's program the process that imports.
+const importerVariable = "KVFERRY_TEST_IMPORTS"
 
-// conversation is lines to and from another process.
+// conversation exchanges lines with another process.
 type conversation struct {
 	t    *testing.T
 	to   io.Writer
 	from *bufio.Scanner
 }
 
-func (c conversation) say(format string, args ...any) {
+func (c conversation) sendLine(format string, args ...any) {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(c.to, format+"\n", args...); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func (c conversation) hear(format string, args ...any) {
+func (c conversation) readLine(format string, args ...any) {
 	c.t.Helper()
 	if !c.from.Scan() {
 		c.t.Fatalf("the other process has ended: %v", c.from.Err())
@@ -43,22 +43,22 @@ func (c conversation) hear(format string, args ...any) {
 
 const sharedBytes = 4 << 20
 
-// TestImportingProcess is the other process of TestMemoryOfAnotherProcess.
+// TestImportingProcess is the importing process of TestMemoryOfAnotherProcess.
 func TestImportingProcess(t *testing.T) {
-	if os.Getenv(importsFrom) == "" {
+	if os.Getenv(importerVariable) == "" {
 		t.Skip("no process of TestMemoryOfAnotherProcess")
 	}
 	with := conversation{t, os.Stdout, bufio.NewScanner(os.Stdin)}
 	r := newRig(t)
-	c := r.context(ContextOptions{})
+	c := r.newContext(ContextOptions{})
 	var key string
-	do(t, c, func(at *Thread) error {
-		me, err := at.Process()
+	mustDo(t, c, func(at *Thread) error {
+		me, err := at.ProcessNumber()
 		if err != nil {
 			return err
 		}
-		with.say("process %d", me)
-		with.hear("key %s", &key)
+		with.sendLine("process %d", me)
+		with.readLine("key %s", &key)
 		if _, err := at.Import(strings.Repeat("0", len(key)), sharedBytes); !errors.Is(err, Bug) {
 			t.Errorf("a key that nobody has: %v", err)
 		}
@@ -78,17 +78,17 @@ func TestImportingProcess(t *testing.T) {
 		}
 		return m.Close(at)
 	})
-	with.say("done %d", 1)
+	with.sendLine("done %d", 1)
 }
 
-// A process that was admitted has the memory of another's device, both ways; one that was not has not.
+// An admitted process can read and write the exported memory; a process that was not admitted cannot import it.
 func TestMemoryOfAnotherProcess(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
-	m := device(t, c, sharedBytes)
-	do(t, c, func(t *Thread) error { return t.Upload(m.Range(1<<20, 1<<20), pattern(1<<20, 1)) })
-	e := made(t, c, func(t *Thread) (*Export, error) { return t.Export(m) })
-	do(t, c, func(at *Thread) error {
+	c := r.newContext(ContextOptions{})
+	m := allocDevice(t, c, sharedBytes)
+	mustDo(t, c, func(t *Thread) error { return t.Upload(m.Range(1<<20, 1<<20), pattern(1<<20, 1)) })
+	e := mustMake(t, c, func(t *Thread) (*Export, error) { return t.Export(m) })
+	mustDo(t, c, func(at *Thread) error {
 		if _, err := at.Export(m); !errors.Is(err, Bug) {
 			t.Errorf("exported twice: %v", err)
 		}
@@ -99,7 +99,7 @@ func TestMemoryOfAnotherProcess(t *testing.T) {
 	})
 	for _, admitted := range []bool{false, true} {
 		other := exec.Command(os.Args[0], "-test.run=^TestImportingProcess$")
-		other.Env = append(os.Environ(), importsFrom+"=1", "KVFERRY_SOFTNPU="+softnpuPath)
+		other.Env = append(os.Environ(), importerVariable+"=1", "KVFERRY_SOFTNPU="+softnpuPath)
 		in, err := other.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -113,13 +113,13 @@ func TestMemoryOfAnotherProcess(t *testing.T) {
 		}
 		with := conversation{t, in, bufio.NewScanner(out)}
 		var process, done int32
-		with.hear("process %d", &process)
+		with.readLine("process %d", &process)
 		if admitted {
-			do(t, c, func(t *Thread) error { return e.Admit(t, process) })
+			mustDo(t, c, func(t *Thread) error { return e.AdmitProcess(t, process) })
 		}
-		with.say("key %s", e.Key())
+		with.sendLine("key %s", e.Key())
 		if admitted {
-			with.hear("done %d", &done)
+			with.readLine("done %d", &done)
 		}
 		_, _ = io.Copy(io.Discard, out)
 		if err := other.Wait(); (err == nil) != admitted {
@@ -127,16 +127,16 @@ func TestMemoryOfAnotherProcess(t *testing.T) {
 		}
 	}
 	got := make([]byte, 1<<20)
-	do(t, c, func(t *Thread) error { return t.Download(got, m.Range(2<<20, 1<<20)) })
+	mustDo(t, c, func(t *Thread) error { return t.Download(got, m.Range(2<<20, 1<<20)) })
 	wantBytes(t, got, pattern(1<<20, 2), "the memory")
-	do(t, c, e.Close)
+	mustDo(t, c, e.Close)
 }
 
 func TestExportOnAnOldLibrary(t *testing.T) {
 	for _, symbol := range []string{"aclrtIpcMemGetExportKey", "aclrtIpcMemSetImportPid", "aclrtIpcMemClose"} {
 		r := newRig(t, symbol)
-		c := r.context(ContextOptions{})
-		m := device(t, c, 4096)
+		c := r.newContext(ContextOptions{})
+		m := allocDevice(t, c, 4096)
 		err := c.Do(func(t *Thread) error { _, err := t.Export(m); return err })
 		if missing := (*MissingError)(nil); !errors.As(err, &missing) || missing.Symbol != symbol {
 			t.Errorf("without %s: %v", symbol, err)

@@ -11,11 +11,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl/acltest"
 )
 
-// The binding and the software NPU were compiled from declarations of their own: they must agree.
+// The binding and the software NPU were compiled from separate declarations, which must agree.
 func TestLayoutOfTheABI(t *testing.T) {
 	npu := findNPU(t)
-	for name, ours := range acltest.Layout() {
-		if theirs, ok := npu.ABI(name); !ok || theirs != uint64(ours) {
+	for name, ours := range acltest.ABILayout() {
+		if theirs, ok := npu.ABIValue(name); !ok || theirs != uint64(ours) {
 			t.Errorf("%s: %d here, %d there (known there: %v)", name, ours, theirs, ok)
 		}
 	}
@@ -39,11 +39,11 @@ func TestOpenTwiceTakesTwoReferences(t *testing.T) {
 	if _, err := second.NewContext(ContextOptions{}); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed library makes a context: %v", err)
 	}
-	// The other one goes on: its reference is its own.
+	// The first library goes on, because it has a separate reference.
 	if n, err := first.lib.DeviceCount(); n == 0 || err != nil {
 		t.Errorf("%d devices, %v", n, err)
 	}
-	if stats := first.stats(); stats["calls.aclInit"] != 2 || stats["calls.aclFinalizeReference"] != 1 ||
+	if stats := first.readStats(); stats["calls.aclInit"] != 2 || stats["calls.aclFinalizeReference"] != 1 ||
 		stats["calls.aclFinalize"] != 0 {
 		t.Errorf("%d times initialised, %d times given back, %d times finalised for all; want 2, 1, 0",
 			stats["calls.aclInit"], stats["calls.aclFinalizeReference"], stats["calls.aclFinalize"])
@@ -56,8 +56,8 @@ func TestInfo(t *testing.T) {
 	if info.Library != softnpuPath || info.SoC == "" || info.ACL.Major != 1 || info.CANN == "" {
 		t.Errorf("got %+v", info)
 	}
-	if !slices.Contains(info.Missing, "aclrtStreamAbort") || r.lib.Has("aclrtStreamAbort") ||
-		!r.lib.Has("aclrtStreamQuery") {
+	if !slices.Contains(info.Missing, "aclrtStreamAbort") || r.lib.HasSymbol("aclrtStreamAbort") ||
+		!r.lib.HasSymbol("aclrtStreamQuery") {
 		t.Errorf("missing: %v", info.Missing)
 	}
 	if len(info.Signals) != 0 {
@@ -65,9 +65,9 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// Old toolkits do not tell their version by a call; their files do.
+// The version of an old toolkit comes from its files, because there is no function for it.
 func TestInfoOfAnOldLibrary(t *testing.T) {
-	quiet(t)
+	clearEnv(t)
 	r := newRig(t, "aclsysGetVersionStr", "aclrtGetVersion", "aclrtGetSocName", "aclFinalizeReference")
 	if info := r.lib.Info(); info.CANN != "" || info.SoC != "" || info.ACL != (ACLVersion{}) {
 		t.Errorf("got %+v of a library that does not say", info)
@@ -78,8 +78,8 @@ func TestInfoOfAnOldLibrary(t *testing.T) {
 	}
 }
 
-// The stub library that CANN links programs against answers one code to everything; opening it is told
-// as what it is.
+// The stub library that CANN links programs against returns the same code from every function; the error of Open must
+// say that the library is a stub.
 func TestStubLibraryIsToldAsSuch(t *testing.T) {
 	npu := findNPU(t)
 	if _, err := npu.Control("faults call:sym=aclInit,nth=*,code=100039"); err != nil {
@@ -87,7 +87,7 @@ func TestStubLibraryIsToldAsSuch(t *testing.T) {
 	}
 	defer npu.Control("clear")
 	_, err := Open(Options{Library: softnpuPath})
-	if attempts := tried(t, err); len(attempts) != 1 || !strings.Contains(attempts[0].Reason, "stub library") {
+	if attempts := loadAttempts(t, err); len(attempts) != 1 || !strings.Contains(attempts[0].Reason, "stub library") {
 		t.Errorf("tried %+v", attempts)
 	}
 }
@@ -107,17 +107,17 @@ func TestInitThatFailsIsNoLoadError(t *testing.T) {
 
 func TestEachRequiredSymbolIsNamedWhenItIsMissing(t *testing.T) {
 	findNPU(t)
-	for _, s := range symbols() {
+	for _, s := range listSymbols() {
 		if !s.Required {
 			continue
 		}
-		l, err := Open(Options{Library: softnpuPath, hidden: []string{s.Name}})
+		l, err := Open(Options{Library: softnpuPath, hiddenSymbols: []string{s.Name}})
 		if l != nil {
 			l.Close()
 			t.Errorf("opened without %s", s.Name)
 			continue
 		}
-		attempts := tried(t, err)
+		attempts := loadAttempts(t, err)
 		if len(attempts) != 1 || !slices.Equal(attempts[0].Missing, []string{s.Name}) || !strings.Contains(err.Error(),
 			s.Name) {
 			t.Errorf("without %s: %+v", s.Name, attempts)

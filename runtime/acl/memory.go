@@ -16,7 +16,7 @@ import (
 type Place int
 
 const (
-	// OnDevice is the device's own memory: its addresses are meaningless to ordinary code.
+	// OnDevice is the device's own memory, whose addresses are meaningless to ordinary code.
 	OnDevice Place = iota + 1
 	// OnHost is pinned host memory, which the device can reach.
 	OnHost
@@ -44,88 +44,90 @@ const (
 	NormalOnly Policy = C.ACL_NORMAL_ONLY
 )
 
-// Memory is one range of memory that the device can reach. It belongs to the context in which it was made, and stays
-// until Close. Close does not wait for work that uses it: the caller must have its completion.
+// Memory is a range of memory that the device can reach. A Memory belongs to the context in which it was made, and
+// stays until Close. Close does not wait for work that uses the memory: the caller must first have the completion of
+// that work (M4).
 type Memory struct {
-	ctx     *Context
-	place   Place
-	address C.acl_address
-	size    uint64
-	mapped  C.acl_address // address of registered host memory on the device; zero for other memory
-	give    func(*Thread, *Memory) error
-	closed  atomic.Bool
+	ctx           *Context
+	place         Place
+	address       C.acl_address
+	size          uint64
+	deviceAddress C.acl_address // address of registered host memory on the device; zero for other memory
+	freeMemory    func(*Thread, *Memory) error
+	closed        atomic.Bool
 }
 
-// AllocDevice allocates size bytes on the device, at a multiple of 64. Their content is undefined. It may fail with
+// AllocDevice allocates size bytes on the device, at a multiple of 64. Their content is undefined. The error may be
 // OutOfMemory. The caller closes the memory.
 func (t *Thread) AllocDevice(size uint64, p Policy) (*Memory, error) {
 	if size == 0 {
 		return nil, fmt.Errorf("%w: an allocation of 0 bytes", ErrInvalid)
 	}
-	m := &Memory{ctx: t.ctx, place: OnDevice, size: size, give: freeDevice}
+	m := &Memory{ctx: t.ctx, place: OnDevice, size: size, freeMemory: freeDevice}
 	code := C.call_malloc(t.call, C.size_t(size), C.int(p), &m.address)
-	if err := t.answer(code, "aclrtMalloc", "size=%d policy=%d", size, p); err != nil {
+	if err := t.callError(code, "aclrtMalloc", "size=%d policy=%d", size, p); err != nil {
 		return nil, err
 	}
-	t.ctx.live.device++
+	t.ctx.open.deviceAllocs++
 	return m, nil
 }
 
 func freeDevice(t *Thread, m *Memory) error {
-	err := t.answer(C.call_free(t.call, m.address), "aclrtFree", "address=%#x", m.address)
+	err := t.callError(C.call_free(t.call, m.address), "aclrtFree", "address=%#x", m.address)
 	if err == nil {
-		t.ctx.live.device--
+		t.ctx.open.deviceAllocs--
 	}
 	return err
 }
 
-// AllocHost allocates size bytes of pinned host memory, at a multiple of 64. Their content is undefined. It may fail
-// with OutOfMemory. The caller closes the memory.
+// AllocHost allocates size bytes of pinned host memory, at a multiple of 64. Their content is undefined. The error may
+// be OutOfMemory. The caller closes the memory.
 func (t *Thread) AllocHost(size uint64) (*Memory, error) {
 	if size == 0 {
 		return nil, fmt.Errorf("%w: an allocation of 0 bytes", ErrInvalid)
 	}
-	m := &Memory{ctx: t.ctx, place: OnHost, size: size, give: freeHost}
+	m := &Memory{ctx: t.ctx, place: OnHost, size: size, freeMemory: freeHost}
 	code := C.call_malloc_host(t.call, C.size_t(size), &m.address)
-	if err := t.answer(code, "aclrtMallocHost", "size=%d", size); err != nil {
+	if err := t.callError(code, "aclrtMallocHost", "size=%d", size); err != nil {
 		return nil, err
 	}
-	t.ctx.live.host++
+	t.ctx.open.hostAllocs++
 	return m, nil
 }
 
 func freeHost(t *Thread, m *Memory) error {
-	err := t.answer(C.call_free_host(t.call, m.address), "aclrtFreeHost", "address=%#x", m.address)
+	err := t.callError(C.call_free_host(t.call, m.address), "aclrtFreeHost", "address=%#x", m.address)
 	if err == nil {
-		t.ctx.live.host--
+		t.ctx.open.hostAllocs--
 	}
 	return err
 }
 
-// Lent describes memory of another owner, such as the engine's tensors on the device. If the library can tell, it is
-// checked to be in the given place and within one allocation. Closing it frees nothing.
-func (t *Thread) Lent(p Place, address uintptr, size uint64) (*Memory, error) {
+// WrapMemory describes memory of another owner, such as the engine's tensors on the device. If the library has the
+// functions for this, WrapMemory checks that the memory is in the given place and within a single allocation. Closing
+// the Memory frees nothing.
+func (t *Thread) WrapMemory(p Place, address uintptr, size uint64) (*Memory, error) {
 	if address == 0 || size == 0 || uint64(address)+size < uint64(address) {
 		return nil, fmt.Errorf("%w: lent memory of %d bytes at %#x", ErrInvalid, size, address)
 	}
 	m := &Memory{ctx: t.ctx, place: p, address: C.acl_address(address), size: size}
-	m.give = func(*Thread, *Memory) error { return nil }
-	var is C.struct_acl_ptr_attributes
-	err := t.answer(C.call_attributes(t.call, m.address, &is), "aclrtPointerGetAttributes", "address=%#x", address)
+	m.freeMemory = func(*Thread, *Memory) error { return nil }
+	var attributes C.struct_acl_ptr_attributes
+	err := t.callError(C.call_attributes(t.call, m.address, &attributes), "aclrtPointerGetAttributes", "address=%#x", address)
 	switch {
 	case errors.Is(err, Unsupported):
 		return m, nil
 	case err != nil:
 		return nil, err
-	case (p == OnDevice) != (is.location._type == C.ACL_LOCATION_DEVICE), is.location._type == C.ACL_LOCATION_UNREGISTERED:
+	case (p == OnDevice) != (attributes.location._type == C.ACL_LOCATION_DEVICE), attributes.location._type == C.ACL_LOCATION_UNREGISTERED:
 		return nil, fmt.Errorf("%w: lent memory at %#x is not %v memory: the library says location %d", ErrInvalid, address,
-			p, is.location._type)
+			p, attributes.location._type)
 	case p != OnDevice:
 		return m, nil
 	}
 	var base C.acl_address
 	var length C.size_t
-	err = t.answer(C.call_address_range(t.call, m.address, &base, &length), "aclrtMemGetAddressRange", "address=%#x",
+	err = t.callError(C.call_address_range(t.call, m.address, &base, &length), "aclrtMemGetAddressRange", "address=%#x",
 		address)
 	switch {
 	case errors.Is(err, Unsupported):
@@ -138,16 +140,16 @@ func (t *Thread) Lent(p Place, address uintptr, size uint64) (*Memory, error) {
 	return m, nil
 }
 
-// Close frees the memory at once: no work may be using it. It stays open if the library refuses. A second Close does
-// nothing.
+// Close frees the memory at once: no work may be using it. If the library refuses, the memory stays open. A second
+// Close does nothing.
 func (m *Memory) Close(t *Thread) error {
-	if err := t.owns(m.ctx, "memory"); err != nil {
+	if err := t.checkOwner(m.ctx, "memory"); err != nil {
 		return err
 	}
 	if m.closed.Load() {
 		return nil
 	}
-	if err := m.give(t, m); err != nil {
+	if err := m.freeMemory(t, m); err != nil {
 		return err
 	}
 	m.closed.Store(true)
@@ -160,9 +162,9 @@ func (m *Memory) Place() Place { return m.place }
 // Address returns the address of the first byte: on the device, or in this process.
 func (m *Memory) Address() uintptr { return uintptr(m.address) }
 
-// Mapped returns the address on the device of registered host memory, or zero for other memory. It is of use to kernels
-// and not for copies.
-func (m *Memory) Mapped() uintptr { return uintptr(m.mapped) }
+// DeviceAddress returns the address on the device of registered host memory, or zero for other memory. Kernels on the
+// device use that address; copies do not.
+func (m *Memory) DeviceAddress() uintptr { return uintptr(m.deviceAddress) }
 
 // Size returns the size in bytes.
 func (m *Memory) Size() uint64 { return m.size }
@@ -182,16 +184,16 @@ type Range struct {
 	Size   uint64
 }
 
-// All returns the whole memory as a range.
-func (m *Memory) All() Range { return Range{Memory: m, Size: m.size} }
+// FullRange returns the whole memory as a range.
+func (m *Memory) FullRange() Range { return Range{Memory: m, Size: m.size} }
 
-// Range returns size bytes of the memory from offset on. It is checked when it is used.
+// Range returns size bytes of the memory from offset on. The methods that use a Range check the bounds.
 func (m *Memory) Range(offset, size uint64) Range {
 	return Range{Memory: m, Offset: offset, Size: size}
 }
 
-// check refuses a range that t's device must not touch.
-func (r Range) check(t *Thread, what string) error {
+// checkAccess refuses a range that t's device must not touch.
+func (r Range) checkAccess(t *Thread, what string) error {
 	m := r.Memory
 	switch {
 	case m == nil:
@@ -199,7 +201,7 @@ func (r Range) check(t *Thread, what string) error {
 	case m.closed.Load():
 		return fmt.Errorf("%w: the memory of the %s", ErrClosed, what)
 	case m.ctx.lib != t.lib, m.place == OnDevice && m.ctx.device != t.ctx.device:
-		return fmt.Errorf("%w: the memory of the %s, which is another device's", ErrForeign, what)
+		return fmt.Errorf("%w: the memory of the %s, which is another device's", ErrWrongContext, what)
 	case r.Offset > m.size, r.Size > m.size-r.Offset:
 		return fmt.Errorf("%w: the %s is %d bytes from %d on, of memory of %d bytes", ErrRange, what, r.Size, r.Offset,
 			m.size)
@@ -207,16 +209,16 @@ func (r Range) check(t *Thread, what string) error {
 	return nil
 }
 
-func (r Range) start() C.acl_address { return r.Memory.address + C.acl_address(r.Offset) }
+func (r Range) startAddress() C.acl_address { return r.Memory.address + C.acl_address(r.Offset) }
 
 // MemInfo holds how much memory the context's device has, in bytes.
 type MemInfo struct{ Free, Total uint64 }
 
-// MemInfo returns the size of the device's memory: HBM, or what the chip has in its place.
+// MemInfo returns the size of the device's memory: HBM, or DDR on chips without HBM.
 func (t *Thread) MemInfo() (MemInfo, error) {
 	for _, attribute := range []C.int{C.ACL_MEM_HBM, C.ACL_MEM_DDR} {
 		var available, total C.size_t
-		err := t.answer(C.call_mem_info(t.call, attribute, &available, &total), "aclrtGetMemInfo", "attribute=%d", attribute)
+		err := t.callError(C.call_mem_info(t.call, attribute, &available, &total), "aclrtGetMemInfo", "attribute=%d", attribute)
 		if err != nil {
 			return MemInfo{}, err
 		}

@@ -12,8 +12,8 @@ import (
 
 func TestOutOfMemoryIsAnOutcome(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
-	do(t, c, func(thread *Thread) error {
+	c := r.newContext(ContextOptions{})
+	mustDo(t, c, func(thread *Thread) error {
 		before, err := thread.MemInfo()
 		if err != nil || before.Total == 0 || before.Free == 0 || before.Free > before.Total {
 			t.Fatalf("%+v, %v", before, err)
@@ -35,7 +35,7 @@ func TestOutOfMemoryIsAnOutcome(t *testing.T) {
 		}
 		_, err = thread.AllocHost(1 << 40)
 		wantClass(t, err, OutOfMemory)
-		// After an outcome life goes on.
+		// After the error allocations work again.
 		for _, m := range taken {
 			if err := m.Close(thread); err != nil {
 				t.Error(err)
@@ -51,12 +51,12 @@ func TestOutOfMemoryIsAnOutcome(t *testing.T) {
 
 func TestRangesAreChecked(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
-	s, m, h := stream(t, c, StreamOptions{}), device(t, c, 4096), host(t, c, 4096)
-	gone := device(t, c, 64)
-	do(t, c, gone.Close)
-	before := calls(r.stats())
-	do(t, c, func(thread *Thread) error {
+	c := r.newContext(ContextOptions{})
+	s, m, h := newStream(t, c, StreamOptions{}), allocDevice(t, c, 4096), allocHost(t, c, 4096)
+	gone := allocDevice(t, c, 64)
+	mustDo(t, c, gone.Close)
+	before := countCalls(r.readStats())
+	mustDo(t, c, func(thread *Thread) error {
 		for name, test := range map[string]struct {
 			dst, src Range
 			want     error
@@ -65,8 +65,8 @@ func TestRangesAreChecked(t *testing.T) {
 			"from past the end":      {m.Range(4097, 0), h.Range(0, 0), ErrRange},
 			"a sum that wraps":       {m.Range(64, math.MaxUint64), h.Range(64, math.MaxUint64), ErrRange},
 			"sizes that differ":      {m.Range(0, 8), h.Range(0, 7), ErrRange},
-			"source past the end":    {m.All(), h.Range(1, 4096), ErrRange},
-			"memory that was closed": {gone.All(), h.Range(0, 64), ErrClosed},
+			"source past the end":    {m.FullRange(), h.Range(1, 4096), ErrRange},
+			"memory that was closed": {gone.FullRange(), h.Range(0, 64), ErrClosed},
 			"no memory":              {Range{Size: 64}, h.Range(0, 64), ErrInvalid},
 			"host to host":           {h.Range(0, 64), h.Range(64, 64), ErrInvalid},
 		} {
@@ -99,7 +99,7 @@ func TestRangesAreChecked(t *testing.T) {
 		}
 		return nil
 	})
-	if after := calls(r.stats()); after != before {
+	if after := countCalls(r.readStats()); after != before {
 		t.Errorf("the library saw %d of these", after-before)
 	}
 	if m.Bytes() != nil || gone.Bytes() != nil || len(h.Bytes()) != 4096 {
@@ -110,44 +110,44 @@ func TestRangesAreChecked(t *testing.T) {
 	}
 }
 
-// Memory lent by the engine is used and never freed, and is what it is said to be.
+// Memory of the engine is used and never freed, and its place and size are checked.
 func TestLentMemory(t *testing.T) {
 	for _, hidden := range [][]string{nil, {"aclrtPointerGetAttributes"}, {"aclrtMemGetAddressRange"}} {
 		r := newRig(t, hidden...)
-		c := r.context(ContextOptions{})
-		m, h := device(t, c, 8192), host(t, c, 64)
-		do(t, c, func(thread *Thread) error {
-			lent, err := thread.Lent(OnDevice, m.Address()+4096, 4096)
+		c := r.newContext(ContextOptions{})
+		m, h := allocDevice(t, c, 8192), allocHost(t, c, 64)
+		mustDo(t, c, func(thread *Thread) error {
+			lent, err := thread.WrapMemory(OnDevice, m.Address()+4096, 4096)
 			if err != nil {
 				return err
 			}
 			want, got := pattern(4096, 1), make([]byte, 4096)
-			if err := errors.Join(thread.Upload(lent.All(), want), thread.Download(got, m.Range(4096, 4096))); err != nil {
+			if err := errors.Join(thread.Upload(lent.FullRange(), want), thread.Download(got, m.Range(4096, 4096))); err != nil {
 				return err
 			}
 			wantBytes(t, got, want, "lent memory")
-			if r.lib.Has("aclrtPointerGetAttributes") {
+			if r.lib.HasSymbol("aclrtPointerGetAttributes") {
 				for name, lend := range map[string]func() (*Memory, error){
-					"host as device": func() (*Memory, error) { return thread.Lent(OnDevice, h.Address(), 64) },
-					"device as host": func() (*Memory, error) { return thread.Lent(OnHost, m.Address(), 64) },
+					"host as device": func() (*Memory, error) { return thread.WrapMemory(OnDevice, h.Address(), 64) },
+					"device as host": func() (*Memory, error) { return thread.WrapMemory(OnHost, m.Address(), 64) },
 					"nobody's": func() (*Memory, error) {
-						return thread.Lent(OnHost, uintptr(unsafe.Pointer(&want[0])), 64)
+						return thread.WrapMemory(OnHost, uintptr(unsafe.Pointer(&want[0])), 64)
 					},
 				} {
 					if _, err := lend(); !errors.Is(err, ErrInvalid) {
 						t.Errorf("%s: %v", name, err)
 					}
 				}
-				if _, err := thread.Lent(OnHost, h.Address(), 64); err != nil {
+				if _, err := thread.WrapMemory(OnHost, h.Address(), 64); err != nil {
 					t.Error(err)
 				}
-				if r.lib.Has("aclrtMemGetAddressRange") {
-					if _, err := thread.Lent(OnDevice, m.Address(), 1<<20); !errors.Is(err, ErrRange) {
+				if r.lib.HasSymbol("aclrtMemGetAddressRange") {
+					if _, err := thread.WrapMemory(OnDevice, m.Address(), 1<<20); !errors.Is(err, ErrRange) {
 						t.Errorf("more than was allocated: %v", err)
 					}
 				}
 			}
-			if _, err := thread.Lent(OnDevice, 0, 64); !errors.Is(err, ErrInvalid) {
+			if _, err := thread.WrapMemory(OnDevice, 0, 64); !errors.Is(err, ErrInvalid) {
 				t.Errorf("memory at 0: %v", err)
 			}
 			return lent.Close(thread)
@@ -155,8 +155,8 @@ func TestLentMemory(t *testing.T) {
 	}
 }
 
-// mapping is memory of the program's own, as pools have it.
-func mapping(t *testing.T, size int) []byte {
+// newMapping maps memory of the program, as pools do.
+func newMapping(t *testing.T, size int) []byte {
 	t.Helper()
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_SHARED)
 	if err != nil {
@@ -169,33 +169,33 @@ func mapping(t *testing.T, size int) []byte {
 func TestRegisteredMappings(t *testing.T) {
 	for _, hidden := range [][]string{nil, {"aclrtHostRegister"}, {"aclrtHostRegister", "aclrtHostGetDevicePointer"}} {
 		r := newRig(t, hidden...)
-		c := r.context(ContextOptions{})
+		c := r.newContext(ContextOptions{})
 		const size = 1 << 20
-		pool := mapping(t, size)
-		reg := made(t, c, func(t *Thread) (*Memory, error) { return t.RegisterHost(pool) })
-		if mapped := reg.Mapped() != 0; mapped != r.lib.Has("aclrtHostGetDevicePointer") {
-			t.Errorf("without %v: mapped at %#x", hidden, reg.Mapped())
+		pool := newMapping(t, size)
+		reg := mustMake(t, c, func(t *Thread) (*Memory, error) { return t.RegisterHost(pool) })
+		if mapped := reg.DeviceAddress() != 0; mapped != r.lib.HasSymbol("aclrtHostGetDevicePointer") {
+			t.Errorf("without %v: mapped at %#x", hidden, reg.DeviceAddress())
 		}
-		s, m := stream(t, c, StreamOptions{}), device(t, c, size)
+		s, m := newStream(t, c, StreamOptions{}), allocDevice(t, c, size)
 		want := pattern(size, 9)
 		copy(pool, want)
-		do(t, c, func(thread *Thread) error {
+		mustDo(t, c, func(thread *Thread) error {
 			if _, err := thread.RegisterHost(pool); !errors.Is(err, Bug) || err.(*Error).Code != 507910 {
 				t.Errorf("registered twice: %v", err)
 			}
-			return s.Copy(thread, m.All(), reg.All())
+			return s.Copy(thread, m.FullRange(), reg.FullRange())
 		})
-		if err := settled(t, c, s); err != nil {
+		if err := awaitSettled(t, c, s); err != nil {
 			t.Fatal(err)
 		}
 		clear(pool)
-		do(t, c, func(t *Thread) error { return s.Copy(t, reg.All(), m.All()) })
-		if err := settled(t, c, s); err != nil {
+		mustDo(t, c, func(t *Thread) error { return s.Copy(t, reg.FullRange(), m.FullRange()) })
+		if err := awaitSettled(t, c, s); err != nil {
 			t.Fatal(err)
 		}
 		wantBytes(t, reg.Bytes(), want, "the mapping")
-		do(t, c, reg.Close)
-		do(t, c, func(thread *Thread) error {
+		mustDo(t, c, reg.Close)
+		mustDo(t, c, func(thread *Thread) error {
 			if _, err := thread.RegisterHost(pool[8:]); !errors.Is(err, ErrInvalid) {
 				t.Errorf("at no multiple of 4096: %v", err)
 			}
@@ -209,8 +209,8 @@ func TestRegisteredMappings(t *testing.T) {
 
 func TestRegisterOnAnOldLibrary(t *testing.T) {
 	r := newRig(t, "aclrtHostRegister", "aclrtHostRegisterV2")
-	c := r.context(ContextOptions{})
-	pool := mapping(t, 4096)
+	c := r.newContext(ContextOptions{})
+	pool := newMapping(t, 4096)
 	if err := c.Do(func(t *Thread) error { _, err := t.RegisterHost(pool); return err }); !errors.Is(err, Unsupported) {
 		t.Errorf("got %v, want Unsupported", err)
 	}

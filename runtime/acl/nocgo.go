@@ -9,12 +9,12 @@ import "github.com/kvferry/kvferry/runtime/sharedlib"
 // A Library is AscendCL, loaded and initialized.
 type Library struct{}
 
-// Open fails: this program was built without cgo, or for a system without CANN.
+// Open returns a *LoadError: this program was built without cgo, or for a system without CANN.
 func Open(o Options) (*Library, error) {
 	e := &LoadError{}
-	for _, name := range o.candidates() {
+	for _, name := range o.candidateLibraries() {
 		_, err := sharedlib.Load(name)
-		e.Tried = append(e.Tried, Attempt{Library: name, Reason: err.Error()})
+		e.Attempts = append(e.Attempts, Attempt{Library: name, Reason: err.Error()})
 	}
 	return nil, e
 }

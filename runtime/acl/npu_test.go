@@ -16,8 +16,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// The tests of this package run on the software NPU, which the binding cannot tell from a real one: it is
-// chosen by its path like any other. softnpuPath is where it is, softnpuMissing why there is none.
+// The tests of this package run on the software NPU, which the binding cannot tell from a real NPU: the library is
+// selected by path. softnpuPath is that path, and softnpuMissing the reason if there is no software NPU.
 var (
 	softnpuPath    string
 	softnpuMissing error
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A rig is the software NPU of this process, and the library as the binding sees it.
+// A rig is the software NPU of this process, and the binding's Library on it.
 type rig struct {
 	t    testing.TB
 	npu  *acltest.NPU
@@ -47,17 +47,17 @@ type rig struct {
 func newRig(t testing.TB, hidden ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, npu: findNPU(t)}
-	lib, err := Open(Options{Library: softnpuPath, hidden: hidden})
+	lib, err := Open(Options{Library: softnpuPath, hiddenSymbols: hidden})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.lib = lib
-	r.left = r.control("leaks")
+	r.left = r.runCommand("leaks")
 	t.Cleanup(func() {
 		if err := lib.Close(); err != nil {
 			t.Error(err)
 		}
-		r.clean()
+		r.checkClean()
 	})
 	return r
 }
@@ -70,14 +70,14 @@ func findNPU(t testing.TB) *acltest.NPU {
 	if softnpuMissing != nil {
 		t.Fatal(softnpuMissing)
 	}
-	npu, err := acltest.Find(softnpuPath)
+	npu, err := acltest.OpenNPU(softnpuPath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return npu
 }
 
-func (r *rig) control(command string) string {
+func (r *rig) runCommand(command string) string {
 	r.t.Helper()
 	reply, err := r.npu.Control(command)
 	if err != nil {
@@ -86,14 +86,14 @@ func (r *rig) control(command string) string {
 	return reply
 }
 
-// fault adds rules for the time of the test.
-func (r *rig) fault(rules string) {
+// addFaults adds rules for the time of the test.
+func (r *rig) addFaults(rules string) {
 	r.t.Helper()
-	r.control("faults " + rules)
-	r.t.Cleanup(func() { r.control("clear") })
+	r.runCommand("faults " + rules)
+	r.t.Cleanup(func() { r.runCommand("clear") })
 }
 
-func (r *rig) stats() map[string]int64 {
+func (r *rig) readStats() map[string]int64 {
 	r.t.Helper()
 	stats, err := r.npu.Stats()
 	if err != nil {
@@ -102,21 +102,21 @@ func (r *rig) stats() map[string]int64 {
 	return stats
 }
 
-// clean fails for what is alive and for broken rules, and forgets them.
-func (r *rig) clean() {
+// checkClean fails the test if objects are left or rules were broken, and resets the software NPU's records.
+func (r *rig) checkClean() {
 	r.t.Helper()
-	r.control("clear")
-	if left := r.control("leaks"); left != r.left {
+	r.runCommand("clear")
+	if left := r.runCommand("leaks"); left != r.left {
 		r.t.Errorf("left on the device:\n%swhere before the test there was:\n%s", left, r.left)
 	}
-	if broken := r.control("violations"); broken != "" {
+	if broken := r.runCommand("violations"); broken != "" {
 		r.t.Errorf("rules of the vendor that were broken:\n%s", broken)
 	}
-	r.control("forget")
+	r.runCommand("forget")
 }
 
-// context makes one that is closed when the test ends.
-func (r *rig) context(o ContextOptions) *Context {
+// newContext makes a context that is closed when the test ends.
+func (r *rig) newContext(o ContextOptions) *Context {
 	r.t.Helper()
 	c, err := r.lib.NewContext(o)
 	if err != nil {
@@ -130,19 +130,19 @@ func (r *rig) context(o ContextOptions) *Context {
 	return c
 }
 
-// do runs f on the context's thread.
-func do(t testing.TB, c *Context, f func(*Thread) error) {
+// mustDo runs f on the context's thread.
+func mustDo(t testing.TB, c *Context, f func(*Thread) error) {
 	t.Helper()
 	if err := c.Do(f); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// made runs f on the context's thread and gives its result, which is closed before the context.
-func made[T interface{ Close(*Thread) error }](t testing.TB, c *Context, f func(*Thread) (T, error)) T {
+// mustMake runs f on the context's thread and returns the result, which is closed before the context.
+func mustMake[T interface{ Close(*Thread) error }](t testing.TB, c *Context, f func(*Thread) (T, error)) T {
 	t.Helper()
 	var made T
-	do(t, c, func(thread *Thread) (err error) { made, err = f(thread); return err })
+	mustDo(t, c, func(thread *Thread) (err error) { made, err = f(thread); return err })
 	t.Cleanup(func() {
 		if err := c.Do(made.Close); err != nil {
 			t.Errorf("closing a %T: %v", made, err)
@@ -151,23 +151,24 @@ func made[T interface{ Close(*Thread) error }](t testing.TB, c *Context, f func(
 	return made
 }
 
-func stream(t testing.TB, c *Context, o StreamOptions) *Stream {
+func newStream(t testing.TB, c *Context, o StreamOptions) *Stream {
 	t.Helper()
-	return made(t, c, func(thread *Thread) (*Stream, error) { return thread.NewStream(o) })
+	return mustMake(t, c, func(thread *Thread) (*Stream, error) { return thread.NewStream(o) })
 }
 
-func device(t testing.TB, c *Context, size uint64) *Memory {
+func allocDevice(t testing.TB, c *Context, size uint64) *Memory {
 	t.Helper()
-	return made(t, c, func(thread *Thread) (*Memory, error) { return thread.AllocDevice(size, HugeFirst) })
+	return mustMake(t, c, func(thread *Thread) (*Memory, error) { return thread.AllocDevice(size, HugeFirst) })
 }
 
-func host(t testing.TB, c *Context, size uint64) *Memory {
+func allocHost(t testing.TB, c *Context, size uint64) *Memory {
 	t.Helper()
-	return made(t, c, func(thread *Thread) (*Memory, error) { return thread.AllocHost(size) })
+	return mustMake(t, c, func(thread *Thread) (*Memory, error) { return thread.AllocHost(size) })
 }
 
-// settled waits for all that is in the stream, by a completion, and gives its outcome, or why there is none.
-func settled(t testing.TB, c *Context, s *Stream) error {
+// awaitSettled waits for a completion behind all work of the stream, and returns the error of the completion or of
+// Notify.
+func awaitSettled(t testing.TB, c *Context, s *Stream) error {
 	t.Helper()
 	outcome := make(chan error, 1)
 	if err := c.Do(func(t *Thread) error { return s.Notify(t, func(err error) { outcome <- err }) }); err != nil {
@@ -176,7 +177,7 @@ func settled(t testing.TB, c *Context, s *Stream) error {
 	return <-outcome
 }
 
-// pattern is n bytes that differ by seed and by place.
+// pattern returns n bytes that depend on the seed and the position.
 func pattern(n int, seed byte) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -185,7 +186,7 @@ func pattern(n int, seed byte) []byte {
 	return b
 }
 
-// wantClass fails unless err is of the class, and gives its *Error, if it is one of the library's.
+// wantClass fails the test unless err has the class, and returns the *Error if err wraps one.
 func wantClass(t testing.TB, err error, class error) *Error {
 	t.Helper()
 	if !errors.Is(err, class) {
@@ -210,7 +211,7 @@ func wantBytes(t testing.TB, got, want []byte, what string) {
 // longEnough is a timeout that no working machine reaches.
 const longEnough = 10 * time.Minute
 
-func calls(stats map[string]int64) int64 {
+func countCalls(stats map[string]int64) int64 {
 	var sum int64
 	for name, n := range stats {
 		if strings.HasPrefix(name, "calls.") {
@@ -220,10 +221,10 @@ func calls(stats map[string]int64) int64 {
 	return sum
 }
 
-// buildNPU builds the software NPU, or takes the one that KVFERRY_SOFTNPU names, such as a sanitized one.
+// buildNPU builds the software NPU, or returns the path in KVFERRY_SOFTNPU, for example of a sanitized build.
 func buildNPU() (string, error) {
 	if path := os.Getenv("KVFERRY_SOFTNPU"); path != "" {
 		return path, nil
 	}
-	return softnpu.Variant{}.Library()
+	return softnpu.Variant{}.BuildLibrary()
 }

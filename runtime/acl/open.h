@@ -10,10 +10,10 @@ struct acl_symbol {
   int required;
 };
 
-// acl_symbol returns the symbols one by one, and NULL after the last.
+// acl_symbol returns the symbol of an index, and NULL after the last symbol.
 const struct acl_symbol *acl_symbol(size_t index);
 
-// acl_api_new makes an empty table of functions; free it with free.
+// acl_api_new makes an empty table of functions, to be freed with free.
 struct acl_api *acl_api_new(void);
 
 #endif

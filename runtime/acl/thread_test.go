@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// Goroutines that wander between threads allocate, copy and free on two devices: whoever asks, the calls
-// are made where the context is.
+// Goroutines that move between threads allocate, copy and free on two devices: every call is made on the thread of its
+// context.
 func TestManyGoroutinesOnTwoDevices(t *testing.T) {
 	r := newRig(t)
 	n, err := r.lib.DeviceCount()
 	if err != nil || n < 2 {
 		t.Fatalf("%d devices, %v; want 2 or more", n, err)
 	}
-	contexts := []*Context{r.context(ContextOptions{Device: 0}), r.context(ContextOptions{Device: 1, Primary: true})}
+	contexts := []*Context{r.newContext(ContextOptions{Device: 0}), r.newContext(ContextOptions{Device: 1, Primary: true})}
 	const goroutines, size = 100, 4096 + 17
 	failures := make(chan error, goroutines)
 	var all sync.WaitGroup
@@ -30,8 +30,8 @@ func TestManyGoroutinesOnTwoDevices(t *testing.T) {
 			var m *Memory
 			steps := []func(*Thread) error{
 				func(t *Thread) (err error) { m, err = t.AllocDevice(size, HugeFirst); return err },
-				func(t *Thread) error { return t.Upload(m.All(), want) },
-				func(t *Thread) error { return t.Download(got, m.All()) },
+				func(t *Thread) error { return t.Upload(m.FullRange(), want) },
+				func(t *Thread) error { return t.Download(got, m.FullRange()) },
 				func(t *Thread) error { return m.Close(t) },
 			}
 			for i, step := range steps {
@@ -53,7 +53,7 @@ func TestManyGoroutinesOnTwoDevices(t *testing.T) {
 	}
 }
 
-// onOwnThread runs f on a thread of its own that ends afterwards, and with it what f has set there.
+// onOwnThread runs f on a separate thread that ends afterwards, together with its thread-local state.
 func onOwnThread(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -64,18 +64,18 @@ func onOwnThread(f func()) {
 	<-done
 }
 
-// A Thread that is kept and used elsewhere must not reach the library: there would be no context, or
-// another one's.
+// A Thread that is kept and used on a different thread must not reach the library, because there the context is missing
+// or wrong.
 func TestStrayThreadIsRefused(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
-	s := stream(t, c, StreamOptions{})
-	m := device(t, c, 64)
-	h := host(t, c, 64)
-	e := made(t, c, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
+	c := r.newContext(ContextOptions{})
+	s := newStream(t, c, StreamOptions{})
+	m := allocDevice(t, c, 64)
+	h := allocHost(t, c, 64)
+	e := mustMake(t, c, func(t *Thread) (*Event, error) { return t.NewEvent(EventOptions{}) })
 	var kept *Thread
-	do(t, c, func(t *Thread) error { kept = t; return s.Record(t, e) })
-	before := calls(r.stats())
+	mustDo(t, c, func(t *Thread) error { kept = t; return s.RecordEvent(t, e) })
+	before := countCalls(r.readStats())
 	onOwnThread(func() {
 		for name, use := range map[string]func() error{
 			"NewStream":          func() error { _, err := kept.NewStream(StreamOptions{}); return err },
@@ -83,53 +83,53 @@ func TestStrayThreadIsRefused(t *testing.T) {
 			"AllocDevice":        func() error { _, err := kept.AllocDevice(64, HugeFirst); return err },
 			"AllocHost":          func() error { _, err := kept.AllocHost(64); return err },
 			"MemInfo":            func() error { _, err := kept.MemInfo(); return err },
-			"Upload":             func() error { return kept.Upload(m.All(), make([]byte, 64)) },
-			"Download":           func() error { return kept.Download(make([]byte, 64), m.All()) },
-			"Lent":               func() error { _, err := kept.Lent(OnDevice, m.Address(), 64); return err },
-			"Stream.Copy":        func() error { return s.Copy(kept, m.All(), h.All()) },
-			"Stream.CopyAll":     func() error { return s.CopyAll(kept, []Copy{{m.All(), h.All()}}) },
-			"Stream.Fill":        func() error { return s.Fill(kept, m.All(), 0) },
-			"Stream.Record":      func() error { return s.Record(kept, e) },
-			"Stream.Wait":        func() error { return s.Wait(kept, e) },
+			"Upload":             func() error { return kept.Upload(m.FullRange(), make([]byte, 64)) },
+			"Download":           func() error { return kept.Download(make([]byte, 64), m.FullRange()) },
+			"Lent":               func() error { _, err := kept.WrapMemory(OnDevice, m.Address(), 64); return err },
+			"Stream.Copy":        func() error { return s.Copy(kept, m.FullRange(), h.FullRange()) },
+			"Stream.CopyAll":     func() error { return s.CopyAll(kept, []Copy{{m.FullRange(), h.FullRange()}}) },
+			"Stream.Fill":        func() error { return s.Fill(kept, m.FullRange(), 0) },
+			"Stream.Record":      func() error { return s.RecordEvent(kept, e) },
+			"Stream.Wait":        func() error { return s.WaitEvent(kept, e) },
 			"Stream.Synchronize": func() error { return s.Synchronize(kept, longEnough) },
 			"Stream.Failure":     func() error { return s.Failure(kept) },
 			"Stream.Close":       func() error { return s.Close(kept) },
-			"Event.Complete":     func() error { _, err := e.Complete(kept); return err },
+			"Event.Complete":     func() error { _, err := e.IsComplete(kept); return err },
 			"Event.Synchronize":  func() error { return e.Synchronize(kept, longEnough) },
 			"Event.Close":        func() error { return e.Close(kept) },
 			"Memory.Close":       func() error { return m.Close(kept) },
 		} {
-			if err := use(); !errors.Is(err, ErrStray) {
+			if err := use(); !errors.Is(err, ErrWrongThread) {
 				t.Errorf("%s on a stray thread: %v, want ErrStray", name, err)
 			}
 		}
 	})
-	if after := calls(r.stats()); after != before {
+	if after := countCalls(r.readStats()); after != before {
 		t.Errorf("%d calls reached the library from a thread without a context", after-before)
 	}
-	// Another context's thread has a context, and the wrong one.
-	other := r.context(ContextOptions{Device: 1})
-	before = calls(r.stats())
-	do(t, other, func(*Thread) error {
-		if _, err := kept.AllocDevice(64, HugeFirst); !errors.Is(err, ErrStray) {
+	// The thread of another context has the wrong context.
+	other := r.newContext(ContextOptions{Device: 1})
+	before = countCalls(r.readStats())
+	mustDo(t, other, func(*Thread) error {
+		if _, err := kept.AllocDevice(64, HugeFirst); !errors.Is(err, ErrWrongThread) {
 			t.Errorf("on another context's thread: %v, want ErrStray", err)
 		}
 		return nil
 	})
-	if after := calls(r.stats()); after != before {
+	if after := countCalls(r.readStats()); after != before {
 		t.Errorf("%d calls reached the library from another context's thread", after-before)
 	}
 }
 
-// The library's own answer to a thread without a context, and whose text it is: that of the thread that
-// failed, not of another that failed since.
+// A call from a thread without a context fails in the library, and the error has the text of the thread that failed,
+// not of a thread that has failed since.
 func TestMessagesBelongToTheirThread(t *testing.T) {
 	r := newRig(t)
-	c := r.context(ContextOptions{})
+	c := r.newContext(ContextOptions{})
 	bare, other := make(chan error), make(chan error)
 	go onOwnThread(func() {
-		thread := bindThread(r.lib, c) // bound, but it never enters the context
-		defer thread.unbind()
+		thread := bindThread(r.lib, c) // bound, but does not enter the context
+		defer thread.unbindThread()
 		_, err := thread.AllocDevice(64, HugeFirst)
 		bare <- err
 	})
@@ -146,14 +146,14 @@ func TestMessagesBelongToTheirThread(t *testing.T) {
 	}
 }
 
-// A failing test ends its goroutine by Goexit: its caller, and the next, must not wait for ever.
+// A failing test ends its goroutine by Goexit: neither its caller nor the next caller may wait forever.
 func TestDoSurvivesGoexit(t *testing.T) {
 	r := newRig(t)
 	c, err := r.lib.NewContext(ContextOptions{Primary: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Do(func(*Thread) error { runtime.Goexit(); return nil }); !errors.Is(err, errUnreturned) {
+	if err := c.Do(func(*Thread) error { runtime.Goexit(); return nil }); !errors.Is(err, errNoReturn) {
 		t.Errorf("got %v", err)
 	}
 	if err := c.Do(func(*Thread) error { return nil }); !errors.Is(err, ErrClosed) {

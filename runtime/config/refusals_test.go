@@ -76,7 +76,7 @@ func refusalIn(files *token.FileSet, n ast.Node) (m messages) {
 			return false
 		case *ast.SelectorExpr:
 			full = full || slices.Contains([]string{"NoMemory", "TooMany", "TooLarge"}, x.Sel.Name)
-			if x.Sel.Name == "Key" { // memory.Pool.Key: the key that says how large the pool is.
+			if x.Sel.Name == "ConfigKey" { // memory.Pool.ConfigKey: the key that says how large the pool is.
 				m.texts = append(m.texts, bufferKey)
 			}
 		case *ast.CompositeLit:

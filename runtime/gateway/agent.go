@@ -15,57 +15,58 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
 
-// An end is one agent of ours with its goroutine, which alone uses the agent.
-type end struct {
-	g         *Gateway
-	number    machine.Agent
-	orders    epochs.Inbox
-	side      *side        // nil: no engine asks about this agent
-	dismissed bool         // it was told to end; belongs to the machine's goroutine
-	notes     atomic.Int64 // bytes of notes that wait for the machine
+// An ownAgent is an agent of this gateway with a goroutine. No other goroutine uses the agent.
+type ownAgent struct {
+	g                *Gateway
+	id               machine.Agent
+	inbox            epochs.Inbox
+	sideServer       *sideServer  // nil: no side channel: no engine asks about this agent
+	closeRequested   bool         // requestClose was called; belongs to the machine's goroutine
+	pendingNoteBytes atomic.Int64 // bytes of notes that are queued for the machine
 
-	agent    *libnixl.Agent
-	memory   *libnixl.Memory
-	jobs     []*job // in order; the first ones have batches in flight
-	unclosed []*libnixl.Transfer
-	failed   bool // nothing more is written by this agent
-	over     bool
+	agent             *libnixl.Agent
+	memory            *libnixl.Memory
+	jobs              []*writeJob // in order; the first ones have batches in flight
+	unclosedTransfers []*libnixl.Transfer
+	failed            bool // nothing more is written by this agent
+	ended             bool
 }
 
-// begin makes an agent in another goroutine, because that takes tens of milliseconds, and reports it to the machine.
-func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool) {
-	if g.over { // leave already waits for all agents
-		g.count(func(s *Stats) { s.AgentsMade.add(false) })
+// startAgent makes an agent in another goroutine, because libnixl needs tens of milliseconds, and reports the result to
+// the machine.
+func (g *Gateway) startAgent(a machine.Agent, regions []plane.Region, isWritten bool) {
+	if g.closing { // leave already waits for all agents
+		g.updateStats(func(s *Stats) { s.AgentsMade.countOutcome(false) })
 		g.inbox.Push(func(now effects.Time) { g.m.OnAgentMade(now, a, 0, effects.Closed, &g.out) })
 		return
 	}
 	g.wg.Go(func() {
 		port := uint16(0)
-		e, err := g.newEnd(a, regions)
+		e, err := g.newAgent(a, regions)
 		if err == nil && isWritten {
-			port, err = e.serve(0)
+			port, err = e.openSideChannel(0)
 		}
 		if err == nil {
 			g.wg.Add(1) // before the machine's goroutine can wait for all agents
-			go e.run()
+			go e.runLoop()
 		}
-		var stays error
+		var closeErr error
 		if err != nil && e != nil {
-			stays = e.close()
+			closeErr = e.closeAgent()
 		}
 		g.inbox.Push(func(now effects.Time) {
-			g.count(func(s *Stats) { s.AgentsMade.add(err == nil) })
+			g.updateStats(func(s *Stats) { s.AgentsMade.countOutcome(err == nil) })
 			code := effects.OK
-			if stays != nil {
-				g.keepMemory(a, stays)
+			if closeErr != nil {
+				g.keepMemory(a, closeErr)
 			}
 			if err != nil {
 				g.log.Warn("an agent cannot be made", "err", err)
 				code = effects.Faulted
 			} else {
-				g.ends[a] = e
-				if g.over {
-					g.dismiss(e)
+				g.agents[a] = e
+				if g.closing {
+					g.requestClose(e)
 				}
 			}
 			g.m.OnAgentMade(now, a, port, code, &g.out)
@@ -73,59 +74,60 @@ func (g *Gateway) begin(a machine.Agent, regions []plane.Region, isWritten bool)
 	})
 }
 
-// makeEnd makes an agent at once.
-func (g *Gateway) makeEnd(a machine.Agent, regions []plane.Region, port uint16) (*end, error) {
-	e, err := g.newEnd(a, regions)
+// makeAgent makes an agent at once.
+func (g *Gateway) makeAgent(a machine.Agent, regions []plane.Region, port uint16) (*ownAgent, error) {
+	e, err := g.newAgent(a, regions)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := e.serve(port); err != nil {
-		return nil, errors.Join(err, e.close())
+	if _, err := e.openSideChannel(port); err != nil {
+		return nil, errors.Join(err, e.closeAgent())
 	}
-	g.ends[a] = e
-	g.count(func(s *Stats) {
-		s.AgentsMade.add(true)
+	g.agents[a] = e
+	g.updateStats(func(s *Stats) {
+		s.AgentsMade.countOutcome(true)
 		s.Agents++
 	})
 	g.wg.Add(1)
-	go e.run()
+	go e.runLoop()
 	return e, nil
 }
 
-// newEnd makes an agent and registers the regions with it.
-func (g *Gateway) newEnd(a machine.Agent, regions []plane.Region) (*end, error) {
+// newAgent makes an agent and registers the regions.
+func (g *Gateway) newAgent(a machine.Agent, regions []plane.Region) (*ownAgent, error) {
 	name := fmt.Sprintf("kvf-%x-%d", g.env.Incarnation, a)
-	agent, err := g.cfg.Library.NewAgent(libnixl.AgentOptions{Name: name, Params: g.cfg.params()})
+	agent, err := g.cfg.Library.NewAgent(libnixl.AgentOptions{Name: name, Params: g.cfg.backendParams()})
 	if err != nil {
 		return nil, err
 	}
-	e := &end{g: g, number: a, orders: epochs.NewInbox(), agent: agent}
+	e := &ownAgent{g: g, id: a, inbox: epochs.NewInbox(), agent: agent}
 	var ranges []libnixl.Range
 	for _, r := range regions {
 		ranges = append(ranges, libnixl.Range{Address: uint64(r.Base), Bytes: r.Bytes})
 	}
 	if len(ranges) > 0 {
-		if e.memory, err = agent.Register(libnixl.Host, ranges...); err != nil {
-			return nil, errors.Join(err, e.close())
+		if e.memory, err = agent.RegisterMemory(libnixl.Host, ranges...); err != nil {
+			return nil, errors.Join(err, e.closeAgent())
 		}
 	}
 	return e, nil
 }
 
-// serve opens the side channel that tells engines how to reach the agent.
-func (e *end) serve(port uint16) (uint16, error) {
+// openSideChannel opens the side channel that tells engines how to reach the agent.
+func (e *ownAgent) openSideChannel(port uint16) (uint16, error) {
 	metadata, err := e.agent.Metadata()
 	if err != nil {
 		return 0, err
 	}
-	e.side, port, err = e.g.openSide(e.number, metadata, port)
+	e.sideServer, port, err = e.g.newSideServer(e.id, metadata, port)
 	return port, err
 }
 
-// close destroys the agent. If it returns nil, nothing can reach memory through the agent any more.
-func (e *end) close() error {
-	if e.side != nil {
-		e.side.close()
+// closeAgent destroys the agent. A nil error is the proof that nothing can reach memory through the agent any more
+// (M4).
+func (e *ownAgent) closeAgent() error {
+	if e.sideServer != nil {
+		e.sideServer.shutDown()
 	}
 	var err error
 	for _, j := range e.jobs {
@@ -134,14 +136,14 @@ func (e *end) close() error {
 		}
 		j.inFlight = nil
 	}
-	for _, t := range e.unclosed {
+	for _, t := range e.unclosedTransfers {
 		err = errors.Join(err, t.Close())
 	}
 	if e.memory != nil {
 		err = errors.Join(err, e.memory.Close())
 	}
 	if err != nil {
-		return err // the agent could not be destroyed
+		return err // the agent stays, because its transfers or memory could not be closed
 	}
 	return e.agent.Close()
 }
@@ -153,25 +155,25 @@ const (
 	longPause  = 2 * time.Millisecond
 )
 
-// run polls the agent until it is told to end.
-func (e *end) run() {
+// runLoop polls the agent until the agent is closed.
+func (e *ownAgent) runLoop() {
 	defer e.g.wg.Done()
 	pause := shortPause
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for !e.over {
+	for !e.ended {
 		select {
-		case <-e.orders.Wake():
+		case <-e.inbox.Wake():
 			pause = shortPause
 		case <-timer.C:
 		}
-		for _, f := range e.orders.TakeAll() {
+		for _, f := range e.inbox.TakeAll() {
 			f(plane.Now())
 		}
-		if e.over {
+		if e.ended {
 			break
 		}
-		if e.poll() {
+		if e.pollAgent() {
 			pause = shortPause
 		} else {
 			pause = min(2*pause, longPause)
@@ -180,136 +182,136 @@ func (e *end) run() {
 	}
 }
 
-// poll continues what the agent has in flight. It reports whether anything happened.
-func (e *end) poll() bool {
+// pollAgent continues what the agent has in flight, and reports whether anything happened.
+func (e *ownAgent) pollAgent() bool {
 	if e.failed {
 		return false
 	}
-	notices, err := e.agent.Notices()
+	notices, err := e.agent.PollNotices()
 	if err != nil {
-		e.fail(err)
+		e.failAgent(err)
 		return true
 	}
 	for _, n := range notices {
-		e.takeNote(n)
+		e.receiveNote(n)
 	}
-	return e.write() || len(notices) > 0
+	return e.continueWrites() || len(notices) > 0
 }
 
-// Notes to one agent that wait for the machine are bounded: by notesBytes and one note more. Each note counts as
-// noteBytes more than it has. Any process may send notes, and the library bounds nothing.
+// pendingNotesMax bounds the queued notes of an agent: no note is added once they reach this number of bytes. Each note
+// counts as noteOverhead more than its length. Any process may send notes, and the library has no bound.
 const (
-	notesBytes = 64 << 20
-	noteBytes  = 512
+	pendingNotesMax = 64 << 20
+	noteOverhead    = 512
 )
 
-// takeNote passes a note to the machine, unless it is too long or too many wait.
-func (e *end) takeNote(n libnixl.Notice) {
-	g, bytes := e.g, int64(len(n.Peer)+len(n.Bytes)+noteBytes)
-	fits := len(n.Bytes) <= g.cfg.Wire.MessageBytes && e.notes.Load() < notesBytes
-	g.count(func(s *Stats) { s.NotesReceived.add(fits) })
+// receiveNote passes a note to the machine, unless the note is too long or too many notes are queued.
+func (e *ownAgent) receiveNote(n libnixl.Notice) {
+	g, bytes := e.g, int64(len(n.Peer)+len(n.Bytes)+noteOverhead)
+	fits := len(n.Bytes) <= g.cfg.MessageLimits.MessageBytes && e.pendingNoteBytes.Load() < pendingNotesMax
+	g.updateStats(func(s *Stats) { s.NotesReceived.countOutcome(fits) })
 	if !fits {
-		g.seldom.Warn("a note is dropped: it is too long, or too many wait", n.Peer, "bytes", len(n.Bytes))
+		g.limitedLog.Warn("a note is dropped: it is too long, or too many wait", n.Peer, "bytes", len(n.Bytes))
 		return
 	}
-	e.notes.Add(bytes)
+	e.pendingNoteBytes.Add(bytes)
 	g.inbox.Push(func(now effects.Time) {
-		e.notes.Add(-bytes)
-		g.m.OnNotification(now, e.number, n.Peer, n.Bytes, &g.out)
+		e.pendingNoteBytes.Add(-bytes)
+		g.m.OnNotification(now, e.id, n.Peer, n.Bytes, &g.out)
 	})
 }
 
-// load makes an agent of ours load the metadata of an engine's agent and connect to it.
-func (g *Gateway) load(l machine.Load) {
-	e := g.ends[l.Agent]
+// loadMetadata makes an agent of this gateway load the metadata of an engine's agent and connect to the engine.
+func (g *Gateway) loadMetadata(l machine.Load) {
+	e := g.agents[l.Agent]
 	if e == nil {
-		g.count(func(s *Stats) { s.AgentsLoaded.add(false) })
+		g.updateStats(func(s *Stats) { s.AgentsLoaded.countOutcome(false) })
 		g.inbox.Push(func(now effects.Time) { g.m.OnAgentLoaded(now, l.LoadID, "", effects.Closed, &g.out) })
 		return
 	}
-	e.orders.Push(func(effects.Time) {
+	e.inbox.Push(func(effects.Time) {
 		code := effects.OK
-		name, err := e.agent.Load(l.Metadata)
+		name, err := e.agent.LoadMetadata(l.Metadata)
 		if err == nil {
-			err = e.agent.Connect(name)
+			err = e.agent.ConnectPeer(name)
 		}
 		if err != nil {
-			g.seldom.Warn("an agent's metadata cannot be loaded", "", "err", err)
+			g.limitedLog.Warn("an agent's metadata cannot be loaded", "", "err", err)
 			code = effects.Faulted
 		}
-		g.count(func(s *Stats) { s.AgentsLoaded.add(err == nil) })
+		g.updateStats(func(s *Stats) { s.AgentsLoaded.countOutcome(err == nil) })
 		g.inbox.Push(func(now effects.Time) { g.m.OnAgentLoaded(now, l.LoadID, name, code, &g.out) })
 	})
 }
 
-// say sends a note.
-func (g *Gateway) say(s machine.Notification) {
-	e := g.ends[s.Agent]
-	unsaid := func(now effects.Time) { g.m.OnNotificationFailed(now, s.Agent, s.Tag, &g.out) }
+// sendNote sends a note.
+func (g *Gateway) sendNote(s machine.Notification) {
+	e := g.agents[s.Agent]
+	reportFailure := func(now effects.Time) { g.m.OnNotificationFailed(now, s.Agent, s.Tag, &g.out) }
 	if e == nil {
-		g.count(func(n *Stats) { n.NotesSent.add(false) })
+		g.updateStats(func(n *Stats) { n.NotesSent.countOutcome(false) })
 		g.log.Warn("a note cannot be sent: our agent is gone", "to", s.To, "bytes", len(s.Body))
-		g.inbox.Push(unsaid)
+		g.inbox.Push(reportFailure)
 		return
 	}
-	e.orders.Push(func(effects.Time) {
-		err := e.agent.Notify(s.To, s.Body)
-		g.count(func(n *Stats) { n.NotesSent.add(err == nil) })
+	e.inbox.Push(func(effects.Time) {
+		err := e.agent.SendNotice(s.To, s.Body)
+		g.updateStats(func(n *Stats) { n.NotesSent.countOutcome(err == nil) })
 		if err != nil {
-			g.seldom.Warn("a note cannot be sent", s.To, "bytes", len(s.Body), "err", err)
-			g.inbox.Push(unsaid)
+			g.limitedLog.Warn("a note cannot be sent", s.To, "bytes", len(s.Body), "err", err)
+			g.inbox.Push(reportFailure)
 		}
 	})
 }
 
-// destroy makes an agent end.
-func (g *Gateway) destroy(a machine.Agent) {
-	if e := g.ends[a]; e != nil {
-		g.dismiss(e)
+// destroyAgent makes an agent end.
+func (g *Gateway) destroyAgent(a machine.Agent) {
+	if e := g.agents[a]; e != nil {
+		g.requestClose(e)
 		return
 	}
 	g.inbox.Push(func(now effects.Time) { g.m.OnAgentDestroyed(now, a, effects.OK, &g.out) })
 }
 
-// dismiss ends an agent, once.
-func (g *Gateway) dismiss(e *end) {
-	if e.dismissed {
+// requestClose ends an agent, once.
+func (g *Gateway) requestClose(e *ownAgent) {
+	if e.closeRequested {
 		return
 	}
-	e.dismissed = true
-	e.orders.Push(func(effects.Time) {
-		e.over = true
+	e.closeRequested = true
+	e.inbox.Push(func(effects.Time) {
+		e.ended = true
 		open := e.jobs
-		err := e.close()
-		g.inbox.Push(func(now effects.Time) { g.onClosed(now, e, open, err) })
+		err := e.closeAgent()
+		g.inbox.Push(func(now effects.Time) { g.onAgentClosed(now, e, open, err) })
 	})
 }
 
-// keepMemory records that an agent could not be destroyed. It may have the pool registered until the process ends, so
-// the memory must stay (rule M4 in docs/safety.md).
+// keepMemory records that an agent could not be destroyed. The agent may have the pool registered until the process
+// ends, so the memory must stay (rule M4 in docs/safety.md).
 func (g *Gateway) keepMemory(a machine.Agent, err error) {
 	g.log.Error("an agent could not be destroyed: what it may reach stays as it is", "err", err)
-	g.left = errors.Join(g.left,
+	g.closeErr = errors.Join(g.closeErr,
 		fmt.Errorf("agent %d could not be destroyed: memory stays until this process ends: %w", a, err))
 }
 
-// onClosed handles the end of an agent, or that it could not be destroyed.
-func (g *Gateway) onClosed(now effects.Time, e *end, open []*job, err error) {
+// onAgentClosed handles the outcome of closing an agent: the agent is gone, or could not be destroyed.
+func (g *Gateway) onAgentClosed(now effects.Time, e *ownAgent, open []*writeJob, err error) {
 	code := effects.OK
 	if err != nil {
 		code = effects.Faulted
-		g.keepMemory(e.number, err)
+		g.keepMemory(e.id, err)
 	} else {
-		delete(g.ends, e.number)
+		delete(g.agents, e.id)
 	}
 	for _, j := range open {
-		g.settle(j, effects.PeerLost, err == nil)
+		g.settleJob(j, effects.PeerLost, err == nil)
 	}
 	for id, l := range g.links {
-		if l.end == e && !l.lost {
+		if l.agent == e && !l.lost {
 			l.lost = true
 			g.out.Events = append(g.out.Events, &effects.LinkLost{Link: id, Peer: l.peer})
 		}
 	}
-	g.m.OnAgentDestroyed(now, e.number, code, &g.out)
+	g.m.OnAgentDestroyed(now, e.id, code, &g.out)
 }

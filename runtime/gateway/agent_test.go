@@ -14,27 +14,26 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/epochs"
 )
 
-// standing is a gateway whose machine does nothing until the test lets it run.
-func standing() *Gateway {
+// newIdleGateway returns a gateway with a machine that does nothing until the test lets it run.
+func newIdleGateway() *Gateway {
 	log := slog.New(slog.DiscardHandler)
-	g := &Gateway{inbox: epochs.NewInbox(), log: log, seldom: loglimit.New(log), ends: map[machine.Agent]*end{}}
-	g.cfg.Wire = protocol.DefaultLimits()
-	g.m = machine.New(machine.Config{Wire: g.cfg.Wire})
+	g := &Gateway{inbox: epochs.NewInbox(), log: log, limitedLog: loglimit.New(log), agents: map[machine.Agent]*ownAgent{}}
+	g.cfg.MessageLimits = protocol.DefaultLimits()
+	g.m = machine.New(machine.Config{Wire: g.cfg.MessageLimits})
 	return g
 }
 
-// The bytes of notes that wait for the machine are bounded, whatever is sent; when the machine takes them there is room
-// again.
+// The bytes of queued notes are bounded, whatever is sent; when the machine has taken the notes, there is room again.
 func TestWaitingNotesAreBounded(t *testing.T) {
 	for _, length := range []int{0, 1000, 1 << 20} {
-		g := standing()
-		e := &end{g: g, number: 9} // The machine knows no such agent, and does nothing.
+		g := newIdleGateway()
+		e := &ownAgent{g: g, id: 9} // The machine does not know this agent, and does nothing.
 		n := libnixl.Notice{Peer: "P", Bytes: make([]byte, length)}
 		for range 2 {
 			before := g.Stats().NotesReceived
-			most := uint64(notesBytes/(length+noteBytes) + 1)
+			most := uint64(pendingNotesMax/(length+noteOverhead) + 1)
 			for range most + 1 {
-				e.takeNote(n)
+				e.receiveNote(n)
 			}
 			if got := g.Stats().NotesReceived.OK - before.OK; got == 0 || got > most {
 				t.Errorf("%d notes of %d bytes wait; want at most %d", got, length, most)
@@ -42,13 +41,13 @@ func TestWaitingNotesAreBounded(t *testing.T) {
 			for _, f := range g.inbox.TakeAll() {
 				f(0)
 			}
-			if left := e.notes.Load(); left != 0 {
+			if left := e.pendingNoteBytes.Load(); left != 0 {
 				t.Errorf("%d bytes wait, and no note", left)
 			}
 		}
 	}
-	g := standing()
-	(&end{g: g}).takeNote(libnixl.Notice{Bytes: make([]byte, 1<<20+1)})
+	g := newIdleGateway()
+	(&ownAgent{g: g}).receiveNote(libnixl.Notice{Bytes: make([]byte, 1<<20+1)})
 	if got := g.Stats().NotesReceived; got != (Results{Failed: 1}) {
 		t.Errorf("of a note that is too long: %v", got)
 	}
@@ -56,11 +55,11 @@ func TestWaitingNotesAreBounded(t *testing.T) {
 
 // A task of an agent that is gone, or is not made any more, fails.
 func TestTasksOfMissingAgentsFail(t *testing.T) {
-	g := standing()
-	g.load(machine.Load{Agent: 7})
-	g.say(machine.Notification{Agent: 7})
-	g.over = true
-	g.begin(7, nil, false)
+	g := newIdleGateway()
+	g.loadMetadata(machine.Load{Agent: 7})
+	g.sendNote(machine.Notification{Agent: 7})
+	g.closing = true
+	g.startAgent(7, nil, false)
 	failed := Results{Failed: 1}
 	if got := g.Stats(); got != (Stats{AgentsMade: failed, AgentsLoaded: failed, NotesSent: failed}) {
 		t.Errorf("counted %v", got)
@@ -68,7 +67,7 @@ func TestTasksOfMissingAgentsFail(t *testing.T) {
 	if got := len(g.inbox.TakeAll()); got != 3 {
 		t.Errorf("the machine hears %d times; want 3", got)
 	}
-	g.countWrite(&job{bytes: 9}, effects.PeerLost)
+	g.countWrite(&writeJob{bytes: 9}, effects.PeerLost)
 	if got := g.Stats(); got.Writes != failed || got.Bytes != 0 {
 		t.Errorf("of a transfer that failed: %v", got)
 	}

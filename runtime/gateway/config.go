@@ -22,38 +22,39 @@ import (
 // Name is the name of the data plane.
 const Name = "vllm"
 
-// Config configures a Gateway. A field whose comment names no default must be set.
+// Config configures a Gateway. A field without a default in the comment must be set.
 type Config struct {
-	// Library is libnixl. The caller keeps ownership of it.
+	// Library is libnixl. The caller keeps ownership of the library.
 	Library *libnixl.Library
-	// Sides opens side channels, for example zmq.Config's Opener.
-	Sides control.Opener
-	// EngineID is the name by which engines know this one. No two engines may have the same.
+	// SideChannels opens side channels, for example zmq.Config's Opener.
+	SideChannels control.Opener
+	// EngineID is the name by which engines know this node's engine. No two engines may have the same name.
 	EngineID string
-	// Host is where engines reach our side channels. Port is the port of the engine's own side channel, their
-	// remote_port; side channels of agents that engines write to have ports of the system's choice.
+	// Host is the address at which engines reach the side channels. Port is the port of the front's side channel, which
+	// engines configure as remote_port; the system chooses the ports of all further side channels.
 	Host string
 	Port uint16
-	// TrustedNetwork says that all hosts and users that reach this host may read and write this process's memory, which
-	// UCX's tcp lets them do: the key nixl.trusted_network. Without it Host and the engines must have loopback
+	// TrustedNetwork says that all hosts and users that reach this host may read and write this process's memory,
+	// because UCX's tcp permits that: the key nixl.trusted_network. Without it Host and the engines must have loopback
 	// addresses.
 	TrustedNetwork bool
-	// Hash is compatibility_hash of the engines that run the same model: 64 hexadecimal digits.
-	Hash string
-	// Geometry describes the blocks of the rank, which must be the only one of its engine. Layout is that of its pages.
+	// CompatibilityHash is compatibility_hash of the engines that run the same model: 64 hexadecimal digits.
+	CompatibilityHash string
+	// Geometry describes the blocks of the rank, which must be the engine's only rank. Layout is the layout of the
+	// rank's pages.
 	Geometry *geometry.Geometry
 	Layout   protocol.Layout
-	// Names are region_names, one for each layer. CacheLayout is kv_cache_layout, LBHNC if empty. Backend is
-	// attn_backend_name.
-	Names       []string
-	CacheLayout string
-	Backend     string
+	// RegionNames are region_names, a name for each layer. CacheLayout is kv_cache_layout, LBHNC if empty.
+	// AttentionBackend is attn_backend_name.
+	RegionNames      []string
+	CacheLayout      string
+	AttentionBackend string
 	// Limits are the keys gateway.* of the node's configuration; zero fields have their defaults.
-	Limits config.Gateway
-	Wire   protocol.Limits // bounds of messages; zero: the defaults
+	Limits        config.Gateway
+	MessageLimits protocol.Limits // bounds of messages; zero: the defaults
 }
 
-// ranksMax bounds the ranks of an engine with which one rank of ours exchanges chunks.
+// ranksMax bounds the ranks of a plain engine with which this rank exchanges chunks.
 const ranksMax = 64
 
 // withDefaults checks the configuration and fills in the defaults.
@@ -65,26 +66,26 @@ func (c Config) withDefaults() (Config, error) {
 	limits.Transports = cmp.Or(limits.Transports, "^cma")
 	c.CacheLayout = cmp.Or(c.CacheLayout, "LBHNC")
 	g := c.Geometry
-	switch said := os.Getenv("UCX_TLS"); {
-	case said != "":
-		return bad("gateway.transports", limits.Transports, fmt.Sprintf("UCX_TLS is %q and goes before them: unset it", said))
+	switch envTransports := os.Getenv("UCX_TLS"); {
+	case envTransports != "":
+		return bad("gateway.transports", limits.Transports, fmt.Sprintf("UCX_TLS is %q and goes before them: unset it", envTransports))
 	case c.Library == nil:
 		return bad("library", "", "give libnixl's")
-	case c.Sides == nil:
+	case c.SideChannels == nil:
 		return bad("sides", "", "give an opener of side channels")
 	case c.EngineID == "":
 		return bad("engine id", "", "give the engine a name that no other one has")
 	case c.Host == "" || c.Port == 0:
 		return bad("host and port", fmt.Sprintf("%s:%d", c.Host, c.Port), "say where engines reach our side channel")
-	case len(c.Hash) != 64 || strings.Trim(c.Hash, "0123456789abcdef") != "":
-		return bad("hash", c.Hash, "give compatibility_hash of the engines, 64 hexadecimal digits")
+	case len(c.CompatibilityHash) != 64 || strings.Trim(c.CompatibilityHash, "0123456789abcdef") != "":
+		return bad("hash", c.CompatibilityHash, "give compatibility_hash of the engines, 64 hexadecimal digits")
 	case g == nil:
 		return bad("geometry", "", "give the rank's")
 	case g.Ranks != 1 || g.Stages != 1:
 		return bad("tp_size, pp_size", fmt.Sprintf("%d, %d", g.Ranks, g.Stages),
 			"engines of vLLM ask one side channel for all ranks of an engine: give the engine here one rank")
-	case len(c.Names) != len(g.Layers):
-		return bad("names", fmt.Sprint(len(c.Names)), fmt.Sprintf("give region_names of all %d layers", len(g.Layers)))
+	case len(c.RegionNames) != len(g.Layers):
+		return bad("names", fmt.Sprint(len(c.RegionNames)), fmt.Sprintf("give region_names of all %d layers", len(g.Layers)))
 	case limits.Transports != "tcp" && limits.Transports != "^cma":
 		return bad("gateway.transports", limits.Transports,
 			"give tcp or ^cma: with others an engine of this host might store here by itself, and never be stopped")
@@ -115,22 +116,22 @@ func (c Config) withDefaults() (Config, error) {
 			return bad("gateway."+f.name, fmt.Sprint(*f.value), fmt.Sprintf("give 1 to %d", f.max))
 		}
 	}
-	if err := libnixl.CheckReach(c.Host, c.TrustedNetwork); err != nil {
+	if err := libnixl.CheckTrusted(c.Host, c.TrustedNetwork); err != nil {
 		return c, fmt.Errorf("%w: host of the gateway: %w", plane.ErrInvalid, err)
 	}
-	if c.Wire == (protocol.Limits{}) {
-		c.Wire = protocol.DefaultLimits()
+	if c.MessageLimits == (protocol.Limits{}) {
+		c.MessageLimits = protocol.DefaultLimits()
 	}
 	return c, nil
 }
 
-// metadata returns the description of our memory that engines get, with the blocks beginning at base.
-func (c *Config) metadata(base uint64, pageBytes uint64) protocol.NixlMetadata {
+// buildMetadata returns the description of our memory that engines get, with the blocks beginning at base.
+func (c *Config) buildMetadata(base uint64, pageBytes uint64) protocol.NixlMetadata {
 	g := c.Geometry
 	stride := uint64(g.SharesPerBlock()) * pageBytes
 	m := protocol.NixlMetadata{
 		NumBlocks: uint64(g.Blocks), Layout: []byte(c.CacheLayout), BlockSize: uint64(g.BlockTokens),
-		Backend: []byte(c.Backend), PerLogical: uint64(g.PerLogical), DCPSize: 1, PCPSize: 1,
+		Backend: []byte(c.AttentionBackend), PerLogical: uint64(g.PerLogical), DCPSize: 1, PCPSize: 1,
 		Regions: protocol.NixlRegions{HasNumBlocks: true, HasGroupIDs: true, HasNames: true, HasMemTypes: true},
 	}
 	for i, layer := range g.Layers {
@@ -142,15 +143,15 @@ func (c *Config) metadata(base uint64, pageBytes uint64) protocol.NixlMetadata {
 			group = -1
 		}
 		r.NumBlocks, r.GroupIDs = append(r.NumBlocks, uint64(g.Blocks)), append(r.GroupIDs, group)
-		r.Names, r.MemTypes = append(r.Names, []byte(c.Names[i])), append(r.MemTypes, []byte(geometry.MemDRAM.String()))
+		r.Names, r.MemTypes = append(r.Names, []byte(c.RegionNames[i])), append(r.MemTypes, []byte(geometry.MemDRAM.String()))
 	}
 	return m
 }
 
-// machine returns the configuration of the machine. front is the base of the decoy.
-func (c *Config) machine(env *plane.Env, front uint64) (machine.Config, error) {
+// machineConfig returns the configuration of the machine. front is the base of the decoy.
+func (c *Config) machineConfig(env *plane.Env, frontBase uint64) (machine.Config, error) {
 	served := env.Leased.FirstRegion()
-	m := c.metadata(uint64(served.Base), env.Leased.Buffer().PageBytes)
+	m := c.buildMetadata(uint64(served.Base), env.Leased.Buffer().PageBytes)
 	m.EngineID = []byte(c.EngineID)
 	g := c.Geometry
 	own, err := geometry.ParseRegions(&m, &geometry.Worker{Ranks: 1, Stages: 1, Heads: g.Heads, CellHeads: g.CellHeads})
@@ -165,16 +166,16 @@ func (c *Config) machine(env *plane.Env, front uint64) (machine.Config, error) {
 	}
 	l := &c.Limits
 	return machine.Config{
-		Own: own, Metadata: m, FrontMetadata: c.metadata(front, env.Leased.Buffer().PageBytes), Hash: c.Hash, Host: c.Host,
+		Own: own, Metadata: m, FrontMetadata: c.buildMetadata(frontBase, env.Leased.Buffer().PageBytes), Hash: c.CompatibilityHash, Host: c.Host,
 		Incarnation: env.Incarnation, Plane: Name, Layout: c.Layout,
 		Window: uint16(l.Window), RegistrationTimeout: effects.Duration(l.RegistrationTimeout), EnginesMax: int(l.EnginesMax),
 		RegistrationsMax: int(l.RegistrationsMax), PendingMax: int(l.PendingMax), RanksMax: ranksMax, AgentsMax: int(l.AgentsMax),
 		TriesMax: int(l.Attempts),
-		Wire:     c.Wire,
+		Wire:     c.MessageLimits,
 	}, nil
 }
 
-// params returns the parameters of the UCX backend of our agents.
-func (c *Config) params() map[string]string {
+// backendParams returns the parameters of the UCX backend of our agents.
+func (c *Config) backendParams() map[string]string {
 	return libnixl.UCXParams(c.Limits.Transports, c.TrustedNetwork)
 }

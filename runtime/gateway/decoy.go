@@ -12,8 +12,8 @@ import (
 )
 
 // A decoy is an address range as large as the pool, in which every piece maps the same small memory. The front
-// announces it instead of the pool: an engine that only sends us notes needs to know where our blocks are, and could
-// write there.
+// announces this range instead of the pool: the protocol gives the base address to every engine that sends a note, and
+// an engine could write there.
 type decoy struct{ space []byte }
 
 // The size of that memory: at least a few MiB, and large enough that the range does not need too many mappings.
@@ -47,14 +47,16 @@ func newDecoy(bytes uint64) (*decoy, error) {
 		_, err := unix.MmapPtr(file, 0, unsafe.Pointer(&space[at]), uintptr(piece), syscall.PROT_READ|syscall.PROT_WRITE,
 			syscall.MAP_SHARED|syscall.MAP_FIXED)
 		if err != nil {
-			return nil, errors.Join(failed(err), d.close())
+			return nil, errors.Join(failed(err), d.unmapSpace())
 		}
 	}
 	return d, nil
 }
 
-func (d *decoy) base() uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(d.space)))) }
+func (d *decoy) baseAddress() uint64 {
+	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(d.space))))
+}
 
-func (d *decoy) bytes() uint64 { return uint64(len(d.space)) }
+func (d *decoy) sizeBytes() uint64 { return uint64(len(d.space)) }
 
-func (d *decoy) close() error { return syscall.Munmap(d.space) }
+func (d *decoy) unmapSpace() error { return syscall.Munmap(d.space) }

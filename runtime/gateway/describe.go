@@ -9,23 +9,25 @@ import (
 	"github.com/kvferry/kvferry/runtime/control"
 )
 
-// A Description is what a rank of a vLLM engine reports about itself over its side channel. It has the Hash, Names,
-// CacheLayout and Backend of a Config for such engines.
+// A Description contains the facts that a rank of a vLLM engine reports over its side channel. A Config for engines of
+// this kind takes Config.CompatibilityHash, Config.RegionNames, Config.CacheLayout and Config.AttentionBackend from a
+// Description.
 type Description struct {
-	Hash     string
-	Metadata protocol.NixlMetadata // must not be changed
+	CompatibilityHash string
+	Metadata          protocol.NixlMetadata // must not be changed
 }
 
-// Describe asks the side channel of an engine for its description. sides opens the connection; ctx bounds the wait.
-func Describe(ctx context.Context, sides control.Opener, host string, port uint16, stage, rank uint32) (
+// Describe asks the side channel of an engine for its description. The control transport that sideChannels opens
+// carries the request; ctx bounds the wait.
+func Describe(ctx context.Context, sideChannels control.Opener, host string, port uint16, stage, rank uint32) (
 	*Description, error,
 ) {
 	bad := func(why string, err error) (*Description, error) {
 		return nil, fmt.Errorf("the side channel at %s port %d %s (%w): give that of vLLM's NIXL connector, which the "+
 			"engine has in VLLM_NIXL_SIDE_CHANNEL_HOST and VLLM_NIXL_SIDE_CHANNEL_PORT", host, port, why, err)
 	}
-	events := make(eventQueue, 4) // more than one request causes
-	t, err := sides(control.Env{Sink: events})
+	events := make(eventQueue, 4) // more events than a request causes
+	t, err := sideChannels(control.Env{Sink: events})
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +62,7 @@ func Describe(ctx context.Context, sides control.Opener, host string, port uint1
 				return nil, fmt.Errorf("the side channel at %s port %d has another NIXL connector, %s; want %s: run a "+
 					"release of vLLM that has one of these", host, port, foreign, protocol.NixlVersions)
 			}
-			d.Hash = string(hello.Hash)
+			d.CompatibilityHash = string(hello.Hash)
 			return &d, nil
 		default:
 		}

@@ -13,30 +13,30 @@ import (
 	"github.com/kvferry/kvferry/runtime/gateway"
 )
 
-// An answering is a side channel that replies with a fixed message; nil: it does not reply.
-type answering struct {
+// An fixedReply is a side channel that replies with a fixed message, or does not reply if the message is nil.
+type fixedReply struct {
 	transport control.Transport
 	ready     chan struct{} // closed when that is set
-	says      []byte
-	asked     chan []byte
+	reply     []byte
+	queries   chan []byte
 }
 
-func (a *answering) Post(ev effects.Event) {
+func (a *fixedReply) Post(ev effects.Event) {
 	r, ok := ev.(*effects.Received)
 	if !ok {
 		return
 	}
 	<-a.ready
 	question, _, _ := effects.CutPart(r.Body)
-	a.asked <- question
-	if a.says != nil {
-		a.transport.Reply(&effects.Reply{Request: r.Request, Body: effects.AppendPart(nil, a.says)})
+	a.queries <- question
+	if a.reply != nil {
+		a.transport.Reply(&effects.Reply{Request: r.Request, Body: effects.AppendPart(nil, a.reply)})
 	}
 }
 
-func listening(t *testing.T, says []byte) (a *answering, port uint16) {
+func listenWithReply(t *testing.T, says []byte) (a *fixedReply, port uint16) {
 	t.Helper()
-	a = &answering{says: says, ready: make(chan struct{}), asked: make(chan []byte, 8)}
+	a = &fixedReply{reply: says, ready: make(chan struct{}), queries: make(chan []byte, 8)}
 	at := control.Server{Channel: effects.ChannelMeta, Addr: effects.Addr{Host: "127.0.0.1"}}
 	var err error
 	if a.transport, err = zmq.Listen(zmq.Config{}, []control.Server{at}, a); err != nil {
@@ -53,27 +53,27 @@ func TestDescribe(t *testing.T) {
 		BaseAddrs: []uint64{1 << 20}, BlockLens: []uint64{64}, BlockStrides: []uint64{64}, Backend: []byte("CPU_ATTN"),
 		PerLogical: 1, DCPSize: 1, PCPSize: 1}
 	hello := protocol.NixlHello{Hash: []byte("a hash"), Metadata: m.Append(nil)}
-	a, port := listening(t, hello.Append(nil))
+	a, port := listenWithReply(t, hello.Append(nil))
 	d, err := gateway.Describe(t.Context(), zmq.Config{}.Opener(), "127.0.0.1", port, 2, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Hash != "a hash" || string(d.Metadata.EngineID) != "E" || d.Metadata.NumBlocks != 7 ||
+	if d.CompatibilityHash != "a hash" || string(d.Metadata.EngineID) != "E" || d.Metadata.NumBlocks != 7 ||
 		d.Metadata.BlockLens[0] != 64 {
-		t.Errorf("told %q, %+v", d.Hash, d.Metadata)
+		t.Errorf("told %q, %+v", d.CompatibilityHash, d.Metadata)
 	}
 	q, limits := protocol.NixlMetadataRequest{}, protocol.DefaultLimits()
-	if err := q.Decode(<-a.asked, &limits); err != nil || q.PPRank != 2 || q.TPRank != 3 {
+	if err := q.Decode(<-a.queries, &limits); err != nil || q.PPRank != 2 || q.TPRank != 3 {
 		t.Errorf("asked for %+v, %v", q, err)
 	}
 }
 
-// An engine whose connector has another version is refused with that version's name.
+// An engine with an unsupported version of the connector is refused, and the error names the version.
 func TestDescribeOtherVersion(t *testing.T) {
 	m := protocol.NixlMetadata{EngineID: []byte("E"), DCPSize: 1, PCPSize: 1}
 	older := bytes.Replace(m.Append(nil), []byte("ple_block_len"), []byte("ple_block_lem"), 1)
 	hello := protocol.NixlHello{Hash: []byte("a hash"), Metadata: older}
-	_, port := listening(t, hello.Append(nil))
+	_, port := listenWithReply(t, hello.Append(nil))
 	_, err := gateway.Describe(t.Context(), zmq.Config{}.Opener(), "127.0.0.1", port, 0, 0)
 	const want = "has another NIXL connector, an older one: it sends no ple_block_len; want 14 (vLLM 0.32) or 15 (vLLM 0.33)"
 	if err == nil || !strings.Contains(err.Error(), want) {
@@ -81,11 +81,11 @@ func TestDescribeOtherVersion(t *testing.T) {
 	}
 }
 
-// A peer that is no side channel, is silent or does not listen is named with its address and what to give instead.
+// For a peer that is not a side channel, is silent or does not listen, the error names the address and the remedy.
 func TestDescribeUnreachable(t *testing.T) {
-	_, other := listening(t, []byte("HTTP/1.1 400"))
-	mute, silent := listening(t, nil)
-	left, gone := listening(t, nil)
+	_, other := listenWithReply(t, []byte("HTTP/1.1 400"))
+	mute, silent := listenWithReply(t, nil)
+	left, gone := listenWithReply(t, nil)
 	if err := left.transport.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestDescribeUnreachable(t *testing.T) {
 		act  func(end context.CancelFunc)
 	}{
 		{other, "answers something else", nil},
-		{silent, "does not answer", func(end context.CancelFunc) { <-mute.asked; end() }},
+		{silent, "does not answer", func(end context.CancelFunc) { <-mute.queries; end() }},
 		{gone, "cannot be reached", nil},
 	} {
 		ctx, end := context.WithCancel(t.Context())

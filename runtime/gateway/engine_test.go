@@ -17,8 +17,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl/libnixltest"
 )
 
-// A plain engine of one rank. It is written from what is known of vLLM's push connector, with none of kvferry's codecs
-// and machines. Everything belongs to the test's goroutine, except its side channel.
+// A plainEngine plays a plain engine of one rank. It follows vLLM's push connector and uses none of kvferry's codecs
+// and machines. Everything except the side channel belongs to the test's goroutine.
 
 const (
 	limit      = 20 * time.Second
@@ -39,22 +39,22 @@ type plainEngine struct {
 	finished   map[string][]int
 	registered []map[string]any
 	// As a consumer: completions, by request.
-	completed map[string]int
-	beats     []string
+	completed  map[string]int
+	heartbeats []string
 }
 
 func newPlainEngine(tb testing.TB, id string) *plainEngine {
 	tb.Helper()
 	e := &plainEngine{
-		tb: tb, id: id, memory: libnixltest.Memory(tb, layers*blocks*blockBytes), finished: map[string][]int{},
+		tb: tb, id: id, memory: libnixltest.AllocMemory(tb, layers*blocks*blockBytes), finished: map[string][]int{},
 		completed: map[string]int{},
 	}
 	var err error
 	name := "agent-of-" + id + "-" + tb.Name()
-	if e.agent, err = libnixltest.Library(tb).NewAgent(libnixl.AgentOptions{Name: name}); err != nil {
+	if e.agent, err = libnixltest.LoadLibrary(tb).NewAgent(libnixl.AgentOptions{Name: name}); err != nil {
 		tb.Fatal(err)
 	}
-	memory, err := e.agent.Register(libnixl.Host, libnixl.Range{Address: e.base(), Bytes: uint64(len(e.memory))})
+	memory, err := e.agent.RegisterMemory(libnixl.Host, libnixl.Range{Address: e.baseAddress(), Bytes: uint64(len(e.memory))})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func newPlainEngine(tb testing.TB, id string) *plainEngine {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	e.listen(e.payload(metadata))
+	e.serveSideChannel(e.sideChannelReply(metadata))
 	tb.Cleanup(func() {
 		for _, err := range []error{memory.Close(), e.agent.Close()} {
 			if err != nil {
@@ -73,14 +73,14 @@ func newPlainEngine(tb testing.TB, id string) *plainEngine {
 	return e
 }
 
-func (e *plainEngine) base() uint64 { return uint64(uintptr(unsafe.Pointer(&e.memory[0]))) }
+func (e *plainEngine) baseAddress() uint64 { return uint64(uintptr(unsafe.Pointer(&e.memory[0]))) }
 
-func (e *plainEngine) block(layer, block int) []byte {
+func (e *plainEngine) blockBytes(layer, block int) []byte {
 	at := (layer*blocks + block) * blockBytes
 	return e.memory[at : at+blockBytes]
 }
 
-func pack(tb testing.TB, v any) []byte {
+func packMsgpack(tb testing.TB, v any) []byte {
 	tb.Helper()
 	var b bytes.Buffer
 	enc := msgpack.NewEncoder(&b)
@@ -92,12 +92,12 @@ func pack(tb testing.TB, v any) []byte {
 	return b.Bytes()
 }
 
-// payload returns what the side channel reports.
-func (e *plainEngine) payload(agent []byte) []byte {
-	base := e.base()
-	return pack(e.tb, map[string]any{
+// sideChannelReply returns what the side channel reports.
+func (e *plainEngine) sideChannelReply(agent []byte) []byte {
+	base := e.baseAddress()
+	return packMsgpack(e.tb, map[string]any{
 		"compatibility_hash": hash,
-		"agent_metadata_bytes": pack(e.tb, map[string]any{
+		"agent_metadata_bytes": packMsgpack(e.tb, map[string]any{
 			"engine_id": e.id, "agent_metadata": agent,
 			"kv_caches_base_addr": []uint64{base, base + blocks*blockBytes}, "device_id": 0, "num_blocks": blocks,
 			"block_lens": []int{blockBytes, blockBytes}, "block_strides": []int{blockBytes, blockBytes},
@@ -111,9 +111,9 @@ func (e *plainEngine) payload(agent []byte) []byte {
 	})
 }
 
-// listen serves the side channel, as a ROUTER does.
-func (e *plainEngine) listen(payload []byte) {
-	socket := e.socket(zmq4.ROUTER)
+// serveSideChannel serves the side channel, as a ROUTER does.
+func (e *plainEngine) serveSideChannel(payload []byte) {
+	socket := e.newSocket(zmq4.ROUTER)
 	if err := socket.Bind("tcp://127.0.0.1:*"); err != nil {
 		e.tb.Fatal(err)
 	}
@@ -141,15 +141,15 @@ func (e *plainEngine) listen(payload []byte) {
 				continue
 			}
 			if !bytes.Equal(parts[2], append([]byte("\x93\xc4\x0cget_meta_msg"), 0, 0)) {
-				return // As the reference's listener ends at what it cannot read.
+				return // The reference's listener also ends at a message that it cannot read.
 			}
-			_, _ = socket.SendMessage(parts[0], "", payload, pack(e.tb, float64(12.5)))
+			_, _ = socket.SendMessage(parts[0], "", payload, packMsgpack(e.tb, float64(12.5)))
 		}
 	}()
 	e.tb.Cleanup(func() { close(stop); <-done; _ = socket.Close() })
 }
 
-func (e *plainEngine) socket(kind zmq4.Type) *zmq4.Socket {
+func (e *plainEngine) newSocket(kind zmq4.Type) *zmq4.Socket {
 	e.tb.Helper()
 	zctx, err := zmq4.NewContext()
 	if err != nil {
@@ -166,17 +166,17 @@ func (e *plainEngine) socket(kind zmq4.Type) *zmq4.Socket {
 	return socket
 }
 
-// A remote is another engine, as this one knows it.
+// A remote holds the facts that this engine knows about a further engine.
 type remote struct {
 	agent string
 	hash  string
 	meta  map[string]any
 }
 
-// meet asks a side channel and loads the agent that it describes.
-func (e *plainEngine) meet(host string, port int) remote {
+// loadRemote asks a side channel and loads the agent in the reply.
+func (e *plainEngine) loadRemote(host string, port int) remote {
 	e.tb.Helper()
-	req := e.socket(zmq4.REQ)
+	req := e.newSocket(zmq4.REQ)
 	defer req.Close()
 	for _, err := range []error{req.SetRcvtimeo(limit), req.Connect(fmt.Sprintf("tcp://%s:%d", host, port))} {
 		if err != nil {
@@ -203,41 +203,41 @@ func (e *plainEngine) meet(host string, port int) remote {
 		}
 	}
 	r.hash = hello.Hash
-	if r.agent, err = e.agent.Load(r.meta["agent_metadata"].([]byte)); err != nil {
+	if r.agent, err = e.agent.LoadMetadata(r.meta["agent_metadata"].([]byte)); err != nil {
 		e.tb.Fatal(err)
 	}
 	return r
 }
 
-func numbers(v any) (list []int) {
+func toInts(v any) (list []int) {
 	for _, x := range v.([]any) {
-		list = append(list, number(x))
+		list = append(list, toInt(x))
 	}
 	return list
 }
 
-func number(v any) int {
+func toInt(v any) int {
 	var n int
 	_, _ = fmt.Sscan(fmt.Sprint(v), &n)
 	return n
 }
 
-// until runs the engine until a condition holds.
-func (e *plainEngine) until(what string, holds func() bool) {
+// runUntil runs the engine until a condition holds.
+func (e *plainEngine) runUntil(what string, holds func() bool) {
 	e.tb.Helper()
 	for end := time.Now().Add(limit); !holds(); {
 		if time.Now().After(end) {
 			e.tb.Fatalf("%s: not in time", what)
 		}
-		e.turn()
+		e.runTurn()
 		time.Sleep(100 * time.Microsecond) // As an engine that does something else between two turns.
 	}
 }
 
-// turn handles the notes that have arrived, and writes what can be written.
-func (e *plainEngine) turn() {
+// runTurn handles the notes that have arrived, and writes what can be written.
+func (e *plainEngine) runTurn() {
 	e.tb.Helper()
-	notices, err := e.agent.Notices()
+	notices, err := e.agent.PollNotices()
 	if err != nil {
 		e.tb.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func (e *plainEngine) turn() {
 			}
 			e.registered = append(e.registered, reg)
 		case strings.HasPrefix(text, "HB:"):
-			e.beats = append(e.beats, strings.Split(text[3:], ",")...)
+			e.heartbeats = append(e.heartbeats, strings.Split(text[3:], ",")...)
 		default:
 			id, _, _ := strings.Cut(text, ":")
 			e.completed[id]++
@@ -259,34 +259,34 @@ func (e *plainEngine) turn() {
 	}
 	for i, reg := range e.registered {
 		id := reg["request_id"].(string)
-		list, is := e.finished[base(id)]
+		list, is := e.finished[baseID(id)]
 		if !is {
 			continue
 		}
 		e.registered = append(e.registered[:i], e.registered[i+1:]...)
-		if err := e.write(reg, list); err != nil {
+		if err := e.writeBlocks(reg, list); err != nil {
 			e.tb.Fatal(err)
 		}
 		return
 	}
 }
 
-func base(id string) string { return id[:strings.LastIndex(id, "-")] }
+func baseID(id string) string { return id[:strings.LastIndex(id, "-")] }
 
-// write writes the last blocks that a registration has room for, and reports it.
-func (e *plainEngine) write(reg map[string]any, list []int) error {
-	r := e.meet(reg["decode_host"].(string), number(reg["decode_port"]))
+// writeBlocks writes the last blocks that a registration has room for, and reports the write.
+func (e *plainEngine) writeBlocks(reg map[string]any, list []int) error {
+	r := e.loadRemote(reg["decode_host"].(string), toInt(reg["decode_port"]))
 	if r.meta["engine_id"] != reg["decode_engine_id"] {
 		e.tb.Errorf("engine %v registered, %v is there", reg["decode_engine_id"], r.meta["engine_id"])
 	}
-	into := numbers(reg["local_block_ids"].([]any)[0])
+	into := toInts(reg["local_block_ids"].([]any)[0])
 	from := list[len(list)-len(into):]
-	bases, strides := numbers(r.meta["kv_caches_base_addr"]), numbers(r.meta["block_strides"])
+	bases, strides := toInts(r.meta["kv_caches_base_addr"]), toInts(r.meta["block_strides"])
 	o := libnixl.TransferOptions{Operation: libnixl.Write, Peer: r.agent}
 	for layer := range layers {
 		for i := range into {
 			o.Pairs = append(o.Pairs, libnixl.Pair{
-				Local:  e.base() + uint64((layer*blocks+from[i])*blockBytes),
+				Local:  e.baseAddress() + uint64((layer*blocks+from[i])*blockBytes),
 				Remote: uint64(bases[layer] + into[i]*strides[layer]), Bytes: blockBytes,
 			})
 		}
@@ -309,46 +309,46 @@ func (e *plainEngine) write(reg map[string]any, list []int) error {
 	if err != nil {
 		return err
 	}
-	return e.agent.Notify(r.agent, []byte(reg["request_id"].(string)+":1"))
+	return e.agent.SendNotice(r.agent, []byte(reg["request_id"].(string)+":1"))
 }
 
-// register registers blocks with a producer.
-func (e *plainEngine) register(at remote, request string, list []int) {
+// registerBlocks registers blocks with a producer.
+func (e *plainEngine) registerBlocks(at remote, request string, list []int) {
 	e.tb.Helper()
-	body := append([]byte("PUSH_REG:"), pack(e.tb, map[string]any{
+	body := append([]byte("PUSH_REG:"), packMsgpack(e.tb, map[string]any{
 		"request_id": request, "decode_engine_id": e.id, "decode_host": "127.0.0.1", "decode_port": e.port,
 		"decode_tp_size": 1, "local_block_ids": [][]int{list}, "remote_engine_id": at.meta["engine_id"],
 		"remote_host": "127.0.0.1", "remote_port": 0, "remote_tp_size": 1, "remote_pp_size": 1,
 	})...)
-	if err := e.agent.Notify(at.agent, body); err != nil {
+	if err := e.agent.SendNotice(at.agent, body); err != nil {
 		e.tb.Fatal(err)
 	}
 }
 
-// fill makes blocks hold what a request computes, from a position on.
-func (e *plainEngine) fill(request string, list []int) {
+// fillBlocks makes blocks hold what a request computes, from a position on.
+func (e *plainEngine) fillBlocks(request string, list []int) {
 	for layer := range layers {
 		for i, n := range list {
-			fill(e.block(layer, n), request, layer, i)
+			fillContent(e.blockBytes(layer, n), request, layer, i)
 		}
 	}
 }
 
-func fill(b []byte, request string, layer, position int) {
+func fillContent(b []byte, request string, layer, position int) {
 	key := fmt.Sprintf("%s layer %d position %d ", request, layer, position)
 	for i := range b {
 		b[i] = key[i%len(key)] + byte(i/len(key))
 	}
 }
 
-func holds(b []byte, request string, layer, position int) bool {
+func hasContent(b []byte, request string, layer, position int) bool {
 	want := make([]byte, len(b))
-	fill(want, request, layer, position)
+	fillContent(want, request, layer, position)
 	return bytes.Equal(b, want)
 }
 
 func libnixlWrite(e *plainEngine, to string, at uint64) libnixl.TransferOptions {
 	return libnixl.TransferOptions{Operation: libnixl.Write, Peer: to, Pairs: []libnixl.Pair{
-		{Local: e.base() + 3*blockBytes, Remote: at, Bytes: blockBytes},
+		{Local: e.baseAddress() + 3*blockBytes, Remote: at, Bytes: blockBytes},
 	}}
 }

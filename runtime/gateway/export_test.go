@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Complete returns c with its defaults.
-func Complete(tb testing.TB, c Config) Config {
+// WithDefaults returns c with the defaults filled in.
+func WithDefaults(tb testing.TB, c Config) Config {
 	tb.Helper()
 	c, err := c.withDefaults()
 	if err != nil {
@@ -17,5 +17,7 @@ func Complete(tb testing.TB, c Config) Config {
 	return c
 }
 
-// ShareOf returns how many connections each side channel of c may have in a process that may open limit files.
-func ShareOf(c *Config, limit int) int { return c.shareOf(limit, slog.New(slog.DiscardHandler)) }
+// SideConnLimitFor returns how many connections each side channel of c may have in a process that may open limit files.
+func SideConnLimitFor(c *Config, limit int) int {
+	return c.sideConnLimitFor(limit, slog.New(slog.DiscardHandler))
+}

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	libnixltest.Exit(code)
+	libnixltest.ExitProcess(code)
 }
 
 const nodeText = `enable_pd: true
@@ -52,22 +52,22 @@ extra_config:
     register: {engine_id: ours, tp_size: 1, tp_rank: 0, pp_size: 1, pp_rank: 0, kv_heads: 2, cell_heads: 2, blocks: 16}
 `
 
-// ours opens a node with a gateway; port is that of its side channel.
-func ours(tb testing.TB) (n *runtime.Node, port int) {
+// openNode opens a node with a gateway; port is the port of the side channel.
+func openNode(tb testing.TB) (n *runtime.Node, port int) {
 	tb.Helper()
-	n, _, port = oursWith(tb)
+	n, _, port = openNodeAndGateway(tb)
 	return n, port
 }
 
-func oursWith(tb testing.TB) (n *runtime.Node, g *gateway.Gateway, port int) {
+func openNodeAndGateway(tb testing.TB) (n *runtime.Node, g *gateway.Gateway, port int) {
 	tb.Helper()
-	return oursBy(tb, zmq.Config{}.Opener())
+	return openNodeWithSides(tb, zmq.Config{}.Opener())
 }
 
-// oursBy is ours with side channels of another opener.
-func oursBy(tb testing.TB, sides control.Opener) (n *runtime.Node, g *gateway.Gateway, port int) {
+// openNodeWithSides opens a node with a gateway and side channels of the given opener.
+func openNodeWithSides(tb testing.TB, sides control.Opener) (n *runtime.Node, g *gateway.Gateway, port int) {
 	tb.Helper()
-	library := libnixltest.Library(tb)
+	library := libnixltest.LoadLibrary(tb)
 	cfg, err := config.Parse("test", []byte(nodeText), nil)
 	if err != nil {
 		tb.Fatal(err)
@@ -76,8 +76,8 @@ func oursBy(tb testing.TB, sides control.Opener) (n *runtime.Node, g *gateway.Ga
 	port = freePort(tb)
 	log := slog.New(slog.NewTextHandler(tb.Output(), nil))
 	g, err = gateway.New(gateway.Config{
-		Library: library, Sides: sides, EngineID: "ours", Host: "127.0.0.1", Port: uint16(port), Hash: hash,
-		Geometry: cfg.Geometry(0), Layout: cfg.Layout, Names: []string{"l.0", "l.1"}, Backend: "CPU_ATTN",
+		Library: library, SideChannels: sides, EngineID: "ours", Host: "127.0.0.1", Port: uint16(port), CompatibilityHash: hash,
+		Geometry: cfg.Geometry(0), Layout: cfg.Layout, RegionNames: []string{"l.0", "l.1"}, AttentionBackend: "CPU_ATTN",
 		Limits: cfg.Gateway,
 	})
 	if err != nil {
@@ -115,7 +115,7 @@ func freePort(tb testing.TB) int {
 	}
 }
 
-func blockOf(tb testing.TB, n *runtime.Node, layer int, block uint32) []byte {
+func nodeBlock(tb testing.TB, n *runtime.Node, layer int, block uint32) []byte {
 	tb.Helper()
 	b, err := n.BlockBytes(layer, int(block))
 	if err != nil {
@@ -124,18 +124,18 @@ func blockOf(tb testing.TB, n *runtime.Node, layer int, block uint32) []byte {
 	return b
 }
 
-func registration(p *plainEngine, request string, first int, list []uint32) runtime.Registration {
+func newRegistration(p *plainEngine, request string, first int, list []uint32) runtime.Registration {
 	return runtime.Registration{
 		Request: request, Engine: p.id, Ranks: 1, Stages: 1,
-		Producers: []runtime.ProducerPeer{gateway.Producer("127.0.0.1", uint16(p.port), 0, 1, 0, 1)},
+		Producers: []runtime.ProducerPeer{gateway.ProducerAddr("127.0.0.1", uint16(p.port), 0, 1, 0, 1)},
 		Blocks:    []runtime.Blocks{{First: uint64(first), Logical: list}},
 	}
 }
 
 // A plain producer writes into our blocks, in whichever order registration and prefill happen, and only a part of its
-// blocks if we have the beginning.
+// blocks if our node has the beginning.
 func TestPlainProducer(t *testing.T) {
-	n, _ := ours(t)
+	n, _ := openNode(t)
 	p := newPlainEngine(t, "P")
 	for i, c := range []struct {
 		name  string
@@ -143,21 +143,21 @@ func TestPlainProducer(t *testing.T) {
 		first int
 	}{{"registered-first", false, 0}, {"finished-first", true, 0}, {"suffix", true, 2}} {
 		list := []int{3 + i, 9, 7, 1}
-		p.fill(c.name, list)
+		p.fillBlocks(c.name, list)
 		if c.early {
 			p.finished[c.name] = list
 		}
 		into := []uint32{2, 5, 11, 0}[c.first:]
-		r, err := n.Consumer().Register(t.Context(), registration(p, c.name+"-0123abcd", c.first, into))
+		r, err := n.Consumer().Register(t.Context(), newRegistration(p, c.name+"-0123abcd", c.first, into))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !c.early {
-			p.until("a registration", func() bool { return len(p.registered) == 1 })
+			p.runUntil("a registration", func() bool { return len(p.registered) == 1 })
 			p.finished[c.name] = list
 		}
 		var got runtime.ReceptionResult
-		p.until("written", func() bool {
+		p.runUntil("written", func() bool {
 			select {
 			case got = <-r.Done():
 				return true
@@ -170,7 +170,7 @@ func TestPlainProducer(t *testing.T) {
 		}
 		for layer := range layers {
 			for i, block := range into {
-				if !holds(blockOf(t, n, layer, block), c.name, layer, c.first+i) {
+				if !hasContent(nodeBlock(t, n, layer, block), c.name, layer, c.first+i) {
 					t.Errorf("%s: block %d of layer %d is not what was computed", c.name, block, layer)
 				}
 			}
@@ -180,19 +180,19 @@ func TestPlainProducer(t *testing.T) {
 
 // Withdrawn blocks are free at once, and a plain producer that still writes reaches nothing.
 func TestPlainProducerIsLate(t *testing.T) {
-	n, _ := ours(t)
+	n, _ := openNode(t)
 	p := newPlainEngine(t, "P")
 	list := []int{3, 9}
-	p.fill("late", list)
+	p.fillBlocks("late", list)
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := n.Consumer().Register(ctx, registration(p, "late-0123abcd", 0, []uint32{2, 5}))
+	r, err := n.Consumer().Register(ctx, newRegistration(p, "late-0123abcd", 0, []uint32{2, 5}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.until("a registration", func() bool { return len(p.registered) == 1 })
+	p.runUntil("a registration", func() bool { return len(p.registered) == 1 })
 	reg := p.registered[0]
 	p.registered = nil
-	known := p.meet(reg["decode_host"].(string), number(reg["decode_port"]))
+	known := p.loadRemote(reg["decode_host"].(string), toInt(reg["decode_port"]))
 	cancel()
 	got := <-r.Done()
 	if e := (*runtime.Error)(nil); !errors.As(got.Err, &e) || e.Code != effects.Cancelled {
@@ -203,10 +203,10 @@ func TestPlainProducerIsLate(t *testing.T) {
 	case <-t.Context().Done():
 	}
 	for layer := range layers {
-		clear(blockOf(t, n, layer, 2))
+		clear(nodeBlock(t, n, layer, 2))
 	}
-	// It knows where the blocks are, and its agent the way.
-	bases := numbers(known.meta["kv_caches_base_addr"])
+	// The engine knows the address of the blocks, and its agent can reach the memory.
+	bases := toInts(known.meta["kv_caches_base_addr"])
 	transfer, err := p.agent.NewTransfer(libnixlWrite(p, known.agent, uint64(bases[0]+2*blockBytes)))
 	if err == nil {
 		for end := 0; end < 2000; end++ {
@@ -225,19 +225,19 @@ func TestPlainProducerIsLate(t *testing.T) {
 		}
 		_ = transfer.Close()
 	}
-	for _, b := range blockOf(t, n, 0, 2) {
+	for _, b := range nodeBlock(t, n, 0, 2) {
 		if b != 0 {
 			t.Fatal("a late write landed")
 		}
 	}
-	// The next one goes as if nothing had been.
-	p.fill("next", list)
+	// The next request works as usual.
+	p.fillBlocks("next", list)
 	p.finished["next"] = list
-	r, err = n.Consumer().Register(t.Context(), registration(p, "next-0123abcd", 0, []uint32{2, 5}))
+	r, err = n.Consumer().Register(t.Context(), newRegistration(p, "next-0123abcd", 0, []uint32{2, 5}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.until("written", func() bool {
+	p.runUntil("written", func() bool {
 		select {
 		case got = <-r.Done():
 			return true
@@ -245,16 +245,16 @@ func TestPlainProducerIsLate(t *testing.T) {
 			return false
 		}
 	})
-	if got.Err != nil || !holds(blockOf(t, n, 1, 5), "next", 1, 1) {
+	if got.Err != nil || !hasContent(nodeBlock(t, n, 1, 5), "next", 1, 1) {
 		t.Fatalf("%+v", got)
 	}
 }
 
 // A plain consumer gets its blocks written, in whichever order, and is notified once.
 func TestPlainConsumer(t *testing.T) {
-	n, port := ours(t)
+	n, port := openNode(t)
 	d := newPlainEngine(t, "D")
-	at := d.meet("127.0.0.1", port)
+	at := d.loadRemote("127.0.0.1", port)
 	if at.hash != hash || at.meta["engine_id"] != "ours" {
 		t.Fatalf("%q of %v", at.hash, at.meta["engine_id"])
 	}
@@ -266,14 +266,14 @@ func TestPlainConsumer(t *testing.T) {
 		from, into := []uint32{uint32(3 + i), 9, 7, 1}, []int{2, 5, 11, 0}[c.have:]
 		for layer := range layers {
 			for i, block := range from {
-				fill(blockOf(t, n, layer, block), c.name, layer, i)
+				fillContent(nodeBlock(t, n, layer, block), c.name, layer, i)
 			}
 		}
 		request := c.name + "-0123abcd"
 		if c.early {
-			d.register(at, request, into)
+			d.registerBlocks(at, request, into)
 			for range 50 {
-				d.turn()
+				d.runTurn()
 			}
 		}
 		l, err := n.Producer().LendBlocks(t.Context(), runtime.FinishedRequest{
@@ -283,16 +283,16 @@ func TestPlainConsumer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !c.early {
-			d.register(at, request, into)
+			d.registerBlocks(at, request, into)
 		}
-		d.until("a completion", func() bool { return d.completed[request] > 0 })
+		d.runUntil("a completion", func() bool { return d.completed[request] > 0 })
 		w := <-l.Done()
 		if w.Err != nil || w.Pages != layers*len(into) || d.completed[request] != 1 {
 			t.Fatalf("%s: %+v, %d completions", c.name, w, d.completed[request])
 		}
 		for layer := range layers {
 			for i, block := range into {
-				if !holds(d.block(layer, block), c.name, layer, c.have+i) {
+				if !hasContent(d.blockBytes(layer, block), c.name, layer, c.have+i) {
 					t.Errorf("%s: block %d of layer %d is not what was computed", c.name, block, layer)
 				}
 			}
@@ -302,18 +302,18 @@ func TestPlainConsumer(t *testing.T) {
 
 // The memory that the front's side channel announces can be written to, as an engine expects, and is not the pool's.
 func TestFrontMemoryIsNotThePool(t *testing.T) {
-	n, port := ours(t)
+	n, port := openNode(t)
 	d := newPlainEngine(t, "D")
-	d.fill("stray", []int{3})
-	at := d.meet("127.0.0.1", port)
-	bases := numbers(at.meta["kv_caches_base_addr"])
+	d.fillBlocks("stray", []int{3})
+	at := d.loadRemote("127.0.0.1", port)
+	bases := toInts(at.meta["kv_caches_base_addr"])
 	for block := range blocks {
 		transfer, err := d.agent.NewTransfer(libnixlWrite(d, at.agent, uint64(bases[1]+block*blockBytes)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		done, err := transfer.Post()
-		d.until("written", func() bool {
+		d.runUntil("written", func() bool {
 			if err == nil && !done {
 				done, err = transfer.Check()
 			}
@@ -325,7 +325,7 @@ func TestFrontMemoryIsNotThePool(t *testing.T) {
 	}
 	for layer := range layers {
 		for block := range uint32(blocks) {
-			for _, b := range blockOf(t, n, layer, block) {
+			for _, b := range nodeBlock(t, n, layer, block) {
 				if b != 0 {
 					t.Fatalf("block %d of layer %d was written to", block, layer)
 				}
@@ -339,23 +339,23 @@ func TestCloseAtOnce(t *testing.T) {
 	p := newPlainEngine(t, "P")
 	for i := range 12 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			n, port := ours(t)
+			n, port := openNode(t)
 			d := newPlainEngine(t, "D")
-			at := d.meet("127.0.0.1", port)
+			at := d.loadRemote("127.0.0.1", port)
 			l, err := n.Producer().LendBlocks(t.Context(), runtime.FinishedRequest{
 				Request: "q-89abcdef", Blocks: []runtime.Blocks{{Logical: []uint32{3, 4}}},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.register(at, "q-01234567", []int{1, 2})
-			r, err := n.Consumer().Register(t.Context(), registration(p, "r-01234567", 0, []uint32{1, 2}))
+			d.registerBlocks(at, "q-01234567", []int{1, 2})
+			r, err := n.Consumer().Register(t.Context(), newRegistration(p, "r-01234567", 0, []uint32{1, 2}))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range i * 10 {
-				p.turn()
-				d.turn()
+				p.runTurn()
+				d.runTurn()
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()

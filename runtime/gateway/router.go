@@ -24,8 +24,8 @@ func (g *Gateway) WrapControl(inner control.Opener) control.Opener {
 	}
 }
 
-// A router is a control transport that sends messages for plain engines to the machine, and all others to the wrapped
-// transport.
+// A router is a control transport that sends messages for plain engines to the machine, and every further message to
+// the wrapped transport.
 type router struct {
 	control.Transport
 	g *Gateway
@@ -38,7 +38,7 @@ func (b *router) Open(e *effects.Open) {
 	}
 	x := *e
 	b.g.inbox.Push(func(effects.Time) {
-		if b.g.over {
+		if b.g.closing {
 			b.g.out.Events = append(b.g.out.Events, &effects.Opened{Corr: x.Corr, Code: effects.Closed})
 			return
 		}
@@ -62,7 +62,7 @@ func (b *router) Send(e *effects.Send) {
 	x := *e
 	x.Body = slices.Clone(e.Body)
 	b.g.inbox.Push(func(now effects.Time) {
-		if b.g.over {
+		if b.g.closing {
 			b.g.out.Events = append(b.g.out.Events, &effects.Unanswered{Corr: x.Corr, Code: effects.Closed})
 			return
 		}

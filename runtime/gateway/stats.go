@@ -17,17 +17,17 @@ type Stats struct {
 	RequestsServed Results // requests of engines to side channels of ours
 	AgentsMade     Results // agents of ours that were made
 	AgentsLoaded   Results // agents of engines that ours loaded
-	NotesReceived  Results // notes of engines; a failed one was too long, or too many waited
+	NotesReceived  Results // notes of engines; failed: too long, or too many were queued
 	NotesSent      Results // notes of ours
 	Writes         Results // transfers to engines
 	Bytes          uint64  // of successful transfers
 	Expelled       uint64  // peers whose agents were destroyed to revoke their grants
 }
 
-// Results counts one operation by its outcome.
+// Results counts an operation by outcome.
 type Results struct{ OK, Failed uint64 }
 
-func (r *Results) add(ok bool) {
+func (r *Results) countOutcome(ok bool) {
 	if ok {
 		r.OK++
 	} else {
@@ -35,33 +35,33 @@ func (r *Results) add(ok bool) {
 	}
 }
 
-// String returns all counts by name; of operations the successful and the failed ones.
+// String returns all counts by name. An operation has two counts: successes and failures.
 func (s Stats) String() string {
 	return fmt.Sprintf("producers=%d consumers=%d agents=%d asked=%v served=%v made=%v loaded=%v heard=%v said=%v "+
 		"writes=%v bytes=%d expelled=%d", s.Producers, s.Consumers, s.Agents, s.RequestsSent, s.RequestsServed,
 		s.AgentsMade, s.AgentsLoaded, s.NotesReceived, s.NotesSent, s.Writes, s.Bytes, s.Expelled)
 }
 
-// String returns the successful and the failed ones.
+// String returns the number of successes and the number of failures.
 func (r Results) String() string { return fmt.Sprintf("%d/%d", r.OK, r.Failed) }
 
-// Stats returns the counters. It may be called from any goroutine.
+// Stats returns the counters. The method may be called from any goroutine.
 func (g *Gateway) Stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.stats
 }
 
-func (g *Gateway) count(f func(*Stats)) {
+func (g *Gateway) updateStats(f func(*Stats)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f(&g.stats)
 }
 
-// countWrite counts the end of a job. The machine's goroutine calls it.
-func (g *Gateway) countWrite(j *job, code effects.Code) {
-	g.count(func(s *Stats) {
-		if s.Writes.add(code == effects.OK); code == effects.OK {
+// countWrite counts the end of a job. Only the machine's goroutine calls countWrite.
+func (g *Gateway) countWrite(j *writeJob, code effects.Code) {
+	g.updateStats(func(s *Stats) {
+		if s.Writes.countOutcome(code == effects.OK); code == effects.OK {
 			s.Bytes += j.bytes
 		}
 	})

@@ -22,21 +22,21 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// Requests, writes and other operations are counted by their outcome.
+// Requests, writes and further operations are counted by outcome.
 func TestStats(t *testing.T) {
-	n, g, port := oursWith(t)
+	n, g, port := openNodeAndGateway(t)
 	if got := g.Stats(); got != (gateway.Stats{Agents: 1, AgentsMade: gateway.Results{OK: 1}}) {
 		t.Errorf("of a gateway that nobody knows: %v", got)
 	}
 	p := newPlainEngine(t, "P")
 	list := []int{3, 9}
-	p.fill("in", list)
+	p.fillBlocks("in", list)
 	p.finished["in"] = list
-	r, err := n.Consumer().Register(t.Context(), registration(p, "in-0123abcd", 0, []uint32{2, 5}))
+	r, err := n.Consumer().Register(t.Context(), newRegistration(p, "in-0123abcd", 0, []uint32{2, 5}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.until("written", func() bool { return len(r.Done()) > 0 })
+	p.runUntil("written", func() bool { return len(r.Done()) > 0 })
 	s := g.Stats()
 	if s.Producers != 1 || s.Consumers != 0 || s.Agents != 2 || s.RequestsSent.OK == 0 ||
 		s.AgentsLoaded.OK == 0 || s.NotesSent.OK == 0 ||
@@ -45,15 +45,15 @@ func TestStats(t *testing.T) {
 	}
 
 	d := newPlainEngine(t, "D")
-	at := d.meet("127.0.0.1", port)
-	d.register(at, "out-0123abcd", []int{2, 5})
+	at := d.loadRemote("127.0.0.1", port)
+	d.registerBlocks(at, "out-0123abcd", []int{2, 5})
 	l, err := n.Producer().LendBlocks(t.Context(), runtime.FinishedRequest{
 		Request: "out-89abcdef", Blocks: []runtime.Blocks{{Logical: []uint32{3, 9}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.until("a completion", func() bool { return d.completed["out-0123abcd"] > 0 })
+	d.runUntil("a completion", func() bool { return d.completed["out-0123abcd"] > 0 })
 	<-l.Done()
 	s = g.Stats()
 	if s.Consumers != 1 || s.RequestsServed.OK == 0 || s.Writes.OK == 0 || s.Writes.Failed != 0 ||
@@ -69,19 +69,19 @@ func TestStats(t *testing.T) {
 	}
 
 	// Nobody is there any more: what is asked fails.
-	gone := registration(p, "gone-0123abcd", 0, []uint32{7})
-	gone.Producers = []runtime.ProducerPeer{gateway.Producer("127.0.0.1", uint16(freePort(t)), 0, 1, 0, 1)}
+	gone := newRegistration(p, "gone-0123abcd", 0, []uint32{7})
+	gone.Producers = []runtime.ProducerPeer{gateway.ProducerAddr("127.0.0.1", uint16(freePort(t)), 0, 1, 0, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	if r, err = n.Consumer().Register(ctx, gone); err != nil {
 		t.Fatal(err)
 	}
-	p.until("a question that is not answered", func() bool { return g.Stats().RequestsSent.Failed > 0 })
+	p.runUntil("a question that is not answered", func() bool { return g.Stats().RequestsSent.Failed > 0 })
 	cancel()
 	<-r.Done()
 }
 
-// All side channels together leave most of the process's files to others, however many there may be.
+// All side channels together take only a quarter of the process's files, however many side channels there may be.
 func TestSideChannelsShareFiles(t *testing.T) {
 	for _, x := range []struct {
 		limit           int
@@ -89,7 +89,7 @@ func TestSideChannelsShareFiles(t *testing.T) {
 		want            int
 	}{{1 << 20, 16, 4, 128}, {16384, 16, 4, 63}, {1024, 16, 4, 4}, {1024, 1, 1, 128}, {1 << 20, 1024, 16, 15}} {
 		c := gateway.Config{Limits: config.Gateway{EnginesMax: x.engines, AgentsMax: x.agents}}
-		got := gateway.ShareOf(&c, x.limit)
+		got := gateway.SideConnLimitFor(&c, x.limit)
 		if all := got * int(1+x.engines*x.agents); got != x.want || all > x.limit/4 && got > 4 {
 			t.Errorf("%d engines with %d agents of %d files: %d for each side channel, %d in all", x.engines, x.agents, x.limit,
 				got, all)
@@ -100,7 +100,7 @@ func TestSideChannelsShareFiles(t *testing.T) {
 // A gateway opens its side channels with that bound.
 func TestSideChannelsAreBounded(t *testing.T) {
 	bounds := make(chan int, 8)
-	oursBy(t, func(env control.Env) (control.Transport, error) {
+	openNodeWithSides(t, func(env control.Env) (control.Transport, error) {
 		if len(env.Servers) > 0 {
 			bounds <- env.MaxInbound
 		}
@@ -111,10 +111,10 @@ func TestSideChannelsAreBounded(t *testing.T) {
 	}
 }
 
-// A gateway that other hosts reach is refused, unless its network is declared as trusted.
+// A gateway that further hosts reach is refused, unless the network is declared as trusted.
 func TestTrustedNetwork(t *testing.T) {
 	c := gateway.Config{
-		Library: &libnixl.Library{}, Sides: zmq.Config{}.Opener(), EngineID: "ours", Host: "10.0.0.1", Port: 1, Hash: hash,
+		Library: &libnixl.Library{}, SideChannels: zmq.Config{}.Opener(), EngineID: "ours", Host: "10.0.0.1", Port: 1, CompatibilityHash: hash,
 		Geometry: &geometry.Geometry{Ranks: 1, Stages: 1}, Layout: protocol.Layout{},
 	}
 	_, err := gateway.New(c)
@@ -132,10 +132,10 @@ func TestTrustedNetwork(t *testing.T) {
 	}
 }
 
-// Limits come from the configuration file, with defaults where they are zero; invalid ones are refused by their key.
+// Limits come from the configuration file, with defaults for zero values; the error for an invalid limit names the key.
 func TestLimits(t *testing.T) {
 	c := gateway.Config{
-		Library: &libnixl.Library{}, Sides: zmq.Config{}.Opener(), EngineID: "ours", Host: "127.0.0.1", Port: 1, Hash: hash,
+		Library: &libnixl.Library{}, SideChannels: zmq.Config{}.Opener(), EngineID: "ours", Host: "127.0.0.1", Port: 1, CompatibilityHash: hash,
 		Geometry: &geometry.Geometry{Ranks: 1, Stages: 1}, Layout: protocol.Layout{},
 	}
 	cfg, err := config.Parse("test", []byte(nodeText), nil)
@@ -150,7 +150,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	c.Limits = config.Gateway{}
-	if got := gateway.Complete(t, c).Limits; !reflect.DeepEqual(got, cfg.Gateway) {
+	if got := gateway.WithDefaults(t, c).Limits; !reflect.DeepEqual(got, cfg.Gateway) {
 		t.Errorf("the defaults are %+v, and those of a file %+v", got, cfg.Gateway)
 	}
 	for _, bad := range []struct {
@@ -176,19 +176,19 @@ func TestLimits(t *testing.T) {
 		if !errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(), "gateway."+bad.key+" of the gateway is") {
 			t.Errorf("%s is %s: %v", bad.key, bad.value, err)
 		}
-		if err := inFile(bad.key, bad.value); err == nil || !strings.Contains(err.Error(), bad.key) {
+		if err := parseLimit(bad.key, bad.value); err == nil || !strings.Contains(err.Error(), bad.key) {
 			t.Errorf("%s is %s in a file: %v", bad.key, bad.value, err)
 		}
 	}
 	for key, value := range map[string]string{"patience": "1s", "side_timeout": "1h", "stall_timeout": "1ms"} {
-		if err := inFile(key, value); err != nil {
+		if err := parseLimit(key, value); err != nil {
 			t.Errorf("%s is %s in a file: %v", key, value, err)
 		}
 	}
 }
 
-// inFile returns a limit as a node's configuration file writes it.
-func inFile(key, value string) error {
+// parseLimit returns a limit as a node's configuration file writes it.
+func parseLimit(key, value string) error {
 	_, err := config.Parse("test", fmt.Appendf(nil, "%s    gateway: {%s: %s}\n", nodeText, key, value), nil)
 	return err
 }

@@ -16,39 +16,39 @@ import (
 
 // A link is a way to the pages of a peer. A link to a peer that only writes to us leads to no pages.
 type link struct {
-	id    effects.Link
-	peer  effects.Incarnation
-	end   *end // nil: we write nothing to this peer
-	name  string
-	to    *geometry.Regions
-	open  int // jobs in flight
-	lost  bool
-	drops bool
+	id            effects.Link
+	peer          effects.Incarnation
+	agent         *ownAgent // nil: we write nothing to this peer
+	agentName     string
+	regions       *geometry.Regions
+	openJobs      int // jobs in flight
+	lost          bool
+	dropRequested bool
 }
 
-// A job is one Transfer. It belongs to the machine's goroutine until it is given to an end's goroutine, and to that one
-// until it has ended; fields that both use say so.
-type job struct {
-	corr     effects.Corr
-	link     *link
-	reported bool // its end was reported to the rank; belongs to the machine's goroutine
-	pairs    []libnixl.Pair
-	bytes    uint64 // of all pairs
-	nextPair int    // index of the first pair that is not posted
-	inFlight []*libnixl.Transfer
-	remote   libnixl.Side
-	notAfter effects.Time
-	moved    effects.Time // when a batch was last posted or completed
-	stop     effects.Code // if not OK, why nothing more is posted
-	stopBy   effects.Time // until when batches of a stopped job are waited for
+// A writeJob is a Transfer. The machine's goroutine owns the job until it passes the job to the agent's goroutine,
+// which owns the job until the end. The comments name the fields that both goroutines use.
+type writeJob struct {
+	corr         effects.Corr
+	link         *link
+	reported     bool // TransferDone was reported; belongs to the machine's goroutine
+	pairs        []libnixl.Pair
+	bytes        uint64 // of all pairs
+	nextPair     int    // index of the first pair that is not posted
+	inFlight     []*libnixl.Transfer
+	remote       libnixl.Side
+	notAfter     effects.Time
+	lastProgress effects.Time // when a batch was last posted or completed
+	stopCode     effects.Code // if not OK, the reason why no more batches are posted
+	stopDeadline effects.Time // until when batches of a stopped job are waited for
 }
 
-// Bounds of the batches of one job that are in flight.
+// Bounds of the batches of a job that are in flight.
 const (
-	window      = 2
-	descriptors = 1024
-	batchBytes  = 16 << 20
-	cancelGrace = effects.Duration(200 * time.Millisecond)
+	batchWindow      = 2
+	batchDescriptors = 1024
+	batchBytes       = 16 << 20
+	cancelGrace      = effects.Duration(200 * time.Millisecond)
 )
 
 // Import implements plane.Plane. The blob is the number of a hello.
@@ -59,16 +59,16 @@ func (g *Gateway) Import(e *effects.Import) {
 		key = binary.BigEndian.Uint64(e.Blob)
 	}
 	g.inbox.Push(func(effects.Time) {
-		way, ok := g.m.FindRoute(key)
+		route, ok := g.m.FindRoute(key)
 		switch {
-		case !ok || g.over:
-		case way.Incarnation != peer:
+		case !ok || g.closing:
+		case route.Incarnation != peer:
 			x.Code = effects.Stale
-		case way.Regions != nil && g.ends[way.Agent] == nil:
+		case route.Regions != nil && g.agents[route.Agent] == nil:
 		default:
-			l := &link{id: g.env.IDs.NextLink(), peer: peer, name: way.Name, to: way.Regions}
-			if way.Regions != nil {
-				l.end = g.ends[way.Agent]
+			l := &link{id: g.env.IDs.NextLink(), peer: peer, agentName: route.Name, regions: route.Regions}
+			if route.Regions != nil {
+				l.agent = g.agents[route.Agent]
 			}
 			g.links[l.id] = l
 			x.Code, x.Link = effects.OK, l.id
@@ -84,18 +84,18 @@ func (g *Gateway) Drop(id effects.Link) {
 		if l == nil {
 			return
 		}
-		l.drops = true
+		l.dropRequested = true
 		for _, j := range g.jobs {
 			if j.link == l {
-				g.stop(j, effects.PeerLost)
+				g.stopJob(j, effects.PeerLost)
 			}
 		}
-		g.dropped(l)
+		g.finishDrop(l)
 	})
 }
 
-func (g *Gateway) dropped(l *link) {
-	if l.drops && l.open == 0 {
+func (g *Gateway) finishDrop(l *link) {
+	if l.dropRequested && l.openJobs == 0 {
 		delete(g.links, l.id)
 		g.out.Events = append(g.out.Events, &effects.Dropped{Link: l.id})
 	}
@@ -108,9 +108,9 @@ func (g *Gateway) Transfer(e *effects.Transfer) {
 	g.inbox.Push(func(now effects.Time) {
 		l := g.links[x.Link]
 		refused := effects.OK
-		j := &job{corr: x.Corr, link: l, notAfter: x.NotAfter, moved: now}
+		j := &writeJob{corr: x.Corr, link: l, notAfter: x.NotAfter, lastProgress: now}
 		switch {
-		case l == nil || l.lost || l.drops || l.end == nil || l.end.dismissed || g.over:
+		case l == nil || l.lost || l.dropRequested || l.agent == nil || l.agent.closeRequested || g.closing:
 			refused = effects.PeerLost
 		case l.peer != x.Peer:
 			refused = effects.Stale
@@ -126,14 +126,14 @@ func (g *Gateway) Transfer(e *effects.Transfer) {
 			return
 		}
 		g.jobs[j.corr] = j
-		l.open++
-		l.end.orders.Push(func(effects.Time) { l.end.jobs = append(l.end.jobs, j) })
+		l.openJobs++
+		l.agent.inbox.Push(func(effects.Time) { l.agent.jobs = append(l.agent.jobs, j) })
 	})
 }
 
-// layOut computes the byte ranges of a job. It returns false if the peer has no such page.
-func (g *Gateway) layOut(j *job, pairs []effects.Pair) bool {
-	to := j.link.to
+// layOut computes the byte ranges of a job. The result is false if a page does not exist at the peer.
+func (g *Gateway) layOut(j *writeJob, pairs []effects.Pair) bool {
+	to := j.link.regions
 	if to.Mem == geometry.MemVRAM {
 		j.remote = libnixl.Side{Kind: libnixl.Device, Device: to.Device}
 	}
@@ -145,13 +145,13 @@ func (g *Gateway) layOut(j *job, pairs []effects.Pair) bool {
 		if uint64(p.Local.Length) != bytes {
 			return false
 		}
-		j.add(libnixl.Pair{Local: uint64(g.env.Leased.PageAddress(p.Local)), Remote: at, Bytes: bytes})
+		j.addRange(libnixl.Pair{Local: uint64(g.env.Leased.PageAddress(p.Local)), Remote: at, Bytes: bytes})
 	}
 	return true
 }
 
-// add appends a range, or extends the last one if both ends are adjacent.
-func (j *job) add(p libnixl.Pair) {
+// addRange appends a range, or extends the last range if both ends are adjacent.
+func (j *writeJob) addRange(p libnixl.Pair) {
 	j.bytes += p.Bytes
 	if n := len(j.pairs); n > 0 {
 		last := &j.pairs[n-1]
@@ -167,51 +167,51 @@ func (j *job) add(p libnixl.Pair) {
 func (g *Gateway) Cancel(corr effects.Corr) {
 	g.inbox.Push(func(effects.Time) {
 		if j := g.jobs[corr]; j != nil {
-			g.stop(j, effects.Cancelled)
+			g.stopJob(j, effects.Cancelled)
 		}
 	})
 }
 
-// stop makes an end post nothing more of a job.
-func (g *Gateway) stop(j *job, code effects.Code) {
-	e := j.link.end
-	e.orders.Push(func(now effects.Time) {
-		if j.stop == effects.OK {
-			j.stop, j.stopBy = code, now.Add(cancelGrace)
+// stopJob makes an end post nothing more of a job.
+func (g *Gateway) stopJob(j *writeJob, code effects.Code) {
+	e := j.link.agent
+	e.inbox.Push(func(now effects.Time) {
+		if j.stopCode == effects.OK {
+			j.stopCode, j.stopDeadline = code, now.Add(cancelGrace)
 		}
 	})
 }
 
-// write continues all writes. It reports whether anything happened.
-func (e *end) write() (moved bool) {
+// continueWrites continues all writes, and reports whether anything happened.
+func (e *ownAgent) continueWrites() (moved bool) {
 	now := plane.Now()
 	for i := 0; i < len(e.jobs); i++ {
 		j := e.jobs[i]
-		progress, err := e.advance(j, now)
+		progress, err := e.advanceJob(j, now)
 		if err != nil {
-			e.fail(err)
+			e.failAgent(err)
 			return true
 		}
 		moved = moved || progress
 		switch {
-		case len(j.inFlight) == 0 && (j.nextPair == len(j.pairs) || j.stop != effects.OK):
-			code := j.stop
+		case len(j.inFlight) == 0 && (j.nextPair == len(j.pairs) || j.stopCode != effects.OK):
+			code := j.stopCode
 			if j.nextPair == len(j.pairs) {
-				code = effects.OK // all of it has succeeded, whatever stopped it meanwhile
+				code = effects.OK // all batches have succeeded, even if the job was stopped meanwhile
 			}
 			e.jobs = append(e.jobs[:i], e.jobs[i+1:]...)
 			i--
-			e.g.inbox.Push(func(effects.Time) { e.g.settle(j, code, true) })
-		case j.stop != effects.OK && now > j.stopBy, now > j.moved.Add(effects.Duration(e.g.cfg.Limits.StallTimeout)):
-			e.fail(fmt.Errorf("no batch to %s ended in time", j.link.name))
+			e.g.inbox.Push(func(effects.Time) { e.g.settleJob(j, code, true) })
+		case j.stopCode != effects.OK && now > j.stopDeadline, now > j.lastProgress.Add(effects.Duration(e.g.cfg.Limits.StallTimeout)):
+			e.failAgent(fmt.Errorf("no batch to %s ended in time", j.link.agentName))
 			return true
 		}
 	}
 	return moved
 }
 
-// advance completes batches of a job and posts further ones.
-func (e *end) advance(j *job, now effects.Time) (progress bool, err error) {
+// advanceJob completes batches of a job and posts further ones.
+func (e *ownAgent) advanceJob(j *writeJob, now effects.Time) (progress bool, err error) {
 	for len(j.inFlight) > 0 {
 		done, err := j.inFlight[0].Check()
 		if err != nil {
@@ -221,64 +221,65 @@ func (e *end) advance(j *job, now effects.Time) (progress bool, err error) {
 			break
 		}
 		if err := j.inFlight[0].Close(); err != nil {
-			return true, err // it stays in flight
+			return true, err // the transfer stays in flight
 		}
 		j.inFlight = j.inFlight[1:]
-		j.moved, progress = now, true
+		j.lastProgress, progress = now, true
 	}
-	for j.stop == effects.OK && len(j.inFlight) < window && j.nextPair < len(j.pairs) {
+	for j.stopCode == effects.OK && len(j.inFlight) < batchWindow && j.nextPair < len(j.pairs) {
 		n, bytes := 0, uint64(0)
-		for n < descriptors && j.nextPair+n < len(j.pairs) && (n == 0 || bytes+j.pairs[j.nextPair+n].Bytes <= batchBytes) {
+		for n < batchDescriptors && j.nextPair+n < len(j.pairs) && (n == 0 || bytes+j.pairs[j.nextPair+n].Bytes <= batchBytes) {
 			bytes += j.pairs[j.nextPair+n].Bytes
 			n++
 		}
 		t, err := e.agent.NewTransfer(libnixl.TransferOptions{
-			Operation: libnixl.Write, Peer: j.link.name, Remote: j.remote, Pairs: j.pairs[j.nextPair : j.nextPair+n],
+			Operation: libnixl.Write, Peer: j.link.agentName, Remote: j.remote, Pairs: j.pairs[j.nextPair : j.nextPair+n],
 		})
 		if err != nil {
 			return true, err
 		}
 		if plane.Now() > j.notAfter {
-			j.stop, j.stopBy = effects.Expired, now.Add(cancelGrace)
+			j.stopCode, j.stopDeadline = effects.Expired, now.Add(cancelGrace)
 			if err := t.Close(); err != nil {
-				e.unclosed = append(e.unclosed, t)
+				e.unclosedTransfers = append(e.unclosedTransfers, t)
 				return true, err
 			}
 			return true, nil
 		}
 		if _, err := t.Post(); err != nil {
-			e.unclosed = append(e.unclosed, t)
+			e.unclosedTransfers = append(e.unclosedTransfers, t)
 			return true, err
 		}
 		j.inFlight = append(j.inFlight, t)
 		j.nextPair += n
-		j.moved, progress = now, true
+		j.lastProgress, progress = now, true
 	}
 	return progress, nil
 }
 
-// fail ends all writes of an end: after an error it is unknown what may still be written until the agent is destroyed.
-func (e *end) fail(err error) {
+// failAgent ends all writes of an end: after an error nothing is known about further stores until the agent is
+// destroyed (M4).
+func (e *ownAgent) failAgent(err error) {
 	e.failed = true
 	g, open := e.g, e.jobs
-	if e.number == machine.Front {
+	if e.id == machine.Front {
 		g.log.Error("the agent that engines send registrations to failed: none reaches this node any more", "err", err,
 			"remedy", "open the node anew")
-		e.side.close()
+		e.sideServer.shutDown()
 		return
 	}
 	g.inbox.Push(func(effects.Time) {
-		g.log.Warn("an agent failed", "agent", e.number, "err", err)
+		g.log.Warn("an agent failed", "agent", e.id, "err", err)
 		for _, j := range open {
-			g.report(j, effects.Faulted)
+			g.reportUnsettled(j, effects.Faulted)
 		}
-		g.m.OnWriterFailed(e.number, &g.out)
-		g.dismiss(e)
+		g.m.OnWriterFailed(e.id, &g.out)
+		g.requestClose(e)
 	})
 }
 
-// report reports to the rank that a transfer has ended and is not settled.
-func (g *Gateway) report(j *job, code effects.Code) {
+// reportUnsettled reports to the rank that a transfer has ended and is not settled.
+func (g *Gateway) reportUnsettled(j *writeJob, code effects.Code) {
 	if j.reported {
 		return
 	}
@@ -287,11 +288,11 @@ func (g *Gateway) report(j *job, code effects.Code) {
 	g.out.Events = append(g.out.Events, &effects.TransferDone{Corr: j.corr, Code: code, At: plane.Now()})
 }
 
-// settle ends a job. Without proof that nothing is written any more, the rank never learns that it is settled (M4).
-func (g *Gateway) settle(j *job, code effects.Code, proven bool) {
+// settleJob ends a job. Without proof that nothing is written any more, the job is never reported as settled (M4).
+func (g *Gateway) settleJob(j *writeJob, code effects.Code, proven bool) {
 	switch {
 	case !proven:
-		g.report(j, code)
+		g.reportUnsettled(j, code)
 	case j.reported:
 		g.out.Events = append(g.out.Events, &effects.Settled{Corr: j.corr, Code: code})
 	default:
@@ -300,6 +301,6 @@ func (g *Gateway) settle(j *job, code effects.Code, proven bool) {
 			&effects.TransferDone{Corr: j.corr, Code: code, Settled: true, At: plane.Now()})
 	}
 	delete(g.jobs, j.corr)
-	j.link.open--
-	g.dropped(j.link)
+	j.link.openJobs--
+	g.finishDrop(j.link)
 }

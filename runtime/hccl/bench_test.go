@@ -10,18 +10,18 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// Measures what a push costs besides its bytes: one page of 64 bytes, from the machine's effect to its completion, one
-// push at a time and 32 at once.
+// Measures what a push costs besides its bytes: a page of 64 bytes, from the machine's effect to its completion, with
+// one push at a time and with 32 at once.
 func BenchmarkPushOfNothing(b *testing.B) {
 	for _, c := range []struct {
 		name   string
 		atOnce int
 	}{{"one", 1}, {"32", 32}} {
 		b.Run(c.name, func(b *testing.B) {
-			r := hccltest.Start(b)
-			r.Control(b, "set delay_us=0")
-			b.Cleanup(func() { r.Control(b, "set delay_us=20") })
-			p := planetest.NewLeasedPair(b, r.Maker(hccltest.Options{}), pages, 64)
+			r := hccltest.StartRig(b)
+			r.RunCommand(b, "set delay_us=0")
+			b.Cleanup(func() { r.RunCommand(b, "set delay_us=20") })
+			p := planetest.NewLeasedPair(b, r.NodeMaker(hccltest.Options{}), pages, 64)
 			var moves []planetest.Move
 			for i := range c.atOnce {
 				moves = append(moves, p.NewPush(b, i, 1))

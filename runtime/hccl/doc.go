@@ -1,12 +1,13 @@
-// Package hccl is the data plane between Ascend NPUs. It is a leased plane: hardware of the peer stores and loads by
-// itself, and nobody can observe it. Rule M4 of docs/safety.md therefore rests on how communicators are made and
-// destroyed. The machine fsm/communicator decides about that; its package comment says which messages the ends exchange
-// and what proves that nothing touches a page any more. This package carries the decisions out.
+// Package hccl is the data plane between Ascend NPUs, a leased plane: the peer's hardware stores and loads by itself,
+// and the owner of the memory cannot observe the accesses. Rule M4 of docs/safety.md therefore rests on how
+// communicators are made and destroyed. The machine fsm/communicator makes these decisions; see that package's comment
+// for the messages that the ends exchange and for the proof that nothing touches a page any more. Package hccl carries
+// out the decisions.
 //
-// An Import makes a link. A link has one connection between the two planes (the channel). At any time it has one
-// communicator of two ranks with one stream, by which this end pushes to the peer's pool and reads from it. Each
-// communicator is an epoch of its link. It is named by the link's random session and the epoch's number, so that no two
-// communicators ever have the same name:
+// An Import makes a link. A link has a connection between the two planes (the channel), and at any time one
+// communicator of two ranks with one stream, by which this end pushes to the peer's pool and reads from that pool. Each
+// communicator is an epoch of its link. The name of a communicator consists of the link's random session and the
+// epoch's number, so that no two communicators ever have the same name:
 //
 //	initiator                                  target
 //	hello{from, to, proof, session, rank} -->
@@ -18,11 +19,11 @@
 //	gone{epoch 1}                         -->  proven: nothing of epoch 1 touches a page any more
 //	offer{epoch 2}                        -->
 //
-// An outgoing carries out what the machine of a link decides, on that link's goroutine (epochs.OutgoingLink). It reads
-// the clock right before it submits a batch, and compares it with NotAfter. An incoming is the target's side of a link;
-// one machine (epochs.IncomingLinks) decides for all inbound links.
+// The initiator's side of a link carries out the decisions of the link's machine, on that link's goroutine
+// (epochs.OutgoingLink). Right before each submission of a batch the initiator compares the clock with the batch's NotAfter.
+// The target's side belongs to a machine that decides for all inbound links (epochs.IncomingLinks).
 //
-// A communicator that was fenced is torn down (end.go): the initiator aborts the stream, destroys its end, waits as
-// long as hardware may still act, and reports whether the end is proven. If the end could not be destroyed, the
-// residual time R bounds that wait (residual.go).
+// A fenced communicator is torn down (endpoint.go): the initiator aborts the stream, destroys its end, waits as long as
+// hardware may still act, and reports whether there is proof that nothing touches memory any more. If the end could not
+// be destroyed, the residual time R bounds that wait (residual.go).
 package hccl

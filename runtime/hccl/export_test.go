@@ -22,20 +22,21 @@ var Steps = map[uint8]liar.Step{
 	uint8(kindAccept): liar.Accept, uint8(kindFenced): liar.Fenced, uint8(kindGone): liar.Gone,
 }
 
-// Believe makes a plane assume that a peer's pool has this many pages, as if the peer had lied.
-func (p *Plane) Believe(link effects.Link, pages uint32) {
-	p.links.FindLink(link).PeerPools[0].Pages = pages
+// AssumePoolPages makes a plane assume that a peer's pool has this many pages, as if the peer had lied.
+func (p *Plane) AssumePoolPages(link effects.Link, pages uint32) {
+	p.outgoingLinks.FindLink(link).PeerPools[0].Pages = pages
 }
 
-// SayGone makes a plane report to the peer of a link that its end of an epoch is gone, although it may not be.
-func (p *Plane) SayGone(link effects.Link, epoch uint64) {
-	p.links.FindLink(link).Channel.Send(appendEpoch(nil, kindGone, epoch))
+// SendGone makes a plane report to the peer of a link that this end of an epoch is gone, although the end may still
+// exist.
+func (p *Plane) SendGone(link effects.Link, epoch uint64) {
+	p.outgoingLinks.FindLink(link).Channel.Send(appendEpoch(nil, kindGone, epoch))
 }
 
-// SubmitsLate makes a link that is up submit a batch of one page after its deadline, past every earlier check of the
-// clock, and reports whether the batch was refused.
-func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
-	l := p.links.FindLink(link)
+// RefusesLateBatch makes a link that is up submit a batch of one page after its deadline, past every earlier check of
+// the clock, and reports whether the batch was refused.
+func (p *Plane) RefusesLateBatch(link effects.Link, pair effects.Pair) bool {
+	l := p.outgoingLinks.FindLink(link)
 	how := make(chan communicator.Outcome)
 	l.Push(func(now effects.Time) {
 		there := l.PeerPools[0].Base + uintptr(uint64(pair.Remote.Index)*l.PeerPools[0].PageBytes)
@@ -50,10 +51,10 @@ func (p *Plane) SubmitsLate(link effects.Link, pair effects.Pair) bool {
 func (p *Plane) BetweenListAndAccept(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := p.revoked
-	p.revoked = func(peer effects.Incarnation) ([]effects.GrantID, bool) {
+	list := p.revokedGrants
+	p.revokedGrants = func(peer effects.Incarnation) ([]effects.GrantID, bool) {
 		p.mu.Lock()
-		p.revoked = list
+		p.revokedGrants = list
 		p.mu.Unlock()
 		ids, more := list(peer)
 		f()
@@ -61,8 +62,8 @@ func (p *Plane) BetweenListAndAccept(f func()) {
 	}
 }
 
-// Frame returns a frame about an epoch.
-func Frame(name string, epoch uint64) []byte {
+// EpochFrame returns a frame about an epoch.
+func EpochFrame(name string, epoch uint64) []byte {
 	switch name {
 	case "offer":
 		return appendOffer(nil, epoch, nil)
@@ -74,8 +75,8 @@ func Frame(name string, epoch uint64) []byte {
 	return appendEpoch(nil, kindFenced, epoch)
 }
 
-// Answers reads frames up to the nth accept, and counts the accepts by code.
-func Answers(conn io.Reader, n int) (map[effects.Code]int, error) {
+// CountAccepts reads frames up to the nth accept, and counts the accepts by code.
+func CountAccepts(conn io.Reader, n int) (map[effects.Code]int, error) {
 	codes := map[effects.Code]int{}
 	for n > 0 {
 		k, body, _, err := framing.ReadFrame(conn, nil, frameMax)
@@ -95,20 +96,20 @@ func Answers(conn io.Reader, n int) (map[effects.Code]int, error) {
 	return codes, nil
 }
 
-// Greet completes a handshake as an initiator on a server.
-func Greet(conn io.ReadWriter, key identity.Key, from, to effects.Incarnation, server string) error {
-	return GreetAgain(conn, key, from, to, [16]byte(from), server)
+// PerformHandshake completes a handshake as an initiator on a server.
+func PerformHandshake(conn io.ReadWriter, key identity.Key, from, to effects.Incarnation, server string) error {
+	return PerformHandshakeWithSession(conn, key, from, to, [16]byte(from), server)
 }
 
-// GreetAgain is Greet with a given session; one initiator may have several.
-func GreetAgain(
+// PerformHandshakeWithSession completes a handshake with a given session; an initiator may have several sessions.
+func PerformHandshakeWithSession(
 	conn io.ReadWriter, key identity.Key, from, to effects.Incarnation, session [16]byte, server string,
 ) error {
 	h := hello{
 		from: from, to: to, session: session, regions: 1,
 		rank: comm.Rank{Server: server, Device: 9, Address: netip.MustParseAddr("192.168.9.9")},
 	}
-	h.proof = h.prove(key.Token(Name, from, to))
+	h.proof = h.computeProof(key.Token(Name, from, to))
 	if _, err := conn.Write(appendHello(nil, h)); err != nil {
 		return err
 	}

@@ -21,8 +21,8 @@ const (
 	pageBytes = 64 << 10
 )
 
-// faulty opens a pair of nodes whose batches have two pages each, so that transfers have many batches.
-func faulty(t *testing.T, r *hccltest.Rig, o hccltest.Options) *planetest.LeasedPair {
+// openWithSmallBatches opens a pair of nodes with batches of two pages, so that transfers have many batches.
+func openWithSmallBatches(t *testing.T, r *hccltest.Rig, o hccltest.Options) *planetest.LeasedPair {
 	t.Helper()
 	change := o.Change
 	o.Change = func(c *hccl.Config) {
@@ -31,11 +31,11 @@ func faulty(t *testing.T, r *hccltest.Rig, o hccltest.Options) *planetest.Leased
 			change(c)
 		}
 	}
-	return planetest.NewLeasedPair(t, r.Maker(o), pages, pageBytes)
+	return planetest.NewLeasedPair(t, r.NodeMaker(o), pages, pageBytes)
 }
 
-// A batch that fails, in each possible way, fails its transfer. The transfer settles when nothing of it can land any
-// more. Transfers at the same time are not affected.
+// A batch that fails, in each possible way, fails its transfer. The transfer settles when none of its writes can land
+// any more (M4). Transfers at the same time are not affected.
 func TestBatchesThatFail(t *testing.T) {
 	for _, c := range []struct{ name, rule string }{
 		{"the call", "call:sym=HcclBatchPut,nth=2,code=12"},
@@ -45,10 +45,10 @@ func TestBatchesThatFail(t *testing.T) {
 	} {
 		for _, hccs := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, hccs=%v", c.name, hccs), func(t *testing.T) {
-				r := hccltest.Start(t)
-				p := faulty(t, r, hccltest.Options{HCCS: hccs})
+				r := hccltest.StartRig(t)
+				p := openWithSmallBatches(t, r, hccltest.Options{HCCS: hccs})
 				push, other := p.NewPush(t, 0, 8), p.NewPush(t, 8, pages-8)
-				r.Fault(t, c.rule)
+				r.AddFaults(t, c.rule)
 				corr, innocent := p.A.StartTransfer(push), p.A.StartTransfer(other)
 				if done := p.A.AwaitDone(t, corr); done.Code != effects.Faulted {
 					t.Fatalf("ended as %s", done.Code)
@@ -59,36 +59,36 @@ func TestBatchesThatFail(t *testing.T) {
 				}
 				p.WantArrived(t, other)
 				holds()
-				r.Clear(t)
+				r.ClearFaults(t)
 				p.WantWorking(t)
-				holdsStats(t, p, 1)
+				wantFenced(t, p, 1)
 			})
 		}
 	}
 }
 
-// holdsStats checks that so many communicators were fenced, and a new one formed for each.
-func holdsStats(t *testing.T, p *planetest.LeasedPair, fenced uint64) {
+// wantFenced checks the number of fenced communicators, and that a new communicator was formed for each.
+func wantFenced(t *testing.T, p *planetest.LeasedPair, fenced uint64) {
 	t.Helper()
 	s := p.A.Plane.(*hccl.Plane).Stats()
-	if s.Fenced != fenced || s.Formed != fenced+1 || s.Links != 1 {
+	if s.FencedEpochs != fenced || s.FormedEpochs != fenced+1 || s.Links != 1 {
 		t.Errorf("%v; want %d fenced", s, fenced)
 	}
 }
 
-// A call that fails at its fifth descriptor has queued four: they settle before the pages are reused.
+// A call that fails at the fifth descriptor has queued four writes, which settle before the pages are reused.
 func TestFaultyDescriptor(t *testing.T) {
-	r := hccltest.Start(t)
-	p := planetest.NewLeasedPair(t, r.Maker(hccltest.Options{}), pages, pageBytes)
-	p.A.Plane.(*hccl.Plane).Believe(p.Link, 1<<20)
+	r := hccltest.StartRig(t)
+	p := planetest.NewLeasedPair(t, r.NodeMaker(hccltest.Options{}), pages, pageBytes)
+	p.A.Plane.(*hccl.Plane).AssumePoolPages(p.Link, 1<<20)
 	push := p.NewPush(t, 0, 8)
 	for i := range push.Remote {
-		push.Remote[i].Index = uint32(2 * i) // No neighbours, so one descriptor each.
+		push.Remote[i].Index = uint32(2 * i) // No neighbors, so each page has its own descriptor.
 	}
 	push.Remote[4].Index = 1 << 19
-	descriptors := r.Stat(t, "descriptors")
+	descriptors := r.ReadStat(t, "descriptors")
 	p.WantEnd(t, push, effects.Faulted)
-	if queued := r.Stat(t, "descriptors") - descriptors; queued != 4 {
+	if queued := r.ReadStat(t, "descriptors") - descriptors; queued != 4 {
 		t.Fatalf("%d descriptors were queued", queued)
 	}
 	holds := p.B.FillOwnPages(t, 0, pages-1)
@@ -96,21 +96,21 @@ func TestFaultyDescriptor(t *testing.T) {
 	p.WantEnd(t, read, effects.OK)
 	p.WantArrived(t, read)
 	holds()
-	holdsStats(t, p, 1)
+	wantFenced(t, p, 1)
 }
 
-// A batch that hangs: its transfer is canceled at once, unsettled, and settles when the communicator is gone. Writes
+// A batch hangs: the transfer ends at once as canceled and unsettled, and settles when the communicator is gone. Writes
 // that the stream had begun may land late, up to R, but never in a page that was freed.
 func TestCancelOfABatchThatHangs(t *testing.T) {
 	for _, rule := range []string{"done:hang=2", "done:hang=2;late:ms=30"} {
 		for _, hccs := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, hccs=%v", rule, hccs), func(t *testing.T) {
-				r := hccltest.Start(t)
-				p := faulty(t, r, hccltest.Options{HCCS: hccs, Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
+				r := hccltest.StartRig(t)
+				p := openWithSmallBatches(t, r, hccltest.Options{HCCS: hccs, Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
 				push, other := p.NewPush(t, 0, 8), p.NewPush(t, 8, 8)
-				r.Fault(t, rule)
+				r.AddFaults(t, rule)
 				corr, innocent := p.A.StartTransfer(push), p.A.StartTransfer(other)
-				hangs(t, r)
+				awaitHang(t, r)
 				p.A.Do(&effects.Cancel{Corr: corr})
 				done := planetest.AwaitEvent(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
 				if done.Code != effects.Cancelled || done.Settled {
@@ -124,23 +124,23 @@ func TestCancelOfABatchThatHangs(t *testing.T) {
 					t.Fatalf("a transfer beside it ended as %s", done.Code)
 				}
 				p.WantArrived(t, other)
-				landed(t, r)
+				awaitLateWrites(t, r)
 				holds()
 			})
 		}
 	}
 }
 
-// hangs waits until a batch hangs because of a rule.
-func hangs(t *testing.T, r *hccltest.Rig) {
+// awaitHang waits until a batch hangs because of a rule.
+func awaitHang(t *testing.T, r *hccltest.Rig) {
 	t.Helper()
-	eventually(t, "a batch hangs", func() bool { return r.Injected(t) > 0 })
+	eventually(t, "a batch hangs", func() bool { return r.CountInjected(t) > 0 })
 }
 
-// landed waits until no late writes are outstanding.
-func landed(t *testing.T, r *hccltest.Rig) {
+// awaitLateWrites waits until no late writes are outstanding.
+func awaitLateWrites(t *testing.T, r *hccltest.Rig) {
 	t.Helper()
-	eventually(t, "what was aborted has landed", func() bool { return r.Stat(t, "live.late_transfers") == 0 })
+	eventually(t, "what was aborted has landed", func() bool { return r.ReadStat(t, "live.late_transfers") == 0 })
 }
 
 func eventually(t *testing.T, what string, is func() bool) {
@@ -153,33 +153,33 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// If hardware wrote later than its vendor allows, the tests above would fail: here it does.
+// If hardware wrote later than the vendor allows, the tests above would fail: here the hardware does.
 func TestLateBeyondRIsSeen(t *testing.T) {
-	r := hccltest.Start(t)
-	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
+	r := hccltest.StartRig(t)
+	p := openWithSmallBatches(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace = time.Millisecond }})
 	push := p.NewPush(t, 0, 2)
-	r.Fault(t, "done:hang=1;late:ms=10,beyond_r=1")
+	r.AddFaults(t, "done:hang=1;late:ms=10,beyond_r=1")
 	corr := p.A.StartTransfer(push)
-	hangs(t, r)
+	awaitHang(t, r)
 	p.A.Do(&effects.Cancel{Corr: corr})
 	p.A.AwaitDone(t, corr)
 	own := p.B.PublishFilled(t, 0, 2)
-	landed(t, r)
+	awaitLateWrites(t, r)
 	if string(p.B.ReadPage(t, own[0])) == string(p.A.ReadPage(t, own[0])) {
 		return
 	}
 	t.Fatal("a store beyond R did not land: nothing shows that one would be seen")
 }
 
-// A batch that does not end in time ends its transfer as expired, and the link continues.
+// A batch does not end in time: the transfer ends as expired, and the link continues.
 func TestBatchThatTakesTooLong(t *testing.T) {
-	r := hccltest.Start(t)
-	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.TransferTimeout = 500 * time.Millisecond }})
+	r := hccltest.StartRig(t)
+	p := openWithSmallBatches(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.TransferTimeout = 500 * time.Millisecond }})
 	push := p.NewPush(t, 0, 8)
-	r.Fault(t, "done:hang=3")
+	r.AddFaults(t, "done:hang=3")
 	p.WantEnd(t, push, effects.Expired)
 	holds := p.B.FillOwnPages(t, 0, 8)
-	r.Clear(t)
+	r.ClearFaults(t)
 	eventually(t, "the link goes on", func() bool { // On a slow machine a batch may take that long by itself.
 		return p.A.AwaitDone(t, p.A.StartTransfer(p.NewPush(t, 8, 1))).Code == effects.OK
 	})
@@ -194,17 +194,17 @@ func TestLostLinks(t *testing.T) {
 		want effects.Code
 	}{{"error", effects.Faulted}, {"hang", effects.Faulted}, {"silent", effects.Expired}} {
 		t.Run(c.mode, func(t *testing.T) {
-			r := hccltest.Start(t)
-			p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) {
+			r := hccltest.StartRig(t)
+			p := openWithSmallBatches(t, r, hccltest.Options{Change: func(o *hccl.Config) {
 				if c.mode == "silent" {
 					o.TransferTimeout = 500 * time.Millisecond
 				}
 			}})
 			push := p.NewPush(t, 0, 8)
-			r.Fault(t, "link:peer=*,down_after_ops=1,links=1,mode="+c.mode)
+			r.AddFaults(t, "link:peer=*,down_after_ops=1,links=1,mode="+c.mode)
 			p.WantEnd(t, push, c.want)
 			holds := p.B.FillOwnPages(t, 0, 8)
-			r.Clear(t)
+			r.ClearFaults(t)
 			eventually(t, "the link goes on", func() bool {
 				return p.A.AwaitDone(t, p.A.StartTransfer(p.NewPush(t, 8, 1))).Code == effects.OK
 			})
@@ -213,18 +213,18 @@ func TestLostLinks(t *testing.T) {
 	}
 }
 
-// A communicator that is busy when it is to be destroyed delays the proof, not the outcome.
+// A communicator that is too busy to be destroyed delays the proof, not the outcome.
 func TestBusyCommunicator(t *testing.T) {
-	r := hccltest.Start(t)
-	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.DestroyTimeout = 500 * time.Millisecond }})
+	r := hccltest.StartRig(t)
+	p := openWithSmallBatches(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.DestroyTimeout = 500 * time.Millisecond }})
 	push := p.NewPush(t, 0, 2)
-	r.Fault(t, "done:fail=1,code=507057;destroy:busy=1000000")
+	r.AddFaults(t, "done:fail=1,code=507057;destroy:busy=1000000")
 	corr := p.A.StartTransfer(push)
 	done := planetest.AwaitEvent(t, p.A, func(e *effects.TransferDone) bool { return e.Corr == corr })
 	if done.Code != effects.Faulted || done.Settled {
 		t.Fatalf("ended as %s, settled %v", done.Code, done.Settled)
 	}
-	r.Clear(t)
+	r.ClearFaults(t)
 	p.A.AwaitSettled(t, corr)
 	holds := p.B.FillOwnPages(t, 0, 2)
 	push = p.NewPush(t, 2, 2)
@@ -233,37 +233,37 @@ func TestBusyCommunicator(t *testing.T) {
 	holds()
 }
 
-// For whatever reason a batch reaches the device's thread too late, nothing of it is put into the stream.
+// A batch that reaches the device's thread too late, for whatever reason, is not put into the stream.
 func TestTimeIsReadRightBeforeSubmission(t *testing.T) {
-	r := hccltest.Start(t)
-	p := faulty(t, r, hccltest.Options{})
+	r := hccltest.StartRig(t)
+	p := openWithSmallBatches(t, r, hccltest.Options{})
 	push := p.NewPush(t, 0, 1)
-	descriptors := r.Stat(t, "descriptors")
-	if !p.A.Plane.(*hccl.Plane).SubmitsLate(p.Link,
+	descriptors := r.ReadStat(t, "descriptors")
+	if !p.A.Plane.(*hccl.Plane).RefusesLateBatch(p.Link,
 		effects.Pair{Local: push.Local[0], Remote: effects.RemotePage{Buffer: push.Buffer, Index: push.Remote[0].Index}}) {
 		t.Error("a batch was submitted after its time")
 	}
-	if queued := r.Stat(t, "descriptors") - descriptors; queued != 0 {
+	if queued := r.ReadStat(t, "descriptors") - descriptors; queued != 0 {
 		t.Errorf("%d descriptors were queued", queued)
 	}
 	p.WantWorking(t)
 }
 
 // Time passes for waiting batches: behind a batch that hangs, and while a communicator is rebuilt. The clock is read
-// before each submission, so none of them is stored after its deadline.
+// before each submission, so no batch is stored after its deadline.
 func TestTimePassesInTheQueue(t *testing.T) {
 	for _, rebuilds := range []bool{false, true} {
 		t.Run(fmt.Sprintf("rebuilds=%v", rebuilds), func(t *testing.T) {
-			r := hccltest.Start(t)
-			p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace, c.Window = time.Millisecond, 1 }})
+			r := hccltest.StartRig(t)
+			p := openWithSmallBatches(t, r, hccltest.Options{Change: func(c *hccl.Config) { c.CancelGrace, c.Window = time.Millisecond, 1 }})
 			push, late := p.NewPush(t, 0, 2), p.NewPush(t, 2, 2)
 			before := p.B.ReadPage(t, late.Remote[0])
-			r.Fault(t, "done:hang=1")
+			r.AddFaults(t, "done:hang=1")
 			corr := p.A.StartTransfer(push)
-			hangs(t, r)
+			awaitHang(t, r)
 			late.NotAfter = plane.Now().Add(50 * effects.Millisecond)
 			if rebuilds {
-				r.Fault(t, "prepare:delay=200")
+				r.AddFaults(t, "prepare:delay=200")
 				p.A.Do(&effects.Cancel{Corr: corr})
 			}
 			if done := p.WantEnd(t, late, effects.Expired); !done.Settled {
@@ -272,7 +272,7 @@ func TestTimePassesInTheQueue(t *testing.T) {
 			want := effects.Cancelled
 			if !rebuilds {
 				want = effects.OK
-				r.Control(t, "release")
+				r.RunCommand(t, "release")
 			}
 			if done := p.A.AwaitDone(t, corr); done.Code != want {
 				t.Fatalf("the other ended as %s", done.Code)
@@ -280,7 +280,7 @@ func TestTimePassesInTheQueue(t *testing.T) {
 			if string(p.B.ReadPage(t, late.Remote[0])) != string(before) {
 				t.Fatal("something was stored after its time")
 			}
-			r.Clear(t)
+			r.ClearFaults(t)
 			p.WantWorking(t)
 		})
 	}
@@ -288,9 +288,9 @@ func TestTimePassesInTheQueue(t *testing.T) {
 
 // The decisive clock is the one that the submitting thread reads, after everything that may have delayed it.
 func TestClockIsReadLast(t *testing.T) {
-	r := hccltest.Start(t)
+	r := hccltest.StartRig(t)
 	var contexts []*acl.Context
-	p := faulty(t, r, hccltest.Options{Change: func(c *hccl.Config) { contexts = append(contexts, c.Context) }})
+	p := openWithSmallBatches(t, r, hccltest.Options{Change: func(c *hccl.Config) { contexts = append(contexts, c.Context) }})
 	push := p.NewPush(t, 0, 2)
 	before := p.B.ReadPage(t, push.Remote[0])
 	entered, leave, left := make(chan struct{}), make(chan struct{}), make(chan error)

@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// A communicator that cannot be formed at once is tried again, and nothing of the failed ones is left.
+// A communicator that cannot be formed at once is tried again, and nothing of the failed attempts is left.
 func TestFormingFails(t *testing.T) {
 	for _, c := range []struct{ name, rule string }{
 		{"slow to prepare", "prepare:delay=30"},
@@ -22,17 +22,17 @@ func TestFormingFails(t *testing.T) {
 		{"no stream is left", "call:sym=aclrtCreateStreamWithConfig,nth=1,code=207008"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := hccltest.Start(t)
-			// The end that did not fail waits for the other for PrepareTimeout; meanwhile the next one is formed beside
-			// it.
-			open := r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
+			r := hccltest.StartRig(t)
+			// The end that did not fail waits for the peer for PrepareTimeout; meanwhile the next communicator is
+			// formed.
+			open := r.NodeMaker(hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
 			a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
-			r.Fault(t, c.rule)
+			r.AddFaults(t, c.rule)
 			p := &planetest.LeasedPair{A: a, B: b, Link: a.Import(t, b.Inc, b.Plane.Blob())}
-			if r.Injected(t) == 0 {
+			if r.CountInjected(t) == 0 {
 				t.Fatal("nothing failed")
 			}
-			r.Clear(t)
+			r.ClearFaults(t)
 			p.WantWorking(t)
 		})
 	}
@@ -48,14 +48,14 @@ func TestImportsThatFail(t *testing.T) {
 		{"the library fails", "call:sym=HcclCommInitClusterInfoMemConfig,nth=*,code=15", effects.Faulted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := hccltest.Start(t)
-			open := r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.RebuildTries = 3 }})
+			r := hccltest.StartRig(t)
+			open := r.NodeMaker(hccltest.Options{Change: func(o *hccl.Config) { o.RebuildTries = 3 }})
 			a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
-			r.Fault(t, c.rule)
+			r.AddFaults(t, c.rule)
 			if e := a.TryImport(t, b.Inc, b.Plane.Blob()); e.Code != c.want {
 				t.Fatalf("ended as %s", e.Code)
 			}
-			r.Clear(t)
+			r.ClearFaults(t)
 			p := &planetest.LeasedPair{A: a, B: b, Link: a.Import(t, b.Inc, b.Plane.Blob())}
 			p.WantWorking(t)
 		})
@@ -64,8 +64,8 @@ func TestImportsThatFail(t *testing.T) {
 
 // Host memory cannot be reached over HCCS.
 func TestHostMemoryOverHCCS(t *testing.T) {
-	r := hccltest.Start(t)
-	open := r.Maker(hccltest.Options{HCCS: true, Host: true})
+	r := hccltest.StartRig(t)
+	open := r.NodeMaker(hccltest.Options{HCCS: true, Host: true})
 	a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
 	if e := a.TryImport(t, b.Inc, b.Plane.Blob()); e.Code != effects.Unsupported {
 		t.Fatalf("ended as %s", e.Code)
@@ -74,8 +74,8 @@ func TestHostMemoryOverHCCS(t *testing.T) {
 
 // Peers beyond the bound are refused, and admitted once another has left.
 func TestLinksAreBounded(t *testing.T) {
-	r := hccltest.Start(t)
-	open := r.Maker(hccltest.Options{Change: func(c *hccl.Config) { c.Links = 1 }})
+	r := hccltest.StartRig(t)
+	open := r.NodeMaker(hccltest.Options{Change: func(c *hccl.Config) { c.MaxLinks = 1 }})
 	p := planetest.NewLeasedPair(t, open, pages, pageBytes)
 	if e := p.A.TryImport(t, p.B.Inc, p.B.Plane.Blob()); e.Code != effects.TooMany {
 		t.Fatalf("ended as %s", e.Code)

@@ -19,8 +19,8 @@ const magic uint32 = 0x4b564803
 // A kind says what a frame is.
 type kind uint8
 
-// Kinds of frames. The first frame is a hello, the second a welcome. The others are about epochs: the initiator sends
-// offer and gone, the target accept, and both send fenced.
+// Kinds of frames. The first frame is a hello, the second a welcome. The remaining kinds are about epochs: the
+// initiator sends offer and gone, the target accept, and both send fenced.
 const (
 	kindHello kind = iota + 1
 	kindWelcome
@@ -34,9 +34,9 @@ const (
 	rankBytes    = 4 + 2 + 16 + 1 + 8 + 8 + 1 + serverMax
 	serverMax    = 64
 	helloBytes   = 4 + 5*16 + rankBytes + 1
-	servedBytes  = 16 + 4 + 8 + 8 + 1
-	servedMax    = 2 // pools that a peer may serve
-	welcomeBytes = 1 + 16 + 16 + 1 + rankBytes + servedMax*servedBytes + 1 + 16
+	poolBytes    = 16 + 4 + 8 + 8 + 1
+	poolsMax     = 2 // pools that a peer may serve
+	welcomeBytes = 1 + 16 + 16 + 1 + rankBytes + poolsMax*poolBytes + 1 + 16
 	// revokedMax is the largest number of grants that an accept lists; the pool records as many.
 	revokedMax  = 1024
 	rootMax     = 4108 // the size of HCCL's root info
@@ -57,25 +57,25 @@ type hello struct {
 	regions  uint8 // number of regions that the initiator binds to each communicator
 }
 
-// welcome answers a hello. If its code is not OK, the other fields must be ignored.
+// welcome answers a hello. If the code is not OK, readers must ignore the remaining fields.
 type welcome struct {
 	code    effects.Code
 	from    effects.Incarnation
 	boot    [16]byte
 	link    comm.Link // what carries the bytes, as the target sees it
 	rank    comm.Rank
-	serves  []plane.ServedPool // one pool or two
+	pools   []plane.ServedPool // a pool, or two
 	regions uint8              // number of regions that the target binds to each communicator
 	proof   [16]byte           // that the target has the token and received this hello
 }
 
 // accept answers the offer of an epoch.
 type accept struct {
-	epoch   uint64
-	code    effects.Code
-	revoked []effects.GrantID // grants of the initiator that were revoked
-	more    bool              // there are others: all grants given before this answer count as revoked
-	root    []byte            // root info, if the target is rank 0 and the ends use it
+	epoch       uint64
+	code        effects.Code
+	revoked     []effects.GrantID // grants of the initiator that were revoked
+	moreRevoked bool              // not all fit into revoked: all grants made before this answer count as revoked
+	root        []byte            // root info, if the target is rank 0 and the ends use root info
 }
 
 func appendRank(b []byte, r comm.Rank) []byte {
@@ -141,14 +141,14 @@ func parseHello(b []byte) (h hello, err error) {
 	return h, err
 }
 
-// prove returns the proof that this hello must carry.
-func (h hello) prove(token identity.Token) [16]byte {
+// computeProof returns the proof that this hello must carry.
+func (h hello) computeProof(token identity.Token) [16]byte {
 	h.proof = [16]byte{}
 	return token.Prove("hello", appendHello(nil, h))
 }
 
-// prove returns the proof that this welcome must carry in answer to a hello.
-func (w welcome) prove(h hello, token identity.Token) [16]byte {
+// computeProof returns the proof that this welcome must carry in answer to a hello.
+func (w welcome) computeProof(h hello, token identity.Token) [16]byte {
 	w.proof = [16]byte{}
 	return token.Prove("welcome", h.session[:], appendWelcome(nil, w))
 }
@@ -159,10 +159,10 @@ func appendWelcome(b []byte, w welcome) []byte {
 	b = append(b, w.from[:]...)
 	b = append(b, w.boot[:]...)
 	b = appendRank(append(b, byte(w.link)), w.rank)
-	for i := range servedMax { // fields of an absent pool are zero
+	for i := range poolsMax { // fields of an absent pool are zero
 		s := plane.ServedPool{}
-		if i < len(w.serves) {
-			s = w.serves[i]
+		if i < len(w.pools) {
+			s = w.pools[i]
 		}
 		b = append(b, s.ID[:]...)
 		b = binary.LittleEndian.AppendUint32(b, s.Pages)
@@ -177,8 +177,8 @@ func appendWelcome(b []byte, w welcome) []byte {
 	return append(append(b, w.regions), w.proof[:]...)
 }
 
-// parseServed parses one pool of a welcome; a pool without pages is absent.
-func parseServed(b []byte) (s plane.ServedPool, err error) {
+// parsePool parses a pool of a welcome; a pool without pages is absent.
+func parsePool(b []byte) (s plane.ServedPool, err error) {
 	s.Buffer = effects.Buffer{ID: effects.BufferID(b[:16]), Pages: binary.LittleEndian.Uint32(b[16:]),
 		PageBytes: binary.LittleEndian.Uint64(b[20:])}
 	s.Region = plane.Region{Base: uintptr(binary.LittleEndian.Uint64(b[28:])), Host: b[36] == 1}
@@ -205,18 +205,18 @@ func parseWelcome(b []byte) (w welcome, err error) {
 		return w, err
 	}
 	b = b[34+rankBytes:]
-	for i := range servedMax {
-		s, err := parseServed(b[i*servedBytes:])
+	for i := range poolsMax {
+		s, err := parsePool(b[i*poolBytes:])
 		if err != nil {
 			return w, err
 		}
 		if s.Pages > 0 {
-			w.serves = append(w.serves, s)
+			w.pools = append(w.pools, s)
 		}
 	}
-	b = b[servedMax*servedBytes:]
+	b = b[poolsMax*poolBytes:]
 	w.regions, w.proof = b[0], [16]byte(b[1:])
-	if n := len(w.serves); n == 0 || w.regions == 0 || n == servedMax && w.serves[0].ID == w.serves[1].ID {
+	if n := len(w.pools); n == 0 || w.regions == 0 || n == poolsMax && w.pools[0].ID == w.pools[1].ID {
 		return w, fmt.Errorf("%w: welcome to %d pools in %d regions; give one, or two of different names",
 			framing.ErrMalformed, n, w.regions)
 	}
@@ -265,7 +265,7 @@ func appendAccept(b []byte, a accept) []byte {
 	b = binary.LittleEndian.AppendUint64(b, a.epoch)
 	b = append(b, byte(a.code))
 	more := byte(0)
-	if a.more {
+	if a.moreRevoked {
 		more = 1
 	}
 	b = append(b, more)
@@ -282,7 +282,7 @@ func parseAccept(b []byte) (a accept, err error) {
 		return a, framing.SizeError("accept", len(b), acceptBytes)
 	}
 	a.code = effects.CodeFromWire(uint32(b[8]))
-	a.more = b[9] == 1
+	a.moreRevoked = b[9] == 1
 	n, root := int(binary.LittleEndian.Uint16(b[10:])), int(binary.LittleEndian.Uint16(b[12:]))
 	if b[9] > 1 || n > revokedMax || root > rootMax || len(b) != acceptBytes+8*n+root {
 		return a, fmt.Errorf("%w: accept of %d bytes with the mark %d, %d grants and %d bytes of root info",

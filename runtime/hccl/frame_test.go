@@ -21,15 +21,15 @@ var (
 		boot: [16]byte{5}, rank: someRank, regions: 2}
 	someWord = welcome{from: effects.Incarnation{2}, boot: [16]byte{5}, link: comm.HCCS,
 		rank: comm.Rank{Server: "b", Address: netip.MustParseAddr("fd00::1")},
-		serves: []plane.ServedPool{somePool, {Buffer: effects.Buffer{ID: effects.BufferID{7}, Pages: 2, PageBytes: 100},
+		pools: []plane.ServedPool{somePool, {Buffer: effects.Buffer{ID: effects.BufferID{7}, Pages: 2, PageBytes: 100},
 			Region: plane.Region{Base: 0x2000, Bytes: 200}}}, regions: 2}
 	somePool = plane.ServedPool{Buffer: effects.Buffer{ID: effects.BufferID{6}, Pages: 4, PageBytes: 100},
 		Region: plane.Region{Host: true, Base: 0x1000, Bytes: 400}}
-	someAccept = accept{epoch: 9, code: effects.OK, more: true, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
+	someAccept = accept{epoch: 9, code: effects.OK, moreRevoked: true, revoked: []effects.GrantID{80, 90}, root: []byte("root")}
 )
 
-// body returns the body of a frame.
-func body(t *testing.T, frame []byte, want kind) []byte {
+// bodyOf returns the body of a frame.
+func bodyOf(t *testing.T, frame []byte, want kind) []byte {
 	t.Helper()
 	k, body, _, err := framing.ReadFrame(bytes.NewReader(frame), nil, frameMax)
 	if err != nil || kind(k) != want {
@@ -39,27 +39,27 @@ func body(t *testing.T, frame []byte, want kind) []byte {
 }
 
 func TestFramesComeBack(t *testing.T) {
-	if h, err := parseHello(body(t, appendHello(nil, someHello), kindHello)); err != nil ||
+	if h, err := parseHello(bodyOf(t, appendHello(nil, someHello), kindHello)); err != nil ||
 		!reflect.DeepEqual(h, someHello) {
 		t.Errorf("%+v, %v", h, err)
 	}
-	if w, err := parseWelcome(body(t, appendWelcome(nil, someWord), kindWelcome)); err != nil ||
+	if w, err := parseWelcome(bodyOf(t, appendWelcome(nil, someWord), kindWelcome)); err != nil ||
 		!reflect.DeepEqual(w, someWord) {
 		t.Errorf("%+v, %v", w, err)
 	}
-	if a, err := parseAccept(body(t, appendAccept(nil, someAccept), kindAccept)); err != nil ||
+	if a, err := parseAccept(bodyOf(t, appendAccept(nil, someAccept), kindAccept)); err != nil ||
 		!reflect.DeepEqual(a, someAccept) {
 		t.Errorf("%+v, %v", a, err)
 	}
-	epoch, root, err := parseOffer(body(t, appendOffer(nil, 5, []byte("r")), kindOffer))
+	epoch, root, err := parseOffer(bodyOf(t, appendOffer(nil, 5, []byte("r")), kindOffer))
 	if err != nil || epoch != 5 || string(root) != "r" {
 		t.Errorf("%d, %q, %v", epoch, root, err)
 	}
-	if epoch, err := parseEpoch(body(t, appendEpoch(nil, kindGone, 6), kindGone)); err != nil || epoch != 6 {
+	if epoch, err := parseEpoch(bodyOf(t, appendEpoch(nil, kindGone, 6), kindGone)); err != nil || epoch != 6 {
 		t.Errorf("%d, %v", epoch, err)
 	}
 	// A refusal says nothing else.
-	if w, err := parseWelcome(body(t, appendWelcome(nil, welcome{code: effects.Stale}), kindWelcome)); err != nil ||
+	if w, err := parseWelcome(bodyOf(t, appendWelcome(nil, welcome{code: effects.Stale}), kindWelcome)); err != nil ||
 		w.code != effects.Stale {
 		t.Errorf("%+v, %v", w, err)
 	}
@@ -76,30 +76,30 @@ func TestFramesThatLie(t *testing.T) {
 	offer, answer := appendOffer(nil, 5, []byte("r"))[heads:], appendAccept(nil, someAccept)[heads:]
 	empty, wraps, twins, long := someWord, someWord, someWord, somePool
 	long.Base, long.PageBytes = 1<<63|1, 1<<62
-	empty.serves, wraps.serves = nil, []plane.ServedPool{somePool, long}
-	twins.serves = []plane.ServedPool{somePool, somePool}
+	empty.pools, wraps.pools = nil, []plane.ServedPool{somePool, long}
+	twins.pools = []plane.ServedPool{somePool, somePool}
 	for name, err := range map[string]error{
-		"short hello":       second(parseHello(greeting[1:])),
-		"other magic":       second(parseHello(change(greeting, 0, 9))),
-		"nobody":            second(parseHello(append(greeting[:4:4], append(make([]byte, 16), greeting[20:]...)...))),
-		"long server":       second(parseHello(change(greeting, 84+39, serverMax+1))),
-		"half a pod":        second(parseHello(change(greeting, 84+22, 2))),
-		"short welcome":     second(parseWelcome(word[1:])),
-		"no pages":          second(parseWelcome(appendWelcome(nil, empty)[heads:])),
-		"memory that wraps": second(parseWelcome(appendWelcome(nil, wraps)[heads:])),
-		"two of one name":   second(parseWelcome(appendWelcome(nil, twins)[heads:])),
-		"no regions":        second(parseWelcome(change(word, len(word)-17, 0))),
-		"long offer":        third(parseOffer(append(bytes.Clone(offer), 0))),
-		"short offer":       third(parseOffer(offer[:4])),
-		"much root":         third(parseOffer(change(offer, 9, 255))),
-		"offer of epoch 0":  third(parseOffer(change(offer, 0, 0))),
-		"short accept":      second(parseAccept(answer[:20])),
-		"long accept":       second(parseAccept(append(bytes.Clone(answer), 0))),
-		"many grants":       second(parseAccept(change(answer, 11, 255))),
-		"mark of accept":    second(parseAccept(change(answer, 9, 2))),
-		"accept of epoch 0": second(parseAccept(change(answer, 0, 0))),
-		"short epoch":       second(parseEpoch(offer[:7])),
-		"gone of epoch 0":   second(parseEpoch(make([]byte, 8))),
+		"short hello":       errorOf(parseHello(greeting[1:])),
+		"other magic":       errorOf(parseHello(change(greeting, 0, 9))),
+		"nobody":            errorOf(parseHello(append(greeting[:4:4], append(make([]byte, 16), greeting[20:]...)...))),
+		"long server":       errorOf(parseHello(change(greeting, 84+39, serverMax+1))),
+		"half a pod":        errorOf(parseHello(change(greeting, 84+22, 2))),
+		"short welcome":     errorOf(parseWelcome(word[1:])),
+		"no pages":          errorOf(parseWelcome(appendWelcome(nil, empty)[heads:])),
+		"memory that wraps": errorOf(parseWelcome(appendWelcome(nil, wraps)[heads:])),
+		"two of one name":   errorOf(parseWelcome(appendWelcome(nil, twins)[heads:])),
+		"no regions":        errorOf(parseWelcome(change(word, len(word)-17, 0))),
+		"long offer":        errorOfThree(parseOffer(append(bytes.Clone(offer), 0))),
+		"short offer":       errorOfThree(parseOffer(offer[:4])),
+		"much root":         errorOfThree(parseOffer(change(offer, 9, 255))),
+		"offer of epoch 0":  errorOfThree(parseOffer(change(offer, 0, 0))),
+		"short accept":      errorOf(parseAccept(answer[:20])),
+		"long accept":       errorOf(parseAccept(append(bytes.Clone(answer), 0))),
+		"many grants":       errorOf(parseAccept(change(answer, 11, 255))),
+		"mark of accept":    errorOf(parseAccept(change(answer, 9, 2))),
+		"accept of epoch 0": errorOf(parseAccept(change(answer, 0, 0))),
+		"short epoch":       errorOf(parseEpoch(offer[:7])),
+		"gone of epoch 0":   errorOf(parseEpoch(make([]byte, 8))),
 	} {
 		if !errors.Is(err, framing.ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
@@ -107,8 +107,8 @@ func TestFramesThatLie(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error        { return err }
-func third[T, U any](_ T, _ U, err error) error { return err }
+func errorOf[T any](_ T, err error) error              { return err }
+func errorOfThree[T, U any](_ T, _ U, err error) error { return err }
 
 // Parsers never read beyond the bytes, whatever these are, and encoding an accepted frame gives the same bytes.
 func FuzzFrames(f *testing.F) {

@@ -18,10 +18,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// Any process may connect and send anything: it gets no reply, and the link beside it continues.
+// Any process may connect and send anything: the process gets no reply, and an existing link continues.
 func TestGarbage(t *testing.T) {
-	r := hccltest.Start(t)
-	p := faulty(t, r, hccltest.Options{})
+	r := hccltest.StartRig(t)
+	p := openWithSmallBatches(t, r, hccltest.Options{})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 40 {
 		conn := dial(t, p.B)
@@ -33,7 +33,7 @@ func TestGarbage(t *testing.T) {
 			binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
 			b[4] = byte(rng.IntN(8))
 		}
-		_, _ = conn.Write(b) // It may have been closed already.
+		_, _ = conn.Write(b) // The connection may have been closed already.
 		_ = conn.CloseWrite()
 		if said, _ := io.ReadAll(conn); len(said) != 0 {
 			t.Fatalf("garbage was answered with %#x", said)
@@ -52,8 +52,8 @@ func dial(t testing.TB, n *planetest.LeasedNode) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// liar is the peer that a test plays.
-var liar = effects.Incarnation{7}
+// lyingPeer is the peer that a test plays.
+var lyingPeer = effects.Incarnation{7}
 
 // A peer that was admitted and then sends a frame that initiators never send loses its link, and its communicator is
 // torn down.
@@ -61,33 +61,33 @@ func TestInitiatorThatLies(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		says   [][]byte
-		polite bool // nothing of it is a lie: it ends with the connection
+		polite bool // the messages are true; the link ends with the connection
 	}{
-		{"a kind that is no initiator's", [][]byte{hccl.Frame("accept", 1)}, false},
+		{"a kind that is no initiator's", [][]byte{hccl.EpochFrame("accept", 1)}, false},
 		{"a kind that is nobody's", [][]byte{{1, 0, 0, 0, 99}}, false},
 		{"a frame of no end", [][]byte{{0xff, 0xff, 0xff, 0xff, 3}}, false},
-		{"an epoch that is not new", [][]byte{hccl.Frame("offer", 5), hccl.Frame("offer", 5)}, false},
-		{"epoch 0", [][]byte{hccl.Frame("gone", 70), hccl.Frame("fenced", 71), hccl.Frame("offer", 0)}, false},
-		{"words of epochs that never were", [][]byte{hccl.Frame("gone", 70), hccl.Frame("fenced", 71)}, true},
+		{"an epoch that is not new", [][]byte{hccl.EpochFrame("offer", 5), hccl.EpochFrame("offer", 5)}, false},
+		{"epoch 0", [][]byte{hccl.EpochFrame("gone", 70), hccl.EpochFrame("fenced", 71), hccl.EpochFrame("offer", 0)}, false},
+		{"words of epochs that never were", [][]byte{hccl.EpochFrame("gone", 70), hccl.EpochFrame("fenced", 71)}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := hccltest.Start(t)
-			// Nobody comes to meet the communicators that it has made.
-			p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
+			r := hccltest.StartRig(t)
+			// No peer meets the communicators that the liar has offered.
+			p := openWithSmallBatches(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }})
 			conn := dial(t, p.B)
 			defer conn.Close()
-			if err := hccl.Greet(conn, planetest.Key, liar, p.B.Inc, "elsewhere"); err != nil {
+			if err := hccl.PerformHandshake(conn, planetest.Key, lyingPeer, p.B.Inc, "elsewhere"); err != nil {
 				t.Fatal(err)
 			}
 			for _, frame := range c.says {
 				_, _ = conn.Write(frame)
 			}
-			if !c.polite { // It is not the end of the connection that ends the link.
-				planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
+			if !c.polite { // The link must end before the connection does.
+				planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == lyingPeer })
 			}
 			_ = conn.CloseWrite()
 			if c.polite {
-				planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
+				planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == lyingPeer })
 			}
 			p.WantWorking(t)
 		})
@@ -96,20 +96,20 @@ func TestInitiatorThatLies(t *testing.T) {
 
 // A peer that offers epoch after epoch, without joining any, causes a few communicators and no more.
 func TestLivesAreBounded(t *testing.T) {
-	r := hccltest.Start(t)
-	p := faulty(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = 2 * time.Second }})
+	r := hccltest.StartRig(t)
+	p := openWithSmallBatches(t, r, hccltest.Options{Change: func(o *hccl.Config) { o.PrepareTimeout = 2 * time.Second }})
 	conn := dial(t, p.B)
 	defer conn.Close()
-	if err := hccl.Greet(conn, planetest.Key, liar, p.B.Inc, "elsewhere"); err != nil {
+	if err := hccl.PerformHandshake(conn, planetest.Key, lyingPeer, p.B.Inc, "elsewhere"); err != nil {
 		t.Fatal(err)
 	}
 	const offers = 40
 	for epoch := range uint64(offers) {
-		if _, err := conn.Write(hccl.Frame("offer", epoch+1)); err != nil {
+		if _, err := conn.Write(hccl.EpochFrame("offer", epoch+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	answers, err := hccl.Answers(conn, offers)
+	answers, err := hccl.CountAccepts(conn, offers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,24 +118,24 @@ func TestLivesAreBounded(t *testing.T) {
 		t.Errorf("%d offers were answered with %v", offers, answers)
 	}
 	_ = conn.CloseWrite()
-	planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == liar })
+	planetest.AwaitEvent(t, p.B, func(e *effects.LinkLost) bool { return e.Peer == lyingPeer })
 	p.WantWorking(t)
 }
 
 // A communicator counts from its offer to the proof of its end: also while it is formed, after that has failed, and
-// when the peer is not believed any more. The peer's grants are not revoked before.
+// after the peer has broken the protocol. The peer's grants are not revoked before.
 func TestRevokeWaitsForEveryLife(t *testing.T) {
 	for _, lies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lies=%v", lies), func(t *testing.T) {
-			r := hccltest.Start(t)
-			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: true,
+			r := hccltest.StartRig(t)
+			b := planetest.OpenLeased(t, r.NodeMaker(hccltest.Options{HCCS: true,
 				Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
-			conn, grant := offering(t, b)
+			conn, grant := offerEpoch(t, b)
 			if lies {
-				if _, err := conn.Write(hccl.Frame("accept", 1)); err != nil {
+				if _, err := conn.Write(hccl.EpochFrame("accept", 1)); err != nil {
 					t.Fatal(err)
 				}
-				planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool { return e.Peer == liar })
+				planetest.AwaitEvent(t, b, func(e *effects.LinkLost) bool { return e.Peer == lyingPeer })
 			}
 			b.Do(&effects.Revoke{Grant: grant})
 			if planetest.CountEvents(b, func(*effects.Revoked) bool { return true }) != 0 {
@@ -149,18 +149,18 @@ func TestRevokeWaitsForEveryLife(t *testing.T) {
 	}
 }
 
-// Over HCCS our own end proves nothing. There the peer's message that its end is gone is the proof, and so is its next
+// Over HCCS our own end proves nothing. There the proof is the peer's message that its end is gone, or the peer's next
 // offer.
 func TestWordsThatProve(t *testing.T) {
 	for _, word := range []struct {
 		name  string
 		frame []byte
-	}{{"gone", hccl.Frame("gone", 1)}, {"the next offer", hccl.Frame("offer", 2)}} {
+	}{{"gone", hccl.EpochFrame("gone", 1)}, {"the next offer", hccl.EpochFrame("offer", 2)}} {
 		t.Run(word.name, func(t *testing.T) {
-			r := hccltest.Start(t)
-			b := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: true,
+			r := hccltest.StartRig(t)
+			b := planetest.OpenLeased(t, r.NodeMaker(hccltest.Options{HCCS: true,
 				Change: func(o *hccl.Config) { o.PrepareTimeout = time.Second }}), 2, pages, pageBytes)
-			conn, grant := offering(t, b)
+			conn, grant := offerEpoch(t, b)
 			b.Do(&effects.Revoke{Grant: grant})
 			if planetest.CountEvents(b, func(*effects.Revoked) bool { return true }) != 0 {
 				t.Fatal("revoked while the peer may have the memory mapped")
@@ -173,38 +173,38 @@ func TestWordsThatProve(t *testing.T) {
 	}
 }
 
-// offering is an initiator that has offered its first epoch to b, which has accepted it (over HCCS if b is set up for
-// it), together with a grant of that initiator.
-func offering(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.GrantID) {
+// offerEpoch connects an initiator that offers its first epoch to b, and returns the connection when b has accepted the
+// epoch (over HCCS if b is set up for HCCS), with a grant of that initiator.
+func offerEpoch(t testing.TB, b *planetest.LeasedNode) (*net.TCPConn, effects.GrantID) {
 	t.Helper()
 	conn := dial(t, b)
-	t.Cleanup(func() { // To close it with something unread would be a reset, which proves nothing.
+	t.Cleanup(func() { // To close the connection with unread bytes would be a reset, which proves nothing.
 		_ = conn.CloseWrite()
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
 	})
-	if err := hccl.Greet(conn, planetest.Key, liar, b.Inc, "host"); err != nil {
+	if err := hccl.PerformHandshake(conn, planetest.Key, lyingPeer, b.Inc, "host"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Write(hccl.Frame("offer", 1)); err != nil {
+	if _, err := conn.Write(hccl.EpochFrame("offer", 1)); err != nil {
 		t.Fatal(err)
 	}
-	if answers, err := hccl.Answers(conn, 1); err != nil || answers[effects.OK] != 1 {
+	if answers, err := hccl.CountAccepts(conn, 1); err != nil || answers[effects.OK] != 1 {
 		t.Fatalf("%v, %v", answers, err)
 	}
-	grant, _ := b.GrantWrite(liar, 0, 4)
+	grant, _ := b.GrantWrite(lyingPeer, 0, 4)
 	return conn, grant
 }
 
 // Initiators beyond the bound are refused, and admitted once another has left.
 func TestIncomingLinksAreBounded(t *testing.T) {
-	r := hccltest.Start(t)
-	b := planetest.OpenLeased(t, r.Maker(hccltest.Options{Change: func(o *hccl.Config) { o.Links = 1 }}), 2, pages,
+	r := hccltest.StartRig(t)
+	b := planetest.OpenLeased(t, r.NodeMaker(hccltest.Options{Change: func(o *hccl.Config) { o.MaxLinks = 1 }}), 2, pages,
 		pageBytes)
 	greet := func(n byte) (*net.TCPConn, error) {
 		conn := dial(t, b)
 		t.Cleanup(func() { _ = conn.Close() })
-		return conn, hccl.Greet(conn, planetest.Key, effects.Incarnation{n}, b.Inc, "elsewhere")
+		return conn, hccl.PerformHandshake(conn, planetest.Key, effects.Incarnation{n}, b.Inc, "elsewhere")
 	}
 	first, err := greet(7)
 	if err != nil {

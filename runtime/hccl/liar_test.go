@@ -12,16 +12,16 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// liesEach is the fraction of lies that each run tells: one in so many.
-const liesEach = 36
+// oneLieIn selects the lies of a run: one lie in every oneLieIn.
+const oneLieIn = 36
 
-// Any frame about epochs at any step, to either end: everything that it allocated is freed.
+// Any frame about epochs arrives at any step, at either end: everything that the frame allocated is freed.
 func TestLies(t *testing.T) {
-	planetest.EachLie(t, lies.NPULies(), liesEach, func(t *testing.T, lie lies.Lie) {
-		r := hccltest.Start(t)
+	planetest.EachLie(t, lies.NPULies(), oneLieIn, func(t *testing.T, lie lies.Lie) {
+		r := hccltest.StartRig(t)
 		o := hccltest.Options{Change: func(c *hccl.Config) { c.PrepareTimeout, c.RebuildTries = 300*time.Millisecond, 2 }}
-		p := faulty(t, r, o)
-		p.RunLie(t, planetest.OpenLeased(t, planetest.LeasedMaker(r.Maker(o)).WithShortTimeouts, 3, pages, pageBytes), lie, hccl.Steps,
+		p := openWithSmallBatches(t, r, o)
+		p.RunLie(t, planetest.OpenLeased(t, planetest.LeasedMaker(r.NodeMaker(o)).WithShortTimeouts, 3, pages, pageBytes), lie, hccl.Steps,
 			false)
 	})
 }

@@ -19,32 +19,32 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/framing"
 )
 
-// A Plane is the data plane of one NPU. It implements plane.Plane.
+// A Plane is the data plane of an NPU, and implements plane.Plane.
 type Plane struct {
-	cfg      Config
-	env      plane.Env
-	pool     *plane.LeasedPool
-	ctx      *acl.Context
-	lib      *comm.Library
-	regions  []*comm.Region
-	log      *slog.Logger
-	seldom   *loglimit.Log
-	boot     [16]byte
-	links    *epochs.OutgoingLinks // links that this end opened
-	arrivals *epochs.IncomingLinks // links that peers opened
-	blob     []byte
+	cfg           Config
+	env           plane.Env
+	pool          *plane.LeasedPool
+	ctx           *acl.Context
+	lib           *comm.Library
+	regions       []*comm.Region
+	log           *slog.Logger
+	limitedLog    *loglimit.Log
+	boot          [16]byte
+	outgoingLinks *epochs.OutgoingLinks // outgoingLinks that this end opened
+	incomingLinks *epochs.IncomingLinks // links that peers opened
+	blob          []byte
 
-	dialCtx  context.Context // canceled by Close: ends attempts to import
-	cancel   context.CancelFunc
-	wg       sync.WaitGroup
-	closing  sync.Once
-	joined   chan struct{} // closed when everything has ended
-	closeErr error         // what could not be given back; read after joined is closed
+	dialCtx   context.Context // canceled by Close: ends attempts to import
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
+	closeOnce sync.Once
+	closed    chan struct{} // closed when everything has ended
+	closeErr  error         // what could not be given back; read after joined is closed
 
 	mu    sync.Mutex
 	stats Stats
-	// revoked returns the grants of a peer that the pool has revoked.
-	revoked func(effects.Incarnation) (ids []effects.GrantID, more bool)
+	// revokedGrants returns the grants of a peer that the pool has revoked.
+	revokedGrants func(effects.Incarnation) (ids []effects.GrantID, more bool)
 }
 
 // Open registers the pool's memory and starts to accept links. The plane must be closed before the memory is freed.
@@ -57,48 +57,54 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{
-		cfg: c, env: env, pool: env.Leased, revoked: env.Leased.RevokedGrants, ctx: c.Context, lib: c.Library,
-		log: env.Log.With("plane", Name), joined: make(chan struct{}),
+		cfg: c, env: env, pool: env.Leased, revokedGrants: env.Leased.RevokedGrants, ctx: c.Context, lib: c.Library,
+		log: env.Log.With("plane", Name), closed: make(chan struct{}),
 	}
-	p.seldom = loglimit.New(p.log)
+	p.limitedLog = loglimit.New(p.log)
 	if p.boot, err = epochs.BootID(); err != nil {
 		return nil, err
 	}
-	if err := p.register(); err != nil {
+	if err := p.registerPool(); err != nil {
 		return nil, err
 	}
-	listener, address, err := c.listen(ctx)
+	listener, address, err := c.openListener(ctx)
 	if err != nil {
-		return nil, errors.Join(err, p.deregister())
+		return nil, errors.Join(err, p.deregisterPool())
 	}
 	p.dialCtx, p.cancel = context.WithCancel(context.Background())
-	p.links = epochs.NewOutgoingLinks(epochs.OutgoingConfig{
-		Env: env, Log: p.log, LimitedLog: p.seldom, Context: p.dialCtx, Goroutines: &p.wg, Rules: c.rules(env.Bounds),
-		BatchLimit: epochs.BatchLimit{Pieces: c.Descriptors, Bytes: c.BatchBytes}, MaxLinks: c.Links, Remedy: "raise hccl.links",
-		MaxFrameBytes: frameMax, NewExecutor: func(l *epochs.OutgoingLink) epochs.Executor { return &outgoing{OutgoingLink: l, plane: p} },
+	p.outgoingLinks = epochs.NewOutgoingLinks(epochs.OutgoingConfig{
+		Env: env, Log: p.log, LimitedLog: p.limitedLog, Context: p.dialCtx, Goroutines: &p.wg, Rules: c.machineRules(env.Bounds),
+		BatchLimit: epochs.BatchLimit{Pieces: c.BatchDescriptors, Bytes: c.BatchBytes}, MaxLinks: c.MaxLinks, Remedy: "raise hccl.links",
+		MaxFrameBytes: frameMax, NewExecutor: func(l *epochs.OutgoingLink) epochs.Executor {
+			return &initiatorExecutor{OutgoingLink: l,
+				plane: p}
+		},
 	})
 	p.blob = framing.AppendBlob(nil, address)
-	p.arrivals = epochs.NewIncomingLinks(epochs.IncomingConfig{
-		Name: Name, Env: env, Log: p.log, Boot: p.boot, Context: p.dialCtx, Goroutines: &p.wg, MaxLinks: c.Links,
-		Remedy: "raise hccl.links", FilesPerLink: filesOfLink, MaxFrameBytes: frameMax, Hello: uint8(kindHello),
+	p.incomingLinks = epochs.NewIncomingLinks(epochs.IncomingConfig{
+		Name: Name, Env: env, Log: p.log, Boot: p.boot, Context: p.dialCtx, Goroutines: &p.wg, MaxLinks: c.MaxLinks,
+		Remedy: "raise hccl.links", FilesPerLink: filesPerLink, MaxFrameBytes: frameMax, Hello: uint8(kindHello),
 		FencedFrame:   func(epoch uint64) []byte { return appendEpoch(nil, kindFenced, epoch) },
 		RevokedGrants: p.listRevoked,
-		NewExecutor:   func(in *epochs.IncomingLink) epochs.TargetExecutor { return &incoming{IncomingLink: in, plane: p} },
+		NewExecutor: func(in *epochs.IncomingLink) epochs.TargetExecutor {
+			return &targetExecutor{IncomingLink: in, plane: p}
+		},
 	})
-	p.pool.AddExpeller(p.arrivals)
-	p.arrivals.Serve(listener)
+	p.pool.AddExpeller(p.incomingLinks)
+	p.incomingLinks.Serve(listener)
 	return p, nil
 }
 
-// register makes the pool's memory known to HCCL. A peer can reach it only once a communicator binds it.
-func (p *Plane) register() error {
-	err := p.ctx.Apart(func(guest *acl.Guest) error {
+// registerPool makes the pool's memory known to HCCL. A peer can reach the memory only once a communicator has bound
+// it.
+func (p *Plane) registerPool() error {
+	err := p.ctx.DoBlocking(func(thread *acl.BlockingThread) error {
 		for _, r := range p.pool.Regions() {
 			place := acl.OnDevice
 			if r.Host {
 				place = acl.OnHost
 			}
-			region, err := p.lib.Register(guest, comm.Memory{Place: place, Address: r.Base, Size: r.Bytes})
+			region, err := p.lib.RegisterMemory(thread, comm.Memory{Place: place, Address: r.Base, Size: r.Bytes})
 			if err != nil {
 				return err
 			}
@@ -107,16 +113,16 @@ func (p *Plane) register() error {
 		return nil
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("register the pool: %w", err), p.deregister())
+		return errors.Join(fmt.Errorf("register the pool: %w", err), p.deregisterPool())
 	}
 	return nil
 }
 
-// deregister removes the memory from the NIC. After an error it is still registered.
-func (p *Plane) deregister() error {
-	return p.ctx.Apart(func(guest *acl.Guest) (err error) {
+// deregisterPool removes the memory from the NIC. After an error the memory is still registered.
+func (p *Plane) deregisterPool() error {
+	return p.ctx.DoBlocking(func(thread *acl.BlockingThread) (err error) {
 		for _, r := range p.regions {
-			err = errors.Join(err, r.Close(guest))
+			err = errors.Join(err, r.Close(thread))
 		}
 		return err
 	})
@@ -128,55 +134,56 @@ func (p *Plane) Name() string { return Name }
 // Blob implements plane.Plane.
 func (p *Plane) Blob() []byte { return p.blob }
 
-// Residual bounds how long hardware may still touch a page after its transfer was given up. A node waits this long for
-// peers that give no proof.
-func (p *Plane) Residual() time.Duration { return p.cfg.residual(false) }
+// ResidualTime returns the bound of the time for which hardware may still touch a page after the transfer was given up
+// (M4). A node waits this long for peers that give no proof.
+func (p *Plane) ResidualTime() time.Duration { return p.cfg.residualTime(false) }
 
 // Import implements plane.Plane.
-func (p *Plane) Import(e *effects.Import) { p.links.Import(e) }
+func (p *Plane) Import(e *effects.Import) { p.outgoingLinks.Import(e) }
 
 // Drop implements plane.Plane.
-func (p *Plane) Drop(link effects.Link) { p.links.Drop(link) }
+func (p *Plane) Drop(link effects.Link) { p.outgoingLinks.Drop(link) }
 
 // Transfer implements plane.Plane.
-func (p *Plane) Transfer(e *effects.Transfer) { p.links.Transfer(e) }
+func (p *Plane) Transfer(e *effects.Transfer) { p.outgoingLinks.Transfer(e) }
 
 // Cancel implements plane.Plane.
-func (p *Plane) Cancel(corr effects.Corr) { p.links.Cancel(corr) }
+func (p *Plane) Cancel(corr effects.Corr) { p.outgoingLinks.Cancel(corr) }
 
 // Confirm implements plane.Plane. On leased planes no landing needs to be confirmed.
 func (p *Plane) Confirm(effects.Landing, effects.Code) {}
 
-// filesOfLink makes links, and as many connections in their handshake, take a quarter of the files that the process may
-// open, as on the other planes.
-const filesOfLink = 8
+// filesPerLink makes links, and as many connections in their handshake, take a quarter of the files that the process
+// may open, as on every plane.
+const filesPerLink = 8
 
 // listRevoked returns the grants of a peer that were revoked.
 func (p *Plane) listRevoked(peer effects.Incarnation) (ids []effects.GrantID, more bool) {
 	p.mu.Lock()
-	list := p.revoked
+	list := p.revokedGrants
 	p.mu.Unlock()
 	return list(peer)
 }
 
-// Close implements plane.Plane. It blocks until every access to the pool, by this node and by peers, is proven to be
-// over, and then removes the memory from the NIC. After an error the memory must stay: something may still access it.
+// Close implements plane.Plane. Close blocks until there is proof that every access to the pool, by this node and by
+// peers, is over, and then removes the memory from the NIC. After an error the memory must stay, because hardware may
+// still access it (M4).
 func (p *Plane) Close(ctx context.Context) error {
-	p.closing.Do(func() {
+	p.closeOnce.Do(func() {
 		p.cancel()
-		p.links.Close()
-		p.arrivals.Close()
+		p.outgoingLinks.Close()
+		p.incomingLinks.Close()
 		go func() {
 			p.wg.Wait()
-			if p.closeErr = errors.Join(p.links.CheckProven(), p.arrivals.CheckProven()); p.closeErr == nil {
-				p.closeErr = p.deregister()
+			if p.closeErr = errors.Join(p.outgoingLinks.CheckProven(), p.incomingLinks.CheckProven()); p.closeErr == nil {
+				p.closeErr = p.deregisterPool()
 			}
-			p.seldom.FlushSkipped()
-			close(p.joined)
+			p.limitedLog.FlushSkipped()
+			close(p.closed)
 		}()
 	})
 	select {
-	case <-p.joined:
+	case <-p.closed:
 		return p.closeErr
 	case <-ctx.Done():
 		return fmt.Errorf("plane %s is still closing, as a peer may still be at its memory: %w", Name, ctx.Err())

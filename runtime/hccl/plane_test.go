@@ -18,17 +18,17 @@ func TestContract(t *testing.T) {
 	}{
 		{"roce", hccltest.Options{}},
 		{"hccs", hccltest.Options{HCCS: true}},
-		{"host", hccltest.Options{Host: true, Second: true}},
+		{"host", hccltest.Options{Host: true, SecondPool: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			planetest.RunLeased(t, hccltest.Start(t).Maker(c.o))
+			planetest.RunLeased(t, hccltest.StartRig(t).NodeMaker(c.o))
 		})
 	}
 	t.Run("root info", func(t *testing.T) {
-		r := hccltest.Start(t)
+		r := hccltest.StartRig(t)
 		if r.HCCL.Info().Sequence != comm.Exchange {
 			t.Skip("root info is the older sequence's")
 		}
-		planetest.RunLeased(t, r.Maker(hccltest.Options{Change: func(c *hccl.Config) { c.RootInfo = true }}))
+		planetest.RunLeased(t, r.NodeMaker(hccltest.Options{Change: func(c *hccl.Config) { c.UseRootInfo = true }}))
 	})
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // childRole turns the test binary into a peer: a target, which grants pages and waits, or an initiator, which pushes to
-// the pages that it is told.
+// the pages in the parent's message.
 const childRole = "KVFERRY_HCCL_CHILD"
 
 // overHCCS says whether HCCS connects the peer to its parent.
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}
 	if role := os.Getenv(childRole); role != "" {
 		flag.Parse()
-		if !child(role) {
+		if !runChild(role) {
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -70,33 +70,33 @@ func startPeer(t *testing.T, role string, hccs bool, env ...string) *peer {
 	return &peer{proctest.Start(t, proctest.SelfCommand(env...))}
 }
 
-// read waits for the peer's next message.
-func (p *peer) read(t *testing.T) (l line) {
+// readLine waits for the peer's next message.
+func (p *peer) readLine(t *testing.T) (l line) {
 	t.Helper()
 	p.ReceiveJSON(&l)
 	return l
 }
 
-// stopBetween freezes the process while its hardware is not moving a piece: a NIC does not freeze with its process, so
-// a frozen process has no writes on their way.
-func (p *peer) stopBetween(t *testing.T) {
+// freezeBetweenWrites freezes the process while its hardware is not moving a piece. Because a NIC does not freeze with
+// its process, a frozen process has no writes on their way.
+func (p *peer) freezeBetweenWrites(t *testing.T) {
 	t.Helper()
-	r := hccltest.Load(t)
-	for p.Freeze(); r.Stat(t, "arriving") != 0; p.Freeze() {
+	r := hccltest.LoadRig(t)
+	for p.Freeze(); r.ReadStat(t, "arriving") != 0; p.Freeze() {
 		p.Resume()
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// child starts the other process.
-func child(role string) bool {
+// runChild starts the other process.
+func runChild(role string) bool {
 	t := proctest.TB{}
-	if alone := map[string]func(testing.TB){"hopeless": hopeless, "undestroyed": undestroyed,
-		"stays": stays}[role]; alone != nil {
+	if alone := map[string]func(testing.TB){"hopeless": runWithoutProof, "undestroyed": runUndestroyed,
+		"stays": runStuckTarget}[role]; alone != nil {
 		alone(t)
 		return json.NewEncoder(os.Stdout).Encode(line{Same: true}) == nil
 	}
-	open := hccltest.Load(t).Maker(hccltest.Options{HCCS: os.Getenv(overHCCS) == "true"})
+	open := hccltest.LoadRig(t).NodeMaker(hccltest.Options{HCCS: os.Getenv(overHCCS) == "true"})
 	id := byte(2)
 	if role == "initiator" {
 		id = 1
@@ -120,7 +120,7 @@ func child(role string) bool {
 		l := line{}
 		l.Grant, l.Pages = n.GrantWrite(parent.Inc, 0, pages)
 		say(l)
-		for in.Decode(&parent) == nil { // Asked what the pages hold: the parent's content, in the lives that it names.
+		for in.Decode(&parent) == nil { // The parent asks for the content of pages, by generation.
 			same := true
 			for i, page := range l.Pages {
 				same = same && string(n.ReadPage(t, page)) == string(planetest.PageContent(parent.Inc, parent.Pages[i]))
@@ -142,16 +142,17 @@ func child(role string) bool {
 	}
 }
 
-// pushing opens a node with pages granted to an initiator in another process, which is pushing to them slowly.
-func pushing(t *testing.T, hccs bool, faults string) (b *planetest.LeasedNode, p *peer, grant effects.GrantID) {
+// startPushing opens a node with pages granted to an initiator in another process, which is slowly pushing to these
+// pages.
+func startPushing(t *testing.T, hccs bool, faults string) (b *planetest.LeasedNode, p *peer, grant effects.GrantID) {
 	t.Helper()
-	b = planetest.OpenLeased(t, hccltest.Start(t).Maker(hccltest.Options{HCCS: hccs}), 2, pages, pageBytes)
+	b = planetest.OpenLeased(t, hccltest.StartRig(t).NodeMaker(hccltest.Options{HCCS: hccs}), 2, pages, pageBytes)
 	p = startPeer(t, "initiator", hccs, "CANNEMU_FAULTS="+faults)
-	a := p.read(t)
+	a := p.readLine(t)
 	p.SendJSON(line{Inc: b.Inc, Blob: b.Plane.Blob(), Buffer: b.Pool.Buffer().ID})
 	grant, into := b.GrantWrite(a.Inc, 0, pages)
 	p.SendJSON(line{Grant: grant, Pages: into})
-	p.read(t) // It has begun.
+	p.readLine(t) // The push has begun.
 	return b, p, grant
 }
 
@@ -161,16 +162,16 @@ var links = []struct {
 }{{"roce", false}, {"hccs", true}}
 
 // An initiator that is frozen during a push cannot destroy its end. Over RoCE our end is enough. Over HCCS nothing is
-// revoked while its mapping may exist. After the thaw it stores nothing into revoked pages.
+// revoked while the initiator's mapping may exist. After the thaw the initiator stores nothing into revoked pages.
 func TestInitiatorIsFrozen(t *testing.T) {
 	for _, c := range links {
 		for _, faults := range []string{"done:hang=1", "done:hang=1;late:ms=20", "done:delay=50000"} {
 			t.Run(c.name+", "+faults, func(t *testing.T) {
-				b, p, grant := pushing(t, c.hccs, faults)
-				p.stopBetween(t)
+				b, p, grant := startPushing(t, c.hccs, faults)
+				p.freezeBetweenWrites(t)
 				b.Do(&effects.Revoke{Grant: grant})
 				if c.hccs {
-					time.Sleep(250 * time.Millisecond) // A proof that is none would be here by then.
+					time.Sleep(250 * time.Millisecond) // A wrong proof would have arrived by then.
 					if planetest.CountEvents(b, func(e *effects.Revoked) bool { return true }) != 0 {
 						t.Fatal("revoked while the peer has the memory mapped")
 					}
@@ -181,8 +182,8 @@ func TestInitiatorIsFrozen(t *testing.T) {
 				if !c.hccs {
 					p.Resume()
 				}
-				// One that is only slow may have ended before the freeze.
-				if end := p.read(t); end.Code != effects.Withdrawn && (end.Code != effects.OK || strings.Contains(faults, "hang")) {
+				// A push that is only slow may have ended before the freeze.
+				if end := p.readLine(t); end.Code != effects.Withdrawn && (end.Code != effects.OK || strings.Contains(faults, "hang")) {
 					t.Fatalf("its push ended as %s", end.Code)
 				}
 				holds()
@@ -196,7 +197,7 @@ func TestInitiatorIsKilled(t *testing.T) {
 	for _, c := range links {
 		for _, frozen := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, frozen=%v", c.name, frozen), func(t *testing.T) {
-				b, p, grant := pushing(t, c.hccs, "done:delay=300000")
+				b, p, grant := startPushing(t, c.hccs, "done:delay=300000")
 				if frozen {
 					p.Freeze()
 					b.Do(&effects.Revoke{Grant: grant})
@@ -216,15 +217,15 @@ func TestInitiatorIsKilled(t *testing.T) {
 	}
 }
 
-// A target takes no part in a push: a frozen one receives it completely.
+// A target takes no part in a push: a frozen target receives the push completely.
 func TestTargetIsFrozen(t *testing.T) {
 	for _, c := range links {
 		t.Run(c.name, func(t *testing.T) {
-			a := planetest.OpenLeased(t, hccltest.Start(t).Maker(hccltest.Options{HCCS: c.hccs}), 1, pages, pageBytes)
+			a := planetest.OpenLeased(t, hccltest.StartRig(t).NodeMaker(hccltest.Options{HCCS: c.hccs}), 1, pages, pageBytes)
 			p := startPeer(t, "target", c.hccs)
-			b := p.read(t)
+			b := p.readLine(t)
 			p.SendJSON(line{Inc: a.Inc})
-			granted := p.read(t)
+			granted := p.readLine(t)
 			link := a.Import(t, b.Inc, b.Blob)
 			p.Freeze()
 			local := a.PublishFilled(t, 0, pages)
@@ -235,7 +236,7 @@ func TestTargetIsFrozen(t *testing.T) {
 			}
 			p.Resume()
 			p.SendJSON(line{Inc: a.Inc, Pages: local})
-			if !p.read(t).Same {
+			if !p.readLine(t).Same {
 				t.Fatal("the target does not hold what was pushed")
 			}
 		})
@@ -247,17 +248,17 @@ func TestTargetIsKilled(t *testing.T) {
 	for _, c := range links {
 		for _, gone := range []string{"error", "hang", "silent"} {
 			t.Run(c.name+", "+gone, func(t *testing.T) {
-				r := hccltest.Start(t)
-				r.Control(t, "set gone="+gone)
-				t.Cleanup(func() { r.Control(t, "set gone=error") })
-				a := planetest.OpenLeased(t, r.Maker(hccltest.Options{HCCS: c.hccs}), 1, pages, pageBytes)
+				r := hccltest.StartRig(t)
+				r.RunCommand(t, "set gone="+gone)
+				t.Cleanup(func() { r.RunCommand(t, "set gone=error") })
+				a := planetest.OpenLeased(t, r.NodeMaker(hccltest.Options{HCCS: c.hccs}), 1, pages, pageBytes)
 				for range 2 {
 					p := startPeer(t, "target", c.hccs)
-					b := p.read(t)
+					b := p.readLine(t)
 					p.SendJSON(line{Inc: a.Inc})
-					granted := p.read(t)
+					granted := p.readLine(t)
 					link := a.Import(t, b.Inc, b.Blob)
-					r.Fault(t, "done:delay=50000")
+					r.AddFaults(t, "done:delay=50000")
 					corr := a.StartTransfer(planetest.Move{To: b.Inc, Link: link, Grant: granted.Grant, Local: a.PublishFilled(t, 0, pages),
 						Remote: granted.Pages, Buffer: b.Buffer})
 					p.Kill()
@@ -266,7 +267,7 @@ func TestTargetIsKilled(t *testing.T) {
 					}
 					planetest.AwaitEvent(t, a, func(e *effects.LinkLost) bool { return e.Link == link && e.Peer == b.Inc })
 					a.DropLink(t, link)
-					r.Clear(t)
+					r.ClearFaults(t)
 				}
 			})
 		}

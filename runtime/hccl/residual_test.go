@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// R by the vendor's formula, with values computed independently: a try lasts 4.096 µs × 2^timeout, and there is one
-// more try than retries.
+// R by the vendor's formula, with values computed independently: a try lasts 4.096 µs × 2^timeout, and there are
+// retries+1 tries.
 func TestResidual(t *testing.T) {
 	const margin = 100 * time.Millisecond
 	for _, c := range []struct {
@@ -22,11 +22,11 @@ func TestResidual(t *testing.T) {
 		{comm.HCCS, 20, 7, 100 * time.Millisecond},
 	} {
 		info := comm.Info{RDMATimeout: comm.Setting{Value: c.timeout}, RDMARetries: comm.Setting{Value: c.retries}}
-		if got := Residual(c.link, info); got != c.want {
+		if got := ResidualOf(c.link, info); got != c.want {
 			t.Errorf("%v, %d, %d: R is %v; want %v", c.link, c.timeout, c.retries, got, c.want)
 		}
 	}
-	if roce, hccs := afterDestroy(false), afterDestroy(true); roce < 10*time.Millisecond || hccs != 0 {
+	if roce, hccs := waitAfterDestroy(false), waitAfterDestroy(true); roce < 10*time.Millisecond || hccs != 0 {
 		t.Errorf("after destroying %v over RoCE and %v over HCCS", roce, hccs)
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// A grant that is revoked while an epoch begins is in the list that the epoch begins with, or the epoch is fenced
-// because of it. There is no moment in between at which it would be in neither.
+// A grant that is revoked while an epoch begins is in the list of revoked grants of that epoch, or the epoch is fenced
+// because of the revocation. There is no moment in between at which neither holds (M4).
 func TestRevokedWhileAnEpochBegins(t *testing.T) {
-	r := hccltest.Start(t)
-	open := r.Maker(hccltest.Options{HCCS: true})
+	r := hccltest.StartRig(t)
+	open := r.NodeMaker(hccltest.Options{HCCS: true})
 	a, b := planetest.OpenLeased(t, open, 1, pages, pageBytes), planetest.OpenLeased(t, open, 2, pages, pageBytes)
 	grant, _ := b.GrantWrite(a.Inc, 0, 1)
 	revoked := func(e *effects.Revoked) bool { return e.Grant == grant }

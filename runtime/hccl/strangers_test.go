@@ -15,11 +15,11 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/planetest"
 )
 
-// Silent connections beyond the bound keep no initiator out and end no link. The one that waited longest gives way
-// first; the channel of an admitted link does not, although it is silent, too.
+// Silent connections beyond the bound keep no initiator out and end no link. The connection that has waited longest is
+// closed first. The channel of an admitted link is not closed, although the channel is silent, too.
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
-	r := hccltest.Start(t)
-	open := r.Maker(hccltest.Options{Change: func(c *hccl.Config) { c.Links = 2 }})
+	r := hccltest.StartRig(t)
+	open := r.NodeMaker(hccltest.Options{Change: func(c *hccl.Config) { c.MaxLinks = 2 }})
 	p := &planetest.LeasedPair{A: planetest.OpenLeased(t, open, 1, pages, pageBytes),
 		B: planetest.OpenLeased(t, open, 2, pages, pageBytes)}
 	first := p.A.Import(t, p.B.Inc, p.B.Plane.Blob())

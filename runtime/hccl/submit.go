@@ -14,16 +14,16 @@ import (
 )
 
 // SendMessage implements epochs.Executor.
-func (o *outgoing) SendMessage(s communicator.Message) {
+func (o *initiatorExecutor) SendMessage(s communicator.Message) {
 	var frame []byte
 	switch s.Kind {
 	case communicator.MessageOffer:
-		root, err := o.plane.rootInfo(&o.pair)
+		root, err := o.plane.makeRootInfo(&o.params)
 		if err != nil {
 			o.OnChannelEnd(err)
 			return
 		}
-		o.root = root
+		o.rootInfo = root
 		frame = appendOffer(nil, s.Epoch, root)
 	case communicator.MessageFenced:
 		frame = appendEpoch(nil, kindFenced, s.Epoch)
@@ -33,9 +33,9 @@ func (o *outgoing) SendMessage(s communicator.Message) {
 	o.SendFrame(frame)
 }
 
-// rootInfo makes root info if the ends use it and this end is the one that makes it.
-func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {
-	if !p.cfg.RootInfo || pair.rank != 0 {
+// makeRootInfo makes root info if the ends use root info and this end is rank 0; otherwise root is nil.
+func (p *Plane) makeRootInfo(params *commParams) (root []byte, err error) {
+	if !p.cfg.UseRootInfo || params.rank != 0 {
 		return nil, nil
 	}
 	err = p.ctx.Do(func(t *acl.Thread) (err error) {
@@ -45,11 +45,11 @@ func (p *Plane) rootInfo(pair *pair) (root []byte, err error) {
 	return root, err
 }
 
-// FormEpoch implements epochs.Executor: it makes and prepares the communicator of an epoch.
-func (o *outgoing) FormEpoch(epoch uint64) {
-	p, root := o.plane, o.root
+// FormEpoch implements epochs.Executor. Another goroutine makes and prepares the communicator of the epoch.
+func (o *initiatorExecutor) FormEpoch(epoch uint64) {
+	p, root := o.plane, o.rootInfo
 	p.wg.Go(func() {
-		e, _, err := p.makeEnd(&o.pair, epoch, root, true)
+		e, _, err := p.newEndpoint(&o.params, epoch, root, true)
 		o.Push(func(now effects.Time) {
 			formed := communicator.Event{Kind: communicator.Formed, Epoch: epoch, Code: effects.OK}
 			if err != nil {
@@ -61,8 +61,8 @@ func (o *outgoing) FormEpoch(epoch uint64) {
 			if epoch > 1 {
 				o.Log.Info("the communicator was rebuilt", "epoch", epoch)
 			}
-			p.count(func(s *Stats) { s.Formed++ })
-			o.end = e
+			p.updateStats(func(s *Stats) { s.FormedEpochs++ })
+			o.endpoint = e
 			o.StepMachine(now, formed)
 		})
 	})
@@ -76,30 +76,30 @@ func formingCode(err error) effects.Code {
 	return effects.Faulted
 }
 
-// SubmitBatch implements epochs.Executor: it puts a batch into the stream. The clock is read right before that, on the
+// FormEpoch implements epochs.Executor. Another goroutine makes and prepares the communicator of the epoch.
 // same thread, so that no batch starts after NotAfter.
-func (o *outgoing) SubmitBatch(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
-	epoch, how := o.Epoch(), communicator.SubmitFailed
+func (o *initiatorExecutor) SubmitBatch(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
+	epoch, outcome := o.Epoch(), communicator.SubmitFailed
 	o.descs = o.descs[:0]
 	var bytes uint64
 	for _, piece := range batch {
 		o.descs = append(o.descs, comm.Desc{Local: piece.Local, Remote: piece.Remote, Bytes: piece.Bytes})
 		bytes += piece.Bytes
 	}
-	e := o.end
+	e := o.endpoint
 	err := o.plane.ctx.Do(func(thread *acl.Thread) error {
 		if plane.Now() > b.NotAfter {
-			how = communicator.TooLate
+			outcome = communicator.TooLate
 			return nil
 		}
-		move := e.comm.Put
+		queue := e.comm.Put
 		if read {
-			move = e.comm.Get
+			queue = e.comm.Get
 		}
-		if err := move(thread, e.stream, o.descs); err != nil {
+		if err := queue(thread, e.stream, o.descs); err != nil {
 			return err
 		}
-		if err := o.callFilled(thread, e.stream, read); err != nil {
+		if err := o.callOnReadQueued(thread, e.stream, read); err != nil {
 			return err
 		}
 		err := e.stream.Notify(thread, func(err error) {
@@ -111,46 +111,46 @@ func (o *outgoing) SubmitBatch(read bool, batch []epochs.Piece, b communicator.B
 			})
 		})
 		if err == nil {
-			how = communicator.InFlight
+			outcome = communicator.InFlight
 		}
 		return err
 	})
 	if err != nil {
 		o.Log.Warn("a batch could not be submitted", "epoch", epoch, "err", err)
 	}
-	if how == communicator.InFlight {
-		o.plane.count(func(s *Stats) {
+	if outcome == communicator.InFlight {
+		o.plane.updateStats(func(s *Stats) {
 			s.Batches++
 			s.Descriptors += uint64(len(batch))
 			s.Bytes += bytes
 		})
 	}
-	return how
+	return outcome
 }
 
-// callFilled calls Config.Filled with the memory that the batch in the stream reads into.
-func (o *outgoing) callFilled(t *acl.Thread, s *acl.Stream, read bool) error {
-	if !read || o.plane.cfg.Filled == nil {
+// callOnReadQueued calls Config.OnReadQueued with the memory that the batch in the stream reads into.
+func (o *initiatorExecutor) callOnReadQueued(t *acl.Thread, s *acl.Stream, read bool) error {
+	if !read || o.plane.cfg.OnReadQueued == nil {
 		return nil
 	}
 	memory := make([]plane.Region, len(o.descs))
 	for i, d := range o.descs {
 		memory[i] = plane.Region{Base: d.Local, Bytes: d.Bytes}
 	}
-	return o.plane.cfg.Filled(t, s, memory)
+	return o.plane.cfg.OnReadQueued(t, s, memory)
 }
 
-// TearDown implements epochs.Executor: it ends every access of an epoch to any memory, and reports to the machine when
+// FormEpoch implements epochs.Executor. Another goroutine makes and prepares the communicator of the epoch.
 // that is proven or that it cannot be.
-func (o *outgoing) TearDown(d communicator.TearDown) {
-	p, e := o.plane, o.end
-	o.end = nil
+func (o *initiatorExecutor) TearDown(d communicator.TearDown) {
+	p, e := o.plane, o.endpoint
+	o.endpoint = nil
 	if o.LogTearDown("a communicator", d) {
-		p.count(func(s *Stats) { s.Fenced++ })
+		p.updateStats(func(s *Stats) { s.FencedEpochs++ })
 	}
 	p.wg.Go(func() {
 		stuck := communicator.Event{Kind: communicator.Stuck, Epoch: d.Epoch}
-		if p.tearDown(e, d.InFlight == 0, func() { o.PostEvent(stuck) }) {
+		if p.tearDownEndpoint(e, d.InFlight == 0, func() { o.PostEvent(stuck) }) {
 			o.PostEvent(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
 			return
 		}

@@ -12,12 +12,12 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// variant marks a process that is one of TestVariants.
+// variant marks a process of TestVariants.
 const variant = "KVFERRY_HCCL_VARIANT"
 
 // The plane works on other chips and releases, too: with an HCCL that has only the older sequence of calls, by rank
-// table and by root info, and no abort of streams; and on chips whose rank tables have super pods. A process loads one
-// library only, so each variant has its own process.
+// table and by root info, and no abort of streams; and on chips with super pods in rank tables. A process loads only
+// one library, so each variant has a separate process.
 func TestVariants(t *testing.T) {
 	if os.Getenv(variant) != "" {
 		t.Skip("this is one")
@@ -44,7 +44,7 @@ func TestVariants(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			path, err := c.build.Library()
+			path, err := c.build.BuildLibrary()
 			if errors.Is(err, softnpu.ErrNoTools) {
 				t.Skip(err)
 			}

@@ -1,4 +1,4 @@
-// The part of libnixl's plain C interface that the binding calls, declared here: names, parameters and values are those
+// The part of libnixl's plain C interface that the binding calls, declared here with the names, parameters and values
 // of libnixl_capi.so 1.5.1. Handles are pointers to objects that only the library knows.
 #ifndef KVFERRY_LIBNIXL_ABI_H
 #define KVFERRY_LIBNIXL_ABI_H
@@ -24,9 +24,9 @@ enum { NIXL_READ = 0, NIXL_WRITE = 1 };
 
 enum { NIXL_HOST = 0, NIXL_DEVICE = 1 };
 
-// The options of a new agent. The first releases have the listener's port as an int, later ones as 16 bits, so the
-// fields after it differ in offset. All zero means the same in both, no threads and no locks, and is all that is used.
-// The struct has spare room.
+// The options of a new agent. The first releases have the listener's port as an int, later releases as 16 bits, so the
+// following fields differ in offset. The binding uses only the value zero for all fields, which means no threads and no
+// locks in every release. The struct has spare room.
 struct nixl_config {
   uint64_t zero[8];
 };
@@ -77,7 +77,7 @@ struct nixl_config {
     (nixl_handle map, const char *peer, size_t index, const void **data, size_t *bytes))                       \
   X(nixl_capi_notif_map_clear, (nixl_handle map))
 
-// The functions of one library. Each returns a status.
+// The functions of a library. Each returns a status.
 struct nixl_api {
 #define NIXL_POINTER(symbol, parameters) int(*symbol) parameters;
   NIXL_REQUIRED(NIXL_POINTER)
@@ -89,10 +89,10 @@ struct nixl_symbol {
   size_t offset; // in struct nixl_api
 };
 
-// nixl_symbol returns the symbols one by one, and NULL after the last.
+// nixl_symbol returns the symbol of an index, and NULL after the last symbol.
 const struct nixl_symbol *nixl_symbol(size_t index);
 
-// nixl_api_new makes an empty table of functions; free it with free.
+// nixl_api_new makes an empty table of functions, to be freed with free.
 struct nixl_api *nixl_api_new(void);
 
 #endif

@@ -22,7 +22,8 @@ static void *zeroed(size_t bytes) {
 
 struct nixl_api *nixl_api_new(void) { return zeroed(sizeof(struct nixl_api)); }
 
-// CALL calls a function of an agent's library and notes its name; FIRST does for what has no agent yet.
+// CALL calls a function of an agent's library and records the function's name in the agent. FIRST does the same before
+// there is an agent.
 #define CALL(a, symbol, ...) ((a)->at = #symbol, (a)->api->symbol(__VA_ARGS__))
 #define FIRST(api, symbol, ...) (*at = #symbol, (api)->symbol(__VA_ARGS__))
 
@@ -107,7 +108,7 @@ int nixl_call_connect(struct agent *a, const char *peer) {
   return CALL(a, nixl_capi_agent_make_connection, a->agent, peer, a->options);
 }
 
-// list makes one side's list of descriptors; what fails leaves nothing.
+// list makes the list of descriptors of a side. After a failure nothing is left.
 static int list(struct agent *a, int memory, uint64_t device, const struct pair *pairs, size_t count, int remote,
                 nixl_handle *made) {
   nixl_handle l = NULL;

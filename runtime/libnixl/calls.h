@@ -1,11 +1,12 @@
 // The calls that Go makes. Go cannot call through a C pointer, and each crossing costs, so steps that belong together
-// are one call. Each returns the status of the first function that failed, whose name *at or the agent has.
+// are a single call. Each returns the status of the first function that failed; *at or the agent has the name of that
+// function.
 #ifndef KVFERRY_LIBNIXL_CALLS_H
 #define KVFERRY_LIBNIXL_CALLS_H
 
 #include "abi.h"
 
-// An agent with its one backend, and objects that its calls need repeatedly.
+// An agent with its backend, and objects that the agent's calls need repeatedly.
 struct agent {
   const struct nixl_api *api;
   const char *at; // the function that was called last
@@ -26,7 +27,7 @@ struct pair {
   uint64_t bytes;
 };
 
-// One function for each step of making an agent: the parameters of its backend, and the agent.
+// A function for each step of making an agent: the parameters of the backend, and the agent.
 int nixl_call_params(const struct nixl_api *api, nixl_handle *params, const char **at);
 int nixl_call_param(const struct nixl_api *api, nixl_handle params, const char *key, const char *value,
                     const char **at);

@@ -69,7 +69,7 @@ var (
 	ErrClosed = errors.New("libnixl: closed")
 	// ErrBusy: something still uses the object to be closed.
 	ErrBusy = errors.New("libnixl: busy")
-	// ErrShared: another goroutine is in a call of the same agent, which one goroutine may use at a time.
+	// ErrShared: a second goroutine is in a call of the same agent. Only one goroutine may use an agent at a time.
 	ErrShared = errors.New("libnixl: another goroutine is in a call of this agent")
 	// ErrInvalid: an argument that no library accepts.
 	ErrInvalid = errors.New("libnixl: invalid argument")

@@ -15,23 +15,23 @@ import (
 
 const childRole = "KVFERRY_LIBNIXL_ROLE"
 
-// A line is what the processes tell each other.
+// A line is a message between the processes.
 type line struct {
 	Metadata []byte
 	Address  uint64
-	Do       string
-	Holds    byte // of the last byte
+	Order    string
+	LastByte byte // of the last byte
 }
 
 const large = 16 << 20
 
-// child is a target: a process with memory and an agent, that does what it is told. Between two orders it carries on
-// what its agent has under way if it was told to.
-func child(tb testing.TB, config string) {
+// runTarget is a target: a process with memory and an agent that carries out orders. Between two orders the process
+// polls its agent if an order says so.
+func runTarget(tb testing.TB, config string) {
 	if config == "default" {
 		config = ""
 	}
-	n := newNode(tb, "target", config, large, 0)
+	n := newTestAgent(tb, "target", config, large, 0)
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	orders := make(chan line)
 	go func() {
@@ -44,7 +44,7 @@ func child(tb testing.TB, config string) {
 			orders <- l
 		}
 	}()
-	if err := out.Encode(line{Metadata: metadata(tb, n), Address: addressOf(n.bytes)}); err != nil {
+	if err := out.Encode(line{Metadata: metadataOf(tb, n), Address: addressOf(n.bytes)}); err != nil {
 		tb.Fatal(err)
 	}
 	for serves := false; ; {
@@ -54,7 +54,7 @@ func child(tb testing.TB, config string) {
 		}
 		select {
 		case <-wake:
-			if _, err := n.Notices(); err != nil {
+			if _, err := n.PollNotices(); err != nil {
 				tb.Fatal(err)
 			}
 			continue
@@ -62,13 +62,13 @@ func child(tb testing.TB, config string) {
 			if !ok {
 				return
 			}
-			switch l.Do {
+			switch l.Order {
 			case "serve":
 				serves = true
 			case "rest":
 				serves = false
 			case "clear":
-				fill(n.bytes, 0)
+				fillBytes(n.bytes, 0)
 			case "deregister":
 				if err := n.memory.Close(); err != nil {
 					tb.Fatal(err)
@@ -80,13 +80,13 @@ func child(tb testing.TB, config string) {
 				serves = false
 			}
 		}
-		if err := out.Encode(line{Holds: n.bytes[large-1]}); err != nil {
+		if err := out.Encode(line{LastByte: n.bytes[large-1]}); err != nil {
 			tb.Fatal(err)
 		}
 	}
 }
 
-// A target is one as its parent sees it.
+// A target is the child process as the parent uses it.
 type target struct {
 	*proctest.Process
 	line
@@ -102,102 +102,102 @@ func startTarget(t *testing.T, config string) *target {
 	return p
 }
 
-func (p *target) does(order string) (holds byte) {
-	p.SendJSON(line{Do: order})
+func (p *target) carryOut(order string) (holds byte) {
+	p.SendJSON(line{Order: order})
 	var l line
 	p.ReceiveJSON(&l)
-	return l.Holds
+	return l.LastByte
 }
 
-// meet makes an initiator that is connected to the target.
-func meet(t *testing.T, p *target, config string) (a *node, peer string) {
+// connectTo makes an initiator that is connected to the target.
+func connectTo(t *testing.T, p *target, config string) (a *testAgent, peer string) {
 	t.Helper()
-	a = newNode(t, "initiator", config, large, 1)
-	peer = a.knows(t, p.Metadata)
-	p.does("serve")
-	write := a.transfer(t, libnixl.Write, peer, p.Address, "")
-	await(t, write)
+	a = newTestAgent(t, "initiator", config, large, 1)
+	peer = a.loadPeer(t, p.Metadata)
+	p.carryOut("serve")
+	write := a.newTransfer(t, libnixl.Write, peer, p.Address, "")
+	awaitTransfer(t, write)
 	if err := write.Close(); err != nil {
 		t.Fatal(err)
 	}
-	p.does("rest")
-	p.does("clear")
+	p.carryOut("rest")
+	p.carryOut("clear")
 	return a, peer
 }
 
-// What leased planes must know: a target that deregisters its memory is written to all the same. One that closes its
-// agent is not, but by an initiator that reaches into its process.
+// The basis of the leased plane (M4): a write still reaches a target that has deregistered its memory. A write does not
+// reach a target that has closed its agent, unless the initiator writes into the target's process by itself.
 func TestWhatTheTargetCanEnd(t *testing.T) {
-	libnixltest.Library(t)
+	libnixltest.LoadLibrary(t)
 	for _, c := range transports {
 		t.Run(c.name, func(t *testing.T) {
 			p := startTarget(t, c.config)
-			a, peer := meet(t, p, c.config)
-			p.does("deregister")
-			p.does("serve")
-			write := a.transfer(t, libnixl.Write, peer, p.Address, "")
-			await(t, write)
-			if p.does("clear"); p.does("look") != 0 {
+			a, peer := connectTo(t, p, c.config)
+			p.carryOut("deregister")
+			p.carryOut("serve")
+			write := a.newTransfer(t, libnixl.Write, peer, p.Address, "")
+			awaitTransfer(t, write)
+			if p.carryOut("clear"); p.carryOut("look") != 0 {
 				t.Fatal("it is not cleared")
 			}
-			await(t, write)
-			if p.does("look") != 1 {
+			awaitTransfer(t, write)
+			if p.carryOut("look") != 1 {
 				t.Error("deregistering the memory kept the write off: say so in the package comment")
 			}
-			p.does("rest")
-			p.does("clear")
-			p.does("close")
+			p.carryOut("rest")
+			p.carryOut("clear")
+			p.carryOut("close")
 			done, err := write.Post()
 			for end := time.Now().Add(200 * time.Millisecond); !done && err == nil && time.Now().Before(end); {
 				done, err = write.Check()
 			}
 			reaches := c.config == "" // by cross-memory attach
-			if landed := p.does("look") == 1; landed != reaches || done != reaches {
+			if landed := p.carryOut("look") == 1; landed != reaches || done != reaches {
 				t.Errorf("after the target closed its agent, a write landed: %v, done: %v, %v", landed, done, err)
 			}
-			_ = write.Close() // It may be under way.
-			a.end(t)
+			_ = write.Close() // The transfer may be in flight.
+			a.closeAll(t)
 		})
 	}
 }
 
-// A transfer that was closed while it was under way goes on; what its agent had sent when it was closed lands if the
-// target's agent lives, and nothing lands once the target's agent is closed, too.
+// A transfer that was closed in flight goes on. Bytes that its agent had sent before the agent was closed land if the
+// target's agent still exists, and nothing lands once the target's agent is closed, too.
 func TestWhatTheInitiatorCanEnd(t *testing.T) {
-	libnixltest.Library(t)
+	libnixltest.LoadLibrary(t)
 	for _, c := range transports[1:] {
 		t.Run(c.name, func(t *testing.T) {
 			p := startTarget(t, c.config)
-			a, peer := meet(t, p, c.config)
-			write := a.transfer(t, libnixl.Write, peer, p.Address, "")
+			a, peer := connectTo(t, p, c.config)
+			write := a.newTransfer(t, libnixl.Write, peer, p.Address, "")
 			if done, err := write.Post(); done || err != nil {
 				t.Fatalf("a write to who does not serve is done: %v, %v", done, err)
 			}
 			if err := write.Close(); err != nil {
 				t.Fatal(err)
 			}
-			p.does("serve")
-			for end := time.Now().Add(proctest.Limit); p.does("look") != 1; {
-				if _, err := a.Notices(); err != nil {
+			p.carryOut("serve")
+			for end := time.Now().Add(proctest.Limit); p.carryOut("look") != 1; {
+				if _, err := a.PollNotices(); err != nil {
 					t.Fatal(err)
 				}
 				if time.Now().After(end) {
 					t.Fatal("a transfer was stopped by its Close: say so in the package comment")
 				}
 			}
-			p.does("rest")
-			p.does("clear")
-			write = a.transfer(t, libnixl.Write, peer, p.Address, "")
+			p.carryOut("rest")
+			p.carryOut("clear")
+			write = a.newTransfer(t, libnixl.Write, peer, p.Address, "")
 			if done, err := write.Post(); done || err != nil {
 				t.Fatalf("a write to who does not serve is done: %v, %v", done, err)
 			}
 			if err := write.Close(); err != nil {
 				t.Fatal(err)
 			}
-			a.end(t)
-			p.does("deregister")
-			p.does("close")
-			if p.does("look") != 0 {
+			a.closeAll(t)
+			p.carryOut("deregister")
+			p.carryOut("close")
+			if p.carryOut("look") != 0 {
 				t.Error("bytes landed with both agents closed")
 			}
 		})

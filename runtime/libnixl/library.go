@@ -19,48 +19,49 @@ import (
 	"github.com/kvferry/kvferry/runtime/sharedlib"
 )
 
-// A Library is the loaded libnixl. Its methods may be called from any goroutine.
+// A Library is the loaded libnixl. The methods may be called from any goroutine.
 type Library struct {
 	api  *C.struct_nixl_api
 	info Info
 
-	making sync.Mutex // held while an agent is made or destroyed, because both set up plug-ins and what these share
+	agentMutex sync.Mutex // held while an agent is made or destroyed, because both set up plug-ins and what these share
 }
 
-// opening is held while a library is loaded, because the environment is changed before that.
-var opening sync.Mutex
+// openMutex is held while a library is loaded, because the environment is changed before that.
+var openMutex sync.Mutex
 
-// Open loads libnixl. It uses the first library that opens and has all symbols; otherwise it fails with a *LoadError
-// that says what was tried. The library stays loaded for good. Open changes the environment: see the package comment.
+// Open loads libnixl. Open uses the first library that can be loaded and has all symbols. If there is none, the error
+// is a *LoadError that lists the attempts. The library stays loaded for good. Open changes the environment: see the
+// package comment.
 func Open(o Options) (*Library, error) {
-	opening.Lock()
-	defer opening.Unlock()
-	for _, s := range settings {
-		if _, said := os.LookupEnv(s.name); !said {
+	openMutex.Lock()
+	defer openMutex.Unlock()
+	for _, s := range envSettings {
+		if _, isSet := os.LookupEnv(s.name); !isSet {
 			if err := os.Setenv(s.name, s.value); err != nil {
 				return nil, fmt.Errorf("libnixl: set %s: %w", s.name, err)
 			}
 		}
 	}
-	missed := &LoadError{}
-	for _, name := range o.candidates() {
+	loadErr := &LoadError{}
+	for _, name := range o.candidateLibraries() {
 		loaded, err := sharedlib.Load(name)
 		if err != nil {
-			missed.Tried = append(missed.Tried, Attempt{Library: name, Reason: err.Error()})
+			loadErr.Attempts = append(loadErr.Attempts, Attempt{Library: name, Reason: err.Error()})
 			continue
 		}
 		l := &Library{api: C.nixl_api_new(), info: Info{Library: loaded.File, Signals: loaded.Signals}}
-		if missing, _ := loaded.Resolve(unsafe.Pointer(l.api), symbols(), nil); len(missing) > 0 {
+		if missing, _ := loaded.Resolve(unsafe.Pointer(l.api), listSymbols(), nil); len(missing) > 0 {
 			C.free(unsafe.Pointer(l.api))
-			missed.Tried = append(missed.Tried, Attempt{Library: name, Missing: missing})
+			loadErr.Attempts = append(loadErr.Attempts, Attempt{Library: name, Missing: missing})
 			continue
 		}
 		return l, nil
 	}
-	return nil, missed
+	return nil, loadErr
 }
 
-func symbols() []sharedlib.Symbol {
+func listSymbols() []sharedlib.Symbol {
 	var list []sharedlib.Symbol
 	for i := C.size_t(0); ; i++ {
 		s := C.nixl_symbol(i)
@@ -78,8 +79,8 @@ func (l *Library) Info() Info {
 	return info
 }
 
-// fails converts the status of a call to an error; nil for success.
-func fails(status C.int, at *C.char, format string, args ...any) error {
+// callError converts the status of a call to an error; nil for success.
+func callError(status C.int, at *C.char, format string, args ...any) error {
 	if status == C.NIXL_SUCCESS {
 		return nil
 	}

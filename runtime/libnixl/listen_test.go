@@ -15,8 +15,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// listening returns the addresses at which this process listens for TCP.
-func listening(t *testing.T) (all []netip.AddrPort) {
+// listeningAddresses returns the addresses at which this process listens for TCP.
+func listeningAddresses(t *testing.T) (all []netip.AddrPort) {
 	t.Helper()
 	own := map[string]bool{}
 	files, err := os.ReadDir("/proc/self/fd")
@@ -64,13 +64,13 @@ func parseAddr(t *testing.T, text string) netip.AddrPort {
 	return netip.AddrPortFrom(addr, n)
 }
 
-// UCX listens at all addresses of a host, whatever address the node has, unless its devices are named: agents on a
-// network that is not trusted listen at the loopback alone, over each of the transports.
+// UCX listens at all addresses of a host, whatever address the node has, unless its devices are named. Agents on a
+// network that is not trusted listen only at the loopback, over each transport.
 func TestAgentsListenAtTheLoopback(t *testing.T) {
 	for _, c := range transports {
 		name := strings.TrimPrefix(c.config, "TLS=")
-		n := newNode(t, "loopback", libnixl.UCXParams(name, false)["engine_config"], 4096, 1)
-		all := listening(t)
+		n := newTestAgent(t, "loopback", libnixl.UCXParams(name, false)["engine_config"], 4096, 1)
+		all := listeningAddresses(t)
 		if len(all) == 0 {
 			t.Errorf("%s: it listens nowhere: this test looks at the wrong sockets", c.name)
 		}
@@ -79,6 +79,6 @@ func TestAgentsListenAtTheLoopback(t *testing.T) {
 				t.Errorf("%s: the agent listens at %v", c.name, at)
 			}
 		}
-		n.end(t)
+		n.closeAll(t)
 	}
 }

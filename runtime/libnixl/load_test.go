@@ -13,29 +13,29 @@ import (
 func TestOpenNamesEverySymbol(t *testing.T) {
 	_, err := Open(Options{Library: "libc.so.6"})
 	missed := (*LoadError)(nil)
-	if !errors.As(err, &missed) || len(missed.Tried) != 1 {
+	if !errors.As(err, &missed) || len(missed.Attempts) != 1 {
 		t.Fatalf("got %T %v", err, err)
 	}
-	for _, s := range symbols() {
-		if !slices.Contains(missed.Tried[0].Missing, s.Name) {
+	for _, s := range listSymbols() {
+		if !slices.Contains(missed.Attempts[0].Missing, s.Name) {
 			t.Errorf("%s is not named as missing", s.Name)
 		}
 	}
 }
 
-// What UCX must find in the environment is there before it is loaded, and what was said already stays.
+// The environment variables for UCX are set before UCX is loaded, and variables that were set already stay.
 func TestOpenPreparesTheEnvironment(t *testing.T) {
-	for _, s := range settings {
+	for _, s := range envSettings {
 		t.Setenv(s.name, "") // Restored at the end.
 		if err := os.Unsetenv(s.name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv(settings[0].name, "said")
+	t.Setenv(envSettings[0].name, "said")
 	if _, err := Open(Options{Library: "libc.so.6"}); err == nil {
 		t.Fatal("the C library is libnixl")
 	}
-	for i, s := range settings {
+	for i, s := range envSettings {
 		want := s.value
 		if i == 0 {
 			want = "said"

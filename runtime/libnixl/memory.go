@@ -9,14 +9,14 @@ const (
 	Device
 )
 
-// A Range is memory of the process, or of one of its devices.
+// A Range is memory of the process, or of a device of the process.
 type Range struct {
 	Address uint64 // of its first byte
 	Bytes   uint64
-	Device  uint64 // its number; 0 for memory of the host
+	Device  uint64 // number of the device; 0 for memory of the host
 }
 
-// A Pair is one piece of a transfer: Bytes bytes between a local and a remote address.
+// A Pair is a piece of a transfer: Bytes bytes between a local and a remote address.
 type Pair struct {
 	Local, Remote uint64
 	Bytes         uint64
@@ -38,7 +38,7 @@ const (
 )
 
 // A Notice is a message of a peer's agent, sent alone or with a transfer that has ended there. Notices have no order,
-// and one that was sent may never arrive.
+// and a notice that was sent may never arrive.
 type Notice struct {
 	Peer  string // the sender's name
 	Bytes []byte

@@ -7,12 +7,12 @@ import "github.com/kvferry/kvferry/runtime/sharedlib"
 // A Library never exists in this build, because without cgo no C library can be called.
 type Library struct{}
 
-// Open fails: this program was built without cgo, or for a system without libnixl.
+// Open returns a *LoadError: this program was built without cgo, or for a system without libnixl.
 func Open(o Options) (*Library, error) {
 	e := &LoadError{}
-	for _, name := range o.candidates() {
+	for _, name := range o.candidateLibraries() {
 		_, err := sharedlib.Load(name)
-		e.Tried = append(e.Tried, Attempt{Library: name, Reason: err.Error()})
+		e.Attempts = append(e.Attempts, Attempt{Library: name, Reason: err.Error()})
 	}
 	return nil, e
 }

@@ -13,44 +13,44 @@ import (
 	"unsafe"
 )
 
-// Notify sends a notice to a peer whose metadata was loaded. If it returns nil, the notice was handed over; it may
-// still be lost.
-func (a *Agent) Notify(peer string, notice []byte) error {
+// SendNotice sends a notice to a peer with loaded metadata. A nil error means that the library has accepted the notice,
+// which may still be lost.
+func (a *Agent) SendNotice(peer string, notice []byte) error {
 	return a.callWithPeer(peer, func(name *C.char) C.int {
-		return C.nixl_call_notify(a.a, name, unsafe.Pointer(unsafe.SliceData(notice)), C.size_t(len(notice)))
+		return C.nixl_call_notify(a.handle, name, unsafe.Pointer(unsafe.SliceData(notice)), C.size_t(len(notice)))
 	})
 }
 
-// Notices advances what the agent has in flight, and returns the notices that have arrived since the last call. The
-// library does not bound their number. Those of one peer are in the order of their arrival.
-func (a *Agent) Notices() ([]Notice, error) {
-	if err := a.enter(); err != nil {
+// PollNotices advances what the agent has in flight, and returns the notices that have arrived since the last call. The
+// library does not bound their number. The notices of a peer are in the order of their arrival.
+func (a *Agent) PollNotices() ([]Notice, error) {
+	if err := a.enterCall(); err != nil {
 		return nil, err
 	}
-	defer a.leave()
+	defer a.leaveCall()
 	var peers C.size_t
-	if err := a.fails(C.nixl_call_notices(a.a, &peers), ""); err != nil || peers == 0 {
+	if err := a.callError(C.nixl_call_notices(a.handle, &peers), ""); err != nil || peers == 0 {
 		return nil, err
 	}
 	var list []Notice
 	for i := range peers {
-		if err := a.noticesOf(i, &list); err != nil {
+		if err := a.appendNotices(i, &list); err != nil {
 			return list, err
 		}
 	}
-	return list, a.fails(C.nixl_call_notices_clear(a.a), "")
+	return list, a.callError(C.nixl_call_notices_clear(a.handle), "")
 }
 
-func (a *Agent) noticesOf(index C.size_t, list *[]Notice) error {
+func (a *Agent) appendNotices(index C.size_t, list *[]Notice) error {
 	var peer *C.char
 	var count C.size_t
-	if err := a.fails(C.nixl_call_notices_of(a.a, index, &peer, &count), "index=%d", index); err != nil {
+	if err := a.callError(C.nixl_call_notices_of(a.handle, index, &peer, &count), "index=%d", index); err != nil {
 		return err
 	}
 	for i := range count {
 		var data unsafe.Pointer
 		var bytes C.size_t
-		if err := a.fails(C.nixl_call_notice(a.a, peer, i, &data, &bytes), "index=%d", i); err != nil {
+		if err := a.callError(C.nixl_call_notice(a.handle, peer, i, &data, &bytes), "index=%d", i); err != nil {
 			return err
 		}
 		n := Notice{Peer: C.GoString(peer)}

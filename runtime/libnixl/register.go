@@ -19,62 +19,62 @@ type Memory struct {
 	ranges []Range
 }
 
-// Register makes memory known to the agent's backend, which both ends of a transfer must do. The memory remains the
-// caller's, must not move until Close, and must not be Go's.
-func (a *Agent) Register(kind Kind, ranges ...Range) (*Memory, error) {
+// RegisterMemory makes memory known to the agent's backend, which both ends of a transfer must do. The memory remains
+// the caller's, must not move until Close, and must not be Go's.
+func (a *Agent) RegisterMemory(kind Kind, ranges ...Range) (*Memory, error) {
 	for _, r := range ranges {
 		if r.Address == 0 || r.Bytes == 0 || r.Bytes > math.MaxUint64-r.Address {
 			return nil, fmt.Errorf("%w: %d bytes at %#x; give memory", ErrInvalid, r.Bytes, r.Address)
 		}
 	}
 	m := &Memory{agent: a, kind: kind, ranges: slices.Clone(ranges)}
-	if err := m.call(false); err != nil {
+	if err := m.setRegistered(false); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// Close removes the memory from the backend. That is no fence: peers that knew it may still reach it.
+// Close removes the memory from the backend. That is not a fence: a peer that knew the memory may still reach it (M4).
 func (m *Memory) Close() error {
 	if m.agent == nil {
 		return fmt.Errorf("%w: memory", ErrClosed)
 	}
-	if err := m.call(true); err != nil {
+	if err := m.setRegistered(true); err != nil {
 		return err
 	}
 	m.agent = nil
 	return nil
 }
 
-// call registers the memory, or deregisters it if off is set.
-func (m *Memory) call(off bool) error {
+// setRegistered registers the memory, or deregisters the memory if off is set.
+func (m *Memory) setRegistered(off bool) error {
 	a := m.agent
 	if len(m.ranges) == 0 {
 		return fmt.Errorf("%w: no memory; give one range at least", ErrInvalid)
 	}
-	if err := a.enter(); err != nil {
+	if err := a.enterCall(); err != nil {
 		return err
 	}
-	defer a.leave()
+	defer a.leaveCall()
 	list := make([]C.struct_range, 0, len(m.ranges))
 	for _, r := range m.ranges {
 		list = append(list, C.struct_range{
 			address: C.uint64_t(r.Address), bytes: C.uint64_t(r.Bytes), device: C.uint64_t(r.Device),
 		})
 	}
-	back := C.int(0)
+	deregister := C.int(0)
 	if off {
-		back = 1
+		deregister = 1
 	}
-	status := C.nixl_call_register(a.a, C.int(m.kind), unsafe.SliceData(list), C.size_t(len(list)), back)
+	status := C.nixl_call_register(a.handle, C.int(m.kind), unsafe.SliceData(list), C.size_t(len(list)), deregister)
 	first := m.ranges[0]
-	if err := a.fails(status, "ranges=%d first=%#x bytes=%d", len(list), first.Address, first.Bytes); err != nil {
+	if err := a.callError(status, "ranges=%d first=%#x bytes=%d", len(list), first.Address, first.Bytes); err != nil {
 		return err
 	}
 	if off {
-		a.children--
+		a.openChildren--
 	} else {
-		a.children++
+		a.openChildren++
 	}
 	return nil
 }

@@ -21,18 +21,18 @@ import (
 func TestMain(m *testing.M) {
 	if role := os.Getenv(childRole); role != "" {
 		flag.Parse()
-		child(proctest.TB{}, role)
-		libnixltest.Exit(0)
+		runTarget(proctest.TB{}, role)
+		libnixltest.ExitProcess(0)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(libnixltest.Exit))
+	goleak.VerifyTestMain(m, goleak.Cleanup(libnixltest.ExitProcess))
 }
 
-// transports are those of one host that UCX may be held to. It takes the first if it may choose.
+// transports lists restrictions of UCX's transports within a host. Without a restriction UCX uses cross-memory attach.
 var transports = []struct{ name, config string }{
 	{"its choice", ""}, {"tcp", "TLS=tcp"}, {"shared memory without cross-memory attach", "TLS=^cma"},
 }
 
-func fill(m []byte, with byte) {
+func fillBytes(m []byte, with byte) {
 	for i := range m {
 		m[i] = with
 	}
@@ -40,51 +40,51 @@ func fill(m []byte, with byte) {
 
 func addressOf(m []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(m)))) }
 
-// A node is an agent with memory.
-type node struct {
+// A testAgent is an agent with memory.
+type testAgent struct {
 	*libnixl.Agent
 	bytes  []byte
 	memory *libnixl.Memory
 }
 
-func newNode(tb testing.TB, name, config string, bytes int, with byte) *node {
+func newTestAgent(tb testing.TB, name, config string, bytes int, with byte) *testAgent {
 	tb.Helper()
 	o := libnixl.AgentOptions{Name: name}
 	if config != "" {
 		o.Params = map[string]string{"engine_config": config}
 	}
-	agent, err := libnixltest.Library(tb).NewAgent(o)
+	agent, err := libnixltest.LoadLibrary(tb).NewAgent(o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	n := &node{Agent: agent, bytes: libnixltest.Memory(tb, bytes)}
-	fill(n.bytes, with)
-	n.memory, err = agent.Register(libnixl.Host, libnixl.Range{Address: addressOf(n.bytes), Bytes: uint64(bytes)})
+	n := &testAgent{Agent: agent, bytes: libnixltest.AllocMemory(tb, bytes)}
+	fillBytes(n.bytes, with)
+	n.memory, err = agent.RegisterMemory(libnixl.Host, libnixl.Range{Address: addressOf(n.bytes), Bytes: uint64(bytes)})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return n
 }
 
-// end closes what is open.
-func (n *node) end(tb testing.TB) {
+// closeAll closes what is open.
+func (n *testAgent) closeAll(tb testing.TB) {
 	tb.Helper()
 	if err := errors.Join(n.memory.Close(), n.Close()); err != nil {
 		tb.Error(err)
 	}
 }
 
-// knows has n know its peer.
-func (n *node) knows(tb testing.TB, metadata []byte) string {
+// loadPeer loads the metadata of a peer.
+func (n *testAgent) loadPeer(tb testing.TB, metadata []byte) string {
 	tb.Helper()
-	peer, err := n.Load(metadata)
+	peer, err := n.LoadMetadata(metadata)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return peer
 }
 
-func metadata(tb testing.TB, n *node) []byte {
+func metadataOf(tb testing.TB, n *testAgent) []byte {
 	tb.Helper()
 	b, err := n.Metadata()
 	if err != nil {
@@ -93,8 +93,8 @@ func metadata(tb testing.TB, n *node) []byte {
 	return b
 }
 
-// transfer makes one of all bytes of n, to or from the peer's memory at an address.
-func (n *node) transfer(tb testing.TB, op libnixl.Operation, peer string, at uint64, notice string) *libnixl.Transfer {
+// newTransfer makes a transfer of all bytes of n, to or from the peer's memory at an address.
+func (n *testAgent) newTransfer(tb testing.TB, op libnixl.Operation, peer string, at uint64, notice string) *libnixl.Transfer {
 	tb.Helper()
 	t, err := n.NewTransfer(libnixl.TransferOptions{
 		Operation: op, Peer: peer, Notice: []byte(notice),
@@ -106,13 +106,13 @@ func (n *node) transfer(tb testing.TB, op libnixl.Operation, peer string, at uin
 	return t
 }
 
-// await has the agents ask until the transfer is done.
-func await(tb testing.TB, t *libnixl.Transfer, others ...*node) {
+// awaitTransfer posts a transfer, and polls the agents until the transfer is done.
+func awaitTransfer(tb testing.TB, t *libnixl.Transfer, others ...*testAgent) {
 	tb.Helper()
 	done, err := t.Post()
 	for end := time.Now().Add(proctest.Limit); !done && err == nil; done, err = t.Check() {
 		for _, n := range others {
-			if _, err := n.Notices(); err != nil {
+			if _, err := n.PollNotices(); err != nil {
 				tb.Fatal(err)
 			}
 		}
@@ -125,7 +125,7 @@ func await(tb testing.TB, t *libnixl.Transfer, others ...*node) {
 	}
 }
 
-func all(b []byte, with byte) error {
+func wantAll(b []byte, with byte) error {
 	for i, have := range b {
 		if have != with {
 			return fmt.Errorf("byte %d is %d; want %d", i, have, with)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is no library, or not there, is named with its reason and what to do about it.
+// For a file that is missing or is not a library, the error names the file, the reason and the remedy.
 func TestOpenRefusesWhatIsNoLibrary(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "libtext.so")
 	if err := os.WriteFile(file, []byte("a text, and no library"), 0o644); err != nil {
@@ -16,7 +16,7 @@ func TestOpenRefusesWhatIsNoLibrary(t *testing.T) {
 	}
 	_, err := Open(Options{Library: file})
 	missed := (*LoadError)(nil)
-	if !errors.As(err, &missed) || len(missed.Tried) != 1 || missed.Tried[0].Library != file {
+	if !errors.As(err, &missed) || len(missed.Attempts) != 1 || missed.Attempts[0].Library != file {
 		t.Fatalf("got %T %v", err, err)
 	}
 	for _, want := range []string{file, LibraryVariable, "nixl-cu12"} {

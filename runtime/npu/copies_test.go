@@ -14,24 +14,24 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// pair returns a page of the device, by its index, and where its copy goes in the arena.
-func pair(i, length uint32) effects.CopyPair {
+// copyPair returns a page of the device, by index, and the page of the arena for the copy.
+func copyPair(i, length uint32) effects.CopyPair {
 	return effects.CopyPair{From: effects.Page{Index: arenaPages + i, Length: length},
 		To: effects.Page{Index: testPages + 2 - i, Length: length}}
 }
 
-// copying opens pools in which every page of the device is filled.
-func copying(t testing.TB, r *rig, o Options) (*pools, *box) {
+// openFilled opens pools in which every page of the device is filled.
+func openFilled(t testing.TB, r *rig, o Options) (*nodeMemory, *eventBox) {
 	t.Helper()
-	b := newBox()
-	p := node(t, r.open(o), testEnv(b, true))
+	b := newEventBox()
+	p := openNode(t, r.openDevice(o), testEnv(b, true))
 	for i := range uint32(testPages) {
-		p.fill(t, pair(i, testPageBytes).From, pattern(testPageBytes, i))
+		p.fillPage(t, copyPair(i, testPageBytes).From, pattern(testPageBytes, i))
 	}
 	return p, b
 }
 
-func (p *pools) wantCopied(t testing.TB, pairs ...effects.CopyPair) {
+func (p *nodeMemory) wantCopied(t testing.TB, pairs ...effects.CopyPair) {
 	t.Helper()
 	for _, pair := range pairs {
 		want := pattern(testPageBytes, pair.From.Index-arenaPages)[:pair.To.Length]
@@ -41,29 +41,29 @@ func (p *pools) wantCopied(t testing.TB, pairs ...effects.CopyPair) {
 	}
 }
 
-// old hides functions that older releases of CANN lack.
-var old = []string{
+// olderSymbols hides functions that older releases of CANN lack.
+var olderSymbols = []string{
 	"aclrtStreamAbort", "aclrtDestroyStreamForce", "aclrtStreamQuery", "aclrtSynchronizeEventWithTimeout",
 	"aclrtCreateEventExWithFlag", "aclrtMemcpyBatchAsync",
 }
 
 // As many bytes arrive as are valid; several copies run side by side; spans of the machine are not kept.
 func TestCopiesMoveWhatIsValid(t *testing.T) {
-	for age, hidden := range map[string][]string{"new": nil, "old": old} {
+	for age, hidden := range map[string][]string{"new": nil, "old": olderSymbols} {
 		t.Run(age, func(t *testing.T) {
-			p, b := copying(t, newRig(t, hidden...), Options{})
+			p, b := openFilled(t, newRig(t, hidden...), Options{})
 			rest := effects.Page{Index: testPages + 2, Length: testPageBytes}
-			p.fill(t, rest, pattern(testPageBytes, 99))
+			p.fillPage(t, rest, pattern(testPageBytes, 99))
 			var all []effects.CopyPair
 			for i := range uint32(testPages / 2) {
-				pairs := []effects.CopyPair{pair(2*i, 1+7000*i), pair(2*i+1, testPageBytes)}
+				pairs := []effects.CopyPair{copyPair(2*i, 1+7000*i), copyPair(2*i+1, testPageBytes)}
 				all = append(all, pairs...)
 				p.StartCopy(&effects.Copy{Corr: effects.Corr(i + 1), Pairs: pairs})
 				clear(pairs)
 			}
 			seen := map[effects.Corr]bool{}
 			for range testPages / 2 {
-				done := b.next(t).(*effects.CopyDone)
+				done := b.nextEvent(t).(*effects.CopyDone)
 				if done.Code != effects.OK || !done.Settled || seen[done.Corr] {
 					t.Fatalf("got %+v", done)
 				}
@@ -73,25 +73,25 @@ func TestCopiesMoveWhatIsValid(t *testing.T) {
 			if !bytes.Equal(p.PageBytes(rest)[1:], pattern(testPageBytes, 99)[1:]) {
 				t.Error("more was copied than was valid")
 			}
-			p.CancelCopy(1) // It has ended, and never was.
+			p.CancelCopy(1) // Copy 1 has ended, and copy 77 never existed.
 			p.CancelCopy(77)
 		})
 	}
 }
 
 func TestCopiesWithinTheHost(t *testing.T) {
-	r, b := newRig(t), newBox()
+	r, b := newRig(t), newEventBox()
 	env := testEnv(b, true)
 	env.Second.Host = true
-	p := node(t, r.open(Options{}), env)
-	p.fill(t, pair(4, testPageBytes).From, pattern(testPageBytes, 4))
-	p.StartCopy(&effects.Copy{Corr: 5, Pairs: []effects.CopyPair{pair(4, 1000)}})
+	p := openNode(t, r.openDevice(Options{}), env)
+	p.fillPage(t, copyPair(4, testPageBytes).From, pattern(testPageBytes, 4))
+	p.StartCopy(&effects.Copy{Corr: 5, Pairs: []effects.CopyPair{copyPair(4, 1000)}})
 	b.wantDone(t, 5, effects.OK, true)
-	p.wantCopied(t, pair(4, 1000))
+	p.wantCopied(t, copyPair(4, 1000))
 }
 
-// A copy that fails, wholly or in part, ends at once, and settles when its stream is gone. Copies on other streams, and
-// the next one on a new stream, are not affected.
+// A copy that fails, completely or in part, ends at once, and settles when the stream is gone. Copies on further
+// streams, and the next copy on a new stream, are not affected.
 func TestCopiesThatFail(t *testing.T) {
 	for name, fault := range map[string]string{
 		"on the device": "done:of=copy,fail=1,code=507056", "in part": "done:of=copy,partial=1,bytes=5000,code=507056",
@@ -102,14 +102,14 @@ func TestCopiesThatFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
-			r.control("faults " + fault)
-			p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
-			p.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(1, testPageBytes)}})
+			p, b := openFilled(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
+			r.runCommand("faults " + fault)
+			p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{copyPair(0, testPageBytes)}})
+			p.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{copyPair(1, testPageBytes)}})
 			b.wantDone(t, 1, effects.Faulted, false)
 			b.wantSettled(t, 1, effects.Faulted)
 			b.wantDone(t, 2, effects.OK, true)
-			p.wantCopied(t, pair(1, testPageBytes))
+			p.wantCopied(t, copyPair(1, testPageBytes))
 		})
 	}
 }
@@ -117,102 +117,103 @@ func TestCopiesThatFail(t *testing.T) {
 // If no stream can be made, nothing was begun.
 func TestCopiesWithoutAStream(t *testing.T) {
 	r := newRig(t)
-	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
-	r.control("faults done:of=copy,fail=1,code=507056;call:sym=aclrtCreateStreamWithConfig,nth=1,count=1,code=207005")
+	p, b := openFilled(t, r, Options{CopyStreams: 1, StuckAfter: longEnough})
+	r.runCommand("faults done:of=copy,fail=1,code=507056;call:sym=aclrtCreateStreamWithConfig,nth=1,count=1,code=207005")
 	for corr := range effects.Corr(3) {
-		p.StartCopy(&effects.Copy{Corr: corr, Pairs: []effects.CopyPair{pair(uint32(corr), testPageBytes)}})
+		p.StartCopy(&effects.Copy{Corr: corr, Pairs: []effects.CopyPair{copyPair(uint32(corr), testPageBytes)}})
 	}
 	b.wantDone(t, 0, effects.Faulted, false)
 	b.wantSettled(t, 0, effects.Faulted)
 	b.wantDone(t, 1, effects.Faulted, true)
 	b.wantDone(t, 2, effects.OK, true)
-	p.wantCopied(t, pair(2, testPageBytes))
+	p.wantCopied(t, copyPair(2, testPageBytes))
 }
 
-// A copy that hangs is given up; those that wait behind it continue.
+// A copy that hangs is given up; queued copies continue.
 func TestCopiesThatHang(t *testing.T) {
 	r := newRig(t)
-	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
-	r.control("faults done:of=copy,hang=1")
-	p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	p, b := openFilled(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
+	r.runCommand("faults done:of=copy,hang=1")
+	p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{copyPair(0, testPageBytes)}})
 	b.wantDone(t, 1, effects.Faulted, false)
 	b.wantSettled(t, 1, effects.Faulted)
-	r.control("clear") // A slow device had not begun the first copy, so the next would hang.
-	p.d.o.StuckAfter = longEnough
-	p.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	r.runCommand("clear") // A slow device had not begun the first copy, so the next would hang.
+	p.device.options.StuckAfter = longEnough
+	p.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{copyPair(0, testPageBytes)}})
 	b.wantDone(t, 2, effects.OK, true)
-	p.wantCopied(t, pair(0, testPageBytes))
+	p.wantCopied(t, copyPair(0, testPageBytes))
 }
 
-// The piece that an abort interrupts gets its time before its pages count as settled. A slow machine takes longer and
-// passes; of a few rounds, one is quick enough to show a missing wait.
+// The piece that an abort interrupts has time to end before its pages count as settled (M4). A slow machine takes
+// longer and passes; at least one of a few rounds is quick enough to show a missing wait.
 func TestCopiesThatWereAbortedTakeTheirTime(t *testing.T) {
 	r := newRig(t)
-	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
+	p, b := openFilled(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
 	for corr := range effects.Corr(4) {
-		r.control("faults done:of=copy,hang=1")
+		r.runCommand("faults done:of=copy,hang=1")
 		from := time.Now()
-		p.StartCopy(&effects.Copy{Corr: corr + 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+		p.StartCopy(&effects.Copy{Corr: corr + 1, Pairs: []effects.CopyPair{copyPair(0, testPageBytes)}})
 		b.wantDone(t, corr+1, effects.Faulted, false)
 		b.wantSettled(t, corr+1, effects.Faulted)
-		if took := time.Since(from); took < margin {
-			t.Errorf("settled after %v; want %v", took, margin)
+		if took := time.Since(from); took < abortMargin {
+			t.Errorf("settled after %v; want %v", took, abortMargin)
 		}
-		r.control("clear")
+		r.runCommand("clear")
 	}
 }
 
-// Without an abort a copy that hangs settles when it ends, and has then succeeded.
+// Without an abort a copy that hangs settles at its end, and has then succeeded.
 func TestCopiesThatHangInAnOldLibrary(t *testing.T) {
-	r := newRig(t, old...)
-	p, b := copying(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
-	r.control("faults done:of=copy,hang=1")
-	p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	r := newRig(t, olderSymbols...)
+	p, b := openFilled(t, r, Options{CopyStreams: 1, StuckAfter: time.Millisecond})
+	r.runCommand("faults done:of=copy,hang=1")
+	p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{copyPair(0, testPageBytes)}})
 	b.wantDone(t, 1, effects.Faulted, false)
 	select {
 	case ev := <-b.events:
 		t.Errorf("while it hangs came %+v", ev)
 	default:
 	}
-	r.control("clear") // If it has not even begun, it will not hang.
-	r.control("release")
+	r.runCommand("clear") // If the copy has not begun, it will not hang.
+	r.runCommand("release")
 	b.wantSettled(t, 1, effects.OK)
-	p.wantCopied(t, pair(0, testPageBytes))
+	p.wantCopied(t, copyPair(0, testPageBytes))
 }
 
-// A copy that hangs delays only those that wait for its stream, and these can be canceled.
+// A copy that hangs delays only copies that wait for its stream, and these can be canceled.
 func TestCopiesBesideOneThatHangs(t *testing.T) {
 	r := newRig(t)
-	p, b := copying(t, r, Options{CopyStreams: 2, StuckAfter: longEnough})
-	r.control("faults done:of=copy,hang=1")
-	p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, testPageBytes)}})
+	p, b := openFilled(t, r, Options{CopyStreams: 2, StuckAfter: longEnough})
+	r.runCommand("faults done:of=copy,hang=1")
+	p.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{copyPair(0, testPageBytes)}})
 	waitForHang(r, 1)
 	for corr := range effects.Corr(3) {
-		p.StartCopy(&effects.Copy{Corr: 10 + corr, Pairs: []effects.CopyPair{pair(1, testPageBytes)}})
+		p.StartCopy(&effects.Copy{Corr: 10 + corr, Pairs: []effects.CopyPair{copyPair(1, testPageBytes)}})
 		b.wantDone(t, 10+corr, effects.OK, true)
 	}
-	r.control("faults done:of=copy,hang=1")
-	p.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(2, testPageBytes)}})
+	r.runCommand("faults done:of=copy,hang=1")
+	p.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{copyPair(2, testPageBytes)}})
 	waitForHang(r, 2)
-	p.StartCopy(&effects.Copy{Corr: 3, Pairs: []effects.CopyPair{pair(3, testPageBytes)}})
+	p.StartCopy(&effects.Copy{Corr: 3, Pairs: []effects.CopyPair{copyPair(3, testPageBytes)}})
 	p.CancelCopy(3)
 	b.wantDone(t, 3, effects.Cancelled, true)
 	p.CancelCopy(1) // In the device's hands.
-	r.control("release")
+	r.runCommand("release")
 	for range 2 {
-		if done := b.next(t).(*effects.CopyDone); done.Code != effects.OK || !done.Settled {
+		if done := b.nextEvent(t).(*effects.CopyDone); done.Code != effects.OK || !done.Settled {
 			t.Errorf("got %+v", done)
 		}
 	}
-	p.wantCopied(t, pair(0, testPageBytes), pair(2, testPageBytes))
+	p.wantCopied(t, copyPair(0, testPageBytes), copyPair(2, testPageBytes))
 }
 
-// A copy that a track has taken and not begun belongs to the device: after a Cancel its own end is reported.
+// A copy that was put into a stream and has not begun belongs to the device: after a CancelCopy the copy's own end is
+// reported.
 func TestCopiesThatWereTaken(t *testing.T) {
-	b := newBox()
-	c := newCopies(&pools{sink: b}, newWorkQueue(nil, 0))
-	c.waiting[1] = &job{}
-	c.cancel(1)
+	b := newEventBox()
+	c := newCopyRunner(&nodeMemory{sink: b}, newWorkQueue(nil, 0))
+	c.cancelable[1] = &job{}
+	c.cancelCopy(1)
 	if len(b.events) > 0 {
 		t.Errorf("said to have ended: %+v", <-b.events)
 	}
@@ -232,16 +233,16 @@ func waitForHang(r *rig, faults int64) {
 	}
 }
 
-// Closing a node ends copies that hang, refuses those that wait, and frees the memory.
+// Closing a node ends copies that hang, refuses queued copies, and frees the memory.
 func TestCopiesAtTheEnd(t *testing.T) {
-	r, b := newRig(t), newBox()
-	opened, err := r.open(Options{CopyStreams: 1, StuckAfter: longEnough}).Open(t.Context(), testEnv(b, true))
+	r, b := newRig(t), newEventBox()
+	opened, err := r.openDevice(Options{CopyStreams: 1, StuckAfter: longEnough}).Open(t.Context(), testEnv(b, true))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.control("faults done:of=copy,hang=1")
-	opened.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
-	opened.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{pair(1, 1)}})
+	r.runCommand("faults done:of=copy,hang=1")
+	opened.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{copyPair(0, 1)}})
+	opened.StartCopy(&effects.Copy{Corr: 2, Pairs: []effects.CopyPair{copyPair(1, 1)}})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	waitForHang(r, 1)
@@ -251,20 +252,21 @@ func TestCopiesAtTheEnd(t *testing.T) {
 	b.wantDone(t, 2, effects.Closed, true)
 	b.wantDone(t, 1, effects.Faulted, false)
 	b.wantSettled(t, 1, effects.Faulted)
-	opened.StartCopy(&effects.Copy{Corr: 3, Pairs: []effects.CopyPair{pair(1, 1)}})
+	opened.StartCopy(&effects.Copy{Corr: 3, Pairs: []effects.CopyPair{copyPair(1, 1)}})
 	b.wantDone(t, 3, effects.Closed, true)
 }
 
-// A device that does not release a stream keeps its memory and reports it; when it does, all is freed.
+// If a device does not release a stream, the memory stays and the error says so; when the device releases the stream,
+// everything is freed.
 func TestCopiesThatCannotBeEnded(t *testing.T) {
-	r, b := newRig(t), newBox()
-	opened, err := r.open(Options{CopyStreams: 1, StuckAfter: time.Millisecond,
+	r, b := newRig(t), newEventBox()
+	opened, err := r.openDevice(Options{CopyStreams: 1, StuckAfter: time.Millisecond,
 		CloseTimeout: time.Millisecond}).Open(t.Context(), testEnv(b, true))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.control("faults done:of=copy,hang=1;call:sym=aclrtStreamAbort,nth=*,code=507000,msg=no")
-	opened.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
+	r.runCommand("faults done:of=copy,hang=1;call:sym=aclrtStreamAbort,nth=*,code=507000,msg=no")
+	opened.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{copyPair(0, 1)}})
 	b.wantDone(t, 1, effects.Faulted, false)
 	if err := opened.Close(t.Context()); err == nil {
 		t.Error("closed although a copy may go on")
@@ -274,7 +276,7 @@ func TestCopiesThatCannotBeEnded(t *testing.T) {
 	if len(b.events) != 0 {
 		t.Errorf("settled: %+v", <-b.events)
 	}
-	r.control("clear")
+	r.runCommand("clear")
 	if err := opened.Close(t.Context()); err != nil {
 		t.Errorf("closing again: %v", err)
 	}
@@ -282,21 +284,21 @@ func TestCopiesThatCannotBeEnded(t *testing.T) {
 
 // On a lost device everything fails, and nothing is reported as settled.
 func TestCopiesOnALostDevice(t *testing.T) {
-	r, b := newRig(t), newBox()
-	opened, err := r.open(Options{Device: 2, CopyStreams: 1, CloseTimeout: time.Millisecond}).Open(t.Context(),
+	r, b := newRig(t), newEventBox()
+	opened, err := r.openDevice(Options{Device: 2, CopyStreams: 1, CloseTimeout: time.Millisecond}).Open(t.Context(),
 		testEnv(b, true))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.control("faults device:lost=2")
-	opened.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{pair(0, 1)}})
+	r.runCommand("faults device:lost=2")
+	opened.StartCopy(&effects.Copy{Corr: 1, Pairs: []effects.CopyPair{copyPair(0, 1)}})
 	b.wantDone(t, 1, effects.Faulted, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := opened.Close(ctx); !errors.Is(err, acl.DeviceLost) {
 		t.Errorf("closing: %v", err)
 	}
-	r.control("clear") // It comes back, as no real one would.
+	r.runCommand("clear") // The device works again, unlike a real lost device.
 	if err := opened.Close(t.Context()); err != nil {
 		t.Errorf("closing again: %v", err)
 	}

@@ -15,11 +15,11 @@ import (
 
 // Options describes a device. Zero fields mean their defaults.
 type Options struct {
-	Device         acl.DeviceID  // among those that this process sees
+	Device         acl.DeviceID  // among the devices that are visible to this process
 	CopyStreams    int           // number of copies that run at a time; 4, as many as a put is divided into
 	ScatterStreams int           // number of scatters that run at a time, over all fetches; 4
-	StuckAfter     time.Duration // longest time of one copy or scatter on the device; 10 s
-	CloseTimeout   time.Duration // how long closing waits for work that had to be aborted; 5 s
+	StuckAfter     time.Duration // longest time of a copy or scatter on the device; 10 s
+	CloseTimeout   time.Duration // how long a close waits for aborted work; 5 s
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -49,14 +49,14 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// A Device is an NPU in use, for one node at a time. Its methods are safe for concurrent use.
+// A Device is an NPU in use, for one node at a time. The methods are safe for concurrent use.
 type Device struct {
-	o       Options
+	options Options
 	context *acl.Context
 
-	mu    sync.Mutex
-	pools *pools // of the open node; nil if there is none
-	taken bool   // a node has the device, or is being opened
+	mu     sync.Mutex
+	memory *nodeMemory // of the open node; nil if there is none
+	inUse  bool        // a node uses the device, or is being opened
 }
 
 // ErrBusy: the device belongs to a node that is open, or could not be closed.
@@ -65,7 +65,7 @@ var ErrBusy = errors.New("npu: busy")
 // ErrClosed: no node is open on the device.
 var ErrClosed = errors.New("npu: closed")
 
-// Open takes an NPU into use. The caller closes it after the node. The errors are acl's.
+// Open starts to use an NPU. The caller closes the Device after the node. The errors wrap errors of package acl.
 func Open(lib *acl.Library, o Options) (*Device, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -75,60 +75,61 @@ func Open(lib *acl.Library, o Options) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("npu: device %d: %w", o.Device, err)
 	}
-	return &Device{o: o, context: c}, nil
+	return &Device{options: o, context: c}, nil
 }
 
 // Name returns "npu:" and the device's number.
-func (d *Device) Name() string { return fmt.Sprintf("npu:%d", d.o.Device) }
+func (d *Device) Name() string { return fmt.Sprintf("npu:%d", d.options.Device) }
 
-// Context returns the device's context, for data planes. They must close what they make in it before the node ends.
+// Context returns the device's context, for data planes. A plane must close all objects that it makes in the context
+// before the node ends.
 func (d *Device) Context() *acl.Context { return d.context }
 
-// Open is the device.Opener of one node. It allocates pools on the device or in pinned host memory. A second node is
-// refused with ErrBusy until the first is closed.
+// Open is the device.Opener of a node: a method that allocates pools on the device or in pinned host memory. A second
+// node is refused with ErrBusy until the first node is closed.
 func (d *Device) Open(ctx context.Context, env device.Env) (device.Device, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("npu: %s was not opened: %w", d.Name(), err)
 	}
 	d.mu.Lock()
-	if d.taken {
+	if d.inUse {
 		d.mu.Unlock()
 		return nil, fmt.Errorf("%w: %s has a node already; open another Device for another node", ErrBusy, d.Name())
 	}
-	d.taken = true
+	d.inUse = true
 	d.mu.Unlock()
-	p, err := newPools(ctx, d, env)
+	p, err := newNodeMemory(ctx, d, env)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err != nil {
-		d.taken = false
+		d.inUse = false
 		return nil, err
 	}
-	d.pools = p
+	d.memory = p
 	return p, nil
 }
 
-// opened returns the pools of the open node, or nil.
-func (d *Device) opened() *pools {
+// openMemory returns the pools of the open node, or nil.
+func (d *Device) openMemory() *nodeMemory {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.pools
+	return d.memory
 }
 
-// release notes that the node is closed.
-func (d *Device) release() {
+// releaseNode records that the node is closed.
+func (d *Device) releaseNode() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.pools, d.taken = nil, false
+	d.memory, d.inUse = nil, false
 }
 
-// Close releases the NPU. It fails with ErrBusy while a node is open, and with acl's ErrBusy while streams, events or
-// memory are open in the context. A second Close does nothing.
+// Close releases the NPU. While a node is open, the error is ErrBusy; while streams, events or memory are open in the
+// context, the error is acl.ErrBusy. A second Close does nothing.
 func (d *Device) Close() error {
 	d.mu.Lock()
-	taken := d.taken
+	inUse := d.inUse
 	d.mu.Unlock() // unlocked, because work in the context may ask for the node meanwhile
-	if taken {
+	if inUse {
 		return fmt.Errorf("%w: %s has a node; close that first", ErrBusy, d.Name())
 	}
 	if err := d.context.Close(); err != nil {

@@ -18,44 +18,44 @@ import (
 // hugePage is the size and the alignment of the pages of device memory that HCCS can reach.
 const hugePage = 2 << 20
 
-// A pool is one range of memory that is divided into pages.
+// A pool is a range of memory that is divided into pages.
 type pool struct {
 	device.Pool
-	base   uint32      // the number of its first page
-	memory *acl.Memory // nil: not allocated
-	file   *os.File    // of host memory that another process may map; nil: the library allocated it
-	mapped []byte      // the mapping of file in this process
-	first  uint64      // offset of page 0
-	bytes  uint64      // size from there, in whole huge pages
+	firstPage uint32      // number of the first page
+	memory    *acl.Memory // nil: not allocated
+	file      *os.File    // of host memory that a second process may map; nil: allocated by the library
+	mapped    []byte      // the mapping of file in this process
+	offset    uint64      // offset of page 0
+	bytes     uint64      // size from there, in whole huge pages
 }
 
 func newPool(p device.Pool) (*pool, error) {
-	const most = 1 << 56 // more than any address space, and nothing below overflows
-	if p.Pages == 0 || p.PageBytes == 0 || uint64(p.Pages) > most/p.PageBytes {
+	const limit = 1 << 56 // more than any address space, and nothing below overflows
+	if p.Pages == 0 || p.PageBytes == 0 || uint64(p.Pages) > limit/p.PageBytes {
 		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", p.Pages, p.PageBytes,
-			uint64(most))
+			uint64(limit))
 	}
 	return &pool{Pool: p, bytes: roundUp(uint64(p.Pages)*p.PageBytes, hugePage)}, nil
 }
 
-func (p *pool) region() plane.Region {
-	return plane.Region{Host: p.Host, Base: p.memory.Address() + uintptr(p.first), Bytes: p.bytes}
+func (p *pool) memoryRegion() plane.Region {
+	return plane.Region{Host: p.Host, Base: p.memory.Address() + uintptr(p.offset), Bytes: p.bytes}
 }
 
-// allocate allocates the memory, unless ctx ends.
-func (p *pool) allocate(ctx context.Context, t *acl.Thread) error {
-	err := p.take(ctx, t, hugePage)
+// allocateMemory allocates the memory, unless ctx ends.
+func (p *pool) allocateMemory(ctx context.Context, t *acl.Thread) error {
+	err := p.allocateAligned(ctx, t, hugePage)
 	if short := (*backing.Shortage)(nil); errors.Is(err, acl.OutOfMemory) || errors.As(err, &short) {
 		return fmt.Errorf("%w for %d pages of %d bytes: %d bytes of %s: %w", device.ErrNoMemory, p.Pages, p.PageBytes,
-			p.bytes, p.source(t), err)
+			p.bytes, p.describeSource(t), err)
 	}
 	return err
 }
 
-func (p *pool) take(ctx context.Context, t *acl.Thread, align uint64) (err error) {
+func (p *pool) allocateAligned(ctx context.Context, t *acl.Thread, align uint64) (err error) {
 	switch {
 	case p.Host && p.Attachable:
-		return p.takeFile(ctx, t)
+		return p.allocateFile(ctx, t)
 	case p.Host:
 		p.memory, err = t.AllocHost(p.bytes)
 		return err
@@ -71,13 +71,15 @@ func (p *pool) take(ctx context.Context, t *acl.Thread, align uint64) (err error
 		return err
 	}
 	at := uint64(p.memory.Address())
-	p.first = roundUp(at, align) - at
+	p.offset = roundUp(at, align) - at
 	return nil
 }
 
-// takeFile allocates host memory as a file, which another process may map, and opens it to the device.
-func (p *pool) takeFile(ctx context.Context, t *acl.Thread) (err error) {
-	// Allocate all of it at once, because the library pins it: here a shortage is an error, later it would be a signal.
+// allocateFile allocates host memory as a file, which a second process may map, and registers that memory with the
+// device.
+func (p *pool) allocateFile(ctx context.Context, t *acl.Thread) (err error) {
+	// Allocate all pages at once, because the library pins them: here a shortage is an error, later it would be a
+	// signal.
 	p.file, p.mapped, err = backing.Memfd{Name: "kvferry-engine", Bytes: p.bytes, Writable: true}.CreateAndMap(ctx)
 	if err != nil {
 		return err
@@ -91,10 +93,10 @@ func (p *pool) takeFile(ctx context.Context, t *acl.Thread) (err error) {
 	case err == nil:
 		return nil
 	}
-	return errors.Join(err, p.dropFile())
+	return errors.Join(err, p.closeFile())
 }
 
-func (p *pool) dropFile() error {
+func (p *pool) closeFile() error {
 	if p.file == nil {
 		return nil
 	}
@@ -103,18 +105,19 @@ func (p *pool) dropFile() error {
 	return err
 }
 
-func (p *pool) free(t *acl.Thread) error {
+func (p *pool) freeMemory(t *acl.Thread) error {
 	if p.memory == nil {
 		return nil
 	}
 	if err := p.memory.Close(t); err != nil {
 		return err
 	}
-	return p.dropFile()
+	return p.closeFile()
 }
 
-// source describes where the memory was to be allocated and how much of it is free, for an error.
-func (p *pool) source(t *acl.Thread) string {
+// describeSource describes the memory from which the pool was to be allocated, and the free part of that memory, for an
+// error.
+func (p *pool) describeSource(t *acl.Thread) string {
 	if p.Host {
 		return "pinned memory of the host"
 	}

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // longEnough is a time that no working machine reaches.
 const longEnough = 10 * time.Minute
 
-// A rig is the software NPU of this process, and the library as the binding sees it.
+// A rig is the software NPU of this process, and the binding's Library on it.
 type rig struct {
 	t    testing.TB
 	npu  *acltest.NPU
@@ -44,7 +44,7 @@ type rig struct {
 // devices, and no rule of the vendor may have been broken.
 func newRig(t testing.TB, hidden ...string) *rig {
 	t.Helper()
-	path, err := softnpu.Variant{Hide: hidden}.Library()
+	path, err := softnpu.Variant{Hide: hidden}.BuildLibrary()
 	if named := os.Getenv("KVFERRY_SOFTNPU"); named != "" && len(hidden) == 0 {
 		path, err = named, nil
 	}
@@ -55,23 +55,23 @@ func newRig(t testing.TB, hidden ...string) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{t: t}
-	if r.npu, err = acltest.Find(path); err != nil {
+	if r.npu, err = acltest.OpenNPU(path); err != nil {
 		t.Fatal(err)
 	}
 	if r.lib, err = acl.Open(acl.Options{Library: path}); err != nil {
 		t.Fatal(err)
 	}
-	r.left = r.control("leaks")
+	r.left = r.runCommand("leaks")
 	t.Cleanup(func() {
 		if err := r.lib.Close(); err != nil {
 			t.Error(err)
 		}
-		r.clean()
+		r.checkClean()
 	})
 	return r
 }
 
-func (r *rig) control(command string) string {
+func (r *rig) runCommand(command string) string {
 	r.t.Helper()
 	reply, err := r.npu.Control(command)
 	if err != nil {
@@ -80,21 +80,21 @@ func (r *rig) control(command string) string {
 	return reply
 }
 
-// clean fails for what is alive and for broken rules, and forgets them.
-func (r *rig) clean() {
+// checkClean fails the test if objects are left or rules were broken, and resets the software NPU's records.
+func (r *rig) checkClean() {
 	r.t.Helper()
-	r.control("clear")
-	if left := r.control("leaks"); left != r.left {
+	r.runCommand("clear")
+	if left := r.runCommand("leaks"); left != r.left {
 		r.t.Errorf("left on the devices:\n%swhere before the test there was:\n%s", left, r.left)
 	}
-	if broken := r.control("violations"); broken != "" {
+	if broken := r.runCommand("violations"); broken != "" {
 		r.t.Errorf("rules of the vendor that were broken:\n%s", broken)
 	}
-	r.control("forget")
+	r.runCommand("forget")
 }
 
-// open takes a device into use, which the end of the test gives back.
-func (r *rig) open(o Options) *Device {
+// openDevice opens a device, which is closed at the end of the test.
+func (r *rig) openDevice(o Options) *Device {
 	r.t.Helper()
 	d, err := Open(r.lib, o)
 	if err != nil {
@@ -115,9 +115,9 @@ const (
 	arenaPages    = testPages + 3
 )
 
-// testEnv is one pool in the device's memory; with copies one in the host's, all of which is an arena, and beside it a
-// second one in the device's, whose pages follow.
-func testEnv(box *box, copies bool) device.Env {
+// testEnv returns an environment with a pool in device memory. With copies, the engine's pool is in host memory and is
+// the arena, and a second pool, with the pages that follow, is in device memory.
+func testEnv(box *eventBox, copies bool) device.Env {
 	env := device.Env{
 		Engine: device.Pool{Pages: testPages, PageBytes: testPageBytes}, Buffer: effects.BufferID{1}, Sink: box,
 		Log: slog.New(slog.DiscardHandler),
@@ -130,8 +130,8 @@ func testEnv(box *box, copies bool) device.Env {
 	return env
 }
 
-// node opens the pools of a node, which the end of the test closes.
-func node(t testing.TB, d *Device, env device.Env) *pools {
+// openNode opens the pools of a node, which are closed at the end of the test.
+func openNode(t testing.TB, d *Device, env device.Env) *nodeMemory {
 	t.Helper()
 	opened, err := d.Open(t.Context(), env)
 	if err != nil {
@@ -142,18 +142,18 @@ func node(t testing.TB, d *Device, env device.Env) *pools {
 			t.Error(err)
 		}
 	})
-	return opened.(*pools)
+	return opened.(*nodeMemory)
 }
 
-// A box keeps what the device completes.
-type box struct{ events chan effects.Event }
+// A eventBox collects the completions of a device.
+type eventBox struct{ events chan effects.Event }
 
-func newBox() *box { return &box{make(chan effects.Event, 1024)} }
+func newEventBox() *eventBox { return &eventBox{make(chan effects.Event, 1024)} }
 
-func (b *box) Post(ev effects.Event) { b.events <- ev }
+func (b *eventBox) Post(ev effects.Event) { b.events <- ev }
 
-// next is the next completion.
-func (b *box) next(t testing.TB) effects.Event {
+// nextEvent returns the next completion.
+func (b *eventBox) nextEvent(t testing.TB) effects.Event {
 	t.Helper()
 	select {
 	case ev := <-b.events:
@@ -164,24 +164,24 @@ func (b *box) next(t testing.TB) effects.Event {
 	}
 }
 
-// wantDone takes the next completion, which must be this one.
-func (b *box) wantDone(t testing.TB, corr effects.Corr, code effects.Code, settled bool) {
+// wantDone takes the next completion, which must be the given CopyDone.
+func (b *eventBox) wantDone(t testing.TB, corr effects.Corr, code effects.Code, settled bool) {
 	t.Helper()
-	done, ok := b.next(t).(*effects.CopyDone)
+	done, ok := b.nextEvent(t).(*effects.CopyDone)
 	if !ok || done.Corr != corr || done.Code != code || done.Settled != settled || done.At == 0 {
 		t.Fatalf("got %+v, want copy %d to end as %v, settled=%v", done, corr, code, settled)
 	}
 }
 
-// wantSettled takes the next completion, which must be this one.
-func (b *box) wantSettled(t testing.TB, corr effects.Corr, code effects.Code) {
+// wantSettled takes the next completion, which must be the given Settled.
+func (b *eventBox) wantSettled(t testing.TB, corr effects.Corr, code effects.Code) {
 	t.Helper()
-	if settled, ok := b.next(t).(*effects.Settled); !ok || settled.Corr != corr || settled.Code != code {
+	if settled, ok := b.nextEvent(t).(*effects.Settled); !ok || settled.Corr != corr || settled.Code != code {
 		t.Fatalf("got %+v, want copy %d to be settled as %v", settled, corr, code)
 	}
 }
 
-// pattern is n bytes that differ by seed and by place.
+// pattern returns n bytes that depend on the seed and the position.
 func pattern(n int, seed uint32) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -190,25 +190,25 @@ func pattern(n int, seed uint32) []byte {
 	return b
 }
 
-func (p *pools) fill(t testing.TB, page effects.Page, with []byte) {
+func (p *nodeMemory) fillPage(t testing.TB, page effects.Page, with []byte) {
 	t.Helper()
 	if bytes := p.PageBytes(page); bytes != nil {
 		copy(bytes, with)
 		return
 	}
-	if err := p.d.context.Do(func(t *acl.Thread) error { return t.Upload(p.rangeOf(page), with) }); err != nil {
+	if err := p.device.context.Do(func(t *acl.Thread) error { return t.Upload(p.pageRange(page), with) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (p *pools) content(t testing.TB, page effects.Page) []byte {
+func (p *nodeMemory) pageContent(t testing.TB, page effects.Page) []byte {
 	t.Helper()
 	got := make([]byte, page.Length)
 	if bytes := p.PageBytes(page); bytes != nil {
 		copy(got, bytes)
 		return got
 	}
-	if err := p.d.context.Do(func(t *acl.Thread) error { return t.Download(got, p.rangeOf(page)) }); err != nil {
+	if err := p.device.context.Do(func(t *acl.Thread) error { return t.Download(got, p.pageRange(page)) }); err != nil {
 		t.Fatal(err)
 	}
 	return got

@@ -47,7 +47,7 @@ func (k *kernel) enqueue(t *acl.Thread, s *acl.Stream, first int, chunks []acl.R
 	return k.fail
 }
 
-func (k *kernel) want(t testing.TB, d *Device, chunk int, want []byte) {
+func (k *kernel) wantChunk(t testing.TB, d *Device, chunk int, want []byte) {
 	t.Helper()
 	got := make([]byte, len(want))
 	if err := d.context.Do(func(t *acl.Thread) error {
@@ -61,20 +61,20 @@ func (k *kernel) want(t testing.TB, d *Device, chunk int, want []byte) {
 }
 
 // scatterRig opens pools that are filled, and a kernel.
-func scatterRig(t testing.TB, r *rig, o Options, host bool) (*pools, *kernel) {
+func scatterRig(t testing.TB, r *rig, o Options, host bool) (*nodeMemory, *kernel) {
 	t.Helper()
-	d := r.open(o)
+	d := r.openDevice(o)
 	k := newKernel(t, d)
-	env := testEnv(newBox(), false)
+	env := testEnv(newEventBox(), false)
 	env.Engine.Host = host
-	p := node(t, d, env)
+	p := openNode(t, d, env)
 	for i := range uint32(testPages) {
-		p.fill(t, effects.Page{Index: i, Length: testPageBytes}, pattern(testPageBytes, i))
+		p.fillPage(t, effects.Page{Index: i, Length: testPageBytes}, pattern(testPageBytes, i))
 	}
 	return p, k
 }
 
-func (p *pools) where(pages ...effects.Page) (at []device.Page) {
+func (p *nodeMemory) devicePages(pages ...effects.Page) (at []device.Page) {
 	for _, page := range pages {
 		at = append(at, device.Page{Address: p.PageAddress(page), Bytes: page.Length})
 	}
@@ -85,20 +85,20 @@ func TestScatter(t *testing.T) {
 	for name, c := range map[string]struct {
 		host   bool
 		hidden []string
-	}{"from the device": {}, "from the host": {host: true}, "old": {hidden: old}} {
+	}{"from the device": {}, "from the host": {host: true}, "old": {hidden: olderSymbols}} {
 		t.Run(name, func(t *testing.T) {
 			p, k := scatterRig(t, newRig(t, c.hidden...), Options{ScatterStreams: 1}, c.host)
-			scatter := p.d.Scatter(k.enqueue)
+			scatter := p.device.ScatterFunc(k.enqueue)
 			if err := scatter(t.Context(), 0,
-				p.where(effects.Page{Index: 3, Length: testPageBytes}, effects.Page{Index: 1, Length: testPageBytes})); err != nil {
+				p.devicePages(effects.Page{Index: 3, Length: testPageBytes}, effects.Page{Index: 1, Length: testPageBytes})); err != nil {
 				t.Fatal(err)
 			}
-			if err := scatter(t.Context(), 2, p.where(effects.Page{Index: 0, Length: 77})); err != nil {
+			if err := scatter(t.Context(), 2, p.devicePages(effects.Page{Index: 0, Length: 77})); err != nil {
 				t.Fatal(err)
 			}
-			k.want(t, p.d, 0, pattern(testPageBytes, 3))
-			k.want(t, p.d, 1, pattern(testPageBytes, 1))
-			k.want(t, p.d, 2, pattern(testPageBytes, 0)[:77])
+			k.wantChunk(t, p.device, 0, pattern(testPageBytes, 3))
+			k.wantChunk(t, p.device, 1, pattern(testPageBytes, 1))
+			k.wantChunk(t, p.device, 2, pattern(testPageBytes, 0)[:77])
 			if err := scatter(t.Context(), 0, []device.Page{{Address: 1, Bytes: 1}}); !errors.Is(err, acl.ErrRange) {
 				t.Errorf("scattered from nowhere: %v", err)
 			}
@@ -106,7 +106,8 @@ func TestScatter(t *testing.T) {
 	}
 }
 
-// A scatter that fails reports it when nothing of it is left on the device, and the next one is not affected.
+// A scatter that fails reports the failure when none of its work is left on the device, and the next scatter is not
+// affected.
 func TestScattersThatFail(t *testing.T) {
 	broken := errors.New("no such layer")
 	for name, c := range map[string]struct {
@@ -121,50 +122,51 @@ func TestScattersThatFail(t *testing.T) {
 			r := newRig(t)
 			p, k := scatterRig(t, r, Options{ScatterStreams: 1}, false)
 			k.fail = c.fail
-			r.control("faults " + c.fault)
+			r.runCommand("faults " + c.fault)
 			page := effects.Page{Index: 5, Length: testPageBytes}
-			if err := p.d.Scatter(k.enqueue)(t.Context(), 0, p.where(page)); !errors.Is(err, c.want) {
+			if err := p.device.ScatterFunc(k.enqueue)(t.Context(), 0, p.devicePages(page)); !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 			k.fail = nil
-			if err := p.d.Scatter(k.enqueue)(t.Context(), 0, p.where(page)); err != nil {
+			if err := p.device.ScatterFunc(k.enqueue)(t.Context(), 0, p.devicePages(page)); err != nil {
 				t.Fatal(err)
 			}
-			k.want(t, p.d, 0, pattern(testPageBytes, 5))
+			k.wantChunk(t, p.device, 0, pattern(testPageBytes, 5))
 		})
 	}
 }
 
-// A fetch that is over waits neither for its turn nor for a device that hangs, only for work that may touch its memory.
+// A canceled fetch waits neither for its turn nor for a device that hangs, but only for work that may touch its memory
+// (M8).
 func TestScattersThatNobodyWaitsFor(t *testing.T) {
 	r := newRig(t)
 	p, k := scatterRig(t, r, Options{ScatterStreams: 1, StuckAfter: longEnough}, false)
-	scatter, page := p.d.Scatter(k.enqueue), effects.Page{Index: 2, Length: testPageBytes}
-	r.control("faults done:of=copy,hang=1")
+	scatter, page := p.device.ScatterFunc(k.enqueue), effects.Page{Index: 2, Length: testPageBytes}
+	r.runCommand("faults done:of=copy,hang=1")
 	first, cancelFirst := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- scatter(first, 0, p.where(page)) }()
+	go func() { ended <- scatter(first, 0, p.devicePages(page)) }()
 	waitForHang(r, 1)
 	second, cancelSecond := context.WithCancel(t.Context())
 	cancelSecond()
-	if err := scatter(second, 0, p.where(page)); !errors.Is(err, context.Canceled) {
+	if err := scatter(second, 0, p.devicePages(page)); !errors.Is(err, context.Canceled) {
 		t.Errorf("in the queue: %v", err)
 	}
 	cancelFirst()
 	if err := <-ended; !errors.Is(err, context.Canceled) || errors.Is(err, ErrStuck) {
 		t.Errorf("in the device's hands: %v", err)
 	}
-	if err := scatter(t.Context(), 0, p.where(page)); err != nil {
+	if err := scatter(t.Context(), 0, p.devicePages(page)); err != nil {
 		t.Fatal(err)
 	}
-	k.want(t, p.d, 0, pattern(testPageBytes, 2))
+	k.wantChunk(t, p.device, 0, pattern(testPageBytes, 2))
 }
 
 func TestScattersThatHang(t *testing.T) {
 	r := newRig(t)
 	p, k := scatterRig(t, r, Options{StuckAfter: time.Millisecond}, false)
-	r.control("faults done:of=copy,hang=1")
-	if err := p.d.Scatter(k.enqueue)(t.Context(), 0, p.where(effects.Page{Length: 1})); !errors.Is(err, ErrStuck) {
+	r.runCommand("faults done:of=copy,hang=1")
+	if err := p.device.ScatterFunc(k.enqueue)(t.Context(), 0, p.devicePages(effects.Page{Length: 1})); !errors.Is(err, ErrStuck) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -172,15 +174,15 @@ func TestScattersThatHang(t *testing.T) {
 // Closing the pools ends scatters, and none begins afterwards.
 func TestScattersAtTheEnd(t *testing.T) {
 	r := newRig(t)
-	d := r.open(Options{ScatterStreams: 1, StuckAfter: longEnough})
+	d := r.openDevice(Options{ScatterStreams: 1, StuckAfter: longEnough})
 	k := newKernel(t, d)
-	opened, err := d.Open(t.Context(), testEnv(newBox(), false))
+	opened, err := d.Open(t.Context(), testEnv(newEventBox(), false))
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := opened.(*pools).where(effects.Page{Length: 1})
-	r.control("faults done:of=copy,hang=1")
-	scatter, ended := d.Scatter(k.enqueue), make(chan error, 1)
+	at := opened.(*nodeMemory).devicePages(effects.Page{Length: 1})
+	r.runCommand("faults done:of=copy,hang=1")
+	scatter, ended := d.ScatterFunc(k.enqueue), make(chan error, 1)
 	go func() { ended <- scatter(context.Background(), 0, at) }()
 	waitForHang(r, 1)
 	ctx, cancel := context.WithCancel(t.Context())

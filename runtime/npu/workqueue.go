@@ -13,52 +13,52 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A workQueue runs jobs on a few tracks, in order. Its goroutines end when no job waits. It has no bound of its own,
-// because its callers bound their jobs.
+// A workQueue runs jobs in order on a few streams, at most one job on each stream. A goroutine of the queue ends when
+// no job waits. The queue has no bound, because the callers bound their jobs.
 type workQueue struct {
-	context *acl.Context
-	hurry   context.Context // canceled once no caller waits for the results of running jobs
-	rush    context.CancelFunc
-	stop    chan struct{} // closed when streams that cannot be destroyed are to be given up
+	context   *acl.Context
+	abandoned context.Context // canceled to abandon the running jobs
+	abandon   context.CancelFunc
+	stop      chan struct{} // closed when streams that cannot be destroyed are to be given up
 
-	mu      sync.Mutex
-	waiting []*job
-	free    []*track
-	lost    []*track      // tracks that could not be quietened
-	running int           // number of running jobs, each on a track
-	closed  bool          // no further job begins
-	idle    chan struct{} // made by close; closed when no job runs
+	mu           sync.Mutex
+	queued       []*job
+	idleStreams  []*workStream
+	stuckStreams []*workStream // streams with work that could not be ended
+	running      int           // number of running jobs, each on a stream
+	closed       bool          // no further job begins
+	allDone      chan struct{} // made by close; closed when no job runs
 }
 
-// A job is one piece of work. Exactly one of its functions is called, once.
+// A job is a piece of work. Either run or refuse is called, once.
 type job struct {
-	// run does the job and reports whether the track is quiet.
-	run func(*track) bool
-	// refuse reports that the job will not be done.
+	// run does the job. The result is true if the stream has no work left and can be used again.
+	run func(*workStream) bool
+	// refuse tells the caller that the job will not be done.
 	refuse func()
 }
 
-func newWorkQueue(c *acl.Context, tracks int) *workQueue {
+func newWorkQueue(c *acl.Context, streams int) *workQueue {
 	y := &workQueue{context: c, stop: make(chan struct{})}
-	y.hurry, y.rush = context.WithCancel(context.Background())
-	for range tracks {
-		y.free = append(y.free, &track{context: c})
+	y.abandoned, y.abandon = context.WithCancel(context.Background())
+	for range streams {
+		y.idleStreams = append(y.idleStreams, &workStream{context: c})
 	}
 	return y
 }
 
-// open makes all streams now, to find out whether the device has as many.
-func (y *workQueue) open(t *acl.Thread) error {
-	for _, k := range y.free {
-		if err := k.open(t); err != nil {
+// openStreams makes all streams now, to find out whether the device has enough.
+func (y *workQueue) openStreams(t *acl.Thread) error {
+	for _, k := range y.idleStreams {
+		if err := k.openStream(t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// add runs a job when a track is free. It does not block.
-func (y *workQueue) add(j *job) {
+// addJob runs a job when a stream is free. The call does not block.
+func (y *workQueue) addJob(j *job) {
 	y.mu.Lock()
 	if y.closed {
 		y.mu.Unlock()
@@ -66,110 +66,111 @@ func (y *workQueue) add(j *job) {
 		return
 	}
 	defer y.mu.Unlock()
-	y.waiting = append(y.waiting, j)
-	if n := len(y.free); n > 0 {
-		k := y.free[n-1]
-		y.free = y.free[:n-1]
+	y.queued = append(y.queued, j)
+	if n := len(y.idleStreams); n > 0 {
+		k := y.idleStreams[n-1]
+		y.idleStreams = y.idleStreams[:n-1]
 		y.running++
-		go y.work(k)
+		go y.runJobs(k)
 	}
 }
 
-// remove takes a job out of the queue, and reports whether it had not begun.
-func (y *workQueue) remove(j *job) bool {
+// removeJob takes a job out of the queue. The result is false if the job has begun.
+func (y *workQueue) removeJob(j *job) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	i := slices.Index(y.waiting, j)
+	i := slices.Index(y.queued, j)
 	if i < 0 {
 		return false
 	}
-	y.waiting = slices.Delete(y.waiting, i, i+1)
+	y.queued = slices.Delete(y.queued, i, i+1)
 	return true
 }
 
-// work runs jobs on a track until none waits, or the track is lost.
-func (y *workQueue) work(k *track) {
-	for quiet := true; ; {
+// runJobs runs jobs on a stream until no job waits, or until a job leaves work in the stream.
+func (y *workQueue) runJobs(k *workStream) {
+	for ended := true; ; {
 		y.mu.Lock()
-		if !quiet {
-			y.lost = append(y.lost, k)
-		} else if len(y.waiting) == 0 {
-			y.free = append(y.free, k)
+		if !ended {
+			y.stuckStreams = append(y.stuckStreams, k)
+		} else if len(y.queued) == 0 {
+			y.idleStreams = append(y.idleStreams, k)
 		} else {
-			next := y.waiting[0]
-			y.waiting = slices.Delete(y.waiting, 0, 1)
+			next := y.queued[0]
+			y.queued = slices.Delete(y.queued, 0, 1)
 			y.mu.Unlock()
-			quiet = next.run(k)
+			ended = next.run(k)
 			continue
 		}
 		y.running--
-		if y.running == 0 && y.idle != nil {
-			close(y.idle)
-			y.idle = nil
+		if y.running == 0 && y.allDone != nil {
+			close(y.allDone)
+			y.allDone = nil
 		}
 		y.mu.Unlock()
 		return
 	}
 }
 
-// close refuses the jobs that wait, and waits for the running ones until ctx ends. Then it cuts them short, waits for
-// their streams for patience, and closes all streams. After an error some work may go on, and close may be called
-// again.
-func (y *workQueue) close(ctx context.Context, patience time.Duration) error {
+// closeQueue refuses the queued jobs, and waits for the running jobs until ctx ends. Then close abandons the running
+// jobs, waits for their streams for abortTimeout, and closes all streams. After an error some work may go on, and close
+// may be called again.
+func (y *workQueue) closeQueue(ctx context.Context, abortTimeout time.Duration) error {
 	y.mu.Lock()
-	waiting, first := y.waiting, !y.closed
-	y.waiting, y.closed = nil, true
-	idle := make(chan struct{})
+	queued, first := y.queued, !y.closed
+	y.queued, y.closed = nil, true
+	allDone := make(chan struct{})
 	if y.running == 0 {
-		close(idle)
+		close(allDone)
 	} else {
-		y.idle = idle
+		y.allDone = allDone
 	}
 	y.mu.Unlock()
-	for _, j := range waiting {
+	for _, j := range queued {
 		j.refuse()
 	}
 	if first {
-		y.wait(ctx, idle, patience)
+		y.waitForRunning(ctx, allDone, abortTimeout)
 	}
-	<-idle
-	return y.clear()
+	<-allDone
+	return y.closeStreams()
 }
 
-// wait waits for the running jobs, in stages of less and less time. Jobs that are left end by themselves.
-func (y *workQueue) wait(ctx context.Context, idle <-chan struct{}, patience time.Duration) {
+// waitForRunning waits for the running jobs: until ctx ends, then until the abandoned jobs have had time to end. Then
+// stop is closed, which ends the remaining jobs.
+func (y *workQueue) waitForRunning(ctx context.Context, allDone <-chan struct{}, abortTimeout time.Duration) {
 	select {
-	case <-idle:
+	case <-allDone:
 		return
 	case <-ctx.Done():
 	}
-	y.rush()
-	last := time.NewTimer(grace + margin + patience)
+	y.abandon()
+	last := time.NewTimer(abandonGrace + abortMargin + abortTimeout)
 	defer last.Stop()
 	select {
-	case <-idle:
+	case <-allDone:
 	case <-last.C:
 		close(y.stop)
 	}
 }
 
-// clear closes the streams of all tracks. No job must be running.
-func (y *workQueue) clear() error {
+// closeStreams closes all streams. No job must be running.
+func (y *workQueue) closeStreams() error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	var errs []error
-	lost := y.lost
-	y.lost = nil
-	for _, k := range lost {
-		if _, err := k.quieten(y.stop); err != nil {
-			y.lost = append(y.lost, k)
+	stuck := y.stuckStreams
+	y.stuckStreams = nil
+	for _, k := range stuck {
+		if _, err := k.endWork(y.stop); err != nil {
+			y.stuckStreams = append(y.stuckStreams, k)
 			errs = append(errs, fmt.Errorf("work may go on that could not be ended: %w", err))
 		}
 	}
 	errs = append(errs, y.context.Do(func(t *acl.Thread) error {
 		var errs []error
-		for _, k := range y.free {
-			errs = append(errs, k.close(t))
+		for _, k := range y.idleStreams {
+			errs = append(errs, k.closeStream(t))
 		}
 		return errors.Join(errs...)
 	}))

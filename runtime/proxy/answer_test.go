@@ -12,8 +12,8 @@ import (
 
 // A client that sends requests and reads no answers is cut off, even if no engine answers.
 func TestClientThatReadsNothing(t *testing.T) {
-	decode := newEngine(t, says("answer"))
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.WriteTimeout = 50 * time.Millisecond })
+	decode := newEngine(t, answerText("answer"))
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) { c.WriteTimeout = 50 * time.Millisecond })
 	for _, path := range []string{"/health", "/elsewhere", "//health"} {
 		conn := dial(t, p)
 		requests := []byte(strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 1000))
@@ -30,15 +30,15 @@ func TestClientThatReadsNothing(t *testing.T) {
 // A response that is sent later than WriteTimeout after the request still reaches the client.
 func TestLateRefusal(t *testing.T) {
 	decode := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) {
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) {
 		c.WriteTimeout, c.Timeout = 100*time.Millisecond, 300*time.Millisecond
 	})
-	res, err := to(t).Post("http://"+p.Addr().String()+"/v1/completions", jsonType, strings.NewReader(completion))
+	res, err := newClient(t).Post("http://"+p.Addr().String()+"/v1/completions", jsonType, strings.NewReader(completion))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	want(t, res, http.StatusGatewayTimeout, "300ms (--timeout)")
+	wantAnswer(t, res, http.StatusGatewayTimeout, "300ms (--timeout)")
 }
 
 // An answer that ends long after its last piece is complete.
@@ -49,8 +49,8 @@ func TestLateEnd(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		time.Sleep(2 * short) // The time for that piece is over.
 	})
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.WriteTimeout = short })
-	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "data: one")
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) { c.WriteTimeout = short })
+	wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "data: one")
 }
 
 // Headers of the engine's connection are not passed on, including those that Connection names.
@@ -63,18 +63,18 @@ func TestHeadersOfAnswers(t *testing.T) {
 		w.Header().Set("X-Kept", "1")
 		_, _ = io.WriteString(w, `{"data": []}`)
 	})
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}})
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}})
 	for _, method := range []string{http.MethodHead, http.MethodGet} {
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+p.Addr().String()+"/v1/models", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := to(t).Do(r)
+		res, err := newClient(t).Do(r)
 		if err != nil {
 			t.Errorf("%s: %v", method, err)
 			continue
 		}
-		want(t, res, http.StatusOK, "")
+		wantAnswer(t, res, http.StatusOK, "")
 		_ = res.Body.Close()
 		h := res.Header
 		if h.Get("X-Kept") != "1" || h.Get("X-Hop") != "" || h.Get("X-Other") != "" || h.Get("Keep-Alive") != "" {
@@ -88,22 +88,22 @@ func TestModelsAreNoTurn(t *testing.T) {
 	var c Config
 	var decodes []*engine
 	for range 3 {
-		decodes = append(decodes, newEngine(t, says("answer")))
-		c.Decodes = append(c.Decodes, decodes[len(decodes)-1].at("h"))
+		decodes = append(decodes, newEngine(t, answerText("answer")))
+		c.Decodes = append(c.Decodes, decodes[len(decodes)-1].asDecode("h"))
 	}
 	decodes[0].Close()
-	p := start(t, c)
+	p := startProxy(t, c)
 	for range 4 {
-		res, err := to(t).Get("http://" + p.Addr().String() + "/v1/models")
+		res, err := newClient(t).Get("http://" + p.Addr().String() + "/v1/models")
 		if err != nil {
 			t.Fatal(err)
 		}
-		want(t, res, http.StatusOK, "answer")
+		wantAnswer(t, res, http.StatusOK, "answer")
 		_ = res.Body.Close()
-		want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+		wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "answer")
 	}
 	for i, e := range decodes[1:] {
-		if n := e.completions(); n != 2 {
+		if n := e.countCompletions(); n != 2 {
 			t.Errorf("engine %d answers %d completions of 4", i+1, n)
 		}
 	}

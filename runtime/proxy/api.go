@@ -8,27 +8,27 @@ import (
 	"strings"
 )
 
-// An api is one of the endpoints at which clients request generated text.
-type api struct {
+// An endpoint is an endpoint at which clients request generated text.
+type endpoint struct {
 	path string
-	// limits are the fields that bound the length of the answer. The first one always exists.
-	limits []string
-	// isPrompt reports whether the prompt is the field "prompt". Otherwise it is a list of messages.
-	isPrompt bool
+	// limitFields are the fields that bound the length of the answer. There is at least one.
+	limitFields []string
+	// hasPromptField reports whether the prompt is the field "prompt". Otherwise the prompt is a list of messages.
+	hasPromptField bool
 }
 
 var (
-	completions = &api{path: "/v1/completions", limits: []string{"max_tokens"}, isPrompt: true}
-	chat        = &api{path: "/v1/chat/completions", limits: []string{"max_tokens", "max_completion_tokens"}}
-	responses   = &api{path: "/v1/responses", limits: []string{"max_output_tokens"}}
-	messages    = &api{path: "/v1/messages", limits: []string{"max_tokens"}}
+	completions = &endpoint{path: "/v1/completions", limitFields: []string{"max_tokens"}, hasPromptField: true}
+	chat        = &endpoint{path: "/v1/chat/completions", limitFields: []string{"max_tokens", "max_completion_tokens"}}
+	responses   = &endpoint{path: "/v1/responses", limitFields: []string{"max_output_tokens"}}
+	messages    = &endpoint{path: "/v1/messages", limitFields: []string{"max_tokens"}}
 )
 
-var apis = []*api{completions, chat, responses, messages}
+var endpoints = []*endpoint{completions, chat, responses, messages}
 
-// refusal returns why no engine can answer a request, or nil.
-func (r request) refusal() error {
-	if r.api != responses {
+// checkSupported returns an error if no engine can answer the request through a proxy.
+func (r request) checkSupported() error {
+	if r.endpoint != responses {
 		return nil
 	}
 	if given, ok := r.fields["previous_response_id"]; ok && !isNull(given) {
@@ -43,11 +43,11 @@ func (r request) refusal() error {
 }
 
 // uncachedField returns the name of the field because of which the decode engine has to compute the prompt, or "" if a
-// prefill engine may. One cache goes to one sequence of the decode engine, which would wait in vain for the caches of
-// several prompts, or of several sequences of one prompt. A client that asks for log probabilities of the prompt itself
-// needs it computed. And the names of KV chunks are made of token ids, so they cannot express embeddings.
+// prefill engine may. A cache goes to a single sequence of the decode engine, which would wait in vain for the caches
+// of several prompts, or of several sequences of the same prompt. For log probabilities of the prompt itself the decode
+// engine has to compute the prompt. And the names of KV chunks are made of token ids, which cannot express embeddings.
 func (r request) uncachedField() string {
-	if r.api.isPrompt {
+	if r.endpoint.hasPromptField {
 		if prompt := r.fields["prompt"]; !isText(prompt) && !isNumbers(prompt) {
 			return "prompt"
 		}
@@ -62,15 +62,16 @@ func (r request) uncachedField() string {
 			return name
 		}
 	}
-	// Both engines must see the same prompt. With these fields, how much is cut off depends on the length of the answer.
+	// Both engines must see the same prompt. With these fields, how much is cut off depends on the length of the
+	// answer.
 	if given := r.fields["truncate_prompt_tokens"]; len(given) > 0 && given[0] == '-' {
 		return "truncate_prompt_tokens"
 	}
 	if given, ok := r.fields["truncation"]; ok && !isNull(given) && string(given) != `"disabled"` {
 		return "truncation"
 	}
-	// With tools that the engine itself runs, one request has several prompts, one after the other.
-	if r.api == responses && !allFunctions(r.fields["tools"]) {
+	// With tools that the engine itself runs, a request has several prompts in sequence.
+	if r.endpoint == responses && !allFunctions(r.fields["tools"]) {
 		return "tools"
 	}
 	for _, name := range []string{"messages", "input", "system"} {
@@ -88,8 +89,8 @@ const contentDepth = 4
 // hasEmbeddings reports whether a list of messages or of content parts contains embeddings, or is deeper than
 // contentDepth.
 func hasEmbeddings(list []byte, depth int) (has bool) {
-	for item := range items(list) {
-		for name, value := range fieldsOf(item) {
+	for item := range jsonItems(list) {
+		for name, value := range jsonFields(item) {
 			switch {
 			case isName(name, "prompt_embeds"), isName(name, "type") && isName(value, "prompt_embeds"):
 				return true
@@ -104,22 +105,22 @@ func hasEmbeddings(list []byte, depth int) (has bool) {
 
 // allFunctions reports whether a list contains only tools that the client itself runs.
 func allFunctions(tools []byte) bool {
-	for tool := range items(tools) {
-		is := false
-		for name, value := range fieldsOf(tool) {
+	for tool := range jsonItems(tools) {
+		isFunction := false
+		for name, value := range jsonFields(tool) {
 			if isName(name, "type") {
-				is = isName(value, "function")
+				isFunction = isName(value, "function")
 			}
 		}
-		if !is {
+		if !isFunction {
 			return false
 		}
 	}
 	return true
 }
 
-// items yields the values of a JSON array in valid JSON; for any other value, nothing.
-func items(array []byte) func(yield func([]byte) bool) {
+// jsonItems yields the values of a JSON array in valid JSON, and nothing if the value is not an array.
+func jsonItems(array []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		rest, ok := bytes.CutPrefix(array, []byte("["))
 		for ok {
@@ -136,9 +137,9 @@ func items(array []byte) func(yield func([]byte) bool) {
 	}
 }
 
-// fieldsOf yields the names, quoted as they are, and the values of a JSON object in valid JSON; for any other value,
-// nothing.
-func fieldsOf(object []byte) func(yield func(name, value []byte) bool) {
+// jsonFields yields the names, still quoted, and the values of a JSON object in valid JSON, and nothing if the value is
+// not an object.
+func jsonFields(object []byte) func(yield func(name, value []byte) bool) {
 	return func(yield func(name, value []byte) bool) {
 		rest, ok := bytes.CutPrefix(object, []byte("{"))
 		for ok {
@@ -189,7 +190,7 @@ func valueEnd(text []byte) int {
 	}
 }
 
-// isName reports whether a quoted JSON string equals name, even if it is written with escapes.
+// isName reports whether a quoted JSON string equals name, even if the string contains escapes.
 func isName(quoted []byte, name string) bool {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return len(quoted) == len(name)+2 && quoted[0] == '"' && string(quoted[1:len(quoted)-1]) == name
@@ -202,8 +203,8 @@ func isNull(value json.RawMessage) bool { return string(value) == "null" }
 
 func isText(value json.RawMessage) bool { return len(value) > 0 && value[0] == '"' }
 
-// isNumbers reports whether value is a list of numbers: the tokens of one prompt. Lists of texts or lists are several
-// prompts.
+// isNumbers reports whether value is a list of numbers: the tokens of a single prompt. Lists of texts or lists are
+// several prompts.
 func isNumbers(value json.RawMessage) bool {
 	inner, ok := bytes.CutPrefix(value, []byte("["))
 	inner = bytes.TrimLeft(inner, space)

@@ -15,41 +15,41 @@ import (
 type Config struct {
 	Address  string // to listen at, host:port
 	Prefills []*url.URL
-	Decodes  []Decode
+	Decodes  []DecodeEngine
 
-	// Connections bounds the client connections, Requests the requests in flight. Zero means as many as fit into the files
-	// that the process may open, and at most 4096 and 2048. One client address may have as many requests as it leaves free
-	// for others: half of them if it is alone.
-	Connections int
-	Requests    int
-	BodyBytes   int64 // largest body of one request
-	// TotalBytes bounds the bodies of all requests in flight, which take up to twice that in memory. One client address
-	// may have as much as it leaves free for others, and one body in any case.
-	TotalBytes int64
+	// MaxConnections bounds the client connections, and MaxRequests the requests in flight. Zero means as many as fit
+	// into the files that the process may open, and at most 4096 and 2048. A client address may have as many requests
+	// as remain free for further clients: half of all requests if there is a single client address.
+	MaxConnections int
+	MaxRequests    int
+	MaxBodyBytes   int64 // largest body of a request
+	// MaxTotalBytes bounds the bodies of all requests in flight, which take up to twice that in memory. A client
+	// address may have as many bytes as remain free for further clients, and a single body in any case.
+	MaxTotalBytes int64
 
 	ReadTimeout    time.Duration // for receiving a whole request
-	WriteTimeout   time.Duration // how long a client may hold up its answer, besides the time that bytes it has read earn
+	WriteTimeout   time.Duration // how long a client may hold up its answer; bytes that were read earn more time
 	PrefillTimeout time.Duration // for the prefill engine's answer
 	Timeout        time.Duration // for a whole request
-	Silence        time.Duration // of a decode engine with requests, after which its health is checked
-	Rest           time.Duration // how long an engine that failed is left out, longer each time; 0: never
+	SilenceTimeout time.Duration // time without output of a decode engine with requests, before a health check
+	RestTime       time.Duration // how long a failed engine is left out, longer each time; 0: never
 
 	Log *slog.Logger // nil: no log
 }
 
 // Defaults returns limits to start from, without engines.
 func Defaults() Config {
-	return Config{Address: "127.0.0.1:8000", BodyBytes: 8 << 20, TotalBytes: 256 << 20,
+	return Config{Address: "127.0.0.1:8000", MaxBodyBytes: 8 << 20, MaxTotalBytes: 256 << 20,
 		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PrefillTimeout: 30 * time.Second,
-		Timeout: 10 * time.Minute, Silence: 10 * time.Second, Rest: 5 * time.Second}
+		Timeout: 10 * time.Minute, SilenceTimeout: 10 * time.Second, RestTime: 5 * time.Second}
 }
 
-// A Decode is a decode engine and the agents that receive for it, one for each of its ranks.
-type Decode struct {
-	URL   *url.URL
-	Host  string // host of the agents, as the prefill engines' agents reach it
-	Init  []uint16
-	Alloc []uint16
+// A DecodeEngine is a decode engine and the agents that receive for this engine, with an agent for each rank.
+type DecodeEngine struct {
+	URL        *url.URL
+	Host       string // host of the agents, as the prefill engines' agents reach it
+	InitPorts  []uint16
+	AllocPorts []uint16
 }
 
 // ParseEngine parses the address of an engine, such as http://10.0.0.1:8000.
@@ -66,7 +66,8 @@ func ParseEngine(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkNoUser refuses an engine address with a user. A password may be in it, so the error shows only what follows.
+// checkNoUser refuses an engine address with a user. There may be a password, so the error shows only the text after
+// the user.
 func checkNoUser(text string) error {
 	if at := strings.LastIndexByte(text, '@'); at >= 0 {
 		return fmt.Errorf("engine ...%s: it has a user before the @, and the proxy signs in to no engine; give its address "+
@@ -75,20 +76,20 @@ func checkNoUser(text string) error {
 	return nil
 }
 
-// ParseDecode parses a decode engine and its agents, such as http://10.0.0.2:8000=10.0.0.2:7300:7400. The agents' host
-// and ports are those of pd_peer_host, pd_peer_init_port and pd_peer_alloc_port in their configuration. Several ranks
-// have lists of ports with commas.
-func ParseDecode(text string) (Decode, error) {
+// ParseDecode parses a decode engine and its agents, such as http://10.0.0.2:8000=10.0.0.2:7300:7400. The host and the
+// ports are pd_peer_host, pd_peer_init_port and pd_peer_alloc_port of the agents' configuration. Several ranks have
+// lists of ports with commas.
+func ParseDecode(text string) (DecodeEngine, error) {
 	if err := checkNoUser(text); err != nil {
-		return Decode{}, err
+		return DecodeEngine{}, err
 	}
 	engine, agents, ok := strings.Cut(text, "=")
 	u, err := ParseEngine(engine)
 	if err != nil {
-		return Decode{}, err
+		return DecodeEngine{}, err
 	}
-	wrong := func(why string) (Decode, error) {
-		return Decode{}, fmt.Errorf("decode %q: %s; give its address and where its agents receive, such as "+
+	wrong := func(why string) (DecodeEngine, error) {
+		return DecodeEngine{}, fmt.Errorf("decode %q: %s; give its address and where its agents receive, such as "+
 			"http://10.0.0.2:8000=10.0.0.2:7300:7400, with commas between the ports of several ranks", text, why)
 	}
 	if !ok {
@@ -102,11 +103,11 @@ func ParseDecode(text string) (Decode, error) {
 	if err != nil || host == "" {
 		return wrong("host:port:port is wanted")
 	}
-	d := Decode{URL: u, Host: host}
+	d := DecodeEngine{URL: u, Host: host}
 	for _, list := range []struct {
 		text string
 		to   *[]uint16
-	}{{init, &d.Init}, {agents[at+1:], &d.Alloc}} {
+	}{{init, &d.InitPorts}, {agents[at+1:], &d.AllocPorts}} {
 		for one := range strings.SplitSeq(list.text, ",") {
 			port, err := strconv.ParseUint(one, 10, 16)
 			if err != nil || port == 0 {
@@ -115,17 +116,17 @@ func ParseDecode(text string) (Decode, error) {
 			*list.to = append(*list.to, uint16(port))
 		}
 	}
-	if len(d.Init) != len(d.Alloc) {
+	if len(d.InitPorts) != len(d.AllocPorts) {
 		return wrong("its lists of ports differ in length")
 	}
 	return d, nil
 }
 
-// limitMax bounds Connections and Requests.
+// limitMax bounds MaxConnections and MaxRequests.
 const limitMax = 1 << 20
 
-// restMax bounds Rest, and thereby 16 times Rest.
-const restMax = 24 * time.Hour
+// restTimeMax bounds RestTime, and thereby 16 times RestTime.
+const restTimeMax = 24 * time.Hour
 
 // Check returns an error that says what is wrong with c, or nil.
 func (c *Config) Check() error {
@@ -133,7 +134,7 @@ func (c *Config) Check() error {
 		return errors.New("there is no decode engine: name one")
 	}
 	for _, d := range c.Decodes {
-		if d.URL == nil || d.Host == "" || len(d.Init) == 0 || len(d.Init) != len(d.Alloc) {
+		if d.URL == nil || d.Host == "" || len(d.InitPorts) == 0 || len(d.InitPorts) != len(d.AllocPorts) {
 			return fmt.Errorf("decode %v: say where its agents receive, with two ports for each rank", d.URL)
 		}
 	}
@@ -141,10 +142,10 @@ func (c *Config) Check() error {
 		name  string
 		value int64
 	}{
-		{"bytes of a body", c.BodyBytes},
+		{"bytes of a body", c.MaxBodyBytes},
 		{"read timeout", int64(c.ReadTimeout)}, {"write timeout", int64(c.WriteTimeout)},
 		{"prefill timeout", int64(c.PrefillTimeout)}, {"timeout", int64(c.Timeout)},
-		{"silence", int64(c.Silence)},
+		{"silence", int64(c.SilenceTimeout)},
 	} {
 		if limit.value <= 0 {
 			return fmt.Errorf("%s: %d; give more than 0", limit.name, limit.value)
@@ -153,17 +154,17 @@ func (c *Config) Check() error {
 	for _, limit := range []struct {
 		name  string
 		value int
-	}{{"connections (--connections)", c.Connections}, {"requests (--requests)", c.Requests}} {
+	}{{"connections (--connections)", c.MaxConnections}, {"requests (--requests)", c.MaxRequests}} {
 		if limit.value < 0 || limit.value > limitMax {
 			return fmt.Errorf("%s: %d; give 1 to %d, or 0 for as many as the limit of open files allows", limit.name,
 				limit.value, limitMax)
 		}
 	}
-	if c.Rest < 0 || c.Rest > restMax {
-		return fmt.Errorf("rest: %v; give 0 to %v", c.Rest, restMax)
+	if c.RestTime < 0 || c.RestTime > restTimeMax {
+		return fmt.Errorf("rest: %v; give 0 to %v", c.RestTime, restTimeMax)
 	}
-	if c.TotalBytes < c.BodyBytes {
-		return fmt.Errorf("bytes of all bodies: %d, less than the %d of one; give more", c.TotalBytes, c.BodyBytes)
+	if c.MaxTotalBytes < c.MaxBodyBytes {
+		return fmt.Errorf("bytes of all bodies: %d, less than the %d of one; give more", c.MaxTotalBytes, c.MaxBodyBytes)
 	}
 	return nil
 }

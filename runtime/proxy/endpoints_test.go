@@ -23,10 +23,10 @@ func TestAPIs(t *testing.T) {
 		"/v1/messages": {`"messages": [], "system": "s", "max_tokens": 7`,
 			`{"max_tokens":1,"messages":[],"stream":false,"system":"s"}`},
 	} {
-		prefill, decode := newEngine(t, says(sent)), newEngine(t, says("answer"))
-		p := start(t, pair(prefill, decode))
-		want(t, post(t, p, path, "{"+c.body+"}"), http.StatusOK, "answer")
-		first, second := prefill.all(), decode.all()
+		prefill, decode := newEngine(t, answerText(sentAnswer)), newEngine(t, answerText("answer"))
+		p := startProxy(t, pairConfig(prefill, decode))
+		wantAnswer(t, postTo(t, p, path, "{"+c.body+"}"), http.StatusOK, "answer")
+		first, second := prefill.allReceived(), decode.allReceived()
 		if len(first) != 1 || len(second) != 1 || first[0].path != path || second[0].path != path {
 			t.Errorf("%s: prefill was asked %v, decode %v", path, first, second)
 			continue
@@ -36,10 +36,10 @@ func TestAPIs(t *testing.T) {
 		}
 		delete(first[0].body, paramsField)
 		delete(second[0].body, paramsField)
-		if got := object(t, c.prefill); !reflect.DeepEqual(first[0].body, got) {
+		if got := parseObject(t, c.prefill); !reflect.DeepEqual(first[0].body, got) {
 			t.Errorf("%s: prefill was asked %v", path, first[0].body)
 		}
-		if got := object(t, "{"+c.body+"}"); !reflect.DeepEqual(second[0].body, got) {
+		if got := parseObject(t, "{"+c.body+"}"); !reflect.DeepEqual(second[0].body, got) {
 			t.Errorf("%s: decode was asked %v", path, second[0].body)
 		}
 	}
@@ -47,69 +47,70 @@ func TestAPIs(t *testing.T) {
 
 // A request that needs no cache goes to a decode engine only; fields about caches are dropped there, too.
 func TestWorkWithoutCache(t *testing.T) {
-	prefill, gone, decode := newEngine(t, says(sent)), newEngine(t, says("")), newEngine(t, says(`{"count": 3}`))
+	prefill, gone, decode := newEngine(t, answerText(sentAnswer)), newEngine(t, answerText("")), newEngine(t, answerText(`{"count": 3}`))
 	gone.Close()
-	c := pair(prefill, gone)
-	c.Decodes = append(c.Decodes, decode.at("h"))
-	p := start(t, c)
+	c := pairConfig(prefill, gone)
+	c.Decodes = append(c.Decodes, decode.asDecode("h"))
+	p := startProxy(t, c)
 	for i, path := range []string{"/tokenize", "/detokenize", "/v1/messages/count_tokens"} {
-		res := post(t, p, path, `{"model": "m", "prompt": "abc", "kv_transfer_params": {"x": 1}}`, idHeader, "mine")
-		want(t, res, http.StatusOK, `{"count": 3}`)
-		asked := decode.all()
+		res := postTo(t, p, path, `{"model": "m", "prompt": "abc", "kv_transfer_params": {"x": 1}}`, idHeader, "mine")
+		wantAnswer(t, res, http.StatusOK, `{"count": 3}`)
+		asked := decode.allReceived()
 		if len(asked) != i+1 || asked[i].path != path || len(asked[i].body) != 2 || asked[i].header.Get(idHeader) != "mine" ||
 			res.Header.Get(idHeader) != "mine" {
 			t.Errorf("%s: the engine was asked %v", path, asked)
 		}
 	}
-	res, err := to(t).Get("http://" + p.Addr().String() + "/version")
+	res, err := newClient(t).Get("http://" + p.Addr().String() + "/version")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	want(t, res, http.StatusOK, `{"count": 3}`)
-	if asked := decode.all(); asked[len(asked)-1].path != "/version" || len(prefill.all()) != 0 {
-		t.Errorf("the engines were asked %v and %v", asked, prefill.all())
+	wantAnswer(t, res, http.StatusOK, `{"count": 3}`)
+	if asked := decode.allReceived(); asked[len(asked)-1].path != "/version" || len(prefill.allReceived()) != 0 {
+		t.Errorf("the engines were asked %v and %v", asked, prefill.allReceived())
 	}
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+p.Addr().String()+"/ping", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := to(t).Do(r)
+		res, err := newClient(t).Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want(t, res, http.StatusOK, `"decodes":{"up":1`)
+		wantAnswer(t, res, http.StatusOK, `"decodes":{"up":1`)
 		_ = res.Body.Close()
 	}
-	alone := start(t, Config{Decodes: c.Decodes[:1]})
-	want(t, post(t, alone, "/tokenize", `{"prompt": "abc"}`), http.StatusBadGateway, noDecode)
+	alone := startProxy(t, Config{Decodes: c.Decodes[:1]})
+	wantAnswer(t, postTo(t, alone, "/tokenize", `{"prompt": "abc"}`), http.StatusBadGateway, noDecodeText)
 }
 
-// A stored response can be read only at the engine that stored it, so requests that refer to one are refused.
+// A stored response can be read only at the engine that stored the response, so requests that refer to a stored
+// response are refused.
 func TestResponsesThatWereStored(t *testing.T) {
-	p := start(t, pair(newEngine(t, says(sent)), newEngine(t, says("answer"))))
+	p := startProxy(t, pairConfig(newEngine(t, answerText(sentAnswer)), newEngine(t, answerText("answer"))))
 	for body, part := range map[string]string{
 		`{"input": "x", "previous_response_id": "resp_1"}`: "previous_response_id",
 		`{"input": "x", "background": true}`:               "background",
 	} {
-		want(t, post(t, p, "/v1/responses", body), http.StatusBadRequest, part)
+		wantAnswer(t, postTo(t, p, "/v1/responses", body), http.StatusBadRequest, part)
 	}
-	want(t, post(t, p, "/v1/responses", `{"input": "x", "previous_response_id": null, "background": false}`),
+	wantAnswer(t, postTo(t, p, "/v1/responses", `{"input": "x", "previous_response_id": null, "background": false}`),
 		http.StatusOK, "answer")
 }
 
 // The metrics count requests, reasons for computed prompts, limits, and requests of each engine.
 func TestMetrics(t *testing.T) {
-	prefill, decode := newEngine(t, says(sent)), newEngine(t, says("answer"))
-	p := start(t, pair(prefill, decode), func(c *Config) { c.Rest = time.Hour })
+	prefill, decode := newEngine(t, answerText(sentAnswer)), newEngine(t, answerText("answer"))
+	p := startProxy(t, pairConfig(prefill, decode), func(c *Config) { c.RestTime = time.Hour })
 	for _, body := range []string{completion, completion, `{"prompt": "x", "n": 2}`} {
-		want(t, post(t, p, "/v1/completions", body), http.StatusOK, "answer")
+		wantAnswer(t, postTo(t, p, "/v1/completions", body), http.StatusOK, "answer")
 	}
 	now := time.Now()
-	p.prefills.failed(0, now, now, 0)
-	until(t, "the requests do not end", func() bool { return p.slots.inUse() == 0 })
-	res, err := to(t).Get("http://" + p.Addr().String() + "/metrics")
+	p.prefills.onFailure(0, now, now, 0)
+	awaitCondition(t, "the requests do not end", func() bool { return p.slots.inUse() == 0 })
+	res, err := newClient(t).Get("http://" + p.Addr().String() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,13 +132,13 @@ func TestMetrics(t *testing.T) {
 		`kvferry_proxy_first_piece_seconds_count{path="/v1/completions"} 3`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(line) + `$`).Match(text) {
-			t.Errorf("%s is not among\n%s", line, grepped(string(text), line))
+			t.Errorf("%s is not among\n%s", line, linesOf(string(text), line))
 		}
 	}
 }
 
-// grepped are the lines of metrics of a line's name.
-func grepped(text, line string) (out string) {
+// linesOf returns the lines of a metric: the metric in line.
+func linesOf(text, line string) (out string) {
 	name, _, _ := strings.Cut(strings.Fields(line)[0], "{")
 	for l := range strings.Lines(text) {
 		if strings.HasPrefix(l, name) {
@@ -147,38 +148,38 @@ func grepped(text, line string) (out string) {
 	return out
 }
 
-// Pages of other origins cannot make an engine compute: neither by content types that a browser sends without a
+// Pages of a different origin cannot make an engine compute: neither by content types that a browser sends without a
 // preflight request, nor past the headers by which a browser names the page.
 func TestPagesOfOtherOrigins(t *testing.T) {
-	decode := newEngine(t, says("answer"))
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}})
+	decode := newEngine(t, answerText("answer"))
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}})
 	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data",
 		"application/jsonp", "text/plain; application/json"} {
-		want(t, post(t, p, "/v1/completions", completion, "Content-Type", kind), http.StatusUnsupportedMediaType,
+		wantAnswer(t, postTo(t, p, "/v1/completions", completion, "Content-Type", kind), http.StatusUnsupportedMediaType,
 			"application/json")
 	}
 	for _, headers := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
 		{"Origin", "http://evil.example"}, {"Origin", "null"}} {
-		want(t, post(t, p, "/v1/completions", completion, headers...), http.StatusForbidden, "origin")
+		wantAnswer(t, postTo(t, p, "/v1/completions", completion, headers...), http.StatusForbidden, "origin")
 	}
-	if got := len(decode.all()); got != 0 {
+	if got := len(decode.allReceived()); got != 0 {
 		t.Errorf("the engine was asked %d times", got)
 	}
 	for _, headers := range [][]string{{"Content-Type", "Application/JSON; charset=utf-8"},
 		{"Sec-Fetch-Site", "same-origin"}, {"Origin", "http://" + p.Addr().String()}} {
-		want(t, post(t, p, "/v1/completions", completion, headers...), http.StatusOK, "answer")
+		wantAnswer(t, postTo(t, p, "/v1/completions", completion, headers...), http.StatusOK, "answer")
 	}
 }
 
 // A request that is refused before its body was read is answered at once.
 func TestRefusalsDoNotWaitForBodies(t *testing.T) {
-	p := start(t, Config{Decodes: []Decode{newEngine(t, says("answer")).at("h")}})
+	p := startProxy(t, Config{Decodes: []DecodeEngine{newEngine(t, answerText("answer")).asDecode("h")}})
 	for _, begin := range []string{
 		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n",
 		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nOrigin: http://evil\r\n",
 		"POST /elsewhere HTTP/1.1\r\nHost: x\r\n",
 	} {
-		conn := speaks(t, p, begin+"Content-Length: 100\r\n\r\n{")
+		conn := sendText(t, p, begin+"Content-Length: 100\r\n\r\n{")
 		if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || res.StatusCode/100 != 4 {
 			t.Errorf("%q: got %v, %v", begin, res, err)
 		}

@@ -12,42 +12,42 @@ const (
 	connectionsDefault = 4096
 	requestsDefault    = 2048
 
-	// A request in flight uses two files besides its client's connection: the connection to the engine, and one that is
-	// kept open for a moment after its use.
-	filesOfRequest = 2
+	// A request in flight uses two files besides the client's connection: the connection to the engine, and a
+	// connection that stays open for a moment after use.
+	filesPerRequest = 2
 	// Files for logs, name lookups and the rest of the process, and two for the health check of each engine.
-	filesKept     = 32
-	filesOfEngine = 2
-	// the limit that is assumed if the system does not report one
-	filesUnknown = 1024
+	filesReserved  = 32
+	filesPerEngine = 2
+	// The limit that is assumed if the system does not report a limit.
+	assumedFiles = 1024
 )
 
 // fitFiles chooses the limits of connections and requests that were not given, so that they need fewer files than this
-// process may open (RLIMIT_NOFILE). It returns an error if limits that were given need more.
+// process may open (RLIMIT_NOFILE). If given limits need more files, the result is an error.
 func (c *Config) fitFiles() error {
 	limit, open, err := door.FileLimit()
 	if err != nil {
-		c.Log.Warn("the limit of open files is not known", "err", err, "assumed", filesUnknown)
-		limit, open = filesUnknown, 0
+		c.Log.Warn("the limit of open files is not known", "err", err, "assumed", assumedFiles)
+		limit, open = assumedFiles, 0
 	}
-	return c.fit(limit, open)
+	return c.fitToLimit(limit, open)
 }
 
-// fit is fitFiles for a process that may open limit files and has open ones.
-func (c *Config) fit(limit, open int) error {
-	kept := open + filesKept + filesOfEngine*(len(c.Prefills)+len(c.Decodes))
-	free := limit - kept
-	requests, connections := c.Requests, c.Connections
+// fitToLimit is fitFiles for a process that may open limit files, of which open are open already.
+func (c *Config) fitToLimit(limit, open int) error {
+	reserved := open + filesReserved + filesPerEngine*(len(c.Prefills)+len(c.Decodes))
+	free := limit - reserved
+	requests, connections := c.MaxRequests, c.MaxConnections
 	switch {
 	case requests == 0 && connections == 0:
-		requests = min(requestsDefault, free/(2*filesOfRequest))
-		connections = min(connectionsDefault, free-filesOfRequest*requests)
+		requests = min(requestsDefault, free/(2*filesPerRequest))
+		connections = min(connectionsDefault, free-filesPerRequest*requests)
 	case requests == 0:
-		requests = min(requestsDefault, connections, (free-connections)/filesOfRequest)
+		requests = min(requestsDefault, connections, (free-connections)/filesPerRequest)
 	case connections == 0:
-		connections = min(connectionsDefault, free-filesOfRequest*requests)
+		connections = min(connectionsDefault, free-filesPerRequest*requests)
 	}
-	if requests < 1 || connections < 1 || connections+filesOfRequest*requests > free {
+	if requests < 1 || connections < 1 || connections+filesPerRequest*requests > free {
 		given := func(n int) string {
 			if n == 0 {
 				return "not given"
@@ -56,21 +56,21 @@ func (c *Config) fit(limit, open int) error {
 		}
 		return fmt.Errorf("connections (--connections) %s and requests (--requests) %s: this process may open %d files, "+
 			"and each connection takes one, each request %d, and all else %d: raise the limit of open files (ulimit -n, "+
-			"LimitNOFILE) to %d, or give lower limits", given(c.Connections), given(c.Requests), limit, filesOfRequest, kept,
-			kept+max(c.Connections, 1)+filesOfRequest*max(c.Requests, 1))
+			"LimitNOFILE) to %d, or give lower limits", given(c.MaxConnections), given(c.MaxRequests), limit, filesPerRequest, reserved,
+			reserved+max(c.MaxConnections, 1)+filesPerRequest*max(c.MaxRequests, 1))
 	}
-	if connections < connectionsDefault && c.Connections == 0 || requests < requestsDefault && c.Requests == 0 {
+	if connections < connectionsDefault && c.MaxConnections == 0 || requests < requestsDefault && c.MaxRequests == 0 {
 		c.Log.Warn("this process may open few files: it serves fewer clients than it would", "files_max", limit,
 			"connections", connections, "requests", requests, "remedy",
 			"raise the limit of open files (ulimit -n, LimitNOFILE)")
 	}
-	c.Requests, c.Connections = requests, connections
+	c.MaxRequests, c.MaxConnections = requests, connections
 	return nil
 }
 
-// isOurShortage reports whether a connection to an engine failed because this process or its host lacked a resource:
-// that says nothing about the engine.
-func isOurShortage(err error) bool {
+// isLocalShortage reports whether a connection to an engine failed because this process or host lacked a resource. An
+// error of this kind says nothing about the engine.
+func isLocalShortage(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, e) {
 			return true

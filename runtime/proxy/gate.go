@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/door"
 )
 
-// A gate is a net.Listener that gives an HTTP server the connections that a door admits.
+// A gate is a net.Listener that gives an HTTP server the connections that a door.Door admits.
 type gate struct {
 	listener net.Listener
 	door     *door.Door
@@ -21,16 +21,17 @@ type gate struct {
 
 func newGate(l net.Listener, c door.Config) *gate {
 	g := &gate{listener: l, door: door.New(c), admitted: make(chan net.Conn), closed: make(chan struct{})}
-	g.door.Serve(l, "http", g.serve)
+	g.door.Serve(l, "http", g.serveConn)
 	return g
 }
 
-// serve hands over one admitted connection and returns when it is closed, because the door counts it until then.
-func (g *gate) serve(guest *door.Conn) error {
-	c := &client{Conn: guest, gone: make(chan struct{})}
+// serveConn hands over an admitted connection and returns when the connection is closed, because the door counts the
+// connection until then.
+func (g *gate) serveConn(conn *door.Conn) error {
+	c := &client{Conn: conn, closed: make(chan struct{})}
 	select {
 	case g.admitted <- c:
-		<-c.gone
+		<-c.closed
 	case <-g.closed:
 	}
 	return nil
@@ -55,17 +56,17 @@ func (g *gate) Close() error {
 	return g.door.StopAccepting()
 }
 
-// A client is one connection of a client.
+// A client is a connection of a client.
 type client struct {
 	*door.Conn
-	gone chan struct{}
-	once sync.Once
+	closed chan struct{}
+	once   sync.Once
 }
 
-// Close closes the connection and releases its slot at the door.
+// Close closes the connection and releases the slot at the door.
 func (c *client) Close() error {
 	err := c.Conn.Close()
-	c.once.Do(func() { close(c.gone) })
+	c.once.Do(func() { close(c.closed) })
 	return err
 }
 
@@ -75,8 +76,8 @@ func withClient(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, clientKey{}, c)
 }
 
-// markWorking notes that a whole request has arrived and is being answered until the returned function is called.
-// Meanwhile the connection is not evicted. A connection whose request never arrives is.
+// markWorking records that a complete request has arrived and is being answered until the returned function is called.
+// Meanwhile the connection is not evicted. A connection without a complete request may be evicted.
 func markWorking(r *http.Request) (done func()) {
 	c, ok := r.Context().Value(clientKey{}).(*client)
 	if !ok {

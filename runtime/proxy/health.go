@@ -12,48 +12,48 @@ import (
 const (
 	healthTimeout = 2 * time.Second
 	// A result is reused for this long, however often the proxy is asked.
-	healthFor = time.Second
+	healthTTL = time.Second
 )
 
-// A check holds the last known health of the engines.
-type check struct {
-	mu    sync.Mutex
-	at    time.Time
-	known health
+// A healthCache holds the last known health of the engines.
+type healthCache struct {
+	mu        sync.Mutex
+	checkedAt time.Time
+	result    fleetHealth
 }
 
-type health struct {
-	Prefills up `json:"prefills"`
-	Decodes  up `json:"decodes"`
+type fleetHealth struct {
+	Prefills upCount `json:"prefills"`
+	Decodes  upCount `json:"decodes"`
 }
 
-type up struct {
+type upCount struct {
 	Up int64 `json:"up"`
 	Of int64 `json:"of"`
 }
 
-// health answers 200 if a decode engine is healthy. Prefill engines are not needed, because decode engines can compute
-// prompts.
-func (p *Proxy) health(w http.ResponseWriter, _ *http.Request) {
-	known := p.engineHealth()
+// handleHealth answers 200 if a decode engine is healthy. Prefill engines are not needed, because decode engines can
+// compute prompts.
+func (p *Proxy) handleHealth(w http.ResponseWriter, _ *http.Request) {
+	result := p.cachedHealth()
 	status := http.StatusOK
-	if known.Decodes.Up == 0 {
+	if result.Decodes.Up == 0 {
 		status = http.StatusServiceUnavailable
 	}
 	p.extendDeadline(w)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(known)
+	_ = json.NewEncoder(w).Encode(result)
 }
 
-func (p *Proxy) engineHealth() health {
+func (p *Proxy) cachedHealth() fleetHealth {
 	c := &p.lastHealth
 	c.mu.Lock() // requests that arrive meanwhile wait for the same result
 	defer c.mu.Unlock()
-	if !c.at.IsZero() && time.Since(c.at) < healthFor {
-		return c.known
+	if !c.checkedAt.IsZero() && time.Since(c.checkedAt) < healthTTL {
+		return c.result
 	}
-	// Not the context of the client that asks: others wait for the result, too.
+	// Do not use the context of the request, because several requests may wait for the result.
 	ctx, cancel := context.WithTimeout(context.Background(), p.healthWait)
 	defer cancel()
 	var asked sync.WaitGroup
@@ -70,8 +70,8 @@ func (p *Proxy) engineHealth() health {
 	}
 	prefills, decodes := count(p.prefills), count(p.decodes)
 	asked.Wait()
-	c.known = health{Prefills: up{prefills.Load(), int64(len(p.prefills.urls))},
-		Decodes: up{decodes.Load(), int64(len(p.decodes.urls))}}
-	c.at = time.Now()
-	return c.known
+	c.result = fleetHealth{Prefills: upCount{prefills.Load(), int64(len(p.prefills.urls))},
+		Decodes: upCount{decodes.Load(), int64(len(p.decodes.urls))}}
+	c.checkedAt = time.Now()
+	return c.result
 }

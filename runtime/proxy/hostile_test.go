@@ -21,12 +21,12 @@ func dial(t *testing.T, p *Proxy) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testTimeout))
 	return conn
 }
 
-// speaks sends what a client says, by a connection of its own.
-func speaks(t *testing.T, p *Proxy, text string) net.Conn {
+// sendText sends text over a new connection.
+func sendText(t *testing.T, p *Proxy, text string) net.Conn {
 	t.Helper()
 	conn := dial(t, p)
 	if _, err := io.WriteString(conn, text); err != nil {
@@ -35,14 +35,14 @@ func speaks(t *testing.T, p *Proxy, text string) net.Conn {
 	return conn
 }
 
-// head is the beginning of a request.
-const head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+// requestHead is the beginning of a request.
+const requestHead = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
-// short is a whole request of a client that may not read its answer.
-const short = head + "Content-Length: 15\r\n\r\n" + `{"prompt": "x"}`
+// shortRequest is a complete request of a client that may not read the answer.
+const shortRequest = requestHead + "Content-Length: 15\r\n\r\n" + `{"prompt": "x"}`
 
-// closed waits until the other end hangs up.
-func closed(t *testing.T, conn net.Conn) {
+// awaitClose waits until the proxy closes the connection.
+func awaitClose(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_, err := io.Copy(io.Discard, conn)
 	var n net.Error
@@ -51,22 +51,22 @@ func closed(t *testing.T, conn net.Conn) {
 	}
 }
 
-// A body that is too long never reaches an engine, whether its length is announced or not.
+// A body that is too long never reaches an engine, whether the length is announced or not.
 func TestLongBody(t *testing.T) {
-	decode := newEngine(t, says("answer"))
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.BodyBytes, c.TotalBytes = 1000, 1000 })
+	decode := newEngine(t, answerText("answer"))
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) { c.MaxBodyBytes, c.MaxTotalBytes = 1000, 1000 })
 	long := `{"prompt": "` + strings.Repeat("x", 1000) + `"}`
-	want(t, post(t, p, "/v1/completions", long), http.StatusRequestEntityTooLarge, "1000")
-	res, err := to(t).Post("http://"+p.Addr().String()+"/v1/completions", jsonType,
+	wantAnswer(t, postTo(t, p, "/v1/completions", long), http.StatusRequestEntityTooLarge, "1000")
+	res, err := newClient(t).Post("http://"+p.Addr().String()+"/v1/completions", jsonType,
 		io.MultiReader(strings.NewReader(long)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	want(t, res, http.StatusRequestEntityTooLarge, "1000")
-	want(t, post(t, p, "/v1/completions", "[]"), http.StatusBadRequest, "no JSON object")
-	want(t, post(t, p, "/v1/completions", `{"prompt": "x"}`), http.StatusOK, "answer") // The room is given back.
-	if got := len(decode.all()); got != 1 {
+	wantAnswer(t, res, http.StatusRequestEntityTooLarge, "1000")
+	wantAnswer(t, postTo(t, p, "/v1/completions", "[]"), http.StatusBadRequest, "no JSON object")
+	wantAnswer(t, postTo(t, p, "/v1/completions", `{"prompt": "x"}`), http.StatusOK, "answer") // The room is given back.
+	if got := len(decode.allReceived()); got != 1 {
 		t.Errorf("the engine was asked %d times", got)
 	}
 }
@@ -74,8 +74,8 @@ func TestLongBody(t *testing.T) {
 // Beyond the bound of requests, or of their bytes, clients are told to retry.
 func TestNoRoom(t *testing.T) {
 	for name, limit := range map[string]func(*Config){
-		"requests": func(c *Config) { c.Requests = 1 },
-		"bytes":    func(c *Config) { c.BodyBytes, c.TotalBytes = 200, 200 },
+		"requests": func(c *Config) { c.MaxRequests = 1 },
+		"bytes":    func(c *Config) { c.MaxBodyBytes, c.MaxTotalBytes = 200, 200 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			came, end := make(chan struct{}), make(chan struct{})
@@ -84,8 +84,8 @@ func TestNoRoom(t *testing.T) {
 				<-end
 				_, _ = io.WriteString(w, "answer")
 			})
-			p := start(t, Config{Decodes: []Decode{decode.at("h")}}, limit)
-			client, first := to(t), make(chan error, 1)
+			p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, limit)
+			client, first := newClient(t), make(chan error, 1)
 			ask := func() error {
 				res, err := client.Post("http://"+p.Addr().String()+"/v1/completions", jsonType, strings.NewReader(completion))
 				if err == nil {
@@ -96,8 +96,8 @@ func TestNoRoom(t *testing.T) {
 			}
 			go func() { first <- ask() }()
 			<-came
-			res := post(t, p, "/v1/completions", completion)
-			want(t, res, http.StatusServiceUnavailable, "try again")
+			res := postTo(t, p, "/v1/completions", completion)
+			wantAnswer(t, res, http.StatusServiceUnavailable, "try again")
 			if res.Header.Get("Retry-After") == "" {
 				t.Error("it does not say when")
 			}
@@ -105,13 +105,13 @@ func TestNoRoom(t *testing.T) {
 			if err := <-first; err != nil {
 				t.Error(err)
 			}
-			for begun := time.Now(); p.slots.inUse() > 0; runtime.Gosched() { // The client has its answer a little earlier.
-				if time.Since(begun) > patience {
+			for begun := time.Now(); p.slots.inUse() > 0; runtime.Gosched() { // The client gets the answer a little earlier.
+				if time.Since(begun) > testTimeout {
 					t.Fatal("the room is not given back")
 				}
 			}
 			go func() { <-came }()
-			want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+			wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "answer")
 			if got := p.Stats().Refused; got != 1 {
 				t.Errorf("%d were refused", got)
 			}
@@ -121,11 +121,11 @@ func TestNoRoom(t *testing.T) {
 
 // A client that sends headers or a body too slowly is cut off.
 func TestSlowClients(t *testing.T) {
-	decode := newEngine(t, says("answer"))
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.ReadTimeout = 50 * time.Millisecond })
-	for _, text := range []string{"", head + "X-Slow: ",
-		head + "Content-Length: 100\r\n\r\n{\"prompt\""} {
-		conn := speaks(t, p, text)
+	decode := newEngine(t, answerText("answer"))
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) { c.ReadTimeout = 50 * time.Millisecond })
+	for _, text := range []string{"", requestHead + "X-Slow: ",
+		requestHead + "Content-Length: 100\r\n\r\n{\"prompt\""} {
+		conn := sendText(t, p, text)
 		if strings.Contains(text, "100") {
 			// On a machine that is slow the headers are late, too, and there is no answer.
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -133,37 +133,37 @@ func TestSlowClients(t *testing.T) {
 				t.Errorf("got %v", res.Status)
 			}
 		}
-		closed(t, conn)
+		awaitClose(t, conn)
 	}
-	if got := len(decode.all()); got != 0 {
+	if got := len(decode.allReceived()); got != 0 {
 		t.Errorf("the engine was asked %d times", got)
 	}
 }
 
-// Bodies that do not arrive occupy nothing, however long they claim to be.
+// Bodies that do not arrive occupy nothing, however long the announced length is.
 func TestSlowBodiesOccupyNothing(t *testing.T) {
 	for name, limit := range map[string]func(*Config){
-		"requests":    func(c *Config) { c.Requests = 1 },
-		"bytes":       func(c *Config) { c.BodyBytes, c.TotalBytes = 500, 500 },
-		"connections": func(c *Config) { c.Connections = 1 },
+		"requests":    func(c *Config) { c.MaxRequests = 1 },
+		"bytes":       func(c *Config) { c.MaxBodyBytes, c.MaxTotalBytes = 500, 500 },
+		"connections": func(c *Config) { c.MaxConnections = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			decode := newEngine(t, says("answer"))
-			p := start(t, Config{Decodes: []Decode{decode.at("h")}}, limit)
-			speaks(t, p, head+"Content-Length: 500\r\n\r\n{")
-			for begun := time.Now(); p.bodies.inUse() == 0; runtime.Gosched() { // It is being read.
-				if time.Since(begun) > patience {
+			decode := newEngine(t, answerText("answer"))
+			p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, limit)
+			sendText(t, p, requestHead+"Content-Length: 500\r\n\r\n{")
+			for begun := time.Now(); p.bodies.inUse() == 0; runtime.Gosched() { // The body is being read.
+				if time.Since(begun) > testTimeout {
 					t.Fatal("the body is not read")
 				}
 			}
-			want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+			wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "answer")
 		})
 	}
 }
 
 func TestLongHeaders(t *testing.T) {
-	decode := newEngine(t, says("answer"))
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}})
+	decode := newEngine(t, answerText("answer"))
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}})
 	conn := dial(t, p)
 	go func() {
 		_, _ = io.WriteString(conn, "GET /health HTTP/1.1\r\nHost: x\r\n")
@@ -176,21 +176,21 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
-// Silent connections give way to those that send requests.
+// Silent connections give way to connections that send requests.
 func TestManyConnections(t *testing.T) {
-	decode := newEngine(t, says("answer"))
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Connections = 4 })
+	decode := newEngine(t, answerText("answer"))
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) { c.MaxConnections = 4 })
 	var silent []net.Conn
 	for range 8 {
 		silent = append(silent, dial(t, p))
 	}
 	for range 3 {
-		want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+		wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "answer")
 	}
-	closed(t, silent[0])
+	awaitClose(t, silent[0])
 }
 
-// If a client disconnects or does not read, its request at the engine is canceled.
+// If a client disconnects or does not read, the request at the engine is canceled.
 func TestClientThatIsGone(t *testing.T) {
 	for _, reads := range []bool{true, false} {
 		came, gone := make(chan struct{}), make(chan struct{})
@@ -205,19 +205,19 @@ func TestClientThatIsGone(t *testing.T) {
 			}
 			<-r.Context().Done()
 		})
-		p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) {
+		p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) {
 			if !reads {
 				c.WriteTimeout = 50 * time.Millisecond
 			}
 		})
-		conn := speaks(t, p, short)
+		conn := sendText(t, p, shortRequest)
 		<-came
 		if reads {
 			_ = conn.Close()
 		}
 		select {
 		case <-gone:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("a client that reads: %v; its request goes on", reads)
 		}
 	}
@@ -237,28 +237,28 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// A body is held once, however often it is sent: clients that use up the limit must not take a multiple of it in
-// memory.
+// A body is in memory once, however often it is sent, so that clients that use up the limit do not take a multiple of
+// the limit.
 func TestBodiesAreNotCopied(t *testing.T) {
 	body := []byte(`{"prompt": "` + strings.Repeat("x", 8<<20) + `", "n": 1}`)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	r, err := parse(body, completions)
+	r, err := parseRequest(body, completions)
 	if err != nil || r.uncachedField() != "" {
 		t.Fatal(err)
 	}
-	first, err := r.forPrefill("r", Decode{Host: "h", Init: []uint16{1}, Alloc: []uint16{2}})
-	second := r.forDecode(json.RawMessage(`{}`))
+	first, err := r.prefillBody("r", DecodeEngine{Host: "h", InitPorts: []uint16{1}, AllocPorts: []uint16{2}})
+	second := r.decodeBody(json.RawMessage(`{}`))
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; err != nil || got > 1<<20 {
 		t.Errorf("a body of %d bytes takes %d more, %v", len(body), got, err)
 	}
-	if first.len() < 8<<20 || second.len() < 8<<20 {
-		t.Errorf("%d and %d bytes are sent", first.len(), second.len())
+	if first.totalBytes() < 8<<20 || second.totalBytes() < 8<<20 {
+		t.Errorf("%d and %d bytes are sent", first.totalBytes(), second.totalBytes())
 	}
 }
 
-// Clients that wait for the health of hanging engines give way to others.
+// Clients that wait for the health of hanging engines give way to further clients.
 func TestWaitingForHealthGivesWay(t *testing.T) {
 	came, end := make(chan struct{}), make(chan struct{})
 	defer close(end)
@@ -268,19 +268,19 @@ func TestWaitingForHealthGivesWay(t *testing.T) {
 			<-end
 		}
 	})
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Connections = 1 })
-	p.healthWait = patience
-	speaks(t, p, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) { c.MaxConnections = 1 })
+	p.healthWait = testTimeout
+	sendText(t, p, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-came
-	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "")
+	wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "")
 }
 
 // Requests for the models of a hanging engine occupy slots of requests and nothing else, and the next engine is asked.
 func TestModelsOccupySlots(t *testing.T) {
 	came := make(chan string, 1)
-	decode := newEngine(t, stalls(came))
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Requests = 1 })
-	speaks(t, p, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+	decode := newEngine(t, hang(came))
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) { c.MaxRequests = 1 })
+	sendText(t, p, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-came
-	want(t, post(t, p, "/v1/completions", completion), http.StatusServiceUnavailable, "--requests")
+	wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusServiceUnavailable, "--requests")
 }

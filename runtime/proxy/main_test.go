@@ -24,11 +24,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long anything may take: a machine that is slow is no failure.
-const patience = time.Minute
+// testTimeout is the timeout of every wait, so long that a slow machine does not fail the tests.
+const testTimeout = time.Minute
 
-// An asked is one request as an engine received it.
-type asked struct {
+// An received is a request that an engine received.
+type received struct {
 	path   string
 	header http.Header
 	body   map[string]any
@@ -39,16 +39,16 @@ type engine struct {
 	*httptest.Server
 	url *url.URL
 
-	mu    sync.Mutex
-	asked []asked
+	mu       sync.Mutex
+	received []received
 }
 
-// newEngine answers by a handler, which gets the body that was read.
+// newEngine starts an engine that answers by a handler; the body has been read already.
 func newEngine(t *testing.T, answer http.HandlerFunc) *engine {
 	t.Helper()
 	e := &engine{}
 	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := asked{path: r.URL.Path, header: r.Header.Clone()}
+		a := received{path: r.URL.Path, header: r.Header.Clone()}
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
@@ -59,7 +59,7 @@ func newEngine(t *testing.T, answer http.HandlerFunc) *engine {
 			}
 		}
 		e.mu.Lock()
-		e.asked = append(e.asked, a)
+		e.received = append(e.received, a)
 		e.mu.Unlock()
 		answer(w, r)
 	}))
@@ -71,15 +71,15 @@ func newEngine(t *testing.T, answer http.HandlerFunc) *engine {
 	return e
 }
 
-func (e *engine) all() []asked {
+func (e *engine) allReceived() []received {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.asked
+	return e.received
 }
 
-// completions is how often it was asked for one.
-func (e *engine) completions() (n int) {
-	for _, a := range e.all() {
+// countCompletions returns the number of completion requests.
+func (e *engine) countCompletions() (n int) {
+	for _, a := range e.allReceived() {
 		if a.path == "/v1/completions" {
 			n++
 		}
@@ -87,32 +87,32 @@ func (e *engine) completions() (n int) {
 	return n
 }
 
-// at is the engine as a decode engine whose agents receive at host.
-func (e *engine) at(host string) Decode {
-	return Decode{URL: e.url, Host: host, Init: []uint16{7300, 7301}, Alloc: []uint16{7400, 7401}}
+// asDecode returns the engine as a decode engine with agents that receive at host.
+func (e *engine) asDecode(host string) DecodeEngine {
+	return DecodeEngine{URL: e.url, Host: host, InitPorts: []uint16{7300, 7301}, AllocPorts: []uint16{7400, 7401}}
 }
 
-// says answers with a text.
-func says(text string) http.HandlerFunc {
+// answerText answers with a text.
+func answerText(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 }
 
-// fails answers with a status.
-func fails(status int) http.HandlerFunc {
+// answerStatus answers with a status.
+func answerStatus(status int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 }
 
-// sent is what a prefill engine answers that has sent a cache.
-const sent = `{"choices": [{"text": "x"}], "kv_transfer_params": {"do_remote_prefill": true, "remote_tokens": 4,
+// sentAnswer is the answer of a prefill engine that has sent a cache.
+const sentAnswer = `{"choices": [{"text": "x"}], "kv_transfer_params": {"do_remote_prefill": true, "remote_tokens": 4,
 	"disagg_spec": {"req_id": "as the engine has it"}}}`
 
-// start serves, with limits of a test's own.
-func start(t *testing.T, c Config, limits ...func(*Config)) *Proxy {
+// startProxy starts a proxy with the limits of a test.
+func startProxy(t *testing.T, c Config, limits ...func(*Config)) *Proxy {
 	t.Helper()
 	with := Defaults()
 	with.Address, with.Prefills, with.Decodes = "127.0.0.1:0", c.Prefills, c.Decodes
-	with.Connections, with.Requests = 64, 16
-	with.ReadTimeout, with.WriteTimeout, with.PrefillTimeout = patience, patience, patience
+	with.MaxConnections, with.MaxRequests = 64, 16
+	with.ReadTimeout, with.WriteTimeout, with.PrefillTimeout = testTimeout, testTimeout, testTimeout
 	for _, limit := range limits {
 		limit(&with)
 	}
@@ -126,19 +126,19 @@ func start(t *testing.T, c Config, limits ...func(*Config)) *Proxy {
 
 const jsonType = "application/json"
 
-func pair(prefill, decode *engine) Config {
-	return Config{Prefills: []*url.URL{prefill.url}, Decodes: []Decode{decode.at("10.0.0.2")}}
+func pairConfig(prefill, decode *engine) Config {
+	return Config{Prefills: []*url.URL{prefill.url}, Decodes: []DecodeEngine{decode.asDecode("10.0.0.2")}}
 }
 
-// to asks the proxy, with connections of its own.
-func to(t *testing.T) *http.Client {
+// newClient returns a client of the proxy, with separate connections.
+func newClient(t *testing.T) *http.Client {
 	t.Helper()
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: patience}
+	return &http.Client{Transport: tr, Timeout: testTimeout}
 }
 
-func post(t *testing.T, p *Proxy, path, body string, headers ...string) *http.Response {
+func postTo(t *testing.T, p *Proxy, path, body string, headers ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+p.Addr().String()+path,
 		strings.NewReader(body))
@@ -149,7 +149,7 @@ func post(t *testing.T, p *Proxy, path, body string, headers ...string) *http.Re
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	res, err := to(t).Do(r)
+	res, err := newClient(t).Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +157,8 @@ func post(t *testing.T, p *Proxy, path, body string, headers ...string) *http.Re
 	return res
 }
 
-// want reads a whole answer, and compares.
-func want(t *testing.T, res *http.Response, status int, part string) {
+// wantAnswer reads a complete answer and compares it.
+func wantAnswer(t *testing.T, res *http.Response, status int, part string) {
 	t.Helper()
 	text, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != status || !strings.Contains(string(text), part) {
@@ -169,7 +169,7 @@ func want(t *testing.T, res *http.Response, status int, part string) {
 const completion = `{"model": "m", "prompt": "Once", "max_tokens": 9, "min_tokens": 3, "stream": true,
 	"stream_options": {"include_usage": true}, "logprobs": 2}`
 
-func object(t *testing.T, text string) (o map[string]any) {
+func parseObject(t *testing.T, text string) (o map[string]any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		t.Fatal(err)

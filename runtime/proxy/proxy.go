@@ -26,7 +26,7 @@ const (
 	idleAtEngine = 2 * time.Second
 )
 
-// A Proxy is a running HTTP server. Its methods may be called from any goroutine.
+// A Proxy is a running HTTP server. The methods may be called from any goroutine.
 type Proxy struct {
 	config     Config
 	log        *loglimit.Log
@@ -35,27 +35,27 @@ type Proxy struct {
 	transport  *http.Transport
 	prefills   *fleet
 	decodes    *fleet
-	lastHealth check
+	lastHealth healthCache
 	metrics    *metrics
 
-	healthWait  time.Duration // timeout of an engine's health check
-	takingBytes int64         // see the constant
+	healthWait    time.Duration // timeout of an engine's health check
+	minClientRate int64         // see the constant
 
 	slots  *shares // of requests in flight
 	bodies *shares // of the bytes of their bodies
 	stats  struct {
-		requests, sent, failed, left, refused atomic.Uint64
-		computed                              [reasons]atomic.Uint64
+		requests, sent, failed, abandoned, refused atomic.Uint64
+		computed                                   [reasonCount]atomic.Uint64
 	}
 	failuresChecked atomic.Uint64 // verdicts about engines that were reached in the background
 
-	base context.Context // parent of the contexts of all requests
+	baseCtx context.Context // parent of the contexts of all requests
 
-	mu      sync.Mutex
-	closing bool
-	working sync.WaitGroup
-	served  chan error
-	cancel  context.CancelFunc // ends all requests
+	mu       sync.Mutex
+	closing  bool
+	inFlight sync.WaitGroup
+	serveErr chan error
+	cancel   context.CancelFunc // ends all requests
 }
 
 // Stats counts requests since the start.
@@ -88,28 +88,28 @@ func Listen(c Config) (*Proxy, error) {
 	for i, d := range c.Decodes {
 		urls[i] = d.URL
 	}
-	p := &Proxy{config: c, log: loglimit.New(c.Log), base: ctx, cancel: cancel, served: make(chan error, 1),
-		prefills: newFleet("prefill", c.Prefills, c.Rest, c.PrefillTimeout+2*healthTimeout),
-		decodes:  newFleet("decode", urls, c.Rest, 2*c.Silence+healthTimeout),
-		slots:    newShares(int64(c.Requests), 1), bodies: newShares(c.TotalBytes, c.BodyBytes),
-		healthWait: healthTimeout, takingBytes: takingBytes,
+	p := &Proxy{config: c, log: loglimit.New(c.Log), baseCtx: ctx, cancel: cancel, serveErr: make(chan error, 1),
+		prefills: newFleet("prefill", c.Prefills, c.RestTime, c.PrefillTimeout+2*healthTimeout),
+		decodes:  newFleet("decode", urls, c.RestTime, 2*c.SilenceTimeout+healthTimeout),
+		slots:    newShares(int64(c.MaxRequests), 1), bodies: newShares(c.MaxTotalBytes, c.MaxBodyBytes),
+		healthWait: healthTimeout, minClientRate: minClientRate,
 		transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSHandshakeTimeout: dialTimeout, DisableCompression: true, IdleConnTimeout: idleAtEngine,
-			MaxIdleConns: c.Requests, MaxIdleConnsPerHost: c.Requests, MaxResponseHeaderBytes: headerBytes,
+			MaxIdleConns: c.MaxRequests, MaxIdleConnsPerHost: c.MaxRequests, MaxResponseHeaderBytes: headerBytes,
 		}}
-	// Behind another proxy all connections have one address. At the bound, idle connections give way.
-	p.gate = newGate(listener, door.Config{MaxTotal: c.Connections, MaxPerAddress: c.Connections, MaxStrangers: c.Connections,
+	// Behind a reverse proxy all connections have the same address. At the bound, idle connections are closed first.
+	p.gate = newGate(listener, door.Config{MaxTotal: c.MaxConnections, MaxPerAddress: c.MaxConnections, MaxStrangers: c.MaxConnections,
 		HandshakeTimeout: c.ReadTimeout, Log: c.Log})
 	p.metrics = newMetrics(p)
-	p.server = &http.Server{Handler: p.routes(), ReadHeaderTimeout: min(headerTimeout, c.ReadTimeout),
+	p.server = &http.Server{Handler: p.newHandler(), ReadHeaderTimeout: min(headerTimeout, c.ReadTimeout),
 		ReadTimeout: c.ReadTimeout,
-		// for responses of the server itself; all others set deadlines of their own (extendDeadline)
+		// For responses of the server itself; handlers set later deadlines (extendDeadline).
 		WriteTimeout: c.WriteTimeout,
 		IdleTimeout:  idleTimeout, MaxHeaderBytes: headerBytes,
 		ErrorLog:    slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withClient}
-	go func() { p.served <- p.server.Serve(p.gate) }()
+	go func() { p.serveErr <- p.server.Serve(p.gate) }()
 	return p, nil
 }
 
@@ -124,10 +124,11 @@ func (p *Proxy) Stats() Stats {
 		computed += s.computed[i].Load()
 	}
 	return Stats{Requests: s.requests.Load(), Sent: s.sent.Load(), Computed: computed, Failed: s.failed.Load(),
-		Left: s.left.Load(), Refused: s.refused.Load()}
+		Left: s.abandoned.Load(), Refused: s.refused.Load()}
 }
 
-// Close refuses new requests and lets those in flight end until ctx does; then it aborts them.
+// Close refuses new requests and waits for the requests in flight until ctx ends; then Close aborts the remaining
+// requests.
 func (p *Proxy) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closing = true
@@ -137,72 +138,73 @@ func (p *Proxy) Close(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("requests under way were ended: %w", errors.Join(err, p.server.Close()))
 	}
-	p.working.Wait()
-	if served := <-p.served; !errors.Is(served, http.ErrServerClosed) {
+	p.inFlight.Wait()
+	if served := <-p.serveErr; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
-	p.served <- http.ErrServerClosed // for a second call of Close
+	p.serveErr <- http.ErrServerClosed // for a second call of Close
 	p.transport.CloseIdleConnections()
 	return errors.Join(err, p.gate.door.Close(context.WithoutCancel(ctx)))
 }
 
-func (p *Proxy) routes() http.Handler {
+func (p *Proxy) newHandler() http.Handler {
 	m := http.NewServeMux()
 	var served []string
 	handle := func(pattern string, h http.Handler) {
 		m.Handle(pattern, h)
 		served = append(served, pattern)
 	}
-	for _, a := range apis {
-		handle("POST "+a.path, p.counted(p.complete(a)))
+	for _, a := range endpoints {
+		handle("POST "+a.path, p.trackRequest(p.handleCompletion(a)))
 	}
 	for _, path := range []string{"/v1/messages/count_tokens", "/tokenize", "/detokenize"} {
-		handle("POST "+path, p.counted(p.relayWork))
+		handle("POST "+path, p.trackRequest(p.relayWork))
 	}
 	for _, path := range []string{"/v1/models", "/version"} {
-		handle("GET "+path, p.counted(p.relayQuery))
+		handle("GET "+path, p.trackRequest(p.relayQuery))
 	}
 	for _, pattern := range []string{"GET /health", "GET /ping", "POST /ping"} {
-		handle(pattern, p.counted(p.health))
+		handle(pattern, p.trackRequest(p.handleHealth))
 	}
-	handle("GET /metrics", p.counted(p.serveMetrics().ServeHTTP))
+	handle("GET /metrics", p.trackRequest(p.serveMetrics().ServeHTTP))
 	list := "there are " + strings.Join(served[:len(served)-1], ", ") + " and " + served[len(served)-1]
 	m.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		markKnown(r)
 		closeUnread(w)
-		p.refuse(w, http.StatusNotFound, list)
+		p.refuseRequest(w, http.StatusNotFound, list)
 	})
-	return p.sameOrigin(m)
+	return p.refuseCrossOrigin(m)
 }
 
-// sameOrigin refuses requests that a web page of another origin makes a browser send. The engines would compute for
-// that page at the expense of the user who looks at it, and who may reach hosts that the page's author cannot.
-func (p *Proxy) sameOrigin(h http.Handler) http.Handler {
+// refuseCrossOrigin refuses requests that a web page of a different origin makes a browser send. The engines would
+// compute for that page at the expense of the page's reader, and the reader's browser may reach hosts that the author
+// of the page cannot reach.
+func (p *Proxy) refuseCrossOrigin(h http.Handler) http.Handler {
 	c := http.NewCrossOriginProtection()
 	c.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		closeUnread(w)
-		p.refuse(w, http.StatusForbidden, fmt.Sprintf("a page of origin %.80q has a browser ask, and only pages that come "+
+		p.refuseRequest(w, http.StatusForbidden, fmt.Sprintf("a page of origin %.80q has a browser ask, and only pages that come "+
 			"from this address may: send the request from a server, or serve the page and this proxy at one address",
 			r.Header.Get("Origin")))
 	}))
 	return c.Handler(h)
 }
 
-// counted makes Close wait for a handler.
-func (p *Proxy) counted(handle http.HandlerFunc) http.Handler {
+// trackRequest makes Close wait for a handler.
+func (p *Proxy) trackRequest(handle http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
 		closing := p.closing
 		if !closing {
-			p.working.Add(1)
+			p.inFlight.Add(1)
 		}
 		p.mu.Unlock()
 		if closing {
 			closeUnread(w)
-			p.refuse(w, http.StatusServiceUnavailable, "the proxy is stopping")
+			p.refuseRequest(w, http.StatusServiceUnavailable, "the proxy is stopping")
 			return
 		}
-		defer p.working.Done()
+		defer p.inFlight.Done()
 		markKnown(r)
 		handle(w, r)
 	})

@@ -13,33 +13,33 @@ import (
 	"time"
 )
 
-// The prefill engine is asked for one token and gets the decode engine's agents. The decode engine gets the client's
+// The prefill engine gets a request for one token with the decode engine's agents. The decode engine gets the client's
 // request with the prefill engine's kv_transfer_params.
 func TestPromptIsComputedByPrefill(t *testing.T) {
 	for _, path := range []string{"/v1/completions", "/v1/chat/completions"} {
-		prefill, decode := newEngine(t, says(sent)), newEngine(t, says("data: answer\n\n"))
-		p := start(t, pair(prefill, decode))
-		res := post(t, p, path, completion, idHeader, "client-7", "Authorization", "Bearer x", "X-Other", "y")
-		want(t, res, http.StatusOK, "data: answer")
+		prefill, decode := newEngine(t, answerText(sentAnswer)), newEngine(t, answerText("data: answer\n\n"))
+		p := startProxy(t, pairConfig(prefill, decode))
+		res := postTo(t, p, path, completion, idHeader, "client-7", "Authorization", "Bearer x", "X-Other", "y")
+		wantAnswer(t, res, http.StatusOK, "data: answer")
 		if got := res.Header.Get(idHeader); got != "client-7" {
 			t.Errorf("the answer is called %q", got)
 		}
-		first, second := prefill.all(), decode.all()
+		first, second := prefill.allReceived(), decode.allReceived()
 		if len(first) != 1 || len(second) != 1 {
 			t.Fatalf("prefill was asked %d times, decode %d times", len(first), len(second))
 		}
-		name := checkFirst(t, first[0], path)
+		name := checkPrefillRequest(t, first[0], path)
 		if !strings.HasPrefix(name, "client-7-") || len(name) < len("client-7-")+16 {
 			t.Errorf("the cache is called %q", name)
 		}
-		checkSecond(t, second[0], path)
+		checkDecodeRequest(t, second[0], path)
 		if got := p.Stats(); got != (Stats{Requests: 1, Sent: 1}) {
 			t.Errorf("counted %+v", got)
 		}
 	}
 }
 
-func checkFirst(t *testing.T, a asked, path string) (name string) {
+func checkPrefillRequest(t *testing.T, a received, path string) (name string) {
 	t.Helper()
 	params, _ := a.body["kv_transfer_params"].(map[string]any)
 	spec, _ := params["disagg_spec"].(map[string]any)
@@ -61,7 +61,7 @@ func checkFirst(t *testing.T, a asked, path string) (name string) {
 	return name
 }
 
-func checkSecond(t *testing.T, a asked, path string) {
+func checkDecodeRequest(t *testing.T, a received, path string) {
 	t.Helper()
 	want := map[string]any{"model": "m", "prompt": "Once", "max_tokens": 9.0, "min_tokens": 3.0, "stream": true,
 		"stream_options": map[string]any{"include_usage": true}, "logprobs": 2.0,
@@ -73,7 +73,7 @@ func checkSecond(t *testing.T, a asked, path string) {
 	checkHeaders(t, a)
 }
 
-func checkHeaders(t *testing.T, a asked) {
+func checkHeaders(t *testing.T, a received) {
 	t.Helper()
 	if a.header.Get(idHeader) != "client-7" || a.header.Get("Authorization") != "Bearer x" ||
 		a.header.Get("X-Other") != "" {
@@ -84,39 +84,39 @@ func checkHeaders(t *testing.T, a asked) {
 // A missing cache is no error: the decode engine computes the prompt.
 func TestPrefillThatFails(t *testing.T) {
 	for name, prefill := range map[string]http.HandlerFunc{
-		"an error":         fails(http.StatusInternalServerError),
-		"a refusal":        fails(http.StatusBadRequest),
-		"no JSON":          says("<html>"),
-		"no parameters":    says(`{"choices": []}`),
-		"null":             says(`{"kv_transfer_params": null}`),
-		"other parameters": says(`{"kv_transfer_params": ["x"]}`),
+		"an error":         answerStatus(http.StatusInternalServerError),
+		"a refusal":        answerStatus(http.StatusBadRequest),
+		"no JSON":          answerText("<html>"),
+		"no parameters":    answerText(`{"choices": []}`),
+		"null":             answerText(`{"kv_transfer_params": null}`),
+		"other parameters": answerText(`{"kv_transfer_params": ["x"]}`),
 		"a cut":            func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"silence":          func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		"too much": func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintf(w, `{"kv_transfer_params": {"x": %q}}`, strings.Repeat("x", answerBytes))
+			fmt.Fprintf(w, `{"kv_transfer_params": {"x": %q}}`, strings.Repeat("x", answerBytesMax))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			decode := newEngine(t, says("answer"))
-			p := start(t, pair(newEngine(t, prefill), decode), func(c *Config) {
+			decode := newEngine(t, answerText("answer"))
+			p := startProxy(t, pairConfig(newEngine(t, prefill), decode), func(c *Config) {
 				if name == "silence" {
 					c.PrefillTimeout = 20 * time.Millisecond
 				}
 			})
-			want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+			wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "answer")
 			checkComputed(t, p, decode)
 		})
 	}
 }
 
 func TestNoPrefill(t *testing.T) {
-	gone, decode := newEngine(t, says(sent)), newEngine(t, says("answer"))
+	gone, decode := newEngine(t, answerText(sentAnswer)), newEngine(t, answerText("answer"))
 	gone.Close()
-	p := start(t, pair(gone, decode))
-	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+	p := startProxy(t, pairConfig(gone, decode))
+	wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "answer")
 	checkComputed(t, p, decode)
-	without := start(t, Config{Decodes: []Decode{decode.at("10.0.0.2")}})
-	want(t, post(t, without, "/v1/completions", completion), http.StatusOK, "answer")
+	without := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("10.0.0.2")}})
+	wantAnswer(t, postTo(t, without, "/v1/completions", completion), http.StatusOK, "answer")
 }
 
 func checkComputed(t *testing.T, p *Proxy, decode *engine) {
@@ -124,26 +124,26 @@ func checkComputed(t *testing.T, p *Proxy, decode *engine) {
 	if got := p.Stats(); got != (Stats{Requests: 1, Computed: 1}) {
 		t.Errorf("counted %+v", got)
 	}
-	all := decode.all()
+	all := decode.allReceived()
 	if len(all) != 1 || all[0].body["kv_transfer_params"] != nil || all[0].body["max_tokens"] != 9.0 {
 		t.Errorf("decode was asked %v", all)
 	}
 }
 
-// A prefill engine that failed and is not healthy is left out for Config.Rest and then gets requests again.
+// A prefill engine that failed and is not healthy is left out for Config.RestTime and then gets requests again.
 func TestPrefillRests(t *testing.T) {
 	for _, rest := range []time.Duration{time.Hour, 0} {
-		prefill, decode := newEngine(t, fails(http.StatusServiceUnavailable)), newEngine(t, says("answer"))
-		p := start(t, pair(prefill, decode), func(c *Config) { c.Rest = rest })
+		prefill, decode := newEngine(t, answerStatus(http.StatusServiceUnavailable)), newEngine(t, answerText("answer"))
+		p := startProxy(t, pairConfig(prefill, decode), func(c *Config) { c.RestTime = rest })
 		for i := range 3 {
-			want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+			wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "answer")
 			if rest > 0 {
-				until(t, "it does not rest", func() bool { return p.prefills.rests(0) })
+				awaitCondition(t, "it does not rest", func() bool { return p.prefills.isResting(0) })
 			} else {
-				until(t, "it is not judged", func() bool { return p.failuresChecked.Load() == uint64(i+1) })
+				awaitCondition(t, "it is not judged", func() bool { return p.failuresChecked.Load() == uint64(i+1) })
 			}
 		}
-		if got := prefill.completions(); got != 1 && rest > 0 || got != 3 && rest == 0 {
+		if got := prefill.countCompletions(); got != 1 && rest > 0 || got != 3 && rest == 0 {
 			t.Errorf("with a rest of %v it was asked %d times", rest, got)
 		}
 	}
@@ -154,19 +154,19 @@ func TestEnginesTakeTurns(t *testing.T) {
 	var c Config
 	var prefills, decodes []*engine
 	for i := range 2 {
-		prefills, decodes = append(prefills, newEngine(t, says(sent))), append(decodes, newEngine(t, says("answer")))
+		prefills, decodes = append(prefills, newEngine(t, answerText(sentAnswer))), append(decodes, newEngine(t, answerText("answer")))
 		c.Prefills = append(c.Prefills, prefills[i].url)
-		c.Decodes = append(c.Decodes, decodes[i].at(fmt.Sprintf("10.0.0.%d", i)))
+		c.Decodes = append(c.Decodes, decodes[i].asDecode(fmt.Sprintf("10.0.0.%d", i)))
 	}
-	p := start(t, c)
+	p := startProxy(t, c)
 	for range 4 {
-		want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+		wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "answer")
 	}
 	for i, e := range prefills {
-		if len(e.all()) != 2 || len(decodes[i].all()) != 2 {
-			t.Errorf("prefill %d was asked %d times, decode %d", i, len(e.all()), len(decodes[i].all()))
+		if len(e.allReceived()) != 2 || len(decodes[i].allReceived()) != 2 {
+			t.Errorf("prefill %d was asked %d times, decode %d", i, len(e.allReceived()), len(decodes[i].allReceived()))
 		}
-		for _, a := range e.all() {
+		for _, a := range e.allReceived() {
 			spec := a.body["kv_transfer_params"].(map[string]any)["disagg_spec"].(map[string]any)
 			if spec["receiver_host"] != fmt.Sprintf("10.0.0.%d", i) {
 				t.Errorf("prefill %d sends to %v", i, spec)
@@ -185,8 +185,8 @@ func TestAnswerIsStreamed(t *testing.T) {
 		<-more
 		_, _ = io.WriteString(w, "data: two\n")
 	})
-	p := start(t, pair(newEngine(t, says(sent)), decode))
-	res := post(t, p, "/v1/completions", completion)
+	p := startProxy(t, pairConfig(newEngine(t, answerText(sentAnswer)), decode))
+	res := postTo(t, p, "/v1/completions", completion)
 	lines := bufio.NewScanner(res.Body)
 	for _, line := range []string{"data: one", "data: two"} {
 		if !lines.Scan() || lines.Text() != line {
@@ -208,8 +208,8 @@ func TestDecodeThatDies(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	p := start(t, pair(newEngine(t, says(sent)), decode))
-	if text, err := io.ReadAll(post(t, p, "/v1/completions", completion).Body); err == nil {
+	p := startProxy(t, pairConfig(newEngine(t, answerText(sentAnswer)), decode))
+	if text, err := io.ReadAll(postTo(t, p, "/v1/completions", completion).Body); err == nil {
 		t.Errorf("the answer is %q, and whole", text)
 	}
 	if got := p.Stats().Failed; got != 1 {
@@ -217,27 +217,28 @@ func TestDecodeThatDies(t *testing.T) {
 	}
 }
 
-// A decode engine that cannot be reached is skipped and another one computes. An engine that got the request is not.
+// A decode engine that cannot be reached is skipped, and the next engine computes. An engine that has received the
+// request is not skipped.
 func TestDecodeThatIsGone(t *testing.T) {
-	gone, other, prefill := newEngine(t, says("no")), newEngine(t, says("other")), newEngine(t, says(sent))
+	gone, other, prefill := newEngine(t, answerText("no")), newEngine(t, answerText("other")), newEngine(t, answerText(sentAnswer))
 	gone.Close()
-	c := Config{Prefills: []*url.URL{prefill.url}, Decodes: []Decode{gone.at("10.0.0.2"), other.at("10.0.0.3")}}
-	p := start(t, c)
-	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "other")
-	if got := other.all(); len(got) != 1 || got[0].body["kv_transfer_params"] != nil {
+	c := Config{Prefills: []*url.URL{prefill.url}, Decodes: []DecodeEngine{gone.asDecode("10.0.0.2"), other.asDecode("10.0.0.3")}}
+	p := startProxy(t, c)
+	wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "other")
+	if got := other.allReceived(); len(got) != 1 || got[0].body["kv_transfer_params"] != nil {
 		t.Errorf("the other one was asked %v", got)
 	}
-	alone := start(t, Config{Decodes: c.Decodes[:1]})
-	want(t, post(t, alone, "/v1/completions", completion), http.StatusBadGateway, "server_error")
+	alone := startProxy(t, Config{Decodes: c.Decodes[:1]})
+	wantAnswer(t, postTo(t, alone, "/v1/completions", completion), http.StatusBadGateway, "server_error")
 	if got := alone.Stats().Failed; got != 1 {
 		t.Errorf("%d failed", got)
 	}
 
 	cut := newEngine(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	after := newEngine(t, says("other"))
-	p = start(t, Config{Decodes: []Decode{cut.at("10.0.0.2"), after.at("10.0.0.3")}})
-	want(t, post(t, p, "/v1/completions", completion), http.StatusBadGateway, "no decode engine answers")
-	if got := after.all(); len(got) != 0 {
+	after := newEngine(t, answerText("other"))
+	p = startProxy(t, Config{Decodes: []DecodeEngine{cut.asDecode("10.0.0.2"), after.asDecode("10.0.0.3")}})
+	wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusBadGateway, "no decode engine answers")
+	if got := after.allReceived(); len(got) != 0 {
 		t.Errorf("another engine was asked what ended the first: %v", got)
 	}
 }
@@ -246,53 +247,53 @@ func TestDecodeThatIsGone(t *testing.T) {
 func TestDecodeThatFailsWithACache(t *testing.T) {
 	var decode *engine
 	decode = newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
-		if all := decode.all(); all[len(all)-1].body["kv_transfer_params"] != nil {
+		if all := decode.allReceived(); all[len(all)-1].body["kv_transfer_params"] != nil {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
 		_, _ = io.WriteString(w, "answer")
 	})
-	p := start(t, pair(newEngine(t, says(sent)), decode))
-	want(t, post(t, p, "/v1/completions", completion), http.StatusOK, "answer")
-	always := newEngine(t, fails(http.StatusInternalServerError))
-	p = start(t, pair(newEngine(t, says(sent)), always))
-	want(t, post(t, p, "/v1/completions", completion), http.StatusInternalServerError, "")
-	if got := always.completions(); got != 2 {
+	p := startProxy(t, pairConfig(newEngine(t, answerText(sentAnswer)), decode))
+	wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusOK, "answer")
+	always := newEngine(t, answerStatus(http.StatusInternalServerError))
+	p = startProxy(t, pairConfig(newEngine(t, answerText(sentAnswer)), always))
+	wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusInternalServerError, "")
+	if got := always.countCompletions(); got != 2 {
 		t.Errorf("it was asked %d times, want twice", got)
 	}
 }
 
 func TestHealthAndModels(t *testing.T) {
-	prefill, decode := newEngine(t, says("")), newEngine(t, says(`{"data": ["m"]}`))
+	prefill, decode := newEngine(t, answerText("")), newEngine(t, answerText(`{"data": ["m"]}`))
 	get := func(p *Proxy, path string) *http.Response {
-		res, err := to(t).Get("http://" + p.Addr().String() + path)
+		res, err := newClient(t).Get("http://" + p.Addr().String() + path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = res.Body.Close() })
 		return res
 	}
-	p := start(t, pair(prefill, decode))
+	p := startProxy(t, pairConfig(prefill, decode))
 	const all = `{"prefills":{"up":1,"of":1},"decodes":{"up":1,"of":1}}`
-	want(t, get(p, "/health"), http.StatusOK, all)
-	for i, since := range []time.Duration{-time.Hour, healthFor} { // It was asked in time, and too long ago.
+	wantAnswer(t, get(p, "/health"), http.StatusOK, all)
+	for i, since := range []time.Duration{-time.Hour, healthTTL} { // The last result is recent, then too old.
 		p.lastHealth.mu.Lock()
-		p.lastHealth.at = time.Now().Add(-since)
+		p.lastHealth.checkedAt = time.Now().Add(-since)
 		p.lastHealth.mu.Unlock()
-		want(t, get(p, "/health"), http.StatusOK, all)
-		if n := len(decode.all()); n != 1+i {
+		wantAnswer(t, get(p, "/health"), http.StatusOK, all)
+		if n := len(decode.allReceived()); n != 1+i {
 			t.Errorf("the engine was asked %d times, want %d", n, 1+i)
 		}
 	}
-	want(t, get(p, "/v1/models"), http.StatusOK, `"m"`)
-	want(t, get(p, "/elsewhere"), http.StatusNotFound, "GET /health")
+	wantAnswer(t, get(p, "/v1/models"), http.StatusOK, `"m"`)
+	wantAnswer(t, get(p, "/elsewhere"), http.StatusNotFound, "GET /health")
 	prefill.Close()
-	want(t, get(start(t, pair(prefill, decode)), "/health"), http.StatusOK, `"prefills":{"up":0`)
-	ill := newEngine(t, fails(http.StatusServiceUnavailable))
-	want(t, get(start(t, pair(prefill, ill)), "/health"), http.StatusServiceUnavailable, `"decodes":{"up":0`)
+	wantAnswer(t, get(startProxy(t, pairConfig(prefill, decode)), "/health"), http.StatusOK, `"prefills":{"up":0`)
+	ill := newEngine(t, answerStatus(http.StatusServiceUnavailable))
+	wantAnswer(t, get(startProxy(t, pairConfig(prefill, ill)), "/health"), http.StatusServiceUnavailable, `"decodes":{"up":0`)
 }
 
-// Close lets requests in flight end, accepts no new ones, and aborts the rest when its context ends.
+// Close lets requests in flight end, accepts no new requests, and aborts the rest when the context ends.
 func TestClose(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		came, end := make(chan struct{}), make(chan struct{})
@@ -304,8 +305,8 @@ func TestClose(t *testing.T) {
 			case <-r.Context().Done():
 			}
 		})
-		p := start(t, Config{Decodes: []Decode{decode.at("10.0.0.2")}})
-		client, said := to(t), make(chan string, 1)
+		p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("10.0.0.2")}})
+		client, said := newClient(t), make(chan string, 1)
 		go func() {
 			res, err := client.Post("http://"+p.Addr().String()+"/v1/completions", jsonType, strings.NewReader(completion))
 			if err != nil {
@@ -317,7 +318,7 @@ func TestClose(t *testing.T) {
 			said <- string(text)
 		}()
 		<-came
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		closed := make(chan error, 1)
 		if !ends {
 			cancel()

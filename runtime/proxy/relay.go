@@ -10,12 +10,13 @@ import (
 )
 
 const (
-	askTimeout = 5 * time.Second // of one engine; then the next one is asked
-	askBytes   = 1 << 20
+	queryTimeout  = 5 * time.Second // of an engine; then the next engine is asked
+	queryBytesMax = 1 << 20
 )
 
-// relayQuery asks the decode engines, one after the other, for information that is the same at all of them, such as GET
-// /v1/models. It occupies a slot of the requests in flight, otherwise such clients could occupy all connections.
+// relayQuery asks the decode engines in sequence for information that is the same at every engine, such as GET
+// /v1/models. The request occupies a slot of the requests in flight, because otherwise clients could occupy all
+// connections with these requests.
 func (p *Proxy) relayQuery(w http.ResponseWriter, r *http.Request) {
 	exit, ok := p.reserveSlot(w, r)
 	if !ok {
@@ -35,37 +36,37 @@ func (p *Proxy) relayWork(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	req, err := parse(body, nil)
+	req, err := parseRequest(body, nil)
 	if err != nil {
-		p.refuse(w, http.StatusBadRequest, err.Error())
+		p.refuseRequest(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), p.config.Timeout)
 	defer cancel()
 	c := newCall(w, r)
 	p.firstAnswer(ctx, w, c, func(at int) (*http.Response, error) {
-		return p.ask(ctx, http.MethodPost, p.decodes.urls[at], c, req.forDecode(nil))
-	}, isDial)
+		return p.sendToEngine(ctx, http.MethodPost, p.decodes.urls[at], c, req.decodeBody(nil))
+	}, isDialError)
 }
 
-// firstAnswer passes on the answer of the first decode engine that gives one. After an error for which retry returns
-// true it asks the next engine.
+// firstAnswer passes on the answer of the first decode engine that answers. After an error for which retry returns
+// true, the next engine is tried.
 func (p *Proxy) firstAnswer(ctx context.Context, w http.ResponseWriter, c call,
-	ask func(at int) (*http.Response, error), retry func(error) bool,
+	send func(at int) (*http.Response, error), retry func(error) bool,
 ) {
 	tried := map[int]bool{}
 	var err error
-	for at := p.decodes.peek(time.Now(), nil); at >= 0; at = p.decodes.peek(time.Now(), tried) {
+	for at := p.decodes.peekEngine(time.Now(), nil); at >= 0; at = p.decodes.peekEngine(time.Now(), tried) {
 		var res *http.Response
-		if res, err = ask(at); err == nil {
-			if had, err := p.pass(w, c, res, at); err != nil && had == nothing {
-				p.fail(ctx, w, err)
+		if res, err = send(at); err == nil {
+			if received, err := p.passAnswer(w, c, res, at); err != nil && received == receivedNothing {
+				p.failRequest(ctx, w, err)
 			} else if err != nil {
-				p.breakOff(ctx, w, res, had, err)
+				p.breakOff(ctx, w, res, received, err)
 			}
 			return
 		}
-		if canceled(ctx) {
+		if isCanceled(ctx) {
 			panic(http.ErrAbortHandler)
 		}
 		if !retry(err) {
@@ -73,21 +74,21 @@ func (p *Proxy) firstAnswer(ctx context.Context, w http.ResponseWriter, c call,
 		}
 		tried[at] = true
 	}
-	p.fail(ctx, w, err)
+	p.failRequest(ctx, w, err)
 }
 
-// wholeAnswer asks one decode engine and reads all of its answer.
+// wholeAnswer sends a request to a decode engine and reads the complete answer.
 func (p *Proxy) wholeAnswer(ctx context.Context, c call, at int) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	res, err := p.ask(ctx, http.MethodGet, p.decodes.urls[at], c, nil)
+	res, err := p.sendToEngine(ctx, http.MethodGet, p.decodes.urls[at], c, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(res.Body, askBytes+1))
-	if err == nil && len(answer) > askBytes {
-		err = fmt.Errorf("its answer has more than %d bytes", askBytes)
+	answer, err := io.ReadAll(io.LimitReader(res.Body, queryBytesMax+1))
+	if err == nil && len(answer) > queryBytesMax {
+		err = fmt.Errorf("its answer has more than %d bytes", queryBytesMax)
 	}
 	res.Body = io.NopCloser(bytes.NewReader(answer))
 	return res, err

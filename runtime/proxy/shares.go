@@ -7,25 +7,26 @@ import (
 )
 
 // shares divides an amount, such as bytes or requests in flight, among clients. A client is an IPv4 address, or the /64
-// of an IPv6 address. It may hold as much as it leaves free for others, so a client that is alone gets half of the
-// amount, two get a third each, and a client that comes later finds room. Example: while one address has 512 of 1,024
-// requests in flight, its next request is refused, and those of all other addresses are served.
+// of an IPv6 address. A client may hold as much as remains free for further clients, so a single client gets half of
+// the amount, two clients get a third each, and a client that comes later finds room. Example: an address has 512 of
+// 1,024 requests in flight. The next request of this address is refused, and requests of different addresses are
+// served.
 //
 // Invariant: used is the sum of held, and used <= size.
 type shares struct {
-	size  int64
-	floor int64 // the amount that a client may hold however little is free, so that no single request is too large
+	size       int64
+	guaranteed int64 // the amount that a client may hold however little is free, so that no single request is too large
 
-	mu   sync.Mutex
-	used int64
-	held map[netip.Prefix]int64
+	mu       sync.Mutex
+	used     int64
+	byClient map[netip.Prefix]int64
 }
 
-func newShares(size, floor int64) *shares {
-	return &shares{size: size, floor: floor, held: map[netip.Prefix]int64{}}
+func newShares(size, guaranteed int64) *shares {
+	return &shares{size: size, guaranteed: guaranteed, byClient: map[netip.Prefix]int64{}}
 }
 
-// A shareError says why a client gets no more of an amount.
+// A shareError is returned to a client that gets no more of an amount.
 type shareError struct {
 	client          netip.Prefix
 	own, used, size int64
@@ -41,26 +42,26 @@ func (e *shareError) Error() string {
 		"free", e.client, e.own, e.size, e.used)
 }
 
-// take gives a client n more, or returns a *shareError.
-func (s *shares) take(client netip.Prefix, n int64) error {
+// takeShare gives a client n more, or returns a *shareError.
+func (s *shares) takeShare(client netip.Prefix, n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	own, free := s.held[client], s.size-s.used
-	if n > free || own+n > max(s.floor, free-n) {
+	own, free := s.byClient[client], s.size-s.used
+	if n > free || own+n > max(s.guaranteed, free-n) {
 		return &shareError{client: client, own: own, used: s.used, size: s.size, full: n > free}
 	}
 	s.used += n
-	s.held[client] = own + n
+	s.byClient[client] = own + n
 	return nil
 }
 
-// give takes n back from a client.
-func (s *shares) give(client netip.Prefix, n int64) {
+// returnShare takes n back from a client.
+func (s *shares) returnShare(client netip.Prefix, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used -= n
-	if s.held[client] -= n; s.held[client] == 0 {
-		delete(s.held, client)
+	if s.byClient[client] -= n; s.byClient[client] == 0 {
+		delete(s.byClient, client)
 	}
 }
 

@@ -18,13 +18,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/proctest"
 )
 
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestShares(t *testing.T) {
 	address := func(i int) netip.Prefix { return netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/32", i)) }
 	s := newShares(100, 1)
 	take := func(i int) (n int64) {
-		for s.take(address(i), 1) == nil {
+		for s.takeShare(address(i), 1) == nil {
 			n++
 		}
 		return n
@@ -32,29 +32,29 @@ func TestShares(t *testing.T) {
 	if first, second, third := take(1), take(2), take(3); first != 50 || second != 25 || third != 12 {
 		t.Errorf("they get %d, %d and %d of 100", first, second, third)
 	}
-	s.give(address(1), 50)
-	s.give(address(3), 12)
+	s.returnShare(address(1), 50)
+	s.returnShare(address(3), 12)
 	if got := take(2); got != 25 {
 		t.Errorf("it has 25 of 100, and gets %d more when it is alone", got)
 	}
-	s.give(address(2), 50)
-	if s.used != 0 || len(s.held) != 0 {
-		t.Errorf("all was given back, and %d are in use by %d", s.used, len(s.held))
+	s.returnShare(address(2), 50)
+	if s.used != 0 || len(s.byClient) != 0 {
+		t.Errorf("all was given back, and %d are in use by %d", s.used, len(s.byClient))
 	}
 	small := newShares(10, 8)
-	if small.take(address(1), 8) != nil || small.take(address(1), 1) == nil || small.take(address(2), 2) != nil ||
-		small.take(address(3), 1) == nil {
+	if small.takeShare(address(1), 8) != nil || small.takeShare(address(1), 1) == nil || small.takeShare(address(2), 2) != nil ||
+		small.takeShare(address(3), 1) == nil {
 		t.Error("the floor does not hold")
 	}
 }
 
-// from asks the proxy from an address of its own.
-func from(t *testing.T, address string) *http.Client {
+// newClientFrom returns a client of the proxy with the given address.
+func newClientFrom(t *testing.T, address string) *http.Client {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 	tr := &http.Transport{DialContext: dialer.DialContext}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: patience}
+	return &http.Client{Transport: tr, Timeout: testTimeout}
 }
 
 func postFrom(t *testing.T, client *http.Client, p *Proxy, body string) *http.Response {
@@ -67,15 +67,15 @@ func postFrom(t *testing.T, client *http.Client, p *Proxy, body string) *http.Re
 	return res
 }
 
-// The bodies of one client leave room for those of others.
+// The bodies of a client leave room for the bodies of further clients.
 func TestBodiesOfOneClient(t *testing.T) {
-	decode := newEngine(t, says("answer"))
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.BodyBytes, c.TotalBytes = 1000, 4000 })
+	decode := newEngine(t, answerText("answer"))
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) { c.MaxBodyBytes, c.MaxTotalBytes = 1000, 4000 })
 	refused := 0
 	for i := range 32 {
-		conn := speaks(t, p, head+"Content-Length: 900\r\n\r\n{\"prompt\": \""+strings.Repeat("x", 500))
+		conn := sendText(t, p, requestHead+"Content-Length: 900\r\n\r\n{\"prompt\": \""+strings.Repeat("x", 500))
 		held := func() bool { return p.bodies.inUse() >= int64(512*(i+1-refused)) }
-		until(t, "the body is neither taken nor refused", func() bool {
+		awaitCondition(t, "the body is neither taken nor refused", func() bool {
 			return held() || p.Stats().Refused > uint64(refused)
 		})
 		if !held() {
@@ -84,16 +84,16 @@ func TestBodiesOfOneClient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want(t, res, http.StatusServiceUnavailable, "clients of address 127.0.0.1/32 have")
+			wantAnswer(t, res, http.StatusServiceUnavailable, "clients of address 127.0.0.1/32 have")
 		}
 	}
 	if got := p.bodies.inUse(); got > 2000 || refused == 0 {
 		t.Errorf("one client has %d of 4000 bytes, and %d of its bodies were refused", got, refused)
 	}
-	want(t, postFrom(t, from(t, "127.0.0.2"), p, completion), http.StatusOK, "answer")
+	wantAnswer(t, postFrom(t, newClientFrom(t, "127.0.0.2"), p, completion), http.StatusOK, "answer")
 }
 
-// The requests of one client, which may read their answers as slowly as it likes, leave room for those of others.
+// The requests of a client that reads the answers as slowly as possible leave room for requests of further clients.
 func TestRequestsOfOneClient(t *testing.T) {
 	came := make(chan struct{}, 16)
 	decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
@@ -104,12 +104,12 @@ func TestRequestsOfOneClient(t *testing.T) {
 		came <- struct{}{}
 		<-r.Context().Done()
 	})
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.Requests = 8 })
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) { c.MaxRequests = 8 })
 	for range 4 {
-		speaks(t, p, short)
+		sendText(t, p, shortRequest)
 		<-came
 	}
-	want(t, post(t, p, "/v1/completions", completion), http.StatusServiceUnavailable,
+	wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusServiceUnavailable,
 		"clients of address 127.0.0.1/32 have 4 of 8")
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.Addr().String()+"/v1/completions",
 		strings.NewReader(completion))
@@ -118,15 +118,15 @@ func TestRequestsOfOneClient(t *testing.T) {
 	}
 	r.Header.Set("Content-Type", jsonType)
 	r.Header.Set(idHeader, "fast")
-	res, err := from(t, "127.0.0.2").Do(r)
+	res, err := newClientFrom(t, "127.0.0.2").Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	want(t, res, http.StatusOK, "answer")
+	wantAnswer(t, res, http.StatusOK, "answer")
 }
 
-// A client that takes each piece of its answer in time, but all of it too slowly, is cut off.
+// A client that reads each piece of the answer in time, but all of the answer too slowly, is cut off.
 func TestSlowReader(t *testing.T) {
 	gone := make(chan struct{})
 	decode := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
@@ -138,10 +138,10 @@ func TestSlowReader(t *testing.T) {
 			}
 		}
 	})
-	p := start(t, Config{Decodes: []Decode{decode.at("h")}}, func(c *Config) { c.WriteTimeout = time.Second })
-	p.takingBytes = 1 << 40 // So that what this client takes earns it nothing.
-	conn := speaks(t, p, short)
-	// It is read whenever there has been a pause, for as long as it goes on.
+	p := startProxy(t, Config{Decodes: []DecodeEngine{decode.asDecode("h")}}, func(c *Config) { c.WriteTimeout = time.Second })
+	p.minClientRate = 1 << 40 // So that bytes that this client reads earn no time.
+	conn := sendText(t, p, shortRequest)
+	// The client reads a piece after each pause, for as long as the answer goes on.
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -154,54 +154,54 @@ func TestSlowReader(t *testing.T) {
 	}()
 	select {
 	case <-gone:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("it keeps the room of a request")
 	}
 	_ = conn.Close()
 	<-ended
-	until(t, "it is not counted", func() bool { return p.Stats().Left == 1 })
+	awaitCondition(t, "it is not counted", func() bool { return p.Stats().Left == 1 })
 }
 
-// What becomes a proxy of its own, with few files.
+// The test's binary becomes a separate proxy process with few files.
 const (
 	fewFilesEnv = "KVFERRY_TEST_PROXY_DECODE"
 	fewFiles    = 128
 )
 
-// A told is what such a proxy says of itself.
-type told struct {
+// A startReport is the report of that proxy process.
+type startReport struct {
 	Address string
 	Error   string
 }
 
 func serveWithFewFiles(decode string) {
-	said := func(x told) { _ = json.NewEncoder(os.Stdout).Encode(x) }
+	said := func(x startReport) { _ = json.NewEncoder(os.Stdout).Encode(x) }
 	err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: fewFiles, Max: fewFiles})
 	c := Defaults()
 	c.Address = "127.0.0.1:0"
-	var d Decode
+	var d DecodeEngine
 	if err == nil {
 		d, err = ParseDecode(decode)
 	}
-	c.Decodes = []Decode{d}
+	c.Decodes = []DecodeEngine{d}
 	var p *Proxy
 	if err == nil {
 		p, err = Listen(c)
 	}
 	if err != nil {
-		said(told{Error: err.Error()})
+		said(startReport{Error: err.Error()})
 		return
 	}
-	said(told{Address: p.Addr().String()})
+	said(startReport{Address: p.Addr().String()})
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// Connections that say nothing cannot have all files that the process may open: those that wait longest give way, and
-// no connection waits for a file.
+// Silent connections cannot take all files that the process may open: the connections that have waited longest are
+// closed first, and no connection waits for a file.
 func TestIdleConnectionsLeaveFiles(t *testing.T) {
-	decode := newEngine(t, says("answer"))
+	decode := newEngine(t, answerText("answer"))
 	child := proctest.Start(t, proctest.SelfCommand(fewFilesEnv+"="+decode.URL+"=h:1:2"))
-	var x told
+	var x startReport
 	child.ReceiveJSON(&x)
 	if x.Error != "" {
 		t.Fatal(x.Error)
@@ -214,17 +214,17 @@ func TestIdleConnectionsLeaveFiles(t *testing.T) {
 		defer conn.Close()
 	}
 	for range 4 {
-		res, err := from(t, "127.0.0.2").Post("http://"+x.Address+"/v1/completions", jsonType, strings.NewReader(completion))
+		res, err := newClientFrom(t, "127.0.0.2").Post("http://"+x.Address+"/v1/completions", jsonType, strings.NewReader(completion))
 		if err != nil {
 			t.Fatal(err)
 		}
-		want(t, res, http.StatusOK, "answer")
+		wantAnswer(t, res, http.StatusOK, "answer")
 		_ = res.Body.Close()
 	}
-	res, err := to(t).Get("http://" + x.Address + "/metrics")
+	res, err := newClient(t).Get("http://" + x.Address + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	want(t, res, http.StatusOK, "kvferry_proxy_connections_refused_total 0\n")
+	wantAnswer(t, res, http.StatusOK, "kvferry_proxy_connections_refused_total 0\n")
 }

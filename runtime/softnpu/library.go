@@ -13,17 +13,18 @@ import (
 // ErrNoTools says that gcc or make is not installed; tests are skipped then.
 var ErrNoTools = errors.New("the software NPU cannot be built: install gcc and make")
 
-// Variant says which library to build. The zero value is the ordinary one.
+// Variant says which library to build. The zero value is the ordinary library.
 type Variant struct {
 	Sanitize string   // value of gcc's -fsanitize, "" for none
 	Hide     []string // symbols to leave out, as an older CANN does
 }
 
-// Library builds the library if it is not up to date, and returns its path. Processes and packages that build at the
-// same time wait for each other. The current directory must be inside this module, whose .cache keeps the result.
-func (v Variant) Library() (string, error) { return v.build("library", "libcannemu.so") }
+// BuildLibrary builds the library if the last build is out of date, and returns the path. Processes and packages that
+// build at the same time wait for each other. The current directory must be inside this module; the result is in .cache
+// of the module.
+func (v Variant) BuildLibrary() (string, error) { return v.buildTarget("library", "libcannemu.so") }
 
-func (v Variant) build(target, file string) (string, error) {
+func (v Variant) buildTarget(target, file string) (string, error) {
 	for _, tool := range []string{"gcc", "make"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return "", fmt.Errorf("%w: %w", ErrNoTools, err)
@@ -37,17 +38,17 @@ func (v Variant) build(target, file string) (string, error) {
 	if err := readSources(source); err != nil {
 		return "", err
 	}
-	out := filepath.Join(root, ".cache", "softnpu", v.name())
+	out := filepath.Join(root, ".cache", "softnpu", v.dirName())
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return "", err
 	}
-	unlock, err := lock(filepath.Join(out, "lock"))
+	unlock, err := lockFile(filepath.Join(out, "lock"))
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
 	build := exec.Command("make", "-j2", "-f", filepath.Join(source, "softnpu.mk"), target, "OUT="+out,
-		"FLAGS="+v.flags(), "HIDE="+strings.Join(v.Hide, " "))
+		"FLAGS="+v.compilerFlags(), "HIDE="+strings.Join(v.Hide, " "))
 	// this make must not take part in the job server of a make that runs the tests
 	build.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
 	if text, err := build.CombinedOutput(); err != nil {
@@ -56,7 +57,7 @@ func (v Variant) build(target, file string) (string, error) {
 	return filepath.Join(out, file), nil
 }
 
-func (v Variant) name() string {
+func (v Variant) dirName() string {
 	parts := []string{"plain"}
 	if v.Sanitize != "" {
 		parts[0] = strings.ReplaceAll(v.Sanitize, ",", "-")
@@ -64,7 +65,7 @@ func (v Variant) name() string {
 	return strings.Join(append(parts, v.Hide...), "-")
 }
 
-func (v Variant) flags() string {
+func (v Variant) compilerFlags() string {
 	if v.Sanitize == "" {
 		return ""
 	}
@@ -86,8 +87,8 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// readSources reads every file that the library is made of. The go command records which files a test reads, so after a
-// change in C it does not reuse an old result.
+// readSources reads every file that the library is made of. The go command records which files a test reads, and so
+// does not reuse an old result after a change in C.
 func readSources(dir string) error {
 	for _, pattern := range []string{"src/*", "check/*", "softnpu.mk"} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
@@ -103,7 +104,7 @@ func readSources(dir string) error {
 	return nil
 }
 
-func lock(path string) (unlock func(), err error) {
+func lockFile(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err

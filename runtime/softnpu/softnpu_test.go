@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Longer than any scenario takes under load; reaching it is always a failure.
-const patience = 2 * time.Minute
+// Longer than any scenario takes under load; a timeout is always a failure.
+const testTimeout = 2 * time.Minute
 
 var variants = []struct {
 	name    string
@@ -27,7 +27,7 @@ var variants = []struct {
 	{"thread", Variant{Sanitize: "thread"}, []string{"TSAN_OPTIONS=atexit_sleep_ms=0:halt_on_error=1"}},
 }
 
-// TestAscendCL runs every scenario of check/acl_*.c in a process of its own.
+// TestAscendCL runs every scenario of check/acl_*.c in a separate process.
 func TestAscendCL(t *testing.T) { runChecks(t, "aclcheck") }
 
 // TestHCCL runs every scenario of check/hccl_*.c, most of which are two processes each.
@@ -39,7 +39,7 @@ func runChecks(t *testing.T, program string) {
 			if testing.Short() && v.name != "plain" {
 				t.Skip("the sanitizers take their time")
 			}
-			path := built(t, v.variant, program)
+			path := buildProgram(t, v.variant, program)
 			names, err := exec.Command(path).Output()
 			if err != nil {
 				t.Fatal(err)
@@ -47,7 +47,7 @@ func runChecks(t *testing.T, program string) {
 			for name := range strings.FieldsSeq(string(names)) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 					defer cancel()
 					cmd := exec.CommandContext(ctx, path, name)
 					cmd.Env = append(os.Environ(), append(v.env, "CANNEMU_DIR="+t.TempDir())...)
@@ -60,12 +60,12 @@ func runChecks(t *testing.T, program string) {
 	}
 }
 
-func built(t *testing.T, v Variant, program string) string {
+func buildProgram(t *testing.T, v Variant, program string) string {
 	t.Helper()
-	if v.Sanitize != "" && !compilerHas(t, v.flags()) {
+	if v.Sanitize != "" && !compilerHas(t, v.compilerFlags()) {
 		t.Skipf("gcc here has no -fsanitize=%s", v.Sanitize)
 	}
-	path, err := v.build("checks", program)
+	path, err := v.buildTarget("checks", program)
 	if errors.Is(err, ErrNoTools) {
 		t.Skip(err)
 	}
@@ -86,7 +86,7 @@ func compilerHas(t *testing.T, flags string) bool {
 	return exec.Command("gcc", args...).Run() == nil
 }
 
-func exported(t *testing.T, library string) []string {
+func exportedSymbols(t *testing.T, library string) []string {
 	t.Helper()
 	if _, err := exec.LookPath("nm"); err != nil {
 		t.Skip("nm is not installed (package binutils)")
@@ -105,16 +105,16 @@ func exported(t *testing.T, library string) []string {
 
 // TestExports compares what the library exports with the specification's lists, which the test has a copy of.
 func TestExports(t *testing.T) {
-	library, err := Variant{}.Library()
+	library, err := Variant{}.BuildLibrary()
 	if errors.Is(err, ErrNoTools) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Fields(specified + " cannemu_control cannemu_abi")
+	want := strings.Fields(specifiedSymbols + " cannemu_control cannemu_abi")
 	slices.Sort(want)
-	if got := exported(t, library); !slices.Equal(got, want) {
+	if got := exportedSymbols(t, library); !slices.Equal(got, want) {
 		t.Errorf("exports\n%v\nnot\n%v", got, want)
 	}
 }
@@ -122,14 +122,14 @@ func TestExports(t *testing.T) {
 // TestHide builds the library of an older CANN.
 func TestHide(t *testing.T) {
 	hide := []string{"aclrtStreamAbort", "aclrtMemcpyBatch"}
-	library, err := Variant{Hide: hide}.Library()
+	library, err := Variant{Hide: hide}.BuildLibrary()
 	if errors.Is(err, ErrNoTools) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := exported(t, library)
+	got := exportedSymbols(t, library)
 	for _, name := range hide {
 		if slices.Contains(got, name) {
 			t.Errorf("%s is exported", name)

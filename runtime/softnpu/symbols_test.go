@@ -1,7 +1,7 @@
 package softnpu
 
 // The symbols of the specification, group by group.
-const specified = `
+const specifiedSymbols = `
 aclInit aclFinalize aclFinalizeReference aclGetRecentErrMsg aclrtPeekAtLastError aclrtGetLastError aclrtGetVersion
 aclsysGetVersionStr aclrtGetSocName
 aclrtGetDeviceCount aclrtSetDevice aclrtResetDevice aclrtResetDeviceForce aclrtGetDevice aclrtGetRunMode

@@ -33,23 +33,23 @@ function add(layer, item) {
 }
 trace.messages.forEach(m => add('message', {from: m.sent, to: m.arrived === never ? m.sent : m.arrived, nodes: [m.from, m.to], refs: m.refs, data: m,
   title: m.kind, lines: () => [`${nodeName(m.from)} → ${m.channel === 'proxy' ? 'proxy' : nodeName(m.to)} on the ${m.channel} channel`, `sent ${seconds(m.sent)}`,
-    m.arrived !== never ? `arrived ${span(m.arrived - m.sent)} later` : m.lost ? 'lost' : 'still under way at the end'], text: m.text}));
+    m.arrived !== never ? `arrived ${span(m.arrived - m.sent)} later` : m.lost ? 'lost' : 'still in flight at the end of the run'], text: m.text}));
 trace.transfers.forEach(t => add('transfer', {from: t.started, to: until(t.settled), nodes: [t.from, t.to], lane: t.from, refs: t.refs, data: t,
-  title: `transfer ${t.id}: ${t.code || 'under way'}`, label: `T${t.id}→${nodeName(t.to)}`, lines: () => [`${nodeName(t.from)} → ${nodeName(t.to)}, ${trace.refs[t.grant]}`,
-    `started ${seconds(t.started)}`, t.asked !== never ? `asked for at the target ${span(t.asked - t.started)} later` : '',
-    `${t.stores.length} half pages stored`, t.ended !== never ? `${t.code} after ${span(t.ended - t.started)}` : 'its initiator was not told how it ended',
-    t.settled === never ? 'never settled' : t.settled > t.ended ? `settled ${span(t.settled - t.ended)} after that` : '', `not to be submitted after ${seconds(t.not_after)}`]}));
+  title: `transfer ${t.id}: ${t.code || 'in progress'}`, label: `T${t.id}→${nodeName(t.to)}`, lines: () => [`${nodeName(t.from)} → ${nodeName(t.to)}, ${trace.refs[t.grant]}`,
+    `started ${seconds(t.started)}`, t.asked !== never ? `requested from the target ${span(t.asked - t.started)} later` : '',
+    `${t.stores.length} half pages stored`, t.ended !== never ? `${t.code} after ${span(t.ended - t.started)}` : 'the initiator received no outcome',
+    t.settled === never ? 'never settled' : t.settled > t.ended ? `settled ${span(t.settled - t.ended)} after the outcome` : '', `must not be submitted after ${seconds(t.not_after)}`]}));
 trace.grants.forEach(g => add('grant', {from: g.from, to: until(g.gone), nodes: [g.node, g.peer], lane: g.node, refs: g.refs, data: g,
-  title: trace.refs[g.ref], label: `${trace.refs[g.ref].replace(/^n\d+ grant /, 'G')}→${nodeName(g.peer)}`, lines: () => [`lets ${nodeName(g.peer)} write page${g.pages.length > 1 ? 's' : ''} ${g.pages.join(', ')}`,
-    `from ${seconds(g.from)}`, `lease until ${seconds(g.lease)}`, g.revoked !== never ? `asked back ${seconds(g.revoked)}` : '', g.gone !== never ? `gone ${seconds(g.gone)}` : 'in force to the end']}));
+  title: trace.refs[g.ref], label: `${trace.refs[g.ref].replace(/^n\d+ grant /, 'G')}→${nodeName(g.peer)}`, lines: () => [`allows ${nodeName(g.peer)} to write page${g.pages.length > 1 ? 's' : ''} ${g.pages.join(', ')}`,
+    `from ${seconds(g.from)}`, `lease until ${seconds(g.lease)}`, g.revoked !== never ? `revoked ${seconds(g.revoked)}` : '', g.gone !== never ? `ended ${seconds(g.gone)}` : 'valid to the end of the run']}));
 trace.commands.forEach(c => add('command', {from: c.given, to: until(c.returned !== never ? c.returned : c.delivered), nodes: [c.node], lane: c.node, refs: c.refs, data: c,
-  title: `${c.want}, ticket ${c.ticket}`, label: c.want, lines: () => [`given ${seconds(c.given)}`, c.delivered === never ? 'no outcome' : `${c.code} after ${span(c.delivered - c.given)}`,
-    c.returned === never ? '' : `its memory returned ${span(c.returned - c.delivered)} after that`]}));
+  title: `${c.want}, ticket ${c.ticket}`, label: c.want, lines: () => [`issued ${seconds(c.given)}`, c.delivered === never ? 'no outcome' : `${c.code} after ${span(c.delivered - c.given)}`,
+    c.returned === never ? '' : `memory returned ${span(c.returned - c.delivered)} after the outcome`]}));
 const rows = trace.pages.map(p => ({page: p, spans: p.spans.map(s => add('page', {from: s.from, to: until(s.to), nodes: [p.node], lane: p.node, refs: [p.ref, ...(s.refs || [])], state: s.state, data: s,
   title: `${trace.refs[p.ref]}: ${s.state}`, label: (s.refs || []).map(i => trace.refs[i].replace(/^n\d+ /, '')).join(', ') || s.state,
   lines: () => [states.find(x => x.Name === s.state).Meaning, `from ${seconds(s.from)} for ${span(until(s.to) - s.from)}`]}))}));
 trace.events.forEach((e, i) => add(e.group === 'fault' || e.group === 'phase' ? 'fault' : 'event', {from: e.at, to: e.at, nodes: [e.node], refs: e.refs, data: e, number: i,
-  title: e.words || e.text, lines: () => [`${nodeName(e.node)}, ${seconds(e.at)}`, e.words ? e.text : '', e.cause ? 'in answer to: ' + byNumber[i - e.cause].title : '']}));
+  title: e.words || e.text, lines: () => [`${nodeName(e.node)}, ${seconds(e.at)}`, e.words ? e.text : '', e.cause ? 'caused by: ' + byNumber[i - e.cause].title : '']}));
 const byNumber = [];
 for (const item of [...layers.fault, ...layers.event]) byNumber[item.number] = item;
 const find = id => { const [layer, i] = (id || '').split(':'); return layers[layer] && layers[layer][+i]; };

@@ -161,14 +161,14 @@ function legend() {
   // What a run has not is not explained: a machine of one's own may have no pages, and channels of its own.
   const channels = new Set(trace.messages.map(m => m.channel)), lives = new Set(trace.nodes.flatMap(n => n.lives.map(l => l.state)));
   if (trace.pages.length) for (const s of states.slice(1)) row(`page ${s.Name}: ${s.Meaning}`, c => swatch(c, stateColour[s.Name], hatched.has(s.Name)));
-  if (trace.grants.length) row('grant; hatched once its lease is over or it is asked back, a stroke at the end of the lease', c => { swatch(c, grantColour); box(c, 16, 2, 10, 10, '#5b5f66', true); });
-  if (trace.transfers.length) row('transfer; hatched from its outcome until nothing touches its pages any more', c => { swatch(c, transferColour); box(c, 18, 2, 8, 10, '#5b5f66', true); });
-  if (trace.transfers.length) row('half a page stored', c => { c.fillStyle = theme.text; c.fillRect(12, 1, 1.5, 12); });
+  if (trace.grants.length) row('grant; hatched after its lease has expired or it was revoked; a stroke marks the end of the lease', c => { swatch(c, grantColour); box(c, 16, 2, 10, 10, '#5b5f66', true); });
+  if (trace.transfers.length) row('transfer; hatched from its outcome until it cannot access its pages any more', c => { swatch(c, transferColour); box(c, 18, 2, 8, 10, '#5b5f66', true); });
+  if (trace.transfers.length) row('half of a page was stored', c => { c.fillStyle = theme.text; c.fillRect(12, 1, 1.5, 12); });
   if (channels.delete('alloc')) row('message: allocation', c => stroke(c, theme.accent, []));
   if (channels.delete('init')) row('message: handshake', c => stroke(c, theme.faint, dashes.init));
-  if (channels.delete('proxy')) row('message: to the proxy', c => stroke(c, theme.faint, dashes.proxy));
+  if (channels.delete('proxy')) row('message: notification of the proxy', c => stroke(c, theme.faint, dashes.proxy));
   if (channels.size) row('message', c => stroke(c, theme.faint, []));
-  row('fault; a message that was lost', c => { c.fillStyle = theme.broken; c.beginPath(); c.moveTo(8, 12); c.lineTo(3, 2); c.lineTo(13, 2); c.fill(); c.strokeStyle = theme.broken; c.lineWidth = 2; c.beginPath(); c.moveTo(17, 3); c.lineTo(24, 11); c.moveTo(24, 3); c.lineTo(17, 11); c.stroke(); });
+  row('fault; lost message', c => { c.fillStyle = theme.broken; c.beginPath(); c.moveTo(8, 12); c.lineTo(3, 2); c.lineTo(13, 2); c.fill(); c.strokeStyle = theme.broken; c.lineWidth = 2; c.beginPath(); c.moveTo(17, 3); c.lineTo(24, 11); c.moveTo(24, 3); c.lineTo(17, 11); c.stroke(); });
   if (lives.has('down')) row('node is down', c => box(c, 0, 2, 26, 10, theme.broken, true));
   if (lives.has('frozen')) row('node is frozen', c => box(c, 0, 2, 26, 10, theme.accent, true));
   function swatch(c, colour, striped) { box(c, 0, 2, 26, 10, colour, striped); }

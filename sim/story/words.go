@@ -17,34 +17,34 @@ func (r *Recorder) words(p *noted) string {
 	}
 	switch p.Kind {
 	case world.KindCommand:
-		return fmt.Sprintf("the engine of %s gives the command %s%s", who, plan.Want(p.B), r.about(effects.Ticket(p.A)))
+		return fmt.Sprintf("the engine of %s issues the command %s%s", who, plan.Want(p.B), r.about(effects.Ticket(p.A)))
 	case world.KindDeliver:
 		c := r.of.Command(effects.Ticket(p.A))
 		held := ""
 		if c.Held {
-			held = ", its memory still held"
+			held = ", but its memory stays held"
 		}
-		return fmt.Sprintf("%s ends the %s%s: %s%s", who, c.Want, r.about(effects.Ticket(p.A)), effects.Code(p.B), held)
+		return fmt.Sprintf("%s completes the %s%s: %s%s", who, c.Want, r.about(effects.Ticket(p.A)), effects.Code(p.B), held)
 	case world.KindReturn:
-		return fmt.Sprintf("%s gives the memory of ticket %d back to its engine", who, p.A)
+		return fmt.Sprintf("%s returns the memory of ticket %d to its engine", who, p.A)
 	case world.KindFilled:
-		return "the engine filled its pages"
+		return "the engine has filled its pages"
 	case world.KindLetGo:
-		return fmt.Sprintf("the engine of %s has read ticket %d", who, p.A)
+		return fmt.Sprintf("the engine of %s has finished reading ticket %d", who, p.A)
 	case world.KindGrant:
 		verb := "write"
 		if g := r.w.Nodes[p.Node].Grants[effects.GrantID(p.A)]; g != nil && g.Read {
 			verb = "read"
 		}
-		return fmt.Sprintf("%s lets %s %s %s", who, r.peerOf(p), verb, r.granteds(p))
+		return fmt.Sprintf("%s allows %s to %s %s", who, r.peerOf(p), verb, r.granteds(p))
 	case world.KindStoreIn:
-		return fmt.Sprintf("%s stores %d bytes that came with the message into its page %d", who, p.C, p.A)
+		return fmt.Sprintf("%s stores %d bytes that the message carried into its page %d", who, p.C, p.A)
 	case world.KindRevoke:
 		return fmt.Sprintf("%s revokes grant %d", who, p.A)
 	case world.KindRevoked:
-		return fmt.Sprintf("%s is told that nothing can use grant %d any more", who, p.A)
+		return fmt.Sprintf("%s is notified that no transfer can use grant %d any more", who, p.A)
 	case world.KindUnmap:
-		return fmt.Sprintf("the mapping behind grant %d is gone", p.A)
+		return fmt.Sprintf("the mapping for grant %d is unmapped", p.A)
 	case world.KindTransfer, world.KindSubmit, world.KindAsk, world.KindCopy, world.KindStore, world.KindLoad,
 		world.KindLanded, world.KindConfirm, world.KindTransferDone, world.KindSettled, world.KindCancel:
 		return r.moveWords(p, who)
@@ -54,13 +54,13 @@ func (r *Recorder) words(p *noted) string {
 		//exhaustive:ignore
 		switch effects.Fact(p.A) { // Other facts are clear from the surrounding lines.
 		case effects.FactReclaimed:
-			return fmt.Sprintf("%s takes the pages of grant %d for free", who, p.C)
+			return fmt.Sprintf("%s considers the pages of grant %d free", who, p.C)
 		case effects.FactFillLost:
-			return fmt.Sprintf("%s gives a page up that was granted for a chunk: %s", who, effects.Code(p.B))
+			return fmt.Sprintf("%s discards a page that was granted for a chunk: %s", who, effects.Code(p.B))
 		case effects.FactReady:
-			return who + " takes a chunk for ready"
+			return who + " considers a chunk ready"
 		case effects.FactEvicted:
-			return who + " gives a chunk up that nobody wants, because its page is wanted"
+			return who + " evicts a chunk that no request expects, because its page is needed"
 		}
 	case world.KindPhase:
 		if r.phases++; r.phases == probing {
@@ -68,24 +68,24 @@ func (r *Recorder) words(p *noted) string {
 		}
 		return phaseWords[min(r.phases, len(phaseWords))-1]
 	case world.KindTick:
-		return who + " finds a deadline passed"
+		return who + " handles a deadline that has passed"
 	case world.KindLinkLost:
 		if p.A > 0 && p.A <= uint64(len(r.w.Links)) {
-			return fmt.Sprintf("%s hears that its data-plane link to %s is lost", who, world.LaneName(r.w.Links[p.A-1].To))
+			return fmt.Sprintf("%s is notified that its data-plane link to %s is lost", who, world.LaneName(r.w.Links[p.A-1].To))
 		}
-		return fmt.Sprintf("%s hears that %s is gone from its data plane", who, world.LaneName(int32(p.B)))
+		return fmt.Sprintf("%s is notified that %s has left its data plane", who, world.LaneName(int32(p.B)))
 	case world.KindUnanswered:
-		return fmt.Sprintf("%s gets no answer: %s", who, effects.Code(p.B))
+		return fmt.Sprintf("a request of %s fails without a reply: %s", who, effects.Code(p.B))
 	case world.KindConnLost:
-		return who + " hears that a connection is lost"
+		return who + " is notified that a connection is lost"
 	case world.KindCrash:
-		return who + " dies, and all that it remembered"
+		return who + " crashes and loses all its state"
 	case world.KindAlone:
-		return "the rank of " + who + " fails alone: it does nothing any more, and its memory stays"
+		return "the rank of " + who + " fails and does nothing more, but its process and its memory stay"
 	case world.KindShut:
-		return "the planes of the rank of " + who + " that has failed are closed"
+		return "the data planes of the failed rank of " + who + " are closed"
 	case world.KindKept:
-		return "nothing reaches the memory of the rank of " + who + " that has failed any more"
+		return "no transfer can reach the memory of the failed rank of " + who + " any more"
 	case world.KindRestart:
 		return fmt.Sprintf("%s starts again, incarnation %d", who, p.A)
 	case world.KindPause:
@@ -95,14 +95,14 @@ func (r *Recorder) words(p *noted) string {
 	case world.KindCutLink:
 		return fmt.Sprintf("data-plane link %d of %s is cut", p.A, who)
 	case world.KindNoise:
-		return who + " receives bytes that are no message"
+		return who + " receives bytes that are not a message"
 	}
 	return ""
 }
 
 // phaseWords describes the phases of [world.live], in order.
 var phaseWords = [...]string{
-	"faults may happen", "faults end, all heals", "commands must end", "probes", "what nobody wants expires", "all drain",
+	"faults may occur", "faults end and connections recover", "commands must end", "probes", "unused data expires", "all nodes drain",
 }
 
 // about returns a phrase that names the request or the ticket of a command.
@@ -191,9 +191,9 @@ func (r *Recorder) moveWords(p *noted, who string) string {
 		return fmt.Sprintf("%s starts transfer %d: its %s into %s of %s, under grant %d, not after %.6f s", who, id,
 			counted("page", local), counted("page", remote), to, t.Grant, float64(t.Local.Node.When(t.NotAfter))/1e9)
 	case world.KindSubmit:
-		return fmt.Sprintf("transfer %d leaves %s for the device", id, who)
+		return fmt.Sprintf("%[2]s submits transfer %[1]d to the device", id, who)
 	case world.KindAsk:
-		return fmt.Sprintf("%s is asked to carry out transfer %d: %s", who, id, effects.Code(p.B))
+		return fmt.Sprintf("%s receives the request to carry out transfer %d: %s", who, id, effects.Code(p.B))
 	case world.KindCopy, world.KindStore, world.KindLoad:
 		from, into := one()
 		owner, taker := world.LaneName(t.Local.Node.ID), to
@@ -207,19 +207,19 @@ func (r *Recorder) moveWords(p *noted, who string) string {
 		return fmt.Sprintf("the %s half of page %d of %s is stored into page %d of %s (transfer %d)", half, from, owner, into,
 			taker, id)
 	case world.KindLanded:
-		return fmt.Sprintf("%s is told that %d of %d pages of transfer %d landed", who, p.C, len(t.Pairs), id)
+		return fmt.Sprintf("%s is notified that %d of %d pages of transfer %d have landed", who, p.C, len(t.Pairs), id)
 	case world.KindConfirm:
 		return fmt.Sprintf("%s confirms transfer %d: %s", who, id, effects.Code(p.B))
 	case world.KindTransferDone:
 		settled := "settled"
 		if p.C == 0 {
-			settled = "not settled: it may still touch its pages"
+			settled = "not settled: the transfer may still access its pages"
 		}
-		return fmt.Sprintf("%s hears that transfer %d ended: %s, %s", who, id, effects.Code(p.B), settled)
+		return fmt.Sprintf("%s is notified that transfer %d has ended: %s, %s", who, id, effects.Code(p.B), settled)
 	case world.KindSettled:
-		return fmt.Sprintf("%s hears that nothing touches the pages of transfer %d any more", who, id)
+		return fmt.Sprintf("%s is notified that transfer %d cannot access its pages any more", who, id)
 	case world.KindCancel:
-		return fmt.Sprintf("%s wants transfer %d stopped", who, id)
+		return fmt.Sprintf("%s cancels transfer %d", who, id)
 	}
 	return ""
 }
@@ -241,7 +241,7 @@ func (r *Recorder) messageWords(p *noted, who string) string {
 	case world.KindSend, world.KindPost, world.KindReply:
 		lost := ""
 		if m.Lost {
-			lost = ", and it is lost"
+			lost = ", and the message is lost"
 		}
 		return fmt.Sprintf("%s sends %s to %s%s", who, m.Kind, to, lost)
 	case world.KindPosted:

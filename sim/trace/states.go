@@ -7,13 +7,13 @@ type PageState struct{ Name, Meaning string }
 // states at once is shown in the last of them.
 func PageStates() []PageState {
 	return []PageState{
-		{"free", "nobody has it"},
+		{"free", "unused"},
 		{"ready", "holds a chunk that may be read"},
-		{"reserved", "the sending engine has it and fills it"},
-		{"lent", "a transfer may read it: its engine must not touch it"},
+		{"reserved", "the sending engine fills it"},
+		{"lent", "a transfer may read it, so its engine must not write it"},
 		{"granted", "a peer may write it"},
-		{"landing", "a store is under way"},
-		{"pinned", "the reading engine has it"},
-		{"quarantined", "its grant ended, but a store may still land: nobody may have it"},
+		{"landing", "a store into it is in progress"},
+		{"pinned", "the reading engine uses it"},
+		{"quarantined", "its grant has ended, but a late store may still arrive, so it must not be used"},
 	}
 }

@@ -7,20 +7,19 @@ import (
 
 // A kind describes the encoding of the values of a Go type.
 type kind struct {
-	// read is the expression that reads the value, where $ stands for the Go field, and @ for a pointer to the reader.
+	// read is the expression that reads the value. In the expression, $ is the Go field and @ a pointer to the reader.
 	read string
 	// write is the expression that appends the value $ to the bytes %.
 	write string
-	// set is the expression that is true when the value is not zero. A field of a kind without this expression is
-	// always written.
+	// set is the expression that is true if the value is not zero. If set is empty, the field cannot be omitted.
 	set string
-	// list is true for slices that the next Decode appends to again.
+	// list is true for slices whose memory the next Decode reuses.
 	list bool
-	// nested is true for a map inside the message; read is then a statement.
+	// nested is true for a map inside the message, for which read is a statement.
 	nested bool
 }
 
-// kinds maps Go types, and the values of the tag option as=, to kinds.
+// kinds lists the kinds by Go type, and the kinds that a tag chooses with as=.
 var kinds = map[string]kind{
 	"bool":               {read: "r.readBool()", write: "appendBool(%, $)", set: "$"},
 	"uint16":             {read: "uint16(r.readUint(math.MaxUint16))", write: "appendUint(%, uint64($))", set: "$ != 0"},
@@ -63,7 +62,7 @@ var kinds = map[string]kind{
 	"as=request":   {read: "r.readRequestID()", write: "appendStr(%, $)", set: "len($) > 0"},
 }
 
-// kindOf returns the kind of a Go type, or the kind that the field's tag chooses.
+// kindOf returns the kind of a Go type, or the kind that the option as chooses. It fails if there is no such kind.
 func kindOf(goType, as string) (kind, error) {
 	if limit, ok := strings.CutPrefix(as, "bin="); ok {
 		read := fmt.Sprintf("r.readBin(r.lim.%s, %q)", limit, limit)
@@ -80,7 +79,8 @@ func kindOf(goType, as string) (kind, error) {
 	return k, nil
 }
 
-// kindOf is like the function kindOf, but also knows maps inside messages, and lists of such maps.
+// kindOf returns the kind of a Go type as the function kindOf does, and also of maps inside messages and lists of such
+// maps.
 func (s *spec) kindOf(goType, as string) (kind, error) {
 	limit, isList := strings.CutPrefix(as, "max=")
 	element := strings.TrimPrefix(goType, "[]")
@@ -94,7 +94,7 @@ func (s *spec) kindOf(goType, as string) (kind, error) {
 	return kindOf(goType, as)
 }
 
-// lowerFirst returns the unexported form of a type's name.
+// lowerFirst returns the unexported form of an exported name.
 func lowerFirst(name string) string {
 	i := 1
 	for i < len(name)-1 && name[i] >= 'A' && name[i] <= 'Z' && name[i+1] >= 'A' && name[i+1] <= 'Z' {

@@ -1,4 +1,4 @@
-// Command codecgen writes the codecs of package protocol from the structs of the package.
+// Command codecgen writes the codecs of package protocol from the package's structs.
 //
 // A struct with the comment //wire:message is a message: a msgpack map in which the entry "type" is the struct's name.
 // Each field has a tag that describes the field's entry in the map:
@@ -11,29 +11,29 @@
 //		Rank      uint32 `wire:"kvf_rank,with=HasExt"`
 //	}
 //
-// From the struct, codecgen makes the schema, Append and Decode. The Go type determines how a value is encoded; the
-// table kinds in kind.go lists the types. A field without options is always written and must be present. The options
-// are:
+// From this, codecgen generates the schema, Append and Decode. The Go type determines the encoding of a value; the
+// variable kinds lists all types. A field without an option in the tag is always written and must be present. The
+// options are:
 //
 //	optional     always written, may be absent
-//	omitzero     left out when zero, may be absent
-//	default=N    always written, N when absent
-//	nil          written as nil when empty; nil=HasX: nil when HasX is false
-//	with=HasX    on the wire if HasX is true; Decode sets HasX if the field is present. With omitzero: only if not zero
+//	omitzero     omitted if the value is zero, may be absent
+//	default=N    always written; an absent field has the value N
+//	nil          written as nil if the value is empty; nil=HasX: nil if HasX is false
+//	with=HasX    written if HasX is true; decoding sets HasX if the field is present; with omitzero only if not zero
 //	len=NAME     a list as long as the list NAME; len=NAME|0: or empty
 //	inline       the fields of a struct are entries of the same map
-//	ext          the fields of the struct Ext follow if HasExt is true; the first field of Ext announces the extension
-//	as=KIND      a kind that differs from the type's; bin=LIMIT: bytes up to Limits.LIMIT; max=LIMIT: a list up to it
+//	ext          the fields of the struct Ext follow if HasExt is true; the first of these fields announces them
+//	as=KIND      a kind that differs from the type's; bin=LIMIT: at most Limits.LIMIT bytes; max=LIMIT: a bounded list
 //
-// Several Go fields with the same wire name are an array; a struct with several wire names is present as a whole or not
-// at all. A method validate(*mapReader) of the struct makes the checks that tags cannot express.
+// Several Go fields with the same wire name are an array. A struct with several wire names is present as a whole or not
+// at all. A method validate(*fields) of the struct makes the checks that tags cannot express.
 //
-// The comments for maps that are not messages are //wire:untagged, for a message without a tag, //wire:map, for a map
-// inside messages, and //wire:part, for the extension of a message with a codec that is written by hand. The options of
-// these comments are name=NAME, the name on the wire if it differs from the struct's name; prefix=CONST, for bytes
-// before the map; title=TEXT, for a map inside messages in text for people; json, for a message that may be JSON; and
-// given, for constants of the fields and a method that reports which fields are set. //wire:tag registers a tag of a
-// message with a codec that is written by hand.
+// Further comments are //wire:untagged for a message without a tag, //wire:map for a map inside messages, and
+// //wire:part for an extension of a message whose codec is written by hand. They have these options: name=NAME gives
+// the wire name if it differs from the struct's name; prefix=CONST gives bytes before the map; title=TEXT is the name
+// of a map inside messages in descriptions for people; json marks a message that may be JSON; and given generates
+// constants for the fields and a method that reports the fields that are set. //wire:tag registers a tag of a message
+// whose codec is written by hand.
 package main
 
 import (
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// generateFolder writes the generated file of the package in a folder.
+// generateFolder writes the generated file of the package in a folder, unless the file is up to date.
 func generateFolder(folder string) error {
 	s, err := readSpec(folder)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The generated file is what the structs say.
+// The generated file is up to date.
 func TestCodecsAreCurrent(t *testing.T) {
 	folder := filepath.Join("..", "..", "protocol")
 	s, err := readSpec(folder)
@@ -28,7 +28,7 @@ func TestCodecsAreCurrent(t *testing.T) {
 	}
 }
 
-// A struct that cannot be encoded is refused with its name and field.
+// A struct that cannot be encoded is refused with its name and the field's name.
 func TestMistakesAreNamed(t *testing.T) {
 	for _, test := range []struct{ name, source, want string }{
 		{"no tag", "//wire:message\ntype M struct { A uint32 }", "M.A has no wire tag"},

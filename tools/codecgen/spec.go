@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// A declaredMap is a message with a tag, a message behind a prefix, or a map inside a message.
+// A message is a declared map: a message with a tag, a message behind a prefix, or a map inside a message.
 type declaredMap struct {
 	goName   string
 	wireName string
@@ -24,11 +24,11 @@ type declaredMap struct {
 	json     bool   // the message may arrive as JSON
 	given    bool   // the message has a method that reports which fields are set
 	nested   bool   // a map inside a message
-	prefix   string // the constant that holds the bytes before the map, if there are any
+	prefix   string // the constant with the bytes before the map, or ""
 	validate bool   // the struct has a method validate
 }
 
-// An extension is a struct of fields that follow the fields of a message if the first field of the struct is present.
+// A part is an extension: a struct whose fields follow the fields of a message. The first field announces the others.
 type extension struct {
 	goName   string
 	byHand   bool // the codec of the message is written by hand and needs the names of the fields
@@ -55,7 +55,7 @@ type field struct {
 	orEmpty  bool   // or the list is empty
 }
 
-// A spec contains everything that the structs of a package say about messages.
+// A spec is the description of all messages that the structs of a package give.
 type spec struct {
 	messages []*declaredMap
 	parts    []*extension
@@ -68,10 +68,10 @@ type spec struct {
 // A handWritten is a tag of a message with a codec that is written by hand.
 type handWritten struct{ tag, wireName, schema, value string }
 
-// directive is the beginning of the comments that mark structs as messages.
+// directive is the start of the comments that mark structs as messages.
 const directive = "//wire:"
 
-// parseFolder parses the files of a package in the order of their names, without the tests and the generated file.
+// parseFolder parses the files of a package in the order of their names, except tests and the generated file.
 func parseFolder(fset *token.FileSet, folder string) (files []*ast.File, err error) {
 	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
@@ -147,7 +147,7 @@ func readSpec(folder string) (*spec, error) {
 	return s, nil
 }
 
-// addDirective processes a directive above a type.
+// addDirective reads a directive above a type.
 func (s *spec) addDirective(name, text string) error {
 	words := strings.Fields(text)
 	if words[0] == "tag" { // //wire:tag TagX Name schema value...
@@ -202,7 +202,8 @@ func (s *spec) addDirective(name, text string) error {
 	return s.checkMessage(m)
 }
 
-// checkMessage returns an error if the generated code would not compile, or if an option has no effect.
+// checkMessage returns an error if a message has two fields of one wire name, or if a tag refers to a field or a flag
+// that does not exist.
 func (s *spec) checkMessage(m *declaredMap) error {
 	seen := map[string]bool{}
 	all := m.allFields()
@@ -233,7 +234,7 @@ func (s *spec) hasFlag(name, flag string) bool {
 	return false
 }
 
-// partOf returns the extension with the given name.
+// partOf returns the extension with the given name, and adds it to the spec if it is new.
 func (s *spec) partOf(name string) (*extension, error) {
 	for _, p := range s.parts {
 		if p.goName == name {
@@ -247,7 +248,7 @@ func (s *spec) partOf(name string) (*extension, error) {
 	})
 }
 
-// addFields passes the fields of a struct to add, in order, and the type of the struct's extension to ext.
+// addFields calls add for each field of a struct, in order, and ext for the type of the struct's extension.
 func (s *spec) addFields(name, path, with string, add func(field), ext func(string) error) error {
 	for s.aliases[name] != "" {
 		name = s.aliases[name]
@@ -337,7 +338,7 @@ func (s *spec) addFields(name, path, with string, add func(field), ext func(stri
 	return nil
 }
 
-// parseOptions parses the options behind the wire name in a tag, and stores most of them in f.
+// parseOptions reads the options after the wire name in a tag.
 func (f *field) parseOptions(path, text string) (inline, ext bool, as string, err error) {
 	for option := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(option, "=")
@@ -372,7 +373,7 @@ func (f *field) parseOptions(path, text string) (inline, ext bool, as string, er
 	return inline, ext, as, nil
 }
 
-// typeSource returns the source text of a type expression.
+// typeSource returns the Go source of a type expression.
 func typeSource(x ast.Expr) string {
 	switch t := x.(type) {
 	case *ast.Ident:

@@ -1,3 +1,3 @@
-// Package docs checks that what documents and comments name exists: files, tests, identifiers, links, rules and states.
-// It has tests only.
+// Package docs checks that the files, tests, identifiers, links, rules and states that documents and comments name
+// exist. The package has only tests.
 package docs

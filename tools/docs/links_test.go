@@ -12,7 +12,7 @@ import (
 var (
 	linked  = regexp.MustCompile(`\]\(([^()\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`) // characters of a heading that its anchor does not have
+	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`) // characters of a heading that the anchor omits
 )
 
 // Links between documents lead to files and headings that exist.
@@ -48,7 +48,7 @@ func TestDocumentsAreFound(t *testing.T) {
 	}
 }
 
-// anchors returns the anchors that GitHub makes of the headings of a document.
+// anchors returns the anchors that GitHub generates for the headings of a document.
 func anchors(text string) []string {
 	var all []string
 	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {

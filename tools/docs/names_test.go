@@ -123,7 +123,7 @@ func TestIdentifiersThatDocumentsName(t *testing.T) {
 	for doc, text := range documents(t) {
 		for _, m := range inline.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 			name := isName.FindStringSubmatch(m[1])
-			if name == nil || all[name[1]] == nil { // not ours, such as errors.Is
+			if name == nil || all[name[1]] == nil { // not declared in this module, such as errors.Is
 				continue
 			}
 			if checked++; !all[name[1]][name[2]] {

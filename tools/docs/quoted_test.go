@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestTutorialOfEmbedding: the programs and files that docs/tutorials/embed.md shows are parts of examples/embed.
+// TestTutorialOfEmbedding checks that the programs and files in docs/tutorials/embed.md are parts of examples/embed.
 func TestTutorialOfEmbedding(t *testing.T) {
 	plain := func(text string) string { return strings.Join(strings.Fields(text), " ") }
 	source := map[string]string{

@@ -37,10 +37,10 @@ func drawn(t *testing.T) map[string][]string {
 	return all
 }
 
-// states returns the names that the diagrams must have: each situation of a rank, and each use of a page. A name that
-// two rooms have is preceded by the room's.
+// states returns the names that the diagrams must have: the situations of a rank and the uses of a page. If two rooms
+// have the same name, the room's name precedes it.
 func states() []string {
-	rooms := map[string][]string{} // of each name
+	rooms := map[string][]string{} // rooms by name
 	for _, name := range rank.SituationNames() {
 		room, what, ok := strings.Cut(name, "'s ")
 		if !ok {
@@ -62,14 +62,14 @@ func states() []string {
 		}
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[memory.State]()) {
-		if field.Name != "Generation" { // a number, not a use
+		if field.Name != "Generation" { // Generation is a number and not a use of a page
 			names = append(names, "page_"+strings.ToLower(field.Name))
 		}
 	}
 	return names
 }
 
-// The diagrams have each state of the code and no other, except those of a lease, which is a part of a put.
+// The diagrams have exactly the states of the code, and in addition the states of a lease, which is a part of a put.
 func TestStatesAreDrawn(t *testing.T) {
 	have, want := drawn(t), states()
 	if len(want) < 40 {

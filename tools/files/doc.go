@@ -1,2 +1,2 @@
-// Package files holds a test that the Makefile and its scripts remove and overwrite nothing that they did not make.
+// Package files has a test that the Makefile and the scripts remove and overwrite only files that they have created.
 package files

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// full makes a folder in which somebody's file lies.
+// full creates a folder with a file of the user.
 func full(t *testing.T) (folder, file string) {
 	t.Helper()
 	folder = filepath.Join(t.TempDir(), "folder")
@@ -20,8 +20,8 @@ func full(t *testing.T) (folder, file string) {
 	return folder, file
 }
 
-// run runs a command at the repository's root. The test reads what it runs, so that go test runs it again after a
-// change.
+// run runs a command at the repository's root. The test reads the file of the command, so that go test runs the test
+// again after a change.
 func run(t *testing.T, name string, args ...string) (string, error) {
 	t.Helper()
 	for _, file := range []string{"Makefile", "tools/venv", "tools/wheel"} {
@@ -35,7 +35,7 @@ func run(t *testing.T, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// A script that makes a folder anew does so with its own alone.
+// A script that recreates a folder removes only a folder that it has created.
 func TestScriptsKeepWhatIsInAFolder(t *testing.T) {
 	for _, c := range []struct{ name, says string }{
 		{"tools/venv", "name a folder that is new or empty"},
@@ -56,7 +56,7 @@ func TestScriptsKeepWhatIsInAFolder(t *testing.T) {
 	}
 }
 
-// What a user names to make is used as it is, and never made anew: an environment that has vLLM, above all.
+// A path that the user gives to make is used but never recreated, for example an environment with vLLM.
 func TestMakeKeepsWhatItIsNamed(t *testing.T) {
 	top, _ := full(t)
 	args := []string{"--dry-run", "--always-make", "--no-print-directory", "lmcache-ready", "example-vllm", "nixl",

@@ -1,14 +1,14 @@
-// Command guard says whether a change of the code changed what the machines do in the simulator.
+// Command guard reports whether a change of the code changed the behaviour of the state machines in the simulator.
 //
-// Code that is moved or renamed must leave every effect, deadline and draw where it was. The hash over the event log of
-// a simulated run (docs/simulator.md) changes if any of them does. Guard builds the command kvferry twice, of a commit
-// and of the work tree, runs the same seeds of every profile on both, and compares the hashes. For the first seed that
-// differs, it prints the first line of the event log that differs.
+// A change that only moves or renames code must not change any effect, deadline or random draw. If one of them changes,
+// the hash of the event log of a simulated run (docs/simulator.md) changes. Guard builds the command kvferry of a
+// commit and of the work tree, runs the same seeds of every profile with both, and compares the hashes. For the first
+// seed that differs, guard prints the first line of the event log that differs.
 //
 //	go run ./tools/guard BASE [-seeds N] [-profile P]
 //
-// BASE is a commit, such as main or HEAD. Run it at the root of the work tree. The exit code is 0 if all seeds are the
-// same, 1 if one differs, and 2 if this could not be found out.
+// BASE is a commit, such as main or HEAD. Run guard at the root of the work tree. The exit code is 0 if all seeds are
+// the same, 1 if a seed differs, and 2 if the comparison failed.
 //
 // Example: go run ./tools/guard main -seeds 50
 package main
@@ -30,12 +30,12 @@ import (
 	"syscall"
 )
 
-// linesAround is how many lines of an event log are shown before and after the first one that differs.
+// linesAround is the number of lines of an event log that are shown before and after the first line that differs.
 const linesAround = 3
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	same, err := guard(ctx, os.Stdout, os.Args[1:])
+	same, err := compareTrees(ctx, os.Stdout, os.Args[1:])
 	stop()
 	switch {
 	case err != nil:
@@ -46,8 +46,9 @@ func main() {
 	}
 }
 
-// guard compares the work tree with the commit that the arguments name, and reports whether they are the same.
-func guard(ctx context.Context, w io.Writer, args []string) (same bool, err error) {
+// compareTrees compares the work tree with the commit that the arguments name, and reports whether both run all seeds
+// in the same way.
+func compareTrees(ctx context.Context, w io.Writer, args []string) (same bool, err error) {
 	flags := flag.NewFlagSet("guard", flag.ContinueOnError)
 	seeds := flags.Uint64("seeds", 200, "how many seeds of each profile to run")
 	profile := flags.String("profile", "", "the profile; all of them if empty")
@@ -73,20 +74,20 @@ func guard(ctx context.Context, w io.Writer, args []string) (same bool, err erro
 	if err != nil {
 		return false, err
 	}
-	now, err := build(ctx, ".", filepath.Join(folder, "now"))
+	after, err := buildTree(ctx, ".", filepath.Join(folder, "now"))
 	if err != nil {
 		return false, err
 	}
 	profiles := []string{*profile}
 	if *profile == "" {
-		if profiles, err = sharedProfiles(ctx, w, before, now, base); err != nil {
+		if profiles, err = sharedProfiles(ctx, w, before, after, base); err != nil {
 			return false, err
 		}
 	}
 	same = true
 	for _, p := range profiles {
-		whole := span{profile: p, n: *seeds}
-		differs, err := whole.differs(ctx, before, now)
+		all := seedRange{profile: p, n: *seeds}
+		differs, err := all.isDifferent(ctx, before, after)
 		if err != nil {
 			return false, err
 		}
@@ -96,7 +97,7 @@ func guard(ctx context.Context, w io.Writer, args []string) (same bool, err erro
 		}
 		fmt.Fprintf(w, "differs: %s\n", p)
 		if same {
-			if err := explain(ctx, w, before, now, whole, base); err != nil {
+			if err := explainDifference(ctx, w, before, after, all, base); err != nil {
 				return false, err
 			}
 		}
@@ -105,11 +106,11 @@ func guard(ctx context.Context, w io.Writer, args []string) (same bool, err erro
 	return same, nil
 }
 
-// A binary is the path of the command kvferry as it was built of one tree.
+// A binary is the path of the command kvferry that was built from a tree.
 type binary string
 
-// build builds the command of a tree.
-func build(ctx context.Context, tree, path string) (binary, error) {
+// buildTree builds the command kvferry from a tree.
+func buildTree(ctx context.Context, tree, path string) (binary, error) {
 	// Without paths in the objects, packages that are the same in both trees are compiled once.
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "./cmd/kvferry")
 	cmd.Dir = tree
@@ -121,34 +122,34 @@ func build(ctx context.Context, tree, path string) (binary, error) {
 }
 
 // buildCommit builds the command of a commit, in a git worktree that is removed afterwards.
-func buildCommit(ctx context.Context, folder, commit string) (b binary, err error) {
+func buildCommit(ctx context.Context, folder, commit string) (built binary, err error) {
 	tree := filepath.Join(folder, "tree")
-	if _, err := output(ctx, "git", "worktree", "add", "--detach", tree, commit); err != nil {
+	if _, err := runProgram(ctx, "git", "worktree", "add", "--detach", tree, commit); err != nil {
 		return "", err
 	}
-	defer func() { // An interrupted run removes it too.
-		_, removeErr := output(context.WithoutCancel(ctx), "git", "worktree", "remove", "--force", tree)
+	defer func() { // The worktree is removed even after an interruption.
+		_, removeErr := runProgram(context.WithoutCancel(ctx), "git", "worktree", "remove", "--force", tree)
 		err = errors.Join(err, removeErr)
 	}()
-	return build(ctx, tree, filepath.Join(folder, "before"))
+	return buildTree(ctx, tree, filepath.Join(folder, "before"))
 }
 
-// sharedProfiles returns the profiles that both binaries know, and prints those that only one of them knows.
-func sharedProfiles(ctx context.Context, w io.Writer, before, now binary, base string) (shared []string, err error) {
+// sharedProfiles returns the profiles that both binaries know, and prints the profiles that only one binary knows.
+func sharedProfiles(ctx context.Context, w io.Writer, before, after binary, base string) (shared []string, err error) {
 	known := map[binary][]string{}
-	for _, b := range []binary{before, now} {
-		list, err := output(ctx, string(b), "sim", "run", "--profile", "list")
+	for _, b := range []binary{before, after} {
+		list, err := runProgram(ctx, string(b), "sim", "run", "--profile", "list")
 		if err != nil {
 			return nil, err
 		}
 		known[b] = strings.Fields(list)
 	}
 	for _, p := range known[before] {
-		if !slices.Contains(known[now], p) {
+		if !slices.Contains(known[after], p) {
 			fmt.Fprintf(w, "not compared: %s, which only %s has\n", p, base)
 		}
 	}
-	for _, p := range known[now] {
+	for _, p := range known[after] {
 		if slices.Contains(known[before], p) {
 			shared = append(shared, p)
 		} else {
@@ -158,30 +159,31 @@ func sharedProfiles(ctx context.Context, w io.Writer, before, now binary, base s
 	return shared, nil
 }
 
-// A span is a number of seeds of a profile, one after the other.
-type span struct {
+// A seedRange is a range of consecutive seeds of a profile.
+type seedRange struct {
 	profile  string
 	first, n uint64
 }
 
-// outcome is what is compared of a span: the sum of the hashes of its event logs, and how many seeds broke a promise.
+// An outcome is the result of running a range of seeds: the sum of the hashes of the event logs, and the number of
+// seeds that broke each promise.
 type outcome struct {
 	Hash   string            `json:"log_hash"`
 	Failed map[string]uint64 `json:"failures_by_property"`
 }
 
-// differs reports whether two binaries run a span differently.
-func (s span) differs(ctx context.Context, before, now binary) (bool, error) {
-	a, err := s.run(ctx, before)
+// isDifferent reports whether two binaries run the range differently.
+func (s seedRange) isDifferent(ctx context.Context, before, after binary) (bool, error) {
+	a, err := s.runSeeds(ctx, before)
 	if err != nil {
 		return false, err
 	}
-	b, err := s.run(ctx, now)
+	b, err := s.runSeeds(ctx, after)
 	return a.Hash != b.Hash || !maps.Equal(a.Failed, b.Failed), err
 }
 
-func (s span) run(ctx context.Context, b binary) (o outcome, err error) {
-	text, err := output(ctx, string(b), "sim", "run", "--json", "--profile", s.profile, "--start", fmt.Sprint(s.first),
+func (s seedRange) runSeeds(ctx context.Context, b binary) (o outcome, err error) {
+	text, err := runProgram(ctx, string(b), "sim", "run", "--json", "--profile", s.profile, "--start", fmt.Sprint(s.first),
 		"--seeds", fmt.Sprint(s.n), "--out", filepath.Join(filepath.Dir(string(b)), "failures"))
 	if err != nil {
 		return o, err
@@ -192,23 +194,24 @@ func (s span) run(ctx context.Context, b binary) (o outcome, err error) {
 	return o, nil
 }
 
-// explain finds the first seed of a span that differs, and prints the first line of its event log that does.
-func explain(ctx context.Context, w io.Writer, before, now binary, s span, base string) error {
+// explainDifference finds the first seed of a range that differs, and prints the first line of the seed's event log
+// that differs.
+func explainDifference(ctx context.Context, w io.Writer, before, after binary, s seedRange, base string) error {
 	for s.n > 1 {
-		half := span{s.profile, s.first, s.n / 2}
-		differs, err := half.differs(ctx, before, now)
+		half := seedRange{s.profile, s.first, s.n / 2}
+		differs, err := half.isDifferent(ctx, before, after)
 		if err != nil {
 			return err
 		}
 		if !differs {
-			half = span{s.profile, s.first + half.n, s.n - half.n}
+			half = seedRange{s.profile, s.first + half.n, s.n - half.n}
 		}
 		s = half
 	}
 	fmt.Fprintf(w, "seed %d of %s is the first that differs; - is %s, + is the work tree:\n", s.first, s.profile, base)
 	var logs [2][]string
-	for i, b := range []binary{before, now} {
-		log, err := output(ctx, string(b), "sim", "replay", "--log", "--profile", s.profile, "--seed", fmt.Sprint(s.first))
+	for i, b := range []binary{before, after} {
+		log, err := runProgram(ctx, string(b), "sim", "replay", "--log", "--profile", s.profile, "--seed", fmt.Sprint(s.first))
 		if err != nil {
 			return err
 		}
@@ -218,35 +221,35 @@ func explain(ctx context.Context, w io.Writer, before, now binary, s span, base 
 	return nil
 }
 
-// printDifference prints the first line that two logs do not share, with some around it. Where only the line below the
-// logs differs, which has their hashes, the difference is in bytes of a message that no line shows.
-func printDifference(w io.Writer, before, now []string) {
+// printDifference prints the first line in which two logs differ, with some lines around it. If only the last line
+// differs, which has the hash, the difference is in bytes of a message that no line shows.
+func printDifference(w io.Writer, before, after []string) {
 	at := 0
-	for at < len(before) && at < len(now) && before[at] == now[at] {
+	for at < len(before) && at < len(after) && before[at] == after[at] {
 		at++
 	}
-	for _, line := range now[max(0, at-linesAround):at] {
+	for _, line := range after[max(0, at-linesAround):at] {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
 	for _, side := range []struct {
 		sign  string
 		lines []string
-	}{{"-", before}, {"+", now}} {
+	}{{"-", before}, {"+", after}} {
 		for _, line := range side.lines[at:min(at+1+linesAround, len(side.lines))] {
 			fmt.Fprintf(w, "%s %s\n", side.sign, line)
 		}
 	}
 }
 
-// output runs a program and returns what it printed. Exit code 1 of the command kvferry says that a promise was broken,
-// which is an outcome too.
-func output(ctx context.Context, name string, args ...string) (string, error) {
-	var complaint strings.Builder
+// runProgram runs a program and returns the standard output. Exit code 1 of the command kvferry is not an error,
+// because it means that a promise was broken.
+func runProgram(ctx context.Context, name string, args ...string) (string, error) {
+	var stderr strings.Builder
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stderr = &complaint
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 || name == "git") {
-		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err, complaint.String())
+		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err, stderr.String())
 	}
 	return string(out), nil
 }

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// command is a simulator of two profiles, whose event log has a different line from one seed of the second on.
+// command is a simulator with two profiles. In the second profile, the event log has a different line from some seed
+// on.
 const command = `package main
 
 import (
@@ -85,13 +86,13 @@ func TestGuard(t *testing.T) {
 	} {
 		write(c.differs, "broken")
 		var out strings.Builder
-		same, err := guard(t.Context(), &out, strings.Fields(c.args))
+		same, err := compareTrees(t.Context(), &out, strings.Fields(c.args))
 		if err != nil || same != c.same || !strings.Contains(out.String(), c.says) {
 			t.Errorf("guard %s: %v, %v\n%s", c.args, same, err, out.String())
 		}
 	}
 	for _, args := range []string{"", "HEAD more", "nothing", "HEAD -seeds 0", "HEAD -profile broken"} {
-		if _, err := guard(t.Context(), &strings.Builder{}, strings.Fields(args)); err == nil {
+		if _, err := compareTrees(t.Context(), &strings.Builder{}, strings.Fields(args)); err == nil {
 			t.Errorf("guard %s found something out", args)
 		}
 	}

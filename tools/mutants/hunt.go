@@ -16,50 +16,50 @@ import (
 	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
-// options of a hunt.
+// options holds the options of a hunt.
 type options struct {
-	table    string        // file of the mutants
-	plans    string        // folder of the kept plans
-	timeout  time.Duration // of one mutant, to build it and to find it
-	keep     bool          // write the kept plans anew
-	record   bool          // write into the table how each was found
-	fallback bool          // a quick hunt looks in full for what it did not find
+	table     string        // file of the mutants
+	plans     string        // folder of the kept plans
+	timeout   time.Duration // of one mutant, to build it and to find it
+	keepPlans bool          // write the kept plans anew
+	record    bool          // write into the table how each mutant was found
+	fallback  bool          // a mutant that a quick hunt does not find is looked for in full
 }
 
-// A hunter builds the work tree with and without defects, and runs what was built in a folder of its own.
+// A hunter builds the work tree with and without defects, and runs the binaries in a temporary folder.
 type hunter struct {
 	options
-	dir     string // temporary
-	binary  string // built last
-	healthy string // built without any defect
-	overlay string // the argument for go build that puts the present defect in; "" without one
+	dir     string // the temporary folder
+	binary  string // the binary that was built last
+	healthy string // the binary without any defect
+	overlay string // the argument of go build that adds the current defect, or ""
 }
 
 // statesMax bounds the exploration of a scope in which a defect is looked for.
 const statesMax = 400_000
 
-// hunt runs all checks without a defect, which must pass, and then each mutant, which must not.
-// A mutant that is found although its kept plan no longer fails has failed too.
-func hunt(ctx context.Context, w io.Writer, mutants []table.Mutant, seeds int, o options) (finds []find, failed int,
+// huntMutants runs all checks without a defect, which must pass, and then tries each mutant, whose check must fail. A
+// mutant that is found although its kept plan no longer fails counts as failed too.
+func huntMutants(ctx context.Context, w io.Writer, mutants []table.Mutant, seeds int, o options) (finds []finding, failed int,
 	err error) {
 	h, done, err := newHunter(o)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer done()
-	if err := h.clean(ctx, mutants, seeds); err != nil {
+	if err := h.checkHealthy(ctx, mutants, seeds); err != nil {
 		return nil, 0, err
 	}
-	return h.tryAll(ctx, w, mutants, func(m *table.Mutant) (find, string, error) {
-		found, verdict, err := h.try(ctx, m, seeds)
+	return h.tryAll(ctx, w, mutants, func(m *table.Mutant) (finding, string, error) {
+		found, verdict, err := h.tryMutant(ctx, m, seeds)
 		if err == nil && verdict == "" && h.record {
-			err = table.Record(h.table, m.Name, found.found)
+			err = table.RecordFound(h.table, m.Name, found.how)
 		}
 		return found, verdict, err
 	})
 }
 
-// newHunter makes a temporary folder, which done removes.
+// newHunter returns a hunter with a temporary folder. The caller must call done to remove the folder.
 func newHunter(o options) (h *hunter, done func(), err error) {
 	dir, err := os.MkdirTemp("", "kvferry-mutants-")
 	if err != nil {
@@ -74,9 +74,9 @@ func newHunter(o options) (h *hunter, done func(), err error) {
 		done, nil
 }
 
-// tryAll tries each mutant in turn and prints what came of it.
+// tryAll tries each mutant in turn and prints the result.
 func (h *hunter) tryAll(ctx context.Context, w io.Writer, mutants []table.Mutant,
-	try func(*table.Mutant) (found find, verdict string, err error)) (finds []find, failed int, err error) {
+	try func(*table.Mutant) (found finding, verdict string, err error)) (finds []finding, failed int, err error) {
 	for i := range mutants {
 		m, start := &mutants[i], time.Now()
 		found, verdict, err := try(m)
@@ -104,64 +104,64 @@ func (h *hunter) tryAll(ctx context.Context, w io.Writer, mutants []table.Mutant
 	return finds, failed, nil
 }
 
-// clean demands that nothing is found without a defect, in no profile, scope, test or plan that a mutant names.
-func (h *hunter) clean(ctx context.Context, mutants []table.Mutant, seeds int) error {
-	if err := h.build(ctx, h.healthy, "./cmd/kvferry"); err != nil {
+// checkHealthy returns an error if a check fails without a defect: a profile, scope, test or plan that a mutant names.
+func (h *hunter) checkHealthy(ctx context.Context, mutants []table.Mutant, seeds int) error {
+	if err := h.buildCommand(ctx, h.healthy, "./cmd/kvferry"); err != nil {
 		return err
 	}
 	tried := map[string]bool{}
 	for i := range mutants {
 		m := &mutants[i]
-		args := h.args(m, seeds)
+		args := h.kvferryArgs(m, seeds)
 		check := strings.Join(append(args, m.Test), " ")
 		if tried[check] {
 			continue
 		}
 		tried[check] = true
-		report, code, err := h.report(ctx, m, h.healthy, args)
+		report, code, err := h.runCheck(ctx, m, h.healthy, args)
 		if err != nil {
 			return err
 		}
 		if code != 0 {
 			return fmt.Errorf("without any defect, the check that finds %s ended with exit code %d; correct that first:\n%s",
-				m.Name, code, tail(report))
+				m.Name, code, outputTail(report))
 		}
 	}
 	return nil
 }
 
-// try returns how m was found, and why that does not count, or "".
-func (h *hunter) try(ctx context.Context, m *table.Mutant, seeds int) (found find, verdict string, err error) {
-	verdict, err = h.with(m, func() (string, error) {
+// tryMutant runs the full check of m. It returns how m was found, and the reason that this does not count, or "".
+func (h *hunter) tryMutant(ctx context.Context, m *table.Mutant, seeds int) (found finding, verdict string, err error) {
+	verdict, err = h.withDefect(m, func() (string, error) {
 		if err := h.buildFor(ctx, m, "./cmd/kvferry"); err != nil {
 			return err.Error(), nil
 		}
-		report, code, err := h.report(ctx, m, h.binary, h.args(m, seeds))
+		report, code, err := h.runCheck(ctx, m, h.binary, h.kvferryArgs(m, seeds))
 		if err != nil {
 			return err.Error(), nil
 		}
-		found = findOf(m, report)
-		verdict := judge(m, report, code, seeds)
+		found = parseFinding(m, report)
+		verdict := missedReason(m, report, code, seeds)
 		switch {
 		case verdict != "":
 			return verdict, nil
-		case found.found.By == "":
-			return "the report does not say by what it was found:\n" + tail(report), nil
-		case found.found.By != "seed":
+		case found.how.By == "":
+			return "the report does not say which check found the defect:\n" + outputTail(report), nil
+		case found.how.By != "seed":
 			return "", nil
 		}
-		return h.plan(ctx, m, report)
+		return h.checkPlan(ctx, m, report)
 	})
 	return found, verdict, err
 }
 
-// with calls do while what is built has the defect of m.
-func (h *hunter) with(m *table.Mutant, do func() (string, error)) (verdict string, err error) {
+// withDefect calls do while builds have the defect of m.
+func (h *hunter) withDefect(m *table.Mutant, do func() (string, error)) (verdict string, err error) {
 	changed, err := m.Apply(".")
 	if err != nil {
 		return fmt.Sprintf("its edits do not apply; correct them: %v", err), nil
 	}
-	overlay, err := table.Overlay(h.dir, ".", changed)
+	overlay, err := table.WriteOverlay(h.dir, ".", changed)
 	if err != nil {
 		return "", err
 	}
@@ -170,8 +170,8 @@ func (h *hunter) with(m *table.Mutant, do func() (string, error)) (verdict strin
 	return do()
 }
 
-// args are what kvferry is run with: for seeds, or the mutant's scope or plan.
-func (h *hunter) args(m *table.Mutant, seeds int) []string {
+// kvferryArgs returns the arguments of kvferry for the check of a mutant: seeds, a scope or a plan.
+func (h *hunter) kvferryArgs(m *table.Mutant, seeds int) []string {
 	switch {
 	case m.Plan != "":
 		return []string{"sim", "replay", "--plan", h.planOf(m)}
@@ -181,8 +181,9 @@ func (h *hunter) args(m *table.Mutant, seeds int) []string {
 	return []string{"sim", "run", "--seeds", fmt.Sprint(seeds), "--profile", cmp.Or(m.Profile, "swarm")}
 }
 
-// report is what a binary prints, or the mutant's test, and the exit code.
-func (h *hunter) report(ctx context.Context, m *table.Mutant, binary string, args []string) ([]byte, int, error) {
+// runCheck runs a binary, or the mutant's test, and returns the output and the exit code. It fails if the check takes
+// longer than the timeout.
+func (h *hunter) runCheck(ctx context.Context, m *table.Mutant, binary string, args []string) ([]byte, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
@@ -194,38 +195,38 @@ func (h *hunter) report(ctx context.Context, m *table.Mutant, binary string, arg
 		}
 		cmd = h.goTool(ctx, "test", "-short", "-run", "^"+name+"$", "./"+folder)
 	}
-	report, code, err := output(cmd)
+	report, code, err := runCommand(cmd)
 	switch {
 	case ctx.Err() != nil:
 		return nil, 0, fmt.Errorf("it took longer than %v", h.timeout)
 	case m.Test != "" && bytes.Contains(report, []byte("[build failed]")):
-		return nil, 0, fmt.Errorf("it does not compile:\n%s", tail(report))
+		return nil, 0, fmt.Errorf("it does not compile:\n%s", outputTail(report))
 	}
 	return report, code, err
 }
 
-// buildFor builds a command with the present defect, unless a test looks for it.
+// buildFor builds a command with the current defect, unless the mutant is found by a test.
 func (h *hunter) buildFor(ctx context.Context, m *table.Mutant, command string) error {
 	if m.Test != "" {
 		return nil
 	}
-	return h.build(ctx, h.binary, command)
+	return h.buildCommand(ctx, h.binary, command)
 }
 
-func (h *hunter) build(ctx context.Context, binary, command string) error {
+func (h *hunter) buildCommand(ctx context.Context, binary, command string) error {
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
-	out, code, err := output(h.goTool(ctx, "build", "-buildvcs=false", "-o", binary, command))
+	out, code, err := runCommand(h.goTool(ctx, "build", "-buildvcs=false", "-o", binary, command))
 	if err == nil && code != 0 {
 		err = fmt.Errorf("exit code %d", code)
 	}
 	if err != nil {
-		return fmt.Errorf("it does not compile: %w\n%s", err, tail(out))
+		return fmt.Errorf("it does not compile: %w\n%s", err, outputTail(out))
 	}
 	return nil
 }
 
-// goTool is a go command with the present defect.
+// goTool returns a go command that builds with the current defect.
 func (h *hunter) goTool(ctx context.Context, command string, args ...string) *exec.Cmd {
 	flags := []string{command, "-trimpath"}
 	if h.overlay != "" {
@@ -236,8 +237,8 @@ func (h *hunter) goTool(ctx context.Context, command string, args ...string) *ex
 	return cmd
 }
 
-// output runs a command. That it ends with another exit code than 0 is no error.
-func output(cmd *exec.Cmd) (out []byte, code int, err error) {
+// runCommand runs a command and returns the output and the exit code. An exit code other than 0 is not an error.
+func runCommand(cmd *exec.Cmd) (out []byte, code int, err error) {
 	out, err = cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -246,11 +247,11 @@ func output(cmd *exec.Cmd) (out []byte, code int, err error) {
 	return out, 0, err
 }
 
-// tail keeps the end of a long output, where the reason usually stands.
-func tail(out []byte) string {
-	const most = 2000
-	if len(out) > most {
-		out = out[len(out)-most:]
+// outputTail returns the end of a long output, which usually has the reason of a failure.
+func outputTail(out []byte) string {
+	const maxBytes = 2000
+	if len(out) > maxBytes {
+		out = out[len(out)-maxBytes:]
 	}
 	return string(out)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
-// simulated is a command that finds a breach of S4 when its constant is not what it should be.
+// simulated is a command that reports a breach of S4 if its constant has a wrong value.
 const simulated = `package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 }
 `
 
-// tested is a test of package quarantine that fails when its constant is not what it should be.
+// tested is a test of package quarantine that fails if its constant has a wrong value.
 const tested = `package quarantine
 
 import "testing"
@@ -53,13 +53,13 @@ func TestLock(t *testing.T) {
 }
 `
 
-// entry is an entry of a table whose defect gives a constant another value than 1.
+// entry returns an entry of a table whose defect changes a constant from 1 to another value.
 func entry(name, more, constant, value string) string {
 	return "- name: " + name + "\n  what: no quarantine.\n  like: a rule.\n" + more +
 		"  edits:\n    - in: " + constant + "\n      old: = 1\n      new: = " + value + "\n"
 }
 
-// project makes a work tree with the files, and a table, and goes there. It returns the table's mutants.
+// project creates a work tree with the files and a table, and changes into it. It returns the table's mutants.
 func project(t *testing.T, files map[string]string, entries ...string) []table.Mutant {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -68,14 +68,14 @@ func project(t *testing.T, files map[string]string, entries ...string) []table.M
 		write(t, name, text)
 	}
 	write(t, "mutants.yaml", strings.Join(entries, ""))
-	mutants, err := selected("mutants.yaml", ".")
+	mutants, err := selectMutants("mutants.yaml", ".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return mutants
 }
 
-// write writes a file and the folders above it.
+// write writes a file and creates the folders above it.
 func write(t *testing.T, name, text string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
@@ -83,7 +83,7 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-// saysOf demands that the line of each mutant, and those after it, have a text.
+// saysOf checks that the lines about each mutant contain a text.
 func saysOf(t *testing.T, out string, want map[string]string) {
 	t.Helper()
 	for name, text := range want {
@@ -114,7 +114,7 @@ func TestHunt(t *testing.T) {
 		entry("tested", "  test: TestLock of fsm/quarantine\n  property: [TestLock]\n", "fsm/quarantine.Time", "0"),
 	)
 	var out bytes.Buffer
-	finds, failed, err := hunt(context.Background(), &out, mutants, 5, testOptions())
+	finds, failed, err := huntMutants(context.Background(), &out, mutants, 5, testOptions())
 	if err != nil || len(finds) != 4 || failed != 5 {
 		t.Fatalf("got %d passed, %d failed, %v\n%s", len(finds), failed, err, &out)
 	}
@@ -139,7 +139,7 @@ func TestHunt(t *testing.T) {
 
 	t.Log("# a simulator that is never clean finds everything, and so nothing")
 	write(t, "cmd/kvferry/main.go", strings.Replace(simulated, "quarantine = 1", "quarantine = 2", 1))
-	if _, _, err := hunt(context.Background(), &out, mutants, 5, testOptions()); err == nil ||
+	if _, _, err := huntMutants(context.Background(), &out, mutants, 5, testOptions()); err == nil ||
 		!strings.Contains(err.Error(), "without any defect") {
 		t.Errorf("got %v", err)
 	}
@@ -162,7 +162,7 @@ func TestWriteOverlay(t *testing.T) {
 	defer done()
 	for overlay, want := range map[string]int{"": 0, "-overlay=broken/overlay.json": 1} {
 		h.overlay = overlay
-		if _, code, err := output(h.goTool(t.Context(), "run", "./"+command, "sim", "run")); code != want || err != nil {
+		if _, code, err := runCommand(h.goTool(t.Context(), "run", "./"+command, "sim", "run")); code != want || err != nil {
 			t.Errorf("with %q: exit code %d, %v", overlay, code, err)
 		}
 	}
@@ -171,22 +171,22 @@ func TestWriteOverlay(t *testing.T) {
 func TestSelected(t *testing.T) {
 	project(t, nil, entry("a", "", "cmd", "0"), entry("ab", "", "cmd", "0"))
 	for pattern, want := range map[string]int{"b": 1, "a": 2, "^a$": 1, "c": 0, "(": 0} {
-		if mutants, err := selected("mutants.yaml", pattern); len(mutants) != want || (err == nil) != (want > 0) {
+		if mutants, err := selectMutants("mutants.yaml", pattern); len(mutants) != want || (err == nil) != (want > 0) {
 			t.Errorf("%s: %d mutants, %v", pattern, len(mutants), err)
 		}
 	}
 }
 
 func TestSummarise(t *testing.T) {
-	seed := func(name string, seed, failing int) find {
-		return find{name: name, found: table.Found{By: "seed", Seed: seed, Failing: failing, Of: 100}}
+	seed := func(name string, seed, failing int) finding {
+		return finding{name: name, how: table.Found{By: "seed", Seed: seed, Failing: failing, Of: 100}}
 	}
-	got := summarise([]find{seed("a", 3, 30), seed("b", 9, 1), seed("bb", 7, 4), {name: "c", found: table.Found{By: "plan"}}})
+	got := summariseFindings([]finding{seed("a", 3, 30), seed("b", 9, 1), seed("bb", 7, 4), {name: "c", how: table.Found{By: "plan"}}})
 	want := "seeds found 3; the median of the first failing seeds is 7, the highest 9\nfewer than 20 seeds found b, bb"
 	if got != want {
 		t.Errorf("got %s", got)
 	}
-	if got := summarise(nil); got != "seeds found none" {
+	if got := summariseFindings(nil); got != "seeds found none" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -196,7 +196,7 @@ func TestMentions(t *testing.T) {
 		report, property string
 		want             bool
 	}{{"breach of S1: torn", "S1", true}, {"S14", "S1", false}, {"XS1 S12 S1", "S1", true}, {"", "S1", false}} {
-		if got := mentions([]byte(c.report), c.property); got != c.want {
+		if got := mentionsProperty([]byte(c.report), c.property); got != c.want {
 			t.Errorf("%q mentions %s: got %v", c.report, c.property, got)
 		}
 	}

@@ -1,29 +1,30 @@
-// Command mutants puts known defects back, one at a time, and demands that the simulator finds each.
+// Command mutants puts known defects back into the code, one at a time, and requires that the simulator finds each
+// defect.
 //
-// The defects are the entries of sim/mutants.yaml; package table has their format. For each, mutants builds the kvferry
-// command with the edits of the entry, which leave the work tree alone (go build -overlay), and runs
-// `kvferry sim run --seeds 2000`. The run must end with exit code 1, and its report must mention each property that the
-// entry names. An entry whose edits do not apply, or do not compile, has failed too, because it guards nothing. Before
-// that, the code as it is must pass each of the runs that find a defect.
+// The defects are the entries of sim/mutants.yaml; package table documents the format. For each entry, mutants builds
+// the kvferry command with the entry's edits and runs `kvferry sim run --seeds 2000`. The build uses go build -overlay,
+// which does not change the work tree. The run must end with exit code 1, and the report must mention each property
+// that the entry names. An entry whose edits do not apply or do not compile has failed too, because such an entry
+// guards nothing. Before the first entry, the code without defects must pass every check.
 //
-// Some entries say that another check finds the defect:
+// Some entries name a different check that finds the defect:
 //
-//   - profile names the simulator's profile in which the defect shows, if it is not "swarm";
-//   - scope names a small world. The defect takes an order of events that seeds do not come upon, and
-//     `kvferry sim explore` must find it there;
-//   - plan "kept" says that neither seeds nor small worlds find it soon enough. Its kept plan in sim/testdata/regressions
-//     must fail;
-//   - test names a Go test and its folder, for example "TestLock of sim". The defect is in code that the simulator's
-//     ranks do not run, and the test must fail.
+//   - profile names the simulator's profile in which the defect shows, if the profile is not "swarm";
+//   - scope names a small world. The defect needs an order of events that seeds rarely produce, and
+//     `kvferry sim explore` must find the defect in the small world;
+//   - plan "kept" means that neither seeds nor small worlds find the defect soon enough. The defect's kept plan in
+//     sim/testdata/regressions must fail;
+//   - test names a Go test and the test's folder, for example "TestLock of sim". The defect is in code that the
+//     simulator's ranks do not run, and the test must fail.
 //
-// After each defect that is found, mutants writes into the field found of its entry how it was found, unless -record is
-// false. With -keep it also writes the plans that sim/testdata/regressions keeps anew.
+// When a defect is found, mutants records in the field found of the entry how the defect was found, unless -record is
+// false. With -keep, mutants also rewrites the kept plans in sim/testdata/regressions.
 //
-// With -quick the seed of the field found is run, and those after it only until the properties are broken. That takes a
-// tenth of the time, and suits a change that moves or renames code. Nothing is recorded. With -fallback, a defect that is
-// not found so is looked for in full.
+// With -quick, mutants runs the seed of the field found, and further seeds only until the properties are broken. This
+// takes a tenth of the time, and suits a change that moves or renames code. Nothing is recorded. With -fallback, a
+// defect that -quick does not find is looked for in full.
 //
-// With -overlay nothing is run. The changed files of the one entry that -run selects are written into a folder, and
+// With -overlay, nothing is run. Mutants writes the changed files of the entry that -run selects into a folder, and
 // `go build -overlay FOLDER/overlay.json` then builds any package with the defect.
 //
 // usage: go run ./tools/mutants [-quick [-fallback]] [-keep] [-seeds 2000] [-run REGEXP] [-overlay FOLDER]
@@ -45,50 +46,50 @@ import (
 )
 
 func main() {
-	seeds := flag.Int("seeds", 2000, "seeds within which each defect must be found")
+	seeds := flag.Int("seeds", 2000, "the number of seeds within which each defect must be found")
 	pattern := flag.String("run", ".", "only mutants whose name matches this regular expression")
-	quick := flag.Bool("quick", false, "run the seed that found a defect before, and few more")
-	overlay := flag.String("overlay", "", "write the files that one mutant changes into this folder, and run nothing")
+	quick := flag.Bool("quick", false, "run only the recorded seed of each defect, and further seeds until the defect is found")
+	overlay := flag.String("overlay", "", "write the files that one mutant changes into this folder, and run no check")
 	var o options
 	flag.StringVar(&o.table, "table", filepath.Join("sim", "mutants.yaml"), "the table of the mutants")
 	flag.StringVar(&o.plans, "plans", "sim/testdata/regressions",
 		"folder of the kept plans; a mutant's plan has its name, and must fail with its defect")
-	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "the longest that one mutant may take to build, and to be found")
-	flag.BoolVar(&o.keep, "keep", false, "write the kept plans of the mutants that are found anew")
+	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "the time limit for building one mutant, and for finding it")
+	flag.BoolVar(&o.keepPlans, "keep", false, "rewrite the kept plans of the mutants that are found")
 	flag.BoolVar(&o.record, "record", true, "write into the table how each mutant was found")
-	flag.BoolVar(&o.fallback, "fallback", false, "with -quick: look in full for what is not found so")
+	flag.BoolVar(&o.fallback, "fallback", false, "with -quick: run the full check for mutants that the quick check does not find")
 	flag.Parse()
-	mutants, err := selected(o.table, *pattern)
+	mutants, err := selectMutants(o.table, *pattern)
 	if err != nil {
-		fail(err)
+		exitWithError(err)
 	}
 	if *overlay != "" {
 		if err := writeOverlay(*overlay, mutants); err != nil {
-			fail(err)
+			exitWithError(err)
 		}
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	run := hunt
+	run := huntMutants
 	if *quick {
 		run = quickHunt
 	}
 	finds, failed, err := run(ctx, os.Stdout, mutants, *seeds, o)
 	stop()
 	if err != nil {
-		fail(err)
+		exitWithError(err)
 	}
 	fmt.Printf("%d passed, %d failed\n", len(finds), failed)
 	if !*quick { // A quick hunt does not count how many seeds fail.
-		fmt.Println(summarise(finds))
+		fmt.Println(summariseFindings(finds))
 	}
 	if failed > 0 {
 		os.Exit(1)
 	}
 }
 
-// selected returns the mutants of a table whose names match.
-func selected(path, pattern string) ([]table.Mutant, error) {
+// selectMutants returns the mutants of a table whose names match.
+func selectMutants(path, pattern string) ([]table.Mutant, error) {
 	only, err := regexp.Compile(pattern)
 	if err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func selected(path, pattern string) ([]table.Mutant, error) {
 	return mutants, nil
 }
 
-// writeOverlay writes the files of one mutant, and says how to build with them.
+// writeOverlay writes the changed files of one mutant, and prints the command that builds with them.
 func writeOverlay(folder string, mutants []table.Mutant) error {
 	if len(mutants) > 1 {
 		return fmt.Errorf("-run selects %d mutants; -overlay wants one", len(mutants))
@@ -116,7 +117,7 @@ func writeOverlay(folder string, mutants []table.Mutant) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	overlay, err := table.Overlay(folder, ".", changed)
+	overlay, err := table.WriteOverlay(folder, ".", changed)
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func writeOverlay(folder string, mutants []table.Mutant) error {
 	return nil
 }
 
-func fail(err error) {
+func exitWithError(err error) {
 	fmt.Fprintln(os.Stderr, "mutants:", err)
 	os.Exit(1)
 }

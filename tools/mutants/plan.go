@@ -16,37 +16,37 @@ var planWritten = regexp.MustCompile(`(?m)^again with: kvferry sim replay --plan
 
 const stalePlan = "its kept plan is stale"
 
-// plan checks the kept plan of a mutant with its defect: a plan that does not fail any more is stale, which is what the
-// answer says. With keep it first writes a new one, from the minimised plan of the report, once that was seen not to
-// fail without the defect.
-func (h *hunter) plan(ctx context.Context, m *table.Mutant, report []byte) (stale string, err error) {
+// checkPlan runs the kept plan of a mutant with the mutant's defect. If the plan does not fail any more, the plan is
+// stale, and checkPlan returns a text that says so. With keepPlans, checkPlan first replaces the kept plan by the
+// minimised plan of the report, after a check that the new plan does not fail without the defect.
+func (h *hunter) checkPlan(ctx context.Context, m *table.Mutant, report []byte) (stale string, err error) {
 	kept := h.planOf(m)
-	if h.keep {
+	if h.keepPlans {
 		found := planWritten.FindSubmatch(report)
 		if found == nil {
-			return "the report names no plan to keep:\n" + tail(report), nil
+			return "the report names no plan to keep:\n" + outputTail(report), nil
 		}
-		text, code, err := h.replay(ctx, h.healthy, string(found[1]), "--write-plan", kept, "--defect", m.What)
+		text, code, err := h.replayPlan(ctx, h.healthy, string(found[1]), "--write-plan", kept, "--defect", m.What)
 		if err != nil || code != 0 {
-			return fmt.Sprintf("its plan cannot be kept:\n%s", tail(text)), err
+			return fmt.Sprintf("its plan cannot be kept:\n%s", outputTail(text)), err
 		}
 	}
 	if _, err := os.Stat(kept); errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
-	text, code, err := h.replay(ctx, h.binary, kept)
+	text, code, err := h.replayPlan(ctx, h.binary, kept)
 	if err == nil && code != 1 {
-		return fmt.Sprintf("%s: it does not fail with the defect; write it anew with make regressions:\n%s", stalePlan,
-			tail(text)), nil
+		return fmt.Sprintf("%s: it does not fail with the defect; rewrite it with make regressions:\n%s", stalePlan,
+			outputTail(text)), nil
 	}
 	return "", err
 }
 
-// planOf is the file of a mutant's kept plan.
+// planOf returns the file name of a mutant's kept plan.
 func (h *hunter) planOf(m *table.Mutant) string { return filepath.Join(h.plans, m.Name+".yaml") }
 
-func (h *hunter) replay(ctx context.Context, binary, plan string, args ...string) ([]byte, int, error) {
+func (h *hunter) replayPlan(ctx context.Context, binary, plan string, args ...string) ([]byte, int, error) {
 	cmd := exec.CommandContext(ctx, binary, append([]string{"sim", "replay", "--plan", plan}, args...)...)
 	cmd.Dir = h.dir
-	return output(cmd)
+	return runCommand(cmd)
 }

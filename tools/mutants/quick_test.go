@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// seeking is a command in which seed 4 breaks S2 and seed 7 S4 when its constant is not what it should be.
+// seeking is a command in which seed 4 breaks S2 and seed 7 breaks S4 if its constant has a wrong value.
 const seeking = `package main
 
 import (
@@ -41,7 +41,7 @@ func TestQuickHunt(t *testing.T) {
 	const seek, command = "tools/mutants/seek.quarantine", "cmd/kvferry.quarantine"
 	known := func(seed string) string { return "  property: [S4]\n  found: seed " + seed + ", 9 of 2000 fail\n" }
 	mutants := project(t, map[string]string{"tools/mutants/seek/main.go": seeking, "cmd/kvferry/main.go": simulated},
-		entry("beyond", known("30"), seek, "0"), // The known seed is run, though 20 are asked for.
+		entry("beyond", known("30"), seek, "0"), // The recorded seed is run although only 20 seeds are requested.
 		entry("explored", "  scope: push\n  property: [S4]\n", command, "0"),
 		entry("known", known("4"), seek, "0"),
 		entry("late", known("6"), seek, "0"),

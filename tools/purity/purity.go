@@ -1,20 +1,20 @@
-// Package purity is an analysis pass for the rooms that decide: effects and everything under fsm.
+// Package purity is an analysis pass for the packages of the state machines: effects and all packages under fsm.
 //
-// A machine must do the same again when it is given the same events: that is what lets the
-// simulator speak for the real program. So nothing in it may depend on the order of a map, on a
-// scheduler, on a clock, on rounding, or on state outside the machine; and its state must be a
-// plain tree of values, so that it can be copied, hashed and written down without a method for it.
+// A state machine must return the same effects whenever it is given the same events, because otherwise the results of
+// the simulator would not hold for the real program. So a machine must not depend on the order of a map, on a
+// scheduler, a clock or rounding, or on state outside the machine. The state of a machine must be a plain tree of
+// values, so that the state can be copied, hashed and printed without special methods.
 //
-// The pass looks at the packages it is given, tests left out. It reports
+// The pass checks the given packages without their tests. It reports
 //
-//   - imports through which the world comes in (time, os, net, sync, context, math/rand, ...)
-//   - walking a map, by range or by package maps
+//   - imports that give access to the outside (time, os, net, sync, context, math/rand, ...)
+//   - iteration over a map, by range or by package maps
 //   - go statements, select, channel types and channel operations
 //   - floating-point types, literals and results
-//   - functions and foreign interfaces kept in structs, containers or variables
-//   - package-level variables, but for error values, var _ = ..., and tables marked //kvferry:table
+//   - functions and foreign interfaces that are stored in structs, containers or variables
+//   - package-level variables, except error values, var _ = ..., and tables marked //kvferry:table
 //
-// There is no way to switch a rule off for one line: what needs one belongs into a driver.
+// A rule cannot be switched off for a line. Code that needs an exception belongs in a driver.
 package purity
 
 import (
@@ -31,14 +31,14 @@ import (
 var Analyzer = &analysis.Analyzer{
 	Name: "purity",
 	Doc:  "report what a pure state machine must not contain",
-	Run:  run,
+	Run:  runPass,
 }
 
-// tableDirective marks a package-level variable that is filled where it is declared and never changed.
+// tableDirective marks a package-level variable that is initialised in the declaration and never changed.
 const tableDirective = "//kvferry:table"
 
-// worldly maps each import that is refused, its sub-packages with it, to what to do instead.
-var worldly = []struct{ path, instead string }{
+// forbiddenImports lists the imports that are refused, including their sub-packages, with the alternative to each.
+var forbiddenImports = []struct{ path, instead string }{
 	{"context", "deadlines are state of the machine, there is nothing to cancel outside"},
 	{"io", "bytes come in events and leave in effects"},
 	{"log", "emit Observe"},
@@ -54,34 +54,34 @@ var worldly = []struct{ path, instead string }{
 	{"unsafe", "a machine touches no memory but its own"},
 }
 
-func run(pass *analysis.Pass) (any, error) {
+func runPass(pass *analysis.Pass) (any, error) {
 	for _, file := range pass.Files {
-		// The driver of a test binary is generated, under a name that is no source file's.
+		// The main file of a test binary is generated and has a name that does not end in .go.
 		name := pass.Fset.File(file.FileStart).Name()
 		if strings.HasSuffix(name, "_test.go") || !strings.HasSuffix(name, ".go") {
 			continue
 		}
 		c := checker{pass}
-		c.imports(file)
+		c.checkImports(file)
 		for _, decl := range file.Decls {
 			if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.VAR {
-				c.packageVars(d)
+				c.checkPackageVars(d)
 			}
 		}
-		ast.Inspect(file, c.node)
+		ast.Inspect(file, c.checkNode)
 	}
 	return nil, nil
 }
 
 type checker struct{ pass *analysis.Pass }
 
-func (c checker) imports(file *ast.File) {
+func (c checker) checkImports(file *ast.File) {
 	for _, spec := range file.Imports {
 		path, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
-			continue // The compiler says so.
+			continue // The compiler reports the error.
 		}
-		for _, w := range worldly {
+		for _, w := range forbiddenImports {
 			if path == w.path || strings.HasPrefix(path, w.path+"/") {
 				c.pass.Reportf(spec.Pos(), "import of %s: %s", path, w.instead)
 			}
@@ -89,11 +89,11 @@ func (c checker) imports(file *ast.File) {
 	}
 }
 
-// packageVars reports the variables of d that a machine could change, or be changed through.
-func (c checker) packageVars(d *ast.GenDecl) {
+// checkPackageVars reports the variables of d that a machine could change, or that could change a machine.
+func (c checker) checkPackageVars(d *ast.GenDecl) {
 	for _, spec := range d.Specs {
 		s := spec.(*ast.ValueSpec)
-		if marked(d.Doc) || marked(s.Doc) {
+		if isMarkedTable(d.Doc) || isMarkedTable(s.Doc) {
 			continue
 		}
 		for _, name := range s.Names {
@@ -107,7 +107,7 @@ func (c checker) packageVars(d *ast.GenDecl) {
 	}
 }
 
-func marked(doc *ast.CommentGroup) bool {
+func isMarkedTable(doc *ast.CommentGroup) bool {
 	if doc == nil {
 		return false
 	}
@@ -119,7 +119,7 @@ func marked(doc *ast.CommentGroup) bool {
 	return false
 }
 
-func (c checker) node(n ast.Node) bool {
+func (c checker) checkNode(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GoStmt:
 		c.pass.Reportf(n.Pos(), "go statement: a machine is single-threaded")
@@ -134,7 +134,7 @@ func (c checker) node(n ast.Node) bool {
 			c.pass.Reportf(n.Pos(), "channel receive: events come to Step one at a time")
 		}
 	case *ast.RangeStmt:
-		c.rangeOver(n)
+		c.checkRange(n)
 	case *ast.BasicLit:
 		if n.Kind == token.FLOAT || n.Kind == token.IMAG {
 			c.pass.Reportf(n.Pos(), "floating-point literal %s: use integers, such as nanoseconds or basis points", n.Value)
@@ -144,34 +144,34 @@ func (c checker) node(n ast.Node) bool {
 			c.pass.Reportf(n.Pos(), "floating-point type %s: use integers, such as nanoseconds or basis points", n.Name)
 		}
 	case *ast.CallExpr:
-		// A conversion is reported at the name of its type.
+		// A conversion is reported at the name of the type.
 		if tv := c.pass.TypesInfo.Types[n.Fun]; !tv.IsType() && isFloat(c.pass.TypesInfo.TypeOf(n)) {
 			c.pass.Reportf(n.Pos(), "floating-point result: use integers, such as nanoseconds or basis points")
 		}
 	case *ast.StructType:
 		for _, f := range n.Fields.List {
-			c.kept(f.Type, "field")
+			c.checkStored(f.Type, "field")
 		}
 	case *ast.ArrayType:
-		c.kept(n.Elt, "element")
+		c.checkStored(n.Elt, "element")
 	case *ast.MapType:
-		c.kept(n.Value, "element")
+		c.checkStored(n.Value, "element")
 	}
 	return true
 }
 
-func (c checker) rangeOver(n *ast.RangeStmt) {
+func (c checker) checkRange(n *ast.RangeStmt) {
 	switch {
-	case ranges[*types.Map](c.pass.TypesInfo.TypeOf(n.X)):
+	case canRangeOver[*types.Map](c.pass.TypesInfo.TypeOf(n.X)):
 		c.pass.Reportf(n.Pos(), "range over a map: its order differs from run to run; walk an ordered table beside it")
-	case ranges[*types.Chan](c.pass.TypesInfo.TypeOf(n.X)):
+	case canRangeOver[*types.Chan](c.pass.TypesInfo.TypeOf(n.X)):
 		c.pass.Reportf(n.Pos(), "range over a channel: events come to Step one at a time")
 	}
 }
 
-// kept reports a type that holds behaviour where only data may be: what is stored there could not be
-// copied, hashed or written down.
-func (c checker) kept(at ast.Expr, where string) {
+// checkStored reports a function type or a foreign interface type in a place where only data may be stored, because
+// such a value could not be copied, hashed or printed.
+func (c checker) checkStored(at ast.Expr, where string) {
 	t := c.pass.TypesInfo.TypeOf(at)
 	if t == nil {
 		return
@@ -186,8 +186,8 @@ func (c checker) kept(at ast.Expr, where string) {
 	}
 }
 
-// ownInterface reports whether t can hold only types of its own package, because an unexported
-// method seals it, or is at least declared beside the machines.
+// ownInterface reports whether the interface t can hold only types of the package that declares t, because t has an
+// unexported method, or whether t is at least declared in the module of the machines.
 func (c checker) ownInterface(t types.Type, u *types.Interface) bool {
 	for m := range u.Methods() {
 		if !m.Exported() {
@@ -198,12 +198,12 @@ func (c checker) ownInterface(t types.Type, u *types.Interface) bool {
 	if !ok || named.Obj().Pkg() == nil {
 		return false
 	}
-	return module(named.Obj().Pkg().Path()) == module(c.pass.Pkg.Path())
+	return modulePath(named.Obj().Pkg().Path()) == modulePath(c.pass.Pkg.Path())
 }
 
-// module returns the part of an import path that names its module, as far as this pass needs it:
-// the first three elements of a path that begins with a host, else the first.
-func module(path string) string {
+// modulePath returns the part of an import path that names the module, as far as this pass needs the module: the first
+// three elements of a path that begins with a host, or the first element of any other path.
+func modulePath(path string) string {
 	parts := strings.Split(path, "/")
 	if n := 3; strings.Contains(parts[0], ".") && len(parts) > n {
 		return strings.Join(parts[:n], "/")
@@ -213,8 +213,9 @@ func module(path string) string {
 	return parts[0]
 }
 
-// ranges reports whether walking a value of type t walks a T; for a type parameter, whether it may.
-func ranges[T types.Type](t types.Type) bool {
+// canRangeOver reports whether a range over a value of type t iterates over a T. For a type parameter, it reports
+// whether this is possible.
+func canRangeOver[T types.Type](t types.Type) bool {
 	if t == nil {
 		return false
 	}
@@ -222,11 +223,11 @@ func ranges[T types.Type](t types.Type) bool {
 		for e := range p.Constraint().Underlying().(*types.Interface).EmbeddedTypes() {
 			if u, ok := e.(*types.Union); ok {
 				for term := range u.Terms() {
-					if ranges[T](term.Type()) {
+					if canRangeOver[T](term.Type()) {
 						return true
 					}
 				}
-			} else if ranges[T](e) {
+			} else if canRangeOver[T](e) {
 				return true
 			}
 		}

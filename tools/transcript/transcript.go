@@ -1,6 +1,9 @@
-// Package transcript plays transcripts: stories of a machine, in files below its testdata, whose directives are played
-// again and whose outputs are compared (github.com/cockroachdb/datadriven, with -rewrite to accept what is new). It
-// reads what directives have alike; what they mean, each test says.
+// Package transcript plays transcripts. A transcript is a file below a package's testdata with directives for a state
+// machine and the expected output of each directive. The package uses github.com/cockroachdb/datadriven, whose flag
+// -rewrite accepts new outputs. Package transcript parses the directives; each test defines their meaning.
+//
+// For example, a test calls Play with a folder and a function that carries out a directive, which switches over Cmd and
+// reads the arguments with Value, IntValue and WordAt.
 package transcript
 
 import (
@@ -13,26 +16,28 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A Directive is one line of a story: a verb (Cmd), then words and keys with values (CmdArgs), and lines of input. What
-// cannot be read ends the test, and so does what nobody has read: it may be misspelt.
+// A Directive is a command of a transcript: a verb (Cmd), then words, and keys with values (CmdArgs), and lines of
+// input. A malformed argument fails the test, and so does an argument that the test has not read, because it may be
+// misspelt.
 type Directive struct {
 	*datadriven.TestData
 	T *testing.T
 
-	read map[int]bool // places among CmdArgs
+	readArgs map[int]bool // indexes in CmdArgs of the arguments that were read
 }
 
-// Play plays all files below a folder. begin is called for each, and returns what plays its directives.
+// Play plays all files below a folder. For each file, Play calls begin, which returns the function that carries out the
+// file's directives and returns their output.
 func Play(t *testing.T, folder string, begin func() (play func(Directive) string)) {
 	datadriven.Walk(t, folder, func(t *testing.T, path string) {
 		if filepath.Ext(path) == ".fail" {
-			return // What a property test left that failed.
+			return // A failed property test has left this file.
 		}
 		play := begin()
 		datadriven.RunTest(t, path, func(t *testing.T, data *datadriven.TestData) string {
 			d := Directive{data, t, map[int]bool{}}
 			out := play(d)
-			if rest := d.unread(); len(rest) > 0 {
+			if rest := d.unreadArgs(); len(rest) > 0 {
 				t.Fatalf("%s: %s does not read %v: take it out, or spell it as it is read", d.Pos, d.Cmd, rest)
 			}
 			return out
@@ -40,103 +45,103 @@ func Play(t *testing.T, folder string, begin func() (play func(Directive) string
 	})
 }
 
-// unread are the words and keys that nobody has read.
-func (d Directive) unread() (rest []string) {
+// unreadArgs returns the words and keys that the test has not read.
+func (d Directive) unreadArgs() (rest []string) {
 	for i, a := range d.CmdArgs {
-		if !d.read[i] {
+		if !d.readArgs[i] {
 			rest = append(rest, a.String())
 		}
 	}
 	return rest
 }
 
-// HasArg says whether a word or a key is there.
-func (d Directive) HasArg(key string) bool { return d.find(key) >= 0 }
+// HasArg reports whether the directive has a word or a key.
+func (d Directive) HasArg(key string) bool { return d.findArg(key) >= 0 }
 
-// find is the place of a word or a key; negative if it is not there.
-func (d Directive) find(key string) int {
+// findArg returns the index of a word or a key, or -1.
+func (d Directive) findArg(key string) int {
 	for i, a := range d.CmdArgs {
 		if a.Key == key {
-			d.read[i] = true
+			d.readArgs[i] = true
 			return i
 		}
 	}
 	return -1
 }
 
-// ScanArgs reads the values of a key, which must be there.
+// ScanArgs reads the values of a key. It fails the test if the directive does not have the key.
 func (d Directive) ScanArgs(t *testing.T, key string, into ...any) {
 	t.Helper()
-	d.find(key)
+	d.findArg(key)
 	d.TestData.ScanArgs(t, key, into...)
 }
 
-// Args are all words and keys.
-func (d Directive) Args() []datadriven.CmdArg {
+// AllArgs returns all words and keys, and marks them as read.
+func (d Directive) AllArgs() []datadriven.CmdArg {
 	for i := range d.CmdArgs {
-		d.read[i] = true
+		d.readArgs[i] = true
 	}
 	return d.CmdArgs
 }
 
-// Unknown ends the test: nobody plays this verb.
-func (d Directive) Unknown() { d.T.Fatalf("%s: no directive %q", d.Pos, d.Cmd) }
+// FailUnknown fails the test, because the verb is unknown.
+func (d Directive) FailUnknown() { d.T.Fatalf("%s: no directive %q", d.Pos, d.Cmd) }
 
-// Arg is the i-th word.
-func (d Directive) Arg(i int) string {
+// WordAt returns the i-th word. It fails the test if there are not so many words.
+func (d Directive) WordAt(i int) string {
 	if i >= len(d.CmdArgs) {
 		d.T.Fatalf("%s: %s has %d words, and one more is wanted", d.Pos, d.Cmd, len(d.CmdArgs))
 	}
-	d.read[i] = true
+	d.readArgs[i] = true
 	return d.CmdArgs[i].Key
 }
 
-// First is the first word as a number.
-func (d Directive) First() int { return int(d.number(d.Arg(0))) }
+// FirstNumber returns the first word as a number.
+func (d Directive) FirstNumber() int { return int(d.parseNumber(d.WordAt(0))) }
 
-// Numbers are those words that are numbers.
-func (d Directive) Numbers() (all []int) {
+// BareNumbers returns the words that are numbers.
+func (d Directive) BareNumbers() (all []int) {
 	for i, a := range d.CmdArgs {
 		if n, err := strconv.Atoi(a.Key); err == nil {
-			d.read[i], all = true, append(all, n)
+			d.readArgs[i], all = true, append(all, n)
 		}
 	}
 	return all
 }
 
-// Words are the values of a key.
-func (d Directive) Words(key string) []string {
-	if i := d.find(key); i >= 0 {
+// Values returns the values of a key, or nil.
+func (d Directive) Values(key string) []string {
+	if i := d.findArg(key); i >= 0 {
 		return d.CmdArgs[i].Vals
 	}
 	return nil
 }
 
-// Word is the first value of a key; "" if there is none.
-func (d Directive) Word(key string) string {
-	if words := d.Words(key); len(words) > 0 {
+// Value returns the first value of a key, or "".
+func (d Directive) Value(key string) string {
+	if words := d.Values(key); len(words) > 0 {
 		return words[0]
 	}
 	return ""
 }
 
-// List are the values of a key as numbers.
-func (d Directive) List(key string) (all []uint64) {
-	for _, v := range d.Words(key) {
-		all = append(all, uint64(d.number(v)))
+// UintValues returns the values of a key as numbers.
+func (d Directive) UintValues(key string) (all []uint64) {
+	for _, v := range d.Values(key) {
+		all = append(all, uint64(d.parseNumber(v)))
 	}
 	return all
 }
 
-// Number is the value of a key; otherwise if there is none.
-func (d Directive) Number(key string, otherwise int) int {
-	if word := d.Word(key); word != "" {
-		return int(d.number(word))
+// IntValue returns the value of a key as a number, or the number otherwise if the directive does not have the key.
+func (d Directive) IntValue(key string, otherwise int) int {
+	if word := d.Value(key); word != "" {
+		return int(d.parseNumber(word))
 	}
 	return otherwise
 }
 
-func (d Directive) number(text string) int64 {
+func (d Directive) parseNumber(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		d.T.Fatalf("%s: %v", d.Pos, err)
@@ -144,9 +149,9 @@ func (d Directive) number(text string) int64 {
 	return n
 }
 
-// Code is that which the key code names; OK if there is none.
-func (d Directive) Code() effects.Code {
-	name := d.Word("code")
+// CodeValue returns the code that the key code names, or OK if the directive does not have the key.
+func (d Directive) CodeValue() effects.Code {
+	name := d.Value("code")
 	if name == "" {
 		return effects.OK
 	}
@@ -157,7 +162,8 @@ func (d Directive) Code() effects.Code {
 	return code
 }
 
-// CodeNamed is the opposite of a code's String; false if none has that name.
+// CodeNamed returns the code with the given name, which is the inverse of Code.String. It reports false if there is no
+// such code.
 func CodeNamed(name string) (effects.Code, bool) {
 	for c := range effects.Code(effects.CodeCount) {
 		if c.String() == name {

@@ -11,18 +11,17 @@ import (
 	"testing"
 )
 
-// timeOfDay are the functions and methods of package time and of files by which Go code takes the time of day into
-// numbers, which jump when an administrator or NTP sets the clock. A time.Time and what is computed of it keep Go's
-// monotonic reading.
+// timeOfDay lists the functions and methods with which Go code reads the time of day as a number. Such numbers jump
+// when an administrator or NTP sets the clock. A time.Time and values computed from it keep Go's monotonic reading.
 var timeOfDay = []string{"Unix", "UnixNano", "UnixMilli", "UnixMicro", "UnixDate", "ModTime", "CLOCK_REALTIME"}
 
-// daysAllowed are the files that use the time of day nonetheless, with the reason.
+// daysAllowed lists the files that may use the time of day, with the reason.
 var daysAllowed = map[string]string{
 	"runtime/plane/epochs/outgoing_link.go": "an instant that is surely over ends a read",
-	"runtime/plane/shm/listen.go":  "a folder that was left behind is as old as its file says; a connection decides",
+	"runtime/plane/shm/listen.go":           "a folder that was left behind is as old as its file says; a connection decides",
 }
 
-// A real node goes by clocks that nobody sets: no deadline and no silence of it depends on the time of day.
+// No deadline of a real node depends on the time of day, because the clock may be set.
 func TestNoTimeOfDay(t *testing.T) {
 	used := map[string]bool{}
 	for _, folder := range []string{"runtime", "cmd", "protocol", "identity"} {

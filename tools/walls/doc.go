@@ -1,4 +1,3 @@
-// Package walls holds the walls between kvferry's packages: a table of who may import whom, and a
-// test that compares it with what go list says. It is a test and nothing else; docs/architecture.md
-// has the same table in prose.
+// Package walls has a table of the imports that each package of kvferry may have, and a test that compares the table
+// with the output of go list. The package has only tests; docs/architecture.md has the same table in prose.
 package walls

@@ -19,8 +19,9 @@ import (
 	"testing"
 )
 
-// kept are types that share a package with others and still keep their unexported fields to themselves: only their
-// own methods, those of their friends and the function that makes one may select one. A literal selects none.
+// kept lists types that share a package with others and keep their unexported fields private: only methods of the type,
+// of its friends, and the type's constructor may select such a field. A composite literal does not count as a
+// selection.
 var kept = map[string]map[string][]string{
 	"fsm/rank/flows/deferred": {"Offers": nil, "Fetches": nil},
 	"fsm/rank/flows/engine":   {"Gets": nil, "Op": nil, "proxy": nil, "requests": {"proxy"}, "reserves": nil},
@@ -31,13 +32,13 @@ var kept = map[string]map[string][]string{
 	"fsm/rank/flows/put":      {"Table": nil},
 }
 
-// compiled is a package as go list builds it.
+// A compiled is a package in the output of go list.
 type compiled struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
 
-// compile lists a package of ours and all that it stands on, by import path.
+// compile lists a package of this module and all its imports, by import path.
 func compile(t *testing.T, path string) map[string]compiled {
 	t.Helper()
 	const fields = "-json=ImportPath,Dir,Export,GoFiles"
@@ -57,7 +58,7 @@ func compile(t *testing.T, path string) map[string]compiled {
 	}
 }
 
-// check reads a package of ours with its types.
+// check parses and type-checks a package of this module.
 func check(t *testing.T, path string) (*token.FileSet, []*ast.File, *types.Package, *types.Info) {
 	t.Helper()
 	all, fset := compile(t, path), token.NewFileSet()
@@ -79,7 +80,7 @@ func check(t *testing.T, path string) (*token.FileSet, []*ast.File, *types.Packa
 	return fset, files, p, info
 }
 
-// TestKeptFields holds each kept type's fields against who selects them.
+// TestKeptFields checks which functions select the fields of each kept type.
 func TestKeptFields(t *testing.T) {
 	for _, path := range slices.Sorted(maps.Keys(kept)) {
 		fset, files, p, info := check(t, path)
@@ -113,7 +114,7 @@ func TestKeptFields(t *testing.T) {
 	}
 }
 
-// receiverOf is the type that a declaration is a method of, or makes: newT makes a t.
+// receiverOf returns the type to which a declaration belongs as a method or as a constructor: newT belongs to t.
 func receiverOf(decl ast.Decl) string {
 	f, ok := decl.(*ast.FuncDecl)
 	if !ok {

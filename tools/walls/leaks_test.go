@@ -10,11 +10,12 @@ import (
 	"testing"
 )
 
-// finds names what makes a package's tests fail on goroutines that are left: goleak, or what calls it.
+// finds matches the calls with which a package's tests fail if goroutines are left: goleak, or a helper that calls
+// goleak.
 var finds = []string{"goleak.VerifyTestMain", "goleak.Find(", "planetest.Main"}
 
-// TestLeaksAreLookedFor: the tests of a package that starts goroutines fail on those that are left. Packages without
-// tests are helpers of others' tests, which look.
+// TestLeaksAreLookedFor checks that the tests of every package that starts goroutines look for goroutines that are
+// left. Packages without tests are helpers of other tests, which look.
 func TestLeaksAreLookedFor(t *testing.T) {
 	const root = "../.."
 	for path := range list(t) {
@@ -22,7 +23,7 @@ func TestLeaksAreLookedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var starts string // where
+		var starts string // position of the first start of a goroutine
 		tests, looked := 0, false
 		for _, source := range sources {
 			text, err := os.ReadFile(source)
@@ -47,7 +48,8 @@ func TestLeaksAreLookedFor(t *testing.T) {
 	}
 }
 
-// started is where a file starts a goroutine: by a go statement, or by the method Go of a group with a function alone.
+// started returns the position at which a file starts a goroutine, with a go statement or with the method Go of a
+// group.
 func started(t *testing.T, name string, text []byte) (where string) {
 	t.Helper()
 	set := token.NewFileSet()

@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// columnsMax is how wide a line of Go may be, a tab counted as one.
+// columnsMax is the maximum width of a line of Go, in which a tab counts as one column.
 const columnsMax = 140
 
-// TestLinesAreShort: nobody scrolls sideways.
+// TestLinesAreShort checks that no line is so long that readers must scroll sideways.
 func TestLinesAreShort(t *testing.T) {
 	root := filepath.Join("..", "..")
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

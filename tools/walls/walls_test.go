@@ -13,116 +13,118 @@ import (
 
 const module = "github.com/kvferry/kvferry"
 
-// pureStd is the part of the standard library that computes and knows nothing of the world.
+// pureStd lists the packages of the standard library that only compute and have no access to the outside.
 var pureStd = []string{
 	"bytes", "cmp", "crypto/hmac", "crypto/sha256", "crypto/subtle", "encoding/binary", "encoding/hex", "errors", "fmt",
 	"iter", "math", "math/bits",
 	"slices", "strconv", "strings", "unicode/utf8",
 }
 
-// A room is a package, or with /... a folder of packages, and what it may import directly. The
-// first room that matches a package is the one that counts. In every list a trailing /... stands for
-// all that is below; names without a host are our own packages, or the standard library's in std.
+// A room is a package, or with /... a folder of packages, and the packages that it may import directly. The first room
+// that matches a package applies. In every list, a trailing /... stands for all packages below. Names without a host
+// are packages of this module, or in std packages of the standard library.
 type room struct {
 	name    string
-	std     []string // nil: all of it
+	std     []string // nil: every package
 	own     []string // packages of this module
-	foreign []string // packages of other modules; nil: whatever go.mod has
-	not     []string // own packages refused although own allows them
+	foreign []string // packages of other modules; nil: every package in go.mod
+	not     []string // packages of this module that are refused although own allows them
 }
 
 var none = []string{}
 
-// identifiers is what makes and reads the names of drivers: UUIDs.
+// identifiers lists the packages that create and parse UUIDs.
 var identifiers = []string{"github.com/google/uuid"}
 
 var rooms = []room{
 	{name: "effects", std: pureStd, own: none, foreign: none},
-	// What every driver must do, for the tests of all of them: it knows none.
+	// contract defines the duties of every driver, for the drivers' tests. It must not import a driver.
 	{name: "contract", std: pureStd, own: []string{"effects"}, foreign: none},
-	// Embeds a file, so it is no part of what machines stand on.
+	// The test vectors embed a file, so state machines must not import them.
 	{name: "protocol/vectors", std: []string{"embed", "encoding/hex", "strings"}, own: none, foreign: none},
 	{name: "protocol/...", not: []string{"protocol/vectors"}, std: pureStd, own: []string{"protocol/..."}, foreign: none},
 
-	// Who a peer is: names and tokens out of a key. Machines make them and planes check them.
+	// identity derives names and tokens from a key. Machines create them, and planes check them.
 	{name: "identity", std: pureStd, own: []string{"effects"}, foreign: none},
 
-	// A rank, from below: what belongs to nobody in particular, pages, peers, and flows over all three.
+	// The packages of a rank, from the lowest to the highest: the kernel, the pages, the peers, and the flows over all of
+	// these.
 	{name: "fsm/rank/kernel/...", std: pureStd, foreign: none,
 		own: []string{"effects", "fsm/prng", "fsm/table", "fsm/rank/env", "fsm/rank/kernel"}},
 	{name: "fsm/rank/env", std: pureStd, own: []string{"effects", "fsm/rank/kernel", "fsm/rank/memory"}, foreign: none},
 	{name: "fsm/rank/memory/geometry", std: pureStd, own: []string{"protocol"}, foreign: none},
 	{name: "fsm/rank/memory/...", std: pureStd, own: memory(), foreign: none},
 	{name: "fsm/rank/peers/...", std: pureStd, own: peers(), foreign: none},
-	// What flows share, and what each of them is handed: no flow.
+	// The common parts of flows must not import a flow.
 	{name: "fsm/rank/flows/flow", std: pureStd, own: shared(), foreign: none},
 	{name: "fsm/rank/flows/engine", std: pureStd, own: shared(), foreign: none},
 	{name: "fsm/rank/flows/deferred", std: pureStd, own: shared(), foreign: none},
 	{name: "fsm/rank/flows/p2p", std: pureStd, own: append(shared(), "fsm/directory/registrar"), foreign: none},
-	// A flow knows no other. Pushes, offers and layers are puts.
+	// A flow must not import another flow, except put: pushes, offers and layers are puts.
 	{name: "fsm/rank/flows/...", std: pureStd, own: append(shared(), "fsm/rank/flows/put"), foreign: none},
 	{name: "fsm/rank", std: pureStd, own: []string{"effects", "identity", "protocol", "fsm/..."}, foreign: none},
 
-	// The decider of leased planes between devices; of a rank it knows nothing.
+	// The state machine of leased planes between devices does not depend on ranks.
 	{name: "fsm/communicator", std: pureStd, own: []string{"effects", "fsm/rank/kernel", "fsm/table"}, foreign: none},
 	{name: "fsm/session", std: pureStd, own: []string{"effects", "protocol"}, foreign: none},
-	// Makes words of ours of those of plain engines, and theirs of ours.
+	// The gateway translates between kvferry's messages and the messages of plain vLLM engines.
 	{name: "fsm/gateway", std: pureStd, foreign: none, own: []string{"effects", "protocol", "fsm/rank/memory/geometry",
 		"fsm/rank/peers/link", "fsm/rank/flows/register"}},
-	// What a directory knows, and no message.
+	// The content of a directory does not depend on messages.
 	{name: "fsm/directory/index", std: pureStd, own: []string{"fsm/prng", "fsm/table"}, foreign: none},
 	{name: "fsm/directory", std: pureStd, own: []string{"effects", "fsm/directory/index", "fsm/prng", "fsm/table"},
 		foreign: none},
-	// The same in messages.
+	// These packages add the messages of directories.
 	{name: "fsm/directory/replica", std: pureStd, own: []string{"effects", "fsm/table", "protocol/sharedlog"},
 		foreign: none},
 	{name: "fsm/directory/serve", std: pureStd, foreign: none,
 		own: []string{"effects", "fsm/directory", "fsm/directory/replica", "protocol", "protocol/sharedlog"}},
-	// A worker's side of it: it tells what the store has.
+	// The registrar is the worker's part: it reports the chunks of the store to directories.
 	{name: "fsm/directory/registrar", std: pureStd, own: memory(), foreign: none},
-	// Leaves, which know nothing.
+	// All other packages of the state machines may import only effects and tables.
 	{name: "fsm/...", std: pureStd, own: []string{"effects", "fsm/table"}, foreign: none},
 
-	// Copies, hashes and tells any state that is a plain tree, and knows nobody's.
+	// snapshot copies, hashes and prints any state that is a plain tree of values.
 	{name: "snapshot", own: none, foreign: none},
-	// Leaves of the simulator.
+	// The lowest packages of the simulator.
 	{name: "sim/draw", own: []string{"effects"}, foreign: none},
-	// Files that users name: a plan and a page replace what they wrote themselves, and nothing else.
+	// replace writes files that users name: a plan or a page may replace only a file that the same command wrote.
 	{name: "sim/internal/replace", own: none, foreign: none},
 	{name: "sim/plan", own: []string{"effects", "sim/draw", "sim/internal/replace"},
 		foreign: []string{"go.yaml.in/yaml/v4"}},
 	{name: "sim/condense", own: []string{"effects", "sim/draw", "sim/plan", "sim/world"}, foreign: none},
 	{name: "sim/expand", own: []string{"effects", "protocol", "sim/draw", "sim/plan", "sim/world"}, foreign: none},
 	{name: "sim/coverage", own: none, foreign: none},
-	// Any machine runs there: it knows no rank and no message. The decider of planes between devices is a part of those.
+	// The world runs any machine, so it must not depend on ranks or messages. It contains the state machine of leased
+	// planes.
 	{name: "sim/world", foreign: none, own: []string{"effects", "contract", "identity", "fsm/communicator", "sim/coverage",
 		"sim/draw", "sim/oracle", "sim/plan", "sim/trace"}},
-	// Every order in a small world, whoever plays there: of machines it knows the containers that they are made of.
+	// explore tries every order of events for any system. Of machines, it knows only the containers of their state.
 	{name: "sim/explore", foreign: none, own: []string{"effects", "fsm/rank/kernel", "fsm/table", "sim/coverage", "sim/draw",
 		"sim/oracle", "sim/plan", "sim/world", "snapshot"}},
-	// Ranks and their engines: whoever judges them is told, and not known.
+	// The system of ranks and their engines. Its oracles observe it, and it must not import them.
 	{name: "sim/systems/pd", foreign: none, own: []string{"effects", "identity", "protocol", "protocol/foreign", "fsm/...",
 		"sim/coverage", "sim/draw", "sim/expand", "sim/explore", "sim/oracle", "sim/plan", "sim/story", "sim/trace",
 		"sim/world", "snapshot"}},
-	// Small worlds are plans.
+	// The scopes are plans.
 	{name: "sim/systems/pd/scopes", foreign: none, own: []string{"sim/draw", "sim/explore", "sim/plan"}},
-	// Who judges ranks: of a run it knows what the world and the engines say.
+	// The oracles of ranks see only the reports of the world and of the engines.
 	{name: "sim/systems/pd/ledger", foreign: none, own: []string{"contract", "effects", "identity", "protocol", "fsm/...",
 		"sim/coverage", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/pd", "sim/world"}},
-	// What systems without ranks are made of, and each of them.
+	// The common part of systems without ranks, and these systems.
 	{name: "sim/systems/own", foreign: none, own: []string{"effects", "sim/oracle", "sim/plan"}},
 	{name: "sim/systems/directory", foreign: none,
 		own: append(memory(), "protocol/sharedlog", "fsm/directory/...", "sim/draw", "sim/oracle", "sim/plan",
 			"sim/systems/own")},
-	// The list of flows beside those of prefill and decode, and each of them: it knows the machine's, and no other.
+	// The list of the systems for further flows, and these systems. Each knows the system of ranks, but no other system.
 	{name: "sim/systems", foreign: none, own: []string{"sim/condense", "sim/expand", "sim/explore", "sim/plan",
 		"sim/systems/..."}},
-	// Engines in processes of their own do what flows do.
+	// The system of engines in processes of their own uses the systems of several flows.
 	{name: "sim/systems/agent", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
 		"sim/explore", "sim/oracle", "sim/plan", "sim/systems/layerwise", "sim/systems/p2p", "sim/systems/pd", "sim/world"}},
 	{name: "sim/systems/...", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
 		"sim/explore", "sim/oracle", "sim/plan", "sim/systems/own", "sim/systems/pd", "sim/world"}},
-	// What a model and a link leave of a transfer: ranks, and time that is counted.
+	// exposed computes the exposed time of a transfer for a model and a link, with ranks and counted time.
 	{name: "sim/exposed", own: []string{"effects", "protocol", "fsm/..."}, foreign: none},
 	{name: "sim/...",
 		own: []string{
@@ -132,9 +134,9 @@ var rooms = []room{
 
 	{name: "runtime/device", own: []string{"effects", "runtime/plane"}, foreign: none},
 	{name: "runtime/plane", own: []string{"identity", "effects", "runtime/plane/backing"}, foreign: none},
-	// Memory that is really there, for pools of every kind.
+	// backing allocates the real memory of pools of every kind.
 	{name: "runtime/plane/backing", own: none, foreign: none},
-	// Frames and blobs, which every plane's connections have.
+	// framing has the frames and blobs of the connections of all planes.
 	{name: "runtime/plane/framing", own: []string{"identity"}, foreign: none},
 	{name: "runtime/plane/internal/...", own: []string{"effects", "identity", "runtime/internal/door",
 		"runtime/internal/nowait", "runtime/internal/loglimit", "runtime/internal/stepper", "runtime/plane",
@@ -142,11 +144,11 @@ var rooms = []room{
 	{name: "runtime/plane/planetest",
 		own: []string{"effects", "identity", "contract", "runtime/internal/proctest", "runtime/plane",
 			"runtime/plane/liar"}},
-	// The plane over libnixl serves memory by address, and knows neither the node nor whose memory it is.
+	// The plane over libnixl serves memory by address, and knows neither the node nor the owner of the memory.
 	{name: "runtime/plane/nixl", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator",
 		"runtime/internal/door", "runtime/internal/loglimit", "runtime/libnixl", "runtime/plane", "runtime/plane/epochs",
 		"runtime/plane/framing"}},
-	// What the leased planes have in common: it serves memory by address, and knows no library.
+	// epochs is the common part of the leased planes. It serves memory by address and knows no library.
 	{name: "runtime/plane/epochs", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator",
 		"runtime/internal/door", "runtime/internal/loglimit", "runtime/plane", "runtime/plane/framing"}},
 	{name: "runtime/plane/...",
@@ -155,22 +157,22 @@ var rooms = []room{
 	{name: "runtime/control", own: []string{"effects"}, foreign: none},
 	{name: "runtime/control/controltest",
 		own: []string{"effects", "contract", "runtime/control", "runtime/control/reserve"}},
-	// ZeroMQ's wire protocol, which knows no socket. libzmq is at the other end of its tests, which no wall holds.
+	// zmtp is ZeroMQ's wire protocol without sockets. Its tests use libzmq, but tests are not checked here.
 	{name: "runtime/control/zmq/zmtp", own: none, foreign: none},
 	{name: "runtime/control/zmq", foreign: none,
 		own: []string{"effects", "runtime/control", "runtime/control/internal/...", "runtime/control/zmq/zmtp",
 			"runtime/internal/..."}},
-	// The same protocol by libzmq: the one package of ours that is not a test's and calls it.
+	// The same protocol with libzmq. It is the only package of this module, except tests, that calls libzmq.
 	{name: "runtime/control/libzmq", foreign: []string{"github.com/pebbe/zmq4"},
 		own: []string{"effects", "runtime/control", "runtime/control/internal/...", "runtime/internal/..."}},
-	// What both have in common, whatever moves the bytes.
+	// The common part of both transports.
 	{name: "runtime/control/internal/...", own: []string{"effects", "runtime/control", "runtime/internal/..."},
 		foreign: none},
-	// Plain sockets of libzmq, at the other end of tests.
+	// Plain sockets of libzmq, which tests use as peers.
 	{name: "runtime/control/controltest/plaintest",
 		own:     []string{"effects", "runtime/control", "runtime/control/controltest"},
 		foreign: []string{"github.com/pebbe/zmq4"}},
-	// Where directories keep the log that they share.
+	// The connection to the log that directories share.
 	{name: "runtime/control/valkey",
 		own:     []string{"effects", "protocol/sharedlog", "runtime/control", "runtime/internal/loglimit"},
 		foreign: []string{"github.com/gomodule/redigo/redis"}},
@@ -180,77 +182,78 @@ var rooms = []room{
 	{name: "runtime/control/...", own: []string{"effects", "runtime/control"}},
 	{name: "runtime/config", own: []string{"effects", "protocol", "fsm/..."},
 		foreign: []string{"go.yaml.in/yaml/v4"}},
-	// Builds a C library; no Go code of ours stands on it but tests.
+	// softnpu builds a C library; only tests use it.
 	{name: "runtime/softnpu", own: none, foreign: none},
-	// Loads C libraries, and knows none of them.
+	// sharedlib loads C libraries, and knows none of them.
 	{name: "runtime/sharedlib", own: none, foreign: none},
-	// A binding, and beside it what its tests ask of the software NPU: both stand on C alone.
+	// The binding of AscendCL, and the controls of the software NPU for tests.
 	{name: "runtime/acl/...", own: []string{"runtime/sharedlib"}, foreign: none},
-	// The binding of libnixl, and what tests over it start from.
+	// The binding of libnixl, and helpers of tests that use it.
 	{name: "runtime/libnixl", own: []string{"runtime/sharedlib"}, foreign: none},
 	{name: "runtime/libnixl/...", own: []string{"runtime/libnixl"}, foreign: none},
-	// Plain engines are reached by libnixl and by side channels, which are handed to it.
+	// The session with engines in other processes, over a Unix socket.
 	{name: "runtime/attach", own: []string{"effects", "protocol", "fsm/session", "runtime", "runtime/internal/door",
 		"runtime/internal/netpoll", "runtime/internal/nowait", "runtime/internal/peercred"}, foreign: []string{"golang.org/x/sys/unix"}},
-	// The front of engines knows HTTP and metrics alone, and no node.
+	// The proxy for engines uses only HTTP and metrics, and no node.
 	{name: "runtime/proxy", own: []string{"runtime/internal/door", "runtime/internal/loglimit"},
 		foreign: with(identifiers, "github.com/prometheus/client_golang/prometheus/...")},
+	// The gateway reaches plain engines over libnixl and side channels, which it gets as arguments.
 	{name: "runtime/gateway", own: []string{"effects", "protocol", "fsm/gateway", "fsm/rank/memory/geometry", "fsm/rank/flows/register",
 		"runtime/config", "runtime/control", "runtime/internal/door", "runtime/internal/loglimit", "runtime/libnixl",
 		"runtime/plane", "runtime/plane/epochs"},
 		foreign: []string{"golang.org/x/sys/unix"}},
-	// The binding of HCCL, whose calls want a context of AscendCL current on their thread.
+	// The binding of HCCL, whose calls need a current context of AscendCL on their thread.
 	{name: "runtime/hccl/comm/...", own: []string{"runtime/acl", "runtime/sharedlib"}, foreign: none},
-	// The plane over HCCL serves memory by address, and knows neither the node nor the device that the memory is on.
+	// The plane over HCCL serves memory by address, and knows neither the node nor the device of the memory.
 	{name: "runtime/hccl", foreign: identifiers, own: []string{"effects", "identity", "fsm/communicator", "runtime/acl",
 		"runtime/hccl/comm", "runtime/internal/door", "runtime/internal/loglimit", "runtime/plane", "runtime/plane/epochs",
 		"runtime/plane/framing"}},
-	// What tests of that plane start from, here and elsewhere.
+	// Helpers of the tests of that plane, also for tests in other packages.
 	{name: "runtime/hccl/hccltest", own: []string{"runtime/acl", "runtime/acl/acltest", "runtime/hccl",
 		"runtime/hccl/comm", "runtime/plane", "runtime/plane/planetest", "runtime/softnpu"}, foreign: none},
-	// An NPU's memory, handed to a node as its device; engines of demos and tests stand on it.
+	// An NPU's memory, which a node gets as its device. The engines of demos and tests use it.
 	{name: "runtime/npu", foreign: none,
 		own: []string{"effects", "runtime/acl", "runtime/device", "runtime/plane", "runtime/plane/backing"}},
 	{name: "runtime/npu/...", own: []string{"runtime/acl", "runtime/device", "runtime/npu"}, foreign: none},
-	// What several drivers stand on: who may come in, names, logs. They know no driver.
-	// Knows by type what of a state may not be told.
+	// Helpers of several drivers: admission, names, logs. They must not import a driver. The package postmortem knows the
+	// types of the state that must not be written into reports.
 	{name: "runtime/internal/postmortem",
 		own: []string{"effects", "identity", "snapshot", "fsm/prng", "fsm/table"}},
 	{name: "runtime/internal/...", own: []string{"effects", "runtime/internal/..."}},
-	// The event loop runs planes and sockets that are handed to it; it does not know them.
+	// The event loop gets planes and sockets as interfaces, so it must not import them.
 	{name: "runtime/...", own: []string{"effects", "identity", "protocol", "fsm/...", "runtime/..."},
 		not: []string{"runtime/plane/shm/...", "runtime/plane/tcp/...", "runtime/control/zmq/...",
 			"runtime/control/libzmq", "runtime/control/valkey/...",
 			"runtime/hccl/...", "runtime/acl/...", "runtime/npu/...", "runtime/libnixl/...", "runtime/plane/nixl/..."}},
 
-	// Checks of what reads a peer's bytes, for users to import: no more than the readers and the library that they are
-	// held against.
+	// Fuzz tests of the readers of peers' bytes, for users to import. They import only the readers and a reference
+	// library.
 	{name: "fuzz/...", own: []string{"protocol/..."}, foreign: []string{"github.com/vmihailenco/msgpack/v5"}},
-	// Runs seeds for tools/mutants, which builds it once for each defect.
+	// seek runs seeds for tools/mutants, which builds it once for each defect.
 	{name: "tools/mutants/seek", own: []string{"sim", "sim/oracle"}, foreign: none},
-	// Runs the command of two commits, so it must not be compiled against the code of either.
+	// guard runs the commands of two commits, so it must not be compiled against the code of either.
 	{name: "tools/guard", own: none, foreign: none},
-	// A real node, between two real engines.
+	// between has a real node, between two real engines.
 	{name: "tools/interop/between", own: []string{"runtime/..."}, foreign: none},
 	{name: "tools/compare/peer", own: []string{"effects", "runtime/..."}, foreign: []string{"github.com/pebbe/zmq4"}},
-	// What tests of machines play their transcripts by; no machine may reach it.
+	// transcript plays the transcripts of the state machines' tests; the machines must not import it.
 	{name: "tools/transcript", own: []string{"effects"}, foreign: []string{"github.com/cockroachdb/datadriven"}},
 	{name: "tools/...", own: []string{"tools/..."}},
 	{name: "examples/...", own: []string{"effects", "runtime/..."}},
 	{name: "cmd/...", own: []string{"effects", "identity", "protocol", "fsm/...", "sim/...", "runtime/...", "cmd/..."}},
-	// What has no row is allowed nothing of ours until it has one.
+	// A package without a row may not import packages of this module.
 	{name: "...", own: none},
 }
 
-// memory is what rooms of pages stand on.
+// memory lists the packages that the rooms of pages may import.
 func memory() []string {
 	return []string{"effects", "protocol", "fsm/prng", "fsm/table", "fsm/rank/kernel/...", "fsm/rank/env", "fsm/rank/memory/..."}
 }
 
-// peers is what rooms of peers stand on beside that.
+// peers lists the packages that the rooms of peers may import.
 func peers() []string { return append(memory(), "identity", "fsm/rank/peers/...") }
 
-// shared is what all flows stand on.
+// shared lists the packages that all flows may import.
 func shared() []string {
 	return append(peers(), "fsm/rank/flows/flow", "fsm/rank/flows/engine", "fsm/rank/flows/deferred")
 }
@@ -276,7 +279,7 @@ func roomOf(path string) room {
 	return rooms[slices.IndexFunc(rooms, func(r room) bool { return matches(r.name, path) })]
 }
 
-// breach says why a package in r may not import path, or "".
+// breach returns the reason that a package in r may not import path, or "".
 func (r room) breach(path string) string {
 	own, isOwn := strings.CutPrefix(path, module+"/")
 	host, _, _ := strings.Cut(path, "/")
@@ -302,7 +305,7 @@ type listed struct {
 	Imports    []string
 }
 
-// list returns this module's packages with their imports, tests left out, by path below the module.
+// list returns the packages of this module with their imports, without tests, by path below the module.
 func list(t *testing.T) map[string][]string {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports", module+"/...")
@@ -342,8 +345,8 @@ func TestWalls(t *testing.T) {
 	}
 }
 
-// TestPureAllTheWay follows the imports of the pure rooms through our own packages: a package that is
-// allowed must not bring in what is not. (Other modules are beyond the wall: uuid knows the time.)
+// TestPureAllTheWay follows the imports of the pure rooms through this module, because an allowed package must not
+// import a forbidden one. Other modules are not checked; for example, uuid uses the clock.
 func TestPureAllTheWay(t *testing.T) {
 	packages := list(t)
 	for path := range packages {

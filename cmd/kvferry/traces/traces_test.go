@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/traces"
 )
 
-// The demo's story needs what the package comment promises.
+// The trace has the properties that the package comment states, on which the demo relies.
 func TestChatHasTheShapeItPromises(t *testing.T) {
 	requests, err := trace.Read("chat.jsonl", strings.NewReader(traces.Chat), trace.DefaultLimits())
 	if err != nil {
@@ -33,7 +33,7 @@ func TestChatHasTheShapeItPromises(t *testing.T) {
 		}
 		total += len(r.Blocks)
 		shared += prefix
-		if prefix > 3 { // More than the longest system prompt: an earlier turn.
+		if prefix > 3 { // The prefix is longer than the longest system prompt, so it has an earlier turn.
 			returning++
 		}
 		longest = max(longest, r.InputTokens)

@@ -48,10 +48,10 @@ type unanswered struct {
 
 func (s *scene) play(d transcript.Directive) string {
 	s.said.Reset()
-	t, numbers := d.T, d.Numbers()
+	t, numbers := d.T, d.BareNumbers()
 	switch d.Cmd {
 	case "worker":
-		s.rig = newRig(t, d.Number("journal", 100), func(c *Config) { c.Directories[0].Plain = d.HasArg("plain") })
+		s.rig = newRig(t, d.IntValue("journal", 100), func(c *Config) { c.Directories[0].Plain = d.HasArg("plain") })
 		s.hears(t, &effects.Tick{})
 	case "admit", "evict":
 		for _, n := range numbers {
@@ -76,15 +76,15 @@ func (s *scene) play(d transcript.Directive) string {
 		s.Lookups.StartLookup(&v, kernel.Ref{}, keys)
 		s.carry(t)
 	case "wait":
-		s.passes(t, s.now.Add(effects.Duration(d.First())*effects.Millisecond))
+		s.passes(t, s.now.Add(effects.Duration(d.FirstNumber())*effects.Millisecond))
 	case "answer", "lose":
-		ch, ok := effects.ChannelNamed(d.Arg(0))
+		ch, ok := effects.ChannelNamed(d.WordAt(0))
 		if !ok {
 			t.Fatalf("no channel %s", d.CmdArgs[0])
 		}
 		s.answers(ch, d)
 	case "refuse":
-		s.refused = d.First()
+		s.refused = d.FirstNumber()
 	case "leave":
 		s.out.Reset()
 		v := s.env()
@@ -92,7 +92,7 @@ func (s *scene) play(d transcript.Directive) string {
 		s.carry(t)
 		fmt.Fprintf(&s.said, "%d left\n", s.Registrar.CountActive())
 	default:
-		d.Unknown()
+		d.FailUnknown()
 	}
 	return s.said.String()
 }

@@ -30,7 +30,7 @@ func TestTranscripts(t *testing.T) {
 type stage struct{ one, two *rig }
 
 func (s *stage) play(d transcript.Directive) string {
-	t, number := d.T, d.Number
+	t, number := d.T, d.IntValue
 	var a, b strings.Builder
 	switch d.Cmd {
 	case "directory":
@@ -45,7 +45,7 @@ func (s *stage) play(d transcript.Directive) string {
 		}
 		s.one, s.two = begin(), begin()
 	case "on":
-		ch, ok := effects.ChannelNamed(d.Arg(0))
+		ch, ok := effects.ChannelNamed(d.WordAt(0))
 		if !ok {
 			t.Fatalf("no channel %s", d.CmdArgs[0])
 		}
@@ -58,11 +58,11 @@ func (s *stage) play(d transcript.Directive) string {
 		s.one.say(t, &a)
 		s.two.say(t, &b)
 	case "wait":
-		until := s.one.now.Add(effects.Duration(d.First()) * effects.Second)
+		until := s.one.now.Add(effects.Duration(d.FirstNumber()) * effects.Second)
 		s.one.pass(until, func() { s.one.say(t, &a) })
 		s.two.pass(until, func() { s.two.say(t, &b) })
 	default:
-		d.Unknown()
+		d.FailUnknown()
 	}
 	if a.String() != b.String() {
 		t.Fatalf("JSON has it\n%s\nmsgpack\n%s", &a, &b)

@@ -36,22 +36,22 @@ import (
 // An NPU is the software NPU of this process.
 type NPU struct{ control, abi, setDevice unsafe.Pointer }
 
-// Find opens the library that the binding opens too; both get the same one.
-func Find(path string) (*NPU, error) {
+// OpenNPU opens the software NPU at path. The loader returns the same library to the binding, so both share one state.
+func OpenNPU(path string) (*NPU, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	library := C.dlopen(name, C.RTLD_NOW|C.RTLD_GLOBAL)
 	if library == nil {
 		return nil, fmt.Errorf("%s: %s", path, C.GoString(C.dlerror()))
 	}
-	n := &NPU{symbol(library, "cannemu_control"), symbol(library, "cannemu_abi"), symbol(library, "aclrtSetDevice")}
+	n := &NPU{findSymbol(library, "cannemu_control"), findSymbol(library, "cannemu_abi"), findSymbol(library, "aclrtSetDevice")}
 	if n.control == nil || n.abi == nil {
 		return nil, fmt.Errorf("%s is no software NPU: it has no cannemu_control or no cannemu_abi", path)
 	}
 	return n, nil
 }
 
-func symbol(library unsafe.Pointer, name string) unsafe.Pointer {
+func findSymbol(library unsafe.Pointer, name string) unsafe.Pointer {
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
 	return C.dlsym(library, text)
@@ -86,9 +86,9 @@ func (n *NPU) Stats() (map[string]int64, error) {
 	return stats, nil
 }
 
-// ABI returns the size of a struct, or the offset of a field given as struct.field. ok is false if the library knows
-// neither.
-func (n *NPU) ABI(name string) (uint64, bool) {
+// ABIValue returns the size of a struct, or the offset of a field given as struct.field. ok is false if the library
+// knows neither.
+func (n *NPU) ABIValue(name string) (uint64, bool) {
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
 	var value C.size_t
@@ -96,6 +96,6 @@ func (n *NPU) ABI(name string) (uint64, bool) {
 	return uint64(value), ok
 }
 
-// Blunder makes a call on the calling thread that fails, as another library might, and leaves AscendCL's text about it
-// unread. It returns the code.
-func (n *NPU) Blunder() int { return int(C.set_device(n.setDevice, -1)) }
+// FailCall makes a call that fails on the calling thread, as a library above AscendCL might, and leaves AscendCL's
+// error text unread. It returns the code.
+func (n *NPU) FailCall() int { return int(C.set_device(n.setDevice, -1)) }

@@ -8,9 +8,9 @@ import "C"
 
 import "unsafe"
 
-// Layout returns the layout of the ABI's structs that the binding assumes, by the vendor's names: sizes, and offsets of
-// fields. Tests compare it with what the software NPU was compiled from.
-func Layout() map[string]uintptr {
+// ABILayout returns the layout of the ABI's structs that the binding assumes, by the vendor's names: sizes, and offsets
+// of fields. Tests compare it with what the software NPU was compiled from.
+func ABILayout() map[string]uintptr {
 	var location C.struct_acl_mem_location
 	var attributes C.struct_acl_ptr_attributes
 	var batch C.struct_acl_memcpy_batch_attr

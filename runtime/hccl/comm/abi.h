@@ -1,13 +1,13 @@
-// The part of HCCL's C ABI that the binding uses, its one-sided half, declared here so that no vendor header is needed
-// to build. All values are those of 64-bit Linux, on arm64 and on amd64; abi.c asserts them.
+// The part of HCCL's C ABI that the binding uses, the one-sided half, declared here so that no vendor header is needed
+// to build. All values are the values of 64-bit Linux, on arm64 and on amd64, and are asserted in abi.c.
 #ifndef KVFERRY_HCCL_ABI_H
 #define KVFERRY_HCCL_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-// The binding keeps communicators, registrations, streams and addresses as integers, so that Go never takes one for a
-// pointer of its own.
+// The binding keeps communicators, registrations, streams and addresses as integers, so that Go never takes a handle
+// for a Go pointer.
 typedef uintptr_t hccl_handle;
 typedef uintptr_t hccl_address;
 
@@ -72,13 +72,13 @@ struct hccl_config {
 enum {
   HCCL_CONFIG_BYTES = 300, // of version 5: without the padding at the end of the struct
   HCCL_CONFIG_VERSION = 5,
-  HCCL_CONFIG_ROOM = 4096, // zeroed; a later library may read further than it should
+  HCCL_CONFIG_ROOM = 4096, // zeroed; a later library may read beyond this version's fields
 };
 #define HCCL_CONFIG_MAGIC UINT32_C(0xf0f0f0f0)
 #define HCCL_NOT_SET UINT32_C(0xffffffff) // use the environment's
 
-// Every function that the binding calls: X(symbol, return type, parameters). A library must have all of
-// HCCL_ALWAYS, and one of the two sequences.
+// Every function that the binding calls: X(symbol, return type, parameters). A library must have all of HCCL_ALWAYS,
+// and all functions of a sequence.
 #define HCCL_ALWAYS(X)                                                                                          \
   X(HcclCommDestroy, int, (hccl_handle comm))                                                                   \
   X(HcclBatchPut, int,                                                                                          \
@@ -96,7 +96,7 @@ enum {
   X(HcclCommUnbindMem, int, (hccl_handle comm, hccl_handle handle))                                             \
   X(HcclCommPrepare, int, (hccl_handle comm, const struct hccl_prepare_config *config, const int seconds))
 
-// Sequence B, the older one: register with a communicator, exchange descriptors, enable access.
+// Sequence B, the older sequence: register with a communicator, exchange descriptors, enable access.
 #define HCCL_EXCHANGE(X)                                                                                        \
   X(HcclRegisterMem, int,                                                                                       \
     (hccl_handle comm, uint32_t rank, int type, hccl_address address, uint64_t size, struct hccl_mem_desc *desc)) \
@@ -121,7 +121,7 @@ enum {
   X(HcclGetCommAsyncError, int, (hccl_handle comm, int *code))                                                  \
   X(HcclGetCommConfigCapability, uint32_t, (void))
 
-// The functions of one library; one that it lacks is NULL.
+// The functions of a library; the pointer to a missing function is NULL.
 struct hccl_api {
 #define HCCL_POINTER(symbol, result, parameters) result(*symbol) parameters;
   HCCL_ALWAYS(HCCL_POINTER)

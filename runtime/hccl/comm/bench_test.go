@@ -14,28 +14,28 @@ import (
 func BenchmarkBatch(b *testing.B) {
 	for _, descriptors := range []int{1, 16, DescMax} {
 		b.Run(fmt.Sprintf("descriptors=%d", descriptors), func(b *testing.B) {
-			ends := couple(b, RoCE)
+			ends := newPairInProcess(b, RoCE)
 			e := ends[0]
 			var descs []Desc
 			for i := range uintptr(descriptors) {
 				descs = append(descs, Desc{e.device.Address() + i*64, e.peer.Device + i*64, 64})
 			}
-			e.do(func(at *acl.Thread) error {
+			e.mustDo(func(at *acl.Thread) error {
 				b.ReportAllocs()
 				for b.Loop() {
 					for range 2 {
-						if err := at.Here(); err != nil {
+						if err := at.CheckThread(); err != nil {
 							return err
 						}
 					}
-					if err := e.stream.Usable(at); err != nil {
+					if err := e.stream.CheckUsable(at); err != nil {
 						return err
 					}
 					e.comm.mu.Lock()
 					if err := e.comm.checkBatch(e.stream, descs); err != nil {
 						return err
 					}
-					e.comm.fill(descs)
+					e.comm.fillBatch(descs)
 					e.comm.mu.Unlock()
 				}
 				return nil
@@ -44,13 +44,13 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkPut measures a whole batch over the software NPU, one page of 1 MiB, until its end.
+// BenchmarkPut measures a batch over the software NPU, with a page of 1 MiB, until the batch has ended.
 func BenchmarkPut(b *testing.B) {
-	ends := couple(b, RoCE)
+	ends := newPairInProcess(b, RoCE)
 	e := ends[0]
 	b.SetBytes(mib)
 	for b.Loop() {
-		if err := e.put(Desc{e.device.Address(), e.peer.Device, mib}); err != nil {
+		if err := e.putBatch(Desc{e.device.Address(), e.peer.Device, mib}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -37,7 +37,7 @@ int hccl_init_file(const struct hccl_api *api, const char *path, const struct ma
   configure(&c, making);
   if (api->HcclCommInitClusterInfoConfig != NULL)
     return api->HcclCommInitClusterInfoConfig(path, making->rank, &c.fields, comm);
-  return CALL(api, HcclCommInitClusterInfo, path, making->rank, comm); // it takes no name
+  return CALL(api, HcclCommInitClusterInfo, path, making->rank, comm); // this function takes no name
 }
 
 int hccl_init_root(const struct hccl_api *api, const struct hccl_root_info *root, const struct making *making,
@@ -46,7 +46,7 @@ int hccl_init_root(const struct hccl_api *api, const struct hccl_root_info *root
   configure(&c, making);
   if (api->HcclCommInitRootInfoConfig != NULL)
     return api->HcclCommInitRootInfoConfig(2, root, making->rank, &c.fields, comm);
-  return CALL(api, HcclCommInitRootInfo, 2, root, making->rank, comm); // it takes its name from the root info
+  return CALL(api, HcclCommInitRootInfo, 2, root, making->rank, comm); // the name is in the root info
 }
 
 int hccl_destroy(const struct hccl_api *api, hccl_handle comm) { return CALL(api, HcclCommDestroy, comm); }

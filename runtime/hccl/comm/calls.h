@@ -1,5 +1,5 @@
-// One function for each function of the library, because Go cannot call through a C pointer. The result is the
-// library's code, or CALL_NO_SYMBOL.
+// A function for each function of the library, because Go cannot call through a C pointer. The result is the library's
+// code, or CALL_NO_SYMBOL.
 #ifndef KVFERRY_HCCL_CALLS_H
 #define KVFERRY_HCCL_CALLS_H
 
@@ -53,7 +53,7 @@ int hccl_disable(const struct hccl_api *api, hccl_handle comm, struct regions *r
 
 enum { BATCH_MAX = 256 };
 
-// The descriptors of one batch, in C memory.
+// The descriptors of a batch, in C memory.
 struct batch {
   struct hccl_op_desc descs[BATCH_MAX];
 };
@@ -63,8 +63,8 @@ int hccl_put(const struct hccl_api *api, hccl_handle comm, uint32_t peer, struct
 int hccl_get(const struct hccl_api *api, hccl_handle comm, uint32_t peer, struct batch *b, uint32_t count,
              hccl_handle stream);
 
-// Queries of the library: the text of a code, "" if it has none; the items of the configuration, 0 if it does not
-// report them.
+// Queries of the library: the text of a code, or "" if there is none; the items of the configuration, or 0 if the
+// library does not report them.
 const char *hccl_error_string(const struct hccl_api *api, int code);
 uint32_t hccl_capability(const struct hccl_api *api);
 

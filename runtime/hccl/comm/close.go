@@ -23,72 +23,74 @@ const (
 	pauseMax = 50 * time.Millisecond
 )
 
-// Close unbinds all regions and destroys this end. It may block for long: call it in Apart. If batches may be
-// outstanding, abort the stream first.
+// Close unbinds all regions and destroys this end. The call may block for long, so make it in acl.Context.DoBlocking.
+// If batches may be outstanding, abort the stream first.
 //
-// If it returns nil, the communicator is proven to be gone: its queue pair is, and its last requests are in the network
-// for milliseconds. ErrLost: destroying it failed and is not attempted again; the regions are unbound, and the
-// communicator counts as closed. Any other error: it was not destroyed, for example ErrBusy if it was busy for all of
-// CloseTimeout; call Close again and keep the regions. A Close after the last one returns the same result.
-func (c *Comm) Close(at acl.Current) error {
-	if err := c.usable(at); err != nil {
+// A nil error proves that the communicator is gone (M4): the queue pair was destroyed, and the last requests are in the
+// network for milliseconds. ErrLost means that the library failed to destroy the communicator; there is no further
+// attempt, the regions are unbound, and the communicator counts as closed. After every other error the communicator
+// still exists, for example after ErrBusy if the communicator was busy for all of CloseTimeout; then call Close again
+// and keep the regions. A Close after nil or ErrLost returns the same result.
+func (c *Comm) Close(at acl.CurrentThread) error {
+	if err := c.checkThread(at); err != nil {
 		return err
 	}
-	if err := c.enter(c.closable); err != nil {
+	if err := c.enterCall(c.checkClosable); err != nil {
 		return err
 	}
-	switch c.state { // no other goroutine changes it meanwhile
-	case gone:
-		c.leave(gone)
+	switch c.state { // no second goroutine changes the state meanwhile
+	case stateGone:
+		c.leaveCall(stateGone)
 		return nil
-	case lost:
-		c.leave(lost)
+	case stateLost:
+		c.leaveCall(stateLost)
 		return fmt.Errorf("%w: communicator %s: destroying it failed before", ErrLost, c.name)
-	case made, prepared, fenced:
+	case stateMade, statePrepared, stateFenced:
 	}
-	if err := c.memory.release(c, at); err != nil {
-		c.leave(fenced)
+	if err := c.sequence.releaseRegions(c, at); err != nil {
+		c.leaveCall(stateFenced)
 		return err
 	}
-	err := c.destroy(at)
+	err := c.destroyComm(at)
 	switch {
 	case err == nil:
-		c.leave(gone)
+		c.leaveCall(stateGone)
 	case errors.Is(err, ErrBusy):
-		c.leave(fenced)
+		c.leaveCall(stateFenced)
 		return err
 	default:
-		c.leave(lost)
+		c.leaveCall(stateLost)
 	}
-	// only now, because batches in flight may have used the memory until here, bound or not
-	for _, r := range c.held {
-		r.release()
+	// Only now, because batches in flight may have used the memory until here, bound or not.
+	for _, r := range c.everBound {
+		r.removeUser()
 	}
 	C.free(unsafe.Pointer(c.batch))
-	c.held, c.batch = nil, nil
-	c.memory.free()
-	c.lib.releaseComm(c.device)
+	c.everBound, c.batch = nil, nil
+	c.sequence.freeMemory()
+	c.lib.removeComm(c.device)
 	return err
 }
 
-// closable returns an error while another thread prepares or closes the communicator.
-func (c *Comm) closable() error {
-	if c.inside {
+// checkClosable returns an error while another thread prepares or closes the communicator.
+func (c *Comm) checkClosable() error {
+	if c.inCall {
 		return fmt.Errorf("%w: communicator %s is being prepared or closed by another thread", ErrBusy, c.name)
 	}
 	return nil
 }
 
-// destroy tries once, and again only while the library reports that it did nothing because work is in flight.
-func (c *Comm) destroy(at acl.Current) error {
+// destroyComm calls the library once, and repeats the call only while the library reports that nothing was done because
+// work is in flight.
+func (c *Comm) destroyComm(at acl.CurrentThread) error {
 	deadline := time.Now().Add(c.closeTimeout)
 	for pause := pauseMin; ; pause = min(2*pause, pauseMax) {
 		code := C.hccl_destroy(c.lib.api, c.handle)
-		err := c.lib.answer(at, code, "HcclCommDestroy", "comm=%s", c.name)
+		err := c.lib.callError(at, code, "HcclCommDestroy", "comm=%s", c.name)
 		switch {
 		case err == nil:
 			return nil
-		case Code(code) != again:
+		case Code(code) != codeAgain:
 			return fmt.Errorf("%w: communicator %s: %w", ErrLost, c.name, err)
 		case !time.Now().Before(deadline):
 			return fmt.Errorf("%w: communicator %s, for %v: %w", ErrBusy, c.name, c.closeTimeout, err)

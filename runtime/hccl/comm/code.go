@@ -11,18 +11,18 @@ import (
 type Code int32
 
 const (
-	success Code = 0
-	again   Code = 20
+	success   Code = 0
+	codeAgain Code = 20
 )
 
-type known struct {
+type codeInfo struct {
 	name  string // without HCCL_
 	class acl.Class
 	retry bool
 }
 
 // codes holds the codes of HCCL's headers.
-var codes = map[Code]known{
+var codes = map[Code]codeInfo{
 	1:    {name: "E_PARA", class: acl.Bug},
 	2:    {name: "E_PTR", class: acl.Bug},
 	3:    {name: "E_MEMORY", class: acl.OutOfMemory},
@@ -55,8 +55,8 @@ func (c Code) String() string {
 	if c == success {
 		return "HCCL_SUCCESS"
 	}
-	if known, ok := codes[c]; ok {
-		return "HCCL_" + known.name
+	if info, ok := codes[c]; ok {
+		return "HCCL_" + info.name
 	}
 	return fmt.Sprintf("HcclResult %d", int32(c))
 }
@@ -65,11 +65,11 @@ func (c Code) String() string {
 // nothing else. E_INTERNAL has class Link as well: a range outside registered memory may be our own mistake, but the
 // peer's memory may just as well be gone.
 func (c Code) Class() acl.Class {
-	if known, ok := codes[c]; ok {
-		return known.class
+	if info, ok := codes[c]; ok {
+		return info.class
 	}
 	return acl.Link
 }
 
-// Retry reports whether the same call may succeed later: the peer was too late, or something is busy.
-func (c Code) Retry() bool { return codes[c].retry }
+// CanRetry reports whether the same call may succeed later: the peer was too late, or something is busy.
+func (c Code) CanRetry() bool { return codes[c].retry }

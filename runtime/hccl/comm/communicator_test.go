@@ -15,35 +15,35 @@ import (
 
 func TestOptionsOfACommunicatorAreChecked(t *testing.T) {
 	number := func(n uint32) *uint32 { return &n }
-	for name, hidden := range generations {
+	for name, hidden := range librariesBySequence {
 		r := newRig(t, hidden...)
-		c := r.context(0)
+		c := r.newContext(0)
 		for want, spoil := range map[string]func(*CommOptions){
 			"name":               func(o *CommOptions) { o.Name = "" },
 			"128 bytes":          func(o *CommOptions) { o.Name = strings.Repeat("n", 128) },
 			"none of them zero":  func(o *CommOptions) { o.Name = "a\x00b" },
 			"rank 2 of 2":        func(o *CommOptions) { o.Rank = 2 },
 			"and not both":       func(o *CommOptions) { o.RootInfo = make([]byte, 4108) },
-			"give a rank table":  func(o *CommOptions) { o.Table = nil },
+			"give a rank table":  func(o *CommOptions) { o.RankTable = nil },
 			"traffic class 130":  func(o *CommOptions) { o.TrafficClass = number(130) },
 			"traffic class 256":  func(o *CommOptions) { o.TrafficClass = number(256) },
 			"service level 8":    func(o *CommOptions) { o.ServiceLevel = number(8) },
 			"CloseTimeout is -1": func(o *CommOptions) { o.CloseTimeout = -1 },
 		} {
-			apart(t, c, func(at acl.Current) error {
-				o := options(t, RoCE, 0, "checked")
+			mustDoBlocking(t, c, func(at acl.CurrentThread) error {
+				o := commOptions(t, RoCE, 0, "checked")
 				spoil(&o)
 				_, err := r.lib.NewComm(at, o)
 				wantRefusal(t, err, ErrInvalid, want)
 				return nil
 			})
 		}
-		apart(t, c, func(at acl.Current) error {
-			o := options(t, RoCE, 0, "checked")
-			o.Table, o.RootInfo = nil, make([]byte, 4107)
+		mustDoBlocking(t, c, func(at acl.CurrentThread) error {
+			o := commOptions(t, RoCE, 0, "checked")
+			o.RankTable, o.RootInfo = nil, make([]byte, 4107)
 			_, err := r.lib.NewComm(at, o)
 			wantRefusal(t, err, ErrInvalid, "root info")
-			o = options(t, RoCE, 0, strings.Repeat("n", 127))
+			o = commOptions(t, RoCE, 0, strings.Repeat("n", 127))
 			o.TrafficClass, o.ServiceLevel = number(132), number(0)
 			made, err := r.lib.NewComm(at, o)
 			if err != nil {
@@ -57,18 +57,18 @@ func TestOptionsOfACommunicatorAreChecked(t *testing.T) {
 	}
 }
 
-// Making communicators in parallel is not safe with the library, and the software NPU checks it.
+// The library must not make communicators in parallel, and the software NPU checks this rule.
 func TestCommunicatorsAreMadeOneAtATime(t *testing.T) {
-	for name, hidden := range generations {
+	for name, hidden := range librariesBySequence {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, hidden...)
-			contexts := [2]*acl.Context{r.context(0), r.context(1)}
+			contexts := [2]*acl.Context{r.newContext(0), r.newContext(1)}
 			var all sync.WaitGroup
 			errs := make(chan error, 16)
 			for i := range 16 {
 				all.Go(func() {
-					errs <- contexts[i%2].Apart(func(at *acl.Guest) error {
-						c, err := r.lib.NewComm(at, options(t, RoCE, uint32(i%2), fmt.Sprint("many", i)))
+					errs <- contexts[i%2].DoBlocking(func(at *acl.BlockingThread) error {
+						c, err := r.lib.NewComm(at, commOptions(t, RoCE, uint32(i%2), fmt.Sprint("many", i)))
 						if err != nil {
 							return err
 						}
@@ -86,17 +86,17 @@ func TestCommunicatorsAreMadeOneAtATime(t *testing.T) {
 	}
 }
 
-// Errors of the library itself: a name that is used, a table that it does not accept.
+// Errors of the library itself: a name that is in use, and an invalid table.
 func TestCommunicatorsThatTheLibraryRefuses(t *testing.T) {
-	for name, hidden := range generations {
+	for name, hidden := range librariesBySequence {
 		t.Run(name, func(t *testing.T) {
 			call := "HcclCommInitClusterInfoMemConfig"
 			if len(hidden) != 0 {
 				call = "HcclCommInitClusterInfoConfig"
 			}
 			r := newRig(t, hidden...)
-			apart(t, r.context(0), func(at acl.Current) error {
-				o := options(t, RoCE, 0, "taken")
+			mustDoBlocking(t, r.newContext(0), func(at acl.CurrentThread) error {
+				o := commOptions(t, RoCE, 0, "taken")
 				first, err := r.lib.NewComm(at, o)
 				if err != nil {
 					return err
@@ -107,7 +107,7 @@ func TestCommunicatorsThatTheLibraryRefuses(t *testing.T) {
 					"name=taken rank=0") {
 					t.Errorf("got %v", err)
 				}
-				o.Name, o.Table = "noip", []byte(strings.Replace(string(o.Table), "192.168.1.10", "", 1))
+				o.Name, o.RankTable = "noip", []byte(strings.Replace(string(o.RankTable), "192.168.1.10", "", 1))
 				_, err = r.lib.NewComm(at, o)
 				wantCode(t, err, 6, call)
 				return first.Close(at)
@@ -116,32 +116,32 @@ func TestCommunicatorsThatTheLibraryRefuses(t *testing.T) {
 	}
 }
 
-// Ends with different names do not meet; with the same name they do.
+// Ends with different names do not meet; ends with the same name meet.
 func TestNamesThatDiffer(t *testing.T) {
-	for name, hidden := range generations {
+	for name, hidden := range librariesBySequence {
 		t.Run(name, func(t *testing.T) {
 			call := "HcclCommPrepare"
 			if len(hidden) != 0 {
 				call = "HcclExchangeMemDesc"
 			}
 			r := newRig(t, hidden...)
-			ends := [2]*end{newEnd(r, 0), newEnd(r, 1)}
-			errs := both(ends, func(e *end, rank uint32) error {
-				if err := e.open(options(t, RoCE, rank, fmt.Sprint("differs", rank))); err != nil {
+			ends := [2]*endpoint{newEndpoint(r, 0), newEndpoint(r, 1)}
+			errs := runForBoth(ends, func(e *endpoint, rank uint32) error {
+				if err := e.openComm(commOptions(t, RoCE, rank, fmt.Sprint("differs", rank))); err != nil {
 					return err
 				}
-				return errors.Join(e.ctx.Apart(func(at *acl.Guest) error {
+				return errors.Join(e.ctx.DoBlocking(func(at *acl.BlockingThread) error {
 					return e.comm.Prepare(at, time.Second, 2)
-				}), e.shut())
+				}), e.closeComm())
 			})
 			for _, err := range errs {
-				if e := wantCode(t, err, 9, call); !e.Code.Retry() || !errors.Is(err, acl.Link) {
+				if e := wantCode(t, err, 9, call); !e.Code.CanRetry() || !errors.Is(err, acl.Link) {
 					t.Errorf("got %v", err)
 				}
 			}
-			meet(t, ends, RoCE, "same")
-			ends[0].peer = ends[1].pools()
-			if err := ends[0].put(Desc{ends[0].device.Address(), ends[0].peer.Device, 64}); err != nil {
+			joinBoth(t, ends, RoCE, "same")
+			ends[0].peer = ends[1].poolAddresses()
+			if err := ends[0].putBatch(Desc{ends[0].device.Address(), ends[0].peer.Device, 64}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -150,25 +150,25 @@ func TestNamesThatDiffer(t *testing.T) {
 
 // A late peer is waited for in several attempts, and preparing twice is no failure.
 func TestPrepareMayBeTriedAgain(t *testing.T) {
-	for name, hidden := range generations {
+	for name, hidden := range librariesBySequence {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, hidden...)
-			ends := [2]*end{newEnd(r, 0), newEnd(r, 1)}
+			ends := [2]*endpoint{newEndpoint(r, 0), newEndpoint(r, 1)}
 			for i, e := range ends {
-				if err := e.open(options(t, RoCE, uint32(i), "late")); err != nil {
+				if err := e.openComm(commOptions(t, RoCE, uint32(i), "late")); err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() {
-					if err := e.shut(); err != nil {
+					if err := e.closeComm(); err != nil {
 						t.Error(err)
 					}
 				})
 			}
 			near := ends[0]
-			near.peer = ends[1].pools()
+			near.peer = ends[1].poolAddresses()
 			d := Desc{near.device.Address(), near.peer.Device, 64}
-			wantRefusal(t, near.put(d), ErrNotReady, "late")
-			apart(t, near.ctx, func(at acl.Current) error {
+			wantRefusal(t, near.putBatch(d), ErrNotReady, "late")
+			mustDoBlocking(t, near.ctx, func(at acl.CurrentThread) error {
 				wantRefusal(t, near.comm.Prepare(at, 0, 2), ErrInvalid, "1 s")
 				wantRefusal(t, near.comm.Prepare(at, 3*time.Hour, 2), ErrInvalid, "7200")
 				wantRefusal(t, near.comm.Prepare(at, time.Second, 257), ErrInvalid, "at most 256")
@@ -177,15 +177,15 @@ func TestPrepareMayBeTriedAgain(t *testing.T) {
 				}
 				return nil
 			})
-			wantRefusal(t, near.put(d), ErrNotReady, "late")
+			wantRefusal(t, near.putBatch(d), ErrNotReady, "late")
 			for range 2 {
-				for rank, err := range both(ends, func(e *end, _ uint32) error { return e.prepare() }) {
+				for rank, err := range runForBoth(ends, func(e *endpoint, _ uint32) error { return e.prepareComm() }) {
 					if err != nil {
 						t.Fatalf("rank %d: %v", rank, err)
 					}
 				}
 			}
-			if err := near.put(d); err != nil {
+			if err := near.putBatch(d); err != nil {
 				t.Error(err)
 			}
 		})
@@ -194,45 +194,45 @@ func TestPrepareMayBeTriedAgain(t *testing.T) {
 
 // Memory that is bound late can be used by this end, and is unknown to the peer.
 func TestRegionsThatAreBoundLate(t *testing.T) {
-	for name, hidden := range generations {
+	for name, hidden := range librariesBySequence {
 		t.Run(name, func(t *testing.T) {
-			ends := couple(t, RoCE, hidden...)
+			ends := newPairInProcess(t, RoCE, hidden...)
 			var more [2]*acl.Memory
 			for i, e := range ends {
-				e.do(func(t *acl.Thread) (err error) { more[i], err = t.AllocDevice(poolSize, acl.HugeFirst); return err })
-				e.later(func(t *acl.Thread) error { return more[i].Close(t) })
-				e.register(Memory{acl.OnDevice, more[i].Address(), poolSize})
-				apart(t, e.ctx, func(at acl.Current) error { return e.comm.Bind(at, e.regions[2]) })
+				e.mustDo(func(t *acl.Thread) (err error) { more[i], err = t.AllocDevice(poolSize, acl.HugeFirst); return err })
+				e.deferClose(func(t *acl.Thread) error { return more[i].Close(t) })
+				e.registerMemory(Memory{acl.OnDevice, more[i].Address(), poolSize})
+				mustDoBlocking(t, e.ctx, func(at acl.CurrentThread) error { return e.comm.Bind(at, e.regions[2]) })
 				t.Cleanup(func() { // before the region goes
-					if err := e.shut(); err != nil {
+					if err := e.closeComm(); err != nil {
 						t.Error(err)
 					}
 				})
 			}
 			near := ends[0]
-			if err := near.put(Desc{more[0].Address(), near.peer.Device, 64}); err != nil {
+			if err := near.putBatch(Desc{more[0].Address(), near.peer.Device, 64}); err != nil {
 				t.Errorf("from it: %v", err)
 			}
-			wantCode(t, near.get(Desc{near.device.Address(), more[1].Address(), 64}), 4, "HcclBatchGet")
+			wantCode(t, near.getBatch(Desc{near.device.Address(), more[1].Address(), 64}), 4, "HcclBatchGet")
 		})
 	}
 }
 
 // Destroying the target's end revokes the peer's access, over RoCE.
 func TestClosingRevokes(t *testing.T) {
-	for name, hidden := range generations {
+	for name, hidden := range librariesBySequence {
 		t.Run(name, func(t *testing.T) {
-			ends := couple(t, RoCE, hidden...)
+			ends := newPairInProcess(t, RoCE, hidden...)
 			near, far := ends[0], ends[1]
-			near.write(0, pattern(mib, 1))
-			far.write(0, make([]byte, mib))
-			if err := far.shut(); err != nil {
+			near.writeDevice(0, pattern(mib, 1))
+			far.writeDevice(0, make([]byte, mib))
+			if err := far.closeComm(); err != nil {
 				t.Fatal(err)
 			}
-			if err := near.put(Desc{near.device.Address(), near.peer.Device, mib}); !errors.Is(err, acl.Link) {
+			if err := near.putBatch(Desc{near.device.Address(), near.peer.Device, mib}); !errors.Is(err, acl.Link) {
 				t.Errorf("put to what was closed: %v, want a failure of the link", err)
 			}
-			for i, b := range far.read(0, mib) {
+			for i, b := range far.readDevice(0, mib) {
 				if b != 0 {
 					t.Fatalf("byte %d was written after it was revoked", i)
 				}
@@ -243,14 +243,14 @@ func TestClosingRevokes(t *testing.T) {
 
 // A right that was kept is refused before the library is called.
 func TestStrayThreadIsRefused(t *testing.T) {
-	ends := couple(t, RoCE)
+	ends := newPairInProcess(t, RoCE)
 	e := ends[0]
-	var kept *acl.Guest
-	apart(t, e.ctx, func(at acl.Current) error { kept = at.(*acl.Guest); return nil })
-	before := e.calls()
+	var kept *acl.BlockingThread
+	mustDoBlocking(t, e.ctx, func(at acl.CurrentThread) error { kept = at.(*acl.BlockingThread); return nil })
+	before := e.countCalls()
 	for name, use := range map[string]func() error{
-		"Register": func() error { _, err := e.lib.Register(kept, Memory{acl.OnDevice, 4096, 64}); return err },
-		"NewComm":  func() error { _, err := e.lib.NewComm(kept, options(t, RoCE, 0, "stray")); return err },
+		"Register": func() error { _, err := e.lib.RegisterMemory(kept, Memory{acl.OnDevice, 4096, 64}); return err },
+		"NewComm":  func() error { _, err := e.lib.NewComm(kept, commOptions(t, RoCE, 0, "stray")); return err },
 		"RootInfo": func() error { _, err := e.lib.RootInfo(kept); return err },
 		"Close":    func() error { return e.regions[0].Close(kept) },
 		"Bind":     func() error { return e.comm.Bind(kept, e.regions[0]) },
@@ -260,17 +260,17 @@ func TestStrayThreadIsRefused(t *testing.T) {
 		"Async":    func() error { return e.comm.AsyncError(kept) },
 		"Comm":     func() error { return e.comm.Close(kept) },
 	} {
-		if err := use(); !errors.Is(err, acl.ErrStray) {
+		if err := use(); !errors.Is(err, acl.ErrWrongThread) {
 			t.Errorf("%s: %v, want ErrStray", name, err)
 		}
 	}
-	if after := e.calls(); after != before {
+	if after := e.countCalls(); after != before {
 		t.Errorf("%d calls reached the library", after-before)
 	}
 }
 
-// calls counts all calls of HCCL.
-func (r *rig) calls() (sum int64) {
+// countCalls counts all calls of HCCL.
+func (r *rig) countCalls() (sum int64) {
 	r.t.Helper()
 	stats, err := r.npu.Stats()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// HCCL reads its timeouts from the environment, once and early. So kvferry sets them before the library is loaded, and
-// computes the residual time of leases from the same values.
+// HCCL reads its timeouts from the environment, once and early. So kvferry sets the variables before the library is
+// loaded, and computes the residual time of leases from the same values (M4).
 
 // An Origin says where the value of a setting comes from.
 type Origin int
@@ -19,7 +19,7 @@ const (
 	FromUser Origin = iota + 1
 	// FromOptions: kvferry has set the variable.
 	FromOptions
-	// FromLibrary: the library had been loaded before kvferry could set the variable; its default is assumed.
+	// FromLibrary: the library had been loaded before kvferry could set the variable; the library's default is assumed.
 	FromLibrary
 )
 
@@ -35,7 +35,7 @@ func (o Origin) String() string {
 	return fmt.Sprintf("origin %d", int(o))
 }
 
-// A Setting is a value in force, and where it comes from.
+// A Setting is a value in force, and the origin of the value.
 type Setting struct {
 	Value int
 	From  Origin
@@ -43,8 +43,8 @@ type Setting struct {
 
 func (s Setting) String() string { return fmt.Sprintf("%d (%v)", s.Value, s.From) }
 
-// A variable is an environment variable that HCCL reads.
-type variable struct {
+// A envVariable is an environment variable that HCCL reads.
+type envVariable struct {
 	name           string
 	min, max       int
 	libraryDefault int  // HCCL's default
@@ -52,14 +52,16 @@ type variable struct {
 	loadedSince    bool // a library was loaded after kvferry set it
 }
 
-// The two variables that bound how long a request may outlive its transfer. Guarded by opening, like the environment.
+// The two variables that bound how long a request may outlive the transfer. Like the environment, both are guarded by
+// openMutex.
 var (
-	timeoutVariable = variable{name: "HCCL_RDMA_TIMEOUT", min: 5, max: 20, libraryDefault: 20}
-	retriesVariable = variable{name: "HCCL_RDMA_RETRY_CNT", min: 1, max: 7, libraryDefault: 7}
+	timeoutVariable = envVariable{name: "HCCL_RDMA_TIMEOUT", min: 5, max: 20, libraryDefault: 20}
+	retriesVariable = envVariable{name: "HCCL_RDMA_RETRY_CNT", min: 1, max: 7, libraryDefault: 7}
 )
 
-// resolve returns the value in force. It sets the variable if it is not set and the library is not loaded yet.
-func (v *variable) resolve(want int, resident bool) (Setting, error) {
+// resolveValue returns the value in force. If the variable is not set and the library is not loaded yet, resolve sets
+// the variable.
+func (v *envVariable) resolveValue(want int, resident bool) (Setting, error) {
 	text := os.Getenv(v.name)
 	switch {
 	case v.setByKvferry != 0 && text == strconv.Itoa(v.setByKvferry):
@@ -81,8 +83,8 @@ func (v *variable) resolve(want int, resident bool) (Setting, error) {
 	return Setting{want, FromOptions}, nil
 }
 
-// withdraw unsets the variable if kvferry has set it and no library was loaded since.
-func (v *variable) withdraw() {
+// unsetIfOurs unsets the variable if kvferry has set it and no library was loaded since.
+func (v *envVariable) unsetIfOurs() {
 	if !v.loadedSince && v.setByKvferry != 0 && os.Getenv(v.name) == strconv.Itoa(v.setByKvferry) {
 		if os.Unsetenv(v.name) == nil {
 			v.setByKvferry = 0

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// An Error is a call of HCCL that failed. errors.Is(err, class) tests its class, which is one of package acl's.
+// An Error is a call of HCCL that failed. errors.Is(err, class) tests the class, which is defined in package acl.
 type Error struct {
 	Code    Code
 	Call    string // the function of HCCL
@@ -47,18 +47,18 @@ var remedies = map[Code]string{
 var (
 	// ErrClosed: the library, region or communicator was closed before.
 	ErrClosed = errors.New("hccl: closed")
-	// ErrBusy: something still uses the object to be closed. It may be closed later.
+	// ErrBusy: something still uses the object to be closed. A later Close may succeed.
 	ErrBusy = errors.New("hccl: busy")
-	// ErrForeign: the object belongs to another device or library than the thread, region or communicator.
-	ErrForeign = errors.New("hccl: belongs elsewhere")
+	// ErrWrongOwner: the object belongs to another device or library than the thread, region or communicator.
+	ErrWrongOwner = errors.New("hccl: belongs elsewhere")
 	// ErrInvalid: an argument that no library accepts.
 	ErrInvalid = errors.New("hccl: invalid argument")
 	// ErrNotReady: the communicator is not prepared.
 	ErrNotReady = errors.New("hccl: not prepared")
-	// ErrFenced: the communicator, or its stream, has failed: close it, and make one with a new name.
+	// ErrFenced: the communicator, or its stream, has failed: close the communicator, and make another with a new name.
 	ErrFenced = errors.New("hccl: fenced")
-	// ErrLost: destroying the communicator failed. It is never attempted again, because it would act on an object that is
-	// half destroyed. Whether the communicator still reaches memory is unknown.
+	// ErrLost: destroying the communicator failed. There is no second attempt, because a further call would act on a
+	// half destroyed object. Whether the communicator still reaches memory is unknown.
 	ErrLost = errors.New("hccl: lost")
 )
 

@@ -28,7 +28,7 @@ func TestErrorText(t *testing.T) {
 			"hccl: libhcomm.so has no HcclGetCommAsyncError: another CANN is needed for it",
 		},
 		{
-			&LoadError{Tried: []Attempt{{Library: "a.so", Reason: "no such file"},
+			&LoadError{Attempts: []Attempt{{Library: "a.so", Reason: "no such file"},
 				{Library: "b.so", Missing: []string{"HcclBatchPut"}}}},
 			"hccl: no library with the one-sided functions; tried a.so: no such file; tried b.so: it has no HcclBatchPut; " +
 				"install CANN and source its set_env.sh, or name the library in KVFERRY_HCCL",
@@ -43,7 +43,7 @@ func TestErrorText(t *testing.T) {
 func TestErrorIsItsClassOnly(t *testing.T) {
 	classes := []acl.Class{
 		acl.Bug, acl.Config, acl.OutOfMemory, acl.Exhausted, acl.Timeout, acl.Cancelled, acl.Link, acl.Device,
-		acl.DeviceLost, acl.Foreign, acl.Unsupported,
+		acl.DeviceLost, acl.EngineFailure, acl.Unsupported,
 	}
 	for code, class := range map[Code]acl.Class{
 		1: acl.Bug, 2: acl.Bug, 3: acl.OutOfMemory, 4: acl.Link, 5: acl.Unsupported, 6: acl.Link, 7: acl.Exhausted,
@@ -51,7 +51,7 @@ func TestErrorIsItsClassOnly(t *testing.T) {
 		9: acl.Link, 10: acl.Config, 11: acl.Link, 12: acl.Link, 13: acl.Link, 14: acl.Link, 15: acl.Device, 16: acl.Device,
 		17: acl.Bug, 18: acl.Bug, 19: acl.Link, 20: acl.Link, 21: acl.Link, 22: acl.Link, 23: acl.Link, 24: acl.OutOfMemory,
 		1041: acl.Link,
-		// No header of ours has it.
+		// No header has this code.
 		4711: acl.Link,
 	} {
 		err := fmt.Errorf("link to 7: %w", &Error{Code: code})
@@ -60,8 +60,8 @@ func TestErrorIsItsClassOnly(t *testing.T) {
 				t.Errorf("code %d, of class %v: errors.Is(err, %v) = %v", code, class, other, is)
 			}
 		}
-		if retry := code == 9 || code == 11 || code == 12 || code == 20; code.Retry() != retry {
-			t.Errorf("code %d: retry %v, want %v", code, code.Retry(), retry)
+		if retry := code == 9 || code == 11 || code == 12 || code == 20; code.CanRetry() != retry {
+			t.Errorf("code %d: retry %v, want %v", code, code.CanRetry(), retry)
 		}
 	}
 	if len(codes) != 25 {

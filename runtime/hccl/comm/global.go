@@ -14,37 +14,39 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// global is the newer sequence: memory is registered once for the device, then bound to communicators and prepared.
-type global struct{}
+// globalSequence is the newer sequence: memory is registered once for the device, then bound to communicators and
+// prepared.
+type globalSequence struct{}
 
-func (global) make(c *Comm, at acl.Current, o CommOptions, m *C.struct_making) error {
-	table := C.CString(string(o.Table))
+func (globalSequence) initComm(c *Comm, at acl.CurrentThread, o CommOptions, m *C.struct_making) error {
+	table := C.CString(string(o.RankTable))
 	defer C.free(unsafe.Pointer(table))
 	code := C.hccl_init_table(c.lib.api, table, m, &c.handle)
-	return c.lib.answer(at, code, "HcclCommInitClusterInfoMemConfig", "name=%s rank=%d table=%s", c.name, c.rank, o.Table)
+	return c.lib.callError(at, code, "HcclCommInitClusterInfoMemConfig", "name=%s rank=%d table=%s", c.name, c.rank, o.RankTable)
 }
 
-func (global) bind(c *Comm, at acl.Current, r *Region, _ int) error {
+func (globalSequence) bindRegion(c *Comm, at acl.CurrentThread, r *Region, _ int) error {
 	code := C.hccl_bind(c.lib.api, c.handle, r.handle)
-	return c.lib.answer(at, code, "HcclCommBindMem", "comm=%s memory=%v", c.name, r.memory)
+	return c.lib.callError(at, code, "HcclCommBindMem", "comm=%s memory=%v", c.name, r.memory)
 }
 
-func (global) prepare(c *Comm, at acl.Current, seconds, _ int) error {
+func (globalSequence) prepareComm(c *Comm, at acl.CurrentThread, seconds, _ int) error {
 	code := C.hccl_prepare(c.lib.api, c.handle, C.int(seconds))
-	return c.lib.answer(at, code, "HcclCommPrepare", "comm=%s seconds=%d", c.name, seconds)
+	return c.lib.callError(at, code, "HcclCommPrepare", "comm=%s seconds=%d", c.name, seconds)
 }
 
-// release must leave no region bound: destroying the communicator would fail and leave it half destroyed.
-func (global) release(c *Comm, at acl.Current) error {
-	for len(c.bound) > 0 {
-		r := c.bound[len(c.bound)-1]
+// releaseRegions must leave no region bound: otherwise the destruction of the communicator would fail and leave a half
+// destroyed object.
+func (globalSequence) releaseRegions(c *Comm, at acl.CurrentThread) error {
+	for len(c.boundRegions) > 0 {
+		r := c.boundRegions[len(c.boundRegions)-1]
 		code := C.hccl_unbind(c.lib.api, c.handle, r.handle)
-		if err := c.lib.answer(at, code, "HcclCommUnbindMem", "comm=%s memory=%v", c.name, r.memory); err != nil {
+		if err := c.lib.callError(at, code, "HcclCommUnbindMem", "comm=%s memory=%v", c.name, r.memory); err != nil {
 			return err
 		}
-		c.bound = c.bound[:len(c.bound)-1]
+		c.boundRegions = c.boundRegions[:len(c.boundRegions)-1]
 	}
 	return nil
 }
 
-func (global) free() {}
+func (globalSequence) freeMemory() {}

@@ -20,7 +20,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/sharedlib"
 )
 
-// A Library is the loaded HCCL. Its methods may be called from any goroutine that has the arguments they need.
+// A Library is the loaded HCCL. The methods may be called from any goroutine that has the arguments.
 type Library struct {
 	api     *C.struct_hccl_api
 	info    Info
@@ -28,48 +28,49 @@ type Library struct {
 
 	mu     sync.Mutex
 	closed bool
-	live   map[acl.DeviceID]*live
+	open   map[acl.DeviceID]*openObjects
 }
 
-// live counts the open objects of one device, because memory is registered per device. The library's lock guards it.
-type live struct {
+// openObjects counts the open objects of a device, because memory is registered per device. The library's lock guards
+// the counts.
+type openObjects struct {
 	regions map[Memory]struct{}
 	comms   int
 }
 
 var (
-	// opening guards the environment variables that the library reads when it is loaded.
-	opening sync.Mutex
-	// initialising is held while a communicator is made: HCCL's functions for that are not safe in parallel.
-	initialising sync.Mutex
+	// openMutex guards the environment variables that the library reads when it is loaded.
+	openMutex sync.Mutex
+	// initMutex is held while a communicator is made: HCCL's functions for that are not safe in parallel.
+	initMutex sync.Mutex
 )
 
-// Open loads HCCL. It uses the first library that opens and has the functions of one of the sequences; otherwise it
-// fails with a *LoadError that says what was tried. Call it before the process forks, and before acl.Open, which may
-// load HCCL: timeouts count only if they are set before that.
+// Open loads HCCL. Open uses the first library that can be loaded and has the functions of a sequence. If there is
+// none, the error is a *LoadError that lists the attempts. Call Open before the process forks, and before acl.Open,
+// which may load HCCL: timeouts count only if kvferry sets them earlier.
 //
 // The library itself stays loaded for good; Close frees the binding's own memory.
 func Open(o Options) (*Library, error) {
-	if err := o.complete(); err != nil {
+	if err := o.fillDefaults(); err != nil {
 		return nil, err
 	}
-	opening.Lock()
-	defer opening.Unlock()
-	candidates := o.candidates()
+	openMutex.Lock()
+	defer openMutex.Unlock()
+	candidates := o.candidateLibraries()
 	resident := slices.ContainsFunc(candidates, sharedlib.IsLoaded)
-	timeout, err := timeoutVariable.resolve(o.RDMATimeout, resident)
+	timeout, err := timeoutVariable.resolveValue(o.RDMATimeout, resident)
 	if err != nil {
 		return nil, err
 	}
-	retries, err := retriesVariable.resolve(o.RDMARetries, resident)
+	retries, err := retriesVariable.resolveValue(o.RDMARetries, resident)
 	if err != nil {
 		return nil, err
 	}
-	missed := &LoadError{}
+	loadErr := &LoadError{}
 	for _, name := range candidates {
-		l, attempt := load(name, o)
+		l, attempt := loadLibrary(name, o)
 		if l == nil {
-			missed.Tried = append(missed.Tried, attempt)
+			loadErr.Attempts = append(loadErr.Attempts, attempt)
 			continue
 		}
 		timeoutVariable.loadedSince, retriesVariable.loadedSince = true, true
@@ -78,27 +79,27 @@ func Open(o Options) (*Library, error) {
 			intraPCIe()
 		return l, nil
 	}
-	timeoutVariable.withdraw()
-	retriesVariable.withdraw()
-	return nil, missed
+	timeoutVariable.unsetIfOurs()
+	retriesVariable.unsetIfOurs()
+	return nil, loadErr
 }
 
-// load opens one library and finds its symbols. If it lacks those of both sequences, the Attempt says so.
-func load(name string, o Options) (*Library, Attempt) {
+// loadLibrary opens a library and finds the symbols. If symbols of both sequences are missing, the Attempt lists them.
+func loadLibrary(name string, o Options) (*Library, Attempt) {
 	loaded, err := sharedlib.Load(name)
 	if err != nil {
 		return nil, Attempt{Library: name, Reason: err.Error()}
 	}
-	l := &Library{api: C.hccl_api_new(), live: map[acl.DeviceID]*live{}}
+	l := &Library{api: C.hccl_api_new(), open: map[acl.DeviceID]*openObjects{}}
 	l.info = Info{Library: loaded.File, Signals: loaded.Signals}
 	var list []sharedlib.Symbol
-	for _, s := range symbols() {
+	for _, s := range listSymbols() {
 		list = append(list, s.Symbol)
 	}
-	_, l.info.Missing = loaded.Resolve(unsafe.Pointer(l.api), list, o.hidden)
+	_, l.info.Missing = loaded.Resolve(unsafe.Pointer(l.api), list, o.hiddenSymbols)
 	var refused []string
-	if l.info.Sequence, refused = choose(o.Sequence, l.info.Missing); l.info.Sequence == 0 {
-		l.discard()
+	if l.info.Sequence, refused = chooseSequence(o.Sequence, l.info.Missing); l.info.Sequence == 0 {
+		l.freeAPI()
 		return nil, Attempt{Library: name, Missing: refused}
 	}
 	l.info.CANN = sharedlib.ToolkitVersion("hcomm")
@@ -109,28 +110,29 @@ func load(name string, o Options) (*Library, Attempt) {
 	return l, Attempt{}
 }
 
-// A symbol is a function that the binding may call.
-type symbol struct {
+// A groupSymbol is a function that the binding may call.
+type groupSymbol struct {
 	sharedlib.Symbol
 	group C.int
 }
 
-func symbols() []symbol {
-	var list []symbol
+func listSymbols() []groupSymbol {
+	var list []groupSymbol
 	for i := C.size_t(0); ; i++ {
 		s := C.hccl_symbol(i)
 		if s == nil {
 			return list
 		}
-		list = append(list, symbol{sharedlib.Symbol{Name: C.GoString(s.name), Offset: uintptr(s.offset)}, s.group})
+		list = append(list, groupSymbol{sharedlib.Symbol{Name: C.GoString(s.name), Offset: uintptr(s.offset)}, s.group})
 	}
 }
 
-// choose returns the sequence for which the library has all functions: the wanted one, otherwise the newer one. If
-// there is none it returns zero and the missing functions: those that are always needed, and those of each sequence.
-func choose(want Sequence, missing []string) (s Sequence, refused []string) {
+// chooseSequence returns the sequence for which the library has all functions: the wanted one, otherwise the newer one.
+// If there is none, the result is zero and the missing functions: functions that are always needed, and the functions
+// of each sequence.
+func chooseSequence(want Sequence, missing []string) (s Sequence, refused []string) {
 	lacks := map[C.int][]string{}
-	for _, s := range symbols() {
+	for _, s := range listSymbols() {
 		if slices.Contains(missing, s.Name) {
 			lacks[s.group] = append(lacks[s.group], s.Name)
 		}
@@ -142,21 +144,21 @@ func choose(want Sequence, missing []string) (s Sequence, refused []string) {
 	if !slices.ContainsFunc(makers, func(name string) bool { return !slices.Contains(missing, name) }) {
 		exchange = append(exchange, makers[0])
 	}
-	takesGlobal, takesExchange := want != Exchange, want != Global
+	allowsGlobal, allowsExchange := want != Exchange, want != Global
 	switch {
-	case takesGlobal && len(global) == 0:
+	case allowsGlobal && len(global) == 0:
 		s = Global
-	case takesExchange && len(exchange) == 0:
+	case allowsExchange && len(exchange) == 0:
 		s = Exchange
 	}
 	if s != 0 && len(always) == 0 {
 		return s, nil
 	}
 	refused = always
-	if s == 0 && takesGlobal {
+	if s == 0 && allowsGlobal {
 		refused = append(refused, global...)
 	}
-	if s == 0 && takesExchange {
+	if s == 0 && allowsExchange {
 		refused = append(refused, exchange...)
 	}
 	return 0, refused
@@ -169,52 +171,53 @@ func (l *Library) Info() Info {
 	return info
 }
 
-// Has reports whether the library has a symbol that the binding uses.
-func (l *Library) Has(symbol string) bool { return !slices.Contains(l.info.Missing, symbol) }
+// HasSymbol reports whether the library has a symbol that the binding uses.
+func (l *Library) HasSymbol(symbol string) bool { return !slices.Contains(l.info.Missing, symbol) }
 
 // DescMax returns the largest number of descriptors that Put and Get accept.
 func (l *Library) DescMax() int { return l.descMax }
 
-// Close frees the binding's memory. It fails with ErrBusy while a region or a communicator is open. A second Close does
+// Close frees the binding's memory. While a region or a communicator is open, the error is ErrBusy. A second Close does
 // nothing.
 func (l *Library) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for device, on := range l.live {
-		if len(on.regions) != 0 || on.comms != 0 {
+	for device, objects := range l.open {
+		if len(objects.regions) != 0 || objects.comms != 0 {
 			return fmt.Errorf("%w: device %d has %d regions and %d communicators: close them first", ErrBusy, device,
-				len(on.regions), on.comms)
+				len(objects.regions), objects.comms)
 		}
 	}
 	if !l.closed {
 		l.closed = true
-		l.discard()
+		l.freeAPI()
 	}
 	return nil
 }
 
-func (l *Library) discard() {
+func (l *Library) freeAPI() {
 	C.free(unsafe.Pointer(l.api))
 	l.api = nil
 }
 
-// on returns the open objects of a device. The caller holds the lock.
-func (l *Library) on(device acl.DeviceID) *live {
-	if l.live[device] == nil {
-		l.live[device] = &live{regions: map[Memory]struct{}{}}
+// objectsOn returns the open objects of a device. The caller holds the lock.
+func (l *Library) objectsOn(device acl.DeviceID) *openObjects {
+	if l.open[device] == nil {
+		l.open[device] = &openObjects{regions: map[Memory]struct{}{}}
 	}
-	return l.live[device]
+	return l.open[device]
 }
 
-// answer converts the result of a call to an error; nil for success. It must run on the thread of the call.
-func (l *Library) answer(at acl.Current, code C.int, symbol, format string, args ...any) error {
+// callError converts the result of a call to an error; nil for success. The caller runs on the thread of the failed
+// call.
+func (l *Library) callError(at acl.CurrentThread, code C.int, symbol, format string, args ...any) error {
 	switch code {
 	case 0:
 		return nil
 	case C.CALL_NO_SYMBOL:
 		return &MissingError{Symbol: symbol, Library: l.info.Library}
 	}
-	e := &Error{Code: Code(code), Call: symbol, Args: fmt.Sprintf(format, args...), Message: at.Message()}
+	e := &Error{Code: Code(code), Call: symbol, Args: fmt.Sprintf(format, args...), Message: at.TakeMessage()}
 	if _, ok := codes[e.Code]; !ok && e.Message == "" {
 		e.Message = C.GoString(C.hccl_error_string(l.api, code))
 	}

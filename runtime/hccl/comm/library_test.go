@@ -18,32 +18,31 @@ import (
 
 // The binding and the software NPU were compiled from separate declarations, which must agree.
 func TestLayoutOfTheABI(t *testing.T) {
-	r := watch(t)
-	for name, ours := range commtest.Layout() {
-		if theirs, ok := r.npu.ABI(name); !ok || theirs != uint64(ours) {
+	r := newRigWithoutBindings(t)
+	for name, ours := range commtest.ABILayout() {
+		if theirs, ok := r.npu.ABIValue(name); !ok || theirs != uint64(ours) {
 			t.Errorf("%s: %d here, %d there (known there: %v)", name, ours, theirs, ok)
 		}
 	}
 }
 
-func tried(t *testing.T, err error) []Attempt {
+func loadAttempts(t *testing.T, err error) []Attempt {
 	t.Helper()
 	var missed *LoadError
 	if !errors.As(err, &missed) || !errors.Is(err, acl.Config) {
 		t.Fatalf("got %T %v, want a *LoadError", err, err)
 	}
-	return missed.Tried
+	return missed.Attempts
 }
 
-// The C library is a library, but not HCCL: every function that a sequence needs is named as missing, no optional one
-// is.
+// The C library is not HCCL: the error names every function that a sequence needs, and no optional function.
 func TestOpenOfAnotherLibrary(t *testing.T) {
 	_, err := Open(Options{Library: "libc.so.6"})
-	attempts := tried(t, err)
+	attempts := loadAttempts(t, err)
 	if len(attempts) != 1 {
 		t.Fatalf("tried %+v", attempts)
 	}
-	for _, name := range slices.Concat([]string{"HcclCommDestroy", "HcclBatchPut", "HcclBatchGet"}, newer, older) {
+	for _, name := range slices.Concat([]string{"HcclCommDestroy", "HcclBatchPut", "HcclBatchGet"}, newerSymbols, olderSymbols) {
 		if !slices.Contains(attempts[0].Missing, name) {
 			t.Errorf("%s is not named as missing", name)
 		}
@@ -53,18 +52,18 @@ func TestOpenOfAnotherLibrary(t *testing.T) {
 	}
 }
 
-// older lists the symbols that only the older sequence uses.
-var older = []string{"HcclRegisterMem", "HcclDeregisterMem", "HcclExchangeMemDesc", "HcclEnableMemAccess",
+// olderSymbols lists the symbols that only the older sequence uses.
+var olderSymbols = []string{"HcclRegisterMem", "HcclDeregisterMem", "HcclExchangeMemDesc", "HcclEnableMemAccess",
 	"HcclDisableMemAccess"}
 
-// Without any one function of the newer sequence the older one is used. Without one of each, or one that both need, one
-// error names it.
+// Without any function of the newer sequence the older sequence is used. If both sequences lack a function, the error
+// names the missing functions.
 func TestSequenceIsChosenBySymbol(t *testing.T) {
 	needNPU(t)
 	chosen := func(hidden ...string) (Sequence, []string) {
-		l, err := Open(Options{Library: softnpuPath, hidden: hidden})
+		l, err := Open(Options{Library: softnpuPath, hiddenSymbols: hidden})
 		if err != nil {
-			return 0, tried(t, err)[0].Missing
+			return 0, loadAttempts(t, err)[0].Missing
 		}
 		defer l.Close()
 		return l.Info().Sequence, nil
@@ -72,24 +71,24 @@ func TestSequenceIsChosenBySymbol(t *testing.T) {
 	if s, _ := chosen(); s != Global {
 		t.Errorf("of a whole library: %v", s)
 	}
-	for _, name := range newer {
+	for _, name := range newerSymbols {
 		if s, _ := chosen(name); s != Exchange {
 			t.Errorf("without %s: %v", name, s)
 		}
-		for _, second := range older {
+		for _, second := range olderSymbols {
 			if s, missing := chosen(name, second); s != 0 || !slices.Equal(missing, []string{name, second}) {
 				t.Errorf("without %s and %s: %v, missing %v", name, second, s, missing)
 			}
 		}
 	}
 	for _, name := range []string{"HcclCommDestroy", "HcclBatchPut", "HcclBatchGet"} {
-		for _, hidden := range generations {
+		for _, hidden := range librariesBySequence {
 			if s, missing := chosen(append([]string{name}, hidden...)...); s != 0 || !slices.Equal(missing, []string{name}) {
 				t.Errorf("without %s: %v, missing %v", name, s, missing)
 			}
 		}
 	}
-	for _, name := range older {
+	for _, name := range olderSymbols {
 		if s, _ := chosen(name); s != Global {
 			t.Errorf("without %s: %v", name, s)
 		}
@@ -105,45 +104,45 @@ func TestSequenceIsChosenBySymbol(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		_, err = Open(Options{Library: softnpuPath, Sequence: want, hidden: []string{lacked}})
-		if missing := tried(t, err)[0].Missing; !slices.Equal(missing, []string{lacked}) {
+		_, err = Open(Options{Library: softnpuPath, Sequence: want, hiddenSymbols: []string{lacked}})
+		if missing := loadAttempts(t, err)[0].Missing; !slices.Equal(missing, []string{lacked}) {
 			t.Errorf("asked for %v of a library without %s: missing %v", want, lacked, missing)
 		}
 	}
 	makers := []string{
 		"HcclCommInitClusterInfoConfig", "HcclCommInitClusterInfo", "HcclCommInitRootInfoConfig", "HcclCommInitRootInfo",
 	}
-	if s, missing := chosen(append(makers, newer...)...); s != 0 || !slices.Contains(missing, makers[0]) {
+	if s, missing := chosen(append(makers, newerSymbols...)...); s != 0 || !slices.Contains(missing, makers[0]) {
 		t.Errorf("with no way to make a communicator: %v, missing %v", s, missing)
 	}
 }
 
-// A library that really lacks the newer functions: in a process of its own, because two libraries in one process would
-// share their symbols.
+// A library really lacks the newer functions. The test uses a separate process, because two libraries in a process
+// would share their symbols.
 func TestLibraryOfAnOlderRelease(t *testing.T) {
 	needNPU(t)
 	path := os.Getenv("KVFERRY_SOFTNPU")
-	if os.Getenv(aloneVariable) == "" {
+	if os.Getenv(ownProcessVariable) == "" {
 		var err error
-		if path, err = (softnpu.Variant{Hide: newer}).Library(); err != nil {
+		if path, err = (softnpu.Variant{Hide: newerSymbols}).BuildLibrary(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !alone(t, "KVFERRY_SOFTNPU="+path) {
+	if !runInOwnProcess(t, "KVFERRY_SOFTNPU="+path) {
 		return
 	}
-	l, e := pair(t, RoCE)
+	l, e := newPairOfProcesses(t, RoCE)
 	if e.lib.Info().Sequence != Exchange {
 		t.Errorf("got %v", e.lib.Info().Sequence)
 	}
-	if !l.far {
-		if err := e.put(Desc{e.device.Address(), e.peer.Device, 64}); err != nil {
+	if !l.isOther {
+		if err := e.putBatch(Desc{e.device.Address(), e.peer.Device, 64}); err != nil {
 			t.Error(err)
 		}
-		l.step()
+		l.allowStep()
 		return
 	}
-	l.await()
+	l.awaitStep()
 }
 
 func TestInfo(t *testing.T) {
@@ -152,8 +151,8 @@ func TestInfo(t *testing.T) {
 	if info.Library != softnpuPath || info.Capability == 0 || len(info.Signals) != 0 {
 		t.Errorf("got %+v", info)
 	}
-	if !slices.Equal(info.Missing, []string{"HcclGetCommAsyncError"}) || r.lib.Has("HcclGetCommAsyncError") ||
-		!r.lib.Has("HcclBatchPut") {
+	if !slices.Equal(info.Missing, []string{"HcclGetCommAsyncError"}) || r.lib.HasSymbol("HcclGetCommAsyncError") ||
+		!r.lib.HasSymbol("HcclBatchPut") {
 		t.Errorf("missing: %v", info.Missing)
 	}
 	if r.lib.DescMax() != DescMax {
@@ -163,7 +162,7 @@ func TestInfo(t *testing.T) {
 
 func TestClosedLibrary(t *testing.T) {
 	r := newRig(t)
-	c := r.context(0)
+	c := r.newContext(0)
 	l, err := Open(Options{Library: softnpuPath, DescMax: 64})
 	if err != nil {
 		t.Fatal(err)
@@ -176,17 +175,17 @@ func TestClosedLibrary(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	apart(t, c, func(at acl.Current) error {
-		_, err := l.Register(at, Memory{acl.OnDevice, 4096, 4096})
+	mustDoBlocking(t, c, func(at acl.CurrentThread) error {
+		_, err := l.RegisterMemory(at, Memory{acl.OnDevice, 4096, 4096})
 		wantRefusal(t, err, ErrClosed, "library")
-		_, err = l.NewComm(at, options(t, RoCE, 0, "closed"))
+		_, err = l.NewComm(at, commOptions(t, RoCE, 0, "closed"))
 		wantRefusal(t, err, ErrClosed, "library")
 		return nil
 	})
 }
 
-// Variables that HCCL reads once are set before it is loaded, unless the user has set them. If it is loaded already,
-// its own defaults count.
+// Variables that HCCL reads once are set before the library is loaded, unless the user has set them. If the library is
+// loaded already, its defaults count.
 func TestEnvironment(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -213,15 +212,15 @@ func TestEnvironment(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			env := append([]string{"HCCL_RDMA_TIMEOUT=", "HCCL_RDMA_RETRY_CNT=", "HCCL_INTRA_ROCE_ENABLE="}, c.env...)
-			if !alone(t, env...) {
+			if !runInOwnProcess(t, env...) {
 				return
 			}
 			if c.resident {
-				if _, err := acltest.Find(softnpuPath); err != nil {
+				if _, err := acltest.OpenNPU(softnpuPath); err != nil {
 					t.Fatal(err)
 				}
 			}
-			// Again with other wishes: what was settled at first stays.
+			// A second Open with different options keeps the first values.
 			for _, o := range []Options{c.options, {RDMATimeout: 5, RDMARetries: 1}} {
 				o.Library = softnpuPath
 				l, err := Open(o)
@@ -251,7 +250,7 @@ func TestEnvironment(t *testing.T) {
 
 // If no library was loaded, no variable is left in the environment of later children.
 func TestEnvironmentOfNoLibrary(t *testing.T) {
-	if !alone(t, "HCCL_RDMA_TIMEOUT=", "HCCL_RDMA_RETRY_CNT=") {
+	if !runInOwnProcess(t, "HCCL_RDMA_TIMEOUT=", "HCCL_RDMA_RETRY_CNT=") {
 		return
 	}
 	if _, err := Open(Options{Library: "/nowhere/libhcomm.so"}); err == nil {
@@ -265,7 +264,7 @@ func TestEnvironmentOfNoLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	// A library that is loaded keeps what it was loaded with.
+	// A loaded library keeps the values from the time of loading.
 	if _, err := Open(Options{Library: "/nowhere/libhcomm.so"}); err == nil {
 		t.Fatal("opened nothing")
 	}

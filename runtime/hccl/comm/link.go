@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A Link says what carries the bytes of a pair. HCCL chooses it by itself, once for each pair.
+// A Link says what carries the bytes of a pair. HCCL itself makes the choice, once for each pair.
 type Link int
 
 const (
@@ -26,9 +26,10 @@ func (l Link) String() string {
 }
 
 // LinkOf predicts HCCL's choice for a pair. soc is acl.Info.SoC, intraRoCE is Info.IntraRoCE. On chips of the A2
-// generation (Ascend910B) HCCS connects the NPUs of one server, on A3 (Ascend910_93) those of one super pod; there a
-// pair whose rank table names no super pods counts as being in the same one. Other pairs have RoCE only. An A2 pair of
-// one server whose NPUs are not connected has no link at all, which only Prepare reports.
+// generation (Ascend910B) HCCS connects the NPUs of a server, and on A3 (Ascend910_93) the NPUs of a super pod; there a
+// pair with a rank table that names no super pods counts as being in the same super pod. All remaining pairs have RoCE
+// only. An A2 pair of the same server without a connection between the NPUs has no link at all, which only Prepare
+// reports.
 func LinkOf(soc string, a, b Rank, intraRoCE bool) Link {
 	switch {
 	case intraRoCE:

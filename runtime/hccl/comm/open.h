@@ -12,10 +12,10 @@ struct hccl_symbol {
   int group;     // enum hccl_group
 };
 
-// hccl_symbol returns the symbols one by one, and NULL after the last.
+// hccl_symbol returns the symbol of an index, and NULL after the last symbol.
 const struct hccl_symbol *hccl_symbol(size_t index);
 
-// hccl_api_new makes an empty table of functions; free it with free.
+// hccl_api_new makes an empty table of functions, to be freed with free.
 struct hccl_api *hccl_api_new(void);
 
 #endif

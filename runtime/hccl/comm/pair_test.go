@@ -24,8 +24,9 @@ const (
 	poolSize = 4 * mib // of each pool, on the device and on the host
 )
 
-// An end is one of a pair: a device in use, a pool there and one on the host, registered, and a communicator.
-type end struct {
+// An endpoint is an end of a pair: a device in use, a registered pool on the device and on the host, and a
+// communicator.
+type endpoint struct {
 	*rig
 	ctx          *acl.Context
 	stream       *acl.Stream
@@ -33,36 +34,36 @@ type end struct {
 	regions      []*Region // the device's, the host's
 	comm         *Comm
 	rank         uint32
-	peer         pools
+	peer         poolPair
 }
 
-// pools are where an end's memory is, as the ends tell each other.
-type pools struct{ Device, Host uintptr }
+// poolPair holds the addresses of an end's memory, which the ends exchange.
+type poolPair struct{ Device, Host uintptr }
 
-// newEnd takes a device into use, with everything but a communicator.
-func newEnd(r *rig, id acl.DeviceID) *end {
+// newEndpoint takes a device into use, with everything but a communicator.
+func newEndpoint(r *rig, id acl.DeviceID) *endpoint {
 	r.t.Helper()
-	e := &end{rig: r, ctx: r.context(id)}
-	e.do(func(t *acl.Thread) (err error) { e.stream, err = t.NewStream(acl.StreamOptions{}); return err })
-	e.later(func(t *acl.Thread) error { return e.stream.Close(t) })
-	e.do(func(t *acl.Thread) (err error) { e.device, err = t.AllocDevice(poolSize, acl.HugeFirst); return err })
-	e.later(func(t *acl.Thread) error { return e.device.Close(t) })
-	e.do(func(t *acl.Thread) (err error) { e.host, err = t.AllocHost(poolSize); return err })
-	e.later(func(t *acl.Thread) error { return e.host.Close(t) })
-	e.register(Memory{acl.OnDevice, e.device.Address(), poolSize})
-	e.register(Memory{acl.OnHost, e.host.Address(), poolSize})
+	e := &endpoint{rig: r, ctx: r.newContext(id)}
+	e.mustDo(func(t *acl.Thread) (err error) { e.stream, err = t.NewStream(acl.StreamOptions{}); return err })
+	e.deferClose(func(t *acl.Thread) error { return e.stream.Close(t) })
+	e.mustDo(func(t *acl.Thread) (err error) { e.device, err = t.AllocDevice(poolSize, acl.HugeFirst); return err })
+	e.deferClose(func(t *acl.Thread) error { return e.device.Close(t) })
+	e.mustDo(func(t *acl.Thread) (err error) { e.host, err = t.AllocHost(poolSize); return err })
+	e.deferClose(func(t *acl.Thread) error { return e.host.Close(t) })
+	e.registerMemory(Memory{acl.OnDevice, e.device.Address(), poolSize})
+	e.registerMemory(Memory{acl.OnHost, e.host.Address(), poolSize})
 	return e
 }
 
-func (e *end) do(f func(*acl.Thread) error) {
+func (e *endpoint) mustDo(f func(*acl.Thread) error) {
 	e.t.Helper()
 	if err := e.ctx.Do(f); err != nil {
 		e.t.Fatal(err)
 	}
 }
 
-// later gives something back when the test ends.
-func (e *end) later(f func(*acl.Thread) error) {
+// deferClose gives something back when the test ends.
+func (e *endpoint) deferClose(f func(*acl.Thread) error) {
 	e.t.Cleanup(func() {
 		if err := e.ctx.Do(f); err != nil {
 			e.t.Error(err)
@@ -70,23 +71,23 @@ func (e *end) later(f func(*acl.Thread) error) {
 	})
 }
 
-func (e *end) register(m Memory) {
+func (e *endpoint) registerMemory(m Memory) {
 	e.t.Helper()
-	apart(e.t, e.ctx, func(at acl.Current) error {
-		r, err := e.lib.Register(at, m)
+	mustDoBlocking(e.t, e.ctx, func(at acl.CurrentThread) error {
+		r, err := e.lib.RegisterMemory(at, m)
 		if err == nil {
 			e.regions = append(e.regions, r)
-			e.t.Cleanup(func() { apart(e.t, e.ctx, r.Close) })
+			e.t.Cleanup(func() { mustDoBlocking(e.t, e.ctx, r.Close) })
 		}
 		return err
 	})
 }
 
-func (e *end) pools() pools { return pools{e.device.Address(), e.host.Address()} }
+func (e *endpoint) poolAddresses() poolPair { return poolPair{e.device.Address(), e.host.Address()} }
 
-// open makes the communicator and binds both pools.
-func (e *end) open(o CommOptions) error {
-	return e.ctx.Apart(func(at *acl.Guest) (err error) {
+// openComm makes the communicator and binds both pools.
+func (e *endpoint) openComm(o CommOptions) error {
+	return e.ctx.DoBlocking(func(at *acl.BlockingThread) (err error) {
 		if e.comm, err = e.lib.NewComm(at, o); err != nil {
 			return err
 		}
@@ -95,31 +96,33 @@ func (e *end) open(o CommOptions) error {
 	})
 }
 
-func (e *end) prepare() error {
-	return e.ctx.Apart(func(at *acl.Guest) error { return e.comm.Prepare(at, longEnough, 2) })
+func (e *endpoint) prepareComm() error {
+	return e.ctx.DoBlocking(func(at *acl.BlockingThread) error { return e.comm.Prepare(at, longEnough, 2) })
 }
 
-// shut closes the communicator.
-func (e *end) shut() error { return e.ctx.Apart(func(at *acl.Guest) error { return e.comm.Close(at) }) }
+// closeComm closes the communicator.
+func (e *endpoint) closeComm() error {
+	return e.ctx.DoBlocking(func(at *acl.BlockingThread) error { return e.comm.Close(at) })
+}
 
-// join makes the communicator, to be closed when the test ends, and meets the peer.
-func (e *end) join(o CommOptions) error {
-	if err := e.open(o); err != nil {
+// joinComm makes the communicator, to be closed when the test ends, and meets the peer.
+func (e *endpoint) joinComm(o CommOptions) error {
+	if err := e.openComm(o); err != nil {
 		return err
 	}
 	e.t.Cleanup(func() {
-		if err := e.shut(); err != nil {
+		if err := e.closeComm(); err != nil {
 			e.t.Error(err)
 		}
 	})
-	return e.prepare()
+	return e.prepareComm()
 }
 
-// put and get move one batch and wait for its end: the error of the call, or the stream's.
-func (e *end) put(descs ...Desc) error { return e.batch((*Comm).Put, descs) }
-func (e *end) get(descs ...Desc) error { return e.batch((*Comm).Get, descs) }
+// putBatch and get move a batch and wait for its end. They return the error of the call, or of the stream.
+func (e *endpoint) putBatch(descs ...Desc) error { return e.runBatch((*Comm).Put, descs) }
+func (e *endpoint) getBatch(descs ...Desc) error { return e.runBatch((*Comm).Get, descs) }
 
-func (e *end) batch(move func(*Comm, acl.Current, *acl.Stream, []Desc) error, descs []Desc) error {
+func (e *endpoint) runBatch(move func(*Comm, acl.CurrentThread, *acl.Stream, []Desc) error, descs []Desc) error {
 	outcome := make(chan error, 1)
 	if err := e.ctx.Do(func(t *acl.Thread) error {
 		if err := move(e.comm, t, e.stream, descs); err != nil {
@@ -132,20 +135,20 @@ func (e *end) batch(move func(*Comm, acl.Current, *acl.Stream, []Desc) error, de
 	return <-outcome
 }
 
-// write and read are of the device's pool.
-func (e *end) write(at uint64, data []byte) {
+// writeDevice and read are of the device's pool.
+func (e *endpoint) writeDevice(at uint64, data []byte) {
 	e.t.Helper()
-	e.do(func(t *acl.Thread) error { return t.Upload(e.device.Range(at, uint64(len(data))), data) })
+	e.mustDo(func(t *acl.Thread) error { return t.Upload(e.device.Range(at, uint64(len(data))), data) })
 }
 
-func (e *end) read(at uint64, n int) []byte {
+func (e *endpoint) readDevice(at uint64, n int) []byte {
 	e.t.Helper()
 	data := make([]byte, n)
-	e.do(func(t *acl.Thread) error { return t.Download(data, e.device.Range(at, uint64(n))) })
+	e.mustDo(func(t *acl.Thread) error { return t.Download(data, e.device.Range(at, uint64(n))) })
 	return data
 }
 
-// pattern is n bytes that differ by seed and by place.
+// pattern returns n bytes that depend on the seed and the position.
 func pattern(n int, seed byte) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -154,35 +157,35 @@ func pattern(n int, seed byte) []byte {
 	return b
 }
 
-// options are for the end of a rank, over a link, by rank table.
-func options(t testing.TB, link Link, rank uint32, name string) CommOptions {
+// commOptions returns the options for the end of a rank, over a link, with a rank table.
+func commOptions(t testing.TB, link Link, rank uint32, name string) CommOptions {
 	t.Helper()
 	a := Rank{Server: "10.0.0.1", Device: 0, Address: netip.MustParseAddr("192.168.1.10")}
 	b := Rank{Server: "10.0.0.2", Device: 1, Address: netip.MustParseAddr("192.168.1.23")}
 	if link == HCCS {
 		b.Server = a.Server
 	}
-	table, _, _, err := Table(a, b)
+	table, _, _, err := NewRankTable(a, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return CommOptions{Name: name, Rank: rank, Table: table, CloseTimeout: longEnough}
+	return CommOptions{Name: name, Rank: rank, RankTable: table, CloseTimeout: longEnough}
 }
 
-// couple makes a whole pair in this process, on two devices.
-func couple(t testing.TB, link Link, hidden ...string) [2]*end {
+// newPairInProcess makes both ends of a pair in this process, on two devices.
+func newPairInProcess(t testing.TB, link Link, hidden ...string) [2]*endpoint {
 	t.Helper()
 	r := newRig(t, hidden...)
-	ends := [2]*end{newEnd(r, 0), newEnd(r, 1)}
-	ends[0].peer, ends[1].peer = ends[1].pools(), ends[0].pools()
-	meet(t, ends, link, "couple")
+	ends := [2]*endpoint{newEndpoint(r, 0), newEndpoint(r, 1)}
+	ends[0].peer, ends[1].peer = ends[1].poolAddresses(), ends[0].poolAddresses()
+	joinBoth(t, ends, link, "couple")
 	return ends
 }
 
-// meet makes the ends' communicators. Preparing takes both at once.
-func meet(t testing.TB, ends [2]*end, link Link, name string) {
+// joinBoth makes the ends' communicators, both at once, because Prepare waits for the peer.
+func joinBoth(t testing.TB, ends [2]*endpoint, link Link, name string) {
 	t.Helper()
-	errs := both(ends, func(e *end, rank uint32) error { return e.join(options(t, link, rank, name)) })
+	errs := runForBoth(ends, func(e *endpoint, rank uint32) error { return e.joinComm(commOptions(t, link, rank, name)) })
 	for rank, err := range errs {
 		if err != nil {
 			t.Fatalf("rank %d: %v", rank, err)
@@ -190,8 +193,8 @@ func meet(t testing.TB, ends [2]*end, link Link, name string) {
 	}
 }
 
-// both runs f for both ends at once.
-func both(ends [2]*end, f func(e *end, rank uint32) error) (errs [2]error) {
+// runForBoth runs f for both ends at once.
+func runForBoth(ends [2]*endpoint, f func(e *endpoint, rank uint32) error) (errs [2]error) {
 	var all sync.WaitGroup
 	for i, e := range ends {
 		all.Go(func() { errs[i] = f(e, uint32(i)) })
@@ -202,26 +205,26 @@ func both(ends [2]*end, f func(e *end, rank uint32) error) (errs [2]error) {
 
 // ---- two processes ----
 
-const farVariable = "KVFERRY_COMM_FAR"
+const otherProcessVariable = "KVFERRY_COMM_FAR"
 
-// A line is the way between the two processes of a test.
-type line struct {
-	t   *testing.T
-	far bool // this is the other process
-	in  *json.Decoder
-	out *json.Encoder
-	cmd *exec.Cmd // of the far process, in the near one; nil once it was killed
+// A processLink connects the two processes of a test.
+type processLink struct {
+	t       *testing.T
+	isOther bool // this is the started process
+	in      *json.Decoder
+	out     *json.Encoder
+	cmd     *exec.Cmd // the started process, in the starting process; nil once killed
 }
 
-// split starts the same test in another process. Both run what follows; when they are through, near waits for far,
-// and fails if far has.
-func split(t *testing.T) *line {
+// startOtherProcess starts the same test in a second process. Both processes run the rest of the test; at the end the
+// first process waits for the second, and fails if the second has failed.
+func startOtherProcess(t *testing.T) *processLink {
 	t.Helper()
 	needNPU(t)
-	if os.Getenv(farVariable) != "" {
+	if os.Getenv(otherProcessVariable) != "" {
 		file := os.NewFile(3, "line")
 		t.Cleanup(func() { file.Close() })
-		return &line{t: t, far: true, in: json.NewDecoder(file), out: json.NewEncoder(file)}
+		return &processLink{t: t, isOther: true, in: json.NewDecoder(file), out: json.NewEncoder(file)}
 	}
 	sockets, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -229,7 +232,7 @@ func split(t *testing.T) *line {
 	}
 	near, far := os.NewFile(uintptr(sockets[0]), "near"), os.NewFile(uintptr(sockets[1]), "far")
 	ctx, cancel := context.WithTimeout(context.Background(), longEnough)
-	cmd := rerun(ctx, t, farVariable+"=1")
+	cmd := rerunCommand(ctx, t, otherProcessVariable+"=1")
 	cmd.ExtraFiles = []*os.File{far}
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -237,7 +240,7 @@ func split(t *testing.T) *line {
 		t.Fatal(err)
 	}
 	far.Close()
-	l := &line{t: t, in: json.NewDecoder(near), out: json.NewEncoder(near), cmd: cmd}
+	l := &processLink{t: t, in: json.NewDecoder(near), out: json.NewEncoder(near), cmd: cmd}
 	t.Cleanup(func() {
 		defer cancel()
 		near.Close()
@@ -251,8 +254,8 @@ func split(t *testing.T) *line {
 	return l
 }
 
-// rerun is this test in another process.
-func rerun(ctx context.Context, t *testing.T, env ...string) *exec.Cmd {
+// rerunCommand returns a command that runs this test in another process.
+func rerunCommand(ctx context.Context, t *testing.T, env ...string) *exec.Cmd {
 	parts := strings.Split(t.Name(), "/")
 	for i, part := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
@@ -263,47 +266,47 @@ func rerun(ctx context.Context, t *testing.T, env ...string) *exec.Cmd {
 	return cmd
 }
 
-const aloneVariable = "KVFERRY_COMM_ALONE"
+const ownProcessVariable = "KVFERRY_COMM_ALONE"
 
-// alone runs the test in a process of its own, with an environment of its own; true there, and false here when it
-// is through.
-func alone(t *testing.T, env ...string) bool {
+// runInOwnProcess runs the test in a separate process with additional environment variables. It returns true in that
+// process, and false in this process after that process has ended.
+func runInOwnProcess(t *testing.T, env ...string) bool {
 	t.Helper()
 	needNPU(t)
-	if os.Getenv(aloneVariable) == t.Name() {
+	if os.Getenv(ownProcessVariable) == t.Name() {
 		return true
 	}
-	if out, err := rerun(t.Context(), t, append(env, aloneVariable+"="+t.Name())...).CombinedOutput(); err != nil {
+	if out, err := rerunCommand(t.Context(), t, append(env, ownProcessVariable+"="+t.Name())...).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	return false
 }
 
-func (l *line) tell(v any) {
+func (l *processLink) sendValue(v any) {
 	l.t.Helper()
 	if err := l.out.Encode(v); err != nil {
 		l.t.Fatal(err)
 	}
 }
 
-func (l *line) hear(v any) {
+func (l *processLink) readValue(v any) {
 	l.t.Helper()
 	if err := l.in.Decode(v); err != nil {
 		l.t.Fatal(fmt.Errorf("the other process has ended: %w", err))
 	}
 }
 
-// step lets the other process go on from its await.
-func (l *line) step() { l.tell("step") }
+// allowStep lets the second process return from awaitStep.
+func (l *processLink) allowStep() { l.sendValue("step") }
 
-func (l *line) await() {
+func (l *processLink) awaitStep() {
 	l.t.Helper()
 	var word string
-	l.hear(&word)
+	l.readValue(&word)
 }
 
-// kill ends the far process; when it returns, there is none.
-func (l *line) kill() {
+// killOther kills the second process and waits for its end.
+func (l *processLink) killOther() {
 	l.t.Helper()
 	if err := l.cmd.Process.Kill(); err != nil {
 		l.t.Fatal(err)
@@ -314,19 +317,19 @@ func (l *line) kill() {
 	l.cmd = nil
 }
 
-// pair makes a pair of two processes: near is rank 0, far is rank 1.
-func pair(t *testing.T, link Link, hidden ...string) (*line, *end) {
+// newPairOfProcesses makes a pair in two processes: the first process is rank 0, the second is rank 1.
+func newPairOfProcesses(t *testing.T, link Link, hidden ...string) (*processLink, *endpoint) {
 	t.Helper()
-	l := split(t)
-	e := newEnd(newRig(t, hidden...), 0)
+	l := startOtherProcess(t)
+	e := newEndpoint(newRig(t, hidden...), 0)
 	rank := uint32(0)
-	if l.far {
+	if l.isOther {
 		rank = 1
 	}
-	if err := e.join(options(t, link, rank, "pair")); err != nil {
+	if err := e.joinComm(commOptions(t, link, rank, "pair")); err != nil {
 		t.Fatal(err)
 	}
-	l.tell(e.pools())
-	l.hear(&e.peer)
+	l.sendValue(e.poolAddresses())
+	l.readValue(&e.peer)
 	return l, e
 }

@@ -11,99 +11,99 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A stopped target does not delay a transfer: its process takes no part.
+// A stopped target does not delay a transfer, because its process takes no part.
 func TestTargetThatIsStopped(t *testing.T) {
-	for name, hidden := range generations {
+	for name, hidden := range librariesBySequence {
 		t.Run(name, func(t *testing.T) {
-			l, e := pair(t, RoCE, hidden...)
-			if l.far {
-				l.await()
-				l.tell(bytes.Equal(e.read(0, 2*mib), pattern(2*mib, 5)))
+			l, e := newPairOfProcesses(t, RoCE, hidden...)
+			if l.isOther {
+				l.awaitStep()
+				l.sendValue(bytes.Equal(e.readDevice(0, 2*mib), pattern(2*mib, 5)))
 				return
 			}
-			e.write(0, pattern(2*mib, 5))
+			e.writeDevice(0, pattern(2*mib, 5))
 			process := l.cmd.Process
 			if err := process.Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
-			err := e.put(Desc{e.device.Address(), e.peer.Device, 2 * mib})
+			err := e.putBatch(Desc{e.device.Address(), e.peer.Device, 2 * mib})
 			if err := process.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
 			if err != nil {
 				t.Error(err)
 			}
-			l.step()
+			l.allowStep()
 			var same bool
-			if l.hear(&same); !same {
+			if l.readValue(&same); !same {
 				t.Error("other bytes came")
 			}
 		})
 	}
 }
 
-// A target is killed during a put: the put fails, the communicator closes for good, and one with a new name meets the
-// next process.
+// A target is killed during a put: the put fails, the communicator can be closed, and a communicator with a new name
+// meets the next process.
 func TestTargetThatIsKilled(t *testing.T) {
-	for name, hidden := range generations {
+	for name, hidden := range librariesBySequence {
 		t.Run(name, func(t *testing.T) {
-			var e *end
+			var e *endpoint
 			for _, name := range []string{"first", "second"} {
-				l := split(t)
+				l := startOtherProcess(t)
 				rank := uint32(0)
-				if l.far {
-					l.hear(&name)
+				if l.isOther {
+					l.readValue(&name)
 					rank = 1
 				} else {
-					l.tell(name)
+					l.sendValue(name)
 				}
 				if e == nil {
-					e = newEnd(newRig(t, hidden...), 0)
+					e = newEndpoint(newRig(t, hidden...), 0)
 				}
-				if err := e.join(options(t, RoCE, rank, name)); err != nil {
+				if err := e.joinComm(commOptions(t, RoCE, rank, name)); err != nil {
 					t.Fatal(err)
 				}
-				l.tell(e.pools())
-				l.hear(&e.peer)
+				l.sendValue(e.poolAddresses())
+				l.readValue(&e.peer)
 				switch {
-				case l.far:
-					l.await() // the first is killed here
+				case l.isOther:
+					l.awaitStep() // the first is killed here
 					return
 				case name == "first":
-					e.loseTarget(l)
+					e.killTarget(l)
 				default:
-					if err := e.put(Desc{e.device.Address(), e.peer.Device, 2 * mib}); err != nil {
+					if err := e.putBatch(Desc{e.device.Address(), e.peer.Device, 2 * mib}); err != nil {
 						t.Errorf("to the next process: %v", err)
 					}
-					l.step()
+					l.allowStep()
 				}
 			}
 		})
 	}
 }
 
-// loseTarget puts, kills the target meanwhile, and closes the communicator and its stream.
-func (e *end) loseTarget(l *line) {
+// killTarget kills the target during a put, and closes the communicator and the stream.
+func (e *endpoint) killTarget(l *processLink) {
 	t := e.t
-	e.control("faults done:hang=1") // held until the target is dead, so that it is under way then
+	e.runCommand("faults done:hang=1") // held until the target is dead, so that the put is in flight then
 	outcome := make(chan error, 1)
-	e.do(func(t *acl.Thread) error {
+	e.mustDo(func(t *acl.Thread) error {
 		put := e.comm.Put(t, e.stream, []Desc{{e.device.Address(), e.peer.Device, 2 * mib}})
 		return errors.Join(put, e.stream.Notify(t, func(err error) { outcome <- err }))
 	})
-	l.kill()
-	e.control("clear") // first, so that it does not begin to hang after the release
-	e.control("release")
+	l.killOther()
+	e.runCommand("clear") // first, so that the put does not begin to hang after the release
+	e.runCommand("release")
 	if err := <-outcome; !errors.Is(err, acl.Link) {
 		t.Errorf("the put ended as %v, want a failure of the link", err)
 	}
-	apart(t, e.ctx, func(at acl.Current) error {
+	mustDoBlocking(t, e.ctx, func(at acl.CurrentThread) error {
 		wantCode(t, e.comm.AsyncError(at), 21, "HcclGetCommAsyncError")
 		return nil
 	})
-	if err := e.shut(); err != nil {
+	if err := e.closeComm(); err != nil {
 		t.Errorf("closing: %v", err)
 	}
-	e.do(e.stream.Close)
-	e.do(func(t *acl.Thread) (err error) { e.stream, err = t.NewStream(acl.StreamOptions{}); return err })
+	e.mustDo(e.stream.Close)
+	e.mustDo(func(t *acl.Thread) (err error) { e.stream, err = t.NewStream(acl.StreamOptions{}); return err })
 }

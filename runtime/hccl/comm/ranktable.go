@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// A Rank is one end of a pair, as a rank table describes it. The ends send it to each other.
+// A Rank is an end of a pair, in the terms of a rank table. The ends exchange their Ranks.
 type Rank struct {
 	Server  string     // up to 64 bytes; equal texts mean the same host
 	Device  uint32     // the NPU's physical id
@@ -20,7 +20,7 @@ type Rank struct {
 // A Pod is the position of an NPU in a super pod.
 type Pod struct {
 	ID     int64 // of the super pod: acl.SuperPod.ID
-	Device int64 // of the NPU in it: acl.SuperPod.Device
+	Device int64 // of the NPU in the pod: acl.SuperPod.Device
 }
 
 const (
@@ -28,16 +28,16 @@ const (
 	serverIDLength = 64
 )
 
-// Table returns the rank table of a pair as JSON, and the rank of each end in it. Both ends get the same bytes,
-// whichever order they pass: the table is sorted by server, device, position in the pod, address and port. It has
-// version 1.2, with super pods, if both ends are in one, and version 1.0 otherwise.
-func Table(a, b Rank) (table []byte, rankA, rankB uint32, err error) {
+// NewRankTable returns the rank table of a pair as JSON, and the rank of each end in that table. Both ends get the same
+// bytes, in whichever order the arguments are: the table is sorted by server, device, position in the pod, address and
+// port. If both ends are in a super pod, the table has version 1.2, with super pods, and otherwise version 1.0.
+func NewRankTable(a, b Rank) (table []byte, rankA, rankB uint32, err error) {
 	for _, r := range []*Rank{&a, &b} {
 		if r.Port == 0 {
 			r.Port = defaultPort
 		}
 		r.Address = r.Address.Unmap()
-		if err := r.check(); err != nil {
+		if err := r.checkFields(); err != nil {
 			return nil, 0, 0, err
 		}
 	}
@@ -45,7 +45,7 @@ func Table(a, b Rank) (table []byte, rankA, rankB uint32, err error) {
 	if !pods {
 		a.Pod, b.Pod = nil, nil
 	}
-	order := compare(a, b)
+	order := compareRanks(a, b)
 	switch {
 	case a.Address == b.Address && a.Port == b.Port:
 		return nil, 0, 0, fmt.Errorf("%w: both ranks are at %v port %d: give one a port of its own", ErrInvalid, a.Address,
@@ -54,15 +54,15 @@ func Table(a, b Rank) (table []byte, rankA, rankB uint32, err error) {
 		return nil, 0, 0, fmt.Errorf("%w: server %q is in super pods %d and %d: give each host an id of its own", ErrInvalid,
 			a.Server, a.Pod.ID, b.Pod.ID)
 	case order < 0:
-		table, err = encode(a, b, pods)
+		table, err = encodeTable(a, b, pods)
 		return table, 0, 1, err
 	default:
-		table, err = encode(b, a, pods)
+		table, err = encodeTable(b, a, pods)
 		return table, 1, 0, err
 	}
 }
 
-func (r *Rank) check() error {
+func (r *Rank) checkFields() error {
 	switch {
 	case r.Server == "" || len(r.Server) > serverIDLength:
 		return fmt.Errorf("%w: server id %q has %d bytes: give 1 to %d", ErrInvalid, r.Server, len(r.Server), serverIDLength)
@@ -73,7 +73,7 @@ func (r *Rank) check() error {
 	return nil
 }
 
-func compare(a, b Rank) int {
+func compareRanks(a, b Rank) int {
 	var podA, podB Pod
 	if a.Pod != nil {
 		podA, podB = *a.Pod, *b.Pod
@@ -111,17 +111,17 @@ type podJSON struct {
 	Servers []serverJSON `json:"server_list"`
 }
 
-func encode(first, second Rank, pods bool) ([]byte, error) {
+func encodeTable(first, second Rank, pods bool) ([]byte, error) {
 	t := tableJSON{Status: "completed", Version: "1.0"}
 	if pods {
 		t.Version = "1.2"
 	}
 	for i, r := range []Rank{first, second} {
 		device := deviceJSON{
-			ID: decimal(r.Device), IP: r.Address.String(), Port: decimal(r.Port), Rank: decimal(i),
+			ID: formatDecimal(r.Device), IP: r.Address.String(), Port: formatDecimal(r.Port), Rank: formatDecimal(i),
 		}
 		if pods {
-			device.Super = decimal(r.Pod.Device)
+			device.Super = formatDecimal(r.Pod.Device)
 		}
 		if i == 1 && r.Server == first.Server {
 			t.Servers[0].Devices = append(t.Servers[0].Devices, device)
@@ -129,15 +129,15 @@ func encode(first, second Rank, pods bool) ([]byte, error) {
 		}
 		t.Servers = append(t.Servers, serverJSON{ID: r.Server, Devices: []deviceJSON{device}})
 		if pods {
-			t.join(decimal(r.Pod.ID), r.Server)
+			t.addServer(formatDecimal(r.Pod.ID), r.Server)
 		}
 	}
-	t.ServerCount = decimal(len(t.Servers))
+	t.ServerCount = formatDecimal(len(t.Servers))
 	return json.Marshal(t)
 }
 
-// join adds a server to its super pod.
-func (t *tableJSON) join(pod, server string) {
+// addServer adds a server to a super pod, which is the last of the table or a new super pod.
+func (t *tableJSON) addServer(pod, server string) {
 	if len(t.Pods) == 0 || t.Pods[0].ID != pod {
 		t.Pods = append(t.Pods, podJSON{ID: pod})
 	}
@@ -145,4 +145,6 @@ func (t *tableJSON) join(pod, server string) {
 	last.Servers = append(last.Servers, serverJSON{ID: server})
 }
 
-func decimal[T int | int64 | uint32 | uint16](n T) string { return strconv.FormatInt(int64(n), 10) }
+func formatDecimal[T int | int64 | uint32 | uint16](n T) string {
+	return strconv.FormatInt(int64(n), 10)
+}

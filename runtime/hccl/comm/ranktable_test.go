@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func address(text string) netip.Addr { return netip.MustParseAddr(text) }
+func parseAddress(text string) netip.Addr { return netip.MustParseAddr(text) }
 
 func TestTable(t *testing.T) {
 	for _, c := range []struct {
@@ -21,8 +21,8 @@ func TestTable(t *testing.T) {
 	}{
 		{
 			name:  "two hosts, 1.0, the default port",
-			a:     Rank{Server: "10.0.0.2", Device: 3, Address: address("192.168.1.23")},
-			b:     Rank{Server: "10.0.0.1", Device: 0, Address: address("192.168.1.10"), Port: 17000},
+			a:     Rank{Server: "10.0.0.2", Device: 3, Address: parseAddress("192.168.1.23")},
+			b:     Rank{Server: "10.0.0.1", Device: 0, Address: parseAddress("192.168.1.10"), Port: 17000},
 			rankA: 1,
 			want: `{"status":"completed","version":"1.0","server_count":"2","server_list":[` +
 				`{"server_id":"10.0.0.1","device":[{"device_id":"0","device_ip":"192.168.1.10","device_port":"17000",` +
@@ -32,16 +32,16 @@ func TestTable(t *testing.T) {
 		},
 		{
 			name: "one host, 1.0: one server with both, by device",
-			a:    Rank{Server: "h", Device: 2, Address: address("::ffff:192.168.1.2")},
-			b:    Rank{Server: "h", Device: 10, Address: address("192.168.1.1")},
+			a:    Rank{Server: "h", Device: 2, Address: parseAddress("::ffff:192.168.1.2")},
+			b:    Rank{Server: "h", Device: 10, Address: parseAddress("192.168.1.1")},
 			want: `{"status":"completed","version":"1.0","server_count":"1","server_list":[` +
 				`{"server_id":"h","device":[{"device_id":"2","device_ip":"192.168.1.2","device_port":"16666","rank_id":"0"},` +
 				`{"device_id":"10","device_ip":"192.168.1.1","device_port":"16666","rank_id":"1"}]}]}`,
 		},
 		{
 			name: "two hosts of one super pod, 1.2",
-			a:    Rank{Server: "node-a", Device: 0, Address: address("192.168.1.10"), Pod: &Pod{ID: 0, Device: 0}},
-			b:    Rank{Server: "node-b", Device: 3, Address: address("fe80::3"), Pod: &Pod{ID: 0, Device: 67108867}},
+			a:    Rank{Server: "node-a", Device: 0, Address: parseAddress("192.168.1.10"), Pod: &Pod{ID: 0, Device: 0}},
+			b:    Rank{Server: "node-b", Device: 3, Address: parseAddress("fe80::3"), Pod: &Pod{ID: 0, Device: 67108867}},
 			want: `{"status":"completed","version":"1.2","server_count":"2","server_list":[` +
 				`{"server_id":"node-a","device":[{"device_id":"0","super_device_id":"0","device_ip":"192.168.1.10",` +
 				`"device_port":"16666","rank_id":"0"}]},` +
@@ -51,8 +51,8 @@ func TestTable(t *testing.T) {
 		},
 		{
 			name: "two super pods, 1.2",
-			a:    Rank{Server: "a", Address: address("1.1.1.1"), Pod: &Pod{ID: 7}},
-			b:    Rank{Server: "b", Address: address("1.1.1.2"), Pod: &Pod{ID: 4}},
+			a:    Rank{Server: "a", Address: parseAddress("1.1.1.1"), Pod: &Pod{ID: 7}},
+			b:    Rank{Server: "b", Address: parseAddress("1.1.1.2"), Pod: &Pod{ID: 4}},
 			want: `{"status":"completed","version":"1.2","server_count":"2","server_list":[` +
 				`{"server_id":"a","device":[{"device_id":"0","super_device_id":"0","device_ip":"1.1.1.1","device_port":"16666",` +
 				`"rank_id":"0"}]},` +
@@ -63,15 +63,15 @@ func TestTable(t *testing.T) {
 		},
 		{
 			name: "one end in a super pod, the other in none: 1.0",
-			a:    Rank{Server: "a", Address: address("1.1.1.1"), Pod: &Pod{ID: 7}},
-			b:    Rank{Server: "b", Address: address("1.1.1.2")},
+			a:    Rank{Server: "a", Address: parseAddress("1.1.1.1"), Pod: &Pod{ID: 7}},
+			b:    Rank{Server: "b", Address: parseAddress("1.1.1.2")},
 			want: `{"status":"completed","version":"1.0","server_count":"2","server_list":[` +
 				`{"server_id":"a","device":[{"device_id":"0","device_ip":"1.1.1.1","device_port":"16666","rank_id":"0"}]},` +
 				`{"server_id":"b","device":[{"device_id":"0","device_ip":"1.1.1.2","device_port":"16666","rank_id":"1"}]}]}`,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, rankA, rankB, err := Table(c.a, c.b)
+			got, rankA, rankB, err := NewRankTable(c.a, c.b)
 			if err != nil || rankA != c.rankA || rankB != 1-c.rankA || string(got) != c.want {
 				t.Errorf("ranks %d and %d, %v\ngot  %s\nwant %s", rankA, rankB, err, got, c.want)
 			}
@@ -80,7 +80,7 @@ func TestTable(t *testing.T) {
 }
 
 func TestTableRefusals(t *testing.T) {
-	good := Rank{Server: "a", Address: address("1.1.1.1")}
+	good := Rank{Server: "a", Address: parseAddress("1.1.1.1")}
 	for name, c := range map[string]struct {
 		spoil func(*Rank)
 		want  string
@@ -88,22 +88,22 @@ func TestTableRefusals(t *testing.T) {
 		"no server":       {func(r *Rank) { r.Server = "" }, "server id"},
 		"a long server":   {func(r *Rank) { r.Server = strings.Repeat("s", 65) }, "65 bytes"},
 		"no address":      {func(r *Rank) { r.Address = netip.Addr{} }, "hccn_tool"},
-		"unspecified":     {func(r *Rank) { r.Address = address("0.0.0.0") }, "hccn_tool"},
-		"a zone":          {func(r *Rank) { r.Address = address("fe80::1%eth0") }, "hccn_tool"},
-		"the same place":  {func(r *Rank) { r.Address, r.Port = address("1.1.1.1"), 16666 }, "port of its own"},
+		"unspecified":     {func(r *Rank) { r.Address = parseAddress("0.0.0.0") }, "hccn_tool"},
+		"a zone":          {func(r *Rank) { r.Address = parseAddress("fe80::1%eth0") }, "hccn_tool"},
+		"the same place":  {func(r *Rank) { r.Address, r.Port = parseAddress("1.1.1.1"), 16666 }, "port of its own"},
 		"torn super pods": {func(r *Rank) { r.Server, r.Pod = "a", &Pod{ID: 9} }, "super pods 1 and 9"},
 	} {
-		a, b := good, Rank{Server: "b", Device: 1, Address: address("1.1.1.2")}
+		a, b := good, Rank{Server: "b", Device: 1, Address: parseAddress("1.1.1.2")}
 		a.Pod = &Pod{ID: 1}
 		c.spoil(&b)
-		if _, _, _, err := Table(a, b); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+		if _, _, _, err := NewRankTable(a, b); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want ErrInvalid with %q", name, err, c.want)
 		}
 	}
 }
 
-// Both ends make the same bytes and opposite ranks, in whichever order they are named, and the result is JSON of
-// strings.
+// Both ends make the same bytes and opposite ranks, in whichever order the arguments are, and the result is JSON with
+// strings only.
 func TestTableIsTheSameAtBothEnds(t *testing.T) {
 	rank := rapid.Custom(func(t *rapid.T) Rank {
 		r := Rank{
@@ -122,8 +122,8 @@ func TestTableIsTheSameAtBothEnds(t *testing.T) {
 		if rapid.Bool().Draw(t, "one server") {
 			b.Server = a.Server
 		}
-		here, hereA, hereB, errHere := Table(a, b)
-		there, thereB, thereA, errThere := Table(b, a)
+		here, hereA, hereB, errHere := NewRankTable(a, b)
+		there, thereB, thereA, errThere := NewRankTable(b, a)
 		if (errHere == nil) != (errThere == nil) {
 			t.Fatalf("one end fails: %v, %v", errHere, errThere)
 		}

@@ -11,29 +11,29 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A region can be closed after the communicators that bind it, and the last one of a device after all communicators
-// there, because the library would close their NIC with it.
+// A region can be closed after the communicators that bind it, and the last region of a device after all communicators
+// there, because the library closes the NIC together with the last region.
 func TestRegionsAreKeptWhileTheyAreNeeded(t *testing.T) {
-	for name, hidden := range generations {
+	for name, hidden := range librariesBySequence {
 		t.Run(name, func(t *testing.T) {
-			e := newEnd(newRig(t, hidden...), 0)
+			e := newEndpoint(newRig(t, hidden...), 0)
 			device, host := e.regions[0], e.regions[1]
 			if device.Memory() != (Memory{acl.OnDevice, e.device.Address(), poolSize}) {
 				t.Errorf("got %v", device.Memory())
 			}
-			if err := e.open(options(t, RoCE, 0, "keeps")); err != nil {
+			if err := e.openComm(commOptions(t, RoCE, 0, "keeps")); err != nil {
 				t.Fatal(err)
 			}
-			apart(t, e.ctx, func(at acl.Current) error {
-				_, err := e.lib.Register(at, device.Memory())
+			mustDoBlocking(t, e.ctx, func(at acl.CurrentThread) error {
+				_, err := e.lib.RegisterMemory(at, device.Memory())
 				wantRefusal(t, err, ErrInvalid, "registered already")
 				wantRefusal(t, device.Close(at), ErrBusy, "bound to 1 communicators")
 				wantRefusal(t, e.lib.Close(), ErrBusy, "2 regions and 1 communicators")
 				if err := e.comm.Close(at); err != nil {
 					return err
 				}
-				// One that binds nothing still needs the NIC.
-				bare, err := e.lib.NewComm(at, options(t, RoCE, 0, "bare"))
+				// A communicator that binds nothing still needs the NIC.
+				bare, err := e.lib.NewComm(at, commOptions(t, RoCE, 0, "bare"))
 				if err != nil {
 					return err
 				}
@@ -56,39 +56,40 @@ func TestRegionsAreKeptWhileTheyAreNeeded(t *testing.T) {
 	}
 }
 
-// Each device has its own registry, and threads of another device are refused before they use the wrong one.
+// Each device has a separate registry, and threads of a different device are refused before they use the wrong
+// registry.
 func TestRegionsBelongToTheirDevice(t *testing.T) {
 	r := newRig(t)
-	ends := [2]*end{newEnd(r, 0), newEnd(r, 1)}
-	if err := ends[0].open(options(t, RoCE, 0, "own")); err != nil {
+	ends := [2]*endpoint{newEndpoint(r, 0), newEndpoint(r, 1)}
+	if err := ends[0].openComm(commOptions(t, RoCE, 0, "own")); err != nil {
 		t.Fatal(err)
 	}
-	apart(t, ends[1].ctx, func(at acl.Current) error {
-		wantRefusal(t, ends[0].regions[0].Close(at), ErrForeign, "device 0, on a thread of device 1")
-		wantRefusal(t, ends[0].comm.Close(at), ErrForeign, "device 0, on a thread of device 1")
-		wantRefusal(t, ends[0].comm.Bind(at, ends[1].regions...), ErrForeign, "device 0")
-		wantRefusal(t, ends[0].comm.AsyncError(at), ErrForeign, "device 0")
+	mustDoBlocking(t, ends[1].ctx, func(at acl.CurrentThread) error {
+		wantRefusal(t, ends[0].regions[0].Close(at), ErrWrongOwner, "device 0, on a thread of device 1")
+		wantRefusal(t, ends[0].comm.Close(at), ErrWrongOwner, "device 0, on a thread of device 1")
+		wantRefusal(t, ends[0].comm.Bind(at, ends[1].regions...), ErrWrongOwner, "device 0")
+		wantRefusal(t, ends[0].comm.AsyncError(at), ErrWrongOwner, "device 0")
 		return nil
 	})
-	apart(t, ends[0].ctx, func(at acl.Current) error {
-		wantRefusal(t, ends[0].comm.Bind(at, ends[1].regions...), ErrForeign, "device 1")
+	mustDoBlocking(t, ends[0].ctx, func(at acl.CurrentThread) error {
+		wantRefusal(t, ends[0].comm.Bind(at, ends[1].regions...), ErrWrongOwner, "device 1")
 		return ends[0].comm.Close(at)
 	})
 }
 
 func TestMemoryThatIsRefused(t *testing.T) {
 	r := newRig(t)
-	c := r.context(0)
-	apart(t, c, func(at acl.Current) error {
+	c := r.newContext(0)
+	mustDoBlocking(t, c, func(at acl.CurrentThread) error {
 		for _, m := range []Memory{
 			{0, 4096, 64}, {acl.OnDevice, 0, 64}, {acl.OnHost, 4096, 0}, {acl.OnDevice, 4096, 1<<64 - 1},
 		} {
-			_, err := r.lib.Register(at, m)
+			_, err := r.lib.RegisterMemory(at, m)
 			wantRefusal(t, err, ErrInvalid, "to register")
 		}
 		return nil
 	})
-	if n := r.stat("calls.HcclRegisterGlobalMem"); n != 0 {
+	if n := r.readStat("calls.HcclRegisterGlobalMem"); n != 0 {
 		t.Errorf("%d calls reached the library", n)
 	}
 }
@@ -96,16 +97,16 @@ func TestMemoryThatIsRefused(t *testing.T) {
 // Each thread gets the text of its own failure.
 func TestMessagesBelongToTheirThread(t *testing.T) {
 	r := newRig(t)
-	contexts := [2]*acl.Context{r.context(0), r.context(1)}
+	contexts := [2]*acl.Context{r.newContext(0), r.newContext(1)}
 	var failed [2]error
 	var there, ended sync.WaitGroup
 	there.Add(len(contexts))
 	for i, c := range contexts {
 		ended.Go(func() {
-			failed[i] = c.Apart(func(at *acl.Guest) error {
+			failed[i] = c.DoBlocking(func(at *acl.BlockingThread) error {
 				there.Done()
 				there.Wait()
-				_, err := r.lib.Register(at, Memory{acl.OnDevice, 0x10000 * uintptr(i+1), 64})
+				_, err := r.lib.RegisterMemory(at, Memory{acl.OnDevice, 0x10000 * uintptr(i+1), 64})
 				return err
 			})
 		})

@@ -16,8 +16,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/softnpu"
 )
 
-// The tests of this package run on the software NPU, chosen by its path like any other library. A test that takes
-// two processes starts its own binary again, for the same test: see pair_test.go.
+// The tests of this package run on the software NPU, which is selected by path like a real library. A test with two
+// processes starts its own binary again, for the same test: see pair_test.go.
 var (
 	softnpuPath    string
 	softnpuMissing error
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	} {
 		os.Setenv(name, value)
 	}
-	if os.Getenv("CANNEMU_DIR") != "" { // where processes meet: the one that has started this one has made it
+	if os.Getenv("CANNEMU_DIR") != "" { // where processes meet: made by the process that started this process
 		goleak.VerifyTestMain(m)
 		return
 	}
@@ -45,12 +45,12 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// buildNPU builds the software NPU, or takes the one that KVFERRY_SOFTNPU names, such as a sanitized one.
+// buildNPU builds the software NPU, or returns the path in KVFERRY_SOFTNPU, for example of a sanitized build.
 func buildNPU() (string, error) {
 	if path := os.Getenv("KVFERRY_SOFTNPU"); path != "" {
 		return path, nil
 	}
-	return softnpu.Variant{}.Library()
+	return softnpu.Variant{}.BuildLibrary()
 }
 
 func needNPU(t testing.TB) {
@@ -63,7 +63,7 @@ func needNPU(t testing.TB) {
 	}
 }
 
-// A rig is the software NPU of this process, and both libraries as the bindings see them.
+// A rig is the software NPU of this process, and the libraries of both bindings on it.
 type rig struct {
 	t    testing.TB
 	npu  *acltest.NPU
@@ -76,10 +76,10 @@ type rig struct {
 // broken.
 func newRig(t testing.TB, hidden ...string) *rig {
 	t.Helper()
-	r := watch(t)
-	r.left = r.control("leaks")
-	t.Cleanup(r.clean)
-	r.open(hidden)
+	r := newRigWithoutBindings(t)
+	r.left = r.runCommand("leaks")
+	t.Cleanup(r.checkClean)
+	r.openLibraries(hidden)
 	t.Cleanup(func() {
 		if err := errors.Join(r.lib.Close(), r.acl.Close()); err != nil {
 			t.Error(err)
@@ -88,8 +88,9 @@ func newRig(t testing.TB, hidden ...string) *rig {
 	return r
 }
 
-// watch finds the software NPU without the bindings. It is loaded by a binding first, so that the environment counts.
-func watch(t testing.TB) *rig {
+// newRigWithoutBindings opens the software NPU without the bindings. A binding loads the library first, so that the
+// environment counts.
+func newRigWithoutBindings(t testing.TB) *rig {
 	t.Helper()
 	needNPU(t)
 	first, err := Open(Options{Library: softnpuPath})
@@ -99,17 +100,17 @@ func watch(t testing.TB) *rig {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	npu, err := acltest.Find(softnpuPath)
+	npu, err := acltest.OpenNPU(softnpuPath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &rig{t: t, npu: npu}
 }
 
-func (r *rig) open(hidden []string) {
+func (r *rig) openLibraries(hidden []string) {
 	r.t.Helper()
 	var err error
-	if r.lib, err = Open(Options{Library: softnpuPath, hidden: hidden}); err != nil {
+	if r.lib, err = Open(Options{Library: softnpuPath, hiddenSymbols: hidden}); err != nil {
 		r.t.Fatal(err)
 	}
 	if r.acl, err = acl.Open(acl.Options{Library: softnpuPath}); err != nil {
@@ -117,7 +118,7 @@ func (r *rig) open(hidden []string) {
 	}
 }
 
-func (r *rig) control(command string) string {
+func (r *rig) runCommand(command string) string {
 	r.t.Helper()
 	reply, err := r.npu.Control(command)
 	if err != nil {
@@ -126,14 +127,14 @@ func (r *rig) control(command string) string {
 	return reply
 }
 
-// fault adds rules for the time of the test.
-func (r *rig) fault(rules string) {
+// addFaults adds rules for the time of the test.
+func (r *rig) addFaults(rules string) {
 	r.t.Helper()
-	r.control("faults " + rules)
-	r.t.Cleanup(func() { r.control("clear") })
+	r.runCommand("faults " + rules)
+	r.t.Cleanup(func() { r.runCommand("clear") })
 }
 
-func (r *rig) stat(name string) int64 {
+func (r *rig) readStat(name string) int64 {
 	r.t.Helper()
 	stats, err := r.npu.Stats()
 	if err != nil {
@@ -142,21 +143,21 @@ func (r *rig) stat(name string) int64 {
 	return stats[name]
 }
 
-// clean fails for what is alive and for broken rules, and forgets them.
-func (r *rig) clean() {
+// checkClean fails the test if objects are left or rules were broken, and resets the software NPU's records.
+func (r *rig) checkClean() {
 	r.t.Helper()
-	r.control("clear")
-	if left := r.control("leaks"); left != r.left {
+	r.runCommand("clear")
+	if left := r.runCommand("leaks"); left != r.left {
 		r.t.Errorf("left:\n%swhere before the test there was:\n%s", left, r.left)
 	}
-	if broken := r.control("violations"); broken != "" {
+	if broken := r.runCommand("violations"); broken != "" {
 		r.t.Errorf("rules of the vendor that were broken:\n%s", broken)
 	}
-	r.control("forget")
+	r.runCommand("forget")
 }
 
-// context makes one that is closed when the test ends.
-func (r *rig) context(device acl.DeviceID) *acl.Context {
+// newContext makes a context that is closed when the test ends.
+func (r *rig) newContext(device acl.DeviceID) *acl.Context {
 	r.t.Helper()
 	c, err := r.acl.NewContext(acl.ContextOptions{Device: device, CloseTimeout: longEnough})
 	if err != nil {
@@ -170,24 +171,24 @@ func (r *rig) context(device acl.DeviceID) *acl.Context {
 	return c
 }
 
-// apart runs f where calls may block.
-func apart(t testing.TB, c *acl.Context, f func(acl.Current) error) {
+// mustDoBlocking runs f on a thread where calls may block.
+func mustDoBlocking(t testing.TB, c *acl.Context, f func(acl.CurrentThread) error) {
 	t.Helper()
-	if err := c.Apart(func(g *acl.Guest) error { return f(g) }); err != nil {
+	if err := c.DoBlocking(func(g *acl.BlockingThread) error { return f(g) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// newer are the symbols that an older library lacks.
-var newer = []string{
+// newerSymbols are the symbols that an older library lacks.
+var newerSymbols = []string{
 	"HcclCommInitClusterInfoMemConfig", "HcclRegisterGlobalMem", "HcclDeregisterGlobalMem", "HcclCommBindMem",
 	"HcclCommUnbindMem", "HcclCommPrepare",
 }
 
-// generations are libraries of both sequences, by what is hidden.
-var generations = map[string][]string{"global": nil, "exchange": newer}
+// librariesBySequence lists the hidden functions for a library of each sequence.
+var librariesBySequence = map[string][]string{"global": nil, "exchange": newerSymbols}
 
-// wantCode fails unless err is the library's, with the code, and gives it.
+// wantCode fails the test unless err is an *Error of the call with the code, and returns that *Error.
 func wantCode(t testing.TB, err error, code Code, call string) *Error {
 	t.Helper()
 	var failed *Error

@@ -11,37 +11,38 @@ import (
 // LibraryVariable is the environment variable that names the HCCL library to load.
 const LibraryVariable = "KVFERRY_HCCL"
 
-// Options say which library to load and how to configure it.
+// Options say which library to load and how to configure HCCL.
 type Options struct {
-	// Library is the file to load, or a bare name for the loader's own search; nothing else is tried then. Empty: the
+	// Library is the file to load, or a bare name for the loader's search; then nothing else is tried. Empty: the
 	// variable KVFERRY_HCCL; if that is empty too, libhcomm.so and libhccl.so, first by the loader's search and then in
 	// the toolkit that ASCEND_HOME_PATH names.
 	Library string
 
-	// Sequence is the sequence to use; a library that lacks it is refused. Zero: Global if the library has it, otherwise
-	// Exchange. Both ends of a communicator need the same.
+	// Sequence is the sequence to use; a library that lacks this sequence is refused. Zero: Global if the library
+	// offers that, otherwise Exchange. Both ends of a communicator need the same sequence.
 	Sequence Sequence
 
-	// RDMATimeout is HCCL_RDMA_TIMEOUT, 5 to 20: one try of a NIC lasts 4.096 µs times two to that power. Zero: 15, which
-	// is 134 ms. The environment variable takes precedence if the user has set it.
+	// RDMATimeout is HCCL_RDMA_TIMEOUT, 5 to 20: a try of a NIC lasts 4.096 µs times two to that power. Zero: 15, which
+	// is 134 ms. An environment variable that the user has set takes precedence.
 	RDMATimeout int
-	// RDMARetries is HCCL_RDMA_RETRY_CNT, 1 to 7: how often a NIC tries again. Zero: 7. The environment variable takes
-	// precedence if the user has set it.
+	// RDMARetries is HCCL_RDMA_RETRY_CNT, 1 to 7: how often a NIC repeats a request. Zero: 7. An environment variable
+	// that the user has set takes precedence.
 	RDMARetries int
 
-	// DescMax bounds the descriptors of one batch, 1 to 256. Zero: 256. Chips of the 950 generation take 64.
+	// DescMax bounds the descriptors of a batch, 1 to 256. Zero: 256. Chips of the 950 generation take 64.
 	DescMax int
 
-	hidden []string // symbols that count as missing; for tests of old releases
+	hiddenSymbols []string // symbols that count as missing; for tests of old releases
 }
 
-// candidates returns the libraries to try, in order. Newer releases have the one-sided half in a library of its own.
-func (o Options) candidates() []string {
+// candidateLibraries returns the libraries to try, in order. Newer releases have the one-sided half in a separate
+// library.
+func (o Options) candidateLibraries() []string {
 	names := []string{"libhcomm.so", "libhccl.so"}
 	return sharedlib.Search{Library: o.Library, Variable: LibraryVariable, Names: names}.Candidates()
 }
 
-func (o *Options) complete() error {
+func (o *Options) fillDefaults() error {
 	if o.Sequence < 0 || o.Sequence > Exchange {
 		return fmt.Errorf("%w: Sequence is %v: give Global, Exchange, or neither", ErrInvalid, o.Sequence)
 	}
@@ -68,12 +69,12 @@ func (o *Options) complete() error {
 type Attempt = sharedlib.Attempt
 
 // A LoadError says that no usable HCCL was found, and what was tried. Its class is acl.Config.
-type LoadError struct{ Tried []Attempt }
+type LoadError struct{ Attempts []Attempt }
 
 func (e *LoadError) Error() string {
 	var b strings.Builder
 	b.WriteString("hccl: no library with the one-sided functions")
-	sharedlib.AppendAttempts(&b, e.Tried)
+	sharedlib.AppendAttempts(&b, e.Attempts)
 	fmt.Fprintf(&b, "; install CANN and source its set_env.sh, or name the library in %s", LibraryVariable)
 	return b.String()
 }
@@ -81,11 +82,11 @@ func (e *LoadError) Error() string {
 // Is reports whether target is acl.Config.
 func (e *LoadError) Is(target error) bool { return target == acl.Config }
 
-// A Sequence is one of the two ways in which a library makes memory known to a peer.
+// A Sequence is a way in which a library makes memory known to a peer. There are two.
 type Sequence int
 
 const (
-	// Global registers memory once, binds it to communicators, and prepares: since about CANN 8.3.
+	// Global registers memory once, binds the memory to communicators, and prepares: since about CANN 8.3.
 	Global Sequence = iota + 1
 	// Exchange registers memory with each communicator, exchanges descriptors and enables access.
 	Exchange
@@ -101,21 +102,21 @@ func (s Sequence) String() string {
 	return fmt.Sprintf("sequence %d", int(s))
 }
 
-// Info is what Open found, for logs and reports. No decision depends on a version.
+// Info describes a loaded library, for logs and reports. No decision depends on a version.
 type Info struct {
 	Library    string   // the file that was loaded
-	CANN       string   // version of its package; "" if the toolkit does not say
+	CANN       string   // version of the package; "" if the toolkit does not say
 	Sequence   Sequence // how memory is made known
 	Missing    []string // symbols that the library lacks
-	Capability uint32   // configuration items that the library knows; 0 if it does not say
+	Capability uint32   // configuration items that the library knows; 0: not reported
 
-	// What a NIC does after a transfer was given up: it tries each request 1+RDMARetries times, each time for 4.096 µs
-	// times two to the power of RDMATimeout.
+	// The retries of a NIC after a transfer was given up: 1+RDMARetries tries of each request, each for 4.096 µs times
+	// two to the power of RDMATimeout.
 	RDMATimeout, RDMARetries Setting
 
 	// IntraRoCE: HCCL_INTRA_ROCE_ENABLE is 1, so that pairs of one host use RoCE, too.
 	IntraRoCE bool
-	// IntraPCIe: HCCL_INTRA_PCIE_ENABLE is not 0; on A2 the vendor requires it to be 0 together with IntraRoCE.
+	// IntraPCIe: HCCL_INTRA_PCIE_ENABLE is not 0; on A2 the vendor requires the value 0 together with IntraRoCE.
 	IntraPCIe bool
 
 	// Signals for which loading installed a handler that does not work with Go; see acl.Info.

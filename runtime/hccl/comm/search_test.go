@@ -14,14 +14,14 @@ func TestCandidates(t *testing.T) {
 	for _, name := range []string{LibraryVariable, "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"} {
 		t.Setenv(name, "")
 	}
-	if got, want := (Options{}).candidates(), []string{"libhcomm.so", "libhccl.so"}; !slices.Equal(got, want) {
+	if got, want := (Options{}).candidateLibraries(), []string{"libhcomm.so", "libhccl.so"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	t.Setenv(LibraryVariable, "/b.so")
-	if got, want := (Options{}).candidates(), []string{"/b.so"}; !slices.Equal(got, want) {
+	if got, want := (Options{}).candidateLibraries(), []string{"/b.so"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := (Options{Library: "/a.so"}).candidates(), []string{"/a.so"}; !slices.Equal(got, want) {
+	if got, want := (Options{Library: "/a.so"}).candidateLibraries(), []string{"/a.so"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -54,8 +54,8 @@ func TestOpenFindsNothing(t *testing.T) {
 	if !errors.As(err, &missed) || !errors.Is(err, acl.Config) {
 		t.Fatalf("got %T %v, want a *LoadError of class Config", err, err)
 	}
-	if len(missed.Tried) != 1 || missed.Tried[0].Library != absent || missed.Tried[0].Reason == "" {
-		t.Errorf("tried %+v", missed.Tried)
+	if len(missed.Attempts) != 1 || missed.Attempts[0].Library != absent || missed.Attempts[0].Reason == "" {
+		t.Errorf("tried %+v", missed.Attempts)
 	}
 	for _, want := range []string{absent, LibraryVariable, "install CANN"} {
 		if !strings.Contains(err.Error(), want) {

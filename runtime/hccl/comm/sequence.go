@@ -12,62 +12,64 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// A sequence is one way to make communicators and to make memory known to the peer.
-type sequence interface {
-	// make sets the communicator's handle.
-	make(c *Comm, at acl.Current, o CommOptions, m *C.struct_making) error
-	// bind adds a region to this end; index is how many were bound before.
-	bind(c *Comm, at acl.Current, r *Region, index int) error
-	// prepare meets the peer. It may be called again after a failure.
-	prepare(c *Comm, at acl.Current, seconds, peerRegions int) error
-	// release undoes bind and prepare, as far as they were done. After a failure it continues where it stopped.
-	release(c *Comm, at acl.Current) error
-	// free frees the sequence's own memory when the communicator is destroyed.
-	free()
+// A regionSequence makes communicators and makes memory known to the peer. There is an implementation for each
+// Sequence.
+type regionSequence interface {
+	// initComm sets the communicator's handle.
+	initComm(c *Comm, at acl.CurrentThread, o CommOptions, m *C.struct_making) error
+	// bindRegion adds a region to this end; index is the number of regions that were bound before.
+	bindRegion(c *Comm, at acl.CurrentThread, r *Region, index int) error
+	// prepareComm meets the peer. The call may be repeated after a failure.
+	prepareComm(c *Comm, at acl.CurrentThread, seconds, peerRegions int) error
+	// releaseRegions undoes bind and prepare, as far as either was done. After a failure the next call continues there.
+	releaseRegions(c *Comm, at acl.CurrentThread) error
+	// freeMemory frees the sequence's own memory when the communicator is destroyed.
+	freeMemory()
 }
 
-func newSequence(s Sequence) sequence {
+func newSequence(s Sequence) regionSequence {
 	if s == Global {
-		return global{}
+		return globalSequence{}
 	}
-	return &exchange{}
+	return &exchangeSequence{}
 }
 
-// Bind makes regions known to the communicator. The peer may reach those that are bound before Prepare; this end's puts
-// may read all of them and its gets write all of them. If one fails, those before it are bound.
-func (c *Comm) Bind(at acl.Current, regions ...*Region) error {
-	if err := c.usable(at); err != nil {
+// Bind makes regions known to the communicator. The peer may reach regions that are bound before Prepare. This end's
+// puts may read all regions, and this end's gets may write all regions. After an error, the regions before the failed
+// region are bound.
+func (c *Comm) Bind(at acl.CurrentThread, regions ...*Region) error {
+	if err := c.checkThread(at); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range regions {
-		if err := c.refusal(); err != nil {
+		if err := c.checkAccepting(); err != nil {
 			return err
 		}
-		if len(c.bound) == C.REGIONS_MAX {
-			return fmt.Errorf("%w: communicator %s has %d regions: bind fewer, larger ones", ErrInvalid, c.name, len(c.bound))
+		if len(c.boundRegions) == C.REGIONS_MAX {
+			return fmt.Errorf("%w: communicator %s has %d regions: bind fewer, larger ones", ErrInvalid, c.name, len(c.boundRegions))
 		}
-		if err := r.hold(c.lib, c.device); err != nil {
+		if err := r.addUser(c.lib, c.device); err != nil {
 			return err
 		}
-		if err := c.memory.bind(c, at, r, len(c.bound)); err != nil {
-			r.release()
+		if err := c.sequence.bindRegion(c, at, r, len(c.boundRegions)); err != nil {
+			r.removeUser()
 			return err
 		}
-		c.bound, c.held = append(c.bound, r), append(c.held, r)
+		c.boundRegions, c.everBound = append(c.boundRegions, r), append(c.everBound, r)
 	}
 	return nil
 }
 
-// Prepare meets the other end, which must do the same, and makes the regions of both ends known to each other.
-// peerRegions is how many regions the other end has bound; the ends must have exchanged this before. Prepare blocks for
-// up to about three times the timeout, which counts in whole seconds: call it in Apart. After a failure it may be
-// called again; after a success a further call does nothing.
+// Prepare meets the peer, which must call Prepare, too, and makes the regions of both ends known to the peer end.
+// peerRegions is the number of regions that the peer has bound; the ends must have exchanged this number before.
+// Prepare blocks for up to about three times the timeout, which counts in whole seconds: call it in
+// acl.Context.DoBlocking. Prepare may be called again after a failure; after a success a further call does nothing.
 //
-// Over HCCS host memory of the peer is no target: Prepare ignores it, and batches to it fail.
-func (c *Comm) Prepare(at acl.Current, timeout time.Duration, peerRegions int) error {
-	if err := c.usable(at); err != nil {
+// Over HCCS the peer's host memory is not a target: Prepare ignores host memory, and batches to host memory fail.
+func (c *Comm) Prepare(at acl.CurrentThread, timeout time.Duration, peerRegions int) error {
+	if err := c.checkThread(at); err != nil {
 		return err
 	}
 	seconds := (timeout + time.Second - 1) / time.Second
@@ -77,21 +79,21 @@ func (c *Comm) Prepare(at acl.Current, timeout time.Duration, peerRegions int) e
 	if peerRegions < 0 || peerRegions > C.REGIONS_MAX {
 		return fmt.Errorf("%w: %d regions of the peer: at most %d", ErrInvalid, peerRegions, C.REGIONS_MAX)
 	}
-	if err := c.enter(c.refusal); err != nil {
+	if err := c.enterCall(c.checkAccepting); err != nil {
 		return err
 	}
-	if c.state == prepared { // no other goroutine changes it meanwhile
-		c.leave(prepared)
+	if c.state == statePrepared { // no second goroutine changes the state meanwhile
+		c.leaveCall(statePrepared)
 		return nil
 	}
-	err := c.memory.prepare(c, at, int(seconds), peerRegions)
+	err := c.sequence.prepareComm(c, at, int(seconds), peerRegions)
 	if err != nil {
-		c.leave(made)
+		c.leaveCall(stateMade)
 		return err
 	}
-	c.leave(prepared)
+	c.leaveCall(statePrepared)
 	return nil
 }
 
-// timeoutMax is the longest timeout, in seconds, that HCCL's own variable for it allows.
+// timeoutMax is the longest timeout, in seconds, that HCCL's variable for this timeout allows.
 const timeoutMax = 7200

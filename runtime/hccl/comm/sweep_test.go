@@ -11,31 +11,33 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// trial uses every part of a library of its own once, and frees all of it whatever fails on the way. The faults are in
-// HCCL, so calls of AscendCL must succeed.
-func (r *rig) trial(hidden []string) error {
+// runTrial opens a library, uses every part once, and frees everything whatever fails. The faults are in HCCL, so calls
+// of AscendCL must succeed.
+func (r *rig) runTrial(hidden []string) error {
 	r.t.Helper()
-	lib, err := Open(Options{Library: softnpuPath, hidden: hidden})
+	lib, err := Open(Options{Library: softnpuPath, hiddenSymbols: hidden})
 	if err != nil {
 		return err
 	}
-	var ends [2]*end
+	var ends [2]*endpoint
 	for i := range ends {
-		ends[i] = r.furnish(lib, acl.DeviceID(i))
+		ends[i] = r.newBareEndpoint(lib, acl.DeviceID(i))
 	}
-	ends[0].peer, ends[1].peer = ends[1].pools(), ends[0].pools()
-	// The steps are one by one, so that no end waits for a peer that has failed.
-	steps := []func(e *end, at acl.Current, rank uint32) error{
-		func(e *end, at acl.Current, _ uint32) error { return e.grant(at, acl.OnDevice, e.device) },
-		func(e *end, at acl.Current, _ uint32) error { return e.grant(at, acl.OnHost, e.host) },
-		func(e *end, at acl.Current, rank uint32) (err error) {
-			e.comm, err = lib.NewComm(at, options(r.t, RoCE, rank, "trial"))
+	ends[0].peer, ends[1].peer = ends[1].poolAddresses(), ends[0].poolAddresses()
+	// Both ends finish each step before the next, so that no end waits for a peer that has failed.
+	steps := []func(e *endpoint, at acl.CurrentThread, rank uint32) error{
+		func(e *endpoint, at acl.CurrentThread, _ uint32) error {
+			return e.addRegion(at, acl.OnDevice, e.device)
+		},
+		func(e *endpoint, at acl.CurrentThread, _ uint32) error { return e.addRegion(at, acl.OnHost, e.host) },
+		func(e *endpoint, at acl.CurrentThread, rank uint32) (err error) {
+			e.comm, err = lib.NewComm(at, commOptions(r.t, RoCE, rank, "trial"))
 			return err
 		},
-		func(e *end, at acl.Current, _ uint32) error { return e.comm.Bind(at, e.regions...) },
-		func(e *end, at acl.Current, _ uint32) error {
+		func(e *endpoint, at acl.CurrentThread, _ uint32) error { return e.comm.Bind(at, e.regions...) },
+		func(e *endpoint, at acl.CurrentThread, _ uint32) error {
 			err := e.comm.Prepare(at, longEnough, 2)
-			if err != nil { // once more, since the other end waits
+			if err != nil { // once more, because the peer waits
 				err = errors.Join(err, e.comm.Prepare(at, longEnough, 2))
 			}
 			return err
@@ -44,62 +46,62 @@ func (r *rig) trial(hidden []string) error {
 	var failed error
 	for _, step := range steps {
 		if failed == nil {
-			failed = perform(ends, step)
+			failed = runAtBoth(ends, step)
 		}
 	}
 	for range 2 {
 		for _, e := range ends {
 			if failed == nil {
-				failed = e.move()
+				failed = e.moveBytes()
 			}
 		}
 	}
 	for _, e := range ends {
-		failed = errors.Join(failed, e.quit())
+		failed = errors.Join(failed, e.closeAll())
 	}
 	return errors.Join(failed, lib.Close())
 }
 
-// furnish makes an end without objects of HCCL, which quit closes.
-func (r *rig) furnish(lib *Library, id acl.DeviceID) *end {
+// newBareEndpoint makes an end without objects of HCCL, which quit closes.
+func (r *rig) newBareEndpoint(lib *Library, id acl.DeviceID) *endpoint {
 	r.t.Helper()
-	e := &end{rig: &rig{t: r.t, npu: r.npu, acl: r.acl, lib: lib}}
+	e := &endpoint{rig: &rig{t: r.t, npu: r.npu, acl: r.acl, lib: lib}}
 	var err error
 	if e.ctx, err = r.acl.NewContext(acl.ContextOptions{Device: id, CloseTimeout: longEnough}); err != nil {
 		r.t.Fatal(err)
 	}
-	e.do(func(t *acl.Thread) (err error) { e.device, err = t.AllocDevice(poolSize, acl.HugeFirst); return err })
-	e.do(func(t *acl.Thread) (err error) { e.host, err = t.AllocHost(poolSize); return err })
-	e.do(func(t *acl.Thread) (err error) { e.stream, err = t.NewStream(acl.StreamOptions{}); return err })
+	e.mustDo(func(t *acl.Thread) (err error) { e.device, err = t.AllocDevice(poolSize, acl.HugeFirst); return err })
+	e.mustDo(func(t *acl.Thread) (err error) { e.host, err = t.AllocHost(poolSize); return err })
+	e.mustDo(func(t *acl.Thread) (err error) { e.stream, err = t.NewStream(acl.StreamOptions{}); return err })
 	return e
 }
 
-// perform carries out a step at both ends at once.
-func perform(ends [2]*end, step func(e *end, at acl.Current, rank uint32) error) error {
-	errs := both(ends, func(e *end, rank uint32) error {
-		return e.ctx.Apart(func(at *acl.Guest) error { return step(e, at, rank) })
+// runAtBoth carries out a step at both ends at once.
+func runAtBoth(ends [2]*endpoint, step func(e *endpoint, at acl.CurrentThread, rank uint32) error) error {
+	errs := runForBoth(ends, func(e *endpoint, rank uint32) error {
+		return e.ctx.DoBlocking(func(at *acl.BlockingThread) error { return step(e, at, rank) })
 	})
 	return errors.Join(errs[:]...)
 }
 
-func (e *end) grant(at acl.Current, place acl.Place, m *acl.Memory) error {
-	r, err := e.lib.Register(at, Memory{place, m.Address(), m.Size()})
+func (e *endpoint) addRegion(at acl.CurrentThread, place acl.Place, m *acl.Memory) error {
+	r, err := e.lib.RegisterMemory(at, Memory{place, m.Address(), m.Size()})
 	if err == nil {
 		e.regions = append(e.regions, r)
 	}
 	return err
 }
 
-// move puts and gets, on the one stream of the communicator.
-func (e *end) move() error {
+// moveBytes puts and gets a batch, on the stream of the communicator.
+func (e *endpoint) moveBytes() error {
 	descs := []Desc{{e.device.Address(), e.peer.Device, 64}, {e.device.Address() + 64, e.peer.Host, 64}}
-	if err := e.put(descs...); err != nil {
+	if err := e.putBatch(descs...); err != nil {
 		return err
 	}
-	if err := e.get(descs...); err != nil {
+	if err := e.getBatch(descs...); err != nil {
 		return err
 	}
-	return e.ctx.Apart(func(at *acl.Guest) error {
+	return e.ctx.DoBlocking(func(at *acl.BlockingThread) error {
 		if err := e.comm.AsyncError(at); !errors.Is(err, acl.Unsupported) {
 			return err
 		}
@@ -107,12 +109,12 @@ func (e *end) move() error {
 	})
 }
 
-// quit closes the end's objects. A close that fails is tried once more, because the object is still open.
-func (e *end) quit() error {
+// closeAll closes the end's objects. A close that fails is tried once more, because the object is still open.
+func (e *endpoint) closeAll() error {
 	var told error
-	close := func(f func(acl.Current) error) {
+	close := func(f func(acl.CurrentThread) error) {
 		for range 2 {
-			err := e.ctx.Apart(func(at *acl.Guest) error { return f(at) })
+			err := e.ctx.DoBlocking(func(at *acl.BlockingThread) error { return f(at) })
 			if err == nil {
 				return
 			}
@@ -127,25 +129,25 @@ func (e *end) quit() error {
 		close(r.Close)
 	}
 	for _, give := range []func(*acl.Thread) error{e.stream.Close, e.device.Close, e.host.Close} {
-		e.do(give)
+		e.mustDo(give)
 	}
 	return errors.Join(told, e.ctx.Close())
 }
 
-// Without any one of the optional symbols everything works in another way.
+// Without any single optional symbol everything works, by a fallback.
 func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
 	r := newRig(t)
-	for name, hidden := range generations {
-		needed := map[string][]string{"global": newer, "exchange": older}[name]
-		for _, symbol := range symbols() {
+	for name, hidden := range librariesBySequence {
+		needed := map[string][]string{"global": newerSymbols, "exchange": olderSymbols}[name]
+		for _, symbol := range listSymbols() {
 			if slices.Contains(hidden, symbol.Name) || slices.Contains(needed, symbol.Name) ||
 				slices.Contains([]string{"HcclCommDestroy", "HcclBatchPut", "HcclBatchGet"}, symbol.Name) {
 				continue
 			}
-			if err := r.trial(append([]string{symbol.Name}, hidden...)); err != nil {
+			if err := r.runTrial(append([]string{symbol.Name}, hidden...)); err != nil {
 				t.Errorf("%s, without %s: %v", name, symbol.Name, err)
 			}
-			r.clean()
+			r.checkClean()
 		}
 	}
 }
@@ -154,23 +156,24 @@ func TestEachOptionalSymbolIsDoneWithout(t *testing.T) {
 // nothing is left.
 func TestEachCallFailingOnce(t *testing.T) {
 	r := newRig(t)
-	// Calls whose failure concerns nobody: what is told in texts, and what destroying does all the same.
+	// Calls with failures that are not reported: calls for texts, and calls whose work the destruction of the
+	// communicator repeats.
 	silent := []string{"HcclGetErrorString", "HcclGetCommConfigCapability", "HcclDisableMemAccess", "HcclDeregisterMem",
 		"HcclCommDestroy"}
-	for name, hidden := range generations {
-		r.control("forget")
-		if err := r.trial(hidden); err != nil {
+	for name, hidden := range librariesBySequence {
+		r.runCommand("forget")
+		if err := r.runTrial(hidden); err != nil {
 			t.Fatalf("%s: without a fault: %v", name, err)
 		}
 		uses := map[string]int64{}
-		for _, symbol := range symbols() {
-			uses[symbol.Name] = r.stat("calls." + symbol.Name)
+		for _, symbol := range listSymbols() {
+			uses[symbol.Name] = r.readStat("calls." + symbol.Name)
 		}
-		r.clean()
+		r.checkClean()
 		for symbol, n := range uses {
 			code := 8
 			if symbol == "HcclCommDestroy" {
-				code = 20 // any other leaves the communicator for ever: see TestDestroyThatFailsIsNotRepeated
+				code = 20 // any other code leaves the communicator forever: see TestDestroyThatFailsIsNotRepeated
 			}
 			for _, nth := range slices.Compact([]int64{1, min(2, n), n}) {
 				if n == 0 {
@@ -178,8 +181,8 @@ func TestEachCallFailingOnce(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s/%s/%d of %d", name, symbol, nth, n), func(t *testing.T) {
 					r.t = t
-					r.control(fmt.Sprintf("faults call:sym=%s,nth=%d,count=1,code=%d,msg=injected", symbol, nth, code))
-					err := r.trial(hidden)
+					r.runCommand(fmt.Sprintf("faults call:sym=%s,nth=%d,count=1,code=%d,msg=injected", symbol, nth, code))
+					err := r.runTrial(hidden)
 					var failed *Error
 					switch {
 					case slices.Contains(silent, symbol):
@@ -189,7 +192,7 @@ func TestEachCallFailingOnce(t *testing.T) {
 					case !errors.As(err, &failed) || failed.Code != 8 || failed.Call != symbol || failed.Message != "injected":
 						t.Errorf("told as %v", err)
 					}
-					r.clean()
+					r.checkClean()
 				})
 			}
 		}
@@ -200,7 +203,7 @@ func TestEachCallFailingOnce(t *testing.T) {
 // Memory runs out at every call that may allocate: each time an outcome, and nothing is lost.
 func TestEachAllocationRunningOut(t *testing.T) {
 	r := newRig(t)
-	for name, hidden := range generations {
+	for name, hidden := range librariesBySequence {
 		for _, code := range []int{3, 24} {
 			for _, symbol := range []string{
 				"HcclRegisterGlobalMem", "HcclCommInitClusterInfoMemConfig", "HcclCommBindMem", "HcclBatchPut",
@@ -210,11 +213,11 @@ func TestEachAllocationRunningOut(t *testing.T) {
 					(symbol == "HcclRegisterMem" || symbol == "HcclCommInitClusterInfoConfig") {
 					continue
 				}
-				r.control(fmt.Sprintf("faults call:sym=%s,nth=1,count=1,code=%d", symbol, code))
-				if err := r.trial(hidden); !errors.Is(err, acl.OutOfMemory) {
+				r.runCommand(fmt.Sprintf("faults call:sym=%s,nth=1,count=1,code=%d", symbol, code))
+				if err := r.runTrial(hidden); !errors.Is(err, acl.OutOfMemory) {
 					t.Errorf("%s ran out with %d: %v", symbol, code, err)
 				}
-				r.clean()
+				r.checkClean()
 			}
 		}
 	}

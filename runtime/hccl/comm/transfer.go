@@ -13,26 +13,28 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl"
 )
 
-// Put queues a batch that writes local memory to the peer's, on the stream of the communicator, which must always be
-// the same. descs are at most Library.DescMax; they have no order among each other, but batches of one stream do. When
-// the stream reports that the batch has ended, the bytes are in place; the peer is not notified.
+// Put queues a batch that writes local memory to the peer's memory, on the stream of the communicator, which must
+// always be the same. There are at most Library.DescMax descriptors. The descriptors of a batch have no order; the
+// batches of a stream are carried out in order. When the stream reports that the batch has ended, the bytes are in
+// place; the peer is not notified.
 //
 // Wrong arguments are refused before anything is queued, as ErrInvalid, ErrNotReady or the like. After an error of the
-// library, part of the batch may be queued: the communicator is fenced, and the memory is in use until it is gone.
-func (c *Comm) Put(at acl.Current, s *acl.Stream, descs []Desc) error {
-	return c.transfer(at, s, descs, true)
+// library, part of the batch may be queued: the communicator is fenced, and the memory is in use until the communicator
+// is gone (M4).
+func (c *Comm) Put(at acl.CurrentThread, s *acl.Stream, descs []Desc) error {
+	return c.queueBatch(at, s, descs, true)
 }
 
-// Get queues a batch that reads the peer's memory into local memory. Otherwise it is like Put.
-func (c *Comm) Get(at acl.Current, s *acl.Stream, descs []Desc) error {
-	return c.transfer(at, s, descs, false)
+// Get queues a batch that reads the peer's memory into local memory. Everything else is as in Put.
+func (c *Comm) Get(at acl.CurrentThread, s *acl.Stream, descs []Desc) error {
+	return c.queueBatch(at, s, descs, false)
 }
 
-func (c *Comm) transfer(at acl.Current, s *acl.Stream, descs []Desc, put bool) error {
-	if err := c.usable(at); err != nil {
+func (c *Comm) queueBatch(at acl.CurrentThread, s *acl.Stream, descs []Desc, put bool) error {
+	if err := c.checkThread(at); err != nil {
 		return err
 	}
-	if err := s.Usable(at); err != nil {
+	if err := s.CheckUsable(at); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -41,7 +43,7 @@ func (c *Comm) transfer(at acl.Current, s *acl.Stream, descs []Desc, put bool) e
 		return err
 	}
 	c.stream = s
-	c.fill(descs)
+	c.fillBatch(descs)
 	var code C.int
 	symbol := "HcclBatchGet"
 	peer, count, stream := C.uint32_t(c.peer), C.uint32_t(len(descs)), C.hccl_handle(s.Handle())
@@ -54,17 +56,17 @@ func (c *Comm) transfer(at acl.Current, s *acl.Stream, descs []Desc, put bool) e
 	if code == 0 {
 		return nil
 	}
-	c.state = fenced
-	return c.lib.answer(at, code, symbol, "comm=%s count=%d stream=%#x", c.name, len(descs), s.Handle())
+	c.state = stateFenced
+	return c.lib.callError(at, code, symbol, "comm=%s count=%d stream=%#x", c.name, len(descs), s.Handle())
 }
 
 // checkBatch refuses a batch that the library would refuse, or accept and corrupt memory with.
 func (c *Comm) checkBatch(s *acl.Stream, descs []Desc) error {
-	if err := c.refusal(); err != nil {
+	if err := c.checkAccepting(); err != nil {
 		return err
 	}
 	switch {
-	case c.state != prepared:
+	case c.state != statePrepared:
 		return fmt.Errorf("%w: communicator %s", ErrNotReady, c.name)
 	case c.stream != nil && c.stream != s:
 		return fmt.Errorf("%w: communicator %s has had batches on another stream: use one", ErrInvalid, c.name)
@@ -75,7 +77,7 @@ func (c *Comm) checkBatch(s *acl.Stream, descs []Desc) error {
 		if d.Bytes == 0 || d.Remote == 0 {
 			return fmt.Errorf("%w: descriptor %d: %d bytes at the peer's %#x", ErrInvalid, i, d.Bytes, d.Remote)
 		}
-		if !slices.ContainsFunc(c.bound, func(r *Region) bool { return r.memory.holds(d.Local, d.Bytes) }) {
+		if !slices.ContainsFunc(c.boundRegions, func(r *Region) bool { return r.memory.containsRange(d.Local, d.Bytes) }) {
 			return fmt.Errorf("%w: descriptor %d: %d bytes at %#x are in no region bound to communicator %s", ErrInvalid, i,
 				d.Bytes, d.Local, c.name)
 		}
@@ -83,8 +85,8 @@ func (c *Comm) checkBatch(s *acl.Stream, descs []Desc) error {
 	return nil
 }
 
-// fill writes the descriptors into the array that the library reads during the call.
-func (c *Comm) fill(descs []Desc) {
+// fillBatch writes the descriptors into the array that the library reads during the call.
+func (c *Comm) fillBatch(descs []Desc) {
 	rows := unsafe.Slice(&c.batch.descs[0], len(descs))
 	for i, d := range descs {
 		rows[i] = C.struct_hccl_op_desc{

@@ -30,11 +30,11 @@ type Rig struct {
 	HCCL *comm.Library
 }
 
-var loaded = sync.OnceValues(func() (*Rig, error) {
+var loadOnce = sync.OnceValues(func() (*Rig, error) {
 	path := os.Getenv("KVFERRY_SOFTNPU") // for example a sanitized one, or one of an older CANN
 	if path == "" {
 		var err error
-		if path, err = (softnpu.Variant{}).Library(); err != nil {
+		if path, err = (softnpu.Variant{}).BuildLibrary(); err != nil {
 			return nil, err
 		}
 	}
@@ -43,7 +43,7 @@ var loaded = sync.OnceValues(func() (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	npu, err := acltest.Find(path)
+	npu, err := acltest.OpenNPU(path)
 	if err != nil {
 		return nil, err
 	}
@@ -51,10 +51,10 @@ var loaded = sync.OnceValues(func() (*Rig, error) {
 	return &Rig{NPU: npu, ACL: runtime, HCCL: library}, err
 })
 
-// Load returns the rig of this process, or skips the test if the tools to build the software NPU are missing.
-func Load(tb testing.TB) *Rig {
+// LoadRig returns the rig of this process, or skips the test if the tools to build the software NPU are missing.
+func LoadRig(tb testing.TB) *Rig {
 	tb.Helper()
-	r, err := loaded()
+	r, err := loadOnce()
 	if errors.Is(err, softnpu.ErrNoTools) {
 		tb.Skip(err)
 	}
@@ -64,30 +64,30 @@ func Load(tb testing.TB) *Rig {
 	return r
 }
 
-// Start returns the rig of this process. At the test's end nothing may be left on the devices, and no rule of the
+// StartRig returns the rig of this process. At the test's end nothing may be left on the devices, and no rule of the
 // vendor may have been broken.
-func Start(tb testing.TB) *Rig {
+func StartRig(tb testing.TB) *Rig {
 	tb.Helper()
-	r := Load(tb)
-	left := r.Control(tb, "leaks")
+	r := LoadRig(tb)
+	before := r.RunCommand(tb, "leaks")
 	tb.Cleanup(func() {
-		r.Control(tb, "clear")
-		if now := r.Control(tb, "leaks"); now != left {
-			tb.Errorf("left on the devices:\n%swhere before the test there was:\n%s", now, left)
+		r.RunCommand(tb, "clear")
+		if now := r.RunCommand(tb, "leaks"); now != before {
+			tb.Errorf("left on the devices:\n%swhere before the test there was:\n%s", now, before)
 		}
-		if broken := r.Control(tb, "violations"); broken != "" {
+		if broken := r.RunCommand(tb, "violations"); broken != "" {
 			tb.Errorf("rules of the vendor that were broken:\n%s", broken)
 		}
 		if tb.Failed() {
-			tb.Logf("log of the software NPU:\n%s", r.Control(tb, "log"))
+			tb.Logf("log of the software NPU:\n%s", r.RunCommand(tb, "log"))
 		}
-		r.Control(tb, "forget")
+		r.RunCommand(tb, "forget")
 	})
 	return r
 }
 
-// Control sends the software NPU a command.
-func (r *Rig) Control(tb testing.TB, command string) string {
+// RunCommand sends the software NPU a command.
+func (r *Rig) RunCommand(tb testing.TB, command string) string {
 	tb.Helper()
 	reply, err := r.NPU.Control(command)
 	if err != nil {
@@ -96,20 +96,20 @@ func (r *Rig) Control(tb testing.TB, command string) string {
 	return reply
 }
 
-// Fault adds fault rules until Clear, or until the test's end.
-func (r *Rig) Fault(tb testing.TB, rules string) {
+// AddFaults adds fault rules until ClearFaults, or until the test's end.
+func (r *Rig) AddFaults(tb testing.TB, rules string) {
 	tb.Helper()
-	r.Control(tb, "faults "+rules)
+	r.RunCommand(tb, "faults "+rules)
 }
 
-// Clear removes all fault rules.
-func (r *Rig) Clear(tb testing.TB) {
+// ClearFaults removes all fault rules.
+func (r *Rig) ClearFaults(tb testing.TB) {
 	tb.Helper()
-	r.Control(tb, "clear")
+	r.RunCommand(tb, "clear")
 }
 
-// Stat returns a counter of the software NPU.
-func (r *Rig) Stat(tb testing.TB, name string) int64 {
+// ReadStat returns a counter of the software NPU.
+func (r *Rig) ReadStat(tb testing.TB, name string) int64 {
 	tb.Helper()
 	stats, err := r.NPU.Stats()
 	if err != nil {
@@ -120,24 +120,24 @@ func (r *Rig) Stat(tb testing.TB, name string) int64 {
 
 // Options describe the nodes of a test.
 type Options struct {
-	HCCS   bool               // all nodes are on one server; otherwise each is on its own, connected by RoCE
-	Host   bool               // the pool is in host memory
-	Second bool               // a second pool in the other kind of memory
-	Change func(*hccl.Config) // further changes
+	HCCS       bool               // all nodes on one server; otherwise on separate servers, connected by RoCE
+	Host       bool               // the pool is in host memory
+	SecondPool bool               // a second pool: on the device if the first is on the host, and the reverse
+	Change     func(*hccl.Config) // further changes
 }
 
-// unhurried is a timeout so long that the test ends before a node gives anything up.
-const unhurried = time.Minute
+// longTimeout is a timeout so long that the test ends before a node gives anything up.
+const longTimeout = time.Minute
 
-// Maker makes nodes of leased planes: node 1 on device 0, node 2 on device 1, and so on.
-func (r *Rig) Maker(o Options) planetest.LeasedMaker {
+// NodeMaker makes nodes of leased planes: node 1 on device 0, node 2 on device 1, and so on.
+func (r *Rig) NodeMaker(o Options) planetest.LeasedMaker {
 	return func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
 		tb.Helper()
-		n := r.node(tb, id)
-		served := n.alloc(tb, o.Host, uint64(pages)*pageBytes)
+		n := r.newNode(tb, id)
+		served := n.allocPages(tb, o.Host, uint64(pages)*pageBytes)
 		var second plane.SecondPool
-		if o.Second {
-			second = plane.SecondPool{Buffer: [16]byte{id, 0xc}, Pages: 1, Region: n.alloc(tb, !o.Host, pageBytes)}
+		if o.SecondPool {
+			second = plane.SecondPool{Buffer: [16]byte{id, 0xc}, Pages: 1, Region: n.allocPages(tb, !o.Host, pageBytes)}
 		}
 		pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Region: served, SecondPool: second, Sink: sink,
@@ -145,17 +145,17 @@ func (r *Rig) Maker(o Options) planetest.LeasedMaker {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		return planetest.LeasedEnd{Pool: pool, Memory: n, Open: r.Config(n.ctx, id, o).Open}
+		return planetest.LeasedEnd{Pool: pool, Memory: n, Open: r.PlaneConfig(n.ctx, id, o).Open}
 	}
 }
 
-// Config returns the plane's configuration of node id.
-func (r *Rig) Config(ctx *acl.Context, id byte, o Options) hccl.Config {
+// PlaneConfig returns the plane's configuration of node id.
+func (r *Rig) PlaneConfig(ctx *acl.Context, id byte, o Options) hccl.Config {
 	c := hccl.Config{
 		Context: ctx, Library: r.HCCL, SoC: r.ACL.Info().SoC,
 		Rank: comm.Rank{Server: fmt.Sprintf("host-%d", id), Device: uint32(ctx.Device()),
 			Address: netip.AddrFrom4([4]byte{192, 168, 0, id})},
-		TransferTimeout: unhurried, CancelGrace: unhurried,
+		TransferTimeout: longTimeout, CancelGrace: longTimeout,
 		// short and tried often, because a wait for a peer that was killed meanwhile cannot be interrupted
 		PrepareTimeout: 3 * time.Second, RebuildTries: 100,
 	}
@@ -174,13 +174,13 @@ func (r *Rig) Config(ctx *acl.Context, id byte, o Options) hccl.Config {
 	return c
 }
 
-// A node is a device with the memory of one node of a test.
+// A node is a device with the memory of a test's node.
 type node struct {
 	ctx    *acl.Context
 	memory []*acl.Memory
 }
 
-func (r *Rig) node(tb testing.TB, id byte) *node {
+func (r *Rig) newNode(tb testing.TB, id byte) *node {
 	tb.Helper()
 	devices, err := r.ACL.DeviceCount()
 	if err != nil {
@@ -198,8 +198,8 @@ func (r *Rig) node(tb testing.TB, id byte) *node {
 	return n
 }
 
-// alloc allocates whole pages of 2 MiB, which HCCS needs.
-func (n *node) alloc(tb testing.TB, host bool, size uint64) plane.Region {
+// allocPages allocates whole pages of 2 MiB, which HCCS needs.
+func (n *node) allocPages(tb testing.TB, host bool, size uint64) plane.Region {
 	tb.Helper()
 	const huge = 2 << 20
 	size = (size + huge - 1) / huge * huge
@@ -226,7 +226,7 @@ func (n *node) alloc(tb testing.TB, host bool, size uint64) plane.Region {
 // Store implements planetest.Memory.
 func (n *node) Store(at uintptr, b []byte) error {
 	return n.ctx.Do(func(t *acl.Thread) error {
-		m := n.at(at)
+		m := n.memoryAt(at)
 		if bytes := m.Bytes(); bytes != nil {
 			copy(bytes[at-m.Address():], b)
 			return nil
@@ -238,7 +238,7 @@ func (n *node) Store(at uintptr, b []byte) error {
 // Load implements planetest.Memory.
 func (n *node) Load(at uintptr, b []byte) error {
 	return n.ctx.Do(func(t *acl.Thread) error {
-		m := n.at(at)
+		m := n.memoryAt(at)
 		if bytes := m.Bytes(); bytes != nil {
 			copy(b, bytes[at-m.Address():])
 			return nil
@@ -247,7 +247,7 @@ func (n *node) Load(at uintptr, b []byte) error {
 	})
 }
 
-func (n *node) at(address uintptr) *acl.Memory {
+func (n *node) memoryAt(address uintptr) *acl.Memory {
 	for _, m := range n.memory {
 		if address >= m.Address() && uint64(address-m.Address()) < m.Size() {
 			return m
@@ -256,8 +256,8 @@ func (n *node) at(address uintptr) *acl.Memory {
 	panic(fmt.Sprintf("BUG: nothing was allocated at %#x", address))
 }
 
-// Injected returns how many faults the rules have injected.
-func (r *Rig) Injected(tb testing.TB) int64 {
+// CountInjected returns how many faults the rules have injected.
+func (r *Rig) CountInjected(tb testing.TB) int64 {
 	tb.Helper()
-	return r.Stat(tb, "injected")
+	return r.ReadStat(tb, "injected")
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-var opened = sync.OnceValues(func() (*libnixl.Library, error) { return libnixl.Open(libnixl.Options{}) })
+var openOnce = sync.OnceValues(func() (*libnixl.Library, error) { return libnixl.Open(libnixl.Options{}) })
 
-// Library returns libnixl, or skips the test if there is none. It fails the test if the library that the environment
-// names cannot be loaded.
-func Library(tb testing.TB) *libnixl.Library {
+// LoadLibrary returns libnixl, or skips the test if there is none. If the library that the environment names cannot be
+// loaded, the test fails.
+func LoadLibrary(tb testing.TB) *libnixl.Library {
 	tb.Helper()
-	l, err := opened()
+	l, err := openOnce()
 	missed := (*libnixl.LoadError)(nil)
 	if errors.As(err, &missed) && os.Getenv(libnixl.LibraryVariable) == "" {
 		tb.Skipf("make nixl-test fetches the library and runs this: %v", err)
@@ -31,8 +31,8 @@ func Library(tb testing.TB) *libnixl.Library {
 	return l
 }
 
-// Memory returns memory that does not move and is not Go's. It is freed at the test's end.
-func Memory(tb testing.TB, bytes int) []byte {
+// AllocMemory returns memory that does not move and is not Go's. The memory is freed at the test's end.
+func AllocMemory(tb testing.TB, bytes int) []byte {
 	tb.Helper()
 	m, err := syscall.Mmap(-1, 0, bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
@@ -42,8 +42,8 @@ func Memory(tb testing.TB, bytes int) []byte {
 	return m
 }
 
-// Exit ends the process as a Go program ends: without C's exit handlers, one of which crashes in one of the wheel's
-// libraries. Under the race detector os.Exit runs them.
-func Exit(code int) {
+// ExitProcess ends the process as a Go program ends: without C's exit handlers, of which at least one crashes in a
+// library of the wheel. Under the race detector os.Exit runs these handlers.
+func ExitProcess(code int) {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, uintptr(code), 0, 0)
 }

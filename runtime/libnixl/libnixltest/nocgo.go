@@ -1,4 +1,4 @@
 //go:build !cgo || !linux
 
-// Package libnixltest has what tests over libnixl start from, which needs cgo.
+// Package libnixltest has helpers for tests over libnixl, all of which need cgo.
 package libnixltest

@@ -20,26 +20,26 @@ import (
 	"github.com/kvferry/kvferry/runtime/acl/acltest"
 )
 
-// limit is far longer than any step of a test takes; it only ends a test that hangs.
+// limit is far longer than any step of a test takes, and only ends a test that hangs.
 const limit = time.Minute
 
-// libraryVariable makes the test's binary a process with nodes, on the library that it names.
+// libraryVariable makes the test's binary a process with nodes, on the library in this variable.
 const libraryVariable = "KVFERRY_NODES_LIBRARY"
 
 func TestMain(m *testing.M) {
 	library := os.Getenv(libraryVariable)
 	if library == "" {
 		flag.Parse()
-		// They mostly wait, for processes, leases and patience, so more of them run at a time than there are cores.
+		// The tests mostly wait, for processes, leases and timeouts, so more tests run at a time than there are cores.
 		if err := flag.Set("test.parallel", "8"); err != nil {
 			panic(err)
 		}
 		goleak.VerifyTestMain(m)
 		return
 	}
-	c := child{library: library, out: json.NewEncoder(os.Stdout), seats: map[int]*seat{}}
-	err := c.serve(os.Stdin)
-	if err == nil && len(c.seats) == 0 {
+	c := child{library: library, out: json.NewEncoder(os.Stdout), nodes: map[int]*testNode{}}
+	err := c.carryOutOrders(os.Stdin)
+	if err == nil && len(c.nodes) == 0 {
 		err = goleak.Find()
 	}
 	if err != nil {
@@ -54,19 +54,19 @@ type child struct {
 
 	mu    sync.Mutex
 	out   *json.Encoder
-	seats map[int]*seat
+	nodes map[int]*testNode
 }
 
-// broken ends a process whose machine or driver broke the contract.
-func broken(err error) {
+// exitIfBroken ends the process if its machine or driver broke the contract.
+func exitIfBroken(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
 		os.Exit(1)
 	}
 }
 
-// serve carries out orders until there are no more.
-func (c *child) serve(in io.Reader) error {
+// carryOutOrders carries out orders until the input ends.
+func (c *child) carryOutOrders(in io.Reader) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for lines := json.NewDecoder(in); ; {
@@ -91,63 +91,63 @@ func (c *child) serve(in io.Reader) error {
 	}
 }
 
-func (c *child) seat(i int) *seat {
+func (c *child) findNode(i int) *testNode {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.seats[i]
+	return c.nodes[i]
 }
 
-func (c *child) carryOut(ctx context.Context, o *order) (w word, err error) {
+func (c *child) carryOut(ctx context.Context, o *order) (r reply, err error) {
 	if o.Op == "open" {
-		return c.open(o), nil
+		return c.openNode(o), nil
 	}
 	if o.Op == "control" {
-		return c.control(o.For)
+		return c.runCommand(o.Argument)
 	}
-	n := c.seat(o.Seat)
+	n := c.findNode(o.Node)
 	if n == nil {
-		return w, fmt.Errorf("%s: there is no node %d", o.Op, o.Seat)
+		return r, fmt.Errorf("%s: there is no node %d", o.Op, o.Node)
 	}
 	switch o.Op {
 	case "put":
-		return n.put(ctx, o)
+		return n.putChunks(ctx, o)
 	case "reclaim":
-		return w, n.reclaim(ctx)
+		return r, n.reclaimPages(ctx)
 	case "get":
-		return n.get(ctx, o.Keys)
+		return n.getChunks(ctx, o.Keys)
 	case "fetch":
-		return n.fetch(ctx, o)
+		return n.fetchChunks(ctx, o)
 	case "hits":
-		w.Hits, err = n.node.Receiver().Contains(ctx, o.Keys)
-		return w, err
+		r.Hits, err = n.node.Receiver().Contains(ctx, o.Keys)
+		return r, err
 	case "await":
-		return w, n.await(ctx, o.For)
+		return r, n.awaitCondition(ctx, o.Argument)
 	case "stats":
-		return word{Stats: n.node.Stats()}, nil
+		return reply{Stats: n.node.Stats()}, nil
 	case "close":
-		err := n.close(ctx)
+		err := n.closeAll(ctx)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.seats, o.Seat)
-		return w, err
+		delete(c.nodes, o.Node)
+		return r, err
 	}
-	return w, fmt.Errorf("there is no order %q", o.Op)
+	return r, fmt.Errorf("there is no order %q", o.Op)
 }
 
-func (c *child) open(o *order) word {
-	n, err := openSeat(c.library, o.Spec, broken)
+func (c *child) openNode(o *order) reply {
+	n, err := openTestNode(c.library, o.Spec, exitIfBroken)
 	if err != nil {
-		return said(err)
+		return errorReply(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seats[o.Seat] = n
-	return word{Peer: n.peer()}
+	c.nodes[o.Node] = n
+	return reply{Peer: n.peerAddr()}
 }
 
-// control sends the software NPU a command. A node must have loaded it.
-func (c *child) control(command string) (w word, err error) {
-	n, err := acltest.Find(c.library)
+// runCommand sends the software NPU a command. A node must have loaded it.
+func (c *child) runCommand(command string) (w reply, err error) {
+	n, err := acltest.OpenNPU(c.library)
 	if err == nil {
 		w.Text, err = n.Control(command)
 	}

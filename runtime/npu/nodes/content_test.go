@@ -22,8 +22,8 @@ func keysOf(name string, n int) []string {
 	return keys
 }
 
-// content returns the bytes of a key's chunk.
-func content(key string, n int) []byte {
+// chunkContent returns the bytes of a key's chunk.
+func chunkContent(key string, n int) []byte {
 	b := make([]byte, n)
 	for j := range b {
 		b[j] = key[j%len(key)] + byte(j/len(key))
@@ -40,8 +40,8 @@ func isContent(b []byte, key string) bool {
 	return true
 }
 
-// An engine computes on an NPU, in a context of its own beside the node's. It keeps nothing on the host: bytes that it
-// compares are read from the device.
+// An engine computes on an NPU, in a separate context. The engine keeps nothing on the host: bytes that are compared
+// are read from the device.
 type engine struct {
 	ctx    *acl.Context
 	device *npu.Device
@@ -55,17 +55,17 @@ func newEngine(lib *acl.Library, d *npu.Device, id acl.DeviceID) (*engine, error
 	return &engine{c, d}, nil
 }
 
-func (e *engine) close() error { return e.ctx.Close() }
+func (e *engine) closeContext() error { return e.ctx.Close() }
 
-// upload gives a page the bytes that the engine has computed on the device; a page in host memory is copied to from the
-// device.
-func (e *engine) upload(page device.Page, b []byte) error {
-	at, err := e.device.Range(page)
+// writePage gives a page the bytes that the engine has computed on the device; a page in host memory is copied to from
+// the device.
+func (e *engine) writePage(page device.Page, b []byte) error {
+	at, err := e.device.PageRange(page)
 	if err != nil {
 		return err
 	}
 	return e.ctx.Do(func(t *acl.Thread) error {
-		host := onHost(at)
+		host := hostBytes(at)
 		if host == nil {
 			return t.Upload(at, b)
 		}
@@ -80,8 +80,8 @@ func (e *engine) upload(page device.Page, b []byte) error {
 	})
 }
 
-// onHost returns the memory of a range, or nil if it is on a device.
-func onHost(at acl.Range) []byte {
+// hostBytes returns the memory of a range, or nil if the range is on a device.
+func hostBytes(at acl.Range) []byte {
 	b := at.Memory.Bytes()
 	if b == nil {
 		return nil
@@ -89,28 +89,28 @@ func onHost(at acl.Range) []byte {
 	return b[at.Offset : at.Offset+at.Size]
 }
 
-func (e *engine) download(at acl.Range) ([]byte, error) {
-	if host := onHost(at); host != nil {
+func (e *engine) readRange(at acl.Range) ([]byte, error) {
+	if host := hostBytes(at); host != nil {
 		return slices.Clone(host), nil
 	}
 	b := make([]byte, at.Size)
 	return b, e.ctx.Do(func(t *acl.Thread) error { return t.Download(b, at) })
 }
 
-// look reads a page of the node.
-func (e *engine) look(page device.Page) ([]byte, error) {
-	at, err := e.device.Range(page)
+// readPage reads a page of the node.
+func (e *engine) readPage(page device.Page) ([]byte, error) {
+	at, err := e.device.PageRange(page)
 	if err != nil {
 		return nil, err
 	}
-	return e.download(at)
+	return e.readRange(at)
 }
 
-// spoil overwrites a page, as an engine may after it was returned.
-func (e *engine) spoil(page device.Page) error {
+// overwritePage overwrites a page, as an engine may after the page was returned.
+func (e *engine) overwritePage(page device.Page) error {
 	b := make([]byte, page.Bytes)
 	for i := range b {
 		b[i] = 0xee
 	}
-	return e.upload(page, b)
+	return e.writePage(page, b)
 }

@@ -13,56 +13,56 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A fault is injected below the vendor's interface at the end that moves the bytes, before its first put, with the
-// outcomes that are allowed.
+// A fault describes a failure that is injected below the vendor's interface, at the end that moves the bytes, before
+// the first put, and the outcomes that are allowed.
 type fault struct {
-	rules   string // %s is Put or Get
-	ends    []effects.Code
-	tries   int // of communicators; as configured if zero
-	only    wire
-	remains string // what nobody can give back after it
-	excused string // which rule is broken by that
+	rules    string // %s is Put or Get
+	outcomes []effects.Code
+	tries    int // of communicators; as configured if zero
+	onlyWire wire
+	remains  string // kind of objects that cannot be freed after the fault
+	excused  string // rule that is broken then
 }
 
-// takenBack is the rule that is broken when a communicator could not be destroyed and its node closes: its memory is
-// removed from the NIC all the same, which certainly ends its access.
-const takenBack = "the last registration was taken back"
+// regionRemoved is the rule that is broken when a communicator could not be destroyed and its node closes: the memory
+// is removed from the NIC all the same, which certainly ends the access.
+const regionRemoved = "the last registration was taken back"
 
-func ends(codes ...effects.Code) []effects.Code { return codes }
+func anyOf(codes ...effects.Code) []effects.Code { return codes }
 
-// impatience is how long a batch or a copy may take if one is to hang.
-const impatience = time.Second
+// shortTimeout is the limit for a batch or a copy in tests where one hangs.
+const shortTimeout = time.Second
 
 var transferFaults = map[string]fault{
-	"a batch is refused":                {rules: "call:sym=HcclBatch%s,nth=1,code=4", ends: ends(effects.Faulted)},
-	"a batch fails":                     {rules: "done:fail=1", ends: ends(effects.Faulted)},
-	"a batch fails in its middle":       {rules: "done:partial=1,bytes=20000,code=507057", ends: ends(effects.Faulted)},
-	"a batch hangs":                     {rules: "done:hang=1", ends: ends(effects.Expired)},
-	"a batch hangs and would land late": {rules: "done:hang=1;late:ms=100", ends: ends(effects.Expired), only: roce},
+	"a batch is refused":                {rules: "call:sym=HcclBatch%s,nth=1,code=4", outcomes: anyOf(effects.Faulted)},
+	"a batch fails":                     {rules: "done:fail=1", outcomes: anyOf(effects.Faulted)},
+	"a batch fails in its middle":       {rules: "done:partial=1,bytes=20000,code=507057", outcomes: anyOf(effects.Faulted)},
+	"a batch hangs":                     {rules: "done:hang=1", outcomes: anyOf(effects.Expired)},
+	"a batch hangs and would land late": {rules: "done:hang=1;late:ms=100", outcomes: anyOf(effects.Expired), onlyWire: roce},
 	"the link is lost": {rules: "link:peer=*,down_after_ops=0,links=1,mode=error",
-		ends: ends(effects.Faulted)},
+		outcomes: anyOf(effects.Faulted)},
 	"the link is lost and hangs": {rules: "link:peer=*,down_after_ops=0,links=1,mode=hang",
-		ends: ends(effects.Faulted, effects.Expired)},
+		outcomes: anyOf(effects.Faulted, effects.Expired)},
 	"the link is lost silently": {rules: "link:peer=*,down_after_ops=0,links=1,mode=silent",
-		ends: ends(effects.Expired)},
-	"each link is lost":     {rules: "link:peer=*,down_after_ops=0,mode=error", ends: ends(effects.Faulted)},
-	"connecting fails once": {rules: "prepare:fail=1,code=9", ends: ends(effects.OK)},
+		outcomes: anyOf(effects.Expired)},
+	"each link is lost":     {rules: "link:peer=*,down_after_ops=0,mode=error", outcomes: anyOf(effects.Faulted)},
+	"connecting fails once": {rules: "prepare:fail=1,code=9", outcomes: anyOf(effects.OK)},
 	"connecting fails": {rules: "call:sym=HcclCommPrepare,nth=*,code=9",
-		ends: ends(effects.Unreachable, effects.Expired), tries: 1},
-	"connecting is slow": {rules: "prepare:delay=300", ends: ends(effects.OK)},
-	"destroying is busy": {rules: "done:fail=1;destroy:busy=3", ends: ends(effects.Faulted)},
+		outcomes: anyOf(effects.Unreachable, effects.Expired), tries: 1},
+	"connecting is slow": {rules: "prepare:delay=300", outcomes: anyOf(effects.OK)},
+	"destroying is busy": {rules: "done:fail=1;destroy:busy=3", outcomes: anyOf(effects.Faulted)},
 	"destroying fails": {rules: "done:fail=1;call:sym=HcclCommDestroy,nth=1,code=4",
-		ends: ends(effects.Faulted), remains: "communicators", excused: takenBack},
+		outcomes: anyOf(effects.Faulted), remains: "communicators", excused: regionRemoved},
 	"aborting fails at first": {rules: "done:hang=1;call:sym=aclrtStreamAbort,nth=1,count=2,code=507000",
-		ends: ends(effects.Expired, effects.Withdrawn)},
+		outcomes: anyOf(effects.Expired, effects.Withdrawn)},
 	"no stream is to be had": {rules: "call:sym=aclrtCreateStreamWithConfig,nth=*,code=207001",
-		ends: ends(effects.Unreachable), tries: 1},
+		outcomes: anyOf(effects.Unreachable), tries: 1},
 	"an event cannot be recorded": {rules: "call:sym=aclrtRecordEvent,nth=1,code=507000",
-		ends: ends(effects.Faulted)},
+		outcomes: anyOf(effects.Faulted)},
 }
 
-// A failure below the interface fails one put, as the table of outcomes says, or none. The receiver sees nothing of it,
-// nothing is left, and the next put works.
+// A failure below the interface fails at most one put, as the table of outcomes says. The receiver does not notice the
+// failure, nothing is left, and the next put works.
 func TestTransferFaults(t *testing.T) {
 	t.Parallel()
 	for i, name := range slices.Sorted(maps.Keys(transferFaults)) {
@@ -73,10 +73,10 @@ func TestTransferFaults(t *testing.T) {
 		}
 		for _, mode := range both {
 			for _, w := range wiresOf(i) {
-				if f.only == "" || f.only == w {
+				if f.onlyWire == "" || f.onlyWire == w {
 					t.Run(fmt.Sprint(mode, " ", w, " ", name), func(t *testing.T) {
 						t.Parallel()
-						f.test(t, w, mode)
+						f.runTest(t, w, mode)
 					})
 				}
 			}
@@ -84,54 +84,54 @@ func TestTransferFaults(t *testing.T) {
 	}
 }
 
-func (f *fault) test(t *testing.T, w wire, mode string) {
-	s, r := w.at(0, "sender", mode), w.at(1, "receiver", mode)
+func (f *fault) runTest(t *testing.T, w wire, mode string) {
+	s, r := w.nodeAt(0, "sender", mode), w.nodeAt(1, "receiver", mode)
 	s.Tries, r.Tries = f.tries, f.tries
-	if slices.Contains(f.ends, effects.Expired) {
-		s.Transfer, r.Transfer = impatience, impatience
+	if slices.Contains(f.outcomes, effects.Expired) {
+		s.Transfer, r.Transfer = shortTimeout, shortTimeout
 	}
 	if f.tries > 0 {
 		s.Prepare, r.Prepare = time.Second, time.Second
 	}
-	room := newRoom(t)
+	room := newRunDir(t)
 	var sender, receiver, faulty *process
 	rules := strings.ReplaceAll(f.rules, "%s", map[string]string{"push": "Put", "pull": "Get"}[mode])
 	if mode == "push" {
-		sender, receiver = room.start("the sender", "FAULTS="+rules), room.start("the receiver")
+		sender, receiver = room.startProcess("the sender", "FAULTS="+rules), room.startProcess("the receiver")
 		faulty = sender
 	} else {
-		sender, receiver = room.start("the sender"), room.start("the receiver", "FAULTS="+rules)
+		sender, receiver = room.startProcess("the sender"), room.startProcess("the receiver", "FAULTS="+rules)
 		faulty = receiver
 	}
-	p := &pair{t: t, mode: mode, sender: sender, receiver: receiver, peer: receiver.opens(r)}
-	sender.opens(s)
+	p := &pair{t: t, mode: mode, sender: sender, receiver: receiver, peer: receiver.openNode(r)}
+	sender.openNode(s)
 	keys := keysOf("faulty", 2)
 	patience := limit / 2
-	if slices.Contains(f.ends, effects.Unreachable) {
-		patience = 2 * time.Second // Until then it is tried again.
+	if slices.Contains(f.outcomes, effects.Unreachable) {
+		patience = 2 * time.Second // Until then the put is tried again.
 	}
-	got := sender.asked(order{Op: "put", Peer: p.peer, Keys: keys, Patience: patience})
-	if !slices.Contains(f.ends, got.Code) {
-		t.Errorf("the put ended as %v (%s), want %v", got.Code, got.Text, f.ends)
+	got := sender.ask(order{Op: "put", Peer: p.peer, Keys: keys, Patience: patience})
+	if !slices.Contains(f.outcomes, got.Code) {
+		t.Errorf("the put ended as %v (%s), want %v", got.Code, got.Text, f.outcomes)
 	}
-	if faulty.report("stats")["injected"] == 0 {
+	if faulty.readCounters("stats")["injected"] == 0 {
 		t.Error("no fault was injected")
 	}
-	sender.does(order{Op: "reclaim"})
-	receiver.does(order{Op: "await", For: "quiet"})
-	if w := receiver.does(order{Op: "get", Keys: keys}); w.Wrong != 0 ||
+	sender.mustDo(order{Op: "reclaim"})
+	receiver.mustDo(order{Op: "await", Argument: "quiet"})
+	if w := receiver.mustDo(order{Op: "get", Keys: keys}); w.Wrong != 0 ||
 		(w.Hits == len(keys)) != (got.Code == effects.OK) {
 		t.Errorf("%d chunks are there, %d of them wrong, of a put that ended as %v", w.Hits, w.Wrong, got.Code)
 	}
 
 	t.Log("# afterwards all is as it was")
-	faulty.does(order{Op: "control", For: "clear"})
-	faulty.drained("late_transfers")
+	faulty.mustDo(order{Op: "control", Argument: "clear"})
+	faulty.awaitNone("late_transfers")
 	after := keysOf("after", 6)
-	putsAtLast(t, sender, p.peer, after)
-	p.takes(after)
+	putUntilSuccess(t, sender, p.peer, after)
+	p.wantFetched(after)
 	faulty.remains, faulty.excused = f.remains, f.excused
-	p.close()
+	p.closeBoth()
 }
 
 // Chunks that a sender offers from host memory are read and scattered by the receiver's device. A failure there fails
@@ -141,41 +141,41 @@ func TestCopyFaults(t *testing.T) {
 		rules string
 		ends  []effects.Code
 	}{
-		"a scatter is refused":    {"call:sym=aclrtMemcpyAsync,nth=1,code=507000", ends(effects.Faulted)},
-		"a scatter fails":         {"done:fail=1,of=copy,code=507035", ends(effects.Faulted)},
-		"a scatter stops halfway": {"done:partial=1,of=copy,bytes=5000,code=507035", ends(effects.Faulted)},
-		"a scatter hangs":         {"done:hang=1,of=copy", ends(effects.Faulted, effects.Expired)},
-		"a read fails":            {"done:fail=1", ends(effects.Faulted)},
-		"a read hangs":            {"done:hang=1", ends(effects.Faulted, effects.Expired)},
+		"a scatter is refused":    {"call:sym=aclrtMemcpyAsync,nth=1,code=507000", anyOf(effects.Faulted)},
+		"a scatter fails":         {"done:fail=1,of=copy,code=507035", anyOf(effects.Faulted)},
+		"a scatter stops halfway": {"done:partial=1,of=copy,bytes=5000,code=507035", anyOf(effects.Faulted)},
+		"a scatter hangs":         {"done:hang=1,of=copy", anyOf(effects.Faulted, effects.Expired)},
+		"a read fails":            {"done:fail=1", anyOf(effects.Faulted)},
+		"a read hangs":            {"done:hang=1", anyOf(effects.Faulted, effects.Expired)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, r := roce.at(0, "sender", "offload"), roce.at(1, "receiver", "offload")
+			s, r := roce.nodeAt(0, "sender", "offload"), roce.nodeAt(1, "receiver", "offload")
 			if slices.Contains(c.ends, effects.Expired) {
-				r.StuckAfter, r.Transfer = impatience, impatience
+				r.StuckAfter, r.Transfer = shortTimeout, shortTimeout
 			}
-			room := newRoom(t)
-			p := &pair{t: t, mode: "offload", sender: room.start("the sender"),
-				receiver: room.start("the receiver", "FAULTS="+c.rules)}
-			p.peer = p.receiver.opens(r)
-			p.sender.opens(s)
+			room := newRunDir(t)
+			p := &pair{t: t, mode: "offload", sender: room.startProcess("the sender"),
+				receiver: room.startProcess("the receiver", "FAULTS="+c.rules)}
+			p.peer = p.receiver.openNode(r)
+			p.sender.openNode(s)
 			keys := keysOf("faulty", 4)
-			p.sender.does(order{Op: "put", Peer: p.peer, Keys: keys})
-			got := p.receiver.asked(order{Op: "fetch", Keys: keys})
+			p.sender.mustDo(order{Op: "put", Peer: p.peer, Keys: keys})
+			got := p.receiver.ask(order{Op: "fetch", Keys: keys})
 			if got.Wrong != 0 || got.Hits == len(keys) {
 				t.Errorf("the engine took %d chunks, %d of them wrong", got.Hits, got.Wrong)
 			}
 			if !slices.Contains(c.ends, got.Code) {
 				t.Errorf("it ended as %v (%s), want %v", got.Code, got.Text, c.ends)
 			}
-			if p.receiver.report("stats")["injected"] == 0 {
+			if p.receiver.readCounters("stats")["injected"] == 0 {
 				t.Error("no fault was injected")
 			}
-			p.sender.does(order{Op: "reclaim"})
-			p.receiver.does(order{Op: "await", For: "nothing"})
-			p.receiver.does(order{Op: "control", For: "clear"})
-			p.moves("after", 6)
-			p.close()
+			p.sender.mustDo(order{Op: "reclaim"})
+			p.receiver.mustDo(order{Op: "await", Argument: "nothing"})
+			p.receiver.mustDo(order{Op: "control", Argument: "clear"})
+			p.wantMoved("after", 6)
+			p.closeBoth()
 		})
 	}
 }

@@ -15,32 +15,32 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/watch"
 )
 
-// An order is one line to a process. Orders run in parallel.
+// An order is a line of JSON to a process. Orders run in parallel.
 type order struct {
 	ID   int
 	Op   string // "open", "put", "reclaim", "get", "fetch", "hits", "await", "stats", "control" or "close"
-	Seat int    // which node of the process
+	Node int    // which node of the process
 
-	Spec     *spec         // of open
+	Spec     *nodeSpec     // of open
 	Peer     runtime.Peer  // of put
 	Keys     []string      // of put, get, fetch, hits
 	Patience time.Duration // of put and fetch; as configured if zero
-	For      string        // of await: what is to be; of control: the command
+	Argument string        // of await: what is to be; of control: the command
 }
 
-// A word is the reply to an order.
-type word struct {
+// A reply is the reply to an order.
+type reply struct {
 	ID    int
 	Peer  runtime.Peer
 	Code  effects.Code
 	Text  string // of an error; what the software NPU answers
 	Hits  int    // chunks that were there, or that the engine took
-	Wrong int    // chunks that were there with other bytes than their key's
+	Wrong int    // chunks that existed with wrong bytes
 	Stats rank.Stats
 }
 
-// conditions are those that an order can wait for.
-var conditions = map[string]func(rank.Stats) bool{
+// statConditions are the conditions that an order can wait for.
+var statConditions = map[string]func(rank.Stats) bool{
 	"granted": func(s rank.Stats) bool { return s.PagesGranted > 0 },
 	"expired": func(s rank.Stats) bool { return s.PagesGranted == 0 }, // What was granted may be in quarantine.
 	"quiet":   func(s rank.Stats) bool { return s.Grants+s.PendingRequests+s.PagesGranted+s.PagesQuarantined == 0 },
@@ -50,14 +50,14 @@ var conditions = map[string]func(rank.Stats) bool{
 	},
 }
 
-// await waits for a condition between two steps of the machine.
-func (n *seat) await(ctx context.Context, what string) error {
-	holds := conditions[what]
+// awaitCondition waits for a condition between two steps of the machine.
+func (n *testNode) awaitCondition(ctx context.Context, what string) error {
+	holds := statConditions[what]
 	stepped := make(chan struct{}, 1)
 	watch.ObserveNode(n.node, func(effects.Event) {
 		select {
 		case stepped <- struct{}{}:
-		default: // Nobody has looked since the last one.
+		default: // A signal is pending already.
 		}
 	}, func(effects.Effect) {})
 	for {
@@ -73,16 +73,16 @@ func (n *seat) await(ctx context.Context, what string) error {
 	}
 }
 
-// put fills pages on the device and puts them. They stay reserved until reclaim.
-func (n *seat) put(ctx context.Context, o *order) (w word, err error) {
+// putChunks fills pages on the device and puts them. The pages stay reserved until reclaimPages.
+func (n *testNode) putChunks(ctx context.Context, o *order) (w reply, err error) {
 	pages, err := n.node.Sender().Reserve(ctx, len(o.Keys))
 	if err != nil {
-		return word{Code: runtime.CodeOf(err), Text: err.Error()}, nil
+		return reply{Code: runtime.CodeOf(err), Text: err.Error()}, nil
 	}
 	for i, key := range o.Keys {
 		at, err := pages.DevicePage(i)
 		if err == nil {
-			err = n.engine.upload(at, content(key, int(at.Bytes)))
+			err = n.engine.writePage(at, chunkContent(key, int(at.Bytes)))
 		}
 		if err != nil {
 			return w, errors.Join(err, pages.Release(ctx))
@@ -93,11 +93,11 @@ func (n *seat) put(ctx context.Context, o *order) (w word, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.pages, n.puts = append(n.pages, pages), append(n.puts, res)
-	return said(err), nil
+	return errorReply(err), nil
 }
 
-// reclaim waits until all pages are returned, by expiry if necessary, and reuses them.
-func (n *seat) reclaim(ctx context.Context) error {
+// reclaimPages waits until all pages are returned, by expiry if necessary, and reuses the pages.
+func (n *testNode) reclaimPages(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, p := range n.pages {
@@ -110,7 +110,7 @@ func (n *seat) reclaim(ctx context.Context) error {
 		for j := range p.Len() {
 			at, err := p.DevicePage(j)
 			if err == nil {
-				err = n.engine.spoil(at)
+				err = n.engine.overwritePage(at)
 			}
 			errs = append(errs, err)
 		}
@@ -123,8 +123,8 @@ func (n *seat) reclaim(ctx context.Context) error {
 	return nil
 }
 
-// get gets each key by itself, and compares the chunks that exist.
-func (n *seat) get(ctx context.Context, keys []string) (w word, err error) {
+// getChunks gets each key by itself, and compares the chunks that exist.
+func (n *testNode) getChunks(ctx context.Context, keys []string) (w reply, err error) {
 	for _, key := range keys {
 		p, err := n.node.Receiver().Get(ctx, runtime.Get{Request: "r", Keys: []string{key}})
 		if err != nil && runtime.CodeOf(err) != effects.NotFound {
@@ -137,7 +137,7 @@ func (n *seat) get(ctx context.Context, keys []string) (w word, err error) {
 		at, err := p.DevicePage(0)
 		var b []byte
 		if err == nil {
-			b, err = n.engine.look(at)
+			b, err = n.engine.readPage(at)
 		}
 		if err != nil {
 			return w, errors.Join(err, p.Release(ctx))
@@ -152,9 +152,9 @@ func (n *seat) get(ctx context.Context, keys []string) (w word, err error) {
 	return w, nil
 }
 
-// fetch makes the device copy chunks of their request to the engine's own memory, as far as possible, and compares
-// them.
-func (n *seat) fetch(ctx context.Context, o *order) (w word, err error) {
+// fetchChunks makes the device copy chunks of their request to the engine's own memory, as far as possible, and
+// compares them.
+func (n *testNode) fetchChunks(ctx context.Context, o *order) (w reply, err error) {
 	var own *acl.Memory
 	if err := n.engine.ctx.Do(func(t *acl.Thread) (err error) {
 		own, err = t.AllocDevice(uint64(len(o.Keys)*pageBytes), acl.HugeFirst)
@@ -164,7 +164,7 @@ func (n *seat) fetch(ctx context.Context, o *order) (w word, err error) {
 	}
 	to := func(i int) acl.Range { return own.Range(uint64(i*pageBytes), pageBytes) }
 	taken, err := n.node.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: o.Keys, Timeout: o.Patience,
-		ScatterDevice: n.device.Scatter(func(t *acl.Thread, s *acl.Stream, first int, chunks []acl.Range) error {
+		ScatterDevice: n.device.ScatterFunc(func(t *acl.Thread, s *acl.Stream, first int, chunks []acl.Range) error {
 			for i, chunk := range chunks {
 				if err := s.Copy(t, to(first+i), chunk); err != nil {
 					return err
@@ -172,10 +172,10 @@ func (n *seat) fetch(ctx context.Context, o *order) (w word, err error) {
 			}
 			return nil
 		})})
-	w = said(err)
+	w = errorReply(err)
 	w.Hits = taken
 	for i := range taken {
-		b, err := n.engine.download(to(i))
+		b, err := n.engine.readRange(to(i))
 		if err != nil {
 			return w, errors.Join(err, n.engine.ctx.Do(own.Close))
 		}
@@ -186,8 +186,8 @@ func (n *seat) fetch(ctx context.Context, o *order) (w word, err error) {
 	return w, n.engine.ctx.Do(own.Close)
 }
 
-func said(err error) word {
-	w := word{Code: runtime.CodeOf(err)}
+func errorReply(err error) reply {
+	w := reply{Code: runtime.CodeOf(err)}
 	if err != nil {
 		w.Text = err.Error()
 	}

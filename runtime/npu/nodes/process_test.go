@@ -27,50 +27,50 @@ var older = []string{
 	"HcclCommUnbindMem", "HcclCommPrepare",
 }
 
-// A room is the run directory in which the processes of a test meet, and their NPUs report.
-type room struct {
+// A runDir is the run directory in which the processes of a test meet, and their NPUs report.
+type runDir struct {
 	t       *testing.T
 	dir     string
 	library string
 }
 
-// newRoom builds the software NPU, without some symbols.
-func newRoom(t *testing.T, hidden ...string) *room {
+// newRunDir builds the software NPU, without some symbols.
+func newRunDir(t *testing.T, hidden ...string) *runDir {
 	t.Helper()
-	library, err := softnpu.Variant{Hide: hidden}.Library()
+	library, err := softnpu.Variant{Hide: hidden}.BuildLibrary()
 	if errors.Is(err, softnpu.ErrNoTools) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A test's own folder may have too long a name for the sockets in it.
+	// The name of a test's temporary folder may be too long for sockets.
 	dir, err := os.MkdirTemp("", "kvferry-nodes-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return &room{t, dir, library}
+	return &runDir{t, dir, library}
 }
 
-// A process has nodes in it. The parent uses it through this type.
+// A process is a child process with nodes, as the parent uses it.
 type process struct {
 	*proctest.Process
-	room *room
-	t    *testing.T
-	name string
+	runDir *runDir
+	t      *testing.T
+	name   string
 
-	mu     sync.Mutex
-	last   int
-	owed   map[int]chan word // closed if the process ended instead
-	silent bool
+	mu      sync.Mutex
+	last    int
+	pending map[int]chan reply // closed if the process ended instead
+	ended   bool
 
-	remains string // of what it may leave something
-	excused string // which rule it may break
+	remains string // kind of objects that may be left
+	excused string // rule that may be broken
 }
 
-// start starts a process, with settings and faults of the software NPU: "FAULTS=done:fail=1".
-func (r *room) start(name string, settings ...string) *process {
+// startProcess starts a process, with settings and faults of the software NPU: "FAULTS=done:fail=1".
+func (r *runDir) startProcess(name string, settings ...string) *process {
 	r.t.Helper()
 	cmd := proctest.SelfCommand(libraryVariable+"="+r.library, "CANNEMU_DIR="+r.dir, "CANNEMU_REPORT="+r.dir,
 		"CANNEMU_DEVICE_MEMORY=67108864", "CANNEMU_HOST_MEMORY=67108864", "HCCL_INTRA_ROCE_ENABLE=0",
@@ -81,27 +81,27 @@ func (r *room) start(name string, settings ...string) *process {
 		}
 		cmd.Env = append(cmd.Env, s)
 	}
-	p := &process{room: r, t: r.t, name: name, owed: map[int]chan word{}}
-	r.t.Cleanup(p.wantNoViolations) // when it has gone
+	p := &process{runDir: r, t: r.t, name: name, pending: map[int]chan reply{}}
+	r.t.Cleanup(p.wantNoViolations) // when the process has ended
 	p.Process = proctest.Start(r.t, cmd)
-	go p.read()
+	go p.readReplies()
 	return p
 }
 
-// read passes each reply to the order that it belongs to: a process replies to orders as it completes them.
-func (p *process) read() {
+// readReplies passes each reply to its order. A process replies to orders in the order of their completion.
+func (p *process) readReplies() {
 	for {
 		line, ok := p.NextLine(nil)
 		if !ok {
 			break
 		}
-		var w word
+		var w reply
 		if json.Unmarshal(line, &w) != nil {
 			continue
 		}
 		p.mu.Lock()
-		answer := p.owed[w.ID]
-		delete(p.owed, w.ID)
+		answer := p.pending[w.ID]
+		delete(p.pending, w.ID)
 		p.mu.Unlock()
 		if answer != nil {
 			answer <- w
@@ -109,13 +109,13 @@ func (p *process) read() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.silent = true
-	for _, answer := range p.owed {
+	p.ended = true
+	for _, answer := range p.pending {
 		close(answer)
 	}
 }
 
-func await(t *testing.T, what <-chan struct{}, name string) {
+func awaitSignal(t *testing.T, what <-chan struct{}, name string) {
 	t.Helper()
 	end := time.NewTimer(limit)
 	defer end.Stop()
@@ -126,25 +126,25 @@ func await(t *testing.T, what <-chan struct{}, name string) {
 	}
 }
 
-// begin gives an order. The channel gets the reply, or is closed if the process ends instead.
-func (p *process) begin(o order) <-chan word {
+// sendOrder sends an order. The returned channel gets the reply, or is closed if the process ends instead.
+func (p *process) sendOrder(o order) <-chan reply {
 	p.t.Helper()
-	answer := make(chan word, 1)
+	answer := make(chan reply, 1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.silent {
+	if p.ended {
 		close(answer)
 		return answer
 	}
 	p.last++
 	o.ID = p.last
-	p.owed[o.ID] = answer
-	p.SendJSON(o) // If it is gone, that ends the answer.
+	p.pending[o.ID] = answer
+	p.SendJSON(o) // If the process has ended, readReplies closes the channel.
 	return answer
 }
 
-// hear waits for a reply, and fails the test if there is none.
-func (p *process) hear(answer <-chan word, what string) word {
+// awaitReply waits for a reply, and fails the test if there is none.
+func (p *process) awaitReply(answer <-chan reply, what string) reply {
 	p.t.Helper()
 	end := time.NewTimer(limit)
 	defer end.Stop()
@@ -157,52 +157,53 @@ func (p *process) hear(answer <-chan word, what string) word {
 	case <-end.C:
 		p.t.Fatalf("%s: %s does not answer", what, p.name)
 	}
-	return word{}
+	return reply{}
 }
 
-// asked gives an order and waits for its reply.
-func (p *process) asked(o order) word {
+// ask sends an order and waits for the reply.
+func (p *process) ask(o order) reply {
 	p.t.Helper()
-	return p.hear(p.begin(o), o.Op)
+	return p.awaitReply(p.sendOrder(o), o.Op)
 }
 
-// does gives an order that must succeed.
-func (p *process) does(o order) word {
+// mustDo sends an order that must succeed.
+func (p *process) mustDo(o order) reply {
 	p.t.Helper()
-	w := p.asked(o)
+	w := p.ask(o)
 	if w.Code != effects.OK {
-		p.t.Fatalf("%s: %s %s: %v (%s)", p.name, o.Op, o.For, w.Code, w.Text)
+		p.t.Fatalf("%s: %s %s: %v (%s)", p.name, o.Op, o.Argument, w.Code, w.Text)
 	}
 	return w
 }
 
-// opens opens a node and returns the address that it listens at.
-func (p *process) opens(s spec) runtime.Peer {
+// openNode opens a node and returns the node's address.
+func (p *process) openNode(s nodeSpec) runtime.Peer {
 	p.t.Helper()
-	return p.does(order{Op: "open", Seat: s.Rank, Spec: &s}).Peer
+	return p.mustDo(order{Op: "open", Node: s.Rank, Spec: &s}).Peer
 }
 
-// closes closes nodes, which must free everything, and ends the process, after which nothing of it is left on its NPU.
-func (p *process) closes(seats ...int) {
+// closeNodes closes nodes, which must free everything, and ends the process, after which nothing may be left on its
+// NPU.
+func (p *process) closeNodes(seats ...int) {
 	p.t.Helper()
 	if len(seats) == 0 {
 		seats = []int{0}
 	}
 	for _, i := range seats {
-		p.does(order{Op: "close", Seat: i})
+		p.mustDo(order{Op: "close", Node: i})
 	}
-	p.ends()
+	p.endProcess()
 }
 
-// ends ends a process without nodes.
-func (p *process) ends() {
+// endProcess ends a process without nodes.
+func (p *process) endProcess() {
 	p.t.Helper()
 	p.CloseInput()
-	await(p.t, p.Exited(), p.name+" ends")
+	awaitSignal(p.t, p.Exited(), p.name+" ends")
 	if s := p.ExitStatus(); !s.Exited() || s.ExitStatus() != 0 {
 		p.t.Errorf("%s ended with %#x", p.name, s)
 	}
-	live := p.report("live")
+	live := p.readCounters("live")
 	if len(live) == 0 {
 		p.t.Errorf("%s has no report of what it left on its NPU", p.name)
 	}
@@ -213,20 +214,20 @@ func (p *process) ends() {
 	}
 }
 
-func (p *process) file(kind string) []byte {
+func (p *process) readFile(kind string) []byte {
 	p.t.Helper()
-	b, err := os.ReadFile(filepath.Join(p.room.dir, fmt.Sprintf("%d.%s", p.PID(), kind)))
+	b, err := os.ReadFile(filepath.Join(p.runDir.dir, fmt.Sprintf("%d.%s", p.PID(), kind)))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		p.t.Fatal(err)
 	}
 	return bytes.Trim(b, "\x00\n")
 }
 
-// report reads the counters of the software NPU, whatever state the process is in.
-func (p *process) report(kind string) map[string]int64 {
+// readCounters reads the counters of the software NPU, whatever state the process is in.
+func (p *process) readCounters(kind string) map[string]int64 {
 	p.t.Helper()
 	all := map[string]int64{}
-	for line := range strings.Lines(string(p.file(kind))) {
+	for line := range strings.Lines(string(p.readFile(kind))) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
 			all[name] = n
@@ -237,26 +238,26 @@ func (p *process) report(kind string) map[string]int64 {
 
 func (p *process) wantNoViolations() {
 	p.t.Helper()
-	for line := range strings.Lines(string(p.file("violations"))) {
+	for line := range strings.Lines(string(p.readFile("violations"))) {
 		if p.excused == "" || !strings.Contains(line, p.excused) {
 			p.t.Errorf("%s broke a rule of the vendor: %s", p.name, line)
 		}
 	}
 }
 
-// awaits waits until a counter of the software NPU has reached a value.
-func (p *process) awaits(counter string, n int64) {
+// awaitCounter waits until a counter of the software NPU has reached a value.
+func (p *process) awaitCounter(counter string, n int64) {
 	p.t.Helper()
-	p.until(func() bool { return p.report("stats")[counter] >= n }, fmt.Sprint("count ", n, " ", counter))
+	p.awaitCondition(func() bool { return p.readCounters("stats")[counter] >= n }, fmt.Sprint("count ", n, " ", counter))
 }
 
-// drained waits until the software NPU has no objects of a kind.
-func (p *process) drained(kind string) {
+// awaitNone waits until the software NPU has no objects of a kind.
+func (p *process) awaitNone(kind string) {
 	p.t.Helper()
-	p.until(func() bool { return p.report("live")[kind] == 0 }, "have no "+kind)
+	p.awaitCondition(func() bool { return p.readCounters("live")[kind] == 0 }, "have no "+kind)
 }
 
-func (p *process) until(holds func() bool, what string) {
+func (p *process) awaitCondition(holds func() bool, what string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(limit); !holds(); {
 		if time.Now().After(deadline) {

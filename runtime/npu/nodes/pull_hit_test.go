@@ -8,96 +8,96 @@ import (
 	"time"
 )
 
-// readerPoints are the points of a pull at which a receiver may be hit.
-var readerPoints = map[string]point{
-	"before it connects":               {strike: strike{At: "Import"}, before: true},
-	"before it reads":                  {strike: strike{At: "Transfer"}, before: true},
-	"while it reads":                   {inside: true, before: true},
-	"before its read moves":            {inside: true, dawdling: true, before: true},
-	"behind its read":                  {strike: strike{At: "TransferDone"}},
-	"before it answers":                {strike: strike{After: []string{"TransferDone"}, At: "Reply"}},
-	"before it says that it has read":  {strike: strike{At: "Post"}},
-	"behind its word that it has read": {strike: strike{At: "SendDone"}},
+// pullReceiverPoints are the points of a pull at which a receiver may be hit.
+var pullReceiverPoints = map[string]point{
+	"before it connects":               {hitTrigger: hitTrigger{At: "Import"}, nothingRead: true},
+	"before it reads":                  {hitTrigger: hitTrigger{At: "Transfer"}, nothingRead: true},
+	"while it reads":                   {duringBatch: true, nothingRead: true},
+	"before its read moves":            {duringBatch: true, batchesSlow: true, nothingRead: true},
+	"behind its read":                  {hitTrigger: hitTrigger{At: "TransferDone"}},
+	"before it answers":                {hitTrigger: hitTrigger{After: []string{"TransferDone"}, At: "Reply"}},
+	"before it says that it has read":  {hitTrigger: hitTrigger{At: "Post"}},
+	"behind its word that it has read": {hitTrigger: hitTrigger{At: "SendDone"}},
 }
 
-// lenderPoints are the points of a pull at which a sender may be hit.
-var lenderPoints = map[string]point{
-	"before it lends":                          {strike: strike{At: "Grant"}},
-	"before its offer leaves":                  {strike: strike{After: []string{"Grant"}, At: "Send"}},
-	"while its pages are read":                 {inside: true},
-	"before it hears the answer":               {strike: strike{After: []string{"Grant"}, At: "Replied"}},
-	"before it hears that its pages were read": {strike: strike{After: []string{"Grant"}, At: "Received"}},
+// pullSenderPoints are the points of a pull at which a sender may be hit.
+var pullSenderPoints = map[string]point{
+	"before it lends":                          {hitTrigger: hitTrigger{At: "Grant"}},
+	"before its offer leaves":                  {hitTrigger: hitTrigger{After: []string{"Grant"}, At: "Send"}},
+	"while its pages are read":                 {duringBatch: true},
+	"before it hears the answer":               {hitTrigger: hitTrigger{After: []string{"Grant"}, At: "Replied"}},
+	"before it hears that its pages were read": {hitTrigger: hitTrigger{After: []string{"Grant"}, At: "Received"}},
 }
 
-// A receiver is frozen during a pull, until the offer is over and the sender's engine has reused the pages. Then it
-// continues, and delivers nothing stale.
+// A receiver is frozen during a pull, until the offer is over and the sender's engine has reused the pages. Then the
+// receiver continues, and delivers nothing stale.
 func TestFrozenReaderDeliversNothingStale(t *testing.T) {
-	eachPoint(t, readerPoints, func(t *testing.T, w wire, at point) {
-		s := newScene(t, w, "pull", at, "receiver", syscall.SIGSTOP)
-		s.settle()
-		s.sender.does(order{Op: "reclaim"})
-		s.sender.does(order{Op: "await", For: "unlent"})
+	runEachPoint(t, pullReceiverPoints, func(t *testing.T, w wire, at point) {
+		s := newHitScenario(t, w, "pull", at, "receiver", syscall.SIGSTOP)
+		s.awaitLastPut()
+		s.sender.mustDo(order{Op: "reclaim"})
+		s.sender.mustDo(order{Op: "await", Argument: "unlent"})
 
 		t.Log("# it goes on, and has what it read in time or nothing")
-		s.thaw()
-		s.receiver.does(order{Op: "await", For: "quiet"})
+		s.resume()
+		s.receiver.mustDo(order{Op: "await", Argument: "quiet"})
 		last := s.keys[len(s.keys)-offerChunks:]
-		if w := s.receiver.does(order{Op: "hits", Keys: last}); at.before && w.Hits != 0 {
+		if w := s.receiver.mustDo(order{Op: "hits", Keys: last}); at.nothingRead && w.Hits != 0 {
 			t.Error("it has chunks that it began to read, or saw read, when they were not offered any more")
 		}
-		s.nothingStale()
-		s.goesOn(s.sender, s.receiver, s.peer)
-		s.sender.closes()
-		s.receiver.closes()
+		s.wantNothingStale()
+		s.wantWorking(s.sender, s.receiver, s.peer)
+		s.sender.closeNodes()
+		s.receiver.closeNodes()
 	})
 }
 
-// A receiver dies during a pull. The memory is freed when its time is over, and the next receiver is served.
+// A receiver dies during a pull. The sender frees the memory when the lease is over, and the next receiver is served.
 func TestKilledReaderLeavesNothingLent(t *testing.T) {
-	eachPoint(t, readerPoints, func(t *testing.T, w wire, at point) {
-		s := newScene(t, w, "pull", at, "receiver", syscall.SIGKILL)
-		s.settle()
-		s.sender.does(order{Op: "reclaim"})
-		s.sender.does(order{Op: "await", For: "unlent"})
-		next := s.room.start("the next receiver")
-		one := w.at(7, "receiver", "pull")
-		one.Lease = briefly
-		s.goesOn(s.sender, next, next.opens(one))
-		s.sender.closes()
-		next.closes()
+	runEachPoint(t, pullReceiverPoints, func(t *testing.T, w wire, at point) {
+		s := newHitScenario(t, w, "pull", at, "receiver", syscall.SIGKILL)
+		s.awaitLastPut()
+		s.sender.mustDo(order{Op: "reclaim"})
+		s.sender.mustDo(order{Op: "await", Argument: "unlent"})
+		next := s.runDir.startProcess("the next receiver")
+		one := w.nodeAt(7, "receiver", "pull")
+		one.Lease = shortLease
+		s.wantWorking(s.sender, next, next.openNode(one))
+		s.sender.closeNodes()
+		next.closeNodes()
 	})
 }
 
-// A sender is frozen during a pull, for longer than its offer is valid. When it continues, its engine gets the pages
-// back and reuses them; the receiver never sees that.
+// A sender is frozen during a pull, for longer than its offer is valid. When the sender continues, its engine gets the
+// pages back and reuses them; the receiver never sees the new content.
 func TestFrozenLenderLetsNothingStaleBeRead(t *testing.T) {
-	eachPoint(t, lenderPoints, func(t *testing.T, w wire, at point) {
-		s := newScene(t, w, "pull", at, "sender", syscall.SIGSTOP)
-		<-time.After(2 * briefly) // It makes the situation; if it were too short, the offer would merely stand.
-		s.thaw()
-		s.settle()
-		s.sender.does(order{Op: "reclaim"})
-		s.receiver.does(order{Op: "await", For: "quiet"})
-		s.nothingStale()
-		s.goesOn(s.sender, s.receiver, s.peer)
-		s.sender.closes()
-		s.receiver.closes()
+	runEachPoint(t, pullSenderPoints, func(t *testing.T, w wire, at point) {
+		s := newHitScenario(t, w, "pull", at, "sender", syscall.SIGSTOP)
+		<-time.After(2 * shortLease) // With a shorter wait the offer would still be valid.
+		s.resume()
+		s.awaitLastPut()
+		s.sender.mustDo(order{Op: "reclaim"})
+		s.receiver.mustDo(order{Op: "await", Argument: "quiet"})
+		s.wantNothingStale()
+		s.wantWorking(s.sender, s.receiver, s.peer)
+		s.sender.closeNodes()
+		s.receiver.closeNodes()
 	})
 }
 
-// A sender dies during a pull. The chunks that its receiver had read are whole, nothing stays held, and the next sender
-// is served.
+// A sender dies during a pull. The chunks that the receiver had read are complete, no page stays in use, and the next
+// sender is served.
 func TestKilledLenderLeavesNothingHeld(t *testing.T) {
-	eachPoint(t, lenderPoints, func(t *testing.T, w wire, at point) {
-		s := newScene(t, w, "pull", at, "sender", syscall.SIGKILL)
-		if s.inside {
-			s.receiver.does(order{Op: "control", For: "release"})
+	runEachPoint(t, pullSenderPoints, func(t *testing.T, w wire, at point) {
+		s := newHitScenario(t, w, "pull", at, "sender", syscall.SIGKILL)
+		if s.batchHangs {
+			s.receiver.mustDo(order{Op: "control", Argument: "release"})
 		}
-		s.receiver.does(order{Op: "await", For: "quiet"})
-		s.nothingStale()
-		other, kept := s.reuses()
-		s.has(kept)
-		other.closes()
-		s.receiver.closes()
+		s.receiver.mustDo(order{Op: "await", Argument: "quiet"})
+		s.wantNothingStale()
+		other, kept := s.reusePages()
+		s.wantChunks(kept)
+		other.closeNodes()
+		s.receiver.closeNodes()
 	})
 }

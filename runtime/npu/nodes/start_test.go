@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// If memory is missing, a node does not open and says so. Nothing is left of the attempt, and the next one works.
-// Memory may run out at each allocation in turn.
+// If memory is missing, a node does not open and reports the reason. Nothing is left of the attempt, and the next
+// attempt works. Memory may run out at each allocation in turn.
 func TestOutOfMemoryAtTheStart(t *testing.T) {
 	for _, c := range []struct {
 		role, mode, symbol string
@@ -22,64 +22,64 @@ func TestOutOfMemoryAtTheStart(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.mode, " ", c.role, " ", c.symbol), func(t *testing.T) {
 			t.Parallel()
-			r := newRoom(t)
+			r := newRunDir(t)
 			for nth := 1; nth <= c.nth; nth++ {
-				p := r.start("the node", fmt.Sprintf("FAULTS=call:sym=%s,nth=%d,code=207001", c.symbol, nth))
-				one := roce.at(0, c.role, c.mode)
-				w := p.asked(order{Op: "open", Spec: &one})
+				p := r.startProcess("the node", fmt.Sprintf("FAULTS=call:sym=%s,nth=%d,code=207001", c.symbol, nth))
+				one := roce.nodeAt(0, c.role, c.mode)
+				w := p.ask(order{Op: "open", Spec: &one})
 				if w.Code != effects.NoMemory {
 					t.Errorf("allocation %d: it opened as %v (%s)", nth, w.Code, w.Text)
 				}
-				for kind, n := range p.report("live") {
+				for kind, n := range p.readCounters("live") {
 					if n != 0 {
 						t.Errorf("allocation %d: %d %s stay", nth, n, kind)
 					}
 				}
-				p.opens(one)
-				p.closes()
+				p.openNode(one)
+				p.closeNodes()
 			}
 		})
 	}
 	t.Run("too large", func(t *testing.T) {
 		t.Parallel()
-		p := newRoom(t).start("the node", "FAULTS=oom:device=0,after=1048576")
-		one := roce.at(0, "receiver", "push")
-		if w := p.asked(order{Op: "open", Spec: &one}); w.Code != effects.NoMemory {
+		p := newRunDir(t).startProcess("the node", "FAULTS=oom:device=0,after=1048576")
+		one := roce.nodeAt(0, "receiver", "push")
+		if w := p.ask(order{Op: "open", Spec: &one}); w.Code != effects.NoMemory {
 			t.Errorf("it opened as %v (%s)", w.Code, w.Text)
 		}
-		p.ends()
+		p.endProcess()
 	})
 }
 
-// A lost device takes its memory with it. Puts end, the other node continues and frees all of its memory, and closing
-// reports what could not be freed.
+// The memory of a lost device is lost. Puts end, the peer continues and frees all its memory, and closing the node
+// reports the objects that could not be freed.
 func TestLostDevice(t *testing.T) {
 	for _, w := range wires {
 		for _, lost := range []string{"sender", "receiver"} {
 			t.Run(fmt.Sprint(w, " ", lost), func(t *testing.T) {
 				t.Parallel()
-				p := newRoom(t).newPair(w, "push", func(s, r *spec) { s.Lease, r.Lease = 2*time.Second, 2*time.Second })
-				p.moves("before", 2)
+				p := newRunDir(t).newPair(w, "push", func(s, r *nodeSpec) { s.Lease, r.Lease = 2*time.Second, 2*time.Second })
+				p.wantMoved("before", 2)
 				broken, whole := p.sender, p.receiver
 				if lost == "receiver" {
 					broken, whole = whole, broken
 				}
-				broken.does(order{Op: "control", For: "faults device:lost=0"})
+				broken.mustDo(order{Op: "control", Argument: "faults device:lost=0"})
 				if lost == "sender" {
-					// Its engine cannot fill any page.
-					if w := broken.asked(order{Op: "put", Peer: p.peer, Keys: keysOf("lost", 2)}); w.Code == effects.OK {
+					// The engine of the lost device cannot fill any page.
+					if w := broken.ask(order{Op: "put", Peer: p.peer, Keys: keysOf("lost", 2)}); w.Code == effects.OK {
 						t.Error("a put works without its device")
 					}
 				} else {
-					whole.asked(order{Op: "put", Peer: p.peer, Keys: keysOf("lost", 2)})
-					whole.does(order{Op: "reclaim"})
+					whole.ask(order{Op: "put", Peer: p.peer, Keys: keysOf("lost", 2)})
+					whole.mustDo(order{Op: "reclaim"})
 				}
-				if w := broken.asked(order{Op: "close"}); w.Code == effects.OK {
+				if w := broken.ask(order{Op: "close"}); w.Code == effects.OK {
 					t.Error("all memory of a lost device was given back")
 				}
 				broken.Kill()
-				whole.does(order{Op: "await", For: "quiet"})
-				whole.closes()
+				whole.mustDo(order{Op: "await", Argument: "quiet"})
+				whole.closeNodes()
 			})
 		}
 	}

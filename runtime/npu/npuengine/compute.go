@@ -10,18 +10,19 @@ import (
 	"github.com/kvferry/kvferry/runtime/device"
 )
 
-// A Compute is a stream of an engine on which it makes content in the background. It belongs to one goroutine.
-type Compute struct {
+// A ComputeStream is a stream on which an engine makes content in the background. A ComputeStream belongs to one
+// goroutine.
+type ComputeStream struct {
 	engine *Engine
 	stream *acl.Stream
 	memory *acl.Memory // for content on its way to the device
 	used   uint64
 }
 
-// NewCompute makes a Compute that makes the given number of bytes in all.
-func (e *Engine) NewCompute(bytes uint64) (*Compute, error) {
-	c := &Compute{engine: e}
-	err := e.own.Do(func(t *acl.Thread) (err error) {
+// NewComputeStream makes a stream for content of the given number of bytes in total.
+func (e *Engine) NewComputeStream(bytes uint64) (*ComputeStream, error) {
+	c := &ComputeStream{engine: e}
+	err := e.context.Do(func(t *acl.Thread) (err error) {
 		if c.memory, err = t.AllocHost(bytes); err != nil {
 			return err
 		}
@@ -36,14 +37,15 @@ func (e *Engine) NewCompute(bytes uint64) (*Compute, error) {
 	return c, nil
 }
 
-// Begin puts the making of pages into the stream: fill stores the content of page i, as many bytes as are valid in it.
-// then is called when the device has all of it, or has failed, in the order of the calls of Begin; it must not block.
-func (c *Compute) Begin(pages []device.Page, fill func(i int, content []byte), then func(error)) error {
-	at, err := c.engine.locate(pages)
+// StartFill puts the making of pages into the stream: fill stores the content of page i, as many bytes as are valid in
+// it. onDone is called when the device has all the content, or has failed, in the order of the calls. onDone must not
+// block.
+func (c *ComputeStream) StartFill(pages []device.Page, fill func(i int, content []byte), onDone func(error)) error {
+	at, err := c.engine.pageRanges(pages)
 	if err != nil {
 		return err
 	}
-	return c.engine.own.Do(func(t *acl.Thread) error {
+	return c.engine.context.Do(func(t *acl.Thread) error {
 		for i, r := range at {
 			if c.used+r.Size > c.memory.Size() {
 				return fmt.Errorf("npuengine: %d bytes are made, of %d: make the Compute larger", c.used+r.Size,
@@ -55,11 +57,11 @@ func (c *Compute) Begin(pages []device.Page, fill func(i int, content []byte), t
 			}
 			c.used += r.Size
 		}
-		return c.stream.Notify(t, then)
+		return c.stream.Notify(t, onDone)
 	})
 }
 
 // Close frees the stream and its memory. All work must have ended.
-func (c *Compute) Close() error {
-	return c.engine.own.Do(func(t *acl.Thread) error { return errors.Join(c.stream.Close(t), c.memory.Close(t)) })
+func (c *ComputeStream) Close() error {
+	return c.engine.context.Do(func(t *acl.Thread) error { return errors.Join(c.stream.Close(t), c.memory.Close(t)) })
 }

@@ -12,42 +12,43 @@ import (
 	"github.com/kvferry/kvferry/runtime/npu"
 )
 
-// An Engine computes on the device of a node. Its methods are safe for concurrent use.
+// An Engine computes on the device of a node. The methods are safe for concurrent use.
 type Engine struct {
-	device *npu.Device
-	own    *acl.Context
+	device  *npu.Device
+	context *acl.Context
 }
 
-// New makes an engine for the node that is open on d, or will be. The caller closes it before d.
+// New makes an engine for the node that is open on d, or will be. The caller closes the Engine before d.
 func New(lib *acl.Library, d *npu.Device) (*Engine, error) {
 	c, err := lib.NewContext(acl.ContextOptions{Device: d.Context().Device()})
 	if err != nil {
 		return nil, fmt.Errorf("npuengine: %w", err)
 	}
-	return &Engine{device: d, own: c}, nil
+	return &Engine{device: d, context: c}, nil
 }
 
-// Fill makes the content of pages: fill stores that of page i, as many bytes as are valid in it. For pages on the
-// device the content is made in place; for pages in host memory it is made in the engine's own device memory and
-// copied. When Fill returns nil the pages have it.
-func (e *Engine) Fill(pages []device.Page, fill func(i int, content []byte)) error {
-	at, err := e.locate(pages)
+// FillPages makes the content of pages: the callback fill stores the content of page i, as many bytes as are valid in
+// the page. For pages on the device the content is made in place; for pages in host memory the content is made in the
+// engine's own device memory and copied. A nil error means that all pages have their content.
+func (e *Engine) FillPages(pages []device.Page, fill func(i int, content []byte)) error {
+	at, err := e.pageRanges(pages)
 	if err != nil {
 		return err
 	}
-	host := func(i int, page []byte) error { return e.gather(page, func(content []byte) { fill(i, content) }) }
-	return batches(at, host, func(first int, bytes [][]byte) error {
+	host := func(i int, page []byte) error { return e.fillHostPage(page, func(content []byte) { fill(i, content) }) }
+	return forEachBatch(at, host, func(first int, bytes [][]byte) error {
 		for i := range bytes {
 			fill(first+i, bytes[i])
 		}
-		return e.each(at[first:first+len(bytes)], bytes,
+		return e.forEachRange(at[first:first+len(bytes)], bytes,
 			func(t *acl.Thread, r acl.Range, b []byte) error { return t.Upload(r, b) })
 	})
 }
 
-// gather makes content on the device, where an engine has its KV cache, and copies it to a page of the host.
-func (e *Engine) gather(page []byte, fill func(content []byte)) error {
-	return e.own.Do(func(t *acl.Thread) error {
+// fillHostPage makes content on the device, where an engine has its KV cache, and copies the content to a page of the
+// host.
+func (e *Engine) fillHostPage(page []byte, fill func(content []byte)) error {
+	return e.context.Do(func(t *acl.Thread) error {
 		computed, err := t.AllocDevice(uint64(max(len(page), 1)), acl.HugeFirst)
 		if err != nil {
 			return fmt.Errorf("npuengine: memory for %d bytes that are computed: %w", len(page), err)
@@ -62,22 +63,22 @@ func (e *Engine) gather(page []byte, fill func(content []byte)) error {
 	})
 }
 
-// Look reads pages back: look gets the device's content of page i, for the time of the call.
-func (e *Engine) Look(pages []device.Page, look func(i int, content []byte)) error {
-	at, err := e.locate(pages)
+// ReadPages reads pages back: the callback look gets the device's content of page i, for the time of the call.
+func (e *Engine) ReadPages(pages []device.Page, look func(i int, content []byte)) error {
+	at, err := e.pageRanges(pages)
 	if err != nil {
 		return err
 	}
-	return e.look(at, look)
+	return e.readRanges(at, look)
 }
 
-func (e *Engine) look(at []acl.Range, look func(i int, content []byte)) error {
+func (e *Engine) readRanges(at []acl.Range, look func(i int, content []byte)) error {
 	host := func(i int, page []byte) error {
 		look(i, page)
 		return nil
 	}
-	return batches(at, host, func(first int, bytes [][]byte) error {
-		err := e.each(at[first:first+len(bytes)], bytes,
+	return forEachBatch(at, host, func(first int, bytes [][]byte) error {
+		err := e.forEachRange(at[first:first+len(bytes)], bytes,
 			func(t *acl.Thread, r acl.Range, b []byte) error { return t.Download(b, r) })
 		if err != nil {
 			return err
@@ -89,9 +90,9 @@ func (e *Engine) look(at []acl.Range, look func(i int, content []byte)) error {
 	})
 }
 
-// Take returns device code for a fetch: it stores chunks in the engine's own device memory and passes them to look
-// there; chunk is that of the fetch's key number key.
-func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context, first int,
+// ScatterFunc returns device code for a fetch. That function stores chunks in the engine's own device memory, reads
+// them back, and passes each chunk to look with the index of its key in the fetch.
+func (e *Engine) ScatterFunc(look func(key int, chunk []byte)) func(ctx context.Context, first int,
 	chunks []device.Page) error {
 	return func(ctx context.Context, first int, chunks []device.Page) error {
 		total := uint64(0)
@@ -99,7 +100,7 @@ func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context
 			total += uint64(c.Bytes)
 		}
 		var cache *acl.Memory
-		if err := e.own.Do(func(t *acl.Thread) (err error) {
+		if err := e.context.Do(func(t *acl.Thread) (err error) {
 			cache, err = t.AllocDevice(max(total, 1), acl.HugeFirst)
 			return err
 		}); err != nil {
@@ -110,8 +111,8 @@ func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context
 			to[i] = cache.Range(offset, uint64(c.Bytes))
 			offset += uint64(c.Bytes)
 		}
-		// once it returns, nothing uses cache any more, even after an error
-		err := e.device.Scatter(func(t *acl.Thread, s *acl.Stream, _ int, from []acl.Range) error {
+		// When this call returns, nothing uses cache any more, even after an error.
+		err := e.device.ScatterFunc(func(t *acl.Thread, s *acl.Stream, _ int, from []acl.Range) error {
 			for i := range from {
 				if err := s.Copy(t, to[i], from[i]); err != nil {
 					return err
@@ -120,29 +121,29 @@ func (e *Engine) Take(look func(key int, chunk []byte)) func(ctx context.Context
 			return nil
 		})(ctx, first, chunks)
 		if err == nil {
-			err = e.look(to, func(i int, chunk []byte) { look(first+i, chunk) })
+			err = e.readRanges(to, func(i int, chunk []byte) { look(first+i, chunk) })
 		}
-		return errors.Join(err, e.own.Do(cache.Close))
+		return errors.Join(err, e.context.Do(cache.Close))
 	}
 }
 
 // Close closes the engine's context.
-func (e *Engine) Close() error { return e.own.Close() }
+func (e *Engine) Close() error { return e.context.Close() }
 
-func (e *Engine) locate(pages []device.Page) ([]acl.Range, error) {
+func (e *Engine) pageRanges(pages []device.Page) ([]acl.Range, error) {
 	at := make([]acl.Range, len(pages))
 	for i, page := range pages {
 		var err error
-		if at[i], err = e.device.Range(page); err != nil {
+		if at[i], err = e.device.PageRange(page); err != nil {
 			return nil, err
 		}
 	}
 	return at, nil
 }
 
-// each calls do for each range on the device, on its thread.
-func (e *Engine) each(at []acl.Range, bytes [][]byte, do func(*acl.Thread, acl.Range, []byte) error) error {
-	return e.own.Do(func(t *acl.Thread) error {
+// forEachRange calls do for each range on the device, on the thread of the engine's context.
+func (e *Engine) forEachRange(at []acl.Range, bytes [][]byte, do func(*acl.Thread, acl.Range, []byte) error) error {
+	return e.context.Do(func(t *acl.Thread) error {
 		for i := range at {
 			if err := do(t, at[i], bytes[i]); err != nil {
 				return err
@@ -152,12 +153,12 @@ func (e *Engine) each(at []acl.Range, bytes [][]byte, do func(*acl.Thread, acl.R
 	})
 }
 
-// batchBytes is how much is copied to or from the device at a time, unless one page is larger.
+// batchBytes bounds the bytes that are copied to or from the device at a time, unless a single page is larger.
 const batchBytes = 4 << 20
 
-// batches walks through ranges in order: runs of ranges on the device go to batch, with memory for their bytes, and
-// ranges in host memory go one by one to host, as they are.
-func batches(all []acl.Range, host func(i int, page []byte) error, batch func(first int, bytes [][]byte) error) error {
+// forEachBatch walks through ranges in order: runs of ranges on the device go to batch, with memory for their bytes,
+// and each range in host memory goes to host unchanged.
+func forEachBatch(all []acl.Range, host func(i int, page []byte) error, batch func(first int, bytes [][]byte) error) error {
 	for first := 0; first < len(all); {
 		if b := all[first].Memory.Bytes(); b != nil {
 			r := all[first]

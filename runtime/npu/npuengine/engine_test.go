@@ -24,9 +24,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-type nobody struct{}
+type discardSink struct{}
 
-func (nobody) Post(effects.Event) {}
+func (discardSink) Post(effects.Event) {}
 
 type rig struct {
 	t      testing.TB
@@ -35,42 +35,42 @@ type rig struct {
 	opened device.Device
 }
 
-// newRig is an engine beside pools of pages of so many bytes. At the end of the test nothing is left.
+// newRig opens an engine and a node with pools of pages of pageBytes bytes. At the end of the test nothing may be left.
 func newRig(t testing.TB, pages uint32, pageBytes uint64, host bool) *rig {
 	t.Helper()
-	path, err := softnpu.Variant{}.Library()
+	path, err := softnpu.Variant{}.BuildLibrary()
 	if errors.Is(err, softnpu.ErrNoTools) {
 		t.Skip(err)
 	}
 	must(t, err)
 	r := &rig{t: t}
-	r.npu, err = acltest.Find(path)
+	r.npu, err = acltest.OpenNPU(path)
 	must(t, err)
 	lib, err := acl.Open(acl.Options{Library: path})
 	must(t, err)
-	left := r.control("leaks")
+	left := r.runCommand("leaks")
 	d, err := npu.Open(lib, npu.Options{Device: 1})
 	must(t, err)
 	r.opened, err = d.Open(t.Context(), device.Env{
-		Engine: device.Pool{Host: host, Pages: pages, PageBytes: pageBytes}, Buffer: effects.BufferID{1}, Sink: nobody{},
+		Engine: device.Pool{Host: host, Pages: pages, PageBytes: pageBytes}, Buffer: effects.BufferID{1}, Sink: discardSink{},
 		Log: slog.New(slog.DiscardHandler),
 	})
 	must(t, err)
 	r.engine, err = New(lib, d)
 	must(t, err)
 	t.Cleanup(func() {
-		r.control("clear")
+		r.runCommand("clear")
 		must(t, r.engine.Close())
 		must(t, r.opened.Close(t.Context()))
 		must(t, d.Close())
 		must(t, lib.Close())
-		if now := r.control("leaks"); now != left {
+		if now := r.runCommand("leaks"); now != left {
 			t.Errorf("left on the devices:\n%swhere before the test there was:\n%s", now, left)
 		}
-		if broken := r.control("violations"); broken != "" {
+		if broken := r.runCommand("violations"); broken != "" {
 			t.Errorf("rules of the vendor that were broken:\n%s", broken)
 		}
-		r.control("forget")
+		r.runCommand("forget")
 	})
 	return r
 }
@@ -82,14 +82,14 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func (r *rig) control(command string) string {
+func (r *rig) runCommand(command string) string {
 	r.t.Helper()
 	reply, err := r.npu.Control(command)
 	must(r.t, err)
 	return reply
 }
 
-// pages are the first n, each with its own number of valid bytes.
+// pages returns the first n pages, each with a different number of valid bytes.
 func (r *rig) pages(n uint32, most uint32) (at []device.Page) {
 	for i := range n {
 		page := effects.Page{Index: i, Length: most - 13*i}
@@ -98,7 +98,7 @@ func (r *rig) pages(n uint32, most uint32) (at []device.Page) {
 	return at
 }
 
-func content(i int, b []byte) {
+func fillContent(i int, b []byte) {
 	for j := range b {
 		b[j] = byte(j)*3 + byte(j>>8) + byte(i*17)
 	}
@@ -106,11 +106,11 @@ func content(i int, b []byte) {
 
 func isContent(i int, b []byte) bool {
 	want := make([]byte, len(b))
-	content(i, want)
+	fillContent(i, want)
 	return bytes.Equal(b, want)
 }
 
-// What was filled is there to be looked at, whether many pages go into a batch or not one does.
+// FillPages and ReadPages agree, whether many pages fit into a batch or not even one.
 func TestFillAndLook(t *testing.T) {
 	for name, c := range map[string]struct {
 		pages     uint32
@@ -121,9 +121,9 @@ func TestFillAndLook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.pages, uint64(c.pageBytes), c.host)
 			pages := r.pages(c.pages, c.pageBytes)
-			must(t, r.engine.Fill(pages, content))
+			must(t, r.engine.FillPages(pages, fillContent))
 			seen := 0
-			must(t, r.engine.Look(pages, func(i int, b []byte) {
+			must(t, r.engine.ReadPages(pages, func(i int, b []byte) {
 				if i != seen || len(b) != int(pages[i].Bytes) || !isContent(i, b) {
 					t.Errorf("page %d, of which %d bytes were looked at as number %d, is not what was filled", i, len(b), seen)
 				}
@@ -133,8 +133,8 @@ func TestFillAndLook(t *testing.T) {
 				t.Errorf("%d of %d pages were looked at", seen, len(pages))
 			}
 			// A byte that is wrong on the device is seen.
-			must(t, r.engine.Fill(pages[1:2], func(_ int, b []byte) { content(1, b); b[len(b)-1]++ }))
-			must(t, r.engine.Look(pages, func(i int, b []byte) {
+			must(t, r.engine.FillPages(pages[1:2], func(_ int, b []byte) { fillContent(1, b); b[len(b)-1]++ }))
+			must(t, r.engine.ReadPages(pages, func(i int, b []byte) {
 				if isContent(i, b) != (i != 1) {
 					t.Errorf("page %d", i)
 				}
@@ -147,9 +147,9 @@ func TestFillAndLook(t *testing.T) {
 func TestTake(t *testing.T) {
 	r := newRig(t, 8, 100<<10, false)
 	pages := r.pages(8, 100<<10)
-	must(t, r.engine.Fill(pages, content))
+	must(t, r.engine.FillPages(pages, fillContent))
 	var keys []int
-	take := r.engine.Take(func(key int, chunk []byte) {
+	take := r.engine.ScatterFunc(func(key int, chunk []byte) {
 		if len(chunk) != int(pages[key].Bytes) || !isContent(key, chunk) {
 			t.Errorf("chunk %d is not what was put", key)
 		}
@@ -166,28 +166,28 @@ func TestTake(t *testing.T) {
 func TestFaults(t *testing.T) {
 	r := newRig(t, 3, 4<<10, false)
 	pages := r.pages(3, 4<<10)
-	r.control("faults call:sym=aclrtMemcpy,nth=2,count=1,code=507000;call:sym=aclrtMemcpy,nth=7,count=1,code=507000")
-	if err := r.engine.Fill(pages, content); !errors.Is(err, acl.Device) {
+	r.runCommand("faults call:sym=aclrtMemcpy,nth=2,count=1,code=507000;call:sym=aclrtMemcpy,nth=7,count=1,code=507000")
+	if err := r.engine.FillPages(pages, fillContent); !errors.Is(err, acl.Device) {
 		t.Errorf("filled: %v", err)
 	}
-	must(t, r.engine.Fill(pages, content))
-	if err := r.engine.Look(pages, func(int, []byte) { t.Error("looked at") }); !errors.Is(err, acl.Device) {
+	must(t, r.engine.FillPages(pages, fillContent))
+	if err := r.engine.ReadPages(pages, func(int, []byte) { t.Error("looked at") }); !errors.Is(err, acl.Device) {
 		t.Errorf("looked at: %v", err)
 	}
-	r.control("faults oom:device=1,after=0")
-	never := r.engine.Take(func(int, []byte) { t.Error("taken") })
+	r.runCommand("faults oom:device=1,after=0")
+	never := r.engine.ScatterFunc(func(int, []byte) { t.Error("taken") })
 	if err := never(t.Context(), 0, pages); !errors.Is(err, acl.OutOfMemory) {
 		t.Errorf("taken without memory: %v", err)
 	}
-	r.control("clear")
-	r.control("faults done:of=copy,fail=2,code=507056")
+	r.runCommand("clear")
+	r.runCommand("faults done:of=copy,fail=2,code=507056")
 	if err := never(t.Context(), 0, pages); !errors.Is(err, acl.Link) {
 		t.Errorf("taken by a copy that fails: %v", err)
 	}
-	if err := r.engine.Fill([]device.Page{{Address: 1, Bytes: 1}}, content); !errors.Is(err, acl.ErrRange) {
+	if err := r.engine.FillPages([]device.Page{{Address: 1, Bytes: 1}}, fillContent); !errors.Is(err, acl.ErrRange) {
 		t.Errorf("a page of nobody's: %v", err)
 	}
-	must(t, r.engine.Look(pages, func(i int, b []byte) {
+	must(t, r.engine.ReadPages(pages, func(i int, b []byte) {
 		if !isContent(i, b) {
 			t.Errorf("page %d is not what was filled", i)
 		}

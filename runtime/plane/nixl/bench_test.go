@@ -89,11 +89,11 @@ func newBareAgents(b *testing.B, transports string, p *planetest.LeasedPair) *ba
 	}
 	made := func(name string, served plane.Region) (*libnixl.Agent, *libnixl.Memory) {
 		o.Name = name
-		agent, err := libnixltest.Library(b).NewAgent(o)
+		agent, err := libnixltest.LoadLibrary(b).NewAgent(o)
 		if err != nil {
 			b.Fatal(err)
 		}
-		memory, err := agent.Register(libnixl.Host, libnixl.Range{Address: uint64(served.Base), Bytes: served.Bytes})
+		memory, err := agent.RegisterMemory(libnixl.Host, libnixl.Range{Address: uint64(served.Base), Bytes: served.Bytes})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func newBareAgents(b *testing.B, transports string, p *planetest.LeasedPair) *ba
 		b.Fatal(err)
 	}
 	w := &bareAgents{pair: p, a: a, asked: make(chan bool)}
-	if w.peer, err = a.Load(metadata); err != nil {
+	if w.peer, err = a.LoadMetadata(metadata); err != nil {
 		b.Fatal(err)
 	}
 	ended := make(chan struct{})
@@ -124,7 +124,7 @@ func newBareAgents(b *testing.B, transports string, p *planetest.LeasedPair) *ba
 				}
 				wanted = more
 			case <-look:
-				if _, err := t.Notices(); err != nil {
+				if _, err := t.PollNotices(); err != nil {
 					b.Error(err)
 				}
 			}

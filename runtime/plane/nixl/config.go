@@ -110,7 +110,7 @@ func (c Config) withDefaults(bounds plane.Bounds) (Config, error) {
 	}
 	c.BatchBytes = cmp.Or(c.BatchBytes, 16<<20)
 	c.Host = cmp.Or(c.Host, "127.0.0.1")
-	if err := libnixl.CheckReach(c.Host, c.TrustedNetwork); err != nil {
+	if err := libnixl.CheckTrusted(c.Host, c.TrustedNetwork); err != nil {
 		return c, fmt.Errorf("%w: host of nixl: %w", plane.ErrInvalid, err)
 	}
 	return c, nil

@@ -52,7 +52,7 @@ func (p *Plane) newEndpoint(name string, regions []plane.Region) (*endpoint, err
 		ranges = append(ranges, libnixl.Range{Address: uint64(r.Base), Bytes: r.Bytes})
 	}
 	e := &endpoint{agent: agent}
-	if e.memory, err = agent.Register(libnixl.Host, ranges...); err != nil {
+	if e.memory, err = agent.RegisterMemory(libnixl.Host, ranges...); err != nil {
 		return nil, errors.Join(err, e.close())
 	}
 	return e, nil
@@ -145,7 +145,7 @@ type connectParams struct {
 // everything that belongs to the notice is done. If the epoch will not be used, meet returns early and without an
 // error.
 func (e *endpoint) connectAgents(ctx context.Context, m *connectParams) error {
-	name, err := e.agent.Load(m.metadata)
+	name, err := e.agent.LoadMetadata(m.metadata)
 	if err != nil {
 		return err
 	}
@@ -156,11 +156,11 @@ func (e *endpoint) connectAgents(ctx context.Context, m *connectParams) error {
 	if err := e.moveProbe(ctx, m, libnixl.Read); err != nil {
 		return err
 	}
-	if err := e.agent.Notify(e.peer, []byte(greeting)); err != nil {
+	if err := e.agent.SendNotice(e.peer, []byte(greeting)); err != nil {
 		return err
 	}
 	err = e.pollUntil(ctx, m, func() (bool, error) {
-		_, err := e.agent.Notices()
+		_, err := e.agent.PollNotices()
 		return m.noticeReceived(), err
 	})
 	if err != nil {

@@ -104,8 +104,8 @@ func serveLie(l net.Listener, us effects.Incarnation, said [][]byte) error {
 // newHastyNode makes nodes with short timeouts.
 func newHastyNode(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
 	tb.Helper()
-	c := Config{Library: libnixltest.Library(tb), PrepareTimeout: 300 * time.Millisecond, RebuildTries: 2}
-	m := libnixltest.Memory(tb, int(uint64(pages)*pageBytes))
+	c := Config{Library: libnixltest.LoadLibrary(tb), PrepareTimeout: 300 * time.Millisecond, RebuildTries: 2}
+	m := libnixltest.AllocMemory(tb, int(uint64(pages)*pageBytes))
 	pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 		Buffer: [16]byte{id}, Pages: pages, PageBytes: pageBytes, Sink: sink,
 		Region: plane.Region{Host: true, Base: uintptr(unsafe.Pointer(unsafe.SliceData(m))), Bytes: uint64(len(m))},

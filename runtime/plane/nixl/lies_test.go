@@ -20,7 +20,7 @@ const oneLieIn = 23
 func TestLies(t *testing.T) {
 	for _, c := range transports {
 		t.Run(c.name, func(t *testing.T) {
-			libnixltest.Library(t)
+			libnixltest.LoadLibrary(t)
 			planetest.EachLie(t, liar.LibnixlLies(), oneLieIn, func(t *testing.T, lie liar.Lie) {
 				impatient := maker(c.transports, func(c *nixl.Config) {
 					c.PrepareTimeout, c.TransferTimeout = 300*time.Millisecond, 300*time.Millisecond

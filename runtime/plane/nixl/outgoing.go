@@ -42,7 +42,7 @@ type initiatorExecutor struct {
 // PerformHandshake implements epochs.Executor.
 func (o *initiatorExecutor) PerformHandshake(conn net.Conn, token identity.Token) error {
 	if host, _, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
-		if err := libnixl.CheckReach(host, o.plane.cfg.TrustedNetwork); err != nil {
+		if err := libnixl.CheckTrusted(host, o.plane.cfg.TrustedNetwork); err != nil {
 			return epochs.NewRefusal(effects.Unsupported, "the peer: %w", err)
 		}
 	}

@@ -46,7 +46,7 @@ func TestIdleAgentsAreNotPolled(t *testing.T) {
 
 // Open refuses impossible configurations, and names the field.
 func TestConfigurations(t *testing.T) {
-	libnixltest.Library(t)
+	libnixltest.LoadLibrary(t)
 	device := func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
 		end := maker("")(tb, id, pages, pageBytes, sink)
 		served := end.Pool.FirstRegion()

@@ -39,9 +39,9 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(childRole); role != "" {
 		flag.Parse()
 		child(proctest.TB{}, role)
-		libnixltest.Exit(0)
+		libnixltest.ExitProcess(0)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(libnixltest.Exit))
+	goleak.VerifyTestMain(m, goleak.Cleanup(libnixltest.ExitProcess))
 }
 
 // A line is what the two processes exchange over pipes.
@@ -60,7 +60,7 @@ type peer struct{ *proctest.Process }
 
 func startPeer(t *testing.T, role, transports string) *peer {
 	t.Helper()
-	libnixltest.Library(t)
+	libnixltest.LoadLibrary(t)
 	env := []string{childRole + "=" + role, overTransports + "=" + transports}
 	return &peer{proctest.Start(t, proctest.SelfCommand(env...))}
 }
@@ -255,7 +255,7 @@ func TestTargetIsFrozen(t *testing.T) {
 func TestTargetIsKilled(t *testing.T) {
 	for _, c := range transports {
 		t.Run(c.name, func(t *testing.T) {
-			libnixltest.Library(t)
+			libnixltest.LoadLibrary(t)
 			a := planetest.OpenLeased(t, maker(c.transports), 1, pages, pageBytes)
 			for range 2 {
 				p := startPeer(t, "target", c.transports)

@@ -35,7 +35,7 @@ func externalAddress(t *testing.T) string {
 // A plane that other hosts can reach opens only if its network is declared trusted, and otherwise reaches no peer
 // beyond the loopback interface.
 func TestTrustedNetwork(t *testing.T) {
-	libnixltest.Library(t)
+	libnixltest.LoadLibrary(t)
 	outside := externalAddress(t)
 	at := func(host string, trusted bool) planetest.LeasedMaker {
 		return maker("tcp", func(c *nixl.Config) { c.Host, c.TrustedNetwork = host, trusted })

@@ -28,13 +28,13 @@ func maker(transports string, change ...func(*nixl.Config)) planetest.LeasedMake
 	return func(tb testing.TB, id byte, pages uint32, pageBytes uint64, sink plane.Sink) planetest.LeasedEnd {
 		tb.Helper()
 		c := nixl.Config{
-			Library: libnixltest.Library(tb), Transports: transports, TransferTimeout: longTimeout, CancelGrace: longTimeout,
+			Library: libnixltest.LoadLibrary(tb), Transports: transports, TransferTimeout: longTimeout, CancelGrace: longTimeout,
 			RebuildTries: 100,
 		}
 		for _, f := range change {
 			f(&c)
 		}
-		m := memory(libnixltest.Memory(tb, int(uint64(pages)*pageBytes)))
+		m := memory(libnixltest.AllocMemory(tb, int(uint64(pages)*pageBytes)))
 		pool, err := plane.NewLeasedPool(plane.LeasedPoolConfig{
 			ID: 3, Buffer: [16]byte{id, 0xb}, Pages: pages, PageBytes: pageBytes, Sink: sink,
 			Region: plane.Region{Host: true, Base: m.base(), Bytes: uint64(len(m))},

@@ -112,7 +112,7 @@ func (l *targetEndpoint) pollAgent() error {
 			polls = 0
 		case <-wake:
 			polls++
-			notices, err := l.endpoint.agent.Notices()
+			notices, err := l.endpoint.agent.PollNotices()
 			if err != nil {
 				l.in.Log.Warn("an agent failed", "epoch", l.epoch, "err", err)
 				return err

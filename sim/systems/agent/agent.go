@@ -26,31 +26,31 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Flow describes attached engines to package pd. They put, get, fetch, share and push layers like engines inside the
-// rank's process.
+// Flow describes attached engines to package pd. These engines put, get, fetch, share and push layers like engines in
+// the rank's process.
 var Flow = pd.Flow{
-	Word:      word,
-	Profiles:  []expand.Profile{{Name: "agent", World: draws, Jobs: jobs}},
-	Scopes:    small,
-	Start:     start,
-	Processes: &pd.Processes{Fetch: fetch, Act: act, Scatter: scatter, Keeps: reflect.TypeFor[*all](), Harms: harms},
+	Word:      flowWord,
+	Profiles:  []expand.Profile{{Name: "agent", World: drawWorld, Jobs: drawJobs}},
+	Scopes:    smallScopes,
+	Start:     startJob,
+	Processes: &pd.Processes{Fetch: fetchJob, Act: handleDelivery, Scatter: showChunks, Keeps: reflect.TypeFor[*state](), Harms: listFaults},
 	Commands: []pd.Commands{
-		{Want: plan.WantReserve, Ended: ended}, {Want: plan.WantPut, Holds: true, Ended: ended, Returned: returned},
-		{Want: plan.WantGet, Ended: ended}, {Want: plan.WantContains, Ended: ended},
-		{Want: plan.WantRelease, Ended: ended}, {Want: plan.WantUnpin, Ended: ended},
-		{Want: plan.WantFetch, Ended: ended, Returned: returned}, {Want: plan.WantAbandon, Ended: ended},
-		{Want: pd.WantEnd, Ended: ended}, {Want: p2p.Brings, Ended: ended}, {Want: p2p.Stores, Ended: ended},
-		{Want: p2p.Shares, Ended: ended}, {Want: p2p.Withdraws, Ended: ended},
-		{Want: layerwise.Begins, Ended: ended}, {Want: layerwise.Stops, Ended: ended},
-		{Want: layerwise.Saves, Holds: true, Ended: ended, Returned: returned},
-		{Want: layerwise.Finishes, Holds: true, Ended: ended, Returned: returned},
+		{Want: plan.WantReserve, Ended: handleOutcome}, {Want: plan.WantPut, Holds: true, Ended: handleOutcome, Returned: handleReturn},
+		{Want: plan.WantGet, Ended: handleOutcome}, {Want: plan.WantContains, Ended: handleOutcome},
+		{Want: plan.WantRelease, Ended: handleOutcome}, {Want: plan.WantUnpin, Ended: handleOutcome},
+		{Want: plan.WantFetch, Ended: handleOutcome, Returned: handleReturn}, {Want: plan.WantAbandon, Ended: handleOutcome},
+		{Want: pd.WantEnd, Ended: handleOutcome}, {Want: p2p.WantBring, Ended: handleOutcome}, {Want: p2p.WantStore, Ended: handleOutcome},
+		{Want: p2p.WantShare, Ended: handleOutcome}, {Want: p2p.WantWithdraw, Ended: handleOutcome},
+		{Want: layerwise.WantBegin, Ended: handleOutcome}, {Want: layerwise.WantStop, Ended: handleOutcome},
+		{Want: layerwise.WantSave, Holds: true, Ended: handleOutcome, Returned: handleReturn},
+		{Want: layerwise.WantFinish, Holds: true, Ended: handleOutcome, Returned: handleReturn},
 	},
-	Oracles: []oracle.Oracle{rest},
+	Oracles: []oracle.Oracle{leftoversOracle},
 }
 
-// word is the word of the plan for attached engines. In a topology it allows engines in processes of their own. In a
-// job it means that such an engine sends the job and that such an engine reads it.
-var word = plan.NewWord(plan.Word{
+// flowWord is the word of the plan for attached engines. In a topology the word allows engines in processes of their
+// own. In a job the word means that attached engines send and read the job.
+var flowWord = plan.NewWord(plan.Word{
 	Name:  "agent",
 	World: func(*plan.Plan) string { return "" },
 	Job: func(p *plan.Plan, j *plan.Job) string {
@@ -61,8 +61,8 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
-// beside returns the flow that a seed combines with attached engines, or nil: about half of the seeds have none.
-func beside(p *plan.Plan) *pd.Flow {
+// combinedFlow returns the flow that a seed combines with attached engines, or nil: about half of the seeds have none.
+func combinedFlow(p *plan.Plan) *pd.Flow {
 	switch d := draw.Hash(p.Seed, draw.Plan, 19, 0); {
 	case d.Permille(250):
 		return &p2p.Flow
@@ -72,9 +72,10 @@ func beside(p *plan.Plan) *pd.Flow {
 	return nil
 }
 
-func draws(d *expand.Draft) {
+// drawWorld draws the topology: another flow beside the attached engines, or nodes that pull and delay.
+func drawWorld(d *expand.Draft) {
 	p := d.Plan
-	if f := beside(p); f != nil {
+	if f := combinedFlow(p); f != nil {
 		f.Profiles[0].World(d)
 		if at := draw.Hash(p.Seed, draw.Plan, 19, 10); f == &layerwise.Flow && at.Permille(400) {
 			p.Bounds.Requests = uint32(at.Again().Between(2, 5)) // A limit so low that many requests are refused.
@@ -91,27 +92,28 @@ func draws(d *expand.Draft) {
 				d.Topology.Delay = append(d.Topology.Delay, p.Receiver(i))
 			}
 		}
-		bounds(p)
+		drawPullLimits(p)
 	}
-	d.Topology.Said = d.Topology.Said.With(word)
+	d.Topology.Said = d.Topology.Said.With(flowWord)
 }
 
-// bounds draws the timeouts and the limits of pulling.
-func bounds(p *plan.Plan) {
+// drawPullLimits draws the timeouts and the limits of pulling.
+func drawPullLimits(p *plan.Plan) {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 19, n) }
 	p.Timeouts.Read = at(2).Time(100*time.Millisecond, 3*time.Second)
 	p.Timeouts.Fetch = at(3).Time(100*time.Millisecond, 3*time.Second)
 	p.Timeouts.Lead = at(4).Time(time.Millisecond, (p.Timeouts.PullTTL-p.Timeouts.LeaseGuard)/2)
 	p.Timeouts.Loan = at(5).Time(p.Timeouts.PullTTL, 4*p.Timeouts.PullTTL)
-	if at(6).Permille(150) { // Tables so small that they are often full.
+	if at(6).Permille(150) { // Small tables, which are often full.
 		p.Bounds.Offers, p.Bounds.Places = uint32(at(7).Between(1, 6)), uint32(at(8).Between(2, 24))
 		p.Bounds.Fetches = uint32(at(9).Between(1, 4))
 	}
 }
 
-func jobs(d *expand.Draft) {
+// drawJobs makes attached engines handle most jobs.
+func drawJobs(d *expand.Draft) {
 	p := d.Plan
-	if f := beside(p); f != nil {
+	if f := combinedFlow(p); f != nil {
 		f.Profiles[0].Jobs(d)
 	}
 	for i := range p.Jobs {
@@ -119,15 +121,15 @@ func jobs(d *expand.Draft) {
 		if j.Plain || j.PlainTo || j.Gather || !draw.Hash(p.Seed, draw.Plan, 18, uint64(i)).Permille(750) {
 			continue
 		}
-		most := len(j.Keys)
-		if pages := int(p.Topology.SenderPages); most > pages && !j.Said[layerwise.Flow.Word] {
-			for most = pages; most > 0 && another(p, i, j.Keys[most-1]); most-- {
+		keyCount := len(j.Keys)
+		if pages := int(p.Topology.SenderPages); keyCount > pages && !j.Said[layerwise.Flow.Word] {
+			for keyCount = pages; keyCount > 0 && isKeyShared(p, i, j.Keys[keyCount-1]); keyCount-- {
 			}
 		}
-		if most == 0 {
+		if keyCount == 0 {
 			continue
 		}
-		j.Said, j.Whole, j.Early, j.Keys = j.Said.With(word), false, false, j.Keys[:most]
+		j.Said, j.Whole, j.Early, j.Keys = j.Said.With(flowWord), false, false, j.Keys[:keyCount]
 		j.Batch = len(j.Keys)
 		if draw.Hash(p.Seed, draw.Plan, 20, uint64(i)).Permille(600) {
 			j.Said = j.Said.With(pd.Tells)
@@ -135,9 +137,9 @@ func jobs(d *expand.Draft) {
 	}
 }
 
-// another reports whether a key is shared with a job other than i. As the last key of job i the key could name a
-// shorter chunk, while the other job would use it for a whole chunk.
-func another(p *plan.Plan, i int, key uint32) bool {
+// isKeyShared reports whether a key is shared with a job other than i. As the last key of job i the key could name a
+// shorter chunk, while the second job would use the key for a whole chunk.
+func isKeyShared(p *plan.Plan, i int, key uint32) bool {
 	if key < plan.KeysOwn {
 		return false
 	}
@@ -149,98 +151,99 @@ func another(p *plan.Plan, i int, key uint32) bool {
 	return false
 }
 
-// start makes an engine of the sender begin a job. If the chunks of the job are shared, an engine of the receiver
-// begins it.
-func start(w *pd.Cluster, j *pd.Job) {
-	t := task{job: j.Place, kind: putting}
+// startJob makes an engine of the sender begin a job, or an engine of the receiver if the chunks of the job are shared.
+func startJob(w *pd.Cluster, j *pd.Job) {
+	t := task{job: j.Place, kind: taskPut}
 	n := w.Nodes[j.Sender]
 	switch {
 	case j.Said[p2p.Flow.Word]:
-		t.kind, n = bringing, w.Nodes[j.Receiver]
+		t.kind, n = taskBring, w.Nodes[j.Receiver]
 	case j.Said[layerwise.Flow.Word]:
-		t.kind = computing
+		t.kind = taskCompute
 	}
 	if n.Up && !j.Probes() {
-		of(w).engine(n, j).take(&t)
+		stateOf(w).engineFor(n, j).addTask(&t)
 	}
 }
 
-// fetch makes an engine of the receiver read the job.
-func fetch(w *pd.Cluster, n *world.Node, j *pd.Job) {
-	t := task{job: j.Place, kind: getting}
+// fetchJob makes an engine of the receiver read the job.
+func fetchJob(w *pd.Cluster, n *world.Node, j *pd.Job) {
+	t := task{job: j.Place, kind: taskGet}
 	if n.Delays && !j.Take {
-		t.kind = fetching
+		t.kind = taskFetch
 	}
-	of(w).engine(n, j).take(&t)
+	stateOf(w).engineFor(n, j).addTask(&t)
 }
 
 // The kinds of scheduled deliveries; the comment names the component that acts.
 const (
-	goesOn   = iota // an engine continues
-	reads           // an agent reads from a stream
-	exits           // an agent is notified that a process has ended
-	ends            // a process ends
-	cuts            // a connection is cut
-	aborts          // an engine aborts a call
-	detaches        // an engine detaches
+	deliveryTurn   = iota // an engine continues
+	deliveryRead          // an agent reads from a stream
+	deliveryExited        // an agent is notified that a process has ended
+	deliveryEnd           // a process ends
+	deliveryCut           // a connection is cut
+	deliveryAbort         // an engine aborts a call
+	deliveryDetach        // an engine detaches
 )
 
-func act(w *pd.Cluster, d world.Delivery) {
-	a := of(w)
+// handleDelivery carries out a scheduled delivery.
+func handleDelivery(w *pd.Cluster, d world.Delivery) {
+	a := stateOf(w)
 	switch d.A {
-	case goesOn:
-		if e := a.engines[d.B]; e.wakesAt == w.Now || a.small() {
-			e.wakesAt = 0
-			e.goOn()
+	case deliveryTurn:
+		if e := a.engines[d.B]; e.wakeAt == w.Now || a.isSmallWorld() {
+			e.wakeAt = 0
+			e.runTurn()
 		}
-	case reads:
-		a.streams[d.B-1].arrives()
-	case ends:
-		if e := a.engines[d.B]; !e.gone {
-			e.die()
+	case deliveryRead:
+		a.streams[d.B-1].readFrames()
+	case deliveryEnd:
+		if e := a.engines[d.B]; !e.exited {
+			e.endProcess()
 		}
-	case exits:
-		if h := a.host(w.Nodes[a.engines[d.B].node]); h != nil {
-			h.exited(a.engines[d.B])
+	case deliveryExited:
+		if h := a.hostOf(w.Nodes[a.engines[d.B].node]); h != nil {
+			h.handleExit(a.engines[d.B])
 		}
 	default:
-		harmed(a.engines[d.B], d.A)
+		applyFault(a.engines[d.B], d.A)
 	}
 }
 
 var (
-	checkHeld     = oracle.NewCheck("S19", "pages that engines of other processes hold")
-	checkUsed     = oracle.NewCheck("S8", "what calls of engines of other processes are about")
-	checkShown    = oracle.NewCheck("S1", "chunks that are shown to engines of other processes")
-	checkBounds   = oracle.NewCheck("S17", "calls and holdings of engines of other processes")
-	checkCalls    = oracle.NewCheck("L1", "calls of engines of other processes")
-	checkAgain    = oracle.NewCheck("L1", "answers that are said again")
-	checkOnce     = oracle.NewCheck("L1", "calls that are begun")
-	checkUnwanted = oracle.NewCheck("L2", "calls of engines that are gone")
-	checkDrains   = oracle.NewCheck("L6", "engines of other processes that have nothing, at a drain")
-	checkLeft     = oracle.NewCheck("L2", "what engines leave")
+	checkHeld      = oracle.NewCheck("S19", "pages that engines of other processes hold")
+	checkTargets   = oracle.NewCheck("S8", "what calls of engines of other processes are about")
+	checkShown     = oracle.NewCheck("S1", "chunks that are shown to engines of other processes")
+	checkBounds    = oracle.NewCheck("S17", "calls and holdings of engines of other processes")
+	checkCalls     = oracle.NewCheck("L1", "calls of engines of other processes")
+	checkRepeated  = oracle.NewCheck("L1", "answers that are said again")
+	checkBegunOnce = oracle.NewCheck("L1", "calls that are begun")
+	checkAbandoned = oracle.NewCheck("L2", "calls of engines that are gone")
+	checkDrains    = oracle.NewCheck("L6", "engines of other processes that have nothing, at a drain")
+	checkLeftovers = oracle.NewCheck("L2", "what engines leave")
 )
 
-var rest = oracle.Of("attached engines", "nothing is left of engines that are gone, or hold nothing any more",
+// leftoversOracle checks that nothing remains of engines that have exited or have given everything back.
+var leftoversOracle = oracle.Of("attached engines", "nothing is left of engines that are gone, or hold nothing any more",
 	func(l *oracle.Listen[struct{}]) {
 		oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.Quiet) {
 			w := pd.In(call)
 			n := w.Nodes[call.Node()]
-			h := of(w).host(n)
+			h := stateOf(w).hostOf(n)
 			if n.User || h == nil {
 				return
 			}
-			call.Judged(checkLeft)
-			if _, holdings := h.machine.Totals(); holdings+len(h.holds)+len(h.tickets) > 0 {
-				call.Breaks(checkLeft, "node %d holds %d things for engines, and none of those works any more", n.It(), holdings)
+			call.Judged(checkLeftovers)
+			if _, holdings := h.machine.Totals(); holdings+len(h.holdings)+len(h.callByTicket) > 0 {
+				call.Breaks(checkLeftovers, "node %d holds %d things for engines, and none of those works any more", n.It(), holdings)
 				return
 			}
 			for _, x := range h.sessions {
-				if x.leaves {
-					call.Breaks(checkLeft, "an engine of node %d has detached, and its session stays", n.It())
+				if x.detached {
+					call.Breaks(checkLeftovers, "an engine of node %d has detached, and its session stays", n.It())
 				}
 			}
 		})
 	})
 
-const settling = 300 * effects.Second // the time after the last fault by which all calls have ended
+const settleTimeout = 300 * effects.Second // the time after the last fault by which all calls have ended

@@ -16,382 +16,392 @@ import (
 // An engineProcess is an engine with a client as in docs/protocol-agent.md. A lying engine sends false messages as
 // well.
 type engineProcess struct {
-	a       *all `snap:"skip"`
-	place   int  // index in all.engines
-	node    int32
-	lies    bool
-	gone    bool
-	thaw    int64 `snap:"instant"` // the process is frozen until this time
-	wakesAt int64 `snap:"skip"`    // the time of the next scheduled wake-up; 0 if none is scheduled
+	state       *state `snap:"skip"`
+	index       int    // index in all.engines
+	node        int32
+	isLiar      bool
+	exited      bool
+	frozenUntil int64 `snap:"instant"` // the process is frozen until this time
+	wakeAt      int64 `snap:"skip"`    // the time of the next scheduled wake-up; 0 if none is scheduled
 
-	session  uint64
-	life     uint32
-	s        *stream
-	attached bool
-	leaving  bool // the engine has called detach and has no answer yet
-	last     uint64
-	calls    map[uint64]*asked // calls that the agent has not been told are done
-	held     map[uint64]bool   // holdings by call number; false while being given back
-	inbox    []byte
-	tasks    []*task
+	sessionID   uint64
+	incarnation uint32
+	stream      *stream
+	attached    bool
+	detaching   bool // the engine has called detach and has no answer yet
+	lastCall    uint64
+	calls       map[uint64]*clientCall // calls that the agent has not been told are done
+	holdings    map[uint64]bool        // holdings by call number; false while being given back
+	inbox       []byte
+	tasks       []*task
 }
 
-// An asked is a call from the point of view of its engine.
-type asked struct {
-	id       uint64
-	body     []byte
-	op       protocol.CallOp
-	answered bool
-	held     bool
-	returned bool
-	aborted  bool
-	code     effects.Code
-	pages    int
-	hits     uint32
-	read     uint32 // chunks that were shown to the engine and read
-	shown    *protocol.EngineShow
-	readsAt  int64 `snap:"instant"` // the time at which the engine has read the shown chunks
+// clientCall is a call from the point of view of the engine.
+type clientCall struct {
+	id             uint64
+	body           []byte
+	op             protocol.CallOp
+	answered       bool
+	memoryInUse    bool
+	memoryReturned bool
+	aborted        bool
+	code           effects.Code
+	pageCount      int
+	hits           uint32
+	chunksRead     uint32 // chunks that were shown to the engine and read
+	unreadShow     *protocol.EngineShow
+	readAt         int64 `snap:"instant"` // the time at which the engine has read the shown chunks
 }
 
-func (x *asked) ended() bool { return x.answered && (!x.held || x.returned) }
+// isOver reports whether the call has an answer and holds no memory.
+func (x *clientCall) isOver() bool { return x.answered && (!x.memoryInUse || x.memoryReturned) }
 
-func (e *engineProcess) process() session.Process { return session.Process(e.place + 1) }
+// processID returns the identity of the process for the session machine.
+func (e *engineProcess) processID() session.Process { return session.Process(e.index + 1) }
 
-// engine returns the engine process of a node that works on a job. It starts one if there is none.
-func (a *all) engine(n *world.Node, j *pd.Job) *engineProcess {
+// engineFor returns the engine process of a node that works on a job. A process is started if there is none.
+func (a *state) engineFor(n *world.Node, j *pd.Job) *engineProcess {
 	at := [2]int32{n.ID, int32(j.Place % 2)}
-	if i, ok := a.present[at]; ok && !a.engines[i].gone {
+	if i, ok := a.engineAt[at]; ok && !a.engines[i].exited {
 		return a.engines[i]
 	}
-	e := &engineProcess{a: a, place: len(a.engines), node: n.ID, calls: map[uint64]*asked{}, held: map[uint64]bool{}}
-	e.lies = a.draw().Rarely(80) && !a.w.Healed
+	e := &engineProcess{state: a, index: len(a.engines), node: n.ID, calls: map[uint64]*clientCall{}, holdings: map[uint64]bool{}}
+	e.isLiar = a.nextDraw().Rarely(80) && !a.w.Healed
 	a.engines = append(a.engines, e)
-	a.present[at] = e.place
-	if end := int64(a.w.Setting.Faulty) - a.w.Now; e.lies && end >= 0 { // A lying engine ends with the faults.
+	a.engineAt[at] = e.index
+	if end := int64(a.w.Setting.Faulty) - a.w.Now; e.isLiar && end >= 0 { // A lying engine ends with the faults.
 		a.w.After(effects.Duration(end)+effects.Millisecond,
-			world.Delivery{Kind: world.KindAttached, Node: -1, A: ends, B: uint64(e.place)})
+			world.Delivery{Kind: world.KindAttached, Node: -1, A: deliveryEnd, B: uint64(e.index)})
 	}
 	return e
 }
 
-// wake schedules the next turn of the engine after the given time, unless an earlier turn is scheduled.
-func (e *engineProcess) wake(in effects.Duration) {
-	at := max(e.a.w.Now+int64(in), 1)
-	if e.gone || e.wakesAt != 0 && (e.wakesAt <= at || e.a.small()) {
+// scheduleTurn schedules the next turn of the engine after the given time, unless an earlier turn is scheduled.
+func (e *engineProcess) scheduleTurn(in effects.Duration) {
+	at := max(e.state.w.Now+int64(in), 1)
+	if e.exited || e.wakeAt != 0 && (e.wakeAt <= at || e.state.isSmallWorld()) {
 		return
 	}
-	e.wakesAt = at
-	e.a.w.After(in, world.Delivery{Kind: world.KindAttached, Node: -1, A: goesOn, B: uint64(e.place)})
+	e.wakeAt = at
+	e.state.w.After(in, world.Delivery{Kind: world.KindAttached, Node: -1, A: deliveryTurn, B: uint64(e.index)})
 }
 
-func (e *engineProcess) take(t *task) {
+// addTask adds a task to the engine.
+func (e *engineProcess) addTask(t *task) {
 	e.tasks = append(e.tasks, t)
-	e.a.w.Unfinished++
-	e.wake(e.a.while(effects.Millisecond))
+	e.state.w.Unfinished++
+	e.scheduleTurn(e.state.drawDelay(effects.Millisecond))
 }
 
-// over removes a task from the engine.
-func (e *engineProcess) over(t *task) {
+// removeTask removes a task from the engine.
+func (e *engineProcess) removeTask(t *task) {
 	e.tasks = slices.DeleteFunc(e.tasks, func(x *task) bool { return x == t })
-	e.a.w.Unfinished--
+	e.state.w.Unfinished--
 }
 
-// sorted returns the values of a map in the order of their calls.
-func sorted(all map[session.CallRef]*work) []*work {
-	return slices.SortedFunc(maps.Values(all), func(a, b *work) int {
-		return cmp.Or(cmp.Compare(a.call.Session, b.call.Session), cmp.Compare(a.call.ID, b.call.ID))
+// sortCalls returns the values of a map in the order of their calls.
+func sortCalls(all map[session.CallRef]*hostCall) []*hostCall {
+	return slices.SortedFunc(maps.Values(all), func(a, b *hostCall) int {
+		return cmp.Or(cmp.Compare(a.ref.Session, b.ref.Session), cmp.Compare(a.ref.ID, b.ref.ID))
 	})
 }
 
-func (e *engineProcess) sorted(ended bool) (ids []uint64) {
+// sortedCallIDs returns the numbers of the calls that have ended, or that have not, in order.
+func (e *engineProcess) sortedCallIDs(ended bool) (ids []uint64) {
 	for _, id := range slices.Sorted(maps.Keys(e.calls)) {
-		if e.calls[id].ended() == ended {
+		if e.calls[id].isOver() == ended {
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-func (e *engineProcess) say(body []byte) {
-	if e.s != nil && !e.s.shutEngine {
-		e.s.up = protocol.AppendFrame(e.s.up, body)
-		e.s.soon(e.a.while(effects.Millisecond / 2))
+// sendFrame sends a message to the agent.
+func (e *engineProcess) sendFrame(body []byte) {
+	if e.stream != nil && !e.stream.closedByEngine {
+		e.stream.toAgent = protocol.AppendFrame(e.stream.toAgent, body)
+		e.stream.scheduleRead(e.state.drawDelay(effects.Millisecond / 2))
 	}
 }
 
+// connect opens a new connection and sends the attach request. An earlier connection is closed.
 func (e *engineProcess) connect() {
-	if e.s != nil {
-		e.s.shutEngine = true
-		e.s.soon(e.a.while(20 * effects.Millisecond))
+	if e.stream != nil {
+		e.stream.closedByEngine = true
+		e.stream.scheduleRead(e.state.drawDelay(20 * effects.Millisecond))
 	}
-	e.s, e.attached, e.inbox = nil, false, nil
-	n := e.a.w.Nodes[e.node]
-	if e.a.host(n) == nil {
+	e.stream, e.attached, e.inbox = nil, false, nil
+	n := e.state.w.Nodes[e.node]
+	if e.state.hostOf(n) == nil {
 		return
 	}
-	e.s = &stream{a: e.a, id: session.Conn(len(e.a.streams) + 1), node: e.node, life: n.Life, engine: e.place}
-	e.s.since = e.a.w.Now
-	if d := e.a.draw(); d.Rarely(150) && !e.a.w.Healed { // The agent is slow to serve the connection.
-		e.s.servedAt = e.a.w.Now + int64(d.Again().Heavy(20*effects.Millisecond))
+	e.stream = &stream{state: e.state, id: session.Conn(len(e.state.streams) + 1), node: e.node, incarnation: n.Life, engine: e.index}
+	e.stream.openedAt = e.state.w.Now
+	if d := e.state.nextDraw(); d.Rarely(150) && !e.state.w.Healed { // The agent is slow to serve the connection.
+		e.stream.readableAt = e.state.w.Now + int64(d.Again().Heavy(20*effects.Millisecond))
 	}
-	e.a.streams = append(e.a.streams, e.s)
+	e.state.streams = append(e.state.streams, e.stream)
 	m := protocol.AttachRequest{Version: protocol.AttachVersion}
-	if e.session != 0 {
-		e.forget()
-		m.Session, m.Incarnation, m.Open = e.session, lifeOf(n, e.life), e.sorted(false)
+	if e.sessionID != 0 {
+		e.forgetCalls()
+		m.Session, m.Incarnation, m.Open = e.sessionID, incarnationOf(n, e.incarnation), e.sortedCallIDs(false)
 	}
-	e.say(m.Append(nil))
+	e.sendFrame(m.Append(nil))
 }
 
-// miss drops the state of a session that no longer exists.
-func (e *engineProcess) miss() {
+// dropSession drops the state of a session that no longer exists.
+func (e *engineProcess) dropSession() {
 	clear(e.calls)
-	clear(e.held)
-	e.session, e.last, e.attached, e.leaving = 0, 0, false, false
+	clear(e.holdings)
+	e.sessionID, e.lastCall, e.attached, e.detaching = 0, 0, false, false
 	for _, t := range slices.Clone(e.tasks) {
-		if t.phase > begins {
-			e.over(t)
+		if t.phase > phaseBegin {
+			e.removeTask(t)
 		}
 	}
 }
 
-// ask makes a call. It returns nil if the window has no room or the engine is not attached.
-func (e *engineProcess) ask(m protocol.EngineCall, op protocol.CallOp, job, at int) *asked {
-	done := e.sorted(true)
-	if !e.attached || len(e.calls)-len(done)+1 > e.a.window {
+// sendCall makes a call. The result is nil if the window has no room or the engine is not attached.
+func (e *engineProcess) sendCall(m protocol.EngineCall, op protocol.CallOp, job, at int) *clientCall {
+	done := e.sortedCallIDs(true)
+	if !e.attached || len(e.calls)-len(done)+1 > e.state.callWindow {
 		return nil
 	}
 	for _, id := range done {
 		delete(e.calls, id)
 	}
-	e.last++
-	m.ID, m.Op, m.Done = e.last, []byte(op.String()), done
-	x := &asked{id: e.last, op: op, body: m.Append(nil)}
+	e.lastCall++
+	m.ID, m.Op, m.Done = e.lastCall, []byte(op.String()), done
+	x := &clientCall{id: e.lastCall, op: op, body: m.Append(nil)}
 	e.calls[m.ID] = x
-	if h := e.agent(); h != nil {
-		h.says(session.CallRef{Session: e.session, ID: m.ID}, &said{job: job, at: at, lie: e.lies})
+	if h := e.findHost(); h != nil {
+		h.recordCall(session.CallRef{Session: e.sessionID, ID: m.ID}, &sentCall{job: job, scriptPos: at, isFalse: e.isLiar})
 	}
-	e.say(x.body)
+	e.sendFrame(x.body)
 	return x
 }
 
-// agent returns the agent to which the engine is or was attached, or nil if it is down or is another incarnation.
-func (e *engineProcess) agent() *host {
-	if h := e.a.host(e.a.w.Nodes[e.node]); h != nil && h.life == e.life {
+// findHost returns the agent to which the engine is or was attached, or nil if that incarnation of the agent has ended.
+func (e *engineProcess) findHost() *host {
+	if h := e.state.hostOf(e.state.w.Nodes[e.node]); h != nil && h.incarnation == e.incarnation {
 		return h
 	}
 	return nil
 }
 
-// goOn runs one turn of an engine: first its faults, then its work.
-func (e *engineProcess) goOn() {
-	w := e.a.w
-	if e.gone || w.Failure != nil {
+// runTurn runs a turn of an engine: first faults, then work.
+func (e *engineProcess) runTurn() {
+	w := e.state.w
+	if e.exited || w.Failure != nil {
 		return
 	}
-	e.looks()
-	if w.Healed && e.a.healedAt == 0 {
-		e.a.healedAt = w.Now
+	e.touchHoldings()
+	if w.Healed && e.state.healedAt == 0 {
+		e.state.healedAt = w.Now
 	}
-	if e.thaw > w.Now && !w.Healed {
-		e.wake(min(effects.Duration(e.thaw-w.Now), 100*effects.Millisecond))
+	if e.frozenUntil > w.Now && !w.Healed {
+		e.scheduleTurn(min(effects.Duration(e.frozenUntil-w.Now), 100*effects.Millisecond))
 		return
 	}
-	if !w.Healed && !e.a.small() && e.mishap() {
+	if !w.Healed && !e.state.isSmallWorld() && e.drawFault() {
 		return
 	}
-	if e.s != nil && e.s.dead() {
-		e.s.shutAgent = true
+	if e.stream != nil && e.stream.hostEnded() {
+		e.stream.closedByAgent = true
 	}
-	e.read()
-	if e.s == nil && (len(e.tasks) > 0 || len(e.calls) > 0 || e.leaving) {
+	e.readStream()
+	if e.stream == nil && (len(e.tasks) > 0 || len(e.calls) > 0 || e.detaching) {
 		e.connect()
 	}
 	e.readShown()
 	for _, t := range slices.Clone(e.tasks) {
-		if slices.Contains(e.tasks, t) && e.attached && !e.leaving && t.until <= w.Now && w.Failure == nil {
-			e.work(t)
+		if slices.Contains(e.tasks, t) && e.attached && !e.detaching && t.resumeAt <= w.Now && w.Failure == nil {
+			e.continueTask(t)
 		}
 	}
-	e.mayDetach()
-	if (len(e.tasks) > 0 || e.leaving) && w.Failure == nil {
+	e.maybeDetach()
+	if (len(e.tasks) > 0 || e.detaching) && w.Failure == nil {
 		pd.Judged(w, checkCalls)
-		if e.a.healedAt != 0 && w.Now-e.a.healedAt > int64(settling) &&
-			(e.leaving || !w.Jobs[e.tasks[0].job].Probes()) {
-			w.Fail(checkCalls.Property(), "an engine of node %d waits for ever for call %d", oracle.Node(e.node), e.last)
+		if e.state.healedAt != 0 && w.Now-e.state.healedAt > int64(settleTimeout) &&
+			(e.detaching || !w.Jobs[e.tasks[0].job].Probes()) {
+			w.Fail(checkCalls.Property(), "an engine of node %d waits for ever for call %d", oracle.Node(e.node), e.lastCall)
 			return
 		}
-		if !e.a.small() {
-			e.wake(30 * effects.Millisecond)
+		if !e.state.isSmallWorld() {
+			e.scheduleTurn(30 * effects.Millisecond)
 		}
 	}
 }
 
-// looks makes an engine write into its pages or read them. The engine may do so at any time, attached or not.
-func (e *engineProcess) looks() {
-	h := e.agent()
-	if h == nil || e.lies || e.leaving {
+// touchHoldings checks that the engine may still use everything that it holds. An engine may read and write its pages
+// at any time, attached or not.
+func (e *engineProcess) touchHoldings() {
+	h := e.findHost()
+	if h == nil || e.isLiar || e.detaching {
 		return
 	}
-	for _, id := range slices.Sorted(maps.Keys(e.held)) {
-		if x := h.holds[session.CallRef{Session: e.session, ID: id}]; e.held[id] && (x == nil || !h.holdsStill(x, "uses")) {
+	for _, id := range slices.Sorted(maps.Keys(e.holdings)) {
+		if x := h.holdings[session.CallRef{Session: e.sessionID, ID: id}]; e.holdings[id] && (x == nil || !h.checkStillHeld(x, "uses")) {
 			if x == nil {
-				e.a.w.Fail(checkHeld.Property(), "what call %d brought an engine of node %d is not held any more", id, h.n.It())
+				e.state.w.Fail(checkHeld.Property(), "what call %d brought an engine of node %d is not held any more", id, h.node.It())
 			}
 			return
 		}
 	}
 }
 
-func (e *engineProcess) read() {
-	s := e.s
+// readStream receives the messages of the agent. A closed stream is dropped.
+func (e *engineProcess) readStream() {
+	s := e.stream
 	if s == nil {
 		return
 	}
-	e.inbox, s.down = append(e.inbox, s.down...), nil
-	for e.s == s && e.a.w.Failure == nil {
+	e.inbox, s.toEngine = append(e.inbox, s.toEngine...), nil
+	for e.stream == s && e.state.w.Failure == nil {
 		body, rest, ok := protocol.CutFrame(e.inbox)
 		if !ok {
 			break
 		}
 		e.inbox = rest
-		e.heard(body)
+		e.handleFrame(body)
 	}
-	if e.s == s && s.shutAgent {
-		s.shutEngine = true
-		s.soon(0)
-		e.s, e.attached = nil, false
-		e.wake(e.a.while(10 * effects.Millisecond))
+	if e.stream == s && s.closedByAgent {
+		s.closedByEngine = true
+		s.scheduleRead(0)
+		e.stream, e.attached = nil, false
+		e.scheduleTurn(e.state.drawDelay(10 * effects.Millisecond))
 	}
 }
 
-func (e *engineProcess) heard(body []byte) {
-	w := e.a.w
+// handleFrame handles a message from the agent.
+func (e *engineProcess) handleFrame(body []byte) {
+	w := e.state.w
 	var at protocol.AttachResponse
 	var a protocol.EngineAnswer
 	var r protocol.EngineReturned
 	var show protocol.EngineShow
-	is := func(tag protocol.Tag) bool { return protocol.MayHaveTag(body, tag, &limits) }
+	hasTag := func(tag protocol.Tag) bool { return protocol.MayHaveTag(body, tag, &wireLimits) }
 	switch {
-	case is(protocol.TagAttachResponse) && at.Decode(body, &limits) == nil:
-		e.attachedAs(&at)
-	case is(protocol.TagEngineAnswer) && a.Decode(body, &limits) == nil:
+	case hasTag(protocol.TagAttachResponse) && at.Decode(body, &wireLimits) == nil:
+		e.handleAttachResponse(&at)
+	case hasTag(protocol.TagEngineAnswer) && a.Decode(body, &wireLimits) == nil:
 		if x := e.calls[a.ID]; x != nil && !x.answered {
-			e.answered(x, &a)
+			e.handleAnswer(x, &a)
 		}
-	case is(protocol.TagEngineShow) && show.Decode(body, &limits) == nil:
+	case hasTag(protocol.TagEngineShow) && show.Decode(body, &wireLimits) == nil:
 		if x := e.calls[show.ID]; x != nil && !x.answered {
-			x.shown, x.readsAt = &show, w.Now+int64(e.a.while(5*effects.Millisecond))
-			e.wake(effects.Duration(x.readsAt - w.Now))
+			x.unreadShow, x.readAt = &show, w.Now+int64(e.state.drawDelay(5*effects.Millisecond))
+			e.scheduleTurn(effects.Duration(x.readAt - w.Now))
 		}
-	case is(protocol.TagEngineReturned) && r.Decode(body, &limits) == nil:
+	case hasTag(protocol.TagEngineReturned) && r.Decode(body, &wireLimits) == nil:
 		x := e.calls[r.ID]
 		if x == nil {
 			return
 		}
-		if !e.lies && (!x.answered || !x.held) {
+		if !e.isLiar && (!x.answered || !x.memoryInUse) {
 			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d is back, which is not held",
 				oracle.Node(e.node), r.ID)
 		}
-		if h := e.agent(); h != nil && h.works[session.CallRef{Session: e.session, ID: r.ID}] != nil {
+		if h := e.findHost(); h != nil && h.calls[session.CallRef{Session: e.sessionID, ID: r.ID}] != nil {
 			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d is back, and it is not",
 				oracle.Node(e.node), r.ID)
 		}
-		x.returned = true
+		x.memoryReturned = true
 	}
 }
 
-// answered handles the answer to a call.
-func (e *engineProcess) answered(x *asked, a *protocol.EngineAnswer) {
-	w := e.a.w
-	x.answered, x.held, x.code, x.pages, x.hits = true, a.Held, effects.Code(a.Code), len(a.Pages), a.Hits
-	brings := rules[x.op].brings
-	if brings != session.NoHolding && (x.pages > 0 || x.code == effects.OK && brings != session.Pages) {
-		e.held[a.ID] = true
+// handleAnswer handles the answer to a call.
+func (e *engineProcess) handleAnswer(x *clientCall, a *protocol.EngineAnswer) {
+	w := e.state.w
+	x.answered, x.memoryInUse, x.code, x.pageCount, x.hits = true, a.Held, effects.Code(a.Code), len(a.Pages), a.Hits
+	creates := opRules[x.op].creates
+	if creates != session.NoHolding && (x.pageCount > 0 || x.code == effects.OK && creates != session.Pages) {
+		e.holdings[a.ID] = true
 	}
-	x.shown = nil // The read lease has ended.
+	x.unreadShow = nil // The read lease has ended.
 	fetched := x.op == protocol.CallFetch || x.op == protocol.CallSharedFetch
-	if fetched && x.code == effects.OK && !e.lies && x.read != x.hits {
+	if fetched && x.code == effects.OK && !e.isLiar && x.chunksRead != x.hits {
 		w.Fail(checkShown.Property(), "a fetch of an engine of node %d ends well with %d chunks, and it was shown %d",
-			oracle.Node(e.node), x.hits, x.read)
+			oracle.Node(e.node), x.hits, x.chunksRead)
 	}
 	if x.op != protocol.CallDetach {
 		return
 	}
-	if h := e.agent(); h != nil && !e.lies {
-		for _, held := range h.holds {
-			if held.at.Session == e.session {
-				w.Fail(checkLeft.Property(), "an engine of node %d has detached by its agent's word, and call %d's is held still",
-					h.n.It(), held.at.ID)
+	if h := e.findHost(); h != nil && !e.isLiar {
+		for _, record := range h.holdings {
+			if record.call.Session == e.sessionID {
+				w.Fail(checkLeftovers.Property(), "an engine of node %d has detached by its agent's word, and call %d's is held still",
+					h.node.It(), record.call.ID)
 			}
 		}
 	}
-	e.miss()
-	e.s.shutEngine = true
-	e.s.soon(0)
-	e.s = nil
-	e.wake(e.a.while(10 * effects.Millisecond))
+	e.dropSession()
+	e.stream.closedByEngine = true
+	e.stream.scheduleRead(0)
+	e.stream = nil
+	e.scheduleTurn(e.state.drawDelay(10 * effects.Millisecond))
 }
 
-// readShown makes the engine read the chunks that it is shown and confirm that. At times the engine reports a failure.
+// readShown makes the engine read and confirm the chunks that the agent shows. At times the engine reports a failure.
 func (e *engineProcess) readShown() {
-	for _, id := range e.sorted(false) {
+	for _, id := range e.sortedCallIDs(false) {
 		x := e.calls[id]
-		if x.shown == nil || !e.attached {
+		if x.unreadShow == nil || !e.attached {
 			continue
 		}
-		if x.readsAt > e.a.w.Now {
-			e.wake(effects.Duration(x.readsAt - e.a.w.Now))
+		if x.readAt > e.state.w.Now {
+			e.scheduleTurn(effects.Duration(x.readAt - e.state.w.Now))
 			continue
 		}
-		m := protocol.EngineShown{ID: id, First: x.shown.First}
-		if e.a.draw().Rarely(30) && !e.a.w.Healed {
+		m := protocol.EngineShown{ID: id, First: x.unreadShow.First}
+		if e.state.nextDraw().Rarely(30) && !e.state.w.Healed {
 			m.Code = uint32(effects.Faulted)
 		} else {
-			x.read = max(x.read, x.shown.First+uint32(len(x.shown.Pages)))
-			if h := e.agent(); h != nil {
-				h.said[session.CallRef{Session: e.session, ID: id}].read = x.read
+			x.chunksRead = max(x.chunksRead, x.unreadShow.First+uint32(len(x.unreadShow.Pages)))
+			if h := e.findHost(); h != nil {
+				h.sentCalls[session.CallRef{Session: e.sessionID, ID: id}].chunksRead = x.chunksRead
 			}
 		}
-		x.shown = nil
-		e.say(m.Append(nil))
+		x.unreadShow = nil
+		e.sendFrame(m.Append(nil))
 	}
 }
 
-func (e *engineProcess) attachedAs(m *protocol.AttachResponse) {
+// handleAttachResponse handles the response to the attach request: a refusal, a resumed session or a new session.
+func (e *engineProcess) handleAttachResponse(m *protocol.AttachResponse) {
 	if m.Code != 0 {
-		if effects.Code(m.Code) == effects.Refused && !e.lies && !e.leaving {
-			e.a.w.Fail(checkCalls.Property(), "an engine of node %d is turned away: %s", oracle.Node(e.node), m.Reason)
+		if effects.Code(m.Code) == effects.Refused && !e.isLiar && !e.detaching {
+			e.state.w.Fail(checkCalls.Property(), "an engine of node %d is turned away: %s", oracle.Node(e.node), m.Reason)
 		}
-		if e.session != 0 {
-			e.miss()
+		if e.sessionID != 0 {
+			e.dropSession()
 		}
 		if effects.Code(m.Code) == effects.Draining {
 			for _, t := range slices.Clone(e.tasks) {
-				e.over(t) // The agent drains and accepts no new session.
+				e.removeTask(t) // The agent drains and accepts no new session.
 			}
 		}
 		return
 	}
-	if m.Resumed && m.Session == e.session {
-		if e.s.life != e.life && !e.lies {
-			e.a.w.Fail(checkHeld.Property(), "an engine of node %d goes on with a session of another life", oracle.Node(e.node))
+	if m.Resumed && m.Session == e.sessionID {
+		if e.stream.incarnation != e.incarnation && !e.isLiar {
+			e.state.w.Fail(checkHeld.Property(), "an engine of node %d goes on with a session of another life", oracle.Node(e.node))
 			return
 		}
 		e.attached = true
-		for _, id := range e.sorted(true) {
+		for _, id := range e.sortedCallIDs(true) {
 			delete(e.calls, id)
 		}
-		for _, id := range e.sorted(false) {
+		for _, id := range e.sortedCallIDs(false) {
 			x := e.calls[id]
-			if x.shown = nil; !x.answered { // The agent shows pending chunks again.
-				e.say(x.body)
+			if x.unreadShow = nil; !x.answered { // The agent shows pending chunks again.
+				e.sendFrame(x.body)
 			}
 		}
 		return
 	}
-	if e.session != 0 {
-		e.miss()
+	if e.sessionID != 0 {
+		e.dropSession()
 	}
-	e.session, e.life, e.attached = m.Session, e.s.life, true
+	e.sessionID, e.incarnation, e.attached = m.Session, e.stream.incarnation, true
 }

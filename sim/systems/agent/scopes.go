@@ -11,54 +11,54 @@ import (
 
 // The faults of an engine in a small world. A fault may occur at any moment.
 const (
-	cut    = "cut"    // its connection is cut, and bytes in flight are lost
-	exit   = "exit"   // its process ends
-	abort  = "abort"  // it aborts the call that it waits for
-	detach = "detach" // it detaches while it may hold pages
+	faultCut    = "cut"    // the connection is cut, and bytes in flight are lost
+	faultExit   = "exit"   // the process ends
+	faultAbort  = "abort"  // the engine aborts a call
+	faultDetach = "detach" // the engine detaches, perhaps with holdings
 )
 
-// small returns the small worlds in which one engine sends a chunk and another engine reads it.
-func small() []explore.Scope {
-	all := []explore.Scope{
-		{Name: "agent", About: "an engine in a process of its own sends a chunk, and another reads it"},
-		{Name: "agent-cut", About: "likewise, and the connection of one of them is cut", Harm: cut},
-		{Name: "agent-exit", About: "likewise, and one of them ends", Harm: exit},
-		{Name: "agent-abort", About: "likewise, and one of them aborts a call", Harm: abort},
-		{Name: "agent-detach", About: "likewise, and one of them leaves", Harm: detach},
+// smallScopes returns the small worlds in which an engine sends a chunk and another engine reads the chunk.
+func smallScopes() []explore.Scope {
+	scopes := []explore.Scope{
+		{Name: "agent", About: "an engine process sends a chunk through its agent, and a second engine process reads it"},
+		{Name: "agent-cut", About: "two engine processes send and read a chunk, the connection of one breaks", Harm: faultCut},
+		{Name: "agent-exit", About: "two engine processes send and read a chunk, one exits", Harm: faultExit},
+		{Name: "agent-abort", About: "two engine processes send and read a chunk, one aborts a call", Harm: faultAbort},
+		{Name: "agent-detach", About: "two engine processes send and read a chunk, one detaches", Harm: faultDetach},
 	}
-	for i := range all {
-		s := &all[i]
-		s.Jobs, s.Shape = []explore.Job{{Chunks: []int{1}}}, ofProcesses
+	for i := range scopes {
+		s := &scopes[i]
+		s.Jobs, s.Shape = []explore.Job{{Chunks: []int{1}}}, shapeAttached
 		if s.Harm != "" {
 			s.Faults = 1
 		}
 	}
-	return all
+	return scopes
 }
 
-// ofProcesses makes attached engines handle all jobs of a scope.
-func ofProcesses(p *plan.Plan) {
-	p.Topology.Said = p.Topology.Said.With(word)
+// shapeAttached makes attached engines handle all jobs of a scope.
+func shapeAttached(p *plan.Plan) {
+	p.Topology.Said = p.Topology.Said.With(flowWord)
 	for i := range p.Jobs {
-		p.Jobs[i].Said = p.Jobs[i].Said.With(word)
+		p.Jobs[i].Said = p.Jobs[i].Said.With(flowWord)
 	}
 }
 
-// harms returns the faults of the given kind that may occur now.
-func harms(w *pd.Cluster, how string) (all []world.Delivery) {
-	for _, e := range of(w).engines {
-		d := world.Delivery{Kind: world.KindAttached, Node: -1, B: uint64(e.place)}
+// listFaults returns the faults of the given kind that may occur now.
+func listFaults(w *pd.Cluster, how string) (all []world.Delivery) {
+	for _, e := range stateOf(w).engines {
+		d := world.Delivery{Kind: world.KindAttached, Node: -1, B: uint64(e.index)}
 		switch {
-		case e.gone:
+		case e.exited:
 			continue
-		case how == cut && e.s != nil:
-			d.A = cuts
-		case how == exit:
-			d.A = ends
-		case how == abort && waiting(e) != nil:
-			d.A = aborts
-		case how == detach && e.attached && !e.leaving:
-			d.A = detaches
+		case how == faultCut && e.stream != nil:
+			d.A = deliveryCut
+		case how == faultExit:
+			d.A = deliveryEnd
+		case how == faultAbort && findWaitingTask(e) != nil:
+			d.A = deliveryAbort
+		case how == faultDetach && e.attached && !e.detaching:
+			d.A = deliveryDetach
 		default:
 			continue
 		}
@@ -67,27 +67,27 @@ func harms(w *pd.Cluster, how string) (all []world.Delivery) {
 	return all
 }
 
-// waiting returns the first task of an engine with a call that may be aborted, or nil.
-func waiting(e *engineProcess) *task {
-	if i := slices.IndexFunc(e.tasks, (*task).waits); i >= 0 && e.attached {
+// findWaitingTask returns the first task of an engine with a call that may be aborted, or nil.
+func findWaitingTask(e *engineProcess) *task {
+	if i := slices.IndexFunc(e.tasks, (*task).isAbortable); i >= 0 && e.attached {
 		return e.tasks[i]
 	}
 	return nil
 }
 
-// harmed makes a fault of the given kind occur.
-func harmed(e *engineProcess, what uint64) {
-	switch what {
-	case cuts:
-		if e.s != nil {
-			e.s.cut()
+// applyFault makes a fault of the given kind occur.
+func applyFault(e *engineProcess, fault uint64) {
+	switch fault {
+	case deliveryCut:
+		if e.stream != nil {
+			e.stream.cut()
 		}
-	case aborts:
-		if t := waiting(e); t != nil {
-			t.abort(e)
+	case deliveryAbort:
+		if t := findWaitingTask(e); t != nil {
+			t.abortCall(e)
 		}
-	case detaches:
-		e.detach()
+	case deliveryDetach:
+		e.detachSession()
 	}
-	e.wake(0)
+	e.scheduleTurn(0)
 }

@@ -6,76 +6,80 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// What workers are told to do.
+// The commands that engines give to workers.
 type (
-	admit   struct{ chunks []uint64 } // have these
-	evict   struct{ chunks []uint64 } // have them no more
-	lookup  struct{ chunks []uint64 } // ask who has them
-	settled struct{ lookup }          // likewise, after all has come to rest
-	leave   struct{}                  // be known no more, until another life
+	admitBody       struct{ chunks []uint64 } // add these chunks
+	evictBody       struct{ chunks []uint64 } // remove these chunks
+	lookupBody      struct{ chunks []uint64 } // ask the directories which workers have these chunks
+	finalLookupBody struct{ lookupBody }      // a lookup after the faults, when replies must be right
+	leaveBody       struct{}                  // leave the directories until the next incarnation
 )
 
-// factSettled says that all should be at rest by now, if the faults ended so long before as ID says. Its Count is
-// firstStays where whom a directory believes it believes for the whole run.
+// factAtRest observes that the final lookups have begun. The ID is the time at which the faults ended. The Count is
+// keepsFirst if a directory never gives up a worker as silent during the run, so that a mistaken belief can last.
 const (
-	factSettled = effects.FactOther
-	firstStays  = 1
+	factAtRest = effects.FactOther
+	keepsFirst = 1
 )
 
-func (*admit) IsCommand()   {}
-func (*evict) IsCommand()   {}
-func (*lookup) IsCommand()  {}
-func (*settled) IsCommand() {}
-func (*leave) IsCommand()   {}
+func (*admitBody) IsCommand()       {}
+func (*evictBody) IsCommand()       {}
+func (*lookupBody) IsCommand()      {}
+func (*finalLookupBody) IsCommand() {}
+func (*leaveBody) IsCommand()       {}
 
-// Chunks are of a few prompts, each with the chunks before it.
+// The chunks belong to a few prompts. A worker that has a chunk usually has the earlier chunks of the prompt as well.
 const (
-	prompts  = 3
-	ofPrompt = 5
+	promptCount     = 3
+	chunksPerPrompt = 5
 )
 
-// One more prompt is longer than a word of bits, in which a directory notes what came of a sync. Few plans have it.
+// A further prompt has more chunks than a 64-bit word has bits, so that the directory needs several words to mark the
+// batches of a full sync that have arrived. Few plans use the prompt.
 const (
-	long   = 1000 // the number of items that are about it
-	ofLong = 80
+	longPrompt       = 1000 // number of the plan items about this prompt
+	longPromptChunks = 80
 )
 
-func isLong(p *plan.Plan) bool {
+// hasLongPrompt reports whether a plan uses the long prompt.
+func hasLongPrompt(p *plan.Plan) bool {
 	return p.System == systemName && draw.Hash(p.Seed, draw.Plan, 8, 5).Permille(60)
 }
 
-// first are the first n chunks of a prompt.
-func first(prompt uint32, n int) (all []uint64) {
+// promptChunks returns the first n chunks of a prompt.
+func promptChunks(prompt uint32, n int) (all []uint64) {
 	for k := range n {
 		all = append(all, uint64(prompt)<<8|uint64(k)|1<<16)
 	}
 	return all
 }
 
-// An item's number says which prompt, and how much of it.
-func admits(x plan.Item) effects.CommandBody {
-	if x.Number == long {
-		return &admit{first(prompts, ofLong)}
+// newAdmit creates the command of an item. The item's number selects a prompt and how many of its chunks to add.
+func newAdmit(x plan.Item) effects.CommandBody {
+	if x.Number == longPrompt {
+		return &admitBody{promptChunks(promptCount, longPromptChunks)}
 	}
-	return &admit{first(x.Number%prompts, 1+int(x.Number/prompts)%ofPrompt)}
+	return &admitBody{promptChunks(x.Number%promptCount, 1+int(x.Number/promptCount)%chunksPerPrompt)}
 }
 
-// evicts takes a prompt's tail, or now and then its first chunk.
-func evicts(x plan.Item) effects.CommandBody {
-	all := first(x.Number%prompts, ofPrompt)
+// newEvict creates a command that removes the last chunks of a prompt, or sometimes only the first chunk.
+func newEvict(x plan.Item) effects.CommandBody {
+	all := promptChunks(x.Number%promptCount, chunksPerPrompt)
 	if x.Number >= 80 {
-		return &evict{all[:1]}
+		return &evictBody{all[:1]}
 	}
-	return &evict{all[int(x.Number/prompts)%ofPrompt:]}
+	return &evictBody{all[int(x.Number/promptCount)%chunksPerPrompt:]}
 }
 
-func looks(x plan.Item) effects.CommandBody {
-	if x.Number == long {
-		return &lookup{first(prompts, ofLong)}
+func newLookup(x plan.Item) effects.CommandBody {
+	if x.Number == longPrompt {
+		return &lookupBody{promptChunks(promptCount, longPromptChunks)}
 	}
-	return &lookup{first(x.Number%prompts, ofPrompt)}
+	return &lookupBody{promptChunks(x.Number%promptCount, chunksPerPrompt)}
 }
 
-func settles(x plan.Item) effects.CommandBody { return &settled{*looks(x).(*lookup)} }
+func newFinalLookup(x plan.Item) effects.CommandBody {
+	return &finalLookupBody{*newLookup(x).(*lookupBody)}
+}
 
-func leaves(plan.Item) effects.CommandBody { return &leave{} }
+func newLeave(plan.Item) effects.CommandBody { return &leaveBody{} }

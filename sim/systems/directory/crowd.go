@@ -11,77 +11,78 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
-// A crowd is a process that floods a directory: on a few connections it registers more workers than there is room for,
-// under instances that do not exist, begins full syncs of them and never goes on, and tells of more chunks than the
-// index takes. It does so to the end of a run. The directory has to serve the workers of other addresses all the same:
-// that they are known, with what they have, is judged as in each world (converges).
+// A crowd is a process that floods a directory until the end of the run. On a few connections, the process registers
+// more workers than the directory has room for, under instances that do not exist, begins full syncs of these workers
+// without sending a batch, and reports more chunks than the index can hold. The directory must still serve the workers
+// at all remaining addresses. Oracle "converges" checks that, as in every run.
 
 const (
-	crowdName  = "crowd"
-	crowdItem  = "crowd"
-	crowdLines = 3   // connections on which it asks
-	crowdOf    = 4   // workers on each
-	crowdRank  = 7   // the lowest of its workers: nobody asks who has what of it
-	crowdOps   = 20  // chunks in one message
-	crowdHas   = 120 // chunks of each worker
-	crowdBurst = 8   // turns that it takes at once on a new connection
-	crowdTurn  = 80 * effects.Millisecond
-	crowdHurry = 2 * effects.Millisecond
+	crowdName            = "crowd"
+	crowdItem            = "crowd"
+	crowdConns           = 3   // request connections
+	crowdWorkersPerConn  = 4   // workers per connection
+	crowdMinRank         = 7   // lowest rank of the crowd's workers: no lookup is about this rank
+	crowdOpsPerMessage   = 20  // chunks per message
+	crowdChunksPerWorker = 120 // chunks of each worker
+	crowdBurstTurns      = 8   // turns in quick succession on a new connection
+	crowdInterval        = 80 * effects.Millisecond
+	crowdBurstInterval   = 2 * effects.Millisecond
 )
 
-// isCrowded reports whether a seed's world has a process that may flood the directory. It does so where the plan has an
-// item that says so: plans from before there was one have none.
-func isCrowded(p *plan.Plan) bool {
-	return p.System == systemName && !isLong(p) && draw.Hash(p.Seed, draw.Plan, 8, 30).Permille(250)
+// mayFlood reports whether the world of a plan has a process that may flood the directory. The process does so only if
+// the plan has an item for this: plans that are older than the item have none.
+func mayFlood(p *plan.Plan) bool {
+	return p.System == systemName && !hasLongPrompt(p) && draw.Hash(p.Seed, draw.Plan, 8, 30).Permille(250)
 }
 
-// floods reports whether it does.
-func floods(p *plan.Plan) bool {
-	return isCrowded(p) && slices.ContainsFunc(p.Items, func(x plan.Item) bool { return x.Do == crowdItem })
+// isFlooded reports whether the process of a plan floods the directory.
+func isFlooded(p *plan.Plan) bool {
+	return mayFlood(p) && slices.ContainsFunc(p.Items, func(x plan.Item) bool { return x.Do == crowdItem })
 }
 
-// begins is the body of an item that says that there is a crowd. The process floods from its first instant.
-type begins struct{}
+// floodBody is the command of the item that makes the process flood the directory. The process floods from its start
+// on.
+type floodBody struct{}
 
-func (*begins) IsCommand() {}
+func (*floodBody) IsCommand() {}
 
-func crowds(plan.Item) effects.CommandBody { return &begins{} }
+func newFlood(plan.Item) effects.CommandBody { return &floodBody{} }
 
 type crowd struct {
-	floods    bool                    `snap:"share"`
-	ranks     bool                    `snap:"share"` // its workers are ranks of a few instances
-	is        protocol.UUID           `snap:"share"`
-	directory [lineKinds]effects.Addr `snap:"share"`
-	lines     [crowdLines + 1]line    // the last one is the feed
-	turns     [crowdLines + 1]int
-	fresh     [crowdLines + 1]int          // turns since it was opened
-	next      [crowdLines + 1]effects.Time // when the line is used again
-	told      [crowdLines * crowdOf]uint64 // operations of each worker
-	corrs     effects.Corr
+	active          bool                          `snap:"share"`
+	sharesInstances bool                          `snap:"share"` // the workers are ranks of a few instances
+	incarnation     protocol.UUID                 `snap:"share"`
+	directoryAddrs  [connKinds]effects.Addr       `snap:"share"`
+	conns           [crowdConns + 1]directoryConn // the last connection is the feed
+	turns           [crowdConns + 1]int
+	turnsSinceOpen  [crowdConns + 1]int                      // turns since the connection was opened
+	nextUse         [crowdConns + 1]effects.Time             // when the connection is used again
+	opCounts        [crowdConns * crowdWorkersPerConn]uint64 // operations reported for each worker
+	lastCorr        effects.Corr
 }
 
 func newCrowd(b own.Boot) *crowd {
 	x := &crowd{
-		floods: floods(b.Plan), ranks: draw.Hash(b.Plan.Seed, draw.Plan, 8, 31).Permille(500),
-		is: protocol.UUID{0xC0, byte(b.Seed), byte(b.Seed >> 8), 1},
+		active: isFlooded(b.Plan), sharesInstances: draw.Hash(b.Plan.Seed, draw.Plan, 8, 31).Permille(500),
+		incarnation: protocol.UUID{0xC0, byte(b.Seed), byte(b.Seed >> 8), 1},
 	}
-	for i, ch := range lineChannels {
-		x.directory[i] = b.Addr(directoryName, ch)
+	for i, ch := range connChannels {
+		x.directoryAddrs[i] = b.Addr(directoryName, ch)
 	}
 	return x
 }
 
-// Deadline is when a line is to be used, or its answer is overdue.
+// Deadline returns the time at which a connection is used next, or at which a reply is overdue.
 func (w *crowd) Deadline() (effects.Time, bool) {
-	if !w.floods {
+	if !w.active {
 		return 0, false
 	}
-	at := never
-	for i := range w.lines {
-		if l := &w.lines[i]; l.corr != 0 {
-			at = min(at, l.until)
+	at := noDeadline
+	for i := range w.conns {
+		if l := &w.conns[i]; l.corr != 0 {
+			at = min(at, l.deadline)
 		} else {
-			at = min(at, w.next[i])
+			at = min(at, w.nextUse[i])
 		}
 	}
 	return at, true
@@ -93,59 +94,59 @@ func (w *crowd) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	case *effects.Command:
 		out.Deliver(effects.Deliver{Ticket: e.Ticket})
 	case *effects.Opened:
-		w.opened(e, out)
+		w.handleOpened(e, out)
 	case *effects.Replied:
-		if l := w.lineOf(e.Corr); l != nil {
+		if l := w.connOf(e.Corr); l != nil {
 			l.corr = 0
 		}
 	case *effects.Unanswered:
-		w.end(w.lineOf(e.Corr), out)
+		w.closeConn(w.connOf(e.Corr), out)
 	case *effects.SendDone:
-		if l := &w.lines[crowdLines]; e.Code != effects.OK && l.conn != 0 && !l.opening {
-			w.end(l, out)
+		if l := &w.conns[crowdConns]; e.Code != effects.OK && l.conn != 0 && !l.opening {
+			w.closeConn(l, out)
 		}
 	case *effects.ConnLost:
-		for i := range w.lines {
-			if w.lines[i].conn == e.Conn {
-				w.end(&w.lines[i], out)
+		for i := range w.conns {
+			if w.conns[i].conn == e.Conn {
+				w.closeConn(&w.conns[i], out)
 			}
 		}
 	default: // A tick.
 	}
-	if !w.floods {
+	if !w.active {
 		return
 	}
-	for i := range w.lines {
-		if l := &w.lines[i]; l.corr != 0 && now >= l.until {
-			w.end(l, out)
+	for i := range w.conns {
+		if l := &w.conns[i]; l.corr != 0 && now >= l.deadline {
+			w.closeConn(l, out)
 		}
-		if w.lines[i].corr == 0 && now >= w.next[i] {
-			w.next[i] = now.Add(crowdTurn)
-			if l := &w.lines[i]; l.conn == 0 || w.fresh[i] < crowdBurst {
-				w.next[i] = now.Add(crowdHurry)
+		if w.conns[i].corr == 0 && now >= w.nextUse[i] {
+			w.nextUse[i] = now.Add(crowdInterval)
+			if l := &w.conns[i]; l.conn == 0 || w.turnsSinceOpen[i] < crowdBurstTurns {
+				w.nextUse[i] = now.Add(crowdBurstInterval)
 			}
-			w.fresh[i]++
-			w.goOn(now, i, out)
+			w.turnsSinceOpen[i]++
+			w.useConn(now, i, out)
 		}
 	}
 }
 
-func (w *crowd) lineOf(c effects.Corr) *line {
-	for i := range w.lines {
-		if w.lines[i].corr == c {
-			return &w.lines[i]
+func (w *crowd) connOf(c effects.Corr) *directoryConn {
+	for i := range w.conns {
+		if w.conns[i].corr == c {
+			return &w.conns[i]
 		}
 	}
 	return nil
 }
 
-func (w *crowd) corr() effects.Corr {
-	w.corrs++
-	return w.corrs
+func (w *crowd) newCorr() effects.Corr {
+	w.lastCorr++
+	return w.lastCorr
 }
 
-func (w *crowd) opened(e *effects.Opened, out *effects.Effects) {
-	l := w.lineOf(e.Corr)
+func (w *crowd) handleOpened(e *effects.Opened, out *effects.Effects) {
+	l := w.connOf(e.Corr)
 	switch {
 	case l != nil && l.opening:
 		l.corr, l.opening = 0, false
@@ -153,71 +154,72 @@ func (w *crowd) opened(e *effects.Opened, out *effects.Effects) {
 			l.conn = e.Conn
 		}
 	case e.Code == effects.OK:
-		out.Close(e.Conn) // It came too late.
+		out.Close(e.Conn) // The connection was given up in the meantime.
 	}
 }
 
-func (w *crowd) end(l *line, out *effects.Effects) {
+func (w *crowd) closeConn(l *directoryConn, out *effects.Effects) {
 	if l == nil {
 		return
 	}
 	if l.conn != 0 {
 		out.Close(l.conn)
 	}
-	*l = line{}
+	*l = directoryConn{}
 }
 
-// goOn uses a line: it is opened, or the next thing is said on it.
-func (w *crowd) goOn(now effects.Time, i int, out *effects.Effects) {
-	l := &w.lines[i]
-	kind := asking
-	if i == crowdLines {
-		kind = feeding
+// useConn uses a connection: it opens the connection, or sends the next message.
+func (w *crowd) useConn(now effects.Time, i int, out *effects.Effects) {
+	l := &w.conns[i]
+	kind := requestConn
+	if i == crowdConns {
+		kind = feedConn
 	}
 	if l.conn == 0 {
-		w.fresh[i] = 0
-		*l = line{corr: w.corr(), opening: true, until: now.Add(patience)}
-		out.Open(effects.Open{Corr: l.corr, Channel: lineChannels[kind], Addr: w.directory[kind]})
+		w.turnsSinceOpen[i] = 0
+		*l = directoryConn{corr: w.newCorr(), opening: true, deadline: now.Add(requestTimeout)}
+		out.Open(effects.Open{Corr: l.corr, Channel: connChannels[kind], Addr: w.directoryAddrs[kind]})
 		return
 	}
 	turn := w.turns[i]
 	w.turns[i]++
-	if kind == feeding {
-		w.tells(l, turn%(crowdLines*crowdOf), out)
+	if kind == feedConn {
+		w.sendOperations(l, turn%(crowdConns*crowdWorkersPerConn), out)
 		return
 	}
-	who := w.worker(i*crowdOf + turn/2%crowdOf)
-	l.corr, l.until = w.corr(), now.Add(patience)
+	sender := w.workerFor(i*crowdWorkersPerConn + turn/2%crowdWorkersPerConn)
+	l.corr, l.deadline = w.newCorr(), now.Add(requestTimeout)
 	var body []byte
 	if turn%2 == 0 {
-		m := protocol.RegisterMsg{Worker: who, Incarnation: w.is,
+		m := protocol.RegisterMsg{Worker: sender, Incarnation: w.incarnation,
 			Listener: protocol.Listener{IP: []byte(crowdName), Port: uint16(9000 + turn%100)}, PeerInitURL: []byte("crowd:1")}
 		body = m.Append(out.Arena())
 	} else {
-		m := protocol.FullSyncStartMsg{Worker: who, Location: cpu, SyncID: []byte("crowd"), TotalKeys: 6, BatchCount: 3}
+		m := protocol.FullSyncStartMsg{Worker: sender, Location: cpuLocation, SyncID: []byte("crowd"), TotalKeys: 6, BatchCount: 3}
 		body = m.Append(out.Arena())
 	}
 	out.Send(effects.Send{Corr: l.corr, Conn: l.conn, Body: out.Cut(body)})
 }
 
-// tells tells of chunks that a worker does not have.
-func (w *crowd) tells(l *line, worker int, out *effects.Effects) {
-	m := protocol.BatchedKVOperationMsg{Worker: w.worker(worker), Location: cpu}
-	for range crowdOps {
-		n := w.told[worker]
-		w.told[worker]++
-		op := operation(1<<40|uint64(worker)<<16|n%crowdHas, false)
+// sendOperations reports chunks for a worker that does not exist.
+func (w *crowd) sendOperations(l *directoryConn, worker int, out *effects.Effects) {
+	m := protocol.BatchedKVOperationMsg{Worker: w.workerFor(worker), Location: cpuLocation}
+	for range crowdOpsPerMessage {
+		n := w.opCounts[worker]
+		w.opCounts[worker]++
+		op := newOperation(1<<40|uint64(worker)<<16|n%crowdChunksPerWorker, false)
 		op.Seq = n
 		m.Operations = append(m.Operations, op)
 	}
-	out.Post(effects.Post{Corr: w.corr(), Conn: l.conn, Body: out.Cut(m.Append(out.Arena()))})
+	out.Post(effects.Post{Corr: w.newCorr(), Conn: l.conn, Body: out.Cut(m.Append(out.Arena()))})
 }
 
-// worker is one of those whose instances do not exist. Each is of another one, or those of a connection are of one.
-func (w *crowd) worker(i int) protocol.Worker {
-	if w.ranks {
-		return protocol.Worker{InstanceID: strconv.AppendInt([]byte("x"), int64(i/crowdOf), 10),
-			WorkerID: crowdRank + uint32(i%crowdOf)}
+// workerFor returns the name of a worker of the crowd. Each worker has its own instance, or the workers of a connection
+// are ranks of the same instance.
+func (w *crowd) workerFor(i int) protocol.Worker {
+	if w.sharesInstances {
+		return protocol.Worker{InstanceID: strconv.AppendInt([]byte("x"), int64(i/crowdWorkersPerConn), 10),
+			WorkerID: crowdMinRank + uint32(i%crowdWorkersPerConn)}
 	}
-	return protocol.Worker{InstanceID: strconv.AppendInt([]byte("x"), int64(i), 10), WorkerID: crowdRank}
+	return protocol.Worker{InstanceID: strconv.AppendInt([]byte("x"), int64(i), 10), WorkerID: crowdMinRank}
 }

@@ -1,5 +1,13 @@
-// Package directory is a directory and workers in a simulated world: who reports what they have and ask who has what,
-// what seeds draw of it, and who judges the answers.
+// Package directory simulates cache directories and the workers that report to the directories. The package contains
+// the workers, a process that floods a directory, the log that directories share, the random choices of a seed, and the
+// oracles that check the replies to lookups.
+//
+// There are three systems: System (one or two independent directories), Replicas (directories that share a log, so that
+// each directory learns of all reports) and Fleet (Replicas with many workers).
+//
+// Example: an engine gives worker a0 the command to add two chunks. The worker reports the operations to the directory.
+// Later, worker b0 looks the chunks up. The oracles compare the reply with the ledger of what the directory was told:
+// the reply must name instance a with two chunks, unless a report was lost and no full sync has repaired the loss.
 package directory
 
 import (
@@ -19,71 +27,73 @@ import (
 const (
 	systemName    = "directory"
 	directoryName = "directory"
-	second        = "second"
+	secondName    = "second"
 )
 
-// directories are the names of those that a plan has: each is a replica by itself.
-func directories(p *plan.Plan) []string {
+// directoryNames returns the names of the directories of a plan. Each directory is independent.
+func directoryNames(p *plan.Plan) []string {
 	if draw.Hash(p.Seed, draw.Plan, 8, 3).Permille(500) {
-		return []string{directoryName, second}
+		return []string{directoryName, secondName}
 	}
 	return []string{directoryName}
 }
 
-// workers are by the names of their nodes. Those of one instance are its ranks. c is a node that takes each directory
-// for a controller of LMCache's, p a worker of LMCache's, which knows one directory.
-var workers = []hand{
-	{"a0", who{instance: "a"}}, {"a1", who{instance: "a", rank: 1}}, {"b0", who{instance: "b"}},
-	{"b1", who{instance: "b", rank: 1}}, {"c0", who{instance: "c", plain: true}},
-	{plainName, who{instance: "p", plain: true}},
+// workers lists the workers of System and Replicas. Workers of the same instance are ranks of that instance. c0 is a
+// kvferry node that takes each directory for an LMCache controller; p0 is an LMCache worker, which knows one directory.
+var workers = []workerNode{
+	{"a0", workerID{instance: "a"}}, {"a1", workerID{instance: "a", rank: 1}}, {"b0", workerID{instance: "b"}},
+	{"b1", workerID{instance: "b", rank: 1}}, {"c0", workerID{instance: "c", vanilla: true}},
+	{vanillaName, workerID{instance: "p", vanilla: true}},
 }
 
-const plainName = "p0"
+const vanillaName = "p0"
 
-// A hand is a worker by the name of its node.
-type hand struct {
-	name string
-	who  who
+// workerNode is a worker together with the name of its node.
+type workerNode struct {
+	node string
+	id   workerID
 }
 
-// rests is how long after the last fault a directory knows what is so: what is down starts within 1.5 s, what was
-// delayed comes within 1 s, a connection is opened again within 0.3 s, what is not known by then is found by two
-// heartbeats, and a sync that lost its end is given up and done anew, one after the other if there is but one place.
-const rests = 5 * time.Second
+// convergeTime is the time after the last fault by which a directory knows the truth: processes restart within 1.5 s,
+// delayed messages arrive within 1 s, and connections are opened again within 0.3 s. After that, two heartbeats find
+// the workers that the directory does not know, and a sync without an end is given up and repeated. A directory with a
+// single slot runs the syncs in sequence.
+const convergeTime = 5 * time.Second
 
-// System is a directory with workers.
+// System is one or two independent directories with workers.
 var System = own.System{
 	Name:  systemName,
-	Nodes: nodes,
-	Draw:  draws,
+	Nodes: listProcesses,
+	Draw:  drawPlan,
 	Do: map[string]func(plan.Item) effects.CommandBody{
-		"admit": admits, "evict": evicts, "lookup": looks, "settled": settles, "leave": leaves,
-		crowdItem: crowds,
+		"admit": newAdmit, "evict": newEvict, "lookup": newLookup, "settled": newFinalLookup, "leave": newLeave,
+		crowdItem: newFlood,
 	},
-	Oracles:  []oracle.Oracle{named, turns, toldSo, converges, honest, answered, parted, awake},
+	Oracles: []oracle.Oracle{holdersOracle, orderOracle, reportsOracle, convergenceOracle,
+		honestyOracle, repliesOracle, departureOracle, silenceOracle},
 	Facts:    []string{"settled"},
-	Legible:  legible,
-	Patience: rests + 2*time.Second,
+	Legible:  isLegible,
+	Patience: convergeTime + 2*time.Second,
 	DriftPPM: 20_000,
 }
 
-func nodes(p *plan.Plan) (all []own.Process) {
-	for _, name := range directories(p) {
+func listProcesses(p *plan.Plan) (all []own.Process) {
+	for _, name := range directoryNames(p) {
 		all = append(all, own.Process{
-			Name: name, Serves: lineChannels[:],
-			New: func(b own.Boot) (effects.Machine, error) { return serve.New(setting(b, name)) },
+			Name: name, Serves: connChannels[:],
+			New: func(b own.Boot) (effects.Machine, error) { return serve.New(directoryConfig(b, name)) },
 		})
 	}
 	for _, x := range workers {
 		begin := func(b own.Boot) (effects.Machine, error) {
-			return newNode(x.who, b, limits(b.Plan), directories(b.Plan))
+			return newNode(x.id, b, registrarConfig(b.Plan), directoryNames(b.Plan))
 		}
-		if x.name == plainName {
-			begin = func(b own.Boot) (effects.Machine, error) { return newWorker(x.who, b), nil }
+		if x.node == vanillaName {
+			begin = func(b own.Boot) (effects.Machine, error) { return newVanillaWorker(x.id, b), nil }
 		}
-		all = append(all, own.Process{Name: x.name, New: begin})
+		all = append(all, own.Process{Name: x.node, New: begin})
 	}
-	if isCrowded(p) {
+	if mayFlood(p) {
 		all = append(all, own.Process{Name: crowdName, New: func(b own.Boot) (effects.Machine, error) {
 			return newCrowd(b), nil
 		}})
@@ -91,94 +101,94 @@ func nodes(p *plan.Plan) (all []own.Process) {
 	return all
 }
 
-// limits are what a worker goes by.
-func limits(p *plan.Plan) registrar.Config {
+// registrarConfig returns the configuration of a worker's registrar.
+func registrarConfig(p *plan.Plan) registrar.Config {
 	c := registrar.Default()
-	c.RequestTimeout, c.BackoffMin, c.BackoffMax = patience, 20*effects.Millisecond, 300*effects.Millisecond
-	c.HeartbeatEvery, c.ReportDelay, c.ReportOperations, c.LeaveTimeout = beatEvery, 10*effects.Millisecond, 3, effects.Second
+	c.RequestTimeout, c.BackoffMin, c.BackoffMax = requestTimeout, 20*effects.Millisecond, 300*effects.Millisecond
+	c.HeartbeatEvery, c.ReportDelay, c.ReportOperations, c.LeaveTimeout = heartbeatInterval, 10*effects.Millisecond, 3, effects.Second
 	c.SyncEvery, c.SyncEveryMax, c.SyncPause = 100*effects.Millisecond, 400*effects.Millisecond, 10*effects.Millisecond
 	c.SyncBatchSlots, c.SyncPoll, c.SyncPollsMax, c.SyncResendMax = 2, 100*effects.Millisecond, 4, 4
-	if isLong(p) {
+	if hasLongPrompt(p) {
 		c.SyncBatchSlots, c.SyncPause = 1, effects.Millisecond
 	}
 	c.LookupsMax, c.Window, c.CacheSize = 4, 2, 3
-	c.LookupTimeout, c.CacheTime = patience, 100*effects.Millisecond
+	c.LookupTimeout, c.CacheTime = requestTimeout, 100*effects.Millisecond
 	return c
 }
 
-// journal is how many changes the store of a worker remembers: often less than it takes.
-func journal(p *plan.Plan) int { return 1 << draw.Hash(p.Seed, draw.Plan, 8, 4).Between(1, 7) }
+// journalLength returns the number of changes that the store of a worker records, which is often too small.
+func journalLength(p *plan.Plan) int { return 1 << draw.Hash(p.Seed, draw.Plan, 8, 4).Between(1, 7) }
 
-// setting is how a plan's directory is configured: its bounds are small where they end work, and ample where they end
-// knowledge.
-func setting(b own.Boot, name string) serve.Config {
+// directoryConfig returns the configuration of a directory. Limits that stop work are small; limits that make the
+// directory forget are large.
+func directoryConfig(b own.Boot, name string) serve.Config {
 	at := func(n uint64) draw.Of { return draw.Hash(b.Plan.Seed, draw.Plan, 8, n) }
 	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
 	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
 	d := &c.Directory
 	d.Seed = b.Seed
 	d.Instances, d.Workers, d.WorkersPerInstance, d.WorkersPerConnection, d.Holders = 8, 16, 4, 4, 64
-	d.Silence, d.SyncTimeout, d.Fade, d.EndsPerStep = silence, stuck, fades, 16
+	d.Silence, d.SyncTimeout, d.Fade, d.EndsPerStep = silenceTimeout, syncTimeout, fadeTime, 16
 	d.Syncs, d.SweepRows = at(1).Between(1, 4), 1+at(2).Between(0, 40)
-	if floods(b.Plan) { // Half of each table has room for all workers but those of the crowd.
+	if isFlooded(b.Plan) { // Half of each table has room for all workers except for the crowd's.
 		d.Syncs, d.Chunks = max(2, d.Syncs), 600
 	}
 	return c
 }
 
-// How long a directory waits for word of a worker, and for a sync to go on; and how long it believes what was told
-// before a gap.
+// How long a directory waits for a message from a worker, and for the next batch of a sync; and how long it keeps
+// records from before a gap in the reports.
 const (
-	silence = 1200 * effects.Millisecond
-	stuck   = 500 * effects.Millisecond
-	fades   = 300 * effects.Millisecond
+	silenceTimeout = 1200 * effects.Millisecond
+	syncTimeout    = 500 * effects.Millisecond
+	fadeTime       = 300 * effects.Millisecond
 )
 
-// draws draws what workers do.
-func draws(d own.Draws, p *plan.Plan) {
-	drawWork(d, p, workers, rests, len(directories(p)))
-	if isCrowded(p) && p.Profile != "calm" {
+// drawPlan draws the workload and the crowd.
+func drawPlan(d own.Draws, p *plan.Plan) {
+	drawWork(d, p, workers, convergeTime, len(directoryNames(p)))
+	if mayFlood(p) && p.Profile != "calm" {
 		p.Items = append(p.Items, d.Items(crowdItem, 1, 1, crowdName)...)
-		// Who registers first has its place. So the directory begins anew, and all come at once.
+		// The first workers to register get the places. The directory restarts, so that all workers compete at once.
 		p.Faults = append(p.Faults, plan.Scheduled{Fault: plan.FaultCrash, At: p.FaultsEnd / 2, Node: 0})
 	}
 }
 
-// drawWork draws what workers do, and that each asks about each prompt after all has come to rest. The first of them is
-// that node.
-func drawWork(d own.Draws, p *plan.Plan, workers []hand, rests time.Duration, first int) {
+// drawWork draws the commands of the workers, and a final lookup of each prompt by each worker once the directories
+// must know the truth. The last argument is the node of the first worker.
+func drawWork(d own.Draws, p *plan.Plan, workers []workerNode, converge time.Duration, firstNode int) {
 	var names []string
 	for _, x := range workers {
-		names = append(names, x.name)
+		names = append(names, x.node)
 	}
 	p.Items = append(d.Items("admit", 10, 60, names...), d.Items("evict", 0, 30, names...)...)
 	p.Items = append(p.Items, d.Items("lookup", 5, 60, names...)...)
 	p.Items = append(p.Items, d.Items("leave", 0, 2, names[:len(names)-1]...)...)
-	if isLong(p) {
+	if hasLongPrompt(p) {
 		for n := range workers[:2] {
-			p.Items = append(p.Items, plan.Item{At: time.Millisecond, Do: "admit", Node: plan.Node(first + n), Number: long})
+			p.Items = append(p.Items, plan.Item{At: time.Millisecond, Do: "admit", Node: plan.Node(firstNode + n), Number: longPrompt})
 		}
 	}
 	if d.Below("feed", 0, 2) == 0 {
 		p.Rates[plan.FaultDoneLost] = 10 + int(d.Below("feed", 1, 290))
 	}
 	for i := range workers {
-		for prompt := range uint32(prompts) {
+		for prompt := range uint32(promptCount) {
 			p.Items = append(p.Items, plan.Item{
-				At: p.FaultsEnd + rests + time.Duration(1+prompt)*100*time.Millisecond, Do: "settled", Node: plan.Node(first + i),
+				At: p.FaultsEnd + converge + time.Duration(1+prompt)*100*time.Millisecond, Do: "settled", Node: plan.Node(firstNode + i),
 				Number: prompt,
 			})
 		}
-		if isLong(p) {
+		if hasLongPrompt(p) {
 			p.Items = append(p.Items, plan.Item{
-				At: p.FaultsEnd + rests + 50*time.Millisecond, Do: "settled", Node: plan.Node(first + i), Number: long,
+				At: p.FaultsEnd + converge + 50*time.Millisecond, Do: "settled", Node: plan.Node(firstNode + i), Number: longPrompt,
 			})
 		}
 	}
 }
 
-// legible says whether bytes are a message of workers or directories.
-func legible(b []byte) bool {
+// isLegible reports whether bytes are a valid message of a worker or a directory.
+func isLegible(b []byte) bool {
 	tag, err := protocol.PeekControllerTag(b, nil)
 	if err != nil {
 		return false

@@ -7,166 +7,170 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An entry is what was told of one worker since it registered.
+// An entry is what a directory was told about one worker since the worker registered.
 type entry struct {
-	who     who
-	is, was protocol.UUID
-	url     string
-	at      string       // as addressOf says
-	heard   effects.Time // by the time that the directory was awake
-	told    []uint64     // all that it may be believed to have
-	sure    *account     // what it must be believed to have; nil: nobody can say
-	sync    *syncing
-	begun   bool   // operations of it are believed
-	counts  bool   // the number of the next operation is known
-	next    uint64 // that is it
-	gaps    []gap
-	last    map[uint64]effects.Time // when a chunk was told of last
+	id                               workerID
+	incarnation, previousIncarnation protocol.UUID
+	url                              string
+	address                          string       // as returned by addressOf
+	heardAt                          effects.Time // time of the last message, as time that the directory was awake
+	possible                         []uint64     // chunks that the directory may state
+	required                         *chunkReplay // chunks that the directory must state; nil if an operation is missing
+	sync                             *syncState
+	appliesOps                       bool   // the directory applies the worker's operations
+	sequenceKnown                    bool   // the number of the next operation is known
+	nextSequence                     uint64 // the number of the next operation
+	gaps                             []gap
+	reportedAt                       map[uint64]effects.Time // time of the last report, by chunk
 }
 
-// A gap is where operations are missing.
+// A gap is a place in the reports where operations are missing.
 type gap struct {
-	at   effects.Time
-	half effects.Time // the directory's first step that far behind it; 0: there was none yet
+	at     effects.Time
+	halfAt effects.Time // first step of the directory after a fade time; 0 if there was none yet
 }
 
-// An account is what operations come to that are whole.
-type account struct {
-	chunks []uint64
-	next   uint64 // the number of the next one
+// chunkReplay holds the chunks that result from a sequence of operations without a gap.
+type chunkReplay struct {
+	chunks       []uint64
+	nextSequence uint64 // the number of the next operation
 }
 
-// syncing is a full sync under way.
-type syncing struct {
-	id      string
-	began   effects.Time
-	went    effects.Time
-	seen    []bool
-	full    int // batches of them that told of a chunk
-	ended   bool
-	account *account // nil: something is missing
+// syncState is the state of a full sync in progress.
+type syncState struct {
+	id          string
+	beganAt     effects.Time
+	progressAt  effects.Time
+	batchSeen   []bool
+	fullBatches int // batches with chunks
+	endReceived bool
+	replay      *chunkReplay // nil if an operation or a batch is missing
 }
 
-// operates follows what a worker says that it did.
-func (t *entry) operates(now effects.Time, ops []protocol.KVOperation) {
+// applyOperations applies a report of operations.
+func (t *entry) applyOperations(now effects.Time, ops []protocol.KVOperation) {
 	for i := range ops {
 		op := &ops[i]
-		t.begun = t.begun || op.Seq == 0
-		t.misses(now, op)
+		t.appliesOps = t.appliesOps || op.Seq == 0
+		t.checkSequence(now, op)
 		switch {
 		case op.Type == protocol.OpAdmit:
-			t.told = with(t.told, op.Key.Bits)
-		case t.begun:
-			t.told = without(t.told, op.Key.Bits)
+			t.possible = addChunk(t.possible, op.Key.Bits)
+		case t.appliesOps:
+			t.possible = removeChunk(t.possible, op.Key.Bits)
 		}
-		t.sure = t.sure.follow(op)
+		t.required = t.required.applyOperation(op)
 		if t.sync != nil {
-			t.sync.account = t.sync.account.follow(op)
+			t.sync.replay = t.sync.replay.applyOperation(op)
 		}
 	}
 }
 
-// does is an operation without a number.
-func (t *entry) does(chunk uint64, evict bool) {
-	change := with
+// applyUnnumbered applies an operation that has no sequence number.
+func (t *entry) applyUnnumbered(chunk uint64, evict bool) {
+	change := addChunk
 	if evict {
-		change = without
+		change = removeChunk
 	}
-	t.told = change(t.told, chunk)
-	if t.sure != nil {
-		t.sure.chunks = change(t.sure.chunks, chunk)
+	t.possible = change(t.possible, chunk)
+	if t.required != nil {
+		t.required.chunks = change(t.required.chunks, chunk)
 	}
-	if t.sync != nil && t.sync.account != nil {
-		t.sync.account.chunks = change(t.sync.account.chunks, chunk)
+	if t.sync != nil && t.sync.replay != nil {
+		t.sync.replay.chunks = change(t.sync.replay.chunks, chunk)
 	}
 }
 
-// follow is an account after one more operation; nil: one is missing.
-func (a *account) follow(op *protocol.KVOperation) *account {
-	if a == nil || op.Seq != a.next {
+// applyOperation applies one more operation. The result is nil if an earlier operation is missing.
+func (a *chunkReplay) applyOperation(op *protocol.KVOperation) *chunkReplay {
+	if a == nil || op.Seq != a.nextSequence {
 		return nil
 	}
-	if a.next++; op.Type == protocol.OpEvict {
-		a.chunks = without(a.chunks, op.Key.Bits)
+	if a.nextSequence++; op.Type == protocol.OpEvict {
+		a.chunks = removeChunk(a.chunks, op.Key.Bits)
 	} else {
-		a.chunks = with(a.chunks, op.Key.Bits)
+		a.chunks = addChunk(a.chunks, op.Key.Bits)
 	}
 	return a
 }
 
-// misses follows whether an operation is the next one. One that says 0 may be of a worker that began to count anew, and
-// before one does none is believed.
-func (t *entry) misses(now effects.Time, op *protocol.KVOperation) {
-	if !t.begun {
+// checkSequence checks whether an operation has the expected sequence number, and records a gap if not. Number 0 is
+// always accepted, because the worker may have started to count again; the directory applies no operation before number
+// 0.
+func (t *entry) checkSequence(now effects.Time, op *protocol.KVOperation) {
+	if !t.appliesOps {
 		return
 	}
-	if t.counts && op.Seq != t.next && op.Seq != 0 {
+	if t.sequenceKnown && op.Seq != t.nextSequence && op.Seq != 0 {
 		t.gaps = append(t.gaps, gap{at: now})
 	}
-	t.counts, t.next = true, op.Seq+1
-	t.hears(now, op.Key.Bits)
+	t.sequenceKnown, t.nextSequence = true, op.Seq+1
+	t.recordReport(now, op.Key.Bits)
 }
 
-// hears notes when a chunk is told of.
-func (t *entry) hears(now effects.Time, chunk uint64) {
-	if t.last == nil {
-		t.last = map[uint64]effects.Time{}
+// recordReport records the time of a report about a chunk.
+func (t *entry) recordReport(now effects.Time, chunk uint64) {
+	if t.reportedAt == nil {
+		t.reportedAt = map[uint64]effects.Time{}
 	}
-	t.last[chunk] = now
+	t.reportedAt[chunk] = now
 }
 
-// fade forgets what was told before a gap. What goes on as a second one comes goes in the time after that, which begins
-// with the directory's first step behind its own time: one that is frozen is late for it.
-func (t *entry) fade(now effects.Time) {
+// fadeReports drops chunks that were last reported before a gap. The directory may keep such chunks for two fade times:
+// if the gap falls into an earlier fade, the directory begins another fade when the earlier fade is over. The second
+// fade time begins with the directory's first step after the first one, which is late if the directory was frozen.
+func (t *entry) fadeReports(now effects.Time) {
 	for i := range t.gaps {
-		if g := &t.gaps[i]; g.half == 0 && now.Sub(g.at) >= fades {
-			g.half = now
+		if g := &t.gaps[i]; g.halfAt == 0 && now.Sub(g.at) >= fadeTime {
+			g.halfAt = now
 		}
 	}
-	for len(t.gaps) > 0 && t.gaps[0].half != 0 && now.Sub(t.gaps[0].half) >= fades {
-		t.told = slices.DeleteFunc(t.told, func(chunk uint64) bool { return t.last[chunk] < t.gaps[0].at })
+	for len(t.gaps) > 0 && t.gaps[0].halfAt != 0 && now.Sub(t.gaps[0].halfAt) >= fadeTime {
+		t.possible = slices.DeleteFunc(t.possible, func(chunk uint64) bool { return t.reportedAt[chunk] < t.gaps[0].at })
 		t.gaps = t.gaps[1:]
 	}
 }
 
-func (t *entry) syncs(id []byte) bool { return t.sync != nil && t.sync.id == string(id) }
+func (t *entry) isSyncing(id []byte) bool { return t.sync != nil && t.sync.id == string(id) }
 
-func (t *entry) batch(now effects.Time, m *protocol.FullSyncBatchMsg) {
+// applyBatch applies a batch of a full sync.
+func (t *entry) applyBatch(now effects.Time, m *protocol.FullSyncBatchMsg) {
 	for _, k := range m.Keys {
-		t.told = with(t.told, k.Bits)
-		t.hears(now, k.Bits)
+		t.possible = addChunk(t.possible, k.Bits)
+		t.recordReport(now, k.Bits)
 	}
-	if !t.syncs(m.SyncID) || int(m.BatchID) >= len(t.sync.seen) || t.sync.seen[m.BatchID] {
+	if !t.isSyncing(m.SyncID) || int(m.BatchID) >= len(t.sync.batchSeen) || t.sync.batchSeen[m.BatchID] {
 		return
 	}
-	if t.sync.seen[m.BatchID] = true; len(m.Keys) > 0 {
-		t.sync.full++
+	if t.sync.batchSeen[m.BatchID] = true; len(m.Keys) > 0 {
+		t.sync.fullBatches++
 	}
-	t.sync.goesOn(now)
-	if a := t.sync.account; a != nil {
+	t.sync.recordProgress(now)
+	if a := t.sync.replay; a != nil {
 		for _, k := range m.Keys {
-			a.chunks = with(a.chunks, k.Bits)
+			a.chunks = addChunk(a.chunks, k.Bits)
 		}
 	}
-	t.taken()
+	t.completeSync()
 }
 
-// perPatience is how many batches with chunks a sync has to tell within a directory's patience once that is over. One
-// that tells fewer may be given up while batches still come: otherwise it would hold its place for as long as it likes.
-const perPatience = 64
+// batchesPerTimeout is the number of batches with chunks that a sync must deliver per sync timeout, once the first
+// timeout has passed. The directory may give up a slower sync although batches still arrive; otherwise the sync could
+// occupy a slot for ever.
+const batchesPerTimeout = 64
 
-// goesOn notes that something of a sync came, from when on the directory's patience with it counts anew, unless the
-// sync is too slow. The directory is then free to forget it, and what it would have told is nothing that the directory
-// was told. A sync that keeps to the pace has no such excuse.
-func (s *syncing) goesOn(now effects.Time) {
-	if now.Sub(s.began) <= stuck+effects.Duration(s.full)*(stuck/perPatience) {
-		s.went = now
+// recordProgress records that a part of a sync has arrived, so that the sync timeout starts again, unless the sync is
+// too slow. The directory may then give up the sync, and need not state its chunks. A sync that is fast enough must not
+// be given up.
+func (s *syncState) recordProgress(now effects.Time) {
+	if now.Sub(s.beganAt) <= syncTimeout+effects.Duration(s.fullBatches)*(syncTimeout/batchesPerTimeout) {
+		s.progressAt = now
 	}
 }
 
-// taken ends a sync that is whole.
-func (t *entry) taken() {
-	if s := t.sync; s.ended && !slices.Contains(s.seen, false) {
-		t.sure, t.sync, t.gaps = s.account, nil, nil
+// completeSync finishes a sync that is complete.
+func (t *entry) completeSync() {
+	if s := t.sync; s.endReceived && !slices.Contains(s.batchSeen, false) {
+		t.required, t.sync, t.gaps = s.replay, nil, nil
 	}
 }

@@ -7,34 +7,34 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A sync that tells chunks fast enough goes on for as long as it takes, and one that does not has only the patience that
-// it had before: so the book demands of a directory what a sync at its pace told, and not what one told that was given
+// A sync that delivers chunks fast enough may take as long as it needs; the timeout of a slower sync is not extended.
+// The ledger therefore requires a directory to know the chunks of a fast sync, and not those of a sync that was given
 // up.
 func TestSyncGoesOnAtItsPace(t *testing.T) {
-	const every = stuck / perPatience
+	const every = syncTimeout / batchesPerTimeout
 	for _, c := range []struct {
 		name  string
-		empty bool             // batches tell of no chunk
-		every effects.Duration // from one to the next
+		empty bool             // batches have no chunks
+		every effects.Duration // time from one batch to the next
 		goes  bool
 	}{
 		{name: "at the pace", every: every, goes: true},
 		{name: "too slow", every: 4 * every},
 		{name: "without chunks", every: every, empty: true},
 	} {
-		x := entry{sync: &syncing{id: "s", seen: make([]bool, 4*perPatience)}}
+		x := entry{sync: &syncState{id: "s", batchSeen: make([]bool, 4*batchesPerTimeout)}}
 		now := effects.Time(0)
-		for n := range 3 * perPatience {
+		for n := range 3 * batchesPerTimeout {
 			now = now.Add(c.every)
 			m := protocol.FullSyncBatchMsg{SyncID: []byte("s"), BatchID: uint32(n)}
 			if !c.empty {
 				m.Keys = []protocol.ChunkHash{{Bits: uint64(n)}}
 			}
-			x.batch(now, &m)
-			x.batch(now, &m) // What comes twice is no progress.
+			x.applyBatch(now, &m)
+			x.applyBatch(now, &m) // A repeated batch is no progress.
 		}
-		if goes := x.sync.went == now; goes != c.goes {
-			t.Errorf("a sync %s went on at %v of %v", c.name, x.sync.went, now)
+		if goes := x.sync.progressAt == now; goes != c.goes {
+			t.Errorf("a sync %s went on at %v of %v", c.name, x.sync.progressAt, now)
 		}
 	}
 }

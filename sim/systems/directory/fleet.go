@@ -14,89 +14,90 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
-// Fleet is what Replicas is at the size of a real one: its workers come, go and crash all the time.
+// Fleet is Replicas at the size of a real deployment: workers start, leave and crash all the time.
 var Fleet = own.System{
 	Name:     "fleet",
-	Nodes:    func(*plan.Plan) []own.Process { return sharers(fleet, 1000, ample) },
+	Nodes:    func(*plan.Plan) []own.Process { return sharingProcesses(fleetWorkers, 1000, raiseLimits) },
 	Draw:     drawFleet,
 	Do:       Replicas.Do,
-	Oracles:  []oracle.Oracle{agrees, real, honest, answered, parted},
+	Oracles:  []oracle.Oracle{fleetConvergenceOracle, historyOracle, honestyOracle, repliesOracle, departureOracle},
 	Facts:    []string{"settled"},
 	Legible:  Replicas.Legible,
-	Patience: agreesIn + 2*time.Second,
+	Patience: fleetConvergeTime + 2*time.Second,
 	DriftPPM: 20_000,
 }
 
-const instances = 64
+const fleetSize = 64
 
-// fleet are its workers.
-var fleet = func() (all []hand) {
-	for i := range instances {
-		all = append(all, hand{fmt.Sprintf("i%d", i), who{instance: fmt.Sprintf("i%d", i)}})
+// fleetWorkers lists the workers of Fleet.
+var fleetWorkers = func() (all []workerNode) {
+	for i := range fleetSize {
+		all = append(all, workerNode{fmt.Sprintf("i%d", i), workerID{instance: fmt.Sprintf("i%d", i)}})
 	}
 	return all
 }()
 
-// everybody are all workers there are in any of these systems; each has another name.
-var everybody = append(slices.Clone(workers), fleet...)
+// allWorkers lists the workers of all systems. Their names are unique.
+var allWorkers = append(slices.Clone(workers), fleetWorkers...)
 
-// agreesIn is how long after the last fault all directories of a fleet know what is so: hardly longer than among a few
-// workers, as several tell all they have at a time. BenchmarkFleet says how long it takes.
-const agreesIn = spreadsIn + time.Second
+// fleetConvergeTime is the time after the last fault by which all directories of a fleet know the truth: little longer
+// than with few workers, because several syncs run at a time. BenchmarkFleet measures the real time.
+const fleetConvergeTime = replicaConvergeTime + time.Second
 
-// ample has a directory have room for a fleet, and its log read as fast as the fleet speaks.
-func ample(c *serve.Config) {
+// raiseLimits gives a directory room for a fleet, and makes it read the log as fast as the fleet writes.
+func raiseLimits(c *serve.Config) {
 	d := &c.Directory
-	d.Instances, d.Workers, d.Holders, d.PeersPerLookup, d.HoldersPerChunk = 2*instances, 2*instances, 4*instances, 2*instances, 2*instances
+	d.Instances, d.Workers, d.Holders, d.PeersPerLookup, d.HoldersPerChunk = 2*fleetSize, 2*fleetSize, 4*fleetSize, 2*fleetSize, 2*fleetSize
 	d.Syncs += 4
-	is := replica.Default()
-	c.Log.BufferBytes, c.Log.EntryBytes, c.Log.ReadEntries = is.BufferBytes, is.EntryBytes, is.ReadEntries
+	defaults := replica.Default()
+	c.Log.BufferBytes, c.Log.EntryBytes, c.Log.ReadEntries = defaults.BufferBytes, defaults.EntryBytes, defaults.ReadEntries
 }
 
-// drawFleet draws what workers do, and that some crash besides those that faults hit. From the last fault on each of
-// the first workers asks now and then; each of them tells another directory, so that it is seen when these agree.
+// drawFleet draws the commands of the workers, and crashes in addition to the scheduled faults. From the last fault on,
+// the first workers look chunks up regularly. Each of them uses a different directory, which shows when the directories
+// agree.
 func drawFleet(d own.Draws, p *plan.Plan) {
-	first := len(sharing) + 1
-	drawWork(d, p, fleet, agreesIn, first)
-	drawLog(d, p)
+	firstNode := len(replicaNames) + 1
+	drawWork(d, p, fleetWorkers, fleetConvergeTime, firstNode)
+	drawLogFaults(d, p)
 	var names []string
-	for _, x := range fleet {
-		names = append(names, x.name)
+	for _, x := range fleetWorkers {
+		names = append(names, x.node)
 	}
-	for _, verb := range []string{"admit", "evict"} { // Each has something, and most do something.
-		for _, x := range d.Items(verb+" more", instances, 3*instances, names...) {
+	for _, verb := range []string{"admit", "evict"} { // Most workers add chunks, and many remove some.
+		for _, x := range d.Items(verb+" more", fleetSize, 3*fleetSize, names...) {
 			x.Do = verb
 			p.Items = append(p.Items, x)
 		}
 	}
-	p.Items = append(p.Items, d.Items("leave", 0, instances/8, names...)...)
-	for _, x := range d.Items("crash", 0, instances/2, names...) {
+	p.Items = append(p.Items, d.Items("leave", 0, fleetSize/8, names...)...)
+	for _, x := range d.Items("crash", 0, fleetSize/2, names...) {
 		p.Faults = append(p.Faults, plan.Scheduled{Fault: plan.FaultCrash, At: x.At, Node: x.Node})
 	}
-	for n := range uint32(agreesIn / seenEvery) {
-		for i := range sharing {
+	for n := range uint32(fleetConvergeTime / lookupInterval) {
+		for i := range replicaNames {
 			p.Items = append(p.Items, plan.Item{
-				At: p.FaultsEnd + time.Duration(n)*seenEvery, Do: "settled", Node: plan.Node(first + i), Number: n % prompts,
+				At: p.FaultsEnd + time.Duration(n)*lookupInterval, Do: "settled", Node: plan.Node(firstNode + i), Number: n % promptCount,
 			})
 		}
 	}
 }
 
-// seenEvery is how often a directory's answer is looked at until all agree.
-const seenEvery = 200 * time.Millisecond
+// lookupInterval is the interval of these lookups.
+const lookupInterval = 200 * time.Millisecond
 
-// agrees: churn ends in what is so.
-var agrees = oracle.Of("agrees",
+// fleetConvergenceOracle checks that all directories of a fleet know the truth some time after the last fault.
+var fleetConvergenceOracle = oracle.Of("agrees",
 	"a while after the last fault each directory of a fleet knows of each worker, whomever that tells, what it has, "+
-		"and nothing of one that has left", keeps(knows(fleet, agreesIn)))
+		"and nothing of one that has left", checkLookups(checkConvergence(fleetWorkers, fleetConvergeTime)))
 
-// Wrong is an oracle that refuses nothing: it says how long after the last fault and the last thing that an engine did
-// a directory of a fleet gave an answer that was not so.
-func Wrong(late func(after effects.Duration)) oracle.Oracle {
+// WrongAnswers returns an oracle that reports no violations. For each wrong reply of a directory of a fleet, the
+// function is called with the time since the last fault, or since the last change at a worker if that was later.
+func WrongAnswers(report func(after effects.Duration)) oracle.Oracle {
 	return oracle.Of("wrong", "says when answers are not so",
-		keeps(func(b *book, _ *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
-			if b.healed != 0 && c.Now() > max(b.healed, b.did) && differs(fleet, b, q, m) != "" {
-				late(c.Now().Sub(max(b.healed, b.did)))
+		checkLookups(func(b *ledger, _ *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
+			if b.faultsEndAt != 0 && c.Now() > max(b.faultsEndAt, b.lastChangeAt) && findDifference(fleetWorkers, b, q, m) != "" {
+				report(c.Now().Sub(max(b.faultsEndAt, b.lastChangeAt)))
 			}
 		}))
 }

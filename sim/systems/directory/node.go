@@ -15,30 +15,30 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/own"
 )
 
-// A node is a worker as nodes have it: a store with pages, and a registrar that tells of it. What its engine does is
-// what commands say.
+// A node is a worker of kvferry: a store with pages, and the registrar that reports the chunks of the store. Commands
+// stand for what an engine would do.
 type node struct {
 	registrar.Standalone
-	store   store.Store
-	pools   memory.Pools
-	limits  registrar.Config `snap:"share"`
-	leaves  effects.Ticket
-	settled effects.Observe `snap:"share"` // see factSettled
+	store       store.Store
+	pools       memory.Pools
+	limits      registrar.Config `snap:"share"`
+	leaveTicket effects.Ticket
+	restFact    effects.Observe `snap:"share"` // see factAtRest
 }
 
-// pages are as many as there are chunks.
-const pages = prompts*ofPrompt + ofLong
+// pageCount is the number of pages, which is enough for all chunks.
+const pageCount = promptCount*chunksPerPrompt + longPromptChunks
 
-func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, error) {
+func newNode(w workerID, b own.Boot, c registrar.Config, directories []string) (*node, error) {
 	c.Seed = b.Seed
 	c.Worker = registrar.Worker{
-		Instance: w.instance, Rank: w.rank, IP: w.instance, Port: w.listener().Port, URL: string(w.url(b)),
-		Location:    string(cpu),
-		Incarnation: effects.Incarnation(w.incarnation(b)),
+		Instance: w.instance, Rank: w.rank, IP: w.instance, Port: w.listener().Port, URL: string(w.peerURL(b)),
+		Location:    string(cpuLocation),
+		Incarnation: effects.Incarnation(w.incarnationOf(b)),
 	}
-	for _, name := range tells {
+	for _, name := range directories {
 		c.Directories = append(c.Directories, registrar.Directory{
-			RequestAddr: b.Addr(name, effects.ChannelDirectory), FeedAddr: b.Addr(name, effects.ChannelFeed), Plain: w.plain,
+			RequestAddr: b.Addr(name, effects.ChannelDirectory), FeedAddr: b.Addr(name, effects.ChannelFeed), Plain: w.vanilla,
 		})
 	}
 	if err := c.Check(); err != nil {
@@ -46,15 +46,15 @@ func newNode(w who, b own.Boot, c registrar.Config, tells []string) (*node, erro
 	}
 	n := &node{
 		Standalone: new(registrar.Standalone).Recycle(c), limits: c,
-		settled: effects.Observe{Fact: factSettled, ID: uint64(b.Plan.FaultsEnd)},
+		restFact: effects.Observe{Fact: factAtRest, ID: uint64(b.Plan.FaultsEnd)},
 		store: store.New(store.Config{
-			Settings: store.Settings{ClaimsMax: 1}, Seed: b.Seed, Entries: pages, Pages: pages, Classes: 1,
-			Journal: journal(b.Plan),
+			Settings: store.Settings{ClaimsMax: 1}, Seed: b.Seed, Entries: pageCount, Pages: pageCount, Classes: 1,
+			Journal: journalLength(b.Plan),
 		}),
-		pools: memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pages, ClassShare: pages}),
+		pools: memory.New(1, 1, prng.Shuffle{}, memory.PoolConfig{Pages: pageCount, ClassShare: pageCount}),
 	}
-	if steady(b.Plan) {
-		n.settled.Count = firstStays
+	if hasReliableLog(b.Plan) {
+		n.restFact.Count = keepsFirst
 	}
 	return n, nil
 }
@@ -64,39 +64,39 @@ func (n *node) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	v := n.Env(now, out)
 	v.Pools, v.Pool = &n.pools, n.pools.Pool(0)
 	if x, ok := ev.(*effects.Command); ok {
-		n.command(&v, x)
+		n.handleCommand(&v, x)
 	}
 	n.Standalone.Step(&v, &n.store, ev)
 	for _, a := range n.Lookups.Results() {
 		out.Deliver(effects.Deliver{Ticket: effects.Ticket(a.Ref.Attempt), Code: a.Code})
 	}
 	n.Lookups.ClearResults()
-	if n.leaves != 0 && n.Registrar.CountActive() == 0 {
-		out.Deliver(effects.Deliver{Ticket: n.leaves, Code: effects.OK})
-		n.leaves = 0
+	if n.leaveTicket != 0 && n.Registrar.CountActive() == 0 {
+		out.Deliver(effects.Deliver{Ticket: n.leaveTicket, Code: effects.OK})
+		n.leaveTicket = 0
 	}
 }
 
-func (n *node) command(v *env.Env, e *effects.Command) {
+func (n *node) handleCommand(v *env.Env, e *effects.Command) {
 	switch x := e.Body.(type) {
-	case *admit:
+	case *admitBody:
 		for _, c := range x.chunks {
-			n.admit(v, c)
+			n.admitChunk(v, c)
 		}
-	case *evict:
+	case *evictBody:
 		for _, c := range x.chunks {
-			n.evict(v, c)
+			n.evictChunk(v, c)
 		}
-	case *lookup:
-		n.looks(v, e.Ticket, x)
+	case *lookupBody:
+		n.startLookup(v, e.Ticket, x)
 		return
-	case *settled:
-		v.Out.Observe(n.settled)
-		n.looks(v, e.Ticket, &x.lookup)
+	case *finalLookupBody:
+		v.Out.Observe(n.restFact)
+		n.startLookup(v, e.Ticket, &x.lookupBody)
 		return
-	case *leave:
-		if n.leaves == 0 {
-			n.leaves = e.Ticket
+	case *leaveBody:
+		if n.leaveTicket == 0 {
+			n.leaveTicket = e.Ticket
 			n.Registrar.Leave(v, &n.store)
 			return
 		}
@@ -104,17 +104,17 @@ func (n *node) command(v *env.Env, e *effects.Command) {
 	v.Out.Deliver(effects.Deliver{Ticket: e.Ticket})
 }
 
-func (n *node) looks(v *env.Env, t effects.Ticket, x *lookup) {
+func (n *node) startLookup(v *env.Env, t effects.Ticket, x *lookupBody) {
 	var keys [][]byte
 	for _, c := range x.chunks {
-		keys = append(keys, keyOf(c))
+		keys = append(keys, chunkKey(c))
 	}
 	n.Lookups.StartLookup(v, kernel.Ref{Attempt: uint64(t)}, keys)
 }
 
-// admit has a chunk come, if it is not there.
-func (n *node) admit(v *env.Env, chunk uint64) {
-	key := keyOf(chunk)
+// admitChunk adds a chunk to the store, unless the store has it.
+func (n *node) admitChunk(v *env.Env, chunk uint64) {
+	key := chunkKey(chunk)
 	hash := n.store.HashKey(key)
 	if n.store.Find(hash, key) == 0 {
 		page := v.Pool.TakePages(1, nil)[0]
@@ -123,20 +123,20 @@ func (n *node) admit(v *env.Env, chunk uint64) {
 	}
 }
 
-// evict has one go, if it is there.
-func (n *node) evict(v *env.Env, chunk uint64) {
-	key := keyOf(chunk)
+// evictChunk removes a chunk from the store, if the store has it.
+func (n *node) evictChunk(v *env.Env, chunk uint64) {
+	key := chunkKey(chunk)
 	if h := n.store.Find(n.store.HashKey(key), key); h != 0 {
 		n.store.WithdrawPage(h, v)
 	}
 }
 
-// keyOf is the key of a chunk.
-func keyOf(chunk uint64) []byte {
+// chunkKey returns the key of a chunk.
+func chunkKey(chunk uint64) []byte {
 	return append(strconv.AppendUint([]byte("m@1@0@"), chunk, 16), "@bfloat16"...)
 }
 
-// Tables shows what there is nothing in when nothing happens.
+// Tables visits the tables that are empty at rest.
 func (n *node) Tables(visit func(name string, n, most int)) {
 	syncs := 0
 	for i := range n.limits.Directories {
@@ -144,47 +144,47 @@ func (n *node) Tables(visit func(name string, n, most int)) {
 			syncs++
 		}
 	}
-	if n.settled.Count != firstStays { // Otherwise somebody may want one now and then until the end.
+	if n.restFact.Count != keepsFirst { // Otherwise a directory may request syncs until the end of the run.
 		visit("syncs", syncs, len(n.limits.Directories))
 	}
 	visit("lookups", n.Lookups.CountUnfinished(), n.limits.LookupsMax)
 }
 
-// Remembers shows what it keeps.
-func (n *node) Remembers(visit func(name string, n, most int)) {
+// Remembers visits the tables that may have entries at rest.
+func (n *node) Remembers(visit func(name string, n, limits int)) {
 	need := n.limits.RegistrarNeed().Add(n.limits.LookupNeed())
-	most := map[string]int{
+	limits := map[string]int{
 		"lookups": n.limits.LookupsMax, "answers kept": n.limits.CacheSize, "outstanding": need.MaxOutstanding(),
 		"connections": n.limits.MaxConns(), "deadlines": need.Deadlines,
 	}
-	n.Standalone.VisitTables(func(name string, k int, _ table.Rest) { visit(name, k, most[name]) })
+	n.Standalone.VisitTables(func(name string, k int, _ table.Rest) { visit(name, k, limits[name]) })
 }
 
-// A who is which worker one is.
-type who struct {
+// workerID identifies a worker.
+type workerID struct {
 	instance string
 	rank     uint32
-	plain    bool // it speaks as LMCache's workers do: it names no incarnation
+	vanilla  bool // the worker speaks LMCache's protocol without extensions, and states no incarnation
 }
 
-// incarnation is that of a life.
-func (w who) incarnation(b own.Boot) protocol.UUID {
-	if w.plain {
+// incarnationOf returns the incarnation that a process of the worker states.
+func (w workerID) incarnationOf(b own.Boot) protocol.UUID {
+	if w.vanilla {
 		return protocol.UUID{}
 	}
 	return protocol.UUID{byte(b.Seed), byte(b.Seed >> 8), byte(b.Seed >> 16), byte(b.Seed >> 24), byte(b.Seed >> 32), 1}
 }
 
-func (w who) worker() protocol.Worker {
+func (w workerID) wireWorker() protocol.Worker {
 	return protocol.Worker{InstanceID: []byte(w.instance), WorkerID: w.rank}
 }
 
-// url is where peers find it: each life is somewhere else.
-func (w who) url(b own.Boot) []byte {
+// peerURL returns the address for peers. Each incarnation has another address.
+func (w workerID) peerURL(b own.Boot) []byte {
 	u := strconv.AppendUint([]byte(w.instance+"-"), uint64(w.rank), 10)
 	return strconv.AppendUint(append(u, ':'), 7000+b.Seed%100, 10)
 }
 
-func (w who) listener() protocol.Listener {
+func (w workerID) listener() protocol.Listener {
 	return protocol.Listener{IP: []byte(w.instance), Port: uint16(9000 + w.rank)}
 }

@@ -10,21 +10,21 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// named: a directory names nobody who is not there, as far as it was told.
-var named = oracle.Of("named",
+// holdersOracle checks that a directory only names workers that it was told of.
+var holdersOracle = oracle.Of("named",
 	"a directory names workers of the asker's rank that it was told of, have not been silent "+
 		"for too long and can be reached, each instance once, those with more first, and never the asker",
-	keeps(func(_ *book, x *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
+	checkLookups(func(_ *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
 		seen, most := map[string]bool{}, len(q.hashes)
 		for i := range m.Holders {
 			h := &m.Holders[i]
 			name, hits := string(h.InstanceID), int(h.HitChunks)
-			switch t := x.at(who{instance: name, rank: q.by.rank}); {
+			switch t := x.findEntry(workerID{instance: name, rank: q.sender.rank}); {
 			case t == nil:
-				c.Fail("it names %s for rank %d, of which it knows nothing", name, q.by.rank)
+				c.Fail("it names %s for rank %d, of which it knows nothing", name, q.sender.rank)
 			case t.url != string(h.PeerInitURL):
 				c.Fail("it names %s at %s, which is at %s", name, h.PeerInitURL, t.url)
-			case name == q.by.instance:
+			case name == q.sender.instance:
 				c.Fail("it names %s, which asks", name)
 			case seen[name]:
 				c.Fail("it names %s twice", name)
@@ -35,220 +35,226 @@ var named = oracle.Of("named",
 		}
 	}))
 
-// toldSo: nothing is made up, and nothing is forgotten.
-var toldSo = oracle.Of("told",
+// reportsOracle checks that a directory invents no chunks and forgets none.
+var reportsOracle = oracle.Of("told",
 	"of a worker a directory believes what that told it since it registered, no chunk more, and "+
 		"where nothing is missing none less, before, in and after a full sync",
-	keeps(func(_ *book, x *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
+	checkLookups(func(_ *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
 		says := hitsOf(m)
 		for _, t := range x.entries {
-			hits := says[t.who.instance]
-			if t.who.rank != q.by.rank || t.who.instance == q.by.instance {
+			hits := says[t.id.instance]
+			if t.id.rank != q.sender.rank || t.id.instance == q.sender.instance {
 				continue
 			}
-			if told := prefix(t.told, q.hashes); hits > told {
-				c.Fail("it says that %s has %d chunks, and was told of %d", t.who.instance, hits, told)
+			if told := countPrefix(t.possible, q.hashes); hits > told {
+				c.Fail("it says that %s has %d chunks, and was told of %d", t.id.instance, hits, told)
 			}
-			if t.sure == nil {
+			if t.required == nil {
 				continue
 			}
-			if sure := prefix(t.sure.chunks, q.hashes); hits < sure {
-				c.Fail("it says that %s has %d chunks, and was told of %d, of which nothing is missing", t.who.instance, hits, sure)
+			if sure := countPrefix(t.required.chunks, q.hashes); hits < sure {
+				c.Fail("it says that %s has %d chunks, and was told of %d, of which nothing is missing", t.id.instance, hits, sure)
 			}
 		}
 	}))
 
-// converges: hints become what is so.
-var converges = oracle.Of("converges",
+// convergenceOracle checks that the directories know the truth some time after the last fault.
+var convergenceOracle = oracle.Of("converges",
 	"a while after the last fault a directory knows of each worker what that has, and "+
 		"nothing of one that has left",
-	keeps(knows(workers, rests)))
+	checkLookups(checkConvergence(workers, convergeTime)))
 
-// knows judges what a directory knows of these workers so long after the last fault.
-func knows(workers []hand, rests time.Duration) judge {
-	return func(b *book, _ *volume, c *oracle.Call, q *asked, m *protocol.BatchedP2PLookupRetMsg) {
-		if b.healed == 0 || c.Now().Sub(max(b.healed, b.did)) < effects.Duration(rests) {
+// checkConvergence returns a check that a directory knows the chunks of the given workers once the given time has
+// passed since the last fault and the last change.
+func checkConvergence(workers []workerNode, converge time.Duration) lookupCheck {
+	return func(b *ledger, _ *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
+		if b.faultsEndAt == 0 || c.Now().Sub(max(b.faultsEndAt, b.lastChangeAt)) < effects.Duration(converge) {
 			return
 		}
-		if wrong := differs(workers, b, q, m); wrong != "" {
+		if wrong := findDifference(workers, b, q, m); wrong != "" {
 			c.Fail("%s says that %s", c.NodeName(), wrong)
 		}
 	}
 }
 
-// differs is what is not so in an answer, of one of these workers; empty: nothing is.
-func differs(workers []hand, b *book, q *asked, m *protocol.BatchedP2PLookupRetMsg) string {
-	says := hitsOf(m)
+// findDifference describes a difference between a reply and the true chunks of the given workers. The result is empty
+// if the reply is right.
+func findDifference(workers []workerNode, b *ledger, q *request, m *protocol.BatchedP2PLookupRetMsg) string {
+	hits := hitsOf(m)
 	for _, x := range workers {
-		if x.who.plain || x.who.rank != q.by.rank || x.who.instance == q.by.instance {
-			continue // One that names no incarnation may be mistaken for the one before it.
+		if x.id.vanilla || x.id.rank != q.sender.rank || x.id.instance == q.sender.instance {
+			continue // A worker without an incarnation may be confused with its earlier process.
 		}
-		if b.lives.lost(x.who) {
+		if b.incarnations.mayStayStale(x.id) {
 			continue
 		}
-		has, hits := prefix(b.has[x.name], q.hashes), says[x.who.instance]
-		if b.left[x.name] {
-			has = 0
+		chunks, answered := countPrefix(b.chunks[x.node], q.hashes), hits[x.id.instance]
+		if b.departed[x.node] {
+			chunks = 0
 		}
-		if hits != has {
-			return fmt.Sprintf("%s has %d chunks, which has %d", x.name, hits, has)
+		if answered != chunks {
+			return fmt.Sprintf("%s has %d chunks, which has %d", x.node, answered, chunks)
 		}
 	}
 	return ""
 }
 
-// hitsOf is how many chunks each instance has, as an answer says.
+// hitsOf returns the number of chunks of each instance that a reply states.
 func hitsOf(m *protocol.BatchedP2PLookupRetMsg) map[string]int {
-	says := map[string]int{}
+	hits := map[string]int{}
 	for i := range m.Holders {
-		says[string(m.Holders[i].InstanceID)] = int(m.Holders[i].HitChunks)
+		hits[string(m.Holders[i].InstanceID)] = int(m.Holders[i].HitChunks)
 	}
-	return says
+	return hits
 }
 
-// honest: nobody is told what is not so. It knows what workers have, and what they ever had in this life of theirs.
-var honest = oracle.Of("honest",
+// honestyOracle checks that workers report only chunks that they have, or had at some time in their present
+// incarnation.
+var honestyOracle = oracle.Of("honest",
 	"a worker tells that a chunk came only if it did, and in a full sync of no chunk that is "+
 		"not there",
-	func(l *oracle.Listen[truth]) {
-		oracle.On(l, func(b *truth, c *oracle.Call, e *effects.Command) {
-			b.commanded(c, e)
-			for _, k := range b.has[c.NodeName()] {
-				b.had(c)[k] = true
+	func(l *oracle.Listen[honestyState]) {
+		oracle.On(l, func(b *honestyState, c *oracle.Call, e *effects.Command) {
+			b.recordCommand(c, e)
+			for _, k := range b.chunks[c.NodeName()] {
+				b.everHeldBy(c)[k] = true
 			}
 		})
-		oracle.On(l, func(b *truth, c *oracle.Call, e *effects.Post) { b.posts(c, e) })
-		oracle.On(l, func(b *truth, c *oracle.Call, _ oracle.Down) {
-			b.down(c)
-			delete(b.ever, c.NodeName())
+		oracle.On(l, func(b *honestyState, c *oracle.Call, e *effects.Post) { b.checkPost(c, e) })
+		oracle.On(l, func(b *honestyState, c *oracle.Call, _ oracle.Down) {
+			b.handleDown(c)
+			delete(b.everHeld, c.NodeName())
 		})
 	})
 
-type truth struct {
-	book
-	ever map[string]map[uint64]bool
+type honestyState struct {
+	ledger
+	everHeld map[string]map[uint64]bool
 }
 
-func (b *truth) had(c *oracle.Call) map[uint64]bool {
-	if b.ever == nil {
-		b.ever = map[string]map[uint64]bool{}
+func (b *honestyState) everHeldBy(c *oracle.Call) map[uint64]bool {
+	if b.everHeld == nil {
+		b.everHeld = map[string]map[uint64]bool{}
 	}
-	if b.ever[c.NodeName()] == nil {
-		b.ever[c.NodeName()] = map[uint64]bool{}
+	if b.everHeld[c.NodeName()] == nil {
+		b.everHeld[c.NodeName()] = map[uint64]bool{}
 	}
-	return b.ever[c.NodeName()]
+	return b.everHeld[c.NodeName()]
 }
 
-func (b *truth) posts(c *oracle.Call, e *effects.Post) {
+func (b *honestyState) checkPost(c *oracle.Call, e *effects.Post) {
 	if c.NodeName() == crowdName {
-		return // It makes up all that it tells.
+		return // The crowd invents its reports.
 	}
 	var ops protocol.BatchedKVOperationMsg
 	var batch protocol.FullSyncBatchMsg
 	switch {
 	case ops.Decode(e.Body, nil) == nil:
 		for i := range ops.Operations {
-			if op := &ops.Operations[i]; op.Type == protocol.OpAdmit && !b.had(c)[op.Key.Bits] {
+			if op := &ops.Operations[i]; op.Type == protocol.OpAdmit && !b.everHeldBy(c)[op.Key.Bits] {
 				c.Fail("%s tells that chunk %x came, which never did", c.NodeName(), op.Key.Bits)
 			}
 		}
 	case batch.Decode(e.Body, nil) == nil:
 		for _, k := range batch.Keys {
-			if _, has := slices.BinarySearch(b.has[c.NodeName()], k.Bits); !has {
+			if _, has := slices.BinarySearch(b.chunks[c.NodeName()], k.Bits); !has {
 				c.Fail("%s tells in a full sync of chunk %x, which is not there", c.NodeName(), k.Bits)
 			}
 		}
 	}
 }
 
-// answered: nobody who asks waits for his patience to end.
-var answered = oracle.Of("answered", "each question to a directory is answered in the step that hears it",
-	func(l *oracle.Listen[awaiting]) {
-		oracle.On(l, func(b *awaiting, c *oracle.Call, e *effects.Received) {
-			if was := b.open[c.NodeName()]; was != 0 {
+// repliesOracle checks that directories reply at once, so that no request times out.
+var repliesOracle = oracle.Of("answered", "each question to a directory is answered in the step that hears it",
+	func(l *oracle.Listen[openRequests]) {
+		oracle.On(l, func(b *openRequests, c *oracle.Call, e *effects.Received) {
+			if was := b.byNode[c.NodeName()]; was != 0 {
 				c.Fail("request %d to %s has no answer", was, c.NodeName())
 			}
 			if e.Channel != effects.ChannelLog {
-				b.set(c, e.Request)
+				b.setOpen(c, e.Request)
 			}
 		})
-		oracle.On(l, func(b *awaiting, c *oracle.Call, e *effects.Reply) { b.set(c, 0) })
-		oracle.On(l, func(b *awaiting, c *oracle.Call, _ oracle.Down) { b.set(c, 0) })
+		oracle.On(l, func(b *openRequests, c *oracle.Call, e *effects.Reply) { b.setOpen(c, 0) })
+		oracle.On(l, func(b *openRequests, c *oracle.Call, _ oracle.Down) { b.setOpen(c, 0) })
 	})
 
-type awaiting struct{ open map[string]effects.Request }
+type openRequests struct{ byNode map[string]effects.Request }
 
-func (b *awaiting) set(c *oracle.Call, r effects.Request) {
-	if b.open == nil {
-		b.open = map[string]effects.Request{}
+func (b *openRequests) setOpen(c *oracle.Call, r effects.Request) {
+	if b.byNode == nil {
+		b.byNode = map[string]effects.Request{}
 	}
-	if b.open[c.NodeName()] = r; r == 0 {
-		delete(b.open, c.NodeName())
+	if b.byNode[c.NodeName()] = r; r == 0 {
+		delete(b.byNode, c.NodeName())
 	}
 }
 
-// parted: nothing that a worker has asked can come behind its last word and make it known again.
-var parted = oracle.Of("parted",
+// departureOracle checks that no message of a worker can arrive after its deregistration and make the worker known
+// again.
+var departureOracle = oracle.Of("parted",
 	"a worker that leaves tells a directory so once nothing is under way there that makes it "+
 		"known, and says nothing there any more",
-	func(l *oracle.Listen[calls]) {
-		oracle.On(l, func(b *calls, c *oracle.Call, e *effects.Open) { b.at(c).opening[e.Corr] = e.Addr.Host })
-		oracle.On(l, func(b *calls, c *oracle.Call,
+	func(l *oracle.Listen[workersConns]) {
+		oracle.On(l, func(b *workersConns, c *oracle.Call, e *effects.Open) { b.connsOf(c).opening[e.Corr] = e.Addr.Host })
+		oracle.On(l, func(b *workersConns, c *oracle.Call,
 			e *effects.Opened) {
-			b.at(c).conns[e.Conn] = b.at(c).opening[e.Corr]
+			b.connsOf(c).conns[e.Conn] = b.connsOf(c).opening[e.Corr]
 		})
-		oracle.On(l, func(b *calls, c *oracle.Call, e *effects.Replied) { delete(b.at(c).asked, e.Corr) })
-		oracle.On(l, func(b *calls, c *oracle.Call, e *effects.Unanswered) { delete(b.at(c).asked, e.Corr) })
-		oracle.On(l, func(b *calls, c *oracle.Call, e *effects.Send) {
-			n, to := b.at(c), b.at(c).conns[e.Conn]
+		oracle.On(l, func(b *workersConns, c *oracle.Call, e *effects.Replied) { delete(b.connsOf(c).registrations, e.Corr) })
+		oracle.On(l, func(b *workersConns, c *oracle.Call, e *effects.Unanswered) {
+			delete(b.connsOf(c).registrations, e.Corr)
+		})
+		oracle.On(l, func(b *workersConns, c *oracle.Call, e *effects.Send) {
+			n, to := b.connsOf(c), b.connsOf(c).conns[e.Conn]
 			switch tag, _ := protocol.PeekControllerTag(e.Body, nil); {
 			case tag != protocol.TagRegisterMsg && tag != protocol.TagHeartbeatMsg:
-			case n.left[to]:
+			case n.leftDirectories[to]:
 				c.Fail("%s makes itself known again", c.NodeName())
 			default:
-				n.asked[e.Corr] = to
+				n.registrations[e.Corr] = to
 			}
 		})
-		oracle.On(l, func(b *calls, c *oracle.Call, e *effects.Post) { b.posts(c, e) })
-		oracle.On(l, func(b *calls, c *oracle.Call, _ oracle.Down) { delete(b.of, c.NodeName()) })
+		oracle.On(l, func(b *workersConns, c *oracle.Call, e *effects.Post) { b.checkPost(c, e) })
+		oracle.On(l, func(b *workersConns, c *oracle.Call, _ oracle.Down) { delete(b.byNode, c.NodeName()) })
 	})
 
-type calls struct{ of map[string]*called }
+type workersConns struct{ byNode map[string]*workerConns }
 
-// called is what a worker has under way, by where it goes.
-type called struct {
-	opening map[effects.Corr]string
-	conns   map[effects.Conn]string
-	asked   map[effects.Corr]string // that makes it known
-	left    map[string]bool
+// workerConns holds the connections and the pending requests of a worker, with the directory of each.
+type workerConns struct {
+	opening         map[effects.Corr]string
+	conns           map[effects.Conn]string
+	registrations   map[effects.Corr]string // pending registrations and heartbeats
+	leftDirectories map[string]bool         // directories at which the worker has deregistered
 }
 
-func (b *calls) at(c *oracle.Call) *called {
-	if b.of == nil {
-		b.of = map[string]*called{}
+func (b *workersConns) connsOf(c *oracle.Call) *workerConns {
+	if b.byNode == nil {
+		b.byNode = map[string]*workerConns{}
 	}
-	if b.of[c.NodeName()] == nil {
-		b.of[c.NodeName()] = &called{
-			opening: map[effects.Corr]string{}, conns: map[effects.Conn]string{}, asked: map[effects.Corr]string{},
-			left: map[string]bool{},
+	if b.byNode[c.NodeName()] == nil {
+		b.byNode[c.NodeName()] = &workerConns{
+			opening: map[effects.Corr]string{}, conns: map[effects.Conn]string{}, registrations: map[effects.Corr]string{},
+			leftDirectories: map[string]bool{},
 		}
 	}
-	return b.of[c.NodeName()]
+	return b.byNode[c.NodeName()]
 }
 
-func (b *calls) posts(c *oracle.Call, e *effects.Post) {
-	n, to := b.at(c), b.at(c).conns[e.Conn]
+func (b *workersConns) checkPost(c *oracle.Call, e *effects.Post) {
+	n, to := b.connsOf(c), b.connsOf(c).conns[e.Conn]
 	tag, _ := protocol.PeekControllerTag(e.Body, nil)
 	switch {
-	case tag != protocol.TagDeRegisterMsg && n.left[to]:
+	case tag != protocol.TagDeRegisterMsg && n.leftDirectories[to]:
 		c.Fail("%s has something to tell, and has left", c.NodeName())
 	case tag != protocol.TagDeRegisterMsg:
 	default:
-		for _, at := range n.asked {
+		for _, at := range n.registrations {
 			if at == to {
 				c.Fail("%s leaves, and what makes it known is on its way", c.NodeName())
 			}
 		}
-		n.left[to] = true
+		n.leftDirectories[to] = true
 	}
 }

@@ -11,126 +11,128 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A prefill engine that computes a request layer by layer, in steps of some of its tokens each, and says of every layer
-// that it is ready. At times it is preempted: it waits until it has its pages again, and computes all of it anew. Each
-// command is given when the one before has its outcome: which one, follows from what a seed draws for the job.
+// A prefill engine computes a request in steps of some tokens each, layer by layer, and reports every layer as ready.
+// At times a request is preempted: the engine waits until the pages are returned, and computes the whole request again.
+// The engine gives each command when the previous command has its outcome. A script, which the seed draws for the job,
+// decides which command is next.
 
-// tokens is how many a chunk has.
-const tokens = world.Parts
+// chunkTokens is the number of tokens in a chunk.
+const chunkTokens = world.Parts
 
-// A prefill is how a request is computed.
+// A prefill is the script by which an engine computes a request.
 type prefill struct {
-	j       *pd.Job
-	base    int   // chunks that were there before
-	skip    int   // tokens of those, and perhaps more
-	total   int   // tokens, those included
-	steps   []int // tokens that are computed behind each
-	preempt int   // the command before which it is preempted; -1: none
-	drop    int   // or dropped
-	// its layers are ready from the last one on
-	backwards bool
-	careless  bool // it saves from the first chunk on, each time
-	nowhere   bool // nobody is to get it
-	patience  effects.Duration
+	job          *pd.Job
+	cachedChunks int   // leading chunks that the engine had before
+	skipTokens   int   // leading tokens that need no computation; they may end inside a chunk
+	totalTokens  int   // all tokens of the request, including the chunks above
+	stepEnds     []int // number of computed tokens after each step
+	preemptAt    int   // index of the command before which the request is preempted; -1 if none
+	dropAt       int   // index of the command before which the request is dropped; -1 if none
+	// the layers of a step are ready in reverse order
+	lastLayerFirst bool
+	resavesAll     bool // each save starts from the first chunk again
+	noReceiver     bool // the request has no receiver
+	finishTimeout  effects.Duration
 }
 
-// prefillOf draws it.
-func prefillOf(w *pd.Cluster, j *pd.Job) (x prefill) {
+// drawPrefill draws the script of a job.
+func drawPrefill(w *pd.Cluster, j *pd.Job) (x prefill) {
 	at := func(n uint64) draw.Of { return draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 40+n) }
-	x = prefill{j: j, preempt: -1, drop: -1}
-	if w.Seed >= draw.RestlessSeed || j.Probes() { // Nothing is drawn: it is as simple as can be.
-		x.total = (len(chunksOf(j))-1)*tokens + int(j.TokensOf(len(j.Keys)-1))
-		if x.steps = []int{x.total}; j.Said[preempted] {
-			x.preempt = 1
+	x = prefill{job: j, preemptAt: -1, dropAt: -1}
+	if w.Seed >= draw.RestlessSeed || j.Probes() { // Nothing is drawn: the script is as simple as possible.
+		x.totalTokens = (len(chunkKeys(j))-1)*chunkTokens + int(j.TokensOf(len(j.Keys)-1))
+		if x.stepEnds = []int{x.totalTokens}; j.Said[preemptedWord] {
+			x.preemptAt = 1
 		}
 		return x
 	}
-	x.nowhere = at(26).Permille(50) && !j.Said[slow]
-	x.backwards = j.Together > 0 && at(27).Permille(300)
-	if x.careless = at(0).Permille(200); at(1).Permille(300) {
-		x.base = at(2).Between(1, 3)
-		x.skip = x.base*tokens + at(3).Between(0, tokens-1)
+	x.noReceiver = at(26).Permille(50) && !j.Said[slowWord]
+	x.lastLayerFirst = j.Together > 0 && at(27).Permille(300)
+	if x.resavesAll = at(0).Permille(200); at(1).Permille(300) {
+		x.cachedChunks = at(2).Between(1, 3)
+		x.skipTokens = x.cachedChunks*chunkTokens + at(3).Between(0, chunkTokens-1)
 	}
-	chunks := len(chunksOf(j))
+	chunks := len(chunkKeys(j))
 	last := int(j.TokensOf(len(j.Keys) - 1))
-	x.total = x.base*tokens + (chunks-1)*tokens + last
+	x.totalTokens = x.cachedChunks*chunkTokens + (chunks-1)*chunkTokens + last
 	for range at(4).Between(0, 3) {
-		from := x.base * tokens
-		if n := len(x.steps); n > 0 {
-			from = x.steps[n-1]
+		from := x.cachedChunks * chunkTokens
+		if n := len(x.stepEnds); n > 0 {
+			from = x.stepEnds[n-1]
 		}
-		if from < x.total {
-			x.steps = append(x.steps, from+at(5+uint64(len(x.steps))).Between(1, x.total-from))
+		if from < x.totalTokens {
+			x.stepEnds = append(x.stepEnds, from+at(5+uint64(len(x.stepEnds))).Between(1, x.totalTokens-from))
 		}
 	}
-	if n := len(x.steps); n == 0 || x.steps[n-1] < x.total {
-		x.steps = append(x.steps, x.total)
+	if n := len(x.stepEnds); n == 0 || x.stepEnds[n-1] < x.totalTokens {
+		x.stepEnds = append(x.stepEnds, x.totalTokens)
 	}
-	if at(24).Permille(100) && !j.Said[slow] {
-		x.patience = at(25).Span(effects.Millisecond, 100*effects.Millisecond)
+	if at(24).Permille(100) && !j.Said[slowWord] {
+		x.finishTimeout = at(25).Span(effects.Millisecond, 100*effects.Millisecond)
 	}
 	switch {
-	case j.Said[preempted]:
-		x.preempt = 1
-	case j.Said[slow]:
+	case j.Said[preemptedWord]:
+		x.preemptAt = 1
+	case j.Said[slowWord]:
 	case at(20).Permille(300):
-		x.preempt = at(21).Between(0, len(x.steps)*pagesOf(j))
+		x.preemptAt = at(21).Between(0, len(x.stepEnds)*pagesPerChunk(j))
 	case at(22).Permille(80):
-		x.drop = at(23).Between(0, len(x.steps)*pagesOf(j))
+		x.dropAt = at(23).Between(0, len(x.stepEnds)*pagesPerChunk(j))
 	}
 	return x
 }
 
-// chunksOf are the keys of a job's chunks, and pagesOf how many pages its sender has of each.
-func chunksOf(j *pd.Job) [][]byte {
+// chunkKeys returns the keys of a job's chunks.
+func chunkKeys(j *pd.Job) [][]byte {
 	if j.Layers > 0 {
 		return j.ChunkKeys
 	}
 	return j.Keys
 }
 
-func pagesOf(j *pd.Job) int { return max(j.Layers, j.Together) }
+// pagesPerChunk returns the number of pages in which the sender has each chunk of a job.
+func pagesPerChunk(j *pd.Job) int { return max(j.Layers, j.Together) }
 
-// rest is how many tokens are behind the last whole chunk.
-func (x *prefill) rest() int { return x.total % tokens }
+// tailTokens returns the number of tokens after the last whole chunk.
+func (x *prefill) tailTokens() int { return x.totalTokens % chunkTokens }
 
-// begin begins with a job whose pages are reserved.
-func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
+// beginJob starts a job whose pages are reserved.
+func beginJob(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
-	measures(n, j, c)
-	computes(w, n, j, 1)
-	x := prefillOf(w, j)
-	give(w, n, j, 0, x.begin(w), 0)
+	setLengths(n, j, c)
+	fillPages(w, n, j, 1)
+	x := drawPrefill(w, j)
+	giveCommand(w, n, j, 0, x.beginCommand(w), 0)
 }
 
-// measures says how long the chunks of a job are in their pages.
-func measures(n *world.Node, j *pd.Job, c *pd.Command) {
+// setLengths sets the lengths of the chunks of a job in the reserved pages.
+func setLengths(n *world.Node, j *pd.Job, c *pd.Command) {
 	for i := range c.Pages {
-		c.Pages[i].Length = uint32(uint64(n.Pool.PageBytes) * uint64(j.TokensOf(i/max(1, j.Together))) / tokens)
+		c.Pages[i].Length = uint32(uint64(n.Pool.PageBytes) * uint64(j.TokensOf(i/max(1, j.Together))) / chunkTokens)
 	}
 }
 
-// begin is the command that begins it.
-func (x *prefill) begin(w *pd.Cluster) pd.Command {
-	body := ops.Begin{Request: x.j.Name, Skip: uint32(x.skip), Figures: figures(w, x.j)}
-	if r := w.Nodes[x.j.Receiver]; !x.nowhere {
+// beginCommand returns the command that begins the request.
+func (x *prefill) beginCommand(w *pd.Cluster) pd.Command {
+	body := ops.Begin{Request: x.job.Name, Skip: uint32(x.skipTokens), Figures: drawFigures(w, x.job)}
+	if r := w.Nodes[x.job.Receiver]; !x.noReceiver {
 		init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
 		body.Peer = engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port}
 	}
-	return pd.Command{Want: begins, Body: &body}
+	return pd.Command{Want: wantBegin, Body: &body}
 }
 
-// figures are what the engine knows of the time that it takes: some engines do.
-func figures(w *pd.Cluster, j *pd.Job) (f ops.Figures) {
+// drawFigures draws the estimates of compute and transfer time that some engines state.
+func drawFigures(w *pd.Cluster, j *pd.Job) (f ops.Figures) {
 	if at := draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 70); w.Seed < draw.RestlessSeed && at.Permille(500) {
-		f = ops.Figures{Chunks: uint32(len(chunksOf(j))), ComputeNS: 1 + at.Again().Below(1<<20), LinkBytes: 1 << 20,
+		f = ops.Figures{Chunks: uint32(len(chunkKeys(j))), ComputeNS: 1 + at.Again().Below(1<<20), LinkBytes: 1 << 20,
 			BatchNS: draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 71).Below(1 << 20)}
 	}
 	return f
 }
 
-// computes has the engine fill its pages, which are its own: all layers of an epoch have one origin.
-func computes(w *pd.Cluster, n *world.Node, j *pd.Job, _ int) {
+// fillPages fills the pages, which belong to the engine, so that all layers of an epoch have the same origin.
+func fillPages(w *pd.Cluster, n *world.Node, j *pd.Job, _ int) {
 	c := &w.Commands[j.Batches[0].Reserve-1]
 	c.Count = w.NewFill()
 	for i, p := range c.Pages {
@@ -145,14 +147,14 @@ func computes(w *pd.Cluster, n *world.Node, j *pd.Job, _ int) {
 	}
 }
 
-// give gives a command of a job, whose place in what is drawn for that is from.
-func give(w *pd.Cluster, n *world.Node, j *pd.Job, from int, c pd.Command, in effects.Duration) effects.Ticket {
+// giveCommand gives a command of a job after a delay. The argument from is the position in the job's script.
+func giveCommand(w *pd.Cluster, n *world.Node, j *pd.Job, from int, c pd.Command, delay effects.Duration) effects.Ticket {
 	c.Job, c.From, c.Target = j.Place, from, j.Batches[0].Reserve
-	return pd.GiveIn(w, n, in, c, patience(n, &c))
+	return pd.GiveIn(w, n, delay, c, commandTimeout(n, &c))
 }
 
-// patience is how long a command may wait: none but the last does.
-func patience(n *world.Node, c *pd.Command) effects.Duration {
+// commandTimeout returns the timeout of a command. Only the last command of a request may wait.
+func commandTimeout(n *world.Node, c *pd.Command) effects.Duration {
 	body, ok := c.Body.(*ops.Finish)
 	switch {
 	case !ok:
@@ -163,68 +165,69 @@ func patience(n *world.Node, c *pd.Command) effects.Duration {
 	return body.Patience
 }
 
-// next has the engine go on at a place of what is drawn for a job, when it has computed for a while.
-func next(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
-	in := draw.Hash(w.Seed, draw.Engine, uint64(j.Place)<<8|uint64(at), 72).Heavy(effects.Millisecond)
+// scheduleNext schedules the command at a position of a job's script, after the time that the engine computes.
+func scheduleNext(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
+	delay := draw.Hash(w.Seed, draw.Engine, uint64(j.Place)<<8|uint64(at), 72).Heavy(effects.Millisecond)
 	switch {
 	case j.Probes(): // Some ranks remember a request for no longer than an engine may take for a layer.
-		in = 0
-	case j.Said[slow]:
-		in = 6 * pd.Its(n).Cfg.BundleTTL / 10
+		delay = 0
+	case j.Said[slowWord]:
+		delay = 6 * pd.Its(n).Cfg.BundleTTL / 10
 	}
-	pd.Later(w, n, j, at, in)
+	pd.Later(w, n, j, at, delay)
 }
 
-// goOn gives the command at a place of what is drawn for a job: each layer of each step, then the end.
-func goOn(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
-	x := prefillOf(w, j)
+// continueJob gives the command at a position of a job's script: a save for each layer of each step, and then the
+// finish.
+func continueJob(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
+	x := drawPrefill(w, j)
 	switch {
-	case at == x.preempt && !wasPreempted(w, n, j):
-		give(w, n, j, at, pd.Command{Want: stops, Body: &ops.Preempt{Request: j.Name}}, 0)
-	case at == x.drop:
-		give(w, n, j, at, pd.Command{Want: stops, Body: &ops.Drop{Request: j.Name}}, 0)
-	case at < len(x.steps)*pagesOf(j):
-		give(w, n, j, at, x.save(w, at), 0)
+	case at == x.preemptAt && !wasPreempted(w, n, j):
+		giveCommand(w, n, j, at, pd.Command{Want: wantStop, Body: &ops.Preempt{Request: j.Name}}, 0)
+	case at == x.dropAt:
+		giveCommand(w, n, j, at, pd.Command{Want: wantStop, Body: &ops.Drop{Request: j.Name}}, 0)
+	case at < len(x.stepEnds)*pagesPerChunk(j):
+		giveCommand(w, n, j, at, x.saveCommand(w, at), 0)
 	default:
-		t := give(w, n, j, at, x.finish(w), 0)
+		t := giveCommand(w, n, j, at, x.finishCommand(w), 0)
 		w.MaybeAbort(n, t)
 	}
 }
 
-// save is the command that says that a layer of a step is ready.
-func (x *prefill) save(w *pd.Cluster, at int) pd.Command {
-	j := x.j
-	step, layer := at/pagesOf(j), at%pagesOf(j)
-	if x.backwards {
-		layer = pagesOf(j) - 1 - layer
+// saveCommand returns the command that reports a layer of a step as ready.
+func (x *prefill) saveCommand(w *pd.Cluster, at int) pd.Command {
+	j := x.job
+	step, layer := at/pagesPerChunk(j), at%pagesPerChunk(j)
+	if x.lastLayerFirst {
+		layer = pagesPerChunk(j) - 1 - layer
 	}
-	from, to := 0, max(0, x.steps[step]/tokens-x.base)
-	if step > 0 && !x.careless {
-		from = max(0, x.steps[step-1]/tokens-x.base)
+	from, to := 0, max(0, x.stepEnds[step]/chunkTokens-x.cachedChunks)
+	if step > 0 && !x.resavesAll {
+		from = max(0, x.stepEnds[step-1]/chunkTokens-x.cachedChunks)
 	}
 	body := ops.Save{
-		Request: j.Name, Layer: uint32(layer), Tokens: uint32(x.steps[step]), First: uint32(x.base + from),
+		Request: j.Name, Layer: uint32(layer), Tokens: uint32(x.stepEnds[step]), First: uint32(x.cachedChunks + from),
 	}
 	all := w.Commands[j.Batches[0].Reserve-1].Pages
 	for i := from; i < to; i++ {
-		body.Keys, body.Pages = append(body.Keys, chunksOf(j)[i]), append(body.Pages, all[i*pagesOf(j)+layer])
+		body.Keys, body.Pages = append(body.Keys, chunkKeys(j)[i]), append(body.Pages, all[i*pagesPerChunk(j)+layer])
 	}
-	return pd.Command{Want: saves, Body: &body, Pages: body.Pages}
+	return pd.Command{Want: wantSave, Body: &body, Pages: body.Pages}
 }
 
-// finish is the command that ends it.
-func (x *prefill) finish(w *pd.Cluster) pd.Command {
-	j := x.j
-	body := ops.Finish{Request: j.Name, Tokens: uint32(x.total), Patience: x.patience}
-	if x.rest() > 0 {
+// finishCommand returns the command that finishes the request.
+func (x *prefill) finishCommand(w *pd.Cluster) pd.Command {
+	j := x.job
+	body := ops.Finish{Request: j.Name, Tokens: uint32(x.totalTokens), Patience: x.finishTimeout}
+	if x.tailTokens() > 0 {
 		all := w.Commands[j.Batches[0].Reserve-1].Pages
-		body.Key, body.Pages = chunksOf(j)[len(chunksOf(j))-1], all[len(all)-pagesOf(j):]
+		body.Key, body.Pages = chunkKeys(j)[len(chunkKeys(j))-1], all[len(all)-pagesPerChunk(j):]
 	}
-	return pd.Command{Want: finishes, Body: &body, Pages: body.Pages}
+	return pd.Command{Want: wantFinish, Body: &body, Pages: body.Pages}
 }
 
-// given counts the commands of a kind that an engine gave for a job in this life.
-func given(w *pd.Cluster, n *world.Node, j *pd.Job, want plan.Want) (count int) {
+// countCommands counts the commands of a kind that an engine has given for a job in the present incarnation.
+func countCommands(w *pd.Cluster, n *world.Node, j *pd.Job, want plan.Want) (count int) {
 	for i := range w.Commands {
 		if c := &w.Commands[i]; c.Want == want && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life {
 			count++
@@ -233,68 +236,70 @@ func given(w *pd.Cluster, n *world.Node, j *pd.Job, want plan.Want) (count int) 
 	return count
 }
 
-// wasPreempted says whether an engine has preempted a job in this life.
+// wasPreempted reports whether an engine has preempted a job in the present incarnation.
 func wasPreempted(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	for i := range w.Commands {
-		if c := &w.Commands[i]; preempts(c) && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life {
+		if c := &w.Commands[i]; isPreempt(c) && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life {
 			return true
 		}
 	}
 	return false
 }
 
-// preempts and drops say which a command is of those that stop a request.
-func preempts(c *pd.Command) bool { _, is := c.Body.(*ops.Preempt); return is && c.Want == stops }
-func drops(c *pd.Command) bool    { _, is := c.Body.(*ops.Drop); return is && c.Want == stops }
+// isPreempt reports whether a command preempts a request.
+func isPreempt(c *pd.Command) bool { _, is := c.Body.(*ops.Preempt); return is && c.Want == wantStop }
 
-// ours says whether a command is one of a layerwise job.
-func ours(c *pd.Command) bool {
-	return c.Want == begins || c.Want == saves || c.Want == stops || c.Want == finishes
+// isDrop reports whether a command drops a request.
+func isDrop(c *pd.Command) bool { _, is := c.Body.(*ops.Drop); return is && c.Want == wantStop }
+
+// isLayerCommand reports whether a command belongs to a layerwise push.
+func isLayerCommand(c *pd.Command) bool {
+	return c.Want == wantBegin || c.Want == wantSave || c.Want == wantStop || c.Want == wantFinish
 }
 
-// busy says whether a rank still has pages of a job, or owes an outcome of it.
-func busy(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
+// isBusy reports whether a rank still holds pages of a job, or has not delivered an outcome of the job.
+func isBusy(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	for i := range w.Commands {
-		if c := &w.Commands[i]; ours(c) && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life && !c.Ended() {
+		if c := &w.Commands[i]; isLayerCommand(c) && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life && !c.Ended() {
 			return true
 		}
 	}
 	return false
 }
 
-// ended takes the outcome of a command: the next one follows.
-func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+// handleOutcome handles the outcome of a command, and gives the next command.
+func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &w.Jobs[c.Job]
 	from, want := c.From, c.Want
 	if !e.Held {
-		back(w, n, c)
+		reportReturned(w, n, c)
 	}
 	switch {
 	case w.Failure != nil:
-	case want == finishes || drops(c) || want == begins && e.Code != effects.OK:
-		tell(w, n, j, e.Code, want == finishes)
-		letGo(w, n, j)
-	case want == saves && e.Code == effects.TooMany && given(w, n, j, saves) < 100:
-		give(w, n, j, from, again(c), 10*effects.Millisecond)
-	case want == saves && (e.Code == effects.TooMany || e.Code == effects.NotFound):
-		give(w, n, j, from, pd.Command{Want: stops, Body: &ops.Drop{Request: j.Name}}, 0)
-	case want == saves && e.Code != effects.OK: // It has failed: its end says how.
-		x := prefillOf(w, j)
-		give(w, n, j, from, x.finish(w), 0)
-	case preempts(c):
-		tellsEarly(w, n, j)
-		resume(w, n, j)
-	case want == begins:
-		next(w, n, j, 0)
+	case want == wantFinish || isDrop(c) || want == wantBegin && e.Code != effects.OK:
+		reportEnd(w, n, j, e.Code, want == wantFinish)
+		releasePages(w, n, j)
+	case want == wantSave && e.Code == effects.TooMany && countCommands(w, n, j, wantSave) < 100:
+		giveCommand(w, n, j, from, repeatCommand(c), 10*effects.Millisecond)
+	case want == wantSave && (e.Code == effects.TooMany || e.Code == effects.NotFound):
+		giveCommand(w, n, j, from, pd.Command{Want: wantStop, Body: &ops.Drop{Request: j.Name}}, 0)
+	case want == wantSave && e.Code != effects.OK: // The push has failed; the outcome of the finish says why.
+		x := drawPrefill(w, j)
+		giveCommand(w, n, j, from, x.finishCommand(w), 0)
+	case isPreempt(c):
+		maybeReportEarly(w, n, j)
+		resumeJob(w, n, j)
+	case want == wantBegin:
+		scheduleNext(w, n, j, 0)
 	default:
-		next(w, n, j, from+1)
+		scheduleNext(w, n, j, from+1)
 	}
 }
 
-// tell has an engine say how a request ended, which the receiver of no other one is told of: all of it was sent if the
-// last command ended well, and else no more comes. Of a request that nobody is to get nobody is told.
-func tell(w *pd.Cluster, n *world.Node, j *pd.Job, code effects.Code, finished bool) {
-	if prefillOf(w, j).nowhere {
+// reportEnd makes the engine report the end of a request to the receiver, unless the request has no receiver. The
+// report says that everything was sent if the last command succeeded, and that no more chunks come otherwise.
+func reportEnd(w *pd.Cluster, n *world.Node, j *pd.Job, code effects.Code, finished bool) {
+	if drawPrefill(w, j).noReceiver {
 		return
 	}
 	if code == effects.OK && !finished {
@@ -303,80 +308,82 @@ func tell(w *pd.Cluster, n *world.Node, j *pd.Job, code effects.Code, finished b
 	pd.Tell(w, n, j, code)
 }
 
-// tellsEarly has an engine give up a request that is preempted, at times, and compute it anew all the same: what goes
-// then begins the request once more.
-func tellsEarly(w *pd.Cluster, n *world.Node, j *pd.Job) {
+// maybeReportEarly makes the engine of a preempted request sometimes report the request as cancelled, and still compute
+// the request again. The next layer that is sent then begins the request again at the receiver.
+func maybeReportEarly(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	if early := draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 73); w.Seed < draw.RestlessSeed && early.Permille(300) {
-		tell(w, n, j, effects.Cancelled, false)
+		reportEnd(w, n, j, effects.Cancelled, false)
 	}
 }
 
-// back has it judged that the pages of a command are the engine's again. A careless one names pages that go already:
-// they come back with what they go for.
-func back(w *pd.Cluster, n *world.Node, c *pd.Command) {
+// reportReturned reports to the oracles that the pages of a command belong to the engine again. If saves start from the
+// first chunk again, several commands name the same pages, so the report waits for the last of these commands.
+func reportReturned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
-	if x := prefillOf(w, j); !x.careless || !busy(w, n, j) {
+	if x := drawPrefill(w, j); !x.resavesAll || !isBusy(w, n, j) {
 		pd.OnReturned.Report(&w.Panel, n.ID, pd.Returned{Node: n, Command: c})
 	}
 }
 
-// again is a command once more.
-func again(c *pd.Command) pd.Command { return pd.Command{Want: c.Want, Body: c.Body, Pages: c.Pages} }
+// repeatCommand returns a copy of a command, to give it again.
+func repeatCommand(c *pd.Command) pd.Command {
+	return pd.Command{Want: c.Want, Body: c.Body, Pages: c.Pages}
+}
 
-// returned takes pages that are the engine's again.
-func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
+// handleReturn handles the return of the pages of a command.
+func handleReturn(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
-	if back(w, n, c); w.Failure != nil {
+	if reportReturned(w, n, c); w.Failure != nil {
 		return
 	}
 	if wasPreempted(w, n, j) {
-		resume(w, n, j)
+		resumeJob(w, n, j)
 	}
-	if over(w, n, j) {
-		letGo(w, n, j)
+	if isFinished(w, n, j) {
+		releasePages(w, n, j)
 	}
 }
 
-// over says whether the last command of a job was given.
-func over(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
+// isFinished reports whether the last command of a job has its outcome.
+func isFinished(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	for i := range w.Commands {
 		c := &w.Commands[i]
 		if c.Job == j.Place && c.Node == n.ID && c.Life == n.Life && c.Over &&
-			(drops(c) || c.Want == finishes || c.Want == begins && c.Code != effects.OK) {
+			(isDrop(c) || c.Want == wantFinish || c.Want == wantBegin && c.Code != effects.OK) {
 			return true
 		}
 	}
 	return false
 }
 
-// resume computes a request anew that was preempted, once its pages are the engine's.
-func resume(w *pd.Cluster, n *world.Node, j *pd.Job) {
+// resumeJob computes a preempted request again, once all pages belong to the engine.
+func resumeJob(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	last := effects.Ticket(0)
 	for i := range w.Commands {
-		if c := &w.Commands[i]; ours(c) && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life {
+		if c := &w.Commands[i]; isLayerCommand(c) && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life {
 			last = effects.Ticket(i + 1)
 		}
 	}
-	if last == 0 || !preempts(&w.Commands[last-1]) || busy(w, n, j) {
+	if last == 0 || !isPreempt(&w.Commands[last-1]) || isBusy(w, n, j) {
 		return
 	}
 	if w.Commands[last-1].Code != effects.OK {
-		letGo(w, n, j)
+		releasePages(w, n, j)
 		return
 	}
-	computes(w, n, j, 2)
-	next(w, n, j, 0)
+	fillPages(w, n, j, 2)
+	scheduleNext(w, n, j, 0)
 }
 
-// letGo gives the pages of a job back, once they are the engine's.
-func letGo(w *pd.Cluster, n *world.Node, j *pd.Job) {
+// releasePages releases the pages of a job, once all of them belong to the engine.
+func releasePages(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	reserve := j.Batches[0].Reserve
 	for i := range w.Commands {
 		if c := &w.Commands[i]; c.Want == plan.WantRelease && c.Target == reserve {
 			return
 		}
 	}
-	if reserve != 0 && !busy(w, n, j) {
+	if reserve != 0 && !isBusy(w, n, j) {
 		w.Release(n, reserve)
 	}
 }

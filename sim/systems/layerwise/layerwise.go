@@ -21,14 +21,14 @@ import (
 
 // Flow describes layerwise pushes to package pd.
 var Flow = pd.Flow{
-	Word:     word,
-	Profiles: []expand.Profile{{Name: "layerwise", World: layered, Jobs: draws}},
-	Scopes:   small,
-	Layers:   &pd.Layers{PerChunk: layersOf, Together: holds},
+	Word:     flowWord,
+	Profiles: []expand.Profile{{Name: "layerwise", World: drawWorld, Jobs: drawJobs}},
+	Scopes:   smallScopes,
+	Layers:   &pd.Layers{PerChunk: layerCount, Together: layersPerPage},
 	Rank: func(p *plan.Plan, c *rank.Config) {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, n) }
-		c.Layers = uint32(layersOf(p))
-		if c.BatchMax > 0 { // As many as any job has.
+		c.Layers = uint32(layerCount(p))
+		if c.BatchMax > 0 { // Enough for every job.
 			c.BatchMax = max(c.BatchMax, chunksMax*c.Layers)
 		}
 		c.MergeBytes = []uint64{1, 64, 128, 1 << 20}[at(1).Below(4)]
@@ -37,7 +37,7 @@ var Flow = pd.Flow{
 		c.BundlesMax = uint32(at(4).Between(8, 64))
 		c.BundleTTL = c.Lease + effects.Duration(at(5).Below(uint64(c.Lease)))
 		c.BundleMost = c.BundleTTL * effects.Duration(at(6).Between(1, 4))
-		if slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Said[slow] }) {
+		if slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Said[slowWord] }) {
 			c.BundleMost = 16 * c.BundleTTL
 		}
 		if c.RunTTL = 20 * effects.Second; at(7).Permille(200) && c.BundleMost < 16*c.BundleTTL {
@@ -48,29 +48,30 @@ var Flow = pd.Flow{
 		}
 	},
 	Boot: func(p *plan.Plan, n *world.Node, c *rank.Config) {
-		if layers := holds(p, plan.Node(n.ID)); layers > 0 {
+		if layers := layersPerPage(p, plan.Node(n.ID)); layers > 0 {
 			c.Layout, _, _ = c.Layout.AllLayers(uint32(layers))
 			c.Layers = 0
 			return
 		}
 		at := draw.Hash(p.Seed, draw.Plan, 12, uint64(n.ID))
 		if n.Receives() && p.Seed < draw.RestlessSeed && at.Permille(250) {
-			// Or none at all. Of one layer that would be a chunk in one page, which is no layer's.
+			// Or the receiver has no layers. Not with a single layer, of which a page would be a whole chunk.
 			if c.WholeChunks = true; at.Again().Permille(300) && c.Layers > 1 {
 				c.Layers, c.WholeChunks = 0, false
 			}
 		}
 	},
-	Begin: begin, Later: goOn,
+	Begin: beginJob, Later: continueJob,
 	Commands: []pd.Commands{
-		{Want: begins, Ended: ended}, {Want: saves, Holds: true, Ended: ended, Returned: returned},
-		{Want: stops, Ended: ended}, {Want: finishes, Holds: true, Ended: ended, Returned: returned},
+		{Want: wantBegin, Ended: handleOutcome}, {Want: wantSave, Holds: true, Ended: handleOutcome, Returned: handleReturn},
+		{Want: wantStop, Ended: handleOutcome}, {Want: wantFinish, Holds: true, Ended: handleOutcome, Returned: handleReturn},
 	},
-	Oracles: []oracle.Oracle{atOnce, once, whole, lastly, notIdle},
+	Oracles: []oracle.Oracle{outcomesOracle, transferOracle, wholeOracle, proxyOracle, idleOracle},
 }
 
-// word: prefills push each layer as it is computed. Of a job: its engine does so.
-var word = plan.NewWord(plan.Word{
+// flowWord is the word of the plan for layerwise pushes. In a topology it allows prefill nodes to push each layer as
+// soon as the layer is computed. In a job it means that the job's engine does so.
+var flowWord = plan.NewWord(plan.Word{
 	Name: "layerwise",
 	World: func(p *plan.Plan) string {
 		if t := &p.Topology; len(t.Pull)+len(t.Delay) > 0 || len(t.Said) > 2 ||
@@ -87,69 +88,71 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
-// Words of jobs that go layer by layer, for worlds in which nothing is drawn: the request is preempted when one layer
-// of it was saved; its engine takes so long for each layer that chunks come whole only if progress gives them time.
+// Further words of layerwise jobs, for worlds in which nothing is drawn. A preempted job is preempted after the first
+// save. The engine of a slow job takes so long for each layer that a chunk becomes whole only if the receiver extends
+// its timeout with every layer.
 var (
-	preempted = plan.NewWord(plan.Word{Name: "preempted", Job: ofLayers})
-	slow      = plan.NewWord(plan.Word{Name: "slow", Job: ofLayers})
+	preemptedWord = plan.NewWord(plan.Word{Name: "preempted", Job: checkLayerWord})
+	slowWord      = plan.NewWord(plan.Word{Name: "slow", Job: checkLayerWord})
 )
 
-func ofLayers(_ *plan.Plan, j *plan.Job) string {
-	if !j.Said[word] {
+// checkLayerWord refuses these words in a job that is not layerwise.
+func checkLayerWord(_ *plan.Plan, j *plan.Job) string {
+	if !j.Said[flowWord] {
 		return "it needs layerwise; leave it out, or set that"
 	}
 	return ""
 }
 
-// layersOf is how many layers the model of a plan has.
-func layersOf(p *plan.Plan) int {
+// layerCount returns the number of layers of the model of a plan.
+func layerCount(p *plan.Plan) int {
 	if p.Seed >= draw.RestlessSeed {
 		return 2
 	}
 	return draw.Hash(p.Seed, draw.Plan, 11, 0).Between(1, 8)
 }
 
-// holds is how many layers a page of a node has, if it has more than its senders': in some worlds whoever only receives
-// is one without layers.
-func holds(p *plan.Plan, n plan.Node) int {
+// layersPerPage returns the number of layers that a page of a node holds, or 0 if each page holds a single layer. In
+// some worlds, the nodes that only receive keep all layers of a chunk in a page.
+func layersPerPage(p *plan.Plan, n plan.Node) int {
 	if p.Seed >= draw.RestlessSeed || p.Sends(n) || !draw.Hash(p.Seed, draw.Plan, 11, 30).Permille(150) {
 		return 0
 	}
-	return layersOf(p)
+	return layerCount(p)
 }
 
-// layered draws a world of prefills that push layers.
-func layered(d *expand.Draft) {
+// drawWorld draws a world in which prefill nodes push layers.
+func drawWorld(d *expand.Draft) {
 	p := d.Plan
-	p.Topology.Said = p.Topology.Said.With(word)
+	p.Topology.Said = p.Topology.Said.With(flowWord)
 	p.Topology.Pull, p.Topology.Delay = nil, nil
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, 100+n) }
-	few := uint32(layersOf(p))
-	p.Topology.SenderPages = min(p.Topology.SenderPages, 8) + few*uint32(at(0).Between(2, 8))
-	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, 8) + few*uint32(at(1).Between(2, 10))
+	layers := uint32(layerCount(p))
+	p.Topology.SenderPages = min(p.Topology.SenderPages, 8) + layers*uint32(at(0).Between(2, 8))
+	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, 8) + layers*uint32(at(1).Between(2, 10))
 }
 
-// chunksMax is how many chunks a job has at the most.
+// chunksMax is the largest number of chunks of a job.
 const chunksMax = 8
 
-// draws draws which jobs are pushed so.
-func draws(d *expand.Draft) {
+// drawJobs draws which jobs are pushed layer by layer.
+func drawJobs(d *expand.Draft) {
 	p := d.Plan
-	layers := layersOf(p)
+	layers := layerCount(p)
 	for i := range p.Jobs {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 13, uint64(i)<<8|n) }
 		j := &p.Jobs[i]
-		if holds(p, j.To) > 0 { // It takes nothing else.
+		if layersPerPage(p, j.To) > 0 { // The receiver accepts only layerwise jobs.
 			j.Plain, j.PlainTo, j.Gather = false, false, false
 		} else if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(700) {
 			continue
 		}
-		j.Said = j.Said.With(word)
+		j.Said = j.Said.With(flowWord)
 		j.Whole, j.Prefix, j.Take = false, 0, false
-		most := max(1, min(chunksMax, int(p.Topology.SenderPages)/layers))
+		keysMax := max(1, min(chunksMax, int(p.Topology.SenderPages)/layers))
 		var keys []uint32
 		for _, k := range j.Keys {
-			if len(keys) < most && !slices.Contains(keys, k) {
+			if len(keys) < keysMax && !slices.Contains(keys, k) {
 				keys = append(keys, k)
 			}
 		}
@@ -162,10 +165,10 @@ func draws(d *expand.Draft) {
 
 // The kinds of the commands of engines that push layers.
 var (
-	begins   = plan.NewWant(20, "begin layers", true)
-	saves    = plan.NewWant(21, "save layer", true)
-	stops    = plan.NewWant(22, "stop layers", true) // of Preempt and Drop
-	finishes = plan.NewWant(23, "finish layers", true)
+	wantBegin  = plan.NewWant(20, "begin layers", true)
+	wantSave   = plan.NewWant(21, "save layer", true)
+	wantStop   = plan.NewWant(22, "stop layers", true) // for Preempt and Drop
+	wantFinish = plan.NewWant(23, "finish layers", true)
 )
 
 var _ = ops.ByLayer

@@ -11,29 +11,30 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What is judged here.
+// The checks of this file.
 var (
-	checkAtOnce  = oracle.NewCheck("L1", "layers that are saved, answered at once")
-	checkCode    = oracle.NewCheck("L3", "outcomes of layers")
-	checkTwice   = oracle.NewCheck("S9", "layers that go, once in an epoch")
-	checkAgain   = oracle.NewCheck("S9", "whole chunks that stay so")
-	checkMerged  = oracle.NewCheck("S17", "layers that go together, within a batch's bytes")
-	checkTail    = oracle.NewCheck("S9", "less than a chunk, asked for last")
-	checkOrigin  = oracle.NewCheck("S1", "layers of a chunk, of one origin")
-	checkFinish  = oracle.NewCheck("S9", "requests that finish well")
-	checkLast    = oracle.NewCheck("S9", "requests that the proxy is told of, after all of them")
-	checkMissing = oracle.NewCheck("S9", "chunks told as missing, of layers")
-	checkFits    = oracle.NewCheck("L3", "chunks of layers, taken whole")
-	checkRoom    = oracle.NewCheck("L3", "layers that find no room")
-	checkNobody  = oracle.NewCheck("S9", "requests that nobody is to get")
+	checkImmediate  = oracle.NewCheck("L1", "layers that are saved, answered at once")
+	checkCode       = oracle.NewCheck("L3", "outcomes of layers")
+	checkTwice      = oracle.NewCheck("S9", "layers that go, once in an epoch")
+	checkStaysWhole = oracle.NewCheck("S9", "whole chunks that stay so")
+	checkMerged     = oracle.NewCheck("S17", "layers that go together, within a batch's bytes")
+	checkTail       = oracle.NewCheck("S9", "less than a chunk, asked for last")
+	checkOrigin     = oracle.NewCheck("S1", "layers of a chunk, of one origin")
+	checkFinish     = oracle.NewCheck("S9", "requests that finish well")
+	checkLast       = oracle.NewCheck("S9", "requests that the proxy is told of, after all of them")
+	checkMissing    = oracle.NewCheck("S9", "chunks told as missing, of layers")
+	checkFits       = oracle.NewCheck("L3", "chunks of layers, taken whole")
+	checkRoom       = oracle.NewCheck("L3", "layers that find no room")
+	checkNobody     = oracle.NewCheck("S9", "requests that nobody is to get")
 )
 
-// atOnce judges what engines are told that push layers: whatever becomes of a layer, its engine goes on at once.
-var atOnce = oracle.Of("layers at once", "an engine that saves a layer never waits", func(l *oracle.Listen[struct{}]) {
+// outcomesOracle checks the outcomes of layerwise commands. Every command other than the finish must have its outcome
+// in the same step, so that the engine never waits.
+var outcomesOracle = oracle.Of("layers at once", "an engine that saves a layer never waits", func(l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
-		c := commandOf(w, n, e.Ticket)
+		c := layerCommand(w, n, e.Ticket)
 		if c == nil {
 			return
 		}
@@ -54,13 +55,13 @@ var atOnce = oracle.Of("layers at once", "an engine that saves a layer never wai
 					n.It(), c.Want, oracle.Request(j.Name), e.Code)
 			}
 		}
-		noRoom(call, w, n, e, c)
-		if c.Want == finishes {
+		checkNoRoom(call, w, n, e, c)
+		if c.Want == wantFinish {
 			call.Judged(checkFits)
 			return
 		}
-		if call.Judged(checkAtOnce); n.Steps != c.Step {
-			call.Breaks(checkAtOnce, "node %d lets %s of request %q wait, ticket %d",
+		if call.Judged(checkImmediate); n.Steps != c.Step {
+			call.Breaks(checkImmediate, "node %d lets %s of request %q wait, ticket %d",
 				n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(e.Ticket))
 		}
 	})
@@ -68,146 +69,150 @@ var atOnce = oracle.Of("layers at once", "an engine that saves a layer never wai
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		for _, t := range w.Undone.Some {
-			c := commandOf(w, n, t)
-			if c != nil && c.Want != finishes && c.Step != 0 && c.Step < n.Steps && c.Life == n.Life {
-				call.Breaks(checkAtOnce, "node %d lets %s of request %q wait, ticket %d",
+			c := layerCommand(w, n, t)
+			if c != nil && c.Want != wantFinish && c.Step != 0 && c.Step < n.Steps && c.Life == n.Life {
+				call.Breaks(checkImmediate, "node %d lets %s of request %q wait, ticket %d",
 					n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(t))
 			}
 		}
 	})
 })
 
-// noRoom checks that a request of which layers find no room at their peer is not given up for that: it goes on when
-// there is some, until its time is over. Half of that is looked at, which no clock of a node is wrong by.
-func noRoom(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+// checkNoRoom checks that a request is not given up because the receiver has no room for a layer. The rank must retry
+// until the timeout. The check allows the failure after half of the timeout, because clocks drift.
+func checkNoRoom(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	call.Judged(checkRoom)
 	if e.Code != effects.NoMemory && e.Code != effects.BackedOff {
 		return
 	}
-	if c.Want != finishes || w.Now < pd.Begun(c, n)+int64(c.Patience)/2 {
+	if c.Want != wantFinish || w.Now < pd.Begun(c, n)+int64(c.Patience)/2 {
 		call.Breaks(checkRoom, "node %d ends %s of request %q as %s, and it has time to find room",
 			n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
 	}
 }
 
-// commandOf is a command of n's that is about layers, and has no outcome; nil if it is none.
-func commandOf(w *pd.Cluster, n *world.Node, t effects.Ticket) *pd.Command {
+// layerCommand returns the layerwise command of a ticket if the command has no outcome yet, and nil otherwise.
+func layerCommand(w *pd.Cluster, n *world.Node, t effects.Ticket) *pd.Command {
 	if n.User {
 		return nil
 	}
-	if c := w.CommandOf(n, t); c != nil && ours(c) && !c.Over {
+	if c := w.CommandOf(n, t); c != nil && isLayerCommand(c) && !c.Over {
 		return c
 	}
 	return nil
 }
 
-// sent is what went of each job, by its place; of the life of its sender that works on it.
-type sent struct {
-	jobs  map[int]*going
-	corrs map[place]load
-	ask   protocol.AllocRequest `snap:"scratch"`
+// sentLayers records what was sent of each job, for the incarnation of the sender that works on the job.
+type sentLayers struct {
+	jobs      map[int]*jobProgress
+	transfers map[transferKey]layerTransfer
+	request   protocol.AllocRequest `snap:"scratch"`
 }
 
-type place struct {
+// transferKey identifies a transfer.
+type transferKey struct {
 	node oracle.Node
 	corr effects.Corr
 }
 
-type load struct {
-	job   int
-	epoch int
-	ids   []int
+// layerTransfer lists the layers that a transfer carries.
+type layerTransfer struct {
+	job    int
+	epoch  int
+	layers []int
 }
 
-type going struct {
-	life  uint32
-	epoch int
-	went  map[int]bool    // by place in the job's keys: in this epoch
-	taken map[int]bool    // of those, whose transfer ended well
-	whole map[int]bool    // chunks whose layers all did, in some epoch
-	early bool            // some went before the request was finished: it goes layer by layer
-	tail  bool            // what is less than a chunk was asked for
-	asked map[string]bool // keys that room was asked for, in this epoch
+// jobProgress is the progress of a job.
+type jobProgress struct {
+	incarnation   uint32
+	epoch         int
+	sent          map[int]bool    // pages that were sent in this epoch, by index
+	delivered     map[int]bool    // pages whose transfer succeeded in this epoch
+	wholeChunks   map[int]bool    // chunks of which all layers were delivered in some epoch
+	beforeFinish  bool            // some layers were sent before the request was finished
+	tailRequested bool            // pages for the incomplete last chunk were requested
+	requestedKeys map[string]bool // keys for which pages were requested in this epoch
 }
 
-// once judges what senders transfer: each layer once in an epoch, none of a chunk that is whole, and none of what was
-// there before.
-var once = oracle.Of("layers once", "no layer goes twice", func(l *oracle.Listen[sent]) {
-	oracle.On(l, func(s *sent, call *oracle.Call, e *effects.Command) {
+// transferOracle checks the transfers of senders: each layer is sent at most once per epoch, and no layer is requested
+// of a chunk that is already whole at the receiver.
+var transferOracle = oracle.Of("layers once", "no layer goes twice", func(l *oracle.Listen[sentLayers]) {
+	oracle.On(l, func(s *sentLayers, call *oracle.Call, e *effects.Command) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
-		if c := commandOf(w, n, e.Ticket); c != nil && preempts(c) {
-			s.of(w, n, c.Job).preempted(pagesOf(&w.Jobs[c.Job]))
+		if c := layerCommand(w, n, e.Ticket); c != nil && isPreempt(c) {
+			s.progressOf(w, n, c.Job).beginEpoch(pagesPerChunk(&w.Jobs[c.Job]))
 		}
 	})
-	oracle.On(l, func(s *sent, call *oracle.Call, e *effects.Transfer) {
+	oracle.On(l, func(s *sentLayers, call *oracle.Call, e *effects.Transfer) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User || e.Read {
 			return
 		}
-		x := load{job: -1}
+		x := layerTransfer{job: -1}
 		locals := slices.Clone(e.Gather.Pages)
 		for i := 0; i < len(e.Pairs) && e.Gather.Layers == 0; i++ {
 			locals = append(locals, e.Pairs[i].Local)
 		}
 		for _, p := range locals {
-			job, at := itemOf(w, n, p)
+			job, at := findLayer(w, n, p)
 			if job < 0 {
 				return
 			}
-			g := s.of(w, n, job)
+			g := s.progressOf(w, n, job)
 			j := &w.Jobs[job]
-			if prefillOf(w, j).nowhere {
+			if drawPrefill(w, j).noReceiver {
 				call.Breaks(checkNobody, "node %d sends layer %d of chunk %d of request %q, which nobody is to get",
-					n.It(), at%pagesOf(j), at/pagesOf(j), oracle.Request(j.Name))
+					n.It(), at%pagesPerChunk(j), at/pagesPerChunk(j), oracle.Request(j.Name))
 				return
 			}
-			x.job, x.epoch, x.ids = job, g.epoch, append(x.ids, at)
+			x.job, x.epoch, x.layers = job, g.epoch, append(x.layers, at)
 			call.Judged(checkTwice)
-			if g.went[at] {
+			if g.sent[at] {
 				call.Breaks(checkTwice, "node %d sends layer %d of chunk %d of request %q twice",
-					n.It(), at%pagesOf(j), at/pagesOf(j), oracle.Request(j.Name))
+					n.It(), at%pagesPerChunk(j), at/pagesPerChunk(j), oracle.Request(j.Name))
 				return
 			}
-			g.went[at] = true
+			g.sent[at] = true
 		}
-		s.merged(call, w, n, e, x.job)
-		if s.corrs == nil {
-			s.corrs = map[place]load{}
+		s.checkBatchBytes(call, w, n, e, x.job)
+		if s.transfers == nil {
+			s.transfers = map[transferKey]layerTransfer{}
 		}
-		s.corrs[place{call.Node(), e.Corr}] = x
+		s.transfers[transferKey{call.Node(), e.Corr}] = x
 	})
-	oracle.On(l, func(s *sent, call *oracle.Call, e *effects.Send) {
+	oracle.On(l, func(s *sentLayers, call *oracle.Call, e *effects.Send) {
 		w := pd.In(call)
 		if n := w.Nodes[call.Node()]; !n.User {
-			s.asks(call, w, n, e.Body)
+			s.checkRequest(call, w, n, e.Body)
 		}
 	})
-	oracle.On(l, func(s *sent, call *oracle.Call, e *effects.TransferDone) {
+	oracle.On(l, func(s *sentLayers, call *oracle.Call, e *effects.TransferDone) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
-		at := place{call.Node(), e.Corr}
-		x, ok := s.corrs[at]
+		at := transferKey{call.Node(), e.Corr}
+		x, ok := s.transfers[at]
 		if !ok {
 			return
 		}
-		delete(s.corrs, at)
-		g := s.of(w, n, x.job)
+		delete(s.transfers, at)
+		g := s.progressOf(w, n, x.job)
 		if e.Code != effects.OK || g.epoch != x.epoch || w.Setting.Leased {
 			return
 		}
-		for _, id := range x.ids {
-			g.taken[id] = true
+		for _, id := range x.layers {
+			g.delivered[id] = true
 		}
 	})
 })
 
-// merged checks what goes together of a request that goes layer by layer: one page, or no more than a batch's bytes.
-func (s *sent) merged(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Transfer, job int) {
-	g := s.of(w, n, job)
-	g.early = g.early || given(w, n, &w.Jobs[job], finishes) == 0
-	if !g.early {
+// checkBatchBytes checks the size of a transfer. While a request is sent layer by layer, a transfer has a single page,
+// or at most the configured number of bytes.
+func (s *sentLayers) checkBatchBytes(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Transfer, job int) {
+	g := s.progressOf(w, n, job)
+	g.beforeFinish = g.beforeFinish || countCommands(w, n, &w.Jobs[job], wantFinish) == 0
+	if !g.beforeFinish {
 		call.Void(checkMerged)
 		return
 	}
@@ -221,85 +226,86 @@ func (s *sent) merged(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effect
 	}
 }
 
-// asks checks that what is less than a chunk is asked for when all else was.
-func (s *sent) asks(call *oracle.Call, w *pd.Cluster, n *world.Node, body []byte) {
-	m := &s.ask
+// checkRequest checks that pages for the incomplete last chunk are requested after the pages for all whole chunks.
+func (s *sentLayers) checkRequest(call *oracle.Call, w *pd.Cluster, n *world.Node, body []byte) {
+	m := &s.request
 	if m.Decode(body, &pd.WireLimits) != nil || len(m.Keys) == 0 || m.Ext.Attempt != 1 {
 		return
 	}
 	at := w.JobNamed(m.Ext.Request)
-	if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Said[word] {
+	if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Said[flowWord] {
 		return
 	}
-	g := s.of(w, n, int(at))
-	if s.asksAgain(call, w, n, g, &w.Jobs[at]); w.Failure != nil {
+	g := s.progressOf(w, n, int(at))
+	if s.checkNotWhole(call, w, n, g, &w.Jobs[at]); w.Failure != nil {
 		return
 	}
 	if m.LastChunkTokens < pd.Its(n).Cfg.Layout.TokenCount() {
-		g.tail = true
+		g.tailRequested = true
 		return
 	}
-	anew := false // Those that found no room are asked for again.
+	unseen := false // Keys that found no room are requested again.
 	for _, key := range m.Keys {
-		if !g.asked[string(key)] {
-			anew, g.asked[string(key)] = true, true
+		if !g.requestedKeys[string(key)] {
+			unseen, g.requestedKeys[string(key)] = true, true
 		}
 	}
-	if call.Judged(checkTail); g.tail && anew {
+	if call.Judged(checkTail); g.tailRequested && unseen {
 		call.Breaks(checkTail, "node %d asks for layers of request %q behind what is less than a chunk of it",
 			n.It(), oracle.Request(m.Ext.Request))
 	}
 }
 
-// asksAgain checks that nobody is asked for layers of a chunk that is whole there.
-func (s *sent) asksAgain(call *oracle.Call, w *pd.Cluster, n *world.Node, g *going, j *pd.Job) {
-	for _, key := range s.ask.Keys {
+// checkNotWhole checks that no pages are requested for layers of a chunk that is whole at the receiver.
+func (s *sentLayers) checkNotWhole(call *oracle.Call, w *pd.Cluster, n *world.Node, g *jobProgress, j *pd.Job) {
+	for _, key := range s.request.Keys {
 		i := slices.IndexFunc(j.Keys, func(k []byte) bool { return string(k) == string(key) })
 		if i < 0 || w.Jobs[j.Place].Sender != n.ID {
 			continue
 		}
-		if call.Judged(checkAgain); g.whole[i/j.PerChunk()] {
-			call.Breaks(checkAgain, "node %d asks for layer %d of chunk %d of request %q, which is whole there",
+		if call.Judged(checkStaysWhole); g.wholeChunks[i/j.PerChunk()] {
+			call.Breaks(checkStaysWhole, "node %d asks for layer %d of chunk %d of request %q, which is whole there",
 				n.It(), i%j.PerChunk(), i/j.PerChunk(), oracle.Request(j.Name))
 			return
 		}
 	}
 }
 
-// of is what is known of a job in the present life of its sender.
-func (s *sent) of(_ *pd.Cluster, n *world.Node, job int) *going {
+// progressOf returns the progress of a job in the present incarnation of the sender.
+func (s *sentLayers) progressOf(_ *pd.Cluster, n *world.Node, job int) *jobProgress {
 	if s.jobs == nil {
-		s.jobs = map[int]*going{}
+		s.jobs = map[int]*jobProgress{}
 	}
 	g := s.jobs[job]
-	if g == nil || g.life != n.Life {
-		g = &going{life: n.Life, went: map[int]bool{}, taken: map[int]bool{}, whole: map[int]bool{},
-			asked: map[string]bool{}}
+	if g == nil || g.incarnation != n.Life {
+		g = &jobProgress{incarnation: n.Life, sent: map[int]bool{}, delivered: map[int]bool{}, wholeChunks: map[int]bool{},
+			requestedKeys: map[string]bool{}}
 		s.jobs[job] = g
 	}
 	return g
 }
 
-// preempted begins another epoch.
-func (g *going) preempted(layers int) {
+// beginEpoch begins a new epoch.
+func (g *jobProgress) beginEpoch(layers int) {
 	count := map[int]int{}
-	for id := range g.taken {
+	for id := range g.delivered {
 		if count[id/layers]++; count[id/layers] == layers {
-			g.whole[id/layers] = true
+			g.wholeChunks[id/layers] = true
 		}
 	}
 	g.epoch++
-	g.went, g.taken, g.asked = map[int]bool{}, map[int]bool{}, map[string]bool{}
+	g.sent, g.delivered, g.requestedKeys = map[int]bool{}, map[int]bool{}, map[string]bool{}
 }
 
-// itemOf is the job whose layer lies in a page, and which of its; -1: none is.
-func itemOf(w *pd.Cluster, n *world.Node, p effects.Page) (job, at int) {
+// findLayer returns the job that has a layer in a page of the sender, and the index of that page. The job is -1 if
+// there is none.
+func findLayer(w *pd.Cluster, n *world.Node, p effects.Page) (job, at int) {
 	reserve := n.Pool.Pages[p.Index].Reserved
 	if reserve == 0 {
 		return -1, 0
 	}
 	c := &w.Commands[reserve-1]
-	if !w.Jobs[c.Job].Said[word] {
+	if !w.Jobs[c.Job].Said[flowWord] {
 		return -1, 0
 	}
 	for i, q := range c.Pages {
@@ -310,34 +316,34 @@ func itemOf(w *pd.Cluster, n *world.Node, p effects.Page) (job, at int) {
 	return -1, 0
 }
 
-// came is the keys of which all layers were whole somewhere, by node.
-type came struct {
-	whole map[wholeAt]bool
+// wholeChunks holds the chunks that became readable at some time, by node.
+type wholeChunks struct {
+	chunks map[wholeKey]bool
 }
 
-type wholeAt struct {
+type wholeKey struct {
 	node  oracle.Node
-	first uint32
+	chunk uint32
 }
 
-// whole judges chunks that become readable: all layers of each, of one origin.
-var whole = oracle.Of("layers together", "no chunk of layers of two origins", func(l *oracle.Listen[came]) {
-	oracle.On(l, func(s *came, call *oracle.Call, e *effects.Deliver) {
+// wholeOracle checks that all layers of a chunk have the same origin when an engine gets the chunk.
+var wholeOracle = oracle.Of("layers together", "no chunk of layers of two origins", func(l *oracle.Listen[wholeChunks]) {
+	oracle.On(l, func(s *wholeChunks, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User {
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Over || !w.Jobs[c.Job].Said[word] {
+		if c == nil || c.Over || !w.Jobs[c.Job].Said[flowWord] {
 			return
 		}
-		if c.Want == finishes {
-			s.finished(call, w, n, e, c)
+		if c.Want == wantFinish {
+			s.checkFinished(call, w, n, e, c)
 			return
 		}
 		layers := w.Jobs[c.Job].Layers
-		if ours(c) || layers == 0 || e.Hits == 0 || int(e.Hits)*layers != len(e.Pages) {
+		if isLayerCommand(c) || layers == 0 || e.Hits == 0 || int(e.Hits)*layers != len(e.Pages) {
 			return
 		}
 		call.Judged(checkOrigin)
@@ -350,7 +356,7 @@ var whole = oracle.Of("layers together", "no chunk of layers of two origins", fu
 			}
 		}
 	})
-	oracle.On(l, func(s *came, call *oracle.Call, e *effects.Observe) {
+	oracle.On(l, func(s *wholeChunks, call *oracle.Call, e *effects.Observe) {
 		if e.Fact != effects.FactReady {
 			return
 		}
@@ -361,25 +367,26 @@ var whole = oracle.Of("layers together", "no chunk of layers of two origins", fu
 		}
 		for i := range w.Jobs {
 			j := &w.Jobs[i]
-			for k := 0; k < len(j.Keys) && pagesOf(j) > 0; k += j.PerChunk() {
+			for k := 0; k < len(j.Keys) && pagesPerChunk(j) > 0; k += j.PerChunk() {
 				if pd.KeyHashOf(n, j.Keys[k]) == e.ID {
-					if s.whole == nil {
-						s.whole = map[wholeAt]bool{}
+					if s.chunks == nil {
+						s.chunks = map[wholeKey]bool{}
 					}
-					s.whole[wholeAt{call.Node(), j.Ids[k]}] = true
+					s.chunks[wholeKey{call.Node(), j.Ids[k]}] = true
 				}
 			}
 		}
 	})
 })
 
-// finished checks that a request which finished well has left every chunk at its receiver.
-func (s *came) finished(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+// checkFinished checks that every chunk of a request became readable at the receiver if the request finished with
+// success.
+func (s *wholeChunks) checkFinished(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Code != effects.OK {
 		return
 	}
 	j := &w.Jobs[c.Job]
-	if prefillOf(w, j).nowhere {
+	if drawPrefill(w, j).noReceiver {
 		if call.Judged(checkNobody); e.Sent != 0 {
 			call.Breaks(checkNobody, "node %d says that %d chunks of request %q went, which nobody is to get",
 				n.It(), e.Sent, oracle.Request(j.Name))
@@ -388,7 +395,7 @@ func (s *came) finished(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effe
 	}
 	call.Judged(checkFinish)
 	for k := 0; k < len(j.Keys); k += j.PerChunk() {
-		if !s.whole[wholeAt{oracle.Node(j.Receiver), j.Ids[k]}] {
+		if !s.chunks[wholeKey{oracle.Node(j.Receiver), j.Ids[k]}] {
 			call.Breaks(checkFinish, "node %d finishes request %q well although chunk %d never became whole at node %d",
 				n.It(), oracle.Request(j.Name), k/j.PerChunk(), oracle.Node(j.Receiver))
 			return
@@ -396,14 +403,14 @@ func (s *came) finished(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effe
 	}
 }
 
-// told is of which requests the proxy was told.
-type told struct {
-	jobs map[int]uint32 // the life of their sender, plus one
+// proxyReports records the requests that were reported to the proxy.
+type proxyReports struct {
+	incarnations map[int]uint32 // the incarnation of the sender plus one, by job
 }
 
-// lastly judges words to the proxy: one comes after all that goes of its request.
-var lastly = oracle.Of("layers told", "the proxy is told last", func(l *oracle.Listen[told]) {
-	oracle.On(l, func(s *told, call *oracle.Call, e *effects.Post) {
+// proxyOracle checks that a request is reported to the proxy only after the last layer was sent.
+var proxyOracle = oracle.Of("layers told", "the proxy is told last", func(l *oracle.Listen[proxyReports]) {
+	oracle.On(l, func(s *proxyReports, call *oracle.Call, e *effects.Post) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		var m protocol.ProxyNotif
@@ -411,10 +418,10 @@ var lastly = oracle.Of("layers told", "the proxy is told last", func(l *oracle.L
 			return
 		}
 		at := w.JobNamed(m.RequestID)
-		if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Said[word] {
+		if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Said[flowWord] {
 			return
 		}
-		if prefillOf(w, &w.Jobs[at]).nowhere {
+		if drawPrefill(w, &w.Jobs[at]).noReceiver {
 			call.Breaks(checkNobody, "node %d tells the proxy of request %q, which nobody is to get",
 				n.It(), oracle.Request(m.RequestID))
 			return
@@ -423,7 +430,7 @@ var lastly = oracle.Of("layers told", "the proxy is told last", func(l *oracle.L
 		ended := false
 		for i := range w.Commands {
 			c := &w.Commands[i]
-			if c.Want == finishes && c.Job == int(at) && c.Node == n.ID && c.Life == n.Life && c.Over {
+			if c.Want == wantFinish && c.Job == int(at) && c.Node == n.ID && c.Life == n.Life && c.Over {
 				ended = true
 				if c.Code == effects.OK && m.Failed > 0 {
 					call.Breaks(checkMissing, "node %d tells the proxy that %d chunks of request %q are missing, which finished well",
@@ -435,18 +442,18 @@ var lastly = oracle.Of("layers told", "the proxy is told last", func(l *oracle.L
 			call.Breaks(checkLast, "node %d tells the proxy of request %q, which has not finished",
 				n.It(), oracle.Request(m.RequestID))
 		}
-		if s.jobs == nil {
-			s.jobs = map[int]uint32{}
+		if s.incarnations == nil {
+			s.incarnations = map[int]uint32{}
 		}
-		s.jobs[int(at)] = n.Life + 1
+		s.incarnations[int(at)] = n.Life + 1
 	})
-	oracle.On(l, func(s *told, call *oracle.Call, e *effects.Transfer) {
+	oracle.On(l, func(s *proxyReports, call *oracle.Call, e *effects.Transfer) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User || e.Read || len(e.Pairs) == 0 {
 			return
 		}
-		if job, _ := itemOf(w, n, e.Pairs[0].Local); job >= 0 && s.jobs[job] == n.Life+1 {
+		if job, _ := findLayer(w, n, e.Pairs[0].Local); job >= 0 && s.incarnations[job] == n.Life+1 {
 			call.Breaks(checkLast, "node %d sends layers of request %q, of which it has told the proxy",
 				n.It(), oracle.Request(w.Jobs[job].Name))
 		}

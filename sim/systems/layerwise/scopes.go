@@ -5,34 +5,34 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// small returns the small worlds in which a prefill node pushes chunks of two layers.
-func small() []explore.Scope {
+// smallScopes returns the small worlds in which a prefill node pushes chunks of two layers.
+func smallScopes() []explore.Scope {
 	one, two := []explore.Job{{Chunks: []int{1}}}, []explore.Job{{Chunks: []int{1, 2}}}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no machine is notified of the loss
-	all := []explore.Scope{
-		{Name: "layers", About: "two chunks go in two layers", Jobs: two},
-		{Name: "leased-layers", About: "likewise one, on a leased plane", Leased: true, Jobs: one},
-		{Name: "layers-preempted", About: "two chunks go in two layers, and the request is preempted after the first layer",
+	scopes := []explore.Scope{
+		{Name: "layers", About: "two chunks are pushed in two layers", Jobs: two},
+		{Name: "leased-layers", About: "one chunk is pushed in two layers over a leased plane", Leased: true, Jobs: one},
+		{Name: "layers-preempted", About: "two chunks are pushed in two layers, and the request is preempted after the first layer",
 			Jobs: two},
-		{Name: "layers-lost", About: "one chunk goes in two layers, a question or an answer is lost", Jobs: one,
+		{Name: "layers-lost", About: "one chunk is pushed in two layers, and a request or a reply is lost", Jobs: one,
 			Faults: 1, Strikes: lost},
-		{Name: "layers-two", About: "two prefills push the same chunk in two layers, with room for both", Senders: 2,
+		{Name: "layers-two", About: "two prefill nodes push the same chunk in two layers, with room for both", Senders: 2,
 			Jobs: []explore.Job{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1}}}},
 	}
-	for i := range all {
-		all[i].SenderPages, all[i].ReceiverPages = 4, 4
-		all[i].Shape = shape(all[i].Name == "layers-preempted")
+	for i := range scopes {
+		scopes[i].SenderPages, scopes[i].ReceiverPages = 4, 4
+		scopes[i].Shape = shapeLayers(scopes[i].Name == "layers-preempted")
 	}
-	return all
+	return scopes
 }
 
-// shape makes all jobs of a scope layerwise, with or without a preemption.
-func shape(stopped bool) func(p *plan.Plan) {
+// shapeLayers makes all jobs of a scope layerwise, with or without a preemption.
+func shapeLayers(preempt bool) func(p *plan.Plan) {
 	return func(p *plan.Plan) {
-		p.Topology.Said = p.Topology.Said.With(word)
+		p.Topology.Said = p.Topology.Said.With(flowWord)
 		for i := range p.Jobs {
-			if p.Jobs[i].Said = (plan.Said{word: true}); stopped {
-				p.Jobs[i].Said = p.Jobs[i].Said.With(preempted)
+			if p.Jobs[i].Said = (plan.Said{flowWord: true}); preempt {
+				p.Jobs[i].Said = p.Jobs[i].Said.With(preemptedWord)
 			}
 		}
 	}

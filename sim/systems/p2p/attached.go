@@ -11,17 +11,18 @@ import (
 
 // The kinds of the commands that bring chunks, store pages in the cache, share pages, and withdraw shared pages.
 var (
-	Brings    = want
-	Stores    = keep
-	Shares    = lets
-	Withdraws = backs
+	WantBring    = wantBring
+	WantStore    = wantStore
+	WantShare    = wantShare
+	WantWithdraw = wantWithdraw
 )
 
-// Delayed reports whether the chunks that are brought for a job stay at their owner until they are fetched.
-func Delayed(n *world.Node, j *pd.Job) bool { return mode(n, j) == ops.Delayed }
+// IsDelayed reports whether the chunks that are brought for a job stay at the owner until the receiver fetches them.
+func IsDelayed(n *world.Node, j *pd.Job) bool { return transferMode(n, j) == ops.Delayed }
 
-// Patience returns the longest time that a withdraw may take. Readers on the same node may hold the pages as well.
-func Patience(n *world.Node) effects.Duration {
+// WithdrawTimeout returns the longest time that a withdraw may take. Readers on the same node may hold the pages as
+// well.
+func WithdrawTimeout(n *world.Node) effects.Duration {
 	r := pd.Its(n).Cfg
 	return 10*(r.ShareTTL+r.ClaimTTL) + pd.HoardedMost
 }

@@ -11,24 +11,24 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The random choices for nodes that share use labels of their own, so that no other choice of a seed depends on them.
+// The random choices for nodes that share use separate labels, so that no other choice of a seed depends on them.
 
-// sharers draws two or three nodes that share. They are sent more chunks than their pools have room for.
-func sharers(d *expand.Draft) {
+// drawWorld draws two or three nodes that share. The nodes are sent more chunks than the pools have room for.
+func drawWorld(d *expand.Draft) {
 	p, s := d.Plan, &d.Scale
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, n) }
 	n := at(0).Between(2, 3)
 	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
-	p.Topology.Said, p.Topology.Trust = p.Topology.Said.With(word), false
+	p.Topology.Said, p.Topology.Trust = p.Topology.Said.With(flowWord), false
 	if at(40).Permille(400) {
-		p.Topology.Said = p.Topology.Said.With(arena)
-		if at(41).Permille(500) { // Copies are often late, fail, or continue after they have failed.
+		p.Topology.Said = p.Topology.Said.With(arenaWord)
+		if at(41).Permille(500) { // Copies are often late, fail, or continue after a failure.
 			p.Delays.Device = at(42).Time(time.Millisecond, 40*time.Millisecond)
 			p.Rates[plan.FaultDMA], p.Rates[plan.FaultStall] = at(43).Between(0, 150), at(44).Between(0, 150)
 		}
 	}
 	if at(48).Permille(450) {
-		p.Topology.Said = p.Topology.Said.With(second)
+		p.Topology.Said = p.Topology.Said.With(secondPoolWord)
 	}
 	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
 	for i := range n {
@@ -37,10 +37,10 @@ func sharers(d *expand.Draft) {
 		}
 	}
 	p.Topology.ReceiverPages = uint32(at(1).Between(5, 16))
-	if p.Topology.Said[arena] && at(45).Permille(600) { // A node that looks chunks up has room for them.
+	if p.Topology.Said[arenaWord] && at(45).Permille(600) { // A node that looks chunks up has room for the chunks.
 		p.Topology.ReceiverPages, s.BatchMax = uint32(at(46).Between(14, 24)), min(s.BatchMax, at(47).Between(1, 3))
 	}
-	p.Topology.SenderPages = p.Topology.ReceiverPages // There is one pool.
+	p.Topology.SenderPages = p.Topology.ReceiverPages // There is a single pool.
 	p.Bounds.PeerSharePct, p.Bounds.EngineSharePct = uint32(at(2).Between(60, 100)), uint32(at(3).Between(40, 100))
 	s.BatchMax = min(s.BatchMax, max(1, int(p.Topology.ReceiverPages*p.Bounds.EngineSharePct)/100))
 	s.Jobs, s.Groups, s.Plain = at(4).Between(6, 40), at(5).Between(1, 3), 0
@@ -60,21 +60,21 @@ func sharers(d *expand.Draft) {
 	}
 	if len(p.Topology.DriftPPM) > 0 {
 		p.Topology.DriftPPM = nil
-		most := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
+		maxDrift := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
 		for i := range n {
-			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(20+i)).Between(-most, most))
+			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(20+i)).Between(-maxDrift, maxDrift))
 		}
 	}
 }
 
-// draws adds jobs that bring chunks from another node, as far as that node still has them.
-func draws(d *expand.Draft) {
+// drawJobs adds jobs that bring chunks from another node, as far as that node still has them.
+func drawJobs(d *expand.Draft) {
 	p := d.Plan
-	sent, keepers := len(p.Jobs), draw.Hash(p.Seed, draw.Plan, 9, 50)
-	if keepers.Permille(500) { // Kept chunks are often fetched late, or not at all.
-		p.Rates[plan.FaultPutOff] = keepers.Again().Between(100, 600)
+	sentJobs, keepDraw := len(p.Jobs), draw.Hash(p.Seed, draw.Plan, 9, 50)
+	if keepDraw.Permille(500) { // Kept chunks are often fetched late, or not at all.
+		p.Rates[plan.FaultPutOff] = keepDraw.Again().Between(100, 600)
 	}
-	for i := range sent {
+	for i := range sentJobs {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, 1000+uint64(i)<<8|n) }
 		j := &p.Jobs[i]
 		if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(600) || len(p.Jobs) >= plan.JobsMax {
@@ -85,26 +85,26 @@ func draws(d *expand.Draft) {
 			continue
 		}
 		r := plan.Job{
-			Request: expand.Unused(p), From: j.To, To: to, Said: plan.Said{word: true}, Keys: slices.Clone(j.Keys),
+			Request: expand.Unused(p), From: j.To, To: to, Said: plan.Said{flowWord: true}, Keys: slices.Clone(j.Keys),
 			At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
 		}
 		// Start the job soon after the chunk arrived: later the chunk may have been evicted.
-		if at(4).Permille(500) || p.Topology.Said[arena] && at(8).Permille(800) {
+		if at(4).Permille(500) || p.Topology.Said[arenaWord] && at(8).Permille(800) {
 			r.At = j.At + at(5).Time(5*time.Millisecond, 150*time.Millisecond)
 		}
-		if at(3).Permille(300) { // No node has this chunk, so the prefix ends before it.
+		if at(3).Permille(300) { // No node has this chunk, so the prefix ends here.
 			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)
 		}
 		r.Batch = len(r.Keys)
-		written := 500
-		if p.Topology.Said[arena] {
-			written = 150
+		pushShare := 500
+		if p.Topology.Said[arenaWord] {
+			pushShare = 150
 		}
-		if at(6).Permille(written) {
-			r.Said = r.Said.With(writing)
+		if at(6).Permille(pushShare) {
+			r.Said = r.Said.With(pushWord)
 		}
-		if keepers.Permille(500) && at(7).Permille(500) { // Other jobs to the same receiver are then kept as well.
-			r.Said = r.Said.With(keeping)
+		if keepDraw.Permille(500) && at(7).Permille(500) { // The remaining jobs to the same receiver are then kept as well.
+			r.Said = r.Said.With(keepWord)
 		}
 		p.Jobs = append(p.Jobs, r)
 	}

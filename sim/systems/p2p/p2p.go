@@ -1,6 +1,6 @@
-// Package p2p simulates nodes that share cached chunks with each other. It contains the behaviour of their engines, the
-// random choices of a seed, the oracles that check the outcomes, and the small worlds for exhaustive exploration.
-// Package pd runs it through Flow; Directories adds directory nodes that the ranks notify and query.
+// Package p2p simulates nodes that share cached chunks with each other. The package contains the behaviour of the
+// engines, the random choices of a seed, the oracles that check the outcomes, and the small worlds for exhaustive
+// exploration. Package pd runs the flow through Flow; Directories adds directory nodes that the ranks notify and query.
 //
 // Example: job 0 sends a chunk to node 1. Job 1 is a share job from node 1 to node 0: the engine of node 0 gives its
 // rank a Bring command that names node 1 (or no peer, in which case the rank asks a directory). Node 1 grants a read
@@ -21,9 +21,9 @@ import (
 
 // Flow describes the sharing of chunks to package pd.
 var Flow = pd.Flow{
-	Word:     word,
-	Profiles: []expand.Profile{{Name: "p2p", World: sharers, Jobs: draws}},
-	Cast:     cast,
+	Word:     flowWord,
+	Profiles: []expand.Profile{{Name: "p2p", World: drawWorld, Jobs: drawJobs}},
+	Cast:     setRole,
 	Rank: func(p *plan.Plan, c *rank.Config) {
 		c.Shares = true
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, 100+n) }
@@ -31,26 +31,26 @@ var Flow = pd.Flow{
 		c.BringTimeout, c.LookupTimeout = c.PutTimeout, 3*c.ReplyTimeout/4
 		c.Lookups, c.LoanSharePct = uint16(at(0).Between(1, 4)), uint32(at(1).Between(30, 100))
 		c.PushesMax = uint32(at(2).Between(1, 6))
-		finds(p, c)
+		configureDirectories(p, c)
 	},
-	Scopes: small,
-	Boot:   boot,
-	Ports:  ports,
+	Scopes: smallScopes,
+	Boot:   configureNode,
+	Ports:  listenChannels,
 	Brings: true,
 	Has:    func(s *rank.Stats) bool { return s.Brings > 0 }, // Counts the Bring commands in flight.
-	Start:  start,
-	Put:    put,
-	Commands: []pd.Commands{{Want: want, Ended: ended}, {Want: keep, Ended: kept}, {Want: locate},
-		{Want: lets, Ended: lent},
-		{Want: backs, Ended: back}},
-	Oracles: []oracle.Oracle{brought, takes, keeps, silent},
-	Words:   words,
+	Start:  startJob,
+	Put:    handlePut,
+	Commands: []pd.Commands{{Want: wantBring, Ended: handleOutcome}, {Want: wantStore, Ended: handleStored}, {Want: wantLocate},
+		{Want: wantShare, Ended: handleShareOutcome},
+		{Want: wantWithdraw, Ended: handleWithdrawOutcome}},
+	Oracles: []oracle.Oracle{bringOracle, storeOracle, shareOracle, silentPeerOracle},
+	Words:   senderMessages,
 }
 
-// word is the word of the plan for sharing. In a topology it means that nodes which both send and receive share their
-// chunks. In a job it means that no put takes place, and that the receiver brings the leading chunks that the sender
-// has.
-var word = plan.NewWord(plan.Word{
+// flowWord is the word of the plan for sharing. In a topology the word means that nodes which both send and receive
+// share chunks. In a job the word means that no put takes place, and that the receiver brings the leading chunks that
+// the sender has.
+var flowWord = plan.NewWord(plan.Word{
 	Name: "share",
 	World: func(p *plan.Plan) string {
 		others := len(p.Topology.Said)
@@ -72,35 +72,35 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
-// writing marks a share job in which the node that has the chunks writes them to the receiver.
-var writing = plan.NewWord(plan.Word{Name: "push", Job: func(_ *plan.Plan, j *plan.Job) string {
-	if !j.Said[word] {
+// pushWord marks a share job in which the node that has the chunks writes them to the receiver.
+var pushWord = plan.NewWord(plan.Word{Name: "push", Job: func(_ *plan.Plan, j *plan.Job) string {
+	if !j.Said[flowWord] {
 		return "it needs share; leave it out, or set that"
 	}
 	return ""
 }})
 
-// named marks a share job that uses the request name of the preceding job, which belongs to another node.
-var named = plan.NewWord(plan.Word{Name: "alike", Job: func(p *plan.Plan, j *plan.Job) string {
-	if !j.Said[word] || j == &p.Jobs[0] {
+// aliasWord marks a share job that uses the request name of the preceding job, which belongs to another node.
+var aliasWord = plan.NewWord(plan.Word{Name: "alike", Job: func(p *plan.Plan, j *plan.Job) string {
+	if !j.Said[flowWord] || j == &p.Jobs[0] {
 		return "it needs share, and a job before it; leave it out, or set that"
 	}
 	return ""
 }})
 
-// arena means that some of the nodes copy chunks into an arena before they lend them.
-var arena = plan.NewWord(plan.Word{Name: "arena", World: func(p *plan.Plan) string {
-	if !p.Topology.Said[word] {
+// arenaWord means that some of the nodes copy chunks into an arena before lending them.
+var arenaWord = plan.NewWord(plan.Word{Name: "arena", World: func(p *plan.Plan) string {
+	if !p.Topology.Said[flowWord] {
 		return "it needs share; leave it out, or set that"
 	}
 	return ""
 }})
 
-// arenaOf returns the number of pages in the arena of a node; 0 means no arena.
-func arenaOf(p *plan.Plan, n *world.Node) uint32 {
+// arenaPages returns the number of pages in the arena of a node; 0 means no arena.
+func arenaPages(p *plan.Plan, n *world.Node) uint32 {
 	d := draw.Hash(p.Seed, draw.Plan, 9, 300+uint64(n.ID))
 	switch {
-	case !p.Topology.Said[arena]:
+	case !p.Topology.Said[arenaWord]:
 		return 0
 	case p.Seed >= draw.RestlessSeed:
 		return 2
@@ -112,20 +112,20 @@ func arenaOf(p *plan.Plan, n *world.Node) uint32 {
 	return uint32(d.Again().Again().Between(3, 10))
 }
 
-// second means that some of the nodes have a second pool.
-var second = plan.NewWord(plan.Word{Name: "second", World: func(p *plan.Plan) string {
-	if !p.Topology.Said[word] {
+// secondPoolWord means that some of the nodes have a second pool.
+var secondPoolWord = plan.NewWord(plan.Word{Name: "second", World: func(p *plan.Plan) string {
+	if !p.Topology.Said[flowWord] {
 		return "it needs share; leave it out, or set that"
 	}
 	return ""
 }})
 
-// secondOf returns the number of pages in the second pool of a node; 0 means no second pool. An arena copies only from
-// the first pool, so a node with an arena has a second pool only if it fetches.
-func secondOf(p *plan.Plan, n *world.Node) uint32 {
+// secondPoolPages returns the number of pages in the second pool of a node; 0 means no second pool. An arena copies
+// only from the first pool, so a node with an arena has a second pool only if the node fetches.
+func secondPoolPages(p *plan.Plan, n *world.Node) uint32 {
 	d := draw.Hash(p.Seed, draw.Plan, 9, 400+uint64(n.ID))
 	switch {
-	case !p.Topology.Said[second] || arenaOf(p, n) > 0 && !n.Delays:
+	case !p.Topology.Said[secondPoolWord] || arenaPages(p, n) > 0 && !n.Delays:
 		return 0
 	case p.Seed >= draw.RestlessSeed:
 		return 2
@@ -137,51 +137,51 @@ func secondOf(p *plan.Plan, n *world.Node) uint32 {
 	return uint32(d.Again().Again().Between(4, 12))
 }
 
-// ports returns the channels on which peers look up and release shared chunks.
-func ports(*world.Node) []effects.Channel {
+// listenChannels returns the channels on which peers look up and release shared chunks.
+func listenChannels(*world.Node) []effects.Channel {
 	return []effects.Channel{effects.ChannelLookup, effects.ChannelPeerDone}
 }
 
-// want is the kind of the Bring commands.
-var want = plan.NewWant(14, "bring", false)
+// wantBring is the kind of the Bring commands.
+var wantBring = plan.NewWant(14, "bring", false)
 
-// start gives the receiver of a job a Bring command for the chunks of the job.
-func start(w *pd.Cluster, j *pd.Job) {
+// startJob gives the receiver of a job a Bring command for the chunks of the job.
+func startJob(w *pd.Cluster, j *pd.Job) {
 	n := w.Nodes[j.Receiver]
 	if !n.Up {
 		return
 	}
-	if j.Said[named] {
+	if j.Said[aliasWord] {
 		j.Name = append(j.Name[:0], w.Jobs[j.Place-1].Name...)
 	}
-	if j.Said[finding] {
-		locates(w, n, j)
+	if j.Said[findWord] {
+		maybeLocate(w, n, j)
 	}
-	t := w.Give(n, pd.Command{Want: want, Job: j.Place, Body: Bring(w, n, j)}, pd.Its(n).Cfg.BringTimeout)
+	t := w.Give(n, pd.Command{Want: wantBring, Job: j.Place, Body: NewBring(w, n, j)}, pd.Its(n).Cfg.BringTimeout)
 	w.MaybeAbort(n, t)
 }
 
-// Bring returns the command that brings the chunks of a job to node n.
-func Bring(w *pd.Cluster, n *world.Node, j *pd.Job) *ops.Bring {
-	b := ops.Bring{Request: j.Name, Keys: j.Keys, Mode: mode(n, j)}
-	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Said[finding] {
+// NewBring returns the command that brings the chunks of a job to node n.
+func NewBring(w *pd.Cluster, n *world.Node, j *pd.Job) *ops.Bring {
+	b := ops.Bring{Request: j.Name, Keys: j.Keys, Mode: transferMode(n, j)}
+	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Said[findWord] {
 		b.From = ops.Peer{Host: init.Host, InitPort: init.Port}
 	}
 	return &b
 }
 
-// ended handles the outcome of a Bring: the engine takes the chunks, or tries again.
-func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
-	comes(w, n, e, c)
-	seeksAgain(w, n, e, c)
+// handleOutcome handles the outcome of a Bring: the engine takes the chunks, or tries again.
+func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+	takeChunks(w, n, e, c)
+	maybeRetry(w, n, e, c)
 }
 
 // The check of this file.
 var checkCode = oracle.NewCheck("L3", "outcomes of chunks that are brought")
 
-// brought checks the outcome codes of Bring commands. Unless a node sends false messages, no command may end as
+// bringOracle checks the outcome codes of Bring commands. Unless a node sends false messages, no command may end as
 // Malformed, Refused or Invalid.
-var brought = oracle.Of("shares", "what peers share comes whole or not at all", func(l *oracle.Listen[struct{}]) {
+var bringOracle = oracle.Of("shares", "what peers share comes whole or not at all", func(l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
@@ -189,7 +189,7 @@ var brought = oracle.Of("shares", "what peers share comes whole or not at all", 
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Want != want || c.Over {
+		if c == nil || c.Want != wantBring || c.Over {
 			return
 		}
 		call.Judged(checkCode)

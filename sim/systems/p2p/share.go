@@ -9,19 +9,19 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine sometimes lets peers read the chunks that it has put, in the pages that hold them. Later the engine
+// An engine sometimes lets peers read the chunks that it has put, in the original pages. Later the engine
 // withdraws the share, fills the pages with other content and releases them. To test refusals, the engine sometimes
 // shares the same pages twice, hands shared pages over to the cache, or withdraws twice.
 
 // The kinds of the share and withdraw commands. The pages of both are the shared pages.
 var (
-	lets  = plan.NewWant(17, "share", true)
-	backs = plan.NewWant(18, "withdraw", true)
+	wantShare    = plan.NewWant(17, "share", true)
+	wantWithdraw = plan.NewWant(18, "withdraw", true)
 )
 
-// lends decides at random whether an engine shares the chunks of a put after the memory was returned. The put must
-// cover all pages of one Reserve.
-func lends(w *pd.Cluster, n *world.Node, c *pd.Command) pd.Use {
+// maybeShare decides at random whether an engine shares the chunks of a put after the memory was returned. The put must
+// cover all pages of a Reserve.
+func maybeShare(w *pd.Cluster, n *world.Node, c *pd.Command) pd.Use {
 	j := &w.Jobs[c.Job]
 	b := &j.Batches[c.Batch]
 	if !n.Caches || n.Leaving || len(w.Commands[b.Reserve-1].Pages) > len(c.Pages) ||
@@ -37,56 +37,57 @@ func lends(w *pd.Cluster, n *world.Node, c *pd.Command) pd.Use {
 	if len(body.Keys) == 0 {
 		return pd.Unused
 	}
-	w.Give(n, pd.Command{Want: lets, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}, 0)
+	w.Give(n, pd.Command{Want: wantShare, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}, 0)
 	return pd.Lent
 }
 
-// sharedMost is the longest time for which an engine shares pages. It does not exceed the time that a run waits for
-// engines after its faults have ended.
-const sharedMost = 6 * effects.Second
+// shareTimeMax is the longest time for which an engine shares pages. The time does not exceed the time that a run waits
+// for engines after the faults have ended.
+const shareTimeMax = 6 * effects.Second
 
-// lent handles the outcome of a share command. The engine withdraws a share later, and releases pages that were not
-// shared.
-func lent(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+// handleShareOutcome handles the outcome of a share command. The engine withdraws a share later, and releases pages
+// that were not shared.
+func handleShareOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	switch c := *c; {
-	case had(w, e.Ticket, readable) != 0: // The pages were shared before.
+	case findOverlap(w, e.Ticket, isShared) != 0: // The pages were shared before.
 	case e.Code != effects.OK:
 		w.Release(n, c.Target)
 	default:
 		pd.OnShared.Report(&w.Panel, n.ID, pd.Shared{Node: n, Command: &c})
 		if d, yes := w.Strikes(plan.FaultConflict, c.Name, 0); yes {
-			again := pd.Command{Want: c.Want, Job: c.Job, Batch: c.Batch, Target: c.Target, Body: c.Body, Pages: c.Pages}
+			repeated := pd.Command{Want: c.Want, Job: c.Job, Batch: c.Batch, Target: c.Target, Body: c.Body, Pages: c.Pages}
 			if d.Permille(500) {
 				body := engine.Store(*c.Body.(*engine.Share))
-				again.Want, again.Body = keep, &body
+				repeated.Want, repeated.Body = wantStore, &body
 			}
-			w.Give(n, again, 0)
+			w.Give(n, repeated, 0)
 		}
-		late := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 31).Heavy(2 * effects.Second)
-		takeBack(w, n, &c, e.Ticket, min(late, sharedMost))
+		delay := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 31).Heavy(2 * effects.Second)
+		giveWithdraw(w, n, &c, e.Ticket, min(delay, shareTimeMax))
 	}
 }
 
-// takeBack gives a withdraw command for a share after the given delay.
-func takeBack(w *pd.Cluster, n *world.Node, c *pd.Command, share effects.Ticket, late effects.Duration) {
-	given := pd.Command{
-		Want: backs, Job: c.Job, Batch: c.Batch, Target: share, Body: &engine.Withdraw{Shared: share}, Pages: c.Pages,
+// giveWithdraw gives a withdraw command for a share after the given delay.
+func giveWithdraw(w *pd.Cluster, n *world.Node, c *pd.Command, share effects.Ticket, delay effects.Duration) {
+	command := pd.Command{
+		Want: wantWithdraw, Job: c.Job, Batch: c.Batch, Target: share, Body: &engine.Withdraw{Shared: share}, Pages: c.Pages,
 	}
-	patience := Patience(n)
-	t := pd.GiveIn(w, n, late, given, patience)
+	patience := WithdrawTimeout(n)
+	t := pd.GiveIn(w, n, delay, command, patience)
 	if d, yes := w.Strikes(plan.FaultAbort, w.Commands[t-1].Name, 0); yes {
-		w.ForNode(n, late+d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindAbort, A: uint64(t)})
+		w.ForNode(n, delay+d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindAbort, A: uint64(t)})
 	}
 	if w.Struck(plan.FaultAgain, w.Commands[t-1].Name, 0) {
-		pd.GiveIn(w, n, late, given, patience)
+		pd.GiveIn(w, n, delay, command, patience)
 	}
 }
 
-// back handles the outcome of a withdraw command. After a success the engine writes into the pages and releases them.
-func back(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+// handleWithdrawOutcome handles the outcome of a withdraw command. After a success the engine writes into the pages and
+// releases them.
+func handleWithdrawOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Code == effects.Cancelled {
-		again := *c
-		takeBack(w, n, &again, c.Target, effects.Millisecond)
+		repeated := *c
+		giveWithdraw(w, n, &repeated, c.Target, effects.Millisecond)
 	}
 	if e.Code != effects.OK {
 		return
@@ -102,7 +103,7 @@ func back(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	w.Release(n, w.Jobs[c.Job].Batches[c.Batch].Reserve)
 }
 
-// readable reports whether a command is a share that is in force as far as the engine knows.
-func readable(x *pd.Command) bool {
-	return x.Want == lets && x.Over && x.Code == effects.OK && !x.Released
+// isShared reports whether a command is a share that is in force as far as the engine knows.
+func isShared(x *pd.Command) bool {
+	return x.Want == wantShare && x.Over && x.Code == effects.OK && !x.Released
 }

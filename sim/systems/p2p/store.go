@@ -12,47 +12,47 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine that shares hands the pages of a put over to its cache after the put has ended, and releases the other
-// pages of the Reserve. To test refusals, the engine sometimes does so too early, or twice.
+// An engine that shares hands the pages of a put over to the cache after the put has ended, and releases the
+// remaining pages of the Reserve. To test refusals, the engine sometimes does so too early, or twice.
 
-// keep is the kind of the store commands.
-var keep = plan.NewWant(15, "store", true)
+// wantStore is the kind of the store commands.
+var wantStore = plan.NewWant(15, "store", true)
 
-// put decides at random whether an engine hands the pages of a put over to the cache. While the put is in flight the
-// rank must refuse this; afterwards it is allowed. The engine does not fill the pages again after such a command. Pages
-// that are not handed over may be shared instead.
-func put(w *pd.Cluster, n *world.Node, put effects.Ticket, back bool) pd.Use {
+// handlePut decides at random whether an engine hands the pages of a put over to the cache. While the put is in flight
+// the rank must refuse this; afterwards it is allowed. The engine does not fill the pages again after such a command.
+// Pages that are not handed over may be shared instead.
+func handlePut(w *pd.Cluster, n *world.Node, ticket effects.Ticket, returned bool) pd.Use {
 	if !pd.Its(n).Cfg.Shares || w.Seed >= draw.RestlessSeed {
 		return pd.Unused
 	}
-	c := &w.Commands[put-1]
-	if !back {
+	c := &w.Commands[ticket-1]
+	if !returned {
 		nth := uint64(3)
 		if c.Over {
 			nth++
 		}
 		if d, yes := w.Strikes(plan.FaultConflict, c.Name, nth); yes {
-			late := d.Heavy(20 * effects.Millisecond)
+			delay := d.Heavy(20 * effects.Millisecond)
 			if d.Again().Permille(400) {
-				late = 0
+				delay = 0
 			}
-			store(w, n, put, late)
+			storeChunks(w, n, ticket, delay)
 		}
 		return pd.Unused
 	}
 	if draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 20).Permille(400) {
-		store(w, n, put, 0)
+		storeChunks(w, n, ticket, 0)
 	}
 	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
-	if slices.ContainsFunc(w.Commands, func(c pd.Command) bool { return c.Want == keep && c.Target == reserve }) {
+	if slices.ContainsFunc(w.Commands, func(c pd.Command) bool { return c.Want == wantStore && c.Target == reserve }) {
 		return pd.Used
 	}
-	return lends(w, n, c)
+	return maybeShare(w, n, c)
 }
 
-// store hands the whole chunks of a put over to the cache: all of them, or all from the second on.
-func store(w *pd.Cluster, n *world.Node, put effects.Ticket, late effects.Duration) {
-	c := &w.Commands[put-1]
+// storeChunks hands the whole chunks of a put over to the cache: all of them, or all from the second on.
+func storeChunks(w *pd.Cluster, n *world.Node, ticket effects.Ticket, delay effects.Duration) {
+	c := &w.Commands[ticket-1]
 	j := &w.Jobs[c.Job]
 	b := &j.Batches[c.Batch]
 	body := engine.Store{Reserved: b.Reserve}
@@ -68,15 +68,15 @@ func store(w *pd.Cluster, n *world.Node, put effects.Ticket, late effects.Durati
 	if len(body.Pages) == 0 {
 		return
 	}
-	given := pd.Command{Want: keep, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}
-	t := pd.GiveIn(w, n, late, given, 0)
+	command := pd.Command{Want: wantStore, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}
+	t := pd.GiveIn(w, n, delay, command, 0)
 	if w.Struck(plan.FaultAgain, w.Commands[t-1].Name, 0) {
-		pd.GiveIn(w, n, late, given, 0)
+		pd.GiveIn(w, n, delay, command, 0)
 	}
 }
 
-// kept reports that the cache owns the stored pages.
-func kept(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+// handleStored reports that the cache owns the stored pages.
+func handleStored(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Code == effects.OK {
 		pd.OnStored.Report(&w.Panel, n.ID, pd.Stored{Node: n, Command: c})
 	}
@@ -87,8 +87,9 @@ var (
 	checkKept  = oracle.NewCheck("L1", "outcomes of what caches are to take over")
 )
 
-// takes checks that the cache accepts no page that a put or a share still uses, and that it accepts all other pages.
-var takes = oracle.Of("takes",
+// storeOracle checks that the cache accepts no page that a put or a share still uses, and that it accepts all other
+// pages.
+var storeOracle = oracle.Of("takes",
 	"a cache takes pages that nothing else of their engine uses any more, all of a command or "+
 		"none", func(l *oracle.Listen[struct{}]) {
 		oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
@@ -98,13 +99,13 @@ var takes = oracle.Of("takes",
 				return
 			}
 			c := w.CommandOf(n, e.Ticket)
-			if c == nil || c.Want != keep || c.Over {
+			if c == nil || c.Want != wantStore || c.Over {
 				return
 			}
 			call.Judged(checkTaken, checkKept)
-			used, gone := had(w, e.Ticket, func(x *pd.Command) bool {
-				return x.Want == plan.WantPut && x.Step != 0 && !x.Ended() || readable(x)
-			}), had(w, e.Ticket, func(x *pd.Command) bool { return x.Want == keep && x.Over && x.Code == effects.OK })
+			used, gone := findOverlap(w, e.Ticket, func(x *pd.Command) bool {
+				return x.Want == plan.WantPut && x.Step != 0 && !x.Ended() || isShared(x)
+			}), findOverlap(w, e.Ticket, func(x *pd.Command) bool { return x.Want == wantStore && x.Over && x.Code == effects.OK })
 			switch {
 			case e.Code == effects.OK && used != 0:
 				call.Breaks(checkTaken, "node %d takes pages of ticket %d over into its cache while ticket %d may still use them",
@@ -120,13 +121,13 @@ var takes = oracle.Of("takes",
 		})
 	})
 
-// had returns a command of the same incarnation that has a page in common with command of and for which is returns
-// true, or 0 if there is none.
-func had(w *pd.Cluster, of effects.Ticket, is func(x *pd.Command) bool) effects.Ticket {
-	c := &w.Commands[of-1]
+// findOverlap returns a command of the same incarnation that has a page in common with command of and for which is
+// returns true, or 0 if there is none.
+func findOverlap(w *pd.Cluster, ticket effects.Ticket, matches func(x *pd.Command) bool) effects.Ticket {
+	c := &w.Commands[ticket-1]
 	for i := range w.Commands {
 		x, t := &w.Commands[i], effects.Ticket(i+1)
-		if t != of && x.Node == c.Node && x.Life == c.Life && is(x) && slices.ContainsFunc(x.Pages,
+		if t != ticket && x.Node == c.Node && x.Life == c.Life && matches(x) && slices.ContainsFunc(x.Pages,
 			func(p effects.Page) bool {
 				return slices.ContainsFunc(c.Pages,
 					func(q effects.Page) bool { return p.Index == q.Index && p.Generation == q.Generation })

@@ -10,13 +10,13 @@ import (
 
 // The random choices for recalls use labels of their own, so that no other choice of a seed depends on them.
 
-// draws adds jobs that recall chunks which another request sent to the same receiver. A recall job asks for all or some
-// of the chunks of that request, and in some jobs for one further chunk that no request sent.
-func draws(d *expand.Draft) {
+// drawJobs adds jobs that recall chunks which another request sent to the same receiver. A recall job asks for all or
+// some of the chunks of that request, and in some jobs for a further chunk that no request sent.
+func drawJobs(d *expand.Draft) {
 	p := d.Plan
-	p.Topology.Said = p.Topology.Said.With(word)
-	sent := len(p.Jobs)
-	for i := range sent {
+	p.Topology.Said = p.Topology.Said.With(flowWord)
+	sentJobs := len(p.Jobs)
+	for i := range sentJobs {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 7, uint64(i)<<8|n) }
 		j := &p.Jobs[i]
 		if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(500) || len(p.Jobs) >= plan.JobsMax {
@@ -24,14 +24,14 @@ func draws(d *expand.Draft) {
 		}
 		r := plan.Job{
 			Request: expand.Unused(p), From: plan.Node(at(1).Below(uint64(p.Topology.Senders))), To: j.To,
-			Said: plan.Said{word: true},
+			Said: plan.Said{flowWord: true},
 			Keys: slices.Clone(j.Keys), At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
 		}
-		if at(3).Permille(300) { // No node has this chunk, so the recalled prefix ends before it.
+		if at(3).Permille(300) { // No node has this chunk, so the recalled prefix ends here.
 			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)
 		}
-		if most := int(p.Topology.SenderPages); len(r.Keys) > most {
-			r.Keys = r.Keys[:most]
+		if keysMax := int(p.Topology.SenderPages); len(r.Keys) > keysMax {
+			r.Keys = r.Keys[:keysMax]
 		}
 		r.Batch = len(r.Keys)
 		p.Jobs = append(p.Jobs, r)

@@ -10,15 +10,15 @@ import (
 
 // A prefill engine that recalls reserves a page for each chunk of a request. The rank then reads the leading chunks
 // that the decode node still has into these pages, and the engine would compute the remaining chunks. The chunks that
-// other requests sent may still be on the decode node, or may have been evicted.
+// earlier requests sent may still be on the decode node, or may have been evicted.
 
-// want is the kind of the commands that such an engine gives.
-var want = plan.NewWant(13, "recall", true)
+// wantRecall is the kind of the recall commands.
+var wantRecall = plan.NewWant(13, "recall", true)
 
-// begin gives the rank a command that recalls the chunks of a job into the pages that were reserved for them.
-func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
+// beginJob gives the rank a command that recalls the chunks of a job into the reserved pages.
+func beginJob(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
-	for _, p := range c.Pages { // Clear the engine's old content, so that it cannot pass for recalled content.
+	for _, p := range c.Pages { // Clear the engine's old content, which must not pass for recalled content.
 		pg := &n.Pool.Pages[p.Index]
 		for part := range pg.Stamps {
 			pg.Stamps[part] = 0
@@ -27,37 +27,37 @@ func begin(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	r := w.Nodes[j.Receiver]
 	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
 	t := w.Give(n, pd.Command{
-		Want: want, Job: c.Job, Pages: c.Pages, Target: j.Batches[0].Reserve, Body: &ops.Recall{
+		Want: wantRecall, Job: c.Job, Pages: c.Pages, Target: j.Batches[0].Reserve, Body: &ops.Recall{
 			Peer: ops.Peer{
 				Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port, QueryPort: r.Addr(effects.ChannelQuery).Port,
 			},
-			Request: broughtFor(w, j), Keys: j.Keys, Pages: c.Pages,
+			Request: sourceRequest(w, j), Keys: j.Keys, Pages: c.Pages,
 		},
 	}, pd.Its(n).Cfg.RecallTimeout)
 	w.MaybeAbort(n, t)
 }
 
-// broughtFor returns the name of the request that sent the first chunk which job j recalls, or the name of j itself if
-// no request sent this chunk. A recall with that name reads the chunks that are kept for the request, and must not
-// consume them.
-func broughtFor(w *pd.Cluster, j *pd.Job) []byte {
+// sourceRequest returns the name of the request that sent the first chunk which job j recalls, or the name of j itself
+// if no request sent this chunk. A recall with that name reads the chunks that are kept for the request, and must leave
+// the chunks there.
+func sourceRequest(w *pd.Cluster, j *pd.Job) []byte {
 	for i := range w.Jobs {
-		if x := &w.Jobs[i]; !x.Said[word] && x.Receiver == j.Receiver && len(x.Ids) > 0 && x.Ids[0] == j.Ids[0] {
+		if x := &w.Jobs[i]; !x.Said[flowWord] && x.Receiver == j.Receiver && len(x.Ids) > 0 && x.Ids[0] == j.Ids[0] {
 			return x.Name
 		}
 	}
 	return j.Name
 }
 
-// ended handles the outcome of a recall. The pages are released now unless the rank still holds their memory.
-func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+// handleOutcome handles the outcome of a recall. The pages are released now unless the rank still holds their memory.
+func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if !e.Held {
-		returned(w, n, c)
+		handleReturn(w, n, c)
 	}
 }
 
-// returned releases the pages after the rank has returned their memory to the engine.
-func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
+// handleReturn releases the pages after the rank has returned their memory to the engine.
+func handleReturn(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	if pd.OnReturned.Report(&w.Panel, n.ID, pd.Returned{Node: n, Command: c}); w.Failure == nil {
 		w.Release(n, c.Target)
 	}

@@ -10,39 +10,39 @@ import (
 
 // The checks of this file.
 var (
-	checkCode   = oracle.NewCheck("L3", "outcomes of recalls")
-	checkLength = oracle.NewCheck("S21", "lengths of chunks recalled")
-	checkWhole  = oracle.NewCheck("S1", "parts of chunks recalled")
-	checkKey    = oracle.NewCheck("S2", "keys of chunks recalled")
-	checkStill  = oracle.NewCheck("S4", "recalled pages that are stored into")
+	checkCode    = oracle.NewCheck("L3", "outcomes of recalls")
+	checkLength  = oracle.NewCheck("S21", "lengths of chunks recalled")
+	checkWhole   = oracle.NewCheck("S1", "parts of chunks recalled")
+	checkKey     = oracle.NewCheck("S2", "keys of chunks recalled")
+	checkWriters = oracle.NewCheck("S4", "recalled pages that are stored into")
 )
 
-// brought checks the chunks and the outcome codes that engines receive for their recalls.
-var brought = oracle.Of("recalls", "what comes back is what was sent", func(l *oracle.Listen[turned]) {
-	oracle.On(l, func(b *turned, call *oracle.Call, e *effects.Observe) {
+// recallOracle checks the chunks and the outcome codes that engines receive for their recalls.
+var recallOracle = oracle.Of("recalls", "what comes back is what was sent", func(l *oracle.Listen[refusedHandshakes]) {
+	oracle.On(l, func(b *refusedHandshakes, call *oracle.Call, e *effects.Observe) {
 		if e.Fact == effects.FactLinkDown && e.Code == effects.Refused {
 			b.nodes[call.Node()] = true
 		}
 	})
-	oracle.On(l, func(b *turned, call *oracle.Call, _ oracle.Down) { b.nodes[call.Node()] = false })
-	oracle.On(l, func(b *turned, call *oracle.Call, e *effects.Deliver) {
+	oracle.On(l, func(b *refusedHandshakes, call *oracle.Call, _ oracle.Down) { b.nodes[call.Node()] = false })
+	oracle.On(l, func(b *refusedHandshakes, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
 		if n.User {
 			return
 		}
-		if c := w.CommandOf(n, e.Ticket); c != nil && c.Want == want && !c.Over {
-			came(call, w, n, e, c, e.Code == effects.Refused && b.nodes[call.Node()])
+		if c := w.CommandOf(n, e.Ticket); c != nil && c.Want == wantRecall && !c.Over {
+			checkRecall(call, w, n, e, c, e.Code == effects.Refused && b.nodes[call.Node()])
 		}
 	})
 })
 
-// turned records the nodes that had a handshake refused, for example because a later hello superseded the handshake. A
-// recall that waits for a link until its timeout ends with the code of the handshake.
-type turned struct{ nodes [plan.NodesMax]bool }
+// refusedHandshakes records the nodes that had a handshake refused, for example because a later hello superseded the
+// handshake. A recall that waits for a link until the timeout ends with the code of the handshake.
+type refusedHandshakes struct{ nodes [plan.NodesMax]bool }
 
-// came checks the outcome of a recall. If excused is set, the code may be the code of a refused handshake.
-func came(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command, excused bool) {
+// checkRecall checks the outcome of a recall. If excused is set, the code may be the code of a refused handshake.
+func checkRecall(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command, excused bool) {
 	j := &w.Jobs[c.Job]
 	call.Judged(checkCode)
 	if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
@@ -57,24 +57,24 @@ func came(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c
 		return
 	}
 	for i, p := range e.Pages[:min(int(e.Hits), len(e.Pages))] {
-		if !chunk(call, w, n, j, i, p) {
+		if !checkChunk(call, w, n, j, i, p) {
 			return
 		}
 	}
 }
 
-// chunk checks the recalled chunk with index i of job j in page p. It returns false if a check failed.
-func chunk(call *oracle.Call, w *pd.Cluster, n *world.Node, j *pd.Job, i int, p effects.Page) bool {
+// checkChunk checks the recalled chunk with index i of job j in page p, and reports whether the chunk is right.
+func checkChunk(call *oracle.Call, w *pd.Cluster, n *world.Node, j *pd.Job, i int, p effects.Page) bool {
 	pg := &n.Pool.Pages[p.Index]
-	call.Judged(checkLength, checkWhole, checkKey, checkStill)
+	call.Judged(checkLength, checkWhole, checkKey, checkWriters)
 	covered := n.Pool.PartsOf(p.Length)
-	if want := tokens(w, j, i); covered != want {
+	if expected := chunkTokens(w, j, i); covered != expected {
 		call.Breaks(checkLength, "chunk %d of request %q comes back to node %d with %d parts instead of %d",
-			i, oracle.Request(j.Name), n.It(), covered, want)
+			i, oracle.Request(j.Name), n.It(), covered, expected)
 		return false
 	}
 	if pg.Writers > 0 {
-		call.Breaks(checkStill, "chunk %d of request %q comes back to node %d while a transfer may still store into page %d",
+		call.Breaks(checkWriters, "chunk %d of request %q comes back to node %d while a transfer may still store into page %d",
 			i, oracle.Request(j.Name), n.It(), n.ItsPage(p.Index))
 		return false
 	}
@@ -93,11 +93,11 @@ func chunk(call *oracle.Call, w *pd.Cluster, n *world.Node, j *pd.Job, i int, p 
 	return true
 }
 
-// tokens returns the length in tokens of the chunk with index i of job j, as the first job that sent the chunk has it.
-func tokens(w *pd.Cluster, j *pd.Job, i int) int {
+// chunkTokens returns the length in tokens of the chunk with index i of job j, as in the first job that sent the chunk.
+func chunkTokens(w *pd.Cluster, j *pd.Job, i int) int {
 	for k := range w.Jobs {
 		x := &w.Jobs[k]
-		if x.Said[word] {
+		if x.Said[flowWord] {
 			continue
 		}
 		for at, id := range x.Ids {

@@ -1,11 +1,11 @@
-// Package recall simulates prefill nodes that read chunks back from decode nodes. It contains the behaviour of the
-// engines, the random choices of a seed, the oracles that check the recalled chunks, and the small worlds for
-// exhaustive exploration. Package pd runs it through Flow.
+// Package recall simulates prefill nodes that read chunks back from decode nodes. The package contains the behaviour of
+// the engines, the random choices of a seed, the oracles that check the recalled chunks, and the small worlds for
+// exhaustive exploration. Package pd runs the flow through Flow.
 //
-// Example: job 0 sends two chunks to a receiver, and the receiver keeps them in its cache. Job 1 lists the same keys
-// and recalls. Its sender reserves two pages, asks the receiver's query port which leading chunks it has, and reads
-// them into the pages. The oracle checks that each page holds the whole chunk of the right key, and the engine releases
-// the pages.
+// Example: job 0 sends two chunks to a receiver, and the receiver caches both. Job 1 lists the same keys and recalls.
+// The sender of job 1 reserves two pages, asks the receiver's query port for the leading cached chunks, and reads the
+// chunks into the pages. The oracle checks that each page holds the whole chunk of the right key, and the engine
+// releases the pages.
 package recall
 
 import (
@@ -22,24 +22,25 @@ import (
 
 // Flow describes the recall flow to package pd.
 var Flow = pd.Flow{
-	Word: word,
+	Word: flowWord,
 	// All receivers are caches, so that more chunks stay available for recalls.
-	Profiles: []expand.Profile{{Name: "recall", World: expand.Caches, Jobs: draws}},
-	Scopes:   small,
+	Profiles: []expand.Profile{{Name: "recall", World: expand.Caches, Jobs: drawJobs}},
+	Scopes:   smallScopes,
 	Cast:     func(_ *plan.Plan, n *world.Node) { n.Lends = n.Receives() },
 	Rank: func(p *plan.Plan, c *rank.Config) {
 		c.Recalls, c.RecallTimeout, c.RecallsMax = true, c.PutTimeout, p.Bounds.Grants
 	},
-	Ports:    ports,
-	Begin:    begin,
-	Commands: []pd.Commands{{Want: want, Holds: true, Ended: ended, Returned: returned}},
-	Oracles:  []oracle.Oracle{brought, inTurn},
-	Words:    words,
+	Ports:    listenChannels,
+	Begin:    beginJob,
+	Commands: []pd.Commands{{Want: wantRecall, Holds: true, Ended: handleOutcome, Returned: handleReturn}},
+	Oracles:  []oracle.Oracle{recallOracle, orderOracle},
+	Words:    senderMessages,
 }
 
-// word is the word of the plan for recalls. In a topology it allows senders to read chunks back from receivers. In a
-// job it means that the job sends nothing, and that its sender recalls the leading chunks that its receiver has.
-var word = plan.NewWord(plan.Word{
+// flowWord is the word of the plan for recalls. In a topology the word allows senders to read chunks back from
+// receivers. In a job the word means that the job sends nothing, and that the sender recalls the leading chunks that
+// the receiver has.
+var flowWord = plan.NewWord(plan.Word{
 	Name:  "recall",
 	World: func(*plan.Plan) string { return "" },
 	Job: func(p *plan.Plan, j *plan.Job) string {
@@ -50,16 +51,16 @@ var word = plan.NewWord(plan.Word{
 	},
 })
 
-// ports returns the query channel for a node that lends its chunks and does not pull, and nothing for other nodes.
-func ports(n *world.Node) []effects.Channel {
+// listenChannels returns the query channel for a node that lends chunks and does not pull, and nothing otherwise.
+func listenChannels(n *world.Node) []effects.Channel {
 	if !n.Lends || n.Pulls {
 		return nil
 	}
 	return []effects.Channel{effects.ChannelQuery}
 }
 
-// words are the cache queries. A forged query could end the access of another reader.
-var words = []pd.Word{{
+// senderMessages are the cache queries. A forged query could end the access of another reader.
+var senderMessages = []pd.Word{{
 	Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {
 		var m protocol.CacheQueryRequest
 		if m.Decode(b, &pd.WireLimits) != nil || !m.HasExt {

@@ -5,25 +5,25 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// small returns the small worlds in which a prefill node recalls chunks from a decode node.
-func small() []explore.Scope {
+// smallScopes returns the small worlds in which a prefill node recalls chunks from a decode node.
+func smallScopes() []explore.Scope {
 	back := []explore.Job{{Chunks: []int{1}}, {Chunks: []int{1}}}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no machine is notified of the loss
-	all := []explore.Scope{
-		{Name: "recall", About: "one chunk is sent, and read back", Jobs: back},
-		{Name: "leased-recall", About: "likewise, on a leased plane", Leased: true, Jobs: back},
-		{Name: "recall-lost", About: "one chunk is sent and read back, a question or an answer is lost", Jobs: back,
+	scopes := []explore.Scope{
+		{Name: "recall", About: "one chunk is sent, and the sender recalls it", Jobs: back},
+		{Name: "leased-recall", About: "as recall, over a leased plane", Leased: true, Jobs: back},
+		{Name: "recall-lost", About: "one chunk is sent and recalled, and a request or a reply is lost", Jobs: back,
 			Faults: 1, Strikes: lost},
-		{Name: "cache-lease", About: "room for one chunk: it is read back while another one needs its page",
+		{Name: "cache-lease", About: "room for one chunk: a chunk is recalled while another chunk needs its page",
 			SenderPages: 1, ReceiverPages: 1, Jobs: append(back[:2:2], explore.Job{Chunks: []int{2}})},
 	}
-	for i := range all {
-		all[i].Cache, all[i].Shape = true, readsBack
+	for i := range scopes {
+		scopes[i].Cache, scopes[i].Shape = true, shapeRecall
 	}
-	return all
+	return scopes
 }
 
-// readsBack makes the second job of a scope recall its chunks.
-func readsBack(p *plan.Plan) {
-	p.Topology.Said, p.Jobs[1].Said = p.Topology.Said.With(word), plan.Said{word: true}
+// shapeRecall makes the second job of a scope recall chunks.
+func shapeRecall(p *plan.Plan) {
+	p.Topology.Said, p.Jobs[1].Said = p.Topology.Said.With(flowWord), plan.Said{flowWord: true}
 }

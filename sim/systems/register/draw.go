@@ -10,29 +10,29 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// engines draws a world of two engines. The choices use labels of their own, so that no other choice of a seed depends
-// on them.
-func engines(d *expand.Draft) {
+// drawWorld draws a world of two engines. The choices use separate labels, so that no other choice of a seed depends on
+// them.
+func drawWorld(d *expand.Draft) {
 	p, s := d.Plan, &d.Scale
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 16, n) }
 	n := at(0).Between(2, 6)
 	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
-	p.Topology.Said, p.Topology.Trust, p.Topology.Mismatch = plan.Said{word: true}, false, false
+	p.Topology.Said, p.Topology.Trust, p.Topology.Mismatch = plan.Said{flowWord: true}, false, false
 	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
 	p.Bounds.Peers, p.Bounds.Grants = uint32(at(7).Between(6, 12)), uint32(at(8).Between(8, 40))
 	s.Jobs, s.Groups, s.Plain = at(4).Between(3, 24), 1, 0
 	s.Window = at(6).Time(300*time.Millisecond, 4*time.Second)
 	if len(p.Topology.DriftPPM) > 0 {
 		p.Topology.DriftPPM = nil
-		most := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
+		maxDrift := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
 		for i := range n {
-			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(20+i)).Between(-most, most))
+			p.Topology.DriftPPM = append(p.Topology.DriftPPM, at(uint64(20+i)).Between(-maxDrift, maxDrift))
 		}
 	}
 }
 
-// draws turns each job into a request to the two engines.
-func draws(d *expand.Draft) {
+// drawJobs turns each job into a request to the two engines.
+func drawJobs(d *expand.Draft) {
 	p := d.Plan
 	for i := range p.Jobs {
 		j := &p.Jobs[i]

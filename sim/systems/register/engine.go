@@ -9,89 +9,91 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Two engines and the router before them. A request is dispatched to both: the producer computes it, all of its ranks
-// at about the same time, and says so; the consumer has blocks for what it has not cached, and registers them. Some
-// requests are dispatched to one alone, some are aborted at either, some are cached whole. An engine has blocks of its
-// own, and uses one for another request as soon as it is its own again: it fills them at once, so that whatever is
-// written late, or read late, is seen.
+// This file contains two engines and the router before them. The router dispatches a request to both engines. The ranks
+// of the producer compute the request at about the same time and report it as finished. The consumer takes blocks for
+// the part that it has not cached, and registers the blocks. Some requests are dispatched to a single engine, some are
+// aborted at either engine, and some are cached as a whole. An engine uses a block for another request as soon as the
+// block is returned, and fills the block at once, so that the oracles notice a late write or read.
 
 // A request describes how the two engines handle one job.
 type request struct {
-	w        *pd.Cluster
-	j        *pd.Job
-	s        shape
-	simple   bool // nothing is drawn
-	prompt   uint64
-	cached   uint64 // kernel blocks of the prompt that the consumer has cached
-	computed uint64 // kernel blocks that the producer has, which may be more or fewer than the consumer needs
-	// With two groups, the second covers only the end of the prompt, on either side, and one group may be left out.
-	window   [2]uint64 // kernel blocks from the end of the prompt, by side
-	leftOut  int       // group that the consumer leaves out; -1 if none
-	again    [2]bool   // the router retries under the same names, by side
-	named    bool      // the router named the transfer
-	alike    bool      // the name equals that of another request except for its end
-	expected bool
-	fate     fate
+	w              *pd.Cluster
+	job            *pd.Job
+	shape          shape
+	isFixed        bool // nothing is drawn
+	promptBlocks   uint64
+	cachedBlocks   uint64 // kernel blocks of the prompt that the consumer has cached
+	computedBlocks uint64 // kernel blocks that the producer has, which may be more or fewer than the consumer needs
+	// With two groups, the second covers only the end of the prompt, on either side, and a group may be left out.
+	window        [2]uint64 // kernel blocks from the end of the prompt, by side
+	omittedGroup  int       // group that the consumer leaves out; -1 if none
+	retries       [2]bool   // the router retries under the same names, by side
+	namesTransfer bool      // the router named the transfer
+	sharesName    bool      // the name equals that of another request except for the end
+	sendsExpect   bool
+	fate          fate
 }
 
+// A fate is what happens to a request.
 type fate uint8
 
 const (
-	written fate = iota
-	passed       // the consumer has all blocks of the request
-	aborted      // by the producer's engine, before or after it was computed
-	onlyP
-	onlyD
+	fateWritten      fate = iota
+	fateNotNeeded         // the consumer has all blocks of the request
+	fateAborted           // by the producer's engine, before or after it was computed
+	fateProducerOnly      // dispatched to the producer only
+	fateConsumerOnly      // dispatched to the consumer only
 )
 
-func requestOf(w *pd.Cluster, j *pd.Job) request {
+// drawRequest draws the request of a job.
+func drawRequest(w *pd.Cluster, j *pd.Job) request {
 	at := func(n uint64) draw.Of { return draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 80+n) }
-	x := request{w: w, j: j, s: shapeOf(w.Source), simple: w.Seed >= draw.RestlessSeed || j.Probes()}
-	most := uint64(x.s.blocks) * uint64(min(x.s.per[0], x.s.per[1]))
-	if x.simple {
-		x.prompt, x.named = min(most, uint64(max(x.s.per[0], x.s.per[1]))), true
-		x.computed, x.window, x.leftOut = x.prompt, [2]uint64{x.prompt, x.prompt}, -1
+	x := request{w: w, job: j, shape: drawShape(w.Source), isFixed: w.Seed >= draw.RestlessSeed || j.Probes()}
+	maxBlocks := uint64(x.shape.blocks) * uint64(min(x.shape.kernelPerLogical[0], x.shape.kernelPerLogical[1]))
+	if x.isFixed {
+		x.promptBlocks, x.namesTransfer = min(maxBlocks, uint64(max(x.shape.kernelPerLogical[0], x.shape.kernelPerLogical[1]))), true
+		x.computedBlocks, x.window, x.omittedGroup = x.promptBlocks, [2]uint64{x.promptBlocks, x.promptBlocks}, -1
 		return x
 	}
-	x.prompt = uint64(at(0).Between(1, int(most)))
-	if per := uint64(x.s.per[0]); at(1).Permille(400) { // Whole blocks of the consumer's are cached.
-		x.cached = at(2).Below(x.prompt) / per * per
+	x.promptBlocks = uint64(at(0).Between(1, int(maxBlocks)))
+	if per := uint64(x.shape.kernelPerLogical[0]); at(1).Permille(400) { // Whole blocks of the consumer's are cached.
+		x.cachedBlocks = at(2).Below(x.promptBlocks) / per * per
 	}
-	x.computed = x.prompt
+	x.computedBlocks = x.promptBlocks
 	if d := at(8); d.Permille(250) {
-		x.computed += d.Again().Below(most - x.prompt + 1)
+		x.computedBlocks += d.Again().Below(maxBlocks - x.promptBlocks + 1)
 	} else if d.Again().Permille(60) {
-		x.computed -= d.Again().Again().Below(x.prompt)
+		x.computedBlocks -= d.Again().Again().Below(x.promptBlocks)
 	}
-	x.window[0] = uint64(at(9).Between(1, int(x.prompt)))
-	x.window[1] = x.window[0] + 1 + at(10).Below(x.prompt)
-	if x.leftOut = -1; x.s.groups > 1 && at(11).Permille(250) {
-		x.leftOut = int(at(12).Below(uint64(x.s.groups)))
+	x.window[0] = uint64(at(9).Between(1, int(x.promptBlocks)))
+	x.window[1] = x.window[0] + 1 + at(10).Below(x.promptBlocks)
+	if x.omittedGroup = -1; x.shape.groups > 1 && at(11).Permille(250) {
+		x.omittedGroup = int(at(12).Below(uint64(x.shape.groups)))
 	}
-	x.again[0], x.again[1] = at(13).Permille(200), at(14).Permille(200)
-	x.named, x.alike, x.expected = at(3).Permille(500), at(4).Permille(150), at(5).Permille(300)
+	x.retries[0], x.retries[1] = at(13).Permille(200), at(14).Permille(200)
+	x.namesTransfer, x.sharesName, x.sendsExpect = at(3).Permille(500), at(4).Permille(150), at(5).Permille(300)
 	switch d := at(6); {
 	case d.Permille(80):
-		x.fate = passed
+		x.fate = fateNotNeeded
 	case d.Again().Permille(100):
-		x.fate = aborted
+		x.fate = fateAborted
 	case d.Again().Again().Permille(80):
-		x.fate = onlyP + fate(at(7).Below(2))
+		x.fate = fateProducerOnly + fate(at(7).Below(2))
 	}
 	return x
 }
 
-// names returns the names that a side uses for the request.
-func (x *request) names(consumer bool) (request, transfer []byte) {
-	number := x.j.Place
-	if x.alike {
-		number = x.j.Place / 2
+// requestNames returns the names that a side uses for the request.
+func (x *request) requestNames(consumer bool) (request, transfer []byte) {
+	number := x.job.Place
+	if x.sharesName {
+		number = x.job.Place / 2
 	}
-	request = append(append([]byte("cmpl-"), x.j.Name...), "-0"...)
-	if x.alike {
+	request = append(append([]byte("cmpl-"), x.job.Name...), "-0"...)
+	if x.sharesName {
 		request = pd.AppendNumber([]byte("cmpl-like-"), number)
 	}
-	end := x.j.Place * 2
+	end := x.job.Place * 2
 	if !consumer {
 		end++
 	}
@@ -99,92 +101,92 @@ func (x *request) names(consumer bool) (request, transfer []byte) {
 	for digit := 7; digit >= 0; digit-- {
 		request = append(request, "0123456789abcdef"[end>>(4*digit)&15])
 	}
-	if x.named {
-		transfer = append([]byte("t-"), x.j.Name...)
+	if x.namesTransfer {
+		transfer = append([]byte("t-"), x.job.Name...)
 	}
 	return request, transfer
 }
 
-// in draws the delay of an engine's action after the request was dispatched.
-func (x *request) in(n uint64, mean effects.Duration) effects.Duration {
-	if x.simple {
+// drawDelay draws the delay of an engine's action after the request was dispatched.
+func (x *request) drawDelay(n uint64, mean effects.Duration) effects.Duration {
+	if x.isFixed {
 		return 0
 	}
-	return draw.Hash(x.w.Seed, draw.Engine, uint64(x.j.Place)<<8|n, 90).Heavy(mean)
+	return draw.Hash(x.w.Seed, draw.Engine, uint64(x.job.Place)<<8|n, 90).Heavy(mean)
 }
 
 // The kinds of the delayed actions of an engine.
 const (
-	placeRegister = iota
-	placeFinished
-	placeAborted
+	actionRegister = iota
+	actionFinished
+	actionAborted
 )
 
-// start dispatches a request. A router that gets a late or bad reply may dispatch the request again.
-func start(w *pd.Cluster, j *pd.Job) {
-	x := requestOf(w, j)
+// startJob dispatches a request. A router that gets a late or bad reply may dispatch the request again.
+func startJob(w *pd.Cluster, j *pd.Job) {
+	x := drawRequest(w, j)
 	for _, n := range w.Nodes[:w.Ranks] {
 		if !n.Up {
 			continue
 		}
-		x.dispatch(n, 0)
+		x.dispatchTo(n, 0)
 		side := 1
-		if x.s.consumes(n.ID) {
+		if x.shape.isConsumer(n.ID) {
 			side = 0
 		}
-		if x.again[side] { // To all ranks of an engine.
-			x.dispatch(n, x.in(uint64(200+side), 400*effects.Millisecond))
+		if x.retries[side] { // To all ranks of an engine.
+			x.dispatchTo(n, x.drawDelay(uint64(200+side), 400*effects.Millisecond))
 		}
 	}
 }
 
-// dispatch makes the engine of a rank begin a request after a delay.
-func (x *request) dispatch(n *world.Node, after effects.Duration) {
-	w, j := x.w, x.j
+// dispatchTo makes the engine of a rank begin a request after a delay.
+func (x *request) dispatchTo(n *world.Node, after effects.Duration) {
+	w, j := x.w, x.job
 	switch {
-	case x.s.consumes(n.ID) && x.fate == onlyP || !x.s.consumes(n.ID) && x.fate == onlyD:
-	case x.s.consumes(n.ID):
-		if x.expected && x.fate == written && after == 0 {
-			x.expect(n)
+	case x.shape.isConsumer(n.ID) && x.fate == fateProducerOnly || !x.shape.isConsumer(n.ID) && x.fate == fateConsumerOnly:
+	case x.shape.isConsumer(n.ID):
+		if x.sendsExpect && x.fate == fateWritten && after == 0 {
+			x.giveExpect(n)
 		}
-		pd.Later(w, n, j, placeRegister, after+x.in(uint64(n.ID), 30*effects.Millisecond))
-	case x.fate == aborted && draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 77).Permille(500):
-		pd.Later(w, n, j, placeAborted, after+x.in(uint64(n.ID), 50*effects.Millisecond))
+		pd.Later(w, n, j, actionRegister, after+x.drawDelay(uint64(n.ID), 30*effects.Millisecond))
+	case x.fate == fateAborted && draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 77).Permille(500):
+		pd.Later(w, n, j, actionAborted, after+x.drawDelay(uint64(n.ID), 50*effects.Millisecond))
 	default:
-		in := after + x.in(99, 60*effects.Millisecond) // All ranks compute together.
-		pd.Later(w, n, j, placeFinished, in+x.in(uint64(n.ID), effects.Millisecond))
-		if x.fate == aborted {
-			pd.Later(w, n, j, placeAborted, in+x.in(uint64(n.ID)+100, 20*effects.Millisecond))
+		delay := after + x.drawDelay(99, 60*effects.Millisecond) // All ranks compute together.
+		pd.Later(w, n, j, actionFinished, delay+x.drawDelay(uint64(n.ID), effects.Millisecond))
+		if x.fate == fateAborted {
+			pd.Later(w, n, j, actionAborted, delay+x.drawDelay(uint64(n.ID)+100, 20*effects.Millisecond))
 		}
 	}
 }
 
-// later performs a delayed action of a node's engine for a request.
-func later(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
+// continueJob performs a delayed action of a node's engine for a request.
+func continueJob(w *pd.Cluster, n *world.Node, j *pd.Job, action int) {
 	if !n.Up {
 		return
 	}
-	x := requestOf(w, j)
-	request, transfer := x.names(x.s.consumes(n.ID))
-	switch at {
-	case placeAborted:
-		w.Give(n, pd.Command{Want: aborts, Job: j.Place, Body: &ops.Aborted{Request: request, Transfer: transfer}}, 0)
-	case placeFinished:
-		x.finished(n)
-	case placeRegister:
-		if x.fate == passed {
-			w.Give(n, pd.Command{Want: passes, Job: j.Place, Body: &ops.NotNeeded{
-				Request: request, Transfer: transfer, Producers: x.peers(n), Patience: pd.Its(n).Cfg.PutTimeout,
+	x := drawRequest(w, j)
+	request, transfer := x.requestNames(x.shape.isConsumer(n.ID))
+	switch action {
+	case actionAborted:
+		w.Give(n, pd.Command{Want: wantAborted, Job: j.Place, Body: &ops.Aborted{Request: request, Transfer: transfer}}, 0)
+	case actionFinished:
+		x.giveFinished(n)
+	case actionRegister:
+		if x.fate == fateNotNeeded {
+			w.Give(n, pd.Command{Want: wantNotNeeded, Job: j.Place, Body: &ops.NotNeeded{
+				Request: request, Transfer: transfer, Producers: x.producerPeers(n), Patience: pd.Its(n).Cfg.PutTimeout,
 			}}, pd.Its(n).Cfg.PutTimeout)
 			return
 		}
-		x.register(n)
+		x.giveRegister(n)
 	}
 }
 
-// peers returns the addresses of the producers of a consumer's rank.
-func (x *request) peers(n *world.Node) (all []ops.Peer) {
-	for _, id := range x.s.producers(pd.Its(n).Cfg.Geometry) {
+// producerPeers returns the addresses of the producers of a consumer's rank.
+func (x *request) producerPeers(n *world.Node) (all []ops.Peer) {
+	for _, id := range x.shape.producersOf(pd.Its(n).Cfg.Geometry) {
 		p := x.w.Nodes[id]
 		all = append(all, ops.Peer{
 			Host: p.Addr(effects.ChannelInit).Host, InitPort: p.Addr(effects.ChannelInit).Port,
@@ -194,32 +196,33 @@ func (x *request) peers(n *world.Node) (all []ops.Peer) {
 	return all
 }
 
-func (x *request) expect(n *world.Node) {
-	request, transfer := x.names(true)
+// giveExpect announces a request to the rank of the consumer before the registration.
+func (x *request) giveExpect(n *world.Node) {
+	request, transfer := x.requestNames(true)
 	patience := pd.Its(n).Cfg.PutTimeout
-	t := x.w.Give(n, pd.Command{Want: expects, Job: x.j.Place, Body: &ops.Expect{
-		Request: request, Transfer: transfer, Producers: x.peers(n), Patience: patience,
+	t := x.w.Give(n, pd.Command{Want: wantExpect, Job: x.job.Place, Body: &ops.Expect{
+		Request: request, Transfer: transfer, Producers: x.producerPeers(n), Patience: patience,
 	}}, patience)
 	x.w.MaybeAbort(n, t)
 }
 
-// blocks takes free blocks of a node for a request, by group. It returns nil if there are too few.
-func (x *request) blocks(n *world.Node, consumes bool) (all []geometry.Blocks) {
-	first, end, window := uint64(0), x.computed, x.window[1]
+// takeBlocks takes free blocks of a node for a request, by group. The result is nil if there are too few.
+func (x *request) takeBlocks(n *world.Node, consumes bool) (all []geometry.Blocks) {
+	first, end, window := uint64(0), x.computedBlocks, x.window[1]
 	if consumes {
-		first, end, window = x.cached, x.prompt, x.window[0]
+		first, end, window = x.cachedBlocks, x.promptBlocks, x.window[0]
 	}
-	for group := range x.s.groups {
-		if consumes && x.leftOut == int(group) {
+	for group := range x.shape.groups {
+		if consumes && x.omittedGroup == int(group) {
 			continue
 		}
-		if group > 0 && x.prompt > window {
-			first = max(first, x.prompt-window)
+		if group > 0 && x.promptBlocks > window {
+			first = max(first, x.promptBlocks-window)
 		}
 		if first >= end {
 			continue
 		}
-		b, enough := x.stretch(n, uint16(group), first, end)
+		b, enough := x.takeRange(n, uint16(group), first, end)
 		if !enough {
 			return nil
 		}
@@ -228,14 +231,14 @@ func (x *request) blocks(n *world.Node, consumes bool) (all []geometry.Blocks) {
 	return all
 }
 
-// stretch takes free blocks of a group of a node for a range of kernel blocks. It returns false if there are too few.
-func (x *request) stretch(n *world.Node, group uint16, first, end uint64) (b geometry.Blocks, enough bool) {
-	per := uint64(x.s.perOf(n.ID))
-	used := make([]bool, x.s.blocks)
+// takeRange takes free blocks of a group of a node for a range of kernel blocks, and reports whether there were enough.
+func (x *request) takeRange(n *world.Node, group uint16, first, end uint64) (b geometry.Blocks, enough bool) {
+	per := uint64(x.shape.kernelPerLogicalOf(n.ID))
+	used := make([]bool, x.shape.blocks)
 	for i := range x.w.Commands {
 		c := &x.w.Commands[i]
 		if c.Node == n.ID && c.Life == n.Life && !c.Ended() {
-			for _, b := range blocksOf(c) {
+			for _, b := range lentBlocks(c) {
 				for _, l := range b.Logical {
 					used[l] = used[l] || b.Group == group
 				}
@@ -243,17 +246,17 @@ func (x *request) stretch(n *world.Node, group uint16, first, end uint64) (b geo
 		}
 	}
 	b = geometry.Blocks{Group: group, First: first / per * per, End: end}
-	for l := uint32(0); l < x.s.blocks && b.First+uint64(len(b.Logical))*per < end; l++ {
+	for l := uint32(0); l < x.shape.blocks && b.First+uint64(len(b.Logical))*per < end; l++ {
 		// Each job starts at a different block.
-		if at := (l + uint32(x.j.Place)) % x.s.blocks; !used[at] {
+		if at := (l + uint32(x.job.Place)) % x.shape.blocks; !used[at] {
 			b.Logical = append(b.Logical, at)
 		}
 	}
 	return b, b.First+uint64(len(b.Logical))*per >= end
 }
 
-// blocksOf returns the blocks that a command lends.
-func blocksOf(c *pd.Command) []geometry.Blocks {
+// lentBlocks returns the blocks that a command lends.
+func lentBlocks(c *pd.Command) []geometry.Blocks {
 	switch b := c.Body.(type) {
 	case *ops.Register:
 		return b.Blocks
@@ -263,67 +266,71 @@ func blocksOf(c *pd.Command) []geometry.Blocks {
 	return nil
 }
 
-func (x *request) register(n *world.Node) {
-	blocks := x.blocks(n, true)
+// giveRegister clears blocks of a consumer's rank and registers them with the producer.
+func (x *request) giveRegister(n *world.Node) {
+	blocks := x.takeBlocks(n, true)
 	if len(blocks) == 0 {
 		return
 	}
-	request, transfer := x.names(true)
-	cells(n, blocks, func(p *world.Page, _, _ uint32, _ uint64) { p.Stamps = [world.Parts]world.Stamp{} })
+	request, transfer := x.requestNames(true)
+	visitCells(n, blocks, func(p *world.Page, _, _ uint32, _ uint64) { p.Stamps = [world.Parts]world.Stamp{} })
 	patience := pd.Its(n).Cfg.PutTimeout
-	t := x.w.Give(n, pd.Command{Want: registers, Job: x.j.Place, Body: &ops.Register{
-		Request: request, Transfer: transfer, Engine: []byte("P"), Producers: x.peers(n), Ranks: x.s.ranks,
-		Stages: x.s.stages, Blocks: blocks, Patience: patience,
+	t := x.w.Give(n, pd.Command{Want: wantRegister, Job: x.job.Place, Body: &ops.Register{
+		Request: request, Transfer: transfer, Engine: []byte("P"), Producers: x.producerPeers(n), Ranks: x.shape.ranks,
+		Stages: x.shape.stages, Blocks: blocks, Patience: patience,
 	}}, patience)
 	x.w.MaybeAbort(n, t)
 }
 
-func (x *request) finished(n *world.Node) {
-	blocks := x.blocks(n, false)
-	if len(blocks) == 0 || x.lends(n) {
+// giveFinished fills blocks of a producer's rank and reports the request as finished.
+func (x *request) giveFinished(n *world.Node) {
+	blocks := x.takeBlocks(n, false)
+	if len(blocks) == 0 || x.isLending(n) {
 		return
 	}
-	request, transfer := x.names(false)
+	request, transfer := x.requestNames(false)
 	fill := x.w.NewFill()
-	cells(n, blocks, func(p *world.Page, layer, head uint32, position uint64) {
+	visitCells(n, blocks, func(p *world.Page, layer, head uint32, position uint64) {
 		for part := range p.Stamps {
-			p.Stamps[part] = world.MakeStamp(x.key(layer, head, position), fill<<5, part)
+			p.Stamps[part] = world.MakeStamp(x.cellKey(layer, head, position), fill<<5, part)
 		}
 	})
-	t := x.w.Give(n, pd.Command{Want: finishes, Job: x.j.Place, Count: fill, Body: &ops.Finished{
+	t := x.w.Give(n, pd.Command{Want: wantFinished, Job: x.job.Place, Count: fill, Body: &ops.Finished{
 		Request: request, Transfer: transfer, Blocks: blocks,
 	}}, max(pd.Its(n).Cfg.RegistrationLease, pd.Its(n).Cfg.ReadLeaseMax))
 	x.w.MaybeAbort(n, t)
 }
 
-// lends reports whether a node's engine already lends blocks of the request. An engine uses no name twice at a time.
-func (x *request) lends(n *world.Node) bool {
+// isLending reports whether a node's engine already lends blocks of the request. An engine uses no name twice at a
+// time.
+func (x *request) isLending(n *world.Node) bool {
 	for i := range x.w.Commands {
-		if c := &x.w.Commands[i]; c.Want == finishes && c.Job == x.j.Place && c.Node == n.ID && c.Life == n.Life && !c.Over {
+		if c := &x.w.Commands[i]; c.Want == wantFinished && c.Job == x.job.Place && c.Node == n.ID && c.Life == n.Life && !c.Over {
 			return true
 		}
 	}
 	return false
 }
 
-// key returns the expected content of a cell of a request.
-func (x *request) key(layer, head uint32, position uint64) uint32 {
-	return keyOf(x.j.Place, layer, head, position)
+// cellKey returns the expected content of a cell of a request.
+func (x *request) cellKey(layer, head uint32, position uint64) uint32 {
+	return makeCellKey(x.job.Place, layer, head, position)
 }
 
-func keyOf(job int, layer, head uint32, position uint64) uint32 {
+// makeCellKey returns the content of a cell of a job.
+func makeCellKey(job int, layer, head uint32, position uint64) uint32 {
 	return uint32(job+1)<<14 | layer<<10 | head<<6 | uint32(position)
 }
 
-// means reports whether the content of a cell belongs to the request. If two requests have names that differ only at
-// their ends and the router named no transfer, the content of either request is valid.
-func (x *request) means(key, layer, head uint32, position uint64) bool {
-	return key == x.key(layer, head, position) ||
-		x.alike && !x.named && key == keyOf(x.j.Place^1, layer, head, position)
+// isExpectedKey reports whether the content of a cell belongs to the request. If two requests have names that differ
+// only at their ends and the router named no transfer, the content of either request is valid.
+func (x *request) isExpectedKey(key, layer, head uint32, position uint64) bool {
+	return key == x.cellKey(layer, head, position) ||
+		x.sharesName && !x.namesTransfer && key == makeCellKey(x.job.Place^1, layer, head, position)
 }
 
-// cells visits the pages of some blocks of a node, up to the end of the blocks.
-func cells(n *world.Node, blocks []geometry.Blocks, visit func(p *world.Page, layer, head uint32, position uint64)) {
+// visitCells visits the pages of some blocks of a node, up to the end of the blocks.
+func visitCells(n *world.Node, blocks []geometry.Blocks, visit func(p *world.Page, layer, head uint32, position uint64)) {
 	g := pd.Its(n).Cfg.Geometry
 	for _, b := range blocks {
 		for i, logical := range b.Logical {
@@ -349,41 +356,41 @@ func cells(n *world.Node, blocks []geometry.Blocks, visit func(p *world.Page, la
 	}
 }
 
-// ended handles the outcome of a command that lends blocks.
-func ended(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
-	if c.Want == finishes {
-		lease(w, n, c, e.Why)
-		needless(w, n, c, e)
+// handleOutcome handles the outcome of a command that lends blocks.
+func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
+	if c.Want == wantFinished {
+		checkLeaseTime(w, n, c, e.Why)
+		checkNotNeededLease(w, n, c, e)
 	}
-	if c.Want == registers && e.Code == effects.OK {
-		came(w, n, c)
-		w.Jobs[c.Job].Serve(all(w, c.Job))
+	if c.Want == wantRegister && e.Code == effects.OK {
+		checkWritten(w, n, c)
+		w.Jobs[c.Job].Serve(allRegistered(w, c.Job))
 	}
 	if !e.Held && w.Failure == nil {
-		returned(w, n, c)
+		handleReturn(w, n, c)
 	}
 }
 
-// all reports whether each rank of the consumer has the blocks that it registered for a job.
-func all(w *pd.Cluster, job int) bool {
-	s := shapeOf(w.Source)
-	had := uint32(0)
+// allRegistered reports whether each rank of the consumer has the registered blocks of a job.
+func allRegistered(w *pd.Cluster, job int) bool {
+	s := drawShape(w.Source)
+	registered := uint32(0)
 	for i := range w.Commands {
-		if c := &w.Commands[i]; c.Want == registers && c.Job == job && c.Over && c.Code == effects.OK {
-			had++
+		if c := &w.Commands[i]; c.Want == wantRegister && c.Job == job && c.Over && c.Code == effects.OK {
+			registered++
 		}
 	}
-	return had >= s.consumers
+	return registered >= s.consumers
 }
 
-// lender returns the ticket of the command by which an engine lends a page.
-func lender(w *pd.Cluster, n *world.Node, page uint32) (t effects.Ticket) {
+// findLender returns the ticket of the command by which an engine lends a page.
+func findLender(w *pd.Cluster, n *world.Node, page uint32) (t effects.Ticket) {
 	for i := range w.Commands {
 		c := &w.Commands[i]
 		if c.Node != n.ID || c.Life != n.Life || c.Ended() {
 			continue
 		}
-		cells(n, blocksOf(c), func(p *world.Page, _, _ uint32, _ uint64) {
+		visitCells(n, lentBlocks(c), func(p *world.Page, _, _ uint32, _ uint64) {
 			if p == &n.Pool.Pages[page] {
 				t = effects.Ticket(i + 1)
 			}
@@ -392,9 +399,9 @@ func lender(w *pd.Cluster, n *world.Node, page uint32) (t effects.Ticket) {
 	return t
 }
 
-// returned makes the engine use its returned blocks for other content at once.
-func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
-	still(w, n, c)
+// handleReturn makes the engine use the returned blocks for other content at once.
+func handleReturn(w *pd.Cluster, n *world.Node, c *pd.Command) {
+	checkUntouched(w, n, c)
 	for i := range n.Pool.Pages {
 		p := &n.Pool.Pages[i]
 		if p.Reserved != 0 && &w.Commands[p.Reserved-1] == c {
@@ -402,5 +409,5 @@ func returned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 			n.Pool.Touch(uint32(i))
 		}
 	}
-	cells(n, blocksOf(c), func(p *world.Page, _, _ uint32, _ uint64) { p.Stamps = [world.Parts]world.Stamp{} })
+	visitCells(n, lentBlocks(c), func(p *world.Page, _, _ uint32, _ uint64) { p.Stamps = [world.Parts]world.Stamp{} })
 }

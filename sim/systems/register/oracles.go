@@ -19,40 +19,40 @@ var (
 	checkCode   = oracle.NewCheck("L3", "outcomes of registrations")
 )
 
-// came checks a request that is reported as written to the consumer's engine: each registered cell must hold what the
-// producer computed for that request, layer, head and position.
-func came(w *pd.Cluster, n *world.Node, c *pd.Command) {
-	x := requestOf(w, &w.Jobs[c.Job])
-	of(w).judged(checkWhole, checkPlace)
-	cells(n, blocksOf(c), func(p *world.Page, layer, head uint32, position uint64) {
+// checkWritten checks a request that is reported as written to the consumer's engine: each registered cell must hold
+// what the producer computed for that request, layer, head and position.
+func checkWritten(w *pd.Cluster, n *world.Node, c *pd.Command) {
+	x := drawRequest(w, &w.Jobs[c.Job])
+	reporterFor(w).countChecks(checkWhole, checkPlace)
+	visitCells(n, lentBlocks(c), func(p *world.Page, layer, head uint32, position uint64) {
 		if w.Failure != nil {
 			return
 		}
 		for part, s := range p.Stamps {
 			switch {
 			case s == 0 || s.Part() != part || s.Fill() != p.Stamps[0].Fill():
-				of(w).fail(checkWhole, "node %d is told that request %q was written: layer %d, head %d, block %d is torn",
+				reporterFor(w).fail(checkWhole, "node %d is told that request %q was written: layer %d, head %d, block %d is torn",
 					n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
 				return
-			case !x.means(s.Key(), layer, head, position):
-				of(w).fail(checkPlace,
+			case !x.isExpectedKey(s.Key(), layer, head, position):
+				reporterFor(w).fail(checkPlace,
 					"node %d is told that request %q was written: layer %d, head %d, block %d holds %x instead of %x",
-					n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position, s.Key(), x.key(layer, head, position))
+					n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position, s.Key(), x.cellKey(layer, head, position))
 				return
 			}
 		}
 	})
-	origins(w, n, c, &x)
-	inTime(w, n, c)
+	checkOrigins(w, n, c, &x)
+	checkWriteTime(w, n, c)
 }
 
-// inTime checks that on leased planes a node does not believe a writer's message that was sent after the grant had
-// ended (M4).
-func inTime(w *pd.Cluster, n *world.Node, c *pd.Command) {
+// checkWriteTime checks that on leased planes a node does not believe a writer's message that was sent after the grant
+// had ended (M4).
+func checkWriteTime(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	if w.Failure != nil || !w.Setting.Leased {
 		return
 	}
-	of(w).judged(checkInTime)
+	reporterFor(w).countChecks(checkInTime)
 	late := map[uint32]effects.Generation{}
 	for _, g := range n.Grants {
 		for _, p := range g.Pages {
@@ -66,80 +66,84 @@ func inTime(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	}
 	for i := range n.Pool.Pages { // Ignore pages that have a newer generation.
 		p := &n.Pool.Pages[i]
-		if last, was := late[uint32(i)]; was && last == p.Generation && w.Failure == nil && lent(n, c, p) {
-			of(w).fail(checkInTime, "node %d is told that request %q was written, by a word that came after its time",
+		if last, found := late[uint32(i)]; found && last == p.Generation && w.Failure == nil && isLent(n, c, p) {
+			reporterFor(w).fail(checkInTime, "node %d is told that request %q was written, by a word that came after its time",
 				n.It(), oracle.Request(w.Jobs[c.Job].Name))
 		}
 	}
 }
 
-// lent reports whether a page belongs to the blocks that a command lends.
-func lent(n *world.Node, c *pd.Command, p *world.Page) (yes bool) {
-	cells(n, blocksOf(c), func(x *world.Page, _, _ uint32, _ uint64) { yes = yes || x == p })
-	return yes
+// isLent reports whether a page belongs to the blocks that a command lends.
+func isLent(n *world.Node, c *pd.Command, p *world.Page) (found bool) {
+	visitCells(n, lentBlocks(c), func(x *world.Page, _, _ uint32, _ uint64) { found = found || x == p })
+	return found
 }
 
-// origins checks that all cells come from a computation of the request.
-func origins(w *pd.Cluster, n *world.Node, c *pd.Command, x *request) {
+// checkOrigins checks that all cells come from a computation of the request.
+func checkOrigins(w *pd.Cluster, n *world.Node, c *pd.Command, x *request) {
 	if w.Failure != nil {
 		return
 	}
-	of(w).judged(checkOrigin)
+	reporterFor(w).countChecks(checkOrigin)
 	fills := map[uint32]bool{}
-	cells(n, blocksOf(c), func(p *world.Page, _, _ uint32, _ uint64) { fills[p.Stamps[0].Fill()] = true })
+	visitCells(n, lentBlocks(c), func(p *world.Page, _, _ uint32, _ uint64) { fills[p.Stamps[0].Fill()] = true })
 	for i := range w.Commands {
-		if f := &w.Commands[i]; f.Want == finishes && (f.Job == c.Job || x.alike && !x.named && f.Job == c.Job^1) {
+		if f := &w.Commands[i]; f.Want == wantFinished && (f.Job == c.Job || x.sharesName && !x.namesTransfer && f.Job == c.Job^1) {
 			delete(fills, f.Count<<5)
 		}
 	}
 	if len(fills) > 0 {
-		of(w).fail(checkOrigin, "node %d is told that request %q was written, by nobody who computed it",
+		reporterFor(w).fail(checkOrigin, "node %d is told that request %q was written, by nobody who computed it",
 			n.It(), oracle.Request(w.Jobs[c.Job].Name))
 	}
 }
 
-// still checks that no transfer can touch the blocks that are returned to an engine.
-func still(w *pd.Cluster, n *world.Node, c *pd.Command) {
-	of(w).judged(checkWrites, checkReads)
-	cells(n, blocksOf(c), func(p *world.Page, layer, head uint32, position uint64) {
+// checkUntouched checks that no transfer can touch the blocks that are returned to an engine.
+func checkUntouched(w *pd.Cluster, n *world.Node, c *pd.Command) {
+	reporterFor(w).countChecks(checkWrites, checkReads)
+	visitCells(n, lentBlocks(c), func(p *world.Page, layer, head uint32, position uint64) {
 		switch {
 		case w.Failure != nil:
 		case p.Granted != 0 || p.Writers > 0:
-			of(w).fail(checkWrites,
+			reporterFor(w).fail(checkWrites,
 				"node %d gives blocks of request %q back while layer %d, head %d, block %d may be written", n.It(),
 				oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
 		case p.Readers > 0:
-			of(w).fail(checkReads,
+			reporterFor(w).fail(checkReads,
 				"node %d gives blocks of request %q back while layer %d, head %d, block %d may be read", n.It(),
 				oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
 		}
 	})
 }
 
-// lease checks that finished blocks are lent for at least the configured lease. Heartbeats may extend the lease.
-func lease(w *pd.Cluster, n *world.Node, c *pd.Command, why *effects.Why) {
-	of(w).judged(checkLease)
+// checkLeaseTime checks that finished blocks are lent for at least the configured lease. Heartbeats may extend the
+// lease.
+func checkLeaseTime(w *pd.Cluster, n *world.Node, c *pd.Command, why *effects.Why) {
+	reporterFor(w).countChecks(checkLease)
 	took, least := w.Now-pd.Begun(c, n), int64(pd.Its(n).Cfg.RegistrationLease)*8/10 // by any clock
 	if c.Code == effects.Expired && why != nil && why.Field == "register.kv_lease_duration" && took < least {
-		of(w).fail(checkLease, "node %d ends the lease of request %q %d ns after it was finished, before its time",
+		reporterFor(w).fail(checkLease, "node %d ends the lease of request %q %d ns after it was finished, before its time",
 			n.It(), oracle.Request(w.Jobs[c.Job].Name), took)
 	}
 }
 
-// A judge checks the contents of the blocks of engines.
-type judge struct{ w *pd.Cluster }
+// A reporter counts the checks of a cluster and fails the run.
+type reporter struct{ w *pd.Cluster }
 
-func of(w *pd.Cluster) judge { return judge{w} }
+// reporterFor returns a value that reports to a cluster.
+func reporterFor(w *pd.Cluster) reporter { return reporter{w} }
 
-func (j judge) judged(checks ...oracle.Check) { pd.Judged(j.w, checks...) }
+// countChecks counts checks that were made.
+func (j reporter) countChecks(checks ...oracle.Check) { pd.Judged(j.w, checks...) }
 
-func (j judge) fail(c oracle.Check, format string, args ...any) {
+// fail ends the run with a violation.
+func (j reporter) fail(c oracle.Check, format string, args ...any) {
 	j.w.Fail(c.Property(), format, args...)
 }
 
-// codes checks the outcome codes of registrations. Unless a node sends false messages, codes that blame a message are
-// forbidden.
-var codes = oracle.Of("registrations", "they end as something that happened", func(l *oracle.Listen[struct{}]) {
+// codesOracle checks the outcome codes of registrations. Unless a node sends false messages, codes that blame a message
+// are forbidden.
+var codesOracle = oracle.Of("registrations", "they end as something that happened", func(l *oracle.Listen[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.In(call)
 		n := w.Nodes[call.Node()]
@@ -147,7 +151,7 @@ var codes = oracle.Of("registrations", "they end as something that happened", fu
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Over || c.Want != registers && c.Want != finishes {
+		if c == nil || c.Over || c.Want != wantRegister && c.Want != wantFinished {
 			return
 		}
 		call.Judged(checkCode)

@@ -1,10 +1,11 @@
 // Package register simulates two engines that exchange registered blocks: a producer engine with several ranks and
-// stages, and a consumer engine with several ranks. It contains the behaviour of both engines, the random choices of a
-// seed and the oracles. Package pd runs it through Flow.
+// stages, and a consumer engine with several ranks. The package contains the behaviour of both engines, the random
+// choices of a seed and the oracles. Package pd runs the flow through Flow.
 //
-// Example: the router dispatches a request to both engines. The consumer's rank takes free blocks and registers them
-// with the producer's ranks. The producer's ranks compute the request and report it as finished, before or after the
-// registration arrives. They write the blocks, and the oracle checks every cell before the consumer reuses its blocks.
+// Example: the router dispatches a request to both engines. The consumer's rank takes free blocks and registers the
+// blocks with the producer's ranks. The producer's ranks compute the request and report it as finished, before or after
+// the registration arrives. The ranks write the blocks, and the oracle checks every cell before the consumer reuses its
+// blocks.
 package register
 
 import (
@@ -20,10 +21,10 @@ import (
 
 // Flow describes registered blocks to package pd.
 var Flow = pd.Flow{
-	Word:     word,
-	Alone:    &pd.Alone{Lender: lender, Geometry: besetGeometry, Beset: beset},
-	Profiles: []expand.Profile{{Name: "register", World: engines, Jobs: draws}},
-	Scopes:   small,
+	Word:     flowWord,
+	Alone:    &pd.Alone{Lender: findLender, Geometry: strangerGeometry, Beset: strangerRegistration},
+	Profiles: []expand.Profile{{Name: "register", World: drawWorld, Jobs: drawJobs}},
+	Scopes:   smallScopes,
 	Rank: func(p *plan.Plan, c *rank.Config) {
 		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 15, 100+n) }
 		c.BatchMax = uint32(at(4).Between(pagesMax, 2*pagesMax))
@@ -37,25 +38,25 @@ var Flow = pd.Flow{
 		c.ExactIDs = at(3).Permille(100)
 	},
 	Boot: func(p *plan.Plan, n *world.Node, c *rank.Config) {
-		s := shapeOf(p)
-		g := s.geometry(n.ID)
+		s := drawShape(p)
+		g := s.geometryOf(n.ID)
 		c.Geometry, c.Pages, c.Role, c.Bearer = g, uint32(g.CountPages()), rank.RoleBoth, false
-		c.EngineID = s.engine(n.ID)
+		c.EngineID = s.engineName(n.ID)
 	},
 	Ports: func(*world.Node) []effects.Channel { return []effects.Channel{effects.ChannelRegister} },
-	Words: words,
-	Start: start,
-	Later: later,
+	Words: senderMessages,
+	Start: startJob,
+	Later: continueJob,
 	Commands: []pd.Commands{
-		{Want: registers, Holds: true, Ended: ended, Returned: returned},
-		{Want: finishes, Holds: true, Ended: ended, Returned: returned},
-		{Want: aborts}, {Want: expects}, {Want: passes},
+		{Want: wantRegister, Holds: true, Ended: handleOutcome, Returned: handleReturn},
+		{Want: wantFinished, Holds: true, Ended: handleOutcome, Returned: handleReturn},
+		{Want: wantAborted}, {Want: wantExpect}, {Want: wantNotNeeded},
 	},
-	Oracles: []oracle.Oracle{codes, told},
+	Oracles: []oracle.Oracle{codesOracle, abortOracle},
 }
 
-// word is the word of the plan for registered blocks. All jobs of such a world are requests of the two engines.
-var word = plan.NewWord(plan.Word{
+// flowWord is the word of the plan for registered blocks. All jobs of the world are then requests of the two engines.
+var flowWord = plan.NewWord(plan.Word{
 	Name: "register",
 	World: func(p *plan.Plan) string {
 		t := &p.Topology
@@ -69,9 +70,9 @@ var word = plan.NewWord(plan.Word{
 
 // The kinds of the commands of the engines.
 var (
-	registers = plan.NewWant(24, "register", false)
-	finishes  = plan.NewWant(25, "finished", true)
-	aborts    = plan.NewWant(26, "aborted", true)
-	expects   = plan.NewWant(27, "expect", false)
-	passes    = plan.NewWant(28, "not needed", false)
+	wantRegister  = plan.NewWant(24, "register", false)
+	wantFinished  = plan.NewWant(25, "finished", true)
+	wantAborted   = plan.NewWant(26, "aborted", true)
+	wantExpect    = plan.NewWant(27, "expect", false)
+	wantNotNeeded = plan.NewWant(28, "not needed", false)
 )

@@ -5,58 +5,59 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// halves marks a job of a world in which the consumer has two ranks.
-var halves = plan.NewWord(plan.Word{Name: "halves", Job: func(p *plan.Plan, _ *plan.Job) string {
-	if !p.Topology.Said[word] {
+// halvesWord marks a job of a world in which the consumer has two ranks.
+var halvesWord = plan.NewWord(plan.Word{Name: "halves", Job: func(p *plan.Plan, _ *plan.Job) string {
+	if !p.Topology.Said[flowWord] {
 		return "it needs topology.register; leave it out, or set that"
 	}
 	return ""
 }})
 
-// small returns the small worlds with one or two requests. Registrations and finished blocks occur in either order.
-func small() []explore.Scope {
+// smallScopes returns the small worlds with one or two requests. Registrations and finished blocks occur in either
+// order.
+func smallScopes() []explore.Scope {
 	one := []explore.Job{{Chunks: []int{1}, Receiver: 1}}
 	two := []explore.Job{one[0], {Chunks: []int{2}, Receiver: 1}}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no machine is notified of the loss
-	all := []explore.Scope{
-		{Name: "register", About: "one request is registered and finished, in either order", Jobs: one},
-		{Name: "register-batches", About: "two requests are registered and finished, in any order", Jobs: two},
-		{Name: "register-lost", About: "one request, a question or an answer is lost", Jobs: one, Faults: 1, Strikes: lost},
-		{Name: "register-abort", About: "one request, either engine takes it back, at any moment", Jobs: one, Faults: 1,
+	scopes := []explore.Scope{
+		{Name: "register", About: "one request with registered blocks: registered and finished, in either order", Jobs: one},
+		{Name: "register-batches", About: "two requests with registered blocks: registered and finished, in any order", Jobs: two},
+		{Name: "register-lost", About: "as register, and a request or a reply is lost", Jobs: one, Faults: 1, Strikes: lost},
+		{Name: "register-abort", About: "as register, and an engine cancels the request at any point", Jobs: one, Faults: 1,
 			Abort: true},
-		{Name: "register-stall", About: "one request, one process stops for any time: its lease may end first", Jobs: one,
+		{Name: "register-stall", About: "as register, and a process is frozen for any time: its lease may expire first", Jobs: one,
 			Faults: 1, Stall: true},
-		{Name: "register-crash", About: "one request, either node dies once, anywhere", Jobs: one, Faults: 1,
+		{Name: "register-crash", About: "as register, and a node crashes once at any point", Jobs: one, Faults: 1,
 			CrashSender: true},
-		{Name: "register-ranks", About: "two producer ranks write for one consumer", Senders: 3, Jobs: one},
-		{Name: "register-ranks-lost", About: "two producer ranks write for one consumer, a question or an answer is lost",
+		{Name: "register-ranks", About: "two producer ranks write for one consumer rank", Senders: 3, Jobs: one},
+		{Name: "register-ranks-lost", About: "two producer ranks write for one consumer rank, and a request or a reply is lost",
 			Senders: 3, Jobs: one, Faults: 1, Strikes: lost},
-		{Name: "register-halves", About: "one producer writes for two consumer ranks", Senders: 3, Jobs: one},
-		{Name: "leased-register", About: "one request on a leased plane", Leased: true, Jobs: one},
-		{Name: "leased-register-lost", About: "one request on a leased plane, a question or an answer is lost", Leased: true,
+		{Name: "register-halves", About: "one producer rank writes for two consumer ranks", Senders: 3, Jobs: one},
+		{Name: "leased-register", About: "one request with registered blocks over a leased plane", Leased: true, Jobs: one},
+		{Name: "leased-register-lost", About: "as leased-register, and a request or a reply is lost", Leased: true,
 			Jobs: one, Faults: 1, Strikes: lost},
-		{Name: "leased-register-abort", About: "one request on a leased plane, either engine takes it back, at any moment",
+		{Name: "leased-register-abort", About: "as leased-register, and an engine cancels the request at any point",
 			Leased: true, Jobs: one, Faults: 1, Abort: true},
-		{Name: "leased-register-stall", About: "one request on a leased plane, one process stops for any time",
+		{Name: "leased-register-stall", About: "as leased-register, and a process is frozen for any time",
 			Leased: true, Jobs: one, Faults: 1, Stall: true},
 		{Name: "leased-register-ranks-lost",
-			About:  "two producer ranks write on a leased plane, a question or an answer is lost",
+			About:  "two producer ranks write over a leased plane, and a request or a reply is lost",
 			Leased: true, Senders: 3, Jobs: one, Faults: 1, Strikes: lost},
 	}
-	for i := range all {
-		all[i].Both, all[i].Senders = true, max(2, all[i].Senders)
-		all[i].Receivers, all[i].Shape = all[i].Senders, shaped(all[i].Name == "register-halves")
+	for i := range scopes {
+		scopes[i].Both, scopes[i].Senders = true, max(2, scopes[i].Senders)
+		scopes[i].Receivers, scopes[i].Shape = scopes[i].Senders, shapeRegister(scopes[i].Name == "register-halves")
 	}
-	return all
+	return scopes
 }
 
-// shaped makes all jobs of a scope use registered blocks, with a consumer of two ranks or of one rank.
-func shaped(inHalves bool) func(*plan.Plan) {
+// shapeRegister makes all jobs of a scope use registered blocks, with a consumer of two ranks or of one rank.
+func shapeRegister(twoConsumers bool) func(*plan.Plan) {
 	return func(p *plan.Plan) {
-		p.Topology.Said = p.Topology.Said.With(word)
+		p.Topology.Said = p.Topology.Said.With(flowWord)
 		for i := range p.Jobs {
-			if inHalves {
-				p.Jobs[i].Said = plan.Said{halves: true}
+			if twoConsumers {
+				p.Jobs[i].Said = plan.Said{halvesWord: true}
 			}
 		}
 	}

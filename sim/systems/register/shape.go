@@ -13,11 +13,11 @@ const pagesMax = 512
 // the remaining nodes are the ranks of the producer, stage by stage.
 type shape struct {
 	consumers, ranks, stages uint32
-	heads                    uint32 // number of heads; 0 if each rank has all heads
-	layers                   uint32 // layers per stage
-	groups                   uint32 // layer groups, assigned in turn; each stage has a layer of each group
-	blocks                   uint32 // logical blocks per rank
-	per                      [2]uint32
+	heads                    uint32    // number of heads; 0 if each rank has all heads
+	layers                   uint32    // layers per stage
+	groups                   uint32    // layer groups, assigned in turn; each stage has a layer of each group
+	blocks                   uint32    // logical blocks per rank
+	kernelPerLogical         [2]uint32 // kernel blocks per logical block: of the consumer, of the producer
 }
 
 // shapes lists the sizes of the engines, with at most six nodes.
@@ -28,87 +28,88 @@ var shapes = []shape{
 	{consumers: 2, ranks: 4, stages: 1}, {consumers: 4, ranks: 2, stages: 1}, {consumers: 2, ranks: 2, stages: 2},
 }
 
-// nodes returns the number of ranks of both engines.
-func (s *shape) nodes() int { return int(s.consumers + s.ranks*s.stages) }
+// nodeCount returns the number of ranks of both engines.
+func (s *shape) nodeCount() int { return int(s.consumers + s.ranks*s.stages) }
 
-// shapeOf draws the shape of a plan among the shapes with as many nodes as the plan has.
-func shapeOf(p *plan.Plan) shape {
+// drawShape draws the shape of a plan among the shapes with as many nodes as the plan has.
+func drawShape(p *plan.Plan) shape {
 	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 15, n) }
 	var fit []shape
 	for _, s := range shapes {
-		if s.nodes() == p.NodeCount() {
+		if s.nodeCount() == p.NodeCount() {
 			fit = append(fit, s)
 		}
 	}
 	if p.Seed >= draw.RestlessSeed {
 		s := fit[0]
-		if len(p.Jobs) > 0 && p.Jobs[0].Said[halves] {
+		if len(p.Jobs) > 0 && p.Jobs[0].Said[halvesWord] {
 			s = fit[1]
 		}
-		s.heads, s.layers, s.groups, s.blocks, s.per = 2, 1, 1, 2, [2]uint32{1, 1}
-		if s.nodes() == 2 {
+		s.heads, s.layers, s.groups, s.blocks, s.kernelPerLogical = 2, 1, 1, 2, [2]uint32{1, 1}
+		if s.nodeCount() == 2 {
 			s.heads = 1
 		}
 		return s
 	}
 	s := fit[at(0).Below(uint64(len(fit)))]
-	most := max(s.consumers, s.ranks)
+	ranksMax := max(s.consumers, s.ranks)
 	switch d := at(1); {
 	case d.Permille(250): // Each rank has all heads.
-	case d.Again().Permille(250) && most > 1: // Some ranks have the same heads.
-		s.heads = most / 2
+	case d.Again().Permille(250) && ranksMax > 1: // Some ranks have the same heads.
+		s.heads = ranksMax / 2
 	default:
-		s.heads = most * uint32(d.Again().Again().Between(1, 2))
+		s.heads = ranksMax * uint32(d.Again().Again().Between(1, 2))
 	}
 	s.layers, s.blocks = uint32(at(2).Between(1, 2)), uint32(at(3).Between(2, 6))
 	if s.groups = 1; at(6).Permille(400) {
 		s.groups = s.layers
 	}
-	s.per = [2]uint32{uint32(at(4).Between(1, 2)), uint32(at(5).Between(1, 2))}
+	s.kernelPerLogical = [2]uint32{uint32(at(4).Between(1, 2)), uint32(at(5).Between(1, 2))}
 	return s
 }
 
-func (s *shape) consumes(node int32) bool { return uint32(node) < s.consumers }
+// isConsumer reports whether a node is a rank of the consumer.
+func (s *shape) isConsumer(node int32) bool { return uint32(node) < s.consumers }
 
-// engine returns the name of the engine of a node.
-func (s *shape) engine(node int32) string {
-	if s.consumes(node) {
+// engineName returns the name of the engine of a node.
+func (s *shape) engineName(node int32) string {
+	if s.isConsumer(node) {
 		return "D"
 	}
 	return "P"
 }
 
-// perOf returns the number of kernel blocks per logical block of a node.
-func (s *shape) perOf(node int32) uint32 {
-	if s.consumes(node) {
-		return s.per[0]
+// kernelPerLogicalOf returns the number of kernel blocks per logical block of a node.
+func (s *shape) kernelPerLogicalOf(node int32) uint32 {
+	if s.isConsumer(node) {
+		return s.kernelPerLogical[0]
 	}
-	return s.per[1]
+	return s.kernelPerLogical[1]
 }
 
-// geometry returns the geometry of a node.
-func (s *shape) geometry(node int32) *geometry.Geometry {
+// geometryOf returns the geometry of a node.
+func (s *shape) geometryOf(node int32) *geometry.Geometry {
 	g := &geometry.Geometry{
 		Heads: s.heads, CellHeads: min(s.heads, 1), BlockTokens: 4,
-		PerLogical: s.perOf(node), Blocks: s.blocks * s.perOf(node),
+		PerLogical: s.kernelPerLogicalOf(node), Blocks: s.blocks * s.kernelPerLogicalOf(node),
 	}
-	if s.consumes(node) {
+	if s.isConsumer(node) {
 		g.Ranks, g.Rank, g.Stages = s.consumers, uint32(node), 1
 		for i := range s.layers * s.stages {
-			g.Layers = append(g.Layers, s.layer(i))
+			g.Layers = append(g.Layers, s.makeLayer(i))
 		}
 		return g
 	}
 	at := uint32(node) - s.consumers
 	g.Ranks, g.Rank, g.Stages, g.Stage = s.ranks, at%s.ranks, s.stages, at/s.ranks
 	for i := range s.layers {
-		g.Layers = append(g.Layers, s.layer(g.Stage*s.layers+i))
+		g.Layers = append(g.Layers, s.makeLayer(g.Stage*s.layers+i))
 	}
 	return g
 }
 
-// layer returns the layer with a number that counts over all stages.
-func (s *shape) layer(number uint32) geometry.Layer {
+// makeLayer returns the layer with a number that counts over all stages.
+func (s *shape) makeLayer(number uint32) geometry.Layer {
 	return geometry.Layer{Number: number, Group: uint16(number % s.groups)}
 }
 
@@ -117,8 +118,8 @@ func firstHead(g *geometry.Geometry) uint32 {
 	return uint32(uint64(g.Rank) * uint64(g.Heads) / uint64(g.Ranks))
 }
 
-// producers returns the nodes with which a rank of the consumer registers, in order.
-func (s *shape) producers(g *geometry.Geometry) (nodes []int32) {
+// producersOf returns the nodes with which a rank of the consumer registers, in order.
+func (s *shape) producersOf(g *geometry.Geometry) (nodes []int32) {
 	near, err := geometry.ProducersOf(g, s.ranks, s.stages)
 	if err != nil {
 		panic("BUG: a world of engines that do not fit: " + err.Error())

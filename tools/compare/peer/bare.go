@@ -10,30 +10,30 @@ import (
 	"sync"
 )
 
-// nothing is the target of moves within one process.
-type nothing struct{}
+// noTarget is the target of moves within one process.
+type noTarget struct{}
 
-func newNothing(Setup) (target, error) { return nothing{}, nil }
+func newNoTarget(Setup) (target, error) { return noTarget{}, nil }
 
-func (nothing) where() (json.RawMessage, error) { return json.RawMessage("{}"), nil }
-func (nothing) take(Work) error                 { return nil }
+func (noTarget) connectInfo() (json.RawMessage, error) { return json.RawMessage("{}"), nil }
+func (noTarget) takeMoves(Work) error                  { return nil }
 
-// A copier has two goroutines copy chunks, each the whole of one at a time.
+// A copier copies chunks within the process, with two goroutines that copy whole chunks.
 type copier struct {
 	from, into []byte
 	bytes      int
 }
 
 func newCopier(s Setup, _ json.RawMessage) (initiator, error) {
-	from, err1 := memory()
-	into, err2 := memory()
+	from, err1 := mapMemory()
+	into, err2 := mapMemory()
 	return &copier{from, into, s.Bytes}, errors.Join(err1, err2)
 }
 
-func (*copier) prepare(int) {}
+func (*copier) pickChunks(int) {}
 
-func (c *copier) move(chunks int) error {
-	from, into := first(c.bytes, chunks)*c.bytes, first(c.bytes, chunks)*c.bytes
+func (c *copier) moveChunks(chunks int) error {
+	from, into := drawFirst(c.bytes, chunks)*c.bytes, drawFirst(c.bytes, chunks)*c.bytes
 	var both sync.WaitGroup
 	for half := range 2 {
 		both.Go(func() {
@@ -47,8 +47,8 @@ func (c *copier) move(chunks int) error {
 	return nil
 }
 
-// A streamTarget reads moves from connections, each of which has a part of every move, and answers with a byte on each
-// when it has its part.
+// A streamTarget reads moves from several connections. Each connection carries a part of every move, and the target
+// answers a part with a byte on the same connection.
 type streamTarget struct {
 	listener net.Listener
 	count    int
@@ -60,16 +60,16 @@ type streamTarget struct {
 func newStreamTarget(count int) func(Setup) (target, error) {
 	return func(s Setup) (target, error) {
 		l, err1 := net.Listen("tcp", "127.0.0.1:0")
-		into, err2 := memory()
+		into, err2 := mapMemory()
 		return &streamTarget{listener: l, count: count, bytes: s.Bytes, into: into}, errors.Join(err1, err2)
 	}
 }
 
-func (t *streamTarget) where() (json.RawMessage, error) {
+func (t *streamTarget) connectInfo() (json.RawMessage, error) {
 	return json.Marshal(t.listener.Addr().String())
 }
 
-func (t *streamTarget) take(w Work) error {
+func (t *streamTarget) takeMoves(w Work) error {
 	for len(t.conns) < t.count {
 		conn, err := t.listener.Accept()
 		if err != nil {
@@ -77,7 +77,7 @@ func (t *streamTarget) take(w Work) error {
 		}
 		t.conns = append(t.conns, conn)
 	}
-	return each(t.conns, func(n int, conn net.Conn) error {
+	return forEachConn(t.conns, func(n int, conn net.Conn) error {
 		for range w.Moves {
 			for i := n; i < w.Chunks; i += t.count {
 				if _, err := io.ReadFull(conn, t.into[i*t.bytes%(total-t.bytes+1):][:t.bytes]); err != nil {
@@ -92,7 +92,7 @@ func (t *streamTarget) take(w Work) error {
 	})
 }
 
-func each(conns []net.Conn, do func(int, net.Conn) error) error {
+func forEachConn(conns []net.Conn, do func(int, net.Conn) error) error {
 	ended := make(chan error, len(conns))
 	for n, conn := range conns {
 		go func() { ended <- do(n, conn) }()
@@ -116,7 +116,7 @@ func newStreamInitiator(count int) func(Setup, json.RawMessage) (initiator, erro
 		if err := json.Unmarshal(where, &address); err != nil {
 			return nil, err
 		}
-		from, err := memory()
+		from, err := mapMemory()
 		x := &streamInitiator{bytes: s.Bytes, from: from}
 		for range count {
 			conn, dialed := net.Dial("tcp", address)
@@ -127,11 +127,11 @@ func newStreamInitiator(count int) func(Setup, json.RawMessage) (initiator, erro
 	}
 }
 
-func (*streamInitiator) prepare(int) {}
+func (*streamInitiator) pickChunks(int) {}
 
-func (x *streamInitiator) move(chunks int) error {
-	from := first(x.bytes, chunks) * x.bytes
-	return each(x.conns, func(n int, conn net.Conn) error {
+func (x *streamInitiator) moveChunks(chunks int) error {
+	from := drawFirst(x.bytes, chunks) * x.bytes
+	return forEachConn(x.conns, func(n int, conn net.Conn) error {
 		for i := n; i < chunks; i += len(x.conns) {
 			if _, err := conn.Write(x.from[from+i*x.bytes:][:x.bytes]); err != nil {
 				return err
@@ -142,7 +142,7 @@ func (x *streamInitiator) move(chunks int) error {
 	})
 }
 
-// A trip is one round trip of 64 bytes over TCP: what no exchange between two processes of Go's is faster than.
+// A tripTarget answers round trips of 64 bytes over TCP. No exchange between two Go processes is faster.
 type tripTarget struct{ *streamTarget }
 
 func newTripTarget(Setup) (target, error) {
@@ -150,7 +150,7 @@ func newTripTarget(Setup) (target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tripTarget{t.(*streamTarget)}, nil //nolint:forcetypeassert // It was made above.
+	return tripTarget{t.(*streamTarget)}, nil //nolint:forcetypeassert // The type follows from the call above.
 }
 
 func newTripInitiator(_ Setup, where json.RawMessage) (initiator, error) {
@@ -158,14 +158,14 @@ func newTripInitiator(_ Setup, where json.RawMessage) (initiator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tripInitiator{i.(*streamInitiator).conns[0]}, nil //nolint:forcetypeassert // It was made above.
+	return tripInitiator{i.(*streamInitiator).conns[0]}, nil //nolint:forcetypeassert // The type follows from the call.
 }
 
 type tripInitiator struct{ net.Conn }
 
-func (tripInitiator) prepare(int) {}
+func (tripInitiator) pickChunks(int) {}
 
-func (t tripInitiator) move(int) error {
+func (t tripInitiator) moveChunks(int) error {
 	var b [64]byte
 	if _, err := t.Write(b[:]); err != nil {
 		return err

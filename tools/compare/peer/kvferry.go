@@ -18,10 +18,10 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane/tcp"
 )
 
-// patience is far longer than a move takes.
-const patience = time.Minute
+// getTimeout is far longer than the duration of a move.
+const getTimeout = time.Minute
 
-// openNode opens one end. A chunk is one page, which one layer of 16-bit numbers fills.
+// openNode opens the node of an end. A chunk is a page with one layer of 16-bit numbers.
 func openNode(role, channel string, s Setup, more string) (*runtime.Node, error) {
 	const tokens = 16
 	text := fmt.Sprintf(`enable_pd: true
@@ -50,8 +50,8 @@ pd_buffer_device: cpu
 }
 
 type receiver struct {
-	node *runtime.Node
-	next int
+	node        *runtime.Node
+	lastRequest int
 }
 
 func newReceiver(channel string) func(Setup) (target, error) {
@@ -61,10 +61,10 @@ func newReceiver(channel string) func(Setup) (target, error) {
 	}
 }
 
-func (r *receiver) where() (json.RawMessage, error) {
+func (r *receiver) connectInfo() (json.RawMessage, error) {
 	p := runtime.Peer{Host: "127.0.0.1"}
 	for _, s := range r.node.Servers() {
-		switch s.Channel { //nolint:exhaustive // The others are not asked.
+		switch s.Channel { //nolint:exhaustive // Initiators use only these channels.
 		case effects.ChannelInit:
 			p.InitPort = s.Addr.Port
 		case effects.ChannelAlloc:
@@ -74,7 +74,7 @@ func (r *receiver) where() (json.RawMessage, error) {
 	return json.Marshal(p)
 }
 
-func keysOf(number, chunks int) (request string, keys []string) {
+func requestKeys(number, chunks int) (request string, keys []string) {
 	request, keys = fmt.Sprintf("r%d", number), make([]string, chunks)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("compare@1@0@%x@bfloat16", number<<20+i)
@@ -82,24 +82,24 @@ func keysOf(number, chunks int) (request string, keys []string) {
 	return request, keys
 }
 
-// take has an engine that waits for the chunks of each move, and gives them back.
-func (r *receiver) take(w Work) error {
+// takeMoves gets the chunks of each move, as an engine does, and releases them.
+func (r *receiver) takeMoves(w Work) error {
 	ctx := context.Background()
 	gets := make([]runtime.Get, w.Moves)
 	for i := range gets {
-		r.next++
-		gets[i].Request, gets[i].Keys = keysOf(r.next, w.Chunks)
-		gets[i].Timeout = patience
+		r.lastRequest++
+		gets[i].Request, gets[i].Keys = requestKeys(r.lastRequest, w.Chunks)
+		gets[i].Timeout = getTimeout
 	}
 	for _, get := range gets {
-		got, err := r.node.Receiver().Get(ctx, get)
-		if err == nil && got.Len() != w.Chunks {
-			err = fmt.Errorf("%d chunks of %d", got.Len(), w.Chunks)
+		pages, err := r.node.Receiver().Get(ctx, get)
+		if err == nil && pages.Len() != w.Chunks {
+			err = fmt.Errorf("%d chunks of %d", pages.Len(), w.Chunks)
 		}
 		if err != nil {
 			return err
 		}
-		if err := got.Release(ctx); err != nil {
+		if err := pages.Release(ctx); err != nil {
 			return err
 		}
 	}
@@ -107,12 +107,12 @@ func (r *receiver) take(w Work) error {
 }
 
 type sender struct {
-	node  *runtime.Node
-	peer  runtime.Peer
-	pages *runtime.Pages
-	setup Setup
-	next  int
-	put   runtime.Put
+	node        *runtime.Node
+	peer        runtime.Peer
+	pages       *runtime.Pages
+	setup       Setup
+	lastRequest int
+	put         runtime.Put
 }
 
 func newSender(channel string) func(Setup, json.RawMessage) (initiator, error) {
@@ -141,14 +141,14 @@ func newSender(channel string) func(Setup, json.RawMessage) (initiator, error) {
 	}
 }
 
-func (x *sender) prepare(chunks int) {
-	x.next++
-	request, keys := keysOf(x.next, chunks)
-	x.put = runtime.Put{Peer: x.peer, Request: request, Keys: keys, Pages: x.pages, First: first(x.setup.Bytes, chunks),
+func (x *sender) pickChunks(chunks int) {
+	x.lastRequest++
+	request, keys := requestKeys(x.lastRequest, chunks)
+	x.put = runtime.Put{Peer: x.peer, Request: request, Keys: keys, Pages: x.pages, First: drawFirst(x.setup.Bytes, chunks),
 		Last: true}
 }
 
-func (x *sender) move(int) error {
+func (x *sender) moveChunks(int) error {
 	_, err := x.node.Sender().Put(context.Background(), x.put)
 	return err
 }

@@ -1,7 +1,8 @@
 //go:build cgo && linux
 
-// Command peer is one end of a transfer that tools/compare measures: of kvferry, of libnixl's own calls, or of what a
-// machine does without either. It is told by lines of JSON on its input what to move, and answers each by a line.
+// Command peer is one end of a transfer that tools/compare measures. The transfer is made by kvferry, by direct calls
+// of libnixl, or by plain copies and sockets as a baseline. The command reads lines of JSON that say what to move, and
+// answers each line with a line.
 package main
 
 import (
@@ -14,42 +15,44 @@ import (
 	"time"
 )
 
-// total is the memory of each end; a move is drawn from it, so that what is moved is in no cache.
+// total is the memory of each end in bytes. The chunks of a move are drawn from this memory, so that they are in no
+// cache.
 const total = 256 << 20
 
-// Setup says how both ends of a pair are made.
+// Setup describes both ends of a pair.
 type Setup struct {
-	Kind   string `json:"kind"`    // of ends
-	Bytes  int    `json:"bytes"`   // of a chunk
+	Kind   string `json:"kind"`    // a key of the variable kinds
+	Bytes  int    `json:"bytes"`   // bytes of a chunk
 	PollUS int    `json:"poll_us"` // kvferry's poll.us
 	Window int    `json:"window"`  // kvferry's link.window
 }
 
-// Work is what the initiator is to do: so many moves of so many chunks each, with a pause before each of them.
+// Work describes the moves to make: the number of moves, the chunks of each move, and the pause before each move.
 type Work struct {
 	Moves   int `json:"moves"`
 	Chunks  int `json:"chunks"`
 	PauseUS int `json:"pause_us"`
 }
 
-// Done is what came of it. A target's has no times.
+// Done is the result of Work. Only an initiator reports times.
 type Done struct {
-	NS    []int64 `json:"ns"`     // of each move
-	CPUUS int64   `json:"cpu_us"` // that the process used meanwhile
+	NS    []int64 `json:"ns"`     // duration of each move
+	CPUUS int64   `json:"cpu_us"` // processor time of the process during the work
 }
 
-// An initiator moves chunks, drawn from all there are, into memory of the target. Move returns when they are there, and
-// is what is timed; prepare names them.
+// An initiator moves chunks into the memory of the target. The method pickChunks chooses the chunks of the next move.
+// The method moveChunks moves them and returns when the target has them; only moveChunks is timed.
 type initiator interface {
-	prepare(chunks int)
-	move(chunks int) error
+	pickChunks(chunks int)
+	moveChunks(chunks int) error
 }
 
-// A target takes part in moves of so many chunks. It may return before they are there only if nothing of them needs it.
+// A target receives chunks. The method takeMoves returns when all moves have been received, or earlier if the moves do
+// not need the target's process.
 type target interface {
-	// where says what an initiator must know.
-	where() (json.RawMessage, error)
-	take(work Work) error
+	// connectInfo returns the data that an initiator needs to reach the target.
+	connectInfo() (json.RawMessage, error)
+	takeMoves(work Work) error
 }
 
 type kind struct {
@@ -62,26 +65,26 @@ var kinds = map[string]kind{
 	"kvferry-tcp": {newReceiver("tcp"), newSender("tcp")},
 	"nixl":        {newNIXLTarget(""), newNIXLInitiator("")},
 	"nixl-tcp":    {newNIXLTarget("tcp"), newNIXLInitiator("tcp")},
-	"copy":        {newNothing, newCopier},
+	"copy":        {newNoTarget, newCopier},
 	"tcp4":        {newStreamTarget(4), newStreamInitiator(4)},
 	"trip":        {newTripTarget, newTripInitiator},
 }
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := runPeer(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "peer:", err)
 		os.Exit(1)
 	}
-	exit() // C's exit handlers are not run: one of libnixl's faults.
+	exitNow() // The exit handlers of C must not run, because a handler of libnixl crashes.
 }
 
-func run(args []string) error {
+func runPeer(args []string) error {
 	if len(args) == 1 && args[0] == "busy" {
-		for n := uint64(1); n != 0; n |= 1 { // It computes for as long as it is let.
+		for n := uint64(1); n != 0; n |= 1 { // Computes until the process is killed.
 		}
 	}
 	if len(args) < 2 {
-		return fmt.Errorf("give target SETUP, or initiator SETUP WHERE")
+		return fmt.Errorf("usage: peer target SETUP | peer initiator SETUP ADDRESS")
 	}
 	var setup Setup
 	if err := json.Unmarshal([]byte(args[1]), &setup); err != nil {
@@ -96,27 +99,27 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
-		where, err := t.where()
+		where, err := t.connectInfo()
 		if err != nil {
 			return err
 		}
 		fmt.Printf("%s\n", where)
-		return serve(func(w Work) (Done, error) { return Done{}, t.take(w) })
+		return serveWork(func(w Work) (Done, error) { return Done{}, t.takeMoves(w) })
 	}
 	i, err := k.initiator(setup, json.RawMessage(args[2]))
 	if err != nil {
 		return err
 	}
 	fmt.Println("{}")
-	return serve(func(w Work) (Done, error) {
+	return serveWork(func(w Work) (Done, error) {
 		times := make([]int64, w.Moves)
 		for n := range times {
 			if w.PauseUS > 0 {
 				time.Sleep(time.Duration(w.PauseUS) * time.Microsecond)
 			}
-			i.prepare(w.Chunks)
+			i.pickChunks(w.Chunks)
 			begin := time.Now()
-			if err := i.move(w.Chunks); err != nil {
+			if err := i.moveChunks(w.Chunks); err != nil {
 				return Done{}, err
 			}
 			times[n] = time.Since(begin).Nanoseconds()
@@ -125,15 +128,15 @@ func run(args []string) error {
 	})
 }
 
-// serve does what each line says, until there are none. Work of no moves is a pause, in which nothing is to be done.
-func serve(do func(Work) (Done, error)) error {
+// serveWork calls do for each line of the input until the input ends. Work without moves is a pause.
+func serveWork(do func(Work) (Done, error)) error {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		var w Work
 		if err := json.Unmarshal(in.Bytes(), &w); err != nil {
 			return err
 		}
-		before := cpu()
+		before := cpuTime()
 		if w.Moves == 0 {
 			time.Sleep(time.Duration(w.PauseUS) * time.Microsecond)
 		}
@@ -141,7 +144,7 @@ func serve(do func(Work) (Done, error)) error {
 		if err != nil {
 			return err
 		}
-		done.CPUUS = (cpu() - before).Microseconds()
+		done.CPUUS = (cpuTime() - before).Microseconds()
 		line, err := json.Marshal(done)
 		if err != nil {
 			return err
@@ -151,7 +154,7 @@ func serve(do func(Work) (Done, error)) error {
 	return in.Err()
 }
 
-func cpu() time.Duration {
+func cpuTime() time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
 		panic(err)
@@ -159,9 +162,9 @@ func cpu() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-func exit() {
+func exitNow() {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
 }
 
-// first draws the first of so many chunks in a row.
-func first(bytes, chunks int) int { return rand.IntN(total/bytes - chunks + 1) }
+// drawFirst returns a random index for the first of the given number of consecutive chunks.
+func drawFirst(bytes, chunks int) int { return rand.IntN(total/bytes - chunks + 1) }

@@ -11,8 +11,8 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// memory is some that stays where it is, and has been written.
-func memory() ([]byte, error) {
+// mapMemory returns memory that does not move and that has been written once.
+func mapMemory() ([]byte, error) {
 	m, err := syscall.Mmap(-1, 0, total, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	for i := 0; i < len(m); i += 4096 {
 		m[i] = byte(i >> 12)
@@ -33,24 +33,24 @@ func openAgent(name, transports string) (*libnixl.Agent, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	m, err := memory()
+	m, err := mapMemory()
 	if err != nil {
 		return nil, 0, err
 	}
 	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(m))))
-	_, err = agent.Register(libnixl.Host, libnixl.Range{Address: base, Bytes: total})
+	_, err = agent.RegisterMemory(libnixl.Host, libnixl.Range{Address: base, Bytes: total})
 	return agent, base, err
 }
 
-// nixlWhere is what a target of libnixl's says of itself.
-type nixlWhere struct {
+// A nixlAddress is the data that an initiator needs to reach a target over libnixl.
+type nixlAddress struct {
 	Metadata []byte `json:"metadata"`
 	Base     uint64 `json:"base"`
 }
 
 type nixlTarget struct {
 	agent *libnixl.Agent
-	at    nixlWhere
+	at    nixlAddress
 }
 
 func newNIXLTarget(transports string) func(Setup) (target, error) {
@@ -60,16 +60,16 @@ func newNIXLTarget(transports string) func(Setup) (target, error) {
 			return nil, err
 		}
 		metadata, err := agent.Metadata()
-		return &nixlTarget{agent, nixlWhere{metadata, base}}, err
+		return &nixlTarget{agent, nixlAddress{metadata, base}}, err
 	}
 }
 
-func (t *nixlTarget) where() (json.RawMessage, error) { return json.Marshal(t.at) }
+func (t *nixlTarget) connectInfo() (json.RawMessage, error) { return json.Marshal(t.at) }
 
-// take waits for a notice of each move, as an engine that is to use the chunks does: it asks again and again.
-func (t *nixlTarget) take(w Work) error {
+// takeMoves polls for a notice of each move, as an engine that waits for the chunks does.
+func (t *nixlTarget) takeMoves(w Work) error {
 	for got := 0; got < w.Moves; {
-		notices, err := t.agent.Notices()
+		notices, err := t.agent.PollNotices()
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (t *nixlTarget) take(w Work) error {
 type nixlInitiator struct {
 	agent *libnixl.Agent
 	base  uint64
-	to    nixlWhere
+	to    nixlAddress
 	peer  string
 	bytes int
 	pairs []libnixl.Pair
@@ -98,13 +98,13 @@ func newNIXLInitiator(transports string) func(Setup, json.RawMessage) (initiator
 		if x.agent, x.base, err = openAgent("initiator", transports); err != nil {
 			return nil, err
 		}
-		x.peer, err = x.agent.Load(x.to.Metadata)
+		x.peer, err = x.agent.LoadMetadata(x.to.Metadata)
 		return x, err
 	}
 }
 
-func (x *nixlInitiator) prepare(chunks int) {
-	from, into := uint64(first(x.bytes, chunks)*x.bytes), uint64(first(x.bytes, chunks)*x.bytes)
+func (x *nixlInitiator) pickChunks(chunks int) {
+	from, into := uint64(drawFirst(x.bytes, chunks)*x.bytes), uint64(drawFirst(x.bytes, chunks)*x.bytes)
 	x.pairs = x.pairs[:0]
 	for i := range chunks {
 		at := uint64(i * x.bytes)
@@ -113,7 +113,7 @@ func (x *nixlInitiator) prepare(chunks int) {
 	}
 }
 
-func (x *nixlInitiator) move(int) error {
+func (x *nixlInitiator) moveChunks(int) error {
 	t, err := x.agent.NewTransfer(libnixl.TransferOptions{Operation: libnixl.Write, Peer: x.peer, Pairs: x.pairs,
 		Notice: []byte("moved")})
 	if err != nil {

@@ -13,7 +13,7 @@ func init() {
 	kinds["libzmq-trip"] = kind{newZMQTarget, newZMQInitiator}
 }
 
-// A zmqTarget answers questions at a REP socket of libzmq: the transport that LMCache's control messages have.
+// A zmqTarget answers requests at a REP socket of libzmq, which is the transport of LMCache's control messages.
 type zmqTarget struct{ socket *zmq4.Socket }
 
 func newZMQTarget(Setup) (target, error) {

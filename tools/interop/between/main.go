@@ -1,7 +1,8 @@
 //go:build cgo && linux
 
-// Command between stands between two real engines of vLLM: one pushes KV to it, as to a decode engine, and it pushes
-// that on, as a prefill engine does. Both run their own connector. interop.py says what it is told and answers.
+// Command between relays KV cache between two real vLLM engines, which run vLLM's connector. The command receives KV
+// from the first engine as a decode engine would, and pushes the KV to the second engine as a prefill engine would. The
+// program interop.py sends the commands and reads the responses.
 package main
 
 import (
@@ -25,10 +26,10 @@ import (
 )
 
 const (
-	engineID = "kvferry"
-	host     = "127.0.0.1"
-	blocks   = 128 // of the node's pool
-	patience = time.Minute
+	engineID       = "kvferry"
+	host           = "127.0.0.1"
+	blocks         = 128 // blocks of the node's pool
+	requestTimeout = time.Minute
 )
 
 type engine struct {
@@ -60,36 +61,36 @@ type message struct {
 }
 
 func main() {
-	b := &between{requests: map[string]*request{}}
-	if err := b.run(); err != nil {
-		b.say(message{Op: "error", Error: err.Error()})
+	b := &relayNode{requests: map[string]*request{}}
+	if err := b.serveMessages(); err != nil {
+		b.writeMessage(message{Op: "error", Error: err.Error()})
 		os.Exit(1)
 	}
 }
 
-type between struct {
-	node  *runtime.Node
-	port  uint16 // of the gateway's side channel
-	block int    // tokens
-	from  engine
+type relayNode struct {
+	node   *runtime.Node
+	port   uint16 // port of the gateway's side channel
+	block  int    // tokens of a block
+	source engine
 
 	mu       sync.Mutex
 	free     []uint32
 	requests map[string]*request
-	out      sync.Mutex
+	outMu    sync.Mutex
 }
 
-// A request has its blocks from its relay on until nothing reads or writes them any more.
+// A request owns its blocks from the start of the relay until no transfer reads or writes them any more.
 type request struct {
 	blocks []uint32
 	cancel context.CancelFunc
-	over   chan struct{} // closed when its blocks are back
-	note   string        // once it is over
+	ended  chan struct{} // closed when the blocks have been returned
+	note   string        // the result; may be read after ended is closed
 }
 
-func (b *between) say(m message) {
-	b.out.Lock()
-	defer b.out.Unlock()
+func (b *relayNode) writeMessage(m message) {
+	b.outMu.Lock()
+	defer b.outMu.Unlock()
 	line, err := json.Marshal(m)
 	if err != nil {
 		panic("BUG: " + err.Error())
@@ -97,26 +98,26 @@ func (b *between) say(m message) {
 	fmt.Println(string(line))
 }
 
-func (b *between) run() error {
+func (b *relayNode) serveMessages() error {
 	ctx := context.Background()
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		m := message{}
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			return fmt.Errorf("a message makes no sense: %w", err)
+			return fmt.Errorf("a command is not valid JSON: %w", err)
 		}
 		var err error
 		switch m.Op {
 		case "start":
-			if err = b.start(ctx, &m); err == nil {
-				b.say(message{Op: "started"})
+			if err = b.startNode(ctx, &m); err == nil {
+				b.writeMessage(message{Op: "started"})
 			}
 		case "relay":
-			err = b.relay(ctx, &m)
+			err = b.relayRequest(ctx, &m)
 		case "done":
-			go b.done(m.ID)
+			go b.endRequest(m.ID)
 		case "stop":
-			return b.stop(ctx)
+			return b.closeNode(ctx)
 		default:
 			err = fmt.Errorf("op is %q; want start, relay, done or stop", m.Op)
 		}
@@ -124,27 +125,27 @@ func (b *between) run() error {
 			return err
 		}
 	}
-	return b.stop(ctx)
+	return b.closeNode(ctx)
 }
 
-// start opens a node whose memory is like that of the engines.
-func (b *between) start(ctx context.Context, m *message) error {
-	if err := json.Unmarshal(m.Prefill, &b.from); err != nil {
+// startNode opens a node whose memory has the same layout as the memory of the engines.
+func (b *relayNode) startNode(ctx context.Context, m *message) error {
+	if err := json.Unmarshal(m.Prefill, &b.source); err != nil {
 		return fmt.Errorf("prefill: %w", err)
 	}
-	asked, cancel := context.WithTimeout(ctx, patience)
+	describeCtx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	like, err := gateway.Describe(asked, zmq.Config{}.Opener(), b.from.Host, b.from.Port, 0, 0)
+	engineInfo, err := gateway.Describe(describeCtx, zmq.Config{}.Opener(), b.source.Host, b.source.Port, 0, 0)
 	if err != nil {
 		return err
 	}
-	meta := &like.Metadata
+	meta := &engineInfo.Metadata
 	b.block = int(meta.BlockSize * meta.PerLogical)
 	var names []string
 	for _, name := range meta.Regions.Names {
 		names = append(names, string(name))
 	}
-	// One head of all the block's bytes: what they are is the engines' alone.
+	// The node treats the bytes of a block as one head, because only the engines need to know the real layout.
 	head := meta.BlockLens[0] / meta.BlockSize / 2 / 2
 	if head*meta.BlockSize*4 != meta.BlockLens[0] {
 		return fmt.Errorf("block_lens of the engine is %d, and no multiple of 4 bytes for each of %d tokens",
@@ -165,15 +166,16 @@ func (b *between) start(ctx context.Context, m *message) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	g, err := gateway.New(gateway.Config{
-		Library: library, Sides: zmq.Config{}.Opener(), EngineID: engineID, Host: host, Port: b.port, Hash: like.Hash,
-		Geometry: cfg.Geometry(0), Layout: cfg.Layout, Names: names, CacheLayout: string(meta.Layout),
-		Backend: string(meta.Backend), Limits: cfg.Gateway,
+		Library: library, SideChannels: zmq.Config{}.Opener(), EngineID: engineID, Host: host, Port: b.port,
+		CompatibilityHash: engineInfo.CompatibilityHash,
+		Geometry:          cfg.Geometry(0), Layout: cfg.Layout, RegionNames: names, CacheLayout: string(meta.Layout),
+		AttentionBackend: string(meta.Backend), Limits: cfg.Gateway,
 	})
 	if err != nil {
 		return err
 	}
 	for i := range uint32(blocks - 1) {
-		b.free = append(b.free, i+1) // An engine of vLLM never uses the first one, either.
+		b.free = append(b.free, i+1) // Block 0 stays unused, as in vLLM's engines.
 	}
 	b.node, err = runtime.Open(ctx, cfg, runtime.WithControl(zmq.Config{}.Opener()),
 		runtime.WithPlane(nixl.Name, nixl.Config{Library: library, Transports: "^cma"}.Open), runtime.WithGateway(g),
@@ -205,8 +207,9 @@ func freePort() (uint16, error) {
 	return uint16(l.Addr().(*net.TCPAddr).Port), nil
 }
 
-// relay registers for a request with the prefill engine, and lends what comes to the decode engine.
-func (b *between) relay(ctx context.Context, m *message) error {
+// relayRequest registers blocks for a request with the prefill engine, and offers the received blocks to the decode
+// engine.
+func (b *relayNode) relayRequest(ctx context.Context, m *message) error {
 	p := params{}
 	if err := json.Unmarshal(m.Prefill, &p); err != nil {
 		return fmt.Errorf("prefill: %w", err)
@@ -217,31 +220,32 @@ func (b *between) relay(ctx context.Context, m *message) error {
 	if n > len(b.free) {
 		return fmt.Errorf("%d blocks are free, and %s wants %d", len(b.free), m.ID, n)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	r := &request{blocks: b.free[:n:n], cancel: cancel, over: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	r := &request{blocks: b.free[:n:n], cancel: cancel, ended: make(chan struct{})}
 	b.free = b.free[n:]
 	b.requests[m.ID] = r
-	id := m.ID + "-" + strings.Repeat("0", 7) + "1" // As an engine makes it of the request's.
+	id := m.ID + "-" + strings.Repeat("0", 7) + "1" // vLLM's engines append such a suffix to a request's ID.
 	go func() {
-		defer close(r.over)
-		r.note = b.carry(ctx, id, p, r)
+		defer close(r.ended)
+		r.note = b.carryRequest(ctx, id, p, r)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.free = append(b.free, r.blocks...)
 	}()
-	b.say(message{Op: "relay", ID: m.ID, Params: &params{
+	b.writeMessage(message{Op: "relay", ID: m.ID, Params: &params{
 		EngineID: engineID, RequestID: id, Host: host, Port: b.port, TPSize: 1,
 	}})
 	return nil
 }
 
-// carry returns when the request's blocks are back, with what became of it.
-func (b *between) carry(ctx context.Context, id string, p params, r *request) string {
+// carryRequest receives the blocks of a request and lends them to the decode engine. It returns when the blocks have
+// been returned, with a text that describes the result.
+func (b *relayNode) carryRequest(ctx context.Context, id string, p params, r *request) string {
 	began := time.Now()
 	list := []runtime.Blocks{{Logical: r.blocks}}
 	var from []runtime.ProducerPeer
 	for rank := range p.TPSize {
-		from = append(from, gateway.Producer(p.Host, p.Port, 0, 1, rank, p.TPSize))
+		from = append(from, gateway.ProducerAddr(p.Host, p.Port, 0, 1, rank, p.TPSize))
 	}
 	reception, err := b.node.Consumer().Register(ctx, runtime.Registration{
 		Request: id, Engine: p.EngineID, Producers: from, Ranks: int(p.TPSize), Stages: 1, Blocks: list,
@@ -249,50 +253,50 @@ func (b *between) carry(ctx context.Context, id string, p params, r *request) st
 	if err != nil {
 		return err.Error()
 	}
-	got := <-reception.Done()
+	received := <-reception.Done()
 	<-reception.Returned()
-	if got.Err != nil {
-		return got.Err.Error()
+	if received.Err != nil {
+		return received.Err.Error()
 	}
-	here := time.Since(began)
+	receivedAfter := time.Since(began)
 	lending, err := b.node.Producer().LendBlocks(ctx, runtime.FinishedRequest{Request: id, Blocks: list})
 	if err != nil {
 		return err.Error()
 	}
-	lent := <-lending.Done()
+	sent := <-lending.Done()
 	<-lending.Returned()
-	if lent.Err != nil {
-		return lent.Err.Error()
+	if sent.Err != nil {
+		return sent.Err.Error()
 	}
-	return fmt.Sprintf("%d pages in after %v, %d out after %v", got.Pages, here.Round(time.Millisecond), lent.Pages,
+	return fmt.Sprintf("%d pages in after %v, %d out after %v", received.Pages, receivedAfter.Round(time.Millisecond), sent.Pages,
 		time.Since(began).Round(time.Millisecond))
 }
 
-// done lets go of a request.
-func (b *between) done(id string) {
+// endRequest ends a request. If the decode engine still reads blocks after a second, the transfer is cancelled.
+func (b *relayNode) endRequest(id string) {
 	b.mu.Lock()
 	r := b.requests[id]
 	delete(b.requests, id)
 	b.mu.Unlock()
 	if r == nil {
-		b.say(message{Op: "error", ID: id, Error: "no such request"})
+		b.writeMessage(message{Op: "error", ID: id, Error: "no such request"})
 		return
 	}
 	select {
-	case <-r.over:
-	case <-time.After(time.Second): // What its decode engine has is not waited for here.
+	case <-r.ended:
+	case <-time.After(time.Second): // The decode engine may read longer than this command waits.
 		r.cancel()
-		<-r.over
+		<-r.ended
 	}
 	r.cancel()
-	b.say(message{Op: "done", ID: id, Note: r.note})
+	b.writeMessage(message{Op: "done", ID: id, Note: r.note})
 }
 
-func (b *between) stop(ctx context.Context) error {
+func (b *relayNode) closeNode(ctx context.Context) error {
 	if b.node == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return b.node.Close(ctx)
 }

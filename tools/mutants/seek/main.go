@@ -1,10 +1,11 @@
-// Command seek runs seeds of the simulator until given properties were broken, and prints the first seed that broke
-// each. Unlike kvferry sim run it stops there, and minimises nothing: tools/mutants builds and runs it for each defect.
+// Command seek runs seeds of the simulator until the given properties are broken, and prints for each property the
+// first seed that broke it. Unlike kvferry sim run, it then stops and minimises no plan. Command mutants builds and
+// runs seek for each defect.
 //
 // usage: seek PROFILE FIRST N [PROPERTY...]
 //
-// It runs at most N seeds from FIRST on, and without properties it stops at the first seed that breaks any. The exit code
-// is 0 if no property broke, 1 if one did, and 2 if that could not be found out.
+// Seek runs at most N seeds, beginning with FIRST. Without properties, seek stops at the first seed that breaks any
+// property. The exit code is 0 if no property broke, 1 if a property broke, and 2 if the search failed.
 package main
 
 import (
@@ -24,9 +25,9 @@ import (
 )
 
 func main() {
-	// What is alive at a time is a few megabytes: collecting rarely costs little memory.
+	// The live heap is a few megabytes, so rare garbage collections cost little memory.
 	debug.SetGCPercent(800)
-	found, err := seek(os.Stdout, os.Args[1:])
+	found, err := runSearch(os.Stdout, os.Args[1:])
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "seek:", err)
@@ -36,12 +37,12 @@ func main() {
 	}
 }
 
-func seek(w io.Writer, args []string) (found bool, err error) {
-	s, err := parse(args)
+func runSearch(w io.Writer, args []string) (found bool, err error) {
+	s, err := parseArgs(args)
 	if err != nil {
 		return false, err
 	}
-	failures, err := s.run(runtime.GOMAXPROCS(0))
+	failures, err := s.runSeeds(runtime.GOMAXPROCS(0))
 	if err != nil {
 		return false, err
 	}
@@ -56,16 +57,16 @@ func seek(w io.Writer, args []string) (found bool, err error) {
 	return true, nil
 }
 
-// A search is for seeds that break properties.
+// A search looks for seeds that break properties.
 type search struct {
-	profile    string
-	first      uint64
-	n          int
-	properties []string
-	own        []oracle.Oracle // judge beside those of docs/safety.md
+	profile      string
+	first        uint64
+	n            int
+	properties   []string
+	extraOracles []oracle.Oracle // oracles in addition to the oracles of docs/safety.md
 }
 
-func parse(args []string) (s search, err error) {
+func parseArgs(args []string) (s search, err error) {
 	if len(args) < 3 {
 		return s, fmt.Errorf("got the arguments %q; want a profile, the first seed, how many, and properties", args)
 	}
@@ -79,13 +80,14 @@ func parse(args []string) (s search, err error) {
 	return s, err
 }
 
-// run returns the first failure of each property that broke before the search was over, by seed. Seeds are begun in
-// order, and those beyond the search's end do not count, so the answer does not depend on how many run at once.
-func (s search) run(workers int) (found []*sim.Failure, err error) {
+// runSeeds returns the first failure of each property that broke before the search was over, ordered by seed. Seeds
+// start in order, and seeds after the end of the search do not count, so the result does not depend on the number of
+// workers.
+func (s search) runSeeds(workers int) (found []*sim.Failure, err error) {
 	failures, errs := make([]*sim.Failure, s.n), make([]error, s.n)
 	var mutex sync.Mutex
 	broke := map[string]bool{}
-	over := func() bool {
+	isOver := func() bool {
 		return len(broke) > 0 && !slices.ContainsFunc(s.properties, func(p string) bool { return !broke[p] })
 	}
 	var next atomic.Int64
@@ -94,13 +96,13 @@ func (s search) run(workers int) (found []*sim.Failure, err error) {
 		wait.Go(func() {
 			for {
 				mutex.Lock()
-				enough := over()
+				done := isOver()
 				mutex.Unlock()
 				i := int(next.Add(1)) - 1
-				if enough || i >= s.n {
+				if done || i >= s.n {
 					return
 				}
-				r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Oracles: s.own})
+				r, err := sim.Run(sim.Options{Seed: s.first + uint64(i), Profile: s.profile, Oracles: s.extraOracles})
 				if errs[i] = err; err != nil || r.Failure == nil {
 					continue
 				}
@@ -114,7 +116,7 @@ func (s search) run(workers int) (found []*sim.Failure, err error) {
 	wait.Wait()
 	clear(broke)
 	for _, f := range failures {
-		if f != nil && !broke[f.Property] && !over() {
+		if f != nil && !broke[f.Property] && !isOver() {
 			broke[f.Property] = true
 			found = append(found, f)
 		}

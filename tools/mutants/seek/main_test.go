@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// breaks is a promise that every so manieth seed breaks. It counts the runs.
+// breaks is an oracle that fails for every n-th seed and counts the runs.
 func breaks(name string, every uint64, runs *atomic.Int64) oracle.Oracle {
 	return oracle.Of(name, "", func(l *oracle.Listen[struct{}]) {
 		oracle.On(l, func(_ *struct{}, c *oracle.Call, e sim.Ended) {
@@ -26,13 +26,13 @@ func breaks(name string, every uint64, runs *atomic.Int64) oracle.Oracle {
 	})
 }
 
-// A search ends once the properties that are named broke, and finds the same however many seeds run at once.
+// A search ends when all named properties have been broken, and the result does not depend on the number of workers.
 func TestASearchEnds(t *testing.T) {
 	for _, c := range []struct {
 		properties []string
 		n          int
 		want       string
-		most       int64 // runs by one worker; by several, one may lag behind while the others go on as far as they like
+		most       int64 // maximum number of runs with one worker; with several, fast workers may run ahead
 	}{
 		{nil, 1000, "third 2", 10},
 		{[]string{"fifth"}, 1000, "third 2 fifth 4", 10},
@@ -43,8 +43,8 @@ func TestASearchEnds(t *testing.T) {
 		for _, workers := range []int{1, 3} {
 			var runs, ends atomic.Int64
 			s := search{profile: "calm", n: c.n, properties: c.properties,
-				own: []oracle.Oracle{breaks("third", 3, &runs), breaks("fifth", 5, &ends)}}
-			found, err := s.run(workers)
+				extraOracles: []oracle.Oracle{breaks("third", 3, &runs), breaks("fifth", 5, &ends)}}
+			found, err := s.runSeeds(workers)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,13 +62,13 @@ func TestASearchEnds(t *testing.T) {
 func TestSeek(t *testing.T) {
 	for _, args := range [][]string{{"calm", "3", "1"}, {"", "3", "2", "S1"}} {
 		var out bytes.Buffer
-		if found, err := seek(&out, args); found || err != nil || !strings.HasPrefix(out.String(), "every promise held") {
+		if found, err := runSearch(&out, args); found || err != nil || !strings.HasPrefix(out.String(), "every promise held") {
 			t.Errorf("%q: %v, %v, %s", args, found, err, &out)
 		}
 	}
 	for _, bad := range [][]string{{}, {"calm", "1"}, {"calm", "x", "1"}, {"none", "1", "1"}, {"calm", "1", "x"},
 		{"calm", "1", "0"}, {"calm", "1", "-3"}} {
-		if _, err := seek(&bytes.Buffer{}, bad); err == nil {
+		if _, err := runSearch(&bytes.Buffer{}, bad); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
 	}

@@ -18,28 +18,28 @@ import (
 	"golang.org/x/tools/go/ast/astutil"
 )
 
-// Apply returns the files that the edits of m change, by their paths below root, as they are with the defect.
-// The files on disk stay as they are.
+// Apply returns the text of each file that the edits of m change, with the defect, by the file's path below root. It
+// does not change the files on disk.
 func (m *Mutant) Apply(root string) (map[string][]byte, error) {
-	changes := map[string]*change{}
+	changes := map[string]*fileChange{}
 	for i := range m.Edits {
 		e := &m.Edits[i]
-		d, err := declared(root, e.In)
+		d, err := findDeclaration(root, e.In)
 		if err != nil {
 			return nil, err
 		}
 		c := changes[d.path]
 		if c == nil {
-			c = &change{text: d.text}
+			c = &fileChange{text: d.text}
 			changes[d.path] = c
 		}
-		if err := c.add(e, d); err != nil {
+		if err := c.addEdit(e, d); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.In, err)
 		}
 	}
 	files := map[string][]byte{}
 	for name, c := range changes {
-		text, err := c.apply()
+		text, err := c.applyEdits()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -48,16 +48,17 @@ func (m *Mutant) Apply(root string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// A declaration is where a name is declared.
+// A declaration is the position of a declaration in a file.
 type declaration struct {
-	path     string // of the file, below root
-	text     []byte // of the file
-	doc      int    // the offset of its comment, or from if it has none
+	path     string // path of the file below root
+	text     []byte // text of the file
+	doc      int    // offset of the doc comment, or from if there is no doc comment
 	from, to int
 }
 
-// declared finds the declaration that a name such as "fsm/rank.(*Rank).Step" means.
-func declared(root, name string) (found declaration, err error) {
+// findDeclaration finds the declaration with a name such as "fsm/rank.(*Rank).Step". It fails unless there is exactly
+// one such declaration.
+func findDeclaration(root, name string) (found declaration, err error) {
 	folder, member, ok := strings.Cut(path.Base(name), ".")
 	if !ok {
 		return found, fmt.Errorf("%q does not name a declaration; want, for example, fsm/rank.(*Rank).Step", name)
@@ -83,7 +84,7 @@ func declared(root, name string) (found declaration, err error) {
 		}
 		offset := func(p token.Pos) int { return fset.Position(p).Offset }
 		for _, decl := range file.Decls {
-			if !slices.Contains(Names(decl), member) {
+			if !slices.Contains(DeclaredNames(decl), member) {
 				continue
 			}
 			n++
@@ -101,8 +102,9 @@ func declared(root, name string) (found declaration, err error) {
 	return found, nil
 }
 
-// Names returns the names that a declaration declares: of a method with its receiver, such as "(*Rank).Step".
-func Names(decl ast.Decl) (names []string) {
+// DeclaredNames returns the names that a declaration declares. The name of a method includes the receiver, as in
+// "(*Rank).Step".
+func DeclaredNames(decl ast.Decl) (names []string) {
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
 		if d.Recv == nil || len(d.Recv.List) == 0 {
@@ -148,20 +150,20 @@ func docOf(decl ast.Decl) *ast.CommentGroup {
 	return nil
 }
 
-// A change is what the edits of one file come to.
-type change struct {
+// A fileChange collects the edits of one file.
+type fileChange struct {
 	text    []byte
 	spans   []span
 	imports []string
 }
 
-// A span is what replaces the bytes of a file from one offset to another.
+// A span is a text that replaces the bytes of a file between two offsets.
 type span struct {
 	from, to int
 	text     string
 }
 
-func (c *change) add(e *Edit, d declaration) error {
+func (c *fileChange) addEdit(e *Edit, d declaration) error {
 	c.imports = append(c.imports, e.Import...)
 	switch {
 	case e.Drop:
@@ -169,7 +171,7 @@ func (c *change) add(e *Edit, d declaration) error {
 	case e.Add != "":
 		c.spans = append(c.spans, span{len(d.text), len(d.text), "\n" + e.Add + "\n"})
 	default:
-		places, err := find(d.text[d.from:d.to], e.Old)
+		places, err := findTokens(d.text[d.from:d.to], e.Old)
 		if err != nil {
 			return err
 		}
@@ -181,8 +183,8 @@ func (c *change) add(e *Edit, d declaration) error {
 	return nil
 }
 
-// apply returns the text of the file with all its spans, formatted.
-func (c *change) apply() ([]byte, error) {
+// applyEdits returns the text of the file with all edits, formatted.
+func (c *fileChange) applyEdits() ([]byte, error) {
 	slices.SortStableFunc(c.spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	var text []byte
 	at := 0
@@ -198,7 +200,7 @@ func (c *change) apply() ([]byte, error) {
 }
 
 // fixImports adds the imports that the edits name, and removes those that are no longer used.
-func (c *change) fixImports(text []byte) ([]byte, error) {
+func (c *fileChange) fixImports(text []byte) ([]byte, error) {
 	before, err := parser.ParseFile(token.NewFileSet(), "", c.text, 0)
 	if err != nil {
 		return nil, err

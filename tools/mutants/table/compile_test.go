@@ -25,7 +25,7 @@ import (
 
 const root = "../../.."
 
-// A mutant that does not compile guards nothing, and nobody would notice before the next hunt.
+// A mutant that does not compile guards nothing, and without this test the next hunt would be the first to notice.
 func TestEveryMutantCompiles(t *testing.T) {
 	mutants, err := Read(filepath.Join(root, "sim", "mutants.yaml"))
 	if err != nil || len(mutants) == 0 {
@@ -48,7 +48,7 @@ func TestEveryMutantCompiles(t *testing.T) {
 		wait.Go(func() {
 			c := newChecker(packages)
 			for i := range next {
-				if err := c.check(changed[i]); err != nil {
+				if err := c.typeCheck(changed[i]); err != nil {
 					t.Errorf("%s does not compile: %v", mutants[i].Name, err)
 				}
 			}
@@ -61,14 +61,14 @@ func TestEveryMutantCompiles(t *testing.T) {
 	wait.Wait()
 }
 
-// A listed package is what go list says of it.
+// A listed is a package in the output of go list.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 	Module                  *struct{ Main bool }
 }
 
-// load lists packages, built, with all that they import.
+// load builds and lists packages with all their imports.
 func load(t *testing.T, folders []string) map[string]listed {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module"},
@@ -90,7 +90,7 @@ func load(t *testing.T, folders []string) map[string]listed {
 	}
 }
 
-// A checker type-checks packages with changed files, each alone.
+// A checker type-checks packages with changed files, one package at a time.
 type checker struct {
 	packages map[string]listed
 	root     string
@@ -108,8 +108,8 @@ func newChecker(packages map[string]listed) *checker {
 	return c
 }
 
-// check type-checks all packages of the changed files.
-func (c *checker) check(changed map[string][]byte) error {
+// typeCheck type-checks all packages of the changed files.
+func (c *checker) typeCheck(changed map[string][]byte) error {
 	folders := map[string]bool{}
 	for file := range changed {
 		folders[path.Dir(file)] = true
@@ -119,7 +119,7 @@ func (c *checker) check(changed map[string][]byte) error {
 		errs = append(errs, c.checkPackage(folder, changed))
 	}
 	err := errors.Join(errs...)
-	if err != nil && len(folders) > 1 { // One may need what is new in another: that takes a compiler.
+	if err != nil && len(folders) > 1 { // A package may use a change in another package, which only the compiler can check.
 		return build(c.root, changed, slices.Sorted(maps.Keys(folders)))
 	}
 	return err
@@ -165,7 +165,7 @@ func build(root string, changed map[string][]byte, folders []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	overlay, err := Overlay(dir, root, changed)
+	overlay, err := WriteOverlay(dir, root, changed)
 	if err != nil {
 		return err
 	}

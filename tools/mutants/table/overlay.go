@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// Overlay writes changed files into a folder, and returns the file that tells `go build -overlay` to take them instead
-// of those below root.
-func Overlay(dir, root string, changed map[string][]byte) (string, error) {
+// WriteOverlay writes changed files into a folder, and returns the path of the overlay file with which
+// `go build -overlay` uses the changed files instead of the files below root.
+func WriteOverlay(dir, root string, changed map[string][]byte) (string, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return "", err

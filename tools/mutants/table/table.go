@@ -17,8 +17,8 @@
 // type, or a type, constant or variable. A group of constants, variables or types is one declaration with many names.
 // The field old is Go text that must occur exactly once in the declaration. Text is compared by tokens, so comments,
 // white space and line breaks of the code may change without breaking a mutant. An edit with drop removes the whole
-// declaration; an edit with add appends declarations to the file that has the declaration. The import paths of the field
-// import are added to that file, and imports that the edit leaves unused are removed.
+// declaration; an edit with add appends declarations to the file that has the declaration. The import paths of the
+// field import are added to that file, and imports that the edit leaves unused are removed.
 //
 // The documentation of command mutants explains the other fields.
 package table
@@ -39,13 +39,13 @@ import (
 type Mutant struct {
 	Name       string   `yaml:"name"`
 	What       string   `yaml:"what"`               // what the defect breaks
-	Properties []string `yaml:"property,omitempty"` // what the report of a hunt must mention
-	Like       string   `yaml:"like"`               // the mechanism that it removes, or a published defect of the same kind
-	Profile    string   `yaml:"profile,omitempty"`  // the simulator's profile in which it shows
-	Scope      string   `yaml:"scope,omitempty"`    // the small world that shows it, where seeds do not
-	Plan       string   `yaml:"plan,omitempty"`     // "kept" if only the kept plan finds it
-	Test       string   `yaml:"test,omitempty"`     // the Go test that fails, where the simulator does not meet the defect
-	Found      *Found   `yaml:"found,omitempty"`    // how the last hunt found it; nil if there was none
+	Properties []string `yaml:"property,omitempty"` // properties that the report of a hunt must mention
+	Like       string   `yaml:"like"`               // the mechanism that the defect removes, or a similar published defect
+	Profile    string   `yaml:"profile,omitempty"`  // the simulator's profile in which the defect shows
+	Scope      string   `yaml:"scope,omitempty"`    // the small world in which the defect shows, if seeds do not find it
+	Plan       string   `yaml:"plan,omitempty"`     // "kept" if only the kept plan finds the defect
+	Test       string   `yaml:"test,omitempty"`     // the Go test that fails, if the simulator does not run the code
+	Found      *Found   `yaml:"found,omitempty"`    // how the last hunt found the defect; nil before the first hunt
 	Edits      []Edit   `yaml:"edits"`
 }
 
@@ -53,19 +53,19 @@ type Mutant struct {
 type Edit struct {
 	In     string   `yaml:"in"`
 	Old    string   `yaml:"old,omitempty"` // tokens of the declaration
-	New    string   `yaml:"new,omitempty"` // what stands there instead
+	New    string   `yaml:"new,omitempty"` // replacement for Old
 	Drop   bool     `yaml:"drop,omitempty"`
 	Add    string   `yaml:"add,omitempty"`
 	Import []string `yaml:"import,omitempty"`
 }
 
-// Found says how a hunt found a mutant.
+// Found describes how a hunt found a mutant.
 type Found struct {
 	By      string // "seed", "choices", "plan" or "test"
-	Seed    int    // the first that fails, counted from 0
-	Failing int    // how many seeds fail
-	Of      int    // how many were run
-	Choices int    // how many choices lead to the failure in a small world
+	Seed    int    // the first seed that fails, counted from 0
+	Failing int    // number of seeds that fail
+	Of      int    // number of seeds that were run
+	Choices int    // number of choices that lead to the failure in a small world
 }
 
 const (
@@ -118,7 +118,7 @@ func Read(path string) ([]Mutant, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for i, m := range all {
-		if err := m.check(); err != nil {
+		if err := m.checkEntry(); err != nil {
 			return nil, fmt.Errorf("%s: mutant %q: %w", path, m.Name, err)
 		}
 		if i > 0 && all[i-1].Name >= m.Name {
@@ -128,7 +128,7 @@ func Read(path string) ([]Mutant, error) {
 	return all, nil
 }
 
-func (m *Mutant) check() error {
+func (m *Mutant) checkEntry() error {
 	switch {
 	case !isName.MatchString(m.Name):
 		return errors.New("a name consists of small letters, digits and hyphens")
@@ -158,8 +158,8 @@ func (m *Mutant) check() error {
 	return nil
 }
 
-// Record writes into the table how a mutant was found, and leaves all other bytes of the file alone.
-func Record(path, name string, found Found) error {
+// RecordFound writes into the table how a mutant was found. It does not change any other byte of the file.
+func RecordFound(path, name string, found Found) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err

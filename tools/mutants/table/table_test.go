@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// write writes a file, and the folders above it.
+// write writes a file and creates the folders above it.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -63,7 +63,7 @@ func TestApply(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		edits []Edit
-		want  []string // what is replaced by what in pool.go, in turns
+		want  []string // pairs of replaced text and replacement in pool.go
 		err   string
 	}{
 		{"comments and line breaks do not matter", []Edit{
@@ -136,7 +136,7 @@ func TestRecord(t *testing.T) {
 	for name, found := range map[string]Found{
 		"a": {By: "seed", Seed: 3, Failing: 4, Of: 2000}, "a-b": {By: "choices", Choices: 8},
 	} {
-		if err := Record(path, name, found); err != nil {
+		if err := RecordFound(path, name, found); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,7 +150,7 @@ func TestRecord(t *testing.T) {
 		len(all[0].Properties) != 2 {
 		t.Errorf("%v, got %+v", err, all)
 	}
-	if err := Record(path, "b", Found{By: "plan"}); err == nil {
+	if err := RecordFound(path, "b", Found{By: "plan"}); err == nil {
 		t.Error("how an unknown mutant was found was recorded")
 	}
 }

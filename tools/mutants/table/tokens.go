@@ -5,14 +5,14 @@ import (
 	"go/token"
 )
 
-// A lexeme is one token of Go text, with the offsets of its first byte and the byte after it.
+// A lexeme is a token of Go text, with the offsets of the first byte and of the byte after the last.
 type lexeme struct {
 	text     string
 	from, to int
 }
 
-// scan returns the tokens of Go text without comments and without the semicolons that line ends stand for.
-func scan(text []byte) (all []lexeme, err error) {
+// scanTokens returns the tokens of Go text without comments and without the semicolons that Go inserts at line ends.
+func scanTokens(text []byte) (all []lexeme, err error) {
 	var errs scanner.ErrorList
 	file := token.NewFileSet().AddFile("", -1, len(text))
 	var s scanner.Scanner
@@ -33,27 +33,27 @@ func scan(text []byte) (all []lexeme, err error) {
 	}
 }
 
-// find returns where old occurs in text: pairs of offsets.
-func find(text []byte, old string) (places [][2]int, err error) {
-	in, err := scan(text)
+// findTokens returns the places in text at which the tokens of old occur, as pairs of offsets.
+func findTokens(text []byte, old string) (places [][2]int, err error) {
+	in, err := scanTokens(text)
 	if err != nil {
 		return nil, err
 	}
-	want, err := scan([]byte(old))
+	want, err := scanTokens([]byte(old))
 	if err != nil {
 		return nil, err
 	}
 	for i := range in {
-		if n := match(in[i:], want); n > 0 {
+		if n := matchTokens(in[i:], want); n > 0 {
 			places = append(places, [2]int{in[i].from, in[i+n-1].to})
 		}
 	}
 	return places, nil
 }
 
-// match returns how many tokens of text are equal to all those of want, or 0. A comma before a closing bracket, which
-// a line break requires, may be in either and not in the other.
-func match(text, want []lexeme) int {
+// matchTokens returns the number of tokens at the start of text that are equal to all tokens of want, or 0. A comma
+// before a closing bracket, which a line break requires, may be in only one of the two texts.
+func matchTokens(text, want []lexeme) int {
 	if len(text) == 0 || len(want) == 0 || text[0].text != want[0].text {
 		return 0
 	}
@@ -62,9 +62,9 @@ func match(text, want []lexeme) int {
 		switch {
 		case i < len(text) && text[i].text == want[j].text:
 			i, j = i+1, j+1
-		case trailing(text, i) && closes(want, j):
+		case isTrailingComma(text, i) && isClosingBracket(want, j):
 			i++
-		case trailing(want, j) && closes(text, i):
+		case isTrailingComma(want, j) && isClosingBracket(text, i):
 			j++
 		default:
 			return 0
@@ -73,10 +73,10 @@ func match(text, want []lexeme) int {
 	return i
 }
 
-func trailing(all []lexeme, i int) bool {
-	return i < len(all) && all[i].text == "," && closes(all, i+1)
+func isTrailingComma(all []lexeme, i int) bool {
+	return i < len(all) && all[i].text == "," && isClosingBracket(all, i+1)
 }
 
-func closes(all []lexeme, i int) bool {
+func isClosingBracket(all []lexeme, i int) bool {
 	return i < len(all) && (all[i].text == ")" || all[i].text == "]" || all[i].text == "}")
 }

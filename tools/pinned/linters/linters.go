@@ -1,6 +1,7 @@
-// Package lintersdb is the list of linters that our golangci-lint is built with: those that .golangci.yml names.
-// The Makefile lays it over golangci-lint's own list, which is twice as long to compile. A linter that is
-// added to .golangci.yml is added here too; until then golangci-lint says that it does not know it.
+// Package lintersdb is the list of linters with which our golangci-lint is built: the linters that .golangci.yml names.
+// The Makefile replaces golangci-lint's list with this list, because the original takes twice as long to compile. A
+// linter that is added to .golangci.yml must be added to this list too; otherwise golangci-lint reports an unknown
+// linter.
 package lintersdb
 
 import (
@@ -17,13 +18,13 @@ import (
 	"github.com/golangci/golangci-lint/v2/pkg/lint/linter"
 )
 
-// LinterBuilder takes the place of golangci-lint's own.
+// LinterBuilder replaces the type of the same name in golangci-lint.
 type LinterBuilder struct{}
 
 // NewLinterBuilder is called by golangci-lint's commands.
 func NewLinterBuilder() *LinterBuilder { return &LinterBuilder{} }
 
-// Build has the linters read their settings.
+// Build returns the linters with their settings. It returns nil without a configuration.
 func (LinterBuilder) Build(c *config.Config) ([]*linter.Config, error) {
 	if c == nil {
 		return nil, nil
@@ -38,12 +39,12 @@ func (LinterBuilder) Build(c *config.Config) ([]*linter.Config, error) {
 		typed(gochecksumtype.New(&s.GoChecksumType)),
 		typed(staticcheck.New(&s.Staticcheck)).WithAutoFix(),
 		typed(unused.New(&s.Unused)).ConsiderSlow().WithChangeTypes(),
-		typed(golinters.NewTypecheck()), // Not a choice: it reports what does not compile.
+		typed(golinters.NewTypecheck()), // Required: it reports code that does not compile.
 	}, nil
 }
 
-// parsed is a linter that wants syntax alone. Every linter must say since when it is there.
+// parsed returns the configuration of a linter that needs only syntax. Every linter must give a first version.
 func parsed(l linter.Linter) *linter.Config { return linter.NewConfig(l).WithSince("v1.0.0") }
 
-// typed is a linter that wants types too.
+// typed returns the configuration of a linter that also needs types.
 func typed(l linter.Linter) *linter.Config { return parsed(l).WithLoadForGoAnalysis() }

@@ -21,31 +21,31 @@ func contentSeed(key string) uint64 {
 	return h.Sum64()
 }
 
-func word(seed, index uint64) uint64 {
+func contentWord(seed, index uint64) uint64 {
 	x := (seed + index) * weyl
 	x ^= x >> 32
 	return x * mixer
 }
 
-// Fill fills b with the content of key.
-func Fill(b []byte, key string) {
+// FillContent fills b with the content of key.
+func FillContent(b []byte, key string) {
 	seed := contentSeed(key)
 	whole := len(b) &^ 7
 	for i := 0; i < whole; i += 8 {
-		binary.LittleEndian.PutUint64(b[i:], word(seed, uint64(i)))
+		binary.LittleEndian.PutUint64(b[i:], contentWord(seed, uint64(i)))
 	}
 	var tail [8]byte
-	binary.LittleEndian.PutUint64(tail[:], word(seed, uint64(whole)))
+	binary.LittleEndian.PutUint64(tail[:], contentWord(seed, uint64(whole)))
 	copy(b[whole:], tail[:])
 }
 
-// Wrong counts the bytes of b that are not the content of key.
-func Wrong(b []byte, key string) int {
+// CountWrong counts the bytes of b that are not the content of key.
+func CountWrong(b []byte, key string) int {
 	seed := contentSeed(key)
 	wrong := 0
 	whole := len(b) &^ 7
 	for i := 0; i < whole; i += 8 {
-		if diff := binary.LittleEndian.Uint64(b[i:]) ^ word(seed, uint64(i)); diff != 0 {
+		if diff := binary.LittleEndian.Uint64(b[i:]) ^ contentWord(seed, uint64(i)); diff != 0 {
 			for ; diff != 0; diff >>= 8 {
 				if diff&0xff != 0 {
 					wrong++
@@ -53,7 +53,7 @@ func Wrong(b []byte, key string) int {
 			}
 		}
 	}
-	for i, last := whole, word(seed, uint64(whole)); i < len(b); i++ {
+	for i, last := whole, contentWord(seed, uint64(whole)); i < len(b); i++ {
 		if b[i] != byte(last>>(8*(i-whole))) {
 			wrong++
 		}

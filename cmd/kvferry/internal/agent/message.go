@@ -1,10 +1,10 @@
-// Package agent lets another program drive a node over two pipes, with one JSON object per line. The agent plays the
-// part of the engine: it computes the KV bytes of each chunk from the chunk's key, so that any other agent can verify
-// the bytes that arrive. The demo and the tests drive their nodes this way, and so can an operator who tries out a
-// node.
+// Package agent lets a program drive a node over two pipes, with one JSON object per line. The agent plays the part of
+// the engine: the agent computes the KV bytes of each chunk from the chunk's key, so that the agent at the receiver can
+// verify the bytes. The demo and the tests drive their nodes this way, and operators can use it to try out a node.
 //
 // Each request has an ID, which the response repeats. For example, a put pushes a chunk to a peer, and the get on that
-// peer verifies it; the other pairs of lines show a fetch, a store, a bring, a lookup and a layerwise prefill:
+// peer verifies the chunk; the following pairs of lines show a fetch, a store, a bring, a lookup and a layerwise
+// prefill:
 //
 //	{"id":1,"op":"put","peer":{"host":"127.0.0.1","init_port":7300,"alloc_port":7400},
 //	 "request":"r1","keys":["m@1@0@a1@half"],"last":true}
@@ -35,15 +35,15 @@ import (
 type Request struct {
 	ID uint64 `json:"id"` // repeated in the response
 	// Op is "put", "prefill", "recall", "get", "fetch", "abandon", "stats" or "drain". A node that shares its cache
-	// also accepts "store", "lookup" and "bring"; "bring" is a get that also reads chunks from peers. A node whose
-	// engine registered its own blocks accepts only "finish", "register", "cancel", "abort", "stats" and "drain".
+	// also accepts "store", "lookup" and "bring"; "bring" is a get that also reads chunks from peers. A node with
+	// registered blocks of the engine accepts only "finish", "register", "cancel", "abort", "stats" and "drain".
 	Op      string   `json:"op"`
 	Peer    *Peer    `json:"peer,omitempty"` // put, recall: the peer; bring: the only peer that is queried
 	Request string   `json:"request,omitempty"`
 	Keys    []string `json:"keys,omitempty"`
 	// LastTokens is the number of tokens in the last key's chunk; 0 means a full chunk.
 	LastTokens int  `json:"last_tokens,omitempty"`
-	Last       bool `json:"last,omitempty"` // put: this batch is the last one of the request
+	Last       bool `json:"last,omitempty"` // put: this batch is the last batch of the request
 	// Fetch makes a bring leave the chunks with the peers until the engine fetches them through the staging pages.
 	Fetch  bool `json:"fetch,omitempty"`
 	WaitMS int  `json:"wait_ms,omitempty"` // the longest wait in milliseconds; 0 in a put means the configured wait
@@ -84,7 +84,7 @@ type Response struct {
 	Sent    int    `json:"sent,omitempty"`    // put, prefill: chunks written; finish: pages
 	Skipped int    `json:"skipped,omitempty"` // put: chunks that the peer already had
 	Hits    int    `json:"hits,omitempty"`    // recall, get, fetch, bring, lookup: chunks found; register: pages
-	// Elsewhere is the number of chunks that one other node has, in a lookup.
+	// Elsewhere is the number of chunks that a peer has, in a lookup.
 	Elsewhere    int   `json:"elsewhere,omitempty"`
 	Bytes        int64 `json:"bytes,omitempty"`     // bytes written by a put; bytes verified by a get
 	Wrong        int64 `json:"wrong,omitempty"`     // of Bytes: bytes that differ from the key's content
@@ -148,7 +148,7 @@ type Links struct {
 	Expelled uint64 `json:"expelled"` // links that peers had formed, abandoned to take a page back
 }
 
-func statsOf(n *runtime.Node) *Stats {
+func newStats(n *runtime.Node) *Stats {
 	s := n.Stats()
 	id := n.Incarnation()
 	brought := map[string]uint64{}
@@ -166,6 +166,6 @@ func statsOf(n *runtime.Node) *Stats {
 		ArenaTotal: s.ArenaTotal, ArenaFree: s.ArenaFree, DeviceTotal: s.DeviceTotal, DeviceFree: s.DeviceFree,
 		Pinned: s.Pinned, Offers: s.Offers, Fetches: s.Fetches, Staged: s.Staged,
 		StagedMost: s.StagedMax,
-		Entries:    s.Entries, Fills: s.Fills, Peers: s.OutboundPeers, Incarnation: hexOf(id[:]),
+		Entries:    s.Entries, Fills: s.Fills, Peers: s.OutboundPeers, Incarnation: formatHex(id[:]),
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Names in requests and answers are snake_case, each said by its field: Go's own would be CamelCase.
+// The names in requests and responses are in snake_case, and each field has a JSON tag, because Go's default would be
+// CamelCase.
 func TestNamesOfMessages(t *testing.T) {
 	snake := regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*(,omitempty)?$`)
 	names := 0

@@ -9,12 +9,12 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// recall reads the chunks of the keys that a peer still has and verifies every byte. The pages are cleared first, so
-// that a byte that was not read fails the check.
-func (s *server) recall(ctx context.Context, req *Request) Response {
+// recallChunks reads the chunks of the keys that a peer still has and verifies every byte. The pages are cleared first,
+// so that a byte that was not read fails the check.
+func (s *server) recallChunks(ctx context.Context, req *Request) Response {
 	if req.Peer == nil || len(req.Keys) == 0 {
 		return Response{Code: effects.Invalid.String(),
-			Error: "recall: peer or keys are missing; give host, three ports and at least one chunk"}
+			Error: "recall: peer or keys are missing; give host, init_port, alloc_port, query_port and at least one key"}
 	}
 	if req.WaitMS > 0 {
 		var cancel context.CancelFunc
@@ -23,13 +23,13 @@ func (s *server) recall(ctx context.Context, req *Request) Response {
 	}
 	pages, err := s.node.Sender().Reserve(ctx, len(req.Keys))
 	if err != nil {
-		return ended(err)
+		return responseOf(err)
 	}
 	for i := 0; i < pages.Len() && err == nil; i++ {
-		err = s.engine.Fill(pages, i, s.node.PageBytes(), clearBytes)
+		err = s.engine.FillPage(pages, i, s.node.PageBytes(), clearBytes)
 	}
 	if err != nil {
-		return ended(errors.Join(err, pages.Release(ctx)))
+		return responseOf(errors.Join(err, pages.Release(ctx)))
 	}
 	begin := time.Now()
 	res, err := s.node.Sender().Recall(ctx, runtime.Recall{
@@ -38,14 +38,14 @@ func (s *server) recall(ctx context.Context, req *Request) Response {
 		},
 		Request: req.Request, Keys: req.Keys, Pages: pages,
 	})
-	resp := ended(err)
+	resp := responseOf(err)
 	resp.Hits, resp.MicrosTransfer = res.Hits, time.Since(begin).Microseconds()
-	var seen error
-	for i := 0; i < res.Hits && seen == nil; i++ {
-		seen = s.engine.Look(pages, i, func(b []byte) { s.verify(&resp, req, i, b[:res.Lengths[i]]) })
+	var checkErr error
+	for i := 0; i < res.Hits && checkErr == nil; i++ {
+		checkErr = s.engine.ReadPage(pages, i, func(b []byte) { s.verifyChunk(&resp, req, i, b[:res.Lengths[i]]) })
 	}
-	if seen = errors.Join(seen, pages.Release(context.WithoutCancel(ctx))); seen != nil && err == nil {
-		return ended(seen)
+	if checkErr = errors.Join(checkErr, pages.Release(context.WithoutCancel(ctx))); checkErr != nil && err == nil {
+		return responseOf(checkErr)
 	}
 	return resp
 }

@@ -20,11 +20,11 @@ import (
 
 const (
 	lineBytesMax = 1 << 20
-	// inProgressMax is the largest number of requests in progress; the next request starts when another one ends.
+	// inProgressMax is the maximum number of requests in progress. Further requests wait until a request ends.
 	inProgressMax = 64
 )
 
-func hexOf(b []byte) string { return hex.EncodeToString(b) }
+func formatHex(b []byte) string { return hex.EncodeToString(b) }
 
 // A Node is the node that an agent serves, together with the engine that the agent plays for it.
 type Node struct {
@@ -33,18 +33,20 @@ type Node struct {
 	Links  func() *Links // counts the node's links for Stats; nil if the node's plane has no links to count
 }
 
-// Refuse writes the first response for a node that could not be opened. The response carries the error's code and text
-// in place of the "ok" that reports that the node serves.
-func Refuse(out io.Writer, err error) error { return json.NewEncoder(out).Encode(ended(err)) }
+// WriteRefusal writes the first response for a node that could not be opened. The response carries the error's code and
+// text in place of the "ok" that reports that the node serves.
+func WriteRefusal(out io.Writer, err error) error {
+	return json.NewEncoder(out).Encode(responseOf(err))
+}
 
 // Serve answers the requests that it reads from in until in ends or ctx is cancelled. At the end of in, Serve waits for
 // the requests in progress. When ctx is cancelled, the requests in progress are cancelled too, and their responses are
 // written before Serve returns. A blocked read of in outlives Serve in that case, so a caller that cancels ctx and
 // continues to run must close in. Serve returns the error of reading in, the first error of writing to out, or the
 // first error of releasing pages after the response was written.
-func Serve(ctx context.Context, on Node, in io.Reader, out io.Writer) error {
-	s := server{node: on.Node, engine: on.Engine, links: on.Links, out: json.NewEncoder(out)}
-	s.answer(Response{Code: effects.OK.String(), Stats: s.stats()})
+func Serve(ctx context.Context, node Node, in io.Reader, out io.Writer) error {
+	s := server{node: node.Node, engine: node.Engine, links: node.Links, out: json.NewEncoder(out)}
+	s.writeResponse(Response{Code: effects.OK.String(), Stats: s.collectStats()})
 	lines := make(chan []byte)
 	readErr := make(chan error, 1)
 	go func() { readErr <- readLines(ctx, in, lines) }()
@@ -56,7 +58,7 @@ func Serve(ctx context.Context, on Node, in io.Reader, out io.Writer) error {
 			slots <- struct{}{}
 			s.working.Go(func() {
 				defer func() { <-slots }()
-				s.answer(s.carryOutLine(ctx, line))
+				s.writeResponse(s.handleLine(ctx, line))
 			})
 		case err = <-readErr:
 			serving = false
@@ -79,25 +81,25 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 		}
 	}
 	if err := scanner.Err(); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("requests: %w", err)
+		return fmt.Errorf("reading requests: %w", err)
 	}
 	return nil
 }
 
-func (s *server) carryOutLine(ctx context.Context, line []byte) Response {
+func (s *server) handleLine(ctx context.Context, line []byte) Response {
 	var req Request
 	strict := json.NewDecoder(bytes.NewReader(line))
 	strict.DisallowUnknownFields() // A misspelt field must be an error, or it would be ignored silently.
 	if err := strict.Decode(&req); err != nil {
-		remedy := "write one JSON object a line"
+		remedy := "write one JSON object per line"
 		if json.Valid(line) { // The line is JSON with a wrong field, so the response can still carry the request's ID.
-			remedy = "docs/first-hour.md shows requests"
+			remedy = "see docs/first-hour.md for valid requests"
 			_ = json.Unmarshal(line, &struct{ ID *uint64 }{&req.ID})
 		}
 		return Response{ID: req.ID, Code: effects.Malformed.String(),
 			Error: fmt.Sprintf("not a request: %s; %s", plain.Text(err.Error()), remedy)}
 	}
-	resp := s.carryOut(ctx, &req)
+	resp := s.handleRequest(ctx, &req)
 	resp.ID = req.ID
 	return resp
 }
@@ -108,13 +110,13 @@ type server struct {
 	links   func() *Links
 	working sync.WaitGroup
 
-	mu    sync.Mutex
-	takes map[string]context.CancelFunc // by request: cancels a registration or a loan of blocks in progress
-	out   *json.Encoder
-	err   error // the first error that no response reports
+	mu      sync.Mutex
+	cancels map[string]context.CancelFunc // by request: cancels a registration or a loan of blocks in progress
+	out     *json.Encoder
+	err     error // the first error that no response reports
 }
 
-func (s *server) answer(r Response) {
+func (s *server) writeResponse(r Response) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.out.Encode(r); err != nil && s.err == nil {
@@ -122,7 +124,7 @@ func (s *server) answer(r Response) {
 	}
 }
 
-func (s *server) fails(err error) {
+func (s *server) recordError(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -136,42 +138,42 @@ func (s *server) firstError() error {
 	return s.err
 }
 
-func (s *server) carryOut(ctx context.Context, req *Request) Response {
+func (s *server) handleRequest(ctx context.Context, req *Request) Response {
 	switch req.Op {
 	case "put":
-		return s.put(ctx, req)
+		return s.putChunks(ctx, req)
 	case "prefill":
-		return s.prefill(ctx, req)
+		return s.runPrefill(ctx, req)
 	case "recall":
-		return s.recall(ctx, req)
+		return s.recallChunks(ctx, req)
 	case "get":
-		return s.get(ctx, req)
+		return s.getChunks(ctx, req)
 	case "fetch":
-		return s.fetch(ctx, req)
+		return s.fetchChunks(ctx, req)
 	case "store":
-		return s.store(ctx, req)
+		return s.storeChunks(ctx, req)
 	case "bring":
-		return s.bring(ctx, req)
+		return s.bringChunks(ctx, req)
 	case "lookup":
 		local, remote, err := s.node.Sharing().Lookup(ctx, req.Keys)
-		resp := ended(err)
+		resp := responseOf(err)
 		resp.Hits, resp.Elsewhere = local, remote
 		return resp
 	case "finish":
-		return s.finish(ctx, req)
+		return s.finishRequest(ctx, req)
 	case "register":
-		return s.register(ctx, req)
+		return s.registerBlocks(ctx, req)
 	case "cancel":
-		return s.cancel(req)
+		return s.cancelRequest(req)
 	case "abort":
-		return s.abort(req)
+		return s.abortRequest(req)
 	case "abandon":
-		return ended(s.node.Receiver().Abandon(req.Request))
+		return responseOf(s.node.Receiver().Abandon(req.Request))
 	case "stats":
-		return Response{Code: effects.OK.String(), Stats: s.stats()}
+		return Response{Code: effects.OK.String(), Stats: s.collectStats()}
 	case "drain":
 		_, err := s.node.Drain(ctx)
-		return ended(err)
+		return responseOf(err)
 	}
 	return Response{Code: effects.Invalid.String(),
 		Error: fmt.Sprintf("op is %q; use put, prefill, recall, get, fetch, store, bring, lookup, finish, "+
@@ -179,15 +181,15 @@ func (s *server) carryOut(ctx context.Context, req *Request) Response {
 			req.Op)}
 }
 
-func (s *server) stats() *Stats {
-	stats := statsOf(s.node)
+func (s *server) collectStats() *Stats {
+	stats := newStats(s.node)
 	if s.links != nil {
 		stats.Links = s.links()
 	}
 	return stats
 }
 
-func ended(err error) Response {
+func responseOf(err error) Response {
 	r := Response{Code: runtime.CodeOf(err).String()}
 	if err != nil {
 		r.Error = err.Error()
@@ -195,8 +197,8 @@ func ended(err error) Response {
 	return r
 }
 
-// put writes the content of the keys into reserved pages and pushes them to the peer as one batch.
-func (s *server) put(ctx context.Context, req *Request) Response {
+// putChunks writes the content of the keys into reserved pages and pushes them to the peer as one batch.
+func (s *server) putChunks(ctx context.Context, req *Request) Response {
 	if req.Peer == nil {
 		return Response{Code: effects.Invalid.String(), Error: "put: peer is missing; give host, init_port and alloc_port"}
 	}
@@ -211,33 +213,33 @@ func (s *server) put(ctx context.Context, req *Request) Response {
 	sender := s.node.Sender()
 	pages, err := sender.Reserve(ctx, len(req.Keys))
 	if err != nil {
-		return ended(err)
+		return responseOf(err)
 	}
-	resp, res := s.putPages(ctx, req, pages)
+	resp, res := s.fillAndPut(ctx, req, pages)
 	// The pages are released whatever the outcome of the request: at once, or as soon as no transfer reads them any
 	// more. The node bounds how long that takes.
 	release := context.WithoutCancel(ctx)
 	select {
 	case <-res.Returned():
 		if err := pages.Release(release); err != nil && resp.Error == "" {
-			return ended(err)
+			return responseOf(err)
 		}
 	default:
 		s.working.Go(func() {
 			if err := pages.Release(release); err != nil {
-				s.fails(err)
+				s.recordError(err)
 			}
 		})
 	}
 	return resp
 }
 
-func (s *server) putPages(ctx context.Context, req *Request, pages *runtime.Pages) (Response, runtime.PutResult) {
+func (s *server) fillAndPut(ctx context.Context, req *Request, pages *runtime.Pages) (Response, runtime.PutResult) {
 	total := int64(0)
 	for i, key := range req.Keys {
-		n := s.bytesOf(req, i)
-		if err := s.engine.Fill(pages, i, n, func(b []byte) { Fill(b, key) }); err != nil {
-			return ended(err), runtime.PutResult{}
+		n := s.chunkBytes(req, i)
+		if err := s.engine.FillPage(pages, i, n, func(b []byte) { FillContent(b, key) }); err != nil {
+			return responseOf(err), runtime.PutResult{}
 		}
 		total += int64(n)
 	}
@@ -245,7 +247,7 @@ func (s *server) putPages(ctx context.Context, req *Request, pages *runtime.Page
 	begin := time.Now()
 	res, err := s.node.Sender().Put(ctx, runtime.Put{Peer: peer, Request: req.Request, Keys: req.Keys, Pages: pages,
 		LastChunkTokens: req.LastTokens, Last: req.Last})
-	resp := ended(err)
+	resp := responseOf(err)
 	resp.Sent, resp.Skipped, resp.MicrosTransfer = res.Sent, res.Skipped, time.Since(begin).Microseconds()
 	if err == nil {
 		// The result does not say which chunks were skipped. Only the last chunk can be shorter than a page.
@@ -254,8 +256,8 @@ func (s *server) putPages(ctx context.Context, req *Request, pages *runtime.Page
 	return resp, res
 }
 
-// bytesOf returns the length in bytes of the chunk of key i.
-func (s *server) bytesOf(req *Request, i int) int {
+// chunkBytes returns the length in bytes of the chunk of key i.
+func (s *server) chunkBytes(req *Request, i int) int {
 	if req.LastTokens <= 0 || i < len(req.Keys)-1 {
 		return s.node.PageBytes()
 	}
@@ -266,34 +268,34 @@ func (s *server) bytesOf(req *Request, i int) int {
 	return min(int(n), s.node.PageBytes())
 }
 
-// get waits for the chunks of the keys and verifies every byte of the chunks that are present.
-func (s *server) get(ctx context.Context, req *Request) Response {
+// getChunks waits for the chunks of the keys and verifies every byte of the chunks that are present.
+func (s *server) getChunks(ctx context.Context, req *Request) Response {
 	begin := time.Now()
 	pages, err := s.node.Receiver().Get(ctx, runtime.Get{Request: req.Request, Keys: req.Keys, Layered: req.Layered,
 		Timeout: time.Duration(req.WaitMS) * time.Millisecond})
-	return s.look(ctx, req, pages, err, time.Since(begin))
+	return s.verifyPages(ctx, req, pages, err, time.Since(begin))
 }
 
-// look verifies the pages that a get returned, releases them, and returns the response. Pages are verified only after
-// the codes ok, not-found and lapsed.
-func (s *server) look(ctx context.Context, req *Request, pages *runtime.Pages, err error, took time.Duration) Response {
+// verifyPages verifies the pages that a get returned, releases them, and returns the response. Pages are verified only
+// after the codes ok, not-found and lapsed.
+func (s *server) verifyPages(ctx context.Context, req *Request, pages *runtime.Pages, err error, took time.Duration) Response {
 	code := runtime.CodeOf(err)
 	if code != effects.OK && code != effects.NotFound && code != effects.Lapsed {
-		return ended(errors.Join(err, pages.Release(ctx)))
+		return responseOf(errors.Join(err, pages.Release(ctx)))
 	}
-	resp := ended(err)
-	each := 1 // pages per chunk
+	resp := responseOf(err)
+	pagesPerChunk := 1 // pages per chunk
 	if req.Layered {
-		each = s.node.Layers()
+		pagesPerChunk = s.node.Layers()
 	}
-	resp.Hits, resp.MicrosTransfer = pages.Len()/each, took.Microseconds()
+	resp.Hits, resp.MicrosTransfer = pages.Len()/pagesPerChunk, took.Microseconds()
 	err = nil
 	for i := 0; i < pages.Len() && err == nil; i++ {
-		content := req.Keys[i/each]
+		content := req.Keys[i/pagesPerChunk]
 		if req.Layered {
-			content = layerOf(content, i%each)
+			content = layerKey(content, i%pagesPerChunk)
 		}
-		err = s.engine.Look(pages, i, func(b []byte) { s.verifyAs(&resp, content, s.bytesOf(req, i/each), b) })
+		err = s.engine.ReadPage(pages, i, func(b []byte) { s.verifyContent(&resp, content, s.chunkBytes(req, i/pagesPerChunk), b) })
 	}
 	if err := errors.Join(err, pages.Release(ctx)); err != nil {
 		resp.Code, resp.Error = runtime.CodeOf(err).String(), err.Error()
@@ -301,28 +303,28 @@ func (s *server) look(ctx context.Context, req *Request, pages *runtime.Pages, e
 	return resp
 }
 
-// verify checks every byte of the chunk of key i. A missing or an additional byte counts as a wrong byte.
-func (s *server) verify(resp *Response, req *Request, i int, b []byte) {
-	s.verifyAs(resp, req.Keys[i], s.bytesOf(req, i), b)
+// verifyChunk checks every byte of the chunk of key i. A missing or an additional byte counts as a wrong byte.
+func (s *server) verifyChunk(resp *Response, req *Request, i int, b []byte) {
+	s.verifyContent(resp, req.Keys[i], s.chunkBytes(req, i), b)
 }
 
-// verifyAs checks every byte of b, which must be the first want bytes of the content with the given name, and adds the
-// counts to resp.
-func (s *server) verifyAs(resp *Response, content string, want int, b []byte) {
-	wrong := Wrong(b, content)
+// verifyContent checks every byte of b, which must be the first want bytes of the content with the given name, and adds
+// the counts to resp.
+func (s *server) verifyContent(resp *Response, content string, want int, b []byte) {
+	wrong := CountWrong(b, content)
 	wrong += max(want-len(b), len(b)-want)
 	resp.Wrong += int64(wrong)
 	resp.Bytes += int64(len(b))
 }
 
-// fetch reads the chunks of the keys and verifies every byte when the chunk is delivered to the engine.
-func (s *server) fetch(ctx context.Context, req *Request) Response {
+// fetchChunks reads the chunks of the keys and verifies every byte when the chunk is delivered to the engine.
+func (s *server) fetchChunks(ctx context.Context, req *Request) Response {
 	var checked Response
 	f := runtime.Fetch{Request: req.Request, Keys: req.Keys, Timeout: time.Duration(req.WaitMS) * time.Millisecond}
-	s.engine.Take(&f, func(key int, chunk []byte) { s.verify(&checked, req, key, chunk) })
+	s.engine.SetDestination(&f, func(key int, chunk []byte) { s.verifyChunk(&checked, req, key, chunk) })
 	begin := time.Now()
 	hits, err := s.node.Receiver().Fetch(ctx, f)
-	resp := ended(err)
+	resp := responseOf(err)
 	resp.Hits, resp.Bytes, resp.Wrong, resp.MicrosTransfer = hits, checked.Bytes, checked.Wrong,
 		time.Since(begin).Microseconds()
 	return resp

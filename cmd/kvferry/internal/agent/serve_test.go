@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is wrong with a line is told by field and remedy, and a field that is misspelt is not passed over.
+// The error for a wrong line names the field and a remedy, and a misspelt field is an error.
 func TestLinesThatAreWrong(t *testing.T) {
 	s := &server{}
 	for line, want := range map[string]Response{
@@ -22,7 +22,7 @@ func TestLinesThatAreWrong(t *testing.T) {
 		`{"id":1,"op":"put","peer":{"host":"h"}}`: {ID: 1, Code: "invalid",
 			Error: "put: keys is empty; name at least one chunk"},
 	} {
-		if got := s.carryOutLine(context.Background(), []byte(line)); got != want {
+		if got := s.handleLine(context.Background(), []byte(line)); got != want {
 			t.Errorf("%s is answered\n%+v\nwant\n%+v", line, got, want)
 		}
 	}

@@ -9,49 +9,51 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-// store writes the content of the keys into reserved pages and stores them in the cache, from which peers may read
-// them.
-func (s *server) store(ctx context.Context, req *Request) Response {
+// storeChunks writes the content of the keys into reserved pages and stores them in the cache, from which peers may
+// read them.
+func (s *server) storeChunks(ctx context.Context, req *Request) Response {
 	sharing := s.node.Sharing()
 	pages, err := sharing.Reserve(ctx, len(req.Keys))
 	if err != nil {
-		return ended(err)
+		return responseOf(err)
 	}
 	for i := 0; i < pages.Len() && err == nil; i++ {
-		err = s.engine.Fill(pages, i, s.node.PageBytes(), func(b []byte) { Fill(b, req.Keys[i]) })
+		err = s.engine.FillPage(pages, i, s.node.PageBytes(), func(b []byte) { FillContent(b, req.Keys[i]) })
 	}
 	if err == nil {
 		err = sharing.Store(ctx, req.Keys, pages, 0)
 	}
-	return ended(errors.Join(err, pages.Release(context.WithoutCancel(ctx))))
+	return responseOf(errors.Join(err, pages.Release(context.WithoutCancel(ctx))))
 }
 
-// bring gets the longest prefix of the keys that this node or its peers have and verifies every byte of it.
-func (s *server) bring(ctx context.Context, req *Request) Response {
+// bringChunks gets the longest prefix of the keys that this node or its peers have, and verifies every byte of the
+// chunks.
+func (s *server) bringChunks(ctx context.Context, req *Request) Response {
 	g := runtime.SharedGet{Request: req.Request, Keys: req.Keys, Timeout: time.Duration(req.WaitMS) * time.Millisecond}
 	if req.Peer != nil {
 		g.From = runtime.SharingPeer{Host: req.Peer.Host, InitPort: req.Peer.InitPort}
 	}
 	begin := time.Now()
 	if req.Fetch {
-		return s.bringLate(ctx, req, &g)
+		return s.fetchShared(ctx, req, &g)
 	}
 	pages, err := s.node.Sharing().Get(ctx, g)
-	return s.look(ctx, req, pages, err, time.Since(begin))
+	return s.verifyPages(ctx, req, pages, err, time.Since(begin))
 }
 
-// bringLate is a bring with Fetch set: the chunks stay with the peers until the engine fetches them. If the fetch
+// fetchShared is a bring with Fetch set: the chunks stay with the peers until the engine fetches them. If the fetch
 // fails, the deferred chunks of the request are abandoned.
-func (s *server) bringLate(ctx context.Context, req *Request, g *runtime.SharedGet) Response {
+func (s *server) fetchShared(ctx context.Context, req *Request, g *runtime.SharedGet) Response {
 	var checked Response
-	var how runtime.Fetch
-	s.engine.Take(&how, func(key int, chunk []byte) { s.verify(&checked, req, key, chunk) })
+	var destination runtime.Fetch
+	s.engine.SetDestination(&destination, func(key int, chunk []byte) { s.verifyChunk(&checked, req, key, chunk) })
 	begin := time.Now()
-	hits, err := s.node.Sharing().Fetch(ctx, runtime.SharedFetch{SharedGet: *g, Scatter: how.Scatter, ScatterDevice: how.ScatterDevice})
+	hits, err := s.node.Sharing().Fetch(ctx, runtime.SharedFetch{SharedGet: *g, Scatter: destination.Scatter,
+		ScatterDevice: destination.ScatterDevice})
 	if code := runtime.CodeOf(err); code != effects.OK && code != effects.NotFound {
 		err = errors.Join(err, s.node.Receiver().Abandon(g.Request))
 	}
-	resp := ended(err)
+	resp := responseOf(err)
 	resp.Hits, resp.Bytes, resp.Wrong, resp.MicrosTransfer = hits, checked.Bytes, checked.Wrong,
 		time.Since(begin).Microseconds()
 	return resp

@@ -1,4 +1,4 @@
-// Package campaign records in a file which seeds the campaigns of the simulator have run, so that the next campaign
+// Package campaign records in a file the seeds that campaigns of the simulator have run, so that the next campaign
 // continues where the last campaign ended and no seed is run twice.
 //
 // For example, a first run opens the file, runs 1,000 seeds from seed 1, adds the summary and saves the file. The next
@@ -23,8 +23,8 @@ import (
 // version is the version of the file's format.
 const version = 1
 
-// A Book is an open campaign file. The file is locked against other campaigns until Close.
-type Book struct {
+// A File is an open campaign file. The file is locked against use by a second campaign until Close.
+type File struct {
 	path string
 	lock *os.File
 
@@ -40,8 +40,8 @@ type Profile struct {
 	Failed       uint64            `json:"failed"`
 	Conjunctions map[string]uint64 `json:"conjunctions"` // number of occurrences of each conjunction
 	Findings     []Finding         `json:"findings,omitempty"`
-	// Left is the number of findings that are not kept in Findings.
-	Left uint64 `json:"findings_left_out,omitempty"`
+	// FindingsOmitted is the number of findings that are not in Findings, because there are more than findingsMax.
+	FindingsOmitted uint64 `json:"findings_left_out,omitempty"`
 }
 
 // A Finding is a seed that failed.
@@ -55,9 +55,9 @@ type Finding struct {
 // needs no more.
 const findingsMax = 200
 
-// Open locks and reads a campaign file. If the file does not exist, the Book is empty. Open fails if another campaign
-// has the file or if the file is malformed; the error names the file and the remedy.
-func Open(path string) (*Book, error) {
+// Open locks and reads a campaign file. If the file does not exist, the File is empty. Open fails if a second campaign
+// has locked the file or if the file is malformed; the error names the file and the remedy.
+func Open(path string) (*File, error) {
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("campaign file %s cannot be locked: %w", path, err)
@@ -65,17 +65,17 @@ func Open(path string) (*Book, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = lock.Close()
 		return nil,
-			fmt.Errorf("campaign file %s is in use by another campaign: wait until that has ended, or give another file", path)
+			fmt.Errorf("campaign file %s is in use by another campaign: wait until that campaign has ended, or give a different file", path)
 	}
-	b := &Book{path: path, lock: lock, Version: version, Profiles: map[string]*Profile{}}
-	if err := b.read(); err != nil {
+	b := &File{path: path, lock: lock, Version: version, Profiles: map[string]*Profile{}}
+	if err := b.readFile(); err != nil {
 		b.Close()
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *Book) read() error {
+func (b *File) readFile() error {
 	text, err := os.ReadFile(b.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -83,34 +83,34 @@ func (b *Book) read() error {
 	if err != nil {
 		return fmt.Errorf("campaign file %s cannot be read: %w", b.path, err)
 	}
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("campaign file %s: "+format+": give a file that sim run --continue has written, or move this one "+
-			"away to begin anew",
+	formatErr := func(format string, args ...any) error {
+		return fmt.Errorf("campaign file %s: "+format+": give a file that sim run --continue has written, or move this file "+
+			"away to start again",
 			append([]any{b.path}, args...)...)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	b.Version, b.Profiles = 0, nil
 	if err := d.Decode(b); err != nil {
-		return bad("not readable (%v)", err)
+		return formatErr("it cannot be parsed (%v)", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return bad("something follows its end")
+		return formatErr("there is data after the end of the JSON object")
 	}
 	if b.Version != version {
-		return bad("version is %d, this program knows %d", b.Version, version)
+		return formatErr("version is %d, but this program supports version %d", b.Version, version)
 	}
 	if b.Profiles == nil {
-		return bad("profiles is missing")
+		return formatErr("profiles is missing")
 	}
 	for name, p := range b.Profiles {
 		switch {
 		case sim.CheckProfile(sim.ProfileOf(0, name)) != nil:
-			return bad("profile %q is unknown, there are %s", name, strings.Join(sim.Profiles(), ", "))
+			return formatErr("profile %q is unknown; the profiles are %s", name, strings.Join(sim.Profiles(), ", "))
 		case p == nil:
-			return bad("profile %s is empty", name)
+			return formatErr("profile %s is empty", name)
 		case p.Next < p.Seeds:
-			return bad("profile %s: next_seed is %d although %d seeds were run", name, p.Next, p.Seeds)
+			return formatErr("profile %s: next_seed is %d although %d seeds were run", name, p.Next, p.Seeds)
 		}
 		if p.Conjunctions == nil {
 			p.Conjunctions = map[string]uint64{}
@@ -119,8 +119,9 @@ func (b *Book) read() error {
 	return nil
 }
 
-// Of returns the record of a profile. If the profile has none, Of adds a record whose next seed is start.
-func (b *Book) Of(profile string, start uint64) *Profile {
+// ProfileRecord returns the record of a profile. If there is no record of the profile, ProfileRecord adds a record
+// whose next seed is start.
+func (b *File) ProfileRecord(profile string, start uint64) *Profile {
 	p := b.Profiles[profile]
 	if p == nil {
 		p = &Profile{Next: start, Conjunctions: map[string]uint64{}}
@@ -129,8 +130,8 @@ func (b *Book) Of(profile string, start uint64) *Profile {
 	return p
 }
 
-// Add records a campaign that began with the seed Next and ran s.Seeds consecutive seeds.
-func (p *Profile) Add(s *sim.Summary, found []Finding) {
+// AddSummary records a campaign that began with the seed Next and ran s.Seeds consecutive seeds.
+func (p *Profile) AddSummary(s *sim.Summary, found []Finding) {
 	p.Next += s.Seeds
 	p.Seeds += s.Seeds
 	p.Steps += s.Steps
@@ -145,7 +146,7 @@ func (p *Profile) Add(s *sim.Summary, found []Finding) {
 		return 1
 	})
 	room := max(0, findingsMax-len(p.Findings))
-	p.Left += uint64(max(0, len(found)-room))
+	p.FindingsOmitted += uint64(max(0, len(found)-room))
 	p.Findings = append(p.Findings, found[:min(room, len(found))]...)
 }
 
@@ -155,20 +156,20 @@ func (p *Profile) Unmet(profile string) []sim.Conjunction {
 }
 
 // Save replaces the file atomically.
-func (b *Book) Save() error {
+func (b *File) Save() error {
 	text, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := Replace(b.path, append(text, '\n')); err != nil {
+	if err := ReplaceFile(b.path, append(text, '\n')); err != nil {
 		return fmt.Errorf("campaign file %s cannot be written: %w", b.path, err)
 	}
 	return nil
 }
 
-// Replace replaces a file atomically. The caller must have read the file before. If path is a symbolic link, the link
-// stays and the file that the link names is replaced.
-func Replace(path string, text []byte) error {
+// ReplaceFile replaces a file atomically. The caller must have read the file before. If path is a symbolic link, the
+// link stays and the file that the link names is replaced.
+func ReplaceFile(path string, text []byte) error {
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, os.ErrNotExist) {
 		if _, linkErr := os.Lstat(path); linkErr != nil { // Otherwise path is a dangling link, which is not replaced.
@@ -193,4 +194,4 @@ func Replace(path string, text []byte) error {
 }
 
 // Close unlocks the file for other campaigns. It does not save the file.
-func (b *Book) Close() { _ = b.lock.Close() }
+func (b *File) Close() { _ = b.lock.Close() }

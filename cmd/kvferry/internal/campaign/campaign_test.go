@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/sim"
 )
 
-func open(t *testing.T, path string) *Book {
+func open(t *testing.T, path string) *File {
 	t.Helper()
 	b, err := Open(path)
 	if err != nil {
@@ -24,13 +24,13 @@ func open(t *testing.T, path string) *Book {
 func TestBookGoesOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "campaign.json")
 	b := open(t, path)
-	p := b.Of("full", 1000)
+	p := b.ProfileRecord("full", 1000)
 	for range 2 {
 		s, err := sim.Campaign(t.Context(), sim.CampaignOptions{Start: p.Next, Seeds: 3, Profile: "full"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Add(&s, []Finding{{Seed: p.Next + 2, Property: "S1"}, {Seed: p.Next, Property: "S2"}})
+		p.AddSummary(&s, []Finding{{Seed: p.Next + 2, Property: "S1"}, {Seed: p.Next, Property: "S2"}})
 		if err := b.Save(); err != nil {
 			t.Fatal(err)
 		}
@@ -43,10 +43,10 @@ func TestBookGoesOn(t *testing.T) {
 	}
 	b.Close()
 	again := open(t, path)
-	if got := again.Of("full", 7); !reflect.DeepEqual(got, p) {
+	if got := again.ProfileRecord("full", 7); !reflect.DeepEqual(got, p) {
 		t.Errorf("read back %+v, want %+v", got, p)
 	}
-	if got := again.Of("pull", 7); got.Next != 7 {
+	if got := again.ProfileRecord("pull", 7); got.Next != 7 {
 		t.Errorf("a profile that was not run begins at %d", got.Next)
 	}
 	if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 2 {
@@ -55,12 +55,12 @@ func TestBookGoesOn(t *testing.T) {
 }
 
 func TestFindingsAreBounded(t *testing.T) {
-	p := (&Book{Profiles: map[string]*Profile{}}).Of("full", 0)
+	p := (&File{Profiles: map[string]*Profile{}}).ProfileRecord("full", 0)
 	for range findingsMax/100 + 1 {
-		p.Add(&sim.Summary{Seeds: 100, Failed: 100}, make([]Finding, 100))
+		p.AddSummary(&sim.Summary{Seeds: 100, Failed: 100}, make([]Finding, 100))
 	}
-	if len(p.Findings) != findingsMax || p.Left != 100 || p.Failed != findingsMax+100 {
-		t.Errorf("%d findings kept, %d left out of %d", len(p.Findings), p.Left, p.Failed)
+	if len(p.Findings) != findingsMax || p.FindingsOmitted != 100 || p.Failed != findingsMax+100 {
+		t.Errorf("%d findings kept, %d left out of %d", len(p.Findings), p.FindingsOmitted, p.Failed)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestBadBooks(t *testing.T) {
 	}
 }
 
-// A file is replaced whole, also behind a symbolic link, which stays.
+// A file is replaced as a whole. If the path is a symbolic link, the link stays.
 func TestReplaceKeepsLinks(t *testing.T) {
 	dir := t.TempDir()
 	file, link, dangling := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "dangling")
@@ -104,10 +104,10 @@ func TestReplaceKeepsLinks(t *testing.T) {
 		os.Symlink(filepath.Join(dir, "nowhere"), dangling)); err != nil {
 		t.Fatal(err)
 	}
-	if err := Replace(link, []byte("now")); err != nil {
+	if err := ReplaceFile(link, []byte("now")); err != nil {
 		t.Fatal(err)
 	}
-	if err := Replace(dangling, []byte("now")); err == nil {
+	if err := ReplaceFile(dangling, []byte("now")); err == nil {
 		t.Error("a link to nothing was replaced")
 	}
 	for _, l := range []string{link, dangling} {

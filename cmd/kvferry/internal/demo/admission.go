@@ -5,11 +5,11 @@ import "sync"
 // An admission limits the chunks in flight to one decode process to the capacity of the process's pool, as the
 // scheduler of a real deployment would. It admits requests in the order of their arrival.
 type admission struct {
-	mu    sync.Mutex
-	freed sync.Cond
-	free  int
-	next  uint64 // the turn of the request to admit next
-	last  uint64
+	mu        sync.Mutex
+	freed     sync.Cond
+	free      int
+	admitTurn uint64 // the turn of the request to admit next
+	nextTurn  uint64
 }
 
 func newAdmission(chunks int) *admission {
@@ -18,20 +18,20 @@ func newAdmission(chunks int) *admission {
 	return a
 }
 
-func (a *admission) enter(chunks int) {
+func (a *admission) acquireChunks(chunks int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	turn := a.last
-	a.last++
-	for a.next != turn || a.free < chunks {
+	turn := a.nextTurn
+	a.nextTurn++
+	for a.admitTurn != turn || a.free < chunks {
 		a.freed.Wait()
 	}
 	a.free -= chunks
-	a.next++
+	a.admitTurn++
 	a.freed.Broadcast()
 }
 
-func (a *admission) leave(chunks int) {
+func (a *admission) releaseChunks(chunks int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.free += chunks

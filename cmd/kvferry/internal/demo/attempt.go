@@ -17,11 +17,11 @@ const (
 	retryPause = 100 * time.Millisecond
 	// getWait limits the wait for chunks of which the proxy was notified.
 	getWait = 5 * time.Second
-	// proxyMax limits the wait for the proxy's notification. It is a put's timeout and a little more.
-	proxyMax = 20 * time.Second
-	// lastWordMax limits the wait for the proxy's notification after the sender was killed: a notification may still be in
-	// flight.
-	lastWordMax = time.Second
+	// notificationMax limits the wait for the proxy's notification. It is a put's timeout and a little more.
+	notificationMax = 20 * time.Second
+	// lateNotificationMax limits the wait for the proxy's notification after the sender was killed, because a
+	// notification may still be in flight.
+	lateNotificationMax = time.Second
 )
 
 // playJob plays a request until an attempt succeeds, at most attemptsMax times. As in a serving system, a request that
@@ -30,99 +30,101 @@ func (p *player) playJob(ctx context.Context, j *job) {
 	ok := false
 	for attempt := 1; attempt <= attemptsMax && !ok && ctx.Err() == nil; attempt++ {
 		begin := time.Now()
-		cause := p.attempt(ctx, j, attempt)
+		cause := p.tryJob(ctx, j, attempt)
 		if ok = cause == ""; ok {
 			p.tally.request.record(time.Since(begin))
 		} else {
-			p.tally.fail(cause)
-			pause(ctx, time.Duration(attempt)*retryPause)
+			p.tally.addFailure(cause)
+			sleepContext(ctx, time.Duration(attempt)*retryPause)
 		}
 	}
-	done, lost := p.tally.ended(ok)
+	done, lost := p.tally.endRequest(ok)
 	if p.options.Progress != nil {
 		p.options.Progress(done, lost)
 	}
 }
 
-// attempt moves a request's chunks to one decode process, waits for the proxy's notification, and gets the chunks
-// there. It returns the cause of a failure, which is the step and the code, or "".
-func (p *player) attempt(ctx context.Context, j *job, attempt int) (cause string) {
-	from, d := p.cluster.route(j.index)
-	if _, err := d.current(ctx); err != nil {
+// tryJob moves a request's chunks to a decode process, waits for the proxy's notification, and gets the chunks in the
+// decode process. It returns the cause of a failure, which is the step and the code, or "".
+func (p *player) tryJob(ctx context.Context, j *job, attempt int) (cause string) {
+	from, d := p.cluster.routeJob(j.index)
+	if _, err := d.awaitProcess(ctx); err != nil {
 		return "interrupted"
 	}
-	d.room.enter(len(j.keys))
-	defer d.room.leave(len(j.keys))
-	decode, err := d.current(ctx)
+	d.admission.acquireChunks(len(j.keys))
+	defer d.admission.releaseChunks(len(j.keys))
+	decode, err := d.awaitProcess(ctx)
 	if err != nil {
 		return "interrupted"
 	}
 	request := fmt.Sprintf("%s/%d", j.id, attempt)
-	told := p.cluster.expect(request)
-	defer p.cluster.forget(request)
+	notified := p.cluster.expectNotification(request)
+	defer p.cluster.forgetNotification(request)
 	defer func() {
 		if cause == "" {
 			return
 		}
 		// Some chunks of the request may have reached the successor of a crashed process.
-		if now, err := d.current(ctx); err == nil {
-			now.call(agent.Request{Op: "abandon", Request: request})
+		if now, err := d.awaitProcess(ctx); err == nil {
+			now.callAgent(agent.Request{Op: "abandon", Request: request})
 		}
 	}()
-	if cause := p.recall(ctx, j, from, d.peer, request); cause != "" {
+	if cause := p.recallJob(ctx, j, from, d.peer, request); cause != "" {
 		return cause
 	}
-	hand := p.put
+	sendChunks := p.putJob
 	if p.options.Mode == Layerwise {
-		hand = p.prefill
+		sendChunks = p.prefillJob
 	}
-	last, cause := hand(ctx, j, from, d.peer, request)
+	last, cause := sendChunks(ctx, j, from, d.peer, request)
 	if cause != "" {
 		return cause
 	}
-	if cause := awaitWord(ctx, told, last.ended); cause != "" {
+	if cause := awaitNotification(ctx, notified, last.ended); cause != "" {
 		return cause
 	}
-	return p.get(j, decode, request)
+	return p.getJob(j, decode, request)
 }
 
-// awaitWord waits until the proxy is notified. If the sending process ends meanwhile, it waits lastWordMax longer.
-func awaitWord(ctx context.Context, told, gone <-chan struct{}) (cause string) {
-	limit := time.NewTimer(proxyMax)
+// awaitNotification waits until the proxy is notified, at most notificationMax. If the sending process ends meanwhile,
+// the rest of the wait is lateNotificationMax. It returns the cause of a failure, or "".
+func awaitNotification(ctx context.Context, notified, senderEnded <-chan struct{}) (cause string) {
+	limit := time.NewTimer(notificationMax)
 	defer limit.Stop()
 	for {
 		select {
-		case <-told:
+		case <-notified:
 			return ""
-		case <-gone:
-			gone = nil
-			limit.Reset(lastWordMax)
+		case <-senderEnded:
+			senderEnded = nil
+			limit.Reset(lateNotificationMax)
 		case <-limit.C:
-			return "proxy: not told"
+			return "proxy: not notified"
 		case <-ctx.Done():
 			return "interrupted"
 		}
 	}
 }
 
-// put puts the batches in order. After a failure it skips to the last batch, which ends the request: every request must
-// end once, so that the proxy is notified of each request. It returns the process that notifies the proxy.
-func (p *player) put(
-	ctx context.Context, j *job, from *seat, peer agent.Peer, request string,
+// putJob puts the batches in order. After a failure it skips to the last batch, which ends the request, because every
+// request must end once, so that the proxy is notified of each request. putJob returns the process that notifies the
+// proxy.
+func (p *player) putJob(
+	ctx context.Context, j *job, from *slot, peer agent.Peer, request string,
 ) (last *process, cause string) {
-	batches := j.batches(batchChunks)
+	batches := j.keyBatches(batchChunks)
 	for i, keys := range batches {
-		ends := i == len(batches)-1
-		if cause != "" && !ends {
+		isLast := i == len(batches)-1
+		if cause != "" && !isLast {
 			continue
 		}
-		prefill, err := from.current(ctx)
+		prefill, err := from.awaitProcess(ctx)
 		if err != nil {
 			return nil, "interrupted"
 		}
 		last = prefill
-		r := prefill.call(agent.Request{Op: "put", Peer: &peer, Request: request, Keys: keys,
-			LastTokens: j.lastTokensOf(i, len(batches)), Last: ends})
+		r := prefill.callAgent(agent.Request{Op: "put", Peer: &peer, Request: request, Keys: keys,
+			LastTokens: j.batchLastTokens(i, len(batches)), Last: isLast})
 		p.tally.sent.Add(int64(r.Sent))
 		p.tally.skipped.Add(int64(r.Skipped))
 		p.tally.bytesSent.Add(r.Bytes)
@@ -135,21 +137,22 @@ func (p *player) put(
 	return last, cause
 }
 
-// get makes the decode node's engine take the chunks, from the node's pool or with a fetch.
-func (p *player) get(j *job, decode *process, request string) (cause string) {
+// getJob makes the decode node's engine take the chunks, from the node's pool or with a fetch. It returns the cause of
+// a failure, or "".
+func (p *player) getJob(j *job, decode *process, request string) (cause string) {
 	op := "get"
-	if p.options.Mode.delays() {
+	if p.options.Mode.isDelayed() {
 		op = "fetch"
 	}
-	batches := j.batches(batchChunks)
+	batches := j.keyBatches(batchChunks)
 	for i, keys := range batches {
 		if layered := p.options.Mode == Layerwise; layered && i == 0 {
-			keys = keys[j.skip():]
+			keys = keys[j.skippedChunks():]
 		}
-		r := decode.call(agent.Request{Op: op, Request: request, Keys: keys, LastTokens: j.lastTokensOf(i, len(batches)),
+		r := decode.callAgent(agent.Request{Op: op, Request: request, Keys: keys, LastTokens: j.batchLastTokens(i, len(batches)),
 			Layered: p.options.Mode == Layerwise, WaitMS: int(getWait.Milliseconds())})
 		p.tally.hits.Add(int64(r.Hits))
-		p.tally.verified(&r)
+		p.tally.addVerified(&r)
 		switch {
 		case r.Wrong > 0:
 			return op + ": wrong bytes"

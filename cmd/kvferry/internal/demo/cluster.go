@@ -16,29 +16,29 @@ import (
 
 const host = "127.0.0.1"
 
-// decoders is the number of decode processes. The last decode process is killed during the replay.
-const decoders = 2
+// decodeNodes is the number of decode processes. The last decode process is killed during the replay.
+const decodeNodes = 2
 
 // A cluster is the set of the demo's processes: one proxy, and either one prefill and two decode nodes or a ring of
 // nodes that have both roles.
 type cluster struct {
-	ground
+	workspace
 	proxy   *process
-	prefill *seat // nil in a ring
-	decodes []decode
+	prefill *slot // nil in a ring
+	decodes []decodeNode
 
-	refused []string // nodes whose first start was refused as the faults require
+	refusedStarts []string // nodes that refused their first start as the faults require
 
 	mu       sync.Mutex
-	all      []*process               // node processes, in the order in which they started
-	notified map[string]chan struct{} // by request id; closed when the proxy is notified
+	started  []*process               // node processes, in the order in which they started
+	notified map[string]chan struct{} // by request ID; closed when the proxy is notified
 }
 
-// A decode is the seat of a decode node, its address for peers, and the limit of its chunks in flight.
-type decode struct {
-	seat
-	peer agent.Peer
-	room *admission
+// A decodeNode is the slot of a decode node, with the node's address for peers and the limit of its chunks in flight.
+type decodeNode struct {
+	slot
+	peer      agent.Peer
+	admission *admission
 }
 
 // configText is the format of a node's configuration, in LMCache's keys.
@@ -57,72 +57,72 @@ pd_buffer_device: %s
     log: {level: error}
 %s`
 
-// A place describes a node to start.
-type place struct {
-	name, role string
-	number     int    // number of the node and of its NPU
-	more, own  string // more lines of the configuration, and lines below extra_config.kvferry
-	pages      int
+// A nodeSpec describes a node to start.
+type nodeSpec struct {
+	name, role          string
+	number              int    // number of the node and of its NPU
+	lines, kvferryLines string // configuration lines at the top level, and configuration lines below extra_config.kvferry
+	poolPages           int
 }
 
-// furnish writes the node's configuration and sets the program and the environment of the seat.
-func (c *cluster) furnish(at *seat, p place, o *Options) error {
+// configureSlot writes the node's configuration and sets the program and the environment of the slot.
+func (c *cluster) configureSlot(at *slot, p nodeSpec, o *Options) error {
 	s := o.shape
 	device := "cpu"
 	if o.NPU != nil {
 		if device = fmt.Sprintf("npu:%d", p.number); o.Mode == Layerwise && p.role == "receiver" {
 			device = "cpu" // The engine takes the layers from host memory.
 		}
-		p.own += o.NPU.own(o.Mode, p.number)
-		at.env = o.NPU.env(o.Mode, p.name, p.number, c.dir, s)
+		p.kvferryLines += o.NPU.kvferryLines(o.Mode, p.number)
+		at.processEnv = o.NPU.processEnv(o.Mode, p.name, p.number, c.dir, s)
 	}
-	text := fmt.Sprintf(configText, p.role, o.Plane, s.chunkTokens, p.pages*s.pageBytes(), device, p.more, s.layers,
-		s.kvHeads, s.headSize, p.own)
+	text := fmt.Sprintf(configText, p.role, o.Plane, s.chunkTokens, p.poolPages*s.pageBytes(), device, p.lines, s.layers,
+		s.kvHeads, s.headSize, p.kvferryLines)
 	path := filepath.Join(c.dir, p.name+".yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the configuration of %s: %w", p.name, err)
 	}
-	at.program = program{name: p.name, args: []string{"node", "--config", path, "--commands"}, log: c.log, began: c.begins}
+	at.program = program{name: p.name, args: []string{"node", "--config", path, "--commands"}, log: c.log, onStart: c.recordProcess}
 	return nil
 }
 
-// seatNode starts a node's first process. If the start was refused as the faults require, seatNode starts the node
+// startNode starts a node's first process. If the start was refused as the faults require, startNode starts the node
 // again.
-func (c *cluster) seatNode(ctx context.Context, at *seat, p place, o *Options) error {
-	if err := c.furnish(at, p, o); err != nil {
+func (c *cluster) startNode(ctx context.Context, at *slot, p nodeSpec, o *Options) error {
+	if err := c.configureSlot(at, p, o); err != nil {
 		return err
 	}
-	err := at.take(ctx)
-	var no *refusal
-	if o.NPU != nil && errors.As(err, &no) && o.NPU.faults.refused(no.said.Code) {
-		c.refused = append(c.refused, p.name+": "+no.said.Code)
-		err = at.take(ctx)
+	err := at.startFirst(ctx)
+	var refusalErr *refusal
+	if o.NPU != nil && errors.As(err, &refusalErr) && o.NPU.faults.expectsRefusal(refusalErr.response.Code) {
+		c.refusedStarts = append(c.refusedStarts, p.name+": "+refusalErr.response.Code)
+		err = at.startFirst(ctx)
 	}
 	return err
 }
 
-// begins records a process that was started, even if it does not come to serve.
-func (c *cluster) begins(p *process) {
+// recordProcess records a process that was started, even if the process will not serve.
+func (c *cluster) recordProcess(p *process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all = append(c.all, p)
+	c.started = append(c.started, p)
 }
 
-// begun returns all node processes that were ever started.
-func (c *cluster) begun() []*process {
+// startedProcesses returns all node processes that were ever started.
+func (c *cluster) startedProcesses() []*process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.all)
+	return slices.Clone(c.started)
 }
 
 func startCluster(ctx context.Context, o *Options) (*cluster, error) {
-	on, err := newGround(o.Log)
+	ws, err := newWorkspace(o.Log)
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{ground: on, notified: map[string]chan struct{}{}}
+	c := &cluster{workspace: ws, notified: map[string]chan struct{}{}}
 	if err := c.startAll(ctx, o); err != nil {
-		c.abort()
+		c.killAll()
 		return nil, err
 	}
 	return c, nil
@@ -130,43 +130,43 @@ func startCluster(ctx context.Context, o *Options) (*cluster, error) {
 
 func (c *cluster) startAll(ctx context.Context, o *Options) error {
 	if o.NPU != nil {
-		if err := o.NPU.prepare(c.dir); err != nil {
+		if err := o.NPU.makeReportDir(c.dir); err != nil {
 			return err
 		}
 	}
-	ports, err := c.reserve(1)
+	ports, err := c.reservePorts(1)
 	if err != nil {
 		return err
 	}
 	proxy := program{name: "proxy", args: []string{"demo-proxy", "--port", strconv.Itoa(int(ports[0]))}, log: c.log,
-		notes: c.onProxyLine}
-	if c.proxy, err = start(ctx, proxy); err != nil {
+		onLine: c.onProxyLine}
+	if c.proxy, err = startProcess(ctx, proxy); err != nil {
 		return err
 	}
-	tells := fmt.Sprintf("pd_proxy_host: %s\npd_proxy_port: %d\n", host, ports[0])
+	proxyLines := fmt.Sprintf("pd_proxy_host: %s\npd_proxy_port: %d\n", host, ports[0])
 	if o.Ring {
-		return c.startRing(ctx, o, tells)
+		return c.startRing(ctx, o, proxyLines)
 	}
-	return c.startSides(ctx, o, tells)
+	return c.startSides(ctx, o, proxyLines)
 }
 
-// startSides starts the prefill node and the decode nodes. The lines in tells configure the node that notifies the
-// proxy.
-func (c *cluster) startSides(ctx context.Context, o *Options, tells string) error {
-	ports, err := c.reserve(2)
+// startSides starts the prefill node and the decode nodes. The proxyLines are the configuration of the prefill node's
+// notifications to the proxy.
+func (c *cluster) startSides(ctx context.Context, o *Options, proxyLines string) error {
+	ports, err := c.reservePorts(2)
 	if err != nil {
 		return err
 	}
-	c.prefill = new(seat)
-	err = c.seatNode(ctx, c.prefill, place{name: "prefill", role: "sender", more: tells +
-		o.Mode.prefill(ports[0], ports[1], o.shape) + o.recalls(0), pages: o.shape.prefillPages}, o)
+	c.prefill = new(slot)
+	err = c.startNode(ctx, c.prefill, nodeSpec{name: "prefill", role: "sender", lines: proxyLines +
+		o.Mode.prefillLines(ports[0], ports[1], o.shape) + o.recallLines(0), poolPages: o.shape.prefillPages}, o)
 	if err != nil {
 		return err
 	}
-	c.decodes = make([]decode, decoders)
-	for i, room := range o.Mode.rooms(o.shape) {
-		err := c.seatDecode(ctx, &c.decodes[i], room, place{name: fmt.Sprintf("decode-%d", i), role: "receiver",
-			number: 1 + i, more: o.Mode.decode(), own: o.Mode.own(o.shape), pages: o.Mode.decodePages(o.shape)}, o)
+	c.decodes = make([]decodeNode, decodeNodes)
+	for i, limit := range o.Mode.newAdmissions(o.shape) {
+		err := c.startDecode(ctx, &c.decodes[i], limit, nodeSpec{name: fmt.Sprintf("decode-%d", i), role: "receiver",
+			number: 1 + i, lines: o.Mode.decodeLines(), kvferryLines: o.Mode.kvferryLines(o.shape), poolPages: o.Mode.decodePages(o.shape)}, o)
 		if err != nil {
 			return err
 		}
@@ -174,35 +174,35 @@ func (c *cluster) startSides(ctx context.Context, o *Options, tells string) erro
 	return nil
 }
 
-// seatDecode starts a node that receives puts, on ports that it reserves for the node.
-func (c *cluster) seatDecode(ctx context.Context, d *decode, room *admission, p place, o *Options) error {
-	ports, err := c.reserve(3)
+// startDecode starts a node that receives puts, on ports that it reserves for the node.
+func (c *cluster) startDecode(ctx context.Context, d *decodeNode, limit *admission, p nodeSpec, o *Options) error {
+	ports, err := c.reservePorts(3)
 	if err != nil {
 		return err
 	}
-	d.peer, d.room = agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[1], QueryPort: ports[2]}, room
-	p.more = fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n%s%s", host, ports[0], ports[1],
-		o.recalls(ports[2]), p.more)
-	p.own += o.leases()
-	return c.seatNode(ctx, &d.seat, p, o)
+	d.peer, d.admission = agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[1], QueryPort: ports[2]}, limit
+	p.lines = fmt.Sprintf("pd_peer_host: %s\npd_peer_init_port: %d\npd_peer_alloc_port: %d\n%s%s", host, ports[0], ports[1],
+		o.recallLines(ports[2]), p.lines)
+	p.kvferryLines += o.leaseLines()
+	return c.startNode(ctx, &d.slot, p, o)
 }
 
-// route returns the node that computes a job and the node that decodes the job.
-func (c *cluster) route(job int) (from *seat, to *decode) {
+// routeJob returns the node that computes a job and the node that decodes the job.
+func (c *cluster) routeJob(job int) (from *slot, to *decodeNode) {
 	to = &c.decodes[job%len(c.decodes)]
 	if c.prefill != nil {
 		return c.prefill, to
 	}
-	return &c.decodes[(job+len(c.decodes)-1)%len(c.decodes)].seat, to
+	return &c.decodes[(job+len(c.decodes)-1)%len(c.decodes)].slot, to
 }
 
-// victims returns the nodes to kill, in order: a decode node and the prefill node, or two nodes of the ring.
-func (c *cluster) victims() [2]*seat {
-	last := &c.decodes[len(c.decodes)-1].seat
+// nodesToKill returns the nodes to kill, in order: a decode node and the prefill node, or two nodes of the ring.
+func (c *cluster) nodesToKill() [2]*slot {
+	last := &c.decodes[len(c.decodes)-1].slot
 	if c.prefill != nil {
-		return [2]*seat{last, c.prefill}
+		return [2]*slot{last, c.prefill}
 	}
-	return [2]*seat{last, &c.decodes[0].seat}
+	return [2]*slot{last, &c.decodes[0].slot}
 }
 
 // A proxyLine is what the proxy process prints for each notification.
@@ -223,8 +223,8 @@ func (c *cluster) onProxyLine(line []byte) {
 	}
 }
 
-// expect returns a channel that is closed when the proxy is notified of the request.
-func (c *cluster) expect(request string) <-chan struct{} {
+// expectNotification returns a channel that is closed when the proxy is notified of the request.
+func (c *cluster) expectNotification(request string) <-chan struct{} {
 	w := make(chan struct{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,41 +232,41 @@ func (c *cluster) expect(request string) <-chan struct{} {
 	return w
 }
 
-func (c *cluster) forget(request string) {
+func (c *cluster) forgetNotification(request string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.notified, request)
 }
 
-// nodes returns the current processes of all nodes, without the proxy.
-func (c *cluster) nodes() []*process {
+// nodeProcesses returns the current processes of all nodes, without the proxy.
+func (c *cluster) nodeProcesses() []*process {
 	var all []*process
 	if c.prefill != nil {
-		all = append(all, c.prefill.now())
+		all = append(all, c.prefill.currentProcess())
 	}
 	for i := range c.decodes {
-		all = append(all, c.decodes[i].now())
+		all = append(all, c.decodes[i].currentProcess())
 	}
 	return all
 }
 
-// stop ends all processes in order and returns an error text for each process that did not end well. The responses of
-// the processes stay available.
-func (c *cluster) stop() (problems []string) {
-	for _, p := range append(c.nodes(), c.proxy) {
-		if err := p.stop(); err != nil {
+// stopAll ends all processes in order and returns an error text for each process that did not end well. The responses
+// of the processes stay available.
+func (c *cluster) stopAll() (problems []string) {
+	for _, p := range append(c.nodeProcesses(), c.proxy) {
+		if err := p.stopAndWait(); err != nil {
 			problems = append(problems, err.Error())
 		}
 	}
 	return problems
 }
 
-// abort kills all processes and releases their ports and files.
-func (c *cluster) abort() {
-	for _, p := range append(c.nodes(), c.proxy) {
+// killAll kills all processes and releases their ports and files.
+func (c *cluster) killAll() {
+	for _, p := range append(c.nodeProcesses(), c.proxy) {
 		if p != nil {
-			p.kill()
+			p.killAndWait()
 		}
 	}
-	c.leaveNothing()
+	c.cleanUp()
 }

@@ -1,12 +1,12 @@
 // Package demo replays a request trace through real processes, with real sockets and a real data plane. The processes
-// are one proxy, one prefill node and two decode nodes, or a ring of nodes that have both roles; each process runs this
-// program. The KV bytes of a chunk are a function of the chunk's key, and every byte is verified where it arrives. On
-// the way, the demo kills a decode node and then the prefill node, and starts each of them again.
+// are a proxy, a prefill node and two decode nodes, or a ring of nodes that have both roles; each process runs this
+// program. The KV bytes of a chunk are a function of the chunk's key, and every byte is verified at the receiver.
+// During the replay, the demo kills a decode node and then the prefill node, and starts both again.
 //
-// For example, Run plays one request in mode push as follows: the prefill node puts the request's chunks to decode-0,
-// the proxy is notified that the request is complete, and decode-0 gets the chunks and verifies them. If any step
-// fails, the demo computes the request and puts it again, as a serving system would. The Report counts the attempts,
-// the wrong bytes, and the pages that a node still pins at the end.
+// For example, Run plays a request in mode push as follows: the prefill node puts the request's chunks to decode-0, the
+// proxy is notified that the request is complete, and decode-0 gets and verifies the chunks. If any step fails, the
+// demo computes and puts the request again, as a serving system would. The Report counts the attempts, the wrong bytes,
+// and the pages that a node still pins at the end.
 package demo
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/trace"
 )
 
-// PlaneNIXL names the plane over libnixl. The nodes load libnixl as any other node does.
+// PlaneNIXL names the plane over libnixl.
 const PlaneNIXL = "nixl"
 
 // Options describes the trace to replay and the way to replay it.
@@ -32,14 +32,14 @@ type Options struct {
 	NPU         *NPU    // the NPU whose memory has the pages; nil: host memory
 	Speed       float64 // speed of the trace's clock; 0 replays without pauses
 	Concurrency int     // requests in progress; at least 1
-	Crash       bool    // kill one prefill and one decode process, or two processes of a ring
+	Crash       bool    // kill a prefill process and a decode process, or two processes of a ring
 	Log         io.Writer
 	Progress    func(done, failed int) // called when a request ends; may be nil
 
 	shape shape
 }
 
-// A player replays one trace.
+// A player replays a trace.
 type player struct {
 	options *Options
 	cluster *cluster
@@ -57,42 +57,42 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	p := &player{options: &o, cluster: c, tally: newTally()}
 	begin := time.Now()
-	p.play(ctx, jobsOf(o.Requests, o.shape.chunkTokens))
+	p.playJobs(ctx, newJobs(o.Requests, o.shape.chunkTokens))
 	took := time.Since(begin)
 	if ctx.Err() != nil {
-		c.abort()
+		c.killAll()
 		return nil, ctx.Err()
 	}
-	pinned := settle(ctx, c.nodes(), p.look)
-	unclean := c.stop()
-	defer c.leaveNothing()
-	return p.report(took, pinned, unclean, c.npuReport(&o, p.tally)), nil
+	pinned := awaitIdle(ctx, c.nodeProcesses(), p.fetchStats)
+	unclean := c.stopAll()
+	defer c.cleanUp()
+	return p.finishReport(took, pinned, unclean, c.npuReport(&o, p.tally)), nil
 }
 
-func (p *player) play(ctx context.Context, jobs []job) {
-	most := p.options.most()
+func (p *player) playJobs(ctx context.Context, jobs []job) {
+	maxChunks := p.options.maxChunks()
 	for i := range jobs {
-		if j := &jobs[i]; len(j.keys) > most {
-			j.keys, j.lastTokens = j.keys[:most], 0
+		if j := &jobs[i]; len(j.keys) > maxChunks {
+			j.keys, j.lastTokens = j.keys[:maxChunks], 0
 			p.tally.r.Cut++
 		}
 	}
 	var strikes []func(context.Context)
 	if p.options.Crash {
-		for _, at := range p.cluster.victims() {
-			strikes = append(strikes, func(ctx context.Context) { p.crash(ctx, at) })
+		for _, at := range p.cluster.nodesToKill() {
+			strikes = append(strikes, func(ctx context.Context) { p.crashNode(ctx, at) })
 		}
 	}
-	p.options.replay(ctx, jobs, p.playJob, strikes)
+	p.options.replayJobs(ctx, jobs, p.playJob, strikes)
 }
 
-// replay plays the jobs in the trace's order, o.Concurrency jobs at a time. It runs the strikes one at a time, at even
-// distances over the trace.
-func (o *Options) replay(
+// replayJobs plays the jobs in the trace's order, o.Concurrency jobs at a time. It runs the strikes one after the
+// other, at even distances over the trace.
+func (o *Options) replayJobs(
 	ctx context.Context, jobs []job, play func(context.Context, *job), strikes []func(context.Context),
 ) {
 	queue := make(chan *job)
-	var workers, struck sync.WaitGroup
+	var workers, strikesDone sync.WaitGroup
 	for range o.Concurrency {
 		workers.Go(func() {
 			for j := range queue {
@@ -106,7 +106,7 @@ func (o *Options) replay(
 	next := 0
 	for i := range jobs {
 		j := &jobs[i]
-		if o.Speed > 0 && !pause(ctx, time.Until(begin.Add(time.Duration(float64(j.arrival)/o.Speed)))) {
+		if o.Speed > 0 && !sleepContext(ctx, time.Until(begin.Add(time.Duration(float64(j.arrival)/o.Speed)))) {
 			break
 		}
 		select {
@@ -115,7 +115,7 @@ func (o *Options) replay(
 		}
 		for ; next < len(strikes) && i == (next+1)*len(jobs)/(len(strikes)+1); next++ {
 			strike, after, over := strikes[next], before, make(chan struct{})
-			struck.Go(func() {
+			strikesDone.Go(func() {
 				defer close(over)
 				<-after
 				strike(ctx)
@@ -125,11 +125,11 @@ func (o *Options) replay(
 	}
 	close(queue)
 	workers.Wait()
-	struck.Wait()
+	strikesDone.Wait()
 }
 
-// pause waits for d. It reports false if the context ended the wait early.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleepContext waits for d. It reports false if the context ended the wait early.
+func sleepContext(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -140,9 +140,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (p *player) crash(ctx context.Context, at *seat) {
-	p.look(at.now())
-	name, begin := at.now().name, time.Now()
-	err := at.crash(ctx, func() {})
-	p.tally.crashed(name, time.Since(begin), err)
+func (p *player) crashNode(ctx context.Context, at *slot) {
+	p.fetchStats(at.currentProcess())
+	name, begin := at.currentProcess().name, time.Now()
+	err := at.restart(ctx, func() {})
+	p.tally.addCrash(name, time.Since(begin), err)
 }

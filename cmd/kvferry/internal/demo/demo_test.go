@@ -12,12 +12,12 @@ import (
 )
 
 func TestKeysFollowPrefixes(t *testing.T) {
-	a, lastA := keysOf(trace.Request{InputTokens: 1100, Blocks: []uint64{7, 8, 9}}, 256)
-	b, lastB := keysOf(trace.Request{InputTokens: 1300, Blocks: []uint64{7, 8, 9}}, 256)
+	a, lastA := promptKeys(trace.Request{InputTokens: 1100, Blocks: []uint64{7, 8, 9}}, 256)
+	b, lastB := promptKeys(trace.Request{InputTokens: 1300, Blocks: []uint64{7, 8, 9}}, 256)
 	if len(a) != 5 || lastA != 1100-4*256 || len(b) != 6 || lastB != 1300-5*256 {
 		t.Fatalf("%d keys, last of %d tokens; %d keys, last of %d tokens", len(a), lastA, len(b), lastB)
 	}
-	// "Equal ids stand for equal blocks after equal prefixes": full chunks are shared, partial ones not.
+	// Equal IDs stand for equal blocks after equal prefixes: full chunks have equal keys, partial chunks do not.
 	if !slices.Equal(a[:4], b[:4]) {
 		t.Error("an equal prefix has other keys")
 	}
@@ -34,36 +34,36 @@ func TestKeysFollowPrefixes(t *testing.T) {
 		}
 		seen[key] = true
 	}
-	if full, last := keysOf(trace.Request{InputTokens: 512, Blocks: []uint64{1}}, 256); len(full) != 2 || last != 0 {
+	if full, last := promptKeys(trace.Request{InputTokens: 512, Blocks: []uint64{1}}, 256); len(full) != 2 || last != 0 {
 		t.Errorf("512 tokens: %d keys, last %d; want 2 full chunks", len(full), last)
 	}
 }
 
 func TestBatches(t *testing.T) {
 	j := job{keys: make([]string, 130), lastTokens: 9}
-	all := j.batches(64)
+	all := j.keyBatches(64)
 	if len(all) != 3 || len(all[2]) != 2 {
 		t.Fatalf("%d batches, last of %d", len(all), len(all[len(all)-1]))
 	}
-	if j.lastTokensOf(1, 3) != 0 || j.lastTokensOf(2, 3) != 9 {
+	if j.batchLastTokens(1, 3) != 0 || j.batchLastTokens(2, 3) != 9 {
 		t.Error("only the last batch ends with the partial chunk")
 	}
 }
 
-// First come, first served: a small request does not go past a large one that waits.
+// Admission is first come, first served: a small request does not overtake a large request that waits.
 func TestAdmissionIsFair(t *testing.T) {
 	a := newAdmission(10)
-	a.enter(8)
+	a.acquireChunks(8)
 	var order []int
 	large, small := make(chan struct{}), make(chan struct{})
-	go func() { a.enter(10); order = append(order, 10); a.leave(10); close(large) }()
+	go func() { a.acquireChunks(10); order = append(order, 10); a.releaseChunks(10); close(large) }()
 	for waiting := false; !waiting; {
 		a.mu.Lock()
-		waiting = a.last == 2 // The large one has its turn.
+		waiting = a.nextTurn == 2 // The large request has its turn.
 		a.mu.Unlock()
 	}
-	go func() { a.enter(1); order = append(order, 1); a.leave(1); close(small) }()
-	a.leave(8)
+	go func() { a.acquireChunks(1); order = append(order, 1); a.releaseChunks(1); close(small) }()
+	a.releaseChunks(8)
 	<-large
 	<-small
 	if !slices.Equal(order, []int{10, 1}) {
@@ -72,17 +72,17 @@ func TestAdmissionIsFair(t *testing.T) {
 }
 
 func TestPinned(t *testing.T) {
-	if got := pinnedAt("n", &agent.Stats{PagesTotal: 8, PagesFree: 5, Entries: 3}); len(got) != 0 {
+	if got := listPinned("n", &agent.Stats{PagesTotal: 8, PagesFree: 5, Entries: 3}); len(got) != 0 {
 		t.Errorf("pages of ready chunks count as pinned: %v", got)
 	}
-	if got := pinnedAt("n", &agent.Stats{PagesTotal: 8, PagesFree: 2, Entries: 2, ChunkPages: 3}); len(got) != 0 {
+	if got := listPinned("n", &agent.Stats{PagesTotal: 8, PagesFree: 2, Entries: 2, ChunkPages: 3}); len(got) != 0 {
 		t.Errorf("pages of the layers of ready chunks count as pinned: %v", got)
 	}
 	for _, s := range []agent.Stats{{PagesGranted: 1}, {PagesQuarantined: 1}, {PagesLent: 1}, {Puts: 1}, {Gets: 1},
 		{Grants: 1}, {Waiters: 1}, {Prefills: 1}, {Bundles: 1},
 		{Reserves: 1}, {Claims: 1}, {Fills: 1}, {Offers: 1}, {Fetches: 1}, {Staged: 1}, {Brings: 1},
 		{ArenaTotal: 2, ArenaFree: 1}, {Pinned: 1}, {PagesTotal: 8, PagesFree: 7}} {
-		if got := pinnedAt("n", &s); len(got) != 1 {
+		if got := listPinned("n", &s); len(got) != 1 {
 			t.Errorf("%+v: %v, want one thing", s, got)
 		}
 	}
@@ -107,34 +107,34 @@ func TestShapeFitsTheMachine(t *testing.T) {
 
 func TestReportOfNothingIsNotOK(t *testing.T) {
 	p := &player{options: &Options{}, tally: newTally()}
-	if p.report(1, nil, nil, nil).OK {
+	if p.finishReport(1, nil, nil, nil).OK {
 		t.Error("a replay that verified nothing is ok")
 	}
 	p.tally.hits.Store(1)
-	if !p.report(1, nil, nil, nil).OK {
+	if !p.finishReport(1, nil, nil, nil).OK {
 		t.Error("a clean replay is not ok")
 	}
-	for _, r := range []*Report{p.report(1, []string{"x"}, nil, nil), p.report(1, nil, []string{"x"}, nil)} {
+	for _, r := range []*Report{p.finishReport(1, []string{"x"}, nil, nil), p.finishReport(1, nil, []string{"x"}, nil)} {
 		if r.OK {
 			t.Errorf("ok although %+v", r)
 		}
 	}
 	p.options.Recall = true
-	if p.report(1, nil, nil, nil).OK {
+	if p.finishReport(1, nil, nil, nil).OK {
 		t.Error("a replay that was to recall and did not is ok")
 	}
 	p.options.Recall = false
-	p.options.Mode, p.tally.stagedMost = PullDelay, stagingPages
-	if r := p.report(1, nil, nil, nil); !r.OK || r.StagingPages != stagingPages {
+	p.options.Mode, p.tally.stagedMax = PullDelay, stagingPages
+	if r := p.finishReport(1, nil, nil, nil); !r.OK || r.StagingPages != stagingPages {
 		t.Errorf("a fetching decode that kept to its staging: %+v", r)
 	}
-	p.tally.stagedMost++
-	if p.report(1, nil, nil, nil).OK {
+	p.tally.stagedMax++
+	if p.finishReport(1, nil, nil, nil).OK {
 		t.Error("a decode that held more than two batches is ok")
 	}
-	p.tally.stagedMost = 0
+	p.tally.stagedMax = 0
 	p.tally.r.BytesWrong = 1
-	if p.report(1, nil, nil, nil).OK {
+	if p.finishReport(1, nil, nil, nil).OK {
 		t.Error("a wrong byte is ok")
 	}
 }
@@ -142,7 +142,7 @@ func TestReportOfNothingIsNotOK(t *testing.T) {
 func TestModesByName(t *testing.T) {
 	for name, want := range map[string][]Mode{"push": {Push}, "pull": {Pull}, "pull-delay": {PullDelay},
 		"pull-delay+offload": {PullDelayOffload}, "all": {Push, Pull, PullDelay, PullDelayOffload, Layerwise},
-		"layerwise": {Layerwise}, "p2p": sharedModes, "p2p-push": {P2PPush}, "p2p-pull": {P2PPull},
+		"layerwise": {Layerwise}, "p2p": sharingModes, "p2p-push": {P2PPush}, "p2p-pull": {P2PPull},
 		"p2p-pull+arena": {P2PArena}, "p2p-delay": {P2PDelay}} {
 		got, share, err := ParseModes(name)
 		if err != nil || !slices.Equal(got, want) || share != strings.HasPrefix(name, "p2p") {
@@ -165,7 +165,7 @@ func TestSummaryIsOKIfAllAre(t *testing.T) {
 	}
 }
 
-// The word of a process that was killed may be on its way; without it nobody waits as long as for one that lives.
+// After a process was killed, its notification may still be in flight, so the wait continues, but for a shorter time.
 func TestWaitForTheProxysWord(t *testing.T) {
 	closed, open := make(chan struct{}), make(chan struct{})
 	close(closed)
@@ -180,7 +180,7 @@ func TestWaitForTheProxysWord(t *testing.T) {
 		{"told", t.Context(), closed, open, ""}, {"told by one that is gone", t.Context(), closed, closed, ""},
 		{"gone", t.Context(), open, closed, "proxy: not told"}, {"interrupted", cancelled, open, open, "interrupted"},
 	} {
-		if got := awaitWord(c.ctx, c.told, c.gone); got != c.want {
+		if got := awaitNotification(c.ctx, c.told, c.gone); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -19,35 +19,35 @@ const (
 	tokenNanos = 1250
 )
 
-// skip returns the number of chunks at the start of a job's prompt that the decode node does not want.
-func (j *job) skip() int {
+// skippedChunks returns the number of chunks at the start of a job's prompt that the decode node does not want.
+func (j *job) skippedChunks() int {
 	if j.index%4 == 1 && len(j.keys) > 1 {
 		return 1
 	}
 	return 0
 }
 
-// preemptAfter is after how many layers it is preempted; 0: it is not.
+// preemptAfter returns the number of layers after which the job is preempted, or 0 if the job is not preempted.
 func (j *job) preemptAfter(layers int) int {
 	if j.index%3 == 1 {
-		return layers + 1 // In its second step, or never if it has only one.
+		return layers + 1 // The job is preempted in its second step. A job of one step is not preempted.
 	}
 	return 0
 }
 
-// prefill makes one process compute the whole request. The same process notifies the proxy.
-func (p *player) prefill(
-	ctx context.Context, j *job, from *seat, peer agent.Peer, request string,
+// prefillJob makes one process compute the whole request. The same process notifies the proxy.
+func (p *player) prefillJob(
+	ctx context.Context, j *job, from *slot, peer agent.Peer, request string,
 ) (last *process, cause string) {
-	node, err := from.current(ctx)
+	node, err := from.awaitProcess(ctx)
 	if err != nil {
 		return nil, "interrupted"
 	}
 	s := p.options.shape
-	r := node.call(agent.Request{
+	r := node.callAgent(agent.Request{
 		Op: "prefill", Peer: &peer, Request: request, Keys: j.keys, LastTokens: j.lastTokens,
 		Prefill: &agent.Prefill{
-			Skip: j.skip() * s.chunkTokens, StepTokens: stepTokens, TokenNanos: tokenNanos,
+			Skip: j.skippedChunks() * s.chunkTokens, StepTokens: stepTokens, TokenNanos: tokenNanos,
 			PreemptAfter: j.preemptAfter(s.layers),
 		},
 	})

@@ -9,21 +9,24 @@ import (
 	"strings"
 )
 
-// NPU says that pages lie in the memory of Ascend NPUs, and whose libraries drive them.
+// An NPU describes a replay whose pages are in the memory of Ascend NPUs, and the libraries that drive the NPUs.
 type NPU struct {
-	// Library is the path of AscendCL, "" leaves the search to the nodes. The software NPU is HCCL as well.
+	// Library is the path of AscendCL; if it is empty, the nodes search for AscendCL. The library of the software NPU
+	// is also the HCCL library.
 	Library  string
 	software bool
-	faults   *Faults // nil: none
+	faults   *Faults // nil: no faults are injected
 }
 
-// NewNPU looks at the library: only the software NPU takes settings and faults, and reports.
+// NewNPU returns the NPU of a library. It reads the library's symbols to find out whether the library is the software
+// NPU, because only the software NPU accepts settings and faults and writes reports. NewNPU fails if the file is not a
+// library.
 func NewNPU(library string) (*NPU, error) {
 	n := &NPU{Library: library}
 	if library == "" {
 		return n, nil
 	}
-	// Nodes run in other folders than a user may have named it from.
+	// The path may be relative to the folder of this process, and nodes run in folders of their own.
 	path, err := filepath.Abs(library)
 	if err != nil {
 		return nil, err
@@ -33,7 +36,7 @@ func NewNPU(library string) (*NPU, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the library %s: %w", library, err)
 	}
-	defer func() { _ = f.Close() }() // It was only read.
+	defer func() { _ = f.Close() }() // The file was only read.
 	symbols, err := f.DynamicSymbols()
 	if err != nil {
 		return nil, fmt.Errorf("the library %s: %w", library, err)
@@ -44,40 +47,40 @@ func NewNPU(library string) (*NPU, error) {
 	return n, nil
 }
 
-// WithFaults is the same NPU with faults. Only the software NPU has any.
+// WithFaults returns a copy of the NPU that injects the faults. It fails unless n is the software NPU.
 func (n *NPU) WithFaults(f *Faults) (*NPU, error) {
 	if !n.software {
-		return nil, fmt.Errorf("faults are the software NPU's: build it with make softnpu, and name its library")
+		return nil, fmt.Errorf("--faults needs the software NPU: build it with make softnpu, and give its library with --library")
 	}
-	with := *n
-	with.faults = f
-	return &with, nil
+	faulty := *n
+	faulty.faults = f
+	return &faulty, nil
 }
 
-// In are the modes in which this NPU has something to show: those that its faults concern. Without an NPU, which is
-// nil, there is no offload: the prefill's pool lies in host memory in each mode.
-func (n *NPU) In(all []Mode) []Mode {
+// SupportedModes returns the modes to play with this NPU, which are the modes in which its faults can occur. If n is
+// nil, there is no offload, because the prefill node's pool is in host memory in every mode.
+func (n *NPU) SupportedModes(all []Mode) []Mode {
 	switch {
 	case n == nil:
 		return slices.DeleteFunc(slices.Clone(all), func(m Mode) bool { return m == PullDelayOffload })
 	case n.faults == nil:
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(m Mode) bool { return !n.faults.concern(m) })
+	return slices.DeleteFunc(slices.Clone(all), func(m Mode) bool { return !n.faults.appliesTo(m) })
 }
 
-// A link is what joins the NPUs of one run.
-type link int
+// A linkKind is the kind of link between the NPUs of one run.
+type linkKind int
 
 const (
-	overHCCS   link = iota // all of one server
-	overRoCE               // each of a server of its own
-	roceInside             // all of one server, and RoCE all the same, since host memory is no target over HCCS
+	overHCCS   linkKind = iota // all NPUs are in one server
+	overRoCE                   // each NPU is in a server of its own
+	roceInside                 // all NPUs are in one server and use RoCE, because HCCS cannot write to host memory
 )
 
-func (l link) String() string { return [...]string{"HCCS", "RoCE", "RoCE within a server"}[l] }
+func (l linkKind) String() string { return [...]string{"HCCS", "RoCE", "RoCE within a server"}[l] }
 
-func (m Mode) link() link {
+func (m Mode) linkKind() linkKind {
 	switch m {
 	case Push, P2PPush:
 		return overHCCS
@@ -85,29 +88,30 @@ func (m Mode) link() link {
 		return overRoCE
 	case PullDelayOffload, Layerwise:
 		return roceInside
-	case PushReg: // No NPU plays it.
+	case PushReg: // This mode is not played with NPUs.
 	}
 	panic("BUG: a mode without a link: " + string(m))
 }
 
-// npus is how many devices there are: one for each node.
-const npus = 1 + decoders
+// npuCount is the number of devices, one for each node.
+const npuCount = 1 + decodeNodes
 
-// own is what a node on the NPU of that place adds to its configuration, below extra_config.kvferry.
-func (n *NPU) own(m Mode, place int) string {
+// kvferryLines returns the lines that a node on the NPU with the given number has below extra_config.kvferry.
+func (n *NPU) kvferryLines(m Mode, place int) string {
 	var b strings.Builder
 	if n.Library != "" {
 		fmt.Fprintf(&b, "    npu: {library: %q}\n", n.Library)
 	}
 	fmt.Fprintf(&b, "    hccl:\n      host: %s\n      device_port: %d\n", host, 16666+place)
 	if !n.software {
-		return b.String() // Addresses and servers are the machine's.
+		return b.String() // Real NPUs have addresses and servers of their own.
 	}
 	server := 0
-	if m.link() == overRoCE {
+	if m.linkKind() == overRoCE {
 		server = place
 	}
-	// A lost link is found, and its pages are safe, after 0.3 s: there is no network that could need longer.
+	// With these timeouts, the loss of a link is detected after 0.3 s and its pages are then safe. The software NPU has
+	// no network that could be slower.
 	fmt.Fprintf(&b,
 		"      library: %q\n      server_id: server-%d\n      device_ip: 192.0.2.%d\n      rdma_timeout: 14\n      "+
 			"rdma_retry_cnt: 3\n      transfer_timeout: 3\n",
@@ -115,34 +119,34 @@ func (n *NPU) own(m Mode, place int) string {
 	return b.String()
 }
 
-// room is the folder in which the software NPUs of a run meet and report.
-func room(dir string) string { return filepath.Join(dir, "npu") }
+// npuDir returns the folder through which the software NPUs of a run communicate, and into which they write reports.
+func npuDir(dir string) string { return filepath.Join(dir, "npu") }
 
-// env is the environment of a node's process, in each of its lives.
-func (n *NPU) env(m Mode, name string, place int, dir string, s shape) func(life int) []string {
-	inside := []string{"HCCL_INTRA_ROCE_ENABLE=0"}
-	if m.link() == roceInside {
-		inside = []string{"HCCL_INTRA_ROCE_ENABLE=1", "HCCL_INTRA_PCIE_ENABLE=0"}
+// processEnv returns a function that gives the environment of each incarnation of a node's process.
+func (n *NPU) processEnv(m Mode, name string, place int, dir string, s shape) func(incarnation int) []string {
+	linkEnv := []string{"HCCL_INTRA_ROCE_ENABLE=0"}
+	if m.linkKind() == roceInside {
+		linkEnv = []string{"HCCL_INTRA_ROCE_ENABLE=1", "HCCL_INTRA_PCIE_ENABLE=0"}
 	}
-	return func(life int) []string {
-		env := slices.Clone(inside)
+	return func(incarnation int) []string {
+		env := slices.Clone(linkEnv)
 		if !n.software {
 			return env
 		}
-		return append(env, "CANNEMU_DIR="+room(dir), "CANNEMU_REPORT="+room(dir), "CANNEMU_LOG="+logFile(dir, name, life),
-			fmt.Sprintf("CANNEMU_DEVICES=%d", npus), fmt.Sprintf("CANNEMU_DEVICE_MEMORY=%d", 2*s.poolBytes()),
-			"CANNEMU_FAULTS="+n.faults.rules(m, name, place, life, s))
+		return append(env, "CANNEMU_DIR="+npuDir(dir), "CANNEMU_REPORT="+npuDir(dir), "CANNEMU_LOG="+npuLogPath(dir, name, incarnation),
+			fmt.Sprintf("CANNEMU_DEVICES=%d", npuCount), fmt.Sprintf("CANNEMU_DEVICE_MEMORY=%d", 2*s.poolBytes()),
+			"CANNEMU_FAULTS="+n.faults.rulesFor(m, name, place, incarnation, s))
 	}
 }
 
-func logFile(dir, name string, life int) string {
-	return filepath.Join(room(dir), fmt.Sprintf("%s-%d.log", name, life))
+func npuLogPath(dir, name string, incarnation int) string {
+	return filepath.Join(npuDir(dir), fmt.Sprintf("%s-%d.log", name, incarnation))
 }
 
-// prepare makes what the processes of a run need.
-func (n *NPU) prepare(dir string) error {
-	if err := os.Mkdir(room(dir), 0o700); err != nil {
-		return fmt.Errorf("make a folder where software NPUs meet: %w", err)
+// makeReportDir creates the folder that npuDir names.
+func (n *NPU) makeReportDir(dir string) error {
+	if err := os.Mkdir(npuDir(dir), 0o700); err != nil {
+		return fmt.Errorf("make a folder for the software NPUs: %w", err)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 
 func software(t *testing.T) *NPU {
 	t.Helper()
-	library, err := softnpu.Variant{}.Library()
+	library, err := softnpu.Variant{}.BuildLibrary()
 	if errors.Is(err, softnpu.ErrNoTools) {
 		t.Skip(err)
 	}
@@ -30,7 +30,7 @@ func software(t *testing.T) *NPU {
 	return n
 }
 
-// Only the software NPU is given settings, and faults.
+// Only the software NPU gets settings and faults.
 func TestSoftwareNPUIsKnown(t *testing.T) {
 	n := software(t)
 	if !n.software || !filepath.IsAbs(n.Library) {
@@ -38,14 +38,14 @@ func TestSoftwareNPUIsKnown(t *testing.T) {
 	}
 	for _, setting := range []string{"CANNEMU_REPORT=", "CANNEMU_DIR=", "CANNEMU_LOG="} {
 		has := func(e string) bool { return strings.HasPrefix(e, setting) }
-		if env := n.env(Push, "prefill", 0, "/run", shape{})(1); !slices.ContainsFunc(env, has) {
+		if env := n.processEnv(Push, "prefill", 0, "/run", shape{})(1); !slices.ContainsFunc(env, has) {
 			t.Errorf("no %s in %v", setting, env)
 		}
 		vendor := &NPU{Library: "/usr/lib/libascendcl.so"}
-		if env := vendor.env(Push, "prefill", 0, "/run", shape{})(1); slices.ContainsFunc(env, has) {
+		if env := vendor.processEnv(Push, "prefill", 0, "/run", shape{})(1); slices.ContainsFunc(env, has) {
 			t.Errorf("the vendor's library is given %v", env)
 		}
-		if own := vendor.own(Push, 0); strings.Contains(own, "server_id") || strings.Contains(own, "device_ip") {
+		if own := vendor.kvferryLines(Push, 0); strings.Contains(own, "server_id") || strings.Contains(own, "device_ip") {
 			t.Errorf("a real machine is told where it is:\n%s", own)
 		}
 	}
@@ -59,27 +59,27 @@ func TestSoftwareNPUIsKnown(t *testing.T) {
 	}
 }
 
-// Each kind of link is there in some mode, and what lies in or goes into host memory never has HCCS.
+// Each kind of link is used in some mode, and modes that move host memory do not use HCCS.
 func TestLinksOfModes(t *testing.T) {
-	var seen []link
-	for _, m := range modes {
-		seen = append(seen, m.link())
-		inside := slices.Contains((&NPU{}).env(m, "prefill", 0, "", shape{})(1), "HCCL_INTRA_ROCE_ENABLE=1")
+	var seen []linkKind
+	for _, m := range pushPullModes {
+		seen = append(seen, m.linkKind())
+		inside := slices.Contains((&NPU{}).processEnv(m, "prefill", 0, "", shape{})(1), "HCCL_INTRA_ROCE_ENABLE=1")
 		if want := m == PullDelayOffload || m == Layerwise; inside != want {
 			t.Errorf("%s: RoCE within a server is %v, want %v", m, inside, want)
 		}
 	}
-	for _, l := range []link{overHCCS, overRoCE, roceInside} {
+	for _, l := range []linkKind{overHCCS, overRoCE, roceInside} {
 		if !slices.Contains(seen, l) {
 			t.Errorf("no mode is over %v", l)
 		}
 	}
 }
 
-// Faults of copies are played where there are some.
+// Faults of copies are played only in modes that make copies on a device.
 func TestFaultsOfModes(t *testing.T) {
 	n := software(t)
-	for name, want := range map[string][]Mode{"put": modes, "copy": {PullDelay, PullDelayOffload}, "done:delay=1": modes} {
+	for name, want := range map[string][]Mode{"put": pushPullModes, "copy": {PullDelay, PullDelayOffload}, "done:delay=1": pushPullModes} {
 		list, err := ParseFaults(name)
 		if err != nil {
 			t.Fatal(err)
@@ -88,14 +88,14 @@ func TestFaultsOfModes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := with.In(modes); !slices.Equal(got, want) {
+		if got := with.SupportedModes(pushPullModes); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	if got := n.In(modes); !slices.Equal(got, modes) {
+	if got := n.SupportedModes(pushPullModes); !slices.Equal(got, pushPullModes) {
 		t.Errorf("without faults: %v", got)
 	}
-	if got := (*NPU)(nil).In(modes); !slices.Equal(got, []Mode{Push, Pull, PullDelay, Layerwise}) {
+	if got := (*NPU)(nil).SupportedModes(pushPullModes); !slices.Equal(got, []Mode{Push, Pull, PullDelay, Layerwise}) {
 		t.Errorf("without an NPU: %v", got)
 	}
 }
@@ -121,7 +121,8 @@ func TestParseFaults(t *testing.T) {
 	}
 }
 
-// What refuses at first has other rules in its second life; what fails for another cause than the faults' is told.
+// A process that refused its first start has different rules in its second incarnation. A failure that the faults do
+// not explain is reported.
 func TestFaultsOfALife(t *testing.T) {
 	oom, err := ParseFaults("oom")
 	if err != nil {
@@ -142,29 +143,29 @@ func TestFaultsOfALife(t *testing.T) {
 		if c.name != "prefill" {
 			place = 1
 		}
-		if got := f.rules(c.mode, c.name, place, c.life, s); !strings.Contains(got, c.has) ||
+		if got := f.rulesFor(c.mode, c.name, place, c.life, s); !strings.Contains(got, c.has) ||
 			strings.Contains(got, c.hasNot) {
 			t.Errorf("%s, life %d of %s: %q", c.mode, c.life, c.name, got)
 		}
 	}
-	if !f.refused(effects.NoMemory.String()) || f.refused(effects.Faulted.String()) ||
-		scenarios[1].refused(effects.NoMemory.String()) || (*Faults)(nil).refused("no_memory") {
+	if !f.expectsRefusal(effects.NoMemory.String()) || f.expectsRefusal(effects.Faulted.String()) ||
+		scenarios[1].expectsRefusal(effects.NoMemory.String()) || (*Faults)(nil).expectsRefusal("no_memory") {
 		t.Error("only faults that end lives may refuse, as no_memory")
 	}
-	if got := f.unexpected(map[string]int{"put: faulted": 1, "fetch: invalid": 2,
+	if got := f.unexpectedCauses(map[string]int{"put: faulted": 1, "fetch: invalid": 2,
 		"proxy: not told": 1}); !slices.Equal(got, []string{"fetch: invalid", "proxy: not told"}) {
 		t.Errorf("not explained: %v", got)
 	}
 }
 
-// Reports of processes that ended, were killed, or are missing.
+// The test covers reports of processes that ended, of killed processes, and missing reports.
 func TestReportsAreRead(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(room(dir), 0o700); err != nil {
+	if err := os.Mkdir(npuDir(dir), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(room(dir), name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(npuDir(dir), name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -179,28 +180,28 @@ func TestReportsAreRead(t *testing.T) {
 	p := &process{name: "prefill", cmd: &exec.Cmd{Process: &os.Process{Pid: self}}}
 
 	r := &NPUReport{}
-	r.read(room(dir), p)
+	r.addProcess(npuDir(dir), p)
 	if r.Batches != 4 || r.Descriptors != 10 || r.BytesPut != 1024 || len(r.Violations) != 0 ||
 		!slices.Equal(r.Left, []string{"prefill: 1 communicators"}) {
 		t.Errorf("got %+v", r)
 	}
 	p.killed.Store(true)
 	r = &NPUReport{}
-	r.read(room(dir), p)
+	r.addProcess(npuDir(dir), p)
 	if len(r.Left) != 0 {
 		t.Errorf("a killed process has left %v", r.Left)
 	}
-	if got := injected(dir); got["done:fail=1"] != 2 || got["oom:host,after=1"] != 1 || len(got) != 2 {
+	if got := countInjected(dir); got["done:fail=1"] != 2 || got["oom:host,after=1"] != 1 || len(got) != 2 {
 		t.Errorf("injected %v", got)
 	}
 	write(fmt.Sprintf("%d.violations", self), "free of 0x1 twice\n")
 	r = &NPUReport{}
-	r.read(room(dir), p)
+	r.addProcess(npuDir(dir), p)
 	if !slices.Equal(r.Violations, []string{"prefill: free of 0x1 twice"}) {
 		t.Errorf("violations %v", r.Violations)
 	}
 	r = &NPUReport{}
-	r.read(t.TempDir(), p)
+	r.addProcess(t.TempDir(), p)
 	if len(r.Violations) == 0 {
 		t.Error("a process without a report looks clean")
 	}

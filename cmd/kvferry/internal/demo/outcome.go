@@ -30,40 +30,42 @@ type Outcome struct {
 	OK            bool             `json:"ok"`
 }
 
-// ended completes the outcome of a replay with the replay's duration and the resources that were left, and sets OK.
-func (o *Outcome) ended(requests int, took time.Duration, pinned, unclean []string) {
+// complete sets the fields that are known at the end of a replay: the duration, the resources that were not released,
+// and OK.
+func (o *Outcome) complete(requests int, took time.Duration, pinned, unclean []string) {
 	o.Requests, o.Seconds = requests, took.Seconds()
 	o.Pinned, o.Unclean = append(o.Pinned, pinned...), append(o.Unclean, unclean...)
 	o.OK = o.BytesWrong == 0 && o.Lost == 0 && len(o.Pinned) == 0 && len(o.Unclean) == 0
 }
 
-// Summary is what reports of all kinds have: the outcome itself. It belongs to the report.
+// Summary returns the outcome, so that callers can read the common part of any report. The outcome is a part of the
+// report and not a copy.
 func (o *Outcome) Summary() *Outcome { return o }
 
 // ok reports whether the replay played what it is for and found no defect.
 func (o *Outcome) ok() bool { return o.OK }
 
-func (o *Outcome) verified() [2]string {
-	return [2]string{"verified", fmt.Sprintf("%s, of which %d bytes were wrong", mib(o.BytesVerified), o.BytesWrong)}
+func (o *Outcome) verifiedRow() [2]string {
+	return [2]string{"verified", fmt.Sprintf("%s, of which %d bytes were wrong", formatMiB(o.BytesVerified), o.BytesWrong)}
 }
 
-// crashes are rows for processes that were killed, which text tells of.
-func (o *Outcome) crashes(text func(name string, millis int64) string) (rows [][2]string) {
+// crashRows returns a row for each killed process. The function text gives the value of a row.
+func (o *Outcome) crashRows(text func(name string, millis int64) string) (rows [][2]string) {
 	for _, name := range slices.Sorted(maps.Keys(o.RestartMillis)) {
 		rows = append(rows, [2]string{"crash", text(name, o.RestartMillis[name])})
 	}
 	return rows
 }
 
-func served(name string, millis int64) string {
-	return fmt.Sprintf("%s killed, serving again after %d ms", name, millis)
+func restartText(name string, millis int64) string {
+	return fmt.Sprintf("%s was killed, and its successor served after %d ms", name, millis)
 }
 
-// failed are rows for what did not go well.
-func (o *Outcome) failed() [][2]string {
-	rows := [][2]string{{"failed attempts", failuresText(o.Failures)}, {"still pinned", listText(o.Pinned)}}
+// failureRows returns the rows for failed attempts, pinned resources and processes that did not end well.
+func (o *Outcome) failureRows() [][2]string {
+	rows := [][2]string{{"failed attempts", formatFailures(o.Failures)}, {"still pinned", joinList(o.Pinned)}}
 	if len(o.Unclean) > 0 {
-		rows = append(rows, [2]string{"processes", listText(o.Unclean)})
+		rows = append(rows, [2]string{"processes", joinList(o.Unclean)})
 	}
 	return rows
 }
@@ -80,8 +82,8 @@ func (s *Summary[R]) Add(r R) {
 	s.Modes = append(s.Modes, r)
 }
 
-// A counted is a report that workers fill while they play. The field outcome points to the Outcome in r.
-type counted[R any] struct {
+// A countedReport is a report that workers fill while they play. The field outcome points to the Outcome in r.
+type countedReport[R any] struct {
 	request histogram
 
 	mu      sync.Mutex
@@ -89,29 +91,30 @@ type counted[R any] struct {
 	outcome *Outcome // of r
 }
 
-// verified counts what an answer says was looked at.
-func (c *counted[R]) verified(r *agent.Response) {
+// addVerified adds the verified and the wrong bytes of a response.
+func (c *countedReport[R]) addVerified(r *agent.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outcome.BytesVerified += r.Bytes
 	c.outcome.BytesWrong += r.Wrong
 }
 
-// begin begins to count, into that outcome of the report.
-func (c *counted[R]) begin(o *Outcome) {
+// initReport prepares the report for counting. The outcome o must be the Outcome in r.
+func (c *countedReport[R]) initReport(o *Outcome) {
 	c.request, c.outcome = newHistogram(), o
 	// [] in JSON, not null.
 	*o = Outcome{Failures: map[string]int{}, RestartMillis: map[string]int64{}, Pinned: []string{}, Unclean: []string{}}
 }
 
-func (c *counted[R]) fail(cause string) {
+func (c *countedReport[R]) addFailure(cause string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outcome.Failures[cause]++
 }
 
-// ended counts a request. It returns the number of requests that have ended and the number of lost requests.
-func (c *counted[R]) ended(ok bool) (all, lost int) {
+// endRequest counts a request as completed or lost. It returns the number of requests that have ended and the number of
+// lost requests.
+func (c *countedReport[R]) endRequest(ok bool) (all, lost int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if ok {
@@ -122,8 +125,8 @@ func (c *counted[R]) ended(ok bool) (all, lost int) {
 	return c.outcome.Completed + c.outcome.Lost, c.outcome.Lost
 }
 
-// crashed records that a process was killed, and the result of the process's restart.
-func (c *counted[R]) crashed(name string, took time.Duration, err error) {
+// addCrash records that a process was killed, and the result of the process's restart.
+func (c *countedReport[R]) addCrash(name string, took time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outcome.RestartMillis[name] = max(1, took.Milliseconds())

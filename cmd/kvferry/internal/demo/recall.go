@@ -17,20 +17,21 @@ import (
 // decode node's pool on the way to its engine, and the node keeps none of them.
 func RecallModes() []Mode { return []Mode{Push, Pull} }
 
-// leasesStand is how long what a decode was asked for stays as it is, in seconds, if nobody says that it was read, and
-// on a leased plane what it was to be written: so long the pages stay pinned that a node was killed over.
-const leasesStand = 10
+// leaseSeconds is the duration of a lease. A decode node leases the pages that a peer recalls, and on a leased plane
+// also the pages that a peer may write. If the peer is killed, the pages stay pinned until the lease expires.
+const leaseSeconds = 10
 
-// leases are the lines below extra_config.kvferry of who is recalled from, or receives over a leased plane.
-func (o *Options) leases() string {
+// leaseLines returns the lines below extra_config.kvferry of a node from which peers recall, or which receives over a
+// leased plane.
+func (o *Options) leaseLines() string {
 	if !o.Recall && o.Plane != PlaneNIXL {
 		return ""
 	}
-	return fmt.Sprintf("    lease: %d\n", leasesStand)
+	return fmt.Sprintf("    lease: %d\n", leaseSeconds)
 }
 
-// recalls are the lines that recalls add to the configuration of who receives, or only sends.
-func (o *Options) recalls(queryPort uint16) string {
+// recallLines returns the lines that recalls add to a node's configuration. The port is 0 for a node that only sends.
+func (o *Options) recallLines(queryPort uint16) string {
 	if !o.Recall {
 		return ""
 	}
@@ -41,33 +42,34 @@ func (o *Options) recalls(queryPort uint16) string {
 	return lines
 }
 
-// recall reads back what the decode has of a job, and says with what wrong bytes it failed; else nothing fails by it.
-func (p *player) recall(ctx context.Context, j *job, from *seat, peer agent.Peer, request string) (cause string) {
+// recallJob recalls the chunks of a job that the decode node still has. It returns a cause only if bytes were wrong or
+// the context has ended. Any other failure is counted, and the chunks are computed.
+func (p *player) recallJob(ctx context.Context, j *job, from *slot, peer agent.Peer, request string) (cause string) {
 	if !p.options.Recall {
 		return ""
 	}
-	batches := j.batches(batchChunks)
+	batches := j.keyBatches(batchChunks)
 	for i, keys := range batches {
-		node, err := from.current(ctx)
+		node, err := from.awaitProcess(ctx)
 		if err != nil {
 			return "interrupted"
 		}
-		r := node.call(agent.Request{
-			Op: "recall", Peer: &peer, Request: request, Keys: keys, LastTokens: j.lastTokensOf(i, len(batches)),
+		r := node.callAgent(agent.Request{
+			Op: "recall", Peer: &peer, Request: request, Keys: keys, LastTokens: j.batchLastTokens(i, len(batches)),
 			WaitMS: int(getWait.Milliseconds()),
 		})
 		p.tally.recalled.Add(int64(r.Hits))
-		p.tally.verified(&r)
+		p.tally.addVerified(&r)
 		switch {
 		case r.Wrong > 0:
 			return "recall: wrong bytes"
 		case r.Code != effects.OK.String():
-			p.tally.fail("recall: " + r.Code)
+			p.tally.addFailure("recall: " + r.Code)
 			return ""
 		}
 		p.tally.recall.record(time.Duration(r.MicrosTransfer) * time.Microsecond)
 		if r.Hits < len(keys) {
-			return "" // The rest is not there.
+			return "" // The decode node has no more of the chunks.
 		}
 	}
 	return ""

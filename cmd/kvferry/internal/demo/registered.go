@@ -10,29 +10,31 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// PushReg is the mode in which the pools are the engines' own blocks: a decode registers those that it wants written,
-// and a prefill writes them when it has finished a request, or at once if it has. Engines have tensor-parallel ranks,
-// each a process of its own.
+// PushReg is the mode in which the pools consist of the engines' own blocks. A decode engine registers the blocks into
+// which a request is to be written. The prefill engine writes them when it has finished the request, or at once if the
+// request was finished before. Engines have tensor-parallel ranks, and each rank is a separate process.
 const PushReg Mode = "push-reg"
 
 const (
-	regHeads  = 4   // of the model
-	regLayers = 2   // of the model
-	regBlocks = 256 // of each layer
-	// regTokens are those of a block, and regHeadSize the elements of a head: a cell has 32 KiB.
+	regHeads  = 4   // KV heads of the model
+	regLayers = 2   // layers of the model
+	regBlocks = 256 // blocks of each layer
+	// regTokens is the number of tokens of a block, and regHeadSize the number of elements of a head. A cell has 32
+	// KiB.
 	regTokens, regHeadSize = 256, 32
 	regLease               = 3 // seconds
-	// regWait bounds a decode's wait for its blocks, of a prefill that may be dead.
+	// regWait limits a decode rank's wait for its blocks, because the prefill rank may have been killed.
 	regWait = 5 * time.Second
 )
 
-// RegisteredOptions say what is replayed by engines whose blocks are registered, and by how many ranks each has.
+// RegisteredOptions describes a replay by engines with registered blocks. Prefills and Decodes are the numbers of
+// tensor-parallel ranks of the two engines.
 type RegisteredOptions struct {
 	Options
 	Prefills, Decodes int
 }
 
-// Check says which ranks no engine of the demo has.
+// Check returns an error if a number of ranks does not divide the KV heads of the demo's model.
 func (o *RegisteredOptions) Check() error {
 	for _, x := range []struct {
 		flag  string
@@ -45,10 +47,10 @@ func (o *RegisteredOptions) Check() error {
 	return nil
 }
 
-// cellHeads are those of a page: of a rank of the engine with more ranks.
+// cellHeads returns the number of heads of a cell: the number of heads of a rank of the engine that has more ranks.
 func (o *RegisteredOptions) cellHeads() int { return regHeads / max(o.Prefills, o.Decodes) }
 
-// registeredText is the configuration of one rank.
+// registeredText is the format of a rank's configuration.
 const registeredText = `enable_pd: true
 pd_role: both
 pd_peer_host: %[1]s
@@ -66,37 +68,39 @@ extra_config:
     log: {level: error}
 `
 
-// A regEngine is the ranks of an engine, and its free blocks: a request has the same ones at each rank.
-type regEngine struct {
-	name  string
-	seats []*seat
-	peers []agent.Peer
-	room  *admission
+// A registeredEngine holds the ranks of an engine and the free blocks. A request has the same block numbers at each
+// rank.
+type registeredEngine struct {
+	name      string
+	slots     []*slot
+	peers     []agent.Peer
+	admission *admission
 
-	mu   sync.Mutex
-	free []uint32
+	mu         sync.Mutex
+	freeBlocks []uint32
 }
 
-// take takes blocks out of the pool until give.
-func (e *regEngine) take(n int) (blocks []uint32, give func()) {
-	e.room.enter(n)
+// takeBlocks waits for n free blocks and removes them from the pool. The caller must call the returned function to
+// return the blocks.
+func (e *registeredEngine) takeBlocks(n int) (blocks []uint32, returnBlocks func()) {
+	e.admission.acquireChunks(n)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	at := len(e.free) - n
-	blocks = append(blocks, e.free[at:]...)
-	e.free = e.free[:at]
+	at := len(e.freeBlocks) - n
+	blocks = append(blocks, e.freeBlocks[at:]...)
+	e.freeBlocks = e.freeBlocks[:at]
 	return blocks, func() {
 		e.mu.Lock()
-		e.free = append(append([]uint32(nil), blocks...), e.free...)
+		e.freeBlocks = append(append([]uint32(nil), blocks...), e.freeBlocks...)
 		e.mu.Unlock()
-		e.room.leave(n)
+		e.admission.releaseChunks(n)
 	}
 }
 
-// now are the engine's processes, when each runs.
-func (e *regEngine) now(ctx context.Context) (all []*process, err error) {
-	for _, at := range e.seats {
-		p, err := at.current(ctx)
+// currentProcesses returns the processes of all ranks. If a rank is being restarted, it waits until the rank serves.
+func (e *registeredEngine) currentProcesses(ctx context.Context) (all []*process, err error) {
+	for _, at := range e.slots {
+		p, err := at.awaitProcess(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -105,31 +109,31 @@ func (e *regEngine) now(ctx context.Context) (all []*process, err error) {
 	return all, nil
 }
 
-// A registrar replays one trace.
-type registrar struct {
-	ground
+// A registeredPlayer replays one trace with registered blocks.
+type registeredPlayer struct {
+	workspace
 	options          *RegisteredOptions
-	prefill, decodes *regEngine
+	prefill, decodes *registeredEngine
 	tally            *registeredTally
 }
 
-// RunRegistered replays the trace and reports, as Run does.
+// RunRegistered replays the trace with registered blocks and returns the report. It fails as Run does.
 func RunRegistered(ctx context.Context, o RegisteredOptions) (*RegisteredReport, error) {
 	o.Concurrency = max(o.Concurrency, 1)
-	on, err := newGround(o.Log)
+	ws, err := newWorkspace(o.Log)
 	if err != nil {
 		return nil, err
 	}
-	g := &registrar{ground: on, options: &o, tally: newRegisteredTally()}
-	defer g.leaveNothing()
-	if g.prefill, err = g.start(ctx, "prefill", o.Prefills); err == nil {
-		g.decodes, err = g.start(ctx, "decode", o.Decodes)
+	g := &registeredPlayer{workspace: ws, options: &o, tally: newRegisteredTally()}
+	defer g.cleanUp()
+	if g.prefill, err = g.startEngine(ctx, "prefill", o.Prefills); err == nil {
+		g.decodes, err = g.startEngine(ctx, "decode", o.Decodes)
 	}
 	if err != nil {
-		g.abort()
+		g.killAll()
 		return nil, err
 	}
-	jobs := jobsOf(o.Requests, regTokens)
+	jobs := newJobs(o.Requests, regTokens)
 	for i := range jobs {
 		if j := &jobs[i]; len(j.keys) > regBlocks/4 {
 			j.keys = j.keys[:regBlocks/4]
@@ -138,47 +142,47 @@ func RunRegistered(ctx context.Context, o RegisteredOptions) (*RegisteredReport,
 	}
 	var strikes []func(context.Context)
 	if o.Crash {
-		strikes = append(strikes, func(ctx context.Context) { g.kill(ctx, g.decodes) },
-			func(ctx context.Context) { g.kill(ctx, g.prefill) })
+		strikes = append(strikes, func(ctx context.Context) { g.crashLastRank(ctx, g.decodes) },
+			func(ctx context.Context) { g.crashLastRank(ctx, g.prefill) })
 	}
 	begin := time.Now()
-	o.replay(ctx, jobs, g.playJob, strikes)
+	o.replayJobs(ctx, jobs, g.playJob, strikes)
 	took := time.Since(begin)
 	if err := ctx.Err(); err != nil {
-		g.abort()
+		g.killAll()
 		return nil, err
 	}
 	var nodes []*process
-	for _, e := range []*regEngine{g.decodes, g.prefill} {
-		for _, at := range e.seats {
-			nodes = append(nodes, at.now())
+	for _, e := range []*registeredEngine{g.decodes, g.prefill} {
+		for _, at := range e.slots {
+			nodes = append(nodes, at.currentProcess())
 		}
 	}
-	pinned := settle(ctx, nodes, func(p *process) *agent.Stats { return p.call(agent.Request{Op: "stats"}).Stats })
+	pinned := awaitIdle(ctx, nodes, func(p *process) *agent.Stats { return p.callAgent(agent.Request{Op: "stats"}).Stats })
 	unclean := []string{}
 	for _, p := range nodes {
-		if err := p.stop(); err != nil {
+		if err := p.stopAndWait(); err != nil {
 			unclean = append(unclean, err.Error())
 		}
 	}
-	return g.report(took, pinned, unclean), nil
+	return g.finishReport(took, pinned, unclean), nil
 }
 
-// start starts the ranks of an engine.
-func (g *registrar) start(ctx context.Context, name string, ranks int) (*regEngine, error) {
-	e := &regEngine{name: name, room: newAdmission(regBlocks)}
+// startEngine starts the ranks of an engine. If it fails, the returned engine has the ranks that were started.
+func (g *registeredPlayer) startEngine(ctx context.Context, name string, ranks int) (*registeredEngine, error) {
+	e := &registeredEngine{name: name, admission: newAdmission(regBlocks)}
 	for i := range regBlocks {
-		e.free = append(e.free, uint32(i))
+		e.freeBlocks = append(e.freeBlocks, uint32(i))
 	}
 	for rank := range ranks {
-		ports, err := g.reserve(2)
+		ports, err := g.reservePorts(2)
 		if err != nil {
 			return e, err
 		}
-		at, p := &seat{}, program{name: fmt.Sprintf("%s-%d", name, rank), args: []string{"node", "--commands"}}
-		e.seats = append(e.seats, at)
+		at, p := &slot{}, program{name: fmt.Sprintf("%s-%d", name, rank), args: []string{"node", "--commands"}}
+		e.slots = append(e.slots, at)
 		e.peers = append(e.peers, agent.Peer{Host: host, InitPort: ports[0], AllocPort: ports[1]})
-		if err := g.settleIn(ctx, at, p, fmt.Sprintf(registeredText, host, ports[0], ports[1], g.options.Plane, regTokens,
+		if err := g.startSlot(ctx, at, p, fmt.Sprintf(registeredText, host, ports[0], ports[1], g.options.Plane, regTokens,
 			regLayers, regHeads/ranks, regHeadSize, name, ranks, rank, regHeads, g.options.cellHeads(), regBlocks,
 			regLease)); err != nil {
 			return e, err
@@ -187,68 +191,69 @@ func (g *registrar) start(ctx context.Context, name string, ranks int) (*regEngi
 	return e, nil
 }
 
-// abort ends whatever runs.
-func (g *registrar) abort() {
-	for _, e := range []*regEngine{g.prefill, g.decodes} {
+// killAll kills all ranks that were started.
+func (g *registeredPlayer) killAll() {
+	for _, e := range []*registeredEngine{g.prefill, g.decodes} {
 		if e == nil {
 			continue
 		}
-		for _, at := range e.seats {
-			if p := at.now(); p != nil {
-				p.kill()
+		for _, at := range e.slots {
+			if p := at.currentProcess(); p != nil {
+				p.killAndWait()
 			}
 		}
 	}
 }
 
-// kill ends the last rank of an engine while requests are under way, and starts it again.
-func (g *registrar) kill(ctx context.Context, e *regEngine) {
-	at := e.seats[len(e.seats)-1]
+// crashLastRank kills the last rank of an engine while requests are in progress, and starts the rank again.
+func (g *registeredPlayer) crashLastRank(ctx context.Context, e *registeredEngine) {
+	at := e.slots[len(e.slots)-1]
 	begin := time.Now()
-	err := at.crash(ctx, func() {})
-	g.tally.crashed(at.program.name, time.Since(begin), err)
+	err := at.restart(ctx, func() {})
+	g.tally.addCrash(at.program.name, time.Since(begin), err)
 }
 
-// playJob tries a request until it succeeds. Of every fourth one the first attempt is aborted by either engine.
-func (g *registrar) playJob(ctx context.Context, j *job) {
+// playJob plays a request until an attempt succeeds. For one request in four, one of the engines aborts the first
+// attempt.
+func (g *registeredPlayer) playJob(ctx context.Context, j *job) {
 	begin, ok := time.Now(), len(j.keys) == 0
 	for attempt := 1; attempt <= attemptsMax && !ok && ctx.Err() == nil; attempt++ {
-		cause := g.attempt(ctx, j, attempt)
+		cause := g.tryJob(ctx, j, attempt)
 		switch cause {
 		case "":
 			ok = true
-		case aborted:
+		case causeAborted:
 		default:
-			g.tally.fail(cause)
-			pause(ctx, time.Duration(attempt)*retryPause)
+			g.tally.addFailure(cause)
+			sleepContext(ctx, time.Duration(attempt)*retryPause)
 		}
 	}
 	g.tally.request.record(time.Since(begin))
-	done, lost := g.tally.ended(ok)
+	done, lost := g.tally.endRequest(ok)
 	if g.options.Progress != nil {
 		g.options.Progress(done, lost)
 	}
 }
 
-// aborted is the cause of what was meant to fail.
-const aborted = "aborted"
+// causeAborted is the cause of an attempt that the demo aborted on purpose.
+const causeAborted = "aborted"
 
-// attempt has a request's blocks written once, and returns the cause of a failure. The engines' calls are made side by
-// side, so that either may come first.
-func (g *registrar) attempt(ctx context.Context, j *job, attempt int) (cause string) {
-	from, give := g.prefill.take(len(j.keys))
-	defer give()
+// tryJob has a request's blocks written once, and returns the cause of a failure. The calls of the two engines are made
+// concurrently, so that either engine may be first.
+func (g *registeredPlayer) tryJob(ctx context.Context, j *job, attempt int) (cause string) {
+	prefillBlocks, returnBlocks := g.prefill.takeBlocks(len(j.keys))
+	defer returnBlocks()
 	first := 0
 	if j.index%4 == 1 && len(j.keys) > 1 {
-		first = 1 // The decode has a prefix.
+		first = 1 // The decode engine already has the first block.
 	}
-	into, give := g.decodes.take(len(j.keys) - first)
-	defer give()
-	prefills, err := g.prefill.now(ctx)
+	decodeBlocks, returnBlocks := g.decodes.takeBlocks(len(j.keys) - first)
+	defer returnBlocks()
+	prefills, err := g.prefill.currentProcesses(ctx)
 	if err != nil {
 		return "interrupted"
 	}
-	decodes, err := g.decodes.now(ctx)
+	decodes, err := g.decodes.currentProcesses(ctx)
 	if err != nil {
 		return "interrupted"
 	}
@@ -257,66 +262,67 @@ func (g *registrar) attempt(ctx context.Context, j *job, attempt int) (cause str
 		transfer = "transfer-" + id
 	}
 	finish := agent.Request{Op: "finish", Request: id + "-0000000f", Keys: j.keys,
-		Registered: &agent.Registered{Blocks: from, Transfer: transfer}}
-	var working sync.WaitGroup
-	wrote, took := make([]agent.Response, len(prefills)), make([]agent.Response, len(decodes))
-	byDecode, byPrefill := attempt == 1 && j.index%8 == 3, attempt == 1 && j.index%8 == 6
-	over := make([]chan struct{}, len(decodes))
+		Registered: &agent.Registered{Blocks: prefillBlocks, Transfer: transfer}}
+	var calls sync.WaitGroup
+	finishResps, registerResps := make([]agent.Response, len(prefills)), make([]agent.Response, len(decodes))
+	abortByDecode, abortByPrefill := attempt == 1 && j.index%8 == 3, attempt == 1 && j.index%8 == 6
+	registrationsEnded := make([]chan struct{}, len(decodes))
 	for i, p := range decodes {
-		over[i] = make(chan struct{})
-		working.Go(func() {
-			took[i] = p.call(agent.Request{Op: "register", Request: id + "-0000000d", Keys: j.keys[first:],
-				WaitMS: int(regWait.Milliseconds()), Registered: &agent.Registered{Blocks: into, First: first,
-					Transfer: transfer, Producers: g.near(i), Ranks: len(prefills)}})
-			close(over[i])
-			if took[i].Code != effects.OK.String() { // As an engine that computes it by itself then.
+		registrationsEnded[i] = make(chan struct{})
+		calls.Go(func() {
+			registerResps[i] = p.callAgent(agent.Request{Op: "register", Request: id + "-0000000d", Keys: j.keys[first:],
+				WaitMS: int(regWait.Milliseconds()), Registered: &agent.Registered{Blocks: decodeBlocks, First: first,
+					Transfer: transfer, Producers: g.producersOf(i), Ranks: len(prefills)}})
+			close(registrationsEnded[i])
+			if registerResps[i].Code != effects.OK.String() { // As an engine does that will compute the request itself.
 				for _, p := range prefills {
-					p.call(agent.Request{Op: "abort", Request: finish.Request, Registered: finish.Registered})
+					p.callAgent(agent.Request{Op: "abort", Request: finish.Request, Registered: finish.Registered})
 				}
 			}
 		})
 	}
 	switch {
-	case byPrefill:
+	case abortByPrefill:
 		for _, p := range prefills {
-			p.call(agent.Request{Op: "abort", Request: finish.Request, Registered: finish.Registered})
+			p.callAgent(agent.Request{Op: "abort", Request: finish.Request, Registered: finish.Registered})
 		}
-	case byDecode:
+	case abortByDecode:
 		for i, p := range decodes {
-			working.Go(func() { takeBack(p, id+"-0000000d", over[i]) })
+			calls.Go(func() { cancelRegistration(p, id+"-0000000d", registrationsEnded[i]) })
 		}
 	default:
 		for i, p := range prefills {
-			working.Go(func() {
-				if wrote[i] = p.call(finish); wrote[i].Code == effects.PeerLost.String() {
-					for i, p := range decodes { // The rank's next life knows nothing of it, and would keep who asks.
-						working.Go(func() { takeBack(p, id+"-0000000d", over[i]) })
+			calls.Go(func() {
+				if finishResps[i] = p.callAgent(finish); finishResps[i].Code == effects.PeerLost.String() {
+					for i, p := range decodes { // The rank's next incarnation does not know the request, so decode ranks would wait.
+						calls.Go(func() { cancelRegistration(p, id+"-0000000d", registrationsEnded[i]) })
 					}
 				}
 			})
 		}
 	}
-	working.Wait()
-	return g.judge(wrote, took, byPrefill, byDecode)
+	calls.Wait()
+	return g.attemptCause(finishResps, registerResps, abortByPrefill, abortByDecode)
 }
 
-// takeBack has a decode rank take its registration back, once it has begun.
-func takeBack(p *process, request string, over <-chan struct{}) {
+// cancelRegistration makes a decode rank cancel its registration of a request. It repeats the call until the rank knows
+// the registration, or the registration has ended.
+func cancelRegistration(p *process, request string, registrationEnded <-chan struct{}) {
 	for {
-		if p.call(agent.Request{Op: "cancel", Request: request}).Code != effects.NotFound.String() {
+		if p.callAgent(agent.Request{Op: "cancel", Request: request}).Code != effects.NotFound.String() {
 			return
 		}
 		select {
-		case <-over:
+		case <-registrationEnded:
 			return
 		case <-time.After(time.Millisecond):
 		}
 	}
 }
 
-// near are the prefill's ranks that have a part of what a decode's rank has.
-func (g *registrar) near(rank int) []agent.Peer {
-	p, d := len(g.prefill.seats), len(g.decodes.seats)
+// producersOf returns the prefill ranks that have a part of the heads of a decode rank.
+func (g *registeredPlayer) producersOf(rank int) []agent.Peer {
+	p, d := len(g.prefill.slots), len(g.decodes.slots)
 	if p >= d {
 		return g.prefill.peers[rank*p/d : (rank+1)*p/d]
 	}
@@ -324,10 +330,11 @@ func (g *registrar) near(rank int) []agent.Peer {
 	return g.prefill.peers[at : at+1]
 }
 
-// judge says what became of an attempt.
-func (g *registrar) judge(wrote, took []agent.Response, byPrefill, byDecode bool) (cause string) {
-	for _, r := range took {
-		g.tally.received(&r)
+// attemptCause returns the cause with which an attempt failed, or "" if the attempt succeeded, and counts the received
+// bytes. The cause is causeAborted if an engine aborted the attempt as the demo requested.
+func (g *registeredPlayer) attemptCause(finishResps, registerResps []agent.Response, abortByPrefill, abortByDecode bool) (cause string) {
+	for _, r := range registerResps {
+		g.tally.addReceived(&r)
 		switch {
 		case r.Wrong > 0:
 			return "register: wrong bytes"
@@ -335,14 +342,14 @@ func (g *registrar) judge(wrote, took []agent.Response, byPrefill, byDecode bool
 			cause = "register: " + r.Code
 		}
 	}
-	if cause == "register: "+effects.Cancelled.String() && (byPrefill || byDecode) {
-		g.tally.aborted(byPrefill)
-		return aborted
+	if cause == "register: "+effects.Cancelled.String() && (abortByPrefill || abortByDecode) {
+		g.tally.addAborted(abortByPrefill)
+		return causeAborted
 	}
-	if byPrefill || byDecode {
-		return cause // It was killed.
+	if abortByPrefill || abortByDecode {
+		return cause // A rank was killed.
 	}
-	for _, r := range wrote {
+	for _, r := range finishResps {
 		if r.Code != effects.OK.String() && cause == "" {
 			cause = "finish: " + r.Code
 		}

@@ -16,11 +16,11 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// A Report is what a replay did. Times are microseconds.
+// A Report is the report of a replay in a push or pull mode. Times are in microseconds.
 type Report struct {
 	Mode      Mode   `json:"mode"`
-	Ring      bool   `json:"ring"`          // each node was prefill and decode
-	Recall    bool   `json:"bidirectional"` // who put read back first
+	Ring      bool   `json:"ring"`          // each node had both roles
+	Recall    bool   `json:"bidirectional"` // each sender first recalled the chunks that its peer still had
 	Trace     string `json:"trace"`
 	Plane     string `json:"transfer_channel"`
 	Shape     string `json:"shape"`
@@ -29,26 +29,27 @@ type Report struct {
 	Outcome
 
 	Sent         int64   `json:"chunks_sent"`
-	Skipped      int64   `json:"chunks_skipped"` // the decode had them already
+	Skipped      int64   `json:"chunks_skipped"` // chunks that the decode node already had
 	Hits         int64   `json:"chunks_fetched"`
 	Recalled     int64   `json:"chunks_recalled"`
-	Saved        int64   `json:"layers_saved"` // layerwise: of all steps
-	Preempted    int64   `json:"preempted"`    // layerwise: prefills that began again
+	Saved        int64   `json:"layers_saved"` // layerwise: saved layers, over all steps
+	Preempted    int64   `json:"preempted"`    // layerwise: prefills that were preempted and began again
 	BytesSent    int64   `json:"bytes_sent"`
-	MiBPerSecond float64 `json:"mib_per_second"` // sent, making and checking content included
+	MiBPerSecond float64 `json:"mib_per_second"` // sent bytes per time, which includes making and checking the content
 
-	// LentMost is the most pages that a prefill had lent at a time, of its PrefillPages, in a ring those that its engine
-	// may have; 0 where nothing is lent.
-	LentMost     int `json:"lent_pages_most"`
+	// LentMax is the largest number of pages that a prefill node had leased to peers at one time, out of PrefillPages.
+	// In a ring, PrefillPages is the number of pages that a node's engine may have. LentMax is 0 if the mode leases no
+	// pages.
+	LentMax      int `json:"lent_pages_most"`
 	PrefillPages int `json:"prefill_pages"`
-	// StagedMost is the most pages of its pool that a decode held at a time for fetches, of StagingPages, which are two
-	// batches; both 0 where nothing is fetched. More would be a defect.
-	StagedMost   int        `json:"staged_pages_most"`
+	// StagedMax is the largest number of pages of its pool that a decode node used at one time for fetches. More than
+	// StagingPages, which is two batches, would be a defect. Both are 0 if the mode has no fetches.
+	StagedMax    int        `json:"staged_pages_most"`
 	StagingPages int        `json:"staging_pages"`
 	NPU          *NPUReport `json:"npu,omitempty"`
 }
 
-// Latency is percentiles of one step.
+// Latency holds the percentiles of the duration of one step.
 type Latency struct {
 	Count int64 `json:"count"`
 	P50   int64 `json:"p50"`
@@ -57,7 +58,7 @@ type Latency struct {
 	Max   int64 `json:"max"`
 }
 
-// latencyMax is the longest latency told apart; longer ones count as this.
+// latencyMax is the longest latency that a histogram distinguishes. Longer latencies count as latencyMax.
 const latencyMax = 5 * time.Minute
 
 type histogram struct {
@@ -81,36 +82,36 @@ func (h *histogram) percentiles() Latency {
 	return Latency{h.h.TotalCount(), h.h.ValueAtQuantile(50), h.h.ValueAtQuantile(95), h.h.ValueAtQuantile(99), h.h.Max()}
 }
 
-// A tally is what workers count while they play.
+// A tally collects the counts of the workers during a replay.
 type tally struct {
-	counted[Report]
+	countedReport[Report]
 	sent, skipped, hits, recalled   atomic.Int64
 	saved, preempted, bytesSent     atomic.Int64
-	put, get, recall, compute, save histogram // the last two layerwise
+	put, get, recall, compute, save histogram // compute and save: only in mode layerwise
 
-	// The high marks of all nodes.
-	lentMost, stagedMost int
-	links                map[string]agent.Links // as last seen, by incarnation
+	// The maxima over all nodes.
+	lentMax, stagedMax int
+	links              map[string]agent.Links // last counts of each incarnation
 }
 
 func newTally() *tally {
 	t := &tally{put: newHistogram(), get: newHistogram(), recall: newHistogram(), compute: newHistogram(),
 		save: newHistogram(), links: map[string]agent.Links{}}
-	t.begin(&t.r.Outcome)
+	t.initReport(&t.r.Outcome)
 	return t
 }
 
-func (t *tally) marks(s *agent.Stats) {
+func (t *tally) addStats(s *agent.Stats) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stagedMost = max(t.stagedMost, s.StagedMost)
-	t.lentMost = max(t.lentMost, s.PagesLentMost)
+	t.stagedMax = max(t.stagedMax, s.StagedMost)
+	t.lentMax = max(t.lentMax, s.PagesLentMost)
 	if s.Links != nil {
 		t.links[s.Incarnation] = *s.Links
 	}
 }
 
-func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPUReport) *Report {
+func (p *player) finishReport(took time.Duration, pinned, unclean []string, npu *NPUReport) *Report {
 	t, s := p.tally, p.options.shape
 	r := t.r
 	r.Mode, r.Ring, r.Recall = p.options.Mode, p.options.Ring, p.options.Recall
@@ -123,48 +124,48 @@ func (p *player) report(took time.Duration, pinned, unclean []string, npu *NPURe
 	r.Latency = map[string]Latency{"put": t.put.percentiles(), "get": t.get.percentiles(),
 		"request": t.request.percentiles(), "recall": t.recall.percentiles(),
 		"compute": t.compute.percentiles(), "save": t.save.percentiles()}
-	r.LentMost, r.PrefillPages, r.StagedMost = t.lentMost, s.prefillPages, t.stagedMost
-	if p.options.Mode.delays() {
+	r.LentMax, r.PrefillPages, r.StagedMax = t.lentMax, s.prefillPages, t.stagedMax
+	if p.options.Mode.isDelayed() {
 		r.StagingPages = stagingPages
 	}
-	r.ended(len(p.options.Requests), took, pinned, unclean)
+	r.complete(len(p.options.Requests), took, pinned, unclean)
 	r.OK = r.OK && r.Hits > 0 && (r.Recalled > 0) == r.Recall && (r.Saved > 0) == (r.Mode == Layerwise) &&
-		r.StagedMost <= r.StagingPages && (npu == nil || npu.OK)
+		r.StagedMax <= r.StagingPages && (npu == nil || npu.OK)
 	return &r
 }
 
-// Print writes the report as tables for people.
+// Print writes the report as text tables. It returns the first error of writing.
 func (r *Report) Print(w io.Writer) error {
 	rows := [][2]string{
 		{"mode", string(r.Mode)},
-		{"nodes", r.nodes()},
+		{"nodes", r.formatNodes()},
 		{"trace", r.Trace},
 		{"data plane", r.Plane},
-		{"shape", fmt.Sprintf("%s (%s a chunk)", r.Shape, mib(int64(r.PageBytes)))},
-		{"requests", fmt.Sprintf("%d: %d completed, %d lost, %d cut to the pool", r.Requests, r.Completed, r.Lost, r.Cut)},
+		{"shape", fmt.Sprintf("%s (%s per chunk)", r.Shape, formatMiB(int64(r.PageBytes)))},
+		{"requests", fmt.Sprintf("%d: %d completed, %d lost, %d shortened to fit the pool", r.Requests, r.Completed, r.Lost, r.Cut)},
 		{"chunks", fmt.Sprintf("%d sent, %d skipped, %d fetched", r.Sent, r.Skipped, r.Hits)},
-		{"bytes", fmt.Sprintf("%s sent in %.1f s: %.0f MiB/s", mib(r.BytesSent), r.Seconds, r.MiBPerSecond)},
-		r.verified(),
+		{"bytes", fmt.Sprintf("%s sent in %.1f s: %.0f MiB/s", formatMiB(r.BytesSent), r.Seconds, r.MiBPerSecond)},
+		r.verifiedRow(),
 	}
 	if r.Recall {
-		rows = append(rows, [2]string{"recalled", fmt.Sprintf("%d chunks from where decodes had them", r.Recalled)})
+		rows = append(rows, [2]string{"recalled", fmt.Sprintf("%d chunks from decode nodes", r.Recalled)})
 	}
 	if r.Mode == Layerwise {
-		rows = append(rows, [2]string{"computed", fmt.Sprintf("%d layers of steps of %d tokens; %d requests were preempted",
+		rows = append(rows, [2]string{"computed", fmt.Sprintf("%d layers in steps of %d tokens; %d requests were preempted",
 			r.Saved, stepTokens, r.Preempted)})
 	}
-	if r.LentMost > 0 {
-		rows = append(rows, [2]string{"leased", fmt.Sprintf("at most %d of %d pages at a time", r.LentMost, r.PrefillPages)})
+	if r.LentMax > 0 {
+		rows = append(rows, [2]string{"leased", fmt.Sprintf("at most %d of %d pages at a time", r.LentMax, r.PrefillPages)})
 	}
 	if r.StagingPages > 0 {
 		rows = append(rows, [2]string{"staged", fmt.Sprintf("at most %d of %d pages at a time, two batches of %d",
-			r.StagedMost, r.StagingPages, r.StagingPages/2)})
+			r.StagedMax, r.StagingPages, r.StagingPages/2)})
 	}
-	rows = append(rows, r.crashes(served)...)
+	rows = append(rows, r.crashRows(restartText)...)
 	if r.NPU != nil {
-		rows = append(rows, r.NPU.rows()...)
+		rows = append(rows, r.NPU.tableRows()...)
 	}
-	rows = append(rows, r.failed()...)
+	rows = append(rows, r.failureRows()...)
 	steps := []string{"put", "get", "request"}
 	switch {
 	case r.Mode == Layerwise:
@@ -175,29 +176,29 @@ func (r *Report) Print(w io.Writer) error {
 	return errors.Join(printRows(w, rows), printLatency(w, r.Latency, steps...), printVerdict(w, r.OK))
 }
 
-// nodes says which there were.
-func (r *Report) nodes() string {
+// formatNodes describes the nodes of the replay.
+func (r *Report) formatNodes() string {
 	if r.Ring {
-		return fmt.Sprintf("%d, each prefill and decode, in a ring", ringNodes)
+		return fmt.Sprintf("%d, each is prefill and decode, in a ring", ringNodes)
 	}
-	return fmt.Sprintf("1 prefill, %d decodes", decoders)
+	return fmt.Sprintf("1 prefill node, %d decode nodes", decodeNodes)
 }
 
-func mib(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+func formatMiB(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-func ms(micros int64) string { return fmt.Sprintf("%.2f", float64(micros)/1000) }
+func formatMS(micros int64) string { return fmt.Sprintf("%.2f", float64(micros)/1000) }
 
-func listText(all []string) string {
+func joinList(all []string) string {
 	if len(all) == 0 {
 		return "nothing"
 	}
 	return strings.Join(all, ", ")
 }
 
-func failuresText(failures map[string]int) string {
+func formatFailures(failures map[string]int) string {
 	var all []string
 	for _, cause := range slices.Sorted(maps.Keys(failures)) {
 		all = append(all, fmt.Sprintf("%d × %s", failures[cause], cause))
 	}
-	return listText(all)
+	return joinList(all)
 }

@@ -22,7 +22,7 @@ func (s shape) pageBytes() int {
 	return 2 * s.layers * s.chunkTokens * s.kvHeads * s.headSize * elementBytes
 }
 
-func (s shape) poolBytes() int { return (s.prefillPages + decoders*s.decodePages) * s.pageBytes() }
+func (s shape) poolBytes() int { return (s.prefillPages + decodeNodes*s.decodePages) * s.pageBytes() }
 
 // ringBytes returns the size of all pools of a ring in bytes.
 func (s shape) ringBytes() int { return ringNodes * s.ringPages() * s.pageBytes() }

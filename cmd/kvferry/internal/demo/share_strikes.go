@@ -8,24 +8,25 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// killOwner kills the last instance while pages of chunks that it has are under way to others, and starts it again. For
-// that those hold still who would end it: the readers, or the owner where it writes. Where no look finds such pages it
-// is killed as well. It begins when chunks of a peer have come to some request.
-func (s *sharer) killOwner(ctx context.Context) {
+// killInstance kills the last instance while pages of its chunks are in transfer to readers, and starts the instance
+// again. To catch such a moment, killInstance suspends the processes that would end the transfer: the readers, or in
+// mode p2p-push the instance itself, which writes. If no attempt finds pages in transfer, the instance is killed
+// without them. killInstance starts when strikesReady is closed.
+func (s *sharingPlayer) killInstance(ctx context.Context) {
 	select {
-	case <-s.tally.may:
+	case <-s.tally.strikesReady:
 	case <-ctx.Done():
 		return
 	}
-	at := s.town.seats[instances-1]
-	owner, others := at.now(), s.town.nodes()[:instances-1]
-	still, asked := others, []*process{owner}
+	at := s.cluster.slots[instances-1]
+	owner, readers := at.currentProcess(), s.cluster.instanceProcesses()[:instances-1]
+	frozen, observed := readers, []*process{owner}
 	if s.options.Mode == P2PPush {
-		still, asked = asked, still
+		frozen, observed = observed, frozen
 	}
 	count := func() (n int) {
-		for _, p := range asked {
-			if stats := s.look(p); stats != nil && s.options.Mode == P2PPush {
+		for _, p := range observed {
+			if stats := s.fetchStats(p); stats != nil && s.options.Mode == P2PPush {
 				n += stats.PagesGranted
 			} else if stats != nil {
 				n += stats.PagesLent
@@ -34,73 +35,76 @@ func (s *sharer) killOwner(ctx context.Context) {
 		return n
 	}
 	found := 0
-	var over <-chan struct{}
+	var readersDone <-chan struct{}
 	for try := 0; try < 100 && found == 0 && ctx.Err() == nil; try++ {
-		over = s.readFrom(owner, others, freshKeys(try, batchChunks/2))
-		if found = looks(count, over); found > 0 {
-			for _, p := range still {
-				p.freeze()
+		readersDone = s.startReaders(owner, readers, freshKeys(try, batchChunks/2))
+		if found = awaitPages(count, readersDone); found > 0 {
+			for _, p := range frozen {
+				p.suspend()
 			}
 			found = count()
 		}
-		if found == 0 { // It was over before they held still.
-			for _, p := range still {
-				p.thaw()
+		if found == 0 { // The transfer had ended before the processes were suspended.
+			for _, p := range frozen {
+				p.resume()
 			}
-			<-over
+			<-readersDone
 		}
 	}
-	s.tally.crashing(found)
+	s.tally.recordUnderWay(found)
 	begin := time.Now()
-	err := at.crash(ctx, func() {
-		for _, p := range others {
-			p.thaw()
+	err := at.restart(ctx, func() {
+		for _, p := range readers {
+			p.resume()
 		}
 	})
-	s.tally.crashed(owner.name, time.Since(begin), err)
-	<-over
+	s.tally.addCrash(owner.name, time.Since(begin), err)
+	<-readersDone
 }
 
-// looks counts pages until there are some; 0 if what they are for ends before.
-func looks(count func() int, over <-chan struct{}) int {
+// awaitPages calls count until it returns more than 0 pages, and returns that number. It returns 0 if the readers end
+// first.
+func awaitPages(count func() int, readersDone <-chan struct{}) int {
 	for {
 		if n := count(); n > 0 {
 			return n
 		}
 		select {
-		case <-over:
+		case <-readersDone:
 			return 0
 		default:
 		}
 	}
 }
 
-// readFrom has instances bring chunks that the owner stores for that. What it returns is closed when they have ended.
-func (s *sharer) readFrom(owner *process, others []*process, keys []string) <-chan struct{} {
-	owner.call(agent.Request{Op: "store", Keys: keys})
-	over := make(chan struct{})
-	var readers sync.WaitGroup
-	for _, p := range others {
-		readers.Go(func() {
-			got := p.call(agent.Request{Op: "bring", Peer: &s.town.peers[instances-1], Request: "killed", Keys: keys,
+// startReaders makes the owner store chunks and the readers bring them from the owner. The returned channel is closed
+// when all readers have ended.
+func (s *sharingPlayer) startReaders(owner *process, readers []*process, keys []string) <-chan struct{} {
+	owner.callAgent(agent.Request{Op: "store", Keys: keys})
+	done := make(chan struct{})
+	var reading sync.WaitGroup
+	for _, p := range readers {
+		reading.Go(func() {
+			got := p.callAgent(agent.Request{Op: "bring", Peer: &s.cluster.peers[instances-1], Request: "killed", Keys: keys,
 				Fetch: s.options.Mode == P2PDelay})
-			s.tally.verified(&got)
+			s.tally.addVerified(&got)
 		})
 	}
 	go func() {
-		readers.Wait()
-		close(over)
+		reading.Wait()
+		close(done)
 	}()
-	return over
+	return done
 }
 
-// killDirectory kills one, starts it again, and waits until all instances have told it again what they have.
-func (s *sharer) killDirectory(ctx context.Context) {
-	d := s.town.directories[0]
-	name, begin := d.now().name, time.Now()
-	err := d.crash(ctx, func() {})
+// killDirectory kills the first directory, starts it again, and waits until all instances have reported their chunks to
+// the new incarnation.
+func (s *sharingPlayer) killDirectory(ctx context.Context) {
+	d := s.cluster.directories[0]
+	name, begin := d.currentProcess().name, time.Now()
+	err := d.restart(ctx, func() {})
 	if err == nil {
-		err = d.knows(ctx, instances)
+		err = d.awaitWorkers(ctx, instances)
 	}
-	s.tally.crashed(name, time.Since(begin), err)
+	s.tally.addCrash(name, time.Since(begin), err)
 }

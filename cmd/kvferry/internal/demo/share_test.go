@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/cmd/kvferry/internal/agent"
 )
 
-// Each chunk that was wanted is counted once, and each that was computed has one reason.
+// Each wanted chunk is counted once, and each computed chunk has one reason.
 func TestWhatBecameOfChunks(t *testing.T) {
 	j := &job{keys: make([]string, 10)}
 	for _, c := range []struct {
@@ -26,8 +26,8 @@ func TestWhatBecameOfChunks(t *testing.T) {
 		{"given up since", agent.Response{Code: "ok", Hits: 5}, agent.Response{Code: "not_found", Hits: 3}, 3, 0,
 			"nobody has it"},
 	} {
-		s := newSharedTally(1)
-		s.served(j, &c.looked, &c.got, 1)
+		s := newSharingTally(1)
+		s.addServed(j, &c.looked, &c.got, 1)
 		computed := int64(len(j.keys)) - c.local - c.peer
 		if r := &s.r; r.Wanted != 10 || r.LocalHits != c.local || r.PeerHits != c.peer || r.Computed != computed ||
 			r.Misses[c.why] != computed {
@@ -37,19 +37,19 @@ func TestWhatBecameOfChunks(t *testing.T) {
 }
 
 func TestSharedReportOfNothingIsNotOK(t *testing.T) {
-	report := func(change func(*SharedReport)) *SharedReport {
-		s := &sharer{options: &SharedOptions{}, tally: newSharedTally(1)}
+	report := func(change func(*SharingReport)) *SharingReport {
+		s := &sharingPlayer{options: &SharingOptions{}, tally: newSharingTally(1)}
 		s.tally.r.PeerHits = 1
 		change(&s.tally.r)
-		return s.report(1, nil, nil)
+		return s.finishReport(1, nil, nil)
 	}
-	if !report(func(*SharedReport) {}).OK {
+	if !report(func(*SharingReport) {}).OK {
 		t.Error("a clean replay is not ok")
 	}
-	for _, change := range []func(*SharedReport){
-		func(r *SharedReport) { r.PeerHits = 0 }, func(r *SharedReport) { r.BytesWrong = 1 },
-		func(r *SharedReport) { r.Lost = 1 }, func(r *SharedReport) { r.Pinned = []string{"x"} },
-		func(r *SharedReport) { r.Unclean = []string{"x"} }, func(r *SharedReport) { r.Passed = 1 },
+	for _, change := range []func(*SharingReport){
+		func(r *SharingReport) { r.PeerHits = 0 }, func(r *SharingReport) { r.BytesWrong = 1 },
+		func(r *SharingReport) { r.Lost = 1 }, func(r *SharingReport) { r.Pinned = []string{"x"} },
+		func(r *SharingReport) { r.Unclean = []string{"x"} }, func(r *SharingReport) { r.Passed = 1 },
 	} {
 		if r := report(change); r.OK {
 			t.Errorf("ok although %+v", r)

@@ -11,7 +11,7 @@ func printRows(w io.Writer, rows [][2]string) error {
 	for _, row := range rows {
 		fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
 	}
-	fmt.Fprint(t, "\n") // An empty line ends the columns above.
+	fmt.Fprint(t, "\n") // An empty line ends the alignment of the columns.
 	return t.Flush()
 }
 
@@ -20,15 +20,15 @@ func printLatency(w io.Writer, of map[string]Latency, steps ...string) error {
 	fmt.Fprint(t, "latency, ms\tcount\tp50\tp95\tp99\tmax\t\n")
 	for _, step := range steps {
 		p := of[step]
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t\n", step, p.Count, ms(p.P50), ms(p.P95), ms(p.P99), ms(p.Max))
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t\n", step, p.Count, formatMS(p.P50), formatMS(p.P95), formatMS(p.P99), formatMS(p.Max))
 	}
 	return t.Flush()
 }
 
 func printVerdict(w io.Writer, ok bool) error {
-	verdict := "every byte is right and nothing is pinned"
+	verdict := "every byte is correct and no page is pinned"
 	if !ok {
-		verdict = "SOMETHING IS WRONG, see above"
+		verdict = "THE REPLAY FAILED, see above"
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n", verdict)
 	return err

@@ -18,10 +18,10 @@ type job struct {
 	lastTokens int
 }
 
-// keysOf returns the keys of the chunks of a prompt. Equal ids in a trace stand for equal blocks after equal prefixes,
-// so the block and the position name a chunk. The token count is part of the key, so that a prompt's partial last chunk
-// has another key than the full chunk of another prompt.
-func keysOf(req trace.Request, chunkTokens int) (keys []string, lastTokens int) {
+// promptKeys returns the keys of the chunks of a prompt. Equal IDs in a trace stand for equal blocks after equal
+// prefixes, so the block and the position name a chunk. The token count is part of the key, so that the keys of a
+// partial last chunk and of the full chunk of a longer prompt differ.
+func promptKeys(req trace.Request, chunkTokens int) (keys []string, lastTokens int) {
 	for at := 0; at < req.InputTokens; at += chunkTokens {
 		tokens := min(chunkTokens, req.InputTokens-at)
 		h := fnv.New64a()
@@ -45,17 +45,17 @@ func freshKeys(of, n int) []string {
 	return keys
 }
 
-func jobsOf(requests []trace.Request, chunkTokens int) []job {
+func newJobs(requests []trace.Request, chunkTokens int) []job {
 	jobs := make([]job, len(requests))
 	for i, req := range requests {
-		keys, last := keysOf(req, chunkTokens)
+		keys, last := promptKeys(req, chunkTokens)
 		jobs[i] = job{index: i, id: fmt.Sprintf("request-%d", i), arrival: req.Arrival, keys: keys, lastTokens: last}
 	}
 	return jobs
 }
 
-// batches divides a job's keys into batches of at most n keys.
-func (j *job) batches(n int) [][]string {
+// keyBatches divides a job's keys into batches of at most n keys.
+func (j *job) keyBatches(n int) [][]string {
 	var all [][]string
 	for from := 0; from < len(j.keys); from += n {
 		all = append(all, j.keys[from:min(from+n, len(j.keys))])
@@ -63,9 +63,9 @@ func (j *job) batches(n int) [][]string {
 	return all
 }
 
-// lastTokensOf returns the token count of a batch's last chunk, as in job.lastTokens. Only the last chunk of the job
+// batchLastTokens returns the token count of a batch's last chunk, as in job.lastTokens. Only the last chunk of the job
 // can be partial.
-func (j *job) lastTokensOf(batch, batches int) int {
+func (j *job) batchLastTokens(batch, batches int) int {
 	if batch == batches-1 {
 		return j.lastTokens
 	}

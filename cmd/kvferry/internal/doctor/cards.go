@@ -21,16 +21,16 @@ type card struct {
 	node int // NUMA node; -1 if the firmware does not give it
 }
 
-// cards returns the NPUs that the kernel lists, whether or not the process may use them.
-func (m Machine) cards() []card {
+// findCards returns the NPUs that the kernel lists, whether or not the process may use them.
+func (m Machine) findCards() []card {
 	var list []card
-	for _, file := range m.matches("sys/bus/pci/devices/*/vendor") {
+	for _, file := range m.globFiles("sys/bus/pci/devices/*/vendor") {
 		dir := path.Dir(file)
-		if m.text(file) != vendorHuawei || !strings.HasPrefix(m.text(dir+"/class"), classAccelerator) {
+		if m.readText(file) != vendorHuawei || !strings.HasPrefix(m.readText(dir+"/class"), classAccelerator) {
 			continue
 		}
 		c := card{bus: path.Base(dir), node: -1}
-		if node, err := strconv.Atoi(m.text(dir + "/numa_node")); err == nil {
+		if node, err := strconv.Atoi(m.readText(dir + "/numa_node")); err == nil {
 			c.node = node
 		}
 		list = append(list, c)
@@ -38,9 +38,9 @@ func (m Machine) cards() []card {
 	return list
 }
 
-func (c card) placement() string {
+func (c card) numaText() string {
 	if c.node < 0 {
-		return "sysfs does not say near which NUMA node"
+		return "NUMA node unknown: sysfs does not give it"
 	}
 	return fmt.Sprintf("near NUMA node %d", c.node)
 }
@@ -54,49 +54,49 @@ func commonNode(cards []card) int {
 	return cards[0].node
 }
 
-// placement compares the NUMA nodes of this process's cores with the node of the device.
-func (m Machine) placement(s *Section, node int) {
+// checkPlacement compares the NUMA nodes of this process's cores with the node of the device.
+func (m Machine) checkPlacement(s *Section, node int) {
 	nodes := m.numaNodes()
 	if len(nodes) < 2 {
-		s.ok("numa node", "the only one")
+		s.addOK("numa node", "the machine has only one")
 		return
 	}
 	if node < 0 {
-		s.note("numa node", "unknown: sysfs and AscendCL do not say which card this is",
-			"see Bus-Id in npu-smi info and that card's row here, and bind the rank: numactl --cpunodebind=N --membind=N")
+		s.addNote("numa node", "unknown: sysfs and AscendCL do not tell which card this device is",
+			"find the NUMA node of the device's Bus-Id (npu-smi info) in this report, and bind the rank: numactl --cpunodebind=N --membind=N")
 		return
 	}
 	own := nodesOf(nodes, m.ownCores())
 	if slices.Equal(own, []int{node}) {
-		s.ok("numa node", "%d, where this process runs", node)
+		s.addOK("numa node", "%d, where this process runs", node)
 		return
 	}
-	s.note("numa node", fmt.Sprintf("%d, and this process runs on %s", node, formatList(own)),
-		fmt.Sprintf("numactl --cpunodebind=%d --membind=%d kvferry node ...: pinned memory of another node is copied more "+
-			"slowly", node, node))
+	s.addNote("numa node", fmt.Sprintf("%d, and this process runs on %s", node, formatList(own)),
+		fmt.Sprintf("numactl --cpunodebind=%d --membind=%d kvferry node ...: copies from pinned memory of a different node are "+
+			"slower", node, node))
 }
 
-// deviceFiles checks the files that a container needs in addition to its devices.
-func (m Machine) deviceFiles(s *Section, cards []card) {
-	devices := m.matches("dev/davinci[0-9]*")
+// checkDeviceFiles checks the files that a container needs in addition to its devices.
+func (m Machine) checkDeviceFiles(s *Section, cards []card) {
+	devices := m.globFiles("dev/davinci[0-9]*")
 	if len(cards) == 0 && len(devices) == 0 {
 		return
 	}
 	var missing []string
 	for _, file := range []string{"/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"} {
-		if !m.has(file) {
+		if !m.exists(file) {
 			missing = append(missing, file)
 		}
 	}
 	switch {
 	case len(devices) == 0:
-		s.warn("device files", "none in /dev",
+		s.addWarning("device files", "none in /dev",
 			"load the driver, or give the container its devices: docker --device /dev/davinci0 --device /dev/davinci_manager "+
 				"--device /dev/devmm_svm --device /dev/hisi_hdc")
 	case len(missing) != 0:
-		s.warn("device files", "missing: "+strings.Join(missing, ", "),
+		s.addWarning("device files", "missing: "+strings.Join(missing, ", "),
 			"give them to the container: docker --device "+strings.Join(missing, " --device "))
 	default:
-		s.ok("device files", "%d in /dev, with those of the driver", len(devices))
+		s.addOK("device files", "%d devices in /dev, and all files of the driver", len(devices))
 	}
 }

@@ -15,42 +15,42 @@ type cgroup struct {
 
 const cgroupRoot = "sys/fs/cgroup"
 
-// container reads the limits of both versions of control groups. The tightest limit of the process's group and all
+// cgroupLimits reads the limits of both versions of control groups. The tightest limit of the process's group and all
 // groups above it counts.
-func (m Machine) container() cgroup {
+func (m Machine) cgroupLimits() cgroup {
 	var c cgroup
-	for line := range strings.Lines(m.text("proc/self/cgroup")) {
+	for line := range strings.Lines(m.readText("proc/self/cgroup")) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) != 3 {
 			continue
 		}
 		switch controllers := "," + parts[1] + ","; {
 		case parts[1] == "":
-			m.unified(&c, cgroupRoot, parts[2])
+			m.readUnified(&c, cgroupRoot, parts[2])
 		case strings.Contains(controllers, ",memory,"):
-			m.upwards(cgroupRoot+"/memory", parts[2], func(dir string) { c.limitMemory(m.text(dir + "/memory.limit_in_bytes")) })
+			m.visitParents(cgroupRoot+"/memory", parts[2], func(dir string) { c.limitMemory(m.readText(dir + "/memory.limit_in_bytes")) })
 		case strings.Contains(controllers, ",cpu,"):
-			m.upwards(cgroupRoot+"/cpu", parts[2], func(dir string) {
-				c.limitCores(m.text(dir+"/cpu.cfs_quota_us"), m.text(dir+"/cpu.cfs_period_us"))
+			m.visitParents(cgroupRoot+"/cpu", parts[2], func(dir string) {
+				c.limitCores(m.readText(dir+"/cpu.cfs_quota_us"), m.readText(dir+"/cpu.cfs_period_us"))
 			})
 		}
 	}
 	return c
 }
 
-// unified reads the limits of version 2.
-func (m Machine) unified(c *cgroup, root, group string) {
-	m.upwards(root, group, func(dir string) {
-		c.limitMemory(m.text(dir + "/memory.max"))
-		if words := strings.Fields(m.text(dir + "/cpu.max")); len(words) == 2 {
+// readUnified reads the limits of version 2.
+func (m Machine) readUnified(c *cgroup, root, group string) {
+	m.visitParents(root, group, func(dir string) {
+		c.limitMemory(m.readText(dir + "/memory.max"))
+		if words := strings.Fields(m.readText(dir + "/cpu.max")); len(words) == 2 {
 			c.limitCores(words[0], words[1])
 		}
 	})
 }
 
-// upwards visits the folder of a group and all folders above the folder. In a container, the path may be the host's
-// path, which does not exist there; the limits are then in the root folder.
-func (m Machine) upwards(root, group string, visit func(dir string)) {
+// visitParents visits the folder of a group and all folders above the folder. In a container, the path may be the
+// host's path, which does not exist there; the limits are then in the root folder.
+func (m Machine) visitParents(root, group string, visit func(dir string)) {
 	for at := path.Clean("/" + group); ; at = path.Dir(at) {
 		visit(path.Join(root, at))
 		if at == "/" {

@@ -19,8 +19,9 @@ import (
 	"github.com/kvferry/kvferry/runtime/libnixl"
 )
 
-// TestChecks runs testdata/checks/*.txt: a check, what calls of the system answer as its arguments, the machine's files
-// as "path content" a line (\n in it ends a line of the content), and the rows that come of it.
+// TestChecks runs testdata/checks/*.txt. A case names a check. Its arguments are the answers of system calls, its input
+// lists the machine's files, one per line as "path content" (\n in the content is a line break), and its output is the
+// rows.
 func TestChecks(t *testing.T) {
 	datadriven.Walk(t, "testdata/checks", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
@@ -28,11 +29,11 @@ func TestChecks(t *testing.T) {
 			m := machineOf(t, td)
 			switch td.Cmd {
 			case "kernel":
-				m.kernel(&s)
+				m.checkKernel(&s)
 			case "boot":
-				m.boot(&s)
+				m.checkBoot(&s)
 			case "processors":
-				m.processors(&s)
+				m.checkCores(&s)
 			case "limits":
 				var cfg *config.Config
 				if td.HasArg("conns") {
@@ -47,30 +48,30 @@ func TestChecks(t *testing.T) {
 					cfg = &config.Config{Pool: config.Pool{HugePages: true}, Bounds: config.Bounds{Conns: 16}}
 					td.ScanArgs(t, "huge", &cfg.BufferBytes)
 				}
-				m.limits(&s, cfg, td.HasArg("npu"))
+				m.checkLimits(&s, cfg, td.HasArg("npu"))
 			case "memory":
-				m.memory(&s)
+				m.checkMemory(&s)
 			case "speed":
-				m.hostSpeed(&s, 64<<20)
+				m.checkHostCopy(&s, 64<<20)
 			case "network":
-				m.network(&s)
+				m.checkNetwork(&s)
 			case "npus":
-				m.npus(&s, npusOf(t, td), td.HasArg("wanted"))
+				m.checkNPUs(&s, npusOf(t, td), td.HasArg("wanted"))
 			case "device":
 				n := npusOf(t, td)
-				s = m.device(n.Devices[0], commonNode(m.cards()), 64<<20)
+				s = m.checkDevice(n.Devices[0], commonNode(m.findCards()), 64<<20)
 			case "hccl":
-				m.hccl(&s, npusOf(t, td).HCCL, wantsOf(td).Config)
+				m.checkHCCL(&s, npusOf(t, td).HCCL, wantsOf(td).Config)
 			case "nixl":
-				m.nixl(&s, nixlOf(t, td), wantsOf(td).Config, 1<<30)
+				m.checkNIXL(&s, nixlOf(t, td), wantsOf(td).Config, 1<<30)
 			case "links":
-				links(&s, npusOf(t, td))
+				checkLinks(&s, npusOf(t, td))
 			case "configuration":
 				w := wantsOf(td)
 				if td.HasArg("nolibzmq") {
 					w.NoLibZMQ = &controls.Error{Remedy: "build it"}
 				}
-				m.configuration(&s, w, npusOf(t, td))
+				m.checkConfig(&s, w, npusOf(t, td))
 			default:
 				td.Fatalf(t, "unknown command %q", td.Cmd)
 			}
@@ -100,7 +101,7 @@ func printed(t *testing.T, s Section) string {
 	return rows + "\n"
 }
 
-// machineOf is a machine with the files of a case; calls answer what its arguments say.
+// machineOf returns a machine with the files of a case, whose calls answer as the arguments of the case say.
 func machineOf(t *testing.T, td *datadriven.TestData) Machine {
 	files := fstest.MapFS{}
 	env := map[string]string{}
@@ -175,10 +176,10 @@ func machineOf(t *testing.T, td *datadriven.TestData) Machine {
 	}
 }
 
-// nixlOf is what a case has of libnixl: nothing without an argument.
+// nixlOf returns the result of the test of libnixl for a case. Without arguments, there is no library.
 func nixlOf(t *testing.T, td *datadriven.TestData) NIXL {
 	t.Helper()
-	n := NIXL{Failed: &libnixl.LoadError{Tried: []libnixl.Attempt{{Library: "libnixl_capi.so",
+	n := NIXL{Err: &libnixl.LoadError{Attempts: []libnixl.Attempt{{Library: "libnixl_capi.so",
 		Reason: "libnixl_capi.so: no such file"}}}}
 	for _, arg := range td.CmdArgs {
 		switch arg.Key {
@@ -186,11 +187,11 @@ func nixlOf(t *testing.T, td *datadriven.TestData) NIXL {
 			n = NIXL{Info: libnixl.Info{Library: arg.Vals[0]}, Agent: 20*time.Millisecond + 7,
 				Write: Speed{Name: "write, verified", PerSecond: 3.2e9}}
 		case "unset":
-			n.Failed = errors.New("libnixl: set UCX_MEM_EVENTS: invalid argument")
+			n.Err = errors.New("libnixl: set UCX_MEM_EVENTS: invalid argument")
 		case "signals":
 			n.Info.Signals = parseList(arg.Vals[0])
 		case "unwritten":
-			n.Write.Failed = &libnixl.Error{Call: "nixl_capi_create_backend", Status: libnixl.Backend}
+			n.Write.Err = &libnixl.Error{Call: "nixl_capi_create_backend", Status: libnixl.Backend}
 		}
 	}
 	return n
@@ -199,9 +200,9 @@ func nixlOf(t *testing.T, td *datadriven.TestData) NIXL {
 var classes = map[string]acl.Code{"memory": 207001, "permission": 207006, "lost": 507010, "timeout": 507046,
 	"internal": 507000}
 
-// npusOf are the NPUs of a case: none without an argument.
+// npusOf returns the NPUs of a case. Without arguments, there are none.
 func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
-	n := NPUs{Failed: &acl.LoadError{Tried: []acl.Attempt{
+	n := NPUs{Err: &acl.LoadError{Attempts: []acl.Attempt{
 		{Library: "libascendcl.so", Reason: "libascendcl.so: no such file"}, {Library: "libacl_rt.so",
 			Missing: []string{"aclInit"}},
 	}}}
@@ -216,7 +217,7 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 		case "library":
 			n = NPUs{Info: acl.Info{Library: arg.Vals[0], ACL: acl.ACLVersion{Major: 1, Minor: 16}}}
 		case "refused":
-			n = NPUs{Failed: failed(arg.Vals)}
+			n = NPUs{Err: failed(arg.Vals)}
 		case "cann":
 			n.Info.CANN = arg.Vals[0]
 		case "soc":
@@ -226,7 +227,7 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 		case "signals":
 			n.Info.Signals = parseList(arg.Vals[0])
 		case "left":
-			n.Left = failed(arg.Vals)
+			n.CloseErr = failed(arg.Vals)
 		case "devices":
 			number, err := strconv.Atoi(arg.Vals[0])
 			if err != nil {
@@ -246,16 +247,16 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 				}
 				n.Devices[i].SuperPod = &SuperPod{ID: id, Server: 1, Device: int64(i)}
 			}
-		case "apart": // these devices and all others
+		case "apart": // the given devices, and all other devices
 			for _, a := range parseList(arg.Vals[0]) {
 				for b := range n.Devices {
 					n.Devices[a].Reaches[b], n.Devices[b].Reaches[a] = false, false
 				}
 			}
 		case "nohccl":
-			n.HCCL.Failed = &comm.LoadError{Tried: []comm.Attempt{{Library: "libhcomm.so", Reason: "libhcomm.so: no such file"}}}
+			n.HCCL.Err = &comm.LoadError{Attempts: []comm.Attempt{{Library: "libhcomm.so", Reason: "libhcomm.so: no such file"}}}
 		case "misset":
-			n.HCCL.Failed = fmt.Errorf("hccl: %w: HCCL_RDMA_TIMEOUT is %q: give 5 to 20, or unset it", acl.Config, "long")
+			n.HCCL.Err = fmt.Errorf("hccl: %w: HCCL_RDMA_TIMEOUT is %q: give 5 to 20, or unset it", acl.Config, "long")
 		case "exchange":
 			n.HCCL.Info.Sequence = comm.Exchange
 		case "hccl":
@@ -275,18 +276,18 @@ func npusOf(t *testing.T, td *datadriven.TestData) NPUs {
 		case "hccllacks":
 			n.HCCL.Info.Missing = arg.Vals
 		case "unusable":
-			n.Devices[0].Failed = failed(arg.Vals)
+			n.Devices[0].Err = failed(arg.Vals)
 		case "copied":
 			n.Devices[0].Copies = append(n.Devices[0].Copies, Speed{Name: "host to device", PerSecond: 25.06e9})
 		case "stopped":
-			n.Devices[0].Copies = append(n.Devices[0].Copies, Speed{Name: "host to device", Failed: failed(arg.Vals)})
+			n.Devices[0].Copies = append(n.Devices[0].Copies, Speed{Name: "host to device", Err: failed(arg.Vals)})
 		}
 	}
 	return n
 }
 
-// wantsOf reads the YAML of a case, the lines that begin with a bar.
-func wantsOf(td *datadriven.TestData) (w Wants) {
+// wantsOf reads the YAML of a case, which is in the lines that begin with a bar.
+func wantsOf(td *datadriven.TestData) (w Target) {
 	var file strings.Builder
 	for line := range strings.Lines(td.Input) {
 		if text, is := strings.CutPrefix(line, "| "); is {
@@ -294,7 +295,7 @@ func wantsOf(td *datadriven.TestData) (w Wants) {
 		}
 	}
 	if file.Len() > 0 {
-		w.Config, w.Refused = config.Parse("node.yaml", []byte(file.String()), nil)
+		w.Config, w.Err = config.Parse("node.yaml", []byte(file.String()), nil)
 	}
 	return w
 }

@@ -9,26 +9,26 @@ import (
 	controls "github.com/kvferry/kvferry/runtime/control"
 )
 
-// Wants is the configuration that is to run on the machine, or the error with which it was refused.
-type Wants struct {
-	Config  *config.Config
-	Refused error // from config.Parse
+// A Target is the configuration that is to run on the machine, or the error with which the configuration was refused.
+type Target struct {
+	Config *config.Config
+	Err    error // from config.Parse
 	// NoLibZMQ is the reason that this build has no control transport over libzmq, or nil if the build has one.
 	NoLibZMQ error
 }
 
-// npus reports whether the configuration cannot run without NPUs.
-func (w Wants) npus() bool { return w.Config != nil && w.Config.NeedsNPU() }
+// needsNPUs reports whether the configuration cannot run without NPUs.
+func (w Target) needsNPUs() bool { return w.Config != nil && w.Config.NeedsNPU() }
 
-func (m Machine) configuration(s *Section, w Wants, n NPUs) {
-	if w.Refused != nil {
+func (m Machine) checkConfig(s *Section, w Target, n NPUs) {
+	if w.Err != nil {
 		refused := (*config.Error)(nil)
-		if !errors.As(w.Refused, &refused) {
-			s.problem("file", w.Refused.Error(), "give a file in YAML with LMCache's keys")
+		if !errors.As(w.Err, &refused) {
+			s.addProblem("file", w.Err.Error(), "give a file in YAML with LMCache's keys")
 			return
 		}
 		for _, p := range refused.Problems {
-			s.problem(place(p), found(p), p.Remedy)
+			s.addProblem(locateProblem(p), problemValue(p), p.Remedy)
 		}
 		return
 	}
@@ -36,32 +36,32 @@ func (m Machine) configuration(s *Section, w Wants, n NPUs) {
 	if c == nil {
 		return
 	}
-	s.ok("file", "%s: %v, %v, transfer_channel %v", c.Name, c.Role, c.Pull, c.Channel)
+	s.addOK("file", "%s: %v, %v, transfer_channel %v", c.Name, c.Role, c.Pull, c.Channel)
 	for _, p := range c.Notes {
-		s.note(place(p), found(p), p.Remedy)
+		s.addNote(locateProblem(p), problemValue(p), p.Remedy)
 	}
-	controlTransport(s, c, w.NoLibZMQ)
-	m.pools(s, c)
-	if c.NeedsNPU() && n.Failed == nil { // the library's section reports a missing library
-		devices(s, c, n)
+	checkControlTransport(s, c, w.NoLibZMQ)
+	m.checkPools(s, c)
+	if c.NeedsNPU() && n.Err == nil { // the library's section reports a missing library
+		checkDevicePools(s, c, n)
 		if c.Channel == config.ChannelHCCL {
-			m.deviceAddresses(s, c, n)
+			m.checkDeviceAddresses(s, c, n)
 		}
 	}
-	m.ports(s, c)
+	m.checkPorts(s, c)
 	if dir := c.Data.SHMDir; dir != "" && (c.Channel == config.ChannelAuto || c.Channel == config.ChannelSHM) {
 		if err := m.Writable(dir); err != nil {
-			s.problem("data.shm_dir", dir+": "+err.Error(),
-				"make the folder and let this user write there, or leave the key out")
+			s.addProblem("data.shm_dir", dir+": "+err.Error(),
+				"create the folder and give this user write permission, or leave the key out")
 		} else {
-			s.ok("data.shm_dir", "%s can be written", dir)
+			s.addOK("data.shm_dir", "files can be created in %s", dir)
 		}
 	}
 }
 
-// controlTransport checks whether the build has the configured transport for control messages, and reports the
+// checkControlTransport checks whether the build has the configured transport for control messages, and reports the
 // transport's limitations.
-func controlTransport(s *Section, c *config.Config, noLibZMQ error) {
+func checkControlTransport(s *Section, c *config.Config, noLibZMQ error) {
 	const row = "control.transport"
 	if c.Control != config.ControlLibZMQ {
 		return
@@ -71,15 +71,15 @@ func controlTransport(s *Section, c *config.Config, noLibZMQ error) {
 		if e := (*controls.Error)(nil); errors.As(noLibZMQ, &e) {
 			remedy = e.Remedy
 		}
-		s.problem(row, "libzmq, which this build does not have", remedy)
+		s.addProblem(row, "libzmq, which this build does not have", remedy)
 		return
 	}
-	s.note(row, "libzmq, which bounds neither the connections of peers nor the memory of a message of many frames",
-		"keep unknown hosts away from the control ports, or set control.transport: zmq")
+	s.addNote(row, "libzmq, which limits neither the connections of peers nor the memory of a message with many frames",
+		"allow only known hosts to reach the control ports, or set control.transport: zmq")
 }
 
-// place returns the shortest text that locates a problem in the configuration.
-func place(p config.Problem) string {
+// locateProblem returns the shortest text that locates a problem in the configuration.
+func locateProblem(p config.Problem) string {
 	at := p.Field
 	if at == "" {
 		at = p.File
@@ -90,7 +90,7 @@ func place(p config.Problem) string {
 	return at
 }
 
-func found(p config.Problem) string {
+func problemValue(p config.Problem) string {
 	if p.Value == "" {
 		return p.Code.String()
 	}

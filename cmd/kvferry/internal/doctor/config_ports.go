@@ -10,19 +10,19 @@ import (
 	"github.com/kvferry/kvferry/runtime/config"
 )
 
-// A bound is a port that a node of the configuration binds.
-type bound struct {
+// A boundPort is a port that a node of the configuration binds.
+type boundPort struct {
 	key  string
 	rank int
 	host string
 	port uint16
 }
 
-func bounds(c *config.Config) (all []bound) {
+func listBoundPorts(c *config.Config) (all []boundPort) {
 	for rank := range max(1, c.RankCount()) {
 		add := func(binds bool, key string, at protocol.Endpoint, ok bool) {
 			if binds && ok && at.Port != 0 {
-				all = append(all, bound{key, rank, at.Host, at.Port})
+				all = append(all, boundPort{key, rank, at.Host, at.Port})
 			}
 		}
 		init, hasInit := c.InitEndpoint(rank)
@@ -41,42 +41,43 @@ func bounds(c *config.Config) (all []bound) {
 	return all
 }
 
-// ports binds each port for a moment, and looks whether the system may give it to somebody else.
-func (m Machine) ports(s *Section, c *config.Config) {
+// checkPorts binds each port for a moment, and checks whether the system may use the port for outgoing connections of
+// other programs.
+func (m Machine) checkPorts(s *Section, c *config.Config) {
 	free := 0
-	var lent []string
-	all := bounds(c)
+	var outgoing []string
+	all := listBoundPorts(c)
 	for _, b := range all {
 		if err := m.Listen(b.host, b.port); err != nil {
-			s.problem(b.key, fmt.Sprintf("%s port %d: %v", b.host, b.port, err),
-				"stop what has the port (ss -ltnp), or choose another; the host must be an address of this machine")
+			s.addProblem(b.key, fmt.Sprintf("%s port %d: %v", b.host, b.port, err),
+				"stop the program that uses the port (ss -ltnp), or choose a different port; the host must be an address of this machine")
 			continue
 		}
 		free++
-		if m.ephemeral(b.port) {
-			lent = append(lent, strconv.Itoa(int(b.port)))
+		if m.isEphemeral(b.port) {
+			outgoing = append(outgoing, strconv.Itoa(int(b.port)))
 		}
 	}
 	if free > 0 && free == len(all) {
-		s.ok("ports", "%s can be bound", count(free, "port"))
+		s.addOK("ports", "%s can be bound", formatCount(free, "port"))
 	}
-	if len(lent) > 0 {
-		slices.Sort(lent)
-		s.note("port range",
-			"the system may give "+strings.Join(lent,
-				", ")+" to outgoing connections, being within net.ipv4.ip_local_port_range",
-			"sysctl net.ipv4.ip_local_reserved_ports="+strings.Join(lent, ","))
+	if len(outgoing) > 0 {
+		slices.Sort(outgoing)
+		s.addNote("port range",
+			"the system may use "+strings.Join(outgoing,
+				", ")+" for outgoing connections, because net.ipv4.ip_local_port_range contains it",
+			"sysctl net.ipv4.ip_local_reserved_ports="+strings.Join(outgoing, ","))
 	}
 }
 
-// ephemeral reports whether the system takes a port for outgoing connections.
-func (m Machine) ephemeral(port uint16) bool {
-	words := strings.Fields(m.text("proc/sys/net/ipv4/ip_local_port_range"))
+// isEphemeral reports whether the system may use a port for outgoing connections.
+func (m Machine) isEphemeral(port uint16) bool {
+	words := strings.Fields(m.readText("proc/sys/net/ipv4/ip_local_port_range"))
 	if len(words) != 2 {
 		return false
 	}
 	low, _ := strconv.Atoi(words[0])
 	high, _ := strconv.Atoi(words[1])
-	reserved := parseList(m.text("proc/sys/net/ipv4/ip_local_reserved_ports"))
+	reserved := parseList(m.readText("proc/sys/net/ipv4/ip_local_reserved_ports"))
 	return int(port) >= low && int(port) <= high && !slices.Contains(reserved, int(port))
 }

@@ -8,21 +8,21 @@ import (
 	"github.com/kvferry/kvferry/runtime/hccl/comm"
 )
 
-// A link of two devices.
-type pair struct{ a, b int }
+// A devicePair is a pair of devices, by their IDs.
+type devicePair struct{ a, b int }
 
-// links tells what carries bytes between each two devices of this machine, and to others.
-func links(s *Section, n NPUs) {
+// checkLinks reports the links between the devices of this machine, and the link to other hosts.
+func checkLinks(s *Section, n NPUs) {
 	i := n.HCCL.Info
-	if n.HCCL.Failed != nil {
-		return // told where the library is; nothing else moves pages between devices
+	if n.HCCL.Err != nil {
+		return // the library's section reports the failure, and without HCCL there are no links to report
 	}
-	if i.IntraRoCE && i.IntraPCIe && generation(n.Info.SoC) == "A2" {
-		s.warn("within a host", "HCCL_INTRA_ROCE_ENABLE=1 without HCCL_INTRA_PCIE_ENABLE=0",
-			"set both for all nodes of the host: this chip takes RoCE there with both, and what is told here, and when a page "+
-				"is safe, follows from RoCE")
+	if i.IntraRoCE && i.IntraPCIe && chipGeneration(n.Info.SoC) == "A2" {
+		s.addWarning("within a host", "HCCL_INTRA_ROCE_ENABLE=1 without HCCL_INTRA_PCIE_ENABLE=0",
+			"set both for all nodes of the host: this chip uses RoCE within a host only if both are set, and this report, and the time "+
+				"after which a page is safe, assume RoCE")
 	}
-	byLink := map[string][]pair{}
+	byLink := map[string][]devicePair{}
 	var kinds []string
 	pairs := 0
 	for at, a := range n.Devices {
@@ -31,7 +31,7 @@ func links(s *Section, n NPUs) {
 			if byLink[kind] == nil {
 				kinds = append(kinds, kind)
 			}
-			byLink[kind] = append(byLink[kind], pair{a.ID, b.ID})
+			byLink[kind] = append(byLink[kind], devicePair{a.ID, b.ID})
 			pairs++
 		}
 	}
@@ -39,49 +39,49 @@ func links(s *Section, n NPUs) {
 		name := "some pairs"
 		value := formatPairs(byLink[kind]) + ": " + kind
 		if len(byLink[kind]) == pairs {
-			name, value = "every pair", kind
+			name, value = "all pairs", kind
 		}
 		switch kind {
-		case unjoined:
-			s.warn(name, value,
-				"set HCCL_INTRA_ROCE_ENABLE=1 and HCCL_INTRA_PCIE_ENABLE=0 for all nodes of the host: these devices then use RoCE")
+		case notJoined:
+			s.addWarning(name, value,
+				"set HCCL_INTRA_ROCE_ENABLE=1 and HCCL_INTRA_PCIE_ENABLE=0 for all nodes of the host, so that these devices use RoCE")
 		default:
-			s.ok(name, "%s", value)
+			s.addOK(name, "%s", value)
 		}
 	}
 	if len(n.Devices) > 0 {
-		s.ok("other hosts", "%s", elsewhere(n, i))
+		s.addOK("other hosts", "%s", linkToOtherHost(n, i))
 	}
 }
 
-// The links, and what they mean for pools.
+// The kinds of links, with the memory that each kind can reach.
 const (
-	overHCCS = "HCCS, to device memory only; HCCL_INTRA_ROCE_ENABLE=1 makes it RoCE, which reaches host memory"
-	overRoCE = "RoCE, to device and host memory"
-	unjoined = "none, not being joined by HCCS"
+	overHCCS  = "HCCS, only to device memory; HCCL_INTRA_ROCE_ENABLE=1 selects RoCE, which also reaches host memory"
+	overRoCE  = "RoCE, to device memory and host memory"
+	notJoined = "no link, because HCCS does not connect them"
 )
 
 func linkOf(npu acl.Info, i comm.Info, a, b Device) string {
-	if comm.LinkOf(npu.SoC, a.rank("here"), b.rank("here"), i.IntraRoCE) == comm.RoCE {
+	if comm.LinkOf(npu.SoC, a.linkRank("here"), b.linkRank("here"), i.IntraRoCE) == comm.RoCE {
 		return overRoCE
 	}
-	if can, known := a.Reaches[b.ID]; known && !can && generation(npu.SoC) == "A2" {
-		return unjoined
+	if can, known := a.Reaches[b.ID]; known && !can && chipGeneration(npu.SoC) == "A2" {
+		return notJoined
 	}
 	return overHCCS
 }
 
-// elsewhere tells of the first device's link to another host.
-func elsewhere(n NPUs, i comm.Info) string {
+// linkToOtherHost describes the link of the first device to another host.
+func linkToOtherHost(n NPUs, i comm.Info) string {
 	d := n.Devices[0]
-	if comm.LinkOf(n.Info.SoC, d.rank("here"), d.rank("there"), i.IntraRoCE) == comm.HCCS {
+	if comm.LinkOf(n.Info.SoC, d.linkRank("here"), d.linkRank("there"), i.IntraRoCE) == comm.HCCS {
 		return "within this super pod " + overHCCS + "; RoCE beyond it"
 	}
 	return overRoCE
 }
 
-// rank is a device as an end of a link, on a server of that name.
-func (d Device) rank(server string) comm.Rank {
+// linkRank returns the device as an end of a link, on the server with the given name.
+func (d Device) linkRank(server string) comm.Rank {
 	r := comm.Rank{Server: server}
 	if d.SuperPod != nil {
 		r.Pod = &comm.Pod{ID: d.SuperPod.ID, Device: d.SuperPod.Device}
@@ -89,7 +89,7 @@ func (d Device) rank(server string) comm.Rank {
 	return r
 }
 
-func formatPairs(list []pair) string {
+func formatPairs(list []devicePair) string {
 	var all []string
 	for _, p := range list {
 		all = append(all, fmt.Sprintf("%d-%d", p.a, p.b))

@@ -19,7 +19,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/plane"
 )
 
-// A Machine provides everything that the checks read. Tests supply a Machine of their own.
+// A Machine provides everything that the checks read. Tests supply a Machine with the files of a test case.
 type Machine struct {
 	Root fs.FS               // the root file system
 	Env  func(string) string // the environment
@@ -43,23 +43,23 @@ type Interface struct {
 	Addresses []string // without prefix lengths
 }
 
-// This returns the machine on which the program runs.
-func This() Machine {
+// LocalMachine returns the machine on which the program runs.
+func LocalMachine() Machine {
 	return Machine{
 		Root: os.DirFS("/"), Env: os.Getenv,
-		Memfd: makePool, Clocks: readClocks, Interfaces: interfaces, Listen: listen,
+		Memfd: createPool, Clocks: readClocks, Interfaces: listInterfaces, Listen: bindPort,
 		Writable: func(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) },
-		HostCopy: hostCopy, NPUs: lookAtNPUs, NIXL: lookAtNIXL,
+		HostCopy: measureHostCopy, NPUs: inspectNPUs, NIXL: testNIXLWrite,
 	}
 }
 
-// sink discards completions. The pool that makePool creates has none.
+// sink discards completions. The pool that createPool creates has none.
 type sink struct{}
 
 func (sink) Post(effects.Event) {}
 
-// makePool creates and closes a pool with the node's own code, which maps sealed shared memory as a node does first.
-func makePool() error {
+// createPool creates and closes a pool with the same code as a node, which maps sealed shared memory.
+func createPool() error {
 	p, err := plane.NewPool(plane.PoolConfig{Pages: 1, PageBytes: uint64(os.Getpagesize()), Sink: sink{}})
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func readClocks() (boottime, monotonic time.Duration, err error) {
 	return time.Duration(b.Nano()), time.Duration(m.Nano()), err
 }
 
-func interfaces() ([]Interface, error) {
+func listInterfaces() ([]Interface, error) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func interfaces() ([]Interface, error) {
 	return list, nil
 }
 
-func listen(host string, port uint16) error {
+func bindPort(host string, port uint16) error {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 	if err != nil {
 		return err
@@ -104,8 +104,8 @@ func listen(host string, port uint16) error {
 	return l.Close()
 }
 
-// text returns the content of a file without white space at its ends, or "" if the file cannot be read.
-func (m Machine) text(name string) string {
+// readText returns the content of a file without white space at its ends, or "" if the file cannot be read.
+func (m Machine) readText(name string) string {
 	b, err := fs.ReadFile(m.Root, strings.TrimPrefix(path.Clean(name), "/"))
 	if err != nil {
 		return ""
@@ -113,22 +113,22 @@ func (m Machine) text(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// has reports whether the named file or folder exists.
-func (m Machine) has(name string) bool {
+// exists reports whether the named file or folder exists.
+func (m Machine) exists(name string) bool {
 	_, err := fs.Stat(m.Root, strings.TrimPrefix(path.Clean(name), "/"))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// number returns the number that a file contains. It reports false if the file does not contain exactly one number.
-func (m Machine) number(name string) (uint64, bool) {
-	n, err := strconv.ParseUint(m.text(name), 10, 64)
+// readNumber returns the number that a file contains. It reports false if the file does not contain exactly one number.
+func (m Machine) readNumber(name string) (uint64, bool) {
+	n, err := strconv.ParseUint(m.readText(name), 10, 64)
 	return n, err == nil
 }
 
-// field returns the text after "name:" at the start of a line of a file, as files in /proc are written. It returns ""
-// if there is no such line.
-func (m Machine) field(file, name string) string {
-	for line := range strings.Lines(m.text(file)) {
+// readField returns the text after "name:" at the start of a line of a file, as files in /proc are written. It returns
+// "" if there is no such line.
+func (m Machine) readField(file, name string) string {
+	for line := range strings.Lines(m.readText(file)) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
 			return strings.TrimSpace(value)
 		}
@@ -136,14 +136,14 @@ func (m Machine) field(file, name string) string {
 	return ""
 }
 
-// kilobytes returns, in bytes, the value of a field that has the unit kB.
-func (m Machine) kilobytes(file, name string) (uint64, bool) {
-	n, err := strconv.ParseUint(strings.TrimSuffix(m.field(file, name), " kB"), 10, 54)
+// readKilobytes returns, in bytes, the value of a field that has the unit kB.
+func (m Machine) readKilobytes(file, name string) (uint64, bool) {
+	n, err := strconv.ParseUint(strings.TrimSuffix(m.readField(file, name), " kB"), 10, 54)
 	return n << 10, err == nil
 }
 
-// matches returns the names that match a pattern, in order.
-func (m Machine) matches(pattern string) []string {
+// globFiles returns the names that match a pattern, in order.
+func (m Machine) globFiles(pattern string) []string {
 	names, _ := fs.Glob(m.Root, pattern) // Glob fails only for a malformed pattern; the patterns are valid constants.
 	return names
 }

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-func (m Machine) network(s *Section) {
+func (m Machine) checkNetwork(s *Section) {
 	all, err := m.Interfaces()
 	if err != nil {
-		s.problem("interfaces", err.Error(), "allow netlink sockets: the addresses of this host cannot be read")
+		s.addProblem("interfaces", err.Error(), "allow netlink sockets: the addresses of this host cannot be read")
 		return
 	}
 	outward := 0
@@ -21,13 +21,13 @@ func (m Machine) network(s *Section) {
 		}
 		value := fmt.Sprintf("%s, mtu %d", strings.Join(i.Addresses, " "), i.MTU)
 		// Virtual interfaces have no speed: the file cannot be read, or has -1.
-		if speed, ok := m.number("sys/class/net/" + i.Name + "/speed"); ok && speed > 0 {
+		if speed, ok := m.readNumber("sys/class/net/" + i.Name + "/speed"); ok && speed > 0 {
 			value += fmt.Sprintf(", %g Gbit/s", float64(speed)/1000)
 		}
-		s.ok(i.Name, "%s", value)
+		s.addOK(i.Name, "%s", value)
 	}
 	if outward == 0 {
-		s.warn("interfaces", "none but the loopback has an address",
-			"give the container a network: without one only nodes on this host can be reached")
+		s.addWarning("interfaces", "only the loopback interface has an address",
+			"give the container a network; otherwise only nodes on this host can be reached")
 	}
 }

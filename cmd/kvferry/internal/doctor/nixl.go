@@ -13,69 +13,69 @@ import (
 
 // NIXL is the report of libnixl, the library that moves pages between processes over UCX.
 type NIXL struct {
-	Failed error // why the other fields are empty: there is no library
-	Info   libnixl.Info
-	Agent  time.Duration // time to create an agent, not counting the first agent
-	Write  Speed         // a write from one agent to another, every byte compared
+	Err   error // why the other fields are empty: there is no library
+	Info  libnixl.Info
+	Agent time.Duration // time to create an agent, not counting the first agent
+	Write Speed         // a write from one agent to another, every byte compared
 }
 
-// nixlRelease is the release with which kvferry was tested.
-const nixlRelease = "1.5.1"
+// nixlTestedRelease is the release with which kvferry was tested.
+const nixlTestedRelease = "1.5.1"
 
 // nixlBytesMax is the maximum size of the measured write.
 const nixlBytesMax = 64 << 20
 
-// nixl checks the library. The configuration may be nil.
-func (m Machine) nixl(s *Section, n NIXL, cfg *config.Config, bytes uint64) {
+// checkNIXL checks the library. The configuration may be nil.
+func (m Machine) checkNIXL(s *Section, n NIXL, cfg *config.Config, bytes uint64) {
 	wanted := cfg != nil && cfg.Channel == config.ChannelNIXL
-	if n.Failed != nil {
-		verdict, unless := Note, "; without transfer_channel: nixl nothing is missing"
+	if n.Err != nil {
+		verdict, suffix := Note, "; this is only needed for transfer_channel: nixl"
 		if wanted {
-			verdict, unless = Problem, ""
+			verdict, suffix = Problem, ""
 		}
-		if missed := (*libnixl.LoadError)(nil); errors.As(n.Failed, &missed) {
-			s.add("library", "none; "+attempts(missed.Tried), verdict, "install NIXL (PyPI's nixl-cu12 "+nixlRelease+
-				" has it; it needs libibverbs1 and librdmacm1), and name its libnixl_capi.so in nixl.library or "+
-				libnixl.LibraryVariable+unless)
+		if loadErr := (*libnixl.LoadError)(nil); errors.As(n.Err, &loadErr) {
+			s.addRow("library", "none; "+formatAttempts(loadErr.Attempts), verdict, "install NIXL (the PyPI package nixl-cu12 "+nixlTestedRelease+
+				" has it; it needs libibverbs1 and librdmacm1), and set the path of its libnixl_capi.so in nixl.library or "+
+				libnixl.LibraryVariable+suffix)
 		} else {
-			s.add("library", n.Failed.Error(), verdict, "correct what it names"+unless)
+			s.addRow("library", n.Err.Error(), verdict, "correct the setting that the error names"+suffix)
 		}
 		return
 	}
-	s.ok("library", "%s", n.Info.Library)
-	switch release := m.release(n.Info.Library); release {
-	case nixlRelease:
-		s.ok("release", "%s", release)
+	s.addOK("library", "%s", n.Info.Library)
+	switch release := m.wheelRelease(n.Info.Library); release {
+	case nixlTestedRelease:
+		s.addOK("release", "%s", release)
 	case "":
-		s.note("release", "unknown: the library does not say, and no wheel's dist-info is beside it",
-			"nothing to do: "+nixlRelease+" is what kvferry was tried with")
+		s.addNote("release", "unknown: the library does not report it, and there is no dist-info of a wheel",
+			"check that the release is "+nixlTestedRelease+", with which kvferry was tested")
 	default:
-		s.note("release", release, "install "+nixlRelease+", which kvferry was tried with, or see that the write below is ok")
+		s.addNote("release", release, "install "+nixlTestedRelease+", with which kvferry was tested, or check that the write below is ok")
 	}
 	if len(n.Info.Signals) != 0 {
-		signalHandlers(s, n.Info.Signals)
+		addSignalHandlers(s, n.Info.Signals)
 	}
-	if said := m.Env("UCX_TLS"); said != "" && wanted && cfg.NIXL.Transports != "" {
-		s.problem("nixl.transports", fmt.Sprintf("%s, and UCX_TLS=%s goes before it", cfg.NIXL.Transports, said),
+	if transports := m.Env("UCX_TLS"); transports != "" && wanted && cfg.NIXL.Transports != "" {
+		s.addProblem("nixl.transports", fmt.Sprintf("%s, but UCX_TLS=%s takes precedence", cfg.NIXL.Transports, transports),
 			"unset one of them")
 	}
-	if n.Write.Failed != nil {
+	if n.Write.Err != nil {
 		verdict := Warning
 		if wanted {
 			verdict = Problem
 		}
-		s.add(n.Write.Name, n.Write.Failed.Error(), verdict,
-			"see libnixl's log on standard error (NIXL_LOG_LEVEL=DEBUG, UCX_LOG_LEVEL=debug), UCX_TLS and UCX_NET_DEVICES")
+		s.addRow(n.Write.Name, n.Write.Err.Error(), verdict,
+			"check the variables UCX_TLS and UCX_NET_DEVICES, and libnixl's log on standard error (NIXL_LOG_LEVEL=DEBUG, UCX_LOG_LEVEL=debug)")
 		return
 	}
-	s.ok("agent", "made in %v", n.Agent.Round(time.Millisecond))
-	s.speed(n.Write.Name, min(bytes, nixlBytesMax), n.Write.PerSecond)
+	s.addOK("agent", "created in %v", n.Agent.Round(time.Millisecond))
+	s.addSpeed(n.Write.Name, min(bytes, nixlBytesMax), n.Write.PerSecond)
 }
 
-// release returns the release of the wheel with which a library was installed, or "" if there is none. The library does
-// not report its release.
-func (m Machine) release(library string) string {
-	for _, name := range m.matches(strings.TrimPrefix(path.Join(path.Dir(path.Dir(library)), "nixl*.dist-info"), "/")) {
+// wheelRelease returns the release of the wheel with which a library was installed, or "" if there is no wheel. The
+// library does not report its release.
+func (m Machine) wheelRelease(library string) string {
+	for _, name := range m.globFiles(strings.TrimPrefix(path.Join(path.Dir(path.Dir(library)), "nixl*.dist-info"), "/")) {
 		if _, release, is := strings.Cut(strings.TrimSuffix(path.Base(name), ".dist-info"), "-"); is {
 			return release
 		}

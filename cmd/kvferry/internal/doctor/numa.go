@@ -18,13 +18,13 @@ type numaNode struct {
 
 func (m Machine) numaNodes() []numaNode {
 	var nodes []numaNode
-	for _, dir := range m.matches("sys/devices/system/node/node[0-9]*") {
+	for _, dir := range m.globFiles("sys/devices/system/node/node[0-9]*") {
 		id, err := strconv.Atoi(strings.TrimPrefix(path.Base(dir), "node"))
 		if err != nil {
 			continue
 		}
-		n := numaNode{id: id, cores: parseList(m.text(dir + "/cpulist"))}
-		n.bytes, _ = m.kilobytes(dir+"/meminfo", fmt.Sprintf("Node %d MemTotal", id))
+		n := numaNode{id: id, cores: parseList(m.readText(dir + "/cpulist"))}
+		n.bytes, _ = m.readKilobytes(dir+"/meminfo", fmt.Sprintf("Node %d MemTotal", id))
 		nodes = append(nodes, n)
 	}
 	slices.SortFunc(nodes, func(a, b numaNode) int { return a.id - b.id })
@@ -42,40 +42,41 @@ func nodesOf(nodes []numaNode, cores []int) (ids []int) {
 }
 
 // ownCores returns the cores on which this process may run.
-func (m Machine) ownCores() []int { return parseList(m.field("proc/self/status", "Cpus_allowed_list")) }
+func (m Machine) ownCores() []int {
+	return parseList(m.readField("proc/self/status", "Cpus_allowed_list"))
+}
 
-func (m Machine) processors(s *Section) {
-	own, quota := m.ownCores(), m.container().cores
+func (m Machine) checkCores(s *Section) {
+	own, quota := m.ownCores(), m.cgroupLimits().cores
 	switch {
 	case len(own) == 0:
-		s.note("cores", "unknown: /proc/self/status does not say", "mount /proc to have them checked")
+		s.addNote("cores", "unknown: /proc/self/status does not list them", "mount /proc to have the cores checked")
 	case quota != 0 && quota < float64(len(own)):
-		s.note("cores", fmt.Sprintf("%s (%s), of which the container may use %.3g", count(len(own), "core"), formatList(own),
+		s.addNote("cores", fmt.Sprintf("%s (%s), of which the container may use %.3g", formatCount(len(own), "core"), formatList(own),
 			quota),
-			"give the container whole cores of its own (cpuset) rather than a quota: a node that has used it up stands still "+
-				"while its leases run")
+			"give the container whole cores (cpuset) instead of a quota: a node that has used up its quota is stopped while its "+
+				"leases expire")
 	default:
-		s.ok("cores", "%s (%s)", count(len(own), "core"), formatList(own))
+		s.addOK("cores", "%s (%s)", formatCount(len(own), "core"), formatList(own))
 	}
 	nodes := m.numaNodes()
 	if len(nodes) < 2 {
-		s.ok("numa", "one node")
+		s.addOK("numa", "one node")
 		return
 	}
 	var all []string
 	for _, n := range nodes {
-		all = append(all, fmt.Sprintf("node %d: cores %s, %s", n.id, formatList(n.cores), size(n.bytes)))
+		all = append(all, fmt.Sprintf("node %d: cores %s, %s", n.id, formatList(n.cores), formatSize(n.bytes)))
 	}
 	if on := nodesOf(nodes, own); len(on) > 1 {
-		s.note("numa", strings.Join(all, "; ")+"; this process runs on nodes "+formatList(on),
+		s.addNote("numa", strings.Join(all, "; ")+"; this process runs on nodes "+formatList(on),
 			"bind each rank to the node of its device: numactl --cpunodebind=N --membind=N kvferry node ...")
 	} else {
-		s.ok("numa", "%s; this process runs on node %s", strings.Join(all, "; "), formatList(on))
+		s.addOK("numa", "%s; this process runs on node %s", strings.Join(all, "; "), formatList(on))
 	}
 }
 
-// parseList reads a list of numbers as sysfs writes it: 0-3,8. It skips malformed
-// parts.
+// parseList reads a list of numbers in the form that sysfs uses, for example "0-3,8". It skips malformed parts.
 func parseList(text string) (list []int) {
 	for part := range strings.SplitSeq(strings.TrimSpace(text), ",") {
 		low, high, ranged := strings.Cut(part, "-")

@@ -50,17 +50,17 @@ type Section struct {
 	Rows []Row  `json:"rows"`
 }
 
-func (s *Section) ok(name, format string, args ...any) {
+func (s *Section) addOK(name, format string, args ...any) {
 	s.Rows = append(s.Rows, Row{Name: name, Value: fmt.Sprintf(format, args...)})
 }
 
-func (s *Section) note(name, value, remedy string) { s.add(name, value, Note, remedy) }
+func (s *Section) addNote(name, value, remedy string) { s.addRow(name, value, Note, remedy) }
 
-func (s *Section) warn(name, value, remedy string) { s.add(name, value, Warning, remedy) }
+func (s *Section) addWarning(name, value, remedy string) { s.addRow(name, value, Warning, remedy) }
 
-func (s *Section) problem(name, value, remedy string) { s.add(name, value, Problem, remedy) }
+func (s *Section) addProblem(name, value, remedy string) { s.addRow(name, value, Problem, remedy) }
 
-func (s *Section) add(name, value string, v Verdict, remedy string) {
+func (s *Section) addRow(name, value string, v Verdict, remedy string) {
 	if v == OK {
 		remedy = ""
 	}
@@ -118,12 +118,12 @@ func (r Report) Print(w io.Writer) error {
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "%s, %s, %s\n", count(r.Problems, "problem"), count(r.Warnings, "warning"), count(r.Notes, "note"))
+	fmt.Fprintf(&b, "%s, %s, %s\n", formatCount(r.Problems, "problem"), formatCount(r.Warnings, "warning"), formatCount(r.Notes, "note"))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func count(n int, what string) string {
+func formatCount(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

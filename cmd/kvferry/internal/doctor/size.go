@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// size writes bytes for people: up to four digits, and a binary unit.
-func size(bytes uint64) string {
+// formatSize returns a number of bytes as text with up to four digits and a binary unit.
+func formatSize(bytes uint64) string {
 	const units = "KMGTPE"
 	if bytes < 1<<10 {
 		return fmt.Sprintf("%d bytes", bytes)

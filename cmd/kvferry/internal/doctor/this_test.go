@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// The machine that the test runs on answers every question that a check asks.
+// On the machine that runs the test, every call of the checks returns a result.
 func TestThis(t *testing.T) {
-	m := This()
+	m := LocalMachine()
 	if err := m.Memfd(); err != nil {
 		t.Errorf("memory files: %v", err)
 	}
@@ -29,7 +29,7 @@ func TestThis(t *testing.T) {
 	if err := m.Writable("/no/such/folder"); err == nil {
 		t.Error("a folder that is not there can be written")
 	}
-	if m.text("/proc/sys/kernel/osrelease") == "" || !m.has("/proc") || m.has("/no/such/file") {
+	if m.readText("/proc/sys/kernel/osrelease") == "" || !m.exists("/proc") || m.exists("/no/such/file") {
 		t.Error("the root file system is not this machine's")
 	}
 }
@@ -41,11 +41,11 @@ func TestPortThatIsTaken(t *testing.T) {
 	}
 	_, text, _ := net.SplitHostPort(l.Addr().String())
 	port, _ := strconv.Atoi(text)
-	if err := listen("127.0.0.1", uint16(port)); err == nil {
+	if err := bindPort("127.0.0.1", uint16(port)); err == nil {
 		t.Error("a port that somebody listens at could be bound")
 	}
 	l.Close()
-	if err := listen("127.0.0.1", 0); err != nil {
+	if err := bindPort("127.0.0.1", 0); err != nil {
 		t.Errorf("any port: %v", err)
 	}
 }
@@ -65,21 +65,21 @@ func TestSizes(t *testing.T) {
 		0: "0 bytes", 1023: "1023 bytes", 1024: "1 KiB", 1536: "1.5 KiB", 64 << 20: "64 MiB",
 		1<<30 - 1: "1 GiB", 9<<20 + 1023<<10: "10 MiB", 24684100 << 10: "24 GiB", 1<<64 - 1: "16 EiB",
 	} {
-		if got := size(bytes); got != want {
+		if got := formatSize(bytes); got != want {
 			t.Errorf("%d: got %q, want %q", bytes, got, want)
 		}
 	}
 }
 
-// The text has the counts, the JSON the words of the verdicts.
+// The text has the counts, and the JSON has the verdicts as words.
 func TestReport(t *testing.T) {
 	var s Section
 	s.Name = "all"
-	s.ok("a", "1")
-	s.note("b", "2", "do b")
-	s.warn("c", "3", "do c")
-	s.problem("d", "4", "do d")
-	s.problem("e", "5", "do e")
+	s.addOK("a", "1")
+	s.addNote("b", "2", "do b")
+	s.addWarning("c", "3", "do c")
+	s.addProblem("d", "4", "do d")
+	s.addProblem("e", "5", "do e")
 	r := newReport(s, Section{Name: "empty"})
 	var b strings.Builder
 	if err := r.Print(&b); err != nil {

@@ -1,5 +1,5 @@
-// Package hccn reads /etc/hccn.conf, the file in which a machine keeps the RoCE addresses of its NPUs. A caller reads
-// the File and passes its text to Address. For example, Address returns 192.0.2.1 for NPU 0 if the text has the line
+// Package hccn reads /etc/hccn.conf, the file in which a machine stores the RoCE addresses of the NPUs. A caller reads
+// the File and passes the text to Address. For example, Address returns 192.0.2.1 for NPU 0 if the text has the line
 // "address_0=192.0.2.1".
 package hccn
 

@@ -61,7 +61,7 @@ func Parse(text []byte) (*Model, error) {
 		return nil, err
 	}
 	f := fields{all}
-	m := &Model{Name: f.name()}
+	m := &Model{Name: f.modelName()}
 	for _, inner := range innerNames {
 		for raw, nested := f[len(f)-1][inner]; nested; raw, nested = f[len(f)-1][inner] {
 			var of map[string]json.RawMessage
@@ -72,23 +72,23 @@ func Parse(text []byte) (*Model, error) {
 		}
 	}
 	// MPT keeps the number of KV heads in attn_config.
-	if raw, is := f.find("attn_config"); is {
+	if raw, is := f.findField("attn_config"); is {
 		var of map[string]json.RawMessage
 		if json.Unmarshal(raw, &of) == nil && of["kv_n_heads"] != nil {
 			f = append(f, map[string]json.RawMessage{"kv_n_heads": of["kv_n_heads"]})
 		}
 	}
-	if err := f.served(); err != nil {
+	if err := f.checkSupported(); err != nil {
 		return nil, err
 	}
-	return m, f.read(m)
+	return m, f.readModel(m)
 }
 
 // fields are the fields of a configuration, followed by the fields of each configuration that is nested in it. The
 // innermost configuration takes precedence.
 type fields []map[string]json.RawMessage
 
-func (f fields) find(name string) (json.RawMessage, bool) {
+func (f fields) findField(name string) (json.RawMessage, bool) {
 	for _, of := range slices.Backward(f) {
 		if raw, is := of[name]; is && string(raw) != "null" {
 			return raw, true
@@ -97,19 +97,19 @@ func (f fields) find(name string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-func (f fields) name() string {
+func (f fields) modelName() string {
 	var names []string
-	if raw, is := f.find("architectures"); is && json.Unmarshal(raw, &names) == nil && len(names) > 0 {
+	if raw, is := f.findField("architectures"); is && json.Unmarshal(raw, &names) == nil && len(names) > 0 {
 		return names[0]
 	}
 	return "model"
 }
 
-// number returns the value of the first of several names that the configuration has. A list with a value for each layer
-// must have the same value for all layers.
-func (f fields) number(names []string) (n uint32, is bool, err error) {
+// readNumber returns the value of the first of several names that the configuration has. A list with a value for each
+// layer must have the same value for all layers.
+func (f fields) readNumber(names []string) (n uint32, is bool, err error) {
 	for _, name := range names {
-		raw, is := f.find(name)
+		raw, is := f.findField(name)
 		if !is {
 			continue
 		}
@@ -117,32 +117,32 @@ func (f fields) number(names []string) (n uint32, is bool, err error) {
 		if json.Unmarshal(raw, &each) == nil && len(each) > 0 {
 			if len(slices.Compact(slices.Clone(each))) > 1 {
 				return 0, true, &Error{name, "different from layer to layer",
-					"a page holds layers that are alike; this model cannot be moved"}
+					"kvferry moves only models whose layers all have the same size"}
 			}
 			return each[0], true, nil
 		}
 		if json.Unmarshal(raw, &n) != nil {
-			return 0, true, &Error{name, short(raw), "want a whole number"}
+			return 0, true, &Error{name, shorten(raw), "want a whole number"}
 		}
 		return n, true, nil
 	}
 	return 0, false, nil
 }
 
-// hybrid lists fields that mark a model in which some layers keep a state instead of keys and values.
-var hybrid = []string{"layers_block_type", "hybrid_override_pattern", "linear_num_value_heads", "mamba_d_state",
+// stateFields lists fields that mark a model in which some layers keep a state instead of keys and values.
+var stateFields = []string{"layers_block_type", "hybrid_override_pattern", "linear_num_value_heads", "mamba_d_state",
 	"ssm_state_size", "state_size", "mamba_num_heads", "attn_layer_period", "linear_attn_config"}
 
-// served returns an error if the model has layers whose state kvferry cannot move.
-func (f fields) served() error {
-	const remedy = "only models whose layers all keep keys and values can be moved"
-	for _, name := range hybrid {
-		if raw, is := f.find(name); is {
-			return &Error{name, short(raw), "some layers keep a state; " + remedy}
+// checkSupported returns an error if the model has layers whose state kvferry cannot move.
+func (f fields) checkSupported() error {
+	const remedy = "kvferry moves only models whose layers all have keys and values"
+	for _, name := range stateFields {
+		if raw, is := f.findField(name); is {
+			return &Error{name, shorten(raw), "some layers have a state instead of keys and values; " + remedy}
 		}
 	}
 	var types []string
-	if raw, is := f.find("layer_types"); is && json.Unmarshal(raw, &types) == nil {
+	if raw, is := f.findField("layer_types"); is && json.Unmarshal(raw, &types) == nil {
 		for _, t := range types {
 			if !strings.HasSuffix(t, "full_attention") && !strings.HasSuffix(t, "sliding_attention") &&
 				!strings.HasSuffix(t, "chunked_attention") {
@@ -150,60 +150,60 @@ func (f fields) served() error {
 			}
 		}
 	}
-	if n, is, err := f.number([]string{"num_kv_shared_layers"}); is && err == nil && n > 0 {
+	if n, is, err := f.readNumber([]string{"num_kv_shared_layers"}); is && err == nil && n > 0 {
 		return &Error{"num_kv_shared_layers", fmt.Sprint(n), "some layers have no keys and values of their own; " + remedy}
 	}
-	if raw, is := f.find("is_encoder_decoder"); is && string(raw) == "true" {
-		return &Error{"is_encoder_decoder", "true", "only decoders can be moved"}
+	if raw, is := f.findField("is_encoder_decoder"); is && string(raw) == "true" {
+		return &Error{"is_encoder_decoder", "true", "kvferry moves only the KV cache of decoder models"}
 	}
 	return nil
 }
 
-func (f fields) read(m *Model) (err error) {
-	must := func(names []string) (n uint32) {
-		got, is, wrong := f.number(names)
+func (f fields) readModel(m *Model) (err error) {
+	required := func(names []string) (n uint32) {
+		got, is, wrong := f.readNumber(names)
 		switch {
 		case err != nil:
 		case wrong != nil:
 			err = wrong
 		case !is || got == 0:
-			err = &Error{names[0], "", "it is missing, and so is each other name for it: " + strings.Join(names[1:], ", ")}
+			err = &Error{names[0], "", "the field is missing, and so are the alternatives: " + strings.Join(names[1:], ", ")}
 		}
 		return got
 	}
-	may := func(names []string) uint32 {
-		got, _, wrong := f.number(names)
+	optional := func(names []string) uint32 {
+		got, _, wrong := f.readNumber(names)
 		if err == nil {
 			err = wrong
 		}
 		return got
 	}
-	m.Layers, m.Length = must(layersNames), may(lengthNames)
-	if raw, is := f.find("kv_lora_rank"); is {
-		if latent := must([]string{"kv_lora_rank"}); latent > 0 {
-			m.MLA, m.Head = true, latent+must([]string{"qk_rope_head_dim"})
+	m.Layers, m.Length = required(layersNames), optional(lengthNames)
+	if raw, is := f.findField("kv_lora_rank"); is {
+		if latent := required([]string{"kv_lora_rank"}); latent > 0 {
+			m.MLA, m.Head = true, latent+required([]string{"qk_rope_head_dim"})
 		} else {
-			return &Error{"kv_lora_rank", short(raw), "want a whole number above 0"}
+			return &Error{"kv_lora_rank", shorten(raw), "want a whole number above 0"}
 		}
 	} else {
-		heads := must(headsNames)
-		if m.Head = may(headNames); m.Head == 0 {
-			if hidden := must(hiddenNames); err == nil {
+		heads := required(headsNames)
+		if m.Head = optional(headNames); m.Head == 0 {
+			if hidden := required(hiddenNames); err == nil {
 				if hidden%heads != 0 {
-					return &Error{"hidden_size", fmt.Sprint(hidden), fmt.Sprintf("it is no multiple of the %d heads: give head_dim", heads)}
+					return &Error{"hidden_size", fmt.Sprint(hidden), fmt.Sprintf("it is not a multiple of the %d heads; add head_dim", heads)}
 				}
 				m.Head = hidden / heads
 			}
 		}
-		if m.KVHeads = may(kvNames); m.KVHeads == 0 || f.oneHead() {
-			if m.KVHeads = heads; f.oneHead() {
+		if m.KVHeads = optional(kvNames); m.KVHeads == 0 || f.sharesOneHead() {
+			if m.KVHeads = heads; f.sharesOneHead() {
 				m.KVHeads = 1
 			}
 		}
 	}
 	for _, name := range dtypeNames {
 		var word string
-		if raw, is := f.find(name); is && json.Unmarshal(raw, &word) == nil {
+		if raw, is := f.findField(name); is && json.Unmarshal(raw, &word) == nil {
 			m.Dtype = dtypes[strings.TrimPrefix(word, "torch.")]
 			break
 		}
@@ -211,14 +211,14 @@ func (f fields) read(m *Model) (err error) {
 	return err
 }
 
-// oneHead reports whether all heads share their keys and values, in the form that Falcon and StarCoder use.
-func (f fields) oneHead() bool {
-	shared, given := f.find("multi_query")
-	newer, also := f.find("new_decoder_architecture")
+// sharesOneHead reports whether all heads share their keys and values, in the form that Falcon and StarCoder use.
+func (f fields) sharesOneHead() bool {
+	shared, given := f.findField("multi_query")
+	newer, also := f.findField("new_decoder_architecture")
 	return given && string(shared) == "true" && (!also || string(newer) == "false")
 }
 
-func short(raw json.RawMessage) string {
+func shorten(raw json.RawMessage) string {
 	const most = 60
 	if len(raw) > most {
 		return string(raw[:most]) + "..."
@@ -237,6 +237,6 @@ func (m *Model) HeadsOfRank(ranks uint32) (uint32, error) {
 	case ranks%m.KVHeads == 0:
 		return 1, nil
 	}
-	return 0, &Error{"--tp", fmt.Sprint(ranks), fmt.Sprintf("the %d KV heads cannot be shared out evenly: give a divisor or a "+
-		"multiple of them", m.KVHeads)}
+	return 0, &Error{"--tp", fmt.Sprint(ranks), fmt.Sprintf("%d KV heads cannot be divided evenly; give a divisor or a "+
+		"multiple of that number", m.KVHeads)}
 }

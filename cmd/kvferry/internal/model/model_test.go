@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What configurations of real models say, reduced to what is about the KV cache and what is near it.
+// configs has the configurations of real models, reduced to the fields of the KV cache and some related fields.
 var configs = map[string]struct {
 	text string
 	want Model
@@ -69,7 +69,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What cannot be moved, or is no model, is refused by the field that says so.
+// A model that cannot be moved, and a file that is no model, are refused with the field's name.
 func TestParseRefuses(t *testing.T) {
 	for text, field := range map[string]string{
 		`{"layer_types": ["linear_attention", "full_attention"], "hidden_size": 64, "num_attention_heads": 4,

@@ -21,7 +21,7 @@ var ErrSetting = errors.New("wrong setting")
 func Load(library string) (*libnixl.Library, error) {
 	l, err := libnixl.Open(libnixl.Options{Library: library})
 	if err != nil {
-		return nil, fmt.Errorf("transfer_channel is nixl, which needs libnixl: %w or in "+
+		return nil, fmt.Errorf("transfer_channel: nixl needs libnixl: %w or in "+
 			"extra_config.kvferry.nixl.library; or set transfer_channel: auto", err)
 	}
 	return l, nil

@@ -26,7 +26,7 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (*NIXL, error) {
 	n := &cfg.NIXL
 	listen, ok := cfg.NIXLEndpoint(rank)
 	if !ok {
-		return nil, fmt.Errorf("%w: extra_config.kvferry.nixl.port has none for rank %d; add it", ErrSetting, rank)
+		return nil, fmt.Errorf("%w: extra_config.kvferry.nixl.port has no port for rank %d; add a port", ErrSetting, rank)
 	}
 	library, err := Load(n.Library)
 	if err != nil {
@@ -35,8 +35,8 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (*NIXL, error) {
 	info := library.Info()
 	log.Info("libnixl", "library", info.Library, "transports", n.Transports)
 	if len(info.Signals) > 0 {
-		log.Warn("a library has installed signal handlers that do not run on the alternate stack: a signal on one of our "+
-			"threads ends the process", "library", info.Library, "signals", info.Signals, "remedy", "unset UCX_DEBUG_SIGNO")
+		log.Warn("a library has installed signal handlers that do not run on the alternate stack: such a signal on a Go "+
+			"thread aborts the process", "library", info.Library, "signals", info.Signals, "remedy", "unset UCX_DEBUG_SIGNO")
 	}
 	return &NIXL{config: nixl.Config{
 		Library: library, Transports: n.Transports, Host: listen.Host, Port: listen.Port,

@@ -10,26 +10,26 @@ import (
 // An engine computes on the NPU in the node's process, as a real engine does.
 type engine struct{ *npuengine.Engine }
 
-// Fill implements agent.Engine.
-func (e engine) Fill(p *runtime.Pages, i, n int, fill func([]byte)) error {
+// FillPage implements agent.Engine.
+func (e engine) FillPage(p *runtime.Pages, i, n int, fill func([]byte)) error {
 	page, err := p.DevicePage(i)
 	if err != nil {
 		return err
 	}
 	page.Bytes = uint32(min(n, int(page.Bytes)))
-	return e.Engine.Fill([]runtime.DevicePage{page}, func(_ int, b []byte) { fill(b) })
+	return e.Engine.FillPages([]runtime.DevicePage{page}, func(_ int, b []byte) { fill(b) })
 }
 
-// Look implements agent.Engine.
-func (e engine) Look(p *runtime.Pages, i int, look func([]byte)) error {
+// ReadPage implements agent.Engine.
+func (e engine) ReadPage(p *runtime.Pages, i int, look func([]byte)) error {
 	page, err := p.DevicePage(i)
 	if err != nil {
 		return err
 	}
-	return e.Engine.Look([]runtime.DevicePage{page}, func(_ int, b []byte) { look(b) })
+	return e.Engine.ReadPages([]runtime.DevicePage{page}, func(_ int, b []byte) { look(b) })
 }
 
-// Take implements agent.Engine.
-func (e engine) Take(f *runtime.Fetch, look func(key int, chunk []byte)) {
-	f.ScatterDevice = e.Engine.Take(look)
+// SetDestination implements agent.Engine.
+func (e engine) SetDestination(f *runtime.Fetch, look func(key int, chunk []byte)) {
+	f.ScatterDevice = e.Engine.ScatterFunc(look)
 }

@@ -17,7 +17,7 @@ type NPU struct{}
 // Open always fails in this build, because calling the vendor's libraries requires cgo.
 func Open(*config.Config, int, *slog.Logger) (*NPU, error) {
 	return nil,
-		errors.New("this program was built without cgo, so it reaches no NPU; rebuild it on linux with CGO_ENABLED=1, or " +
+		errors.New("this program was built without cgo, so it cannot use an NPU; rebuild it on Linux with CGO_ENABLED=1, or " +
 			"set pd_buffer_device: cpu and transfer_channel: auto")
 }
 

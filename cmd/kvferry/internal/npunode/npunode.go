@@ -45,12 +45,12 @@ func serverID(cfg *config.Config) (string, error) {
 func deviceAddress(cfg *config.Config, rank, physical int) (netip.Addr, uint16, error) {
 	port, ok := cfg.DevicePort(rank)
 	if !ok {
-		return netip.Addr{}, 0, fmt.Errorf("%w: extra_config.kvferry.hccl.device_port has none for rank %d; add it",
+		return netip.Addr{}, 0, fmt.Errorf("%w: extra_config.kvferry.hccl.device_port has no port for rank %d; add a port",
 			ErrSetting, rank)
 	}
 	address, ok := cfg.DeviceIP(rank)
 	if !ok {
-		return netip.Addr{}, 0, fmt.Errorf("%w: extra_config.kvferry.hccl.device_ip has none for rank %d; add it", ErrSetting,
+		return netip.Addr{}, 0, fmt.Errorf("%w: extra_config.kvferry.hccl.device_ip has no address for rank %d; add an address", ErrSetting,
 			rank)
 	}
 	if address.IsValid() {

@@ -26,7 +26,7 @@ func TestServerID(t *testing.T) {
 	if got, err := serverID(parse(t, "server_id: node-a")); err != nil || got != "node-a" {
 		t.Errorf("given: %q, %v", got, err)
 	}
-	// All nodes of a host must have one name, and no two hosts the same.
+	// All nodes of a host must have the same name, and two hosts must have different names.
 	boot, err := os.ReadFile(bootID)
 	if err != nil {
 		t.Skip(err)

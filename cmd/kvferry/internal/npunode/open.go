@@ -30,8 +30,8 @@ type NPU struct {
 	engine *npuengine.Engine // nil until the first call of Engine
 }
 
-// Open loads the libraries and opens the NPU that the configuration names for the rank. If Open fails, it releases
-// everything that it opened. The error wraps ErrSetting if a change of the configuration can fix it.
+// Open loads the libraries and opens the NPU that the configuration names for the rank. If Open fails, it releases all
+// resources. The error wraps ErrSetting if a change of the configuration can fix the problem.
 func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 	n := &NPU{}
 	defer func() {
@@ -41,7 +41,7 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 	}()
 	// HCCL is loaded first: AscendCL may load HCCL too, and HCCL reads its environment only once.
 	n.comm, err = comm.Open(comm.Options{
-		Library: cfg.HCCL.Library, Sequence: sequence(cfg.HCCL.Sequence), RDMATimeout: int(cfg.HCCL.RDMATimeout),
+		Library: cfg.HCCL.Library, Sequence: commSequence(cfg.HCCL.Sequence), RDMATimeout: int(cfg.HCCL.RDMATimeout),
 		RDMARetries: int(cfg.HCCL.RDMARetries), DescMax: int(cfg.HCCL.Descriptors),
 	})
 	if err != nil {
@@ -50,7 +50,7 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 	if n.acl, err = acl.Open(acl.Options{Library: cfg.NPU.Library}); err != nil {
 		return nil, err
 	}
-	warn(log, n.acl.Info(), n.comm.Info())
+	logLibraries(log, n.acl.Info(), n.comm.Info())
 	visible, err := n.acl.DeviceCount()
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 				"ASCEND_RT_VISIBLE_DEVICES and npu-smi info",
 				ErrSetting, cfg.Device, visible, visible-1)
 	}
-	self, err := n.self(cfg, rank, acl.DeviceID(index))
+	self, err := n.rankEntry(cfg, rank, acl.DeviceID(index))
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +73,8 @@ func Open(cfg *config.Config, rank int, log *slog.Logger) (_ *NPU, err error) {
 	return n, err
 }
 
-// self returns this node's entry in rank tables.
-func (n *NPU) self(cfg *config.Config, rank int, device acl.DeviceID) (r comm.Rank, err error) {
+// rankEntry returns this node's entry in rank tables.
+func (n *NPU) rankEntry(cfg *config.Config, rank int, device acl.DeviceID) (r comm.Rank, err error) {
 	physical, err := n.acl.PhysicalID(device)
 	if errors.Is(err, acl.Unsupported) {
 		physical, err = int(device), nil // The two numbers agree as long as nothing renumbers the devices.
@@ -99,13 +99,13 @@ func (n *NPU) self(cfg *config.Config, rank int, device acl.DeviceID) (r comm.Ra
 	return r, nil
 }
 
-// warn logs the versions of the libraries, and warns about settings that are likely to cause failures.
-func warn(log *slog.Logger, a acl.Info, c comm.Info) {
+// logLibraries logs the versions of the libraries, and warns about settings that are likely to cause failures.
+func logLibraries(log *slog.Logger, a acl.Info, c comm.Info) {
 	log.Info("ascend", "ascendcl", a.Library, "version", a.ACL, "cann", a.CANN, "soc", a.SoC, "hccl", c.Library,
 		"sequence", c.Sequence,
 		"rdma_timeout", c.RDMATimeout, "rdma_retry_cnt", c.RDMARetries, "intra_roce", c.IntraRoCE)
 	if c.IntraRoCE && c.IntraPCIe && strings.Contains(a.SoC, "910B") {
-		log.Warn("HCCL_INTRA_ROCE_ENABLE=1 without HCCL_INTRA_PCIE_ENABLE=0, which this chip wants with it: set both for " +
+		log.Warn("HCCL_INTRA_ROCE_ENABLE=1 is set without HCCL_INTRA_PCIE_ENABLE=0, which this chip needs too: set both for " +
 			"all nodes of the host")
 	}
 	for _, loaded := range []struct {
@@ -113,8 +113,8 @@ func warn(log *slog.Logger, a acl.Info, c comm.Info) {
 		signals []int
 	}{{a.Library, a.Signals}, {c.Library, c.Signals}} {
 		if len(loaded.signals) > 0 {
-			log.Warn("a library has installed signal handlers that do not run on the alternate stack: a signal on one of our "+
-				"threads ends the process",
+			log.Warn("a library has installed signal handlers that do not run on the alternate stack: such a signal on a Go "+
+				"thread aborts the process",
 				"library", loaded.library, "signals", loaded.signals)
 		}
 	}
@@ -137,7 +137,7 @@ func (n *NPU) openPlane(ctx context.Context, env plane.Env) (plane.Plane, error)
 // Links counts the communicators since the start. The node must be open.
 func (n *NPU) Links() *agent.Links {
 	s := n.plane.Stats()
-	return &agent.Links{Formed: s.Formed, Fenced: s.Fenced, Expelled: s.Expelled}
+	return &agent.Links{Formed: s.FormedEpochs, Fenced: s.FencedEpochs, Expelled: s.ExpelledEpochs}
 }
 
 // Engine returns the engine that computes on the NPU. The first call creates the engine.
@@ -152,7 +152,7 @@ func (n *NPU) Engine() (agent.Engine, error) {
 	return engine{n.engine}, nil
 }
 
-// Close gives back what Open took. The node must have been closed.
+// Close releases the resources of Open. The caller must close the node first.
 func (n *NPU) Close() error {
 	var errs []error
 	if n.engine != nil {
@@ -170,24 +170,24 @@ func (n *NPU) Close() error {
 	return errors.Join(errs...)
 }
 
-// planeConfig is the plane over the NPUs' links, as the configuration wants it.
+// planeConfig returns the configuration of the plane over the NPUs' links.
 func (n *NPU) planeConfig(cfg *config.Config, rank int, self comm.Rank) (hccl.Config, error) {
 	h := &cfg.HCCL
 	listen, ok := cfg.HCCLEndpoint(rank)
 	if !ok {
-		return hccl.Config{}, fmt.Errorf("%w: extra_config.kvferry.hccl.port has none for rank %d; add it", ErrSetting, rank)
+		return hccl.Config{}, fmt.Errorf("%w: extra_config.kvferry.hccl.port has no port for rank %d; add a port", ErrSetting, rank)
 	}
 	return hccl.Config{
-		Context: n.device.Context(), Filled: n.device.Filled, Library: n.comm, SoC: n.acl.Info().SoC, Rank: self,
-		RootInfo:     h.Bootstrap == config.BootstrapRootInfo,
-		TrafficClass: unlessLeft(h.TrafficClass), ServiceLevel: unlessLeft(h.ServiceLevel),
+		Context: n.device.Context(), OnReadQueued: n.device.RecordRead, Library: n.comm, SoC: n.acl.Info().SoC, Rank: self,
+		UseRootInfo:  h.Bootstrap == config.BootstrapRootInfo,
+		TrafficClass: unlessDefault(h.TrafficClass), ServiceLevel: unlessDefault(h.ServiceLevel),
 		Host: listen.Host, Port: listen.Port,
 		TransferTimeout: h.TransferTimeout, PrepareTimeout: h.PrepareTimeout, RebuildTries: int(h.RebuildTries),
-		Window: int(h.Window), Descriptors: int(h.Descriptors), Links: int(h.Links),
+		Window: int(h.Window), BatchDescriptors: int(h.Descriptors), MaxLinks: int(h.Links),
 	}, nil
 }
 
-func sequence(s config.Sequence) comm.Sequence {
+func commSequence(s config.Sequence) comm.Sequence {
 	switch s {
 	case config.SequenceGlobal:
 		return comm.Global
@@ -195,10 +195,10 @@ func sequence(s config.Sequence) comm.Sequence {
 		return comm.Exchange
 	case config.SequenceAuto:
 	}
-	return 0 // As the library has it.
+	return 0 // The library chooses.
 }
 
-func unlessLeft(v uint32) *uint32 {
+func unlessDefault(v uint32) *uint32 {
 	if v == config.HCCLDefault {
 		return nil
 	}

@@ -1,5 +1,5 @@
-// Package plain rewrites the error messages of Go's own parsers for people who did not write the program. The rewritten
-// messages do not name Go packages, functions or types. Callers pass a message to Text before they print it.
+// Package plain rewrites the error messages of Go's parsers for users of the program. The rewritten messages do not
+// name Go packages, functions or types. Callers pass a message to Text before they print the message.
 package plain
 
 import (
@@ -9,8 +9,8 @@ import (
 
 // A rule replaces one form of a parser's message.
 type rule struct {
-	says *regexp.Regexp
-	with func(parts []string) string
+	pattern *regexp.Regexp
+	rewrite func(parts []string) string
 }
 
 const quoted = `("(?:[^"\\]|\\.)*")`
@@ -21,11 +21,11 @@ var rules = []rule{
 			if p[3] == "value out of range" {
 				return p[2] + " is out of range"
 			}
-			return map[string]string{"ParseFloat": p[2] + " is no number",
-				"ParseBool": p[2] + " is neither true nor false"}[p[1]] + whole(p[1], p[2])
+			return map[string]string{"ParseFloat": p[2] + " is not a number",
+				"ParseBool": p[2] + " is neither true nor false"}[p[1]] + notWholeNumber(p[1], p[2])
 		}},
 	{regexp.MustCompile(`(?:parse error|time): (?:invalid|missing unit in|unknown unit "[^"]*" in) duration ` + quoted),
-		func(p []string) string { return p[1] + " is no duration: write one such as 250ms, 10s or 2m" }},
+		func(p []string) string { return p[1] + " is not a duration: write a duration such as 250ms, 10s or 2m" }},
 	{regexp.MustCompile(`json: cannot unmarshal (\w+)(?: \S+)? into Go struct field (\S+) of type (\S+)`),
 		func(p []string) string {
 			_, field, _ := strings.Cut(p[2], ".")
@@ -39,24 +39,24 @@ var rules = []rule{
 		return strings.TrimSpace(p[2]+" is "+kindOf(p[1])) + ", want " + kindOf(p[3])
 	}},
 	{regexp.MustCompile(`invalid character ('(?:[^'\\]|\\.)*') `), func(p []string) string {
-		return "this is no JSON: " + p[1] + " "
+		return "this is not JSON: " + p[1] + " "
 	}},
 }
 
 // Text returns the message with each phrase of Go's parsers replaced by a plain sentence.
 func Text(message string) string {
 	for _, r := range rules {
-		message = r.says.ReplaceAllStringFunc(message, func(s string) string { return r.with(r.says.FindStringSubmatch(s)) })
+		message = r.pattern.ReplaceAllStringFunc(message, func(s string) string { return r.rewrite(r.pattern.FindStringSubmatch(s)) })
 	}
 	return message
 }
 
-// whole returns the sentence about a text that is not a whole number.
-func whole(parser, text string) string {
+// notWholeNumber returns the sentence about a text that is not a whole number.
+func notWholeNumber(parser, text string) string {
 	if parser == "ParseFloat" || parser == "ParseBool" {
 		return ""
 	}
-	return text + " is no whole number"
+	return text + " is not a whole number"
 }
 
 // kindOf returns the plain name of a kind of value, given the name that JSON, YAML or Go has for the kind.

@@ -13,10 +13,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// raw is what only whoever wrote the program can read.
+// raw matches words in a message that only a Go programmer understands.
 var raw = regexp.MustCompile(`strconv\.|json: |time: |Go (struct|value)|in type |!!|plan\.|uint|int64|\[\]string`)
 
-// What Go's parsers say of wrong texts comes out as sentences.
+// The messages of Go's parsers about wrong texts become sentences.
 func TestText(t *testing.T) {
 	type inner struct {
 		Wait int64 `json:"wait_ms" yaml:"wait_ms"`

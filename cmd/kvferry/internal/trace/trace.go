@@ -91,7 +91,7 @@ func Read(name string, r io.Reader, limits Limits) ([]Request, error) {
 		req, problem := parseLine(text, limits)
 		if problem == nil && req.Arrival < last {
 			problem = &Error{Field: "timestamp", Value: strconv.FormatInt(req.Arrival.Milliseconds(), 10),
-				Remedy: fmt.Sprintf("the line before arrives at %d; sort the lines", last.Milliseconds())}
+				Remedy: fmt.Sprintf("the previous line has timestamp %d; sort the lines", last.Milliseconds())}
 		}
 		if problem != nil {
 			problem.File, problem.Line = name, line
@@ -109,7 +109,7 @@ func Read(name string, r io.Reader, limits Limits) ([]Request, error) {
 	}
 	if len(requests) == 0 && limits.Requests > 0 {
 		return nil,
-			&Error{File: name, Line: line + 1, Remedy: "there is no request; give a trace with one JSON object a line"}
+			&Error{File: name, Line: line + 1, Remedy: "the trace has no requests; give a trace with one JSON object per line"}
 	}
 	return requests, nil
 }
@@ -121,7 +121,7 @@ func parseLine(text []byte, limits Limits) (Request, *Error) {
 	d.UseNumber()
 	var req Request
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return req, &Error{Value: shorten(string(text)), Remedy: "write one JSON object"}
+		return req, &Error{Value: shortenValue(string(text)), Remedy: "write one JSON object"}
 	}
 	seen := map[string]bool{}
 	for d.More() {
@@ -131,7 +131,7 @@ func parseLine(text []byte, limits Limits) (Request, *Error) {
 			return req, notJSON(err)
 		}
 		if seen[field] {
-			return req, &Error{Field: field, Remedy: "given twice; keep one"}
+			return req, &Error{Field: field, Remedy: "the field is given twice; remove one"}
 		}
 		seen[field] = true
 		if problem := req.readField(d, field, limits); problem != nil {
@@ -143,16 +143,16 @@ func parseLine(text []byte, limits Limits) (Request, *Error) {
 		return req, notJSON(err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return req, &Error{Remedy: "something follows the object; write one object a line"}
+		return req, &Error{Remedy: "there is text after the object; write one object per line"}
 	}
 	for _, field := range []string{"timestamp", "input_length", "output_length", "hash_ids"} {
 		if !seen[field] {
-			return req, &Error{Field: field, Remedy: "it is missing; every line has it"}
+			return req, &Error{Field: field, Remedy: "the field is missing; every line needs it"}
 		}
 	}
 	if want := (req.InputTokens + BlockTokens - 1) / BlockTokens; len(req.Blocks) != want {
 		return req, &Error{Field: "hash_ids", Value: fmt.Sprintf("%d ids", len(req.Blocks)),
-			Remedy: fmt.Sprintf("input_length %d has %d blocks of %d tokens; give one id for each", req.InputTokens, want,
+			Remedy: fmt.Sprintf("an input_length of %d has %d blocks of %d tokens; give one ID for each block", req.InputTokens, want,
 				BlockTokens)}
 	}
 	return req, nil
@@ -181,7 +181,7 @@ func (req *Request) readField(d *json.Decoder, field string, limits Limits) *Err
 	}
 }
 
-func readBlocks(d *json.Decoder, most int) ([]uint64, *Error) {
+func readBlocks(d *json.Decoder, maxBlocks int) ([]uint64, *Error) {
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return nil, &Error{Remedy: "write a list of whole numbers"}
 	}
@@ -191,8 +191,8 @@ func readBlocks(d *json.Decoder, most int) ([]uint64, *Error) {
 		if problem != nil {
 			return nil, problem
 		}
-		if len(blocks) == most {
-			return nil, &Error{Remedy: fmt.Sprintf("more than %d ids; shorten the request or raise the limit", most)}
+		if len(blocks) == maxBlocks {
+			return nil, &Error{Remedy: fmt.Sprintf("more than %d ids; shorten the request or raise the limit", maxBlocks)}
 		}
 		blocks = append(blocks, uint64(n))
 	}
@@ -210,11 +210,11 @@ func readInt(d *json.Decoder, low, high int64) (int64, *Error) {
 	}
 	number, isNumber := t.(json.Number)
 	if !isNumber {
-		return 0, &Error{Value: shorten(fmt.Sprint(t)), Remedy: "write a whole number"}
+		return 0, &Error{Value: shortenValue(fmt.Sprint(t)), Remedy: "write a whole number"}
 	}
 	n, err := strconv.ParseInt(number.String(), 10, 64)
 	if err != nil || n < low || n > high {
-		return 0, &Error{Value: shorten(number.String()), Remedy: fmt.Sprintf("write a whole number from %d to %d", low,
+		return 0, &Error{Value: shortenValue(number.String()), Remedy: fmt.Sprintf("write a whole number from %d to %d", low,
 			high)}
 	}
 	return n, nil
@@ -227,10 +227,10 @@ func notJSON(err error) *Error {
 	return &Error{Remedy: fmt.Sprintf("this is not JSON (%v); write one JSON object", err)}
 }
 
-func shorten(s string) string {
-	const most = 64
-	if len(s) <= most {
+func shortenValue(s string) string {
+	const maxBytes = 64
+	if len(s) <= maxBytes {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
+	return strings.ToValidUTF8(s[:maxBytes], "") + "..."
 }

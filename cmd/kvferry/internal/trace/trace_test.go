@@ -37,7 +37,7 @@ func TestReadStopsAfterEnough(t *testing.T) {
 	}
 }
 
-// line is a good request, with one more pair of text in it.
+// line returns a valid request with an additional pair of name and value.
 func line(at int, more string) string {
 	return `{"timestamp": ` + string(rune('0'+at)) + `, "input_length": 1, "output_length": 1, "hash_ids": [0]` + more +
 		`}`

@@ -11,7 +11,7 @@ func TestShippedTraceIsTheGeneratedOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(shipped, generate()) {
+	if !bytes.Equal(shipped, generateTrace()) {
 		t.Error("traces/chat.jsonl is not what the generator writes; run go generate ./cmd/kvferry/traces")
 	}
 }

@@ -32,8 +32,8 @@ func TestTranscripts(t *testing.T) {
 			if r != nil {
 				r.t = d.T
 			}
-			number := func(key string) uint32 { return uint32(d.Number(key, 0)) }
-			first := func() uint64 { return uint64(d.First()) }
+			number := func(key string) uint32 { return uint32(d.IntValue(key, 0)) }
+			first := func() uint64 { return uint64(d.FirstNumber()) }
 			switch d.Cmd {
 			case "room":
 				r = newRig(d.T, number("pages"), Config{
@@ -50,7 +50,7 @@ func TestTranscripts(t *testing.T) {
 				if ms := number("lease"); ms > 0 {
 					r.lease = r.now.Add(effects.Duration(ms) * effects.Millisecond)
 				}
-				if _, code := r.open(d.Arg(0), wait); code != effects.OK {
+				if _, code := r.open(d.WordAt(0), wait); code != effects.OK {
 					fmt.Fprintf(&log, "refused %v\n", code)
 				}
 			case "read":
@@ -59,11 +59,11 @@ func TestTranscripts(t *testing.T) {
 				if d.HasArg("late") {
 					at = r.ReadDeadline(rd.fetch.Sources[rd.source].ID) + 1
 				}
-				r.readEnds(rd, d.Code(), !d.HasArg("unsettled"), at)
+				r.readEnds(rd, d.CodeValue(), !d.HasArg("unsettled"), at)
 			case "settle":
 				r.settleRead(r.oldest(true))
 			case "scatter":
-				r.scatterEnds(r.scatters[0], d.Code())
+				r.scatterEnds(r.scatters[0], d.CodeValue())
 			case "abort":
 				r.step(func(v *env.Env) { r.p.AbortFetch(v, effects.Ticket(first())) })
 			case "advance":
@@ -86,7 +86,7 @@ func TestTranscripts(t *testing.T) {
 			case "run":
 				r.run()
 			default:
-				d.Unknown()
+				d.FailUnknown()
 			}
 			for ticket := effects.Ticket(1); ticket <= r.tickets; ticket++ {
 				if is := r.p.SituationOf(ticket); is != NoFetch {

@@ -12,9 +12,9 @@ import "C"
 
 import "unsafe"
 
-// Layout returns sizes of structs and offsets of fields, by the vendor's names. HcclCommConfig has the fields of
+// ABILayout returns sizes of structs and offsets of fields, by the vendor's names. HcclCommConfig has the fields of
 // version 5 and no size, because the software NPU's version is the newest.
-func Layout() map[string]uintptr {
+func ABILayout() map[string]uintptr {
 	var memory C.struct_hccl_mem
 	var desc C.struct_hccl_mem_desc
 	var descs C.struct_hccl_mem_descs

@@ -14,19 +14,19 @@ func both() []explore.Scope {
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost}
 	each[0].Receiver = 1
 	all := []explore.Scope{
-		{Name: "both-one", About: "one chunk, between two nodes of both sides", Jobs: one},
-		{Name: "both-one-crash", About: "the same, either node dies once", Jobs: one, Faults: 1, CrashSender: true},
-		{Name: "both-one-cut", About: "the same, one connection or link breaks", Jobs: one, Faults: 1, Cut: true},
-		{Name: "both-one-drain", About: "the same, either node drains, at any moment", Jobs: one, Faults: 1, Drain: true},
-		{Name: "both-pull", About: "one chunk is offered and read, between two nodes of both sides", Pull: true, Jobs: one},
-		{Name: "both-delayed", About: "one chunk is kept and fetched, between two nodes of both sides", Pull: true,
+		{Name: "both-one", About: "one chunk is pushed between two nodes with both roles", Jobs: one},
+		{Name: "both-one-crash", About: "as both-one, and a node crashes once", Jobs: one, Faults: 1, CrashSender: true},
+		{Name: "both-one-cut", About: "as both-one, and a connection or a link breaks", Jobs: one, Faults: 1, Cut: true},
+		{Name: "both-one-drain", About: "as both-one, and a node drains at any point", Jobs: one, Faults: 1, Drain: true},
+		{Name: "both-pull", About: "one chunk is pulled between two nodes with both roles", Pull: true, Jobs: one},
+		{Name: "both-delayed", About: "between two nodes with both roles, one chunk is offered, deferred and fetched", Pull: true,
 			Delay: true, Jobs: one},
-		{Name: "both-delayed-lost", About: "the same, one message is lost", Pull: true, Delay: true, Jobs: one, Faults: 1,
+		{Name: "both-delayed-lost", About: "as both-delayed, and a message is lost", Pull: true, Delay: true, Jobs: one, Faults: 1,
 			Strikes: lost},
-		{Name: "both", About: "two nodes of both sides send a chunk to each other", Jobs: each},
-		{Name: "both-full", About: "the same, and each has one page: its engine and its peer wait for it", ReceiverPages: 1,
+		{Name: "both", About: "two nodes with both roles send a chunk to each other", Jobs: each},
+		{Name: "both-full", About: "two nodes with both roles and one page each: the engine and the peer compete for the page", ReceiverPages: 1,
 			SenderPages: 1, Jobs: each},
-		{Name: "both-full-lost", About: "the same, one request or reply is lost", ReceiverPages: 1, SenderPages: 1,
+		{Name: "both-full-lost", About: "as both-full, and a request or a reply is lost", ReceiverPages: 1, SenderPages: 1,
 			Jobs: each, Faults: 1, Strikes: lost},
 	}
 	for i := range all {

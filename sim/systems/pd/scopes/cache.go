@@ -10,15 +10,15 @@ func cache() []explore.Scope {
 	apart := []explore.Job{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{2}}}
 	more := []explore.Job{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1, 2}}}
 	all := []explore.Scope{
-		{Name: "cache", About: "one chunk for two requests: the second one may find it", Jobs: same},
-		{Name: "cache-late", About: "one chunk, everything may be late: what is kept for its request may lapse, and is found",
+		{Name: "cache", About: "two requests use the same chunk: the second may find it in the cache", Jobs: same},
+		{Name: "cache-late", About: "one chunk is pushed, any deadline may expire first: its claim may lapse before the engine gets it",
 			Jobs: one, Timers: explore.TimersAny, Patience: 2},
-		{Name: "cache-pressure", About: "two senders, room for one chunk: what was read makes room for the other",
+		{Name: "cache-pressure", About: "two senders, room for one chunk: a chunk that was read is evicted for the next",
 			Senders: 2, ReceiverPages: 1, Jobs: apart},
-		{Name: "cache-prefix", About: "two senders, room for two chunks, of which one may be here: it is not given up",
+		{Name: "cache-prefix", About: "two senders, room for two chunks: a chunk of a claimed prefix is not evicted",
 			Senders: 2, ReceiverPages: 2, Jobs: more},
-		{Name: "cache-drain", About: "one chunk, its reader drains, at any moment", Jobs: one, Faults: 1, Drain: true},
-		{Name: "leased-cache-pressure", About: "two senders on a leased plane, room for one chunk", Leased: true, Senders: 2,
+		{Name: "cache-drain", About: "one chunk is pushed, and the receiver drains at any point", Jobs: one, Faults: 1, Drain: true},
+		{Name: "leased-cache-pressure", About: "as cache-pressure, over a leased plane", Leased: true, Senders: 2,
 			ReceiverPages: 1, Jobs: apart},
 	}
 	for i := range all {

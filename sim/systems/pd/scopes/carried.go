@@ -9,18 +9,18 @@ import (
 func carried() []explore.Scope {
 	one, two := []explore.Job{{Chunks: []int{1}}}, []explore.Job{{Chunks: []int{1}}, {Chunks: []int{2}}}
 	all := []explore.Scope{
-		{Name: "carried", About: "a chunk goes with the question for its page", Jobs: one},
-		{Name: "carried-lost", About: "likewise, and a message or an answer is lost", Jobs: one, Faults: 1,
+		{Name: "carried", About: "one chunk is carried inside the alloc request", Jobs: one},
+		{Name: "carried-lost", About: "as carried, and a request or a reply is lost", Jobs: one, Faults: 1,
 			Strikes: []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost}},
-		{Name: "carried-cut", About: "likewise, and a connection or link breaks", Jobs: one, Faults: 1, Cut: true},
-		{Name: "carried-abandon", About: "likewise, and its request is abandoned, or a command aborted", Jobs: one, Faults: 1,
+		{Name: "carried-cut", About: "as carried, and a connection or a link breaks", Jobs: one, Faults: 1, Cut: true},
+		{Name: "carried-abandon", About: "as carried, and the request is abandoned, or a command is aborted", Jobs: one, Faults: 1,
 			Abort: true, Strikes: []plan.Fault{plan.FaultAbandon}},
-		{Name: "carried-crash", About: "likewise, and one end dies", Jobs: one, Faults: 1, CrashSender: true,
+		{Name: "carried-crash", About: "as carried, and a node crashes once", Jobs: one, Faults: 1, CrashSender: true,
 			CrashReceiver: true},
-		{Name: "carried-drain", About: "likewise, and the receiver drains", Jobs: one, Faults: 1, Drain: true},
-		{Name: "carried-leased", About: "likewise under leases, and a connection or link breaks", Jobs: one, Leased: true,
+		{Name: "carried-drain", About: "as carried, and the receiver drains", Jobs: one, Faults: 1, Drain: true},
+		{Name: "carried-leased", About: "as carried over a leased plane, and a connection or a link breaks", Jobs: one, Leased: true,
 			Faults: 1, Cut: true},
-		{Name: "carried-waits", About: "two chunks for one page: the second waits, and goes by the plane", Jobs: two,
+		{Name: "carried-waits", About: "two chunks for one page: the second waits, and is then moved by the data plane", Jobs: two,
 			ReceiverPages: 1},
 	}
 	for i := range all {

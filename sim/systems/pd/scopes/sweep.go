@@ -10,13 +10,13 @@ import (
 func sweep() []explore.Scope {
 	two := []explore.Job{{Chunks: []int{1, 2}, Batch: 1}}
 	all := []explore.Scope{
-		{Name: "sweep-lost", About: "two chunks in two batches, one row a step, one connection or link breaks", Jobs: two,
+		{Name: "sweep-lost", About: "two chunks in two batches, sweeps of one row a step: a connection or a link breaks", Jobs: two,
 			Faults: 1, Cut: true},
-		{Name: "sweep-drain", About: "two chunks in two batches, one row a step, the receiver drains", Jobs: two,
+		{Name: "sweep-drain", About: "two chunks in two batches, sweeps of one row a step: the receiver drains", Jobs: two,
 			Faults: 1, Drain: true},
-		{Name: "sweep-abandon", About: "two kept offers, one row a step, their request is abandoned, or fetches late",
+		{Name: "sweep-abandon", About: "two deferred offers, sweeps of one row a step: their request is abandoned, or fetches late",
 			Pull: true, Delay: true, Jobs: two, Faults: 1, Strikes: []plan.Fault{plan.FaultAbandon, plan.FaultPutOff}},
-		{Name: "sweep-unreached", About: "two kept offers, one row a step, one connection or link breaks", Pull: true,
+		{Name: "sweep-unreached", About: "two deferred offers, sweeps of one row a step: a connection or a link breaks", Pull: true,
 			Delay: true, Jobs: two, Faults: 1, Cut: true},
 	}
 	for i := range all {

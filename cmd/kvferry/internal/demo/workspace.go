@@ -1,0 +1,58 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/kvferry/kvferry/runtime/control/reserve"
+)
+
+// A workspace holds the folder, the log and the ports that the processes of a demo use.
+type workspace struct {
+	dir   string // the folder of configurations and logs
+	log   io.Writer
+	ports []*reserve.Port // reserved until the end, because a restarted process uses the same ports
+}
+
+func newWorkspace(log io.Writer) (g workspace, err error) {
+	if g.dir, err = os.MkdirTemp("", "kvferry-demo-"); err != nil {
+		return g, fmt.Errorf("make a folder for configurations: %w", err)
+	}
+	g.log = &syncWriter{w: log}
+	return g, nil
+}
+
+// reservePorts reserves n free ports until cleanUp.
+func (g *workspace) reservePorts(n int) (ports []uint16, err error) {
+	for range n {
+		p, err := reserve.Open(host)
+		if err != nil {
+			return nil, err
+		}
+		g.ports = append(g.ports, p)
+		ports = append(ports, p.Addr().Port)
+	}
+	return ports, nil
+}
+
+// cleanUp releases the ports and removes the folder.
+func (g *workspace) cleanUp() {
+	for _, p := range g.ports {
+		_ = p.Close() // The end of this process closes the port as well.
+	}
+	_ = os.RemoveAll(g.dir)
+}
+
+// A syncWriter serializes the log output of several processes.
+type syncWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *syncWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}

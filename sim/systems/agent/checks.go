@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/fsm/session"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+)
+
+// The checks of the promises that an agent makes.
+
+// checkLimits checks that no engine exceeds the limits on sessions, calls, bytes and holdings.
+func (h *host) checkLimits() {
+	pd.Judged(h.state.w, checkBounds)
+	sessionsOf := map[int]int{}
+	for id, x := range h.sessions {
+		if sessionsOf[x.engine]++; sessionsOf[x.engine] > h.state.sessionsPerProcess {
+			h.state.w.Fail(checkBounds.Property(), "a process has more than %d of the %d places of node %d", h.state.sessionsPerProcess,
+				h.state.sessionsMax, h.node.It())
+			return
+		}
+		calls, holdings, longest, entries := 0, 0, 0, 0
+		for at, x := range h.calls {
+			if at.Session == id {
+				calls++
+				if m := h.sentCalls[at]; m != nil && !x.answered {
+					longest, entries = max(longest, m.listEntries), entries+m.listEntries
+				}
+			}
+		}
+		if entries > longest && entries<<9 > h.state.callBytesMax { // A single call may exceed the limit.
+			h.state.w.Fail(checkBounds.Property(), "the calls of an engine of node %d name %d keys, which take more than %d bytes",
+				h.node.It(), entries, h.state.callBytesMax)
+			return
+		}
+		for at := range h.holdings {
+			if at.Session == id {
+				holdings++
+			}
+		}
+		if calls > h.state.callWindow || holdings > h.state.holdingsMax {
+			h.state.w.Fail(checkBounds.Property(), "an engine of node %d has %d calls and holds %d things, and may %d and %d",
+				h.node.It(), calls, holdings, h.state.callWindow, h.state.holdingsMax)
+			return
+		}
+	}
+}
+
+// checkResumed checks that the agent reports the outcomes of the open calls again to an engine that resumes a session.
+// The engine no longer waits for calls that are missing in the list of open calls.
+func checkResumed(h *host, s *stream, id uint64, open []uint64) {
+	pd.Judged(h.state.w, checkRepeated)
+	for at, x := range h.calls {
+		x.abandoned = x.abandoned || at.Session == id && !x.answered && !slices.Contains(open, at.ID)
+	}
+	for _, call := range open {
+		m := h.sentCalls[session.CallRef{Session: id, ID: call}]
+		if m != nil && !m.isFalse && m.ended && m.answeredOn != s.id {
+			h.state.w.Fail(checkRepeated.Property(), "an engine of node %d goes on, and is not told again how its call %d ended",
+				h.node.It(), call)
+			return
+		}
+	}
+}
+
+// checkRefusal checks a refusal for lack of room: no unused session may occupy a place. The check covers all sessions,
+// or only the sessions of the engine's own process if that process has reached its limit.
+func (h *host) checkRefusal(engine int) {
+	ownSessions := 0
+	for _, x := range h.sessions {
+		if x.engine == engine {
+			ownSessions++
+		}
+	}
+	if len(h.sessions) < h.state.sessionsMax && ownSessions < h.state.sessionsPerProcess {
+		h.state.w.Fail(checkBounds.Property(), "node %d turns an engine away, and has room", h.node.It())
+		return
+	}
+	for id, x := range h.sessions {
+		if ownSessions >= h.state.sessionsPerProcess && x.engine != engine {
+			continue
+		}
+		used := h.sessionInUse(id)
+		for _, s := range h.state.streams {
+			used = used || s.node == h.node.ID && s.incarnation == h.incarnation && !s.ended && h.machine.EngineOf(s.id).ID == id
+		}
+		if !used {
+			h.state.w.Fail(checkBounds.Property(), "node %d turns an engine away, and session %d has nothing",
+				h.node.It(), id)
+			return
+		}
+	}
+}
+
+// checkAbandonedCalls checks that the calls for which no engine waits any more are aborted.
+func (h *host) checkAbandonedCalls(matches func(session.CallRef) bool) {
+	pd.Judged(h.state.w, checkAbandoned)
+	for call, x := range h.calls {
+		if matches(call) && !x.aborted && x.op != protocol.CallDetach {
+			h.state.w.Fail(checkAbandoned.Property(), "an engine of node %d is gone, and a call of its is not aborted", h.node.It())
+			return
+		}
+	}
+}
+
+// checkStillHeld checks that a holding of an engine was not given back to the rank, and returns the result.
+func (h *host) checkStillHeld(x *holding, action string) bool {
+	w := h.state.w
+	pd.Judged(w, checkHeld)
+	if wasReturned(h, x) {
+		w.Fail(checkHeld.Property(), "an engine %s what call %d brought it, and node %d has given that back", action, x.call.ID,
+			h.node.It())
+		return false
+	}
+	return true
+}
+
+// wasReturned reports whether the result of the rank's command was given back.
+func wasReturned(h *host, x *holding) bool {
+	c := &h.state.w.Commands[x.ticket-1]
+	returned := h.returnedTickets[x.ticket] || c.Released
+	if x.kind == session.Pages && c.Stored == 0 && x.shareCount == 0 {
+		for _, p := range c.Pages {
+			returned = returned || givesFreePages(c) && h.node.Pool.Pages[p.Index].Reserved != x.ticket
+		}
+	}
+	return returned
+}

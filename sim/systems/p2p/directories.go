@@ -1,0 +1,198 @@
+package p2p
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kvferry/kvferry/effects"
+	core "github.com/kvferry/kvferry/fsm/directory"
+	"github.com/kvferry/kvferry/fsm/directory/registrar"
+	"github.com/kvferry/kvferry/fsm/directory/serve"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/plan"
+	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Directories is the system of directory nodes. The ranks report chunks to the directories and ask for the locations of
+// chunks.
+var Directories = own.System{
+	Name:     systemName,
+	Nodes:    directoryProcesses,
+	Draw:     drawFindJobs,
+	Oracles:  []oracle.Oracle{convergenceOracle, findOracle, staleReplyOracle, locateOracle},
+	Legible:  isLegible,
+	Patience: convergeTime,
+	Ranks:    "p2p",
+}
+
+const systemName = "directories"
+
+// convergeTime is the time after the last fault and after the last change of a store by which the directories know the
+// change.
+const convergeTime = 5 * time.Second
+
+var (
+	directoryNames    = []string{"directory", "second"}
+	directoryChannels = []effects.Channel{effects.ChannelDirectory, effects.ChannelFeed, effects.ChannelHeartbeat}
+)
+
+// findWord marks a share job whose receiver does not know which node has the chunks and therefore asks the directories.
+var findWord = plan.NewWord(plan.Word{Name: "find", Job: func(p *plan.Plan, j *plan.Job) string {
+	if !j.Said[flowWord] || p.System == "" {
+		return "it needs share, and a system with directories"
+	}
+	return ""
+}})
+
+// directoriesOf returns the names of the directories of a plan, or nil if the nodes know no directory.
+func directoriesOf(p *plan.Plan) []string {
+	if p.System != plan.PD+"+"+systemName {
+		return nil
+	}
+	return directoryNames[:draw.Hash(p.Seed, draw.Plan, 10, 0).Between(1, len(directoryNames))]
+}
+
+// directoryProcesses returns the directory processes. A plan may use the first process only.
+func directoryProcesses(p *plan.Plan) (all []own.Process) {
+	for _, name := range directoryNames {
+		all = append(all, own.Process{
+			Name: name, Serves: directoryChannels,
+			New: func(b own.Boot) (effects.Machine, error) { return serve.New(directoryConfig(b, name)) },
+		})
+	}
+	return all
+}
+
+// directoryConfig returns the configuration of a directory with short timeouts, so that silent workers are often
+// dropped and stuck syncs are often given up.
+func directoryConfig(b own.Boot, name string) serve.Config {
+	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
+	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
+	d := &c.Directory
+	d.Seed, d.Instances, d.Workers, d.WorkersPerInstance, d.WorkersPerConnection, d.Holders = b.Seed, 8, 16, 4, 4, 64
+	d.Silence, d.SyncTimeout, d.EndsPerStep = 1200*effects.Millisecond, 500*effects.Millisecond, 16
+	return c
+}
+
+// configureDirectories configures a rank to report to the directories and to query the directories. Limits that end
+// work are small, and the journal often holds fewer changes than occur.
+func configureDirectories(p *plan.Plan, c *rank.Config) {
+	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 10, n) }
+	for i := range directoriesOf(p) {
+		node := int32(p.NodeCount() + i)
+		c.Directory.Directories = append(c.Directory.Directories, registrar.Directory{
+			RequestAddr: world.AddressOf(node, effects.ChannelDirectory), FeedAddr: world.AddressOf(node, effects.ChannelFeed),
+		})
+	}
+	if !c.Knows() {
+		return
+	}
+	d := registrar.Default()
+	d.Directories, d.Worker = c.Directory.Directories, registrar.Worker{Location: "LocalCPUBackend"}
+	d.RequestTimeout, d.BackoffMin, d.BackoffMax = 300*effects.Millisecond, 20*effects.Millisecond, 300*effects.Millisecond
+	d.HeartbeatEvery, d.ReportOperations, d.LeaveTimeout = 250*effects.Millisecond, at(1).Between(1, 8), effects.Second
+	d.SyncEvery, d.SyncEveryMax, d.SyncPause = 100*effects.Millisecond, 400*effects.Millisecond, 5*effects.Millisecond
+	d.SyncBatchSlots, d.SyncPoll, d.SyncPollsMax, d.SyncResendMax = at(2).Between(2, 20), 100*effects.Millisecond, 4, 4
+	d.LookupsMax, d.Window, d.CacheSize = at(3).Between(1, 8), uint16(at(4).Between(1, 3)), at(5).Between(0, 4)
+	d.LookupTimeout, d.CacheTime = at(6).Span(50*effects.Millisecond, 300*effects.Millisecond), at(7).Span(0, 2*effects.Second)
+	c.Directory, c.Journal = d, uint32(1)<<at(8).Between(1, 7)
+}
+
+// configureNode sets the addresses on which a rank listens for lookups by peers, and the name under which the
+// directories know the rank.
+func configureNode(p *plan.Plan, n *world.Node, c *rank.Config) {
+	configureDelay(n, c)
+	c.ArenaPages = arenaPages(p, n)
+	if c.DevicePages = secondPoolPages(p, n); c.DevicePages > 0 && c.Keeps {
+		c.StagingPages = c.DevicePages
+	}
+	c.LookupAddr, c.PeerDoneAddr = n.Addr(effects.ChannelLookup), n.Addr(effects.ChannelPeerDone)
+	if c.Knows() {
+		address := n.Addr(effects.ChannelInit)
+		c.Directory.Worker.Instance = world.LaneName(n.ID)
+		c.Directory.Worker.URL = protocol.Endpoint{Host: address.Host, Port: address.Port}.String()
+	}
+}
+
+// drawFindJobs marks most share jobs as jobs that ask the directories.
+func drawFindJobs(_ own.Draws, p *plan.Plan) {
+	for i := range p.Jobs {
+		j := &p.Jobs[i]
+		if j.Said[flowWord] && draw.Hash(p.Seed, draw.Plan, 10, 1000+uint64(i)).Permille(800) {
+			j.Said = j.Said.With(findWord)
+		}
+	}
+}
+
+// isLegible reports whether b is a valid message of a worker or a directory.
+func isLegible(b []byte) bool {
+	tag, err := protocol.PeekControllerTag(b, nil)
+	if err != nil {
+		return false
+	}
+	m := protocol.NewMessage(tag)
+	return m != nil && m.Decode(b, nil) == nil
+}
+
+// convergenceOracle checks that the hints of the directories become equal to the contents of the stores.
+var convergenceOracle = oracle.Of("converges", "a while after the last fault a directory knows of each node what that has, no "+
+	"chunk more and none less", func(l *oracle.Listen[struct{}]) {
+	oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.Quiet) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User {
+			return
+		}
+		for i := range directoriesOf(w.Source) {
+			known := pd.Beside(w, i).(*serve.Machine)
+			for id, key := range w.Keys {
+				hash, ok := protocol.ChunkHashOfKey(key)
+				if !ok {
+					continue
+				}
+				_, has := pd.ReadyAt(n, key)
+				if says := slices.Contains(known.InstancesWith(0, hash.Bits, nil), world.LaneName(n.ID)); says != has {
+					call.Fail("%s says of node %d and key %d: there is %t, and there is %t", directoryNames[i], n.It(), oracle.Key(id), says,
+						has)
+				}
+			}
+		}
+	})
+})
+
+// missCodes are the outcome codes of a Bring that blame no queried peer or directory.
+var missCodes = []effects.Code{
+	effects.OK, effects.NotFound, effects.NoMemory, effects.TooMany, effects.Expired, effects.Cancelled, effects.Draining,
+	effects.TooLarge,
+}
+
+// findOracle checks that a directory which is down or gives wrong hints costs at most a miss. The same holds for a hint
+// that names a node which is not there.
+var findOracle = oracle.Of("sought",
+	"chunks that are looked for come, or are a miss, whatever directories say, and who is told "+
+		"that all came has them", func(l *oracle.Listen[struct{}]) {
+		oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+			w := pd.In(call)
+			n := w.Nodes[call.Node()]
+			if n.User {
+				return
+			}
+			c := w.CommandOf(n, e.Ticket)
+			if c == nil || c.Want != wantBring || c.Over || !w.Jobs[c.Job].Said[findWord] {
+				return
+			}
+			j := &w.Jobs[c.Job]
+			switch {
+			case !slices.Contains(missCodes, e.Code):
+				call.Fail("node %d looks for chunks of request %q, which ends as %s", n.It(), oracle.Request(j.Name), e.Code)
+			case e.Code == effects.OK && int(e.Hits) < len(j.Keys):
+				call.Fail("node %d is told that all %d chunks of request %q came, and has %d", n.It(), len(j.Keys),
+					oracle.Request(j.Name), e.Hits)
+			}
+		})
+	})

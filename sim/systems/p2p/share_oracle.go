@@ -1,0 +1,45 @@
+package p2p
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+)
+
+var (
+	checkShared      = oracle.NewCheck("L1", "outcomes of what engines share")
+	checkSharedTwice = oracle.NewCheck("S19", "pages that engines share")
+)
+
+// shareOracle checks the outcomes of share and withdraw commands. Nothing else uses the pages, so a share may fail only
+// for lack of room.
+var shareOracle = oracle.Of("keeps", "an engine may share what is its own, once, and take it back, once", func(
+	l *oracle.Listen[struct{}]) {
+	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if n.User {
+			return
+		}
+		c := w.CommandOf(n, e.Ticket)
+		if c == nil || c.Over || c.Want != wantShare && c.Want != wantWithdraw {
+			return
+		}
+		call.Judged(checkShared, checkSharedTwice)
+		is := func(x *pd.Command) bool { return x.Want == wantWithdraw && x.Target == c.Target }
+		if c.Want == wantShare {
+			is = isShared
+		}
+		switch other := findOverlap(w, e.Ticket, is); {
+		case e.Code == effects.OK && c.Want == wantShare && other != 0:
+			call.Breaks(checkSharedTwice, "node %d shares pages by ticket %d which it shares by ticket %d",
+				n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(other))
+		case e.Code == effects.OK || other != 0 || c.Want == wantShare && w.Commands[c.Target-1].Released:
+		case c.Want == wantShare && (e.Code == effects.TooMany || e.Code == effects.Draining):
+		case c.Want == wantWithdraw && e.Code == effects.Cancelled:
+		default:
+			call.Breaks(checkShared, "node %d ends ticket %d (%s) as %s, and its pages are its engine's",
+				n.It(), oracle.Ticket(e.Ticket), c.Want, e.Code)
+		}
+	})
+})

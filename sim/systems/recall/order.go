@@ -1,0 +1,58 @@
+package recall
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+var checkOrder = oracle.NewCheck("L7", "recalls in turn")
+
+// queriedRecalls records the recalls for which the node has sent a query to the peer.
+type queriedRecalls struct{ tickets []effects.Ticket }
+
+// orderOracle checks that the machine sends the queries for recalls from a peer in the order in which the recalls were
+// given. A retried query is exempt, because retries are sent first.
+var orderOracle = oracle.Of("recalls in turn", "what one peer is asked goes in order", func(l *oracle.Listen[queriedRecalls]) {
+	oracle.On(l, func(s *queriedRecalls, call *oracle.Call, e *effects.Send) {
+		w := pd.In(call)
+		n := w.Nodes[call.Node()]
+		if c := w.ConnOf(uint64(e.Conn)); c != nil && c.Channel == effects.ChannelQuery && !n.User {
+			s.recordQuery(call, w, n, c.Server, e.Body)
+		}
+	})
+})
+
+// recordQuery attributes a query to a recall. If several recalls ask for the same chunks, the query belongs to the
+// oldest recall.
+func (s *queriedRecalls) recordQuery(call *oracle.Call, w *pd.Cluster, n *world.Node, server int32, body []byte) {
+	m := protocol.CacheQueryRequest{}
+	if m.Decode(body, &pd.WireLimits) != nil || len(m.Keys) == 0 || m.Ext.Attempt > 1 {
+		return
+	}
+	oldest := effects.Ticket(0)
+	for i := range w.Commands {
+		c, t := &w.Commands[i], effects.Ticket(i+1)
+		if c.Want != wantRecall || c.Node != n.ID || c.Life != n.Life || c.Over || c.Step == 0 ||
+			w.Jobs[c.Job].Receiver != server ||
+			slices.Contains(s.tickets, t) {
+			continue
+		}
+		if oldest == 0 {
+			oldest = t
+		}
+		if j := &w.Jobs[c.Job]; slices.EqualFunc(j.Keys, m.Keys, slices.Equal) &&
+			string(sourceRequest(w, j)) == string(m.Ext.Request) {
+			s.tickets = append(s.tickets, t)
+			if call.Judged(checkOrder); t != oldest {
+				call.Breaks(checkOrder, "node %d asks for the recall of ticket %d before that of ticket %d, which waits longer",
+					n.It(), oracle.Ticket(t), oracle.Ticket(oldest))
+			}
+			return
+		}
+	}
+}
