@@ -1,4 +1,4 @@
-"""A wheel that carries the command is of one kind of machine; one without it runs anywhere (make wheel)."""
+"""Tags a wheel with the command for one kind of machine; a wheel without it runs anywhere (make wheel)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class Tag(BuildHookInterface):  # type: ignore[type-arg]
-    """Names the kind of machine. auditwheel says later of which C library on."""
+    """Sets the machine in the tag. auditwheel adds the version of the C library later."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Look whether the command is there."""
+        """Set the tag if the command is present."""
         del version
         if (Path(self.root) / "src/kvferry/bin/kvferry").exists():
             build_data["pure_python"] = False

@@ -1,11 +1,12 @@
-"""Prefill and decode engines of vLLM on this machine, without a GPU: their tokens against those of one engine alone.
+"""Runs a prefill and a decode engine of vLLM on this machine, without a GPU, and compares their tokens with those of a
+single engine.
 
 usage: run.py [--work DIRECTORY] [--requests N]      with a Python that has vLLM and kvferry
 
-It starts what README.md starts by hand: an agent for each engine, both engines, and the proxy. Before that, one engine
-alone answers the same requests.
+It starts what README.md starts by hand: an agent for each engine, both engines, and the proxy. Before that, a single
+engine answers the same requests.
 
-Exit code: 0 if all tokens are the same and the KV of all prompts came from the prefill engine; 1 if not.
+Exit code: 0 if all tokens are equal and the KV of all prompts came from the prefill engine; 1 otherwise.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ HERE = Path(__file__).resolve().parent
 HOST = "127.0.0.1"
 PORTS = {"single": 8300, "prefill": 8100, "decode": 8200, "proxy": 8000}
 
-# How long an engine may take to start, and a request to be answered, in seconds: other work may be on the machine.
+# How long an engine may take to start, and to answer a request, in seconds; other work may run on the machine.
 START, ANSWER = 600, 300
 
-# Small enough for two cores.
+# Settings for two cores.
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
@@ -47,14 +48,14 @@ ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
 class FailedError(Exception):
-    """What was started has ended, or does not serve."""
+    """A process has ended or does not serve."""
 
 
 class Process:
-    """One of the processes; its log is a file. Leaving the context ends it, with all that it started."""
+    """A process whose log is a file. At the end of the context it is stopped with all its children."""
 
     def __init__(self, name: str, command: list[str], work: Path) -> None:
-        """Start it."""
+        """Start the process."""
         self._name, self._log = name, work / f"{name}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 (What runs is written here.)
@@ -67,11 +68,11 @@ class Process:
             )
 
     def __enter__(self) -> Process:
-        """Use it."""
+        """Return the process."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
+        """Stop the process."""
         for how, patience in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 20.0)):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, how)
@@ -79,11 +80,11 @@ class Process:
                 self._process.wait(patience)
 
     def serves(self, port: int) -> None:
-        """Wait until it answers."""
+        """Wait until the process answers."""
         until = time.monotonic() + START
         while time.monotonic() < until:
             if self._process.poll() is not None:
-                raise FailedError(f"{self._name} has ended; {self._log} says why")
+                raise FailedError(f"{self._name} has ended; see its log {self._log}")
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(f"http://{HOST}:{port}/health", timeout=5).close()
                 return
@@ -92,14 +93,14 @@ class Process:
 
 
 def engine(name: str, model: Path, *more: str) -> list[str]:
-    """Give the command of an engine."""
+    """Return the command of an engine."""
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", "tiny", "--host", HOST, "--port", str(PORTS[name])]
     return [*command, "--dtype", "float32", "--enforce-eager", "--max-model-len", "4096", *more]
 
 
 def connected(name: str, model: Path, socket: str) -> list[str]:
-    """Give the command of an engine that has an agent."""
+    """Return the command of an engine with an agent."""
     transfer = {
         "kv_connector": "KvferryConnector",
         "kv_connector_module_path": "kvferry.vllm",
@@ -111,7 +112,7 @@ def connected(name: str, model: Path, socket: str) -> list[str]:
 
 
 def ask(name: str, prompt: str) -> tuple[list[int], float]:
-    """Have a prompt completed; give the tokens, and how long the first one took, in seconds."""
+    """Request a completion; return its tokens, and the time to the first token in seconds."""
     body = {"model": "tiny", "prompt": prompt, "max_tokens": 24, "temperature": 0, "ignore_eos": True}
     body |= {"stream": True, "return_token_ids": True}
     request = urllib.request.Request(
@@ -130,29 +131,29 @@ def ask(name: str, prompt: str) -> tuple[list[int], float]:
 
 
 def loaded() -> float:
-    """Say of how many requests the decode engine has loaded KV."""
+    """Return for how many requests the decode engine has loaded KV."""
     with urllib.request.urlopen(f"http://{HOST}:{PORTS['decode']}/metrics", timeout=ANSWER) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith("kvferry:loaded_requests_total"))
 
 
 def prompts(count: int) -> list[str]:
-    """Draw texts of which no two begin alike, from one chunk to several."""
+    """Return random texts without common prefixes, from one chunk to several."""
     drawn = random.Random(1)  # noqa: S311 (Nothing is to be kept secret.)
     lengths = [300, 700, 1500, 3000]
     return ["".join(drawn.choices("abcdefgh ", k=lengths[i % len(lengths)])) for i in range(count)]
 
 
 def tried(asked: argparse.Namespace) -> dict[str, Any]:
-    """Try all."""
-    top, binary = Path(asked.work).resolve(), agent.find()
+    """Run the comparison and return its results."""
+    top, binary = Path(asked.work).resolve(), agent.find_binary()
     top.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix="run-", dir=top))  # Nothing is written over that is there already.
+    work = Path(tempfile.mkdtemp(prefix="run-", dir=top))  # Existing files are not overwritten.
     model, begun = top / "model", time.monotonic()
     if not (model / "tokenizer.json").exists():
         done = subprocess.run([sys.executable, str(HERE / "tiny.py"), str(model)], check=False)  # noqa: S603
         if done.returncode:
-            raise FailedError(f"tiny.py made no model, and ended with status {done.returncode}; what it said is above")
+            raise FailedError(f"tiny.py made no model, and ended with status {done.returncode}; its output is above")
     texts = prompts(asked.requests)
     with Process("single", engine("single", model), work) as single:
         single.serves(PORTS["single"])
@@ -198,7 +199,7 @@ def tried(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run it."""
+    """Parse the arguments and run the comparison."""
     parser = argparse.ArgumentParser(description="Prefill and decode engines of vLLM, against one alone.")
     parser.add_argument(
         "--work", default="vllm-pd.work", help="directory for the model; sockets and logs go into a new one there"

@@ -1,4 +1,4 @@
-"""Makes a model that runs anywhere: a Llama of random weights (tools/interop/model.py), whose tokens are bytes.
+"""Creates a model that runs anywhere: a Llama with random weights (tools/interop/model.py), whose tokens are bytes.
 
 usage: tiny.py DIRECTORY
 """
@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Make one token of each byte."""
+    """Create a tokenizer with one token for each byte."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     made = Tokenizer(models.BPE(vocab={byte: i for i, byte in enumerate(alphabet)}, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

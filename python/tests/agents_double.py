@@ -1,4 +1,4 @@
-"""A double of the agents of a prefill's and a decode's host, and two engines over it."""
+"""A test double of the agents of a prefill and a decode host, and two engines over it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 import vllm_double as double
 from kvferry.codes import Code
-from kvferry.errors import error_of, lost
+from kvferry.errors import lost_error, make_error
 from kvferry.values import Lookup, Prefix
 from vllm_engine import Engine, Request
 
@@ -22,48 +22,48 @@ if TYPE_CHECKING:
 CHUNK_TOKENS = double.CHUNK * double.BLOCK
 
 
-class Wire:
-    """Both agents: what was put and not yet taken, and what may go wrong."""
+class AgentsDouble:
+    """Both agents: the chunks that were put and not consumed yet, and the faults to inject."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.chunks: dict[str, bytes] = {}
         self.claims: set[tuple[str, str]] = set()
-        self.abandoned: list[str] = []
-        # Why requests were given up, and how they ended at their senders, as was told.
-        self.reasons: dict[str, str] = {}
-        self.ended: dict[str, tuple[Code, str]] = {}
-        self.held = 0
-        self.dead = False
-        self.holding = False
+        self.abandoned_requests: list[str] = []
+        # Why requests were abandoned, and how they ended, as their senders reported it.
+        self.abandon_reasons: dict[str, str] = {}
+        self.request_ends: dict[str, tuple[Code, str]] = {}
+        self.held_pages = 0
+        self.is_dead = False
+        self.is_holding = False
         self.refuse_after: int | None = None
-        # Whether chunks go layer by layer at each end, and how many layers of chunks did so.
+        # Whether chunks are pushed layer by layer at each side, and how many layers of chunks were pushed.
         self.layers = {"kv_producer": 0, "kv_consumer": 0}
-        self.layered = 0
+        self.layered_saves = 0
         self.prefills: set[str] = set()
-        # What engines share, by the socket of the agent that has it; a directory knows of all, if it is up.
+        # Shared chunks, by the socket of the agent that has them; a directory knows all of them while it is up.
         self.shared: dict[str, dict[str, bytes]] = {}
-        self.directory = True
-        self.directories = True  # The agents have one.
+        self.directory_up = True
+        self.has_directory = True  # Whether the agents are configured with a directory.
         # Chunks that a pool has room for.
         self.pages = 1 << 20
-        # Which threads asked for what.
+        # The calls, with the names of their threads.
         self.calls: list[tuple[str, str]] = []
 
-    def look(self, op: str) -> None:
+    def record_call(self, op: str) -> None:
         self.calls.append((threading.current_thread().name.rpartition("_")[0], op))
-        if self.dead:
-            raise lost(op)
+        if self.is_dead:
+            raise lost_error(op)
 
 
 class Pages:
     """Pages of either agent."""
 
-    def __init__(self, wire: Wire, contents: list[bytearray], short: Any = None) -> None:
-        self._wire, self.contents, self.short = wire, contents, short
+    def __init__(self, wire: AgentsDouble, contents: list[bytearray], shortfall: Any = None) -> None:
+        self._wire, self.contents, self.shortfall = wire, contents, shortfall
         self.released = self.put = self.void = False
         with wire.changed:
-            wire.held += 1
+            wire.held_pages += 1
 
     def __len__(self) -> int:
         return len(self.contents)
@@ -81,21 +81,21 @@ class Pages:
         if not self.released:
             self.release()
 
-    def look(self, op: str) -> None:
+    def check_valid(self, op: str) -> None:
         assert not self.released
         if self.void:
-            raise lost(op)
+            raise lost_error(op)
 
-    def release(self, patience: float | None = None) -> None:
+    def release(self, timeout: float | None = None) -> None:
         assert not self.released
-        assert patience == 0 or not self.put  # What was put may still be read, for long.
+        assert timeout == 0 or not self.put  # Pages that were put may still be read for long.
         self.released = True
         with self._wire.changed:
-            self._wire.held -= 1
+            self._wire.held_pages -= 1
 
 
 class Prefill:
-    """A request that goes layer by layer: a chunk is there when all of its layers are."""
+    """A request that is pushed layer by layer: a chunk is complete when all of its layers are."""
 
     def __init__(self, agent: Agent, keys: list[str], request: str) -> None:
         assert request not in agent.wire.prefills
@@ -112,15 +112,15 @@ class Prefill:
 
     def __exit__(self, *_: object) -> None:
         if not self.released:
-            self.drop()
+            self.abort()
 
-    def look(self, op: str) -> None:
-        self._agent.wire.look(op)
+    def check_valid(self, op: str) -> None:
+        self._agent.wire.record_call(op)
         assert not self.released
 
     def save_layer(self, layer: int, tokens: int, pages: Pages) -> None:
         wire = self._agent.wire
-        wire.look("save_layer")
+        wire.record_call("save_layer")
         assert not self.released
         assert not pages.released
         assert self._tokens[layer] <= tokens
@@ -134,14 +134,14 @@ class Prefill:
         wire = self._agent.wire
         if wire.refuse_after is not None:
             if wire.refuse_after == 0:
-                raise error_of("save_layer", Code.PEER_LOST)
+                raise make_error("save_layer", Code.PEER_LOST)
             wire.refuse_after -= 1
         key = self._keys[chunk]
         layers = self._layers.setdefault(key, {})
         if len(layers) == double.LAYERS:
-            return  # It is whole there, and stays as it is.
+            return  # The chunk is complete at the peer, and stays as it is.
         layers[layer] = content
-        wire.layered += 1
+        wire.layered_saves += 1
         if len(layers) == double.LAYERS:
             with wire.changed:
                 half = len(content) // 2  # First the keys of all layers, then their values.
@@ -151,17 +151,17 @@ class Prefill:
                 wire.changed.notify_all()
 
     def preempt(self) -> None:
-        self._agent.wire.look("preempt")
+        self._agent.wire.record_call("preempt")
         self._firsts, self._last = {}, None
         self._layers = {key: layers for key, layers in self._layers.items() if len(layers) == double.LAYERS}
         self._tokens = [0] * double.LAYERS
 
-    def finish(self, patience: float) -> None:
+    def finish(self, timeout: float) -> None:
         wire, (tokens, *others) = self._agent.wire, self._tokens
-        assert patience > 0
-        wire.look("finish")
+        assert timeout > 0
+        wire.record_call("finish")
         with wire.changed:
-            wire.changed.wait_for(lambda: not wire.holding, double.PATIENCE)
+            wire.changed.wait_for(lambda: not wire.is_holding, double.TIMEOUT)
         assert set(others) <= {tokens}
         chunk, rest = divmod(tokens, CHUNK_TOKENS)
         if rest:
@@ -174,7 +174,7 @@ class Prefill:
         assert all(len(self._layers.get(key, {})) == double.LAYERS for key in self._keys)
         self._end()
 
-    def drop(self, *, wait: bool = True) -> None:
+    def abort(self, *, wait: bool = True) -> None:
         del wait
         assert not self.released
         self._end()
@@ -188,7 +188,7 @@ class Prefill:
 class Agent:
     """A client of an agent."""
 
-    wire: Wire
+    wire: AgentsDouble
     path: str = ""
     layers: int = 0
     page_bytes: int = 0
@@ -207,32 +207,34 @@ class Agent:
             producer="",
         )
 
-    def reserve(self, count: int, *, patience: float | None = None) -> Pages:
-        del patience
-        self.wire.look("reserve")
-        made = Pages(self.wire, [bytearray(b"\xee" * self.page_bytes) for _ in range(count)])
-        made.put = self.layers > 0
-        return made
+    def reserve(self, count: int, *, timeout: float | None = None) -> Pages:
+        del timeout
+        self.wire.record_call("reserve")
+        pages = Pages(self.wire, [bytearray(b"\xee" * self.page_bytes) for _ in range(count)])
+        pages.put = self.layers > 0
+        return pages
 
     def begin_prefill(self, *, keys: list[str], request: str, peer: Any) -> Prefill:
         assert self.layers
         assert peer
-        self.wire.look("begin_prefill")
+        self.wire.record_call("begin_prefill")
         return Prefill(self, keys, request)
 
-    def put(self, *, keys: list[str], pages: Pages, request: str, tokens: int, last: bool, **_: Any) -> None:
-        assert isinstance(last, bool)
+    def put(
+        self, *, keys: list[str], pages: Pages, request: str, last_chunk_tokens: int, last_batch: bool, **_: Any
+    ) -> None:
+        assert isinstance(last_batch, bool)
         assert not self.layers
         with self.wire.changed:
-            self.wire.changed.wait_for(lambda: not self.wire.holding, double.PATIENCE)
+            self.wire.changed.wait_for(lambda: not self.wire.is_holding, double.TIMEOUT)
             for i, (key, content) in enumerate(zip(keys, pages.contents, strict=True)):
-                pages.put = False  # An error may be waited for.
-                self.wire.look("put")
+                pages.put = False  # A caller may wait after an error.
+                self.wire.record_call("put")
                 if self.wire.refuse_after is not None:
                     if self.wire.refuse_after == 0:
-                        raise error_of("put", Code.PEER_LOST)
+                        raise make_error("put", Code.PEER_LOST)
                     self.wire.refuse_after -= 1
-                part = tokens if tokens and i == len(keys) - 1 else double.CHUNK * double.BLOCK
+                part = last_chunk_tokens if last_chunk_tokens and i == len(keys) - 1 else double.CHUNK * double.BLOCK
                 self.wire.chunks[key] = bytes(content[: part * self.page_bytes // (double.CHUNK * double.BLOCK)])
                 self.wire.claims.add((request, key))
             pages.put = True
@@ -240,45 +242,52 @@ class Agent:
 
     @property
     def attached(self) -> bool:
-        return not self.wire.dead
+        return not self.wire.is_dead
 
-    def end(self, *, request: str, peer: Any, code: int, reason: str, patience: float) -> Any:
+    def end_request(self, *, request: str, peer: Any, code: int, reason: str, timeout: float) -> Any:
         assert peer
-        assert patience > 0
-        self.wire.look("end")
+        assert timeout > 0
+        self.wire.record_call("end")
         with self.wire.changed:
-            self.wire.ended[request] = (Code(code), reason)
+            self.wire.request_ends[request] = (Code(code), reason)
             self.wire.changed.notify_all()
         return SimpleNamespace(done=lambda: True, result=lambda _: None)
 
-    def _missing(self, op: str, request: str) -> Any:
-        if request not in self.wire.ended:
-            return error_of(op, Code.NOT_FOUND)
-        return error_of(op, Code.NOT_SENT if self.wire.ended[request][0] == Code.OK else Code.SENDER_FAILED)
+    def _missing_error(self, op: str, request: str) -> Any:
+        if request not in self.wire.request_ends:
+            return make_error(op, Code.NOT_FOUND)
+        return make_error(op, Code.NOT_SENT if self.wire.request_ends[request][0] == Code.OK else Code.SENDER_FAILED)
 
     def get(
-        self, keys: list[str], *, request: str, patience: float = 0, layered: bool = False, bound: float | None = None
+        self,
+        keys: list[str],
+        *,
+        request: str,
+        timeout: float = 0,
+        layered: bool = False,
+        reply_margin: float | None = None,
     ) -> Pages:
         assert layered == (self.layers > 0)
-        assert bound is None or bound > 0
+        assert reply_margin is None or reply_margin > 0
 
         def there() -> int:
             claimed = {key for _, key in self.wire.claims}
-            found = [key in claimed for key in keys]  # Others' it may look at, and does not consume.
+            # A get may read the chunks of other requests, but does not consume them.
+            found = [key in claimed for key in keys]
             return found.index(False) if False in found else len(keys)
 
         with self.wire.changed:
             self.wire.changed.wait_for(
-                lambda: self.wire.dead or there() == len(keys) or request in self.wire.ended, patience
+                lambda: self.wire.is_dead or there() == len(keys) or request in self.wire.request_ends, timeout
             )
-            self.wire.look("get")
-            came = keys[: there()]
-            self.wire.claims.difference_update((request, key) for key in came)
-            short = None if len(came) == len(keys) else self._missing("get", request)
-            each = [self.wire.chunks[key] for key in came]
+            self.wire.record_call("get")
+            found = keys[: there()]
+            self.wire.claims.difference_update((request, key) for key in found)
+            shortfall = None if len(found) == len(keys) else self._missing_error("get", request)
+            contents = [self.wire.chunks[key] for key in found]
             if layered:
-                each = [_layer(content, layer) for content in each for layer in range(double.LAYERS)]
-            return Pages(self.wire, [bytearray(content) for content in each], short)
+                contents = [_layer(content, layer) for content in contents for layer in range(double.LAYERS)]
+            return Pages(self.wire, [bytearray(content) for content in contents], shortfall)
 
     def fetch(
         self,
@@ -286,71 +295,74 @@ class Agent:
         scatter: Any,
         *,
         request: str,
-        patience: float,
-        wanted: Any = lambda: True,
-        bound: float | None = None,
+        timeout: float,
+        still_wanted: Any = lambda: True,
+        reply_margin: float | None = None,
     ) -> Prefix:
-        """Wait for all of them, and begin then. A fetch that never began leaves all as it was."""
+        """Wait for all chunks before reading any. A fetch that never began to read changes nothing."""
 
         def there() -> bool:
-            return self.wire.dead or all((request, key) in self.wire.claims for key in keys)
+            return self.wire.is_dead or all((request, key) in self.wire.claims for key in keys)
 
         with self.wire.changed:
-            until = time.monotonic() + patience
-            assert bound is None or bound > 0
+            until = time.monotonic() + timeout
+            assert reply_margin is None or reply_margin > 0
             while not self.wire.changed.wait_for(there, 0.01) and time.monotonic() < until:
-                if not wanted():
-                    return Prefix(0, error_of("fetch", Code.CANCELLED))
-                if request in self.wire.ended:
+                if not still_wanted():
+                    return Prefix(0, make_error("fetch", Code.CANCELLED))
+                if request in self.wire.request_ends:
                     break
             if not there():
-                return Prefix(0, self._missing("fetch", request))
+                return Prefix(0, self._missing_error("fetch", request))
         with self.get(keys, request=request) as pages:
-            for i, content in enumerate(pages.contents):  # One at a time: the connector has to count.
+            # One chunk at a time, because the connector must count chunks.
+            for i, content in enumerate(pages.contents):
                 scatter(i, [np.frombuffer(content, np.uint8)])
-            return Prefix(len(pages), pages.short)
+            return Prefix(len(pages), pages.shortfall)
 
     def abandon(self, request: str, reason: str = "") -> None:
-        self.wire.look("abandon")
+        self.wire.record_call("abandon")
         with self.wire.changed:
-            self.wire.abandoned.append(request)
+            self.wire.abandoned_requests.append(request)
             if reason:
-                self.wire.reasons[request] = reason
+                self.wire.abandon_reasons[request] = reason
             self.wire.claims = {claim for claim in self.wire.claims if claim[0] != request}
 
     @property
-    def here(self) -> dict[str, bytes]:
+    def stored(self) -> dict[str, bytes]:
         return self.wire.shared.setdefault(self.path, {})
 
     def contains(self, keys: list[str]) -> int:
-        self.wire.look("contains")
+        self.wire.record_call("contains")
         with self.wire.changed:
             claimed = {key for _, key in self.wire.claims}
-        return _prefix(keys, {**self.here, **dict.fromkeys(claimed, b"")})
+        return _prefix_length(keys, {**self.stored, **dict.fromkeys(claimed, b"")})
 
     def lookup(self, keys: list[str]) -> Lookup:
-        self.wire.look("lookup")
-        if not self.wire.directories:
-            raise error_of("lookup", Code.UNSUPPORTED)
-        if not self.wire.directory:
-            raise error_of("lookup", Code.UNREACHABLE)
-        return Lookup(_prefix(keys, self.here), max(_prefix(keys, other) for other in self.wire.shared.values()))
+        self.wire.record_call("lookup")
+        if not self.wire.has_directory:
+            raise make_error("lookup", Code.UNSUPPORTED)
+        if not self.wire.directory_up:
+            raise make_error("lookup", Code.UNREACHABLE)
+        return Lookup(
+            _prefix_length(keys, self.stored), max(_prefix_length(keys, other) for other in self.wire.shared.values())
+        )
 
     def store(self, keys: list[str], pages: Pages) -> None:
-        self.wire.look("store")
+        self.wire.record_call("store")
         for key, content in zip(keys, pages.contents, strict=True):
-            assert key not in self.here
-            self.here[key] = bytes(content)
+            assert key not in self.stored
+            self.stored[key] = bytes(content)
 
-    def shared_get(self, keys: list[str], *, request: str, patience: float) -> Pages:
+    def shared_get(self, keys: list[str], *, request: str, timeout: float) -> Pages:
         assert request
-        assert patience > 0
-        self.wire.look("shared_get")
-        source = max(self.wire.shared.values(), key=lambda other: _prefix(keys, other))
-        came = keys[: _prefix(keys, source)]
-        self.here.update((key, source[key]) for key in came)
-        short = None if len(came) == len(keys) else error_of("shared_get", Code.NOT_FOUND)
-        return Pages(self.wire, [bytearray(source[key]) for key in came], short)
+        assert timeout > 0
+        self.wire.record_call("shared_get")
+        source = max(self.wire.shared.values(), key=lambda other: _prefix_length(keys, other))
+        found = keys[: _prefix_length(keys, source)]
+        self.stored.update((key, source[key]) for key in found)
+        shortfall = None if len(found) == len(keys) else make_error("shared_get", Code.NOT_FOUND)
+        return Pages(self.wire, [bytearray(source[key]) for key in found], shortfall)
 
     def close(self) -> None:
         pass
@@ -361,15 +373,15 @@ def _layer(chunk: bytes, layer: int) -> bytes:
     return b"".join(chunk[at * half : (at + 1) * half] for at in (layer, double.LAYERS + layer))
 
 
-def _prefix(keys: list[str], of: dict[str, bytes]) -> int:
+def _prefix_length(keys: list[str], of: dict[str, bytes]) -> int:
     found = [key in of for key in keys]
     return found.index(False) if False in found else len(keys)
 
 
-class Pair:
+class EnginePair:
     """A prefill and a decode engine."""
 
-    def __init__(self, wire: Wire, budget: int = 1 << 20, blocks: int = 64, **extra: Any) -> None:
+    def __init__(self, wire: AgentsDouble, budget: int = 1 << 20, blocks: int = 64, **extra: Any) -> None:
         import kvferry.vllm
 
         self.wire = wire
@@ -377,49 +389,49 @@ class Pair:
         self.prefill = Engine(connector, "kv_producer", blocks, budget, **extra)
         self.decode = Engine(connector, "kv_consumer", max(blocks, 64), **extra)
 
-    def params(self, name: str) -> dict[str, Any]:
+    def transfer_params(self, name: str) -> dict[str, Any]:
         spec = {"req_id": name, "receiver_host": "d", "receiver_init_port": [1], "receiver_alloc_port": [2]}
         return {"disagg_spec": spec}
 
-    def to_prefill(self, name: str, prompt: list[int]) -> dict[str, Any]:
-        """Compute a prompt, and have it sent; give what the decode engine is told."""
-        request = self.prefill.add(Request(f"{name}-0a", prompt, self.params(name)))
+    def run_prefill(self, name: str, prompt: list[int]) -> dict[str, Any]:
+        """Compute and send a prompt; return the parameters for the decode engine."""
+        request = self.prefill.add(Request(f"{name}-0a", prompt, self.transfer_params(name)))
         self.prefill.run(lambda: request.request_id not in self.prefill.requests)
         params = self.prefill.outputs[request.request_id]
         assert params is not None
         return params
 
-    def to_decode(self, name: str, prompt: list[int], params: dict[str, Any] | None = None) -> Request:
-        wants = {**self.params(name), "do_remote_prefill": True}
+    def add_decode(self, name: str, prompt: list[int], params: dict[str, Any] | None = None) -> Request:
+        wants = {**self.transfer_params(name), "do_remote_prefill": True}
         return self.decode.add(Request(f"{name}-0b", prompt, wants if params is None else params))
 
-    def settle(self) -> None:
-        """Have all end, and see that nothing is held."""
+    def close_all(self) -> None:
+        """Shut everything down, and check that no pages are held."""
         for engine in (self.prefill, self.decode):
             engine.close()
-        assert self.wire.held == 0
+        assert self.wire.held_pages == 0
         assert not self.wire.prefills
 
 
-def sharing(hosts: int, **extra: Any) -> list[Engine]:
-    """Make two engines that share, through the agents of so many hosts."""
+def sharing_engines(hosts: int, **extra: Any) -> list[Engine]:
+    """Create two engines that share through the agents of so many hosts."""
     from kvferry.vllm import KvferryConnector
 
     return [Engine(KvferryConnector, "kv_both", socket=f"{i % hosts}.sock", **extra) for i in range(2)]
 
 
-def run(engine: Engine, name: str, tokens: list[int]) -> Request:
-    """Have an engine serve a prompt, and nothing else."""
+def run_prompt(engine: Engine, name: str, tokens: list[int]) -> Request:
+    """Let an engine serve one prompt."""
     request = engine.add(Request(name, tokens))
-    engine.run(engine.idle)
+    engine.run(engine.is_idle)
     return request
 
 
-def ended(engines: list[Engine], wire: Wire) -> None:
-    """Have all end, and see that nothing is held."""
+def close_engines(engines: list[Engine], wire: AgentsDouble) -> None:
+    """Shut everything down, and check that no pages are held."""
     for engine in engines:
         engine.close()
-    assert wire.held == 0
+    assert wire.held_pages == 0
 
 
 def prompt(seed: int, length: int) -> list[int]:

@@ -1,6 +1,6 @@
-"""Real agents below engines, for tests: of a prefill's and a decode's host, and of hosts that share.
+"""Real agents below engines: of a prefill and a decode host, and of hosts that share.
 
-They run where KVFERRY_BIN names the command.
+These tests run if KVFERRY_BIN names the command.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import pytest
 import kvferry
 import vllm_double as double
 from kvferry import agent
-from nodes import HOST, ports
+from nodes import HOST, free_ports
 from vllm_engine import Engine
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
 
-# How a configuration ends: the pool, with one page for a chunk of the double's model.
+# The end of a configuration: the pool, with one page for a chunk of the double's model.
 POOL = f"""
 pd_buffer_size: {64 * double.PAGE_BYTES}
 pd_buffer_device: cpu
@@ -33,19 +33,26 @@ extra_config:
     layout: {{num_layers: {double.LAYERS}, num_kv_heads: {double.HEADS}, head_size: {double.HEAD}, dtype: float}}
 """
 SIDES = {"prefill": "sender", "decode": "receiver"}
-# Whatever way chunks go from one to the other.
+# All ways in which chunks can be transferred.
 MODES = pytest.mark.parametrize("hosts", [(), ("pull",), ("delayed",)], indirect=True)
 
 
 class Hosts:
-    """The agents of a prefill's and a decode's host."""
+    """The agents of a prefill and a decode host."""
 
     def __init__(
         self, folder: pathlib.Path, layered: tuple[str, ...] = (), *, pull: bool = False, delayed: bool = False
     ) -> None:
-        """Run them; those of some sides go layer by layer. Pull: the decode's reads; delayed: when its engine asks."""
+        """Start the agents.
+
+        Args:
+            folder: for configurations and sockets.
+            layered: the sides that push layer by layer.
+            pull: whether the decode agent reads chunks.
+            delayed: whether it reads them only when its engine fetches them.
+        """
         self._folder = folder
-        self.ports = ports(3)
+        self.ports = free_ports(3)
         self.agents: dict[str, agent.Agent] = {}
         pull = pull or delayed
         for side, role in SIDES.items():
@@ -69,33 +76,33 @@ class Hosts:
         self.agents[side] = agent.start(self._folder / f"{side}.yaml", self.socket(side))
 
     def resize(self, side: str, chunks: int) -> None:
-        """Start an agent anew, with a pool that has room for so many chunks."""
+        """Restart an agent with a pool that has room for so many chunks."""
         file = self._folder / f"{side}.yaml"
         pages = f"pd_buffer_size: {chunks * double.PAGE_BYTES}"
         file.write_text(re.sub(r"(?m)^pd_buffer_size: .*$", pages, file.read_text()))
         self.agents[side].kill()
         self.start(side)
 
-    def anew(self, side: str, attached: kvferry.Client) -> None:
-        """Kill an agent and start it anew, and have a client of it know."""
-        before, changed = attached.epoch, attached._driver.changed
+    def restart_agent(self, side: str, client: kvferry.Client) -> None:
+        """Kill and restart an agent, and wait until a client has attached to it again."""
+        before, changed = client.epoch, client._driver.changed
         self.agents[side].kill()
         self.start(side)
         with changed:
-            assert changed.wait_for(lambda: attached.epoch != before and attached.attached, double.PATIENCE)
+            assert changed.wait_for(lambda: client.epoch != before and client.attached, double.TIMEOUT)
 
-    def held(self, side: str) -> int:
-        """Count what is claimed, pinned or lent at an agent."""
+    def count_held(self, side: str) -> int:
+        """Count the claimed, pinned and lent chunks and the used pages of an agent."""
         with kvferry.connect(self.socket(side)) as client:
             node = client.stats()["node"]
         return int(node["claims"] + node["pinned"] + node["pages_lent"] + node["pages_total"] - node["pages_free"])
 
     def stop(self) -> None:
-        for one in self.agents.values():
-            one.kill()
+        for process in self.agents.values():
+            process.kill()
 
 
-def engines(hosts: Hosts, budget: int = 1 << 20, **extra: Any) -> tuple[Engine, Engine]:
+def make_engines(hosts: Hosts, budget: int = 1 << 20, **extra: Any) -> tuple[Engine, Engine]:
     from kvferry.vllm import KvferryConnector
 
     prefill = Engine(KvferryConnector, "kv_producer", budget=budget, socket=hosts.socket("prefill"), grace=0.2, **extra)
@@ -107,9 +114,9 @@ def spec_of(hosts: Hosts, name: str) -> dict[str, Any]:
     return {"req_id": name, "receiver_host": HOST, **ports}
 
 
-def shares() -> str:
-    """Make the configuration of an agent that shares, and has no directory."""
-    init, lookup = ports(2)
+def sharing_config() -> str:
+    """Return the configuration of an agent that shares without a directory."""
+    init, lookup = free_ports(2)
     return f"""
 enable_p2p: true
 p2p_host: {HOST}
@@ -119,10 +126,10 @@ p2p_lookup_ports: [{lookup}]
 
 
 @contextlib.contextmanager
-def sharing(folder: pathlib.Path) -> Iterator[list[str]]:
-    """Run a directory, and two agents that serve one read of a peer's at a time; give their sockets."""
-    given = dict(zip(("pull", "reply", "heartbeat"), ports(3), strict=True))
-    command = [agent.find(), "directory", "--ports", json.dumps(given), "--json", "--every", "1h"]
+def run_sharing_agents(folder: pathlib.Path) -> Iterator[list[str]]:
+    """Run a directory and two agents that serve one read of a peer at a time; yield their sockets."""
+    ports = dict(zip(("pull", "reply", "heartbeat"), free_ports(3), strict=True))
+    command = [agent.find_binary(), "directory", "--ports", json.dumps(ports), "--json", "--every", "1h"]
     with contextlib.ExitStack() as stack:
         directory = subprocess.Popen(command, stdout=subprocess.PIPE)
         stack.callback(directory.wait)
@@ -136,11 +143,11 @@ def sharing(folder: pathlib.Path) -> Iterator[list[str]]:
             file.write_text(f"""
 enable_controller: true
 lmcache_instance_id: {name}
-lmcache_worker_ports: [{ports(1)[0]}]
-controller_pull_url: {HOST}:{given["pull"]}
-controller_reply_url: {HOST}:{given["reply"]}
+lmcache_worker_ports: [{free_ports(1)[0]}]
+controller_pull_url: {HOST}:{ports["pull"]}
+controller_reply_url: {HOST}:{ports["reply"]}
 p2p_sync_lookup_cache_ttl: 0
-{shares()}  p2p_max_concurrent_gets: 1
+{sharing_config()}  p2p_max_concurrent_gets: 1
 """)
             sockets.append(str(folder / f"{name}.sock"))
             stack.callback(agent.start(file, sockets[-1]).kill)

@@ -1,6 +1,6 @@
-"""A double of LMCache 0.5: the classes that plug-ins take of it, and its order of calls, written from its source.
+"""A test double of LMCache 0.5: the classes that plug-ins use, and its order of calls, following its source.
 
-It asserts what LMCache leaves to a plug-in: that references are given back, and that nothing is raised.
+It asserts the duties of a plug-in: it gives references back, and raises nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MemoryFormat(enum.Enum):
 
 
 class StoragePluginInterface(abc.ABC):
-    """What is abstract is so in LMCache, too."""
+    """The abstract methods are those of LMCache."""
 
     def __init__(
         self, dst_device: str, config: Any = None, metadata: Any = None, local_cpu_backend: Any = None, loop: Any = None
@@ -68,13 +68,13 @@ class StoragePluginInterface(abc.ABC):
     def close(self) -> None: ...
 
 
-class Zmq(types.ModuleType):
-    """pyzmq, as far as it is used: what was sent, by whom it was sent to."""
+class ZmqDouble(types.ModuleType):
+    """The parts of pyzmq that are used. It records the messages that were sent, and where to."""
 
     PUSH, LINGER, NOBLOCK = 8, 17, 1
 
     class ZMQError(Exception):
-        """As of a socket that is closed, or that has room for nothing."""
+        """The error of a socket that is closed or full."""
 
     def __init__(self) -> None:
         super().__init__("zmq")
@@ -113,8 +113,8 @@ class Zmq(types.ModuleType):
         self.Context = Context
 
 
-def install(patch: pytest.MonkeyPatch) -> Zmq:
-    """Have imports of LMCache, and of pyzmq, find this."""
+def install(patch: pytest.MonkeyPatch) -> ZmqDouble:
+    """Let imports of LMCache and pyzmq find the doubles."""
     parts: dict[str, dict[str, Any]] = {
         "vllm": {},
         "vllm.utils": {},
@@ -130,13 +130,13 @@ def install(patch: pytest.MonkeyPatch) -> Zmq:
         vars(module).update(members)
         patch.setitem(sys.modules, name, module)
     patch.delitem(sys.modules, "kvferry.lmcache.backend", raising=False)
-    zmq = Zmq()
+    zmq = ZmqDouble()
     patch.setitem(sys.modules, "zmq", zmq)
     return zmq
 
 
 def hash_by_name(name: str) -> Any:
-    """vLLM's, from which LMCache takes its hashes."""
+    """vLLM's function from which LMCache takes its hashes."""
     if name not in ("sha256", "sha256_cbor"):
         raise ValueError(name)
     return hashlib.sha256
@@ -164,9 +164,9 @@ class DisaggSpec:
 
 
 class MemoryObj:
-    """Bytes of so many tokens, until nobody refers to them."""
+    """The bytes of so many tokens, freed with the last reference."""
 
-    def __init__(self, owner: Local, tokens: int) -> None:
+    def __init__(self, owner: LocalBackend, tokens: int) -> None:
         self._owner = owner
         self._bytes = np.zeros(tokens * TOKEN_BYTES, np.uint8)
         self._references = 1
@@ -187,27 +187,27 @@ class MemoryObj:
             assert self._references >= 0
             if not self._references:
                 self._bytes[:] = 0xEE
-                self._owner.freed()
+                self._owner.free_object()
 
 
-class Local:
-    """A LocalCPUBackend, which allocates."""
+class LocalBackend:
+    """A LocalCPUBackend, which allocates objects."""
 
     def __init__(self, room: int = 1 << 20) -> None:
-        self.live, self._room, self._lock = 0, room, threading.Lock()
+        self.live_objects, self._room, self._lock = 0, room, threading.Lock()
 
     def allocate(self, shapes: list[tuple[int, ...]], _: Any, fmt: MemoryFormat, busy_loop: bool) -> MemoryObj | None:
         assert not busy_loop
         assert fmt == MemoryFormat.KV_2LTD
         with self._lock:
-            if self.live == self._room:
+            if self.live_objects == self._room:
                 return None
-            self.live += 1
+            self.live_objects += 1
         return MemoryObj(self, shapes[0][2])
 
-    def freed(self) -> None:
+    def free_object(self) -> None:
         with self._lock:
-            self.live -= 1
+            self.live_objects -= 1
 
 
 @dataclass
@@ -242,62 +242,62 @@ class Config:
 
 @dataclass
 class Engine:
-    """An engine's LMCache with the plug-in: what its StorageManager does."""
+    """LMCache of an engine with the plug-in, as its StorageManager uses it."""
 
     backend: Any
-    local: Local
+    local: LocalBackend
 
     @classmethod
-    def of(cls, kvferry: dict[str, Any], *, loop: Any = None, room: int = 1 << 20, **config: Any) -> Engine:
+    def create(cls, kvferry: dict[str, Any], *, loop: Any = None, room: int = 1 << 20, **config: Any) -> Engine:
         from kvferry.lmcache import KvferryBackend
 
-        local, made = Local(room), Config({"kvferry": {"weights": "double", **kvferry}}, **config)
+        local, made = LocalBackend(room), Config({"kvferry": {"weights": "double", **kvferry}}, **config)
         backend = KvferryBackend(config=made, dst_device="cpu", metadata=Metadata(), local_cpu_backend=local, loop=loop)
         return cls(backend, local)
 
     def put(self, keys: list[Key], tokens: int, spec: DisaggSpec | None = None, done: Any = None) -> Any:
-        """Put the chunks of so many tokens; the last may be a part of one. As batched_put, keep no reference."""
+        """Put the chunks of so many tokens; the last one may be partial. Like batched_put, it keeps no reference."""
         objects = []
         for i, key in enumerate(keys):
             found = self.local.allocate([(0, 0, min(CHUNK, tokens - i * CHUNK))], None, MemoryFormat.KV_2LTD, False)
             assert found is not None
-            found.byte_array[:] = bytes_of(key, len(found.byte_array))
+            found.byte_array[:] = chunk_content(key, len(found.byte_array))
             objects.append(found)
         futures = self.backend.batched_submit_put_task(keys, objects, transfer_spec=spec, on_complete_callback=done)
         for found in objects:
             found.ref_count_down()
         return futures
 
-    def sent(self, futures: Any) -> int:
-        """Wait for a put; count what went."""
-        return sum(future.result(model.PATIENCE) for future in futures or ())
+    def count_sent(self, futures: Any) -> int:
+        """Wait for a put; count the chunks that were sent."""
+        return sum(future.result(model.TIMEOUT) for future in futures or ())
 
-    def got(self, keys: list[Key]) -> int:
-        """Get chunks as batched_get does, verify them, and count those that came."""
-        return self.verified(keys, self.backend.batched_get_blocking(keys))
+    def count_loaded(self, keys: list[Key]) -> int:
+        """Get chunks as batched_get does, verify them, and count those that were loaded."""
+        return self.verify_chunks(keys, self.backend.batched_get_blocking(keys))
 
-    def verified(self, keys: list[Key], objects: list[MemoryObj | None]) -> int:
-        came = [found for found in objects if found is not None]
-        assert came == objects[: len(came)]
-        for key, found in zip(keys, came, strict=False):
-            assert bytes(found.byte_array) == bytes_of(key, len(found.byte_array))
+    def verify_chunks(self, keys: list[Key], objects: list[MemoryObj | None]) -> int:
+        loaded = [found for found in objects if found is not None]
+        assert loaded == objects[: len(loaded)]
+        for key, found in zip(keys, loaded, strict=False):
+            assert bytes(found.byte_array) == chunk_content(key, len(found.byte_array))
             found.ref_count_down()
-        return len(came)
+        return len(loaded)
 
 
-def pair(hosts: Hosts, **more: Any) -> tuple[Engine, Engine]:
-    """Make the engines of a prefill's and a decode's host."""
+def make_pair(hosts: Hosts, **more: Any) -> tuple[Engine, Engine]:
+    """Create the engines of a prefill and a decode host."""
     given: dict[str, Any] = {"grace": 0.2, "save_patience": 5}
-    prefill = Engine.of({"socket": hosts.socket("prefill"), **given}, **more)
-    return prefill, Engine.of({"socket": hosts.socket("decode"), **given})
+    prefill = Engine.create({"socket": hosts.socket("prefill"), **given}, **more)
+    return prefill, Engine.create({"socket": hosts.socket("decode"), **given})
 
 
 def spec_of(hosts: Hosts, name: str) -> DisaggSpec:
     return DisaggSpec(name, HOST, [hosts.ports[0]], [hosts.ports[1]])
 
 
-def bytes_of(key: Key, size: int) -> bytes:
-    """Make up what a chunk has, out of its key."""
+def chunk_content(key: Key, size: int) -> bytes:
+    """Return the content of a chunk, derived from its key."""
     return np.random.default_rng(key.chunk).bytes(size)
 
 
@@ -313,19 +313,19 @@ class Server:
         poll = select.poll()
         poll.register(self.adapter.event_fd(), select.POLLIN)
         while task not in self._tasks:
-            assert poll.poll(model.PATIENCE * 1000)
+            assert poll.poll(model.TIMEOUT * 1000)
             for number, ok, error, came in self.adapter.drain_completions():
                 assert number not in self._tasks
                 self._tasks[number] = (ok, error, came)
         return self._tasks.pop(task)
 
 
-def l2_keys(count: int, ranks: int = 1) -> list[str]:
-    """Make keys that nobody has, as the server writes them: of each rank one after the other."""
+def make_l2_keys(count: int, ranks: int = 1) -> list[str]:
+    """Return unique keys as the server writes them, rank by rank."""
     hashes = [os.urandom(32).hex() for _ in range(count)]
     return [f"org/m@{rank:08x}@0@{text}" for rank in range(ranks) for text in hashes]
 
 
-def views(count: int, size: int = model.PAGE_BYTES) -> list[memoryview]:
-    """Make memory as of chunks, with bytes that nothing else has."""
+def make_views(count: int, size: int = model.PAGE_BYTES) -> list[memoryview]:
+    """Return memory of chunks with unique content."""
     return [memoryview(bytearray(os.urandom(size))) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Real agents of a sender and of a receiver, for tests: they run where KVFERRY_BIN names the command."""
+"""Real agents of a sender and a receiver. These tests run if KVFERRY_BIN names the command."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pytest
 import kvferry
 from kvferry import Client, agent
 
-needed = pytest.mark.skipif(agent.BINARY_VARIABLE not in os.environ, reason="KVFERRY_BIN is not set")
+needs_binary = pytest.mark.skipif(agent.BINARY_VARIABLE not in os.environ, reason="KVFERRY_BIN is not set")
 
-# How long anything may take here, in seconds: a machine that is slow is no failure.
-PATIENCE = 120.0
+# How long any step may take, in seconds; long enough for slow machines.
+TIMEOUT = 120.0
 
 HOST = "127.0.0.1"
 
@@ -40,28 +40,28 @@ extra_config:
 CHUNK = 2 * 2 * 16 * 64 * 2
 
 
-def receives() -> str:
-    """Make the configuration of a receiver."""
-    init, alloc = ports(2)
-    at = f"pd_peer_host: {HOST}\npd_peer_init_port: {init}\npd_peer_alloc_port: {alloc}\n"
-    return at + SENDER.replace("pd_role: sender", "pd_role: receiver")
+def receiver_config() -> str:
+    """Return the configuration of a receiver."""
+    init, alloc = free_ports(2)
+    address = f"pd_peer_host: {HOST}\npd_peer_init_port: {init}\npd_peer_alloc_port: {alloc}\n"
+    return address + SENDER.replace("pd_role: sender", "pd_role: receiver")
 
 
-def ports(count: int) -> list[int]:
-    """Find ports that nobody has."""
+def free_ports(count: int) -> list[int]:
+    """Return unused ports."""
     with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in found]
+        sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
+        return [server.getsockname()[1] for server in sockets]
 
 
-def key(number: int) -> str:
-    """Name a chunk as LMCache does."""
+def chunk_key(number: int) -> str:
+    """Return a key in LMCache's format."""
     return f"model@1@0@{number:x}@bfloat16"
 
 
 @dataclass
 class Node:
-    """An agent that may be started again at the same socket."""
+    """An agent that can be restarted at the same socket."""
 
     folder: pathlib.Path
     config: str
@@ -75,7 +75,7 @@ class Node:
         path = self.folder / "node.yaml"
         path.write_text(self.config)
         with (self.folder / "log").open("ab") as log:
-            self.agent = agent.start(path, self.socket, timeout=PATIENCE, stderr=log)
+            self.agent = agent.start(path, self.socket, timeout=TIMEOUT, stderr=log)
         return self
 
     def kill(self) -> None:
@@ -89,43 +89,43 @@ class Node:
 
 
 @contextlib.contextmanager
-def running(folder: pathlib.Path, config: str) -> Iterator[Node]:
-    """Run an agent in a folder of its own, and stop it."""
+def run_node(folder: pathlib.Path, config: str) -> Iterator[Node]:
+    """Run an agent in its own folder, and stop it."""
     folder.mkdir()
-    made = Node(folder, config).start()
+    node = Node(folder, config).start()
     try:
-        yield made
+        yield node
     finally:
-        if made.agent is not None:
-            made.agent.stop(PATIENCE)
+        if node.agent is not None:
+            node.agent.stop(TIMEOUT)
 
 
-def freeze(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process, and wait until it stands."""
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process with SIGSTOP, and wait until it has stopped."""
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 @contextlib.contextmanager
-def frozen(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Have a process stand, and then go on."""
-    freeze(process)
+def stopped_process(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Stop a process for the length of a block."""
+    stop_process(process)
     try:
         yield
     finally:
         process.send_signal(signal.SIGCONT)
 
 
-def attach(node: Node) -> Client:
-    return kvferry.connect(node.socket, timeout=PATIENCE, bound=PATIENCE)
+def attach_client(node: Node) -> Client:
+    return kvferry.connect(node.socket, timeout=TIMEOUT, reply_margin=TIMEOUT)
 
 
-def most(client: Client) -> int:
-    """Find how many pages one engine may have."""
+def max_reservable(client: Client) -> int:
+    """Return how many pages one engine can reserve."""
     for count in range(client.info.pages, 0, -1):
         try:
-            client.reserve(count, patience=PATIENCE).release()
-        except kvferry.InvalidError:  # More than its share.
+            client.reserve(count, timeout=TIMEOUT).release()
+        except kvferry.InvalidError:  # More than the engine's share.
             continue
         return count
     raise AssertionError("no page can be reserved")

@@ -1,4 +1,4 @@
-"""Tests of the client for event loops, against the model behind a real socket."""
+"""Tests of the asyncio client, against the model agent behind a real socket."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from operations import CASES, LATER, PEER, Case, answers, coded, wire_of
 
 import kvferry
 from kvferry import Code, Error, LostError, aio
-from model import LIVES, ModelAgent, execute, silent
-from stub import PATIENCE, StubAgent
+from model_agent import INCARNATIONS, ModelAgent, execute, ignore_call
+from operation_cases import CASES, PEER, PENDING_CASES, Case, answer_case, answer_code, call_entries
+from stub_agent import TIMEOUT, StubAgent
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a test, and hold it to leaving nothing behind."""
-    asyncio.run(asyncio.wait_for(main, 3 * PATIENCE), debug=True)
+    """Run a test, and check that it leaves nothing behind."""
+    asyncio.run(asyncio.wait_for(main, 3 * TIMEOUT), debug=True)
 
 
 async def heard(stub: StubAgent, op: str, count: int = 1) -> dict[str, Any]:
-    return await asyncio.to_thread(stub.heard, op, count)
+    return await asyncio.to_thread(stub.wait_for_call, op, count)
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until something is so, which nothing announces."""
+    """Run the loop until a condition holds."""
     while not condition():
         await asyncio.sleep(0.001)
 
@@ -39,52 +39,62 @@ def methods(cls: type) -> set[str]:
 
 
 def test_both_clients_have_the_same_methods() -> None:
-    for name in ("Client", "Pages", "Shared", "Prefill", "Pending", "PutResult", "RecallResult"):
+    for name in ("Client", "Pages", "SharedPages", "Prefill", "PendingCall", "PutResult", "RecallResult"):
         assert methods(getattr(aio, name)) == methods(getattr(kvferry, name)), name
-    tested = {case.method for case in CASES + LATER}
-    attachment = {"info", "attached", "epoch", "pool", "own_memory", "pin_memory", "close", "fetch", "shared_fetch"}
+    tested = {case.method for case in CASES + PENDING_CASES}
+    attachment = {
+        "info",
+        "attached",
+        "epoch",
+        "pool_array",
+        "pool_memory",
+        "pin_memory",
+        "close",
+        "fetch",
+        "shared_fetch",
+    }
     assert methods(aio.Client) == tested | attachment
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.method)
 def test_what_a_method_says_and_hears(stub: StubAgent, case: Case) -> None:
     async def main() -> None:
-        stub.agent.executes = answers(case)
+        stub.agent.on_call = answer_case(case)
         async with await aio.connect(stub.path) as client:
             pages = await client.reserve(3)
             given = {"pages": pages} if case.takes_pages else {}
-            result = await getattr(client, case.method)(**case.values, **given)
-            assert case.looks(result) == case.want
-            assert wire_of(await heard(stub, case.name, 2 if case.name == "reserve" else 1)) == case.wire
+            result = await getattr(client, case.method)(**case.arguments, **given)
+            assert case.inspect(result) == case.expected
+            assert call_entries(await heard(stub, case.name, 2 if case.name == "reserve" else 1)) == case.message
 
     run(main())
 
 
-@pytest.mark.parametrize("case", LATER, ids=lambda c: c.method)
+@pytest.mark.parametrize("case", PENDING_CASES, ids=lambda c: c.method)
 def test_what_a_method_says_at_once_and_hears_later(stub: StubAgent, case: Case) -> None:
     async def main() -> None:
-        stub.agent.executes = silent
+        stub.agent.on_call = ignore_call
         async with await aio.connect(stub.path) as client:
-            pending = getattr(client, case.method)(**case.values)
+            pending = getattr(client, case.method)(**case.arguments)
             call = await heard(stub, case.name)
-            assert wire_of(call) == case.wire
+            assert call_entries(call) == case.message
             assert not pending.done()
             with pytest.raises(kvferry.ExpiredError):
                 await pending.result(0)
-            stub.do(lambda agent: agent.answer(call["id"], **case.answer))
-            assert case.looks(await pending.result(PATIENCE)) == case.want
-            assert await pending.wait_returned(PATIENCE)
-            other = getattr(client, case.method)(**case.values)
+            stub.run_on_agent(lambda agent: agent.answer(call["id"], **case.answer))
+            assert case.inspect(await pending.result(TIMEOUT)) == case.expected
+            assert await pending.wait_until_unused(TIMEOUT)
+            other = getattr(client, case.method)(**case.arguments)
             call = await heard(stub, case.name, 2)
             other.cancel()
             assert (await heard(stub, "abort"))["target"] == call["id"]
-            stub.do(lambda agent: agent.answer(call["id"], code=2, held=True))
+            stub.run_on_agent(lambda agent: agent.answer(call["id"], code=2, held=True))
             with pytest.raises(Error) as failed:
-                await other.result(PATIENCE)
+                await other.result(TIMEOUT)
             assert failed.value.code == Code.CANCELLED
-            assert not await other.wait_returned(0)
-            stub.do(lambda agent: agent.give_back(call["id"]))
-            assert await other.wait_returned(PATIENCE)
+            assert not await other.wait_until_unused(0)
+            stub.run_on_agent(lambda agent: agent.return_memory(call["id"]))
+            assert await other.wait_until_unused(TIMEOUT)
 
     run(main())
 
@@ -95,9 +105,9 @@ def test_pages_are_the_agents_memory(stub: StubAgent) -> None:
             async with await client.reserve(2) as pages:
                 pages[1].array()[:] = 7
                 assert stub.page(pages[1].number) == b"\x07" * 4096
-                assert client.pool()[pages[1].number, 9] == 7
-                await pages.await_return(1.0)
-            assert stub.agent.held == {}
+                assert client.pool_array()[pages[1].number, 9] == 7
+                await pages.wait_until_unused(1.0)
+            assert stub.agent.held_pages == {}
             assert not client.pin_memory().done or "torch" in sys.modules
 
     run(main())
@@ -107,7 +117,7 @@ def test_handles_end_with_their_blocks(stub: StubAgent) -> None:
     async def main() -> None:
         async with await aio.connect(stub.path) as client, await client.reserve(1) as pages:
             async with await client.share(["k"], pages) as shared:
-                with pytest.raises(kvferry.InvalidError, match="withdraw"):
+                with pytest.raises(kvferry.InvalidError, match="stop_sharing"):
                     await pages.release()
             assert (await heard(stub, "withdraw"))["target"] == shared.number
             async with await client.begin_prefill(keys=["k"], request="r") as prefill:
@@ -123,16 +133,16 @@ def test_handles_end_with_their_blocks(stub: StubAgent) -> None:
 
 def test_a_failed_put_has_its_result(stub: StubAgent) -> None:
     async def main() -> None:
-        stub.agent.executes = answers(Case("put", {}, {}, {"code": 4, "held": True}, lambda r: r, None))
+        stub.agent.on_call = answer_case(Case("put", {}, {}, {"code": 4, "held": True}, lambda r: r, None))
         async with await aio.connect(stub.path) as client, await client.reserve(1) as pages:
             with pytest.raises(Error) as failed:
                 await client.put(peer=PEER, keys=["k"], pages=pages)
             result = failed.value.result
-            assert not await result.wait_returned(0)
-            await result.take_back()
+            assert not await result.wait_until_unused(0)
+            await result.withdraw_offer()
             put = (await heard(stub, "put"))["id"]
-            stub.do(lambda agent: agent.give_back(put))
-            assert await result.wait_returned(PATIENCE)
+            stub.run_on_agent(lambda agent: agent.return_memory(put))
+            assert await result.wait_until_unused(TIMEOUT)
 
     run(main())
 
@@ -144,22 +154,22 @@ def test_what_is_not_given_back_yet_may_be_given_back_again(stub: StubAgent, cod
             pages = await client.reserve(1)
             shared = await client.share(["k"], pages)
             prefill = await client.begin_prefill(keys=["k"], request="r")
-            stub.agent.executes = coded("finish_prefill", code)
+            stub.agent.on_call = answer_code("finish_prefill", code)
             with pytest.raises(Error):
                 await prefill.finish()
             assert not prefill.released
             for handle, op, back in (
-                (shared, "withdraw", shared.withdraw),
+                (shared, "withdraw", shared.stop_sharing),
                 (pages, "release", pages.release),
-                (prefill, "drop_prefill", prefill.drop),
+                (prefill, "drop_prefill", prefill.abort),
             ):
                 for _ in range(2):
-                    stub.agent.executes = coded(op, code)
+                    stub.agent.on_call = answer_code(op, code)
                     with pytest.raises(Error) as failed:
                         await back()
                     assert failed.value.code == code
                     assert not handle.released
-                stub.agent.executes = coded(op, Code.NOT_FOUND)
+                stub.agent.on_call = answer_code(op, Code.NOT_FOUND)
                 await back()
                 assert handle.released
             pages = await client.reserve(1)
@@ -173,19 +183,19 @@ def test_what_is_not_given_back_yet_may_be_given_back_again(stub: StubAgent, cod
 
 def test_a_call_on_which_the_agent_hangs_up_holds_nobody_up(stub: StubAgent) -> None:
     async def main() -> None:
-        stub.agent.executes = silent
+        stub.agent.on_call = ignore_call
         async with await aio.connect(stub.path) as client:
-            pending = client.finished(request="r", blocks=[kvferry.Blocks([1])])
+            pending = client.lend_blocks(request="r", blocks=[kvferry.Blocks([1])])
             for count in (1, 2, 3):
                 await heard(stub, "finished", count)
-                stub.cut()
+                stub.disconnect()
             with pytest.raises(LostError, match="cut 3 times"):
-                await pending.result(PATIENCE)
-            assert not await pending.wait_returned(0)
-            stub.agent.executes = execute
+                await pending.result(TIMEOUT)
+            assert not await pending.wait_until_unused(0)
+            stub.agent.on_call = execute
             assert await client.stats() == {}
             assert client.epoch == 1
-        assert await pending.wait_returned(PATIENCE)
+        assert await pending.wait_until_unused(TIMEOUT)
 
     run(main())
 
@@ -213,7 +223,7 @@ def test_a_fetch_hands_chunks_over(stub: StubAgent, awaits: bool) -> None:
 def test_many_tasks_over_cuts(stub: StubAgent) -> None:
     async def work(client: aio.Client, n: int) -> None:
         for i in range(20):
-            async with await client.reserve(1, patience=PATIENCE) as pages:
+            async with await client.reserve(1, timeout=TIMEOUT) as pages:
                 pages[0].array()[:] = n
                 await client.put(peer=PEER, keys=[f"{n}-{i}"], pages=pages)
                 assert stub.page(pages[0].number) == bytes([n]) * 4096
@@ -223,9 +233,9 @@ def test_many_tasks_over_cuts(stub: StubAgent) -> None:
             tasks = [asyncio.create_task(work(client, n)) for n in range(8)]
             for n in range(3):
                 await heard(stub, "put", 20 * (n + 1))
-                stub.cut()
+                stub.disconnect()
             await asyncio.gather(*tasks)
-            assert stub.agent.held == {}
+            assert stub.agent.held_pages == {}
             assert len(stub.agent.executed) == 8 * 20 * 3
             assert client.epoch == 1
 
@@ -236,17 +246,17 @@ def test_a_restart_is_a_miss_and_no_more(stub: StubAgent) -> None:
     async def main() -> None:
         async with await aio.connect(stub.path) as client:
             pages = await client.reserve(1)
-            stub.agent.executes = silent
-            waits = asyncio.create_task(client.get(["k"], patience=PATIENCE))
+            stub.agent.on_call = ignore_call
+            waits = asyncio.create_task(client.get(["k"], timeout=TIMEOUT))
             await heard(stub, "get")
-            stub.agent.executes = execute
+            stub.agent.on_call = execute
             await asyncio.to_thread(stub.kill)
             stub.start()
             with pytest.raises(LostError):
                 await waits
             while not client.attached:  # The session was over before the new agent was there.
                 await asyncio.sleep(0.001)
-            assert client.info.life == LIVES[1]
+            assert client.info.life == INCARNATIONS[1]
             with pytest.raises(LostError):
                 pages[0].array()
             await pages.release()
@@ -259,7 +269,7 @@ def test_a_restart_is_a_miss_and_no_more(stub: StubAgent) -> None:
 
 def test_a_task_that_is_cancelled_takes_its_call_back(stub: StubAgent) -> None:
     async def main() -> None:
-        stub.agent.executes = silent
+        stub.agent.on_call = ignore_call
         async with await aio.connect(stub.path) as client:
             waits = asyncio.create_task(client.reserve(1))
             call = await heard(stub, "reserve")
@@ -267,7 +277,7 @@ def test_a_task_that_is_cancelled_takes_its_call_back(stub: StubAgent) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await waits
             assert (await heard(stub, "abort"))["target"] == call["id"]
-            stub.do(lambda agent: agent.answer(call["id"], pages=(0,), lengths=(1,)))
+            stub.run_on_agent(lambda agent: agent.answer(call["id"], pages=(0,), lengths=(1,)))
             assert (await heard(stub, "release"))["target"] == call["id"]
 
     run(main())
@@ -275,8 +285,8 @@ def test_a_task_that_is_cancelled_takes_its_call_back(stub: StubAgent) -> None:
 
 def test_an_agent_that_is_stopped_holds_nobody_up(stub: StubAgent) -> None:
     async def main() -> None:
-        stub.agent.executes = silent
-        async with await aio.connect(stub.path, bound=0.05, longest=0.05) as client:
+        stub.agent.on_call = ignore_call
+        async with await aio.connect(stub.path, reply_margin=0.05, default_timeout=0.05) as client:
             with pytest.raises(kvferry.ExpiredError):
                 await client.reserve(1)
             with pytest.raises(TimeoutError):
@@ -291,7 +301,7 @@ def test_an_agent_that_stays_away_is_a_miss_at_once(stub: StubAgent) -> None:
         async with await aio.connect(stub.path, grace=0.05) as client:
             await asyncio.to_thread(stub.kill)
             with pytest.raises(LostError):
-                await client.get(["k"], patience=PATIENCE)
+                await client.get(["k"], timeout=TIMEOUT)
             with pytest.raises(LostError, match="no agent"):
                 await client.stats()
             stub.start()
@@ -312,7 +322,7 @@ def test_nobody_is_there(tmp_path: pathlib.Path) -> None:
 
 def test_an_agent_that_has_no_room_says_so(tmp_path: pathlib.Path) -> None:
     async def main() -> None:
-        with StubAgent(tmp_path, ModelAgent(refuses=8)) as stub, pytest.raises(Error, match="no room"):
+        with StubAgent(tmp_path, ModelAgent(refusal_code=8)) as stub, pytest.raises(Error, match="no room"):
             await aio.connect(stub.path)
 
     run(main())
@@ -325,17 +335,17 @@ def test_what_outlives_its_loop_is_given_back_with_its_client(stub: StubAgent) -
         kept.append(await aio.connect(stub.path))
         assert isinstance(kept[0], aio.Client)
         kept.append(await kept[0].reserve(1))
-        stub.agent.executes = silent
-        kept[0].finished(request="r", blocks=[])  # Under way for ever.
+        stub.agent.on_call = ignore_call
+        kept[0].lend_blocks(request="r", blocks=[])  # Never answered.
         await heard(stub, "finished")
-        stub.agent.executes = execute
+        stub.agent.on_call = execute
 
     run(main())
-    assert stub.agent.held
-    with pytest.warns(ResourceWarning, match="forgotten"):
+    assert stub.agent.held_pages
+    with pytest.warns(ResourceWarning, match="dropped"):
         kept.clear()
         gc.collect()
-    stub.wait(lambda agent: not agent.held)
+    stub.wait_for(lambda agent: not agent.held_pages)
 
 
 def test_what_is_forgotten_is_given_back(stub: StubAgent) -> None:
@@ -343,23 +353,23 @@ def test_what_is_forgotten_is_given_back(stub: StubAgent) -> None:
         client = await aio.connect(stub.path)
         pages: Any = await client.reserve(1)
         number = pages.number
-        with pytest.warns(ResourceWarning, match="pages were forgotten"):
+        with pytest.warns(ResourceWarning, match="pages were dropped"):
             del pages
             gc.collect()
         assert (await heard(stub, "release"))["target"] == number
-        with pytest.warns(ResourceWarning, match="client was forgotten"):
+        with pytest.warns(ResourceWarning, match="client was dropped"):
             del client
             gc.collect()
-        await asyncio.to_thread(stub.wait, lambda agent: not agent.connected)
+        await asyncio.to_thread(stub.wait_for, lambda agent: not agent.connected)
 
     run(main())
 
 
 def test_a_closed_client_serves_nobody(stub: StubAgent) -> None:
     async def main() -> None:
-        stub.agent.executes = silent
+        stub.agent.on_call = ignore_call
         client = await aio.connect(stub.path)
-        waits = asyncio.create_task(client.get(["k"], patience=PATIENCE))
+        waits = asyncio.create_task(client.get(["k"], timeout=TIMEOUT))
         await heard(stub, "get")
         await client.close()
         await client.close()

@@ -1,4 +1,4 @@
-"""Tests of the client for threads, against the model behind a real socket."""
+"""Tests of the threaded client, against the model agent behind a real socket."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ import threading
 from typing import Any
 
 import pytest
-from operations import CASES, LATER, NAMED, PEER, Case, answers, wire_of
 
 import kvferry
 from kvferry import Code, Error
-from model import ModelAgent, silent
-from stub import PATIENCE, StubAgent
+from model_agent import ModelAgent, ignore_call
+from operation_cases import CASES, PEER, PEER_ENTRIES, PENDING_CASES, Case, answer_case, call_entries
+from stub_agent import TIMEOUT, StubAgent
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.method)
 def test_what_a_method_says_and_hears(stub: StubAgent, case: Case) -> None:
-    stub.agent.executes = answers(case)
+    stub.agent.on_call = answer_case(case)
     with kvferry.connect(stub.path) as client:
         pages = client.reserve(3)
         given = {"pages": pages} if case.takes_pages else {}
-        result = getattr(client, case.method)(**case.values, **given)
-        assert case.looks(result) == case.want
-        assert wire_of(stub.heard(case.name, 2 if case.name == "reserve" else 1)) == case.wire
+        result = getattr(client, case.method)(**case.arguments, **given)
+        assert case.inspect(result) == case.expected
+        assert call_entries(stub.wait_for_call(case.name, 2 if case.name == "reserve" else 1)) == case.message
 
 
-@pytest.mark.parametrize("case", LATER, ids=lambda c: c.method)
+@pytest.mark.parametrize("case", PENDING_CASES, ids=lambda c: c.method)
 def test_what_a_method_says_at_once_and_hears_later(stub: StubAgent, case: Case) -> None:
-    stub.agent.executes = silent
+    stub.agent.on_call = ignore_call
     with kvferry.connect(stub.path) as client:
-        pending = getattr(client, case.method)(**case.values)
-        call = stub.heard(case.name)
-        assert wire_of(call) == case.wire
+        pending = getattr(client, case.method)(**case.arguments)
+        call = stub.wait_for_call(case.name)
+        assert call_entries(call) == case.message
         assert not pending.done()
         with pytest.raises(kvferry.ExpiredError):
             pending.result(0)
-        stub.do(lambda agent: agent.answer(call["id"], **case.answer))
-        assert case.looks(pending.result(PATIENCE)) == case.want
-        assert pending.wait_returned(PATIENCE)
-        other = getattr(client, case.method)(**case.values)
-        call = stub.heard(case.name, 2)
+        stub.run_on_agent(lambda agent: agent.answer(call["id"], **case.answer))
+        assert case.inspect(pending.result(TIMEOUT)) == case.expected
+        assert pending.wait_until_unused(TIMEOUT)
+        other = getattr(client, case.method)(**case.arguments)
+        call = stub.wait_for_call(case.name, 2)
         other.cancel()
-        assert stub.heard("abort")["target"] == call["id"]
-        stub.do(lambda agent: agent.answer(call["id"], code=2, held=True))
+        assert stub.wait_for_call("abort")["target"] == call["id"]
+        stub.run_on_agent(lambda agent: agent.answer(call["id"], code=2, held=True))
         with pytest.raises(Error) as failed:
-            other.result(PATIENCE)
+            other.result(TIMEOUT)
         assert failed.value.code == Code.CANCELLED
-        assert not other.wait_returned(0)
-        stub.do(lambda agent: agent.give_back(call["id"]))
-        assert other.wait_returned(PATIENCE)
+        assert not other.wait_until_unused(0)
+        stub.run_on_agent(lambda agent: agent.return_memory(call["id"]))
+        assert other.wait_until_unused(TIMEOUT)
 
 
 def test_what_is_wrong_is_said_before_it_is_sent(stub: StubAgent) -> None:
@@ -58,7 +58,7 @@ def test_what_is_wrong_is_said_before_it_is_sent(stub: StubAgent) -> None:
         for wrong in (
             lambda: client.reserve(-1),
             lambda: client.reserve(True),
-            lambda: client.reserve(1, patience=-1),
+            lambda: client.reserve(1, timeout=-1),
             lambda: client.contains("keys"),
             lambda: client.contains([1]),  # type: ignore[list-item]
             lambda: client.put(peer=PEER, keys=["a", "b", "c"], pages=pages),
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said_before_it_is_sent(stub: StubAgent) -> None:
         ):
             with pytest.raises(kvferry.InvalidError):
                 wrong()
-        assert [m["op"] for m in stub.agent.heard[1:]] == ["reserve"]
+        assert [m["op"] for m in stub.agent.received[1:]] == ["reserve"]
         with pytest.raises(kvferry.InvalidError, match="KVFERRY_SOCKET"):
             kvferry.connect("")
 
@@ -91,7 +91,7 @@ def test_a_fetch_hands_chunks_over_on_the_callers_thread(stub: StubAgent) -> Non
 
     with kvferry.connect(stub.path) as client:
         assert client.fetch(list("abcd"), scatter) == kvferry.Prefix(4)
-        assert wire_of(stub.heard("fetch")) == {"keys": list("abcd")}
+        assert call_entries(stub.wait_for_call("fetch")) == {"keys": list("abcd")}
     # The model shows the same two pages each time.
     assert got == [(first, [b"A" * 8, b"B" * 8], threading.get_ident()) for first in (0, 2)]
 
@@ -109,8 +109,8 @@ def test_what_scatter_raises_ends_the_fetch(stub: StubAgent) -> None:
 
 
 def test_a_fetch_that_is_not_wanted_is_aborted(stub: StubAgent) -> None:
-    """What it came to is waited for: it may be reading."""
-    stub.agent.executes = silent
+    """The client waits for the result, because the agent may be reading."""
+    stub.agent.on_call = ignore_call
     asked: list[int] = []
 
     def wanted() -> bool:
@@ -118,27 +118,27 @@ def test_a_fetch_that_is_not_wanted_is_aborted(stub: StubAgent) -> None:
         return len(asked) < 2
 
     def answer() -> None:
-        call = stub.heard("fetch")
-        assert stub.heard("abort")["target"] == call["id"]
-        stub.do(lambda agent: agent.answer(call["id"], code=2))
+        call = stub.wait_for_call("fetch")
+        assert stub.wait_for_call("abort")["target"] == call["id"]
+        stub.run_on_agent(lambda agent: agent.answer(call["id"], code=2))
 
     agent = threading.Thread(target=answer)
     with kvferry.connect(stub.path) as client:
         agent.start()
-        prefix = client.fetch(["k"], lambda *_: None, patience=600.0, wanted=wanted)
-        agent.join(PATIENCE)
+        prefix = client.fetch(["k"], lambda *_: None, timeout=600.0, still_wanted=wanted)
+        agent.join(TIMEOUT)
     assert prefix.count == 0
-    assert prefix.short is not None
-    assert prefix.short.code == Code.CANCELLED
-    assert len(asked) == 2  # And no more.
+    assert prefix.shortfall is not None
+    assert prefix.shortfall.code == Code.CANCELLED
+    assert len(asked) == 2  # And no more chunks.
 
 
 def test_a_fetch_that_is_not_wanted_waits_for_no_agent_that_is_stopped(stub: StubAgent) -> None:
-    stub.agent.executes = silent
-    with kvferry.connect(stub.path, bound=0.1) as client:
+    stub.agent.on_call = ignore_call
+    with kvferry.connect(stub.path, reply_margin=0.1) as client:
         with pytest.raises(kvferry.ExpiredError):
-            client.fetch(["k"], lambda *_: None, patience=600.0, wanted=lambda: False)
-        stub.agent.executes = None
+            client.fetch(["k"], lambda *_: None, timeout=600.0, still_wanted=lambda: False)
+        stub.agent.on_call = None
 
 
 def test_a_cut_while_chunks_are_read_does_not_show_them_again(stub: StubAgent) -> None:
@@ -148,9 +148,9 @@ def test_a_cut_while_chunks_are_read_does_not_show_them_again(stub: StubAgent) -
         seen.append(first)
         if first:
             return
-        attachments = len([m for m in stub.agent.heard if m["type"] == "KvfAttachRequest"])
-        stub.cut()
-        stub.wait(lambda a: len([m for m in a.heard if m["type"] == "KvfAttachRequest"]) > attachments)
+        attachments = len([m for m in stub.agent.received if m["type"] == "KvfAttachRequest"])
+        stub.disconnect()
+        stub.wait_for(lambda a: len([m for m in a.received if m["type"] == "KvfAttachRequest"]) > attachments)
 
     with kvferry.connect(stub.path) as client:
         assert client.fetch(list("abcd"), scatter).count == 4
@@ -159,14 +159,14 @@ def test_a_cut_while_chunks_are_read_does_not_show_them_again(stub: StubAgent) -
 
 
 def test_many_threads_call_at_once(stub: StubAgent) -> None:
-    stub.agent.executes = None
+    stub.agent.on_call = None
     failures: list[BaseException] = []
     with kvferry.connect(stub.path) as client:
 
         def work(n: int) -> None:
             try:
                 for i in range(40):
-                    with client.reserve(1, patience=PATIENCE) as pages:
+                    with client.reserve(1, timeout=TIMEOUT) as pages:
                         pages[0].array()[:] = n
                         client.put(peer=PEER, keys=[f"{n}-{i}"], pages=pages, request=str(n))
                         assert stub.page(pages[0].number) == bytes([n]) * 4096
@@ -177,19 +177,19 @@ def test_many_threads_call_at_once(stub: StubAgent) -> None:
         for thread in threads:
             thread.start()
         for n in range(3):
-            stub.heard("put", 30 * (n + 1))
-            stub.cut()
+            stub.wait_for_call("put", 30 * (n + 1))
+            stub.disconnect()
         for thread in threads:
             thread.join()
         assert failures == []
-        assert stub.agent.held == {}
+        assert stub.agent.held_pages == {}
         assert len(stub.agent.executed) == 8 * 40 * 3
         assert stub.agent.sessions == 1
-    assert NAMED["host"] == PEER.host
+    assert PEER_ENTRIES["host"] == PEER.host
 
 
 def test_what_is_large_goes_too(tmp_path: pathlib.Path) -> None:
-    with StubAgent(tmp_path, ModelAgent(keys=100_000, most=1 << 24)) as stub, kvferry.connect(stub.path) as client:
-        keys = [f"{n:0100d}" for n in range(50_000)]  # More than a socket takes at once.
+    with StubAgent(tmp_path, ModelAgent(keys=100_000, max_bytes=1 << 24)) as stub, kvferry.connect(stub.path) as client:
+        keys = [f"{n:0100d}" for n in range(50_000)]  # More than a socket buffers.
         client.contains(keys)
-        assert stub.heard("contains")["keys"] == keys
+        assert stub.wait_for_call("contains")["keys"] == keys

@@ -1,4 +1,4 @@
-"""Tests of codes and errors, which are those of the Go sources and of docs/errors.md."""
+"""Tests that codes and errors agree with the Go sources and docs/errors.md."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from kvferry import Code, Error, ExpiredError, InvalidError, MissingError, Why
-from kvferry.errors import error_of, lost
+from kvferry import Code, Error, ErrorDetails, ExpiredError, InvalidError, MissingError
+from kvferry.errors import lost_error, make_error
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -35,21 +35,21 @@ def test_a_number_that_is_not_known_is_refused() -> None:
 @pytest.mark.parametrize(
     ("why", "text"),
     [
-        (Why(), "kvferry: put: mismatch: make the configurations of both ends agree"),
+        (ErrorDetails(), "kvferry: put: mismatch: make the configurations of both ends agree"),
         (
-            Why(peer="h:7300", stage="hello", field="dtype", ours="half", theirs="bfloat16", remedy="mend it"),
+            ErrorDetails(peer="h:7300", stage="hello", field="dtype", ours="half", theirs="bfloat16", remedy="mend it"),
             "kvferry: put: mismatch: h:7300, hello: dtype is half here, bfloat16 there; mend it",
         ),
         (
-            Why(stage="command", field="count", ours="1 to 4", theirs="0", remedy="mend it"),
+            ErrorDetails(stage="command", field="count", ours="1 to 4", theirs="0", remedy="mend it"),
             "kvferry: put: mismatch: count is 0, want 1 to 4; mend it",
         ),
-        (Why(peer="h:1", said="no", remedy="mend it"), 'kvferry: put: mismatch: h:1, it says "no"; mend it'),
-        (Why(stage="hello", remedy="mend it"), "kvferry: put: mismatch: hello; mend it"),
+        (ErrorDetails(peer="h:1", said="no", remedy="mend it"), 'kvferry: put: mismatch: h:1, it says "no"; mend it'),
+        (ErrorDetails(stage="hello", remedy="mend it"), "kvferry: put: mismatch: hello; mend it"),
     ],
 )
-def test_an_error_says_all_in_one_line(why: Why, text: str) -> None:
-    error = error_of("put", Code.MISMATCH, why)
+def test_an_error_says_all_in_one_line(why: ErrorDetails, text: str) -> None:
+    error = make_error("put", Code.MISMATCH, why)
     assert type(error) is Error
     assert str(error) == text
     assert (error.peer, error.stage, error.field, error.ours, error.theirs, error.said) == (
@@ -59,11 +59,11 @@ def test_an_error_says_all_in_one_line(why: Why, text: str) -> None:
 
 def test_errors_are_of_classes_that_programs_tell_apart() -> None:
     for code in (Code.NOT_FOUND, Code.LAPSED):
-        assert isinstance(error_of("get", code), MissingError)
-    assert isinstance(error_of("get", Code.EXPIRED), ExpiredError)
-    assert isinstance(error_of("get", Code.EXPIRED), TimeoutError)
-    assert isinstance(error_of("get", Code.TOO_LARGE), InvalidError)
-    assert isinstance(error_of("get", Code.INVALID), ValueError)
-    assert type(error_of("put", Code.PEER_LOST)) is Error  # Of another peer: no handle is void.
-    assert lost("put").code == Code.PEER_LOST
-    assert error_of("put", Code.PEER_LOST).remedy == "retry: a peer that comes back is found again"
+        assert isinstance(make_error("get", code), MissingError)
+    assert isinstance(make_error("get", Code.EXPIRED), ExpiredError)
+    assert isinstance(make_error("get", Code.EXPIRED), TimeoutError)
+    assert isinstance(make_error("get", Code.TOO_LARGE), InvalidError)
+    assert isinstance(make_error("get", Code.INVALID), ValueError)
+    assert type(make_error("put", Code.PEER_LOST)) is Error  # It concerns another peer: no handle is void.
+    assert lost_error("put").code == Code.PEER_LOST
+    assert make_error("put", Code.PEER_LOST).remedy == "retry: a peer that comes back is found again"

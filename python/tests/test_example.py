@@ -1,4 +1,4 @@
-"""Tests of examples/vllm-pd/run.py where it cannot run: it says so in a line."""
+"""Tests of the error messages of examples/vllm-pd/run.py."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def test_an_agent_that_does_not_start_is_said(
     said = capsys.readouterr().err
     assert said.startswith("run.py: prefill's agent: kvferry: start: ")
     assert "it ended with status 3" in said
-    (log,) = tmp_path.glob("run-*/prefill-agent.log")  # Of a folder that each run makes: nothing is written over.
+    (log,) = tmp_path.glob("run-*/prefill-agent.log")  # Each run has its own folder, so that nothing is overwritten.
     assert said.endswith(f"its log is {log}\n")
     assert log.read_text() == "no such node\n"

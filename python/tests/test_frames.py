@@ -1,4 +1,4 @@
-"""Tests of frames and messages: bytes that Go wrote, and bytes that nobody wrote."""
+"""Tests of frames and messages: bytes that Go wrote, and random bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgpack
 import pytest
 
 from kvferry import messages, operations
-from kvferry.frames import FRAME_MAX, FrameError, Frames, frame
+from kvferry.frames import FRAME_MAX, FrameError, FrameReader, encode_frame
 from kvferry.messages import Answer, Attached, MessageError, Returned, Show
 from kvferry.values import Blocks, ProducerPeer
 
-# Written by package protocol, from values that the tests below repeat.
+# Written by the Go package protocol, from values that the tests below repeat.
 VECTORS = dict(
     line.split() for line in (pathlib.Path(__file__).parent / "testdata" / "messages.txt").read_text().splitlines()
 )
@@ -24,22 +24,22 @@ LIFE = "6f1c2d3e-4a5b-6c7d-8e9f-001122334455"
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 1000])
 def test_frames_come_in_pieces_of_any_size(size: int) -> None:
     payloads = [b"", b"a", b"bc" * 300, b"d"]
-    stream, frames, got = b"".join(frame(p) for p in payloads), Frames(), []
+    stream, frames, got = b"".join(encode_frame(p) for p in payloads), FrameReader(), []
     for at in range(0, len(stream), size):
         frames.feed(stream[at : at + size])
-        while (payload := frames.next()) is not None:
+        while (payload := frames.next_payload()) is not None:
             got.append(payload)
     assert got == payloads
 
 
 def test_a_frame_that_is_too_long_is_refused_before_it_comes() -> None:
-    frames = Frames()
+    frames = FrameReader()
     frames.feed((FRAME_MAX).to_bytes(4, "little"))
-    assert frames.next() is None
-    frames = Frames()
+    assert frames.next_payload() is None
+    frames = FrameReader()
     frames.feed((FRAME_MAX + 1).to_bytes(4, "little"))
     with pytest.raises(FrameError, match=str(FRAME_MAX + 1)):
-        frames.next()
+        frames.next_payload()
 
 
 def _put() -> bytes:
@@ -47,13 +47,13 @@ def _put() -> bytes:
         "target": 297, "keys": ["k0", "k1"], "request": "r", "host": "127.0.0.1", "init_port": 7300,
         "alloc_port": 7400, "query_port": 0, "first": 1, "tokens": 17, "last": True, "patience_ns": 1500000000,
     }  # fmt: skip
-    return messages.call(300, [298, 299], "put", entries)
+    return messages.call_message(300, [298, 299], "put", entries)
 
 
 def _register() -> bytes:
     blocks = [Blocks([1, 2]), Blocks([3], group=1, first=16, end=20)]
-    ask = operations.register("r", [ProducerPeer("h", 1, 2)], blocks, 2, 1, "t", "e", 1e-9)
-    return messages.call(5, [], ask.op, ask.entries)
+    ask = operations.register_blocks("r", [ProducerPeer("h", 1, 2)], blocks, 2, 1, "t", "e", 1e-9)
+    return messages.call_message(5, [], ask.op, ask.entries)
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def _register() -> bytes:
         ("attach_again", messages.attach_request("engine 0", 1 << 40, LIFE, [3, 70000])),
         ("call_put", _put()),
         ("call_register", _register()),
-        ("call_stats", messages.call(1, [], "stats", {"target": 0})),
-        ("shown", messages.shown(9, 4, 12)),
+        ("call_stats", messages.call_message(1, [], "stats", {"target": 0})),
+        ("shown", messages.shown_message(9, 4, 12)),
     ],
 )
 def test_what_is_written_is_what_go_writes(name: str, written: bytes) -> None:
     want = bytes.fromhex(VECTORS[name])
-    # The order of entries is nobody's business; their bytes are.
+    # The order of entries does not matter; their bytes do.
     assert msgpack.unpackb(written) == msgpack.unpackb(want)
     assert len(written) == len(want)
     if name != "call_register":
@@ -113,9 +113,9 @@ def test_what_is_not_known_is_skipped() -> None:
 @pytest.mark.parametrize(
     ("entries", "says"),
     [
-        ({}, "no message"),
-        ({"type": 3}, "no message"),
-        ({"type": "KvfCall", "id": 1, "op": "get"}, "no message"),
+        ({}, "not a message"),
+        ({"type": 3}, "not a message"),
+        ({"type": "KvfCall", "id": 1, "op": "get"}, "not a message"),
         ({"type": "KvfAnswer"}, "has no id"),
         ({"type": "KvfAnswer", "id": True}, "KvfAnswer.id"),
         ({"type": "KvfAnswer", "id": -1}, "KvfAnswer.id"),

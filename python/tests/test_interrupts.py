@@ -1,4 +1,4 @@
-"""Tests of what a signal's handler does that raises in the middle of a call, as Ctrl-C does."""
+"""Tests of signal handlers that raise in the middle of a call, as Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import kvferry
-from stub import PATIENCE
+from stub_agent import TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stub import StubAgent
+    from stub_agent import StubAgent
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt in this thread when so many functions have returned: there handlers of signals run."""
+    """Raises KeyboardInterrupt in this thread after so many function returns, where signal handlers can run."""
 
     def __init__(self, after: int) -> None:
         self.left = after
@@ -33,7 +33,7 @@ class Interrupt:
                 raise KeyboardInterrupt
 
     def within(self, act: Callable[[], Any]) -> BaseException | None:
-        """Act, and give what came of the interrupt."""
+        """Run an action, and return the interrupt."""
         sys.setprofile(self)
         try:
             act()
@@ -44,24 +44,24 @@ class Interrupt:
         return None
 
 
-def in_time(act: Callable[[], Any]) -> None:
-    """See to it that something ends, on another thread."""
+def run_in_time(act: Callable[[], Any]) -> None:
+    """Run an action on another thread, and check that it ends."""
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert not thread.is_alive(), "it waits for ever"
 
 
 def test_an_interrupt_anywhere_leaves_the_client_whole(stub: StubAgent) -> None:
-    kept = []  # What is raised keeps every frame of it.
-    client = kvferry.connect(stub.path, bound=PATIENCE)
+    kept = []  # The exception refers to every frame.
+    client = kvferry.connect(stub.path, reply_margin=TIMEOUT)
     for after in itertools.count():
         interrupt = Interrupt(after)
         kept.append(interrupt.within(client.stats))
-        in_time(client.stats)
+        run_in_time(client.stats)
         if not interrupt.came:
             break
-    in_time(client.close)
+    run_in_time(client.close)
     assert len(kept) > 10
 
 
@@ -70,15 +70,15 @@ def test_an_interrupt_anywhere_leaves_nothing_held(stub: StubAgent) -> None:
         with client.reserve(1):
             pass
 
-    client = kvferry.connect(stub.path, bound=PATIENCE)
+    client = kvferry.connect(stub.path, reply_margin=TIMEOUT)
     for after in itertools.count():
         interrupt = Interrupt(after)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # A handle may be forgotten by that.
+            warnings.simplefilter("ignore", ResourceWarning)  # A handle may be dropped by that.
             interrupt.within(take_and_give_back)
             gc.collect(0)
-        stub.wait(lambda agent: not agent.held)
+        stub.wait_for(lambda agent: not agent.held_pages)
         if not interrupt.came:
             break
-    in_time(client.close)
+    run_in_time(client.close)
     assert after > 10

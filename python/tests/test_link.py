@@ -1,4 +1,4 @@
-"""Tests of a connection: bytes and descriptors over a real pair of sockets, and the memory that comes so."""
+"""Tests of a connection: bytes and descriptors over a real socket pair, and the mapped memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from collections.abc import Iterator
 import pytest
 
 import kvferry
-from kvferry.link import Link, LinkError, Pace, StrangerError
+from kvferry.link import ForeignUserError, Link, LinkError, ReconnectBackoff
 from kvferry.messages import Attached, encode
 from kvferry.pool import Pool, PoolError
-from kvferry.session import Joined, Session
+from kvferry.session import Session, SessionAttached
 
 LIFE = "6f1c2d3e-4a5b-6c7d-8e9f-001122334455"
 
@@ -61,7 +61,7 @@ def open_fds() -> set[str]:
 def test_the_descriptor_comes_with_the_first_byte(pair: tuple[Link, socket.socket], memory: int) -> None:
     link, theirs = pair
     session = Session()
-    session.connected()
+    session.handle_connected()
     assert link.send(session)
     assert theirs.recv(4096)[4:].startswith(b"\x82\xa4type\xb0KvfAttachRequest")
     payload = encode(attached())
@@ -73,10 +73,10 @@ def test_the_descriptor_comes_with_the_first_byte(pair: tuple[Link, socket.socke
             theirs.send(bytes([byte]))
         data = link.receive()
         assert data is not None
-        events += session.receive(data)
+        events += session.receive_bytes(data)
     assert link.receive() is None
     (event,) = events
-    assert isinstance(event, Joined)
+    assert isinstance(event, SessionAttached)
     fd = link.take_fd()
     assert fd is not None
     assert not os.get_inheritable(fd)
@@ -103,7 +103,7 @@ def test_descriptors_that_nobody_takes_are_closed(pair: tuple[Link, socket.socke
     socket.send_fds(theirs, [b"x"], [memory] * 20)
     with pytest.raises(LinkError, match="more descriptors"):
         link.receive()
-    link.drop_fds()
+    link.close_fds()
     assert open_fds() == before
 
 
@@ -117,12 +117,12 @@ def test_other_ancillary_data_is_nobodys(pair: tuple[Link, socket.socket]) -> No
 def test_what_does_not_go_at_once_goes_later(pair: tuple[Link, socket.socket]) -> None:
     link, theirs = pair
     session = Session()
-    session.connected()
+    session.handle_connected()
     payload = encode(attached(window=64))
-    session.receive(len(payload).to_bytes(4, "little") + payload)
+    session.receive_bytes(len(payload).to_bytes(4, "little") + payload)
     for _ in range(20):
         session.calls.submit("get", {"keys": ["k" * 500] * 200})
-    with session.outgoing() as rest:
+    with session.pending_bytes() as rest:
         want = bytes(rest)
     assert len(want) > 1 << 20
     theirs.setblocking(False)
@@ -145,7 +145,7 @@ def test_the_end_of_the_stream_is_an_error(pair: tuple[Link, socket.socket]) -> 
     with pytest.raises(LinkError, match="closed"):
         link.receive()
     session = Session()
-    session.connected()
+    session.handle_connected()
     with pytest.raises(LinkError):
         link.send(session)
 
@@ -164,7 +164,7 @@ def test_a_pool_beyond_its_file_is_not_mapped(memory: int, values: dict[str, int
 
 
 def test_a_pool_in_huge_pages() -> None:
-    """Its mapping ends with a whole one: else it could neither be kept out of core files nor be unmapped."""
+    """The mapping must end at a huge page: otherwise it could be neither excluded from core dumps nor unmapped."""
     fd = os.memfd_create("huge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | os.MFD_HUGETLB)
     unit = os.fstat(fd).st_blksize
     os.ftruncate(fd, 2 * unit)
@@ -178,7 +178,7 @@ def test_a_pool_in_huge_pages() -> None:
     view = pool.page(unit // 2048)
     view[:] = 7
     assert inode(fd) in maps.read_text()
-    pool.drop()
+    pool.release()
     assert inode(fd) not in maps.read_text()
     assert view.max() == 0
     del pool, view
@@ -196,12 +196,12 @@ def test_a_file_that_could_be_cut_off_is_not_mapped(lacking: int) -> None:
 def test_a_file_that_is_no_memfd_is_not_mapped(tmp_path: pathlib.Path) -> None:
     with (tmp_path / "pool").open("w+b") as file:
         os.ftruncate(file.fileno(), 5 * 4096)
-        with pytest.raises(PoolError, match="no memfd"):
+        with pytest.raises(PoolError, match="not a memfd"):
             Pool(file.fileno(), attached())
 
 
 def inode(fd: int) -> str:
-    """Name a file as /proc has it."""
+    """Return a file's name in /proc."""
     return f" {os.fstat(fd).st_ino} "
 
 
@@ -212,9 +212,9 @@ def test_memory_that_is_dropped_is_zeros_to_its_views(memory: int) -> None:
     assert inode(memory) in maps.read_text()
     before, other = pool.page(3), pool.page(4).data
     assert before.min() == 7
-    pool.drop()
-    pool.drop()
-    assert inode(memory) not in maps.read_text()  # The system has it back when the agent is gone.
+    pool.release()
+    pool.release()
+    assert inode(memory) not in maps.read_text()  # The system gets the memory back when the agent is gone.
     assert before.max() == other[0] == pool.page(5).max() == 0
     before[:] = 3
     assert os.pread(memory, 2048, 4096 + 3 * 2048) == b"\x07" * 2048
@@ -227,8 +227,8 @@ def test_children_and_core_files_have_none_of_it(memory: int) -> None:
     for _ in range(2):
         entry = pathlib.Path("/proc/self/smaps").read_text().split(f"{pool.bytes.ctypes.data - 4096:x}-")[1]
         flags = entry.split("VmFlags:")[1].splitlines()[0].split()
-        assert {"dc", "dd"} <= set(flags)  # Not copied by a fork, not in a core file.
-        pool.drop()
+        assert {"dc", "dd"} <= set(flags)  # Not inherited by a fork, and not in core dumps.
+        pool.release()
 
 
 STRANGER = """
@@ -257,7 +257,7 @@ def test_nothing_is_sent_to_another_users_process(tmp_path: pathlib.Path, *, fil
         with pytest.raises(kvferry.Error, match=r"user of the (process|socket) at .* is 4711, want 0 or 0") as refused:
             kvferry.connect(path)
         assert refused.value.code == kvferry.Code.REFUSED
-        assert stranger.stdout.readline() == "0\n"  # It was connected to, and heard nothing.
+        assert stranger.stdout.readline() == "0\n"  # It was connected to, and received nothing.
 
 
 def test_a_user_without_a_number_here_is_a_stranger(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
@@ -265,11 +265,11 @@ def test_a_user_without_a_number_here_is_a_stranger(monkeypatch: pytest.MonkeyPa
     listener.bind(str(tmp_path / "s"))
     listener.listen()
     link = Link.connect(str(tmp_path / "s"))
-    assert link.server == os.getpid()
+    assert link.server_pid == os.getpid()
     link.close()
     (tmp_path / "overflowuid").write_text(f"{os.geteuid()}\n")
-    monkeypatch.setattr("kvferry.link._OVERFLOW", tmp_path / "overflowuid")
-    with pytest.raises(StrangerError):
+    monkeypatch.setattr("kvferry.link._OVERFLOW_UID_FILE", tmp_path / "overflowuid")
+    with pytest.raises(ForeignUserError):
         Link.connect(str(tmp_path / "s"))
     listener.close()
 
@@ -296,7 +296,7 @@ def test_a_pool_may_be_empty(memory: int) -> None:
 
 
 def test_views_keep_the_memory(memory: int) -> None:
-    view = Pool(memory, attached()).page(0)  # Nothing else keeps the pool.
+    view = Pool(memory, attached()).page(0)  # Nothing else refers to the pool.
     view[:] = 3
     assert view.sum() == 3 * 2048
 
@@ -326,10 +326,10 @@ def test_a_child_has_none_of_it() -> None:
 
 
 def test_attempts_come_less_and_less_often() -> None:
-    pace = Pace()
-    delays = [pace.delay() for _ in range(12)]
+    pace = ReconnectBackoff()
+    delays = [pace.next_delay() for _ in range(12)]
     assert delays[0] == 0.0
     assert delays == sorted(delays)
-    assert delays[-1] == Pace.MOST
-    pace.worked()
-    assert pace.delay() == 0.0
+    assert delays[-1] == ReconnectBackoff.MAX_DELAY
+    pace.reset()
+    assert pace.next_delay() == 0.0

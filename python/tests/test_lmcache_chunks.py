@@ -1,4 +1,4 @@
-"""Chunks of LMCache where a page cannot be read, or the time was over before the work began. No agent is needed."""
+"""Chunks of LMCache whose page cannot be read, or whose deadline has passed. No agent is needed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 
 import kvferry
 from kvferry.codes import Code
-from kvferry.errors import error_of, lost
-from kvferry.lmcache.chunks import BATCH, Chunks
-from kvferry.lmcache.complaints import Complaints
+from kvferry.errors import lost_error, make_error
+from kvferry.lmcache.batch_sender import Batch, BatchSender
+from kvferry.lmcache.chunks import BATCH, AgentChunks
+from kvferry.lmcache.failure_log import FailureLog
 from kvferry.lmcache.l2 import KvferryL2
-from kvferry.lmcache.pins import Pins
-from kvferry.lmcache.sending import Batch, Sending
+from kvferry.lmcache.pins import ChunkPins
 from kvferry.values import Peer
 
 
 class Agent:
-    """A client that has what is asked for, and counts calls."""
+    """A client that has every chunk, and records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -36,40 +36,40 @@ class Agent:
 
 
 class Pages(list[Any]):
-    short = None
+    shortfall = None
     void = False
 
-    def look(self, op: str) -> None:
+    def check_valid(self, op: str) -> None:
         if self.void:
-            raise lost(op)
+            raise lost_error(op)
 
     def __init__(self, count: int) -> None:
         super().__init__(SimpleNamespace(memory=bytes) for _ in range(count))
 
-    def release(self, patience: float) -> None:
-        assert patience == 0  # An agent that is stopped is not waited for.
+    def release(self, timeout: float) -> None:
+        assert timeout == 0  # It does not wait for a stopped agent.
 
 
 @pytest.mark.parametrize("broken", [0, 3, 19])
 def test_what_was_taken_counts_before_a_page_that_is_refused(broken: int) -> None:
-    """Else it is asked for once more, and the memory that it was copied to is nobody's."""
+    """Otherwise the chunk would be requested again, and the memory with the first copy would leak."""
     agent: Any = Agent()
     taken: list[int] = []
 
     def take(place: int, _: object) -> bool:
         if place == broken:
-            raise error_of("array", Code.MISMATCH)
+            raise make_error("array", Code.MISMATCH)
         taken.append(place)
         return True
 
     names = [f"m@1@0@{i:x}@half" for i in range(20)]
-    assert Chunks(agent, Complaints()).load(names, take, time.monotonic() + 60) == broken
+    assert AgentChunks(agent, FailureLog()).load_chunks(names, take, time.monotonic() + 60) == broken
     assert taken == list(range(broken))
 
 
 @pytest.mark.parametrize("at", [0, 15, 16, 19])
 def test_what_is_void_before_all_was_copied_does_not_count(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """The batches before it do."""
+    """Earlier batches count."""
     names = [f"m@1@0@{i:x}@half" for i in range(20)]
 
     def take(place: int, _: object) -> bool:
@@ -78,11 +78,11 @@ def test_what_is_void_before_all_was_copied_does_not_count(monkeypatch: pytest.M
         return True
 
     agent: Any = Agent()
-    assert Chunks(agent, Complaints()).load(names, take, time.monotonic() + 60) == at // BATCH * BATCH
+    assert AgentChunks(agent, FailureLog()).load_chunks(names, take, time.monotonic() + 60) == at // BATCH * BATCH
 
 
 class Offering(Agent):
-    """A client of an agent that has chunks offered, and does not hear of all that was taken."""
+    """A client of an agent with offered chunks, which does not receive all acknowledgements."""
 
     heard = 3
 
@@ -105,34 +105,37 @@ def test_what_was_fetched_counts_as_far_as_it_was_taken_and_heard_of(broken: int
 
     def take(place: int, _: object) -> bool:
         if place == broken:
-            raise error_of("array", Code.MISMATCH)
+            raise make_error("array", Code.MISMATCH)
         if place != full:
             taken.append(place)
         return place != full
 
     agent: Any = Offering()
-    assert Chunks(agent, Complaints()).load([*"abcdef"], take, time.monotonic() + 60, shared=False) == came
-    assert taken == list(range(min(broken, full, 5)))  # Behind a chunk that is not taken none is.
+    assert AgentChunks(agent, FailureLog()).load_chunks([*"abcdef"], take, time.monotonic() + 60, shared=False) == came
+    assert taken == list(range(min(broken, full, 5)))  # After a chunk that is not taken, none is taken.
 
 
 def test_what_was_offered_is_one_fetch() -> None:
-    """Else nothing is read while the last chunks of each are copied."""
+    """Otherwise nothing would be read while the last chunks of each fetch are copied."""
     agent: Any = Offering()
     agent.heard = 3 * BATCH
     names = [f"m@1@0@{i:x}@half" for i in range(3 * BATCH + 1)]
-    assert Chunks(agent, Complaints()).load(names, lambda *_: True, time.monotonic() + 60, shared=False) == 3 * BATCH
+    assert (
+        AgentChunks(agent, FailureLog()).load_chunks(names, lambda *_: True, time.monotonic() + 60, shared=False)
+        == 3 * BATCH
+    )
     assert agent.calls.count("fetch") == 1
 
 
 def test_late_work_asks_for_nothing() -> None:
-    """With an agent that is stopped each call takes its time, and what waits behind it holds memory of LMCache's."""
+    """With a stopped agent each call takes long, and queued batches hold memory of LMCache's."""
     agent: Any = Agent()
     late = time.monotonic() - 1
-    with pytest.raises(kvferry.ExpiredError, match="late before it began"):
-        Chunks(agent, Complaints()).store(["m@1@0@1@half"], [b""], late)
-    with pytest.raises(kvferry.ExpiredError, match="late before it began"):
-        KvferryL2._exists(object.__new__(KvferryL2), ["m@1@0@1"], (), late)
-    sending = Sending(agent, 4, 1, None, Complaints())
+    with pytest.raises(kvferry.ExpiredError, match="its deadline passed before it started"):
+        AgentChunks(agent, FailureLog()).store_chunks(["m@1@0@1@half"], [b""], late)
+    with pytest.raises(kvferry.ExpiredError, match="its deadline passed before it started"):
+        KvferryL2._find_chunks(object.__new__(KvferryL2), ["m@1@0@1"], (), late)
+    sending = BatchSender(agent, 4, 1, None, FailureLog())
     given: list[int] = []
     held = SimpleNamespace(ref_count_down=lambda: given.append(1))
     batch = Batch(
@@ -142,27 +145,27 @@ def test_late_work_asks_for_nothing() -> None:
         peer=Peer("h", 1, 2),
         request="r",
         last=True,
-        done=None,
-        until=late,
+        on_complete=None,
+        deadline=late,
     )
-    assert sending.submit(batch).result(60) == 0
+    assert sending.submit_batch(batch).result(60) == 0
     sending.close()
-    assert (given, agent.calls, sending.has("n")) == ([1], [], False)
+    assert (given, agent.calls, sending.is_sending("n")) == ([1], [], False)
 
 
 def test_unpinning_does_not_wait_for_the_agent() -> None:
-    """The engine's thread unpins: with an agent that is stopped its step would wait as long as a call may take."""
+    """The engine's thread unpins: with a stopped agent its step would wait for the timeout of a call."""
     agent: Any = Agent()
     waits: list[float | None] = []
 
     class Pinned(Pages):
-        def release(self, patience: float | None = None) -> None:
-            waits.append(patience)
+        def release(self, timeout: float | None = None) -> None:
+            waits.append(timeout)
 
     agent.get = lambda names: Pinned(len(names))
-    pins = Pins(agent)
-    assert (pins.pin(["a", "b"]), pins.pin(["c"])) == (2, 1)
-    assert (pins.unpin("a"), waits) == (True, [])
-    assert (pins.unpin("b"), waits) == (True, [0])
+    pins = ChunkPins(agent)
+    assert (pins.pin_chunks(["a", "b"]), pins.pin_chunks(["c"])) == (2, 1)
+    assert (pins.unpin_chunk("a"), waits) == (True, [])
+    assert (pins.unpin_chunk("b"), waits) == (True, [0])
     pins.close()
-    assert (pins.unpin("c"), waits) == (False, [0, 0])
+    assert (pins.unpin_chunk("c"), waits) == (False, [0, 0])

@@ -1,4 +1,4 @@
-"""README.md is what it says: its files are taken by agents, and its program moves chunks between them."""
+"""Tests of README.md: agents accept its files, and its program moves chunks between them."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import re
 import subprocess
 import sys
 
-from nodes import needed, ports, running
+from nodes import free_ports, needs_binary, run_node
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
-pytestmark = needed
+pytestmark = needs_binary
 
 
 def blocks(kind: str) -> list[str]:
-    """Find what is between fences of a kind."""
+    """Return the contents of the fenced blocks of a kind."""
     return re.findall(rf"```{kind}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_what_the_readme_tries_works(tmp_path: pathlib.Path) -> None:
-    init, alloc = ports(2)
+    init, alloc = free_ports(2)
 
     def here(text: str) -> str:
-        """Put ports that are free in the place of those of the page."""
+        """Replace the ports of the page by free ones."""
         assert "7300" in text
         return text.replace("7300", str(init)).replace("7400", str(alloc))
 
     (program,) = blocks("python")
     prefill, decode = blocks("yaml")
-    with running(tmp_path / "p", prefill) as one, running(tmp_path / "d", here(decode)) as other:
+    with run_node(tmp_path / "p", prefill) as one, run_node(tmp_path / "d", here(decode)) as other:
         for node, name in ((one, "prefill"), (other, "decode")):
             (tmp_path / f"{name}.sock").symlink_to(node.socket)
         environment = {**os.environ, "KVFERRY": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -1,33 +1,33 @@
-"""Tests of how sessions begin and end."""
+"""Tests of the start and the end of sessions."""
 
 from __future__ import annotations
 
 import pytest
 
 from kvferry import Code, LostError
-from kvferry.call import Lost, State
+from kvferry.call import CallLost, CallState
 from kvferry.errors import ClosedError
-from kvferry.session import Broken, Refused, Session
-from model import ModelAgent, silent
-from talk import Talk, joined
+from kvferry.session import AttachmentRefused, ConnectionBroken, Session
+from model_agent import ModelAgent, ignore_call
+from session_harness import SessionHarness, attached_harness
 
 
 def test_an_agent_that_refuses_is_heard() -> None:
-    talk = Talk(ModelAgent(refuses=8))
+    talk = SessionHarness(ModelAgent(refusal_code=8))
     talk.connect()
     talk.run()
     (event,) = talk.events
-    assert isinstance(event, Refused)
+    assert isinstance(event, AttachmentRefused)
     assert event.error.code == Code.TOO_MANY
     assert "no room" in str(event.error)
-    assert not talk.session.joined
+    assert not talk.session.is_attached
 
 
 def test_giving_up_loses_everything_at_once() -> None:
-    talk = joined(ModelAgent(executes=silent))
+    talk = attached_harness(ModelAgent(on_call=ignore_call))
     sent = talk.session.calls.submit("get", {"keys": ["k"]})
     talk.run()
-    talk.cut()
+    talk.disconnect()
     queued = talk.session.calls.submit("stats", {})
     lost = talk.session.give_up()
     assert {event.call for event in lost} == {sent, queued}
@@ -35,64 +35,64 @@ def test_giving_up_loses_everything_at_once() -> None:
     with pytest.raises(LostError):
         talk.session.calls.submit("stats", {})
     assert talk.session.give_up() == []
-    # The agent comes back too late: it is told to give back what it has for us, and another session begins.
+    # The agent comes back too late: it is told to release the session, and a new session begins.
     talk.connect()
     talk.run()
-    assert talk.agent.heard[-1] == {"type": "KvfCall", "id": sent.number + 1, "op": "detach"}
-    assert isinstance(talk.events[-1], Broken)
-    assert not talk.session.joined
-    talk.cut()
+    assert talk.agent.received[-1] == {"type": "KvfCall", "id": sent.number + 1, "op": "detach"}
+    assert isinstance(talk.events[-1], ConnectionBroken)
+    assert not talk.session.is_attached
+    talk.disconnect()
     talk.connect()
     talk.run()
-    assert talk.agent.heard[-1] == {"type": "KvfAttachRequest", "v": 1, "name": "engine"}
+    assert talk.agent.received[-1] == {"type": "KvfAttachRequest", "v": 1, "name": "engine"}
     call = talk.session.calls.submit("stats", {})
     talk.run()
-    assert call.state is State.SENT
+    assert call.state is CallState.SENT
     assert call.number > sent.number
 
 
 def test_a_session_that_ends_is_not_asked_for_again() -> None:
-    talk = joined(ModelAgent(detaches=False, executes=silent))
+    talk = attached_harness(ModelAgent(answers_detach=False, on_call=ignore_call))
     call = talk.session.calls.submit("get", {"keys": ["k"]})
     talk.run()
-    talk.agent.ending.add(1)  # As after a detach whose answer did not come.
-    talk.cut()
+    talk.agent.detached_sessions.add(1)  # As after a detach without a reply.
+    talk.disconnect()
     talk.connect()
     talk.run()
-    assert talk.of(call, Lost)
-    assert isinstance(talk.events[-1], Broken)
+    assert talk.events_of(call, CallLost)
+    assert isinstance(talk.events[-1], ConnectionBroken)
     assert "the session ends" in talk.events[-1].reason
-    talk.cut()
+    talk.disconnect()
     talk.connect()
     talk.run()
-    assert talk.session.joined
+    assert talk.session.is_attached
     assert talk.agent.session == 2
 
 
 def test_a_detach_waits_for_its_answer() -> None:
-    talk = joined(ModelAgent(window=2, executes=silent, detaches=False))
+    talk = attached_harness(ModelAgent(window=2, on_call=ignore_call, answers_detach=False))
     get = talk.session.calls.submit("fetch", {"keys": ["k"]})
     queued = talk.session.calls.submit("get", {"keys": ["k"]})
     talk.run()
     talk.agent.show(get.number, 0, (1,))
-    talk.events += talk.session.receive(bytes(talk.agent.out))
+    talk.events += talk.session.receive_bytes(bytes(talk.agent.out))
     talk.agent.out.clear()
     lost = talk.session.detach()
     assert [(event.call, type(event.error)) for event in lost] == [(get, ClosedError), (queued, ClosedError)]
     talk.run()
     assert talk.agent.shown == [(get.number, 0, Code.CANCELLED)]
-    assert talk.agent.heard[-1]["op"] == "detach"
-    assert not talk.session.detached
+    assert talk.agent.received[-1]["op"] == "detach"
+    assert not talk.session.is_detached
     with pytest.raises(LostError):
         talk.session.calls.submit("stats", {})
-    talk.agent.answer(talk.agent.heard[-1]["id"])
+    talk.agent.answer(talk.agent.received[-1]["id"])
     talk.run()
-    assert talk.session.detached
-    assert Session().detached  # There was nothing.
+    assert talk.session.is_detached
+    assert Session().is_detached  # There was no session.
 
 
 def test_closing_ends_everything() -> None:
-    talk = joined(ModelAgent(executes=silent))
+    talk = attached_harness(ModelAgent(on_call=ignore_call))
     call = talk.session.calls.submit("get", {"keys": ["k"]})
     talk.run()
     (event,) = talk.session.close()

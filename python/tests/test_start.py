@@ -1,4 +1,4 @@
-"""Tests of starting an agent, with commands that are none."""
+"""Tests of starting an agent, with broken commands."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 
 import kvferry.agent
 from kvferry import Code, Error
-from kvferry.agent import find, start
+from kvferry.agent import find_binary, start
 
 
 def command(folder: pathlib.Path, script: str) -> str:
-    """Make a command."""
+    """Write a script that stands in for the command."""
     path = folder / "kvferry"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -31,7 +31,7 @@ echo '{"socket": "/run/a.sock", "init_port": 7300, "alloc_port": 7400, "new": 1}
 while :; do sleep 0.01; done"""
     with start("node.yaml", "a.sock", binary=command(tmp_path, script)) as agent:
         assert (agent.socket, agent.init_port, agent.alloc_port) == ("/run/a.sock", 7300, 7400)
-        assert agent.said["new"] == 1
+        assert agent.announcement["new"] == 1
         assert (tmp_path / "said").read_text() == "agent --config node.yaml --socket a.sock\n"
     assert agent.process.returncode == 7
     assert agent.stop() == 7
@@ -50,10 +50,10 @@ def test_an_agent_that_does_not_end_is_ended(tmp_path: pathlib.Path) -> None:
     ("script", "code", "says"),
     [
         ("exit 3", Code.FAULTED, "status 3"),
-        ("echo serving; exec sleep 60", Code.MALFORMED, "no JSON object"),
-        ("echo '[1]'; exec sleep 60", Code.MALFORMED, "no JSON object"),
+        ("echo serving; exec sleep 60", Code.MALFORMED, "not a JSON object"),
+        ("echo '[1]'; exec sleep 60", Code.MALFORMED, "not a JSON object"),
         ("exec sleep 60", Code.EXPIRED, "does not serve"),
-        ("exec >&-; exec sleep 60", Code.EXPIRED, "closed its output, and does not end"),
+        ("exec >&-; exec sleep 60", Code.EXPIRED, "closed its output and still runs"),
         ("head -c 100000 /dev/zero; exec sleep 60", Code.MALFORMED, "no end"),
     ],
 )
@@ -68,15 +68,15 @@ def test_the_command_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
     monkeypatch.delenv("KVFERRY_BIN", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(kvferry.agent, "__file__", str(tmp_path / "agent.py"))
-    assert find() == path
+    assert find_binary() == path
     (tmp_path / "bin").mkdir()
     carried = command(tmp_path / "bin", "")
-    assert find() == carried
+    assert find_binary() == carried
     monkeypatch.setenv("KVFERRY_BIN", path)
-    assert find() == path
+    assert find_binary() == path
     monkeypatch.setenv("KVFERRY_BIN", str(tmp_path / "other"))
     with pytest.raises(Error, match="KVFERRY_BIN") as failed:
-        find()
+        find_binary()
     assert failed.value.code == Code.NOT_FOUND
 
 
@@ -87,7 +87,7 @@ def test_the_package_is_a_command(tmp_path: pathlib.Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     without = subprocess.run(run, check=False, capture_output=True, text=True, env=env)
     assert without.returncode == 1
-    assert "carries no command" in without.stderr
+    assert "has no command" in without.stderr
     (package / "bin").mkdir()
     command(package / "bin", 'echo "$#:$3"; exit 7')
     done = subprocess.run(run, check=False, capture_output=True, text=True, env=env)

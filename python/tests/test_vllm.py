@@ -1,4 +1,6 @@
-"""The connector of vLLM, below a double of its scheduler and worker, over a double of the agents: KV that comes."""
+"""The connector of vLLM, below doubles of its scheduler and worker and over a double of the agents: successful
+loads.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import time
 import pytest
 
 import vllm_double as double
-from agents_double import Pair, Wire, prompt
+from agents_double import AgentsDouble, EnginePair, prompt
 from vllm_double import Status
 from vllm_engine import Request
 
@@ -17,18 +19,18 @@ LENGTHS = [1, 3, 4, 5, 15, 16, 17, 31, 32, 50]
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("decode_first", [False, True])
 @pytest.mark.parametrize("delayed", [False, True])
-def test_kv_comes(wire: Wire, length: int, decode_first: bool, delayed: bool) -> None:
-    pair, tokens = Pair(wire, delayed=delayed), prompt(length, length)
+def test_kv_comes(wire: AgentsDouble, length: int, decode_first: bool, delayed: bool) -> None:
+    pair, tokens = EnginePair(wire, delayed=delayed), prompt(length, length)
     if decode_first:
-        request = pair.to_decode("r", tokens)
+        request = pair.add_decode("r", tokens)
         pair.decode.step()
         assert request.status == Status.WAITING_FOR_REMOTE_KVS
-        pair.to_prefill("r", tokens)
+        pair.run_prefill("r", tokens)
     else:
-        request = pair.to_decode("r", tokens, pair.to_prefill("r", tokens))
+        request = pair.add_decode("r", tokens, pair.run_prefill("r", tokens))
     pair.decode.run(lambda: not pair.decode.requests)
-    assert request.worked == 1  # The last token, which is computed again: the rest came.
-    pair.settle()
+    assert request.computed_tokens == 1  # The last token, which is recomputed: everything else was loaded.
+    pair.close_all()
     assert not wire.claims
     assert pair.prefill.counts["saved_requests"] == pair.decode.counts["loaded_requests"] == 1
     assert "failed_loads" not in pair.decode.counts
@@ -36,100 +38,100 @@ def test_kv_comes(wire: Wire, length: int, decode_first: bool, delayed: bool) ->
 
 @pytest.mark.parametrize("local", [1, 4, 6, 14])
 @pytest.mark.parametrize("came", [None, 2])
-def test_what_is_there_already_is_left_as_it_is(wire: Wire, local: int, came: int | None) -> None:
+def test_what_is_there_already_is_left_as_it_is(wire: AgentsDouble, local: int, came: int | None) -> None:
     wire.refuse_after = came
-    pair, tokens = Pair(wire, load_patience=20 if came is None else 0.2), prompt(1, 60)
-    params = pair.to_prefill("r", tokens)
-    request = pair.decode.add(Request("r-0b", tokens, params, local=local))
-    pair.settle()
-    assert request.worked == (1 if came is None else 60 - max(32, local * double.BLOCK))
+    pair, tokens = EnginePair(wire, load_patience=20 if came is None else 0.2), prompt(1, 60)
+    params = pair.run_prefill("r", tokens)
+    request = pair.decode.add(Request("r-0b", tokens, params, prefix_blocks=local))
+    pair.close_all()
+    assert request.computed_tokens == (1 if came is None else 60 - max(32, local * double.BLOCK))
     assert pair.decode.counts["loaded_bytes"] == double.LAYERS * double.BLOCK_BYTES * (
         15 - local if came is None else max(0, 8 - local)
     )
     assert not wire.claims
 
 
-def test_all_that_was_sent_may_be_there_already(wire: Wire) -> None:
-    pair, tokens = Pair(wire), prompt(1, 16)
-    params = pair.to_prefill("r", tokens)
-    request = pair.decode.add(Request("r-0b", [*tokens, 7], params, local=4))
-    pair.settle()
-    assert request.worked == 1
-    assert "r" in wire.abandoned
+def test_all_that_was_sent_may_be_there_already(wire: AgentsDouble) -> None:
+    pair, tokens = EnginePair(wire), prompt(1, 16)
+    params = pair.run_prefill("r", tokens)
+    request = pair.decode.add(Request("r-0b", [*tokens, 7], params, prefix_blocks=4))
+    pair.close_all()
+    assert request.computed_tokens == 1
+    assert "r" in wire.abandoned_requests
 
 
-def test_prompts_that_begin_alike(wire: Wire) -> None:
-    pair, stem = Pair(wire), prompt(1, 40)
+def test_prompts_that_begin_alike(wire: AgentsDouble) -> None:
+    pair, stem = EnginePair(wire), prompt(1, 40)
     told = {f"r{i}": (stem[: 8 * i] + prompt(i + 2, 9), i) for i in range(1, 5)}
-    given = {name: pair.to_prefill(name, tokens) for name, (tokens, _) in told.items()}
-    made = [pair.to_decode(name, tokens, given[name]) for name, (tokens, _) in told.items()]
+    given = {name: pair.run_prefill(name, tokens) for name, (tokens, _) in told.items()}
+    made = [pair.add_decode(name, tokens, given[name]) for name, (tokens, _) in told.items()]
     pair.decode.run(lambda: not pair.decode.requests)
-    assert [request.worked for request in made] == [1] * 4
-    pair.settle()
+    assert [request.computed_tokens for request in made] == [1] * 4
+    pair.close_all()
 
 
-def test_a_prompt_that_is_longer_at_the_decode(wire: Wire) -> None:
-    """A proxy may append the first token: of all others the KV comes."""
-    pair, tokens = Pair(wire), prompt(1, 16)
-    params = pair.to_prefill("r", tokens)
-    request = pair.to_decode("r", [*tokens, 7], params)
+def test_a_prompt_that_is_longer_at_the_decode(wire: AgentsDouble) -> None:
+    """A proxy may append the first token: the KV of all other tokens is loaded."""
+    pair, tokens = EnginePair(wire), prompt(1, 16)
+    params = pair.run_prefill("r", tokens)
+    request = pair.add_decode("r", [*tokens, 7], params)
     pair.decode.run(lambda: not pair.decode.requests)
-    assert request.worked == 1
-    pair.settle()
+    assert request.computed_tokens == 1
+    pair.close_all()
 
 
-def test_a_request_that_is_preempted_is_computed_the_second_time(wire: Wire) -> None:
-    pair, tokens = Pair(wire), prompt(1, 33)
-    request = pair.to_decode("r", tokens, pair.to_prefill("r", tokens))
+def test_a_request_that_is_preempted_is_computed_the_second_time(wire: AgentsDouble) -> None:
+    pair, tokens = EnginePair(wire), prompt(1, 33)
+    request = pair.add_decode("r", tokens, pair.run_prefill("r", tokens))
     pair.decode.run(lambda: request.status == Status.RUNNING, finish=False)
     pair.decode.preempt(request)
     pair.decode.run(lambda: not pair.decode.requests)
-    assert request.worked == 1 + 33
-    pair.settle()
+    assert request.computed_tokens == 1 + 33
+    pair.close_all()
 
 
-def test_blocks_are_kept_until_they_were_read_and_no_longer(wire: Wire) -> None:
-    """The put itself holds pages, not blocks; and the engine goes on meanwhile."""
-    pair, tokens = Pair(wire), prompt(1, 33)
+def test_blocks_are_kept_until_they_were_read_and_no_longer(wire: AgentsDouble) -> None:
+    """The put holds pages, not blocks, and the engine continues meanwhile."""
+    pair, tokens = EnginePair(wire), prompt(1, 33)
     with wire.changed:
-        wire.holding = True
-    pair.to_prefill("r", tokens)
+        wire.is_holding = True
+    pair.run_prefill("r", tokens)
     pair.prefill.run(lambda: not pair.prefill.requests)
     assert len(pair.prefill.free) == 63
-    assert wire.held == 1
+    assert wire.held_pages == 1
     with wire.changed:
-        wire.holding = False
+        wire.is_holding = False
         wire.changed.notify_all()
-    pair.settle()
+    pair.close_all()
 
 
-def test_a_request_waits_for_blocks(wire: Wire) -> None:
+def test_a_request_waits_for_blocks(wire: AgentsDouble) -> None:
     """vLLM asks again, and loads once."""
-    pair = Pair(wire)
+    pair = EnginePair(wire)
     long = [prompt(i, 200) for i in range(2)]
-    first, second = (pair.to_decode(f"r{i}", tokens) for i, tokens in enumerate(long))
+    first, second = (pair.add_decode(f"r{i}", tokens) for i, tokens in enumerate(long))
     pair.decode.run(lambda: first.status == Status.WAITING_FOR_REMOTE_KVS)
     assert second.status == Status.WAITING
     for i, tokens in enumerate(long):
-        pair.to_prefill(f"r{i}", tokens)
+        pair.run_prefill(f"r{i}", tokens)
         pair.prefill.run(lambda: not pair.prefill.requests)
     pair.decode.run(lambda: not pair.decode.requests)
-    assert first.worked == second.worked == 1
-    pair.settle()
+    assert first.computed_tokens == second.computed_tokens == 1
+    pair.close_all()
 
 
-def test_requests_of_others_are_left_alone(wire: Wire) -> None:
-    pair, tokens = Pair(wire), prompt(1, 9)
+def test_requests_of_others_are_left_alone(wire: AgentsDouble) -> None:
+    pair, tokens = EnginePair(wire), prompt(1, 9)
     for engine in (pair.prefill, pair.decode):
         plain = engine.add(Request("plain", tokens))
         other = engine.add(Request("other", tokens, {"do_remote_decode": True}))
-        engine.run(engine.idle)
-        assert plain.worked == other.worked == 9
+        engine.run(engine.is_idle)
+        assert plain.computed_tokens == other.computed_tokens == 9
         assert set(engine.outputs.values()) == {None}
-    pair.settle()
+    pair.close_all()
 
 
-def test_counts_come_to_vllm(wire: Wire) -> None:
+def test_counts_come_to_vllm(wire: AgentsDouble) -> None:
     from kvferry.vllm.connector import KvferryConnector
 
     made: dict[str, float] = {}
@@ -156,11 +158,11 @@ def test_counts_come_to_vllm(wire: Wire) -> None:
     assert both.is_empty()
 
 
-def test_closing_ends_loads_that_wait(wire: Wire) -> None:
-    pair = Pair(wire, load_patience=600)
-    pair.to_decode("r", prompt(1, 9))
+def test_closing_ends_loads_that_wait(wire: AgentsDouble) -> None:
+    pair = EnginePair(wire, load_patience=600)
+    pair.add_decode("r", prompt(1, 9))
     pair.decode.step()
     begun = time.monotonic()
     pair.decode.worker.shutdown()
-    assert time.monotonic() - begun < double.PATIENCE
-    assert wire.held == 0
+    assert time.monotonic() - begun < double.TIMEOUT
+    assert wire.held_pages == 0

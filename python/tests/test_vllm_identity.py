@@ -1,4 +1,4 @@
-"""What names a model: the content of its files and its resolved configuration, wherever they lie."""
+"""The identity of a model: the content of its files and its resolved configuration, wherever they are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Config:
-    """A configuration of Hugging Face's, as far as it is used."""
+    """The members of a Hugging Face configuration that are used."""
 
     model_type = "llama"
 
@@ -81,7 +81,7 @@ def test_a_copy_elsewhere_is_the_same_model(model: Path, tmp_path: Path) -> None
 def test_the_same_model_of_the_hub_is_the_same_model(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its client keeps files under the digests of their contents: those are not read again."""
+    """The Hub's client names files by the digest of their content: they are not read again."""
     snapshot, blobs = tmp_path / "models--a--b/snapshots/c0ffee", tmp_path / "models--a--b/blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()

@@ -1,4 +1,4 @@
-"""A double of vLLM's classes, and of torch's: those that a connector takes.
+"""A test double of the classes of vLLM and torch that the connector uses.
 
 vllm_engine has the scheduler and the worker that call it.
 """
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 BLOCK, HEADS, HEAD, LAYERS = 4, 1, 8, 2
 # Bytes of a block in one layer.
 BLOCK_BYTES = BLOCK * HEADS * 2 * HEAD * 4
-# Blocks of a chunk: what a page of an agent's pool has.
+# Blocks of a chunk, which fills a page of an agent's pool.
 CHUNK = 4
 PAGE_BYTES = CHUNK * LAYERS * BLOCK_BYTES
 SHAPE = (2, LAYERS, CHUNK * BLOCK, HEADS * HEAD)
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
 class Role(enum.Enum):
@@ -46,7 +46,7 @@ class Status(enum.Enum):
 
 
 class Base:
-    """vLLM's KVConnectorBase_V1, as far as it is used."""
+    """The members of vLLM's KVConnectorBase_V1 that are used."""
 
     def __init__(self, vllm_config: Any, role: Role, kv_cache_config: Any) -> None:
         self._vllm_config = vllm_config
@@ -63,8 +63,8 @@ class Base:
         return self._metadata
 
 
-# What the connector has of its own, beside what is above.
-for member in versions.NEEDS["KVConnectorBase_V1"]:
+# The members that the connector implements itself.
+for member in versions.REQUIRED_MEMBERS["KVConnectorBase_V1"]:
     if not hasattr(Base, member):
         setattr(Base, member, None)
 
@@ -106,7 +106,7 @@ class Factory:
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
-    """Have imports of vLLM and of torch find this."""
+    """Let imports of vLLM and torch find the doubles."""
     v1 = "vllm.distributed.kv_transfer.kv_connector.v1"
     contents: dict[str, dict[str, Any]] = {
         f"{v1}.base": {
@@ -140,20 +140,20 @@ def install(patch: pytest.MonkeyPatch) -> None:
 
 
 def extra_keys(request: Any, begin: int, end: int, _: int) -> tuple[tuple[Any, ...] | None, int]:
-    """vLLM's, for the first token: what beside tokens its hash of a block has."""
+    """vLLM's function: the inputs besides tokens in the hash of a first block."""
     assert (begin, end) == (0, 1)
     found: list[Any] = []
     if (adapter := getattr(request, "lora_request", None)) is not None:
         found.append(("lora", adapter.lora_name, adapter.lora_path))
     found += [("mm", f.identifier, 0) for f in getattr(request, "mm_features", None) or () if f.mm_position.offset == 0]
-    for name in ("cache_salt", "prompt_embeds", "news"):  # The last one is of a vLLM that is to come.
+    for name in ("cache_salt", "prompt_embeds", "news"):  # The last one belongs to a future vLLM.
         if getattr(request, name, None) is not None:
             found.append((name,))
     return tuple(found) or None, 0
 
 
 class Config:
-    """A model's configuration."""
+    """The configuration of a model."""
 
     model_type = "double"
 
@@ -162,7 +162,7 @@ class Config:
 
 
 class Tensor:
-    """What is used of torch's, over numpy."""
+    """The members of a torch tensor that are used, over numpy."""
 
     def __init__(self, array: npt.NDArray[Any], device: str = "cpu") -> None:
         self.array, self.device = array, device
@@ -196,7 +196,7 @@ class FullAttentionSpec:
 
 
 def config(role: str, **extra: Any) -> Any:
-    """Make vLLM's configuration."""
+    """Return vLLM's configuration."""
     space = types.SimpleNamespace
     return space(
         kv_transfer_config=space(

@@ -1,8 +1,8 @@
-"""Tries an installed wheel: two agents from the command that it carries, and pages between them.
+"""Tests an installed wheel: runs two agents with its command, and moves pages between them.
 
 usage: try_wheel.py      with the Python that has the wheel, and nothing of this repository on its path
 
-Exit code: 0 if all is as it must be.
+Exit code: 0 if all checks pass.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ extra_config:
 SENDER = "pd_skip_proxy_notification: true"
 RECEIVER = "pd_peer_host: 127.0.0.1\npd_peer_init_port: {}\npd_peer_alloc_port: {}"
 
-# How long anything may take, in seconds: a machine that is slow is no failure.
+# How long any step may take, in seconds; long enough for slow machines.
 PATIENCE = 120.0
 
 
 class WrongError(Exception):
-    """The wheel is not as it must be."""
+    """The wheel is wrong."""
 
 
 def must(holds: bool, what: str) -> None:
-    """Fail, unless it holds."""
+    """Raise WrongError unless a condition holds."""
     if not holds:
         raise WrongError(what)
 
 
 def installed() -> pathlib.Path:
-    """See that the package is one that was installed, and find the command in it."""
+    """Check that the package is installed, and return the path of its command."""
     package = pathlib.Path(kvferry.__file__).resolve().parent
     must(package.is_relative_to(pathlib.Path(sys.prefix).resolve()), f"kvferry is of {package}, not of {sys.prefix}")
-    found = agent.find()
+    found = agent.find_binary()
     must(found == str(package / "bin" / "kvferry"), f"find gives {found}")
     return pathlib.Path(found)
 
 
 def commands(binary: pathlib.Path) -> None:
-    """Run the command in each way, and see arguments and exit codes go through."""
+    """Run the command in each way, and check that arguments and exit codes are passed on."""
     script = pathlib.Path(sys.executable).parent / "kvferry"
     for way in ([str(binary)], [str(script)], [sys.executable, "-I", "-m", "kvferry"]):
         for arguments, code in ((["version"], 0), (["version", "now"], 2), (["decode", "81a0"], 1)):
@@ -75,13 +75,13 @@ def commands(binary: pathlib.Path) -> None:
 
 
 def plugin() -> None:
-    """See that vLLM would find the connector's entry point, and that it does no harm where vLLM is not."""
+    """Check that vLLM would find the connector's entry point, and that it works without vLLM."""
     (entry,) = (e for e in importlib.metadata.entry_points(group="vllm.general_plugins") if e.name == "kvferry")
     entry.load()()
 
 
 def licences(binary: pathlib.Path) -> int:
-    """See that each module in the command has its licence beside the metadata; give how many there are."""
+    """Check that each module of the command has its licence beside the metadata; return the number of modules."""
     kept = {str(path) for path in importlib.metadata.files("kvferry") or ()}
     folder = next(path.rsplit("/licenses/", 1)[0] for path in kept if path.endswith("/licenses/LICENSE"))
     modules = {
@@ -97,7 +97,7 @@ def licences(binary: pathlib.Path) -> int:
 
 
 def libraries(process: subprocess.Popen[bytes], binary: pathlib.Path) -> list[str]:
-    """Give the files of code that a process has in its memory: the command, and the C library."""
+    """Return the files of code in a process's memory: the command, and the C library."""
     maps = pathlib.Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
     files = {line.split()[5] for line in maps.splitlines() if len(line.split()) >= 6 and line.split()[5][0] == "/"}
     must(str(binary) in files, f"process {process.pid} runs another file than {binary}")
@@ -112,19 +112,19 @@ def pages(sender: agent.Agent, receiver: agent.Agent) -> None:
     keys = [f"model@1@0@{number:x}@bfloat16" for number in range(1, CHUNKS + 1)]
     texts = [bytes((number * 37 + i * i) % 251 for i in range(CHUNK)) for number in range(CHUNKS)]
     with kvferry.connect(sender.socket) as here, kvferry.connect(receiver.socket) as there:
-        with here.reserve(CHUNKS, patience=PATIENCE) as filled:
+        with here.reserve(CHUNKS, timeout=PATIENCE) as filled:
             for page, text in zip(filled, texts, strict=True):
                 page.array()[:] = memoryview(text)
             peer = kvferry.Peer("127.0.0.1", receiver.init_port, receiver.alloc_port)
-            here.put(peer=peer, request="r", keys=keys, pages=filled, last=True, patience=PATIENCE)
-        with there.get(keys, request="r", patience=PATIENCE) as came:
-            must(len(came) == CHUNKS, f"{len(came)} of {CHUNKS} pages came: {came.short}")
+            here.put(peer=peer, request="r", keys=keys, pages=filled, last_batch=True, timeout=PATIENCE)
+        with there.get(keys, request="r", timeout=PATIENCE) as came:
+            must(len(came) == CHUNKS, f"{len(came)} of {CHUNKS} pages came: {came.shortfall}")
             for number, page in enumerate(came):
                 must(page.array().tobytes() == texts[number], f"page {number} has other bytes")
 
 
 def free_ports() -> list[int]:
-    """Find two ports that nobody has now."""
+    """Return two unused ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
         for each in sockets:
@@ -133,7 +133,7 @@ def free_ports() -> list[int]:
 
 
 def tried() -> dict[str, Any]:
-    """Try all."""
+    """Run all checks."""
     binary = installed()
     commands(binary)
     plugin()

@@ -72,9 +72,9 @@ def _measured(folder: pathlib.Path, peer: kvferry.Peer) -> dict[str, float]:
         for turn in range(TURNS + 50):
             key = f"compare@1@0@{turn + 1:x}@bfloat16"
             begin = time.perf_counter()
-            pages = sender.reserve(1, patience=1.0)
-            sender.put(peer=peer, request=f"r{turn}", keys=[key], pages=pages, last=True)
-            got = receiver.get([key], request=f"r{turn}", patience=5.0)
+            pages = sender.reserve(1, timeout=1.0)
+            sender.put(peer=peer, request=f"r{turn}", keys=[key], pages=pages, last_batch=True)
+            got = receiver.get([key], request=f"r{turn}", timeout=5.0)
             times.append((time.perf_counter() - begin) * 1e6)
             got.release()
             pages.release()

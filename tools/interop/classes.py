@@ -21,8 +21,8 @@ from typing import Any
 import torch
 import vllm
 from kvferry.vllm import KvferryConnector, block_hash, connector, versions
-from kvferry.vllm.inputs import Inputs, UnnamedError
-from kvferry.vllm.keys import Names
+from kvferry.vllm.chunk_names import ChunkNames
+from kvferry.vllm.request_inputs import RequestInputs, UnnamableInputError
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 from vllm.distributed.kv_transfer.kv_connector.v1 import base
@@ -45,9 +45,9 @@ def calls(method: object) -> list[tuple[str, object]]:
 def differences() -> list[str]:
     """Say what does not fit."""
     theirs, found = base.KVConnectorBase_V1, []
-    versions.check_version(vllm.__version__, connector.CLASSES)
-    if not versions.supported(vllm.__version__):
-        found.append(f"vLLM {vllm.__version__} is not among the releases that were tried: {versions.TRIED}")
+    versions.check_version(vllm.__version__, connector.USED_CLASSES)
+    if not versions.is_tested(vllm.__version__):
+        found.append(f"vLLM {vllm.__version__} is not among the releases that were tried: {versions.TESTED}")
     if KvferryConnector.__abstractmethods__:
         found.append(f"not made: {sorted(KvferryConnector.__abstractmethods__)}")
     for name, ours in vars(KvferryConnector).items():
@@ -67,17 +67,17 @@ def differences() -> list[str]:
 def names_that_fail() -> list[str]:
     """Name requests that differ by one input each; say which of them have no name, or that of another."""
     found: list[str] = []
-    inputs = Inputs(BLOCK, PATIENCE, adapter_folder=block_hash.adapter_folder, extra_keys=block_hash.extra_keys)
-    names, seen = Names("m", 1, 0, "float", "layout", BLOCK), dict[str, str]()
+    inputs = RequestInputs(BLOCK, PATIENCE, adapter_folder=block_hash.adapter_folder, extra_keys=block_hash.extra_keys)
+    names, seen = ChunkNames("m", 1, 0, "float", "layout", BLOCK), dict[str, str]()
     with tempfile.TemporaryDirectory() as folder:
         for what, depends in _requests(Path(folder)).items():
             request = Request(what, list(range(TOKENS)), SamplingParams(max_tokens=1), None, **depends)
-            while not inputs.ready(request):
+            while not inputs.is_ready(request):
                 pass
             try:
-                inputs.check(request)
-                last = names.keys(inputs.prompt(request, TOKENS))[-1]
-            except UnnamedError as error:
+                inputs.check_inputs(request)
+                last = names.chunk_keys(inputs.make_prompt(request, TOKENS))[-1]
+            except UnnamableInputError as error:
                 found.append(f"a request with {what} has no name: {error}")
                 continue
             if last in seen:

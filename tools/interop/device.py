@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from kvferry.vllm.device import Device
-from kvferry.vllm.host import Host
+from kvferry.vllm.device import DeviceCopier
+from kvferry.vllm.host import HostCopier
 
 BLOCKS, HEADS, TOKENS, SIZE = 12, 2, 16, 8
 ROUNDS = 200
@@ -42,13 +42,13 @@ def compare(seed: int, device: str) -> list[str]:
     layers, stripes = draw.randint(1, 5), draw.choice((1, 2))
     ours = cache(draw, layers)
     theirs = [tensor.clone(memory_format=torch.preserve_format).to(device) for tensor in ours]
-    host, there = Host(ours), Device(theirs)
+    host, there = HostCopier(ours), DeviceCopier(theirs)
     width, wrong = HEADS * TOKENS * SIZE * 2, []
     blocks = draw.sample(range(BLOCKS), draw.randint(1, 4))
     skip, layer = draw.randrange(len(blocks)), draw.randrange(layers)
     one, other = page(len(blocks) * layers * width), page(len(blocks) * layers * width)
     host.gather(blocks, one, stripes)
-    there.mark()
+    there.mark_computed()
     there.gather(blocks, other, stripes)
     if one.tobytes() != other.tobytes():
         wrong.append("gather")
@@ -60,7 +60,7 @@ def compare(seed: int, device: str) -> list[str]:
     one.flags.writeable = False  # As what a get gives.
     to = draw.sample(range(BLOCKS), len(blocks) - skip)
     for mover in (host, there):
-        mover.mark()
+        mover.mark_computed()
         mover.scatter(one, skip, to, stripes)
         mover.scatter_layer(layer, part[0], skip, to[::-1])
     if not all(torch.equal(a.view(torch.int16), b.cpu().view(torch.int16)) for a, b in zip(ours, theirs, strict=True)):

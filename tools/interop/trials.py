@@ -97,7 +97,7 @@ class Pair:
         done = self._prefill.wait("done", self._asked.patience, id=trial.name)
         if not self._own and self._saved() == before:  # Else nothing comes before the decode engine asks.
             raise SilentError("the control's KV did not come")
-        pool = decode.pool()
+        pool = decode.pool_array()
         pool.view("<f4")[:] *= -1.0
         self.to_decode(trial, done["kv_transfer_params"])
         done = self._decode.wait("done", self._asked.patience, id=trial.name)

@@ -1,40 +1,40 @@
-"""Client of the kvferry agent: pages of this host's pool, moved between the prefill and decode processes of a fleet.
+"""Client of the kvferry agent: moves KV cache pages between the prefill and decode processes of a cluster.
 
 import kvferry
 
 with kvferry.connect("/run/kvferry.sock") as client:
-    with client.reserve(4, patience=1.0) as pages:
+    with client.reserve(4, timeout=1.0) as pages:
         pages[0].array()[:] = 7
         peer = kvferry.Peer("10.0.0.2", 7300, 7400)
-        client.put(peer=peer, request="r", keys=[...], pages=pages, last=True)
+        client.put(peer=peer, request="r", keys=[...], pages=pages, last_batch=True)
 
-kvferry.aio has the same for event loops.
+kvferry.aio has the same API for asyncio.
 """
 
-from kvferry.client import Client, Pages, Pending, Prefill, PutResult, RecallResult, Shared, connect
+from kvferry.client import Client, Pages, PendingCall, Prefill, PutResult, RecallResult, SharedPages, connect
 from kvferry.codes import Code
 from kvferry.errors import (
     ClosedError,
     Error,
+    ErrorDetails,
     ExpiredError,
     InvalidError,
     LostError,
     MissingError,
     OutOfMemoryError,
-    Why,
 )
-from kvferry.holding import Page
+from kvferry.handle_base import Page
 from kvferry.values import (
     Blocks,
+    LendResult,
     Lookup,
     Options,
     Peer,
-    Pinned,
+    PinResult,
     Prefix,
     ProducerPeer,
-    Received,
+    RegisterResult,
     SharingPeer,
-    Written,
 )
 
 __version__ = "0.1.0"
@@ -45,8 +45,10 @@ __all__ = [
     "ClosedError",
     "Code",
     "Error",
+    "ErrorDetails",
     "ExpiredError",
     "InvalidError",
+    "LendResult",
     "Lookup",
     "LostError",
     "MissingError",
@@ -55,18 +57,16 @@ __all__ = [
     "Page",
     "Pages",
     "Peer",
-    "Pending",
-    "Pinned",
+    "PendingCall",
+    "PinResult",
     "Prefill",
     "Prefix",
     "ProducerPeer",
     "PutResult",
     "RecallResult",
-    "Received",
-    "Shared",
+    "RegisterResult",
+    "SharedPages",
     "SharingPeer",
-    "Why",
-    "Written",
     "__version__",
     "connect",
 ]

@@ -1,4 +1,4 @@
-"""The command kvferry, which the wheel carries: python -m kvferry, or kvferry."""
+"""The command kvferry of the wheel: python -m kvferry, or kvferry."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 import sys
 from typing import NoReturn
 
-from kvferry.agent import carried
+from kvferry.agent import bundled_binary
 
 
 def main() -> NoReturn:
-    """Become the command: its arguments, its signals and its exit code are this process's."""
-    binary = carried()
+    """Replace this process by the command, with the same arguments."""
+    binary = bundled_binary()
     if binary is None:
         print(
-            "kvferry: this installation carries no command; install a wheel for this machine (make wheel), or run "
-            "bin/kvferry of make build",
+            "kvferry: this installation has no command; install a wheel for this machine (make wheel), or "
+            "run bin/kvferry of make build",
             file=sys.stderr,
         )
         sys.exit(1)

@@ -1,6 +1,6 @@
-"""Starting an agent, where nobody else does: for tests, and for one engine alone on its host.
+"""Starts an agent, for tests and for a single engine on its host.
 
-In production the agent is started by whoever starts services there. It then outlives engines, which is its use.
+In production the service manager starts the agent, so that it outlives engines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kvferry.codes import Code
-from kvferry.errors import Error, Why
+from kvferry.errors import Error, ErrorDetails
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,64 +26,68 @@ BINARY_VARIABLE = "KVFERRY_BIN"
 _LINE_MAX = 64 << 10
 
 
-def carried() -> str | None:
-    """Find the command that the wheel carries; a package that was installed from its source has none."""
+def bundled_binary() -> str | None:
+    """Return the path of the command in the wheel; None if the package was installed from source."""
     binary = pathlib.Path(__file__).parent / "bin" / "kvferry"
     return str(binary) if os.access(binary, os.X_OK) else None
 
 
-def find() -> str:
-    """Find the command: what KVFERRY_BIN names, else what the wheel carries, else kvferry on the PATH."""
-    named = os.environ.get(BINARY_VARIABLE, "")
-    found = shutil.which(named) if named else carried() or shutil.which("kvferry")
+def find_binary() -> str:
+    """Return the path of the command: KVFERRY_BIN, else the bundled command, else kvferry on the PATH.
+
+    Raises:
+        Error: there is no such command (NOT_FOUND).
+    """
+    configured = os.environ.get(BINARY_VARIABLE, "")
+    found = shutil.which(configured) if configured else bundled_binary() or shutil.which("kvferry")
     if found is None:
-        why = Why(
-            field="kvferry", theirs=named or "nowhere on the PATH", remedy=f"install it, or set {BINARY_VARIABLE}"
+        details = ErrorDetails(
+            field="kvferry", theirs=configured or "nowhere on the PATH", remedy=f"install it, or set {BINARY_VARIABLE}"
         )
-        raise Error("start", Code.NOT_FOUND, why)
+        raise Error("start", Code.NOT_FOUND, details)
     return found
 
 
 class Agent:
-    """An agent that this process started. It is a context manager; at its end the agent is stopped."""
+    """An agent that this process started. It is a context manager that stops the agent at the end."""
 
-    def __init__(self, process: subprocess.Popen[bytes], said: dict[str, Any]) -> None:
-        """Own a process that serves."""
+    def __init__(self, process: subprocess.Popen[bytes], announcement: dict[str, Any]) -> None:
+        """Take ownership of a process that serves."""
         self.process = process
-        # All that it said of itself.
-        self.said = said
-        self.socket = str(said.get("socket", ""))
-        # Where its node listens for peers; 0 where it does not.
-        self.init_port = int(said.get("init_port", 0))
-        self.alloc_port = int(said.get("alloc_port", 0))
+        # The line of JSON that the agent printed when it began to serve.
+        self.announcement = announcement
+        self.socket = str(announcement.get("socket", ""))
+        # The ports where its node listens for peers; 0 if it does not.
+        self.init_port = int(announcement.get("init_port", 0))
+        self.alloc_port = int(announcement.get("alloc_port", 0))
 
-    def stop(self, patience: float = 30.0) -> int:
-        """Ask it to end, and after so many seconds make it. It gives the exit status."""
+    def stop(self, timeout: float = 30.0) -> int:
+        """Ask the agent to stop, kill it after the timeout, and return the exit status."""
         with contextlib.suppress(ProcessLookupError):
             self.process.terminate()
         try:
-            self.process.wait(patience)
+            self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.process.kill()
-        return self._ended()
+        return self._reap()
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the agent, as a crash would."""
         self.process.kill()
-        self._ended()
+        self._reap()
 
-    def _ended(self) -> int:
+    def _reap(self) -> int:
         status = self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
         return status
 
     def __enter__(self) -> Agent:
-        """Stop it at the end of the block."""
+        """Return the agent; it is stopped at the end of the block."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Stop it."""
+        """Stop the agent."""
         self.stop()
 
 
@@ -97,14 +101,22 @@ def start(
 ) -> Agent:
     """Run kvferry agent with a configuration, and return when it serves.
 
-    What it logs goes to stderr, this process's own by default.
+    Args:
+        config: the configuration file.
+        socket: where the agent serves engines.
+        binary: the command; None to find it.
+        timeout: how long the agent may take to start, in seconds.
+        stderr: where its log goes; this process's stderr by default.
+
+    Raises:
+        Error: the agent did not start.
     """
-    command = [binary or find(), "agent", "--config", os.fspath(config), "--socket", os.fspath(socket)]
+    command = [binary or find_binary(), "agent", "--config", os.fspath(config), "--socket", os.fspath(socket)]
     process = subprocess.Popen(  # noqa: S603 (The command is the caller's.)
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr
     )
     try:
-        return Agent(process, _first_line(process, timeout))
+        return Agent(process, _read_announcement(process, timeout))
     except BaseException:
         process.kill()
         process.wait()
@@ -113,39 +125,39 @@ def start(
         raise
 
 
-def _first_line(process: subprocess.Popen[bytes], timeout: float) -> dict[str, Any]:
-    """Read what it says when it serves: one line of JSON."""
+def _read_announcement(process: subprocess.Popen[bytes], timeout: float) -> dict[str, Any]:
+    """Read the line of JSON that the agent prints when it serves."""
     if process.stdout is None:
         raise AssertionError("BUG: the process has no output")
-    fd, line, until = process.stdout.fileno(), b"", time.monotonic() + timeout
+    fd, line, deadline = process.stdout.fileno(), b"", time.monotonic() + timeout
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     while b"\n" not in line:
-        left = until - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1000):
-            raise _no_agent(Code.EXPIRED, f"it does not serve after {timeout:g} s")
+        remaining = deadline - time.monotonic()
+        if remaining <= 0 or not poll.poll(remaining * 1000):
+            raise _start_error(Code.EXPIRED, f"it does not serve after {timeout:g} s")
         piece = os.read(fd, 4096)
         if not piece:
-            raise _silent(process, until)
+            raise _exit_error(process, deadline)
         line += piece
         if len(line) > _LINE_MAX:
-            raise _no_agent(Code.MALFORMED, "its first line has no end")
+            raise _start_error(Code.MALFORMED, "its first line has no end")
     try:
-        said = json.loads(line.split(b"\n", 1)[0])
+        announcement = json.loads(line.split(b"\n", 1)[0])
     except ValueError:
-        said = None
-    if not isinstance(said, dict):
-        raise _no_agent(Code.MALFORMED, "its first line is no JSON object")
-    return said
+        announcement = None
+    if not isinstance(announcement, dict):
+        raise _start_error(Code.MALFORMED, "its first line is not a JSON object")
+    return announcement
 
 
-def _silent(process: subprocess.Popen[bytes], until: float) -> Error:
-    """Make the error of a process that says nothing more. It may have closed its output, and go on."""
+def _exit_error(process: subprocess.Popen[bytes], deadline: float) -> Error:
+    """Create the error of a process that closed its output. It may still run."""
     try:
-        return _no_agent(Code.FAULTED, f"it ended with status {process.wait(max(0.0, until - time.monotonic()))}")
+        return _start_error(Code.FAULTED, f"it ended with status {process.wait(max(0.0, deadline - time.monotonic()))}")
     except subprocess.TimeoutExpired:
-        return _no_agent(Code.EXPIRED, "it closed its output, and does not end")
+        return _start_error(Code.EXPIRED, "it closed its output and still runs")
 
 
-def _no_agent(code: Code, said: str) -> Error:
-    return Error("start", code, Why(peer="agent", said=said, remedy="see what it logged"))
+def _start_error(code: Code, reason: str) -> Error:
+    return Error("start", code, ErrorDetails(peer="agent", said=reason, remedy="see its log"))

@@ -1,4 +1,4 @@
-"""A process's attachment to the agent of its host, as both clients have it."""
+"""The attachment of a process to the agent of its host: the parts that both clients share."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import stat
 import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kvferry.asking import described, texts
+from kvferry.call_spec import check_texts, format_repr
 from kvferry.codes import Code
-from kvferry.errors import Why, error_of, lost
-from kvferry.limits import parts
+from kvferry.errors import ErrorDetails, lost_error, make_error
+from kvferry.limits import split_keys
 from kvferry.link import PATH_MAX
-from kvferry.npu import DevicePool, on_device
+from kvferry.npu import DevicePool, device_memory_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,153 +20,172 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from kvferry.asking import Ask
+    from kvferry.call_spec import CallSpec
     from kvferry.core import Core
     from kvferry.messages import Attached
-    from kvferry.values import Options, OwnMemory, Pinned
+    from kvferry.values import Options, PinResult, PoolMemory
 
 SOCKET_VARIABLE = "KVFERRY_SOCKET"
 
 
 class Driver(Protocol):
-    """What serves the core of a client."""
+    """The driver of a client's core."""
 
     core: Core
 
-    def pin(self) -> Pinned:
-        """Have the core pin its pool."""
+    def pin_pool(self) -> PinResult:
+        """Register the pool with CUDA."""
 
-    def own_memory(self) -> OwnMemory:
-        """Have the core keep its pool."""
+    def pool_memory(self) -> PoolMemory:
+        """Return the pool's memory, kept mapped."""
 
-    def tell(self, op: str, tell: Callable[..., None], *what: Any) -> None:
-        """Have the core told something of a call."""
+    def run_on_core(self, op: str, action: Callable[..., None], *arguments: Any) -> None:
+        """Run an action of the core."""
 
 
 class Attachment:
-    """What a client says of its attachment."""
+    """The attachment of a client."""
 
     def __init__(self, driver: Driver, options: Options) -> None:
-        """Be served by a driver."""
+        """Use a driver."""
         self._driver = driver
         self._options = options
 
     def __repr__(self) -> str:
-        """Say where the agent is, and whether it is there."""
+        """Return the agent's socket, and whether the client is attached."""
         core = self._driver.core
         info = core.session.info
         if core.forked:
-            return described(self, f"of {core.path}, of the process that this one was forked from")
+            return format_repr(self, f"of {core.path}, of the process that this one was forked from")
         if core.closing or core.closed:
-            return described(self, f"of {core.path}, closed")
-        if info is None or not core.session.joined:
-            return described(self, f"not attached to {core.where()}")
+            return format_repr(self, f"of {core.path}, closed")
+        if info is None or not core.session.is_attached:
+            return format_repr(self, f"not attached to {core.describe_agent()}")
         pool = f"{info.pages} pages of {info.page_bytes} bytes"
-        return described(self, f"attached to {core.path}, {pool}, sides {', '.join(info.sides) or 'none'}")
+        return format_repr(self, f"attached to {core.path}, {pool}, sides {', '.join(info.sides) or 'none'}")
 
     @property
     def info(self) -> Attached:
-        """What the agent said of itself and its pool when this process attached last."""
+        """The agent's last reply to an attachment: its limits, and the layout of its pool."""
         info = self._driver.core.session.info
         if info is None:
-            raise lost("info")
+            raise lost_error("info")
         return info
 
     @property
     def attached(self) -> bool:
-        """Whether an agent is there now."""
-        return self._driver.core.session.joined
+        """Whether the client is attached to an agent now."""
+        return self._driver.core.session.is_attached
 
     @property
     def epoch(self) -> int:
-        """Counts sessions: handles of another one are void."""
+        """Number of the session; handles of earlier sessions are void."""
         return self._driver.core.epoch
 
-    def pool(self) -> npt.NDArray[np.uint8]:
-        """View all of the pool, a row for each page. Whose bytes may be touched is the caller's to know."""
+    def pool_array(self) -> npt.NDArray[np.uint8]:
+        """Return a view of the whole pool, with one row for each page. The caller must know which bytes it may
+        access.
+        """
         core = self._driver.core
-        core.usable("pool")
+        core.check_usable("pool_array")
         pool = core.pool
         if pool is None:
-            raise lost("pool")
+            raise lost_error("pool_array")
         if isinstance(pool, DevicePool):
-            raise on_device("pool", pool)
-        return pool.bytes.reshape(pool.count, pool.page_bytes)
+            raise device_memory_error("pool_array", pool)
+        return pool.bytes.reshape(pool.page_count, pool.page_bytes)
 
-    def pin_memory(self) -> Pinned:
-        """Have CUDA know the pool, so that copies to and from devices are direct; say what was done.
+    def pin_memory(self) -> PinResult:
+        """Register the pool with CUDA, so that copies between the pool and devices are direct; report what was done.
 
-        It may take a second for each few GB. A pool that is mapped later, of another life of the agent, is pinned by
-        itself then.
+        It may take a second for each few GB. The pools of later incarnations of the agent are registered automatically.
         """
-        self._driver.core.usable("pin_memory")
-        return self._driver.pin()
+        self._driver.core.check_usable("pin_memory")
+        return self._driver.pin_pool()
 
-    def own_memory(self) -> OwnMemory:
-        """Give the memory of the pool to an engine that computes there, and whose blocks it is (Options.adopts).
+    def pool_memory(self) -> PoolMemory:
+        """Return the memory of the pool to an engine that computes in it (Options.owns_pool).
 
-        It stays mapped, and what it is, for as long as something looks at it. When the session is over the agent may
-        still write into blocks that were registered, until its process has ended, or another session with it begins.
+        The memory stays mapped and unchanged for as long as a view of it exists. After the end of the session the agent
+        may still write into registered blocks, until its process has ended or another session with it begins.
         """
         core = self._driver.core
-        core.usable("own_memory")
-        if not self._options.adopts:
-            raise error_of(
-                "own_memory",
+        core.check_usable("pool_memory")
+        if not self._options.owns_pool:
+            raise make_error(
+                "pool_memory",
                 Code.INVALID,
-                Why(stage="command", field="adopts", theirs="False", ours="True", remedy="connect with adopts=True"),
+                ErrorDetails(
+                    stage="command",
+                    field="owns_pool",
+                    theirs="False",
+                    ours="True",
+                    remedy="connect with owns_pool=True",
+                ),
             )
-        return self._driver.own_memory()
+        return self._driver.pool_memory()
 
-    def _look_attached(self) -> None:
-        """Raise where the first attachment did not come about."""
+    def _check_attached(self) -> None:
+        """Raise if the first attachment failed."""
         core = self._driver.core
         if core.refusal is not None:
             raise core.refusal
-        if not core.session.joined:
-            why = Why(peer="agent", stage="attach", said=core.where(), remedy="start kvferry agent, or wait")
-            raise error_of("connect", Code.UNREACHABLE, why)
+        if not core.session.is_attached:
+            details = ErrorDetails(
+                peer="agent", stage="attach", said=core.describe_agent(), remedy="start kvferry agent, or wait"
+            )
+            raise make_error("connect", Code.UNREACHABLE, details)
 
-    def _parts(self, op: str, keys: Sequence[str]) -> list[Sequence[str]]:
-        """Cut keys into those of calls that the agent takes."""
-        return parts(texts(op, "keys", keys), self._driver.core.session.info)
+    def _split_keys(self, op: str, keys: Sequence[str]) -> list[Sequence[str]]:
+        """Split keys into parts that the agent accepts in one call each."""
+        return split_keys(check_texts(op, "keys", keys), self._driver.core.session.info)
 
-    def _seconds(self, ask: Ask[Any], bound: float | None = None) -> float:
-        """Say how long to wait for an answer."""
-        longest = self._options.longest if ask.seconds is None else ask.seconds
-        return longest + (self._options.bound if bound is None else bound)
+    def _reply_timeout(self, spec: CallSpec[Any], reply_margin: float | None = None) -> float:
+        """Return how long to wait for a reply, in seconds."""
+        timeout = self._options.default_timeout if spec.timeout is None else spec.timeout
+        return timeout + (self._options.reply_margin if reply_margin is None else reply_margin)
 
 
 def socket_path(path: str | os.PathLike[str] | None) -> str:
-    """Say where the agent's socket is. What can never be a socket, such as a URL or a file, is refused at once."""
-    found = os.fspath(path) if path is not None else os.environ.get(SOCKET_VARIABLE, "")
-    if not found:
+    """Return the path of the agent's socket. A path that can never be a socket, such as a URL, is refused at once."""
+    socket = os.fspath(path) if path is not None else os.environ.get(SOCKET_VARIABLE, "")
+    if not socket:
         remedy = f"give the path that kvferry agent was given as --socket, or set {SOCKET_VARIABLE}"
-        raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs="empty", remedy=remedy))
-    if "://" in found:
-        remedy = f"give the path alone: {'/' + found.partition('://')[2].lstrip('/')}"
-        raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs=repr(found), remedy=remedy))
-    size = len(os.fsencode(found))
+        raise make_error(
+            "connect", Code.INVALID, ErrorDetails(stage="command", field="path", theirs="empty", remedy=remedy)
+        )
+    if "://" in socket:
+        remedy = f"give the path alone: {'/' + socket.partition('://')[2].lstrip('/')}"
+        raise make_error(
+            "connect", Code.INVALID, ErrorDetails(stage="command", field="path", theirs=repr(socket), remedy=remedy)
+        )
+    size = len(os.fsencode(socket))
     if size > PATH_MAX:
-        remedy = f"a Unix socket's path has no more: give a shorter one, such as /run/user/{os.geteuid()}/kvferry.sock"
-        why = Why(stage="command", field="path", theirs=f"{size} bytes", ours=f"at most {PATH_MAX}", remedy=remedy)
-        raise error_of("connect", Code.INVALID, why)
-    if "\0" in found:
-        remedy = "give the path of a file: an agent serves no abstract socket"
-        raise error_of("connect", Code.INVALID, Why(stage="command", field="path", theirs=repr(found), remedy=remedy))
-    if (kind := _other_than_socket(found)) is not None:
         remedy = (
-            "give the path that kvferry agent was given as --socket: it serves nothing at the place of another file"
+            f"a Unix socket's path cannot be longer: give a shorter one, such as /run/user/{os.geteuid()}/kvferry.sock"
         )
-        theirs = f"{found}, {kind}"
-        raise error_of(
-            "connect", Code.INVALID, Why(stage="command", field="path", theirs=theirs, ours="a socket", remedy=remedy)
+        details = ErrorDetails(
+            stage="command", field="path", theirs=f"{size} bytes", ours=f"at most {PATH_MAX}", remedy=remedy
         )
-    return found
+        raise make_error("connect", Code.INVALID, details)
+    if "\0" in socket:
+        remedy = "give the path of a file: an agent does not serve abstract sockets"
+        raise make_error(
+            "connect", Code.INVALID, ErrorDetails(stage="command", field="path", theirs=repr(socket), remedy=remedy)
+        )
+    if (kind := _file_kind(socket)) is not None:
+        remedy = "give the path that kvferry agent was given as --socket: an agent does not replace another file"
+        theirs = f"{socket}, {kind}"
+        raise make_error(
+            "connect",
+            Code.INVALID,
+            ErrorDetails(stage="command", field="path", theirs=theirs, ours="a socket", remedy=remedy),
+        )
+    return socket
 
 
-def _other_than_socket(path: str) -> str | None:
-    """Say what is at a path, if that is something that no agent puts a socket in the place of."""
+def _file_kind(path: str) -> str | None:
+    """Return what a path is, if it is something that no agent would replace by a socket; otherwise None."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -176,6 +195,6 @@ def _other_than_socket(path: str) -> str | None:
     return "a directory" if stat.S_ISDIR(mode) else "a file" if stat.S_ISREG(mode) else "no socket"
 
 
-def warn_client(what: str) -> None:
-    """Say that a client was forgotten."""
-    warnings.warn(f"{what} was forgotten; close it", ResourceWarning, stacklevel=2)
+def warn_unclosed_client(subject: str) -> None:
+    """Warn of a client that was dropped without close."""
+    warnings.warn(f"{subject} was dropped; close it", ResourceWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""One call of a session, and what a session says of it."""
+"""One call of a session, and the events of calls."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from kvferry.errors import Error
     from kvferry.messages import Answer, Show
 
-# Calls that give something back. They go before others, and are never taken back: who does not wait for one any more
-# leaves it to the session.
-ENDING = frozenset(("release", "abort", "take_back", "withdraw", "drop_prefill", "detach"))
+# Operations that release something. They are sent before other calls and are never cancelled: if their caller stops
+# waiting, the session completes them.
+RELEASE_OPS = frozenset(("release", "abort", "take_back", "withdraw", "drop_prefill", "detach"))
 
-# What gives back that which a call brought.
-GIVES_BACK = {
+# The operation that releases the result of a call.
+RELEASE_OP_BY_CALL = {
     "reserve": "release",
     "get": "release",
     "shared_get": "release",
@@ -28,64 +28,66 @@ GIVES_BACK = {
 }
 
 
-class State(enum.Enum):
-    """How far a call is."""
+class CallState(enum.Enum):
+    """The state of a call."""
 
-    MADE = enum.auto()
+    CREATED = enum.auto()
     QUEUED = enum.auto()
     SENT = enum.auto()
-    ANSWERED = enum.auto()  # its memory may still be touched
-    OVER = enum.auto()
+    ANSWERED = enum.auto()  # its memory may still be accessed
+    FINISHED = enum.auto()
 
 
 @dataclass(eq=False)
 class Call:
-    """One call. Its number is 0 until it was sent."""
+    """One call. Its number is 0 until it is sent."""
 
     op: str
     entries: Mapping[str, Any]
-    # Nobody waits for it: the session made it.
-    own: bool = False
-    # The session in which alone it may be made, by its epoch; None: in any.
-    only: int | None = None
+    # Whether the session made the call, so that no caller waits for it.
+    is_internal: bool = False
+    # The epoch of the only session in which the call may be made; None for any session.
+    required_epoch: int | None = None
     number: int = 0
-    epoch: int = 0  # in which it was looked at, and then sent
-    state: State = State.MADE
+    epoch: int = 0  # the epoch in which the call was checked, and later sent
+    state: CallState = CallState.CREATED
     answer: Answer | None = None
     returned: bool = False
-    # Its caller went away. What it brings is given back as it comes.
-    forgotten: bool = False
-    # Of a fetch: the first chunk of what was shown last, and how the caller ended that; None while it reads.
+    # Whether the caller stopped waiting. The result is then released as it arrives.
+    is_orphaned: bool = False
+    # For a fetch: the first chunk of the last batch shown, and the code with which the caller finished it; None while
+    # the caller reads.
     shown_first: int | None = None
     shown_code: int | None = None
-    # Whether that was shown on this connection: else the agent does not wait for the word of it.
-    shown_here: bool = False
-    # Where in the stream of this connection it begins, and what was heard of the agent by then.
-    begins: int | None = None
-    heard: int = 0
-    # Connections in a row that were cut after it was sent, with nothing new from the agent.
-    cuts: int = 0
+    # Whether that batch was shown on this connection. If not, the agent does not wait for its acknowledgement.
+    shown_on_connection: bool = False
+    # The offset of the call in this connection's stream, and the number of messages that had been received when it was
+    # sent.
+    stream_offset: int | None = None
+    messages_seen: int = 0
+    # Consecutive connections that were cut after the call was sent, without a new message from the agent.
+    cut_count: int = 0
 
     @property
-    def ending(self) -> bool:
-        """Whether it goes before others."""
-        return self.op in ENDING
+    def is_release(self) -> bool:
+        """Whether the call is sent before other calls."""
+        return self.op in RELEASE_OPS
 
     @property
-    def subjects(self) -> tuple[int, ...]:
-        """The numbers of calls that it is about."""
-        both = (self.entries.get("target", 0), self.entries.get("prefill", 0))
-        return tuple(number for number in both if number)
+    def target_numbers(self) -> tuple[int, ...]:
+        """The numbers of the calls that this call refers to."""
+        numbers = (self.entries.get("target", 0), self.entries.get("prefill", 0))
+        return tuple(number for number in numbers if number)
 
     @property
-    def bound(self) -> bool:
-        """Whether it means nothing in another session than that in which it was made."""
-        return bool(self.subjects) or self.only is not None
+    def is_session_bound(self) -> bool:
+        """Whether the call is meaningless in any session other than the one in which it was made."""
+        return bool(self.target_numbers) or self.required_epoch is not None
 
     @property
-    def gives_back(self) -> str | None:
-        """The operation that gives back what it brought; None where it brought nothing that stays."""
-        op = GIVES_BACK.get(self.op)
+    def release_op(self) -> str | None:
+        """The operation that releases the result; None if the call has no result to release."""
+        op = RELEASE_OP_BY_CALL.get(self.op)
         if op is None or self.answer is None:
             return None
         if op == "release":
@@ -94,36 +96,36 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """A call has its answer."""
+class CallAnswered:
+    """A call has a reply."""
 
     call: Call
     answer: Answer
 
 
 @dataclass(frozen=True)
-class CameBack:
-    """Nothing touches the memory of an answered call any more."""
+class MemoryReturned:
+    """Nothing accesses the memory of an answered call any more."""
 
     call: Call
 
 
 @dataclass(frozen=True)
-class Showing:
-    """Chunks of a fetch are to be read. The session waits for shown."""
+class ChunksShown:
+    """Chunks of a fetch can be read. The session waits for acknowledge_shown."""
 
     call: Call
     show: Show
 
 
 @dataclass(frozen=True)
-class Lost:
+class CallLost:
     """A call, or the wait for its memory, ended without the agent."""
 
     call: Call
     error: Error
-    # The session goes on, and the agent may have the call still: until that is over its memory may be touched.
-    adrift: bool = False
+    # The session continues and the agent may still have the call, so its memory may be accessed until the session ends.
+    memory_in_use: bool = False
 
 
-CallEvent = Answered | CameBack | Showing | Lost
+CallEvent = CallAnswered | MemoryReturned | ChunksShown | CallLost

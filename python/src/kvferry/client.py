@@ -1,4 +1,4 @@
-"""The client for programs with threads. Its methods may be called by any of them, also at once."""
+"""The client for programs with threads. Its methods are thread-safe."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvferry import operations
-from kvferry.asking import unanswered
 from kvferry.attachment import SOCKET_VARIABLE, Attachment, socket_path
 from kvferry.call import Call
+from kvferry.call_spec import no_answer_error
+from kvferry.call_waiter import CallWaiter
 from kvferry.codes import Code
 from kvferry.core import Core
 from kvferry.errors import Error, LostError
-from kvferry.handles import Pages, Pending, Prefill, PutResult, RecallResult, Shared
-from kvferry.progress import Found, Progress
-from kvferry.thread import Driver, Once
-from kvferry.values import Lookup, Options, Prefix, Received, Written
-from kvferry.waiting import Waiting
+from kvferry.handles import Pages, PendingCall, Prefill, PutResult, RecallResult, SharedPages
+from kvferry.progress import FetchProgress, LookupProgress
+from kvferry.thread_driver import CompletionEvent, ThreadDriver
+from kvferry.values import LendResult, Lookup, Options, Prefix, RegisterResult
 
 if TYPE_CHECKING:
     import os
@@ -29,56 +29,68 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from kvferry.asking import Ask
+    from kvferry.call_spec import CallSpec
+    from kvferry.call_waiter import Chunks
     from kvferry.values import Blocks, Peer, ProducerPeer, SharingPeer
-    from kvferry.waiting import Chunks
 
-    # Takes the place of the first chunk among the keys, and the chunks.
+    # Called with the index of the first chunk among the keys, and the chunks.
     Scatter = Callable[[int, list[npt.NDArray[np.uint8]]], None]
 
-__all__ = ["SOCKET_VARIABLE", "Client", "Pages", "Pending", "Prefill", "PutResult", "RecallResult", "Shared", "connect"]
+__all__ = [
+    "SOCKET_VARIABLE",
+    "Client",
+    "Pages",
+    "PendingCall",
+    "Prefill",
+    "PutResult",
+    "RecallResult",
+    "SharedPages",
+    "connect",
+]
 
 T = TypeVar("T")
 
-# How often it is asked whether a fetch is still wanted that brings nothing, in seconds.
-_LOOK = 0.5
-# What comes of a fetch when it is time to ask that.
-_NOTHING: tuple[int, list[Any]] = (-1, [])
+# How often a fetch that receives nothing calls still_wanted, in seconds.
+_POLL_INTERVAL = 0.5
+# The result of _next_chunks when it is time to call still_wanted.
+_NO_CHUNKS: tuple[int, list[Any]] = (-1, [])
 
 
 class Client(Attachment):
-    """A process's attachment to the agent of its host; see connect.
+    """The attachment of a process to the agent of its host; see connect.
 
-    A call raises an Error that says why it did not end as wanted. Calls that come to a prefix of what was asked for
-    give that prefix, with the reason as its attribute short. A patience is in seconds; None is what is configured at
-    the agent.
+    A call that fails raises an Error, which says what failed and why. A call that covers only a prefix of the requested
+    keys returns that prefix, with the reason in its attribute shortfall. Timeouts are in seconds; None means the
+    timeout that the agent has configured.
     """
 
-    _driver: Driver
+    _driver: ThreadDriver
 
     def __init__(self, path: str, options: Options) -> None:
-        """Attach; use connect."""
-        driver = Driver(path, options)
+        """Attach to the agent; use connect instead."""
+        driver = ThreadDriver(path, options)
         super().__init__(driver, options)
         self._thread = threading.Thread(target=driver.run, name="kvferry", daemon=True)
         self._thread.start()
-        self._guard = weakref.finalize(self, driver.forgotten)
-        self._guard.atexit = False
+        self._finalizer = weakref.finalize(self, driver.stop_forgotten)
+        self._finalizer.atexit = False
         try:
             with driver.lock:
                 core = driver.core
-                driver.changed.wait_for(lambda: core.session.joined or core.refusal or core.closed, options.timeout)
-                self._look_attached()
+                driver.changed.wait_for(
+                    lambda: core.session.is_attached or core.refusal or core.closed, options.timeout
+                )
+                self._check_attached()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Detach. The agent takes back all that this client holds; its handles are void.
+        """Detach from the agent, which takes back everything that this client holds. All handles become void.
 
-        That the agent has done so is waited for, but not for long.
+        The call waits for the agent's confirmation for at most two seconds.
         """
-        self._guard.detach()
+        self._finalizer.detach()
         if self._driver.core.forked:
             return
         self._driver.stop()
@@ -86,22 +98,30 @@ class Client(Attachment):
             self._thread.join()
 
     def __enter__(self) -> Client:
-        """Close it at the end of the block."""
+        """Return the client; it is closed at the end of the block."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Close it."""
+        """Close the client."""
         self.close()
 
     def stats(self) -> dict[str, Any]:
-        """Get what the agent counts, for people and for metrics."""
+        """Return the counters of the agent, for people and for metrics."""
         return self._run(operations.stats())
 
     # ---- sender ----
 
-    def reserve(self, count: int, *, patience: float | None = None) -> Pages:
-        """Take so many pages of the pool, all or none. Their content is not defined."""
-        return Pages(self, self._run(operations.reserve(count, patience)), writable=True)
+    def reserve(self, count: int, *, timeout: float | None = None) -> Pages:
+        """Reserve pages of the pool, all of them or none. Their initial content is undefined.
+
+        Args:
+            count: number of pages.
+            timeout: how long to wait for free pages.
+
+        Raises:
+            OutOfMemoryError: no pages became free in time.
+        """
+        return Pages(self, self._run(operations.reserve(count, timeout)), writable=True)
 
     def put(
         self,
@@ -110,18 +130,33 @@ class Client(Attachment):
         keys: Sequence[str],
         pages: Pages,
         request: str = "",
-        first: int = 0,
-        tokens: int = 0,
-        last: bool = False,
-        patience: float | None = None,
+        first_page: int = 0,
+        last_chunk_tokens: int = 0,
+        last_batch: bool = False,
+        timeout: float | None = None,
     ) -> PutResult:
-        """Push one batch of a request's chunks, or in pull mode offer it: chunk i has keys[i] and lies in page first+i.
+        """Push a batch of a request's chunks to a peer, or offer it to the peer in pull mode.
 
-        It returns when the peer has what it will have of the batch. Tokens are those of the last chunk, 0 a full one.
-        With last no batch of the request follows, and the proxy is told when all have ended. The pages may still be
-        read then, also after an error, whose result is the PutResult: see PutResult.held.
+        Chunk i has the key keys[i] and lies in page first_page + i. The call returns when the peer has all that it will
+        receive of this batch. The peer may still read the pages at that point, also after an error (whose attribute
+        result is the PutResult): see PutResult.in_use.
+
+        Args:
+            peer: the receiver.
+            keys: the names of the chunks.
+            pages: the handle whose pages hold the chunks.
+            request: the id of the request at the receiver.
+            first_page: index in the handle of the page of the first chunk.
+            last_chunk_tokens: number of tokens of the last chunk; 0 if it is a full chunk.
+            last_batch: whether no batch of the request follows. The proxy is notified when all batches have ended.
+            timeout: how long the transfer may take.
+
+        Returns:
+            How many chunks were sent, and how many the peer had already.
         """
-        return self._put(operations.put(peer, keys, pages, request, first, tokens, last, patience))
+        return self._run_put(
+            operations.put(peer, keys, pages, request, first_page, last_chunk_tokens, last_batch, timeout)
+        )
 
     def recall(
         self,
@@ -130,17 +165,17 @@ class Client(Attachment):
         keys: Sequence[str],
         pages: Pages,
         request: str = "",
-        first: int = 0,
-        patience: float | None = None,
+        first_page: int = 0,
+        timeout: float | None = None,
     ) -> RecallResult:
-        """Read back the longest prefix of chunks that a receiver still has, into pages from first on.
+        """Read back the longest prefix of chunks that a receiver still has, into the pages from first_page on.
 
-        Where nothing came because nothing is there, that is no error: hits is 0, and short None.
+        If the receiver has none of the chunks, that is no error: hits is 0 and shortfall is None.
         """
-        ask = operations.recall(peer, keys, pages, request, first, patience)
-        waiting = self._wait(ask)
-        ask.read(waiting.reply())
-        return RecallResult(self, waiting)
+        spec = operations.recall(peer, keys, pages, request, first_page, timeout)
+        waiter = self._make_call(spec)
+        spec.read(waiter.reply())
+        return RecallResult(self, waiter)
 
     def begin_prefill(
         self,
@@ -148,26 +183,42 @@ class Client(Attachment):
         keys: Sequence[str],
         request: str,
         peer: Peer | None = None,
-        skip: int = 0,
-        layer_time: float = 0.0,
+        skip_tokens: int = 0,
+        layer_seconds: float = 0.0,
     ) -> Prefill:
-        """Begin with a request whose chunks go layer by layer; without a peer they go nowhere.
+        """Start a request whose chunks are pushed layer by layer while they are computed.
 
-        Skip is how many of its first tokens are there already. Layer_time is what a layer takes to compute, in seconds;
-        0: not known.
+        Args:
+            keys: the names of all chunks of the prompt.
+            request: the id of the request at the receiver.
+            peer: the receiver; None to push nothing.
+            skip_tokens: how many of the first tokens the receiver has already.
+            layer_seconds: how long one layer takes to compute, in seconds; 0 if unknown.
         """
-        return Prefill(self, self._run(operations.begin_prefill(keys, request, peer, skip, layer_time)), request)
+        return Prefill(
+            self, self._run(operations.begin_prefill(keys, request, peer, skip_tokens, layer_seconds)), request
+        )
 
-    def end(
-        self, *, request: str, peer: Peer, code: int = Code.OK, reason: str = "", patience: float | None = None
-    ) -> Pending[None]:
-        """Have a receiver told how a request ended of which nothing more is put, and return at once.
+    def end_request(
+        self, *, request: str, peer: Peer, code: int = Code.OK, reason: str = "", timeout: float | None = None
+    ) -> PendingCall[None]:
+        """Notify a receiver that no more chunks of a request follow, and return at once.
 
-        Without a code all of it was sent. What waits there for more of it ends: as SENDER_FAILED with this code and
-        reason, or as NOT_SENT where all was sent, and what is waited for is not among it. The result is NOT_SENT if
-        the receiver says so. The request is an id that no other attempt has.
+        Without a code, everything was sent. Calls that wait for chunks of the request at the receiver end with
+        SENDER_FAILED, this code and this reason; or with NOT_SENT if everything was sent and the chunk that they wait
+        for is not part of it.
+
+        Args:
+            request: the id of the request; no other attempt may have the same id.
+            peer: the receiver.
+            code: why the request failed.
+            reason: the same for people.
+            timeout: how long to retry.
+
+        Returns:
+            A pending call. Its result raises NOT_SENT if the receiver says that a chunk was not sent.
         """
-        return self._follow(operations.end(request, peer, code, reason, patience))
+        return self._start_call(operations.end_request(request, peer, code, reason, timeout))
 
     # ---- receiver ----
 
@@ -177,24 +228,31 @@ class Client(Attachment):
         *,
         request: str = "",
         layered: bool = False,
-        patience: float = 0.0,
-        bound: float | None = None,
+        timeout: float = 0.0,
+        reply_margin: float | None = None,
     ) -> Pages:
-        """Wait until all keys are ready here, and give the usable prefix: as many pages, in order, as chunks.
+        """Wait until all keys are ready in the pool, and return the pages of the usable prefix, in order.
 
-        With a request the get consumes what it gives; without one it is a look. Where a chunk is missing, short says
-        which and why. Layered chunks have a page for every layer. The bound is how much longer than the patience the
-        agent may take to answer, in seconds; None: as the client was connected with.
+        With a request id the call consumes the chunks; without one it only reads them. If a chunk is missing, the
+        attribute shortfall says which one and why.
+
+        Args:
+            keys: the names of the chunks.
+            request: the id of the request.
+            layered: whether each chunk has one page for every layer.
+            timeout: how long to wait for chunks that are missing.
+            reply_margin: how long the agent may take to reply beyond the timeout; None means the value of the client's
+                options.
         """
-        return Pages(self, self._run(operations.get(keys, request, layered, patience), bound))
+        return Pages(self, self._run(operations.get(keys, request, layered, timeout), reply_margin))
 
     def contains(self, keys: Sequence[str]) -> int:
-        """Count the chunks, from the first key on, that could be had now. It promises nothing for later.
+        """Count the chunks, from the first key on, that a get would return now. The result is no promise.
 
-        Layered chunks are not counted: a get without a request looks for those.
+        Chunks that arrive layer by layer are not counted; use a get without a request id for them.
         """
         count = 0
-        for part in self._parts("contains", keys):
+        for part in self._split_keys("contains", keys):
             found = self._run(operations.contains(part))
             count += found
             if found < len(part):
@@ -207,75 +265,108 @@ class Client(Attachment):
         scatter: Scatter,
         *,
         request: str = "",
-        patience: float | None = None,
-        wanted: Callable[[], bool] | None = None,
-        bound: float | None = None,
+        timeout: float | None = None,
+        still_wanted: Callable[[], bool] | None = None,
+        reply_margin: float | None = None,
     ) -> Prefix:
-        """Hand chunks to scatter batch by batch, those that are at their senders included.
+        """Read chunks, including chunks that are still at their senders, and pass them to a callback batch by batch.
 
-        It is called as scatter(first, chunks) on this thread: chunk i is that of key first+i, only to be read, and only
-        until the call returns. What it raises ends the fetch, and is raised here. Wanted is asked twice a second while
-        nothing comes: once it is false the fetch is aborted. One that had not begun to read leaves all as it was. The
-        bound is that of get.
+        The callback runs in this thread as scatter(first, chunks): chunks[i] is the chunk of key first + i. It is
+        read-only, and valid only until the callback returns. An exception of the callback ends the fetch and is raised
+        here.
+
+        Args:
+            keys: the names of the chunks.
+            scatter: the callback.
+            request: the id of the request.
+            timeout: how long the fetch may take.
+            still_wanted: called twice a second while nothing arrives; the fetch is aborted when it returns False. An
+                aborted fetch that had not begun to read changes nothing.
+            reply_margin: as for get.
+
+        Returns:
+            How many chunks were passed to the callback, and why not all of them.
         """
-        parts = self._parts("fetch", keys)
+        parts = self._split_keys("fetch", keys)
         if len(parts) == 1:
-            return self._fetch(operations.fetch(parts[0], request, patience), scatter, wanted, bound)
-        progress = Progress(scatter, patience)
+            return self._run_fetch(operations.fetch(parts[0], request, timeout), scatter, still_wanted, reply_margin)
+        progress = FetchProgress(scatter, timeout)
         for part in parts:
-            ask = operations.fetch(part, request, progress.left())
+            spec = operations.fetch(part, request, progress.remaining_timeout())
             try:
-                progress.add(self._fetch(ask, progress.scatter, wanted, bound), len(part))
+                progress.add(self._run_fetch(spec, progress.scatter, still_wanted, reply_margin), len(part))
             except Error as error:
-                progress.fail(error)
-            if progress.over:
+                progress.handle_error(error)
+            if progress.is_finished:
                 break
-        return progress.prefix()
+        return progress.result()
 
     def abandon(self, request: str, reason: str = "") -> None:
-        """Give up what is kept for a request that will not come for it. Its sender hears the reason, if there is one,
-        with the next word of its how a request ended."""
+        """Drop the chunks that the agent keeps for a request that nothing will read.
+
+        Args:
+            request: the id of the request.
+            reason: if given, passed to the sender with the next message about the end of the request.
+        """
         self._run(operations.abandon(request, reason))
 
     # ---- sharing ----
 
-    def store(self, keys: Sequence[str], pages: Pages, first: int = 0) -> None:
-        """Make pages the cache's: chunk i has keys[i] and fills page first+i, which the handle has no more."""
-        parts = self._parts("store", keys)
-        pages.use("store", first, sum(len(part) for part in parts))
-        for part in parts:
-            self._run(operations.store(part, pages, first))
-            first += len(part)
+    def store(self, keys: Sequence[str], pages: Pages, first_page: int = 0) -> None:
+        """Give pages to the cache: chunk i has the key keys[i] and fills page first_page + i.
 
-    def share(self, keys: Sequence[str], pages: Pages, first: int = 0) -> Shared:
-        """Let peers read pages that the engine goes on reading itself, until they are withdrawn."""
-        return Shared(self, self._run(operations.share(keys, pages, first)), pages)
+        The handle no longer owns these pages afterwards.
+        """
+        parts = self._split_keys("store", keys)
+        pages.check_range("store", first_page, sum(len(part) for part in parts))
+        for part in parts:
+            self._run(operations.store(part, pages, first_page))
+            first_page += len(part)
+
+    def share(self, keys: Sequence[str], pages: Pages, first_page: int = 0) -> SharedPages:
+        """Let peers read pages that the engine also keeps reading, until SharedPages.stop_sharing."""
+        return SharedPages(self, self._run(operations.share(keys, pages, first_page)), pages)
 
     def lookup(self, keys: Sequence[str]) -> Lookup:
-        """Say how many chunks, from the first key on, are here, and how many one other node has: a hint.
+        """Return how many chunks, from the first key on, this agent has, and how many of them one other node has.
 
-        Of more keys than the agent takes at once another node may have each part of them.
+        The result is a hint. If there are more keys than the agent accepts in one call, each part may be at another
+        node.
         """
-        found = Found()
-        for part in self._parts("lookup", keys):
-            if not found.add(self._run(operations.lookup(part)), len(part)):
+        progress = LookupProgress()
+        for part in self._split_keys("lookup", keys):
+            if not progress.add(self._run(operations.lookup(part)), len(part)):
                 break
-        return found.lookup()
+        return progress.result()
 
     def shared_get(
-        self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, patience: float | None = None
+        self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, timeout: float | None = None
     ) -> Pages:
-        """Give the longest prefix that is here or that peers have, which is read from them first.
+        """Return the longest prefix that this agent or its peers have. Chunks of peers are read into the pool first.
 
-        Without a source directories are asked who has them.
+        Args:
+            keys: the names of the chunks.
+            request: the id of the request.
+            source: the peer to read from; None to ask the directories.
+            timeout: how long the call may take.
         """
-        return Pages(self, self._run(operations.shared_get(keys, request, source, patience)))
+        return Pages(self, self._run(operations.shared_get(keys, request, source, timeout)))
 
-    def keep(
-        self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, patience: float | None = None
+    def lease(
+        self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, timeout: float | None = None
     ) -> Prefix:
-        """Have peers lend what they have, and leave it with them until it is fetched; count it."""
-        return self._run(operations.keep(keys, request, source, patience))
+        """Acquire read leases at the peers that have the chunks, without reading them yet, and count the chunks.
+
+        Read the chunks with fetch or shared_fetch under the same request id, or give the leases back with abandon. The
+        peers keep the chunks for their p2p_pull_pending_ttl.
+
+        Args:
+            keys: the names of the chunks.
+            request: the id of the request.
+            source: the peer; None to ask the directories.
+            timeout: how long the call may take.
+        """
+        return self._run(operations.lease(keys, request, source, timeout))
 
     def shared_fetch(
         self,
@@ -284,47 +375,66 @@ class Client(Attachment):
         *,
         request: str,
         source: SharingPeer | None = None,
-        patience: float | None = None,
+        timeout: float | None = None,
     ) -> Prefix:
-        """Hand the longest prefix that is here, or that peers have, to scatter batch by batch, as fetch does."""
-        return self._fetch(operations.shared_fetch(keys, request, source, patience), scatter)
+        """Pass the longest prefix that this agent or its peers have to a callback batch by batch, as fetch does."""
+        return self._run_fetch(operations.shared_fetch(keys, request, source, timeout), scatter)
 
-    # ---- an engine's own blocks ----
+    # ---- blocks of the engine ----
 
-    def register(
+    def register_blocks(
         self,
         *,
         request: str,
         producers: Sequence[ProducerPeer],
         blocks: Sequence[Blocks],
-        ranks: int = 1,
-        stages: int = 1,
+        producer_ranks: int = 1,
+        producer_stages: int = 1,
         transfer: str = "",
         engine: str = "",
-        patience: float | None = None,
+        timeout: float | None = None,
         epoch: int | None = None,
-    ) -> Pending[Received]:
-        """Name blocks that producers are to write into, and return at once.
+    ) -> PendingCall[RegisterResult]:
+        """Register blocks of the engine that producers will write into, and return at once.
 
-        The blocks are the agent's until they are returned. Where it does not end well their content means nothing.
-        With an epoch it is made in that session alone: block numbers of one mean others in the next.
+        The agent owns the blocks until PendingCall.wait_until_unused returns True. If the call fails, the content of
+        the blocks is undefined.
+
+        Args:
+            request: the engine's own id of the request.
+            producers: the ranks that write, in order of their stages and then of their ranks.
+            blocks: the blocks to write into.
+            producer_ranks: the tensor-parallel size of the producer.
+            producer_stages: the pipeline-parallel size of the producer.
+            transfer: the id of the transfer at both ends; if it is empty, the ends are matched by request.
+            engine: the producer's register.engine_id; empty accepts any engine.
+            timeout: how long to wait for the producers.
+            epoch: if given, the call is made in this session only, because block numbers of one session mean other
+                blocks in the next.
+
+        Returns:
+            A pending call, whose result counts the written pages.
         """
-        ask = operations.register(request, producers, blocks, ranks, stages, transfer, engine, patience, epoch)
-        return self._follow(ask)
+        spec = operations.register_blocks(
+            request, producers, blocks, producer_ranks, producer_stages, transfer, engine, timeout, epoch
+        )
+        return self._start_call(spec)
 
-    def expect(
-        self, *, request: str, producers: Sequence[ProducerPeer], transfer: str = "", patience: float | None = None
-    ) -> Pending[None]:
-        """Keep what producers lend of a request until it is registered for, and return at once."""
-        return self._follow(operations.expect(request, producers, transfer, patience))
+    def expect_request(
+        self, *, request: str, producers: Sequence[ProducerPeer], transfer: str = "", timeout: float | None = None
+    ) -> PendingCall[None]:
+        """Keep the blocks that producers lend for a request until register_blocks is called, and return at once."""
+        return self._start_call(operations.expect_request(request, producers, transfer, timeout))
 
-    def not_needed(
-        self, *, request: str, producers: Sequence[ProducerPeer], transfer: str = "", patience: float | None = None
+    def decline_request(
+        self, *, request: str, producers: Sequence[ProducerPeer], transfer: str = "", timeout: float | None = None
     ) -> None:
-        """Tell producers that nobody will register for a request, and wait until each has heard."""
-        self._run(operations.not_needed(request, producers, transfer, patience))
+        """Tell producers that nothing will be registered for a request, and wait until each of them has confirmed
+        it.
+        """
+        self._run(operations.decline_request(request, producers, transfer, timeout))
 
-    def finished(
+    def lend_blocks(
         self,
         *,
         request: str,
@@ -332,117 +442,136 @@ class Client(Attachment):
         transfer: str = "",
         lease: float | None = None,
         epoch: int | None = None,
-    ) -> Pending[Written]:
-        """Lend blocks of a request that is computed to whoever registers for them, and return at once.
+    ) -> PendingCall[LendResult]:
+        """Lend the blocks of a computed request to the consumers that register for them, and return at once.
 
-        They must not change until they are returned. An epoch is that of a registration.
+        The blocks must not change until PendingCall.wait_until_unused returns True. The epoch means the same as for
+        register_blocks.
         """
-        return self._follow(operations.finished(request, blocks, transfer, lease, epoch))
+        return self._start_call(operations.lend_blocks(request, blocks, transfer, lease, epoch))
 
-    def aborted(self, *, request: str, transfer: str = "") -> None:
-        """Say that a request will not come, or that what is lent for it is not to be written any more."""
-        self._run(operations.aborted(request, transfer))
+    def abort_request(self, *, request: str, transfer: str = "") -> None:
+        """Tell the agent that a request will not be computed, or that the blocks lent for it must not be sent any
+        more.
+        """
+        self._run(operations.abort_request(request, transfer))
 
-    # ---- within ----
+    # ---- internal ----
 
-    def _wait(self, ask: Ask[Any], bound: float | None = None) -> Waiting[Once]:
-        """Make a call, and wait for its end."""
-        call, waiting, seconds = Call(ask.op, ask.entries), Waiting[Once](Once), self._seconds(ask, bound)
+    def _make_call(self, spec: CallSpec[Any], reply_margin: float | None = None) -> CallWaiter[CompletionEvent]:
+        """Make a call and wait for its reply."""
+        call, waiter, seconds = (
+            Call(spec.op, spec.entries),
+            CallWaiter[CompletionEvent](CompletionEvent),
+            self._reply_timeout(spec, reply_margin),
+        )
         try:
-            self._driver.begin(call, waiting)
-            ended = waiting.ended.wait(seconds)
-        except BaseException:  # An interrupt: nobody will have what comes.
-            self._driver.forget(call)
+            self._driver.begin_call(call, waiter)
+            answered = waiter.end_event.wait(seconds)
+        except BaseException:  # An interrupt: nothing will take the result.
+            self._driver.forget_call(call)
             raise
-        if not ended:
-            self._driver.forget(call)
-            raise unanswered(ask.op, seconds)
-        return waiting
+        if not answered:
+            self._driver.forget_call(call)
+            raise no_answer_error(spec.op, seconds)
+        return waiter
 
-    def _run(self, ask: Ask[T], bound: float | None = None) -> T:
-        """Make a call, and read how it ended."""
+    def _run(self, spec: CallSpec[T], reply_margin: float | None = None) -> T:
+        """Make a call and read its result."""
         try:
-            return ask.read(self._wait(ask, bound).reply())
+            return spec.read(self._make_call(spec, reply_margin).reply())
         except LostError as error:
-            return ask.lost(error)
+            return spec.on_lost(error)
 
-    def _run_if(self, ask: Ask[None] | None) -> None:
-        """Make a call, if there is one to make."""
-        if ask is not None:
-            self._run(ask)
+    def _run_optional(self, spec: CallSpec[None] | None) -> None:
+        """Make a call, unless it is None."""
+        if spec is not None:
+            self._run(spec)
 
-    def _put(self, ask: Ask[None]) -> PutResult:
-        """Make a call that has a result, also where it failed."""
-        result = PutResult(self, self._wait(ask))
-        result._read(ask)
+    def _run_put(self, spec: CallSpec[None]) -> PutResult:
+        """Make a call that has a PutResult, even if it fails."""
+        result = PutResult(self, self._make_call(spec))
+        result._raise_error(spec)
         return result
 
-    def _follow(self, ask: Ask[T]) -> Pending[T]:
-        """Make a call, and wait for nothing."""
-        call, waiting = Call(ask.op, ask.entries, only=ask.only), Waiting[Once](Once)
+    def _start_call(self, spec: CallSpec[T]) -> PendingCall[T]:
+        """Make a call without waiting for its reply."""
+        call, waiter = (
+            Call(spec.op, spec.entries, required_epoch=spec.required_epoch),
+            CallWaiter[CompletionEvent](CompletionEvent),
+        )
         try:
-            self._driver.begin(call, waiting)
+            self._driver.begin_call(call, waiter)
         except BaseException:
-            self._driver.forget(call)
+            self._driver.forget_call(call)
             raise
-        return Pending(self, ask, call, waiting)
+        return PendingCall(self, spec, call, waiter)
 
-    def _fetch(
+    def _run_fetch(
         self,
-        ask: Ask[Prefix],
+        spec: CallSpec[Prefix],
         scatter: Scatter,
-        wanted: Callable[[], bool] | None = None,
-        bound: float | None = None,
+        still_wanted: Callable[[], bool] | None = None,
+        reply_margin: float | None = None,
     ) -> Prefix:
         """Make a call whose chunks are shown batch by batch."""
         inbox: queue.SimpleQueue[Chunks | None] = queue.SimpleQueue()
-        waiting = Waiting[Once](Once, inbox.put, lambda _: inbox.put(None))
-        failed: Exception | None = None
+        waiter = CallWaiter[CompletionEvent](CompletionEvent, inbox.put, lambda _: inbox.put(None))
+        scatter_error: Exception | None = None
         code = Code.OK
-        call, seconds = Call(ask.op, ask.entries), self._seconds(ask, bound)
-        until = time.monotonic() + seconds
+        call, seconds = Call(spec.op, spec.entries), self._reply_timeout(spec, reply_margin)
+        deadline = time.monotonic() + seconds
         try:
-            self._driver.begin(call, waiting)
-            while (shown := _next(inbox, until, seconds if wanted is None else _LOOK)) is not None:
-                if shown is _NOTHING:
-                    if wanted is not None and code == Code.OK and not wanted():
+            self._driver.begin_call(call, waiter)
+            while (
+                shown := _next_chunks(inbox, deadline, seconds if still_wanted is None else _POLL_INTERVAL)
+            ) is not None:
+                if shown is _NO_CHUNKS:
+                    if still_wanted is not None and code == Code.OK and not still_wanted():
                         code = Code.CANCELLED
-                        self._driver.tell(ask.op, Core.abort, call)
-                        until = min(until, time.monotonic() + self._options.bound)
+                        self._driver.run_on_core(spec.op, Core.abort_call, call)
+                        deadline = min(deadline, time.monotonic() + self._options.reply_margin)
                     continue
                 first, chunks = shown
                 if code == Code.OK:
                     try:
                         scatter(first, chunks)
                     except Exception as error:
-                        failed, code = error, Code.FAULTED
-                self._driver.tell(ask.op, Core.shown, call, first, code)
+                        scatter_error, code = error, Code.FAULTED
+                self._driver.run_on_core(spec.op, Core.acknowledge_shown, call, first, code)
         except queue.Empty:
-            self._driver.forget(call)
-            raise unanswered(ask.op, seconds) from None
+            self._driver.forget_call(call)
+            raise no_answer_error(spec.op, seconds) from None
         except BaseException:
-            self._driver.forget(call)
+            self._driver.forget_call(call)
             raise
-        reply = waiting.reply()
-        if failed is not None:
-            raise failed
-        return ask.read(reply)
+        reply = waiter.reply()
+        if scatter_error is not None:
+            raise scatter_error
+        return spec.read(reply)
 
 
-def _next(inbox: queue.SimpleQueue[Chunks | None], until: float, pause: float) -> Chunks | None:
-    """Wait for what is shown next, or for the end, no longer than a pause. When the time is over it raises Empty."""
-    left = until - time.monotonic()
+def _next_chunks(inbox: queue.SimpleQueue[Chunks | None], deadline: float, pause: float) -> Chunks | None:
+    """Wait for the next chunks or for the end of the call, at most for one pause. It raises Empty after the
+    deadline.
+    """
+    remaining = deadline - time.monotonic()
     try:
-        return inbox.get(timeout=max(0.0, min(left, pause)))
+        return inbox.get(timeout=max(0.0, min(remaining, pause)))
     except queue.Empty:
-        if left <= pause:
+        if remaining <= pause:
             raise
-        return _NOTHING
+        return _NO_CHUNKS
 
 
 def connect(path: str | os.PathLike[str] | None = None, **options: Any) -> Client:
-    """Attach to the agent whose socket is at a path, by default what KVFERRY_SOCKET says.
+    """Attach to the agent whose socket is at a path.
 
-    Options are the fields of Options. It waits for an agent that is not there yet, for timeout seconds.
+    Args:
+        path: the agent's socket; None means the environment variable KVFERRY_SOCKET.
+        options: the fields of Options.
+
+    Raises:
+        Error: no agent accepted the attachment within timeout seconds, or the agent refused it.
     """
     return Client(socket_path(path), Options(**options))

@@ -1,6 +1,6 @@
-"""Errors of calls that did not end as wanted.
+"""Errors of calls.
 
-Every one has a code, which a program may switch on. A class of its own has only what programs treat differently.
+Every error has a code that a program can switch on. Only errors that programs handle differently have their own class.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from kvferry.codes import REMEDIES, Code
 
 
 @dataclass(frozen=True)
-class Why:
-    """What a code leaves open. All of it is for people: nothing is to be decided by it."""
+class ErrorDetails:
+    """The details of an error, for people. Programs must not depend on them."""
 
-    # How many chunks failed, or what the remedy counts.
+    # Number of chunks that failed, or the number that the remedy mentions.
     count: int = 0
-    # Whom it was about: host:port, or what the peer calls itself. Empty where nobody else had part in it.
+    # The peer as host:port, or the name that the peer gave itself. Empty if no peer was involved.
     peer: str = ""
-    # How far things were.
+    # The stage that the operation had reached.
     stage: str = ""
-    # What does not fit; what it is here or what would be taken; what it is at the peer or what was given.
+    # The field that does not fit; its value here, or the accepted values; its value at the peer, or the given value.
     field: str = ""
     ours: str = ""
     theirs: str = ""
-    # The peer's own words, not to be trusted.
+    # The peer's own text; it is not trustworthy.
     said: str = ""
-    # What helps. Where it is empty, the text has what helps with that code.
+    # What helps. If it is empty, the text has the general remedy of the code.
     remedy: str = ""
 
     def text(self, code: Code) -> str:
-        """Say all of it in one line."""
+        """Return all details in one line."""
         facts = "; ".join(part for part in (self._values(), f'it says "{self.said}"' if self.said else "") if part)
         if self.stage not in ("", "command"):
             facts = f"{self.stage}: {facts}" if facts else self.stage
@@ -39,82 +39,82 @@ class Why:
         return "; ".join(part for part in (subject, self.remedy or REMEDIES.get(code, "")) if part)
 
     def _values(self) -> str:
-        here, there = (" here", " there") if self.peer else ("", "")
+        local, remote = (" here", " there") if self.peer else ("", "")
         if not self.ours and not self.theirs:
             return self.field
         if not self.theirs:
-            return f"{self.field} is {self.ours}{here}"
+            return f"{self.field} is {self.ours}{local}"
         if not self.ours:
-            return f"{self.field} is {self.theirs}{there}"
+            return f"{self.field} is {self.theirs}{remote}"
         if not self.peer:
             return f"{self.field} is {self.theirs}, want {self.ours}"
-        return f"{self.field} is {self.ours}{here}, {self.theirs}{there}"
+        return f"{self.field} is {self.ours}{local}, {self.theirs}{remote}"
 
 
 class Error(Exception):
-    """A call that did not end as wanted, or could not be made."""
+    """A call that failed or could not be made."""
 
-    def __init__(self, op: str, code: Code, why: Why | None = None) -> None:
-        """Name the operation and how it ended."""
+    def __init__(self, op: str, code: Code, details: ErrorDetails | None = None) -> None:
+        """Create the error of an operation."""
         self.op = op
         self.code = code
-        self.why = why or Why()
-        # What the call came to all the same, where that is something, such as the PutResult of a put.
+        self.details = details or ErrorDetails()
+        # The partial result of the call, such as the PutResult of a put; None if there is none.
         self.result: Any = None
-        super().__init__(op, code, self.why)
+        super().__init__(op, code, self.details)
 
     def __str__(self) -> str:
-        """Say in one line what failed, how, and what helps."""
-        text = self.why.text(self.code)
+        """Return one line: what failed, how, and what helps."""
+        text = self.details.text(self.code)
         return f"kvferry: {self.op}: {self.code.word}" + (f": {text}" if text else "")
 
     @property
     def count(self) -> int:
-        """How many chunks failed, or what the remedy counts."""
-        return self.why.count
+        """Number of chunks that failed, or the number that the remedy mentions."""
+        return self.details.count
 
     @property
     def peer(self) -> str:
-        """Whom it was about; empty where nobody else had part in it."""
-        return self.why.peer
+        """The peer that was involved; empty if there was none."""
+        return self.details.peer
 
     @property
     def stage(self) -> str:
-        """How far things were."""
-        return self.why.stage
+        """The stage that the operation had reached."""
+        return self.details.stage
 
     @property
     def field(self) -> str:
-        """What does not fit, as the configuration, the call or the message names it."""
-        return self.why.field
+        """The field that does not fit, as the configuration, the call or the message names it."""
+        return self.details.field
 
     @property
     def ours(self) -> str:
-        """What the field is here, or what would be taken."""
-        return self.why.ours
+        """The value of the field here, or the accepted values."""
+        return self.details.ours
 
     @property
     def theirs(self) -> str:
-        """What the field is at the peer, or what was given."""
-        return self.why.theirs
+        """The value of the field at the peer, or the given value."""
+        return self.details.theirs
 
     @property
     def said(self) -> str:
-        """Say what the peer said: its own words, not to be trusted."""
-        return self.why.said
+        """The peer's own text; it is not trustworthy."""
+        return self.details.said
 
     @property
     def remedy(self) -> str:
         """What helps."""
-        return self.why.remedy or REMEDIES.get(self.code, "")
+        return self.details.remedy or REMEDIES.get(self.code, "")
 
 
 class MissingError(Error):
-    """A chunk or a name that is not there (NOT_FOUND, LAPSED): compute it."""
+    """A chunk or a name does not exist (NOT_FOUND, LAPSED): compute it."""
 
 
 class ExpiredError(Error, TimeoutError):
-    """The time was over first (EXPIRED)."""
+    """The timeout of the call passed (EXPIRED)."""
 
 
 class OutOfMemoryError(Error):
@@ -122,22 +122,22 @@ class OutOfMemoryError(Error):
 
 
 class InvalidError(Error, ValueError):
-    """The call itself is wrong (INVALID, TOO_LARGE): mend the caller."""
+    """The call itself is wrong (INVALID, TOO_LARGE): correct the caller."""
 
 
 class LostError(Error):
-    """The agent, or what it kept for this process, is gone (PEER_LOST): treat it as a miss.
+    """The agent is gone, or lost what it kept for this process (PEER_LOST): treat it as a miss.
 
-    Every handle of before is void; the next call works as soon as an agent is there. Where it was one call on which the
-    agent hung up again and again, that call alone is lost, and handles stay: their void says so.
+    All earlier handles are void. The next call works as soon as an agent is there. Exception: if the agent hangs up
+    again and again on one call, only that call is lost and the handles stay valid, as their attribute void says.
     """
 
 
 class ClosedError(Error):
-    """The client was closed, or belongs to the process that this one was forked from (CLOSED)."""
+    """The client is closed, or belongs to the process that this one was forked from (CLOSED)."""
 
 
-_CLASSES: dict[Code, type[Error]] = {
+_ERROR_CLASSES: dict[Code, type[Error]] = {
     Code.NOT_FOUND: MissingError,
     Code.LAPSED: MissingError,
     Code.EXPIRED: ExpiredError,
@@ -148,16 +148,20 @@ _CLASSES: dict[Code, type[Error]] = {
 }
 
 
-def error_of(op: str, code: Code, why: Why | None = None) -> Error:
-    """Make the error of a code. PEER_LOST is a plain one here: the agent says it of other peers."""
-    return _CLASSES.get(code, Error)(op, code, why)
+def make_error(op: str, code: Code, details: ErrorDetails | None = None) -> Error:
+    """Create the error of a code. PEER_LOST gives a plain Error here, because the agent uses it for lost peers."""
+    return _ERROR_CLASSES.get(code, Error)(op, code, details)
 
 
-def lost(op: str, remedy: str = "") -> LostError:
-    """Make the error of a call whose session is over."""
-    return LostError(op, Code.PEER_LOST, Why(field="agent", theirs="gone", remedy=remedy or "treat it as a miss"))
+def lost_error(op: str, remedy: str = "") -> LostError:
+    """Create the error of a call whose session is over."""
+    return LostError(
+        op, Code.PEER_LOST, ErrorDetails(field="agent", theirs="gone", remedy=remedy or "treat it as a miss")
+    )
 
 
-def wrong(op: str, field: str, given: str, wanted: str, remedy: str) -> InvalidError:
-    """Make the error of a call that cannot be made."""
-    return InvalidError(op, Code.INVALID, Why(stage="command", field=field, ours=wanted, theirs=given, remedy=remedy))
+def invalid_error(op: str, field: str, actual: str, expected: str, remedy: str) -> InvalidError:
+    """Create the error of a call that cannot be made."""
+    return InvalidError(
+        op, Code.INVALID, ErrorDetails(stage="command", field=field, ours=expected, theirs=actual, remedy=remedy)
+    )

@@ -1,4 +1,4 @@
-"""Frames of the stream: four bytes of length, little-endian, and so many bytes of msgpack."""
+"""Frames of the stream: a length of four bytes, little-endian, followed by that many bytes of msgpack."""
 
 from __future__ import annotations
 
@@ -6,62 +6,64 @@ import struct
 
 _LENGTH = struct.Struct("<I")
 
-# More than this the agent never has to say. A length beyond it is a stream that is out of step.
+# The agent never sends a longer frame. A larger length means that the stream is corrupt.
 FRAME_MAX = 64 << 20
 
 
 class FrameError(ValueError):
-    """The stream is none of frames."""
+    """The stream is not a sequence of frames."""
 
 
-def frame(payload: bytes) -> bytes:
-    """Make a frame."""
+def encode_frame(payload: bytes) -> bytes:
+    """Return a payload as a frame."""
     return _LENGTH.pack(len(payload)) + payload
 
 
-class Frames:
-    """What has come of a stream. It keeps less than one frame and one piece of input."""
+class FrameReader:
+    """Splits a byte stream into frames. It buffers less than one frame plus one piece of input."""
 
-    def __init__(self, most: int = FRAME_MAX) -> None:
-        """Take frames of at most so many bytes."""
-        self._most = most
-        self._kept = bytearray()
+    def __init__(self, max_bytes: int = FRAME_MAX) -> None:
+        """Accept frames of at most max_bytes bytes."""
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take what came."""
-        self._kept += data
+        """Add received bytes."""
+        self._buffer += data
 
-    def next(self) -> bytes | None:
-        """Give the next whole frame's payload, or None. It raises FrameError where the length is beyond the bound."""
-        if len(self._kept) < _LENGTH.size:
+    def next_payload(self) -> bytes | None:
+        """Return the payload of the next complete frame, or None. It raises FrameError if the length exceeds the
+        limit.
+        """
+        if len(self._buffer) < _LENGTH.size:
             return None
-        (length,) = _LENGTH.unpack_from(self._kept)
-        if length > self._most:
-            raise FrameError(f"a frame of {length} bytes, at most {self._most} are taken")
+        (length,) = _LENGTH.unpack_from(self._buffer)
+        if length > self._max_bytes:
+            raise FrameError(f"a frame of {length} bytes, at most {self._max_bytes} are taken")
         end = _LENGTH.size + length
-        if len(self._kept) < end:
+        if len(self._buffer) < end:
             return None
-        payload = bytes(self._kept[_LENGTH.size : end])
-        del self._kept[:end]
+        payload = bytes(self._buffer[_LENGTH.size : end])
+        del self._buffer[:end]
         return payload
 
 
-class Stream:
-    """What goes over a connection, and over the next one: what was not sent by the end of one never is."""
+class MessageStream:
+    """The bytes of the current connection. Bytes that were not sent when a connection ends are dropped."""
 
     def __init__(self) -> None:
-        """Begin without a connection."""
-        self.restart()
+        """Start without a connection."""
+        self.reset()
 
-    def restart(self) -> None:
-        """Forget the connection."""
-        self.joined = False  # The agent took the attachment: calls may be said.
-        self.passed = 0  # bytes that were sent
-        self.out = bytearray()
-        self.frames = Frames()
+    def reset(self) -> None:
+        """Discard the state of the connection."""
+        self.is_attached = False  # Whether the agent accepted the attachment, so that calls may be sent.
+        self.sent_bytes = 0  # number of bytes that were sent
+        self.pending = bytearray()
+        self.frames = FrameReader()
 
-    def say(self, payload: bytes) -> int:
-        """Have a message sent; give the place of its first byte in what is sent over the connection."""
-        begins = self.passed + len(self.out)
-        self.out += frame(payload)
-        return begins
+    def queue_message(self, payload: bytes) -> int:
+        """Queue a message, and return the offset of its first byte in the connection's outgoing bytes."""
+        offset = self.sent_bytes + len(self.pending)
+        self.pending += encode_frame(payload)
+        return offset

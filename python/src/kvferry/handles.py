@@ -1,4 +1,4 @@
-"""Handles of the client for threads, and what its calls come to."""
+"""Handles and results of the client for threads."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from kvferry.asking import done, unanswered
 from kvferry.call import Call
+from kvferry.call_spec import check_done, no_answer_error
+from kvferry.call_waiter import CallWaiter
 from kvferry.errors import Error, ExpiredError
-from kvferry.holding import PagesBase, PrefillBase, SharedBase
-from kvferry.results import PendingBase, PutResultBase, RecallResultBase
-from kvferry.thread import Once
-from kvferry.waiting import Waiting
+from kvferry.handle_base import PagesBase, PrefillBase, SharedPagesBase
+from kvferry.results import PendingCallBase, PutResultBase, RecallResultBase
+from kvferry.thread_driver import CompletionEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,171 +31,200 @@ class Pages(PagesBase):
 
     _client: Client
 
-    def release(self, patience: float | None = None) -> None:
-        """Give the pages back. The agent first waits until nothing reads them any more that was put of them.
+    def release(self, timeout: float | None = None) -> None:
+        """Release the pages. The agent first waits until nothing reads the pages of earlier puts any more.
 
-        That is waited for here, too, for so many seconds, or as the client's options have it; with 0 not at all. Where
-        it takes longer this raises an ExpiredError, and the pages go back by themselves. A handle that is void has
-        nothing to give back. A second release raises.
+        A void handle has nothing to release. A second release raises.
+
+        Args:
+            timeout: how long to wait for the agent, in seconds; None means the client's default, and 0 means not to
+                wait.
+
+        Raises:
+            ExpiredError: the agent needs longer. It releases the pages later without another call.
         """
         try:
-            self._client._run_if(self._release(patience))
+            self._client._run_optional(self._release(timeout))
         except Error:
             raise
-        except BaseException:  # An interrupt: perhaps it was not asked for yet.
-            self._interrupted()
+        except BaseException:  # An interrupt: the release may not have been sent yet.
+            self._release_interrupted()
             raise
 
-    def await_return(self, patience: float | None = None) -> None:
-        """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
-        self._client._run(self._await_return(patience))
+    def wait_until_unused(self, timeout: float | None = None) -> None:
+        """Wait until nothing reads the pages of earlier puts and saves, so that the pages may be written again."""
+        self._client._run(self._wait_until_unused(timeout))
 
     def __enter__(self) -> Pages:
-        """Release them at the end of the block."""
+        """Return the pages; they are released at the end of the block."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Release them, if that was not done.
+        """Release the pages, unless that was done.
 
-        Where the session ended before, what the block read of the pages may have been zeros: that is a LostError.
+        It raises LostError if the session ended during the block, because the block may have read zeros.
         """
         if self.released:
             return
-        unread = self._read_in_vain() if error is None else None
+        lost_error = self._lost_while_reading() if error is None else None
         try:
             self.release()
-        except ExpiredError as failed:
-            log.warning("%s", failed)  # They go back by themselves.
-        except Error as failed:
+        except ExpiredError as release_error:
+            log.warning("%s", release_error)  # The agent releases them later.
+        except Error as release_error:
             if error is None:
                 raise
-            log.warning("%s", failed)  # The block's own error says more.
-        if unread is not None:
-            raise unread
+            log.warning("%s", release_error)  # The error of the block is more precise.
+        if lost_error is not None:
+            raise lost_error
 
 
 @contextmanager
-def briefly(pages: Pages) -> Iterator[Pages]:
-    """Hold pages for a while. That they are given back is not waited for: their agent may be stopped."""
+def release_without_wait(pages: Pages) -> Iterator[Pages]:
+    """Release pages at the end of a block without waiting for the agent, which may be stopped."""
     try:
         yield pages
     finally:
         pages.release(0)
 
 
-class Shared(SharedBase):
-    """Pages that peers may read, until they are withdrawn. It is a context manager."""
+class SharedPages(SharedPagesBase):
+    """Pages that peers may read until stop_sharing. It is a context manager."""
 
     _client: Client
 
-    def withdraw(self, patience: float | None = None) -> None:
-        """Take the pages back: on return nobody reads or expects them any more.
+    def stop_sharing(self, timeout: float | None = None) -> None:
+        """Stop sharing the pages, and wait until no peer reads them or may still read them.
 
-        Where the patience is over before, it raises, and may be called again. TOO_MANY says that it is not done yet.
+        Args:
+            timeout: how long to wait, in seconds.
+
+        Raises:
+            Error: the timeout passed, or the agent has no room for the call (TOO_MANY). The call may be repeated.
         """
-        self._client._run_if(self._withdraw(patience))
+        self._client._run_optional(self._stop_sharing(timeout))
 
-    def __enter__(self) -> Shared:
-        """Withdraw them at the end of the block."""
+    def __enter__(self) -> SharedPages:
+        """Return the handle; sharing stops at the end of the block."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Withdraw them, if that was not done."""
+        """Stop sharing, unless that was done."""
         if not self.released:
-            self.withdraw()
+            self.stop_sharing()
 
 
-class Pending(PendingBase[T]):
-    """A call that is under way. What it came to is for whoever asks; nobody has to."""
+class PendingCall(PendingCallBase[T]):
+    """A call in progress. Reading its result is optional."""
 
-    _waiting: Waiting[Once]
+    _waiter: CallWaiter[CompletionEvent]
 
     def result(self, timeout: float | None) -> T:
-        """Wait for its end, so many seconds; None: for as long as it takes. It raises how it ended, or TimeoutError."""
-        if not self._waiting.ended.wait(timeout):
-            raise unanswered(self._ask.op, timeout or 0.0)
-        return self._ask.read(self._waiting.reply())
+        """Wait for the result of the call for at most so many seconds (None: without limit).
 
-    def wait_returned(self, timeout: float | None) -> bool:
-        """Wait until nothing touches its memory any more, whatever it came to; False where the time was over first."""
-        return self._waiting.back.wait(timeout)
+        Raises:
+            Error: the call failed.
+            TimeoutError: the call has not ended in time.
+        """
+        if not self._waiter.end_event.wait(timeout):
+            raise no_answer_error(self._spec.op, timeout or 0.0)
+        return self._spec.read(self._waiter.reply())
+
+    def wait_until_unused(self, timeout: float | None) -> bool:
+        """Wait until nothing accesses the memory of the call any more, whatever its result is.
+
+        It returns False if the timeout passed first.
+        """
+        return self._waiter.return_event.wait(timeout)
 
 
 class PutResult(PutResultBase):
-    """What a put did."""
+    """The result of a put."""
 
     _client: Client
-    _waiting: Waiting[Once]
+    _waiter: CallWaiter[CompletionEvent]
 
-    def wait_returned(self, timeout: float | None) -> bool:
-        """Wait until nothing reads the pages of this put any more; False where the time was over first."""
-        return self._waiting.back.wait(timeout)
+    def wait_until_unused(self, timeout: float | None) -> bool:
+        """Wait until nothing reads the pages of this put any more. It returns False if the timeout passed first."""
+        return self._waiter.return_event.wait(timeout)
 
-    def take_back(self) -> None:
-        """End the offer of a put whose pages are still lent: nobody begins to read them any more."""
-        self._client._run_if(self._take_back())
+    def withdraw_offer(self) -> None:
+        """Withdraw the offer of a put whose pages are still lent. No peer starts to read them afterwards."""
+        self._client._run_optional(self._withdraw_offer())
 
 
 class RecallResult(RecallResultBase, PutResult):
-    """What a recall came to."""
+    """The result of a recall."""
 
 
 class Prefill(PrefillBase):
-    """A request whose chunks go layer by layer while they are computed. At the end of a with block it is dropped,
-    unless it was finished."""
+    """A request whose chunks are pushed layer by layer while they are computed.
+
+    It is a context manager: at the end of the block it is aborted, unless it was finished.
+    """
 
     _client: Client
 
     def save_layer(self, layer: int, tokens: int, pages: Pages | None = None, *, wait: bool = True) -> None:
-        """Say that one layer of the first so many tokens is computed, and lies in pages; what became whole goes now.
+        """Push one layer of the first tokens of the prompt. Chunks that become complete are sent now.
 
-        Of the i-th chunk of pages, the layer is in page i*layers+layer. The bytes must not be written until the pages
-        are back (Pages.await_return, or release). With wait=False it returns as soon as the call is on its way, and
-        what was wrong with it is raised by a later call. TOO_MANY means that nothing has happened: save it again.
+        The pages must not be written until Pages.wait_until_unused or release returns. An error with TOO_MANY means
+        that nothing has happened: repeat the call.
+
+        Args:
+            layer: the layer that was computed.
+            tokens: the number of tokens, from the first one on, for which it was computed.
+            pages: the pages with the layer; the layer of the i-th chunk is in page i*layers+layer.
+            wait: whether to wait for the agent. If False, a later call raises the error of this one.
         """
-        ask = self._save_layer(layer, tokens, pages)
+        spec = self._save_layer(layer, tokens, pages)
         if wait:
-            self._client._run(ask)
+            self._client._run(spec)
         else:
-            call = Call(ask.op, ask.entries)
-            self._client._driver.begin(call, Waiting[Once](Once, then=self._saved))
+            call = Call(spec.op, spec.entries)
+            self._client._driver.begin_call(
+                call, CallWaiter[CompletionEvent](CompletionEvent, on_end=self._record_save_error)
+            )
 
-    def _saved(self, waiting: Waiting[Any]) -> None:
+    def _record_save_error(self, waiter: CallWaiter[Any]) -> None:
         try:
-            done(waiting.reply())
+            check_done(waiter.reply())
         except Error as error:
-            self._failed = self._failed or error
+            self._deferred_error = self._deferred_error or error
 
     def preempt(self) -> None:
-        """Say that what was computed of it is lost, and is computed again: its saves begin anew."""
+        """Discard what was computed of the request, because it is computed again. Saves start from the first token."""
         self._client._run(self._preempt())
 
-    def finish(self, patience: float | None = None) -> PutResult:
-        """Say that every layer was saved of all tokens, and wait until the peer has every chunk. Then it is over.
+    def finish(self, timeout: float | None = None) -> PutResult:
+        """Complete the prefill after all layers of all tokens were saved, and wait until the peer has every chunk.
 
-        Whatever it raises, it is over, but for an error that is INVALID or TOO_MANY: then it stands, and may be
-        finished again, or dropped.
+        The prefill is over even if this raises, except with INVALID or TOO_MANY: then it may be finished again or
+        aborted.
         """
-        return self._client._put(self._finish(patience))
+        return self._client._run_put(self._finish(timeout))
 
-    def drop(self, *, wait: bool = True) -> None:
-        """End it; nothing more of it goes, and the proxy is not told. TOO_MANY says that it is not done yet.
+    def abort(self, *, wait: bool = True) -> None:
+        """Abort the prefill. No more chunks are sent, and the proxy is not notified.
 
-        With wait=False it returns at once, and is done when the agent comes to it.
+        An error with TOO_MANY means that nothing has happened: repeat the call.
+
+        Args:
+            wait: whether to wait for the agent.
         """
         try:
-            self._client._run_if(self._drop(wait=wait))
+            self._client._run_optional(self._abort(wait=wait))
         except Error:
             raise
-        except BaseException:  # As with a release.
-            self._interrupted()
+        except BaseException:  # As in release.
+            self._release_interrupted()
             raise
 
     def __enter__(self) -> Prefill:
-        """Drop it at the end of the block, unless it was finished."""
+        """Return the prefill; it is aborted at the end of the block, unless it was finished."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Drop it, if it is not over."""
+        """Abort the prefill, unless it is over."""
         if not self.released:
-            self.drop()
+            self.abort()

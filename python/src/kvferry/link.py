@@ -1,4 +1,4 @@
-"""One connection to an agent. Nothing here ever waits."""
+"""One connection to an agent. No function here blocks."""
 
 from __future__ import annotations
 
@@ -13,70 +13,71 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kvferry.session import Session
 
-# How much is taken at once.
-PIECE = 256 << 10
-# The agent sends one descriptor. More than a few are not taken.
-_FDS = 4
+# How many bytes are read at once.
+READ_SIZE = 256 << 10
+# The agent sends one descriptor; at most this many are accepted.
+_MAX_FDS = 4
 
 
-# How many bytes of a path fit into a socket's address, beside the zero that ends it.
+# The longest path in bytes that fits into a socket address, without the terminating zero.
 PATH_MAX = 107
 
-# Process, user and group, as the kernel writes them.
+# Process, user and group, in the kernel's layout.
 _CREDENTIALS = struct.Struct("3i")
-# What the kernel calls every user whom this process's user namespace has no number for.
-_OVERFLOW = pathlib.Path("/proc/sys/kernel/overflowuid")
+# The user id that the kernel reports for users without a number in this user namespace.
+_OVERFLOW_UID_FILE = pathlib.Path("/proc/sys/kernel/overflowuid")
 
 
 class LinkError(OSError):
-    """The connection is gone."""
+    """The connection is broken."""
 
 
-class StrangerError(OSError):
-    """Another user's process serves the socket, or its file belongs to another user."""
+class ForeignUserError(OSError):
+    """Another user's process serves the socket, or another user owns its file."""
 
-    def __init__(self, what: str, uid: int) -> None:
-        """Say which of them belongs to whom."""
-        super().__init__(f"{what} belongs to user {uid}, and this process to user {os.geteuid()}")
-        self.what = what
+    def __init__(self, subject: str, uid: int) -> None:
+        """Name the process or the socket, and its user."""
+        super().__init__(f"{subject} belongs to user {uid}, and this process to user {os.geteuid()}")
+        self.subject = subject
         self.uid = uid
 
 
 class Link:
-    """A connected socket, and the descriptors that came over it."""
+    """A connected socket, and the descriptors received over it."""
 
-    def __init__(self, sock: socket.socket, server: int = 0) -> None:
-        """Take a connected socket, and own it."""
+    def __init__(self, sock: socket.socket, server_pid: int = 0) -> None:
+        """Take ownership of a connected socket."""
         sock.setblocking(False)
         self._sock = sock
         self._fds: list[int] = []
-        # The process that serves the socket; 0 where it has no number in this PID namespace.
-        self.server = server
+        # The process id of the server; 0 if it has none in this PID namespace.
+        self.server_pid = server_pid
 
     @classmethod
     def connect(cls, path: str) -> Link:
-        """Connect to the agent's socket. A Unix socket answers at once, also where nobody listens.
+        """Connect to the agent's socket. A Unix socket connects or fails at once.
 
-        Nothing is sent to a process of another user but root: it raises a StrangerError.
+        Raises:
+            ForeignUserError: the server belongs to a user other than this process's user and root. Nothing was sent.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             sock.connect(path)
-            server = _admit(sock, path)
+            server_pid = _check_server(sock, path)
         except BaseException:
             sock.close()
             raise
-        return cls(sock, server)
+        return cls(sock, server_pid)
 
     def fileno(self) -> int:
-        """Give the descriptor to poll."""
+        """Return the descriptor to poll."""
         return self._sock.fileno()
 
     def receive(self) -> bytes | None:
-        """Take what is there; None where nothing is. It raises LinkError at the end of the stream."""
-        space = socket.CMSG_SPACE(_FDS * array.array("i").itemsize)
+        """Return the available bytes; None if there are none. It raises LinkError at the end of the stream."""
+        space = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
         try:
-            data, ancillary, flags, _ = self._sock.recvmsg(PIECE, space, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, flags, _ = self._sock.recvmsg(READ_SIZE, space, socket.MSG_CMSG_CLOEXEC)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError as error:
@@ -93,78 +94,78 @@ class Link:
         return data
 
     def take_fd(self) -> int | None:
-        """Give the first descriptor that came, which is the caller's then, and close all others."""
+        """Return the first received descriptor, which the caller then owns, and close all others."""
         fd = self._fds.pop(0) if self._fds else None
-        self.drop_fds()
+        self.close_fds()
         return fd
 
-    def drop_fds(self) -> None:
-        """Close descriptors that nobody took."""
+    def close_fds(self) -> None:
+        """Close the descriptors that were not taken."""
         while self._fds:
             os.close(self._fds.pop())
 
     def send(self, session: Session) -> bool:
-        """Send what a session has to say, as much as goes; say whether all of it went."""
+        """Send the pending bytes of a session, as many as possible, and report whether all of them were sent."""
         while True:
-            with session.outgoing() as rest:
-                if not rest:
+            with session.pending_bytes() as pending:
+                if not pending:
                     return True
                 try:
-                    count = self._sock.send(rest, socket.MSG_NOSIGNAL)
+                    count = self._sock.send(pending, socket.MSG_NOSIGNAL)
                 except (BlockingIOError, InterruptedError):
                     return False
                 except OSError as error:
                     raise LinkError(f"the connection broke: {error}") from error
-            session.sent(count)
+            session.mark_sent(count)
 
     def close(self) -> None:
-        """Close it."""
-        self.drop_fds()
+        """Close the connection."""
+        self.close_fds()
         self._sock.close()
 
 
-def _admit(sock: socket.socket, path: str) -> int:
-    """Check who serves a socket, by what the kernel noted when that process began to listen; give its number.
+def _check_server(sock: socket.socket, path: str) -> int:
+    """Check the user of the server, as the kernel recorded it when the process began to listen; return the process id.
 
-    The file of the socket must be that user's or root's, too: else its owner could put another in its place.
+    The socket's file must belong to the same user or to root, because its owner could replace it.
     """
     pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    _trust("the process", uid)
-    about = os.stat(path)
-    if not stat.S_ISSOCK(about.st_mode):
-        raise LinkError(f"{path} was a socket, and is none any more")
-    _trust("the socket", about.st_uid)
+    _check_user("the process", uid)
+    status = os.stat(path)
+    if not stat.S_ISSOCK(status.st_mode):
+        raise LinkError(f"{path} is not a socket any more")
+    _check_user("the socket", status.st_uid)
     return int(pid)
 
 
-def _trust(what: str, uid: int) -> None:
-    """Refuse users other than this process's and root. One without a number here may be anybody."""
-    if uid not in (os.geteuid(), 0) or uid == _overflow():
-        raise StrangerError(what, uid)
+def _check_user(subject: str, uid: int) -> None:
+    """Raise ForeignUserError unless a user is root or this process's user. The overflow id can be any user."""
+    if uid not in (os.geteuid(), 0) or uid == _overflow_uid():
+        raise ForeignUserError(subject, uid)
 
 
-def _overflow() -> int:
+def _overflow_uid() -> int:
     try:
-        return int(_OVERFLOW.read_text(encoding="ascii"))
+        return int(_OVERFLOW_UID_FILE.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return 65534
 
 
-class Pace:
-    """When to try to connect: at once after a connection that worked, then less and less often."""
+class ReconnectBackoff:
+    """The delay before connection attempts: none after a connection that worked, then increasing."""
 
-    FIRST, MOST = 0.02, 1.0
+    MIN_DELAY, MAX_DELAY = 0.02, 1.0
 
     def __init__(self) -> None:
-        """Begin as after a connection that worked."""
-        self._tries = 0
+        """Start without a delay."""
+        self._attempts = 0
 
-    def delay(self) -> float:
-        """Give the pause before the next attempt."""
-        pause = 0.0 if not self._tries else min(self.MOST, self.FIRST * 2.0 ** (self._tries - 1))
-        self._tries = min(self._tries + 1, 16)
-        return pause
+    def next_delay(self) -> float:
+        """Return the delay before the next attempt."""
+        delay = 0.0 if not self._attempts else min(self.MAX_DELAY, self.MIN_DELAY * 2.0 ** (self._attempts - 1))
+        self._attempts = min(self._attempts + 1, 16)
+        return delay
 
-    def worked(self) -> None:
-        """Know that an agent answered something."""
-        self._tries = 0
+    def reset(self) -> None:
+        """Reset the delay, because an agent replied."""
+        self._attempts = 0

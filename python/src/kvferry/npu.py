@@ -1,8 +1,7 @@
-"""The pool of an agent in the memory of an Ascend NPU, imported by AscendCL.
+"""The pool of an agent in memory of an Ascend NPU, imported with AscendCL.
 
-AscendCL is the vendor's library. An engine on an NPU has it loaded already, by torch_npu; here it is called for what
-concerns the pool and nothing else. It is never finalized, and no device is ever reset: both would end the engine's use
-of it, too.
+AscendCL is the vendor's library. An engine on an NPU has loaded it already, through torch_npu; this module calls it
+only for the pool. It never finalizes the library and never resets a device, because both would break the engine.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from kvferry.errors import lost, wrong
+from kvferry.errors import invalid_error, lost_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +28,12 @@ Bytes = npt.NDArray[np.uint8]
 
 LIBRARY_VARIABLE = "KVFERRY_ASCENDCL"
 
-# The names by which the loader finds it where CANN's set_env.sh was sourced.
-_NAMES = ("libascendcl.so", "libacl_rt.so")
+# The names under which the loader finds it after CANN's set_env.sh.
+_LIBRARY_NAMES = ("libascendcl.so", "libacl_rt.so")
 
-# From acl_base.h: aclInit says so where somebody else did it before.
-_REPEATED = 100002
-# aclrtMemcpyKind.
+# From acl_base.h: aclInit returns it if the library was initialized before.
+_ALREADY_INITIALIZED = 100002
+# The values of aclrtMemcpyKind.
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3
 
 _P, _N, _I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32
@@ -54,14 +53,14 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class NPUError(OSError):
-    """AscendCL is not there, or a call of it failed."""
+    """AscendCL is not available, or one of its calls failed."""
 
 
 class Library:
-    """AscendCL, as this process has it loaded."""
+    """AscendCL, as loaded into this process."""
 
     def __init__(self, path: str) -> None:
-        """Load and initialise it; NPUError where that cannot be."""
+        """Load and initialize AscendCL; raise NPUError if that fails."""
         self._contexts: dict[int, int] = {}
         try:
             loaded = ctypes.CDLL(path)
@@ -74,31 +73,31 @@ class Library:
             function.argtypes, function.restype = arguments, _I
         self._loaded = loaded
         code = loaded.aclInit(None)
-        if code not in (0, _REPEATED):
+        if code not in (0, _ALREADY_INITIALIZED):
             raise NPUError(f"aclInit gave error {code}")
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function, and raise an NPUError with what it says of an error."""
+        """Call a function; raise NPUError with the library's message if it fails."""
         code = getattr(self._loaded, name)(*arguments)
         if code:
-            raise NPUError(f"{name} gave error {code}{self._text()}")
+            raise NPUError(f"{name} gave error {code}{self._error_text()}")
 
-    def _text(self) -> str:
-        said = getattr(self._loaded, "aclGetRecentErrMsg", None)
-        if said is None:
+    def _error_text(self) -> str:
+        get_message = getattr(self._loaded, "aclGetRecentErrMsg", None)
+        if get_message is None:
             return ""
-        said.restype = ctypes.c_char_p
-        text = said()
+        get_message.restype = ctypes.c_char_p
+        text = get_message()
         return f": {text.decode(errors='replace').strip()}" if text else ""
 
-    def process(self) -> int:
-        """Give the number that the driver has for this process: the host's, in a container too."""
+    def process_number(self) -> int:
+        """Return the number of this process in the NPU's driver: that of the host, even in a container."""
         number = _I()
         self.call("aclrtDeviceGetBareTgid", ctypes.byref(number))
         return number.value
 
-    def device(self, physical: int) -> int:
-        """Find the device with a number of the host's among those that this process sees."""
+    def find_device(self, physical: int) -> int:
+        """Return the logical device of a physical NPU of the host."""
         count = ctypes.c_uint32()
         self.call("aclrtGetDeviceCount", ctypes.byref(count))
         for logical in range(count.value):
@@ -107,14 +106,14 @@ class Library:
             if is_physical.value == physical:
                 return logical
         raise NPUError(
-            f"this process does not see NPU {physical} of the host, whose memory the pool is: let both see the same "
+            f"this process does not see NPU {physical} of the host, which has the pool: let both see the same "
             "NPU (ASCEND_RT_VISIBLE_DEVICES)"
         )
 
-    def use(self, logical: int) -> int:
-        """Take a device into use, and give its context: the process's one, which torch_npu's threads have as well."""
+    def activate_device(self, logical: int) -> int:
+        """Activate a device and return its context: the primary one, which torch_npu's threads use, too."""
         if logical not in self._contexts:
-            with self._kept():
+            with self._restored_context():
                 self.call("aclrtSetDevice", logical)
                 context = _P()
                 self.call("aclrtGetCurrentContext", ctypes.byref(context))
@@ -122,17 +121,17 @@ class Library:
         return self._contexts[logical]
 
     @contextlib.contextmanager
-    def inside(self, context: int) -> Iterator[None]:
-        """Have the calling thread work in a context, and then in its own again."""
-        with self._kept():
+    def in_context(self, context: int) -> Iterator[None]:
+        """Switch the calling thread to a context for the length of a block."""
+        with self._restored_context():
             self.call("aclrtSetCurrentContext", context)
             yield
 
     @contextlib.contextmanager
-    def _kept(self) -> Iterator[None]:
+    def _restored_context(self) -> Iterator[None]:
         before = _P()
         if self._loaded.aclrtGetCurrentContext(ctypes.byref(before)):
-            before.value = None  # The thread has none.
+            before.value = None  # The thread has no context.
         try:
             yield
         finally:
@@ -144,131 +143,135 @@ _libraries: dict[str, Library] = {}
 _loading = threading.Lock()
 
 
-def library() -> Library:
-    """Load AscendCL once: the file that the variable names, or what the loader finds."""
-    named = os.environ.get(LIBRARY_VARIABLE, "")
-    tried: list[str] = []
+def load_library() -> Library:
+    """Load AscendCL once: the file that KVFERRY_ASCENDCL names, or the library that the loader finds."""
+    configured = os.environ.get(LIBRARY_VARIABLE, "")
+    failures: list[str] = []
     with _loading:
-        for path in (named,) if named else _NAMES:
+        for path in (configured,) if configured else _LIBRARY_NAMES:
             if path in _libraries:
                 return _libraries[path]
             try:
                 _libraries[path] = Library(path)
             except NPUError as error:
-                tried.append(str(error))
+                failures.append(str(error))
             else:
                 return _libraries[path]
-    raise NPUError(f"{'; '.join(tried)}; source CANN's set_env.sh, or name the file in {LIBRARY_VARIABLE}")
+    raise NPUError(f"{'; '.join(failures)}; source CANN's set_env.sh, or name the file in {LIBRARY_VARIABLE}")
 
 
 class DeviceBytes:
-    """Some of the pool's memory on an NPU: it has an address there and no content that Python could look at.
+    """A range of the pool's memory on an NPU: it has an address there, and Python cannot access its content directly.
 
-    A slice of it is one, too. Copies to and from it are over when read and write return.
+    A slice of it is a DeviceBytes, too. Copies are complete when read and write return.
     """
 
     def __init__(self, pool: DevicePool, address: int, size: int, *, writable: bool = True) -> None:
-        """Name the memory."""
+        """Describe a range of memory."""
         self.pool = pool
         self.address = address
         self.nbytes = size
         self.writable = writable
 
     def __len__(self) -> int:
-        """Count its bytes."""
+        """Return the number of bytes."""
         return self.nbytes
 
     def __getitem__(self, part: slice) -> DeviceBytes:
-        """Give a stretch of it."""
+        """Return a part of the range."""
         begin, end, step = part.indices(self.nbytes)
         if step != 1:
-            raise wrong("slice", "the step", str(step), "1", "memory of a device is sliced in one piece")
+            raise invalid_error(
+                "slice", "the step", str(step), "1", "memory of a device can only be sliced contiguously"
+            )
         return DeviceBytes(self.pool, self.address + begin, max(0, end - begin), writable=self.writable)
 
     def read(self) -> Bytes:
-        """Copy it to the host."""
-        made = np.empty(self.nbytes, np.uint8)
-        with self.pool.using() as (lib, context), lib.inside(context):
+        """Return a copy in host memory."""
+        content = np.empty(self.nbytes, np.uint8)
+        with self.pool.imported() as (lib, context), lib.in_context(context):
             if self.nbytes:
-                lib.call("aclrtMemcpy", made.ctypes.data, made.nbytes, self.address, self.nbytes, DEVICE_TO_HOST)
-        return made
+                lib.call("aclrtMemcpy", content.ctypes.data, content.nbytes, self.address, self.nbytes, DEVICE_TO_HOST)
+        return content
 
     def write(self, data: Any) -> None:
-        """Fill its first bytes from the host: what a buffer has, all of it."""
+        """Copy a buffer of the host to the beginning of the range."""
         content = np.ascontiguousarray(np.frombuffer(memoryview(data).cast("B"), np.uint8))
-        self._writing(content.nbytes)
-        with self.pool.using() as (lib, context), lib.inside(context):
+        self._check_writable(content.nbytes)
+        with self.pool.imported() as (lib, context), lib.in_context(context):
             if content.nbytes:
                 lib.call("aclrtMemcpy", self.address, self.nbytes, content.ctypes.data, content.nbytes, HOST_TO_DEVICE)
 
     def enqueue_from(self, address: int, size: int, stream: int, *, on_device: bool) -> None:
-        """Put a copy into a stream of the NPU, from there to here. The caller waits for the stream before it ends."""
-        self._writing(size)
+        """Enqueue a copy to this range into a stream of the NPU. The caller must synchronize the stream."""
+        self._check_writable(size)
         kind = DEVICE_TO_DEVICE if on_device else HOST_TO_DEVICE
-        with self.pool.using() as (lib, context), lib.inside(context):
+        with self.pool.imported() as (lib, context), lib.in_context(context):
             lib.call("aclrtMemcpyAsync", self.address, self.nbytes, address, size, kind, stream)
 
     def enqueue_to(self, address: int, size: int, stream: int, *, on_device: bool) -> None:
-        """Put a copy into a stream of the NPU, from here to there."""
+        """Enqueue a copy from this range into a stream of the NPU."""
         kind = DEVICE_TO_DEVICE if on_device else DEVICE_TO_HOST
-        with self.pool.using() as (lib, context), lib.inside(context):
+        with self.pool.imported() as (lib, context), lib.in_context(context):
             lib.call("aclrtMemcpyAsync", address, size, self.address, size, kind, stream)
 
-    def _writing(self, size: int) -> None:
+    def _check_writable(self, size: int) -> None:
         if not self.writable:
-            raise wrong("write", "the chunk", "only to be read", "pages of a reserve", "reserve pages to write to")
+            raise invalid_error("write", "the chunk", "read-only", "pages of a reserve", "reserve pages to write to")
         if size > self.nbytes:
-            raise wrong("write", "data", f"{size} bytes", f"at most {self.nbytes}", "give what the page has room for")
+            raise invalid_error(
+                "write", "data", f"{size} bytes", f"at most {self.nbytes}", "give at most as many bytes as the page has"
+            )
 
 
 class DevicePool:
-    """The pages of one life of an agent, in memory of an NPU.
+    """The pages of one incarnation of an agent, in memory of an NPU.
 
-    When the session is over the import is closed, as soon as no copy uses it: the agent must not give the memory back
-    before. Later copies are lost.
+    At the end of the session the import is closed as soon as no copy uses it, because the agent must not free the
+    memory before. Later copies raise LostError.
     """
 
     def __init__(self, info: Attached) -> None:
-        """Import the memory. The process was admitted before.
+        """Import the memory. The agent has admitted this process before.
 
-        Where it is a second pool beside a file's, its pages are numbered from 0 here.
+        If it is a second pool beside a file's, its pages are numbered from 0 here.
         """
         if info.device_pages:
             info = replace(info, offset=info.device_offset, pages=info.device_pages)
-        self.life = info.life
+        self.incarnation = info.life
         self.page_bytes = info.page_bytes
-        self.count = info.pages
+        self.page_count = info.pages
         self.name = f"NPU {info.device}"
         if info.offset + info.pages * info.page_bytes > info.device_bytes:
             raise NPUError(
                 f"the pool ends at byte {info.offset + info.pages * info.page_bytes}, its memory at {info.device_bytes}"
             )
         self._key = info.device_key.encode()
-        self._library = library()
-        self._context = self._library.use(self._library.device(info.device))
+        self._library = load_library()
+        self._context = self._library.activate_device(self._library.find_device(info.device))
         self._lock = threading.Lock()
         self._users = 0
-        self._over = False
+        self._is_released = False
         address = _P()
-        with self._library.inside(self._context):
+        with self._library.in_context(self._context):
             self._library.call("aclrtIpcMemImportByKey", ctypes.byref(address), self._key, 0)
         self._begin = (address.value or 0) + info.offset
 
     def page(self, number: int, length: int | None = None) -> DeviceBytes:
-        """Give the first bytes of a page, all of them by default."""
+        """Return the first bytes of a page; by default all its bytes."""
         size = self.page_bytes if length is None else length
         return DeviceBytes(self, self._begin + number * self.page_bytes, size)
 
-    def at(self, number: int, length: int | None = None) -> DeviceBytes:
-        """Give the same, as Pool does."""
+    def page_memory(self, number: int, length: int | None = None) -> DeviceBytes:
+        """Return the same as page, for compatibility with Pool."""
         return self.page(number, length)
 
     @contextlib.contextmanager
-    def using(self) -> Iterator[tuple[Library, int]]:
-        """Keep the memory imported; the context is where it is used."""
+    def imported(self) -> Iterator[tuple[Library, int]]:
+        """Keep the memory imported for the length of a block, and return the library and the context."""
         with self._lock:
-            if self._over:
-                raise lost("copy", "the agent is gone, and the memory with it; treat it as a miss")
+            if self._is_released:
+                raise lost_error("copy", "the session is over, and the memory was released; treat it as a miss")
             self._users += 1
         try:
             yield self._library, self._context
@@ -277,27 +280,27 @@ class DevicePool:
                 self._users -= 1
                 self._close_if_unused()
 
-    def drop(self) -> None:
-        """Give the memory up; see the class."""
+    def release(self) -> None:
+        """Release the memory; see the class."""
         with self._lock:
-            if not self._over:
-                self._over = True
+            if not self._is_released:
+                self._is_released = True
                 self._close_if_unused()
 
     def _close_if_unused(self) -> None:
-        if self._over and not self._users:
-            with contextlib.suppress(NPUError), self._library.inside(self._context):
+        if self._is_released and not self._users:
+            with contextlib.suppress(NPUError), self._library.in_context(self._context):
                 self._library.call("aclrtIpcMemClose", self._key)
 
 
-def on_device(op: str, pool: DevicePool) -> Error:
-    """Make the error of what wants memory that Python can look at."""
-    remedy = "use read and write of a page, or its address in work that you give the NPU"
-    return wrong(op, "the pool", f"memory of {pool.name}", "memory of the host", remedy)
+def device_memory_error(op: str, pool: DevicePool) -> Error:
+    """Create the error of an operation that needs memory of the host."""
+    remedy = "use read and write of a page, or its address in work for the NPU"
+    return invalid_error(op, "the pool", f"memory of {pool.name}", "memory of the host", remedy)
 
 
-def process_of(physical: int) -> int:
-    """Say what number the driver of a device has for this process."""
-    found = library()
-    with found.inside(found.use(found.device(physical))):
-        return found.process()
+def process_number(physical: int) -> int:
+    """Return the number of this process in the driver of a physical NPU."""
+    found = load_library()
+    with found.in_context(found.activate_device(found.find_device(physical))):
+        return found.process_number()

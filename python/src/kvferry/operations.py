@@ -1,6 +1,6 @@
-"""What a client can ask for, one function for each: what is checked, what is said on the wire, what an answer means.
+"""The operations of a client, one function each: it checks the arguments, builds the call's fields and reads the reply.
 
-What handles can ask for is theirs (holding.py).
+handle_base has the operations of handles.
 """
 
 from __future__ import annotations
@@ -8,52 +8,52 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kvferry.asking import (
+from kvferry.call_spec import (
     PORT,
     U64,
-    Ask,
-    done,
-    done_if_there,
-    items,
-    nanoseconds,
-    number_of,
-    some_hits,
-    some_pages,
-    texts,
-    waits_of,
-    well,
+    CallSpec,
+    check_done,
+    check_done_or_missing,
+    check_hits,
+    check_list,
+    check_number,
+    check_pages,
+    check_reply,
+    check_texts,
+    to_nanoseconds,
+    wait_nanoseconds,
 )
 from kvferry.codes import Code
-from kvferry.errors import wrong
-from kvferry.limits import WORDS_BYTES
-from kvferry.values import Lookup, Prefix, Received, Written
+from kvferry.errors import invalid_error
+from kvferry.limits import REASON_BYTES
+from kvferry.values import LendResult, Lookup, Prefix, RegisterResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvferry.holding import PagesBase
+    from kvferry.call_waiter import Reply
+    from kvferry.handle_base import PagesBase
     from kvferry.values import Blocks, Peer, ProducerPeer, SharingPeer
-    from kvferry.waiting import Reply
 
 
-def stats() -> Ask[dict[str, Any]]:
-    """Ask for counters."""
+def stats() -> CallSpec[dict[str, Any]]:
+    """Describe a call that returns counters."""
 
     def read(reply: Reply) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(well(reply).answer.stats or b"{}")
-        return found
+        counters: dict[str, Any] = json.loads(check_reply(reply).answer.stats or b"{}")
+        return counters
 
-    return Ask("stats", {}, 0.0, read)
+    return CallSpec("stats", {}, 0.0, read)
 
 
 # ---- sender ----
 
 
-def reserve(count: int, patience: float | None) -> Ask[Reply]:
-    """Ask for pages."""
-    number = number_of("reserve", "count", count)
-    return Ask(
-        "reserve", {"count": number, "patience_ns": nanoseconds("reserve", "patience", patience)}, patience, well
+def reserve(count: int, timeout: float | None) -> CallSpec[Reply]:
+    """Describe a call that reserves pages."""
+    number = check_number("reserve", "count", count)
+    return CallSpec(
+        "reserve", {"count": number, "patience_ns": to_nanoseconds("reserve", "timeout", timeout)}, timeout, check_reply
     )
 
 
@@ -62,268 +62,292 @@ def put(
     keys: Sequence[str],
     pages: PagesBase,
     request: str,
-    first: int,
-    tokens: int,
-    last: bool,
-    patience: float | None,
-) -> Ask[None]:
-    """Ask for a push."""
-    keys = texts("put", "keys", keys)
-    pages.use("put", first, len(keys))
+    first_page: int,
+    last_chunk_tokens: int,
+    last_batch: bool,
+    timeout: float | None,
+) -> CallSpec[None]:
+    """Describe a call that pushes chunks."""
+    keys = check_texts("put", "keys", keys)
+    pages.check_range("put", first_page, len(keys))
     entries = {
-        "tokens": number_of("put", "tokens", tokens),
-        "last": last,
-        **_peer("put", peer),
-        **_keyed("put", keys, request, patience),
+        "tokens": check_number("put", "last_chunk_tokens", last_chunk_tokens),
+        "last": last_batch,
+        **_peer_entries("put", peer),
+        **_key_entries("put", keys, request, timeout),
         "target": pages.number,
-        "first": first,
+        "first": first_page,
     }
-    return Ask("put", entries, patience, done)
+    return CallSpec("put", entries, timeout, check_done)
 
 
-def _reason(words: str) -> str:
-    """Cut words for people to what an agent passes on."""
-    return words.encode()[:WORDS_BYTES].decode(errors="ignore")
+def _cut_reason(text: str) -> str:
+    """Cut a reason for people to the length that an agent passes on."""
+    return text.encode()[:REASON_BYTES].decode(errors="ignore")
 
 
 def recall(
-    peer: Peer, keys: Sequence[str], pages: PagesBase, request: str, first: int, patience: float | None
-) -> Ask[Reply]:
-    """Ask for chunks back."""
-    keys = texts("recall", "keys", keys)
-    pages.use("recall", first, len(keys))
-    named = {**_peer("recall", peer), **_keyed("recall", keys, request, patience)}
-    return Ask("recall", {**named, "target": pages.number, "first": first}, patience, some_hits)
+    peer: Peer, keys: Sequence[str], pages: PagesBase, request: str, first_page: int, timeout: float | None
+) -> CallSpec[Reply]:
+    """Describe a call that reads chunks back."""
+    keys = check_texts("recall", "keys", keys)
+    pages.check_range("recall", first_page, len(keys))
+    entries = {**_peer_entries("recall", peer), **_key_entries("recall", keys, request, timeout)}
+    return CallSpec("recall", {**entries, "target": pages.number, "first": first_page}, timeout, check_hits)
 
 
-def begin_prefill(keys: Sequence[str], request: str, peer: Peer | None, skip: int, layer_time: float) -> Ask[Reply]:
-    """Ask to begin with a request."""
+def begin_prefill(
+    keys: Sequence[str], request: str, peer: Peer | None, skip_tokens: int, layer_seconds: float
+) -> CallSpec[Reply]:
+    """Describe a call that starts a prefill."""
     op = "begin_prefill"
     entries = {
-        "keys": texts(op, "keys", keys),
+        "keys": check_texts(op, "keys", keys),
         "request": request,
-        "skip": number_of(op, "skip", skip),
-        "layer_ns": nanoseconds(op, "layer_time", layer_time or None),
-        **_peer(op, peer),
+        "skip": check_number(op, "skip_tokens", skip_tokens),
+        "layer_ns": to_nanoseconds(op, "layer_seconds", layer_seconds or None),
+        **_peer_entries(op, peer),
     }
-    return Ask(op, entries, 0.0, well)
+    return CallSpec(op, entries, 0.0, check_reply)
 
 
-def end(request: str, peer: Peer, code: int, reason: str, patience: float | None) -> Ask[None]:
-    """Ask to have a receiver told how a request ended."""
+def end_request(request: str, peer: Peer, code: int, reason: str, timeout: float | None) -> CallSpec[None]:
+    """Describe a call that notifies a receiver of the end of a request."""
     entries = {
         "request": request,
-        "code": number_of("end", "code", code),
-        "reason": _reason(reason),
-        "patience_ns": nanoseconds("end", "patience", patience),
-        **_peer("end", peer),
+        "code": check_number("end", "code", code),
+        "reason": _cut_reason(reason),
+        "patience_ns": to_nanoseconds("end", "timeout", timeout),
+        **_peer_entries("end", peer),
     }
-    return Ask("end", entries, patience, done)
+    return CallSpec("end", entries, timeout, check_done)
 
 
 # ---- receiver ----
 
 
-def get(keys: Sequence[str], request: str, layered: bool, patience: float) -> Ask[Reply]:
-    """Ask for chunks of the pool."""
-    named = {"keys": texts("get", "keys", keys), "request": request, "layered": layered}
-    return Ask("get", {**named, "patience_ns": waits_of("get", patience)}, patience, some_pages)
+def get(keys: Sequence[str], request: str, layered: bool, timeout: float) -> CallSpec[Reply]:
+    """Describe a call that returns chunks of the pool."""
+    entries = {"keys": check_texts("get", "keys", keys), "request": request, "layered": layered}
+    return CallSpec("get", {**entries, "patience_ns": wait_nanoseconds("get", timeout)}, timeout, check_pages)
 
 
-def contains(keys: Sequence[str]) -> Ask[int]:
-    """Ask what is there."""
+def contains(keys: Sequence[str]) -> CallSpec[int]:
+    """Describe a call that counts available chunks."""
 
     def read(reply: Reply) -> int:
-        return well(reply, Code.NOT_FOUND).answer.hits
+        return check_reply(reply, Code.NOT_FOUND).answer.hits
 
-    return Ask("contains", {"keys": texts("contains", "keys", keys)}, 0.0, read)
-
-
-def fetch(keys: Sequence[str], request: str, patience: float | None) -> Ask[Prefix]:
-    """Ask to be shown chunks."""
-    return Ask("fetch", _keyed("fetch", keys, request, patience), patience, _prefix)
+    return CallSpec("contains", {"keys": check_texts("contains", "keys", keys)}, 0.0, read)
 
 
-def abandon(request: str, reason: str) -> Ask[None]:
-    """Ask to give up what is kept for a request."""
-    return Ask("abandon", {"request": request, "reason": _reason(reason)}, 0.0, done_if_there)
+def fetch(keys: Sequence[str], request: str, timeout: float | None) -> CallSpec[Prefix]:
+    """Describe a call that shows chunks."""
+    return CallSpec("fetch", _key_entries("fetch", keys, request, timeout), timeout, _read_prefix)
+
+
+def abandon(request: str, reason: str) -> CallSpec[None]:
+    """Describe a call that drops the chunks of a request."""
+    return CallSpec("abandon", {"request": request, "reason": _cut_reason(reason)}, 0.0, check_done_or_missing)
 
 
 # ---- sharing ----
 
 
-def store(keys: Sequence[str], pages: PagesBase, first: int) -> Ask[None]:
-    """Ask to make pages the cache's."""
+def store(keys: Sequence[str], pages: PagesBase, first_page: int) -> CallSpec[None]:
+    """Describe a call that gives pages to the cache."""
     count = len(keys)
 
     def read(reply: Reply) -> None:
-        # An error counts those that were not stored.
-        left = 0 if reply.answer.code == Code.OK else reply.answer.count or count
-        pages.stored(range(first, first + max(0, count - left)))
-        well(reply)
+        # The count of an error is the number of chunks that were not stored.
+        missing = 0 if reply.answer.code == Code.OK else reply.answer.count or count
+        pages.mark_stored(range(first_page, first_page + max(0, count - missing)))
+        check_reply(reply)
 
-    return Ask("store", _lent("store", keys, pages, first), 0.0, read)
+    return CallSpec("store", _page_entries("store", keys, pages, first_page), 0.0, read)
 
 
-def share(keys: Sequence[str], pages: PagesBase, first: int) -> Ask[Reply]:
-    """Ask to let peers read pages."""
+def share(keys: Sequence[str], pages: PagesBase, first_page: int) -> CallSpec[Reply]:
+    """Describe a call that lets peers read pages."""
 
     def read(reply: Reply) -> Reply:
-        return reply if reply.answer.hits else well(reply)
+        return reply if reply.answer.hits else check_reply(reply)
 
-    return Ask("share", _lent("share", keys, pages, first), 0.0, read)
+    return CallSpec("share", _page_entries("share", keys, pages, first_page), 0.0, read)
 
 
-def lookup(keys: Sequence[str]) -> Ask[Lookup]:
-    """Ask who has chunks, here and at directories, which have as long as is configured."""
+def lookup(keys: Sequence[str]) -> CallSpec[Lookup]:
+    """Describe a call that locates chunks here and at directories, whose timeout the agent has configured."""
 
     def read(reply: Reply) -> Lookup:
-        answer = well(reply).answer
+        answer = check_reply(reply).answer
         return Lookup(answer.sent, answer.skipped)
 
-    return Ask("lookup", {"keys": texts("lookup", "keys", keys)}, None, read)
+    return CallSpec("lookup", {"keys": check_texts("lookup", "keys", keys)}, None, read)
 
 
-def shared_get(keys: Sequence[str], request: str, source: SharingPeer | None, patience: float | None) -> Ask[Reply]:
-    """Ask for chunks that peers share."""
-    return Ask("shared_get", _shared("shared_get", keys, request, source, patience), patience, some_pages)
+def shared_get(keys: Sequence[str], request: str, source: SharingPeer | None, timeout: float | None) -> CallSpec[Reply]:
+    """Describe a call that returns chunks that peers share."""
+    return CallSpec("shared_get", _sharing_entries("shared_get", keys, request, source, timeout), timeout, check_pages)
 
 
-def keep(keys: Sequence[str], request: str, source: SharingPeer | None, patience: float | None) -> Ask[Prefix]:
-    """Ask to have peers lend what they share."""
-    return Ask("keep", _shared("keep", keys, request, source, patience), patience, _prefix)
+def lease(keys: Sequence[str], request: str, source: SharingPeer | None, timeout: float | None) -> CallSpec[Prefix]:
+    """Describe a call that acquires read leases at peers."""
+    return CallSpec("keep", _sharing_entries("keep", keys, request, source, timeout), timeout, _read_prefix)
 
 
-def shared_fetch(keys: Sequence[str], request: str, source: SharingPeer | None, patience: float | None) -> Ask[Prefix]:
-    """Ask to be shown chunks that peers share."""
-    return Ask("shared_fetch", _shared("shared_fetch", keys, request, source, patience), patience, _prefix)
+def shared_fetch(
+    keys: Sequence[str], request: str, source: SharingPeer | None, timeout: float | None
+) -> CallSpec[Prefix]:
+    """Describe a call that shows chunks that peers share."""
+    return CallSpec(
+        "shared_fetch", _sharing_entries("shared_fetch", keys, request, source, timeout), timeout, _read_prefix
+    )
 
 
-# ---- an engine's own blocks ----
+# ---- blocks of the engine ----
 
 
-def register(
+def register_blocks(
     request: str,
     producers: Sequence[ProducerPeer],
     blocks: Sequence[Blocks],
-    ranks: int,
-    stages: int,
+    producer_ranks: int,
+    producer_stages: int,
     transfer: str,
     engine: str,
-    patience: float | None,
+    timeout: float | None,
     epoch: int | None = None,
-) -> Ask[Received]:
-    """Ask to have blocks written."""
+) -> CallSpec[RegisterResult]:
+    """Describe a call that registers blocks to be written."""
 
-    def read(reply: Reply) -> Received:
-        answer = well(reply).answer
-        return Received(answer.hits, answer.held)
+    def read(reply: Reply) -> RegisterResult:
+        answer = check_reply(reply).answer
+        return RegisterResult(answer.hits, answer.held)
 
     entries = {
-        **_errand("register", request, producers, transfer, patience),
+        **_producer_entries("register", request, producers, transfer, timeout),
         "engine": engine,
-        "ranks": number_of("register", "ranks", ranks),
-        "stages": number_of("register", "stages", stages),
-        **_blocks("register", blocks),
+        "ranks": check_number("register", "producer_ranks", producer_ranks),
+        "stages": check_number("register", "producer_stages", producer_stages),
+        **_block_entries("register", blocks),
     }
-    return Ask("register", entries, patience, read, only=epoch)
+    return CallSpec("register", entries, timeout, read, required_epoch=epoch)
 
 
-def expect(request: str, producers: Sequence[ProducerPeer], transfer: str, patience: float | None) -> Ask[None]:
-    """Ask to keep what producers lend."""
-    return Ask("expect", _errand("expect", request, producers, transfer, patience), patience, done)
+def expect_request(
+    request: str, producers: Sequence[ProducerPeer], transfer: str, timeout: float | None
+) -> CallSpec[None]:
+    """Describe a call that keeps what producers lend."""
+    return CallSpec(
+        "expect",
+        _producer_entries("expect", request, producers, transfer, timeout),
+        timeout,
+        check_done,
+    )
 
 
-def not_needed(request: str, producers: Sequence[ProducerPeer], transfer: str, patience: float | None) -> Ask[None]:
-    """Ask to tell producers that nobody registers."""
-    return Ask("not_needed", _errand("not_needed", request, producers, transfer, patience), patience, done)
+def decline_request(
+    request: str, producers: Sequence[ProducerPeer], transfer: str, timeout: float | None
+) -> CallSpec[None]:
+    """Describe a call that declines a request at its producers."""
+    return CallSpec(
+        "not_needed",
+        _producer_entries("not_needed", request, producers, transfer, timeout),
+        timeout,
+        check_done,
+    )
 
 
-def finished(
+def lend_blocks(
     request: str, blocks: Sequence[Blocks], transfer: str, lease: float | None, epoch: int | None = None
-) -> Ask[Written]:
-    """Ask to lend blocks."""
+) -> CallSpec[LendResult]:
+    """Describe a call that lends blocks."""
 
-    def read(reply: Reply) -> Written:
-        answer = well(reply).answer
-        return Written(answer.sent, answer.skipped > 0, answer.held)
+    def read(reply: Reply) -> LendResult:
+        answer = check_reply(reply).answer
+        return LendResult(answer.sent, answer.skipped > 0, answer.held)
 
     entries = {
         "request": request,
         "transfer": transfer,
-        "patience_ns": nanoseconds("finished", "lease", lease),
-        **_blocks("finished", blocks),
+        "patience_ns": to_nanoseconds("finished", "keep", lease),
+        **_block_entries("finished", blocks),
     }
-    return Ask("finished", entries, lease, read, only=epoch)
+    return CallSpec("finished", entries, lease, read, required_epoch=epoch)
 
 
-def aborted(request: str, transfer: str) -> Ask[None]:
-    """Ask to end what is lent for a request."""
-    return Ask("aborted", {"request": request, "transfer": transfer}, 0.0, done)
+def abort_request(request: str, transfer: str) -> CallSpec[None]:
+    """Describe a call that ends the lending of blocks for a request."""
+    return CallSpec("aborted", {"request": request, "transfer": transfer}, 0.0, check_done)
 
 
-# ---- what several of them say ----
+# ---- common fields ----
 
 
-def _peer(op: str, peer: Peer | SharingPeer | None) -> dict[str, Any]:
-    """Name a peer; None is nobody."""
+def _peer_entries(op: str, peer: Peer | SharingPeer | None) -> dict[str, Any]:
+    """Return the fields of a peer; none for None."""
     if peer is None:
         return {}
     if not hasattr(peer, "host"):
-        raise wrong(
-            op, "peer", repr(peer)[:60], "a kvferry.Peer", 'give one, such as kvferry.Peer("10.0.0.2", 7300, 7400)'
+        raise invalid_error(
+            op,
+            "peer",
+            repr(peer)[:60],
+            "a kvferry.Peer",
+            'give a kvferry.Peer, such as kvferry.Peer("10.0.0.2", 7300, 7400)',
         )
-    made: dict[str, Any] = {"host": peer.host}
-    # What an operation does not take is refused by the agent, and a peer may be described once for all of them.
+    entries: dict[str, Any] = {"host": peer.host}
+    # The agent refuses fields that an operation does not take, and one Peer may serve all operations.
     for name in ("init_port", "alloc_port", *(("query_port",) if op == "recall" else ())):
-        made[name] = number_of(op, f"peer.{name}", getattr(peer, name, 0), PORT)
-    return made
+        entries[name] = check_number(op, f"peer.{name}", getattr(peer, name, 0), PORT)
+    return entries
 
 
-def _keyed(op: str, keys: Sequence[str], request: str, patience: float | None) -> dict[str, Any]:
-    """Name chunks."""
-    waits = nanoseconds(op, "patience", patience)
-    return {"keys": texts(op, "keys", keys), "request": request, "patience_ns": waits}
+def _key_entries(op: str, keys: Sequence[str], request: str, timeout: float | None) -> dict[str, Any]:
+    """Return the fields of chunks."""
+    timeout_ns = to_nanoseconds(op, "timeout", timeout)
+    return {"keys": check_texts(op, "keys", keys), "request": request, "patience_ns": timeout_ns}
 
 
-def _lent(op: str, keys: Sequence[str], pages: PagesBase, first: int) -> dict[str, Any]:
-    """Name pages that chunks fill."""
-    keys = texts(op, "keys", keys)
-    pages.use(op, first, len(keys))
-    for index in range(first, first + len(keys)):
-        pages.look_at(op, index)
-    return {"target": pages.number, "first": first, "keys": keys}
+def _page_entries(op: str, keys: Sequence[str], pages: PagesBase, first_page: int) -> dict[str, Any]:
+    """Return the fields of pages that chunks fill."""
+    keys = check_texts(op, "keys", keys)
+    pages.check_range(op, first_page, len(keys))
+    for index in range(first_page, first_page + len(keys)):
+        pages.check_page(op, index)
+    return {"target": pages.number, "first": first_page, "keys": keys}
 
 
-def _shared(
-    op: str, keys: Sequence[str], request: str, source: SharingPeer | None, patience: float | None
+def _sharing_entries(
+    op: str, keys: Sequence[str], request: str, source: SharingPeer | None, timeout: float | None
 ) -> dict[str, Any]:
-    """Name chunks that peers share."""
-    return {**_keyed(op, keys, request, patience), **_peer(op, source)}
+    """Return the fields of chunks that peers share."""
+    return {**_key_entries(op, keys, request, timeout), **_peer_entries(op, source)}
 
 
-def _errand(
-    op: str, request: str, producers: Sequence[ProducerPeer], transfer: str, patience: float | None
+def _producer_entries(
+    op: str, request: str, producers: Sequence[ProducerPeer], transfer: str, timeout: float | None
 ) -> dict[str, Any]:
-    """Name producers of a request."""
+    """Return the fields of the producers of a request."""
     return {
         "request": request,
         "transfer": transfer,
-        "producers": [str(producer) for producer in items(op, "producers", producers)],
-        "patience_ns": nanoseconds(op, "patience", patience),
+        "producers": [str(producer) for producer in check_list(op, "producers", producers)],
+        "patience_ns": to_nanoseconds(op, "timeout", timeout),
     }
 
 
-def _blocks(op: str, blocks: Sequence[Blocks]) -> dict[str, Any]:
-    """Name blocks."""
+def _block_entries(op: str, blocks: Sequence[Blocks]) -> dict[str, Any]:
+    """Return the fields of blocks."""
     return {
-        "groups": [number_of(op, "blocks.group", b.group, PORT) for b in blocks],
-        "firsts": [number_of(op, "blocks.first", b.first, U64) for b in blocks],
-        "ends": [number_of(op, "blocks.end", b.end, U64) for b in blocks],
-        "blocks": [[number_of(op, "blocks.logical", n) for n in b.logical] for b in blocks],
+        "groups": [check_number(op, "blocks.group", b.group, PORT) for b in blocks],
+        "firsts": [check_number(op, "blocks.first", b.first, U64) for b in blocks],
+        "ends": [check_number(op, "blocks.end", b.end, U64) for b in blocks],
+        "blocks": [[check_number(op, "blocks.logical", n) for n in b.logical] for b in blocks],
     }
 
 
-def _prefix(reply: Reply) -> Prefix:
-    """Read how far a call came."""
-    return Prefix(some_hits(reply).answer.hits, reply.error)
+def _read_prefix(reply: Reply) -> Prefix:
+    """Read how many chunks a call covered."""
+    return Prefix(check_hits(reply).answer.hits, reply.error)

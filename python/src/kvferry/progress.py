@@ -1,4 +1,4 @@
-"""The one result of what is asked in several calls, because it has more keys than an agent takes in one."""
+"""The combined result of an operation that is split into several calls because it has too many keys for one."""
 
 from __future__ import annotations
 
@@ -13,78 +13,78 @@ if TYPE_CHECKING:
 
     from kvferry.errors import Error
 
-# What a part is given whose patience is over, in seconds: it ends at once, with its own reason.
-_SOON = 0.001
+# The timeout in seconds of a part that starts after the deadline: it ends at once, with its own reason.
+_MIN_TIMEOUT = 0.001
 
 
-class Found:
-    """What lookups of one part after the other come to: a count goes on where a part has all of its keys."""
+class LookupProgress:
+    """The combined result of lookups. A count continues into the next part only if the part had all of its keys."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
-        self._here = self._elsewhere = 0
-        self._all_here = self._all_elsewhere = True
+        """Start with zero counts."""
+        self._local = self._remote = 0
+        self._all_local = self._all_remote = True
 
     def add(self, found: Lookup, keys: int) -> bool:
-        """Add what comes of the next part, which has so many keys. Say whether the part after it matters."""
-        if self._all_here:
-            self._here += found.here
-        if self._all_elsewhere:
-            self._elsewhere += found.elsewhere
-        self._all_here = self._all_here and found.here == keys
-        self._all_elsewhere = self._all_elsewhere and found.elsewhere == keys
-        return self._all_here or self._all_elsewhere
+        """Add the result of the next part, which has so many keys. Report whether the following part matters."""
+        if self._all_local:
+            self._local += found.local
+        if self._all_remote:
+            self._remote += found.remote
+        self._all_local = self._all_local and found.local == keys
+        self._all_remote = self._all_remote and found.remote == keys
+        return self._all_local or self._all_remote
 
-    def lookup(self) -> Lookup:
-        """Give what it is in all."""
-        return Lookup(self._here, self._elsewhere)
+    def result(self) -> Lookup:
+        """Return the combined result."""
+        return Lookup(self._local, self._remote)
 
 
-class Progress:
-    """How far fetches of one part after the other came, within one patience."""
+class FetchProgress:
+    """The combined result of fetches within one timeout."""
 
-    def __init__(self, scatter: Callable[[int, list[Any]], Any], patience: float | None) -> None:
-        """Begin with nothing."""
+    def __init__(self, scatter: Callable[[int, list[Any]], Any], timeout: float | None) -> None:
+        """Start with zero chunks."""
         self._scatter = scatter
-        self._until = None if patience is None else time.monotonic() + patience
+        self._until = None if timeout is None else time.monotonic() + timeout
         self._count = 0
-        self._raised: Exception | None = None
+        self._scatter_error: Exception | None = None
         self._short: Error | None = None
-        # Whether the parts that follow are not fetched.
-        self.over = False
+        # Whether the remaining parts are not fetched.
+        self.is_finished = False
 
-    def left(self) -> float | None:
-        """Give the patience that the next part has."""
-        return None if self._until is None else max(_SOON, self._until - time.monotonic())
+    def remaining_timeout(self) -> float | None:
+        """Return the timeout of the next part."""
+        return None if self._until is None else max(_MIN_TIMEOUT, self._until - time.monotonic())
 
     def scatter(self, first: int, chunks: list[Any]) -> Any:
-        """Hand on chunks of the present part, by their places among all keys."""
+        """Pass the chunks of the current part to the callback, with their indexes among all keys."""
         try:
-            ended = self._scatter(self._count + first, chunks)
+            result = self._scatter(self._count + first, chunks)
         except Exception as error:
-            self._raised = error
+            self._scatter_error = error
             raise
-        return self._watched(ended) if inspect.isawaitable(ended) else ended
+        return self._await_scatter(result) if inspect.isawaitable(result) else result
 
-    async def _watched(self, scatter: Awaitable[None]) -> None:
+    async def _await_scatter(self, scatter: Awaitable[None]) -> None:
         try:
             await scatter
         except Exception as error:
-            self._raised = error
+            self._scatter_error = error
             raise
 
     def add(self, prefix: Prefix, keys: int) -> None:
-        """Add what came of the present part, which has so many keys."""
+        """Add the result of the current part, which has so many keys."""
         self._count += prefix.count
         if prefix.count < keys:
-            self._short, self.over = prefix.short, True
+            self._short, self.is_finished = prefix.shortfall, True
 
-    def fail(self, error: Error) -> None:
-        """End with the present part. Where nothing came, or the program itself raised this, it is raised again."""
-        if error is self._raised or not self._count:
+    def handle_error(self, error: Error) -> None:
+        """End with the current part. The error is raised if nothing was fetched, or if the callback raised it."""
+        if error is self._scatter_error or not self._count:
             raise error
-        self._short, self.over = error, True
+        self._short, self.is_finished = error, True
 
-    def prefix(self) -> Prefix:
-        """Give what it is in all."""
+    def result(self) -> Prefix:
+        """Return the combined result."""
         return Prefix(self._count, self._short)

@@ -1,8 +1,8 @@
-"""The client's half of the conversation with an agent, without any I/O: bytes in, bytes out, events.
+"""The client's half of the protocol with an agent, without I/O: bytes in, bytes out, events.
 
-A session outlives connections. Whoever drives it says when one is there (connected) or gone (disconnected), gives it
-what arrives (receive) and sends what it has to say (outgoing, sent). It has no clock, no lock and no thread. Here is
-how it attaches and ends; its calls have a home of their own.
+A session outlives connections. Its driver reports when a connection is established (handle_connected) or lost
+(handle_disconnected), passes received bytes to receive_bytes, and sends pending_bytes (mark_sent). A session has no
+clock, no lock and no thread. This module attaches and detaches; call_table has the calls.
 """
 
 from __future__ import annotations
@@ -10,222 +10,237 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvferry import messages
-from kvferry.call import Call, CallEvent, Lost
-from kvferry.calls import Calls
+from kvferry.call import Call, CallEvent, CallLost
+from kvferry.call_table import CallTable
 from kvferry.codes import Code
-from kvferry.errors import ClosedError, Error, Why
-from kvferry.frames import FrameError, Stream
-from kvferry.limits import fit_text
+from kvferry.errors import ClosedError, Error, ErrorDetails
+from kvferry.frames import FrameError, MessageStream
+from kvferry.limits import check_text
 from kvferry.messages import Answer, Attached, MessageError
 
 QUEUE_MAX = 4096
 
 
 @dataclass(frozen=True)
-class Joined:
-    """The agent took the attachment. Where it is not resumed, what was held before is void, and calls have ended."""
+class SessionAttached:
+    """The agent accepted the attachment. If it is not resumed, earlier results are void and earlier calls have
+    ended.
+    """
 
     info: Attached
     resumed: bool
 
 
 @dataclass(frozen=True)
-class Refused:
-    """The agent did not take it; the connection is of no more use."""
+class AttachmentRefused:
+    """The agent refused the attachment; the connection is of no more use."""
 
     error: Error
-    # What the agent says of itself all the same.
+    # The agent's description of itself, which a refusal has, too.
     info: Attached
 
 
 @dataclass(frozen=True)
-class Broken:
-    """What came is no conversation; the connection is of no more use. It is the last event of that connection."""
+class ConnectionBroken:
+    """The agent violated the protocol; the connection is of no more use. It is the last event of a connection."""
 
     reason: str
 
 
-Event = Joined | Refused | Broken | CallEvent
+Event = SessionAttached | AttachmentRefused | ConnectionBroken | CallEvent
 
 
 class Session:
-    """See the module. Its methods, and those of its calls, must not be called by two threads at once."""
+    """See the module. Two threads must not call its methods or those of its calls at the same time."""
 
-    def __init__(self, name: str = "", queue_max: int = QUEUE_MAX, *, adopts: bool = False) -> None:
-        """Call the engine so, for people; queue at most so many calls. It may have the pool as its own memory."""
-        fit_text("connect", "name", name)
+    def __init__(self, name: str = "", queue_max: int = QUEUE_MAX, *, owns_pool: bool = False) -> None:
+        """Create a session.
+
+        Args:
+            name: the name of the engine, for people.
+            queue_max: how many calls may be queued.
+            owns_pool: whether the engine uses the pool as its own memory.
+        """
+        check_text("connect", "name", name)
         self._name = name
-        self._adopts = adopts
-        self._stream = Stream()
-        self.calls = Calls(self._stream, queue_max)
+        self._owns_pool = owns_pool
+        self._stream = MessageStream()
+        self.calls = CallTable(self._stream, queue_max)
         self._session = 0
-        self._life = ""
-        self._asked = 0  # which session the connection asked for
-        self._hears = False  # A connection is there that makes sense so far.
-        self._stale = False  # the session is given up, and the agent may have it still
-        self._leaving = 0  # the number by which a stale one is ended
-        self._detaching: Call | None = None
-        # The number that the driver of an NPU has for this process; 0: no agent has asked for it.
+        self._incarnation = ""
+        self._requested_session = 0  # the session that the connection asked to resume
+        self._receiving = False  # A connection exists and is valid so far.
+        self._is_stale = False  # the session was given up, and the agent may still have it
+        self._late_detach_number = 0  # the number of the call that ends a stale session
+        self._detach_call: Call | None = None
+        # The number of this process in the driver of an NPU; 0 if no agent has asked for it.
         self.device_process = 0
 
     @property
-    def joined(self) -> bool:
-        """Whether calls go to an agent now."""
-        return self._stream.joined
+    def is_attached(self) -> bool:
+        """Whether calls are sent to an agent now."""
+        return self._stream.is_attached
 
     @property
     def info(self) -> Attached | None:
-        """What the agent said of itself last."""
+        """The last attachment reply of the agent."""
         return self.calls.info
 
     @property
     def epoch(self) -> int:
-        """Counts sessions: what was got in another one is void."""
+        """Number of the session; results of earlier sessions are void."""
         return self.calls.epoch
 
     # ---- the connection ----
 
-    def connected(self) -> None:
-        """Begin with a connection."""
-        self._restart()
-        self._hears, self._asked = True, self._session
-        life = self._life if self._session else ""
-        self._stream.say(
+    def handle_connected(self) -> None:
+        """Start with a new connection."""
+        self._reset_connection()
+        self._receiving, self._requested_session = True, self._session
+        incarnation = self._incarnation if self._session else ""
+        self._stream.queue_message(
             messages.attach_request(
-                self._name, self._session, life, self.calls.open, self.device_process, adopts=self._adopts
+                self._name,
+                self._session,
+                incarnation,
+                self.calls.open_numbers,
+                self.device_process,
+                owns_pool=self._owns_pool,
             )
         )
 
-    def disconnected(self) -> list[Lost]:
-        """Know that the connection is gone. Calls stay, for the next one, but for those that may be why it was cut."""
-        lost = self.calls.cut()
-        self._restart()
-        return lost
+    def handle_disconnected(self) -> list[CallLost]:
+        """Handle the loss of the connection. Calls stay for the next connection, except those that may be its cause."""
+        lost_calls = self.calls.handle_disconnect()
+        self._reset_connection()
+        return lost_calls
 
-    def _restart(self) -> None:
-        self._hears = False
-        self._stream.restart()
-        self.calls.unsay()
+    def _reset_connection(self) -> None:
+        self._receiving = False
+        self._stream.reset()
+        self.calls.reset_connection_state()
 
-    def outgoing(self) -> memoryview:
-        """Give what is to be sent. It must be released before anything else is called."""
-        return memoryview(self._stream.out)
+    def pending_bytes(self) -> memoryview:
+        """Return the bytes to be sent. The view must be released before any other call."""
+        return memoryview(self._stream.pending)
 
-    def sent(self, count: int) -> None:
-        """Know that so many bytes of it were sent."""
-        del self._stream.out[:count]
-        self._stream.passed += count
+    def mark_sent(self, count: int) -> None:
+        """Remove bytes that were sent."""
+        del self._stream.pending[:count]
+        self._stream.sent_bytes += count
 
-    def receive(self, data: bytes | bytearray | memoryview) -> list[Event]:
-        """Take what arrived."""
+    def receive_bytes(self, data: bytes | bytearray | memoryview) -> list[Event]:
+        """Handle received bytes and return the resulting events."""
         events: list[Event] = []
-        if not self._hears:
+        if not self._receiving:
             return events
         self._stream.frames.feed(data)
         try:
-            while self._hears and (payload := self._stream.frames.next()) is not None:
-                self._take(messages.decode(payload), events)
+            while self._receiving and (payload := self._stream.frames.next_payload()) is not None:
+                self._handle_message(messages.decode(payload), events)
         except (FrameError, MessageError) as error:
-            self._hears = self._stream.joined = False
-            self._stream.out.clear()
-            events.append(Broken(f"the agent does not speak this protocol: {error}"))
-        self.calls.pump()
+            self._receiving = self._stream.is_attached = False
+            self._stream.pending.clear()
+            events.append(ConnectionBroken(f"the agent does not speak this protocol: {error}"))
+        self.calls.send_queued()
         return events
 
-    def _take(self, message: messages.Message, events: list[Event]) -> None:
+    def _handle_message(self, message: messages.Message, events: list[Event]) -> None:
         if isinstance(message, Attached):
-            if self.joined:
+            if self.is_attached:
                 raise MessageError("a second KvfAttachResponse")
-            self._attached(message, events)
-        elif self._stale:
-            self._left(message, events)
-        elif not self.joined:
+            self._handle_attached(message, events)
+        elif self._is_stale:
+            self._handle_late_detach(message, events)
+        elif not self.is_attached:
             raise MessageError(f"{type(message).__name__} before the KvfAttachResponse")
         else:
-            events += self.calls.hear(message)
+            events += self.calls.handle_message(message)
 
     # ---- the attachment ----
 
-    def _attached(self, info: Attached, events: list[Event]) -> None:
+    def _handle_attached(self, info: Attached, events: list[Event]) -> None:
         if info.code:
-            self._refused(info, events)
+            self._handle_refused(info, events)
             return
         if info.v != messages.VERSION:
             raise MessageError(f"the agent speaks version {info.v}, this client {messages.VERSION}")
         if not info.window or not info.session or not info.life:
             raise MessageError("an attachment without a session, a life or a window")
-        if info.resumed and (not self._asked or info.session != self._asked or info.life != self._life):
-            raise MessageError("the agent resumed another session than was asked for")
-        if self._stale and info.resumed:
-            self._leave()
+        if info.resumed and (
+            not self._requested_session or info.session != self._requested_session or info.life != self._incarnation
+        ):
+            raise MessageError("the agent resumed another session than the requested one")
+        if self._is_stale and info.resumed:
+            self._send_late_detach()
             return
-        self._stream.joined, self._stale = True, False
-        self._session, self._life = info.session, info.life
-        self.calls.away = self._detaching is not None
-        events += self.calls.attached(info)
-        events.append(Joined(info, info.resumed))
+        self._stream.is_attached, self._is_stale = True, False
+        self._session, self._incarnation = info.session, info.life
+        self.calls.no_agent = self._detach_call is not None
+        events += self.calls.handle_attached(info)
+        events.append(SessionAttached(info, info.resumed))
 
-    def _refused(self, info: Attached, events: list[Event]) -> None:
-        self._hears = False
-        error = Error("attach", Code.of(info.code), Why(stage="attach", peer="agent", remedy=info.reason))
-        if self._asked and error.code == Code.REFUSED:  # That session ends. Another may begin.
-            events += self.calls.lose(all_of_them=True)
-            self._session, self._stale = 0, False
-            events.append(Broken(str(error)))
+    def _handle_refused(self, info: Attached, events: list[Event]) -> None:
+        self._receiving = False
+        error = Error("attach", Code.of(info.code), ErrorDetails(stage="attach", peer="agent", remedy=info.reason))
+        if self._requested_session and error.code == Code.REFUSED:  # That session ends, and another one may begin.
+            events += self.calls.lose_calls(include_unbound=True)
+            self._session, self._is_stale = 0, False
+            events.append(ConnectionBroken(str(error)))
         else:
-            events.append(Refused(error, info))
+            events.append(AttachmentRefused(error, info))
 
-    def _leave(self) -> None:
-        """Tell an agent that came back too late that nothing is needed any more of what it has."""
-        self._leaving = self.calls.next_number()
-        self._stream.say(messages.call(self._leaving, [], "detach", {}))
+    def _send_late_detach(self) -> None:
+        """Tell an agent that came back too late that its session is over."""
+        self._late_detach_number = self.calls.take_number()
+        self._stream.queue_message(messages.call_message(self._late_detach_number, [], "detach", {}))
 
-    def _left(self, message: messages.Message, events: list[Event]) -> None:
-        if isinstance(message, Answer) and message.id == self._leaving:
-            self._session, self._stale, self._hears = 0, False, False
-            events.append(Broken("the session that was given up is over; another begins"))
+    def _handle_late_detach(self, message: messages.Message, events: list[Event]) -> None:
+        if isinstance(message, Answer) and message.id == self._late_detach_number:
+            self._session, self._is_stale, self._receiving = 0, False, False
+            events.append(ConnectionBroken("the session that was given up is over; a new session begins"))
 
-    # ---- its end ----
+    # ---- the end of the session ----
 
-    def agent_gone(self) -> list[Lost]:
-        """Know that the agent's process has ended, and its sessions with it. The connection is gone already.
+    def handle_agent_exit(self) -> list[CallLost]:
+        """Handle the exit of the agent's process, which ends its sessions. The connection is closed already.
 
-        Calls that were not sent, and are about nothing of the session, wait for the next agent.
+        Calls that were not sent and do not refer to the session wait for the next agent.
         """
         if not self._session:
             return []
-        self._session, self._stale = 0, False
-        return self.calls.session_gone()
+        self._session, self._is_stale = 0, False
+        return self.calls.end_session()
 
-    def give_up(self) -> list[Lost]:
-        """End everything: the agent does not come back in time. Until another is there calls are lost at once.
+    def give_up(self) -> list[CallLost]:
+        """End the session because the agent did not come back in time. Calls fail at once until another agent is there.
 
-        Where it comes back all the same it is told to give back what was held there.
+        If the agent comes back after all, it is told to release the session.
         """
-        self._restart()
-        self.calls.away, self._stale = True, bool(self._session)
-        return self.calls.lose(all_of_them=True)
+        self._reset_connection()
+        self.calls.no_agent, self._is_stale = True, bool(self._session)
+        return self.calls.lose_calls(include_unbound=True)
 
-    def detach(self) -> list[Lost]:
-        """Tell the agent that nothing is needed any more; when it has answered, detached says so. Calls are lost."""
-        lost_calls = self.calls.lose(all_of_them=True, keep_open=True)
-        self.calls.away = True
-        self._detaching = self.calls.add(Call("detach", {}, own=True))
-        return _closed(lost_calls)
+    def detach(self) -> list[CallLost]:
+        """Tell the agent that the session is over; is_detached reports its reply. All calls are lost."""
+        lost_calls = self.calls.lose_calls(include_unbound=True, keep_sent=True)
+        self.calls.no_agent = True
+        self._detach_call = self.calls.queue_call(Call("detach", {}, is_internal=True))
+        return _closed_events(lost_calls)
 
     @property
-    def detached(self) -> bool:
+    def is_detached(self) -> bool:
         """Whether the agent has nothing of this process any more."""
-        return self._session == 0 or (self._detaching is not None and self._detaching.answer is not None)
+        return self._session == 0 or (self._detach_call is not None and self._detach_call.answer is not None)
 
-    def close(self) -> list[Lost]:
-        """End everything for good."""
-        self._restart()
-        self.calls.away = True
-        return _closed(self.calls.lose(all_of_them=True))
+    def close(self) -> list[CallLost]:
+        """End the session for good."""
+        self._reset_connection()
+        self.calls.no_agent = True
+        return _closed_events(self.calls.lose_calls(include_unbound=True))
 
 
-def _closed(events: list[Lost]) -> list[Lost]:
-    """Say that it was this side that ended calls."""
-    remedy = "make another client"
-    return [Lost(e.call, ClosedError(e.call.op, Code.CLOSED, Why(remedy=remedy))) for e in events]
+def _closed_events(events: list[CallLost]) -> list[CallLost]:
+    """Return the events with the error of a closed client."""
+    remedy = "create another client"
+    return [CallLost(e.call, ClosedError(e.call.op, Code.CLOSED, ErrorDetails(remedy=remedy))) for e in events]

@@ -1,4 +1,4 @@
-"""What calls take and give."""
+"""Arguments and results of calls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Peer:
-    """Where a receiver listens: its pd_peer_host, pd_peer_init_port and pd_peer_alloc_port.
+    """The address of a receiver: its pd_peer_host, pd_peer_init_port and pd_peer_alloc_port.
 
-    A recall needs its pd_peer_query_port, too.
+    A recall also needs its pd_peer_query_port.
     """
 
     host: str
@@ -28,7 +28,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class SharingPeer:
-    """Where a peer shakes hands: its p2p_host and one of its p2p_init_ports."""
+    """The address of a peer that shares: its p2p_host and one of its p2p_init_ports."""
 
     host: str
     init_port: int
@@ -36,14 +36,14 @@ class SharingPeer:
 
 @dataclass(frozen=True)
 class ProducerPeer:
-    """Where one rank of a producer listens: its pd_peer_host, and its pd_peer_init_port and pd_peer_alloc_port."""
+    """The address of one rank of a producer: its pd_peer_host, pd_peer_init_port and pd_peer_alloc_port."""
 
     host: str
     init_port: int
     port: int
 
     def __str__(self) -> str:
-        """Write it as the agent reads it."""
+        """Return the form that the agent parses."""
         return f"{self.host}:{self.init_port}:{self.port}"
 
 
@@ -51,69 +51,69 @@ class ProducerPeer:
 class Blocks:
     """Blocks of a request in one KV-cache group, in the order of the sequence."""
 
-    # Numbers of logical blocks.
+    # Numbers of the logical blocks.
     logical: Sequence[int]
     group: int = 0
-    # The absolute position of the first one, in kernel blocks.
+    # The absolute position of the first block, in kernel blocks.
     first: int = 0
-    # The position behind the last kernel block that counts; 0: all that the list has.
+    # The position after the last kernel block that is used; 0 if all blocks of the list are.
     end: int = 0
 
 
 class Lookup(NamedTuple):
-    """How many chunks, from the first key on, are here, and how many of them one other node has: a hint."""
+    """How many chunks, from the first key on, this agent has, and how many of them one other node has. It is a hint."""
 
-    here: int
-    elsewhere: int
+    local: int
+    remote: int
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """How many chunks, from the first key on, a call came to."""
+    """How many chunks, from the first key on, a call covered."""
 
     count: int
-    # Why it is not all of them; compute the others.
-    short: Error | None = None
+    # Why the prefix is shorter than the requested keys; None if it is complete. Compute the missing chunks.
+    shortfall: Error | None = None
 
 
 @dataclass(frozen=True)
-class Received:
-    """How a registration ended."""
+class RegisterResult:
+    """The result of a registration."""
 
-    # Pages that were written: all of them.
+    # Number of pages that were written; it is all pages.
     pages: int
-    # Whether the blocks may still be written. Wait for their return before they are used for anything else.
-    held: bool
+    # Whether the blocks may still be written. Wait for wait_until_unused before you reuse them.
+    in_use: bool
 
 
 @dataclass(frozen=True)
-class Written:
-    """How blocks that were finished ended."""
+class LendResult:
+    """The result of lending blocks."""
 
-    # Pages that were written, over all ranks of the consumer's.
+    # Number of pages that were written, over all ranks of the consumer.
     pages: int
-    # A consumer had said that nobody needs them; nothing was lent.
-    not_needed: bool
+    # Whether a consumer had declined the request, so that nothing was lent.
+    declined: bool
     # Whether the blocks may still be read.
-    held: bool
+    in_use: bool
 
 
 @dataclass(frozen=True)
-class OwnMemory:
-    """The pool of a session, which stays mapped for as long as something looks at its bytes."""
+class PoolMemory:
+    """The memory of a session's pool. It stays mapped for as long as a view of its bytes exists."""
 
-    # All pages, one after the other.
+    # All pages, in order.
     bytes: npt.NDArray[np.uint8]
-    # Of the session, and of the agent that it is with.
+    # The epoch of the session, and the incarnation of its agent.
     epoch: int
-    life: str
-    # The agent's process; 0: it has no number here.
+    incarnation: str
+    # The process id of the agent; 0 if it has none in this PID namespace.
     process: int
 
 
 @dataclass(frozen=True)
-class Pinned:
-    """What was done to make the pool's memory known to CUDA."""
+class PinResult:
+    """The result of registering the pool's memory with CUDA."""
 
     done: bool
     bytes: int
@@ -123,20 +123,23 @@ class Pinned:
 
 @dataclass(frozen=True)
 class Options:
-    """What a client may be told. Times are in seconds."""
+    """Options of a client. Times are in seconds."""
 
-    # What this process calls itself, for people.
+    # The name of this process, for people.
     name: str = ""
-    # How long to wait for an agent at first.
+    # How long to wait for an agent when the client is created.
     timeout: float = 10.0
-    # How long a call may go without an answer beyond its patience. Then it ends as EXPIRED, whatever the agent does.
-    bound: float = 10.0
-    # How long a call of which no patience is said may take, which is configured at the agent. The bound is added.
-    longest: float = 60.0
-    # How long the agent may be away before calls are lost, and handles void.
+    # How long the agent may take to reply beyond the timeout of a call. Then the call ends as EXPIRED, whatever the
+    # agent does.
+    reply_margin: float = 10.0
+    # How long to wait for calls without a timeout, whose real timeout is configured at the agent. The reply margin is
+    # added.
+    default_timeout: float = 60.0
+    # How long the agent may be unreachable before calls are lost and handles become void.
     grace: float = 10.0
     # How many calls may wait for room in the agent's window.
-    queue: int = 4096
-    # Whether this engine has the pool as its own memory, where its pages are blocks that it names by number. Then no
-    # other engine has blocks there, and none is let in until this process has ended or closed its client.
-    adopts: bool = False
+    queue_limit: int = 4096
+    # Whether this engine uses the pool as its own memory, where pages are blocks that it names by number. No other
+    # engine may then have blocks in the pool, and none can attach until this process has ended or has closed its
+    # client.
+    owns_pool: bool = False

@@ -1,9 +1,9 @@
-"""The client for programs with an event loop. It has the methods of kvferry.Client, to be awaited; it starts no thread.
+"""The client for asyncio. It has the methods of kvferry.Client as coroutines, and starts no thread.
 
-Everything of a client belongs to the loop that it was made in.
+A client and its handles belong to the event loop in which the client was created.
 """
 
 from kvferry.aio.client import Client, connect
-from kvferry.aio.handles import Pages, Pending, Prefill, PutResult, RecallResult, Shared
+from kvferry.aio.handles import Pages, PendingCall, Prefill, PutResult, RecallResult, SharedPages
 
-__all__ = ["Client", "Pages", "Pending", "Prefill", "PutResult", "RecallResult", "Shared", "connect"]
+__all__ = ["Client", "Pages", "PendingCall", "Prefill", "PutResult", "RecallResult", "SharedPages", "connect"]

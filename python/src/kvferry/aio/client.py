@@ -1,4 +1,4 @@
-"""The client for event loops."""
+"""The client for asyncio."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvferry import operations
-from kvferry.aio.handles import Pages, Pending, Prefill, PutResult, RecallResult, Shared
-from kvferry.aio.loop import Driver, wait
-from kvferry.asking import unanswered
+from kvferry.aio.handles import Pages, PendingCall, Prefill, PutResult, RecallResult, SharedPages
+from kvferry.aio.loop_driver import LoopDriver, wait_for
 from kvferry.attachment import Attachment, socket_path
 from kvferry.call import Call
+from kvferry.call_spec import no_answer_error
+from kvferry.call_waiter import CallWaiter
 from kvferry.codes import Code
 from kvferry.core import Core
 from kvferry.errors import Error, LostError
-from kvferry.progress import Found, Progress
-from kvferry.values import Lookup, Options, Prefix, Received, Written
-from kvferry.waiting import Waiting
+from kvferry.progress import FetchProgress, LookupProgress
+from kvferry.values import LendResult, Lookup, Options, Prefix, RegisterResult
 
 if TYPE_CHECKING:
     import os
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from kvferry.asking import Ask
+    from kvferry.call_spec import CallSpec
+    from kvferry.call_waiter import Chunks
     from kvferry.values import Blocks, Peer, ProducerPeer, SharingPeer
-    from kvferry.waiting import Chunks
 
-    # Takes the place of the first chunk among the keys, and the chunks. It may be a coroutine function.
+    # Called with the index of the first chunk among the keys, and the chunks. It may be a coroutine function.
     Scatter = Callable[[int, list[npt.NDArray[np.uint8]]], Awaitable[None] | None]
 
 Future = asyncio.Future[None]
@@ -42,57 +42,57 @@ T = TypeVar("T")
 
 
 class Client(Attachment):
-    """A process's attachment to the agent of its host; see connect, and kvferry.Client for what each method means.
+    """The attachment of a process to the agent of its host; see connect. kvferry.Client documents each method.
 
-    A task that is cancelled takes its call back; what that brings all the same is given back by itself.
+    A cancelled task aborts its call, and the result of the call is released.
     """
 
-    _driver: Driver
+    _driver: LoopDriver
 
     def __init__(self, path: str, options: Options) -> None:
-        """Begin to attach; use connect."""
-        driver = Driver(path, options)
+        """Start to attach; use connect instead."""
+        driver = LoopDriver(path, options)
         super().__init__(driver, options)
-        self._guard = weakref.finalize(self, driver.forgotten)
-        self._guard.atexit = False
-        driver.turn()
+        self._finalizer = weakref.finalize(self, driver.stop_forgotten)
+        self._finalizer.atexit = False
+        driver.run_once()
 
     async def _attach(self) -> None:
         try:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._driver.changed.wait(), self._options.timeout)
-            self._look_attached()
+            self._check_attached()
         except BaseException:
-            self._guard.detach()
+            self._finalizer.detach()
             self._driver.close()
             raise
 
     async def close(self) -> None:
-        """Detach, as kvferry.Client.close."""
-        self._guard.detach()
+        """Detach from the agent, as kvferry.Client.close."""
+        self._finalizer.detach()
         if not self._driver.core.forked:
             self._driver.begin_close()
-            await self._driver.over.wait()
+            await self._driver.closed_event.wait()
 
     async def __aenter__(self) -> Client:
-        """Close it at the end of the block."""
+        """Return the client; it is closed at the end of the block."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the client."""
         await self.close()
 
     async def stats(self) -> dict[str, Any]:
-        """Get what the agent counts, for people and for metrics."""
+        """Return the counters of the agent, for people and for metrics."""
         return await self._run(operations.stats())
 
     # ---- sender ----
 
-    async def reserve(self, count: int, *, patience: float | None = None) -> Pages:
-        """Take so many pages of the pool, all or none. Their content is not defined."""
-        return Pages(self, await self._run(operations.reserve(count, patience)), writable=True)
+    async def reserve(self, count: int, *, timeout: float | None = None) -> Pages:
+        """Reserve pages of the pool, all of them or none."""
+        return Pages(self, await self._run(operations.reserve(count, timeout)), writable=True)
 
     async def put(
         self,
@@ -101,13 +101,15 @@ class Client(Attachment):
         keys: Sequence[str],
         pages: Pages,
         request: str = "",
-        first: int = 0,
-        tokens: int = 0,
-        last: bool = False,
-        patience: float | None = None,
+        first_page: int = 0,
+        last_chunk_tokens: int = 0,
+        last_batch: bool = False,
+        timeout: float | None = None,
     ) -> PutResult:
-        """Push one batch of a request's chunks, or in pull mode offer it."""
-        return await self._put(operations.put(peer, keys, pages, request, first, tokens, last, patience))
+        """Push a batch of a request's chunks to a peer, or offer it to the peer in pull mode."""
+        return await self._run_put(
+            operations.put(peer, keys, pages, request, first_page, last_chunk_tokens, last_batch, timeout)
+        )
 
     async def recall(
         self,
@@ -116,14 +118,14 @@ class Client(Attachment):
         keys: Sequence[str],
         pages: Pages,
         request: str = "",
-        first: int = 0,
-        patience: float | None = None,
+        first_page: int = 0,
+        timeout: float | None = None,
     ) -> RecallResult:
-        """Read back the longest prefix of chunks that a receiver still has, into pages from first on."""
-        ask = operations.recall(peer, keys, pages, request, first, patience)
-        waiting = await self._wait(ask)
-        ask.read(waiting.reply())
-        return RecallResult(self, waiting)
+        """Read back the longest prefix of chunks that a receiver still has, into the pages from first_page on."""
+        spec = operations.recall(peer, keys, pages, request, first_page, timeout)
+        waiter = await self._make_call(spec)
+        spec.read(waiter.reply())
+        return RecallResult(self, waiter)
 
     async def begin_prefill(
         self,
@@ -131,30 +133,34 @@ class Client(Attachment):
         keys: Sequence[str],
         request: str,
         peer: Peer | None = None,
-        skip: int = 0,
-        layer_time: float = 0.0,
+        skip_tokens: int = 0,
+        layer_seconds: float = 0.0,
     ) -> Prefill:
-        """Begin with a request whose chunks go layer by layer; without a peer they go nowhere."""
-        return Prefill(self, await self._run(operations.begin_prefill(keys, request, peer, skip, layer_time)), request)
+        """Start a request whose chunks are pushed layer by layer while they are computed."""
+        return Prefill(
+            self, await self._run(operations.begin_prefill(keys, request, peer, skip_tokens, layer_seconds)), request
+        )
 
-    def end(
-        self, *, request: str, peer: Peer, code: int = Code.OK, reason: str = "", patience: float | None = None
-    ) -> Pending[None]:
-        """Have a receiver told how a request ended of which nothing more is put, and return at once."""
-        return self._follow(operations.end(request, peer, code, reason, patience))
+    def end_request(
+        self, *, request: str, peer: Peer, code: int = Code.OK, reason: str = "", timeout: float | None = None
+    ) -> PendingCall[None]:
+        """Notify a receiver that no more chunks of a request follow, and return at once."""
+        return self._start_call(operations.end_request(request, peer, code, reason, timeout))
 
     # ---- receiver ----
 
     async def get(
-        self, keys: Sequence[str], *, request: str = "", layered: bool = False, patience: float = 0.0
+        self, keys: Sequence[str], *, request: str = "", layered: bool = False, timeout: float = 0.0
     ) -> Pages:
-        """Wait until all keys are ready here, and give the usable prefix."""
-        return Pages(self, await self._run(operations.get(keys, request, layered, patience)))
+        """Wait until all keys are ready in the pool, and return the pages of the usable prefix, in order."""
+        return Pages(self, await self._run(operations.get(keys, request, layered, timeout)))
 
     async def contains(self, keys: Sequence[str]) -> int:
-        """Count the chunks, from the first key on, that could be had now: none that are layered."""
+        """Count the chunks, from the first key on, that a get would return now, without chunks that arrive layer by
+        layer.
+        """
         count = 0
-        for part in self._parts("contains", keys):
+        for part in self._split_keys("contains", keys):
             found = await self._run(operations.contains(part))
             count += found
             if found < len(part):
@@ -162,60 +168,62 @@ class Client(Attachment):
         return count
 
     async def fetch(
-        self, keys: Sequence[str], scatter: Scatter, *, request: str = "", patience: float | None = None
+        self, keys: Sequence[str], scatter: Scatter, *, request: str = "", timeout: float | None = None
     ) -> Prefix:
-        """Hand chunks to scatter batch by batch, in this task. What takes long in it holds up the loop."""
-        parts = self._parts("fetch", keys)
+        """Read chunks and pass them to a callback batch by batch, in this task. A slow callback blocks the event
+        loop.
+        """
+        parts = self._split_keys("fetch", keys)
         if len(parts) == 1:
-            return await self._fetch(operations.fetch(parts[0], request, patience), scatter)
-        progress = Progress(scatter, patience)
+            return await self._run_fetch(operations.fetch(parts[0], request, timeout), scatter)
+        progress = FetchProgress(scatter, timeout)
         for part in parts:
-            ask = operations.fetch(part, request, progress.left())
+            spec = operations.fetch(part, request, progress.remaining_timeout())
             try:
-                progress.add(await self._fetch(ask, progress.scatter), len(part))
+                progress.add(await self._run_fetch(spec, progress.scatter), len(part))
             except Error as error:
-                progress.fail(error)
-            if progress.over:
+                progress.handle_error(error)
+            if progress.is_finished:
                 break
-        return progress.prefix()
+        return progress.result()
 
     async def abandon(self, request: str, reason: str = "") -> None:
-        """Give up what is kept for a request that will not come for it."""
+        """Drop the chunks that the agent keeps for a request that nothing will read."""
         await self._run(operations.abandon(request, reason))
 
     # ---- sharing ----
 
-    async def store(self, keys: Sequence[str], pages: Pages, first: int = 0) -> None:
-        """Make pages the cache's: the handle has them no more."""
-        parts = self._parts("store", keys)
-        pages.use("store", first, sum(len(part) for part in parts))
+    async def store(self, keys: Sequence[str], pages: Pages, first_page: int = 0) -> None:
+        """Give pages to the cache; the handle no longer owns them."""
+        parts = self._split_keys("store", keys)
+        pages.check_range("store", first_page, sum(len(part) for part in parts))
         for part in parts:
-            await self._run(operations.store(part, pages, first))
-            first += len(part)
+            await self._run(operations.store(part, pages, first_page))
+            first_page += len(part)
 
-    async def share(self, keys: Sequence[str], pages: Pages, first: int = 0) -> Shared:
-        """Let peers read pages that the engine goes on reading itself, until they are withdrawn."""
-        return Shared(self, await self._run(operations.share(keys, pages, first)), pages)
+    async def share(self, keys: Sequence[str], pages: Pages, first_page: int = 0) -> SharedPages:
+        """Let peers read pages that the engine also keeps reading, until SharedPages.stop_sharing."""
+        return SharedPages(self, await self._run(operations.share(keys, pages, first_page)), pages)
 
     async def lookup(self, keys: Sequence[str]) -> Lookup:
-        """Say how many chunks, from the first key on, are here, and how many one other node has: a hint."""
-        found = Found()
-        for part in self._parts("lookup", keys):
-            if not found.add(await self._run(operations.lookup(part)), len(part)):
+        """Return how many chunks this agent has, and how many of them one other node has. It is a hint."""
+        progress = LookupProgress()
+        for part in self._split_keys("lookup", keys):
+            if not progress.add(await self._run(operations.lookup(part)), len(part)):
                 break
-        return found.lookup()
+        return progress.result()
 
     async def shared_get(
-        self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, patience: float | None = None
+        self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, timeout: float | None = None
     ) -> Pages:
-        """Give the longest prefix that is here or that peers have, which is read from them first."""
-        return Pages(self, await self._run(operations.shared_get(keys, request, source, patience)))
+        """Return the longest prefix that this agent or its peers have."""
+        return Pages(self, await self._run(operations.shared_get(keys, request, source, timeout)))
 
-    async def keep(
-        self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, patience: float | None = None
+    async def lease(
+        self, keys: Sequence[str], *, request: str, source: SharingPeer | None = None, timeout: float | None = None
     ) -> Prefix:
-        """Have peers lend what they have, and leave it with them until it is fetched; count it."""
-        return await self._run(operations.keep(keys, request, source, patience))
+        """Acquire read leases at the peers that have the chunks, without reading them yet, and count the chunks."""
+        return await self._run(operations.lease(keys, request, source, timeout))
 
     async def shared_fetch(
         self,
@@ -224,43 +232,47 @@ class Client(Attachment):
         *,
         request: str,
         source: SharingPeer | None = None,
-        patience: float | None = None,
+        timeout: float | None = None,
     ) -> Prefix:
-        """Hand the longest prefix that is here, or that peers have, to scatter batch by batch, as fetch does."""
-        return await self._fetch(operations.shared_fetch(keys, request, source, patience), scatter)
+        """Pass the longest prefix that this agent or its peers have to a callback batch by batch."""
+        return await self._run_fetch(operations.shared_fetch(keys, request, source, timeout), scatter)
 
-    # ---- an engine's own blocks ----
+    # ---- blocks of the engine ----
 
-    def register(
+    def register_blocks(
         self,
         *,
         request: str,
         producers: Sequence[ProducerPeer],
         blocks: Sequence[Blocks],
-        ranks: int = 1,
-        stages: int = 1,
+        producer_ranks: int = 1,
+        producer_stages: int = 1,
         transfer: str = "",
         engine: str = "",
-        patience: float | None = None,
+        timeout: float | None = None,
         epoch: int | None = None,
-    ) -> Pending[Received]:
-        """Name blocks that producers are to write into, and return at once."""
-        ask = operations.register(request, producers, blocks, ranks, stages, transfer, engine, patience, epoch)
-        return self._follow(ask)
+    ) -> PendingCall[RegisterResult]:
+        """Register blocks of the engine that producers will write into, and return at once."""
+        spec = operations.register_blocks(
+            request, producers, blocks, producer_ranks, producer_stages, transfer, engine, timeout, epoch
+        )
+        return self._start_call(spec)
 
-    def expect(
-        self, *, request: str, producers: Sequence[ProducerPeer], transfer: str = "", patience: float | None = None
-    ) -> Pending[None]:
-        """Keep what producers lend of a request until it is registered for, and return at once."""
-        return self._follow(operations.expect(request, producers, transfer, patience))
+    def expect_request(
+        self, *, request: str, producers: Sequence[ProducerPeer], transfer: str = "", timeout: float | None = None
+    ) -> PendingCall[None]:
+        """Keep the blocks that producers lend for a request until register_blocks is called, and return at once."""
+        return self._start_call(operations.expect_request(request, producers, transfer, timeout))
 
-    async def not_needed(
-        self, *, request: str, producers: Sequence[ProducerPeer], transfer: str = "", patience: float | None = None
+    async def decline_request(
+        self, *, request: str, producers: Sequence[ProducerPeer], transfer: str = "", timeout: float | None = None
     ) -> None:
-        """Tell producers that nobody will register for a request, and wait until each has heard."""
-        await self._run(operations.not_needed(request, producers, transfer, patience))
+        """Tell producers that nothing will be registered for a request, and wait until each of them has confirmed
+        it.
+        """
+        await self._run(operations.decline_request(request, producers, transfer, timeout))
 
-    def finished(
+    def lend_blocks(
         self,
         *,
         request: str,
@@ -268,91 +280,93 @@ class Client(Attachment):
         transfer: str = "",
         lease: float | None = None,
         epoch: int | None = None,
-    ) -> Pending[Written]:
-        """Lend blocks of a request that is computed to whoever registers for them, and return at once."""
-        return self._follow(operations.finished(request, blocks, transfer, lease, epoch))
+    ) -> PendingCall[LendResult]:
+        """Lend the blocks of a computed request to the consumers that register for them, and return at once."""
+        return self._start_call(operations.lend_blocks(request, blocks, transfer, lease, epoch))
 
-    async def aborted(self, *, request: str, transfer: str = "") -> None:
-        """Say that a request will not come, or that what is lent for it is not to be written any more."""
-        await self._run(operations.aborted(request, transfer))
+    async def abort_request(self, *, request: str, transfer: str = "") -> None:
+        """Tell the agent that a request will not be computed, or that its lent blocks must not be sent any more."""
+        await self._run(operations.abort_request(request, transfer))
 
-    # ---- within ----
+    # ---- internal ----
 
-    async def _wait(self, ask: Ask[Any]) -> Waiting[Future]:
-        """Make a call, and wait for its end."""
-        call, waiting, seconds = Call(ask.op, ask.entries), Waiting[Future](_future), self._seconds(ask)
-        self._driver.begin(call, waiting)
+    async def _make_call(self, spec: CallSpec[Any]) -> CallWaiter[Future]:
+        """Make a call and wait for its reply."""
+        call, waiter, seconds = Call(spec.op, spec.entries), CallWaiter[Future](_make_future), self._reply_timeout(spec)
+        self._driver.begin_call(call, waiter)
         try:
-            ended = await wait(waiting.ended, seconds)
-        except BaseException:  # The task was cancelled: nobody will have what comes.
-            self._driver.forget(call)
+            answered = await wait_for(waiter.end_event, seconds)
+        except BaseException:  # The task was cancelled: nothing will take the result.
+            self._driver.forget_call(call)
             raise
-        if not ended:
-            self._driver.forget(call)
-            raise unanswered(ask.op, seconds)
-        return waiting
+        if not answered:
+            self._driver.forget_call(call)
+            raise no_answer_error(spec.op, seconds)
+        return waiter
 
-    async def _run(self, ask: Ask[T]) -> T:
-        """Make a call, and read how it ended."""
+    async def _run(self, spec: CallSpec[T]) -> T:
+        """Make a call and read its result."""
         try:
-            return ask.read((await self._wait(ask)).reply())
+            return spec.read((await self._make_call(spec)).reply())
         except LostError as error:
-            return ask.lost(error)
+            return spec.on_lost(error)
 
-    async def _run_if(self, ask: Ask[None] | None) -> None:
-        """Make a call, if there is one to make."""
-        if ask is not None:
-            await self._run(ask)
+    async def _run_optional(self, spec: CallSpec[None] | None) -> None:
+        """Make a call, unless it is None."""
+        if spec is not None:
+            await self._run(spec)
 
-    async def _put(self, ask: Ask[None]) -> PutResult:
-        """Make a call that has a result, also where it failed."""
-        result = PutResult(self, await self._wait(ask))
-        result._read(ask)
+    async def _run_put(self, spec: CallSpec[None]) -> PutResult:
+        """Make a call that has a PutResult, even if it fails."""
+        result = PutResult(self, await self._make_call(spec))
+        result._raise_error(spec)
         return result
 
-    def _follow(self, ask: Ask[T]) -> Pending[T]:
-        """Make a call, and wait for nothing."""
-        call, waiting = Call(ask.op, ask.entries, only=ask.only), Waiting[Future](_future)
-        self._driver.begin(call, waiting)
-        return Pending(self, ask, call, waiting)
+    def _start_call(self, spec: CallSpec[T]) -> PendingCall[T]:
+        """Make a call without waiting for its reply."""
+        call, waiter = Call(spec.op, spec.entries, required_epoch=spec.required_epoch), CallWaiter[Future](_make_future)
+        self._driver.begin_call(call, waiter)
+        return PendingCall(self, spec, call, waiter)
 
-    async def _fetch(self, ask: Ask[Prefix], scatter: Scatter) -> Prefix:
+    async def _run_fetch(self, spec: CallSpec[Prefix], scatter: Scatter) -> Prefix:
         """Make a call whose chunks are shown batch by batch."""
         inbox: asyncio.Queue[Chunks | None] = asyncio.Queue()
-        waiting = Waiting[Future](_future, inbox.put_nowait, lambda _: inbox.put_nowait(None))
-        failed: Exception | None = None
-        call = Call(ask.op, ask.entries)
-        self._driver.begin(call, waiting)
-        loop, seconds = asyncio.get_running_loop(), self._seconds(ask)
-        until = loop.time() + seconds
+        waiter = CallWaiter[Future](_make_future, inbox.put_nowait, lambda _: inbox.put_nowait(None))
+        scatter_error: Exception | None = None
+        call = Call(spec.op, spec.entries)
+        self._driver.begin_call(call, waiter)
+        loop, seconds = asyncio.get_running_loop(), self._reply_timeout(spec)
+        deadline = loop.time() + seconds
         try:
-            while (shown := await asyncio.wait_for(inbox.get(), max(0.0, until - loop.time()))) is not None:
+            while (shown := await asyncio.wait_for(inbox.get(), max(0.0, deadline - loop.time()))) is not None:
                 first, chunks = shown
                 try:
-                    ended = scatter(first, chunks)
-                    if inspect.isawaitable(ended):
-                        await ended
+                    result = scatter(first, chunks)
+                    if inspect.isawaitable(result):
+                        await result
                 except Exception as error:
-                    failed = error
-                self._driver.tell(ask.op, Core.shown, call, first, Code.FAULTED if failed else Code.OK)
+                    scatter_error = error
+                self._driver.run_on_core(
+                    spec.op, Core.acknowledge_shown, call, first, Code.FAULTED if scatter_error else Code.OK
+                )
         except asyncio.TimeoutError:
-            self._driver.forget(call)
-            raise unanswered(ask.op, seconds) from None
+            self._driver.forget_call(call)
+            raise no_answer_error(spec.op, seconds) from None
         except BaseException:
-            self._driver.forget(call)
+            self._driver.forget_call(call)
             raise
-        reply = waiting.reply()
-        if failed is not None:
-            raise failed
-        return ask.read(reply)
+        reply = waiter.reply()
+        if scatter_error is not None:
+            raise scatter_error
+        return spec.read(reply)
 
 
-def _future() -> Future:
+def _make_future() -> Future:
     return asyncio.get_running_loop().create_future()
 
 
 async def connect(path: str | os.PathLike[str] | None = None, **options: Any) -> Client:
-    """Attach to the agent whose socket is at a path, by default what KVFERRY_SOCKET says; see kvferry.connect."""
+    """Attach to the agent whose socket is at a path; see kvferry.connect."""
     client = Client(socket_path(path), Options(**options))
     await client._attach()
     return client

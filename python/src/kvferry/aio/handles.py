@@ -1,4 +1,4 @@
-"""Handles of the client for event loops, and what its calls come to; see kvferry for what each method means."""
+"""Handles and results of the client for asyncio; kvferry documents each method."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from kvferry.aio.loop import wait
-from kvferry.asking import unanswered
+from kvferry.aio.loop_driver import wait_for
+from kvferry.call_spec import no_answer_error
+from kvferry.call_waiter import CallWaiter
 from kvferry.errors import Error, ExpiredError
-from kvferry.holding import PagesBase, PrefillBase, SharedBase
-from kvferry.results import PendingBase, PutResultBase, RecallResultBase
-from kvferry.waiting import Waiting
+from kvferry.handle_base import PagesBase, PrefillBase, SharedPagesBase
+from kvferry.results import PendingCallBase, PutResultBase, RecallResultBase
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,121 +28,121 @@ class Pages(PagesBase):
 
     _client: Client
 
-    async def release(self, patience: float | None = None) -> None:
-        """Give the pages back, as kvferry.Pages.release."""
-        await self._client._run_if(self._release(patience))
+    async def release(self, timeout: float | None = None) -> None:
+        """Release the pages, as kvferry.Pages.release."""
+        await self._client._run_optional(self._release(timeout))
 
-    async def await_return(self, patience: float | None = None) -> None:
-        """Wait until nothing reads the pages that was put or saved of them so far: then they may be written again."""
-        await self._client._run(self._await_return(patience))
+    async def wait_until_unused(self, timeout: float | None = None) -> None:
+        """Wait until nothing reads the pages of earlier puts and saves, so that the pages may be written again."""
+        await self._client._run(self._wait_until_unused(timeout))
 
     async def __aenter__(self) -> Pages:
-        """Release them at the end of the block."""
+        """Return the pages; they are released at the end of the block."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Release them, if that was not done; as with kvferry.Pages, those that were read in vain are an error."""
+        """Release the pages, unless that was done. It raises LostError if the session ended during the block."""
         if self.released:
             return
-        unread = self._read_in_vain() if error is None else None
+        lost_error = self._lost_while_reading() if error is None else None
         try:
             await self.release()
-        except ExpiredError as failed:
-            log.warning("%s", failed)  # They go back by themselves.
-        except Error as failed:
+        except ExpiredError as release_error:
+            log.warning("%s", release_error)  # The agent releases them later.
+        except Error as release_error:
             if error is None:
                 raise
-            log.warning("%s", failed)  # The block's own error says more.
-        if unread is not None:
-            raise unread
+            log.warning("%s", release_error)  # The error of the block is more precise.
+        if lost_error is not None:
+            raise lost_error
 
 
-class Shared(SharedBase):
-    """Pages that peers may read, until they are withdrawn. It is an asynchronous context manager."""
+class SharedPages(SharedPagesBase):
+    """Pages that peers may read until stop_sharing. It is an asynchronous context manager."""
 
     _client: Client
 
-    async def withdraw(self, patience: float | None = None) -> None:
-        """Take the pages back, as kvferry.Shared.withdraw."""
-        await self._client._run_if(self._withdraw(patience))
+    async def stop_sharing(self, timeout: float | None = None) -> None:
+        """Stop sharing the pages, as kvferry.SharedPages.stop_sharing."""
+        await self._client._run_optional(self._stop_sharing(timeout))
 
-    async def __aenter__(self) -> Shared:
-        """Withdraw them at the end of the block."""
+    async def __aenter__(self) -> SharedPages:
+        """Return the handle; sharing stops at the end of the block."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Withdraw them, if that was not done."""
+        """Stop sharing, unless that was done."""
         if not self.released:
-            await self.withdraw()
+            await self.stop_sharing()
 
 
-class Pending(PendingBase[T]):
-    """A call that is under way. What it came to is for whoever asks; nobody has to."""
+class PendingCall(PendingCallBase[T]):
+    """A call in progress. Reading its result is optional."""
 
-    _waiting: Waiting[asyncio.Future[None]]
+    _waiter: CallWaiter[asyncio.Future[None]]
 
     async def result(self, timeout: float | None) -> T:
-        """Wait for its end, so many seconds; None: for as long as it takes. It raises how it ended, or TimeoutError."""
-        if not await wait(self._waiting.ended, timeout):
-            raise unanswered(self._ask.op, timeout or 0.0)
-        return self._ask.read(self._waiting.reply())
+        """Wait for the result of the call, as kvferry.PendingCall.result."""
+        if not await wait_for(self._waiter.end_event, timeout):
+            raise no_answer_error(self._spec.op, timeout or 0.0)
+        return self._spec.read(self._waiter.reply())
 
-    async def wait_returned(self, timeout: float | None) -> bool:
-        """Wait until nothing touches its memory any more, whatever it came to; False where the time was over first."""
-        return await wait(self._waiting.back, timeout)
+    async def wait_until_unused(self, timeout: float | None) -> bool:
+        """Wait until nothing accesses the memory of the call any more. It returns False if the timeout passed first."""
+        return await wait_for(self._waiter.return_event, timeout)
 
 
 class PutResult(PutResultBase):
-    """What a put did; see kvferry.PutResult."""
+    """The result of a put; see kvferry.PutResult."""
 
     _client: Client
-    _waiting: Waiting[asyncio.Future[None]]
+    _waiter: CallWaiter[asyncio.Future[None]]
 
-    async def wait_returned(self, timeout: float | None) -> bool:
-        """Wait until nothing reads the pages of this put any more; False where the time was over first."""
-        return await wait(self._waiting.back, timeout)
+    async def wait_until_unused(self, timeout: float | None) -> bool:
+        """Wait until nothing reads the pages of this put any more. It returns False if the timeout passed first."""
+        return await wait_for(self._waiter.return_event, timeout)
 
-    async def take_back(self) -> None:
-        """End the offer of a put whose pages are still lent: nobody begins to read them any more."""
-        await self._client._run_if(self._take_back())
+    async def withdraw_offer(self) -> None:
+        """Withdraw the offer of a put whose pages are still lent. No peer starts to read them afterwards."""
+        await self._client._run_optional(self._withdraw_offer())
 
 
 class RecallResult(RecallResultBase, PutResult):
-    """What a recall came to; see kvferry.RecallResult."""
+    """The result of a recall; see kvferry.RecallResult."""
 
 
 class Prefill(PrefillBase):
-    """A request whose chunks go layer by layer while they are computed; see kvferry.Prefill."""
+    """A request whose chunks are pushed layer by layer while they are computed; see kvferry.Prefill."""
 
     _client: Client
 
     async def save_layer(self, layer: int, tokens: int, pages: Pages | None = None) -> None:
-        """Say that one layer of the first so many tokens is computed, as kvferry.Prefill.save_layer."""
+        """Push one layer of the first tokens of the prompt, as kvferry.Prefill.save_layer."""
         await self._client._run(self._save_layer(layer, tokens, pages))
 
     async def preempt(self) -> None:
-        """Say that what was computed of it is lost, and is computed again: its saves begin anew."""
+        """Discard what was computed of the request, because it is computed again. Saves start from the first token."""
         await self._client._run(self._preempt())
 
-    async def finish(self, patience: float | None = None) -> PutResult:
-        """Say that every layer was saved of all tokens, as kvferry.Prefill.finish."""
-        return await self._client._put(self._finish(patience))
+    async def finish(self, timeout: float | None = None) -> PutResult:
+        """Complete the prefill, as kvferry.Prefill.finish."""
+        return await self._client._run_put(self._finish(timeout))
 
-    async def drop(self) -> None:
-        """End it; nothing more of it goes, and the proxy is not told."""
-        await self._client._run_if(self._drop())
+    async def abort(self) -> None:
+        """Abort the prefill. No more chunks are sent, and the proxy is not notified."""
+        await self._client._run_optional(self._abort())
 
     async def __aenter__(self) -> Prefill:
-        """Drop it at the end of the block, unless it was finished."""
+        """Return the prefill; it is aborted at the end of the block, unless it was finished."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Drop it, if it is not over."""
+        """Abort the prefill, unless it is over."""
         if not self.released:
-            await self.drop()
+            await self.abort()

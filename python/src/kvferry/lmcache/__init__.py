@@ -1,11 +1,11 @@
 """LMCache over kvferry agents: an L2 adapter for its multi-process server, and a storage plug-in for engines.
 
-The multi-process server takes the adapter as
+The multi-process server loads the adapter with
 
     --l2-adapter '{"type": "native_plugin", "module_path": "kvferry.lmcache", "class_name": "KvferryL2",
       "adapter_params": {"socket": "/run/kvferry/agent.sock", "weights": "llama-3 of July"}}'
 
-and LMCache in an engine's process takes the plug-in by its configuration:
+and LMCache in an engine's process loads the plug-in with this configuration:
 
     storage_plugins: [kvferry]
     extra_config:
@@ -13,7 +13,7 @@ and LMCache in an engine's process takes the plug-in by its configuration:
       storage_plugin.kvferry.class_name: KvferryBackend
       kvferry: {socket: /run/kvferry/agent.sock}
 
-kvferry.lmcache.settings has all that both take, docs/lmcache.md the rest.
+kvferry.lmcache.settings documents the settings of both, docs/lmcache.md everything else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ __all__ = ["KvferryBackend", "KvferryL2"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what stands on LMCache when it is asked for: the rest is of use, and is tested, without."""
+    """Import KvferryBackend on first use, because it needs LMCache. The other modules work and are tested without
+    it.
+    """
     if name != "KvferryBackend":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from kvferry.lmcache import backend

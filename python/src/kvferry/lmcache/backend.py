@@ -1,9 +1,9 @@
 """KvferryBackend: a storage plug-in for LMCache 0.5 in an engine's process. Only this module imports LMCache.
 
-An engine that is a prefill's gives DisaggSpecs, and its chunks go to the decode's agent, of which the decode's plug-in
-takes them. Without one chunks go into the cache of an agent that shares.
+A prefill engine passes DisaggSpecs: its chunks go to the decode engine's agent, from which the decode engine's plug-in
+loads them. Without a DisaggSpec, chunks go into the cache of an agent that shares.
 
-Nothing here raises once the plug-in is made: what does not come is a miss, which the engine computes.
+After construction no method raises: a failure is a miss, and the engine computes the KV.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lmcache.v1.memory_management import MemoryFormat
 from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 
-from kvferry.given import read
-from kvferry.lmcache.chunks import Chunks, drain
-from kvferry.lmcache.complaints import Complaints
-from kvferry.lmcache.naming import naming_of
-from kvferry.lmcache.pins import Pins
-from kvferry.lmcache.sending import Batch, Proxy, Sending, receiver_of
-from kvferry.lmcache.settings import OP, WITHIN, Engine, Settings, attach
+from kvferry.lmcache.batch_sender import Batch, BatchSender, Proxy, read_receiver
+from kvferry.lmcache.chunks import AgentChunks, copy_chunk
+from kvferry.lmcache.failure_log import FailureLog
+from kvferry.lmcache.naming import make_naming
+from kvferry.lmcache.pins import ChunkPins
+from kvferry.lmcache.settings import OP, SECTION, Engine, Settings, attach_agent
+from kvferry.settings_reader import read_settings
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,7 +38,7 @@ log = logging.getLogger("kvferry.lmcache")
 
 
 class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is not there where types are checked.
-    """See the module. Its settings are the members of extra_config.kvferry."""
+    """See the module. The members of extra_config.kvferry are its settings."""
 
     def __init__(
         self,
@@ -48,19 +48,23 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
         local_cpu_backend: Any = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """Attach to the agent. What cannot be served is refused, and so is an agent that is not there in time."""
+        """Attach to the agent.
+
+        Raises:
+            Error: the engine's configuration is not supported, or the agent was not reachable in time.
+        """
         super().__init__(
             dst_device=dst_device, config=config, metadata=metadata, local_cpu_backend=local_cpu_backend, loop=loop
         )
-        self._settings: Settings = read(Settings, (config.extra_config or {}).get("kvferry", {}), WITHIN, OP)
-        self._engine = Engine.of(config, metadata)
+        self._settings: Settings = read_settings(Settings, (config.extra_config or {}).get("kvferry", {}), SECTION, OP)
+        self._engine = Engine.from_config(config, metadata)
         self._local = local_cpu_backend
         self._format = MemoryFormat.KV_MLA_FMT if metadata.use_mla else MemoryFormat.KV_2LTD
-        naming = self._naming = naming_of(config, self._settings.weights)
+        naming = self._naming = make_naming(config, self._settings.weights)
         needed = ({"sender"}, {"receiver"}, {"sharing"})
-        self._client = attach(self._settings, OP, "lmcache", needed, self._engine.rank)
+        self._client = attach_agent(self._settings, OP, "lmcache", needed, self._engine.rank)
         try:
-            self._engine.fits(self._client.info)
+            self._engine.check_agent(self._client.info)
             proxy = None
             if config.pd_proxy_host and config.pd_proxy_port and not config.pd_skip_proxy_notification:
                 proxy = Proxy(config.pd_proxy_host, config.pd_proxy_port)
@@ -68,31 +72,33 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
             self._client.close()
             raise
         sides = self._client.info.sides
-        self._sends, self._shares = "sender" in sides, "sharing" in sides
-        # How chunks are called that are found here, and whether peers are asked for those of that name.
-        self._ways: list[tuple[Callable[[Any], str], bool]] = []
+        self._is_sender, self._is_sharing = "sender" in sides, "sharing" in sides
+        # The function that names a chunk, and whether peers are asked for chunks of that name, for each kind of lookup.
+        self._lookups: list[tuple[Callable[[Any], str], bool]] = []
         if "receiver" in sides:
-            self._ways.append((naming.sent, False))
-        if self._shares:
-            self._ways.append((naming.shared, True))
-        self._complaints = Complaints()
-        self._chunks = Chunks(self._client, self._complaints)
-        self._pins = Pins(self._client)
+            self._lookups.append((naming.sent_name, False))
+        if self._is_sharing:
+            self._lookups.append((naming.shared_name, True))
+        self._failures = FailureLog()
+        self._chunks = AgentChunks(self._client, self._failures)
+        self._pins = ChunkPins(self._client)
         tokens = self._engine.chunk_tokens
-        self._sending = Sending(self._client, tokens, self._settings.saves, proxy, self._complaints)
-        self._loading = ThreadPoolExecutor(self._settings.loads, "kvferry-load")
+        self._sender = BatchSender(self._client, tokens, self._settings.saves, proxy, self._failures)
+        self._load_threads = ThreadPoolExecutor(self._settings.loads, "kvferry-load")
         self._closing = threading.Event()
         log.info("kvferry: chunks of %d tokens, %d bytes; %s", tokens, self._engine.chunk_bytes, ", ".join(sides))
 
     def __str__(self) -> str:
-        """Give its name for LMCache's logs."""
+        """Return the name for LMCache's logs."""
         return "KvferryBackend"
 
-    # ---- in ----
+    # ---- storing ----
 
     def exists_in_put_tasks(self, key: Any) -> bool:
-        """Say whether a chunk is on its way."""
-        return self._sending.has(self._naming.sent(key)) or self._sending.has(self._naming.shared(key))
+        """Report whether a chunk is being sent."""
+        return self._sender.is_sending(self._naming.sent_name(key)) or self._sender.is_sending(
+            self._naming.shared_name(key)
+        )
 
     def batched_submit_put_task(
         self,
@@ -101,29 +107,29 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
         transfer_spec: Any = None,
         on_complete_callback: Callable[[Any], None] | None = None,
     ) -> list[Future[int]] | None:
-        """Send chunks to the decode's agent that a DisaggSpec names; without one give them to those who share.
+        """Send chunks to the decode engine's agent that a DisaggSpec names; without one give them to the shared cache.
 
-        It returns at once. A future comes to how many chunks went, and never to an error.
+        It returns at once. The result of a future is the number of chunks that were sent; a future never raises.
         """
         try:
-            return self._submit(keys, objs, transfer_spec, on_complete_callback)
+            return self._submit_chunks(keys, objs, transfer_spec, on_complete_callback)
         except Exception as error:
-            self._complaints.say("put", "a miss for who needs it", error)
+            self._failures.log_failure("put", "a miss at the receiver", error)
             if transfer_spec is not None and getattr(transfer_spec, "is_last_prefill", False):
-                self._sending.tell(str(transfer_spec.req_id))
+                self._sender.notify_proxy(str(transfer_spec.req_id))
             return None
 
-    def _submit(
-        self, keys: Sequence[Any], objs: list[Any], spec: Any, done: Callable[[Any], None] | None
+    def _submit_chunks(
+        self, keys: Sequence[Any], objs: list[Any], spec: Any, on_complete: Callable[[Any], None] | None
     ) -> list[Future[int]] | None:
-        if not keys or (spec is None and not self._shares):
+        if not keys or (spec is None and not self._is_sharing):
             return None
         peer, request, last = None, "", False
         if spec is not None:
-            peer = receiver_of(spec, self._engine.rank)
-            # LMCache goes on changing the DisaggSpec.
+            peer = read_receiver(spec, self._engine.rank)
+            # LMCache changes the DisaggSpec later.
             request, last = str(spec.req_id), bool(spec.is_last_prefill)
-        names = [self._naming.shared(key) if peer is None else self._naming.sent(key) for key in keys]
+        names = [self._naming.shared_name(key) if peer is None else self._naming.sent_name(key) for key in keys]
         for found in objs:
             found.ref_count_up()
         batch = Batch(
@@ -133,84 +139,88 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
             peer=peer,
             request=request,
             last=last,
-            done=done,
-            until=time.monotonic() + self._settings.save_patience,
+            on_complete=on_complete,
+            deadline=time.monotonic() + self._settings.save_patience,
         )
-        return [self._sending.submit(batch)]
+        return [self._sender.submit_batch(batch)]
 
-    # ---- out ----
+    # ---- loading ----
 
     def contains(self, key: Any, pin: bool = False) -> bool:
-        """Say whether a chunk is to be had, here or of a peer."""
+        """Report whether a chunk is available here or at a peer."""
         return self.batched_contains([key], pin) == 1
 
     def batched_contains(self, keys: list[Any], pin: bool = False) -> int:
-        """Count the chunks, from the first one on, that are to be had. Those that are here may be pinned."""
-        until = time.monotonic() + self._settings.load_patience
+        """Count the available chunks, from the first key on. Chunks of this agent are pinned on request."""
+        deadline = time.monotonic() + self._settings.load_patience
 
         def find() -> int:
             count = 0
-            for name, shared in self._ways:
+            for name, shared in self._lookups:
                 if count < len(keys):
-                    count += self._chunks.find([name(key) for key in keys[count:]], until, shared=shared)
+                    count += self._chunks.count_available([name(key) for key in keys[count:]], deadline, shared=shared)
             if pin:
-                self._pin(keys[:count])
+                self._pin_keys(keys[:count])
             return count
 
-        return self._missing("find", find, 0)
+        return self._run_or_miss("find", find, 0)
 
     async def batched_async_contains(self, lookup_id: str, keys: list[Any], pin: bool = False) -> int:
-        """Do the same without waiting. Nothing is pinned: LMCache would unpin the objects that it gets, not these."""
+        """Count the available chunks without blocking. Nothing is pinned: LMCache would unpin the loaded objects,
+        not these.
+        """
         del lookup_id, pin
-        return await self._apart(0, self.batched_contains, keys)
+        return await self._run_on_thread(0, self.batched_contains, keys)
 
     def get_blocking(self, key: Any) -> Any:
-        """Give a chunk in an object of LMCache's, with a reference; None where it does not come."""
+        """Return a chunk in a new object of LMCache's with one reference; None if it is missing."""
         return self.batched_get_blocking([key])[0]
 
     def batched_get_blocking(self, keys: list[Any]) -> list[Any]:
-        """Give chunks, of which those that do not come are None: all behind the first one of those."""
-        until, got = time.monotonic() + self._settings.load_patience, [None] * len(keys)
+        """Return chunks. After the first missing chunk all results are None."""
+        deadline, got = time.monotonic() + self._settings.load_patience, [None] * len(keys)
         count = 0
 
         def load() -> None:
             nonlocal count
-            for name, shared in self._ways:
+            for name, shared in self._lookups:
                 if count < len(keys):
-                    take = self._taker(got, count)
-                    count += self._chunks.load([name(key) for key in keys[count:]], take, until, shared=shared)
+                    take = self._make_taker(got, count)
+                    count += self._chunks.load_chunks(
+                        [name(key) for key in keys[count:]], take, deadline, shared=shared
+                    )
 
         if self._local is not None:
-            self._missing("load", load, None)
-        for place in range(count, len(keys)):  # Copied, and of no use.
+            self._run_or_miss("load", load, None)
+        for place in range(count, len(keys)):  # Copied, but not usable.
             found, got[place] = got[place], None
             if found is not None:
                 found.ref_count_down()
         return got
 
     async def batched_get_non_blocking(self, lookup_id: str, keys: list[Any], transfer_spec: Any = None) -> list[Any]:
-        """Give the chunks, from the first one on, that come."""
+        """Return the available chunks, from the first key on."""
         del lookup_id, transfer_spec
         nothing: list[Any] = []
-        got = await self._apart(nothing, self.batched_get_blocking, keys)
+        got = await self._run_on_thread(nothing, self.batched_get_blocking, keys)
         return [found for found in got if found is not None]
 
-    def _taker(self, got: list[Any], begin: int) -> Callable[[int, Bytes], bool]:
-        """Make what copies chunks to objects of LMCache's."""
+    def _make_taker(self, got: list[Any], begin: int) -> Callable[[int, Bytes], bool]:
+        """Return a function that copies a chunk to a new object of LMCache's."""
         token = self._engine.chunk_bytes // self._engine.chunk_tokens
 
         def take(place: int, chunk: Bytes) -> bool:
             former, got[begin + place] = got[begin + place], None
-            if former is not None:  # It did not count, and comes again.
+            if former is not None:  # The earlier copy did not count, and the chunk comes again.
                 former.ref_count_down()
             tokens = chunk.nbytes // token
             shapes, types = self.metadata.get_shapes(tokens), self.metadata.get_dtypes()
-            # Where it has no room it is not waited for: the engine's step would wait as well.
+            # Do not wait if LMCache has no room, because the engine's step would wait as well.
             found = self._local.allocate(shapes, types, self._format, busy_loop=False)
             if found is None:
                 return False
             try:
-                drain(chunk, found.byte_array)
+                copy_chunk(chunk, found.byte_array)
             except BaseException:
                 found.ref_count_down()
                 raise
@@ -222,67 +232,73 @@ class KvferryBackend(StoragePluginInterface):  # type: ignore[misc] # LMCache is
     # ---- pins ----
 
     def pin(self, key: Any) -> bool:
-        """Keep a chunk that is here until it is unpinned; say whether it is."""
-        return self._missing("pin", lambda: self._pin([key]), 0) == 1
+        """Pin a chunk of this agent until it is unpinned; report whether it is here."""
+        return self._run_or_miss("pin", lambda: self._pin_keys([key]), 0) == 1
 
     def unpin(self, key: Any) -> bool:
-        """End one pin of a chunk; say whether there was one."""
-        return self._missing("unpin", lambda: any(self._pins.unpin(name) for name in self._names(key)), False)
+        """Remove one pin of a chunk; report whether there was one."""
+        return self._run_or_miss(
+            "unpin", lambda: any(self._pins.unpin_chunk(name) for name in self._names_of(key)), False
+        )
 
     def remove(self, key: Any, force: bool = True) -> bool:
-        """Take out a chunk that came for this engine; say whether there was one. What is shared stays for others."""
+        """Consume a chunk that was sent to this engine; report whether there was one. Shared chunks stay for other
+        engines.
+        """
         del force
-        until = time.monotonic() + self._settings.load_patience
+        deadline = time.monotonic() + self._settings.load_patience
 
         def consume() -> bool:
-            return self._chunks.consume(self._naming.sent(key), until)
+            return self._chunks.consume_chunk(self._naming.sent_name(key), deadline)
 
-        return not self._shares and bool(self._ways) and self._missing("remove", consume, False)
+        return not self._is_sharing and bool(self._lookups) and self._run_or_miss("remove", consume, False)
 
-    def _pin(self, keys: list[Any]) -> int:
+    def _pin_keys(self, keys: list[Any]) -> int:
         count = 0
-        for name, _ in self._ways:
+        for name, _ in self._lookups:
             if count < len(keys):
-                count += self._pins.pin([name(key) for key in keys[count:]])
+                count += self._pins.pin_chunks([name(key) for key in keys[count:]])
         return count
 
-    def _names(self, key: Any) -> Iterator[str]:
-        return (name(key) for name, _ in self._ways)
+    def _names_of(self, key: Any) -> Iterator[str]:
+        return (name(key) for name, _ in self._lookups)
 
-    # ---- the rest ----
+    # ---- other methods of LMCache's interface ----
 
     def touch_cache(self) -> None:
-        """Do nothing: the agent knows what was read last."""
+        """Do nothing: the agent tracks the last use itself."""
 
     def get_allocator_backend(self) -> Any:
-        """Give the backend whose objects are put and got: LMCache's own for host memory."""
+        """Return the backend that allocates the objects: LMCache's own backend for host memory."""
         return self._local
 
     def close(self) -> None:
-        """End. What was put goes within its patience. Who still waits for a load has a miss."""
+        """Shut down. Submitted chunks are sent within their timeout; pending loads are misses."""
         self._closing.set()
-        self._loading.shutdown(wait=True)
-        self._sending.close()
+        self._load_threads.shutdown(wait=True)
+        self._sender.close()
         self._pins.close()
         self._client.close()
 
-    def _missing(self, work: str, tried: Callable[[], T], miss: T) -> T:
-        """Do some work; where it fails it is a miss."""
+    def _run_or_miss(self, work: str, attempt: Callable[[], T], miss: T) -> T:
+        """Run an action; an error is a miss."""
         try:
-            return tried()
+            return attempt()
         except Exception as error:
-            self._complaints.say(work, "a miss", error)
+            self._failures.log_failure(work, "a miss", error)
             return miss
 
-    async def _apart(self, miss: T, work: Callable[..., T], *given: Any) -> T:
-        """Do what waits on a thread. After the end, of which LMCache's loop may not know yet, it is a miss."""
-        assert self.loop is not None  # noqa: S101 # LMCache gives it to whoever is asked like this.
+    async def _run_on_thread(self, miss: T, work: Callable[..., T], *arguments: Any) -> T:
+        """Run a blocking action on a thread. After close, of which LMCache's loop may not know yet, the result is a
+        miss.
+        """
+        assert self.loop is not None  # noqa: S101 # LMCache passes a loop to asynchronous plug-ins.
 
-        def begun() -> T:
-            return miss if self._closing.is_set() else work(*given)
+        def run() -> T:
+            return miss if self._closing.is_set() else work(*arguments)
 
         try:
-            under_way: asyncio.Future[T] = self.loop.run_in_executor(self._loading, begun)
+            future: asyncio.Future[T] = self.loop.run_in_executor(self._load_threads, run)
         except RuntimeError:
             return miss
-        return await under_way
+        return await future

@@ -1,4 +1,4 @@
-"""Chunks of LMCache's memory, in and out of an agent's pages. What is here waits: it runs on threads."""
+"""Copies chunks between LMCache's memory and an agent's pages. The functions block and run on threads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvferry.codes import Code
-from kvferry.errors import Error, Why, error_of, wrong
-from kvferry.handles import briefly
+from kvferry.errors import Error, ErrorDetails, invalid_error, make_error
+from kvferry.handles import release_without_wait
 from kvferry.npu import DeviceBytes
 
 if TYPE_CHECKING:
@@ -18,190 +18,214 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kvferry.client import Client
-    from kvferry.holding import Page
-    from kvferry.lmcache.complaints import Complaints
+    from kvferry.handle_base import Page
+    from kvferry.lmcache.failure_log import FailureLog
 
     Bytes = npt.NDArray[np.uint8]
-    # Takes a chunk by its place; gives false where it has no room. What it took may not count, and come again.
-    Take = Callable[[int, Any], bool]
+    # Called with the index of a chunk and its content; returns False if there is no room. A chunk may come again.
+    TakeChunk = Callable[[int, Any], bool]
 
-# Pages that are held at once for one batch: others need some too.
+# Pages that are reserved at once for one batch, because other batches need pages, too.
 BATCH = 16
-# What a get is called that is for no request that the agent knows: it consumes what came for no named one.
-ANYBODY = "lmcache"
-# What a call is given whose time is over, in seconds.
-_SOON = 0.001
+# The request id of gets that belong to no request that the agent knows: they consume chunks that were sent without a
+# request id.
+NO_REQUEST = "lmcache"
+# The timeout of a call that starts after the deadline, in seconds.
+_MIN_TIMEOUT = 0.001
 
 
-class Chunks:
-    """Chunks by their names, in the order of a prompt."""
+class AgentChunks:
+    """Chunks of an agent by name, in the order of a prompt."""
 
-    def __init__(self, client: Client, complaints: Complaints) -> None:
+    def __init__(self, client: Client, failures: FailureLog) -> None:
         """Use an agent."""
         self._client = client
-        self._complaints = complaints
+        self._failures = failures
 
-    def store(self, names: Sequence[str], views: Sequence[Any], until: float) -> None:
-        """Give the agent's cache those that it has not. It raises where one is not stored."""
-        in_time("store", until)
+    def store_chunks(self, names: Sequence[str], views: Sequence[Any], deadline: float) -> None:
+        """Store the chunks that the agent's cache does not have. It raises if one cannot be stored."""
+        check_in_time("store", deadline)
         for begin in range(self._client.contains(names), len(names), BATCH):
-            some = range(begin, min(begin + BATCH, len(names)))
-            with briefly(self._client.reserve(len(some), patience=left(until))) as pages:
-                for page, at in zip(pages, some, strict=True):
-                    fill(page, views[at])
-                self._client.store(names[some.start : some.stop], pages)
+            batch = range(begin, min(begin + BATCH, len(names)))
+            with release_without_wait(self._client.reserve(len(batch), timeout=remaining_time(deadline))) as pages:
+                for page, at in zip(pages, batch, strict=True):
+                    fill_page(page, views[at])
+                self._client.store(names[batch.start : batch.stop], pages)
 
-    def find(self, names: Sequence[str], until: float, *, shared: bool = True) -> int:
-        """Count those from the first one on that are here or offered, and of the others those that one peer has."""
+    def count_available(self, names: Sequence[str], deadline: float, *, shared: bool = True) -> int:
+        """Count the chunks, from the first one on, that are here or offered, and after them those that one peer has."""
         count = self._client.contains(names)
-        if not shared or count == len(names) or time.monotonic() >= until:
+        if not shared or count == len(names) or time.monotonic() >= deadline:
             return count
         try:
-            return count + self._client.lookup(names[count:]).elsewhere
-        except Error as error:  # A directory that is down hides what peers have, and not what is here.
-            if error.code != Code.UNSUPPORTED:  # Then the agent has no directory, as it was told.
-                self._complaints.say("look up", "what peers have is not found", error)
+            return count + self._client.lookup(names[count:]).remote
+        except Error as error:  # An unreachable directory hides the chunks of peers, but not those of this agent.
+            if error.code != Code.UNSUPPORTED:  # UNSUPPORTED means that the agent is configured without a directory.
+                self._failures.log_failure("look up", "chunks of peers are not found", error)
             return count
 
-    def load(self, names: Sequence[str], take: Take, until: float, *, shared: bool = True) -> int:
-        """Have chunks taken, from the first one on; count them. Claims that name no request end on what is taken.
+    def load_chunks(self, names: Sequence[str], take: TakeChunk, deadline: float, *, shared: bool = True) -> int:
+        """Pass chunks to a callback, from the first one on, and count them. Claims without a request id on these chunks
+        end.
 
-        Those that are not here are read from peers if they are shared, and else from the senders that offered them.
+        Chunks that are not here are read from peers if they are shared, and otherwise from the senders that offered
+        them.
         """
-        done = 0
-        while done < len(names) and time.monotonic() < until:
-            some = min(BATCH, len(names) - done)
-            came = self._come(names[done:], some, done, take, until, shared=shared)
-            done += came
-            if came < some:
+        count = 0
+        while count < len(names) and time.monotonic() < deadline:
+            size = min(BATCH, len(names) - count)
+            loaded = self._load_batch(names[count:], size, count, take, deadline, shared=shared)
+            count += loaded
+            if loaded < size:
                 break
-        return done
+        return count
 
-    def consume(self, name: str, until: float) -> bool:
-        """End one claim on a chunk that is here, or have it read if it was offered; say whether it is so.
+    def consume_chunk(self, name: str, deadline: float) -> bool:
+        """End one claim on a chunk that is here, or read it if it was offered; report whether there was one.
 
-        Its sender has its memory back.
+        The sender then gets its memory back.
         """
-        with self._client.get([name], request=ANYBODY) as pages:
+        with self._client.get([name], request=NO_REQUEST) as pages:
             if len(pages):
                 return True
-        return self._offered([name], lambda *_: True, 0, until)[0] == 1
+        return self._load_offered([name], lambda *_: True, 0, deadline)[0] == 1
 
-    def _come(self, names: Sequence[str], some: int, at: int, take: Take, until: float, *, shared: bool) -> int:
-        """Have the first of them taken, and those behind them that are offered: it is one fetch, of all of them."""
-        done = 0
+    def _load_batch(
+        self, names: Sequence[str], size: int, at: int, take: TakeChunk, deadline: float, *, shared: bool
+    ) -> int:
+        """Load the first chunks, and all offered chunks that follow them, because they are read by one fetch."""
+        count = 0
         try:
-            with briefly(self._client.get(names[:some], request=ANYBODY)) as pages:  # For it no directory is needed.
-                done, short = _taken(pages, take, at, pages.short)
-                here = len(pages)
-            if done == here < some:
+            with release_without_wait(
+                self._client.get(names[:size], request=NO_REQUEST)
+            ) as pages:  # A get needs no directory.
+                count, shortfall = _take_pages(pages, take, at, pages.shortfall)
+                local = len(pages)
+            if count == local < size:
                 if shared:
-                    rest = self._client.shared_get(names[done:some], request=ANYBODY, patience=left(until))
-                    with briefly(rest) as pages:
-                        more, short = _taken(pages, take, at + done, pages.short)
+                    rest = self._client.shared_get(
+                        names[count:size], request=NO_REQUEST, timeout=remaining_time(deadline)
+                    )
+                    with release_without_wait(rest) as pages:
+                        extra, shortfall = _take_pages(pages, take, at + count, pages.shortfall)
                 else:
-                    more, short = self._offered(names[done:], take, at + done, until)
-                done += more
+                    extra, shortfall = self._load_offered(names[count:], take, at + count, deadline)
+                count += extra
         except Error as error:
-            short = error
-        if short is None:
-            self._complaints.well("load")
-        elif short.code not in (Code.NOT_FOUND, Code.UNSUPPORTED):
-            self._complaints.say("load", "the rest is computed", short)
-        return done
+            shortfall = error
+        if shortfall is None:
+            self._failures.clear_failures("load")
+        elif shortfall.code not in (Code.NOT_FOUND, Code.UNSUPPORTED):
+            self._failures.log_failure("load", "the rest is computed", shortfall)
+        return count
 
-    def _offered(self, names: Sequence[str], take: Take, at: int, until: float) -> tuple[int, Error | None]:
-        """Have those taken, from the first one on, that are at their senders (pd_delay_pull). Say why it is not more.
+    def _load_offered(
+        self, names: Sequence[str], take: TakeChunk, at: int, deadline: float
+    ) -> tuple[int, Error | None]:
+        """Load the chunks, from the first one on, that are at their senders (pd_delay_pull). Return why no more came.
 
-        A fetch waits for what is not there, as where another one was faster: so it asks for what is, and ends if that
-        is not there any more.
+        A fetch waits for chunks that are missing, for example because another engine was faster. So only available
+        chunks are requested, and the fetch is aborted if they disappear.
         """
-        while there := self._client.contains(names):
-            taking = _Taking(take, at)
+        while available := self._client.contains(names):
+            consumer = _FetchConsumer(take, at)
 
-            def wanted(there: int = there, taking: _Taking = taking) -> bool:
-                return taking.taken > 0 or self._client.contains(names[:there]) == there
+            def still_wanted(there: int = available, taking: _FetchConsumer = consumer) -> bool:
+                return taking.count > 0 or self._client.contains(names[:there]) == there
 
             prefix = self._client.fetch(
-                names[:there], taking.scatter, request=ANYBODY, patience=left(until), wanted=wanted
+                names[:available],
+                consumer.scatter,
+                request=NO_REQUEST,
+                timeout=remaining_time(deadline),
+                still_wanted=still_wanted,
             )
-            short = taking.short or prefix.short
-            if short is None or short.code != Code.CANCELLED or taking.taken or time.monotonic() >= until:
-                # What was shown while the agent ended may have been others' bytes: what it has heard of counts.
-                return min(taking.taken, prefix.count), short
-        return 0, error_of("fetch", Code.NOT_FOUND)
+            shortfall = consumer.shortfall or prefix.shortfall
+            if shortfall is None or shortfall.code != Code.CANCELLED or consumer.count or time.monotonic() >= deadline:
+                # Chunks that were shown while the agent stopped may have had other content: only acknowledged chunks
+                # count.
+                return min(consumer.count, prefix.count), shortfall
+        return 0, make_error("fetch", Code.NOT_FOUND)
 
 
-class _Taking:
-    """Takes what a fetch shows, until something cannot be taken. The fetch goes on then: nobody else comes for it."""
+class _FetchConsumer:
+    """Takes the chunks of a fetch until one cannot be taken. The fetch continues, because no other call will read
+    the rest.
+    """
 
-    def __init__(self, take: Take, at: int) -> None:
+    def __init__(self, take: TakeChunk, at: int) -> None:
         self._take, self._at = take, at
-        self.taken = 0
-        self.short: Error | None = None
+        self.count = 0
+        self.shortfall: Error | None = None
 
     def scatter(self, first: int, chunks: list[Bytes]) -> None:
-        """Take some more."""
+        """Take more chunks."""
         for place, chunk in enumerate(chunks, first):
             try:
-                if place == self.taken and self._take(self._at + place, chunk):
-                    self.taken += 1
+                if place == self.count and self._take(self._at + place, chunk):
+                    self.count += 1
             except Error as error:
-                self.short = error
+                self.shortfall = error
 
 
-def _taken(pages: Any, take: Take, at: int, short: Error | None) -> tuple[int, Error | None]:
-    """Count what is taken, also before a chunk that cannot be: who took it has it. Say why it is not more.
+def _take_pages(pages: Any, take: TakeChunk, at: int, shortfall: Error | None) -> tuple[int, Error | None]:
+    """Take pages and count them, including those before a page that cannot be taken. Return why no more were taken.
 
-    What was void before all was copied may have been others' bytes: nothing counts then.
+    If the handle became void before all was copied, the content may be wrong, and nothing counts.
     """
-    taken = 0
+    count = 0
     try:
         for place, page in enumerate(pages):
             if not take(at + place, page.memory()):
                 break
-            taken += 1
+            count += 1
     except Error as error:
-        short = error
-    if not taken:
-        return 0, short
+        shortfall = error
+    if not count:
+        return 0, shortfall
     try:
-        pages.look("get")
+        pages.check_valid("get")
     except Error as error:
         return 0, error
-    return taken, short
+    return count, shortfall
 
 
-def fill(page: Page, view: Any) -> None:
+def fill_page(page: Page, view: Any) -> None:
     """Copy a whole chunk to a page."""
-    same_size(page.nbytes, len(view))
+    check_same_size(page.nbytes, len(view))
     page.write(view)
 
 
-def drain(chunk: Bytes | DeviceBytes, view: Any) -> None:
-    """Copy a chunk to where it belongs."""
-    same_size(chunk.nbytes, len(view))
+def copy_chunk(chunk: Bytes | DeviceBytes, view: Any) -> None:
+    """Copy a chunk to its destination."""
+    check_same_size(chunk.nbytes, len(view))
     np.frombuffer(view, np.uint8)[:] = chunk.read() if isinstance(chunk, DeviceBytes) else chunk
 
 
-def same_size(given: int, size: int) -> None:
-    """Refuse chunks of other sizes than the agent's."""
-    if given != size:
-        remedy = "mend layout and chunk_size of the agent's file: a page is what LMCache has of a chunk at a rank"
-        raise wrong("copy", "size of a chunk", f"{size} bytes", f"the agent's {given}", remedy)
+def check_same_size(page_bytes: int, size: int) -> None:
+    """Raise if a chunk does not have the size of the agent's pages."""
+    if page_bytes != size:
+        remedy = (
+            "correct layout and chunk_size of the agent's file: a page must have the size of LMCache's chunk at a rank"
+        )
+        raise invalid_error("copy", "size of a chunk", f"{size} bytes", f"the agent's {page_bytes}", remedy)
 
 
-def in_time(work: str, until: float) -> None:
-    """Refuse work whose time was over before it began: one call after the other to an agent that is stopped takes long.
+def check_in_time(work: str, deadline: float) -> None:
+    """Raise if the deadline of a batch has passed before it starts.
 
-    Memory of LMCache's waits for it meanwhile.
+    Each call to a stopped agent takes long, and memory of LMCache's is blocked meanwhile.
     """
-    if time.monotonic() >= until:
-        remedy = "look whether the agent is stopped or overloaded; more loads or saves at a time may help"
-        why = Why(stage="command", field="the batch", theirs="late before it began", remedy=remedy)
-        raise error_of(work, Code.EXPIRED, why)
+    if time.monotonic() >= deadline:
+        remedy = (
+            "check whether the agent is stopped or overloaded; a higher limit of concurrent loads or saves may help"
+        )
+        details = ErrorDetails(
+            stage="command", field="the batch", theirs="its deadline passed before it started", remedy=remedy
+        )
+        raise make_error(work, Code.EXPIRED, details)
 
 
-def left(until: float) -> float:
-    """Give the time that is left; what is too late is asked for all the same, and ends at once."""
-    return max(_SOON, until - time.monotonic())
+def remaining_time(deadline: float) -> float:
+    """Return the time until a deadline. A call after the deadline gets a minimal timeout and ends at once."""
+    return max(_MIN_TIMEOUT, deadline - time.monotonic())

@@ -1,4 +1,4 @@
-"""How agents call LMCache's chunks: what LMCache's keys say, and what they leave out, the weights of the model."""
+"""Names of LMCache's chunks at agents: LMCache's key, plus the weights of the model, which the key does not contain."""
 
 from __future__ import annotations
 
@@ -8,101 +8,112 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from kvferry.errors import wrong
-from kvferry.lmcache.settings import OP, WITHIN
+from kvferry.errors import invalid_error
+from kvferry.lmcache.settings import OP, SECTION
 from kvferry.vllm.identity import model_identity
 
 log = logging.getLogger("kvferry.lmcache")
 
-# Hex digits of a hash that directories can be told; and of the least one that nobody can find two prompts for.
-_TOLD = 16
-_LEAST = 32
+# Hex digits of a hash that directories can store; and the fewest digits for which no attacker can find two prompts with
+# one hash.
+_DIRECTORY_DIGITS = 16
+_SAFE_DIGITS = 32
 
-# Hashes that LMCache takes from vLLM, in an engine's process, and of which nobody can find a prompt for a given one. It
-# keeps 64 bits of them.
+# Hashes that LMCache takes from vLLM in an engine's process and that resist second preimages. LMCache keeps 64 bits of
+# them.
 HASHES = ("sha256", "sha256_cbor")
 
 
 @dataclass(frozen=True)
-class Naming:
-    """Names chunks by LMCache's keys and by the weights: a digest, or none where nobody says which they are."""
+class ChunkNaming:
+    """Names chunks by LMCache's keys and by a digest of the weights, which is empty if the weights are unknown."""
 
     weights: str
 
     @classmethod
-    def of_text(cls, weights: str) -> Naming:
-        """Make one of what an operator calls the weights."""
+    def from_text(cls, weights: str) -> ChunkNaming:
+        """Return the naming for a text that stands for the weights."""
         return cls(hashlib.sha256(weights.encode()).hexdigest() if weights else "")
 
-    def sent(self, key: Any) -> str:
-        """Return how the agents of a prefill and a decode call a chunk: as LMCache writes its key, and the weights."""
-        return f"{key.to_string()}{self._tag()}"
-
-    def shared(self, key: Any) -> str:
-        """Return how agents that share call a chunk.
-
-        Directories know 64 bits of a hash: of a longer one the rest is a tag. Agents compare all.
+    def sent_name(self, key: Any) -> str:
+        """Return the name of a chunk between the agents of a prefill and a decode engine: LMCache's key, and the
+        weights.
         """
-        parts = self.sent(key).split("@")
-        if len(parts[3].lstrip("-")) <= _TOLD:
+        return f"{key.to_string()}{self._weights_tag()}"
+
+    def shared_name(self, key: Any) -> str:
+        """Return the name of a chunk between agents that share.
+
+        Directories store 64 bits of a hash; the rest of a longer hash is a tag. Agents compare both.
+        """
+        parts = self.sent_name(key).split("@")
+        if len(parts[3].lstrip("-")) <= _DIRECTORY_DIGITS:
             return "@".join(parts)
         whole = hashlib.sha256(parts[3].encode()).hexdigest()
-        return "@".join([*parts[:3], whole[:_TOLD], *parts[4:], f"hash%{whole[_TOLD:]}"])
+        return "@".join([*parts[:3], whole[:_DIRECTORY_DIGITS], *parts[4:], f"hash%{whole[_DIRECTORY_DIGITS:]}"])
 
-    def served(self, text: str) -> str:
-        """Return how agents call what LMCache's server calls model@rank@group@hash, and @salt where there is one."""
+    def server_name(self, text: str) -> str:
+        """Return the name of a chunk whose key at LMCache's server is model@rank@group@hash, with @salt if there is
+        one.
+        """
         parts = text.split("@")
         _check_hash(parts[3])
-        whole = hashlib.sha256(f"{text}{self._tag()}".encode()).hexdigest()
-        return f"{parts[0]}@1@0@{whole[:_TOLD]}@uint8@l2%{whole[_TOLD:]}"
+        whole = hashlib.sha256(f"{text}{self._weights_tag()}".encode()).hexdigest()
+        return f"{parts[0]}@1@0@{whole[:_DIRECTORY_DIGITS]}@uint8@l2%{whole[_DIRECTORY_DIGITS:]}"
 
-    def _tag(self) -> str:
-        return f"@weights%{self.weights[:_LEAST]}" if self.weights else ""
+    def _weights_tag(self) -> str:
+        return f"@weights%{self.weights[:_SAFE_DIGITS]}" if self.weights else ""
 
 
 def _check_hash(digits: str) -> None:
-    """Refuse a hash of which anybody can find two prompts: one user would be answered from the prompt of another."""
+    """Refuse a hash of which an attacker can find two prompts: one user's prompt would be answered from another's."""
     bits = 4 * len(digits.lstrip("-"))
-    if bits < 4 * _LEAST:
-        remedy = "start the server with --hash-algorithm blake3; LMCache's log says which one it uses"
-        raise wrong("name", "hash of a chunk", f"{bits} bits", f"at least {4 * _LEAST}", remedy)
+    if bits < 4 * _SAFE_DIGITS:
+        remedy = "start the server with --hash-algorithm blake3; LMCache's log names the current one"
+        raise invalid_error("name", "hash of a chunk", f"{bits} bits", f"at least {4 * _SAFE_DIGITS}", remedy)
 
 
-def naming_of(config: Any, weights: str) -> Naming:
-    """Name chunks for the engine in whose process this is. What LMCache's keys cannot express is refused, by name."""
+def make_naming(config: Any, weights: str) -> ChunkNaming:
+    """Return the naming for the engine of this process.
+
+    Raises:
+        Error: KV depends on something that LMCache's keys do not contain.
+    """
     if (algorithm := config.pre_caching_hash_algorithm) not in HASHES:
-        raise wrong(
+        raise invalid_error(
             OP,
             "pre_caching_hash_algorithm",
             repr(algorithm),
             f"one of {', '.join(HASHES)}",
-            "set sha256_cbor: of others anybody can find a prompt that has the hash of somebody else's",
+            "set sha256_cbor: for other hashes an attacker can find a prompt with the hash of another user's prompt",
         )
-    if not _has_hash(algorithm):
-        raise wrong(
+    if not _can_load_hash(algorithm):
+        raise invalid_error(
             OP,
             "pre_caching_hash_algorithm",
-            f"{algorithm}, of vLLM, which is not there",
+            f"{algorithm}, of vLLM, which is not installed",
             "a hash that LMCache can load",
-            "use an engine of vLLM: without it LMCache takes Python's hash, as if it were told builtin",
+            "use an engine of vLLM: without it LMCache uses Python's hash, as if it were set to builtin",
         )
     vllm = _vllm_config()
     if vllm is None:
         if not weights:
-            remedy = "set it, at all engines alike, to a text that is another one whenever the model's weights are"
-            raise wrong(OP, f"{WITHIN}.weights", "empty", "a text, as no vLLM starts in this process", remedy)
-        return Naming.of_text(weights)
+            remedy = "set it, to the same text at all engines, and change it whenever the model's weights change"
+            raise invalid_error(
+                OP, f"{SECTION}.weights", "empty", "a text, because no vLLM starts in this process", remedy
+            )
+        return ChunkNaming.from_text(weights)
     if getattr(vllm, "lora_config", None) is not None:
-        _refuse("enable_lora", "adapters")
+        _refuse_input("enable_lora", "adapters")
     if getattr(vllm.model_config, "enable_prompt_embeds", False):
-        _refuse("enable_prompt_embeds", "embeddings")
-    identity = model_identity(vllm, weights, refuse=_refused, setting=f"{WITHIN}.weights")
+        _refuse_input("enable_prompt_embeds", "embeddings")
+    identity = model_identity(vllm, weights, make_error=_unsupported_error, setting=f"{SECTION}.weights")
     log.info("kvferry: the model is %s (%s)", identity.digest, "; ".join(f"{n}: {v}" for n, v in identity.facts))
-    return Naming(identity.digest)
+    return ChunkNaming(identity.digest)
 
 
-def _has_hash(algorithm: str) -> bool:
-    """Say whether LMCache can load a hash: it takes Python's where it cannot, and goes on."""
+def _can_load_hash(algorithm: str) -> bool:
+    """Report whether LMCache can load a hash. If it cannot, it silently uses Python's hash."""
     for name in ("vllm.utils.hashing", "vllm.utils"):
         try:
             importlib.import_module(name).get_hash_fn_by_name(algorithm)
@@ -113,7 +124,7 @@ def _has_hash(algorithm: str) -> bool:
 
 
 def _vllm_config() -> Any:
-    """Give the configuration of the vLLM that starts in this process, if one does."""
+    """Return the configuration of the vLLM that starts in this process; None if there is none."""
     try:
         config = importlib.import_module("vllm.config")
     except ImportError:
@@ -121,11 +132,11 @@ def _vllm_config() -> Any:
     return config.get_current_vllm_config_or_none()
 
 
-def _refused(field: str, given: str, wanted: str, remedy: str) -> Exception:
-    return wrong(OP, field, given, wanted, remedy)
+def _unsupported_error(field: str, actual: str, expected: str, remedy: str) -> Exception:
+    return invalid_error(OP, field, actual, expected, remedy)
 
 
-def _refuse(field: str, what: str) -> None:
-    raise wrong(
-        OP, field, "true", "false", f"use kvferry.vllm, whose names have {what}: LMCache's keys say nothing of them"
+def _refuse_input(field: str, inputs: str) -> None:
+    raise invalid_error(
+        OP, field, "true", "false", f"use kvferry.vllm, whose names include {inputs}: LMCache's keys do not"
     )

@@ -1,4 +1,4 @@
-"""Chunks that LMCache has found, and has pinned until it has had them."""
+"""Chunks that LMCache has found and pinned until it has loaded them."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ if TYPE_CHECKING:
 
     from kvferry.client import Client, Pages
 
-# The part of a pool that pins hold at most. What is pinned beyond is only hoped to be there: a miss, if it is not.
-_PART = 4
+# Pins use at most this fraction of the pool. Chunks beyond it are not pinned, and may be evicted before they are
+# loaded.
+_POOL_FRACTION = 4
 
 
-class _Hold:
-    """Pages of one look, until the last of them is unpinned."""
+class _PinnedPages:
+    """Pages of one lookup, until the last of them is unpinned."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
-        self.pinned = len(pages)
+        self.pin_count = len(pages)
 
 
-class Pins:
-    """Holds of chunks at an agent, by name. Threads may share it."""
+class ChunkPins:
+    """Pins of chunks at an agent, by name. It is thread-safe."""
 
     def __init__(self, client: Client) -> None:
         """Pin at an agent."""
         self._client = client
         self._lock = threading.Lock()
-        self._held = 0
-        self._holds: dict[str, list[_Hold]] = {}
+        self._pin_count = 0
+        self._holds: dict[str, list[_PinnedPages]] = {}
 
-    def pin(self, names: Sequence[str]) -> int:
-        """Hold chunks that are here, from the first one on; count them. Each is to be unpinned as often."""
-        most = self._client.info.pages // _PART
+    def pin_chunks(self, names: Sequence[str]) -> int:
+        """Pin the chunks that are here, from the first one on, and count them. Each pin must be removed once."""
+        limit = self._client.info.pages // _POOL_FRACTION
         with self._lock:
-            names = names[: max(0, most - self._held)]
-            self._held += len(names)  # Before they are asked for: others ask, too.
+            names = names[: max(0, limit - self._pin_count)]
+            self._pin_count += len(names)  # Counted before the call, because other threads pin at the same time.
         hold = None
         try:
             if names:
-                hold = _Hold(self._client.get(names))
+                hold = _PinnedPages(self._client.get(names))
         finally:
-            count = 0 if hold is None else hold.pinned
+            count = 0 if hold is None else hold.pin_count
             with self._lock:
-                self._held -= len(names) - count
+                self._pin_count -= len(names) - count
                 for name in names[:count]:
                     if hold is not None:
                         self._holds.setdefault(name, []).append(hold)
@@ -55,8 +56,10 @@ class Pins:
             hold.pages.release()
         return count
 
-    def unpin(self, name: str) -> bool:
-        """End one pin; say whether there was one. The agent is not waited for: the engine's step would wait as well."""
+    def unpin_chunk(self, name: str) -> bool:
+        """Remove one pin; report whether there was one. It does not wait for the agent, because the engine's step
+        would wait.
+        """
         with self._lock:
             holds = self._holds.get(name)
             if not holds:
@@ -64,21 +67,21 @@ class Pins:
             hold = holds.pop()
             if not holds:
                 del self._holds[name]
-            self._held -= 1
-            hold.pinned -= 1
-            over = not hold.pinned
+            self._pin_count -= 1
+            hold.pin_count -= 1
+            over = not hold.pin_count
         if over:
             hold.pages.release(0)
         return True
 
     def close(self) -> None:
-        """End all of them."""
+        """Remove all pins."""
         with self._lock:
-            all_ = {id(hold): hold for holds in self._holds.values() for hold in holds}
+            handles = {id(hold): hold for holds in self._holds.values() for hold in holds}
             self._holds.clear()
-            self._held = 0
-        for hold in all_.values():
+            self._pin_count = 0
+        for hold in handles.values():
             try:
                 hold.pages.release(0)
-            except Error:  # Then the agent takes them back with the session.
+            except Error:  # The agent releases them at the end of the session.
                 return

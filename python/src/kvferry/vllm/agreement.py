@@ -1,7 +1,7 @@
-"""What two engines must agree on for one to use the KV of the other, said with each request.
+"""The facts in which two engines must agree so that one can use the KV of the other; each request carries them.
 
-Chunks of engines that differ in any of it have other names, or other bytes under one name: so it is compared before
-anything is waited for, and what differs is named.
+Chunks of engines that differ in a fact have different names, or different bytes under one name. So the facts are
+compared before a load starts, and every difference is logged.
 """
 
 from __future__ import annotations
@@ -10,35 +10,43 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from kvferry.vllm.keys import FORM
+from kvferry.vllm.chunk_names import FORM
 
 if TYPE_CHECKING:
-    from kvferry.vllm.keys import Names
+    from kvferry.vllm.chunk_names import ChunkNames
 
-# Longer values are another's, and no more of them is said.
+# Longer values of the other engine are cut in the log.
 _TEXT_MAX = 300
 
 
 class Agreement:
-    """What one engine says of itself, and compares with what another one said."""
+    """The facts of one engine, for comparison with those of another."""
 
-    def __init__(self, names: Names, block_tokens: int, **more: str | int) -> None:
-        """Say it of an engine whose chunks have these names. All ranks of an engine say the same."""
-        said = {**asdict(names), "block_tokens": block_tokens, "form": FORM, **more}
-        del said["rank"]
-        self.words: dict[str, str | int] = dict(sorted(said.items()))
+    def __init__(self, names: ChunkNames, block_tokens: int, **extra: str | int) -> None:
+        """Collect the facts of an engine. All ranks of an engine have the same facts.
 
-    def difference(self, theirs: Any) -> str:
-        """Name each field that differs, with both values; nothing if none does, or another kind of engine speaks."""
-        if not isinstance(theirs, Mapping) or "form" not in theirs:
+        Args:
+            names: the names of the engine's chunks.
+            block_tokens: tokens of a block.
+            extra: more facts by name.
+        """
+        facts = {**asdict(names), "block_tokens": block_tokens, "form": FORM, **extra}
+        del facts["rank"]
+        self.facts: dict[str, str | int] = dict(sorted(facts.items()))
+
+    def find_difference(self, remote: Any) -> str:
+        """Return the fields that differ, with both values; empty if none does, or if the other engine sends no
+        facts.
+        """
+        if not isinstance(remote, Mapping) or "form" not in remote:
             return ""
-        found = [
-            f"{name} is {_brief(self.words.get(name))} here and {_brief(theirs.get(name))} there"
-            for name in sorted({*self.words, *map(str, theirs)})
-            if self.words.get(name) != theirs.get(name)
+        differences = [
+            f"{name} is {_brief(self.facts.get(name))} here and {_brief(remote.get(name))} there"
+            for name in sorted({*self.facts, *map(str, remote)})
+            if self.facts.get(name) != remote.get(name)
         ]
-        return ", ".join(found[: len(self.words)])
+        return ", ".join(differences[: len(self.facts)])
 
 
 def _brief(value: Any) -> str:
-    return "not said" if value is None else repr(value)[:_TEXT_MAX]
+    return "unknown" if value is None else repr(value)[:_TEXT_MAX]

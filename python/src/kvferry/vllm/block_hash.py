@@ -1,4 +1,4 @@
-"""What vLLM itself knows of the inputs that the KV of a block depends on. It is looked for when it is asked for."""
+"""vLLM's own knowledge of the inputs that the KV of a block depends on. vLLM is imported on first use."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any
 
 
 def extra_keys(request: Any) -> int:
-    """Return how many inputs beside tokens vLLM's own hash of a request's first token has."""
+    """Return how many inputs besides tokens vLLM's own hash of a request's first token has."""
     found, _ = importlib.import_module("vllm.v1.core.kv_cache_utils").generate_block_hash_extra_keys(request, 0, 1, 0)
     return len(found or ())
 
 
 def adapter_folder(path: str) -> str:
-    """Return where an adapter's files are, as vLLM finds them. A name on the Hub is downloaded, as by a worker."""
+    """Return the folder with an adapter's files, as vLLM finds it. An adapter on the Hub is downloaded, as by a
+    worker.
+    """
     return str(importlib.import_module("vllm.lora.utils").get_adapter_absolute_path(path))
 
 
 def adapter_dtype(vllm_config: Any) -> str:
-    """Return the type in which adapters are computed; none where there are no adapters."""
+    """Return the dtype in which adapters are computed; empty if there are no adapters."""
     return str(getattr(getattr(vllm_config, "lora_config", None), "lora_dtype", ""))

@@ -1,9 +1,9 @@
-"""An engine's KV cache, as bytes of blocks.
+"""The KV cache of an engine, as bytes of blocks.
 
-A page of the agent's pool has a chunk, or one layer of it. A layer has the chunk's blocks, one after the other. In a
-page of all layers are the first halves of what each layer has, in the layers' order, and then the second ones: an agent
-puts it together so where the other end has layers. With one latent head (mla) there are no halves. A part of a chunk
-has fewer blocks, and no gaps. What the bytes of a block mean is the engine's own matter: all of them are copied.
+A page of the agent's pool contains a chunk, or one layer of a chunk. A layer of a chunk consists of the chunk's blocks
+in order. A page with all layers contains the first halves of all layers, in order, and then the second halves, because
+an agent assembles it in this way if the other engine sends single layers. With one latent head (MLA) there are no
+halves. A part of a chunk has fewer blocks and no gaps. The bytes within a block are opaque: all of them are copied.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kvferry.errors import wrong
+from kvferry.errors import invalid_error
 from kvferry.npu import DeviceBytes
-from kvferry.vllm import home
-from kvferry.vllm.device import Device
-from kvferry.vllm.host import Host
-from kvferry.vllm.settings import Engine, refused
+from kvferry.vllm import block_memory
+from kvferry.vllm.device import DeviceCopier
+from kvferry.vllm.host import HostCopier
+from kvferry.vllm.settings import Engine, unsupported_error
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -29,56 +29,61 @@ class Cache:
     """The layers of one rank."""
 
     def __init__(self, layers: Mapping[str, Any], engine: Engine, machine: str) -> None:
-        """Look at the tensors that vLLM registers, and refuse what is no plain cache of blocks.
+        """Check the tensors that vLLM registers, and refuse a cache that does not consist of plain blocks.
 
-        Machine says what else the meaning of bytes depends on.
+        Args:
+            layers: the tensors by the names of the layers.
+            engine: the engine's configuration.
+            machine: what else determines the meaning of the bytes.
         """
         if not layers:
-            raise refused("kv_caches", "none", "a tensor for each layer", "use a model with attention")
-        self._tensors = dict(layers)  # Their memory is used for as long as this is.
-        own: list[Any] = []
-        # All tensors that have the memory of one of those that compute their own.
-        self._alike: list[list[Any]] = []
-        # Which of them a layer has that computes its own.
-        self.places: dict[str, int] = {}
-        said, seen = [f"{machine} blocks of {engine.block_tokens}"], set()
+            raise unsupported_error("kv_caches", "none", "a tensor for each layer", "use a model with attention")
+        self._tensors = dict(layers)  # This keeps their memory alive.
+        layer_tensors: list[Any] = []
+        # For each layer that computes its own KV, all tensors in its memory.
+        self._layer_tensors: list[list[Any]] = []
+        # The index of each layer that computes its own KV.
+        self.layer_indices: dict[str, int] = {}
+        layout, seen = [f"{machine} blocks of {engine.block_tokens}"], set()
         device = next(iter(self._tensors.values())).device
         for name, tensor in self._tensors.items():
-            self._check(name, tensor, engine, str(device))
+            self._check_tensor(name, tensor, engine, str(device))
             dtype = str(tensor.dtype)
-            said.append(f"{name} {list(tensor.shape[1:])} {list(tensor.stride()[1:])} {dtype}")
-            if tensor.data_ptr() not in seen:  # Layers may share what one of them computes.
+            layout.append(f"{name} {list(tensor.shape[1:])} {list(tensor.stride()[1:])} {dtype}")
+            if tensor.data_ptr() not in seen:  # A layer may use the KV that another layer computes.
                 seen.add(tensor.data_ptr())
-                self.places[name] = len(own)
-                own.append(tensor)
-                self._alike.append([])
-            at = next(i for i, one in enumerate(own) if one.data_ptr() == tensor.data_ptr())
-            self._alike[at].append(tensor)
+                self.layer_indices[name] = len(layer_tensors)
+                layer_tensors.append(tensor)
+                self._layer_tensors.append([])
+            index = next(i for i, first in enumerate(layer_tensors) if first.data_ptr() == tensor.data_ptr())
+            self._layer_tensors[index].append(tensor)
         self.dtype = str(next(iter(self._tensors.values())).dtype)
-        self.layout = "; ".join(said)
-        # Parts of what a layer has, by which pages of all layers are put together: the agent knows.
+        self.layout = "; ".join(layout)
+        # The number of parts of a layer's bytes in pages of all layers, as configured at the agent.
         self.stripes = 1
-        # How many layers compute KV of their own; bytes that one of them has of a block, and that all have.
-        self.layers = len(own)
+        # Number of layers that compute their own KV; bytes of a block in one layer and in all layers.
+        self.layer_count = len(layer_tensors)
         self.layer_bytes = engine.block_bytes
-        self.block_bytes = self.layers * self.layer_bytes
-        self._mover = Host(own) if kind_of_device(own[0]) == "cpu" else Device(own)
+        self.block_bytes = self.layer_count * self.layer_bytes
+        self._copier = (
+            HostCopier(layer_tensors) if device_kind(layer_tensors[0]) == "cpu" else DeviceCopier(layer_tensors)
+        )
 
     @staticmethod
-    def _check(name: str, tensor: Any, engine: Engine, device: str) -> None:
+    def _check_tensor(name: str, tensor: Any, engine: Engine, device: str) -> None:
         if str(tensor.device) != device:
-            raise refused(f"device of {name}", str(tensor.device), device, "give a rank one device")
+            raise unsupported_error(f"device of {name}", str(tensor.device), device, "use one device per rank")
         shape = list(tensor.shape)
         if len(shape) < 2 or shape[0] != engine.blocks:
-            raise refused(
+            raise unsupported_error(
                 f"shape of {name}",
                 str(shape),
-                f"{engine.blocks} blocks first",
-                "choose an attention backend whose cache is one tensor a layer, blocks first",
+                f"{engine.blocks} blocks as the first dimension",
+                "choose an attention backend with one tensor per layer and blocks as its first dimension",
             )
         block = tensor[0]
-        if not _dense(block):
-            raise refused(
+        if not _is_dense(block):
+            raise unsupported_error(
                 f"strides of {name}",
                 str(list(tensor.stride())),
                 "a block without gaps",
@@ -86,135 +91,146 @@ class Cache:
             )
         size = block.numel() * tensor.element_size()
         if size != engine.block_bytes:
-            raise refused(
+            raise unsupported_error(
                 f"bytes of a block of {name}",
                 str(size),
-                f"{engine.block_bytes}, as the cache's specification has it",
-                "choose another attention backend: this one pads its blocks, or splits them",
+                f"{engine.block_bytes}, as in the cache's specification",
+                "choose another attention backend: this one pads or splits its blocks",
             )
 
-    # ---- where it is ----
+    # ---- location ----
 
-    def unmovable(self) -> str:
-        """Say why the cache cannot be in other memory; nothing if it can."""
-        for tensors in self._alike:
-            one = tensors[0]
-            if kind_of_device(one) != "cpu":
-                return f"it is memory of {one.device}, which no agent registers"
-            apart = one.stride()[0] * one.element_size()
-            if apart != self.layer_bytes:
-                return f"blocks of a layer are {apart} bytes apart, and have {self.layer_bytes}"
+    def immovable_reason(self) -> str:
+        """Return why the cache cannot be moved to other memory; empty if it can."""
+        for tensors in self._layer_tensors:
+            tensor = tensors[0]
+            if device_kind(tensor) != "cpu":
+                return f"it is in memory of {tensor.device}, which agents do not register"
+            distance = tensor.stride()[0] * tensor.element_size()
+            if distance != self.layer_bytes:
+                return f"the blocks of a layer are {distance} bytes apart, and have {self.layer_bytes} bytes"
         return ""
 
-    def move(self, regions: Sequence[Bytes] | None) -> None:
-        """Have each layer in one of these, which has a row for each block; without them in memory of its own.
+    def move_to(self, regions: Sequence[Bytes] | None) -> None:
+        """Move each layer to one of the regions, which have a row for each block; None means new memory.
 
-        What the cache has comes along, but to memory of its own.
+        The content moves with the cache, except to new memory.
         """
-        for layer, tensors in enumerate(self._alike):
+        for layer, tensors in enumerate(self._layer_tensors):
             blocks = tensors[0].shape[0]
             if regions is None:
-                there = np.empty((blocks, self.layer_bytes), np.uint8)
+                memory = np.empty((blocks, self.layer_bytes), np.uint8)
             else:
-                there = regions[layer][:blocks]
-                there[:] = Host(tensors[:1]).rows(0)
+                memory = regions[layer][:blocks]
+                memory[:] = HostCopier(tensors[:1]).rows(0)
             for tensor in tensors:
-                home.put_at(tensor, there.reshape(-1))
-        self._mover = Host([tensors[0] for tensors in self._alike])
+                block_memory.set_memory(tensor, memory.reshape(-1))
+        self._copier = HostCopier([tensors[0] for tensors in self._layer_tensors])
 
     # ---- copies ----
 
-    def mark(self) -> None:
-        """Have later copies wait for what the engine was given to compute up to now. Its thread calls it."""
-        self._mover.mark()
+    def mark_computed(self) -> None:
+        """Let later copies wait for everything that the engine has submitted so far. The engine's thread calls it."""
+        self._copier.mark_computed()
 
     def gather(self, blocks: Sequence[int], page: Bytes | DeviceBytes) -> None:
-        """Copy blocks, in all layers, to the beginning of a page."""
-        with self._filling(page, len(blocks) * self.block_bytes) as there:
-            self._mover.gather(blocks, there, self.stripes)
+        """Copy blocks of all layers to the beginning of a page."""
+        with self._page_to_fill(page, len(blocks) * self.block_bytes) as target:
+            self._copier.gather(blocks, target, self.stripes)
 
     def scatter(self, page: Bytes | DeviceBytes, skip: int, blocks: Sequence[int]) -> None:
-        """Copy from a page that has all layers of a chunk, without its first blocks, to blocks."""
-        self._mover.scatter(self._reading(page), skip, blocks, self.stripes)
+        """Copy a page with all layers of a chunk to blocks, without the first blocks of the chunk."""
+        self._copier.scatter(self._page_to_read(page), skip, blocks, self.stripes)
 
     def gather_layer(self, layer: int, blocks: Sequence[int], page: Bytes | DeviceBytes) -> None:
-        """Copy what one layer has of blocks to the beginning of a page."""
-        with self._filling(page, len(blocks) * self.layer_bytes) as there:
-            self._mover.gather_layer(layer, blocks, there)
+        """Copy blocks of one layer to the beginning of a page."""
+        with self._page_to_fill(page, len(blocks) * self.layer_bytes) as target:
+            self._copier.gather_layer(layer, blocks, target)
 
     def scatter_layer(self, layer: int, page: Bytes | DeviceBytes, skip: int, blocks: Sequence[int]) -> None:
-        """Copy from a page that has one layer of a chunk."""
-        self._mover.scatter_layer(layer, self._reading(page), skip, blocks)
+        """Copy a page with one layer of a chunk to blocks."""
+        self._copier.scatter_layer(layer, self._page_to_read(page), skip, blocks)
 
     @contextmanager
-    def _filling(self, page: Bytes | DeviceBytes, size: int) -> Iterator[Any]:
-        """Give what is to be filled: the page, or for an engine on the host what is copied to the NPU that has it."""
-        if isinstance(self._mover, Host) and isinstance(page, DeviceBytes):
-            made = np.empty(size, np.uint8)
-            yield made
-            page.write(made)
+    def _page_to_fill(self, page: Bytes | DeviceBytes, size: int) -> Iterator[Any]:
+        """Yield the memory to fill: the page, or a buffer that is then copied to the page on an NPU."""
+        if isinstance(self._copier, HostCopier) and isinstance(page, DeviceBytes):
+            content = np.empty(size, np.uint8)
+            yield content
+            page.write(content)
         else:
             yield page
 
-    def _reading(self, page: Bytes | DeviceBytes) -> Any:
-        """Give what is to be read, likewise."""
-        return page.read() if isinstance(self._mover, Host) and isinstance(page, DeviceBytes) else page
+    def _page_to_read(self, page: Bytes | DeviceBytes) -> Any:
+        """Return the memory to read: the page, or a copy of the page on an NPU."""
+        return page.read() if isinstance(self._copier, HostCopier) and isinstance(page, DeviceBytes) else page
 
-    def fits(self, size: int, blocks: int, of_block: int = 0) -> None:
-        """Refuse pages of an agent that was started anew with another file, and chunks that somebody else made.
+    def check_size(self, size: int, blocks: int, bytes_per_block: int = 0) -> None:
+        """Refuse pages with a wrong size: the agent was restarted with another configuration, or another engine sent
+        them.
 
-        Of a block they have so many bytes; 0: those of all layers.
+        Args:
+            size: bytes of the page.
+            blocks: expected number of blocks.
+            bytes_per_block: bytes of one block; 0 means all layers.
         """
-        wanted = blocks * (of_block or self.block_bytes)
-        if size != wanted:
-            raise wrong("copy", "page", f"{size} bytes", f"{wanted}", "start the agent with the file that it had")
+        expected = blocks * (bytes_per_block or self.block_bytes)
+        if size != expected:
+            raise invalid_error(
+                "copy", "page", f"{size} bytes", f"{expected}", "start the agent with its former configuration file"
+            )
 
 
-def kind_of_device(tensor: Any) -> str:
-    """Say where a tensor is; cpu: in host memory."""
+def device_kind(tensor: Any) -> str:
+    """Return the kind of a tensor's device; cpu means host memory."""
     return str(tensor.device).split(":", maxsplit=1)[0]
 
 
-def _dense(block: Any) -> bool:
-    """Say whether a block has no gaps, in whatever order its bytes are."""
-    wanted = 1
-    for apart, count in sorted(zip(block.stride(), block.shape, strict=True)):
-        if count > 1 and apart != wanted:
+def _is_dense(block: Any) -> bool:
+    """Report whether a block has no gaps, in any order of its dimensions."""
+    expected = 1
+    for stride, count in sorted(zip(block.stride(), block.shape, strict=True)):
+        if count > 1 and stride != expected:
             return False
-        wanted *= count
+        expected *= count
     return True
 
 
-def chunk_blocks(cache: Cache, engine: Engine, page_bytes: int, shape: Sequence[int], layers: int) -> int:
-    """Say how many blocks a page of the agent has; refuse pages that do not have whole ones.
+def blocks_per_chunk(cache: Cache, engine: Engine, page_bytes: int, shape: Sequence[int], layers: int) -> int:
+    """Return how many blocks a page of the agent contains; refuse pages that do not contain whole blocks.
 
-    Layers is how many pages a chunk has, one for each layer; 0: one has all layers.
+    Args:
+        cache: the engine's cache.
+        engine: the engine's configuration.
+        page_bytes: bytes of a page.
+        shape: the shape of a chunk, as the agent describes it.
+        layers: the number of pages of a chunk, one for each layer; 0 if one page has all layers.
     """
-    if layers not in (0, cache.layers):
-        raise refused(
+    if layers not in (0, cache.layer_count):
+        raise unsupported_error(
             "layers of the agent",
             str(layers),
-            f"{cache.layers}, as the engine has at a rank",
-            "mend layout.num_layers of the agent's file",
+            f"{cache.layer_count}, as at a rank of the engine",
+            "correct layout.num_layers of the agent's file",
         )
-    of_block = cache.layer_bytes if layers else cache.block_bytes
-    of_layers = "one layer" if layers else "all layers"
-    blocks, rest = divmod(page_bytes, of_block)
+    bytes_per_block = cache.layer_bytes if layers else cache.block_bytes
+    layer_text = "one layer" if layers else "all layers"
+    blocks, rest = divmod(page_bytes, bytes_per_block)
     if rest or not blocks:
-        token, rest = divmod(of_block, engine.block_tokens)
-        of_token = f"{token} bytes of a token" if not rest else f"{of_block} bytes of a block"
-        raise refused(
+        token, rest = divmod(bytes_per_block, engine.block_tokens)
+        token_text = f"{token} bytes of a token" if not rest else f"{bytes_per_block} bytes of a block"
+        raise unsupported_error(
             "page of the agent",
             f"{page_bytes} bytes, a chunk of shape {list(shape)}",
-            f"a multiple of {of_block} bytes, a block of {engine.block_tokens} tokens in {of_layers}",
-            f"mend layout and chunk_size of the agent's file: the engine has {of_token} at a rank",
+            f"a multiple of {bytes_per_block} bytes, a block of {engine.block_tokens} tokens in {layer_text}",
+            f"correct layout and chunk_size of the agent's file: the engine has {token_text} at a rank",
         )
     tokens = blocks * engine.block_tokens
     if tokens not in shape:
-        raise refused(
+        raise unsupported_error(
             "chunk_size of the agent",
             f"a chunk of shape {list(shape)}",
-            f"{tokens} tokens, which have the page's {page_bytes} bytes in this engine",
-            "mend layout and chunk_size of the agent's file",
+            f"{tokens} tokens, which need {page_bytes} bytes in this engine",
+            "correct layout and chunk_size of the agent's file",
         )
     return blocks

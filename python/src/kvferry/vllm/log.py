@@ -1,4 +1,4 @@
-"""The connector's log. vLLM gives handlers to its own loggers alone, so ours is a child of them."""
+"""The connector's log. Only vLLM's own loggers have handlers, so this logger is a child of theirs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import logging
 log = logging.getLogger("vllm.kvferry")
 
 
-def adopt_client() -> None:
-    """Have the log of the client, of which a program of its own would take care, go where vLLM's goes."""
+def route_client_log() -> None:
+    """Send the log of the client to vLLM's handlers, unless the program has configured handlers for it."""
     client = logging.getLogger("kvferry")
     if not client.hasHandlers():
         client.parent = logging.getLogger("vllm")

@@ -1,6 +1,6 @@
-"""Names KvferryConnector to vLLM. The wheel has register as an entry point of the group vllm.general_plugins.
+"""Registers KvferryConnector with vLLM. In the wheel register is an entry point of the group vllm.general_plugins.
 
-MultiConnector looks connectors up by their names alone when it reports statistics, in whichever process that is.
+MultiConnector looks connectors up by name when it reports statistics, in any process.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ NAME, MODULE = "KvferryConnector", "kvferry.vllm"
 
 
 def register() -> None:
-    """Register the connector. vLLM calls this in each of its processes, be it that nobody uses the connector.
+    """Register the connector. vLLM calls this in each of its processes, even if the connector is not used.
 
-    So it imports nothing of the connector, and raises nothing: what is wrong is said by the connector itself.
+    So it does not import the connector and raises nothing: the connector itself reports errors.
     """
     try:
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
     except ImportError as error:
         log.debug("this vLLM has no registry of KV connectors: %s", error)
         return
-    with contextlib.suppress(ValueError):  # It was registered before.
+    with contextlib.suppress(ValueError):  # The connector is registered already.
         KVConnectorFactory.register_connector(NAME, MODULE, NAME)

@@ -1,4 +1,4 @@
-"""Which releases of vLLM the connector was tried with, and what it needs of one."""
+"""The tested releases of vLLM, and the members that the connector needs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from kvferry.vllm.log import log
-from kvferry.vllm.settings import refused
+from kvferry.vllm.settings import unsupported_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The first release and the last one, and how they were tried.
-OLDEST, NEWEST = (0, 31), (0, 33)
-TRIED = "0.31 and 0.32, and the code of 0.33 on the kernels of 0.32, as engines on a CPU"
-REMEDY = "install a release of vLLM that was tried"
+# The first and the last tested release, and how they were tested.
+OLDEST_TESTED, NEWEST_TESTED = (0, 31), (0, 33)
+TESTED = "0.31 and 0.32, and the code of 0.33 on the kernels of 0.32, as engines on a CPU"
+REMEDY = "install a tested release of vLLM"
 
-# What is used of each class of vLLM's. A release without it is another interface.
-NEEDS = {
+# The members that are used of each class of vLLM. A release without one of them has another interface.
+REQUIRED_MEMBERS = {
     "KVConnectorBase_V1": (
         "bind_connector_metadata",
         "build_connector_worker_meta",
@@ -41,26 +41,26 @@ NEEDS = {
 
 
 def check_version(version: str, classes: Mapping[str, Any]) -> None:
-    """Refuse a vLLM whose classes lack what is needed, and warn of a release that was not tried."""
-    for name, needed in NEEDS.items():
+    """Refuse a vLLM whose classes lack needed members, and warn of a release that was not tested."""
+    for name, needed in REQUIRED_MEMBERS.items():
         has = {*dir(classes[name]), *getattr(classes[name], "__dataclass_fields__", ())}
         for member in needed:
             if member not in has:
-                raise refused("vLLM", f"{version}, whose {name} has no {member}", TRIED, REMEDY)
-    if not supported(version):
-        log.warning("kvferry was not tried with vLLM %s, but with %s", version, TRIED)
+                raise unsupported_error("vLLM", f"{version}, whose {name} has no {member}", TESTED, REMEDY)
+    if not is_tested(version):
+        log.warning("kvferry was not tested with vLLM %s, but with %s", version, TESTED)
 
 
-def supported(version: str) -> bool:
-    """Say whether a release was tried. What it is called behind its two first numbers says nothing."""
+def is_tested(version: str) -> bool:
+    """Report whether a release was tested, by the first two numbers of its version."""
     found = re.match(r"(\d+)\.(\d+)", version)
-    return found is not None and OLDEST <= (int(found[1]), int(found[2])) <= NEWEST
+    return found is not None and OLDEST_TESTED <= (int(found[1]), int(found[2])) <= NEWEST_TESTED
 
 
-def unusable(error: ImportError) -> Exception:
-    """Make the error of a vLLM that lacks whole modules; where there is none at all it is the one that was raised."""
+def import_failure(error: ImportError) -> Exception:
+    """Return the error of a vLLM that lacks whole modules; the given error if vLLM is not installed."""
     try:
         import vllm
     except ImportError:
         return error
-    return refused("vLLM", f"{getattr(vllm, '__version__', 'unknown')}: {error}", TRIED, REMEDY)
+    return unsupported_error("vLLM", f"{getattr(vllm, '__version__', 'unknown')}: {error}", TESTED, REMEDY)
