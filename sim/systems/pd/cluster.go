@@ -1,15 +1,15 @@
-// Package pd simulates disaggregated prefill and decode on top of sim/world. The package contains everything around
-// the state machines of fsm/rank: the prefill and decode engines that give commands and read the results, the proxy
-// that forwards requests, plain peers (LMCache without our extensions), strangers that speak our protocol, and the
-// faults that only these can cause.
+// Package pd simulates disaggregated prefill and decode on top of sim/world. The package contains everything around the
+// state machines of fsm/rank: the prefill and decode engines that give commands and read the results, the proxy that
+// forwards requests, plain peers (LMCache without our extensions), strangers that speak our protocol, and the faults
+// that only engines, plain peers and strangers can cause.
 //
-// A [Cluster] is the [world.System] of a run: sim/world calls its methods. Other ways of moving chunks are added as a
-// [Flow]; PD's own transfers need none. The package reports each event to the oracles of the
-// run ([OnGiven] and the other declarations beside it) and does not depend on the oracles. A caller may rely on
-// determinism: every choice is drawn from the seed and from the name of the command, message or node that the choice
-// is about, so a plan and a seed always give the same run.
+// A [Cluster] is the [world.System] of a run: sim/world calls the methods of the cluster. Further ways of moving chunks
+// are added as a [Flow]; PD's own transfers need no flow. The package reports each event to the oracles of the run
+// ([OnGiven] and the following declarations) and does not depend on the oracles. A caller may rely on determinism:
+// every choice is drawn from the seed and from the name of the command, message or node that the choice is about, so a
+// plan and a seed always give the same run.
 //
-// Example of one pushed request:
+// Example of a pushed request:
 //
 //	Job.start        the prefill engine gives a Reserve to its node
 //	Command.reserved the engine has pages, and fills them in two halves
@@ -26,9 +26,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Cluster is a world in which ranks run, together with the engines that give them commands and the plain peers. The
-// methods of a job, a command, a message of a plain peer or a write of a plain peer implement what happens to it
-// next; each of them takes the cluster as an argument.
+// Cluster is a world in which ranks run, together with the engines that give commands to the ranks, and the plain
+// peers. A method of a job, a command, a plain peer or a write of a plain peer implements the next action of that
+// object, and takes the cluster as an argument.
 type Cluster struct {
 	world.World
 	Plan        Setting `snap:"share"` // the settings that are derived from the plan (the source)

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Command is one command that an engine gave. The ticket of a command is its index in Work.Commands plus one.
+// Command is a command that an engine gave. The ticket of a command is the index in Work.Commands plus one.
 type Command struct {
 	Body     effects.CommandBody
 	Want     plan.Want
@@ -26,7 +26,7 @@ type Command struct {
 	Outcome  int64  // time of the delivery of the outcome
 	Returned bool   // the memory was returned before the outcome
 	Held     bool   // the outcome held the memory, and a Return is outstanding
-	Attached bool   // the command is from an engine in a process of its own; its flow handles what follows
+	Attached bool   // the engine is in a process of its own; the flow handles what follows
 	Joined   bool   // for a put: the machine accepted the put and reported that the put has ended
 	Code     effects.Code
 	Count    uint32
@@ -39,14 +39,14 @@ type Command struct {
 	From  int
 	Hoped bool // for a Get: after the newest step, a sender kept an offer of the chunk at From
 	Asked asked
-	Lent  effects.GrantID // for a put: the newest grant under which its pages were offered
+	Lent  effects.GrantID // for a put: the newest grant under which the pages were offered
 }
 
-// Grace is how long after its deadline a command may still take. L1 states this bound. A machine is not
-// responsible for a driver that does not call it, so late ticks extend the time.
+// Grace is how long after the deadline a command may still take. L1 states this bound. A machine is not responsible for
+// a driver that does not call the machine, so late ticks extend the time.
 const Grace = 20 * effects.Millisecond
 
-// Give sends a command to n's machine through its mailbox and returns the ticket.
+// Give sends a command to n's machine through the mailbox and returns the ticket.
 func (w *Cluster) Give(n *world.Node, c Command, patience effects.Duration) effects.Ticket {
 	return GiveIn(w, n, 0, c, patience)
 }
@@ -75,8 +75,8 @@ func Begun(c *Command, n *world.Node) int64 { return c.begun(n) }
 // begun returns when n's machine received the command.
 func (c *Command) begun(n *world.Node) int64 { return c.Due - int64(n.Slowest(c.Patience)+Grace) }
 
-// VoidCommands ends the commands of n's engine that have no outcome yet, because the incarnation that received them
-// is gone.
+// VoidCommands ends the commands of n's engine that have no outcome yet, because the incarnation that received these
+// commands is gone.
 func (w *Cluster) VoidCommands(n *world.Node) {
 	for _, t := range w.Undone.Some {
 		c := &w.Commands[t-1]
@@ -87,7 +87,7 @@ func (w *Cluster) VoidCommands(n *world.Node) {
 	}
 }
 
-// commanded returns the body of a command at the moment when the machine receives it. The deadline counts from here.
+// commanded records that the machine receives a command, and returns the body. The deadline counts from this moment.
 func (c *Command) commanded(w *Cluster, n *world.Node, t effects.Ticket) effects.CommandBody {
 	c.Due, c.frozen, c.Step = w.Now+int64(n.Slowest(c.Patience)+Grace), n.Frozen, n.Steps+1
 	n.Draining = n.Draining || c.Want == plan.WantDrain
@@ -95,7 +95,7 @@ func (c *Command) commanded(w *Cluster, n *world.Node, t effects.Ticket) effects
 	return c.Body
 }
 
-// Delivered delivers the outcome of a command to its engine, and checks the outcome.
+// Delivered delivers the outcome of a command to the engine, and checks the outcome.
 func (w *Cluster) Delivered(n *world.Node, e *effects.Deliver) {
 	c := w.CommandOf(n, e.Ticket)
 	switch {
@@ -174,7 +174,7 @@ func (w *Cluster) Returned(n *world.Node, e *effects.Return) {
 	}
 }
 
-// Ended reports whether the memory of the command belongs to its engine again.
+// Ended reports whether the memory of the command belongs to the engine again.
 func (c *Command) Ended() bool { return c.Returned || c.Over && !c.Held }
 
 // released checks that the first release of a ticket succeeds, and that a second release finds nothing.
@@ -220,11 +220,11 @@ func (w *Cluster) RequestOf(t effects.Ticket) []byte {
 	return nil
 }
 
-// asked is what the ledger knows about a fetch, besides what its device code has received.
+// asked holds the ledger's facts about a fetch, except for the chunks that the device code has received.
 type asked struct {
 	At int64 `snap:"instant"` // time at which the machine received the fetch
-	// set of codes with which the fetch may end, because of an event that affects it or the pages it reads
+	// set of codes with which the fetch may end, because of an event that affects the fetch or the source pages
 	Excuse uint32
-	Had    bool // all of its chunks were available before the step in which its deadline passed
-	Vain   bool // its request was being abandoned at that time
+	Had    bool // all chunks were available before the step in which the deadline passed
+	Vain   bool // the request was being abandoned at that time
 }

@@ -11,9 +11,9 @@ import (
 // conjunctions, because what happened in a campaign says more than how long it ran.
 type Conjunction uint8
 
-// The conjunctions. Add a new conjunction before the constant conjunctions, and add its row to ConjunctionForms.
+// The conjunctions. Add a new conjunction before the constant conjunctions, and add a row to ConjunctionForms.
 const (
-	// ConjunctionForms describes DrainedOfferedAgain and each of the following constants, as they are printed.
+	// ConjunctionForms has the printed name and description of each of the following constants.
 	DrainedOfferedAgain Conjunction = iota
 	OfferedAgainOver
 	FrozenOverRestart
@@ -30,8 +30,8 @@ const (
 	conjunctions
 )
 
-// ConjunctionForms gives for each conjunction its name, a description, and the profiles of which some ten thousand
-// seeds must meet the conjunction.
+// ConjunctionForms gives for each conjunction the name, a description, and the profiles in which the conjunction must
+// occur within some ten thousand seeds.
 var ConjunctionForms = [conjunctions]struct {
 	name, about string
 	Profiles    []string
@@ -82,17 +82,17 @@ func Conjunctions() []Conjunction {
 	return all
 }
 
-// Meetable returns the conjunctions that some ten thousand seeds of a profile must meet.
+// Meetable returns the conjunctions that must occur within some ten thousand seeds of a profile.
 func Meetable(profile string) []Conjunction {
 	return slices.DeleteFunc(Conjunctions(), func(c Conjunction) bool {
 		return !slices.Contains(ConjunctionForms[c].Profiles, profile)
 	})
 }
 
-// Met counts one occurrence of the conjunction c.
+// Met counts an occurrence of the conjunction c.
 func Met(r *world.Result, c Conjunction) { r.Coverage.Hit(pointConjunction + coverage.Point(c)) }
 
-// RestartMeets counts the receivers that are frozen while n restarts and that have a link to n's former incarnation.
+// RestartMeets counts receivers that are frozen while n restarts and that have a link to n's former incarnation.
 func (w *Cluster) RestartMeets(n *world.Node) {
 	for _, o := range w.Nodes {
 		linked := func(x *world.Link) bool { return x.To == n.ID && !x.Dropped }

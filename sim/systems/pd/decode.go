@@ -43,7 +43,8 @@ func (j *Job) fetch(w *Cluster) {
 	}
 	if late := draw.Hash(w.Seed, draw.Engine, uint64(j.request), 16); !j.probe && j.Given[plan.WantGet] == 0 &&
 		late.Permille(80) {
-		// The engine has a queue of its own. The wait in it may be longer than received chunks are kept (ClaimTTL).
+		// The engine has a separate queue. The wait in the queue may be longer than received chunks are kept
+		// (ClaimTTL).
 		w.ForNode(n, late.Again().Span(0, 2*Its(n).Cfg.ClaimTTL),
 			world.Delivery{Kind: world.KindFetch, A: uint64(j.Place), B: takenLater})
 		return
@@ -83,9 +84,9 @@ func (j *Job) Get(w *Cluster) {
 	}
 }
 
-// abandonOthers sometimes makes an engine abandon up to two other requests in the same instant, if its machine ends
-// only a few rows in each step. The first abandonment is then still in progress when the next arrives. There are at
-// most two, because a machine might refuse more as too many.
+// abandonOthers sometimes makes an engine abandon up to two further requests in the same instant, if the machine ends
+// only a few rows in each step. The first abandonment is then still in progress when the next arrives. The limit is
+// two, because a machine might refuse more abandonments as too many.
 func (j *Job) abandonOthers(w *Cluster, n *world.Node) {
 	if w.Source.Bounds.Rows == 0 || !draw.Hash(w.Seed, draw.Engine, uint64(j.request), 18).Permille(500) {
 		return
@@ -99,8 +100,8 @@ func (j *Job) abandonOthers(w *Cluster, n *world.Node) {
 	}
 }
 
-// got handles the outcome of a Get. The engine reads the pages at once, and again before their release: the
-// content must not change while they are pinned.
+// got handles the outcome of a Get. The engine reads the pages at once, and again before the release: the content of
+// pinned pages must not change.
 func (c *Command) got(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
 	if j.After(e.Hits) != len(e.Pages) || len(e.Pages) > len(j.Keys) {
@@ -127,7 +128,7 @@ func (c *Command) got(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// letGo reads the pages again and releases them.
+// letGo reads the pages again and releases the pages.
 func (c *Command) letGo(w *Cluster, t effects.Ticket) {
 	n := w.Nodes[c.Node]
 	if c.Released {
@@ -140,7 +141,7 @@ func (c *Command) letGo(w *Cluster, t effects.Ticket) {
 	c.release(w, n, t, w.bodies.unpins.One(engine.Unpin{Got: t}))
 }
 
-// hoarded returns how much longer than other engines an engine keeps the pages of a command; the result is 0 unless
+// hoarded returns the additional time for which an engine keeps the pages of a command. The result is 0 unless
 // FaultHoard strikes.
 func (c *Command) hoarded(w *Cluster) effects.Duration {
 	d, _ := w.Strikes(plan.FaultHoard, c.Name, 0)

@@ -11,7 +11,7 @@ import (
 // An engine may report how a request ended at its sender (KvfEndRequest). Operations that wait for the request at the
 // receiver then end, and later operations for the request do not wait.
 
-// Tells is the word of a job in which the sender's engine reports how the request ended.
+// Tells is the word of a job whose sender's engine reports how the request ended.
 var Tells = plan.NewWord(plan.Word{Name: "tells", Job: func(_ *plan.Plan, j *plan.Job) string {
 	if j.Plain || j.PlainTo {
 		return "it is between two of our nodes; leave it out, or plain and plain_to"
@@ -36,7 +36,8 @@ func (j *Job) End(w *Cluster, code effects.Code, reason []byte) Command {
 	}}
 }
 
-// Tell makes an engine inside node n report how a job ended, if the job has the word Tells and is not a probe.
+// Tell makes an engine inside node n report how a job ended, if the job declares that the engine reports the end and is
+// not a probe.
 func Tell(w *Cluster, n *world.Node, j *Job, code effects.Code) {
 	if j.Said[Tells] && n.Sends() && !j.probe {
 		w.Give(n, j.End(w, code, []byte("drawn")), Its(n).Cfg.PutTimeout)

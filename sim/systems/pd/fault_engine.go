@@ -16,7 +16,7 @@ import (
 // This file contains engines that contradict themselves. Their commands must be refused with the right code, and must
 // change nothing.
 
-// The kinds of conflicting commands. A draw chooses one of the kinds below conflictKinds.
+// The kinds of conflicting commands. A draw chooses among the kinds below conflictKinds.
 const (
 	conflictEarly   = iota // release of a reserve while the put of its pages is in flight
 	conflictUnknown        // abort of a ticket that never existed
@@ -27,7 +27,7 @@ const (
 	conflictLate           // put for another request after the end of all batches of that request
 	conflictKinds
 	conflictWaiting // release of a Get or a Reserve that has not delivered yet
-	conflictBetween // put between the parts of a call, with more parts of its own than there is ever space for
+	conflictBetween // put between the parts of a call, with more parts than there can be space for
 	conflictDrain   // drain of a node that already drains
 )
 
@@ -125,8 +125,8 @@ func (c *Command) contradict(w *Cluster, n *world.Node, put effects.Ticket, whic
 	w.Give(n, x, 0)
 }
 
-// endedAt returns a request of n that has nothing in flight any more and of which the machine still has a record, or
-// nil if there is none.
+// endedAt returns a request of n that has nothing in flight any more and is still in the machine's table, or nil if
+// there is no such request.
 func endedAt(w *Cluster, n *world.Node) *Job {
 	cfg := &Its(n).Cfg
 	if cmp.Or(int(cfg.RequestsMax), 4096) < len(w.Jobs) {
@@ -177,9 +177,9 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 			return
 		}
 	case conflictBetween:
-		// The first part may have ended in the step that accepted it, and its engine may have passed the pages to the
-		// cache since then. The engine may not put these pages, and the machine reports that before it reports that
-		// there is no space.
+		// The first part may have ended in the step that accepted this part, and the engine may have passed the pages
+		// to the cache since then. The engine may not put these pages, and the machine reports that first, before the
+		// lack of space.
 		if wanted = effects.TooMany; c.lostPages(w) {
 			wanted = effects.Invalid
 		}
@@ -249,12 +249,12 @@ func (w *Cluster) Leave(n *world.Node, patience effects.Duration, twice bool) {
 	}
 }
 
-// drain gives n's machine a Drain with the given patience.
+// drain gives n's machine a Drain with the given timeout.
 func drain(w *Cluster, n *world.Node, patience effects.Duration) {
 	w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
 }
 
-// leaveAgain schedules another drain of a draining node, at about the time when the patience of the first drain ends.
+// leaveAgain schedules another drain of a draining node, at about the time when the first drain expires.
 func leaveAgain(w *Cluster, n *world.Node, patience effects.Duration) {
 	late := draw.Hash(w.Seed, draw.Engine, uint64(n.Subject()), 6).Span(0, 1500*effects.Microsecond)
 	w.ForNode(n, patience+late, world.Delivery{Kind: world.KindConflict, A: uint64(len(w.Commands)), B: conflictDrain})
@@ -269,8 +269,8 @@ func contradict(w *Cluster, n *world.Node, d world.Delivery) {
 	}
 }
 
-// drained checks the end of a drain. After a drain that ended with OK, nothing may remain in the machine. A drain
-// that ended as expired must have used its patience; its engine may then drain again with more patience.
+// drained checks the end of a drain. After a drain that ended with OK, nothing may remain in the machine. A drain may
+// end as expired only after its whole timeout; the engine may then drain again with a longer timeout.
 func (c *Command) drained(w *Cluster, n *world.Node, e *effects.Deliver) {
 	switch {
 	case e.Code == effects.Invalid:
@@ -299,7 +299,7 @@ func (c *Command) drained(w *Cluster, n *world.Node, e *effects.Deliver) {
 	}
 }
 
-// again draws whether an engine drains a node again, with more patience, after a drain that expired. The result is
+// again draws whether an engine drains a node again, with a longer timeout, after a drain that expired. The result is
 // true if the engine does.
 func (c *Command) again(w *Cluster, n *world.Node) bool {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 5)

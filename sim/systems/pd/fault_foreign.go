@@ -11,15 +11,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A peer's encoder may differ from ours: the peer writes the same messages in different bytes, in any of the forms
-// that msgpack allows. Each node in Topology.Foreign has an encoder of its own in each incarnation, and FaultForeign
-// makes single messages of any sender use other forms. The forms have no meaning, so no machine may behave
-// differently because of them: a run with such messages is repeated without them, and both runs must be equal except
-// for these bytes (S26).
+// A peer's encoder may differ from ours: the peer writes the same messages in different bytes, in any of the forms that
+// msgpack allows. Each incarnation of a node in Topology.Foreign has a separate encoder, and FaultForeign makes single
+// messages of any sender use different forms. The forms have no meaning, so no machine may behave differently because
+// of the forms: a run with rewritten messages is repeated without rewriting, and both runs must be equal except for
+// these bytes (S26).
 
-// A scribe is the kind of party that writes a message. Messages of foreign encoders are counted by scribe.
+// A scribe is the kind of node that writes a message. Messages of foreign encoders are counted by scribe.
 type scribe int
 
+// The kinds of nodes that write messages.
 const (
 	scribeSends scribe = iota
 	scribeReceives
@@ -27,21 +28,23 @@ const (
 	scribes
 )
 
+// scribeNames contains the names of the scribes in the coverage.
 var scribeNames = [scribes]string{"sender", "receiver", "vanilla"}
 
-// foreignPoint returns the coverage point that counts messages of the tag t that the scribe s wrote in other forms.
+// foreignPoint returns the coverage point that counts messages with the tag t that the scribe s wrote in different
+// forms.
 func foreignPoint(s scribe, t protocol.Tag) coverage.Point {
 	return pointForeign + coverage.Point(s)*tagsMax + coverage.Point(t)
 }
 
-// encoders rewrites messages in other bytes.
+// encoders rewrites messages: the meaning stays the same, and the bytes differ.
 type encoders struct {
 	rewritten []byte // the newest message that was rewritten
 }
 
-// written returns a message as the encoder of node n writes it. If the node has our encoder, a fault may still
-// rewrite this one message. The number nth identifies the message among the messages of the subject about. The
-// returned bytes are valid until the next message.
+// written returns a message in the encoding of node n. If the node has our encoder, a fault may still rewrite this
+// message. The number nth identifies the message among the messages of the same subject. The returned bytes are valid
+// until the next message.
 func (x *encoders) written(w *Cluster, n *world.Node, about plan.Subject, nth uint64, body []byte) []byte {
 	if n.User {
 		return body
@@ -57,7 +60,7 @@ func (x *encoders) written(w *Cluster, n *world.Node, about plan.Subject, nth ui
 	return x.inForms(w, s, formsOf(style), mixed(style, about, nth), body)
 }
 
-// once returns a message of a party that uses our encoder, rewritten if FaultForeign strikes it.
+// once returns a message of a sender with our encoder, rewritten if FaultForeign strikes the message.
 func (x *encoders) once(w *Cluster, s scribe, about plan.Subject, nth uint64, body []byte) []byte {
 	d, yes := w.Strikes(plan.FaultForeign, about, nth)
 	if !yes {
@@ -90,8 +93,8 @@ func (x *encoders) inForms(w *Cluster, s scribe, forms foreign.Forms, d draw.Of,
 	return b
 }
 
-// onItsWay returns a message of n as it arrives: either written by n's encoder, or corrupted. A corrupted message is
-// not rewritten.
+// onItsWay returns the bytes of a message of n that arrive: either written by n's encoder, or corrupted. A corrupted
+// message is not rewritten.
 func (x *encoders) onItsWay(w *Cluster, n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64,
 	body []byte) []byte {
 	b := w.Corrupt(f, c, nth, body)
@@ -101,7 +104,8 @@ func (x *encoders) onItsWay(w *Cluster, n *world.Node, f plan.Fault, c *world.Co
 	return x.written(w, n, c.Name, 2*nth+direction, body)
 }
 
-// request returns a request of n as it arrives. Sometimes a field occurs twice in it (FaultRepeated).
+// request returns the bytes of a request of n that arrive. Sometimes a field occurs twice in the request
+// (FaultRepeated).
 func (x *encoders) request(w *Cluster, n *world.Node, c *world.Conn, body []byte) []byte {
 	if n.User {
 		return w.Corrupt(plan.FaultCorruptRequest, c, c.Sent, body)

@@ -11,11 +11,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A greedy peer is a stranger that speaks our extensions under a name of its own, and is therefore an ordinary peer.
-// The peer requests pages from a receiver again and again, each time as a new operation with a long deadline, and
-// writes nothing. The peer may use its share of each table, and no more (S18).
+// A greedy peer is a stranger that speaks our extensions under a new name, and is therefore an ordinary peer. The peer
+// requests pages from a receiver again and again, each time as a new operation with a long deadline, and writes
+// nothing. The peer may use no more than a peer's share of each table (S18).
 
-// beset makes a greedy peer connect to a receiver. In a world in which all jobs belong to one flow, the flow
+// beset makes a greedy peer connect to a receiver. In a world in which all jobs belong to a single flow, the flow
 // determines what the peer requests.
 func (s stranger) beset() {
 	w, n, d := s.w, s.n, s.d
@@ -56,7 +56,7 @@ func (s stranger) ownName() (me effects.Incarnation) {
 	return me
 }
 
-// hello returns the handshake message of a stranger under a name of its own.
+// hello returns the handshake message of a stranger under a new name.
 func hello(n *world.Node, me effects.Incarnation, geometry []uint64) []byte {
 	layout := Its(n).Cfg.Layout
 	bytes, err := layout.PageBytes()
@@ -86,7 +86,7 @@ func (s stranger) crowd() {
 	}
 }
 
-// greet delivers one message of a greedy peer or of a stranger in a crowd.
+// greet delivers a message of a greedy peer or of a stranger in a crowd.
 func (s stranger) greet(conn uint64, channel effects.Channel, b []byte) {
 	w, n := s.w, s.n
 	w.Requests = append(w.Requests, world.Request{Node: n.ID, Life: n.Life, Channel: channel, Noise: true, At: w.Now})

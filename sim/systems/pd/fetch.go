@@ -70,9 +70,9 @@ func (j *Job) FetchFirst(w *Cluster, count int) {
 // WantGiveUp is the kind of command by which an engine gives up the rest of a failed fetch.
 var WantGiveUp = plan.NewWant(19, "giveup", false)
 
-// givesUp draws whether an engine gives up all chunks that its failed fetch had still to read. The result is true if
-// the engine does not want these chunks any more. If the result is false after a give-up, the engine may fetch the
-// chunks later, and chunks that arrive until then are kept for it.
+// givesUp draws whether an engine gives up all chunks that a failed fetch had still to read. The result is true if the
+// engine does not want these chunks any more. If the result is false after a give-up, the engine may fetch the chunks
+// later, and chunks that arrive until then are kept for the engine.
 func (j *Job) givesUp(w *Cluster, n *world.Node, c *Command) bool {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 19)
 	if j.probe || len(j.Name) == 0 || w.Seed >= draw.RestlessSeed || !d.Permille(600) {
@@ -89,7 +89,7 @@ func (j *Job) abandon(w *Cluster, n *world.Node) {
 	j.abandonOthers(w, n)
 }
 
-// fetched handles the outcome of a fetch. A fetch either delivers all of its chunks, or none of them counts.
+// fetched handles the outcome of a fetch. A fetch either delivers all chunks, or no chunk counts.
 func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
 	if OnFetched.Report(&w.Panel, n.ID, Fetched{n, e, c}); w.Failure != nil {

@@ -19,8 +19,9 @@ import (
 // A package of its own defines a flow as a value; the fields say what ranks, engines, oracles, seeds and the explorer
 // do for the flow. A field that is nil adds nothing.
 type Flow struct {
-	// Word is the word by which a topology declares that the flow plays, and by which a job declares that it belongs
-	// to the flow ([plan.NewWord]). The fields below are not used in a plan in which the flow does not play.
+	// Word is the word by which a topology declares that the flow takes part, and by which a job declares that the job
+	// belongs to the flow ([plan.NewWord]). The fields below are not used in a plan in which the flow does not take
+	// part.
 	Word string
 	// Alone is set for a flow to which every job belongs where the flow plays.
 	Alone *Alone
@@ -41,17 +42,17 @@ type Flow struct {
 	// if set, starts a job of the flow, which needs no reserved pages
 	Start func(w *Cluster, j *Job)
 	// Later continues the work of an engine on a job of the flow. The argument at is the place that the flow passed
-	// to the function [Later].
+	// when the continuation was scheduled.
 	Later func(w *Cluster, n *world.Node, j *Job, at int)
 
 	// Put runs when an engine has given a put, again if the outcome arrives before the put's memory is returned (back
 	// is false in both cases), and when the memory is returned (back is true). In the last case the result says what
-	// the engine does with the pages besides giving them back.
+	// the engine does with the pages besides giving the pages back.
 	Put func(w *Cluster, n *world.Node, put effects.Ticket, back bool) Use
 
-	// Brings says that chunks of this flow can arrive without having been pushed: nodes of both roles request them
-	// from any node that has them. Therefore there are more handshakes, and more nodes that must keep their promises,
-	// than pushes and pulls explain.
+	// Brings is set if chunks of this flow can arrive without a push: nodes of both roles request chunks from any node
+	// that has the chunks. Therefore there are more handshakes, and more nodes that must keep promises, than pushes and
+	// pulls explain.
 	Brings bool
 	// Has reports whether a rank has pages of its engine's share for the flow, or is about to have some.
 	Has func(s *rank.Stats) bool
@@ -61,18 +62,18 @@ type Flow struct {
 	Words    []Word // messages of the flow that only their sender may send
 }
 
-// Alone is what a flow has in addition if all jobs belong to it, including the probe jobs that check whether transfers
-// succeed again after all faults have ended.
+// Alone is the additional part of a flow to which all jobs belong, including the probe jobs that check whether
+// transfers succeed again after all faults have ended.
 type Alone struct {
 	// Lender gives the command by which an engine lends a page for inspection, and returns its ticket.
 	Lender func(w *Cluster, n *world.Node, page uint32) effects.Ticket
-	// Geometry returns what a greedy stranger declares to node n about its memory. Beset returns the message by which
-	// the stranger makes a request under the given operation number.
+	// Geometry returns what a greedy stranger declares to node n about the stranger's memory. The next function returns
+	// the message by which the stranger makes a request under the given operation number.
 	Geometry func(w *Cluster, n *world.Node) []uint64
 	Beset    func(w *Cluster, n *world.Node, me, to protocol.UUID, operation uint64, d draw.Of) []byte
 }
 
-// Processes is what a flow has in addition if it serves engines in processes of their own. Jobs with the flow's word,
+// Processes is the additional part of a flow that serves engines in separate processes. Jobs with the flow's word,
 // which may carry another flow's word as well, begin and are read through this flow, and the flow handles all commands
 // of these jobs.
 type Processes struct {
@@ -89,12 +90,13 @@ type Processes struct {
 	Harms func(w *Cluster, how string) []world.Delivery
 }
 
-// Layers is what a flow has in addition if its chunks have a page for each layer.
+// Layers is the additional part of a flow with a page for each layer of a chunk.
 type Layers struct {
 	// PerChunk returns how many pages each chunk of a job of the flow has. The job's keys are then keys of layers.
 	PerChunk func(p *plan.Plan) int
-	// Together returns how many pages of the sender make up one chunk of a job, if the receiver stores the chunk in one
-	// page. The job's keys are then keys of chunks. The result is 0 if the receiver does not store chunks in this way.
+	// Together returns how many pages of the sender make up a chunk of a job, if the receiver stores the chunk in a
+	// single page. The job's keys are then keys of chunks. The result is 0 if the receiver does not store chunks in
+	// this way.
 	Together func(p *plan.Plan, to plan.Node) int
 }
 
@@ -113,14 +115,14 @@ type Commands struct {
 	Want  plan.Want
 	Holds bool // the outcome may arrive before the command's memory belongs to the engine again
 	Ended func(w *Cluster, n *world.Node, e *effects.Deliver, c *Command)
-	// runs when the memory returns, after an outcome that held it
+	// runs when the memory returns, after an outcome that held the memory
 	Returned func(w *Cluster, n *world.Node, c *Command)
 }
 
 // Flows is a list of flows.
 type Flows []*Flow
 
-// of returns the Commands entry of the flow that c belongs to, or nil if c is a command of PD itself.
+// of returns the entry for c in the commands of the flow that c belongs to, or nil if c is a command of PD itself.
 func (all Flows) of(c *Command) *Commands {
 	for _, f := range all {
 		if c.Attached && f.Processes == nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The events that PD's engines and plain peers report to the oracles of a run, each at the moment when it happens.
-// See [world.OnGranting] and the declarations beside it. When an outcome is reported, its command is already marked
-// as over.
+// The events that PD's engines and plain peers report to the oracles of a run, each at the moment of the event. See
+// [world.OnGranting] and the following declarations. When an outcome is reported, the command is already marked as
+// finished.
 type (
 	// Given: an engine gives a command. The machine receives the command later.
 	Given struct {
@@ -71,12 +71,12 @@ type (
 		Job   *Job
 		Pages []effects.Page
 	}
-	// Returned: the memory of a put belongs to its engine again.
+	// Returned: the memory of a put belongs to the engine again.
 	Returned struct {
 		Node    *world.Node
 		Command *Command
 	}
-	// Kept: an engine learns how many chunks are ready at its node or are kept where they are.
+	// Kept: an engine learns how many chunks are ready at the engine's node or are kept at peers.
 	Kept struct {
 		Node    *world.Node
 		Effect  *effects.Deliver
@@ -102,13 +102,14 @@ type (
 		Node   *world.Node
 		Ticket effects.Ticket
 	}
-	// Notified: a node notifies the proxy. Taken says whether the transport accepted the message.
+	// Notified: a node notifies the proxy. The last field says whether the transport accepted the message.
 	Notified struct {
 		Node    *world.Node
 		Message *protocol.ProxyNotif
 		Taken   bool
 	}
-	// DoneSent: a node sends the message that ends an offer. Taken says whether the transport accepted the message.
+	// DoneSent: a node sends the message that ends an offer. The last field says whether the transport accepted the
+	// message.
 	DoneSent struct {
 		Node    *world.Node
 		Message *protocol.PullDoneSignal

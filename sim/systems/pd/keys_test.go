@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// TestKeysTellTheirNumbers: a key's text tells its number, and no other text tells any.
+// TestKeysTellTheirNumbers: the text of a key yields the number of the key, and no other text yields a number.
 func TestKeysTellTheirNumbers(t *testing.T) {
 	var k keys
 	var memory world.Arena[byte]

@@ -2,9 +2,8 @@ package pd
 
 import "github.com/kvferry/kvferry/sim/plan"
 
-// Lies reports whether messages of a world may arrive changed, planes may refuse the effects that they receive, or
-// the handshake of one peer may displace another peer's unfinished handshake, so that the remaining messages of the
-// latter make no sense.
+// Lies reports whether messages of a world may arrive changed, planes may refuse effects, or the handshake of a peer
+// may displace another peer's unfinished handshake, so that the remaining messages of the displaced peer make no sense.
 func Lies(w *Cluster) bool {
 	// A node with both roles shakes hands under two names.
 	if t := w.Source.Topology; int(w.Source.Bounds.Peers)+1 < t.Senders+t.Receivers {

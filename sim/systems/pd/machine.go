@@ -8,8 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The functions of this file are the only access to a rank's machine besides its steps and its deadline. The oracles,
-// checks and faults of the simulation use them.
+// The oracles, checks and faults of the simulation access a rank's machine only through the functions of this file.
 
 // rankOf returns the machine of a node that is a rank.
 func rankOf(n *world.Node) *rank.Rank { return n.Machine.(*rank.Rank) }

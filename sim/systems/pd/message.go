@@ -5,13 +5,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The functions of this file tell the simulated network about messages: how to damage them, and how to interpret
-// them.
+// The functions of this file tell the simulated network how to damage and how to interpret messages.
 
 // WrongReply returns a reply of another kind than the request asks for, on a channel that begins with a handshake.
 func (w *Cluster) WrongReply() []byte { return (&protocol.HixlReadyResponse{}).Append(nil) }
 
-// ValidRequest returns an allocation request as receivers get it. Noise uses it with the end cut off.
+// ValidRequest returns an allocation request. Noise consists of such requests with the end cut off.
 func (w *Cluster) ValidRequest() []byte {
 	m := protocol.AllocRequest{Keys: [][]byte{[]byte("m@1@0@ab@bfloat16")}, Format: protocol.FormatKV2LTD,
 		Shape: simLayout(2).Shape, Dtype: protocol.DtypeBFloat16, LastChunkTokens: tokensPerChunk}

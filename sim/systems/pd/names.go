@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An incarnation uses a separate name for each of its peers. Only the two of them know that name. Strangers know what
-// any node can learn: the public names of the incarnations that are running.
+// An incarnation uses a separate name for each peer. Only the incarnation and that peer know the name. Strangers know
+// what any node can learn: the public names of the incarnations that are running.
 
 // LifeOf returns the node that in its present incarnation uses the given name towards some peer, or nil if there is
 // none.

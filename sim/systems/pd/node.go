@@ -14,14 +14,15 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Side is what the simulator knows about a node because its machine is a rank: its configuration, and the names that
-// the node and its peers use for each other. A Side describes one incarnation and never changes during it, except
-// that names are computed on first use; copies of a world share it.
+// Side holds what the simulator knows about a node whose machine is a rank: the configuration, and the names that the
+// node and the peers use for each other. The facts are about an incarnation and never change, except that names are
+// computed on first use. Copies of a world share the facts.
 type Side struct {
 	Cfg         rank.Config
 	Incarnation effects.Incarnation
 	Key         identity.Key
-	// names by which this incarnation introduces itself to other nodes, by node number, computed on first use
+	// names by which this incarnation introduces itself to the nodes that it calls, by node number, computed on first
+	// use
 	names []effects.Incarnation
 
 	// callers maps the name of each caller to the name that this incarnation uses towards that caller, computed on
@@ -29,7 +30,7 @@ type Side struct {
 	callers map[effects.Incarnation]effects.Incarnation
 }
 
-// Its returns what is known about the present incarnation of a node.
+// Its returns the facts about the present incarnation of a node.
 func Its(n *world.Node) *Side { return n.Side.(*Side) }
 
 // The channels on which ranks listen.

@@ -126,8 +126,8 @@ func probeAlone(w *Cluster) {
 // Serve records whether the job's reader has received all of the job.
 func (j *Job) Serve(all bool) { j.served = all }
 
-// goesTo makes a probe go layer by layer where a put of a single page is useless. The probe is then for a receiver
-// that stores several pages of the sender in one.
+// goesTo makes a probe go layer by layer where a put of a single page is useless. The probe is then for a receiver that
+// stores several pages of the sender in a single page.
 func (j *Job) goesTo(w *Cluster) {
 	for _, f := range w.Flows {
 		if f.Layers == nil || Its(w.Nodes[j.Sender]).Cfg.Layers == 0 {
@@ -142,10 +142,10 @@ func (j *Job) goesTo(w *Cluster) {
 // Probes reports whether the job was created after healing. Such a job must succeed.
 func (j *Job) Probes() bool { return j.probe }
 
-// sluggish reports whether the delays of the world itself are too long for its deadlines: a fetch of one chunk can
-// take as long as its timeout, an offer is valid only as long as a few messages take, or the reply to an offer takes
-// as long as the sender waits for it (over a communicator the reply waits for several operations of the device). Each
-// transfer may then end as expired, and no rule promises that one of a few attempts succeeds.
+// sluggish reports whether the delays of the world are too long for the configured timeouts: a fetch of a single chunk
+// can take as long as the fetch timeout, an offer is valid only as long as a few messages take, or the reply to an
+// offer takes as long as the reply timeout (over a communicator the reply waits for several operations of the device).
+// Each transfer may then end as expired, and no rule promises success within a few attempts.
 func (w *Cluster) sluggish(from, to *world.Node) bool {
 	c := &w.Plan.Rank
 	useful := c.PullTTL - c.LeaseGuard // how long a reader may read or keep an offer
@@ -157,13 +157,13 @@ func (w *Cluster) sluggish(from, to *world.Node) bool {
 		useful < 12*effects.Duration(w.Source.Delays.Message))
 }
 
-// probeTries is the number of attempts of a probe. Each attempt can fail on a connection that broke while it was
-// idle, which no peer can notice earlier.
+// probeTries is the number of attempts of a probe. Each attempt can fail on a connection that broke while idle, which
+// no peer can notice earlier.
 const probeTries = 6
 
 // probesMax returns the largest possible number of probes.
 func (s *Setting) probesMax() int { return s.Senders * s.Receivers * probeTries }
 
-// forgotten is longer than a sender keeps a request after the request's last batch failed to arrive. Until then, a
-// full table of such requests refuses new ones.
+// forgotten is longer than a sender keeps a request after the request's last batch failed to arrive. Until then, a full
+// table of such requests refuses new requests.
 const forgotten = 70 * effects.Second

@@ -10,12 +10,12 @@ import (
 )
 
 // A plainSender is a sender that speaks LMCache's protocol without our extensions. The sender shakes hands, requests
-// pages, writes them with its own hardware and notifies the proxy, one request at a time. A plain sender has no
-// incarnation and no lease, sends no commit and no done message. On a leased plane this is acceptable because of one
-// assumption (rule M5): its writes land before the lease of its grant and the residual time (Residual) have passed.
-// In the simulation the writes keep to this time, but possibly only just.
+// pages, writes the pages with its own hardware and notifies the proxy, request by request. A plain sender has no
+// incarnation and no lease, sends no commit and no done message. On a leased plane this is acceptable because of an
+// assumption (rule M5): the writes land before the lease of the grant and the residual time (Residual) have passed. In
+// the simulation the writes keep to this time, but possibly only just.
 //
-// A plain sender has no machine, so it is not a node: the simulation contains only its messages and its writes.
+// A plain sender has no machine and is not a node: the simulation contains only the messages and the writes.
 type plainSender struct {
 	is      bool
 	stage   plainStage
@@ -25,9 +25,10 @@ type plainSender struct {
 	writing int    // number of stores of the batch that have not landed
 }
 
-// plainStage is the step of its protocol that a plain sender has reached.
+// plainStage is the stage of the protocol that a plain sender has reached.
 type plainStage uint8
 
+// The stages of the protocol, in order.
 const (
 	plainHello plainStage = iota
 	plainReady
@@ -37,7 +38,7 @@ const (
 	plainFailed
 )
 
-// PlainWrite is the write of one page by a plain sender.
+// PlainWrite is the write of a page by a plain sender.
 type PlainWrite struct {
 	job   int
 	Pool  *world.Pool
@@ -145,7 +146,7 @@ func (s *plainSender) heard(w *Cluster, j *Job, d world.Delivery) {
 	}
 }
 
-// ask requests the pages of the next batch. After the last batch it notifies the proxy.
+// ask requests the pages of the next batch. After the last batch, the sender notifies the proxy.
 func (s *plainSender) ask(w *Cluster, j *Job) {
 	if s.batch == len(j.Batches) {
 		s.stage = plainDone

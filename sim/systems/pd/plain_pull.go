@@ -6,9 +6,8 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// A plain sender in pull mode offers its chunks with LMCache's messages only. Nothing ties such an offer to an
-// incarnation of the sender or to a time, so the receiver must refuse the offer, and no page of the offer may ever be
-// read (rule M5).
+// A plain sender in pull mode offers chunks with LMCache's messages only. Nothing ties the offer to an incarnation of
+// the sender or to a time, so the receiver must refuse the offer, and no page of the offer may ever be read (rule M5).
 
 // offer offers the chunks of the next batch.
 func (s *plainSender) offer(w *Cluster, j *Job, b *Batch) {

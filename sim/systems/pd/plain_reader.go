@@ -9,11 +9,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A plainReader is a receiver that speaks LMCache's protocol without our extensions. The reader shakes hands,
-// receives offers of chunks, reads the chunks with its own hardware, replies, and sends a done message. A plain
-// reader has no leases, so pages that are lent to it stay lent until its done message arrives or until the mapping
-// through which it reads is gone (rule M5). A plain reader is not a node: the simulation runs the reader beside the
-// nodes.
+// A plainReader is a receiver that speaks LMCache's protocol without our extensions. The reader shakes hands, receives
+// offers of chunks, reads the chunks with its own hardware, replies, and sends a done message. A plain reader has no
+// leases, so pages that are lent to a plain reader stay lent until the done message arrives or until the mapping
+// through which the reader reads is gone (rule M5). A plain reader is not a node: the simulation runs the reader beside
+// the nodes.
 type plainReader struct {
 	pool  world.Pool      // target of the links that lead to the reader
 	node  world.Node      // nominal owner of the pool
@@ -30,7 +30,7 @@ type plainRequest struct {
 	body []byte
 }
 
-// plainRead is one offer that the reader reads or has read.
+// plainRead is an offer that the reader reads or has read.
 type plainRead struct {
 	conn  *world.Conn
 	corr  effects.Corr
@@ -129,7 +129,7 @@ func (r *plainReader) offered(w *Cluster, c *world.Conn, corr effects.Corr, body
 }
 
 // load schedules the load of the next half page by the reader's hardware, after a drawn delay. After the last half
-// page it ends the read.
+// page, the read ends.
 func (r *plainReader) load(w *Cluster, i int) {
 	x := &r.reads[i]
 	if x.step == 2*len(x.pages) {

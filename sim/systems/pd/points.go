@@ -50,7 +50,7 @@ var (
 // marksMax is the space for marks of machines.
 const marksMax = 24 * effects.MarksPerSet
 
-// marks returns the names of the marks by number. Each mark has a number of its own.
+// marks returns the names of the marks by number. The numbers of the marks are distinct.
 var marks = sync.OnceValue(func() (names [marksMax]string) {
 	for _, m := range rank.MarkNames() {
 		if int(m.Mark) >= marksMax || names[m.Mark] != "" {
@@ -62,8 +62,10 @@ var marks = sync.OnceValue(func() (names [marksMax]string) {
 	return names
 })
 
+// markName returns the name of mark i, and "" if there is no such mark.
 func markName(i int) string { return marks()[i] }
 
+// checkName returns the name of check i after the given word, and "" if there is no such check.
 func checkName(word string, i int) string {
 	if all := oracle.Checks(); i < len(all) {
 		return word + all[i].String()
@@ -71,8 +73,10 @@ func checkName(word string, i int) string {
 	return ""
 }
 
+// situations returns the names of the situations of a machine.
 var situations = sync.OnceValue(rank.SituationNames)
 
+// stepName returns the name of point i of the section of steps, and "" if there is no such point.
 func stepName(i int) string {
 	situation, event := situations()[i/eventKinds], i%eventKinds
 	switch k, x := world.Kind(event), event-int(world.KindDropped); {
@@ -102,7 +106,7 @@ func outcome(r *world.Result, x plan.Want, c effects.Code) {
 	r.Coverage.Hit(pointOutcome + coverage.Point(x)*effects.CodeCount + coverage.Point(c))
 }
 
-// Judged counts that checks of a flow made a judgement outside the events that its oracles receive.
+// Judged counts judgements of a flow's checks that happen outside the events which the flow's oracles receive.
 func Judged(w *Cluster, checks ...oracle.Check) {
 	for _, c := range checks {
 		w.Result.Coverage.Hit(PointJudged + coverage.Point(c))

@@ -11,12 +11,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Job is one request as the engines of both sides see it: a prefill engine pushes the request's chunks in batches,
-// and a decode engine gets them.
+// Job is a request from the point of view of the engines of both sides: a prefill engine pushes the request's chunks in
+// batches, and a decode engine gets the chunks.
 type Job struct {
 	Place     int    `snap:"share"` // index in Work.Jobs
 	Name      []byte `snap:"share"`
-	request   uint32 // request number of the plan
+	request   uint32 // number of the request in the plan
 	Sender    int32
 	Receiver  int32
 	Batches   []Batch
@@ -110,7 +110,7 @@ func (j *Job) addKey(w *Cluster, id uint32) {
 	j.Ids = append(j.Ids, id)
 }
 
-// addLayers adds the layers of a chunk to the job. Each layer has a key with a number of its own.
+// addLayers adds the layers of a chunk to the job. Each layer has a key with a distinct number.
 func (j *Job) addLayers(w *Cluster, id uint32) {
 	if slices.Contains(j.Chunks, id) {
 		return // The chunks of a request are distinct, because each key depends on all previous ones.
@@ -125,8 +125,8 @@ func (j *Job) addLayers(w *Cluster, id uint32) {
 	}
 }
 
-// PerChunk returns the number of keys of one chunk: one for each layer if layers are transferred separately,
-// otherwise 1.
+// PerChunk returns the number of keys of a chunk: a key for each layer if layers are transferred separately, otherwise
+// a single key.
 func (j *Job) PerChunk() int { return max(1, j.Layers) }
 
 // After returns the index in the job's keys that follows the given number of chunks.
@@ -222,7 +222,7 @@ func (w *Cluster) GiveAbort(n *world.Node, t effects.Ticket) {
 	w.Give(n, Command{Want: plan.WantAbort, Target: t, Body: &ops.Abort{Target: t}}, 0)
 }
 
-// reserved handles the outcome of a Reserve. The engine begins to fill the pages; it writes the second half later.
+// reserved handles the outcome of a Reserve. The engine begins to fill the pages, and writes the second half later.
 func (c *Command) reserved(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
 	if c.Attached {
@@ -334,7 +334,7 @@ func (j *Job) put(w *Cluster, n *world.Node, bi int, follow uint32, first effect
 		Request: j.Name, Keys: j.Keys[b.From:b.To], Pages: pages, Layout: Its(n).Cfg.Layout,
 		LastChunkTokens: j.TokensOf(b.To - 1), Last: bi+1 == len(j.Batches), Follow: follow, First: first,
 	})
-	if b.Refilled { // The request has already been told that these chunks are missing.
+	if b.Refilled { // The request has already counted these chunks as missing.
 		body.Request, body.Last = nil, false
 	}
 	j.Puts++

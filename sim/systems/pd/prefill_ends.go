@@ -68,7 +68,7 @@ func (c *Command) putReturned(w *Cluster, n *world.Node, t effects.Ticket) {
 	w.Release(n, j.Batches[c.Batch].Reserve)
 }
 
-// Later makes the engine of a job continue after the time in, at the place at, which is passed to [Flow.Later].
+// Later makes the engine of a job continue after the time in, at the place at, which is passed to the flow's function.
 func Later(w *Cluster, n *world.Node, j *Job, at int, in effects.Duration) {
 	w.ForNode(n, in, world.Delivery{Kind: world.KindFilled, A: uint64(j.Place), B: uint64(at)})
 }
@@ -78,7 +78,7 @@ func (w *Cluster) Release(n *world.Node, reserve effects.Ticket) {
 	w.Commands[reserve-1].release(w, n, reserve, w.bodies.releases.One(ops.Release{Reserved: reserve}))
 }
 
-// release gives back the pages that the command obtained. FaultAgain makes the engine release them twice.
+// release gives back the pages that the command obtained. FaultAgain makes the engine release the pages twice.
 func (c *Command) release(w *Cluster, n *world.Node, t effects.Ticket, body effects.CommandBody) {
 	kind := plan.WantRelease
 	if _, got := body.(*ops.Unpin); got {

@@ -5,8 +5,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A call of an engine may be too large for one put. The engine then gives the call in parts, as package runtime does:
-// all parts at once and in order. A command that is accepted never comes between them.
+// A call of an engine may be too large for a single put. The engine then gives the call in parts, as package runtime
+// does: all parts at once and in order. No accepted command comes between the parts.
 
 // putParts gives the puts of all batches of a Whole job.
 func (j *Job) putParts(w *Cluster, n *world.Node) {
@@ -19,8 +19,8 @@ func (j *Job) putParts(w *Cluster, n *world.Node) {
 	}
 }
 
-// mayShare draws whether all parts of a call use the pages of one reserve, as they do when a user of package runtime
-// makes the call. The sender's pool must have enough pages for that.
+// mayShare draws whether all parts of a call use the pages of a single reserve, as in a call through package runtime.
+// The sender's pool must have enough pages for that.
 func (j *Job) mayShare(w *Cluster) {
 	j.shared = j.Whole && len(j.Batches) > 1 && len(j.Keys) <= int(w.Source.Topology.SenderPages) &&
 		draw.Hash(w.Seed, draw.Engine, uint64(j.request), 19).Permille(500)

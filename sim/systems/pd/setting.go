@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Setting is a plan as prefill and decode interpret it.
+// Setting holds the settings of prefill and decode that are derived from a plan.
 type Setting struct {
 	Senders, Receivers int
 	SenderPages        uint32
@@ -39,8 +39,8 @@ func simLayout(hidden uint32) protocol.Layout {
 	}
 }
 
-// otherLayout returns a layout that differs from all other nodes' layout in one respect: the size of a page, or only
-// the meaning of its bytes.
+// otherLayout returns a layout that differs from the common layout in the size of a page, or only in the meaning of the
+// bytes.
 func otherLayout(d draw.Of) protocol.Layout {
 	if d.Permille(500) {
 		return simLayout(4)

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Shadows holds copies of machines as they were before a step. A copy shows what the machine would be if the step's
+// Shadows makes copies of machines before a step. A copy shows the state that the machine would have if the step's
 // event had not arrived.
 type Shadows struct {
 	machines *explore.Machines
@@ -15,7 +15,7 @@ type Shadows struct {
 	out      effects.Effects
 }
 
-// Of returns a copy of n's machine in its present state. The copy is valid until the next call.
+// Of returns a copy of n's machine in the present state. The copy is valid until the next call.
 func (s *Shadows) Of(n *world.Node) *rank.Rank {
 	if s.machines == nil {
 		s.machines = explore.NewMachines()
@@ -24,7 +24,8 @@ func (s *Shadows) Of(n *world.Node) *rank.Rank {
 	return s.last
 }
 
-// Same reports whether n's machine, after a step at the time now, equals its shadow after a Tick at the same time.
+// Same reports whether n's machine, after a step at the time now, equals the copy from before the step after a Tick at
+// the same time.
 func (s *Shadows) Same(n *world.Node, shadow *rank.Rank, now effects.Time) bool {
 	shadow.Step(now, &effects.Tick{}, &s.out)
 	s.out.Reset()

@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A stranger is an unknown party that sends messages to a node, mostly in the name of other nodes. The messages are
-// drawn.
+// A stranger is an unknown process that sends messages to a node, mostly in the name of existing nodes. The messages
+// are drawn.
 type stranger struct {
 	w *Cluster
 	n *world.Node // the node that receives the messages
@@ -19,7 +19,8 @@ type stranger struct {
 }
 
 // address sends a changed copy of a real message to a node, on any of the node's channels. If the copy can still be
-// decoded and only its sender may send it, the copy carries the sender's name as far as a stranger can know it.
+// decoded and only the sender may send the message, the copy carries the sender's public name, because a stranger knows
+// only that name.
 func (s stranger) address() {
 	w, n, d := s.w, s.n, s.d
 	if len(w.Overheard) == 0 || len(n.Listens) == 0 {
@@ -81,10 +82,10 @@ func (s stranger) known(receiver effects.Incarnation) effects.Incarnation {
 	return Its(s.n).Incarnation
 }
 
-// disguised returns a message that only its sender may send, rewritten as a stranger would send it: with the publicly
-// known name of one end or of both ends. The message must change nothing (S3, S8, S24). Other messages are returned
-// unchanged. The result to is the addressee of the original message. If sent is false, both names would be right, and
-// the message must not be sent.
+// disguised rewrites a message that only the sender may send, with the publicly known name of the sender, of the
+// receiver or of both, as a stranger would send the message. The message must change nothing (S3, S8, S24). A message
+// that anyone may send is returned unchanged. The result to is the addressee of the original message. If sent is false,
+// both names would be right, and the message must not be sent.
 func (s stranger) disguised(b []byte, d draw.Of) (_ []byte, word *Word, to effects.Incarnation, sent bool) {
 	word, m := s.w.Flows.read(b, d)
 	if word == nil {
@@ -98,8 +99,8 @@ func (s stranger) disguised(b []byte, d draw.Of) (_ []byte, word *Word, to effec
 }
 
 // disguise replaces one or both of the names, which a stranger does not know, by the public identity of the
-// incarnation. The result is false if the message would still be one that only a party which knows both names can
-// send.
+// incarnation. The result is false if the message still has both secret names, so that a stranger could not send the
+// message.
 func (s stranger) disguise(from, to *protocol.UUID, d draw.Of) bool {
 	which := d.Below(3)
 	was := [2]protocol.UUID{*from, *to}
@@ -178,7 +179,7 @@ func (s stranger) forgeEnd() bool {
 
 // forge sends a sender a false done message for an offer of that sender: without our fields, with the public identity
 // of the reader, with the public identity of the sender, or for another grant. A done message that the reader did not
-// send must change nothing (S8). Offers to plain readers are not forged, because any party that can reach the port
+// send must change nothing (S8). Offers to plain readers are not forged, because any process that can reach the port
 // and knows the names can end these offers.
 func (s stranger) forge() {
 	w, n, d := s.w, s.n, s.d

@@ -10,7 +10,7 @@ import (
 
 // Cluster implements [world.System]: disaggregated prefill and decode with ranks, prefill engines that put, decode
 // engines that get, a proxy between them, plain senders and readers, and strangers that speak our protocol. The longer
-// methods of the interface stand beside the code that they belong to.
+// methods of the interface are in the files with the related code.
 var _ world.System = (*Cluster)(nil)
 
 // IsName reports whether peers know the present incarnation of n by name.
@@ -43,7 +43,7 @@ func (w *Cluster) OutsiderAsked(c *world.Conn, corr effects.Corr, body []byte) {
 	w.Reader.asked(w, c, corr, body)
 }
 
-// OutsiderAnswered passes a reply to the plain sender of its job.
+// OutsiderAnswered passes a reply to the plain sender of the job.
 func (w *Cluster) OutsiderAnswered(r *world.Request, body []byte) {
 	j := &w.Jobs[r.Plain-1]
 	j.plain.reply(w, j, r, body)
@@ -52,12 +52,12 @@ func (w *Cluster) OutsiderAnswered(r *world.Request, body []byte) {
 // OutsiderLink returns a link to the plain reader.
 func (w *Cluster) OutsiderLink(n *world.Node) *world.Link { return w.Reader.link(&w.World, n) }
 
-// InTransit returns a message of n as it arrives.
+// InTransit returns the bytes of a message of n that arrive.
 func (w *Cluster) InTransit(n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64, body []byte) []byte {
 	return w.encoders.onItsWay(w, n, f, c, direction, nth, body)
 }
 
-// RequestInTransit returns a message of n that expects a reply as it arrives.
+// RequestInTransit returns the bytes of a request of n that arrive.
 func (w *Cluster) RequestInTransit(n *world.Node, c *world.Conn, body []byte) []byte {
 	return w.encoders.request(w, n, c, body)
 }

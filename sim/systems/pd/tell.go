@@ -22,7 +22,7 @@ func (w *Cluster) Notice(n *world.Node, body []byte, taken bool) (request, missi
 	return w.JobNamed(m.RequestID), uint64(m.Failed), true
 }
 
-// Tell handles a done message, which notifies a sender that one of its offers has ended.
+// Tell handles a done message, which notifies a sender that an offer has ended.
 func (w *Cluster) Tell(n *world.Node, body []byte, taken bool) bool {
 	m := &w.inbox.done
 	if err := m.Decode(body, &WireLimits); err != nil {

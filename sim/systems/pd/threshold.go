@@ -6,8 +6,8 @@ import (
 )
 
 // A Threshold is a bound on the work inside a rank (plan.Tuning). A machine behaves differently on each side of the
-// bound. Loads are counted by how they compare with the bound: campaigns must meet worlds below, at, above and far
-// above each threshold, or a defect on one side stays hidden.
+// bound. Loads are counted relative to the bound: campaigns must reach loads below, at, above and far above each
+// threshold, or a defect on one side stays hidden.
 type Threshold uint8
 
 // The thresholds on either side of which a world can be. Attempts that end at their bound have marks of machines
@@ -18,8 +18,10 @@ const (
 	thresholds
 )
 
+// bands is the number of ranges of a load relative to a threshold.
 const bands = 4
 
+// pointThreshold counts loads by threshold and range.
 var pointThreshold = coverage.Section(int(thresholds)*bands, func(i int) string {
 	names := [thresholds]string{"leases renewed"}
 	return "threshold " + names[i/bands] + [bands]string{": below", ": at", ": above", ": far above"}[i%bands]

@@ -142,8 +142,8 @@ func (w *Cluster) Message(from int32, b []byte) story.Message {
 	return d
 }
 
-// lease adds the grants that a message about read leases names. The grants belong to the sender of the message or to
-// its receiver, whichever is the owner of the pages.
+// lease adds the grants that a message about read leases names. The grants belong to the owner of the pages: the sender
+// or the receiver of the message.
 func (w *Cluster) lease(d *story.Message, from int32, m protocol.Message) {
 	switch m := m.(type) {
 	case *protocol.PullReadyNotif:

@@ -13,19 +13,19 @@ import (
 // ProtoVersion is the version of our extensions that strangers use.
 const ProtoVersion = link.VersionMax
 
-// A Word is a kind of message that only its sender may send: the message names its sender and its receiver by the
-// names that only these two know.
+// A Word is a kind of message that only the sender may send: the message names the sender and the receiver by the names
+// that only the sender and the receiver know.
 type Word struct {
 	// Read decodes a message. The result is false if the message is not of this kind.
 	Read func(b []byte, d draw.Of) (Said, bool)
-	// Harm returns the channel on which a false message of this kind could do harm to a node. If Harm is nil or
+	// Harm returns the channel on which a false message of this kind could do harm to a node. If the function is nil or
 	// returns false, a default channel is used.
 	Harm func(to *world.Node) (on effects.Channel, _ bool)
 }
 
-// Said is a decoded message. The names may be changed before Write encodes it again.
+// Said is a decoded message. The names may be changed before the message is encoded again.
 type Said struct {
-	From, To *protocol.UUID // nil: the message names no sender and receiver, so no party is its author
+	From, To *protocol.UUID // nil: the message names no sender and no receiver
 	Write    func() []byte
 }
 
@@ -90,8 +90,8 @@ func readRenewal(b []byte, d draw.Of) (s Said, ok bool) {
 	return Said{&m.Incarnation, &m.To, func() []byte { return m.Append(nil) }}, true
 }
 
-// readEnd reads an end-of-request message. Any party may send it without a name: it then counts for a request that no
-// peer sends.
+// readEnd reads an end-of-request message. Any process may send the message without a name. The message then counts for
+// a request that no peer sends.
 func readEnd(b []byte, _ draw.Of) (s Said, ok bool) {
 	var m protocol.EndRequest
 	if !protocol.MayHaveTag(b, protocol.TagEndRequest, &WireLimits) || m.Decode(b, &WireLimits) != nil {
@@ -101,8 +101,8 @@ func readEnd(b []byte, _ draw.Of) (s Said, ok bool) {
 	return Said{&m.Incarnation, &m.To, func() []byte { return m.Append(nil) }}, true
 }
 
-// isRead returns the channel on which a sender is notified that its pages were read, and whether the node listens on
-// it.
+// isRead returns the channel on which a sender is notified that pages were read, and whether the node listens on the
+// channel.
 func isRead(to *world.Node) (on effects.Channel, harms bool) {
 	return effects.ChannelDone, slices.Contains(to.Listens, effects.ChannelDone)
 }
@@ -112,7 +112,7 @@ func receives(to *world.Node) (on effects.Channel, harms bool) {
 	return effects.ChannelAlloc, to.Receives()
 }
 
-// read decodes a message as one of PD's words or of a flow's words. The result is nil if the message is none of them.
+// read decodes a message of a kind of PD or of a flow. The result is nil if the message is of no such kind.
 func (all Flows) read(b []byte, d draw.Of) (*Word, Said) {
 	for i := range words {
 		if s, ok := words[i].Read(b, d); ok {

@@ -10,9 +10,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// An engine that aborts a command is notified whether there was something to end. If so, the command has its outcome
-// before the machine has no more work, unless a device or a plane still works for the node, because that cannot be
-// stopped at once.
+// An engine that aborts a command is notified whether there was something to end. If so, the machine delivers the
+// command's outcome before the machine runs out of work for the instant, unless a device or a plane still works for the
+// node, because device work cannot be stopped at once.
 
 var checkAborted = oracle.NewCheck("L1", "commands that are aborted")
 
@@ -31,7 +31,7 @@ func (*abortedOracle) listen(l *oracle.Listen[abortedOracle]) {
 	oracle.On(l, func(o *abortedOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
-// abortedLife records the aborted commands of one incarnation of a node.
+// abortedLife records the aborted commands of an incarnation of a node.
 type abortedLife struct {
 	targets []effects.Ticket `snap:"skip"` // commands that the machine agreed to end and has not ended
 }
@@ -64,7 +64,7 @@ func (or *abortedOracle) afterStep(n *world.Node) {
 	my.targets = my.targets[:0]
 }
 
-// works reports whether a device or a plane may still work for a node or for one of its commands.
+// works reports whether a device or a plane may still work for the node n or for the command c.
 func (or *abortedOracle) works(n *world.Node, c *pd.Command) bool {
 	return c.Device.Corr != 0 ||
 		slices.ContainsFunc(or.w.Going.Transfers.Some, func(t *world.Transfer) bool { return t.Local.Node == n && !t.Ended })

@@ -10,17 +10,17 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// If nobody listens at a receiver's address, its senders learn that when they connect. A put that waits for the
-// connection ends then and there, as unreachable, and not when its deadline is over. A put that is issued later finds
-// out for itself (L1).
+// If no process listens at a receiver's address, senders learn that when they connect. A put that waits for the
+// connection must end at that moment with the code Unreachable, and must not wait for its deadline. A put that is
+// issued later must try to connect again (L1).
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkStranded    = oracle.NewCheck("L1", "puts where nobody listens")
 	checkUnreachable = oracle.NewCheck("L1", "puts that end early")
 )
 
-// absentOracle judges what becomes of puts to a receiver that is not there.
+// absentOracle judges the outcomes of puts to a receiver at whose address no process listens.
 type absentOracle struct {
 	judge
 	perLife[absentLife]
@@ -37,20 +37,22 @@ func (*absentOracle) listen(l *oracle.Listen[absentOracle]) {
 	oracle.On(l, func(o *absentOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
+// absentLife records an incarnation of a sender.
 type absentLife struct {
 	to []absentSeen `snap:"skip"` // by the receiver's node; empty before the first
 }
 
 func (s *absentLife) startReply() { *s = absentLife{to: s.to[:0]} }
 
-// absentSeen is what one incarnation of a sender did towards a receiver.
+// absentSeen records the messages of an incarnation of a sender to a receiver, and the failures to connect.
 type absentSeen struct {
 	conn uint64 // the newest connection for a handshake
-	sent uint64 // the step in which it last sent an allocation request or an offer
-	none uint64 // the step in which it was last notified that nobody listens
-	owed uint64 // such a step, if it has work left and may still have to end puts; otherwise 0
+	sent uint64 // the step in which the sender last sent an allocation request or an offer
+	none uint64 // the step in which the sender was last notified that no process listens
+	owed uint64 // the same step while the machine has work left and may still have to end puts; otherwise 0
 }
 
+// absent returns the record of a sender about a receiver.
 func (or *absentOracle) absent(n *world.Node, receiver int32) *absentSeen {
 	my := or.at(n)
 	for len(my.to) < len(or.w.Nodes) {
@@ -78,16 +80,16 @@ func (or *absentOracle) spoke(n *world.Node, c *world.Conn) {
 	}
 }
 
-// nobody records that a sender is notified in its next step that nobody listens on one of the receiver's ports.
+// nobody records that a sender is notified in the next step that no process listens on a port of the receiver.
 func (or *absentOracle) nobody(n *world.Node, c *world.Conn) {
 	if n.Sends() && c.Server >= 0 {
 		or.absent(n, c.Server).none = n.Steps + 1
 	}
 }
 
-// stranded checks, when a sender was notified that nobody listens and has no more work of that instant, that no earlier
-// put waits for the receiver. A put that was in progress once may have more to wait for, and an attempt that took too
-// long was given up already.
+// stranded checks that no earlier put waits for the receiver, once the sender was notified that no process listens and
+// has no more work for that instant. A put that was in progress once may have more to wait for, and an attempt that
+// took too long was given up already.
 func (or *absentOracle) stranded(n *world.Node, c *world.Conn) {
 	if !n.Sends() || c.Channel != effects.ChannelInit || c.Server < 0 || or.w.Failure != nil {
 		return
@@ -119,7 +121,7 @@ func (or *absentOracle) afterStep(n *world.Node) {
 	}
 }
 
-// waits checks that no put waits for a receiver of which the sender was notified that nobody listens there.
+// waits checks that no put waits for a receiver after the sender was notified that no process listens there.
 func (or *absentOracle) waits(n *world.Node, receiver int32, a *absentSeen) {
 	or.judged(checkStranded)
 	for _, t := range or.w.Undone.Some {
@@ -138,20 +140,20 @@ func (or *absentOracle) waits(n *world.Node, receiver int32, a *absentSeen) {
 	}
 }
 
-// unfoundCodes are the codes with which an attempt to connect may end that say nothing about the put, or about the
-// peer's configuration.
+// unfoundCodes are the codes of failed attempts to connect that say nothing about the put or about the peer's
+// configuration.
 var unfoundCodes = []effects.Code{effects.Unreachable, effects.Expired, effects.PeerLost, effects.Refused,
 	effects.Faulted, effects.Closed, effects.Stale}
 
-// unreachable checks that a put which was never in progress ends early only because of an attempt to connect that it
-// made itself.
+// unreachable checks that a put which was never in progress ends early only because of an attempt to connect that was
+// made for this put.
 func (or *absentOracle) unreachable(n *world.Node, c *pd.Command, code effects.Code) {
 	if code == effects.OK {
 		return
 	}
 	if !slices.Contains(unfoundCodes, code) || or.w.Jobs[c.Job].PlainTo {
 		or.void(checkUnreachable)
-		return // The put or its peer is wrong, or the receiver is backed off from.
+		return // The put or the peer is misconfigured, or the sender backs off from the receiver.
 	}
 	or.judged(checkUnreachable)
 	a := or.absent(n, or.w.Jobs[c.Job].Receiver)

@@ -8,23 +8,23 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// If several requests are in flight on a connection, the end of the connection ends them all. The requests that are
-// sent again are sent in the order in which they were sent first (L7, at senders).
+// If several requests are in flight on a connection, the end of the connection ends all of these requests. Requests
+// that are sent again must be sent in the order in which they were sent first (L7, at senders).
 
-// sentBefore records on which connection an operation of one incarnation of a sender was sent last, and on which the
-// time before. A list of these records is in the order in which the operations were sent first.
+// sentBefore records the connections on which an operation of a sender's incarnation was sent: the last connection, and
+// the connection before the last. A list of these records is in the order in which the operations were sent first.
 type sentBefore struct {
 	life      uint32
 	operation uint64
 	conn      uint64
 	corr      effects.Corr
-	lost      uint64 // the connection of the time before; zero if there was a reply
+	lost      uint64 // the connection before the last; zero if there was a reply
 }
 
 // againOracle judges the order of requests that are sent again.
 type againOracle struct {
 	judge
-	asked [][]sentBefore `snap:"skip"` // by node: its requests on connections with a window
+	asked [][]sentBefore `snap:"skip"` // by node: the requests of the node on connections with a window
 }
 
 func (*againOracle) listen(l *oracle.Listen[againOracle]) {
@@ -77,7 +77,8 @@ func (or *againOracle) sent(n *world.Node, c *world.Conn, corr effects.Corr, bod
 	}
 }
 
-// answered records that an operation got a reply: if it is sent again, then for another reason.
+// answered records that an operation got a reply. If the operation is sent again, then not because of a lost
+// connection.
 func (or *againOracle) answered(n *world.Node, corr effects.Corr) {
 	for i := range or.asked[n.ID] {
 		if x := &or.asked[n.ID][i]; x.corr == corr && x.life == n.Life {
@@ -86,11 +87,12 @@ func (or *againOracle) answered(n *world.Node, corr effects.Corr) {
 	}
 }
 
-// unanswered records which operations need not be sent again in their old order. One is an operation that its driver
-// did not take: the driver had no request with that id, and the operation follows those that were sent. The other is an
-// operation whose end the driver reports late, when a later operation has been reported and was sent again already.
-// Example: a connection is reset, and closed before the machine is notified of the reset. Requests that the machine
-// made between the two fail at once, and the requests from before fail when the reset is reported.
+// unanswered records the operations that need not be sent again in the old order. The order does not apply to an
+// operation that the driver did not accept: the driver has no request with that id, and the operation follows the
+// operations that were sent. The order also does not apply to an operation whose failure the driver reports late, after
+// a later operation was reported and sent again. Example: a connection is reset, and closed before the machine is
+// notified of the reset. Requests that the machine made between the two fail at once, and the requests from before fail
+// when the reset is reported.
 func (or *againOracle) unanswered(n *world.Node, ev effects.Event) {
 	e, ok := ev.(*effects.Unanswered)
 	if !ok {

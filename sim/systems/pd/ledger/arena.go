@@ -10,10 +10,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A node with an arena copies there the chunks that it lends. From the Copy on, both pages belong to the copy until it
-// has settled. Then the page in the arena belongs to its reader.
+// A node with an arena copies chunks into the arena in order to lease the copies to peers. From the Copy effect until
+// the copy has settled, the source page and the target page belong to the copy. Then the page in the arena belongs to
+// the reader of the chunk.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkArenaFrom     = oracle.NewCheck("S2", "pages copied for peers")
 	checkArenaTo       = oracle.NewCheck("S4", "arena pages copied to")
@@ -45,17 +46,20 @@ func (*arenaOracle) listen(l *oracle.Listen[arenaOracle]) {
 	})
 }
 
-// arenaLife records the lookups that one incarnation of a node has not replied to: it replies when it has copied.
+// arenaLife records the lookups to which an incarnation of a node has not replied. The node replies when the chunks are
+// copied.
 type arenaLife struct {
 	asked  []askedCopies `snap:"skip"`
-	former uint64        `snap:"skip"` // a lookup with a reply in this step, which may also be asked again in it
+	former uint64        `snap:"skip"` // a lookup that got a reply in this step; a retry may arrive in the same step
 }
 
+// askedCopies is a lookup that waits until the chunks are copied, with the message.
 type askedCopies struct {
 	question
 	body []byte
 }
 
+// its returns the record that lookups of all kinds have in common.
 func (x *askedCopies) its() *question { return &x.question }
 
 func (s *arenaLife) startReply() { *s = arenaLife{asked: s.asked[:0]} }
@@ -99,7 +103,8 @@ func (or *arenaOracle) superseded(n *world.Node) {
 	}
 }
 
-// copying checks a Copy as the machine emits it, in the step that takes the lookup which the copy is for.
+// copying checks a Copy effect when the machine emits the effect, in the step that handles the lookup for which the
+// chunks are copied.
 func (or *arenaOracle) copying(n *world.Node, c *world.Copy) {
 	q := &or.all().shared.get.Ext
 	c.Peer, c.Operation = effects.Incarnation(q.Incarnation), q.Operation
@@ -132,7 +137,7 @@ func (or *arenaOracle) copying(n *world.Node, c *world.Copy) {
 	or.shares(n, c.Peer)
 }
 
-// whole reports whether the given length of a page is of one fill of one chunk.
+// whole reports whether the first length bytes of a page come from a single fill of a single chunk.
 func whole(pool *world.Pool, pg *world.Page, length uint32) bool {
 	for part := range pool.PartsOf(length) {
 		if s := pg.Stamps[part]; s == 0 || s.Part() != part || s.Key() != pg.Stamps[0].Key() ||
@@ -143,7 +148,8 @@ func whole(pool *world.Pool, pg *world.Page, length uint32) bool {
 	return true
 }
 
-// shares checks that a peer leaves as much of the arena free for others as it has, and as many lookups in service.
+// shares checks a peer's share of the arena and of the lookups in service: the peer must leave free at least as much as
+// the peer uses.
 func (or *arenaOracle) shares(n *world.Node, peer effects.Incarnation) {
 	or.judged(checkArenaShare, checkArenaServes)
 	of, all := or.taken(n, peer)
@@ -203,7 +209,7 @@ func (or *arenaOracle) taken(n *world.Node, peer effects.Incarnation) (of, all i
 	return of, all
 }
 
-// moving checks half a page as a device copies it: both pages still belong to the copy.
+// moving checks half a page when a device copies the half page: both pages must still belong to the copy.
 func (or *arenaOracle) moving(c *world.Copy, p effects.CopyPair) {
 	or.judged(checkArenaMove)
 	n := c.Node
@@ -231,7 +237,7 @@ func (or *arenaOracle) copySettled(c *world.Copy) {
 	}
 }
 
-// lending checks a page that a node with an arena lends: it is a page of the arena, and holds a whole chunk.
+// lending checks a page that a node with an arena leases: the page must be in the arena and hold a whole chunk.
 func (or *arenaOracle) lending(n *world.Node, g *world.Grant, p effects.Page) {
 	or.judged(checkArenaLent, checkArenaWhole)
 	switch pg := &n.Pool.Pages[p.Index]; {
@@ -244,7 +250,7 @@ func (or *arenaOracle) lending(n *world.Node, g *world.Grant, p effects.Page) {
 	}
 }
 
-// evicted checks a chunk that is evicted: no copy of it is in flight.
+// evicted checks that no copy of an evicted chunk is in flight.
 func (or *arenaOracle) evicted(n *world.Node, k uint32) {
 	or.judged(checkArenaPinned)
 	for _, c := range or.w.Copies {
@@ -261,8 +267,8 @@ func (or *arenaOracle) evicted(n *world.Node, k uint32) {
 	}
 }
 
-// afterStep compares the machine's counts of its arena with what drivers saw. Pages are pinned for peers only while
-// they are copied or written.
+// afterStep compares the machine's page counts of the arena with what drivers saw. Pages are pinned for peers only
+// while they are copied or written.
 func (or *arenaOracle) afterStep(n *world.Node, s *rank.Stats) {
 	or.superseded(n)
 	or.judged(checkArenaFree)

@@ -8,8 +8,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Each retry of a request carries a number that has grown. By the number the receiver tells a delayed message from a
-// new attempt.
+// Each retry of a request carries a greater attempt number than the attempt before, so that the receiver can
+// distinguish a delayed message from a new attempt.
 
 var checkAttempts = oracle.NewCheck("S24", "numbers of attempts")
 
@@ -30,7 +30,7 @@ type attemptsLife struct {
 
 func (s *attemptsLife) startReply() { *s = attemptsLife{asked: s.asked[:0]} }
 
-// attempted is an operation for which a request was sent, with the number of its last attempt.
+// attempted records an operation for which a request was sent, and the number of the last attempt.
 type attempted struct {
 	operation uint64
 	attempt   uint32

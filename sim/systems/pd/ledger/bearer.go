@@ -9,9 +9,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The promises about plain senders, which have no identity (rule M5): their pages have no other user until the lease
-// and Residual are over. On leased planes their chunks are never readable, unless trust_uncommitted is set, and then
-// they are readable at once. On fenced planes their grants open nothing.
+// The promises about plain senders, which have no identity (rule M5). The pages that are granted to a plain sender have
+// no second user until the lease and the residual time (Residual) are over. On leased planes the chunks of a plain
+// sender are never readable, unless trust_uncommitted is set, and then the chunks are readable at once. On fenced
+// planes a grant to a plain sender allows no writes.
 
 var checkPlainStore = oracle.NewCheck("S3", "stores of vanilla senders")
 

@@ -13,11 +13,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// In a node that both prefills and decodes, its engine and its peers take pages of one pool, and wait for pages in one
-// queue (rule M9): the engine's oldest Reserve stands beside the first request of each peer. The oracle of queue.go
-// judges the order between peers, and the oracle of this file the order between peers and the engine.
+// In a node that both prefills and decodes, the engine and the peers use pages of the same pool and wait for pages in
+// the same queue (rule M9): the engine's oldest Reserve competes with the first request of each peer. queueOracle
+// judges the order between peers, and the oracle of this file judges the order between peers and the engine.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkOwnShare    = oracle.NewCheck("S18", "shares of engines")
 	checkOwnPassed   = oracle.NewCheck("L7", "reserves passed by peers")
@@ -25,7 +25,7 @@ var (
 	checkOwnWaits    = oracle.NewCheck("L7", "reserves that wait for free pages")
 )
 
-// bothOracle judges how an engine and the peers of its node share a pool.
+// bothOracle judges how an engine and the peers of the same node share a pool.
 type bothOracle struct {
 	judge
 	perLife[bothLife]
@@ -41,13 +41,13 @@ func (*bothOracle) listen(l *oracle.Listen[bothOracle]) {
 	oracle.On(l, func(o *bothOracle, _ *oracle.Call, e pd.Reserved) { o.reserved(e.Node, e.Effect) })
 }
 
-// bothLife records the pages and the pending Reserves of the engine for one incarnation of a node.
+// bothLife records the pages and the pending Reserves of the engine for an incarnation of a node.
 type bothLife struct {
 	waiting []effects.Ticket // Reserves that the machine got; may include a few that are over
 	has     int              // pages that the engine has reserved
-	first   effects.Ticket   // the oldest pending Reserve when a peer was last served before it
-	passed  int              // grants and reads that were served before it since it is the oldest
-	rivals  int              // the largest number of peers that had a request waiting in that time
+	first   effects.Ticket   // the oldest pending Reserve when a peer last overtook a Reserve
+	passed  int              // grants and reads that overtook the oldest Reserve
+	rivals  int              // the largest number of peers that had a waiting request in that time
 }
 
 func (s *bothLife) startReply() { *s = bothLife{waiting: s.waiting[:0]} }
@@ -68,7 +68,7 @@ func (or *bothOracle) ended(n *world.Node, e *effects.Deliver, c *pd.Command) {
 		return
 	}
 	switch c.Body.(type) {
-	case *ops.Release: // A Release that came early contradicts its put, and may come after it.
+	case *ops.Release: // A Release may also be a conflicting command of the engine, which arrives after the put.
 		reserve := &or.w.Commands[c.Target-1]
 		or.at(n).has -= len(reserve.Pages) - reserve.Stored
 	case *ops.Store:
@@ -76,8 +76,8 @@ func (or *bothOracle) ended(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// reserved counts the pages that the engine gets against the engine's share, and counts the Reserve as one overtake of
-// each peer that has a request waiting.
+// reserved counts the pages that the engine gets against the engine's share, and counts the Reserve as an overtake of
+// each peer that has a waiting request.
 func (or *bothOracle) reserved(n *world.Node, e *effects.Deliver) {
 	if !both(n) {
 		return
@@ -122,7 +122,7 @@ func (or *bothOracle) oldest(n *world.Node) effects.Ticket {
 	return my.waiting[0]
 }
 
-// passing counts, against the Reserve that has waited longest, that a peer was served before it. A Reserve that waits
+// passing counts an overtake of the oldest pending Reserve, because a peer was served first. A Reserve that waits
 // because of the engine's share was not overtaken.
 func (or *bothOracle) passing(n *world.Node) {
 	t := or.oldest(n)
@@ -149,8 +149,7 @@ func (or *bothOracle) passing(n *world.Node) {
 	}
 }
 
-// waits looks, after a step, at the Reserve that has waited longest. It returns the Reserve, and whether the pages for
-// it are free.
+// waits returns the oldest pending Reserve after a step, and whether the pages for that Reserve are free.
 func (or *bothOracle) waits(n *world.Node, s *rank.Stats) (t effects.Ticket, inVain bool) {
 	if !both(n) {
 		return 0, false
@@ -170,8 +169,8 @@ func (or *bothOracle) waits(n *world.Node, s *rank.Stats) (t effects.Ticket, inV
 	return t, count <= room
 }
 
-// written reports whether pages of the engine's share are reserved for chunks that peers write to this node, until it
-// is proven that the peers no longer write.
+// written reports whether pages of the engine's share are in use for chunks that peers write to this node. The pages
+// are in use until there is proof that the peers no longer write.
 func (or *bothOracle) written(n *world.Node) bool {
 	for _, g := range n.Grants {
 		if len(g.Shared) > 0 && standsUnder(n.Pool, g) {
@@ -181,7 +180,7 @@ func (or *bothOracle) written(n *world.Node) bool {
 	return false
 }
 
-// inVain fails the run, because a Reserve waits although it need not.
+// inVain fails the run, because a Reserve waits although the pages for that Reserve are free.
 func (or *bothOracle) inVain(n *world.Node, s *rank.Stats, t effects.Ticket) {
 	or.fail(checkOwnWaits, "node %d has %d pages free and lets ticket %d of its engine wait for %d",
 		n.It(), s.PagesFree, oracle.Ticket(t), or.w.Commands[t-1].Count)

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkLeftAlone  = oracle.NewCheck("L4", "puts to who is full")
 	checkAskedAlone = oracle.NewCheck("S7", "requests to who is left alone")
@@ -32,45 +32,52 @@ func (*breakerOracle) listen(l *oracle.Listen[breakerOracle]) {
 	oracle.On(l, func(o *breakerOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
+// breakerLife records the circuit breakers of an incarnation of a sender.
 type breakerLife struct {
-	by    []fullSeen    // by the receiver's node; empty before the first
+	by    []fullSeen    // indexed by the receiver's node; empty before the first record
 	asked []askedToFull `snap:"skip"`
-	// busy is the first of the consecutive steps after each of which the machine had work left, up to its last step; 0:
-	// the last step left none.
+	// busy is the first step of the current series of steps after each of which the machine had work left. It is 0 if
+	// the last step left no work.
 	busy uint64 `snap:"skip"`
 }
 
-// askedToFull is an allocation request, or an offer, in flight, with a digest of what it is to put.
+// askedToFull records an allocation request or an offer that is in flight, with a digest of the keys and the request
+// that the message names.
 type askedToFull struct {
 	conn uint64
 	corr effects.Corr
 	what uint64
-	// chunks is the number of chunks that need room; 0: it does not wait there, and opens no breaker.
+	// chunks is the number of chunks that need room. It is 0 if the request does not wait at the receiver, so that a
+	// refusal opens no breaker.
 	chunks uint32
 }
 
-// askedLate is how many requests are recorded after their connections are closed.
+// askedLate is the number of recorded requests from which on requests of closed connections are removed.
 const askedLate = 32
 
 func (s *breakerLife) startReply() { *s = breakerLife{by: s.by[:0], asked: s.asked[:0]} }
 
-// fullSeen is what one incarnation of a sender was told by a receiver that had no room.
+// fullSeen records what a receiver reported to an incarnation of a sender about lack of room, and the state of the
+// sender's circuit breaker.
 type fullSeen struct {
 	told  bool
 	last  effects.Time // by the sender's clock, like all times here
-	step  uint64       // the step of the sender that was told last
+	step  uint64       // the step of the sender that received the last report
 	until effects.Time // the breaker is open until then, because a put ended for lack of room
 	since effects.Time // when the breaker opened
-	// least is the fewest chunks of a put that was refused, from which the breaker may apply; 0: it applies to any put.
+	// least is the number of chunks of the smallest put that was refused. The breaker may apply to puts of at least as
+	// many chunks; 0 means any put.
 	least uint32
-	alone uint32 // likewise, of the last put that was refused
+	alone uint32 // number of chunks of the last put that was refused; 0 means any put
 	// within is the newest step that began while the receiver's last reply could still keep the breaker open.
 	within uint64 `snap:"skip"`
-	// granted is the step in which the sender was last granted what it requested, and what is the digest of that put.
+	// granted is the step in which the sender last received a grant. The next field is the digest of the put that got
+	// the grant.
 	granted uint64 `snap:"skip"`
 	what    uint64 `snap:"skip"`
 }
 
+// full returns the record of a sender about a receiver.
 func (or *breakerOracle) full(n *world.Node, receiver int32) *fullSeen {
 	my := or.at(n)
 	for len(my.by) < len(or.w.Nodes) {
@@ -79,7 +86,7 @@ func (or *breakerOracle) full(n *world.Node, receiver int32) *fullSeen {
 	return &my.by[receiver]
 }
 
-// heard records that a receiver reports that it is full, when the reply reaches its sender's machine.
+// heard records a reply in which a receiver reports lack of room, when the reply reaches the sender's machine.
 func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	if pd.Its(n).Cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 {
 		return
@@ -93,7 +100,7 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 	t := or.truth()
 	if acked, is := t.asAck(body); is {
 		failed, told = acked.AllocFailed, acked.Ext.Code
-	} else if m, is := at(&t.reply, t.turn, body); is { // With any tag that it may have.
+	} else if m, is := at(&t.reply, t.turn, body); is { // The reply may have any tag.
 		failed, told = m.AllocFailed, m.Ext.Code
 	}
 	if failed {
@@ -110,13 +117,13 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 		if code != effects.NoMemory {
 			chunks = 0
 		}
-		if c.Closed { // The sender may not read this reply, and then an earlier one holds.
+		if c.Closed { // The sender may not read this reply. Then an earlier reply counts.
 			f.alone = max(f.alone, chunks)
 		} else {
 			f.alone = chunks
 		}
 		if chunks == math.MaxUint32 {
-			chunks = 0 // It is not known which request it is for: the connection is closed.
+			chunks = 0 // The request of the reply is unknown, because the connection is closed.
 		}
 		if !f.told || or.w.Clock(n) > f.last.Add(pd.Its(n).Cfg.BreakerTTL) && !my.stops(f, f.within) {
 			f.least = chunks
@@ -129,9 +136,9 @@ func (or *breakerOracle) heard(n *world.Node, c *world.Conn, corr effects.Corr, 
 	}
 }
 
-// putEnded judges the end of a put. If the put ends in the step that receives a "full" reply, because of that reply,
-// the breaker is open from then on. No put backs off without such a reply, or for longer than the breaker lasts (L4). A
-// put whose connection had failed before reads no reply, and may end with the same code for another reason.
+// putEnded judges the end of a put. If the put ends because of a "full" reply, in the step that receives the reply, the
+// breaker is open from then on. No put may end as BackedOff without a "full" reply, or after the breaker's time (L4). A
+// put on a connection that failed earlier reads no reply, and may end with the same code for a different reason.
 func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliver) {
 	code := e.Code
 	if pd.Its(n).Cfg.BreakerTTL <= 0 {
@@ -144,7 +151,7 @@ func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliv
 	}
 	if or.w.Jobs[c.Job].PlainTo {
 		or.void(checkLeftAlone)
-		return // Replies to it are not read here.
+		return // The oracle does not read the replies of the plain reader.
 	}
 	or.judged(checkLeftAlone)
 	f, now := or.full(n, or.w.Jobs[c.Job].Receiver), or.w.Clock(n)
@@ -161,16 +168,16 @@ func (or *breakerOracle) putEnded(n *world.Node, c *pd.Command, e *effects.Deliv
 		f.until, f.since = now.Add(pd.Its(n).Cfg.BreakerTTL), now
 		or.fullMeets(n, or.w.Jobs[c.Job].Receiver)
 	case code == effects.BackedOff && f.granted == n.Steps && f.what == or.whatOf(c) && or.alone(n, e.Ticket):
-		// It was in flight when the breaker opened, and ends by its answer.
+		// The put was in flight when the breaker opened, and must end by the reply to the put.
 		or.fail(checkLeftAlone,
 			"node %d ends a put as if node %d were full, in the step in which that gives it what it asked for",
 			n.It(), oracle.Node(or.w.Jobs[c.Job].Receiver))
 	}
 }
 
-// stops reports whether a machine may still be ending a put that was issued in the given step, because its receiver is
-// full: the breaker was open then, and the machine has had work left after each step since. A machine ends a bounded
-// number of puts in each step, and its driver may call it late for the rest.
+// stops reports whether a machine may still have to end, because of the open breaker, a put that was issued in the
+// given step: the breaker was open in that step, and the machine has had work left after each step since. A machine
+// ends a bounded number of puts in each step, and the driver may call the machine late for the rest.
 func (my *breakerLife) stops(f *fullSeen, given uint64) bool {
 	return my.busy != 0 && my.busy <= f.within && given <= f.within
 }
@@ -191,13 +198,13 @@ func (or *breakerOracle) afterStep(n *world.Node) {
 	}
 }
 
-// whatOf returns a digest of what a put is of.
+// whatOf returns a digest of the keys and the request of a put.
 func (or *breakerOracle) whatOf(c *pd.Command) uint64 {
 	p := c.Body.(*ops.Put)
 	return digest('p', p.Keys, p.Request, 0)
 }
 
-// alone reports whether no other pending put has the same digest.
+// alone reports whether the digest of a put is unique among the pending puts.
 func (or *breakerOracle) alone(n *world.Node, put effects.Ticket) bool {
 	what := or.whatOf(&or.w.Commands[put-1])
 	return !slices.ContainsFunc(or.w.Undone.Some, func(t effects.Ticket) bool {
@@ -206,7 +213,7 @@ func (or *breakerOracle) alone(n *world.Node, put effects.Ticket) bool {
 	})
 }
 
-// asking checks that no allocation request is sent to a receiver while its breaker is open (S7).
+// asking checks that no allocation request is sent to a receiver while the breaker for the receiver is open (S7).
 func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	if pd.Its(n).Cfg.BreakerTTL <= 0 || c.Channel != effects.ChannelAlloc || c.Server < 0 {
 		return
@@ -221,10 +228,10 @@ func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr,
 		}
 	}
 	if len(keys) == 0 {
-		return // It takes back, or ends, what other messages requested.
+		return // The message withdraws or ends earlier requests.
 	}
 	my := or.at(n)
-	if len(my.asked) >= askedLate { // A reply may arrive when its connection is closed.
+	if len(my.asked) >= askedLate { // A reply may still arrive after the connection is closed.
 		my.asked = slices.DeleteFunc(my.asked, func(x askedToFull) bool { return or.w.ConnOf(x.conn).Closed })
 	}
 	my.asked = append(my.asked, askedToFull{c.ID, corr, digest('p', keys, request, 0), chunks})
@@ -241,8 +248,9 @@ func (or *breakerOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr,
 	}
 }
 
-// forgotten reports whether a sender may have dropped the breaker of a receiver. It keeps a bounded number of
-// addresses, those that most recently reported that they are full. A plain receiver's address may be one of them.
+// forgotten reports whether a sender may have dropped the breaker of a receiver. A sender keeps breakers for a bounded
+// number of addresses: the addresses of the receivers that reported lack of room most recently. A plain receiver's
+// address may occupy a place, too.
 func (or *breakerOracle) forgotten(n *world.Node, receiver int32) bool {
 	cfg := &pd.Its(n).Cfg
 	places := int(cmp.Or(cfg.Tuning.BreakersPerPeer, 4) * cmp.Or(cfg.PeersMax, 256))

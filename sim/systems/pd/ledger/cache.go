@@ -12,11 +12,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A receiver that is a cache has each chunk that ever became ready in this incarnation, except for the chunks that it
-// reported as evicted. It evicts no chunk that is being read or that is promised to a request, and it evicts a chunk
-// only for a page that it then uses.
+// A receiver that is a cache has each chunk that ever became ready in this incarnation, except for the chunks that the
+// receiver reported as evicted. The receiver must not evict a chunk that is being read or that is promised to a
+// request, and may evict a chunk only if the receiver then uses the page.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkEvicted     = oracle.NewCheck("S5", "chunks given up")
 	checkEvictedRead = oracle.NewCheck("S4", "chunks given up, of readers")
@@ -59,10 +59,10 @@ func (*cacheOracle) listen(l *oracle.Listen[cacheOracle]) {
 	})
 }
 
-// cacheSeen records the chunks of one incarnation of a node that is a cache.
+// cacheSeen records the chunks of an incarnation of a node that is a cache.
 type cacheSeen struct {
-	here    map[uint32]bool   // by key
-	own     map[uint32]uint32 // by page that the engine shares: its key plus one; it leaves without a report
+	here    map[uint32]bool   // the chunks that the cache has, by key
+	own     map[uint32]uint32 // pages that the engine shares: key number plus one; these chunks leave without a report
 	evicted int               // in this step
 	used    int               // pages that were granted, or read into, in this step
 	freed   int               // pages that were freed in this step after the newest eviction
@@ -72,7 +72,7 @@ func (q *cacheSeen) startReply() {
 	*q = cacheSeen{here: world.Emptied(q.here), own: world.Emptied(q.own)}
 }
 
-// tellsOfEnds reports whether a node reports all evictions. It does not report chunks of senders that it trusts
+// tellsOfEnds reports whether a node reports all evictions. A node does not report chunks of trusted senders
 // (TrustUncommitted).
 func tellsOfEnds(n *world.Node) bool { return n.Caches && !pd.Its(n).Cfg.TrustUncommitted }
 
@@ -83,7 +83,7 @@ func (or *cacheOracle) ready(n *world.Node, hash uint64) {
 		return
 	}
 	if p, has := pd.ReadyAt(n, or.w.Keys[k]); has && or.at(n).own[p.Index] == k+1 {
-		return // It leaves when its engine takes it back.
+		return // The chunk leaves when the engine withdraws the page.
 	}
 	if or.at(n).here == nil {
 		or.at(n).here = map[uint32]bool{}
@@ -101,6 +101,7 @@ func (or *cacheOracle) shared(n *world.Node, page uint32, hash uint64) {
 	}
 }
 
+// withdrawn records that an engine has withdrawn a shared page.
 func (or *cacheOracle) withdrawn(n *world.Node, page uint32) { delete(or.at(n).own, page) }
 
 // used records pages that something will be stored into.
@@ -110,7 +111,8 @@ func (or *cacheOracle) used(n *world.Node, pages []effects.Page) {
 	}
 }
 
-// evicted checks a chunk that is evicted: it was here, nothing reads it, and it is promised to no request.
+// evicted checks a chunk that is evicted: the chunk was present, no engine or peer reads the chunk, and the chunk is
+// promised to no request.
 func (or *cacheOracle) evicted(n *world.Node, hash uint64) {
 	q := or.at(n)
 	q.evicted, q.freed = q.evicted+1, 0
@@ -144,15 +146,16 @@ func (or *cacheOracle) evicted(n *world.Node, hash uint64) {
 	}
 }
 
-// reclaimed records pages that came back from a grant. Example: a node that was frozen makes room for the request that
-// it reads first, and then finds in the same step that other grants expired meanwhile.
+// reclaimed records pages that came back from a grant. Example: a node that was frozen makes room for the first request
+// in the mailbox, and then finds in the same step that grants expired meanwhile.
 func (or *cacheOracle) reclaimed(n *world.Node, pages uint32) { or.at(n).freed += int(pages) }
 
-// promises reports whether a chunk is certainly promised to a request at this instant, and was not read by it yet.
+// promises reports whether a chunk is certainly promised to a request at this instant, and the request has not read the
+// chunk yet.
 func (or *cacheOracle) promises(n *world.Node, job int, k uint32) bool {
 	j := &or.w.Jobs[job]
 	if j.Receiver != n.ID || j.PlainTo || n.Draining || n.Leaving || j.Given[plan.WantAbandon] > 0 {
-		return false // Its reader is not here, or has read it.
+		return false // The reader is at another node or has read the chunk.
 	}
 	for i := range j.Batches {
 		b := &j.Batches[i]
@@ -188,7 +191,8 @@ func (or *cacheOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	}
 }
 
-// afterStep checks that a step evicted no more chunks than it used pages, and evicted nothing while there was room.
+// afterStep checks that a step evicted no more chunks than the number of pages that the step used, and evicted nothing
+// while there was room.
 func (or *cacheOracle) afterStep(n *world.Node, s *rank.Stats) {
 	q := or.at(n)
 	evicted, used, freed := q.evicted, q.used, q.freed
@@ -200,7 +204,7 @@ func (or *cacheOracle) afterStep(n *world.Node, s *rank.Stats) {
 	if evicted > used {
 		or.fail(checkEvictedVain, "node %d gives up %d chunks for %d pages", n.It(), evicted, used)
 	} else if s.PagesFree > freed && (n.Second == 0 || s.DeviceFree > freed) && !n.Delays {
-		// A fetch may end in the step in which it got pages.
+		// A fetch may end in the step in which the fetch got pages.
 		or.fail(checkEvictedVain, "node %d gives up %d chunks and has %d pages free", n.It(), evicted, s.PagesFree)
 	}
 }
@@ -223,8 +227,8 @@ func (or *cacheOracle) rests(n *world.Node, s *rank.Stats) {
 	}
 }
 
-// lostRaces records pages that were filled from a message and freed in the same step, because their chunks were here
-// already and could not be promised to one more request.
+// lostRaces records pages that were filled from a message and freed in the same step, because the chunks were present
+// already and could not be promised to a further request.
 func (or *cacheOracle) lostRaces(n *world.Node, took []effects.Page) {
 	for _, p := range took {
 		key := n.Pool.Pages[p.Index].Stamps[0].Key()

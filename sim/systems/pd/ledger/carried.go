@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of chunks that travel with the allocation request: the pages that they are copied from and to.
+// The checks of chunks that travel in the allocation request: the source pages and the target pages of the copies.
 
 var (
 	checkCarried    = oracle.NewCheck("S4", "pages that a message carries")
@@ -19,8 +19,8 @@ var (
 	checkTakenOnce  = oracle.NewCheck("S23", "operations whose chunks come with their question")
 )
 
-// carried checks that the pages which travel with a message are reserved by an engine, and that nothing stores into
-// them.
+// carried checks that the pages whose content travels in a message are reserved by an engine, and that no transfer
+// stores into these pages.
 func (or *pagesOracle) carried(n *world.Node, e *effects.Send) {
 	or.judged(checkCarried)
 	for _, p := range e.Carries {
@@ -34,7 +34,7 @@ func (or *pagesOracle) carried(n *world.Node, e *effects.Send) {
 	}
 }
 
-// takes checks that a page into which a message is copied has no other user.
+// takes checks that a page into which a chunk of a message is copied has no user.
 func (or *pagesOracle) takes(n *world.Node, e *effects.Store) {
 	or.judged(checkTaken, checkTakenKnown)
 	pg := &n.Pool.Pages[e.Page.Index]
@@ -68,15 +68,15 @@ func (or *pagesOracle) takes(n *world.Node, e *effects.Store) {
 	n.Pool.Touch(e.Page.Index)
 }
 
-// takenOperation is an operation whose chunks were taken from its request.
+// takenOperation records an operation whose chunks were taken from the allocation request.
 type takenOperation struct {
 	operation
 	at effects.Time
 }
 
-// takes records that an operation's chunks were taken, and checks that the operation is not the one that was last taken
-// from the same peer. The machine keeps that record, whatever other peers request, as long as the peer keeps its row,
-// so that a retry gets the reply of the first attempt (S23).
+// takes records that the chunks of an operation were taken from the request. It fails if the same operation of the peer
+// was taken before. While the peer has a row, the machine keeps a record of the peer's last such operation, so that a
+// retry gets the reply of the first attempt (S23).
 func (or *queueOracle) takes(n *world.Node, w *waiter) {
 	if w.operation == 0 {
 		return

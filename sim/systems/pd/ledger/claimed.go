@@ -12,10 +12,11 @@ import (
 )
 
 // Each promise to keep a chunk for a request is followed individually, from the landing or the reply that makes the
-// promise to the read, the message or the instant that ends it. If something about a promise is uncertain (rule M7: the
-// table was nearly full, the request was abandoned once, a fetch may have begun), only that promise becomes uncertain.
+// promise to the read, the message or the instant that ends the promise. If something about a promise is uncertain
+// (rule M7: the table was nearly full, the request was abandoned once, a fetch may have begun), only that promise
+// becomes uncertain.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkClaimed = oracle.NewCheck("S9", "chunks as many requests are promised")
 	checkClaims  = oracle.NewCheck("L2", "claims of requests that read")
@@ -53,17 +54,17 @@ func (*claimedOracle) listen(l *oracle.Listen[claimedOracle]) {
 	oracle.On(l, func(o *claimedOracle, _ *oracle.Call, e counted) { o.afterStep(e.node, e.stats.Claims) })
 }
 
-// claimedLife records the promises of one incarnation of a node.
+// claimedLife records the promises of an incarnation of a node.
 type claimedLife struct {
 	rows    []claimed                    `snap:"skip"` // in the order in which machines make promises
 	grants  map[effects.GrantID]uint64   `snap:"skip"` // by grant: the request that the grant is for
-	chunks  map[effects.GrantID][]uint32 `snap:"skip"` // by grant: the chunks, by the place of the page in the grant
+	chunks  map[effects.GrantID][]uint32 `snap:"skip"` // by grant: the chunks, in the order of the grant's pages
 	layers  map[effects.GrantID]bool     `snap:"skip"` // grants for layers of chunks
 	each    map[effects.GrantID][]uint32 `snap:"skip"` // by grant for layers: the chunk of each page
-	ended   []ended                      `snap:"skip"` // promises that expired, and what followed
+	ended   []ended                      `snap:"skip"` // promises that expired
 	fetched []uint64                     `snap:"skip"` // requests with a fetch, whose claims may end at any time
 	claims  int                          `snap:"skip"` // the machine's count of claims after the last step
-	blind   bool                         `snap:"skip"` // a grant was made of which the oracle does not know what lands
+	blind   bool                         `snap:"skip"` // a grant was made for unknown chunks
 	touched []uint32                     `snap:"scratch"`
 	landing *effects.Landed              `snap:"scratch"` // the event of the last landing
 	commits effects.GrantID              `snap:"scratch"` // the grant that a sender committed last
@@ -88,7 +89,7 @@ func (or *claimedOracle) fact(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// claimed is one chunk that is kept for one request.
+// claimed is a promise to keep a chunk for a request.
 type claimed struct {
 	chunk   uint32
 	request uint64 // a hash of the id of the request; 0: the request has no id
@@ -106,7 +107,8 @@ func requestOf(id []byte) uint64 {
 	return digest('r', nil, id, 0)
 }
 
-// exact reports whether the oracle sees each promise of n. It does not where chunks are read instead of pushed.
+// exact reports whether the oracle sees each promise of n. Where chunks are read instead of pushed, the oracle does not
+// see all promises.
 func (or *claimedOracle) exact(n *world.Node) bool {
 	return len(or.w.Source.Topology.Pull) == 0 && !or.w.Flows.Bring() && !or.at(n).blind
 }
@@ -138,8 +140,8 @@ func (or *claimedOracle) promised(n *world.Node, chunk uint32, request uint64, s
 	my.rows = append(my.rows, claimed{chunk, request, until, until, !sure, false})
 }
 
-// fits reports whether one more claim on a chunk certainly fits: the first claim on a chunk does, and any claim in a
-// table that is less than half full.
+// fits reports whether a further claim on a chunk certainly fits into the table: the first claim on a chunk always
+// fits, and any claim fits into a table that is less than half full.
 func (or *claimedOracle) fits(n *world.Node, chunk uint32) bool {
 	my := or.at(n)
 	if or.exact(n) && !or.promises(n, chunk) {
@@ -199,7 +201,7 @@ func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantI
 	my.chunks[grant], my.grants[grant] = fresh, request
 	if or.w.Setting.Leased && or.w.Plan.Rank.TrustUncommitted && w.peer == (effects.Incarnation{}) {
 		for _, chunk := range fresh {
-			or.promised(n, chunk, request, false) // If the chunk is here already, the sender is not trusted for it.
+			or.promised(n, chunk, request, false) // If the chunk is present already, the sender's pages are not used.
 		}
 	}
 }
@@ -208,10 +210,10 @@ func (or *claimedOracle) answered(n *world.Node, w *waiter, grant effects.GrantI
 func (or *claimedOracle) landed(n *world.Node, id effects.GrantID, pages []effects.Page, sure bool) {
 	my, g := or.at(n), n.Grants[id]
 	chunks, layers := my.chunks[id], my.layers[id]
-	if layers { // chunkWhole records the promises of whole chunks. A chunk that was here before may be promised anew.
+	if layers { // chunkWhole records the promises of whole chunks. A chunk that was ready before may be promised anew.
 		for _, chunk := range chunks {
 			if _, ready := pd.ReadyAt(n, or.w.Keys[chunk]); ready && g != nil && !n.Draining {
-				or.promised(n, chunk, my.grants[id], false) // Or anew.
+				or.promised(n, chunk, my.grants[id], false) // The promise may also be made anew.
 			}
 		}
 		return
@@ -339,8 +341,8 @@ func (or *claimedOracle) layersIn(n *world.Node, ev *effects.Landed) {
 	}
 }
 
-// got records that a reader has chunks, in order. The promises for its request end. If the request had no promise of a
-// chunk, the oldest promise to a request without an id ends.
+// got handles chunks that a reader received, in order. The promises of these chunks to the reader's request end. If the
+// request had no promise of a chunk, the oldest promise to a request without an id ends.
 func (or *claimedOracle) got(n *world.Node, c *pd.Command, pages int) {
 	my, j := or.at(n), &or.w.Jobs[c.Job]
 	if c.Want != plan.WantGet {
@@ -381,8 +383,8 @@ func (or *claimedOracle) got(n *world.Node, c *pd.Command, pages int) {
 	}
 }
 
-// gaveUp ends the promises of a request that has given up chunks which are here. If the request may have had no promise
-// of its own, the oldest promise to a request without an id may have ended.
+// gaveUp ends the promises to a request that gave up chunks which are ready at n. If the request may have had no
+// promise, the oldest promise to a request without an id may have ended.
 func (or *claimedOracle) gaveUp(n *world.Node, c *pd.Command) {
 	my, j := or.at(n), &or.w.Jobs[c.Job]
 	for i, chunk := range j.Ids {
@@ -401,7 +403,7 @@ func (or *claimedOracle) gaveUp(n *world.Node, c *pd.Command) {
 	}
 }
 
-// fetching records that a request fetches: its claims end when the fetch begins.
+// fetching records a fetch of a request. The claims of the request end when the fetch begins.
 func (or *claimedOracle) fetching(n *world.Node, job int) {
 	my, request := or.at(n), requestOf(or.w.Jobs[job].Name)
 	my.fetched = append(my.fetched, request)
@@ -476,8 +478,8 @@ func (or *claimedOracle) afterStep(n *world.Node, claims int) {
 	}
 }
 
-// compare checks the machine's claims on one chunk: at least as many as are certainly promised (S9), and no more than
-// may be (L2).
+// compare checks the number of the machine's claims on a chunk: at least the number of certain promises (S9), and at
+// most the number of possible promises (L2).
 func (or *claimedOracle) compare(n *world.Node, chunk uint32) {
 	if or.w.Failure != nil || or.w.Keys[chunk] == nil {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// endedInPart handles a step that ends fewer promises of a chunk than have expired, and reports whether that is the
-// case. A step ends a bounded number of promises, the oldest first. The others must end before the machine has no more
+// endedInPart handles a step that ends fewer promises of a chunk than have expired, and reports whether the step did
+// that. A step ends a bounded number of promises, the oldest first. The rest must end before the machine has no more
 // work.
 func (or *claimedOracle) endedInPart(n *world.Node, chunk uint32, count int) bool {
 	my, now := or.at(n), or.w.Clock(n)
@@ -40,8 +40,8 @@ func (or *claimedOracle) endedInPart(n *world.Node, chunk uint32, count int) boo
 	return true
 }
 
-// overdue drops the promises that had to end by the time when the machine has no more work. The following compare fails
-// if the machine still has claims for them.
+// overdue drops the promises that had to end by the time when the machine has no more work. If the machine still has
+// claims for these promises, the comparison of claims that follows fails the run.
 func (or *claimedOracle) overdue(n *world.Node) {
 	if my := or.at(n); !n.Busy {
 		my.rows = slices.DeleteFunc(my.rows, func(r claimed) bool { return r.overdue })

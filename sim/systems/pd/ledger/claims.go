@@ -26,16 +26,16 @@ func (*claimsOracle) listen(l *oracle.Listen[claimsOracle]) {
 	oracle.On(l, func(o *claimsOracle, _ *oracle.Call, e counted) { o.crowding(e.node, e.stats) })
 }
 
-// claimsLife records, for one incarnation of a node, how full the table of claims was.
+// claimsLife records, for an incarnation of a node, how full the table of claims was.
 type claimsLife struct {
 	crowded int64 `snap:"skip"` // when the table of claims was last almost full
 }
 
 func (s *claimsLife) startReply() { *s = claimsLife{} }
 
-// kept checks a Get that ends short against what the puts of its request promised. Chunks of a put that ended well,
-// whether they were sent or were there already, stay for the request's own reader until the time of the claims is over,
-// even if other requests read the chunks (rule M7).
+// kept checks a Get that ends short against the promises of the request's puts. The chunks of a successful put, both
+// chunks that were sent and chunks that were present before, stay for the request's own reader until the claims expire,
+// even if further requests read the chunks (rule M7).
 func (or *claimsOracle) kept(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &or.w.Jobs[c.Job]
 	if !misses(e.Code) || j.Given[plan.WantAbandon] > 0 || n.Leaving || n.Draining {
@@ -63,9 +63,9 @@ func (or *claimsOracle) promisedTo(n *world.Node, b *pd.Batch) bool {
 	return put != nil && n.Shows(or.w.Now).Sub(n.Shows(given)) < pd.Its(n).Cfg.ClaimTTL
 }
 
-// promise returns the put that made n promise the chunks of a batch, and when that put began. It returns nil if it is
-// not certain that a put did. A put promises chunks only at the node that it was sent to. Where nodes both prefill and
-// decode, an engine may ask the sender's node for the request, and the sender's node keeps nothing for it.
+// promise returns the put that made n promise the chunks of a batch, and when that put began. The result is nil if no
+// put certainly made the promise. A put promises chunks only at the receiver of the put. Where nodes both prefill and
+// decode, an engine may ask the sender's node for the request, and the sender's node keeps nothing for the request.
 func (or *claimsOracle) promise(n *world.Node, b *pd.Batch) (put *pd.Command, given int64) {
 	if b.Put == 0 || b.Refilled || b.Life != n.Life {
 		return nil, 0
@@ -78,8 +78,8 @@ func (or *claimsOracle) promise(n *world.Node, b *pd.Batch) (put *pd.Command, gi
 	if !put.Over || put.Code != effects.OK || !or.w.Lives(put.Node, put.Life) {
 		return nil, 0 // The command may also be over because its node died.
 	}
-	// No claim is older than its put. While a peer has used up its share of claims, the peer gets no more claims except
-	// the first claim on a page.
+	// No claim is older than the put that makes the claim. A peer that has used up the peer's share of claims gets no
+	// more claims, except the first claim on a page.
 	given = pd.Begun(put, sender)
 	if given <= or.at(n).crowded {
 		return nil, 0
@@ -87,9 +87,8 @@ func (or *claimsOracle) promise(n *world.Node, b *pd.Batch) (put *pd.Command, gi
 	return put, given
 }
 
-// read reports whether the request's claims at n may have ended by commands of the request itself: an earlier Get got
-// chunks, a Fetch was issued (which uses up the chunks that it begins with even if it fails), or the chunks were given
-// up.
+// read reports whether the request's claims at n may have ended by commands of the request: an earlier Get got chunks,
+// a Fetch was issued (a fetch that has begun consumes claims even if the fetch fails), or the chunks were given up.
 func (or *claimsOracle) read(n *world.Node, job int) bool {
 	for i := range or.w.Commands {
 		c := &or.w.Commands[i]
@@ -103,9 +102,9 @@ func (or *claimsOracle) read(n *world.Node, job int) bool {
 	return false
 }
 
-// crowding records when so many claims are open that one step could bring a peer to its share. No peer reaches its
-// share before half of the table is taken. Unless the plan says otherwise, the table has room for eight claims on each
-// page beyond the first.
+// crowding records when so many claims are open that a single step could make a peer reach the share of a peer. No peer
+// reaches that share before half of the table is taken. Unless the plan says otherwise, the table has room for eight
+// claims on each page beyond the first.
 func (or *claimsOracle) crowding(n *world.Node, s *rank.Stats) {
 	room := 8 * s.PagesTotal
 	if pd.Its(n).Cfg.ClaimsMax > 0 {

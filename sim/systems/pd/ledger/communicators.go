@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkOneEpoch    = oracle.NewCheck("C1", "batches in one epoch")
 	checkNotFenced   = oracle.NewCheck("C2", "submissions on epochs that are used")
@@ -40,13 +40,13 @@ func (*commOracle) listen(l *oracle.Listen[commOracle]) {
 	oracle.On(l, func(o *commOracle, _ *oracle.Call, e world.ChannelClosed) { o.closes(e.Link) })
 }
 
-// reset drops the transfers of the previous run, because they are numbered anew in each run.
+// reset drops the transfers of the previous run, because transfers are numbered anew in each run.
 func (or *commOracle) reset(int) { or.through = or.through[:0] }
 
-// batchesThrough says that the last batch of a transfer was submitted on an epoch of its link.
+// batchesThrough records that the last batch of a transfer was submitted on an epoch of the transfer's link.
 type batchesThrough struct{ link, epoch, transfer uint64 }
 
-// submits judges a submission when the hardware gets it.
+// submits judges a batch when the batch is submitted to the hardware.
 func (or *commOracle) submits(x *world.Link, t *world.Transfer, b world.CommBatch) {
 	c := x.Comm
 	or.judged(checkOneEpoch, checkNotFenced, checkNotListed)
@@ -86,7 +86,7 @@ func (or *commOracle) inOrder(x *world.Link, t *world.Transfer, b world.CommBatc
 	}
 }
 
-// said judges a message of an initiator.
+// said judges an offer of an epoch when the initiator sends the offer.
 func (or *commOracle) said(x *world.Link, s communicator.Message) {
 	if s.Kind != communicator.MessageOffer {
 		return
@@ -108,7 +108,7 @@ func (or *commOracle) said(x *world.Link, s communicator.Message) {
 	}
 }
 
-// closes judges that an initiator closes its channel, which tells the target that the initiator is done.
+// closes judges the close of a channel by an initiator, which tells the target that the initiator is done.
 func (or *commOracle) closes(x *world.Link) {
 	or.judged(checkNoProof)
 	for _, e := range x.Comm.Epochs {
@@ -136,7 +136,7 @@ func (or *commOracle) waits(x *world.Link) {
 	}
 }
 
-// ends judges a TransferDone.
+// ends judges the report that a transfer has ended (TransferDone).
 func (or *commOracle) ends(x *world.Link, t *world.Transfer, p communicator.Post) {
 	or.judged(checkToldOnce, checkEndProven, checkBlame)
 	or.through = slices.DeleteFunc(or.through, func(o batchesThrough) bool { return o.transfer == t.ID })
@@ -153,7 +153,7 @@ func (or *commOracle) ends(x *world.Link, t *world.Transfer, p communicator.Post
 	}
 }
 
-// settles judges a Settled.
+// settles judges the report that a transfer has settled (Settled).
 func (or *commOracle) settles(x *world.Link, t *world.Transfer) {
 	or.judged(checkToldOnce, checkEndProven)
 	switch {

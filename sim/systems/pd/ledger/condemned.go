@@ -10,11 +10,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A machine that learns that grants are no longer wanted may end them in several steps, with its deadline at once. In
-// between the grants are in force, and are reported to no peer. When the machine's work is done, or it reports so, none
-// of them is in force.
+// A machine that learns that grants are no longer wanted may end the grants in several steps, with an immediate
+// deadline. Between these steps the grants are in force, but the machine reports the grants to no peer. When the
+// machine has no more work, or reports the request as abandoned, none of these grants may be in force.
 
-// owed is a grant that must end because its writer is lost, or its request abandoned.
+// owed is a grant that must end, because the writer is lost or the request was abandoned.
 type owed struct {
 	grant effects.GrantID
 	lost  bool
@@ -45,8 +45,8 @@ func (or *promptOracle) condemn(n *world.Node, my *promptLife) {
 	}
 }
 
-// ends checks, when the machine has no more work of this instant, that these grants have ended, and that the reads for
-// such requests were cancelled.
+// ends checks, when the machine has no more work for this instant, that these grants have ended, and that the reads for
+// abandoned requests were cancelled.
 func (or *promptOracle) ends(n *world.Node, my *promptLife) {
 	for _, o := range my.owed {
 		g := n.Grants[o.grant]
@@ -77,7 +77,7 @@ func (or *promptOracle) ends(n *world.Node, my *promptLife) {
 	}
 }
 
-// again checks that a grant which its peer requests again is not one that must end because the peer was lost.
+// again checks that a reply to a retry does not name a grant that must end because the peer was lost.
 func (or *promptOracle) again(n *world.Node, g *world.Grant, reply *protocol.AllocResponse) {
 	if i := or.owes(n, g.ID); i >= 0 && or.at(n).owed[i].lost && !reply.AllocFailed && len(reply.RemoteIndexes) > 0 {
 		or.fail(checkWriterLost, "node %d tells grant %d again although it was told that its writer is gone",
@@ -100,7 +100,7 @@ func (or *promptOracle) abandonEnded(n *world.Node, job int) {
 	}
 }
 
-// owes returns the index of a grant among the grants that must end, and -1 if it is not among them.
+// owes returns the index of a grant among the grants that must end, and -1 if the grant need not end.
 func (or *promptOracle) owes(n *world.Node, id effects.GrantID) int {
 	return slices.IndexFunc(or.at(n).owed, func(o owed) bool { return o.grant == id })
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkRecount    = oracle.NewCheck("contract", "pages in use, counted twice")
 	checkOperations = oracle.NewCheck("S17", "operations remembered")
 	checkFree       = oracle.NewCheck("S5", "free pages")
 )
 
-// countsOracle judges what machines count of their pages and operations.
+// countsOracle judges the machines' counts of pages and operations.
 type countsOracle struct{ judge }
 
 func (*countsOracle) listen(l *oracle.Listen[countsOracle]) {
@@ -40,12 +40,12 @@ func (or *countsOracle) recounted(n *world.Node) {
 	}
 }
 
-// recountEvery is the number of steps between two counts of the pages in use from scratch. They are also counted
-// whenever the node dies or should be quiet. In between the count follows each change.
+// recountEvery is the number of steps between two counts of the pages in use from scratch. The pages are also counted
+// when the node dies and when nothing is in flight. In between the running count follows each change.
 const recountEvery = 64
 
 // remembers checks that the machine records an operation only while a grant of the operation is in force or a request
-// of it waits (S17).
+// of the operation waits (S17).
 func (or *countsOracle) remembers(n *world.Node, s *rank.Stats) {
 	or.judged(checkOperations)
 	if s.Operations > s.Grants || s.Retries > s.PendingRequests {

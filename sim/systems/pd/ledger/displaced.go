@@ -10,8 +10,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Any peer can shake hands in one name after the other. A peer that has sent a request keeps its row in the table for a
-// time beside those: only peers that sent requests too can displace it, and only if there are more of them than rows.
+// Any process can shake hands under many names in sequence. Such handshakes must not displace a peer that has sent a
+// request from the receiver's table: for a time, only peers that also sent requests can displace that peer, and only if
+// there are more such peers than rows.
 
 var checkDisplaced = oracle.NewCheck("S18", "peers that asked and keep their place")
 
@@ -25,23 +26,23 @@ func (*displacedOracle) listen(l *oracle.Listen[displacedOracle]) {
 	oracle.On(l, func(o *displacedOracle, _ *oracle.Call, e world.LinkLost) { o.lost(e.Node, e.Peer) })
 }
 
-// displacedLife records the names in which one incarnation of a receiver got requests.
+// displacedLife records the names under which an incarnation of a receiver got requests.
 type displacedLife struct {
-	askers []asker `snap:"skip"` // all that a refusal depends on is in the waiters, too, but for how long ago it was
+	askers []asker `snap:"skip"` // not hashed: the state of the queue implies all but the age of the requests
 }
 
-// asker is one of these names.
+// asker records the requests that were sent under a name.
 type asker struct {
 	who   effects.Incarnation
-	heard effects.Time // its newest request, by the receiver's clock
-	asked bool         // there was a request
-	taken bool         // a request was not refused as a stranger's
-	away  bool         // its link was lost since
+	heard effects.Time // time of the newest request, by the receiver's clock
+	asked bool         // a message of a peer that n knows has arrived
+	taken bool         // a request was accepted as a known peer's
+	away  bool         // the link was lost since
 }
 
 func (s *displacedLife) startReply() { s.askers = s.askers[:0] }
 
-// of returns the record of a name, and creates it if there is none.
+// of returns the record of a name. It creates the record if there is none.
 func (or *displacedOracle) of(n *world.Node, who effects.Incarnation) *asker {
 	my := or.at(n)
 	i := slices.IndexFunc(my.askers, func(c asker) bool { return c.who == who })
@@ -52,16 +53,17 @@ func (or *displacedOracle) of(n *world.Node, who effects.Incarnation) *asker {
 	return &my.askers[i]
 }
 
-// speaks records a message in the name who, to a node in the name to. If n knows the peer by these names, the peer
-// competes for the rows from now on, whatever the message was. Example: three strangers shake hands, and each sends an
-// end-of-request message.
+// speaks records a message, with the name of the sender and the name by which the message addresses n. If n knows the
+// peer by these names, the peer competes for the rows from now on, whatever the kind of the message. Example: three
+// strangers shake hands, and each sends an end-of-request message.
 func (or *displacedOracle) speaks(n *world.Node, who, to effects.Incarnation) {
 	if who != (effects.Incarnation{}) && pd.Believes(n, who, to) {
 		or.of(n, who).asked = true
 	}
 }
 
-// lost records that a peer's link is lost: the peer has to shake hands again, and its waiting requests are refused.
+// lost records that a peer's link is lost: the peer has to shake hands again, and the peer's waiting requests are
+// refused.
 func (or *displacedOracle) lost(n *world.Node, who effects.Incarnation) {
 	or.of(n, who).away = true
 	waiters := or.all().queue.at(n).waiters
@@ -70,8 +72,9 @@ func (or *displacedOracle) lost(n *world.Node, who effects.Incarnation) {
 	}
 }
 
-// answered checks the reply to a request in a name that n knows. A peer that sends requests on other ports of n, for
-// chunks or for renewals, has a row, too, and is not counted here: such nodes are not judged.
+// answered checks the reply to a request under a name that n knows. Peers that send requests for chunks or renewals use
+// different ports of n and have rows, too. The oracle does not count these peers, so nodes with such ports are not
+// judged.
 func (or *displacedOracle) answered(n *world.Node, w *waiter) {
 	t := or.truth()
 	if n.Lends || both(n) || w.peer == (effects.Incarnation{}) || !w.known || !t.asks || !t.tells || !t.reply.m.HasExt {
@@ -85,13 +88,14 @@ func (or *displacedOracle) answered(n *world.Node, w *waiter) {
 			or.judged(checkDisplaced)
 		}
 		c.taken = true
-		// The answer to a request from before the loss says nothing of the peer now. Example: of two requests that
-		// wait, one is answered as abandoned before the sweep after the loss comes to the other.
+		// The reply to a request from before the loss says nothing about the peer's row now. Example: two requests wait
+		// when the link is lost. The first gets a reply because its request was abandoned, before the sweep that
+		// follows the loss refuses the second.
 		c.away = c.away && w.severed
 		return
 	}
 	if w.severed || !or.keeps(n, c, ago) {
-		c.taken = false // It has to shake hands again, whatever it says before it has heard that.
+		c.taken = false // The peer has to shake hands again. Messages that the peer sends before it learns that are refused, too.
 		or.void(checkDisplaced)
 		return
 	}
@@ -99,7 +103,7 @@ func (or *displacedOracle) answered(n *world.Node, w *waiter) {
 		n.It(), oracle.Message(w.request), ago, cmp.Or(pd.Its(n).Cfg.PeersMax, 256))
 }
 
-// keeps reports whether a peer whose request is that old certainly still has its row.
+// keeps reports whether a peer certainly still has a row if the peer's newest request is so long ago.
 func (or *displacedOracle) keeps(n *world.Node, c *asker, ago effects.Duration) bool {
 	cfg := &pd.Its(n).Cfg
 	others := 0
@@ -112,7 +116,7 @@ func (or *displacedOracle) keeps(n *world.Node, c *asker, ago effects.Duration) 
 		ago < cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second)
 }
 
-// known reports whether n certainly knows a peer as the one that sent a request before.
+// known reports whether n certainly still has a row for a peer that sent a request before.
 func (or *displacedOracle) known(n *world.Node, who effects.Incarnation) bool {
 	if n.Lends || both(n) {
 		return false

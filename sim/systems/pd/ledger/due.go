@@ -11,9 +11,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A reader that keeps an offer requests a renewal when half of its time is over, and not once no chunk is left.
+// A reader that keeps an offer requests a renewal of the lease when half of the lease's time is over, unless no chunk
+// of the offer is left.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkRenewBegun  = oracle.NewCheck("S9", "renewals of what is kept, begun in time")
 	checkRenewWanted = oracle.NewCheck("L2", "renewals of what is left of an offer")
@@ -32,7 +33,8 @@ type tried struct {
 	opening []uint64 // connections whose opening was not reported to the machine yet
 }
 
-// term is the time that a reader has for an offer: since when the reader knows of it, and how much time is left.
+// term is the time that a reader has for an offer: since when the reader knows the time, and how much time was left at
+// that moment.
 type term struct {
 	since, frozen int64
 	left          effects.Duration
@@ -45,8 +47,8 @@ func (or *renewOracle) begins(n *world.Node, k *keptOffer) {
 	}
 }
 
-// tries records that a node connects to a sender for a renewal, or requests one. The sender may be gone from there,
-// because the connection dates from a time in which it was elsewhere.
+// tries records that a node connects to a sender for a renewal, or sends a renewal request. The sender may have moved
+// since the connection was made.
 func (or *renewOracle) tries(n *world.Node, c *world.Conn) {
 	server := world.Meant(c.Host)
 	if !n.Delays || c.Channel != effects.ChannelInit || server < 0 {
@@ -64,8 +66,8 @@ func (or *renewOracle) tries(n *world.Node, c *world.Conn) {
 	}
 }
 
-// triedSince reports whether a sender was tried at that instant or later, or is being tried. A machine that waits for a
-// connection cannot send a request, and after a failed connection it waits before it tries again.
+// triedSince reports whether the node tried to reach a sender at the given instant or later, or is still trying. A
+// machine that waits for a connection cannot send a request, and waits before the next attempt if the connection fails.
 func (x *tried) triedSince(w *world.World, instant int64) bool {
 	x.opening = slices.DeleteFunc(x.opening, func(conn uint64) bool {
 		told := w.ConnOf(conn).Told
@@ -75,8 +77,8 @@ func (x *tried) triedSince(w *world.World, instant int64) bool {
 	return len(x.opening) > 0 || x.at >= instant
 }
 
-// due checks that the sender of each deferred offer was asked for a renewal once half of its term is over. An earlier
-// request may have gone without a reply for long, or have failed just before.
+// due checks that the node has requested a renewal of each deferred offer once half of the offer's term is over. An
+// earlier request may have gone without a reply for long, or have failed just before.
 func (or *renewOracle) due(n *world.Node) {
 	if n.Busy || n.Draining || or.w.Seed >= draw.RestlessSeed {
 		return

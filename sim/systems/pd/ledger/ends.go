@@ -17,7 +17,7 @@ import (
 // message, or the command (L9). Nothing else ends a command as sender_failed or not_sent. A message that a later batch
 // of the request has overtaken ends no command, nor does a message from long ago.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkEndWaits  = oracle.NewCheck("L9", "gets of requests that have ended")
 	checkEndFetch  = oracle.NewCheck("L9", "fetches of requests that have ended")
@@ -53,20 +53,20 @@ type endsLife struct {
 	ends    []heardEnd  `snap:"skip"`
 	batches []heardOf   `snap:"skip"`
 	asked   []endsAsked `snap:"skip"`
-	ways    []uint64    `snap:"skip"` // connections on which it sends end-of-request messages, as a sender
+	ways    []uint64    `snap:"skip"` // connections on which the node, as a sender, sends end-of-request messages
 }
 
 func (s *endsLife) startReply() {
 	*s = endsLife{ends: s.ends[:0], batches: s.batches[:0], asked: s.asked[:0], ways: s.ways[:0]}
 }
 
-// heardOf is a batch of a job, or the end-of-request message of the job, as its receiver got it.
+// heardOf is a batch of a job or the end-of-request message of the job, as the receiver got the message.
 type heardOf struct {
 	job       int
 	from      effects.Incarnation
 	operation uint64
 	granted   bool
-	lost      bool // its sender was lost since: the request is not its sender's any more until another batch arrives
+	lost      bool // the sender was lost since: the request belongs to no sender until another batch arrives
 }
 
 // again reports whether a batch is a retry of the same batch.
@@ -74,22 +74,22 @@ func (b heardOf) again(o heardOf) bool {
 	return o.job == b.job && o.from == b.from && o.operation == b.operation
 }
 
-// A heardEnd is an end-of-request message. The receiver may act on it until it is superseded, and must act on it while
-// it is sure.
+// A heardEnd is an end-of-request message. The receiver may act on the message until the message is superseded, and
+// must act on the message while no other message can give another outcome.
 type heardEnd struct {
 	heardOf
 	name       effects.Incarnation // the sender's name in the message, genuine or not
 	code       effects.Code
 	said       string
-	first      int64  // when it arrived first
-	last       int64  // when it was last repeated
-	step       uint64 // the step of the machine that took it
+	first      int64  // when the message arrived first
+	last       int64  // when the message was last repeated
+	step       uint64 // the step of the machine that received the message
 	sure       bool   // no earlier or later message gives the receiver another outcome
-	again      bool   // its sender sent another one since, which may count in its place
-	superseded bool   // it has no effect: the request goes on by a later batch, or belongs to another connected peer
+	again      bool   // the sender sent another end-of-request message since, which may count instead
+	superseded bool   // no effect: a later batch continues the request, or the request belongs to another connected peer
 }
 
-// endsAsked is a KvfEndRequest by the number of its message.
+// endsAsked is an end-of-request message (KvfEndRequest) without a reply.
 type endsAsked struct {
 	request uint64
 	job     int
@@ -121,7 +121,7 @@ func (or *endsOracle) heard(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// heardBatch records a batch. It is certain that the batch begins the request anew when the batch is granted.
+// heardBatch records a batch. Only when the batch is granted, the request certainly begins anew.
 func (or *endsOracle) heardBatch(n *world.Node, request []byte, from effects.Incarnation, operation uint64) {
 	at := or.w.JobNamed(request)
 	if at >= uint64(len(or.w.Jobs)) {
@@ -138,8 +138,8 @@ func (or *endsOracle) heardBatch(n *world.Node, request []byte, from effects.Inc
 	}
 }
 
-// granted records that a batch was granted, or is kept. If the batch is later than the end of its request, the request
-// goes on.
+// granted records that a batch was granted or its chunks were taken. If the batch is later than the end of the request,
+// the request goes on.
 func (or *endsOracle) granted(n *world.Node, w *waiter) {
 	my := or.at(n)
 	for i := range my.batches {
@@ -156,7 +156,7 @@ func (or *endsOracle) granted(n *world.Node, w *waiter) {
 	}
 }
 
-// lost records that n knows that a peer is gone, if only for a time.
+// lost records that n was notified of the loss of a peer, which may come back.
 func (or *endsOracle) lost(n *world.Node, peer effects.Incarnation) {
 	my := or.at(n)
 	for i := range my.batches {
@@ -181,7 +181,7 @@ func (or *endsOracle) heardEnd(n *world.Node, request uint64) {
 	x.name = x.from
 	known := pd.Believes(n, x.from, effects.Incarnation(m.To))
 	if !known {
-		x.from = effects.Incarnation{} // It is from no peer that n knows.
+		x.from = effects.Incarnation{} // The sender is no peer that n knows.
 	}
 	x.sure = !or.few(n) && n.Receives()
 	for _, b := range my.batches {
@@ -210,7 +210,7 @@ func (or *endsOracle) heardEnd(n *world.Node, request uint64) {
 	my.ends = append(my.ends, x)
 }
 
-// few reports whether n keeps records of so few requests that records displace each other.
+// few reports whether the table of requests at n is so small that records displace each other.
 func (or *endsOracle) few(n *world.Node) bool {
 	most := pd.Its(n).Cfg.RequestsMax
 	return most != 0 && most < 64
@@ -246,9 +246,9 @@ func (or *endsOracle) saysEnds(n *world.Node, c *world.Conn) bool {
 	return slices.Contains(or.at(n).ways, c.ID)
 }
 
-// lanes returns how many connections n may have to the port at which c ends, of those that serve the same purpose as c:
-// one for end-of-request messages, and the lanes. If n was to send an end-of-request message and has not done so yet,
-// one more.
+// lanes returns how many connections with the same purpose as c node n may have to the port of c: a single connection
+// for end-of-request messages, or the number of lanes. If n still has to send an end-of-request message, an additional
+// connection is allowed.
 func (or *endsOracle) lanes(n *world.Node, c *world.Conn) int {
 	switch {
 	case or.saysEnds(n, c):
@@ -262,12 +262,14 @@ func (or *endsOracle) lanes(n *world.Node, c *world.Conn) int {
 	return int(links.Lanes)
 }
 
-// within reports whether n still has a record of what it received at an instant, or of longer ago by the given span.
+// within reports whether n still has a record of a message that arrived at the given instant. The given span extends
+// the time for which n may have the record.
 func (or *endsOracle) within(n *world.Node, at int64, longer effects.Duration) bool {
 	return n.Shows(or.w.Now).Sub(n.Shows(at)) < 2*pd.Its(n).Cfg.ClaimTTL+longer
 }
 
-// ends reports whether n may end a command of a job because of an end-of-request message that satisfies means.
+// ends reports whether n may end a command of a job because of an end-of-request message that the given function
+// accepts.
 func (or *endsOracle) ends(n *world.Node, job int, means func(x *heardEnd) bool) bool {
 	my := or.at(n)
 	for i := range my.ends {
@@ -315,7 +317,7 @@ func (or *endsOracle) delivered(n *world.Node, e *effects.Deliver, c *pd.Command
 	}
 }
 
-// told judges a command that ends as its sender said, and the code of a Get that ends short.
+// told judges a command that ends with the outcome in the sender's message, and the code of a Get that ends short.
 func (or *endsOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	by := e.Code == effects.SenderFailed || e.Code == effects.NotSent
 	names := false // The command names the request of its chunks.

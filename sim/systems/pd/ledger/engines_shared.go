@@ -7,16 +7,17 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Pages that an engine shares are neither its own to fill nor a cache's to give up: it reads them, and so may others.
+// The engine must not fill pages that the engine shares, and the cache must not evict shared pages: the engine reads
+// the pages, and peers may read the pages, too.
 
 var checkWithdrawn = oracle.NewCheck("S4", "pages that engines take back")
 
-// shared notes that peers may read pages that an engine goes on reading.
+// shared records that peers may read pages which an engine goes on reading.
 func (or *lentOracle) shared(n *world.Node, c *pd.Command) {
 	for i, p := range c.Pages {
 		key := c.Body.(*engine.Share).Keys[i]
 		if at, ready := pd.ReadyAt(n, key); !ready || at.Index != p.Index || at.Generation != p.Generation {
-			continue // The chunk is there already: this page is its engine's alone.
+			continue // The chunk was present already, so the engine keeps this page for its own use.
 		}
 		pg := &n.Pool.Pages[p.Index]
 		pg.Reserved, pg.Fill = 0, world.FillNone
@@ -28,7 +29,8 @@ func (or *lentOracle) shared(n *world.Node, c *pd.Command) {
 	}
 }
 
-// withdrawn checks that pages which are the engine's own again are read by nobody, and that no read of them can begin.
+// withdrawn checks the pages of a share that an engine withdraws: no peer reads the pages, and no read of the pages can
+// begin. Then the pages belong to the engine again.
 func (or *lentOracle) withdrawn(n *world.Node, c *pd.Command) {
 	w := or.w
 	share := &w.Commands[c.Target-1]

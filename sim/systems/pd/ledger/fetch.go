@@ -12,10 +12,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The promises about fetches: a fetch that ends well has handed over all of its chunks, a fetch that fails has a cause
-// of its own, and no fetch waits without need.
+// The promises about fetches: a successful fetch has handed over all chunks, a failed fetch has a cause that concerns
+// this fetch, and no fetch waits without need.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkFetchForm   = oracle.NewCheck("L1", "forms of fetches' outcomes")
 	checkFetchWhole  = oracle.NewCheck("S1", "fetches that end well")
@@ -56,7 +56,7 @@ func (*fetchOracle) listen(l *oracle.Listen[fetchOracle]) {
 	})
 }
 
-// fetchLife records the fetches of one incarnation of a node.
+// fetchLife records the fetches of an incarnation of a node.
 type fetchLife struct {
 	fetches []effects.Ticket // given to the machine; may include a few that are over
 	imports []importSeen     // in progress
@@ -66,7 +66,7 @@ func (s *fetchLife) startReply() {
 	*s = fetchLife{fetches: s.fetches[:0], imports: s.imports[:0]}
 }
 
-// fetchGiven records a fetch when it reaches its machine.
+// fetchGiven records a fetch when the command reaches the machine.
 func (or *fetchOracle) fetchGiven(n *world.Node, t effects.Ticket) {
 	c := &or.w.Commands[t-1]
 	body, ok := c.Body.(*engine.Fetch)
@@ -88,9 +88,10 @@ func (or *fetchOracle) scattered(t effects.Ticket, code effects.Code) {
 	or.w.Commands[t-1].Asked.Excuse |= 1 << code
 }
 
-// fetchesDue records, before a step, for each fetch whose time is over in the step, whether all of its chunks are
-// available. The step ends these fetches before it serves requests that wait for pages, whose chunks may be readable at
-// once. Therefore the state after the step does not show what was available when a fetch ended.
+// fetchesDue records, before a step, for each fetch that expires in the step, whether all chunks of the fetch are
+// available. The step ends these fetches before the step serves waiting requests for pages, and the chunks of these
+// requests may become readable at once. Therefore the state after the step does not show what was available when a
+// fetch ended.
 func (or *fetchOracle) fetchesDue(n *world.Node) {
 	if !n.Delays {
 		return
@@ -141,12 +142,12 @@ func (or *fetchOracle) fetchEnded(n *world.Node, e *effects.Deliver, c *pd.Comma
 			n.It(), oracle.Ticket(e.Ticket))
 	}
 	or.fetchMeets(n, e, c)
-	if e.Code == effects.OK || e.Begun { // A fetch that only waited consumes no offers.
+	if e.Code == effects.OK || e.Begun { // A fetch that has not begun consumes no offers.
 		or.all().kept.left(n, c)
 	}
 }
 
-// fetchFailed checks that a fetch which failed had a cause of its own.
+// fetchFailed checks that there is a cause for the failure of a fetch, which concerns this fetch.
 func (or *fetchOracle) fetchFailed(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	told := e.Code == effects.SenderFailed || e.Code == effects.NotSent
 	if e.Code == effects.NotFound || e.Code == effects.Lapsed || told {
@@ -159,7 +160,7 @@ func (or *fetchOracle) fetchFailed(n *world.Node, e *effects.Deliver, c *pd.Comm
 			return
 		}
 	}
-	// endsOracle judges whether the sender has said so.
+	// endsOracle judges whether the sender reported that.
 	if or.judged(checkFetchCause); !or.excused(n, c, e.Code) && !told {
 		or.fail(checkFetchCause,
 			"node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it",
@@ -191,7 +192,7 @@ func (or *fetchOracle) excused(n *world.Node, c *pd.Command, code effects.Code) 
 		return true
 	case code == effects.Lapsed:
 		lapsed := or.all().lapsed.at(n)
-		ended := or.all().ends.ended(n, c.Job) // Then the fetch does not wait, because a chunk that is gone does not come again.
+		ended := or.all().ends.ended(n, c.Job) // Then the fetch ends at once, because a chunk that has lapsed is not sent again.
 		return (ended || !or.patient(n, c)) &&
 			slices.ContainsFunc(or.wanted(c), func(k uint32) bool { return lapsed.told[k] > 0 })
 	case code == effects.Expired, code == effects.NotFound, code == effects.Unreachable:
@@ -219,7 +220,8 @@ func (or *fetchOracle) excuse(n *world.Node, code effects.Code, ids ...uint32) {
 	}
 }
 
-// readFailed records how a read of some chunks ended: every fetch that wants any of them may fail with that code.
+// readFailed records how a read of some chunks ended: every fetch that wants any of these chunks may fail with that
+// code.
 func (or *fetchOracle) readFailed(n *world.Node, t *world.Transfer, code effects.Code) {
 	if !n.Delays || !t.Read || t.Under == nil || code == effects.OK {
 		return
@@ -267,7 +269,7 @@ func roomToStage(n *world.Node, s *rank.Stats) int {
 	return s.PagesFree
 }
 
-// begun checks that no fetch waits whose chunks are all here or promised, while no staging page is in use.
+// begun checks that no fetch waits, while no staging page is in use, if all chunks of the fetch are ready or promised.
 func (or *fetchOracle) begun(n *world.Node, s *rank.Stats) {
 	if s.Staged > 0 || roomToStage(n, s) == 0 || n.Draining || n.Busy {
 		return
@@ -290,7 +292,7 @@ func (or *fetchOracle) importing(n *world.Node, e *effects.Import) {
 	}
 }
 
-// importEnded records the end of an import. If it failed, the peer cannot be read from.
+// importEnded records the end of an import. If the import failed, the node cannot read from the peer.
 func (or *fetchOracle) importEnded(n *world.Node, corr effects.Corr, code effects.Code) {
 	my := or.at(n)
 	kept := or.all().kept.at(n)
@@ -304,7 +306,7 @@ func (or *fetchOracle) importEnded(n *world.Node, corr effects.Corr, code effect
 	}
 	for m := range kept.kept {
 		if k := &kept.kept[m]; code == effects.Stale && k.peer == peer {
-			k.over = true // The incarnation is gone, with all that it offered.
+			k.over = true // The incarnation is gone, together with its offers.
 		}
 	}
 	my.imports = slices.Delete(my.imports, i, i+1)

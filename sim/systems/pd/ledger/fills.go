@@ -6,9 +6,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The oracle of this file judges the pages that a read (pull) fills at its reader.
+// The oracle of this file judges the pages that a read (pull) fills at the reader.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkReadScattered  = oracle.NewCheck("S15", "reads into staging pages")
 	checkReadAlone      = oracle.NewCheck("S4", "reads into pages of nobody")
@@ -33,8 +33,9 @@ func (*fillsOracle) listen(l *oracle.Listen[fillsOracle]) {
 	oracle.On(l, func(o *fillsOracle, _ *oracle.Call, e world.ReadPassed) { o.passed(e.Transfer, e.Pair) })
 }
 
-// fetching checks a Transfer that reads as the machine emits it: its local pages are fresh, and nothing else may use
-// them until the transfer is settled. It then counts the transfer as a writer of the pages.
+// fetching checks the local page of a Transfer that reads, when the machine emits the Transfer: the page is in a new
+// generation, and must have no second user until the transfer is settled. Then the transfer is counted as a writer of
+// the page.
 func (or *fillsOracle) fetching(n *world.Node, t *world.Transfer, p effects.Pair) {
 	pg := &n.Pool.Pages[p.Local.Index]
 	or.judged(checkReadScattered, checkReadAlone, checkReadGranted, checkReadGeneration)
@@ -74,7 +75,7 @@ func (or *fillsOracle) fetching(n *world.Node, t *world.Transfer, p effects.Pair
 	n.Pool.Touch(p.Local.Index)
 }
 
-// fetched ends what a read may store when its initiator is notified that the read is settled.
+// fetched ends the stores of a read, when the initiator is notified that the read is settled.
 func (or *fillsOracle) fetched(t *world.Transfer) {
 	for _, p := range t.Pairs {
 		t.Local.Pages[p.Local.Index].Writers--
@@ -115,10 +116,10 @@ func (or *fillsOracle) believing(n *world.Node, index uint32) {
 	}
 }
 
-// reading checks half a page as it is loaded: only the read may use the target page.
+// reading checks half a page when that half is loaded: only the read may use the target page.
 func (or *fillsOracle) reading(t *world.Transfer, i int) {
 	if !t.Local.Remains() {
-		return // Nobody sees what a thread or device of a dead process does.
+		return // No process sees what a thread or device of a dead process does.
 	}
 	p, n := t.Pairs[i].Local, t.Local.Node
 	pg := &t.Local.Pages[p.Index]

@@ -11,10 +11,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A Get waits until its deadline, unless the last source is gone from which its next chunk could come (L8): a fill, a
-// deferred offer, or a request or an offer that waits for memory. Then the Get ends in that very step.
+// A Get waits for the next missing chunk until the deadline, or until the last source of that chunk is lost (L8). A
+// source is a fill, a deferred offer, or a request or an offer that waits for memory. When the last source is lost, the
+// Get ends in the same step.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkGaveUp     = oracle.NewCheck("L8", "gets that end early")
 	checkHopeless   = oracle.NewCheck("L8", "gets that lost their hope")
@@ -23,7 +24,7 @@ var (
 	checkWoken      = oracle.NewCheck("L8", "gets whose chunks are ready")
 )
 
-// hopeOracle judges whether Gets wait only while their chunks may still come, and why they end (L8).
+// hopeOracle judges whether Gets wait only while the missing chunks may still arrive, and why Gets end (L8).
 type hopeOracle struct {
 	judge
 	perLife[hopeLife]
@@ -52,7 +53,7 @@ func (*hopeOracle) listen(l *oracle.Listen[hopeOracle]) {
 	})
 }
 
-// hopeLife records the pending Gets of one incarnation of a node, and what its current step lost.
+// hopeLife records the pending Gets of an incarnation of a node, and the sources that the current step lost.
 type hopeLife struct {
 	gets    []effects.Ticket // given to the machine, and not yet delivered
 	ready   bool             // a chunk became readable in this step
@@ -85,16 +86,17 @@ func (or *hopeOracle) lost(n *world.Node, hash uint64) {
 	}
 }
 
-// refusal records that the machine is about to refuse a request or an offer. Nothing is lost if the code makes the
-// sender repeat its message.
+// refusal records that the machine is about to refuse a request or an offer. No source is lost if the code makes the
+// sender repeat the message.
 func (or *hopeOracle) refusal(n *world.Node, code effects.Code) {
 	if code != effects.Stale && code != effects.Expired {
 		or.at(n).refused, or.at(n).dimmed = code, true
 	}
 }
 
-// turnedDown records, when the reply to a waiting request or offer is sent, that the request failed and that its chunks
-// are lost. The fact of the refusal precedes the reply. A request that is refused at once was never a source of chunks.
+// turnedDown records, when the reply to a waiting request or offer is sent, that the request failed, so that a source
+// of the chunks is lost. The fact of the refusal precedes the reply. A request that is refused at once was never a
+// source of chunks.
 func (or *hopeOracle) turnedDown(n *world.Node, w *waiter) {
 	my := or.at(n)
 	given := my.refused == effects.OK
@@ -133,7 +135,7 @@ func (or *hopeOracle) gaveUp(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if left <= 0 {
 		return
 	}
-	if e.Code == effects.Lapsed && or.all().ends.ended(n, c.Job) { // Then its sender has said that no more chunks will come.
+	if e.Code == effects.Lapsed && or.all().ends.ended(n, c.Job) { // Then the sender has reported that no more chunks will be sent.
 		or.void(checkGaveUp)
 		return
 	}
@@ -153,8 +155,8 @@ func (or *hopeOracle) gaveUp(n *world.Node, e *effects.Deliver, c *pd.Command) {
 		n.It(), oracle.Ticket(e.Ticket), c.Want, left, j.Ids[j.After(e.Hits)])
 }
 
-// comes reports whether a chunk certainly may still come: its sender keeps the chunk for this node, or waits for pages
-// for it, or has pages for it.
+// comes reports whether a chunk certainly may still arrive: the sender keeps the chunk for this node, or a request or
+// offer that names the chunk waits for pages.
 func (or *hopeOracle) comes(n *world.Node, key []byte, id uint32) bool {
 	queue := or.all().queue.at(n)
 	named := func(w *waiter) bool {
@@ -171,7 +173,8 @@ func (or *hopeOracle) comes(n *world.Node, key []byte, id uint32) bool {
 	return false
 }
 
-// hopeless checks that no Get goes on waiting whose next chunk lost a source in this step and has no other source.
+// hopeless checks each Get whose next chunk lost a source in this step: if no source is left, the Get must not go on
+// waiting.
 func (or *hopeOracle) hopeless(n *world.Node) {
 	my := or.at(n)
 	if !n.Busy {
@@ -188,7 +191,8 @@ func (or *hopeOracle) hopeless(n *world.Node) {
 		if i < 0 {
 			continue
 		}
-		// A chunk that was here before may be gone since: the Get is past it, and waits for a later chunk.
+		// A chunk that was ready before may be gone since. Then the Get is past this chunk, and waits for a later
+		// chunk.
 		j := &or.w.Jobs[or.w.Commands[t-1].Job]
 		switch id := j.Ids[i]; {
 		case !slices.Contains(my.lost, id) || or.truth().stored[n.ID][id]:
@@ -209,7 +213,7 @@ type doomed struct {
 	id     uint32
 }
 
-// without fails the run if a Get still waits for a chunk of which a source was lost, and the chunk has no other source.
+// without fails the run if a Get still waits for a chunk that lost a source and has no source left.
 func (or *hopeOracle) without(n *world.Node, t effects.Ticket, id uint32) {
 	i := or.firstMissing(n, t)
 	if i < 0 {
@@ -234,8 +238,8 @@ func (or *hopeOracle) firstMissing(n *world.Node, t effects.Ticket) int {
 	return slices.IndexFunc(or.w.Jobs[or.w.Commands[t-1].Job].Keys, func(k []byte) bool { return !or.isReady(n, k) })
 }
 
-// waitsForKept checks that no Get goes on waiting for a chunk which a sender kept for it until this step, if the chunk
-// has no source left.
+// waitsForKept checks that no Get goes on waiting for a chunk if the last source was a deferred offer and the offer
+// ended in this step.
 func (or *hopeOracle) waitsForKept(n *world.Node) {
 	if n.Busy {
 		return
@@ -271,12 +275,13 @@ func (or *hopeOracle) waitsForKept(n *world.Node) {
 	}
 }
 
+// isReady reports whether the chunk with the given key is ready at n.
 func (or *hopeOracle) isReady(n *world.Node, key []byte) bool {
 	_, ready := pd.ReadyAt(n, key)
 	return ready
 }
 
-// woken checks that a Get is delivered in the step that makes the last of its chunks readable, and that a drain leaves
+// woken checks that a Get is delivered in the step that makes the last missing chunk readable, and that a drain leaves
 // no Get waiting.
 func (or *hopeOracle) woken(n *world.Node) {
 	my := or.at(n)

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkKeeps          = oracle.NewCheck("S9", "offers as they are deferred")
 	checkContains       = oracle.NewCheck("S9", "answers to contains")
@@ -23,8 +23,9 @@ var (
 	checkEndTwice       = oracle.NewCheck("S8", "ends told of offers, once each")
 )
 
-// keptOracle judges deferred offers: offers that a receiver keeps in order to read them later. It checks how long the
-// receiver keeps them (S9), what the receiver reports of them, and that the sender is notified of their end once (S8).
+// keptOracle judges deferred offers: offers that a receiver keeps in order to read the chunks later. It checks how long
+// the receiver keeps an offer (S9), what the receiver reports about the offer, and that the sender is notified of the
+// offer's end once (S8).
 type keptOracle struct {
 	judge
 	perLife[keptLife]
@@ -65,12 +66,12 @@ func (*keptOracle) listen(l *oracle.Listen[keptOracle]) {
 	oracle.On(l, func(o *keptOracle, _ *oracle.Call, e pd.DoneSent) { o.endSaid(e.Node, e.Message, e.Taken) })
 }
 
-// keptLife records the deferred offers of one incarnation of a node.
+// keptLife records the deferred offers of an incarnation of a node.
 type keptLife struct {
-	kept      []keptOffer           // may include a few that are over
+	kept      []keptOffer           // the deferred offers; may include a few that have ended
 	here      []bool                `snap:"scratch"` // by chunk of the current Contains: whether the chunk was ready before the step
 	came      cameOffer             `snap:"scratch"` // the offer message of this step
-	unreached []effects.Incarnation // senders that could not be read from at some time
+	unreached []effects.Incarnation // senders from which the node could not read at some time
 	asks      []lentAsk
 	anchors   []anchored `snap:"skip"`
 }
@@ -79,8 +80,9 @@ func (s *keptLife) startReply() {
 	*s = keptLife{kept: s.kept[:0], unreached: s.unreached[:0], asks: s.asks[:0], anchors: s.anchors[:0]}
 }
 
-// keptOffer is an offer that a receiver has said it keeps. Its chunks can be read from then on: for the promised time
-// if nothing happens to its sender, and never once the offer has ended.
+// keptOffer is a deferred offer, recorded when the receiver replies that it defers the offer. From then on the receiver
+// must be able to read the chunks for the promised time, unless the sender fails. After the end of the offer the
+// receiver must not read the chunks.
 type keptOffer struct {
 	loan   *world.Grant
 	owner  *world.Pool
@@ -90,35 +92,36 @@ type keptOffer struct {
 	chunks []keptChunk
 	at     int64        `snap:"instant"`
 	until  effects.Time // the offer must be kept until then, by the receiver's clock
-	lent   bool         // its reader requested it
-	lies   bool         // it differs from what its sender sent, so that its content is unknown
-	shaky  bool         // something happened by which it may have ended
-	ending bool         // it is being given up; others may read it until that is done
-	over   bool         // it has ended
+	lent   bool         // the reader requested the lease
+	lies   bool         // the message was changed on the way, so that the content of the offer is unknown
+	shaky  bool         // the offer may have ended, because of an earlier event
+	ending bool         // the offer is being given up; fetches of different requests may read the chunks until that is done
+	over   bool         // the offer has ended
 
 	ends     effects.Time `snap:"skip"` // the lease's end by the owner's clock, as far as the reader knows
-	right    effects.Time `snap:"skip"` // the reader may certainly read it until then, by the reader's clock
-	spokenOf bool         `snap:"skip"` // the last renewal request named it
-	passed   int          `snap:"skip"` // renewals that got a reply and did not name it, since one did
-	beside   int          `snap:"skip"` // the largest number of offers kept of its sender in that time
-	term     term         `snap:"skip"` // the lease's time as its reader knows it
+	right    effects.Time `snap:"skip"` // end of the time in which the reader may certainly read, by the reader's clock
+	spokenOf bool         `snap:"skip"` // the last renewal request named the offer
+	passed   int          `snap:"skip"` // number of renewals with a reply since a renewal last named the offer
+	beside   int          `snap:"skip"` // the largest number of offers kept of the sender in that time
+	term     term         `snap:"skip"` // the time of the lease as far as the reader knows
 }
 
+// keptChunk is a chunk of a deferred offer.
 type keptChunk struct {
 	id      uint32
 	index   int64 // the place in the offer
-	perhaps bool  // it may have been consumed
-	left    bool  // it was consumed
+	perhaps bool  // a fetch may have consumed the chunk
+	left    bool  // a fetch has consumed the chunk
 }
 
-// cameOffer is the message that a receiver gets in this step, if the message comes from a sender that offers.
+// cameOffer is the offer message that a receiver gets in this step.
 type cameOffer struct {
 	request   uint64
 	keeps     keptOffer
 	withdrawn []protocol.PullID
 }
 
-// offerAt reads an offer message when it reaches its machine.
+// offerAt records an offer message when the message reaches the receiver's machine.
 func (or *keptOracle) offerAt(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	my.came = cameOffer{}
@@ -197,13 +200,13 @@ func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 		}
 	}
 	k := x.keeps
-	// A refusal may say that a read is still in flight. It keeps nothing.
+	// A refusal may say that a read is still in flight, but a refused offer is not kept.
 	if !m.Ext.Delayed || m.Ext.Code != 0 || m.AllocFailed ||
 		slices.ContainsFunc(my.kept, func(o keptOffer) bool { return o.loan == k.loan && o.pull == k.pull && !o.over }) {
 		return
 	}
 	if !k.lies && k.loan.Loan.Kept && or.stillRead(n, &k) {
-		return // A retry: its reply is the result of the first attempt, and stays true while anything reads of that.
+		return // The reply to a retry repeats the result of the first attempt while a read of the first attempt is in progress.
 	}
 	k.chunks = slices.DeleteFunc(k.chunks, func(c keptChunk) bool { return slices.Contains(m.AlreadySent, c.index) })
 	k.at, k.until = or.w.Now, or.w.Clock(n).Add(pd.Its(n).Cfg.LeadMin)
@@ -226,8 +229,8 @@ func (or *keptOracle) keeping(n *world.Node, request uint64, body []byte) {
 	or.all().share.keepsShare(n, &k)
 }
 
-// stillRead reports whether a fetch may still read of an offer from which it took all chunks: either a fetch in
-// progress, or a fetch that ended before its reads.
+// stillRead reports whether a fetch that consumed all chunks of an offer may still read the chunks: either a fetch in
+// progress, or a fetch that ended while reads were in flight.
 func (or *keptOracle) stillRead(n *world.Node, k *keptOffer) bool {
 	return slices.ContainsFunc(or.w.Undone.Some, func(ticket effects.Ticket) bool {
 		c := &or.w.Commands[ticket-1]
@@ -237,6 +240,7 @@ func (or *keptOracle) stillRead(n *world.Node, k *keptOffer) bool {
 	})
 }
 
+// ids returns the key numbers of the offered chunks.
 func (k *keptOffer) ids() (all []uint32) {
 	for i := range k.chunks {
 		all = append(all, k.chunks[i].id)
@@ -249,7 +253,7 @@ func (k *keptOffer) mayHave(ids []uint32) bool {
 	return slices.ContainsFunc(k.chunks, func(c keptChunk) bool { return k.lies || slices.Contains(ids, c.id) })
 }
 
-// stands reports whether an offer can still be kept: it was not ended, and its lease is in force.
+// stands reports whether an offer can still be kept: the offer was not ended, and the lease is in force.
 func (or *keptOracle) stands(k *keptOffer) bool {
 	return !k.over && (k.lies || or.w.Clock(k.owner.Node) <= k.loan.Ends)
 }
@@ -266,7 +270,7 @@ func (or *keptOracle) promisedHere(n *world.Node, id uint32) bool {
 	})
 }
 
-// aged reports whether any of the chunks was kept for so long that its lease may be over.
+// aged reports whether any of the chunks was kept for so long that the lease may be over.
 func (or *keptOracle) aged(n *world.Node, ids []uint32) bool {
 	return slices.ContainsFunc(or.at(n).kept, func(k keptOffer) bool {
 		return (k.lies || or.w.Clock(n) > k.until) && k.mayHave(ids)
@@ -284,7 +288,8 @@ func (or *keptOracle) reached(n *world.Node, ids []uint32) bool {
 	})
 }
 
-// left records which chunks leave their offers with a fetch that had begun: those that were offered for its request.
+// left records which chunks of deferred offers a fetch has consumed: the chunks that were offered for the request of
+// the fetch.
 func (or *keptOracle) left(n *world.Node, c *pd.Command) {
 	for i := range or.at(n).kept {
 		k := &or.at(n).kept[i]
@@ -313,14 +318,14 @@ func (or *keptOracle) letsGo(n *world.Node, c *pd.Command) {
 	}
 }
 
-// abandoned ends what is kept for a request when its machine is told to abandon the request.
+// abandoned marks the offers of a request as ending when the machine receives the command to abandon the request.
 func (or *keptOracle) abandoned(n *world.Node, job int) {
 	for i := range or.at(n).kept {
 		if k := &or.at(n).kept[i]; k.job == job {
 			k.shaky, k.ending = true, true
 		}
 	}
-	// The fetches of the request end. Reads of the same offers by other requests go on (S18).
+	// The fetches of the request end. Reads of the same offers for different requests go on (S18).
 	for _, t := range or.all().fetch.at(n).fetches {
 		if c := &or.w.Commands[t-1]; c.Job == job {
 			c.Asked.Excuse |= 1 << effects.Cancelled
@@ -328,8 +333,8 @@ func (or *keptOracle) abandoned(n *world.Node, job int) {
 	}
 }
 
-// outOfReach records that a sender cannot be read from, and why. Its deferred offers may end, and fetches that read
-// them may fail.
+// outOfReach records that n cannot read from a sender, and why. The deferred offers of the sender may end, and fetches
+// that read these offers may fail.
 func (or *keptOracle) outOfReach(n *world.Node, peer effects.Incarnation, code effects.Code) {
 	my := or.at(n)
 	if !n.Delays {
@@ -346,7 +351,7 @@ func (or *keptOracle) outOfReach(n *world.Node, peer effects.Incarnation, code e
 	}
 }
 
-// containing records which chunks are ready when a Contains reaches its machine, because a claim may end in that very
+// containing records which chunks are ready when a Contains reaches the machine, because a claim may end in the same
 // step.
 func (or *keptOracle) containing(n *world.Node, c *pd.Command) {
 	my := or.at(n)
@@ -385,7 +390,7 @@ func (or *keptOracle) contained(n *world.Node, e *effects.Deliver, c *pd.Command
 				"node %d says that it can have chunk %d of ticket %d (contains), key %d, which is neither here nor in any "+
 					"offer that stands",
 				n.It(), i, oracle.Ticket(e.Ticket), oracle.Key(id))
-		case i == int(e.Hits) && (here && my.here[i] || or.promisedHere(n, id)): // It may have come later in the step.
+		case i == int(e.Hits) && (here && my.here[i] || or.promisedHere(n, id)): // The chunk may have become ready later in the step.
 			or.fail(checkContains,
 				"node %d says that it cannot have chunk %d of ticket %d (contains), key %d, which is here or was promised "+
 					"for longer",
@@ -394,7 +399,8 @@ func (or *keptOracle) contained(n *world.Node, e *effects.Deliver, c *pd.Command
 	}
 }
 
-// placed compares the number of chunks in deferred offers at the machine with how many it must and may have.
+// placed compares the machine's number of chunks in deferred offers with the smallest and the largest number that are
+// possible.
 func (or *keptOracle) placed(n *world.Node, s *rank.Stats) {
 	my := or.at(n)
 	least, most := 0, 0
@@ -416,7 +422,7 @@ func (or *keptOracle) placed(n *world.Node, s *rank.Stats) {
 	switch {
 	case n.Draining:
 		or.void(checkPlacesPromised)
-	case n.Busy: // It may be dropping offers.
+	case n.Busy: // The machine may be dropping offers.
 		or.void(checkPlacesStanding)
 	case most > 0:
 		or.judged(checkPlacesPromised, checkPlacesStanding)
@@ -435,7 +441,8 @@ func (or *keptOracle) placed(n *world.Node, s *rank.Stats) {
 	}
 }
 
-// endSaid checks the report of an offer's end to its sender: an offer that was made once is reported as ended once.
+// endSaid checks the message that reports an offer's end to the sender: an offer that was made once is reported as
+// ended once.
 func (or *keptOracle) endSaid(n *world.Node, m *protocol.PullDoneSignal, taken bool) {
 	if !m.HasExt {
 		return
@@ -472,7 +479,7 @@ func (or *keptOracle) endSaid(n *world.Node, m *protocol.PullDoneSignal, taken b
 	}
 }
 
-// offeredMeets counts notable coincidences, for the coverage of the run, when an offer of grant g reaches its receiver.
+// offeredMeets counts notable coincidences, for the coverage of the run, when an offer of grant g reaches the receiver.
 // The grant has already counted the offer.
 func (or *keptOracle) offeredMeets(n, owner *world.Node, g *world.Grant) {
 	if g.Loan.Came > 1 && !g.Loan.Said && n.Draining {

@@ -12,16 +12,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Chunks that a peer lends on request are kept like a deferred offer. A node may keep them from the reply on, and must
-// keep them once it has told its engine so.
+// A node may keep chunks that a peer leases on request, in the same way as a deferred offer. The node may keep the
+// chunks from the reply on, and must keep the chunks once the node has reported that to the engine.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkLentKept   = oracle.NewCheck("S9", "outcomes that say that chunks are kept")
 	checkLentMissed = oracle.NewCheck("S9", "fetches of chunks that were said to be kept")
 )
 
-// lentAsk is a lookup for chunks, sent by a node that keeps what peers lend, until the reply arrives.
+// lentAsk is a lookup for chunks without a reply, sent by a node that keeps chunks which peers lease.
 type lentAsk struct {
 	conn uint64
 	corr effects.Corr `snap:"skip"`
@@ -29,7 +29,7 @@ type lentAsk struct {
 	job  int
 }
 
-// asking records such a lookup when it is sent.
+// asking records a lookup when the lookup is sent.
 func (or *keptOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	m := &or.get
 	if !n.Delays || c.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt ||
@@ -40,8 +40,8 @@ func (or *keptOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, bo
 	my.asks = append(my.asks, lentAsk{c.ID, corr, effects.Incarnation(m.Ext.To), int(or.w.JobNamed(m.LookupID))})
 }
 
-// lent takes the reply when it reaches the node that asked: the node may keep what the reply names, for no longer than
-// the owner lends it.
+// lent handles the reply when the reply reaches the node that sent the lookup: the node may keep the chunks in the
+// reply, for no longer than the owner's lease.
 func (or *keptOracle) lent(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.asks, func(a lentAsk) bool { return a.conn == c.ID && a.corr == corr })
@@ -60,7 +60,7 @@ func (or *keptOracle) lent(n *world.Node, c *world.Conn, corr effects.Corr, body
 	}
 	g := owner.Loan(effects.GrantID(m.Ext.Grant))
 	if g == nil || !pd.IsNameOf(n, g.Peer) || !or.waited(n, ask.job) {
-		return // Chunks for which no engine waits are not kept.
+		return // A node does not keep chunks for which no engine waits.
 	}
 	k := keptOffer{loan: g, owner: owner, peer: ask.to, job: ask.job, at: or.w.Now, shaky: true, lent: true}
 	for at, held := range g.Loan.Held {
@@ -81,12 +81,12 @@ func (or *keptOracle) waited(n *world.Node, job int) bool {
 	})
 }
 
-// told takes the outcome that tells an engine how many of its chunks are here or kept. Each is one or the other, and
-// what is kept stays for a time.
+// told checks the outcome that reports to an engine how many chunks are ready or kept. Each of these chunks must be
+// ready or kept, and a kept chunk must stay for the promised time.
 func (or *keptOracle) told(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	my, ids := or.at(n), or.w.Jobs[c.Job].Ids
 	for i := range min(int(e.Hits), len(ids)) {
-		// A draining node drops its cache, possibly in the step in which it reports what is there.
+		// A draining node drops its cache, possibly in the same step as this report.
 		if _, here := pd.ReadyAt(n, or.w.Keys[ids[i]]); here || n.Draining {
 			continue
 		}
@@ -150,7 +150,7 @@ func (or *keptOracle) openFor(n *world.Node, job int) (open int) {
 	return open
 }
 
-// dropping records that n gives a link up: what n keeps that was lent over the link ends.
+// dropping records that n drops a link. The chunks that n keeps under leases over the link end.
 func (or *keptOracle) dropping(n *world.Node, e *effects.Drop) {
 	for _, l := range n.Links {
 		if !n.Lends || l.ID != uint64(e.Link) {

@@ -27,15 +27,15 @@ func (*landedOracle) listen(l *oracle.Listen[landedOracle]) {
 	oracle.On(l, func(o *landedOracle, _ *oracle.Call, e world.LinkLost) { o.gone(e.Node, e.Peer) })
 }
 
-// landedLife records the peers of one incarnation of a node.
+// landedLife records the peers of an incarnation of a node.
 type landedLife struct {
 	callers []caller `snap:"skip"`
 }
 
 func (s *landedLife) startReply() { *s = landedLife{callers: s.callers[:0]} }
 
-// caller is a peer that requested pages of a receiver. A peer that was granted pages is certainly known to the receiver
-// until the peer has been silent for as long as a chunk is kept, or the plane reports that the peer is gone.
+// caller is a peer that requested pages of a receiver. A receiver certainly knows a peer with granted pages until the
+// peer has been silent for as long as a chunk is kept, or the plane reports that the peer is lost.
 type caller struct {
 	peer   effects.Incarnation
 	at     int64
@@ -61,10 +61,10 @@ func (or *landedOracle) gone(n *world.Node, peer effects.Incarnation) {
 	or.at(n).callers = slices.DeleteFunc(or.at(n).callers, func(c caller) bool { return c.peer == peer })
 }
 
-// sharesPages reports whether one peer may have less than all of the pool.
+// sharesPages reports whether n limits the share of the pool that a single peer may have.
 func sharesPages(n *world.Node) bool { return pd.Its(n).Cfg.PeerSharePct < 100 }
 
-// took records the peer for which pages are taken that the peer may store into.
+// took records the peer that may store into the given pages.
 func (or *landedOracle) took(n *world.Node, pages []effects.Page, who effects.Incarnation) {
 	for _, p := range pages {
 		n.Pool.Pages[p.Index].By = who
@@ -81,7 +81,7 @@ func (or *landedOracle) reads(n *world.Node, e *effects.Transfer) {
 	}
 }
 
-// crowds checks that a peer with a new grant has no more than its share of the pool while another peer is active.
+// crowds checks that a peer with a new grant has no more than a peer's share of the pool while another peer is active.
 // Chunks that have landed and are still kept count as well (S18). Pages that were promised before count where they were
 // promised.
 func (or *landedOracle) crowds(n *world.Node, e *world.Grant, promised bool) {
@@ -96,7 +96,7 @@ func (or *landedOracle) crowds(n *world.Node, e *world.Grant, promised bool) {
 			contested = true
 		}
 	}
-	// If the table of inbound peers is full, the machine may have dropped one.
+	// If the table of inbound peers is full, the machine may have dropped a peer.
 	full := pd.StatsOf(n).InboundPeers >= int(pd.Its(n).Cfg.PeersMax)
 	if promised || !contested || e.Peer == (effects.Incarnation{}) || full {
 		or.void(checkPageShare)
@@ -116,7 +116,7 @@ func (or *landedOracle) crowds(n *world.Node, e *world.Grant, promised bool) {
 	}
 }
 
-// keeps reports whether a page is the one that the machine would deliver for the key of the chunk in the page.
+// keeps reports whether the machine would deliver this page for the key of the chunk in the page.
 func (or *landedOracle) keeps(n *world.Node, index uint32) bool {
 	pg := &n.Pool.Pages[index]
 	if pg.Chunk == 0 || pg.Chunk != pg.Since {
@@ -134,8 +134,8 @@ func (j *judge) takenOf(n *world.Node, s *rank.Stats) int {
 	return s.PagesGranted + s.PagesQuarantined + s.PagesPromised
 }
 
-// whose returns the value of Page.By for pages taken for this waiter. A waiter without an incarnation is identified by
-// its connection.
+// whose returns the value of Page.By for pages that are used for this request. A peer without an incarnation is
+// identified by the connection.
 func (w *waiter) whose() (who effects.Incarnation) {
 	if who = w.peer; who == (effects.Incarnation{}) {
 		binary.BigEndian.PutUint64(who[:], ^w.conn)
@@ -143,8 +143,8 @@ func (w *waiter) whose() (who effects.Incarnation) {
 	return who
 }
 
-// takenBy returns how many pages may count against the share of a waiter: pages that were last taken for another peer
-// do not.
+// takenBy returns how many pages may count against the share of a request's peer. Pages that were last used for another
+// peer do not count.
 func (or *queueOracle) takenBy(n *world.Node, s *rank.Stats, w *waiter) (most int) {
 	most = or.takenOf(n, s)
 	named := w.peer != effects.Incarnation{}

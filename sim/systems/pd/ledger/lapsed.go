@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkLapse   = oracle.NewCheck("S20", "lapses told")
 	checkMissing = oracle.NewCheck("S20", "gets of what lapsed")
@@ -31,7 +31,7 @@ func (*lapsedOracle) listen(l *oracle.Listen[lapsedOracle]) {
 
 // lapsing records, by chunk, what the ledger knows of the expiry of chunks in one incarnation of a node.
 type lapsing struct {
-	first   map[uint32]int64 // when the chunk was first whole here
+	first   map[uint32]int64 // when the chunk was first whole
 	strange map[uint64]int64 // the same by hash, for keys that trusted strangers claim to have put
 	told    map[uint32]int64 // when the chunk was last reported as lapsed
 	count   uint32           // the number of lapses that were reported
@@ -85,9 +85,9 @@ func (or *lapsedOracle) toldLapsed(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// toldMissing checks what a Get is told about the first chunk that it misses: the chunk lapsed if and only if it was
-// here for its whole time without being read. Between the two bounds either outcome is accepted, because only the
-// machine knows when a promise began.
+// toldMissing checks the code with which a Get reports the first missing chunk. The code is Lapsed if and only if the
+// chunk was kept for the whole promised time without being read. Between the earliest and the latest possible end of
+// the promise, either code is accepted, because only the machine knows when the promise began.
 func (or *lapsedOracle) toldMissing(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &or.w.Jobs[c.Job]
 	if j.After(e.Hits) >= len(j.Keys) {
@@ -110,8 +110,8 @@ func (or *lapsedOracle) toldMissing(n *world.Node, e *effects.Deliver, c *pd.Com
 	}
 }
 
-// lapsedFor reports whether a chunk was certainly kept for its request until its time was over, and the machine
-// certainly still has the record of that.
+// lapsedFor reports whether a chunk was certainly kept for the request until the promised time was over, and the
+// machine certainly still has a record of the lapse.
 func (or *lapsedOracle) lapsedFor(n *world.Node, job, chunk int) bool {
 	j := &or.w.Jobs[job]
 	if j.Given[plan.WantAbandon] > 0 || n.Leaving || n.Draining || or.at(n).count > 4*pd.Its(n).Cfg.Pages {

@@ -10,7 +10,7 @@ import (
 // holder's clock, from when the request left that the owner replied to. The holder's end must come first, whatever
 // clocks and messages do (rule M4, S24).
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkWriteLease = oracle.NewCheck("S24", "leases of writes")
 	checkSubmit     = oracle.NewCheck("S24", "accesses by both clocks")
@@ -32,7 +32,7 @@ func (or *leaseOracle) promised(n *world.Node, r *world.Request, g *world.Grant)
 	}
 }
 
-// leasing checks the NotAfter of a Transfer as the machine emits it.
+// leasing checks the NotAfter of a Transfer when the machine emits the Transfer.
 func (or *leaseOracle) leasing(n *world.Node, t *world.Transfer) {
 	if t.Read {
 		or.leasingRead(n, t)
@@ -57,8 +57,7 @@ func (or *leaseOracle) leasing(n *world.Node, t *world.Transfer) {
 }
 
 // submitting checks, when an access leaves the node, that the access is still allowed: by the node's own clock,
-// whatever the driver believes that it has checked, and by the clock of the owner of the pages, which only the ledger
-// can see.
+// whatever the driver has checked, and by the clock of the owner of the pages, which only the ledger can see.
 func (or *leaseOracle) submitting(n *world.Node, t *world.Transfer) {
 	or.judged(checkSubmit)
 	if now := or.w.Clock(n); now > t.NotAfter {

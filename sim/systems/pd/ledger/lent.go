@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkReserved           = oracle.NewCheck("S5", "reserved pages")
 	checkReservedUnread     = oracle.NewCheck("S4", "reserved pages that are read")
@@ -27,9 +27,9 @@ var (
 	checkGivenBack          = oracle.NewCheck("S19", "pages given back")
 )
 
-// lentOracle judges the pages that an engine reserves, lends to transfers, and gets back. It checks that a reserved
-// page has no other user (S4, S5), that Reserves are served in order (L7), that a push reads only pages which the
-// engine has handed over (S19), and that the engine gets no page back which may still be read.
+// lentOracle judges the pages that an engine reserves, lends to transfers, and gets back. The oracle checks that a
+// reserved page has no second user (S4, S5), that Reserves are served in order (L7), that a push reads only pages which
+// the engine has handed over (S19), and that the engine gets no page back which may still be read.
 type lentOracle struct {
 	judge
 	perLife[lentLife]
@@ -53,7 +53,7 @@ func (*lentOracle) listen(l *oracle.Listen[lentOracle]) {
 	oracle.On(l, func(o *lentOracle, _ *oracle.Call, e world.TransferSettled) { o.settled(e.Transfer) })
 }
 
-// lentLife records the Reserves of one incarnation of a node.
+// lentLife records the Reserves of an incarnation of a node.
 type lentLife struct {
 	reserves []effects.Ticket `snap:"skip"` // issued by the engine; may include a few that are over
 }
@@ -65,8 +65,8 @@ func (or *lentOracle) given(n *world.Node, t effects.Ticket) {
 	or.at(n).reserves = append(or.at(n).reserves, t)
 }
 
-// reserved checks the pages that the machine delivers for a Reserve, and records them as the engine's. It fails if a
-// page has another user, if a page's generation did not grow, or if an older Reserve that needs no more pages still
+// reserved checks the pages that the machine delivers for a Reserve, and records the pages as the engine's. The check
+// fails if a page has another user, if a page's generation did not grow, or if an older Reserve for no more pages still
 // waits.
 func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	my := or.at(n)
@@ -119,7 +119,7 @@ func (or *lentOracle) reserved(n *world.Node, e *effects.Deliver, c *pd.Command)
 	}
 }
 
-// releasing clears the engine's use of the pages of a ticket. It runs before the machine receives the release.
+// releasing clears the engine's use of the pages of a ticket, before the machine receives the release.
 func (or *lentOracle) releasing(n *world.Node, t effects.Ticket) {
 	c := &or.w.Commands[t-1]
 	for _, p := range c.Pages {
@@ -145,7 +145,7 @@ func (or *lentOracle) stored(n *world.Node, c *pd.Command) {
 	}
 }
 
-// transferring checks a Transfer as the machine emits it, and counts the transfer as a reader of its pages.
+// transferring checks a Transfer when the machine emits the Transfer, and counts the transfer as a reader of the pages.
 func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) {
 	t.Reading = true
 	or.judged(checkTransferLink)
@@ -206,7 +206,7 @@ func (or *lentOracle) transferring(n *world.Node, t *world.Transfer, e *effects.
 }
 
 // lending checks a page that a push reads: the engine has handed the page over in this generation (S19), and the
-// transfer has the length of the chunk (S21). It then counts the reader.
+// transfer has the length of the chunk (S21). Then the reader is counted.
 func (or *lentOracle) lending(n *world.Node, local effects.Page) {
 	src := &n.Pool.Pages[local.Index]
 	or.judged(checkTransferLent, checkTransferLength)
@@ -224,8 +224,7 @@ func (or *lentOracle) lending(n *world.Node, local effects.Page) {
 	n.Pool.Touch(local.Index)
 }
 
-// together returns the layout of a page that gathers layers as g says. It returns the zero layout if the stripes do not
-// match.
+// together returns the layout of a page that gathers layers as g says, or the zero layout if the stripes do not match.
 func together(layer protocol.Layout, g *effects.Gather) protocol.Layout {
 	if g.Layers == 0 {
 		return layer
@@ -247,7 +246,7 @@ func hasLength(pages []effects.Page, p effects.Page) bool {
 	return false
 }
 
-// settled ends a transfer's access to its pages when its initiator is notified that the transfer is settled.
+// settled ends a transfer's access to pages when the initiator is notified that the transfer is settled.
 func (or *lentOracle) settled(t *world.Transfer) {
 	if !t.Reading {
 		return
@@ -265,7 +264,7 @@ func (or *lentOracle) settled(t *world.Transfer) {
 	}
 }
 
-// lentBack checks that nothing reads the pages which the engine gets back, and that nothing may still read them (S19).
+// lentBack checks that nothing reads, and nothing may still read, the pages which the engine gets back (S19).
 func (or *lentOracle) lentBack(n *world.Node, c *pd.Command) {
 	or.judged(checkGivenBack)
 	if id, page := or.all().loans.lentTo(n, c.Pages); id != 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Drivers size their queues by the number of effects that a machine declares it may have outstanding (effects.Limits).
-// With more than that, carrying out an effect would block. The oracle counts each effect until it completes.
+// Drivers size their queues by the maximum number of outstanding effects that a machine declares (effects.Limits). With
+// more effects than that, a driver would block. The oracle counts each effect until the effect completes.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkLimits   = oracle.NewCheck("S17", "effects outstanding, within the limits that drivers were told")
 	checkBatch    = oracle.NewCheck("S17", "pages of one effect, within those limits")
@@ -32,11 +32,11 @@ func (*limitsOracle) listen(l *oracle.Listen[limitsOracle]) {
 	oracle.On(l, func(o *limitsOracle, c *oracle.Call, _ oracle.Stepped) { o.afterStep(o.node(c)) })
 }
 
-// limitsLife counts the effects that one incarnation of a node has outstanding, by kind, beside its declared limits.
+// limitsLife counts the outstanding effects of an incarnation of a node by kind, and holds the declared limits.
 type limitsLife struct {
 	most   effects.Limits   `snap:"skip"`
 	now    effects.Limits   `snap:"skip"`
-	copies []effects.Corr   `snap:"skip"` // without a completion that settles them
+	copies []effects.Corr   `snap:"skip"` // copies that have not settled
 	held   []effects.Ticket `snap:"skip"` // delivered, with their memory still to be returned
 }
 
@@ -66,7 +66,7 @@ func (or *limitsOracle) happened(n *world.Node, ev effects.Event) {
 		or.batch(n, my, len(e.Pages))
 	case *effects.Command:
 		my.now.Commands++
-	default: // The other events complete nothing.
+	default: // Further events complete no effect.
 	}
 }
 
@@ -79,7 +79,7 @@ func (my *limitsLife) settled(corr effects.Corr) {
 	my.now.Transfers--
 }
 
-// wants counts an effect, and checks that no more effects of its kind are outstanding than the limits allow.
+// wants counts an effect, and checks that no more effects of this kind are outstanding than the limits allow.
 func (or *limitsOracle) wants(n *world.Node, e effects.Effect) {
 	my := or.at(n)
 	switch e := e.(type) {
@@ -117,16 +117,18 @@ func (or *limitsOracle) wants(n *world.Node, e effects.Effect) {
 			my.held = slices.Delete(my.held, i, i+1)
 			my.now.Commands--
 		}
-	default: // The limits do not count the other effects.
+	default: // The limits do not count further effects.
 	}
 }
 
+// within checks a count of outstanding effects against the declared limit.
 func (or *limitsOracle) within(n *world.Node, what string, now, most int) {
 	if or.judged(checkLimits); now > most {
 		or.fail(checkLimits, "node %d has %d %s outstanding, and told its driver of %d at the most", n.It(), now, what, most)
 	}
 }
 
+// batch checks the number of pages in an effect or event against the declared limit.
 func (or *limitsOracle) batch(n *world.Node, my *limitsLife, pages int) {
 	if or.judged(checkBatch); pages > my.most.PagesPerBatch {
 		or.fail(checkBatch, "node %d speaks of %d pages at once, and told its driver of %d at the most",

@@ -7,9 +7,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The allocation queue: which request is overtaken by which, and whether a request waits although its pages are free.
+// The order of the allocation queue: how often requests are overtaken, and whether a request waits although the pages
+// are free.
 
-// overtaking counts the requests that are overtaken by the one that is served.
+// overtaking counts an overtake of each request that the served request passes, and fails the run if a request was
+// overtaken too often (L7).
 func (or *queueOracle) overtaking(n *world.Node, w *waiter, place int) {
 	or.all().both.passing(n)
 	for i := range or.at(n).waiters[:place] {
@@ -26,15 +28,15 @@ func (or *queueOracle) overtaking(n *world.Node, w *waiter, place int) {
 	}
 }
 
-// passed counts that a request of another class was served before o, which is the first of its own class. It returns
-// whether that counts, and whether it happened too often (L7). A request that waits for its share, or for more than
-// pages, was not overtaken.
+// passed counts that a request of another class was served before o, which is the first request of a class. The results
+// are whether that counts, and whether o was overtaken too often (L7). A request that waits for room in the peer's
+// share, or for more than pages, was not overtaken.
 func (or *queueOracle) passed(n *world.Node, o *waiter) (counts, often bool) {
 	s := pd.StatsOf(n)
 	if !o.linked(n) || or.takenBy(n, &s, o)+o.pages > shareOf(n) || manyGrants(n, &s) {
 		return false, false
 	}
-	// From each other class, one request that was overtaken as often may be served first.
+	// From each of the rival classes, a request that was overtaken as often may be served first.
 	o.rivals = max(o.rivals, or.heads(n))
 	if o.overtaken++; o.overtaken == int(pd.Its(n).Cfg.BypassMax) && or.all().both.oldest(n) != 0 {
 		pd.Met(&or.w.Result, pd.KeptFromEngine)
@@ -55,7 +57,7 @@ func (or *queueOracle) heads(n *world.Node) (count int) {
 	return count
 }
 
-// first reports whether a waiter is the first of its class.
+// first reports whether a request is the first of a class.
 func (or *queueOracle) first(n *world.Node, i int) bool {
 	my := or.at(n)
 	w := &my.waiters[i]
@@ -67,18 +69,18 @@ func (or *queueOracle) first(n *world.Node, i int) bool {
 	return w.keys > 0
 }
 
-// shareOf returns how many pages one class may have granted or in quarantine.
+// shareOf returns how many pages a class may have granted or in quarantine.
 func shareOf(n *world.Node) int {
 	return max(1, int(pd.Its(n).Cfg.Pages)*int(pd.Its(n).Cfg.PeerSharePct)/100)
 }
 
-// manyGrants reports whether a class may have used up its share of grants. A class may have no more grants than it
-// leaves free, which it cannot reach before half of the table is taken.
+// manyGrants reports whether a class may have used up a class's share of grants. A class may have no more grants than
+// the class leaves free, and no class reaches this share before half of the table is taken.
 func manyGrants(n *world.Node, s *rank.Stats) bool { return 2*s.Grants >= int(pd.Its(n).Cfg.GrantsMax) }
 
-// waitInVain fails if the first request of every class, including the node's own engine, could be served with the free
-// pages. If one could not be served, it may have been overtaken too often already, and have the free pages reserved for
-// it.
+// waitInVain fails the run if the first request of every class, including the class of the node's own engine, could be
+// served with the free pages. If any first request could not be served, the free pages may be kept for that request,
+// because it was overtaken too often.
 func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) {
 	if n.Draining || n.Busy {
 		return
@@ -95,7 +97,7 @@ func (or *queueOracle) waitInVain(n *world.Node, s *rank.Stats) {
 			continue
 		}
 		room, pages := s.PagesFree, o.pages
-		if n.Caches { // Chunks that are here already make no room for the rest.
+		if n.Caches { // Chunks that are present already make no room for the rest.
 			room, pages = room+s.PagesEvictable, o.keys
 		}
 		if pages > room {

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkLoanID         = oracle.NewCheck("S12", "ids of read leases")
 	checkLoanUnwritten  = oracle.NewCheck("S4", "leased pages that are stored into")
@@ -27,8 +27,8 @@ func (*loansOracle) listen(l *oracle.Listen[loansOracle]) {
 	oracle.On(l, func(o *loansOracle, _ *oracle.Call, e world.Lending) { o.lending(e.Node, e.Grant) })
 }
 
-// lending checks a read lease as it is given: no transfer may store into the pages while the lease lasts, the
-// generations are current, and a sender leases only pages that its engine has handed over.
+// lending checks a read lease when the owner gives the lease: no transfer may store into the pages while the lease
+// lasts, the generations are current, and a sender leases only pages that the engine has handed over.
 func (or *loansOracle) lending(n *world.Node, g *world.Grant) {
 	or.judged(checkLoanID)
 	if n.Grants[g.ID] != nil {
@@ -81,14 +81,14 @@ func (or *loansOracle) putOf(reserve effects.Ticket, page effects.Page) effects.
 	return or.w.PutOf(&or.w.Commands[reserve-1], page)
 }
 
-// revokedLoan ends a read lease when its owner is notified that the lease is revoked.
+// revokedLoan ends a read lease when the owner is notified that the lease is revoked.
 func (or *loansOracle) revokedLoan(n *world.Node, id effects.GrantID) {
 	if g := n.Grants[id]; g != nil {
 		g.Loan.Revoked = true
 	}
 }
 
-// lentTo returns a read lease in force on any of the pages, and the page. It returns 0 and 0 if there is none.
+// lentTo returns a read lease in force on any of the pages, and the page. Without such a lease the results are 0 and 0.
 func (or *loansOracle) lentTo(n *world.Node, pages []effects.Page) (effects.GrantID, uint32) {
 	n.Pool.Lent = slices.DeleteFunc(n.Pool.Lent, func(g *world.Grant) bool { return !or.w.Standing(n, g) })
 	for _, g := range n.Pool.Lent {
@@ -101,7 +101,7 @@ func (or *loansOracle) lentTo(n *world.Node, pages []effects.Page) (effects.Gran
 	return 0, 0
 }
 
-// publishing checks that a page which gets a new generation has no other user (S4).
+// publishing checks that a page which gets a new generation has no user (S4).
 func (or *loansOracle) publishing(n *world.Node, pages []effects.Page) {
 	or.judged(checkPublish)
 	for _, p := range pages {

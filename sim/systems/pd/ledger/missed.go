@@ -22,13 +22,14 @@ type ended struct {
 	chunk   uint32
 	request uint64 // 0: the promise was for no named request
 	at      effects.Time
-	perhaps bool // it was no promise, or was made again, or its record was dropped for newer ones
+	perhaps bool // there may have been no promise, the promise may have been made again, or the record may be gone
 }
 
-// over records that a promise has expired. A machine keeps as many records as it may have claims beyond the first on
-// their pages, and drops the oldest for a new one. A promise that once was among more than that is uncertain from then
-// on, even if fewer are left when a reader comes. Example with room for six: seven expire, two of them are made again,
-// and the reader of the oldest is told that nothing is known of its chunk.
+// over records that a promise has expired. A machine has room for as many such records as for claims beyond the first
+// claim on a page, and drops the oldest records for newer records. From then on the promises of the oldest records are
+// uncertain, even if fewer records are left when a reader comes. Example with room for six records: seven promises
+// expire, and two of the promises are made again. A reader that misses the chunk of the oldest promise is told that the
+// chunk is not found.
 func (or *claimedOracle) over(n *world.Node, x ended) {
 	my := or.at(n)
 	my.ended = append(my.ended, x)
@@ -54,7 +55,7 @@ func (my *claimedLife) renewed(chunk uint32, request uint64, sure bool) {
 	}
 }
 
-// missed checks what a reader is told of the first chunk that it misses (S20).
+// missed checks the code with which a Get reports the first missing chunk (S20).
 func (or *claimedOracle) missed(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &or.w.Jobs[c.Job]
 	told := unknown(e.Code) || e.Code == effects.Lapsed

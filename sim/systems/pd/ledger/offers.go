@@ -12,9 +12,9 @@ import (
 )
 
 // The oracle of this file judges the messages that end read leases. On leased planes the reader's message ends a lease,
-// so the message must be true, and no other peer's message may be taken for it.
+// so the message must be true, and a message of a different peer must not end the lease.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkRefusing   = oracle.NewCheck("S19", "answers that end read leases")
 	checkEndNamed   = oracle.NewCheck("L2", "ends told by name")
@@ -46,6 +46,7 @@ func (*offersOracle) listen(l *oracle.Listen[offersOracle]) {
 	})
 }
 
+// offersLife records the leases of an incarnation of an owner that readers reported as over.
 type offersLife struct {
 	over []*world.Grant // read leases that the machine is notified in this step to be over
 }
@@ -67,8 +68,8 @@ func (or *offersOracle) offering(n *world.Node, c *world.Conn, body []byte) {
 	}
 }
 
-// acked takes a reply to an offer when it reaches the sender's machine. If the reader says that it will read nothing,
-// the lease is over.
+// acked handles a reply to an offer when the reply reaches the sender's machine. If the reply says that the reader will
+// read nothing, the lease is over.
 func (or *offersOracle) acked(n *world.Node, offer effects.GrantID, body []byte) {
 	g := n.Pool.Loan(offer)
 	if offer == 0 || g == nil {
@@ -79,13 +80,13 @@ func (or *offersOracle) acked(n *world.Node, offer effects.GrantID, body []byte)
 		return
 	}
 	its := m.HasExt && protocol.UUID(g.Peer) == m.Ext.Incarnation || !m.HasExt && g.Bearer()
-	// A stale reply is about another incarnation, or is taken to be: then only time ends the lease.
+	// The sender treats a stale reply as about another incarnation. Then only time ends the lease.
 	code := effects.CodeFromWire(m.Ext.Code)
 	stale := code == effects.Stale
 	if m.Ext.Delayed {
 		return // The read failed, or the offer is deferred: the end is still to be reported.
 	}
-	if its && code == effects.Expired { // It arrived too late, and may be offered again, with clocks compared anew.
+	if its && code == effects.Expired { // The offer arrived too late, and may be sent again after the clocks are compared anew.
 		g.Loan.Late = true
 		return
 	}
@@ -97,8 +98,8 @@ func (or *offersOracle) acked(n *world.Node, offer effects.GrantID, body []byte)
 	}
 }
 
-// refusing checks a reply that ends a read lease, when the reader sends it: none of the reader's reads is in flight
-// (S19).
+// refusing checks a reply that ends a read lease, when the reader sends the reply: none of the reader's reads is in
+// flight (S19).
 func (or *offersOracle) refusing(n *world.Node, r *world.Request, body []byte) {
 	if r.Conn == nil || r.Offer == 0 {
 		return
@@ -126,7 +127,8 @@ func (or *offersOracle) refusing(n *world.Node, r *world.Request, body []byte) {
 	}
 }
 
-// saying checks a reader's done message when it is sent: none of the reader's reads under the lease is in flight.
+// saying checks a reader's done message when the message is sent: none of the reader's reads under the lease is in
+// flight.
 func (or *offersOracle) saying(n *world.Node, m *protocol.PullDoneSignal) {
 	if !m.HasExt {
 		return
@@ -152,9 +154,9 @@ func (or *offersOracle) saying(n *world.Node, m *protocol.PullDoneSignal) {
 	}
 }
 
-// harmless reports whether a read on a fenced plane is not the first read of its offer, by a receiver that reads offers
-// on arrival. The receiver may have dropped its record of the done message, and the plane itself refuses reads of
-// revoked pages.
+// harmless reports whether a read on a fenced plane, by a receiver that reads offers on arrival, is a repeated read of
+// the offer. The receiver may have dropped the record of the done message, and the plane refuses reads of revoked
+// pages.
 func (or *offersOracle) harmless(t *world.Transfer) bool {
 	if or.w.Setting.Leased || t.Local.Node.Delays || t.Under == nil {
 		return false
@@ -164,7 +166,8 @@ func (or *offersOracle) harmless(t *world.Transfer) bool {
 	})
 }
 
-// doneHeard takes a done message at the owner, if the message comes from the lease's reader.
+// doneHeard handles a done message at the owner. The message ends a lease only if the message comes from the lease's
+// reader.
 func (or *offersOracle) doneHeard(n *world.Node, body []byte) {
 	m := &or.truth().done
 	if m.Decode(body, &pd.WireLimits) != nil {
@@ -189,8 +192,8 @@ func (or *offersOracle) ended(n *world.Node, g *world.Grant) {
 	}
 }
 
-// takenBack checks that a read lease which its reader reported as over is revoked in the same step: at once where the
-// reader's message is the proof, and otherwise by starting the revocation (L2).
+// takenBack checks that the owner revokes a read lease in the step in which the reader reports the end of the lease: at
+// once where the reader's message is the proof, and otherwise by starting the revocation (L2).
 func (or *offersOracle) takenBack(n *world.Node) {
 	my := or.at(n)
 	for _, g := range my.over {

@@ -1,15 +1,15 @@
 // Package ledger holds the oracles that judge ranks (prefill and decode nodes) in a simulated run. Each oracle keeps
-// its own books of what the drivers saw, and fails the run when a promise of docs/safety.md (safety S, liveness L) is
-// broken.
+// separate records of what the drivers saw, and fails the run when a promise of docs/safety.md (safety S, liveness L)
+// is broken.
 //
-// The package exports [Ledger], which a system of sim adds to its oracles. The oracles subscribe to the happenings of
+// The package exports [Ledger], which package sim adds to the oracles of a run. The oracles subscribe to the events of
 // packages world and pd (the two files happenings.go), such as "a grant is made" or "a store lands on a page", and to
-// the happenings of [truth]. An oracle never changes a run, and it never believes a state machine about itself: it
+// the events of [truth]. An oracle never changes a run, and never relies on what a state machine claims: the oracle
 // compares what the machine emits with what the drivers did. A broken promise ends the run with the name of the
-// property and one sentence about nodes, pages, grants and tickets.
+// property and a sentence about nodes, pages, grants and tickets.
 //
 // Example: the machine of node 2 grants page 7 to a sender under grant 3. pagesOracle records the grant at the page and
-// checks that no engine, no transfer and no other grant has the page (S4, S5). The grant is revoked, and the page is
+// checks that no engine, no transfer and no second grant has the page (S4, S5). The grant is revoked, and the page is
 // granted to another sender. Then a delayed store of the first transfer lands on page 7. The oracle sees that the page
 // is granted under another id than the transfer's, and fails the run with property S3.
 package ledger
@@ -22,11 +22,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Oracles are all oracles that judge a run: they look at what machines want and send, at what drivers do for them, and
-// at what is left at the end. Each oracle judges one subject and records what that requires. Facts that several oracles
-// need are in [truth]. The oracles change nothing of a run. They take their facts from drivers and not from machines,
-// except for the few questions to a machine in machine.go of package pd. Each check names its property in
-// docs/safety.md. The files happenings.go of packages world and pd define what is reported to the oracles, and when.
+// Oracles holds the oracles of a run. The oracles look at what machines emit, at what drivers do for machines, and at
+// what is left at the end. Each oracle judges a single subject and keeps the records that this requires. Facts that
+// several oracles need are in [truth]. The facts come from drivers and not from machines, except for the few queries to
+// a machine in machine.go of package pd. Each check names a property of docs/safety.md. The files happenings.go of
+// packages world and pd define what is reported to the oracles, and when.
 type Oracles struct {
 	limits   limitsOracle
 	truth    truth
@@ -80,8 +80,9 @@ type Oracles struct {
 	words    wordsOracle
 }
 
-// Ledger combines the oracles of ranks into one oracle, because they read each other's records. The oracles receive
-// each happening in the order of this list, and the first oracle that finds a broken promise reports the failure.
+// Ledger combines the oracles of ranks into a single oracle, because these oracles read each other's records. The
+// oracles receive each event in the order of this list, and the first oracle that finds a broken promise reports the
+// failure.
 var Ledger = oracle.Of("ledger", "ranks keep the promises of docs/safety.md", func(l *oracle.Listen[Oracles]) {
 	add(l, func(o *Oracles) *limitsOracle { return &o.limits })
 	add(l, func(o *Oracles) *truth { return &o.truth })
@@ -141,17 +142,17 @@ type member[P any] interface {
 	seat(w *pd.Cluster, all *Oracles)
 }
 
-// members holds one accessor for each oracle that add has registered.
+// members holds an accessor for each registered oracle.
 var members []seated
 
-// seated returns one oracle out of the oracles of a run.
+// seated returns an oracle out of the oracles of a run.
 type seated func(*Oracles) interface {
 	seat(w *pd.Cluster, all *Oracles)
 }
 
-// add registers an oracle with the ledger. If the oracle has a method listen, add calls that to subscribe the oracle to
-// happenings. A method reset is called when a run begins, with the number of nodes. An oracle that keeps records of
-// incarnations ([perLife]) empties the records of a node when a new incarnation of the node starts, before anything
+// add registers an oracle with the ledger. If the oracle has a method subscribe, the method is called and subscribes
+// the oracle to events. A method reset is called when a run begins, with the number of nodes. An oracle with state for
+// each incarnation ([perLife]) clears the state of a node when a new incarnation of the node starts, before anything
 // else about the new incarnation is reported to the oracle.
 func add[P any, M member[P]](l *oracle.Listen[Oracles], at func(*Oracles) *P) {
 	members = append(members, func(o *Oracles) interface{ seat(*pd.Cluster, *Oracles) } { return M(at(o)) })
@@ -164,7 +165,7 @@ func add[P any, M member[P]](l *oracle.Listen[Oracles], at func(*Oracles) *P) {
 	}
 }
 
-// Of gives each oracle its references to the cluster w and to the other oracles.
+// Of sets the references of each oracle to the cluster w and to all oracles.
 func (o *Oracles) Of(w *pd.Cluster) {
 	for _, m := range members {
 		m(o).seat(w, o)
@@ -185,7 +186,7 @@ func (o *Oracles) Begin(w *pd.Cluster, nodes int) {
 	}
 }
 
-// judge is the part that all oracles have in common: references to the cluster and to the other oracles.
+// judge is the part that all oracles have in common: references to the cluster and to all oracles.
 type judge struct {
 	w      *pd.Cluster `snap:"share"` // Set by seat; a clone of a run sets the clone's cluster.
 	others *Oracles    `snap:"share"`
@@ -196,8 +197,8 @@ func (j *judge) seat(w *pd.Cluster, all *Oracles) { j.w, j.others = w, all }
 // node returns the node that a call is about.
 func (j *judge) node(c *oracle.Call) *world.Node { return j.w.Nodes[c.Node()] }
 
-// recounts reports whether counts that are slow to compute are checked after this step of n. They always are in the
-// runs of an explorer, which are short.
+// recounts reports whether counts that are slow to compute are checked after this step of n. In the runs of an
+// explorer, which are short, the counts are checked after every step.
 func (j *judge) recounts(n *world.Node) bool {
 	return n.Steps%recountEvery == 1 || j.w.Seed >= draw.RestlessSeed
 }
@@ -218,24 +219,28 @@ func (j *judge) fail(c oracle.Check, format string, args ...any) {
 	j.w.Fail(c.Property(), format, args...)
 }
 
+// all returns the oracles of the run.
 func (j *judge) all() *Oracles { return j.others }
+
+// truth returns the facts about the run.
 func (j *judge) truth() *truth { return &j.others.truth }
 
-// ofLives is an oracle that keeps records of the current incarnation of each node.
+// ofLives is an oracle with state for the current incarnation of each node.
 type ofLives interface {
 	room(nodes int)
 	begin(n *world.Node)
 }
 
-// perLife holds an oracle's records of the current incarnation of each node, indexed by node.
+// perLife holds an oracle's state for the current incarnation of each node, indexed by node.
 type perLife[S any] struct{ lives []S }
 
-// emptiable is a record of one incarnation that can be emptied for the next incarnation and reuses its memory.
+// emptiable is the state of an incarnation. Clearing the state for the next incarnation keeps the memory.
 type emptiable interface{ startReply() }
 
+// at returns the state for the current incarnation of n.
 func (p *perLife[S]) at(n *world.Node) *S { return &p.lives[n.ID] }
 
-// room makes room for the records of the given number of nodes. It reuses the memory of earlier runs.
+// room makes room for the state of the given number of nodes, in the memory of earlier runs.
 func (p *perLife[S]) room(nodes int) {
 	if cap(p.lives) < nodes {
 		p.lives = make([]S, nodes)
@@ -243,5 +248,5 @@ func (p *perLife[S]) room(nodes int) {
 	p.lives = p.lives[:nodes]
 }
 
-// begin empties the records of a node, because a new incarnation of the node starts.
+// begin clears the state of a node, because a new incarnation of the node starts.
 func (p *perLife[S]) begin(n *world.Node) { any(&p.lives[n.ID]).(emptiable).startReply() }

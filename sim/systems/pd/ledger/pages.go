@@ -11,7 +11,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkGrantID         = oracle.NewCheck("S12", "ids of grants")
 	checkGrantNamed      = oracle.NewCheck("S25", "grants to somebody")
@@ -26,9 +26,9 @@ var (
 	checkPassing         = oracle.NewCheck("S19", "copies that pass, of pushes")
 )
 
-// pagesOracle judges the pages that peers may write: that a write grant covers only pages which nobody else uses (S4,
-// S5), that each store is made under the grant in force (S3), and that a chunk which becomes ready is whole (S1). It
-// maintains the ledger's record of each page (world.Page), such as Granted, Writers and Last.
+// pagesOracle judges the pages that peers may write: a write grant covers only pages without a user (S4, S5), each
+// store is made under the grant in force (S3), and a chunk that becomes ready is whole (S1). The oracle maintains the
+// ledger's record of each page (world.Page), such as Granted, Writers and Last.
 type pagesOracle struct{ judge }
 
 func (*pagesOracle) listen(l *oracle.Listen[pagesOracle]) {
@@ -54,8 +54,8 @@ func (*pagesOracle) listen(l *oracle.Listen[pagesOracle]) {
 	})
 }
 
-// granting checks a write grant as the machine emits it: the grant id is new, and no engine, transfer, lease or other
-// grant uses the pages. It then records the grant at its pages.
+// granting checks a write grant when the machine emits the Grant effect: the grant id is new, and no engine, transfer,
+// lease or grant uses the pages. Then the grant is recorded at the pages.
 func (or *pagesOracle) granting(n *world.Node, e *effects.Grant) {
 	or.all().queue.at(n).grant = e.ID
 	or.judged(checkGrantID, checkGrantNamed, checkGrantAlone, checkGrantOnce, checkGrantGeneration)
@@ -113,7 +113,7 @@ func (or *pagesOracle) revoked(n *world.Node, id effects.GrantID) {
 }
 
 // words takes the commits and aborts in an allocation request as the request arrives. On leased planes the sender's
-// commit or abort ends the grant. It must be true: no store under the grant may still be in flight (S3).
+// commit or abort ends the grant. The message must be true: no store under the grant may still be in flight (S3).
 func (or *pagesOracle) words(n *world.Node) {
 	m := &or.truth().request.m
 	if !or.w.Setting.Leased || !m.HasExt || len(m.Ext.Commit)+len(m.Ext.Abort) == 0 ||
@@ -152,8 +152,8 @@ func (or *pagesOracle) landed(t *world.Transfer) {
 	}
 }
 
-// ready records that a chunk became readable, possibly only within this step, and checks the chunk's page where the
-// machine says that the chunk is: the page must be whole.
+// ready records that a chunk became readable, possibly only within this step, and checks the page in which the machine
+// has the chunk: the page must be whole.
 func (or *pagesOracle) ready(n *world.Node, hash uint64) {
 	or.judged(checkReadyPut)
 	k, ok := or.truth().named(n, hash)
@@ -171,7 +171,7 @@ func (or *pagesOracle) ready(n *world.Node, hash uint64) {
 	or.readyPage(n, k)
 }
 
-// readyPage checks one page of a chunk that became readable: all parts hold one fill of the key k (S1).
+// readyPage checks a page of a chunk that became readable: all parts hold the same fill of the key k (S1).
 func (or *pagesOracle) readyPage(n *world.Node, k uint32) {
 	or.truth().stored[n.ID][k], or.all().hope.at(n).ready = true, true
 	p, ok := pd.ReadyAt(n, or.w.Keys[k])
@@ -212,7 +212,8 @@ func (or *pagesOracle) flown(t *world.Transfer, pair int) {
 	}
 }
 
-// unmapped ends the stores under a grant whose mapping is gone: stores in flight can no longer reach the pages.
+// unmapped ends the stores under a grant when the mapping of the grant is gone: stores in flight can no longer reach
+// the pages.
 func (or *pagesOracle) unmapped(n *world.Node, id effects.GrantID) {
 	for i := range or.w.PlainWrites {
 		if x := &or.w.PlainWrites[i]; x.Pool == n.Pool && x.Grant == id {
@@ -228,9 +229,9 @@ func (or *pagesOracle) unmapped(n *world.Node, id effects.GrantID) {
 	}
 }
 
-// storing checks a store at the instant when it lands: the page must be granted to this transfer in this generation,
-// the engine must not be reading it (S3), and the page that the store reads from must still be lent to the transfer
-// (S19).
+// storing checks a store at the instant when the store lands: the page must be granted to this transfer in this
+// generation, the engine must not be reading it (S3), and the page that the store reads from must still be lent to the
+// transfer (S19).
 func (or *pagesOracle) storing(t *world.Transfer, i, half int) {
 	p := t.Pairs[i]
 	dst := &t.Remote.Pages[p.Remote.Index]
@@ -263,7 +264,7 @@ func (or *pagesOracle) storing(t *world.Transfer, i, half int) {
 	}
 }
 
-// passing checks a copy on a fenced plane that the receiver accepts: the source page was lent until its last byte was
+// passing checks a copy on a fenced plane that the receiver accepts: the source page was lent until the last byte was
 // read (S19).
 func (or *pagesOracle) passing(t *world.Transfer, i int) {
 	or.judged(checkPassing)

@@ -9,19 +9,20 @@ import (
 )
 
 // Room below the high-water mark is given to receivers in turn. While the first put for a receiver waits only for room,
-// each other receiver has its turn at most once before it, however small the other receiver's puts are, and however
-// late the put came.
+// a sender offers at most one put to each of the remaining receivers, however small these puts are, and however late
+// the waiting put was issued.
 
 var checkPassedOnce = oracle.NewCheck("L3", "puts that wait for room, passed by other receivers'")
 
-// turn is the first put of a receiver, if the put waits for room alone because its connection is free.
+// turn is the first put for a receiver, if the put waits only for room because the connection is free.
 type turn struct {
 	put      effects.Ticket
 	passedBy []int32 // receivers whose puts were offered since
 }
 
-// turns records, after a step, which puts wait for room alone. A put that waited for its connection meanwhile begins
-// anew. A put that the machine has not reached yet, because it has more work than fits into a step, has no turn so far.
+// turns records, after a step, which puts wait only for room. A put that waited for the connection meanwhile begins
+// anew. A put that the machine has not reached yet, because the machine has more work than fits into a step, has no
+// turn so far.
 func (or *pressureOracle) turns(n *world.Node) {
 	my := or.at(n)
 	was := len(my.turns)
@@ -48,7 +49,7 @@ func (or *pressureOracle) turns(n *world.Node) {
 	my.turns = slices.Delete(my.turns, 0, was)
 }
 
-// passing checks the offer of a put against the puts for other receivers that wait for room (L3).
+// passing checks the offer of a put against the puts for different receivers that wait for room (L3).
 func (or *pressureOracle) passing(n *world.Node, put effects.Ticket) {
 	to := or.w.Jobs[or.w.Commands[put-1].Job].Reader()
 	my := or.at(n)

@@ -10,8 +10,8 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Each connection of a plain sender counts as a peer of its own, and their number is bounded: no two connections share
-// the quota of a peer, so no more of them have pages, or wait for pages.
+// Each connection of a plain sender counts as a separate peer with the quota of a peer. Therefore the number of these
+// connections is bounded: no more connections have pages, or wait for pages.
 
 var checkPlains = oracle.NewCheck("S18", "vanilla senders at a time")
 
@@ -22,6 +22,7 @@ type plainsOracle struct {
 	conns []uint64 `snap:"scratch"`
 }
 
+// plainsLife records the plain senders of an incarnation of a receiver.
 type plainsLife struct {
 	served []plainServed `snap:"skip"` // grants under which plain senders may still have pages
 }
@@ -34,8 +35,8 @@ type plainServed struct {
 	grant effects.GrantID
 }
 
-// serves records that a plain sender is given pages, and checks how many plain senders have pages, or have waited since
-// before this step.
+// serves records a grant to a plain sender, and checks how many plain senders have pages, or have waited since before
+// this step.
 func (or *plainsOracle) serves(n *world.Node, conn uint64, id effects.GrantID) {
 	my := or.at(n)
 	my.served = append(slices.DeleteFunc(my.served, func(x plainServed) bool {

@@ -6,13 +6,14 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// prefixes holds the read leases of chunks that peers request by key. Each operation has one lease at a time, whose
-// pages hold the first of the requested chunks.
+// prefixes holds the read leases of chunks that peers request by key. Each operation has a single lease at a time. The
+// pages of the lease hold the first of the requested chunks.
 type prefixes struct {
 	leases map[asking]effects.GrantID `snap:"skip"` // by the requesting peer's operation and the incarnation of the owner
 }
 
-// asking is one operation of one incarnation of a peer, requested of one incarnation of a node.
+// asking identifies an operation: the incarnation of a node that received the request, and the incarnation of the peer
+// that sent the request.
 type asking struct {
 	node      int32
 	life      uint32
@@ -32,8 +33,8 @@ type prefixTold struct {
 	indexes []int64
 }
 
-// answered judges a reply when it is sent. It calls same if the lease is wrong, and prefix if the pages are. It reports
-// whether the reply is right.
+// answered judges a reply when the reply is sent, and reports whether the reply is right. The last two arguments fail
+// the run: the first is called if the lease is wrong, and the second if the pages are wrong.
 func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same,
 	prefix func(format string, args ...any)) (right bool) {
 	if p.leases == nil {
@@ -71,8 +72,8 @@ func (p *prefixes) answered(or *judge, n *world.Node, t *prefixTold, same,
 	return true
 }
 
-// lastWord records that a reader says that it has finished with a lease of an incarnation. It returns a transfer that
-// may still read under the lease, and nil if there is none.
+// lastWord records that a reader reports the end of reads under a lease. The result is a transfer that may still read
+// under the lease, and nil if there is none.
 func (j *judge) lastWord(n *world.Node, to protocol.UUID, id uint64) *world.Transfer {
 	for _, t := range j.w.Going.Transfers.Some {
 		if t.Read && t.Reading && t.Local == n.Pool && uint64(t.Grant) == id && protocol.UUID(t.Link.Peer) == to {

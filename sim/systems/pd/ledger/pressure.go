@@ -11,10 +11,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Puts of a sender whose chunks are read by the receivers (pull) wait until their pages fit below the sender's
-// high-water mark. They are offered in order within a receiver, and wait no longer than necessary (L3).
+// If receivers read the chunks of a sender (pull), the sender's puts wait until the pages fit below the sender's
+// high-water mark. Puts for the same receiver are offered in order, and no put waits longer than necessary (L3).
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkOfferOpen   = oracle.NewCheck("S19", "offers of open puts")
 	checkOfferOnce   = oracle.NewCheck("S23", "offers, one a put")
@@ -42,6 +42,7 @@ func (*pressureOracle) listen(l *oracle.Listen[pressureOracle]) {
 	})
 }
 
+// pressureLife records the puts of an incarnation of a sender that wait to be offered.
 type pressureLife struct {
 	puts  []effects.Ticket // issued; may include a few that are over
 	turns []turn           `snap:"skip"`
@@ -54,8 +55,8 @@ func (or *pressureOracle) given(n *world.Node, t effects.Ticket) {
 	or.at(n).puts = append(or.at(n).puts, t)
 }
 
-// offeredInTurn checks a read lease against the waiting puts: it is for an open put that had no lease yet, and no put
-// for the same receiver has waited longer.
+// offeredInTurn checks a read lease against the waiting puts: the lease must be for an open put without a lease, and no
+// put for the same receiver may have waited longer.
 func (or *pressureOracle) offeredInTurn(n *world.Node, g *world.Grant) {
 	put := g.Loan.Put
 	or.judged(checkOfferOpen, checkOfferOnce, checkOfferInTurn)
@@ -96,7 +97,7 @@ func (or *pressureOracle) waitingPuts(n *world.Node) []effects.Ticket {
 }
 
 // pressed checks, after a step, that no put waits without need. A put that can never fit has ended. If each waiting put
-// fits by itself and the machine has no more work, no put waits whose connection is free, as turns has recorded.
+// fits by itself and the machine has no more work, no put with a free connection may wait.
 func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
 	most, my := or.w.LentMax(n), or.at(n)
 	for _, t := range my.puts {
@@ -123,7 +124,7 @@ func (or *pressureOracle) pressed(n *world.Node, s *rank.Stats) {
 }
 
 // laneFree reports whether a connection on which n offers chunks to a receiver is open and has room, as far as the
-// machine knows. With a circuit breaker the connection may have room for one trial only.
+// machine knows. With a circuit breaker the connection may have room for a single trial.
 func (or *pressureOracle) laneFree(n *world.Node, receiver int32) bool {
 	for _, c := range or.w.Going.Conns.Some {
 		if c.Client == n.ID && c.Life == n.Life && c.Server == receiver && c.Lane && !c.Closed &&

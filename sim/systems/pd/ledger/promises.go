@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkPutOK    = oracle.NewCheck("S9", "puts that end well")
 	checkTold     = oracle.NewCheck("S9", "notifications")
@@ -21,7 +21,7 @@ var (
 	checkToldLife = oracle.NewCheck("S12", "incarnations of notifications")
 )
 
-// promisesOracle judges the outcomes of puts, and the notifications to the proxy about them (S9).
+// promisesOracle judges the outcomes of puts, and the notifications about puts to the proxy (S9).
 type promisesOracle struct{ judge }
 
 func (*promisesOracle) listen(l *oracle.Listen[promisesOracle]) {
@@ -41,8 +41,8 @@ func (or *promisesOracle) putOK(n *world.Node, e *effects.Deliver, c *pd.Command
 	}
 }
 
-// missing counts the chunks of a batch that never were whole at the receiver, in any of its incarnations. What a
-// restart lost does not count.
+// missing counts the chunks of a batch that never were whole at the receiver, in any incarnation. Chunks that a restart
+// lost do not count.
 func (or *promisesOracle) missing(j *pd.Job, b pd.Batch) (n int) {
 	for _, id := range j.Ids[b.From:b.To] {
 		if j.PlainTo && !or.w.Reader.Has[id] || !j.PlainTo && !or.truth().stored[j.Receiver][id] {
@@ -53,7 +53,7 @@ func (or *promisesOracle) missing(j *pd.Job, b pd.Batch) (n int) {
 }
 
 // told checks a notification to the proxy when it leaves the sender. A notification that the transport does not accept
-// counts as never sent, because its sender is told so.
+// counts as never sent, because the sender learns that.
 func (or *promisesOracle) told(n *world.Node, m *protocol.ProxyNotif, taken bool) {
 	or.judged(checkTold, checkToldLife)
 	i := or.w.JobNamed(m.RequestID)
@@ -114,7 +114,7 @@ func (or *promisesOracle) remembered(n *world.Node, job int) (since int64) {
 }
 
 // counts reports whether a command is a put that counts for a job's request. A put of pages that were filled again does
-// not, nor does a put that was refused at once, which leaves everything as it was.
+// not count, and neither does a put that was refused at once, because a refused put changes nothing.
 func (or *promisesOracle) counts(n *world.Node, c *pd.Command, job int) bool {
 	if c.Want != plan.WantPut || c.Job != job || c.Node != n.ID || c.Life != n.Life || c.Over && !c.Joined {
 		return false
@@ -123,7 +123,7 @@ func (or *promisesOracle) counts(n *world.Node, c *pd.Command, job int) bool {
 	return ok && put.Request != nil
 }
 
-// counted returns the newest such put of a batch, or 0.
+// counted returns the newest put of a batch that counts for the request, or 0 if there is none.
 func (or *promisesOracle) counted(n *world.Node, job, batch int) (newest effects.Ticket) {
 	for t := range or.w.Commands {
 		if c := &or.w.Commands[t]; c.Batch == batch && or.counts(n, c, job) {
@@ -148,8 +148,8 @@ func (or *promisesOracle) forgets(n *world.Node, from, to int64) bool {
 	return ttl > 0 && to > from && n.Shows(to).Sub(n.Shows(from)) >= ttl
 }
 
-// together checks, when the parts of a call have ended, that either all or none of them were accepted. Otherwise a
-// request that ended without one of its parts would be reported as whole.
+// together checks, when the parts of a call have ended, that either all parts or no parts were accepted. Otherwise a
+// request that ended without some part would be reported as whole.
 func (or *promisesOracle) together(n *world.Node) {
 	if !or.w.Parted {
 		return

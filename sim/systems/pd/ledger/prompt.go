@@ -12,10 +12,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// What can be given back at once is given back when a machine that learns that it is no longer wanted has no more work
-// of that instant, and not only when its time is over. Until then nothing new is given for the same peer or request.
+// A machine may learn that a grant, a lease or a page is no longer wanted. If the machine can give the grant, lease or
+// page back at once, the machine must do so before it has no more work for that instant, and not only when the time of
+// the grant or lease is over. Until then the machine must give nothing new for the same peer or request.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkWriterLost  = oracle.NewCheck("L2", "grants of writers that are lost")
 	checkLeftOut     = oracle.NewCheck("L2", "grants of pushes that left some out")
@@ -26,7 +27,7 @@ var (
 	checkStagingIdle = oracle.NewCheck("L2", "staging pages of fetches that need them")
 )
 
-// promptOracle judges whether machines give back at once what is no longer wanted (L2).
+// promptOracle judges whether machines give back at once the grants, leases and pages that are no longer wanted (L2).
 type promptOracle struct {
 	judge
 	perLife[promptLife]
@@ -60,20 +61,21 @@ func (*promptOracle) listen(l *oracle.Listen[promptOracle]) {
 	oracle.On(l, func(o *promptOracle, _ *oracle.Call, e counted) { o.afterStep(e.node, e.stats) })
 }
 
-// promptLife records what a machine is notified of in the current step, and what follows from that while it is busy.
+// promptLife records the notifications that a machine receives in the current step, and the consequences while the
+// machine is busy.
 type promptLife struct {
 	lost      []effects.Incarnation `snap:"scratch"` // peers that can no longer write
-	gone      []effects.Incarnation // of these, the peers that have not shaken hands again
+	gone      []effects.Incarnation // lost peers that have not shaken hands again
 	readers   []effects.Incarnation `snap:"scratch"` // peers that can no longer read
 	partly    []effects.GrantID     `snap:"scratch"` // grants under which a push has ended without some pages
-	abandoned []int                 `snap:"scratch"` // abandoned jobs, counted from 1
+	abandoned []int                 `snap:"scratch"` // jobs of abandoned requests, counted from 1
 	owed      []owed                // grants to give back, while the machine is busy
-	ending    []int                 // jobs that the machine is abandoning, likewise
-	reads     bool                  // something is read for such a job
-	unread    []effects.GrantID     // read leases whose reader was lost, likewise
+	ending    []int                 // jobs that the machine is abandoning, while the machine is busy
+	reads     bool                  // reads for such jobs are in progress
+	unread    []effects.GrantID     // read leases of lost readers, while the machine is busy
 	agreed    []int                 `snap:"scratch"` // jobs that the machine reports as abandoned
 	ended     []effects.Ticket      `snap:"scratch"` // puts that failed
-	stopping  bool                  `snap:"skip"`    // reads of an ended fetch go on: their batch keeps its pages
+	stopping  bool                  `snap:"skip"`    // reads of an ended fetch go on, and their batch keeps its pages
 }
 
 func (s *promptLife) startReply() {
@@ -99,13 +101,13 @@ func (or *promptOracle) peerLost(n *world.Node, peer effects.Incarnation, theirs
 	}
 }
 
-// heard records that a peer shakes hands, which a peer that was gone must do before it is given anything.
+// heard records that a peer shakes hands. A lost peer must do that before the peer gets anything.
 func (or *promptOracle) heard(n *world.Node, channel effects.Channel, request, conn uint64) {
 	my := or.at(n)
 	if len(my.gone) == 0 || channel != effects.ChannelInit {
 		return
 	}
-	if or.w.Requests[request-1].Noise { // A stranger that uses a publicly known name, which a machine cannot tell from the peer.
+	if or.w.Requests[request-1].Noise { // A machine cannot distinguish a stranger that uses a publicly known name from the peer.
 		my.gone = my.gone[:0]
 		return
 	}
@@ -117,7 +119,7 @@ func (or *promptOracle) heard(n *world.Node, channel effects.Channel, request, c
 	}
 }
 
-// granting checks that pages were granted to a peer that may still write them.
+// granting checks that pages are granted only to a peer that is not lost.
 func (or *promptOracle) granting(n *world.Node, e *world.Grant) {
 	my := or.at(n)
 	if len(my.gone) == 0 {
@@ -130,8 +132,8 @@ func (or *promptOracle) granting(n *world.Node, e *world.Grant) {
 	}
 }
 
-// transferring checks that an offer which is read on arrival comes from a peer that is there. A deferred offer is read
-// while its lease is in force, and chunks that were requested (recalled, or shared) are read over a link of n itself.
+// transferring checks that an offer which is read on arrival comes from a peer that is not lost. A deferred offer may
+// be read while the lease is in force, and chunks that were requested (recalled, or shared) are read over a link of n.
 func (or *promptOracle) transferring(n *world.Node, t *world.Transfer, e *effects.Transfer) {
 	asked := t.Under != nil && t.Under.Loan.Asked
 	if my := or.at(n); e.Read && !n.Delays && !asked && slices.Contains(my.gone, e.Peer) {
@@ -140,7 +142,7 @@ func (or *promptOracle) transferring(n *world.Node, t *world.Transfer, e *effect
 	}
 }
 
-// leasing checks that a read lease on request is given to a peer that is there.
+// leasing checks that a read lease on request is given only to a peer that is not lost.
 func (or *promptOracle) leasing(n *world.Node, who effects.Incarnation, id effects.GrantID) {
 	if slices.Contains(or.at(n).gone, who) {
 		or.fail(checkWriterLost, "node %d leases under grant %d to a peer although it was told that it is gone",
@@ -148,7 +150,7 @@ func (or *promptOracle) leasing(n *world.Node, who effects.Incarnation, id effec
 	}
 }
 
-// landedPartly records that the machine is notified of a push that has ended without some of its pages.
+// landedPartly records that the machine is notified of a push that has ended without some pages.
 func (or *promptOracle) landedPartly(n *world.Node, t *world.Transfer, complete bool) {
 	if g := n.Grants[t.Grant]; !or.w.Setting.Leased && !complete && g != nil && g.Peer == t.Initiator {
 		or.at(n).partly = append(or.at(n).partly, t.Grant)
@@ -162,8 +164,8 @@ func (or *promptOracle) abandoned(n *world.Node, job int) {
 	j.Abandoned, j.AbandonedIn = or.w.Clock(n), n.Life
 }
 
-// refused checks a message that was refused on arrival because its request was abandoned: the machine was told so no
-// longer ago than it keeps the record (AbandonTTL).
+// refused checks a message that was refused on arrival because the request was abandoned: the engine must have
+// abandoned the request, at most AbandonTTL ago.
 func (or *promptOracle) refused(n *world.Node, w *waiter) {
 	t := or.truth()
 	m, reply := &t.request.m, &t.reply.m
@@ -209,7 +211,7 @@ func (or *promptOracle) asked(n *world.Node, g *world.Grant) {
 	}
 }
 
-// afterStep checks that what the machine was notified of has had its effect.
+// afterStep checks that the notifications of the step have had the required effects.
 func (or *promptOracle) afterStep(n *world.Node, s *rank.Stats) {
 	my := or.at(n)
 	if len(my.lost) > 0 || len(my.abandoned) > 0 {
@@ -251,7 +253,7 @@ func (or *promptOracle) leftOut(n *world.Node, my *promptLife) {
 	}
 }
 
-// recalls records the read leases of a peer whose link is lost. They must be revoked.
+// recalls records the read leases of peers with lost links. These leases must be revoked.
 func (or *promptOracle) recalls(n *world.Node, my *promptLife) {
 	or.judged(checkReaderLost)
 	for _, g := range n.Pool.Lent {
@@ -262,7 +264,7 @@ func (or *promptOracle) recalls(n *world.Node, my *promptLife) {
 	slices.Sort(my.unread) // Independent of the order in the pool.
 }
 
-// unreadEnd checks that these leases have ended when the machine has no more work of this instant.
+// unreadEnd checks that these leases have ended when the machine has no more work for this instant.
 func (or *promptOracle) unreadEnd(n *world.Node, my *promptLife) {
 	var found effects.GrantID
 	for _, g := range n.Pool.Lent {
@@ -277,7 +279,7 @@ func (or *promptOracle) unreadEnd(n *world.Node, my *promptLife) {
 	}
 }
 
-// stillRead reports whether a peer may still read under a lease that it requested.
+// stillRead reports whether a peer may still read under a lease that the peer requested.
 func stillRead(g *world.Grant) bool { return g.Loan.Asked && !g.Revoking && !g.Loan.Revoked }
 
 // standsUnder reports whether any page may still be written under a grant.
@@ -300,7 +302,7 @@ func (or *promptOracle) loans(n *world.Node, t effects.Ticket) {
 	}
 }
 
-// fetchEnded records that n ends a fetch, whose reads may still be in flight.
+// fetchEnded records that n ends a fetch. Reads of the fetch may still be in flight.
 func (or *promptOracle) fetchEnded(n *world.Node) { or.at(n).stopping = true }
 
 // staging checks that fetches have no more staging pages than chunks that their engines do not have yet, except for

@@ -10,16 +10,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A node that could not reach the proxy, or was refused there, tries again within BackoffMax, however often that
-// happened.
+// A node that could not reach the proxy, or was refused by the proxy, must try again within BackoffMax, however often
+// that happened.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkProxyTried = oracle.NewCheck("L5", "tries to tell the proxy")
 	checkProxyNext  = oracle.NewCheck("L5", "words to the proxy, one after the other")
 )
 
-// proxyOracle judges how long a machine waits before it tries to notify the proxy again (L5).
+// proxyOracle judges how long a machine waits before the next attempt to notify the proxy (L5).
 type proxyOracle struct {
 	judge
 	perLife[proxyLife]
@@ -32,9 +32,10 @@ func (*proxyOracle) listen(l *oracle.Listen[proxyOracle]) {
 	oracle.On(l, func(o *proxyOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
+// proxyLife records the notifications of an incarnation of a node to the proxy.
 type proxyLife struct {
-	conn    uint64    `snap:"skip"` // the newest connection that it opens to the proxy
-	due     int64     `snap:"skip"` // when it must have tried again; 0: nothing failed
+	conn    uint64    `snap:"skip"` // the newest connection to the proxy
+	due     int64     `snap:"skip"` // when the machine must have tried again; 0: nothing failed
 	frozen  int64     `snap:"skip"`
 	ended   int64     `snap:"skip"` // when the newest notification, or try, was over
 	stood   int64     `snap:"skip"` // how long the node had been frozen by then
@@ -67,14 +68,15 @@ func (or *proxyOracle) opened(n *world.Node, ev *effects.Opened) {
 	}
 }
 
+// again records that a notification or an attempt to connect failed, so that the machine must try again in time.
 func (or *proxyOracle) again(n *world.Node) {
 	my := or.at(n)
 	my.ended, my.stood = or.w.Now, n.Frozen
 	my.due, my.frozen = or.w.Now+int64(n.Slowest(pd.Its(n).Cfg.BackoffMax)+late+pd.Grace), n.Frozen
 }
 
-// told records the result of a notification. After the maximum number of refusals the notification is given up, and
-// there may be no other one.
+// told records the result of a notification. After the maximum number of refusals the node gives the notification up,
+// and may have no further notification.
 func (or *proxyOracle) told(n *world.Node, m *protocol.ProxyNotif, taken bool) {
 	request, my := or.w.JobNamed(m.RequestID), or.at(n)
 	or.waited(n, request)
@@ -108,7 +110,7 @@ func (or *proxyOracle) afterStep(n *world.Node) {
 	}
 }
 
-// waited checks that a notification waited only for the one before it and for a connection.
+// waited checks that a notification waited only for the previous notification and for a connection.
 func (or *proxyOracle) waited(n *world.Node, request uint64) {
 	if request >= uint64(len(or.w.Jobs)) {
 		return
@@ -117,7 +119,7 @@ func (or *proxyOracle) waited(n *world.Node, request uint64) {
 	for i := range j.Batches {
 		put := j.Batches[i].Put
 		if put == 0 || !or.w.Commands[put-1].Over || or.w.Commands[put-1].Held || or.w.Commands[put-1].Life != n.Life {
-			return // The machine may be notified later of what it has not done itself.
+			return // The machine may be notified later of an outcome that it did not cause.
 		}
 		since = max(since, or.w.Commands[put-1].Outcome)
 	}

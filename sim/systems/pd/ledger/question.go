@@ -10,15 +10,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// question is a lookup that may get its reply in a later step, as recorded at its receiver.
+// question is a lookup that may get the reply in a later step, as recorded at the receiver.
 type question struct {
 	request   uint64
 	peer      effects.Incarnation
 	operation uint64
-	what      uint64 // a digest of what it asks for
-	known     bool   // its sender knows the name that this incarnation has for the peer
+	what      uint64 // a digest of the requested chunks
+	known     bool   // the lookup names this incarnation by the name for the peer
 }
 
+// questionOf returns the record of a lookup that n has received.
 func questionOf(n *world.Node, request uint64, m *protocol.AscendBatchedLookupAndGetMsg) question {
 	grant := uint32(0)
 	if !m.PullMode {
@@ -36,12 +37,13 @@ func (q *question) named(former *question) bool {
 	return q.request != former.request && q.peer == former.peer && q.operation == former.operation
 }
 
-// again reports whether q is a retry of an earlier lookup. A lookup for other chunks is not, nor is a stranger's.
+// again reports whether q is a retry of an earlier lookup. A lookup for different chunks is not a retry, and neither is
+// a stranger's lookup.
 func (q *question) again(former *question) bool {
 	return q.named(former) && q.what == former.what && q.known
 }
 
-// moot removes the lookups of which the last one is a retry. Only the last one gets a reply.
+// moot removes the lookups of which the last lookup is a retry, because only the last lookup gets a reply.
 func moot[T any](or *judge, some []T, of func(*T) *question) []T {
 	if len(some) < 2 {
 		return some
@@ -57,9 +59,9 @@ func moot[T any](or *judge, some []T, of func(*T) *question) []T {
 	})
 }
 
-// newest does the same when the step in which the last lookup arrived ends without a reply to it. A lookup with the
-// operation of another one that is no retry gets its reply in its own step. So does a retry of a peer that has to
-// introduce itself first, and the peer's earlier lookup goes on.
+// newest does the same at the end of a step in which the last lookup arrived and got no reply. A lookup that has the
+// operation of an earlier lookup but is no retry must get the reply in the step in which the lookup arrives. That is
+// also true for a retry of a peer that first has to introduce itself; then the peer's earlier lookup goes on.
 func newest[T any](or *judge, n *world.Node, some []T, of func(*T) *question) []T {
 	for i := range some {
 		last, former := of(&some[len(some)-1]), of(&some[i])

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkServedOnce   = oracle.NewCheck("S23", "grants, one an operation")
 	checkInTurn       = oracle.NewCheck("L7", "requests in turn")
@@ -47,7 +47,7 @@ func (*queueOracle) listen(l *oracle.Listen[queueOracle]) {
 	oracle.On(l, func(o *queueOracle, _ *oracle.Call, e counted) { o.queues(e.node, e.stats) })
 }
 
-// QueueLife records the allocation queue of one incarnation of a node, as the oracles see it.
+// QueueLife records the allocation queue of an incarnation of a node from the point of view of the oracles.
 type QueueLife struct {
 	waiters  []waiter // in the order of arrival
 	granted  map[operation]effects.GrantID
@@ -62,7 +62,7 @@ func (s *QueueLife) startReply() {
 		taken: s.taken[:0]}
 }
 
-// waiter is a message that a receiver got and has not replied to yet.
+// waiter is a request that a receiver got and has not replied to yet.
 type waiter struct {
 	what      uint64              // a digest of the keys that are requested or offered, in order
 	request   uint64              `snap:"request"`
@@ -70,27 +70,27 @@ type waiter struct {
 	peer      effects.Incarnation // zero: a plain sender, which is identified by its connection
 	operation uint64              // zero: every attempt is an operation of its own
 	keys      int
-	pages     int             // the largest number of pages that it can need: distinct keys
+	pages     int             // the largest number of pages that the request can need: distinct keys
 	due       int64           `snap:"instant"` // when the reply is due
 	frozen    int64           // how long the node had been frozen when the message arrived
 	atOnce    bool            // the reply is due in the same step
 	layers    bool            // the message is about layers, which need pages for all of their chunks
 	goesOn    bool            // some layers of the chunks arrived before, and their pages are promised
 	names     [][]byte        // the keys of a plain sender, where plain senders are trusted
-	body      []byte          // the message, if it can wait
+	body      []byte          // the message, if the request can wait
 	fresh     bool            // the message arrived in this step
-	turn      uint64          `snap:"skip"` // the turn of truth in which it arrived as a fresh message
-	known     bool            `snap:"skip"` // it names this incarnation by the name that its peer has for it
-	came      effects.Time    `snap:"skip"` // when it arrived, by the receiver's clock
-	severed   bool            // the link to its peer was lost after it arrived
+	turn      uint64          `snap:"skip"` // the turn in which the message arrived
+	known     bool            `snap:"skip"` // the message names this incarnation by the name for the peer
+	came      effects.Time    `snap:"skip"` // when the message arrived, by the receiver's clock
+	severed   bool            // the link to the peer was lost after the message arrived
 	offer     effects.GrantID // the sender's read lease, if the message offers pages
 	pull      protocol.PullID `snap:"skip"` // the id of the offer
 	back      bool            `snap:"skip"` // the offer was taken back
-	reading   bool            // the offer has pages, and is being read into them
+	reading   bool            // the offer has pages, and the chunks are being read
 	stopped   bool            // the read was cancelled
-	job       int             `snap:"skip"` // the job of its request, counted from 1
+	job       int             `snap:"skip"` // the job of the request, counted from 1
 	unwanted  bool            // the request was abandoned during the read
-	overtaken int             // grants made to others while it was the first of its class
+	overtaken int             // grants to different classes while the request was the first of a class
 	rivals    int             // the largest number of peers that had a request waiting at the same time
 }
 
@@ -99,13 +99,13 @@ func (w *waiter) with(o *waiter) bool {
 	return w.peer == o.peer && (w.peer != effects.Incarnation{} || w.conn == o.conn)
 }
 
-// operation identifies an operation of a peer: a retry has the same operation as the attempt before it.
+// operation identifies an operation of a peer. A retry has the same operation as the first attempt.
 type operation struct {
 	peer   effects.Incarnation
 	number uint64
 }
 
-// asked records a message when it reaches the receiver's machine.
+// asked records a message when the message reaches the receiver's machine.
 func (or *queueOracle) asked(n *world.Node, request uint64, channel effects.Channel, conn uint64, body []byte) {
 	w := waiter{request: request, conn: conn, frozen: n.Frozen, due: or.w.Now, atOnce: true, fresh: true}
 	if channel == effects.ChannelAlloc {
@@ -157,7 +157,7 @@ func (or *queueOracle) frames(keys [][]byte) int {
 	return len(chunks)
 }
 
-// digest returns a hash of a message's kind, its keys in order, the request that the keys belong to, and the length of
+// digest returns a hash of a message's kind, the keys in order, the request that the keys belong to, and the length of
 // the last chunk.
 func digest(kind byte, keys [][]byte, request []byte, lastTokens uint32) uint64 {
 	h := draw.Mix(uint64(kind)<<32|uint64(lastTokens), table.Hash(0, request))
@@ -167,9 +167,9 @@ func digest(kind byte, keys [][]byte, request []byte, lastTokens uint32) uint64 
 	return h
 }
 
-// joins adds a request to the queue. A retry takes the place of the attempt before it, whose reply becomes moot. A
-// message is no retry if it names other keys or another request, was meant for an earlier incarnation of the node, or
-// comes from a stranger that does not know this incarnation's name for the peer.
+// joins adds a request to the queue. A retry takes the place of the previous attempt, and the reply to the previous
+// attempt becomes moot. A message is no retry if the message names different keys or another request, was meant for an
+// earlier incarnation of the node, or comes from a stranger that does not know this incarnation's name for the peer.
 func (or *queueOracle) joins(n *world.Node, w waiter, to effects.Incarnation) {
 	my := or.at(n)
 	w.known, w.came = pd.Believes(n, w.peer, to), or.w.Clock(n)
@@ -186,7 +186,7 @@ func (or *queueOracle) joins(n *world.Node, w waiter, to effects.Incarnation) {
 	my.newcomer = w.request
 }
 
-// askerLost drops the requests of a connection that the receiver was notified to be lost.
+// askerLost drops the requests of a connection after the receiver was notified that the connection is lost.
 func (or *queueOracle) askerLost(n *world.Node, conn uint64) {
 	my := or.at(n)
 	my.waiters = slices.DeleteFunc(my.waiters, func(o waiter) bool {
@@ -196,21 +196,20 @@ func (or *queueOracle) askerLost(n *world.Node, conn uint64) {
 		return o.conn == conn && !o.reading
 	})
 	for i := range my.waiters {
-		if o := &my.waiters[i]; o.conn == conn { // A read goes on, and its sender may retry.
+		if o := &my.waiters[i]; o.conn == conn { // The read goes on, and the sender may retry.
 			o.conn = 0
 		}
 	}
 }
 
-// grantAsks notes that a grant of this step is sent with a request of the node itself, so that no reply carries the
-// grant.
+// grantAsks records that the node sends a grant of this step with a request, so that no reply carries the grant.
 func (or *queueOracle) grantAsks(n *world.Node, id effects.GrantID) {
 	if my := or.at(n); my.grant == id {
 		my.grant = 0
 	}
 }
 
-// answered takes a waiter out of the queue when its reply is sent, and checks that it was the waiter's turn.
+// answered takes a request out of the queue when the reply is sent, and checks that it was the request's turn.
 func (or *queueOracle) answered(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	if or.w.Failure != nil {
@@ -343,7 +342,7 @@ func (or *queueOracle) committed(n *world.Node, ids []uint64) {
 	}
 }
 
-// queues checks, after a step, that no request waits without need or beyond its time.
+// queues checks, after a step, that no request waits without need or longer than allowed.
 func (or *queueOracle) queues(n *world.Node, s *rank.Stats) {
 	my := or.at(n)
 	my.grant = 0

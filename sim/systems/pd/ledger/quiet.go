@@ -8,14 +8,14 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkEmpty     = oracle.NewCheck("S17", "tables that should be empty")
 	checkImpatient = oracle.NewCheck("L6", "drains that expire")
 	checkQuietFree = oracle.NewCheck("S5", "free pages when all is quiet")
 )
 
-// quietOracle judges what is left in a node when nothing is in flight any more.
+// quietOracle judges the contents of a node's tables when nothing is in flight any more.
 type quietOracle struct{ judge }
 
 func (*quietOracle) listen(l *oracle.Listen[quietOracle]) {
@@ -59,9 +59,9 @@ func (or *quietOracle) quiet(n *world.Node, when string) {
 	or.all().cache.rests(n, &s)
 }
 
-// gaveUp checks a drain of n that ends as expired: nothing may be left that n can end by itself. Waiting commands and
-// requests have a reply, claims are dropped, and write grants are revoked. That comes first, however short the drain's
-// deadline is and however many steps it takes.
+// gaveUp checks a drain of n that ends as expired: nothing may be left that n can end without help. Waiting commands
+// and requests have a reply, claims are dropped, and write grants are revoked. A drain does that first, however short
+// the deadline is and however many steps that takes.
 func (or *quietOracle) gaveUp(n *world.Node) {
 	or.judged(checkImpatient)
 	s, gets, standing := pd.StatsOf(n), 0, 0

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkGotWhole       = oracle.NewCheck("S1", "pages of vanilla senders got")
 	checkGotStill       = oracle.NewCheck("S4", "got pages that are stored into")
@@ -19,7 +19,8 @@ var (
 	checkReadPageOrigin = oracle.NewCheck("S23", "origins of chunks read")
 )
 
-// readsOracle judges the pages that engines are given to read: their state when a Get delivers them, and their content.
+// readsOracle judges the pages that engines get to read: the state of the pages when a Get delivers the pages, and the
+// content.
 type readsOracle struct{ judge }
 
 func (*readsOracle) listen(l *oracle.Listen[readsOracle]) {
@@ -27,7 +28,7 @@ func (*readsOracle) listen(l *oracle.Listen[readsOracle]) {
 	oracle.On(l, func(o *readsOracle, _ *oracle.Call, e pd.Read) { o.verify(e.Node, e.Job, e.Pages) })
 }
 
-// got checks the pages that a Get delivered, and pins them as read by the engine.
+// got checks the pages that a Get delivered, and pins the pages as read by the engine.
 func (or *readsOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
 	for _, p := range e.Pages {
 		pg := &n.Pool.Pages[p.Index]

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkRecallSame   = oracle.NewCheck("S24", "recalls asked again")
 	checkRecallPrefix = oracle.NewCheck("S2", "prefixes that are leased")
@@ -20,8 +20,8 @@ var (
 type recallOracle struct {
 	judge
 	leases prefixes
-	word   protocol.CacheQueryRequest  `snap:"scratch"` // as it is sent
-	ask    protocol.CacheQueryRequest  `snap:"scratch"` // as it arrives; gets its reply in the same step
+	word   protocol.CacheQueryRequest  `snap:"scratch"` // the request that is being sent
+	ask    protocol.CacheQueryRequest  `snap:"scratch"` // the request that has arrived; the reply is sent in the same step
 	reply  protocol.CacheQueryResponse `snap:"scratch"`
 }
 
@@ -40,7 +40,8 @@ func (*recallOracle) listen(l *oracle.Listen[recallOracle]) {
 // reset empties the records for a run.
 func (or *recallOracle) reset(int) { or.leases.begin() }
 
-// saying checks a recall request when it is sent: a done notice in it comes after all reads under the lease.
+// saying checks a recall request when the request is sent: if the request carries a done notice, all reads under the
+// lease must have ended.
 func (or *recallOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	m := &or.word
 	if c.Channel != effects.ChannelQuery || m.Decode(body, &pd.WireLimits) != nil {
@@ -61,7 +62,7 @@ func (or *recallOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	}
 }
 
-// heard takes at the owner the reader's notice that it has finished with a lease.
+// heard handles the reader's done notice for a lease at the owner.
 func (or *recallOracle) heard(n *world.Node, body []byte) {
 	m := &or.ask
 	if m.Decode(body, &pd.WireLimits) != nil {
@@ -76,8 +77,8 @@ func (or *recallOracle) heard(n *world.Node, body []byte) {
 	}
 }
 
-// answering checks a reply when it is sent: the pages hold the first of the requested chunks, under the only lease of
-// the operation.
+// answering checks a reply when the reply is sent: the pages hold the first of the requested chunks, under the only
+// lease of the operation.
 func (or *recallOracle) answering(n *world.Node, r *world.Request, body []byte) {
 	q, m := &or.ask, &or.reply
 	if r.Channel != effects.ChannelQuery || m.Decode(body, &pd.WireLimits) != nil || m.Ext.Grant == 0 {

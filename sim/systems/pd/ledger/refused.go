@@ -10,12 +10,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A command that is refused leaves everything as it was: pages, chunks, claims, requests and deadlines. After that step
-// the machine is in the state that it would be in if it had only received the time.
+// A command that is refused must change nothing: no pages, chunks, claims, requests or deadlines. After that step the
+// machine must be in the same state as after a step that only receives the time.
 
 var checkRefused = oracle.NewCheck("S18", "commands that are refused")
 
-// refusedOracle judges what refused commands leave behind (S18).
+// refusedOracle judges that refused commands change nothing (S18).
 type refusedOracle struct {
 	judge
 	perLife[refusedLife]
@@ -33,15 +33,15 @@ type refusedLife struct {
 	before  *rank.Rank     `snap:"scratch"` // a copy of the machine before the step
 	of      effects.Ticket `snap:"scratch"`
 	refused bool           `snap:"scratch"`
-	drains  bool           // the machine was told to drain before
+	drains  bool           // the machine was already draining
 	last    plan.Want      `snap:"skip"` // the kind of the command that was refused last
 	any     bool           `snap:"skip"`
 }
 
 func (s *refusedLife) startReply() { *s = refusedLife{} }
 
-// looked is how many of a thousand commands are examined if nothing suggests that they may be refused. lookedAgain is
-// the same number for commands of the kind that was refused last, because a table that was full often is full again.
+// looked is the number of examined commands per thousand if nothing suggests that a command may be refused. lookedAgain
+// is the same number for commands of the kind that was refused last, because a table that was full often is full again.
 const looked, lookedAgain = 30, 500
 
 // commanded copies the machine of n before a step, if the command of the step may be refused.
@@ -49,7 +49,7 @@ func (or *refusedOracle) commanded(n *world.Node, ev effects.Event) {
 	my := or.at(n)
 	my.before, my.refused = nil, false
 	x, ok := ev.(*effects.Command)
-	// A busy machine goes on with the rest of its work, in parts.
+	// A busy machine goes on with the rest of the work, in parts.
 	if !ok || or.w.Seed >= draw.RestlessSeed || or.w.Script != nil || n.Busy {
 		return
 	}

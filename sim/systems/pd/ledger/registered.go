@@ -10,11 +10,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Blocks that an engine registers are granted to the peer that is to write them, with the registration request. The
-// reply says that nothing writes any more: on leased planes it frees the pages. An engine lends the blocks that it has
-// finished.
+// When an engine registers blocks, the registration request grants the blocks to the peer that is to write the blocks.
+// The reply says that nothing writes any more: on leased planes the reply frees the pages. An engine lends the blocks
+// that are finished.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkBlocksGranted  = oracle.NewCheck("S25", "pages that registrations name")
 	checkBlocksOnce     = oracle.NewCheck("S14", "registrations under one grant each")
@@ -63,9 +63,10 @@ func (*registeredOracle) listen(l *oracle.Listen[registeredOracle]) {
 	oracle.On(l, func(o *registeredOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
+// registeredLife records the registrations of an incarnation of a node, as a sender and as a receiver.
 type registeredLife struct {
 	asked    []registeredAsk     // requests in flight
-	came     []registeredCame    // registrations that arrived here and have no reply
+	came     []registeredCame    // received registrations without a reply
 	written  []registeredWrite   // grants under which this incarnation wrote
 	grants   []registeredGrant   // of this incarnation
 	newest   effects.Incarnation // the peer whose registration arrived in this step, if the peer is known
@@ -76,14 +77,14 @@ func (s *registeredLife) startReply() {
 	*s = registeredLife{asked: s.asked[:0], came: s.came[:0], written: s.written[:0], grants: s.grants[:0]}
 }
 
-// registeredAsk is a request whose reply ends a grant.
+// registeredAsk is a request without a reply. The reply ends a grant.
 type registeredAsk struct {
 	conn      uint64
 	corr      effects.Corr
 	operation uint64
 }
 
-// registeredCame is a registration as recorded at its receiver.
+// registeredCame is a registration without a reply, as recorded at the receiver.
 type registeredCame struct {
 	request   uint64 `snap:"request"`
 	peer      effects.Incarnation
@@ -91,6 +92,7 @@ type registeredCame struct {
 	grant     effects.GrantID
 }
 
+// registeredWrite records that blocks were written to a peer under a grant.
 type registeredWrite struct {
 	to    effects.Incarnation
 	grant effects.GrantID
@@ -112,7 +114,7 @@ func (s *registeredLife) grantOf(operation uint64) (effects.GrantID, bool) {
 	return 0, false
 }
 
-// published records the pages that an engine lends to be read, when its machine publishes their generation.
+// published records the pages that an engine lends, when the machine publishes the generation of the pages.
 func (or *registeredOracle) published(n *world.Node, pages []effects.Page) {
 	for _, p := range pages {
 		pg := &n.Pool.Pages[p.Index]
@@ -121,7 +123,7 @@ func (or *registeredOracle) published(n *world.Node, pages []effects.Page) {
 	}
 }
 
-// asking checks a registration or a withdrawal when it is sent.
+// asking checks a registration or a withdrawal when the message is sent.
 func (or *registeredOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	my := or.at(n)
 	if or.off.Decode(body, &pd.WireLimits) == nil {
@@ -162,10 +164,10 @@ func (or *registeredOracle) asking(n *world.Node, c *world.Conn, corr effects.Co
 	}
 }
 
-// heard records a registration at its receiver.
+// heard records a registration at the receiver.
 func (or *registeredOracle) heard(n *world.Node, request uint64, body []byte) {
 	m := &or.reg
-	if m.Decode(body, &pd.WireLimits) == nil && m.HasExt && // Strangers may send the same, and are refused.
+	if m.Decode(body, &pd.WireLimits) == nil && m.HasExt && // Strangers may send the same message, and are refused.
 		pd.Believes(n, effects.Incarnation(m.Ext.Incarnation), effects.Incarnation(m.Ext.To)) {
 		my := or.at(n)
 		my.newest, my.question = effects.Incarnation(m.Ext.Incarnation), request
@@ -174,7 +176,7 @@ func (or *registeredOracle) heard(n *world.Node, request uint64, body []byte) {
 }
 
 // afterStep checks that a registration which arrived, and got no reply at once, may wait: no peer has more rows of the
-// table than it leaves free.
+// table than the peer leaves free.
 func (or *registeredOracle) afterStep(n *world.Node) {
 	my := or.at(n)
 	newest := my.newest
@@ -184,7 +186,7 @@ func (or *registeredOracle) afterStep(n *world.Node) {
 	my.newest = effects.Incarnation{}
 	if n := len(my.came); n == 0 || my.came[n-1].request != my.question || slices.ContainsFunc(my.came[:n-1],
 		my.came[n-1].asksAgain) {
-		return // It got a reply, or is a retry: others may have taken free rows since its first attempt.
+		return // The registration got a reply, or is a retry: peers may have used free rows since the first attempt.
 	}
 	or.judged(checkBlocksShare)
 	its, all := 0, 0
@@ -203,12 +205,12 @@ func (or *registeredOracle) afterStep(n *world.Node) {
 	}
 }
 
-// asksAgain reports whether two messages are of one registration.
+// asksAgain reports whether two messages are attempts of the same registration.
 func (x *registeredCame) asksAgain(other registeredCame) bool {
 	return x.peer == other.peer && x.operation == other.operation
 }
 
-// transferring checks a write when it starts: each registration is written once, from pages that are lent (S14).
+// transferring checks a write when the write starts: each registration is written once, from pages that are lent (S14).
 func (or *registeredOracle) transferring(n *world.Node, t *world.Transfer) {
 	or.judged(checkWriteOnce)
 	my, x := or.at(n), registeredWrite{t.Link.Peer, t.Grant}
@@ -231,7 +233,7 @@ func (or *registeredOracle) transferring(n *world.Node, t *world.Transfer) {
 	}
 }
 
-// answering checks a reply when it is sent: nothing writes under the grant any more (S3).
+// answering checks a reply when the reply is sent: nothing writes under the grant any more (S3).
 func (or *registeredOracle) answering(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.came, func(x registeredCame) bool { return x.request == request })
@@ -250,7 +252,7 @@ func (or *registeredOracle) answering(n *world.Node, request uint64, body []byte
 	}
 }
 
-// replied takes a reply at the peer that granted the pages: on leased planes nothing writes them any more (S3).
+// replied handles a reply at the peer that granted the pages: on leased planes nothing writes the pages any more (S3).
 func (or *registeredOracle) replied(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.asked, func(x registeredAsk) bool { return x.conn == c.ID && x.corr == corr })

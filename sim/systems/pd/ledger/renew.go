@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkRenewID     = oracle.NewCheck("S12", "ids of renewed leases")
 	checkRenewInTime = oracle.NewCheck("S24", "renewals in time")
@@ -41,7 +41,8 @@ func (*renewOracle) listen(l *oracle.Listen[renewOracle]) {
 	})
 }
 
-// asked records which leases an owner must renew on a reader's request: those that are in force and may last longer.
+// asked records which leases an owner must renew on a reader's request: the leases that are in force and may last
+// longer.
 func (or *renewOracle) asked(n *world.Node, request uint64, body []byte) {
 	or.owed, or.by = or.owed[:0], request
 	m := &or.ask
@@ -60,8 +61,8 @@ func (or *renewOracle) asked(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// renewing records that an owner renews leases, when its reply is sent. It fails for a lease that has ended, and for a
-// renewal beyond the longest lease.
+// renewing records that an owner renews leases, when the reply is sent. The check fails for a lease that has ended, and
+// for a renewal beyond the longest lease.
 func (or *renewOracle) renewing(n *world.Node, request uint64, body []byte) {
 	m := protocol.RenewResponse{}
 	if !n.Pulls || !protocol.MayHaveTag(body, protocol.TagRenewResponse, &pd.WireLimits) ||
@@ -92,7 +93,7 @@ func (or *renewOracle) renewing(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// prolonged checks that a reply renews the leases that it must.
+// prolonged checks that a reply renews all leases that the owner must renew.
 func (or *renewOracle) prolonged(n *world.Node, request uint64, ids []uint64) {
 	if request != or.by {
 		return
@@ -107,9 +108,9 @@ func (or *renewOracle) prolonged(n *world.Node, request uint64, ids []uint64) {
 	or.owed = or.owed[:0]
 }
 
-// renewed takes a reply at the reader: leases in Gone are over, so the reader may drop what it keeps under them. Leases
-// in Extended last longer, counted from when the reader sent its request. If the reader's right to a lease ended before
-// the reply arrived, the reader may have given the lease up.
+// renewed handles a reply at the reader. Leases in Gone are over, so the reader may drop the offers under these leases.
+// Leases in Extended last longer, counted from when the reader sent the request. If the reader's right to a lease ended
+// before the reply arrived, the reader may have given the lease up.
 func (or *renewOracle) renewed(n *world.Node, c *world.Conn, asked effects.Time, body []byte) {
 	kept := or.all().kept.at(n)
 	m := protocol.RenewResponse{}

@@ -10,10 +10,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Nothing is left behind: a machine knows each connection and link that drivers have for it, and when nothing is in
-// flight any more, its tables contain only what they declare that they may contain at rest.
+// Nothing is left behind: a machine knows each connection and link that drivers have for the machine, and when nothing
+// is in flight any more, each table contains only rows that the table declares as allowed at rest.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkRest       = oracle.NewCheck("S17", "tables at rest")
 	checkDeadlines  = oracle.NewCheck("S17", "deadlines at rest")
@@ -23,7 +23,7 @@ var (
 	checkConnsServe = oracle.NewCheck("S17", "connections to one port")
 )
 
-// restOracle judges what is left behind in tables and drivers (S17).
+// restOracle judges the rows, connections and links that are left when nothing is in flight (S17).
 type restOracle struct{ judge }
 
 func (*restOracle) listen(l *oracle.Listen[restOracle]) {
@@ -35,8 +35,8 @@ func (*restOracle) listen(l *oracle.Listen[restOracle]) {
 	oracle.On(l, func(o *restOracle, _ *oracle.Call, e world.Rested) { o.rests(e.Node, e.When) })
 }
 
-// counted compares the connections and links that drivers have for n with those that its machine knows. A connection
-// that the machine does not know would never be closed.
+// counted compares the connections and links that drivers have for n with the connections and links that n's machine
+// knows. A connection that the machine does not know would never be closed.
 func (or *restOracle) counted(n *world.Node) {
 	or.judged(checkConns, checkLinks)
 	open, linked := 0, 0
@@ -84,7 +84,7 @@ func (or *restOracle) rests(n *world.Node, when string) {
 	or.oneEach(n, when)
 }
 
-// oneEach checks that n has one connection to each port of a node, or as many as there are lanes.
+// oneEach checks that n has a single connection to each port of a node, or as many connections as there are lanes.
 func (or *restOracle) oneEach(n *world.Node, when string) {
 	or.judged(checkConnsServe)
 	for i, c := range or.w.Going.Conns.Some {
@@ -99,7 +99,7 @@ func (or *restOracle) oneEach(n *world.Node, when string) {
 		case effects.ChannelRegister:
 			most = int(links.Lanes)
 		case effects.ChannelDirectory:
-			most = 2 // One on which n reports about itself, one for its requests.
+			most = 2 // A connection for reports about n, and a connection for requests.
 		default:
 		}
 		for _, o := range or.w.Going.Conns.Some[:i] {

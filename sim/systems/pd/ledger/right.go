@@ -10,9 +10,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The right to read an offer ends before its lease does: by a guard time, and by the possible drift of the clocks since
-// the reader compared them. The oracles demand what a reader must do within its right only for as long as the stamps of
-// the offers that it received prove the right. The reader's machine may know more.
+// The right to read an offer ends before the lease does: by a guard time, and by the possible drift of the clocks since
+// the reader compared the clocks. Some rules apply to a reader only within this right. The oracles apply these rules
+// only while the stamps of received offers prove the right. The reader's machine may know a later end.
 
 // anchored is the best comparison of clocks in the offers that a reader received from a sender: the sender read the
 // clock value theirs after the reader read ours.
@@ -42,11 +42,12 @@ func (or *keptOracle) compares(n, owner *world.Node, m *protocol.PullReadyNotif)
 	}
 }
 
-// handsShaken drops what offers proved, because a sender may have lost its row in the reader's table meanwhile, so that
-// clocks are compared anew.
+// handsShaken drops all comparisons of clocks, because a sender may have lost the row in the reader's table meanwhile,
+// so that clocks are compared anew.
 func (or *keptOracle) handsShaken(n *world.Node) { or.at(n).anchors = or.at(n).anchors[:0] }
 
-// rightOf returns until when the reader may certainly read an offer, by the reader's clock, and 0 if that is not known.
+// rightOf returns until when the reader may certainly read an offer, by the reader's clock. The result is 0 if the end
+// is unknown.
 func (or *keptOracle) rightOf(n *world.Node, m *protocol.PullReadyNotif) effects.Time {
 	who := effects.Incarnation(m.Ext.Incarnation)
 	i := slices.IndexFunc(or.at(n).anchors, func(a anchored) bool { return a.peer == who })
@@ -58,7 +59,7 @@ func (or *keptOracle) rightOf(n *world.Node, m *protocol.PullReadyNotif) effects
 }
 
 // rightFrom returns the end of a right that counts from an instant on the reader's clock. The reader accepts no lease
-// beyond the longest one.
+// longer than the configured maximum.
 func rightFrom(n *world.Node, since effects.Time, leaseNS uint64) effects.Time {
 	cfg := &pd.Its(n).Cfg
 	lease := min(leaseNS, uint64(cmp.Or(cfg.ReadLeaseMax, effects.Duration(leaseNS))))

@@ -11,11 +11,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// If one renewal does not name all the offers that are kept of a sender, the following renewals name the rest.
+// If a renewal does not name all offers that a reader keeps of a sender, the following renewals must name the rest.
 
 var checkRenewRound = oracle.NewCheck("S18", "renewals of all that is kept")
 
-// renewals returns the largest number of leases that one renewal of n names.
+// renewals returns the largest number of leases that a renewal of n names.
 func renewals(n *world.Node) int { return int(cmp.Or(pd.Its(n).Cfg.Tuning.RenewsMax, 512)) }
 
 // asking records which of the offers that n keeps are named by a renewal.
@@ -43,9 +43,9 @@ func (or *renewOracle) asking(n *world.Node, c *world.Conn, body []byte) {
 	pd.Loaded(&or.w.Result, pd.LeasesRenewed, of, renewals(n))
 }
 
-// passing records that an incarnation of a sender has replied to a renewal. It checks that none of its offers is left
-// out by more renewals than are needed to name all of them twice. The incarnation knows nothing of the offers of
-// earlier incarnations.
+// passing records that an incarnation of a sender has replied to a renewal. The check fails if an offer of this
+// incarnation was left out by more renewals than are needed to name all offers twice. Offers of earlier incarnations do
+// not count.
 func (or *renewOracle) passing(n *world.Node, sender int32, who effects.Incarnation) {
 	kept := or.all().kept.at(n).kept
 	for i := range kept {

@@ -7,7 +7,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkScatterOpen       = oracle.NewCheck("L1", "scatters of open fetches")
 	checkScatterOrder      = oracle.NewCheck("S15", "scatters in order")
@@ -23,8 +23,8 @@ func (*scatterOracle) listen(l *oracle.Listen[scatterOracle]) {
 	oracle.On(l, func(o *scatterOracle, _ *oracle.Call, e world.Scattered) { o.scattered(e.Node, e.Ticket, e.Code) })
 }
 
-// scattering checks that the engine of a command is handed the command's next chunks, whole, from pages that nothing
-// stores into. It pins the pages until the engine's device code has read them.
+// scattering checks that a Scatter hands the next chunks of a command to the engine, whole, from pages that nothing
+// stores into. The pages are pinned until the engine's device code has read the pages.
 func (or *scatterOracle) scattering(n *world.Node, e *effects.Scatter) bool {
 	c := or.w.CommandOf(n, e.Ticket)
 	or.judged(checkScatterOpen, checkScatterOrder)

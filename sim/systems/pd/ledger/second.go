@@ -7,11 +7,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A node that shares chunks with peers may have a second pool. The second pool receives either the chunks that the node
-// has peers write to it or, where the node keeps chunks that peers lend, the chunks that its fetches read. Nothing else
-// is stored there. A node without a second pool stores everything in its first pool.
+// A node that shares chunks with peers may have a second pool. The second pool receives either the chunks that peers
+// write on the node's request or, if the node keeps chunks that peers lease, the chunks that fetches read. Nothing else
+// is stored there. A node without a second pool stores everything in the first pool.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkSecondRead   = oracle.NewCheck("S27", "pools that are read into")
 	checkSecondAsked  = oracle.NewCheck("S27", "pools that peers are asked to write into")
@@ -22,8 +22,8 @@ var (
 // secondOracle judges in which of the two pools of a node a page is used (S27).
 type secondOracle struct{ judge }
 
-// reading checks a page that a node reads into, for a fetch or to keep the chunk: the page is of the node's second
-// pool, if there is one.
+// reading checks a page that a node reads into, for a fetch or to keep the chunk: the page must be in the node's second
+// pool, if the node has a second pool.
 func (or *secondOracle) reading(n *world.Node, t *world.Transfer, p effects.Pair) {
 	if n.Second == 0 {
 		return

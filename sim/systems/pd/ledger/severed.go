@@ -6,12 +6,13 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A connection that a node uses only to send requests to a peer is opened again when there is more to request. The end
-// of such a connection is not the end of the peer: the link, and everything else that goes over it, goes on.
+// If a node uses a connection only to send requests to a peer, the node opens a new connection when there is a further
+// request. The end of that connection is not the end of the peer: the link stays, and everything that uses the link
+// goes on.
 
 var checkSevered = oracle.NewCheck("S18", "links whose connections end")
 
-// severedOracle judges what ends together with a connection (S18).
+// severedOracle judges that links survive the end of connections for requests (S18).
 type severedOracle struct {
 	judge
 	perLife[severedLife]
@@ -26,14 +27,14 @@ func (*severedOracle) listen(l *oracle.Listen[severedOracle]) {
 	})
 }
 
-// severedLife records what the current step of one incarnation of a node is about.
+// severedLife records whether the current step of a node handles the end of a connection.
 type severedLife struct {
 	lane bool `snap:"scratch"` // this step is about the end of a connection for requests
 }
 
 func (s *severedLife) startReply() { *s = severedLife{} }
 
-// step records what a step is about.
+// step records whether a step handles the end of a connection for requests.
 func (or *severedOracle) step(n *world.Node, ev effects.Event) {
 	my := or.at(n)
 	my.lane = false
@@ -45,7 +46,8 @@ func (or *severedOracle) step(n *world.Node, ev effects.Event) {
 	}
 }
 
-// down checks that a link which ends as lost did not end because of such a connection.
+// down checks that a link which ends as lost does not end in the step that handles the end of a connection for
+// requests.
 func (or *severedOracle) down(n *world.Node, code effects.Code) {
 	if or.at(n).lane && code == effects.PeerLost {
 		or.fail(checkSevered, "node %d gives a link up because a connection has ended on which it only asks", n.It())

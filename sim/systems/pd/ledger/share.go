@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// No peer has more rows of a table that peers fill than it leaves free for others (S18). Where the ledger does not know
-// something, it expects less.
+// Some tables of a machine have rows for each peer. No peer may have more rows of such a table than the peer leaves
+// free (S18). Where a fact is unknown, the ledger counts fewer rows.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkSharesCounted = oracle.NewCheck("S18", "shares, counted twice")
 	checkOfferShare    = oracle.NewCheck("S18", "shares of offers")
@@ -32,7 +32,7 @@ func (*shareOracle) listen(l *oracle.Listen[shareOracle]) {
 	})
 }
 
-// sharedNames are those of what peers have of the tables of a machine that are shared out between them.
+// sharedNames contains the names of the tables in which each peer has a share of the rows.
 //
 //kvferry:table
 var sharedNames = [rank.SharedCount]string{
@@ -59,8 +59,8 @@ func (or *shareOracle) givenBack(n *world.Node, quiet bool) {
 	}
 }
 
-// keepsShare checks that a sender, of which one more offer is kept, may have it: no peer has more offers, or more
-// chunks in offers, than it leaves free. Offers that may be over by now are not counted.
+// keepsShare checks a sender's share when a receiver keeps a further offer: no peer has more offers, or more chunks in
+// offers, than the peer leaves free. Offers that may be over by now are not counted.
 func (or *shareOracle) keepsShare(n *world.Node, newest *keptOffer) {
 	kept := or.all().kept.at(n)
 	or.judged(checkOfferShare)
@@ -94,7 +94,7 @@ func (or *shareOracle) keepsShare(n *world.Node, newest *keptOffer) {
 	}
 }
 
-// waits checks, after the step in which a request arrived, that the request waits only if its peer may have one more
+// waits checks, after the step in which a request arrived, that the request waits only if the peer may have a further
 // row in the table.
 func (or *shareOracle) waits(n *world.Node, s *rank.Stats) {
 	queue := or.all().queue.at(n)
@@ -105,7 +105,7 @@ func (or *shareOracle) waits(n *world.Node, s *rank.Stats) {
 	}
 	w := &queue.waiters[len(queue.waiters)-1]
 	if w.request != came || w.keys == 0 || w.reading || w.peer == (effects.Incarnation{}) {
-		return // It was served or refused, or its peer has no identity.
+		return // The request was served or refused, or the peer has no identity.
 	}
 	or.judged(checkWaitShare)
 	of := 0
@@ -120,8 +120,8 @@ func (or *shareOracle) waits(n *world.Node, s *rank.Stats) {
 	}
 }
 
-// turnedAway checks that an allocation request is refused a place in the queue only if its peer has used up its share.
-// The reply has been decoded into truth.
+// turnedAway checks that an allocation request is refused a place in the queue only if the peer has used up the peer's
+// share. The reply has been decoded already.
 func (or *shareOracle) turnedAway(n *world.Node, w *waiter) {
 	m := &or.truth().reply.m
 	queue := or.all().queue.at(n)
@@ -144,7 +144,7 @@ func (or *shareOracle) turnedAway(n *world.Node, w *waiter) {
 	}
 }
 
-// sharing checks that a grant was made to a peer that may have one more.
+// sharing checks that a grant is made to a peer only if the peer may have a further grant.
 func (or *shareOracle) sharing(n *world.Node, e *world.Grant) {
 	if e.Peer == (effects.Incarnation{}) || or.w.Script != nil {
 		or.void(checkGrantShare)
@@ -159,7 +159,7 @@ func (or *shareOracle) sharing(n *world.Node, e *world.Grant) {
 		}
 		g := n.Grants[id]
 		if g == nil || g.Peer == (effects.Incarnation{}) || n.FirstUnder(g) != uint32(i) {
-			continue // It is not known when a grant to a peer without an identity ends.
+			continue // The end of a grant to a peer without an identity is unknown.
 		}
 		if all++; g.Peer == e.Peer {
 			of++
@@ -171,8 +171,9 @@ func (or *shareOracle) sharing(n *world.Node, e *world.Grant) {
 	}
 }
 
-// refusedAgain checks that a retry of an operation with a grant in force is not refused: what the first attempt began
-// stays true, whatever happened to the receiver since. A stranger, and a retry that names other keys, may be refused.
+// refusedAgain checks that a retry of an operation with a grant in force is not refused: the result of the first
+// attempt stays valid, whatever happened to the receiver since. A stranger, and a retry that names different keys, may
+// be refused.
 func (or *shareOracle) refusedAgain(n *world.Node, w *waiter, g *world.Grant) {
 	m := &or.truth().reply.m
 	code := effects.CodeFromWire(m.Ext.Code)

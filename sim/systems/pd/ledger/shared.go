@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkSharedSame   = oracle.NewCheck("S24", "lookups asked again")
 	checkSharedPrefix = oracle.NewCheck("S2", "prefixes that are lent to peers")
@@ -19,17 +19,17 @@ var (
 	checkSharedKept   = oracle.NewCheck("L2", "lookup connections kept")
 )
 
-// sharedOracle follows what is lent to peers on request: the lookup channel, from both ends.
+// sharedOracle judges read leases that peers request: the messages of the lookup channel, at both ends.
 type sharedOracle struct {
 	judge
 	perLife[sharedLife]
 	loans prefixes
-	get   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // as it arrives; gets its reply in the same step
+	get   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // a lookup that has arrived; the reply is sent in the same step
 	reply protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"`
-	ask   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // as it is sent
-	told  protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"` // as it arrives
-	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it arrives
-	word  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // as it is sent
+	ask   protocol.AscendBatchedLookupAndGetMsg     `snap:"scratch"` // a lookup that is being sent
+	told  protocol.AscendBatchedLookupAndGetRetMsg  `snap:"scratch"` // a reply that has arrived
+	done  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // a done message that has arrived
+	word  protocol.AscendBatchedLookupAndGetDoneMsg `snap:"scratch"` // a done message that is being sent
 
 	places []uint32 `snap:"scratch"` // the pages that a lookup names
 	named  []int64  `snap:"scratch"` // the pages that a reply names
@@ -65,7 +65,7 @@ func (*sharedOracle) listen(l *oracle.Listen[sharedOracle]) {
 	oracle.On(l, func(o *sharedOracle, _ *oracle.Call, e counted) { o.afterStep(e.node) })
 }
 
-// sharedLife records the lookups of one incarnation of a node, and its current step.
+// sharedLife records the lookups of an incarnation of a node, and facts about the current step.
 type sharedLife struct {
 	answered uint64      `snap:"skip"` // the connection on which the step receives a reply
 	excused  bool        `snap:"skip"` // the step receives an event that ends connections
@@ -82,7 +82,7 @@ func (s *sharedLife) startReply() {
 // reset empties the records for a run.
 func (or *sharedOracle) reset(int) { or.loans.begin() }
 
-// step records what a step is about.
+// step records whether a step receives an event that ends connections.
 func (or *sharedOracle) step(n *world.Node, ev effects.Event) {
 	my := or.at(n)
 	_, answered := ev.(*effects.Replied)
@@ -100,7 +100,7 @@ func (or *sharedOracle) replied(n *world.Node, c *world.Conn) {
 	}
 }
 
-// down records that a link is down, whose connections end with it.
+// down records that a link is down. The connections that belong to the link end, too.
 func (or *sharedOracle) down(n *world.Node) { or.at(n).excused = true }
 
 // closing checks that a connection to a peer that shares is closed for a cause. Late replies on the connection bring
@@ -116,13 +116,13 @@ func (or *sharedOracle) closing(n *world.Node, e *effects.Close) {
 	}
 	waits, oldest := 0, effects.Duration(0)
 	for i := range c.Asked {
-		q := &c.Asked[i] // An ended lookup stays, and is waited for, until its reply arrives.
+		q := &c.Asked[i] // The node waits for the reply of a lookup that has ended, too.
 		if oldest = max(oldest, or.w.Clock(n).Sub(q.Asked)); !q.Ended {
 			waits++
 		}
 	}
 	if or.judged(checkSharedGhost); oldest >= pd.Its(n).Cfg.ReplyTimeout {
-		return // The machine no longer waits for its reply.
+		return // The machine no longer waits for the reply.
 	}
 	if my.answered == c.ID {
 		or.fail(checkSharedKept, "node %d closes connection %d on which it is answered", n.It(), oracle.Conn(c.ID))
@@ -134,7 +134,7 @@ func (or *sharedOracle) closing(n *world.Node, e *effects.Close) {
 	}
 }
 
-// saying checks a done message when it is sent: it comes after all reads under the lease.
+// saying checks a done message when the message is sent: all reads under the lease must have ended.
 func (or *sharedOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	m := &or.word
 	if c.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt {
@@ -153,8 +153,8 @@ func (or *sharedOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	}
 }
 
-// heard takes a message on the lookup channel at the owner. A done message of the reader ends its lease. A lookup is
-// recorded until it gets a reply.
+// heard handles a message on the lookup channel at the owner. A done message of the reader ends the lease. A lookup is
+// recorded until the node replies.
 func (or *sharedOracle) heard(n *world.Node, request uint64, body []byte) {
 	or.get.HasExt = false
 	if m := &or.get; m.Decode(body, &pd.WireLimits) == nil {
@@ -178,8 +178,8 @@ func (or *sharedOracle) heard(n *world.Node, request uint64, body []byte) {
 	}
 }
 
-// answering checks a reply when it is sent. The reply is to the lookup of this step, or to the one whose chunks were
-// copied.
+// answering checks a reply when the reply is sent. The reply is to the lookup of this step, or to a lookup for which
+// chunks were copied.
 func (or *sharedOracle) answering(n *world.Node, request uint64, body []byte) {
 	q, m, r := &or.get, &or.reply, &or.w.Requests[request-1]
 	if n.Arena > 0 && r.Channel == effects.ChannelLookup {
@@ -209,8 +209,7 @@ func (or *sharedOracle) placesOf(n *world.Node, m *protocol.AscendBatchedLookupA
 	return or.named
 }
 
-// shares checks that the pages which peers may read leave the rest of the pool to others. Pages of an arena do not
-// count.
+// shares checks that peers may read no more than a configured share of the pool. Pages of an arena do not count.
 func (or *sharedOracle) shares(n *world.Node) {
 	lent, cfg := 0, &pd.Its(n).Cfg
 	for _, g := range n.Pool.Lent {

@@ -9,8 +9,9 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// checkPushClaims: if a peer's write fails, or arrives when the get that it was for is over, the landing keeps nothing
-// for the request. No reader would come for it, since the get's outcome keeps only the prefix that it names.
+// checkPushClaims checks landings for gets that are over: if a peer's write fails, or arrives after the end of the get
+// that requested the write, the landing adds no claim for the request. No reader would come for the chunk, because the
+// outcome of the get keeps only a prefix of the chunks.
 var checkPushClaims = oracle.NewCheck("L2", "claims on what lands for nobody")
 
 // landedFor is a chunk that lands in this step.
@@ -19,8 +20,7 @@ type landedFor struct {
 	most  int // the largest number of claims on the chunk after the landing
 }
 
-// landing records the claims on the chunks before the machine receives the landing. A get that goes on may add one
-// claim.
+// landing records the claims on the chunks before the machine receives the landing. A get that goes on may add a claim.
 func (or *sharedOracle) landing(n *world.Node, ev *effects.Landed) {
 	my, g := or.at(n), n.Grants[ev.Grant]
 	my.landed, my.gave = my.landed[:0], false
@@ -39,8 +39,8 @@ func (or *sharedOracle) landing(n *world.Node, ev *effects.Landed) {
 	}
 }
 
-// afterStep compares the recorded claims with the claims now. It skips a chunk if a promise to a peer or an outcome was
-// made in the same step, because that adds claims of its own.
+// afterStep compares the recorded claims with the claims now. A chunk is skipped if a promise to a peer or an outcome
+// was made in the same step, because promises and outcomes add claims, too.
 func (or *sharedOracle) afterStep(n *world.Node) {
 	my := or.at(n)
 	my.came = newest(&or.judge, n, my.came, (*camePush).its)

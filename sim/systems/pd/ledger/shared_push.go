@@ -10,10 +10,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A peer that has a shared chunk may write the chunk into pages that the requesting node grants with its lookup. The
-// reply says that nothing writes any more: on leased planes it frees the pages.
+// A peer that has a shared chunk may write the chunk into pages that the requesting node grants with the lookup. The
+// reply says that nothing writes any more: on leased planes the reply frees the pages.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkPushGranted  = oracle.NewCheck("S25", "pages that questions name")
 	checkPushOf       = oracle.NewCheck("S2", "pushes of what is shared")
@@ -22,22 +22,23 @@ var (
 	checkPushShare    = oracle.NewCheck("S18", "shares of pushes")
 )
 
-// askedPush is a lookup that grants pages, until its reply arrives.
+// askedPush is a lookup that grants pages and has no reply yet.
 type askedPush struct {
 	conn  uint64
 	corr  effects.Corr
 	grant effects.GrantID
 }
 
-// camePush is such a lookup as recorded at its receiver.
+// camePush is a lookup that grants pages, as recorded at the receiver.
 type camePush struct {
 	question
 	grant effects.GrantID
 }
 
+// its returns the record that lookups of all kinds have in common.
 func (x *camePush) its() *question { return &x.question }
 
-// asking checks a lookup that grants pages, when it is sent.
+// asking checks a lookup that grants pages, when the lookup is sent.
 func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	m := &or.ask
 	if c.Channel != effects.ChannelLookup || m.Decode(body, &pd.WireLimits) != nil || !m.HasExt || m.PullMode {
@@ -74,9 +75,9 @@ func (or *sharedOracle) asking(n *world.Node, c *world.Conn, corr effects.Corr, 
 	my.asked = append(my.asked, askedPush{c.ID, corr, id})
 }
 
-// transferring checks a write of a shared chunk as its owner's machine emits it, and reports whether the transfer is
-// such a write. Each page holds the chunk that was requested for its target, and no peer has more of these writes at a
-// time than it leaves free.
+// transferring reports whether a transfer is a write of shared chunks, and checks the write when the owner's machine
+// emits the Transfer. Each page holds the chunk that was requested for the target page, and no peer has more of these
+// writes at a time than the peer leaves free.
 func (or *sharedOracle) transferring(n *world.Node, t *world.Transfer) bool {
 	to := t.Remote.Node
 	g := to.Grants[t.Grant]
@@ -130,8 +131,8 @@ func ready(n *world.Node, pairs []effects.Pair) bool {
 	})
 }
 
-// pushAnswered checks the reply to a lookup that granted pages, when it is sent: nothing writes the pages any more
-// (S3).
+// pushAnswered checks the reply to a lookup that granted pages, when the reply is sent: nothing writes the pages any
+// more (S3).
 func (or *sharedOracle) pushAnswered(n *world.Node, request uint64, body []byte) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.came, func(x camePush) bool { return x.request == request })
@@ -156,8 +157,8 @@ func (or *sharedOracle) pushAnswered(n *world.Node, request uint64, body []byte)
 	}
 }
 
-// pushHeard takes the reply to such a lookup at the node that granted the pages: on leased planes nothing writes them
-// any more (S3).
+// pushHeard handles the reply to a lookup that granted pages, at the node that granted the pages: on leased planes
+// nothing writes the pages any more (S3).
 func (or *sharedOracle) pushHeard(n *world.Node, c *world.Conn, corr effects.Corr, body []byte) {
 	my := or.at(n)
 	i := slices.IndexFunc(my.asked, func(x askedPush) bool { return x.conn == c.ID && x.corr == corr })

@@ -15,7 +15,7 @@ import (
 // grace period, or if no batch ends within the patience period. The machine acts when it is next called with the time
 // after that, neither earlier nor later.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkGrace    = oracle.NewCheck("L2", "batches that were cancelled, in time")
 	checkPatience = oracle.NewCheck("L2", "batches without progress, in time")
@@ -36,15 +36,15 @@ func (*stuckOracle) listen(l *oracle.Listen[stuckOracle]) {
 // reset drops the records of the previous run, because links are numbered anew in each run.
 func (or *stuckOracle) reset(int) { or.links = or.links[:0] }
 
-// hung is what the hardware has in flight on one link, and the deadlines for that.
+// hung records the batches that the hardware has in flight on a link, and the deadlines for these batches.
 type hung struct {
 	link, epoch       uint64
-	flight            []uint64 // transfers, one for each batch
+	flight            []uint64 // the transfer of each batch
 	told              []uint64 // the transfers in flight that were cancelled
-	graceBy, progress until    // graceBy may be zero
+	graceBy, progress until    // the first may be zero
 }
 
-// until is an instant, and how long the node had been frozen when it was set.
+// until is an instant by which a machine must act, and how long the node had been frozen when the instant was set.
 type until struct {
 	at     effects.Time
 	frozen int64
@@ -55,8 +55,8 @@ func (or *stuckOracle) in(n *world.Node, d effects.Duration) until {
 	return until{or.w.Clock(n).Add(d), n.Frozen}
 }
 
-// over reports whether an instant has passed long ago. A machine owes nothing for the time in which its driver does not
-// call it. That time counts by the machine's own clock, which may run fast.
+// over reports whether an instant has passed, with a grace period. Time in which the driver does not call the machine
+// does not count. That time is measured by the machine's own clock, which may run fast.
 func (or *stuckOracle) over(n *world.Node, u until) bool {
 	frozen := or.w.Clock(n).Sub(n.Shows(or.w.Now - (n.Frozen - u.frozen)))
 	return u.at != 0 && or.w.Clock(n) > u.at.Add(frozen+pd.Grace)
@@ -76,7 +76,7 @@ func (or *stuckOracle) of(x *world.Link) *hung {
 	return h
 }
 
-// submits records a batch when the hardware gets it.
+// submits records a batch when the batch is submitted to the hardware.
 func (or *stuckOracle) submits(n *world.Node, x *world.Link, t *world.Transfer) {
 	if or.w.Seed >= draw.RestlessSeed {
 		return
@@ -95,7 +95,7 @@ func (or *stuckOracle) told(n *world.Node, x *world.Link, ev *communicator.Event
 	if h == nil {
 		return
 	}
-	if ev.Kind == communicator.Submitted { // The driver was busy until now, and received nothing.
+	if ev.Kind == communicator.Submitted { // The driver was busy until now, and received no events.
 		for _, u := range []*until{&h.progress, &h.graceBy} {
 			if now := or.in(n, 0); u.at != 0 && u.at < now.at {
 				*u = now
@@ -117,7 +117,7 @@ func (or *stuckOracle) told(n *world.Node, x *world.Link, ev *communicator.Event
 	}
 }
 
-// overdue fails the run if an epoch is not fenced although it should be.
+// overdue fails the run if an epoch should be fenced by now and is not.
 func (or *stuckOracle) overdue(n *world.Node, x *world.Link, h *hung) {
 	or.judged(checkPatience)
 	if h.graceBy.at != 0 {

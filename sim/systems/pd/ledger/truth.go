@@ -12,8 +12,8 @@ import (
 var checkBufferOfLife = oracle.NewCheck("S12", "buffers of new incarnations")
 
 // truth holds the facts about a run that several oracles need: which incarnation owns which memory, which keys exist,
-// and where each key became whole. The facts are taken from what drivers saw, never from what a machine claims. It also
-// decodes each message at most once, however many oracles look at that message.
+// and where each key became whole. The facts are taken from what drivers saw, never from what a machine claims. Each
+// message is decoded here at most once, however many oracles look at the message.
 type truth struct {
 	judge
 	lives   map[lifeID]effects.Incarnation    `snap:"skip"`
@@ -31,14 +31,14 @@ type truth struct {
 	stats   rank.Stats `snap:"scratch"` // the counts of the machine that has just made a step
 }
 
-// The happenings that truth reports to the other oracles.
+// The events that truth reports to the oracles.
 type (
 	// counted reports that a machine has made a step. The oracles compare the machine's counts with what drivers saw.
 	// The field held is the number of pages that were in use before any oracle handled the step.
 	//
-	// A promise that holds "at once" is checked when the machine has no more work of that instant. A machine may split
-	// a large piece of work into steps, with its deadline set to the present instant (n.Busy). That this ends is a
-	// promise too (busyMax of package world).
+	// A promise that holds "at once" is checked when the machine has no more work for that instant. A machine may split
+	// a large piece of work into steps, with an immediate deadline (n.Busy). Package world checks that the work ends
+	// (busyMax).
 	counted struct {
 		node  *world.Node
 		stats *rank.Stats
@@ -85,22 +85,22 @@ func (*truth) listen(l *oracle.Listen[truth]) {
 	oracle.On(l, func(o *truth, _ *oracle.Call, _ world.AnsweredClosed) { pd.Met(&o.w.Result, pd.AnsweredAfterClose) })
 }
 
-// glance caches the decoding of one message as a message of kind M. Several oracles look at each message, and the
-// message is decoded once.
+// glance caches a message that was decoded as a message of kind M, because several oracles look at each message.
 type glance[M any] struct {
 	m  M
 	of uint64 // the turn of the decoded message
 	is bool   // whether the message is of kind M
 }
 
-// decoder is a message that can be decoded from its wire format.
+// decoder is a message that can be decoded from the wire format.
 type decoder[M any] interface {
 	*M
 	Decode(b []byte, lim *protocol.Limits) error
 }
 
-// at decodes the message of a turn, unless that has been done. It returns the decoded message and whether the message
-// is of kind M. The result is valid while the bytes of the message are, and until another message is decoded into g.
+// at decodes the message of a turn, unless that has been done. The results are the decoded message and whether the
+// message is of kind M. The decoded message is valid while the bytes of the message are valid, and until a message is
+// decoded into g again.
 func at[M any, P decoder[M]](g *glance[M], turn uint64, body []byte) (*M, bool) {
 	if g.of != turn {
 		g.of, g.is = turn, P(&g.m).Decode(body, &pd.WireLimits) == nil
@@ -108,8 +108,8 @@ func at[M any, P decoder[M]](g *glance[M], turn uint64, body []byte) (*M, bool) 
 	return &g.m, g.is
 }
 
-// The following methods decode the message of the current turn as one of the kinds that most oracles look for. They
-// return early, without decoding, if the tag of the message shows another kind.
+// The following methods decode the message of the current turn as a message of a given kind. Each method returns early,
+// without decoding, if the tag of the message shows a different kind.
 
 func (t *truth) asRequest(body []byte) (*protocol.AllocRequest, bool) {
 	if !protocol.MayHaveTag(body, protocol.TagAllocRequest, &pd.WireLimits) {
@@ -141,8 +141,8 @@ func (t *truth) asReply(body []byte) (*protocol.AllocResponse, bool) {
 	return at(&t.reply, t.turn, body)
 }
 
-// read decodes the reply to a waiter, and the request that the reply belongs to. It sets asks if the message of the
-// waiter is an allocation request, and tells if the reply is an allocation response.
+// read decodes the reply to a waiting request, and the request. It also records whether the request is an allocation
+// request, and whether the reply is an allocation response.
 func (t *truth) read(w *waiter, answer []byte) {
 	if t.asks = len(w.body) > 0; t.asks && (!w.fresh || w.turn != t.request.of) {
 		t.turn++
@@ -152,7 +152,7 @@ func (t *truth) read(w *waiter, answer []byte) {
 	_, t.tells = t.asReply(answer)
 }
 
-// lifeID identifies an incarnation of a node by its number.
+// lifeID identifies an incarnation of a node by number.
 type lifeID struct {
 	node int32
 	life uint32
@@ -182,14 +182,14 @@ func (or *truth) incarnation(node int32, life uint32) effects.Incarnation {
 	return or.lives[lifeID{node, life}]
 }
 
-// named returns the key that a machine means by a hash in the current incarnation of n, and whether there is one.
+// named returns the key with a given hash in the current incarnation of n, and whether there is such a key.
 func (or *truth) named(n *world.Node, hash uint64) (uint32, bool) {
 	k, ok := n.Keys[hash]
 	if ok {
 		return k, true
 	}
 	// Keys that were added since the last search have higher numbers, except for keys that a test adds. Therefore the
-	// search begins at n.Known, and is repeated from 0 if it fails.
+	// search begins at n.Known, and is repeated from 0 if no key is found.
 	for _, from := range [...]int{n.Known, 0} {
 		for k, text := range or.w.Keys[from:] {
 			if text != nil {

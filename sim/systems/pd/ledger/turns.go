@@ -10,10 +10,11 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Offers wait at a receiver beside the allocation requests, in the same order and for the same pages. They get a reply
-// when they have been read.
+// Offers wait at a receiver together with allocation requests, in the same queue and for the same pages. An offer gets
+// a reply when the chunks have been read.
 
-// offerCame records an offer when it reaches its receiver's machine. Other messages are due for a reply at once.
+// offerCame records an offer when the offer reaches the receiver's machine. A message that is no offer is due for a
+// reply at once.
 func (or *queueOracle) offerCame(n *world.Node, w waiter, body []byte) {
 	m, is := or.truth().asOffer(body)
 	if is && m.HasExt {
@@ -52,7 +53,7 @@ func (or *queueOracle) takenBack(n *world.Node, m *protocol.PullReadyNotif) {
 	}
 }
 
-// goneBack checks that no offer waits that was taken back, when the machine has no more work of this instant.
+// goneBack checks that no offer waits that was taken back, when the machine has no more work for this instant.
 func (or *queueOracle) goneBack(n *world.Node) {
 	my := or.at(n)
 	for i := range my.waiters {
@@ -69,13 +70,13 @@ func (or *queueOracle) goneBack(n *world.Node) {
 	}
 }
 
-// read checks that it was an offer's turn, when the offer gets its pages.
+// read checks that it was an offer's turn, when the receiver begins to read the chunks.
 func (or *queueOracle) read(n *world.Node, t *world.Transfer) {
 	i := slices.IndexFunc(or.at(n).waiters, func(o waiter) bool {
 		return o.offer == t.Grant && o.peer == t.Link.Peer && !o.reading
 	})
 	if i < 0 {
-		return // The offer is a scenario's, or is read again.
+		return // The offer is part of a scenario, or is read again.
 	}
 	w := &or.at(n).waiters[i]
 	if or.inTurn(n, w, i); or.w.Failure != nil {
@@ -85,7 +86,7 @@ func (or *queueOracle) read(n *world.Node, t *world.Transfer) {
 	w.reading, w.keys = true, 0
 }
 
-// stopped records that the machine cancels a read. It can do no more to make the reply possible.
+// stopped records that the machine cancels a read. The machine can do no more to make the reply possible.
 func (or *queueOracle) stopped(n *world.Node, t *world.Transfer) {
 	for i := range or.at(n).waiters {
 		if o := &or.at(n).waiters[i]; o.readBy(t) {
@@ -94,7 +95,7 @@ func (or *queueOracle) stopped(n *world.Node, t *world.Transfer) {
 	}
 }
 
-// readEnded makes the reply to an offer due, when the end of its read is reported, if a sender waits for the reply.
+// readEnded makes the reply to an offer due when the end of the read is reported, if a sender waits for the reply.
 func (or *queueOracle) readEnded(n *world.Node, t *world.Transfer) {
 	my := or.at(n)
 	my.waiters = slices.DeleteFunc(my.waiters, func(o waiter) bool { return o.readBy(t) && o.conn == 0 })
@@ -105,12 +106,13 @@ func (or *queueOracle) readEnded(n *world.Node, t *world.Transfer) {
 	}
 }
 
+// readBy reports whether a transfer reads the chunks of this offer.
 func (o *waiter) readBy(t *world.Transfer) bool {
 	return o.reading && o.offer == t.Grant && o.peer == t.Link.Peer
 }
 
-// linked reports whether a waiter could be served if there were free pages. An offer cannot before its sender's plane
-// is connected.
+// linked reports whether a request could be served if there were free pages. An offer cannot be served before the
+// sender's plane is connected.
 func (o *waiter) linked(n *world.Node) bool {
 	return o.offer == 0 || slices.ContainsFunc(n.Links,
 		func(l *world.Link) bool { return l.Peer == o.peer && l.Given && !l.Told && !l.Dropped })

@@ -11,10 +11,10 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Every failure explains itself (L9): beside its code it says at which stage it happened, which peer it was about, and
-// which field was wrong or what the peer said.
+// Every failure comes with an explanation (L9): besides the code, the explanation names the stage in which the failure
+// happened, the peer, and the field that was wrong or the peer's message.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkExplained     = oracle.NewCheck("L9", "outcomes that say why")
 	checkExplainedPut  = oracle.NewCheck("L9", "puts that say why")
@@ -30,8 +30,8 @@ func (*whyOracle) listen(l *oracle.Listen[whyOracle]) {
 	oracle.On(l, func(o *whyOracle, _ *oracle.Call, e world.Observed) { o.explainedFact(e.Node, e.Effect) })
 }
 
-// stagesOf are those that a put can have been in when it ended with a code, beside those in which a driver says the
-// code.
+// stagesOf contains, for some codes, the stages in which a put can end with the code. In addition a driver may report
+// the code during a transfer.
 //
 //kvferry:table
 var stagesOf = map[effects.Code][]effects.Stage{
@@ -50,7 +50,7 @@ var stagesOf = map[effects.Code][]effects.Stage{
 	effects.Withdrawn: {effects.StageAsk, effects.StageCommit, effects.StageOffer},
 }
 
-// bare are codes whose stage says all there is.
+// bare contains the codes for which the stage is explanation enough.
 //
 //kvferry:table
 var bare = []effects.Code{
@@ -120,7 +120,7 @@ func (or *whyOracle) explainedFact(n *world.Node, e *effects.Observe) {
 	f := e.Fact
 	if f != effects.FactHelloRefused && f != effects.FactMalformed && f != effects.FactLinkDown &&
 		f != effects.FactAllocRefused {
-		return // It reports no failure, or an outcome does.
+		return // The fact reports no failure, or an outcome reports the failure.
 	}
 	or.judged(checkExplainedFact)
 	explained := f == effects.FactAllocRefused && e.Code == effects.Malformed // by the fact before it
@@ -129,8 +129,7 @@ func (or *whyOracle) explainedFact(n *world.Node, e *effects.Observe) {
 	}
 }
 
-// understood checks that a message which was not changed on its way makes sense to its receiver: no machine refuses
-// another machine's message as malformed.
+// understood checks that no machine refuses an unchanged message of another machine as malformed.
 func (or *whyOracle) understood(n *world.Node, e *effects.Observe) {
 	malformed := e.Code == effects.Malformed && (e.Fact == effects.FactMalformed || e.Fact == effects.FactAllocRefused)
 	if !malformed {

@@ -12,11 +12,12 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// A holder that has finished with what a peer lets it read or write reports that with a done message, because the time
-// of the grant is long: a lease of a recall, a lease of a shared chunk, a write grant that was not used, an offer that
-// was read. One message is enough, whether it is accepted or not. If the holder has no way to send it, none is sent.
+// The holder of a grant or lease sends a done message when the holder has finished reading or writing, because the time
+// of a grant or lease is long. That applies to the leases of recalls, to the leases of shared chunks, to write grants
+// that were not used, and to offers that were read. A single message is enough, whether the message is accepted or not.
+// A holder that has no way to send the message sends none.
 
-// The checks of this file. Each names the property of docs/safety.md that it judges.
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkWordRecall = oracle.NewCheck("L2", "leases of recalls, finished with and told")
 	checkWordGrant  = oracle.NewCheck("L2", "grants finished with and told")
@@ -61,7 +62,7 @@ func (*wordsOracle) listen(l *oracle.Listen[wordsOracle]) {
 	})
 }
 
-// wordsLife records the grants that peers gave to one incarnation of a node, and for which it has not sent a done
+// wordsLife records the grants that peers gave to an incarnation of a node, and for which the node has not sent a done
 // message.
 type wordsLife struct {
 	given []givenBy `snap:"skip"`
@@ -75,14 +76,14 @@ func (s *wordsLife) forget(owner int32, id effects.GrantID) {
 	s.given = slices.DeleteFunc(s.given, func(x givenBy) bool { return x.owner == owner && x.grant == id })
 }
 
-// way is the owner and the channel to which a done message is sent.
+// way is the destination of a done message: the owner and the channel.
 type way struct {
 	owner   int32
 	channel effects.Channel
 }
 
-// givenBy is a grant of one incarnation of a peer, with what may have kept its holder from sending a done message
-// since.
+// givenBy is a grant of an incarnation of a peer, with facts that may have prevented the holder from sending a done
+// message.
 type givenBy struct {
 	way
 	grant  effects.GrantID
@@ -96,7 +97,7 @@ type givenBy struct {
 func (or *wordsOracle) linked(n *world.Node, link uint64) { or.at(n).up = append(or.at(n).up, link) }
 
 // heard records a grant or a lease in a reply, over a link that is up. A reply during a new handshake belongs to a
-// request from before it: nothing is read or written under its grant, and a retry may be given another grant.
+// request from before the handshake: nothing is read or written under the grant, and a retry may get a different grant.
 func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 	id := effects.GrantID(0)
 	//exhaustive:ignore
@@ -126,7 +127,7 @@ func (or *wordsOracle) heard(n *world.Node, c *world.Conn, body []byte) {
 	or.gives(n, way{c.Server, c.Channel}, g)
 }
 
-// gives records a grant, unless it is recorded already.
+// gives records a grant, unless the grant is recorded already.
 func (or *wordsOracle) gives(n *world.Node, by way, g *world.Grant) {
 	my, owner := or.at(n), or.w.Nodes[by.owner]
 	if slices.ContainsFunc(my.given,
@@ -148,7 +149,7 @@ func (x *givenBy) failed(n *world.Node, c *world.Conn) bool {
 		(!c.Up || c.Channel != effects.ChannelDone && (c.Dead || c.Closed))
 }
 
-// opened records a connection that took long to be made.
+// opened records that a connection took long to be made.
 func (or *wordsOracle) opened(n *world.Node, ev *effects.Opened) {
 	c := or.w.ConnOf(uint64(ev.Conn))
 	if ev.Code == effects.OK && c != nil && 2*or.w.Clock(n).Sub(c.Opened) > pd.Its(n).Cfg.ReplyTimeout {
@@ -156,14 +157,14 @@ func (or *wordsOracle) opened(n *world.Node, ev *effects.Opened) {
 	}
 }
 
-// waited records a request whose reply took long. A done message waits behind it, possibly until the lease of its grant
-// is over.
+// waited records a request with a slow reply. A done message may wait behind the request until the lease is over.
 func (or *wordsOracle) waited(n *world.Node, c *world.Conn, asked effects.Time) {
 	if 8*or.w.Clock(n).Sub(asked) > pd.Its(n).Cfg.ReplyTimeout {
 		or.slows(n, way{c.Server, c.Channel})
 	}
 }
 
+// slows records, for the grants with the given destination of done messages, that something took long.
 func (or *wordsOracle) slows(n *world.Node, x way) {
 	for i := range or.at(n).given {
 		if g := &or.at(n).given[i]; g.way == x {
@@ -190,7 +191,7 @@ func (or *wordsOracle) transferring(n *world.Node, t *world.Transfer) {
 	}
 }
 
-// said records a done message on a channel for a grant of one owner, or of any owner if owner is plan.Nobody.
+// said records a done message on a channel for a grant of the given owner, or of any owner if owner is plan.Nobody.
 func (or *wordsOracle) said(n *world.Node, owner int32, channel effects.Channel, id effects.GrantID) {
 	my := or.at(n)
 	was := len(my.given)
@@ -205,7 +206,7 @@ func (or *wordsOracle) said(n *world.Node, owner int32, channel effects.Channel,
 // wordOn returns the check for done messages on a channel.
 func wordOn(channel effects.Channel) oracle.Check {
 	//exhaustive:ignore
-	switch channel { // There are no others.
+	switch channel { // Grants use no further channels.
 	case effects.ChannelQuery:
 		return checkWordRecall
 	case effects.ChannelAlloc:
@@ -217,7 +218,7 @@ func wordOn(channel effects.Channel) oracle.Check {
 	}
 }
 
-// saying takes a done message when it is sent on a connection for requests.
+// saying handles a message when the message is sent on a connection for requests, and records a done message.
 func (or *wordsOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	if len(or.at(n).given) == 0 {
 		return
@@ -239,19 +240,19 @@ func (or *wordsOracle) saying(n *world.Node, c *world.Conn, body []byte) {
 	}
 }
 
-// endTold takes the message that an offer is not read any more.
+// endTold records the done message of an offer.
 func (or *wordsOracle) endTold(n *world.Node, m *protocol.PullDoneSignal) {
 	or.said(n, plan.Nobody, effects.ChannelDone, effects.GrantID(m.Ext.Grant))
 }
 
-// down drops the grants that depend on links, because it is not known which of them are finished with.
+// down drops the grants that depend on links, because the oracle does not know which grants are finished.
 func (or *wordsOracle) down(n *world.Node) {
 	my := or.at(n)
 	my.given = slices.DeleteFunc(my.given, func(x givenBy) bool { return x.channel != effects.ChannelDone })
 }
 
-// revoked drops a grant that its owner has ended while a request of the holder waits for a reply on the same channel.
-// The done message could not be sent in time, and has no meaning now.
+// revoked drops a grant if the owner ends the grant while a request of the holder waits for a reply on the same
+// channel. The done message could not be sent in time, and has no meaning now.
 func (or *wordsOracle) revoked(owner *world.Node, id effects.GrantID) {
 	for _, n := range or.w.Nodes[:or.w.Ranks] {
 		my := or.at(n)
@@ -263,8 +264,8 @@ func (or *wordsOracle) revoked(owner *world.Node, id effects.GrantID) {
 	}
 }
 
-// finished drops a grant whose lease was over before its holder had finished, because the owner does not wait for the
-// done message.
+// finished drops a grant if the lease was over before the holder had finished, because the owner does not wait for the
+// done message then.
 func (or *wordsOracle) finished(t *world.Transfer) {
 	n, owner := t.Local.Node, t.Remote.Node
 	if g := owner.Grants[t.Grant]; !t.Read && g != nil && or.w.Clock(owner) > g.Ends {
@@ -288,8 +289,8 @@ func (or *wordsOracle) rests(n *world.Node, when string) {
 	my.given = my.given[:0]
 }
 
-// noWay reports whether a holder may have had no way to send its done message: a connection failed or took too long,
-// the holder was frozen, or its tables are so small that a peer uses up its share.
+// noWay reports whether a holder may have had no way to send a done message: a connection failed or took too long, the
+// holder was frozen, or the tables are so small that a peer uses up the peer's share.
 func (or *wordsOracle) noWay(n *world.Node, x *givenBy) bool {
 	cfg := &pd.Its(n).Cfg
 	if x.slow || n.Frozen != x.frozen || x.channel == effects.ChannelDone && cmp.Or(cfg.GrantsMax, 4096) < 16 {

@@ -5,9 +5,9 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// both returns the scopes of two nodes that each prefill and decode over one pool and send to each other. If there
-// are enough pages for all, no action of one side may delay the other. If there are not, the engine and the peer wait
-// in one queue.
+// both returns the scopes of two nodes that each prefill and decode over the same pool and send to each other. If there
+// are enough pages, no action of the engine may delay the peer, and no action of the peer may delay the engine. If
+// there are not enough pages, the engine and the peer wait in the same queue.
 func both() []explore.Scope {
 	each := []explore.Job{{Chunks: []int{1}}, {Sender: 1, Receiver: 0, Chunks: []int{2}}}
 	one := []explore.Job{{Receiver: 1, Chunks: []int{1}}}

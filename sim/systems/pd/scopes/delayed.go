@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// delayed returns the scopes of receivers that defer offers until their engine fetches. A fetch reads into one
+// delayed returns the scopes of receivers that defer offers until the engine fetches. A fetch reads into a single
 // staging page unless the scope specifies more.
 func delayed() []explore.Scope {
 	one := []explore.Job{{Chunks: []int{1}}}

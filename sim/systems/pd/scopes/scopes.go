@@ -1,11 +1,11 @@
-// Package scopes defines prefill and decode worlds that are so small that the explorer (package explore) can try
-// every order of events in them. [All] returns the scopes, with their names and descriptions, and [Plan] converts a
-// scope into a plan that the simulator can run. A scope states its jobs, how many faults may happen and of which
-// kinds. Everything else has the smallest bounds that the scope allows, so that the number of states stays small.
+// Package scopes defines prefill and decode worlds that are so small that the explorer (package explore) can try every
+// order of events. [All] returns the scopes, with names and descriptions, and [Plan] converts a scope into a plan that
+// the simulator can run. A scope states the jobs, how many faults may happen and of which kinds. Everything else has
+// the smallest bounds that the scope allows, so that the number of states stays small.
 //
 // Example: the scope "push-cut" has a job with a single chunk, and a single fault that breaks a connection or a link.
-// Plan gives the scope a sender, a receiver and a page at each of them; the explorer then breaks the connection at
-// every point of the transfer.
+// Plan gives the scope a sender and a receiver with a page each; the explorer then breaks the connection at every point
+// of the transfer.
 package scopes
 
 import (

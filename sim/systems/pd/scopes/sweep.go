@@ -5,7 +5,8 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// sweep returns the scopes in which a step ends only one row, so that any event may happen before the next row ends.
+// sweep returns the scopes in which a step ends only a single row, so that any event may happen before the next row
+// ends.
 func sweep() []explore.Scope {
 	two := []explore.Job{{Chunks: []int{1, 2}, Batch: 1}}
 	all := []explore.Scope{
