@@ -49,7 +49,7 @@ type checkedDirectory struct {
 	Role           string           `json:"role"` // directory
 	Host           string           `json:"host"` // empty: every interface
 	Ports          []directoryPorts `json:"ports"`
-	SilenceSeconds float64          `json:"silence_seconds"` // 0: no worker is forgotten
+	SilenceSeconds float64          `json:"silence_seconds"` // 0: no worker is dropped
 	OnlyHeartbeats bool             `json:"only_heartbeats"` // it is that of workers that send heartbeats
 	Log            string           `json:"log,omitempty"`   // that it shares with other directories
 }

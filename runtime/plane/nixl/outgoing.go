@@ -43,7 +43,7 @@ type initiatorExecutor struct {
 func (o *initiatorExecutor) PerformHandshake(conn net.Conn, token identity.Token) error {
 	if host, _, err := net.SplitHostPort(conn.RemoteAddr().String()); err == nil {
 		if err := libnixl.CheckReach(host, o.plane.cfg.TrustedNetwork); err != nil {
-			return epochs.NewRefusal(effects.Unsupported, "the peer: %w", err)
+			return epochs.NewRefusal(effects.Unsupported, "the address of the peer: %w", err)
 		}
 	}
 	o.session = uuid.New()
@@ -128,5 +128,5 @@ func (o *initiatorExecutor) handleFrame(what uint8, body []byte) error {
 		return err
 	case kindHello, kindWelcome, kindOffer, kindBusy, kindIdle:
 	}
-	return fmt.Errorf("%w: kind %d of a target", framing.ErrMalformed, what)
+	return fmt.Errorf("%w: frame of kind %d, which a target never sends", framing.ErrMalformed, what)
 }

@@ -120,15 +120,15 @@ func checkProcessor(arch string) error {
 	case "amd64", "arm64":
 		return nil
 	}
-	return fmt.Errorf("%w: shm compares words around copies out of a peer's memory, and what that proves was argued for "+
-		"amd64 and arm64, not for %s; set transfer_channel: tcp", plane.ErrInvalid, arch)
+	return fmt.Errorf("%w: the shm plane relies on the memory order of the processor; the argument was made for amd64 and "+
+		"arm64, not for %s; set transfer_channel: tcp", plane.ErrInvalid, arch)
 }
 
 // bootID identifies this boot of this host. All processes of the host have the same id.
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "", fmt.Errorf("boot id of this host: %w; the shm plane needs /proc", err)
+		return "", fmt.Errorf("read the boot id of this host: %w; the shm plane needs /proc", err)
 	}
 	return string(bytes.TrimSpace(b)), nil
 }
