@@ -95,12 +95,12 @@ type consumerSide struct {
 // Effects is what the driver must do after a step, in order within each list; Events go to the rank.
 type Effects struct {
 	Events         []effects.Event
-	MakeAgents     []Agent        // agents to make, with memory that may be written to; each has a side channel (Made)
+	MakeAgents     []Agent        // agents to make, with memory that may be written to; each has a side channel (OnAgentMade)
 	MakeWriters    []Agent        // agents to make that only write
-	Loads          []Load         // completed by Loaded
+	Loads          []Load         // completed by OnAgentLoaded
 	Notifications  []Notification // notes to send
-	Queries        []Query        // queries to side channels; completed by Answered
-	DestroyAgents  []Agent        // completed by Destroyed
+	Queries        []Query        // queries to side channels; completed by OnQueryReply
+	DestroyAgents  []Agent        // completed by OnAgentDestroyed
 	DoneExpulsions []uint64       // expulsions that are complete
 	Reports        []Report       // reports for people
 }
@@ -117,7 +117,7 @@ func (o *Effects) Reset() {
 // A Load has an agent load the metadata of a peer's agent.
 type Load struct {
 	Agent    Agent
-	LoadID   uint64 // the number that Loaded returns
+	LoadID   uint64 // the number that OnAgentLoaded returns
 	Metadata []byte
 }
 
@@ -126,7 +126,7 @@ type Notification struct {
 	Agent Agent
 	To    string // the name of the receiving agent
 	Body  []byte
-	Tag   uint64 // the operation that is notified if the note cannot be sent (Unsaid)
+	Tag   uint64 // the operation that is notified if the note cannot be sent (OnNotificationFailed)
 }
 
 // An Query is a query to a side channel.

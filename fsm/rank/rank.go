@@ -199,7 +199,7 @@ func Recycle(old *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error
 			// LMCache's receivers identify a sender by its done address.
 			SenderID: doneAddr, DoneURL: doneAddr, RenewURL: renewAddr,
 		}, cfg.PeersMax, senderSeed)
-		r.pushSource = former.pushSource.Recycle(0, 0, 0, 0) // absent here; keeps its memory for a later Renew
+		r.pushSource = former.pushSource.Recycle(0, 0, 0, 0) // absent here; keeps its memory for a later Recycle
 	} else {
 		r.pushSource = former.pushSource.Recycle(cfg.PutsMax, cfg.carriedPutsMax(), cfg.PeersMax, senderSeed)
 		r.pullSource = former.pullSource.Recycle(pull.SourceConfig{}, 0, 0)

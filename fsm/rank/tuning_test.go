@@ -78,7 +78,7 @@ var untunedNumbers = map[string]string{
 	"prng siphash13 3":          "rounds of SipHash",
 	"lease EndByDone 2":         "whether its reader was spoken to more than once",
 	"link handleBufferReply 32": "keeps a number within 32 bits",
-	"link recordBuffers 32":   "likewise",
+	"link recordBuffers 32":     "likewise",
 	"push startWrite 62":        "keeps a sum within 63 bits",
 	"staging pagesWanted 2":     "two halves of a batch",
 	"rank sweepLost 3":          "counts the tables that are swept before those of flows",
@@ -93,7 +93,7 @@ var untunedNumbers = map[string]string{
 	"table growCells 2":         "by how much it grows",
 	"table Hash 8":              "bytes of a word",
 	"rank Recycle 32":           "keeps a size within 32 bits",
-	"link Trip 2":         "doubles a time, up to its bound",
+	"link Trip 2":               "doubles a time, up to its bound",
 	"p2p backoffFactorMax":      "bounds how long a peer is left alone, not work",
 
 	"geometry positionMax":          "the form of a position",
@@ -109,7 +109,7 @@ var untunedNumbers = map[string]string{
 	"register releaseMemory 10":     "memory that a free slot keeps; nothing depends on it but allocations",
 	"register laneRegistrations":    "a name",
 	"register laneControl":          "likewise",
-	"register ownClass":           "a class",
+	"register ownClass":             "a class",
 	"register checkRegistration 32": "keeps a number within 32 bits",
 	"register parts 8":              "a default: how many ranks most producers have",
 }

@@ -10,7 +10,7 @@
 //
 // Example of an offer of two chunks for request r:
 //
-//	pull     ── Keep, AddChunk(k0), AddChunk(k1), Watch ──► the offer is kept; no page is used
+//	pull     ── AddOffer, AddChunk(k0), AddChunk(k1), SetDeadline ──► the offer is kept; no page is used
 //	engine   ── Fetch(r: k0, k1) ───────────────► waits, until there is a link to the sender
 //	fetch    ── reads k0, k1 ───────────────────► staging pages, then the engine's memory
 //	pipeline ── the fetch has ended ────────────► both chunks leave the offer, which is over
@@ -26,10 +26,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Offers is the table of offers whose chunks stay with their senders until the engine fetches them, and of
-// prefixes that peers have lent to this rank on request. An offer is inserted as values. An offer that has ended
-// is in the list of Over or Returned, and the caller empties that list at once after each call that may end an
-// offer, because the sender is to be notified in the same step (tellEnded).
+// A Offers is the table of offers whose chunks stay with their senders until the engine fetches them, and of prefixes
+// that peers have lent to this rank on request. An offer is inserted as values. An offer that has ended is in the list
+// of EndedOffers or EndedPrefixes, and the caller empties that list at once after each call that may end an offer,
+// because the sender is to be notified in the same step (tellEnded).
 type Offers struct {
 	cfg           Settings `snap:"share"`
 	rows          table.Slab[Offer]
@@ -107,7 +107,7 @@ func IsFetch(ref kernel.Ref) bool { return ref.Kind == kindFetch }
 // A classCount counts what is kept for one class.
 type classCount struct{ offers, locations int }
 
-// New returns an empty Deferred for the given number of fairness classes.
+// New returns an empty Offers for the given number of fairness classes.
 func New(cfg Settings, classes int) Offers { return new(Offers).Recycle(cfg, classes) }
 
 // Recycle returns the same as New. The memory of d is reused, so d must not be used afterwards.
@@ -126,7 +126,7 @@ func (d *Offers) HasRoom(s *store.Store, class, chunks int) bool {
 	return k.offers+1 <= d.rows.Max()-d.rows.Len() && k.locations+chunks <= s.LocationsLeft() && s.HasRoom(chunks)
 }
 
-// AddOffer inserts an offer. The caller then adds the chunks with Add, and calls Watch.
+// AddOffer inserts an offer. The caller then adds the chunks with Add, and calls SetDeadline.
 func (d *Offers) AddOffer(offer Offer, already []int64) table.Handle {
 	h, o := d.rows.Add()
 	offer.PresentChunks, offer.items = append(o.PresentChunks[:0], already...), o.items[:0]

@@ -11,7 +11,7 @@ func (x *Engine) VisitTables(visit table.VisitFunc) {
 	visit("requests remembered", x.requests.len()-left, table.Timed)
 }
 
-// CountConns returns the number of connections that this room has open. Conns is for checks and statistics.
+// CountConns returns the number of connections that this room has open. CountConns is for checks and statistics.
 func (x *Engine) CountConns() int { return x.proxy.countConns() }
 
 func (x *proxy) countConns() int {

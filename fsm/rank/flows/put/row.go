@@ -150,7 +150,7 @@ func (a *Admission) findPeer(e *flow.Env, w link.PeerAddr, chunks uint32) {
 	}
 }
 
-// InitRow initializes the Row of a put, which ref names. Begin reuses the memory of the Row that was here before.
+// InitRow initializes the Row of a put, which ref names. InitRow reuses the memory of the Row that was here before.
 func (r *Row) InitRow(e *flow.Env, c *engine.Put, a *Admission, ref kernel.Ref) {
 	*r = Row{
 		Op: engine.Op{Pages: r.Pages}, CarriedInfo: CarriedInfo{PresentPages: r.PresentPages[:0]},

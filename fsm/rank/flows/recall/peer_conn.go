@@ -53,7 +53,7 @@ func (f *Source) takeConn(e *flow.Env, addr effects.Addr) table.Handle {
 	return h
 }
 
-// prepareConn reports whether a message can be sent now. If there is no connection, free opens it.
+// prepareConn reports whether a message can be sent now. If there is no connection, prepareConn opens it.
 func (f *Source) prepareConn(e *flow.Env, h table.Handle) bool {
 	w := f.conns.Get(h)
 	if w.conn.ID() != 0 || w.isOpening {

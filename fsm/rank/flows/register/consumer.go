@@ -98,7 +98,7 @@ type part struct {
 	// peerID is the incarnation of the producer that was asked, and us the incarnation of this node for that producer
 	// (M2).
 	peerID, selfID effects.Incarnation
-	// cacheSum is the Sum of this rank's numbers and the producer's numbers when the pages were granted.
+	// cacheSum is the Checksum of this rank's numbers and the producer's numbers when the pages were granted.
 	cacheSum             uint64
 	grant                effects.GrantID
 	grantedPages         uint32 // granted pages

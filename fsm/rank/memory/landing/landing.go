@@ -15,8 +15,8 @@
 //
 // Example: a sender asks for pages for keys A and B, and A is ready already. Plan finds that only B needs a page, and
 // Begin grants page 7. The sender stores B into page 7, and the driver of a fenced plane reports this; Landed turns the
-// grant on page 7 into a reference of the store's entry for B, and ends the grant. Had the lease run out first, Overdue
-// would have revoked the grant, and page 7 would be in quarantine until Revoked is called.
+// grant on page 7 into a reference of the store's entry for B, and ends the grant. Had the lease run out first,
+// ExpireGrant would have revoked the grant, and page 7 would be in quarantine until OnRevoked is called.
 package landing
 
 import (
@@ -144,7 +144,7 @@ func (x *Landing) IsOwnRead() bool {
 	return x.Owner == kernel.OwnerPullTarget || x.Owner == kernel.OwnerP2PRequester
 }
 
-// PageCount returns the number of granted pages, at least 1. Size measures the work that the landing causes.
+// PageCount returns the number of granted pages, at least 1. PageCount measures the work that the landing causes.
 func (x *Landing) PageCount() int { return max(1, len(x.fills)) }
 
 // Handle returns the handle of the landing. The handle is unique among the landings that are live now.
@@ -163,8 +163,8 @@ func (l *Landings) Find(id effects.GrantID) *Landing {
 }
 
 // FindOperation returns the live landing of an operation that the peer requests again, or nil if there is none. If the
-// writer was lost since the grant was made, Again revokes the grant first, so that the writer does not receive the
-// grant again.
+// writer was lost since the grant was made, FindOperation revokes the grant first, so that the writer does not receive
+// the grant again.
 func (l *Landings) FindOperation(v *env.Env, peer effects.Incarnation, operation uint64) *Landing {
 	for p := l.byOperation.Find(table.Hash(operation, peer[:])); p.Found(); p = l.byOperation.Next(p) {
 		if x := &l.rows[p.Handle().Slot()]; x.Peer == peer && x.Operation == operation {
@@ -198,7 +198,7 @@ func (l *Landings) ActiveAt(slot int) *Landing {
 	return nil
 }
 
-// Slots returns the end of the range of slots for At and Standing.
+// Slots returns the end of the range of slots for At and ActiveAt.
 func (l *Landings) Slots() int { return len(l.rows) }
 
 // CountOperations returns the number of live grants that have an operation number, by which a retry is recognized.
@@ -244,8 +244,8 @@ func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, claim bool) (
 }
 
 // LandCarried makes readable all pages into which the driver copied the chunks that came with the allocation request,
-// and ends the landing. Take records the operation, so that a retry is answered in the same way (see Taken, and rule
-// M4).
+// and ends the landing. LandCarried records the operation, so that a retry is answered in the same way (see
+// FindCarried, and rule M4).
 func (l *Landings) LandCarried(v *env.Env, s *store.Store, x *Landing, claim bool) {
 	v.Work.SpendRows(x.PageCount())
 	l.LandAll(v, s, x, claim)
@@ -269,8 +269,8 @@ func (l *Landings) FindCarried(peer effects.Incarnation, operation uint64) (cont
 }
 
 // LandFirst makes the first pages of the grant readable. The writer has said that these pages are whole. The writer's
-// word is believed only on a leased plane, before Ends, and while the grant is not revoked; otherwise LandFirst does
-// nothing.
+// word is believed only on a leased plane, before CommitBy, and while the grant is not revoked; otherwise LandFirst
+// does nothing.
 func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint32, claim bool) {
 	if x.Revoking || !l.cfg.Leased || v.Now > x.CommitBy {
 		v.Out.Mark(Marks.CommitLate)
@@ -282,8 +282,9 @@ func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint3
 	}
 }
 
-// LandPage makes one page readable, and reports whether the page was taken. Land returns false if the page is not under
-// the grant any more, or if the bundle of the layer has ended. keep says whether the chunk is claimed for its request.
+// LandPage makes one page readable, and reports whether the page was taken. LandPage returns false if the page is not
+// under the grant any more, or if the bundle of the layer has ended. keep says whether the chunk is claimed for its
+// request.
 //
 // Invariant: the page's grant becomes a reference in one step, so the page is never free in between, and never readable
 // before it is whole (M1, M7). If another fill of the same key has landed first, the reference is dropped at once and

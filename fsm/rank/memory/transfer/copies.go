@@ -11,7 +11,7 @@ import (
 // references to the source pages and the target pages until the copy has settled, so that neither the progress nor the
 // end of the put can free a page that a device may still touch (M1).
 type Copies struct {
-	targets []effects.Page // the targets; each has a reference until Drop or Keep
+	targets []effects.Page // the targets; each has a reference until DropTargets or KeepFirst
 	corrs   []effects.Corr // for each copy; zero when the copy has settled
 }
 
