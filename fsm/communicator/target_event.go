@@ -68,7 +68,7 @@ type EpochRef struct {
 type TargetEffects struct {
 	Admission  Admission    // answers LinkArrived
 	LinkCount  int          // the number of links that was compared with the limit
-	MakeEnd    bool         // answers EpochOffered: make the target's end; EndFinished follows when it is not worked on any more
+	MakeEnd    bool         // answers EpochOffered: make the target's end; EndFinished follows when no work on it is left
 	Code       effects.Code // answers EpochOffered: the code of the accept
 	NewerEpoch uint64       // answers EpochOffered: a newer or equal epoch, so the peer violates the protocol; 0: none
 

@@ -18,7 +18,7 @@ type Sender struct {
 	Origin effects.Origin
 	// Directory identifies the directory that heard the fact: zero is this directory, a nonzero value names the
 	// directory that reported the fact through the shared log. Gaps differs from the value of the previous fact of
-	// Directory if reports of that directory may be missing in between.
+	// the same directory if reports of that directory may be missing in between.
 	Directory uint64
 	Gaps      uint64
 }

@@ -124,7 +124,7 @@ func (o Replication) nextSilent() table.Handle {
 	return h
 }
 
-// A WorkerRef names a worker and the directory Directory that hears the worker.
+// A WorkerRef names a worker, and in Directory the directory that hears the worker.
 type WorkerRef struct {
 	Directory uint64
 	Instance  string

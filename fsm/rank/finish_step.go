@@ -123,7 +123,7 @@ func signalCallers(r *Rank, e *flow.Env, budget uint32) uint32 {
 // bundles. reportLayerPuts reports whether condemned bundles are left.
 func (r *Rank) reportLayerPuts(e *flow.Env) (more bool) {
 	for {
-		for i := 0; i < len(e.CarriedResults); i++ { // Hear may append to Told.
+		for i := 0; i < len(e.CarriedResults); i++ { // OnCarriedResult may append to CarriedResults.
 			t := e.CarriedResults[i]
 			r.layers.OnCarriedResult(e, &t)
 		}

@@ -98,7 +98,7 @@ type Rank struct {
 	env              flow.Env `snap:"scratch"` // the environment of the current step
 	drain            drain
 	draining         bool   // a drain has begun; never reset
-	servedFreedCount uint64 `snap:"skip"` // Pools.Freed() when waiting requests were last served
+	servedFreedCount uint64 `snap:"skip"` // Pools.FreedCount() when waiting requests were last served
 	workLeft         bool   // work is left for the next Tick
 	sweeps           sweeps
 	work             kernel.WorkBudget `snap:"scratch"`

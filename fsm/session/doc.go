@@ -32,11 +32,11 @@
 // # Example
 //
 //	HandleAttach                            Send: the session's number, and the file of the memory
-//	HandleMessage: call 7, reserve            Begin 7
+//	HandleMessage: call 7, reserve          Begin 7
 //	OnCallEnded 7, with memory              Send: answer 7; the engine now holds pages 7
-//	HandleMessage: call 8, put of pages 7     Begin 8; pages 7 are in use
+//	HandleMessage: call 8, put of pages 7   Begin 8; pages 7 are in use
 //	OnCallEnded 8, held                     Send: answer 8; a peer may still read the pages
-//	HandleMessage: call 9, release pages 7    nothing: call 9 waits, because call 8 uses the pages
-//	OnMemoryReturned 8                        Send: call 8 has returned; Begin 9
+//	HandleMessage: call 9, release pages 7  nothing: call 9 waits, because call 8 uses the pages
+//	OnMemoryReturned 8                      Send: call 8 has returned; Begin 9
 //	OnCallEnded 9                           Send: answer 9; the engine holds nothing
 package session

@@ -8,13 +8,13 @@
 //
 // Example:
 //
-//	h := x.OpenHolder(group, instance, rank)         // a new holder, hidden from lookups
-//	x.Add(h, 1)                                // the holder has chunk 1
-//	x.Add(h, 2)                                // and chunk 2
-//	x.ShowHolder(h)                                  // from now on lookups find the holder
+//	h := x.OpenHolder(group, instance, rank)       // a new holder, hidden from lookups
+//	x.Add(h, 1)                                    // the holder has chunk 1
+//	x.Add(h, 2)                                    // and chunk 2
+//	x.ShowHolder(h)                                // from now on lookups find the holder
 //	x.FindPrefix(rank, []uint64{1, 2, 3}, -1, nil) // returns h with 2 chunks
-//	x.RetireHolder(h)                                // from now on lookups do not find the holder
-//	for x.Sweep(4096) {                        // removes the rows of the holder, over several steps
+//	x.RetireHolder(h)                              // from now on lookups do not find the holder
+//	for x.Sweep(4096) {                            // removes the rows of the holder, over several steps
 //	}
 //
 // A caller may rely on the following:

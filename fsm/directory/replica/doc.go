@@ -9,8 +9,8 @@
 //
 // Example:
 //
-//	l.QueueFrame(kind, body)         // directory A queues a frame
-//	l.SendDue(now, out)           // A seals an entry of the queued frames and sends it
+//	l.QueueFrame(kind, body)   // directory A queues a frame
+//	l.SendDue(now, out)        // A seals an entry of the queued frames and sends it
 //	l.Step(now, replied, out)  // A: the log has stored the entry
 //	l.Step(now, replied, out)  // B: the reply to a read contains the entry
 //	l.Next()                   // B: returns the frame, with A's life and gap number

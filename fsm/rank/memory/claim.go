@@ -10,7 +10,7 @@ import (
 // back to the engine, in a generation that begins with the claim. Grants to peers name that generation, so a store for
 // an earlier generation is refused (rule M2).
 
-// IsClaimed reports whether the engine has lent the page with this index. Claimed reports false if there is no such
+// IsClaimed reports whether the engine has lent the page with this index. IsClaimed reports false if there is no such
 // page.
 func (p *Pool) IsClaimed(index uint32) bool { return p.hasPage(index) && !p.pageAt(index).isFree() }
 

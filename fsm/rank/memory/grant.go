@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// grant gives one peer the right to write pages, or to read them (a read grant, loan.go).
+// grant gives one peer the right to write pages, or to read them (a read lease, read_lease.go).
 //
 // The low 16 bits of a grant's id are its slot in the table, so the grant is found without a search. The bits above are
 // a number from a secret shuffle, for this slot, of how often the slot was used: a peer that has seen ids cannot
@@ -103,9 +103,9 @@ func (p *Pool) GrantedPages() uint32 { return p.openPages - p.quarantinedPages }
 // QuarantinedPages returns the number of pages under write grants in quarantine: ended, but not yet settled.
 func (p *Pool) QuarantinedPages() uint32 { return p.quarantinedPages }
 
-// GrantPages takes len(lengths) free pages of p and grants them to class for writing. Grant returns the grant's id and
-// the pages, with the given lengths. The slice belongs to the table and is valid until the grant ends. The caller must
-// have checked CanGrantPages. The owner is notified of each page that lands, and of the proof that the peer cannot
+// GrantPages takes len(lengths) free pages of p and grants them to class for writing. GrantPages returns the grant's id
+// and the pages, with the given lengths. The slice belongs to the table and is valid until the grant ends. The caller
+// must have checked CanGrantPages. The owner is notified of each page that lands, and of the proof that the peer cannot
 // write any more.
 func (ps *Pools) GrantPages(p *Pool, class int, lengths []uint32, owner kernel.Ref) (effects.GrantID, []effects.Page) {
 	g := ps.addGrant(p, owner)

@@ -23,7 +23,7 @@
 //
 // Example: a sender pushes two chunks, and the network loses the second one.
 //
-//  1. Grant takes pages 7 and 4, gives them the generations 12 and 13, and returns grant g.
+//  1. GrantPages takes pages 7 and 4, gives them the generations 12 and 13, and returns grant g.
 //  2. The first chunk is stored. LandPage(g, page 7) turns the write grant on page 7 into a reference, in the same step.
 //     Page 4 stays open.
 //  3. The lease expires, and the rank revokes the grant: QuarantineGrant(g). Page 4 is still not free, because the late

@@ -24,8 +24,8 @@ type Pools struct {
 
 // PoolConfig describes a pool.
 type PoolConfig struct {
-	// Pages is the number of pages of the pool. Share is the limit of pages that one class may be granted at a time.
-	// EngineShare is the limit of pages for this rank's engine, where the engine's pages are counted.
+	// Pages is the number of pages of the pool. ClassShare is the limit of pages that one class may be granted at a
+	// time. EngineShare is the limit of pages for this rank's engine, where the engine's pages are counted.
 	//
 	// FirstIndex, if not 0, makes the pool a continuation of pool 0: both have the same id, and the page numbers of
 	// this pool begin at FirstIndex. Messages within the node then name a page by its number alone, and drivers know

@@ -11,10 +11,10 @@
 // Example of an offer of two chunks for request r:
 //
 //	pull     ── AddOffer, AddChunk(k0), AddChunk(k1), SetDeadline ──► the offer is kept; no page is used
-//	engine   ── Fetch(r: k0, k1) ───────────────► waits, until there is a link to the sender
-//	fetch    ── reads k0, k1 ───────────────────► staging pages, then the engine's memory
-//	pipeline ── the fetch has ended ────────────► both chunks leave the offer, which is over
-//	pull     ── done message ───────────────────► the sender may reuse the pages
+//	engine   ── Fetch(r: k0, k1) ───────────────────────────────────► waits, until there is a link to the sender
+//	fetch    ── reads k0, k1 ───────────────────────────────────────► staging pages, then the engine's memory
+//	pipeline ── the fetch has ended ────────────────────────────────► both chunks leave the offer, which is over
+//	pull     ── done message ───────────────────────────────────────► the sender may reuse the pages
 package deferred
 
 import (
@@ -26,10 +26,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Offers is the table of offers whose chunks stay with their senders until the engine fetches them, and of prefixes
+// Offers is the table of offers whose chunks stay with their senders until the engine fetches them, and of prefixes
 // that peers have lent to this rank on request. An offer is inserted as values. An offer that has ended is in the list
 // of EndedOffers or EndedPrefixes, and the caller empties that list at once after each call that may end an offer,
-// because the sender is to be notified in the same step (tellEnded).
+// because the sender is to be notified in the same step (queueEndedDones).
 type Offers struct {
 	cfg           Settings `snap:"share"`
 	rows          table.Slab[Offer]

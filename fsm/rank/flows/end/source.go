@@ -406,7 +406,7 @@ func (f *Source) VisitTables(visit table.VisitFunc) {
 	visit("connections for ends in use", f.busyConns.Len(), table.Empty)
 }
 
-// The states of a way, for State.
+// The states of a way, for RowState.
 const (
 	stateNone = iota
 	stateIdle

@@ -110,7 +110,7 @@ func (x *Gets) OnGet(v *env.Env, s *store.Store, r *outcomes.Requests, t effects
 }
 
 // collectReady collects the ready prefix in x.found, and reports whether the prefix contains all keys. If not,
-// g.missing is the hash of the next key.
+// g.missingHash is the hash of the next key.
 func (x *Gets) collectReady(s *store.Store, g *get) bool {
 	x.found = x.found[:0]
 	for i := range g.keyEnds {

@@ -2,7 +2,7 @@ package engine
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// VisitTables visits the sizes of this room's tables. Tables is for checks and statistics.
+// VisitTables visits the sizes of this room's tables. VisitTables is for checks and statistics.
 func (x *Engine) VisitTables(visit table.VisitFunc) {
 	left := x.proxy.countUnnotified(&x.requests)
 	visit("reservations", x.reserves.len(), table.Empty)

@@ -24,7 +24,7 @@ type Carrier interface {
 type CarriedPut struct {
 	Put       engine.Put
 	Requester kernel.Ref
-	Request   table.Handle // as engine.Enter returned it
+	Request   table.Handle // as Engine.JoinRequest returned it
 	Layers    uint32       // layers of a chunk, each of which has a page
 	// WholeChunks means that the keys name chunks, all layers of which are in Pages, in order. Otherwise the keys name
 	// layers.

@@ -151,7 +151,7 @@ func sourceRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerLayers, Kind: kind, Subject: h}
 }
 
-// Step panics, because outcomes of puts for this flow are reported through [flow.Env.Told].
+// Step panics, because outcomes of puts for this flow are reported through [flow.Env.CarriedResults].
 func (f *Source) Step(*flow.Env, kernel.Ref, effects.Event) {
 	kernel.PanicUnexpected("the source of layers")
 }

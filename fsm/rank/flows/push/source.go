@@ -330,7 +330,7 @@ func (f *Source) removePut(e *flow.Env, h table.Handle, p *putRow) {
 	f.puts.Remove(h)
 }
 
-// StartCarriedPut starts a put for another flow and returns the handle. Room must have reported true.
+// StartCarriedPut starts a put for another flow and returns the handle. HasRoom must have reported true.
 func (f *Source) StartCarriedPut(e *flow.Env, c *flow.CarriedPut) table.Handle {
 	a := put.AdmitCarried(e, c)
 	h, p := f.puts.Add()

@@ -32,8 +32,8 @@ type peerQueues struct {
 	// a peer that cannot be reached.
 	finishedCount int
 	chargedConn   effects.Conn `snap:"skip"` // the connection that ChargeConnLoss last charged a put for
-	// breakerOpenings is the value of Breakers.Opens when first was last searched for puts that a breaker stops. No
-	// other put in first is stopped before a breaker opens again.
+	// breakerOpenings is the value of Breakers.CountOpenings when first was last searched for puts that a breaker
+	// stops. No other put in first is stopped before a breaker opens again.
 	breakerOpenings uint64 `snap:"skip"`
 }
 

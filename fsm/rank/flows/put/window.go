@@ -64,5 +64,5 @@ func (r *Row) OnUnanswered(e *flow.Env, lane link.Lane) {
 	r.CloseLane(e, lane)
 }
 
-// BaseRow returns the row itself. A flow's own row type embeds Row and so implements Of.
+// BaseRow returns the row itself. A flow's own row type embeds Row and so implements RowOf.
 func (r *Row) BaseRow() *Row { return r }

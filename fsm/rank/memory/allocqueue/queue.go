@@ -7,7 +7,7 @@
 //   - A request keeps the place in the queue until the request is served, refused or given up.
 //   - The requests of one fairness class never take the whole table: a class may have no more than remains free for the
 //     rest (table.Share).
-//   - A request at the head of its class is passed a bounded number of times (rule M9, line.go).
+//   - A request at the head of its class is passed a bounded number of times (rule M9, order.go).
 //
 // The package knows no messages. A target hands over the bytes of a message with Enqueue, and decodes the bytes again
 // when the request's turn comes.
@@ -33,7 +33,7 @@ import (
 // reply is sent.
 //
 // Rows and bytes are shared among the classes (table.Share), so that a class that sends requests without end leaves as
-// many rows as the class has. The order of service is in line.go.
+// many rows as the class has. The order of service is in order.go.
 type Queue struct {
 	cfg         Settings `snap:"share"`
 	rows        table.Slab[Row]

@@ -126,8 +126,9 @@ func (b *Bundles) At(slot int32) table.Handle { return b.rows.At(slot) }
 // RequestOf returns the hash of the id of a bundle's request.
 func (b *Bundles) RequestOf(h table.Handle) uint64 { return b.runs.Get(b.rows.Get(h).run).Request }
 
-// ParseLayerKey reads the key of a layer. Name returns the number of the layer, and the name under which the store has
-// the chunk, which is valid until the next call. Name fails if the key is not a layer's key or is too long.
+// ParseLayerKey reads the key of a layer. ParseLayerKey returns the number of the layer, and the name under which the
+// store has the chunk, which is valid until the next call. ParseLayerKey fails if the key is not a layer's key or is
+// too long.
 func (b *Bundles) ParseLayerKey(key []byte, maxBytes int) (name []byte, layer uint32, err error) {
 	chunk, layer, err := b.keyCheck.Split(key, maxBytes)
 	if err != nil {

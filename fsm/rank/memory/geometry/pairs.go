@@ -38,8 +38,8 @@ func (p *Plan) ConsumerPages(consumer []Blocks) (Pages, error) {
 	return Pages{Pairs{plan: p, consumer: consumer}}, nil
 }
 
-// CountPages returns the number of pages of these blocks that this producer rank writes. Count fails when ConsumerPages
-// fails.
+// CountPages returns the number of pages of these blocks that this producer rank writes. CountPages fails when
+// ConsumerPages fails.
 func (p *Plan) CountPages(consumer []Blocks) (uint64, error) {
 	pages, err := p.ConsumerPages(consumer)
 	return pages.Len(), err

@@ -21,7 +21,7 @@ func (l *Landings) RevokeGrant(v *env.Env, x *Landing) {
 }
 
 // QuarantinePages puts the pages of a landing into quarantine (M1): nobody may use them until everything that may still
-// store into these pages is known to be over. QuarantinePages asks the driver for nothing; Revoke does.
+// store into these pages is known to be over. QuarantinePages asks the driver for nothing; RevokeGrant does.
 func (l *Landings) QuarantinePages(v *env.Env, x *Landing) {
 	v.Timers.Stop(&x.timer)
 	x.Revoking = true

@@ -13,10 +13,10 @@
 //   - A page that was granted is free again only when its writer is proven quiet: see end.go (rules M1 and M4).
 //   - What a commit was answered once is answered again when the commit is repeated (rule M6).
 //
-// Example: a sender asks for pages for keys A and B, and A is ready already. Plan finds that only B needs a page, and
-// Begin grants page 7. The sender stores B into page 7, and the driver of a fenced plane reports this; Landed turns the
-// grant on page 7 into a reference of the store's entry for B, and ends the grant. Had the lease run out first,
-// ExpireGrant would have revoked the grant, and page 7 would be in quarantine until OnRevoked is called.
+// Example: a sender asks for pages for keys A and B, and A is ready already. PlanKeys finds that only B needs a page,
+// and BeginGrant grants page 7. The sender stores B into page 7, and the driver of a fenced plane reports this;
+// OnLanded turns the grant on page 7 into a reference of the store's entry for B, and ends the grant. Had the lease run
+// out first, ExpireGrant would have revoked the grant, and page 7 would be in quarantine until OnRevoked is called.
 package landing
 
 import (
@@ -63,7 +63,7 @@ type Purpose struct {
 // Landings is the table of all grants to store into this rank's pages, indexed by the grant's slot.
 type Landings struct {
 	cfg Config `snap:"share"`
-	// rows grows to the largest number of simultaneous grants. No pointer to a row may be kept across Begin.
+	// rows grows to the largest number of simultaneous grants. No pointer to a row may be kept across BeginGrant.
 	rows           []Landing
 	byOperation    table.Index // the handles are slots (see Handle)
 	losses         kernel.Losses
@@ -111,7 +111,7 @@ func (l *Landings) HasRoom(v *env.Env, s *store.Store, keys int) bool {
 }
 
 // BeginGrant grants the pages of the pool that a plan needs, and records the purpose of the grant. The caller has
-// checked that the plan fits. Begin returns the landing and the granted pages.
+// checked that the plan fits. BeginGrant returns the landing and the granted pages.
 //
 // Invariant: from here on the pages become free only through the end of the grant (M1).
 func (l *Landings) BeginGrant(v *env.Env, p *Plan, pool *memory.Pool, purpose Purpose) (*Landing, []effects.Page) {
@@ -204,10 +204,10 @@ func (l *Landings) Slots() int { return len(l.rows) }
 // CountOperations returns the number of live grants that have an operation number, by which a retry is recognized.
 func (l *Landings) CountOperations() int { return l.byOperation.Len() }
 
-// OnLanded handles a report of a fenced plane that pages are whole. Landed makes the pages readable, and then confirms
-// the transfer to the sender, so that the confirmation says that the chunks are readable, and not only that they were
-// stored. The confirmation says Withdrawn if a page was not taken, because OK would claim that all pages were taken.
-// Pages of the grant that the push left out are revoked.
+// OnLanded handles a report of a fenced plane that pages are whole. OnLanded makes the pages readable, and then
+// confirms the transfer to the sender, so that the confirmation says that the chunks are readable, and not only that
+// they were stored. The confirmation says Withdrawn if a page was not taken, because OK would claim that all pages were
+// taken. Pages of the grant that the push left out are revoked.
 //
 // keep says whether a request may still come for the chunks; only then are they claimed.
 func (l *Landings) OnLanded(v *env.Env, s *store.Store, x *Landing, ev *effects.Landed, claim bool) {

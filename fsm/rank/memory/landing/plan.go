@@ -36,9 +36,9 @@ func (p *Plan) PagesNeeded() uint32 { return uint32(len(p.Lengths)) }
 // ContentHash returns a hash of the keys, in order, and of the token count of the last chunk.
 func (p *Plan) ContentHash(lastTokens uint32) uint64 { return ContentHash(p.Hashes, lastTokens) }
 
-// PlanKeys plans each key of a batch. Plan begins a fill for each key that needs a page; EndFills or the landing ends
-// the fill. A key that occurs twice in the batch has one page. With dedup, a chunk that is ready needs no page if a
-// claim can keep the chunk until the request comes. Without room for the claim the chunk gets a new page, because the
+// PlanKeys plans each key of a batch. PlanKeys begins a fill for each key that needs a page; EndFills or the landing
+// ends the fill. A key that occurs twice in the batch has one page. With dedup, a chunk that is ready needs no page if
+// a claim can keep the chunk until the request comes. Without room for the claim the chunk gets a new page, because the
 // chunk would be promised and might be gone when the request comes.
 func (l *Landings) PlanKeys(s *store.Store, class int, keys [][]byte, lastTokens uint32, dedup bool) *Plan {
 	p := &l.planBuf
@@ -106,7 +106,7 @@ func (p *Plan) FitsPool(v *env.Env, s *store.Store, pool *memory.Pool, class int
 	return s.MakeRoom(v, pool, n, spared)
 }
 
-// EndFills ends the fills that Plan began.
+// EndFills ends the fills that PlanKeys began.
 func (p *Plan) EndFills(v *env.Env, s *store.Store) {
 	for i := range p.Keys {
 		if x := &p.Keys[i]; x.NeedsPage() {

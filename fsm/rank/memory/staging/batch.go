@@ -104,8 +104,8 @@ func (p *Pipeline) loadBatch(v *env.Env, rights Rights, h table.Handle, f *fetch
 }
 
 // nextBatchSize returns the number of items in the next batch. Local items at the start are a batch of their own,
-// because they wait for no read and need no staging page. Otherwise the batch has up to depth items of both kinds. cut
-// returns 0 if the first item is remote and no staging page is idle.
+// because they wait for no read and need no staging page. Otherwise the batch has up to depth items of both kinds.
+// nextBatchSize returns 0 if the first item is remote and no staging page is idle.
 func (p *Pipeline) nextBatchSize(f *fetch) uint32 {
 	remaining := f.items[f.next:]
 	n := 0

@@ -21,7 +21,7 @@ type claim struct {
 	newer        int32
 }
 
-// ClaimsMax returns the number of claims.
+// CountClaims returns the number of claims.
 func (s *Store) CountClaims() int { return s.claims.Len() }
 
 // CountClaimsOn returns the number of claims on an entry, and 0 if the entry is gone. Use it for inspection only.
@@ -197,7 +197,7 @@ func (s *Store) EndClaimAt(slot int32, v *env.Env) {
 // and by the cache or the engine if they keep it already.
 func (s *Store) StopCaching() { s.closing = true }
 
-// dropClaim removes a claim from all tables. The caller calls watch and DropUnused.
+// dropClaim removes a claim from all tables. The caller calls setClaimDeadline and DropUnused.
 func (s *Store) dropClaim(e *entry, c table.Handle) {
 	cl := s.claims.Get(c)
 	if cl.chargedClass != 0 {

@@ -19,7 +19,7 @@ type location struct {
 // LocationsLeft returns the number of locations that still fit.
 func (s *Store) LocationsLeft() int { return s.locations.Max() - s.locations.Len() }
 
-// LocationsMax returns the number of locations.
+// CountLocations returns the number of locations.
 func (s *Store) CountLocations() int { return s.locations.Len() }
 
 // AttachLocation records that an item of an offer has the chunk of a key. The caller has checked HasRoom and

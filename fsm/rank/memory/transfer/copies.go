@@ -52,7 +52,7 @@ func (x *Copies) rangeOf(i int) (first, end int) {
 	return n * i / parts, n * (i + 1) / parts
 }
 
-// OnSettled releases the in-flight references of one copy. Settled panics if the copy has settled already.
+// OnSettled releases the in-flight references of one copy. OnSettled panics if the copy has settled already.
 func (x *Copies) OnSettled(v *env.Env, from []effects.Page, part int) {
 	if x.corrs[part] == 0 {
 		panic("BUG: a copy settled twice")

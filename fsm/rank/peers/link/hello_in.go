@@ -149,7 +149,7 @@ func (q *initExchange) handleBufferList() {
 	case g != nil:
 		g.recordBuffers(q.v, q.cfg, mem)
 	case mem.HasExt || !q.cfg.Bearer:
-		// The peer sent no hello on this connection, or the hello was refused. Plain peers are not inbound peers, and
+		// The peer sent no hello on this connection, or the hello was refused. Vanilla peers are not inbound peers, and
 		// are served only if the planes support them.
 		q.v.Out.Mark(Marks.InitMalformed)
 		q.refuseStep(effects.FactMalformed, effects.Refused, effects.Why{

@@ -123,7 +123,7 @@ func (o *outbounds) findPeer(hash uint64, addr PeerAddr) table.Handle {
 }
 
 // findEvictable returns a peer that no put wants and that can be evicted, or zero. The number of outstanding
-// completions of evicted peers stays bounded by orphansMax.
+// completions of evicted peers stays bounded by evictedMax.
 func (o *outbounds) findEvictable(evictedMax uint32) table.Handle {
 	for slot := range o.peers.Slots() {
 		h := o.peers.At(slot)

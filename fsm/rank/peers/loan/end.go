@@ -88,5 +88,5 @@ func (l *Loans) RowState(ref kernel.Ref) uint16 {
 	return 2
 }
 
-// StateCount is the number of values of State.
+// StateCount is the number of values of RowState.
 const StateCount = 3

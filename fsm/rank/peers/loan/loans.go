@@ -14,7 +14,7 @@
 // Instead of leasing a prefix, a flow can keep its pages for a transfer of this node to the peer (HoldPrefix, Release).
 //
 // With an arena the chunks are copied first. The chunks are pinned until the copy has settled, and then only the copies
-// are leased (copied.go).
+// are leased (copies.go).
 //
 // Example: a peer asks which chunks of a prompt this node has. FindPrefix finds that the first three are ready, and
 // CanLend reports that the peer's class may have another loan. LendPrefix pins the three chunks and grants the pages to
