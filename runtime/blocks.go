@@ -106,7 +106,7 @@ func checkProducers(op string, at []ProducerPeer) error {
 	return nil
 }
 
-// A asyncCommand is a command that delivers the outcome to a channel, without a waiting goroutine. The end of the
+// An asyncCommand is a command that delivers the outcome to a channel, without a waiting goroutine. The end of the
 // context aborts the command until the outcome has been delivered.
 type asyncCommand[T any] struct {
 	group *commandGroup

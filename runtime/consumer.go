@@ -124,7 +124,7 @@ func (c Consumer) Decline(ctx context.Context, x RequestNotice) error {
 	return <-f.done
 }
 
-// notifyProducers submits a register.Expect command, or a register.Decline command if the request is declined.
+// notifyProducers submits a register.Expect command, or a register.NotNeeded command if the request is declined.
 func (c Consumer) notifyProducers(ctx context.Context, op string, x *RequestNotice, declined bool) (*asyncCommand[error], error) {
 	n := c.node
 	if err := n.requireBlocks(op); err != nil {

@@ -396,8 +396,8 @@ type prefillRecord struct {
 	saved          []int // by layer: index after the last chunk that was submitted
 	tokens         []int // by layer: number of tokens that are reported as computed
 	lastPages      *Pages
-	lastFirst      int       // index of the first chunk of last
-	pendingTickets []*Ticket // pendingTickets with outcomes that have not been collected yet
+	lastFirst      int       // index of the first chunk of lastPages
+	pendingTickets []*Ticket // tickets with outcomes that have not been collected yet
 	failure        *Error
 	finishing      bool
 	lastCommand    time.Time // time of the last command to the machine about this request

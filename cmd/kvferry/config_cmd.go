@@ -28,7 +28,7 @@ func newConfigCommand() *cobra.Command {
 type checkedFile struct {
 	File    string `json:"file"`
 	Role    string `json:"role"`
-	Mode    string `json:"mode"` // the value of config.Config.Mode
+	Mode    string `json:"mode"` // the value of config.Config.TransferMode
 	Channel string `json:"transfer_channel"`
 	Device  string `json:"pd_buffer_device"` // the device that really has the pool
 	Ranks   int    `json:"ranks"`            // 0 for a sender whose lists name none

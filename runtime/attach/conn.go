@@ -22,7 +22,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
 
-// A engineConn is one connection of an engine. While no message is pending, a short message is written immediately, as
+// An engineConn is one connection of an engine. While no message is pending, a short message is written immediately, as
 // far as the kernel accepts the bytes without blocking. The connection's writer goroutine sends the remainder and all
 // longer messages, so that no caller of post waits for the engine.
 type engineConn struct {

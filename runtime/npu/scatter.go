@@ -17,7 +17,7 @@ import (
 // waits for it; it must not call Do of that context. An error fails the fetch.
 type Enqueue func(t *acl.Thread, s *acl.Stream, first int, chunks []acl.Range) error
 
-// Scatter makes of an engine's device code the function for Fetch.Device of a node on this device. Calls of several
+// Scatter makes of an engine's device code the function for Fetch.ScatterDevice of a node on this device. Calls of several
 // fetches run side by side, each on its own stream, which first waits for the reads that filled the chunks. So one
 // batch is scattered while the device reads the next.
 //

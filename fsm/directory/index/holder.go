@@ -27,7 +27,7 @@ type holder struct {
 	checksum uint64 // checksum of the chunks
 	count    int    // number of chunks
 	state    holderState
-	nextFree Holder // nextFree in the list of free numbers
+	nextFree Holder // next number in the list of free numbers
 }
 
 // holders is the table of all holders, by their numbers.

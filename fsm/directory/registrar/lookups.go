@@ -24,7 +24,7 @@ type Lookups struct {
 	hashes  []protocol.ChunkHash            `snap:"scratch"`
 }
 
-// An LookupResult lists the instances that may have the first of the requested chunks, longest prefix first. The answer
+// A LookupResult lists the instances that may have the first of the requested chunks, longest prefix first. The answer
 // is a hint: only the holder knows what is present.
 type LookupResult struct {
 	Ref kernel.Ref // the ref that was passed to StartLookup

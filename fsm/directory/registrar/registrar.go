@@ -35,7 +35,7 @@ const (
 	phaseStopped              // nothing more is sent to the directory
 )
 
-// An requestKind is the request in flight on the request line.
+// A requestKind is the request in flight on the request line.
 type requestKind uint8
 
 const (

@@ -43,7 +43,7 @@ type Log struct {
 	answer sharedlog.Reply `snap:"scratch"`
 }
 
-// A author is an incarnation of another directory.
+// An author is an incarnation of another directory.
 type author struct {
 	incarnation uint64
 	nextEntry   uint64 // number of the next entry

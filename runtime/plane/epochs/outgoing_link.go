@@ -152,7 +152,7 @@ func NewRefusal(code effects.Code, format string, args ...any) error {
 	return &refusal{code, fmt.Errorf(format, args...)}
 }
 
-// connectPeer dials the peer and performs the handshake within Bounds.Handshake.
+// connectPeer dials the peer and performs the handshake within Bounds.HandshakeTimeout.
 func (l *OutgoingLink) connectPeer(blob []byte) error {
 	s := l.links
 	token, address, err := framing.ParseBlob(blob)

@@ -112,8 +112,8 @@ func (c Config) openWith(ctx context.Context, env plane.Env, small, large plane.
 // processor is the architecture that this process runs on. Tests replace it.
 var processor = runtime.GOARCH
 
-// checkProcessor refuses processors for which nobody has shown that a torn or late copy never passes. plane.Copy
-// compares words around plain loads, and the order of these loads depends on the processor (see
+// checkProcessor refuses processors for which nobody has shown that a torn or late copy never passes.
+// plane.Mapping.CopyPage compares words around plain loads, and the order of these loads depends on the processor (see
 // runtime/plane/generation.go).
 func checkProcessor(arch string) error {
 	switch arch {

@@ -42,7 +42,7 @@ type Offers struct {
 	condemned     table.List // the offers that are condemned one by one
 }
 
-// A Offer is one kept offer. A kept offer uses no page of this rank; each chunk is a location of the chunk's key
+// An Offer is one kept offer. A kept offer uses no page of this rank; each chunk is a location of the chunk's key
 // in the store. A chunk leaves the offer when the request for which it was offered has fetched it, successfully
 // or not. All remaining chunks leave when the request is abandoned, when the sender takes the offer back or
 // cannot be reached, and when the lease is over by this rank's clock. The offer is over when the last chunk has
@@ -88,7 +88,7 @@ type planUse struct {
 	source uint32
 }
 
-// A offerItem is one chunk of an offer.
+// An offerItem is one chunk of an offer.
 type offerItem struct {
 	place  store.Location // zero: the chunk has left
 	remote effects.RemotePage

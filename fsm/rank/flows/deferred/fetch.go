@@ -51,7 +51,7 @@ type fetch struct {
 	unlinkedIndex int
 }
 
-// A offeredChunk is a chunk that leaves its offer with the fetch, because the chunk was offered for the fetch's
+// An offeredChunk is a chunk that leaves its offer with the fetch, because the chunk was offered for the fetch's
 // request, or because the fetch reads the chunk from an offer that names no request.
 type offeredChunk struct {
 	offer table.Handle

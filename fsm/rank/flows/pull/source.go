@@ -41,7 +41,7 @@ type SourceConfig struct {
 	RenewURL []byte // the address for renewals; empty: no renewals
 }
 
-// An putRow is the row of one put. The row stays until the put has its outcome, no message about the put is to
+// A putRow is the row of one put. The row stays until the put has its outcome, no message about the put is to
 // be sent, and none of its pages is leased.
 type putRow struct {
 	put.Row

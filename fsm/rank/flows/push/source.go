@@ -35,7 +35,7 @@ type Source struct {
 	pairByPage   table.Index            // finds pairs by remote page while a plan is made
 }
 
-// An putRow is the row of one put. The outcome of a put and the end of the row are separate events: the row
+// A putRow is the row of one put. The outcome of a put and the end of the row are separate events: the row
 // stays until nothing touches the put's pages and the receiver has been told to commit the grant or to take the
 // pages back.
 type putRow struct {

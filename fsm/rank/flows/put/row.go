@@ -45,7 +45,7 @@ type Row struct {
 	CarriedInfo
 }
 
-// An CarriedInfo contains the additional properties of a put that another flow requested. A put of the engine has none
+// A CarriedInfo contains the additional properties of a put that another flow requested. A put of the engine has none
 // of these.
 type CarriedInfo struct {
 	Requester kernel.Ref // the row to notify of the result; none: the engine

@@ -16,7 +16,7 @@ import (
 // that became ready since.
 type Shortfall struct {
 	Pages         uint32       // pages that were missing; 0: something else was
-	TotalReadied  uint64       // value of store.TotalReadied at that time
+	TotalReadied  uint64       // value of Store.TotalReadied at that time
 	ReadableUntil effects.Time // of an offer: the latest time at which the chunks can be read
 }
 

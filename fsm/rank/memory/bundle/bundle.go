@@ -70,7 +70,7 @@ type runRow struct {
 type bundleRow struct {
 	run           table.Handle // the run
 	entry         store.Entry  // the entry of the chunk, of which the bundle is a fill
-	nameHash      uint64       // nameHash of the chunk's name
+	nameHash      uint64       // hash of the chunk's name
 	places        []table.Handle
 	landedLayers  uint32           // number of layers that have landed
 	grantedPages  uint32           // number of pages under grants

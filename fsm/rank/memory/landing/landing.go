@@ -3,7 +3,7 @@
 // key of a batch, whether the key needs a page.
 //
 // The package knows no messages. A caller (a push target, a puller, a requester) decodes a request, asks for a
-// [PlanKeys], checks that the plan fits the pool, and calls [Landings.BeginGrant]. The caller then reports what the
+// [Plan], checks that the plan fits the pool, and calls [Landings.BeginGrant]. The caller then reports what the
 // caller learns from the driver or from the peer: pages that landed, a commit, an abort, a deadline, a revocation that
 // is complete.
 //

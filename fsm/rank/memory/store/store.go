@@ -35,8 +35,8 @@ type entry struct {
 	generation    effects.Generation // of the page; 0: not ready
 	claims        table.List
 	locations     table.List
-	pageIndex     uint32 // pageIndex of the page
-	pageLength    uint32 // pageLength of the page in bytes
+	pageIndex     uint32 // index of the page
+	pageLength    uint32 // length of the page in bytes
 	fills         uint32 // fills in flight
 	pins          uint32 // readers that use the page
 	unnamedClaims uint32 // claims that name no request

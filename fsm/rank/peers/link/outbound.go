@@ -33,7 +33,7 @@ const (
 // Outbound is a peer that this node connects to: the sender's side of a link.
 type Outbound struct {
 	addr     PeerAddr
-	addrHash uint64 // addrHash of where
+	addrHash uint64 // hash of addr
 	state    State
 	// Number of the attempt, across all users of the slot; completions of earlier attempts are stale.
 	epoch            uint64         `snap:"past"`

@@ -138,7 +138,7 @@ func (p *Plane) logImportFailure(peer effects.Incarnation, blob []byte, code eff
 		"err", err)
 }
 
-// connectPeer dials a peer and performs the handshake within Bounds.Handshake.
+// connectPeer dials a peer and performs the handshake within Bounds.HandshakeTimeout.
 func (p *Plane) connectPeer(peer, us effects.Incarnation, blob []byte) (*OutgoingLink, error) {
 	token, address, err := framing.ParseBlob(blob)
 	if err != nil {
