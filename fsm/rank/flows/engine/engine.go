@@ -159,7 +159,7 @@ func (x *Engine) Step(v *env.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.SendDone:
 		x.proxy.onSendDone(v, &x.requests, ref.Subject, ev.Code)
 	default:
-		kernel.PanicUnexpected("who notifies the proxy")
+		kernel.PanicUnexpected("the notifier of the proxy")
 	}
 }
 

@@ -418,7 +418,7 @@ func (f *Source) OnTimer(e *flow.Env, of kernel.Ref) {
 // OnSignal handles a change of an outbound peer: runs without a decision how they are sent are examined again.
 func (f *Source) OnSignal(e *flow.Env, of kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.PeerChanged {
-		kernel.PanicUnexpected("who pushes layers")
+		kernel.PanicUnexpected("the source of layers")
 	}
 	for slot := range f.runs.Slots() {
 		if f.undecided == 0 {

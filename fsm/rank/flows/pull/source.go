@@ -125,7 +125,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 			f.continuePut(e, ref.Subject, p)
 		}
 	default:
-		kernel.PanicUnexpected("who offers")
+		kernel.PanicUnexpected("the pull source")
 	}
 }
 
@@ -157,7 +157,7 @@ func (f *Source) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 		p.endLease(e)
 		f.continuePut(e, ref.Subject, p)
 	case flow.RequestRefused, flow.LandingEnded:
-		kernel.PanicUnexpected("who offers")
+		kernel.PanicUnexpected("the pull source")
 	}
 }
 

@@ -121,7 +121,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Settled:
 		f.onSettled(e, ref)
 	default:
-		kernel.PanicUnexpected("who pushes")
+		kernel.PanicUnexpected("the push source")
 	}
 }
 
@@ -181,7 +181,7 @@ func (f *Source) OnCommand(e *flow.Env, x *effects.Command) bool {
 // OnSignal handles a change of an outbound peer: the puts that wait for the peer are looked at again.
 func (f *Source) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.PeerChanged {
-		kernel.PanicUnexpected("who pushes")
+		kernel.PanicUnexpected("the push source")
 	}
 	f.sendQueued(e, ref.Subject)
 }

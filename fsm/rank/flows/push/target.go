@@ -40,7 +40,7 @@ func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	case *effects.Revoked:
 		e.Landings.OnRevoked(&e.Env, &e.Store, ev.Grant)
 	default:
-		kernel.PanicUnexpected("who is pushed to")
+		kernel.PanicUnexpected("the push target")
 	}
 }
 
@@ -65,7 +65,7 @@ func (t *Target) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	case flow.LandingEnded:
 		e.Landings.RevokeGrant(&e.Env, e.Landings.At(ref.Subject.Slot()))
 	case flow.PeerChanged, flow.LeaseEnded:
-		kernel.PanicUnexpected("who is pushed to")
+		kernel.PanicUnexpected("the push target")
 	}
 }
 
