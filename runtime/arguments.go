@@ -45,12 +45,13 @@ func (n *Node) requireSide(op string, side config.Role) error {
 		return err // A node that has ended is the more important fact.
 	}
 	if n.blockGeometry != nil {
-		e := argumentError(op, "register.engine_id", "given", "none", "the pool is the engine's own: call its Consumer or its "+
-			"Producer, or configure this node without it")
+		e := argumentError(op, "register.engine_id", "set", "unset",
+			"the pool is the engine's own memory: use the Consumer or the Producer, or remove register.engine_id")
 		e.Code = effects.Unsupported
 		return e
 	}
-	e := argumentError(op, "pd_role", n.role.String(), side.String(), "call the node of that role, or configure this one so")
+	e := argumentError(op, "pd_role", n.role.String(), side.String(),
+		"use a node with that role, or change pd_role of this node")
 	e.Code = effects.Unsupported
 	return e
 }
@@ -87,7 +88,7 @@ func (n *Node) checkReportableKeys(op string, keys []string) error {
 		if _, ok := protocol.ChunkHashOfKey([]byte(key)); !ok {
 			return argumentError(op, "Keys["+strconv.Itoa(i)+"]", strconv.Quote(truncate(key)),
 				"a key whose chunk hash has at most 64 bits",
-				"directories can be told of no other: hash chunks with 64 bits, or set enable_controller: false")
+				"directories can name only such chunks: hash chunks with 64 bits, or set enable_controller: false")
 		}
 	}
 	return nil
@@ -131,7 +132,7 @@ func (n *Node) checkPut(p *Put) error {
 	count, pages, tokens := len(p.Keys), p.Pages.Len(), int(n.layout.TokenCount())
 	switch {
 	case p.Peer.Host == "":
-		return argumentError("put", "Peer.Host", "empty", "a host", "name where the receiver listens: its pd_peer_host")
+		return argumentError("put", "Peer.Host", "empty", "a host", "give the receiver's pd_peer_host")
 	case p.Peer.InitPort == 0:
 		return argumentError("put", "Peer.InitPort", "0", "a port", "give the receiver's pd_peer_init_port")
 	case p.Peer.AllocPort == 0:
@@ -140,18 +141,19 @@ func (n *Node) checkPut(p *Put) error {
 		return argumentError("put", "Keys", "empty", "at least one", "name each chunk by its key")
 	case count > pages:
 		return argumentError("put", "len(Keys)", strconv.Itoa(count), "at most "+strconv.Itoa(pages),
-			"the handle has no page for each: reserve as many as there are keys")
+			"the handle has too few pages: reserve one page for each key")
 	case p.First < 0 || p.First > pages-count:
 		return argumentError("put", "First", strconv.Itoa(p.First), formatRange(0, pages-count),
-			"each key takes a page from there on")
+			"the handle needs a page for each key, from this index on")
 	case !p.Pages.ownsPages(p.First, count):
-		return argumentError("put", "Pages", "stored", "pages that the handle has", "the cache has them: put before they are stored")
+		return argumentError("put", "Pages", "already stored", "pages that still belong to the handle",
+			"the pages belong to the cache: put them before they are stored")
 	case p.LastChunkTokens < 0 || p.LastChunkTokens > tokens:
 		return argumentError("put", "LastChunkTokens", strconv.Itoa(p.LastChunkTokens), formatRange(1, tokens),
-			"or leave it 0 for a full chunk")
+			"set 0 for a full chunk")
 	case p.Last && p.Request == "":
 		return argumentError("put", "Request", "empty", "the proxy's id of the request",
-			"name the request whose last batch this is, or leave Last out")
+			"set the request, or leave Last false")
 	case len(p.Request) > int(n.cfg.RequestIDMax):
 		return tooLargeError("put", "Request", strconv.Itoa(len(p.Request))+" bytes", "at most "+strconv.Itoa(int(n.cfg.RequestIDMax)),
 			"shorten it, or raise limits.request_bytes")

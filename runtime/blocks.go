@@ -30,7 +30,7 @@ type ProducerPeer = register.Peer
 // time the engine must not write the block, and must not read a block of a Reception. The slice must not be used
 // after Close was called.
 func (n *Node) BlockBytes(region, block int) ([]byte, error) {
-	const op = "block"
+	const op = "block bytes"
 	if err := n.requireBlocks(op); err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (n *Node) requireBlocks(op string) error {
 	if err := n.tickets.refusalForWork(op); err != nil {
 		return err // A node that has ended is the more important fact.
 	}
-	e := argumentError(op, "register.engine_id", "none", "a name", "set register.engine_id, and what belongs to it")
+	e := argumentError(op, "register.engine_id", "none", "a name", "set register.engine_id and the keys that it requires")
 	e.Code = effects.Unsupported
 	return e
 }
@@ -73,7 +73,7 @@ func checkRequest(op, request string, timeout time.Duration) error {
 	case request == "":
 		return argumentError(op, "Request", "empty", "the engine's id of the request", "name the request")
 	case timeout < 0:
-		return argumentError(op, "Patience", timeout.String(), "0 or more", "leave it 0 for what is configured")
+		return argumentError(op, "Timeout", timeout.String(), "0 or more", "set 0 for the configured value")
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func checkProducers(op string, at []ProducerPeer) error {
 		case host != p.Host:
 			return argumentError(op, field+".Host", strconv.Quote(p.Host), host, "write an IPv6 address without brackets here")
 		case p.Host == "":
-			return argumentError(op, field+".Host", "empty", "a host", "name where that rank listens: its pd_peer_host")
+			return argumentError(op, field+".Host", "empty", "a host", "give that rank's pd_peer_host")
 		case p.InitPort == 0:
 			return argumentError(op, field+".InitPort", "0", "a port", "give that rank's port of pd_peer_init_port")
 		case p.Port == 0:
@@ -106,7 +106,7 @@ func checkProducers(op string, at []ProducerPeer) error {
 	return nil
 }
 
-// A asyncCommand is a command that delivers the outcome to a channel, without a waiting goroutine. The end of the
+// An asyncCommand is a command that delivers the outcome to a channel, without a waiting goroutine. The end of the
 // context aborts the command until the outcome has been delivered.
 type asyncCommand[T any] struct {
 	group *commandGroup

@@ -49,7 +49,7 @@ func (b *nodeBuilder) buildNode() (*Node, error) {
 	// may send messages from here on; the mailbox holds messages until the loop starts.
 	var err error
 	if b.driver.control, err = b.options.control(control.Env{Servers: b.servers, Sink: b.mailbox, Log: log, Poll: b.cfg.Poll}); err != nil {
-		return nil, openError("the control sockets", "free the ports that are named, or configure others", err)
+		return nil, openError("the control sockets", "free the named ports, or configure other ports", err)
 	}
 	machine := machineConfig(b.cfg, b.options.rank, b.localID())
 	machine.Key = b.key
@@ -141,11 +141,12 @@ func (b *nodeBuilder) openPlanes(draft *rank.Rank, machine *rank.Config) error {
 	for i, p := range b.options.planes {
 		opened, err := p.open(b.ctx, env)
 		if err != nil {
-			return openError("plane "+p.name, "mend what it says, or set another transfer_channel", err)
+			return openError("plane "+p.name, "fix the cause, or set another transfer_channel", err)
 		}
 		b.driver.planes = append(b.driver.planes, opened)
 		if opened.Name() != p.name {
-			return argumentError("open", "WithPlane", strconv.Quote(p.name), strconv.Quote(opened.Name()), "give it by its own name")
+			return argumentError("open", "WithPlane", strconv.Quote(p.name), strconv.Quote(opened.Name()),
+				"pass the name that the plane reports")
 		}
 		machine.Planes[i].Blob = opened.Blob()
 		if r, ok := opened.(residualPlane); ok {
@@ -241,26 +242,26 @@ func tablesError(cfg *config.Config, err error) error {
 		key, pages = "p2p_npu_buffer_size", cfg.NPUPages
 	}
 	return &Error{Op: "open", Code: effects.NoMemory, Cause: err, Remedy: fmt.Sprintf(
-		"the tables of %d pages of %d bytes do not fit, wherever the pages are; make %s smaller or chunk_size larger",
+		"the tables for %d pages of %d bytes do not fit into memory; make %s smaller or chunk_size larger",
 		pages, cfg.PageBytes, key)}
 }
 
 // lockError returns the error of a pool that cannot be locked in memory.
 func lockError(err error) error {
 	return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
-		Remedy: "let the process lock as much (ulimit -l unlimited, LimitMEMLOCK=infinity, docker --ulimit memlock=-1, or " +
-			"CAP_IPC_LOCK), make the pool smaller, or leave pool.lock out"}
+		Remedy: "allow the process to lock that much memory (ulimit -l unlimited, LimitMEMLOCK=infinity, docker --ulimit " +
+			"memlock=-1, or CAP_IPC_LOCK), make the pool smaller, or remove pool.lock"}
 }
 
 // hugePagesError returns the error of a pool for which there are not enough huge pages.
 func hugePagesError(err error) error {
-	more := "run a kernel that has them"
+	more := "use a kernel with huge pages"
 	if s := (*backing.HugeShortage)(nil); errors.As(err, &s) && s.PageBytes > 0 {
-		more = fmt.Sprintf("have more reserved (sysctl vm.nr_hugepages=%d; in a container its hugetlb limit, too)",
+		more = fmt.Sprintf("reserve more huge pages (sysctl vm.nr_hugepages=%d; in a container also raise the hugetlb limit)",
 			s.Total-min(s.Total, s.Free)+s.RequestedPages())
 	}
 	return &Error{Op: "open", Code: effects.NoMemory, Cause: err,
-		Remedy: more + ", make the pool smaller, or leave pool.huge_pages out"}
+		Remedy: more + ", make the pool smaller, or remove pool.huge_pages"}
 }
 
 // poolError returns the error of a pool that cannot be made in the size that the configuration key sets.
@@ -276,7 +277,7 @@ func poolError(key string, pages uint32, pageBytes uint64, err error) error {
 			Remedy: fmt.Sprintf("%d pages of %d bytes do not fit; make %s smaller, or give this process more memory",
 				pages, pageBytes, key)}
 	}
-	return openError(fmt.Sprintf("a pool of %d pages of %d bytes", pages, pageBytes), "give "+key+" another size", err)
+	return openError(fmt.Sprintf("a pool of %d pages of %d bytes", pages, pageBytes), "set "+key+" to another size", err)
 }
 
 // openDevice opens the device and makes the pools in the memory of the device.
@@ -300,7 +301,7 @@ func (b *nodeBuilder) openDevice(draft *rank.Rank, env *plane.Env) error {
 				b.cfg.PageBytes, b.poolKeys())}
 	}
 	if err != nil {
-		return openError("the device", "see kvferry doctor for what it lacks", err)
+		return openError("the device", "run kvferry doctor to see what is missing", err)
 	}
 	b.driver.memory, env.Leased = deviceMemory{d}, d.LeasedPool()
 	return nil

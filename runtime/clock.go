@@ -17,7 +17,7 @@ func now() effects.Time { return plane.Now() }
 
 // logClockSetback logs that the system's clock went back. The loop logs only the first setback.
 func (n *Node) logClockSetback() {
-	n.log.Warn("this machine's clock went back, as in a process that was restored from a snapshot. Ours goes on "+
-		"from where it was, so time that passed meanwhile is not counted: leases of peers may be over before we "+
-		"know. Restart this node, and do not restore it", "clock", "CLOCK_BOOTTIME")
+	n.log.Warn("the system clock went back, for example because the process was restored from a snapshot. The node's clock "+
+		"continues from its last value, so the time in between is not counted, and leases of peers may have expired "+
+		"unnoticed. Restart this node, and do not restore it from a snapshot", "clock", "CLOCK_BOOTTIME")
 }

@@ -116,7 +116,7 @@ func (c Consumer) Expect(ctx context.Context, x RequestNotice) (<-chan error, er
 // blocks to the engine. The call waits until each rank has confirmed the message. An error means that a rank may not
 // have received the message; the lease of the blocks still expires.
 func (c Consumer) Decline(ctx context.Context, x RequestNotice) error {
-	const op = "not needed"
+	const op = "decline"
 	f, err := c.notifyProducers(ctx, op, &x, true)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (c Consumer) Decline(ctx context.Context, x RequestNotice) error {
 	return <-f.done
 }
 
-// notifyProducers submits a register.Expect command, or a register.Decline command if the request is declined.
+// notifyProducers submits a register.Expect command, or a register.NotNeeded command if the request is declined.
 func (c Consumer) notifyProducers(ctx context.Context, op string, x *RequestNotice, declined bool) (*asyncCommand[error], error) {
 	n := c.node
 	if err := n.requireBlocks(op); err != nil {

@@ -52,7 +52,8 @@ func WithFailureContainment(f FailureContainment) Option {
 // withDefaults checks the options, creates the directory of the reports, and fills in the defaults.
 func (f FailureContainment) withDefaults() (FailureContainment, error) {
 	if f.ReportsMax < 0 || f.TraceEvents < 0 || f.TraceEvents > 1<<20 {
-		return f, invalidError("open", "WithFailAlone keeps %d reports of %d events; give positive numbers, events to %d",
+		return f, invalidError("open", "WithFailureContainment has ReportsMax %d and TraceEvents %d; use positive numbers, "+
+			"and at most %d events",
 			f.ReportsMax, f.TraceEvents, 1<<20)
 	}
 	f.ReportsMax, f.TraceEvents = cmp.Or(f.ReportsMax, 8), cmp.Or(f.TraceEvents, 1024)
@@ -61,7 +62,7 @@ func (f FailureContainment) withDefaults() (FailureContainment, error) {
 	}
 	if err := os.MkdirAll(f.ReportDir, 0o700); err != nil {
 		return f, &Error{Op: "open", Code: effects.Invalid, Cause: err,
-			Remedy: "reports of a rank that fails alone find no directory; name one that can be made"}
+			Remedy: "the directory for failure reports cannot be created; give a path that can be created"}
 	}
 	return f, nil
 }
@@ -126,9 +127,9 @@ func (n *Node) containFailure(value any, stack []string) {
 	if n.containment.ReportDir != "" {
 		f.Report, f.ReportErr = n.writeReport(f, stack)
 	}
-	n.log.Error("this rank has failed and does nothing any more; other ranks go on. Its pages are given to nobody "+
-		"until the process ends: end it when it can be spared",
-		"said", f.Message, "at", f.Location, "report", f.Report, "not_reported", f.ReportErr)
+	n.log.Error("this rank has failed and has stopped; other ranks continue. Its pages stay reserved until the process ends: "+
+		"restart the process when possible",
+		"message", f.Message, "at", f.Location, "report", f.Report, "not_reported", f.ReportErr)
 	n.failure = f
 	close(n.failed)
 }
@@ -181,5 +182,5 @@ func panicLocation(stack []string) string {
 		}
 		panicked = panicked || strings.HasPrefix(at, "runtime.gopanic ") || strings.HasPrefix(at, "runtime.panic")
 	}
-	return "an unknown place"
+	return "an unknown location"
 }

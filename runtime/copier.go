@@ -100,7 +100,7 @@ func (c *copier) close(ctx context.Context) error {
 	c.closing.Store(true)
 	if left := c.tasks.awaitIdle(ctx); left > 0 {
 		return &Error{Op: "close", Code: contextCode(ctx), Count: left, Cause: ctx.Err(),
-			Remedy: "copies to the arena have not ended, so the pools stay mapped until they do; look at the device"}
+			Remedy: "copies to the arena have not ended, so the pools stay mapped until they do; check the device"}
 	}
 	return nil
 }

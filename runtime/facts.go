@@ -33,15 +33,15 @@ var failureTexts = [factKinds]string{
 	effects.FactLinkDown:     "a receiver cannot be used",
 	effects.FactPutEnded:     "a put failed",
 	effects.FactAllocRefused: "a sender is refused",
-	effects.FactHelloRefused: "a peer that called is turned away",
-	effects.FactMalformed:    "bytes of a peer are no message that belongs here",
-	effects.FactGivenBack:    "a sender gave up what it was granted, or what it offered",
-	effects.FactProxyTold:    "the proxy was not told",
+	effects.FactHelloRefused: "the handshake of a peer is refused",
+	effects.FactMalformed:    "a peer sent a malformed message",
+	effects.FactGivenBack:    "a sender gave up a grant or an offer",
+	effects.FactProxyTold:    "the proxy could not be notified",
 	effects.FactRecallEnded:  "a recall failed",
-	effects.FactRecalled:     "a sender may not read back",
+	effects.FactRecalled:     "a recall by a sender is refused",
 	effects.FactLayersEnded:  "a layerwise push failed",
-	effects.FactShared:       "a peer may not read what is shared",
-	effects.FactEndTold:      "telling a receiver how a request ended",
+	effects.FactShared:       "a peer is refused shared chunks",
+	effects.FactEndTold:      "notifying a receiver of the end of a request failed",
 }
 
 // recordFact counts an observation of the machine, logs a warning if it reports a failure, and logs it at the debug
@@ -105,7 +105,7 @@ func (f *facts) logFailure(e *effects.Observe) {
 	}
 	attrs := []any{"code", e.Code.String(), "stage", w.Stage.String()}
 	for _, a := range [...]struct{ key, value string }{
-		{"field", w.Field}, {"ours", w.Ours}, {"theirs", w.Theirs}, {"it_says", w.Said}, {"remedy", remedy},
+		{"field", w.Field}, {"ours", w.Ours}, {"theirs", w.Theirs}, {"peer_message", w.Said}, {"remedy", remedy},
 	} {
 		if a.value != "" {
 			attrs = append(attrs, a.key, a.value)

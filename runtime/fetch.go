@@ -103,14 +103,16 @@ func (n *Node) checkScatter(scatter Scatter, device DeviceScatter, places Mapped
 	}
 	switch {
 	case count == 0:
-		return argumentError(op, "Scatter", "nil, and so is Device", "one of them", "say where the chunks go")
+		return argumentError(op, "Scatter", "nil, as are ScatterDevice and ScatterMapped",
+			"exactly one of them", "set the function that takes the chunks")
 	case count > 1:
-		return argumentError(op, "Scatter, Device and Places", strconv.Itoa(count)+" of them", "one",
-			"say in one way where the chunks go")
+		return argumentError(op, "Scatter, ScatterDevice and ScatterMapped", strconv.Itoa(count)+" of them", "one",
+			"set only one of them")
 	case scatter != nil && !n.inProcess:
-		return argumentError(op, "Scatter", "there", "Device", "pages may be in the memory of a device; give Device instead")
+		return argumentError(op, "Scatter", "set", "ScatterDevice", "pages may be in the memory of a device; set ScatterDevice "+
+			"instead")
 	case device != nil && !n.hasAddresses:
-		return argumentError(op, "Device", "there", "Scatter", "the pool is memory of this process; give Scatter instead")
+		return argumentError(op, "ScatterDevice", "set", "Scatter", "the pool is memory of this process; set Scatter instead")
 	case places != nil:
 		return n.requireAttachable(op)
 	}
@@ -243,7 +245,7 @@ func (e *scatterer) sendBatch(b pageBatch) {
 	select {
 	case e.batches <- b:
 	default:
-		panic("BUG: chunks of a fetch are scattered beside others of it")
+		panic("BUG: two batches of one fetch are scattered at the same time")
 	}
 }
 

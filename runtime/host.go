@@ -52,8 +52,8 @@ type Host struct {
 // control sockets cannot be opened, or if the machine cannot be made. Close ends the host.
 func OpenHost(cfg HostConfig) (*Host, error) {
 	if cfg.NewMachine == nil || cfg.Control == nil {
-		return nil, argumentError("open", "Machine and Control", "nil", "both",
-			"give what makes the machine, and an opener of package zmq or another transport")
+		return nil, argumentError("open", "NewMachine and Control", "nil", "both",
+			"set NewMachine, and set Control to the opener of a transport, such as that of package zmq")
 	}
 	log := cfg.Log
 	if log == nil {
@@ -64,12 +64,12 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	box := newMailbox(orDefault(cfg.QueuedMax, 1024), orDefault(cfg.QueuedBytesMax, 4<<20))
 	transport, err := cfg.Control(control.Env{Servers: cfg.Servers, Sink: box, Log: log})
 	if err != nil {
-		return nil, openError("the control sockets", "free the ports that are named, or give others", err)
+		return nil, openError("the control sockets", "free the named ports, or use other ports", err)
 	}
 	m, err := cfg.NewMachine(now(), transport.Servers())
 	if err != nil {
 		box.close()
-		return nil, errors.Join(openError("the machine", "mend what it says", err), transport.Shutdown(bg))
+		return nil, errors.Join(openError("the machine", "fix the cause", err), transport.Shutdown(bg))
 	}
 	h := &Host{baseDriver: baseDriver{control: transport, tickets: newTicketTable(orDefault(cfg.CommandsMax, 1024)), log: log},
 		logHandler: lines, drain: cfg.Drain, onObserve: cfg.OnObserve, done: make(chan struct{}), closeToken: make(chan struct{}, 1)}
@@ -97,7 +97,7 @@ func (h *Host) carryOut(e effects.Effect) {
 		h.onObserve(o)
 	}
 	if !h.baseDriver.tryCarryOut(e) {
-		panic(fmt.Sprintf("BUG: the machine wants %T, and its host has no data plane", e))
+		panic(fmt.Sprintf("BUG: the machine emitted %T, but its host has no data plane", e))
 	}
 }
 
@@ -134,7 +134,7 @@ func (h *Host) Close(ctx context.Context) error {
 		return h.err
 	case <-ctx.Done():
 		return &Error{Op: "close", Code: contextCode(ctx), Cause: ctx.Err(),
-			Remedy: "the control sockets are still ending; that goes on by itself; close again to wait for it"}
+			Remedy: "the control sockets are still closing in the background; close again to wait"}
 	}
 }
 

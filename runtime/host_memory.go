@@ -25,7 +25,8 @@ type hostMemory struct {
 func newHostMemory(ctx context.Context, c plane.PoolConfig) (*hostMemory, error) {
 	const maxBytes = 1 << 46 // of the 47 bits of address space that a process can map on amd64
 	if c.Pages == 0 || c.PageBytes == 0 || uint64(c.Pages) > maxBytes/c.PageBytes {
-		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", c.Pages, c.PageBytes,
+		return nil, fmt.Errorf("%d pages of %d bytes; give at least one page of at least one byte, and at most %d bytes in "+
+			"all", c.Pages, c.PageBytes,
 			uint64(maxBytes))
 	}
 	m, size := &hostMemory{pageBytes: c.PageBytes}, uint64(c.Pages)*c.PageBytes

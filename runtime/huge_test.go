@@ -76,7 +76,7 @@ func TestAPoolWithoutHugePages(t *testing.T) {
 	if !errors.As(err, &s) {
 		t.Fatalf("%v; want a shortage of huge pages", err)
 	}
-	wants := []string{"leave pool.huge_pages out"}
+	wants := []string{"remove pool.huge_pages"}
 	if room.PageBytes > 0 {
 		wants = append(wants, "huge pages of", "sysctl vm.nr_hugepages=")
 	}

@@ -125,7 +125,7 @@ func TestAPoolThatMayNotBeLocked(t *testing.T) {
 	if !errors.As(err, &u) || u.RequestedBytes != 64*pageBytes || u.Limit != less.Cur {
 		t.Errorf("%v; want what was asked for, and what may be", err)
 	}
-	for _, want := range []string{"RLIMIT_MEMLOCK is 65536", "ulimit -l", "leave pool.lock out"} {
+	for _, want := range []string{"RLIMIT_MEMLOCK is 65536", "ulimit -l", "remove pool.lock"} {
 		if err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}

@@ -100,7 +100,7 @@ func controlServers(cfg *config.Config, index int) ([]control.Server, error) {
 		at, served := s.at(index)
 		if !served {
 			return nil, argumentError("open", "WithRank", strconv.Itoa(index), formatRange(0, cfg.RankCount()-1),
-				fmt.Sprintf("rank %d has no port in %s: add its own, or start fewer", index, s.key))
+				fmt.Sprintf("rank %d has no port in %s: add a port for it, or start fewer ranks", index, s.key))
 		}
 		servers = append(servers, control.Server{Channel: s.channel, Addr: effects.Addr(at)})
 	}

@@ -104,7 +104,7 @@ func (n *Node) requireAttachable(op string) error {
 	if n.driver.memory.attachableFile() != nil || n.exportedMemory() != nil {
 		return nil
 	}
-	e := argumentError(op, "WithAttachable", "not there", "given", "open the node with it")
+	e := argumentError(op, "WithAttachable", "missing", "set", "open the node with WithAttachable")
 	e.Code = effects.Unsupported
 	return e
 }

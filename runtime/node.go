@@ -81,7 +81,7 @@ func Open(ctx context.Context, cfg *config.Config, opts ...Option) (*Node, error
 	}
 	var key identity.Key
 	if _, err := rand.Read(key[:]); err != nil {
-		return nil, openError("randomness for the node's identity", "look at the system's source of it", err)
+		return nil, openError("randomness for the node's identity", "check the system's random source", err)
 	}
 	// The log is asynchronous, so that no work of the node waits for the log.
 	lines := asynclog.New(o.log.Handler())
@@ -233,7 +233,7 @@ func (n *Node) beginShutdown(ctx context.Context) (c *shutdown, drained, refused
 		// after the machine granted its pages.
 		if s := n.Stats(); s.Reserves+s.Gets > 0 {
 			return nil, nil, &Error{Op: "close", Code: effects.Invalid, Count: s.Reserves + s.Gets,
-				Remedy: fmt.Sprintf("%d page handles are out; release them and close again", s.Reserves+s.Gets)}
+				Remedy: fmt.Sprintf("%d page handles have not been released; release them and close again", s.Reserves+s.Gets)}
 		}
 		n.tickets.refuseNew(effects.Closed)
 		n.shutdown = n.startShutdown()

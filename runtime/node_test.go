@@ -155,7 +155,7 @@ func TestGetGivesTheUsablePrefix(t *testing.T) {
 	defer mustClose(t, r)
 	p, err := r.Receiver().Get(within(t), runtime.Get{Keys: keysOf("none", 2)})
 	if runtime.CodeOf(err) != effects.NotFound || p.Len() != 0 || !strings.Contains(err.Error(),
-		"chunk 0 of 2 is not here") {
+		"chunk 0 of 2 is missing") {
 		t.Fatalf("got %v, %v; want an empty prefix, and what is missing", p, err)
 	}
 	mustRelease(t, p) // An empty handle may be released like any other, and need not be.

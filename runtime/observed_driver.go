@@ -5,7 +5,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/watch"
 )
 
-// A observedDriver driver reports the events and effects that pass between a machine and its driver, in the order in
+// An observedDriver reports the events and effects that pass between a machine and its driver, in the order in
 // which the machine sees them.
 type observedDriver struct {
 	driver

@@ -80,21 +80,21 @@ func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log
 func (o *options) validate(cfg *config.Config) error {
 	switch {
 	case cfg == nil:
-		return argumentError("open", "cfg", "nil", "a configuration", "give what config.Parse returned")
+		return argumentError("open", "cfg", "nil", "a configuration", "pass the result of config.Parse")
 	case cfg.Pages == 0:
-		return argumentError("open", "the layout", "not there", "one", "name it in extra_config.kvferry.layout, or call SetLayout")
+		return argumentError("open", "the layout", "missing", "a layout", "set extra_config.kvferry.layout, or call SetLayout")
 	case cfg.PageBytes > 1<<32-1:
 		return argumentError("open", "a page", fmt.Sprintf("%d bytes", cfg.PageBytes), "less than 4 GiB", "lower chunk_size")
 	case cfg.NeedsNPU() && o.device == nil:
-		return argumentError("open", "WithDevice", "not there", "an NPU", fmt.Sprintf("pd_buffer_device is %v and transfer_channel "+
+		return argumentError("open", "WithDevice", "missing", "an NPU", fmt.Sprintf("pd_buffer_device is %v and transfer_channel "+
 			"%v, so an NPU serves the pages; add WithDevice, or set pd_buffer_device: cpu and transfer_channel: auto",
 			cfg.Device, cfg.Channel))
 	case o.control == nil:
-		return argumentError("open", "WithControl", "not there", "a control transport", "add it")
+		return argumentError("open", "WithControl", "missing", "a control transport", "add WithControl")
 	case o.rank < 0:
 		return argumentError("open", "WithRank", strconv.Itoa(o.rank), "0 or more", "ranks count from 0")
 	case o.log == nil:
-		return argumentError("open", "WithLogger", "nil", "a logger", "leave it out for slog.Default")
+		return argumentError("open", "WithLogger", "nil", "a logger", "omit WithLogger to use slog.Default")
 	}
 	if o.containment != nil {
 		alone, err := o.containment.withDefaults()
@@ -106,10 +106,12 @@ func (o *options) validate(cfg *config.Config) error {
 	names := make([]string, len(o.planes))
 	for i, p := range o.planes {
 		if p.open == nil {
-			return argumentError("open", "WithPlane", strconv.Quote(p.name)+" without an opener", "both", "give the plane's Open")
+			return argumentError("open", "WithPlane", strconv.Quote(p.name)+" without an opener", "both",
+				"pass the plane's Open function")
 		}
 		if slices.Contains(names, p.name) {
-			return argumentError("open", "WithPlane", strconv.Quote(p.name)+" twice", "each once", "leave one out")
+			return argumentError("open", "WithPlane", strconv.Quote(p.name)+" twice",
+				"each plane once", "remove one of the two")
 		}
 		names[i] = p.name
 	}
@@ -125,12 +127,12 @@ func (o *options) validate(cfg *config.Config) error {
 		}
 	}
 	if len(o.planes) == 0 {
-		return argumentError("open", "WithPlane", "not there", "a data plane", "add one")
+		return argumentError("open", "WithPlane", "missing", "a data plane", "add WithPlane")
 	}
 	if g := o.gateway; g != nil {
 		if !cfg.Register.Enabled || !cfg.HasLeasedPlane() {
 			return argumentError("open", "WithGateway", strconv.Quote(g.Name()), "a node that registers blocks over leased planes",
-				"set register.engine_id and transfer_channel: nixl, or leave it out")
+				"set register.engine_id and transfer_channel: nixl, or omit the gateway")
 		}
 		o.planes = append(o.planes, namedPlane{g.Name(), g.Open})
 		o.control = g.WrapControl(o.control)

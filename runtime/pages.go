@@ -47,7 +47,7 @@ func (p *Pages) Len() int {
 // bytes of a Get must only be read. The slice is valid until Release; after Release, the call fails. For pages in the
 // memory of a device, the call fails as Unsupported: use [Pages.DevicePage].
 func (p *Pages) Bytes(i int) ([]byte, error) {
-	page, err := p.pageAt("host", i)
+	page, err := p.pageAt("bytes", i)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +55,8 @@ func (p *Pages) Bytes(i int) ([]byte, error) {
 		return bytes, nil
 	}
 	return nil,
-		&Error{Op: "host", Code: effects.Unsupported,
-			Remedy: "the page is in the memory of a device, whose addresses mean nothing here; use Device"}
+		&Error{Op: "bytes", Code: effects.Unsupported,
+			Remedy: "the page is in the memory of a device; use DevicePage"}
 }
 
 // A DevicePage is the address and the length of a page in the memory of the device that the pool belongs to.
@@ -67,7 +67,7 @@ type DevicePage = device.Page
 // kernel that reads the page must have ended before the page is released. Without a device, the call fails as
 // Unsupported.
 func (p *Pages) DevicePage(i int) (DevicePage, error) {
-	page, err := p.pageAt("device", i)
+	page, err := p.pageAt("device page", i)
 	if err != nil {
 		return DevicePage{}, err
 	}
@@ -75,15 +75,15 @@ func (p *Pages) DevicePage(i int) (DevicePage, error) {
 		return DevicePage{Address: at, Bytes: page.Length}, nil
 	}
 	return DevicePage{},
-		&Error{Op: "device", Code: effects.Unsupported,
-			Remedy: "the pool is memory of this process; use Host, or pd_buffer_device: npu"}
+		&Error{Op: "device page", Code: effects.Unsupported,
+			Remedy: "the pool is memory of this process; use Bytes, or set pd_buffer_device: npu"}
 }
 
 // MappedPage returns the location of page i for a process that has mapped Node.Mapping: the index of the page in the
 // mapping, and the number of its valid bytes, as [Pages.Bytes] would return. A node without a Mapping refuses the call
 // as Unsupported.
 func (p *Pages) MappedPage(i int) (index, bytes uint32, err error) {
-	const op = "at"
+	const op = "mapped page"
 	page, err := p.pageAt(op, i)
 	if err != nil {
 		return 0, 0, err
@@ -98,14 +98,15 @@ func (p *Pages) pageAt(op string, i int) (effects.Page, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
-		return effects.Page{}, argumentError(op, "the handle", "released", "one that is not", "keep it while you use its pages")
+		return effects.Page{}, argumentError(op, "the handle", "released", "a handle that is not released",
+			"release the handle after the last use of its pages")
 	}
 	if i < 0 || i >= len(p.pages) {
 		return effects.Page{}, argumentError(op, "page", strconv.Itoa(i), formatRange(0, len(p.pages)-1), "pages count from 0")
 	}
 	if p.stored != nil && p.stored[i] {
-		return effects.Page{}, argumentError(op, "page", strconv.Itoa(i), "one that the handle has",
-			"it was stored: the cache has it")
+		return effects.Page{}, argumentError(op, "page", strconv.Itoa(i), "a page that still belongs to the handle",
+			"the page was stored and belongs to the cache now")
 	}
 	return p.pages[i], nil
 }
@@ -118,9 +119,9 @@ func (p *Pages) passToCache(op string, first, count int, take func() error) erro
 	defer p.mu.Unlock()
 	switch {
 	case p.released:
-		return argumentError(op, "Pages", "released", "a handle that is not", "reserve new ones")
+		return argumentError(op, "Pages", "released", "a handle that is not released", "reserve new pages")
 	case !p.ownsLocked(first, count):
-		return argumentError(op, "Pages", "stored already", "pages that the handle has", "store each once")
+		return argumentError(op, "Pages", "already stored", "pages that still belong to the handle", "store each page once")
 	}
 	if err := take(); err != nil {
 		return err
@@ -154,7 +155,7 @@ func (p *Pages) lendPages(op string, start func() (*commandGroup, error)) (*comm
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
-		return nil, argumentError(op, "Pages", "released", "a handle that is not", "reserve new ones")
+		return nil, argumentError(op, "Pages", "released", "a handle that is not released", "reserve new pages")
 	}
 	l, err := start()
 	if err != nil {
@@ -189,7 +190,7 @@ func (p *Pages) Release(ctx context.Context) error {
 	}
 	if repeated {
 		return &Error{Op: "release", Code: effects.NotFound, Stage: effects.StageCommand, Field: "the handle",
-			Theirs: "released", Ours: "one that is not", Remedy: "release each once"}
+			Theirs: "released", Ours: "a handle that is not released", Remedy: "release each handle once"}
 	}
 	for i, t := range borrowed {
 		if t.isReturned() {
@@ -208,11 +209,11 @@ func (p *Pages) Release(ctx context.Context) error {
 					}
 				}
 				if err := p.retryReturn(); err != nil {
-					p.node.log.Error("pages could not be given back", "pages", len(p.pages), "err", err)
+					p.node.log.Error("pages could not be returned", "pages", len(p.pages), "err", err)
 				}
 			})
 			return &Error{Op: "release", Code: contextCode(ctx), Count: len(p.pages), Cause: ctx.Err(),
-				Remedy: "a put still uses the pages; they go back by themselves when it has ended"}
+				Remedy: "a put still uses the pages; they are returned in the background when it has ended"}
 		}
 	}
 	err := p.returnPages()

@@ -151,7 +151,7 @@ func (n *Node) saveChunks(op string, r *prefillRecord, layer, tokensDone int, p 
 			given = fmt.Sprintf("chunks %d to %d", first, end-1)
 		}
 		return argumentError(op, "p", given, fmt.Sprintf("chunks %d to %d of layer %d", from, whole-1, layer),
-			fmt.Sprintf("%d pages for each chunk that became whole, one for each layer", n.layers))
+			fmt.Sprintf("give %d pages for each new whole chunk, one for each layer", n.layers))
 	}
 	var bodies []effects.CommandBody
 	for _, run := range splitRuns(whole-from, n.keysPerBatch) {
@@ -167,9 +167,10 @@ func (n *Node) saveChunks(op string, r *prefillRecord, layer, tokensDone int, p 
 	}
 	if savesMax := int64(n.prefills.savesMax); n.prefills.savesInUse.Load()+int64(len(bodies)) > savesMax {
 		return &Error{Op: op, Code: effects.TooMany, Count: int(savesMax), Stage: effects.StageCommand,
-			Field: "layerwise.saves", Theirs: strconv.FormatInt(n.prefills.savesInUse.Load(), 10) + " whose pages are not back",
-			Ours:   "at most " + strconv.FormatInt(savesMax, 10),
-			Remedy: "call again when some are, or raise layerwise.saves; the peer or the link is slower than the engine"}
+			Field: "layerwise.saves", Theirs: strconv.FormatInt(n.prefills.savesInUse.Load(), 10) + " with pages in use",
+			Ours: "at most " + strconv.FormatInt(savesMax, 10),
+			Remedy: "call again when pages have been returned, or raise layerwise.saves; the peer or the link is slower than " +
+				"the engine"}
 	}
 	l, err := p.lendPages(op, func() (*commandGroup, error) { return n.prefills.submitCounted(n, op, bodies) })
 	if err != nil {
@@ -278,7 +279,7 @@ func (n *Node) submitFinish(ctx context.Context, op string, r *prefillRecord) (g
 		tailTokens, body.Tokens = 0, uint32(tokens/size*size)
 	} else if layer := slices.IndexFunc(r.tokens, func(t int) bool { return t != tokens }); layer >= 0 {
 		return nil, 0, argumentError(op, "layer "+strconv.Itoa(layer), strconv.Itoa(r.tokens[layer])+" tokens saved",
-			strconv.Itoa(tokens)+", as of others", "save every layer of all tokens first, or drop the prefill")
+			strconv.Itoa(tokens)+", as for the other layers", "save every layer of all tokens first, or drop the prefill")
 	}
 	total = whole - r.firstSendable
 	if tailTokens == 0 {
@@ -296,8 +297,8 @@ func (n *Node) submitFinish(ctx context.Context, op string, r *prefillRecord) (g
 func (n *Node) finishTail(op string, r *prefillRecord, body *layerwise.Finish, chunk, tailTokens int) (*commandGroup, error) {
 	p := r.lastPages
 	if p == nil || chunk < r.lastFirst || (chunk-r.lastFirst+1)*n.layers > p.Len() {
-		return nil, argumentError(op, "Pages", "none for chunk "+strconv.Itoa(chunk), strconv.Itoa(n.layers)+" of its "+
-			strconv.Itoa(tailTokens)+" tokens, one for each layer", "give the last SaveLayer a handle that has them")
+		return nil, argumentError(op, "Pages", "none for chunk "+strconv.Itoa(chunk), strconv.Itoa(n.layers)+" for its "+
+			strconv.Itoa(tailTokens)+" tokens, one for each layer", "pass a handle with these pages to the last SaveLayer")
 	}
 	body.Key = r.keys[chunk]
 	for layer := range n.layers {
@@ -370,7 +371,7 @@ func (p *Pages) AwaitReturn(ctx context.Context) error {
 			return &Error{Op: "await return", Code: effects.Failed}
 		case <-ctx.Done():
 			return &Error{Op: "await return", Code: contextCode(ctx), Count: len(p.pages), Cause: ctx.Err(),
-				Remedy: "something still reads the pages; wait again, or release them"}
+				Remedy: "a transfer still reads the pages; wait again, or release them"}
 		}
 	}
 	return nil
@@ -395,8 +396,8 @@ type prefillRecord struct {
 	saved          []int // by layer: index after the last chunk that was submitted
 	tokens         []int // by layer: number of tokens that are reported as computed
 	lastPages      *Pages
-	lastFirst      int       // index of the first chunk of last
-	pendingTickets []*Ticket // pendingTickets with outcomes that have not been collected yet
+	lastFirst      int       // index of the first chunk of lastPages
+	pendingTickets []*Ticket // tickets with outcomes that have not been collected yet
 	failure        *Error
 	finishing      bool
 	lastCommand    time.Time // time of the last command to the machine about this request
@@ -420,7 +421,7 @@ func (r *prefillRecord) collectOutcomes() {
 func (r *prefillRecord) checkUsable(op string) error {
 	if r.finishing {
 		return &Error{Op: op, Code: effects.Ended, Stage: effects.StageCommand, Field: "request",
-			Theirs: strconv.Quote(string(r.id)), Ours: "one that is neither finished nor dropped", Remedy: "begin it again"}
+			Theirs: strconv.Quote(string(r.id)), Ours: "a request that is neither finished nor dropped", Remedy: "begin it again"}
 	}
 	if r.collectOutcomes(); r.failure != nil {
 		e := *r.failure
@@ -445,11 +446,12 @@ func (p *Pages) firstChunkFor(r *prefillRecord, from int) (first int, err error)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.released {
-		return 0, argumentError("save layer", "p", "released", "a handle that is not", "reserve new ones")
+		return 0, argumentError("save layer", "p", "released", "a handle that is not released", "reserve new pages")
 	}
 	if of := p.layers.prefill; of != nil && of != r && !of.closed.Load() {
-		return 0, argumentError("save layer", "p", "of request "+strconv.Quote(truncate(string(of.id))), "pages of this one alone",
-			"reserve them for each request by itself")
+		return 0, argumentError("save layer", "p", "of request "+strconv.Quote(truncate(string(of.id))),
+			"pages that are used only for this request",
+			"reserve separate pages for each request")
 	}
 	if p.layers.prefill != r || p.layers.epoch != r.epoch {
 		p.layers.prefill, p.layers.epoch, p.layers.first = r, r.epoch, from
@@ -530,7 +532,8 @@ func (n *Node) findPrefill(op, request string) (*prefillRecord, error) {
 	if r := n.prefills.byRequest[request]; r != nil {
 		return r, nil
 	}
-	e := argumentError(op, "request", strconv.Quote(truncate(request)), "one that has begun, and was neither finished nor dropped",
+	e := argumentError(op, "request", strconv.Quote(truncate(request)),
+		"a request that has begun, and was neither finished nor dropped",
 		"begin it with BeginPrefill")
 	e.Code = effects.NotFound
 	return nil, e
@@ -558,7 +561,8 @@ func (n *Node) checkPrefill(p *Prefill) error {
 	tokens := int(n.layout.TokenCount())
 	switch {
 	case p.Peer.Host == "" && p.Peer != (Peer{}):
-		return argumentError(op, "Peer.Host", "empty", "a host", "name where the receiver listens, or leave Peer out for nowhere")
+		return argumentError(op, "Peer.Host", "empty", "a host", "give the receiver's pd_peer_host, or leave Peer empty for "+
+			"a request without a receiver")
 	case p.Peer.Host != "" && p.Peer.InitPort == 0:
 		return argumentError(op, "Peer.InitPort", "0", "a port", "give the receiver's pd_peer_init_port")
 	case p.Peer.Host != "" && p.Peer.AllocPort == 0:
@@ -571,10 +575,11 @@ func (n *Node) checkPrefill(p *Prefill) error {
 	case len(p.Keys) == 0:
 		return argumentError(op, "Keys", "empty", "at least one", "name each chunk of the request by its key")
 	case p.Skip < 0 || p.Skip > len(p.Keys)*tokens:
-		return argumentError(op, "Skip", strconv.Itoa(p.Skip), formatRange(0, len(p.Keys)*tokens), "count the tokens that are not to go")
+		return argumentError(op, "Skip", strconv.Itoa(p.Skip), formatRange(0, len(p.Keys)*tokens),
+			"give the number of tokens that are not sent")
 	case len(p.Keys)-p.Skip/tokens > n.prefills.chunksMax:
 		return tooLargeError(op, "Keys", strconv.Itoa(len(p.Keys)), "at most "+strconv.Itoa(n.prefills.chunksMax)+
-			" behind Skip", "raise layerwise.chunks")
+			" after Skip", "raise layerwise.chunks")
 	case p.LayerTime < 0:
 		return argumentError(op, "LayerTime", fmt.Sprint(p.LayerTime), "0 or more", "leave it 0 if it is not known")
 	}
@@ -592,11 +597,12 @@ func (n *Node) checkSave(op string, r *prefillRecord, layer, tokensDone int, p *
 		return argumentError(op, "layer", strconv.Itoa(layer), formatRange(0, n.layers-1), "layers count from 0")
 	case tokensDone < r.tokens[layer] || tokensDone > tokensMax:
 		return argumentError(op, "tokensDone", strconv.Itoa(tokensDone), formatRange(r.tokens[layer], tokensMax),
-			"give all tokens of which the layer is computed; it has no more than Keys, and fewer only after PreemptPrefill")
+			"give the number of tokens for which the layer is computed: at most the tokens of Keys, and fewer than before "+
+				"only after PreemptPrefill")
 	case p == nil:
 		return nil
 	case p.node != n || !p.writable:
-		return argumentError(op, "p", "of another node, or of a Get", "a handle of this node", "reserve them from this Sender")
+		return argumentError(op, "p", "from another node, or from a Get", "a handle of this node", "reserve them from this Sender")
 	case p.Len()%n.layers != 0:
 		return argumentError(op, "p.Len()", strconv.Itoa(p.Len()), "a multiple of "+strconv.Itoa(n.layers),
 			"reserve a page for each layer of each chunk")

@@ -52,7 +52,7 @@ func (l *Lending) Returned() <-chan struct{} { return l.command.group.Returned()
 // LendBlocks lends blocks to the one consumer that registers for them, or that has registered already, and returns
 // at once. When ctx ends, the blocks are taken back: no new write starts.
 func (p Producer) LendBlocks(ctx context.Context, x FinishedRequest) (*Lending, error) {
-	const op = "finished"
+	const op = "lend blocks"
 	n := p.node
 	if err := n.requireBlocks(op); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (p Producer) LendBlocks(ctx context.Context, x FinishedRequest) (*Lending, 
 // Its Lending ends, and a consumer that has registered for the request, or that registers within a bounded time
 // afterwards, is notified.
 func (p Producer) AbortRequest(request, transfer string) error {
-	const op = "aborted"
+	const op = "abort request"
 	n := p.node
 	if err := n.requireBlocks(op); err != nil {
 		return err

@@ -83,7 +83,7 @@ func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
 		fits := n.machine.RecallFits(request, keys[res.Hits:])
 		if fits == 0 {
 			return res, tooLargeError("recall", "Keys["+strconv.Itoa(res.Hits)+"]",
-				strconv.Itoa(len(keys[res.Hits]))+" bytes", "what a message holds",
+				strconv.Itoa(len(keys[res.Hits]))+" bytes", "at most the size of a message",
 				"raise limits.message_bytes at both ends, or shorten the model's name")
 		}
 		at := c.First + res.Hits
@@ -128,7 +128,7 @@ func (n *Node) checkRecall(c *Recall) error {
 		given := "nil"
 		if c.Pages != nil {
 			if given = "of another node"; c.Pages.node == n {
-				given = "of a Get, which others may read"
+				given = "from a Get, which other readers may share"
 			}
 		}
 		return argumentError("recall", "Pages", given, "a handle of this node", "reserve them from this Sender")
@@ -139,7 +139,7 @@ func (n *Node) checkRecall(c *Recall) error {
 	count, pages := len(c.Keys), c.Pages.Len()
 	switch {
 	case c.Peer.Host == "":
-		return argumentError("recall", "Peer.Host", "empty", "a host", "name where the receiver listens: its pd_peer_host")
+		return argumentError("recall", "Peer.Host", "empty", "a host", "give the receiver's pd_peer_host")
 	case c.Peer.InitPort == 0:
 		return argumentError("recall", "Peer.InitPort", "0", "a port", "give the receiver's pd_peer_init_port")
 	case c.Peer.AllocPort == 0:
@@ -150,11 +150,12 @@ func (n *Node) checkRecall(c *Recall) error {
 		return argumentError("recall", "Keys", "empty", "at least one", "name each chunk by its key")
 	case count > pages:
 		return argumentError("recall", "len(Keys)", strconv.Itoa(count), "at most "+strconv.Itoa(pages),
-			"the handle has no page for each: reserve as many as there are keys")
+			"the handle has too few pages: reserve one page for each key")
 	case c.First < 0 || c.First > pages-count:
-		return argumentError("recall", "First", strconv.Itoa(c.First), formatRange(0, pages-count), "each key takes a page from there on")
+		return argumentError("recall", "First", strconv.Itoa(c.First), formatRange(0, pages-count),
+			"the handle needs a page for each key, from this index on")
 	case c.Timeout < 0:
-		return argumentError("recall", "Patience", fmt.Sprint(c.Timeout), "0 or more", "leave it 0 for recall.timeout")
+		return argumentError("recall", "Timeout", fmt.Sprint(c.Timeout), "0 or more", "set 0 for recall.timeout")
 	case len(c.Request) > int(n.cfg.RequestIDMax):
 		return tooLargeError("recall", "Request", strconv.Itoa(len(c.Request))+" bytes",
 			"at most "+strconv.Itoa(int(n.cfg.RequestIDMax)), "shorten it, or raise limits.request_bytes")

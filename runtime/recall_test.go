@@ -157,7 +157,7 @@ func TestRecallSaysWhyNot(t *testing.T) {
 		{"Pages", effects.Invalid, func(c *runtime.Recall) { c.Pages = nil }},
 		{"Pages", effects.Invalid, func(c *runtime.Recall) { c.Pages = got }},
 		{"First", effects.Invalid, func(c *runtime.Recall) { c.First = 1 }},
-		{"Patience", effects.Invalid, func(c *runtime.Recall) { c.Timeout = -time.Second }},
+		{"Timeout", effects.Invalid, func(c *runtime.Recall) { c.Timeout = -time.Second }},
 		{"Request", effects.TooLarge, func(c *runtime.Recall) { c.Request = string(make([]byte, 1<<12)) }},
 		{"Keys[0]", effects.Invalid, func(c *runtime.Recall) { c.Keys = []string{"no key"} }},
 		{"pd_peer_query_port", effects.Unreachable, func(c *runtime.Recall) { c.Peer.QueryPort = 1 }},

@@ -114,10 +114,10 @@ func (n *Node) getError(ctx context.Context, g *Get, out Outcome, first int) *Er
 	}
 	switch {
 	case code == effects.NotFound:
-		e.Remedy = fmt.Sprintf("chunk %d of %d is not here (key %q); compute from it on", first, len(g.Keys), g.Keys[first])
+		e.Remedy = fmt.Sprintf("chunk %d of %d is missing (key %q); compute from this chunk on", first, len(g.Keys), g.Keys[first])
 	case lapsed:
-		e.Remedy = fmt.Sprintf("chunk %d of %d was here and was kept for %v, but nobody came for it (key %q); compute from "+
-			"it on, or raise retention",
+		e.Remedy = fmt.Sprintf("chunk %d of %d was kept for %v, but no Get asked for it in that time (key %q); compute from "+
+			"this chunk on, or raise retention",
 			first, len(g.Keys), time.Duration(n.cfg.ClaimTTL), g.Keys[first])
 	}
 	return e

@@ -463,7 +463,7 @@ func TestRegisterRefuses(t *testing.T) {
 		Blocks: blocksOf(0, []uint32{1})}
 	for field, change := range map[string]func(*runtime.Registration){
 		"Request":   func(r *runtime.Registration) { r.Request = "" },
-		"Patience":  func(r *runtime.Registration) { r.Timeout = -1 },
+		"Timeout":   func(r *runtime.Registration) { r.Timeout = -1 },
 		"Producers": func(r *runtime.Registration) { r.Producers = nil },
 		"Producers[0].Host": func(r *runtime.Registration) {
 			r.Producers = []runtime.ProducerPeer{{InitPort: 1, Port: 2}}

@@ -35,20 +35,21 @@ type RequestEnd struct {
 // Expired or Unreachable the receiver did not confirm the message in time.
 func (s Sender) EndRequest(ctx context.Context, c RequestEnd) error {
 	n := s.node
-	if err := n.requireSide("end", config.Sender); err != nil {
+	if err := n.requireSide("end request", config.Sender); err != nil {
 		return err
 	}
 	if c.Request == "" {
-		return argumentError("end", "Request", "empty", "the id of a request", "name the request that has ended")
+		return argumentError("end request", "Request", "empty", "the id of a request", "name the request that has ended")
 	}
 	if c.Code >= effects.CodeCount {
-		return argumentError("end", "Code", fmt.Sprint(uint32(c.Code)), "one of package effects", "say how the request ended")
+		return argumentError("end request", "Code", fmt.Sprint(uint32(c.Code)), "a code of package effects",
+			"give the code with which the request ended")
 	}
 	reason := []byte(c.Reason)
 	if len(reason) > effects.PeerTextMax {
 		reason = reason[:effects.PeerTextMax]
 	}
-	t, err := n.submitCommand("end", classWork, &end.End{
+	t, err := n.submitCommand("end request", classWork, &end.End{
 		Request: []byte(c.Request), Peer: engine.Peer(c.Peer), Code: c.Code, Reason: reason,
 		Patience: commandTimeout(ctx, c.Timeout, n.cfg.PutTimeout),
 	})
@@ -60,5 +61,5 @@ func (s Sender) EndRequest(ctx context.Context, c RequestEnd) error {
 		return nil
 	}
 	code, cause := callerCode(ctx, out.Code)
-	return (&Error{Op: "end", Code: code, Cause: cause}).withDetails(out.Details)
+	return (&Error{Op: "end request", Code: code, Cause: cause}).withDetails(out.Details)
 }

@@ -75,19 +75,19 @@ func (s Sender) WithdrawPut(r PutResult) error {
 		return nil
 	}
 	if r.group.node != s.node {
-		return argumentError("take back", "PutResult", "of another node", "what a Put of this one returned",
-			"call the Sender that put it")
+		return argumentError("withdraw put", "PutResult", "of another node", "the result of a Put of this node",
+			"call the Sender that made the Put")
 	}
 	if r.group.isReturned() {
 		return nil
 	}
 	for _, put := range r.group.tickets {
-		t, err := s.node.submitCommand("take back", classEnding, &engine.Abort{Target: put.id})
+		t, err := s.node.submitCommand("withdraw put", classEnding, &engine.Abort{Target: put.id})
 		if err != nil {
 			return err
 		}
 		if out := <-t.Done(); out.Code != effects.OK && out.Code != effects.NotFound {
-			return (&Error{Op: "take back", Code: out.Code}).withDetails(out.Details)
+			return (&Error{Op: "withdraw put", Code: out.Code}).withDetails(out.Details)
 		}
 	}
 	return nil
@@ -234,7 +234,7 @@ func (s Sender) splitPut(whole *engine.Put) (parts []*engine.Put, bodies []effec
 		n := s.node.machine.PutFits(whole.Keys[from:])
 		if n == 0 {
 			return nil, nil, tooLargeError("put", "Keys["+strconv.Itoa(from)+"]", strconv.Itoa(len(whole.Keys[from]))+" bytes",
-				"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
+				"at most the size of a message", "raise limits.message_bytes at both ends, or shorten the model's name")
 		}
 		n = min(n, partMax)
 		part.Keys, part.Pages = whole.Keys[from:from+n], whole.Pages[from:from+n]
@@ -264,7 +264,7 @@ func (s Sender) newPutCommand(ctx context.Context, p *Put) (*engine.Put, error) 
 	}
 	lastBytes, err := layout.ChunkBytes(tokens)
 	if err != nil {
-		return nil, argumentError("put", "LastChunkTokens", strconv.Itoa(p.LastChunkTokens), "a length that the layout has",
+		return nil, argumentError("put", "LastChunkTokens", strconv.Itoa(p.LastChunkTokens), "a length that the layout allows",
 			err.Error())
 	}
 	keys := make([][]byte, len(p.Keys))
@@ -291,8 +291,8 @@ func (n *Node) Drain(ctx context.Context) (remaining int, err error) {
 	out := <-t.Done()
 	if out.Code != effects.OK {
 		return out.Remaining, &Error{Op: "drain", Code: out.Code, Count: out.Remaining, Remedy: fmt.Sprintf(
-			"%d still out, of commands, page handles and notifications; release all pages, look whether the proxy "+
-				"takes what it is told, or raise pd_shutdown_timeout_sec", out.Remaining)}
+			"%d commands, page handles and notifications are still open; release all pages, check that the proxy accepts "+
+				"notifications, or raise pd_shutdown_timeout_sec", out.Remaining)}
 	}
 	return 0, nil
 }

@@ -64,7 +64,7 @@ func (x *SharedPages) Withdraw(ctx context.Context) error {
 	defer x.mu.Unlock()
 	if len(x.parts) == 0 {
 		return &Error{Op: "withdraw", Code: effects.NotFound, Stage: effects.StageCommand, Field: "the handle",
-			Theirs: "withdrawn", Ours: "one that is not", Remedy: "withdraw each once"}
+			Theirs: "withdrawn", Ours: "a handle that is not withdrawn", Remedy: "withdraw each handle once"}
 	}
 	n := x.pages.node
 	var waits []*Ticket
@@ -105,9 +105,10 @@ func (p *Pages) sharePart(first int, keys [][]byte, left int) (id effects.Ticket
 	defer p.mu.Unlock()
 	switch {
 	case p.released:
-		return 0, 0, argumentError("share", "Pages", "released", "a handle that is not", "reserve new ones")
+		return 0, 0, argumentError("share", "Pages", "released", "a handle that is not released", "reserve new pages")
 	case !p.ownsLocked(first, count):
-		return 0, 0, argumentError("share", "Pages", "stored already", "pages that the handle has", "share what was not stored")
+		return 0, 0, argumentError("share", "Pages", "already stored", "pages that still belong to the handle",
+			"share only pages that were not stored")
 	}
 	t, err := p.node.submitCommand("share", classWork, &engine.Share{
 		Reserved: p.releases[first/p.node.keysPerBatch].(*engine.Release).Reserved, Keys: keys, Pages: p.pages[first : first+count],

@@ -84,7 +84,7 @@ func (n *Node) checkStore(op string, keys []string, pages *Pages, first int) err
 		given := "nil"
 		if pages != nil {
 			if given = "of another node"; pages.node == n {
-				given = "of a Get, which the cache has"
+				given = "from a Get, which belongs to the cache"
 			}
 		}
 		return argumentError(op, "pages", given, "a handle of Reserve of this node", "reserve them from this Sharing")
@@ -94,9 +94,10 @@ func (n *Node) checkStore(op string, keys []string, pages *Pages, first int) err
 		return argumentError(op, "keys", "empty", "at least one", "name each chunk by its key")
 	case count > all:
 		return argumentError(op, "len(keys)", strconv.Itoa(count), "at most "+strconv.Itoa(all),
-			"the handle has no page for each: reserve as many as there are keys")
+			"the handle has too few pages: reserve one page for each key")
 	case first < 0 || first > all-count:
-		return argumentError(op, "first", strconv.Itoa(first), formatRange(0, all-count), "each key takes a page from there on")
+		return argumentError(op, "first", strconv.Itoa(first), formatRange(0, all-count),
+			"the handle needs a page for each key, from this index on")
 	}
 	if err := n.checkKeys(op, keys); err != nil {
 		return err
@@ -181,7 +182,7 @@ func (n *Node) bringChunks(ctx context.Context, op string, g *SharedGet, mode p2
 	fits := n.machine.BringFits(request, rest, mode)
 	if fits == 0 {
 		return Outcome{}, tooLargeError(op, "Keys["+strconv.Itoa(at)+"]", strconv.Itoa(len(rest[0]))+" bytes",
-			"what a message holds", "raise limits.message_bytes at both ends, or shorten the model's name")
+			"at most the size of a message", "raise limits.message_bytes at both ends, or shorten the model's name")
 	}
 	t, err := n.submitCommand(op, classWork, &p2p.Bring{From: p2p.Peer(g.From), Request: request, Keys: rest[:fits], Mode: mode,
 		Patience: commandTimeout(ctx, max(time.Until(until), 1), 0)})
@@ -197,7 +198,7 @@ func sharedGetError(ctx context.Context, op string, g *SharedGet, out Outcome, c
 	code, cause := callerCode(ctx, out.Code)
 	e := (&Error{Op: op, Code: code, Count: len(g.Keys) - count, Cause: cause}).withDetails(out.Details)
 	if code == effects.NotFound {
-		text := fmt.Sprintf("chunk %d of %d is nowhere (key %q); compute from it on", count, len(g.Keys), g.Keys[count])
+		text := fmt.Sprintf("no node has chunk %d of %d (key %q); compute from this chunk on", count, len(g.Keys), g.Keys[count])
 		if e.Remedy != "" { // The reason that the peer gave no chunk.
 			text += ". " + e.Remedy
 		}
@@ -223,10 +224,10 @@ func (n *Node) checkSharedGet(op string, g *SharedGet) error {
 		return tooLargeError(op, "Request", strconv.Itoa(len(g.Request))+" bytes", "at most "+strconv.Itoa(int(n.cfg.RequestIDMax)),
 			"shorten it, or raise limits.request_bytes")
 	case g.Timeout < 0:
-		return argumentError(op, "Patience", fmt.Sprint(g.Timeout), "0 or more", "leave it 0 for p2p_sync_get_timeout_s")
+		return argumentError(op, "Timeout", fmt.Sprint(g.Timeout), "0 or more", "set 0 for p2p_sync_get_timeout_s")
 	case g.From == SharingPeer{} && !n.hasDirectories:
-		e := argumentError(op, "From", "nobody", "a peer", "name who has the chunks, or set enable_controller: true and name a "+
-			"controller that knows")
+		e := argumentError(op, "From", "empty", "a peer", "name a peer that has the chunks, or set enable_controller: true "+
+			"and name a controller")
 		e.Code = effects.Unsupported
 		return e
 	}

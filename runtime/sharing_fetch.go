@@ -24,13 +24,13 @@ type SharedFetch struct {
 // If a chunk is missing, the error is NotFound and names the first missing chunk; other errors are as with
 // [Sharing.Get].
 func (s Sharing) Lease(ctx context.Context, g SharedGet) (leased int, err error) {
-	const op = "keep"
+	const op = "lease"
 	n := s.node
 	if err := n.checkSharedGet(op, &g); err != nil {
 		return 0, err
 	}
 	if !n.cfg.Keeps {
-		e := argumentError(op, "p2p_delay_pull", "false", "true", "set p2p_delay_pull: true, or get them")
+		e := argumentError(op, "p2p_delay_pull", "false", "true", "set p2p_delay_pull: true, or call Get")
 		e.Code = effects.Unsupported
 		return 0, e
 	}

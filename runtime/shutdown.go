@@ -103,8 +103,8 @@ func (c *shutdown) awaitEnd(ctx context.Context, n *Node, timeout time.Duration)
 		remaining = []string{"the pools"}
 	}
 	return &Error{Op: "close", Code: contextCode(ctx), Count: len(remaining), Cause: ctx.Err(),
-		Remedy: fmt.Sprintf("still ending: %s; that goes on by itself, and the pool is unmapped then; close again to wait "+
-			"for it", strings.Join(remaining, ", "))}
+		Remedy: fmt.Sprintf("still ending: %s; this continues in the background, and then the pool is unmapped; close again "+
+			"to wait", strings.Join(remaining, ", "))}
 }
 
 // awaitFailedEnd is wait for a rank that has failed. No part of the failed rank is called, because a part may still
@@ -119,7 +119,7 @@ func (c *shutdown) awaitFailedEnd(ctx context.Context) error {
 	case <-c.done:
 		return c.err
 	case <-ctx.Done():
-		return &Error{Op: "close", Code: contextCode(ctx), Cause: ctx.Err(), Remedy: "what is left of the rank, " +
-			"which has failed, has not ended; it goes on to, and its memory stays mapped until the process ends"}
+		return &Error{Op: "close", Code: contextCode(ctx), Cause: ctx.Err(), Remedy: "the rank has failed, and some of its " +
+			"parts have not ended yet; they end in the background, and the memory stays mapped until the process ends"}
 	}
 }

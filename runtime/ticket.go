@@ -158,7 +158,7 @@ func (r *ticketTable) checkAdmission(op string, c commandClass, n int) error {
 	case len(r.byID)+n > limit:
 		return &Error{Op: op, Code: effects.TooMany, Count: len(r.byID), Stage: effects.StageCommand,
 			Field: "commands in progress", Theirs: strconv.Itoa(len(r.byID)), Ours: "at most " + strconv.Itoa(limit),
-			Remedy: "wait for some to end, or raise tables.commands"}
+			Remedy: "wait until some commands have ended, or raise tables.commands"}
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (r *ticketTable) refusalFor(op string, c commandClass) error {
 		return &Error{Op: op, Code: r.refusal}
 	}
 	if r.refusal == effects.Closed || r.refusal != effects.OK && c == classWork {
-		return &Error{Op: op, Code: r.refusal, Remedy: "this node takes no new work; use another"}
+		return &Error{Op: op, Code: r.refusal, Remedy: "this node takes no new work; use another node"}
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func TestControlOverLibzmq(t *testing.T) {
 			t.Errorf("%q does not say %q", err, says)
 		}
 	}
-	if says := "free the ports"; strings.Contains(err.Error(), says) {
+	if says := "free the named ports"; strings.Contains(err.Error(), says) {
 		t.Errorf("%q says %q, which helps nobody", err, says)
 	}
 }

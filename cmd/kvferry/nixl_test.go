@@ -60,7 +60,7 @@ func TestNodeOverLibnixl(t *testing.T) {
 		t.Errorf("exit code %d, it said %+v and\n%s", code, first, stderr)
 	}
 	code, first, _ = runNode(t, nixlNode(t, "transports: tcp"), "UCX_TLS=sm")
-	if code != exitFinding || !strings.Contains(first.Error, `transports of nixl are "tcp", and UCX_TLS is "sm"`) {
+	if code != exitFinding || !strings.Contains(first.Error, `transports of nixl are "tcp", but UCX_TLS is "sm"`) {
 		t.Errorf("exit code %d, and it said %s", code, first.Error)
 	}
 }

@@ -26,11 +26,11 @@
 //
 // A target revokes a grant while a batch is in flight:
 //
-//	target: Expels       the epoch is fenced: "fenced" is sent, and the target's end is taken away
-//	initiator            TargetFenced: the initiator fences its end, and TearDown is returned to its driver
-//	initiator: TornDown  the batch is settled, "gone" is sent, and the next epoch is offered
-//	target: InitiatorGone     the driver waits for the margin; over HCCS the revocation then completes
-//	target: Offers       the accept names the revoked grant, so its transfer ends as Withdrawn
+//	target: GrantRevoked     the epoch is fenced: "fenced" is sent, and the target's end is taken away
+//	initiator: TargetFenced  the initiator fences its end, and TearDown is returned to its driver
+//	initiator: TornDown      the batch is settled, "gone" is sent, and the next epoch is offered
+//	target: InitiatorGone    the driver waits for the margin; over HCCS the revocation then completes
+//	target: EpochOffered     the accept names the revoked grant, so its transfer ends as Withdrawn
 //
 // # What proves that an epoch is over
 //

@@ -10,10 +10,10 @@ const (
 	Begin        EventKind = iota + 1 // the link is established: the first epoch is to be offered
 	Transfer                          // Corr, Grant, Since, NotAfter, Batches: the machine requests a transfer
 	Cancel                            // Corr: the machine cancels the transfer
-	Accepted                          // Epoch, Code, Revoked, More: the target's answer to an offer
+	Accepted                          // Epoch, Code, Revoked, MoreRevoked: the target's answer to an offer
 	Formed                            // Epoch, Code: the result of forming the epoch's communicator
-	Submitted                         // How: the result of submitting the batch that Next returned
-	BatchEnded                        // Epoch, Well: the oldest batch in flight has ended
+	Submitted                         // Outcome: the result of submitting the batch that Next returned
+	BatchEnded                        // Epoch, Succeeded: the oldest batch in flight has ended
 	TargetFenced                      // Epoch: the target has fenced the epoch
 	Stuck                             // Epoch: the proof for the epoch takes long
 	NoProof                           // Epoch: there will be no proof for the epoch
@@ -68,7 +68,7 @@ type Effects struct {
 	TearDown  TearDown
 }
 
-// Reset empties Out for the next step.
+// Reset empties Effects for the next step.
 func (o *Effects) Reset() {
 	o.Posts, o.Messages = o.Posts[:0], o.Messages[:0]
 	o.FormEpoch, o.TearDown = 0, TearDown{}

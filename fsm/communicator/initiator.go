@@ -113,7 +113,7 @@ func (l *Initiator) Step(now effects.Time, ev *Event, out *Effects) {
 	case Tick:
 		l.onTick(now, out)
 	default:
-		panic("BUG: an initiator was told what has no kind")
+		panic("BUG: an initiator was given an event without a kind")
 	}
 }
 

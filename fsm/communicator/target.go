@@ -107,7 +107,7 @@ func (t *Target) Step(ev *TargetEvent, out *TargetEffects) {
 	case MarginPassed:
 		t.onMarginPassed(ev, out)
 	default:
-		panic("BUG: a target was told what has no kind")
+		panic("BUG: a target was given an event without a kind")
 	}
 }
 

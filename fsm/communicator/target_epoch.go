@@ -20,7 +20,7 @@ func (t *Target) handlePeerMessage(ev *TargetEvent, out *TargetEffects) {
 func (t *Target) onEndFinished(ev *TargetEvent, out *TargetEffects) {
 	h, e := t.findEpoch(ev.Session, ev.Epoch)
 	if e == nil {
-		panic("BUG: an end was led that no epoch has")
+		panic("BUG: EndFinished names an epoch that the target does not have")
 	}
 	if ev.Failed && !e.leaving {
 		e.leaving = true

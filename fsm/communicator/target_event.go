@@ -16,16 +16,16 @@ type TargetEventKind uint8
 
 // The kinds of events, with the fields of TargetEvent that each reads beside Session.
 const (
-	LinkArrived     TargetEventKind = iota + 1 // Peer, From, Mapped: a process that proved to be Peer opens a link
+	LinkArrived     TargetEventKind = iota + 1 // Peer, From, MemoryMapped: a process that proved to be Peer opens a link
 	WelcomeFailed                              // the link was admitted, but the peer could not be notified
 	EpochOffered                               // Epoch: the peer offers the epoch
 	InitiatorFenced                            // Epoch: the peer uses the epoch no more
 	InitiatorGone                              // Epoch: the peer reports that its end is gone
 	EndFinished                                // Epoch, Failed, Gone: the target's own end is not worked on any more
-	MarginPassed                               // Epoch: the time that Margins requested has passed
+	MarginPassed                               // Epoch: the time that StartMargins requested has passed
 	LinkFailed                                 // messages on the link's connection are not believed any more
-	ChannelEnded                               // Proves: the link's connection has ended
-	GrantRevoked                               // Revoke, Peer: a grant of the peer is revoked (no session)
+	ChannelEnded                               // ProvesGone: the link's connection has ended
+	GrantRevoked                               // Revocation, Peer: a grant of the peer is revoked (no session)
 	PlaneClosing                               // the plane closes (no session)
 )
 
@@ -66,11 +66,11 @@ type EpochRef struct {
 // TargetEffects is what the driver must do after a step. The driver carries it out in the order of the fields, and then
 // empties it.
 type TargetEffects struct {
-	Admission  Admission    // answers Arrives
+	Admission  Admission    // answers LinkArrived
 	LinkCount  int          // the number of links that was compared with the limit
-	MakeEnd    bool         // answers Offers: make the target's end; EndFinished follows when it is not worked on any more
-	Code       effects.Code // answers Offers: the code of the accept
-	NewerEpoch uint64       // answers Offers: a newer or equal epoch, so the peer violates the protocol; 0: none
+	MakeEnd    bool         // answers EpochOffered: make the target's end; EndFinished follows when no work on it is left
+	Code       effects.Code // answers EpochOffered: the code of the accept
+	NewerEpoch uint64       // answers EpochOffered: a newer or equal epoch, so the peer violates the protocol; 0: none
 
 	FencedToRevoke  []EpochRef  // epochs that are fenced to revoke a grant
 	SendFenced      []EpochRef  // tell the peer that these epochs are fenced

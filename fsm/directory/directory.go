@@ -23,7 +23,7 @@ type Directory struct {
 
 	turn         uint64       // number of lookups answered so far
 	logReadUntil effects.Time // the reports of other directories have been read up to this instant
-	lastExamined int32        // worker slot that Wanted examined last
+	lastExamined int32        // worker slot that CollectWanted examined last
 	hits         []index.Hit  `snap:"scratch"`
 	notes        []Note       `snap:"skip"`
 }
@@ -40,9 +40,9 @@ func New(c Config) Directory {
 	}
 }
 
-// Advance sets the current instant, ends everything that has run out of time (silent and parted workers, unused sync
-// slots, stalled syncs, fades), at most [Config.EndsPerStep] of each kind, and sweeps the index. Work that exceeds the
-// limits of one step is left for the next step, and Deadline then returns the current instant.
+// Advance sets the current instant, ends everything that has run out of time (silent and disconnected workers, unused
+// sync slots, stalled syncs, fades), at most [Config.EndsPerStep] of each kind, and sweeps the index. Work that exceeds
+// the limits of one step is left for the next step, and Deadline then returns the current instant.
 func (d *Directory) Advance(now effects.Time) {
 	d.now = now
 	for range d.config.EndsPerStep {

@@ -9,11 +9,11 @@
 //
 // Example:
 //
-//	d.Register(t0, a, addrA)                // worker a of instance A registers
-//	d.Operate(t1, &Report{Sender: a, ...})  // chunks 1 and 2 were stored at a location
-//	d.Lookup(t2, b, []uint64{1, 2, 3}, nil) // instance B asks: A has the first 2 chunks
-//	d.ConnectionLost(t3, a.Source)          // the worker will be dropped after Config.Disconnected
-//	d.Advance(t4)                           // t4 ≥ t3 + Parted: lookups do not find A any more
+//	d.Register(t0, a, addrA)                   // worker a of instance A registers
+//	d.ApplyReport(t1, &Report{Sender: a, ...}) // chunks 1 and 2 were stored at a location
+//	d.Lookup(t2, b, []uint64{1, 2, 3}, nil)    // instance B asks: A has the first 2 chunks
+//	d.ConnectionLost(t3, a.Source)             // the worker will be dropped after Config.Disconnected
+//	d.Advance(t4)                              // t4 ≥ t3 + Disconnected: lookups do not find A any more
 //
 // A caller may rely on the following:
 //

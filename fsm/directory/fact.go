@@ -17,8 +17,8 @@ type Sender struct {
 	// names cost nothing: a worker counts against the address that made the worker known.
 	Origin effects.Origin
 	// Directory identifies the directory that heard the fact: zero is this directory, a nonzero value names the
-	// directory that reported the fact through the shared log. Gaps differs from the value of the previous fact of By
-	// if reports of that directory may be missing in between.
+	// directory that reported the fact through the shared log. Gaps differs from the value of the previous fact of
+	// the same directory if reports of that directory may be missing in between.
 	Directory uint64
 	Gaps      uint64
 }

@@ -42,7 +42,7 @@ func (d *Directory) Lookup(now effects.Time, s Sender, hashes []uint64, peers []
 }
 
 // InstancesWith appends the names of the instances that have a chunk at a worker of that rank, as far as recorded.
-// Having is for inspection and does not influence later answers.
+// InstancesWith is for inspection and does not influence later answers.
 func (d *Directory) InstancesWith(worker uint32, hash uint64, names []string) []string {
 	for _, hit := range d.chunks.FindPrefix(worker, []uint64{hash}, -1, nil) {
 		w := d.roster.workers.Get(d.feeds.Get(d.feedByHolder[hit.Holder]).worker)

@@ -68,7 +68,7 @@ func (d *Directory) admitWorker(now effects.Time, s *Sender, a *Address) (table.
 }
 
 // isPrevious reports whether the sender is the previous incarnation of a worker. While the present incarnation is not
-// heard from, before returns false, because the order may be reversed: each incarnation used separate connections,
+// heard from, isPrevious returns false, because the order may be reversed: each incarnation used separate connections,
 // and the last message of the older incarnation may have arrived last.
 func (d *Directory) isPrevious(now effects.Time, w *worker, s *Sender) bool {
 	return w.previousIncarnation == s.Incarnation && w.previousIncarnation != (effects.Incarnation{}) && !d.Replication().mayYield(now, w)

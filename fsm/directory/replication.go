@@ -15,9 +15,9 @@ type Replication struct{ d *Directory }
 // Replication returns the replication methods of the directory.
 func (d *Directory) Replication() Replication { return Replication{d} }
 
-// acceptFact reports whether a fact arrives from the directory that the worker currently reports to (s.By). If nothing
-// was heard by that way for [Config.Yield], or the worker is heard here, then the worker is adopted and the fact is
-// accepted. Facts may have been missed meanwhile, so the worker has to send a full sync.
+// acceptFact reports whether a fact arrives from the directory that the worker currently reports to (s.Directory). If
+// nothing was heard by that way for [Config.Yield], or the worker is heard here, then the worker is adopted and the
+// fact is accepted. Facts may have been missed meanwhile, so the worker has to send a full sync.
 func (o Replication) acceptFact(now effects.Time, h table.Handle, w *worker, s *Sender) bool {
 	if w.directory != s.Directory {
 		if s.Directory != 0 && !o.mayYield(now, w) {
@@ -98,8 +98,8 @@ func (o Replication) DrainGone() []WorkerRef {
 	return all
 }
 
-// ReassignWorker records that a worker reports to the directory s.By from now on, whichever directory reported the
-// worker before. It does nothing for workers that this directory hears itself.
+// ReassignWorker records that a worker reports to the directory s.Directory from now on, whichever directory reported
+// the worker before. It does nothing for workers that this directory hears itself.
 func (o Replication) ReassignWorker(now effects.Time, s Sender) {
 	h := o.d.roster.findWorker(&s)
 	if w := o.d.roster.workers.Get(h); h != 0 && w.directory != 0 && w.directory != s.Directory {
@@ -124,17 +124,17 @@ func (o Replication) nextSilent() table.Handle {
 	return h
 }
 
-// A WorkerRef names a worker and the directory By that hears the worker.
+// A WorkerRef names a worker, and in Directory the directory that hears the worker.
 type WorkerRef struct {
 	Directory uint64
 	Instance  string
 	Worker    uint32
 }
 
-// A WantBackoff limits how often the same worker is wanted: again after Least, then each time after twice the previous
-// time, up to Most. A worker that was not wanted for twice Most, or was dropped meanwhile, begins again with Least.
-// Therefore, in any span of twice Most, a worker is wanted at most two times more often than Least can be doubled
-// before reaching Most; and once nothing is lost any more, a worker with missing operations is wanted within Most.
+// A WantBackoff limits how often the same worker is wanted: again after Min, then each time after twice the previous
+// time, up to Max. A worker that was not wanted for twice Max, or was dropped meanwhile, begins again with Min.
+// Therefore, in any span of twice Max, a worker is wanted at most two times more often than Min can be doubled
+// before reaching Max; and once nothing is lost any more, a worker with missing operations is wanted within Max.
 type WantBackoff struct{ Min, Max effects.Duration }
 
 // nextDelay returns how long a worker that is wanted now is not wanted again.
@@ -169,8 +169,8 @@ func (o Replication) CollectWanted(now effects.Time, backoff WantBackoff, wants 
 	return wants
 }
 
-// RequestSync schedules a full sync of a worker that reports here, because another directory wants the worker. Ask
-// returns NotFound if the worker does not report here.
+// RequestSync schedules a full sync of a worker that reports here, because another directory wants the worker.
+// RequestSync returns NotFound if the worker does not report here.
 func (o Replication) RequestSync(s Sender) effects.Code {
 	h := o.d.roster.findWorker(&s)
 	if h == 0 || o.d.roster.workers.Get(h).directory != 0 {
@@ -182,7 +182,7 @@ func (o Replication) RequestSync(s Sender) effects.Code {
 	return effects.OK
 }
 
-// ForgetWorker drops a worker that reports to the directory s.By, which does not hear the worker any more.
+// ForgetWorker drops a worker that reports to the directory s.Directory, which does not hear the worker any more.
 func (o Replication) ForgetWorker(s Sender) {
 	if h := o.d.roster.findWorker(&s); h != 0 && s.Directory != 0 && o.d.roster.workers.Get(h).directory == s.Directory {
 		o.d.addNote(WorkerLeft, o.d.roster.workers.Get(h), "")

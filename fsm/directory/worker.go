@@ -61,8 +61,8 @@ func (c *Config) checkSender(s *Sender) effects.Code {
 const maxRank = 1<<16 - 1
 
 // findRequester returns the worker that sends a request. A request changes no records, so the worker need not name an
-// incarnation; if the present incarnation is named, the request counts as a sign of life. asker returns NotFound if
-// the worker does not report to this directory, and Stale if it names another incarnation.
+// incarnation; if the present incarnation is named, the request counts as a sign of life. findRequester returns
+// NotFound if the worker does not report to this directory, and Stale if it names another incarnation.
 func (d *Directory) findRequester(now effects.Time, s *Sender) (*worker, effects.Code) {
 	if code := d.config.checkSender(s); code != effects.OK {
 		return nil, code

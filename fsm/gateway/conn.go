@@ -126,7 +126,7 @@ func (g *producerSide) HandleSend(now effects.Time, e *effects.Send, out *Effect
 	failSend(e.Corr, effects.Unsupported, out)
 }
 
-// An rankRequest is a request of the rank that has no reply yet; the zero value is none.
+// A rankRequest is a request of the rank that has no reply yet; the zero value is none.
 type rankRequest struct {
 	corr effects.Corr
 	conn effects.Conn

@@ -29,7 +29,7 @@ type phase uint8
 
 const (
 	phaseQuerying     phase = iota // querying its side channel, rank by rank
-	phaseMakingWriter              // phaseMakingWriter the writer
+	phaseMakingWriter              // making the writer
 	phaseLoading                   // loading the metadata of its ranks
 	phaseKnown                     // ready
 )
@@ -41,7 +41,7 @@ type peer struct {
 	agentMetadata []byte
 	joined        geometry.RankPair
 	key           uint64 // by which the data plane finds the peer
-	agentName     string // agentName of its agent
+	agentName     string // name of its agent
 	incarnation   effects.Incarnation
 	conn          effects.Conn
 
@@ -98,7 +98,8 @@ func (g *consumerSide) onNotification(now effects.Time, from string, body []byte
 		}
 		g.sendKeepAlive(now, out)
 	case protocol.NixlCompletion:
-		out.addReport("a note that is for nobody here", effects.Why{Name: from, Field: "note", Theirs: effects.SanitizeText(body)})
+		out.addReport("a notification to the front is neither a registration nor a heartbeat",
+			effects.Why{Name: from, Field: "notification", Theirs: effects.SanitizeText(body)})
 	}
 }
 
@@ -147,7 +148,7 @@ func (g *consumerSide) checkRegistration(x *engineRegistration) (effects.Why, bo
 	for _, other := range g.openRegistrations() {
 		if waiting++; other.dedupKey() == x.dedupKey() {
 			return effects.Why{Field: "request_id", Theirs: effects.SanitizeText(x.requestID), Ours: "registered already",
-				Remedy: "none is needed: a repetition is none"}, false
+				Remedy: "none is needed: the repetition is ignored"}, false
 		}
 	}
 	for _, id := range g.recentlyEnded {
@@ -158,8 +159,8 @@ func (g *consumerSide) checkRegistration(x *engineRegistration) (effects.Why, bo
 	}
 	if waiting >= g.cfg.PendingMax {
 		return effects.Why{
-			Field: "Waiting", Ours: formatDecimal(uint64(g.cfg.PendingMax)) + ", and as many wait",
-			Remedy: "raise Waiting of the gateway",
+			Field: "gateway.waiting", Ours: formatDecimal(uint64(g.cfg.PendingMax)) + ", and as many registrations wait",
+			Remedy: "raise gateway.waiting",
 		}, false
 	}
 	return effects.Why{}, true
@@ -237,8 +238,9 @@ func (g *consumerSide) checkConsumer(x *engineRegistration) (effects.Why, bool) 
 	}
 	if unknown >= g.cfg.EnginesMax {
 		return effects.Why{
-			Name: x.sender, Field: "Engines", Ours: formatDecimal(uint64(g.cfg.EnginesMax)) + ", and as many are asked who they are",
-			Remedy: "raise Engines of the gateway",
+			Name: x.sender, Field: "gateway.engines",
+			Ours:   formatDecimal(uint64(g.cfg.EnginesMax)) + ", and as many engines are being queried",
+			Remedy: "raise gateway.engines",
 		}, false
 	}
 	return effects.Why{}, true
@@ -393,8 +395,8 @@ func (g *consumerSide) onAgentLoaded(now effects.Time, loadID uint64, name strin
 	}
 	if !g.makeRoom(out) {
 		g.giveUp(c, effects.Why{
-			Field: "Engines", Ours: formatDecimal(uint64(g.cfg.EnginesMax)) + ", all of them busy",
-			Remedy: "raise Engines of the gateway",
+			Field: "gateway.engines", Ours: formatDecimal(uint64(g.cfg.EnginesMax)) + ", all of them busy",
+			Remedy: "raise gateway.engines",
 		}, out)
 		return
 	}

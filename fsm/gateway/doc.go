@@ -1,24 +1,41 @@
-// Package gateway translates between a rank and plain engines: engines that do not speak kvferry's protocol, such as
-// vLLM with its unmodified NIXL push connector. To the rank, each rank of such an engine looks like a peer of kvferry;
-// to the engine, the rank looks like a rank of vLLM. Therefore fsm/rank/flows/register and its promises stay as they
-// are, and the gateway supplies what a plain engine cannot say.
+// Package gateway lets a rank exchange KV cache with plain engines. A plain engine does not speak kvferry's protocol:
+// for example vLLM with its unmodified NIXL push connector. The gateway translates in both directions. To the rank,
+// each rank of a plain engine looks like a kvferry peer; to the plain engine, this node looks like a rank of vLLM. So
+// package fsm/rank/flows/register needs no special case for plain engines: the gateway supplies the fields that a plain
+// engine cannot send, such as incarnations, operation numbers and leases.
 //
-// A driver owns one [Gateway], passes it the rank's effects that concern plain engines and what happens at the NIXL
-// agents, and carries out what the methods append to an [Effects]. Events in Out go to the rank. A note below is a
-// notification of NIXL; a side channel is the socket on which a vLLM rank answers queries for its metadata.
+// A driver owns one [Gateway]. It passes to the gateway the effects of the rank that concern plain engines (the methods
+// HandleX), and the events of NIXL agents and side channels (the methods OnX). Each method appends to an [Effects] what
+// the driver must do next.
 //
-//	rank                gateway                          plain engine
-//	hello  ------------> queries the side channel ------> its metadata: geometry, agent
-//	PUSH_REG ----------> note PUSH_REG, once -----------> writes
-//	       <----- end -- <----------------- note <id>:<ranks>, of that very rank
-//	PUSH_KEEP ---------> note HB
-//	PUSH_OFF ----------> there is no message for this: the agent that the engine knows is destroyed, as soon as no
-//	                     other registration needs it
+// Terms:
 //
-//	       <---- hello - <------------------- note PUSH_REG: the gateway queries the side channel it names, once
-//	       <- PUSH_REG - the same, for the last blocks of the request: such an engine states no positions
-//	end of a write ----> note <id>:<ranks>, if everything was written
-//	       <- PUSH_KEEP- <------------------- note HB
+//   - Agent: an endpoint of libnixl. An engine that holds an agent's metadata can write to the agent's memory.
+//
+//   - Notification: a message from one agent to another.
+//
+//   - Side channel: the socket on which a vLLM rank answers queries for the metadata of its agent. The agents of this node
+//     that engines may write to have side channels too, and so has the front.
+//
+//   - Producer: a plain engine that writes to this node. The rank registers blocks with it.
+//
+//   - Consumer: a plain engine that this node writes to. It registers blocks with the rank.
+//
+//     rank                gateway                              plain engine
+//
+//     Producer:
+//     hello ------------> query to the side channel --------->  metadata: geometry, agent
+//     PUSH_REG ---------> notification PUSH_REG, sent once -->  writes the blocks
+//     <----- end - <---- notification <id>:<ranks>, by the rank with which the blocks were registered
+//     PUSH_KEEP --------> notification HB
+//     PUSH_OFF ---------> no such message exists: the gateway destroys the agent that the engine knows, as soon as no
+//     other registration needs that agent
+//
+//     Consumer:
+//     <--- hello - <---- notification PUSH_REG; the gateway first queries the side channel that it names, once
+//     <- PUSH_REG- the same registration, for the last blocks of the request: a plain engine states no positions
+//     end of the write -> notification <id>:<ranks>, if everything was written
+//     <-PUSH_KEEP- <---- notification HB
 //
 // # Which engines may write, and what ends their access
 //
@@ -44,7 +61,7 @@
 //
 // A decode of kvferry registers blocks with a plain prefill: the rank opens a connection to the prefill's address
 // ([PlainRank]) and sends a hello. The gateway queries the prefill's side channel, makes an agent, has the agent load
-// the prefill's metadata and answers the hello. The rank sends PUSH_REG; the gateway forwards it as a note that names
-// the agent. The prefill queries the side channel of that agent (Serve), writes the blocks and sends a completion note
-// to that agent, and the gateway answers PUSH_REG with OK.
+// the prefill's metadata and answers the hello. The rank sends PUSH_REG; the gateway forwards it as a notification
+// that names the agent. The prefill queries the side channel of that agent (AnswerQuery), writes the blocks and sends a
+// completion notification to that agent, and the gateway answers PUSH_REG with OK.
 package gateway

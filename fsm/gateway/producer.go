@@ -30,7 +30,7 @@ type producerRank struct {
 	agentMetadata []byte // metadata of its agent; nil: not known
 	engineID      string
 	joined        geometry.RankPair
-	agentName     string // agentName of its agent; empty: not known
+	agentName     string // name of its agent; empty: not known
 	incarnation   effects.Incarnation
 }
 
@@ -340,7 +340,7 @@ func (g *producerSide) finishLoad(now effects.Time, p *producer, t *writableAgen
 	for _, a := range slices.Clone(g.registrations) { // What was granted to another incarnation is not sent to this one.
 		if a.target == r && a.targetIncarnation != r.incarnation && !a.sent && !a.over {
 			g.endRegistration(now, a, effects.Stale, &effects.Why{
-				Field: "life", Theirs: "another one since", Remedy: "none is needed: it is asked anew",
+				Field: "incarnation", Theirs: "changed since the registration", Remedy: "none is needed: the engine is queried again",
 			}, out)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// An rankRegistration is a registration of the rank with a rank of a plain engine. The record is kept until nothing of
+// A rankRegistration is a registration of the rank with a rank of a plain engine. The record is kept until nothing of
 // the registration can be written any more and the rank has been notified of that.
 type rankRegistration struct {
 	registerRequest, withdrawRequest rankRequest // the registration, and its withdrawal
@@ -18,7 +18,7 @@ type rankRegistration struct {
 	target                           *producerRank
 	targetIncarnation                effects.Incarnation // the incarnation of the engine's rank that was asked
 	agent                            *writableAgent
-	agentName                        string // agentName of that rank's agent
+	agentName                        string // agent name of that rank's agent
 	requestID                        []byte
 	body                             []byte // the registration without the agent's address; nil: it was sent
 	sent                             bool
@@ -64,7 +64,7 @@ func (g *producerSide) checkRegistration(to *producerRank) (effects.Code, *effec
 	m := &g.registration
 	if to.agentName == "" || effects.Incarnation(m.Ext.To) != to.incarnation {
 		return effects.Stale, &effects.Why{
-			Field: "life", Theirs: "another one than that which is asked", Remedy: "none is needed: it is asked anew",
+			Field: "incarnation", Theirs: "not the incarnation that was requested", Remedy: "none is needed: the engine is queried again",
 		}
 	}
 	for i, list := range m.Blocks {
@@ -170,7 +170,7 @@ func (g *producerSide) OnNotificationFailed(now effects.Time, agent Agent, tag u
 		for _, x := range slices.Clone(g.registrations) {
 			if x.target == to && !x.sent && !x.over {
 				g.endRegistration(now, x, effects.Stale, &effects.Why{
-					Field: "life", Theirs: "cannot be told anything", Remedy: "none is needed: it is asked anew",
+					Field: "incarnation", Theirs: "a notification could not be sent", Remedy: "none is needed: the engine is queried again",
 				}, out)
 			}
 		}
@@ -209,7 +209,7 @@ func (g *producerSide) handleCompletion(now effects.Time, t *writableAgent, from
 		g.endRegistration(now, a, effects.OK, nil, out)
 		return
 	}
-	out.addReport("a completion of nothing that is registered", effects.Why{
+	out.addReport("a completion matches no registration", effects.Why{
 		Name: from, Field: "request_id", Theirs: effects.SanitizeText(g.completion.RequestID),
 	})
 }

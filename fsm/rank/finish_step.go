@@ -63,8 +63,8 @@ func (r *Rank) finishStep(e *flow.Env) {
 }
 
 // serveWaiting serves the requests that wait for memory, as long as pages become free or requests at the front of the
-// queue are removed. If anyway is set, serve tries at least once. A step serves as many requests as it has work for,
-// and the next step continues. serve reports whether bundles are left that are over.
+// queue are removed. If anyway is set, serveWaiting tries at least once. A step serves as many requests as it has work
+// for, and the next step continues. serveWaiting reports whether bundles are left that are over.
 func (r *Rank) serveWaiting(e *flow.Env, force bool) (bundles bool) {
 	sends, receives := r.cfg.Role.Sends(), r.cfg.Role.Receives()
 	for e.Work.HasBudget() && (force || r.servedFreedCount != r.pools.FreedCount() || sends && r.pollSenderQueues() || receives &&
@@ -120,10 +120,10 @@ func signalCallers(r *Rank, e *flow.Env, budget uint32) uint32 {
 }
 
 // reportLayerPuts reports to the layerwise source what became of the puts that were carried for it, and ends condemned
-// bundles. layered reports whether condemned bundles are left.
+// bundles. reportLayerPuts reports whether condemned bundles are left.
 func (r *Rank) reportLayerPuts(e *flow.Env) (more bool) {
 	for {
-		for i := 0; i < len(e.CarriedResults); i++ { // Hear may append to Told.
+		for i := 0; i < len(e.CarriedResults); i++ { // OnCarriedResult may append to CarriedResults.
 			t := e.CarriedResults[i]
 			r.layers.OnCarriedResult(e, &t)
 		}
@@ -153,9 +153,9 @@ func (r *Rank) pollAllocQueue() bool {
 	return moved || linkLost
 }
 
-// servePending serves pending requests until no next request of any class can be served. admit is called when pages
-// became free. In a rank with both roles, the first of our engine's reservations waits in the same queue. A rank that
-// drains serves no request: the pending ones are condemned.
+// servePending serves pending requests until no next request of any class can be served. servePending is called when
+// pages became free. In a rank with both roles, the first of our engine's reservations waits in the same queue. A rank
+// that drains serves no request: the pending ones are condemned.
 func (r *Rank) servePending(e *flow.Env) {
 	if e.Draining {
 		return

@@ -83,7 +83,7 @@ func (r *Rank) onRenew(e *flow.Env, x *effects.Received) bool {
 	return true
 }
 
-// findLease returns the owner of the lease with this id. leased reports false unless the lease is in force and was
+// findLease returns the owner of the lease with this id. findLease reports false unless the lease is in force and was
 // given to the reader that sent the renewal (M2).
 func (r *Rank) findLease(v *env.Env, id uint64) (kernel.Ref, bool) {
 	ref := v.Pools.OwnerOf(effects.GrantID(id))

@@ -98,7 +98,7 @@ type Rank struct {
 	env              flow.Env `snap:"scratch"` // the environment of the current step
 	drain            drain
 	draining         bool   // a drain has begun; never reset
-	servedFreedCount uint64 `snap:"skip"` // Pools.Freed() when waiting requests were last served
+	servedFreedCount uint64 `snap:"skip"` // Pools.FreedCount() when waiting requests were last served
 	workLeft         bool   // work is left for the next Tick
 	sweeps           sweeps
 	work             kernel.WorkBudget `snap:"scratch"`
@@ -199,7 +199,7 @@ func Recycle(old *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error
 			// LMCache's receivers identify a sender by its done address.
 			SenderID: doneAddr, DoneURL: doneAddr, RenewURL: renewAddr,
 		}, cfg.PeersMax, senderSeed)
-		r.pushSource = former.pushSource.Recycle(0, 0, 0, 0) // absent here; keeps its memory for a later Renew
+		r.pushSource = former.pushSource.Recycle(0, 0, 0, 0) // absent here; keeps its memory for a later Recycle
 	} else {
 		r.pushSource = former.pushSource.Recycle(cfg.PutsMax, cfg.carriedPutsMax(), cfg.PeersMax, senderSeed)
 		r.pullSource = former.pullSource.Recycle(pull.SourceConfig{}, 0, 0)

@@ -74,10 +74,10 @@ func (c commandFlow) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
 type waitFlow struct{ rank *Rank }
 
 func (waitFlow) Step(*flow.Env, kernel.Ref, effects.Event) {
-	kernel.PanicUnexpected("what waits in shared rooms")
+	kernel.PanicUnexpected("the shared rooms")
 }
 func (waitFlow) OnSignal(*flow.Env, kernel.Ref, flow.Signal) {
-	kernel.PanicUnexpected("what waits in shared rooms")
+	kernel.PanicUnexpected("the shared rooms")
 }
 
 func (w waitFlow) OnTimer(e *flow.Env, ref kernel.Ref) {

@@ -12,8 +12,8 @@ import (
 // The functions below pass what happened to a row on to the flow that owns the row, where this is neither a completion
 // nor a deadline.
 
-// tryRequest lets the owner of a pending request serve the request if that is possible now. If not, try returns what
-// the request lacks.
+// tryRequest lets the owner of a pending request serve the request if that is possible now. If not, tryRequest returns
+// what the request lacks.
 func (r *Rank) tryRequest(e *flow.Env, q *allocqueue.Row) (allocqueue.TryResult, allocqueue.Shortfall) {
 	return r.flowOf(q.Owner).(flow.Target).TryServe(e, q)
 }

@@ -98,7 +98,7 @@ func (r *Rank) PageState(pool effects.PoolID, i uint32) memory.State {
 }
 
 // ReadyPage reports whether the chunk with this key is readable now, and returns its page. For the key of a layer,
-// Ready returns the page of that layer.
+// ReadyPage returns the page of that layer.
 func (r *Rank) ReadyPage(key []byte) (effects.Page, bool) {
 	s := &r.rooms.Store
 	if name, layer, err := r.rooms.Landings.Bundles.ParseLayerKey(key, len(key)); err == nil {

@@ -209,7 +209,7 @@ func (r *Rank) sweepUnreached(e *flow.Env, table uint8, slot int32) kernel.Visit
 }
 
 // abandonRequest begins to cancel a request in all tables of this rank. The senders of the request are notified.
-// abandon refuses the command if too many requests are being abandoned.
+// abandonRequest refuses the command if too many requests are being abandoned.
 func (r *Rank) abandonRequest(e *flow.Env, t effects.Ticket, request uint64) {
 	if !e.Abandons.StartCommand(t, request) {
 		_, limit := e.Abandons.CountCommands()

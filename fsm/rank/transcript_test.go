@@ -14,7 +14,7 @@ import (
 // The transcripts in testdata are the documentation of the exchanges: each tells
 // one story between ranks. Directives:
 //
-//	rank NAME role=sender|receiver [pages=8] [findLease] [proxy] [pull [renew] [ttl_ms=360000]] [attempts=3]
+//	rank NAME role=sender|receiver [pages=8] [leased] [proxy] [pull [renew] [ttl_ms=360000]] [attempts=3]
 //	     [delay [staging=2]] [cache] [recalls] [shares [arena=4] [gets=4]]
 //	     [layers=2 [merge=BYTES] [saves=N] [runs=N] [bundles=N] [whole_chunks]]
 //	     [holds=2]                     starts (or restarts) a rank; holds: its pages have so many layers each

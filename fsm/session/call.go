@@ -12,7 +12,7 @@ import (
 //
 //   - waiting: it is to end a holding that other calls still use; not begun
 //   - begun: the driver carries it out
-//   - answered: it has an answer; if held, its memory is still in use, and Returned follows
+//   - answered: it has an answer; if held, its memory is still in use, and OnMemoryReturned follows
 //   - over: answered, and its memory is back
 type call struct {
 	id             uint64
@@ -20,7 +20,7 @@ type call struct {
 	holdings       [2]uint64 // the holdings that the call uses
 	holdingToEnd   uint64    // the holding that the call is to end
 	timeoutNS      uint64    // deadline budget of a waiting call, in nanoseconds
-	cost           int       // see Cost, in bytes
+	cost           int       // see CallCost, in bytes
 	started        bool
 	answer         []byte
 	memoryInUse    bool
@@ -190,7 +190,7 @@ func (m *Machine) startCall(s *session, op protocol.CallOp, b *protocol.EngineCa
 }
 
 // useHolding records that the call uses a holding of its engine. If the engine does not hold that number, or another
-// call is about to end the holding, uses refuses the call and returns false.
+// call is about to end the holding, useHolding refuses the call and returns false.
 func (m *Machine) useHolding(s *session, c *call, index int, field string, id uint64, kind HoldingKind, out *Effects) bool {
 	h := s.findHolding(id)
 	if h != nil && h.kind == kind && h.endingCall != 0 && !h.freeSent {
@@ -280,7 +280,7 @@ func (m *Machine) cancelWait(s *session, c *call, out *Effects) {
 }
 
 // OnCallEnded completes a Begin. brought says that the call brought something to hold; stands says that the holding
-// that the call was to end is still held. The machine copies the answer before Ended returns.
+// that the call was to end is still held. The machine copies the answer before OnCallEnded returns.
 func (m *Machine) OnCallEnded(ref CallRef, a *protocol.EngineAnswer, newHolding, stands bool, out *Effects) {
 	s := m.findSession(ref.Session)
 	c := s.findCall(ref.ID)
@@ -364,7 +364,7 @@ func (m *Machine) removeCall(s *session, c *call, out *Effects) {
 }
 
 // ShowChunks lends chunks of a fetch to the engine of the call: one page for each chunk, with the number of valid bytes
-// of each in lengths. A Shown completes the Show, unless the call ends first.
+// of each in lengths. A ShowResult completes the ShowChunks, unless the call ends first.
 func (m *Machine) ShowChunks(ref CallRef, first int, pages, lengths []uint64, out *Effects) {
 	s := m.findSession(ref.Session)
 	c := s.findCall(ref.ID)
@@ -377,7 +377,7 @@ func (m *Machine) ShowChunks(ref CallRef, first int, pages, lengths []uint64, ou
 	m.sendMessage(s, c.showMessage, out)
 }
 
-// handleShown handles the engine's reply to a Show.
+// handleShown handles the engine's reply to a ShowChunks.
 func (m *Machine) handleShown(s *session, body []byte, out *Effects) {
 	x := &m.engineShown
 	if err := x.Decode(body, &m.cfg.Wire); err != nil {

@@ -31,12 +31,12 @@
 //
 // # Example
 //
-//	Attach                            Send: the session's number, and the file of the memory
-//	Heard: call 7, reserve            Begin 7
-//	Ended 7, with memory              Send: answer 7; the engine now holds pages 7
-//	Heard: call 8, put of pages 7     Begin 8; pages 7 are in use
-//	Ended 8, held                     Send: answer 8; a peer may still read the pages
-//	Heard: call 9, release pages 7    nothing: call 9 waits, because call 8 uses the pages
-//	Returned 8                        Send: call 8 has returned; Begin 9
-//	Ended 9                           Send: answer 9; the engine holds nothing
+//	HandleAttach                            Send: the session's number, and the file of the memory
+//	HandleMessage: call 7, reserve          Begin 7
+//	OnCallEnded 7, with memory              Send: answer 7; the engine now holds pages 7
+//	HandleMessage: call 8, put of pages 7   Begin 8; pages 7 are in use
+//	OnCallEnded 8, held                     Send: answer 8; a peer may still read the pages
+//	HandleMessage: call 9, release pages 7  nothing: call 9 waits, because call 8 uses the pages
+//	OnMemoryReturned 8                      Send: call 8 has returned; Begin 9
+//	OnCallEnded 9                           Send: answer 9; the engine holds nothing
 package session

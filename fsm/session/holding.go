@@ -78,7 +78,7 @@ type holding struct {
 	id         uint64
 	kind       HoldingKind
 	users      int    // number of calls that use it, and of shares made of it
-	pagesOf    uint64 // pagesOf a share: the holding of its pages
+	pagesOf    uint64 // of a share: the holding with its pages
 	endingCall uint64 // the call that is to end it when nothing uses it any more
 	freeSent   bool   // a Free was emitted
 	orphaned   bool   // its engine did not wait for the call and does not know of the holding

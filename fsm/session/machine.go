@@ -15,8 +15,8 @@ type Config struct {
 	// SessionsMax bounds the sessions of all engines, ProcessMax the sessions of one process, and HoldingsMax the
 	// number of holdings of one engine.
 	SessionsMax, ProcessMax, HoldingsMax int
-	// CallBytesMax bounds the total Cost of the calls of one engine that are being carried out, in bytes. A single call
-	// is carried out whatever it costs.
+	// CallBytesMax bounds the total CallCost of the calls of one engine that are being carried out, in bytes. A single
+	// call is carried out whatever it costs.
 	CallBytesMax int
 	Wire         protocol.Limits
 }
@@ -36,10 +36,10 @@ type CallRef struct{ Session, ID uint64 }
 // Effects collects what the driver must do after a step, in order within each list.
 type Effects struct {
 	Sends         []Send
-	Begins        []Begin      // calls to carry out: completed by Ended
+	Begins        []Begin      // calls to carry out: completed by OnCallEnded
 	Aborts        []CallRef    // begun calls that should end soon and give back their memory
-	Frees         []Free       // holdings to give back: completed by Freed
-	ShowResults   []ShowResult // results of a Show: the engine has read the chunks, or will not read them
+	Frees         []Free       // holdings to give back: completed by OnHoldingFreed
+	ShowResults   []ShowResult // results of a ShowChunks: the engine has read the chunks, or will not read them
 	Closes        []Close
 	Drops         []Drop   // calls with records to remove
 	EndedSessions []uint64 // sessions that have ended
@@ -51,7 +51,7 @@ func (o *Effects) Reset() {
 		Closes: o.Closes[:0], Drops: o.Drops[:0], EndedSessions: o.EndedSessions[:0]}
 }
 
-// A Send is a message to an engine. Attached marks the message that describes the memory: the file descriptor of the
+// A Send is a message to an engine. WithMemory marks the message that describes the memory: the file descriptor of the
 // memory travels with its first byte.
 type Send struct {
 	Conn       Conn
@@ -72,13 +72,13 @@ type Free struct {
 	Kind             HoldingKind
 }
 
-// A ShowResult is the result of a Show.
+// A ShowResult is the result of a ShowChunks.
 type ShowResult struct {
 	CallRef
 	Code effects.Code // OK: the engine has read the chunks
 }
 
-// A Drop is a call of which nothing is kept any more. Left says that the engine of the call is gone.
+// A Drop is a call of which nothing is kept any more. EngineGone says that the engine of the call is gone.
 type Drop struct {
 	CallRef
 	EngineGone bool
@@ -90,8 +90,8 @@ type Close struct {
 	Why  string // for people; empty if nothing is wrong
 }
 
-// A Machine manages the sessions of one agent. Its methods take what happened and append to an Out what the driver must
-// do.
+// A Machine manages the sessions of one agent. Its methods take what happened and append to an Effects what the driver
+// must do.
 type Machine struct {
 	cfg         Config `snap:"share"`
 	lastSession uint64 // the newest session's number
@@ -262,8 +262,8 @@ func (m *Machine) adoptedElsewhere(s *session) bool {
 	return slices.ContainsFunc(m.sessions, func(x *session) bool { return x != s && x.adoptsPool })
 }
 
-// hasRoom reports whether another engine can attach. If the table is full, room ends a session that is parted and has
-// nothing, such as the session of an engine that never received its response and attached anew.
+// hasRoom reports whether another engine can attach. If the table is full, hasRoom ends a session that is parted and
+// has nothing, such as the session of an engine that never received its response and attached anew.
 func (m *Machine) hasRoom(out *Effects) bool {
 	return len(m.sessions) < m.cfg.SessionsMax || m.endParted(out, func(*session) bool { return true })
 }

@@ -14,12 +14,12 @@ import (
 // The transcripts in testdata are stories of an agent and its engines. Connections are c1, c2 and so on, processes p1,
 // p2; a call is named by its session and its number, as 1.3. Directives:
 //
-//	agent [window=N] [sessions=N] [holdings=N] [touchesBlocks] begins
-//	attach CONN PROCESS [name=NAME] [session=N] [life=old] [open=(N,...)] [v=N] [adoptsPool]
+//	agent [window=N] [sessions=N] [holdings=N] [blocks] begins
+//	attach CONN PROCESS [name=NAME] [session=N] [life=old] [open=(N,...)] [v=N] [adopts]
 //	call CONN ID OP [target=N] [prefill=N] [done=(N,...)] [count=N] [patience=N]
 //	shown CONN ID [first=N] [code=N]
 //	garbage CONN [PROCESS|shown|call]                   no message, or more than one; of a process: its first
-//	ended CALL [CODE] [brought] [stands] [memoryInUse] [pages=(N,...)]
+//	ended CALL [CODE] [brought] [stands] [held] [pages=(N,...)]
 //	returned CALL
 //	show CALL [first=N] pages=(N,...)
 //	freed SESSION HOLDING

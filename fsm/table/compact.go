@@ -4,11 +4,11 @@ package table
 // handle, so each row in the index must be in use. Compact also stores only 32 bits of a hash, so the caller must
 // compare what it finds by key:
 //
-//	for p := x.Seek(hash); p.Found(); p = x.Next(p) {
+//	for p := x.Find(hash); p.Found(); p = x.Next(p) {
 //	    if slab.Get(slab.At(p.Slot())).key == key { ... }
 //	}
 //
-// The index must not be changed between Seek and Next.
+// The index must not be changed between Find and Next.
 type Compact struct {
 	first compactPart
 	more  []compactPart // further parts, as in an Index

@@ -3,12 +3,12 @@ package table
 // Index finds handles by hash. It is an open-addressing table. Different keys may have equal hashes, so the caller
 // compares keys:
 //
-//	for p := x.Seek(hash); p.Found(); p = x.Next(p) {
+//	for p := x.Find(hash); p.Found(); p = x.Next(p) {
 //	    if slab.Get(p.Handle()).key == key { ... }
 //	}
 //
 // Entries with the same hash are found in the order in which they were added. The index must not be changed between
-// Seek and Next. However large the index is, adding an entry moves at most the entries of one part.
+// Find and Next. However large the index is, adding an entry moves at most the entries of one part.
 type Index struct {
 	first indexPart
 	more  []indexPart // further parts of an index with many entries; see partOf
@@ -144,7 +144,7 @@ func (t *indexPart) growCells() {
 }
 
 // findEmptyCell returns the index of an empty cell. Entries that are read from there, round the end of the cells, keep
-// the order in which Seek and Next find them: a run that goes on at the beginning of the cells is read after its part
+// the order in which Find and Next find them: a run that goes on at the beginning of the cells is read after its part
 // at the end.
 func findEmptyCell(cells []indexCell) int {
 	from := 0

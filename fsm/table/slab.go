@@ -78,7 +78,7 @@ func TrimSlice[T any](s []T) []T {
 	return s[:0]
 }
 
-// TrimBytes is Shed for bytes, with a larger bound.
+// TrimBytes is TrimSlice for bytes, with a larger bound.
 func TrimBytes(b []byte) []byte {
 	if cap(b) > keepBytes {
 		return nil

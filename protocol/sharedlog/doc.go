@@ -37,7 +37,7 @@ type Request struct {
 	Limit uint32
 }
 
-// An Reply is the log's reply to a Request.
+// A Reply is the log's reply to a Request.
 type Reply struct {
 	// Last is the position of the last entry in the log, including an entry that was just appended; zero: the log is
 	// empty.

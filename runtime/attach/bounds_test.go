@@ -67,7 +67,7 @@ func TestNumbersHaveBounds(t *testing.T) {
 		if s, err := Serve(cfg); err == nil {
 			t.Errorf("%s: it serves", want)
 			_ = s.Close(t.Context())
-		} else if !strings.Contains(err.Error(), want+"; give 1") {
+		} else if !strings.Contains(err.Error(), want+"; set it to 1") {
 			t.Errorf("%v instead of %s", err, want)
 		}
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/kvferry/kvferry/runtime/internal/peercred"
 )
 
-// A engineConn is one connection of an engine. While no message is pending, a short message is written immediately, as
+// An engineConn is one connection of an engine. While no message is pending, a short message is written immediately, as
 // far as the kernel accepts the bytes without blocking. The connection's writer goroutine sends the remainder and all
 // longer messages, so that no caller of post waits for the engine.
 type engineConn struct {
@@ -68,7 +68,7 @@ func (c *engineConn) sendMessage(body []byte, attached bool) {
 		}
 	}
 	if len(c.queue) >= c.queueMax {
-		c.reason, c.queue = "the engine does not read what it is told", nil
+		c.reason, c.queue = "the engine does not read the messages that the agent sends", nil
 		c.startClosing()
 		_ = c.netConn.Close()
 	} else {
@@ -177,7 +177,7 @@ func readFrames(source io.Reader, maxBytes int, handleBody func([]byte) bool) er
 		}
 		n := binary.LittleEndian.Uint32(head[:])
 		if uint64(n) > uint64(maxBytes) {
-			return fmt.Errorf("a message of %d bytes; at most %d are taken", n, maxBytes)
+			return fmt.Errorf("a message has %d bytes; the limit is %d", n, maxBytes)
 		}
 		if cap(body) < int(n) {
 			body = make([]byte, n)
@@ -200,7 +200,7 @@ func (s *Server) serveConn(g *door.Conn) error {
 	defer g.Close()
 	incoming, ok := g.Conn.(*acceptedConn)
 	if !ok {
-		return fmt.Errorf("%T is no connection of this socket", g.Conn)
+		return fmt.Errorf("%T is not a connection of this socket", g.Conn)
 	}
 	netConn := incoming.Conn
 	longest := s.cfg.MessageBytes

@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/runtime"
 )
 
-var errChunksNotRead = errors.New("the engine could not use what it was shown")
+var errChunksNotRead = errors.New("the engine could not use the chunks that it was shown")
 
 // callHandlers maps each operation that needs only the arguments of the call to the function that carries out the
 // operation. The functions make the calls of package runtime with the same names.

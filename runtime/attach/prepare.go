@@ -62,13 +62,13 @@ func (s *Server) prepareCall(e *engine, w *call, op protocol.CallOp, b *protocol
 	}
 	if len(b.Keys) > s.cfg.Keys {
 		return failingCall(op, effects.TooLarge, "keys", strconv.Itoa(len(b.Keys)), "at most "+strconv.Itoa(s.cfg.Keys),
-			"name fewer in one call")
+			"name fewer keys in one call")
 	}
 	for i := range b.Blocks {
 		logical := make([]uint32, len(b.Blocks[i]))
 		for j, block := range b.Blocks[i] {
 			if block > 1<<32-1 {
-				return failingCall(op, effects.Invalid, "blocks", strconv.FormatUint(block, 10), "a number of a block",
+				return failingCall(op, effects.Invalid, "blocks", strconv.FormatUint(block, 10), "a block number",
 					"number blocks from 0")
 			}
 			logical[j] = uint32(block)
@@ -79,7 +79,8 @@ func (s *Server) prepareCall(e *engine, w *call, op protocol.CallOp, b *protocol
 	for _, text := range b.Producers {
 		p, err := parseProducer(string(text))
 		if err != nil {
-			return failingCall(op, effects.Invalid, "producers", string(text), "host:init_port:port", "name every rank so")
+			return failingCall(op, effects.Invalid, "producers", string(text), "host:init_port:port",
+				"write each rank in this form")
 		}
 		a.producers = append(a.producers, p)
 	}
@@ -95,7 +96,7 @@ func (s *Server) prepareCall(e *engine, w *call, op protocol.CallOp, b *protocol
 	if op == protocol.CallFetch || op == protocol.CallSharedFetch {
 		return func(ctx context.Context) outcome { return w.fetchChunks(ctx, a, op == protocol.CallSharedFetch) }
 	}
-	panic(fmt.Sprintf("BUG: nobody carries out %v", op))
+	panic(fmt.Sprintf("BUG: no handler for %v", op))
 }
 
 // failingCall returns a run that fails with an error, and ends no handle.

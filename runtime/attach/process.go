@@ -53,7 +53,7 @@ func (s *Server) trackProcess(p *peercred.Process) *process {
 			return // The process has no session any more, or the server ends.
 		}
 		if err != nil { // The process is watched again when it attaches again.
-			s.log.Error("a process cannot be watched, so what it holds is held until the agent ends", "pid", record.pid, "err", err)
+			s.log.Error("a process cannot be watched, so its handles are kept until the agent ends", "pid", record.pid, "err", err)
 			return
 		}
 		s.mu.Lock()
@@ -83,7 +83,7 @@ func (s *Server) checkProgram(pid int) {
 		defer s.mu.Unlock()
 		record.checking = false
 		if known && record.runsOtherProgram(image) && s.processes[pid] == record {
-			s.log.Info("a process has attached and runs another program now; what it held is given back", "pid", pid)
+			s.log.Info("an attached process now runs another program; its handles are released", "pid", pid)
 			s.reportExit(record)
 		}
 	})

@@ -72,7 +72,7 @@ func (c *Config) checkBounds() error {
 		{"MessageBytes", c.MessageBytes, 1, 64 << 20},
 	} {
 		if x.value < x.min || x.value > x.max {
-			return fmt.Errorf("attach: %s is %d; give %d to %d, or 0 for what is usual", x.name, x.value, x.min, x.max)
+			return fmt.Errorf("attach: %s is %d; set it to %d to %d, or to 0 for the default", x.name, x.value, x.min, x.max)
 		}
 	}
 	return nil
@@ -292,7 +292,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("attach: %d engines are attached still: %w; what they hold is theirs until they detach or end",
+		return fmt.Errorf("attach: %d engines are still attached: %w; they keep their handles until they detach or end",
 			left, ctx.Err())
 	}
 }

@@ -88,8 +88,8 @@ func listenUnix(path string, poll time.Duration) (net.Listener, error) {
 		path = "./" + path // Package net would read the path as an abstract socket name, and engines would not.
 	}
 	if len(path) > pathMax {
-		return nil, fmt.Errorf("the path has %d bytes, and a Unix socket's has %d at most; give a shorter one, for example "+
-			"in /run/user/%d, or one relative to the working directory", len(path), pathMax, os.Geteuid())
+		return nil, fmt.Errorf("the path has %d bytes; the path of a Unix socket has at most %d; give a shorter path, for "+
+			"example in /run/user/%d, or one relative to the working directory", len(path), pathMax, os.Geteuid())
 	}
 	if err := checkDir(filepath.Dir(path)); err != nil {
 		return nil, err
@@ -114,12 +114,12 @@ func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the directory %s does not exist; make it, writable for this user alone: "+
-			"install -d -m 700 -o %d %s", dir, os.Geteuid(), dir)
+		return fmt.Errorf("the directory %s does not exist; create it, writable only for this user: install -d -m 700 -o %d "+
+			"%s", dir, os.Geteuid(), dir)
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return fmt.Errorf("%s is no directory; give a path in one", dir)
+		return fmt.Errorf("%s is not a directory; give a path in a directory", dir)
 	}
 	return nil
 }
@@ -136,10 +136,10 @@ func checkExisting(path string) error {
 	}
 	const remedy = "give another path, or move it away"
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%s is there, which no agent has made; %s", describeFile(info), remedy)
+		return fmt.Errorf("the path is %s that no agent has created; %s", describeFile(info), remedy)
 	}
 	if s, ok := info.Sys().(*syscall.Stat_t); !ok || int(s.Uid) != os.Geteuid() {
-		return fmt.Errorf("a socket of user %d is there, and this process has user %d; %s", s.Uid, os.Geteuid(), remedy)
+		return fmt.Errorf("the path is a socket of user %d, but this process runs as user %d; %s", s.Uid, os.Geteuid(), remedy)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func describeFile(info os.FileInfo) string {
 	case t == fs.ModeSymlink:
 		return "a symbolic link"
 	}
-	return fmt.Sprintf("something that is no socket (%v)", t)
+	return fmt.Sprintf("a file that is not a socket (%v)", t)
 }
 
 // bindSocket creates the socket with mode 0600. The caller holds the path's lock.
@@ -194,5 +194,5 @@ func removeStaleSocket(path string) error {
 	if err == nil {
 		err = conn.Close()
 	}
-	return errors.Join(fmt.Errorf("another agent serves there; %w", errServed), err)
+	return errors.Join(fmt.Errorf("another agent serves this socket; %w", errServed), err)
 }

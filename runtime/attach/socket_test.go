@@ -120,9 +120,9 @@ func TestPathsThatCannotBeServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, what := range map[string]string{
-		filepath.Join(dir, strings.Repeat("x", pathMax)): "a Unix socket's has 107 at most",
-		filepath.Join(dir, "no", "s"):                    "does not exist; make it",
-		filepath.Join(file, "s"):                         "is no directory",
+		filepath.Join(dir, strings.Repeat("x", pathMax)): "a Unix socket has at most 107",
+		filepath.Join(dir, "no", "s"):                    "does not exist; create it",
+		filepath.Join(file, "s"):                         "is not a directory",
 	} {
 		if _, err := listenUnix(path, 0); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", path, err)

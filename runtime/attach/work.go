@@ -57,7 +57,7 @@ func (w *call) abortCall() {
 func (s *Server) withdrawPut(put *runtime.PutResult) {
 	s.tasks.Go(func() {
 		if err := s.node.Sender().WithdrawPut(*put); err != nil {
-			s.log.Debug("an offer of an engine that is gone ends by its time", "err", err)
+			s.log.Debug("the offer of an engine that has ended could not be withdrawn; it ends by its timeout", "err", err)
 		}
 	})
 }
@@ -206,7 +206,7 @@ func (s *Server) freeHandle(x session.Free) {
 			if err == nil {
 				break
 			}
-			s.log.Warn("what an engine held that is gone cannot be given back yet", "session", x.Session, "engine", e.name,
+			s.log.Warn("a handle of an engine that has ended cannot be released yet", "session", x.Session, "engine", e.name,
 				"holding", x.Holding, "kind", x.Kind.String(), "err", err)
 			select {
 			case <-time.After(pause):

@@ -61,7 +61,7 @@ var channelWords = wordKind(func(d *draft) *Channel { return &d.cfg.Channel },
 func readChannel(d *draft, n *yaml.Node) (Code, string) {
 	if s, isScalar := scalarText(n); isScalar && (s == "hixl" || s == "hcomm_onesided") {
 		d.cfg.Channel = ChannelHCCL
-		return Note, "the same as hccl: there is one plane over the NPUs' links, and it stands on the same libraries"
+		return Note, "the same as hccl: there is one plane over the links between NPUs, and it uses the same libraries"
 	}
 	return channelWords.read(d, n)
 }
@@ -75,7 +75,7 @@ func unsupportedChannelNote(word string) string {
 	case "mooncake":
 		return "this build has no " + word + " plane" + instead
 	case "mock_memory", "mock":
-		return "here bytes really move" + instead
+		return "here bytes are really transferred" + instead
 	}
 	return ""
 }

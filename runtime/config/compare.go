@@ -13,7 +13,7 @@ import (
 func Compare(a, b *Config) []Problem {
 	c := comparison{a: a, b: b, sender: a, receiver: b}
 	if !a.CanTransferWith(b) {
-		c.addProblem("pd_role", b.Role, "%s is a %v too; a transfer needs one sender and one receiver", a.Name, a.Role)
+		c.addProblem("pd_role", b.Role, "%s is also a %v; a transfer needs one sender and one receiver", a.Name, a.Role)
 		return c.problems
 	}
 	if a.Role.Sends() && b.Role.Receives() {
@@ -91,8 +91,9 @@ func (c *comparison) checkModes() {
 	named := !(protocol.Endpoint{Host: c.sender.PeerHost}).IsNumeric()
 	if s, r := c.sender, c.receiver; s.Pull.Enabled && !r.Link.PeerNames && named {
 		c.addForPair(keyValue{peerHostKey, s.PeerHost}, keyValue{ownPath("link.peer_names"), r.Link.PeerNames},
-			"the sender says by the name %s where it takes messages, and the receiver takes addresses only, so it would refuse "+
-				"all offers; give the sender's pd_peer_host as an address, or set link.peer_names: true at the receiver",
+			"the sender gives the name %s as the address where it accepts messages, and the receiver accepts only addresses, "+
+				"so it would refuse all offers; write the sender's pd_peer_host as an address, or set link.peer_names: true "+
+				"at the receiver",
 			s.PeerHost)
 	}
 	if a, b := c.a.Machine.ReplyForm, c.b.Machine.ReplyForm; a != b && c.sender.Machine.ReplyForm != protocol.FormAscend {
@@ -111,7 +112,7 @@ func (c *comparison) checkChunks() {
 		return // The engine supplies the other layout, and the handshake compares them.
 	}
 	if a.Layout.Dtype != b.Layout.Dtype {
-		c.addProblem(ownPath("layout.dtype"), b.Layout.Dtype, "%s has %v; nothing converts elements on their way", a.Name,
+		c.addProblem(ownPath("layout.dtype"), b.Layout.Dtype, "%s has %v; elements are not converted during a transfer", a.Name,
 			a.Layout.Dtype)
 	}
 	if a.Layout.Format != b.Layout.Format {
@@ -154,18 +155,18 @@ func (c *comparison) checkPlanes() {
 	switch {
 	case (a.Channel == ChannelHCCL) != (b.Channel == ChannelHCCL):
 		c.addProblem("transfer_channel", b.Channel,
-			"%s has %v, so they have no plane in common; auto is hccl where pd_buffer_device is npu and nowhere else: set "+
-				"hccl on both, or on none", a.Name, a.Channel)
+			"%s has %v, so they have no plane in common; auto is hccl only if pd_buffer_device is npu: set hccl on both, or "+
+				"on neither", a.Name, a.Channel)
 	case (a.Channel == ChannelNIXL) != (b.Channel == ChannelNIXL):
 		c.addProblem("transfer_channel", b.Channel,
-			"%s has %v, so they have no plane in common; auto is never nixl: set nixl on both, or on none", a.Name, a.Channel)
+			"%s has %v, so they have no plane in common; auto is never nixl: set nixl on both, or on neither", a.Name, a.Channel)
 	case a.Channel != b.Channel && a.Channel != ChannelAuto && b.Channel != ChannelAuto:
 		c.addProblem("transfer_channel", b.Channel,
 			"%s has %v, so they have no plane in common; set one of them to auto, or both to the same", a.Name, a.Channel)
 	case a.Channel == ChannelHCCL:
 		c.checkHCCL()
 	case !a.HasLeasedPlane() && a.Channel != ChannelTCP && b.Channel != ChannelTCP && a.Data.SHMDir != b.Data.SHMDir:
-		c.addProblem(ownPath("data.shm_dir"), b.Data.SHMDir, "%s has %q; both ends on one host look into the same folder", a.Name,
+		c.addProblem(ownPath("data.shm_dir"), b.Data.SHMDir, "%s has %q; both ends on one host must use the same directory", a.Name,
 			a.Data.SHMDir)
 	}
 }
@@ -191,17 +192,18 @@ func (c *comparison) checkTimes() {
 	leased := !c.sender.Pull.Enabled || c.sender.Machine.Recalls // the receiver grants leases to the sender
 	if g, l := c.sender.Machine.LeaseGuard, c.receiver.Machine.Lease; leased && g >= l {
 		c.addForPair(keyValue{ownPath("lease_guard"), g}, keyValue{ownPath("lease"), l},
-			"the receiver's grants stand for %v and the sender starts nothing in their last %v, so nothing would ever be sent; "+
-				"make the sender's lease_guard shorter, or the receiver's lease longer", l, g)
+			"the receiver's grants are valid for %v and the sender starts nothing in their last %v, so nothing would ever be "+
+				"sent; make the sender's lease_guard shorter, or the receiver's lease longer", l, g)
 	}
 	if ttl, guard := c.sender.Machine.PullTTL, c.receiver.Machine.LeaseGuard; c.sender.Pull.Enabled && ttl <= guard {
 		c.addForPair(keyValue{"pd_pull_pending_ttl", ttl}, keyValue{ownPath("lease_guard"), guard},
-			"the sender's offers stand for %v and the receiver starts no read in their last %v, so it would never read; make "+
-				"the sender's pd_pull_pending_ttl longer, or the receiver's lease_guard shorter", ttl, guard)
+			"the sender's offers are valid for %v and the receiver starts no read in their last %v, so it would never read; "+
+				"make the sender's pd_pull_pending_ttl longer, or the receiver's lease_guard shorter", ttl, guard)
 	} else if lead := c.receiver.Machine.LeadMin; c.sender.Pull.Enabled && c.receiver.Pull.Delay && ttl <= guard+lead {
 		c.addForPair(keyValue{"pd_pull_pending_ttl", ttl}, keyValue{ownPath("pull.lead_min"), lead},
-			"the sender's offers stand for %v and the receiver keeps none that ends within its lease_guard of %v and %v more, "+
-				"so it would refuse all; make the sender's pd_pull_pending_ttl longer, or the receiver's pull.lead_min shorter",
+			"the sender's offers are valid for %v and the receiver accepts no offer that ends within its lease_guard of %v "+
+				"and %v more, so it would refuse all; make the sender's pd_pull_pending_ttl longer, or the receiver's "+
+				"pull.lead_min shorter",
 			ttl, guard, lead)
 	}
 }
@@ -211,8 +213,8 @@ func (c *comparison) checkTimes() {
 func (c *comparison) checkInstances() {
 	a, b := &c.a.Share, &c.b.Share
 	if len(a.Feeds) > 0 && len(b.Feeds) > 0 && a.Instance == b.Instance {
-		c.addProblem(instanceKey, b.Instance, "%s has the same, and directories know a worker by it and its rank; give each node a "+
-			"name of its own", c.a.Name)
+		c.addProblem(instanceKey, b.Instance, "%s has the same name, and directories identify a worker by its name and rank; "+
+			"give each node a different name", c.a.Name)
 	}
 }
 

@@ -73,7 +73,8 @@ func (c *directoryComparison) checkAddresses(directories []*Directory) {
 	case !s.Enabled:
 		return // The node has nothing to report to a directory.
 	case len(s.Feeds) == 0:
-		c.addProblem(controllerKey, false, "the node shares and would tell none of the directories here; set %s: true, with %s and %s",
+		c.addProblem(controllerKey, false, "the node shares chunks and would report to none of the directories here; set %s: "+
+			"true, with %s and %s",
 			controllerKey, pullURLKey, replyURLKey)
 		return
 	case slices.ContainsFunc(directories, c.usesDirectory):
@@ -84,21 +85,23 @@ func (c *directoryComparison) checkAddresses(directories []*Directory) {
 			feeds, replies := d.mayListenAt(feed, pullPort), d.mayListenAt(s.Replies[i], replyPort)
 			switch {
 			case feeds:
-				c.addProblem(replyURLKey, s.Replies[i], "%s answers at %s; name that", d.Name, d.formatAddrs(replyPort, feed.Host))
+				c.addProblem(replyURLKey, s.Replies[i], "%s accepts lookups at %s; write that address", d.Name, d.formatAddrs(replyPort, feed.Host))
 				return
 			case replies:
-				c.addProblem(pullURLKey, feed, "%s is told at %s; name that", d.Name, d.formatAddrs(pullPort, s.Replies[i].Host))
+				c.addProblem(pullURLKey, feed, "%s accepts reports at %s; write that address", d.Name, d.formatAddrs(pullPort, s.Replies[i].Host))
 				return
 			}
 		}
 	}
 	d := directories[0]
 	if s.Feeds[0].Port == d.Monitors[0].Pull && isLoopbackHost(d.Host) {
-		c.addProblem(pullURLKey, s.Feeds[0], "%s listens on %s alone, which no other host reaches; set its %s to %s, or to 0.0.0.0",
+		c.addProblem(pullURLKey, s.Feeds[0], "%s listens only on %s, which no other host reaches; set its %s to %s, or to "+
+			"0.0.0.0",
 			d.Name, d.Host, controllerHostKey, s.Feeds[0].Host)
 		return
 	}
-	c.addProblem(pullURLKey, s.Feeds[0], "no directory among the files listens there; %s is told at %s and answers at %s",
+	c.addProblem(pullURLKey, s.Feeds[0], "no directory among the files listens there; %s accepts reports at %s and lookups "+
+		"at %s",
 		d.Name, d.formatAddrs(pullPort, s.Feeds[0].Host), d.formatAddrs(replyPort, s.Feeds[0].Host))
 }
 
@@ -140,21 +143,22 @@ func (c *directoryComparison) checkHeartbeats(d *Directory) {
 	within := d.WorkerTimeout / protocol.HeartbeatsPerTimeout
 	switch {
 	case s.Vanilla:
-		c.addNote(ownPath(vanillaKey), true, "%s is a directory of kvferry's; without this setting the node tells it again only "+
-			"what it missed, and sends heartbeats as often as it wants them", d.Name)
+		c.addNote(ownPath(vanillaKey), true, "%s is a kvferry directory; without this setting the node reports only the "+
+			"missed changes again, and sends heartbeats as often as the directory requests", d.Name)
 		if d.WorkerTimeout == 0 {
 			break
 		}
 		if d.hasHeartbeatPort() && beat > within {
-			c.addProblem(heartbeatKey, beat, "%s forgets a worker that is silent for %v, and would forget this node between "+
+			c.addProblem(heartbeatKey, beat, "%s drops a worker that is silent for %v, and would drop this node between "+
 				"heartbeats; write %v or less, or make its %s longer", d.Name, d.WorkerTimeout, within, workerTimeoutKey)
 		} else if !d.hasHeartbeatPort() && !d.OnlyHeartbeats {
-			c.addProblem(ownPath(vanillaKey), true, "%s forgets every worker that is silent for %v and has no port for heartbeats, so "+
-				"it would forget this node while nothing changes; give %s a heartbeat port, or set its %s: auto", d.Name,
+			c.addProblem(ownPath(vanillaKey), true, "%s drops every worker that is silent for %v and has no port for "+
+				"heartbeats, so it would drop this node while nothing changes; give %s a heartbeat port, or set its %s: auto",
+				d.Name,
 				d.WorkerTimeout, monitorPortsKey, healthCheckKey)
 		}
 	case d.WorkerTimeout > 0 && beat > within:
-		c.addNote(heartbeatKey, beat, "the node sends a heartbeat every %v: %s forgets a worker that is silent for %v", within,
+		c.addNote(heartbeatKey, beat, "the node sends a heartbeat every %v: %s drops a worker that is silent for %v", within,
 			d.Name, d.WorkerTimeout)
 	}
 }
@@ -167,7 +171,8 @@ func (c *directoryComparison) checkBatches(d *Directory) {
 		size int
 	}{{operationsKey, own.ReportOperations}, {syncBatchKey, own.SyncBatchSlots}} {
 		if b.size > limit {
-			c.addProblem(b.key, b.size, "%s takes %d in a message and would refuse this node's; write no more, or raise its %s",
+			c.addProblem(b.key, b.size, "%s accepts %d in a message and would refuse this node's messages; write no more, or "+
+				"raise its %s",
 				d.Name, limit, ownPath(batchHashesKey))
 		}
 	}
@@ -196,20 +201,23 @@ func compareDirectoryPair(a, b *Directory) (problems []Problem) {
 		return problems
 	}
 	if x.TLS != y.TLS {
-		add(ownPath(logTLSKey), y.TLS, "%s has %t for the same log, and a server takes one of both at a port; set the same on "+
-			"both", a.Name, x.TLS)
+		add(ownPath(logTLSKey), y.TLS, "%s has %t for the same log, and a server accepts only one of the two at a port; set "+
+			"the same on both", a.Name, x.TLS)
 	}
 	if x.Password != y.Password {
-		add(ownPath(logPasswordKey), masked, "%s has another for the same log, whose default user has one; set the same on both",
+		add(ownPath(logPasswordKey), masked, "%s has another password for the same log, but the default user has only one; "+
+			"set the same on both",
 			a.Name)
 	}
 	if x.Bytes != y.Bytes {
-		add(ownPath(logBytesKey), y.Bytes, "%s has %d for the same log, and the smaller one holds for all; set the same on both",
+		add(ownPath(logBytesKey), y.Bytes, "%s has %d for the same log, and the smaller value applies to all; set the same "+
+			"on both",
 			a.Name, x.Bytes)
 	}
 	if a.WorkerTimeout != b.WorkerTimeout || a.OnlyHeartbeats != b.OnlyHeartbeats {
-		add(workerTimeoutKey, b.DescribeTimeout(), "%s shares the log and has: %s; one would forget workers that the other still "+
-			"names, so set %s and %s to the same on both", a.Name, a.DescribeTimeout(), workerTimeoutKey, healthCheckKey)
+		add(workerTimeoutKey, b.DescribeTimeout(), "%s shares the log and has: %s; one directory would drop workers that the "+
+			"other still names, so set %s and %s to the same on both", a.Name, a.DescribeTimeout(), workerTimeoutKey,
+			healthCheckKey)
 	}
 	return problems
 }
@@ -304,11 +312,11 @@ func (d *Directory) hasHeartbeatPort() bool {
 func (d *Directory) DescribeTimeout() string {
 	switch {
 	case d.WorkerTimeout == 0:
-		return "no worker is forgotten"
+		return "no worker is dropped"
 	case d.OnlyHeartbeats:
-		return fmt.Sprintf("workers that send heartbeats are forgotten after %v", d.WorkerTimeout)
+		return fmt.Sprintf("workers that send heartbeats are dropped after %v", d.WorkerTimeout)
 	default:
-		return fmt.Sprintf("workers are forgotten after %v", d.WorkerTimeout)
+		return fmt.Sprintf("workers are dropped after %v", d.WorkerTimeout)
 	}
 }
 

@@ -78,7 +78,7 @@ type Argument struct {
 func ParseDirectory(name string, data []byte, env func(string) (string, bool), args ...Argument) (*Directory, error) {
 	if at := nodeKeyInFile(data); at != nil {
 		return nil, &Error{Problems: []Problem{{Code: Conflict, File: name, Line: at.Line, Column: at.Column, Field: at.Value,
-			Remedy: "this file describes a node and no directory: run kvferry agent or kvferry node --config with it"}}}
+			Remedy: "this file describes a node and not a directory: run kvferry agent or kvferry node --config with it"}}}
 	}
 	d := newDraft(&directorySchema)
 	d.arguments = args
@@ -103,7 +103,8 @@ func (d *draft) validateDirectory() {
 	case d.healthCheck != checkNone:
 		c.WorkerTimeout, c.OnlyHeartbeats = time.Duration(d.workerTimeout)*time.Second, d.healthCheck == checkAuto
 	case given:
-		d.addNoteAt(timeout, healthCheckKey+" is -1, so no worker is ever taken for dead; leave it out, or set it to 1 or more")
+		d.addNoteAt(timeout, healthCheckKey+" is -1, so no worker is ever considered dead; remove this key, or set "+
+			"health_check_interval to 1 or more")
 	}
 	d.limitTo("directory.workers_of_one", &c.Tables.WorkersPerInstance, "directory.workers", c.Tables.Workers)
 	d.limitTo("directory.syncs", &c.Tables.Syncs, "directory.holders", c.Tables.Holders)
@@ -122,7 +123,7 @@ func (d *draft) checkLogKeys() {
 		case !isThere:
 			d.addProblem(s.newProblem(Conflict, "there is no log; name one by "+sharedLogKey))
 		case !shared.TLS && name != logTLSKey:
-			d.addProblem(s.newProblem(Conflict, "nothing is encrypted; set "+logTLSKey+": true"))
+			d.addProblem(s.newProblem(Conflict, "the connection is not encrypted; set "+logTLSKey+": true"))
 		case name == logCertKey && shared.Key == "":
 			d.addProblem(s.newProblem(Missing, "a certificate alone proves nothing; give its key by "+logKeyKey))
 		case name == logKeyKey && shared.Cert == "":
@@ -146,7 +147,7 @@ func (d *draft) checkDuplicatePorts() {
 		for _, p := range []uint16{m.Pull, m.Reply, m.Heartbeat} {
 			if p != 0 && seen[p] {
 				d.addProblem(d.settings[monitorPortsKey].newProblem(Conflict,
-					fmt.Sprintf("port %d is named twice; each socket needs one of its own", p)))
+					fmt.Sprintf("port %d is given twice; each socket needs a different port", p)))
 				return
 			}
 			seen[p] = true

@@ -32,29 +32,31 @@ type Gateway struct {
 var gatewayKeys = []key{
 	{name: "gateway.transports", kind: wordKind(func(d *draft) *string { return &d.cfg.Gateway.Transports },
 		[]choice[string]{{"^cma", "^cma"}, {"tcp", "tcp"}}, 0, nil), def: "^cma",
-		doc: "what UCX may use, as its `UCX_TLS`; with others an engine of this host might store here by itself, and never " +
-			"be stopped"},
+		doc: "the transport that UCX may use, in the form of `UCX_TLS`; with any other transport an engine on this host " +
+			"could write into this node's memory by itself, and nothing could stop it"},
 	{name: "gateway.patience",
 		kind: durationKind(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.RegistrationTimeout }),
-		def:  "480", doc: "how long a registration of an engine waits for its request"},
+		def:  "480", doc: "how long a registration of an engine waits for its request to be finished"},
 	{name: "gateway.side_timeout",
 		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.SideTimeout }),
-		def:  "5", doc: "how long an engine's side channel may take to answer"},
+		def:  "5", doc: "how long an engine's side channel may take to reply"},
 	{name: "gateway.stall_timeout",
 		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.Gateway.StallTimeout }),
-		def:  "10", doc: "the longest time in which no batch to an engine ends, before its agent is given up"},
+		def:  "10", doc: "the longest time without a completed batch to an engine; then the gateway gives up the engine's " +
+			"agent"},
 	{name: "gateway.engines", kind: integerKind(1, 1024, func(d *draft) *uint32 { return &d.cfg.Gateway.EnginesMax }),
-		def: "16", doc: "engines at a time in each direction, each with an agent of 15 files"},
+		def: "16", doc: "the maximum number of engines in each direction; each has an agent with 15 open files"},
 	{name: "gateway.asks", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Gateway.RegistrationsMax }),
-		def: "1024", doc: "registrations with engines that are under way"},
+		def: "1024", doc: "the maximum number of this gateway's registrations at engines in progress"},
 	{name: "gateway.waiting", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Gateway.PendingMax }),
-		def: "1024", doc: "registrations of engines that wait for their requests"},
+		def: "1024", doc: "the maximum number of registrations of engines that wait for their requests"},
 	{name: "gateway.agents", kind: integerKind(1, 1024, func(d *draft) *uint32 { return &d.cfg.Gateway.AgentsMax }),
-		def: "4", doc: "agents that one engine may write to: one, and some whose registrations were taken back"},
+		def: "4", doc: "the maximum number of agents that one engine may write to: the current agent, and agents with " +
+			"revoked registrations"},
 	{name: "gateway.tries", kind: integerKind(1, 100, func(d *draft) *uint32 { return &d.cfg.Gateway.Attempts }),
-		def: "3", doc: "how often an engine is asked who it is, and a registration of it put"},
+		def: "3", doc: "how many times the gateway requests an engine's identity, and sends a registration to the engine"},
 	{name: "gateway.window", kind: integerKind(1, 1<<15, func(d *draft) *uint32 { return &d.cfg.Gateway.Window }),
-		def: "256", doc: "registrations that one rank of an engine may have of us at a time"},
+		def: "256", doc: "the maximum number of this gateway's registrations at one rank of an engine at the same time"},
 }
 
 // validateGateway adds notes to the keys of a gateway on a node that cannot have a gateway.

@@ -27,78 +27,82 @@ const (
 var controllerKeys = []key{
 	{name: controllerHostKey, kind: kind{takes: "host, or `0.0.0.0`, `::` or `*` for every interface", read: readBindHost},
 		def: "127.0.0.1",
-		doc: "where its sockets are bound. Workers of other hosts reach it by another address of its host only; anybody " +
-			"who reaches it can register workers, so choose one of a network that you trust. LMCache's standard is every " +
-			"interface"},
+		doc: "the address at which the directory listens. With the default, only this host reaches the directory. Every host " +
+			"that reaches the directory can register workers, so choose an address in a network that you trust. LMCache's " +
+			"default is every interface"},
 	{name: monitorPortsKey, kind: kind{takes: "a mapping of `pull`, `reply` and, optionally, `heartbeat`, or a list of such",
 		read: readMonitors}, def: `{"pull": 8300, "reply": 8400}`,
-		doc: "ports of the sockets for workers; with `heartbeat`, those that register are told to send theirs there"},
+		doc: "ports of the sockets for workers; with `heartbeat`, workers that register are instructed to send heartbeats to " +
+			"that port"},
 	{name: healthCheckKey, kind: kind{takes: "auto, -1, or seconds from 1", read: readHealthCheck}, def: healthAuto,
-		doc: "which workers are forgotten: with `auto` one that sends heartbeats when it was silent for " +
-			"`lmcache_worker_timeout`, and any other when it has had no connection and said nothing for as long; with -1, " +
-			"LMCache's standard, none; with a number each that was silent for as long. How often LMCache looks means nothing " +
-			"here, where they are at their time"},
+		doc: "which workers the directory drops: with `auto`, a worker that sends heartbeats after `lmcache_worker_timeout` " +
+			"without a message, and any other worker after the same time without a connection and a message; with -1, " +
+			"LMCache's default, none; with a number, every worker after `lmcache_worker_timeout` without a message. " +
+			"LMCache's check interval has no meaning here, because the directory drops a worker exactly when the time is over"},
 	{name: workerTimeoutKey, kind: integerKind(1, 1<<20, func(d *draft) *uint32 { return &d.workerTimeout }), def: "300",
-		doc: "seconds after which a worker is forgotten; let it be several times their `lmcache_worker_heartbeat_time`"},
+		doc: "seconds without a message after which a worker is dropped; set it to several times the workers' " +
+			"`lmcache_worker_heartbeat_time`"},
 	{name: "controller_port", kind: portKind(func(d *draft) *uint16 { return &d.unusedPort }), def: "9000",
-		doc: "of LMCache's HTTP interface", noEffect: "a directory has no HTTP interface, and nothing is served at this port"},
+		doc: "the port of LMCache's HTTP interface", noEffect: "a directory has no HTTP interface, so nothing listens on this port"},
 }
 
 // directoryKeys are kvferry's own keys for a directory.
 var directoryKeys = []key{
 	{name: "directory.advertise_host", kind: hostKind(func(d *draft) *string { return &d.directory.Advertise }),
-		doc: "under which workers reach its heartbeat ports; `controller_host` if unset, and where that is every " +
-			"interface, " +
-			"" +
-			"the first address of this machine that is not the loopback's"},
+		doc: "the host at which workers reach the heartbeat ports; if unset, `controller_host`, or the first address of this " +
+			"machine that is not a loopback address if `controller_host` is every interface"},
 	{name: "directory.instances", kind: integerKind(1, 1<<20, func(d *draft) *uint32 { return &d.directory.Tables.Instances }),
-		def: "1024", doc: "instances that it knows"},
+		def: "1024", doc: "the maximum number of instances"},
 	{name: "directory.workers", kind: integerKind(1, 1<<20, func(d *draft) *uint32 { return &d.directory.Tables.Workers }),
-		def: "4096", doc: "workers of all instances"},
+		def: "4096", doc: "the maximum number of workers of all instances"},
 	{name: "directory.workers_of_one",
 		kind: integerKind(1, 1<<20, func(d *draft) *uint32 { return &d.directory.Tables.WorkersPerInstance }), def: "256",
-		doc: "workers of one instance"},
+		doc: "the maximum number of workers of one instance"},
 	{name: "directory.holders", kind: integerKind(2, 1<<16-2, func(d *draft) *uint32 { return &d.directory.Tables.Holders }),
-		def: "16384", doc: "locations of all workers; one that syncs in full has two for a while"},
+		def: "16384", doc: "the maximum number of locations of all workers; a worker has two locations during a full sync"},
 	{name: "directory.chunks", kind: integerKind(1, 1<<31, func(d *draft) *uint32 { return &d.directory.Tables.Chunks }),
-		def: "10000000", doc: "chunks of all locations; memory grows with what is there, up to 64 bytes each"},
+		def: "10000000", doc: "the maximum number of chunks of all locations; the memory grows with the number of chunks, up " +
+			"to 64 bytes for each"},
 	{name: "directory.prefix", kind: integerKind(1, 1<<12, func(d *draft) *uint32 { return &d.directory.Tables.Prefix }),
-		def: "1000", doc: "chunks of a lookup that it looks for; of more the first ones"},
+		def: "1000", doc: "the number of chunks that one lookup examines; further chunks of the lookup are ignored"},
 	{name: "directory.peers", kind: integerKind(1, 1<<8, func(d *draft) *uint32 { return &d.directory.Tables.Peers }),
-		def: "8", doc: "holders in the answer of a lookup; LMCache's workers read the first"},
+		def: "8", doc: "the maximum number of holders in the reply to a lookup; LMCache's workers use only the first"},
 	{name: batchHashesKey,
 		kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.directory.Tables.BatchHashes }), def: "4096",
-		doc: "chunks in one message of a full sync, and operations in one report; LMCache's workers send 2,000, and 50"},
+		doc: "the maximum number of chunks in one message of a full sync, and of operations in one report; LMCache's workers " +
+			"send 2,000 and 50"},
 	{name: "directory.syncs", kind: integerKind(1, 1<<12, func(d *draft) *uint32 { return &d.directory.Tables.Syncs }),
-		def: "16", doc: "full syncs at a time; who is to begin one beyond that begins it later"},
+		def: "16", doc: "the maximum number of full syncs at the same time; further full syncs begin later"},
 	{name: "directory.sync_patience",
 		kind: durationKind(time.Second, time.Hour, func(d *draft) *time.Duration { return &d.directory.Tables.SyncTimeout }),
-		def:  "60", doc: "after which a full sync that does not go on is given up"},
+		def:  "60", doc: "after this time without progress the directory gives up a full sync"},
 	{name: "directory.fade",
 		kind: durationKind(time.Second, 24*time.Hour, func(d *draft) *time.Duration { return &d.directory.Tables.StaleLocationTTL }),
-		def:  "600", doc: "after which what a worker told before a gap is not believed, if no full sync came, as from one " +
-			"that sends no heartbeats"},
+		def:  "600", doc: "after this time the directory drops the locations that a worker reported before a gap in its " +
+			"operations, unless a full sync has replaced them; a worker without heartbeats cannot be asked for a full sync"},
 	{name: sharedLogKey, kind: kind{takes: "host:port", read: readSharedLog},
-		doc: "a Valkey server, or Redis from 6.2, by which directories tell each other; all that name it know the same"},
+		doc: "the address of a Valkey server, or Redis 6.2 or later, through which directories exchange their reports; all " +
+			"directories with the same log know the same workers"},
 	{name: "directory.log_stream", kind: textKind(func(d *draft) *string { return &d.directory.Shared.Stream }),
-		def: "kvferry:directory", doc: "the key of the stream there"},
+		def: "kvferry:directory", doc: "the key of the stream on that server"},
 	{name: logPasswordKey, kind: textKind(func(d *draft) *string { return &d.directory.Shared.Password }),
-		doc: "of its default user", secret: true},
+		doc: "the password of the server's default user", secret: true},
 	{name: logTLSKey, kind: boolKind(func(d *draft) *bool { return &d.directory.Shared.TLS }), def: "false",
-		doc: "whether it speaks TLS, with a certificate for the name in `directory.log`"},
+		doc: "whether the server uses TLS, with a certificate for the name in `directory.log`"},
 	{name: logCAKey, kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.directory.Shared.CA }),
-		doc: "a file in PEM of who vouches for that; without it whom the system trusts"},
+		doc: "a PEM file with the authority of the server's certificate; if unset, the authorities that the system trusts"},
 	{name: logCertKey, kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.directory.Shared.Cert }),
-		doc: "a file in PEM of the certificate that it wants of a directory; with `directory.log_key`"},
+		doc: "a PEM file with the client certificate that the server requires of a directory; use it with `directory.log_key`"},
 	{name: logKeyKey, kind: pathKind(pemPathLenMax, func(d *draft) *string { return &d.directory.Shared.Key }),
-		doc: "likewise, of its key"},
+		doc: "a PEM file with the key of the client certificate"},
 	{name: logBytesKey,
 		kind: sizeKind(1<<20, 1<<40, func(d *draft) *uint64 { return &d.directory.Shared.Bytes }), def: "256MiB",
-		doc: "that it keeps, about. A directory that starts reads all of it, and has the rest told again; one that is " +
-			"away for longer than the log keeps things has it told again as well, so raise it for large fleets"},
+		doc: "the approximate size that the log keeps. A directory that starts reads the whole log and requests the rest " +
+			"again from workers, and so does a directory that was down for longer than the log reaches back; raise the size " +
+			"for large fleets"},
 	{name: "limits.lookup_hashes", kind: integerKind(1, 1<<20, func(d *draft) *uint32 { return &d.lookupHashes }),
 		def: "65536",
-		doc: "the most chunks of a lookup; one of more is refused"},
+		doc: "the maximum number of chunks of a lookup; a longer lookup is refused"},
 }
 
 // directoryNodeKeys are the keys of nodes that a directory has as well.

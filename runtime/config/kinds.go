@@ -133,7 +133,7 @@ func percentKind(low uint32, field func(*draft) *uint32) kind {
 // reserveKind returns a kind that reads a percentage below 100 and stores millionths. 0 is stored as rank.ReserveNone.
 func reserveKind(field func(*draft) *uint32) kind {
 	return showing(allowQuotes(parsedKind("0 to below 100 %, up to four decimals", parsePercent,
-		rangeCheck(uint32(0), 999_999, "write 0 to 99.9999: of a pool that is all reserve nothing could ever be offered"),
+		rangeCheck(uint32(0), 999_999, "write 0 to 99.9999: if the whole pool were reserved, nothing could ever be offered"),
 		func(d *draft, v uint32) {
 			if *field(d) = v; v == 0 {
 				*field(d) = rank.ReserveNone
@@ -310,17 +310,17 @@ func checkHost(s string) (name, remedy string) {
 	bracketed := plain != s
 	s = plain
 	if s == "" || s == "*" {
-		return "", "name the address under which other nodes reach this one"
+		return "", "give the address at which other nodes reach this one"
 	}
 	if addr, err := netip.ParseAddr(s); err == nil {
 		if addr.IsUnspecified() {
-			return "", "this is also advertised to peers, who cannot connect to it: name the address under which they reach " +
+			return "", "this is also advertised to peers, which cannot connect to it: give the address at which they reach " +
 				"this node"
 		}
 		return s, ""
 	}
 	if bracketed || strings.Count(s, ":") > 1 {
-		return "", "this is no IPv6 address; write one such as fd00::1"
+		return "", "this is not an IPv6 address; write one such as fd00::1"
 	}
 	if at := strings.IndexByte(s, ':'); at >= 0 {
 		return "", fmt.Sprintf("leave out the port, it has a key of its own: %s", s[:at])

@@ -29,42 +29,43 @@ const (
 // layerwiseKeys are kvferry's own keys for a node with use_layerwise.
 var layerwiseKeys = []key{
 	{name: "layerwise.merge_bytes", kind: sizeKind(1, 1<<40, func(d *draft) *uint64 { return &d.cfg.Machine.MergeBytes }),
-		doc: "the most that a sender sends in one batch, where a page is smaller: layers that are ready " +
-			"together go together"},
+		doc: "the maximum size of one batch of a sender, if a page is smaller: layers that are ready at the same time are " +
+			"sent together"},
 	{name: "layerwise.batches", kind: integerKind(1, 64, func(d *draft) *uint32 { return &d.cfg.Machine.BatchesMax }),
-		doc: "batches of one request in flight"},
+		doc: "the maximum number of batches of one request in flight"},
 	{name: "layerwise.runs", kind: integerKind(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Machine.RunsMax }),
-		doc: "requests of a sender of which layers go, at a time, those included whose last tokens are read still"},
+		doc: "the maximum number of requests that a sender pushes layer by layer at the same time, including requests with " +
+			"last tokens that are still being read"},
 	{name: "layerwise.saves", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.SavesMax }),
-		doc: "calls of SaveLayer whose pages are not back; what is saved beyond is refused at once"},
+		doc: "the maximum number of SaveLayer calls with pages in use; further calls are refused at once"},
 	{name: "layerwise.chunks", kind: integerKind(1, 1<<20, func(d *draft) *uint32 { return &d.cfg.Machine.ChunksMax }), def: "65536",
-		doc: "the most chunks of one request; a million tokens in chunks of 16"},
+		doc: "the maximum number of chunks of one request; the default is a million tokens in chunks of 16"},
 	{name: "layerwise.run_ttl",
 		kind: durationKind(time.Second, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RunTTL }),
-		doc:  "how long a sender remembers a request of which nothing is heard, such as a preempted one"},
+		doc:  "how long a sender remembers a request without new calls, such as a preempted request"},
 	{name: "layerwise.link_bytes", kind: sizeKind(0, 1<<50, func(d *draft) *uint64 { return &d.cfg.Layerwise.LinkBytes }),
-		def: "0", doc: "what the link to a receiver carries in a second: a request that would be there no earlier layer " +
-			"by layer goes as a whole; 0 is not known, and all go layer by layer"},
+		def: "0", doc: "the throughput of the link to a receiver in bytes per second: a request that would not arrive " +
+			"earlier layer by layer is sent as a whole; 0 means unknown, and all requests are sent layer by layer"},
 	{name: "layerwise.batch_time",
 		kind: durationKind(0, time.Minute, func(d *draft) *time.Duration { return &d.cfg.Layerwise.BatchTime }), def: "0",
-		doc: "what a batch takes beside its bytes"},
+		doc: "the fixed time of a batch, in addition to the time for its bytes"},
 	{name: "layerwise.bundles", kind: integerKind(0, 1<<20, func(d *draft) *uint32 { return &d.cfg.Machine.BundlesMax }),
-		doc: "the most chunks of which layers are coming to a receiver at a time; as many as its pool has room for if unset, " +
-			"which is a good value. A prompt that has more goes in parts, the next one when chunks are whole. With 0 it takes " +
-			"whole chunks only, and senders send so"},
+		doc: "the maximum number of chunks that a receiver assembles from layers at the same time; if unset, as many as the " +
+			"pool has room for, which is a good value. A longer prompt is sent in parts, the next part when chunks are " +
+			"whole. With 0 the receiver accepts only whole chunks, and senders send whole chunks"},
 	{name: "layerwise.bundle_ttl",
 		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BundleTTL }),
-		doc:  "how long such a chunk stands without a layer more; `lease` if unset"},
+		doc:  "how long a chunk may wait for its next layer; `lease` if unset"},
 	{name: "layerwise.bundle_max",
 		kind: durationKind(time.Millisecond, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.BundleMost }),
-		doc:  "how long it stands at all; ten times that if unset"},
+		doc:  "how long the assembly of a chunk may take in total; ten times `layerwise.bundle_ttl` if unset"},
 }
 
 // validateLayerwise checks the keys of layerwise push together.
 func (d *draft) validateLayerwise() {
 	l, c := &d.cfg.Layerwise, &d.cfg
 	if d.isGiven(unfullKey) && !d.savesUnfull && c.Role.Sends() {
-		d.addNote(unfullKey, "no effect: it is for the engine to put what a prefill has of its last chunk, or to leave it")
+		d.addNote(unfullKey, "no effect: the engine decides whether it puts the last partial chunk of a prefill")
 	}
 	if !l.Enabled {
 		for i := range layerwiseKeys {
@@ -77,9 +78,10 @@ func (d *draft) validateLayerwise() {
 		is     bool
 		remedy string
 	}{
-		{c.Share.Enabled, "what is pushed layer by layer is not shared; set enable_p2p: false, or use_layerwise: false"},
-		{c.Pull.Enabled, "layers are pushed, and not offered; set pd_pull_mode: false, or use_layerwise: false"},
-		{c.Machine.Recalls, "what came layer by layer is not read back; set pd_bidirectional: false, or " +
+		{c.Share.Enabled, "chunks that are pushed layer by layer are not shared; set enable_p2p: false, or use_layerwise: " +
+			"false"},
+		{c.Pull.Enabled, "layers are pushed and not offered; set pd_pull_mode: false, or use_layerwise: false"},
+		{c.Machine.Recalls, "chunks that arrived layer by layer are not read back; set pd_bidirectional: false, or " +
 			"use_layerwise: false"},
 	} {
 		if other.is {
@@ -107,12 +109,12 @@ func (d *draft) noteLayerwise() {
 		"merge_bytes", "batches", "runs", "saves", "chunks", "run_ttl", "link_bytes", "batch_time",
 	} {
 		if !role.Sends() {
-			d.addNote(ownPath("layerwise."+name), "no effect at a receiver, which saves nothing: it takes layers as they come")
+			d.addNote(ownPath("layerwise."+name), "no effect at a receiver")
 		}
 	}
 	for _, name := range []string{"bundles", "bundle_ttl", "bundle_max"} {
 		if !role.Receives() {
-			d.addNote(ownPath("layerwise."+name), "no effect at a sender: the receiver's counts")
+			d.addNote(ownPath("layerwise."+name), "no effect at a sender: the receiver's value applies")
 		}
 	}
 }

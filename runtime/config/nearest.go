@@ -17,11 +17,11 @@ func (d *draft) addUnknownKey(file, name string, at *yaml.Node) {
 	}
 	remedy := d.owner + " has no such key; remove it"
 	if name == "kvferry" {
-		remedy = "kvferry's own keys stand below extra_config: move it to extra_config.kvferry"
+		remedy = "kvferry's own keys belong below extra_config: move it to extra_config.kvferry"
 	} else if d.schema != &directorySchema && directorySchema.hasKey(true, name) {
-		remedy = "this is a key of a directory, whose file is another; move it to that of kvferry directory --config"
+		remedy = "this is a key of a directory's file; move it to the file for kvferry directory --config"
 	} else if d.schema == &directorySchema && nodeSchema.hasKey(true, name) {
-		remedy = "this is a key of a node, whose file is another; move it to that"
+		remedy = "this is a key of a node's file; move it to that file"
 	} else if findKey(d.own, name) != nil || d.isGroup(name) {
 		remedy = "this is a key of kvferry's own; move it to " + ownPath(name)
 	} else if near := likelyKey(name, known, names); near != "" {

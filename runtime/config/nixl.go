@@ -48,39 +48,41 @@ type NIXL struct {
 // nixlKeys are kvferry's own keys for libnixl, below extra_config.kvferry like nodeKeys.
 var nixlKeys = []key{
 	{name: "nixl.library", kind: pathKind(libraryLenMax, func(d *draft) *string { return &d.cfg.NIXL.Library }),
-		doc: "`libnixl_capi.so`; the variable `KVFERRY_LIBNIXL`, or else where the loader looks, if unset"},
+		doc: "the path of `libnixl_capi.so`; if unset, the variable `KVFERRY_LIBNIXL`, or else the loader's search path"},
 	{name: "nixl.transports", kind: transportKind(func(d *draft) *string { return &d.cfg.NIXL.Transports }),
-		doc: "what UCX may use, as its `UCX_TLS`; with `tcp` or `^cma` no peer of the host reaches into this process, so " +
-			"that a frozen one holds up no revocation; left to UCX if unset"},
+		doc: "the transport that UCX may use, in the form of `UCX_TLS`; with `tcp` or `^cma` no peer on the host accesses " +
+			"this process's memory directly, so that a frozen peer delays no revocation; UCX chooses if unset"},
 	{name: "nixl.host", kind: hostKind(func(d *draft) *string { return &d.cfg.NIXL.Host }),
 		doc: "where the plane's own TCP channel listens, and what it advertises; `pd_peer_host` if unset. UCX " +
 			"has addresses of its own (`UCX_NET_DEVICES`)"},
 	{name: "nixl.trusted_network", kind: boolKind(func(d *draft) *bool { return &d.cfg.NIXL.TrustedNetwork }), def: "false",
-		doc: "says that all hosts and users that reach this host may read and write all memory of the node's process, " +
-			"which they can over UCX's tcp. Without it `nixl.host` must be a loopback address, UCX is held to the " +
-			"loopback, and peers of other hosts are refused. Set it to true on a network of the fleet alone"},
+		doc: "declares that all hosts and users that reach this host may read and write all memory of the node's process, " +
+			"which is possible over UCX's tcp. Without it `nixl.host` must be a loopback address, UCX uses only the loopback " +
+			"interface, and peers on other hosts are refused. Set it to true only on a dedicated network of the fleet"},
 	{name: "nixl.port", kind: portsKind(func(d *draft) *[]uint16 { return &d.cfg.NIXL.Ports }),
-		doc: "its port; chosen by the system if unset"},
+		doc: "the port of that channel; chosen by the system if unset"},
 	{name: "nixl.transfer_timeout",
 		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.NIXL.TransferTimeout }),
-		def:  "10", doc: "the longest time in which no batch of a link ends, before its agents are given up"},
+		def:  "10", doc: "the longest time without a completed batch of a link; then the link's agents are given up"},
 	{name: "nixl.cancel_grace",
 		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.NIXL.CancelGrace }),
-		def:  "200ms", doc: "how long what is under way of a cancelled transfer is waited for, before they are"},
+		def:  "200ms", doc: "how long the plane waits for the batches of a cancelled transfer before it gives up the link's " +
+			"agents"},
 	{name: "nixl.prepare_timeout",
 		kind: durationKind(time.Millisecond, time.Hour, func(d *draft) *time.Duration { return &d.cfg.NIXL.PrepareTimeout }),
-		def:  "10", doc: "how long the first byte may take between two agents"},
+		def:  "10", doc: "how long the first byte between two agents may take"},
 	{name: "nixl.rebuild_tries", kind: integerKind(1, 100, func(d *draft) *uint32 { return &d.cfg.NIXL.RebuildTries }),
-		def: "3", doc: "failures in a row of agents to meet, after which their link is lost"},
+		def: "3", doc: "how many times in a row the agents of a link may fail to connect before the link is lost"},
 	{name: "nixl.window", kind: integerKind(1, 64, func(d *draft) *uint32 { return &d.cfg.NIXL.Window }), def: "2",
 		doc: "batches of one link in flight"},
 	{name: "nixl.descriptors", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.NIXL.Descriptors }),
 		def: "1024", doc: "runs of adjacent pages in one batch"},
 	{name: "nixl.batch_bytes", kind: sizeKind(1, 1<<40, func(d *draft) *uint64 { return &d.cfg.NIXL.BatchBytes }),
-		def: "16MiB", doc: "bytes of one batch, unless one page has more; a copy within a host holds its link up until it " +
-			"ends"},
+		def: "16MiB", doc: "the maximum size of one batch, unless one page is larger; a copy within a host blocks its link " +
+			"until it ends"},
 	{name: "nixl.links", kind: integerKind(1, connsMax, func(d *draft) *uint32 { return &d.cfg.NIXL.Links }),
-		doc: "peers at a time in each direction, each with an agent of 15 files, at most `tables.peers`; 64 if unset"},
+		doc: "the maximum number of peers in each direction, each with an agent with 15 open files; at most `tables.peers`; " +
+			"64 if unset"},
 }
 
 // nixlLinksDefault is the number of peers if the file has none, unless the maximum is lower.
@@ -96,7 +98,7 @@ var (
 // transportKind returns a kind that reads a UCX transport name, or ^ and a name. A comma is not allowed, because the
 // engine's configuration, in which libnixl takes the value, is a list with commas.
 func transportKind(field func(*draft) *string) kind {
-	const takes = "one name, or ^ and one"
+	const takes = "one name, or ^ and one name"
 	const lenMax = 32
 	return kind{takes: takes, read: func(d *draft, n *yaml.Node) (Code, string) {
 		s, isScalar := scalarText(n)
@@ -131,7 +133,8 @@ func (d *draft) validateNIXL() {
 	case !d.isGiven(nixlLinksKey):
 		n.Links = min(nixlLinksDefault, c.Machine.PeersMax)
 	case n.Links > c.Machine.PeersMax:
-		d.addProblemAt(nixlLinksKey, Conflict, "each is a peer; make it at most tables.peers, or that larger")
+		d.addProblemAt(nixlLinksKey, Conflict, "each link belongs to a peer; make it at most tables.peers, or raise "+
+			"tables.peers")
 	}
 }
 

@@ -104,7 +104,7 @@ func (s setting) newProblem(code Code, remedy string) Problem {
 func Parse(name string, data []byte, env func(string) (string, bool)) (*Config, error) {
 	if IsDirectory(data) {
 		return nil, &Error{Problems: []Problem{{Code: Conflict, File: name,
-			Remedy: "this file describes a directory and no node: run kvferry directory --config with it"}}}
+			Remedy: "this file describes a directory and not a node: run kvferry directory --config with it"}}}
 	}
 	d := newDraft(&nodeSchema)
 	d.cfg.Name = name
@@ -216,7 +216,7 @@ func (d *draft) walkExtra(extra setting) {
 			d.walkOwn(setting{field: "extra_config.kvferry", file: extra.file, node: value}, "")
 		} else if strings.HasPrefix(name, "kvferry") {
 			d.addProblem(Problem{Code: UnknownKey, File: extra.file, Line: at.Line, Column: at.Column, Field: "extra_config." + name,
-				Remedy: "kvferry's keys stand in one mapping: extra_config: {kvferry: {...}}"})
+				Remedy: "write kvferry's keys in one mapping: extra_config: {kvferry: {...}}"})
 		} else if remedy := d.misplacedRemedy(name, value); remedy != "" {
 			d.addProblem(Problem{Code: UnknownKey, File: extra.file, Line: at.Line, Column: at.Column,
 				Field: "extra_config." + shortenValue(name), Remedy: remedy})
@@ -316,7 +316,7 @@ func (d *draft) recordValue(name string, s setting) {
 	}
 	s.secret = d.findKey(name).secret
 	if old, twice := d.settings[name]; twice && old.file == s.file {
-		d.addProblem(s.newProblem(Duplicate, fmt.Sprintf("%s says the same key; keep one", old.field)))
+		d.addProblem(s.newProblem(Duplicate, fmt.Sprintf("%s sets the same key; keep one", old.field)))
 		return
 	}
 	if old, given := d.settings[name]; given && renderValue(old.node) != renderValue(s.node) {

@@ -43,7 +43,8 @@ func (d *draft) validatePull() {
 	p := &d.cfg.Pull
 	if !p.Enabled || !p.Delay || !d.cfg.Role.Receives() {
 		for _, name := range []string{stagingKey, ownPath("pull.lead_min")} {
-			d.addNote(name, "no effect but at a receiver with pd_delay_pull: nothing else reads when its engine fetches")
+			d.addNote(name, "no effect except at a receiver with pd_delay_pull: only there are chunks read when the engine "+
+				"fetches")
 		}
 		p.StagingBytes = 0
 	}
@@ -65,7 +66,7 @@ func (d *draft) validatePull() {
 		}
 		d.resetOfferKeys("no effect while pd_pull_mode is false")
 	case d.cfg.Role == Receiver:
-		d.resetOfferKeys("no effect at a receiver: the sender's counts")
+		d.resetOfferKeys("no effect at a receiver: the sender's value applies")
 	case d.cfg.Role.Sends():
 		if !d.cfg.Role.Receives() {
 			d.addNote("pd_delay_pull", "no effect at a sender: the receiver decides")
@@ -73,14 +74,15 @@ func (d *draft) validatePull() {
 				"in pull mode receivers connect to the sender: name the address under which they reach this node")
 		}
 		if host := d.cfg.PeerHost; host != "" && !(protocol.Endpoint{Host: host}).IsNumeric() && !d.cfg.Link.PeerNames {
-			d.addNote(peerHostKey, "it is a name, and receivers refuse offers whose sender says by name where it takes messages, "+
-				"unless they have extra_config.kvferry.link.peer_names: true; write an address, or set that on both ends")
+			d.addNote(peerHostKey, "this is a host name, and receivers refuse offers of a sender that gives a name as its "+
+				"address, unless they have extra_config.kvferry.link.peer_names: true; write an address, or set that key on "+
+				"both ends")
 		}
 		d.validateDonePorts()
 		d.checkReadLease()
 		if !d.isGiven(initPortKey) && !d.cfg.Role.Receives() {
 			d.addNote("pd_pull_mode",
-				"without pd_peer_init_port this sender takes no renewals: each offer ends when pd_pull_pending_ttl is over")
+				"without pd_peer_init_port this sender accepts no renewals: each offer ends after pd_pull_pending_ttl")
 		}
 	}
 }
@@ -90,7 +92,8 @@ const peerHostKey = "pd_peer_host"
 
 func (d *draft) checkReadLease() {
 	if m := &d.cfg.Machine; m.ReadLeaseMax > 0 && m.ReadLeaseMax < m.PullTTL {
-		d.addProblemAt(loanMaxKey, Conflict, fmt.Sprintf("make it at least pd_pull_pending_ttl, %v: that long an offer stands anyway",
+		d.addProblemAt(loanMaxKey, Conflict, fmt.Sprintf("make it at least pd_pull_pending_ttl, %v: an offer is valid that "+
+			"long in any case",
 			m.PullTTL))
 	}
 }

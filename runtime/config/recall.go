@@ -27,7 +27,7 @@ func (d *draft) validateRecall() {
 	c, role := &d.cfg, d.cfg.Role
 	if !c.Machine.Recalls {
 		if len(c.QueryPorts) > 0 && role.Receives() {
-			d.addProblemAt(queryPortKey, Conflict, "nobody is answered there while pd_bidirectional is false; set "+
+			d.addProblemAt(queryPortKey, Conflict, "the port is not used while pd_bidirectional is false; set "+
 				"pd_bidirectional: true on both ends, or remove the port")
 		}
 		for _, name := range []string{ownPath("recall.timeout"), ownPath("tables.recalls")} {
@@ -35,7 +35,7 @@ func (d *draft) validateRecall() {
 		}
 	}
 	if len(c.QueryPorts) > 0 && !role.Receives() {
-		d.addNote(queryPortKey, "no effect at a sender: who receives is asked, and its port comes with each Recall")
+		d.addNote(queryPortKey, "no effect at a sender: the query port of the receiver is part of each Recall")
 	}
 	if !c.Machine.Recalls || !role.Receives() {
 		c.QueryPorts = nil
@@ -45,19 +45,19 @@ func (d *draft) validateRecall() {
 	}
 	if role.Receives() {
 		if len(c.QueryPorts) == 0 && !d.hasProblem(d.settings[queryPortKey]) {
-			d.addProblemAt(bidirectionalKey, Conflict, "a receiver is asked what it has: name a port for each rank, such as "+
-				"pd_peer_query_port: [7600, 7601]")
+			d.addProblemAt(bidirectionalKey, Conflict, "a receiver needs a port for queries: give a port for each rank, such "+
+				"as pd_peer_query_port: [7600, 7601]")
 		}
 		if !d.isGiven(retentionKey) {
 			d.cfg.Machine.Retention = store.Cache // Read chunks must stay in the pool, because recalls return them.
 		} else if d.cfg.Machine.Retention != store.Cache {
-			d.addNote(retentionKey, "a chunk is gone once it was read, so a recall finds only what still waits for its "+
-				"request; with pd_bidirectional the default is cache")
+			d.addNote(retentionKey, "a chunk is dropped once it was read, so a recall finds only chunks that still wait for "+
+				"their request; with pd_bidirectional the default is cache")
 		}
 	}
 	if d.cfg.Channel == ChannelHCCL || d.cfg.Device.Kind == DeviceNPU {
-		d.addProblemAt(bidirectionalKey, Unsupported, unsupportedPrefix+"recalls go over shm, tcp and nixl alone; set pd_bidirectional: "+
-			"false, or pd_buffer_device: cpu and transfer_channel: auto")
+		d.addProblemAt(bidirectionalKey, Unsupported, unsupportedPrefix+"recalls work only over shm, tcp and nixl; set "+
+			"pd_bidirectional: false, or pd_buffer_device: cpu and transfer_channel: auto")
 	}
 }
 
@@ -65,7 +65,7 @@ func (d *draft) validateRecall() {
 func (c *comparison) checkRecalls() {
 	if c.sender.Machine.Recalls && !c.receiver.Machine.Recalls {
 		c.addProblem(bidirectionalKey, c.b.Machine.Recalls,
-			"%s has %t; a sender that recalls needs a receiver that lets itself be read: set the same on both", c.a.Name,
+			"%s has %t; a sender that recalls needs a receiver that allows recalls: set the same on both", c.a.Name,
 			c.a.Machine.Recalls)
 	}
 }

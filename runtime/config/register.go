@@ -43,68 +43,67 @@ const (
 // registerKeys are kvferry's own keys for a node on which an engine's blocks are registered.
 var registerKeys = []key{
 	{name: engineIDKey, kind: labelKind(256, func(d *draft) *string { return &d.cfg.Machine.EngineID }),
-		doc: "the engine's name, for all of its ranks, and no other's. With it the pool is the engine's blocks, and the " +
-			"node " +
-			"registers them or writes into registered ones, and nothing else; `pd_role` must be `both`"},
+		doc: "the engine's name, the same for all of its ranks and for no other engine. With it the pool is the engine's own " +
+			"blocks, and the node only registers blocks or writes into registered blocks; `pd_role` must be `both`"},
 	{name: "register.tp_size", kind: integerKind(1, geometry.RanksMax,
 		func(d *draft) *uint32 { return &d.cfg.Register.Ranks }), def: "1", doc: "tensor-parallel ranks of the engine"},
 	{name: "register.tp_rank", kind: integerKind(0, geometry.RanksMax-1,
 		func(d *draft) *uint32 { return &d.cfg.Register.Rank }), def: "0",
-		doc: "which of them is the first of this file's lists of ports; the next ones follow"},
+		doc: "the rank of the first entry of this file's lists of ports; the following entries are the next ranks"},
 	{name: "register.pp_size", kind: integerKind(1, geometry.StagesMax,
 		func(d *draft) *uint32 { return &d.cfg.Register.Stages }), def: "1",
 		doc: "pipeline stages of the engine; a decode engine has one"},
 	{name: "register.pp_rank", kind: integerKind(0, geometry.StagesMax-1,
-		func(d *draft) *uint32 { return &d.cfg.Register.Stage }), def: "0", doc: "which of them this is"},
+		func(d *draft) *uint32 { return &d.cfg.Register.Stage }), def: "0", doc: "the pipeline stage of this node"},
 	{name: "register.kv_heads", kind: integerKind(0, geometry.HeadsMax,
 		func(d *draft) *uint32 { return &d.cfg.Register.Heads }), def: "0",
 		doc: "KV heads of the model, over all ranks; 0 with `layout.mla`"},
 	{name: "register.cell_heads", kind: integerKind(0, geometry.HeadsMax,
 		func(d *draft) *uint32 { return &d.cfg.Register.CellHeads }), def: "0",
-		doc: "KV heads of a page, the same at all engines: those of a rank where there are most ranks; 0 is all of a rank's"},
+		doc: "the number of KV heads in a page, the same for all engines: the heads of a rank of the engine with the most " +
+			"ranks; 0 is all heads of a rank"},
 	{name: "register.blocks", kind: integerKind(0, pagesMax, func(d *draft) *uint32 { return &d.cfg.Register.Blocks }),
-		def: "0", doc: "kernel blocks of a layer; from it follows the pool"},
+		def: "0", doc: "the number of kernel blocks of a layer; it determines the size of the pool"},
 	{name: "register.blocks_per_logical", kind: integerKind(1, 1<<16,
 		func(d *draft) *uint32 { return &d.cfg.Register.PerLogical }), def: "1",
-		doc: "kernel blocks of a logical block, which is what an engine's block table numbers"},
+		doc: "the number of kernel blocks in a logical block, which is the unit of an engine's block table"},
 	{name: "register.block_tokens", kind: integerKind(1, 1<<20,
 		func(d *draft) *uint32 { return &d.cfg.Register.BlockTokens }),
-		doc: "tokens of a kernel block; `chunk_size` if unset, and the same where both are set"},
+		doc: "the number of tokens in a kernel block; `chunk_size` if unset, and equal to it if both are set"},
 	{name: "register.layers", kind: numbersKind("layers", geometry.LayersMax, 1<<31-1,
 		func(d *draft) *[]uint32 { return &d.cfg.Register.numbers }),
-		doc: "the layers that a rank has, by their numbers in the model; if unset they begin with `register.first_layer`"},
+		doc: "the numbers in the model of the layers of a rank; if unset, consecutive numbers from `register.first_layer`"},
 	{name: "register.first_layer", kind: integerKind(0, 1<<31-1,
 		func(d *draft) *uint32 { return &d.cfg.Register.first }), def: "0",
 		doc: "the number of the first of `layout.num_layers` layers that a rank has"},
 	{name: "register.groups", kind: numbersKind("groups", geometry.LayersMax, geometry.Shared,
 		func(d *draft) *[]uint32 { return &d.cfg.Register.groups }),
-		doc: "the KV-cache group of each of those layers; 65535 is one whose memory holds blocks of all groups. Group 0 if " +
-			"unset"},
+		doc: "the KV-cache group of each of these layers; 65535 is a layer whose memory holds blocks of all groups. Group 0 " +
+			"if unset"},
 	{name: leaseDurationKey,
 		kind: durationKind(10*time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RegistrationLease }),
-		doc: "how long a producer lends what is finished until all of it is registered; longer than " +
-			"`lease_guard`"},
+		doc:  "how long a producer lends finished blocks until all of them are registered; longer than `lease_guard`"},
 	{name: "register.push_registration_timeout",
 		kind: durationKind(time.Millisecond, 24*time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.RegisterTimeout }),
-		doc:  "how long a consumer waits for its blocks, and a producer for a request that is registered for"},
+		doc:  "how long a consumer waits for its blocks, and a registration at a producer for its request"},
 	{name: "register.exact_ids", kind: boolKind(func(d *draft) *bool { return &d.cfg.Machine.ExactIDs }), def: "false",
-		doc: "requests match by their whole name or transfer, and never by a name without the digits that vLLM puts " +
-			"behind it"},
+		doc: "requests match only by their whole id or transfer id, and not by the id without the digits that vLLM appends"},
 	{name: "register.receptions", kind: integerKind(1, 1<<14, func(d *draft) *uint32 { return &d.cfg.Machine.ReceptionsMax }),
-		doc: "requests that a consumer has registered, at a time"},
+		doc: "the maximum number of registered requests of a consumer"},
 	{name: "register.producers", kind: integerKind(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Machine.ProducersMax }),
-		doc: "producer ranks of one request"},
+		doc: "the maximum number of producer ranks of one request"},
 	{name: "register.batches", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.FinishedMax }),
-		doc: "finished requests that a producer lends, at a time"},
+		doc: "the maximum number of finished requests that a producer lends"},
 	{name: "register.registrations", kind: integerKind(1, 1<<16,
 		func(d *draft) *uint32 { return &d.cfg.Machine.RegistrationsMax }),
-		doc: "registrations that wait at a producer or are written; one consumer's are never more than it leaves to others"},
+		doc: "the maximum number of registrations that wait at a producer or are being written; a consumer never has more " +
+			"than it leaves free for others"},
 	{name: "register.expected", kind: integerKind(1, 1<<16, func(d *draft) *uint32 { return &d.cfg.Machine.ExpectedMax }),
-		doc: "requests, each at each producer rank, that a consumer has kept or does not need, at a time"},
+		doc: "the maximum number of requests, counted for each producer rank, that a consumer expects or has declined"},
 	{name: "register.names", kind: integerKind(1, 1<<12, func(d *draft) *uint32 { return &d.cfg.Machine.NamesMax }),
-		doc: "requests that one heartbeat names"},
+		doc: "the maximum number of requests in one heartbeat"},
 	{name: "register.window", kind: integerKind(1, 1<<12, func(d *draft) *uint16 { return &d.cfg.Machine.RegisterWindow }),
-		doc: "registrations with one peer at a time; others wait in order"},
+		doc: "the maximum number of registrations in progress at one peer; further registrations wait in order"},
 }
 
 // numbersKind returns a kind that reads a list of numbers. A single number is a list of length 1.
@@ -145,7 +144,7 @@ func (d *draft) beginRegister() {
 		return
 	}
 	for _, name := range []string{"pd_proxy_host", "pd_proxy_port", "pd_skip_proxy_notification"} {
-		d.addNote(name, "no effect with register.engine_id: no proxy is told of what is registered")
+		d.addNote(name, "no effect with register.engine_id: no proxy is notified of registered requests")
 	}
 	d.skipProxy = true
 	const follows = "no effect with register.engine_id: the pool follows from register.blocks and the layout"
@@ -173,24 +172,25 @@ func (d *draft) validateRegister() {
 		remedy string
 	}{
 		{c.Share.Enabled, engineIDKey, Conflict,
-			"what is the engine's own is not shared; set enable_p2p: false, or remove it"},
+			"the engine's own blocks are not shared; set enable_p2p: false, or remove it"},
 		{c.Role != Both && d.isGiven("pd_role"), engineIDKey, Conflict,
-			"who registers calls peers and is called; set pd_role: both, or remove it"},
+			"a node with registered blocks connects to peers and accepts connections; set pd_role: both, or remove it"},
 		{c.Pull.Enabled, engineIDKey, Conflict,
 			"registered blocks are pushed, and not offered; set pd_pull_mode: false, or remove it"},
 		{c.Machine.Recalls, engineIDKey, Conflict,
 			"registered blocks are not read back; set pd_bidirectional: false, or remove it"},
 		{c.Layerwise.Enabled, engineIDKey, Conflict,
-			"registered blocks go when all is computed; set use_layerwise: false, or remove it"},
+			"registered blocks are sent when the whole request is computed; set use_layerwise: false, or remove it"},
 		{c.Channel == ChannelHCCL || c.Device.Kind == DeviceNPU, engineIDKey, Unsupported,
 			unsupportedPrefix + "blocks are registered over shm, tcp and nixl alone; set pd_buffer_device: cpu and transfer_channel: " +
 				"auto, or remove it"},
 		{r.BlockTokens != c.ChunkTokens, "register.block_tokens", Conflict,
 			fmt.Sprintf("chunk_size is %d, and a page is one kernel block; give both the same, or one alone", c.ChunkTokens)},
-		{r.Blocks == 0, "register.blocks", Missing, "say how many kernel blocks a layer has, such as register.blocks: 4096"},
-		{d.layout.mla && r.Heads > 0, "register.kv_heads", Conflict, "write 0: with layout.mla each rank has all"},
+		{r.Blocks == 0, "register.blocks", Missing, "set the number of kernel blocks of a layer, such as register.blocks: " +
+			"4096"},
+		{d.layout.mla && r.Heads > 0, "register.kv_heads", Conflict, "write 0: with layout.mla each rank has all heads"},
 		{len(r.numbers) > 0 && d.isGiven(ownPath("register.first_layer")), "register.first_layer", Conflict,
-			"register.layers names them all; remove one of the two"},
+			"register.layers names all layers; remove one of the two keys"},
 		{uint64(r.Rank)+uint64(max(1, c.RankCount())) > uint64(r.Ranks), "register.tp_size", Conflict,
 			fmt.Sprintf("the lists have ports for %d ranks from register.tp_rank %d on; make it at least %d", c.RankCount(), r.Rank,
 				uint64(r.Rank)+uint64(max(1, c.RankCount())))},
@@ -343,7 +343,8 @@ func (c *comparison) checkRegister() {
 	a, b := &c.a.Register, &c.b.Register
 	switch {
 	case a.Enabled != b.Enabled:
-		c.addProblem(ownPath(engineIDKey), c.b.Machine.EngineID, "%s has %q; who registers blocks works only with who does, too", c.a.Name,
+		c.addProblem(ownPath(engineIDKey), c.b.Machine.EngineID, "%s has %q; a node with registered blocks works only with "+
+			"another such node", c.a.Name,
 			c.a.Machine.EngineID)
 	case !a.Enabled:
 	case c.a.Machine.EngineID == c.b.Machine.EngineID:
@@ -351,12 +352,13 @@ func (c *comparison) checkRegister() {
 	case a.Ranks%b.Ranks != 0 && b.Ranks%a.Ranks != 0:
 		c.addProblem(ownPath("register.tp_size"), b.Ranks, "%s has %d; one must divide the other", c.a.Name, a.Ranks)
 	case a.Heads != b.Heads:
-		c.addProblem(ownPath("register.kv_heads"), b.Heads, "%s has %d; it is the model's, at both", c.a.Name, a.Heads)
+		c.addProblem(ownPath("register.kv_heads"), b.Heads, "%s has %d; it is a property of the model, so give both the same",
+			c.a.Name, a.Heads)
 	case a.CellHeads != b.CellHeads:
 		c.addProblem(ownPath("register.cell_heads"), b.CellHeads,
-			"%s has %d; pages go as they are: give both the heads of a rank of "+
-				"the engine with more ranks", c.a.Name, a.CellHeads)
+			"%s has %d; pages are sent unchanged: give both the number of heads of a rank of the engine with more ranks", c.a.Name, a.CellHeads)
 	case a.Stages != 1 && b.Stages != 1:
-		c.addProblem(ownPath("register.pp_size"), b.Stages, "%s has %d; who is written to has one stage", c.a.Name, a.Stages)
+		c.addProblem(ownPath("register.pp_size"), b.Stages, "%s has %d; the engine that receives blocks must have one stage",
+			c.a.Name, a.Stages)
 	}
 }

@@ -70,17 +70,18 @@ func (d *draft) validateShare() {
 			d.cfg.BufferBytes = d.localBytes
 		}
 	case d.cfg.Role != Both:
-		d.addProblemAt(p2pKey, Conflict, "a node that shares calls peers and is called: with enable_pd set pd_role: both, or "+
-			"enable_pd: false")
+		d.addProblemAt(p2pKey, Conflict, "a sharing node connects to peers and accepts connections: with enable_pd set "+
+			"pd_role: both, or enable_pd: false")
 	case d.cfg.PeerHost != d.p2pHost || !slices.Equal(d.cfg.InitPorts, d.p2pInit):
 		d.addProblemAt(p2pInitKey, Conflict, "a node has one port for handshakes: give the host and the ports of pd_peer_host and "+
 			"pd_peer_init_port")
 	}
 	if d.cfg.Pull.Enabled && d.enablePD {
-		d.addProblemAt(p2pKey, Unsupported, unsupportedPrefix+"a node that shares pushes what it prefills; set pd_pull_mode: false")
+		d.addProblemAt(p2pKey, Unsupported, unsupportedPrefix+"a sharing node pushes its prefills; set pd_pull_mode: false")
 	}
 	if d.cfg.Machine.Keeps && !s.Pull {
-		d.addProblemAt("p2p_delay_pull", Conflict, "what peers write cannot stay with them: set p2p_pull_mode: true, or remove it")
+		d.addProblemAt("p2p_delay_pull", Conflict, "chunks that peers write cannot stay at the peers: set p2p_pull_mode: "+
+			"true, or remove it")
 	}
 	d.validateNPUPool()
 	switch {
@@ -90,10 +91,11 @@ func (d *draft) validateShare() {
 		}
 		s.ArenaBytes, s.ArenaThreads = 0, 0
 	case !s.Pull:
-		d.addProblemAt(extraStagingKey, Conflict, "what is copied is for peers that read: set p2p_pull_mode: true, or remove it")
+		d.addProblemAt(extraStagingKey, Conflict, "the arena is only for peers that read: set p2p_pull_mode: true, or remove "+
+			"it")
 	case s.NPU && !d.cfg.Machine.Keeps:
-		d.addProblemAt(extraStagingKey, Conflict, "what is read lands on the NPU, and the arena has copies of the host's pool alone: set "+
-			"p2p_delay_pull: true, or use_host_staging: false, or p2p_use_npu: false")
+		d.addProblemAt(extraStagingKey, Conflict, "chunks are read into the NPU's memory, and the arena has copies of the "+
+			"host pool only: set p2p_delay_pull: true, or use_host_staging: false, or p2p_use_npu: false")
 	case d.cfg.Device.Kind == DeviceNPU:
 		d.addProblemAt(extraStagingKey, Unsupported, unsupportedPrefix+"the arena lies behind the pool, which is the device's: set "+
 			"pd_buffer_device: cpu, or use_host_staging: false")
@@ -104,7 +106,7 @@ func (d *draft) validateShare() {
 	if !d.isGiven(retentionKey) {
 		d.cfg.Machine.Retention = store.Cache
 	} else if d.cfg.Machine.Retention != store.Cache {
-		d.addProblemAt(retentionKey, Conflict, "a node that shares keeps what it has: remove it, or write cache")
+		d.addProblemAt(retentionKey, Conflict, "a sharing node keeps its chunks: remove it, or write cache")
 	}
 	m := &d.cfg.Machine
 	if !d.isGiven(extraTTLKey) && d.p2pTTL > 0 {
@@ -120,8 +122,8 @@ func (d *draft) validateShare() {
 // noteShare adds a note if p2p_npu_buffer_size has no effect, and resets the staging size then.
 func (d *draft) noteShare() {
 	if s := &d.cfg.Share; !d.cfg.Machine.Keeps && !s.NPU {
-		d.addNote(npuBytesKey, "no effect without p2p_use_npu, or p2p_delay_pull: there is no pool on the NPU, and nothing reads "+
-			"when the engine fetches")
+		d.addNote(npuBytesKey, "no effect without p2p_use_npu or p2p_delay_pull: there is no pool on the NPU, and no fetch "+
+			"reads from peers")
 		s.StagingBytes = 0
 	}
 }
@@ -133,7 +135,7 @@ func (d *draft) validateNPUPool() {
 		return
 	}
 	if c.Device.Kind == DeviceNPU {
-		d.addNote(useNPUKey, fmt.Sprintf("no effect: %s puts the whole pool on the NPU, so what is shared comes there anyway",
+		d.addNote(useNPUKey, fmt.Sprintf("no effect: %s puts the whole pool on the NPU, where shared chunks are stored anyway",
 			d.deviceKey()))
 		s.NPU = false
 		return
@@ -156,17 +158,18 @@ func (d *draft) validateController() {
 	s := &d.cfg.Share
 	if !d.controller {
 		for _, name := range []string{pullURLKey, replyURLKey} {
-			d.addNote(name, "no effect while enable_controller is false: the engine says who has what")
+			d.addNote(name, "no effect while enable_controller is false: the engine names the peer that has the chunks")
 		}
 		s.Feeds, s.Replies = nil, nil
 		return
 	}
-	d.requireKey(instanceKey, "give each node a name of its own, such as lmcache_instance_1")
-	d.requireKey(pullURLKey, "name where the controller is told, such as 192.168.1.10:9800")
-	d.requireKey(replyURLKey, "name where the controller is asked, such as 192.168.1.10:9900")
+	d.requireKey(instanceKey, "give each node a different name, such as lmcache_instance_1")
+	d.requireKey(pullURLKey, "give the address where the controller accepts reports, such as 192.168.1.10:9800")
+	d.requireKey(replyURLKey, "give the address where the controller accepts lookups, such as 192.168.1.10:9900")
 	d.requireKey(workerPortsKey, "name a port for each rank, such as [9950, 9951]")
 	if len(s.Feeds) != len(s.Replies) {
-		d.addProblemAt(replyURLKey, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give both of each controller", len(s.Replies),
+		d.addProblemAt(replyURLKey, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give both addresses of each "+
+			"controller", len(s.Replies),
 			pullURLKey, len(s.Feeds)))
 	}
 }

@@ -73,7 +73,7 @@ func parseSeconds(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("write seconds such as 2.5, or a text with a unit such as 250ms")
 	}
 	if math.IsInf(f, 0) {
-		return 0, fmt.Errorf("write a finite number of seconds: nothing here waits for ever")
+		return 0, fmt.Errorf("write a finite number of seconds: infinite waits are not supported")
 	}
 	// The result is exact in the range of the keys: for up to a day, a float64 of seconds is accurate to a hundredth
 	// of a nanosecond.

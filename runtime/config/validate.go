@@ -15,7 +15,7 @@ func (d *draft) validate() {
 		d.validatePD()
 	}
 	if d.cfg.Role != Both {
-		d.addNote(ownPath("engine_share_pct"), "no effect but with pd_role: both: elsewhere engine and peers share no pool")
+		d.addNote(ownPath("engine_share_pct"), "no effect except with pd_role: both: otherwise engine and peers share no pool")
 	}
 	d.validatePull()
 	d.validateRecall()
@@ -92,7 +92,7 @@ func (d *draft) validateSender() {
 		d.cfg.Proxy = protocol.Endpoint{}
 		return
 	}
-	const instead = ", or pd_skip_proxy_notification: true where no proxy waits"
+	const instead = ", or set pd_skip_proxy_notification: true if no proxy waits"
 	d.requireKey("pd_proxy_host", "name the proxy that waits for this sender's notifications"+instead)
 	d.requireKey("pd_proxy_port", "name the proxy's port"+instead)
 }
@@ -108,13 +108,13 @@ func (d *draft) validateReceiver() {
 		d.addProblemAt("store_location", Range, "remove it: this transfer goes one way, from sender to receiver")
 	}
 	if d.cfg.Pull.Enabled && d.cfg.Machine.ReplyForm != protocol.FormAscend {
-		d.addNote(ownPath("reply_form"), "it is for pushes; offers have one acknowledgement, LMCache-Ascend's")
+		d.addNote(ownPath("reply_form"), "no effect on offers, which have one form of acknowledgement, LMCache-Ascend's")
 	}
 	if d.cfg.Role.Sends() {
 		return
 	}
 	for _, name := range []string{"pd_proxy_host", "pd_proxy_port", "pd_skip_proxy_notification"} {
-		d.addNote(name, "no effect at a receiver: the sender tells the proxy")
+		d.addNote(name, "no effect at a receiver: the sender notifies the proxy")
 	}
 	d.cfg.Proxy = protocol.Endpoint{}
 }
@@ -137,7 +137,7 @@ func (d *draft) finishTimes() {
 	}
 	if ttl := d.cfg.Machine.PullTTL; d.cfg.Pull.Enabled && d.cfg.Role.Sends() && ttl > 0 && ttl <= p.LeaseGuard {
 		d.addProblemAt("pd_pull_pending_ttl", Conflict,
-			fmt.Sprintf("make it longer than lease_guard, %v, in which nobody reads any more", p.LeaseGuard))
+			fmt.Sprintf("make it longer than lease_guard, %v; in that time before the end nothing is read any more", p.LeaseGuard))
 	}
 	// A node with a single role uses only one of the two timeouts. The peers use the second timeout, and Compare
 	// checks the pair.
@@ -169,7 +169,7 @@ func (d *draft) finishLimits() {
 	// A message that cannot contain a single key is a mistake. A full batch of the longest keys does not have to fit.
 	if d.messageBytes < uint64(d.keyBytes) {
 		d.addProblemAt(ownPath(messageBytesKey), Conflict,
-			fmt.Sprintf("one key may have limits.key_bytes, %d; make a message longer", d.keyBytes))
+			fmt.Sprintf("a key may have limits.key_bytes, %d; make the message limit larger", d.keyBytes))
 	}
 }
 
@@ -182,7 +182,7 @@ func (d *draft) finishPools() {
 		c.poolKey = ownPath("register.blocks")
 	case !d.onAccelerator && d.cpuBufferBytes > 0:
 		c.BufferBytes, c.poolKey = d.cpuBufferBytes, cpuBufferKey
-		d.addNote(bufferKey, "pd_cpu_buffer_size goes before it, because pd_buffer_device is cpu")
+		d.addNote(bufferKey, "pd_cpu_buffer_size takes precedence, because pd_buffer_device is cpu")
 	case c.Offload && d.cpuBufferBytes > 0:
 		c.BufferBytes, c.poolKey = d.cpuBufferBytes, cpuBufferKey
 		d.addNote(bufferKey, "no effect: with pd_use_cpu_offload all pages are host memory, of pd_cpu_buffer_size, and none "+

@@ -16,7 +16,7 @@ func (d *draft) validateAccelerators() {
 			c.Channel = ChannelHCCL
 		case ChannelSHM, ChannelTCP, ChannelNIXL:
 			d.addProblemAt("transfer_channel", Conflict,
-				fmt.Sprintf("it moves memory of the host, and %s is %v; use hccl or auto, or %[1]s: cpu", d.deviceKey(), c.Device))
+				fmt.Sprintf("it moves only host memory, and %s is %v; use hccl or auto, or %[1]s: cpu", d.deviceKey(), c.Device))
 		case ChannelHCCL:
 		}
 	}
@@ -51,7 +51,7 @@ func (d *draft) validateMemory() {
 	c := &d.cfg
 	if c.Pool.HugePages && c.NeedsNPU() {
 		c.Pool.HugePages = false
-		d.addNote(ownPath(hugeKey), "no effect: the pool is the NPU's memory, or host memory that its library takes")
+		d.addNote(ownPath(hugeKey), "no effect: the pool is the NPU's memory, or host memory that its library allocates")
 	}
 	switch {
 	case !c.Pool.Lock:
@@ -59,8 +59,8 @@ func (d *draft) validateMemory() {
 		c.Pool.Lock = false
 		d.addNote(ownPath(lockKey), "no effect: the pool is the NPU's memory, or host memory that its library pins")
 	case c.Data.Overcommit:
-		d.addProblemAt(ownPath(lockKey), Conflict, "what is locked is taken when the node opens, and data.overcommit takes it later; "+
-			"remove one of the two")
+		d.addProblemAt(ownPath(lockKey), Conflict, "locked memory is allocated when the node opens, and data.overcommit "+
+			"allocates later; remove one of the two")
 	}
 }
 

@@ -18,7 +18,8 @@ func (d *draft) validatePorts() {
 			if l.label != l.key {
 				what = ", " + l.label + ","
 			}
-			d.addProblemAt(l.key, Conflict, fmt.Sprintf("port %d%s is already %s of rank %d; give rank %d another", l.at.Port, what,
+			d.addProblemAt(l.key, Conflict, fmt.Sprintf("port %d%s is already used as %s of rank %d; give rank %d another "+
+				"port", l.at.Port, what,
 				other.label, other.rank, l.rank))
 			continue
 		}
@@ -26,7 +27,7 @@ func (d *draft) validatePorts() {
 	}
 	if l, taken := users[c.Proxy]; taken {
 		d.addProblemAt("pd_proxy_port", Conflict,
-			fmt.Sprintf("this node itself has the port, as %s of rank %d; give one of them another", l.label, l.rank))
+			fmt.Sprintf("this node itself uses the port, as %s of rank %d; give one of them another port", l.label, l.rank))
 	}
 }
 
@@ -47,7 +48,7 @@ func (d *draft) validateListLengths() {
 			first, n = l.name, l.ranks
 		case l.ranks != n && d.isGiven(l.name):
 			// A derived list is not reported, because the same error is reported for the original list.
-			d.addProblemAt(l.name, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give each rank one of both", l.ranks, first, n))
+			d.addProblemAt(l.name, Conflict, fmt.Sprintf("it lists %d and %s lists %d; give each rank one entry in both lists", l.ranks, first, n))
 		}
 	}
 }

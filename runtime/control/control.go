@@ -80,7 +80,7 @@ type Sink interface {
 }
 
 // Server describes a channel that a machine serves. Whether the messages are requests that need a reply or one-way
-// messages follows from the channel (effects.Channel.Asks).
+// messages follows from the channel (effects.Channel.HasReplies).
 type Server struct {
 	Channel effects.Channel
 	// Addr is the address to bind. An empty host means every interface; port zero lets the system choose a free port.

@@ -37,12 +37,12 @@ const memoryMiB = 48
 var hasty = setup{Own: "    lease: 500ms\n    retention: 3\n"}
 
 var faults = []fault{
-	{name: "MiB without end", says: "message without end", rate: 50, full: 200, short: 10, strike: endless},
+	{name: "MiB without end", says: "does not end within the limits", rate: 50, full: 200, short: 10, strike: endless},
 	{name: "answers without end", says: "a connection to a peer has ended", full: 300, short: 5, strike: answers},
-	{name: "silent", says: "sent nothing", rate: 500, full: 2000, short: 300, strike: silent},
-	{name: "half a handshake", says: "sent nothing", rate: 500, full: 2000, short: 300, strike: half},
-	{name: "idle", says: "gives way to a new one", rate: 500, full: 1500, short: 200, strike: idle},
-	{name: "idle, same address", says: "gives way to a new one", rate: 500, full: 1500, short: 200, near: true,
+	{name: "silent", says: "was closed", rate: 500, full: 2000, short: 300, strike: silent},
+	{name: "half a handshake", says: "was closed", rate: 500, full: 2000, short: 300, strike: half},
+	{name: "idle", says: "in favour of a new connection", rate: 500, full: 1500, short: 200, strike: idle},
+	{name: "idle, same address", says: "in favour of a new connection", rate: 500, full: 1500, short: 200, near: true,
 		strike: idle},
 	{name: "come and go", rate: 500, full: 1500, short: 100, strike: comeAndGo},
 	{name: "few files", setup: setup{Files: 64}, says: "may open few files", rate: 500, full: 1500, short: 100,

@@ -17,7 +17,7 @@ import (
 // context waits; Enqueue must not call Do of that context. An error fails the fetch.
 type Enqueue func(t *acl.Thread, s *acl.Stream, first int, chunks []acl.Range) error
 
-// ScatterFunc returns the function for runtime.Fetch.Device that runs an engine's device code on this device. Calls of
+// ScatterFunc returns the function for runtime.Fetch.ScatterDevice that runs an engine's device code on this device. Calls of
 // several fetches run in parallel, each on a stream that first waits for the reads that filled the chunks. So a batch
 // is scattered while the device reads the next batch.
 //

@@ -65,7 +65,7 @@
 // A receiving node grants two pages, and a peer pushes into them:
 //
 //	pool, err := plane.NewPool(plane.PoolConfig{Pages: 64, PageBytes: 1 << 20, Sink: mailbox})
-//	p, err := shm.Opener(path)(ctx, plane.Env{Pool: pool, Sink: mailbox, ...})
+//	p, err := shm.Config{Dir: path}.Open(ctx, plane.Env{Pool: pool, Sink: mailbox, ...})
 //	pool.Grant(&effects.Grant{ID: 7, Peer: sender, Pages: pages}) // The reply to the sender names grant 7.
 //	// The sender's plane pushes; this node's plane stores both pages and posts effects.Landed to the mailbox.
 //	p.Confirm(landed.Landing, effects.OK) // Only now does the sender's plane post TransferDone.

@@ -99,11 +99,13 @@ func NewLeasedPool(c LeasedPoolConfig) (*LeasedPool, error) {
 	case c.Sink == nil:
 		return nil, fmt.Errorf("%w: the pool's sink is missing", ErrInvalid)
 	case c.Pages == 0, c.PageBytes == 0, c.PageBytes > PageBytesMax, uint64(c.Pages) > c.Region.Bytes/c.PageBytes:
-		return nil, fmt.Errorf("%w: %d pages of %d bytes in %d; give at least one of each, and memory for all", ErrInvalid,
+		return nil, fmt.Errorf("%w: %d pages of %d bytes in a region of %d bytes; configure at least one page and one byte, "+
+			"and a region that holds all pages", ErrInvalid,
 			c.Pages, c.PageBytes, c.Region.Bytes)
 	case uint64(c.SecondPool.Pages) > c.SecondPool.Region.Bytes/c.PageBytes, c.SecondPool.Pages > math.MaxUint32-c.Pages,
 		c.SecondPool.Pages > 0 && c.SecondPool.Buffer == c.Buffer:
-		return nil, fmt.Errorf("%w: a second pool of %d pages of %d bytes in %d; give memory for all, and another name",
+		return nil, fmt.Errorf("%w: a second pool of %d pages of %d bytes in a region of %d bytes; the region must hold all "+
+			"pages, and the buffer id must differ from the first pool's",
 			ErrInvalid, c.SecondPool.Pages, c.PageBytes, c.SecondPool.Region.Bytes)
 	}
 	return &LeasedPool{

@@ -100,7 +100,7 @@ func MapPermits(fd uintptr) (*PeerPermits, error) {
 		return nil, err
 	}
 	if size < 8 || size > permitsBytes(maxPermits) || size%8 != 0 {
-		return nil, fmt.Errorf("the peer's permits take %d bytes; give 8 for each of 1 to %d", size, maxPermits)
+		return nil, fmt.Errorf("the peer's permits take %d bytes; 8 bytes are expected for each of 1 to %d transfers", size, maxPermits)
 	}
 	mem, err := mapForReading(fd, size)
 	return &PeerPermits{mem}, err

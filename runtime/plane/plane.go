@@ -84,8 +84,8 @@ var ErrInvalid = errors.New("invalid data plane configuration")
 // CompleteFenced checks the Env of a fenced plane and fills in the defaults.
 func (e Env) CompleteFenced() (Env, error) {
 	if e.Pool == nil && e.Leased != nil {
-		return e, fmt.Errorf("%w: this plane moves memory of the process, and the pool is a device's; use transfer_channel: "+
-			"hccl, or pd_buffer_device: cpu", ErrInvalid)
+		return e, fmt.Errorf("%w: this plane moves memory of the process, but the pool is in device memory; use "+
+			"transfer_channel: hccl, or pd_buffer_device: cpu", ErrInvalid)
 	}
 	if e.Pool == nil {
 		return e, fmt.Errorf("%w: the pool is missing", ErrInvalid)
@@ -96,7 +96,7 @@ func (e Env) CompleteFenced() (Env, error) {
 // CompleteLeased checks the Env of a leased plane and fills in the defaults.
 func (e Env) CompleteLeased() (Env, error) {
 	if e.Leased == nil && e.Pool != nil {
-		return e, fmt.Errorf("%w: this plane is leased, and the pool is the process's and fenced; use "+
+		return e, fmt.Errorf("%w: this plane is leased, but the pool is a fenced pool in memory of the process; use "+
 			"transfer_channel: nixl, or pd_buffer_device: npu, or another plane", ErrInvalid)
 	}
 	if e.Leased == nil {
@@ -108,11 +108,11 @@ func (e Env) CompleteLeased() (Env, error) {
 func (e Env) withDefaults() (Env, error) {
 	switch {
 	case e.Sink == nil, e.IDs == nil:
-		return e, fmt.Errorf("%w: sink or ids missing; set both", ErrInvalid)
+		return e, fmt.Errorf("%w: Env.Sink or Env.IDs is missing; set both", ErrInvalid)
 	case e.Incarnation == effects.Incarnation{}:
-		return e, fmt.Errorf("%w: incarnation is zero; give the rank's", ErrInvalid)
+		return e, fmt.Errorf("%w: Env.Incarnation is zero; set the incarnation of the rank", ErrInvalid)
 	case e.Key == identity.Key{}:
-		return e, fmt.Errorf("%w: key is zero, which everybody knows; give the rank's", ErrInvalid)
+		return e, fmt.Errorf("%w: Env.Key is zero, which is no secret; set the key of the rank", ErrInvalid)
 	}
 	b := &e.Bounds
 	for _, f := range []struct {

@@ -164,7 +164,7 @@ func (p *Pool) Bytes(page effects.Page) []byte {
 // apply.
 func (p *Pool) PageRange(first, count uint32) []byte {
 	if uint64(first)+uint64(count) > uint64(p.pages) {
-		panic(fmt.Sprintf("BUG: %d pages from %d on of a pool of %d", count, first, p.pages))
+		panic(fmt.Sprintf("BUG: a range of %d pages beginning at page %d exceeds a pool of %d pages", count, first, p.pages))
 	}
 	start := uint64(first) * p.pageBytes
 	end := start + uint64(count)*p.pageBytes
@@ -181,7 +181,7 @@ func (p *Pool) Publish(pages []effects.Page) {
 	for _, page := range pages {
 		p.mustHavePage(page)
 		if n := p.pageStates[page.Index].readLeases; n > 0 {
-			panic(fmt.Sprintf("BUG: page %d gets generation %d while %d grants to read cover it",
+			panic(fmt.Sprintf("BUG: page %d gets generation %d while %d read leases cover the page",
 				page.Index, page.Generation, n))
 		}
 		publishWord(&p.generations[page.Index], uint64(page.Generation))

@@ -44,10 +44,11 @@ func (p *Pool) grantRead(e *effects.Grant) {
 		p.mustHavePage(page)
 		switch s := &p.pageStates[page.Index]; {
 		case s.grant != 0 || s.revokingGrant != 0:
-			panic(fmt.Sprintf("BUG: page %d was granted to %d to be read while it is granted to %d or not yet revoked",
+			panic(fmt.Sprintf("BUG: read lease %[2]d covers page %[1]d, while write grant %[3]d of that page is in force or "+
+				"in quarantine",
 				page.Index, e.ID, max(s.grant, s.revokingGrant)))
 		case p.generations[page.Index] != uint64(page.Generation):
-			panic(fmt.Sprintf("BUG: page %d was granted to be read in generation %d; it is in %d",
+			panic(fmt.Sprintf("BUG: a read lease names generation %[2]d of page %[1]d; the page is in generation %[3]d",
 				page.Index, page.Generation, p.generations[page.Index]))
 		}
 		p.pageStates[page.Index].readLeases++

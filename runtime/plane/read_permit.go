@@ -81,7 +81,7 @@ func newReadPermits(pages uint32) (*readPermits, error) {
 func (r *readPermits) issuePermit(id effects.GrantID, peer effects.Incarnation) {
 	slot := r.table.leaseSlot(id)
 	if current := atomic.LoadUint64(&slot[0]); current != 0 {
-		panic(fmt.Sprintf("BUG: grant %d has the slot of grant %d, which stands", id, current))
+		panic(fmt.Sprintf("BUG: grant %d needs the permit slot of grant %d, which is still in force", id, current))
 	}
 	atomic.StoreUint64(&slot[1], binary.NativeEndian.Uint64(peer[:8]))
 	atomic.StoreUint64(&slot[2], binary.NativeEndian.Uint64(peer[8:]))
@@ -103,7 +103,7 @@ func (r *readPermits) leasedBytes(index uint32) uint32 {
 
 func (r *readPermits) close() error {
 	if err := syscall.Munmap(r.mem); err != nil {
-		return fmt.Errorf("unmap the permits to read: %w", err)
+		return fmt.Errorf("unmap the read permits: %w", err)
 	}
 	return r.file.Close()
 }
@@ -122,7 +122,7 @@ func MapReadPermits(fd uintptr, pages uint32) (*PeerReadPermits, error) {
 		return nil, err
 	}
 	if want := readPermitsBytes(pages); size != want {
-		return nil, fmt.Errorf("the peer's permits to read take %d bytes; %d pages need %d", size, pages, want)
+		return nil, fmt.Errorf("the peer's read permits take %d bytes; %d pages need %d", size, pages, want)
 	}
 	mem, err := mapForReading(fd, size)
 	if err != nil {

@@ -75,7 +75,7 @@ func MapPool(memory, generations uintptr, pages uint32, pageBytes uint64) (*Mapp
 func sealedSize(fd uintptr) (size, unit uint64, err error) {
 	seals, _, e := syscall.Syscall(syscall.SYS_FCNTL, fd, fGetSeals, 0)
 	if e != 0 {
-		return 0, 0, fmt.Errorf("seals of the peer's memory: %w; it must be a memfd", e)
+		return 0, 0, fmt.Errorf("read the seals of the peer's memory: %w; the file must be a memfd", e)
 	}
 	if seals&RequiredSeals != RequiredSeals {
 		return 0, 0, fmt.Errorf("the peer's memory has seals %#x; %#x are required", seals, RequiredSeals)
@@ -83,7 +83,7 @@ func sealedSize(fd uintptr) (size, unit uint64, err error) {
 	// The size is read after the seals were checked, because only from then on the size cannot change.
 	var st syscall.Stat_t
 	if err := syscall.Fstat(int(fd), &st); err != nil {
-		return 0, 0, fmt.Errorf("size of the peer's memory: %w", err)
+		return 0, 0, fmt.Errorf("read the size of the peer's memory: %w", err)
 	}
 	return uint64(st.Size), uint64(max(1, st.Blksize)), nil
 }
@@ -91,7 +91,7 @@ func sealedSize(fd uintptr) (size, unit uint64, err error) {
 func mapForReading(fd uintptr, size uint64) ([]byte, error) {
 	mem, err := syscall.Mmap(int(fd), 0, int(size), syscall.PROT_READ, syscall.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("map %d bytes of the peer: %w", size, err)
+		return nil, fmt.Errorf("map %d bytes of the peer's memory: %w", size, err)
 	}
 	if err := backing.HideFromCores(mem); err != nil {
 		return nil, errors.Join(err, syscall.Munmap(mem))
@@ -108,7 +108,8 @@ func (m *Mapping) Unmap() error {
 func poolBytes(pages uint32, pageBytes uint64) (uint64, error) {
 	const maxBytes = 1 << 46 // a part of the 47 bits of addresses that a process can map on amd64
 	if pages == 0 || pageBytes == 0 || pageBytes > PageBytesMax || uint64(pages) > (maxBytes-generationsBytes(pages))/pageBytes {
-		return 0, fmt.Errorf("%w: %d pages of %d bytes; give at least one of each, pages to %d bytes, and %d bytes in all",
+		return 0, fmt.Errorf("%w: %d pages of %d bytes; a pool has at least one page, a page at least one byte and at most "+
+			"%d bytes, and all pages at most %d bytes",
 			ErrInvalid, pages, pageBytes, uint64(PageBytesMax), uint64(maxBytes))
 	}
 	return uint64(pages) * pageBytes, nil

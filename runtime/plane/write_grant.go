@@ -49,12 +49,13 @@ func (p *Pool) Grant(e *effects.Grant) {
 	defer p.mu.Unlock()
 	p.mustBeNewGrant(e.ID)
 	if p.lastTurn++; p.lastTurn > turnMask {
-		panic("BUG: a pool has given more grants than its fences can tell apart")
+		panic("BUG: a pool has issued more write grants than the turns of its fences can distinguish")
 	}
 	g := &writeGrant{peer: e.Peer, turn: p.lastTurn, pages: make([]uint32, 0, len(e.Pages)), openPages: len(e.Pages)}
 	for _, page := range e.Pages {
 		if !p.fences[page.Index].open(g.turn) {
-			panic(fmt.Sprintf("BUG: page %d was granted to %d while it is granted to %d or not yet revoked",
+			panic(fmt.Sprintf("BUG: write grant %[2]d covers page %[1]d, while write grant %[3]d of that page is in force or "+
+				"in quarantine",
 				page.Index, e.ID, p.pageStates[page.Index].grant))
 		}
 		p.pageStates[page.Index] = pageState{grant: e.ID, generation: page.Generation, length: page.Length}
@@ -68,7 +69,7 @@ func (p *Pool) mustBeNewGrant(id effects.GrantID) {
 	case id == 0:
 		panic("BUG: a grant has no id")
 	case p.grants[id] != nil || p.leases[id] != nil:
-		panic(fmt.Sprintf("BUG: grant %d was given twice", id))
+		panic(fmt.Sprintf("BUG: grant id %d is already in use", id))
 	}
 }
 

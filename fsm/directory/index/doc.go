@@ -8,22 +8,22 @@
 //
 // Example:
 //
-//	h := x.Open(group, instance, rank)         // a new holder, hidden from lookups
-//	x.Add(h, 1)                                // the holder has chunk 1
-//	x.Add(h, 2)                                // and chunk 2
-//	x.Show(h)                                  // from now on lookups find the holder
-//	x.Prefix(rank, []uint64{1, 2, 3}, -1, nil) // returns h with 2 chunks
-//	x.Retire(h)                                // from now on lookups do not find the holder
-//	for x.Sweep(4096) {                        // removes the rows of the holder, over several steps
+//	h := x.OpenHolder(group, instance, rank)       // a new holder, hidden from lookups
+//	x.Add(h, 1)                                    // the holder has chunk 1
+//	x.Add(h, 2)                                    // and chunk 2
+//	x.ShowHolder(h)                                // from now on lookups find the holder
+//	x.FindPrefix(rank, []uint64{1, 2, 3}, -1, nil) // returns h with 2 chunks
+//	x.RetireHolder(h)                              // from now on lookups do not find the holder
+//	for x.Sweep(4096) {                            // removes the rows of the holder, over several steps
 //	}
 //
 // A caller may rely on the following:
 //
 //   - Without the seed it is infeasible to choose hashes that collide in one place.
-//   - Each call examines at most a segment and the holders of a row. Prefix and Sweep do as much work as their
+//   - Each call examines at most a segment and the holders of a row. FindPrefix and Sweep do as much work as their
 //     arguments request.
-//   - Retire hides all chunks of a holder from lookups at once, however many there are. Sweep removes them later, and
-//     the holder's number is not used again before the last chunk has been removed.
+//   - RetireHolder hides all chunks of a holder from lookups at once, however many there are. Sweep removes them later,
+//     and the holder's number is not used again before the last chunk has been removed.
 //   - No group of holders has more chunks or holders than remain free for further groups ([table.Share]), and the
 //     totals are bounded.
 //   - The same sequence of calls returns the same results. The state is a tree of slices.

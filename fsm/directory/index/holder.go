@@ -22,12 +22,12 @@ const (
 // A holder is the row of a Holder. The holder itself and the chunks of the holder count in the shares of the group.
 type holder struct {
 	group    int
-	owner    int    // owner, such as an instance: see Prefix
+	owner    int    // owner, such as an instance: see FindPrefix
 	rank     uint64 // key of the rank
 	checksum uint64 // checksum of the chunks
 	count    int    // number of chunks
 	state    holderState
-	nextFree Holder // nextFree in the list of free numbers
+	nextFree Holder // next number in the list of free numbers
 }
 
 // holders is the table of all holders, by their numbers.
@@ -52,8 +52,9 @@ func newHolders(l Limits) holders {
 }
 
 // OpenHolder creates a holder of chunks of a rank, in a group from 0. The owner of, an instance for example, can be
-// excluded from the results of Prefix. The holder is hidden from lookups until Show. Open returns 0 if the group has
-// as many holders as it may have, including holders that are not swept away yet, or if all numbers are in use.
+// excluded from the results of FindPrefix. The holder is hidden from lookups until ShowHolder. OpenHolder returns 0 if
+// the group has as many holders as it may have, including holders that are not swept away yet, or if all numbers are in
+// use.
 func (x *Index) OpenHolder(group, owner int, rank uint32) Holder {
 	t := &x.holders
 	id := t.firstFree

@@ -20,7 +20,7 @@ func makeChain(n int, head uint32) uint64 { return chainMark | uint64(n)<<idBits
 // inHead returns how many of n holders are in the first block.
 func inHead(n int) int { return (n-1)%holdersPerBlock + 1 }
 
-// An rowOutcome is the result of adding a holder to a row or removing a holder.
+// A rowOutcome is the result of adding a holder to a row or removing a holder.
 type rowOutcome uint8
 
 const (

@@ -10,7 +10,7 @@
 //	store: chunk 1  Pump posts a BatchedKVOperationMsg with operation 0 on the feed
 //	HeartbeatRetMsg requests a full sync: FullSyncStartMsg, batches, FullSyncEndMsg,
 //	                and FullSyncStatusMsg until the directory says that the sync is complete
-//	Leave           a DeRegisterMsg is posted; Left becomes 0
+//	Leave           a DeRegisterMsg is posted; CountActive becomes 0
 //
 // A caller may rely on the following:
 //

@@ -41,7 +41,7 @@ func (r *Registrar) Step(v *env.Env, s *store.Store, ref kernel.Ref, ev effects.
 	case *effects.ConnLost:
 		r.onConnLost(v, i, k, effects.PeerLost)
 	default:
-		kernel.PanicUnexpected("who makes workers known")
+		kernel.PanicUnexpected("the registrar")
 	}
 	r.pumpDirectory(v, s, i)
 }

@@ -121,7 +121,7 @@ func (l *Lookups) Step(v *env.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.ConnLost:
 		l.closeConn(v, n)
 	default:
-		kernel.PanicUnexpected("who looks chunks up")
+		kernel.PanicUnexpected("the lookups in directories")
 	}
 }
 

@@ -24,10 +24,10 @@ type Lookups struct {
 	hashes  []protocol.ChunkHash            `snap:"scratch"`
 }
 
-// An LookupResult lists the instances that may have the first of the requested chunks, longest prefix first. The answer
+// A LookupResult lists the instances that may have the first of the requested chunks, longest prefix first. The answer
 // is a hint: only the holder knows what is present.
 type LookupResult struct {
-	Ref kernel.Ref // the ref that was passed to Ask
+	Ref kernel.Ref // the ref that was passed to StartLookup
 	// Code is OK, or says why no directory could answer. Without an answer the lookup counts as a miss.
 	Code    effects.Code
 	Holders []Holder // valid until ClearResults
@@ -73,7 +73,7 @@ func (l *Lookups) Recycle(c Config) Lookups {
 }
 
 // StartLookup starts a lookup of the first of these chunks. The answer appears in [Lookups.Results] in this step or in
-// a later step. Ask returns a handle for Cancel, or 0 if the answer is available already.
+// a later step. StartLookup returns a handle for CancelLookup, or 0 if the answer is available already.
 func (l *Lookups) StartLookup(v *env.Env, ref kernel.Ref, keys [][]byte) table.Handle {
 	l.hashes = l.hashes[:0]
 	for _, key := range keys[:min(len(keys), l.cfg.PrefixMax)] {

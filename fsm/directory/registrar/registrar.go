@@ -11,7 +11,7 @@ import (
 )
 
 // A Registrar registers a worker with directories and reports the contents of the worker's store. The owner passes
-// completions and deadlines to Step and Due, and calls Pump in each step in which the store may have changed.
+// completions and deadlines to Step and OnTimer, and calls Pump in each step in which the store may have changed.
 type Registrar struct {
 	cfg         Config `snap:"share"`
 	pace        pace
@@ -35,7 +35,7 @@ const (
 	phaseStopped              // nothing more is sent to the directory
 )
 
-// An requestKind is the request in flight on the request line.
+// A requestKind is the request in flight on the request line.
 type requestKind uint8
 
 const (
@@ -134,7 +134,7 @@ func (r *Registrar) pumpAll(v *env.Env, s *store.Store) {
 	}
 }
 
-// Leave starts to deregister the worker everywhere. Leaving is complete when Left returns 0, after
+// Leave starts to deregister the worker everywhere. Leaving is complete when CountActive returns 0, after
 // [Config.LeaveTimeout] at the latest.
 func (r *Registrar) Leave(v *env.Env, s *store.Store) {
 	if r.leaving {
@@ -291,8 +291,8 @@ func (r *Registrar) OnTimer(v *env.Env, s *store.Store, ref kernel.Ref) {
 	r.pumpDirectory(v, s, i)
 }
 
-// useConn reports whether a line is connected and free. If the line is not connected and may be opened now, use opens
-// the line.
+// useConn reports whether a line is connected and free. If the line is not connected and may be opened now, useConn
+// opens the line.
 func (r *Registrar) useConn(v *env.Env, i, k int) bool {
 	l := &r.directories[i].conns[k]
 	ch, to := r.endpointOf(i, k)

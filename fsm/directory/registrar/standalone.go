@@ -20,13 +20,13 @@ type Standalone struct {
 	conns   kernel.Conns
 }
 
-// Owners of completions and deadlines in Alone. The owners in the configuration are ignored.
+// Owners of completions and deadlines in Standalone. The owners in the configuration are ignored.
 const (
 	ownerRegistrar kernel.Owner = 1 + iota
 	ownerLookups
 )
 
-// Recycle returns an Alone that is not registered anywhere, and reuses the memory of a. The old a must not be used
+// Recycle returns a Standalone that is not registered anywhere, and reuses the memory of a. The old a must not be used
 // any more. The configuration must pass its Check.
 func (a *Standalone) Recycle(c Config) Standalone {
 	c.Owner, c.LookupOwner = ownerRegistrar, ownerLookups

@@ -9,8 +9,8 @@
 //
 // Example:
 //
-//	l.Tell(kind, body)         // directory A queues a frame
-//	l.SendDue(now, out)           // A seals an entry of the queued frames and sends it
+//	l.QueueFrame(kind, body)   // directory A queues a frame
+//	l.SendDue(now, out)        // A seals an entry of the queued frames and sends it
 //	l.Step(now, replied, out)  // A: the log has stored the entry
 //	l.Step(now, replied, out)  // B: the reply to a read contains the entry
 //	l.Next()                   // B: returns the frame, with A's life and gap number
@@ -50,13 +50,13 @@ type Config struct {
 	Incarnation uint64
 
 	LogBytes int // approximate number of bytes that the log keeps
-	// KeepEntries is the number of entries that the log keeps until Bytes bytes have been read.
+	// KeepEntries is the number of entries that the log keeps until LogBytes bytes have been read.
 	KeepEntries uint32
 	// EntryBytes limits the bytes of the frames in an entry with more than one frame.
 	EntryBytes  int
 	FrameBytes  int // bytes of a frame; a larger frame is dropped
 	BufferBytes int // bytes of frames that wait to be appended
-	// ReadEntries is the number of entries in a reply. At least Tellers, because each directory may append an entry
+	// ReadEntries is the number of entries in a reply. At least Authors, because each directory may append an entry
 	// while a read is in flight.
 	ReadEntries uint32
 	// Authors limits the incarnations of directories that are followed; the most recently heard ones are kept.

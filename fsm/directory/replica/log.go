@@ -7,7 +7,7 @@ import (
 )
 
 // A Log is the state of a directory's client of the shared log. The caller passes each event to Step, queues frames
-// with Tell, and then calls SendDue.
+// with QueueFrame, and then calls SendDue.
 type Log struct {
 	config   Config `snap:"share"`
 	conns    [2]logConn
@@ -21,7 +21,7 @@ type Log struct {
 
 	readUntil   sharedlog.Position // everything up to this position was read
 	logEnd      sharedlog.Position // end of the log, from the latest reply
-	replyUnused bool               // Caught has not used this reply yet
+	replyUnused bool               // CaughtUp has not used this reply yet
 	unread      []byte             // entries that were read and not completely returned
 	entryOffset int                // offset in unread of the next entry
 	// frameOffset is the offset in unread of the next frame of the current entry, and frameEnd the end of the last
@@ -43,7 +43,7 @@ type Log struct {
 	answer sharedlog.Reply `snap:"scratch"`
 }
 
-// A author is an incarnation of another directory.
+// An author is an incarnation of another directory.
 type author struct {
 	incarnation uint64
 	nextEntry   uint64 // number of the next entry

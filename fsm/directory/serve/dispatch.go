@@ -40,7 +40,7 @@ func (m *Machine) handleMessage(h *receivedMessage) {
 	}
 }
 
-// decodeMessage decodes a message. If that fails, decode refuses the message and returns false.
+// decodeMessage decodes a message. If that fails, decodeMessage refuses the message and returns false.
 func (m *Machine) decodeMessage(h *receivedMessage, into protocol.Message) bool {
 	if err := into.Decode(h.Body, &m.config.Wire); err != nil {
 		m.refuseUndecodable(h, err)

@@ -31,7 +31,7 @@ func New(c Config) (*Machine, error) {
 	}, nil
 }
 
-// InstancesWith appends the names of the instances that have a chunk: see [directory.Directory.Having].
+// InstancesWith appends the names of the instances that have a chunk: see [directory.Directory.InstancesWith].
 func (m *Machine) InstancesWith(worker uint32, hash uint64, names []string) []string {
 	return m.directory.InstancesWith(worker, hash, names)
 }

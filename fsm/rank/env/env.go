@@ -45,7 +45,7 @@ type PeerInfo interface {
 }
 
 // HasLink reports whether the link exists, as far as the rank knows. A link that was dropped must not be used for
-// reads. Without Names, Leads reports true.
+// reads. Without Peers, HasLink reports true.
 func (v *Env) HasLink(link effects.Link) bool { return v.Peers == nil || v.Peers.HasLink(link) }
 
 // PeerName returns the name of the inbound peer of a class, or "" if the name is not known.

@@ -73,4 +73,6 @@ type Ref struct {
 
 // PanicUnexpected panics: a room was given an event of a kind that the room never asks for. The argument names the
 // room, for the message.
-func PanicUnexpected(room string) { panic("BUG: " + room + " is told of what it never asks for") }
+func PanicUnexpected(room string) {
+	panic("BUG: " + room + " was given an event that it never asks for")
+}

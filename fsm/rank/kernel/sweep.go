@@ -16,7 +16,7 @@ import "github.com/kvferry/kvferry/fsm/table"
 
 // WorkBudget is the budget of a step for work that can wait for the next step: ending rows, where each chunk of a row
 // counts, and looking at rows, which costs a sixteenth of that. The row that uses up the budget is finished, so a step
-// exceeds the budget by at most one batch. A nil Work is unlimited, for tests of rooms.
+// exceeds the budget by at most one batch. A nil WorkBudget is unlimited, for tests of rooms.
 type WorkBudget struct{ looksLeft int }
 
 // looksPerRow is the number of looks that cost as much as ending a row.
@@ -66,8 +66,8 @@ type Sweep struct {
 	rerun bool  // another pass follows
 }
 
-// RequestPass requests a pass. Want reports whether the pass begins now; otherwise the requested pass follows the
-// present pass.
+// RequestPass requests a pass. RequestPass reports whether the pass begins now; otherwise the requested pass follows
+// the present pass.
 func (s *Sweep) RequestPass() bool {
 	if s.table != 0 {
 		s.rerun = true
@@ -107,7 +107,7 @@ func SameSlotIf(removed bool) VisitResult {
 }
 
 // ContinuePass continues the pass while the step has work left, and reports whether the pass has ended. It visits each
-// slot of the tables 1 to tables in order. If another pass follows, that pass has begun when Go returns.
+// slot of the tables 1 to tables in order. If another pass follows, that pass has begun when ContinuePass returns.
 func (s *Sweep) ContinuePass(w *WorkBudget, tables uint8, visit func(table uint8, slot int32) VisitResult) (ended bool) {
 	for s.table != 0 && w.HasBudget() {
 		w.SpendLook()

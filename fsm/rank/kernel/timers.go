@@ -44,7 +44,7 @@ func (q *Timers) Recycle(max int) Timers {
 // Len returns the number of pending deadlines.
 func (q *Timers) Len() int { return q.heap.Len() }
 
-// NextDeadline returns the earliest deadline. Next reports false if there is none.
+// NextDeadline returns the earliest deadline. NextDeadline reports false if there is none.
 func (q *Timers) NextDeadline() (effects.Time, bool) {
 	if q.heap.Len() == 0 {
 		return 0, false

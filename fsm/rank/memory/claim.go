@@ -10,13 +10,13 @@ import (
 // back to the engine, in a generation that begins with the claim. Grants to peers name that generation, so a store for
 // an earlier generation is refused (rule M2).
 
-// IsClaimed reports whether the engine has lent the page with this index. Claimed reports false if there is no such
+// IsClaimed reports whether the engine has lent the page with this index. IsClaimed reports false if there is no such
 // page.
 func (p *Pool) IsClaimed(index uint32) bool { return p.hasPage(index) && !p.pageAt(index).isFree() }
 
 // ClaimPage takes a page that the engine lends, in a new generation and with a reference. length is the number of bytes
-// that are to be written or read. Claim panics if the pool is not claimed, or if the page does not exist or is already
-// lent.
+// that are to be written or read. ClaimPage panics if the pool is not claimed, or if the page does not exist or is
+// already lent.
 func (p *Pool) ClaimPage(index, length uint32) effects.Page {
 	if !p.claimed || !p.hasPage(index) || !p.pageAt(index).isFree() {
 		panic("BUG: a page is claimed that cannot be")
@@ -34,8 +34,8 @@ func (p *Pool) CurrentPage(index, length uint32) effects.Page {
 }
 
 // BeginGeneration begins a new generation of a claimed page that has no write grant. What was granted in the former
-// generation can no longer be stored into the page (rule M2). Relive panics if the page is not claimed or has a write
-// grant.
+// generation can no longer be stored into the page (rule M2). BeginGeneration panics if the page is not claimed or has
+// a write grant.
 func (p *Pool) BeginGeneration(index, length uint32) effects.Page {
 	pg := p.pageAt(index)
 	if !p.claimed || pg.refs == 0 || pg.grant != 0 {

@@ -11,7 +11,8 @@ func (p *Pool) EngineLimit() uint32 { return min(p.TotalPages(), p.engineShare) 
 func (ps *Pools) ChargeEngine(p *Pool, n uint32) { p.usedByClass[0] += n }
 
 // DischargeEngine stops counting n pages that the engine gave back. Requests that wait for the share of the engine are
-// tried again, even if the pages are still in use elsewhere. Discharge panics if the engine has fewer than n pages.
+// tried again, even if the pages are still in use elsewhere. DischargeEngine panics if the engine has fewer than n
+// pages.
 func (ps *Pools) DischargeEngine(p *Pool, n uint32) {
 	if p.usedByClass[0] < n {
 		panic("BUG: our engine gives back more pages than it has")

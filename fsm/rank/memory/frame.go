@@ -12,7 +12,7 @@ import (
 // chunk that was pushed layer by layer are a frame (package bundle).
 
 // BindFrame makes a frame of pages, in their order. Each page must have one reference and nothing else. The references
-// to all pages but the first go over to the frame. Bind panics if a page has another user or is bound already.
+// to all pages but the first go over to the frame. BindFrame panics if a page has another user or is bound already.
 func (p *Pool) BindFrame(pages []effects.Page) {
 	for i, page := range pages {
 		if pg := p.pageOf(page); !p.IsEvictable(page) || pg.next != 0 {
@@ -44,9 +44,9 @@ func (p *Pool) FrameSize(head effects.Page) (n uint32) {
 	return n
 }
 
-// PromisePages promises n free pages to a class: Free no longer counts the pages, and they count as used by the class.
-// The class takes the pages later, with Unkeep and Grant. The caller must have checked FitsShare. Keep panics if fewer
-// than n pages are free.
+// PromisePages promises n free pages to a class: FreePages no longer counts the pages, and they count as used by the
+// class. The class takes the pages later, with UnpromisePages and Grant. The caller must have checked FitsShare.
+// PromisePages panics if fewer than n pages are free.
 func (ps *Pools) PromisePages(p *Pool, class int, n uint32) {
 	if n > p.FreePages() {
 		panic(fmt.Sprintf("BUG: %d pages are promised, and %d are free", n, p.FreePages()))
@@ -56,8 +56,8 @@ func (ps *Pools) PromisePages(p *Pool, class int, n uint32) {
 }
 
 // UnpromisePages ends the promise of n pages, or of the rest of a promise. Requests that wait for pages are tried
-// again, even if n is 0, because a request may wait for the end of the batch that had the promise. Unkeep panics if
-// fewer than n pages are promised.
+// again, even if n is 0, because a request may wait for the end of the batch that had the promise. UnpromisePages
+// panics if fewer than n pages are promised.
 func (ps *Pools) UnpromisePages(p *Pool, class int, n uint32) {
 	if p.promisedPages < n || p.usedByClass[class] < n {
 		panic(fmt.Sprintf("BUG: a promise of %d pages ended twice", n))

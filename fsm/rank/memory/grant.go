@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// grant gives one peer the right to write pages, or to read them (a read grant, loan.go).
+// grant gives one peer the right to write pages, or to read them (a read lease, read_lease.go).
 //
 // The low 16 bits of a grant's id are its slot in the table, so the grant is found without a search. The bits above are
 // a number from a secret shuffle, for this slot, of how often the slot was used: a peer that has seen ids cannot
@@ -85,7 +85,7 @@ func (ps *Pools) MayAddGrant(class int) bool {
 }
 
 // CanEverGrant reports whether n pages could be granted to one class if the whole pool were free. A batch for which
-// Ever is false must be refused at once, because waiting cannot help.
+// CanEverGrant is false must be refused at once, because waiting cannot help.
 func (p *Pool) CanEverGrant(n uint32) bool { return n <= p.TotalPages() && n <= p.classShare }
 
 // ClassLimit returns the limit of pages that one class can be granted.
@@ -103,10 +103,10 @@ func (p *Pool) GrantedPages() uint32 { return p.openPages - p.quarantinedPages }
 // QuarantinedPages returns the number of pages under write grants in quarantine: ended, but not yet settled.
 func (p *Pool) QuarantinedPages() uint32 { return p.quarantinedPages }
 
-// GrantPages takes len(lengths) free pages of p and grants them to class for writing. Grant returns the grant's id and
-// the pages, with the given lengths. The slice belongs to the table and is valid until the grant ends. The caller must
-// have checked Fits. The owner is notified of each page that lands, and of the proof that the peer cannot write any
-// more.
+// GrantPages takes len(lengths) free pages of p and grants them to class for writing. GrantPages returns the grant's id
+// and the pages, with the given lengths. The slice belongs to the table and is valid until the grant ends. The caller
+// must have checked CanGrantPages. The owner is notified of each page that lands, and of the proof that the peer cannot
+// write any more.
 func (ps *Pools) GrantPages(p *Pool, class int, lengths []uint32, owner kernel.Ref) (effects.GrantID, []effects.Page) {
 	g := ps.addGrant(p, owner)
 	g.class, g.openPages = class, uint32(len(lengths))
@@ -121,8 +121,8 @@ func (ps *Pools) GrantPages(p *Pool, class int, lengths []uint32, owner kernel.R
 	return g.id, g.pages
 }
 
-// addGrant inserts a grant over pages of p. The table must have a free slot. add skips the id 0, which stands for no
-// grant.
+// addGrant inserts a grant over pages of p. The table must have a free slot. addGrant skips the id 0, which stands for
+// no grant.
 func (ps *Pools) addGrant(p *Pool, owner kernel.Ref) *grant {
 	h, x := ps.grants.Add()
 	*x = grant{useCount: x.useCount + 1, owner: owner, poolIndex: p.index, pages: x.pages[:0]}
@@ -171,9 +171,9 @@ func (ps *Pools) GrantState(id effects.GrantID) (open, quarantined bool) {
 }
 
 // LandPage turns the write grant on a page into a reference, in the same step, so that the page with the whole chunk is
-// never free in between (rule M1). Land returns the page's position in the grant. Land returns false if the grant is
-// over, or if the page is not or no longer under this grant, or has another generation (rule M2). In a claimed pool no
-// reference is added, because the claim already is a reference.
+// never free in between (rule M1). LandPage returns the page's position in the grant. LandPage returns false if the
+// grant is over, or if the page is not or no longer under this grant, or has another generation (rule M2). In a claimed
+// pool no reference is added, because the claim already is a reference.
 func (ps *Pools) LandPage(id effects.GrantID, pg effects.Page) (uint32, bool) {
 	g := ps.findGrant(id)
 	if g == nil {
@@ -214,8 +214,8 @@ func (ps *Pools) IsPageOpen(id effects.GrantID, position int) bool {
 }
 
 // QuarantineGrant records that the grant has ended by decision of this rank, but that the peer may still be able to
-// touch the pages. The pages stay as they are until End (rule M1). Quarantine panics if the grant is over or already in
-// quarantine.
+// touch the pages. The pages stay as they are until EndGrant (rule M1). QuarantineGrant panics if the grant is over or
+// already in quarantine.
 func (ps *Pools) QuarantineGrant(id effects.GrantID) {
 	g := ps.findGrant(id)
 	if g == nil || g.quarantined {
@@ -230,7 +230,7 @@ func (ps *Pools) QuarantineGrant(id effects.GrantID) {
 
 // EndGrant removes a grant whose peer is proven unable to touch the pages any more. Pages of a write grant that never
 // landed become free, and their number is returned. Pages of a read grant become free if nothing else uses the pages.
-// End panics if the grant is over.
+// EndGrant panics if the grant is over.
 func (ps *Pools) EndGrant(id effects.GrantID) uint32 {
 	g := ps.findGrant(id)
 	if g == nil {
@@ -248,7 +248,7 @@ func (ps *Pools) EndGrant(id effects.GrantID) uint32 {
 }
 
 // ReclaimOpenPages takes back the pages of a write grant that never landed, and returns their number. The peer must be
-// proven unable to write. The grant keeps its slot until End.
+// proven unable to write. The grant keeps its slot until EndGrant.
 func (ps *Pools) ReclaimOpenPages(id effects.GrantID) uint32 {
 	g := ps.findGrant(id)
 	p, freed := &ps.pools[g.poolIndex], g.openPages

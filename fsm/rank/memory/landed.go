@@ -31,8 +31,8 @@ func (l *landedCounts) addPage(pg *page, class int) {
 	l.counts[class]++
 }
 
-// uncountLanded stops counting a page that became free, or that any class can have (Spare). If the class was given to
-// another peer since the page landed, the page is not in the count any more.
+// uncountLanded stops counting a page that became free, or that any class can have (MarkEvictable). If the class was
+// given to another peer since the page landed, the page is not in the count any more.
 func (p *Pool) uncountLanded(pg *page) {
 	l := &p.landedByClass
 	if m := pg.landedFor; m.class != 0 && m.assignment == l.assignments[m.class-1] {

@@ -23,13 +23,13 @@
 //
 // Example: a sender pushes two chunks, and the network loses the second one.
 //
-//  1. Grant takes pages 7 and 4, gives them the generations 12 and 13, and returns grant g.
+//  1. GrantPages takes pages 7 and 4, gives them the generations 12 and 13, and returns grant g.
 //  2. The first chunk is stored. LandPage(g, page 7) turns the write grant on page 7 into a reference, in the same step.
 //     Page 4 stays open.
 //  3. The lease expires, and the rank revokes the grant: QuarantineGrant(g). Page 4 is still not free, because the late
 //     store may yet arrive. Page 7 can be read.
 //  4. The plane confirms that the sender cannot store any more. EndGrant(g) frees page 4 and returns 1. Page 7 stays in use
-//     until Unref drops its last reference.
+//     until DropRef drops its last reference.
 //  5. A late LandPage(g, page 4) returns false, because grant g is over.
 package memory
 
@@ -47,7 +47,7 @@ type page struct {
 	refs       uint32 // references: the content of the page is needed
 	holds      uint32 // in-flight references: work of this rank uses the page
 	// grant is the write grant in force or in quarantine, or 0. Invariant (M1): a page with a write grant is not leased
-	// to a reader (Lend panics).
+	// to a reader (LeasePages panics).
 	grant      effects.GrantID
 	position   uint32      // the index of the page within its write grant
 	readLeases uint32      // read grants on the page, in force or in quarantine
@@ -82,7 +82,7 @@ type Pool struct {
 	quarantinedPages uint32 // the part of open whose grant is in quarantine
 	leasedPages      uint32 // read grants on pages, in force or in quarantine: a page counts once for each
 	leasedPagesMax   uint32 // the maximum of lent since the start
-	promisedPages    uint32 // free pages that are promised to a class (Keep)
+	promisedPages    uint32 // free pages that are promised to a class (PromisePages)
 	claimed          bool   // the pages are the engine's own blocks and are taken only by number (claim.go)
 	claimedPages     uint32 // in a claimed pool: pages that are not free
 }
@@ -125,8 +125,8 @@ func (p *Pool) FreePages() uint32 {
 	return uint32(len(p.freeStack)) - p.promisedPages
 }
 
-// popFree takes the page that was freed last off the stack and begins a new generation of it. pop panics if the page is
-// in use.
+// popFree takes the page that was freed last off the stack and begins a new generation of it. popFree panics if the
+// page is in use.
 func (p *Pool) popFree() (uint32, *page) {
 	i := p.freeStack[len(p.freeStack)-1]
 	p.freeStack = p.freeStack[:len(p.freeStack)-1]
@@ -188,13 +188,13 @@ func (p *Pool) IsLive(g effects.Page) bool {
 	return g.Pool == p.id && p.hasPage(g.Index) && p.pageAt(g.Index).generation == g.Generation && p.pageAt(g.Index).refs > 0
 }
 
-// ReservePage marks the page as reserved by the engine. Until Unreserve, commands of the engine may name the page.
+// ReservePage marks the page as reserved by the engine. Until UnreservePage, commands of the engine may name the page.
 // Commands may not name other pages: for example, a page that the engine has handed over to the store is still in use,
 // but belongs to the store.
 func (p *Pool) ReservePage(g effects.Page) { p.pageOf(g).reserved = true }
 
-// UnreservePage removes the mark of Reserve, because the page is released or handed over to the store. Unreserve panics
-// if the page is not reserved.
+// UnreservePage removes the mark of ReservePage, because the page is released or handed over to the store.
+// UnreservePage panics if the page is not reserved.
 func (p *Pool) UnreservePage(g effects.Page) {
 	if !p.pageOf(g).reserved {
 		panic(fmt.Sprintf("BUG: page %d is not reserved", g.Index))
@@ -212,7 +212,7 @@ func (p *Pool) HasWriteGrant(g effects.Page) bool { return p.pageOf(g).grant != 
 // HasHold reports whether the page has an in-flight reference.
 func (p *Pool) HasHold(g effects.Page) bool { return p.pageOf(g).holds > 0 }
 
-// pageOf returns the state of the page that g names. of panics if the page is not in this pool or has another
+// pageOf returns the state of the page that g names. pageOf panics if the page is not in this pool or has another
 // generation (rule M2).
 func (p *Pool) pageOf(g effects.Page) *page {
 	if g.Pool != p.id || !p.hasPage(g.Index) {
@@ -234,7 +234,7 @@ func (p *Pool) IsEvictable(g effects.Page) bool {
 
 // MarkEvictable marks a page as evictable: its owner keeps it only until the memory is needed. Requests that wait for
 // memory are tried again. The page, and the pages of its frame, no longer count against the class that they landed for,
-// because any class can take the pages. Spare panics if anything but a single reference uses the page.
+// because any class can take the pages. MarkEvictable panics if anything but a single reference uses the page.
 func (p *Pool) MarkEvictable(g effects.Page) {
 	if !p.IsEvictable(g) {
 		panic(fmt.Sprintf("BUG: page %d is in use, and was to be spared", g.Index))
@@ -245,7 +245,7 @@ func (p *Pool) MarkEvictable(g effects.Page) {
 	p.freedCount++
 }
 
-// DropRef drops a reference to the page, which becomes free if nothing else uses it. Unref panics if the page has no
+// DropRef drops a reference to the page, which becomes free if nothing else uses it. DropRef panics if the page has no
 // reference.
 func (p *Pool) DropRef(g effects.Page) {
 	pg := p.pageOf(g)
@@ -257,10 +257,10 @@ func (p *Pool) DropRef(g effects.Page) {
 }
 
 // HoldPage adds an in-flight reference: work of this rank (for example a copy) uses the page, so the page does not
-// become free before Unhold.
+// become free before ReleaseHold.
 func (p *Pool) HoldPage(g effects.Page) { p.pageOf(g).holds++ }
 
-// ReleaseHold drops an in-flight reference. Unhold panics if the page has none.
+// ReleaseHold drops an in-flight reference. ReleaseHold panics if the page has none.
 func (p *Pool) ReleaseHold(g effects.Page) {
 	pg := p.pageOf(g)
 	if pg.holds == 0 {

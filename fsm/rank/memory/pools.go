@@ -24,12 +24,12 @@ type Pools struct {
 
 // PoolConfig describes a pool.
 type PoolConfig struct {
-	// Pages is the number of pages of the pool. Share is the limit of pages that one class may be granted at a time.
-	// Own is the limit of pages for this rank's engine, where the engine's pages are counted.
+	// Pages is the number of pages of the pool. ClassShare is the limit of pages that one class may be granted at a
+	// time. EngineShare is the limit of pages for this rank's engine, where the engine's pages are counted.
 	//
-	// Behind, if not 0, makes the pool a continuation of pool 0: both have the same id, and the page numbers of this
-	// pool begin at Behind. Messages within the node then name a page by its number alone, and drivers know where each
-	// range lies.
+	// FirstIndex, if not 0, makes the pool a continuation of pool 0: both have the same id, and the page numbers of
+	// this pool begin at FirstIndex. Messages within the node then name a page by its number alone, and drivers know
+	// where each range lies.
 	Pages, ClassShare, EngineShare, FirstIndex uint32
 	// Claimed says that the pages are the engine's own blocks. The engine names the pages that it lends (claim.go), and
 	// no page is taken that the engine did not name.
@@ -58,11 +58,11 @@ func (ps *Pools) Recycle(grantsMax, classes int, idOrder prng.Shuffle, pools ...
 	return e
 }
 
-// Pool returns the pool with this index. The pointer stays valid until Emptied.
+// Pool returns the pool with this index. The pointer stays valid until Recycle.
 func (ps *Pools) Pool(id effects.PoolID) *Pool { return &ps.pools[id] }
 
-// PoolOf returns the pool that a page belongs to. Of compares the page's number as well as its pool id, because pools
-// that continue pool 0 share its id. Of panics if there is no such page.
+// PoolOf returns the pool that a page belongs to. PoolOf compares the page's number as well as its pool id, because
+// pools that continue pool 0 share its id. PoolOf panics if there is no such page.
 func (ps *Pools) PoolOf(page effects.Page) *Pool {
 	for i := range ps.pools {
 		if p := &ps.pools[i]; p.id == page.Pool && p.hasPage(page.Index) {

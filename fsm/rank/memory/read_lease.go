@@ -14,15 +14,15 @@ import (
 // its read grants.
 func (p *Pool) LeasedPages() uint32 { return p.leasedPages }
 
-// MaxLeasedPages returns the maximum that Lent has had since the start.
+// MaxLeasedPages returns the maximum that LeasedPages has had since the start.
 func (p *Pool) MaxLeasedPages() uint32 { return p.leasedPagesMax }
 
 // HasGrantSlot reports whether the table of grants has a free slot.
 func (ps *Pools) HasGrantSlot() bool { return !ps.grants.Full() }
 
-// LeasePages grants pages that are in use for reading, until End, and returns the grant's id. The pages may lie in
+// LeasePages grants pages that are in use for reading, until EndGrant, and returns the grant's id. The pages may lie in
 // several pools, because a prefix of chunks may. The caller must have checked HasGrantSlot. The owner is notified of
-// the proof that the peer does not read any more. Lend panics if a page is free or has a write grant (rule M1).
+// the proof that the peer does not read any more. LeasePages panics if a page is free or has a write grant (rule M1).
 func (ps *Pools) LeasePages(pages []effects.Page, owner kernel.Ref) effects.GrantID {
 	g := ps.addGrant(&ps.pools[0], owner)
 	g.isReadLease = true

@@ -85,7 +85,7 @@ func (c Config) Opener() control.Opener {
 // unboundedError returns the error for a setting that libzmq offers no way to keep.
 func unboundedError(what, why string) error {
 	return &control.Error{Code: effects.Unsupported, What: what,
-		Remedy: why + "; use package zmq (control.transport: zmq) there"}
+		Remedy: why + "; use package zmq (control.transport: zmq) instead"}
 }
 
 // withDefaults returns c with the defaults filled in, or an error for the first field that is out of bounds.

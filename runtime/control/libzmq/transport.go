@@ -87,7 +87,7 @@ func Listen(config Config, servers []control.Server, sink control.Sink) (control
 func (c *Config) fitOpenFiles() {
 	limit, _, err := door.FileLimit()
 	if err != nil {
-		c.Log.Warn("the limit of open files is not known", "err", err)
+		c.Log.Warn("cannot read the limit of open files; assuming 1024", "err", err)
 		limit = 1024
 	}
 	if connLimit := max(limit/4, 1); c.MaxConns > connLimit {

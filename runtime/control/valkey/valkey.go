@@ -208,6 +208,6 @@ func codeOf(err error) effects.Code {
 
 // logAttrs returns the attributes of a log line about err: the server's address and what the operator should check.
 func logAttrs(err error, at string) []any {
-	return []any{"log", at, "err", err, "remedy", "check that a Valkey, or Redis from 6.2 on, runs there, speaks TLS " +
-		"if directory.log_tls says so, takes directory.log_password, and has nothing but a stream at directory.log_stream"}
+	return []any{"log", at, "err", err, "remedy", "check that a Valkey server, or Redis 6.2 or later, runs there, uses TLS " +
+		"if directory.log_tls is set, accepts directory.log_password, and has a stream at directory.log_stream"}
 }

@@ -111,7 +111,7 @@ func TestUnknownHostNameIsLogged(t *testing.T) {
 		t.Fatalf("got %s", got.Code)
 	}
 	if said := lines.LinesWith("a peer cannot be reached"); len(said) != 1 ||
-		!strings.Contains(said[0], "the name of the host has no address here") || strings.Contains(said[0], "port are its own") {
+		!strings.Contains(said[0], "the host name has no address here") || strings.Contains(said[0], "port are correct") {
 		t.Errorf("logged %q", said)
 	}
 }

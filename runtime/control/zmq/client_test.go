@@ -247,7 +247,7 @@ func TestServersOfWrongType(t *testing.T) {
 	for want, serves := range map[string]func(*stranger){
 		"another protocol":      func(s *stranger) { _, _ = s.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) },
 		"cannot talk to a PUSH": func(s *stranger) { s.greets("REP") },
-		"speaks version 1":      func(s *stranger) { _, _ = s.Write(append(zmtp.AppendGreeting(nil)[:10], 1)) },
+		"ZMTP version 1":        func(s *stranger) { _, _ = s.Write(append(zmtp.AppendGreeting(nil)[:10], 1)) },
 	} {
 		config, lines := quietConfig(zmq.Config{})
 		client, h := controltest.Start(t, config.Opener()), newHandServer(t)

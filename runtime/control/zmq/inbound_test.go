@@ -91,8 +91,8 @@ func TestEndlessMessages(t *testing.T) {
 		}
 		isServed(t, server, addr, "after "+string(rune('a'+i)))
 	}
-	lines.await(t, "message without end")
-	if said := lines.LinesWith("message without end"); len(said) != 1 || !strings.Contains(said[0], "65536") ||
+	lines.await(t, "a message that does not end within the limits")
+	if said := lines.LinesWith("a message that does not end within the limits"); len(said) != 1 || !strings.Contains(said[0], "65536") ||
 		!strings.Contains(said[0], "from=127.0.0.1") {
 		t.Errorf("logged %q, want one line", said)
 	}
@@ -119,8 +119,8 @@ func TestSilentConnections(t *testing.T) {
 	if got := server.Stats(); got.InboundConns > 30 || got.InboundEvicted < 150 {
 		t.Errorf("stats %+v", got)
 	}
-	lines.await(t, "sent nothing gives way")
-	if said := lines.LinesWith("sent nothing gives way"); len(said) != 1 || !strings.Contains(said[0], "strangers_max=20") {
+	lines.await(t, "sent nothing was closed in favour of")
+	if said := lines.LinesWith("sent nothing was closed in favour of"); len(said) != 1 || !strings.Contains(said[0], "strangers_max=20") {
 		t.Errorf("logged %q, want one line", said)
 	}
 }
@@ -160,7 +160,7 @@ func TestSlowConnectionsEnd(t *testing.T) {
 	if n := server.Stats().InboundExpired; n == 0 {
 		t.Error("no stranger was counted")
 	}
-	lines.await(t, "sent nothing that makes sense")
+	lines.await(t, "completed no handshake in time")
 }
 
 // Peers of a wrong socket type are logged with the type that they met.

@@ -14,7 +14,7 @@ import (
 func (c *Config) fitOpenFiles() error {
 	limit, _, err := door.FileLimit()
 	if err != nil {
-		c.Log.Warn("the limit of open files is not known", "err", err)
+		c.Log.Warn("cannot read the limit of open files; assuming 1024", "err", err)
 		limit = 1024
 	}
 	inboundLimit := max(limit/2, 8)

@@ -62,7 +62,7 @@ func TestNameWithoutAddressIsUnreachable(t *testing.T) {
 		t.Errorf("opened: %s", got.Code)
 	}
 	if said := lines.LinesWith("cannot be reached"); len(said) != 1 || !strings.Contains(said[0], "silent.example:7") ||
-		!strings.Contains(said[0], "the name of the host has no address") {
+		!strings.Contains(said[0], "the host name has no address") {
 		t.Errorf("logged %q", said)
 	}
 }

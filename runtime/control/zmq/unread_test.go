@@ -132,5 +132,5 @@ func TestEnvelopesAreShort(t *testing.T) {
 	})
 	server.SendReply(got.Request, "no")
 	answered("no")
-	lines.await(t, "more than 255 bytes in a frame")
+	lines.await(t, "a frame before the body has more than 255 bytes")
 }

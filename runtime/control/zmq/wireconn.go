@@ -123,7 +123,7 @@ func faultError(m zmtp.Message, limits zmtp.Limits, otherwise error) error {
 	case zmtp.TooManyFrames:
 		return fmt.Errorf("a message of more than %d frames", limits.Frames)
 	case zmtp.NoRoom:
-		return fmt.Errorf("a message of %d bytes finds no memory beside the messages that are arriving", m.Size)
+		return fmt.Errorf("no memory for a message of %d bytes beside the messages that are arriving", m.Size)
 	case zmtp.Whole:
 	}
 	return otherwise

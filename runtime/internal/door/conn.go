@@ -127,13 +127,15 @@ func (d *Door) placeConn(c *Conn) bool {
 	}
 	switch {
 	case h.strangers.Len() >= d.config.MaxStrangers:
-		d.evictConn(h.strangers.Front().Value.(*Conn), "a connection that sent nothing gives way to a new one of its address")
+		d.evictConn(h.strangers.Front().Value.(*Conn), "a connection that sent nothing was closed in favour of a new "+
+			"connection of the same address")
 	case h.count() >= d.config.MaxPerAddress:
-		if !d.evictConn(h.idlestConn(), "an idle connection gives way to a new one of its address") {
+		if !d.evictConn(h.idlestConn(), "an idle connection was closed in favour of a new connection of the same address") {
 			return false
 		}
 	case d.stats.Open >= d.config.MaxTotal:
-		if !d.evictConn(d.idlestConn(), "a connection of the address that has most gives way to a new one") {
+		if !d.evictConn(d.idlestConn(), "a connection of the address with the most connections was closed in favour of a new "+
+			"connection") {
 			return false
 		}
 	}
@@ -208,7 +210,7 @@ func (d *Door) expireConn(c *Conn) {
 	defer d.mu.Unlock()
 	if c.element != nil && c.list == &d.addresses[c.Address].strangers {
 		d.stats.Expired++
-		d.removeConn(c, "a connection sent nothing that makes sense in time")
+		d.removeConn(c, "a connection was closed because it completed no handshake in time")
 	}
 }
 

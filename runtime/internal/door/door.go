@@ -111,7 +111,8 @@ func (d *Door) admitConn(conn net.Conn, name string, serve func(*Conn) error) {
 	c := &Conn{Conn: conn, door: d, Address: addressOf(conn.RemoteAddr())}
 	if !d.placeConn(c) {
 		_ = conn.Close()
-		d.Warn("a connection is turned away: all others of its address, or all there may be, are at work", c.Address,
+		d.Warn("a connection is refused: all connections of its address, or all connections up to the limit, have operations "+
+			"in progress", c.Address,
 			"channel", name, "total_max", d.config.MaxTotal, "per_address_max", d.config.MaxPerAddress)
 		return
 	}
@@ -122,7 +123,7 @@ func (d *Door) admitConn(conn net.Conn, name string, serve func(*Conn) error) {
 			d.Warn(cause, c.Address, "channel", name, "peer", conn.RemoteAddr(), "total_max", d.config.MaxTotal,
 				"per_address_max", d.config.MaxPerAddress, "strangers_max", d.config.MaxStrangers, "patience", d.config.HandshakeTimeout)
 		} else if !IsOrdinaryEnd(err) {
-			d.Warn("a connection is ended", c.Address, "channel", name, "peer", conn.RemoteAddr(), "err", err)
+			d.Warn("a connection failed", c.Address, "channel", name, "peer", conn.RemoteAddr(), "err", err)
 		}
 	})
 }

@@ -63,7 +63,7 @@ func isClosed(g *Conn) bool { return g.Conn.(*conn).isClosed() }
 func TestOrdinaryEndsAreNotLogged(t *testing.T) {
 	for err, lines := range map[error]int{
 		nil: 0, io.EOF: 0, fmt.Errorf("welcome: %w", syscall.EPIPE): 0, fmt.Errorf("hello: %w", syscall.ECONNRESET): 0,
-		io.ErrUnexpectedEOF: 0, net.ErrClosed: 0, errors.New("kind 7 where a hello belongs"): 1, os.ErrDeadlineExceeded: 1,
+		io.ErrUnexpectedEOF: 0, net.ErrClosed: 0, errors.New("frame of kind 7 instead of a hello"): 1, os.ErrDeadlineExceeded: 1,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			h := &testDoor{t: t, l: newListener()}
@@ -73,7 +73,7 @@ func TestOrdinaryEndsAreNotLogged(t *testing.T) {
 			h.l.comes <- func() (net.Conn, error) { return c, nil }
 			<-c.closed
 			h.end()
-			if n := h.log.CountText("a connection is ended"); n != lines {
+			if n := h.log.CountText("a connection failed"); n != lines {
 				t.Errorf("%v: %d lines instead of %d", err, n, lines)
 			}
 		})

@@ -2,7 +2,7 @@
 // cause and peer is written in 30 seconds, and the next line says how many lines were left out.
 //
 //	log := loglimit.New(slog.Default())
-//	log.Warn("a peer cannot be linked to", "10.0.0.7", "err", err) // At most once in 30 s for 10.0.0.7.
+//	log.Warn("cannot open a link to a peer", "10.0.0.7", "err", err) // At most once in 30 s for 10.0.0.7.
 //	defer log.End()                                               // Writes how many lines were left out at last.
 package loglimit
 

@@ -120,7 +120,7 @@ func WriteRights(conn net.Conn, b []byte, fds ...int) error {
 		}
 		return err
 	}
-	return fmt.Errorf("hand descriptors over: %T is no Unix socket", conn)
+	return fmt.Errorf("pass file descriptors: %T is not a Unix socket", conn)
 }
 
 func (c *Conn) writeRights(b []byte, fds ...int) error {

@@ -30,7 +30,8 @@ func ProcessOf(conn net.Conn) (*Process, error) {
 			return err
 		}
 		if p.PID = int(cred.Pid); p.PID == 0 {
-			return errors.New("it has no number here; run both in one PID namespace, or the agent in the host's")
+			return errors.New("the process has no number in this PID namespace; run both processes in the same PID " +
+				"namespace, or the agent in the host's")
 		}
 		pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, soPeerPIDFD)
 		if errors.Is(err, unix.ENOPROTOOPT) {
@@ -40,7 +41,7 @@ func ProcessOf(conn net.Conn) (*Process, error) {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("watch process %d: %w; it needs Linux 5.3 or later", p.PID, err)
+			return fmt.Errorf("watch process %d: %w; Linux 5.3 or later is needed", p.PID, err)
 		}
 		unix.CloseOnExec(pidfd)
 		if err := unix.SetNonblock(pidfd, true); err != nil { // Waiting then occupies no thread.

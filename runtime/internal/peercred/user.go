@@ -39,14 +39,14 @@ func controlSocket(conn net.Conn, use func(fd int) error) error {
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("reach a unix connection: %w", err)
+		return fmt.Errorf("access the descriptor of a unix connection: %w", err)
 	}
 	var useErr error
 	if err := raw.Control(func(fd uintptr) { useErr = use(int(fd)) }); err != nil {
-		return fmt.Errorf("reach a unix connection: %w", err)
+		return fmt.Errorf("access the descriptor of a unix connection: %w", err)
 	}
 	if useErr != nil {
-		return fmt.Errorf("identify the process at the other end: %w", useErr)
+		return fmt.Errorf("identify the process at the remote end: %w", useErr)
 	}
 	return nil
 }
@@ -70,10 +70,10 @@ func checkUser(peer, own, overflow uint32) error {
 	switch peer {
 	case overflow:
 		// Also if our own user has that number, because the number stands for all users of foreign namespaces.
-		return fmt.Errorf("the peer's user is %d, which is everybody whom this user namespace does not know; run both as "+
-			"one user that it knows, other than %d, or use another plane", peer, overflow)
+		return fmt.Errorf("the peer's user is %d, which stands for all users without a number in this user namespace; run "+
+			"both as a user with a number in this namespace that is not %d, or use another plane", peer, overflow)
 	case own, 0:
 		return nil
 	}
-	return fmt.Errorf("the peer's user is %d and ours %d; run both as one user, or use another plane", peer, own)
+	return fmt.Errorf("the peer's user is %d and ours %d; run both processes as the same user, or use another plane", peer, own)
 }

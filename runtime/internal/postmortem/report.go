@@ -218,7 +218,7 @@ func WriteReport(dir string, keep int, now time.Time, c *Failure) (string, error
 func pruneReports(dir string, keep int) error {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
-		return fmt.Errorf("look for older reports: %w", err)
+		return fmt.Errorf("list the older reports: %w", err)
 	}
 	found := slices.DeleteFunc(entries, func(e os.DirEntry) bool {
 		return !e.Type().IsRegular() || !reportName.MatchString(e.Name())

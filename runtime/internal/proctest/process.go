@@ -191,7 +191,7 @@ func (p *Process) ReceiveJSON(v any) {
 	for {
 		line, ok := p.nextLine(nil, late.C)
 		if !ok {
-			p.t.Fatal("the process does not answer, or ended instead")
+			p.t.Fatal("the process sent no line in time, or has ended")
 		}
 		if json.Unmarshal(line, v) == nil {
 			return
@@ -225,7 +225,7 @@ func (p *Process) Resume() {
 	p.t.Helper()
 	p.Signal(syscall.SIGCONT)
 	if !p.awaitCondition(func() bool { return !p.frozen }) {
-		p.t.Fatal("the process does not go on")
+		p.t.Fatal("the process does not continue")
 	}
 }
 

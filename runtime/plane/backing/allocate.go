@@ -17,12 +17,12 @@ type Shortage struct {
 }
 
 func (s *Shortage) Error() string {
-	text := fmt.Sprintf("%d bytes of memory are asked for, and %d can be had (%s)", s.RequestedBytes, s.Bytes, s.Limit)
+	text := fmt.Sprintf("%d bytes of memory are requested, and %d are available (%s)", s.RequestedBytes, s.Bytes, s.Limit)
 	if s.Cause != nil {
 		text += ": " + s.Cause.Error()
 		if s.RequestedBytes <= s.Bytes {
-			text += ": check the limits of this process (ulimit -v, -d and -f) and the size of what its memory is taken " +
-				"from"
+			text += ": check the limits of this process (ulimit -v, -d and -f) and the size of the file system that the " +
+				"memory is allocated from"
 		}
 	}
 	return text
@@ -127,7 +127,7 @@ func allocateInParts(ctx context.Context, size uint64, available func() Room, al
 	part := uint64(partBytes)
 	for at := uint64(0); at < size; {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("%d of %d bytes of memory were taken: %w", at, size, context.Cause(ctx))
+			return fmt.Errorf("allocation ended after %d of %d bytes of memory: %w", at, size, context.Cause(ctx))
 		}
 		if err := available().checkSize(size - at); err != nil {
 			return err
@@ -137,7 +137,7 @@ func allocateInParts(ctx context.Context, size uint64, available func() Room, al
 		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.EAGAIN):
 			part = max(part/2, minPartBytes)
 		case err != nil:
-			err = fmt.Errorf("take %d bytes of memory: %w", size, err)
+			err = fmt.Errorf("allocate %d bytes of memory: %w", size, err)
 			return cmp.Or(AsShortage(size, err), err)
 		default:
 			at += n

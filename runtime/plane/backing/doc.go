@@ -14,7 +14,7 @@
 // Example:
 //
 //	if err := backing.CheckAvailable(64 << 30); err != nil {
-//		return err // "68719476736 bytes of memory are asked for, and 50465865728 can be had (memory.max of cgroup /)"
+//		return err // "68719476736 bytes of memory are requested, and 50465865728 are available (memory.max of cgroup /)"
 //	}
 //	file, mem, err := backing.Memfd{Name: "pool", Bytes: 64 << 30}.CreateAndMap(ctx)
 package backing

@@ -71,9 +71,9 @@ func (s *HugeShortage) RequestedPages() uint64 {
 
 func (s *HugeShortage) Error() string {
 	if s.PageBytes == 0 {
-		return "huge pages are asked for, and this kernel has none"
+		return "huge pages are requested, and this kernel has none"
 	}
-	text := fmt.Sprintf("%d huge pages of %d bytes are asked for, and %d are free of %d that are reserved",
+	text := fmt.Sprintf("%d huge pages of %d bytes are requested; %d are free, of %d reserved",
 		s.RequestedPages(), s.PageBytes, s.Free, s.Total)
 	if s.Cause != nil {
 		text += ": " + s.Cause.Error()
@@ -108,13 +108,13 @@ func asHugeShortage(size uint64, cause error) error {
 func allocateHugeFile(ctx context.Context, file *os.File, size uint64) error {
 	for at := uint64(0); at < size; {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("%d of %d bytes of huge pages were taken: %w", at, size, context.Cause(ctx))
+			return fmt.Errorf("allocation ended after %d of %d bytes of huge pages: %w", at, size, context.Cause(ctx))
 		}
 		n := min(size-at, partBytes)
 		switch err := syscall.Fallocate(int(file.Fd()), 0, int64(at), int64(n)); {
 		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.EAGAIN): // The allocated part stays allocated.
 		case err != nil:
-			err = fmt.Errorf("take %d bytes of huge pages: %w", size, err)
+			err = fmt.Errorf("allocate %d bytes of huge pages: %w", size, err)
 			return cmp.Or(asHugeShortage(size, err), err)
 		default:
 			at += n

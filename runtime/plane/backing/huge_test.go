@@ -37,7 +37,7 @@ func TestHugePagesOf(t *testing.T) {
 	}
 	var s *HugeShortage
 	if err := room.checkSize(8<<20 + 1); !errors.As(err, &s) || s.RequestedPages() != 5 ||
-		!strings.Contains(err.Error(), "5 huge pages of 2097152 bytes are asked for, and 4 are free of 8") {
+		!strings.Contains(err.Error(), "5 huge pages of 2097152 bytes are requested; 4 are free, of 8 reserved") {
 		t.Errorf("a byte more: %v", err)
 	}
 	if err := (HugeRoom{}).checkSize(1); !errors.As(err, &s) || s.RequestedPages() != 0 || !strings.Contains(err.Error(), "has none") {

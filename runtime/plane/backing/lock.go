@@ -31,7 +31,7 @@ func (u *LockShortage) Error() string {
 	if u.Limit == math.MaxUint64 {
 		limit = "RLIMIT_MEMLOCK is unlimited"
 	}
-	text := fmt.Sprintf("%d bytes are to be locked: %s, of which %d are in use, and the process has no CAP_IPC_LOCK",
+	text := fmt.Sprintf("cannot lock %d bytes: %s, of which %d are in use, and the process has no CAP_IPC_LOCK",
 		u.RequestedBytes, limit, u.LockedBytes)
 	if u.Cause != nil {
 		text = fmt.Sprintf("lock %d bytes: %v (%s, of which %d were in use)", u.RequestedBytes, u.Cause, limit, u.LockedBytes)
@@ -46,7 +46,7 @@ func (u *LockShortage) Unwrap() error { return u.Cause }
 func CheckLockLimit(size uint64) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(limitMemlock, &limit); err != nil {
-		return fmt.Errorf("look how much memory may be locked: %w", err)
+		return fmt.Errorf("read the limit of locked memory: %w", err)
 	}
 	return checkLockLimit("/", size, limit.Cur)
 }

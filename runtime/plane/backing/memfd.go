@@ -77,7 +77,7 @@ func (m Memfd) CreateAndMap(ctx context.Context) (*os.File, []byte, error) {
 // allow no writable mapping but ours.
 func (m Memfd) mapAndSeal(ctx context.Context, file *os.File) ([]byte, error) {
 	if err := file.Truncate(int64(m.Bytes)); err != nil {
-		err = fmt.Errorf("size of %s to %d bytes: %w", m.Name, m.Bytes, err)
+		err = fmt.Errorf("set the size of memfd %s to %d bytes: %w", m.Name, m.Bytes, err)
 		return nil, cmp.Or(m.asShortage(err), err)
 	}
 	if !m.Overcommit {
@@ -94,7 +94,7 @@ func (m Memfd) mapAndSeal(ctx context.Context, file *os.File) ([]byte, error) {
 		// A process that has the file may store into the memory. The mode prevents every other process from opening
 		// the file for writing.
 		if err := file.Chmod(0o400); err != nil {
-			return nil, fmt.Errorf("mode of %s: %w", m.Name, err)
+			return nil, fmt.Errorf("set the mode of memfd %s: %w", m.Name, err)
 		}
 	} else {
 		seals |= sealFutureWrite
@@ -128,7 +128,7 @@ func (m Memfd) asShortage(err error) error {
 func ReadOnly(file *os.File) (*os.File, error) {
 	read, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
 	if err != nil {
-		return nil, fmt.Errorf("open %s for reading: %w; it needs /proc", file.Name(), err)
+		return nil, fmt.Errorf("open memfd %s for reading: %w; /proc must be mounted", file.Name(), err)
 	}
 	return read, nil
 }

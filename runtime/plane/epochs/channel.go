@@ -170,11 +170,11 @@ func ProvesEnd(err error, sameHost bool) bool {
 func BootID() (id [16]byte, err error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return id, fmt.Errorf("the host's boot id: %w", err)
+		return id, fmt.Errorf("read the boot id of this host: %w", err)
 	}
 	boot, err := uuid.ParseBytes(bytes.TrimSpace(text))
 	if err != nil {
-		return id, fmt.Errorf("the host's boot id is %q: %w", text, err)
+		return id, fmt.Errorf("parse the boot id %q of this host: %w", text, err)
 	}
 	return boot, nil
 }

@@ -46,7 +46,8 @@ func (b *Inbox) PushFromPeer(f func(now effects.Time)) error {
 	}
 	b.mu.Unlock()
 	if full {
-		return fmt.Errorf("%w: more than %d messages of the target at once; it answers each offer and fences each epoch once",
+		return fmt.Errorf("%w: more than %d unprocessed messages of the target; a target answers each offer once and fences "+
+			"each epoch once",
 			framing.ErrMalformed, maxMessages)
 	}
 	b.Push(f)

@@ -102,7 +102,7 @@ func (s *IncomingLinks) acceptHello(accepted *door.Conn) (*IncomingLink, error) 
 		return nil, err
 	}
 	if k != c.Hello {
-		return nil, fmt.Errorf("%w: kind %d where a hello belongs", framing.ErrMalformed, k)
+		return nil, fmt.Errorf("%w: frame of kind %d instead of a hello", framing.ErrMalformed, k)
 	}
 	in := &IncomingLink{
 		Channel: NewChannel(conn, c.Env.Bounds.StallTimeout, c.MaxFrameBytes), ReaderDone: make(chan struct{}), links: s,
@@ -136,11 +136,11 @@ func (s *IncomingLinks) acceptHello(accepted *door.Conn) (*IncomingLink, error) 
 func (in *IncomingLink) admitPeer(token identity.Token) (effects.Code, error) {
 	incarnation := in.links.cfg.Env.Incarnation
 	if !identity.SameIncarnation(in.To, incarnation) {
-		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", in.To[:4], incarnation[:4])
+		return effects.Stale, fmt.Errorf("the hello addresses incarnation %x...; this is incarnation %x", in.To[:4], incarnation[:4])
 	}
 	if !in.executor.VerifyHello(token) {
-		return effects.Refused, fmt.Errorf("the peer that calls itself %x... does not prove it; it must shake hands on the "+
-			"control plane first", in.From[:4])
+		return effects.Refused, fmt.Errorf("the peer that names itself %x... does not prove its identity; the peer must "+
+			"first complete a handshake on the control plane", in.From[:4])
 	}
 	mapped, code, err := in.executor.AdmitPeer()
 	if code != effects.OK {
@@ -169,20 +169,22 @@ func (in *IncomingLink) admitLink(event communicator.TargetEvent) (effects.Code,
 	case communicator.SessionUsed:
 		return effects.Refused, fmt.Errorf("session %x is in use", in.Session)
 	case communicator.PeerRenewed:
-		return effects.TooMany, fmt.Errorf("%w: this peer has %d links already; the oldest is ended", errLinkReplaced, n)
+		return effects.TooMany, fmt.Errorf("%w: this peer has %d links already; the oldest link is closed, and the peer can "+
+			"try again", errLinkReplaced, n)
 	case communicator.PeerFull:
 		return effects.TooMany, fmt.Errorf("this peer has %d links that may still reach the pool", n)
 	case communicator.TableFull:
-		return effects.TooMany, fmt.Errorf("%d peers are linked, or may still reach the pool; %s", n, s.cfg.Remedy)
+		return effects.TooMany, fmt.Errorf("%d links are open or may still reach the pool, which is the limit; %s", n, s.cfg.Remedy)
 	case communicator.AddressFull:
-		return effects.TooMany, fmt.Errorf("%d peers of address %v are linked, or may still reach the pool; %s", n,
+		return effects.TooMany, fmt.Errorf("%d links of address %v are open or may still reach the pool, which is the limit "+
+			"for an address; %s", n,
 			in.address, s.cfg.Remedy)
 	}
-	panic("BUG: a link is neither let in nor refused")
+	panic("BUG: the machine has neither admitted nor refused a link")
 }
 
 // errLinkReplaced ends the oldest link of a peer that opens a link beyond the limit for a single peer.
-var errLinkReplaced = errors.New("its peer opens another link, and has the most that it may have")
+var errLinkReplaced = errors.New("replaced by a new link of the same peer, which has reached its limit of links")
 
 // postEvent makes the machine process an event of this link. If the event ends the link, cause says why.
 func (in *IncomingLink) postEvent(ev communicator.TargetEvent, cause error) {
@@ -213,7 +215,7 @@ func (in *IncomingLink) HandleOffer(epoch uint64, end Endpoint,
 	defer s.mu.Unlock()
 	s.stepMachine(communicator.TargetEvent{Kind: communicator.EpochOffered, Session: in.Session, Epoch: epoch}, nil)
 	if before := s.decisions.NewerEpoch; before != 0 {
-		return false, fmt.Errorf("%w: offer of epoch %d after %d", framing.ErrMalformed, epoch, before)
+		return false, fmt.Errorf("%w: offer of epoch %d after epoch %d; epochs must increase", framing.ErrMalformed, epoch, before)
 	}
 	code, begun := s.decisions.Code, s.decisions.MakeEnd
 	var revoked []effects.GrantID
@@ -253,7 +255,8 @@ func (in *IncomingLink) onConnEnd(err error) {
 	defer s.mu.Unlock()
 	proof := ProvesEnd(err, in.SameHost)
 	if !proof && len(in.endpoints) > 0 {
-		in.Log.Warn("the connection of a peer ended without proof that it has", "err", err, "epochs", len(in.endpoints))
+		in.Log.Warn("the connection to a peer has ended, without proof that the peer has closed it or is dead", "err", err,
+			"epochs", len(in.endpoints))
 	}
 	s.stepMachine(communicator.TargetEvent{Kind: communicator.ChannelEnded, Session: in.Session, ProvesGone: proof}, nil)
 }

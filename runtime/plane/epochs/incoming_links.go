@@ -94,7 +94,7 @@ func (s *IncomingLinks) Serve(listener net.Listener) {
 func (s *IncomingLinks) doorConfig() door.Config {
 	limit, _, err := door.FileLimit()
 	if err != nil {
-		s.cfg.Log.Warn("the limit of open files is not known", "err", err)
+		s.cfg.Log.Warn("cannot read the limit of open files; assuming 1024", "err", err)
 		limit = 1024
 	}
 	return s.cfg.doorConfigFor(limit)
@@ -165,7 +165,7 @@ func (s *IncomingLinks) stepMachine(ev communicator.TargetEvent, cause error) {
 	s.machine.Step(&ev, out)
 	for _, name := range out.FencedToRevoke {
 		s.expelledEpochs++
-		s.links[name.Session].Log.Info("a peer's epoch is fenced, to revoke what it was granted", "epoch", name.Epoch)
+		s.links[name.Session].Log.Info("the epoch of a peer is fenced, because a grant to the peer is revoked", "epoch", name.Epoch)
 	}
 	for _, name := range out.SendFenced {
 		s.links[name.Session].Channel.Send(s.cfg.FencedFrame(name.Epoch))
@@ -245,8 +245,8 @@ func (s *IncomingLinks) CheckProven() (err error) {
 	defer s.mu.Unlock()
 	for _, in := range s.links {
 		if len(in.endpoints) > 0 {
-			err = errors.Join(err, fmt.Errorf("there is no proof that %x cannot reach the pool any more: its memory stays "+
-				"until this process ends", in.From[:4]))
+			err = errors.Join(err, fmt.Errorf("there is no proof that peer %x cannot reach the pool any more: the pool's "+
+				"memory stays mapped until this process ends", in.From[:4]))
 		}
 	}
 	return err

@@ -129,7 +129,7 @@ func (l *OutgoingLink) openAndRun(blob []byte) {
 		}
 		if code != effects.Closed {
 			_, address, _ := framing.ParseBlob(blob)
-			s.cfg.LimitedLog.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", l.Peer[:4]),
+			s.cfg.LimitedLog.Warn("cannot open a link to a peer: "+code.String(), fmt.Sprintf("%x", l.Peer[:4]),
 				"address", address, "err", err)
 		}
 		s.reportEvent(l, &effects.Imported{Corr: l.corr, Code: code})
@@ -152,7 +152,7 @@ func NewRefusal(code effects.Code, format string, args ...any) error {
 	return &refusal{code, fmt.Errorf(format, args...)}
 }
 
-// connectPeer dials the peer and performs the handshake within Bounds.Handshake.
+// connectPeer dials the peer and performs the handshake within Bounds.HandshakeTimeout.
 func (l *OutgoingLink) connectPeer(blob []byte) error {
 	s := l.links
 	token, address, err := framing.ParseBlob(blob)
@@ -194,7 +194,7 @@ func (l *OutgoingLink) ReadWelcome(conn net.Conn, welcome uint8) ([]byte, error)
 	case err != nil:
 		return nil, err
 	case k != welcome:
-		return nil, NewRefusal(effects.Malformed, "%w: kind %d where a welcome belongs", framing.ErrMalformed, k)
+		return nil, NewRefusal(effects.Malformed, "%w: frame of kind %d instead of a welcome", framing.ErrMalformed, k)
 	}
 	return body, nil
 }
@@ -323,7 +323,7 @@ func (l *OutgoingLink) SendFrame(frame []byte) {
 }
 
 // ErrStalled ends a link if the peer does not read.
-var ErrStalled = errors.New("the peer does not read messages any more")
+var ErrStalled = errors.New("the peer does not read our messages any more")
 
 // OnChannelEnd reports that the channel has ended, and never blocks.
 func (l *OutgoingLink) OnChannelEnd(err error) {

@@ -57,7 +57,7 @@ func (s *OutgoingLinks) Import(e *effects.Import) {
 	case s.closed:
 		s.cfg.Env.Sink.Post(&effects.Imported{Corr: e.Corr, Code: effects.Closed})
 	case len(s.links) >= s.cfg.MaxLinks:
-		s.cfg.LimitedLog.Warn("a peer cannot be linked to: too many peers", "", "links", s.cfg.MaxLinks, "remedy", s.cfg.Remedy)
+		s.cfg.LimitedLog.Warn("cannot open a link to a peer: too many links", "", "links", s.cfg.MaxLinks, "remedy", s.cfg.Remedy)
 		s.cfg.Env.Sink.Post(&effects.Imported{Corr: e.Corr, Code: effects.TooMany})
 	default:
 		l := newOutgoingLink(s, e)
@@ -179,7 +179,7 @@ func (s *OutgoingLinks) recordUnproven(l *OutgoingLink) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unprovenErr = errors.Join(s.unprovenErr, fmt.Errorf(
-		"there is no proof that the last transfers to %x are over: the pool's memory stays until this process ends",
+		"there is no proof that the last transfers to peer %x are over: the pool's memory stays mapped until this process ends",
 		l.Peer[:4]))
 }
 

@@ -27,14 +27,14 @@ func AppendBlob(b []byte, address string) []byte {
 // ParseBlob parses the blob of a peer's plane. Its error wraps ErrMalformed.
 func ParseBlob(b []byte) (token identity.Token, address string, err error) {
 	if len(b) < minBlobBytes || len(b) > minBlobBytes+MaxAddressBytes {
-		return token, "", fmt.Errorf("%w: blob of %d bytes; it has %d to %d", ErrMalformed, len(b), minBlobBytes,
+		return token, "", fmt.Errorf("%w: blob of %d bytes; %d to %d are expected", ErrMalformed, len(b), minBlobBytes,
 			minBlobBytes+MaxAddressBytes)
 	}
 	if b[0] != blobVersion {
 		return token, "", fmt.Errorf("%w: blob version %d; %d is expected", ErrMalformed, b[0], blobVersion)
 	}
 	if n := int(binary.LittleEndian.Uint16(b[1:])); n != len(b)-minBlobBytes {
-		return token, "", fmt.Errorf("%w: blob says %d bytes of address and has %d", ErrMalformed, n, len(b)-minBlobBytes)
+		return token, "", fmt.Errorf("%w: blob states an address of %d bytes and has %d", ErrMalformed, n, len(b)-minBlobBytes)
 	}
 	return identity.Token(b[len(b)-tokenBytes:]), string(b[addressOffset : len(b)-tokenBytes]), nil
 }

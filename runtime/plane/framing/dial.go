@@ -16,7 +16,8 @@ func AdvertisedAddress(l net.Listener) string { return l.Addr().String() }
 func Dial(ctx context.Context, address string) (net.Conn, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the peer's data plane is at %q, which is no address with a port", ErrMalformed, address)
+		return nil, fmt.Errorf("%w: the address of the peer's data plane is %q; a numeric address with a port is expected",
+			ErrMalformed, address)
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", at.String())
 }

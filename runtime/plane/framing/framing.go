@@ -58,5 +58,5 @@ func ReadFrame(r io.Reader, buf []byte, limit int) (kind uint8, body, grown []by
 
 // SizeError returns an error about a body with the wrong length for its kind.
 func SizeError(what string, got, want int) error {
-	return fmt.Errorf("%w: %s has %d bytes; it needs %d", ErrMalformed, what, got, want)
+	return fmt.Errorf("%w: body of %s has %d bytes; %d are expected", ErrMalformed, what, got, want)
 }

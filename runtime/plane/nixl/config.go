@@ -69,14 +69,14 @@ const (
 // withDefaults checks the configuration and fills in the defaults.
 func (c Config) withDefaults(bounds plane.Bounds) (Config, error) {
 	if c.Library == nil {
-		return c, fmt.Errorf("%w: nixl needs libnixl's library", plane.ErrInvalid)
+		return c, fmt.Errorf("%w: the nixl plane needs Config.Library", plane.ErrInvalid)
 	}
 	if envTransports := os.Getenv("UCX_TLS"); c.Transports != "" && envTransports != "" {
-		return c, fmt.Errorf("%w: transports of nixl are %q, and UCX_TLS is %q and goes before them; unset one of them",
+		return c, fmt.Errorf("%w: transports of nixl are %q, but UCX_TLS is %q and takes precedence; unset one of the two",
 			plane.ErrInvalid, c.Transports, envTransports)
 	}
 	if strings.ContainsAny(c.Transports, ",= ") {
-		return c, fmt.Errorf("%w: transports of nixl are %q; give one name, or ^ and one that is not to be used",
+		return c, fmt.Errorf("%w: transports of nixl are %q; give a single transport, or ^ and a single transport to exclude",
 			plane.ErrInvalid, c.Transports)
 	}
 	for _, f := range []struct {

@@ -150,7 +150,7 @@ func (e *endpoint) connectAgents(ctx context.Context, m *connectParams) error {
 		return err
 	}
 	if name != m.peerName {
-		return fmt.Errorf("the target's agent calls itself %q; it must be %q", name, m.peerName)
+		return fmt.Errorf("the name of the target's agent is %q; %q is expected", name, m.peerName)
 	}
 	e.peer = name
 	if err := e.moveProbe(ctx, m, libnixl.Read); err != nil {

@@ -86,7 +86,7 @@ func parseHello(b []byte) (h hello, err error) {
 		return h, framing.SizeError("hello", len(b), helloBytes)
 	}
 	if m := binary.LittleEndian.Uint32(b); m != magic {
-		return h, fmt.Errorf("%w: hello begins with %#x; %#x is expected: run one version of kvferry at both ends",
+		return h, fmt.Errorf("%w: hello begins with %#x; %#x is expected: run the same version of kvferry at both ends",
 			framing.ErrMalformed, m, magic)
 	}
 	h.from, h.to, h.proof = effects.Incarnation(b[4:20]), effects.Incarnation(b[20:36]), [16]byte(b[36:52])
@@ -134,7 +134,8 @@ func parseWelcome(b []byte) (w welcome, err error) {
 		PageBytes: binary.LittleEndian.Uint64(b[53:])}
 	w.base, w.probe, w.proof = binary.LittleEndian.Uint64(b[61:]), binary.LittleEndian.Uint64(b[69:]), [16]byte(b[77:])
 	if p := w.buffer; p.Pages == 0 || p.PageBytes == 0 || p.PageBytes > (math.MaxUint64-w.base)/uint64(p.Pages) {
-		return w, fmt.Errorf("%w: welcome to %d pages of %d bytes at %#x", framing.ErrMalformed, p.Pages, p.PageBytes, w.base)
+		return w, fmt.Errorf("%w: welcome with a pool of %d pages of %d bytes at address %#x, which is empty or exceeds the "+
+			"address space", framing.ErrMalformed, p.Pages, p.PageBytes, w.base)
 	}
 	return w, nil
 }
@@ -152,7 +153,7 @@ func parseEpoch(b []byte) (epoch uint64, err error) {
 
 func checkEpoch(epoch uint64) (uint64, error) {
 	if epoch == 0 {
-		return 0, fmt.Errorf("%w: epoch 0; the first is 1", framing.ErrMalformed)
+		return 0, fmt.Errorf("%w: epoch 0; epochs begin at 1", framing.ErrMalformed)
 	}
 	return epoch, nil
 }
@@ -183,7 +184,7 @@ func parseAccept(b []byte) (a accept, err error) {
 	n, metadata := int(binary.LittleEndian.Uint16(b[10:])), int64(binary.LittleEndian.Uint32(b[12:]))
 	if b[9] > 1 || n > maxRevoked || metadata > maxMetadata || int64(len(b)) != int64(acceptBytes+8*n)+metadata ||
 		a.code == effects.OK && metadata == 0 {
-		return a, fmt.Errorf("%w: accept of %d bytes as %s with the mark %d, %d grants and %d bytes of metadata",
+		return a, fmt.Errorf("%w: accept of %d bytes with code %s, flag %d, %d revoked grants and %d bytes of metadata",
 			framing.ErrMalformed, len(b), a.code, b[9], n, metadata)
 	}
 	rest := b[acceptBytes:]

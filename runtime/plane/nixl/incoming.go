@@ -60,7 +60,7 @@ func (in *targetExecutor) HandleFrame(what uint8, body []byte) error {
 		return in.handleEpoch(kind(what), number)
 	case kindHello, kindWelcome, kindAccept, kindMet:
 	}
-	return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, what)
+	return fmt.Errorf("%w: frame of kind %d, which an initiator never sends", framing.ErrMalformed, what)
 }
 
 // handleEpoch processes a message about an epoch.

@@ -153,7 +153,7 @@ func (o *initiatorExecutor) TearDown(d communicator.TearDown) {
 			o.PostEvent(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
 			return
 		}
-		o.Log.Error("there is no proof that a fenced epoch is over; its pages stay in quarantine", "epoch", d.Epoch,
+		o.Log.Error("there is no proof that a fenced epoch is over; the pages of its transfers stay in quarantine", "epoch", d.Epoch,
 			"err", err)
 		o.PostEvent(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
 	})
@@ -186,7 +186,7 @@ func (o *initiatorExecutor) awaitTarget(epoch uint64) bool {
 		select {
 		case <-moved:
 		case <-late.C:
-			o.Log.Warn("the target has not reported the end of its agent: transfers to it are not settled",
+			o.Log.Warn("the target has not reported the end of its agent: transfers to this target are not settled",
 				"epoch", epoch)
 			o.PostEvent(communicator.Event{Kind: communicator.Stuck, Epoch: epoch})
 		}

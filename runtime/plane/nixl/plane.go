@@ -53,7 +53,8 @@ func Open(ctx context.Context, c Config, env plane.Env) (*Plane, error) {
 	}
 	for _, r := range env.Leased.Regions() {
 		if !r.Host {
-			return nil, fmt.Errorf("%w: %d bytes at %#x are a device's; nixl serves memory of the host", plane.ErrInvalid,
+			return nil, fmt.Errorf("%w: the region of %d bytes at %#x is device memory; the nixl plane serves memory of the "+
+				"host only", plane.ErrInvalid,
 				r.Bytes, r.Base)
 		}
 	}
@@ -157,6 +158,6 @@ func (p *Plane) Close(ctx context.Context) error {
 	case <-p.stopped:
 		return p.closeErr
 	case <-ctx.Done():
-		return fmt.Errorf("plane %s is still closing, as a peer may still be at its memory: %w", Name, ctx.Err())
+		return fmt.Errorf("plane %s is still closing, because a peer may still access the pool: %w", Name, ctx.Err())
 	}
 }

@@ -63,12 +63,12 @@ func TestConfigurations(t *testing.T) {
 		want string
 		open planetest.LeasedMaker
 	}{
-		{"a device's", device},
+		{"is device memory", device},
 		{"transports", change(func(c *nixl.Config) { c.Transports = "tcp,self" })},
 		{"window", change(func(c *nixl.Config) { c.Window = 1000 })},
 		{"links", change(func(c *nixl.Config) { c.Links = 1 << 20 })},
 		{"cancel grace", change(func(c *nixl.Config) { c.CancelGrace = -1 })},
-		{"libnixl's library", change(func(c *nixl.Config) { c.Library = nil })},
+		{"needs Config.Library", change(func(c *nixl.Config) { c.Library = nil })},
 	} {
 		_, err := planetest.NewLeasedNode(t, c.open, 1, pages, 4096)
 		if !errors.Is(err, plane.ErrInvalid) || !strings.Contains(err.Error(), c.want) {

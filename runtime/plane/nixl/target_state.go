@@ -22,7 +22,7 @@ func (p *targetState) updateState(change func()) {
 	p.changed = make(chan struct{})
 }
 
-// A epochStatus is what is known about an epoch at the target.
+// An epochStatus is what is known about an epoch at the target.
 type epochStatus uint8
 
 const (

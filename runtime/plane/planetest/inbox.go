@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// A EventRecorder records the events that a plane and its pool posted.
+// An EventRecorder records the events that a plane and its pool posted.
 type EventRecorder interface{ recordedEvents() *inbox }
 
 // An inbox keeps events until a test removes the events.

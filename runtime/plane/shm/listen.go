@@ -41,7 +41,7 @@ func listenForPeers(ctx context.Context, dir string) (listener net.Listener, fol
 	removeStale(dir, time.Now().Add(-minSocketAge))
 	folder, err = os.MkdirTemp(dir, folderPrefix) // Mode 0700: no other user can connect.
 	if err != nil {
-		return nil, "", fmt.Errorf("folder for the shm socket: %w", err)
+		return nil, "", fmt.Errorf("make a folder for the shm socket: %w", err)
 	}
 	path := filepath.Join(folder, socketName)
 	if listener, err = config.Listen(ctx, "unix", path); err != nil {
@@ -97,6 +97,6 @@ func checkAddress(name, dir string) error {
 	if dir != "" && filepath.Dir(filepath.Dir(name)) == filepath.Clean(dir) && filepath.Base(name) == socketName {
 		return nil
 	}
-	return fmt.Errorf("%w: %q is no socket of a shm plane in folder %q; configure the same folder at both ends",
+	return fmt.Errorf("%w: %q is not the socket of a shm plane in folder %q; configure the same folder at both ends",
 		link.ErrMalformed, name, dir)
 }

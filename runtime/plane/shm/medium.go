@@ -28,7 +28,7 @@ type medium struct {
 func (m *medium) Dial(ctx context.Context, address string) (net.Conn, error) {
 	boot, name, ok := strings.Cut(address, " ")
 	if !ok || boot != m.boot {
-		return nil, fmt.Errorf("%w (boot %q; this is %q)", link.ErrOtherHost, boot, m.boot)
+		return nil, fmt.Errorf("%w (the peer's boot id is %q, ours is %q)", link.ErrOtherHost, boot, m.boot)
 	}
 	if err := checkAddress(name, m.dir); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (m *medium) ReadFirstFrame(conn net.Conn) (kind link.Kind, body []byte, fil
 	rest := &prefixedReader{head: bytes.NewReader(data[:n]), conn: conn}
 	kind, body, _, err = link.ReadFrame(rest, nil, link.SmallFrame)
 	if err == nil && rest.head.Len() > 0 {
-		err = fmt.Errorf("%w: %d bytes follow a frame that was not answered", link.ErrMalformed, rest.head.Len())
+		err = fmt.Errorf("%w: %d bytes follow the first frame before it was answered", link.ErrMalformed, rest.head.Len())
 	}
 	return kind, body, files, err
 }
@@ -124,7 +124,7 @@ func parseFiles(control []byte) (files []*os.File, err error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
-		return nil, fmt.Errorf("%w: control message: %w", link.ErrMalformed, err)
+		return nil, fmt.Errorf("%w: parse the control message: %w", link.ErrMalformed, err)
 	}
 	var fds []int
 	for i := range messages {
@@ -136,7 +136,7 @@ func parseFiles(control []byte) (files []*os.File, err error) {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
-		return nil, fmt.Errorf("%w: %d files came with a frame; %d are expected: run one version of kvferry on both",
+		return nil, fmt.Errorf("%w: %d files came with a frame; %d are expected: run the same version of kvferry at both ends",
 			link.ErrMalformed, len(fds), filesPerFrame)
 	}
 	for _, fd := range fds {

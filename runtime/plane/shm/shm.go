@@ -112,23 +112,23 @@ func (c Config) openWith(ctx context.Context, env plane.Env, small, large plane.
 // processor is the architecture that this process runs on. Tests replace it.
 var processor = runtime.GOARCH
 
-// checkProcessor refuses processors for which nobody has shown that a torn or late copy never passes. plane.Copy
-// compares words around plain loads, and the order of these loads depends on the processor (see
+// checkProcessor refuses processors for which nobody has shown that a torn or late copy never passes.
+// plane.Mapping.CopyPage compares words around plain loads, and the order of these loads depends on the processor (see
 // runtime/plane/generation.go).
 func checkProcessor(arch string) error {
 	switch arch {
 	case "amd64", "arm64":
 		return nil
 	}
-	return fmt.Errorf("%w: shm compares words around copies out of a peer's memory, and what that proves was argued for "+
-		"amd64 and arm64, not for %s; set transfer_channel: tcp", plane.ErrInvalid, arch)
+	return fmt.Errorf("%w: the shm plane relies on the memory order of the processor; the argument was made for amd64 and "+
+		"arm64, not for %s; set transfer_channel: tcp", plane.ErrInvalid, arch)
 }
 
 // bootID identifies this boot of this host. All processes of the host have the same id.
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "", fmt.Errorf("boot id of this host: %w; the shm plane needs /proc", err)
+		return "", fmt.Errorf("read the boot id of this host: %w; the shm plane needs /proc", err)
 	}
 	return string(bytes.TrimSpace(b)), nil
 }

@@ -66,7 +66,7 @@ func (m *medium) NewSender(ctx context.Context, out *link.OutgoingLink, address 
 		st, err := m.openStream(ctx, out, address)
 		if err != nil {
 			s.Close()
-			return nil, fmt.Errorf("stream to %s: %w", address, err)
+			return nil, fmt.Errorf("open a stream to %s: %w", address, err)
 		}
 		s.serveStream(st)
 	}
@@ -134,7 +134,7 @@ func joinLink(out *link.OutgoingLink, conn net.Conn) error {
 	case err != nil:
 		return err
 	case kind != link.KindJoined || len(body) > 0:
-		return fmt.Errorf("%w: kind %d where the answer to a join belongs", link.ErrMalformed, kind)
+		return fmt.Errorf("%w: frame of kind %d instead of the answer to a join", link.ErrMalformed, kind)
 	}
 	return conn.SetDeadline(time.Time{})
 }

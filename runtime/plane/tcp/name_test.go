@@ -31,7 +31,7 @@ func TestPeersAreToldAddresses(t *testing.T) {
 	}
 }
 
-// The reason why a peer cannot be linked to is logged once, however often the import is tried.
+// The reason why a link to a peer cannot be opened is logged once, however often the import is tried.
 func TestImportFailureIsLoggedOnce(t *testing.T) {
 	var log logtest.Lines
 	a := planetest.OpenNode(t, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
@@ -44,7 +44,7 @@ func TestImportFailureIsLoggedOnce(t *testing.T) {
 			t.Errorf("the import ended as %s", e.Code)
 		}
 	}
-	lines := log.LinesWith("a peer cannot be linked to: unreachable")
+	lines := log.LinesWith("cannot open a link to a peer: unreachable")
 	if len(lines) != 1 || !strings.Contains(lines[0], "address=127.0.0.1:1") || !strings.Contains(lines[0], "refused") {
 		t.Errorf("the log is\n%s", log.String())
 	}

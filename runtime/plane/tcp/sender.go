@@ -59,7 +59,7 @@ func (s *sender) writeRun(st *stream, t *link.Transfer, r pageRun) bool {
 }
 
 // sendRun writes all pages of a run. If a write fails, the stream is unusable. The peer must take the run within
-// Bounds.Stall, like a page of that size.
+// Bounds.StallTimeout, like a page of that size.
 func (s *sender) sendRun(st *stream, t *link.Transfer, r pageRun) bool {
 	if err := st.conn.SetWriteDeadline(time.Now().Add(s.out.Bounds().StallTimeout)); err != nil {
 		return false

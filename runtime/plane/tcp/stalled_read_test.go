@@ -168,7 +168,7 @@ func TestUnrequestedPagesEndTheLink(t *testing.T) {
 	}
 }
 
-// A reader that takes no bytes for longer than Bounds.Stall loses its link.
+// A reader that takes no bytes for longer than Bounds.StallTimeout loses its link.
 func TestStalledReaderLosesItsLink(t *testing.T) {
 	const size = 16 << 20
 	a := planetest.OpenNode(t, tcp.Config{Streams: 1}.Open, 1, 1, size)

@@ -72,8 +72,8 @@ func TestSilentConnectionsDoNotKeepPeersOut(t *testing.T) {
 			t.Errorf("a push over the link from before ended as %s", done.Code)
 		}
 	}
-	if n := log.CountText("gives way"); n != 1 {
-		t.Errorf("%d lines say that connections gave way; want one", n)
+	if n := log.CountText("was closed in favour of"); n != 1 {
+		t.Errorf("%d lines say that connections were closed in favour of new ones; want one", n)
 	}
 }
 

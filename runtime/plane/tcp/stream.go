@@ -72,7 +72,7 @@ func (s *stream) nextHeader(limit uint64) (number uint64, pair uint32, length in
 	s.headerRead = 0
 	number, pair, n := parsePageHeader(s.header[:])
 	if uint64(n) > limit {
-		return 0, 0, 0, fmt.Errorf("%w: page of %d bytes; pages here have %d", link.ErrMalformed, n, limit)
+		return 0, 0, 0, fmt.Errorf("%w: page of %d bytes; pages of this pool have at most %d", link.ErrMalformed, n, limit)
 	}
 	return number, pair, int(n), nil
 }

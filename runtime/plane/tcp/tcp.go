@@ -77,7 +77,8 @@ func (c Config) openWith(ctx context.Context, env plane.Env, by socketCalls) (pl
 		c.Streams = min(defaultStreams, runtime.NumCPU())
 	}
 	if c.BufferBytes < 0 {
-		return nil, fmt.Errorf("%w: tcp has buffers of %d bytes; give some, or 0", plane.ErrInvalid, c.BufferBytes)
+		return nil, fmt.Errorf("%w: socket buffers of the tcp plane have %d bytes; give a positive size, or 0 for the "+
+			"kernel's choice", plane.ErrInvalid, c.BufferBytes)
 	}
 	if c.Streams < 0 || c.Streams > maxStreams {
 		return nil, fmt.Errorf("%w: tcp has %d streams; give 1 to %d", plane.ErrInvalid, c.Streams, maxStreams)

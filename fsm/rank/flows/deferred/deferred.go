@@ -10,11 +10,11 @@
 //
 // Example of an offer of two chunks for request r:
 //
-//	pull     ── Keep, AddChunk(k0), AddChunk(k1), Watch ──► the offer is kept; no page is used
-//	engine   ── Fetch(r: k0, k1) ───────────────► waits, until there is a link to the sender
-//	fetch    ── reads k0, k1 ───────────────────► staging pages, then the engine's memory
-//	pipeline ── the fetch has ended ────────────► both chunks leave the offer, which is over
-//	pull     ── done message ───────────────────► the sender may reuse the pages
+//	pull     ── AddOffer, AddChunk(k0), AddChunk(k1), SetDeadline ──► the offer is kept; no page is used
+//	engine   ── Fetch(r: k0, k1) ───────────────────────────────────► waits, until there is a link to the sender
+//	fetch    ── reads k0, k1 ───────────────────────────────────────► staging pages, then the engine's memory
+//	pipeline ── the fetch has ended ────────────────────────────────► both chunks leave the offer, which is over
+//	pull     ── done message ───────────────────────────────────────► the sender may reuse the pages
 package deferred
 
 import (
@@ -26,10 +26,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// A Offers is the table of offers whose chunks stay with their senders until the engine fetches them, and of
-// prefixes that peers have lent to this rank on request. An offer is inserted as values. An offer that has ended
-// is in the list of Over or Returned, and the caller empties that list at once after each call that may end an
-// offer, because the sender is to be notified in the same step (tellEnded).
+// Offers is the table of offers whose chunks stay with their senders until the engine fetches them, and of prefixes
+// that peers have lent to this rank on request. An offer is inserted as values. An offer that has ended is in the list
+// of EndedOffers or EndedPrefixes, and the caller empties that list at once after each call that may end an offer,
+// because the sender is to be notified in the same step (queueEndedDones).
 type Offers struct {
 	cfg           Settings `snap:"share"`
 	rows          table.Slab[Offer]
@@ -42,7 +42,7 @@ type Offers struct {
 	condemned     table.List // the offers that are condemned one by one
 }
 
-// A Offer is one kept offer. A kept offer uses no page of this rank; each chunk is a location of the chunk's key
+// An Offer is one kept offer. A kept offer uses no page of this rank; each chunk is a location of the chunk's key
 // in the store. A chunk leaves the offer when the request for which it was offered has fetched it, successfully
 // or not. All remaining chunks leave when the request is abandoned, when the sender takes the offer back or
 // cannot be reached, and when the lease is over by this rank's clock. The offer is over when the last chunk has
@@ -88,7 +88,7 @@ type planUse struct {
 	source uint32
 }
 
-// A offerItem is one chunk of an offer.
+// An offerItem is one chunk of an offer.
 type offerItem struct {
 	place  store.Location // zero: the chunk has left
 	remote effects.RemotePage
@@ -107,7 +107,7 @@ func IsFetch(ref kernel.Ref) bool { return ref.Kind == kindFetch }
 // A classCount counts what is kept for one class.
 type classCount struct{ offers, locations int }
 
-// New returns an empty Deferred for the given number of fairness classes.
+// New returns an empty Offers for the given number of fairness classes.
 func New(cfg Settings, classes int) Offers { return new(Offers).Recycle(cfg, classes) }
 
 // Recycle returns the same as New. The memory of d is reused, so d must not be used afterwards.
@@ -126,7 +126,7 @@ func (d *Offers) HasRoom(s *store.Store, class, chunks int) bool {
 	return k.offers+1 <= d.rows.Max()-d.rows.Len() && k.locations+chunks <= s.LocationsLeft() && s.HasRoom(chunks)
 }
 
-// AddOffer inserts an offer. The caller then adds the chunks with Add, and calls Watch.
+// AddOffer inserts an offer. The caller then adds the chunks with Add, and calls SetDeadline.
 func (d *Offers) AddOffer(offer Offer, already []int64) table.Handle {
 	h, o := d.rows.Add()
 	offer.PresentChunks, offer.items = append(o.PresentChunks[:0], already...), o.items[:0]

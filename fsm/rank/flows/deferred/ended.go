@@ -9,7 +9,7 @@ import (
 // An EndedOffer describes an offer that has ended: no chunk is left, and no fetch is reading.
 type EndedOffer struct {
 	Class int
-	// Operation, Address and Over are those of the offer; see Kept.
+	// Operation, Address and ExpiresAt are those of the offer; see Offer.
 	Operation uint64
 	Address   table.Handle
 	ExpiresAt effects.Time
@@ -53,11 +53,11 @@ func (d *Offers) maybeEndOffer(v *env.Env, h table.Handle, o *Offer) {
 // EndedOffers returns the offers that ended since the last ClearEndedOffers, in order.
 func (d *Offers) EndedOffers() []EndedOffer { return d.endedOffers }
 
-// ClearEndedOffers clears the list of Over, when all senders have been notified.
+// ClearEndedOffers clears the list of EndedOffers, when all senders have been notified.
 func (d *Offers) ClearEndedOffers() { d.endedOffers = d.endedOffers[:0] }
 
 // EndedPrefixes returns the prefixes requested by this rank that ended since the last ClearEndedPrefixes.
 func (d *Offers) EndedPrefixes() []EndedOffer { return d.endedPrefixes }
 
-// ClearEndedPrefixes clears the list of Returned, when all requesters have been notified.
+// ClearEndedPrefixes clears the list of EndedPrefixes, when all requesters have been notified.
 func (d *Offers) ClearEndedPrefixes() { d.endedPrefixes = d.endedPrefixes[:0] }

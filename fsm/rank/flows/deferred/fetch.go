@@ -51,7 +51,7 @@ type fetch struct {
 	unlinkedIndex int
 }
 
-// A offeredChunk is a chunk that leaves its offer with the fetch, because the chunk was offered for the fetch's
+// An offeredChunk is a chunk that leaves its offer with the fetch, because the chunk was offered for the fetch's
 // request, or because the fetch reads the chunk from an offer that names no request.
 type offeredChunk struct {
 	offer table.Handle
@@ -180,7 +180,7 @@ func (x *Fetches) failIfEnded(v *env.Env, s *store.Store, d *Offers, r *outcomes
 	x.failFetch(v, s, d, h, code, *why)
 }
 
-// undoStart undoes what Start did, if the pipeline refuses the fetch.
+// undoStart undoes what StartFetch did, if the pipeline refuses the fetch.
 func (x *Fetches) undoStart(
 	v *env.Env, s *store.Store, d *Offers, h table.Handle, f *fetch, code effects.Code, why effects.Why) {
 	why.Stage = effects.StageMemory
@@ -313,7 +313,7 @@ func (x *Fetches) IsRunning(h table.Handle) bool {
 func (x *Fetches) RequestOf(h table.Handle) uint64 { return x.rows.Get(h).request }
 
 // FailFetchesOf ends the fetches that need an offer: all of them if request is 0, or else those for the given request.
-// Fetches for other requests continue, because the lease stands until the offer's end. Withdraw returns false if
+// Fetches for other requests continue, because the lease stands until the offer's end. FailFetchesOf returns false if
 // some fetches are left; then it is called again in the next step.
 func (x *Fetches) FailFetchesOf(
 	v *env.Env, s *store.Store, d *Offers, h table.Handle, code effects.Code, request uint64,

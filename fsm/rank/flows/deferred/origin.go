@@ -9,7 +9,7 @@ import (
 )
 
 // An Origin is the origin of chunks that this rank requested from a peer, in contrast to an offer. The chunks are
-// read only over the link over which they were requested. The zero Asked means that the sender offered the
+// read only over the link over which they were requested. The zero Origin means that the sender offered the
 // chunks.
 type Origin struct {
 	Peer      table.Handle // the outbound peer

@@ -93,7 +93,7 @@ func (f *Source) Step(e *flow.Env, of kernel.Ref, ev effects.Event) {
 	case *effects.Unanswered:
 		f.onUnanswered(e, of.Subject, ev.Code)
 	default:
-		kernel.PanicUnexpected("who tells how requests ended")
+		kernel.PanicUnexpected("the source of ended requests")
 	}
 }
 
@@ -390,7 +390,7 @@ func (f *Source) AbortCommand(e *flow.Env, of kernel.Ref) bool {
 
 // OnSignal panics: this flow uses no link.
 func (f *Source) OnSignal(*flow.Env, kernel.Ref, flow.Signal) {
-	kernel.PanicUnexpected("who tells how requests ended")
+	kernel.PanicUnexpected("the source of ended requests")
 }
 
 // CountUnfinished returns the number of Ends that a drain waits for.
@@ -406,7 +406,7 @@ func (f *Source) VisitTables(visit table.VisitFunc) {
 	visit("connections for ends in use", f.busyConns.Len(), table.Empty)
 }
 
-// The states of a way, for State.
+// The states of a way, for RowState.
 const (
 	stateNone = iota
 	stateIdle

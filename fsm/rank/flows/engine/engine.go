@@ -112,8 +112,8 @@ func (x *Engine) GrantFirst(v *env.Env) { x.reserves.grantFirst(v) }
 // rows behind the former, or the latter itself, may be served now.
 func (x *Engine) TakeQueueMoved() bool { return x.reserves.takeQueueMoved() }
 
-// LeaveRequest counts a batch out of its request. Leave must be called after the batch's outcome was delivered, because
-// a receiver of the proxy's notification may rely on the outcome.
+// LeaveRequest counts a batch out of its request. LeaveRequest must be called after the batch's outcome was delivered,
+// because a receiver of the proxy's notification may rely on the outcome.
 func (x *Engine) LeaveRequest(v *env.Env, request table.Handle, chunks uint32, code effects.Code) {
 	if x.requests.leaveRequest(v, request, chunks, code) {
 		x.proxy.sendNext(v, &x.requests)
@@ -126,7 +126,7 @@ func (x *Engine) JoinRequest(v *env.Env, id []byte) (table.Handle, effects.Code,
 	return x.requests.joinRequest(v, id, false)
 }
 
-// CheckJoin returns the code and the reason that Enter would return. CheckJoin changes nothing.
+// CheckJoin returns the code and the reason that JoinRequest would return. CheckJoin changes nothing.
 func (x *Engine) CheckJoin(v *env.Env, id []byte) (effects.Code, *effects.Why) {
 	_, code, why := x.requests.checkJoin(v, id)
 	return code, why
@@ -159,7 +159,7 @@ func (x *Engine) Step(v *env.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.SendDone:
 		x.proxy.onSendDone(v, &x.requests, ref.Subject, ev.Code)
 	default:
-		kernel.PanicUnexpected("who notifies the proxy")
+		kernel.PanicUnexpected("the notifier of the proxy")
 	}
 }
 

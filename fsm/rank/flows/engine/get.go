@@ -30,7 +30,7 @@ type Gets struct {
 	pages   []effects.Page `snap:"scratch"`
 }
 
-// Recycle returns an empty table for at most max Gets, each of which waits at most waitMax. Emptied reuses the memory
+// Recycle returns an empty table for at most max Gets, each of which waits at most waitMax. Recycle reuses the memory
 // of x, which must not be used afterwards.
 func (x *Gets) Recycle(max int, waitMax effects.Duration) Gets {
 	return Gets{
@@ -110,7 +110,7 @@ func (x *Gets) OnGet(v *env.Env, s *store.Store, r *outcomes.Requests, t effects
 }
 
 // collectReady collects the ready prefix in x.found, and reports whether the prefix contains all keys. If not,
-// g.missing is the hash of the next key.
+// g.missingHash is the hash of the next key.
 func (x *Gets) collectReady(s *store.Store, g *get) bool {
 	x.found = x.found[:0]
 	for i := range g.keyEnds {
@@ -224,8 +224,8 @@ func (x *Gets) AwaitedKey(request uint64) []byte {
 	return g.keyAt(g.missingIndex)
 }
 
-// FinishRequest ends the Gets that wait for chunks of a request that has ended, as many as this step has work for. Over
-// reports whether all have ended.
+// FinishRequest ends the Gets that wait for chunks of a request that has ended, as many as this step has work for.
+// FinishRequest reports whether all have ended.
 func (x *Gets) FinishRequest(v *env.Env, s *store.Store, r *outcomes.Requests, request uint64) (all bool) {
 	for at := x.byRequest.Find(request); at.Found(); at = x.byRequest.Find(request) {
 		if !x.hasBudget(v) {

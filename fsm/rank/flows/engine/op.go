@@ -3,7 +3,7 @@
 // request, so that a proxy can be notified when all of them have ended.
 //
 // The rank has one [Engine] for reservations, requests and the connection to the proxy, and one [Gets] for Gets. A flow
-// that takes a Put calls Take first, embeds an [Op] in its row, and calls Leave after the outcome.
+// that takes a Put calls AcceptPut first, embeds an [Op] in its row, and calls LeaveRequest after the outcome.
 //
 // A flow may rely on this:
 //
@@ -14,7 +14,7 @@
 // Example, a put that fails while a transfer is in flight:
 //
 //	Reserve              Deliver: pages 3 and 4 belong to the engine
-//	Put of 3 and 4       Take accepts the Put; Op.BeginCommand holds the pages
+//	Put of 3 and 4       AcceptPut accepts the Put; Op.BeginCommand holds the pages
 //	the peer is lost     Op.Deliver with Held: the transfer may still read the pages
 //	Release              refused as Invalid, because the Op still holds the pages
 //	transfer settled     Op.ReturnPages: the pages belong to the engine again
@@ -30,7 +30,7 @@ import (
 // An Op is a command for which an engine lends memory. An Op has one outcome, and its memory goes back once: with the
 // outcome, or later if the outcome says Held.
 //
-// Invariant: the Op holds its pages (in-flight references, M1) from Begin until the memory goes back, so that no
+// Invariant: the Op holds its pages (in-flight references, M1) from BeginCommand until the memory goes back, so that no
 // Release frees pages that something may still touch. The flow that owns the Op knows what touches the pages. The flow
 // says Held while anything does, and calls Return when nothing does any more.
 type Op struct {
@@ -46,8 +46,8 @@ type Op struct {
 	reason     *effects.Why // set when something failed; may be nil
 }
 
-// BeginCommand initializes the Op for a command and holds the command's pages. Begin reuses the memory of the Op that
-// was here before.
+// BeginCommand initializes the Op for a command and holds the command's pages. BeginCommand reuses the memory of the Op
+// that was here before.
 func (o *Op) BeginCommand(v *env.Env, t effects.Ticket, pages []effects.Page, patience effects.Duration) {
 	*o = Op{Ticket: t, Pages: append(o.Pages[:0], pages...), Patience: patience, Deadline: v.Now.Add(patience)}
 	for _, page := range pages {

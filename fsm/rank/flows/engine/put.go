@@ -10,7 +10,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// A AcceptedPut describes a Put that was accepted: its flow owes the Put an outcome and the return of its memory.
+// An AcceptedPut describes a Put that was accepted: its flow owes the Put an outcome and the return of its memory.
 type AcceptedPut struct {
 	Ticket    effects.Ticket
 	Request   table.Handle // zero: the put belongs to no request

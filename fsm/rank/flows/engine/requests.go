@@ -103,8 +103,8 @@ func (x *requests) findRequest(id []byte) table.Handle {
 	return 0
 }
 
-// addRequest records a request. If the table is full, add drops the oldest request that the proxy was notified of. add
-// returns zero if the table is full of open requests.
+// addRequest records a request. If the table is full, addRequest drops the oldest request that the proxy was notified
+// of. addRequest returns zero if the table is full of open requests.
 func (x *requests) addRequest(v *env.Env, id []byte) table.Handle {
 	if oldest := x.notified.Front(); x.slab.Full() && oldest != 0 {
 		v.Timers.Stop(&x.slab.Get(oldest).timer)

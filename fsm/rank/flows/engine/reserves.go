@@ -104,7 +104,7 @@ func (x *reserves) onTimer(v *env.Env, h table.Handle) {
 // isWaiting reports whether a reservation has no pages yet.
 func (x *reserves) isWaiting(h table.Handle) bool { return x.slab.InList(h) }
 
-// firstCount returns how many pages the first waiting reservation needs. head reports false if none waits.
+// firstCount returns how many pages the first waiting reservation needs. firstCount reports false if none waits.
 func (x *reserves) firstCount() (pages uint32, ok bool) {
 	if r := x.slab.Get(x.waiting.Front()); r != nil {
 		return r.count, true
@@ -121,8 +121,8 @@ func (x *reserves) firstWaiting() (h table.Handle, pages uint32) {
 	return 0, 0
 }
 
-// grantWaiting gives free pages to waiting reservations, in order, as many pages as this step has work for. admit does
-// nothing if the reservations wait in the allocation queue.
+// grantWaiting gives free pages to waiting reservations, in order, as many pages as this step has work for.
+// grantWaiting does nothing if the reservations wait in the allocation queue.
 func (x *reserves) grantWaiting(v *env.Env) {
 	if x.cfg.inAllocQueue {
 		return

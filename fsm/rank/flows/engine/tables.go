@@ -2,7 +2,7 @@ package engine
 
 import "github.com/kvferry/kvferry/fsm/table"
 
-// VisitTables visits the sizes of this room's tables. Tables is for checks and statistics.
+// VisitTables visits the sizes of this room's tables. VisitTables is for checks and statistics.
 func (x *Engine) VisitTables(visit table.VisitFunc) {
 	left := x.proxy.countUnnotified(&x.requests)
 	visit("reservations", x.reserves.len(), table.Empty)
@@ -11,7 +11,7 @@ func (x *Engine) VisitTables(visit table.VisitFunc) {
 	visit("requests remembered", x.requests.len()-left, table.Timed)
 }
 
-// CountConns returns the number of connections that this room has open. Conns is for checks and statistics.
+// CountConns returns the number of connections that this room has open. CountConns is for checks and statistics.
 func (x *Engine) CountConns() int { return x.proxy.countConns() }
 
 func (x *proxy) countConns() int {

@@ -35,7 +35,7 @@ type Abandons struct {
 }
 
 // Recycle returns an empty Abandons that records up to max requests and has up to max orders in progress at a time.
-// Emptied reuses the memory of a, which must not be used afterwards.
+// Recycle reuses the memory of a, which must not be used afterwards.
 func (a *Abandons) Recycle(max uint32) Abandons {
 	return Abandons{
 		recent: a.recent.Recycle(int(max)), byRequest: a.byRequest.Recycle(),
@@ -43,7 +43,7 @@ func (a *Abandons) Recycle(max uint32) Abandons {
 	}
 }
 
-// StartCommand begins an Abandon. Order returns false if too many are in progress.
+// StartCommand begins an Abandon. StartCommand returns false if too many are in progress.
 func (a *Abandons) StartCommand(t effects.Ticket, request uint64) bool {
 	h, x := a.commands.Add()
 	if x == nil {

@@ -10,9 +10,9 @@ import (
 // A Carrier transports chunks for other flows, as puts of its own. The puts have the Carrier's retries, leases and done
 // messages.
 type Carrier interface {
-	// StartCarriedPut starts a put. Room must have returned true. The results are appended to Env.CarriedResults for
-	// the row that c.For names: the outcome once, and the return of the memory once, with the outcome or later. Both
-	// may happen within the same step.
+	// StartCarriedPut starts a put. HasRoom must have returned true. The results are appended to Env.CarriedResults for
+	// the row that c.Requester names: the outcome once, and the return of the memory once, with the outcome or later.
+	// Both may happen within the same step.
 	StartCarriedPut(e *Env, c *CarriedPut) table.Handle
 	// HasRoom reports whether one more put can be carried.
 	HasRoom() bool
@@ -24,7 +24,7 @@ type Carrier interface {
 type CarriedPut struct {
 	Put       engine.Put
 	Requester kernel.Ref
-	Request   table.Handle // as engine.Enter returned it
+	Request   table.Handle // as Engine.JoinRequest returned it
 	Layers    uint32       // layers of a chunk, each of which has a page
 	// WholeChunks means that the keys name chunks, all layers of which are in Pages, in order. Otherwise the keys name
 	// layers.

@@ -66,7 +66,7 @@ func checkLayout(cfg *Config, n int, layout protocol.Layout, lastTokens uint32) 
 }
 
 // HashBatch returns a hash of the keys, in order, and of the number of tokens in the last chunk. A retry has the same
-// hash as its first attempt. Named also stores the hashes of the keys in r.Hashes.
+// hash as its first attempt. HashBatch also stores the hashes of the keys in r.Hashes.
 func (r *Rooms) HashBatch(keys [][]byte, lastTokens uint32) uint64 {
 	r.Hashes = r.Hashes[:0]
 	for _, key := range keys {

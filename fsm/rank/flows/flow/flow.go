@@ -19,7 +19,7 @@ type Flow interface {
 	// OnTimer handles a deadline that has passed. Its timer is already removed.
 	OnTimer(e *Env, ref kernel.Ref)
 	// OnSignal handles a notification from a room. ref names the flow's row, or the outbound peer if the signal is
-	// Changed.
+	// PeerChanged.
 	OnSignal(e *Env, ref kernel.Ref, s Signal)
 	Cold
 }
@@ -33,8 +33,8 @@ type Cold interface {
 	CountUnfinished(e *Env) int
 	// VisitTables visits the tables that belong to the flow alone.
 	VisitTables(visit table.VisitFunc)
-	// RowState returns the state of a row as a number of the flow's own. State is for statistics; no decision depends
-	// on it.
+	// RowState returns the state of a row as a number of the flow's own. RowState is for statistics; no decision
+	// depends on it.
 	RowState(r *Rooms, ref kernel.Ref) uint16
 }
 
@@ -70,7 +70,7 @@ type Commander interface {
 
 // A Server is a flow that takes the messages with which peers begin an exchange.
 type Server interface {
-	// ServedTag reports whether the flow takes messages of a channel. Serves returns the tag of these messages, or
+	// ServedTag reports whether the flow takes messages of a channel. ServedTag returns the tag of these messages, or
 	// TagNone if the flow takes every message that is not taken by its tag.
 	ServedTag(c effects.Channel) (protocol.Tag, bool)
 	// HandleMessage handles such a message.
@@ -125,8 +125,8 @@ type Continuer interface {
 // A Target is a flow for which requests of peers wait for pages in the allocation queue.
 type Target interface {
 	Flow
-	// TryServe serves the next request of the allocation queue, if that is possible now. If not, Try returns what the
-	// request lacks.
+	// TryServe serves the next request of the allocation queue, if that is possible now. If not, TryServe returns what
+	// the request lacks.
 	TryServe(e *Env, q *allocqueue.Row) (allocqueue.TryResult, allocqueue.Shortfall)
 }
 
@@ -144,7 +144,7 @@ type Lender interface {
 type Signal struct {
 	Kind SignalKind
 	Code effects.Code // the reason
-	Why  *effects.Why // the reason in words, for Refused
+	Why  *effects.Why // the reason in words, for RequestRefused
 }
 
 // SignalKind is the kind of event that a Signal reports.

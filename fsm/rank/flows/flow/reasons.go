@@ -14,7 +14,7 @@ import (
 // The functions of this file make the reasons that targets give for a failure, beside its code. A reason is made only
 // where something failed.
 
-// An Sender identifies the sender of a request or an offer, to which a refusal is reported.
+// A Sender identifies the sender of a request or an offer, to which a refusal is reported.
 type Sender struct {
 	Request  effects.Request
 	Conn     effects.Conn

@@ -106,7 +106,7 @@ func (r *Rooms) ProcessEnded(v *env.Env) {
 	}
 }
 
-// MayArrive reports whether a chunk is here, or may arrive because of rows that are here. Hope is for tests and
+// MayArrive reports whether a chunk is here, or may arrive because of rows that are here. MayArrive is for tests and
 // oracles.
 func (r *Rooms) MayArrive(key []byte) bool {
 	hash := r.Store.HashKey(key)

@@ -97,7 +97,7 @@ type run struct {
 	why        *effects.Why
 	finishSave table.Handle // the Finish, as a save; zero: not received
 	chunkCount uint32       // number of chunks, set by Finish
-	tailTokens uint32       // tailTokens of the last chunk, if that is incomplete
+	tailTokens uint32       // tokens of the last chunk, if that is incomplete
 	patience   effects.Duration
 	// timer is the deadline of the Finish. Before the Finish it is the instant at which an idle run is dropped.
 	timer kernel.TimerID `snap:"set"`
@@ -151,7 +151,7 @@ func sourceRef(kind uint8, h table.Handle) kernel.Ref {
 	return kernel.Ref{Owner: kernel.OwnerLayers, Kind: kind, Subject: h}
 }
 
-// Step panics, because outcomes of puts for this flow are reported through [flow.Env.Told].
+// Step panics, because outcomes of puts for this flow are reported through [flow.Env.CarriedResults].
 func (f *Source) Step(*flow.Env, kernel.Ref, effects.Event) {
 	kernel.PanicUnexpected("the source of layers")
 }
@@ -418,7 +418,7 @@ func (f *Source) OnTimer(e *flow.Env, of kernel.Ref) {
 // OnSignal handles a change of an outbound peer: runs without a decision how they are sent are examined again.
 func (f *Source) OnSignal(e *flow.Env, of kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.PeerChanged {
-		kernel.PanicUnexpected("who pushes layers")
+		kernel.PanicUnexpected("the source of layers")
 	}
 	for slot := range f.runs.Slots() {
 		if f.undecided == 0 {

@@ -97,7 +97,7 @@ type getRow struct {
 	sentAt effects.Time
 	// firstSentAt is the time at which the first attempt was sent, which is the earliest possible begin of the loan.
 	firstSentAt effects.Time `snap:"skip"`
-	readGrant   uint64       // readGrant of the loan; zero: none
+	readGrant   uint64       // grant of the loan; zero: none
 	// readUntil is the end of the right to read, less the guard. Invariant: the result of a read that ends later on a
 	// leased plane is not believed (M4).
 	readUntil effects.Time

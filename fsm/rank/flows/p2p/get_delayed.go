@@ -37,7 +37,7 @@ func (f *Requester) keepLoan(e *flow.Env, h table.Handle, r *getRow) {
 		return
 	}
 	p := e.Landings.PlanKeys(&e.Store, ownClass, f.keys, e.Cfg.Layout.TokenCount(), true)
-	p.EndFills(&e.Env, &e.Store) // Plan began fills, but nothing is read now.
+	p.EndFills(&e.Env, &e.Store) // PlanKeys began fills, but nothing is read now.
 	if p.PagesNeeded() == 0 {
 		e.Out.Mark(Marks.CameElsewhere)
 		f.finishGet(e, h, r, f.completionCode(r))

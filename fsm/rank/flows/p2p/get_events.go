@@ -20,7 +20,7 @@ func (f *Requester) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Settled:
 		f.onSettled(e, ref.Subject)
 	default:
-		kernel.PanicUnexpected("who wants chunks")
+		kernel.PanicUnexpected("the p2p requester")
 	}
 }
 
@@ -87,7 +87,7 @@ func (f *Requester) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	case flow.LandingEnded:
 		f.failGetOfGrant(e, e.Landings.At(ref.Subject.Slot()).ID, s.Code)
 	default:
-		kernel.PanicUnexpected("who wants chunks")
+		kernel.PanicUnexpected("the p2p requester")
 	}
 }
 

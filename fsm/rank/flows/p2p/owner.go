@@ -80,7 +80,7 @@ func (o *Owner) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Revoked:
 		o.loans.OnRevoked(&e.Env, &e.Store, ref)
 	default:
-		kernel.PanicUnexpected("who is asked for chunks")
+		kernel.PanicUnexpected("the p2p owner")
 	}
 }
 

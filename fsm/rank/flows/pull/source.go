@@ -41,7 +41,7 @@ type SourceConfig struct {
 	RenewURL []byte // the address for renewals; empty: no renewals
 }
 
-// An putRow is the row of one put. The row stays until the put has its outcome, no message about the put is to
+// A putRow is the row of one put. The row stays until the put has its outcome, no message about the put is to
 // be sent, and none of its pages is leased.
 type putRow struct {
 	put.Row
@@ -125,7 +125,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 			f.continuePut(e, ref.Subject, p)
 		}
 	default:
-		kernel.PanicUnexpected("who offers")
+		kernel.PanicUnexpected("the pull source")
 	}
 }
 
@@ -157,7 +157,7 @@ func (f *Source) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 		p.endLease(e)
 		f.continuePut(e, ref.Subject, p)
 	case flow.RequestRefused, flow.LandingEnded:
-		kernel.PanicUnexpected("who offers")
+		kernel.PanicUnexpected("the pull source")
 	}
 }
 

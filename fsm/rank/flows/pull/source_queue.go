@@ -135,7 +135,7 @@ func (f *Source) unqueuePut(p *putRow, h table.Handle) {
 // If a peer cannot take its put now, the peer loses its turn and gets another when it can, so that no peer delays
 // another.
 func (f *Source) OfferWaiting(e *flow.Env) {
-	for len(f.waitingPeers) > 0 && e.Work.HasBudget() { // What pump leaves over is continued without a further call.
+	for len(f.waitingPeers) > 0 && e.Work.HasBudget() { // What sendQueued leaves over is continued without a further call.
 		peer := f.waitingPeers[0]
 		h := f.puts.FirstAlloc(peer)
 		switch {

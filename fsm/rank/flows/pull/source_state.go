@@ -39,7 +39,7 @@ func (f *Source) CountFitting(cfg *flow.Config, keys [][]byte) int {
 	return limit
 }
 
-// chunkLimit returns the result of Fits together with the setting that limits it.
+// chunkLimit returns the result of CountFitting together with the setting that limits it.
 func (f *Source) chunkLimit(e *flow.Env, keys [][]byte) engine.ChunkLimit {
 	fits := put.LimitChunks(e.Cfg, f.CountFitting(e.Cfg, keys))
 	if fits.Chunks == int(f.cfg.PagesMax) {

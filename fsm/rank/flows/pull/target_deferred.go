@@ -139,7 +139,7 @@ func (t *Target) onRenewReplied(e *flow.Env, ref kernel.Ref, body []byte) {
 	t.renewLeases(e, class)
 }
 
-// applyRenewal applies the last renewal reply to a class's offers. It looks at each of the tables.offers slots once,
+// applyRenewal applies the last renewal reply to a class's offers. It looks at each slot of the table of offers once,
 // and extending one offer is as cheap as a look. Offers that the reply reports as gone end in this step as far as
 // it has work; the sender is asked again about the others, and repeats its reply.
 func (t *Target) applyRenewal(e *flow.Env, class int, until effects.Time) {

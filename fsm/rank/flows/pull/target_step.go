@@ -48,7 +48,7 @@ func (t *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Revoked:
 		e.Landings.OnRevoked(&e.Env, &e.Store, ev.Grant)
 	default:
-		kernel.PanicUnexpected("who reads")
+		kernel.PanicUnexpected("the pull target")
 	}
 }
 
@@ -87,7 +87,7 @@ func (t *Target) OnTimer(e *flow.Env, ref kernel.Ref) {
 		t.renewers.OnTimer(&e.Env, int(ref.Subject))
 		t.renewLeases(e, int(ref.Subject))
 	default:
-		kernel.PanicUnexpected("who reads")
+		kernel.PanicUnexpected("the pull target")
 	}
 }
 
@@ -99,7 +99,7 @@ func (t *Target) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	case flow.LandingEnded:
 		t.cancelRead(e, e.Landings.At(ref.Subject.Slot()), s.Code)
 	case flow.PeerChanged, flow.LeaseEnded:
-		kernel.PanicUnexpected("who reads")
+		kernel.PanicUnexpected("the pull target")
 	}
 }
 

@@ -35,7 +35,7 @@ type Source struct {
 	pairByPage   table.Index            // finds pairs by remote page while a plan is made
 }
 
-// An putRow is the row of one put. The outcome of a put and the end of the row are separate events: the row
+// A putRow is the row of one put. The outcome of a put and the end of the row are separate events: the row
 // stays until nothing touches the put's pages and the receiver has been told to commit the grant or to take the
 // pages back.
 type putRow struct {
@@ -121,7 +121,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Settled:
 		f.onSettled(e, ref)
 	default:
-		kernel.PanicUnexpected("who pushes")
+		kernel.PanicUnexpected("the push source")
 	}
 }
 
@@ -181,7 +181,7 @@ func (f *Source) OnCommand(e *flow.Env, x *effects.Command) bool {
 // OnSignal handles a change of an outbound peer: the puts that wait for the peer are looked at again.
 func (f *Source) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.PeerChanged {
-		kernel.PanicUnexpected("who pushes")
+		kernel.PanicUnexpected("the push source")
 	}
 	f.sendQueued(e, ref.Subject)
 }
@@ -330,7 +330,7 @@ func (f *Source) removePut(e *flow.Env, h table.Handle, p *putRow) {
 	f.puts.Remove(h)
 }
 
-// StartCarriedPut starts a put for another flow and returns the handle. Room must have reported true.
+// StartCarriedPut starts a put for another flow and returns the handle. HasRoom must have reported true.
 func (f *Source) StartCarriedPut(e *flow.Env, c *flow.CarriedPut) table.Handle {
 	a := put.AdmitCarried(e, c)
 	h, p := f.puts.Add()

@@ -100,7 +100,7 @@ func (p *putRow) gatheredPages(key int) []effects.Page {
 	return p.Pages[key*int(p.Layers) : (key+1)*int(p.Layers)]
 }
 
-// localPage returns the local page of a key. If layers are gathered, local returns the first layer's page with the
+// localPage returns the local page of a key. If layers are gathered, localPage returns the first layer's page with the
 // length of all layers.
 func (p *putRow) localPage(key int) effects.Page {
 	if !p.namesChunks {

@@ -40,7 +40,7 @@ func (t *Target) Step(e *flow.Env, _ kernel.Ref, ev effects.Event) {
 	case *effects.Revoked:
 		e.Landings.OnRevoked(&e.Env, &e.Store, ev.Grant)
 	default:
-		kernel.PanicUnexpected("who is pushed to")
+		kernel.PanicUnexpected("the push target")
 	}
 }
 
@@ -65,7 +65,7 @@ func (t *Target) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	case flow.LandingEnded:
 		e.Landings.RevokeGrant(&e.Env, e.Landings.At(ref.Subject.Slot()))
 	case flow.PeerChanged, flow.LeaseEnded:
-		kernel.PanicUnexpected("who is pushed to")
+		kernel.PanicUnexpected("the push target")
 	}
 }
 
@@ -192,7 +192,7 @@ func (t *Target) requestID() []byte {
 
 // handleRepeat serves a retry of an operation (M6). If pages were granted, the reply names the same pages and the
 // remaining time; if the request still waits, the retry keeps its place in the queue. No reply is sent to the
-// earlier attempt, which the sender has given up. again returns false if the operation is new.
+// earlier attempt, which the sender has given up. handleRepeat returns false if the operation is new.
 //
 // Example: the sender retries after a timeout while the first reply is still in flight. Both replies name the
 // same pages.

@@ -110,8 +110,8 @@ func (t *Target) storeCarried(e *flow.Env, p *landing.Plan, terms landing.Purpos
 	e.Out.Reply(effects.Reply{Request: replyTo, Body: e.Out.Cut(m.Append(e.Out.Arena()))})
 }
 
-// commitGrant handles the sender's message that all writes under a grant are settled and whole. commit returns true if
-// the grant is committed, also by an earlier commit.
+// commitGrant handles the sender's message that all writes under a grant are settled and whole. commitGrant returns
+// true if the grant is committed, also by an earlier commit.
 func (t *Target) commitGrant(e *flow.Env, peerID effects.Incarnation, id effects.GrantID) bool {
 	x, alreadyCommitted := e.Landings.FindCommitted(&e.Env, peerID, id)
 	if x == nil {

@@ -13,7 +13,7 @@
 // Example, with a window of 1:
 //
 //	put 1 and put 2 are queued   the flow sends put 1, which takes the alloc lane
-//	ReplyTimeout passes          Overdue closes the lane; the attempt of put 1 has failed
+//	ReplyTimeout passes          OnReplyTimeout closes the lane; the attempt of put 1 has failed
 //	Unanswered                   put 1 is queued again, before put 2, because put 1 was sent earlier
 //	the lane is open again       the flow sends put 1; the reply arrives and frees the lane for put 2
 package put

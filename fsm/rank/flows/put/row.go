@@ -45,7 +45,7 @@ type Row struct {
 	CarriedInfo
 }
 
-// An CarriedInfo contains the additional properties of a put that another flow requested. A put of the engine has none
+// A CarriedInfo contains the additional properties of a put that another flow requested. A put of the engine has none
 // of these.
 type CarriedInfo struct {
 	Requester kernel.Ref // the row to notify of the result; none: the engine
@@ -150,7 +150,7 @@ func (a *Admission) findPeer(e *flow.Env, w link.PeerAddr, chunks uint32) {
 	}
 }
 
-// InitRow initializes the Row of a put, which ref names. Begin reuses the memory of the Row that was here before.
+// InitRow initializes the Row of a put, which ref names. InitRow reuses the memory of the Row that was here before.
 func (r *Row) InitRow(e *flow.Env, c *engine.Put, a *Admission, ref kernel.Ref) {
 	*r = Row{
 		Op: engine.Op{Pages: r.Pages}, CarriedInfo: CarriedInfo{PresentPages: r.PresentPages[:0]},

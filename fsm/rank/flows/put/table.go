@@ -31,13 +31,13 @@ type peerQueues struct {
 	// finishedCount counts the puts in last for which the engine has everything back, so that a drain need not wait for
 	// a peer that cannot be reached.
 	finishedCount int
-	chargedConn   effects.Conn `snap:"skip"` // the connection that Charge last charged a put for
-	// breakerOpenings is the value of Breakers.Opens when first was last searched for puts that a breaker stops. No
-	// other put in first is stopped before a breaker opens again.
+	chargedConn   effects.Conn `snap:"skip"` // the connection that ChargeConnLoss last charged a put for
+	// breakerOpenings is the value of Breakers.CountOpenings when first was last searched for puts that a breaker
+	// stops. No other put in first is stopped before a breaker opens again.
 	breakerOpenings uint64 `snap:"skip"`
 }
 
-// Recycle returns an empty Table for this number of puts and of peers. Emptied reuses the memory of t, which must not
+// Recycle returns an empty Table for this number of puts and of peers. Recycle reuses the memory of t, which must not
 // be used afterwards.
 func (t *Table[P, R]) Recycle(puts, peers uint32) Table[P, R] {
 	return Table[P, R]{Slab: t.Slab.Recycle(int(puts)), queues: table.RecycleSlice(t.queues, int(peers))}
@@ -180,7 +180,7 @@ func (t *Table[P, R]) MaySend(e *flow.Env, h table.Handle) bool {
 }
 
 // QueueFinal appends a put to the queue for the commit lane, with its final message. over says whether the engine has
-// the put's outcome and its memory; Over changes this later.
+// the put's outcome and its memory; SetFinished changes this later.
 func (t *Table[P, R]) QueueFinal(h table.Handle, finished bool) {
 	t.PushBack(&t.queuesOf(t.rowAt(h).Peer).finalQueue, h)
 	t.SetFinished(h, finished)

@@ -37,9 +37,10 @@ func (t *Table[P, R]) ChargeConnLoss(r *Row) {
 	q.chargedConn = r.Conn
 }
 
-// OnReplyTimeout handles the timeout of a reply. If nothing arrived on the put's connection for ReplyTimeout, Overdue
-// closes the connection, so that no late reply can be taken for the reply to another request; all requests on the
-// connection then end as unanswered. If anything did arrive, the put waits for ReplyTimeout from then on.
+// OnReplyTimeout handles the timeout of a reply. If nothing arrived on the put's connection for ReplyTimeout,
+// OnReplyTimeout closes the connection, so that no late reply can be taken for the reply to another request; all
+// requests on the connection then end as unanswered. If anything did arrive, the put waits for ReplyTimeout from then
+// on.
 func (r *Row) OnReplyTimeout(e *flow.Env, lane link.Lane, ref kernel.Ref) {
 	r.replyTimer = 0
 	if lastReply := e.Links.Lane(r.Peer, lane).LastReply(r.Conn); lastReply != 0 && e.Now < lastReply.Add(e.Cfg.ReplyTimeout) {
@@ -63,5 +64,5 @@ func (r *Row) OnUnanswered(e *flow.Env, lane link.Lane) {
 	r.CloseLane(e, lane)
 }
 
-// BaseRow returns the row itself. A flow's own row type embeds Row and so implements Of.
+// BaseRow returns the row itself. A flow's own row type embeds Row and so implements RowOf.
 func (r *Row) BaseRow() *Row { return r }

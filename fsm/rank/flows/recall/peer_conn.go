@@ -36,7 +36,7 @@ func (f *Source) findConn(addr effects.Addr) (way, idle table.Handle, ok bool) {
 	return 0, idle, idle != 0 || !f.conns.Full()
 }
 
-// takeConn returns the way to an address for one more recall, and inserts a new way if necessary. open must have
+// takeConn returns the way to an address for one more recall, and inserts a new way if necessary. findConn must have
 // returned true.
 func (f *Source) takeConn(e *flow.Env, addr effects.Addr) table.Handle {
 	h, idle, _ := f.findConn(addr)
@@ -53,7 +53,7 @@ func (f *Source) takeConn(e *flow.Env, addr effects.Addr) table.Handle {
 	return h
 }
 
-// prepareConn reports whether a message can be sent now. If there is no connection, free opens it.
+// prepareConn reports whether a message can be sent now. If there is no connection, prepareConn opens it.
 func (f *Source) prepareConn(e *flow.Env, h table.Handle) bool {
 	w := f.conns.Get(h)
 	if w.conn.ID() != 0 || w.isOpening {

@@ -20,7 +20,7 @@
 //	source   ── done message ──────────────► target   the lease ends
 //
 // The commands name keys, and the outcomes concern pages. The two messages are encoded and decoded only in
-// source_ask.go and target_answer.go.
+// source_query.go and target_reply.go.
 package recall
 
 import (

@@ -26,7 +26,7 @@ func (f *Source) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Settled:
 		f.onSettled(e, ref.Subject)
 	default:
-		kernel.PanicUnexpected("who recalls")
+		kernel.PanicUnexpected("the recall source")
 	}
 }
 
@@ -53,7 +53,7 @@ func (f *Source) OnTimer(e *flow.Env, ref kernel.Ref) {
 // OnSignal handles a change of an outbound peer's link.
 func (f *Source) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.PeerChanged {
-		panic("BUG: recall.Source is told of what it has nothing to do with")
+		panic("BUG: recall.Source was given an event that it does not handle")
 	}
 	for slot := range f.conns.Slots() { // At most tables.peers ways.
 		h := f.conns.At(slot)

@@ -44,7 +44,7 @@ func (f *Source) sendDone(e *flow.Env, h table.Handle) {
 	f.sendMessage(e, h, r, kindDone)
 }
 
-// sendMessage sends f.ask on the recall's way, which must be free.
+// sendMessage sends f.query on the recall's way, which must be free.
 func (f *Source) sendMessage(e *flow.Env, h table.Handle, r *recallRow, kind uint8) {
 	m, w := &f.query, f.conns.Get(r.peerConn)
 	m.HasExt = true

@@ -36,7 +36,7 @@ func (f *Target) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Revoked:
 		f.loans.OnRevoked(&e.Env, &e.Store, ref)
 	default:
-		kernel.PanicUnexpected("who is recalled from")
+		kernel.PanicUnexpected("the recall target")
 	}
 }
 

@@ -260,7 +260,7 @@ func (b *batch) bindConsumer(e *flow.Env, ownGeometry, peerGeometry *geometry.Ge
 		return effects.Mismatch, &effects.Why{
 			Field: "register.tp_rank", Theirs: flow.FormatCount(peerGeometry.Rank),
 			Ours:   "a consumer rank that has a part of this rank's heads",
-			Remedy: "register at the ranks that geometry.Producers names",
+			Remedy: "register at the ranks that geometry.ProducersOf names",
 		}
 	case !b.isBound:
 		b.isBound, b.consumers = true, consumers

@@ -98,7 +98,7 @@ type part struct {
 	// peerID is the incarnation of the producer that was asked, and us the incarnation of this node for that producer
 	// (M2).
 	peerID, selfID effects.Incarnation
-	// cacheSum is the Sum of this rank's numbers and the producer's numbers when the pages were granted.
+	// cacheSum is the Checksum of this rank's numbers and the producer's numbers when the pages were granted.
 	cacheSum             uint64
 	grant                effects.GrantID
 	grantedPages         uint32 // granted pages
@@ -187,7 +187,7 @@ func (c *Consumer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Revoked:
 		c.onRevoked(e, ref.Subject)
 	default:
-		kernel.PanicUnexpected("who has blocks written into")
+		kernel.PanicUnexpected("the consumer of registrations")
 	}
 }
 
@@ -231,7 +231,7 @@ func (c *Consumer) OnTimer(e *flow.Env, ref kernel.Ref) {
 // OnSignal handles a change of a peer: the queues of the peer are continued.
 func (c *Consumer) OnSignal(e *flow.Env, ref kernel.Ref, s flow.Signal) {
 	if s.Kind != flow.PeerChanged {
-		kernel.PanicUnexpected("who has blocks written into")
+		kernel.PanicUnexpected("the consumer of registrations")
 	}
 	c.sendQueued(e, ref.Subject)
 }

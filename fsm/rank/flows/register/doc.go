@@ -1,6 +1,6 @@
 // Package register implements registration-driven push: a Consumer registers blocks that it wants to have written, a
 // Producer lends blocks that it has finished, and the write starts when both have happened. At both ends the blocks
-// belong to the engine: a command names the blocks by number and lends them to the agent (memory.Pool.Claim). Which
+// belong to the engine: a command names the blocks by number and lends them to the agent (memory.Pool.ClaimPage). Which
 // page is in which block follows from the descriptions of both caches in the hellos (package geometry). Consumer and
 // Producer are flows over rooms that other flows use as well.
 //

@@ -49,9 +49,9 @@ func decodeGeometry(list []uint64, into geometry.Geometry) (geometry.Geometry, b
 	return into, into.Check() == nil
 }
 
-// Checksum returns a checksum of the numbers (see Numbers) of both ends of a registration: the consumer's numbers,
-// their count, and the producer's numbers. The result is never zero. The checksum reveals a hello that was damaged in
-// transit or belongs to another peer, even if the geometries would fit.
+// Checksum returns a checksum of the numbers (see EncodeGeometry) of both ends of a registration: the consumer's
+// numbers, their count, and the producer's numbers. The result is never zero. The checksum reveals a hello that was
+// damaged in transit or belongs to another peer, even if the geometries would fit.
 func Checksum(consumer, producer []uint64) uint64 {
 	h := uint64(14695981039346656037)
 	for _, n := range consumer {

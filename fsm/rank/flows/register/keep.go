@@ -28,7 +28,7 @@ type keepCommand struct {
 	timer      kernel.TimerID `snap:"set"`
 }
 
-// An keepEntry is the information for a single peer in a wish.
+// A keepEntry is the information for a single peer in a wish.
 type keepEntry struct {
 	command    table.Handle
 	peer       table.Handle

@@ -167,7 +167,7 @@ func (c *Consumer) grantPages(e *flow.Env, h table.Handle, p *part, r *reception
 				", stage " + flow.FormatCount(p.stage) + " of " + flow.FormatCount(r.stages),
 			Theirs: "rank " + flow.FormatCount(peerGeometry.Rank) + " of " + flow.FormatCount(peerGeometry.Ranks) + ", stage " +
 				flow.FormatCount(peerGeometry.Stage) + " of " + flow.FormatCount(peerGeometry.Stages),
-			Remedy: "name the ranks in the order of geometry.Producers, or mend register.tp_size and register.pp_size there",
+			Remedy: "name the ranks in the order of geometry.ProducersOf, or correct register.tp_size and register.pp_size there",
 		}
 	}
 	plan, err := geometry.MatchRanks(&peerGeometry, c.cfg.Geometry)

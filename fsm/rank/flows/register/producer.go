@@ -74,7 +74,7 @@ func (p *Producer) Step(e *flow.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Settled:
 		p.onSettled(e, ref.Subject)
 	default:
-		kernel.PanicUnexpected("who writes what is finished")
+		kernel.PanicUnexpected("the producer of registrations")
 	}
 }
 

@@ -118,7 +118,7 @@ func (c *Consumer) validateRegister(e *flow.Env, x *Register) (producers geometr
 	case producers.Len() != uint64(len(x.Producers)):
 		return producers, effects.Invalid, &effects.Why{
 			Field: "Producers", Theirs: flow.FormatCount(len(x.Producers)),
-			Ours: flow.FormatCount(producers.Len()) + ", in the order of stages", Remedy: "name those of geometry.Producers",
+			Ours: flow.FormatCount(producers.Len()) + ", in the order of stages", Remedy: "name the ranks of geometry.ProducersOf",
 		}
 	case len(x.Engine) > e.Cfg.Wire.StringBytes:
 		return producers, effects.TooLarge, &effects.Why{

@@ -24,7 +24,7 @@ type registration struct {
 	name           requestName
 	engine         []byte
 	rank           uint32
-	// cacheSum is the Sum of the consumer's numbers at the arrival of the request and this rank's numbers.
+	// cacheSum is the Checksum of the consumer's numbers at the arrival of the request and this rank's numbers.
 	cacheSum uint64
 	blocks   blockLists
 	// isTail says that the blocks are the last blocks of the request, and their positions are not stated.
@@ -199,7 +199,7 @@ func (p *Producer) findRegistration(peerID effects.Incarnation, operation uint64
 }
 
 // checkRegistration checks a registration, and decodes its blocks into p.blocks and the consumer's geometry into
-// p.theirs.
+// p.peerGeometry.
 func (p *Producer) checkRegistration(e *flow.Env, class int, peerID effects.Incarnation) (effects.Code, *effects.Why) {
 	m := &p.registration
 	switch {

@@ -57,7 +57,7 @@ type Records struct {
 	share   table.Share
 	byClass []classRecords // by class
 	// droppedWatermark is at least the time of each record, and each watermark, that a class lost when it was given to
-	// another peer (Left).
+	// another peer (DropClass).
 	droppedWatermark effects.Time
 }
 
@@ -146,9 +146,9 @@ func (t *Records) Add(x Record) {
 
 // DropClass drops the records of a class that is given to another peer. The former peer may come back in any class that
 // is given away. Therefore such a class starts with a watermark that is at least the time of each record that was ever
-// dropped in this way. Left walks over the records of the class in a single step, which are at most half of all records
-// (table.Share): at the default bounds these are 4,096 records and take 0.15 ms, and a hello message can cause that
-// once.
+// dropped in this way. DropClass walks over the records of the class in a single step, which are at most half of all
+// records (table.Share): at the default bounds these are 4,096 records and take 0.15 ms, and a hello message can cause
+// that once.
 func (t *Records) DropClass(class int) {
 	records := &t.byClass[class]
 	for t.droppedWatermark = max(t.droppedWatermark, records.watermark); records.count > 0; {
@@ -173,5 +173,5 @@ func (t *Records) Find(peer effects.Incarnation, operation uint64, attempt uint3
 func (t *Records) Len() int { return t.rows.Len() }
 
 // Watermark returns the time after which an operation of the class must have begun to be read, because the record of an
-// earlier operation may have been dropped. Watermark returns Ever if none was dropped early.
+// earlier operation may have been dropped. Watermark returns MinTime if none was dropped early.
 func (t *Records) Watermark(class int) effects.Time { return t.byClass[class].watermark }

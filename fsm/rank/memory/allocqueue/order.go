@@ -16,7 +16,7 @@ import (
 // that became ready since.
 type Shortfall struct {
 	Pages         uint32       // pages that were missing; 0: something else was
-	TotalReadied  uint64       // value of store.Readied at that time
+	TotalReadied  uint64       // value of Store.TotalReadied at that time
 	ReadableUntil effects.Time // of an offer: the latest time at which the chunks can be read
 }
 
@@ -69,10 +69,10 @@ func (p *Queue) CanServeNow(v *env.Env, class int) bool {
 func (p *Queue) WaitsForLink(class int) bool { return p.queues[class].Len() == 0 }
 
 // collectingClass returns the class for which pages are collected now, because the head of the class was passed
-// BypassMax times or more. collecting returns false if there is none. If several classes qualify, the class whose head
-// was passed most often collects: if all of these classes were served, requests that need few pages could pass a large
-// request for ever. A head that waits because of the quota of the head's own class does not collect, because further
-// free pages do not help that head.
+// BypassMax times or more. collectingClass returns false if there is none. If several classes qualify, the class whose
+// head was passed most often collects: if all of these classes were served, requests that need few pages could pass a
+// large request for ever. A head that waits because of the quota of the head's own class does not collect, because
+// further free pages do not help that head.
 func (p *Queue) collectingClass(v *env.Env) (collecting int, found bool) {
 	if !p.HasWaiting() {
 		return 0, false
@@ -116,8 +116,8 @@ func (p *Queue) FindCollector(v *env.Env) (c Collector) {
 	return c
 }
 
-// NextHead returns the head of the class that has the turn, and advances the turn. Next returns zero if no request of
-// the class waits, or if another class collects. own reports that the turn belongs to this rank's engine. A round is
+// NextHead returns the head of the class that has the turn, and advances the turn. NextHead returns zero if no request
+// of the class waits, or if another class collects. own reports that the turn belongs to this rank's engine. A round is
 // over when as many consecutive calls as there are classes returned nothing or a request that stays short.
 func (p *Queue) NextHead(c Collector) (h table.Handle, isEngine bool) {
 	class := p.turn

@@ -7,10 +7,10 @@
 //   - A request keeps the place in the queue until the request is served, refused or given up.
 //   - The requests of one fairness class never take the whole table: a class may have no more than remains free for the
 //     rest (table.Share).
-//   - A request at the head of its class is passed a bounded number of times (rule M9, line.go).
+//   - A request at the head of its class is passed a bounded number of times (rule M9, order.go).
 //
-// The package knows no messages. A target hands over the bytes of a message with Wait, and decodes the bytes again when
-// the request's turn comes.
+// The package knows no messages. A target hands over the bytes of a message with Enqueue, and decodes the bytes again
+// when the request's turn comes.
 //
 // Example: class 1 asks for 50 pages while 10 are free, and waits. Class 2 asks for 5 pages and is served at once,
 // which counts as one pass of class 1's head. After BypassMax passes class 1 collects: from then on only class 1 is
@@ -33,7 +33,7 @@ import (
 // reply is sent.
 //
 // Rows and bytes are shared among the classes (table.Share), so that a class that sends requests without end leaves as
-// many rows as the class has. The order of service is in line.go.
+// many rows as the class has. The order of service is in order.go.
 type Queue struct {
 	cfg         Settings `snap:"share"`
 	rows        table.Slab[Row]
@@ -46,10 +46,10 @@ type Queue struct {
 	linking     []table.List  // offers that wait for the link to their pages, by class
 	engineHead  engineHead    // the oldest reservation of this rank's engine, in a rank with both roles
 	turn        int           // the class that has the turn
-	losses      kernel.Losses // counts the losses of each class's peer (Lose)
+	losses      kernel.Losses // counts the losses of each class's peer (CondemnClass)
 	linkLosses  kernel.Losses // counts the failures of each class's link (CondemnLinking)
 	// moved reports that a request left a queue, or that a link was established, so that the requests behind may be
-	// served (Shifted).
+	// served (PollMoved).
 	moved bool
 }
 
@@ -68,8 +68,8 @@ type Row struct {
 	countedBytes int      // countedBytes that count for the class: of the message, and of wants with its index
 	Operation    uint64
 	Peer         effects.Incarnation
-	// PagesMax is the largest number of pages that the request can need. The caller of Wait sets it to the pages of one
-	// key (0 means 1); Wait multiplies this number by the number of different keys.
+	// PagesMax is the largest number of pages that the request can need. The caller of Enqueue sets it to the pages of
+	// one key (0 means 1); Enqueue multiplies this number by the number of different keys.
 	PagesMax      uint32
 	Shortfall     Shortfall        // what was missing when the request was last tried
 	Attempt       uint32           // of an offer: the newest attempt that arrived
@@ -94,9 +94,9 @@ func (p *Queue) Recycle(cfg Settings, classes int) Queue {
 	}
 }
 
-// Enqueue inserts a request into the queue. Wait returns nil, or the reason for a refusal: the share of the class, of
-// the rows or of the bytes, is used up. wants has the hashes of the request's keys, in any order. The request expires
-// when patience, the deadline budget, is over.
+// Enqueue inserts a request into the queue. Enqueue returns nil, or the reason for a refusal: the share of the class,
+// of the rows or of the bytes, is used up. wants has the hashes of the request's keys, in any order. The request
+// expires when patience, the deadline budget, is over.
 func (p *Queue) Enqueue(
 	v *env.Env, row Row, ev *effects.Received, keyHashes []uint64, timeout effects.Duration,
 ) *effects.Why {
@@ -155,7 +155,7 @@ func (p *Queue) CondemnClass(class int) { p.losses.CondemnRows(class) }
 // established.
 func (p *Queue) CondemnLinking(class int) { p.linkLosses.CondemnRows(class) }
 
-// IsCondemned reports whether Lose has condemned a request. No pages are granted for a lost request.
+// IsCondemned reports whether CondemnClass has condemned a request. No pages are granted for a lost request.
 func (p *Queue) IsCondemned(q *Row) bool { return p.losses.IsCondemned(q.Class, q.lossCount) }
 
 // FindOperation returns the waiting request of an operation, or zero and nil. A request that is condemned, because the

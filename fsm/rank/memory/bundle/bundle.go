@@ -11,10 +11,10 @@
 //
 // The package knows no messages and no details of grants; package landing drives it.
 //
-// Example, for chunks of two layers: Begin starts a bundle with two places, and Promise reserves two pages. The sender
-// asks for layer 0: Plan takes the place, Redeem releases the promise of a page, and Granted records the grant of that
-// page. When the page has landed, Take puts the page into the place. When the same was done for layer 1, Take binds
-// both pages together and makes the entry ready.
+// Example, for chunks of two layers: Begin starts a bundle with two places, and PromisePages reserves two pages. The
+// sender asks for layer 0: PlanLayer takes the place, RedeemPage releases the promise of a page, and RecordGrant
+// records the grant of that page. When the page has landed, TakePage puts the page into the place. When the same was
+// done for layer 1, TakePage binds both pages together and makes the entry ready.
 package bundle
 
 import (
@@ -70,7 +70,7 @@ type runRow struct {
 type bundleRow struct {
 	run           table.Handle // the run
 	entry         store.Entry  // the entry of the chunk, of which the bundle is a fill
-	nameHash      uint64       // nameHash of the chunk's name
+	nameHash      uint64       // hash of the chunk's name
 	places        []table.Handle
 	landedLayers  uint32           // number of layers that have landed
 	grantedPages  uint32           // number of pages under grants
@@ -126,8 +126,9 @@ func (b *Bundles) At(slot int32) table.Handle { return b.rows.At(slot) }
 // RequestOf returns the hash of the id of a bundle's request.
 func (b *Bundles) RequestOf(h table.Handle) uint64 { return b.runs.Get(b.rows.Get(h).run).Request }
 
-// ParseLayerKey reads the key of a layer. Name returns the number of the layer, and the name under which the store has
-// the chunk, which is valid until the next call. Name fails if the key is not a layer's key or is too long.
+// ParseLayerKey reads the key of a layer. ParseLayerKey returns the number of the layer, and the name under which the
+// store has the chunk, which is valid until the next call. ParseLayerKey fails if the key is not a layer's key or is
+// too long.
 func (b *Bundles) ParseLayerKey(key []byte, maxBytes int) (name []byte, layer uint32, err error) {
 	chunk, layer, err := b.keyCheck.Split(key, maxBytes)
 	if err != nil {
@@ -141,8 +142,8 @@ func (b *Bundles) ParseLayerKey(key []byte, maxBytes int) (name []byte, layer ui
 // key of the chunk's first layer, so that such a chunk is never mistaken for a chunk that has a single page.
 func AppendName(b, key []byte) []byte { return protocol.AppendLayerKey(b, key, 0) }
 
-// EnterEpoch checks the epoch of layers that arrive. Enter returns OK, or Withdrawn if a later epoch of the request has
-// begun. If the layers are of a later epoch than the current run, Enter condemns the current run.
+// EnterEpoch checks the epoch of layers that arrive. EnterEpoch returns OK, or Withdrawn if a later epoch of the
+// request has begun. If the layers are of a later epoch than the current run, EnterEpoch condemns the current run.
 func (b *Bundles) EnterEpoch(v *env.Env, run *Run) effects.Code {
 	h := b.findRun(run)
 	x := b.runs.Get(h)
@@ -196,7 +197,7 @@ func (b *Bundles) NextCondemned() table.Handle {
 // CondemnClass condemns the bundles of a peer that is gone.
 func (b *Bundles) CondemnClass(class int) { b.losses.CondemnRows(class) }
 
-// IsCondemned reports whether Lose has condemned a bundle.
+// IsCondemned reports whether CondemnClass has condemned a bundle.
 func (b *Bundles) IsCondemned(h table.Handle) bool {
 	r := b.rows.Get(h)
 	return b.losses.IsCondemned(b.runs.Get(r.run).Class, r.lossCount)
@@ -224,8 +225,8 @@ func (b *Bundles) OpenedBy(h table.Handle) (operation uint64, grant effects.Gran
 }
 
 // Begin starts a bundle of a chunk that is not here, for an operation. Begin returns zero if there is no room. The
-// caller has checked Enter. The pages are not promised yet: the caller then calls Promise, or Undo if there are no
-// pages.
+// caller has checked EnterEpoch. The pages are not promised yet: the caller then calls PromisePages, or UndoBegin if
+// there are no pages.
 func (b *Bundles) Begin(v *env.Env, s *store.Store, run *Run, operation, hash uint64, name []byte) table.Handle {
 	if !b.HasRoom(run.Class, 1) || !s.HasRoom(1) ||
 		b.places.Max()-b.places.Len() < int(b.cfg.Layers) {
@@ -260,7 +261,7 @@ func (b *Bundles) Begin(v *env.Env, s *store.Store, run *Run, operation, hash ui
 	return h
 }
 
-// PlanLayer takes the place of a layer for the grant that is being planned. Plan returns zero if the place is not
+// PlanLayer takes the place of a layer for the grant that is being planned. PlanLayer returns zero if the place is not
 // vacant or if there is no such layer.
 func (b *Bundles) PlanLayer(h table.Handle, layer uint32) table.Handle {
 	r := b.rows.Get(h)
@@ -288,7 +289,7 @@ func (b *Bundles) UnplanLayer(at table.Handle) {
 	}
 }
 
-// UndoBegin removes a bundle that Begin has started, before Promise.
+// UndoBegin removes a bundle that Begin has started, before PromisePages.
 func (b *Bundles) UndoBegin(v *env.Env, s *store.Store, h table.Handle) {
 	entry := b.removeBundle(v, h)
 	s.EndFill(entry, effects.Page{}, false)
@@ -334,8 +335,8 @@ func (b *Bundles) OnTimer(v *env.Env, h table.Handle) {
 	b.rows.Get(h).timer = 0
 }
 
-// TakePage puts a landed page into its place. With the last page Take gives the chunk to the store, and, if keep is
-// true, claims the chunk for the request. Take returns false if the bundle is gone: then the caller still owns the
+// TakePage puts a landed page into its place. With the last page TakePage gives the chunk to the store, and, if keep is
+// true, claims the chunk for the request. TakePage returns false if the bundle is gone: then the caller still owns the
 // page.
 //
 // Invariant: the entry becomes ready in the step in which the last layer lands, and not before (M7).
@@ -375,8 +376,8 @@ func (b *Bundles) TakePage(v *env.Env, s *store.Store, at table.Handle, page eff
 	return true
 }
 
-// RecordGrantEnd records that the grant on a place has ended. Ungrant returns the bundle, or zero if the bundle is gone
-// or the place is not under a grant.
+// RecordGrantEnd records that the grant on a place has ended. RecordGrantEnd returns the bundle, or zero if the bundle
+// is gone or the place is not under a grant.
 func (b *Bundles) RecordGrantEnd(at table.Handle) table.Handle {
 	p := b.places.Get(at)
 	if p == nil || p.grant == 0 {
@@ -427,8 +428,8 @@ func (b *Bundles) End(v *env.Env, s *store.Store, h table.Handle) {
 	s.RecordLostSource(hash)
 }
 
-// removeBundle deletes a bundle, and its run with the last bundle. remove returns the entry, which still counts the
-// fill.
+// removeBundle deletes a bundle, and its run with the last bundle. removeBundle returns the entry, which still counts
+// the fill.
 func (b *Bundles) removeBundle(v *env.Env, h table.Handle) store.Entry {
 	r := b.rows.Get(h)
 	x := b.runs.Get(r.run)

@@ -81,8 +81,8 @@ func (p *Plan) knowsGroup(group uint16) bool {
 	return found || p.groups[len(p.groups)-1] == Shared
 }
 
-// checkCovered returns an error if the producer's lists lack a position of the consumer's lists. covered considers only
-// groups that the producer has layers of; blocks of other groups belong to other stages.
+// checkCovered returns an error if the producer's lists lack a position of the consumer's lists. checkCovered considers
+// only groups that the producer has layers of; blocks of other groups belong to other stages.
 func (p *Plan) checkCovered(producer, consumer []Blocks) error {
 	for i := range consumer {
 		c := &consumer[i]

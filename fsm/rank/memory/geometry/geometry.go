@@ -149,7 +149,7 @@ func (g *Geometry) PageNumber(region, block, share uint32) uint32 {
 	return (region*g.Blocks+block)*g.SharesPerBlock() + share
 }
 
-// PlaceOf returns the region, block and share of a page: the reverse of Page.
+// PlaceOf returns the region, block and share of a page: the reverse of PageNumber.
 func (g *Geometry) PlaceOf(page uint32) (region, block, share uint32) {
 	shares := g.SharesPerBlock()
 	block, share = page/shares, page%shares

@@ -204,7 +204,7 @@ func (j *RankPair) checkPageLengths() error {
 }
 
 // CheckSiblings checks whether two workers can be ranks of the same engine: a producer uses the same block lists for
-// all ranks of an engine. Siblings returns nil or an *Error.
+// all ranks of an engine. CheckSiblings returns nil or an *Error.
 func CheckSiblings(first, second *Regions) error {
 	for _, x := range []struct {
 		field    string

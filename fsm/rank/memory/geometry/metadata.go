@@ -24,9 +24,9 @@ const layouts = " LBHNC LBNHC LHBNC BLHNC BLNHC BHLNC "
 // contiguousHeads is the suffix of the layouts in which the heads of a block follow each other, each head contiguous.
 const contiguousHeads = "HNC"
 
-// ParseRegions reads a worker's regions from its metadata, which is not kept. Of checks this side alone, and refuses
-// values that are impossible or not supported with an *Error that names the field as the wire does. Join checks whether
-// two sides fit.
+// ParseRegions reads a worker's regions from its metadata, which is not kept. ParseRegions checks this side alone, and
+// refuses values that are impossible or not supported with an *Error that names the field as the wire does. Join checks
+// whether two sides fit.
 func ParseRegions(m *protocol.NixlMetadata, w *Worker) (Regions, error) {
 	if err := checkSupported(m); err != nil {
 		return Regions{}, err

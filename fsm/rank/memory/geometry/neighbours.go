@@ -8,7 +8,7 @@ type Neighbours struct{ Stages, First, Count uint32 }
 
 // ProducersOf returns the producer ranks with which a consumer rank registers, for a producer engine of the given size:
 // in each stage the ranks that have some of the consumer's heads. Some of these ranks may have nothing to write
-// (Plan.IsEmpty), for example when several have the same heads. Producers refuses sizes if neither number of ranks
+// (Plan.IsEmpty), for example when several have the same heads. ProducersOf refuses sizes if neither number of ranks
 // divides the other.
 func ProducersOf(consumer *Geometry, ranks, stages uint32) (Neighbours, error) {
 	if stages == 0 || stages > StagesMax {

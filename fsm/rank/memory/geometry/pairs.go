@@ -38,8 +38,8 @@ func (p *Plan) ConsumerPages(consumer []Blocks) (Pages, error) {
 	return Pages{Pairs{plan: p, consumer: consumer}}, nil
 }
 
-// CountPages returns the number of pages of these blocks that this producer rank writes. Count fails when ConsumerPages
-// fails.
+// CountPages returns the number of pages of these blocks that this producer rank writes. CountPages fails when
+// ConsumerPages fails.
 func (p *Plan) CountPages(consumer []Blocks) (uint64, error) {
 	pages, err := p.ConsumerPages(consumer)
 	return pages.Len(), err
@@ -107,7 +107,7 @@ func (x *Pairs) walkPairs(skip uint64, yield func(producer, consumer uint32) boo
 	}
 }
 
-// walkLayer is the part of walk for one list in one layer. layer returns false if yield has returned false.
+// walkLayer is the part of walk for one list in one layer. walkLayer returns false if yield has returned false.
 func (x *Pairs) walkLayer(producerList, c *Blocks, at *layerRoute, skip uint64, yield func(producer, consumer uint32) bool) bool {
 	p := x.plan
 	end := c.endPosition(p.consumer.perLogical)

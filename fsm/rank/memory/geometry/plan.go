@@ -33,8 +33,8 @@ func (h *planSide) pageNumber(region, block, share uint32) uint32 {
 }
 
 // MatchRanks makes the plan of a producer rank and a consumer rank. The plan is empty if the ranks are not neighbours,
-// or if another producer rank writes the same pages. Match refuses what cannot be paired with an *Error that names the
-// field. Match does not check that the stages together have all layers of the consumer; Covers does.
+// or if another producer rank writes the same pages. MatchRanks refuses what cannot be paired with an *Error that names
+// the field. MatchRanks does not check that the stages together have all layers of the consumer; CheckCoverage does.
 func MatchRanks(producer, consumer *Geometry) (Plan, error) {
 	if err := producer.Check(); err != nil {
 		return Plan{}, withSide("producer", err)

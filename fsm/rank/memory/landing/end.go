@@ -9,19 +9,19 @@ import (
 )
 
 // This file ends grants to store into this rank's pages. The pages are used again only after the writer is proven
-// quiet. The proof is one of the following: the data plane has confirmed the revocation (Revoked); the writer has said
-// so on a leased plane, where the driver cannot observe the writer (a commit or an abort); or, for a vanilla sender,
-// the time of the grant is over (rules M4 and M5).
+// quiet. The proof is one of the following: the data plane has confirmed the revocation (OnRevoked); the writer has
+// said so on a leased plane, where the driver cannot observe the writer (a commit or an abort); or, for a vanilla
+// sender, the time of the grant is over (rules M4 and M5).
 
 // RevokeGrant revokes a grant. The pages of the grant are in quarantine until the driver has proven that nothing can
-// touch them; then Revoked is called.
+// touch them; then OnRevoked is called.
 func (l *Landings) RevokeGrant(v *env.Env, x *Landing) {
 	l.QuarantinePages(v, x)
 	v.Out.Revoke(x.ID)
 }
 
 // QuarantinePages puts the pages of a landing into quarantine (M1): nobody may use them until everything that may still
-// store into these pages is known to be over. Quarantine asks the driver for nothing; Revoke does.
+// store into these pages is known to be over. QuarantinePages asks the driver for nothing; RevokeGrant does.
 func (l *Landings) QuarantinePages(v *env.Env, x *Landing) {
 	v.Timers.Stop(&x.timer)
 	x.Revoking = true
@@ -29,7 +29,7 @@ func (l *Landings) QuarantinePages(v *env.Env, x *Landing) {
 }
 
 // OnRevoked handles the proof that nothing can touch the pages of a revoked grant any more: it ends the quarantine.
-// Revoked ignores a grant that is unknown, that is not being revoked, or that is this rank's own.
+// OnRevoked ignores a grant that is unknown, that is not being revoked, or that is this rank's own.
 func (l *Landings) OnRevoked(v *env.Env, s *store.Store, id effects.GrantID) {
 	if x := l.Find(id); x != nil && x.Revoking && !x.IsOwnRead() {
 		l.EndGrant(v, s, x)
@@ -48,8 +48,8 @@ func (l *Landings) ExpireGrant(v *env.Env, s *store.Store, x *Landing) {
 }
 
 // CondemnClass handles the loss of the peer that has this class. On a fenced plane the peer cannot push any more, so
-// the peer's grants are condemned, and a sweep revokes them later (RevokeCondemned). On a leased plane Lose does
-// nothing, because there only time and proof end a grant (rule M4).
+// the peer's grants are condemned, and a sweep revokes them later (RevokeCondemned). On a leased plane CondemnClass
+// does nothing, because there only time and proof end a grant (rule M4).
 //
 // Until the sweep reaches a condemned grant, the grant stays in force. That is safe: the pages belong to nobody else
 // until the plane has proven the end, and a page that lands under the grant is whole.
@@ -60,7 +60,7 @@ func (l *Landings) CondemnClass(class int) {
 	}
 }
 
-// RevokeCondemned revokes a grant that Lose has condemned, unless the grant is being revoked already.
+// RevokeCondemned revokes a grant that CondemnClass has condemned, unless the grant is being revoked already.
 func (l *Landings) RevokeCondemned(v *env.Env, x *Landing) {
 	if !x.Revoking && !x.IsOwnRead() && l.losses.IsCondemned(x.Class, x.lossCount) {
 		v.Out.Mark(Marks.WriterLost)
@@ -103,7 +103,7 @@ func (l *Landings) reclaimPages(v *env.Env, s *store.Store, x *Landing) {
 // FindCommitted returns the landing that a peer commits, if the commit is to be believed: the writer says that all
 // writes are settled and the pages are whole. Otherwise the landing is nil. again reports that the same commit was
 // accepted before, so that the reply must be the same (M6). A commit of a grant that has ended, is being revoked, or is
-// past Ends is refused, because the pages may belong to another grant by now. On a fenced plane every commit is
+// past CommitBy is refused, because the pages may belong to another grant by now. On a fenced plane every commit is
 // refused, because there the driver reports what has landed.
 func (l *Landings) FindCommitted(v *env.Env, peer effects.Incarnation, id effects.GrantID) (x *Landing, repeated bool) {
 	x = l.Find(id)
@@ -124,9 +124,9 @@ func (l *Landings) FindCommitted(v *env.Env, peer effects.Incarnation, id effect
 	return x, false
 }
 
-// CommitGrant lands the pages of a landing that Committed has returned, and ends the landing. Commit reports whether
-// every page was taken. Layers of a bundle that has ended are not taken, and then the commit is not recorded for
-// retries.
+// CommitGrant lands the pages of a landing that FindCommitted has returned, and ends the landing. CommitGrant reports
+// whether every page was taken. Layers of a bundle that has ended are not taken, and then the commit is not recorded
+// for retries.
 func (l *Landings) CommitGrant(v *env.Env, s *store.Store, x *Landing, claim bool) (landedAll bool) {
 	if landedAll = l.LandAll(v, s, x, claim); landedAll {
 		l.commitRecords.Add(replies.Record{
@@ -137,8 +137,8 @@ func (l *Landings) CommitGrant(v *env.Env, s *store.Store, x *Landing, claim boo
 	return landedAll
 }
 
-// AbortGrant handles a peer's message that the peer will not write under a grant any more. Abort ignores a grant that
-// is unknown, that belongs to another peer, or that is this rank's own.
+// AbortGrant handles a peer's message that the peer will not write under a grant any more. AbortGrant ignores a grant
+// that is unknown, that belongs to another peer, or that is this rank's own.
 func (l *Landings) AbortGrant(v *env.Env, s *store.Store, peer effects.Incarnation, id effects.GrantID) {
 	x := l.Find(id)
 	if x == nil || x.Peer != peer || x.IsOwnRead() {
@@ -158,9 +158,9 @@ func (l *Landings) OnWriterQuiet(v *env.Env, s *store.Store, x *Landing) {
 		// The writer's word that the writes are settled is the proof, also in quarantine.
 		l.EndGrant(v, s, x)
 	case l.cfg.Leased:
-		// The driver still works on the revocation, so the grant stays, without pages, until Revoked. Otherwise a peer
-		// that lets grants expire and then aborts them would cause more revocations in flight than the driver was told
-		// to expect.
+		// The driver still works on the revocation, so the grant stays, without pages, until OnRevoked. Otherwise a
+		// peer that lets grants expire and then aborts them would cause more revocations in flight than the driver was
+		// told to expect.
 		l.reclaimPages(v, s, x)
 	case !x.Revoking:
 		l.RevokeGrant(v, x)

@@ -3,7 +3,7 @@
 // key of a batch, whether the key needs a page.
 //
 // The package knows no messages. A caller (a push target, a puller, a requester) decodes a request, asks for a
-// [PlanKeys], checks that the plan fits the pool, and calls [Landings.BeginGrant]. The caller then reports what the
+// [Plan], checks that the plan fits the pool, and calls [Landings.BeginGrant]. The caller then reports what the
 // caller learns from the driver or from the peer: pages that landed, a commit, an abort, a deadline, a revocation that
 // is complete.
 //
@@ -13,10 +13,10 @@
 //   - A page that was granted is free again only when its writer is proven quiet: see end.go (rules M1 and M4).
 //   - What a commit was answered once is answered again when the commit is repeated (rule M6).
 //
-// Example: a sender asks for pages for keys A and B, and A is ready already. Plan finds that only B needs a page, and
-// Begin grants page 7. The sender stores B into page 7, and the driver of a fenced plane reports this; Landed turns the
-// grant on page 7 into a reference of the store's entry for B, and ends the grant. Had the lease run out first, Overdue
-// would have revoked the grant, and page 7 would be in quarantine until Revoked is called.
+// Example: a sender asks for pages for keys A and B, and A is ready already. PlanKeys finds that only B needs a page,
+// and BeginGrant grants page 7. The sender stores B into page 7, and the driver of a fenced plane reports this;
+// OnLanded turns the grant on page 7 into a reference of the store's entry for B, and ends the grant. Had the lease run
+// out first, ExpireGrant would have revoked the grant, and page 7 would be in quarantine until OnRevoked is called.
 package landing
 
 import (
@@ -63,7 +63,7 @@ type Purpose struct {
 // Landings is the table of all grants to store into this rank's pages, indexed by the grant's slot.
 type Landings struct {
 	cfg Config `snap:"share"`
-	// rows grows to the largest number of simultaneous grants. No pointer to a row may be kept across Begin.
+	// rows grows to the largest number of simultaneous grants. No pointer to a row may be kept across BeginGrant.
 	rows           []Landing
 	byOperation    table.Index // the handles are slots (see Handle)
 	losses         kernel.Losses
@@ -111,7 +111,7 @@ func (l *Landings) HasRoom(v *env.Env, s *store.Store, keys int) bool {
 }
 
 // BeginGrant grants the pages of the pool that a plan needs, and records the purpose of the grant. The caller has
-// checked that the plan fits. Begin returns the landing and the granted pages.
+// checked that the plan fits. BeginGrant returns the landing and the granted pages.
 //
 // Invariant: from here on the pages become free only through the end of the grant (M1).
 func (l *Landings) BeginGrant(v *env.Env, p *Plan, pool *memory.Pool, purpose Purpose) (*Landing, []effects.Page) {
@@ -144,7 +144,7 @@ func (x *Landing) IsOwnRead() bool {
 	return x.Owner == kernel.OwnerPullTarget || x.Owner == kernel.OwnerP2PRequester
 }
 
-// PageCount returns the number of granted pages, at least 1. Size measures the work that the landing causes.
+// PageCount returns the number of granted pages, at least 1. PageCount measures the work that the landing causes.
 func (x *Landing) PageCount() int { return max(1, len(x.fills)) }
 
 // Handle returns the handle of the landing. The handle is unique among the landings that are live now.
@@ -163,8 +163,8 @@ func (l *Landings) Find(id effects.GrantID) *Landing {
 }
 
 // FindOperation returns the live landing of an operation that the peer requests again, or nil if there is none. If the
-// writer was lost since the grant was made, Again revokes the grant first, so that the writer does not receive the
-// grant again.
+// writer was lost since the grant was made, FindOperation revokes the grant first, so that the writer does not receive
+// the grant again.
 func (l *Landings) FindOperation(v *env.Env, peer effects.Incarnation, operation uint64) *Landing {
 	for p := l.byOperation.Find(table.Hash(operation, peer[:])); p.Found(); p = l.byOperation.Next(p) {
 		if x := &l.rows[p.Handle().Slot()]; x.Peer == peer && x.Operation == operation {
@@ -198,16 +198,16 @@ func (l *Landings) ActiveAt(slot int) *Landing {
 	return nil
 }
 
-// Slots returns the end of the range of slots for At and Standing.
+// Slots returns the end of the range of slots for At and ActiveAt.
 func (l *Landings) Slots() int { return len(l.rows) }
 
 // CountOperations returns the number of live grants that have an operation number, by which a retry is recognized.
 func (l *Landings) CountOperations() int { return l.byOperation.Len() }
 
-// OnLanded handles a report of a fenced plane that pages are whole. Landed makes the pages readable, and then confirms
-// the transfer to the sender, so that the confirmation says that the chunks are readable, and not only that they were
-// stored. The confirmation says Withdrawn if a page was not taken, because OK would claim that all pages were taken.
-// Pages of the grant that the push left out are revoked.
+// OnLanded handles a report of a fenced plane that pages are whole. OnLanded makes the pages readable, and then
+// confirms the transfer to the sender, so that the confirmation says that the chunks are readable, and not only that
+// they were stored. The confirmation says Withdrawn if a page was not taken, because OK would claim that all pages were
+// taken. Pages of the grant that the push left out are revoked.
 //
 // keep says whether a request may still come for the chunks; only then are they claimed.
 func (l *Landings) OnLanded(v *env.Env, s *store.Store, x *Landing, ev *effects.Landed, claim bool) {
@@ -244,8 +244,8 @@ func (l *Landings) LandAll(v *env.Env, s *store.Store, x *Landing, claim bool) (
 }
 
 // LandCarried makes readable all pages into which the driver copied the chunks that came with the allocation request,
-// and ends the landing. Take records the operation, so that a retry is answered in the same way (see Taken, and rule
-// M4).
+// and ends the landing. LandCarried records the operation, so that a retry is answered in the same way (see
+// FindCarried, and rule M4).
 func (l *Landings) LandCarried(v *env.Env, s *store.Store, x *Landing, claim bool) {
 	v.Work.SpendRows(x.PageCount())
 	l.LandAll(v, s, x, claim)
@@ -269,8 +269,8 @@ func (l *Landings) FindCarried(peer effects.Incarnation, operation uint64) (cont
 }
 
 // LandFirst makes the first pages of the grant readable. The writer has said that these pages are whole. The writer's
-// word is believed only on a leased plane, before Ends, and while the grant is not revoked; otherwise LandFirst does
-// nothing.
+// word is believed only on a leased plane, before CommitBy, and while the grant is not revoked; otherwise LandFirst
+// does nothing.
 func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint32, claim bool) {
 	if x.Revoking || !l.cfg.Leased || v.Now > x.CommitBy {
 		v.Out.Mark(Marks.CommitLate)
@@ -282,8 +282,9 @@ func (l *Landings) LandFirst(v *env.Env, s *store.Store, x *Landing, pages uint3
 	}
 }
 
-// LandPage makes one page readable, and reports whether the page was taken. Land returns false if the page is not under
-// the grant any more, or if the bundle of the layer has ended. keep says whether the chunk is claimed for its request.
+// LandPage makes one page readable, and reports whether the page was taken. LandPage returns false if the page is not
+// under the grant any more, or if the bundle of the layer has ended. keep says whether the chunk is claimed for its
+// request.
 //
 // Invariant: the page's grant becomes a reference in one step, so the page is never free in between, and never readable
 // before it is whole (M1, M7). If another fill of the same key has landed first, the reference is dropped at once and

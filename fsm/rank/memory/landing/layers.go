@@ -20,8 +20,8 @@ type LayerBatch struct {
 	Opened effects.GrantID
 }
 
-// PlanLayers plans each layer of a batch, as Plan does for chunks. A layer of a chunk that is ready needs no page. If
-// PlanLayers fails, the result is the index of the key at fault, and nothing was begun. The code is then one of the
+// PlanLayers plans each layer of a batch, as PlanKeys does for chunks. A layer of a chunk that is ready needs no page.
+// If PlanLayers fails, the result is the index of the key at fault, and nothing was begun. The code is then one of the
 // following:
 //
 //   - Malformed: the key is not a layer's key.

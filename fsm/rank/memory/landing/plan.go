@@ -36,10 +36,10 @@ func (p *Plan) PagesNeeded() uint32 { return uint32(len(p.Lengths)) }
 // ContentHash returns a hash of the keys, in order, and of the token count of the last chunk.
 func (p *Plan) ContentHash(lastTokens uint32) uint64 { return ContentHash(p.Hashes, lastTokens) }
 
-// PlanKeys plans each key of a batch. Plan begins a fill for each key that needs a page; Unplan or the landing ends the
-// fill. A key that occurs twice in the batch has one page. With dedup, a chunk that is ready needs no page if a claim
-// can keep the chunk until the request comes. Without room for the claim the chunk gets a new page, because the chunk
-// would be promised and might be gone when the request comes.
+// PlanKeys plans each key of a batch. PlanKeys begins a fill for each key that needs a page; EndFills or the landing
+// ends the fill. A key that occurs twice in the batch has one page. With dedup, a chunk that is ready needs no page if
+// a claim can keep the chunk until the request comes. Without room for the claim the chunk gets a new page, because the
+// chunk would be promised and might be gone when the request comes.
 func (l *Landings) PlanKeys(s *store.Store, class int, keys [][]byte, lastTokens uint32, dedup bool) *Plan {
 	p := &l.planBuf
 	p.Keys, p.Lengths, p.Hashes = p.Keys[:0], p.Lengths[:0], p.Hashes[:0]
@@ -86,9 +86,9 @@ func (l *Landings) PlanKeys(s *store.Store, class int, keys [][]byte, lastTokens
 }
 
 // FitsPool reports whether a class may have the pages of the pool that the batch needs, and whether these pages are
-// free or can be made free by evicting cached chunks. Fits must be the last check, so that no chunk is evicted for a
-// batch that is refused for another reason. Chunks that the batch found ready are not evicted, because these chunks are
-// promised next.
+// free or can be made free by evicting cached chunks. FitsPool must be the last check, so that no chunk is evicted for
+// a batch that is refused for another reason. Chunks that the batch found ready are not evicted, because these chunks
+// are promised next.
 func (p *Plan) FitsPool(v *env.Env, s *store.Store, pool *memory.Pool, class int) bool {
 	n := p.PagesNeeded()
 	if n == 0 {
@@ -106,7 +106,7 @@ func (p *Plan) FitsPool(v *env.Env, s *store.Store, pool *memory.Pool, class int
 	return s.MakeRoom(v, pool, n, spared)
 }
 
-// EndFills ends the fills that Plan began.
+// EndFills ends the fills that PlanKeys began.
 func (p *Plan) EndFills(v *env.Env, s *store.Store) {
 	for i := range p.Keys {
 		if x := &p.Keys[i]; x.NeedsPage() {
@@ -130,7 +130,7 @@ func (p *Plan) ClaimReady(v *env.Env, s *store.Store, class int, request uint64,
 	return already
 }
 
-// hashMultiplier is the odd multiplier with which Sum mixes the hashes.
+// hashMultiplier is the odd multiplier with which ContentHash mixes the hashes.
 const hashMultiplier = 0x9E3779B97F4A7C15
 
 // ContentHash returns a hash of keys, given the hashes of the keys: of the order, and of the token count of the last

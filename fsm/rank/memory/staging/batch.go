@@ -28,8 +28,8 @@ type half struct {
 	reads uint32         // number of reads that have not settled
 }
 
-// advanceFetch makes progress with a fetch. pump submits the next reads before the scatter that runs in parallel, so
-// that neither waits for the other, but only into an empty half (S15).
+// advanceFetch makes progress with a fetch. advanceFetch submits the next reads before the scatter that runs in
+// parallel, so that neither waits for the other, but only into an empty half (S15).
 func (p *Pipeline) advanceFetch(v *env.Env, rights Rights, h table.Handle, f *fetch) {
 	for p.loadBatch(v, rights, h, f) {
 	}
@@ -47,7 +47,7 @@ func (p *Pipeline) advanceFetch(v *env.Env, rights Rights, h table.Handle, f *fe
 
 // loadBatch begins the fetch's next batch if there is an empty half, and reports whether it did. Only one batch is read
 // at a time, because two would share the bandwidth, and the first scatter would begin later. If the lease or the link
-// of a source is gone, load fails the fetch.
+// of a source is gone, loadBatch fails the fetch.
 func (p *Pipeline) loadBatch(v *env.Env, rights Rights, h table.Handle, f *fetch) bool {
 	b := &f.halves[f.loadedBatches&1]
 	if f.delivered || b.state != empty || f.halves[(f.loadedBatches+1)&1].state == reading {
@@ -104,8 +104,8 @@ func (p *Pipeline) loadBatch(v *env.Env, rights Rights, h table.Handle, f *fetch
 }
 
 // nextBatchSize returns the number of items in the next batch. Local items at the start are a batch of their own,
-// because they wait for no read and need no staging page. Otherwise the batch has up to depth items of both kinds. cut
-// returns 0 if the first item is remote and no staging page is idle.
+// because they wait for no read and need no staging page. Otherwise the batch has up to depth items of both kinds.
+// nextBatchSize returns 0 if the first item is remote and no staging page is idle.
 func (p *Pipeline) nextBatchSize(f *fetch) uint32 {
 	remaining := f.items[f.next:]
 	n := 0

@@ -162,7 +162,7 @@ func invalidItem(i int) effects.Why {
 	return effects.Why{Field: "chunk " + strconv.Itoa(i), Theirs: "senseless"}
 }
 
-// AbortFetch ends the fetch of a command as Cancelled. Abort reports whether there was a fetch without an outcome.
+// AbortFetch ends the fetch of a command as Cancelled. AbortFetch reports whether there was a fetch without an outcome.
 func (p *Pipeline) AbortFetch(v *env.Env, t effects.Ticket) bool {
 	h := p.findFetch(t)
 	f := p.fetches.Get(h)

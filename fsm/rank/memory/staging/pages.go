@@ -20,10 +20,11 @@ func (p *Pipeline) batchDepth(f *fetch) uint32 {
 	return max(1, f.stagedPages/2)
 }
 
-// AdmitFetches gives staging pages to fetches that are short of pages. The caller calls Admit when pages became free.
-// The order is first come, first served: the oldest fetch takes all that it can use before the next fetch takes any
-// page. A fetch begins even with a single page, with smaller batches, because pages that other commands hold may not
-// come back in time. Admit gives only as many pages as the work budget of the step allows; the next call goes on.
+// AdmitFetches gives staging pages to fetches that are short of pages. The caller calls AdmitFetches when pages became
+// free. The order is first come, first served: the oldest fetch takes all that it can use before the next fetch takes
+// any page. A fetch begins even with a single page, with smaller batches, because pages that other commands hold may
+// not come back in time. AdmitFetches gives only as many pages as the work budget of the step allows; the next call
+// goes on.
 func (p *Pipeline) AdmitFetches(v *env.Env, rights Rights) {
 	for h := p.shortFetches.Front(); h != 0 && v.StagingPool().FreePages() > 0 && p.stagedPages < p.cfg.StagingPages; {
 		if !v.Work.HasBudget() {
@@ -43,8 +44,9 @@ func (p *Pipeline) AdmitFetches(v *env.Env, rights Rights) {
 	}
 }
 
-// PagesLacking returns how many more pages Admit could give to fetches that are short, if the pages were free. Each of
-// these fetches lacks at least a page, so Lacks visits at most as many fetches as there are staging pages.
+// PagesLacking returns how many more pages AdmitFetches could give to fetches that are short, if the pages were free.
+// Each of these fetches lacks at least a page, so PagesLacking visits at most as many fetches as there are staging
+// pages.
 func (p *Pipeline) PagesLacking() (n uint32) {
 	room := p.cfg.StagingPages - p.stagedPages
 	for h := p.shortFetches.Front(); h != 0 && n < room; h = p.fetches.Next(h) {

@@ -21,7 +21,7 @@ type claim struct {
 	newer        int32
 }
 
-// ClaimsMax returns the number of claims.
+// CountClaims returns the number of claims.
 func (s *Store) CountClaims() int { return s.claims.Len() }
 
 // CountClaimsOn returns the number of claims on an entry, and 0 if the entry is gone. Use it for inspection only.
@@ -101,9 +101,9 @@ func (s *Store) findClaim(h Entry, e *entry, request uint64) table.Handle {
 	return 0
 }
 
-// PinEntry protects a ready page for a reader until Unpin. Pin also ends the reader's claim: the claim of the reader's
-// request, or else the oldest claim that names no request. A reader that names no request ends no claim. Pin panics if
-// the entry is not ready.
+// PinEntry protects a ready page for a reader until UnpinEntry. PinEntry also ends the reader's claim: the claim of the
+// reader's request, or else the oldest claim that names no request. A reader that names no request ends no claim.
+// PinEntry panics if the entry is not ready.
 func (s *Store) PinEntry(h Entry, request uint64, v *env.Env) {
 	e := s.entries.Get(h)
 	if !e.isReady() {
@@ -130,8 +130,8 @@ func (s *Store) claimForReader(h Entry, e *entry, request uint64) table.Handle {
 	return c
 }
 
-// UnpinEntry ends a Pin. Without further claims and pins, Retention decides about the page. Unpin panics if the entry
-// is not pinned.
+// UnpinEntry ends a PinEntry. Without further claims and pins, Retention decides about the page. UnpinEntry panics if
+// the entry is not pinned.
 func (s *Store) UnpinEntry(h Entry, v *env.Env) {
 	e := s.entries.Get(h)
 	if e == nil || e.pins == 0 {
@@ -142,7 +142,7 @@ func (s *Store) UnpinEntry(h Entry, v *env.Env) {
 }
 
 // OnTimer handles the deadline of the claims on an entry: it ends the claims that have expired, reports them (the fact
-// "lapsed"), and remembers the lapses. The page is freed with the last claim only if nobody reads it (Settle).
+// "lapsed"), and remembers the lapses. The page is freed with the last claim only if nobody reads it (DropUnused).
 //
 // All claims of the table may be on one page. Therefore a step ends only as many as the work budget allows, and the
 // deadline for the rest is now. An expired claim still serves its request until the claim is ended.
@@ -197,7 +197,7 @@ func (s *Store) EndClaimAt(slot int32, v *env.Env) {
 // and by the cache or the engine if they keep it already.
 func (s *Store) StopCaching() { s.closing = true }
 
-// dropClaim removes a claim from all tables. The caller calls watch and Settle.
+// dropClaim removes a claim from all tables. The caller calls setClaimDeadline and DropUnused.
 func (s *Store) dropClaim(e *entry, c table.Handle) {
 	cl := s.claims.Get(c)
 	if cl.chargedClass != 0 {

@@ -17,7 +17,7 @@ type claimOrder struct {
 // claimAtSlot returns the claim at a slot that is counted from 1.
 func (s *Store) claimAtSlot(slot int32) *claim { return s.claims.Get(s.claims.At(slot - 1)) }
 
-// appendClaim appends a claim to the line. join panics if the preceding claim expires later.
+// appendClaim appends a claim to the line. appendClaim panics if the preceding claim expires later.
 func (s *Store) appendClaim(c table.Handle) {
 	l, x, slot := &s.claimOrder, s.claims.Get(c), c.Slot()+1
 	if x.older, x.newer = l.newest, 0; l.newest == 0 {

@@ -9,8 +9,9 @@ import (
 // so that peers may read it as well. The cache does not own the page and never evicts it: only the engine ends the
 // sharing.
 
-// KeepEnginePage makes a page of the engine the chunk of a key until Withdraw. The store takes a reference of its own
-// to the page. Keep returns false, and keeps nothing, if the key has another page already. The caller has checked Room.
+// KeepEnginePage makes a page of the engine the chunk of a key until WithdrawPage. The store takes a reference of its
+// own to the page. KeepEnginePage returns false, and keeps nothing, if the key has another page already. The caller has
+// checked HasRoom.
 func (s *Store) KeepEnginePage(v *env.Env, hash uint64, key []byte, page effects.Page) (Entry, bool) {
 	h := s.findOrAdd(hash, key)
 	e := s.entries.Get(h)
@@ -24,8 +25,8 @@ func (s *Store) KeepEnginePage(v *env.Env, hash uint64, key []byte, page effects
 	return h, true
 }
 
-// AdmitPage makes a page the chunk of a key. The store takes over the caller's reference. Admit returns false, and
-// changes nothing, if the key has a page already. The caller has checked Room.
+// AdmitPage makes a page the chunk of a key. The store takes over the caller's reference. AdmitPage returns false, and
+// changes nothing, if the key has a page already. The caller has checked HasRoom.
 func (s *Store) AdmitPage(v *env.Env, hash uint64, key []byte, page effects.Page) bool {
 	h := s.findOrAdd(hash, key)
 	e := s.entries.Get(h)
@@ -38,10 +39,10 @@ func (s *Store) AdmitPage(v *env.Env, hash uint64, key []byte, page effects.Page
 	return true
 }
 
-// WithdrawPage ends Keep. Withdraw returns true if only the engine has the page from now on. Otherwise a request
-// expects the chunk or a reader uses it: the chunk stays for these, no other reader may begin with it (Leaving), and
-// the key's hash appears in Withdrawn when the store has dropped the page (M8). Withdraw panics if the engine does not
-// keep the page.
+// WithdrawPage ends KeepEnginePage. WithdrawPage returns true if only the engine has the page from now on. Otherwise a
+// request expects the chunk or a reader uses it: the chunk stays for these, no other reader may begin with it
+// (IsWithdrawing), and the key's hash appears in WithdrawnKeys when the store has dropped the page (M8). WithdrawPage
+// panics if the engine does not keep the page.
 func (s *Store) WithdrawPage(h Entry, v *env.Env) bool {
 	e := s.entries.Get(h)
 	if e == nil || e.keeper != keeperEngine {
@@ -56,8 +57,8 @@ func (s *Store) WithdrawPage(h Entry, v *env.Env) bool {
 	return true
 }
 
-// IsEngineKept reports whether the engine keeps a ready page here. Kept returns false once Withdraw or a drain has
-// begun to end this.
+// IsEngineKept reports whether the engine keeps a ready page here. IsEngineKept returns false once WithdrawPage or a
+// drain has begun to end this.
 func (s *Store) IsEngineKept(h Entry) bool {
 	e := s.entries.Get(h)
 	return e != nil && e.keeper == keeperEngine
@@ -70,8 +71,8 @@ func (s *Store) IsWithdrawing(h Entry) bool {
 	return e != nil && e.keeper == keeperWithdrawing
 }
 
-// WithdrawnKeys returns the hashes of the keys whose pages were given back to the engine after Withdraw had returned
-// false, since the last call of ClearWithdrawnKeys.
+// WithdrawnKeys returns the hashes of the keys whose pages were given back to the engine after WithdrawPage had
+// returned false, since the last call of ClearWithdrawnKeys.
 func (s *Store) WithdrawnKeys() []uint64 { return s.events.withdrawnKeys }
 
 // ClearWithdrawnKeys clears the list, after the engine was notified.

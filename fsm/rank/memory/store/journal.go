@@ -34,7 +34,7 @@ func (j *journal) recordChange(n *names, e *entry, removed bool) {
 	*c = Change{Sequence: j.lastSequence, Removed: removed, Hash: e.hash, Key: n.appendKey(c.Key[:0], e.shape, e.digits)}
 }
 
-// LastChange returns the sequence of the newest change. Changed returns 0 if there was no change or if there is no
+// LastChange returns the sequence of the newest change. LastChange returns 0 if there was no change or if there is no
 // journal.
 func (s *Store) LastChange() uint64 { return s.journal.lastSequence }
 
@@ -56,7 +56,7 @@ func (s *Store) ChangesAfter(after uint64, dst []Change) ([]Change, bool) {
 // ReadyAt returns the key of the ready chunk at a slot. ReadyAt reports false if there is none. The key is valid until
 // the next call.
 //
-// To follow the store's contents, a reader notes Changed, goes through all slots, over any number of steps, and then
+// To follow the store's contents, a reader notes LastChange, goes through all slots, over any number of steps, and then
 // reads the journal from the noted sequence on.
 func (s *Store) ReadyAt(slot int32) ([]byte, bool) {
 	e := s.entries.Get(s.entries.At(slot))

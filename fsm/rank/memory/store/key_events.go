@@ -9,7 +9,7 @@ type keyEvents struct {
 	// lostKeys has the hashes of keys that lost a possible source: a fill, a deferred offer, or a pending allocation
 	// request.
 	lostKeys     []uint64
-	chunkDropped bool // a ready chunk was dropped, and Dropped was not called since
+	chunkDropped bool // a ready chunk was dropped, and PollDropped was not called since
 
 	withdrawnKeys []uint64 // hashes of keys whose pages were given back to the engine
 }
@@ -46,7 +46,8 @@ func (s *Store) PollDropped() bool {
 // RecordLostSource records that a key has lost one possible source of its chunk.
 func (s *Store) RecordLostSource(hash uint64) { s.events.lostKeys = append(s.events.lostKeys, hash) }
 
-// LostKeys returns the hashes that were passed to Lose since ClearLostKeys. A hash may occur more than once.
+// LostKeys returns the hashes that were passed to RecordLostSource since ClearLostKeys. A hash may occur more than
+// once.
 func (s *Store) LostKeys() []uint64 { return s.events.lostKeys }
 
 // ClearLostKeys clears the list, after every component that waits for these keys was notified.

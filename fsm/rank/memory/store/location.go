@@ -19,10 +19,10 @@ type location struct {
 // LocationsLeft returns the number of locations that still fit.
 func (s *Store) LocationsLeft() int { return s.locations.Max() - s.locations.Len() }
 
-// LocationsMax returns the number of locations.
+// CountLocations returns the number of locations.
 func (s *Store) CountLocations() int { return s.locations.Len() }
 
-// AttachLocation records that an item of an offer has the chunk of a key. The caller has checked Room and
+// AttachLocation records that an item of an offer has the chunk of a key. The caller has checked HasRoom and
 // LocationsLeft.
 func (s *Store) AttachLocation(hash uint64, key []byte, offer table.Handle, item uint32) Location {
 	h := s.findOrAdd(hash, key)

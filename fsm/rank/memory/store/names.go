@@ -33,8 +33,8 @@ func (n *names) recycle(limit int) names {
 	return names{shapes: n.shapes.Recycle(shapesMax), wholeKeys: n.wholeKeys.Recycle(limit), textBuf: n.textBuf[:0]}
 }
 
-// addKey stores a key. add returns 1 + the slot of the key's shape and the value of the digits, or, for a key that is
-// stored whole, -1 - its slot and zero.
+// addKey stores a key. addKey returns 1 + the slot of the key's shape and the value of the digits, or, for a key that
+// is stored whole, -1 - its slot and zero.
 func (n *names) addKey(key []byte) (at int32, digits uint64) {
 	from, to := findHex(key)
 	if h := n.shapeOf(key[:from], key[to:], to-from); h != 0 {

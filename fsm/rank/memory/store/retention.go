@@ -27,13 +27,13 @@ type keeper uint8
 const (
 	keeperNone        keeper = iota
 	keeperCache              // the entry is in Store.cached, and is evicted when the page is needed
-	keeperEngine             // the engine keeps the page (Keep), which is never evicted to make room
-	keeperWithdrawing        // the engine wants the page back (Withdraw); the page is dropped with the last claim and pin
+	keeperEngine             // the engine keeps the page (KeepEnginePage), which is never evicted to make room
+	keeperWithdrawing        // the engine wants the page back (WithdrawPage); the page is dropped with the last claim and pin
 )
 
 // DropUnused removes what nothing keeps: the ready page, if there is no claim and no pin and the policy does not keep
-// the page; and the entry, if it has no page, no fill and no location. Settle is the one place that applies the policy.
-// Settle never evicts another chunk, because the callers are in the middle of an operation.
+// the page; and the entry, if it has no page, no fill and no location. DropUnused is the one place that applies the
+// policy. DropUnused never evicts another chunk, because the callers are in the middle of an operation.
 func (s *Store) DropUnused(h Entry, v *env.Env) {
 	e := s.entries.Get(h)
 	if e == nil || e.pins > 0 || e.claims.Len() > 0 {
@@ -107,8 +107,8 @@ func (s *Store) removeFromCache(h Entry, e *entry, v *env.Env) {
 func (s *Store) EvictablePages(p *memory.Pool) uint32 { return s.evictablePages[p.Index()] }
 
 // TouchEntry makes an entry the most recently used one of the cache, and returns the number of pages that the entry has
-// in p. Touch returns 0 if the entry is not in the cache, or if the page is in another pool and so takes no room from
-// p.
+// in p. TouchEntry returns 0 if the entry is not in the cache, or if the page is in another pool and so takes no room
+// from p.
 func (s *Store) TouchEntry(v *env.Env, h Entry, p *memory.Pool) uint32 {
 	e := s.entries.Get(h)
 	if e == nil || e.keeper != keeperCache {
@@ -140,7 +140,7 @@ func (s *Store) MakeRoom(v *env.Env, p *memory.Pool, n, spared uint32) bool {
 	return true
 }
 
-// evictOldest drops the least recently used chunk of the cache in p. evict panics if the page is in use.
+// evictOldest drops the least recently used chunk of the cache in p. evictOldest panics if the page is in use.
 func (s *Store) evictOldest(v *env.Env, p *memory.Pool) {
 	h := s.cached[p.Index()].Front()
 	e := s.entries.Get(h)
@@ -154,7 +154,7 @@ func (s *Store) evictOldest(v *env.Env, p *memory.Pool) {
 	s.removeIfEmpty(h, e)
 }
 
-// WithdrawAt ends the engine's Keep at a slot, if there is one, and reports whether the slot is in the range.
+// WithdrawAt ends the engine's KeepEnginePage at a slot, if there is one, and reports whether the slot is in the range.
 func (s *Store) WithdrawAt(slot int32, v *env.Env) bool {
 	h := s.entries.At(slot)
 	if e := s.entries.Get(h); e != nil && e.keeper == keeperEngine {

@@ -13,8 +13,8 @@
 // while there is room.
 //
 // Example: a landing calls BeginFill for key K when page 7 is granted. When the page is whole, EndFill makes the entry
-// ready, and Claim keeps the chunk for request R. R's Get calls Pin, which ends the claim, copies the page, and calls
-// Unpin. Nothing keeps the page any more: with Consume the page is freed, and the entry is removed.
+// ready, and ClaimEntry keeps the chunk for request R. R's Get calls PinEntry, which ends the claim, copies the page,
+// and calls UnpinEntry. Nothing keeps the page any more: with Consume the page is freed, and the entry is removed.
 package store
 
 import (
@@ -35,8 +35,8 @@ type entry struct {
 	generation    effects.Generation // of the page; 0: not ready
 	claims        table.List
 	locations     table.List
-	pageIndex     uint32 // pageIndex of the page
-	pageLength    uint32 // pageLength of the page in bytes
+	pageIndex     uint32 // index of the page
+	pageLength    uint32 // length of the page in bytes
 	fills         uint32 // fills in flight
 	pins          uint32 // readers that use the page
 	unnamedClaims uint32 // claims that name no request
@@ -81,7 +81,7 @@ type Store struct {
 	cached         [memory.PoolsMax]table.List // by pool: entries whose page only the cache keeps, least recently used first
 	evictablePages [memory.PoolsMax]uint32     `snap:"skip"` // by pool: the number of pages of the cached entries
 	closing        bool                        // the rank drains: the cache keeps nothing more
-	batch          []batchKey                  `snap:"scratch"` // the keys of the current batch (see Note)
+	batch          []batchKey                  `snap:"scratch"` // the keys of the current batch (see NotePosition)
 }
 
 // Config has the limits of a store, and its policy for chunks that nobody expects.
@@ -139,7 +139,7 @@ func (s *Store) Find(hash uint64, key []byte) Entry {
 	return 0
 }
 
-// ReadyPage returns the page of an entry. Ready reports false if there is no entry or no whole page.
+// ReadyPage returns the page of an entry. ReadyPage reports false if there is no entry or no whole page.
 func (s *Store) ReadyPage(h Entry) (effects.Page, bool) {
 	e := s.entries.Get(h)
 	if e == nil || !e.isReady() {
@@ -148,7 +148,7 @@ func (s *Store) ReadyPage(h Entry) (effects.Page, bool) {
 	return e.page(), true
 }
 
-// BeginBatch discards the positions that Note has recorded.
+// BeginBatch discards the positions that NotePosition has recorded.
 func (s *Store) BeginBatch() { s.batch = s.batch[:0] }
 
 // NotePosition records the position of a key in the current batch, until BeginBatch.
@@ -157,8 +157,8 @@ func (s *Store) NotePosition(h Entry, at int) {
 	s.batch = append(s.batch, batchKey{entry: h, position: at})
 }
 
-// NotedPosition returns the position that Note has recorded for a key in the current batch. Noted reports false if the
-// key has not occurred.
+// NotedPosition returns the position that NotePosition has recorded for a key in the current batch. NotedPosition
+// reports false if the key has not occurred.
 func (s *Store) NotedPosition(h Entry) (at int, ok bool) {
 	e := s.entries.Get(h)
 	if e == nil || int(e.batchIndex) >= len(s.batch) || s.batch[e.batchIndex].entry != h {
@@ -170,7 +170,8 @@ func (s *Store) NotedPosition(h Entry) (at int, ok bool) {
 // HashOf returns the hash of the entry's key.
 func (s *Store) HashOf(h Entry) uint64 { return s.entries.Get(h).hash }
 
-// BeginFill records that a granted page is being filled for a key, and returns the entry. The caller has checked Room.
+// BeginFill records that a granted page is being filled for a key, and returns the entry. The caller has checked
+// HasRoom.
 func (s *Store) BeginFill(hash uint64, key []byte) Entry {
 	h := s.findOrAdd(hash, key)
 	s.entries.Get(h).fills++
@@ -236,5 +237,5 @@ func (s *Store) InspectAt(slot int32) (key []byte, page effects.Page, fills, pin
 	return s.names.keyText(e.shape, e.digits), e.page(), e.fills, e.pins, e.claims.Len(), true
 }
 
-// Slots returns the end of the range of slots for Inspect.
+// Slots returns the end of the range of slots for InspectAt.
 func (s *Store) Slots() int32 { return s.entries.Slots() }

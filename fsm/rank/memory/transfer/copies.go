@@ -11,7 +11,7 @@ import (
 // references to the source pages and the target pages until the copy has settled, so that neither the progress nor the
 // end of the put can free a page that a device may still touch (M1).
 type Copies struct {
-	targets []effects.Page // the targets; each has a reference until Drop or Keep
+	targets []effects.Page // the targets; each has a reference until DropTargets or KeepFirst
 	corrs   []effects.Corr // for each copy; zero when the copy has settled
 }
 
@@ -52,7 +52,7 @@ func (x *Copies) rangeOf(i int) (first, end int) {
 	return n * i / parts, n * (i + 1) / parts
 }
 
-// OnSettled releases the in-flight references of one copy. Settled panics if the copy has settled already.
+// OnSettled releases the in-flight references of one copy. OnSettled panics if the copy has settled already.
 func (x *Copies) OnSettled(v *env.Env, from []effects.Page, part int) {
 	if x.corrs[part] == 0 {
 		panic("BUG: a copy settled twice")

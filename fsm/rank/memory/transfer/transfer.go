@@ -55,8 +55,8 @@ func (x *Transfer) UsesLink(l effects.Link) bool { return x.link == l }
 // Cancel asks the driver to end the transfer. The end is reported as usual.
 func (x *Transfer) Cancel(v *env.Env) { v.Out.Cancel(x.corr) }
 
-// OnDone handles the end of the transfer. Done reports whether nothing touches the pages any more. If it returns false,
-// Settled is called later.
+// OnDone handles the end of the transfer. OnDone reports whether nothing touches the pages any more. If it returns
+// false, OnSettled is called later.
 func (x *Transfer) OnDone(ev *effects.TransferDone) (settled bool) {
 	if x.state != transferRunning {
 		panic("BUG: a transfer ended that does not run")

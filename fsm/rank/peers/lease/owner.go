@@ -133,7 +133,7 @@ func (x *Owner) OnRevoked(v *env.Env) (over bool) {
 	return true
 }
 
-// RevokeLost requests the revocation of a lease that is in force because its reader is gone. Withdraw is only for
+// RevokeLost requests the revocation of a lease that is in force because its reader is gone. RevokeLost is only for
 // planes that can take a lease back.
 func (x *Owner) RevokeLost(v *env.Env) {
 	if x.IsInForce() {

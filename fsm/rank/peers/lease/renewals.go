@@ -15,8 +15,8 @@ type Renewals struct {
 	reply   protocol.RenewResponse
 }
 
-// DecodeRequest decodes a renewal request and starts the reply. Begin reports false if the message is malformed. The
-// results of all further methods are valid until the next call of Begin.
+// DecodeRequest decodes a renewal request and starts the reply. DecodeRequest reports false if the message is
+// malformed. The results of all further methods are valid until the next call of DecodeRequest.
 func (x *Renewals) DecodeRequest(v *env.Env, wire *protocol.Limits, ev *effects.Received) bool {
 	if err := x.request.Decode(ev.Body, wire); err != nil {
 		return false

@@ -80,7 +80,7 @@ func (r *Renewers) Recycle(cfg RenewersConfig, classes int) Renewers {
 	return Renewers{cfg: cfg, byClass: table.RecycleSlice(r.byClass, classes)}
 }
 
-// SetAddress records the address at which a sender accepts renewals. Announced reports false if the sender accepts
+// SetAddress records the address at which a sender accepts renewals. SetAddress reports false if the sender accepts
 // none: the sender announced no address, or an address that is malformed, unspecified, or a host name where only
 // numeric addresses are allowed. A new address replaces the former address, and the connection to the former address is
 // closed.
@@ -139,7 +139,7 @@ func (r *Renewers) RequestRenewal(class int) {
 func (r *Renewers) NextSlot(class int) int32 { return r.byClass[class].nextSlot }
 
 // EnsureReady reports whether a request can be sent to the sender of a class now. If only the connection is missing,
-// Ready opens it and reports false.
+// EnsureReady opens it and reports false.
 func (r *Renewers) EnsureReady(v *env.Env, class int) bool {
 	x := &r.byClass[class]
 	if !x.requested || x.outstanding || x.formerOutstanding > formerMax || x.timer != 0 {
@@ -158,7 +158,7 @@ func (r *Renewers) EnsureReady(v *env.Env, class int) bool {
 // LeasesMax returns the largest number of leases that a request may name.
 func (r *Renewers) LeasesMax() int { return r.cfg.LeasesMax }
 
-// GrantBuffer returns an empty slice, with reused memory, for the grants that the caller passes to Ask.
+// GrantBuffer returns an empty slice, with reused memory, for the grants that the caller passes to SendRequest.
 func (r *Renewers) GrantBuffer() []uint64 { return r.request.Grants[:0] }
 
 // SendRequest sends a request for more time for the given grants of a sender, or nothing if there are none. If more is
@@ -233,7 +233,7 @@ func (r *Renewers) scheduleRetry(v *env.Env, class int) {
 	v.Timers.Set(&x.timer, v.Now.Add(delay), x.refOf(0, class))
 }
 
-// OnTimer handles the timer of a renewer. If a request is in flight, the reply is overdue and Due closes the
+// OnTimer handles the timer of a renewer. If a request is in flight, the reply is overdue and OnTimer closes the
 // connection. If not, the next attempt may begin.
 func (r *Renewers) OnTimer(v *env.Env, class int) {
 	x := &r.byClass[class]
@@ -244,7 +244,7 @@ func (r *Renewers) OnTimer(v *env.Env, class int) {
 }
 
 // OnConnLost handles the loss of a class's connection and reports whether it dropped the connection. While a request is
-// in flight Lost does nothing, because the request's own completion reports the loss.
+// in flight OnConnLost does nothing, because the request's own completion reports the loss.
 func (r *Renewers) OnConnLost(v *env.Env, class int) bool {
 	x := &r.byClass[class]
 	if x.inFlight {
@@ -254,8 +254,8 @@ func (r *Renewers) OnConnLost(v *env.Env, class int) bool {
 	return true
 }
 
-// HandleReply decodes the reply to the request in flight. Answered returns the time from which the extension counts and
-// the length of the extension in nanoseconds. A malformed reply is treated as a missing reply, and ok is false.
+// HandleReply decodes the reply to the request in flight. HandleReply returns the time from which the extension counts
+// and the length of the extension in nanoseconds. A malformed reply is treated as a missing reply, and ok is false.
 func (r *Renewers) HandleReply(v *env.Env, class int, body []byte) (sentAt effects.Time, ns uint64, ok bool) {
 	x := &r.byClass[class]
 	v.Timers.Stop(&x.timer)

@@ -55,8 +55,8 @@ func (c *Conn) Send(v *env.Env, corr effects.Corr, body []byte) {
 // InFlight returns the number of requests without a reply.
 func (c *Conn) InFlight() int { return int(c.inFlight) }
 
-// LastReply returns when the last reply arrived on the connection id while more replies were outstanding. Heard returns
-// zero if none are outstanding or if id is not this connection.
+// LastReply returns when the last reply arrived on the connection id while more replies were outstanding. LastReply
+// returns zero if none are outstanding or if id is not this connection.
 func (c *Conn) LastReply(id effects.Conn) effects.Time {
 	if c.id != id {
 		return 0
@@ -64,7 +64,7 @@ func (c *Conn) LastReply(id effects.Conn) effects.Time {
 	return c.lastReply
 }
 
-// OnReplied records that a reply arrived, so that another request may be sent. Answered panics if no request is in
+// OnReplied records that a reply arrived, so that another request may be sent. OnReplied panics if no request is in
 // flight.
 func (c *Conn) OnReplied(now effects.Time) {
 	if c.inFlight == 0 {

@@ -28,7 +28,7 @@ type initExchange struct {
 }
 
 // HandleInit answers a request on the init channel. busy counts, for each fairness class, what the rank keeps for it.
-// If the hello takes the row of another inbound peer, Replaced returns that peer's class afterwards.
+// If the hello takes the row of another inbound peer, TakeReplaced returns that peer's class afterwards.
 func (l *Links) HandleInit(v *env.Env, ev *effects.Received, classRows []uint32) {
 	if ev.Request == 0 {
 		return
@@ -149,7 +149,7 @@ func (q *initExchange) handleBufferList() {
 	case g != nil:
 		g.recordBuffers(q.v, q.cfg, mem)
 	case mem.HasExt || !q.cfg.Bearer:
-		// The peer sent no hello on this connection, or the hello was refused. Plain peers are not inbound peers, and
+		// The peer sent no hello on this connection, or the hello was refused. Vanilla peers are not inbound peers, and
 		// are served only if the planes support them.
 		q.v.Out.Mark(Marks.InitMalformed)
 		q.refuseStep(effects.FactMalformed, effects.Refused, effects.Why{

@@ -8,8 +8,8 @@ import (
 )
 
 // This file is the client side of the handshake: the hello of LMCache's HIXL transfer channel, with kvferry's
-// extensions. The functions here build and decode messages. The results are passed to met and to listed (handshake.go),
-// which know no messages.
+// extensions. The functions here build and decode messages. The results are passed to startImport and to
+// finishHandshake (handshake.go), which know no messages.
 
 // clientMessages is reused memory for the messages of the client side.
 type clientMessages struct {

@@ -39,8 +39,8 @@ func (l *Links) viewInbound(v *env.Env) inboundView {
 }
 
 // InboundClass returns the fairness class of an inbound peer. The peer is identified by both incarnation names: the
-// peer's own name, and the name of this node that was told to this peer only. Inbound reports false if no peer with
-// these names has completed a hello. Inbound also marks the peer as seen and as having used the names.
+// peer's own name, and the name of this node that was told to this peer only. InboundClass reports false if no peer
+// with these names has completed a hello. InboundClass also marks the peer as seen and as having used the names.
 func (l *Links) InboundClass(v *env.Env, peer, selfID effects.Incarnation) (class int, ok bool) {
 	i := l.viewInbound(v)
 	h := i.findInbound(peer)
@@ -132,8 +132,8 @@ func (i *inboundView) findInbound(peer effects.Incarnation) table.Handle {
 
 // admitPeer returns the row of the inbound peer with a name, and inserts a new peer. If the table is full, admit
 // replaces the peer for which stays returns the earliest time. The replaced peer must have no pages here, and nothing
-// may be kept for it, because two inbound peers in the same class would wait for each other. admit returns zero if no
-// peer can be replaced.
+// may be kept for it, because two inbound peers in the same class would wait for each other. admitPeer returns zero if
+// no peer can be replaced.
 func (i *inboundView) admitPeer(peer effects.Incarnation, classRows []uint32) table.Handle {
 	if h := i.findInbound(peer); h != 0 {
 		i.markPresent(h)
@@ -220,8 +220,8 @@ func (i *inboundView) recordHelloConn(h table.Handle, conn effects.Conn, clock i
 }
 
 // findByConn returns the inbound peer that sent a hello on a connection, or nil. If several peers did so on the same
-// connection, on returns the peer with the first row, because the order of the hellos does not show which peer owns the
-// connection.
+// connection, findByConn returns the peer with the first row, because the order of the hellos does not show which peer
+// owns the connection.
 func (i *inboundView) findByConn(conn effects.Conn) *Incarnation {
 	var first table.Handle
 	for p := i.in.byConn.Find(uint64(conn)); p.Found(); p = i.in.byConn.Next(p) {

@@ -18,7 +18,7 @@ type Incarnation struct {
 	// The name that the peer uses towards this node; of an outbound peer, known once the hello was answered.
 	peerID       effects.Incarnation
 	selfID       effects.Incarnation // the name that this node uses towards the peer
-	formerPeerID effects.Incarnation // the value of who at the last completed hello; kept when the link fails
+	formerPeerID effects.Incarnation // the value of peerID at the last completed hello; kept when the link fails
 	name         string              // the peer's readable name
 	caps         uint64              // capabilities (protocol.Cap...)
 	newestStamp  int64               // the newest clock stamp of the peer

@@ -21,8 +21,8 @@ const (
 )
 
 // AcquireLane returns the connection of a lane if the peer is Ready and one more request may be in flight on the lane.
-// The caller then sends one request. Otherwise Take returns zero, and opens the lane if it is not open. The peer is
-// reported by Changed when the lane is worth another try.
+// The caller then sends one request. Otherwise AcquireLane returns zero, and opens the lane if it is not open. The peer
+// is reported by NextChanged when the lane is worth another try.
 func (l *Links) AcquireLane(v *env.Env, h table.Handle, laneID Lane) effects.Conn {
 	c := l.viewOutbound(v, h)
 	lane := &c.p.lanes[laneID]
@@ -62,7 +62,7 @@ func (c *outboundView) laneAddr() (effects.Channel, effects.Addr) {
 	return effects.ChannelAlloc, at
 }
 
-// EnsureLane reports whether Take would return a connection now. Open opens the lane if it is not open.
+// EnsureLane reports whether AcquireLane would return a connection now. Open opens the lane if it is not open.
 func (l *Links) EnsureLane(v *env.Env, h table.Handle, laneID Lane) bool {
 	p := l.out.peers.Get(h)
 	if lane := &p.lanes[laneID]; lane.id != 0 {
@@ -75,7 +75,7 @@ func (l *Links) EnsureLane(v *env.Env, h table.Handle, laneID Lane) bool {
 // Lane returns the connection of a lane. The result is valid during the current call and must not be stored.
 func (l *Links) Lane(h table.Handle, laneID Lane) *Conn { return &l.out.peers.Get(h).lanes[laneID] }
 
-// ReleaseLane ends a request that began with Take, because its reply arrived.
+// ReleaseLane ends a request that began with AcquireLane, because its reply arrived.
 func (l *Links) ReleaseLane(v *env.Env, h table.Handle, laneID Lane, conn effects.Conn) {
 	p := l.out.peers.Get(h)
 	if p == nil || p.lanes[laneID].id != conn {

@@ -33,7 +33,7 @@ const (
 // Outbound is a peer that this node connects to: the sender's side of a link.
 type Outbound struct {
 	addr     PeerAddr
-	addrHash uint64 // addrHash of where
+	addrHash uint64 // hash of addr
 	state    State
 	// Number of the attempt, across all users of the slot; completions of earlier attempts are stale.
 	epoch            uint64         `snap:"past"`
@@ -46,7 +46,7 @@ type Outbound struct {
 	why              *effects.Why   // explanation of cause; nil if there is none
 	timer            kernel.TimerID `snap:"set"`
 	lanes            [Lanes]Conn
-	trustedUntil     effects.Time // until when the last hello is not doubted (Doubtful)
+	trustedUntil     effects.Time // until when the last hello is not doubted (IsDoubtful)
 	lookupAddr       effects.Addr // where a peer that shares chunks takes lookups
 	changed          bool         // the peer is in changes
 	absent           bool         // no process listened at the address at the last attempt
@@ -78,7 +78,7 @@ func (p *Outbound) IsAbsent() bool { return p.absent }
 // AttemptNumber returns a number that changes after each failed attempt to reach the peer.
 func (p *Outbound) AttemptNumber() uint64 { return p.epoch }
 
-// IsDoubtful reports whether the caller may end a ready link (Fail) to repeat the hello, because something that the
+// IsDoubtful reports whether the caller may end a ready link (FailPeer) to repeat the hello, because something that the
 // peer stated does not fit and may have been damaged on its way. This is the case when the last hello is at least
 // UnfitBackoff old. Two nodes that do not fit therefore shake hands no more often than a node tries a peer of another
 // kind.

@@ -13,7 +13,7 @@ type outbounds struct {
 	peers              table.Slab[Outbound]
 	byAddr             table.Index
 	evictedCompletions uint32       // outstanding completions of evicted peers
-	changed            changedPeers // peers to be returned by Changed
+	changed            changedPeers // peers to be returned by NextChanged
 	pace               pace
 	messages           clientMessages
 }
@@ -123,7 +123,7 @@ func (o *outbounds) findPeer(hash uint64, addr PeerAddr) table.Handle {
 }
 
 // findEvictable returns a peer that no put wants and that can be evicted, or zero. The number of outstanding
-// completions of evicted peers stays bounded by orphansMax.
+// completions of evicted peers stays bounded by evictedMax.
 func (o *outbounds) findEvictable(evictedMax uint32) table.Handle {
 	for slot := range o.peers.Slots() {
 		h := o.peers.At(slot)
@@ -149,7 +149,7 @@ func (c *outboundView) evictPeer() {
 }
 
 // MarkChanged lists a peer in changes, so that requests that wait for the peer are examined again in this step or in
-// the next. A caller uses Stir when it stopped before it had examined all of them.
+// the next. A caller uses MarkChanged when it stopped before it had examined all of them.
 func (l *Links) MarkChanged(h table.Handle) { l.out.changed.addPeer(h, l.out.peers.Get(h)) }
 
 // NextChanged removes and returns one peer whose state or lanes have changed. It reports false if there is none.

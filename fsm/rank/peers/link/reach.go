@@ -44,8 +44,8 @@ func (i inboundView) viewReach(h table.Handle) reachView {
 	return reachView{inboundView: i, h: h, x: i.rows.get(h)}
 }
 
-// ReachPeer returns the link to the inbound peer of a class. If there is none, Reach returns zero and starts to make a
-// link; NextReachOutcome reports the outcome.
+// ReachPeer returns the link to the inbound peer of a class. If there is none, ReachPeer returns zero and starts to
+// make a link; NextReachOutcome reports the outcome.
 func (l *Links) ReachPeer(v *env.Env, class int) effects.Link {
 	r := l.viewInbound(v).viewReach(l.rows.rowOfClass(class))
 	k := &r.x.link
@@ -191,7 +191,7 @@ func (l *Links) CompareClocks(v *env.Env, class int, s protocol.Stamps) {
 
 // ConvertInstant takes over the clock stamps of an inbound peer's message and converts an instant on the peer's clock
 // to the earliest possible time on this node's clock (rule M4). The result is never later than now, whatever the peer
-// states. Anchor reports false if no anchor relates the two clocks.
+// states. ConvertInstant reports false if no anchor relates the two clocks.
 func (l *Links) ConvertInstant(v *env.Env, class int, s protocol.Stamps, instant int64) (effects.Time, bool) {
 	a := &l.IncarnationByClass(class).anchor
 	a.addStamps(v.Now, s, l.cfg.DriftPPM)

@@ -20,6 +20,6 @@ func (l *Links) Step(v *env.Env, ref kernel.Ref, ev effects.Event) {
 	case *effects.Imported:
 		l.OnImported(v, ref, ev)
 	default:
-		kernel.PanicUnexpected("who keeps links")
+		kernel.PanicUnexpected("the table of links")
 	}
 }

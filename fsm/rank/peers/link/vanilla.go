@@ -21,8 +21,8 @@ func (l *Links) ServesVanilla() bool { return l.cfg.Bearer }
 func (l *Links) VanillasMax() int { return len(l.in.vanillas) }
 
 // VanillaClass returns the class of a peer without extensions, by its connection. A new connection takes the class of
-// the peer that was seen longest ago among those that have no pages and for which nothing waits. Plain reports false if
-// there is none.
+// the peer that was seen longest ago among those that have no pages and for which nothing waits. VanillaClass reports
+// false if there is none.
 func (l *Links) VanillaClass(v *env.Env, conn effects.Conn, classRows []uint32) (class int, ok bool) {
 	return l.in.vanillas.assignClass(v, conn, l.rows.firstVanillaClass(), classRows)
 }

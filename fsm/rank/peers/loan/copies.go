@@ -8,10 +8,10 @@ import (
 	"github.com/kvferry/kvferry/fsm/table"
 )
 
-// This file handles loans of copies. The chunks that Prefix found are kept while the copies are made in the arena, and
-// then the copies are leased. No class has more arena pages than its share.
+// This file handles loans of copies. The chunks that FindPrefix found are kept while the copies are made in the arena,
+// and then the copies are leased. No class has more arena pages than its share.
 
-// LimitToArena shortens the prefix that Prefix found to the arena pages that a class may have, and returns the new
+// LimitToArena shortens the prefix that FindPrefix found to the arena pages that a class may have, and returns the new
 // length.
 func (l *Loans) LimitToArena(v *env.Env, class int) int {
 	if n := l.arena.FreePlaces(class); n < len(l.foundPages) {
@@ -22,7 +22,8 @@ func (l *Loans) LimitToArena(v *env.Env, class int) int {
 	return len(l.foundPages)
 }
 
-// HoldForCopy does the same as Keep, for a copy of each page to a page of the arena. The caller has called Fits.
+// HoldForCopy does the same as HoldPrefix, for a copy of each page to a page of the arena. The caller has called
+// LimitToArena.
 func (l *Loans) HoldForCopy(v *env.Env, s *store.Store, request Request) (table.Handle, []effects.Page) {
 	h, pages := l.HoldPrefix(v, s, request)
 	l.rows.Get(h).copies = len(pages)
@@ -30,10 +31,10 @@ func (l *Loans) HoldForCopy(v *env.Env, s *store.Store, request Request) (table.
 	return h, pages
 }
 
-// HeldPages returns the pages of a loan that Keep began.
+// HeldPages returns the pages of a loan that HoldPrefix began.
 func (l *Loans) HeldPages(h table.Handle) []effects.Page { return l.rows.Get(h).pages }
 
-// IsCondemned reports whether the peer of a loan that Keep began was lost since then.
+// IsCondemned reports whether the peer of a loan that HoldPrefix began was lost since then.
 func (l *Loans) IsCondemned(h table.Handle) bool { return l.isCondemned(l.rows.Get(h)) }
 
 // LendCopies ends what HoldForCopy began, because the copies have settled, and leases the copies. The caller passes the

@@ -43,9 +43,9 @@ func (l *Loans) OnRevoked(v *env.Env, s *store.Store, ref kernel.Ref) {
 	}
 }
 
-// CondemnClass condemns the loans of a peer that is gone, because the peer reads through the link that was lost. Lose
-// is only for planes that can take a lease back. On the remaining planes the peer may read on until the time of the
-// lease is over.
+// CondemnClass condemns the loans of a peer that is gone, because the peer reads through the link that was lost.
+// CondemnClass is only for planes that can take a lease back. On the remaining planes the peer may read on until the
+// time of the lease is over.
 func (l *Loans) CondemnClass(class int) { l.losses.CondemnRows(class) }
 
 // isCondemned reports whether a loan is condemned. A condemned loan is not named in a reply again.
@@ -88,5 +88,5 @@ func (l *Loans) RowState(ref kernel.Ref) uint16 {
 	return 2
 }
 
-// StateCount is the number of values of State.
+// StateCount is the number of values of RowState.
 const StateCount = 3

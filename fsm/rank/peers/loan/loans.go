@@ -11,16 +11,17 @@
 //   - A retry of an operation gets the loan that the operation already has.
 //   - No fairness class has more loans, or more pages under loans, than its share.
 //
-// Instead of leasing a prefix, a flow can keep its pages for a transfer of this node to the peer (Keep, Release).
+// Instead of leasing a prefix, a flow can keep its pages for a transfer of this node to the peer (HoldPrefix, Release).
 //
 // With an arena the chunks are copied first. The chunks are pinned until the copy has settled, and then only the copies
-// are leased (copied.go).
+// are leased (copies.go).
 //
-// Example: a peer asks which chunks of a prompt this node has. Prefix finds that the first three are ready, and May
-// reports that the peer's class may have another loan. Lend pins the three chunks and grants the pages to the peer
-// until the lease ends. The reply is lost and the peer repeats the request: Find returns the same loan, and the reply
-// states the remaining time. After reading the pages the peer sends a done message. On a leased plane Done ends the
-// loan at once. On a fenced plane Done requests a revocation, and the loan ends when Revoked receives the confirmation.
+// Example: a peer asks which chunks of a prompt this node has. FindPrefix finds that the first three are ready, and
+// CanLend reports that the peer's class may have another loan. LendPrefix pins the three chunks and grants the pages to
+// the peer until the lease ends. The reply is lost and the peer repeats the request: Find returns the same loan, and
+// the reply states the remaining time. After reading the pages the peer sends a done message. On a leased plane
+// HandleDone ends the loan at once. On a fenced plane HandleDone requests a revocation, and the loan ends when Revoked
+// receives the confirmation.
 package loan
 
 import (
@@ -90,7 +91,7 @@ type Request struct {
 	Reader    lease.Reader
 	Class     int    // fairness class of the peer
 	Operation uint64 // the peer's operation id, the same in a retry
-	KeysHash  uint64 // number of the list of keys that was requested (Named)
+	KeysHash  uint64 // number of the list of keys that was requested (HashKeys)
 	// Row of the transfer of this node for which the pages are kept; zero: the pages are leased.
 	Row table.Handle
 }
@@ -143,11 +144,11 @@ func (l *Loans) FindPrefix(v *env.Env, s *store.Store, class int, keys [][]byte)
 	return len(l.foundPages)
 }
 
-// IsPrefixCut reports whether the prefix that Prefix found is shorter than what is ready, because of the share of the
-// class.
+// IsPrefixCut reports whether the prefix that FindPrefix found is shorter than what is ready, because of the share of
+// the class.
 func (l *Loans) IsPrefixCut() bool { return l.foundCut }
 
-// IsLoanCut reports the same for a loan that Keep began.
+// IsLoanCut reports the same for a loan that HoldPrefix began.
 func (l *Loans) IsLoanCut(h table.Handle) bool { return l.rows.Get(h).cut }
 
 // CanLend reports whether a class may have another loan.
@@ -155,7 +156,7 @@ func (l *Loans) CanLend(v *env.Env, class int) bool {
 	return v.Pools.HasGrantSlot() && l.counts.HasRoom(class)
 }
 
-// LendPrefix pins the prefix that Prefix found and leases it to a peer. The caller has checked May.
+// LendPrefix pins the prefix that FindPrefix found and leases it to a peer. The caller has checked CanLend.
 func (l *Loans) LendPrefix(v *env.Env, s *store.Store, request Request) *Loan {
 	h := l.addLoan(v, s, request)
 	x := l.rows.Get(h)
@@ -163,8 +164,8 @@ func (l *Loans) LendPrefix(v *env.Env, s *store.Store, request Request) *Loan {
 	return x
 }
 
-// HoldPrefix pins the prefix that Prefix found, and holds the pages with in-flight references, for a transfer of this
-// node to a peer. Release ends this. The caller has checked May, and must not store the returned pages.
+// HoldPrefix pins the prefix that FindPrefix found, and holds the pages with in-flight references, for a transfer of
+// this node to a peer. Release ends this. The caller has checked CanLend, and must not store the returned pages.
 func (l *Loans) HoldPrefix(v *env.Env, s *store.Store, request Request) (table.Handle, []effects.Page) {
 	h := l.addLoan(v, s, request)
 	pages := l.rows.Get(h).pages
@@ -174,7 +175,7 @@ func (l *Loans) HoldPrefix(v *env.Env, s *store.Store, request Request) (table.H
 	return h, pages
 }
 
-// ReleasePrefix ends what Keep began, because the transfer has settled.
+// ReleasePrefix ends what HoldPrefix began, because the transfer has settled.
 func (l *Loans) ReleasePrefix(v *env.Env, s *store.Store, h table.Handle) {
 	for _, page := range l.rows.Get(h).pages {
 		v.Pools.PoolOf(page).ReleaseHold(page)
@@ -182,7 +183,7 @@ func (l *Loans) ReleasePrefix(v *env.Env, s *store.Store, h table.Handle) {
 	l.removeLoan(v, s, h)
 }
 
-// addLoan inserts a loan and pins the prefix that Prefix found.
+// addLoan inserts a loan and pins the prefix that FindPrefix found.
 func (l *Loans) addLoan(v *env.Env, s *store.Store, request Request) table.Handle {
 	h, x := l.rows.Add()
 	*x = Loan{

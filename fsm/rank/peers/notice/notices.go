@@ -7,11 +7,11 @@
 //   - A notification is tried a bounded number of times and then given up.
 //   - No fairness class can use up the notifications or the addresses of another class.
 //
-// Example: a receiver accepts an offer and calls Promise with the address that the offer names. When the receiver has
-// read the chunks, the receiver calls Notify with the encoded done message. The first notification for the address
-// opens a connection, and the message is posted when the connection is open. If the sender is down, the attempt fails
-// and is repeated after BackoffMin, then after twice that time, and so on. After TriesMax attempts the notification is
-// given up, and the sender's lease ends by its time.
+// Example: a receiver accepts an offer and calls ReserveAddress with the address that the offer names. When the
+// receiver has read the chunks, the receiver calls QueueNotice with the encoded done message. The first notification
+// for the address opens a connection, and the message is posted when the connection is open. If the sender is down, the
+// attempt fails and is repeated after BackoffMin, then after twice that time, and so on. After TriesMax attempts the
+// notification is given up, and the sender's lease ends by its time.
 package notice
 
 import (
@@ -100,7 +100,7 @@ func (n *Notices) Recycle(cfg Config, classes int) Notices {
 }
 
 // ReserveAddress reserves an address for a later notification on behalf of a class, and inserts the address if the
-// address is new. The text must be a valid address. Promise returns zero if the class has used up its share of
+// address is new. The text must be a valid address. ReserveAddress returns zero if the class has used up its share of
 // addresses; then no notification is sent.
 func (n *Notices) ReserveAddress(v *env.Env, class int, text []byte) table.Handle {
 	h := n.findAddress(text)

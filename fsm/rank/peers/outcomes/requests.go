@@ -9,10 +9,10 @@
 //   - A peer's message does not end a request that another peer sends, as long as the sender is present.
 //   - A message about an attempt of a request does not end a later attempt.
 //
-// Example: a prefill node sends the first batch of request 7, and the rank calls Began. The decode node's engine issues
-// a Get for a chunk of the request that has not arrived. The prefill node then fails and reports that request 7 has
-// ended with an error. End accepts the message, News returns 7, and the Get ends. A Get that the engine issues a second
-// later finds the end with Of and ends at once.
+// Example: a prefill node sends the first batch of request 7, and the rank calls RecordBatch. The decode node's engine
+// issues a Get for a chunk of the request that has not arrived. The prefill node then fails and reports that request 7
+// has ended with an error. RecordEnd accepts the message, NextEnded returns 7, and the Get ends. A Get that the engine
+// issues a second later finds the end with OutcomeOf and ends at once.
 package outcomes
 
 import (
@@ -194,7 +194,7 @@ func (x *Requests) OutcomeOf(now effects.Time, request uint64) (Outcome, bool) {
 }
 
 // NextEnded returns the oldest ended request for which the waiting Gets were not examined yet, or 0 if there is none.
-// The call of Heard makes room for the next request.
+// The call of PopEnded makes room for the next request.
 func (x *Requests) NextEnded() uint64 {
 	if len(x.endedQueue) == 0 {
 		return 0
@@ -202,7 +202,7 @@ func (x *Requests) NextEnded() uint64 {
 	return x.endedQueue[0]
 }
 
-// PopEnded records that all Gets of the request that News returned have been examined.
+// PopEnded records that all Gets of the request that NextEnded returned have been examined.
 func (x *Requests) PopEnded() {
 	if _, r := x.findRow(x.endedQueue[0]); r != nil {
 		r.queued = false
@@ -243,8 +243,8 @@ func (x *Requests) Len() int { return x.rows.Len() }
 
 // addRow inserts a request. First add evicts up to two of the class's oldest requests: a request is evicted if the
 // class has used up its share, or if the end of the request is not remembered any more. Expired rows therefore leave
-// faster than new rows arrive, but never all at once. If the class still has no room, add returns nil and the request
-// is not recorded.
+// faster than new rows arrive, but never all at once. If the class still has no room, addRow returns nil and the
+// request is not recorded.
 func (x *Requests) addRow(v *env.Env, class int, request uint64) *row {
 	for range 2 {
 		h := x.byClass[class].Front()

@@ -65,7 +65,7 @@ func OriginOf(p netip.Prefix) effects.Origin {
 	}
 }
 
-var errHost = errors.New("no host")
+var errHost = errors.New("not a host")
 
 // ResolveBindHost returns the address of this machine to bind: host itself if host is an address, the first address of
 // a network interface or of a host name. The result is "" for every interface.
@@ -112,7 +112,7 @@ func DescribeServer(s control.Server) string {
 func UnknownChannelError(what string) error {
 	return &control.Error{Code: effects.Invalid, What: what,
 		Remedy: "serve init, alloc, proxy, done, lookup, meta, query, directory, feed or heartbeat, or channel32 and up, " +
-			"which are for machines of others"}
+			"which are for other machines"}
 }
 
 // OutOfSocketsError returns the error for a system that has no more sockets or files.
@@ -142,13 +142,13 @@ func BindError(what string, err error) error {
 // that the peer's name resolved to.
 func LogUnreachable(log *loglimit.Log, channel effects.Channel, addr effects.Addr, tried []netip.Addr, err error) effects.Code {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		log.Warn("no connection can be made: no file is left", "", "err", err, "remedy", "raise the limit of open files")
+		log.Warn("no connection can be made: the limit of open files is reached", "", "err", err, "remedy", "raise the limit of open files")
 		return effects.TooMany
 	}
-	remedy := "look whether it runs, and whether host and port are its own"
+	remedy := "check that the peer runs, and that host and port are correct"
 	if _, isAddress := netip.ParseAddr(addr.Host); isAddress != nil && len(tried) == 0 {
-		remedy = "the name of the host has no address here: correct it where the peer is named, or write an address; else " +
-			"look into /etc/hosts and at the name server"
+		remedy = "the host name has no address here: correct the name, or write an address; otherwise check /etc/hosts and " +
+			"the name server"
 	}
 	log.Warn("a peer cannot be reached", fmt.Sprintf("%s:%d", addr.Host, addr.Port), "channel", channel.String(),
 		"host", addr.Host, "port", addr.Port, "addresses", tried, "err", err,

@@ -71,13 +71,13 @@ func (f Frames) CutReply(all [][]byte) (id uint64, body []byte, err error) {
 	rest := all
 	if f.HasIDs {
 		if len(rest) == 0 || len(rest[0]) != IDBytes {
-			return 0, nil, errors.New("no frame of 8 bytes at its start, which says what it answers")
+			return 0, nil, errors.New("the reply does not begin with the 8-byte id of its request")
 		}
 		id, rest = binary.BigEndian.Uint64(rest[0]), rest[1:]
 	}
 	if f.Channel.Framing() != effects.BareID {
 		if len(rest) == 0 || len(rest[0]) != 0 {
-			return id, nil, fmt.Errorf("%d frames instead of an empty one and a body", len(all))
+			return id, nil, fmt.Errorf("%d frames instead of an empty frame and a body", len(all))
 		}
 		rest = rest[1:]
 	}
@@ -149,12 +149,12 @@ func CutRequest(ch effects.Channel, frames [][]byte) (envelope [][]byte, body []
 	if ch.Framing() == effects.BareID {
 		end = len(frames) - 2
 	} else if end < 0 {
-		return nil, nil, errors.New("no empty frame before the body; send one, as a REQ socket does")
+		return nil, nil, errors.New("there is no empty frame before the body; send one, as a REQ socket does")
 	}
 	envelope, rest := frames[:end+1], frames[end+1:]
 	if slices.ContainsFunc(envelope, func(hop []byte) bool { return len(hop) > envelopeFrameMax }) {
 		// The envelope is kept until the reply, however long that takes, and is sent with the reply.
-		return nil, nil, fmt.Errorf("more than %d bytes in a frame before the body; ZeroMQ's names have no more", envelopeFrameMax)
+		return nil, nil, fmt.Errorf("a frame before the body has more than %d bytes; names of ZeroMQ are not longer", envelopeFrameMax)
 	}
 	body, err = joinBody(ch, rest)
 	return envelope, body, err

@@ -41,15 +41,15 @@ func ReadGreeting(r io.Reader) (pings bool, err error) {
 	}
 	switch {
 	case g[0] != 0xFF || g[9]&1 == 0:
-		return false, protocolError("it begins with % x; another protocol, or ZeroMQ before 3.0", g[:10])
+		return false, protocolError("the greeting begins with % x; the peer speaks another protocol, or ZeroMQ before 3.0", g[:10])
 	case g[10] < 3:
-		return false, protocolError("it speaks version %d of ZMTP; libzmq 4.0 and later speak 3", g[10])
+		return false, protocolError("the peer speaks ZMTP version %d; libzmq 4.0 and later speak 3", g[10])
 	}
 	if _, err := io.ReadFull(r, g[11:]); err != nil {
 		return false, unexpectedEnd(err, "in its greeting")
 	}
 	if name := bytes.TrimRight(g[mechanismAt:mechanismAt+mechanismIn], "\x00"); string(name) != mechanism {
-		return false, protocolError("it wants the security mechanism %q", name)
+		return false, protocolError("the peer wants the security mechanism %q", name)
 	}
 	return g[11] >= 1, nil
 }

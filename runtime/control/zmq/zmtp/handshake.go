@@ -8,7 +8,7 @@ import (
 )
 
 // ErrSocketType is wrapped by the error for a peer that speaks the protocol as a socket of an unsuitable type.
-var ErrSocketType = errors.New("the wrong type of socket")
+var ErrSocketType = errors.New("wrong socket type")
 
 // Handshake exchanges greetings and READY commands, as a socket of type ours with a peer of a type in theirs. say is
 // called with the bytes to send. Handshake reads a greeting and at most one command from r. pings says whether the

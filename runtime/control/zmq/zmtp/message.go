@@ -36,7 +36,7 @@ type Message struct {
 }
 
 // ErrUnbounded says that a message had no end within the limits.
-var ErrUnbounded = errors.New("a message without end")
+var ErrUnbounded = errors.New("a message that does not end within the limits")
 
 // freeBytes limits the bytes of a message that are allocated at once without asking ReserveBytes. Memory beyond that
 // is allocated as bytes arrive, so that a length that is only claimed costs nothing.

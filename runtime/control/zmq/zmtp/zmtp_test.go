@@ -160,7 +160,7 @@ func TestWhoSpeaksSomethingElseIsTold(t *testing.T) {
 	}
 	for want, wire := range map[string][]byte{
 		"another protocol":  []byte("GET / HTTP/1.1\r\n"),
-		"speaks version 1":  with(10, 1),
+		"ZMTP version 1":    with(10, 1),
 		`mechanism "PLAIN"`: with(12, []byte("PLAIN")...),
 		"unexpected EOF":    good[:20],
 	} {

@@ -185,8 +185,8 @@ func ParseHello(b []byte) (h Hello, err error) {
 	switch m := binary.LittleEndian.Uint32(b); {
 	case m == Magic:
 	case m&^versionMask == Magic&^versionMask:
-		return h, fmt.Errorf("%w: the peer speaks version %d of the data planes, and this is %d; run one version of kvferry "+
-			"at both ends",
+		return h, fmt.Errorf("%w: the peer speaks version %d of the data plane protocol, this node version %d; run the same "+
+			"version of kvferry at both ends",
 			ErrMalformed, m&versionMask, Magic&versionMask)
 	default:
 		return h, fmt.Errorf("%w: hello begins with %#x; %#x is expected", ErrMalformed, m, Magic)

@@ -69,7 +69,7 @@ func (p *Plane) acceptConn(accepted *door.Conn) error {
 		return err
 	}
 	if kind != KindHello && kind != KindJoin {
-		return fmt.Errorf("%w: kind %d where a hello belongs", ErrMalformed, kind)
+		return fmt.Errorf("%w: frame of kind %d instead of a hello", ErrMalformed, kind)
 	}
 	hello, err := ParseHello(body)
 	if err != nil {
@@ -117,11 +117,11 @@ func markProven(accepted *door.Conn) {
 // link belongs to that peer, whatever is sent on the link.
 func (p *Plane) authenticatePeer(kind Kind, h *Hello) (effects.Code, error) {
 	if !identity.SameIncarnation(h.To, p.env.Incarnation) {
-		return effects.Stale, fmt.Errorf("meant for incarnation %x...; this is %x", h.To[:4], p.env.Incarnation[:4])
+		return effects.Stale, fmt.Errorf("the hello addresses incarnation %x...; this is incarnation %x", h.To[:4], p.env.Incarnation[:4])
 	}
 	if !identity.EqualSecrets(h.Proof, h.ComputeProof(kind, p.tokenOf(h))) {
-		return effects.Refused, fmt.Errorf("the peer that calls itself %x... does not prove it; it must shake hands on the "+
-			"control plane first", h.From[:4])
+		return effects.Refused, fmt.Errorf("the peer that names itself %x... does not prove its identity; the peer must "+
+			"first complete a handshake on the control plane", h.From[:4])
 	}
 	return effects.OK, nil
 }
@@ -231,7 +231,7 @@ func (in *IncomingLink) readRequests() error {
 				in.handleCancel(number)
 			}
 		case KindHello, KindWelcome, KindDone, KindJoin, KindJoined:
-			err = fmt.Errorf("%w: kind %d where push, gather, read or cancel belongs", ErrMalformed, kind)
+			err = fmt.Errorf("%w: frame of kind %d instead of push, gather, read or cancel", ErrMalformed, kind)
 		default:
 			err = fmt.Errorf("%w: unknown kind %d", ErrMalformed, kind)
 		}
@@ -245,7 +245,7 @@ func (in *IncomingLink) readRequests() error {
 // every earlier request. The caller holds the plane's mutex, also for sendDone.
 func (in *IncomingLink) recordRequest(number uint64) error {
 	if number <= in.lastRequest {
-		return fmt.Errorf("%w: transfer %d after %d; numbers only grow", ErrMalformed, number, in.lastRequest)
+		return fmt.Errorf("%w: transfer %d after transfer %d; transfer numbers must increase", ErrMalformed, number, in.lastRequest)
 	}
 	in.lastRequest = number
 	in.changed.Broadcast()

@@ -29,11 +29,11 @@ func (p *Plane) checkLinkLimits(in *IncomingLink) error {
 	switch {
 	case peerLinks >= maxLinksPerPeer:
 		oldest.Fail() // An honest peer is admitted at the next attempt.
-		return fmt.Errorf("this peer has %d links already; the oldest is ended", peerLinks)
+		return fmt.Errorf("this peer has %d links already; the oldest link is closed, and the peer can try again", peerLinks)
 	case len(p.incoming) >= maxLinks:
-		return fmt.Errorf("%d peers are linked; raise tables.peers", len(p.incoming))
+		return fmt.Errorf("%d links are open, which is the limit; raise tables.peers", len(p.incoming))
 	case in.address.IsValid() && addressLinks >= maxLinks-maxLinks/addressReserve:
-		return fmt.Errorf("%d peers of address %v are linked; raise tables.peers", addressLinks, in.address)
+		return fmt.Errorf("%d links of address %v are open, which is the limit for an address; raise tables.peers", addressLinks, in.address)
 	}
 	return nil
 }

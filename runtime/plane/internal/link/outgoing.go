@@ -130,15 +130,15 @@ var ErrOtherHost = errors.New("the peer is on another host; use another plane")
 // the peer is outside of this plane's reach.
 func (p *Plane) logImportFailure(peer effects.Incarnation, blob []byte, code effects.Code, err error) {
 	if code == effects.Closed || errors.Is(err, ErrOtherHost) {
-		p.log.Debug("no link to a peer", "err", err)
+		p.log.Debug("no link to a peer was opened", "err", err)
 		return
 	}
 	_, address, _ := framing.ParseBlob(blob)
-	p.limitedLog.Warn("a peer cannot be linked to: "+code.String(), fmt.Sprintf("%x", peer[:4]), "address", address,
+	p.limitedLog.Warn("cannot open a link to a peer: "+code.String(), fmt.Sprintf("%x", peer[:4]), "address", address,
 		"err", err)
 }
 
-// connectPeer dials a peer and performs the handshake within Bounds.Handshake.
+// connectPeer dials a peer and performs the handshake within Bounds.HandshakeTimeout.
 func (p *Plane) connectPeer(peer, us effects.Incarnation, blob []byte) (*OutgoingLink, error) {
 	token, address, err := framing.ParseBlob(blob)
 	if err != nil {
@@ -197,7 +197,7 @@ func (o *OutgoingLink) performHandshake() (files []*os.File, err error) {
 		return files, err
 	}
 	if kind != KindWelcome {
-		return files, newRefusal(effects.Malformed, fmt.Errorf("%w: kind %d where a welcome belongs", ErrMalformed, kind))
+		return files, newRefusal(effects.Malformed, fmt.Errorf("%w: frame of kind %d instead of a welcome", ErrMalformed, kind))
 	}
 	w, err := parseWelcome(body)
 	switch {
@@ -241,7 +241,7 @@ func (o *OutgoingLink) readDones() error {
 		}
 		buf = grown
 		if kind != KindDone {
-			return fmt.Errorf("%w: kind %d where done belongs", ErrMalformed, kind)
+			return fmt.Errorf("%w: frame of kind %d instead of a done", ErrMalformed, kind)
 		}
 		number, code, err := parseDone(body)
 		if err != nil {

@@ -93,7 +93,7 @@ func doorConfig(c Config) door.Config {
 	total := b.Links * (c.MaxStreams + 1)
 	limit, _, err := door.FileLimit()
 	if err != nil {
-		c.Env.Log.Warn("the limit of open files is not known", "plane", c.Name, "err", err)
+		c.Env.Log.Warn("cannot read the limit of open files; assuming 1024", "plane", c.Name, "err", err)
 		limit = 1024
 	}
 	if maxConns := max(limit/4, 8); total > maxConns {

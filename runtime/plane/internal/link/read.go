@@ -35,7 +35,7 @@ func (r *Read) BeginPair(i int) error {
 	r.link.plane.mu.Lock()
 	defer r.link.plane.mu.Unlock()
 	if r.begunPairs[i] {
-		return fmt.Errorf("%w: pair %d of transfer %d comes twice", ErrMalformed, i, r.number)
+		return fmt.Errorf("%w: the peer sends pair %d of transfer %d twice", ErrMalformed, i, r.number)
 	}
 	r.begunPairs[i] = true
 	return nil
@@ -83,7 +83,7 @@ func (o *OutgoingLink) FindRead(number uint64) (*Read, error) {
 	t := o.transfers[number]
 	switch {
 	case number == 0 || number > o.lastTransfer, t != nil && t.read == nil:
-		return nil, fmt.Errorf("%w: pages for transfer %d, which is no read; the newest is %d", ErrMalformed, number,
+		return nil, fmt.Errorf("%w: pages for transfer %d, which is not a read; the newest transfer is %d", ErrMalformed, number,
 			o.lastTransfer)
 	case t == nil:
 		return nil, nil

@@ -34,7 +34,7 @@ func (s *ServedRead) Claim() *plane.ReadClaim { return s.claim }
 func (in *IncomingLink) acceptRead(request TransferRequest) error {
 	server, ok := in.receiver.(ReadServer)
 	if !ok || request.Slot != 0 {
-		return fmt.Errorf("%w: read %d with slot %d; peers of this plane read by themselves, and reads have no slot",
+		return fmt.Errorf("%w: read %d with slot %d; reads have no slot, and on shm a peer reads without a request",
 			ErrMalformed, request.Transfer, request.Slot)
 	}
 	p := in.plane

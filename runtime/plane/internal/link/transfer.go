@@ -75,7 +75,7 @@ func (o *OutgoingLink) startPush(t *Transfer) {
 	if permits := o.plane.medium.Permits(); permits != nil {
 		slot, ok := permits.Issue(t.number)
 		if !ok {
-			panic(fmt.Sprintf("BUG: no permit is left for one of %d transfers", len(o.plane.transfers)))
+			panic(fmt.Sprintf("BUG: all permits are in use, with %d transfers in flight", len(o.plane.transfers)))
 		}
 		t.permits, t.slot = permits, slot
 	} else {
@@ -201,7 +201,7 @@ func (t *Transfer) finishAccess() {
 func (t *Transfer) handleDone(code effects.Code) error {
 	switch {
 	case !t.requested:
-		return fmt.Errorf("%w: done of transfer %d, which was not requested yet", ErrMalformed, t.number)
+		return fmt.Errorf("%w: done message for transfer %d, which was not requested yet", ErrMalformed, t.number)
 	case code != effects.OK:
 		t.finishTransfer(code)
 	case t.unbegunPages > 0:
