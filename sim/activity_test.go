@@ -15,9 +15,9 @@ import (
 
 // checkActivity reports the checks that judged nothing in a profile although testdata/activity.txt expects them to
 // judge.
-func activity(t *testing.T, profile string, c *Coverage) {
+func checkActivity(t *testing.T, profile string, c *Coverage) {
 	t.Helper()
-	idle := idleIn(t, profile)
+	idle := idleChecks(t, profile)
 	judged := c.Counts("judged")
 	for _, c := range oracle.Checks() {
 		if judged[c.String()] == 0 && !slices.Contains(idle, c.String()) {
@@ -28,7 +28,7 @@ func activity(t *testing.T, profile string, c *Coverage) {
 }
 
 // idleChecks returns the checks that need not judge in a profile.
-func idleIn(t *testing.T, profile string) (idle []string) {
+func idleChecks(t *testing.T, profile string) (idle []string) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/activity.txt")
 	if err != nil {
@@ -82,8 +82,8 @@ func TestFailingChecksCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ofCalls(file, []string{"judged", "Judged"}, func(arg string) { counted[filepath.Dir(name)+arg] = true })
-		ofCalls(file, []string{"fail", "Fail", "Breaks"}, func(arg string) { fails[filepath.Dir(name)+arg] = true })
+		checksInCalls(file, []string{"countJudged", "CountJudged", "countChecks"}, func(arg string) { counted[filepath.Dir(name)+arg] = true })
+		checksInCalls(file, []string{"fail", "Fail", "FailCheck"}, func(arg string) { fails[filepath.Dir(name)+arg] = true })
 	}
 	for check := range fails {
 		if !counted[check] {
@@ -96,7 +96,7 @@ func TestFailingChecksCount(t *testing.T) {
 }
 
 // checksInCalls visits the checks among the arguments of calls of the given methods.
-func ofCalls(file *ast.File, methods []string, found func(check string)) {
+func checksInCalls(file *ast.File, methods []string, found func(check string)) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok {
@@ -108,7 +108,7 @@ func ofCalls(file *ast.File, methods []string, found func(check string)) {
 		for _, a := range call.Args {
 			checksIn(a, found)
 			if chosen, ok := a.(*ast.CallExpr); ok { // A function of the file chooses the check.
-				checksOf(file, chosen.Fun, found)
+				checksOfFunc(file, chosen.Fun, found)
 			}
 		}
 		return true
@@ -116,7 +116,7 @@ func ofCalls(file *ast.File, methods []string, found func(check string)) {
 }
 
 // checksOfFunc visits the checks that a function of the file mentions.
-func checksOf(file *ast.File, name ast.Expr, found func(check string)) {
+func checksOfFunc(file *ast.File, name ast.Expr, found func(check string)) {
 	for _, d := range file.Decls {
 		id, named := name.(*ast.Ident)
 		if f, ok := d.(*ast.FuncDecl); ok && named && f.Name.Name == id.Name {

@@ -27,10 +27,10 @@ func TestAddresses(t *testing.T) {
 				t.Errorf("nodes %d and %d both have %s for channel %d", other, i, a, ch)
 			}
 			seen[at{a, ch}] = i
-			if n := w.At(a, ch); n == nil || n.ID != i {
+			if n := w.NodeAt(a, ch); n == nil || n.ID != i {
 				t.Errorf("%s for channel %d is not found to be node %d", a, ch, i)
 			}
-			if n := w.At(effects.Addr{Host: a.Host, Port: a.Port + 1}, ch); n != nil {
+			if n := w.NodeAt(effects.Addr{Host: a.Host, Port: a.Port + 1}, ch); n != nil {
 				t.Errorf("node %d is found by the port after its own", n.ID)
 			}
 		}
@@ -48,7 +48,7 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	w.Nodes = w.Nodes[:2]
-	if n := w.At(world.AddressOf(2, effects.ChannelInit), effects.ChannelInit); n != nil {
+	if n := w.NodeAt(world.AddressOf(2, effects.ChannelInit), effects.ChannelInit); n != nil {
 		t.Errorf("node %d is found in a world that does not have it", n.ID)
 	}
 }

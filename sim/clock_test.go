@@ -17,14 +17,14 @@ func TestClockAndBack(t *testing.T) {
 		n := world.Clock{Offset: rapid.Int64Range(0, 1<<41).Draw(t, "offset"),
 			Drift: world.PPM(rapid.Int64Range(-300_000, 300_000).Draw(t, "drift"))}
 		want := effects.Time(n.Offset + rapid.Int64Range(0, 1<<45).Draw(t, "time"))
-		at := n.When(want)
-		if n.Shows(at) < want || n.Shows(at-1) >= want {
-			t.Fatalf("the clock shows %d at %d and %d before, want the first instant of %d", n.Shows(at), at, n.Shows(at-1),
+		at := n.InstantOf(want)
+		if n.ReadingAt(at) < want || n.ReadingAt(at-1) >= want {
+			t.Fatalf("the clock shows %d at %d and %d before, want the first instant of %d", n.ReadingAt(at), at, n.ReadingAt(at-1),
 				want)
 		}
 		d := effects.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "span"))
-		if end := at + int64(n.Slowest(d)); n.Shows(end).Sub(n.Shows(at)) < d {
-			t.Fatalf("a span of %d lasts longer than %d", d, n.Slowest(d))
+		if end := at + int64(n.LongestSpan(d)); n.ReadingAt(end).Sub(n.ReadingAt(at)) < d {
+			t.Fatalf("a span of %d lasts longer than %d", d, n.LongestSpan(d))
 		}
 	})
 }

@@ -2,43 +2,43 @@ package sim
 
 // checkEncodings fails a successful run that differs from the same run with all messages in kvferry's own encoding
 // (S26).
-func (w *trial) compared(o Options) {
-	p := w.Source
-	if w.Failure != nil || !p.Foreign() {
+func (w *trial) checkEncodings(o Options) {
+	p := w.SourcePlan
+	if w.Failure != nil || !p.HasForeign() {
 		return
 	}
-	q := p.Native()
-	plain := Options{Plan: &q, System: o.System, careless: o.careless}
-	if said, err := doneIn(plain); err != nil || said == w.Journal.Said {
+	q := p.WithoutForeign()
+	native := Options{Plan: &q, System: o.System, driverMistake: o.driverMistake}
+	if hash, err := sentHashOf(native); err != nil || hash == w.Journal.SentHash {
 		return
 	}
-	as, own, at := linesOf(Options{Plan: p, System: o.System, careless: o.careless}, plain)
+	line, nativeLine, at := firstDifference(Options{Plan: p, System: o.System, driverMistake: o.driverMistake}, native)
 	w.FailAs("S26", Promise("S26"),
-		"with messages in other forms line %d of the event log is %q, with ours %q", at, as, own)
+		"with messages in other forms line %d of the event log is %q, with ours %q", at, line, nativeLine)
 }
 
-// doneIn runs a plan and returns a hash over the event log without the bytes that machines received.
-func doneIn(o Options) (said uint64, err error) {
+// sentHashOf runs a plan and returns a hash over the event log without the bytes that machines received.
+func sentHashOf(o Options) (hash uint64, err error) {
 	w := trials.Get().(*trial)
-	if err := w.begin(o, o.Plan); err != nil {
+	if err := w.prepareRun(o, o.Plan); err != nil {
 		return 0, err
 	}
-	w.Journal.Compares = true
-	w.Live()
-	w.reportEnd()
-	said = w.Journal.Said
+	w.Journal.KeepsSentHash = true
+	w.RunPhases()
+	w.reportRunEnd()
+	hash = w.Journal.SentHash
 	if w.Failure == nil {
-		w.retire()
+		w.recycleTrial()
 	}
-	return said, nil
+	return hash, nil
 }
 
-// linesOf returns the first lines in which the event logs of two plans differ, and the number of that line.
-func linesOf(a, b Options) (one, other string, at int) {
+// firstDifference returns the first lines in which the event logs of two plans differ, and the number of that line.
+func firstDifference(a, b Options) (lineA, lineB string, at int) {
 	var logs [2][]string
 	for i, o := range []Options{a, b} {
 		o.Log = func(line string) { logs[i] = append(logs[i], line) }
-		if _, err := doneIn(o); err != nil {
+		if _, err := sentHashOf(o); err != nil {
 			return "", err.Error(), 0
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // The profiles in which a conjunction can be reached exist.
 func TestConjunctionsNameProfiles(t *testing.T) {
 	for _, c := range Conjunctions() {
-		for _, profile := range pd.ConjunctionForms[c].Profiles {
+		for _, profile := range pd.ConjunctionInfo[c].Profiles {
 			if err := systems.CheckProfile(profile); err != nil {
 				t.Errorf("%s: %v", c, err)
 			}

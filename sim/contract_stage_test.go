@@ -17,25 +17,25 @@ import (
 
 // The simulated drivers play the same scenarios as every real driver, over many seeds: each seed may end in any allowed
 // way, and together the seeds must reach every allowed ending.
-func TestPushScenarios(t *testing.T) { playAll(t, contract.Pushes()) }
+func TestPushScenarios(t *testing.T) { runScenarios(t, contract.Pushes()) }
 
 // The same for reads.
-func TestPullScenarios(t *testing.T) { playAll(t, contract.Pulls()) }
+func TestPullScenarios(t *testing.T) { runScenarios(t, contract.Pulls()) }
 
 // The same for several grants over the same pages.
-func TestOverlapScenarios(t *testing.T) { playAll(t, contract.OverlappingGrants()) }
+func TestOverlapScenarios(t *testing.T) { runScenarios(t, contract.OverlappingGrants()) }
 
 // The same for two concurrent accesses to the pages of a grant. The seed decides whether the accesses overlap, and the
 // ledger judges each access.
 func TestHolderScenarios(t *testing.T) {
-	playAll(t, slices.Concat(contract.ConcurrentAccesses(true), contract.BusyThreads(true)))
+	runScenarios(t, slices.Concat(contract.ConcurrentAccesses(true), contract.BusyThreads(true)))
 }
 
 // The same for connections.
-func TestAskScenarios(t *testing.T) { playAll(t, contract.Requests()) }
+func TestAskScenarios(t *testing.T) { runScenarios(t, contract.Requests()) }
 
 // The same for connections with several requests in flight.
-func TestMatchScenarios(t *testing.T) { playAll(t, contract.ConcurrentRequests()) }
+func TestMatchScenarios(t *testing.T) { runScenarios(t, contract.ConcurrentRequests()) }
 
 // A machine breaks the contract if it has more requests in flight on a connection than the window allows, whatever the
 // Checker of the machine reports. A machine also breaks the contract if it opens a window on a channel on which replies
@@ -53,9 +53,9 @@ func TestWindowsAreHeld(t *testing.T) {
 	} {
 		s := newStage(t, 1)
 		a, to := s.w.Nodes[contract.A], s.ServerAddr(c.channel)
-		s.w.Carry(a, &effects.Open{Corr: 1, Channel: c.channel, Window: c.window, Addr: to})
+		s.w.CarryOut(a, &effects.Open{Corr: 1, Channel: c.channel, Window: c.window, Addr: to})
 		for i := range c.sends {
-			s.w.Carry(a, &effects.Send{Corr: effects.Corr(2 + i), Conn: 1, Body: []byte("q")})
+			s.w.CarryOut(a, &effects.Send{Corr: effects.Corr(2 + i), Conn: 1, Body: []byte("q")})
 		}
 		switch f := s.w.Failure; {
 		case (f == nil) != (c.story == ""):
@@ -66,7 +66,7 @@ func TestWindowsAreHeld(t *testing.T) {
 	}
 }
 
-func playAll[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
+func runScenarios[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
 	const seeds = 300
 	for _, s := range scenarios {
 		t.Run(s.Name, func(t *testing.T) {
@@ -94,13 +94,13 @@ func playAll[S contract.Stage](t *testing.T, scenarios []contract.Scenario[S]) {
 // A stage is a world of two nodes without machines: the scenario supplies the effects, and receives the events that the
 // machines would receive.
 type stage struct {
-	w      *trial
-	box    []told
-	notes  uint32
-	pauses uint64
+	w        *trial
+	events   []stageEvent
+	jobCount uint32
+	pauses   uint64
 }
 
-type told struct {
+type stageEvent struct {
 	at contract.End
 	ev effects.Event
 }
@@ -109,14 +109,14 @@ func newStage(t *testing.T, seed uint64) *stage {
 	p := plan.New()
 	p.Seed = seed
 	p.Topology.SenderPages, p.Topology.ReceiverPages = 8, 8
-	p.Rates = map[plan.Fault]int{plan.FaultUnnoticed: 500}
+	p.Rates = map[plan.Fault]int{plan.FaultLossUnnoticed: 500}
 	w, err := newTrial(Options{}, &p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := w.Nodes[contract.B]
-	b.Pulls = true
-	b.Listens = append(slices.Clone(pd.PortsOf(b)), effects.ChannelLookup, effects.ChannelMeta)
+	b.OffersChunks = true
+	b.Listens = append(slices.Clone(pd.ChannelsOf(b)), effects.ChannelLookup, effects.ChannelMeta)
 	s := &stage{w: w}
 	w.Script = s
 	w.NewJob(0, int32(contract.A), int32(contract.B)) // Some tests need a job.
@@ -124,95 +124,95 @@ func newStage(t *testing.T, seed uint64) *stage {
 }
 
 // HandleEvent implements eventScript. The world uses the memory of events again, so each kept event is copied.
-func (s *stage) Told(n *world.Node, ev effects.Event) {
+func (s *stage) HandleEvent(n *world.Node, ev effects.Event) {
 	switch e := ev.(type) {
 	case *effects.Opened:
-		ev = copied(e)
+		ev = cloneEvent(e)
 	case *effects.Received:
-		e = copied(e)
+		e = cloneEvent(e)
 		e.Body = slices.Clone(e.Body)
 		ev = e
 	case *effects.Replied:
-		e = copied(e)
+		e = cloneEvent(e)
 		e.Body = slices.Clone(e.Body)
 		ev = e
 	case *effects.Landed:
-		e = copied(e)
+		e = cloneEvent(e)
 		e.Pages = slices.Clone(e.Pages)
 		ev = e
 	case *effects.Unanswered:
-		ev = copied(e)
+		ev = cloneEvent(e)
 	case *effects.SendDone:
-		ev = copied(e)
+		ev = cloneEvent(e)
 	case *effects.ConnLost:
-		ev = copied(e)
+		ev = cloneEvent(e)
 	case *effects.Imported:
-		ev = copied(e)
+		ev = cloneEvent(e)
 	case *effects.LinkLost:
-		ev = copied(e)
+		ev = cloneEvent(e)
 		if e.Link != 0 {
-			s.w.Links[e.Link-1].Told = false // The event is in the mailbox, and the scenario may not have read it yet.
+			s.w.Links[e.Link-1].LossReported = false // The event is in the mailbox, and the scenario may not have read it yet.
 		}
 	case *effects.TransferDone:
-		ev = copied(e)
+		ev = cloneEvent(e)
 	case *effects.Settled:
-		ev = copied(e)
+		ev = cloneEvent(e)
 	case *effects.Revoked:
-		ev = copied(e)
+		ev = cloneEvent(e)
 	case *effects.Scattered:
-		ev = copied(e)
+		ev = cloneEvent(e)
 	case *effects.Dropped:
-		ev = copied(e)
+		ev = cloneEvent(e)
 	case *effects.Tick, *effects.Command:
 		return // A scenario has no deadlines and no engine.
 	}
-	s.box = append(s.box, told{contract.End(n.ID), ev})
+	s.events = append(s.events, stageEvent{contract.End(n.ID), ev})
 }
 
-func copied[E any](e *E) *E {
+func cloneEvent[E any](e *E) *E {
 	c := *e
 	return &c
 }
 
 // passTime lets some time pass, often none and seldom much, because nodes are not equally fast between effects.
-func (s *stage) pause() {
+func (s *stage) passTime() {
 	s.pauses++
 	switch d := draw.Hash(s.w.Seed, draw.Engine, 0, s.pauses); {
-	case d.Permille(50):
-		s.w.RunUntil(s.w.Now+int64(d.Again().Span(0, 2*effects.Second)), nil)
-	case d.Permille(700):
-		s.w.RunUntil(s.w.Now+int64(d.Again().Heavy(2*s.w.Setting.Net+2*s.w.Setting.Device)), nil)
+	case d.ChancePermille(50):
+		s.w.RunUntil(s.w.Now+int64(d.Rehash().Duration(0, 2*effects.Second)), nil)
+	case d.ChancePermille(700):
+		s.w.RunUntil(s.w.Now+int64(d.Rehash().HeavyTail(2*s.w.Conditions.MessageTime+2*s.w.Conditions.DeviceTime)), nil)
 	}
 }
 
 // Do implements contract.Stage.
 func (s *stage) Do(at contract.End, e effects.Effect) {
-	s.pause()
+	s.passTime()
 	n := s.w.Nodes[at]
 	if p, ok := e.(*effects.Publish); ok { // The engine has returned these pages before.
 		for _, page := range p.Pages {
 			n.Pool.Pages[page.Index].Reserved = 0
-			n.Pool.Touch(page.Index)
+			n.Pool.UpdateInUse(page.Index)
 		}
 	}
-	s.w.Carry(n, e)
+	s.w.CarryOut(n, e)
 }
 
 // Next implements contract.Stage.
 func (s *stage) Next() (contract.End, effects.Event, bool) {
-	s.w.RunUntil(s.w.Now+int64(1000*effects.Second), func() bool { return len(s.box) > 0 })
-	if len(s.box) == 0 {
+	s.w.RunUntil(s.w.Now+int64(1000*effects.Second), func() bool { return len(s.events) > 0 })
+	if len(s.events) == 0 {
 		return 0, nil, false
 	}
-	x := s.box[0]
-	s.box = s.box[1:]
+	x := s.events[0]
+	s.events = s.events[1:]
 	return x.at, x.ev, true
 }
 
 // Kill implements contract.Stage.
 func (s *stage) Kill(at contract.End) {
-	s.pause()
-	s.w.Crash(s.w.Nodes[at])
+	s.passTime()
+	s.w.CrashNode(s.w.Nodes[at])
 }
 
 // Finish implements contract.Stage: the simulated drivers complete everything by themselves, except a request that gets
@@ -220,30 +220,30 @@ func (s *stage) Kill(at contract.End) {
 func (s *stage) Finish() {
 	for _, c := range s.w.Conns {
 		if c.Client == int32(contract.A) && !c.Closed {
-			s.w.Close(s.w.Nodes[contract.A], &effects.Close{Conn: effects.Conn(c.ID)})
+			s.w.CloseConn(s.w.Nodes[contract.A], &effects.Close{Conn: effects.Conn(c.ID)})
 		}
 	}
 }
 
 // Node implements contract.DataStage.
 func (s *stage) Node(at contract.End) contract.Node {
-	n, other := s.w.Nodes[at], pd.Its(s.w.Nodes[1-at]).Incarnation
-	token := pd.Its(n).Key.Token("sim", other, pd.Its(n).Incarnation)
+	n, other := s.w.Nodes[at], pd.InfoOf(s.w.Nodes[1-at]).Incarnation
+	token := pd.InfoOf(n).Key.Token("sim", other, pd.InfoOf(n).Incarnation)
 	return contract.Node{
-		Incarnation: pd.Its(n).Incarnation, Plane: "sim",
-		Blob: append(slices.Clone(pd.Its(n).Cfg.Planes[0].Blob), token[:]...), Buffer: pd.BufferOf(n),
-		Pages: pd.Its(n).Cfg.Pages, PageBytes: n.Pool.PageBytes,
+		Incarnation: pd.InfoOf(n).Incarnation, Plane: "sim",
+		Blob: append(slices.Clone(pd.InfoOf(n).Cfg.Planes[0].Blob), token[:]...), Buffer: pd.BufferOf(n),
+		Pages: pd.InfoOf(n).Cfg.Pages, PageBytes: n.Pool.PageBytes,
 	}
 }
 
 // Fill implements contract.DataStage, and records for the ledger that an engine has the pages.
 func (s *stage) Fill(at contract.End, pages []effects.Page) {
 	n := s.w.Nodes[at]
-	s.w.AddCommand(pd.Command{Want: plan.WantReserve, Node: n.ID, Life: n.Life, Over: true, Pages: slices.Clone(pages)})
+	s.w.AddCommand(pd.Command{Want: plan.CommandReserve, Node: n.ID, Incarnation: n.Incarnation, Finished: true, Pages: slices.Clone(pages)})
 	for _, p := range pages {
 		pg := &n.Pool.Pages[p.Index]
-		pg.Reserved, pg.Last = effects.Ticket(len(s.w.Commands)), p.Generation
-		n.Pool.Touch(p.Index)
+		pg.Reserved, pg.LastGeneration = effects.Ticket(len(s.w.Commands)), p.Generation
+		n.Pool.UpdateInUse(p.Index)
 		for part := range pg.Stamps {
 			pg.Stamps[part] = world.MakeStamp(p.Index, uint32(p.Generation), part)
 		}
@@ -251,7 +251,7 @@ func (s *stage) Fill(at contract.End, pages []effects.Page) {
 }
 
 // Now implements contract.DataStage.
-func (s *stage) Now(at contract.End) effects.Time { return s.w.Clock(s.w.Nodes[at]) }
+func (s *stage) Now(at contract.End) effects.Time { return s.w.ReadClock(s.w.Nodes[at]) }
 
 // ServerAddr implements contract.WireStage.
 func (s *stage) ServerAddr(ch effects.Channel) effects.Addr {
@@ -263,8 +263,8 @@ func (s *stage) ServerAddr(ch effects.Channel) effects.Addr {
 
 // OneWayBody implements contract.WireStage.
 func (s *stage) OneWayBody() []byte {
-	s.notes++ // The proxy must be notified of a request only once.
-	return (&protocol.ProxyNotif{RequestID: s.w.NewJob(s.notes, int32(contract.A), int32(contract.B)).Name}).Append(nil)
+	s.jobCount++ // The proxy must be notified of a request only once.
+	return (&protocol.ProxyNotif{RequestID: s.w.NewJob(s.jobCount, int32(contract.A), int32(contract.B)).Name}).Append(nil)
 }
 
 // UnusedAddr implements contract.WireStage.

@@ -9,26 +9,26 @@ import (
 )
 
 // contractCoverage counts the endings and crossings that occurred in some runs, of those that the contract allows.
-type seen struct {
+type contractCoverage struct {
 	endings   map[contract.Ending]uint64
 	crossings [contract.CrossingCount]uint64
 }
 
 // auditState is the memory of the audit oracle in a run.
-type audited struct {
+type auditState struct {
 	checkers map[[2]int]*contract.Checker // by node and incarnation
 	last     map[int]int                  // the present incarnation of each node
 }
 
 // newAudit returns an oracle that verifies that neither machines nor drivers break the contract in any incarnation of a
 // node, and that a node that is up at the end, after draining, has received every completion.
-func (s *seen) audit(fenced bool) oracle.Oracle {
-	return oracle.Of("contract of effects", "", func(l *oracle.Listen[audited]) {
-		oracle.On(l, func(a *audited, call *oracle.Call, x oracle.Stepped) {
+func (s *contractCoverage) newAudit(fenced bool) oracle.Oracle {
+	return oracle.New("contract of effects", "", func(l *oracle.Subscriptions[auditState]) {
+		oracle.On(l, func(a *auditState, call *oracle.Call, x oracle.StepEnded) {
 			if a.checkers == nil {
 				a.checkers, a.last = map[[2]int]*contract.Checker{}, map[int]int{}
 			}
-			id := [2]int{int(call.Node()), int(call.Life())}
+			id := [2]int{int(call.Node()), int(call.Incarnation())}
 			c := a.checkers[id]
 			if c == nil {
 				c = contract.New(fenced)
@@ -45,7 +45,7 @@ func (s *seen) audit(fenced bool) oracle.Oracle {
 				}
 			}
 		})
-		oracle.On(l, func(a *audited, call *oracle.Call, _ sim.Ended) {
+		oracle.On(l, func(a *auditState, call *oracle.Call, _ sim.RunEnded) {
 			for id, c := range a.checkers {
 				if err := c.CheckCompleted(); err != nil && a.last[id[0]] == id[1] {
 					call.Fail("%v", err)
@@ -62,7 +62,7 @@ func (s *seen) audit(fenced bool) oracle.Oracle {
 	})
 }
 
-func (s *seen) missing() (list []string) {
+func (s *contractCoverage) missingCases() (list []string) {
 	for _, e := range contract.LegalEndings() {
 		if s.endings[e] == 0 && e.Verb != contract.Scattering && e.Verb != contract.Copying { // No machine here emits these effects.
 			list = append(list, e.String())
@@ -80,14 +80,14 @@ func (s *seen) missing() (list []string) {
 // lenient than the real drivers would fail this test.
 func TestContract(t *testing.T) {
 	const few, many = 150, 3000 // The rarest endings determine the number of seeds.
-	s := seen{endings: map[contract.Ending]uint64{}}
-	for seed := uint64(0); seed < few || seed < many && len(s.missing()) > 0; seed++ {
+	s := contractCoverage{endings: map[contract.Ending]uint64{}}
+	for seed := uint64(0); seed < few || seed < many && len(s.missingCases()) > 0; seed++ {
 		for _, profile := range []string{"fenced", "leased", "crash"} {
 			plan, err := sim.Expand(seed, profile)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := sim.Run(sim.Options{Plan: &plan, Oracles: []oracle.Oracle{s.audit(!plan.Topology.Leased)}})
+			r, err := sim.Run(sim.Options{Plan: &plan, Oracles: []oracle.Oracle{s.newAudit(!plan.Topology.Leased)}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +96,7 @@ func TestContract(t *testing.T) {
 			}
 		}
 	}
-	for _, what := range s.missing() {
+	for _, what := range s.missingCases() {
 		t.Errorf("none of %d seeds saw %s", many, what)
 	}
 }

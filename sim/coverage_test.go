@@ -11,7 +11,7 @@ import (
 // TestShards: the summaries of the shards of a campaign, with any number of workers, add up to the summary of the whole
 // campaign, also after a conversion to JSON.
 func TestShards(t *testing.T) {
-	o := CampaignOptions{Start: 100, Seeds: 31, Workers: 2, Profile: "crash"}
+	o := CampaignOptions{FirstSeed: 100, Seeds: 31, Workers: 2, Profile: "crash"}
 	whole, err := Campaign(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

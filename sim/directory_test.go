@@ -29,8 +29,8 @@ func TestProfileWithoutRanks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	never := oracle.Of("never", "", func(l *oracle.Listen[struct{}]) {
-		oracle.On(l, func(_ *struct{}, c *oracle.Call, _ sim.Ended) { c.Fail("it ended") })
+	never := oracle.New("never", "", func(l *oracle.Subscriptions[struct{}]) {
+		oracle.On(l, func(_ *struct{}, c *oracle.Call, _ sim.RunEnded) { c.Fail("it ended") })
 	})
 	drawn, err := sim.Run(sim.Options{Seed: 3, Profile: name})
 	if err != nil || drawn.Failure != nil {
@@ -40,8 +40,8 @@ func TestProfileWithoutRanks(t *testing.T) {
 	if err != nil || again.Hash != drawn.Hash || again.Failure == nil {
 		t.Fatalf("the plan runs %x, the seed %x: %v", again.Hash, drawn.Hash, err)
 	}
-	if want := "kvferry sim replay --seed 3 --profile directory"; again.Failure.Replay() != want {
-		t.Errorf("it is shown again by %q, want %q", again.Failure.Replay(), want)
+	if want := "kvferry sim replay --seed 3 --profile directory"; again.Failure.ReplayCommand() != want {
+		t.Errorf("it is shown again by %q, want %q", again.Failure.ReplayCommand(), want)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestDirectory(t *testing.T) {
 	const noticed = 5 // of directory.NoteKind: more than the arrival and departure of workers
 	said := map[uint64]int{}
 	asked := 0
-	look := oracle.Of("look", "", func(l *oracle.Listen[struct{}]) {
+	look := oracle.New("look", "", func(l *oracle.Subscriptions[struct{}]) {
 		oracle.On(l, func(_ *struct{}, _ *oracle.Call, e *effects.Observe) {
 			if e.Fact == effects.FactDirectory {
 				said[e.ID]++

@@ -23,7 +23,7 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 	}
 	pulled := []string{"PullTTL", "ReadTimeout", "ReadLeaseMax"}
 	delayed := []string{"FetchTimeout", "LeadMin", "ReadLeaseMax", "OffersMax", "LocationsMax", "FetchesMax"}
-	theirs := flowsBounds(t)
+	theirs := flowBounds(t)
 	for _, profile := range systems.Profiles() {
 		values := map[string]map[int64]bool{}
 		least, spans := map[string]int64{}, map[string]bool{}
@@ -34,11 +34,11 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 				t.Fatal(err)
 			}
 			pulls, delays = pulls || len(p.Topology.Pull) > 0, delays || len(p.Topology.Delay) > 0
-			cfg := pd.SettingOf(&p, systems.Flows.Playing(&p)).Rank
+			cfg := pd.NewClusterSetup(&p, systems.Flows.PlayingIn(&p)).Rank
 			for i := range p.Topology.Windows {
 				cfg.Window = uint16(p.Topology.Windows[i])
 			}
-			bounds(&cfg, func(name string, x int64, span bool) {
+			visitBounds(&cfg, func(name string, x int64, span bool) {
 				if values[name] == nil {
 					values[name], spans[name] = map[int64]bool{}, span
 				}
@@ -67,7 +67,7 @@ func TestEveryBoundIsDrawn(t *testing.T) {
 }
 
 // visitBounds visits each duration and each bound of a rank.
-func bounds(cfg *rank.Config, visit func(name string, x int64, span bool)) {
+func visitBounds(cfg *rank.Config, visit func(name string, x int64, span bool)) {
 	v := reflect.ValueOf(cfg).Elem()
 	fields := reflect.VisibleFields(v.Type())
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[rank.Tuning]()) {
@@ -92,17 +92,17 @@ func bounds(cfg *rank.Config, visit func(name string, x int64, span bool)) {
 }
 
 // flowBounds returns the bounds that only flows set.
-func flowsBounds(t *testing.T) map[string]bool {
+func flowBounds(t *testing.T) map[string]bool {
 	names := map[string]bool{}
 	for _, flow := range systems.Flows {
 		p, err := systems.Expand(1, flow.Profiles[0].Name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		own, without := map[string]int64{}, pd.SettingOf(&p, nil).Rank
-		bounds(&without, func(name string, x int64, _ bool) { own[name] = x })
-		with := pd.SettingOf(&p, pd.Flows{flow}).Rank
-		bounds(&with, func(name string, x int64, _ bool) { names[name] = names[name] || own[name] == 0 && x != 0 })
+		own, without := map[string]int64{}, pd.NewClusterSetup(&p, nil).Rank
+		visitBounds(&without, func(name string, x int64, _ bool) { own[name] = x })
+		with := pd.NewClusterSetup(&p, pd.Flows{flow}).Rank
+		visitBounds(&with, func(name string, x int64, _ bool) { names[name] = names[name] || own[name] == 0 && x != 0 })
 	}
 	return names
 }

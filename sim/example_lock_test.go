@@ -8,13 +8,13 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-const port, held, span = effects.ChannelOther, effects.FactOther, 200 * effects.Millisecond
+const port, factHeld, leaseTime = effects.ChannelOther, effects.FactOther, 200 * effects.Millisecond
 
 // A lease is what the server grants: the end of the lease and its token. The oracle also records the holder.
 type lease struct {
-	until effects.Time
-	token uint32
-	by    oracle.Node
+	until  effects.Time
+	token  uint32
+	holder oracle.Node
 }
 
 // A server grants one lease at a time, and remembers the lease only until the server crashes. This is the defect.
@@ -26,7 +26,7 @@ func (s *server) Step(now effects.Time, ev effects.Event, out *effects.Effects) 
 	if r, ok := ev.(*effects.Received); ok {
 		answer := uint32(0) // Another client has the lock.
 		if now >= s.until {
-			s.until, s.token, answer = now.Add(span), s.token+1, s.token+1
+			s.until, s.token, answer = now.Add(leaseTime), s.token+1, s.token+1
 		}
 		out.Reply(effects.Reply{Request: r.Request, Body: out.Cut(binary.LittleEndian.AppendUint32(out.Arena(), answer))})
 	}
@@ -51,8 +51,8 @@ func (c *client) Deadline() (effects.Time, bool) { return c.until, c.ticket != 0
 func (c *client) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	switch e := ev.(type) {
 	case *effects.Command:
-		c.end(effects.Cancelled, out)
-		c.ticket, c.until = e.Ticket, now.Add(span-span/10)
+		c.endCommand(effects.Cancelled, out)
+		c.ticket, c.until = e.Ticket, now.Add(leaseTime-leaseTime/10)
 		out.Open(effects.Open{Corr: c.corr, Channel: port, Addr: c.server})
 	case *effects.Opened:
 		if e.Code == effects.OK && e.Corr == c.corr {
@@ -64,18 +64,18 @@ func (c *client) Step(now effects.Time, ev effects.Event, out *effects.Effects) 
 	case *effects.Replied:
 		if e.Corr == c.corr && len(e.Body) == 4 {
 			if token := binary.LittleEndian.Uint32(e.Body); token > 0 && now < c.until {
-				out.Observe(effects.Observe{Fact: held, ID: uint64(c.until), Count: token})
+				out.Observe(effects.Observe{Fact: factHeld, ID: uint64(c.until), Count: token})
 			}
-			c.end(effects.OK, out)
+			c.endCommand(effects.OK, out)
 		}
 	case *effects.Tick:
 		if now >= c.until {
-			c.end(effects.Expired, out)
+			c.endCommand(effects.Expired, out)
 		}
 	}
 }
 
-func (c *client) end(code effects.Code, out *effects.Effects) {
+func (c *client) endCommand(code effects.Code, out *effects.Effects) {
 	if c.ticket != 0 {
 		out.Deliver(effects.Deliver{Ticket: c.ticket, Code: code})
 	}
@@ -85,26 +85,26 @@ func (c *client) end(code effects.Code, out *effects.Effects) {
 	*c = client{server: c.server, corr: c.corr + 1}
 }
 
-var exclusive = oracle.Of("exclusive", "one holds the lock at a time, and tokens grow", func(l *oracle.Listen[lease]) {
+var exclusive = oracle.New("exclusive", "one holds the lock at a time, and tokens grow", func(l *oracle.Subscriptions[lease]) {
 	oracle.On(l, func(has *lease, c *oracle.Call, e *effects.Observe) {
-		if e.Fact == held && (c.Now() < has.until || e.Count <= has.token) {
-			c.Fail("node %d holds the lock by token %d although node %d has %d", c.Node(), e.Count, has.by, has.token)
-		} else if e.Fact == held {
-			*has = lease{c.True(c.Node(), effects.Time(e.ID)), e.Count, c.Node()}
+		if e.Fact == factHeld && (c.Now() < has.until || e.Count <= has.token) {
+			c.Fail("node %d holds the lock by token %d although node %d has %d", c.Node(), e.Count, has.holder, has.token)
+		} else if e.Fact == factHeld {
+			*has = lease{c.TrueTime(c.Node(), effects.Time(e.ID)), e.Count, c.Node()}
 		}
 	})
 })
 
-var lock = sim.System{Name: "lock", Oracles: []oracle.Oracle{exclusive}, Facts: []string{"held"}, DriftPPM: 20_000,
-	Do: map[string]func(sim.Item) effects.CommandBody{
+var lock = sim.System{Name: "lock", Oracles: []oracle.Oracle{exclusive}, FactNames: []string{"held"}, DriftMaxPPM: 20_000,
+	Commands: map[string]func(sim.Item) effects.CommandBody{
 		"acquire": func(sim.Item) effects.CommandBody { return &acquire{} },
 	},
 	Draw: func(d sim.Draws, p *sim.Plan) { p.Items = d.Items("acquire", 4, 20, "a", "b") },
-	Nodes: func(*sim.Plan) []sim.Process {
+	Processes: func(*sim.Plan) []sim.Process {
 		all := func(sim.Boot) (effects.Machine, error) { return &server{}, nil }
 		one := func(b sim.Boot) (effects.Machine, error) { return &client{server: b.Addr("server", port)}, nil }
 		return []sim.Process{
-			{Name: "server", Serves: []effects.Channel{port}, New: all}, {Name: "a", New: one}, {Name: "b", New: one},
+			{Name: "server", Channels: []effects.Channel{port}, New: all}, {Name: "a", New: one}, {Name: "b", New: one},
 		}
 	},
 }

@@ -15,58 +15,60 @@ import (
 // ended. The router then dispatches the requests to the decode engines, one after the other, and retries until a reply
 // arrives.
 type router struct {
-	engines effects.Addr
-	told    []string // requests that were not dispatched to the engines yet
-	corr    effects.Corr
-	conn    effects.Conn
-	until   effects.Time // when the router retries
+	engines     effects.Addr
+	undelivered []string // requests that were not dispatched to the engines yet
+	corr        effects.Corr
+	conn        effects.Conn
+	until       effects.Time // when the router retries
 }
 
 var limits = protocol.DefaultLimits()
 
-func (r *router) Deadline() (effects.Time, bool) { return r.until, len(r.told) > 0 }
+func (r *router) Deadline() (effects.Time, bool) { return r.until, len(r.undelivered) > 0 }
 
 func (r *router) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	switch e := ev.(type) {
 	case *effects.Received:
 		var m protocol.ProxyNotif
 		if m.Decode(e.Body, &limits) == nil {
-			if r.told = append(r.told, string(m.RequestID)); len(r.told) == 1 {
-				r.ask(now, out)
+			if r.undelivered = append(r.undelivered, string(m.RequestID)); len(r.undelivered) == 1 {
+				r.dispatchNext(now, out)
 			}
 		}
 	case *effects.Opened:
 		if e.Code == effects.OK && e.Corr == r.corr {
 			r.conn = e.Conn
-			out.Send(effects.Send{Corr: r.corr, Conn: e.Conn, Body: out.Cut(append(out.Arena(), r.told[0]...))})
+			out.Send(effects.Send{Corr: r.corr, Conn: e.Conn, Body: out.Cut(append(out.Arena(), r.undelivered[0]...))})
 		} else if e.Code == effects.OK {
 			out.Close(e.Conn)
 		}
 	case *effects.Replied:
 		if e.Corr == r.corr {
-			r.told = slices.Delete(r.told, 0, 1)
-			r.ask(now, out)
+			r.undelivered = slices.Delete(r.undelivered, 0, 1)
+			r.dispatchNext(now, out)
 		}
 	case *effects.Tick:
-		if len(r.told) > 0 && now >= r.until {
-			r.ask(now, out)
+		if len(r.undelivered) > 0 && now >= r.until {
+			r.dispatchNext(now, out)
 		}
 	}
 }
 
 // dispatchNext dispatches the first request, if there is one, on a new connection.
-func (r *router) ask(now effects.Time, out *effects.Effects) {
+func (r *router) dispatchNext(now effects.Time, out *effects.Effects) {
 	if r.conn != 0 {
 		out.Close(r.conn)
 	}
 	r.corr, r.conn, r.until = r.corr+1, 0, now.Add(200*effects.Millisecond)
-	if len(r.told) > 0 {
+	if len(r.undelivered) > 0 {
 		out.Open(effects.Open{Corr: r.corr, Channel: sim.ChannelDispatch, Addr: r.engines})
 	}
 }
 
 // VisitTables shows that a router that has dispatched all requests keeps no state.
-func (r *router) Tables(visit func(name string, n, most int)) { visit("requests", len(r.told), 1<<16) }
+func (r *router) VisitTables(visit func(name string, n, most int)) {
+	visit("requests", len(r.undelivered), 1<<16)
+}
 
 // batches is the memory of the oracle: the last puts of requests, and the requests whose last put has ended.
 type batches struct {
@@ -74,9 +76,9 @@ type batches struct {
 	ended map[string]bool
 }
 
-const inTimeSays = "no request is dispatched before its last batch ended"
+const inTimePromise = "no request is dispatched before its last batch ended"
 
-var inTime = oracle.Of("in-time", inTimeSays, func(l *oracle.Listen[batches]) {
+var inTime = oracle.New("in-time", inTimePromise, func(l *oracle.Subscriptions[batches]) {
 	oracle.On(l, func(b *batches, _ *oracle.Call, e *effects.Command) {
 		if p, ok := e.Body.(*engine.Put); ok && p.Last {
 			if b.last == nil {
@@ -97,10 +99,10 @@ var inTime = oracle.Of("in-time", inTimeSays, func(l *oracle.Listen[batches]) {
 	})
 })
 
-var routed = sim.System{Name: "routed", Oracles: []oracle.Oracle{inTime}, Nodes: func(*sim.Plan) []sim.Process {
-	return []sim.Process{{Name: "router", Serves: []effects.Channel{effects.ChannelProxy},
+var routed = sim.System{Name: "routed", Oracles: []oracle.Oracle{inTime}, Processes: func(*sim.Plan) []sim.Process {
+	return []sim.Process{{Name: "router", Channels: []effects.Channel{effects.ChannelProxy},
 		New: func(b sim.Boot) (effects.Machine, error) {
-			return &router{engines: b.Addr(sim.Engines, sim.ChannelDispatch)}, nil
+			return &router{engines: b.Addr(sim.EnginesNode, sim.ChannelDispatch)}, nil
 		}}}
 }}
 

@@ -35,11 +35,11 @@ func TestWithRapid(t *testing.T) {
 
 // TestCampaign: the summary is the same with one worker as with three workers.
 func TestCampaign(t *testing.T) {
-	one, err := sim.Campaign(t.Context(), sim.CampaignOptions{Start: 500, Seeds: 60, Workers: 1})
+	one, err := sim.Campaign(t.Context(), sim.CampaignOptions{FirstSeed: 500, Seeds: 60, Workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	three, err := sim.Campaign(t.Context(), sim.CampaignOptions{Start: 500, Seeds: 60, Workers: 3})
+	three, err := sim.Campaign(t.Context(), sim.CampaignOptions{FirstSeed: 500, Seeds: 60, Workers: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ func ExampleExplore() {
 		Name: "mine",
 		Jobs: []sim.ScopeJob{{Chunks: []int{1, 2}, Batch: 1}},
 		// Any single reply may be lost.
-		Faults: 1, Strikes: []sim.Fault{sim.FaultReplyLost},
+		Faults: 1, DrawnFaults: []sim.Fault{sim.FaultReplyLost},
 	}
 	found, err := sim.Explore(sim.ExploreOptions{Scope: scope})
 	if err != nil {

@@ -11,19 +11,19 @@ import (
 
 // The types of package plan, which describe a run, repeated here for users of the simulator.
 type (
-	Plan      = plan.Plan
-	Topology  = plan.Topology
-	Timeouts  = plan.Timeouts
-	Bounds    = plan.Bounds
-	Tuning    = plan.Tuning
-	Delays    = plan.Delays
-	Job       = plan.Job
-	Scheduled = plan.Scheduled
-	Node      = plan.Node
-	Strike    = plan.Strike
-	Subject   = plan.Subject
-	Fault     = plan.Fault
-	Item      = plan.Item
+	Plan           = plan.Plan
+	Topology       = plan.Topology
+	Timeouts       = plan.Timeouts
+	Bounds         = plan.Bounds
+	Tuning         = plan.Tuning
+	Delays         = plan.Delays
+	Job            = plan.Job
+	ScheduledFault = plan.ScheduledFault
+	Node           = plan.Node
+	Strike         = plan.Strike
+	Subject        = plan.Subject
+	Fault          = plan.Fault
+	Item           = plan.Item
 )
 
 // The result of a run, from package world.
@@ -59,61 +59,61 @@ func ParsePath(text string) (Path, error) { return explore.ParsePath(text) }
 // PlanVersion is the version of the plan format. FirstUnsharedKey is the lowest key number that [Expand] gives to only
 // a single job.
 const (
-	PlanVersion = plan.Version
-	KeysOwn     = plan.KeysOwn
+	PlanVersion      = plan.Version
+	FirstUnsharedKey = plan.FirstUnsharedKey
 )
 
 // The kinds of faults; see [plan.Fault].
 const (
-	FaultCrash          = plan.FaultCrash
-	FaultPause          = plan.FaultPause
-	FaultCutConn        = plan.FaultCutConn
-	FaultCutLink        = plan.FaultCutLink
-	FaultNoise          = plan.FaultNoise
-	FaultRequestLost    = plan.FaultRequestLost
-	FaultReplyLost      = plan.FaultReplyLost
-	FaultUnnoticed      = plan.FaultUnnoticed
-	FaultImport         = plan.FaultImport
-	FaultPushRefused    = plan.FaultPushRefused
-	FaultDMA            = plan.FaultDMA
-	FaultLateStore      = plan.FaultLateStore
-	FaultRevokeHeldUp   = plan.FaultRevokeHeldUp
-	FaultAbort          = plan.FaultAbort
-	FaultAgain          = plan.FaultAgain
-	FaultAbandon        = plan.FaultAbandon
-	FaultRefused        = plan.FaultRefused
-	FaultTwice          = plan.FaultTwice
-	FaultFreeze         = plan.FaultFreeze
-	FaultSlow           = plan.FaultSlow
-	FaultDrain          = plan.FaultDrain
-	FaultPartition      = plan.FaultPartition
-	FaultDeafPartition  = plan.FaultDeafPartition
-	FaultFlapping       = plan.FaultFlapping
-	FaultReset          = plan.FaultReset
-	FaultHostile        = plan.FaultHostile
-	FaultHandshake      = plan.FaultHandshake
-	FaultDelay          = plan.FaultDelay
-	FaultDoubled        = plan.FaultDoubled
-	FaultCorruptRequest = plan.FaultCorruptRequest
-	FaultCorruptReply   = plan.FaultCorruptReply
-	FaultHalfPage       = plan.FaultHalfPage
-	FaultStall          = plan.FaultStall
-	FaultEarly          = plan.FaultEarly
-	FaultConflict       = plan.FaultConflict
-	FaultRefill         = plan.FaultRefill
-	FaultHoard          = plan.FaultHoard
-	FaultDoneLost       = plan.FaultDoneLost
-	FaultForged         = plan.FaultForged
-	FaultPutOff         = plan.FaultPutOff
-	FaultGreedy         = plan.FaultGreedy
-	FaultAlone          = plan.FaultAlone
-	FaultUnproven       = plan.FaultUnproven
-	FaultEndStays       = plan.FaultEndStays
-	FaultGoneEarly      = plan.FaultGoneEarly
-	FaultForeign        = plan.FaultForeign
-	FaultRepeated       = plan.FaultRepeated
-	FaultCrowd          = plan.FaultCrowd
-	FaultKinds          = plan.FaultKinds
+	FaultCrash              = plan.FaultCrash
+	FaultPause              = plan.FaultPause
+	FaultCutConn            = plan.FaultCutConn
+	FaultCutLink            = plan.FaultCutLink
+	FaultNoise              = plan.FaultNoise
+	FaultRequestLost        = plan.FaultRequestLost
+	FaultReplyLost          = plan.FaultReplyLost
+	FaultLossUnnoticed      = plan.FaultLossUnnoticed
+	FaultImportFailed       = plan.FaultImportFailed
+	FaultPushRefused        = plan.FaultPushRefused
+	FaultDMAFailed          = plan.FaultDMAFailed
+	FaultLateStore          = plan.FaultLateStore
+	FaultRevokeDelayed      = plan.FaultRevokeDelayed
+	FaultCommandAborted     = plan.FaultCommandAborted
+	FaultReleasedTwice      = plan.FaultReleasedTwice
+	FaultRequestAbandoned   = plan.FaultRequestAbandoned
+	FaultEffectRefused      = plan.FaultEffectRefused
+	FaultDoubleCrash        = plan.FaultDoubleCrash
+	FaultFreeze             = plan.FaultFreeze
+	FaultSlowNode           = plan.FaultSlowNode
+	FaultDrain              = plan.FaultDrain
+	FaultPartition          = plan.FaultPartition
+	FaultOneWayPartition    = plan.FaultOneWayPartition
+	FaultFlappingPartition  = plan.FaultFlappingPartition
+	FaultConnsReset         = plan.FaultConnsReset
+	FaultHostileMessage     = plan.FaultHostileMessage
+	FaultHandshakeRefused   = plan.FaultHandshakeRefused
+	FaultMessageDelayed     = plan.FaultMessageDelayed
+	FaultPostDoubled        = plan.FaultPostDoubled
+	FaultRequestCorrupted   = plan.FaultRequestCorrupted
+	FaultReplyCorrupted     = plan.FaultReplyCorrupted
+	FaultHalfPage           = plan.FaultHalfPage
+	FaultCopyStalled        = plan.FaultCopyStalled
+	FaultSettledEarly       = plan.FaultSettledEarly
+	FaultConflictingCommand = plan.FaultConflictingCommand
+	FaultPagesRefilled      = plan.FaultPagesRefilled
+	FaultPagesKeptLong      = plan.FaultPagesKeptLong
+	FaultDoneLost           = plan.FaultDoneLost
+	FaultDoneForged         = plan.FaultDoneForged
+	FaultFetchDelayed       = plan.FaultFetchDelayed
+	FaultGreedyPeer         = plan.FaultGreedyPeer
+	FaultRankAlone          = plan.FaultRankAlone
+	FaultCommUnproven       = plan.FaultCommUnproven
+	FaultCommStays          = plan.FaultCommStays
+	FaultCommGoneEarly      = plan.FaultCommGoneEarly
+	FaultForeignEncoding    = plan.FaultForeignEncoding
+	FaultFieldRepeated      = plan.FaultFieldRepeated
+	FaultHelloCrowd         = plan.FaultHelloCrowd
+	FaultCount              = plan.FaultCount
 )
 
 // NewPlan returns the defaults from which a plan is written by hand: see [plan.New].
@@ -132,7 +132,7 @@ func Faults() []Fault { return plan.Faults() }
 // [world.ChannelDispatch]. Engines is the node name by which [Boot.Addr] finds these engines.
 const (
 	ChannelDispatch = world.ChannelDispatch
-	Engines         = world.Engines
+	EnginesNode     = world.EnginesNode
 )
 
 // DefaultProfile is the profile that draws everything.
@@ -141,14 +141,14 @@ const DefaultProfile = expand.DefaultProfile
 // Coverage counts the unusual paths that a run or a campaign took: see [coverage.Coverage].
 type Coverage = coverage.Coverage
 
-// Points returns the names of all coverage points, including points that cannot be reached.
-func Points() []string { return coverage.Points() }
+// CoveragePoints returns the names of all coverage points, including points that cannot be reached.
+func CoveragePoints() []string { return coverage.PathNames() }
 
 // Conjunction is a combination of several rare conditions: see [pd.Conjunction], which lists the names.
 type Conjunction = pd.Conjunction
 
 // Conjunctions returns all conjunctions, in the order of their numbers.
-func Conjunctions() []Conjunction { return pd.Conjunctions() }
+func Conjunctions() []Conjunction { return pd.AllConjunctions() }
 
-// Meetable returns the conjunctions that a campaign of some ten thousand seeds of the profile must meet.
-func Meetable(profile string) []Conjunction { return pd.Meetable(profile) }
+// RequiredConjunctions returns the conjunctions that a campaign of some ten thousand seeds of the profile must meet.
+func RequiredConjunctions(profile string) []Conjunction { return pd.RequiredConjunctions(profile) }

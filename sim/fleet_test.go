@@ -11,7 +11,7 @@ import (
 
 // runFleet runs a seed of the fleet. It returns how long after the last fault a directory still gave a wrong answer,
 // and the number of wrong answers.
-func converging(t testing.TB, seed uint64) (last time.Duration, wrong int) {
+func runFleet(t testing.TB, seed uint64) (last time.Duration, wrong int) {
 	t.Helper()
 	s := System(directory.Fleet)
 	s.Oracles = append(slices.Clone(s.Oracles), directory.WrongAnswers(func(after effects.Duration) {
@@ -32,7 +32,7 @@ func converging(t testing.TB, seed uint64) (last time.Duration, wrong int) {
 func TestFleet(t *testing.T) {
 	all := 0
 	for seed := range uint64(3) {
-		_, wrong := converging(t, seed)
+		_, wrong := runFleet(t, seed)
 		all += wrong
 	}
 	if all == 0 {
@@ -45,7 +45,7 @@ func TestFleet(t *testing.T) {
 func BenchmarkFleet(b *testing.B) {
 	var all []time.Duration
 	for seed := range uint64(b.N) {
-		last, _ := converging(b, seed)
+		last, _ := runFleet(b, seed)
 		all = append(all, last)
 	}
 	slices.Sort(all)

@@ -17,17 +17,17 @@ func TestSlowLayersArrive(t *testing.T) {
 	for seed := range uint64(12) {
 		p := plan.New()
 		p.Seed = seed
-		p.Topology.Said = plan.Said{"layerwise": true}
+		p.Topology.Flags = plan.FlowFlags{"layerwise": true}
 		p.Topology.SenderPages, p.Topology.ReceiverPages = 32, 32
 		p.Jobs = []plan.Job{{From: 0, To: 1, Keys: []uint32{1, 2}, Batch: 2}}
-		p.Jobs[0].Said = plan.Said{"layerwise": true, "slow": true}
+		p.Jobs[0].Flags = plan.FlowFlags{"layerwise": true, "slow": true}
 		finishes := map[effects.Ticket]bool{}
-		r := mustRun(t, Options{Plan: &p, Oracles: []oracle.Oracle{oracle.Of("finishes", "", func(l *oracle.Listen[struct{}]) {
+		r := mustRun(t, Options{Plan: &p, Oracles: []oracle.Oracle{oracle.New("finishes", "", func(l *oracle.Subscriptions[struct{}]) {
 			oracle.On(l, func(_ *struct{}, _ *oracle.Call, e *effects.Command) {
 				_, finishes[e.Ticket] = e.Body.(*layerwise.Finish)
 			})
 			oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Deliver) {
-				if !finishes[e.Ticket] || !c.Sends() {
+				if !finishes[e.Ticket] || !c.IsSender() {
 					return
 				}
 				if e.Code != effects.OK && e.Code != effects.Unsupported { // Some receivers accept no layers.

@@ -14,7 +14,7 @@ import (
 )
 
 // findFailure runs seeds of a system until a seed breaks a promise. The result is nil if no seed does.
-func seedsOf(t *testing.T, s *sim.System, seeds uint64) *sim.Failure {
+func findFailure(t *testing.T, s *sim.System, seeds uint64) *sim.Failure {
 	t.Helper()
 	for seed := range seeds {
 		r, err := sim.Run(sim.Options{Seed: seed, System: s})
@@ -31,7 +31,7 @@ func seedsOf(t *testing.T, s *sim.System, seeds uint64) *sim.Failure {
 // TestLock: the defect of the server is found within a few seeds. The shrunk plan has two requests and a crash between
 // them, and breaks the same promise after it was written to a file.
 func TestLock(t *testing.T) {
-	f := seedsOf(t, &lock, 10)
+	f := findFailure(t, &lock, 10)
 	if f == nil || f.Property != "exclusive" {
 		t.Fatalf("ten seeds find %v", f)
 	}
@@ -48,8 +48,8 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _ := s.Plan.Text()
-	crash := func(x sim.Scheduled) bool { return x.Fault == sim.FaultCrash && x.Node == 0 }
-	if len(s.Plan.Items) != 2 || len(s.Plan.Faults) != 1 || !crash(s.Plan.Faults[0]) || len(s.Plan.Strikes) > 0 || s.Cut {
+	crash := func(x sim.ScheduledFault) bool { return x.Fault == sim.FaultCrash && x.Node == 0 }
+	if len(s.Plan.Items) != 2 || len(s.Plan.Faults) != 1 || !crash(s.Plan.Faults[0]) || len(s.Plan.Strikes) > 0 || s.Incomplete {
 		t.Errorf("this is left after %d runs:\n%s", s.Runs, text)
 	}
 	back, err := sim.ReadPlan(file)
@@ -74,22 +74,22 @@ func TestLock(t *testing.T) {
 
 // TestLockExplored: the explorer finds the defect in a small world without seeds, on a path with the crash.
 func TestLockExplored(t *testing.T) {
-	scope := sim.Scope{Name: "lock-crash", System: &lock, Faults: 1, Crash: []string{"server"},
+	scope := sim.Scope{Name: "lock-crash", System: &lock, Faults: 1, CrashProcesses: []string{"server"},
 		Items: []sim.Item{{Do: "acquire", Node: 1}, {Do: "acquire", Node: 2}}}
 	x, err := sim.Explore(sim.ExploreOptions{Scope: scope})
 	if err != nil || x.Violation == nil || x.Violation.Property != "exclusive" {
 		t.Fatalf("%v, %+v", err, x)
 	}
-	again, err := sim.Retrace(scope, x.Violation.Path, nil)
+	again, err := sim.RetracePath(scope, x.Violation.Path, nil)
 	if err != nil || again == nil || again.Story != x.Violation.Story {
 		t.Errorf("its path leads elsewhere: %v, %v", err, again)
 	}
 	scope.Faults = 0
 	x, err = sim.Explore(sim.ExploreOptions{Scope: scope})
-	if err != nil || x.Violation != nil || !x.Complete || x.Ends == 0 {
+	if err != nil || x.Violation != nil || !x.Complete || x.FinalStates == 0 {
 		t.Errorf("without a crash: %v, %+v", err, x)
 	}
-	scope.System, scope.Faults = mended(), 1
+	scope.System, scope.Faults = fixedLock(), 1
 	if x, err = sim.Explore(sim.ExploreOptions{Scope: scope}); err != nil || x.Violation != nil || !x.Complete {
 		t.Errorf("mended: %v, %+v", err, x)
 	}
@@ -97,15 +97,15 @@ func TestLockExplored(t *testing.T) {
 
 // fixedLock is the lock with a server that waits, after each start, until the leases of the previous incarnation have
 // expired, and whose tokens continue to grow.
-func mended() *sim.System {
+func fixedLock() *sim.System {
 	s := lock
-	s.Nodes = func(p *sim.Plan) []sim.Process {
-		all := lock.Nodes(p)
+	s.Processes = func(p *sim.Plan) []sim.Process {
+		all := lock.Processes(p)
 		all[0].New = func(b sim.Boot) (effects.Machine, error) {
-			if b.Life == 0 {
+			if b.Incarnation == 0 {
 				return &server{}, nil
 			}
-			return &server{lease{until: b.Now.Add(span), token: b.Life << 16}}, nil
+			return &server{lease{until: b.Now.Add(leaseTime), token: b.Incarnation << 16}}, nil
 		}
 		return all
 	}
@@ -114,20 +114,20 @@ func mended() *sim.System {
 
 // TestLockMended: no fault breaks the lock after the defect is fixed.
 func TestLockMended(t *testing.T) {
-	if f := seedsOf(t, mended(), 300); f != nil {
+	if f := findFailure(t, fixedLock(), 300); f != nil {
 		t.Error(f)
 	}
 }
 
 // hastyClient is a client that holds the lock until the end of the lease, without a margin, so that the drift of clocks
 // matters.
-type hasty struct{ client }
+type hastyClient struct{ client }
 
-func (h *hasty) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
+func (h *hastyClient) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 	h.client.Step(now, ev, out)
 	for i := range out.Len() {
 		if o, ok := out.At(i).(*effects.Observe); ok {
-			o.ID += uint64(span / 10)
+			o.ID += uint64(leaseTime / 10)
 		}
 	}
 }
@@ -135,38 +135,38 @@ func (h *hasty) Step(now effects.Time, ev effects.Event, out *effects.Effects) {
 // TestLockDrifts: an oracle can convert the reading of a clock to true time, and therefore finds a client that relies
 // too much on clocks.
 func TestLockDrifts(t *testing.T) {
-	s := *mended()
-	s.DriftPPM = 200_000
-	s.Nodes = func(p *sim.Plan) []sim.Process {
-		all := mended().Nodes(p)
+	s := *fixedLock()
+	s.DriftMaxPPM = 200_000
+	s.Processes = func(p *sim.Plan) []sim.Process {
+		all := fixedLock().Processes(p)
 		for i := range all[1:] {
 			all[1+i].New = func(b sim.Boot) (effects.Machine, error) {
-				return &hasty{client{server: b.Addr("server", port)}}, nil
+				return &hastyClient{client{server: b.Addr("server", port)}}, nil
 			}
 		}
 		return all
 	}
 	s.Draw = func(d sim.Draws, p *sim.Plan) { p.Items = d.Items("acquire", 60, 100, "a", "b") }
-	if f := seedsOf(t, &s, 30); f == nil || f.Property != "exclusive" {
+	if f := findFailure(t, &s, 30); f == nil || f.Property != "exclusive" {
 		t.Errorf("nobody minds that clocks run apart: %v", f)
 	}
-	s.DriftPPM = 1
-	if f := seedsOf(t, &s, 30); f != nil {
+	s.DriftMaxPPM = 1
+	if f := findFailure(t, &s, 30); f != nil {
 		t.Errorf("clocks run alike, and yet: %v", f)
 	}
 	// The conversion is exact: the present reading of a clock is the present true time.
 	const shown = effects.FactOther
 	exact := s
-	exact.DriftPPM = 200_000
-	exact.Oracles = []oracle.Oracle{oracle.Of("true", "now is now", func(l *oracle.Listen[struct{ judged int }]) {
+	exact.DriftMaxPPM = 200_000
+	exact.Oracles = []oracle.Oracle{oracle.New("true", "now is now", func(l *oracle.Subscriptions[struct{ judged int }]) {
 		oracle.On(l, func(s *struct{ judged int }, c *oracle.Call, e *effects.Observe) {
 			s.judged++
-			if at := c.True(c.Node(), c.Clock()); e.Fact == shown && at != c.Now() && at != c.Now()-1 {
-				c.Fail("the clock of node %d shows %d at %d, which was at %d", c.Node(), c.Clock(), c.Now(), at)
+			if at := c.TrueTime(c.Node(), c.LocalTime()); e.Fact == shown && at != c.Now() && at != c.Now()-1 {
+				c.Fail("the clock of node %d shows %d at %d, which was at %d", c.Node(), c.LocalTime(), c.Now(), at)
 			}
 		})
 	})}
-	if f := seedsOf(t, &exact, 10); f != nil {
+	if f := findFailure(t, &exact, 10); f != nil {
 		t.Error(f)
 	}
 }
@@ -174,10 +174,10 @@ func TestLockDrifts(t *testing.T) {
 // TestJoin: joined with another system, or with ranks, the lock draws the same commands as alone, and its defect is
 // found.
 func TestJoin(t *testing.T) {
-	other := *mended()
+	other := *fixedLock()
 	other.Name = "other"
-	other.Nodes = func(p *sim.Plan) []sim.Process {
-		all := mended().Nodes(p)
+	other.Processes = func(p *sim.Plan) []sim.Process {
+		all := fixedLock().Processes(p)
 		for i := range all {
 			all[i].Name = "other-" + all[i].Name
 			if i > 0 {
@@ -212,19 +212,19 @@ func TestJoin(t *testing.T) {
 		}
 	}
 	for _, s := range []*sim.System{&both, &beside} {
-		if f := seedsOf(t, s, 20); f == nil || f.Property != "exclusive" {
+		if f := findFailure(t, s, 20); f == nil || f.Property != "exclusive" {
 			t.Errorf("%s: %v", s.Name, f)
 		}
 	}
-	well := sim.Join(sim.PD(), *mended())
-	if f := seedsOf(t, &well, 20); f != nil {
+	well := sim.Join(sim.PD(), *fixedLock())
+	if f := findFailure(t, &well, 20); f != nil {
 		t.Error(f)
 	}
 }
 
 // TestJoinAttached: beside a user's machines, engines in processes of their own receive the chunks that they fetch.
 func TestJoinAttached(t *testing.T) {
-	s := sim.Join(sim.PD(), *mended())
+	s := sim.Join(sim.PD(), *fixedLock())
 	for seed := range uint64(30) {
 		r, err := sim.Run(sim.Options{Seed: seed, Profile: "agent", System: &s})
 		if err != nil {
@@ -265,7 +265,7 @@ func TestPlansOfSystems(t *testing.T) {
 			p.Jobs = []sim.Job{{To: 1, Keys: []uint32{1}, Batch: 1}}
 		},
 		`faults[0].node is n3: give n0 to n2`: func(p *sim.Plan) {
-			p.Faults = []sim.Scheduled{{Fault: sim.FaultCrash, Node: 3}}
+			p.Faults = []sim.ScheduledFault{{Fault: sim.FaultCrash, Node: 3}}
 		},
 		`topology.drift_ppm has 4 clocks`: func(p *sim.Plan) { p.Topology.DriftPPM = make([]int, 4) },
 	} {
@@ -288,17 +288,17 @@ func TestPlansOfSystems(t *testing.T) {
 		t.Errorf("without its system: %v", err)
 	}
 	named := func(name string) sim.System {
-		return sim.System{Name: "x", Nodes: func(*sim.Plan) []sim.Process { return []sim.Process{{Name: name}} }}
+		return sim.System{Name: "x", Processes: func(*sim.Plan) []sim.Process { return []sim.Process{{Name: name}} }}
 	}
 	for want, s := range map[string]sim.System{
-		`system: name is "pd"`:                    {Name: "pd", Nodes: lock.Nodes},
+		`system: name is "pd"`:                    {Name: "pd", Processes: lock.Processes},
 		`system: lock is joined twice`:            sim.Join(lock, lock),
 		`system x: nodes is nil`:                  {Name: "x"},
-		`system x: nodes are none`:                {Name: "x", Nodes: func(*sim.Plan) []sim.Process { return nil }},
+		`system x: nodes are none`:                {Name: "x", Processes: func(*sim.Plan) []sim.Process { return nil }},
 		`a node is called "n0": give each a name`: named("n0"),
 		`node a has no New`:                       named("a"),
-		`node a serves alloc: give ChannelOther`: {Name: "x", Nodes: func(p *sim.Plan) []sim.Process {
-			return []sim.Process{{Name: "a", New: lock.Nodes(p)[0].New, Serves: []effects.Channel{effects.ChannelAlloc}}}
+		`node a serves alloc: give ChannelOther`: {Name: "x", Processes: func(p *sim.Plan) []sim.Process {
+			return []sim.Process{{Name: "a", New: lock.Processes(p)[0].New, Channels: []effects.Channel{effects.ChannelAlloc}}}
 		}},
 	} {
 		if _, err := sim.Run(sim.Options{System: &s}); err == nil || !strings.Contains(err.Error(), want) {
@@ -320,9 +320,9 @@ func TestWrongNew(t *testing.T) {
 		},
 		"New of a panics: no luck": func(sim.Boot) (effects.Machine, error) { panic("no luck") },
 	} {
-		s := *mended()
-		s.Nodes = func(p *sim.Plan) []sim.Process {
-			all := mended().Nodes(p)
+		s := *fixedLock()
+		s.Processes = func(p *sim.Plan) []sim.Process {
+			all := fixedLock().Processes(p)
 			all[1].New = wrong
 			return all
 		}
@@ -340,7 +340,7 @@ func TestWrongDraw(t *testing.T) {
 		},
 		"sim: system lock: Draw panics: no luck": func(sim.Draws, *sim.Plan) { panic("no luck") },
 	} {
-		s := *mended()
+		s := *fixedLock()
 		s.Draw = draw
 		if _, err := sim.Run(sim.Options{System: &s}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -364,7 +364,7 @@ func TestOwnFacts(t *testing.T) {
 
 // TestOwnMessages: a story shows the content of a message of a user's system, as text or in hexadecimal.
 func TestOwnMessages(t *testing.T) {
-	r, err := sim.Run(sim.Options{Seed: 1, System: &lock, Record: true})
+	r, err := sim.Run(sim.Options{Seed: 1, System: &lock, RecordTrace: true})
 	if err != nil {
 		t.Fatal(err)
 	}

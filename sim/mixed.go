@@ -7,30 +7,30 @@ import (
 )
 
 // MixedProfile is the profile of campaigns that use all further profiles. Each seed of a mixed campaign is a seed of
-// the profile that [ProfileOf] returns. A campaign of a minute therefore reaches what every profile draws.
-const Mixed = "all"
+// the profile that [ProfileOfSeed] returns. A campaign of a minute therefore reaches what every profile draws.
+const MixedProfile = "all"
 
-// small is the number of seeds, out of four, that use the profile of the smallest worlds. Seeds of the remaining
+// tinyPerFour is the number of seeds, out of four, that use the profile of the smallest worlds. Seeds of the remaining
 // profiles take five times as long.
-const small = 3
+const tinyPerFour = 3
 
 // mixedProfiles returns the remaining profiles, in order. The profile of the smallest worlds is left out because
-// [ProfileOf] uses that profile directly. The profile fleet is left out because a seed of fleet takes as long as
+// [ProfileOfSeed] uses that profile directly. The profile fleet is left out because a seed of fleet takes as long as
 // hundreds of ordinary seeds.
-func turns() []string {
+func mixedProfiles() []string {
 	return slices.DeleteFunc(Profiles(), func(name string) bool { return name == condense.Profile || name == "fleet" })
 }
 
-// ProfileOf returns the profile of a seed in a campaign of the given profile: the profile itself, unless the profile is
-// [Mixed].
-func ProfileOf(seed uint64, profile string) string {
-	if profile != Mixed {
+// ProfileOfSeed returns the profile of a seed in a campaign of the given profile: the profile itself, unless the
+// profile is [MixedProfile].
+func ProfileOfSeed(seed uint64, profile string) string {
+	if profile != MixedProfile {
 		return profile
 	}
 	round, at := seed/4, seed%4
-	if at < small {
+	if at < tinyPerFour {
 		return condense.Profile
 	}
-	others := turns()
-	return others[round%uint64(len(others))]
+	profiles := mixedProfiles()
+	return profiles[round%uint64(len(profiles))]
 }

@@ -11,7 +11,7 @@ import (
 func TestMixed(t *testing.T) {
 	met := map[string]bool{}
 	for seed := range uint64(4 * len(sim.Profiles())) {
-		profile := sim.ProfileOf(seed, sim.Mixed)
+		profile := sim.ProfileOfSeed(seed, sim.MixedProfile)
 		if err := sim.CheckProfile(profile); err != nil {
 			t.Fatal(err)
 		}
@@ -23,13 +23,13 @@ func TestMixed(t *testing.T) {
 		}
 	}
 	const seeds = 12
-	all, err := sim.Campaign(t.Context(), sim.CampaignOptions{Profile: sim.Mixed, Seeds: seeds, Workers: 2})
-	if err != nil || all.Profile != sim.Mixed || all.Seeds != seeds || all.Failed > 0 {
+	all, err := sim.Campaign(t.Context(), sim.CampaignOptions{Profile: sim.MixedProfile, Seeds: seeds, Workers: 2})
+	if err != nil || all.Profile != sim.MixedProfile || all.Seeds != seeds || all.Failed > 0 {
 		t.Fatalf("%+v: %v", all, err)
 	}
 	var steps uint64
 	for seed := range uint64(seeds) {
-		one, err := sim.Run(sim.Options{Seed: seed, Profile: sim.ProfileOf(seed, sim.Mixed)})
+		one, err := sim.Run(sim.Options{Seed: seed, Profile: sim.ProfileOfSeed(seed, sim.MixedProfile)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestMixed(t *testing.T) {
 	if steps != all.Steps {
 		t.Errorf("%d steps together, and %d one by one", all.Steps, steps)
 	}
-	if slices.Contains(sim.Profiles(), sim.Mixed) {
+	if slices.Contains(sim.Profiles(), sim.MixedProfile) {
 		t.Error("a seed alone has no such profile")
 	}
 }

@@ -12,7 +12,7 @@ import (
 const docModule = "../docs/simulator.md"
 
 // docProgram returns the program in docs/simulator.md.
-func shown(t *testing.T) string {
+func docProgram(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(docModule)
 	if err != nil {
@@ -34,7 +34,7 @@ func TestModuleIsTheExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, example, _ := strings.Cut(string(text), "\n)\n\n")
-	if program := shown(t); program != example {
+	if program := docProgram(t); program != example {
 		t.Error("docs/simulator.md shows another lock than sim/example_lock_test.go has: copy all below its imports")
 	}
 }
@@ -104,7 +104,7 @@ func TestReal(t *testing.T) {
 				return &client{server: effects.Addr{Host: "127.0.0.1", Port: uint16(number)}}, nil
 			},
 			OnObserve: func(o *effects.Observe) {
-				if o.Fact == held {
+				if o.Fact == factHeld {
 					tokens <- o.Count
 				}
 			}})

@@ -16,7 +16,7 @@ import (
 func fetchTime(t *testing.T, leased bool, chunks, staging int, device, scatter time.Duration) effects.Duration {
 	t.Helper()
 	p := plan.New()
-	p.Seed = draw.StillSeed // With this seed every draw is the lowest of its range, so all times are fixed.
+	p.Seed = draw.LowestSeed // With this seed every draw is the lowest of its range, so all times are fixed.
 	p.Topology.Leased, p.Topology.Pull, p.Topology.Delay = leased, []plan.Node{0}, []plan.Node{1}
 	p.Topology.SenderPages, p.Topology.ReceiverPages, p.Bounds.Staging = 64, 64, uint32(staging)
 	p.Delays = plan.Delays{Device: device, Scatter: scatter}
@@ -28,7 +28,7 @@ func fetchTime(t *testing.T, leased bool, chunks, staging int, device, scatter t
 	p.Jobs = []plan.Job{j}
 	began, took := effects.Duration(-1), effects.Duration(-1)
 	ticket := effects.Ticket(0)
-	r := mustRun(t, Options{Plan: &p, Oracles: []oracle.Oracle{oracle.Of("timed", "", func(l *oracle.Listen[struct{}]) {
+	r := mustRun(t, Options{Plan: &p, Oracles: []oracle.Oracle{oracle.New("timed", "", func(l *oracle.Subscriptions[struct{}]) {
 		oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Command) {
 			if _, ok := e.Body.(*engine.Fetch); ok && ticket == 0 {
 				ticket, began = e.Ticket, effects.Duration(c.Now())
@@ -36,7 +36,7 @@ func fetchTime(t *testing.T, leased bool, chunks, staging int, device, scatter t
 		})
 		oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Deliver) {
 			switch {
-			case e.Ticket != ticket || ticket == 0 || c.Sends():
+			case e.Ticket != ticket || ticket == 0 || c.IsSender():
 			case e.Code != effects.OK:
 				c.Fail("the fetch ends as %s", e.Code)
 			default:

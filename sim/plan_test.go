@@ -31,15 +31,15 @@ func TestPlanIsTheRun(t *testing.T) {
 				t.Fatalf("%v\n%s", err, text)
 			}
 			want := mustRun(t, Options{Seed: seed, Profile: profile})
-			got := mustRun(t, Options{Plan: &p, Strikes: true})
+			got := mustRun(t, Options{Plan: &p, RecordStrikes: true})
 			if got.Hash != want.Hash {
 				t.Fatalf("profile %s, seed %d: the plan runs otherwise than the seed", profile, seed)
 			}
-			recorded := p.Recorded(got.Strikes)
+			recorded := p.WithStrikes(got.Strikes)
 			if again := mustRun(t, Options{Plan: &recorded}); again.Hash != want.Hash {
 				t.Fatalf("profile %s, seed %d: the record runs otherwise than the seed", profile, seed)
-			} else if len(strings.Join(again.Unused, "")) > 0 && strings.Contains(again.Unused[0], "#") {
-				t.Fatalf("profile %s, seed %d: strikes were recorded that had no occasion: %v", profile, seed, again.Unused)
+			} else if len(strings.Join(again.UnusedFaults, "")) > 0 && strings.Contains(again.UnusedFaults[0], "#") {
+				t.Fatalf("profile %s, seed %d: strikes were recorded that had no occasion: %v", profile, seed, again.UnusedFaults)
 			}
 		}
 	}
@@ -66,13 +66,13 @@ func TestSpared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := mustRun(t, Options{Plan: &p, Strikes: true})
+	all := mustRun(t, Options{Plan: &p, RecordStrikes: true})
 	if len(all.Strikes) < 3 {
 		t.Fatalf("seed 3 strikes %d times only; take another", len(all.Strikes))
 	}
 	out := all.Strikes[2]
 	p.Spared = []plan.Strike{out}
-	less := mustRun(t, Options{Plan: &p, Strikes: true})
+	less := mustRun(t, Options{Plan: &p, RecordStrikes: true})
 	if len(less.Strikes) < 2 || less.Strikes[0] != all.Strikes[0] || less.Strikes[1] != all.Strikes[1] {
 		t.Errorf("sparing the third strike changed the first two")
 	}
@@ -81,10 +81,10 @@ func TestSpared(t *testing.T) {
 			t.Errorf("%s happens although it is spared", s)
 		}
 	}
-	p.Rates, p.Strikes, p.Spared = nil, []plan.Strike{{Fault: plan.FaultDMA, About: plan.AboutTransfer(0, 9, 1)}}, nil
-	if r := mustRun(t, Options{Plan: &p}); len(r.Unused) == 0 || !strings.Contains(strings.Join(r.Unused, "\n"),
+	p.Rates, p.Strikes, p.Spared = nil, []plan.Strike{{Fault: plan.FaultDMAFailed, About: plan.AboutTransfer(0, 9, 1)}}, nil
+	if r := mustRun(t, Options{Plan: &p}); len(r.UnusedFaults) == 0 || !strings.Contains(strings.Join(r.UnusedFaults, "\n"),
 		"dma failed: n0.9 transfer#1, 0") {
-		t.Errorf("a strike without occasion is not told: %v", r.Unused)
+		t.Errorf("a strike without occasion is not told: %v", r.UnusedFaults)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestSubjectText(t *testing.T) {
 		for _, s := range []plan.Subject{
 			plan.AboutNode(node, life), plan.AboutTransfer(node, life, nth),
 			plan.AboutConn(node, life, server, effects.Channel(rapid.Uint8Min(1).Draw(t, "channel")), nth),
-			plan.AboutCommand(nth, plan.Want(rapid.Uint8Min(1).Draw(t, "want")), life),
+			plan.AboutCommand(nth, plan.CommandKind(rapid.Uint8Min(1).Draw(t, "want")), life),
 		} {
 			var back plan.Subject
 			if err := back.UnmarshalText([]byte(s.String())); err != nil || back != s {
@@ -155,7 +155,7 @@ func TestSubjectsStay(t *testing.T) {
 			t.Fatalf("%s has number %x, not %x", s, uint64(s), uint64(conn))
 		}
 		command := plan.Subject(4<<60 | uint64(x)<<56 | uint64(request)<<32 | uint64(nth))
-		if s := plan.AboutCommand(request, plan.Want(x), nth); s != command || s.Want() != plan.Want(x) {
+		if s := plan.AboutCommand(request, plan.CommandKind(x), nth); s != command || s.CommandKind() != plan.CommandKind(x) {
 			t.Fatalf("%s has number %x, not %x", s, uint64(s), uint64(command))
 		}
 	})
@@ -163,9 +163,9 @@ func TestSubjectsStay(t *testing.T) {
 		"n0.0>n2 alloc#3":      plan.AboutConn(0, 0, 2, effects.ChannelAlloc, 3),
 		"n0.0>proxy proxy#1":   plan.AboutConn(0, 0, plan.Proxy, effects.ChannelProxy, 1),
 		"n0.1>plain init#1":    plan.AboutConn(0, 1, plan.Outsider, effects.ChannelInit, 1),
-		"n119.0>nobody done#2": plan.AboutConn(119, 0, plan.Nobody, effects.ChannelDone, 2),
+		"n119.0>nobody done#2": plan.AboutConn(119, 0, plan.NoNode, effects.ChannelDone, 2),
 		"n0.0>n2 channel200#3": plan.AboutConn(0, 0, 2, 200, 3),
-		"r12 put#1":            plan.AboutCommand(12, plan.WantPut, 1),
+		"r12 put#1":            plan.AboutCommand(12, plan.CommandPut, 1),
 		"r12 command40#1":      plan.AboutCommand(12, 40, 1),
 	} {
 		if back, ok := plan.ParseSubject(text); !ok || back != s || s.String() != text {
@@ -210,7 +210,7 @@ func TestStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := mustRun(t, Options{Plan: &p})
-	told := strings.Join(Stale(&p, &r), "\n")
+	told := strings.Join(StaleReasons(&p, &r), "\n")
 	for _, want := range []string{"link cut: 1 of 1 found nothing to strike",
 		"mark sender/no-such-mark is not reached any more"} {
 		if !strings.Contains(told, want) {

@@ -35,8 +35,8 @@ func TestQueueAgainstModel(t *testing.T) {
 					return cmp.Or(cmp.Compare(x.at, y.at),
 						cmp.Compare(x.i, y.i))
 				})
-				if q.Next() != least.at {
-					t.Fatalf("the next is at %d, want %d", q.Next(), least.at)
+				if q.NextInstant() != least.at {
+					t.Fatalf("the next is at %d, want %d", q.NextInstant(), least.at)
 				}
 				at, d := q.Pop()
 				if at != least.at || d.A != least.i {

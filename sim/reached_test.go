@@ -34,12 +34,12 @@ func TestCoverage(t *testing.T) {
 		if s.First != nil {
 			t.Fatal(s.First)
 		}
-		activity(t, profile, &s.Coverage)
+		checkActivity(t, profile, &s.Coverage)
 		all.Merge(&s.Coverage)
 	}
 	expected := expectations(t)
 	reached := all.Counts("")
-	for _, name := range Points() {
+	for _, name := range CoveragePoints() {
 		switch e := expected[name]; {
 		case e.rare:
 		case e.never && reached[name] > 0:
@@ -76,7 +76,7 @@ func expectations(t *testing.T) map[string]expectation {
 		if !ok || !reasoned || why == "" {
 			t.Fatalf("testdata/coverage.txt: %q: want never, only or rare, what it is about, and -- why", line)
 		}
-		covered, unknown := apply(all, word, what, why)
+		covered, unknown := applyRule(all, word, what, why)
 		if covered == 0 || len(unknown) > 0 {
 			t.Errorf("testdata/coverage.txt: %q is about something that is not counted %q", line, unknown)
 		}
@@ -86,14 +86,14 @@ func expectations(t *testing.T) map[string]expectation {
 
 // applyRule applies a rule. It returns the number of points that the rule covers, and the names in the rule that are no
 // points.
-func apply(all map[string]expectation, word, what, why string) (covered int, unknown []string) {
+func applyRule(all map[string]expectation, word, what, why string) (covered int, unknown []string) {
 	section, list, _ := strings.Cut(what, ":")
 	possible := strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 	for i := range possible {
 		possible[i] = strings.TrimSpace(possible[i])
 	}
 	unknown = slices.Clone(possible)
-	for _, name := range Points() {
+	for _, name := range CoveragePoints() {
 		e := all[name]
 		switch word {
 		case "only":

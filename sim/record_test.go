@@ -32,20 +32,20 @@ func TestRecordingChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			recorded, err := Run(Options{Seed: seed, Profile: profile, Record: true})
+			recorded, err := Run(Options{Seed: seed, Profile: profile, RecordTrace: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if plain.Hash != recorded.Hash || plain.Steps != recorded.Steps || plain.Trace != nil {
 				t.Fatalf("seed %d: hash %016x recorded, %016x not", seed, recorded.Hash, plain.Hash)
 			}
-			wholeTrace(t, &recorded)
+			checkTrace(t, &recorded)
 		}
 	}
 }
 
 // checkTrace checks that the trace of a run without failure is consistent.
-func wholeTrace(t *testing.T, r *Result) {
+func checkTrace(t *testing.T, r *Result) {
 	t.Helper()
 	tr := r.Trace
 	if uint64(len(tr.Events)+tr.Dropped) < r.Events || uint64(len(tr.Transfers)) != r.Transfers ||
@@ -81,7 +81,7 @@ func wholeTrace(t *testing.T, r *Result) {
 	}
 	for i := range tr.Grants {
 		g := &tr.Grants[i]
-		inOrder("grant", g.From, g.Gone)
+		inOrder("grant", g.From, g.Unusable)
 		inOrder("grant", g.From, g.Revoked) // The machine may revoke a grant whose pages have all landed in the meantime.
 	}
 	for i := range tr.Commands {
@@ -106,7 +106,7 @@ func wholeTrace(t *testing.T, r *Result) {
 	}
 	for i := range tr.Nodes {
 		last := int64(0)
-		for _, s := range tr.Nodes[i].Lives {
+		for _, s := range tr.Nodes[i].States {
 			if s.From != last {
 				t.Fatalf("seed %d: the lives of node %d have a gap at %d", r.Seed, i, last)
 			}
@@ -131,14 +131,14 @@ func TestFailureTellsItsStory(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan.Bounds.Carries = 0 // The chunks must be transferred by the plane.
-	w, err := newTrial(Options{Record: true}, &plan)
+	w, err := newTrial(Options{RecordTrace: true}, &plan)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var at *world.Transfer
-	w.RunUntil(int64(w.Setting.Faulty), func() bool {
+	w.RunUntil(int64(w.Conditions.FaultsEnd), func() bool {
 		for _, x := range w.Transfers {
-			if x.Asked && !x.Ended {
+			if x.CopyStarted && !x.Ended {
 				at = x
 			}
 		}
@@ -150,7 +150,7 @@ func TestFailureTellsItsStory(t *testing.T) {
 	page := at.Pairs[0].Remote.Index
 	node := at.Remote.Node
 	w.Fail("S4", "node %d grants page %d under grant %d while a transfer may still store into it",
-		node.It(), node.ItsPage(page), node.ItsGrant(at.Grant))
+		node.AsSubject(), node.PageSubject(page), node.GrantSubject(at.Grant))
 	f := w.Failure
 	if f.Promise != Promise("S4") || f.Promise == "" {
 		t.Errorf("promise %q", f.Promise)
@@ -170,7 +170,7 @@ func TestFailureTellsItsStory(t *testing.T) {
 			t.Errorf("no %q in the story:\n%s", want, told)
 		}
 	}
-	tr := w.Journal.Rec.(*story.Recorder).End()
+	tr := w.Journal.Observer.(*story.Recorder).Finish()
 	for _, i := range tr.Violation.Steps {
 		e := &tr.Events[i]
 		answered := slices.ContainsFunc(tr.Violation.Steps,
@@ -188,8 +188,8 @@ func TestFailureTellsItsStory(t *testing.T) {
 
 // A broken promise of a user is also explained by the steps before the failure.
 func TestExplain(t *testing.T) {
-	o := Options{Seed: 3, Oracles: []oracle.Oracle{oracle.Of("few steps", "", func(l *oracle.Listen[int]) {
-		oracle.On(l, func(steps *int, c *oracle.Call, _ oracle.Stepped) {
+	o := Options{Seed: 3, Oracles: []oracle.Oracle{oracle.New("few steps", "", func(l *oracle.Subscriptions[int]) {
+		oracle.On(l, func(steps *int, c *oracle.Call, _ oracle.StepEnded) {
 			if *steps++; *steps > 40 {
 				c.Fail("more than 40 steps")
 			}
@@ -213,13 +213,13 @@ func TestExplain(t *testing.T) {
 // "page", is a subject of this kind.
 func TestSentencesNameTheirSubjects(t *testing.T) {
 	kinds := map[string]string{
-		"node": "Node It", "page": "Page ItsPage", "grant": "Grant ItsGrant", "under": "Grant ItsGrant",
+		"node": "Node AsSubject", "page": "Page PageSubject", "grant": "Grant GrantSubject", "under": "Grant GrantSubject",
 		"transfer": "Transfer", "landing": "Transfer", "ticket": "Ticket", "put": "Ticket", "link": "Link",
 		"connection": "Conn", "key": "Key", "keys": "Key", "request": "Request Message",
 	}
 	verb := regexp.MustCompile(`(?:([a-z-]+) \(?"?)?%[-+# 0]*[0-9]*[a-z]`)
 	without := regexp.MustCompile(`the world keeps busy|the proxy is told|^%v`)
-	for _, f := range sentencesOfFail(t) {
+	for _, f := range failCalls(t) {
 		subjects := 0
 		for i, m := range verb.FindAllStringSubmatch(f.format, -1) {
 			if i >= len(f.args) {
@@ -257,13 +257,13 @@ func subjectOf(arg ast.Expr) string {
 }
 
 // failCall is a call of Fail.
-type sentence struct {
+type failCall struct {
 	format string
 	args   []ast.Expr
 }
 
 // failCalls returns all calls of fail, Fail and FailCheck in this folder and below.
-func sentencesOfFail(t *testing.T) (all []sentence) {
+func failCalls(t *testing.T) (all []failCall) {
 	t.Helper()
 	var files []string
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
@@ -281,11 +281,11 @@ func sentencesOfFail(t *testing.T) (all []sentence) {
 			return true
 		}
 		if name, ok := call.Fun.(*ast.SelectorExpr); !ok || !strings.EqualFold(name.Sel.Name, "fail") &&
-			name.Sel.Name != "Breaks" {
+			name.Sel.Name != "FailCheck" {
 			return true
 		}
 		if format, ok := literal(call.Args[1]); ok {
-			all = append(all, sentence{format, call.Args[2:]})
+			all = append(all, failCall{format, call.Args[2:]})
 		}
 		return true
 	}
@@ -329,7 +329,7 @@ func TestMessagesNameTheirGrants(t *testing.T) {
 	} {
 		found := 0
 		for seed := uint64(0); seed < 40 && found < 3; seed++ {
-			r, err := Run(Options{Seed: seed, Profile: c.profile, Record: true})
+			r, err := Run(Options{Seed: seed, Profile: c.profile, RecordTrace: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,7 +31,7 @@ func TestRegressions(t *testing.T) {
 				t.Fatalf("this defect is back, or its like: %s\n%s", p.Defect, r.Failure)
 			}
 			// make mutants verifies that the plan still exercises the defect.
-			for _, line := range Stale(&p, &r) {
+			for _, line := range StaleReasons(&p, &r) {
 				t.Logf("perhaps stale: %s", line)
 			}
 		})

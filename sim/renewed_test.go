@@ -23,8 +23,8 @@ func TestRunsAgainInTheirMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			own.Journal.Compares = p.Foreign()
-			own.Live()
+			own.Journal.KeepsSentHash = p.HasForeign()
+			own.RunPhases()
 			r, err := Run(Options{Plan: &p})
 			if err != nil {
 				t.Fatal(err)

@@ -12,17 +12,17 @@ import (
 )
 
 // newFetchStage returns a stage whose node B has a command that fetches two chunks, which are in pages of node B.
-func fetching(t *testing.T, seed uint64) (*stage, *world.Node, effects.Ticket, []effects.Page) {
+func newFetchStage(t *testing.T, seed uint64) (*stage, *world.Node, effects.Ticket, []effects.Page) {
 	s := newStage(t, seed)
 	n := s.w.Nodes[contract.B]
-	s.w.Jobs[0].Ids = []uint32{1, 2}
-	s.w.AddCommand(pd.Command{Want: plan.WantFetch, Node: n.ID, Life: n.Life, Name: 1, Due: 1 << 60, Count: 2})
+	s.w.Jobs[0].KeyNumbers = []uint32{1, 2}
+	s.w.AddCommand(pd.Command{Want: plan.CommandFetch, Node: n.ID, Incarnation: n.Incarnation, Name: 1, DueAt: 1 << 60, Count: 2})
 	var pages []effects.Page
-	for i, id := range s.w.Jobs[0].Ids {
+	for i, id := range s.w.Jobs[0].KeyNumbers {
 		pages = append(pages, effects.Page{Index: uint32(3 + i), Length: n.Pool.PageBytes,
 			Generation: effects.Generation(5 + i)})
 		pg := &n.Pool.Pages[pages[i].Index]
-		pg.Last = pages[i].Generation
+		pg.LastGeneration = pages[i].Generation
 		for part := range pg.Stamps {
 			pg.Stamps[part] = world.MakeStamp(id, 9, part)
 		}
@@ -35,10 +35,10 @@ func fetching(t *testing.T, seed uint64) (*stage, *world.Node, effects.Ticket, [
 func TestScatters(t *testing.T) {
 	ends := map[effects.Code]int{}
 	for seed := range uint64(300) {
-		s, n, ticket, pages := fetching(t, seed)
-		s.w.Setting.Rates[plan.FaultDMA] = 400
+		s, n, ticket, pages := newFetchStage(t, seed)
+		s.w.Conditions.Rates[plan.FaultDMAFailed] = 400
 		for i := range pages {
-			s.w.Carry(n, &effects.Scatter{Corr: effects.Corr(i + 1), Ticket: ticket, First: uint32(i), Pages: pages[i : i+1]})
+			s.w.CarryOut(n, &effects.Scatter{Corr: effects.Corr(i + 1), Ticket: ticket, First: uint32(i), Pages: pages[i : i+1]})
 			_, ev, ok := s.Next()
 			e, is := ev.(*effects.Scattered)
 			if !ok || !is || e.Corr != effects.Corr(i+1) {
@@ -49,7 +49,7 @@ func TestScatters(t *testing.T) {
 			if e.Code == effects.OK {
 				want++
 			}
-			if got := s.w.Commands[ticket-1].Device.Got; got != want || n.Pool.Pages[pages[i].Index].Scatters != 0 {
+			if got := s.w.Commands[ticket-1].Device.Received; got != want || n.Pool.Pages[pages[i].Index].Scatters != 0 {
 				t.Fatalf("seed %d: after %v the engine has %d chunks, and page pins are %d", seed, e.Code, got,
 					n.Pool.Pages[pages[i].Index].Scatters)
 			}
@@ -97,28 +97,28 @@ func TestScattersAreWatched(t *testing.T) {
 		"nobody's command": {spoil: func(_ *stage, _ *world.Node, e *effects.Scatter) { e.Ticket += 100 },
 			want: "L1"},
 		"beside another": {after: func(s *stage, n *world.Node, e *effects.Scatter) {
-			s.w.Carry(n, &effects.Scatter{Corr: e.Corr + 1, Ticket: e.Ticket, Pages: e.Pages})
+			s.w.CarryOut(n, &effects.Scatter{Corr: e.Corr + 1, Ticket: e.Ticket, Pages: e.Pages})
 		}, want: "S15"},
 		"pages that change": {after: func(_ *stage, n *world.Node, e *effects.Scatter) {
 			n.Pool.Pages[e.Pages[1].Index].Stamps = [world.Parts]world.Stamp{}
 		}, want: "S1"},
 		"delivered meanwhile": {after: func(s *stage, n *world.Node, e *effects.Scatter) {
 			why := &effects.Why{Stage: effects.StageScatter, Field: "Deadline"}
-			s.w.Carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.Expired, Why: why})
+			s.w.CarryOut(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.Expired, Why: why})
 		}, want: "S19"},
 		"returned meanwhile": {after: func(s *stage, n *world.Node, e *effects.Scatter) {
 			why := &effects.Why{Stage: effects.StageScatter, Field: "Keys"}
-			s.w.Carry(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.NotFound, Held: true, Why: why})
-			s.w.Carry(n, &effects.Return{Ticket: e.Ticket})
+			s.w.CarryOut(n, &effects.Deliver{Ticket: e.Ticket, Code: effects.NotFound, Held: true, Why: why})
+			s.w.CarryOut(n, &effects.Return{Ticket: e.Ticket})
 		}, want: "S19"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, n, ticket, pages := fetching(t, 1)
+			s, n, ticket, pages := newFetchStage(t, 1)
 			e := &effects.Scatter{Corr: 1, Ticket: ticket, Pages: pages}
 			if c.spoil != nil {
 				c.spoil(s, n, e)
 			}
-			s.w.Carry(n, e)
+			s.w.CarryOut(n, e)
 			if c.after != nil {
 				c.after(s, n, e)
 			}

@@ -20,45 +20,45 @@ type ShrinkOptions struct {
 	Progress func(runs, max int) // if not nil, called after each run
 }
 
-// Shrunk is the result of [Shrink].
-type Shrunk struct {
-	Plan    plan.Plan
-	Failure *Failure // of Plan; nil if the plan breaks no promise
-	Runs    int      // the number of runs that were made
-	Cut     bool     // the limit of runs or the context ended the search early
+// ShrinkResult is the result of [Shrink].
+type ShrinkResult struct {
+	Plan       plan.Plan
+	Failure    *Failure // of Plan; nil if the plan breaks no promise
+	Runs       int      // the number of runs that were made
+	Incomplete bool     // the limit of runs or the context ended the search early
 }
 
 // Shrink reduces a plan that breaks a property, as long as the plan still breaks the same property. Shrink first
 // removes whole nodes, jobs and faults, then their parts, then unusual numbers. When ctx ends, Shrink returns the best
 // plan found so far. Shrink returns an error if the plan cannot be run. If the plan breaks no promise, Shrink returns
 // the plan unchanged with a nil Failure.
-func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (Shrunk, error) {
-	o.System = o.System.named(p.System)
+func Shrink(ctx context.Context, p plan.Plan, o ShrinkOptions) (ShrinkResult, error) {
+	o.System = o.System.orBuiltin(p.System)
 	if o.Runs == 0 {
 		o.Runs = DefaultShrinkRuns
 	}
-	first, err := Run(Options{Plan: &p, System: o.System, Strikes: true, Oracles: o.Oracles})
+	first, err := Run(Options{Plan: &p, System: o.System, RecordStrikes: true, Oracles: o.Oracles})
 	if err != nil || first.Failure == nil {
-		return Shrunk{Plan: p, Runs: 1}, err
+		return ShrinkResult{Plan: p, Runs: 1}, err
 	}
-	s := &shrinker{ctx: ctx, o: o, best: p, failure: first.Failure, runs: 1}
-	s.try(p.Recorded(first.Strikes))
-	for s.progressed = true; s.progressed && !s.spent(); {
-		s.progressed = false
-		before := s.best
-		for _, pass := range passes {
-			pass(s)
+	state := &shrinkState{ctx: ctx, o: o, best: p, failure: first.Failure, runs: 1}
+	state.tryPlan(p.WithStrikes(first.Strikes))
+	for state.progressed = true; state.progressed && !state.isExhausted(); {
+		state.progressed = false
+		before := state.best
+		for _, pass := range shrinkPasses {
+			pass(state)
 		}
-		if reflect.DeepEqual(before, s.best) {
+		if reflect.DeepEqual(before, state.best) {
 			break // Two passes undo each other's changes.
 		}
 	}
-	s.best.Property, s.best.Reaches = s.failure.Property, nil
-	return Shrunk{Plan: s.best, Failure: s.failure, Runs: s.runs, Cut: s.spent()}, nil
+	state.best.Property, state.best.Reaches = state.failure.Property, nil
+	return ShrinkResult{Plan: state.best, Failure: state.failure, Runs: state.runs, Incomplete: state.isExhausted()}, nil
 }
 
-// shrinker is the state of one [Shrink].
-type shrinker struct {
+// shrinkState is the state of one [Shrink].
+type shrinkState struct {
 	ctx        context.Context
 	o          ShrinkOptions
 	best       plan.Plan
@@ -67,13 +67,13 @@ type shrinker struct {
 	progressed bool
 }
 
-// spent reports whether the limit of runs is reached or the context has ended.
-func (s *shrinker) spent() bool { return s.runs >= s.o.Runs || s.ctx.Err() != nil }
+// isExhausted reports whether the limit of runs is reached or the context has ended.
+func (s *shrinkState) isExhausted() bool { return s.runs >= s.o.Runs || s.ctx.Err() != nil }
 
 // tryPlan runs a candidate and keeps a candidate that breaks the same property. A candidate that cannot be run is
 // rejected.
-func (s *shrinker) try(p plan.Plan) bool {
-	if s.spent() || s.o.System.Check(&p) != nil {
+func (s *shrinkState) tryPlan(p plan.Plan) bool {
+	if s.isExhausted() || s.o.System.Check(&p) != nil {
 		return false
 	}
 	s.runs++
@@ -89,23 +89,23 @@ func (s *shrinker) try(p plan.Plan) bool {
 }
 
 // tryChange applies edit to a copy of the best plan and tries the result, unless edit reports that nothing has changed.
-func (s *shrinker) change(do func(p *plan.Plan) bool) bool {
+func (s *shrinkState) tryChange(edit func(p *plan.Plan) bool) bool {
 	p := s.best.Clone()
-	return do(&p) && s.try(p)
+	return edit(&p) && s.tryPlan(p)
 }
 
-// thin removes elements from a list as far as possible: halves first, then quarters, down to single elements.
-func thin[T any](s *shrinker, list func(p *plan.Plan) *[]T) {
-	for size := (len(*list(&s.best)) + 1) / 2; size > 0 && !s.spent(); size /= 2 {
+// removeElements removes elements from a list as far as possible: halves first, then quarters, down to single elements.
+func removeElements[T any](s *shrinkState, list func(p *plan.Plan) *[]T) {
+	for size := (len(*list(&s.best)) + 1) / 2; size > 0 && !s.isExhausted(); size /= 2 {
 		for from := 0; from < len(*list(&s.best)); {
-			if !s.change(func(p *plan.Plan) bool {
+			if !s.tryChange(func(p *plan.Plan) bool {
 				l := list(p)
 				*l = slices.Delete(*l, from, min(from+size, len(*l)))
 				return true
 			}) {
 				from += size
 			}
-			if s.spent() {
+			if s.isExhausted() {
 				return
 			}
 		}

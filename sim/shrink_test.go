@@ -13,9 +13,9 @@ import (
 )
 
 // noFailedPut is not a promise of kvferry: a put may fail because its transfer fails.
-var noFailedPut = oracle.Of("no-failed-put", "", func(l *oracle.Listen[struct{}]) {
+var noFailedPut = oracle.New("no-failed-put", "", func(l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Deliver) {
-		if c.Sends() && e.Code == effects.Faulted {
+		if c.IsSender() && e.Code == effects.Faulted {
 			c.Fail("node %d ends a command as %s", c.Node(), e.Code)
 		}
 	})
@@ -42,8 +42,8 @@ func TestShrink(t *testing.T) {
 		if again.Failure == nil || again.Failure.Property != noFailedPut.Name || again.Failure.Story != s.Failure.Story {
 			t.Fatalf("seed %d: the shrunk plan does not fail as it was said to: %v", seed, again.Failure)
 		}
-		if len(again.Unused) > 0 {
-			t.Errorf("seed %d: the shrunk plan keeps what it does not need: %v", seed, again.Unused)
+		if len(again.UnusedFaults) > 0 {
+			t.Errorf("seed %d: the shrunk plan keeps what it does not need: %v", seed, again.UnusedFaults)
 		}
 		if len(s.Plan.Jobs) == 1 && len(s.Plan.Jobs[0].Keys) == 1 && len(s.Plan.Strikes)+len(s.Plan.Faults) <= 2 {
 			small++
@@ -69,16 +69,16 @@ func TestShrink(t *testing.T) {
 
 // TestShrinkIsBounded: at its limit Shrink returns the best plan found so far.
 func TestShrinkIsBounded(t *testing.T) {
-	p := failing(t)
+	p := failingPlan(t)
 	s, err := Shrink(context.Background(), p, ShrinkOptions{Runs: 5, Oracles: []oracle.Oracle{noFailedPut}})
-	if err != nil || s.Failure == nil || s.Runs > 5 || !s.Cut {
-		t.Errorf("five runs: %d, cut %v, %v", s.Runs, s.Cut, err)
+	if err != nil || s.Failure == nil || s.Runs > 5 || !s.Incomplete {
+		t.Errorf("five runs: %d, cut %v, %v", s.Runs, s.Incomplete, err)
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	s, err = Shrink(ended, p, ShrinkOptions{Oracles: []oracle.Oracle{noFailedPut}})
-	if err != nil || s.Failure == nil || s.Runs != 1 || !s.Cut {
-		t.Errorf("no time: %d runs, cut %v, %v", s.Runs, s.Cut, err)
+	if err != nil || s.Failure == nil || s.Runs != 1 || !s.Incomplete {
+		t.Errorf("no time: %d runs, cut %v, %v", s.Runs, s.Incomplete, err)
 	}
 	if s, err := Shrink(context.Background(), plan.New(), ShrinkOptions{}); err != nil || s.Failure != nil {
 		t.Errorf("a plan that breaks nothing: %v, %v", s.Failure, err)
@@ -86,7 +86,7 @@ func TestShrinkIsBounded(t *testing.T) {
 }
 
 // failingPlan returns the plan of a seed in which a put fails.
-func failing(t *testing.T) plan.Plan {
+func failingPlan(t *testing.T) plan.Plan {
 	t.Helper()
 	for seed := range uint64(200) {
 		p, err := systems.Expand(seed, expand.DefaultProfile)
@@ -106,11 +106,11 @@ func TestShrinkShortFaults(t *testing.T) {
 	p := plan.New()
 	p.Jobs = []plan.Job{{From: 0, To: 1, Keys: []uint32{1}, Batch: 1}}
 	for i := range 4 {
-		p.Faults = append(p.Faults, plan.Scheduled{At: time.Duration(i) * 7 * time.Millisecond, Fault: plan.FaultPause,
+		p.Faults = append(p.Faults, plan.ScheduledFault{At: time.Duration(i) * 7 * time.Millisecond, Fault: plan.FaultPause,
 			Node: plan.Node(i % 2), For: time.Duration(3+i) * time.Millisecond})
 	}
-	paused := oracle.Of("two-pauses", "", func(l *oracle.Listen[struct{}]) {
-		oracle.On(l, func(_ *struct{}, c *oracle.Call, e Ended) {
+	paused := oracle.New("two-pauses", "", func(l *oracle.Subscriptions[struct{}]) {
+		oracle.On(l, func(_ *struct{}, c *oracle.Call, e RunEnded) {
 			if n := e.Result.Faults[plan.FaultPause.String()]; n >= 2 {
 				c.Fail("%d pauses", n)
 			}

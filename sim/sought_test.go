@@ -12,7 +12,7 @@ import (
 // the directories name.
 func TestSought(t *testing.T) {
 	brought := 0
-	look := oracle.Of("look", "", func(l *oracle.Listen[struct{}]) {
+	look := oracle.New("look", "", func(l *oracle.Subscriptions[struct{}]) {
 		oracle.On(l, func(_ *struct{}, _ *oracle.Call, e *effects.Observe) {
 			if e.Fact == effects.FactBrought && e.Count > 0 {
 				brought++

@@ -10,11 +10,11 @@ import (
 // result of a run of the plan: strikes and faults that found no occasion, and marks that the run no longer reaches,
 // perhaps only because the marks were renamed. Nil means that the plan is still good. A property that holds again is no
 // reason, because the defect may have been fixed.
-func Stale(p *plan.Plan, r *Result) []string {
-	lines := r.Unused
-	taken := r.Coverage.Counts("mark")
+func StaleReasons(p *plan.Plan, r *Result) []string {
+	lines := r.UnusedFaults
+	reached := r.Coverage.Counts("mark")
 	for _, m := range p.Reaches {
-		if taken[m] == 0 {
+		if reached[m] == 0 {
 			lines = append(lines, fmt.Sprintf("mark %s is not reached any more", m))
 		}
 	}

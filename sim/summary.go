@@ -52,8 +52,8 @@ func newSummary(profile string) Summary {
 	return Summary{Profile: profile, Faults: map[string]uint64{}, Properties: map[string]uint64{}}
 }
 
-// add adds the result of a run.
-func (s *Summary) add(r *Result) {
+// addResult adds the result of a run.
+func (s *Summary) addResult(r *Result) {
 	s.Seeds++
 	s.Steps += r.Steps
 	s.Events += r.Events
@@ -64,17 +64,17 @@ func (s *Summary) add(r *Result) {
 	s.Chunks += r.Chunks
 	s.Simulated += r.Simulated
 	s.Hash += LogHash(draw.Mix(r.Seed, r.Hash))
-	addCounts(s.Faults, r.Faults)
+	mergeCounts(s.Faults, r.Faults)
 	s.Coverage.Merge(&r.Coverage)
 	if r.Failure != nil {
 		s.Failed++
 		s.Properties[r.Failure.Property]++
-		s.first(r.Failure)
+		s.keepFirst(r.Failure)
 	}
 }
 
-// first keeps the failure of the lowest seed.
-func (s *Summary) first(f *Failure) {
+// keepFirst keeps the failure of the lowest seed.
+func (s *Summary) keepFirst(f *Failure) {
 	if s.First == nil || f != nil && f.Seed < s.First.Seed {
 		s.First = f
 	}
@@ -93,20 +93,20 @@ func (s *Summary) Merge(o *Summary) {
 	s.Chunks += o.Chunks
 	s.Simulated += o.Simulated
 	s.Hash += o.Hash
-	addCounts(s.Faults, o.Faults)
-	addCounts(s.Properties, o.Properties)
+	mergeCounts(s.Faults, o.Faults)
+	mergeCounts(s.Properties, o.Properties)
 	s.Coverage.Merge(&o.Coverage)
-	s.first(o.First)
+	s.keepFirst(o.First)
 }
 
-func addCounts[K comparable](to, from map[K]uint64) {
+func mergeCounts[K comparable](to, from map[K]uint64) {
 	for k, n := range from {
 		to[k] += n
 	}
 }
 
-// Unmet returns the conjunctions that seeds of the summary's profile can meet, but did not meet.
-func (s *Summary) Unmet() []Conjunction {
-	met := s.Coverage.Counts("conjunction")
-	return slices.DeleteFunc(Meetable(s.Profile), func(c Conjunction) bool { return met[c.String()] > 0 })
+// MissedConjunctions returns the conjunctions that seeds of the summary's profile can meet, but did not meet.
+func (s *Summary) MissedConjunctions() []Conjunction {
+	reached := s.Coverage.Counts("conjunction")
+	return slices.DeleteFunc(RequiredConjunctions(s.Profile), func(c Conjunction) bool { return reached[c.String()] > 0 })
 }

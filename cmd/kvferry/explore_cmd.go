@@ -50,7 +50,7 @@ Scopes:
 				return err
 			}
 			var err error
-			if o.Scope, err = sim.ScopeNamed(scope); err != nil {
+			if o.Scope, err = sim.FindScope(scope); err != nil {
 				return usageError{err}
 			}
 			if cmd.Flags().Changed("path") {
@@ -69,7 +69,7 @@ Scopes:
 				return err
 			}
 			if i, interrupted := interruptedBy(cmd.Context()); interrupted && !result.Complete {
-				result.Cut = fmt.Sprintf("%d states, interrupted by %s", result.States, i.signalName())
+				result.CutReason = fmt.Sprintf("%d states, interrupted by %s", result.States, i.signalName())
 			}
 			if asJSON {
 				err = printJSON(out, newExploreReport(&result))
@@ -97,7 +97,7 @@ func formatScopes() string {
 	}
 	var b strings.Builder
 	for _, s := range sim.Scopes() {
-		fmt.Fprintf(&b, "  %-*s  %s\n", width, s.Name, s.About)
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, s.Name, s.Description)
 	}
 	return b.String()
 }
@@ -110,7 +110,7 @@ type scopeRow struct {
 func listScopes() []scopeRow {
 	var list []scopeRow
 	for _, s := range sim.Scopes() {
-		list = append(list, scopeRow{s.Name, s.About})
+		list = append(list, scopeRow{s.Name, s.Description})
 	}
 	return list
 }
@@ -121,7 +121,7 @@ func replayPath(out io.Writer, s sim.Scope, text string, asJSON bool) error {
 		return usageError{err}
 	}
 	var events []string
-	v, err := sim.Retrace(s, p, func(line string) { events = append(events, line) })
+	v, err := sim.RetracePath(s, p, func(line string) { events = append(events, line) })
 	switch {
 	case err != nil:
 		return err
@@ -179,16 +179,16 @@ type exploreReport struct {
 }
 
 func newExploreReport(e *sim.Exploration) exploreReport {
-	seconds := max(e.Took.Seconds(), 1e-9)
+	seconds := max(e.Elapsed.Seconds(), 1e-9)
 	r := exploreReport{
-		Scope: e.Scope, States: e.States, Transitions: e.Transitions, Ends: e.Ends, Depth: e.Depth, Complete: e.Complete,
-		Cut:     e.Cut,
+		Scope: e.Scope, States: e.States, Transitions: e.Transitions, Ends: e.FinalStates, Depth: e.Depth, Complete: e.Complete,
+		Cut:     e.CutReason,
 		Seconds: seconds, TransitionsPerSecond: float64(e.Transitions) / seconds,
 		Marks: e.Coverage.Counts("mark"), Facts: e.Coverage.Counts("fact"),
 		TransferCodes: e.Coverage.Counts("transfer"), Outcomes: e.Coverage.Counts("outcome"), Violation: e.Violation,
 	}
 	if e.Violation != nil {
-		r.Retrace = e.Violation.Retrace()
+		r.Retrace = e.Violation.RetraceCommand()
 	}
 	return r
 }
@@ -210,7 +210,7 @@ func printExploration(w io.Writer, e *sim.Exploration) error {
 	case e.Complete:
 		b.WriteString("complete: every promise held in every order of events\n")
 	default:
-		fmt.Fprintf(&b, "incomplete, stopped at %s: every promise held so far\n", e.Cut)
+		fmt.Fprintf(&b, "incomplete, stopped at %s: every promise held so far\n", e.CutReason)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -43,7 +43,7 @@ func TestFiguresOfScopes(t *testing.T) {
 			fmt.Fprintln(&now, line)
 			continue
 		}
-		want, err := figures.Parse(line)
+		want, err := figures.ParseRow(line)
 		if err != nil {
 			t.Fatalf("%s: %v", figuresFile, err)
 		}
@@ -55,7 +55,7 @@ func TestFiguresOfScopes(t *testing.T) {
 		if want.Transitions <= most {
 			rows++
 			t.Run(want.Scope, func(t *testing.T) {
-				counted, broken, err := want.Count()
+				counted, broken, err := want.ExploreAgain()
 				if err != nil || broken != nil {
 					t.Fatalf("%s: %v, %v", want.Scope, broken, err)
 				}

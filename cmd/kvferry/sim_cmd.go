@@ -28,13 +28,13 @@ that breaks a promise breaks it every time.`,
 }
 
 func addProfileFlag(cmd *cobra.Command, profile *string) {
-	cmd.Flags().StringVar(profile, "profile", sim.Mixed,
+	cmd.Flags().StringVar(profile, "profile", sim.MixedProfile,
 		"the kind of clusters and faults: all, in which the seeds take the profiles in turn, or "+strings.Join(sim.Profiles(), ", "))
 }
 
 func checkProfile(profile string) error {
-	if err := sim.CheckProfile(sim.ProfileOf(0, profile)); err != nil {
-		return usagef("--profile: %w, or %s", err, sim.Mixed)
+	if err := sim.CheckProfile(sim.ProfileOfSeed(0, profile)); err != nil {
+		return usagef("--profile: %w, or %s", err, sim.MixedProfile)
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func newCampaignReport(s sim.Summary, workers int, took time.Duration) campaignR
 	r := campaignReport{Summary: s, Workers: workers, Seconds: max(took.Seconds(), 1e-9)}
 	r.computeRates()
 	if s.First != nil {
-		r.Replay = s.First.Replay()
+		r.Replay = s.First.ReplayCommand()
 	}
 	return r
 }

@@ -22,7 +22,7 @@ func continueCampaign(ctx context.Context, o sim.CampaignOptions, path string) (
 		return sim.Summary{}, nil, usageError{err}
 	}
 	defer file.Close()
-	p := file.ProfileRecord(o.Profile, o.Start)
+	p := file.ProfileRecord(o.Profile, o.FirstSeed)
 	var mu sync.Mutex
 	var findings []campaign.Finding
 	show := o.Progress
@@ -39,7 +39,7 @@ func continueCampaign(ctx context.Context, o sim.CampaignOptions, path string) (
 	remaining, unlimited := o.Seeds, o.Seeds == 0
 	var total *sim.Summary
 	for total == nil || ctx.Err() == nil && (unlimited || remaining > 0) {
-		o.Start, o.Seeds, findings = p.Next, seedsPerSave, findings[:0]
+		o.FirstSeed, o.Seeds, findings = p.Next, seedsPerSave, findings[:0]
 		if !unlimited {
 			o.Seeds = min(remaining, seedsPerSave)
 			remaining -= o.Seeds
@@ -72,7 +72,7 @@ func checkRareFlag(rare string) error {
 // prints the conjunctions that never occurred to w unless the policy is "off". With --continue, all campaigns in the
 // file count.
 func (r *campaignReport) exitError(policy string, w io.Writer) error {
-	unmet := r.Unmet()
+	unmet := r.MissedConjunctions()
 	if r.Continued != nil {
 		unmet = r.Continued.Unmet(r.Profile)
 	}

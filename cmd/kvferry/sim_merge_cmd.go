@@ -65,7 +65,7 @@ func (r *campaignReport) writeShardPlan(folder string) error {
 	}
 	r.Plan = filepath.Join(folder, filepath.Base(r.Plan))
 	r.First.Plan, r.First.Page = r.Plan, ""
-	r.Replay = r.First.Replay()
+	r.Replay = r.First.ReplayCommand()
 	return p.Write(r.Plan)
 }
 

@@ -52,7 +52,7 @@ func printCampaign(w io.Writer, r *campaignReport, withCounts bool) error {
 		printList(&b, "covered", summaries)
 		fmt.Fprintf(&b, "%-10s--coverage prints the counts\n", "")
 	}
-	if unmet := r.Unmet(); len(unmet) > 0 {
+	if unmet := r.MissedConjunctions(); len(unmet) > 0 {
 		fmt.Fprintf(&b, "%-10s%v\n", "never met", unmet)
 	}
 	if r.previous != nil {

@@ -66,7 +66,7 @@ func newSimReplayCommand() *cobra.Command {
 
 func (f *replayFlags) loadPlan() (sim.Plan, error) {
 	if f.plan == "" {
-		return sim.Expand(f.seed, sim.ProfileOf(f.seed, f.profile))
+		return sim.Expand(f.seed, sim.ProfileOfSeed(f.seed, f.profile))
 	}
 	p, err := sim.ReadPlan(f.plan)
 	if err != nil {
@@ -76,7 +76,7 @@ func (f *replayFlags) loadPlan() (sim.Plan, error) {
 }
 
 func (f *replayFlags) replayPlan(ctx context.Context, p *sim.Plan, out io.Writer) error {
-	o := sim.Options{Plan: p, Record: true}
+	o := sim.Options{Plan: p, RecordTrace: true}
 	var writeErr error
 	if f.log {
 		o.Log = func(line string) {
@@ -92,7 +92,7 @@ func (f *replayFlags) replayPlan(ctx context.Context, p *sim.Plan, out io.Writer
 	fmt.Fprintf(out, "seed %d: %d steps, %.3f s simulated, %d chunks verified, log hash %016x\n",
 		r.Seed, r.Steps, float64(r.Simulated)/1e9, r.Chunks, r.Hash)
 	if f.plan != "" {
-		for _, line := range sim.Stale(p, &r) {
+		for _, line := range sim.StaleReasons(p, &r) {
 			fmt.Fprintf(out, "stale: %s\n", line)
 		}
 	}

@@ -68,7 +68,7 @@ the campaign continues with the next seed and adds its result to the file.`,
 			if err := checkRareFlag(rare); err != nil {
 				return err
 			}
-			if rare != "off" && o.Profile == sim.Mixed {
+			if rare != "off" && o.Profile == sim.MixedProfile {
 				return usagef("--rare %s needs a single profile; choose it with --profile", rare)
 			}
 			if campaignFile != "" && o.Shards > 1 {
@@ -113,7 +113,7 @@ the campaign continues with the next seed and adds its result to the file.`,
 		"what to do about rare conjunctions of the profile that never occurred: off, warn, fail")
 	cmd.Flags().Uint64Var(&o.Seeds, "seeds", 1000, "the number of seeds to run, for all shards together")
 	cmd.Flags().DurationVar(&duration, "time", 0, "the time to run, unless --seeds ends first")
-	cmd.Flags().Uint64Var(&o.Start, "start", 0, "the first seed")
+	cmd.Flags().Uint64Var(&o.FirstSeed, "start", 0, "the first seed")
 	cmd.Flags().Var(shardFlag{&o.Shard, &o.Shards}, "shard", "run only every n-th seed, beginning with seed i, counted from 0")
 	cmd.Flags().IntVar(&o.Workers, "workers", runtime.GOMAXPROCS(0), "the number of seeds to run concurrently")
 	cmd.Flags().StringVar(&folder, "out", "sim-failures", "folder for the plan and the page of the first failure")
@@ -195,14 +195,14 @@ func writeFailure(ctx context.Context, r *campaignReport, folder, html string) e
 	r.PlanText = string(text)
 	f, t := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan})
 	f.Seed, f.Profile, f.Plan = r.First.Seed, r.First.Profile, path
-	r.First, r.Plan, r.Replay = f, path, f.Replay()
+	r.First, r.Plan, r.Replay = f, path, f.ReplayCommand()
 	if t == nil {
 		return nil
 	}
 	if html == "" {
 		html = strings.TrimSuffix(path, ".yaml") + ".html"
 	}
-	t.Title, f.Page = f.Replay(), html
+	t.Title, f.Page = f.ReplayCommand(), html
 	return report.WriteFile(html, t)
 }
 

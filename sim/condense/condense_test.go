@@ -25,11 +25,11 @@ func TestPlansCanBeRun(t *testing.T) {
 		if len(p.Jobs) > 8 || len(p.Faults) > 6 || rates > 7 {
 			t.Fatalf("seed %d: %d jobs, %d faults, %d rates; want a few", seed, len(p.Jobs), len(p.Faults), rates)
 		}
-		bases[condense.Base(seed)]++
+		bases[condense.BaseProfile(seed)]++
 	}
-	for _, b := range condense.Bases {
+	for _, b := range condense.BaseProfiles {
 		if bases[b] < 100 {
-			t.Errorf("%d of 3000 seeds are drawn in profile %s before: want about one in %d", bases[b], b, len(condense.Bases))
+			t.Errorf("%d of 3000 seeds are drawn in profile %s before: want about one in %d", bases[b], b, len(condense.BaseProfiles))
 		}
 	}
 }

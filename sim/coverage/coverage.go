@@ -1,6 +1,6 @@
 // Package coverage counts which unusual paths runs took, by the names of the paths. A package that counts paths
-// reserves a [Section] for its paths when the program starts, and names the paths. Counts are written, read and merged
-// by name only.
+// reserves a [NewSection] for its paths when the program starts, and names the paths. Counts are written, read and
+// merged by name only.
 //
 // A caller may rely on the following: a point belongs to one section only; merging is adding, in any order; and the
 // counts do not depend on the order in which the sections were reserved.
@@ -8,7 +8,7 @@
 // Example: package world reserves a section for the faults. The i-th path is named "fault " and the name of the
 // fault:
 //
-//	var pointFault = coverage.Section(int(plan.FaultKinds), func(i int) string { ... })
+//	var pointFault = coverage.NewSection(int(plan.FaultCount), func(i int) string { ... })
 //
 // When a node crashes, the world calls Hit(pointFault + coverage.Point(plan.FaultCrash)). The run's counts, written as
 // JSON, then contain "fault crash": 1. A campaign merges the counts of all runs, and a name that is missing in the sum
@@ -34,31 +34,31 @@ type Point int
 
 // sections holds the reserved sections, in order. All sections are reserved before anything is counted.
 var (
-	sections []section
-	points   Point
+	sections   []section
+	pointCount Point
 )
 
 // A section is a range of points with the function that names the points.
 type section struct {
-	from Point
-	n    int
-	name func(i int) string
+	first Point
+	count int
+	name  func(i int) string
 }
 
-// Section reserves n points and returns the first of them. Name returns the name of the i-th point, or "" if the path
-// does not exist; name is called later. NewSection may only be called to initialize package variables.
-func Section(n int, name func(i int) string) Point {
-	from := points
+// NewSection reserves n points and returns the first of them. Name returns the name of the i-th point, or "" if the
+// path does not exist; name is called later. NewSection may only be called to initialize package variables.
+func NewSection(n int, name func(i int) string) Point {
+	from := pointCount
 	sections = append(sections, section{from, n, name})
-	points += Point(n)
+	pointCount += Point(n)
 	return from
 }
 
 // New returns counts that are all zero.
-func New() Coverage { return Coverage{make([]uint64, points)} }
+func New() Coverage { return Coverage{make([]uint64, pointCount)} }
 
-// Emptied returns counts that are all zero, in the memory of c, which must not be used any more.
-func (c Coverage) Emptied() Coverage {
+// Recycle returns counts that are all zero, in the memory of c, which must not be used any more.
+func (c Coverage) Recycle() Coverage {
 	if c.counts == nil {
 		return New()
 	}
@@ -69,20 +69,20 @@ func (c Coverage) Emptied() Coverage {
 // Hit counts a path.
 func (c *Coverage) Hit(p Point) { c.counts[p]++ }
 
-// names returns the names of all points; points without a path have the empty name.
-var names = sync.OnceValue(func() []string {
-	all := make([]string, points)
+// pathNames returns the names of all points; points without a path have the empty name.
+var pathNames = sync.OnceValue(func() []string {
+	all := make([]string, pointCount)
 	for _, s := range sections {
-		for i := range s.n {
-			all[int(s.from)+i] = s.name(i)
+		for i := range s.count {
+			all[int(s.first)+i] = s.name(i)
 		}
 	}
 	return all
 })
 
-// Points returns the names of all paths, including paths that cannot be taken.
-func Points() []string {
-	return slices.DeleteFunc(slices.Clone(names()), func(name string) bool { return name == "" })
+// PathNames returns the names of all paths, including paths that cannot be taken.
+func PathNames() []string {
+	return slices.DeleteFunc(slices.Clone(pathNames()), func(name string) bool { return name == "" })
 }
 
 // Merge adds the counts of o.
@@ -103,7 +103,7 @@ func (c *Coverage) Merge(o *Coverage) {
 func (c *Coverage) Counts(section string) map[string]uint64 {
 	all := map[string]uint64{}
 	for p, n := range c.counts {
-		name := names()[p]
+		name := pathNames()[p]
 		if section != "" {
 			rest, ok := strings.CutPrefix(name, section+" ")
 			if !ok {
@@ -130,7 +130,7 @@ func (c *Coverage) UnmarshalJSON(text []byte) error {
 	}
 	*c = New()
 	for name, n := range counts {
-		p := slices.Index(names(), name)
+		p := slices.Index(pathNames(), name)
 		if p < 0 || name == "" {
 			return fmt.Errorf("coverage %q is unknown: merge results of one version of the program only", name)
 		}

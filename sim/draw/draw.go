@@ -6,7 +6,7 @@
 //
 // For example, the delay of the third message on a connection is drawn as
 //
-//	draw.Hash(seed, draw.Request, uint64(conn), 3).Heavy(mean)
+//	draw.Hash(seed, draw.Request, uint64(conn), 3).HeavyTail(mean)
 //
 // If a change of the plan adds a message on another connection, this delay stays the same, because neither the other
 // connection nor the number of earlier draws is part of its name. The shrinker depends on this: a plan from which a job
@@ -54,14 +54,14 @@ const (
 	Communicator
 	Encoder
 
-	Labels // the number of labels
+	LabelCount // the number of labels
 )
 
 // FirstStrike is the first of the labels for strikes of faults, and FirstSchedule is the first of the labels for the
 // start of scheduled faults. The labels follow in the order of the faults' numbers.
 const (
-	Strike   Label = 64
-	Schedule Label = 64 + 256
+	FirstStrike   Label = 64
+	FirstSchedule Label = 64 + 256
 )
 
 // Mix returns one round of multiply-and-fold: both halves of the 128-bit product contribute.
@@ -71,42 +71,42 @@ func Mix(a, b uint64) uint64 {
 }
 
 // A Value is the value of a draw, which depends only on the name of the draw.
-type Of uint64
+type Value uint64
 
 // In worlds with these seeds only identities are drawn. All remaining draws have the lowest value of their range, or
 // the highest value. The explorer of small worlds uses these seeds, because the explorer makes the choices itself.
 const (
-	StillSeed    uint64 = 1<<64 - 1
-	RestlessSeed uint64 = 1<<64 - 2
-	Still        Of     = 0
-	restless     Of     = 1<<64 - 1
+	LowestSeed  uint64 = 1<<64 - 1
+	HighestSeed uint64 = 1<<64 - 2
+	Lowest      Value  = 0
+	highest     Value  = 1<<64 - 1
 )
 
 // Hash returns the draw of a seed for a label, a subject and an ordinal.
-func Hash(seed uint64, l Label, about, ordinal uint64) Of {
-	if seed >= RestlessSeed && l != Identity {
-		if seed == StillSeed {
-			return Still
+func Hash(seed uint64, l Label, subject, ordinal uint64) Value {
+	if seed >= HighestSeed && l != Identity {
+		if seed == LowestSeed {
+			return Lowest
 		}
-		return restless
+		return highest
 	}
-	return Of(Mix(Mix(Mix(seed, uint64(l)), about), ordinal+0x632BE59BD9B4E019))
+	return Value(Mix(Mix(Mix(seed, uint64(l)), subject), ordinal+0x632BE59BD9B4E019))
 }
 
 // Rehash returns an additional, independent value for the same name.
-func (d Of) Again() Of {
-	if d == Still || d == restless {
+func (d Value) Rehash() Value {
+	if d == Lowest || d == highest {
 		return d
 	}
-	return Of(Mix(uint64(d), 0xA0761D6478BD642F))
+	return Value(Mix(uint64(d), 0xA0761D6478BD642F))
 }
 
 // Below returns a value in [0, n).
-func (d Of) Below(n uint64) uint64 {
-	if n == 0 || d == Still {
+func (d Value) Below(n uint64) uint64 {
+	if n == 0 || d == Lowest {
 		return 0
 	}
-	if d == restless {
+	if d == highest {
 		return n - 1
 	}
 	hi, _ := bits.Mul64(Mix(uint64(d), 0xE7037ED1A0B428DB), n)
@@ -114,23 +114,23 @@ func (d Of) Below(n uint64) uint64 {
 }
 
 // Between returns a value in [lo, hi].
-func (d Of) Between(lo, hi int) int { return lo + int(d.Below(uint64(hi-lo+1))) }
+func (d Value) Between(lo, hi int) int { return lo + int(d.Below(uint64(hi-lo+1))) }
 
-// Permille returns true with a probability of n in a thousand.
-func (d Of) Permille(n int) bool { return int(d.Below(1000)) < n }
+// ChancePermille returns true with a probability of n in a thousand.
+func (d Value) ChancePermille(n int) bool { return int(d.Below(1000)) < n }
 
 // ChanceIfRandom is like ChancePermille, for events that occur by themselves. The result is always false in worlds in
 // which nothing is drawn.
-func (d Of) Rarely(n int) bool { return d != Still && d != restless && d.Permille(n) }
+func (d Value) ChanceIfRandom(n int) bool { return d != Lowest && d != highest && d.ChancePermille(n) }
 
-// Span returns a duration in [lo, hi].
-func (d Of) Span(lo, hi effects.Duration) effects.Duration {
+// Duration returns a duration in [lo, hi].
+func (d Value) Duration(lo, hi effects.Duration) effects.Duration {
 	return lo + effects.Duration(d.Below(uint64(hi-lo)+1))
 }
 
 // RoundedDuration is like Duration, for the durations of plans. The result is rounded so that a person can read the
 // plan.
-func (d Of) Time(lo, hi time.Duration) time.Duration {
+func (d Value) RoundedDuration(lo, hi time.Duration) time.Duration {
 	unit := 10 * time.Microsecond
 	if hi < 10*time.Millisecond {
 		unit = time.Microsecond
@@ -138,18 +138,18 @@ func (d Of) Time(lo, hi time.Duration) time.Duration {
 	return max(lo, (lo + time.Duration(d.Below(uint64(hi-lo)+1))).Truncate(unit))
 }
 
-// Heavy returns a duration around mean, with a tail of up to thirty times the mean: most delays are ordinary, and the
-// rare long ones are of interest.
-func (d Of) Heavy(mean effects.Duration) effects.Duration {
+// HeavyTail returns a duration around mean, with a tail of up to thirty times the mean: most delays are ordinary, and
+// the rare long ones are of interest.
+func (d Value) HeavyTail(mean effects.Duration) effects.Duration {
 	if mean <= 0 {
 		return 0
 	}
 	switch v := d.Below(100); {
 	case v < 80:
-		return d.Again().Span(mean/4, mean)
+		return d.Rehash().Duration(mean/4, mean)
 	case v < 97:
-		return d.Again().Span(mean, 4*mean)
+		return d.Rehash().Duration(mean, 4*mean)
 	default:
-		return d.Again().Span(4*mean, 30*mean)
+		return d.Rehash().Duration(4*mean, 30*mean)
 	}
 }

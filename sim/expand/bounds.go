@@ -14,50 +14,50 @@ import (
 
 // drawBounds draws these limits.
 func drawBounds(p *plan.Plan, profile string) {
-	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 6, n) }
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 6, n) }
 	t, b := &p.Timeouts, &p.Bounds
 	const ms = time.Millisecond
-	if at(0).Permille(400) {
-		t.RequestTTL = at(0).Again().Time(300*ms, 6*time.Second)
+	if at(0).ChancePermille(400) {
+		t.RequestTTL = at(0).Rehash().RoundedDuration(300*ms, 6*time.Second)
 	}
-	if at(1).Permille(400) {
-		t.AbandonTTL = at(1).Again().Time(20*ms, 2*time.Second)
+	if at(1).ChancePermille(400) {
+		t.AbandonTTL = at(1).Rehash().RoundedDuration(20*ms, 2*time.Second)
 	}
-	if at(2).Permille(400) {
-		t.Unfit = at(2).Again().Time(t.BackoffMax, 3*time.Second)
+	if at(2).ChancePermille(400) {
+		t.Unfit = at(2).Rehash().RoundedDuration(t.BackoffMax, 3*time.Second)
 	}
-	if at(3).Permille(150) {
-		drawLongest(p)
+	if at(3).ChancePermille(150) {
+		drawBatchLimit(p)
 	}
-	if at(4).Permille(300) {
-		b.Claims = max(1, p.Topology.ReceiverPages*uint32(at(4).Again().Between(1, 24))/8)
+	if at(4).ChancePermille(300) {
+		b.Claims = max(1, p.Topology.ReceiverPages*uint32(at(4).Rehash().Between(1, 24))/8)
 	}
-	if at(6).Permille(300) {
-		b.Rows = uint32(at(6).Again().Between(1, 3))
-		drawImpatient(p, at)
+	if at(6).ChancePermille(300) {
+		b.Rows = uint32(at(6).Rehash().Between(1, 3))
+		drawShortDrains(p, at)
 	}
-	if at(8).Permille(350) { // A page of a full chunk has 32 bytes.
-		b.Carries = [...]uint32{32, 64, 96, 1 << 16}[at(8).Again().Below(4)]
+	if at(8).ChancePermille(350) { // A page of a full chunk has 32 bytes.
+		b.Carries = [...]uint32{32, 64, 96, 1 << 16}[at(8).Rehash().Below(4)]
 	}
-	if profile != "calm" && at(5).Permille(250) {
+	if profile != "calm" && at(5).ChancePermille(250) {
 		for i := range p.NodeCount() {
 			p.Topology.Windows = append(p.Topology.Windows, [...]uint32{1, 2, 16}[at(uint64(100+i)).Below(3)])
 		}
 	}
 }
 
-// drawImpatient makes some drains time out before their sweeps could end.
-func drawImpatient(p *plan.Plan, at func(uint64) draw.Of) {
+// drawShortDrains makes some drains time out before their sweeps could end.
+func drawShortDrains(p *plan.Plan, at func(uint64) draw.Value) {
 	for i := range p.Faults {
-		if f := &p.Faults[i]; f.Fault == plan.FaultDrain && at(uint64(200+i)).Permille(400) {
-			f.For = at(uint64(200+i)).Again().Time(0, 3*time.Millisecond)
+		if f := &p.Faults[i]; f.Fault == plan.FaultDrain && at(uint64(200+i)).ChancePermille(400) {
+			f.For = at(uint64(200+i)).Rehash().RoundedDuration(0, 3*time.Millisecond)
 		}
 	}
 }
 
-// drawLongest sets the batch limit so that the longest call, and its put if the pools have room, lists exactly as many
-// chunks as one message may.
-func drawLongest(p *plan.Plan) {
+// drawBatchLimit sets the batch limit so that the longest call, and its put if the pools have room, lists exactly as
+// many chunks as one message may.
+func drawBatchLimit(p *plan.Plan) {
 	longest := -1
 	for i := range p.Jobs {
 		if j := &p.Jobs[i]; longest < 0 || len(j.Keys) > len(p.Jobs[longest].Keys) {

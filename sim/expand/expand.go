@@ -30,9 +30,9 @@ const DefaultProfile = "swarm"
 
 // A Profile is an additional profile that another package defines to restrict or change the choices.
 type Profile struct {
-	Name  string
-	World func(d *Draft) // called after topology, timeouts and limits are drawn
-	Jobs  func(d *Draft) // called after the jobs are drawn and before the faults are drawn
+	Name       string
+	AfterWorld func(d *Draft) // called after topology, timeouts and limits are drawn
+	AfterJobs  func(d *Draft) // called after the jobs are drawn and before the faults are drawn
 }
 
 // A Draft is an unfinished plan.
@@ -41,8 +41,8 @@ type Draft struct {
 	Scale Scale
 }
 
-// Caches draws receivers that keep chunks which no request expects any more.
-func Caches(d *Draft) { drawCaches(d.Plan, &d.Scale) }
+// DrawCaches draws receivers that keep chunks which no request expects any more.
+func DrawCaches(d *Draft) { drawCaches(d.Plan, &d.Scale) }
 
 // Scale holds the sizes of the workload and the numbers of scheduled faults, before the individual jobs and faults are
 // drawn.
@@ -56,47 +56,47 @@ type Scale struct {
 	PlainTo   int  // jobs per thousand, of pull senders
 	Whole     int  // jobs per thousand, of jobs that are not plain
 	Ring      bool // each node sends to the next node
-	Scheduled [plan.FaultKinds]int
+	Scheduled [plan.FaultCount]int
 }
 
 // Plan draws the plan of a seed in a built-in profile or, if more is not nil, in that additional profile.
-func Plan(seed uint64, profile string, more *Profile) plan.Plan {
+func Plan(seed uint64, profile string, added *Profile) plan.Plan {
 	p := plan.Plan{Version: plan.Version, Seed: seed, Profile: profile, Rates: map[plan.Fault]int{}}
 	d := Draft{Plan: &p}
-	if more == nil {
-		more = &Profile{}
+	if added == nil {
+		added = &Profile{}
 	}
-	drawWorld(&d, profile, more)
+	drawWorld(&d, profile, added)
 	drawJobs(&p, &d.Scale)
-	drawReaders(&p)
-	if more.Jobs != nil {
-		more.Jobs(&d)
+	drawReads(&p)
+	if added.AfterJobs != nil {
+		added.AfterJobs(&d)
 	}
 	p.DrawFaults(&d.Scale.Scheduled)
-	drawRare(&p, profile)
-	drawOdd(&p, profile)
-	drawForeign(&p, profile)
+	drawConjunction(&p, profile)
+	drawOverload(&p, profile)
+	drawForeignNodes(&p, profile)
 	drawBounds(&p, profile)
 	drawTuning(&p)
-	drawDeaf(&p, profile)
-	drawTakenBack(&p, profile)
-	drawEdge(&p, profile)
-	drawAnnounced(&p)
+	drawRefusingPeer(&p, profile)
+	drawWithdrawnOffers(&p, profile)
+	drawEdgeCase(&p, profile)
+	drawAddresses(&p)
 	return p
 }
 
 // drawWorld draws everything except the lists of jobs and faults. Every line uses a separate ordinal, so that a new
 // line leaves the existing choices unchanged.
-func drawWorld(d *Draft, profile string, more *Profile) {
+func drawWorld(d *Draft, profile string, added *Profile) {
 	p, s := d.Plan, &d.Scale
-	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 0, n) }
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 0, n) }
 	pages := func(n uint64, lo, hi int) uint32 { return uint32(at(n).Between(lo, hi)) }
-	span := func(n uint64, lo, hi time.Duration) time.Duration { return at(n).Time(lo, hi) }
+	span := func(n uint64, lo, hi time.Duration) time.Duration { return at(n).RoundedDuration(lo, hi) }
 	const ms = time.Millisecond
 	*s = Scale{Jobs: at(6).Between(4, 60), BatchMax: at(7).Between(1, 4), Groups: at(8).Between(1, 5),
 		Window: span(9, 200*ms, 8*time.Second)}
-	p.Topology = plan.Topology{Senders: at(1).Between(1, 3), Receivers: at(2).Between(1, 2), Leased: at(3).Permille(400),
-		SenderPages: pages(4, 4, 32), ReceiverPages: pages(5, 4, 32), Mismatch: at(64).Permille(80)}
+	p.Topology = plan.Topology{Senders: at(1).Between(1, 3), Receivers: at(2).Between(1, 2), Leased: at(3).ChancePermille(400),
+		SenderPages: pages(4, 4, 32), ReceiverPages: pages(5, 4, 32), Mismatch: at(64).ChancePermille(80)}
 	p.Delays = plan.Delays{Message: span(10, ms/10, 5*ms), Device: span(11, ms/50, 4*ms),
 		Scatter: plan.New().Delays.Scatter}
 	alloc, lease := span(20, 50*ms, 1500*ms), span(21, 400*ms, 4*time.Second)
@@ -106,35 +106,35 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		ClaimTTL: span(26, 500*ms, 10*time.Second), BackoffMin: span(27, 5*ms, 50*ms), BackoffMax: span(28, 50*ms, 800*ms),
 		GetWaitMax: span(29, 200*ms, 4*time.Second), PullTTL: plan.New().Timeouts.PullTTL, Read: plan.New().Timeouts.Read,
 		Fetch: plan.New().Timeouts.Fetch, Lead: plan.New().Timeouts.Lead, Loan: plan.New().Timeouts.Loan}
-	if profile == "full" && at(90).Permille(600) {
-		p.Timeouts.Breaker = at(90).Again().Time(20*ms, 1500*ms)
+	if profile == "full" && at(90).ChancePermille(600) {
+		p.Timeouts.Breaker = at(90).Rehash().RoundedDuration(20*ms, 1500*ms)
 	}
 	p.Bounds = plan.New().Bounds
 	p.Bounds.Overtakes, p.Bounds.PeerSharePct = pages(30, 1, 16), min(pages(31, 60, 140), 100)
-	if at(32).Permille(250) { // Small tables, which are often full.
+	if at(32).ChancePermille(250) { // Small tables, which are often full.
 		p.Bounds.Puts, p.Bounds.Reserves, p.Bounds.Gets = pages(33, 1, 4), pages(34, 1, 6), pages(35, 1, 4)
 		p.Bounds.Waiters, p.Bounds.Requests, p.Bounds.Grants = pages(36, 1, 3), pages(37, 4, 16), pages(38, 1, 4)
 		p.Bounds.Peers = pages(39, 1, 4)
 	}
-	if at(50).Permille(330) {
-		s.Early = at(50).Again().Between(100, 1000)
+	if at(50).ChancePermille(330) {
+		s.Early = at(50).Rehash().Between(100, 1000)
 	}
-	if at(82).Permille(330) {
-		s.Plain = at(82).Again().Between(50, 600)
+	if at(82).ChancePermille(330) {
+		s.Plain = at(82).Rehash().Between(50, 600)
 	}
-	p.Topology.Trust = at(83).Permille(400)
-	if at(84).Permille(400) {
-		p.Topology.Reply = protocol.ReplyForm(at(84).Again().Between(int(protocol.FormSync),
+	p.Topology.Trust = at(83).ChancePermille(400)
+	if at(84).ChancePermille(400) {
+		p.Topology.Reply = protocol.ReplyForm(at(84).Rehash().Between(int(protocol.FormSync),
 			int(protocol.FormAsync2))).String()
 	}
-	if at(80).Permille(600) {
-		most := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
+	if at(80).ChancePermille(600) {
+		driftMax := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))
 		for i := range p.NodeCount() {
-			drift := draw.Hash(p.Seed, draw.Clock, uint64(i), 1).Between(-most, most)
-			if at(81).Permille(300) { // The largest tolerated drift.
-				drift = most
+			drift := draw.Hash(p.Seed, draw.Clock, uint64(i), 1).Between(-driftMax, driftMax)
+			if at(81).ChancePermille(300) { // The largest tolerated drift.
+				drift = driftMax
 				if i < p.Topology.Senders {
-					drift = -most
+					drift = -driftMax
 				}
 			}
 			p.Topology.DriftPPM = append(p.Topology.DriftPPM, drift)
@@ -142,25 +142,25 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 	}
 	switch profile {
 	case "pull", "edge":
-		drawPulls(p, profile)
+		drawPullSenders(p, profile)
 	case "delayed", "full", "foreign":
-		drawPulls(p, profile)
-		drawDelays(p, profile)
+		drawPullSenders(p, profile)
+		drawOfferKeepers(p, profile)
 	case "hccl":
 		drawCommunicators(p)
 	case "both":
-		drawBoth(p, s)
+		drawMixedNodes(p, s)
 	case "cache":
 		drawCaches(p, s)
 	}
-	if more.World != nil {
-		more.World(d)
+	if added.AfterWorld != nil {
+		added.AfterWorld(d)
 	}
-	if len(p.Topology.Pull) > 0 && draw.Hash(p.Seed, draw.Plan, 2, 24).Permille(330) {
+	if len(p.Topology.Pull) > 0 && draw.Hash(p.Seed, draw.Plan, 2, 24).ChancePermille(330) {
 		s.PlainTo = draw.Hash(p.Seed, draw.Plan, 2, 25).Between(50, 600)
 	}
-	if at(112).Permille(150) { // Some calls are too large for one put.
-		s.Whole = at(112).Again().Between(100, 700)
+	if at(112).ChancePermille(150) { // Some calls are too large for one put.
+		s.Whole = at(112).Rehash().Between(100, 700)
 	}
 	rates := p.DrawRates(profile)
 	switch profile {
@@ -174,7 +174,7 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		p.Topology.Leased = false
 	case "leased":
 		p.Topology.Leased, rates[plan.FaultLateStore] = true, at(71).Between(50, 400)
-		if at(98).Permille(500) { // A lease may end in the middle of a batch.
+		if at(98).ChancePermille(500) { // A lease may end in the middle of a batch.
 			p.Delays.Device = span(99, 4*ms, 40*ms)
 		}
 	case "starve":
@@ -185,49 +185,49 @@ func drawWorld(d *Draft, profile string, more *Profile) {
 		p.Timeouts.Reply += 2 * time.Second
 		p.Timeouts.Put += 4 * time.Second
 		p.Bounds = plan.New().Bounds
-		if at(75).Permille(700) {
+		if at(75).ChancePermille(700) {
 			p.Bounds.Peers = pages(76, 1, 2)
 		}
 		p.Topology.Senders, p.Topology.SenderPages = at(77).Between(3, 5), pages(72, 3, 5)
 		p.Topology.Receivers, p.Topology.ReceiverPages = 1, pages(73, 4, 7)
 		p.Bounds.Overtakes = pages(74, 1, 2)
-		if at(79).Permille(500) {
-			s.Plain = at(79).Again().Between(300, 700)
+		if at(79).ChancePermille(500) {
+			s.Plain = at(79).Rehash().Between(300, 700)
 		}
-		if at(100).Permille(700) { // With more faults, a request would fail before starving.
+		if at(100).ChancePermille(700) { // With more faults, a request would fail before starving.
 			for _, f := range plan.Faults() {
-				if !f.Calm() {
+				if !f.IsCalm() {
 					rates[f] = 0
 				}
 			}
 		}
 	case "both":
-		drawContest(p, s, &rates)
+		drawPageContest(p, s, &rates)
 	case "upstream":
-		p.Topology.Leased, p.Topology.Trust = at(90).Permille(700), at(91).Permille(700)
+		p.Topology.Leased, p.Topology.Trust = at(90).ChancePermille(700), at(91).ChancePermille(700)
 		p.Topology.Reply = protocol.ReplyForm(at(92).Between(int(protocol.FormSync), int(protocol.FormAsync2))).String()
 		p.Topology.Senders, p.Topology.ReceiverPages, p.Bounds.Peers = at(93).Between(2, 3), pages(94, 4, 10), pages(95, 1, 3)
 		s.Plain, s.Early = at(96).Between(200, 700), at(97).Between(300, 1000)
 	}
 	// Some profiles have fewer nodes than clocks were drawn for.
 	p.Topology.DriftPPM = p.Topology.DriftPPM[:min(len(p.Topology.DriftPPM), p.NodeCount())]
-	p.Share(rates, &s.Scheduled)
+	p.SetIntensities(rates, &s.Scheduled)
 	s.BatchMax = min(s.BatchMax, int(p.Topology.SenderPages), int(p.Topology.ReceiverPages))
 	p.FaultsEnd = s.Window + time.Second
 }
 
-// drawPulls draws which senders offer their chunks to be read, and their limits.
-func drawPulls(p *plan.Plan, profile string) {
-	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 2, n) }
+// drawPullSenders draws which senders offer their chunks to be read, and their limits.
+func drawPullSenders(p *plan.Plan, profile string) {
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 2, n) }
 	for i := range p.Topology.Senders {
-		if profile == "pull" || at(uint64(i)).Permille(400) {
+		if profile == "pull" || at(uint64(i)).ChancePermille(400) {
 			p.Topology.Pull = append(p.Topology.Pull, plan.Node(i))
 		}
 	}
-	p.Timeouts.PullTTL = at(20).Time(p.Timeouts.Lease/2, p.Timeouts.Lease)
-	p.Timeouts.Read = at(23).Time(100*time.Millisecond, 3*time.Second)
+	p.Timeouts.PullTTL = at(20).RoundedDuration(p.Timeouts.Lease/2, p.Timeouts.Lease)
+	p.Timeouts.Read = at(23).RoundedDuration(100*time.Millisecond, 3*time.Second)
 	p.Bounds.ReservePPM = 20_000
-	if at(21).Permille(500) { // A reserve so large that offers wait for each other.
+	if at(21).ChancePermille(500) { // A reserve so large that offers wait for each other.
 		p.Bounds.ReservePPM = uint32(at(22).Between(0, 500_000))
 	}
 }
@@ -236,29 +236,29 @@ func drawPulls(p *plan.Plan, profile string) {
 func drawJobs(p *plan.Plan, s *Scale) {
 	p.Jobs = slices.Grow(p.Jobs, s.Jobs)
 	for i := range s.Jobs {
-		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Workload, uint64(i), n) }
+		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Workload, uint64(i), n) }
 		j := plan.Job{Request: uint32(i), From: plan.Node(at(0).Below(uint64(p.Topology.Senders))),
-			To:    p.Receiver(int(at(0).Again().Below(uint64(p.Topology.Receivers)))),
-			Early: at(1).Permille(s.Early), Plain: at(8).Permille(s.Plain), Batch: at(6).Between(1, s.BatchMax),
-			At: at(7).Time(0, s.Window)}
-		j.PlainTo = !j.Plain && slices.Contains(p.Topology.Pull, j.From) && at(9).Permille(s.PlainTo)
+			To:    p.ReceiverAt(int(at(0).Rehash().Below(uint64(p.Topology.Receivers)))),
+			Early: at(1).ChancePermille(s.Early), Plain: at(8).ChancePermille(s.Plain), Batch: at(6).Between(1, s.BatchMax),
+			At: at(7).RoundedDuration(0, s.Window)}
+		j.PlainTo = !j.Plain && slices.Contains(p.Topology.Pull, j.From) && at(9).ChancePermille(s.PlainTo)
 		if s.Ring || j.To == j.From { // No node sends to itself.
 			j.To = plan.Node((int(j.From) + 1) % p.NodeCount())
 		}
 		group := uint32(at(2).Below(uint64(s.Groups)))
-		j.Whole = !j.Plain && at(10).Permille(s.Whole)
-		shared, own := at(3).Between(0, 6), at(4).Between(0, 4)
-		j.Keys = make([]uint32, 0, shared+own+2)
+		j.Whole = !j.Plain && at(10).ChancePermille(s.Whole)
+		shared, unshared := at(3).Between(0, 6), at(4).Between(0, 4)
+		j.Keys = make([]uint32, 0, shared+unshared+2)
 		for k := range shared {
 			j.Keys = append(j.Keys, group*8+uint32(k)+1)
 		}
-		for k := range own {
-			j.Keys = append(j.Keys, plan.KeysOwn+uint32(i)*8+uint32(k))
+		for k := range unshared {
+			j.Keys = append(j.Keys, plan.FirstUnsharedKey+uint32(i)*8+uint32(k))
 		}
 		if len(j.Keys) == 0 {
-			j.Keys = append(j.Keys, plan.KeysOwn+uint32(i)*8)
+			j.Keys = append(j.Keys, plan.FirstUnsharedKey+uint32(i)*8)
 		}
-		if at(5).Permille(60) {
+		if at(5).ChancePermille(60) {
 			j.Keys = append(j.Keys, j.Keys[0]) // A key may come twice.
 		}
 		p.Jobs = append(p.Jobs, j)

@@ -13,20 +13,20 @@ import (
 // drawTuning draws these limits.
 func drawTuning(p *plan.Plan) {
 	t := &p.Tuning
-	few := func(label uint64, permille int, to *uint32, lo, hi int) {
-		if d := draw.Hash(p.Seed, draw.Plan, 7, label); d.Permille(permille) {
-			*to = uint32(d.Again().Between(lo, hi))
+	drawSmall := func(label uint64, permille int, to *uint32, lo, hi int) {
+		if d := draw.Hash(p.Seed, draw.Plan, 7, label); d.ChancePermille(permille) {
+			*to = uint32(d.Rehash().Between(lo, hi))
 		}
 	}
-	few(1, 300, &t.Attempts, 1, 5)
-	few(3, 300, &t.Tells, 1, 4)
-	few(4, 300, &t.Notifies, 1, 3)
-	few(5, 400, &t.Renews, 1, 3)
-	few(6, 300, &t.Leftovers, 1, 4)
-	few(7, 400, &t.Plains, 1, 3)
-	few(8, 300, &t.Breakers, 1, 2)
-	few(10, 300, &t.Settle, 1, 4)
-	if d := draw.Hash(p.Seed, draw.Plan, 7, 9); d.Permille(400) {
-		t.SpokeFor = d.Again().Time(50*time.Millisecond, 4*time.Second)
+	drawSmall(1, 300, &t.Attempts, 1, 5)
+	drawSmall(3, 300, &t.Tells, 1, 4)
+	drawSmall(4, 300, &t.Notifies, 1, 3)
+	drawSmall(5, 400, &t.Renews, 1, 3)
+	drawSmall(6, 300, &t.Leftovers, 1, 4)
+	drawSmall(7, 400, &t.Plains, 1, 3)
+	drawSmall(8, 300, &t.Breakers, 1, 2)
+	drawSmall(10, 300, &t.Settle, 1, 4)
+	if d := draw.Hash(p.Seed, draw.Plan, 7, 9); d.ChancePermille(400) {
+		t.SpokeFor = d.Rehash().RoundedDuration(50*time.Millisecond, 4*time.Second)
 	}
 }

@@ -9,12 +9,12 @@ import (
 )
 
 // A situation is a node of the search tree of an exploration: a run, and the number of faults that may still strike.
-type branch struct {
-	run      Run
-	w        *world.World `snap:"scratch"` // the run's world
-	left     int          // faults that may still strike
-	frozen   int32        // the node that is stalled, or plan.Nobody
-	frozenAt int64        `snap:"instant"`
+type situation struct {
+	run        Run
+	w          *world.World `snap:"scratch"` // the run's world
+	faultsLeft int          // faults that may still strike
+	frozen     int32        // the node that is stalled, or plan.NoNode
+	frozenAt   int64        `snap:"instant"`
 
 	stepwise bool `snap:"skip"` // combine no choices; for tests that compare both ways
 }
@@ -35,8 +35,8 @@ const (
 	moveAbort   // an engine aborts a command
 	moveCutConn
 	moveCutLink
-	moveHarm  // a fault that only the run's system knows
-	moveStall // a process stops; its hardware continues
+	moveSystemFault // a fault that only the run's system knows
+	moveStall       // a process stops; its hardware continues
 )
 
 // choice is an action that can happen next.
@@ -46,11 +46,11 @@ type choice struct {
 	node int32
 	nth  int // effects before a crash; the ticket, connection, link or fault concerned
 
-	steps bool // the choice passes an event to the machine of node
+	stepsMachine bool // the choice passes an event to the machine of node
 }
 
-// fault reports whether the choice is a fault.
-func (c choice) fault() bool { return c.move >= moveStrike }
+// isFault reports whether the choice is a fault.
+func (c choice) isFault() bool { return c.move >= moveStrike }
 
 // channelOf returns a number for the channel in which a delivery keeps its order, as the real transports and planes do:
 // the completions of a node's data plane, an engine's commands, what a client's transport reports, the two stores of a
@@ -72,88 +72,88 @@ func channelOf(w *world.World, d *world.Delivery) uint64 {
 		}
 	case world.KindStore, world.KindLoad:
 		return store | d.A<<16 | d.B
-	case world.KindCommSay, world.KindCommEnd:
+	case world.KindCommToTarget, world.KindCommChannelEnded:
 		return words | d.A<<1
-	case world.KindCommHear:
+	case world.KindCommToInitiator:
 		return words | d.A<<1 | 1
-	case world.KindCommEnded:
+	case world.KindCommBatchEnded:
 		return batches | d.A
 	default:
 	}
 	return 0
 }
 
-// choices lists everything that can happen next. The order of the list depends only on the path to the situation,
+// listChoices lists everything that can happen next. The order of the list depends only on the path to the situation,
 // because paths consist of positions in the list.
-func (b *branch) choices(s *Scope, into []choice) []choice {
+func (b *situation) listChoices(s *Scope, into []choice) []choice {
 	w, act := b.w, b.nextAct(s)
-	under := w.Queue.Heap
-	slices.SortFunc(under, func(p, q world.Queued) int { return int(p.Seq) - int(q.Seq) })
-	for _, q := range under {
+	queued := w.Queue.Heap
+	slices.SortFunc(queued, func(p, q world.QueueEntry) int { return int(p.Seq) - int(q.Seq) })
+	for _, q := range queued {
 		d := &w.Queue.Slab[q.Slot]
-		if b.stalls(d) || !b.head(q) || timesOut(d) || act > 0 && actOf(s, d) >= act {
+		if b.isStalled(d) || !b.isChannelHead(q) || isTimeout(d) || act > 0 && actOf(s, d) >= act {
 			continue
 		}
-		steps := d.Kind <= world.KindDropped || d.Kind == world.KindArrive || d.Kind == world.KindTold || !b.stepwise &&
-			commands(d.Kind)
-		into = append(into, choice{move: moveDeliver, seq: q.Seq, node: b.stepper(d), steps: steps})
+		steps := d.Kind <= world.KindDropped || d.Kind == world.KindRequestArrives || d.Kind == world.KindPostArrives || !b.stepwise &&
+			givesCommands(d.Kind)
+		into = append(into, choice{move: moveDeliver, seq: q.Seq, node: b.steppedNode(d), stepsMachine: steps})
 		if d.Kind == world.KindLinkLost && d.A != 0 && w.Links[d.A-1].Dropped {
-			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: d.Node, steps: true, nth: 1})
+			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: d.Node, stepsMachine: true, nth: 1})
 		}
 	}
 	if len(into) == 0 {
-		into = b.timeouts(into)
+		into = b.addTimeouts(into)
 	}
 	if len(into) == 0 && act > 0 {
-		into = b.starts(s, act, into)
+		into = b.addStarts(s, act, into)
 	}
-	late := s.Timers != TimersIdle && act == 0 // Everything is fast until the last act.
-	if late || len(into) == 0 {
-		into = b.ticks(into)
+	timersMayPass := s.Timers != TimersIdle && act == 0 // Everything is fast until the last act.
+	if timersMayPass || len(into) == 0 {
+		into = b.addTicks(into)
 	}
-	if late && s.Timers == TimersUnits && w.System.Pending() > 0 && b.waits() {
+	if timersMayPass && s.Timers == TimersUnits && w.System.PendingCommands() > 0 && b.canWaitUnit() {
 		into = append(into, choice{move: moveWait})
 	}
-	if b.frozen != plan.Nobody {
+	if b.frozen != plan.NoNode {
 		into = append(into, choice{move: moveThaw, node: b.frozen})
 	}
-	if b.left > 0 {
-		into = b.faults(s, into)
+	if b.faultsLeft > 0 {
+		into = b.addFaults(s, into)
 	}
 	return into
 }
 
-// timesOut reports whether a delivery is a timeout of a driver, which happens only when nothing else can.
-func timesOut(d *world.Delivery) bool {
-	return d.Kind == world.KindCommForm && d.C == world.FormLate
+// isTimeout reports whether a delivery is a timeout of a driver, which happens only when nothing else can.
+func isTimeout(d *world.Delivery) bool {
+	return d.Kind == world.KindCommFormCheck && d.C == world.FormTimedOut
 }
 
-// timeouts adds the timeouts of drivers that may happen now.
-func (b *branch) timeouts(into []choice) []choice {
+// addTimeouts adds the timeouts of drivers that may happen now.
+func (b *situation) addTimeouts(into []choice) []choice {
 	for _, q := range b.w.Queue.Heap {
-		if d := &b.w.Queue.Slab[q.Slot]; timesOut(d) && !b.stalls(d) {
-			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: b.stepper(d)})
+		if d := &b.w.Queue.Slab[q.Slot]; isTimeout(d) && !b.isStalled(d) {
+			into = append(into, choice{move: moveDeliver, seq: q.Seq, node: b.steppedNode(d)})
 		}
 	}
 	return into
 }
 
-// stepper returns the node at which a delivery steps the machine, if any.
-func (b *branch) stepper(d *world.Delivery) int32 {
+// steppedNode returns the node at which a delivery steps the machine, if any.
+func (b *situation) steppedNode(d *world.Delivery) int32 {
 	switch d.Kind {
-	case world.KindArrive, world.KindTold:
+	case world.KindRequestArrives, world.KindPostArrives:
 		return b.w.Conns[d.A-1].Server
-	case world.KindAnswer:
+	case world.KindReplyArrives:
 		return b.w.Conns[d.A-1].Client
 	default:
-		return b.run.Stepper(d)
+		return b.run.SteppedNode(d)
 	}
 }
 
-// commands reports whether engines give commands in deliveries of a kind.
-func commands(k world.Kind) bool {
+// givesCommands reports whether engines give commands in deliveries of a kind.
+func givesCommands(k world.Kind) bool {
 	switch k {
-	case world.KindStart, world.KindFilled, world.KindFetch, world.KindLetGo, world.KindPosted, world.KindItem,
+	case world.KindStartJob, world.KindPagesFilled, world.KindFetchJob, world.KindReleasePages, world.KindProxyPost, world.KindItem,
 		world.KindAttached:
 		return true
 	default:
@@ -161,91 +161,91 @@ func commands(k world.Kind) bool {
 	}
 }
 
-// stalls reports whether d must wait for the stalled process. Hardware need not wait.
-func (b *branch) stalls(d *world.Delivery) bool {
-	return b.frozen != plan.Nobody && d.Kind.OfProcess() && b.stepper(d) == b.frozen
+// isStalled reports whether d must wait for the stalled process. Hardware need not wait.
+func (b *situation) isStalled(d *world.Delivery) bool {
+	return b.frozen != plan.NoNode && d.Kind.IsForProcess() && b.steppedNode(d) == b.frozen
 }
 
-// waits reports whether the next unit of time contains no deadline while a deadline is near enough that its exact time
-// matters.
-func (b *branch) waits() bool {
+// canWaitUnit reports whether the next unit of time contains no deadline while a deadline is near enough that its exact
+// time matters.
+func (b *situation) canWaitUnit() bool {
 	near := false
 	for _, n := range b.w.Nodes {
 		if !n.Up || n.ID == b.frozen {
 			continue
 		}
-		if t, ok := deadline(n); ok {
-			in := effects.Duration(n.When(t) - b.w.Now)
+		if t, ok := nextDeadline(n); ok {
+			in := effects.Duration(n.InstantOf(t) - b.w.Now)
 			if in <= Unit {
 				return false
 			}
-			near = near || in <= unitsMax*Unit
+			near = near || in <= nearUnitsMax*Unit
 		}
 	}
 	return near
 }
 
-// ticks adds the nodes that have the earliest deadline. Deadlines of different nodes never overtake each other, but
+// addTicks adds the nodes that have the earliest deadline. Deadlines of different nodes never overtake each other, but
 // deliveries may happen after any number of deadlines.
-func (b *branch) ticks(into []choice) []choice {
+func (b *situation) addTicks(into []choice) []choice {
 	var earliest int64
 	first := len(into)
 	for _, n := range b.w.Nodes {
 		if !n.Up || n.ID == b.frozen {
 			continue
 		}
-		deadline, ok := deadline(n)
-		t := n.When(deadline)
+		deadline, ok := nextDeadline(n)
+		t := n.InstantOf(deadline)
 		switch {
 		case !ok:
 		case len(into) == first || t < earliest:
-			into = append(into[:first], choice{move: moveTick, node: n.ID, steps: true})
+			into = append(into[:first], choice{move: moveTick, node: n.ID, stepsMachine: true})
 			earliest = t
 		case t == earliest:
-			into = append(into, choice{move: moveTick, node: n.ID, steps: true})
+			into = append(into, choice{move: moveTick, node: n.ID, stepsMachine: true})
 		}
 	}
 	return into
 }
 
-// faults adds the faults that may strike now.
-func (b *branch) faults(s *Scope, into []choice) []choice {
+// addFaults adds the faults that may strike now.
+func (b *situation) addFaults(s *Scope, into []choice) []choice {
 	w := b.w
-	for _, f := range s.Strikes {
+	for _, f := range s.DrawnFaults {
 		for _, c := range into {
 			if c.move == moveDeliver || c.move == moveTick {
 				into = append(into, choice{move: moveStrike, seq: c.seq, node: c.node, nth: int(f)})
 			}
 		}
 	}
-	for t := 1; s.Abort && t <= b.run.Given(); t++ {
-		if node := b.run.Abortable(effects.Ticket(t)); node != plan.Nobody {
+	for t := 1; s.Abort && t <= b.run.CommandCount(); t++ {
+		if node := b.run.AbortableAt(effects.Ticket(t)); node != plan.NoNode {
 			into = append(into, choice{move: moveAbort, node: node, nth: t})
 		}
 	}
-	if s.Harm != "" {
-		for i := range b.run.Harms(s.Harm) {
-			into = append(into, choice{move: moveHarm, nth: i})
+	if s.SystemFault != "" {
+		for i := range b.run.SystemFaults(s.SystemFault) {
+			into = append(into, choice{move: moveSystemFault, nth: i})
 		}
 	}
 	for _, c := range w.Conns {
-		if s.Cut && !c.Closed && !c.Dead && c.Server >= 0 && w.Lives(c.Client, c.Life) {
+		if s.Cut && !c.Closed && !c.Dead && c.Server >= 0 && w.IsRunning(c.Client, c.Incarnation) {
 			into = append(into, choice{move: moveCutConn, nth: int(c.ID)})
 		}
 	}
 	for _, l := range w.Links {
-		if s.Cut && !l.Lost && !l.Dropped && w.Lives(l.From, l.FromLife) {
+		if s.Cut && !l.Lost && !l.Dropped && w.IsRunning(l.From, l.FromIncarnation) {
 			into = append(into, choice{move: moveCutLink, nth: int(l.ID)})
 		}
 	}
 	for _, n := range w.Nodes {
-		if s.Drain && n.Up && n.Receives() && !n.Leaving {
+		if s.Drain && n.Up && n.IsReceiver() && !n.Leaving {
 			into = append(into, choice{move: moveDrain, node: n.ID})
 		}
 	}
 	for _, n := range w.Nodes {
-		may := s.Stall || s.mayDie(b.run, n)
-		if !n.Up || !may {
+		canStrike := s.Stall || s.canCrash(b.run, n)
+		if !n.Up || !canStrike {
 			continue
 		}
 		if s.Stall {
@@ -254,8 +254,8 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 		}
 		into = append(into, choice{move: moveCrash, node: n.ID})
 		for _, c := range into {
-			if c.steps && c.node == n.ID {
-				for nth := 1; nth <= crashesIn; nth++ {
+			if c.stepsMachine && c.node == n.ID {
+				for nth := 1; nth <= crashEffectsMax; nth++ {
 					into = append(into, choice{move: moveCrashIn, seq: c.seq, node: n.ID, nth: nth})
 				}
 			}
@@ -264,18 +264,18 @@ func (b *branch) faults(s *Scope, into []choice) []choice {
 	return into
 }
 
-// crashesIn is larger than the number of effects of any step in a scope. A crash after an effect that the step does not
-// have turns out to be no choice.
-const crashesIn = 16
+// crashEffectsMax is larger than the number of effects of any step in a scope. A crash after an effect that the step
+// does not have turns out to be no choice.
+const crashEffectsMax = 16
 
-// deadline returns the next deadline of a node: that of its machine or of one of its links.
-func deadline(n *world.Node) (effects.Time, bool) {
+// nextDeadline returns the next deadline of a node: that of its machine or of one of its links.
+func nextDeadline(n *world.Node) (effects.Time, bool) {
 	at, ok := n.Machine.Deadline()
 	for _, l := range n.Links {
-		if l.Comm == nil || l.FromLife != n.Life {
+		if l.Comm == nil || l.FromIncarnation != n.Incarnation {
 			continue
 		}
-		if t, is := l.Comm.M.Deadline(); is && (!ok || t < at) {
+		if t, is := l.Comm.Machine.Deadline(); is && (!ok || t < at) {
 			at, ok = t, true
 		}
 	}

@@ -40,52 +40,52 @@ import (
 // Situations are distinguished by hashes of 64 bits. Among ten million different situations, the probability that two
 // have the same hash is 1 : 300,000.
 func Explore(o Options) (Exploration, error) {
-	root, err := o.Scope.begin()
+	root, err := o.Scope.newSituation()
 	if err != nil {
 		return Exploration{}, err
 	}
-	x := &explorer{o: o, shape: newShape(root.run), seen: map[uint64]int32{}, found: Exploration{Scope: o.Scope.Name}}
-	if x.o.States == 0 {
-		x.o.States = StatesMax
+	x := &explorer{options: o, hasher: newStateHasher(root.run), seen: map[uint64]int32{}, result: Exploration{Scope: o.Scope.Name}}
+	if x.options.States == 0 {
+		x.options.States = StatesMax
 	}
 	start := time.Now()
-	x.search(root)
-	x.found.Coverage = root.w.Result.Coverage
+	x.searchFrom(root)
+	x.result.Coverage = root.w.Result.Coverage
 	if x.broken {
-		x.shorten()
-		x.found.Violation, err = Retrace(o.Scope, x.path, nil)
+		x.shortenPath()
+		x.result.Violation, err = RetracePath(o.Scope, x.path, nil)
 	}
-	x.found.Took = time.Since(start)
-	x.found.Complete = x.found.Cut == "" && !x.broken
-	return x.found, err
+	x.result.Elapsed = time.Since(start)
+	x.result.Complete = x.result.CutReason == "" && !x.broken
+	return x.result, err
 }
 
 // explorer is the state of an exploration.
 type explorer struct {
-	o     Options
-	shape *shape
-	seen  map[uint64]int32 // by hash: the depth at which a situation was met
-	stack []frame
-	found Exploration
-	cut   bool // a path reached the maximum depth
+	options      Options
+	hasher       *stateHasher
+	seen         map[uint64]int32 // by hash: the depth at which a situation was met
+	stack        []frame
+	result       Exploration
+	depthReached bool // a path reached the maximum depth
 
-	most   int               // limit of transitions; 0: no limit
-	onEnd  func(hash uint64) // of tests; nil otherwise
-	broken bool
-	path   Path // to the first broken promise
+	transitionsMax int               // limit of transitions; 0: no limit
+	onFinalState   func(hash uint64) // of tests; nil otherwise
+	broken         bool
+	path           Path // to the first broken promise
 }
 
 // frame is a situation on the current path.
 type frame struct {
-	b       *branch
-	choices []choice
-	next    int
+	situation *situation
+	choices   []choice
+	next      int
 }
 
-// search explores everything that can be reached from root.
-func (x *explorer) search(root *branch) {
+// searchFrom explores everything that can be reached from root.
+func (x *explorer) searchFrom(root *situation) {
 	x.stack = x.stack[:0]
-	x.enter(root)
+	x.enterSituation(root)
 	for len(x.stack) > 0 && !x.broken {
 		f := &x.stack[len(x.stack)-1]
 		if f.next == len(f.choices) {
@@ -93,42 +93,42 @@ func (x *explorer) search(root *branch) {
 			x.stack = x.stack[:len(x.stack)-1]
 			continue
 		}
-		if x.most > 0 && x.found.Transitions >= x.most {
-			x.found.Cut = fmt.Sprintf("%d transitions", x.most)
+		if x.transitionsMax > 0 && x.result.Transitions >= x.transitionsMax {
+			x.result.CutReason = fmt.Sprintf("%d transitions", x.transitionsMax)
 			break
 		}
-		if len(x.seen) >= x.o.States {
-			x.found.Cut = fmt.Sprintf("%d states", x.o.States)
+		if len(x.seen) >= x.options.States {
+			x.result.CutReason = fmt.Sprintf("%d states", x.options.States)
 			break
 		}
 		c := f.choices[f.next]
 		f.next++
-		child := f.b
+		child := f.situation
 		if f.next < len(f.choices) { // The last choice may use the situation itself.
-			child = x.shape.clone(f.b)
+			child = x.hasher.cloneSituation(f.situation)
 		}
-		if !x.try(child, c) {
-			f.skip(c)
+		if !x.tryChoice(child, c) {
+			f.skipCrashes(c)
 			continue
 		}
-		x.found.Transitions++
-		if x.o.Progress != nil && x.found.Transitions%1024 == 0 {
-			x.found.States = len(x.seen)
-			if !x.o.Progress(&x.found) {
-				x.found.Cut = fmt.Sprintf("%d states, by request", len(x.seen))
+		x.result.Transitions++
+		if x.options.Progress != nil && x.result.Transitions%1024 == 0 {
+			x.result.States = len(x.seen)
+			if !x.options.Progress(&x.result) {
+				x.result.CutReason = fmt.Sprintf("%d states, by request", len(x.seen))
 				break
 			}
 		}
-		x.enter(child)
+		x.enterSituation(child)
 	}
-	x.found.States = len(x.seen)
-	if x.cut && x.found.Cut == "" {
-		x.found.Cut = fmt.Sprintf("depth %d", x.o.Depth)
+	x.result.States = len(x.seen)
+	if x.depthReached && x.result.CutReason == "" {
+		x.result.CutReason = fmt.Sprintf("depth %d", x.options.Depth)
 	}
 }
 
 // skipCrashes skips the crashes after further effects of a step that has no further effects.
-func (f *frame) skip(c choice) {
+func (f *frame) skipCrashes(c choice) {
 	for f.next < len(f.choices) && f.choices[f.next].move == moveCrashIn && f.choices[f.next].seq == c.seq &&
 		f.choices[f.next].node == c.node {
 		f.next++
@@ -137,7 +137,7 @@ func (f *frame) skip(c choice) {
 
 // tryChoice makes a choice and reports whether the choice exists. A machine that panics has broken an invariant, which
 // is a finding.
-func (x *explorer) try(b *branch, c choice) (made bool) {
+func (x *explorer) tryChoice(b *situation, c choice) (made bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			made = true
@@ -145,24 +145,24 @@ func (x *explorer) try(b *branch, c choice) (made bool) {
 			b.w.Fail("panic", "%v\n%s", p, debug.Stack())
 		}
 	}()
-	return b.apply(&x.o.Scope, c)
+	return b.applyChoice(&x.options.Scope, c)
 }
 
-// enter continues from b, unless b was met before.
-func (x *explorer) enter(b *branch) {
+// enterSituation continues from b, unless b was met before.
+func (x *explorer) enterSituation(b *situation) {
 	depth := len(x.stack)
-	x.found.Depth = max(x.found.Depth, depth)
+	x.result.Depth = max(x.result.Depth, depth)
 	if b.w.Failure != nil {
-		x.fail()
+		x.recordFailure()
 		return
 	}
-	h := x.shape.hash(b)
-	if was, ok := x.seen[h]; ok && (x.o.Depth == 0 || int(was) <= depth) {
+	h := x.hasher.hashSituation(b)
+	if earlierDepth, ok := x.seen[h]; ok && (x.options.Depth == 0 || int(earlierDepth) <= depth) {
 		return
 	}
 	x.seen[h] = int32(depth)
-	if x.o.Depth > 0 && depth >= x.o.Depth {
-		x.cut = true
+	if x.options.Depth > 0 && depth >= x.options.Depth {
+		x.depthReached = true
 		return
 	}
 	if len(x.stack) < cap(x.stack) {
@@ -171,22 +171,22 @@ func (x *explorer) enter(b *branch) {
 		x.stack = append(x.stack, frame{})
 	}
 	f := &x.stack[depth]
-	f.b, f.next = b, 0
-	f.choices = b.choices(&x.o.Scope, f.choices[:0])
-	if len(f.choices) == 0 || f.choices[0].fault() {
-		x.found.Ends++
-		if x.onEnd != nil {
-			x.onEnd(h)
+	f.situation, f.next = b, 0
+	f.choices = b.listChoices(&x.options.Scope, f.choices[:0])
+	if len(f.choices) == 0 || f.choices[0].isFault() {
+		x.result.FinalStates++
+		if x.onFinalState != nil {
+			x.onFinalState(h)
 		}
-		rest := x.shape.clone(b)
-		if rest.rest(); rest.w.Failure != nil {
-			x.fail()
+		final := x.hasher.cloneSituation(b)
+		if final.runToEnd(); final.w.Failure != nil {
+			x.recordFailure()
 		}
 	}
 }
 
-// fail records the current path as the path to a broken promise.
-func (x *explorer) fail() {
+// recordFailure records the current path as the path to a broken promise.
+func (x *explorer) recordFailure() {
 	x.broken, x.path = true, nil
 	for _, f := range x.stack {
 		if f.next > 0 { // The last situation has no choice yet if the failure occurred at rest.
@@ -195,9 +195,9 @@ func (x *explorer) fail() {
 	}
 }
 
-// rest brings a world in which nothing can happen any more to its end as a campaign does: everything open must have
+// runToEnd brings a world in which nothing can happen any more to its end as a campaign does: everything open must have
 // ended, and transfers must succeed again.
-func (b *branch) rest() {
+func (b *situation) runToEnd() {
 	w := b.w
 	defer func() {
 		if p := recover(); p != nil {
@@ -205,32 +205,32 @@ func (b *branch) rest() {
 			w.Fail("panic", "%v\n%s", p, debug.Stack())
 		}
 	}()
-	for _, phase := range []func(){w.Heal, w.Finish, w.Probes, w.Expire, w.End} {
-		w.Journal.Note(w.Now, world.KindPhase, plan.Nobody, 0, 0, 0)
+	for _, phase := range []func(){w.HealAll, w.FinishCommands, w.RunProbes, w.RunExpiry, w.DrainAll} {
+		w.Journal.AddLine(w.Now, world.KindPhase, plan.NoNode, 0, 0, 0)
 		if phase(); w.Failure != nil {
 			return
 		}
 	}
 }
 
-// shortenMost limits the search for a shorter path, in transitions.
-const shortenMost = 400_000
+// shortenMax limits the search for a shorter path, in transitions.
+const shortenMax = 400_000
 
-// shorten looks for a shorter path to any broken promise, because the first path that a depth-first search finds is
+// shortenPath looks for a shorter path to any broken promise, because the first path that a depth-first search finds is
 // long.
-func (x *explorer) shorten() {
-	for most := shortenMost; len(x.path) > 1 && most > 0; {
-		root, err := x.o.Scope.begin()
+func (x *explorer) shortenPath() {
+	for transitionsLeft := shortenMax; len(x.path) > 1 && transitionsLeft > 0; {
+		root, err := x.options.Scope.newSituation()
 		if err != nil {
 			return
 		}
-		again := &explorer{o: x.o, shape: x.shape, seen: map[uint64]int32{}, most: most}
-		again.o.Depth, again.o.States = len(x.path)-1, StatesMax
-		again.search(root)
-		if !again.broken {
+		shorter := &explorer{options: x.options, hasher: x.hasher, seen: map[uint64]int32{}, transitionsMax: transitionsLeft}
+		shorter.options.Depth, shorter.options.States = len(x.path)-1, StatesMax
+		shorter.searchFrom(root)
+		if !shorter.broken {
 			return
 		}
-		most -= again.found.Transitions
-		x.path = again.path
+		transitionsLeft -= shorter.result.Transitions
+		x.path = shorter.path
 	}
 }

@@ -38,9 +38,9 @@ var (
 		"agent-abort", "agent-detach"}
 )
 
-func scope(t testing.TB, name string) explore.Scope {
+func findScope(t testing.TB, name string) explore.Scope {
 	t.Helper()
-	s, err := sim.ScopeNamed(name)
+	s, err := sim.FindScope(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,30 +60,30 @@ func TestSmallScopes(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, err := explore.Explore(explore.Options{Scope: scope(t, name)})
+			e, err := explore.Explore(explore.Options{Scope: findScope(t, name)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if e.Violation != nil {
 				t.Fatal(e.Violation)
 			}
-			if !e.Complete || e.Ends == 0 {
-				t.Fatalf("not complete: cut at %s after %d states", e.Cut, e.States)
+			if !e.Complete || e.FinalStates == 0 {
+				t.Fatalf("not complete: cut at %s after %d states", e.CutReason, e.States)
 			}
-			t.Logf("%d states, %d transitions, %d ends, depth %d, %v", e.States, e.Transitions, e.Ends, e.Depth, e.Took)
+			t.Logf("%d states, %d transitions, %d ends, depth %d, %v", e.States, e.Transitions, e.FinalStates, e.Depth, e.Elapsed)
 		})
 	}
 }
 
 // spoiledSystem is a system whose world is about to break a promise.
-type spoiled struct{ sim.System }
+type spoiledSystem struct{ sim.System }
 
-func (s spoiled) Play(of *explore.Scope) (explore.Run, error) {
-	run, err := s.System.Play(of)
+func (s spoiledSystem) NewRun(of *explore.Scope) (explore.Run, error) {
+	run, err := s.System.NewRun(of)
 	if err == nil {
-		pool := run.Whole().Nodes[1].Pool
+		pool := run.BaseWorld().Nodes[1].Pool
 		pool.Pages[0].Granted = 99
-		pool.Touch(0)
+		pool.UpdateInUse(0)
 	}
 	return run, err
 }
@@ -91,8 +91,8 @@ func (s spoiled) Play(of *explore.Scope) (explore.Run, error) {
 // TestViolation: a page that the ledger believes to be granted already is granted again. The path to the violation is
 // as short as possible, and leads to the same violation again, also after a conversion to text.
 func TestViolation(t *testing.T) {
-	s := scope(t, "early")
-	s.System = spoiled{sim.PD()}
+	s := findScope(t, "early")
+	s.System = spoiledSystem{sim.PD()}
 	e, err := explore.Explore(explore.Options{Scope: s})
 	if err != nil {
 		t.Fatal(err)
@@ -102,19 +102,19 @@ func TestViolation(t *testing.T) {
 		t.Fatalf("found %v, complete %v", v, e.Complete)
 	}
 	shorter, err := explore.Explore(explore.Options{Scope: s, Depth: len(v.Path) - 1})
-	if err != nil || shorter.Violation != nil || shorter.Cut == "" {
-		t.Fatalf("within depth %d: violation %v, cut %q, error %v", len(v.Path)-1, shorter.Violation, shorter.Cut, err)
+	if err != nil || shorter.Violation != nil || shorter.CutReason == "" {
+		t.Fatalf("within depth %d: violation %v, cut %q, error %v", len(v.Path)-1, shorter.Violation, shorter.CutReason, err)
 	}
 	p, err := explore.ParsePath(v.Path.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := 0
-	again, err := explore.Retrace(s, p, func(string) { lines++ })
+	again, err := explore.RetracePath(s, p, func(string) { lines++ })
 	if err != nil || again == nil || again.Story != v.Story || lines != len(v.Events) || lines <= len(p) {
 		t.Fatalf("retraced %v in %d lines, error %v", again, lines, err)
 	}
-	if _, err := explore.Retrace(s, explore.Path{0, 1 << 20}, nil); err == nil {
+	if _, err := explore.RetracePath(s, explore.Path{0, 1 << 20}, nil); err == nil {
 		t.Error("retraced a choice that there is not")
 	}
 }
@@ -130,11 +130,11 @@ func TestEqualStatesGoOnAlike(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var a explore.Alike
-			if err := a.Walk(scope(t, name)); err != nil {
+			var a explore.PathComparer
+			if err := a.WalkScope(findScope(t, name)); err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d states, of which %d meetings were compared", len(a.Next), a.Met)
+			t.Logf("%d states, of which %d meetings were compared", len(a.Successors), a.Repeats)
 		})
 	}
 }
@@ -153,7 +153,7 @@ func TestNothingIsLostByDoingThingsTogether(t *testing.T) {
 			var states [2]int
 			for i := range ends {
 				var err error
-				if ends[i], states[i], err = explore.Ends(scope(t, name), i == 1); err != nil {
+				if ends[i], states[i], err = explore.FinalHashes(findScope(t, name), i == 1); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -182,7 +182,7 @@ func TestClonesGoOnAlike(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			is, without := explore.Live(began(t, sim.PD(), explore.Scope{Shape: func(p *plan.Plan) { *p = drawn }}))
+			is, without := explore.RunWithClones(newRun(t, sim.PD(), explore.Scope{AdjustPlan: func(p *plan.Plan) { *p = drawn }}))
 			runs++
 			for _, rule := range without {
 				unused[rule]++
@@ -200,9 +200,9 @@ func TestClonesGoOnAlike(t *testing.T) {
 }
 
 // newRun returns the run of a scope.
-func began(t testing.TB, s sim.System, of explore.Scope) explore.Run {
+func newRun(t testing.TB, s sim.System, of explore.Scope) explore.Run {
 	t.Helper()
-	run, err := s.Play(&of)
+	run, err := s.NewRun(&of)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,25 +14,25 @@ import (
 // package.
 
 // SituationType is the type that is cloned and hashed.
-var Situation = reflect.TypeFor[branch]()
+var SituationType = reflect.TypeFor[situation]()
 
 // WalkerFor returns a walker for runs of the same types as the example.
-func Walker(like Run) *snapshot.Walker { return newShape(like).walker }
+func WalkerFor(example Run) *snapshot.Walker { return newStateHasher(example).walker }
 
 // SlabElement returns the element type of a table.Slab of type t.
-func Element(t reflect.Type) reflect.Type { return layoutOf(t).element }
+func SlabElement(t reflect.Type) reflect.Type { return slabLayoutOf(t).element }
 
 // FinalHashes returns the hashes of a scope's final situations, and the number of all situations. If stepwise is set,
 // the explorer combines no choices.
-func Ends(s Scope, stepwise bool) (ends map[uint64]bool, states int, err error) {
-	root, err := s.begin()
+func FinalHashes(s Scope, stepwise bool) (ends map[uint64]bool, states int, err error) {
+	root, err := s.newSituation()
 	if err != nil {
 		return nil, 0, err
 	}
 	root.stepwise, ends = stepwise, map[uint64]bool{}
-	x := &explorer{o: Options{Scope: s, States: StatesMax}, shape: newShape(root.run), seen: map[uint64]int32{},
-		onEnd: func(h uint64) { ends[h] = true }}
-	if x.search(root); x.broken {
+	x := &explorer{options: Options{Scope: s, States: StatesMax}, hasher: newStateHasher(root.run), seen: map[uint64]int32{},
+		onFinalState: func(h uint64) { ends[h] = true }}
+	if x.searchFrom(root); x.broken {
 		err = fmt.Errorf("path %v breaks a promise", x.path)
 	}
 	return ends, len(x.seen), err
@@ -40,50 +40,50 @@ func Ends(s Scope, stepwise bool) (ends map[uint64]bool, states int, err error) 
 
 // PathComparer explores a scope and continues from each situation as often as the situation is met, in order to verify
 // that the successors are always the same.
-type Alike struct {
-	x    *explorer
-	Next map[uint64][]uint64
-	Met  int
+type PathComparer struct {
+	explorer   *explorer
+	Successors map[uint64][]uint64
+	Repeats    int
 }
 
 // WalkScope explores a scope.
-func (a *Alike) Walk(s Scope) error {
-	root, err := s.begin()
+func (a *PathComparer) WalkScope(s Scope) error {
+	root, err := s.newSituation()
 	if err != nil {
 		return err
 	}
-	a.x, a.Next = &explorer{o: Options{Scope: s}, shape: newShape(root.run)}, map[uint64][]uint64{}
-	return a.visit(root, nil)
+	a.explorer, a.Successors = &explorer{options: Options{Scope: s}, hasher: newStateHasher(root.run)}, map[uint64][]uint64{}
+	return a.visitSituation(root, nil)
 }
 
-func (a *Alike) visit(b *branch, path Path) error {
+func (a *PathComparer) visitSituation(b *situation, path Path) error {
 	var after []uint64
-	var kept []*branch
-	var way Path
-	for i, c := range b.choices(&a.x.o.Scope, nil) {
-		child := a.x.shape.clone(b)
-		if !a.x.try(child, c) {
+	var children []*situation
+	var positions Path
+	for i, c := range b.listChoices(&a.explorer.options.Scope, nil) {
+		child := a.explorer.hasher.cloneSituation(b)
+		if !a.explorer.tryChoice(child, c) {
 			continue
 		}
 		if child.w.Failure != nil {
 			return fmt.Errorf("path %v: %v", append(path, i), child.w.Failure)
 		}
-		after = append(after, a.x.shape.hash(child))
-		kept, way = append(kept, child), append(way, i)
+		after = append(after, a.explorer.hasher.hashSituation(child))
+		children, positions = append(children, child), append(positions, i)
 	}
-	h := a.x.shape.hash(b)
+	h := a.explorer.hasher.hashSituation(b)
 	sorted := slices.Sorted(slices.Values(after))
-	if was, ok := a.Next[h]; ok {
-		a.Met++
-		if !slices.Equal(was, sorted) {
+	if earlier, ok := a.Successors[h]; ok {
+		a.Repeats++
+		if !slices.Equal(earlier, sorted) {
 			return fmt.Errorf("path %v leads to a situation that was met before but goes on otherwise: %d choices, then %d",
-				path, len(was), len(sorted))
+				path, len(earlier), len(sorted))
 		}
 		return nil
 	}
-	a.Next[h] = sorted
-	for i, child := range kept {
-		if err := a.visit(child, append(slices.Clone(path), way[i])); err != nil {
+	a.Successors[h] = sorted
+	for i, child := range children {
+		if err := a.visitSituation(child, append(slices.Clone(path), positions[i])); err != nil {
 			return err
 		}
 	}
@@ -92,19 +92,19 @@ func (a *Alike) visit(b *branch, path Path) error {
 
 // RunWithClones runs a run to its end, and continues with a clone after every twentieth of the faulty phase. It returns
 // the hash of the event log, and the snapshot rules that matched nothing.
-func Live(run Run) (hash uint64, unused []string) {
-	s := newShape(run)
-	b := &branch{run: run, w: run.Whole()}
+func RunWithClones(run Run) (hash uint64, unused []string) {
+	s := newStateHasher(run)
+	b := &situation{run: run, w: run.BaseWorld()}
 	for _, phase := range []func(){
 		func() {
 			for i := range int64(20) {
-				b.w.RunUntil(int64(b.w.Setting.Faulty)*(i+1)/20, nil)
-				b = s.clone(b)
+				b.w.RunUntil(int64(b.w.Conditions.FaultsEnd)*(i+1)/20, nil)
+				b = s.cloneSituation(b)
 			}
-		}, func() { b.w.Heal() }, func() { b.w.Finish() }, func() { b.w.Probes() }, func() { b.w.Expire() },
-		func() { b.w.End() },
+		}, func() { b.w.HealAll() }, func() { b.w.FinishCommands() }, func() { b.w.RunProbes() }, func() { b.w.RunExpiry() },
+		func() { b.w.DrainAll() },
 	} {
-		b.w.Journal.Note(b.w.Now, world.KindPhase, plan.Nobody, 0, 0, 0)
+		b.w.Journal.AddLine(b.w.Now, world.KindPhase, plan.NoNode, 0, 0, 0)
 		phase()
 	}
 	return b.w.Journal.Hash, s.walker.UnusedRules()

@@ -8,31 +8,31 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Retrace repeats a path. Retrace passes each line of the event log to log, with the choices between them; log may be
-// nil. If nothing more can happen at the end of the path, the world is then brought to rest. The result is the broken
-// promise or nil. The error is not nil if the path does not fit the scope.
-func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
-	b, err := s.begin()
+// RetracePath repeats a path. Retrace passes each line of the event log to log, with the choices between them; log may
+// be nil. If nothing more can happen at the end of the path, the world is then brought to rest. The result is the
+// broken promise or nil. The error is not nil if the path does not fit the scope.
+func RetracePath(s Scope, p Path, log func(string)) (*Violation, error) {
+	b, err := s.newSituation()
 	if err != nil {
 		return nil, err
 	}
-	var story []string
-	tell := func(line string) {
-		story = append(story, line)
+	var lines []string
+	addLine := func(line string) {
+		lines = append(lines, line)
 		if log != nil {
 			log(line)
 		}
 	}
-	b.w.Journal.Sink = tell
-	x := &explorer{o: Options{Scope: s}}
+	b.w.Journal.Sink = addLine
+	x := &explorer{options: Options{Scope: s}}
 	for i, n := range p {
-		all := b.choices(&s, nil)
+		all := b.listChoices(&s, nil)
 		if n >= len(all) {
 			return nil, fmt.Errorf("path: step %d is %d of %d choices: it was written for another scope or commit", i+1, n,
 				len(all))
 		}
-		tell(fmt.Sprintf("%4d. %s", i+1, b.describe(all[n])))
-		if !x.try(b, all[n]) {
+		addLine(fmt.Sprintf("%4d. %s", i+1, b.describeChoice(all[n])))
+		if !x.tryChoice(b, all[n]) {
 			return nil, fmt.Errorf("path: step %d is a fault that has no occasion there: it was written for another scope or "+
 				"commit", i+1)
 		}
@@ -41,21 +41,21 @@ func Retrace(s Scope, p Path, log func(string)) (*Violation, error) {
 		}
 	}
 	if b.w.Failure == nil {
-		if all := b.choices(&s, nil); len(all) == 0 || all[0].fault() {
-			tell("      nothing more can happen; at rest:")
-			b.rest()
+		if all := b.listChoices(&s, nil); len(all) == 0 || all[0].isFault() {
+			addLine("      nothing more can happen; at rest:")
+			b.runToEnd()
 		}
 	}
 	if f := b.w.Failure; f != nil {
-		return &Violation{Scope: s.Name, System: b.w.Source.System, Property: f.Property, Promise: f.Promise, Story: f.Story,
-			Path: p, Events: story}, nil
+		return &Violation{Scope: s.Name, System: b.w.SourcePlan.System, Property: f.Property, Promise: f.Promise, Story: f.Story,
+			Path: p, Events: lines}, nil
 	}
 	return nil, nil
 }
 
-// what describes a delivery by its kind and its subject.
-func what(d *world.Delivery) string {
-	f := world.Forms[d.Kind]
+// describeDelivery describes a delivery by its kind and its subject.
+func describeDelivery(d *world.Delivery) string {
+	f := world.LineForms[d.Kind]
 	text := f.Name
 	for _, part := range [...]struct {
 		name  string
@@ -65,7 +65,7 @@ func what(d *world.Delivery) string {
 		case "conn", "job", "batch", "ticket", "transfer", "landing", "pair", "half", "link":
 			text += fmt.Sprintf(" %s=%d", part.name, part.value)
 		case "want":
-			text += " " + plan.Want(part.value).String()
+			text += " " + plan.CommandKind(part.value).String()
 		case "code":
 			text += " " + effects.Code(part.value).String()
 		default: // Numbers that only drivers understand tell a reader nothing.
@@ -74,14 +74,14 @@ func what(d *world.Delivery) string {
 	return text
 }
 
-// describe returns a description of a choice.
-func (b *branch) describe(c choice) string {
+// describeChoice returns a description of a choice.
+func (b *situation) describeChoice(c choice) string {
 	w := b.w
-	under := func() string {
+	delivery := func() string {
 		for _, q := range w.Queue.Heap {
 			if q.Seq == c.seq {
 				d := &w.Queue.Slab[q.Slot]
-				return what(d)
+				return describeDelivery(d)
 			}
 		}
 		return "tick"
@@ -94,32 +94,32 @@ func (b *branch) describe(c choice) string {
 			late = ", that was in the mailbox already"
 		}
 		if c.node < 0 {
-			return under() + late
+			return delivery() + late
 		}
-		return node + ": " + under() + late
+		return node + ": " + delivery() + late
 	case moveTick:
 		t, _ := w.Nodes[c.node].Machine.Deadline()
 		return fmt.Sprintf("%s: a deadline passes, %d ms later", node,
-			(w.Nodes[c.node].When(t)-w.Now)/int64(effects.Millisecond))
+			(w.Nodes[c.node].InstantOf(t)-w.Now)/int64(effects.Millisecond))
 	case moveWait:
 		return fmt.Sprintf("%d ms pass", Unit/effects.Millisecond)
 	case moveThaw:
 		return node + " goes on"
 	case moveStrike:
-		return fmt.Sprintf("%s: %s, and a fault strikes: %s", node, under(), plan.Fault(c.nth))
+		return fmt.Sprintf("%s: %s, and a fault strikes: %s", node, delivery(), plan.Fault(c.nth))
 	case moveCrash:
 		return node + " crashes"
 	case moveCrashIn:
-		return fmt.Sprintf("%s: %s, and it crashes after effect %d", node, under(), c.nth)
+		return fmt.Sprintf("%s: %s, and it crashes after effect %d", node, delivery(), c.nth)
 	case moveDrain:
 		return node + " is told to drain"
 	case moveAbort:
-		return fmt.Sprintf("%s: its engine aborts ticket %d (%s)", node, c.nth, b.run.Wanted(effects.Ticket(c.nth)))
+		return fmt.Sprintf("%s: its engine aborts ticket %d (%s)", node, c.nth, b.run.CommandKindName(effects.Ticket(c.nth)))
 	case moveCutConn:
 		return fmt.Sprintf("connection %d breaks", c.nth)
 	case moveCutLink:
 		return fmt.Sprintf("link %d breaks", c.nth)
-	case moveHarm:
+	case moveSystemFault:
 		return fmt.Sprintf("harm %d of those that may come", c.nth+1)
 	case moveStall:
 		return node + " stalls"

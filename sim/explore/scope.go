@@ -24,13 +24,13 @@ const (
 // Unit divides all time spans of scopes, so that situations recur.
 const Unit = 100 * effects.Millisecond
 
-// unitsMax is longer, in units, than any time span that a promise to an engine depends on.
-const unitsMax = 8
+// nearUnitsMax is longer, in units, than any time span that a promise to an engine depends on.
+const nearUnitsMax = 8
 
 // A Scope describes a world that is so small that everything that can happen in it can be tried.
 type Scope struct {
-	Name  string
-	About string // a description in one line
+	Name        string
+	Description string // a description in one line
 
 	Senders, Receivers int
 	Both               bool // the senders are also the receivers
@@ -44,10 +44,10 @@ type Scope struct {
 	ReceiverPages      uint32 // 0: enough for all chunks at once
 	ReservePPM         uint32 // share of a sender's pages that is never offered, in millionths
 	Jobs               []Job
-	Shape              func(*plan.Plan) // changes the scope's plan where a setting belongs to only one system; may be nil
+	AdjustPlan         func(*plan.Plan) // changes the scope's plan where a setting belongs to only one system; may be nil
 	Timers             Timers
-	// Patience is how long a put may take, in units. A reply of a peer may take two units. 0 means 6.
-	Patience int
+	// PutTimeout is how long a put may take, in units. A reply of a peer may take two units. 0 means 6.
+	PutTimeout int
 
 	// Faults is the number of the allowed faults that may strike, each at any moment.
 	Faults        int
@@ -57,14 +57,14 @@ type Scope struct {
 	Abort         bool         // of a reserve, a put or a get
 	Cut           bool         // of a connection or a link; both ends are notified
 	Stall         bool         // a process stops and resumes later; its hardware continues
-	Harm          string       // a further kind of fault, by its name in the run: [Run]
-	Strikes       []plan.Fault // faults that campaigns draw during a run, at every occasion
+	SystemFault   string       // a further kind of fault, by its name in the run: [Run]
+	DrawnFaults   []plan.Fault // faults that campaigns draw during a run, at every occasion
 
 	// System is the system to run, if not PD. Items are then the commands of the system's engines, and CrashProcesses
 	// names the processes that may crash.
-	System System
-	Items  []plan.Item
-	Crash  []string
+	System         System
+	Items          []plan.Item
+	CrashProcesses []string
 }
 
 // A Job is a request: its chunks are transferred from a sender to a receiver in batches.
@@ -76,18 +76,18 @@ type Job struct {
 	Act              int   // the act with which the job begins: when the previous act is over and nothing else can happen
 }
 
-// mayDie reports whether a node may crash in a scope.
-func (s *Scope) mayDie(run Run, n *world.Node) bool {
-	return n.Sends() && s.CrashSender || n.Receives() && s.CrashReceiver || slices.Contains(s.Crash, run.Called(n))
+// canCrash reports whether a node may crash in a scope.
+func (s *Scope) canCrash(run Run, n *world.Node) bool {
+	return n.IsSender() && s.CrashSender || n.IsReceiver() && s.CrashReceiver || slices.Contains(s.CrashProcesses, run.NodeName(n))
 }
 
-// begin creates the scope's first situation.
-func (s *Scope) begin() (*branch, error) {
-	run, err := s.System.Play(s)
+// newSituation creates the scope's first situation.
+func (s *Scope) newSituation() (*situation, error) {
+	run, err := s.System.NewRun(s)
 	if err != nil {
 		return nil, err
 	}
-	b := &branch{run: run, w: run.Whole(), left: s.Faults, frozen: plan.Nobody}
-	b.settle()
+	b := &situation{run: run, w: run.BaseWorld(), faultsLeft: s.Faults, frozen: plan.NoNode}
+	b.settleDeliveries()
 	return b, nil
 }

@@ -29,15 +29,15 @@ func TestTypes(t *testing.T) {
 	reached, slots := map[reflect.Type]bool{}, map[reflect.Type]bool{}
 	tagged := map[reflect.Type]string{} // a field with the tag past, of each type that has one
 	for _, w := range walkers(t) {
-		for _, fault := range w.CheckTags(explore.Situation) {
+		for _, fault := range w.CheckTags(explore.SituationType) {
 			t.Error(fault)
 		}
 		world := map[reflect.Type]bool{}
-		for owner, f := range w.Fields(explore.Situation) {
+		for owner, f := range w.Fields(explore.SituationType) {
 			if world[owner] = true; reached[owner] {
 				continue // The world of an earlier flow contains the same type.
 			}
-			if to, ok := pointsAway(owner, f.Type); ok {
+			if to, ok := pointerToOtherRoom(owner, f.Type); ok {
 				t.Errorf("%s.%s points to a %s of another room: rooms come by argument", owner, f.Name, to)
 			}
 			if f.Tag != `snap:"scratch"` && strings.HasPrefix(owner.PkgPath(), roomsOfMachines) && isMessage(f.Type) {
@@ -48,7 +48,7 @@ func TestTypes(t *testing.T) {
 				tagged[owner] = f.Name
 			}
 			if isSlab(owner) {
-				inSlot(slots, explore.Element(owner))
+				addSlotTypes(slots, explore.SlabElement(owner))
 			}
 		}
 		maps.Copy(reached, world)
@@ -60,7 +60,7 @@ func TestTypes(t *testing.T) {
 	}
 	for _, must := range []reflect.Type{
 		reflect.TypeFor[rank.Rank](), reflect.TypeFor[staging.Pipeline](), reflect.TypeFor[flow.Rooms](),
-		reflect.TypeFor[world.World](), reflect.TypeFor[ledger.Oracles](), reflect.TypeFor[ledger.QueueLife](),
+		reflect.TypeFor[world.World](), reflect.TypeFor[ledger.Oracles](), reflect.TypeFor[ledger.QueueState](),
 	} {
 		if !reached[must] {
 			t.Errorf("no field of a %s was looked at", must)
@@ -69,15 +69,15 @@ func TestTypes(t *testing.T) {
 }
 
 // rankWalker returns a walker for ranks alone.
-func walker(t *testing.T) *snapshot.Walker {
-	return explore.Walker(began(t, sim.PD(), explore.Scope{}))
+func rankWalker(t *testing.T) *snapshot.Walker {
+	return explore.WalkerFor(newRun(t, sim.PD(), explore.Scope{}))
 }
 
 // walkers returns a walker for ranks alone, and a walker for a small world of each flow.
 func walkers(t *testing.T) []*snapshot.Walker {
-	all := []*snapshot.Walker{walker(t)}
+	all := []*snapshot.Walker{rankWalker(t)}
 	for _, flow := range systems.Flows {
-		all = append(all, explore.Walker(began(t, sim.PD(), flow.Scopes()[0])))
+		all = append(all, explore.WalkerFor(newRun(t, sim.PD(), flow.Scopes()[0])))
 	}
 	return all
 }
@@ -89,34 +89,34 @@ func TestTypesRefuses(t *testing.T) {
 		B *world.Node `snap:"bag"`
 		C func()
 	}
-	faults := walker(t).CheckTags(reflect.TypeFor[[]bad]())
+	faults := rankWalker(t).CheckTags(reflect.TypeFor[[]bad]())
 	for i, want := range []string{`bad.A: nobody knows the word "scrach"`, "bad.B: the word", "bad.C: no clone"} {
 		if i >= len(faults) || !strings.Contains(faults[i], want) {
 			t.Errorf("found %q, want one with %q", faults, want)
 		}
 	}
 	for i, fault := range []string{
-		hashing[struct {
+		hashError[struct {
 			X uint32 `snap:"instant"`
-		}](walker(t)),
-		hashing[struct {
+		}](rankWalker(t)),
+		hashError[struct {
 			X effects.Conn `snap:"link"`
-		}](walker(t)),
-		hashing[struct {
+		}](rankWalker(t)),
+		hashError[struct {
 			X []*world.Node `snap:"bag"`
-		}](walker(t)),
-		hashing[struct {
+		}](rankWalker(t)),
+		hashError[struct {
 			X []world.Conn `snap:"whole"`
-		}](walker(t)),
+		}](rankWalker(t)),
 	} {
 		if !strings.HasPrefix(fault, "BUG: ") {
 			t.Errorf("type %d was hashed, or else: %q", i, fault)
 		}
 	}
-	if _, ok := pointsAway(reflect.TypeFor[staging.Pipeline](), reflect.TypeFor[map[int][]*memory.Pool]()); !ok {
+	if _, ok := pointerToOtherRoom(reflect.TypeFor[staging.Pipeline](), reflect.TypeFor[map[int][]*memory.Pool]()); !ok {
 		t.Error("a pointer from one room to another was not seen")
 	}
-	if to, ok := pointsAway(reflect.TypeFor[memory.Pool](), reflect.TypeFor[*memory.Pool]()); ok {
+	if to, ok := pointerToOtherRoom(reflect.TypeFor[memory.Pool](), reflect.TypeFor[*memory.Pool]()); ok {
 		t.Errorf("a pointer within a room was taken for one to another: %s", to)
 	}
 	if !isMessage(reflect.TypeFor[protocol.HixlReadyResponse]()) || isMessage(reflect.TypeFor[protocol.RenewRequest]()) ||
@@ -129,7 +129,7 @@ func TestTypesRefuses(t *testing.T) {
 }
 
 // hashError returns the panic value with which hashing a T fails.
-func hashing[T any](w *snapshot.Walker) (fault string) {
+func hashError[T any](w *snapshot.Walker) (fault string) {
 	defer func() { fault = fmt.Sprint(recover()) }()
 	var v T
 	snapshot.Hash(w, &v)
@@ -140,7 +140,7 @@ const roomsOfMachines = "github.com/kvferry/kvferry/fsm/"
 
 // pointerToOtherRoom returns the target of a pointer, in the type of a field of owner, that leads into a different
 // package of the machines.
-func pointsAway(owner, t reflect.Type) (reflect.Type, bool) {
+func pointerToOtherRoom(owner, t reflect.Type) (reflect.Type, bool) {
 	for {
 		//exhaustive:ignore
 		switch t.Kind() {
@@ -187,16 +187,16 @@ func isSlab(t reflect.Type) bool {
 }
 
 // addSlotTypes adds t and the types of its fields and elements.
-func inSlot(slots map[reflect.Type]bool, t reflect.Type) {
+func addSlotTypes(slots map[reflect.Type]bool, t reflect.Type) {
 	//exhaustive:ignore
 	switch t.Kind() {
 	case reflect.Struct:
 		slots[t] = true
 		for i := range t.NumField() {
-			inSlot(slots, t.Field(i).Type)
+			addSlotTypes(slots, t.Field(i).Type)
 		}
 	case reflect.Array:
-		inSlot(slots, t.Elem())
+		addSlotTypes(slots, t.Elem())
 	default:
 	}
 }

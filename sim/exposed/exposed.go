@@ -20,165 +20,166 @@ import (
 
 // A Model describes a request to a model, at a single rank.
 type Model struct {
-	Name    string
-	Layers  int
-	Token   uint64           // bytes of one token in one layer
-	Compute effects.Duration // time to compute one layer for all tokens of the request
+	Name       string
+	Layers     int
+	TokenBytes uint64           // bytes of one token in one layer
+	LayerTime  effects.Duration // time to compute one layer for all tokens of the request
 }
 
 // A Link describes a network link that transfers batches in sequence.
 type Link struct {
-	Name    string
-	Second  uint64           // bytes per second
-	Batch   effects.Duration // fixed time per batch, in addition to the time for its bytes
-	Message effects.Duration // one-way latency of a message
+	Name           string
+	BytesPerSecond uint64           // bytes per second
+	BatchTime      effects.Duration // fixed time per batch, in addition to the time for its bytes
+	MessageTime    effects.Duration // one-way latency of a message
 }
 
 // A Mode selects how a request is transferred.
-type How int
+type Mode int
 
 // The request is pushed layer by layer, as whole chunks, or as the policy of the rank decides.
 const (
-	ByLayer How = iota
+	ByLayer Mode = iota
 	AsWhole
-	Policy
+	ByPolicy
 )
 
 const (
-	chunkTokens = 256
-	chunks      = 32 // whole chunks per request
-	rest        = 100
-	merge       = 8 << 20
+	chunkTokens   = 256
+	chunks        = 32 // whole chunks per request
+	partialTokens = 100
+	mergeBytes    = 8 << 20
 )
 
-// Bytes returns the size in bytes of one layer of a request.
-func (m *Model) Bytes() uint64 { return m.Token * (chunks*chunkTokens + rest) }
+// LayerBytes returns the size in bytes of one layer of a request.
+func (m *Model) LayerBytes() uint64 { return m.TokenBytes * (chunks*chunkTokens + partialTokens) }
 
-// cost returns the time that one batch of the given number of bytes takes on the link.
-func (l *Link) cost(bytes uint64) effects.Duration {
-	return l.Batch + effects.Duration(float64(bytes)/float64(l.Second)*float64(effects.Second))
+// batchTime returns the time that one batch of the given number of bytes takes on the link.
+func (l *Link) batchTime(bytes uint64) effects.Duration {
+	return l.BatchTime + effects.Duration(float64(bytes)/float64(l.BytesPerSecond)*float64(effects.Second))
 }
 
-// Bound returns an upper bound of the exposed time of a request that is pushed layer by layer over a link that keeps up
-// (see KeepsUp). The bound covers the batches of the last layer, the partial chunks of all layers, and the messages for
-// both.
-func (m *Model) Bound(l *Link) effects.Duration {
-	layer := m.Token * chunks * chunkTokens
-	batches := effects.Duration(layer/merge + 1)
-	said := 4 * l.Message
-	return batches*l.Batch + l.cost(layer) + said + l.cost(uint64(m.Layers)*m.Token*rest) + 2*said + l.cost(merge)
+// ExposedBound returns an upper bound of the exposed time of a request that is pushed layer by layer over a link that
+// keeps up (see KeepsUp). The bound covers the batches of the last layer, the partial chunks of all layers, and the
+// messages for both.
+func (m *Model) ExposedBound(l *Link) effects.Duration {
+	layer := m.TokenBytes * chunks * chunkTokens
+	batches := effects.Duration(layer/mergeBytes + 1)
+	messages := 4 * l.MessageTime
+	return batches*l.BatchTime + l.batchTime(layer) + messages +
+		l.batchTime(uint64(m.Layers)*m.TokenBytes*partialTokens) + 2*messages + l.batchTime(mergeBytes)
 }
 
 // KeepsUp reports whether a link transfers one layer in the time in which the next layer is computed.
 func (m *Model) KeepsUp(l *Link) bool {
-	batches := effects.Duration(m.Token*chunks*chunkTokens/merge + 1)
-	return batches*(l.Batch+4*l.Message)+l.cost(m.Token*chunks*chunkTokens) <= m.Compute
+	batches := effects.Duration(m.TokenBytes*chunks*chunkTokens/mergeBytes + 1)
+	return batches*(l.BatchTime+4*l.MessageTime)+l.batchTime(m.TokenBytes*chunks*chunkTokens) <= m.LayerTime
 }
 
 // Measure returns the exposed time of a request, and an error if the request does not arrive complete.
-func Measure(m Model, l Link, how How) (effects.Duration, error) {
+func Measure(m Model, l Link, mode Mode) (effects.Duration, error) {
 	w := world{link: l}
-	if err := w.open(m, how); err != nil {
+	if err := w.openRanks(m, mode); err != nil {
 		return 0, err
 	}
 	pages := make([]effects.Page, m.Layers*(chunks+1))
-	w.command(0, &engine.Reserve{Count: uint32(len(pages))})
-	if w.run(); len(w.reserved) != len(pages) {
+	w.giveCommand(0, &engine.Reserve{Count: uint32(len(pages))})
+	if w.runAll(); len(w.reserved) != len(pages) {
 		return 0, fmt.Errorf("%d pages for %d", len(w.reserved), len(pages))
 	}
 	copy(pages, w.reserved)
 	for request := range 2 { // The first request is not measured, because it includes the handshake of the ranks.
-		from, err := w.request(m, how, fmt.Sprint(request), pages)
+		computed, err := w.runRequest(m, mode, fmt.Sprint(request), pages)
 		if err != nil || request == 1 {
-			return w.ended.Sub(from), err
+			return w.finishedAt.Sub(computed), err
 		}
 	}
 	return 0, nil
 }
 
-// request computes and transfers a request, and returns the time at which the last layer was computed. The error is not
-// nil if the request does not arrive complete.
-func (w *world) request(m Model, how How, name string, pages []effects.Page) (effects.Time, error) {
+// runRequest computes and transfers a request, and returns the time at which the last layer was computed. The error is
+// not nil if the request does not arrive complete.
+func (w *world) runRequest(m Model, mode Mode, name string, pages []effects.Page) (effects.Time, error) {
 	keys := make([][]byte, chunks+1)
 	for i := range keys {
 		keys[i] = []byte((&protocol.Key{
 			Model: "m", WorldSize: 1, Hash: fmt.Sprintf("%s%x", name, i+1), Dtype: protocol.DtypeBFloat16,
 		}).String())
 	}
-	begin := layerwise.Begin{Peer: engine.Peer{Host: "1", InitPort: 1, AllocPort: 2}, Request: []byte(name)}
-	if how == Policy {
-		begin.Figures = layerwise.Figures{
-			Chunks: chunks, ComputeNS: uint64(m.Compute), LinkBytes: w.link.Second,
-			BatchNS: uint64(w.link.Batch + 4*w.link.Message),
+	command := layerwise.Begin{Peer: engine.Peer{Host: "1", InitPort: 1, AllocPort: 2}, Request: []byte(name)}
+	if mode == ByPolicy {
+		command.Figures = layerwise.Figures{
+			Chunks: chunks, ComputeNS: uint64(m.LayerTime), LinkBytes: w.link.BytesPerSecond,
+			BatchNS: uint64(w.link.BatchTime + 4*w.link.MessageTime),
 		}
 	}
-	w.code, w.over = effects.OK, false
-	w.command(0, &begin)
+	w.finishCode, w.finished = effects.OK, false
+	w.giveCommand(0, &command)
 	for layer := range m.Layers {
-		w.until(w.now.Add(m.Compute))
-		w.command(0, &layerwise.Save{
+		w.runUntil(w.now.Add(m.LayerTime))
+		w.giveCommand(0, &layerwise.Save{
 			Request: []byte(name), Layer: uint32(layer), Tokens: chunks * chunkTokens, Keys: keys[:chunks],
 			Pages: pages[layer*(chunks+1):][:chunks],
 		})
 	}
-	from := w.now
+	computed := w.now
 	var tail []effects.Page
 	for layer := range m.Layers {
-		p := pages[layer*(chunks+1)+chunks]
-		p.Length = uint32(m.Token * rest)
-		tail = append(tail, p)
+		page := pages[layer*(chunks+1)+chunks]
+		page.Length = uint32(m.TokenBytes * partialTokens)
+		tail = append(tail, page)
 	}
-	w.finish = w.tickets + 1
-	w.command(0, &layerwise.Finish{
-		Request: []byte(name), Tokens: chunks*chunkTokens + rest, Key: keys[chunks], Pages: tail,
+	w.finishTicket = w.lastTicket + 1
+	w.giveCommand(0, &layerwise.Finish{
+		Request: []byte(name), Tokens: chunks*chunkTokens + partialTokens, Key: keys[chunks], Pages: tail,
 		Patience: 1000 * effects.Second,
 	})
-	w.run()
-	if !w.over || w.code != effects.OK {
-		return 0, fmt.Errorf("%s over %s: %s ends as %s (%v)", m.Name, w.link.Name, name, w.code, w.over)
+	w.runAll()
+	if !w.finished || w.finishCode != effects.OK {
+		return 0, fmt.Errorf("%s over %s: %s ends as %s (%v)", m.Name, w.link.Name, name, w.finishCode, w.finished)
 	}
 	if s := w.ranks[1].Stats(); s.Bundles != 0 || s.Entries < chunks+1 {
 		return 0, fmt.Errorf("%d chunks and %d half ones are there", s.Entries, s.Bundles)
 	}
-	w.command(1, &engine.Abandon{Request: []byte(name)})
-	w.run()
-	return from, nil
+	w.giveCommand(1, &engine.Abandon{Request: []byte(name)})
+	w.runAll()
+	return computed, nil
 }
 
 // world is the state of a measurement: the pushing rank (index 0) and the receiving rank (index 1) with their link.
 type world struct {
-	link     Link
-	now      effects.Time
-	ranks    [2]*rank.Rank
-	queue    queue
-	ids      uint64
-	free     effects.Time // when the link becomes free
-	asked    map[effects.Request]effects.Corr
-	told     map[effects.Landing]effects.Corr
-	us       effects.Incarnation
-	reserved []effects.Page
-	tickets  effects.Ticket
-	finish   effects.Ticket
-	code     effects.Code
-	over     bool
-	ended    effects.Time
-	out      effects.Effects
+	link         Link
+	now          effects.Time
+	ranks        [2]*rank.Rank
+	queue        eventQueue
+	lastID       uint64
+	linkFreeAt   effects.Time // when the link becomes free
+	sentRequests map[effects.Request]effects.Corr
+	transfers    map[effects.Landing]effects.Corr
+	importer     effects.Incarnation
+	reserved     []effects.Page
+	lastTicket   effects.Ticket
+	finishTicket effects.Ticket
+	finishCode   effects.Code
+	finished     bool
+	finishedAt   effects.Time
+	out          effects.Effects
 }
 
-func (w *world) open(m Model, how How) (err error) {
-	w.asked, w.told = map[effects.Request]effects.Corr{}, map[effects.Landing]effects.Corr{}
+func (w *world) openRanks(m Model, mode Mode) (err error) {
+	w.sentRequests, w.transfers = map[effects.Request]effects.Corr{}, map[effects.Landing]effects.Corr{}
 	for i, role := range []rank.Role{rank.RoleSender, rank.RoleReceiver} {
 		cfg := rank.Config{
 			Role: role, Planes: []rank.Plane{{Name: "shm", Blob: []byte(fmt.Sprint(i))}},
 			Common: rank.Common{Layout: protocol.Layout{
 				Format: protocol.FormatKV2LTD, Dtype: protocol.DtypeBFloat16,
-				Shape: protocol.Shape{Dims: [4]uint32{2, 1, chunkTokens, uint32(m.Token / 4)}, N: 4},
+				Shape: protocol.Shape{Dims: [4]uint32{2, 1, chunkTokens, uint32(m.TokenBytes / 4)}, N: 4},
 			}, BatchMax: uint32(m.Layers * (chunks + 1)), Lease: 1000 * effects.Second},
 			Memory: rank.Memory{Pages: uint32(m.Layers * (chunks + 1))},
 		}
-		cfg.LocalID, cfg.MergeBytes = fmt.Sprint(i), merge
+		cfg.LocalID, cfg.MergeBytes = fmt.Sprint(i), mergeBytes
 		cfg.Layers, cfg.BundleTTL, cfg.BundleMost = uint32(m.Layers), 1000*effects.Second, 2000*effects.Second
-		cfg.WholeChunks = how == AsWhole && role == rank.RoleReceiver
+		cfg.WholeChunks = mode == AsWhole && role == rank.RoleReceiver
 		if w.ranks[i], err = rank.New(cfg, uint64(i+1), 0); err != nil {
 			return err
 		}
@@ -186,48 +187,51 @@ func (w *world) open(m Model, how How) (err error) {
 	return nil
 }
 
-func (w *world) id() uint64 { w.ids++; return w.ids }
+func (w *world) newID() uint64 { w.lastID++; return w.lastID }
 
-func (w *world) command(to int, body effects.CommandBody) {
-	w.tickets++
-	w.step(to, &effects.Command{Ticket: w.tickets, Body: body})
+func (w *world) giveCommand(to int, body effects.CommandBody) {
+	w.lastTicket++
+	w.stepRank(to, &effects.Command{Ticket: w.lastTicket, Body: body})
 }
 
-func (w *world) step(who int, ev effects.Event) {
+func (w *world) stepRank(node int, ev effects.Event) {
 	w.out.Reset()
-	w.ranks[who].Step(w.now, ev, &w.out)
+	w.ranks[node].Step(w.now, ev, &w.out)
 	for i := range w.out.Len() {
-		w.carry(who, w.out.At(i))
+		w.carryOut(node, w.out.At(i))
 	}
 }
 
-func (w *world) after(d effects.Duration, to int, ev effects.Event) { w.at(w.now.Add(d), to, ev) }
-
-func (w *world) at(t effects.Time, to int, ev effects.Event) {
-	heap.Push(&w.queue, &item{at: t, seq: w.id(), to: to, ev: ev})
+func (w *world) queueAfter(d effects.Duration, to int, ev effects.Event) {
+	w.queueAt(w.now.Add(d), to, ev)
 }
 
-// carry carries out one effect.
-func (w *world) carry(who int, e effects.Effect) {
+func (w *world) queueAt(t effects.Time, to int, ev effects.Event) {
+	heap.Push(&w.queue, &queuedEvent{at: t, seq: w.newID(), to: to, ev: ev})
+}
+
+// carryOut carries out one effect.
+func (w *world) carryOut(node int, e effects.Effect) {
 	l := &w.link
 	switch e := e.(type) {
 	case *effects.Open:
-		w.after(2*l.Message, who, &effects.Opened{Corr: e.Corr, Conn: effects.Conn(w.id())})
+		w.queueAfter(2*l.MessageTime, node, &effects.Opened{Corr: e.Corr, Conn: effects.Conn(w.newID())})
 	case *effects.Send:
-		request := effects.Request(w.id())
-		w.asked[request] = e.Corr
+		request := effects.Request(w.newID())
+		w.sentRequests[request] = e.Corr
 		channel := effects.ChannelAlloc
 		if tag, err := protocol.PeekTag(e.Body, nil); err == nil && tag != protocol.TagAllocRequest {
 			channel = effects.ChannelInit
 		}
-		w.after(l.Message, 1-who, &effects.Received{
+		w.queueAfter(l.MessageTime, 1-node, &effects.Received{
 			Conn: e.Conn + 1<<32, Channel: channel, Request: request, Body: slices.Clone(e.Body),
 		})
 	case *effects.Reply:
-		w.after(l.Message, 1-who, &effects.Replied{Corr: w.asked[e.Request], Body: slices.Clone(e.Body)})
+		w.queueAfter(l.MessageTime, 1-node, &effects.Replied{Corr: w.sentRequests[e.Request],
+			Body: slices.Clone(e.Body)})
 	case *effects.Import:
-		w.us = e.Us
-		w.after(l.Message, who, &effects.Imported{Corr: e.Corr, Link: effects.Link(w.id())})
+		w.importer = e.Us
+		w.queueAfter(l.MessageTime, node, &effects.Imported{Corr: e.Corr, Link: effects.Link(w.newID())})
 	case *effects.Transfer:
 		bytes, pages := uint64(0), []effects.Page(nil)
 		for _, p := range e.Pairs {
@@ -236,75 +240,75 @@ func (w *world) carry(who int, e effects.Effect) {
 				Index: p.Remote.Index, Generation: p.Remote.Generation, Length: p.Local.Length,
 			})
 		}
-		landing := effects.Landing(w.id())
-		w.told[landing] = e.Corr
-		w.free = max(w.free, w.now).Add(l.cost(bytes))
-		w.at(w.free.Add(l.Message), 1-who, &effects.Landed{
-			Landing: landing, Grant: e.Grant, Peer: w.us, Pages: pages, Complete: true,
+		landing := effects.Landing(w.newID())
+		w.transfers[landing] = e.Corr
+		w.linkFreeAt = max(w.linkFreeAt, w.now).Add(l.batchTime(bytes))
+		w.queueAt(w.linkFreeAt.Add(l.MessageTime), 1-node, &effects.Landed{
+			Landing: landing, Grant: e.Grant, Peer: w.importer, Pages: pages, Complete: true,
 		})
 	case *effects.Confirm:
-		w.after(l.Message, 1-who, &effects.TransferDone{
-			Corr: w.told[e.Landing], Code: e.Code, Settled: true, At: w.now,
+		w.queueAfter(l.MessageTime, 1-node, &effects.TransferDone{
+			Corr: w.transfers[e.Landing], Code: e.Code, Settled: true, At: w.now,
 		})
 	case *effects.Revoke:
-		w.after(0, who, &effects.Revoked{Grant: e.Grant})
+		w.queueAfter(0, node, &effects.Revoked{Grant: e.Grant})
 	case *effects.Deliver:
 		switch {
-		case who == 0 && e.Ticket == w.finish:
-			w.over, w.code, w.ended = true, e.Code, w.now
-		case who == 0 && len(w.reserved) == 0:
+		case node == 0 && e.Ticket == w.finishTicket:
+			w.finished, w.finishCode, w.finishedAt = true, e.Code, w.now
+		case node == 0 && len(w.reserved) == 0:
 			w.reserved = slices.Clone(e.Pages)
 		}
 	default: // The remaining effects need no action here.
 	}
 }
 
-// until delivers all events up to the given time.
-func (w *world) until(end effects.Time) {
+// runUntil delivers all events up to the given time.
+func (w *world) runUntil(end effects.Time) {
 	for len(w.queue) > 0 && w.queue[0].at <= end {
-		w.next()
+		w.handleNext()
 	}
 	w.now = end
 }
 
-// run delivers events until the queue is empty and no rank has a deadline that is due.
-func (w *world) run() {
+// runAll delivers events until the queue is empty and no rank has a deadline that is due.
+func (w *world) runAll() {
 	for len(w.queue) > 0 {
-		w.next()
+		w.handleNext()
 	}
-	for who, r := range w.ranks { // Deliver the deadlines that are due now.
+	for node, r := range w.ranks { // Deliver the deadlines that are due now.
 		for t, ok := r.Deadline(); ok && t <= w.now; t, ok = r.Deadline() {
-			w.step(who, &effects.Tick{})
+			w.stepRank(node, &effects.Tick{})
 		}
 	}
 	if len(w.queue) > 0 {
-		w.run()
+		w.runAll()
 	}
 }
 
-func (w *world) next() {
-	x := heap.Pop(&w.queue).(*item)
+func (w *world) handleNext() {
+	x := heap.Pop(&w.queue).(*queuedEvent)
 	w.now = x.at
-	w.step(x.to, x.ev)
+	w.stepRank(x.to, x.ev)
 }
 
-// An item is a scheduled event.
-type item struct {
+// An queuedEvent is a scheduled event.
+type queuedEvent struct {
 	at  effects.Time
 	seq uint64
 	to  int
 	ev  effects.Event
 }
 
-type queue []*item
+type eventQueue []*queuedEvent
 
-func (q queue) Len() int { return len(q) }
-func (q queue) Less(i, j int) bool {
+func (q eventQueue) Len() int { return len(q) }
+func (q eventQueue) Less(i, j int) bool {
 	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
 }
-func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)   { *q = append(*q, x.(*item)) }
-func (q *queue) Pop() any {
+func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *eventQueue) Push(x any)   { *q = append(*q, x.(*queuedEvent)) }
+func (q *eventQueue) Pop() any {
 	old := *q
 	x := old[len(old)-1]
 	*q = old[:len(old)-1]

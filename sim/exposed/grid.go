@@ -14,27 +14,27 @@ func Models() []Model {
 
 // Links returns the links of the grid.
 func Links() []Link {
-	of := func(name string, gbit uint64) Link {
+	link := func(name string, gbit uint64) Link {
 		return Link{name, gbit * 125_000_000, 100 * effects.Microsecond, 50 * effects.Microsecond}
 	}
-	return []Link{of("1 Gbit/s", 1), of("5 Gbit/s", 5), of("10 Gbit/s", 10), of("25 Gbit/s", 25), of("100 Gbit/s", 100),
-		of("400 Gbit/s", 400)}
+	return []Link{link("1 Gbit/s", 1), link("5 Gbit/s", 5), link("10 Gbit/s", 10), link("25 Gbit/s", 25), link("100 Gbit/s", 100),
+		link("400 Gbit/s", 400)}
 }
 
 // A Cell holds the measurements of a model over a link.
 type Cell struct {
-	Model Model
-	Link  Link
-	Left  [3]effects.Duration // exposed time, indexed by Mode
+	Model   Model
+	Link    Link
+	Exposed [3]effects.Duration // exposed time, indexed by Mode
 }
 
 // MeasureGrid measures every model over every link and returns the first error of a measurement.
-func Grid() (all []Cell, err error) {
+func MeasureGrid() (all []Cell, err error) {
 	for _, m := range Models() {
 		for _, l := range Links() {
 			c := Cell{Model: m, Link: l}
-			for how := range c.Left {
-				if c.Left[how], err = Measure(m, l, How(how)); err != nil {
+			for mode := range c.Exposed {
+				if c.Exposed[mode], err = Measure(m, l, Mode(mode)); err != nil {
 					return nil, err
 				}
 			}

@@ -6,27 +6,27 @@ package oracle
 // check that has become void in every run.
 type Check uint16
 
-// ChecksMax is the maximum number of checks that can be registered.
-const ChecksMax = 320
+// CheckCountMax is the maximum number of checks that can be registered.
+const CheckCountMax = 320
 
-// judgements holds, by check number, the property that the check belongs to and what the check judges. The table is
+// checkTable holds, by check number, the property that the check belongs to and what the check judges. The table is
 // filled by the initialization of package variables, before any run starts.
-var judgements []struct{ property, of string }
+var checkTable []struct{ property, subject string }
 
 // NewCheck registers a check. Property is the property of docs/safety.md that is broken when the check fails, and of
 // describes what the check judges. NewCheck may only be called to initialize package variables; no check may be added
-// later. NewCheck panics if there are more than [ChecksMax] checks.
-func NewCheck(property, of string) Check {
-	if len(judgements) == ChecksMax {
+// later. NewCheck panics if there are more than [CheckCountMax] checks.
+func NewCheck(property, subject string) Check {
+	if len(checkTable) == CheckCountMax {
 		panic("BUG: more checks than the coverage has room for")
 	}
-	judgements = append(judgements, struct{ property, of string }{property, of})
-	return Check(len(judgements) - 1)
+	checkTable = append(checkTable, struct{ property, subject string }{property, subject})
+	return Check(len(checkTable) - 1)
 }
 
 // Checks returns all registered checks, in the order of their registration.
 func Checks() []Check {
-	all := make([]Check, len(judgements))
+	all := make([]Check, len(checkTable))
 	for i := range all {
 		all[i] = Check(i)
 	}
@@ -34,7 +34,7 @@ func Checks() []Check {
 }
 
 // Property returns the property of docs/safety.md that is broken when the check fails.
-func (c Check) Property() string { return judgements[c].property }
+func (c Check) Property() string { return checkTable[c].property }
 
 // String returns the name of the check in the coverage.
-func (c Check) String() string { return judgements[c].property + " " + judgements[c].of }
+func (c Check) String() string { return checkTable[c].property + " " + checkTable[c].subject }

@@ -17,7 +17,7 @@
 //
 //	type memory struct{ Delivered map[effects.Ticket]bool }
 //
-//	once := oracle.Of("once", "a command has one outcome", func(l *oracle.Listen[memory]) {
+//	once := oracle.New("once", "a command has one outcome", func(l *oracle.Subscriptions[memory]) {
 //		oracle.On(l, func(m *memory, c *oracle.Call, e *effects.Deliver) {
 //			if m.Delivered[e.Ticket] {
 //				c.Fail("node %d delivers ticket %d twice", c.Node(), oracle.Ticket(e.Ticket))
@@ -44,12 +44,12 @@ import (
 // sentence, formatted with the verbs of their numbers: Fail("node %d grants page %d", Node(2), Page{2, 7}). People read
 // the sentence; its subjects determine which pages, grants and transfers a trace shows.
 type Subject interface {
-	// Of returns the node to which the subject belongs, or NoNode if the subject does not name a node.
-	Of() int32
+	// NodeID returns the node to which the subject belongs, or NoNode if the subject does not name a node.
+	NodeID() int32
 }
 
-// Nobody is the node number of reports and subjects that belong to no node.
-const Nobody = -1
+// NoNode is the node number of reports and subjects that belong to no node.
+const NoNode = -1
 
 type (
 	// Node is a node, by its number.
@@ -80,34 +80,34 @@ type (
 	Request []byte
 	// Leftover is something that is left in a node when nothing is in flight, under the name that the machine uses:
 	// grants, or a table. The steps of a leftover are the steps that created the remaining entries.
-	Left struct {
+	Leftover struct {
 		Node int32
-		What string
+		Name string
 	}
 )
 
-// Of returns the node itself.
-func (n Node) Of() int32 { return int32(n) }
+// NodeID returns the node itself.
+func (n Node) NodeID() int32 { return int32(n) }
 
-// Of returns the node that has the page in its memory.
-func (p Page) Of() int32 { return p.Node }
+// NodeID returns the node that has the page in its memory.
+func (p Page) NodeID() int32 { return p.Node }
 
-// Of returns the node that made the grant.
-func (g Grant) Of() int32 { return g.Node }
+// NodeID returns the node that made the grant.
+func (g Grant) NodeID() int32 { return g.Node }
 
-// Of returns the node in which the remainder is found.
-func (l Left) Of() int32 { return l.Node }
+// NodeID returns the node in which the remainder is found.
+func (l Leftover) NodeID() int32 { return l.Node }
 
 // Format prints the name of what is left.
-func (l Left) Format(s fmt.State, verb rune) { fmt.Fprintf(s, fmt.FormatString(s, verb), l.What) }
+func (l Leftover) Format(s fmt.State, verb rune) { fmt.Fprintf(s, fmt.FormatString(s, verb), l.Name) }
 
-func (Transfer) Of() int32 { return Nobody }
-func (Ticket) Of() int32   { return Nobody }
-func (Link) Of() int32     { return Nobody }
-func (Conn) Of() int32     { return Nobody }
-func (Key) Of() int32      { return Nobody }
-func (Message) Of() int32  { return Nobody }
-func (Request) Of() int32  { return Nobody }
+func (Transfer) NodeID() int32 { return NoNode }
+func (Ticket) NodeID() int32   { return NoNode }
+func (Link) NodeID() int32     { return NoNode }
+func (Conn) NodeID() int32     { return NoNode }
+func (Key) NodeID() int32      { return NoNode }
+func (Message) NodeID() int32  { return NoNode }
+func (Request) NodeID() int32  { return NoNode }
 
 // Format prints the number of the page.
 func (p Page) Format(s fmt.State, verb rune) { fmt.Fprintf(s, fmt.FormatString(s, verb), p.Index) }

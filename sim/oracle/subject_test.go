@@ -13,13 +13,13 @@ func TestSentence(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	for _, s := range []Subject{Node(2), Page{2, 7}, Grant{2, 65537}} {
-		if s.Of() != 2 {
-			t.Errorf("%v is of node %d", s, s.Of())
+		if s.NodeID() != 2 {
+			t.Errorf("%v is of node %d", s, s.NodeID())
 		}
 	}
 	for _, s := range []Subject{Transfer(1), Ticket(1), Link(1), Conn(1), Key(1), Message(1), Request("r1")} {
-		if s.Of() != Nobody {
-			t.Errorf("%v is of node %d", s, s.Of())
+		if s.NodeID() != NoNode {
+			t.Errorf("%v is of node %d", s, s.NodeID())
 		}
 	}
 }

@@ -13,7 +13,7 @@ const (
 	pagesMax     = 4096
 	JobsMax      = 2000
 	keysMax      = 256 // of one job
-	keyMax       = 1 << 16
+	keyNumberMax = 1 << 16
 	RequestMax   = 1 << 20
 	scheduledMax = 1000
 	strikesMax   = 10_000
@@ -45,80 +45,80 @@ func (p *Plan) Check() error {
 // checker collects the errors of a check.
 type checker struct{ errs []error }
 
-func (c *checker) wrong(format string, args ...any) {
+func (c *checker) addError(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
-// within reports an error unless v is between lo and hi.
-func within[T int | uint32 | uint64 | time.Duration](c *checker, field string, v, lo, hi T) {
+// checkRange reports an error unless v is between lo and hi.
+func checkRange[T int | uint32 | uint64 | time.Duration](c *checker, field string, v, lo, hi T) {
 	if v < lo || v > hi {
-		c.wrong("%s is %v: give %v to %v", field, v, lo, hi)
+		c.addError("%s is %v: give %v to %v", field, v, lo, hi)
 	}
 }
 
 func (p *Plan) checkTopology(c *checker) {
 	t := &p.Topology
-	within(c, "topology.senders", t.Senders, 1, NodesMax-1)
-	within(c, "topology.receivers", t.Receivers, 1, NodesMax-1)
-	within(c, "topology.both", t.Both, 0, min(t.Senders, t.Receivers))
-	within(c, "topology.senders and receivers together", p.NodeCount(), 2, NodesMax)
-	within(c, "topology.sender_pages", t.SenderPages, 1, pagesMax)
-	within(c, "topology.receiver_pages", t.ReceiverPages, 1, pagesMax)
+	checkRange(c, "topology.senders", t.Senders, 1, NodesMax-1)
+	checkRange(c, "topology.receivers", t.Receivers, 1, NodesMax-1)
+	checkRange(c, "topology.both", t.Both, 0, min(t.Senders, t.Receivers))
+	checkRange(c, "topology.senders and receivers together", p.NodeCount(), 2, NodesMax)
+	checkRange(c, "topology.sender_pages", t.SenderPages, 1, pagesMax)
+	checkRange(c, "topology.receiver_pages", t.ReceiverPages, 1, pagesMax)
 	if t.Reply != "" && !slices.Contains(replyForms, t.Reply) {
-		c.wrong("topology.reply is %q: leave it out, or give ascend, sync, async-1 or async-2", t.Reply)
+		c.addError("topology.reply is %q: leave it out, or give ascend, sync, async-1 or async-2", t.Reply)
 	}
-	if len(t.DriftPPM) > p.mostNodes() {
-		c.wrong("topology.drift_ppm has %d clocks: give at most one for each node", len(t.DriftPPM))
+	if len(t.DriftPPM) > p.nodeLimit() {
+		c.addError("topology.drift_ppm has %d clocks: give at most one for each node", len(t.DriftPPM))
 	}
 	for i, n := range t.Pull {
-		if !p.Sends(n) || slices.Contains(t.Pull[:i], n) {
-			c.wrong("topology.pull[%d] is n%d: give each sender that is read from once, n0 to n%d", i, n, t.Senders-1)
+		if !p.IsSender(n) || slices.Contains(t.Pull[:i], n) {
+			c.addError("topology.pull[%d] is n%d: give each sender that is read from once, n0 to n%d", i, n, t.Senders-1)
 		}
 	}
 	for i, n := range slices.Concat(t.Moves, t.Unrenewed) {
 		if !slices.Contains(t.Pull, n) {
-			c.wrong("topology.moves and topology.unrenewed have n%d at %d: give senders that topology.pull has", n, i)
+			c.addError("topology.moves and topology.unrenewed have n%d at %d: give senders that topology.pull has", n, i)
 		}
 	}
 	for i, n := range t.Delay {
-		if !p.Receives(n) || slices.Contains(t.Delay[:i], n) {
-			c.wrong("topology.delay[%d] is n%d: give each receiver that keeps offers once, n%d to n%d", i, n, p.Receiver(0),
+		if !p.IsReceiver(n) || slices.Contains(t.Delay[:i], n) {
+			c.addError("topology.delay[%d] is n%d: give each receiver that keeps offers once, n%d to n%d", i, n, p.ReceiverAt(0),
 				p.NodeCount()-1)
 		}
 	}
 	for i, n := range t.Cache {
-		if !p.Receives(n) || slices.Contains(t.Cache[:i], n) {
-			c.wrong("topology.cache[%d] is n%d: give each receiver that is a cache once, n%d to n%d",
-				i, n, p.Receiver(0), p.NodeCount()-1)
+		if !p.IsReceiver(n) || slices.Contains(t.Cache[:i], n) {
+			c.addError("topology.cache[%d] is n%d: give each receiver that is a cache once, n%d to n%d",
+				i, n, p.ReceiverAt(0), p.NodeCount()-1)
 		}
 	}
 	for i, n := range t.Foreign {
 		if n < 0 || int(n) >= p.NodeCount() || slices.Contains(t.Foreign[:i], n) {
-			c.wrong("topology.foreign[%d] is n%d: give each node whose encoder is another's once, n0 to n%d", i, n,
+			c.addError("topology.foreign[%d] is n%d: give each node whose encoder is another's once, n0 to n%d", i, n,
 				p.NodeCount()-1)
 		}
 	}
 	if len(t.Pull) > 0 && uint64(t.offeredPages())*uint64(1_000_000-min(p.Bounds.ReservePPM, 1_000_000)) < 1_000_000 {
-		c.wrong("bounds.reserve_ppm is %d, which leaves none of %d pages to offer: give less", p.Bounds.ReservePPM,
+		c.addError("bounds.reserve_ppm is %d, which leaves none of %d pages to offer: give less", p.Bounds.ReservePPM,
 			t.offeredPages())
 	}
 	if t.Communicators && !t.Leased {
-		c.wrong("topology.communicators is true, and leased is not: give both, or neither")
+		c.addError("topology.communicators is true, and leased is not: give both, or neither")
 	}
-	t.Said.check(c, "topology", func(w *Word) (string, bool) {
-		if w.World == nil {
+	t.Flags.checkFlags(c, "topology", func(w *FlowFlag) (string, bool) {
+		if w.CheckTopology == nil {
 			return "", false
 		}
-		return w.World(p), true
+		return w.CheckTopology(p), true
 	})
 	if len(t.Windows) > p.NodeCount() {
-		c.wrong("topology.windows has %d: give at most one for each node", len(t.Windows))
+		c.addError("topology.windows has %d: give at most one for each node", len(t.Windows))
 	}
 	for _, w := range t.Windows {
-		within(c, "topology.windows", w, 0, 1<<16-1)
+		checkRange(c, "topology.windows", w, 0, 1<<16-1)
 	}
 	for _, d := range t.DriftPPM {
-		within(c, "topology.drift_ppm", d, -300_000, 300_000)
+		checkRange(c, "topology.drift_ppm", d, -300_000, 300_000)
 	}
 }
 
@@ -142,12 +142,12 @@ func (p *Plan) checkTimes(c *checker) {
 		{"get_wait_max", t.GetWaitMax},
 		{"pull_ttl", t.PullTTL}, {"read", t.Read}, {"fetch", t.Fetch}, {"lead", t.Lead}, {"loan", t.Loan},
 	} {
-		within(c, "timeouts."+f.name, f.v, time.Microsecond, spanMax)
+		checkRange(c, "timeouts."+f.name, f.v, time.Microsecond, spanMax)
 	}
-	within(c, "timeouts.breaker", t.Breaker, 0, spanMax)
-	within(c, "timeouts.request_ttl", t.RequestTTL, 0, spanMax)
-	within(c, "timeouts.abandon_ttl", t.AbandonTTL, 0, spanMax)
-	within(c, "timeouts.unfit_backoff", t.Unfit, 0, spanMax)
+	checkRange(c, "timeouts.breaker", t.Breaker, 0, spanMax)
+	checkRange(c, "timeouts.request_ttl", t.RequestTTL, 0, spanMax)
+	checkRange(c, "timeouts.abandon_ttl", t.AbandonTTL, 0, spanMax)
+	checkRange(c, "timeouts.unfit_backoff", t.Unfit, 0, spanMax)
 	for _, f := range []struct {
 		name string
 		v    uint32
@@ -157,115 +157,115 @@ func (p *Plan) checkTimes(c *checker) {
 		{"peers", b.Peers}, {"overtakes", b.Overtakes}, {"staging", b.Staging}, {"offers", b.Offers}, {"places", b.Places},
 		{"fetches", b.Fetches},
 	} {
-		within(c, "bounds."+f.name, f.v, 1, 1<<16)
+		checkRange(c, "bounds."+f.name, f.v, 1, 1<<16)
 	}
-	within(c, "bounds.peer_share_pct", b.PeerSharePct, 1, 100)
-	within(c, "bounds.engine_share_pct", b.EngineSharePct, 0, 100)
-	within(c, "bounds.window", b.Window, 0, 1<<16-1)
-	within(c, "bounds.carries", b.Carries, 0, 1<<19)
-	within(c, "bounds.batch", b.Batch, 0, 1<<16)
-	within(c, "bounds.claims", b.Claims, 0, 1<<16)
-	p.Tuning.check(c)
-	within(c, "bounds.rows", b.Rows, 0, 1<<16)
-	within(c, "bounds.reserve_ppm", b.ReservePPM, 0, 999_999)
-	within(c, "delays.message", p.Delays.Message, 0, time.Minute)
-	within(c, "delays.device", p.Delays.Device, 0, time.Minute)
-	within(c, "delays.scatter", p.Delays.Scatter, 0, time.Minute)
-	within(c, "faults_end", p.FaultsEnd, 0, spanMax)
+	checkRange(c, "bounds.peer_share_pct", b.PeerSharePct, 1, 100)
+	checkRange(c, "bounds.engine_share_pct", b.EngineSharePct, 0, 100)
+	checkRange(c, "bounds.window", b.Window, 0, 1<<16-1)
+	checkRange(c, "bounds.carries", b.Carries, 0, 1<<19)
+	checkRange(c, "bounds.batch", b.Batch, 0, 1<<16)
+	checkRange(c, "bounds.claims", b.Claims, 0, 1<<16)
+	p.Tuning.checkTuning(c)
+	checkRange(c, "bounds.rows", b.Rows, 0, 1<<16)
+	checkRange(c, "bounds.reserve_ppm", b.ReservePPM, 0, 999_999)
+	checkRange(c, "delays.message", p.Delays.Message, 0, time.Minute)
+	checkRange(c, "delays.device", p.Delays.Device, 0, time.Minute)
+	checkRange(c, "delays.scatter", p.Delays.Scatter, 0, time.Minute)
+	checkRange(c, "faults_end", p.FaultsEnd, 0, spanMax)
 	if t.Reply <= t.Alloc {
-		c.wrong("timeouts.reply is %v: give more than timeouts.alloc, which is %v, or every wait for pages looks like a "+
+		c.addError("timeouts.reply is %v: give more than timeouts.alloc, which is %v, or every wait for pages looks like a "+
 			"dead peer", t.Reply, t.Alloc)
 	}
 	if len(p.Topology.Pull) > 0 && t.LeaseGuard >= t.PullTTL {
-		c.wrong("timeouts.lease_guard is %v: give less than timeouts.pull_ttl, which is %v", t.LeaseGuard, t.PullTTL)
+		c.addError("timeouts.lease_guard is %v: give less than timeouts.pull_ttl, which is %v", t.LeaseGuard, t.PullTTL)
 	}
 	if len(p.Topology.Delay) > 0 && t.Lead+t.LeaseGuard >= t.PullTTL {
-		c.wrong("timeouts.lead is %v: give less than timeouts.pull_ttl, which is %v, leaves after timeouts.lease_guard, or "+
+		c.addError("timeouts.lead is %v: give less than timeouts.pull_ttl, which is %v, leaves after timeouts.lease_guard, or "+
 			"no offer is kept", t.Lead, t.PullTTL)
 	}
 	if t.LeaseGuard >= t.Lease {
-		c.wrong("timeouts.lease_guard is %v: give less than timeouts.lease, which is %v", t.LeaseGuard, t.Lease)
+		c.addError("timeouts.lease_guard is %v: give less than timeouts.lease, which is %v", t.LeaseGuard, t.Lease)
 	}
 }
 
 func (p *Plan) checkJobs(c *checker) {
 	if len(p.Jobs) > JobsMax {
-		c.wrong("jobs are %d: give at most %d", len(p.Jobs), JobsMax)
+		c.addError("jobs are %d: give at most %d", len(p.Jobs), JobsMax)
 		return
 	}
 	seen := map[uint32]bool{}
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
 		at := func(field string) string { return fmt.Sprintf("jobs[%d].%s", i, field) }
-		within(c, at("at"), j.At, 0, spanMax)
-		within(c, at("request"), j.Request, 0, RequestMax)
+		checkRange(c, at("at"), j.At, 0, spanMax)
+		checkRange(c, at("request"), j.Request, 0, RequestMax)
 		if seen[j.Request] {
-			c.wrong("%s is %d, which an earlier job has: give each its own", at("request"), j.Request)
+			c.addError("%s is %d, which an earlier job has: give each its own", at("request"), j.Request)
 		}
 		seen[j.Request] = true
-		if !p.Sends(j.From) {
-			c.wrong("%s is n%d: give a sender, n0 to n%d", at("from"), j.From, p.Topology.Senders-1)
+		if !p.IsSender(j.From) {
+			c.addError("%s is n%d: give a sender, n0 to n%d", at("from"), j.From, p.Topology.Senders-1)
 		}
-		if !p.Receives(j.To) {
-			c.wrong("%s is n%d: give a receiver, n%d to n%d", at("to"), j.To, p.Receiver(0), p.NodeCount()-1)
+		if !p.IsReceiver(j.To) {
+			c.addError("%s is n%d: give a receiver, n%d to n%d", at("to"), j.To, p.ReceiverAt(0), p.NodeCount()-1)
 		}
 		if j.To == j.From {
-			c.wrong("%s is n%d, as its sender is: give another node", at("to"), j.To)
+			c.addError("%s is n%d, as its sender is: give another node", at("to"), j.To)
 		}
 		if j.PlainTo && (j.Plain || !slices.Contains(p.Topology.Pull, j.From)) {
-			c.wrong("%s is set, but n%d is no sender of topology.pull: only what is offered can be read by a plain reader",
+			c.addError("%s is set, but n%d is no sender of topology.pull: only what is offered can be read by a plain reader",
 				at("plain_to"), j.From)
 		}
-		within(c, "the count of "+at("keys"), len(j.Keys), 1, keysMax)
+		checkRange(c, "the count of "+at("keys"), len(j.Keys), 1, keysMax)
 		for _, k := range j.Keys {
-			within(c, at("keys"), k, 0, keyMax)
+			checkRange(c, at("keys"), k, 0, keyNumberMax)
 		}
-		within(c, at("batch"), j.Batch, 1, keysMax)
-		within(c, at("prefix"), j.Prefix, 0, keysMax)
-		j.Said.check(c, fmt.Sprintf("jobs[%d]", i), func(w *Word) (string, bool) {
-			if w.Job == nil {
+		checkRange(c, at("batch"), j.Batch, 1, keysMax)
+		checkRange(c, at("prefix"), j.Prefix, 0, keysMax)
+		j.Flags.checkFlags(c, fmt.Sprintf("jobs[%d]", i), func(w *FlowFlag) (string, bool) {
+			if w.CheckJob == nil {
 				return "", false
 			}
-			return w.Job(p, j), true
+			return w.CheckJob(p, j), true
 		})
 		if j.Gather && j.Plain {
-			c.wrong("%s and plain are both set: nobody sends what is gathered; leave one out", at("gather"))
+			c.addError("%s and plain are both set: nobody sends what is gathered; leave one out", at("gather"))
 		}
 	}
 }
 
 func (p *Plan) checkFaults(c *checker) {
 	if len(p.Faults) > scheduledMax || len(p.Strikes)+len(p.Spared) > strikesMax {
-		c.wrong("faults are %d and strikes %d: give at most %d and %d", len(p.Faults), len(p.Strikes)+len(p.Spared),
+		c.addError("faults are %d and strikes %d: give at most %d and %d", len(p.Faults), len(p.Strikes)+len(p.Spared),
 			scheduledMax, strikesMax)
 		return
 	}
 	for i := range p.Faults {
 		f := &p.Faults[i]
 		at := func(field string) string { return fmt.Sprintf("faults[%d].%s", i, field) }
-		within(c, at("at"), f.At, 0, spanMax)
-		within(c, at("for"), f.For, 0, spanMax)
-		within(c, at("nth"), f.Nth, 0, 1<<32)
-		if !f.Fault.Scheduled() {
-			c.wrong("%s is %q, which has no instant: give it a rate, or list its strikes", at("fault"), f.Fault)
+		checkRange(c, at("at"), f.At, 0, spanMax)
+		checkRange(c, at("for"), f.For, 0, spanMax)
+		checkRange(c, at("nth"), f.Nth, 0, 1<<32)
+		if !f.Fault.IsScheduled() {
+			c.addError("%s is %q, which has no instant: give it a rate, or list its strikes", at("fault"), f.Fault)
 		}
-		if int(f.Node) >= p.mostNodes() || f.Node < 0 && f.Node != Node(Nobody) {
-			c.wrong("%s is n%d: give n0 to n%d", at("node"), f.Node, p.mostNodes()-1)
+		if int(f.Node) >= p.nodeLimit() || f.Node < 0 && f.Node != Node(NoNode) {
+			c.addError("%s is n%d: give n0 to n%d", at("node"), f.Node, p.nodeLimit()-1)
 		}
 		if _, ok := ParseMoment(f.When); !ok {
-			c.wrong("%s is %q: leave it out, or give before or after and one of %s", at("when"), f.When,
+			c.addError("%s is %q: leave it out, or give before or after and one of %s", at("when"), f.When,
 				strings.Join(momentNames(), ", "))
 		}
 	}
 	for f, rate := range p.Rates {
-		if f.Scheduled() {
-			c.wrong("rates: %q is scheduled: list it under faults", f)
+		if f.IsScheduled() {
+			c.addError("rates: %q is scheduled: list it under faults", f)
 		}
-		within(c, fmt.Sprintf("rates: %s", f), rate, 0, 1000)
+		checkRange(c, fmt.Sprintf("rates: %s", f), rate, 0, 1000)
 	}
 	for _, s := range slices.Concat(p.Strikes, p.Spared) {
-		if s.Fault.Scheduled() {
-			c.wrong("strikes: %q is scheduled: list it under faults", s.Fault)
+		if s.Fault.IsScheduled() {
+			c.addError("strikes: %q is scheduled: list it under faults", s.Fault)
 		}
 	}
 }
@@ -273,11 +273,11 @@ func (p *Plan) checkFaults(c *checker) {
 // NodeCount returns the number of nodes.
 func (p *Plan) NodeCount() int { return p.Topology.Senders + p.Topology.Receivers - p.Topology.Both }
 
-// Receiver returns the i-th node that receives.
-func (p *Plan) Receiver(i int) Node { return Node(p.Topology.Senders - p.Topology.Both + i) }
+// ReceiverAt returns the i-th node that receives.
+func (p *Plan) ReceiverAt(i int) Node { return Node(p.Topology.Senders - p.Topology.Both + i) }
 
-// Sends reports whether n is a node that sends.
-func (p *Plan) Sends(n Node) bool { return n >= 0 && int(n) < p.Topology.Senders }
+// IsSender reports whether n is a node that sends.
+func (p *Plan) IsSender(n Node) bool { return n >= 0 && int(n) < p.Topology.Senders }
 
-// Receives reports whether n is a node that receives.
-func (p *Plan) Receives(n Node) bool { return n >= p.Receiver(0) && int(n) < p.NodeCount() }
+// IsReceiver reports whether n is a node that receives.
+func (p *Plan) IsReceiver(n Node) bool { return n >= p.ReceiverAt(0) && int(n) < p.NodeCount() }

@@ -10,7 +10,7 @@ import (
 type Fault uint8
 
 // The kinds of faults. Scheduled faults have an instant in the plan; the remaining faults are drawn at the occasions
-// where they can happen (see [Strike]). A new fault is added before FaultKinds, with a row in faultForms. The numbers
+// where they can happen (see [Strike]). A new fault is added before FaultCount, with a row in faultInfos. The numbers
 // are part of what a seed means.
 const (
 	// Scheduled.
@@ -23,85 +23,85 @@ const (
 	// Drawn on the fly.
 	FaultRequestLost
 	FaultReplyLost
-	FaultUnnoticed
-	FaultImport
+	FaultLossUnnoticed
+	FaultImportFailed
 	FaultPushRefused
-	FaultDMA
+	FaultDMAFailed
 	FaultLateStore
-	FaultRevokeHeldUp
-	FaultAbort
-	FaultAgain
-	FaultAbandon
-	FaultRefused
+	FaultRevokeDelayed
+	FaultCommandAborted
+	FaultReleasedTwice
+	FaultRequestAbandoned
+	FaultEffectRefused
 
 	// Scheduled.
-	FaultTwice
+	FaultDoubleCrash
 	FaultFreeze
-	FaultSlow
+	FaultSlowNode
 	FaultDrain
 	FaultPartition
-	FaultDeafPartition
-	FaultFlapping
-	FaultReset
-	FaultHostile
+	FaultOneWayPartition
+	FaultFlappingPartition
+	FaultConnsReset
+	FaultHostileMessage
 
 	// Drawn on the fly.
-	FaultHandshake
-	FaultDelay
-	FaultDoubled
-	FaultCorruptRequest
-	FaultCorruptReply
+	FaultHandshakeRefused
+	FaultMessageDelayed
+	FaultPostDoubled
+	FaultRequestCorrupted
+	FaultReplyCorrupted
 	FaultHalfPage
-	FaultStall
-	FaultEarly
-	FaultConflict
-	FaultRefill
-	FaultHoard
+	FaultCopyStalled
+	FaultSettledEarly
+	FaultConflictingCommand
+	FaultPagesRefilled
+	FaultPagesKeptLong
 	FaultDoneLost
 
 	// Scheduled.
-	FaultForged
+	FaultDoneForged
 
 	// Drawn on the fly.
-	FaultPutOff
+	FaultFetchDelayed
 
 	// Scheduled.
-	FaultGreedy
-	FaultAlone
+	FaultGreedyPeer
+	FaultRankAlone
 
 	// Of planes of communicators, drawn on the fly.
-	FaultUnproven
-	FaultEndStays
-	FaultGoneEarly
+	FaultCommUnproven
+	FaultCommStays
+	FaultCommGoneEarly
 
 	// Drawn on the fly.
-	FaultForeign
-	FaultRepeated
+	FaultForeignEncoding
+	FaultFieldRepeated
 
 	// Scheduled.
-	FaultCrowd
+	FaultHelloCrowd
 
-	FaultKinds // above every fault
+	FaultCount // above every fault
 )
 
-// faultForm describes a fault: its name in plans and summaries, and the range of intensities from which a seed draws.
+// faultInfo describes a fault: its name in plans and summaries, and the range of intensities from which a seed draws.
 // The intensity of a scheduled fault is the number of its occurrences. The intensity of another fault is its rate in
 // strikes per thousand occasions.
-type faultForm struct {
-	name      string
-	scheduled bool
-	lo, hi    int
-	always    bool // drawn for each seed; faults without this flag are off in most seeds
-	pull      bool // only where senders offer their chunks to be read
-	delay     bool // only where receivers keep offers
-	comm      bool // only on planes of communicators
-	foreign   bool // only where nodes may use another implementation's encoder
-	story     bool // only in seeds that a profile makes for this fault
-	calm      bool // also in profile calm: done by engines, or after another fault
+type faultInfo struct {
+	name          string
+	scheduled     bool
+	lo, hi        int
+	always        bool // drawn for each seed; faults without this flag are off in most seeds
+	pull          bool // only where senders offer their chunks to be read
+	delay         bool // only where receivers keep offers
+	communicators bool // only on planes of communicators
+	foreign       bool // only where nodes may use another implementation's encoder
+	special       bool // only in seeds that a profile makes for this fault
+	calm          bool // also in profile calm: done by engines, or after another fault
 }
 
-// faultForms describes each fault.
-var faultForms = [FaultKinds]faultForm{
+// faultInfos describes each fault.
+var faultInfos = [FaultCount]faultInfo{
 	FaultCrash:   {name: "crash", scheduled: true, lo: 1, hi: 4},
 	FaultPause:   {name: "pause", scheduled: true, lo: 1, hi: 4},
 	FaultCutConn: {name: "connection cut", scheduled: true, lo: 1, hi: 8},
@@ -111,74 +111,74 @@ var faultForms = [FaultKinds]faultForm{
 	FaultRequestLost: {name: "request lost", lo: 5, hi: 150},
 	FaultReplyLost:   {name: "reply lost", lo: 5, hi: 150},
 	// No notification of a lost connection.
-	FaultUnnoticed:   {name: "loss unnoticed", lo: 0, hi: 1000, always: true, calm: true},
-	FaultImport:      {name: "import failed", lo: 5, hi: 100},
-	FaultPushRefused: {name: "push refused", lo: 5, hi: 100},
-	FaultDMA:         {name: "dma failed", lo: 10, hi: 300}, // the transfer stops half-way
+	FaultLossUnnoticed: {name: "loss unnoticed", lo: 0, hi: 1000, always: true, calm: true},
+	FaultImportFailed:  {name: "import failed", lo: 5, hi: 100},
+	FaultPushRefused:   {name: "push refused", lo: 5, hi: 100},
+	FaultDMAFailed:     {name: "dma failed", lo: 10, hi: 300}, // the transfer stops half-way
 	// On leased planes only.
-	FaultLateStore:    {name: "late store", lo: 10, hi: 300},
-	FaultRevokeHeldUp: {name: "revoke held up", lo: 50, hi: 500},
+	FaultLateStore:     {name: "late store", lo: 10, hi: 300},
+	FaultRevokeDelayed: {name: "revoke held up", lo: 50, hi: 500},
 	// Actions of engines.
-	FaultAbort:   {name: "command aborted", lo: 20, hi: 400},
-	FaultAgain:   {name: "released again", lo: 100, hi: 900, calm: true},
-	FaultAbandon: {name: "request abandoned", lo: 50, hi: 500, calm: true},
+	FaultCommandAborted:   {name: "command aborted", lo: 20, hi: 400},
+	FaultReleasedTwice:    {name: "released again", lo: 100, hi: 900, calm: true},
+	FaultRequestAbandoned: {name: "request abandoned", lo: 50, hi: 500, calm: true},
 	// Refusals of control transports for reasons of their own.
-	FaultRefused: {name: "effect refused", lo: 5, hi: 80},
+	FaultEffectRefused: {name: "effect refused", lo: 5, hi: 80},
 
-	FaultTwice:         {name: "double crash", scheduled: true, lo: 1, hi: 2},
-	FaultFreeze:        {name: "frozen beyond its lease", scheduled: true, lo: 1, hi: 2},
-	FaultSlow:          {name: "slow consumer", scheduled: true, lo: 1, hi: 3},
-	FaultDrain:         {name: "drained", scheduled: true, lo: 1, hi: 2},
-	FaultPartition:     {name: "partition", scheduled: true, lo: 1, hi: 3},
-	FaultDeafPartition: {name: "one-way partition", scheduled: true, lo: 1, hi: 3}, // what the node sends does not arrive
-	FaultFlapping:      {name: "flapping partition", scheduled: true, lo: 1, hi: 2},
-	FaultReset:         {name: "all connections reset", scheduled: true, lo: 1, hi: 3},
-	FaultHostile:       {name: "hostile message", scheduled: true, lo: 2, hi: 20}, // a real message, changed by a stranger
+	FaultDoubleCrash:       {name: "double crash", scheduled: true, lo: 1, hi: 2},
+	FaultFreeze:            {name: "frozen beyond its lease", scheduled: true, lo: 1, hi: 2},
+	FaultSlowNode:          {name: "slow consumer", scheduled: true, lo: 1, hi: 3},
+	FaultDrain:             {name: "drained", scheduled: true, lo: 1, hi: 2},
+	FaultPartition:         {name: "partition", scheduled: true, lo: 1, hi: 3},
+	FaultOneWayPartition:   {name: "one-way partition", scheduled: true, lo: 1, hi: 3}, // what the node sends does not arrive
+	FaultFlappingPartition: {name: "flapping partition", scheduled: true, lo: 1, hi: 2},
+	FaultConnsReset:        {name: "all connections reset", scheduled: true, lo: 1, hi: 3},
+	FaultHostileMessage:    {name: "hostile message", scheduled: true, lo: 2, hi: 20}, // a real message, changed by a stranger
 
-	FaultHandshake:      {name: "handshake refused", lo: 5, hi: 150}, // at any step
-	FaultDelay:          {name: "message delayed", lo: 5, hi: 150},   // by up to a second, so that other messages overtake
-	FaultDoubled:        {name: "notification doubled", lo: 10, hi: 300},
-	FaultCorruptRequest: {name: "request corrupted", lo: 5, hi: 100},
-	FaultCorruptReply:   {name: "reply corrupted", lo: 5, hi: 100},
-	FaultHalfPage:       {name: "page half stored", lo: 5, hi: 100},
-	FaultStall:          {name: "copy stalled", lo: 5, hi: 100}, // or the next submission, for up to seconds
+	FaultHandshakeRefused: {name: "handshake refused", lo: 5, hi: 150}, // at any step
+	FaultMessageDelayed:   {name: "message delayed", lo: 5, hi: 150},   // by up to a second, so that other messages overtake
+	FaultPostDoubled:      {name: "notification doubled", lo: 10, hi: 300},
+	FaultRequestCorrupted: {name: "request corrupted", lo: 5, hi: 100},
+	FaultReplyCorrupted:   {name: "reply corrupted", lo: 5, hi: 100},
+	FaultHalfPage:         {name: "page half stored", lo: 5, hi: 100},
+	FaultCopyStalled:      {name: "copy stalled", lo: 5, hi: 100}, // or the next submission, for up to seconds
 	// A peer may continue to read pages that have become useless.
-	FaultEarly:    {name: "settled while read", lo: 100, hi: 1000},
-	FaultConflict: {name: "conflicting command", lo: 20, hi: 300},
-	FaultRefill:   {name: "pages filled again", lo: 50, hi: 500},
-	FaultHoard:    {name: "pages kept long", lo: 20, hi: 300}, // by an engine, so that requests find no free pages
-	FaultDoneLost: {name: "done lost", pull: true, lo: 10, hi: 300},
+	FaultSettledEarly:       {name: "settled while read", lo: 100, hi: 1000},
+	FaultConflictingCommand: {name: "conflicting command", lo: 20, hi: 300},
+	FaultPagesRefilled:      {name: "pages filled again", lo: 50, hi: 500},
+	FaultPagesKeptLong:      {name: "pages kept long", lo: 20, hi: 300}, // by an engine, so that requests find no free pages
+	FaultDoneLost:           {name: "done lost", pull: true, lo: 10, hi: 300},
 
 	// By an engine, until offers may have expired.
-	FaultPutOff: {name: "fetch put off", delay: true, lo: 100, hi: 600, calm: true},
+	FaultFetchDelayed: {name: "fetch put off", delay: true, lo: 100, hi: 600, calm: true},
 
 	// A stranger sends a done message for an offer.
-	FaultForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20},
+	FaultDoneForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20},
 
-	FaultGreedy: {name: "greedy peer", scheduled: true, lo: 1, hi: 3}, // connects and requests pages without end
+	FaultGreedyPeer: {name: "greedy peer", scheduled: true, lo: 1, hi: 3}, // connects and requests pages without end
 
-	FaultUnproven:  {name: "communicator never proven gone", comm: true, lo: 5, hi: 60}, // the process is restarted
-	FaultEndStays:  {name: "communicator stays", comm: true, lo: 20, hi: 300},           // at its target
-	FaultGoneEarly: {name: "gone said early", comm: true, lo: 10, hi: 200},
+	FaultCommUnproven:  {name: "communicator never proven gone", communicators: true, lo: 5, hi: 60}, // the process is restarted
+	FaultCommStays:     {name: "communicator stays", communicators: true, lo: 20, hi: 300},           // at its target
+	FaultCommGoneEarly: {name: "gone said early", communicators: true, lo: 10, hi: 200},
 
-	FaultAlone: {name: "rank failed alone", scheduled: true, lo: 1, hi: 3}, // the process continues, and the memory stays
+	FaultRankAlone: {name: "rank failed alone", scheduled: true, lo: 1, hi: 3}, // the process continues, and the memory stays
 
-	FaultForeign:  {name: "message in other forms", foreign: true, lo: 20, hi: 500}, // as another encoder writes it
-	FaultRepeated: {name: "field given twice", foreign: true, lo: 5, hi: 60},        // in a request
+	FaultForeignEncoding: {name: "message in other forms", foreign: true, lo: 20, hi: 500}, // as another encoder writes it
+	FaultFieldRepeated:   {name: "field given twice", foreign: true, lo: 5, hi: 60},        // in a request
 
-	FaultCrowd: {name: "crowd of hellos", scheduled: true, story: true, lo: 1, hi: 4}, // strangers that only send hellos
+	FaultHelloCrowd: {name: "crowd of hellos", scheduled: true, special: true, lo: 1, hi: 4}, // strangers that only send hellos
 }
 
-// DrainedAgain is the pick of a drain that is requested once more when the patience of the engine ends. Drawn picks are
-// smaller.
-const DrainedAgain = 1000
+// PickDrainTwice is the pick of a drain that is requested once more when the patience of the engine ends. Drawn picks
+// are smaller.
+const PickDrainTwice = 1000
 
 // String returns the name, as in plans and summaries.
 func (f Fault) String() string {
-	if f == 0 || f >= FaultKinds {
+	if f == 0 || f >= FaultCount {
 		return fmt.Sprintf("fault %d", uint8(f))
 	}
-	return faultForms[f].name
+	return faultInfos[f].name
 }
 
 // MarshalText returns the name.
@@ -187,7 +187,7 @@ func (f Fault) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 // UnmarshalText parses a name. The error lists all names.
 func (f *Fault) UnmarshalText(text []byte) error {
 	for _, k := range Faults() {
-		if faultForms[k].name == string(text) {
+		if faultInfos[k].name == string(text) {
 			*f = k
 			return nil
 		}
@@ -200,16 +200,16 @@ func (f *Fault) UnmarshalText(text []byte) error {
 }
 
 // IsScheduled reports whether the fault has an instant in a plan. A fault that is not scheduled has a rate.
-func (f Fault) Scheduled() bool { return f < FaultKinds && faultForms[f].scheduled }
+func (f Fault) IsScheduled() bool { return f < FaultCount && faultInfos[f].scheduled }
 
 // Faults returns all kinds of faults, in the order of their numbers.
 func Faults() []Fault {
-	all := make([]Fault, 0, FaultKinds)
-	for f := Fault(1); f < FaultKinds; f++ {
+	all := make([]Fault, 0, FaultCount)
+	for f := Fault(1); f < FaultCount; f++ {
 		all = append(all, f)
 	}
 	return all
 }
 
-// Calm reports whether the fault also strikes in profile calm: an engine may do so, or the fault needs another fault.
-func (f Fault) Calm() bool { return faultForms[f].calm }
+// IsCalm reports whether the fault also strikes in profile calm: an engine may do so, or the fault needs another fault.
+func (f Fault) IsCalm() bool { return faultInfos[f].calm }

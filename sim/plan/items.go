@@ -25,29 +25,29 @@ const PD = "pd"
 // checkItems reports the errors in the items that do not depend on the system.
 func (p *Plan) checkItems(c *checker) {
 	if p.System == PD {
-		c.wrong("system is pd: leave it out, it is what a plan without one is for")
+		c.addError("system is pd: leave it out, it is what a plan without one is for")
 	}
 	if p.System == "" && len(p.Items) > 0 {
-		c.wrong("items are %d, and system is left out: name the system that they are for", len(p.Items))
+		c.addError("items are %d, and system is left out: name the system that they are for", len(p.Items))
 	}
 	if len(p.Items) > itemsMax {
-		c.wrong("items are %d: give at most %d", len(p.Items), itemsMax)
+		c.addError("items are %d: give at most %d", len(p.Items), itemsMax)
 		return
 	}
 	for i := range p.Items {
 		x := &p.Items[i]
 		at := func(field string) string { return fmt.Sprintf("items[%d].%s", i, field) }
-		within(c, at("at"), x.At, 0, spanMax)
-		within(c, at("span"), x.Span, 0, spanMax)
+		checkRange(c, at("at"), x.At, 0, spanMax)
+		checkRange(c, at("span"), x.Span, 0, spanMax)
 		if x.Do == "" {
-			c.wrong("%s is left out: say what is to be done", at("do"))
+			c.addError("%s is left out: say what is to be done", at("do"))
 		}
 	}
 }
 
 // nodeLimit returns the maximum number of nodes that a plan may refer to, as far as the number is known without the
 // system.
-func (p *Plan) mostNodes() int {
+func (p *Plan) nodeLimit() int {
 	if p.System == "" {
 		return p.NodeCount()
 	}
@@ -57,5 +57,5 @@ func (p *Plan) mostNodes() int {
 // MarshalYAML writes an item on a single line.
 func (x Item) MarshalYAML() (any, error) {
 	type plain Item
-	return oneLine(plain(x))
+	return flowNode(plain(x))
 }

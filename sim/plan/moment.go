@@ -29,7 +29,7 @@ func momentNames() (names []string) {
 // A Moment is a place in the middle of a step: before an effect is carried out, or between this effect and the next
 // effect. The zero Moment is no moment.
 type Moment struct {
-	Is     bool
+	IsSet  bool
 	After  bool
 	Effect effects.Kind
 }
@@ -37,7 +37,7 @@ type Moment struct {
 // String returns the text that ParseMoment parses.
 func (m Moment) String() string {
 	switch {
-	case !m.Is:
+	case !m.IsSet:
 		return ""
 	case m.After:
 		return "after " + momentName(m.Effect)
@@ -54,7 +54,7 @@ func ParseMoment(text string) (Moment, bool) {
 	side, effect, _ := strings.Cut(text, " ")
 	for k := range effects.Kind(effects.KindCount) {
 		if momentName(k) == effect && (side == "before" || side == "after") {
-			return Moment{Is: true, After: side == "after", Effect: k}, true
+			return Moment{IsSet: true, After: side == "after", Effect: k}, true
 		}
 	}
 	return Moment{}, false
@@ -62,8 +62,8 @@ func ParseMoment(text string) (Moment, bool) {
 
 // DrawMoment draws a moment. Most traps wait for effects that touch memory or notify a peer, because protocols break
 // when a node crashes around these effects.
-func DrawMoment(d draw.Of) Moment {
-	telling := [...]effects.Kind{AnyEffect, effects.KindTransfer, effects.KindGrant, effects.KindReply,
+func DrawMoment(d draw.Value) Moment {
+	kinds := [...]effects.Kind{AnyEffect, effects.KindTransfer, effects.KindGrant, effects.KindReply,
 		effects.KindConfirm, effects.KindPost}
-	return Moment{Is: true, After: d.Permille(500), Effect: telling[d.Again().Below(uint64(len(telling)))]}
+	return Moment{IsSet: true, After: d.ChancePermille(500), Effect: kinds[d.Rehash().Below(uint64(len(kinds)))]}
 }

@@ -63,7 +63,7 @@ type Plan struct {
 	// FaultsEnd is the instant at which everything heals. No fault strikes after this instant.
 	FaultsEnd time.Duration `yaml:"faults_end"`
 	// Faults are the scheduled faults.
-	Faults []Scheduled `yaml:"faults,omitempty"`
+	Faults []ScheduledFault `yaml:"faults,omitempty"`
 	// Rates are the rates of the faults that are not scheduled, in strikes per thousand occasions.
 	Rates map[Fault]int `yaml:"rates,omitempty"`
 	// Strikes are single occasions at which a fault strikes whatever the rates say, and Spared are occasions at which a
@@ -95,7 +95,7 @@ func New() Plan {
 
 // WithStrikes returns the plan with the strikes of a run of the plan, in place of the rates that caused the strikes.
 // The run is the same, and each strike can be removed individually.
-func (p Plan) Recorded(strikes []Strike) Plan {
+func (p Plan) WithStrikes(strikes []Strike) Plan {
 	p.Rates, p.Strikes, p.Spared = nil, strikes, nil
 	return p
 }
@@ -136,7 +136,7 @@ type Topology struct {
 	// Windows overrides bounds.window for individual nodes.
 	Windows []uint32 `yaml:"windows,omitempty,flow"`
 	// Flags names the flows in use, such as recall, with which senders may read back the chunks of receivers.
-	Said Said `yaml:",inline"`
+	Flags FlowFlags `yaml:",inline"`
 }
 
 // Timeouts are the timeouts of rank.Config.
@@ -203,8 +203,8 @@ type Job struct {
 	Request uint32        `yaml:"request"` // number of the request, which is unique among the jobs
 	From    Node          `yaml:"from"`
 	To      Node          `yaml:"to"`
-	// Keys are the numbers of the chunks. Equal numbers denote the same chunk on all nodes. From FirstUnsharedKey on, some
-	// numbers denote a shorter chunk if the number is the last of the job.
+	// Keys are the numbers of the chunks. Equal numbers denote the same chunk on all nodes. From FirstUnsharedKey on,
+	// some numbers denote a shorter chunk if the number is the last of the job.
 	Keys  []uint32 `yaml:"keys,flow"`
 	Batch int      `yaml:"batch"` // chunks in one put
 	// Whole makes the puts the parts of a single put: all are given together when the last chunk is filled.
@@ -213,29 +213,29 @@ type Job struct {
 	// PlainTo makes the reader a plain LMCache reader and not a node. The reader reads from the sender.
 	PlainTo bool `yaml:"plain_to,omitempty"`
 	Early   bool `yaml:"early,omitempty"` // the reader requests the chunks before the notification
-	// Where offers are kept, readers normally fetch. Take: this reader takes pages, as readers elsewhere do. Prefix: the
-	// reader fetches the first Prefix chunks separately. Gather: the reader wants chunks that earlier requests have
+	// Where offers are kept, readers normally fetch. Take: this reader takes pages, as readers elsewhere do. Prefix:
+	// the reader fetches the first Prefix chunks separately. Gather: the reader wants chunks that earlier requests have
 	// brought, and no sender sends anything for this job.
 	Take   bool `yaml:"take,omitempty"`
 	Prefix int  `yaml:"prefix,omitempty"`
 	Gather bool `yaml:"gather,omitempty"`
 	// Flags names the flow to which the job belongs, if any, and how the flow handles the job.
-	Said Said `yaml:",inline"`
+	Flags FlowFlags `yaml:",inline"`
 }
 
 // FirstUnsharedKey is the lowest key number that Expand of package sim gives to only a single job.
-const KeysOwn = 100
+const FirstUnsharedKey = 100
 
-// Scheduled is a fault at an instant. Fields that a kind of fault does not need are left out.
-type Scheduled struct {
+// ScheduledFault is a fault at an instant. Fields that a kind of fault does not need are left out.
+type ScheduledFault struct {
 	At    time.Duration `yaml:"at"`
 	Fault Fault         `yaml:"fault"`
 	Node  Node          `yaml:"node"`
 	// For is how long the fault lasts.
 	For time.Duration `yaml:"for,omitempty"`
-	// When names an effect, as in "before Transfer" or "after Reply". A crash waits for such an effect from At on, skips
-	// the first Nth matching effects, and happens in the middle of that step. "before any" matches every effect. If When
-	// is empty, the crash happens at once.
+	// When names an effect, as in "before Transfer" or "after Reply". A crash waits for such an effect from At on,
+	// skips the first Nth matching effects, and happens in the middle of that step. "before any" matches every effect.
+	// If When is empty, the crash happens at once.
 	When string `yaml:"when,omitempty"`
 	Nth  uint64 `yaml:"nth,omitempty"`
 	// Pick selects one of the existing connections or links, or the bytes of noise.

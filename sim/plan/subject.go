@@ -10,7 +10,7 @@ import (
 
 // The numbers that stand for something other than a node.
 const (
-	Nobody   int32 = -1
+	NoNode   int32 = -1
 	Proxy    int32 = -2
 	Outsider int32 = -3 // a peer that is not a node
 	Engines  int32 = -4 // the engines, which a user's proxy notifies of requests
@@ -42,28 +42,28 @@ const (
 )
 
 // Kind returns the kind of the subject.
-func (s Subject) Sort() Subject { return s &^ (1<<60 - 1) }
+func (s Subject) Kind() Subject { return s &^ (1<<60 - 1) }
 
 // Four bits hold the channel or the kind of command. A larger number is stored as escaped in these bits, and the number
 // itself is in the upper eight bits of the ordinal.
 const (
-	escaped  = 15
-	connNths = 24 // bits of the ordinal of a connection
-	givenNth = 32 // bits of the ordinal of a command
+	escapeNumber       = 15
+	connOrdinalBits    = 24 // bits of the ordinal of a connection
+	commandOrdinalBits = 32 // bits of the ordinal of a command
 )
 
-// numberOf packs a number of eight bits into four bits and an ordinal of the given number of bits.
-func numberOf(number uint8, nth uint32, bits uint) (four, ordinal Subject) {
-	if number < escaped {
+// packNumber packs a number of eight bits into four bits and an ordinal of the given number of bits.
+func packNumber(number uint8, nth uint32, bits uint) (four, ordinal Subject) {
+	if number < escapeNumber {
 		return Subject(number), Subject(nth) & (1<<bits - 1)
 	}
-	return escaped, Subject(number)<<(bits-8) | Subject(nth)&(1<<(bits-8)-1)
+	return escapeNumber, Subject(number)<<(bits-8) | Subject(nth)&(1<<(bits-8)-1)
 }
 
-// numberIn is the inverse of numberOf.
-func numberIn(four, ordinal Subject, bits uint) (number uint8, nth uint32) {
+// unpackNumber is the inverse of packNumber.
+func unpackNumber(four, ordinal Subject, bits uint) (number uint8, nth uint32) {
 	ordinal &= 1<<bits - 1
-	if four &= escaped; four < escaped {
+	if four &= escapeNumber; four < escapeNumber {
 		return uint8(four), uint32(ordinal)
 	}
 	return uint8(ordinal >> (bits - 8)), uint32(ordinal & (1<<(bits-8) - 1))
@@ -74,9 +74,9 @@ func AboutNode(node int32, life uint32) Subject {
 	return SubjectNode | Subject(uint8(node))<<32 | Subject(life)
 }
 
-// AboutConn names the nth connection of an incarnation to a server. The server may be [Nobody] or [Proxy].
+// AboutConn names the nth connection of an incarnation to a server. The server may be [NoNode] or [Proxy].
 func AboutConn(client int32, life uint32, server int32, ch effects.Channel, nth uint32) Subject {
-	number, ordinal := numberOf(uint8(ch), nth, connNths)
+	number, ordinal := packNumber(uint8(ch), nth, connOrdinalBits)
 	return SubjectConn | Subject(uint8(client))<<52 | Subject(uint8(server))<<44 | number<<40 |
 		Subject(life&0xFFFF)<<24 | ordinal
 }
@@ -92,24 +92,24 @@ func AboutCopy(node int32, life, nth uint32) Subject {
 }
 
 // AboutCommand names the nth command of a kind that engines gave for a request.
-func AboutCommand(request uint32, x Want, nth uint32) Subject {
-	number, ordinal := numberOf(uint8(x), nth, givenNth)
+func AboutCommand(request uint32, x CommandKind, nth uint32) Subject {
+	number, ordinal := packNumber(uint8(x), nth, commandOrdinalBits)
 	return SubjectCommand | number<<56 | Subject(request&0xFFFFFF)<<32 | ordinal
 }
 
-// Want returns the kind of command of a command's subject.
-func (s Subject) Want() Want {
-	x, _ := numberIn(s>>56, s, givenNth)
-	return Want(x)
+// CommandKind returns the kind of command of a command's subject.
+func (s Subject) CommandKind() CommandKind {
+	x, _ := unpackNumber(s>>56, s, commandOrdinalBits)
+	return CommandKind(x)
 }
 
 // String returns the name as it appears in plans.
 func (s Subject) String() string {
-	switch s.Sort() {
+	switch s.Kind() {
 	case SubjectNode:
 		return fmt.Sprintf("%s.%d", nodeName(uint8(s>>32)), uint32(s))
 	case SubjectConn:
-		ch, nth := numberIn(s>>40, s, connNths)
+		ch, nth := unpackNumber(s>>40, s, connOrdinalBits)
 		return fmt.Sprintf("%s.%d>%s %s#%d", nodeName(uint8(s>>52)), uint16(s>>24), nodeName(uint8(s>>44)),
 			effects.Channel(ch), nth)
 	case SubjectTransfer:
@@ -117,8 +117,8 @@ func (s Subject) String() string {
 	case SubjectCopy:
 		return fmt.Sprintf("%s.%d copy#%d", nodeName(uint8(s>>52)), uint16(s>>32), uint32(s))
 	case SubjectCommand:
-		x, nth := numberIn(s>>56, s, givenNth)
-		return fmt.Sprintf("r%d %s#%d", s>>32&0xFFFFFF, Want(x), nth)
+		x, nth := unpackNumber(s>>56, s, commandOrdinalBits)
+		return fmt.Sprintf("r%d %s#%d", s>>32&0xFFFFFF, CommandKind(x), nth)
 	}
 	return fmt.Sprintf("subject %d", uint64(s))
 }
@@ -127,7 +127,7 @@ func nodeName(n uint8) string {
 	switch int8(n) {
 	case int8(Proxy):
 		return "proxy"
-	case int8(Nobody):
+	case int8(NoNode):
 		return "nobody"
 	case int8(Outsider):
 		return "plain"
@@ -160,8 +160,8 @@ func ParseSubject(text string) (Subject, bool) {
 	}
 	if request, ok := strings.CutPrefix(head, "r"); ok {
 		id, err := strconv.ParseUint(request, 10, 24)
-		x, ok := wantNamed(kind)
-		return AboutCommand(uint32(id), x, uint32(nth)), ok && err == nil && fits(uint8(x), nth, givenNth)
+		x, ok := findCommandKind(kind)
+		return AboutCommand(uint32(id), x, uint32(nth)), ok && err == nil && ordinalFits(uint8(x), nth, commandOrdinalBits)
 	}
 	from, to, isConn := strings.Cut(head, ">")
 	nodeText, lifeText, _ := strings.Cut(from, ".")
@@ -174,7 +174,7 @@ func ParseSubject(text string) (Subject, bool) {
 	case isConn:
 		server, ok := ParseNode(to)
 		ch, named := effects.ChannelNamed(kind)
-		return AboutConn(node, uint32(life), server, ch, uint32(nth)), ok && named && fits(uint8(ch), nth, connNths)
+		return AboutConn(node, uint32(life), server, ch, uint32(nth)), ok && named && ordinalFits(uint8(ch), nth, connOrdinalBits)
 	case kind == "transfer":
 		return AboutTransfer(node, uint32(life), uint32(nth)), true
 	case kind == "copy":
@@ -185,9 +185,9 @@ func ParseSubject(text string) (Subject, bool) {
 	return 0, false
 }
 
-// fits reports whether an ordinal fits beside a number.
-func fits(number uint8, nth uint64, bits uint) bool {
-	if number >= escaped {
+// ordinalFits reports whether an ordinal fits beside a number.
+func ordinalFits(number uint8, nth uint64, bits uint) bool {
+	if number >= escapeNumber {
 		bits -= 8
 	}
 	return nth < 1<<bits
@@ -199,7 +199,7 @@ func ParseNode(text string) (int32, bool) {
 	case "proxy":
 		return Proxy, true
 	case "nobody":
-		return Nobody, true
+		return NoNode, true
 	case "plain":
 		return Outsider, true
 	case "engines":
@@ -210,10 +210,10 @@ func ParseNode(text string) (int32, bool) {
 	return int32(n), ok && err == nil
 }
 
-// renumbered returns the subject with the new numbers of its nodes. renumbered reports false if one of the nodes was
+// renumberNodes returns the subject with the new numbers of its nodes. renumbered reports false if one of the nodes was
 // removed.
-func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok bool) {
-	move := func(shift uint) bool {
+func (s Subject) renumberNodes(number func(int32) (int32, bool)) (r Subject, ok bool) {
+	renumberAt := func(shift uint) bool {
 		n := int32(int8(s >> shift))
 		if n < 0 {
 			return true // The proxy, the outsider, the engines, or no node.
@@ -222,13 +222,13 @@ func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok boo
 		s = s&^(255<<shift) | Subject(uint8(to))<<shift
 		return ok
 	}
-	switch s.Sort() {
+	switch s.Kind() {
 	case SubjectNode:
-		ok = move(32)
+		ok = renumberAt(32)
 	case SubjectConn:
-		ok = move(52) && move(44)
+		ok = renumberAt(52) && renumberAt(44)
 	case SubjectTransfer, SubjectCopy:
-		ok = move(52)
+		ok = renumberAt(52)
 	case SubjectCommand:
 		ok = true // The nodes follow from its request.
 	}
@@ -237,10 +237,10 @@ func (s Subject) renumbered(number func(int32) (int32, bool)) (r Subject, ok boo
 
 // Request returns the request of a command's subject, and false for subjects of a different kind.
 func (s Subject) Request() (uint32, bool) {
-	return uint32(s>>32) & 0xFFFFFF, s.Sort() == SubjectCommand
+	return uint32(s>>32) & 0xFFFFFF, s.Kind() == SubjectCommand
 }
 
-// OfRequest returns the same subject for another request.
-func (s Subject) OfRequest(r uint32) Subject {
+// WithRequest returns the same subject for another request.
+func (s Subject) WithRequest(r uint32) Subject {
 	return s&^(0xFFFFFF<<32) | Subject(r&0xFFFFFF)<<32
 }

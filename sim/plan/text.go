@@ -25,7 +25,7 @@ func Parse(text []byte) (Plan, error) {
 		return p, fmt.Errorf("sim: plan has %d bytes, at most %d: shrink it", len(text), planBytesMax)
 	}
 	if err := yaml.Load(text, &p, yaml.WithKnownFields()); err != nil {
-		return p, fmt.Errorf("sim: plan: %w", explained(text, err))
+		return p, fmt.Errorf("sim: plan: %w", explainYAML(text, err))
 	}
 	return p, p.Check()
 }
@@ -49,46 +49,46 @@ func Read(path string) (Plan, error) {
 
 // Text returns the plan as YAML, without the fields that have their value in [New]. [Parse] returns the same plan.
 func (p *Plan) Text() ([]byte, error) {
-	var mine, standard yaml.Node
+	var node, standard yaml.Node
 	common := New()
-	if err := errors.Join(mine.Encode(p), standard.Encode(&common)); err != nil {
+	if err := errors.Join(node.Encode(p), standard.Encode(&common)); err != nil {
 		return nil, fmt.Errorf("sim: plan: %w", err)
 	}
-	leaveOut(&mine, &standard)
+	omitDefaults(&node, &standard)
 	if p.System != "" && len(p.Jobs) == 0 {
-		drop(&mine, "jobs")
+		removeSection(&node, "jobs")
 	}
-	text, err := yaml.Dump(&mine, yaml.WithLineWidth(-1))
+	text, err := yaml.Dump(&node, yaml.WithLineWidth(-1))
 	if err != nil {
 		return nil, fmt.Errorf("sim: plan: %w", err)
 	}
 	return text, nil
 }
 
-// leaveOut removes from the sections of a plan what equals the standard, and then sections that are empty. Top-level
-// scalars and lists stay.
-func leaveOut(mine, standard *yaml.Node) {
-	kept := mine.Content[:0]
-	for i := 0; i+1 < len(mine.Content); i += 2 {
-		name, section := mine.Content[i], mine.Content[i+1]
-		if base := valueOf(standard, name.Value); section.Kind == yaml.MappingNode && base != nil {
-			var rest []*yaml.Node
+// omitDefaults removes from the sections of a plan what equals the standard, and then sections that are empty.
+// Top-level scalars and lists stay.
+func omitDefaults(node, standard *yaml.Node) {
+	remaining := node.Content[:0]
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		name, section := node.Content[i], node.Content[i+1]
+		if base := findValue(standard, name.Value); section.Kind == yaml.MappingNode && base != nil {
+			var changed []*yaml.Node
 			for k := 0; k+1 < len(section.Content); k += 2 {
-				if v := valueOf(base, section.Content[k].Value); v == nil || v.Value != section.Content[k+1].Value {
-					rest = append(rest, section.Content[k], section.Content[k+1])
+				if v := findValue(base, section.Content[k].Value); v == nil || v.Value != section.Content[k+1].Value {
+					changed = append(changed, section.Content[k], section.Content[k+1])
 				}
 			}
-			if section.Content = rest; len(rest) == 0 {
+			if section.Content = changed; len(changed) == 0 {
 				continue
 			}
 		}
-		kept = append(kept, name, section)
+		remaining = append(remaining, name, section)
 	}
-	mine.Content = kept
+	node.Content = remaining
 }
 
-// drop removes a section.
-func drop(mapping *yaml.Node, name string) {
+// removeSection removes a section.
+func removeSection(mapping *yaml.Node, name string) {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == name {
 			mapping.Content = slices.Delete(mapping.Content, i, i+2)
@@ -97,7 +97,7 @@ func drop(mapping *yaml.Node, name string) {
 	}
 }
 
-func valueOf(mapping *yaml.Node, name string) *yaml.Node {
+func findValue(mapping *yaml.Node, name string) *yaml.Node {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == name {
 			return mapping.Content[i+1]
@@ -142,7 +142,7 @@ func (n Node) MarshalText() ([]byte, error) {
 // UnmarshalText parses the output of MarshalText.
 func (n *Node) UnmarshalText(text []byte) error {
 	if string(text) == "world" {
-		*n = Node(Nobody)
+		*n = Node(NoNode)
 		return nil
 	}
 	v, ok := ParseNode(string(text))
@@ -156,22 +156,22 @@ func (n *Node) UnmarshalText(text []byte) error {
 // MarshalYAML writes a job on a single line.
 func (j Job) MarshalYAML() (any, error) {
 	type plain Job
-	return oneLine(plain(j))
+	return flowNode(plain(j))
 }
 
 // MarshalYAML writes a fault on a single line.
-func (s Scheduled) MarshalYAML() (any, error) {
-	type plain Scheduled
-	return oneLine(plain(s))
+func (s ScheduledFault) MarshalYAML() (any, error) {
+	type plain ScheduledFault
+	return flowNode(plain(s))
 }
 
 // MarshalYAML writes a strike on a single line.
 func (s Strike) MarshalYAML() (any, error) {
 	type plain Strike
-	return oneLine(plain(s))
+	return flowNode(plain(s))
 }
 
-func oneLine(v any) (any, error) {
+func flowNode(v any) (any, error) {
 	var n yaml.Node
 	if err := n.Encode(v); err != nil {
 		return nil, err

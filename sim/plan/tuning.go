@@ -16,8 +16,8 @@ type Tuning struct {
 	SpokeFor  time.Duration `yaml:"spoke_for,omitempty"` // how much longer a peer that has spoken keeps its place
 }
 
-// counts returns the counts with their names in a plan.
-func (t *Tuning) counts() []struct {
+// countFields returns the counts with their names in a plan.
+func (t *Tuning) countFields() []struct {
 	name string
 	v    *uint32
 } {
@@ -31,9 +31,9 @@ func (t *Tuning) counts() []struct {
 	}
 }
 
-func (t *Tuning) check(c *checker) {
-	for _, f := range t.counts() {
-		within(c, "tuning."+f.name, *f.v, 0, 1<<16)
+func (t *Tuning) checkTuning(c *checker) {
+	for _, f := range t.countFields() {
+		checkRange(c, "tuning."+f.name, *f.v, 0, 1<<16)
 	}
-	within(c, "tuning.spoke_for", t.SpokeFor, 0, spanMax)
+	checkRange(c, "tuning.spoke_for", t.SpokeFor, 0, spanMax)
 }

@@ -53,7 +53,7 @@ func (p tab) wantText(selector string, parts ...string) {
 // broken returns the trace of a real run with an artificial violation, as if the last grant had been wrong.
 func broken(t *testing.T) *trace.Trace {
 	t.Helper()
-	r, err := sim.Run(sim.Options{Seed: 6, Record: true})
+	r, err := sim.Run(sim.Options{Seed: 6, RecordTrace: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +121,8 @@ func TestBrowserShowsTheViolation(t *testing.T) {
 func TestBrowserExplainsWhatThereIs(t *testing.T) {
 	tr := &trace.Trace{Title: "lock", End: 1e9,
 		Nodes: []trace.Node{
-			{Name: "n0", Role: "server", Lives: []trace.Span{{From: 0, To: trace.Never, State: "up"}}},
-			{Name: "n1", Role: "a", Lives: []trace.Span{{From: 0, To: 5e8, State: "up"}, {From: 5e8, To: trace.Never, State: "down"}}},
+			{Name: "n0", Role: "server", States: []trace.Span{{From: 0, To: trace.Never, State: "up"}}},
+			{Name: "n1", Role: "a", States: []trace.Span{{From: 0, To: 5e8, State: "up"}, {From: 5e8, To: trace.Never, State: "down"}}},
 		},
 		Messages: []trace.Message{{From: 1, To: 0, Channel: "other0", Kind: `"acquire"`, Sent: 1e8, Arrived: 2e8}},
 		Events:   []trace.Event{{At: 1e8, Node: 1, Text: "Send"}}}
@@ -292,7 +292,7 @@ func TestBrowserShowsHostileWordsAsWords(t *testing.T) {
 	tr.Violation.Story, tr.Violation.Keys = evil, []string{evil}
 	tr.Title = evil
 	for i := range tr.Events {
-		tr.Events[i].Words = evil
+		tr.Events[i].Explanation = evil
 	}
 	tr.Refs[tr.Violation.Concerns[0]] = evil
 	p := open(t, write(t, tr), "", "light")

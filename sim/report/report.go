@@ -38,7 +38,7 @@ var (
 	pageJS string
 )
 
-var page = template.Must(template.New("page").Parse(pageHTML))
+var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 
 // Write writes the HTML page for t to w and returns the first error of encoding or writing.
 func Write(w io.Writer, t *trace.Trace) error {
@@ -52,7 +52,7 @@ func Write(w io.Writer, t *trace.Trace) error {
 		return fmt.Errorf("report: %w", err)
 	}
 	out := bufio.NewWriter(w)
-	err = page.Execute(out, struct {
+	err = pageTemplate.Execute(out, struct {
 		Trace        *trace.Trace
 		CSS          template.CSS
 		Data, States template.JS

@@ -15,29 +15,29 @@ import (
 // getBound is how long a get may take.
 var getBound = 10 * effects.Second
 
-// gets is what the oracle remembers of a run: when engines gave the gets that have not ended yet.
-type gets struct {
-	since map[effects.Ticket]effects.Time
+// pendingGets is what the oracle remembers of a run: when engines gave the gets that have not ended yet.
+type pendingGets struct {
+	givenAt map[effects.Ticket]effects.Time
 }
 
 // promptGets judges how long an engine waits for the chunks of a request.
-var promptGets = oracle.Of("prompt gets", "a get ends within ten seconds", func(l *oracle.Listen[gets]) {
-	oracle.On(l, func(g *gets, c *oracle.Call, e *effects.Command) {
+var promptGets = oracle.New("prompt gets", "a get ends within ten seconds", func(l *oracle.Subscriptions[pendingGets]) {
+	oracle.On(l, func(g *pendingGets, c *oracle.Call, e *effects.Command) {
 		if _, ok := e.Body.(*engine.Get); !ok {
 			return
 		}
-		if g.since == nil {
-			g.since = map[effects.Ticket]effects.Time{}
+		if g.givenAt == nil {
+			g.givenAt = map[effects.Ticket]effects.Time{}
 		}
-		g.since[e.Ticket] = c.Now()
+		g.givenAt[e.Ticket] = c.Now()
 	})
-	oracle.On(l, func(g *gets, c *oracle.Call, e *effects.Deliver) {
-		since, ok := g.since[e.Ticket]
+	oracle.On(l, func(g *pendingGets, c *oracle.Call, e *effects.Deliver) {
+		since, ok := g.givenAt[e.Ticket]
 		if !ok {
 			return
 		}
-		delete(g.since, e.Ticket)
-		if took := c.Now().Sub(since) - c.Frozen(); took > getBound {
+		delete(g.givenAt, e.Ticket)
+		if took := c.Now().Sub(since) - c.FrozenTime(); took > getBound {
 			c.Fail("node %d ends ticket %d %v after it was given", c.Node(), oracle.Ticket(e.Ticket), time.Duration(took))
 		}
 	})
@@ -47,7 +47,8 @@ func TestPromptGets(t *testing.T) {
 	simtest.Check(t, simtest.Case{Seeds: 50, Profile: "full", Oracles: []oracle.Oracle{promptGets}})
 }
 
-// TestFirstOracle: the document that teaches to write an oracle shows the one above, and that fails as the document says.
+// TestFirstOracle: the document that teaches to write an oracle shows the one above, and that fails as the document
+// says.
 func TestFirstOracle(t *testing.T) {
 	text, err := os.ReadFile("../../docs/first-oracle.md")
 	if err != nil {
@@ -62,7 +63,7 @@ func TestFirstOracle(t *testing.T) {
 	t.Chdir(t.TempDir())
 	defer func(was effects.Duration) { getBound = was }(getBound)
 	getBound = 0
-	told, failed := watch(t, "TestPromptGets", simtest.Case{Seeds: 50, Profile: "full",
+	told, failed := runCheck(t, "TestPromptGets", simtest.Case{Seeds: 50, Profile: "full",
 		Oracles: []oracle.Oracle{promptGets}})
 	for _, line := range []string{"prompt gets broken: node ", "promised: a get ends within ten seconds"} {
 		if !failed || !strings.Contains(told, line) || !strings.Contains(string(text), line) {

@@ -19,7 +19,7 @@ func twoPrefills() sim.Plan {
 	for i := range uint32(6) {
 		p.Jobs = append(p.Jobs, sim.Job{
 			At: time.Duration(i) * 50 * time.Millisecond, Request: i, From: sim.Node(i % 2), To: 2,
-			Keys: []uint32{1, 2, sim.KeysOwn + i}, Batch: 2,
+			Keys: []uint32{1, 2, sim.FirstUnsharedKey + i}, Batch: 2,
 		})
 	}
 	return p
@@ -27,8 +27,8 @@ func twoPrefills() sim.Plan {
 
 // noDrain is a promise of the user: no command is refused because of a drain before some node was asked to drain. The
 // oracle remembers whether a node was asked.
-var noDrain = oracle.Of("no-drain", "no command is refused for a drain that was never asked for",
-	func(l *oracle.Listen[bool]) {
+var noDrain = oracle.New("no-drain", "no command is refused for a drain that was never asked for",
+	func(l *oracle.Subscriptions[bool]) {
 		oracle.On(l, func(drained *bool, c *oracle.Call, e *effects.Command) {
 			if _, ok := e.Body.(*rank.Drain); ok {
 				*drained = true

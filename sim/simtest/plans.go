@@ -33,7 +33,7 @@ func drawPlan(t *rapid.T) sim.Plan {
 	}
 	p.Rates = map[sim.Fault]int{}
 	for _, f := range sim.Faults() {
-		if !f.Scheduled() && rapid.IntRange(0, 3).Draw(t, "is there "+f.String()) == 3 {
+		if !f.IsScheduled() && rapid.IntRange(0, 3).Draw(t, "is there "+f.String()) == 3 {
 			p.Rates[f] = rapid.IntRange(0, 400).Draw(t, f.String())
 		}
 	}
@@ -43,39 +43,39 @@ func drawPlan(t *rapid.T) sim.Plan {
 func drawJob(t *rapid.T, o *sim.Topology, request uint32) sim.Job {
 	j := sim.Job{Request: request, At: drawInstant(t)}
 	j.From = sim.Node(rapid.IntRange(0, o.Senders-1).Draw(t, "from"))
-	first, to := o.Senders-o.Both, rapid.IntRange(0, o.Receivers-1).Draw(t, "to")
-	if j.To = sim.Node(first + to); j.To == j.From { // A node does not send to itself.
-		j.To = sim.Node(first + (to+1)%o.Receivers)
+	first, receiver := o.Senders-o.Both, rapid.IntRange(0, o.Receivers-1).Draw(t, "to")
+	if j.To = sim.Node(first + receiver); j.To == j.From { // A node does not send to itself.
+		j.To = sim.Node(first + (receiver+1)%o.Receivers)
 	}
 	if j.To == j.From { // The only receiver was drawn as the sender.
 		j.From = 0
 	}
 	shared := rapid.SliceOfNDistinct(rapid.Uint32Range(1, 12), 0, 4, rapid.ID[uint32]).Draw(t, "shared keys")
-	own := rapid.Uint32Range(0, 4).Draw(t, "keys of its own")
+	unshared := rapid.Uint32Range(0, 4).Draw(t, "keys of its own")
 	j.Keys = shared
-	for k := range own {
-		j.Keys = append(j.Keys, sim.KeysOwn+8*request+k)
+	for k := range unshared {
+		j.Keys = append(j.Keys, sim.FirstUnsharedKey+8*request+k)
 	}
 	if len(j.Keys) == 0 {
-		j.Keys = []uint32{sim.KeysOwn + 8*request}
+		j.Keys = []uint32{sim.FirstUnsharedKey + 8*request}
 	}
 	j.Batch = rapid.IntRange(1, 4).Draw(t, "batch")
 	j.Early = rapid.Bool().Draw(t, "early")
 	return j
 }
 
-func drawFault(t *rapid.T, o *sim.Topology) sim.Scheduled {
+func drawFault(t *rapid.T, o *sim.Topology) sim.ScheduledFault {
 	var scheduled []sim.Fault
 	for _, f := range sim.Faults() {
-		if f.Scheduled() {
+		if f.IsScheduled() {
 			scheduled = append(scheduled, f)
 		}
 	}
-	x := sim.Scheduled{Fault: rapid.SampledFrom(scheduled).Draw(t, "fault"), At: drawInstant(t)}
+	x := sim.ScheduledFault{Fault: rapid.SampledFrom(scheduled).Draw(t, "fault"), At: drawInstant(t)}
 	x.Node = sim.Node(rapid.IntRange(0, o.Senders+o.Receivers-o.Both-1).Draw(t, "node"))
 	x.Pick = rapid.Uint64Range(0, 99).Draw(t, "pick")
 	switch x.Fault {
-	case sim.FaultCrash, sim.FaultAlone:
+	case sim.FaultCrash, sim.FaultRankAlone:
 		x.When = rapid.SampledFrom([]string{"", "before Transfer", "after Transfer", "before Grant", "after Grant",
 			"before Reply", "after Reply"}).Draw(t, "when")
 	case sim.FaultNoise: // Only receivers listen.

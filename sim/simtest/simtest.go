@@ -5,8 +5,8 @@
 // For example, the following test promises that no command is refused because of a drain, unless some node was asked to
 // drain. The oracle keeps a bool in each run, and receives each command that a node receives, and each outcome:
 //
-//	var noDrain = oracle.Of("no-drain", "no command is refused for a drain that was never asked for",
-//		func(l *oracle.Listen[bool]) {
+//	var noDrain = oracle.New("no-drain", "no command is refused for a drain that was never asked for",
+//		func(l *oracle.Subscriptions[bool]) {
 //			oracle.On(l, func(drained *bool, c *oracle.Call, e *effects.Command) {
 //				if _, ok := e.Body.(*rank.Drain); ok {
 //					*drained = true
@@ -24,7 +24,7 @@
 //	}
 //
 // If a seed fails, [Check] reduces the plan of the failure, writes the plan under testdata/kvferry together with a page
-// that shows the run, and prints the command that runs the plan again, with [Replay] set to the plan.
+// that shows the run, and prints the command that runs the plan again, with [ReplayEnv] set to the plan.
 // docs/first-oracle.md explains how to write an oracle and how to see it fail.
 package simtest
 
@@ -45,14 +45,14 @@ import (
 
 // ReplayEnv is the name of an environment variable. If the variable is set to a seed, or to the file of a plan, [Check]
 // runs only this seed or plan.
-const Replay = "KVFERRY_REPLAY"
+const ReplayEnv = "KVFERRY_REPLAY"
 
-// SeedsDefault is the number of seeds of a Case that sets no number. With -short a tenth of them run.
-const SeedsDefault = 200
+// DefaultSeeds is the number of seeds of a Case that sets no number. With -short a tenth of them run.
+const DefaultSeeds = 200
 
 // A Case selects what to run and what must hold in addition to the promises of kvferry.
 type Case struct {
-	// Seeds is the number of seeds; 0 means SeedsDefault.
+	// Seeds is the number of seeds; 0 means DefaultSeeds.
 	Seeds uint64
 	// System is the system to run; nil means sim.PD.
 	System *sim.System
@@ -71,13 +71,13 @@ type Case struct {
 // such seed.
 func Check(t testing.TB, c Case) {
 	t.Helper()
-	if one := os.Getenv(Replay); one != "" {
-		c.replay(t, one)
+	if target := os.Getenv(ReplayEnv); target != "" {
+		c.replayTarget(t, target)
 		return
 	}
 	seeds := c.Seeds
 	if seeds == 0 {
-		seeds = SeedsDefault
+		seeds = DefaultSeeds
 		if testing.Short() {
 			seeds /= 10
 		}
@@ -92,12 +92,12 @@ func Check(t testing.TB, c Case) {
 		t.Fatal(err)
 	}
 	if s.First != nil {
-		t.Fatalf("%d of %d seeds failed\n%s", s.Failed, s.Seeds, c.keep(t, s.First))
+		t.Fatalf("%d of %d seeds failed\n%s", s.Failed, s.Seeds, c.shrinkAndSave(t, s.First))
 	}
 }
 
-// plan returns the plan of a seed.
-func (c *Case) plan(t testing.TB, seed uint64) sim.Plan {
+// drawSeed returns the plan of a seed.
+func (c *Case) drawSeed(t testing.TB, seed uint64) sim.Plan {
 	t.Helper()
 	if c.Plan != nil {
 		return c.Plan(seed)
@@ -109,10 +109,10 @@ func (c *Case) plan(t testing.TB, seed uint64) sim.Plan {
 	return p
 }
 
-// keep reduces a failure, writes its plan and page, and returns the description of the failure.
-func (c *Case) keep(t testing.TB, f *sim.Failure) string {
+// shrinkAndSave reduces a failure, writes its plan and page, and returns the description of the failure.
+func (c *Case) shrinkAndSave(t testing.TB, f *sim.Failure) string {
 	t.Helper()
-	s, err := sim.Shrink(context.WithoutCancel(t.Context()), c.plan(t, f.Seed), sim.ShrinkOptions{Runs: c.ShrinkRuns,
+	s, err := sim.Shrink(context.WithoutCancel(t.Context()), c.drawSeed(t, f.Seed), sim.ShrinkOptions{Runs: c.ShrinkRuns,
 		System: c.System, Oracles: c.Oracles})
 	if err != nil {
 		t.Fatal(err)
@@ -125,39 +125,39 @@ func (c *Case) keep(t testing.TB, f *sim.Failure) string {
 	if err := s.Plan.Write(file); err != nil {
 		t.Fatal(err)
 	}
-	s.Failure.Again = fmt.Sprintf("%s=%s go test -run '%s'", Replay, file, pattern(t.Name()))
-	told, trace := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan, System: c.System, Oracles: c.Oracles})
+	s.Failure.ReplayOverride = fmt.Sprintf("%s=%s go test -run '%s'", ReplayEnv, file, runPattern(t.Name()))
+	explained, trace := sim.Explain(s.Failure, sim.Options{Plan: &s.Plan, System: c.System, Oracles: c.Oracles})
 	if trace != nil {
-		told.Page = strings.TrimSuffix(file, ".yaml") + ".html"
-		if err := report.WriteFile(told.Page, trace); err != nil {
+		explained.Page = strings.TrimSuffix(file, ".yaml") + ".html"
+		if err := report.WriteFile(explained.Page, trace); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return told.String()
+	return explained.String()
 }
 
-// pattern returns the argument of -run for one test.
-func pattern(name string) string { return "^" + strings.ReplaceAll(name, "/", "$/^") + "$" }
+// runPattern returns the argument of -run for one test.
+func runPattern(name string) string { return "^" + strings.ReplaceAll(name, "/", "$/^") + "$" }
 
-// replay runs a single seed or plan.
-func (c *Case) replay(t testing.TB, one string) {
+// replayTarget runs a single seed or plan.
+func (c *Case) replayTarget(t testing.TB, target string) {
 	t.Helper()
 	var p sim.Plan
-	if seed, err := strconv.ParseUint(one, 10, 64); err == nil {
-		p = c.plan(t, seed)
-	} else if p, err = sim.ReadPlan(one); err != nil {
+	if seed, err := strconv.ParseUint(target, 10, 64); err == nil {
+		p = c.drawSeed(t, seed)
+	} else if p, err = sim.ReadPlan(target); err != nil {
 		t.Fatal(err)
 	}
 	r, err := sim.Run(sim.Options{Plan: &p, System: c.System, Oracles: c.Oracles})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range sim.Stale(&p, &r) {
+	for _, line := range sim.StaleReasons(&p, &r) {
 		t.Logf("stale: %s", line)
 	}
 	if r.Failure != nil {
-		r.Failure.Again = fmt.Sprintf("%s=%s go test -run '%s'", Replay, one, pattern(t.Name()))
-		told, _ := sim.Explain(r.Failure, sim.Options{Plan: &p, System: c.System, Oracles: c.Oracles})
-		t.Fatal(told)
+		r.Failure.ReplayOverride = fmt.Sprintf("%s=%s go test -run '%s'", ReplayEnv, target, runPattern(t.Name()))
+		explained, _ := sim.Explain(r.Failure, sim.Options{Plan: &p, System: c.System, Oracles: c.Oracles})
+		t.Fatal(explained)
 	}
 }

@@ -19,28 +19,28 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recordingT is a testing.TB that records its output.
-type witness struct {
+type recordingT struct {
 	testing.TB
 	name   string
-	told   strings.Builder
+	output strings.Builder
 	failed bool
 }
 
-func (w *witness) Name() string { return w.name }
-func (w *witness) Logf(format string, args ...any) {
-	fmt.Fprintf(&w.told, format+"\n", args...)
+func (w *recordingT) Name() string { return w.name }
+func (w *recordingT) Logf(format string, args ...any) {
+	fmt.Fprintf(&w.output, format+"\n", args...)
 }
-func (w *witness) Fatal(args ...any) {
-	fmt.Fprintln(&w.told, args...)
+func (w *recordingT) Fatal(args ...any) {
+	fmt.Fprintln(&w.output, args...)
 	w.failed = true
 	panic(w)
 }
-func (w *witness) Fatalf(format string, args ...any) { w.Fatal(fmt.Sprintf(format, args...)) }
+func (w *recordingT) Fatalf(format string, args ...any) { w.Fatal(fmt.Sprintf(format, args...)) }
 
 // runCheck runs a check and returns its output.
-func watch(t *testing.T, name string, c simtest.Case) (told string, failed bool) {
+func runCheck(t *testing.T, name string, c simtest.Case) (output string, failed bool) {
 	t.Helper()
-	w := &witness{TB: t, name: name}
+	w := &recordingT{TB: t, name: name}
 	func() {
 		defer func() {
 			if p := recover(); p != nil && p != any(w) {
@@ -49,13 +49,13 @@ func watch(t *testing.T, name string, c simtest.Case) (told string, failed bool)
 		}()
 		simtest.Check(w, c)
 	}()
-	return w.told.String(), w.failed
+	return w.output.String(), w.failed
 }
 
 // putsNeverFail is not a promise of kvferry: the plane may fail.
-var putsNeverFail = oracle.Of("puts-never-fail", "no plane ever fails", func(l *oracle.Listen[struct{}]) {
+var putsNeverFail = oracle.New("puts-never-fail", "no plane ever fails", func(l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, c *oracle.Call, e *effects.Deliver) {
-		if c.Sends() && e.Code == effects.Faulted {
+		if c.IsSender() && e.Code == effects.Faulted {
 			c.Fail("node %d ends ticket %d as %s", c.Node(), oracle.Ticket(e.Ticket), e.Code)
 		}
 	})
@@ -65,25 +65,25 @@ var putsNeverFail = oracle.Of("puts-never-fail", "no plane ever fails", func(l *
 func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c := simtest.Case{Seeds: 60, Oracles: []oracle.Oracle{putsNeverFail}}
-	told, failed := watch(t, "TestMine/fast", c)
+	output, failed := runCheck(t, "TestMine/fast", c)
 	const again = "KVFERRY_REPLAY=testdata/kvferry/TestMine-fast.yaml go test -run '^TestMine$/^fast$'"
-	if !failed || !strings.Contains(told, "puts-never-fail broken: node 0 ends ticket") || !strings.Contains(told, again) {
-		t.Fatalf("failed %v:\n%s", failed, told)
+	if !failed || !strings.Contains(output, "puts-never-fail broken: node 0 ends ticket") || !strings.Contains(output, again) {
+		t.Fatalf("failed %v:\n%s", failed, output)
 	}
-	t.Setenv(simtest.Replay, filepath.Join("testdata", "kvferry", "TestMine-fast.yaml"))
-	if told, failed := watch(t, "TestMine/fast", c); !failed || !strings.Contains(told, again) {
-		t.Errorf("the kept plan breaks nothing: %s", told)
+	t.Setenv(simtest.ReplayEnv, filepath.Join("testdata", "kvferry", "TestMine-fast.yaml"))
+	if output, failed := runCheck(t, "TestMine/fast", c); !failed || !strings.Contains(output, again) {
+		t.Errorf("the kept plan breaks nothing: %s", output)
 	}
-	if told, failed := watch(t, "TestMine/fast", simtest.Case{}); failed {
-		t.Errorf("without the property the kept plan breaks something: %s", told)
+	if output, failed := runCheck(t, "TestMine/fast", simtest.Case{}); failed {
+		t.Errorf("without the property the kept plan breaks something: %s", output)
 	}
-	t.Setenv(simtest.Replay, "no-such-file.yaml")
-	if told, failed := watch(t, "TestMine/fast", c); !failed || !strings.Contains(told, "no-such-file.yaml") {
-		t.Errorf("a file that is not there: %s", told)
+	t.Setenv(simtest.ReplayEnv, "no-such-file.yaml")
+	if output, failed := runCheck(t, "TestMine/fast", c); !failed || !strings.Contains(output, "no-such-file.yaml") {
+		t.Errorf("a file that is not there: %s", output)
 	}
-	t.Setenv(simtest.Replay, "3")
-	if told, failed := watch(t, "TestMine/fast", simtest.Case{}); failed {
-		t.Errorf("seed 3: %s", told)
+	t.Setenv(simtest.ReplayEnv, "3")
+	if output, failed := runCheck(t, "TestMine/fast", simtest.Case{}); failed {
+		t.Errorf("seed 3: %s", output)
 	}
 	page, err := os.ReadFile("testdata/kvferry/TestMine-fast.html")
 	if err != nil {
@@ -99,8 +99,8 @@ func TestCheck(t *testing.T) {
 
 // TestEnd: an oracle receives the result at the end of a run.
 func TestEnd(t *testing.T) {
-	end := oracle.Of("something-moves", "each run reads something", func(l *oracle.Listen[struct{}]) {
-		oracle.On(l, func(_ *struct{}, c *oracle.Call, e sim.Ended) {
+	end := oracle.New("something-moves", "each run reads something", func(l *oracle.Subscriptions[struct{}]) {
+		oracle.On(l, func(_ *struct{}, c *oracle.Call, e sim.RunEnded) {
 			if e.Result.Chunks == 0 {
 				c.Fail("nothing was read")
 			}

@@ -7,23 +7,23 @@ import (
 	"github.com/kvferry/kvferry/sim/trace"
 )
 
-// Struck records a fault that was drawn during the run. The journal has no line for the fault itself, only for its
-// effects.
-func (r *Recorder) Struck(f plan.Fault, about plan.Subject) {
-	node, refs := r.place(about)
+// RecordStrike records a fault that was drawn during the run. The journal has no line for the fault itself, only for
+// its effects.
+func (r *Recorder) RecordStrike(f plan.Fault, about plan.Subject) {
+	node, refs := r.locate(about)
 	r.t.Events = append(r.t.Events, trace.Event{At: r.w.Now, Node: node, Group: trace.Fault,
-		Text:  fmt.Sprintf("fault: %s, %s", f, about),
-		Words: "a fault is injected: " + f.String(), Refs: refs})
+		Text:        fmt.Sprintf("fault: %s, %s", f, about),
+		Explanation: "a fault is injected: " + f.String(), Refs: refs})
 }
 
-// place returns the node of a subject and the references under which the trace names the subject.
-func (r *names) place(s plan.Subject) (node int, refs []int) {
+// locate returns the node of a subject and the references under which the trace names the subject.
+func (r *refTable) locate(s plan.Subject) (node int, refs []int) {
 	w := r.w
-	switch s.Sort() {
+	switch s.Kind() {
 	case plan.SubjectConn:
 		for _, c := range w.Conns {
 			if c.Name == s {
-				return int(c.Client), []int{r.ref("conn %d", c.ID)}
+				return int(c.Client), []int{r.refIndex("conn %d", c.ID)}
 			}
 		}
 	case plan.SubjectTransfer:
@@ -41,9 +41,9 @@ func (r *names) place(s plan.Subject) (node int, refs []int) {
 	case plan.SubjectNode:
 		return int(uint8(s >> 32)), nil
 	case plan.SubjectCommand:
-		if node, name := r.of.Asked(s); name != nil {
+		if node, name := r.describer.FindRequest(s); name != nil {
 			return int(node), []int{r.requestRef(name)}
 		}
 	}
-	return trace.World, nil
+	return trace.NoNode, nil
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// names assigns one name to each thing that events mention.
-type names struct {
-	w    *world.World
-	of   Teller
-	t    *trace.Trace
-	refs map[string]int // indexes in t.Refs
+// refTable assigns one name to each thing that events mention.
+type refTable struct {
+	w         *world.World
+	describer Describer
+	t         *trace.Trace
+	refs      map[string]int // indexes in t.Refs
 }
 
 // refIndex returns the index of a name in t.Refs, and adds a name that is new.
-func (r *names) ref(format string, args ...any) int {
+func (r *refTable) refIndex(format string, args ...any) int {
 	name := fmt.Sprintf(format, args...)
 	i, ok := r.refs[name]
 	if !ok {
@@ -30,47 +30,49 @@ func (r *names) ref(format string, args ...any) int {
 	return i
 }
 
-func (r *names) pageRef(node int32, index uint32) int { return r.ref("n%d page %d", node, index) }
-func (r *names) ticketRef(t effects.Ticket) int       { return r.ref("ticket %d", t) }
-func (r *names) requestRef(name []byte) int           { return r.ref("request %s", name) }
-func (r *names) keyRef(k uint32) int                  { return r.ref("key %d", k) }
+func (r *refTable) pageRef(node int32, index uint32) int {
+	return r.refIndex("n%d page %d", node, index)
+}
+func (r *refTable) ticketRef(t effects.Ticket) int { return r.refIndex("ticket %d", t) }
+func (r *refTable) requestRef(name []byte) int     { return r.refIndex("request %s", name) }
+func (r *refTable) keyRef(k uint32) int            { return r.refIndex("key %d", k) }
 
 // grantRef returns the reference of a grant. The name includes the incarnation, because grant numbers repeat across
 // incarnations.
-func (r *names) grantRef(node int32, life uint32, id effects.GrantID) int {
+func (r *refTable) grantRef(node int32, life uint32, id effects.GrantID) int {
 	if life > 0 {
-		return r.ref("n%d grant %d of incarnation %d", node, id, life)
+		return r.refIndex("n%d grant %d of incarnation %d", node, id, life)
 	}
-	return r.ref("n%d grant %d", node, id)
+	return r.refIndex("n%d grant %d", node, id)
 }
 
 // refsOf collects the references of a line: the things that the numbers of the line name in the journal, and everything
 // that belongs to these things.
-func (r *Recorder) refsOf(p *noted) []int {
+func (r *Recorder) refsOf(p *pendingLine) []int {
 	var refs []int
-	f := world.Forms[p.Kind]
+	f := world.LineForms[p.Kind]
 	for _, part := range [...]struct {
 		name  string
 		value uint64
 	}{{f.A, p.A}, {f.B, p.B}, {f.C, p.C}} {
-		refs = append(refs, r.named(p, part.name, part.value)...)
+		refs = append(refs, r.fieldRefs(p, part.name, part.value)...)
 	}
 	if p.message != nil {
 		refs = append(refs, p.message.refs...)
-	} else if m := r.messageOf(p); m >= 0 {
+	} else if m := r.messageIndex(p); m >= 0 {
 		refs = append(refs, r.t.Messages[m].Refs...)
 	}
 	slices.Sort(refs)
 	return slices.Compact(refs)
 }
 
-func (r *Recorder) named(p *noted, name string, v uint64) []int {
+func (r *Recorder) fieldRefs(p *pendingLine, name string, v uint64) []int {
 	w := r.w
 	switch name {
 	case "ticket":
 		return r.commandRefs(effects.Ticket(v))
 	case "job":
-		if name := r.of.Request(v); name != nil {
+		if name := r.describer.RequestName(v); name != nil {
 			return []int{r.requestRef(name)}
 		}
 	case "grant":
@@ -85,18 +87,18 @@ func (r *Recorder) named(p *noted, name string, v uint64) []int {
 		}
 		return r.transferRefs(v, pair)
 	case "corr":
-		if i, ok := r.transfers[r.corrOf(p.Node, v)]; ok {
+		if i, ok := r.transfers[r.corrKeyOf(p.Node, v)]; ok {
 			return r.transferRefs(r.t.Transfers[i].ID, -1)
 		}
 	case "conn":
 		if c := w.ConnOf(v & (1<<32 - 1)); c != nil && v>>50 == 0 {
-			return []int{r.ref("conn %d", c.ID)}
+			return []int{r.refIndex("conn %d", c.ID)}
 		}
 	case "copying":
 		return r.copyRefs(v, int(p.B))
 	case "link":
 		if v > 0 && v <= uint64(len(w.Links)) {
-			return []int{r.ref("link %d", v)}
+			return []int{r.refIndex("link %d", v)}
 		}
 	case "first": // A Publish or a Grant names only the first page. The record of the grant names the remaining pages.
 		if p.Node >= 0 {
@@ -109,7 +111,7 @@ func (r *Recorder) named(p *noted, name string, v uint64) []int {
 }
 
 // factRefs returns the references of a fact. The meaning of id depends on the fact.
-func (r *names) factRefs(node int32, fact effects.Fact, id uint64) []int {
+func (r *refTable) factRefs(node int32, fact effects.Fact, id uint64) []int {
 	//exhaustive:ignore
 	switch fact {
 	case effects.FactReady, effects.FactFillLost, effects.FactLapsed, effects.FactEvicted:
@@ -124,26 +126,26 @@ func (r *names) factRefs(node int32, fact effects.Fact, id uint64) []int {
 	return nil
 }
 
-func (r *Recorder) corrOf(node int32, corr uint64) corrOf {
+func (r *Recorder) corrKeyOf(node int32, corr uint64) corrKey {
 	if node < 0 {
-		return corrOf{}
+		return corrKey{}
 	}
-	return corrOf{node, r.w.Nodes[node].Life, corr}
+	return corrKey{node, r.w.Nodes[node].Incarnation, corr}
 }
 
-func (r *names) commandRefs(t effects.Ticket) []int {
-	given := effects.Ticket(r.of.Given())
+func (r *refTable) commandRefs(t effects.Ticket) []int {
+	given := effects.Ticket(r.describer.CommandCount())
 	if t == 0 || t > given {
 		return nil
 	}
-	refs, c := []int{r.ticketRef(t)}, r.of.Command(t)
-	if name := r.of.RequestOf(t); name != nil {
+	refs, c := []int{r.ticketRef(t)}, r.describer.DescribeCommand(t)
+	if name := r.describer.RequestOfCommand(t); name != nil {
 		refs = append(refs, r.requestRef(name))
 	}
 	pages := c.Pages
 	if c.Target != 0 && c.Target != t && c.Target <= given {
 		refs = append(refs, r.ticketRef(c.Target))
-		pages = r.of.Command(c.Target).Pages
+		pages = r.describer.DescribeCommand(c.Target).Pages
 	}
 	for _, p := range pages {
 		refs = append(refs, r.pageRef(c.Node, p.Index))
@@ -154,12 +156,12 @@ func (r *names) commandRefs(t effects.Ticket) []int {
 	return refs
 }
 
-func (r *names) grantRefs(node int32, id effects.GrantID) []int {
+func (r *refTable) grantRefs(node int32, id effects.GrantID) []int {
 	if node < 0 || id == 0 {
 		return nil
 	}
 	n := r.w.Nodes[node]
-	refs := []int{r.grantRef(node, n.Life, id)}
+	refs := []int{r.grantRef(node, n.Incarnation, id)}
 	if g := n.Grants[id]; g != nil {
 		for _, p := range g.Pages {
 			refs = append(refs, r.pageRef(node, p.Index))
@@ -169,12 +171,12 @@ func (r *names) grantRefs(node int32, id effects.GrantID) []int {
 }
 
 // transferRefs returns the references of a transfer and of the pages of a pair, or of all pairs if pair is -1.
-func (r *names) transferRefs(id uint64, pair int) []int {
+func (r *refTable) transferRefs(id uint64, pair int) []int {
 	if id == 0 || id > uint64(len(r.w.Transfers)) {
 		return nil
 	}
 	t := r.w.Transfers[id-1]
-	refs := []int{r.ref("transfer %d", id), r.grantRef(t.Remote.Node.ID, t.Remote.Life, t.Grant)}
+	refs := []int{r.refIndex("transfer %d", id), r.grantRef(t.Remote.Node.ID, t.Remote.Incarnation, t.Grant)}
 	for i, p := range t.Pairs {
 		if pair >= 0 && i != pair {
 			continue
@@ -184,7 +186,7 @@ func (r *names) transferRefs(id uint64, pair int) []int {
 			if s := t.Local.Pages[p.Local.Index].Stamps[0]; s != 0 {
 				refs = append(refs, r.keyRef(s.Key()))
 			}
-			if name := r.of.RequestOf(t.Local.Pages[p.Local.Index].Reserved); name != nil && t.Local.Alive() {
+			if name := r.describer.RequestOfCommand(t.Local.Pages[p.Local.Index].Reserved); name != nil && t.Local.IsAlive() {
 				refs = append(refs, r.requestRef(name))
 			}
 		}
@@ -193,7 +195,7 @@ func (r *names) transferRefs(id uint64, pair int) []int {
 }
 
 // copyRefs returns the references of the pages of one pair of a copy.
-func (r *names) copyRefs(id uint64, pair int) []int {
+func (r *refTable) copyRefs(id uint64, pair int) []int {
 	if id == 0 || id > uint64(len(r.w.Copies)) || pair >= len(r.w.Copies[id-1].Pairs) {
 		return nil
 	}
@@ -202,16 +204,16 @@ func (r *names) copyRefs(id uint64, pair int) []int {
 	return []int{r.pageRef(c.Node.ID, p.To.Index), r.pageRef(c.Node.ID, p.From.Index)}
 }
 
-// described is a decoded message with its references.
-type described struct {
+// describedMessage is a decoded message with its references.
+type describedMessage struct {
 	Message
 	refs []int
 }
 
 // describeMessage decodes a message. The node from has the message; it is the author of a reply.
-func (r *names) describe(from int32, b []byte) *described {
-	d := &described{Message: r.of.Message(from, b)}
-	d.Text = bounded(d.Text)
+func (r *refTable) describeMessage(from int32, b []byte) *describedMessage {
+	d := &describedMessage{Message: r.describer.DescribeMessage(from, b)}
+	d.Text = truncate(d.Text)
 	for _, k := range d.Keys {
 		d.refs = append(d.refs, r.keyRef(k))
 	}
@@ -227,7 +229,7 @@ func (r *names) describe(from int32, b []byte) *described {
 // textMax limits the length of a message's fields in a trace.
 const textMax = 600
 
-func bounded(s string) string {
+func truncate(s string) string {
 	if len(s) > textMax {
 		return strings.ToValidUTF8(s[:textMax], "") + " ..."
 	}

@@ -24,9 +24,9 @@ const (
 // lastSteps returns the last events that touched the things in a violation, the causes of these events, and the faults
 // in the same period.
 func (r *Recorder) lastSteps(v *trace.Violation) []int {
-	touched := r.touching(v)
+	touched := r.touchFilter(v)
 	var steps []int
-	take := func(i int) {
+	addStep := func(i int) {
 		if !slices.Contains(steps, i) {
 			steps = append(steps, i)
 		}
@@ -36,9 +36,9 @@ func (r *Recorder) lastSteps(v *trace.Violation) []int {
 		if !touched(e) {
 			continue
 		}
-		take(i)
-		if e.Cause > 0 && r.t.Events[i-e.Cause].Words != "" {
-			take(i - e.Cause)
+		addStep(i)
+		if e.Cause > 0 && r.t.Events[i-e.Cause].Explanation != "" {
+			addStep(i - e.Cause)
 		}
 	}
 	// The faults of the period belong to the story, wherever they occurred, unless there were very many.
@@ -52,7 +52,7 @@ func (r *Recorder) lastSteps(v *trace.Violation) []int {
 	}
 	if len(faults) <= faultsMax {
 		for _, i := range faults {
-			take(i)
+			addStep(i)
 		}
 	}
 	slices.Sort(steps)
@@ -60,14 +60,14 @@ func (r *Recorder) lastSteps(v *trace.Violation) []int {
 }
 
 func (r *Recorder) isNoise(e *trace.Event) bool {
-	return strings.HasPrefix(e.Text, world.Forms[world.KindNoise].Name)
+	return strings.HasPrefix(e.Text, world.LineForms[world.KindNoise].Name)
 }
 
 // touchFilter returns a function that reports whether an event is a step of the violation. A step is an event that
 // refers to a page, grant, transfer, command or connection in v.Concerns. If v.Concerns lists none of these, a step
 // refers to a request in v.Concerns, which has many such events; otherwise to a key, which many requests share;
 // otherwise a step is any event of the nodes in v.Nodes.
-func (r *Recorder) touching(v *trace.Violation) func(e *trace.Event) bool {
+func (r *Recorder) touchFilter(v *trace.Violation) func(e *trace.Event) bool {
 	rank := func(ref int) int {
 		switch name := r.t.Refs[ref]; {
 		case strings.HasPrefix(name, "key "):
@@ -89,7 +89,7 @@ func (r *Recorder) touching(v *trace.Violation) func(e *trace.Event) bool {
 			if len(e.Refs) == 0 {
 				return node && !r.isNoise(e)
 			}
-		case e.Words == "":
+		case e.Explanation == "":
 			return false // The surrounding lines describe this event.
 		case best == 3:
 			return node && e.Group != trace.Fact && e.Group != trace.Phase

@@ -12,22 +12,22 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-// Violated writes the story of a failure. The subjects among args are the things that the failure concerns.
-func (r *Recorder) Violated(f *world.Failure, args []any) {
-	r.Look()
+// RecordViolation writes the story of a failure. The subjects among args are the things that the failure concerns.
+func (r *Recorder) RecordViolation(f *world.Failure, args []any) {
+	r.AfterDelivery()
 	story, stack, _ := strings.Cut(f.Story, "\n") // Only the story of a panic has more than one line.
 	v := &trace.Violation{At: f.At, Property: f.Property, Promise: f.Promise, Story: story, Stack: stack}
-	about := false
+	hasSubject := false
 	for _, a := range args {
 		s, ok := a.(oracle.Subject)
 		if !ok {
 			continue
 		}
-		about = true
-		if n := int(s.Of()); n >= 0 && n < len(r.w.Nodes) && !slices.Contains(v.Nodes, n) {
+		hasSubject = true
+		if n := int(s.NodeID()); n >= 0 && n < len(r.w.Nodes) && !slices.Contains(v.Nodes, n) {
 			v.Nodes = append(v.Nodes, n)
 		}
-		for _, ref := range r.concerned(s) {
+		for _, ref := range r.subjectRefs(s) {
 			if !slices.Contains(v.Concerns, ref) {
 				v.Concerns = append(v.Concerns, ref)
 			}
@@ -35,39 +35,39 @@ func (r *Recorder) Violated(f *world.Failure, args []any) {
 	}
 	if f.Property == "S5" || f.Property == "S17" {
 		for _, n := range v.Nodes {
-			v.Concerns = append(v.Concerns, r.disputed(r.w.Nodes[n])...)
+			v.Concerns = append(v.Concerns, r.disputedRefs(r.w.Nodes[n])...)
 		}
 		slices.Sort(v.Concerns)
 		v.Concerns = slices.Compact(v.Concerns)
 	}
-	if last := len(r.t.Events) - 1; !about && last >= 0 { // A panic: use the event with which the machine was stepped.
+	if last := len(r.t.Events) - 1; !hasSubject && last >= 0 { // A panic: use the event with which the machine was stepped.
 		v.Concerns = slices.Clone(r.t.Events[last].Refs)
 		if n := r.t.Events[last].Node; n >= 0 {
 			v.Nodes = []int{n}
 		}
 	}
-	lost := r.lost(f.Property, v, args)
+	lost := r.leakedRows(f.Property, v, args)
 	if len(lost) == 0 || len(v.Concerns) > 0 {
 		v.Steps = r.lastSteps(v)
 	}
-	r.tellLost(v, lost)
-	v.Keys = r.spelt(v.Concerns)
+	r.addLeakedSteps(v, lost)
+	v.Keys = r.keyTexts(v.Concerns)
 	r.t.Violation = v
 	for _, i := range v.Concerns {
 		f.Concerns = append(f.Concerns, r.t.Refs[i])
 	}
 	for _, i := range v.Steps {
 		e := &r.t.Events[i]
-		line := fmt.Sprintf("%12.6f s  %-5s  %s", float64(e.At)/1e9, world.LaneName(int32(e.Node)), e.Text)
-		if e.Words != "" {
-			line = fmt.Sprintf("%12.6f s  %-5s  %-44s  %s", float64(e.At)/1e9, world.LaneName(int32(e.Node)), e.Text, e.Words)
+		line := fmt.Sprintf("%12.6f s  %-5s  %s", float64(e.At)/1e9, world.NodeName(int32(e.Node)), e.Text)
+		if e.Explanation != "" {
+			line = fmt.Sprintf("%12.6f s  %-5s  %-44s  %s", float64(e.At)/1e9, world.NodeName(int32(e.Node)), e.Text, e.Explanation)
 		}
 		f.Steps = append(f.Steps, line)
 	}
 }
 
-// spelt returns the full text of the keys among some references.
-func (r *names) spelt(refs []int) (lines []string) {
+// keyTexts returns the full text of the keys among some references.
+func (r *refTable) keyTexts(refs []int) (lines []string) {
 	var keys []uint32
 	for _, i := range refs {
 		if text, ok := strings.CutPrefix(r.t.Refs[i], "key "); ok {
@@ -78,31 +78,31 @@ func (r *names) spelt(refs []int) (lines []string) {
 	}
 	slices.Sort(keys)
 	for _, k := range keys {
-		if text := r.of.Key(k); text != nil {
+		if text := r.describer.KeyText(k); text != nil {
 			lines = append(lines, fmt.Sprintf("key %d is %s", k, text))
 		}
 	}
 	return lines
 }
 
-// disputed returns the pages that a machine considers free while the drivers have them in use.
-func (r *Recorder) disputed(n *world.Node) (refs []int) {
+// disputedRefs returns the pages that a machine considers free while the drivers have them in use.
+func (r *Recorder) disputedRefs(n *world.Node) (refs []int) {
 	if !n.Up {
 		return nil
 	}
-	for i := range n.PagesShown() {
-		pg, m := r.shown(n, i)
-		inUse := pg.Writers > 0 || pg.Readers > 0 || pg.Reserved != 0 || pg.Pins > 0 || pg.Granted != 0 && !r.w.Setting.Leased
+	for i := range n.PageCount() {
+		pg, m := r.pageAndBelief(n, i)
+		inUse := pg.Writers > 0 || pg.Readers > 0 || pg.Reserved != 0 || pg.Pins > 0 || pg.Granted != 0 && !r.w.Conditions.Leased
 		if inUse && m.Refs == 0 && m.Holds == 0 && m.Grant == 0 {
-			refs = append(refs, r.concerned(n.ItsPage(uint32(i)))...)
+			refs = append(refs, r.subjectRefs(n.PageSubject(uint32(i)))...)
 		}
 	}
 	return refs
 }
 
-// concerned returns the references of a subject: a page with its grant, its key and its request, a transfer with its
+// subjectRefs returns the references of a subject: a page with its grant, its key and its request, a transfer with its
 // pages, a command with its request and keys.
-func (r *Recorder) concerned(s oracle.Subject) []int {
+func (r *Recorder) subjectRefs(s oracle.Subject) []int {
 	switch s := s.(type) {
 	case oracle.Page:
 		return r.pageRefs(s)
@@ -115,31 +115,31 @@ func (r *Recorder) concerned(s oracle.Subject) []int {
 	case oracle.Ticket:
 		return r.commandRefs(effects.Ticket(s))
 	case oracle.Link:
-		return []int{r.ref("link %d", s)}
+		return []int{r.refIndex("link %d", s)}
 	case oracle.Conn:
-		return []int{r.ref("conn %d", s)}
+		return []int{r.refIndex("conn %d", s)}
 	case oracle.Key:
 		return []int{r.keyRef(uint32(s))}
 	case oracle.Request:
 		return r.requestRefs(s)
 	case oracle.Message:
-		return r.askedRefs(uint64(s))
+		return r.receivedRefs(uint64(s))
 	}
 	return nil
 }
 
-func (r *names) pageRefs(p oracle.Page) []int {
+func (r *refTable) pageRefs(p oracle.Page) []int {
 	if p.Node < 0 || int(p.Node) >= len(r.w.Nodes) {
 		return nil
 	}
 	n := r.w.Nodes[p.Node]
-	if int64(p.Index) >= int64(n.PagesShown()) {
+	if int64(p.Index) >= int64(n.PageCount()) {
 		return nil
 	}
 	refs := []int{r.pageRef(n.ID, p.Index)}
-	pg, _ := r.shown(n, int(p.Index))
+	pg, _ := r.pageAndBelief(n, int(p.Index))
 	if pg.Granted != 0 {
-		refs = append(refs, r.grantRef(n.ID, n.Life, pg.Granted))
+		refs = append(refs, r.grantRef(n.ID, n.Incarnation, pg.Granted))
 	}
 	if pg.Reserved != 0 {
 		refs = append(refs, r.ticketRef(pg.Reserved))
@@ -151,23 +151,23 @@ func (r *names) pageRefs(p oracle.Page) []int {
 }
 
 // requestRefs returns the references of an engine's request and its keys.
-func (r *names) requestRefs(name []byte) []int {
+func (r *refTable) requestRefs(name []byte) []int {
 	refs := []int{r.requestRef(name)}
-	for _, k := range r.of.Chunks(name) {
+	for _, k := range r.describer.KeysOfRequest(name) {
 		refs = append(refs, r.keyRef(k))
 	}
 	return refs
 }
 
-// askedRefs returns the references of a request message that a node received.
-func (r *Recorder) askedRefs(id uint64) []int {
+// receivedRefs returns the references of a request message that a node received.
+func (r *Recorder) receivedRefs(id uint64) []int {
 	w := r.w
 	if id == 0 || id > uint64(len(w.Requests)) || w.Requests[id-1].Conn == nil {
 		return nil
 	}
 	q := &w.Requests[id-1]
-	refs := []int{r.ref("conn %d", q.Conn.ID)}
-	if i, ok := r.sends[corrOf{q.Conn.Client, q.Conn.Life, uint64(q.Corr)}]; ok {
+	refs := []int{r.refIndex("conn %d", q.Conn.ID)}
+	if i, ok := r.sends[corrKey{q.Conn.Client, q.Conn.Incarnation, uint64(q.Corr)}]; ok {
 		refs = append(refs, r.t.Messages[i].Refs...)
 	}
 	return refs

@@ -51,7 +51,7 @@ func Expand(seed uint64, profile string) (plan.Plan, error) {
 	case "":
 		profile = expand.DefaultProfile
 	case condense.Profile:
-		p, err := Expand(seed, condense.Base(seed))
+		p, err := Expand(seed, condense.BaseProfile(seed))
 		condense.Plan(&p)
 		return p, err
 	}
@@ -67,7 +67,7 @@ func Expand(seed uint64, profile string) (plan.Plan, error) {
 
 // Scopes returns the scopes of all small worlds, sorted by name.
 func Scopes() []explore.Scope {
-	all := scopes.All()
+	all := scopes.List()
 	for _, f := range Flows {
 		if f.Scopes != nil {
 			all = append(all, f.Scopes()...)

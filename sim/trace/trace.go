@@ -11,7 +11,7 @@
 package trace
 
 // NoNode is the node number for everything that is not a node: the proxy, the network, the clients of the engines.
-const World = -1
+const NoNode = -1
 
 // Never is the end time of a span or an action that had not ended when the run ended.
 const Never = -1
@@ -40,10 +40,10 @@ type Trace struct {
 
 // A Node is a lane of the drawing.
 type Node struct {
-	Name  string `json:"name"`
-	Role  string `json:"role"` // "sender", "receiver" or "both"
-	Pages int    `json:"pages"`
-	Lives []Span `json:"lives"` // State: "up", "down" or "frozen", without gaps
+	Name   string `json:"name"`
+	Role   string `json:"role"` // "sender", "receiver" or "both"
+	Pages  int    `json:"pages"`
+	States []Span `json:"lives"` // State: "up", "down" or "frozen", without gaps
 }
 
 // A Span is a period of time in which the state does not change.
@@ -57,13 +57,13 @@ type Span struct {
 
 // An Event is a line of the event log.
 type Event struct {
-	At    int64  `json:"at"`
-	Node  int    `json:"node"`
-	Group Group  `json:"group"`
-	Text  string `json:"text"` // the line of the event log
-	Words string `json:"words,omitempty"`
-	Refs  []int  `json:"refs,omitempty"`
-	Cause int    `json:"cause,omitempty"` // distance, in events, to the earlier event that caused this one; 0 if none
+	At          int64  `json:"at"`
+	Node        int    `json:"node"`
+	Group       Group  `json:"group"`
+	Text        string `json:"text"` // the line of the event log
+	Explanation string `json:"words,omitempty"`
+	Refs        []int  `json:"refs,omitempty"`
+	Cause       int    `json:"cause,omitempty"` // distance, in events, to the earlier event that caused this one; 0 if none
 }
 
 // A Group is the kind of an event. The page filters events by group.
@@ -95,18 +95,18 @@ type Message struct {
 
 // A Transfer is the transfer of a batch of pages.
 type Transfer struct {
-	ID       uint64  `json:"id"`
-	From     int     `json:"from"`
-	To       int     `json:"to"`
-	Grant    int     `json:"grant"` // index in Refs
-	Started  int64   `json:"started"`
-	Asked    int64   `json:"asked"`   // for a fenced transfer, when the owner of the pages was asked; Never otherwise
-	Ended    int64   `json:"ended"`   // when the initiator received an outcome
-	Settled  int64   `json:"settled"` // when the initiator knew that nothing touches the pages any more
-	NotAfter int64   `json:"not_after"`
-	Code     string  `json:"code,omitempty"`
-	Stores   []Store `json:"stores"`
-	Refs     []int   `json:"refs,omitempty"`
+	ID        uint64  `json:"id"`
+	From      int     `json:"from"`
+	To        int     `json:"to"`
+	Grant     int     `json:"grant"` // index in Refs
+	Started   int64   `json:"started"`
+	Requested int64   `json:"asked"`   // for a fenced transfer, when the owner of the pages was asked; Never otherwise
+	Ended     int64   `json:"ended"`   // when the initiator received an outcome
+	Settled   int64   `json:"settled"` // when the initiator knew that nothing touches the pages any more
+	NotAfter  int64   `json:"not_after"`
+	Code      string  `json:"code,omitempty"`
+	Stores    []Store `json:"stores"`
+	Refs      []int   `json:"refs,omitempty"`
 }
 
 // A Store is the write of half a page at the target.
@@ -118,23 +118,23 @@ type Store struct {
 
 // A Grant is a permission to write pages, as seen by the driver of the node that issued the grant.
 type Grant struct {
-	Ref     int   `json:"ref"`
-	Node    int   `json:"node"`
-	Life    int   `json:"life"`
-	Peer    int   `json:"peer"` // NoNode if the grant names no live node
-	From    int64 `json:"from"`
-	Lease   int64 `json:"lease"`   // when the lease of the grant ends
-	Revoked int64 `json:"revoked"` // when the machine revoked the grant
-	Gone    int64 `json:"gone"`    // when the grant became unusable: every page landed, it was revoked, or its node died
-	Pages   []int `json:"pages"`
-	Refs    []int `json:"refs,omitempty"`
+	Ref         int   `json:"ref"`
+	Node        int   `json:"node"`
+	Incarnation int   `json:"life"`
+	Peer        int   `json:"peer"` // NoNode if the grant names no live node
+	From        int64 `json:"from"`
+	Lease       int64 `json:"lease"`   // when the lease of the grant ends
+	Revoked     int64 `json:"revoked"` // when the machine revoked the grant
+	Unusable    int64 `json:"gone"`    // when the grant became unusable: every page landed, it was revoked, or its node died
+	Pages       []int `json:"pages"`
+	Refs        []int `json:"refs,omitempty"`
 }
 
 // A Command is a command of an engine.
 type Command struct {
 	Ticket    uint64 `json:"ticket"`
 	Node      int    `json:"node"`
-	Want      string `json:"want"`
+	Kind      string `json:"want"`
 	Given     int64  `json:"given"`
 	Delivered int64  `json:"delivered"`
 	Returned  int64  `json:"returned"` // when memory that was held beyond the outcome was returned; Never otherwise

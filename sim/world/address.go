@@ -9,16 +9,16 @@ import (
 )
 
 // addressTable holds the hosts of all nodes, which are the same in all runs.
-type addresses struct {
+type addressTable struct {
 	hosts []string
 	nodes map[string]int32 // by host
 }
 
-var allAddresses = sync.OnceValue(func() *addresses {
-	a := &addresses{nodes: map[string]int32{}}
+var nodeAddresses = sync.OnceValue(func() *addressTable {
+	a := &addressTable{nodes: map[string]int32{}}
 	for i := range int32(plan.NodesMax) {
 		host := "n" + strconv.Itoa(int(i)) + "."
-		if i < confusable {
+		if i < confusableNodes {
 			host = "h1111111"[:2+i]
 		}
 		a.hosts, a.nodes[host], a.nodes[secondHost(host)] = append(a.hosts, host), i, i
@@ -26,17 +26,17 @@ var allAddresses = sync.OnceValue(func() *addresses {
 	return a
 })
 
-// confusable is the number of nodes with hosts and ports that join to the same text, such as "h1"+"11" and "h11"+"1". A
-// machine must compare both.
-const confusable = 7
+// confusableNodes is the number of nodes with hosts and ports that join to the same text, such as "h1"+"11" and
+// "h11"+"1". A machine must compare both.
+const confusableNodes = 7
 
 // AddressOf returns the address at which a node listens on a channel.
 func AddressOf(node int32, ch effects.Channel) effects.Addr {
-	return effects.Addr{Host: allAddresses().hosts[node], Port: portOf(node, ch)}
+	return effects.Addr{Host: nodeAddresses().hosts[node], Port: portOf(node, ch)}
 }
 
 func portOf(node int32, ch effects.Channel) uint16 {
-	if node < confusable && ch <= effects.ChannelDone {
+	if node < confusableNodes && ch <= effects.ChannelDone {
 		i := int(node)
 		return [...]uint16{
 			effects.ChannelInit:  uint16(pow10(5-i) / 9),
@@ -58,9 +58,9 @@ func pow10(n int) int {
 // Addr returns the address of n on a channel, whether n listens there or not.
 func (n *Node) Addr(ch effects.Channel) effects.Addr { return AddressOf(n.ID, ch) }
 
-// SecondOf returns the second address of a node, at which the node listens in every incarnation that has moved. In the
-// next incarnation nothing listens there.
-func SecondOf(node int32, ch effects.Channel) effects.Addr {
+// SecondAddressOf returns the second address of a node, at which the node listens in every incarnation that has moved.
+// In the next incarnation nothing listens there.
+func SecondAddressOf(node int32, ch effects.Channel) effects.Addr {
 	a := AddressOf(node, ch)
 	a.Host = secondHost(a.Host)
 	return a
@@ -68,14 +68,14 @@ func SecondOf(node int32, ch effects.Channel) effects.Addr {
 
 func secondHost(host string) string { return "m" + host }
 
-// At returns the node that has an address on a channel, whether the node listens there or not, or nil.
-func (w *World) At(a effects.Addr, ch effects.Channel) *Node {
+// NodeAt returns the node that has an address on a channel, whether the node listens there or not, or nil.
+func (w *World) NodeAt(a effects.Addr, ch effects.Channel) *Node {
 	// Host and port must match as a pair.
-	i, ok := allAddresses().nodes[a.Host]
+	i, ok := nodeAddresses().nodes[a.Host]
 	if !ok || int(i) >= len(w.Nodes) || a.Port != portOf(i, ch) {
 		return nil
 	}
-	n, second := w.Nodes[i], a.Host != allAddresses().hosts[i]
+	n, second := w.Nodes[i], a.Host != nodeAddresses().hosts[i]
 	if second != n.Moved && (second || ch == effects.ChannelDone) {
 		return nil // Hellos arrive at the first address in all incarnations.
 	}
@@ -83,8 +83,8 @@ func (w *World) At(a effects.Addr, ch effects.Channel) *Node {
 }
 
 // NodeOfHost returns the node that has the host in any incarnation, even if the host is not in use now, or -1.
-func Meant(host string) int32 {
-	if i, ok := allAddresses().nodes[host]; ok {
+func NodeOfHost(host string) int32 {
+	if i, ok := nodeAddresses().nodes[host]; ok {
 		return i
 	}
 	return -1
@@ -93,7 +93,7 @@ func Meant(host string) int32 {
 // The outsider of a system and the engines listen on hosts of their own.
 const (
 	OutsiderHost = "plain"
-	EnginesHost  = Engines
+	EnginesHost  = EnginesNode
 )
 
 // ChannelDispatch is the channel on which a user's proxy notifies PD's decode engines of a prefill request. The proxy
@@ -101,6 +101,6 @@ const (
 // was notified, or that the engine is down. An engine that is notified too early finds fewer chunks than expected.
 const ChannelDispatch effects.Channel = 255
 
-// Engines is the node name by which [Boot.Addr] finds the engines of all decodes. The engines know to which engine a
-// request belongs.
-const Engines = "engines"
+// EnginesNode is the node name by which [Boot.Addr] finds the engines of all decodes. The engines know to which engine
+// a request belongs.
+const EnginesNode = "engines"

@@ -19,10 +19,10 @@ func DriftMax(lease, guard effects.Duration) PPM {
 }
 
 // scale returns d times p, without overflow for any simulated instant.
-func (p PPM) of(d int64) int64 { return d/1_000_000*int64(p) + d%1_000_000*int64(p)/1_000_000 }
+func (p PPM) scale(d int64) int64 { return d/1_000_000*int64(p) + d%1_000_000*int64(p)/1_000_000 }
 
-// Clock returns the present reading of n's clock.
-func (w *World) Clock(n *Node) effects.Time { return n.Shows(w.Now) }
+// ReadClock returns the present reading of n's clock.
+func (w *World) ReadClock(n *Node) effects.Time { return n.ReadingAt(w.Now) }
 
 // A Clock is the clock of a node. A second of this clock differs slightly from a second of simulated time.
 type Clock struct {
@@ -30,11 +30,13 @@ type Clock struct {
 	Drift  PPM
 }
 
-// Shows returns the reading of the clock at an instant of simulated time.
-func (c *Clock) Shows(at int64) effects.Time { return effects.Time(at + c.Drift.of(at) + c.Offset) }
+// ReadingAt returns the reading of the clock at an instant of simulated time.
+func (c *Clock) ReadingAt(at int64) effects.Time {
+	return effects.Time(at + c.Drift.scale(at) + c.Offset)
+}
 
-// When returns the first instant at which the clock shows t.
-func (c *Clock) When(t effects.Time) int64 {
+// InstantOf returns the first instant at which the clock shows t.
+func (c *Clock) InstantOf(t effects.Time) int64 {
 	d := int64(t) - c.Offset
 	if c.Drift == 0 {
 		return d
@@ -43,17 +45,17 @@ func (c *Clock) When(t effects.Time) int64 {
 	// correct.
 	rate := 1_000_000 + int64(c.Drift)
 	at := d/rate*1_000_000 + d%rate*1_000_000/rate
-	for c.Shows(at-1) >= t {
+	for c.ReadingAt(at-1) >= t {
 		at--
 	}
-	for c.Shows(at) < t {
+	for c.ReadingAt(at) < t {
 		at++
 	}
 	return at
 }
 
-// Slowest returns the longest simulated time that a span by this clock can last.
-func (c *Clock) Slowest(d effects.Duration) effects.Duration {
+// LongestSpan returns the longest simulated time that a span by this clock can last.
+func (c *Clock) LongestSpan(d effects.Duration) effects.Duration {
 	if c.Drift >= 0 {
 		return d
 	}

@@ -11,8 +11,8 @@ import (
 
 // The channel of a link delivers messages in order until the channel is cut or closed, or an end dies.
 
-// sayTarget sends a message to the target, after all earlier messages.
-func (l *Link) sayTarget(w *World, word communicator.MessageKind, epoch uint64) {
+// sendToTarget sends a message to the target, after all earlier messages.
+func (l *Link) sendToTarget(w *World, word communicator.MessageKind, epoch uint64) {
 	c := l.Comm
 	if word == communicator.MessageOffer {
 		c.Epochs = append(c.Epochs, &CommEpoch{Number: epoch})
@@ -21,16 +21,16 @@ func (l *Link) sayTarget(w *World, word communicator.MessageKind, epoch uint64) 
 		return
 	}
 	peer := l.Target.Node
-	c.said = max(c.said, w.Now+int64(l.commDraw(w).Heavy(w.Setting.Net)))
-	x := Delivery{Kind: KindCommSay, Node: peer.ID, Life: l.Target.Life, A: l.ID, B: epoch, C: uint64(word)}
-	w.Queue.Push(c.said, x)
+	c.lastToTarget = max(c.lastToTarget, w.Now+int64(l.drawComm(w).HeavyTail(w.Conditions.MessageTime)))
+	x := Delivery{Kind: KindCommToTarget, Node: peer.ID, Incarnation: l.Target.Incarnation, A: l.ID, B: epoch, C: uint64(word)}
+	w.Queue.Push(c.lastToTarget, x)
 }
 
 // closeChannel closes the channel, which is the last action of an initiator.
 func (l *Link) closeChannel(w *World) {
 	c := l.Comm
 	c.closed = true
-	OnChannelClosed.Report(&w.Panel, oracle.Nobody, ChannelClosed{l})
+	OnChannelClosed.Report(&w.Panel, oracle.NoNode, ChannelClosed{l})
 	if c.cut && !c.mapped {
 		return
 	}
@@ -41,23 +41,23 @@ func (l *Link) closeChannel(w *World) {
 // initiator has stopped.
 func (l *Link) endChannel(w *World, proves bool) {
 	c := l.Comm
-	c.said = max(c.said, w.Now+int64(l.commDraw(w).Heavy(w.Setting.Net)))
-	x := Delivery{Kind: KindCommEnd, Node: l.Target.Node.ID, Life: l.Target.Life, A: l.ID}
+	c.lastToTarget = max(c.lastToTarget, w.Now+int64(l.drawComm(w).HeavyTail(w.Conditions.MessageTime)))
+	x := Delivery{Kind: KindCommChannelEnded, Node: l.Target.Node.ID, Incarnation: l.Target.Incarnation, A: l.ID}
 	if proves {
 		x.B = 1
 	}
-	w.Queue.Push(c.said, x)
+	w.Queue.Push(c.lastToTarget, x)
 }
 
-// commCut breaks a link's connection. Over HCCS, which stays within a super pod, the target receives the initiator's
+// cutComm breaks a link's connection. Over HCCS, which stays within a super pod, the target receives the initiator's
 // close all the same.
-func (l *Link) commCut(w *World) {
+func (l *Link) cutComm(w *World) {
 	c := l.Comm
 	if c.cut || c.closed {
 		return
 	}
 	c.cut = true
-	w.ForNode(w.Nodes[l.From], l.commDraw(w).Heavy(w.Setting.Net), Delivery{Kind: kindCommLost, A: l.ID})
+	w.QueueForNode(w.Nodes[l.From], l.drawComm(w).HeavyTail(w.Conditions.MessageTime), Delivery{Kind: kindCommChannelLost, A: l.ID})
 	if !c.mapped {
 		l.endChannel(w, false)
 	}
@@ -65,20 +65,20 @@ func (l *Link) commCut(w *World) {
 
 // endCommLinks ends the links of a process that has died: the links from the process (the hardware stops within
 // commMargin) and the links to the process.
-func (n *Node) commDied(w *World) {
+func (n *Node) endCommLinks(w *World) {
 	for _, l := range w.Links {
 		c := l.Comm
 		switch {
 		case c == nil:
-		case l.From == n.ID && l.FromLife == n.Life:
-			w.After(l.commDraw(w).Span(0, commMargin), Delivery{Kind: kindCommDead, Node: plan.Nobody, A: l.ID})
+		case l.From == n.ID && l.FromIncarnation == n.Incarnation:
+			w.QueueAfter(l.drawComm(w).Duration(0, commMargin), Delivery{Kind: kindCommHardwareStopped, Node: plan.NoNode, A: l.ID})
 			l.Lost, l.Dropped = true, true
 			if !c.closed {
 				c.closed = true
 				l.endChannel(w, !c.cut || c.mapped)
 			}
-		case l.Target == n.Pool && w.Lives(l.From, l.FromLife) && !c.closed:
-			w.ForNode(w.Nodes[l.From], l.commDraw(w).Heavy(w.Setting.Net), Delivery{Kind: kindCommLost, A: l.ID})
+		case l.Target == n.Pool && w.IsRunning(l.From, l.FromIncarnation) && !c.closed:
+			w.QueueForNode(w.Nodes[l.From], l.drawComm(w).HeavyTail(w.Conditions.MessageTime), Delivery{Kind: kindCommChannelLost, A: l.ID})
 		}
 	}
 }
@@ -86,13 +86,13 @@ func (n *Node) commDied(w *World) {
 // commMargin is how long a target waits after the peer's report or death before the peer's accesses count as finished.
 const commMargin = 100 * effects.Millisecond
 
-// hears passes a message of the target to the initiator's machine.
-func (l *Link) hears(w *World, d Delivery) {
+// handleTargetMessage passes a message of the target to the initiator's machine.
+func (l *Link) handleTargetMessage(w *World, d Delivery) {
 	c := l.Comm
-	e := c.Epoch(d.B)
+	e := c.EpochAt(d.B)
 	if communicator.MessageKind(d.C&0xff) == communicator.MessageFenced {
-		e.Heard = true
-		l.feed(w, communicator.Event{Kind: communicator.TargetFenced, Epoch: d.B})
+		e.PeerFenced = true
+		l.feedEvent(w, communicator.Event{Kind: communicator.TargetFenced, Epoch: d.B})
 		return
 	}
 	ev := communicator.Event{Kind: communicator.Accepted, Epoch: d.B, Code: effects.Code(d.C >> 8)}
@@ -102,8 +102,8 @@ func (l *Link) hears(w *World, d Delivery) {
 	}
 	e.Revoked = ev.Revoked
 	if ev.MoreRevoked {
-		e.Since = w.Clock(w.Nodes[l.From])
+		e.ListedBefore = w.ReadClock(w.Nodes[l.From])
 	}
-	w.Recycle(d.Body)
-	l.feed(w, ev)
+	w.RecycleBody(d.Body)
+	l.feedEvent(w, ev)
 }

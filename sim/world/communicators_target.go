@@ -12,26 +12,26 @@ import (
 
 // commTarget is the target's end of all links to one incarnation of a node, and its record of revocations.
 type commTarget struct {
-	m       communicator.Target
-	out     communicator.TargetEffects `snap:"scratch"`
-	revokes []CommRevoke               // all revocations, by number-1
-	book    []CommRevoke               // the newest revocations, which are reported to peers
-	forgot  []effects.Incarnation      // peers of which older revocations are no longer recorded
+	machine        communicator.Target
+	out            communicator.TargetEffects `snap:"scratch"`
+	revokes        []CommRevoke               // all revocations, by number-1
+	newestRevokes  []CommRevoke               // the newest revocations, which are reported to peers
+	forgottenPeers []effects.Incarnation      // peers of which older revocations are no longer recorded
 }
 
 // CommRevoke is the revocation of a grant.
 type CommRevoke struct {
-	Grant effects.GrantID
-	peer  effects.Incarnation
-	Waits []commName // epochs that could reach the pool at that time
+	Grant    effects.GrantID
+	peer     effects.Incarnation
+	WaitsFor []epochID // epochs that could reach the pool at that time
 }
 
-// commName identifies an epoch of a link.
-type commName struct{ Link, Epoch uint64 }
+// epochID identifies an epoch of a link.
+type epochID struct{ Link, Epoch uint64 }
 
 // newestRevokesMax is the number of revocations that are recorded individually. The number is small, so that runs reach
 // the limit.
-const bookMax = 4
+const newestRevokesMax = 4
 
 // commLimits returns the limits of each target.
 func commLimits() communicator.Limits {
@@ -39,62 +39,62 @@ func commLimits() communicator.Limits {
 }
 
 func newCommTarget(seed uint64) *commTarget {
-	return &commTarget{m: communicator.NewTarget(commLimits(), seed)}
+	return &commTarget{machine: communicator.NewTarget(commLimits(), seed)}
 }
 
-// tell passes an event to a node's target and carries out the result.
-func (x *commTarget) tell(w *World, n *Node, ev communicator.TargetEvent) {
+// stepTarget passes an event to a node's target and carries out the result.
+func (x *commTarget) stepTarget(w *World, n *Node, ev communicator.TargetEvent) {
 	x.out.Reset()
-	x.m.Step(&ev, &x.out)
+	x.machine.Step(&ev, &x.out)
 	for _, name := range x.out.SendFenced {
-		w.linkBy(name.Session).sayInitiator(w, communicator.MessageFenced, name.Epoch, 0, nil)
+		w.linkOfSession(name.Session).sendToInitiator(w, communicator.MessageFenced, name.Epoch, 0, nil)
 	}
 	for _, name := range x.out.RemoveEnds {
-		l := w.linkBy(name.Session)
-		e := l.Comm.Epoch(name.Epoch)
-		if e.leaves = true; e.made {
-			l.leads(w, n, e)
+		l := w.linkOfSession(name.Session)
+		e := l.Comm.EpochAt(name.Epoch)
+		if e.targetLeaving = true; e.targetCreated {
+			l.destroyTargetEnd(w, n, e)
 		}
 	}
 	for _, id := range x.out.LostLinks {
-		l := w.linkBy(id)
-		n.inOrder(w, 0, Delivery{Kind: KindLinkLost, B: uint64(l.From), C: uint64(l.FromLife)})
+		l := w.linkOfSession(id)
+		n.queueInOrder(w, 0, Delivery{Kind: KindLinkLost, B: uint64(l.From), C: uint64(l.FromIncarnation)})
 	}
 	for _, name := range x.out.StartMargins {
-		w.ForNode(n, commMargin, Delivery{Kind: kindCommMargin, A: w.linkBy(name.Session).ID, B: name.Epoch})
+		w.QueueForNode(n, commMargin, Delivery{Kind: kindCommMargin, A: w.linkOfSession(name.Session).ID, B: name.Epoch})
 	}
 	for _, number := range x.out.DoneRevocations {
 		r := &x.revokes[number-1]
-		OnEpochsRevoked.Report(&w.Panel, n.ID, EpochsRevoked{n, r})
-		n.Grants[r.Grant].Gone = true
-		n.inOrder(w, 0, Delivery{Kind: KindRevoked, A: uint64(r.Grant)})
+		OnEpochGrantRevoked.Report(&w.Panel, n.ID, EpochGrantRevoked{n, r})
+		n.Grants[r.Grant].Revoked = true
+		n.queueInOrder(w, 0, Delivery{Kind: KindRevoked, A: uint64(r.Grant)})
 	}
 	for _, id := range x.out.CloseConns {
-		if l := w.linkBy(id); !l.Comm.closed && w.Lives(l.From, l.FromLife) {
-			w.ForNode(w.Nodes[l.From], l.commDraw(w).Heavy(w.Setting.Net), Delivery{Kind: kindCommLost, A: l.ID})
+		if l := w.linkOfSession(id); !l.Comm.closed && w.IsRunning(l.From, l.FromIncarnation) {
+			w.QueueForNode(w.Nodes[l.From], l.drawComm(w).HeavyTail(w.Conditions.MessageTime), Delivery{Kind: kindCommChannelLost, A: l.ID})
 		}
 	}
 }
 
-// linkBy returns the link of a session.
-func (w *World) linkBy(id communicator.SessionID) *Link {
+// linkOfSession returns the link of a session.
+func (w *World) linkOfSession(id communicator.SessionID) *Link {
 	return w.Links[binary.LittleEndian.Uint64(id[:])-1]
 }
 
-// sayInitiator sends a message to the initiator, after all earlier messages.
-func (l *Link) sayInitiator(w *World, word communicator.MessageKind, epoch uint64, code effects.Code, body []byte) {
+// sendToInitiator sends a message to the initiator, after all earlier messages.
+func (l *Link) sendToInitiator(w *World, word communicator.MessageKind, epoch uint64, code effects.Code, body []byte) {
 	c := l.Comm
-	if c.closed || c.cut || !w.Lives(l.From, l.FromLife) {
+	if c.closed || c.cut || !w.IsRunning(l.From, l.FromIncarnation) {
 		return
 	}
-	c.heard = max(c.heard, w.Now+int64(l.commDraw(w).Heavy(w.Setting.Net)))
-	w.Queue.Push(c.heard, Delivery{Kind: KindCommHear, Node: l.From, Life: l.FromLife, A: l.ID, B: epoch,
+	c.lastToInitiator = max(c.lastToInitiator, w.Now+int64(l.drawComm(w).HeavyTail(w.Conditions.MessageTime)))
+	w.Queue.Push(c.lastToInitiator, Delivery{Kind: KindCommToInitiator, Node: l.From, Incarnation: l.FromIncarnation, A: l.ID, B: epoch,
 		C: uint64(code)<<8 | uint64(word), Body: body})
 }
 
-// targetHears passes a message of an initiator to the target's machine.
-func (l *Link) targetHears(w *World, n *Node, word communicator.MessageKind, epoch uint64) {
-	ev := communicator.TargetEvent{Session: session(l), Epoch: epoch}
+// handleInitiatorMessage passes a message of an initiator to the target's machine.
+func (l *Link) handleInitiatorMessage(w *World, n *Node, word communicator.MessageKind, epoch uint64) {
+	ev := communicator.TargetEvent{Session: sessionID(l), Epoch: epoch}
 	switch word {
 	case communicator.MessageFenced:
 		ev.Kind = communicator.InitiatorFenced
@@ -102,32 +102,32 @@ func (l *Link) targetHears(w *World, n *Node, word communicator.MessageKind, epo
 		ev.Kind = communicator.InitiatorGone
 	case communicator.MessageOffer:
 		ev.Kind = communicator.EpochOffered
-		n.target.tell(w, n, ev)
+		n.target.stepTarget(w, n, ev)
 		out := &n.target.out
 		if out.NewerEpoch != 0 {
 			w.Fail("C3", "node %d offers epoch %d of link %d after %d",
-				w.Nodes[l.From].It(), epoch, oracle.Link(l.ID), out.NewerEpoch)
+				w.Nodes[l.From].AsSubject(), epoch, oracle.Link(l.ID), out.NewerEpoch)
 			return
 		}
 		if out.MakeEnd {
-			e := l.Comm.Epoch(epoch)
-			e.Begun = true
-			w.ForNode(n, l.commDraw(w).Heavy(2*w.Setting.Net), Delivery{Kind: kindCommMade, A: l.ID, B: epoch})
+			e := l.Comm.EpochAt(epoch)
+			e.TargetBegun = true
+			w.QueueForNode(n, l.drawComm(w).HeavyTail(2*w.Conditions.MessageTime), Delivery{Kind: kindCommEndCreated, A: l.ID, B: epoch})
 		}
-		l.sayInitiator(w, 0, epoch, out.Code, n.target.listed(w, l.Us))
+		l.sendToInitiator(w, 0, epoch, out.Code, n.target.acceptBody(w, l.ImporterName))
 		return
 	}
-	n.target.tell(w, n, ev)
+	n.target.stepTarget(w, n, ev)
 }
 
-// listed returns the body of an accept, which lists the revoked grants of a peer.
-func (x *commTarget) listed(w *World, peer effects.Incarnation) []byte {
+// acceptBody returns the body of an accept, which lists the revoked grants of a peer.
+func (x *commTarget) acceptBody(w *World, peer effects.Incarnation) []byte {
 	more := byte(0)
-	if slices.Contains(x.forgot, peer) {
+	if slices.Contains(x.forgottenPeers, peer) {
 		more = 1
 	}
-	body := append(w.Body(nil), more)
-	for _, r := range x.book {
+	body := append(w.CopyBody(nil), more)
+	for _, r := range x.newestRevokes {
 		if r.peer == peer {
 			body = binary.LittleEndian.AppendUint64(body, uint64(r.Grant))
 		}
@@ -135,92 +135,92 @@ func (x *commTarget) listed(w *World, peer effects.Incarnation) []byte {
 	return body
 }
 
-// made records that the target's end of an epoch is created, or cannot be created.
-func (l *Link) made(w *World, n *Node, e *CommEpoch) {
+// handleTargetEndCreated records that the target's end of an epoch is created, or cannot be created.
+func (l *Link) handleTargetEndCreated(w *World, n *Node, e *CommEpoch) {
 	switch {
-	case w.Struck(plan.FaultImport, l.subject(), 1<<32|e.Number):
-		e.failed, e.gone, e.led = true, true, true
-		n.target.tell(w, n, communicator.TargetEvent{
-			Kind: communicator.EndFinished, Session: session(l), Epoch: e.Number, Failed: true, Gone: true,
+	case w.IsStruck(plan.FaultImportFailed, l.subject(), 1<<32|e.Number):
+		e.targetFailed, e.targetGone, e.targetDestroyEnded = true, true, true
+		n.target.stepTarget(w, n, communicator.TargetEvent{
+			Kind: communicator.EndFinished, Session: sessionID(l), Epoch: e.Number, Failed: true, Gone: true,
 		})
 	default:
-		if e.made = true; e.leaves {
-			l.leads(w, n, e)
+		if e.targetCreated = true; e.targetLeaving {
+			l.destroyTargetEnd(w, n, e)
 		}
 	}
-	l.met(w, e)
+	l.recheckForming(w, e)
 }
 
-// leads destroys the target's end, which takes time.
-func (l *Link) leads(w *World, n *Node, e *CommEpoch) {
-	at := l.commDraw(w).Heavy(2 * w.Setting.Net)
-	if s, yes := w.Strikes(plan.FaultRevokeHeldUp, l.subject(), 1<<32|e.Number); yes {
-		at += s.Span(0, 2*effects.Second)
+// destroyTargetEnd destroys the target's end, which takes time.
+func (l *Link) destroyTargetEnd(w *World, n *Node, e *CommEpoch) {
+	at := l.drawComm(w).HeavyTail(2 * w.Conditions.MessageTime)
+	if s, yes := w.DrawStrike(plan.FaultRevokeDelayed, l.subject(), 1<<32|e.Number); yes {
+		at += s.Duration(0, 2*effects.Second)
 	}
-	w.ForNode(n, at, Delivery{Kind: kindCommLed, A: l.ID, B: e.Number})
+	w.QueueForNode(n, at, Delivery{Kind: kindCommEndDestroyed, A: l.ID, B: e.Number})
 }
 
-// led records that the target's end is destroyed, or cannot be destroyed.
-func (l *Link) led(w *World, n *Node, e *CommEpoch) {
-	e.led, e.gone = true, e.lied || !w.Struck(plan.FaultEndStays, l.subject(), e.Number)
-	if e.gone && !l.Comm.mapped {
-		l.outOfReach(w, e)
+// handleTargetEndDestroyed records that the target's end is destroyed, or cannot be destroyed.
+func (l *Link) handleTargetEndDestroyed(w *World, n *Node, e *CommEpoch) {
+	e.targetDestroyEnded, e.targetGone = true, e.falselyGone || !w.IsStruck(plan.FaultCommStays, l.subject(), e.Number)
+	if e.targetGone && !l.Comm.mapped {
+		l.markOutOfReach(w, e)
 	}
-	n.target.tell(w, n, communicator.TargetEvent{
-		Kind: communicator.EndFinished, Session: session(l), Epoch: e.Number, Gone: e.gone,
+	n.target.stepTarget(w, n, communicator.TargetEvent{
+		Kind: communicator.EndFinished, Session: sessionID(l), Epoch: e.Number, Gone: e.targetGone,
 	})
-	l.needsOperator(w, n)
+	l.callOperatorIfStuck(w, n)
 }
 
-// channelEnds records how the connection of a link ended.
-func (l *Link) channelEnds(w *World, n *Node, proves bool) {
-	l.Comm.heardEnd = true
+// handleChannelEnd records how the connection of a link ended.
+func (l *Link) handleChannelEnd(w *World, n *Node, proves bool) {
+	l.Comm.targetSawEnd = true
 	l.Comm.unproven = !proves
-	n.target.tell(w, n, communicator.TargetEvent{Kind: communicator.LinkFailed, Session: session(l)})
-	n.target.tell(w, n, communicator.TargetEvent{Kind: communicator.ChannelEnded, Session: session(l), ProvesGone: proves})
-	l.needsOperator(w, n)
+	n.target.stepTarget(w, n, communicator.TargetEvent{Kind: communicator.LinkFailed, Session: sessionID(l)})
+	n.target.stepTarget(w, n, communicator.TargetEvent{Kind: communicator.ChannelEnded, Session: sessionID(l), ProvesGone: proves})
+	l.callOperatorIfStuck(w, n)
 }
 
-// needsOperator schedules a restart of the process if nothing will ever prove that an epoch is over.
-func (l *Link) needsOperator(w *World, n *Node) {
+// callOperatorIfStuck schedules a restart of the process if nothing will ever prove that an epoch is over.
+func (l *Link) callOperatorIfStuck(w *World, n *Node) {
 	c := l.Comm
-	if !c.heardEnd || !c.unproven {
+	if !c.targetSawEnd || !c.unproven {
 		return
 	}
 	for _, e := range c.Epochs {
-		if e.Begun && e.led && !e.gone {
+		if e.TargetBegun && e.targetDestroyEnded && !e.targetGone {
 			n.callOperator(w)
 			return
 		}
 	}
 }
 
-// expel revokes a grant. The peer is expelled from its epochs, and the revocation is recorded for the peer's next
+// expelPeer revokes a grant. The peer is expelled from its epochs, and the revocation is recorded for the peer's next
 // epochs.
-func (g *Grant) expel(w *World, n *Node) {
+func (g *Grant) expelPeer(w *World, n *Node) {
 	x := n.target
 	r := CommRevoke{Grant: g.ID, peer: g.Peer}
 	for _, l := range w.Links {
-		if l.Comm == nil || l.Target != n.Pool || l.Us != g.Peer {
+		if l.Comm == nil || l.Target != n.Pool || l.ImporterName != g.Peer {
 			continue
 		}
 		for _, e := range l.Comm.Epochs {
-			if e.Begun && !e.Over {
-				r.Waits = append(r.Waits, commName{l.ID, e.Number})
+			if e.TargetBegun && !e.Stopped {
+				r.WaitsFor = append(r.WaitsFor, epochID{l.ID, e.Number})
 			}
 		}
 	}
 	x.revokes = append(x.revokes, r)
 	if g.Peer != (effects.Incarnation{}) {
-		if len(x.book) == bookMax {
-			if !slices.Contains(x.forgot, x.book[0].peer) {
-				x.forgot = append(x.forgot, x.book[0].peer)
+		if len(x.newestRevokes) == newestRevokesMax {
+			if !slices.Contains(x.forgottenPeers, x.newestRevokes[0].peer) {
+				x.forgottenPeers = append(x.forgottenPeers, x.newestRevokes[0].peer)
 			}
-			x.book = append(x.book[:0], x.book[1:]...)
+			x.newestRevokes = append(x.newestRevokes[:0], x.newestRevokes[1:]...)
 		}
-		x.book = append(x.book, CommRevoke{Grant: g.ID, peer: g.Peer})
+		x.newestRevokes = append(x.newestRevokes, CommRevoke{Grant: g.ID, peer: g.Peer})
 	}
-	n.target.tell(w, n, communicator.TargetEvent{
+	n.target.stepTarget(w, n, communicator.TargetEvent{
 		Kind: communicator.GrantRevoked, Revocation: uint64(len(x.revokes)), Peer: g.Peer,
 	})
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/kvferry/kvferry/sim/oracle"
 )
 
-// event converts a delivery into an event of n's machine and steps the machine. As in a real driver, an event is left
-// out if its connection or link was closed in the meantime.
-func (n *Node) event(w *World, d Delivery) {
+// handleEvent converts a delivery into an event of n's machine and steps the machine. As in a real driver, an event is
+// left out if its connection or link was closed in the meantime.
+func (n *Node) handleEvent(w *World, d Delivery) {
 	s := &n.events
 	var ev effects.Event
 	switch d.Kind {
@@ -23,21 +23,21 @@ func (n *Node) event(w *World, d Delivery) {
 		s.command = effects.Command{Ticket: t, Body: w.System.CommandBody(n, t)}
 		ev = &s.command
 	case KindReceived:
-		OnReceived.Report(&w.Panel, n.ID, Received{n, d})
+		OnMessageReceived.Report(&w.Panel, n.ID, MessageReceived{n, d})
 		s.received = effects.Received{Conn: effects.Conn(d.A), Origin: w.originOf(d.A),
 			Channel: effects.Channel(d.B), Request: effects.Request(d.C),
 			Body: d.Body}
 		ev = &s.received
 	case KindOpened:
 		s.opened = effects.Opened{Corr: effects.Corr(d.A), Conn: effects.Conn(d.B), Code: effects.Code(d.C)}
-		w.ConnOf(d.B).Told = w.Now
+		w.ConnOf(d.B).OpenReportedAt = w.Now
 		if ev = &s.opened; s.opened.Code != effects.OK {
 			s.opened.Conn = 0
 		} else {
-			w.ConnOf(d.B).Up = true
+			w.ConnOf(d.B).OpenReported = true
 		}
 		if s.opened.Code == effects.Unreachable {
-			n.foundNobody(w, d)
+			n.reportUnreachable(w, d)
 			return
 		}
 	case KindConnLost:
@@ -49,9 +49,9 @@ func (n *Node) event(w *World, d Delivery) {
 		ev = &s.connLost
 	case KindReplied:
 		if w.Conns[d.B-1].Closed {
-			OnAnsweredClosed.Report(&w.Panel, oracle.Nobody, AnsweredClosed{})
+			OnReplyAfterClose.Report(&w.Panel, oracle.NoNode, ReplyAfterClose{})
 		}
-		w.Conns[d.B-1].answerHeard(w, n, effects.Corr(d.A), d.Body)
+		w.Conns[d.B-1].handleReply(w, n, effects.Corr(d.A), d.Body)
 		s.replied = effects.Replied{Corr: effects.Corr(d.A), Body: d.Body}
 		ev = &s.replied
 	case KindUnanswered:
@@ -62,60 +62,60 @@ func (n *Node) event(w *World, d Delivery) {
 		ev = &s.sendDone
 	case KindImported:
 		if d.C != 0 {
-			w.Links[d.C-1].Given = true
+			w.Links[d.C-1].ImportReported = true
 		}
-		OnImported.Report(&w.Panel, n.ID, Imported{n, effects.Corr(d.A), effects.Code(d.B)})
+		OnImportEnded.Report(&w.Panel, n.ID, ImportEnded{n, effects.Corr(d.A), effects.Code(d.B)})
 		s.imported = effects.Imported{Corr: effects.Corr(d.A), Code: effects.Code(d.B), Link: effects.Link(d.C)}
 		ev = &s.imported
 	case KindLinkLost:
 		var peer effects.Incarnation
 		if d.A != 0 {
 			l := w.Links[d.A-1]
-			if l.Dropped && n.draw(w, draw.Mailbox).Permille(500) {
+			if l.Dropped && n.nextDraw(w, draw.Mailbox).ChancePermille(500) {
 				return // Otherwise the notification was in the mailbox when the machine emitted Drop.
 			}
 			peer = l.Peer
-			l.Told = true
+			l.LossReported = true
 		} else {
-			peer = n.importedAs(w, int32(d.B), uint32(d.C))
+			peer = n.importerIncarnation(w, int32(d.B), uint32(d.C))
 		}
 		OnLinkLost.Report(&w.Panel, n.ID, LinkLost{n, peer, d.A == 0})
 		s.linkLost = effects.LinkLost{Link: effects.Link(d.A), Peer: peer}
 		ev = &s.linkLost
 	case KindTransferDone:
 		t := w.Transfers[d.A-1]
-		s.transferDone = effects.TransferDone{Corr: t.Corr, Code: effects.Code(d.B), Settled: d.C == 1, At: w.Clock(n)}
+		s.transferDone = effects.TransferDone{Corr: t.Corr, Code: effects.Code(d.B), Settled: d.C == 1, At: w.ReadClock(n)}
 		OnTransferDone.Report(&w.Panel, n.ID, TransferDone{n, t, effects.Code(d.B), d.C == 1})
 		if d.C == 1 {
-			OnTransferSettled.Report(&w.Panel, oracle.Nobody, TransferSettled{t})
+			OnTransferSettled.Report(&w.Panel, oracle.NoNode, TransferSettled{t})
 		}
-		w.Result.code(effects.Code(d.B))
-		w.Journal.Note(w.Now, d.Kind, n.ID, uint64(t.Corr), d.B, d.C)
-		n.step(w, d.Kind, &s.transferDone)
+		w.Result.countCode(effects.Code(d.B))
+		w.Journal.AddLine(w.Now, d.Kind, n.ID, uint64(t.Corr), d.B, d.C)
+		n.stepMachine(w, d.Kind, &s.transferDone)
 		return
 	case kindCopyDone:
 		c := w.Copies[d.A-1]
 		if d.C == 1 {
-			OnCopySettled.Report(&w.Panel, oracle.Nobody, CopySettled{c})
+			OnCopySettled.Report(&w.Panel, oracle.NoNode, CopySettled{c})
 		}
-		s.copyDone = effects.CopyDone{Corr: c.corr, Code: effects.Code(d.B), Settled: d.C == 1, At: w.Clock(n)}
-		w.Journal.Note(w.Now, d.Kind, n.ID, uint64(c.corr), d.B, d.C)
-		n.step(w, d.Kind, &s.copyDone)
+		s.copyDone = effects.CopyDone{Corr: c.corr, Code: effects.Code(d.B), Settled: d.C == 1, At: w.ReadClock(n)}
+		w.Journal.AddLine(w.Now, d.Kind, n.ID, uint64(c.corr), d.B, d.C)
+		n.stepMachine(w, d.Kind, &s.copyDone)
 		return
 	case KindSettled:
 		var corr effects.Corr
-		if d.C == settledCopy {
+		if d.C == settledIsCopy {
 			c := w.Copies[d.A-1]
-			OnCopySettled.Report(&w.Panel, oracle.Nobody, CopySettled{c})
+			OnCopySettled.Report(&w.Panel, oracle.NoNode, CopySettled{c})
 			corr = c.corr
 		} else {
 			t := w.Transfers[d.A-1]
-			OnTransferSettled.Report(&w.Panel, oracle.Nobody, TransferSettled{t})
+			OnTransferSettled.Report(&w.Panel, oracle.NoNode, TransferSettled{t})
 			corr = t.Corr
 		}
 		s.settled = effects.Settled{Corr: corr, Code: effects.Code(d.B)}
-		w.Journal.Note(w.Now, d.Kind, n.ID, uint64(corr), d.B, 0)
-		n.step(w, d.Kind, &s.settled)
+		w.Journal.AddLine(w.Now, d.Kind, n.ID, uint64(corr), d.B, 0)
+		n.stepMachine(w, d.Kind, &s.settled)
 		return
 	case KindLanded:
 		t := w.Transfers[d.A-1]
@@ -123,19 +123,19 @@ func (n *Node) event(w *World, d Delivery) {
 		t.landing = landingReported
 		s.landed = effects.Landed{Landing: effects.Landing(t.ID), Grant: t.Grant, Peer: t.Initiator, Pages: s.pages,
 			Complete: len(t.Landed) == len(t.Pairs)}
-		OnLandedTold.Report(&w.Panel, n.ID, LandedTold{n, t, s.landed.Complete})
-		w.Journal.Note(w.Now, d.Kind, n.ID, t.ID, uint64(t.Grant), uint64(len(t.Landed)))
-		n.step(w, d.Kind, &s.landed)
+		OnLandingReported.Report(&w.Panel, n.ID, LandingReported{n, t, s.landed.Complete})
+		w.Journal.AddLine(w.Now, d.Kind, n.ID, t.ID, uint64(t.Grant), uint64(len(t.Landed)))
+		n.stepMachine(w, d.Kind, &s.landed)
 		for i := range s.pages {
 			s.pages[i] = effects.Page{Index: 0xDBDBDBDB}
 		}
 		return
 	case KindRevoked:
-		OnRevoked.Report(&w.Panel, n.ID, Revoked{n, effects.GrantID(d.A)})
+		OnGrantRevoked.Report(&w.Panel, n.ID, GrantRevoked{n, effects.GrantID(d.A)})
 		s.revoked = effects.Revoked{Grant: effects.GrantID(d.A)}
 		ev = &s.revoked
 	case KindScattered:
-		OnScattered.Report(&w.Panel, n.ID, Scattered{n, effects.Ticket(d.B), effects.Code(d.C)})
+		OnScatterEnded.Report(&w.Panel, n.ID, ScatterEnded{n, effects.Ticket(d.B), effects.Code(d.C)})
 		ev = &effects.Scattered{Corr: effects.Corr(d.A), Code: effects.Code(d.C)}
 	case KindDropped:
 		s.dropped = effects.Dropped{Link: effects.Link(d.A)}
@@ -143,33 +143,33 @@ func (n *Node) event(w *World, d Delivery) {
 	default:
 		panic("BUG: no event of that kind")
 	}
-	w.Journal.Note(w.Now, d.Kind, n.ID, d.A, d.B, d.C)
+	w.Journal.AddLine(w.Now, d.Kind, n.ID, d.A, d.B, d.C)
 	if d.Body != nil {
-		w.Journal.heard(d.Body)
+		w.Journal.addBytes(d.Body)
 	}
-	w.unread = d.Kind == KindReceived && d.C > 0 && w.Requests[d.C-1].repeats
-	n.step(w, d.Kind, ev)
-	if w.unread && n.Up && n.Life == d.Life {
-		w.Fail("S26", "node %d takes request %d, which gives a field twice", n.It(), oracle.Message(d.C))
+	w.repeatUnreported = d.Kind == KindReceived && d.C > 0 && w.Requests[d.C-1].repeatsField
+	n.stepMachine(w, d.Kind, ev)
+	if w.repeatUnreported && n.Up && n.Incarnation == d.Incarnation {
+		w.Fail("S26", "node %d takes request %d, which gives a field twice", n.AsSubject(), oracle.Message(d.C))
 	}
-	w.Recycle(d.Body)
+	w.RecycleBody(d.Body)
 }
 
-// foundNobody reports to a machine that no server listens at the address to which it connects.
-func (n *Node) foundNobody(w *World, d Delivery) {
-	c, life := w.Conns[d.B-1], n.Life
-	OnUnreachable.Report(&w.Panel, n.ID, Unreachable{n, c})
-	w.Journal.Note(w.Now, d.Kind, n.ID, d.A, d.B, d.C)
-	if n.step(w, d.Kind, &n.events.opened); n.Up && n.Life == life {
-		OnFoundUnreachable.Report(&w.Panel, n.ID, FoundUnreachable{n, c})
+// reportUnreachable reports to a machine that no server listens at the address to which it connects.
+func (n *Node) reportUnreachable(w *World, d Delivery) {
+	c, life := w.Conns[d.B-1], n.Incarnation
+	OnServerUnreachable.Report(&w.Panel, n.ID, ServerUnreachable{n, c})
+	w.Journal.AddLine(w.Now, d.Kind, n.ID, d.A, d.B, d.C)
+	if n.stepMachine(w, d.Kind, &n.events.opened); n.Up && n.Incarnation == life {
+		OnUnreachableReported.Report(&w.Panel, n.ID, UnreachableReported{n, c})
 	}
 }
 
-// importedAs returns the incarnation by which another node's incarnation has imported n.
-func (n *Node) importedAs(w *World, from int32, life uint32) effects.Incarnation {
+// importerIncarnation returns the incarnation by which another node's incarnation has imported n.
+func (n *Node) importerIncarnation(w *World, from int32, life uint32) effects.Incarnation {
 	for _, l := range w.Links {
-		if l.From == from && l.FromLife == life && l.Target == n.Pool {
-			return l.Us
+		if l.From == from && l.FromIncarnation == life && l.Target == n.Pool {
+			return l.ImporterName
 		}
 	}
 	panic("BUG: a link is lost that nobody made")

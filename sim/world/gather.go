@@ -7,10 +7,10 @@ import "github.com/kvferry/kvferry/effects"
 // stamps of the chunk. If the layers are not the layers of the same chunk in order, the assembled page has the stamps
 // of foreign content.
 
-// layersMost is the number of layers that a fill can distinguish.
-const layersMost = 32
+// layersMax is the number of layers that a fill can distinguish.
+const layersMax = 32
 
-// LayerOf returns the fill of a layer of a chunk. The fill of the chunk must be a multiple of layersMost.
+// LayerOf returns the fill of a layer of a chunk. The fill of the chunk must be a multiple of layersMax.
 func LayerOf(fill uint32, layer int) uint32 { return fill + uint32(layer) }
 
 // Sources returns the local pages of a pair.
@@ -25,18 +25,18 @@ func (t *Transfer) Sources(i int) []effects.Page {
 func (t *Transfer) gatherHalf(i, half int) {
 	p := t.Pairs[i]
 	dst := &t.Remote.Pages[p.Remote.Index]
-	for part := half * Parts / 2; part < min((half+1)*Parts/2, t.Remote.PartsOf(p.Local.Length)); part++ {
-		dst.Stamps[part] = t.together(t.Sources(i), part)
+	for part := half * Parts / 2; part < min((half+1)*Parts/2, t.Remote.PartCount(p.Local.Length)); part++ {
+		dst.Stamps[part] = t.gatheredStamp(t.Sources(i), part)
 	}
 }
 
-// together returns the stamp of a part that is assembled from layers.
-func (t *Transfer) together(layers []effects.Page, part int) Stamp {
+// gatheredStamp returns the stamp of a part that is assembled from layers.
+func (t *Transfer) gatheredStamp(layers []effects.Page, part int) Stamp {
 	first := t.Local.Pages[layers[0].Index].Stamps[part]
-	fill := first.Fill() - first.Fill()%layersMost
+	fill := first.Fill() - first.Fill()%layersMax
 	for layer, p := range layers {
 		if s := t.Local.Pages[p.Index].Stamps[part]; s != MakeStamp(first.Key(), LayerOf(fill, layer), part) {
-			return MakeStamp(strayKey, fill, part)
+			return MakeStamp(foreignKey, fill, part)
 		}
 	}
 	return MakeStamp(first.Key(), fill, part)

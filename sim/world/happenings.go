@@ -12,51 +12,52 @@ import (
 // change nothing in a world, except that the first oracle that finds a broken promise ends the run.
 type (
 	// NodeStarted: a rank begins an incarnation. Buffer is the id of the rank's memory.
-	Started struct {
+	NodeStarted struct {
 		Node   *Node
 		Buffer effects.BufferID
 	}
-	// Stepping: Node's machine is about to receive an event.
-	Stepping struct {
+	// SteppingMachine: Node's machine is about to receive an event.
+	SteppingMachine struct {
 		Node  *Node
 		Kind  Kind
 		Event effects.Event
 	}
-	// Wanted: Node's machine has emitted an effect, which is not carried out yet.
-	Wanted struct {
+	// EffectEmitted: Node's machine has emitted an effect, which is not carried out yet.
+	EffectEmitted struct {
 		Node   *Node
 		Effect effects.Effect
 	}
-	// Restarted: Node has begun another incarnation.
-	Restarted struct {
+	// NodeRestarted: Node has begun another incarnation.
+	NodeRestarted struct {
 		Node *Node
 	}
-	// Rested: nothing is in flight in Node any more. When states since when, for a sentence.
-	Rested struct {
+	// NodeAtRest: nothing is in flight in Node any more. When states since when, for a sentence.
+	NodeAtRest struct {
 		Node *Node
 		When string
 	}
-	// Received: Node's machine is about to receive a message.
-	Received struct {
+	// MessageReceived: Node's machine is about to receive a message.
+	MessageReceived struct {
 		Node     *Node
 		Delivery Delivery
 	}
-	// Replied: Node's machine is about to receive a reply to a request on Conn.
-	Replied struct {
+	// ReplyReceived: Node's machine is about to receive a reply to a request on Conn.
+	ReplyReceived struct {
 		Node *Node
 		Conn *Conn
 		Corr effects.Corr
 		Body []byte
 	}
-	// AnsweredClosed: a reply is in the mailbox of a node that has closed its connection.
-	AnsweredClosed struct{}
-	// Unreachable: Node's machine is about to be notified that no server listens at the address to which it connects.
-	Unreachable struct {
+	// ReplyAfterClose: a reply is in the mailbox of a node that has closed its connection.
+	ReplyAfterClose struct{}
+	// ServerUnreachable: Node's machine is about to be notified that no server listens at the address to which it
+	// connects.
+	ServerUnreachable struct {
 		Node *Node
 		Conn *Conn
 	}
-	// FoundUnreachable: the machine was notified of that and has completed its step.
-	FoundUnreachable struct {
+	// UnreachableReported: the machine was notified of that and has completed its step.
+	UnreachableReported struct {
 		Node *Node
 		Conn *Conn
 	}
@@ -65,18 +66,18 @@ type (
 		Node *Node
 		Conn uint64
 	}
-	// Imported: Node's machine is about to be notified how an import ended.
-	Imported struct {
+	// ImportEnded: Node's machine is about to be notified how an import ended.
+	ImportEnded struct {
 		Node *Node
 		Corr effects.Corr
 		Code effects.Code
 	}
-	// LinkLost: Node's machine is about to be notified that the link from Node to Peer is lost or, if OfPeer is set, that
-	// the link from Peer to Node is lost.
+	// LinkLost: Node's machine is about to be notified that the link from Node to Peer is lost or, if OfPeer is set,
+	// that the link from Peer to Node is lost.
 	LinkLost struct {
 		Node   *Node
 		Peer   effects.Incarnation
-		Theirs bool
+		OfPeer bool
 	}
 	// TransferDone: Node's machine is about to be notified that a transfer is done.
 	TransferDone struct {
@@ -94,181 +95,181 @@ type (
 	CopySettled struct {
 		Copy *Copy
 	}
-	// Revoked: Node's machine is about to be notified that a grant is revoked.
-	Revoked struct {
+	// GrantRevoked: Node's machine is about to be notified that a grant is revoked.
+	GrantRevoked struct {
 		Node  *Node
 		Grant effects.GrantID
 	}
-	// Scattered: Node's machine is about to be notified how a scatter of the engine's device code ended.
-	Scattered struct {
+	// ScatterEnded: Node's machine is about to be notified how a scatter of the engine's device code ended.
+	ScatterEnded struct {
 		Node   *Node
 		Ticket effects.Ticket
 		Code   effects.Code
 	}
-	// LandedTold: Node's machine is about to be notified which pages a peer has written.
-	LandedTold struct {
+	// LandingReported: Node's machine is about to be notified which pages a peer has written.
+	LandingReported struct {
 		Node     *Node
 		Transfer *Transfer
 		Complete bool
 	}
-	// Opening: Node opens a connection.
-	Opening struct {
+	// OpeningConn: Node opens a connection.
+	OpeningConn struct {
 		Node *Node
 		Conn *Conn
 	}
-	// Sending: Node sends a request.
-	Sending struct {
+	// SendingRequest: Node sends a request.
+	SendingRequest struct {
 		Node *Node
 		Conn *Conn
 		Corr effects.Corr
 		Body []byte
 	}
-	// Replying: Node replies to the request with that number.
-	Replying struct {
+	// SendingReply: Node replies to the request with that number.
+	SendingReply struct {
 		Node    *Node
 		Request uint64
 		Body    []byte
 	}
-	// Importing: Node imports a peer's memory.
-	Importing struct {
+	// ImportingPeer: Node imports a peer's memory.
+	ImportingPeer struct {
 		Node   *Node
 		Effect *effects.Import
 	}
-	// Publishing: the pages of a grant of Node become readable, or writable, for a peer.
-	Publishing struct {
+	// PublishingPages: the pages of a grant of Node become readable, or writable, for a peer.
+	PublishingPages struct {
 		Node  *Node
 		Pages []effects.Page
 	}
-	// Granting: Node grants a peer the right to write pages.
-	Granting struct {
+	// GrantingPages: Node grants a peer the right to write pages.
+	GrantingPages struct {
 		Node   *Node
 		Effect *effects.Grant
 	}
-	// Lending: Node grants a peer the right to read pages.
-	Lending struct {
+	// LeasingPages: Node grants a peer the right to read pages.
+	LeasingPages struct {
 		Node  *Node
 		Grant *Grant
 	}
-	// Transferring: Node begins a transfer.
-	Transferring struct {
+	// StartingTransfer: Node begins a transfer.
+	StartingTransfer struct {
 		Node     *Node
 		Transfer *Transfer
 		Effect   *effects.Transfer
 	}
-	// Cancelling: Node requests that a transfer be cancelled.
-	Cancelling struct {
+	// CancellingTransfer: Node requests that a transfer be cancelled.
+	CancellingTransfer struct {
 		Node     *Node
 		Transfer *Transfer
 	}
-	// Copying: Node begins a copy between pages of its own.
-	Copying struct {
+	// StartingCopy: Node begins a copy between pages of its own.
+	StartingCopy struct {
 		Node *Node
 		Copy *Copy
 	}
-	// Carrying: Node sends the content of pages, which are not read yet.
-	Carrying struct {
+	// SendingPages: Node sends the content of pages, which are not read yet.
+	SendingPages struct {
 		Node   *Node
 		Effect *effects.Send
 	}
 	// StoringCarried: Node is about to store received bytes into a page.
-	Storing struct {
+	StoringCarried struct {
 		Node   *Node
 		Effect *effects.Store
 	}
-	// Scattering: Node passes chunks to the engine's device code.
-	Scattering struct {
+	// ScatteringChunks: Node passes chunks to the engine's device code.
+	ScatteringChunks struct {
 		Node   *Node
 		Effect *effects.Scatter
 	}
-	// Observed: Node's machine states a fact.
-	Observed struct {
+	// FactObserved: Node's machine states a fact.
+	FactObserved struct {
 		Node   *Node
 		Effect *effects.Observe
 	}
-	// Submitted: the plane submits a transfer to the device.
-	Submitted struct {
+	// TransferSubmitted: the plane submits a transfer to the device.
+	TransferSubmitted struct {
 		Node     *Node
 		Transfer *Transfer
 	}
-	// Flying: a store to a pair's page is in flight and may land at any time.
-	Flying struct {
+	// StoreInFlight: a store to a pair's page is in flight and may land at any time.
+	StoreInFlight struct {
 		Transfer *Transfer
 		Pair     int
 	}
-	// Flown: a store that was in flight cannot land any more.
-	Flown struct {
+	// StoreFinished: a store that was in flight cannot land any more.
+	StoreFinished struct {
 		Transfer *Transfer
 		Pair     int
 	}
-	// Stored: half of a pair's page is written.
-	Stored struct {
+	// HalfStored: half of a pair's page is written.
+	HalfStored struct {
 		Transfer   *Transfer
 		Pair, Half int
 	}
-	// Passed: all of a pair's page was copied, and the source was unchanged afterwards.
-	Passed struct {
+	// PageCopied: all of a pair's page was copied, and the source was unchanged afterwards.
+	PageCopied struct {
 		Transfer *Transfer
 		Pair     int
 	}
-	// Landed: all of a transfer that will land has landed.
-	Landed struct {
+	// TransferLanded: all of a transfer that will land has landed.
+	TransferLanded struct {
 		Transfer *Transfer
 	}
-	// Loaded: a pair's page is read.
-	Loaded struct {
-		Transfer *Transfer
-		Pair     int
-	}
-	// ReadPassed: a pair's page was read as a whole and may be delivered.
-	ReadPassed struct {
+	// PageLoaded: a pair's page is read.
+	PageLoaded struct {
 		Transfer *Transfer
 		Pair     int
 	}
-	// Unmapped: the pages of a grant cannot be reached by its peer any more.
-	Unmapped struct {
+	// PageRead: a pair's page was read as a whole and may be delivered.
+	PageRead struct {
+		Transfer *Transfer
+		Pair     int
+	}
+	// GrantUnmapped: the pages of a grant cannot be reached by its peer any more.
+	GrantUnmapped struct {
 		Node  *Node
 		Grant effects.GrantID
 	}
-	// Moving: a copy moves bytes.
-	Moving struct {
+	// CopyMoving: a copy moves bytes.
+	CopyMoving struct {
 		Copy *Copy
 		Pair effects.CopyPair
 	}
-	// EpochSubmitted: a batch of a transfer is submitted on a communicator.
-	EpochSubmitted struct {
+	// BatchSubmitted: a batch of a transfer is submitted on a communicator.
+	BatchSubmitted struct {
 		Node     *Node
 		Link     *Link
 		Transfer *Transfer
 		Batch    CommBatch
 	}
-	// EpochSaid: a communicator's machine sends a message to its peer.
-	EpochSaid struct {
+	// EpochMessage: a communicator's machine sends a message to its peer.
+	EpochMessage struct {
 		Link *Link
 		Say  communicator.Message
 	}
-	// EpochTold: a communicator's machine is about to receive an event.
-	EpochTold struct {
+	// EpochEvent: a communicator's machine is about to receive an event.
+	EpochEvent struct {
 		Node  *Node
 		Link  *Link
 		Event *communicator.Event
 	}
-	// EpochPumped: a communicator's machine has no more work now.
-	EpochPumped struct {
+	// EpochIdle: a communicator's machine has no more work now.
+	EpochIdle struct {
 		Link *Link
 	}
-	// EpochEnded: a communicator reports how a transfer ended.
-	EpochEnded struct {
+	// EpochTransferDone: a communicator reports how a transfer ended.
+	EpochTransferDone struct {
 		Link     *Link
 		Transfer *Transfer
 		Post     communicator.Post
 	}
-	// EpochSettled: a communicator reports that a transfer touches no page any more.
-	EpochSettled struct {
+	// EpochTransferSettled: a communicator reports that a transfer touches no page any more.
+	EpochTransferSettled struct {
 		Link     *Link
 		Transfer *Transfer
 	}
-	// EpochsRevoked: a grant is revoked for every communicator.
-	EpochsRevoked struct {
+	// EpochGrantRevoked: a grant is revoked for every communicator.
+	EpochGrantRevoked struct {
 		Node   *Node
 		Revoke *CommRevoke
 	}
@@ -280,55 +281,55 @@ type (
 
 // The declarations of the happenings that a world reports.
 var (
-	OnStarted          = oracle.NewHappening[Started]()
-	OnStepping         = oracle.NewHappening[Stepping]()
-	OnWanted           = oracle.NewHappening[Wanted]()
-	OnRestarted        = oracle.NewHappening[Restarted]()
-	OnRested           = oracle.NewHappening[Rested]()
-	OnReceived         = oracle.NewHappening[Received]()
-	OnReplied          = oracle.NewHappening[Replied]()
-	OnAnsweredClosed   = oracle.NewHappening[AnsweredClosed]()
-	OnUnreachable      = oracle.NewHappening[Unreachable]()
-	OnFoundUnreachable = oracle.NewHappening[FoundUnreachable]()
-	OnConnLost         = oracle.NewHappening[ConnLost]()
-	OnImported         = oracle.NewHappening[Imported]()
-	OnLinkLost         = oracle.NewHappening[LinkLost]()
-	OnTransferDone     = oracle.NewHappening[TransferDone]()
-	OnTransferSettled  = oracle.NewHappening[TransferSettled]()
-	OnCopySettled      = oracle.NewHappening[CopySettled]()
-	OnRevoked          = oracle.NewHappening[Revoked]()
-	OnScattered        = oracle.NewHappening[Scattered]()
-	OnLandedTold       = oracle.NewHappening[LandedTold]()
-	OnOpening          = oracle.NewHappening[Opening]()
-	OnSending          = oracle.NewHappening[Sending]()
-	OnReplying         = oracle.NewHappening[Replying]()
-	OnImporting        = oracle.NewHappening[Importing]()
-	OnPublishing       = oracle.NewHappening[Publishing]()
-	OnGranting         = oracle.NewHappening[Granting]()
-	OnLending          = oracle.NewHappening[Lending]()
-	OnTransferring     = oracle.NewHappening[Transferring]()
-	OnCancelling       = oracle.NewHappening[Cancelling]()
-	OnCopying          = oracle.NewHappening[Copying]()
-	OnCarrying         = oracle.NewHappening[Carrying]()
-	OnStoring          = oracle.NewHappening[Storing]()
-	OnScattering       = oracle.NewHappening[Scattering]()
-	OnObserved         = oracle.NewHappening[Observed]()
-	OnSubmitted        = oracle.NewHappening[Submitted]()
-	OnFlying           = oracle.NewHappening[Flying]()
-	OnFlown            = oracle.NewHappening[Flown]()
-	OnStored           = oracle.NewHappening[Stored]()
-	OnPassed           = oracle.NewHappening[Passed]()
-	OnLanded           = oracle.NewHappening[Landed]()
-	OnLoaded           = oracle.NewHappening[Loaded]()
-	OnReadPassed       = oracle.NewHappening[ReadPassed]()
-	OnUnmapped         = oracle.NewHappening[Unmapped]()
-	OnMoving           = oracle.NewHappening[Moving]()
-	OnEpochSubmitted   = oracle.NewHappening[EpochSubmitted]()
-	OnEpochSaid        = oracle.NewHappening[EpochSaid]()
-	OnEpochTold        = oracle.NewHappening[EpochTold]()
-	OnEpochPumped      = oracle.NewHappening[EpochPumped]()
-	OnEpochEnded       = oracle.NewHappening[EpochEnded]()
-	OnEpochSettled     = oracle.NewHappening[EpochSettled]()
-	OnEpochsRevoked    = oracle.NewHappening[EpochsRevoked]()
-	OnChannelClosed    = oracle.NewHappening[ChannelClosed]()
+	OnNodeStarted          = oracle.NewHappening[NodeStarted]()
+	OnSteppingMachine      = oracle.NewHappening[SteppingMachine]()
+	OnEffectEmitted        = oracle.NewHappening[EffectEmitted]()
+	OnNodeRestarted        = oracle.NewHappening[NodeRestarted]()
+	OnNodeAtRest           = oracle.NewHappening[NodeAtRest]()
+	OnMessageReceived      = oracle.NewHappening[MessageReceived]()
+	OnReplyReceived        = oracle.NewHappening[ReplyReceived]()
+	OnReplyAfterClose      = oracle.NewHappening[ReplyAfterClose]()
+	OnServerUnreachable    = oracle.NewHappening[ServerUnreachable]()
+	OnUnreachableReported  = oracle.NewHappening[UnreachableReported]()
+	OnConnLost             = oracle.NewHappening[ConnLost]()
+	OnImportEnded          = oracle.NewHappening[ImportEnded]()
+	OnLinkLost             = oracle.NewHappening[LinkLost]()
+	OnTransferDone         = oracle.NewHappening[TransferDone]()
+	OnTransferSettled      = oracle.NewHappening[TransferSettled]()
+	OnCopySettled          = oracle.NewHappening[CopySettled]()
+	OnGrantRevoked         = oracle.NewHappening[GrantRevoked]()
+	OnScatterEnded         = oracle.NewHappening[ScatterEnded]()
+	OnLandingReported      = oracle.NewHappening[LandingReported]()
+	OnOpeningConn          = oracle.NewHappening[OpeningConn]()
+	OnSendingRequest       = oracle.NewHappening[SendingRequest]()
+	OnSendingReply         = oracle.NewHappening[SendingReply]()
+	OnImportingPeer        = oracle.NewHappening[ImportingPeer]()
+	OnPublishingPages      = oracle.NewHappening[PublishingPages]()
+	OnGrantingPages        = oracle.NewHappening[GrantingPages]()
+	OnLeasingPages         = oracle.NewHappening[LeasingPages]()
+	OnStartingTransfer     = oracle.NewHappening[StartingTransfer]()
+	OnCancellingTransfer   = oracle.NewHappening[CancellingTransfer]()
+	OnStartingCopy         = oracle.NewHappening[StartingCopy]()
+	OnSendingPages         = oracle.NewHappening[SendingPages]()
+	OnStoringCarried       = oracle.NewHappening[StoringCarried]()
+	OnScatteringChunks     = oracle.NewHappening[ScatteringChunks]()
+	OnFactObserved         = oracle.NewHappening[FactObserved]()
+	OnTransferSubmitted    = oracle.NewHappening[TransferSubmitted]()
+	OnStoreInFlight        = oracle.NewHappening[StoreInFlight]()
+	OnStoreFinished        = oracle.NewHappening[StoreFinished]()
+	OnHalfStored           = oracle.NewHappening[HalfStored]()
+	OnPageCopied           = oracle.NewHappening[PageCopied]()
+	OnTransferLanded       = oracle.NewHappening[TransferLanded]()
+	OnPageLoaded           = oracle.NewHappening[PageLoaded]()
+	OnPageRead             = oracle.NewHappening[PageRead]()
+	OnGrantUnmapped        = oracle.NewHappening[GrantUnmapped]()
+	OnCopyMoving           = oracle.NewHappening[CopyMoving]()
+	OnBatchSubmitted       = oracle.NewHappening[BatchSubmitted]()
+	OnEpochMessage         = oracle.NewHappening[EpochMessage]()
+	OnEpochEvent           = oracle.NewHappening[EpochEvent]()
+	OnEpochIdle            = oracle.NewHappening[EpochIdle]()
+	OnEpochTransferDone    = oracle.NewHappening[EpochTransferDone]()
+	OnEpochTransferSettled = oracle.NewHappening[EpochTransferSettled]()
+	OnEpochGrantRevoked    = oracle.NewHappening[EpochGrantRevoked]()
+	OnChannelClosed        = oracle.NewHappening[ChannelClosed]()
 )

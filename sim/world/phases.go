@@ -9,101 +9,101 @@ import (
 	"github.com/kvferry/kvferry/sim/plan"
 )
 
-// Live runs the phases of a run. A machine that panics has broken an invariant, which is a finding and must not end the
-// campaign.
-func (w *World) Live() {
+// RunPhases runs the phases of a run. A machine that panics has broken an invariant, which is a finding and must not
+// end the campaign.
+func (w *World) RunPhases() {
 	defer func() {
 		if p := recover(); p != nil {
 			w.Failure = nil
 			w.Fail("panic", "%v\n%s", p, debug.Stack())
 		}
 	}()
-	for _, phase := range []func(){w.faulty, w.Heal, w.Finish, w.Probes, w.Expire, w.End} {
-		w.Journal.Note(w.Now, KindPhase, plan.Nobody, 0, 0, 0)
+	for _, phase := range []func(){w.runFaults, w.HealAll, w.FinishCommands, w.RunProbes, w.RunExpiry, w.DrainAll} {
+		w.Journal.AddLine(w.Now, KindPhase, plan.NoNode, 0, 0, 0)
 		if phase(); w.Failure != nil {
 			return
 		}
 	}
 }
 
-// faulty runs the phase in which faults strike.
-func (w *World) faulty() { w.RunUntil(int64(w.Setting.Faulty), nil) }
+// runFaults runs the phase in which faults strike.
+func (w *World) runFaults() { w.RunUntil(int64(w.Conditions.FaultsEnd), nil) }
 
-// Heal ends all faults: nodes that are down start again, and frozen nodes resume.
-func (w *World) Heal() {
-	w.Healed, w.walls = true, nil
+// HealAll ends all faults: nodes that are down start again, and frozen nodes resume.
+func (w *World) HealAll() {
+	w.Healed, w.partitions = true, nil
 	for _, n := range w.Nodes {
-		n.Trap, n.twice, n.slow = Trap{}, false, 0
+		n.Trap, n.crashesAgain, n.slowUntil = Trap{}, false, 0
 		if n.Up && n.Leaving {
-			n.exit(w)
+			n.exitProcess(w)
 		}
 		if !n.Up {
-			n.restart(w)
+			n.restartNode(w)
 		}
-		n.Thaw = min(n.Thaw, w.Now)
-		n.thaw(w)
+		n.ResumeAt = min(n.ResumeAt, w.Now)
+		n.resumeProcess(w)
 	}
 }
 
-// Finish runs until every command has ended and all lent memory is returned (L1).
-func (w *World) Finish() {
+// FinishCommands runs until every command has ended and all lent memory is returned (L1).
+func (w *World) FinishCommands() {
 	for w.Failure == nil {
-		w.RunUntil(w.Now+int64(w.System.Patience()), nil)
-		if w.System.Pending() == 0 {
+		w.RunUntil(w.Now+int64(w.System.LongestDeadline()), nil)
+		if w.System.PendingCommands() == 0 {
 			return
 		}
-		w.System.Overdue() // Engines that retry may have given new commands.
+		w.System.FailOverdue() // Engines that retry may have given new commands.
 	}
 }
 
-// Probes verifies that everything works again (L5).
-func (w *World) Probes() { w.System.Probe() }
+// RunProbes verifies that everything works again (L5).
+func (w *World) RunProbes() { w.System.ProbeTransfers() }
 
-// Expire runs until what is never requested has expired. Afterwards only ready chunks may be left (S17, L2).
-func (w *World) Expire() {
-	w.RunUntil(w.Now+int64(w.System.Patience()+w.System.KeepTime()), nil)
-	w.System.Overdue()
+// RunExpiry runs until what is never requested has expired. Afterwards only ready chunks may be left (S17, L2).
+func (w *World) RunExpiry() {
+	w.RunUntil(w.Now+int64(w.System.LongestDeadline()+w.System.KeepTime()), nil)
+	w.System.FailOverdue()
 	for _, l := range w.Links {
-		if n := w.Nodes[l.From]; l.Told && !l.Dropped && l.FromLife == n.Life && w.Failure == nil {
-			w.Fail("S17", "node %d never drops link %d, of whose loss it was told", n.It(), oracle.Link(l.ID))
+		if n := w.Nodes[l.From]; l.LossReported && !l.Dropped && l.FromIncarnation == n.Incarnation && w.Failure == nil {
+			w.Fail("S17", "node %d never drops link %d, of whose loss it was told", n.AsSubject(), oracle.Link(l.ID))
 		}
 	}
 	for _, n := range w.Nodes {
 		if w.Failure == nil {
-			OnRested.Report(&w.Panel, n.ID, Rested{n, "after everything was released"})
-			oracle.OnQuiet.Report(&w.Panel, n.ID, oracle.Quiet{})
+			OnNodeAtRest.Report(&w.Panel, n.ID, NodeAtRest{n, "after everything was released"})
+			oracle.OnNodeIdle.Report(&w.Panel, n.ID, oracle.NodeIdle{})
 		}
 	}
 }
 
-// End drains every node and verifies that nothing remains (L6).
-func (w *World) End() {
+// DrainAll drains every node and verifies that nothing remains (L6).
+func (w *World) DrainAll() {
 	for _, n := range w.Nodes {
-		w.System.Drain(n)
+		w.System.DrainNode(n)
 	}
 	w.RunUntil(w.Now+int64(10*effects.Second), nil)
-	w.System.Overdue()
+	w.System.FailOverdue()
 	for _, n := range w.Nodes {
 		if w.Failure == nil {
-			OnRested.Report(&w.Panel, n.ID, Rested{n, "after it drained"})
+			OnNodeAtRest.Report(&w.Panel, n.ID, NodeAtRest{n, "after it drained"})
 		}
 	}
-	w.answeredAll()
+	w.checkAnswered()
 }
 
-// answeredAll verifies that every request to a node that kept running was answered, unless the client disconnected
+// checkAnswered verifies that every request to a node that kept running was answered, unless the client disconnected
 // (L8).
-func (w *World) answeredAll() {
+func (w *World) checkAnswered() {
 	for i := range w.Requests {
 		r := &w.Requests[i]
 		n := w.Nodes[r.Node]
-		if w.Failure != nil || r.Replied || r.Life != n.Life || r.Moot || n.User && r.Noise {
+		if w.Failure != nil || r.Replied || r.Incarnation != n.Incarnation || r.NeedsNoReply || n.Custom && r.IsNoise {
 			continue
 		}
 		if r.Conn != nil && (r.Conn.Closed || r.Conn.Dead) {
 			continue
 		}
-		w.Fail("L8", "node %d never answers request %d", n.It(), oracle.Message(i+1))
+		w.Fail("L8", "node %d never answers request %d", n.AsSubject(), oracle.Message(i+1))
 	}
 }
 
@@ -117,10 +117,10 @@ func (w *World) FailAs(property, promise, format string, args ...any) {
 	if w.Failure != nil {
 		return
 	}
-	w.Failure = &Failure{Seed: w.Seed, Profile: w.Result.Profile, System: w.Source.System, Property: property,
-		Promise: promise, Story: fmt.Sprintf(format, args...), At: w.Now, Events: w.Journal.story()}
-	w.Panel.End()
-	if w.Journal.Rec != nil {
-		w.Journal.Rec.Violated(w.Failure, args)
+	w.Failure = &Failure{Seed: w.Seed, Profile: w.Result.Profile, System: w.SourcePlan.System, Property: property,
+		Promise: promise, Story: fmt.Sprintf(format, args...), At: w.Now, Events: w.Journal.lastLines()}
+	w.Panel.StopReports()
+	if w.Journal.Observer != nil {
+		w.Journal.Observer.RecordViolation(w.Failure, args)
 	}
 }

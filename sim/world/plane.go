@@ -30,84 +30,85 @@ type Page struct {
 	Stamps     [Parts]Stamp
 	Generation effects.Generation // published to peers
 
-	Granted  effects.GrantID     // the grant under which stores are allowed (M1); 0: none
-	By       effects.Incarnation `snap:"skip"` // the peer of the latest grant, where peers have shares
-	Since    effects.Generation  // the generation of that grant
-	Last     effects.Generation  // the highest generation ever granted or delivered
-	Writers  int                 // number of transfers' accesses that may still store here
-	Readers  int                 // number of transfers' accesses that may still read here
-	Scatters int                 // number of scatters that read the page
-	Chunk    effects.Generation  // the generation in which the page was taken for a chunk
-	Trusted  effects.GrantID     // the bearer grant because of which the content is trusted
-	Whole    effects.GrantID     // the bearer grant under which the whole page was stored
-	Reserved effects.Ticket      // the Reserve by which the engine holds the page
-	Pins     int                 // number of Gets by which the engine holds the page
-	held     bool                `snap:"skip"` // counted as in use
-	Fill     fillState           // state of the read that filled the page
+	Granted         effects.GrantID     // the grant under which stores are allowed (M1); 0: none
+	GrantedTo       effects.Incarnation `snap:"skip"` // the peer of the latest grant, where peers have shares
+	GrantGeneration effects.Generation  // the generation of that grant
+	LastGeneration  effects.Generation  // the highest generation ever granted or delivered
+	Writers         int                 // number of transfers' accesses that may still store here
+	Readers         int                 // number of transfers' accesses that may still read here
+	Scatters        int                 // number of scatters that read the page
+	ChunkGeneration effects.Generation  // the generation in which the page was taken for a chunk
+	TrustedGrant    effects.GrantID     // the bearer grant because of which the content is trusted
+	WholeGrant      effects.GrantID     // the bearer grant under which the whole page was stored
+	Reserved        effects.Ticket      // the Reserve by which the engine holds the page
+	Pins            int                 // number of Gets by which the engine holds the page
+	counted         bool                `snap:"skip"` // counted as in use
+	FillState       fillState           // state of the read that filled the page
 }
 
 // Pool is the memory of an incarnation of a node. Transfers keep a pointer to the pool, because memory that a peer has
 // mapped outlives its owner.
 type Pool struct {
-	Node      *Node `snap:"skip"`
-	Life      uint32
-	PageBytes uint32
-	Leased    bool
-	writes    effects.Duration // duration of a write grant
-	reads     effects.Duration // duration of a read lease
-	Pages     []Page
-	Held      int                        `snap:"skip"` // number of pages in use
-	Lent      []*Grant                   // read leases that are in force as far as is known
-	after     afterlife                  // of a rank that has failed alone
-	Back      bool                       // of a rank that has failed alone: the engine has its pages back
-	second    effects.BufferID           `snap:"skip"` // id of the second pool, if there are two
-	from      uint32                     `snap:"skip"` // the first page of the second pool
-	past      map[effects.GrantID]*Grant `snap:"bag"`  // grants of an ended incarnation; readers may refer to them
+	Node         *Node `snap:"skip"`
+	Incarnation  uint32
+	PageBytes    uint32
+	Leased       bool
+	writeTime    effects.Duration // duration of a write grant
+	readTime     effects.Duration // duration of a read lease
+	Pages        []Page
+	InUseCount   int                        `snap:"skip"` // number of pages in use
+	ReadLeases   []*Grant                   // read leases that are in force as far as is known
+	state        poolState                  // of a rank that has failed alone
+	Returned     bool                       // of a rank that has failed alone: the engine has its pages back
+	secondBuffer effects.BufferID           `snap:"skip"` // id of the second pool, if there are two
+	secondFirst  uint32                     `snap:"skip"` // the first page of the second pool
+	pastGrants   map[effects.GrantID]*Grant `snap:"bag"`  // grants of an ended incarnation; readers may refer to them
 }
 
 // newPool returns the memory of a new incarnation.
 func (n *Node) newPool(w *World, m *Pools, pages uint32) *Pool {
-	return w.Stock.pools.One(Pool{Node: n, Life: n.Life, PageBytes: m.PageBytes, Leased: m.Leased,
-		writes: m.Writes, reads: m.Reads,
-		Pages: w.Stock.pages.Take(int(pages))})
+	return w.Arenas.pools.AllocCopy(Pool{Node: n, Incarnation: n.Incarnation, PageBytes: m.PageBytes, Leased: m.Leased,
+		writeTime: m.WriteTime, readTime: m.ReadTime,
+		Pages: w.Arenas.pages.Alloc(int(pages))})
 }
 
-// At returns the number of the page that peers address by a buffer and an index. If the buffer has no such page, the
-// number is beyond the pool. Within a node, drivers and machines number the pages of both pools consecutively.
-func (p *Pool) At(buffer effects.BufferID, index uint32) uint32 {
+// PageNumber returns the number of the page that peers address by a buffer and an index. If the buffer has no such
+// page, the number is beyond the pool. Within a node, drivers and machines number the pages of both pools
+// consecutively.
+func (p *Pool) PageNumber(buffer effects.BufferID, index uint32) uint32 {
 	switch none := uint32(len(p.Pages)); {
-	case p.from == none || p.second == (effects.BufferID{}):
+	case p.secondFirst == none || p.secondBuffer == (effects.BufferID{}):
 		return index
-	case buffer != p.second && index < p.from:
+	case buffer != p.secondBuffer && index < p.secondFirst:
 		return index
-	case buffer == p.second && index < none-p.from:
-		return p.from + index
+	case buffer == p.secondBuffer && index < none-p.secondFirst:
+		return p.secondFirst + index
 	default:
 		return none
 	}
 }
 
-// Alive reports whether the process that owns p still runs.
-func (p *Pool) Alive() bool { return p.Node.Up && p.Node.Life == p.Life }
+// IsAlive reports whether the process that owns p still runs.
+func (p *Pool) IsAlive() bool { return p.Node.Up && p.Node.Incarnation == p.Incarnation }
 
-// PartsOf returns the number of parts that a length covers.
-func (p *Pool) PartsOf(length uint32) int { return int(length * Parts / p.PageBytes) }
+// PartCount returns the number of parts that a length covers.
+func (p *Pool) PartCount(length uint32) int { return int(length * Parts / p.PageBytes) }
 
 // Link is an imported peer.
 type Link struct {
-	ID       uint64 `snap:"link"`
-	From     int32
-	FromLife uint32
-	To       int32
-	Peer     effects.Incarnation
-	Us       effects.Incarnation // the name by which that peer knows the importing node
-	Target   *Pool
-	Dropped  bool // the importing node has dropped the link
-	Lost     bool // the link is lost, and the importing node was notified or will be
-	Given    bool // the machine was notified of the import
-	Told     bool // the machine was notified of the loss, and must only drop the link from then on
-	Comm     *commLink
-	draws    uint64 `snap:"skip"` // number of draws for its communicators
+	ID              uint64 `snap:"link"`
+	From            int32
+	FromIncarnation uint32
+	To              int32
+	Peer            effects.Incarnation
+	ImporterName    effects.Incarnation // the name by which that peer knows the importing node
+	Target          *Pool
+	Dropped         bool // the importing node has dropped the link
+	Lost            bool // the link is lost, and the importing node was notified or will be
+	ImportReported  bool // the machine was notified of the import
+	LossReported    bool // the machine was notified of the loss, and must only drop the link from then on
+	Comm            *commLink
+	drawCount       uint64 `snap:"skip"` // number of draws for its communicators
 }
 
 // landingState is the progress of the report about a push at the receiver.
@@ -122,99 +123,99 @@ const (
 
 // Transfer is a batch in flight: a push, or a read.
 type Transfer struct {
-	ID        uint64       `snap:"skip"`
-	Name      plan.Subject // in draws
-	Corr      effects.Corr `snap:"skip"`
-	Link      *Link
-	Initiator effects.Incarnation
-	Grant     effects.GrantID
-	Pairs     []effects.Pair
-	Gather    effects.Gather // of a push: the layers from which each page is put together
-	NotAfter  effects.Time
-	Since     effects.Time // the grant is no older, according to the machine
-	Read      bool         // loads the remote pages into the local pages
-	Local     *Pool        // the initiator's
-	Remote    *Pool        // the pool of the node that granted the pages
-	Asked     bool         // the copying thread has begun
-	submitted bool         // has left the queue of the initiator's driver
-	Ended     bool         // no further access will be made
-	stop      effects.Code
-	Writing   []int // leased: pairs that the hardware may still store
-	Flying    int   // leased: number of accesses that are submitted and not done
-	stored    int   // leased pushes, and all reads: number of complete pages
-	Landed    []effects.Page
-	landing   landingState
-	holding   *Grant
-	Under     *Grant // of a read: the lease, as long as a record of the lease exists
-	served    bool   // the owner sends the bytes of the read; otherwise the reader copies by itself
-	copying   bool   // a read that is in the middle of a page
-	Reported  bool   // TransferDone was queued
-	// Early: the transfer's permit was withdrawn, and the transfer was reported as settled, while the owner may still
-	// read. Invariant: what is read from then on cannot be delivered (M3).
-	Early   bool
-	Settled bool // TransferDone or Settled has reported the transfer as settled
-	Reading bool // until the initiator is notified of the end: nothing else may use the local pages
+	ID          uint64       `snap:"skip"`
+	Name        plan.Subject // in draws
+	Corr        effects.Corr `snap:"skip"`
+	Link        *Link
+	Initiator   effects.Incarnation
+	Grant       effects.GrantID
+	Pairs       []effects.Pair
+	Gather      effects.Gather // of a push: the layers from which each page is put together
+	NotAfter    effects.Time
+	Since       effects.Time // the grant is no older, according to the machine
+	Read        bool         // loads the remote pages into the local pages
+	Local       *Pool        // the initiator's
+	Remote      *Pool        // the pool of the node that granted the pages
+	CopyStarted bool         // the copying thread has begun
+	submitted   bool         // has left the queue of the initiator's driver
+	Ended       bool         // no further access will be made
+	stopCode    effects.Code
+	StoresLeft  []int // leased: pairs that the hardware may still store
+	InFlight    int   // leased: number of accesses that are submitted and not done
+	doneCount   int   // leased pushes, and all reads: number of complete pages
+	Landed      []effects.Page
+	landing     landingState
+	heldGrant   *Grant
+	Lease       *Grant // of a read: the lease, as long as a record of the lease exists
+	ownerSends  bool   // the owner sends the bytes of the read; otherwise the reader copies by itself
+	inPage      bool   // a read that is in the middle of a page
+	Reported    bool   // TransferDone was queued
+	// SettledEarly: the transfer's permit was withdrawn, and the transfer was reported as settled, while the owner may
+	// still read. Invariant: what is read from then on cannot be delivered (M3).
+	SettledEarly bool
+	Settled      bool // TransferDone or Settled has reported the transfer as settled
+	LocalInUse   bool // until the initiator is notified of the end: nothing else may use the local pages
 }
 
 // importPeer carries out an [effects.Import].
 func (n *Node) importPeer(w *World, e *effects.Import) {
-	d := n.draw(w, draw.Import)
-	takes := d.Heavy(w.Setting.Net)
-	if late, yes := w.Strikes(plan.FaultDelay, n.Subject(), n.ordinals[draw.Import]); yes {
-		takes += late.Span(0, effects.Second)
+	d := n.nextDraw(w, draw.Import)
+	delay := d.HeavyTail(w.Conditions.MessageTime)
+	if more, yes := w.DrawStrike(plan.FaultMessageDelayed, n.Subject(), n.drawCounts[draw.Import]); yes {
+		delay += more.Duration(0, effects.Second)
 	}
 	refuse := func(code effects.Code) {
-		n.inOrder(w, takes, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(code)})
+		n.queueInOrder(w, delay, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(code)})
 	}
-	if w.Setting.Leased && e.Peer == (effects.Incarnation{}) && len(e.Blob) == 0 {
-		l := w.System.OutsiderLink(n)
+	if w.Conditions.Leased && e.Peer == (effects.Incarnation{}) && len(e.Blob) == 0 {
+		l := w.System.NewOutsiderLink(n)
 		w.Links, n.Links = append(w.Links, l), append(n.Links, l)
-		n.inOrder(w, takes, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
+		n.queueInOrder(w, delay, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
 		return
 	}
 	if e.Plane != "sim" || len(e.Blob) != 2+len(identity.Token{}) || int(e.Blob[0]) >= len(w.Nodes) {
-		w.Fail("contract", "node %d imports plane %q with a blob that nobody offered", n.It(), e.Plane)
+		w.Fail("contract", "node %d imports plane %q with a blob that nobody offered", n.AsSubject(), e.Plane)
 		return
 	}
 	peer := w.Nodes[e.Blob[0]]
-	OnImporting.Report(&w.Panel, n.ID, Importing{n, e})
+	OnImportingPeer.Report(&w.Panel, n.ID, ImportingPeer{n, e})
 	switch {
-	case !peer.Pool.served():
+	case !peer.Pool.isServed():
 		refuse(effects.Unreachable)
-	case !w.System.IsName(peer, e.Peer):
+	case !w.System.IsIncarnation(peer, e.Peer):
 		refuse(effects.Stale)
-	case !w.System.Invited(peer, e.Us, e.Peer, e.Blob[2:]):
-		w.Fail("contract", "node %d imports node %d with a token that was not given to it", n.It(), peer.It())
+	case !w.System.IsInvited(peer, e.Us, e.Peer, e.Blob[2:]):
+		w.Fail("contract", "node %d imports node %d with a token that was not given to it", n.AsSubject(), peer.AsSubject())
 		return
-	case w.Struck(plan.FaultImport, n.Subject(), n.ordinals[draw.Import]):
-		refuse(refusal(contract.Importing, d.Again()))
+	case w.IsStruck(plan.FaultImportFailed, n.Subject(), n.drawCounts[draw.Import]):
+		refuse(drawRefusal(contract.Importing, d.Rehash()))
 	default:
-		l := w.Stock.Links.One(Link{ID: uint64(len(w.Links) + 1), From: n.ID, FromLife: n.Life, To: peer.ID, Peer: e.Peer,
-			Us: e.Us, Target: peer.Pool})
+		l := w.Arenas.Links.AllocCopy(Link{ID: uint64(len(w.Links) + 1), From: n.ID, FromIncarnation: n.Incarnation, To: peer.ID, Peer: e.Peer,
+			ImporterName: e.Us, Target: peer.Pool})
 		w.Links = append(w.Links, l)
 		n.Links = append(n.Links, l)
-		if w.Setting.Communicators {
-			l.commImport(w, n, e.Corr)
+		if w.Conditions.Communicators {
+			l.importComm(w, n, e.Corr)
 			return
 		}
-		n.inOrder(w, takes, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
+		n.queueInOrder(w, delay, Delivery{Kind: KindImported, A: uint64(e.Corr), B: uint64(effects.OK), C: l.ID})
 	}
 }
 
-// drop carries out an [effects.Drop].
-func (n *Node) drop(w *World, e *effects.Drop) {
+// dropLink carries out an [effects.Drop].
+func (n *Node) dropLink(w *World, e *effects.Drop) {
 	l := n.linkOf(w, e.Link)
 	if l == nil || l.Dropped {
-		w.Fail("contract", "node %d drops link %d, which it does not have", n.It(), oracle.Link(e.Link))
+		w.Fail("contract", "node %d drops link %d, which it does not have", n.AsSubject(), oracle.Link(e.Link))
 		return
 	}
 	l.Dropped = true
 	if l.Comm != nil {
-		l.commDrop(w)
+		l.dropComm(w)
 		return
 	}
-	w.EndLink(n, l, n.draw(w, draw.Import), false)
-	n.inOrder(w, n.draw(w, draw.Import).Heavy(w.Setting.Net), Delivery{Kind: KindDropped, A: l.ID})
+	w.EndLink(n, l, n.nextDraw(w, draw.Import), false)
+	n.queueInOrder(w, n.nextDraw(w, draw.Import).HeavyTail(w.Conditions.MessageTime), Delivery{Kind: KindDropped, A: l.ID})
 }
 
 // linkOf returns a link of the present incarnation of n, or nil.
@@ -222,7 +223,7 @@ func (n *Node) linkOf(w *World, id effects.Link) *Link {
 	if id == 0 || uint64(id) > uint64(len(w.Links)) {
 		return nil
 	}
-	if l := w.Links[id-1]; l.From == n.ID && l.FromLife == n.Life {
+	if l := w.Links[id-1]; l.From == n.ID && l.FromIncarnation == n.Incarnation {
 		return l
 	}
 	return nil
@@ -230,99 +231,99 @@ func (n *Node) linkOf(w *World, id effects.Link) *Link {
 
 // EndLink ends a link from its owner's side. The link's transfers complete, the owner is notified if notify is set, and
 // the peer will notice.
-func (w *World) EndLink(n *Node, l *Link, d draw.Of, tell bool) {
+func (w *World) EndLink(n *Node, l *Link, d draw.Value, notify bool) {
 	if l.Comm != nil {
-		l.commCut(w)
+		l.cutComm(w)
 		return
 	}
 	if l.Lost {
 		return
 	}
 	l.Lost = true
-	after := d.Heavy(w.Setting.Net)
-	for _, t := range w.Going.Transfers.Some {
+	after := d.HeavyTail(w.Conditions.MessageTime)
+	for _, t := range w.Active.Transfers.Items {
 		if t.Link == l && !t.Reported {
-			if t.stop == effects.OK {
-				t.stop = effects.PeerLost
+			if t.stopCode == effects.OK {
+				t.stopCode = effects.PeerLost
 			}
-			if t.Read && !w.Setting.Leased {
+			if t.Read && !w.Conditions.Leased {
 				t.stopRead(w, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 4), after)
 				continue
 			}
-			if !t.Asked && t.Flying == 0 || !t.Remote.served() && !w.Setting.Leased {
+			if !t.CopyStarted && t.InFlight == 0 || !t.Remote.isServed() && !w.Conditions.Leased {
 				t.Ended = true
 			}
-			if t.Ended && t.submitted && !w.Setting.Leased {
-				t.failed(w, effects.PeerLost, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 4))
+			if t.Ended && t.submitted && !w.Conditions.Leased {
+				t.failPush(w, effects.PeerLost, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 4))
 				continue
 			}
-			t.report(w, effects.PeerLost, t.Ended, after)
+			t.reportDone(w, effects.PeerLost, t.Ended, after)
 		}
 	}
-	if !l.Target.served() {
-		l.settleDead(w)
+	if !l.Target.isServed() {
+		l.settleAfterDeath(w)
 	}
-	if tell {
-		n.inOrder(w, after, Delivery{Kind: KindLinkLost, A: l.ID})
+	if notify {
+		n.queueInOrder(w, after, Delivery{Kind: KindLinkLost, A: l.ID})
 	}
-	if l.Target.served() {
-		w.ForNode(l.Target.Node, d.Again().Heavy(4*w.Setting.Net),
-			Delivery{Kind: kindSever, A: uint64(l.From), B: uint64(l.FromLife)})
+	if l.Target.isServed() {
+		w.QueueForNode(l.Target.Node, d.Rehash().HeavyTail(4*w.Conditions.MessageTime),
+			Delivery{Kind: kindPeerLinkLost, A: uint64(l.From), B: uint64(l.FromIncarnation)})
 	}
 }
 
-// sever is called when n notices that a peer that imported n is gone.
-func (n *Node) sever(w *World, peer int32, life uint32) {
+// handlePeerLoss is called when n notices that a peer that imported n is gone.
+func (n *Node) handlePeerLoss(w *World, peer int32, life uint32) {
 	for _, l := range w.Links {
-		if l.From == peer && l.FromLife == life && l.Target == n.Pool && !l.Lost {
+		if l.From == peer && l.FromIncarnation == life && l.Target == n.Pool && !l.Lost {
 			return // Another link of the same incarnation still exists.
 		}
 	}
-	for _, t := range w.Going.Transfers.Some {
-		if t.Asked && !t.Ended && t.Remote == n.Pool && t.Local.Node.ID == peer && t.Local.Life == life {
-			t.stop = effects.PeerLost
+	for _, t := range w.Active.Transfers.Items {
+		if t.CopyStarted && !t.Ended && t.Remote == n.Pool && t.Local.Node.ID == peer && t.Local.Incarnation == life {
+			t.stopCode = effects.PeerLost
 			switch {
-			case t.holding != nil:
-			case t.Read && t.served:
+			case t.heldGrant != nil:
+			case t.Read && t.ownerSends:
 				t.endRead(w)
 			case !t.Read:
 				t.endPush(w)
 			}
 		}
 	}
-	n.inOrder(w, 0, Delivery{Kind: KindLinkLost, B: uint64(peer), C: uint64(life)})
+	n.queueInOrder(w, 0, Delivery{Kind: KindLinkLost, B: uint64(peer), C: uint64(life)})
 }
 
-// transfer carries out an [effects.Transfer].
-func (n *Node) transfer(w *World, e *effects.Transfer) {
+// startTransfer carries out an [effects.Transfer].
+func (n *Node) startTransfer(w *World, e *effects.Transfer) {
 	l := n.linkOf(w, e.Link)
 	if l == nil {
-		w.Fail("contract", "node %d transfers on link %d, which it does not have", n.It(), oracle.Link(e.Link))
+		w.Fail("contract", "node %d transfers on link %d, which it does not have", n.AsSubject(), oracle.Link(e.Link))
 		return
 	}
-	t := w.Stock.transfers.One(Transfer{ID: uint64(len(w.Transfers) + 1), Corr: e.Corr, Link: l, Initiator: l.Us,
+	t := w.Arenas.transfers.AllocCopy(Transfer{ID: uint64(len(w.Transfers) + 1), Corr: e.Corr, Link: l, Initiator: l.ImporterName,
 		Grant: e.Grant,
-		Pairs: w.Stock.pairs.Keep(e.Pairs), NotAfter: e.NotAfter, Read: e.Read, Local: n.Pool})
+		Pairs: w.Arenas.pairs.CopySlice(e.Pairs), NotAfter: e.NotAfter, Read: e.Read, Local: n.Pool})
 	for i := range t.Pairs {
 		r := &t.Pairs[i].Remote
-		r.Index = l.Target.At(r.Buffer, r.Index)
+		r.Index = l.Target.PageNumber(r.Buffer, r.Index)
 	}
 	t.Gather = e.Gather
-	t.Gather.Pages = w.Stock.Spans.Keep(e.Gather.Pages)
+	t.Gather.Pages = w.Arenas.EffectPages.CopySlice(e.Gather.Pages)
 	if e.Read {
-		t.Under = l.Target.Loan(e.Grant)
-	} else if w.Setting.Leased {
-		t.Writing = w.Stock.ints.Take(len(e.Pairs))[:0]
+		t.Lease = l.Target.FindReadLease(e.Grant)
+	} else if w.Conditions.Leased {
+		t.StoresLeft = w.Arenas.ints.Alloc(len(e.Pairs))[:0]
 	} else {
-		t.Landed = w.Stock.Spans.Take(len(e.Pairs))[:0]
+		t.Landed = w.Arenas.EffectPages.Alloc(len(e.Pairs))[:0]
 	}
 	t.Remote = l.Target
-	n.transfers++
-	t.Name = plan.AboutTransfer(n.ID, n.Life, n.transfers)
+	n.transferCount++
+	t.Name = plan.AboutTransfer(n.ID, n.Incarnation, n.transferCount)
 	w.Transfers = append(w.Transfers, t)
-	w.Going.Transfers.Add(t)
+	w.Active.Transfers.Add(t)
 	w.Result.Transfers++
-	OnTransferring.Report(&w.Panel, n.ID, Transferring{n, t, e})
+	OnStartingTransfer.Report(&w.Panel, n.ID, StartingTransfer{n, t, e})
 	if w.Failure != nil {
 		return
 	}
@@ -330,119 +331,119 @@ func (n *Node) transfer(w *World, e *effects.Transfer) {
 	switch {
 	case l.Dropped || l.Lost:
 		t.Ended = true
-		if w.Setting.Leased {
-			t.report(w, effects.PeerLost, true, d.Heavy(w.Setting.Net))
+		if w.Conditions.Leased {
+			t.reportDone(w, effects.PeerLost, true, d.HeavyTail(w.Conditions.MessageTime))
 		} else {
-			t.failed(w, effects.PeerLost, d)
+			t.failPush(w, effects.PeerLost, d)
 		}
-	case l.Peer != e.Peer || t.strays(w):
+	case l.Peer != e.Peer || t.namesForeignBuffer(w):
 		t.Ended = true
-		t.report(w, effects.Stale, true, d.Heavy(w.Setting.Net))
+		t.reportDone(w, effects.Stale, true, d.HeavyTail(w.Conditions.MessageTime))
 	case l.Comm != nil:
-		t.commTransfer(w, l, e.Since)
+		t.startOnComm(w, l, e.Since)
 	default:
-		w.ForNode(n, d.Heavy(w.Setting.Net/4), Delivery{Kind: KindSubmit, A: t.ID})
+		w.QueueForNode(n, d.HeavyTail(w.Conditions.MessageTime/4), Delivery{Kind: KindSubmit, A: t.ID})
 	}
 }
 
 // submitNext takes a transfer from the driver's queue, and reads the clock again, as a driver must do before passing
 // anything to a device (M4, NotAfter).
-func (t *Transfer) submit(w *World, pair int) {
+func (t *Transfer) submitNext(w *World, pair int) {
 	n := t.Local.Node
-	if t.Reported || t.stop != effects.OK {
+	if t.Reported || t.stopCode != effects.OK {
 		if !t.Reported {
-			t.giveUp(w, t.stop)
+			t.stopEarly(w, t.stopCode)
 		}
 		return
 	}
-	if w.Clock(n) > t.NotAfter {
-		t.giveUp(w, effects.Expired)
+	if w.ReadClock(n) > t.NotAfter {
+		t.stopEarly(w, effects.Expired)
 		return
 	}
-	OnSubmitted.Report(&w.Panel, n.ID, Submitted{n, t})
+	OnTransferSubmitted.Report(&w.Panel, n.ID, TransferSubmitted{n, t})
 	t.submitted = true
-	w.Journal.Note(w.Now, KindSubmit, n.ID, t.ID, uint64(pair), 0)
+	w.Journal.AddLine(w.Now, KindSubmit, n.ID, t.ID, uint64(pair), 0)
 	switch {
-	case w.Setting.Leased && t.Read:
+	case w.Conditions.Leased && t.Read:
 		t.submitLoad(w, pair)
 		return
-	case w.Setting.Leased:
+	case w.Conditions.Leased:
 		t.submitStore(w, pair)
 		return
 	case t.Read:
 		t.beginRead(w)
 		return
 	}
-	if t.Remote.served() {
-		after := draw.Hash(w.Seed, draw.Ask, uint64(t.Name), 0).Heavy(w.Setting.Net) + w.held(n.ID, t.Remote.Node.ID)
-		w.ForNode(t.Remote.Node, after, Delivery{Kind: KindAsk, A: t.ID})
+	if t.Remote.isServed() {
+		after := draw.Hash(w.Seed, draw.Ask, uint64(t.Name), 0).HeavyTail(w.Conditions.MessageTime) + w.blockedTime(n.ID, t.Remote.Node.ID)
+		w.QueueForNode(t.Remote.Node, after, Delivery{Kind: KindTransferRequest, A: t.ID})
 	}
 }
 
-// giveUp ends a transfer of which nothing more will be submitted.
-func (t *Transfer) giveUp(w *World, code effects.Code) {
-	if t.Flying == 0 && !t.Asked {
+// stopEarly ends a transfer of which nothing more will be submitted.
+func (t *Transfer) stopEarly(w *World, code effects.Code) {
+	if t.InFlight == 0 && !t.CopyStarted {
 		t.Ended = true
 	}
-	if t.stop == effects.OK {
-		t.stop = code
+	if t.stopCode == effects.OK {
+		t.stopCode = code
 	}
-	if t.Read && t.submitted && !w.Setting.Leased {
+	if t.Read && t.submitted && !w.Conditions.Leased {
 		t.stopRead(w, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 3), 0)
 		return
 	}
-	if t.Ended && t.submitted && !w.Setting.Leased {
-		t.failed(w, code, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 3))
+	if t.Ended && t.submitted && !w.Conditions.Leased {
+		t.failPush(w, code, draw.Hash(w.Seed, draw.Ack, uint64(t.Name), 3))
 		return
 	}
-	t.report(w, code, t.Ended, 0)
+	t.reportDone(w, code, t.Ended, 0)
 }
 
-// report completes t towards its initiator. Settled states whether nothing can touch the pages of t any more.
-func (t *Transfer) report(w *World, code effects.Code, settled bool, after effects.Duration) {
+// reportDone completes t towards its initiator. Settled states whether nothing can touch the pages of t any more.
+func (t *Transfer) reportDone(w *World, code effects.Code, settled bool, after effects.Duration) {
 	if t.Reported {
 		return
 	}
 	t.Reported = true
-	if !t.Local.Alive() {
+	if !t.Local.IsAlive() {
 		return
 	}
-	settled = settled || t.settledEarly(w)
+	settled = settled || t.drawSettledEarly(w)
 	c := uint64(0)
 	if settled {
 		c = 1
 	}
 	t.Settled = settled
-	t.Local.Node.inOrder(w, after, Delivery{Kind: KindTransferDone, A: t.ID, B: uint64(code), C: c})
+	t.Local.Node.queueInOrder(w, after, Delivery{Kind: KindTransferDone, A: t.ID, B: uint64(code), C: c})
 }
 
-// settle sends the Settled that is owed after an unsettled completion.
-func (t *Transfer) settle(w *World, code effects.Code, after effects.Duration) {
-	if !t.Reported || t.Settled || !t.Local.Alive() {
+// reportSettled sends the Settled that is owed after an unsettled completion.
+func (t *Transfer) reportSettled(w *World, code effects.Code, after effects.Duration) {
+	if !t.Reported || t.Settled || !t.Local.IsAlive() {
 		return
 	}
 	t.Settled = true
-	t.Local.Node.inOrder(w, after, Delivery{Kind: KindSettled, A: t.ID, B: uint64(code)})
+	t.Local.Node.queueInOrder(w, after, Delivery{Kind: KindSettled, A: t.ID, B: uint64(code)})
 }
 
-// cancel carries out an [effects.Cancel] of a transfer.
-func (n *Node) cancel(w *World, e *effects.Cancel) {
+// cancelTransfer carries out an [effects.Cancel] of a transfer.
+func (n *Node) cancelTransfer(w *World, e *effects.Cancel) {
 	for _, t := range w.Transfers {
 		if t.Corr != e.Corr || t.Local != n.Pool {
 			continue
 		}
-		OnCancelling.Report(&w.Panel, n.ID, Cancelling{n, t})
+		OnCancellingTransfer.Report(&w.Panel, n.ID, CancellingTransfer{n, t})
 		if t.Link.Comm != nil {
-			t.commCancel(w)
+			t.cancelOnComm(w)
 			return
 		}
-		if t.Reported || t.stop != effects.OK {
+		if t.Reported || t.stopCode != effects.OK {
 			continue
 		}
-		if w.Setting.Leased {
-			t.stop = effects.Cancelled // The device finishes what it has; the next submission finds this.
+		if w.Conditions.Leased {
+			t.stopCode = effects.Cancelled // The device finishes what it has; the next submission finds this.
 		} else {
-			t.giveUp(w, effects.Cancelled) // At once, even if only the Confirm is missing.
+			t.stopEarly(w, effects.Cancelled) // At once, even if only the Confirm is missing.
 		}
 		return
 	}
@@ -454,15 +455,15 @@ func (pg *Page) InUse(leased bool) bool {
 		!leased
 }
 
-// Touch updates the number of pages in use after a change of a page.
-func (p *Pool) Touch(index uint32) {
+// UpdateInUse updates the number of pages in use after a change of a page.
+func (p *Pool) UpdateInUse(index uint32) {
 	pg := &p.Pages[index]
-	if use := pg.InUse(p.Leased); use != pg.held {
-		pg.held = use
-		if use {
-			p.Held++
+	if inUse := pg.InUse(p.Leased); inUse != pg.counted {
+		pg.counted = inUse
+		if inUse {
+			p.InUseCount++
 		} else {
-			p.Held--
+			p.InUseCount--
 		}
 	}
 }
@@ -474,11 +475,11 @@ const (
 	FillNone fillState = iota // no read fills the page
 	FillOpen                  // the read has not ended successfully
 	FillLate                  // the read was successful but cannot be trusted, because its lease had ended
-	FillWell
+	FillOK
 )
 
-// Staging reports whether a page is a staging page, into which fetches read repeatedly: the page has held a read in its
-// present generation and was never taken for a chunk in it.
-func (n *Node) Staging(pg *Page) bool {
-	return n.Delays && pg.Fill != FillNone && pg.Last == pg.Generation && pg.Chunk != pg.Generation
+// IsStaging reports whether a page is a staging page, into which fetches read repeatedly: the page has held a read in
+// its present generation and was never taken for a chunk in it.
+func (n *Node) IsStaging(pg *Page) bool {
+	return n.KeepsOffers && pg.FillState != FillNone && pg.LastGeneration == pg.Generation && pg.ChunkGeneration != pg.Generation
 }

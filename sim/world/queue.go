@@ -6,40 +6,40 @@ import (
 )
 
 // A Delivery is something that will happen at one instant: an event for a node's machine, a step of a data plane, an
-// action of an engine, or a fault. The meaning of A, B and C depends on Kind: see [Forms].
+// action of an engine, or a fault. The meaning of A, B and C depends on Kind: see [LineForms].
 type Delivery struct {
-	Kind Kind
-	Node int32  // the node concerned; a frozen process receives the delivery on thawing
-	Life uint32 // the incarnation concerned; no other incarnation receives the delivery
-	A    uint64
-	B    uint64
-	C    uint64
-	Body []byte
+	Kind        Kind
+	Node        int32  // the node concerned; a frozen process receives the delivery on thawing
+	Incarnation uint32 // the incarnation concerned; no other incarnation receives the delivery
+	A           uint64
+	B           uint64
+	C           uint64
+	Body        []byte
 }
 
-// Queued is the position of a delivery in the queue. Deliveries are ordered by time, then by the order in which they
-// were queued.
-type Queued struct {
+// QueueEntry is the position of a delivery in the queue. Deliveries are ordered by time, then by the order in which
+// they were queued.
+type QueueEntry struct {
 	at   int64
 	Seq  uint64
 	Slot uint32
 }
 
-func (q *Queued) before(p *Queued) bool { return q.at < p.at || q.at == p.at && q.Seq < p.Seq }
+func (q *QueueEntry) before(p *QueueEntry) bool { return q.at < p.at || q.at == p.at && q.Seq < p.Seq }
 
 // Queue is a 4-ary heap of small keys over a slab of deliveries, which needs fewer levels and fewer cache lines than a
 // binary heap of large entries. Deliveries that are queued for the current instant, which are very frequent, wait
 // beside the heap in the order in which they were queued, so that no sifting is needed.
 type Queue struct {
-	Heap   []Queued
-	atOnce []Queued // all for the current instant; [head:] are left
-	head   int
-	Slab   []Delivery
-	spare  []uint32
-	Seq    uint64
+	Heap      []QueueEntry
+	immediate []QueueEntry // all for the current instant; [head:] are left
+	head      int
+	Slab      []Delivery
+	spare     []uint32
+	Seq       uint64
 
-	instant int64 // of the delivery that was taken last
-	popped  bool  // a delivery was taken
+	lastInstant int64 // of the delivery that was taken last
+	hasPopped   bool  // a delivery was taken
 }
 
 // Push queues a delivery for the instant at.
@@ -53,62 +53,62 @@ func (q *Queue) Push(at int64, d Delivery) {
 		q.Slab = append(q.Slab, d)
 	}
 	q.Seq++
-	x := Queued{at, q.Seq, slot}
-	if q.popped && at == q.instant && (q.head == len(q.atOnce) || q.atOnce[q.head].at == at) {
-		q.atOnce = append(q.atOnce, x)
+	x := QueueEntry{at, q.Seq, slot}
+	if q.hasPopped && at == q.lastInstant && (q.head == len(q.immediate) || q.immediate[q.head].at == at) {
+		q.immediate = append(q.immediate, x)
 		return
 	}
 	q.Heap = append(q.Heap, x)
-	q.up(len(q.Heap) - 1)
+	q.siftUp(len(q.Heap) - 1)
 }
 
-// reset removes all deliveries and keeps the memory.
-func (q *Queue) reset() {
+// resetQueue removes all deliveries and keeps the memory.
+func (q *Queue) resetQueue() {
 	clear(q.Slab)
-	*q = Queue{Heap: q.Heap[:0], atOnce: q.atOnce[:0], Slab: q.Slab[:0], spare: q.spare[:0]}
+	*q = Queue{Heap: q.Heap[:0], immediate: q.immediate[:0], Slab: q.Slab[:0], spare: q.spare[:0]}
 }
 
 // Len returns the number of queued deliveries.
-func (q *Queue) Len() int { return len(q.Heap) + len(q.atOnce) - q.head }
+func (q *Queue) Len() int { return len(q.Heap) + len(q.immediate) - q.head }
 
-// Next returns the instant at which the earliest delivery is due. The queue must not be empty.
-func (q *Queue) Next() int64 {
-	if q.heaped() {
+// NextInstant returns the instant at which the earliest delivery is due. The queue must not be empty.
+func (q *Queue) NextInstant() int64 {
+	if q.isHeapNext() {
 		return q.Heap[0].at
 	}
-	return q.atOnce[q.head].at
+	return q.immediate[q.head].at
 }
 
-// heaped reports whether the earliest delivery is in the heap.
-func (q *Queue) heaped() bool {
-	return q.head == len(q.atOnce) || len(q.Heap) > 0 && q.Heap[0].before(&q.atOnce[q.head])
+// isHeapNext reports whether the earliest delivery is in the heap.
+func (q *Queue) isHeapNext() bool {
+	return q.head == len(q.immediate) || len(q.Heap) > 0 && q.Heap[0].before(&q.immediate[q.head])
 }
 
 // Pop removes the earliest delivery and returns it with its instant. The queue must not be empty.
 func (q *Queue) Pop() (at int64, d Delivery) {
-	var top Queued
-	if q.heaped() {
+	var top QueueEntry
+	if q.isHeapNext() {
 		top = q.Heap[0]
 		last := len(q.Heap) - 1
 		q.Heap[0] = q.Heap[last]
 		q.Heap = q.Heap[:last]
 		if last > 0 {
-			q.down(0)
+			q.siftDown(0)
 		}
 	} else {
-		top = q.atOnce[q.head]
-		if q.head++; q.head == len(q.atOnce) {
-			q.atOnce, q.head = q.atOnce[:0], 0
+		top = q.immediate[q.head]
+		if q.head++; q.head == len(q.immediate) {
+			q.immediate, q.head = q.immediate[:0], 0
 		}
 	}
-	q.instant, q.popped = top.at, true
+	q.lastInstant, q.hasPopped = top.at, true
 	d = q.Slab[top.Slot]
 	q.Slab[top.Slot].Body = nil
 	q.spare = append(q.spare, top.Slot)
 	return top.at, d
 }
 
-func (q *Queue) up(i int) {
+func (q *Queue) siftUp(i int) {
 	x := q.Heap[i]
 	for i > 0 {
 		parent := (i - 1) / 4
@@ -121,7 +121,7 @@ func (q *Queue) up(i int) {
 	q.Heap[i] = x
 }
 
-func (q *Queue) down(i int) {
+func (q *Queue) siftDown(i int) {
 	heap := q.Heap
 	x := heap[i]
 	for {
@@ -129,23 +129,23 @@ func (q *Queue) down(i int) {
 		if first >= len(heap) {
 			break
 		}
-		least, of := first, heap[first]
+		least, earliest := first, heap[first]
 		for c := first + 1; c < len(heap) && c < first+4; c++ {
-			if h := &heap[c]; h.at < of.at || h.at == of.at && h.Seq < of.Seq {
-				least, of = c, *h
+			if h := &heap[c]; h.at < earliest.at || h.at == earliest.at && h.Seq < earliest.Seq {
+				least, earliest = c, *h
 			}
 		}
-		if !of.before(&x) {
+		if !earliest.before(&x) {
 			break
 		}
-		heap[i], i = of, least
+		heap[i], i = earliest, least
 	}
 	heap[i] = x
 }
 
 // RemoveBySeq removes the delivery with the given sequence number from the heap and returns the delivery.
-func (q *Queue) Take(seq uint64) Delivery {
-	i := slices.IndexFunc(q.Heap, func(x Queued) bool { return x.Seq == seq })
+func (q *Queue) RemoveBySeq(seq uint64) Delivery {
+	i := slices.IndexFunc(q.Heap, func(x QueueEntry) bool { return x.Seq == seq })
 	if i < 0 {
 		panic(fmt.Sprintf("BUG: no delivery %d is under way", seq))
 	}

@@ -22,21 +22,21 @@ type Failure struct {
 	At       int64    `json:"at_ns"`            // simulated time
 	Events   []string `json:"events"`           // the last lines of the event log
 
-	// Concerns and Steps are set only by a run that recorded itself, such as that of [Explain]. Concerns lists the pages,
-	// grants, transfers, commands, requests and keys that the story names or refers to. Steps lists the last lines that
-	// touched the things in Concerns.
+	// Concerns and Steps are set only by a run that recorded itself, such as that of [Explain]. Concerns lists the
+	// pages, grants, transfers, commands, requests and keys that the story names or refers to. Steps lists the last
+	// lines that touched the things in Concerns.
 	Concerns []string `json:"concerns,omitempty"`
 	Steps    []string `json:"steps,omitempty"`
 	// Page is the HTML file that shows the run, if the caller wrote a page.
 	Page string `json:"page,omitempty"`
-	// Again is the command that repeats the failure, if the command is not kvferry.
-	Again string `json:"again,omitempty"`
+	// ReplayOverride is the command that repeats the failure, if the command is not kvferry.
+	ReplayOverride string `json:"again,omitempty"`
 }
 
-// Replay returns the command that repeats the failure.
-func (f *Failure) Replay() string {
-	if f.Again != "" {
-		return f.Again
+// ReplayCommand returns the command that repeats the failure.
+func (f *Failure) ReplayCommand() string {
+	if f.ReplayOverride != "" {
+		return f.ReplayOverride
 	}
 	if f.System != "" {
 		return fmt.Sprintf("seed %d of system %s, or its plan, in the options of sim.Run", f.Seed, f.System)
@@ -64,22 +64,22 @@ func (f *Failure) String() string {
 			fmt.Fprintf(&b, "concerns: %s\n", strings.Join(f.Concerns, ", "))
 			title = "the last steps that concerned them"
 		}
-		tell(&b, title, f.Steps)
-		lines = lines[max(0, len(lines)-eventsBeside):]
+		writeLines(&b, title, f.Steps)
+		lines = lines[max(0, len(lines)-eventsWithSteps):]
 	}
-	tell(&b, "the last lines of the event log", lines)
+	writeLines(&b, "the last lines of the event log", lines)
 	if f.Page != "" {
 		fmt.Fprintf(&b, "look at it: %s\n", f.Page)
 	}
-	fmt.Fprintf(&b, "again with: %s\n", f.Replay())
+	fmt.Fprintf(&b, "again with: %s\n", f.ReplayCommand())
 	return b.String()
 }
 
-// eventsBeside is the number of log lines that are useful in addition to the steps.
-const eventsBeside = 12
+// eventsWithSteps is the number of log lines that are useful in addition to the steps.
+const eventsWithSteps = 12
 
-// tell writes a title and indented lines.
-func tell(b *strings.Builder, title string, lines []string) {
+// writeLines writes a title and indented lines.
+func writeLines(b *strings.Builder, title string, lines []string) {
 	fmt.Fprintf(b, "%s:\n", title)
 	for _, line := range lines {
 		b.WriteString("  ")
@@ -106,20 +106,20 @@ type Result struct {
 	Failure   *Failure     // nil: every promise was kept
 	Trace     *trace.Trace // nil unless Options.Record
 
-	Strikes []plan.Strike // in order, if Options.Strikes was set
-	Unused  []string      // strikes and faults of the plan that found no occasion
+	Strikes      []plan.Strike // in order, if Options.Strikes was set
+	UnusedFaults []string      // strikes and faults of the plan that found no occasion
 
-	Counted [plan.FaultKinds]uint64 // the same as Faults, by number, while the run goes on
+	FaultCounts [plan.FaultCount]uint64 // the same as Faults, by number, while the run goes on
 }
 
 func newResult(p *plan.Plan, counts coverage.Coverage) Result {
-	return Result{Seed: p.Seed, Profile: p.Profile, Coverage: counts.Emptied()}
+	return Result{Seed: p.Seed, Profile: p.Profile, Coverage: counts.Recycle()}
 }
 
 // NameFaults sets Faults from the counts by number.
 func (r *Result) NameFaults() {
 	r.Faults = map[string]uint64{}
-	for f, n := range r.Counted {
+	for f, n := range r.FaultCounts {
 		if n > 0 {
 			r.Faults[plan.Fault(f).String()] = n
 		}

@@ -9,27 +9,27 @@ import (
 
 // Device is the state of the engine's device code for a command.
 type Device struct {
-	Corr  effects.Corr `snap:"skip"` // of the scatter in flight; 0: none
-	First uint32
-	Pages []effects.Page
-	Got   uint32 // number of chunks read, complete and in order
+	Corr     effects.Corr `snap:"skip"` // of the scatter in flight; 0: none
+	First    uint32
+	Pages    []effects.Page
+	Received uint32 // number of chunks read, complete and in order
 }
 
-// scatter carries out an [effects.Scatter]. The engine's device code takes the chunks, which needs some time and may
-// fail.
-func (n *Node) scatter(w *World, e *effects.Scatter) {
-	OnScattering.Report(&w.Panel, n.ID, Scattering{n, e})
+// scatterChunks carries out an [effects.Scatter]. The engine's device code takes the chunks, which needs some time and
+// may fail.
+func (n *Node) scatterChunks(w *World, e *effects.Scatter) {
+	OnScatteringChunks.Report(&w.Panel, n.ID, ScatteringChunks{n, e})
 	if w.Failure != nil {
 		return
 	}
-	if w.System.Scatter(n, e) {
+	if w.System.ScatterChunks(n, e) {
 		return
 	}
 	name := w.System.CommandName(n, e.Ticket)
 	d, code := draw.Hash(w.Seed, draw.Engine, uint64(name), uint64(e.First)<<8|12), effects.OK
-	if f, yes := w.Strikes(plan.FaultDMA, name, uint64(e.First)); yes {
-		code = refusal(contract.Scattering, f)
+	if f, yes := w.DrawStrike(plan.FaultDMAFailed, name, uint64(e.First)); yes {
+		code = drawRefusal(contract.Scattering, f)
 	}
-	w.ForNode(n, d.Heavy(w.Setting.Scatter*effects.Duration(len(e.Pages))),
+	w.QueueForNode(n, d.HeavyTail(w.Conditions.ScatterTime*effects.Duration(len(e.Pages))),
 		Delivery{Kind: KindScattered, A: uint64(e.Corr), B: uint64(e.Ticket), C: uint64(code)})
 }

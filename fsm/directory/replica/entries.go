@@ -121,8 +121,8 @@ func (l *Log) addAuthor(e *sharedlog.Entry) table.Handle {
 // entryOverhead is an upper bound of the bytes of an entry around the frames, and of a frame around the body.
 const entryOverhead = 64
 
-// Remembers reports the sizes of the tables and buffers, with their limits.
-func (l *Log) Remembers(visit func(name string, n, most int)) {
+// VisitKeptTables reports the sizes of the tables and buffers, with their limits.
+func (l *Log) VisitKeptTables(visit func(name string, n, most int)) {
 	visit("tellers", l.authors.Len(), l.config.Authors)
 	visit("bytes to tell", l.PendingBytes(), l.config.BufferBytes+l.config.maxEntryBytes())
 }

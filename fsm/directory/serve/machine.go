@@ -45,22 +45,22 @@ func (m *Machine) ReplicationStatus() (workers int, down bool) {
 	return m.directory.Replication().CountRemoteWorkers(), m.log.IsDown()
 }
 
-// Tables reports the sizes of the tables that are empty in an idle machine.
-func (m *Machine) Tables(visit func(name string, n, most int)) {
+// VisitTables reports the sizes of the tables that are empty in an idle machine.
+func (m *Machine) VisitTables(visit func(name string, n, most int)) {
 	f, c := m.directory.Figures(), &m.config.Directory
 	visit("syncs", f.Syncs, c.Syncs)
 	visit("chunks to sweep away", f.Retired, c.Chunks)
 }
 
-// Remembers reports the sizes of all tables of records, with their limits.
-func (m *Machine) Remembers(visit func(name string, n, most int)) {
+// VisitKeptTables reports the sizes of all tables of records, with their limits.
+func (m *Machine) VisitKeptTables(visit func(name string, n, most int)) {
 	f, c := m.directory.Figures(), &m.config.Directory
 	visit("instances", f.Instances, c.Instances)
 	visit("workers", f.Workers, c.Workers)
 	visit("locations", f.Locations, c.Workers*c.LocationsPerWorker)
 	visit("holders", f.Holders, c.Holders)
 	visit("chunks", f.Chunks, c.Chunks)
-	m.log.Remembers(visit)
+	m.log.VisitKeptTables(visit)
 }
 
 // Deadline returns the instant of the next Tick that the machine needs.

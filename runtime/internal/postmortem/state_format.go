@@ -18,7 +18,7 @@ var stateFormat = snapshot.DescribeOptions{
 		reflect.TypeFor[identity.Key](): true, reflect.TypeFor[identity.Token](): true,
 		reflect.TypeFor[prng.Source](): true, reflect.TypeFor[prng.Shuffle](): true,
 	},
-	SecretWords: []string{"seed", "secret"},
+	SecretWords:  []string{"seed", "secret"},
 	DerivedTypes: map[reflect.Type]bool{reflect.TypeFor[table.Index](): true},
 	Texts: map[reflect.Type]func(reflect.Value) string{
 		reflect.TypeFor[effects.Code](): func(v reflect.Value) string { return effects.Code(v.Uint()).String() },

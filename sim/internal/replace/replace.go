@@ -17,10 +17,10 @@ const headMax = 1 << 20
 // of the file as the output of an earlier call. File does not change any other existing file or folder, and returns an
 // error that describes the obstacle. If path is a symbolic link, File keeps the link and writes the target of the link.
 // File writes directly to a device or a pipe, such as /dev/stdout. The label names the kind of file in errors.
-func File(path, what string, text []byte, ours func(head []byte) bool) error {
+func File(path, label string, text []byte, isOurs func(head []byte) bool) error {
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return create(path, text)
+		return createFile(path, text)
 	}
 	if err != nil {
 		return err
@@ -31,27 +31,27 @@ func File(path, what string, text []byte, ours func(head []byte) bool) error {
 	}
 	switch {
 	case info.IsDir():
-		return fmt.Errorf("%s is a directory; name a file for %s", path, what)
+		return fmt.Errorf("%s is a directory; name a file for %s", path, label)
 	case info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0:
-		return write(target, os.O_WRONLY, 0, text)
+		return writeFile(target, os.O_WRONLY, 0, text)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no regular file; name another one for %s", path, what)
+		return fmt.Errorf("%s is no regular file; name another one for %s", path, label)
 	}
-	head, err := headOf(target)
+	head, err := readHead(target)
 	if err != nil {
 		return err
 	}
-	if len(head) > 0 && !ours(head) {
+	if len(head) > 0 && !isOurs(head) {
 		return fmt.Errorf("%s is there, and kvferry did not write it; name another file for %s, or move that one away",
-			path, what)
+			path, label)
 	}
-	return exchange(target, info.Mode().Perm(), text)
+	return replaceFile(target, info.Mode().Perm(), text)
 }
 
 // createFile creates a new file. If another program has created the file in the meantime, createFile leaves the file
 // unchanged and returns an error.
-func create(path string, text []byte) error {
-	err := write(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644, text)
+func createFile(path string, text []byte) error {
+	err := writeFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644, text)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		var failed *writeError
 		if errors.As(err, &failed) {
@@ -66,7 +66,7 @@ type writeError struct{ error }
 
 func (e *writeError) Unwrap() error { return e.error }
 
-func write(path string, flags int, mode fs.FileMode, text []byte) error {
+func writeFile(path string, flags int, mode fs.FileMode, text []byte) error {
 	f, err := os.OpenFile(path, flags, mode)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func write(path string, flags int, mode fs.FileMode, text []byte) error {
 	return nil
 }
 
-func headOf(path string) ([]byte, error) {
+func readHead(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func headOf(path string) ([]byte, error) {
 }
 
 // replaceFile replaces the content of an existing file atomically: it writes a new file and renames the new file.
-func exchange(path string, mode fs.FileMode, text []byte) error {
+func replaceFile(path string, mode fs.FileMode, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-")
 	if err != nil {
 		return err

@@ -29,32 +29,36 @@ import (
 // Flow describes attached engines to package pd. These engines put, get, fetch, share and push layers like engines in
 // the rank's process.
 var Flow = pd.Flow{
-	Word:      flowWord,
-	Profiles:  []expand.Profile{{Name: "agent", World: drawWorld, Jobs: drawJobs}},
-	Scopes:    smallScopes,
-	Start:     startJob,
-	Processes: &pd.Processes{Fetch: fetchJob, Act: handleDelivery, Scatter: showChunks, Keeps: reflect.TypeFor[*state](), Harms: listFaults},
-	Commands: []pd.Commands{
-		{Want: plan.WantReserve, Ended: handleOutcome}, {Want: plan.WantPut, Holds: true, Ended: handleOutcome, Returned: handleReturn},
-		{Want: plan.WantGet, Ended: handleOutcome}, {Want: plan.WantContains, Ended: handleOutcome},
-		{Want: plan.WantRelease, Ended: handleOutcome}, {Want: plan.WantUnpin, Ended: handleOutcome},
-		{Want: plan.WantFetch, Ended: handleOutcome, Returned: handleReturn}, {Want: plan.WantAbandon, Ended: handleOutcome},
-		{Want: pd.WantEnd, Ended: handleOutcome}, {Want: p2p.WantBring, Ended: handleOutcome}, {Want: p2p.WantStore, Ended: handleOutcome},
-		{Want: p2p.WantShare, Ended: handleOutcome}, {Want: p2p.WantWithdraw, Ended: handleOutcome},
-		{Want: layerwise.WantBegin, Ended: handleOutcome}, {Want: layerwise.WantStop, Ended: handleOutcome},
-		{Want: layerwise.WantSave, Holds: true, Ended: handleOutcome, Returned: handleReturn},
-		{Want: layerwise.WantFinish, Holds: true, Ended: handleOutcome, Returned: handleReturn},
+	Flag:     flowWord,
+	Profiles: []expand.Profile{{Name: "agent", AfterWorld: drawWorld, AfterJobs: drawJobs}},
+	Scopes:   smallScopes,
+	StartJob: startJob,
+	Processes: &pd.EngineProcesses{FetchJob: fetchJob, HandleDelivery: handleDelivery, ScatterChunks: showChunks,
+		StateType: reflect.TypeFor[*state](), ListFaults: listFaults},
+	Commands: []pd.CommandKind{
+		{Want: plan.CommandReserve, HandleOutcome: handleOutcome},
+		{Want: plan.CommandPut, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
+		{Want: plan.CommandGet, HandleOutcome: handleOutcome}, {Want: plan.CommandContains, HandleOutcome: handleOutcome},
+		{Want: plan.CommandRelease, HandleOutcome: handleOutcome}, {Want: plan.CommandUnpin, HandleOutcome: handleOutcome},
+		{Want: plan.CommandFetch, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
+		{Want: plan.CommandAbandon, HandleOutcome: handleOutcome},
+		{Want: pd.WantEnd, HandleOutcome: handleOutcome}, {Want: p2p.WantBring, HandleOutcome: handleOutcome},
+		{Want: p2p.WantStore, HandleOutcome: handleOutcome},
+		{Want: p2p.WantShare, HandleOutcome: handleOutcome}, {Want: p2p.WantWithdraw, HandleOutcome: handleOutcome},
+		{Want: layerwise.WantBegin, HandleOutcome: handleOutcome}, {Want: layerwise.WantStop, HandleOutcome: handleOutcome},
+		{Want: layerwise.WantSave, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
+		{Want: layerwise.WantFinish, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
 	},
 	Oracles: []oracle.Oracle{leftoversOracle},
 }
 
 // flowWord is the word of the plan for attached engines. In a topology the word allows engines in processes of their
 // own. In a job the word means that attached engines send and read the job.
-var flowWord = plan.NewWord(plan.Word{
-	Name:  "agent",
-	World: func(*plan.Plan) string { return "" },
-	Job: func(p *plan.Plan, j *plan.Job) string {
-		if !p.Topology.Said["agent"] || j.Plain || j.PlainTo || j.Gather || j.Whole {
+var flowWord = plan.RegisterFlag(plan.FlowFlag{
+	Name:          "agent",
+	CheckTopology: func(*plan.Plan) string { return "" },
+	CheckJob: func(p *plan.Plan, j *plan.Job) string {
+		if !p.Topology.Flags["agent"] || j.Plain || j.PlainTo || j.Gather || j.Whole {
 			return "it needs topology.agent, and is one put; leave out plain, plain_to, gather and whole"
 		}
 		return ""
@@ -64,9 +68,9 @@ var flowWord = plan.NewWord(plan.Word{
 // combinedFlow returns the flow that a seed combines with attached engines, or nil: about half of the seeds have none.
 func combinedFlow(p *plan.Plan) *pd.Flow {
 	switch d := draw.Hash(p.Seed, draw.Plan, 19, 0); {
-	case d.Permille(250):
+	case d.ChancePermille(250):
 		return &p2p.Flow
-	case d.Again().Permille(300):
+	case d.Rehash().ChancePermille(300):
 		return &layerwise.Flow
 	}
 	return nil
@@ -76,35 +80,35 @@ func combinedFlow(p *plan.Plan) *pd.Flow {
 func drawWorld(d *expand.Draft) {
 	p := d.Plan
 	if f := combinedFlow(p); f != nil {
-		f.Profiles[0].World(d)
-		if at := draw.Hash(p.Seed, draw.Plan, 19, 10); f == &layerwise.Flow && at.Permille(400) {
-			p.Bounds.Requests = uint32(at.Again().Between(2, 5)) // A limit so low that many requests are refused.
+		f.Profiles[0].AfterWorld(d)
+		if at := draw.Hash(p.Seed, draw.Plan, 19, 10); f == &layerwise.Flow && at.ChancePermille(400) {
+			p.Bounds.Requests = uint32(at.Rehash().Between(2, 5)) // A limit so low that many requests are refused.
 		}
-	} else if at := draw.Hash(p.Seed, draw.Plan, 19, 1); at.Permille(600) {
+	} else if at := draw.Hash(p.Seed, draw.Plan, 19, 1); at.ChancePermille(600) {
 		d.Topology.Pull = nil // Held puts and fetches need pulling nodes.
 		for i := range p.Topology.Senders {
 			d.Topology.Pull = append(d.Topology.Pull, plan.Node(i))
 		}
 		// The tolerated clock drift depends on the lease.
 		d.Topology.DriftPPM, p.Timeouts.PullTTL = nil, min(p.Timeouts.PullTTL, p.Timeouts.Lease)
-		if d.Topology.Delay = nil; at.Again().Permille(600) {
+		if d.Topology.Delay = nil; at.Rehash().ChancePermille(600) {
 			for i := range p.Topology.Receivers {
-				d.Topology.Delay = append(d.Topology.Delay, p.Receiver(i))
+				d.Topology.Delay = append(d.Topology.Delay, p.ReceiverAt(i))
 			}
 		}
 		drawPullLimits(p)
 	}
-	d.Topology.Said = d.Topology.Said.With(flowWord)
+	d.Topology.Flags = d.Topology.Flags.With(flowWord)
 }
 
 // drawPullLimits draws the timeouts and the limits of pulling.
 func drawPullLimits(p *plan.Plan) {
-	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 19, n) }
-	p.Timeouts.Read = at(2).Time(100*time.Millisecond, 3*time.Second)
-	p.Timeouts.Fetch = at(3).Time(100*time.Millisecond, 3*time.Second)
-	p.Timeouts.Lead = at(4).Time(time.Millisecond, (p.Timeouts.PullTTL-p.Timeouts.LeaseGuard)/2)
-	p.Timeouts.Loan = at(5).Time(p.Timeouts.PullTTL, 4*p.Timeouts.PullTTL)
-	if at(6).Permille(150) { // Small tables, which are often full.
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 19, n) }
+	p.Timeouts.Read = at(2).RoundedDuration(100*time.Millisecond, 3*time.Second)
+	p.Timeouts.Fetch = at(3).RoundedDuration(100*time.Millisecond, 3*time.Second)
+	p.Timeouts.Lead = at(4).RoundedDuration(time.Millisecond, (p.Timeouts.PullTTL-p.Timeouts.LeaseGuard)/2)
+	p.Timeouts.Loan = at(5).RoundedDuration(p.Timeouts.PullTTL, 4*p.Timeouts.PullTTL)
+	if at(6).ChancePermille(150) { // Small tables, which are often full.
 		p.Bounds.Offers, p.Bounds.Places = uint32(at(7).Between(1, 6)), uint32(at(8).Between(2, 24))
 		p.Bounds.Fetches = uint32(at(9).Between(1, 4))
 	}
@@ -114,25 +118,25 @@ func drawPullLimits(p *plan.Plan) {
 func drawJobs(d *expand.Draft) {
 	p := d.Plan
 	if f := combinedFlow(p); f != nil {
-		f.Profiles[0].Jobs(d)
+		f.Profiles[0].AfterJobs(d)
 	}
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
-		if j.Plain || j.PlainTo || j.Gather || !draw.Hash(p.Seed, draw.Plan, 18, uint64(i)).Permille(750) {
+		if j.Plain || j.PlainTo || j.Gather || !draw.Hash(p.Seed, draw.Plan, 18, uint64(i)).ChancePermille(750) {
 			continue
 		}
 		keyCount := len(j.Keys)
-		if pages := int(p.Topology.SenderPages); keyCount > pages && !j.Said[layerwise.Flow.Word] {
+		if pages := int(p.Topology.SenderPages); keyCount > pages && !j.Flags[layerwise.Flow.Flag] {
 			for keyCount = pages; keyCount > 0 && isKeyShared(p, i, j.Keys[keyCount-1]); keyCount-- {
 			}
 		}
 		if keyCount == 0 {
 			continue
 		}
-		j.Said, j.Whole, j.Early, j.Keys = j.Said.With(flowWord), false, false, j.Keys[:keyCount]
+		j.Flags, j.Whole, j.Early, j.Keys = j.Flags.With(flowWord), false, false, j.Keys[:keyCount]
 		j.Batch = len(j.Keys)
-		if draw.Hash(p.Seed, draw.Plan, 20, uint64(i)).Permille(600) {
-			j.Said = j.Said.With(pd.Tells)
+		if draw.Hash(p.Seed, draw.Plan, 20, uint64(i)).ChancePermille(600) {
+			j.Flags = j.Flags.With(pd.ReportsEnd)
 		}
 	}
 }
@@ -140,7 +144,7 @@ func drawJobs(d *expand.Draft) {
 // isKeyShared reports whether a key is shared with a job other than i. As the last key of job i the key could name a
 // shorter chunk, while the second job would use the key for a whole chunk.
 func isKeyShared(p *plan.Plan, i int, key uint32) bool {
-	if key < plan.KeysOwn {
+	if key < plan.FirstUnsharedKey {
 		return false
 	}
 	for k := range p.Jobs {
@@ -153,23 +157,23 @@ func isKeyShared(p *plan.Plan, i int, key uint32) bool {
 
 // startJob makes an engine of the sender begin a job, or an engine of the receiver if the chunks of the job are shared.
 func startJob(w *pd.Cluster, j *pd.Job) {
-	t := task{job: j.Place, kind: taskPut}
+	t := task{job: j.Index, kind: taskPut}
 	n := w.Nodes[j.Sender]
 	switch {
-	case j.Said[p2p.Flow.Word]:
+	case j.Flags[p2p.Flow.Flag]:
 		t.kind, n = taskBring, w.Nodes[j.Receiver]
-	case j.Said[layerwise.Flow.Word]:
+	case j.Flags[layerwise.Flow.Flag]:
 		t.kind = taskCompute
 	}
-	if n.Up && !j.Probes() {
+	if n.Up && !j.IsProbe() {
 		stateOf(w).engineFor(n, j).addTask(&t)
 	}
 }
 
 // fetchJob makes an engine of the receiver read the job.
 func fetchJob(w *pd.Cluster, n *world.Node, j *pd.Job) {
-	t := task{job: j.Place, kind: taskGet}
-	if n.Delays && !j.Take {
+	t := task{job: j.Index, kind: taskGet}
+	if n.KeepsOffers && !j.Take {
 		t.kind = taskFetch
 	}
 	stateOf(w).engineFor(n, j).addTask(&t)
@@ -224,23 +228,23 @@ var (
 )
 
 // leftoversOracle checks that nothing remains of engines that have exited or have given everything back.
-var leftoversOracle = oracle.Of("attached engines", "nothing is left of engines that are gone, or hold nothing any more",
-	func(l *oracle.Listen[struct{}]) {
-		oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.Quiet) {
-			w := pd.In(call)
+var leftoversOracle = oracle.New("attached engines", "nothing is left of engines that are gone, or hold nothing any more",
+	func(l *oracle.Subscriptions[struct{}]) {
+		oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.NodeIdle) {
+			w := pd.ClusterOf(call)
 			n := w.Nodes[call.Node()]
 			h := stateOf(w).hostOf(n)
-			if n.User || h == nil {
+			if n.Custom || h == nil {
 				return
 			}
-			call.Judged(checkLeftovers)
+			call.CountJudged(checkLeftovers)
 			if _, holdings := h.machine.Totals(); holdings+len(h.holdings)+len(h.callByTicket) > 0 {
-				call.Breaks(checkLeftovers, "node %d holds %d things for engines, and none of those works any more", n.It(), holdings)
+				call.FailCheck(checkLeftovers, "node %d holds %d things for engines, and none of those works any more", n.AsSubject(), holdings)
 				return
 			}
 			for _, x := range h.sessions {
 				if x.detached {
-					call.Breaks(checkLeftovers, "an engine of node %d has detached, and its session stays", n.It())
+					call.FailCheck(checkLeftovers, "an engine of node %d has detached, and its session stays", n.AsSubject())
 				}
 			}
 		})

@@ -52,14 +52,14 @@ var opRules = map[protocol.CallOp]opRule{
 // engine is allowed to make the call.
 func (h *host) beginCall(b session.Begin) {
 	w, n := h.state.w, h.node
-	pd.Judged(w, checkBegunOnce, checkTargets)
+	pd.CountJudged(w, checkBegunOnce, checkTargets)
 	m := h.sentCalls[b.CallRef]
 	switch {
 	case m.begun:
-		w.Fail(checkBegunOnce.Property(), "node %d begins call %d of session %d a second time", n.It(), b.ID, b.Session)
+		w.Fail(checkBegunOnce.Property(), "node %d begins call %d of session %d a second time", n.AsSubject(), b.ID, b.Session)
 		return
 	case b.Op != m.op || b.Body.Target != m.target || b.Body.Prefill != m.prefill:
-		w.Fail(checkBegunOnce.Property(), "node %d begins call %d of session %d as another", n.It(), b.ID, b.Session)
+		w.Fail(checkBegunOnce.Property(), "node %d begins call %d of session %d as another", n.AsSubject(), b.ID, b.Session)
 		return
 	}
 	m.begun = true
@@ -73,7 +73,7 @@ func (h *host) beginCall(b session.Begin) {
 		x.holdingToEnd = x.usedHoldings[len(x.usedHoldings)-1]
 		x.usedHoldings = nil
 		if x.holdingToEnd.users > 0 {
-			w.Fail(checkTargets.Property(), "node %d begins to give back what a call or a share still uses", n.It())
+			w.Fail(checkTargets.Property(), "node %d begins to give back what a call or a share still uses", n.AsSubject())
 			return
 		}
 		x.holdingToEnd.ending = true
@@ -94,7 +94,7 @@ func (h *host) checkTarget(x *hostCall, kind session.HoldingKind, id uint64, opt
 	}
 	target := h.holdings[session.CallRef{Session: x.ref.Session, ID: id}]
 	if target == nil || target.kind != kind || target.ending || target.freed {
-		h.state.w.Fail(checkTargets.Property(), "node %d begins %v about %d, which is not held, ends, or is another thing", h.node.It(),
+		h.state.w.Fail(checkTargets.Property(), "node %d begins %v about %d, which is not held, ends, or is another thing", h.node.AsSubject(),
 			x.op, id)
 		return false
 	}
@@ -103,14 +103,14 @@ func (h *host) checkTarget(x *hostCall, kind session.HoldingKind, id uint64, opt
 }
 
 func (h *host) startReserve(x *hostCall, b *protocol.EngineCall) bool {
-	if !h.node.Sends() || b.Count == 0 {
+	if !h.node.IsSender() || b.Count == 0 {
 		return false
 	}
 	if j := &h.state.w.Jobs[x.job]; j.Sender == h.node.ID { // A lying engine may reserve for a job to the engine's own node.
-		j.Life = h.incarnation
+		j.SenderIncarnation = h.incarnation
 	}
-	h.giveCommand(x, pd.Command{Want: plan.WantReserve, Job: x.job, Count: b.Count, Body: &engine.Reserve{Count: b.Count}},
-		pd.Its(h.node).Cfg.ReserveTimeout)
+	h.giveCommand(x, pd.Command{Want: plan.CommandReserve, Job: x.job, Count: b.Count, Body: &engine.Reserve{Count: b.Count}},
+		pd.InfoOf(h.node).Cfg.ReserveTimeout)
 	if !h.sentCalls[x.ref].isFalse {
 		h.state.w.Jobs[x.job].Batches[0].Reserve = x.ticket
 	}
@@ -118,11 +118,11 @@ func (h *host) startReserve(x *hostCall, b *protocol.EngineCall) bool {
 }
 
 func (h *host) startGet(x *hostCall, b *protocol.EngineCall) bool {
-	if !h.node.Receives() {
+	if !h.node.IsReceiver() {
 		return false
 	}
 	j := &h.state.w.Jobs[x.job]
-	wait := min(effects.Duration(b.PatienceNS), pd.Its(h.node).Cfg.GetWaitMax)
+	wait := min(effects.Duration(b.PatienceNS), pd.InfoOf(h.node).Cfg.GetWaitMax)
 	h.giveGet(x, j, wait)
 	return true
 }
@@ -133,29 +133,29 @@ func (h *host) giveGet(x *hostCall, j *pd.Job, wait effects.Duration) {
 	if j.Layers > 0 {
 		keys = j.ChunkKeys
 	}
-	h.giveCommand(x, pd.Command{Want: plan.WantGet, Job: j.Place, Body: &engine.Get{Request: j.Name, Keys: keys, Wait: wait,
+	h.giveCommand(x, pd.Command{Want: plan.CommandGet, Job: j.Index, Body: &engine.Get{Request: j.Name, Keys: keys, Wait: wait,
 		Layered: j.Layers > 0}}, wait)
 }
 
 func (h *host) startContains(x *hostCall, _ *protocol.EngineCall) bool {
-	if !h.node.Receives() || h.state.w.Jobs[x.job].Layers > 0 {
+	if !h.node.IsReceiver() || h.state.w.Jobs[x.job].Layers > 0 {
 		return false
 	}
-	h.giveCommand(x, pd.Command{Want: plan.WantContains, Job: x.job, Body: &engine.Contains{Keys: h.state.w.Jobs[x.job].Keys}}, 0)
+	h.giveCommand(x, pd.Command{Want: plan.CommandContains, Job: x.job, Body: &engine.Contains{Keys: h.state.w.Jobs[x.job].Keys}}, 0)
 	return true
 }
 
 func (h *host) startAbandon(x *hostCall, _ *protocol.EngineCall) bool {
-	if !h.node.Receives() {
+	if !h.node.IsReceiver() {
 		return false
 	}
-	h.giveCommand(x, pd.Command{Want: plan.WantAbandon, Job: x.job, Body: &engine.Abandon{Request: h.state.w.Jobs[x.job].Name}}, 0)
+	h.giveCommand(x, pd.Command{Want: plan.CommandAbandon, Job: x.job, Body: &engine.Abandon{Request: h.state.w.Jobs[x.job].Name}}, 0)
 	return true
 }
 
 // startFetch makes the rank read chunks that the sender keeps in place; the rank shows the chunks to the engine.
 func (h *host) startFetch(x *hostCall, b *protocol.EngineCall) bool {
-	if !h.node.Delays {
+	if !h.node.KeepsOffers {
 		return false
 	}
 	h.giveFetch(x, len(h.state.w.Jobs[x.job].Keys), effects.Duration(b.PatienceNS))
@@ -165,32 +165,32 @@ func (h *host) startFetch(x *hostCall, b *protocol.EngineCall) bool {
 // giveFetch gives the rank a fetch command for the first chunks of a job.
 func (h *host) giveFetch(x *hostCall, count int, patience effects.Duration) {
 	j := &h.state.w.Jobs[x.job]
-	h.giveCommand(x, pd.Command{Want: plan.WantFetch, Job: x.job, Count: uint32(count), Body: &engine.Fetch{Request: j.Name,
-		Keys: j.Keys[:count], Patience: patience}}, min(patience, pd.Its(h.node).Cfg.FetchTimeout))
+	h.giveCommand(x, pd.Command{Want: plan.CommandFetch, Job: x.job, Count: uint32(count), Body: &engine.Fetch{Request: j.Name,
+		Keys: j.Keys[:count], Patience: patience}}, min(patience, pd.InfoOf(h.node).Cfg.FetchTimeout))
 }
 
 // startBring gets chunks that another node shares. The outcome continues the call.
 func (h *host) startBring(x *hostCall, _ *protocol.EngineCall) bool {
 	j := &h.state.w.Jobs[x.job]
-	if !j.Said[p2p.Flow.Word] || p2p.IsDelayed(h.node, j) != (x.op == protocol.CallSharedFetch) {
+	if !j.Flags[p2p.Flow.Flag] || p2p.IsDelayed(h.node, j) != (x.op == protocol.CallSharedFetch) {
 		return false
 	}
-	h.giveCommand(x, pd.Command{Want: p2p.WantBring, Job: x.job, Body: p2p.NewBring(h.state.w, h.node, j)}, pd.Its(h.node).Cfg.BringTimeout)
+	h.giveCommand(x, pd.Command{Want: p2p.WantBring, Job: x.job, Body: p2p.NewBring(h.state.w, h.node, j)}, pd.InfoOf(h.node).Cfg.BringTimeout)
 	return true
 }
 
 func (h *host) startPut(x *hostCall, _ *protocol.EngineCall) bool {
-	w, cfg := h.state.w, &pd.Its(h.node).Cfg
+	w, cfg := h.state.w, &pd.InfoOf(h.node).Cfg
 	j := &w.Jobs[x.job]
 	reserved := &w.Commands[x.usedHoldings[0].ticket-1]
-	if reserved.Want != plan.WantReserve || reserved.Job != x.job || j.Batches[0].Put != 0 {
+	if reserved.Want != plan.CommandReserve || reserved.Job != x.job || j.Batches[0].Put != 0 {
 		return false
 	}
 	r := w.Nodes[j.Receiver]
 	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
-	j.Puts++
-	j.Batches[0].Life, j.Batches[0].Reserve = r.Life, x.usedHoldings[0].ticket
-	h.giveCommand(x, pd.Command{Want: plan.WantPut, Job: x.job, Pages: reserved.Pages, Body: &engine.Put{
+	j.OpenPuts++
+	j.Batches[0].ReceiverIncarnation, j.Batches[0].Reserve = r.Incarnation, x.usedHoldings[0].ticket
+	h.giveCommand(x, pd.Command{Want: plan.CommandPut, Job: x.job, Pages: reserved.Pages, Body: &engine.Put{
 		Peer:    engine.Peer{Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port},
 		Request: j.Name, Keys: j.Keys, Pages: reserved.Pages, Layout: cfg.Layout, LastChunkTokens: j.TokensOf(len(j.Keys) - 1),
 		Last: true,
@@ -205,7 +205,7 @@ func (h *host) startStore(x *hostCall, _ *protocol.EngineCall) bool {
 	j := &w.Jobs[x.job]
 	pages := x.usedHoldings[0]
 	c := w.Commands[pages.ticket-1]
-	if !pd.Its(h.node).Cfg.Shares || !h.node.Caches || c.Want != plan.WantReserve || c.Job != x.job {
+	if !pd.InfoOf(h.node).Cfg.Shares || !h.node.IsCache || c.Want != plan.CommandReserve || c.Job != x.job {
 		return false
 	}
 	body := engine.Store{Reserved: pages.ticket}
@@ -228,7 +228,7 @@ func (h *host) startStore(x *hostCall, _ *protocol.EngineCall) bool {
 
 // startLayerCall carries out the calls of a layerwise push.
 func (h *host) startLayerCall(x *hostCall, _ *protocol.EngineCall) bool {
-	if x.job < 0 || !h.state.w.Jobs[x.job].Said[layerwise.Flow.Word] || !h.node.Sends() {
+	if x.job < 0 || !h.state.w.Jobs[x.job].Flags[layerwise.Flow.Flag] || !h.node.IsSender() {
 		return false
 	}
 	j := &h.state.w.Jobs[x.job]
@@ -286,7 +286,7 @@ func (h *host) startAwaitReturn(x *hostCall, _ *protocol.EngineCall) bool {
 
 // startRelease gives a holding of an engine back. At times the agent refuses, and the engine still has the holding.
 func (h *host) startRelease(x *hostCall, _ *protocol.EngineCall) bool {
-	if h.state.nextDraw().Rarely(60) && !h.state.w.Healed {
+	if h.state.nextDraw().ChanceIfRandom(60) && !h.state.w.Healed {
 		h.pendingEnds = append(h.pendingEnds, pendingEnd{x, effects.TooMany})
 		return true
 	}
@@ -300,7 +300,7 @@ func (h *host) startRelease(x *hostCall, _ *protocol.EngineCall) bool {
 func (h *host) freeHolding(f session.Free) {
 	target := h.holdings[session.CallRef{Session: f.Session, ID: f.Holding}]
 	if target == nil || target.freed || target.kind != f.Kind || target.users > 0 {
-		h.state.w.Fail(checkTargets.Property(), "node %d gives back what is given back, is used, or is another thing", h.node.It())
+		h.state.w.Fail(checkTargets.Property(), "node %d gives back what is given back, is used, or is another thing", h.node.AsSubject())
 		return
 	}
 	target.freed, target.ending = true, true
@@ -316,11 +316,11 @@ func (h *host) freeHolding(f session.Free) {
 func (h *host) returnHolding(x *hostCall) {
 	w, t := h.state.w, x.holdingToEnd.ticket
 	created := w.Commands[t-1]
-	c := pd.Command{Want: plan.WantRelease, Target: t, Body: &engine.Release{Reserved: t}}
+	c := pd.Command{Want: plan.CommandRelease, Target: t, Body: &engine.Release{Reserved: t}}
 	patience := effects.Duration(0)
 	switch created.Want { //nolint:exhaustive // The other commands use pages of a Reserve.
-	case plan.WantGet:
-		c.Want, c.Body = plan.WantUnpin, &engine.Unpin{Got: t}
+	case plan.CommandGet:
+		c.Want, c.Body = plan.CommandUnpin, &engine.Unpin{Got: t}
 	case p2p.WantShare:
 		c = pd.Command{Want: p2p.WantWithdraw, Job: created.Job, Target: t, Body: &engine.Withdraw{Shared: t}, Pages: created.Pages}
 		patience = p2p.WithdrawTimeout(h.node)
@@ -330,7 +330,7 @@ func (h *host) returnHolding(x *hostCall) {
 		c.Job, c.Target = created.Job, created.Target
 	}
 	if h.returnedTickets[t] = created.Want != p2p.WantShare; h.returnedTickets[t] && created.Want != layerwise.WantBegin {
-		pd.OnReleasing.Report(&w.Panel, h.node.ID, pd.Releasing{Node: h.node, Ticket: t})
+		pd.OnPagesReleased.Report(&w.Panel, h.node.ID, pd.PagesReleased{Node: h.node, Ticket: t})
 	}
 	h.giveCommand(x, c, patience)
 }
@@ -338,7 +338,7 @@ func (h *host) returnHolding(x *hostCall) {
 // giveCommand gives the rank a command on behalf of a call, or to give a holding back.
 func (h *host) giveCommand(x *hostCall, c pd.Command, patience effects.Duration) {
 	c.Attached = true
-	x.ticket = h.state.w.Give(h.node, c, patience)
+	x.ticket = h.state.w.GiveCommand(h.node, c, patience)
 	h.callByTicket[x.ticket] = x
 }
 
@@ -350,8 +350,8 @@ func (h *host) abortCall(x *hostCall) {
 		x.waitsForPages = false
 		h.pendingEnds = append(h.pendingEnds, pendingEnd{x, effects.Cancelled})
 	case x.ticket != 0 && (x.holdingToEnd == nil || x.op == protocol.CallFinishPrefill || x.op == protocol.CallWithdraw):
-		if c := &h.state.w.Commands[x.ticket-1]; !c.Over || c.Held {
-			h.state.w.GiveAbort(h.node, x.ticket)
+		if c := &h.state.w.Commands[x.ticket-1]; !c.Finished || c.HoldsMemory {
+			h.state.w.AbortCommand(h.node, x.ticket)
 		}
 	}
 	if x.show != nil {

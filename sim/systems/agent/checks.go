@@ -12,12 +12,12 @@ import (
 
 // checkLimits checks that no engine exceeds the limits on sessions, calls, bytes and holdings.
 func (h *host) checkLimits() {
-	pd.Judged(h.state.w, checkBounds)
+	pd.CountJudged(h.state.w, checkBounds)
 	sessionsOf := map[int]int{}
 	for id, x := range h.sessions {
 		if sessionsOf[x.engine]++; sessionsOf[x.engine] > h.state.sessionsPerProcess {
 			h.state.w.Fail(checkBounds.Property(), "a process has more than %d of the %d places of node %d", h.state.sessionsPerProcess,
-				h.state.sessionsMax, h.node.It())
+				h.state.sessionsMax, h.node.AsSubject())
 			return
 		}
 		calls, holdings, longest, entries := 0, 0, 0, 0
@@ -31,7 +31,7 @@ func (h *host) checkLimits() {
 		}
 		if entries > longest && entries<<9 > h.state.callBytesMax { // A single call may exceed the limit.
 			h.state.w.Fail(checkBounds.Property(), "the calls of an engine of node %d name %d keys, which take more than %d bytes",
-				h.node.It(), entries, h.state.callBytesMax)
+				h.node.AsSubject(), entries, h.state.callBytesMax)
 			return
 		}
 		for at := range h.holdings {
@@ -41,7 +41,7 @@ func (h *host) checkLimits() {
 		}
 		if calls > h.state.callWindow || holdings > h.state.holdingsMax {
 			h.state.w.Fail(checkBounds.Property(), "an engine of node %d has %d calls and holds %d things, and may %d and %d",
-				h.node.It(), calls, holdings, h.state.callWindow, h.state.holdingsMax)
+				h.node.AsSubject(), calls, holdings, h.state.callWindow, h.state.holdingsMax)
 			return
 		}
 	}
@@ -50,7 +50,7 @@ func (h *host) checkLimits() {
 // checkResumed checks that the agent reports the outcomes of the open calls again to an engine that resumes a session.
 // The engine no longer waits for calls that are missing in the list of open calls.
 func checkResumed(h *host, s *stream, id uint64, open []uint64) {
-	pd.Judged(h.state.w, checkRepeated)
+	pd.CountJudged(h.state.w, checkRepeated)
 	for at, x := range h.calls {
 		x.abandoned = x.abandoned || at.Session == id && !x.answered && !slices.Contains(open, at.ID)
 	}
@@ -58,7 +58,7 @@ func checkResumed(h *host, s *stream, id uint64, open []uint64) {
 		m := h.sentCalls[session.CallRef{Session: id, ID: call}]
 		if m != nil && !m.isFalse && m.ended && m.answeredOn != s.id {
 			h.state.w.Fail(checkRepeated.Property(), "an engine of node %d goes on, and is not told again how its call %d ended",
-				h.node.It(), call)
+				h.node.AsSubject(), call)
 			return
 		}
 	}
@@ -74,7 +74,7 @@ func (h *host) checkRefusal(engine int) {
 		}
 	}
 	if len(h.sessions) < h.state.sessionsMax && ownSessions < h.state.sessionsPerProcess {
-		h.state.w.Fail(checkBounds.Property(), "node %d turns an engine away, and has room", h.node.It())
+		h.state.w.Fail(checkBounds.Property(), "node %d turns an engine away, and has room", h.node.AsSubject())
 		return
 	}
 	for id, x := range h.sessions {
@@ -87,7 +87,7 @@ func (h *host) checkRefusal(engine int) {
 		}
 		if !used {
 			h.state.w.Fail(checkBounds.Property(), "node %d turns an engine away, and session %d has nothing",
-				h.node.It(), id)
+				h.node.AsSubject(), id)
 			return
 		}
 	}
@@ -95,10 +95,10 @@ func (h *host) checkRefusal(engine int) {
 
 // checkAbandonedCalls checks that the calls for which no engine waits any more are aborted.
 func (h *host) checkAbandonedCalls(matches func(session.CallRef) bool) {
-	pd.Judged(h.state.w, checkAbandoned)
+	pd.CountJudged(h.state.w, checkAbandoned)
 	for call, x := range h.calls {
 		if matches(call) && !x.aborted && x.op != protocol.CallDetach {
-			h.state.w.Fail(checkAbandoned.Property(), "an engine of node %d is gone, and a call of its is not aborted", h.node.It())
+			h.state.w.Fail(checkAbandoned.Property(), "an engine of node %d is gone, and a call of its is not aborted", h.node.AsSubject())
 			return
 		}
 	}
@@ -107,10 +107,10 @@ func (h *host) checkAbandonedCalls(matches func(session.CallRef) bool) {
 // checkStillHeld checks that a holding of an engine was not given back to the rank, and returns the result.
 func (h *host) checkStillHeld(x *holding, action string) bool {
 	w := h.state.w
-	pd.Judged(w, checkHeld)
+	pd.CountJudged(w, checkHeld)
 	if wasReturned(h, x) {
 		w.Fail(checkHeld.Property(), "an engine %s what call %d brought it, and node %d has given that back", action, x.call.ID,
-			h.node.It())
+			h.node.AsSubject())
 		return false
 	}
 	return true
@@ -120,7 +120,7 @@ func (h *host) checkStillHeld(x *holding, action string) bool {
 func wasReturned(h *host, x *holding) bool {
 	c := &h.state.w.Commands[x.ticket-1]
 	returned := h.returnedTickets[x.ticket] || c.Released
-	if x.kind == session.Pages && c.Stored == 0 && x.shareCount == 0 {
+	if x.kind == session.Pages && c.StoredPages == 0 && x.shareCount == 0 {
 		for _, p := range c.Pages {
 			returned = returned || givesFreePages(c) && h.node.Pool.Pages[p.Index].Reserved != x.ticket
 		}

@@ -61,16 +61,16 @@ func (e *engineProcess) processID() session.Process { return session.Process(e.i
 
 // engineFor returns the engine process of a node that works on a job. A process is started if there is none.
 func (a *state) engineFor(n *world.Node, j *pd.Job) *engineProcess {
-	at := [2]int32{n.ID, int32(j.Place % 2)}
+	at := [2]int32{n.ID, int32(j.Index % 2)}
 	if i, ok := a.engineAt[at]; ok && !a.engines[i].exited {
 		return a.engines[i]
 	}
 	e := &engineProcess{state: a, index: len(a.engines), node: n.ID, calls: map[uint64]*clientCall{}, holdings: map[uint64]bool{}}
-	e.isLiar = a.nextDraw().Rarely(80) && !a.w.Healed
+	e.isLiar = a.nextDraw().ChanceIfRandom(80) && !a.w.Healed
 	a.engines = append(a.engines, e)
 	a.engineAt[at] = e.index
-	if end := int64(a.w.Setting.Faulty) - a.w.Now; e.isLiar && end >= 0 { // A lying engine ends with the faults.
-		a.w.After(effects.Duration(end)+effects.Millisecond,
+	if end := int64(a.w.Conditions.FaultsEnd) - a.w.Now; e.isLiar && end >= 0 { // A lying engine ends with the faults.
+		a.w.QueueAfter(effects.Duration(end)+effects.Millisecond,
 			world.Delivery{Kind: world.KindAttached, Node: -1, A: deliveryEnd, B: uint64(e.index)})
 	}
 	return e
@@ -83,20 +83,20 @@ func (e *engineProcess) scheduleTurn(in effects.Duration) {
 		return
 	}
 	e.wakeAt = at
-	e.state.w.After(in, world.Delivery{Kind: world.KindAttached, Node: -1, A: deliveryTurn, B: uint64(e.index)})
+	e.state.w.QueueAfter(in, world.Delivery{Kind: world.KindAttached, Node: -1, A: deliveryTurn, B: uint64(e.index)})
 }
 
 // addTask adds a task to the engine.
 func (e *engineProcess) addTask(t *task) {
 	e.tasks = append(e.tasks, t)
-	e.state.w.Unfinished++
+	e.state.w.UnfinishedCount++
 	e.scheduleTurn(e.state.drawDelay(effects.Millisecond))
 }
 
 // removeTask removes a task from the engine.
 func (e *engineProcess) removeTask(t *task) {
 	e.tasks = slices.DeleteFunc(e.tasks, func(x *task) bool { return x == t })
-	e.state.w.Unfinished--
+	e.state.w.UnfinishedCount--
 }
 
 // sortCalls returns the values of a map in the order of their calls.
@@ -135,10 +135,10 @@ func (e *engineProcess) connect() {
 	if e.state.hostOf(n) == nil {
 		return
 	}
-	e.stream = &stream{state: e.state, id: session.Conn(len(e.state.streams) + 1), node: e.node, incarnation: n.Life, engine: e.index}
+	e.stream = &stream{state: e.state, id: session.Conn(len(e.state.streams) + 1), node: e.node, incarnation: n.Incarnation, engine: e.index}
 	e.stream.openedAt = e.state.w.Now
-	if d := e.state.nextDraw(); d.Rarely(150) && !e.state.w.Healed { // The agent is slow to serve the connection.
-		e.stream.readableAt = e.state.w.Now + int64(d.Again().Heavy(20*effects.Millisecond))
+	if d := e.state.nextDraw(); d.ChanceIfRandom(150) && !e.state.w.Healed { // The agent is slow to serve the connection.
+		e.stream.readableAt = e.state.w.Now + int64(d.Rehash().HeavyTail(20*effects.Millisecond))
 	}
 	e.state.streams = append(e.state.streams, e.stream)
 	m := protocol.AttachRequest{Version: protocol.AttachVersion}
@@ -221,9 +221,9 @@ func (e *engineProcess) runTurn() {
 	}
 	e.maybeDetach()
 	if (len(e.tasks) > 0 || e.detaching) && w.Failure == nil {
-		pd.Judged(w, checkCalls)
+		pd.CountJudged(w, checkCalls)
 		if e.state.healedAt != 0 && w.Now-e.state.healedAt > int64(settleTimeout) &&
-			(e.detaching || !w.Jobs[e.tasks[0].job].Probes()) {
+			(e.detaching || !w.Jobs[e.tasks[0].job].IsProbe()) {
 			w.Fail(checkCalls.Property(), "an engine of node %d waits for ever for call %d", oracle.Node(e.node), e.lastCall)
 			return
 		}
@@ -243,7 +243,7 @@ func (e *engineProcess) touchHoldings() {
 	for _, id := range slices.Sorted(maps.Keys(e.holdings)) {
 		if x := h.holdings[session.CallRef{Session: e.sessionID, ID: id}]; e.holdings[id] && (x == nil || !h.checkStillHeld(x, "uses")) {
 			if x == nil {
-				e.state.w.Fail(checkHeld.Property(), "what call %d brought an engine of node %d is not held any more", id, h.node.It())
+				e.state.w.Fail(checkHeld.Property(), "what call %d brought an engine of node %d is not held any more", id, h.node.AsSubject())
 			}
 			return
 		}
@@ -331,7 +331,7 @@ func (e *engineProcess) handleAnswer(x *clientCall, a *protocol.EngineAnswer) {
 		for _, record := range h.holdings {
 			if record.call.Session == e.sessionID {
 				w.Fail(checkLeftovers.Property(), "an engine of node %d has detached by its agent's word, and call %d's is held still",
-					h.node.It(), record.call.ID)
+					h.node.AsSubject(), record.call.ID)
 			}
 		}
 	}
@@ -354,7 +354,7 @@ func (e *engineProcess) readShown() {
 			continue
 		}
 		m := protocol.EngineShown{ID: id, First: x.unreadShow.First}
-		if e.state.nextDraw().Rarely(30) && !e.state.w.Healed {
+		if e.state.nextDraw().ChanceIfRandom(30) && !e.state.w.Healed {
 			m.Code = uint32(effects.Faulted)
 		} else {
 			x.chunksRead = max(x.chunksRead, x.unreadShow.First+uint32(len(x.unreadShow.Pages)))

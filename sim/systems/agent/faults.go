@@ -14,8 +14,8 @@ import (
 func (e *engineProcess) drawFault() bool {
 	d := e.state.nextDraw()
 	strikes := func(of int) bool {
-		d = d.Again()
-		return d.Permille(of)
+		d = d.Rehash()
+		return d.ChancePermille(of)
 	}
 	switch {
 	case e.stream != nil && (strikes(20) || !e.attached && strikes(60) || e.hasOpenExchange() && strikes(60)):
@@ -23,7 +23,7 @@ func (e *engineProcess) drawFault() bool {
 	case strikes(8), e.stream != nil && !e.attached && e.state.w.Now-e.stream.openedAt > int64(4*effects.Millisecond):
 		e.connect() // The engine abandons the present connection, if any.
 	case strikes(6):
-		e.frozenUntil = e.state.w.Now + int64(e.state.nextDraw().Span(effects.Millisecond, 2*effects.Second))
+		e.frozenUntil = e.state.w.Now + int64(e.state.nextDraw().Duration(effects.Millisecond, 2*effects.Second))
 		e.scheduleTurn(100 * effects.Millisecond)
 		return true
 	case strikes(8):
@@ -59,7 +59,7 @@ func (e *engineProcess) endProcess() {
 	for _, t := range slices.Clone(e.tasks) {
 		e.removeTask(t)
 	}
-	w.After(e.state.drawDelay(100*effects.Millisecond),
+	w.QueueAfter(e.state.drawDelay(100*effects.Millisecond),
 		world.Delivery{Kind: world.KindAttached, Node: -1, A: deliveryExited, B: uint64(e.index)})
 }
 
@@ -75,14 +75,14 @@ func (e *engineProcess) detachSession() {
 			e.removeTask(t)
 		}
 	}
-	if e.state.nextDraw().Rarely(300) { // Another thread of the engine still makes a call.
+	if e.state.nextDraw().ChanceIfRandom(300) { // Another thread of the engine still makes a call.
 		e.sendCall(protocol.EngineCall{}, protocol.CallContains, -1, 0)
 	}
 }
 
 // maybeDetach makes an idle engine detach at times.
 func (e *engineProcess) maybeDetach() {
-	if len(e.tasks) == 0 && e.attached && !e.isLiar && e.state.nextDraw().Rarely(200) {
+	if len(e.tasks) == 0 && e.attached && !e.isLiar && e.state.nextDraw().ChanceIfRandom(200) {
 		e.detachSession()
 	}
 }
@@ -92,7 +92,7 @@ func (e *engineProcess) maybeDetach() {
 func (e *engineProcess) forgetCalls() {
 	for _, t := range e.tasks {
 		x := t.call
-		if x == nil || x.answered || t.phase != phaseAwaitPages || e.state.w.Healed || !e.state.nextDraw().Rarely(150) {
+		if x == nil || x.answered || t.phase != phaseAwaitPages || e.state.w.Healed || !e.state.nextDraw().ChanceIfRandom(150) {
 			continue
 		}
 		delete(e.calls, x.id)
@@ -106,14 +106,14 @@ func (e *engineProcess) forgetCalls() {
 func (e *engineProcess) sendFalseMessage() {
 	d := e.state.nextDraw()
 	anyNumber := func() uint64 {
-		if held := slices.Sorted(maps.Keys(e.holdings)); len(held) > 0 && e.state.nextDraw().Permille(400) {
+		if held := slices.Sorted(maps.Keys(e.holdings)); len(held) > 0 && e.state.nextDraw().ChancePermille(400) {
 			return held[e.state.nextDraw().Below(uint64(len(held)))]
 		}
 		return e.state.nextDraw().Below(8)
 	}
-	if e.stream == nil || d.Permille(200) {
+	if e.stream == nil || d.ChancePermille(200) {
 		saved := *e
-		e.sessionID, e.incarnation = anyNumber(), e.state.w.Nodes[e.node].Life
+		e.sessionID, e.incarnation = anyNumber(), e.state.w.Nodes[e.node].Incarnation
 		e.connect()
 		e.sessionID, e.incarnation = saved.sessionID, saved.incarnation
 		return
@@ -122,7 +122,7 @@ func (e *engineProcess) sendFalseMessage() {
 	if len(e.tasks) > 0 {
 		job = e.tasks[0].job
 	}
-	switch d.Again().Below(8) {
+	switch d.Rehash().Below(8) {
 	case 0:
 		e.sendFrame([]byte{0xC1, 0, 1})
 	case 1:
@@ -132,9 +132,9 @@ func (e *engineProcess) sendFalseMessage() {
 		e.sendFalseCall(protocol.EngineCall{Target: anyNumber()}, ops[e.state.nextDraw().Below(uint64(len(ops)))], job)
 	case 4: // Each of these calls may produce a holding, and some list keys.
 		op, m := protocol.CallReserve, protocol.EngineCall{Count: 1}
-		if e.state.w.Nodes[e.node].Receives() && d.Again().Again().Permille(500) {
+		if e.state.w.Nodes[e.node].IsReceiver() && d.Rehash().Rehash().ChancePermille(500) {
 			op, m = protocol.CallGet, protocol.EngineCall{Keys: slices.Repeat([][]byte{{'k'}}, 3),
-				PatienceNS: e.state.drawPatience(d.Again().Again().Again(), effects.Second)}
+				PatienceNS: e.state.drawPatience(d.Rehash().Rehash().Rehash(), effects.Second)}
 		}
 		for range e.state.callWindow + 2 {
 			e.sendFalseCall(m, op, job)
@@ -142,13 +142,13 @@ func (e *engineProcess) sendFalseMessage() {
 	default:
 		ops := protocol.CallOps()
 		m := protocol.EngineCall{}
-		if d.Again().Permille(500) {
+		if d.Rehash().ChancePermille(500) {
 			m.Target = anyNumber()
 		}
-		if d.Again().Again().Permille(200) {
+		if d.Rehash().Rehash().ChancePermille(200) {
 			m.Prefill = anyNumber()
 		}
-		if d.Again().Again().Again().Permille(300) {
+		if d.Rehash().Rehash().Rehash().ChancePermille(300) {
 			m.Done = append(m.Done, anyNumber())
 		}
 		e.sendFalseCall(m, ops[e.state.nextDraw().Below(uint64(len(ops)))], job)

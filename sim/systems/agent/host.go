@@ -25,46 +25,47 @@ type state struct {
 
 // stateOf returns the state of a world. The state is created on first use.
 func stateOf(w *pd.Cluster) *state {
-	if w.Attached == nil {
+	if w.AttachedState == nil {
 		d := draw.Hash(w.Seed, draw.Engine, 1<<41, 0)
-		w.Attached = &state{w: w, hosts: make([]*host, len(w.Nodes)), engineAt: map[[2]int32]int{},
-			callWindow: d.Between(4, 8), holdingsMax: d.Again().Between(4, 12), sessionsMax: d.Again().Again().Between(2, 4), callBytesMax: 1 << 20}
-		a := w.Attached.(*state)
+		w.AttachedState = &state{w: w, hosts: make([]*host, len(w.Nodes)), engineAt: map[[2]int32]int{},
+			callWindow: d.Between(4, 8), holdingsMax: d.Rehash().Between(4, 12), sessionsMax: d.Rehash().Rehash().Between(2, 4),
+			callBytesMax: 1 << 20}
+		a := w.AttachedState.(*state)
 		a.sessionsPerProcess = a.sessionsMax
 		if d := draw.Hash(w.Seed, draw.Engine, 1<<41, 1); !a.isSmallWorld() {
 			a.sessionsPerProcess = d.Between(1, a.sessionsMax)
-			if d = d.Again(); d.Permille(400) { // A limit so low that some calls are refused.
-				a.callBytesMax = d.Again().Between(1<<9, 5<<9)
+			if d = d.Rehash(); d.ChancePermille(400) { // A limit so low that some calls are refused.
+				a.callBytesMax = d.Rehash().Between(1<<9, 5<<9)
 			}
 		}
 	}
-	a := w.Attached.(*state)
+	a := w.AttachedState.(*state)
 	a.w = w
 	return a
 }
 
 // isSmallWorld reports whether the world is explored exhaustively. Nothing is drawn then: actions take no time, and the
 // explorer tries every order.
-func (a *state) isSmallWorld() bool { return a.w.Seed >= draw.RestlessSeed }
+func (a *state) isSmallWorld() bool { return a.w.Seed >= draw.HighestSeed }
 
 // drawDelay draws the duration of an action with the given mean, which is zero in a small world.
 func (a *state) drawDelay(mean effects.Duration) effects.Duration {
 	if d := a.nextDraw(); !a.isSmallWorld() {
-		return d.Heavy(mean)
+		return d.HeavyTail(mean)
 	}
 	return 0
 }
 
 // drawPatience draws how long an engine waits for the result of a call, in nanoseconds and at most the given limit.
-func (a *state) drawPatience(d draw.Of, limit effects.Duration) uint64 {
+func (a *state) drawPatience(d draw.Value, limit effects.Duration) uint64 {
 	if a.isSmallWorld() {
 		return uint64(limit)
 	}
-	return uint64(d.Span(effects.Millisecond, limit))
+	return uint64(d.Duration(effects.Millisecond, limit))
 }
 
 // nextDraw returns the next random choice for the attached engines.
-func (a *state) nextDraw() draw.Of {
+func (a *state) nextDraw() draw.Value {
 	a.drawCount++
 	return draw.Hash(a.w.Seed, draw.Engine, 1<<40, a.drawCount)
 }
@@ -166,27 +167,30 @@ func (a *state) hostOf(n *world.Node) *host {
 		return nil
 	}
 	h := a.hosts[n.ID]
-	if h == nil || h.incarnation != n.Life {
-		h = &host{state: a, node: n, incarnation: n.Life, sentCalls: map[session.CallRef]*sentCall{}, calls: map[session.CallRef]*hostCall{},
+	if h == nil || h.incarnation != n.Incarnation {
+		h = &host{state: a, node: n, incarnation: n.Incarnation, sentCalls: map[session.CallRef]*sentCall{},
+			calls:    map[session.CallRef]*hostCall{},
 			holdings: map[session.CallRef]*holding{}, sessions: map[uint64]*hostSession{}, callByTicket: map[effects.Ticket]*hostCall{},
 			returnedTickets: map[effects.Ticket]bool{}}
-		layout := pd.Its(n).Cfg.Layout
+		layout := pd.InfoOf(n).Cfg.Layout
 		h.machine = session.New(session.Config{
 			Response: protocol.AttachResponse{
-				Version: protocol.AttachVersion, Incarnation: incarnationOf(n, n.Life), Window: uint32(a.callWindow), Format: layout.Format,
-				Shape: layout.Shape, Dtype: layout.Dtype,
+				Version: protocol.AttachVersion, Incarnation: incarnationOf(n, n.Incarnation), Window: uint32(a.callWindow),
+				Format: layout.Format,
+				Shape:  layout.Shape, Dtype: layout.Dtype,
 			},
-			SessionsMax: a.sessionsMax, ProcessMax: a.sessionsPerProcess, HoldingsMax: a.holdingsMax, CallBytesMax: a.callBytesMax, Wire: wireLimits,
+			SessionsMax: a.sessionsMax, ProcessMax: a.sessionsPerProcess, HoldingsMax: a.holdingsMax, CallBytesMax: a.callBytesMax,
+			Wire: wireLimits,
 		})
 		a.hosts[n.ID] = h
 	}
 	if n.Draining && !h.draining {
 		h.draining = true
 		h.stepMachine(func(out *session.Effects) { h.machine.Drain(out) })
-		pd.Judged(a.w, checkDrains)
+		pd.CountJudged(a.w, checkDrains)
 		for id := range h.sessions {
 			if !h.sessionInUse(id) {
-				a.w.Fail(checkDrains.Property(), "node %d drains, and session %d stays, which has nothing", n.It(), id)
+				a.w.Fail(checkDrains.Property(), "node %d drains, and session %d stays, which has nothing", n.AsSubject(), id)
 				break
 			}
 		}
@@ -222,13 +226,13 @@ func (h *host) stepMachine(f func(out *session.Effects)) {
 		s := h.state.streams[x.Conn-1]
 		s.closedByAgent = true
 		if e := h.state.engines[s.engine]; e.stream == s && s.attached && x.Why != "" && !e.isLiar {
-			w.Fail(checkCalls.Property(), "node %d cuts an engine off that does nothing wrong: %s", h.node.It(), x.Why)
+			w.Fail(checkCalls.Property(), "node %d cuts an engine off that does nothing wrong: %s", h.node.AsSubject(), x.Why)
 		}
 		h.state.engines[s.engine].scheduleTurn(h.state.drawDelay(effects.Millisecond))
 	}
 	for _, id := range out.EndedSessions {
 		if delete(h.sessions, id); h.sessionInUse(id) {
-			w.Fail(checkLeftovers.Property(), "session %d of node %d is over, and something of it is not", id, h.node.It())
+			w.Fail(checkLeftovers.Property(), "session %d of node %d is over, and something of it is not", id, h.node.AsSubject())
 			return
 		}
 	}
@@ -282,7 +286,7 @@ func (h *host) handleCall(s *stream, body []byte) {
 	x.accepted = true
 	t := h.calls[session.CallRef{Session: id, ID: m.Target}]
 	if x.op == protocol.CallAbort && !x.isFalse && t != nil && !t.answered && !t.aborted {
-		h.state.w.Fail(checkCalls.Property(), "an engine of node %d aborts call %d, and it goes on", h.node.It(), m.Target)
+		h.state.w.Fail(checkCalls.Property(), "an engine of node %d aborts call %d, and it goes on", h.node.AsSubject(), m.Target)
 	}
 	if x.op == protocol.CallDetach && h.sessions[id] != nil && !x.isFalse {
 		h.sessions[id].detached = true
@@ -317,7 +321,7 @@ func (h *host) handleAttach(s *stream, body []byte) {
 	}
 	s.attached = true
 	if earlier := h.sessions[id]; earlier != nil && earlier.engine != s.engine {
-		h.state.w.Fail(checkHeld.Property(), "an engine of node %d goes on with session %d of another process", h.node.It(), id)
+		h.state.w.Fail(checkHeld.Property(), "an engine of node %d goes on with session %d of another process", h.node.AsSubject(), id)
 		return
 	} else if earlier == nil {
 		h.sessions[id] = &hostSession{engine: s.engine}

@@ -15,7 +15,7 @@ import (
 // The outcomes of calls.
 
 // givesFreePages reports whether a command gives the engine pages to fill.
-func givesFreePages(c *pd.Command) bool { return c.Want == plan.WantReserve }
+func givesFreePages(c *pd.Command) bool { return c.Want == plan.CommandReserve }
 
 // handleOutcome handles the outcome of a command.
 func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
@@ -47,31 +47,31 @@ func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comma
 	case want == p2p.WantBring && e.Hits > 0:
 		h.continueBring(x, e)
 		return
-	case want == plan.WantFetch && e.Code != effects.OK && e.Begun:
+	case want == plan.CommandFetch && e.Code != effects.OK && e.Begun:
 		j := &w.Jobs[x.job]
-		w.Give(n, pd.Command{Want: pd.WantGiveUp, Job: x.job, Count: uint32(len(j.Keys)), Attached: true,
+		w.GiveCommand(n, pd.Command{Want: pd.WantGiveUp, Job: x.job, Count: uint32(len(j.Keys)), Attached: true,
 			Body: &engine.GiveUp{Request: j.Name, Keys: j.Keys}}, 0)
 	}
 	a := &protocol.EngineAnswer{ID: x.ref.ID, Code: uint32(e.Code), Hits: e.Hits, Sent: e.Sent, Skipped: e.Skipped}
 	targetRemains := x.holdingToEnd != nil && e.Code != effects.OK
 	switch want { //nolint:exhaustive // The other commands produce no holding.
-	case plan.WantReserve, plan.WantGet:
+	case plan.CommandReserve, plan.CommandGet:
 		for _, p := range e.Pages {
 			a.Pages, a.Lengths = append(a.Pages, uint64(p.Index)), append(a.Lengths, uint64(p.Length))
 		}
 	case p2p.WantStore:
 		if e.Code == effects.OK {
-			pd.OnStored.Report(&w.Panel, n.ID, pd.Stored{Node: n, Command: &w.Commands[e.Ticket-1]})
+			pd.OnPagesStored.Report(&w.Panel, n.ID, pd.PagesStored{Node: n, Command: &w.Commands[e.Ticket-1]})
 		}
 	case p2p.WantShare:
 		if e.Code == effects.OK {
-			pd.OnShared.Report(&w.Panel, n.ID, pd.Shared{Node: n, Command: &w.Commands[e.Ticket-1]})
+			pd.OnPagesShared.Report(&w.Panel, n.ID, pd.PagesShared{Node: n, Command: &w.Commands[e.Ticket-1]})
 		}
 	case p2p.WantWithdraw:
 		reportWithdrawn(w, n, e)
 	case layerwise.WantFinish, layerwise.WantStop:
 		targetRemains = targetRemains && (e.Code == effects.TooMany || e.Code == effects.Invalid)
-	case plan.WantFetch:
+	case plan.CommandFetch:
 		if e.Held { // The answer is sent once the engine has read the shown chunks.
 			x.lateAnswer = a
 			return
@@ -108,7 +108,7 @@ func (h *host) endCall(x *hostCall, a *protocol.EngineAnswer, targetRemains bool
 	}
 	h.stepMachine(func(out *session.Effects) { h.machine.OnCallEnded(x.ref, a, created, targetRemains, out) })
 	if held := h.holdings[x.ref]; held != nil && x.abandoned && !held.freed && h.state.w.Failure == nil {
-		h.state.w.Fail(checkAbandoned.Property(), "node %d holds what call %d brought, and nobody knows it", h.node.It(), x.ref.ID)
+		h.state.w.Fail(checkAbandoned.Property(), "node %d holds what call %d brought, and nobody knows it", h.node.AsSubject(), x.ref.ID)
 	}
 	if x.op == protocol.CallDetach {
 		return
@@ -136,7 +136,7 @@ func (h *host) removeHolding(x *holding) {
 // holding, or must have had the pages already.
 func (h *host) finishReturn(x *hostCall, e *effects.Deliver) {
 	if e.Code != effects.OK && e.Code != effects.NotFound {
-		h.state.w.Fail(checkLeftovers.Property(), "node %d does not take back what call %d brought: %s", h.node.It(), x.ref.ID, e.Code)
+		h.state.w.Fail(checkLeftovers.Property(), "node %d does not take back what call %d brought: %s", h.node.AsSubject(), x.ref.ID, e.Code)
 		return
 	}
 	if x.holdingToEnd.kind == session.Share {
@@ -152,7 +152,7 @@ func (h *host) finishReturn(x *hostCall, e *effects.Deliver) {
 // reportWithdrawn records that shared pages belong to the engine alone again.
 func reportWithdrawn(w *pd.Cluster, n *world.Node, e *effects.Deliver) {
 	if c := &w.Commands[e.Ticket-1]; e.Code == effects.OK {
-		pd.OnWithdrawn.Report(&w.Panel, n.ID, pd.Withdrawn{Node: n, Command: c})
+		pd.OnPagesWithdrawn.Report(&w.Panel, n.ID, pd.PagesWithdrawn{Node: n, Command: c})
 		w.Commands[c.Target-1].Released = true
 	}
 }
@@ -166,8 +166,9 @@ func (h *host) continueBring(x *hostCall, e *effects.Deliver) {
 		h.giveGet(x, j, 0)
 		return
 	}
-	if pd.OnKept.Report(&w.Panel, h.node.ID, pd.Kept{Node: h.node, Effect: e, Command: &w.Commands[e.Ticket-1]}); w.Failure == nil {
-		h.giveFetch(x, int(e.Hits), pd.Its(h.node).Cfg.FetchTimeout)
+	if pd.OnKeepOutcome.Report(&w.Panel, h.node.ID,
+		pd.KeepOutcome{Node: h.node, Effect: e, Command: &w.Commands[e.Ticket-1]}); w.Failure == nil {
+		h.giveFetch(x, int(e.Hits), pd.InfoOf(h.node).Cfg.FetchTimeout)
 	}
 }
 
@@ -190,7 +191,7 @@ func handleReturn(w *pd.Cluster, n *world.Node, c *pd.Command) {
 			h.continueWaiting()
 			return
 		}
-	case plan.WantFetch:
+	case plan.CommandFetch:
 		h.endCall(x, x.lateAnswer, false)
 		return
 	}
@@ -269,7 +270,7 @@ func showChunks(w *pd.Cluster, n *world.Node, e *effects.Scatter) {
 func (h *host) endShow(x *hostCall, code effects.Code) {
 	corr := x.show.corr
 	x.show = nil
-	h.state.w.ForNode(h.node, 0, world.Delivery{Kind: world.KindScattered, A: uint64(corr), B: uint64(x.ticket), C: uint64(code)})
+	h.state.w.QueueForNode(h.node, 0, world.Delivery{Kind: world.KindScattered, A: uint64(corr), B: uint64(x.ticket), C: uint64(code)})
 }
 
 // handleShown handles the engine's confirmation of a showing, and checks that the engine has really read the chunks.
@@ -283,10 +284,10 @@ func (h *host) handleShown(s session.ShowResult) {
 		code = effects.Faulted
 	}
 	e := h.state.engines[h.sessions[s.Session].engine]
-	pd.Judged(h.state.w, checkShown)
+	pd.CountJudged(h.state.w, checkShown)
 	if code == effects.OK && !e.isLiar && h.sentCalls[s.CallRef].chunksRead < x.show.firstChunk+uint32(x.show.pageCount) {
 		h.state.w.Fail(checkShown.Property(), "node %d believes that an engine has read chunks from %d on by call %d",
-			h.node.It(), x.show.firstChunk, s.ID)
+			h.node.AsSubject(), x.show.firstChunk, s.ID)
 		return
 	}
 	h.endShow(x, code)

@@ -94,7 +94,7 @@ func (e *engineProcess) saveLayer(t *task, m protocol.EngineCall, last bool) {
 		if !e.endPrefill(t, protocol.CallFinishPrefill) {
 			t.phase = phaseSave
 		}
-	case e.state.nextDraw().Rarely(100):
+	case e.state.nextDraw().ChanceIfRandom(100):
 		if e.endPrefill(t, protocol.CallDropPrefill) {
 			e.releasePages(t)
 		} else {

@@ -8,7 +8,7 @@ import (
 
 // reportEnd makes an engine report the outcome of a job. The engine does not wait for the answer.
 func (e *engineProcess) reportEnd(t *task, code effects.Code) {
-	if !e.state.w.Jobs[t.job].Said[pd.Tells] {
+	if !e.state.w.Jobs[t.job].Flags[pd.ReportsEnd] {
 		return
 	}
 	e.sendCall(protocol.EngineCall{Code: uint32(code), Reason: []byte("drawn")}, protocol.CallEnd, t.job, 0)
@@ -16,10 +16,10 @@ func (e *engineProcess) reportEnd(t *task, code effects.Code) {
 
 // startEnd makes the rank send the end-of-request message to the receiver of a job.
 func (h *host) startEnd(x *hostCall, b *protocol.EngineCall) bool {
-	if !h.node.Sends() {
+	if !h.node.IsSender() {
 		return false
 	}
 	j := &h.state.w.Jobs[x.job]
-	h.giveCommand(x, j.End(h.state.w, effects.Code(b.Code), b.Reason), pd.Its(h.node).Cfg.PutTimeout)
+	h.giveCommand(x, j.EndCommand(h.state.w, effects.Code(b.Code), b.Reason), pd.InfoOf(h.node).Cfg.PutTimeout)
 	return true
 }

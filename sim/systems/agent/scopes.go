@@ -20,16 +20,16 @@ const (
 // smallScopes returns the small worlds in which an engine sends a chunk and another engine reads the chunk.
 func smallScopes() []explore.Scope {
 	scopes := []explore.Scope{
-		{Name: "agent", About: "an engine process sends a chunk through its agent, and a second engine process reads it"},
-		{Name: "agent-cut", About: "two engine processes send and read a chunk, the connection of one breaks", Harm: faultCut},
-		{Name: "agent-exit", About: "two engine processes send and read a chunk, one exits", Harm: faultExit},
-		{Name: "agent-abort", About: "two engine processes send and read a chunk, one aborts a call", Harm: faultAbort},
-		{Name: "agent-detach", About: "two engine processes send and read a chunk, one detaches", Harm: faultDetach},
+		{Name: "agent", Description: "an engine process sends a chunk through its agent, and a second engine process reads it"},
+		{Name: "agent-cut", Description: "two engine processes send and read a chunk, the connection of one breaks", SystemFault: faultCut},
+		{Name: "agent-exit", Description: "two engine processes send and read a chunk, one exits", SystemFault: faultExit},
+		{Name: "agent-abort", Description: "two engine processes send and read a chunk, one aborts a call", SystemFault: faultAbort},
+		{Name: "agent-detach", Description: "two engine processes send and read a chunk, one detaches", SystemFault: faultDetach},
 	}
 	for i := range scopes {
 		s := &scopes[i]
-		s.Jobs, s.Shape = []explore.Job{{Chunks: []int{1}}}, shapeAttached
-		if s.Harm != "" {
+		s.Jobs, s.AdjustPlan = []explore.Job{{Chunks: []int{1}}}, shapeAttached
+		if s.SystemFault != "" {
 			s.Faults = 1
 		}
 	}
@@ -38,9 +38,9 @@ func smallScopes() []explore.Scope {
 
 // shapeAttached makes attached engines handle all jobs of a scope.
 func shapeAttached(p *plan.Plan) {
-	p.Topology.Said = p.Topology.Said.With(flowWord)
+	p.Topology.Flags = p.Topology.Flags.With(flowWord)
 	for i := range p.Jobs {
-		p.Jobs[i].Said = p.Jobs[i].Said.With(flowWord)
+		p.Jobs[i].Flags = p.Jobs[i].Flags.With(flowWord)
 	}
 }
 

@@ -31,7 +31,7 @@ func (s *stream) scheduleRead(in effects.Duration) {
 		return
 	}
 	s.readScheduled = s.state.isSmallWorld()
-	s.state.w.After(in, world.Delivery{Kind: world.KindAttached, Node: -1, A: deliveryRead, B: uint64(s.id)})
+	s.state.w.QueueAfter(in, world.Delivery{Kind: world.KindAttached, Node: -1, A: deliveryRead, B: uint64(s.id)})
 }
 
 // readFrames makes the agent read. At times only a part of the bytes is read, so that a frame may be incomplete.
@@ -43,8 +43,8 @@ func (s *stream) readFrames() {
 	if h == nil || h.incarnation != s.incarnation || s.ended {
 		return
 	}
-	if n.Thaw > w.Now {
-		s.scheduleRead(effects.Duration(n.Thaw-w.Now) + effects.Millisecond)
+	if n.ResumeAt > w.Now {
+		s.scheduleRead(effects.Duration(n.ResumeAt-w.Now) + effects.Millisecond)
 		return
 	}
 	if s.readableAt > w.Now {
@@ -52,9 +52,9 @@ func (s *stream) readFrames() {
 		return
 	}
 	count := len(s.toAgent)
-	if d := s.state.nextDraw(); d.Rarely(300) && count > 0 {
-		count = int(d.Again().Below(uint64(count + 1)))
-		s.scheduleRead(d.Again().Again().Heavy(effects.Millisecond))
+	if d := s.state.nextDraw(); d.ChanceIfRandom(300) && count > 0 {
+		count = int(d.Rehash().Below(uint64(count + 1)))
+		s.scheduleRead(d.Rehash().Rehash().HeavyTail(effects.Millisecond))
 	}
 	part, rest := s.toAgent[:count:count], s.toAgent[count:]
 	for {
@@ -83,5 +83,5 @@ func (s *stream) cut() {
 // hostEnded reports whether the incarnation of the agent at the other end has ended.
 func (s *stream) hostEnded() bool {
 	n := s.state.w.Nodes[s.node]
-	return !n.Up || n.Life != s.incarnation
+	return !n.Up || n.Incarnation != s.incarnation
 }

@@ -94,7 +94,7 @@ func (t *task) abortCall(e *engineProcess) {
 
 // continueTask continues a task.
 func (e *engineProcess) continueTask(t *task) {
-	if t.isAbortable() && !e.state.w.Healed && e.state.nextDraw().Rarely(25) {
+	if t.isAbortable() && !e.state.w.Healed && e.state.nextDraw().ChanceIfRandom(25) {
 		t.abortCall(e)
 	}
 	switch t.phase {
@@ -135,25 +135,25 @@ func (e *engineProcess) beginTask(t *task) {
 	case taskPut:
 		m.Count = uint32(len(j.Keys))
 	case taskCompute:
-		m.Count = uint32(len(j.Keys) * max(1, j.Together))
+		m.Count = uint32(len(j.Keys) * max(1, j.SenderPagesPerChunk))
 	case taskGet:
-		op, m.PatienceNS = protocol.CallGet, e.state.drawPatience(d, pd.Its(n).Cfg.GetWaitMax)
+		op, m.PatienceNS = protocol.CallGet, e.state.drawPatience(d, pd.InfoOf(n).Cfg.GetWaitMax)
 	case taskFetch:
-		op, m.PatienceNS = protocol.CallFetch, e.state.drawPatience(d, pd.Its(n).Cfg.FetchTimeout)
+		op, m.PatienceNS = protocol.CallFetch, e.state.drawPatience(d, pd.InfoOf(n).Cfg.FetchTimeout)
 	case taskBring:
 		if op = protocol.CallSharedGet; p2p.IsDelayed(n, j) {
 			op = protocol.CallSharedFetch
 		}
 	}
-	if lookup := d.Again(); op != protocol.CallReserve && lookup.Rarely(150) {
+	if lookup := d.Rehash(); op != protocol.CallReserve && lookup.ChanceIfRandom(150) {
 		lookupOp := protocol.CallContains
-		if lookup.Again().Permille(300) {
+		if lookup.Rehash().ChancePermille(300) {
 			lookupOp = protocol.CallLookup
 		}
 		e.sendCall(protocol.EngineCall{}, lookupOp, t.job, 0)
 	}
 	if e.makeCall(t, m, op) {
-		t.phase, t.pagesCall, t.skipsWaits = phaseAwaitPages, t.call.id, d.Again().Again().Rarely(300)
+		t.phase, t.pagesCall, t.skipsWaits = phaseAwaitPages, t.call.id, d.Rehash().Rehash().ChanceIfRandom(300)
 	}
 }
 
@@ -176,7 +176,7 @@ func (e *engineProcess) handlePages(t *task, x *clientCall) {
 		t.tries++
 		t.phase = phaseBegin
 		e.pauseTask(t, 20*effects.Millisecond)
-	case t.kind != taskPut && x.code != effects.OK && e.state.nextDraw().Rarely(200):
+	case t.kind != taskPut && x.code != effects.OK && e.state.nextDraw().ChanceIfRandom(200):
 		e.sendCall(protocol.EngineCall{}, protocol.CallAbandon, t.job, 0)
 		e.removeTask(t)
 	default:
@@ -193,9 +193,9 @@ func (e *engineProcess) continuePut(t *task) {
 		e.reportEnd(t, x.code)
 	}
 	switch {
-	case ok && pd.Its(e.state.w.Nodes[e.node]).Cfg.Shares && x.code == effects.OK && d.Rarely(600):
+	case ok && pd.InfoOf(e.state.w.Nodes[e.node]).Cfg.Shares && x.code == effects.OK && d.ChanceIfRandom(600):
 		op := protocol.CallStore
-		if d.Again().Permille(600) {
+		if d.Rehash().ChancePermille(600) {
 			op = protocol.CallShare
 		}
 		if e.makeCall(t, protocol.EngineCall{Target: t.pagesCall}, op) {
@@ -206,7 +206,7 @@ func (e *engineProcess) continuePut(t *task) {
 	case ok:
 		e.fillPages(t, 2)
 		e.releasePages(t)
-	case t.call.answered && d.Rarely(300), d.Rarely(20) && !e.state.w.Healed:
+	case t.call.answered && d.ChanceIfRandom(300), d.ChanceIfRandom(20) && !e.state.w.Healed:
 		e.releasePages(t)
 	}
 }
@@ -258,7 +258,7 @@ func (e *engineProcess) releasePages(t *task) {
 		return
 	}
 	e.holdings[t.pagesCall] = false
-	if e.state.nextDraw().Rarely(100) { // Another thread of the engine still waits for the pages.
+	if e.state.nextDraw().ChanceIfRandom(100) { // Another thread of the engine still waits for the pages.
 		e.sendCall(protocol.EngineCall{Target: t.pagesCall}, protocol.CallAwaitReturn, t.job, 0)
 	}
 }
@@ -278,7 +278,7 @@ func (e *engineProcess) continueRelease(t *task) {
 		e.pauseTask(t, 10*effects.Millisecond)
 	case !e.isLiar:
 		e.state.w.Fail(checkHeld.Property(), "an engine of node %d gives back what it holds by call %d, and cannot: %s",
-			e.state.w.Nodes[e.node].It(), t.pagesCall, x.code)
+			e.state.w.Nodes[e.node].AsSubject(), t.pagesCall, x.code)
 	default:
 		e.removeTask(t)
 	}
@@ -293,7 +293,7 @@ func (e *engineProcess) findHolding(id uint64) (*host, *holding) {
 	x := h.holdings[session.CallRef{Session: e.sessionID, ID: id}]
 	if x == nil {
 		if !e.isLiar {
-			e.state.w.Fail(checkHeld.Property(), "what call %d brought an engine of node %d is not held any more", id, h.node.It())
+			e.state.w.Fail(checkHeld.Property(), "what call %d brought an engine of node %d is not held any more", id, h.node.AsSubject())
 		}
 		return nil, nil
 	}
@@ -319,11 +319,11 @@ func (e *engineProcess) fillPages(t *task, half int) {
 		pg := &h.node.Pool.Pages[p.Index]
 		if half == 2 {
 			pg.Stamps = [world.Parts]world.Stamp{}
-			h.node.Pool.Touch(p.Index)
+			h.node.Pool.UpdateInUse(p.Index)
 			continue
 		}
 		for part := half * world.Parts / 2; part < (half+1)*world.Parts/2; part++ {
-			pg.Stamps[part] = world.MakeStamp(j.Ids[i], c.Count<<5|uint32(i), part)
+			pg.Stamps[part] = world.MakeStamp(j.KeyNumbers[i], c.Count<<5|uint32(i), part)
 		}
 	}
 }
@@ -332,7 +332,7 @@ func (e *engineProcess) fillPages(t *task, half int) {
 func (e *engineProcess) readPages(t *task) {
 	if h, x := e.findHolding(t.pagesCall); h != nil && (e.isLiar || h.checkStillHeld(x, "reads")) {
 		if c := &e.state.w.Commands[x.ticket-1]; c.Job == t.job && !e.isLiar {
-			pd.OnRead.Report(&e.state.w.Panel, h.node.ID, pd.Read{Node: h.node, Job: &e.state.w.Jobs[t.job], Pages: c.Pages})
+			pd.OnPagesRead.Report(&e.state.w.Panel, h.node.ID, pd.PagesRead{Node: h.node, Job: &e.state.w.Jobs[t.job], Pages: c.Pages})
 		}
 	}
 }

@@ -43,7 +43,7 @@ const (
 
 // hasLongPrompt reports whether a plan uses the long prompt.
 func hasLongPrompt(p *plan.Plan) bool {
-	return p.System == systemName && draw.Hash(p.Seed, draw.Plan, 8, 5).Permille(60)
+	return p.System == systemName && draw.Hash(p.Seed, draw.Plan, 8, 5).ChancePermille(60)
 }
 
 // promptChunks returns the first n chunks of a prompt.

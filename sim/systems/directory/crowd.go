@@ -32,7 +32,7 @@ const (
 // mayFlood reports whether the world of a plan has a process that may flood the directory. The process does so only if
 // the plan has an item for this: plans that are older than the item have none.
 func mayFlood(p *plan.Plan) bool {
-	return p.System == systemName && !hasLongPrompt(p) && draw.Hash(p.Seed, draw.Plan, 8, 30).Permille(250)
+	return p.System == systemName && !hasLongPrompt(p) && draw.Hash(p.Seed, draw.Plan, 8, 30).ChancePermille(250)
 }
 
 // isFlooded reports whether the process of a plan floods the directory.
@@ -63,7 +63,7 @@ type crowd struct {
 
 func newCrowd(b own.Boot) *crowd {
 	x := &crowd{
-		active: isFlooded(b.Plan), sharesInstances: draw.Hash(b.Plan.Seed, draw.Plan, 8, 31).Permille(500),
+		active: isFlooded(b.Plan), sharesInstances: draw.Hash(b.Plan.Seed, draw.Plan, 8, 31).ChancePermille(500),
 		incarnation: protocol.UUID{0xC0, byte(b.Seed), byte(b.Seed >> 8), 1},
 	}
 	for i, ch := range connChannels {

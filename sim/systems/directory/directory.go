@@ -32,7 +32,7 @@ const (
 
 // directoryNames returns the names of the directories of a plan. Each directory is independent.
 func directoryNames(p *plan.Plan) []string {
-	if draw.Hash(p.Seed, draw.Plan, 8, 3).Permille(500) {
+	if draw.Hash(p.Seed, draw.Plan, 8, 3).ChancePermille(500) {
 		return []string{directoryName, secondName}
 	}
 	return []string{directoryName}
@@ -62,25 +62,25 @@ const convergeTime = 5 * time.Second
 
 // System is one or two independent directories with workers.
 var System = own.System{
-	Name:  systemName,
-	Nodes: listProcesses,
-	Draw:  drawPlan,
-	Do: map[string]func(plan.Item) effects.CommandBody{
+	Name:      systemName,
+	Processes: listProcesses,
+	Draw:      drawPlan,
+	Commands: map[string]func(plan.Item) effects.CommandBody{
 		"admit": newAdmit, "evict": newEvict, "lookup": newLookup, "settled": newFinalLookup, "leave": newLeave,
 		crowdItem: newFlood,
 	},
 	Oracles: []oracle.Oracle{holdersOracle, orderOracle, reportsOracle, convergenceOracle,
 		honestyOracle, repliesOracle, departureOracle, silenceOracle},
-	Facts:    []string{"settled"},
-	Legible:  isLegible,
-	Patience: convergeTime + 2*time.Second,
-	DriftPPM: 20_000,
+	FactNames:      []string{"settled"},
+	IsWellFormed:   isLegible,
+	CommandTimeout: convergeTime + 2*time.Second,
+	DriftMaxPPM:    20_000,
 }
 
 func listProcesses(p *plan.Plan) (all []own.Process) {
 	for _, name := range directoryNames(p) {
 		all = append(all, own.Process{
-			Name: name, Serves: connChannels[:],
+			Name: name, Channels: connChannels[:],
 			New: func(b own.Boot) (effects.Machine, error) { return serve.New(directoryConfig(b, name)) },
 		})
 	}
@@ -122,7 +122,7 @@ func journalLength(p *plan.Plan) int { return 1 << draw.Hash(p.Seed, draw.Plan, 
 // directoryConfig returns the configuration of a directory. Limits that stop work are small; limits that make the
 // directory forget are large.
 func directoryConfig(b own.Boot, name string) serve.Config {
-	at := func(n uint64) draw.Of { return draw.Hash(b.Plan.Seed, draw.Plan, 8, n) }
+	at := func(n uint64) draw.Value { return draw.Hash(b.Plan.Seed, draw.Plan, 8, n) }
 	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
 	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
 	d := &c.Directory
@@ -150,7 +150,7 @@ func drawPlan(d own.Draws, p *plan.Plan) {
 	if mayFlood(p) && p.Profile != "calm" {
 		p.Items = append(p.Items, d.Items(crowdItem, 1, 1, crowdName)...)
 		// The first workers to register get the places. The directory restarts, so that all workers compete at once.
-		p.Faults = append(p.Faults, plan.Scheduled{Fault: plan.FaultCrash, At: p.FaultsEnd / 2, Node: 0})
+		p.Faults = append(p.Faults, plan.ScheduledFault{Fault: plan.FaultCrash, At: p.FaultsEnd / 2, Node: 0})
 	}
 }
 
@@ -169,8 +169,8 @@ func drawWork(d own.Draws, p *plan.Plan, workers []workerNode, converge time.Dur
 			p.Items = append(p.Items, plan.Item{At: time.Millisecond, Do: "admit", Node: plan.Node(firstNode + n), Number: longPrompt})
 		}
 	}
-	if d.Below("feed", 0, 2) == 0 {
-		p.Rates[plan.FaultDoneLost] = 10 + int(d.Below("feed", 1, 290))
+	if d.NumberBelow("feed", 0, 2) == 0 {
+		p.Rates[plan.FaultDoneLost] = 10 + int(d.NumberBelow("feed", 1, 290))
 	}
 	for i := range workers {
 		for prompt := range uint32(promptCount) {

@@ -16,15 +16,15 @@ import (
 
 // Fleet is Replicas at the size of a real deployment: workers start, leave and crash all the time.
 var Fleet = own.System{
-	Name:     "fleet",
-	Nodes:    func(*plan.Plan) []own.Process { return sharingProcesses(fleetWorkers, 1000, raiseLimits) },
-	Draw:     drawFleet,
-	Do:       Replicas.Do,
-	Oracles:  []oracle.Oracle{fleetConvergenceOracle, historyOracle, honestyOracle, repliesOracle, departureOracle},
-	Facts:    []string{"settled"},
-	Legible:  Replicas.Legible,
-	Patience: fleetConvergeTime + 2*time.Second,
-	DriftPPM: 20_000,
+	Name:           "fleet",
+	Processes:      func(*plan.Plan) []own.Process { return sharingProcesses(fleetWorkers, 1000, raiseLimits) },
+	Draw:           drawFleet,
+	Commands:       Replicas.Commands,
+	Oracles:        []oracle.Oracle{fleetConvergenceOracle, historyOracle, honestyOracle, repliesOracle, departureOracle},
+	FactNames:      []string{"settled"},
+	IsWellFormed:   Replicas.IsWellFormed,
+	CommandTimeout: fleetConvergeTime + 2*time.Second,
+	DriftMaxPPM:    20_000,
 }
 
 const fleetSize = 64
@@ -72,7 +72,7 @@ func drawFleet(d own.Draws, p *plan.Plan) {
 	}
 	p.Items = append(p.Items, d.Items("leave", 0, fleetSize/8, names...)...)
 	for _, x := range d.Items("crash", 0, fleetSize/2, names...) {
-		p.Faults = append(p.Faults, plan.Scheduled{Fault: plan.FaultCrash, At: x.At, Node: x.Node})
+		p.Faults = append(p.Faults, plan.ScheduledFault{Fault: plan.FaultCrash, At: x.At, Node: x.Node})
 	}
 	for n := range uint32(fleetConvergeTime / lookupInterval) {
 		for i := range replicaNames {
@@ -87,14 +87,14 @@ func drawFleet(d own.Draws, p *plan.Plan) {
 const lookupInterval = 200 * time.Millisecond
 
 // fleetConvergenceOracle checks that all directories of a fleet know the truth some time after the last fault.
-var fleetConvergenceOracle = oracle.Of("agrees",
+var fleetConvergenceOracle = oracle.New("agrees",
 	"a while after the last fault each directory of a fleet knows of each worker, whomever that tells, what it has, "+
 		"and nothing of one that has left", checkLookups(checkConvergence(fleetWorkers, fleetConvergeTime)))
 
 // WrongAnswers returns an oracle that reports no violations. For each wrong reply of a directory of a fleet, the
 // function is called with the time since the last fault, or since the last change at a worker if that was later.
 func WrongAnswers(report func(after effects.Duration)) oracle.Oracle {
-	return oracle.Of("wrong", "says when answers are not so",
+	return oracle.New("wrong", "says when answers are not so",
 		checkLookups(func(b *ledger, _ *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
 			if b.faultsEndAt != 0 && c.Now() > max(b.faultsEndAt, b.lastChangeAt) && findDifference(fleetWorkers, b, q, m) != "" {
 				report(c.Now().Sub(max(b.faultsEndAt, b.lastChangeAt)))

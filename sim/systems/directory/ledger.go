@@ -57,8 +57,8 @@ type request struct {
 type lookupCheck func(b *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg)
 
 // checkLookups makes an oracle maintain a ledger and check each reply to a lookup.
-func checkLookups(check lookupCheck) func(l *oracle.Listen[ledger]) {
-	return func(l *oracle.Listen[ledger]) {
+func checkLookups(check lookupCheck) func(l *oracle.Subscriptions[ledger]) {
+	return func(l *oracle.Subscriptions[ledger]) {
 		followClocks(l)
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Command) { b.recordCommand(c, e) })
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Observe) {
@@ -79,7 +79,7 @@ func checkLookups(check lookupCheck) func(l *oracle.Listen[ledger]) {
 				b.handleReply(x, c, e, check)
 			}
 		})
-		oracle.On(l, func(b *ledger, c *oracle.Call, _ oracle.Down) { b.handleDown(c) })
+		oracle.On(l, func(b *ledger, c *oracle.Call, _ oracle.IncarnationEnded) { b.handleDown(c) })
 	}
 }
 

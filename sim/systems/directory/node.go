@@ -136,8 +136,8 @@ func chunkKey(chunk uint64) []byte {
 	return append(strconv.AppendUint([]byte("m@1@0@"), chunk, 16), "@bfloat16"...)
 }
 
-// Tables visits the tables that are empty at rest.
-func (n *node) Tables(visit func(name string, n, most int)) {
+// VisitTables visits the tables that are empty at rest.
+func (n *node) VisitTables(visit func(name string, n, most int)) {
 	syncs := 0
 	for i := range n.limits.Directories {
 		if n.Registrar.Status(&n.store, i).Syncing {
@@ -150,8 +150,8 @@ func (n *node) Tables(visit func(name string, n, most int)) {
 	visit("lookups", n.Lookups.CountUnfinished(), n.limits.LookupsMax)
 }
 
-// Remembers visits the tables that may have entries at rest.
-func (n *node) Remembers(visit func(name string, n, limits int)) {
+// VisitKeptTables visits the tables that may have entries at rest.
+func (n *node) VisitKeptTables(visit func(name string, n, limits int)) {
 	need := n.limits.RegistrarNeed().Add(n.limits.LookupNeed())
 	limits := map[string]int{
 		"lookups": n.limits.LookupsMax, "answers kept": n.limits.CacheSize, "outstanding": need.MaxOutstanding(),

@@ -11,7 +11,7 @@ import (
 )
 
 // holdersOracle checks that a directory only names workers that it was told of.
-var holdersOracle = oracle.Of("named",
+var holdersOracle = oracle.New("named",
 	"a directory names workers of the asker's rank that it was told of, have not been silent "+
 		"for too long and can be reached, each instance once, those with more first, and never the asker",
 	checkLookups(func(_ *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
@@ -36,7 +36,7 @@ var holdersOracle = oracle.Of("named",
 	}))
 
 // reportsOracle checks that a directory invents no chunks and forgets none.
-var reportsOracle = oracle.Of("told",
+var reportsOracle = oracle.New("told",
 	"of a worker a directory believes what that told it since it registered, no chunk more, and "+
 		"where nothing is missing none less, before, in and after a full sync",
 	checkLookups(func(_ *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
@@ -59,7 +59,7 @@ var reportsOracle = oracle.Of("told",
 	}))
 
 // convergenceOracle checks that the directories know the truth some time after the last fault.
-var convergenceOracle = oracle.Of("converges",
+var convergenceOracle = oracle.New("converges",
 	"a while after the last fault a directory knows of each worker what that has, and "+
 		"nothing of one that has left",
 	checkLookups(checkConvergence(workers, convergeTime)))
@@ -110,10 +110,10 @@ func hitsOf(m *protocol.BatchedP2PLookupRetMsg) map[string]int {
 
 // honestyOracle checks that workers report only chunks that they have, or had at some time in their present
 // incarnation.
-var honestyOracle = oracle.Of("honest",
+var honestyOracle = oracle.New("honest",
 	"a worker tells that a chunk came only if it did, and in a full sync of no chunk that is "+
 		"not there",
-	func(l *oracle.Listen[honestyState]) {
+	func(l *oracle.Subscriptions[honestyState]) {
 		oracle.On(l, func(b *honestyState, c *oracle.Call, e *effects.Command) {
 			b.recordCommand(c, e)
 			for _, k := range b.chunks[c.NodeName()] {
@@ -121,7 +121,7 @@ var honestyOracle = oracle.Of("honest",
 			}
 		})
 		oracle.On(l, func(b *honestyState, c *oracle.Call, e *effects.Post) { b.checkPost(c, e) })
-		oracle.On(l, func(b *honestyState, c *oracle.Call, _ oracle.Down) {
+		oracle.On(l, func(b *honestyState, c *oracle.Call, _ oracle.IncarnationEnded) {
 			b.handleDown(c)
 			delete(b.everHeld, c.NodeName())
 		})
@@ -165,8 +165,8 @@ func (b *honestyState) checkPost(c *oracle.Call, e *effects.Post) {
 }
 
 // repliesOracle checks that directories reply at once, so that no request times out.
-var repliesOracle = oracle.Of("answered", "each question to a directory is answered in the step that hears it",
-	func(l *oracle.Listen[openRequests]) {
+var repliesOracle = oracle.New("answered", "each question to a directory is answered in the step that hears it",
+	func(l *oracle.Subscriptions[openRequests]) {
 		oracle.On(l, func(b *openRequests, c *oracle.Call, e *effects.Received) {
 			if was := b.byNode[c.NodeName()]; was != 0 {
 				c.Fail("request %d to %s has no answer", was, c.NodeName())
@@ -176,7 +176,7 @@ var repliesOracle = oracle.Of("answered", "each question to a directory is answe
 			}
 		})
 		oracle.On(l, func(b *openRequests, c *oracle.Call, e *effects.Reply) { b.setOpen(c, 0) })
-		oracle.On(l, func(b *openRequests, c *oracle.Call, _ oracle.Down) { b.setOpen(c, 0) })
+		oracle.On(l, func(b *openRequests, c *oracle.Call, _ oracle.IncarnationEnded) { b.setOpen(c, 0) })
 	})
 
 type openRequests struct{ byNode map[string]effects.Request }
@@ -192,10 +192,10 @@ func (b *openRequests) setOpen(c *oracle.Call, r effects.Request) {
 
 // departureOracle checks that no message of a worker can arrive after its deregistration and make the worker known
 // again.
-var departureOracle = oracle.Of("parted",
+var departureOracle = oracle.New("parted",
 	"a worker that leaves tells a directory so once nothing is under way there that makes it "+
 		"known, and says nothing there any more",
-	func(l *oracle.Listen[workersConns]) {
+	func(l *oracle.Subscriptions[workersConns]) {
 		oracle.On(l, func(b *workersConns, c *oracle.Call, e *effects.Open) { b.connsOf(c).opening[e.Corr] = e.Addr.Host })
 		oracle.On(l, func(b *workersConns, c *oracle.Call,
 			e *effects.Opened) {
@@ -216,7 +216,7 @@ var departureOracle = oracle.Of("parted",
 			}
 		})
 		oracle.On(l, func(b *workersConns, c *oracle.Call, e *effects.Post) { b.checkPost(c, e) })
-		oracle.On(l, func(b *workersConns, c *oracle.Call, _ oracle.Down) { delete(b.byNode, c.NodeName()) })
+		oracle.On(l, func(b *workersConns, c *oracle.Call, _ oracle.IncarnationEnded) { delete(b.byNode, c.NodeName()) })
 	})
 
 type workersConns struct{ byNode map[string]*workerConns }

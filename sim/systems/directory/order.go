@@ -6,7 +6,7 @@ import (
 )
 
 // orderOracle checks that lookups are spread over all instances that have equally many chunks.
-var orderOracle = oracle.Of("turns",
+var orderOracle = oracle.New("turns",
 	"of instances that have as many chunks, the one is named first that was first longest ago",
 	checkLookups(func(_ *ledger, x *directoryLedger, c *oracle.Call, _ *request, m *protocol.BatchedP2PLookupRetMsg) {
 		for i := range m.Holders {

@@ -24,10 +24,10 @@ var replicaNames = []string{directoryName, secondName, thirdName}
 // Replicas is a system of directories that share a log. Each worker reports to one or two of the directories, and all
 // directories learn of the report.
 var Replicas = own.System{
-	Name:  replicasName,
-	Nodes: replicaProcesses,
-	Draw:  drawReplicas,
-	Do: map[string]func(plan.Item) effects.CommandBody{
+	Name:      replicasName,
+	Processes: replicaProcesses,
+	Draw:      drawReplicas,
+	Commands: map[string]func(plan.Item) effects.CommandBody{
 		"admit": newAdmit, "evict": newEvict, "lookup": newLookup, "settled": newFinalLookup, "leave": newLeave,
 		"trim": func(x plan.Item) effects.CommandBody { return &trimBody{1 + int(x.Number)} },
 		"lose": func(x plan.Item) effects.CommandBody { return &loseBody{1 + int(x.Number)/4} },
@@ -39,11 +39,11 @@ var Replicas = own.System{
 			return &lagBody{effects.Duration(10+2*x.Number) * effects.Millisecond, effects.Duration(x.Span)}
 		},
 	},
-	Oracles:  []oracle.Oracle{replicaConvergenceOracle, wantRateOracle, historyOracle, honestyOracle, repliesOracle, departureOracle},
-	Facts:    []string{"settled"},
-	Legible:  func(b []byte) bool { return isLegible(b) || isLogMessage(b) },
-	Patience: replicaConvergeTime + 2*time.Second,
-	DriftPPM: 20_000,
+	Oracles:        []oracle.Oracle{replicaConvergenceOracle, wantRateOracle, historyOracle, honestyOracle, repliesOracle, departureOracle},
+	FactNames:      []string{"settled"},
+	IsWellFormed:   func(b []byte) bool { return isLegible(b) || isLogMessage(b) },
+	CommandTimeout: replicaConvergeTime + 2*time.Second,
+	DriftMaxPPM:    20_000,
 }
 
 // replicaConvergeTime is the time after the last fault by which all directories know the truth. After the time that a
@@ -65,8 +65,8 @@ const (
 // directory.
 func directoriesOf(p *plan.Plan, i int) []string {
 	all := []string{replicaNames[i%len(replicaNames)]}
-	if d := draw.Hash(p.Seed, draw.Plan, 8, 16+uint64(i)); d.Permille(250) {
-		all = append(all, replicaNames[(i+1+int(d.Again().Below(2)))%len(replicaNames)])
+	if d := draw.Hash(p.Seed, draw.Plan, 8, 16+uint64(i)); d.ChancePermille(250) {
+		all = append(all, replicaNames[(i+1+int(d.Rehash().Below(2)))%len(replicaNames)])
 	}
 	return all
 }
@@ -74,13 +74,13 @@ func directoriesOf(p *plan.Plan, i int) []string {
 // ignoresSilence reports whether the directories of a plan of Replicas never give up a worker as silent. Errors must
 // then be repaired in another way.
 func ignoresSilence(p *plan.Plan) bool {
-	return p.System == replicasName && draw.Hash(p.Seed, draw.Plan, 8, 48).Permille(500)
+	return p.System == replicasName && draw.Hash(p.Seed, draw.Plan, 8, 48).ChancePermille(500)
 }
 
 // hasReliableLog reports whether the log also loses nothing, so that no second directory adopts a worker because the
 // worker's own directory was silent.
 func hasReliableLog(p *plan.Plan) bool {
-	return ignoresSilence(p) && draw.Hash(p.Seed, draw.Plan, 8, 49).Permille(500)
+	return ignoresSilence(p) && draw.Hash(p.Seed, draw.Plan, 8, 49).ChancePermille(500)
 }
 
 // longerThanRun is longer than any run.
@@ -95,7 +95,7 @@ func replicaProcesses(*plan.Plan) []own.Process {
 func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.Config)) (all []own.Process) {
 	for _, name := range replicaNames {
 		all = append(all, own.Process{
-			Name: name, Serves: connChannels[:],
+			Name: name, Channels: connChannels[:],
 			New: func(b own.Boot) (effects.Machine, error) {
 				c := directoryConfig(b, name)
 				c.Directory.Yield, c.Directory.Fade = 600*effects.Millisecond, core.Default().Fade
@@ -111,7 +111,7 @@ func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.C
 			},
 		})
 	}
-	all = append(all, own.Process{Name: logName, Serves: []effects.Channel{effects.ChannelLog}, New: newLogServer(minEntries)})
+	all = append(all, own.Process{Name: logName, Channels: []effects.Channel{effects.ChannelLog}, New: newLogServer(minEntries)})
 	for i, x := range workers {
 		all = append(all, own.Process{Name: x.node, New: func(b own.Boot) (effects.Machine, error) {
 			return newNode(x.id, b, registrarConfig(b.Plan), directoriesOf(b.Plan, i))
@@ -123,7 +123,7 @@ func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.C
 // replicaConfig returns the configuration by which a directory uses the log. The limits may make the directory miss
 // entries, because there are further ways to recover.
 func replicaConfig(b own.Boot) replica.Config {
-	at := func(n uint64) draw.Of { return draw.Hash(b.Plan.Seed, draw.Plan, 8, 32+n) }
+	at := func(n uint64) draw.Value { return draw.Hash(b.Plan.Seed, draw.Plan, 8, 32+n) }
 	c := replica.Default()
 	c.Addr, c.Incarnation = b.Addr(logName, effects.ChannelLog), b.Seed|1
 	c.EntryBytes, c.Authors = at(0).Between(400, 2000), at(2).Between(3, 8)
@@ -143,7 +143,7 @@ func drawReplicas(d own.Draws, p *plan.Plan) {
 	}
 	if hasReliableLog(p) {
 		log := plan.Node(len(replicaNames))
-		p.Faults = slices.DeleteFunc(p.Faults, func(x plan.Scheduled) bool { return x.Node == log })
+		p.Faults = slices.DeleteFunc(p.Faults, func(x plan.ScheduledFault) bool { return x.Node == log })
 	} else {
 		drawLogFaults(d, p)
 	}
@@ -169,15 +169,15 @@ func isLogMessage(b []byte) bool {
 }
 
 // replicaConvergenceOracle checks that every directory knows what any directory was told.
-var replicaConvergenceOracle = oracle.Of("spreads",
+var replicaConvergenceOracle = oracle.New("spreads",
 	"a while after the last fault each directory that shares the log knows of each worker, "+
 		"whomever that tells, what it has, and nothing of one that has left", checkLookups(checkConvergence(workers, replicaConvergeTime)))
 
 // wantRateOracle limits the requests for syncs: a directory that is behind in the log must not add to the log's load.
-var wantRateOracle = oracle.Of("sparing",
+var wantRateOracle = oracle.New("sparing",
 	"a directory wants a worker that another one hears four times in 3.2 s at most, whatever is lost, "+
 		"as long as it has not forgotten that worker",
-	func(l *oracle.Listen[wantTimes]) {
+	func(l *oracle.Subscriptions[wantTimes]) {
 		oracle.On(l, func(b *wantTimes, c *oracle.Call, e *effects.Observe) {
 			if e.Fact != effects.FactDirectory {
 				return
@@ -190,7 +190,7 @@ var wantRateOracle = oracle.Of("sparing",
 				delete(b.times[c.NodeName()], is)
 			}
 		})
-		oracle.On(l, func(b *wantTimes, c *oracle.Call, _ oracle.Down) { delete(b.times, c.NodeName()) })
+		oracle.On(l, func(b *wantTimes, c *oracle.Call, _ oracle.IncarnationEnded) { delete(b.times, c.NodeName()) })
 	})
 
 // wantTimes records when each directory requested a sync of a worker, by the directory's clock.
@@ -205,7 +205,7 @@ func (b *wantTimes) recordWant(c *oracle.Call, id workerID) {
 	if b.times[c.NodeName()] == nil {
 		b.times[c.NodeName()] = map[workerID][]effects.Time{}
 	}
-	now := c.Clock()
+	now := c.LocalTime()
 	all := slices.DeleteFunc(b.times[c.NodeName()][id], func(t effects.Time) bool { return now.Sub(t) >= 2*wantMax })
 	if all = append(all, now); len(all) > wantLimit {
 		c.Fail("%s wants %s %d times in %v", c.NodeName(), id.instance, len(all), now.Sub(all[0]))
@@ -214,13 +214,13 @@ func (b *wantTimes) recordWant(c *oracle.Call, id workerID) {
 }
 
 // historyOracle checks that reports reach the directories through the log unchanged.
-var historyOracle = oracle.Of("real", "a directory says of a worker nothing that it never had, and names it nowhere where it "+
+var historyOracle = oracle.New("real", "a directory says of a worker nothing that it never had, and names it nowhere where it "+
 	"never was",
-	func(l *oracle.Listen[history]) {
+	func(l *oracle.Subscriptions[history]) {
 		oracle.On(l, func(b *history, c *oracle.Call, e *effects.Command) { b.recordCommand(c, e) })
 		oracle.On(l, func(b *history, c *oracle.Call, e *effects.Received) { b.recordMessage(c, e) })
 		oracle.On(l, func(b *history, c *oracle.Call, e *effects.Reply) { b.checkReply(c, e) })
-		oracle.On(l, func(b *history, c *oracle.Call, _ oracle.Down) {
+		oracle.On(l, func(b *history, c *oracle.Call, _ oracle.IncarnationEnded) {
 			delete(b.chunks, c.NodeName())
 			delete(b.requests, c.NodeName())
 		})

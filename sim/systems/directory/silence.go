@@ -11,9 +11,9 @@ import (
 
 // silenceOracle checks that a directory does not take its own pause for the silence of a worker: while the process of
 // the directory is stopped, no message reaches the directory.
-var silenceOracle = oracle.Of("awake",
+var silenceOracle = oracle.New("awake",
 	"a directory forgets a worker as silent only when it was awake for the time of a silence since it heard of it",
-	func(l *oracle.Listen[ledger]) {
+	func(l *oracle.Subscriptions[ledger]) {
 		checkLookups(func(*ledger, *directoryLedger, *oracle.Call, *request, *protocol.BatchedP2PLookupRetMsg) {})(l)
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Observe) {
 			x := b.directoryOf(c)
@@ -89,10 +89,10 @@ func (s lastContact) beforeStep(x *awakeClock) (effects.Duration, bool) {
 
 // followClocks makes a ledger follow the clocks of the directories. These listeners must be the first listeners of the
 // ledger.
-func followClocks(l *oracle.Listen[ledger]) {
+func followClocks(l *oracle.Subscriptions[ledger]) {
 	step := func(b *ledger, c *oracle.Call) {
 		if x := b.directoryOf(c); x != nil {
-			x.clock.advance(c.Clock(), c.Frozen())
+			x.clock.advance(c.LocalTime(), c.FrozenTime())
 		}
 	}
 	oracle.On(l, func(b *ledger, c *oracle.Call, _ *effects.Tick) { step(b, c) })

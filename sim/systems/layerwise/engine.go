@@ -37,18 +37,18 @@ type prefill struct {
 
 // drawPrefill draws the script of a job.
 func drawPrefill(w *pd.Cluster, j *pd.Job) (x prefill) {
-	at := func(n uint64) draw.Of { return draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 40+n) }
+	at := func(n uint64) draw.Value { return draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 40+n) }
 	x = prefill{job: j, preemptAt: -1, dropAt: -1}
-	if w.Seed >= draw.RestlessSeed || j.Probes() { // Nothing is drawn: the script is as simple as possible.
+	if w.Seed >= draw.HighestSeed || j.IsProbe() { // Nothing is drawn: the script is as simple as possible.
 		x.totalTokens = (len(chunkKeys(j))-1)*chunkTokens + int(j.TokensOf(len(j.Keys)-1))
-		if x.stepEnds = []int{x.totalTokens}; j.Said[preemptedWord] {
+		if x.stepEnds = []int{x.totalTokens}; j.Flags[preemptedWord] {
 			x.preemptAt = 1
 		}
 		return x
 	}
-	x.noReceiver = at(26).Permille(50) && !j.Said[slowWord]
-	x.lastLayerFirst = j.Together > 0 && at(27).Permille(300)
-	if x.resavesAll = at(0).Permille(200); at(1).Permille(300) {
+	x.noReceiver = at(26).ChancePermille(50) && !j.Flags[slowWord]
+	x.lastLayerFirst = j.SenderPagesPerChunk > 0 && at(27).ChancePermille(300)
+	if x.resavesAll = at(0).ChancePermille(200); at(1).ChancePermille(300) {
 		x.cachedChunks = at(2).Between(1, 3)
 		x.skipTokens = x.cachedChunks*chunkTokens + at(3).Between(0, chunkTokens-1)
 	}
@@ -67,16 +67,16 @@ func drawPrefill(w *pd.Cluster, j *pd.Job) (x prefill) {
 	if n := len(x.stepEnds); n == 0 || x.stepEnds[n-1] < x.totalTokens {
 		x.stepEnds = append(x.stepEnds, x.totalTokens)
 	}
-	if at(24).Permille(100) && !j.Said[slowWord] {
-		x.finishTimeout = at(25).Span(effects.Millisecond, 100*effects.Millisecond)
+	if at(24).ChancePermille(100) && !j.Flags[slowWord] {
+		x.finishTimeout = at(25).Duration(effects.Millisecond, 100*effects.Millisecond)
 	}
 	switch {
-	case j.Said[preemptedWord]:
+	case j.Flags[preemptedWord]:
 		x.preemptAt = 1
-	case j.Said[slowWord]:
-	case at(20).Permille(300):
+	case j.Flags[slowWord]:
+	case at(20).ChancePermille(300):
 		x.preemptAt = at(21).Between(0, len(x.stepEnds)*pagesPerChunk(j))
-	case at(22).Permille(80):
+	case at(22).ChancePermille(80):
 		x.dropAt = at(23).Between(0, len(x.stepEnds)*pagesPerChunk(j))
 	}
 	return x
@@ -91,7 +91,7 @@ func chunkKeys(j *pd.Job) [][]byte {
 }
 
 // pagesPerChunk returns the number of pages in which the sender has each chunk of a job.
-func pagesPerChunk(j *pd.Job) int { return max(j.Layers, j.Together) }
+func pagesPerChunk(j *pd.Job) int { return max(j.Layers, j.SenderPagesPerChunk) }
 
 // tailTokens returns the number of tokens after the last whole chunk.
 func (x *prefill) tailTokens() int { return x.totalTokens % chunkTokens }
@@ -108,7 +108,7 @@ func beginJob(w *pd.Cluster, n *world.Node, c *pd.Command) {
 // setLengths sets the lengths of the chunks of a job in the reserved pages.
 func setLengths(n *world.Node, j *pd.Job, c *pd.Command) {
 	for i := range c.Pages {
-		c.Pages[i].Length = uint32(uint64(n.Pool.PageBytes) * uint64(j.TokensOf(i/max(1, j.Together))) / chunkTokens)
+		c.Pages[i].Length = uint32(uint64(n.Pool.PageBytes) * uint64(j.TokensOf(i/max(1, j.SenderPagesPerChunk))) / chunkTokens)
 	}
 }
 
@@ -124,9 +124,9 @@ func (x *prefill) beginCommand(w *pd.Cluster) pd.Command {
 
 // drawFigures draws the estimates of compute and transfer time that some engines state.
 func drawFigures(w *pd.Cluster, j *pd.Job) (f ops.Figures) {
-	if at := draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 70); w.Seed < draw.RestlessSeed && at.Permille(500) {
-		f = ops.Figures{Chunks: uint32(len(chunkKeys(j))), ComputeNS: 1 + at.Again().Below(1<<20), LinkBytes: 1 << 20,
-			BatchNS: draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 71).Below(1 << 20)}
+	if at := draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 70); w.Seed < draw.HighestSeed && at.ChancePermille(500) {
+		f = ops.Figures{Chunks: uint32(len(chunkKeys(j))), ComputeNS: 1 + at.Rehash().Below(1<<20), LinkBytes: 1 << 20,
+			BatchNS: draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 71).Below(1 << 20)}
 	}
 	return f
 }
@@ -138,19 +138,19 @@ func fillPages(w *pd.Cluster, n *world.Node, j *pd.Job, _ int) {
 	for i, p := range c.Pages {
 		pg := &n.Pool.Pages[p.Index]
 		for part := range pg.Stamps {
-			if j.Together > 0 {
-				pg.Stamps[part] = world.MakeStamp(j.Ids[i/j.Together], world.LayerOf(c.Count<<5, i%j.Together), part)
+			if j.SenderPagesPerChunk > 0 {
+				pg.Stamps[part] = world.MakeStamp(j.KeyNumbers[i/j.SenderPagesPerChunk], world.LayerOf(c.Count<<5, i%j.SenderPagesPerChunk), part)
 				continue
 			}
-			pg.Stamps[part] = world.MakeStamp(j.Ids[i], c.Count<<5, part)
+			pg.Stamps[part] = world.MakeStamp(j.KeyNumbers[i], c.Count<<5, part)
 		}
 	}
 }
 
 // giveCommand gives a command of a job after a delay. The argument from is the position in the job's script.
 func giveCommand(w *pd.Cluster, n *world.Node, j *pd.Job, from int, c pd.Command, delay effects.Duration) effects.Ticket {
-	c.Job, c.From, c.Target = j.Place, from, j.Batches[0].Reserve
-	return pd.GiveIn(w, n, delay, c, commandTimeout(n, &c))
+	c.Job, c.From, c.Target = j.Index, from, j.Batches[0].Reserve
+	return pd.GiveCommandAfter(w, n, delay, c, commandTimeout(n, &c))
 }
 
 // commandTimeout returns the timeout of a command. Only the last command of a request may wait.
@@ -160,21 +160,21 @@ func commandTimeout(n *world.Node, c *pd.Command) effects.Duration {
 	case !ok:
 		return 0
 	case body.Patience == 0:
-		return pd.Its(n).Cfg.PutTimeout
+		return pd.InfoOf(n).Cfg.PutTimeout
 	}
 	return body.Patience
 }
 
 // scheduleNext schedules the command at a position of a job's script, after the time that the engine computes.
 func scheduleNext(w *pd.Cluster, n *world.Node, j *pd.Job, at int) {
-	delay := draw.Hash(w.Seed, draw.Engine, uint64(j.Place)<<8|uint64(at), 72).Heavy(effects.Millisecond)
+	delay := draw.Hash(w.Seed, draw.Engine, uint64(j.Index)<<8|uint64(at), 72).HeavyTail(effects.Millisecond)
 	switch {
-	case j.Probes(): // Some ranks remember a request for no longer than an engine may take for a layer.
+	case j.IsProbe(): // Some ranks remember a request for no longer than an engine may take for a layer.
 		delay = 0
-	case j.Said[slowWord]:
-		delay = 6 * pd.Its(n).Cfg.BundleTTL / 10
+	case j.Flags[slowWord]:
+		delay = 6 * pd.InfoOf(n).Cfg.BundleTTL / 10
 	}
-	pd.Later(w, n, j, at, delay)
+	pd.ContinueLater(w, n, j, at, delay)
 }
 
 // continueJob gives the command at a position of a job's script: a save for each layer of each step, and then the
@@ -227,9 +227,9 @@ func (x *prefill) finishCommand(w *pd.Cluster) pd.Command {
 }
 
 // countCommands counts the commands of a kind that an engine has given for a job in the present incarnation.
-func countCommands(w *pd.Cluster, n *world.Node, j *pd.Job, want plan.Want) (count int) {
+func countCommands(w *pd.Cluster, n *world.Node, j *pd.Job, want plan.CommandKind) (count int) {
 	for i := range w.Commands {
-		if c := &w.Commands[i]; c.Want == want && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life {
+		if c := &w.Commands[i]; c.Want == want && c.Job == j.Index && c.Node == n.ID && c.Incarnation == n.Incarnation {
 			count++
 		}
 	}
@@ -239,7 +239,7 @@ func countCommands(w *pd.Cluster, n *world.Node, j *pd.Job, want plan.Want) (cou
 // wasPreempted reports whether an engine has preempted a job in the present incarnation.
 func wasPreempted(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	for i := range w.Commands {
-		if c := &w.Commands[i]; isPreempt(c) && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life {
+		if c := &w.Commands[i]; isPreempt(c) && c.Job == j.Index && c.Node == n.ID && c.Incarnation == n.Incarnation {
 			return true
 		}
 	}
@@ -260,7 +260,7 @@ func isLayerCommand(c *pd.Command) bool {
 // isBusy reports whether a rank still holds pages of a job, or has not delivered an outcome of the job.
 func isBusy(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	for i := range w.Commands {
-		if c := &w.Commands[i]; isLayerCommand(c) && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life && !c.Ended() {
+		if c := &w.Commands[i]; isLayerCommand(c) && c.Job == j.Index && c.Node == n.ID && c.Incarnation == n.Incarnation && !c.HasMemoryBack() {
 			return true
 		}
 	}
@@ -305,13 +305,13 @@ func reportEnd(w *pd.Cluster, n *world.Node, j *pd.Job, code effects.Code, finis
 	if code == effects.OK && !finished {
 		code = effects.Cancelled
 	}
-	pd.Tell(w, n, j, code)
+	pd.MaybeReportEnd(w, n, j, code)
 }
 
 // maybeReportEarly makes the engine of a preempted request sometimes report the request as cancelled, and still compute
 // the request again. The next layer that is sent then begins the request again at the receiver.
 func maybeReportEarly(w *pd.Cluster, n *world.Node, j *pd.Job) {
-	if early := draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 73); w.Seed < draw.RestlessSeed && early.Permille(300) {
+	if early := draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 73); w.Seed < draw.HighestSeed && early.ChancePermille(300) {
 		reportEnd(w, n, j, effects.Cancelled, false)
 	}
 }
@@ -321,7 +321,7 @@ func maybeReportEarly(w *pd.Cluster, n *world.Node, j *pd.Job) {
 func reportReturned(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	j := &w.Jobs[c.Job]
 	if x := drawPrefill(w, j); !x.resavesAll || !isBusy(w, n, j) {
-		pd.OnReturned.Report(&w.Panel, n.ID, pd.Returned{Node: n, Command: c})
+		pd.OnPutReturned.Report(&w.Panel, n.ID, pd.PutReturned{Node: n, Command: c})
 	}
 }
 
@@ -348,7 +348,7 @@ func handleReturn(w *pd.Cluster, n *world.Node, c *pd.Command) {
 func isFinished(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 	for i := range w.Commands {
 		c := &w.Commands[i]
-		if c.Job == j.Place && c.Node == n.ID && c.Life == n.Life && c.Over &&
+		if c.Job == j.Index && c.Node == n.ID && c.Incarnation == n.Incarnation && c.Finished &&
 			(isDrop(c) || c.Want == wantFinish || c.Want == wantBegin && c.Code != effects.OK) {
 			return true
 		}
@@ -360,7 +360,7 @@ func isFinished(w *pd.Cluster, n *world.Node, j *pd.Job) bool {
 func resumeJob(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	last := effects.Ticket(0)
 	for i := range w.Commands {
-		if c := &w.Commands[i]; isLayerCommand(c) && c.Job == j.Place && c.Node == n.ID && c.Life == n.Life {
+		if c := &w.Commands[i]; isLayerCommand(c) && c.Job == j.Index && c.Node == n.ID && c.Incarnation == n.Incarnation {
 			last = effects.Ticket(i + 1)
 		}
 	}
@@ -379,12 +379,12 @@ func resumeJob(w *pd.Cluster, n *world.Node, j *pd.Job) {
 func releasePages(w *pd.Cluster, n *world.Node, j *pd.Job) {
 	reserve := j.Batches[0].Reserve
 	for i := range w.Commands {
-		if c := &w.Commands[i]; c.Want == plan.WantRelease && c.Target == reserve {
+		if c := &w.Commands[i]; c.Want == plan.CommandRelease && c.Target == reserve {
 			return
 		}
 	}
 	if reserve != 0 && !isBusy(w, n, j) {
-		w.Release(n, reserve)
+		w.ReleaseReserve(n, reserve)
 	}
 }
 

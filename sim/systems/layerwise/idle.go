@@ -33,7 +33,7 @@ func (s *idleState) activityOf(c *oracle.Call) *nodeActivity {
 
 // idleOracle checks requests that expire: a sender with a link to the receiver must not let a request expire while
 // nothing is in progress that could send the layers.
-var idleOracle = oracle.Of("layers sent", "who has layers to send and a link sends them", func(l *oracle.Listen[idleState]) {
+var idleOracle = oracle.New("layers sent", "who has layers to send and a link sends them", func(l *oracle.Subscriptions[idleState]) {
 	begins := func(s *idleState, c *oracle.Call, corr effects.Corr) { s.activityOf(c).inFlight[corr] = true }
 	ends := func(s *idleState, c *oracle.Call, corr effects.Corr) {
 		delete(s.activityOf(c).inFlight, corr)
@@ -65,31 +65,31 @@ var idleOracle = oracle.Of("layers sent", "who has layers to send and a link sen
 		}
 	})
 	oracle.On(l, func(s *idleState, c *oracle.Call, _ *effects.Tick) {
-		w, x := pd.In(c), s.activityOf(c)
+		w, x := pd.ClusterOf(c), s.activityOf(c)
 		receivers := 0
 		for _, n := range w.Nodes {
-			if n.Receives() {
+			if n.IsReceiver() {
 				receivers++
 			}
 		}
 		x.isIdle = !w.Nodes[c.Node()].Busy && len(x.inFlight) == 0 && len(x.linksUp) == receivers
 	})
 	oracle.On(l, func(s *idleState, c *oracle.Call, e *effects.Deliver) {
-		w := pd.In(c)
+		w := pd.ClusterOf(c)
 		n := w.Nodes[c.Node()]
 		o := layerCommand(w, n, e.Ticket)
 		if o == nil || o.Want != wantFinish || e.Code != effects.Expired {
 			return
 		}
-		if c.Judged(checkIdle); s.activityOf(c).isIdle {
-			c.Breaks(checkIdle, "node %d has let request %q wait until its time was over, with a link and nothing under way",
-				n.It(), oracle.Request(w.Jobs[o.Job].Name))
+		if c.CountJudged(checkIdle); s.activityOf(c).isIdle {
+			c.FailCheck(checkIdle, "node %d has let request %q wait until its time was over, with a link and nothing under way",
+				n.AsSubject(), oracle.Request(w.Jobs[o.Job].Name))
 		}
 	})
-	oracle.On(l, func(s *idleState, c *oracle.Call, _ oracle.Down) { delete(s.nodes, c.Node()) })
+	oracle.On(l, func(s *idleState, c *oracle.Call, _ oracle.IncarnationEnded) { delete(s.nodes, c.Node()) })
 })
 
 // clearIdle makes an event clear the mark of the last tick.
-func clearIdle[E effects.Event](l *oracle.Listen[idleState]) {
+func clearIdle[E effects.Event](l *oracle.Subscriptions[idleState]) {
 	oracle.On(l, func(s *idleState, c *oracle.Call, _ E) { s.activityOf(c).isIdle = false })
 }

@@ -21,12 +21,12 @@ import (
 
 // Flow describes layerwise pushes to package pd.
 var Flow = pd.Flow{
-	Word:     flowWord,
-	Profiles: []expand.Profile{{Name: "layerwise", World: drawWorld, Jobs: drawJobs}},
+	Flag:     flowWord,
+	Profiles: []expand.Profile{{Name: "layerwise", AfterWorld: drawWorld, AfterJobs: drawJobs}},
 	Scopes:   smallScopes,
-	Layers:   &pd.Layers{PerChunk: layerCount, Together: layersPerPage},
-	Rank: func(p *plan.Plan, c *rank.Config) {
-		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, n) }
+	Layers:   &pd.LayeredChunks{PagesPerChunk: layerCount, SenderPagesPerChunk: layersPerPage},
+	ConfigureRanks: func(p *plan.Plan, c *rank.Config) {
+		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 11, n) }
 		c.Layers = uint32(layerCount(p))
 		if c.BatchMax > 0 { // Enough for every job.
 			c.BatchMax = max(c.BatchMax, chunksMax*c.Layers)
@@ -37,51 +37,53 @@ var Flow = pd.Flow{
 		c.BundlesMax = uint32(at(4).Between(8, 64))
 		c.BundleTTL = c.Lease + effects.Duration(at(5).Below(uint64(c.Lease)))
 		c.BundleMost = c.BundleTTL * effects.Duration(at(6).Between(1, 4))
-		if slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Said[slowWord] }) {
+		if slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Flags[slowWord] }) {
 			c.BundleMost = 16 * c.BundleTTL
 		}
-		if c.RunTTL = 20 * effects.Second; at(7).Permille(200) && c.BundleMost < 16*c.BundleTTL {
-			c.RunTTL = at(8).Span(effects.Millisecond, effects.Second)
+		if c.RunTTL = 20 * effects.Second; at(7).ChancePermille(200) && c.BundleMost < 16*c.BundleTTL {
+			c.RunTTL = at(8).Duration(effects.Millisecond, effects.Second)
 		}
-		if at(9).Permille(200) {
+		if at(9).ChancePermille(200) {
 			c.RunsMax = uint32(at(10).Between(1, int(c.RunsMax)))
 		}
 	},
-	Boot: func(p *plan.Plan, n *world.Node, c *rank.Config) {
+	ConfigureNode: func(p *plan.Plan, n *world.Node, c *rank.Config) {
 		if layers := layersPerPage(p, plan.Node(n.ID)); layers > 0 {
 			c.Layout, _, _ = c.Layout.AllLayers(uint32(layers))
 			c.Layers = 0
 			return
 		}
 		at := draw.Hash(p.Seed, draw.Plan, 12, uint64(n.ID))
-		if n.Receives() && p.Seed < draw.RestlessSeed && at.Permille(250) {
+		if n.IsReceiver() && p.Seed < draw.HighestSeed && at.ChancePermille(250) {
 			// Or the receiver has no layers. Not with a single layer, of which a page would be a whole chunk.
-			if c.WholeChunks = true; at.Again().Permille(300) && c.Layers > 1 {
+			if c.WholeChunks = true; at.Rehash().ChancePermille(300) && c.Layers > 1 {
 				c.Layers, c.WholeChunks = 0, false
 			}
 		}
 	},
-	Begin: beginJob, Later: continueJob,
-	Commands: []pd.Commands{
-		{Want: wantBegin, Ended: handleOutcome}, {Want: wantSave, Holds: true, Ended: handleOutcome, Returned: handleReturn},
-		{Want: wantStop, Ended: handleOutcome}, {Want: wantFinish, Holds: true, Ended: handleOutcome, Returned: handleReturn},
+	BeginJob: beginJob, ContinueJob: continueJob,
+	Commands: []pd.CommandKind{
+		{Want: wantBegin, HandleOutcome: handleOutcome},
+		{Want: wantSave, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
+		{Want: wantStop, HandleOutcome: handleOutcome},
+		{Want: wantFinish, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
 	},
 	Oracles: []oracle.Oracle{outcomesOracle, transferOracle, wholeOracle, proxyOracle, idleOracle},
 }
 
 // flowWord is the word of the plan for layerwise pushes. In a topology it allows prefill nodes to push each layer as
 // soon as the layer is computed. In a job it means that the job's engine does so.
-var flowWord = plan.NewWord(plan.Word{
+var flowWord = plan.RegisterFlag(plan.FlowFlag{
 	Name: "layerwise",
-	World: func(p *plan.Plan) string {
-		if t := &p.Topology; len(t.Pull)+len(t.Delay) > 0 || len(t.Said) > 2 ||
-			len(t.Said) > 1 && !t.Said["agent"] {
+	CheckTopology: func(p *plan.Plan) string {
+		if t := &p.Topology; len(t.Pull)+len(t.Delay) > 0 || len(t.Flags) > 2 ||
+			len(t.Flags) > 1 && !t.Flags["agent"] {
 			return "layers are pushed, and neither offered, recalled nor shared; leave it out, or the others"
 		}
 		return ""
 	},
-	Job: func(p *plan.Plan, j *plan.Job) string {
-		if !p.Topology.Said["layerwise"] || j.Plain || j.PlainTo || j.Gather {
+	CheckJob: func(p *plan.Plan, j *plan.Job) string {
+		if !p.Topology.Flags["layerwise"] || j.Plain || j.PlainTo || j.Gather {
 			return "it needs topology.layerwise, and its own sender: leave out plain, plain_to and gather"
 		}
 		return ""
@@ -92,13 +94,13 @@ var flowWord = plan.NewWord(plan.Word{
 // save. The engine of a slow job takes so long for each layer that a chunk becomes whole only if the receiver extends
 // its timeout with every layer.
 var (
-	preemptedWord = plan.NewWord(plan.Word{Name: "preempted", Job: checkLayerWord})
-	slowWord      = plan.NewWord(plan.Word{Name: "slow", Job: checkLayerWord})
+	preemptedWord = plan.RegisterFlag(plan.FlowFlag{Name: "preempted", CheckJob: checkLayerWord})
+	slowWord      = plan.RegisterFlag(plan.FlowFlag{Name: "slow", CheckJob: checkLayerWord})
 )
 
 // checkLayerWord refuses these words in a job that is not layerwise.
 func checkLayerWord(_ *plan.Plan, j *plan.Job) string {
-	if !j.Said[flowWord] {
+	if !j.Flags[flowWord] {
 		return "it needs layerwise; leave it out, or set that"
 	}
 	return ""
@@ -106,7 +108,7 @@ func checkLayerWord(_ *plan.Plan, j *plan.Job) string {
 
 // layerCount returns the number of layers of the model of a plan.
 func layerCount(p *plan.Plan) int {
-	if p.Seed >= draw.RestlessSeed {
+	if p.Seed >= draw.HighestSeed {
 		return 2
 	}
 	return draw.Hash(p.Seed, draw.Plan, 11, 0).Between(1, 8)
@@ -115,7 +117,7 @@ func layerCount(p *plan.Plan) int {
 // layersPerPage returns the number of layers that a page of a node holds, or 0 if each page holds a single layer. In
 // some worlds, the nodes that only receive keep all layers of a chunk in a page.
 func layersPerPage(p *plan.Plan, n plan.Node) int {
-	if p.Seed >= draw.RestlessSeed || p.Sends(n) || !draw.Hash(p.Seed, draw.Plan, 11, 30).Permille(150) {
+	if p.Seed >= draw.HighestSeed || p.IsSender(n) || !draw.Hash(p.Seed, draw.Plan, 11, 30).ChancePermille(150) {
 		return 0
 	}
 	return layerCount(p)
@@ -124,9 +126,9 @@ func layersPerPage(p *plan.Plan, n plan.Node) int {
 // drawWorld draws a world in which prefill nodes push layers.
 func drawWorld(d *expand.Draft) {
 	p := d.Plan
-	p.Topology.Said = p.Topology.Said.With(flowWord)
+	p.Topology.Flags = p.Topology.Flags.With(flowWord)
 	p.Topology.Pull, p.Topology.Delay = nil, nil
-	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 11, 100+n) }
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 11, 100+n) }
 	layers := uint32(layerCount(p))
 	p.Topology.SenderPages = min(p.Topology.SenderPages, 8) + layers*uint32(at(0).Between(2, 8))
 	p.Topology.ReceiverPages = min(p.Topology.ReceiverPages, 8) + layers*uint32(at(1).Between(2, 10))
@@ -140,14 +142,14 @@ func drawJobs(d *expand.Draft) {
 	p := d.Plan
 	layers := layerCount(p)
 	for i := range p.Jobs {
-		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 13, uint64(i)<<8|n) }
+		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 13, uint64(i)<<8|n) }
 		j := &p.Jobs[i]
 		if layersPerPage(p, j.To) > 0 { // The receiver accepts only layerwise jobs.
 			j.Plain, j.PlainTo, j.Gather = false, false, false
-		} else if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(700) {
+		} else if j.Plain || j.PlainTo || j.Gather || !at(0).ChancePermille(700) {
 			continue
 		}
-		j.Said = j.Said.With(flowWord)
+		j.Flags = j.Flags.With(flowWord)
 		j.Whole, j.Prefix, j.Take = false, 0, false
 		keysMax := max(1, min(chunksMax, int(p.Topology.SenderPages)/layers))
 		var keys []uint32
@@ -157,18 +159,18 @@ func drawJobs(d *expand.Draft) {
 			}
 		}
 		j.Keys = keys
-		if at(1).Permille(600) {
-			j.Said = j.Said.With(pd.Tells)
+		if at(1).ChancePermille(600) {
+			j.Flags = j.Flags.With(pd.ReportsEnd)
 		}
 	}
 }
 
 // The kinds of the commands of engines that push layers.
 var (
-	wantBegin  = plan.NewWant(20, "begin layers", true)
-	wantSave   = plan.NewWant(21, "save layer", true)
-	wantStop   = plan.NewWant(22, "stop layers", true) // for Preempt and Drop
-	wantFinish = plan.NewWant(23, "finish layers", true)
+	wantBegin  = plan.NewCommandKind(20, "begin layers", true)
+	wantSave   = plan.NewCommandKind(21, "save layer", true)
+	wantStop   = plan.NewCommandKind(22, "stop layers", true) // for Preempt and Drop
+	wantFinish = plan.NewCommandKind(23, "finish layers", true)
 )
 
 var _ = ops.ByLayer

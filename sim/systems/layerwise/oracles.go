@@ -30,49 +30,49 @@ var (
 
 // outcomesOracle checks the outcomes of layerwise commands. Every command other than the finish must have its outcome
 // in the same step, so that the engine never waits.
-var outcomesOracle = oracle.Of("layers at once", "an engine that saves a layer never waits", func(l *oracle.Listen[struct{}]) {
+var outcomesOracle = oracle.New("layers at once", "an engine that saves a layer never waits", func(l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
 		c := layerCommand(w, n, e.Ticket)
 		if c == nil {
 			return
 		}
-		call.Judged(checkCode)
+		call.CountJudged(checkCode)
 		if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
-			if pd.Lies(w) {
-				call.Void(checkCode)
+			if pd.IsUnreliable(w) {
+				call.CountVoid(checkCode)
 			} else {
-				call.Breaks(checkCode, "node %d ends %s of request %q as %s, and nobody lied",
-					n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
+				call.FailCheck(checkCode, "node %d ends %s of request %q as %s, and nobody lied",
+					n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
 			}
 		}
-		if j := &w.Jobs[c.Job]; j.Together > 0 && (e.Code == effects.Mismatch || e.Code == effects.Unsupported) {
-			if w.Plan.Mismatch || pd.Lies(w) {
-				call.Void(checkFits)
+		if j := &w.Jobs[c.Job]; j.SenderPagesPerChunk > 0 && (e.Code == effects.Mismatch || e.Code == effects.Unsupported) {
+			if w.Setup.Mismatch || pd.IsUnreliable(w) {
+				call.CountVoid(checkFits)
 			} else {
-				call.Breaks(checkFits, "node %d ends %s of request %q as %s, and its receiver has all layers of a chunk in a page",
-					n.It(), c.Want, oracle.Request(j.Name), e.Code)
+				call.FailCheck(checkFits, "node %d ends %s of request %q as %s, and its receiver has all layers of a chunk in a page",
+					n.AsSubject(), c.Want, oracle.Request(j.Name), e.Code)
 			}
 		}
 		checkNoRoom(call, w, n, e, c)
 		if c.Want == wantFinish {
-			call.Judged(checkFits)
+			call.CountJudged(checkFits)
 			return
 		}
-		if call.Judged(checkImmediate); n.Steps != c.Step {
-			call.Breaks(checkImmediate, "node %d lets %s of request %q wait, ticket %d",
-				n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(e.Ticket))
+		if call.CountJudged(checkImmediate); n.StepCount != c.ReceivedStep {
+			call.FailCheck(checkImmediate, "node %d lets %s of request %q wait, ticket %d",
+				n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(e.Ticket))
 		}
 	})
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, _ *effects.Tick) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		for _, t := range w.Undone.Some {
+		for _, t := range w.OpenCommands.Items {
 			c := layerCommand(w, n, t)
-			if c != nil && c.Want != wantFinish && c.Step != 0 && c.Step < n.Steps && c.Life == n.Life {
-				call.Breaks(checkImmediate, "node %d lets %s of request %q wait, ticket %d",
-					n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(t))
+			if c != nil && c.Want != wantFinish && c.ReceivedStep != 0 && c.ReceivedStep < n.StepCount && c.Incarnation == n.Incarnation {
+				call.FailCheck(checkImmediate, "node %d lets %s of request %q wait, ticket %d",
+					n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(t))
 			}
 		}
 	})
@@ -81,22 +81,22 @@ var outcomesOracle = oracle.Of("layers at once", "an engine that saves a layer n
 // checkNoRoom checks that a request is not given up because the receiver has no room for a layer. The rank must retry
 // until the timeout. The check allows the failure after half of the timeout, because clocks drift.
 func checkNoRoom(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
-	call.Judged(checkRoom)
+	call.CountJudged(checkRoom)
 	if e.Code != effects.NoMemory && e.Code != effects.BackedOff {
 		return
 	}
-	if c.Want != wantFinish || w.Now < pd.Begun(c, n)+int64(c.Patience)/2 {
-		call.Breaks(checkRoom, "node %d ends %s of request %q as %s, and it has time to find room",
-			n.It(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
+	if c.Want != wantFinish || w.Now < pd.ReceiptTime(c, n)+int64(c.Timeout)/2 {
+		call.FailCheck(checkRoom, "node %d ends %s of request %q as %s, and it has time to find room",
+			n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
 	}
 }
 
 // layerCommand returns the layerwise command of a ticket if the command has no outcome yet, and nil otherwise.
 func layerCommand(w *pd.Cluster, n *world.Node, t effects.Ticket) *pd.Command {
-	if n.User {
+	if n.Custom {
 		return nil
 	}
-	if c := w.CommandOf(n, t); c != nil && isLayerCommand(c) && !c.Over {
+	if c := w.CommandOf(n, t); c != nil && isLayerCommand(c) && !c.Finished {
 		return c
 	}
 	return nil
@@ -136,18 +136,18 @@ type jobProgress struct {
 
 // transferOracle checks the transfers of senders: each layer is sent at most once per epoch, and no layer is requested
 // of a chunk that is already whole at the receiver.
-var transferOracle = oracle.Of("layers once", "no layer goes twice", func(l *oracle.Listen[sentLayers]) {
+var transferOracle = oracle.New("layers once", "no layer goes twice", func(l *oracle.Subscriptions[sentLayers]) {
 	oracle.On(l, func(s *sentLayers, call *oracle.Call, e *effects.Command) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
 		if c := layerCommand(w, n, e.Ticket); c != nil && isPreempt(c) {
 			s.progressOf(w, n, c.Job).beginEpoch(pagesPerChunk(&w.Jobs[c.Job]))
 		}
 	})
 	oracle.On(l, func(s *sentLayers, call *oracle.Call, e *effects.Transfer) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if n.User || e.Read {
+		if n.Custom || e.Read {
 			return
 		}
 		x := layerTransfer{job: -1}
@@ -163,15 +163,15 @@ var transferOracle = oracle.Of("layers once", "no layer goes twice", func(l *ora
 			g := s.progressOf(w, n, job)
 			j := &w.Jobs[job]
 			if drawPrefill(w, j).noReceiver {
-				call.Breaks(checkNobody, "node %d sends layer %d of chunk %d of request %q, which nobody is to get",
-					n.It(), at%pagesPerChunk(j), at/pagesPerChunk(j), oracle.Request(j.Name))
+				call.FailCheck(checkNobody, "node %d sends layer %d of chunk %d of request %q, which nobody is to get",
+					n.AsSubject(), at%pagesPerChunk(j), at/pagesPerChunk(j), oracle.Request(j.Name))
 				return
 			}
 			x.job, x.epoch, x.layers = job, g.epoch, append(x.layers, at)
-			call.Judged(checkTwice)
+			call.CountJudged(checkTwice)
 			if g.sent[at] {
-				call.Breaks(checkTwice, "node %d sends layer %d of chunk %d of request %q twice",
-					n.It(), at%pagesPerChunk(j), at/pagesPerChunk(j), oracle.Request(j.Name))
+				call.FailCheck(checkTwice, "node %d sends layer %d of chunk %d of request %q twice",
+					n.AsSubject(), at%pagesPerChunk(j), at/pagesPerChunk(j), oracle.Request(j.Name))
 				return
 			}
 			g.sent[at] = true
@@ -183,13 +183,13 @@ var transferOracle = oracle.Of("layers once", "no layer goes twice", func(l *ora
 		s.transfers[transferKey{call.Node(), e.Corr}] = x
 	})
 	oracle.On(l, func(s *sentLayers, call *oracle.Call, e *effects.Send) {
-		w := pd.In(call)
-		if n := w.Nodes[call.Node()]; !n.User {
+		w := pd.ClusterOf(call)
+		if n := w.Nodes[call.Node()]; !n.Custom {
 			s.checkRequest(call, w, n, e.Body)
 		}
 	})
 	oracle.On(l, func(s *sentLayers, call *oracle.Call, e *effects.TransferDone) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
 		at := transferKey{call.Node(), e.Corr}
 		x, ok := s.transfers[at]
@@ -198,7 +198,7 @@ var transferOracle = oracle.Of("layers once", "no layer goes twice", func(l *ora
 		}
 		delete(s.transfers, at)
 		g := s.progressOf(w, n, x.job)
-		if e.Code != effects.OK || g.epoch != x.epoch || w.Setting.Leased {
+		if e.Code != effects.OK || g.epoch != x.epoch || w.Conditions.Leased {
 			return
 		}
 		for _, id := range x.layers {
@@ -213,16 +213,16 @@ func (s *sentLayers) checkBatchBytes(call *oracle.Call, w *pd.Cluster, n *world.
 	g := s.progressOf(w, n, job)
 	g.beforeFinish = g.beforeFinish || countCommands(w, n, &w.Jobs[job], wantFinish) == 0
 	if !g.beforeFinish {
-		call.Void(checkMerged)
+		call.CountVoid(checkMerged)
 		return
 	}
 	bytes := uint64(0)
 	for _, p := range e.Pairs {
 		bytes += uint64(p.Local.Length)
 	}
-	if call.Judged(checkMerged); len(e.Pairs) > 1 && bytes > pd.Its(n).Cfg.MergeBytes {
-		call.Breaks(checkMerged, "node %d sends %d bytes of request %q in one batch, of %d at the most",
-			n.It(), bytes, oracle.Request(w.Jobs[job].Name), pd.Its(n).Cfg.MergeBytes)
+	if call.CountJudged(checkMerged); len(e.Pairs) > 1 && bytes > pd.InfoOf(n).Cfg.MergeBytes {
+		call.FailCheck(checkMerged, "node %d sends %d bytes of request %q in one batch, of %d at the most",
+			n.AsSubject(), bytes, oracle.Request(w.Jobs[job].Name), pd.InfoOf(n).Cfg.MergeBytes)
 	}
 }
 
@@ -232,15 +232,15 @@ func (s *sentLayers) checkRequest(call *oracle.Call, w *pd.Cluster, n *world.Nod
 	if m.Decode(body, &pd.WireLimits) != nil || len(m.Keys) == 0 || m.Ext.Attempt != 1 {
 		return
 	}
-	at := w.JobNamed(m.Ext.Request)
-	if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Said[flowWord] {
+	at := w.JobIndex(m.Ext.Request)
+	if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Flags[flowWord] {
 		return
 	}
 	g := s.progressOf(w, n, int(at))
 	if s.checkNotWhole(call, w, n, g, &w.Jobs[at]); w.Failure != nil {
 		return
 	}
-	if m.LastChunkTokens < pd.Its(n).Cfg.Layout.TokenCount() {
+	if m.LastChunkTokens < pd.InfoOf(n).Cfg.Layout.TokenCount() {
 		g.tailRequested = true
 		return
 	}
@@ -250,9 +250,9 @@ func (s *sentLayers) checkRequest(call *oracle.Call, w *pd.Cluster, n *world.Nod
 			unseen, g.requestedKeys[string(key)] = true, true
 		}
 	}
-	if call.Judged(checkTail); g.tailRequested && unseen {
-		call.Breaks(checkTail, "node %d asks for layers of request %q behind what is less than a chunk of it",
-			n.It(), oracle.Request(m.Ext.Request))
+	if call.CountJudged(checkTail); g.tailRequested && unseen {
+		call.FailCheck(checkTail, "node %d asks for layers of request %q behind what is less than a chunk of it",
+			n.AsSubject(), oracle.Request(m.Ext.Request))
 	}
 }
 
@@ -260,12 +260,12 @@ func (s *sentLayers) checkRequest(call *oracle.Call, w *pd.Cluster, n *world.Nod
 func (s *sentLayers) checkNotWhole(call *oracle.Call, w *pd.Cluster, n *world.Node, g *jobProgress, j *pd.Job) {
 	for _, key := range s.request.Keys {
 		i := slices.IndexFunc(j.Keys, func(k []byte) bool { return string(k) == string(key) })
-		if i < 0 || w.Jobs[j.Place].Sender != n.ID {
+		if i < 0 || w.Jobs[j.Index].Sender != n.ID {
 			continue
 		}
-		if call.Judged(checkStaysWhole); g.wholeChunks[i/j.PerChunk()] {
-			call.Breaks(checkStaysWhole, "node %d asks for layer %d of chunk %d of request %q, which is whole there",
-				n.It(), i%j.PerChunk(), i/j.PerChunk(), oracle.Request(j.Name))
+		if call.CountJudged(checkStaysWhole); g.wholeChunks[i/j.KeysPerChunk()] {
+			call.FailCheck(checkStaysWhole, "node %d asks for layer %d of chunk %d of request %q, which is whole there",
+				n.AsSubject(), i%j.KeysPerChunk(), i/j.KeysPerChunk(), oracle.Request(j.Name))
 			return
 		}
 	}
@@ -277,8 +277,8 @@ func (s *sentLayers) progressOf(_ *pd.Cluster, n *world.Node, job int) *jobProgr
 		s.jobs = map[int]*jobProgress{}
 	}
 	g := s.jobs[job]
-	if g == nil || g.incarnation != n.Life {
-		g = &jobProgress{incarnation: n.Life, sent: map[int]bool{}, delivered: map[int]bool{}, wholeChunks: map[int]bool{},
+	if g == nil || g.incarnation != n.Incarnation {
+		g = &jobProgress{incarnation: n.Incarnation, sent: map[int]bool{}, delivered: map[int]bool{}, wholeChunks: map[int]bool{},
 			requestedKeys: map[string]bool{}}
 		s.jobs[job] = g
 	}
@@ -305,7 +305,7 @@ func findLayer(w *pd.Cluster, n *world.Node, p effects.Page) (job, at int) {
 		return -1, 0
 	}
 	c := &w.Commands[reserve-1]
-	if !w.Jobs[c.Job].Said[flowWord] {
+	if !w.Jobs[c.Job].Flags[flowWord] {
 		return -1, 0
 	}
 	for i, q := range c.Pages {
@@ -327,15 +327,15 @@ type wholeKey struct {
 }
 
 // wholeOracle checks that all layers of a chunk have the same origin when an engine gets the chunk.
-var wholeOracle = oracle.Of("layers together", "no chunk of layers of two origins", func(l *oracle.Listen[wholeChunks]) {
+var wholeOracle = oracle.New("layers together", "no chunk of layers of two origins", func(l *oracle.Subscriptions[wholeChunks]) {
 	oracle.On(l, func(s *wholeChunks, call *oracle.Call, e *effects.Deliver) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if n.User {
+		if n.Custom {
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Over || !w.Jobs[c.Job].Said[flowWord] {
+		if c == nil || c.Finished || !w.Jobs[c.Job].Flags[flowWord] {
 			return
 		}
 		if c.Want == wantFinish {
@@ -346,12 +346,12 @@ var wholeOracle = oracle.Of("layers together", "no chunk of layers of two origin
 		if isLayerCommand(c) || layers == 0 || e.Hits == 0 || int(e.Hits)*layers != len(e.Pages) {
 			return
 		}
-		call.Judged(checkOrigin)
+		call.CountJudged(checkOrigin)
 		for i, p := range e.Pages {
 			first := n.Pool.Pages[e.Pages[i/layers*layers].Index].Stamps[0]
 			if got := n.Pool.Pages[p.Index].Stamps[0]; got.Fill() != first.Fill() {
-				call.Breaks(checkOrigin, "node %d gets layer %d of chunk %d of request %q from another origin than the first",
-					n.It(), i%layers, i/layers, oracle.Request(w.Jobs[c.Job].Name))
+				call.FailCheck(checkOrigin, "node %d gets layer %d of chunk %d of request %q from another origin than the first",
+					n.AsSubject(), i%layers, i/layers, oracle.Request(w.Jobs[c.Job].Name))
 				return
 			}
 		}
@@ -360,19 +360,19 @@ var wholeOracle = oracle.Of("layers together", "no chunk of layers of two origin
 		if e.Fact != effects.FactReady {
 			return
 		}
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if n.User {
+		if n.Custom {
 			return
 		}
 		for i := range w.Jobs {
 			j := &w.Jobs[i]
-			for k := 0; k < len(j.Keys) && pagesPerChunk(j) > 0; k += j.PerChunk() {
+			for k := 0; k < len(j.Keys) && pagesPerChunk(j) > 0; k += j.KeysPerChunk() {
 				if pd.KeyHashOf(n, j.Keys[k]) == e.ID {
 					if s.chunks == nil {
 						s.chunks = map[wholeKey]bool{}
 					}
-					s.chunks[wholeKey{call.Node(), j.Ids[k]}] = true
+					s.chunks[wholeKey{call.Node(), j.KeyNumbers[k]}] = true
 				}
 			}
 		}
@@ -387,17 +387,17 @@ func (s *wholeChunks) checkFinished(call *oracle.Call, w *pd.Cluster, n *world.N
 	}
 	j := &w.Jobs[c.Job]
 	if drawPrefill(w, j).noReceiver {
-		if call.Judged(checkNobody); e.Sent != 0 {
-			call.Breaks(checkNobody, "node %d says that %d chunks of request %q went, which nobody is to get",
-				n.It(), e.Sent, oracle.Request(j.Name))
+		if call.CountJudged(checkNobody); e.Sent != 0 {
+			call.FailCheck(checkNobody, "node %d says that %d chunks of request %q went, which nobody is to get",
+				n.AsSubject(), e.Sent, oracle.Request(j.Name))
 		}
 		return
 	}
-	call.Judged(checkFinish)
-	for k := 0; k < len(j.Keys); k += j.PerChunk() {
-		if !s.chunks[wholeKey{oracle.Node(j.Receiver), j.Ids[k]}] {
-			call.Breaks(checkFinish, "node %d finishes request %q well although chunk %d never became whole at node %d",
-				n.It(), oracle.Request(j.Name), k/j.PerChunk(), oracle.Node(j.Receiver))
+	call.CountJudged(checkFinish)
+	for k := 0; k < len(j.Keys); k += j.KeysPerChunk() {
+		if !s.chunks[wholeKey{oracle.Node(j.Receiver), j.KeyNumbers[k]}] {
+			call.FailCheck(checkFinish, "node %d finishes request %q well although chunk %d never became whole at node %d",
+				n.AsSubject(), oracle.Request(j.Name), k/j.KeysPerChunk(), oracle.Node(j.Receiver))
 			return
 		}
 	}
@@ -409,53 +409,53 @@ type proxyReports struct {
 }
 
 // proxyOracle checks that a request is reported to the proxy only after the last layer was sent.
-var proxyOracle = oracle.Of("layers told", "the proxy is told last", func(l *oracle.Listen[proxyReports]) {
+var proxyOracle = oracle.New("layers told", "the proxy is told last", func(l *oracle.Subscriptions[proxyReports]) {
 	oracle.On(l, func(s *proxyReports, call *oracle.Call, e *effects.Post) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
 		var m protocol.ProxyNotif
-		if n.User || m.Decode(e.Body, &pd.WireLimits) != nil {
+		if n.Custom || m.Decode(e.Body, &pd.WireLimits) != nil {
 			return
 		}
-		at := w.JobNamed(m.RequestID)
-		if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Said[flowWord] {
+		at := w.JobIndex(m.RequestID)
+		if at >= uint64(len(w.Jobs)) || !w.Jobs[at].Flags[flowWord] {
 			return
 		}
 		if drawPrefill(w, &w.Jobs[at]).noReceiver {
-			call.Breaks(checkNobody, "node %d tells the proxy of request %q, which nobody is to get",
-				n.It(), oracle.Request(m.RequestID))
+			call.FailCheck(checkNobody, "node %d tells the proxy of request %q, which nobody is to get",
+				n.AsSubject(), oracle.Request(m.RequestID))
 			return
 		}
-		call.Judged(checkLast, checkMissing)
+		call.CountJudged(checkLast, checkMissing)
 		ended := false
 		for i := range w.Commands {
 			c := &w.Commands[i]
-			if c.Want == wantFinish && c.Job == int(at) && c.Node == n.ID && c.Life == n.Life && c.Over {
+			if c.Want == wantFinish && c.Job == int(at) && c.Node == n.ID && c.Incarnation == n.Incarnation && c.Finished {
 				ended = true
 				if c.Code == effects.OK && m.Failed > 0 {
-					call.Breaks(checkMissing, "node %d tells the proxy that %d chunks of request %q are missing, which finished well",
-						n.It(), m.Failed, oracle.Request(m.RequestID))
+					call.FailCheck(checkMissing, "node %d tells the proxy that %d chunks of request %q are missing, which finished well",
+						n.AsSubject(), m.Failed, oracle.Request(m.RequestID))
 				}
 			}
 		}
 		if !ended {
-			call.Breaks(checkLast, "node %d tells the proxy of request %q, which has not finished",
-				n.It(), oracle.Request(m.RequestID))
+			call.FailCheck(checkLast, "node %d tells the proxy of request %q, which has not finished",
+				n.AsSubject(), oracle.Request(m.RequestID))
 		}
 		if s.incarnations == nil {
 			s.incarnations = map[int]uint32{}
 		}
-		s.incarnations[int(at)] = n.Life + 1
+		s.incarnations[int(at)] = n.Incarnation + 1
 	})
 	oracle.On(l, func(s *proxyReports, call *oracle.Call, e *effects.Transfer) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if n.User || e.Read || len(e.Pairs) == 0 {
+		if n.Custom || e.Read || len(e.Pairs) == 0 {
 			return
 		}
-		if job, _ := findLayer(w, n, e.Pairs[0].Local); job >= 0 && s.incarnations[job] == n.Life+1 {
-			call.Breaks(checkLast, "node %d sends layers of request %q, of which it has told the proxy",
-				n.It(), oracle.Request(w.Jobs[job].Name))
+		if job, _ := findLayer(w, n, e.Pairs[0].Local); job >= 0 && s.incarnations[job] == n.Incarnation+1 {
+			call.FailCheck(checkLast, "node %d sends layers of request %q, of which it has told the proxy",
+				n.AsSubject(), oracle.Request(w.Jobs[job].Name))
 		}
 	})
 })

@@ -10,18 +10,18 @@ func smallScopes() []explore.Scope {
 	one, two := []explore.Job{{Chunks: []int{1}}}, []explore.Job{{Chunks: []int{1, 2}}}
 	lost := []plan.Fault{plan.FaultRequestLost, plan.FaultReplyLost} // no machine is notified of the loss
 	scopes := []explore.Scope{
-		{Name: "layers", About: "two chunks are pushed in two layers", Jobs: two},
-		{Name: "leased-layers", About: "one chunk is pushed in two layers over a leased plane", Leased: true, Jobs: one},
-		{Name: "layers-preempted", About: "two chunks are pushed in two layers, and the request is preempted after the first layer",
+		{Name: "layers", Description: "two chunks are pushed in two layers", Jobs: two},
+		{Name: "leased-layers", Description: "one chunk is pushed in two layers over a leased plane", Leased: true, Jobs: one},
+		{Name: "layers-preempted", Description: "two chunks are pushed in two layers, and the request is preempted after the first layer",
 			Jobs: two},
-		{Name: "layers-lost", About: "one chunk is pushed in two layers, and a request or a reply is lost", Jobs: one,
-			Faults: 1, Strikes: lost},
-		{Name: "layers-two", About: "two prefill nodes push the same chunk in two layers, with room for both", Senders: 2,
+		{Name: "layers-lost", Description: "one chunk is pushed in two layers, and a request or a reply is lost", Jobs: one,
+			Faults: 1, DrawnFaults: lost},
+		{Name: "layers-two", Description: "two prefill nodes push the same chunk in two layers, with room for both", Senders: 2,
 			Jobs: []explore.Job{{Chunks: []int{1}}, {Sender: 1, Chunks: []int{1}}}},
 	}
 	for i := range scopes {
 		scopes[i].SenderPages, scopes[i].ReceiverPages = 4, 4
-		scopes[i].Shape = shapeLayers(scopes[i].Name == "layers-preempted")
+		scopes[i].AdjustPlan = shapeLayers(scopes[i].Name == "layers-preempted")
 	}
 	return scopes
 }
@@ -29,10 +29,10 @@ func smallScopes() []explore.Scope {
 // shapeLayers makes all jobs of a scope layerwise, with or without a preemption.
 func shapeLayers(preempt bool) func(p *plan.Plan) {
 	return func(p *plan.Plan) {
-		p.Topology.Said = p.Topology.Said.With(flowWord)
+		p.Topology.Flags = p.Topology.Flags.With(flowWord)
 		for i := range p.Jobs {
-			if p.Jobs[i].Said = (plan.Said{flowWord: true}); preempt {
-				p.Jobs[i].Said = p.Jobs[i].Said.With(preemptedWord)
+			if p.Jobs[i].Flags = (plan.FlowFlags{flowWord: true}); preempt {
+				p.Jobs[i].Flags = p.Jobs[i].Flags.With(preemptedWord)
 			}
 		}
 	}

@@ -30,29 +30,29 @@ import (
 type System struct {
 	// Name appears in plans and identifies the system's draws. A name consists of letters and digits.
 	Name string
-	// Nodes returns the processes of a plan, at least one. Equal plans must have equal processes.
-	Nodes func(p *plan.Plan) []Process
-	// Do creates the commands that engines give, by the name of the command in the items of plans.
-	Do map[string]func(plan.Item) effects.CommandBody
+	// Processes returns the processes of a plan, at least one. Equal plans must have equal processes.
+	Processes func(p *plan.Plan) []Process
+	// Commands creates the commands that engines give, by the name of the command in the items of plans.
+	Commands map[string]func(plan.Item) effects.CommandBody
 	// Draw draws the items of a seed and may change the rest of the plan, which is already drawn. Nil: there are no
 	// items.
 	Draw func(d Draws, p *plan.Plan)
 	// Oracles judge each run.
 	Oracles []oracle.Oracle
-	// Facts holds the names of FactOther and the facts after it, for logs and stories.
-	Facts []string
-	// Legible reports whether bytes are a well-formed message of this system. A corrupted message is never well-formed,
-	// because a well-formed message with different content would be a lie of a peer and not damage. If IsWellFormed is
-	// nil, no message is ever corrupted.
-	Legible func(body []byte) bool
-	// Patience is the longest time that a command may take after all faults have ended; 0 means ten seconds.
-	Patience time.Duration
-	// DriftPPM is the largest rate by which a seed lets clocks run fast or slow, in parts per million; 0 means 200.
+	// FactNames holds the names of FactOther and the facts after it, for logs and stories.
+	FactNames []string
+	// IsWellFormed reports whether bytes are a well-formed message of this system. A corrupted message is never
+	// well-formed, because a well-formed message with different content would be a lie of a peer and not damage. If
+	// IsWellFormed is nil, no message is ever corrupted.
+	IsWellFormed func(body []byte) bool
+	// CommandTimeout is the longest time that a command may take after all faults have ended; 0 means ten seconds.
+	CommandTimeout time.Duration
+	// DriftMaxPPM is the largest rate by which a seed lets clocks run fast or slow, in parts per million; 0 means 200.
 	// Beside ranks, clocks stay within the bounds of the ranks' leases.
-	DriftPPM int
-	// Ranks is the profile with which the ranks of PD are drawn that run beside this system; empty means the profile
-	// that the run requests.
-	Ranks string
+	DriftMaxPPM int
+	// RankProfile is the profile with which the ranks of PD are drawn that run beside this system; empty means the
+	// profile that the run requests.
+	RankProfile string
 	// Parts holds the systems that sim.Join combined. A system with parts has only these and a name.
 	Parts []System
 }
@@ -61,23 +61,23 @@ type System struct {
 type Process struct {
 	// Name is the name of the process. The name must not be n0, n1 and so on, which are the names of nodes in plans.
 	Name string
-	// Serves lists the channels on which the process listens. At most one process may listen on ChannelProxy; this process
-	// then takes the place of PD's proxy.
-	Serves []effects.Channel
+	// Channels lists the channels on which the process listens. At most one process may listen on ChannelProxy; this
+	// process then takes the place of PD's proxy.
+	Channels []effects.Channel
 	// New creates the machine of an incarnation.
 	New func(b Boot) (effects.Machine, error)
 }
 
 // Boot is the information that a machine receives when an incarnation starts.
 type Boot struct {
-	Name string       // of the process
-	Life uint32       // the number of earlier incarnations of the process
-	Seed uint64       // for the machine's own random choices; different in each incarnation
-	Now  effects.Time // by the clock of the node
-	Plan *plan.Plan   // read-only
-	// Addr returns the address at which a node listens on a channel. The node is given by the name of its process, or as
-	// n0, n1 and so on. Addr panics if no node has that name, or if the process does not serve the channel. A panic in
-	// New ends the run with an error that describes the mistake.
+	Name        string       // of the process
+	Incarnation uint32       // the number of earlier incarnations of the process
+	Seed        uint64       // for the machine's own random choices; different in each incarnation
+	Now         effects.Time // by the clock of the node
+	Plan        *plan.Plan   // read-only
+	// Addr returns the address at which a node listens on a channel. The node is given by the name of its process, or
+	// as n0, n1 and so on. Addr panics if no node has that name, or if the process does not serve the channel. A panic
+	// in New ends the run with an error that describes the mistake.
 	Addr func(node string, ch effects.Channel) effects.Addr
 }
 
@@ -85,13 +85,13 @@ type Boot struct {
 // ordinal, and depends on nothing else. An additional draw, or an additional system in the plan, therefore leaves all
 // other draws unchanged.
 type Draws interface {
-	// Below returns a number below n, or 0 if n is 0.
-	Below(what string, nth, n uint64) uint64
+	// NumberBelow returns a number below n, or 0 if n is 0.
+	NumberBelow(what string, nth, n uint64) uint64
 	// Duration returns a duration between least and most, rounded so that a person can read the plan.
-	Span(what string, nth uint64, least, most time.Duration) time.Duration
+	Duration(what string, nth uint64, least, most time.Duration) time.Duration
 	// Items returns between least and most items. Each item happens at some instant before faults end, at one of the
 	// named nodes, or at any node of the system if no names are given. Each item has a span of 10 ms to 500 ms and a
-	// number below 100, which the caller may change. The items are sorted by time. Items panics if a name is not that of
-	// a node.
+	// number below 100, which the caller may change. The items are sorted by time. Items panics if a name is not that
+	// of a node.
 	Items(do string, least, most int, nodes ...string) []plan.Item
 }

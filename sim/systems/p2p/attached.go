@@ -23,6 +23,6 @@ func IsDelayed(n *world.Node, j *pd.Job) bool { return transferMode(n, j) == ops
 // WithdrawTimeout returns the longest time that a withdraw may take. Readers on the same node may hold the pages as
 // well.
 func WithdrawTimeout(n *world.Node) effects.Duration {
-	r := pd.Its(n).Cfg
-	return 10*(r.ShareTTL+r.ClaimTTL) + pd.HoardedMost
+	r := pd.InfoOf(n).Cfg
+	return 10*(r.ShareTTL+r.ClaimTTL) + pd.HoardTimeMax
 }

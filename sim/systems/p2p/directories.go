@@ -21,13 +21,13 @@ import (
 // Directories is the system of directory nodes. The ranks report chunks to the directories and ask for the locations of
 // chunks.
 var Directories = own.System{
-	Name:     systemName,
-	Nodes:    directoryProcesses,
-	Draw:     drawFindJobs,
-	Oracles:  []oracle.Oracle{convergenceOracle, findOracle, staleReplyOracle, locateOracle},
-	Legible:  isLegible,
-	Patience: convergeTime,
-	Ranks:    "p2p",
+	Name:           systemName,
+	Processes:      directoryProcesses,
+	Draw:           drawFindJobs,
+	Oracles:        []oracle.Oracle{convergenceOracle, findOracle, staleReplyOracle, locateOracle},
+	IsWellFormed:   isLegible,
+	CommandTimeout: convergeTime,
+	RankProfile:    "p2p",
 }
 
 const systemName = "directories"
@@ -42,8 +42,8 @@ var (
 )
 
 // findWord marks a share job whose receiver does not know which node has the chunks and therefore asks the directories.
-var findWord = plan.NewWord(plan.Word{Name: "find", Job: func(p *plan.Plan, j *plan.Job) string {
-	if !j.Said[flowWord] || p.System == "" {
+var findWord = plan.RegisterFlag(plan.FlowFlag{Name: "find", CheckJob: func(p *plan.Plan, j *plan.Job) string {
+	if !j.Flags[flowWord] || p.System == "" {
 		return "it needs share, and a system with directories"
 	}
 	return ""
@@ -61,7 +61,7 @@ func directoriesOf(p *plan.Plan) []string {
 func directoryProcesses(p *plan.Plan) (all []own.Process) {
 	for _, name := range directoryNames {
 		all = append(all, own.Process{
-			Name: name, Serves: directoryChannels,
+			Name: name, Channels: directoryChannels,
 			New: func(b own.Boot) (effects.Machine, error) { return serve.New(directoryConfig(b, name)) },
 		})
 	}
@@ -82,7 +82,7 @@ func directoryConfig(b own.Boot, name string) serve.Config {
 // configureDirectories configures a rank to report to the directories and to query the directories. Limits that end
 // work are small, and the journal often holds fewer changes than occur.
 func configureDirectories(p *plan.Plan, c *rank.Config) {
-	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 10, n) }
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 10, n) }
 	for i := range directoriesOf(p) {
 		node := int32(p.NodeCount() + i)
 		c.Directory.Directories = append(c.Directory.Directories, registrar.Directory{
@@ -99,7 +99,7 @@ func configureDirectories(p *plan.Plan, c *rank.Config) {
 	d.SyncEvery, d.SyncEveryMax, d.SyncPause = 100*effects.Millisecond, 400*effects.Millisecond, 5*effects.Millisecond
 	d.SyncBatchSlots, d.SyncPoll, d.SyncPollsMax, d.SyncResendMax = at(2).Between(2, 20), 100*effects.Millisecond, 4, 4
 	d.LookupsMax, d.Window, d.CacheSize = at(3).Between(1, 8), uint16(at(4).Between(1, 3)), at(5).Between(0, 4)
-	d.LookupTimeout, d.CacheTime = at(6).Span(50*effects.Millisecond, 300*effects.Millisecond), at(7).Span(0, 2*effects.Second)
+	d.LookupTimeout, d.CacheTime = at(6).Duration(50*effects.Millisecond, 300*effects.Millisecond), at(7).Duration(0, 2*effects.Second)
 	c.Directory, c.Journal = d, uint32(1)<<at(8).Between(1, 7)
 }
 
@@ -114,7 +114,7 @@ func configureNode(p *plan.Plan, n *world.Node, c *rank.Config) {
 	c.LookupAddr, c.PeerDoneAddr = n.Addr(effects.ChannelLookup), n.Addr(effects.ChannelPeerDone)
 	if c.Knows() {
 		address := n.Addr(effects.ChannelInit)
-		c.Directory.Worker.Instance = world.LaneName(n.ID)
+		c.Directory.Worker.Instance = world.NodeName(n.ID)
 		c.Directory.Worker.URL = protocol.Endpoint{Host: address.Host, Port: address.Port}.String()
 	}
 }
@@ -123,8 +123,8 @@ func configureNode(p *plan.Plan, n *world.Node, c *rank.Config) {
 func drawFindJobs(_ own.Draws, p *plan.Plan) {
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
-		if j.Said[flowWord] && draw.Hash(p.Seed, draw.Plan, 10, 1000+uint64(i)).Permille(800) {
-			j.Said = j.Said.With(findWord)
+		if j.Flags[flowWord] && draw.Hash(p.Seed, draw.Plan, 10, 1000+uint64(i)).ChancePermille(800) {
+			j.Flags = j.Flags.With(findWord)
 		}
 	}
 }
@@ -140,24 +140,24 @@ func isLegible(b []byte) bool {
 }
 
 // convergenceOracle checks that the hints of the directories become equal to the contents of the stores.
-var convergenceOracle = oracle.Of("converges", "a while after the last fault a directory knows of each node what that has, no "+
-	"chunk more and none less", func(l *oracle.Listen[struct{}]) {
-	oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.Quiet) {
-		w := pd.In(call)
+var convergenceOracle = oracle.New("converges", "a while after the last fault a directory knows of each node what that has, no "+
+	"chunk more and none less", func(l *oracle.Subscriptions[struct{}]) {
+	oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.NodeIdle) {
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if n.User {
+		if n.Custom {
 			return
 		}
-		for i := range directoriesOf(w.Source) {
-			known := pd.Beside(w, i).(*serve.Machine)
+		for i := range directoriesOf(w.SourcePlan) {
+			known := pd.NonRankMachine(w, i).(*serve.Machine)
 			for id, key := range w.Keys {
 				hash, ok := protocol.ChunkHashOfKey(key)
 				if !ok {
 					continue
 				}
 				_, has := pd.ReadyAt(n, key)
-				if says := slices.Contains(known.InstancesWith(0, hash.Bits, nil), world.LaneName(n.ID)); says != has {
-					call.Fail("%s says of node %d and key %d: there is %t, and there is %t", directoryNames[i], n.It(), oracle.Key(id), says,
+				if says := slices.Contains(known.InstancesWith(0, hash.Bits, nil), world.NodeName(n.ID)); says != has {
+					call.Fail("%s says of node %d and key %d: there is %t, and there is %t", directoryNames[i], n.AsSubject(), oracle.Key(id), says,
 						has)
 				}
 			}
@@ -173,25 +173,25 @@ var missCodes = []effects.Code{
 
 // findOracle checks that a directory which is down or gives wrong hints costs at most a miss. The same holds for a hint
 // that names a node which is not there.
-var findOracle = oracle.Of("sought",
+var findOracle = oracle.New("sought",
 	"chunks that are looked for come, or are a miss, whatever directories say, and who is told "+
-		"that all came has them", func(l *oracle.Listen[struct{}]) {
+		"that all came has them", func(l *oracle.Subscriptions[struct{}]) {
 		oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
-			w := pd.In(call)
+			w := pd.ClusterOf(call)
 			n := w.Nodes[call.Node()]
-			if n.User {
+			if n.Custom {
 				return
 			}
 			c := w.CommandOf(n, e.Ticket)
-			if c == nil || c.Want != wantBring || c.Over || !w.Jobs[c.Job].Said[findWord] {
+			if c == nil || c.Want != wantBring || c.Finished || !w.Jobs[c.Job].Flags[findWord] {
 				return
 			}
 			j := &w.Jobs[c.Job]
 			switch {
 			case !slices.Contains(missCodes, e.Code):
-				call.Fail("node %d looks for chunks of request %q, which ends as %s", n.It(), oracle.Request(j.Name), e.Code)
+				call.Fail("node %d looks for chunks of request %q, which ends as %s", n.AsSubject(), oracle.Request(j.Name), e.Code)
 			case e.Code == effects.OK && int(e.Hits) < len(j.Keys):
-				call.Fail("node %d is told that all %d chunks of request %q came, and has %d", n.It(), len(j.Keys),
+				call.Fail("node %d is told that all %d chunks of request %q came, and has %d", n.AsSubject(), len(j.Keys),
 					oracle.Request(j.Name), e.Hits)
 			}
 		})

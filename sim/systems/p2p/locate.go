@@ -14,36 +14,36 @@ import (
 
 // wantLocate is the kind of the commands by which an engine asks directories for the locations of chunks. An engine
 // that missed chunks tries again; see maybeRetry.
-var wantLocate = plan.NewWant(16, "locate", false)
+var wantLocate = plan.NewCommandKind(16, "locate", false)
 
 // maybeLocate makes an engine sometimes ask how many chunks of a job exist, before the engine brings the chunks.
 func maybeLocate(w *pd.Cluster, n *world.Node, j *pd.Job) {
-	d := draw.Hash(w.Seed, draw.Engine, uint64(j.Place)<<8|uint64(j.Given[wantBring]), 22)
-	if w.Seed >= draw.RestlessSeed || !d.Permille(300) {
+	d := draw.Hash(w.Seed, draw.Engine, uint64(j.Index)<<8|uint64(j.CommandCounts[wantBring]), 22)
+	if w.Seed >= draw.HighestSeed || !d.ChancePermille(300) {
 		return
 	}
-	t := w.Give(n, pd.Command{Want: wantLocate, Job: j.Place, Body: &ops.Locate{Keys: j.Keys}}, pd.Its(n).Cfg.BringTimeout)
+	t := w.GiveCommand(n, pd.Command{Want: wantLocate, Job: j.Index, Body: &ops.Locate{Keys: j.Keys}}, pd.InfoOf(n).Cfg.BringTimeout)
 	w.MaybeAbort(n, t)
 }
 
 // maybeRetry makes an engine that missed a chunk sometimes start the job again soon.
 func maybeRetry(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	j := &w.Jobs[c.Job]
-	if !j.Said[findWord] || e.Code != effects.NotFound || j.Given[wantBring] > 3 || w.Healed {
+	if !j.Flags[findWord] || e.Code != effects.NotFound || j.CommandCounts[wantBring] > 3 || w.Healed {
 		return
 	}
-	if d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 23); d.Permille(600) {
-		w.ForNode(n, d.Heavy(100*effects.Millisecond), world.Delivery{Kind: world.KindStart, A: uint64(c.Job)})
+	if d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 23); d.ChancePermille(600) {
+		w.QueueForNode(n, d.HeavyTail(100*effects.Millisecond), world.Delivery{Kind: world.KindStartJob, A: uint64(c.Job)})
 	}
 }
 
 // locateOracle checks the outcomes of locate commands against the replies of the directories.
-var locateOracle = oracle.Of("located",
+var locateOracle = oracle.New("located",
 	"who asks directories how much there is of some chunks is told what one of them said, or "+
-		"that none did", func(l *oracle.Listen[directoryReplies]) {
+		"that none did", func(l *oracle.Subscriptions[directoryReplies]) {
 		followQueries(l)
 		oracle.On(l, func(h *directoryReplies, call *oracle.Call, e *effects.Deliver) {
-			w := pd.In(call)
+			w := pd.ClusterOf(call)
 			s := h.findSearch(int32(call.Node()), e.Ticket)
 			if s == nil {
 				return

@@ -21,41 +21,42 @@ import (
 
 // Flow describes the sharing of chunks to package pd.
 var Flow = pd.Flow{
-	Word:     flowWord,
-	Profiles: []expand.Profile{{Name: "p2p", World: drawWorld, Jobs: drawJobs}},
-	Cast:     setRole,
-	Rank: func(p *plan.Plan, c *rank.Config) {
+	Flag:     flowWord,
+	Profiles: []expand.Profile{{Name: "p2p", AfterWorld: drawWorld, AfterJobs: drawJobs}},
+	SetRole:  setRole,
+	ConfigureRanks: func(p *plan.Plan, c *rank.Config) {
 		c.Shares = true
-		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 9, 100+n) }
+		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 9, 100+n) }
 		c.ShareTTL, c.LoansMax, c.BringsMax = c.Lease, p.Bounds.Grants, p.Bounds.Grants
 		c.BringTimeout, c.LookupTimeout = c.PutTimeout, 3*c.ReplyTimeout/4
 		c.Lookups, c.LoanSharePct = uint16(at(0).Between(1, 4)), uint32(at(1).Between(30, 100))
 		c.PushesMax = uint32(at(2).Between(1, 6))
 		configureDirectories(p, c)
 	},
-	Scopes: smallScopes,
-	Boot:   configureNode,
-	Ports:  listenChannels,
-	Brings: true,
-	Has:    func(s *rank.Stats) bool { return s.Brings > 0 }, // Counts the Bring commands in flight.
-	Start:  startJob,
-	Put:    handlePut,
-	Commands: []pd.Commands{{Want: wantBring, Ended: handleOutcome}, {Want: wantStore, Ended: handleStored}, {Want: wantLocate},
-		{Want: wantShare, Ended: handleShareOutcome},
-		{Want: wantWithdraw, Ended: handleWithdrawOutcome}},
-	Oracles: []oracle.Oracle{bringOracle, storeOracle, shareOracle, silentPeerOracle},
-	Words:   senderMessages,
+	Scopes:           smallScopes,
+	ConfigureNode:    configureNode,
+	ListenChannels:   listenChannels,
+	RequestsChunks:   true,
+	HoldsEnginePages: func(s *rank.Stats) bool { return s.Brings > 0 }, // Counts the Bring commands in flight.
+	StartJob:         startJob,
+	HandlePut:        handlePut,
+	Commands: []pd.CommandKind{{Want: wantBring, HandleOutcome: handleOutcome}, {Want: wantStore, HandleOutcome: handleStored},
+		{Want: wantLocate},
+		{Want: wantShare, HandleOutcome: handleShareOutcome},
+		{Want: wantWithdraw, HandleOutcome: handleWithdrawOutcome}},
+	Oracles:        []oracle.Oracle{bringOracle, storeOracle, shareOracle, silentPeerOracle},
+	SenderMessages: senderMessages,
 }
 
 // flowWord is the word of the plan for sharing. In a topology the word means that nodes which both send and receive
 // share chunks. In a job the word means that no put takes place, and that the receiver brings the leading chunks that
 // the sender has.
-var flowWord = plan.NewWord(plan.Word{
+var flowWord = plan.RegisterFlag(plan.FlowFlag{
 	Name: "share",
-	World: func(p *plan.Plan) string {
-		others := len(p.Topology.Said)
+	CheckTopology: func(p *plan.Plan) string {
+		others := len(p.Topology.Flags)
 		for _, beside := range []string{"arena", "second", "agent"} {
-			if p.Topology.Said[beside] {
+			if p.Topology.Flags[beside] {
 				others--
 			}
 		}
@@ -64,8 +65,8 @@ var flowWord = plan.NewWord(plan.Word{
 		}
 		return ""
 	},
-	Job: func(p *plan.Plan, j *plan.Job) string {
-		if !p.Topology.Said["share"] || j.Plain || j.PlainTo || j.Gather || j.Said["recall"] {
+	CheckJob: func(p *plan.Plan, j *plan.Job) string {
+		if !p.Topology.Flags["share"] || j.Plain || j.PlainTo || j.Gather || j.Flags["recall"] {
 			return "it needs topology.share, and nobody sends it: leave out plain, plain_to, gather and recall"
 		}
 		return ""
@@ -73,24 +74,24 @@ var flowWord = plan.NewWord(plan.Word{
 })
 
 // pushWord marks a share job in which the node that has the chunks writes them to the receiver.
-var pushWord = plan.NewWord(plan.Word{Name: "push", Job: func(_ *plan.Plan, j *plan.Job) string {
-	if !j.Said[flowWord] {
+var pushWord = plan.RegisterFlag(plan.FlowFlag{Name: "push", CheckJob: func(_ *plan.Plan, j *plan.Job) string {
+	if !j.Flags[flowWord] {
 		return "it needs share; leave it out, or set that"
 	}
 	return ""
 }})
 
 // aliasWord marks a share job that uses the request name of the preceding job, which belongs to another node.
-var aliasWord = plan.NewWord(plan.Word{Name: "alike", Job: func(p *plan.Plan, j *plan.Job) string {
-	if !j.Said[flowWord] || j == &p.Jobs[0] {
+var aliasWord = plan.RegisterFlag(plan.FlowFlag{Name: "alike", CheckJob: func(p *plan.Plan, j *plan.Job) string {
+	if !j.Flags[flowWord] || j == &p.Jobs[0] {
 		return "it needs share, and a job before it; leave it out, or set that"
 	}
 	return ""
 }})
 
 // arenaWord means that some of the nodes copy chunks into an arena before lending them.
-var arenaWord = plan.NewWord(plan.Word{Name: "arena", World: func(p *plan.Plan) string {
-	if !p.Topology.Said[flowWord] {
+var arenaWord = plan.RegisterFlag(plan.FlowFlag{Name: "arena", CheckTopology: func(p *plan.Plan) string {
+	if !p.Topology.Flags[flowWord] {
 		return "it needs share; leave it out, or set that"
 	}
 	return ""
@@ -100,21 +101,21 @@ var arenaWord = plan.NewWord(plan.Word{Name: "arena", World: func(p *plan.Plan) 
 func arenaPages(p *plan.Plan, n *world.Node) uint32 {
 	d := draw.Hash(p.Seed, draw.Plan, 9, 300+uint64(n.ID))
 	switch {
-	case !p.Topology.Said[arenaWord]:
+	case !p.Topology.Flags[arenaWord]:
 		return 0
-	case p.Seed >= draw.RestlessSeed:
+	case p.Seed >= draw.HighestSeed:
 		return 2
-	case d.Permille(200):
+	case d.ChancePermille(200):
 		return 0
-	case d.Again().Permille(300): // Often full.
-		return uint32(d.Again().Again().Between(1, 2))
+	case d.Rehash().ChancePermille(300): // Often full.
+		return uint32(d.Rehash().Rehash().Between(1, 2))
 	}
-	return uint32(d.Again().Again().Between(3, 10))
+	return uint32(d.Rehash().Rehash().Between(3, 10))
 }
 
 // secondPoolWord means that some of the nodes have a second pool.
-var secondPoolWord = plan.NewWord(plan.Word{Name: "second", World: func(p *plan.Plan) string {
-	if !p.Topology.Said[flowWord] {
+var secondPoolWord = plan.RegisterFlag(plan.FlowFlag{Name: "second", CheckTopology: func(p *plan.Plan) string {
+	if !p.Topology.Flags[flowWord] {
 		return "it needs share; leave it out, or set that"
 	}
 	return ""
@@ -125,16 +126,16 @@ var secondPoolWord = plan.NewWord(plan.Word{Name: "second", World: func(p *plan.
 func secondPoolPages(p *plan.Plan, n *world.Node) uint32 {
 	d := draw.Hash(p.Seed, draw.Plan, 9, 400+uint64(n.ID))
 	switch {
-	case !p.Topology.Said[secondPoolWord] || arenaPages(p, n) > 0 && !n.Delays:
+	case !p.Topology.Flags[secondPoolWord] || arenaPages(p, n) > 0 && !n.KeepsOffers:
 		return 0
-	case p.Seed >= draw.RestlessSeed:
+	case p.Seed >= draw.HighestSeed:
 		return 2
-	case d.Permille(250):
+	case d.ChancePermille(250):
 		return 0
-	case d.Again().Permille(400): // Often full.
-		return uint32(d.Again().Again().Between(1, 3))
+	case d.Rehash().ChancePermille(400): // Often full.
+		return uint32(d.Rehash().Rehash().Between(1, 3))
 	}
-	return uint32(d.Again().Again().Between(4, 12))
+	return uint32(d.Rehash().Rehash().Between(4, 12))
 }
 
 // listenChannels returns the channels on which peers look up and release shared chunks.
@@ -143,7 +144,7 @@ func listenChannels(*world.Node) []effects.Channel {
 }
 
 // wantBring is the kind of the Bring commands.
-var wantBring = plan.NewWant(14, "bring", false)
+var wantBring = plan.NewCommandKind(14, "bring", false)
 
 // startJob gives the receiver of a job a Bring command for the chunks of the job.
 func startJob(w *pd.Cluster, j *pd.Job) {
@@ -151,20 +152,20 @@ func startJob(w *pd.Cluster, j *pd.Job) {
 	if !n.Up {
 		return
 	}
-	if j.Said[aliasWord] {
-		j.Name = append(j.Name[:0], w.Jobs[j.Place-1].Name...)
+	if j.Flags[aliasWord] {
+		j.Name = append(j.Name[:0], w.Jobs[j.Index-1].Name...)
 	}
-	if j.Said[findWord] {
+	if j.Flags[findWord] {
 		maybeLocate(w, n, j)
 	}
-	t := w.Give(n, pd.Command{Want: wantBring, Job: j.Place, Body: NewBring(w, n, j)}, pd.Its(n).Cfg.BringTimeout)
+	t := w.GiveCommand(n, pd.Command{Want: wantBring, Job: j.Index, Body: NewBring(w, n, j)}, pd.InfoOf(n).Cfg.BringTimeout)
 	w.MaybeAbort(n, t)
 }
 
 // NewBring returns the command that brings the chunks of a job to node n.
 func NewBring(w *pd.Cluster, n *world.Node, j *pd.Job) *ops.Bring {
 	b := ops.Bring{Request: j.Name, Keys: j.Keys, Mode: transferMode(n, j)}
-	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Said[findWord] {
+	if init := w.Nodes[j.Sender].Addr(effects.ChannelInit); !j.Flags[findWord] {
 		b.From = ops.Peer{Host: init.Host, InitPort: init.Port}
 	}
 	return &b
@@ -181,25 +182,25 @@ var checkCode = oracle.NewCheck("L3", "outcomes of chunks that are brought")
 
 // bringOracle checks the outcome codes of Bring commands. Unless a node sends false messages, no command may end as
 // Malformed, Refused or Invalid.
-var bringOracle = oracle.Of("shares", "what peers share comes whole or not at all", func(l *oracle.Listen[struct{}]) {
+var bringOracle = oracle.New("shares", "what peers share comes whole or not at all", func(l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if n.User {
+		if n.Custom {
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Want != wantBring || c.Over {
+		if c == nil || c.Want != wantBring || c.Finished {
 			return
 		}
-		call.Judged(checkCode)
+		call.CountJudged(checkCode)
 		if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
-			if pd.Lies(w) {
-				call.Void(checkCode)
+			if pd.IsUnreliable(w) {
+				call.CountVoid(checkCode)
 				return
 			}
-			call.Breaks(checkCode, "node %d has chunks of request %q brought, which ends as %s, and nobody lied",
-				n.It(), oracle.Request(w.Jobs[c.Job].Name), e.Code)
+			call.FailCheck(checkCode, "node %d has chunks of request %q brought, which ends as %s, and nobody lied",
+				n.AsSubject(), oracle.Request(w.Jobs[c.Job].Name), e.Code)
 		}
 	})
 })

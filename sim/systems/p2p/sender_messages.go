@@ -10,30 +10,32 @@ import (
 
 // senderMessages are the messages that only their sender may send: lookups of chunks, and the messages that end the
 // reading of chunks.
-var senderMessages = []pd.Word{
+var senderMessages = []pd.SenderMessage{
 	{
-		Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {
+		Decode: func(b []byte, _ draw.Value) (s pd.DecodedMessage, ok bool) {
 			var m protocol.AscendBatchedLookupAndGetMsg
 			if m.Decode(b, &pd.WireLimits) != nil || !m.HasExt {
 				return s, false
 			}
 			m.Ext.Version = pd.ProtoVersion
-			return pd.Said{From: &m.Ext.Incarnation, To: &m.Ext.To, Write: func() []byte { return m.Append(nil) }}, true
+			return pd.DecodedMessage{From: &m.Ext.Incarnation, To: &m.Ext.To, Encode: func() []byte { return m.Append(nil) }}, true
 		},
-		Harm: lookupChannel,
+		HarmChannel: lookupChannel,
 	},
 	{
-		Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {
+		Decode: func(b []byte, _ draw.Value) (s pd.DecodedMessage, ok bool) {
 			var m protocol.AscendBatchedLookupAndGetDoneMsg
 			if m.Decode(b, &pd.WireLimits) != nil || !m.HasExt {
 				return s, false
 			}
 			m.Ext.Version = pd.ProtoVersion
-			return pd.Said{From: &m.Ext.Incarnation, To: &m.Ext.To, Write: func() []byte { return m.Append(nil) }}, true
+			return pd.DecodedMessage{From: &m.Ext.Incarnation, To: &m.Ext.To, Encode: func() []byte { return m.Append(nil) }}, true
 		},
-		Harm: lookupChannel,
+		HarmChannel: lookupChannel,
 	},
 }
 
 // lookupChannel returns the channel of lookups, and whether the node lends chunks.
-func lookupChannel(to *world.Node) (effects.Channel, bool) { return effects.ChannelLookup, to.Lends }
+func lookupChannel(to *world.Node) (effects.Channel, bool) {
+	return effects.ChannelLookup, to.LendsChunks
+}

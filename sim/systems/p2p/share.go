@@ -15,18 +15,18 @@ import (
 
 // The kinds of the share and withdraw commands. The pages of both are the shared pages.
 var (
-	wantShare    = plan.NewWant(17, "share", true)
-	wantWithdraw = plan.NewWant(18, "withdraw", true)
+	wantShare    = plan.NewCommandKind(17, "share", true)
+	wantWithdraw = plan.NewCommandKind(18, "withdraw", true)
 )
 
 // maybeShare decides at random whether an engine shares the chunks of a put after the memory was returned. The put must
 // cover all pages of a Reserve.
-func maybeShare(w *pd.Cluster, n *world.Node, c *pd.Command) pd.Use {
+func maybeShare(w *pd.Cluster, n *world.Node, c *pd.Command) pd.PageUse {
 	j := &w.Jobs[c.Job]
 	b := &j.Batches[c.Batch]
-	if !n.Caches || n.Leaving || len(w.Commands[b.Reserve-1].Pages) > len(c.Pages) ||
-		!draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 30).Permille(300) {
-		return pd.Unused
+	if !n.IsCache || n.Leaving || len(w.Commands[b.Reserve-1].Pages) > len(c.Pages) ||
+		!draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 30).ChancePermille(300) {
+		return pd.PagesUnused
 	}
 	body := engine.Share{Reserved: b.Reserve}
 	for i, p := range c.Pages {
@@ -35,10 +35,10 @@ func maybeShare(w *pd.Cluster, n *world.Node, c *pd.Command) pd.Use {
 		}
 	}
 	if len(body.Keys) == 0 {
-		return pd.Unused
+		return pd.PagesUnused
 	}
-	w.Give(n, pd.Command{Want: wantShare, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}, 0)
-	return pd.Lent
+	w.GiveCommand(n, pd.Command{Want: wantShare, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}, 0)
+	return pd.PagesLent
 }
 
 // shareTimeMax is the longest time for which an engine shares pages. The time does not exceed the time that a run waits
@@ -51,18 +51,18 @@ func handleShareOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.
 	switch c := *c; {
 	case findOverlap(w, e.Ticket, isShared) != 0: // The pages were shared before.
 	case e.Code != effects.OK:
-		w.Release(n, c.Target)
+		w.ReleaseReserve(n, c.Target)
 	default:
-		pd.OnShared.Report(&w.Panel, n.ID, pd.Shared{Node: n, Command: &c})
-		if d, yes := w.Strikes(plan.FaultConflict, c.Name, 0); yes {
+		pd.OnPagesShared.Report(&w.Panel, n.ID, pd.PagesShared{Node: n, Command: &c})
+		if d, yes := w.DrawStrike(plan.FaultConflictingCommand, c.Name, 0); yes {
 			repeated := pd.Command{Want: c.Want, Job: c.Job, Batch: c.Batch, Target: c.Target, Body: c.Body, Pages: c.Pages}
-			if d.Permille(500) {
+			if d.ChancePermille(500) {
 				body := engine.Store(*c.Body.(*engine.Share))
 				repeated.Want, repeated.Body = wantStore, &body
 			}
-			w.Give(n, repeated, 0)
+			w.GiveCommand(n, repeated, 0)
 		}
-		delay := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 31).Heavy(2 * effects.Second)
+		delay := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 31).HeavyTail(2 * effects.Second)
 		giveWithdraw(w, n, &c, e.Ticket, min(delay, shareTimeMax))
 	}
 }
@@ -73,12 +73,12 @@ func giveWithdraw(w *pd.Cluster, n *world.Node, c *pd.Command, share effects.Tic
 		Want: wantWithdraw, Job: c.Job, Batch: c.Batch, Target: share, Body: &engine.Withdraw{Shared: share}, Pages: c.Pages,
 	}
 	patience := WithdrawTimeout(n)
-	t := pd.GiveIn(w, n, delay, command, patience)
-	if d, yes := w.Strikes(plan.FaultAbort, w.Commands[t-1].Name, 0); yes {
-		w.ForNode(n, delay+d.Heavy(20*effects.Millisecond), world.Delivery{Kind: world.KindAbort, A: uint64(t)})
+	t := pd.GiveCommandAfter(w, n, delay, command, patience)
+	if d, yes := w.DrawStrike(plan.FaultCommandAborted, w.Commands[t-1].Name, 0); yes {
+		w.QueueForNode(n, delay+d.HeavyTail(20*effects.Millisecond), world.Delivery{Kind: world.KindAbortCommand, A: uint64(t)})
 	}
-	if w.Struck(plan.FaultAgain, w.Commands[t-1].Name, 0) {
-		pd.GiveIn(w, n, delay, command, patience)
+	if w.IsStruck(plan.FaultReleasedTwice, w.Commands[t-1].Name, 0) {
+		pd.GiveCommandAfter(w, n, delay, command, patience)
 	}
 }
 
@@ -92,18 +92,18 @@ func handleWithdrawOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *
 	if e.Code != effects.OK {
 		return
 	}
-	if pd.OnWithdrawn.Report(&w.Panel, n.ID, pd.Withdrawn{Node: n, Command: c}); w.Failure != nil {
+	if pd.OnPagesWithdrawn.Report(&w.Panel, n.ID, pd.PagesWithdrawn{Node: n, Command: c}); w.Failure != nil {
 		return
 	}
 	w.Commands[c.Target-1].Released = true
 	for _, p := range c.Pages {
 		n.Pool.Pages[p.Index].Stamps = [world.Parts]world.Stamp{}
-		n.Pool.Touch(p.Index)
+		n.Pool.UpdateInUse(p.Index)
 	}
-	w.Release(n, w.Jobs[c.Job].Batches[c.Batch].Reserve)
+	w.ReleaseReserve(n, w.Jobs[c.Job].Batches[c.Batch].Reserve)
 }
 
 // isShared reports whether a command is a share that is in force as far as the engine knows.
 func isShared(x *pd.Command) bool {
-	return x.Want == wantShare && x.Over && x.Code == effects.OK && !x.Released
+	return x.Want == wantShare && x.Finished && x.Code == effects.OK && !x.Released
 }

@@ -13,33 +13,33 @@ var (
 
 // shareOracle checks the outcomes of share and withdraw commands. Nothing else uses the pages, so a share may fail only
 // for lack of room.
-var shareOracle = oracle.Of("keeps", "an engine may share what is its own, once, and take it back, once", func(
-	l *oracle.Listen[struct{}]) {
+var shareOracle = oracle.New("keeps", "an engine may share what is its own, once, and take it back, once", func(
+	l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if n.User {
+		if n.Custom {
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Over || c.Want != wantShare && c.Want != wantWithdraw {
+		if c == nil || c.Finished || c.Want != wantShare && c.Want != wantWithdraw {
 			return
 		}
-		call.Judged(checkShared, checkSharedTwice)
+		call.CountJudged(checkShared, checkSharedTwice)
 		is := func(x *pd.Command) bool { return x.Want == wantWithdraw && x.Target == c.Target }
 		if c.Want == wantShare {
 			is = isShared
 		}
 		switch other := findOverlap(w, e.Ticket, is); {
 		case e.Code == effects.OK && c.Want == wantShare && other != 0:
-			call.Breaks(checkSharedTwice, "node %d shares pages by ticket %d which it shares by ticket %d",
-				n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(other))
+			call.FailCheck(checkSharedTwice, "node %d shares pages by ticket %d which it shares by ticket %d",
+				n.AsSubject(), oracle.Ticket(e.Ticket), oracle.Ticket(other))
 		case e.Code == effects.OK || other != 0 || c.Want == wantShare && w.Commands[c.Target-1].Released:
 		case c.Want == wantShare && (e.Code == effects.TooMany || e.Code == effects.Draining):
 		case c.Want == wantWithdraw && e.Code == effects.Cancelled:
 		default:
-			call.Breaks(checkShared, "node %d ends ticket %d (%s) as %s, and its pages are its engine's",
-				n.It(), oracle.Ticket(e.Ticket), c.Want, e.Code)
+			call.FailCheck(checkShared, "node %d ends ticket %d (%s) as %s, and its pages are its engine's",
+				n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, e.Code)
 		}
 	})
 })

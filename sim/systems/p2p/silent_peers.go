@@ -80,21 +80,21 @@ type linkLoss struct {
 }
 
 // silentPeerOracle checks the Brings from peers that do not answer.
-var silentPeerOracle = oracle.Of("silent", "who wants chunks of a peer that answers nothing is not kept waiting for it",
-	func(l *oracle.Listen[pendingWork]) {
+var silentPeerOracle = oracle.New("silent", "who wants chunks of a peer that answers nothing is not kept waiting for it",
+	func(l *oracle.Subscriptions[pendingWork]) {
 		followHandshakes(l)
 		followLookups(l)
 		oracle.On(l, func(s *pendingWork, call *oracle.Call, e *effects.Command) {
-			w := pd.In(call)
+			w := pd.ClusterOf(call)
 			n := w.Nodes[call.Node()]
 			c := w.CommandOf(n, e.Ticket)
-			if n.User || c == nil || c.Want != wantBring {
+			if n.Custom || c == nil || c.Want != wantBring {
 				return
 			}
 			from := c.Body.(*ops.Bring).From
 			s.brings = append(s.brings, pendingBring{
 				n.ID, e.Ticket, effects.Addr{Host: from.Host, Port: from.InitPort},
-				call.Clock().Add(pd.Its(n).Cfg.BringTimeout), call.Clock(),
+				call.LocalTime().Add(pd.InfoOf(n).Cfg.BringTimeout), call.LocalTime(),
 			})
 		})
 		oracle.On(l, func(s *pendingWork, call *oracle.Call, e *effects.Deliver) {
@@ -114,15 +114,15 @@ var silentPeerOracle = oracle.Of("silent", "who wants chunks of a peer that answ
 			if e.Code != effects.Expired || e.Why == nil || !isHandshake(e.Why.Stage) || b.from == (effects.Addr{}) {
 				return
 			}
-			call.Judged(checkBreakerOpen)
+			call.CountJudged(checkBreakerOpen)
 			tries := slices.ContainsFunc(s.handshakes, func(a handshake) bool { return a.node == node && a.to == b.from })
-			late := pd.In(call).Nodes[node].Busy || slices.Contains(s.linkLosses, linkLoss{node, call.Now()}) // Handled only now.
-			if call.Clock() >= b.deadline && !tries && !late {
-				call.Breaks(checkBreakerOpen, "node %d lets ticket %d wait for all of its time, and its peer is left alone",
+			late := pd.ClusterOf(call).Nodes[node].Busy || slices.Contains(s.linkLosses, linkLoss{node, call.Now()}) // Handled only now.
+			if call.LocalTime() >= b.deadline && !tries && !late {
+				call.FailCheck(checkBreakerOpen, "node %d lets ticket %d wait for all of its time, and its peer is left alone",
 					oracle.Node(node), oracle.Ticket(b.ticket))
 			}
 		})
-		oracle.On(l, func(s *pendingWork, call *oracle.Call, _ oracle.Down) {
+		oracle.On(l, func(s *pendingWork, call *oracle.Call, _ oracle.IncarnationEnded) {
 			node := int32(call.Node())
 			s.brings = slices.DeleteFunc(s.brings, func(b pendingBring) bool { return b.node == node })
 			s.handshakes = slices.DeleteFunc(s.handshakes, func(a handshake) bool { return a.node == node })
@@ -152,9 +152,9 @@ func (s *pendingWork) checkIntroduction(call *oracle.Call, b *pendingBring, e *e
 	if e.Code == effects.OK {
 		return
 	}
-	n := pd.In(call).Nodes[call.Node()]
-	if call.Judged(checkIntroduced); s.notIntroduced == (notIntroducedStep{call.Node(), n.Steps}) && e.Code == effects.Refused {
-		call.Breaks(checkIntroduced, "node %d ends ticket %d as refused, because its peer does not know who asks",
+	n := pd.ClusterOf(call).Nodes[call.Node()]
+	if call.CountJudged(checkIntroduced); s.notIntroduced == (notIntroducedStep{call.Node(), n.StepCount}) && e.Code == effects.Refused {
+		call.FailCheck(checkIntroduced, "node %d ends ticket %d as refused, because its peer does not know who asks",
 			oracle.Node(call.Node()), oracle.Ticket(b.ticket))
 	}
 }
@@ -169,24 +169,24 @@ func (s *pendingWork) checkBreaker(call *oracle.Call, b *pendingBring, e *effect
 		return
 	}
 	node, host := int32(call.Node()), b.from.Host
-	timeout := pd.Its(pd.In(call).Nodes[call.Node()]).Cfg.LookupTimeout
-	call.Judged(checkBreakerTime)
+	timeout := pd.InfoOf(pd.ClusterOf(call).Nodes[call.Node()]).Cfg.LookupTimeout
+	call.CountJudged(checkBreakerTime)
 	for i := range s.brings {
 		if s.brings[i].node == node && s.brings[i].from == b.from {
 			s.recordTrial(&s.brings[i])
 		}
 	}
 	if slices.ContainsFunc(s.trials, func(f peerTime) bool {
-		return f.node == node && f.host == host && call.Clock().Sub(f.at) <= timeout
+		return f.node == node && f.host == host && call.LocalTime().Sub(f.at) <= timeout
 	}) || slices.ContainsFunc(s.lookups, func(x peerLookup) bool {
 		return x.node == node && x.host == host && x.conn != 0 && x.corr != 0 // This lookup may be the trial.
 	}) {
 		return
 	}
 	if !slices.ContainsFunc(s.missedLookups, func(f peerTime) bool {
-		return f.node == node && f.host == host && call.Clock().Sub(f.at) <= 16*timeout
+		return f.node == node && f.host == host && call.LocalTime().Sub(f.at) <= 16*timeout
 	}) {
-		call.Breaks(checkBreakerTime, "node %d ends ticket %d because its peer is to be left alone, which left no question "+
+		call.FailCheck(checkBreakerTime, "node %d ends ticket %d because its peer is to be left alone, which left no question "+
 			"unanswered, or too long ago", oracle.Node(call.Node()), oracle.Ticket(b.ticket))
 	}
 }
@@ -196,7 +196,7 @@ func (s *pendingWork) checkBreaker(call *oracle.Call, b *pendingBring, e *effect
 func (s *pendingWork) checkSilentPeer(call *oracle.Call, b *pendingBring, e *effects.Deliver) {
 	expired := e.Code == effects.Expired && e.Why != nil && e.Why.Stage == effects.StageAsk &&
 		e.Why.Field == link.NoReplyReason(0).Field
-	x := peerTime{int32(call.Node()), b.from.Host, call.Clock()}
+	x := peerTime{int32(call.Node()), b.from.Host, call.LocalTime()}
 	i := slices.IndexFunc(s.silentPeers, func(f peerTime) bool { return f.node == x.node && f.host == x.host })
 	if i < 0 {
 		if expired {
@@ -206,9 +206,9 @@ func (s *pendingWork) checkSilentPeer(call *oracle.Call, b *pendingBring, e *eff
 	}
 	// A Bring that began before the breaker opened says nothing about the time since.
 	silentSince := s.silentPeers[i].at
-	if b.beganAt > silentSince && b.beganAt < silentSince.Add(pd.Its(pd.In(call).Nodes[call.Node()]).Cfg.LookupTimeout) {
-		if call.Judged(checkSilent); expired {
-			call.Breaks(checkSilent, "node %d lets ticket %d wait for a peer that has just left a question unanswered",
+	if b.beganAt > silentSince && b.beganAt < silentSince.Add(pd.InfoOf(pd.ClusterOf(call).Nodes[call.Node()]).Cfg.LookupTimeout) {
+		if call.CountJudged(checkSilent); expired {
+			call.FailCheck(checkSilent, "node %d lets ticket %d wait for a peer that has just left a question unanswered",
 				oracle.Node(call.Node()), oracle.Ticket(b.ticket))
 		}
 	}
@@ -218,7 +218,7 @@ func (s *pendingWork) checkSilentPeer(call *oracle.Call, b *pendingBring, e *eff
 }
 
 // followLookups records which peers answer lookups.
-func followLookups(l *oracle.Listen[pendingWork]) {
+func followLookups(l *oracle.Subscriptions[pendingWork]) {
 	find := func(s *pendingWork, call *oracle.Call, matches func(peerLookup) bool) int {
 		return slices.IndexFunc(s.lookups, func(x peerLookup) bool { return x.node == int32(call.Node()) && matches(x) })
 	}
@@ -242,7 +242,7 @@ func followLookups(l *oracle.Listen[pendingWork]) {
 		if i := find(s, call, func(x peerLookup) bool { return x.conn != 0 && x.corr == e.Corr }); i >= 0 {
 			host := s.lookups[i].host
 			s.missedLookups = slices.DeleteFunc(s.missedLookups, func(f peerTime) bool { return f.node == node && f.host == host })
-			s.missedLookups = append(s.missedLookups, peerTime{node, host, call.Clock()})
+			s.missedLookups = append(s.missedLookups, peerTime{node, host, call.LocalTime()})
 		}
 		s.lookups = slices.DeleteFunc(s.lookups, func(x peerLookup) bool { return x.node == node && x.corr == e.Corr })
 	})
@@ -250,7 +250,7 @@ func followLookups(l *oracle.Listen[pendingWork]) {
 		var m protocol.P2PErrorMsg
 		if protocol.HasTag(e.Body, protocol.TagP2PErrorMsg, &pd.WireLimits) && m.Decode(e.Body, &pd.WireLimits) == nil &&
 			m.Code == protocol.P2PNotIntroduced {
-			s.notIntroduced = notIntroducedStep{call.Node(), pd.In(call).Nodes[call.Node()].Steps + 1}
+			s.notIntroduced = notIntroducedStep{call.Node(), pd.ClusterOf(call).Nodes[call.Node()].StepCount + 1}
 		}
 		i := find(s, call, func(x peerLookup) bool { return x.conn != 0 && x.corr == e.Corr })
 		if i < 0 {
@@ -269,7 +269,7 @@ func followLookups(l *oracle.Listen[pendingWork]) {
 }
 
 // followHandshakes records the handshakes in progress, and the times at which a node gave a peer up.
-func followHandshakes(l *oracle.Listen[pendingWork]) {
+func followHandshakes(l *oracle.Subscriptions[pendingWork]) {
 	removeConn := func(s *pendingWork, call *oracle.Call, conn effects.Conn) {
 		s.handshakes = slices.DeleteFunc(s.handshakes, func(a handshake) bool {
 			return a.node == int32(call.Node()) && a.conn == conn

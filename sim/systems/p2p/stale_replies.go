@@ -49,8 +49,8 @@ type search struct {
 }
 
 // staleReplyOracle checks that a rank does not use a cached reply again that a peer has shown to be wrong.
-var staleReplyOracle = oracle.Of("forgets", "what directories said and a peer has shown to be wrong is not believed again: a "+
-	"directory is asked anew", func(l *oracle.Listen[directoryReplies]) {
+var staleReplyOracle = oracle.New("forgets", "what directories said and a peer has shown to be wrong is not believed again: a "+
+	"directory is asked anew", func(l *oracle.Subscriptions[directoryReplies]) {
 	followQueries(l)
 	oracle.On(l, func(h *directoryReplies, call *oracle.Call, e *effects.Observe) {
 		if e.Fact != effects.FactBrought {
@@ -68,7 +68,7 @@ var staleReplyOracle = oracle.Of("forgets", "what directories said and a peer ha
 		}
 		if a := h.findReply(s.node, s.hash); a != nil && s.refuted && e.Hits < s.localChunks+a.minChunks {
 			a.wrongSince = call.Now()
-		} else if e.Code == effects.OK && pd.In(call).Commands[e.Ticket-1].Want == wantLocate {
+		} else if e.Code == effects.OK && pd.ClusterOf(call).Commands[e.Ticket-1].Want == wantLocate {
 			h.checkNotStale(call, s)
 		}
 		h.removeSearch(s)
@@ -76,29 +76,29 @@ var staleReplyOracle = oracle.Of("forgets", "what directories said and a peer ha
 })
 
 // followQueries records the queries and the replies.
-func followQueries(l *oracle.Listen[directoryReplies]) {
+func followQueries(l *oracle.Subscriptions[directoryReplies]) {
 	oracle.On(l, func(h *directoryReplies, call *oracle.Call, e *effects.Command) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if c := w.CommandOf(n, e.Ticket); !n.User && c != nil && queriesDirectories(w, c) {
+		if c := w.CommandOf(n, e.Ticket); !n.Custom && c != nil && queriesDirectories(w, c) {
 			s := search{node: n.ID, ticket: e.Ticket, givenAt: call.Now()}
 			keys := w.Jobs[c.Job].Keys
 			if c.Want == wantBring {
 				s.localChunks = countReady(n, keys)
 			}
-			s.hash = queryHash(chunkHashes(keys[s.localChunks:], pd.Its(n).Cfg.Directory.PrefixMax))
+			s.hash = queryHash(chunkHashes(keys[s.localChunks:], pd.InfoOf(n).Cfg.Directory.PrefixMax))
 			h.searches = append(h.searches, s)
 		}
 	})
 	oracle.On(l, func(h *directoryReplies, call *oracle.Call, e *effects.Send) {
 		m := protocol.BatchedP2PLookupMsg{}
-		c := pd.In(call).ConnOf(uint64(e.Conn))
+		c := pd.ClusterOf(call).ConnOf(uint64(e.Conn))
 		if c != nil && c.Channel == effects.ChannelDirectory && m.Decode(e.Body, nil) == nil {
 			h.queries = append(h.queries, query{int32(call.Node()), e.Corr, queryHash(m.Hashes)})
 		}
 	})
 	oracle.On(l, func(h *directoryReplies, call *oracle.Call, e *effects.Replied) { h.recordReply(int32(call.Node()), e) })
-	oracle.On(l, func(h *directoryReplies, call *oracle.Call, _ oracle.Down) {
+	oracle.On(l, func(h *directoryReplies, call *oracle.Call, _ oracle.IncarnationEnded) {
 		h.queries = slices.DeleteFunc(h.queries, func(x query) bool { return x.node == int32(call.Node()) })
 		h.replies = slices.DeleteFunc(h.replies, func(x cachedReply) bool { return x.node == int32(call.Node()) })
 		h.searches = slices.DeleteFunc(h.searches, func(x search) bool { return x.node == int32(call.Node()) })
@@ -123,7 +123,7 @@ func (h *directoryReplies) recordReply(node int32, e *effects.Replied) {
 	a.wrongSince = 0
 	maxChunks := uint32(0)
 	for i := range m.Holders {
-		if x := &m.Holders[i]; string(x.InstanceID) != world.LaneName(node) {
+		if x := &m.Holders[i]; string(x.InstanceID) != world.NodeName(node) {
 			a.minChunks, maxChunks = min(a.minChunks, x.HitChunks), max(maxChunks, x.HitChunks)
 		}
 	}
@@ -163,8 +163,8 @@ func (h *directoryReplies) removeSearch(s *search) {
 // does not have. Chunks that are kept for the request need no query.
 func queriesDirectories(w *pd.Cluster, c *pd.Command) bool {
 	j := &w.Jobs[c.Job]
-	isRepeat := j.Given[wantBring] > 1 && transferMode(w.Nodes[c.Node], j) == ops.Delayed
-	return c.Want == wantLocate || c.Want == wantBring && j.Said[findWord] && !isRepeat
+	isRepeat := j.CommandCounts[wantBring] > 1 && transferMode(w.Nodes[c.Node], j) == ops.Delayed
+	return c.Want == wantLocate || c.Want == wantBring && j.Flags[findWord] && !isRepeat
 }
 
 // countReady returns how many leading chunks of keys a node has.

@@ -16,36 +16,36 @@ import (
 // remaining pages of the Reserve. To test refusals, the engine sometimes does so too early, or twice.
 
 // wantStore is the kind of the store commands.
-var wantStore = plan.NewWant(15, "store", true)
+var wantStore = plan.NewCommandKind(15, "store", true)
 
 // handlePut decides at random whether an engine hands the pages of a put over to the cache. While the put is in flight
 // the rank must refuse this; afterwards it is allowed. The engine does not fill the pages again after such a command.
 // Pages that are not handed over may be shared instead.
-func handlePut(w *pd.Cluster, n *world.Node, ticket effects.Ticket, returned bool) pd.Use {
-	if !pd.Its(n).Cfg.Shares || w.Seed >= draw.RestlessSeed {
-		return pd.Unused
+func handlePut(w *pd.Cluster, n *world.Node, ticket effects.Ticket, returned bool) pd.PageUse {
+	if !pd.InfoOf(n).Cfg.Shares || w.Seed >= draw.HighestSeed {
+		return pd.PagesUnused
 	}
 	c := &w.Commands[ticket-1]
 	if !returned {
 		nth := uint64(3)
-		if c.Over {
+		if c.Finished {
 			nth++
 		}
-		if d, yes := w.Strikes(plan.FaultConflict, c.Name, nth); yes {
-			delay := d.Heavy(20 * effects.Millisecond)
-			if d.Again().Permille(400) {
+		if d, yes := w.DrawStrike(plan.FaultConflictingCommand, c.Name, nth); yes {
+			delay := d.HeavyTail(20 * effects.Millisecond)
+			if d.Rehash().ChancePermille(400) {
 				delay = 0
 			}
 			storeChunks(w, n, ticket, delay)
 		}
-		return pd.Unused
+		return pd.PagesUnused
 	}
-	if draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 20).Permille(400) {
+	if draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 20).ChancePermille(400) {
 		storeChunks(w, n, ticket, 0)
 	}
 	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
 	if slices.ContainsFunc(w.Commands, func(c pd.Command) bool { return c.Want == wantStore && c.Target == reserve }) {
-		return pd.Used
+		return pd.PagesUsed
 	}
 	return maybeShare(w, n, c)
 }
@@ -69,16 +69,16 @@ func storeChunks(w *pd.Cluster, n *world.Node, ticket effects.Ticket, delay effe
 		return
 	}
 	command := pd.Command{Want: wantStore, Job: c.Job, Batch: c.Batch, Target: b.Reserve, Body: &body, Pages: body.Pages}
-	t := pd.GiveIn(w, n, delay, command, 0)
-	if w.Struck(plan.FaultAgain, w.Commands[t-1].Name, 0) {
-		pd.GiveIn(w, n, delay, command, 0)
+	t := pd.GiveCommandAfter(w, n, delay, command, 0)
+	if w.IsStruck(plan.FaultReleasedTwice, w.Commands[t-1].Name, 0) {
+		pd.GiveCommandAfter(w, n, delay, command, 0)
 	}
 }
 
 // handleStored reports that the cache owns the stored pages.
 func handleStored(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command) {
 	if e.Code == effects.OK {
-		pd.OnStored.Report(&w.Panel, n.ID, pd.Stored{Node: n, Command: c})
+		pd.OnPagesStored.Report(&w.Panel, n.ID, pd.PagesStored{Node: n, Command: c})
 	}
 }
 
@@ -89,34 +89,34 @@ var (
 
 // storeOracle checks that the cache accepts no page that a put or a share still uses, and that it accepts all other
 // pages.
-var storeOracle = oracle.Of("takes",
+var storeOracle = oracle.New("takes",
 	"a cache takes pages that nothing else of their engine uses any more, all of a command or "+
-		"none", func(l *oracle.Listen[struct{}]) {
+		"none", func(l *oracle.Subscriptions[struct{}]) {
 		oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
-			w := pd.In(call)
+			w := pd.ClusterOf(call)
 			n := w.Nodes[call.Node()]
-			if n.User {
+			if n.Custom {
 				return
 			}
 			c := w.CommandOf(n, e.Ticket)
-			if c == nil || c.Want != wantStore || c.Over {
+			if c == nil || c.Want != wantStore || c.Finished {
 				return
 			}
-			call.Judged(checkTaken, checkKept)
+			call.CountJudged(checkTaken, checkKept)
 			used, gone := findOverlap(w, e.Ticket, func(x *pd.Command) bool {
-				return x.Want == plan.WantPut && x.Step != 0 && !x.Ended() || isShared(x)
-			}), findOverlap(w, e.Ticket, func(x *pd.Command) bool { return x.Want == wantStore && x.Over && x.Code == effects.OK })
+				return x.Want == plan.CommandPut && x.ReceivedStep != 0 && !x.HasMemoryBack() || isShared(x)
+			}), findOverlap(w, e.Ticket, func(x *pd.Command) bool { return x.Want == wantStore && x.Finished && x.Code == effects.OK })
 			switch {
 			case e.Code == effects.OK && used != 0:
-				call.Breaks(checkTaken, "node %d takes pages of ticket %d over into its cache while ticket %d may still use them",
-					n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(used))
+				call.FailCheck(checkTaken, "node %d takes pages of ticket %d over into its cache while ticket %d may still use them",
+					n.AsSubject(), oracle.Ticket(e.Ticket), oracle.Ticket(used))
 			case e.Code == effects.OK && gone != 0:
-				call.Breaks(checkTaken, "node %d takes pages of ticket %d over into its cache, which has them from ticket %d",
-					n.It(), oracle.Ticket(e.Ticket), oracle.Ticket(gone))
-			case e.Code == effects.OK || e.Code == effects.TooMany || used != 0 || gone != 0 || !n.Caches || n.Draining:
+				call.FailCheck(checkTaken, "node %d takes pages of ticket %d over into its cache, which has them from ticket %d",
+					n.AsSubject(), oracle.Ticket(e.Ticket), oracle.Ticket(gone))
+			case e.Code == effects.OK || e.Code == effects.TooMany || used != 0 || gone != 0 || !n.IsCache || n.Draining:
 			case !w.Commands[c.Target-1].Released:
-				call.Breaks(checkKept, "node %d does not take over what ticket %d hands to its cache, which is its engine's: %s",
-					n.It(), oracle.Ticket(e.Ticket), e.Code)
+				call.FailCheck(checkKept, "node %d does not take over what ticket %d hands to its cache, which is its engine's: %s",
+					n.AsSubject(), oracle.Ticket(e.Ticket), e.Code)
 			}
 		})
 	})
@@ -127,7 +127,7 @@ func findOverlap(w *pd.Cluster, ticket effects.Ticket, matches func(x *pd.Comman
 	c := &w.Commands[ticket-1]
 	for i := range w.Commands {
 		x, t := &w.Commands[i], effects.Ticket(i+1)
-		if t != ticket && x.Node == c.Node && x.Life == c.Life && matches(x) && slices.ContainsFunc(x.Pages,
+		if t != ticket && x.Node == c.Node && x.Incarnation == c.Incarnation && matches(x) && slices.ContainsFunc(x.Pages,
 			func(p effects.Page) bool {
 				return slices.ContainsFunc(c.Pages,
 					func(q effects.Page) bool { return p.Index == q.Index && p.Generation == q.Generation })

@@ -15,8 +15,8 @@ import (
 
 // keepWord marks a share job of which the chunks stay at the owner until the receiver fetches them, unless the owner
 // writes them.
-var keepWord = plan.NewWord(plan.Word{Name: "keep", Job: func(_ *plan.Plan, j *plan.Job) string {
-	if !j.Said[flowWord] {
+var keepWord = plan.RegisterFlag(plan.FlowFlag{Name: "keep", CheckJob: func(_ *plan.Plan, j *plan.Job) string {
+	if !j.Flags[flowWord] {
 		return "it needs share; leave it out, or set that"
 	}
 	return ""
@@ -25,21 +25,21 @@ var keepWord = plan.NewWord(plan.Word{Name: "keep", Job: func(_ *plan.Plan, j *p
 // setRole sets the roles of a node that shares: the node lends chunks, and delays fetches if any job to the node has
 // the word "keep".
 func setRole(p *plan.Plan, n *world.Node) {
-	n.Lends = true
-	n.Delays = slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Said[keepWord] && j.To == plan.Node(n.ID) })
+	n.LendsChunks = true
+	n.KeepsOffers = slices.ContainsFunc(p.Jobs, func(j plan.Job) bool { return j.Flags[keepWord] && j.To == plan.Node(n.ID) })
 }
 
 // configureDelay configures the rank of a node that delays fetches.
 func configureDelay(n *world.Node, c *rank.Config) {
-	c.Delay, c.Keeps = false, n.Delays
+	c.Delay, c.Keeps = false, n.KeepsOffers
 }
 
 // transferMode returns how the chunks of a job are transferred.
 func transferMode(n *world.Node, j *pd.Job) ops.Mode {
 	switch {
-	case j.Said[pushWord]:
+	case j.Flags[pushWord]:
 		return ops.Push
-	case n.Delays:
+	case n.KeepsOffers:
 		return ops.Delayed
 	}
 	return ops.Pull
@@ -51,11 +51,11 @@ func takeChunks(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command)
 	switch {
 	case e.Hits == 0:
 	case transferMode(n, j) == ops.Delayed:
-		if pd.OnKept.Report(&w.Panel, n.ID, pd.Kept{Node: n, Effect: e, Command: c}); w.Failure != nil {
+		if pd.OnKeepOutcome.Report(&w.Panel, n.ID, pd.KeepOutcome{Node: n, Effect: e, Command: c}); w.Failure != nil {
 			return
 		}
-		j.FetchFirst(w, int(e.Hits))
+		j.FetchPrefix(w, int(e.Hits))
 	default:
-		j.Get(w)
+		j.GetChunks(w)
 	}
 }

@@ -11,93 +11,98 @@ import (
 // conjunctions, because what happened in a campaign says more than how long it ran.
 type Conjunction uint8
 
-// The conjunctions. Add a new conjunction before the constant conjunctions, and add a row to ConjunctionForms.
+// The conjunctionCount. Add a new conjunction before the constant conjunctions, and add a row to ConjunctionInfo.
 const (
-	// ConjunctionForms has the printed name and description of each of the following constants.
-	DrainedOfferedAgain Conjunction = iota
-	OfferedAgainOver
-	FrozenOverRestart
-	ReadOfFormerLife
-	FetchFailsBeside
-	FetchOverAsItComes
-	FullUnderWay
-	RefusedWhileRead
-	AnsweredAfterClose
-	EngineKeptFor
-	KeptFromEngine
-	DrainedAgain
+	// ConjunctionInfo has the printed name and description of each of the following constants.
+	OfferRetriedInDrain Conjunction = iota
+	OfferRetriedAfterLease
+	FrozenDuringRestart
+	ReadOfFormerIncarnation
+	FetchFailsWhileShared
+	FetchExpiresOnArrival
+	FullWithRequestOpen
+	OfferRefusedWhileRead
+	ReplyAfterClose
+	EngineAtBypassLimit
+	PeerAtBypassLimit
+	DrainRepeated
 
-	conjunctions
+	conjunctionCount
 )
 
-// ConjunctionForms gives for each conjunction the name, a description, and the profiles in which the conjunction must
+// ConjunctionInfo gives for each conjunction the name, a description, and the profiles in which the conjunction must
 // occur within some ten thousand seeds.
-var ConjunctionForms = [conjunctions]struct {
+var ConjunctionInfo = [conjunctionCount]struct {
 	name, about string
 	Profiles    []string
 }{
-	DrainedOfferedAgain: {"drained-offered-again",
+	OfferRetriedInDrain: {"drained-offered-again",
 		"an offer whose reply was lost is repeated to a receiver that drains and has not ended the offer",
 		[]string{"pull", "delayed", "full"}},
-	OfferedAgainOver: {"offered-again-over", "an offer is repeated to its receiver after its lease has expired",
+	OfferRetriedAfterLease: {"offered-again-over", "an offer is repeated to its receiver after its lease has expired",
 		[]string{"pull", "delayed", "full"}},
-	FrozenOverRestart: {"frozen-over-restart", "a receiver is frozen while a sender from which it reads restarts",
+	FrozenDuringRestart: {"frozen-over-restart", "a receiver is frozen while a sender from which it reads restarts",
 		[]string{"pull", "delayed", "full"}},
-	ReadOfFormerLife: {"read-of-former-incarnation",
+	ReadOfFormerIncarnation: {"read-of-former-incarnation",
 		"a sender makes an offer while pages that its previous incarnation offered may still be read",
 		[]string{"pull", "delayed", "full"}},
-	FetchFailsBeside: {"fetch-fails-beside",
+	FetchFailsWhileShared: {"fetch-fails-beside",
 		"a fetch fails while chunks that another fetch also wants are being delivered",
 		[]string{"delayed", "full"}},
-	FetchOverAsItComes: {"fetch-over-as-it-comes", "a fetch times out in the step in which its last chunk arrives",
+	FetchExpiresOnArrival: {"fetch-over-as-it-comes", "a fetch times out in the step in which its last chunk arrives",
 		[]string{"full"}},
-	FullUnderWay: {"full-under-way",
+	FullWithRequestOpen: {"full-under-way",
 		"a receiver reports that it is full while another request of the same sender is in progress",
 		[]string{"full"}},
-	RefusedWhileRead: {"refused-while-read",
+	OfferRefusedWhileRead: {"refused-while-read",
 		"a repeated offer is refused while a read of it may still be in progress",
 		[]string{"pull", "delayed", "full"}},
-	AnsweredAfterClose: {"answered-after-close", "a reply is in the client's queue when the connection is closed",
+	ReplyAfterClose: {"answered-after-close", "a reply is in the client's queue when the connection is closed",
 		[]string{"swarm", "crash", "fenced", "leased", "starve", "upstream", "pull", "delayed", "full", "foreign"}},
-	EngineKeptFor: {"engine-kept-for", "requests have overtaken a node's own engine as often as the limit allows, while a peer also waits",
+	EngineAtBypassLimit: {"engine-kept-for",
+		"requests have overtaken a node's own engine as often as the limit allows, while a peer also waits",
 		[]string{"both"}},
-	KeptFromEngine: {"kept-from-engine", "requests have overtaken a peer as often as the limit allows, while the node's own engine also waits",
+	PeerAtBypassLimit: {"kept-from-engine",
+		"requests have overtaken a peer as often as the limit allows, while the node's own engine also waits",
 		[]string{"both"}},
-	DrainedAgain: {"drained-again", "a drain has timed out, and the engine drains again",
+	DrainRepeated: {"drained-again", "a drain has timed out, and the engine drains again",
 		[]string{"swarm", "pull", "delayed", "full"}},
 }
 
 // String returns the name of the conjunction, as summaries print it.
-func (c Conjunction) String() string { return ConjunctionForms[c].name }
+func (c Conjunction) String() string { return ConjunctionInfo[c].name }
 
 // About returns a sentence that describes the conjunction.
-func (c Conjunction) About() string { return ConjunctionForms[c].about }
+func (c Conjunction) About() string { return ConjunctionInfo[c].about }
 
-// Conjunctions returns all conjunctions in the order of their numbers.
-func Conjunctions() []Conjunction {
-	all := make([]Conjunction, conjunctions)
+// AllConjunctions returns all conjunctions in the order of their numbers.
+func AllConjunctions() []Conjunction {
+	all := make([]Conjunction, conjunctionCount)
 	for c := range all {
 		all[c] = Conjunction(c)
 	}
 	return all
 }
 
-// Meetable returns the conjunctions that must occur within some ten thousand seeds of a profile.
-func Meetable(profile string) []Conjunction {
-	return slices.DeleteFunc(Conjunctions(), func(c Conjunction) bool {
-		return !slices.Contains(ConjunctionForms[c].Profiles, profile)
+// RequiredConjunctions returns the conjunctions that must occur within some ten thousand seeds of a profile.
+func RequiredConjunctions(profile string) []Conjunction {
+	return slices.DeleteFunc(AllConjunctions(), func(c Conjunction) bool {
+		return !slices.Contains(ConjunctionInfo[c].Profiles, profile)
 	})
 }
 
-// Met counts an occurrence of the conjunction c.
-func Met(r *world.Result, c Conjunction) { r.Coverage.Hit(pointConjunction + coverage.Point(c)) }
+// CountConjunction counts an occurrence of the conjunction c.
+func CountConjunction(r *world.Result, c Conjunction) {
+	r.Coverage.Hit(pointConjunction + coverage.Point(c))
+}
 
-// RestartMeets counts receivers that are frozen while n restarts and that have a link to n's former incarnation.
-func (w *Cluster) RestartMeets(n *world.Node) {
+// CountFrozenReceivers counts receivers that are frozen while n restarts and that have a link to n's former
+// incarnation.
+func (w *Cluster) CountFrozenReceivers(n *world.Node) {
 	for _, o := range w.Nodes {
 		linked := func(x *world.Link) bool { return x.To == n.ID && !x.Dropped }
-		if o.Receives() && o.Up && o.Thaw > w.Now && slices.ContainsFunc(o.Links, linked) {
-			Met(&w.Result, FrozenOverRestart)
+		if o.IsReceiver() && o.Up && o.ResumeAt > w.Now && slices.ContainsFunc(o.Links, linked) {
+			CountConjunction(&w.Result, FrozenDuringRestart)
 		}
 	}
 }

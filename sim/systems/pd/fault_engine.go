@@ -33,53 +33,54 @@ const (
 
 // maybeConflict draws whether an engine contradicts the put that it has just given.
 func (c *Command) maybeConflict(w *Cluster, n *world.Node, put effects.Ticket) {
-	if d, yes := w.Strikes(plan.FaultConflict, c.Name, 0); yes {
-		w.ForNode(n, d.Heavy(10*effects.Millisecond), world.Delivery{Kind: world.KindConflict, A: uint64(put),
-			B: d.Again().Below(conflictKinds)})
+	if d, ok := w.DrawStrike(plan.FaultConflictingCommand, c.Name, 0); ok {
+		w.QueueForNode(n, d.HeavyTail(10*effects.Millisecond), world.Delivery{Kind: world.KindConflict, A: uint64(put),
+			B: d.Rehash().Below(conflictKinds)})
 	}
 }
 
-// maybeBetween draws whether an engine gives a put that must be refused directly after the first part of a call.
-func (c *Command) maybeBetween(w *Cluster, n *world.Node, first effects.Ticket) {
-	if _, yes := w.Strikes(plan.FaultConflict, c.Name, 1); yes {
+// maybeConflictBetweenParts draws whether an engine gives a put that must be refused directly after the first part of a
+// call.
+func (c *Command) maybeConflictBetweenParts(w *Cluster, n *world.Node, first effects.Ticket) {
+	if _, ok := w.DrawStrike(plan.FaultConflictingCommand, c.Name, 1); ok {
 		body := *c.Body.(*ops.Put)
 		body.Last, body.Request, body.Follow = false, nil, 1<<20
-		w.Give(n, Command{Want: plan.WantConflict, Job: c.Job, Batch: conflictBetween, Target: first, Body: &body}, 0)
+		w.GiveCommand(n, Command{Want: plan.CommandConflict, Job: c.Job, Batch: conflictBetween, Target: first, Body: &body}, 0)
 	}
 }
 
-// maybeWaiting draws whether an engine gives back the pages of a Get or a Reserve before their delivery.
-func (c *Command) maybeWaiting(w *Cluster, n *world.Node, t effects.Ticket) {
-	if w.Seed >= draw.RestlessSeed {
+// maybeReleaseEarly draws whether an engine gives back the pages of a Get or a Reserve before their delivery.
+func (c *Command) maybeReleaseEarly(w *Cluster, n *world.Node, t effects.Ticket) {
+	if w.Seed >= draw.HighestSeed {
 		return // A small world has no time in which the release could arrive after the command that it contradicts.
 	}
-	if d, yes := w.Strikes(plan.FaultConflict, c.Name, 0); yes {
-		w.ForNode(n, d.Heavy(3*effects.Millisecond),
+	if d, ok := w.DrawStrike(plan.FaultConflictingCommand, c.Name, 0); ok {
+		w.QueueForNode(n, d.HeavyTail(3*effects.Millisecond),
 			world.Delivery{Kind: world.KindConflict, A: uint64(t), B: conflictWaiting})
 	}
 }
 
-// maybePartly draws whether an engine releases a shared reserve while the memory of one part belongs to the engine
-// again and the memory of another part does not.
-func (c *Command) maybePartly(w *Cluster, n *world.Node) {
-	if _, yes := w.Strikes(plan.FaultConflict, c.Name, 2); !yes {
+// maybeReleaseSharedReserve draws whether an engine releases a shared reserve while the memory of one part belongs to
+// the engine again and the memory of another part does not.
+func (c *Command) maybeReleaseSharedReserve(w *Cluster, n *world.Node) {
+	if _, ok := w.DrawStrike(plan.FaultConflictingCommand, c.Name, 2); !ok {
 		return
 	}
 	for _, b := range w.Jobs[c.Job].Batches {
-		if b.Put != 0 && !b.back {
-			w.Commands[b.Put-1].contradict(w, n, b.Put, conflictEarly)
+		if b.Put != 0 && !b.memoryReturned {
+			w.Commands[b.Put-1].giveConflict(w, n, b.Put, conflictEarly)
 			return
 		}
 	}
 }
 
-// contradict gives a command that contradicts the command c.
-func (c *Command) contradict(w *Cluster, n *world.Node, put effects.Ticket, which int) {
+// giveConflict gives a command that contradicts the command c.
+func (c *Command) giveConflict(w *Cluster, n *world.Node, put effects.Ticket, kind int) {
 	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
-	x := Command{Want: plan.WantConflict, Job: c.Job, Batch: which, Target: put}
-	switch which {
+	x := Command{Want: plan.CommandConflict, Job: c.Job, Batch: kind, Target: put}
+	switch kind {
 	case conflictEarly:
-		if c.Ended() {
+		if c.HasMemoryBack() {
 			return // The pages belong to the engine again, which may give them back.
 		}
 		x.Target = reserve
@@ -93,55 +94,55 @@ func (c *Command) contradict(w *Cluster, n *world.Node, put effects.Ticket, whic
 		body.Last, body.Request = false, nil
 		x.Body = &body
 	case conflictEmpty:
-		x.Body = &ops.Put{Layout: Its(n).Cfg.Layout}
+		x.Body = &ops.Put{Layout: InfoOf(n).Cfg.Layout}
 	case conflictEnded:
 		body := *c.Body.(*ops.Put)
-		if c.Over || c.Returned || !body.Last || n.Thaw > w.Now || len(n.Backlog) > 0 {
+		if c.Finished || c.ReturnedEarly || !body.Last || n.ResumeAt > w.Now || len(n.Backlog) > 0 {
 			return // The machine may have dropped the request's record by the time it receives the command.
 		}
 		body.Follow, body.First = 0, 0
 		x.Body = &body
 	case conflictLate:
-		body, other := *c.Body.(*ops.Put), endedAt(w, n)
-		if other == nil || c.Ended() || n.Thaw > w.Now || len(n.Backlog) > 0 {
+		body, endedJob := *c.Body.(*ops.Put), findEndedRequest(w, n)
+		if endedJob == nil || c.HasMemoryBack() || n.ResumeAt > w.Now || len(n.Backlog) > 0 {
 			return
 		}
-		body.Request, body.Follow, body.First = other.Name, 0, 0
+		body.Request, body.Follow, body.First = endedJob.Name, 0, 0
 		x.Body = &body
 	case conflictWaiting:
-		if c.Over || n.Thaw > w.Now || len(n.Backlog) > 0 {
+		if c.Finished || n.ResumeAt > w.Now || len(n.Backlog) > 0 {
 			return
 		}
 		x.Body = &ops.Unpin{Got: x.Target}
-		if c.Want == plan.WantReserve {
+		if c.Want == plan.CommandReserve {
 			x.Body = &ops.Release{Reserved: x.Target}
 		}
 	case conflictRole:
-		if n.Receives() {
+		if n.IsReceiver() {
 			return // The node has both roles.
 		}
 		x.Body = &ops.Get{Keys: w.Jobs[c.Job].Keys}
 	}
-	w.Give(n, x, 0)
+	w.GiveCommand(n, x, 0)
 }
 
-// endedAt returns a request of n that has nothing in flight any more and is still in the machine's table, or nil if
-// there is no such request.
-func endedAt(w *Cluster, n *world.Node) *Job {
-	cfg := &Its(n).Cfg
+// findEndedRequest returns a request of n that has nothing in flight any more and is still in the machine's table, or
+// nil if there is no such request.
+func findEndedRequest(w *Cluster, n *world.Node) *Job {
+	cfg := &InfoOf(n).Cfg
 	if cmp.Or(int(cfg.RequestsMax), 4096) < len(w.Jobs) {
 		return nil
 	}
 	for i := range w.Jobs {
 		j := &w.Jobs[i]
-		if j.Sender != n.ID || j.Life != n.Life || j.Puts > 0 || len(j.Batches) == 0 {
+		if j.Sender != n.ID || j.SenderIncarnation != n.Incarnation || j.OpenPuts > 0 || len(j.Batches) == 0 {
 			continue
 		}
 		last := &j.Batches[len(j.Batches)-1]
-		if last.Put == 0 || !last.Joined || last.Refilled {
+		if last.Put == 0 || !last.Accepted || last.Refilled {
 			continue
 		}
-		if c := &w.Commands[last.Put-1]; c.Over && 2*n.Shows(w.Now).Sub(n.Shows(c.Outcome)) < cmp.Or(cfg.RequestTTL,
+		if c := &w.Commands[last.Put-1]; c.Finished && 2*n.ReadingAt(w.Now).Sub(n.ReadingAt(c.FinishedAt)) < cmp.Or(cfg.RequestTTL,
 			30*effects.Second) {
 			return j
 		}
@@ -149,30 +150,30 @@ func endedAt(w *Cluster, n *world.Node) *Job {
 	return nil
 }
 
-// contradicted checks the outcome of a contradicting command.
-func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
-	wanted := effects.Invalid
+// checkConflict checks the outcome of a contradicting command.
+func (c *Command) checkConflict(w *Cluster, n *world.Node, e *effects.Deliver) {
+	wantCode := effects.Invalid
 	switch c.Batch {
 	case conflictEarly:
 		put, reserve := &w.Commands[c.Count-1], &w.Commands[c.Target-1]
 		switch {
-		case e.Code == effects.OK && !put.Ended():
+		case e.Code == effects.OK && !put.HasMemoryBack():
 			w.Fail("S19", "node %d takes the pages of ticket %d back while ticket %d may still use them",
-				n.It(), oracle.Ticket(c.Target), oracle.Ticket(c.Count))
+				n.AsSubject(), oracle.Ticket(c.Target), oracle.Ticket(c.Count))
 			return
 		case e.Code == effects.OK:
 			// The put ended while the release was in the mailbox.
-			OnReleasing.Report(&w.Panel, n.ID, Releasing{n, c.Target})
+			OnPagesReleased.Report(&w.Panel, n.ID, PagesReleased{n, c.Target})
 			reserve.Released = true
 			return
 		}
 		return // The release was refused, because the pages are in use or already gone.
 	case conflictUnknown:
-		wanted = effects.NotFound
+		wantCode = effects.NotFound
 	case conflictWaiting:
 		// The command ended while the release was in the mailbox.
-		if wanted = effects.NotFound; e.Code == effects.OK {
-			OnReleasing.Report(&w.Panel, n.ID, Releasing{n, c.Target})
+		if wantCode = effects.NotFound; e.Code == effects.OK {
+			OnPagesReleased.Report(&w.Panel, n.ID, PagesReleased{n, c.Target})
 			w.Commands[c.Target-1].Released = true
 			return
 		}
@@ -180,31 +181,31 @@ func (c *Command) contradicted(w *Cluster, n *world.Node, e *effects.Deliver) {
 		// The first part may have ended in the step that accepted this part, and the engine may have passed the pages
 		// to the cache since then. The engine may not put these pages, and the machine reports that first, before the
 		// lack of space.
-		if wanted = effects.TooMany; c.lostPages(w) {
-			wanted = effects.Invalid
+		if wantCode = effects.TooMany; c.hasLostPages(w) {
+			wantCode = effects.Invalid
 		}
 	case conflictRole:
-		wanted = effects.Unsupported
+		wantCode = effects.Unsupported
 	case conflictEnded, conflictLate:
-		if wanted = effects.Ended; e.Code == effects.TooMany {
+		if wantCode = effects.Ended; e.Code == effects.TooMany {
 			return // There is no space for the put either.
 		}
 	}
-	if e.Code == effects.TooLarge && n.Pulls {
+	if e.Code == effects.TooLarge && n.OffersChunks {
 		return // The machine checks the size first.
 	}
-	if e.Code != wanted && !n.Draining {
+	if e.Code != wantCode && !n.Draining {
 		w.Fail("L1", "node %d answers ticket %d, which contradicts another, with %s instead of %s",
-			n.It(), oracle.Ticket(e.Ticket), e.Code, wanted)
+			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code, wantCode)
 	}
 }
 
-// lostPages reports whether a page of a put no longer belongs to the engine, as the machine knows: the page was
+// hasLostPages reports whether a page of a put no longer belongs to the engine, as the machine knows: the page was
 // released or passed to the cache.
-func (c *Command) lostPages(w *Cluster) bool {
+func (c *Command) hasLostPages(w *Cluster) bool {
 	reserve := w.Jobs[c.Job].Batches[w.Commands[c.Target-1].Batch].Reserve
 	return slices.ContainsFunc(w.Commands[reserve:], func(x Command) bool {
-		if x.Target != reserve || !x.Over || x.Code != effects.OK {
+		if x.Target != reserve || !x.Finished || x.Code != effects.OK {
 			return false
 		}
 		switch body := x.Body.(type) {
@@ -219,95 +220,95 @@ func (c *Command) lostPages(w *Cluster) bool {
 	})
 }
 
-// refill draws whether the engine uses the pages of a failed put again, for the same chunks computed anew. The pages
-// belong to the engine since the put's memory was returned. The result is true if the pages are used again.
-func (c *Command) refill(w *Cluster, n *world.Node) bool {
-	if c.Code == effects.OK || neverTaken(c.Code) || c.tooLarge(w, n) || n.Draining ||
-		!w.Struck(plan.FaultRefill, c.Name, 0) {
+// maybeRefill draws whether the engine uses the pages of a failed put again, for the same chunks computed anew. The
+// pages belong to the engine since the put's memory was returned. The result is true if the pages are used again.
+func (c *Command) maybeRefill(w *Cluster, n *world.Node) bool {
+	if c.Code == effects.OK || isRefusedOnArrival(c.Code) || c.isTooLarge(w, n) || n.Draining ||
+		!w.IsStruck(plan.FaultPagesRefilled, c.Name, 0) {
 		return false
 	}
 	b := &w.Jobs[c.Job].Batches[c.Batch]
 	b.Refilled = true
 	reserve := &w.Commands[b.Reserve-1]
-	reserve.fill(w, n, *b, 0)
-	w.ForNode(n, draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 4).Heavy(3*effects.Millisecond),
-		world.Delivery{Kind: world.KindFilled, A: uint64(c.Job), B: uint64(c.Batch)})
+	reserve.fillPages(w, n, *b, 0)
+	w.QueueForNode(n, draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 4).HeavyTail(3*effects.Millisecond),
+		world.Delivery{Kind: world.KindPagesFilled, A: uint64(c.Job), B: uint64(c.Batch)})
 	return true
 }
 
-// Leave makes a node drain in the middle of its work. The process of the node exits after the drain. If twice is set,
-// the engine gives the drain two times.
-func (w *Cluster) Leave(n *world.Node, patience effects.Duration, twice bool) {
+// StartDrain makes a node drain in the middle of its work. The process of the node exits after the drain. If twice is
+// set, the engine gives the drain two times.
+func (w *Cluster) StartDrain(n *world.Node, timeout effects.Duration, twice bool) {
 	if !n.Up || n.Leaving {
 		return
 	}
 	n.Leaving = true
-	w.Result.Fault(plan.FaultDrain)
-	drain(w, n, patience)
+	w.Result.CountFault(plan.FaultDrain)
+	giveDrain(w, n, timeout)
 	if twice {
-		drain(w, n, patience)
+		giveDrain(w, n, timeout)
 	}
 }
 
-// drain gives n's machine a Drain with the given timeout.
-func drain(w *Cluster, n *world.Node, patience effects.Duration) {
-	w.Give(n, Command{Want: plan.WantDrain, Body: &rank.Drain{Patience: patience}}, patience)
+// giveDrain gives n's machine a Drain with the given timeout.
+func giveDrain(w *Cluster, n *world.Node, timeout effects.Duration) {
+	w.GiveCommand(n, Command{Want: plan.CommandDrain, Body: &rank.Drain{Patience: timeout}}, timeout)
 }
 
-// leaveAgain schedules another drain of a draining node, at about the time when the first drain expires.
-func leaveAgain(w *Cluster, n *world.Node, patience effects.Duration) {
-	late := draw.Hash(w.Seed, draw.Engine, uint64(n.Subject()), 6).Span(0, 1500*effects.Microsecond)
-	w.ForNode(n, patience+late, world.Delivery{Kind: world.KindConflict, A: uint64(len(w.Commands)), B: conflictDrain})
+// scheduleSecondDrain schedules another drain of a draining node, at about the time when the first drain expires.
+func scheduleSecondDrain(w *Cluster, n *world.Node, timeout effects.Duration) {
+	late := draw.Hash(w.Seed, draw.Engine, uint64(n.Subject()), 6).Duration(0, 1500*effects.Microsecond)
+	w.QueueForNode(n, timeout+late, world.Delivery{Kind: world.KindConflict, A: uint64(len(w.Commands)), B: conflictDrain})
 }
 
-// contradict gives the command that was queued to contradict another command.
-func contradict(w *Cluster, n *world.Node, d world.Delivery) {
+// giveQueuedConflict gives the command that was queued to contradict another command.
+func giveQueuedConflict(w *Cluster, n *world.Node, d world.Delivery) {
 	if d.B != conflictDrain {
-		w.Commands[d.A-1].contradict(w, n, effects.Ticket(d.A), int(d.B))
-	} else if !w.Commands[d.A-1].Over {
-		drain(w, n, effects.Second)
+		w.Commands[d.A-1].giveConflict(w, n, effects.Ticket(d.A), int(d.B))
+	} else if !w.Commands[d.A-1].Finished {
+		giveDrain(w, n, effects.Second)
 	}
 }
 
-// drained checks the end of a drain. After a drain that ended with OK, nothing may remain in the machine. A drain may
-// end as expired only after its whole timeout; the engine may then drain again with a longer timeout.
-func (c *Command) drained(w *Cluster, n *world.Node, e *effects.Deliver) {
+// checkDrain checks the end of a drain. After a drain that ended with OK, nothing may remain in the machine. A drain
+// may end as expired only after its whole timeout; the engine may then drain again with a longer timeout.
+func (c *Command) checkDrain(w *Cluster, n *world.Node, e *effects.Deliver) {
 	switch {
 	case e.Code == effects.Invalid:
 		return // The node already drains.
 	case w.Healed && e.Code != effects.OK:
-		w.Fail("L6", "node %d drains without any fault: %s with %d left", n.It(), e.Code, e.Left)
+		w.Fail("L6", "node %d drains without any fault: %s with %d left", n.AsSubject(), e.Code, e.Left)
 		return
 	case e.Code != effects.OK && e.Code != effects.Expired:
-		w.Fail("L6", "node %d ends its drain with %s", n.It(), e.Code)
+		w.Fail("L6", "node %d ends its drain with %s", n.AsSubject(), e.Code)
 		return
-	case w.Healed && n.Shows(w.Now)-n.Shows(c.begun(n)) >= effects.Time(c.Patience):
-		w.Fail("L6", "node %d drains without any fault, and ends that with its patience", n.It())
+	case w.Healed && n.ReadingAt(w.Now)-n.ReadingAt(c.receiptTime(n)) >= effects.Time(c.Timeout):
+		w.Fail("L6", "node %d drains without any fault, and ends that with its patience", n.AsSubject())
 		return
 	case e.Code == effects.OK:
-		world.OnRested.Report(&w.Panel, n.ID, world.Rested{Node: n, When: "after it drained"})
-	case n.Shows(w.Now)-n.Shows(c.begun(n)) < effects.Time(c.Patience):
+		world.OnNodeAtRest.Report(&w.Panel, n.ID, world.NodeAtRest{Node: n, When: "after it drained"})
+	case n.ReadingAt(w.Now)-n.ReadingAt(c.receiptTime(n)) < effects.Time(c.Timeout):
 		w.Fail("L6", "node %d ends the drain of ticket %d as expired, and its patience is not over",
-			n.It(), oracle.Ticket(e.Ticket))
+			n.AsSubject(), oracle.Ticket(e.Ticket))
 		return
 	}
-	if e.Code == effects.Expired && !w.Healed && c.again(w, n) {
+	if e.Code == effects.Expired && !w.Healed && c.maybeDrainAgain(w, n) {
 		return
 	}
 	if !w.Healed {
-		w.ForNode(n, 0, world.Delivery{Kind: world.KindExit})
+		w.QueueForNode(n, 0, world.Delivery{Kind: world.KindExit})
 	}
 }
 
-// again draws whether an engine drains a node again, with a longer timeout, after a drain that expired. The result is
-// true if the engine does.
-func (c *Command) again(w *Cluster, n *world.Node) bool {
+// maybeDrainAgain draws whether an engine drains a node again, with a longer timeout, after a drain that expired. The
+// result is true if the engine does.
+func (c *Command) maybeDrainAgain(w *Cluster, n *world.Node) bool {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 5)
-	if !d.Permille(500) {
+	if !d.ChancePermille(500) {
 		return false
 	}
-	patience := c.Patience + d.Again().Span(10*effects.Millisecond, 500*effects.Millisecond)
-	drain(w, n, patience)
-	Met(&w.Result, DrainedAgain)
+	timeout := c.Timeout + d.Rehash().Duration(10*effects.Millisecond, 500*effects.Millisecond)
+	giveDrain(w, n, timeout)
+	CountConjunction(&w.Result, DrainRepeated)
 	return true
 }

@@ -17,74 +17,74 @@ import (
 // of the forms: a run with rewritten messages is repeated without rewriting, and both runs must be equal except for
 // these bytes (S26).
 
-// A scribe is the kind of node that writes a message. Messages of foreign encoders are counted by scribe.
-type scribe int
+// A authorKind is the kind of node that writes a message. Messages of foreign encoders are counted by scribe.
+type authorKind int
 
 // The kinds of nodes that write messages.
 const (
-	scribeSends scribe = iota
-	scribeReceives
-	scribePlain
-	scribes
+	authorSender authorKind = iota
+	authorReceiver
+	authorPlain
+	authorKinds
 )
 
-// scribeNames contains the names of the scribes in the coverage.
-var scribeNames = [scribes]string{"sender", "receiver", "vanilla"}
+// authorNames contains the names of the scribes in the coverage.
+var authorNames = [authorKinds]string{"sender", "receiver", "vanilla"}
 
 // foreignPoint returns the coverage point that counts messages with the tag t that the scribe s wrote in different
 // forms.
-func foreignPoint(s scribe, t protocol.Tag) coverage.Point {
+func foreignPoint(s authorKind, t protocol.Tag) coverage.Point {
 	return pointForeign + coverage.Point(s)*tagsMax + coverage.Point(t)
 }
 
-// encoders rewrites messages: the meaning stays the same, and the bytes differ.
-type encoders struct {
+// messageEncoder rewrites messages: the meaning stays the same, and the bytes differ.
+type messageEncoder struct {
 	rewritten []byte // the newest message that was rewritten
 }
 
-// written returns a message in the encoding of node n. If the node has our encoder, a fault may still rewrite this
-// message. The number nth identifies the message among the messages of the same subject. The returned bytes are valid
-// until the next message.
-func (x *encoders) written(w *Cluster, n *world.Node, about plan.Subject, nth uint64, body []byte) []byte {
-	if n.User {
+// encodeMessage returns a message in the encoding of node n. If the node has our encoder, a fault may still rewrite
+// this message. The number nth identifies the message among the messages of the same subject. The returned bytes are
+// valid until the next message.
+func (x *messageEncoder) encodeMessage(w *Cluster, n *world.Node, subject plan.Subject, nth uint64, body []byte) []byte {
+	if n.Custom {
 		return body
 	}
-	s := scribeReceives
-	if n.Sends() {
-		s = scribeSends
+	s := authorReceiver
+	if n.IsSender() {
+		s = authorSender
 	}
-	if !slices.Contains(w.Source.Topology.Foreign, plan.Node(n.ID)) {
-		return x.once(w, s, about, nth, body)
+	if !slices.Contains(w.SourcePlan.Topology.Foreign, plan.Node(n.ID)) {
+		return x.maybeRewrite(w, s, subject, nth, body)
 	}
 	style := draw.Hash(w.Seed, draw.Encoder, uint64(n.Subject()), 0)
-	return x.inForms(w, s, formsOf(style), mixed(style, about, nth), body)
+	return x.rewriteInForms(w, s, drawForms(style), mixDraw(style, subject, nth), body)
 }
 
-// once returns a message of a sender with our encoder, rewritten if FaultForeign strikes the message.
-func (x *encoders) once(w *Cluster, s scribe, about plan.Subject, nth uint64, body []byte) []byte {
-	d, yes := w.Strikes(plan.FaultForeign, about, nth)
-	if !yes {
+// maybeRewrite returns a message of a sender with our encoder, rewritten if FaultForeign strikes the message.
+func (x *messageEncoder) maybeRewrite(w *Cluster, s authorKind, subject plan.Subject, nth uint64, body []byte) []byte {
+	d, ok := w.DrawStrike(plan.FaultForeignEncoding, subject, nth)
+	if !ok {
 		return body
 	}
-	return x.inForms(w, s, formsOf(d), d.Again().Again(), body)
+	return x.rewriteInForms(w, s, drawForms(d), d.Rehash().Rehash(), body)
 }
 
-// formsOf draws the forms in which an encoder differs from ours.
-func formsOf(d draw.Of) foreign.Forms { return 1 + foreign.Forms(d.Below(uint64(foreign.All))) }
+// drawForms draws the forms in which an encoder differs from ours.
+func drawForms(d draw.Value) foreign.Forms { return 1 + foreign.Forms(d.Below(uint64(foreign.All))) }
 
-// mixed combines a draw with the subject and the number of a message.
-func mixed(d draw.Of, about plan.Subject, nth uint64) draw.Of {
-	return draw.Of(draw.Mix(draw.Mix(uint64(d), uint64(about)), nth))
+// mixDraw combines a draw with the subject and the number of a message.
+func mixDraw(d draw.Value, subject plan.Subject, nth uint64) draw.Value {
+	return draw.Value(draw.Mix(draw.Mix(uint64(d), uint64(subject)), nth))
 }
 
-// inForms rewrites a message in the given forms. An empty frame, which is a refusal, stays empty, and so does any
-// message without a readable tag.
-func (x *encoders) inForms(w *Cluster, s scribe, forms foreign.Forms, d draw.Of, body []byte) []byte {
+// rewriteInForms rewrites a message in the given forms. An empty frame, which is a refusal, stays empty, and so does
+// any message without a readable tag.
+func (x *messageEncoder) rewriteInForms(w *Cluster, s authorKind, forms foreign.Forms, d draw.Value, body []byte) []byte {
 	tag, err := protocol.PeekTag(body, &WireLimits)
 	if err != nil {
 		return body
 	}
-	b, ok := foreign.Append(x.rewritten[:0], body, forms, choices(d))
+	b, ok := foreign.Append(x.rewritten[:0], body, forms, drawChoices(d))
 	if !ok {
 		return body
 	}
@@ -93,36 +93,36 @@ func (x *encoders) inForms(w *Cluster, s scribe, forms foreign.Forms, d draw.Of,
 	return b
 }
 
-// onItsWay returns the bytes of a message of n that arrive: either written by n's encoder, or corrupted. A corrupted
-// message is not rewritten.
-func (x *encoders) onItsWay(w *Cluster, n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64,
+// corruptOrEncode returns the bytes of a message of n that arrive: either written by n's encoder, or corrupted. A
+// corrupted message is not rewritten.
+func (x *messageEncoder) corruptOrEncode(w *Cluster, n *world.Node, f plan.Fault, c *world.Conn, direction, nth uint64,
 	body []byte) []byte {
-	b := w.Corrupt(f, c, nth, body)
+	b := w.CorruptMessage(f, c, nth, body)
 	if len(b) != len(body) || len(b) > 0 && &b[0] != &body[0] {
 		return b
 	}
-	return x.written(w, n, c.Name, 2*nth+direction, body)
+	return x.encodeMessage(w, n, c.Name, 2*nth+direction, body)
 }
 
-// request returns the bytes of a request of n that arrive. Sometimes a field occurs twice in the request
+// encodeRequest returns the bytes of a request of n that arrive. Sometimes a field occurs twice in the request
 // (FaultRepeated).
-func (x *encoders) request(w *Cluster, n *world.Node, c *world.Conn, body []byte) []byte {
-	if n.User {
-		return w.Corrupt(plan.FaultCorruptRequest, c, c.Sent, body)
+func (x *messageEncoder) encodeRequest(w *Cluster, n *world.Node, c *world.Conn, body []byte) []byte {
+	if n.Custom {
+		return w.CorruptMessage(plan.FaultRequestCorrupted, c, c.SentCount, body)
 	}
-	if d, yes := w.Strikes(plan.FaultRepeated, c.Name, c.Sent); yes {
-		if b, _, ok := foreign.Repeat(x.rewritten[:0], body, 0, choices(d)); ok {
-			x.rewritten, c.Asked[len(c.Asked)-1].Repeats = b, true
+	if d, ok := w.DrawStrike(plan.FaultFieldRepeated, c.Name, c.SentCount); ok {
+		if b, _, ok := foreign.Repeat(x.rewritten[:0], body, 0, drawChoices(d)); ok {
+			x.rewritten, c.Requests[len(c.Requests)-1].RepeatsField = b, true
 			return b
 		}
 	}
-	return x.onItsWay(w, n, plan.FaultCorruptRequest, c, world.ToServer, c.Sent, body)
+	return x.corruptOrEncode(w, n, plan.FaultRequestCorrupted, c, world.ToServer, c.SentCount, body)
 }
 
-// choices returns a function that draws one choice after another from d.
-func choices(d draw.Of) foreign.Draw {
+// drawChoices returns a function that draws one choice after another from d.
+func drawChoices(d draw.Value) foreign.Draw {
 	return func(n int) int {
-		d = d.Again()
+		d = d.Rehash()
 		return int(d.Below(uint64(n)))
 	}
 }

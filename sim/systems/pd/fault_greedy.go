@@ -15,27 +15,28 @@ import (
 // requests pages from a receiver again and again, each time as a new operation with a long deadline, and writes
 // nothing. The peer may use no more than a peer's share of each table (S18).
 
-// beset makes a greedy peer connect to a receiver. In a world in which all jobs belong to a single flow, the flow
-// determines what the peer requests.
-func (s stranger) beset() {
+// requestGreedily makes a greedy peer connect to a receiver. In a world in which all jobs belong to a single flow, the
+// flow determines what the peer requests.
+func (s stranger) requestGreedily() {
 	w, n, d := s.w, s.n, s.d
-	if !n.Receives() || len(w.Jobs) == 0 {
+	if !n.IsReceiver() || len(w.Jobs) == 0 {
 		return
 	}
-	w.Result.Fault(plan.FaultGreedy)
-	me := s.ownName()
+	w.Result.CountFault(plan.FaultGreedyPeer)
+	name := s.drawName()
 	conn := 1<<52 | uint64(len(w.Requests))
-	layout := Its(n).Cfg.Layout
-	if f := w.Flows.Alone(); f != nil {
-		s.greet(conn, effects.ChannelInit, hello(n, me, f.Geometry(w, n)))
-		for i := range uint64(d.Again().Between(4, 12)) {
+	layout := InfoOf(n).Cfg.Layout
+	if f := w.Flows.ExclusivePart(); f != nil {
+		s.deliverMessage(conn, effects.ChannelInit, helloMessage(n, name, f.Geometry(w, n)))
+		for i := range uint64(d.Rehash().Between(4, 12)) {
 			x := draw.Hash(uint64(d), draw.Noise, 2, i)
-			s.greet(conn+1+i, effects.ChannelRegister, f.Beset(w, n, protocol.UUID(me), protocol.UUID(nameFor(n, me)), i+1, x))
+			s.deliverMessage(conn+1+i, effects.ChannelRegister,
+				f.StrangerRequest(w, n, protocol.UUID(name), protocol.UUID(nameForCaller(n, name)), i+1, x))
 		}
 		return
 	}
-	s.greet(conn, effects.ChannelInit, hello(n, me, nil))
-	for i := range uint64(d.Again().Between(4, 12)) {
+	s.deliverMessage(conn, effects.ChannelInit, helloMessage(n, name, nil))
+	for i := range uint64(d.Rehash().Between(4, 12)) {
 		x := draw.Hash(uint64(d), draw.Noise, 2, i)
 		j := &w.Jobs[x.Below(uint64(len(w.Jobs)))]
 		m := protocol.AllocRequest{Keys: j.Keys[:1], Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype,
@@ -43,53 +44,53 @@ func (s stranger) beset() {
 		if short, err := layout.WithTokens(m.LastChunkTokens); err == nil {
 			m.Shape = short.Shape
 		}
-		m.Ext = protocol.AllocExt{Version: ProtoVersion, Incarnation: protocol.UUID(me), To: protocol.UUID(nameFor(n, me)),
+		m.Ext = protocol.AllocExt{Version: ProtoVersion, Incarnation: protocol.UUID(name), To: protocol.UUID(nameForCaller(n, name)),
 			Operation: i + 1, Attempt: 1, PatienceNS: uint64(60 * effects.Second)}
-		s.greet(conn+1+i, effects.ChannelAlloc, m.Append(nil))
+		s.deliverMessage(conn+1+i, effects.ChannelAlloc, m.Append(nil))
 	}
 }
 
-// ownName returns a name for a stranger that acts as an ordinary peer.
-func (s stranger) ownName() (me effects.Incarnation) {
-	binary.LittleEndian.PutUint64(me[:8], uint64(s.d)*0x9E3779B97F4A7C15|1)
-	binary.LittleEndian.PutUint64(me[8:], uint64(s.w.Now))
-	return me
+// drawName returns a name for a stranger that acts as an ordinary peer.
+func (s stranger) drawName() (name effects.Incarnation) {
+	binary.LittleEndian.PutUint64(name[:8], uint64(s.d)*0x9E3779B97F4A7C15|1)
+	binary.LittleEndian.PutUint64(name[8:], uint64(s.w.Now))
+	return name
 }
 
-// hello returns the handshake message of a stranger under a new name.
-func hello(n *world.Node, me effects.Incarnation, geometry []uint64) []byte {
-	layout := Its(n).Cfg.Layout
+// helloMessage returns the handshake message of a stranger under a new name.
+func helloMessage(n *world.Node, name effects.Incarnation, geometry []uint64) []byte {
+	layout := InfoOf(n).Cfg.Layout
 	bytes, err := layout.PageBytes()
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
 	m := protocol.HixlInitRequest{LocalID: []byte("greedy:1"), EngineID: []byte("greedy:1"), HasExt: true}
-	m.Ext = protocol.HelloExt{ProtoMin: ProtoVersion, ProtoMax: ProtoVersion, Incarnation: protocol.UUID(me),
+	m.Ext = protocol.HelloExt{ProtoMin: ProtoVersion, ProtoMax: ProtoVersion, Incarnation: protocol.UUID(name),
 		Layout: layout, PageBytes: bytes, Caps: protocol.CapCommit, Geometry: geometry}
 	return m.Append(nil)
 }
 
-// crowd makes strangers connect to a receiver, up to twice as many as its limit for peers. The strangers send a
+// connectCrowd makes strangers connect to a receiver, up to twice as many as its limit for peers. The strangers send a
 // handshake and nothing more.
-func (s stranger) crowd() {
+func (s stranger) connectCrowd() {
 	w, n, d := s.w, s.n, s.d
-	if !n.Receives() {
+	if !n.IsReceiver() {
 		return
 	}
-	w.Result.Fault(plan.FaultCrowd)
-	places := int(cmp.Or(Its(n).Cfg.PeersMax, 16))
-	for i := range uint64(d.Between(1, 2*places)) {
-		var me effects.Incarnation
-		binary.LittleEndian.PutUint64(me[:8], uint64(draw.Hash(uint64(d), draw.Noise, 3, i))|1)
-		binary.LittleEndian.PutUint64(me[8:], uint64(w.Now))
-		s.greet(1<<52|uint64(len(w.Requests)), effects.ChannelInit, hello(n, me, nil))
+	w.Result.CountFault(plan.FaultHelloCrowd)
+	limit := int(cmp.Or(InfoOf(n).Cfg.PeersMax, 16))
+	for i := range uint64(d.Between(1, 2*limit)) {
+		var name effects.Incarnation
+		binary.LittleEndian.PutUint64(name[:8], uint64(draw.Hash(uint64(d), draw.Noise, 3, i))|1)
+		binary.LittleEndian.PutUint64(name[8:], uint64(w.Now))
+		s.deliverMessage(1<<52|uint64(len(w.Requests)), effects.ChannelInit, helloMessage(n, name, nil))
 	}
 }
 
-// greet delivers a message of a greedy peer or of a stranger in a crowd.
-func (s stranger) greet(conn uint64, channel effects.Channel, b []byte) {
+// deliverMessage delivers a message of a greedy peer or of a stranger in a crowd.
+func (s stranger) deliverMessage(conn uint64, channel effects.Channel, b []byte) {
 	w, n := s.w, s.n
-	w.Requests = append(w.Requests, world.Request{Node: n.ID, Life: n.Life, Channel: channel, Noise: true, At: w.Now})
-	w.ForNode(n, 0, world.Delivery{Kind: world.KindReceived, A: conn, B: uint64(channel), C: uint64(len(w.Requests)),
-		Body: w.Body(b)})
+	w.Requests = append(w.Requests, world.Request{Node: n.ID, Incarnation: n.Incarnation, Channel: channel, IsNoise: true, At: w.Now})
+	w.QueueForNode(n, 0, world.Delivery{Kind: world.KindReceived, A: conn, B: uint64(channel), C: uint64(len(w.Requests)),
+		Body: w.CopyBody(b)})
 }

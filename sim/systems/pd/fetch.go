@@ -11,88 +11,88 @@ import (
 // FetchChunks makes an engine fetch a request's chunks from index from on, at a node that keeps offers. A fault may
 // make the engine postpone the fetch, or abandon the request. If now is set, the fetch was postponed before and is
 // not postponed again.
-func (j *Job) FetchChunks(w *Cluster, from int, now bool) {
+func (j *Job) FetchChunks(w *Cluster, from int, immediately bool) {
 	n := w.Nodes[j.Receiver]
-	name := plan.AboutCommand(j.request, plan.WantFetch, j.Given[plan.WantFetch]+1)
-	if late, yes := w.Strikes(plan.FaultPutOff, name, 0); yes && !now {
-		w.ForNode(n, late.Span(0, 2*Its(n).Cfg.PullTTL),
-			world.Delivery{Kind: world.KindFetch, A: uint64(j.Place), B: wantedLater,
+	name := plan.AboutCommand(j.requestNumber, plan.CommandFetch, j.CommandCounts[plan.CommandFetch]+1)
+	if late, ok := w.DrawStrike(plan.FaultFetchDelayed, name, 0); ok && !immediately {
+		w.QueueForNode(n, late.Duration(0, 2*InfoOf(n).Cfg.PullTTL),
+			world.Delivery{Kind: world.KindFetchJob, A: uint64(j.Index), B: fetchPostponed,
 				C: uint64(from)})
 		return
 	}
 	d := draw.Hash(w.Seed, draw.Engine, uint64(name), 13)
-	abandons, abandoned := w.Strikes(plan.FaultAbandon, name, 0)
-	before := abandons.Permille(600)
-	if abandoned && before {
-		j.abandon(w, n)
-		if abandons.Again().Permille(500) {
+	abandons, abandoned := w.DrawStrike(plan.FaultRequestAbandoned, name, 0)
+	abandonsFirst := abandons.ChancePermille(600)
+	if abandoned && abandonsFirst {
+		j.abandonRequest(w, n)
+		if abandons.Rehash().ChancePermille(500) {
 			return
 		}
 	}
-	if !j.probe && d.Permille(300) {
-		w.Give(n, Command{Want: plan.WantContains, Job: j.Place, Body: w.bodies.contains.One(engine.Contains{Keys: j.Keys})},
+	if !j.probe && d.ChancePermille(300) {
+		w.GiveCommand(n, Command{Want: plan.CommandContains, Job: j.Index, Body: w.bodies.contains.AllocCopy(engine.Contains{Keys: j.Keys})},
 			0)
 	}
 	count := len(j.Keys) - from
 	if from == 0 && j.prefix > 0 {
 		count = min(count, j.prefix)
 	}
-	body := engine.Fetch{Request: j.Name, Keys: j.Keys[from : from+count], Patience: Its(n).Cfg.FetchTimeout}
-	if j.gather && d.Again().Permille(200) {
+	body := engine.Fetch{Request: j.Name, Keys: j.Keys[from : from+count], Patience: InfoOf(n).Cfg.FetchTimeout}
+	if j.gather && d.Rehash().ChancePermille(200) {
 		body.Request = nil // Without a request, the fetch consumes no claim of any request.
 	}
-	patience := Its(n).Cfg.FetchTimeout
-	switch d = d.Again().Again(); {
+	timeout := InfoOf(n).Cfg.FetchTimeout
+	switch d = d.Rehash().Rehash(); {
 	case j.probe:
-	case d.Permille(200):
+	case d.ChancePermille(200):
 		body.Patience = 0
-	case d.Permille(400): // More than the node's own limit: the node applies its limit.
-		body.Patience = 5 * patience
+	case d.ChancePermille(400): // More than the node's own limit: the node applies its limit.
+		body.Patience = 5 * timeout
 	default:
-		patience = d.Again().Span(1, patience)
-		body.Patience = patience
+		timeout = d.Rehash().Duration(1, timeout)
+		body.Patience = timeout
 	}
-	t := w.Give(n, Command{Want: plan.WantFetch, Job: j.Place, From: from, Count: uint32(count),
-		Body: w.bodies.fetches.One(body)}, patience)
+	t := w.GiveCommand(n, Command{Want: plan.CommandFetch, Job: j.Index, From: from, Count: uint32(count),
+		Body: w.bodies.fetches.AllocCopy(body)}, timeout)
 	w.MaybeAbort(n, t)
-	if abandoned && !before {
-		j.abandon(w, n)
+	if abandoned && !abandonsFirst {
+		j.abandonRequest(w, n)
 	}
 }
 
-// FetchFirst makes an engine fetch the first count chunks of a request. The node keeps offers of these chunks or
+// FetchPrefix makes an engine fetch the first count chunks of a request. The node keeps offers of these chunks or
 // already has them.
-func (j *Job) FetchFirst(w *Cluster, count int) {
+func (j *Job) FetchPrefix(w *Cluster, count int) {
 	j.prefix = count
 	j.FetchChunks(w, 0, false)
 }
 
 // WantGiveUp is the kind of command by which an engine gives up the rest of a failed fetch.
-var WantGiveUp = plan.NewWant(19, "giveup", false)
+var WantGiveUp = plan.NewCommandKind(19, "giveup", false)
 
-// givesUp draws whether an engine gives up all chunks that a failed fetch had still to read. The result is true if the
-// engine does not want these chunks any more. If the result is false after a give-up, the engine may fetch the chunks
-// later, and chunks that arrive until then are kept for the engine.
-func (j *Job) givesUp(w *Cluster, n *world.Node, c *Command) bool {
+// maybeGiveUp draws whether an engine gives up all chunks that a failed fetch had still to read. The result is true if
+// the engine does not want these chunks any more. If the result is false after a give-up, the engine may fetch the
+// chunks later, and chunks that arrive until then are kept for the engine.
+func (j *Job) maybeGiveUp(w *Cluster, n *world.Node, c *Command) bool {
 	d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 19)
-	if j.probe || len(j.Name) == 0 || w.Seed >= draw.RestlessSeed || !d.Permille(600) {
+	if j.probe || len(j.Name) == 0 || w.Seed >= draw.HighestSeed || !d.ChancePermille(600) {
 		return false
 	}
-	w.Give(n, Command{Want: WantGiveUp, Job: j.Place, From: c.From, Count: uint32(len(j.Keys) - c.From),
+	w.GiveCommand(n, Command{Want: WantGiveUp, Job: j.Index, From: c.From, Count: uint32(len(j.Keys) - c.From),
 		Body: &engine.GiveUp{Request: j.Name, Keys: j.Keys[c.From:]}}, 0)
-	return d.Again().Permille(700)
+	return d.Rehash().ChancePermille(700)
 }
 
-// abandon makes the engine of n abandon the job's request.
-func (j *Job) abandon(w *Cluster, n *world.Node) {
-	w.Give(n, Command{Want: plan.WantAbandon, Job: j.Place, Body: &engine.Abandon{Request: j.Name}}, 0)
-	j.abandonOthers(w, n)
+// abandonRequest makes the engine of n abandon the job's request.
+func (j *Job) abandonRequest(w *Cluster, n *world.Node) {
+	w.GiveCommand(n, Command{Want: plan.CommandAbandon, Job: j.Index, Body: &engine.Abandon{Request: j.Name}}, 0)
+	j.abandonOtherRequests(w, n)
 }
 
-// fetched handles the outcome of a fetch. A fetch either delivers all chunks, or no chunk counts.
-func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
+// handleFetchOutcome handles the outcome of a fetch. A fetch either delivers all chunks, or no chunk counts.
+func (c *Command) handleFetchOutcome(w *Cluster, n *world.Node, e *effects.Deliver) {
 	j := &w.Jobs[c.Job]
-	if OnFetched.Report(&w.Panel, n.ID, Fetched{n, e, c}); w.Failure != nil {
+	if OnFetchOutcome.Report(&w.Panel, n.ID, FetchOutcome{n, e, c}); w.Failure != nil {
 		return
 	}
 	next := c.From
@@ -107,25 +107,25 @@ func (c *Command) fetched(w *Cluster, n *world.Node, e *effects.Deliver) {
 	case c.Attached:
 		return
 	case e.Code == effects.OK:
-	case (e.Begun || c.From > 0) && j.givesUp(w, n, c):
+	case (e.Begun || c.From > 0) && j.maybeGiveUp(w, n, c):
 		return
-	case j.probe || j.Given[plan.WantFetch] >= 3:
+	case j.probe || j.CommandCounts[plan.CommandFetch] >= 3:
 		return
 	}
 	// fetch the rest, or try once more
-	if d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 14); !d.Permille(600) {
-		w.ForNode(n, d.Again().Heavy(20*effects.Millisecond),
-			world.Delivery{Kind: world.KindFetch, A: uint64(c.Job), B: wantedLater, C: uint64(next)})
+	if d := draw.Hash(w.Seed, draw.Engine, uint64(c.Name), 14); !d.ChancePermille(600) {
+		w.QueueForNode(n, d.Rehash().HeavyTail(20*effects.Millisecond),
+			world.Delivery{Kind: world.KindFetchJob, A: uint64(c.Job), B: fetchPostponed, C: uint64(next)})
 	}
 }
 
-// Scatter passes a Scatter effect to the flow for engines in processes of their own; the flow hands over the chunks
-// of the fetch. The result is false if the fetch is from an engine inside the node.
-func (w *Cluster) Scatter(n *world.Node, e *effects.Scatter) bool {
+// ScatterChunks passes a Scatter effect to the flow for engines in processes of their own; the flow hands over the
+// chunks of the fetch. The result is false if the fetch is from an engine inside the node.
+func (w *Cluster) ScatterChunks(n *world.Node, e *effects.Scatter) bool {
 	c := w.CommandOf(n, e.Ticket)
 	if !c.Attached {
 		return false
 	}
-	w.Flows.attaching(&w.Jobs[c.Job]).Processes.Scatter(w, n, e)
+	w.Flows.processFlowOf(&w.Jobs[c.Job]).Processes.ScatterChunks(w, n, e)
 	return true
 }

@@ -16,12 +16,12 @@ func rankOf(n *world.Node) *rank.Rank { return n.Machine.(*rank.Rank) }
 // ReadyAt returns the page in which n's machine has the chunk with the given key, and whether the chunk is ready.
 func ReadyAt(n *world.Node, key []byte) (effects.Page, bool) { return rankOf(n).ReadyPage(key) }
 
-// Hopes reports whether the chunk of a key is readable at n, or may become readable according to n's machine.
-func Hopes(n *world.Node, key []byte) bool { return rankOf(n).MayArrive(key) }
+// MayArrive reports whether the chunk of a key is readable at n, or may become readable according to n's machine.
+func MayArrive(n *world.Node, key []byte) bool { return rankOf(n).MayArrive(key) }
 
-// Fetching reports whether n's machine has begun a fetch. At the beginning of a fetch the machine knows the location
+// IsFetching reports whether n's machine has begun a fetch. At the beginning of a fetch the machine knows the location
 // of each chunk.
-func Fetching(n *world.Node, t effects.Ticket) bool { return rankOf(n).IsFetching(t) }
+func IsFetching(n *world.Node, t effects.Ticket) bool { return rankOf(n).IsFetching(t) }
 
 // ClaimsOf returns the number of requests for which n's machine keeps a chunk.
 func ClaimsOf(n *world.Node, key []byte) int { return rankOf(n).CountClaimsOn(key) }
@@ -34,7 +34,7 @@ func StatsOf(n *world.Node) rank.Stats { return rankOf(n).Stats() }
 
 // SharesOf returns, for each share that peers have, the value that n's machine has counted and the value that is
 // really there.
-func SharesOf(n *world.Node) (counted, there [rank.SharedCount]int) { return rankOf(n).ShareCounts() }
+func SharesOf(n *world.Node) (counted, actual [rank.SharedCount]int) { return rankOf(n).ShareCounts() }
 
 // PageStateOf returns the state of page i in n's machine.
 func PageStateOf(n *world.Node, i uint32) memory.State {
@@ -55,7 +55,7 @@ func TablesOf(n *world.Node, visit table.VisitFunc) { rankOf(n).VisitTables(visi
 // LimitsOf returns the limits that n's machine declares for its outstanding work.
 func LimitsOf(n *world.Node) effects.Limits { return rankOf(n).Limits() }
 
-// CountsOf returns the number of connections and links that n's machine knows.
-func CountsOf(n *world.Node) (conns, links int) {
+// ConnCountsOf returns the number of connections and links that n's machine knows.
+func ConnCountsOf(n *world.Node) (conns, links int) {
 	return rankOf(n).CountConns(), rankOf(n).CountLinks()
 }

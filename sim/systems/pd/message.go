@@ -7,8 +7,8 @@ import (
 
 // The functions of this file tell the simulated network how to damage and how to interpret messages.
 
-// WrongReply returns a reply of another kind than the request asks for, on a channel that begins with a handshake.
-func (w *Cluster) WrongReply() []byte { return (&protocol.HixlReadyResponse{}).Append(nil) }
+// UnrelatedReply returns a reply of another kind than the request asks for, on a channel that begins with a handshake.
+func (w *Cluster) UnrelatedReply() []byte { return (&protocol.HixlReadyResponse{}).Append(nil) }
 
 // ValidRequest returns an allocation request. Noise consists of such requests with the end cut off.
 func (w *Cluster) ValidRequest() []byte {
@@ -17,15 +17,15 @@ func (w *Cluster) ValidRequest() []byte {
 	return m.Append(nil)
 }
 
-// readNotice decodes the notification that a rank sends to the proxy.
-func readNotice(body []byte) (m protocol.ProxyNotif, err error) {
+// decodeNotice decodes the notification that a rank sends to the proxy.
+func decodeNotice(body []byte) (m protocol.ProxyNotif, err error) {
 	err = m.Decode(body, &WireLimits)
 	return m, err
 }
 
-// SenselessReply changes a reply so that it can still be decoded but names a chunk that was not requested. The result is
-// false if b is no such reply.
-func (w *Cluster) SenselessReply(b []byte) ([]byte, bool) {
+// ImplausibleReply changes a reply so that it can still be decoded but names a chunk that was not requested. The result
+// is false if b is no such reply.
+func (w *Cluster) ImplausibleReply(b []byte) ([]byte, bool) {
 	const nobodys = 1 << 20
 	var m protocol.AllocResponse
 	if m.Decode(b, &WireLimits) == nil && len(m.RemoteIndexes) > 0 && !m.AllocFailed {
@@ -40,11 +40,11 @@ func (w *Cluster) SenselessReply(b []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// Legible returns the function that recognizes the messages of ranks.
-func (w *Cluster) Legible(*world.Conn) func(body []byte) bool { return legible }
+// MessageValidator returns the function that recognizes the messages of ranks.
+func (w *Cluster) MessageValidator(*world.Conn) func(body []byte) bool { return isMessage }
 
-// legible reports whether b can be decoded as a message.
-func legible(b []byte) bool {
+// isMessage reports whether b can be decoded as a message.
+func isMessage(b []byte) bool {
 	for _, m := range [...]protocol.Message{
 		new(protocol.PushRegistration), new(protocol.PushWithdrawal), new(protocol.PushKeep), new(protocol.PushEnd),
 	} {

@@ -17,12 +17,12 @@ import (
 //
 // A plain sender has no machine and is not a node: the simulation contains only the messages and the writes.
 type plainSender struct {
-	is      bool
-	stage   plainStage
-	pool    *world.Pool
-	batch   int
-	step    uint32 // number of messages sent; names the message in draws of faults
-	writing int    // number of stores of the batch that have not landed
+	active        bool
+	stage         plainStage
+	pool          *world.Pool
+	batch         int
+	step          uint32 // number of messages sent; names the message in draws of faults
+	pendingStores int    // number of stores of the batch that have not landed
 }
 
 // plainStage is the stage of the protocol that a plain sender has reached.
@@ -40,90 +40,90 @@ const (
 
 // PlainWrite is the write of a page by a plain sender.
 type PlainWrite struct {
-	job   int
-	Pool  *world.Pool
-	Grant effects.GrantID
-	Page  uint32
-	key   uint32
-	fill  uint32
-	parts int
-	Over  bool
+	job      int
+	Pool     *world.Pool
+	Grant    effects.GrantID
+	Page     uint32
+	key      uint32
+	fill     uint32
+	parts    int
+	Finished bool
 }
 
-// name returns the name of the sender's newest message in draws.
-func (s *plainSender) name(j *Job) plan.Subject {
-	return plan.AboutCommand(j.request, plan.WantPut, 1<<20+s.step)
+// messageSubject returns the name of the sender's newest message in draws.
+func (s *plainSender) messageSubject(j *Job) plan.Subject {
+	return plan.AboutCommand(j.requestNumber, plan.CommandPut, 1<<20+s.step)
 }
 
-// say sends a message, unless a fault loses it. The sender then waits forever, as real plain senders do.
-func (s *plainSender) say(w *Cluster, j *Job, channel effects.Channel, body []byte) {
+// sendMessage sends a message, unless a fault loses it. The sender then waits forever, as real plain senders do.
+func (s *plainSender) sendMessage(w *Cluster, j *Job, channel effects.Channel, body []byte) {
 	r := w.Nodes[j.Receiver]
 	s.step++
 	w.Result.Messages++
-	w.Overhear(body)
-	if !r.Up || w.Struck(plan.FaultRequestLost, s.name(j), 0) {
+	w.OverhearMessage(body)
+	if !r.Up || w.IsStruck(plan.FaultRequestLost, s.messageSubject(j), 0) {
 		return
 	}
-	w.Requests = append(w.Requests, world.Request{Node: r.ID, Life: r.Life, Channel: channel, Plain: j.Place + 1,
+	w.Requests = append(w.Requests, world.Request{Node: r.ID, Incarnation: r.Incarnation, Channel: channel, VanillaJob: j.Index + 1,
 		At: w.Now})
 	id := uint64(len(w.Requests))
-	d := draw.Hash(w.Seed, draw.Request, uint64(s.name(j)), 0)
-	w.ForNode(r, d.Heavy(w.Setting.Net), world.Delivery{Kind: world.KindReceived, A: 1<<51 | uint64(j.Place),
+	d := draw.Hash(w.Seed, draw.Request, uint64(s.messageSubject(j)), 0)
+	w.QueueForNode(r, d.HeavyTail(w.Conditions.MessageTime), world.Delivery{Kind: world.KindReceived, A: 1<<51 | uint64(j.Index),
 		B: uint64(channel), C: id,
-		Body: w.Body(w.encoders.once(w, scribePlain, s.name(j), 0, body))})
+		Body: w.CopyBody(w.encoder.maybeRewrite(w, authorPlain, s.messageSubject(j), 0, body))})
 }
 
-// start sends the first message of the handshake.
-func (s *plainSender) start(w *Cluster, j *Job) {
+// startHandshake sends the first message of the handshake.
+func (s *plainSender) startHandshake(w *Cluster, j *Job) {
 	m := protocol.HixlInitRequest{LocalID: []byte("plain:1"), EngineID: []byte("plain:1")}
-	s.say(w, j, effects.ChannelInit, m.Append(nil))
+	s.sendMessage(w, j, effects.ChannelInit, m.Append(nil))
 }
 
-// reply sends a reply back to a plain sender.
-func (s *plainSender) reply(w *Cluster, j *Job, r *world.Request, body []byte) {
-	name := s.name(j)
-	if w.Struck(plan.FaultReplyLost, name, 0) {
+// sendReply sends a reply back to a plain sender.
+func (s *plainSender) sendReply(w *Cluster, j *Job, r *world.Request, body []byte) {
+	name := s.messageSubject(j)
+	if w.IsStruck(plan.FaultReplyLost, name, 0) {
 		return
 	}
-	w.After(draw.Hash(w.Seed, draw.Reply, uint64(name), 0).Heavy(w.Setting.Net),
-		world.Delivery{Kind: world.KindPlain, Node: plan.Nobody, A: uint64(j.Place), B: uint64(r.Grant),
+	w.QueueAfter(draw.Hash(w.Seed, draw.Reply, uint64(name), 0).HeavyTail(w.Conditions.MessageTime),
+		world.Delivery{Kind: world.KindVanillaReply, Node: plan.NoNode, A: uint64(j.Index), B: uint64(r.Grant),
 			C:    uint64(s.step),
-			Body: w.Body(body)})
+			Body: w.CopyBody(body)})
 }
 
-// heard handles a reply that has arrived, and continues with the next step.
-func (s *plainSender) heard(w *Cluster, j *Job, d world.Delivery) {
+// handleReply handles a reply that has arrived, and continues with the next step.
+func (s *plainSender) handleReply(w *Cluster, j *Job, d world.Delivery) {
 	body := append([]byte(nil), d.Body...)
-	w.Recycle(d.Body)
+	w.RecycleBody(d.Body)
 	var ready protocol.HixlReadyResponse
 	switch s.stage {
 	case plainHello:
 		var m protocol.HixlInitResponse
 		if m.Decode(body, &WireLimits) != nil {
-			if ready.Decode(body, &WireLimits) != nil || ready.OK || w.Setting.Leased {
+			if ready.Decode(body, &WireLimits) != nil || ready.OK || w.Conditions.Leased {
 				w.Fail("L8", "node %d answers the handshake of a vanilla sender with what that cannot read",
 					oracle.Node(j.Receiver))
 			}
 			// No plane of ours can serve the sender. Some senders request pages nevertheless.
 			s.stage = plainAsk
-			s.ask(w, j)
+			s.requestPages(w, j)
 			return
 		}
-		if m.HasExt || !w.Setting.Leased {
+		if m.HasExt || !w.Conditions.Leased {
 			w.Fail("S22",
 				"node %d shakes hands with a vanilla sender although only fenced planes are open, or in words that it cannot know",
 				oracle.Node(j.Receiver))
 			return
 		}
 		s.stage = plainReady
-		s.say(w, j, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
+		s.sendMessage(w, j, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainReady:
 		if ready.Decode(body, &WireLimits) != nil || !ready.OK {
 			w.Fail("L8", "node %d is not ready for a vanilla sender that it welcomed", oracle.Node(j.Receiver))
 			return
 		}
 		s.stage = plainList
-		s.say(w, j, effects.ChannelInit, (&protocol.HixlMemInfoRequest{LocalID: []byte("plain:1")}).Append(nil))
+		s.sendMessage(w, j, effects.ChannelInit, (&protocol.HixlMemInfoRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainList:
 		var m protocol.HixlMemInfoResponse
 		s.pool = nil
@@ -135,34 +135,34 @@ func (s *plainSender) heard(w *Cluster, j *Job, d world.Delivery) {
 			return
 		}
 		s.stage = plainAsk
-		s.ask(w, j)
+		s.requestPages(w, j)
 	case plainAsk:
-		if w.Nodes[j.Sender].Pulls {
-			s.answered(w, j, body)
+		if w.Nodes[j.Sender].OffersChunks {
+			s.handleOfferReply(w, j, body)
 			return
 		}
-		s.granted(w, j, effects.GrantID(d.B), body)
+		s.handleAllocReply(w, j, effects.GrantID(d.B), body)
 	case plainDone, plainFailed:
 	}
 }
 
-// ask requests the pages of the next batch. After the last batch, the sender notifies the proxy.
-func (s *plainSender) ask(w *Cluster, j *Job) {
+// requestPages requests the pages of the next batch. After the last batch, the sender notifies the proxy.
+func (s *plainSender) requestPages(w *Cluster, j *Job) {
 	if s.batch == len(j.Batches) {
 		s.stage = plainDone
-		w.After(draw.Hash(w.Seed, draw.Post, uint64(j.request), 2).Heavy(w.Setting.Net),
-			world.Delivery{Kind: world.KindPosted, Node: plan.Nobody, B: uint64(j.Place)})
+		w.QueueAfter(draw.Hash(w.Seed, draw.Post, uint64(j.requestNumber), 2).HeavyTail(w.Conditions.MessageTime),
+			world.Delivery{Kind: world.KindProxyPost, Node: plan.NoNode, B: uint64(j.Index)})
 		return
 	}
 	b := &j.Batches[s.batch]
-	if w.Nodes[j.Sender].Pulls {
-		s.offer(w, j, b)
+	if w.Nodes[j.Sender].OffersChunks {
+		s.offerBatch(w, j, b)
 		return
 	}
-	layout := w.Plan.Rank.Layout
+	layout := w.Setup.Rank.Layout
 	m := protocol.AllocRequest{Keys: j.Keys[b.From:b.To], Format: layout.Format, Shape: layout.Shape,
 		Dtype: layout.Dtype, LastChunkTokens: j.TokensOf(b.To - 1)}
-	if f := w.Plan.Rank.ReplyForm; f == protocol.FormAsync1 || f == protocol.FormAsync2 {
+	if f := w.Setup.Rank.ReplyForm; f == protocol.FormAsync1 || f == protocol.FormAsync2 {
 		m.WithAsync, m.RequestID, m.IsLastBatch, m.TotalChunks = true, j.Name, s.batch+1 == len(j.Batches),
 			uint32(len(j.Keys))
 	}
@@ -171,11 +171,11 @@ func (s *plainSender) ask(w *Cluster, j *Job) {
 			m.Shape = short.Shape
 		}
 	}
-	s.say(w, j, effects.ChannelAlloc, m.Append(nil))
+	s.sendMessage(w, j, effects.ChannelAlloc, m.Append(nil))
 }
 
-// granted decodes the reply to a page request as LMCache does, and writes the pages.
-func (s *plainSender) granted(w *Cluster, j *Job, id effects.GrantID, body []byte) {
+// handleAllocReply decodes the reply to a page request as LMCache does, and writes the pages.
+func (s *plainSender) handleAllocReply(w *Cluster, j *Job, id effects.GrantID, body []byte) {
 	b := &j.Batches[s.batch]
 	var m protocol.AllocResponse
 	n := b.To - b.From
@@ -199,30 +199,30 @@ func (s *plainSender) granted(w *Cluster, j *Job, id effects.GrantID, body []byt
 		sent[at] = true
 	}
 	next := 0
-	if w.Setting.Leased && s.pool != nil {
+	if w.Conditions.Leased && s.pool != nil {
 		for k := range n {
 			if sent[int64(k)] {
 				continue
 			}
-			s.store(w, j, id, uint32(m.RemoteIndexes[next]), b.From+k)
+			s.startStore(w, j, id, uint32(m.RemoteIndexes[next]), b.From+k)
 			next++
 		}
 	}
 	s.batch++
-	if s.writing == 0 {
-		s.ask(w, j)
+	if s.pendingStores == 0 {
+		s.requestPages(w, j)
 	}
 }
 
-// store passes one page to the sender's hardware. However late the hardware is, both halves of the page land within
-// the time that rule M5 assumes.
-func (s *plainSender) store(w *Cluster, j *Job, id effects.GrantID, page uint32, k int) {
+// startStore passes one page to the sender's hardware. However late the hardware is, both halves of the page land
+// within the time that rule M5 assumes.
+func (s *plainSender) startStore(w *Cluster, j *Job, id effects.GrantID, page uint32, k int) {
 	p := s.pool
-	g := p.Grant(id)
-	if !p.Mapped() || g == nil {
+	g := p.FindGrant(id)
+	if !p.IsMapped() || g == nil {
 		return // The old address does not lead to anybody's memory any more.
 	}
-	x := PlainWrite{job: j.Place, Pool: p, Grant: id, Page: page, key: j.Ids[k], fill: w.NewFill(),
+	x := PlainWrite{job: j.Index, Pool: p, Grant: id, Page: page, key: j.KeyNumbers[k], fill: w.NewFill(),
 		parts: int(j.TokensOf(k)) * world.Parts / tokensPerChunk}
 	for o := range w.PlainWrites {
 		if y := &w.PlainWrites[o]; y.Pool == p && y.Grant == id && y.Page == page {
@@ -231,30 +231,30 @@ func (s *plainSender) store(w *Cluster, j *Job, id effects.GrantID, page uint32,
 	}
 	w.PlainWrites = append(w.PlainWrites, x)
 	nth := uint64(len(w.PlainWrites) - 1)
-	name := s.name(j)
+	name := s.messageSubject(j)
 	d := draw.Hash(w.Seed, draw.Store, uint64(name), uint64(k))
-	late := d.Heavy(w.Setting.Device)
-	if x, yes := w.Strikes(plan.FaultLateStore, name, uint64(k)); yes {
-		late += x.Span(0, 5*effects.Second)
+	late := d.HeavyTail(w.Conditions.DeviceTime)
+	if x, ok := w.DrawStrike(plan.FaultLateStore, name, uint64(k)); ok {
+		late += x.Duration(0, 5*effects.Second)
 	}
-	most := p.Node.When(g.Ends.Add(w.Plan.Rank.Residual)) - 1
-	first := min(w.Now+int64(late), most)
-	second := min(first+int64(d.Again().Heavy(w.Setting.Device)), most)
-	if first < w.Now || g.Gone {
-		w.PlainWrites[nth].Over = true
+	latest := p.Node.InstantOf(g.ExpiresAt.Add(w.Setup.Rank.Residual)) - 1
+	first := min(w.Now+int64(late), latest)
+	second := min(first+int64(d.Rehash().HeavyTail(w.Conditions.DeviceTime)), latest)
+	if first < w.Now || g.Revoked {
+		w.PlainWrites[nth].Finished = true
 		return
 	}
-	s.writing++
+	s.pendingStores++
 	p.Pages[page].Writers++
-	p.Touch(page)
-	w.Queue.Push(first, world.Delivery{Kind: world.KindPlainStore, Node: plan.Nobody, A: nth, B: 0})
-	w.Queue.Push(second, world.Delivery{Kind: world.KindPlainStore, Node: plan.Nobody, A: nth, B: 1})
+	p.UpdateInUse(page)
+	w.Queue.Push(first, world.Delivery{Kind: world.KindVanillaStore, Node: plan.NoNode, A: nth, B: 0})
+	w.Queue.Push(second, world.Delivery{Kind: world.KindVanillaStore, Node: plan.NoNode, A: nth, B: 1})
 }
 
-// stored performs the store of one half of a page by a plain sender's hardware.
-func (x *PlainWrite) stored(w *Cluster, half int) {
-	if !x.Over && x.Pool.Mapped() {
-		OnPlainStored.Report(&w.Panel, oracle.Nobody, PlainStored{x, half})
+// performStore performs the store of one half of a page by a plain sender's hardware.
+func (x *PlainWrite) performStore(w *Cluster, half int) {
+	if !x.Finished && x.Pool.IsMapped() {
+		OnPlainWriteStored.Report(&w.Panel, oracle.NoNode, PlainWriteStored{x, half})
 		for part := half * world.Parts / 2; part < min((half+1)*world.Parts/2, x.parts); part++ {
 			x.Pool.Pages[x.Page].Stamps[part] = world.MakeStamp(x.key, x.fill<<5, part)
 		}
@@ -262,9 +262,9 @@ func (x *PlainWrite) stored(w *Cluster, half int) {
 	if half == 0 {
 		return
 	}
-	OnPlainStill.Report(&w.Panel, oracle.Nobody, PlainStill{x})
+	OnPlainWriteEnded.Report(&w.Panel, oracle.NoNode, PlainWriteEnded{x})
 	j := &w.Jobs[x.job]
-	if j.plain.writing--; j.plain.writing == 0 && j.plain.stage == plainAsk {
-		j.plain.ask(w, j)
+	if j.plain.pendingStores--; j.plain.pendingStores == 0 && j.plain.stage == plainAsk {
+		j.plain.requestPages(w, j)
 	}
 }

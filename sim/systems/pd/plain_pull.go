@@ -9,14 +9,14 @@ import (
 // A plain sender in pull mode offers chunks with LMCache's messages only. Nothing ties the offer to an incarnation of
 // the sender or to a time, so the receiver must refuse the offer, and no page of the offer may ever be read (rule M5).
 
-// offer offers the chunks of the next batch.
-func (s *plainSender) offer(w *Cluster, j *Job, b *Batch) {
-	layout := w.Plan.Rank.Layout
+// offerBatch offers the chunks of the next batch.
+func (s *plainSender) offerBatch(w *Cluster, j *Job, b *Batch) {
+	layout := w.Setup.Rank.Layout
 	m := protocol.PullReadyNotif{
 		Keys: j.Keys[b.From:b.To], SenderID: []byte("plain:1"), SenderDoneURL: []byte("plain:1"),
 		Format: layout.Format, Shape: layout.Shape, Dtype: layout.Dtype, LastChunkTokens: j.TokensOf(b.To - 1),
 	}
-	m.PullID[0], m.PullID[1] = byte(j.request)+1, byte(s.batch)
+	m.PullID[0], m.PullID[1] = byte(j.requestNumber)+1, byte(s.batch)
 	if b.To-b.From == 1 {
 		if short, err := layout.WithTokens(m.LastChunkTokens); err == nil {
 			m.Shape = short.Shape
@@ -26,12 +26,12 @@ func (s *plainSender) offer(w *Cluster, j *Job, b *Batch) {
 		m.SenderUUIDs = append(m.SenderUUIDs, protocol.UUID{1})
 		m.SenderIndexes = append(m.SenderIndexes, int64(k))
 	}
-	s.say(w, j, effects.ChannelAlloc, m.Append(nil))
+	s.sendMessage(w, j, effects.ChannelAlloc, m.Append(nil))
 }
 
-// answered decodes the reply to an offer as LMCache does. Any reply but a refusal fails the run.
-func (s *plainSender) answered(w *Cluster, j *Job, body []byte) {
-	m := &w.inbox.ack
+// handleOfferReply decodes the reply to an offer as LMCache does. Any reply but a refusal fails the run.
+func (s *plainSender) handleOfferReply(w *Cluster, j *Job, body []byte) {
+	m := &w.decodeBuffers.ack
 	if len(body) == 0 {
 		s.stage = plainFailed
 		return

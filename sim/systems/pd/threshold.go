@@ -10,33 +10,33 @@ import (
 // threshold, or a defect on one side stays hidden.
 type Threshold uint8
 
-// The thresholds on either side of which a world can be. Attempts that end at their bound have marks of machines
+// The thresholdCount on either side of which a world can be. Attempts that end at their bound have marks of machines
 // instead.
 const (
 	// number of deferred offers of one sender, compared with the number of leases in one renewal
 	LeasesRenewed Threshold = iota
-	thresholds
+	thresholdCount
 )
 
-// bands is the number of ranges of a load relative to a threshold.
-const bands = 4
+// bandCount is the number of ranges of a load relative to a threshold.
+const bandCount = 4
 
 // pointThreshold counts loads by threshold and range.
-var pointThreshold = coverage.Section(int(thresholds)*bands, func(i int) string {
-	names := [thresholds]string{"leases renewed"}
-	return "threshold " + names[i/bands] + [bands]string{": below", ": at", ": above", ": far above"}[i%bands]
+var pointThreshold = coverage.NewSection(int(thresholdCount)*bandCount, func(i int) string {
+	names := [thresholdCount]string{"leases renewed"}
+	return "threshold " + names[i/bandCount] + [bandCount]string{": below", ": at", ": above", ": far above"}[i%bandCount]
 })
 
-// Loaded counts a load in comparison with the bound most of the threshold t.
-func Loaded(r *world.Result, t Threshold, load, most int) {
+// CountLoad counts a load in comparison with the bound most of the threshold t.
+func CountLoad(r *world.Result, t Threshold, load, bound int) {
 	band := 0
 	switch {
-	case load >= 4*most:
+	case load >= 4*bound:
 		band = 3
-	case load > most:
+	case load > bound:
 		band = 2
-	case load == most:
+	case load == bound:
 		band = 1
 	}
-	r.Coverage.Hit(pointThreshold + coverage.Point(t)*bands + coverage.Point(band))
+	r.Coverage.Hit(pointThreshold + coverage.Point(t)*bandCount + coverage.Point(band))
 }

@@ -14,21 +14,21 @@ import (
 // some of the chunks of that request, and in some jobs for a further chunk that no request sent.
 func drawJobs(d *expand.Draft) {
 	p := d.Plan
-	p.Topology.Said = p.Topology.Said.With(flowWord)
+	p.Topology.Flags = p.Topology.Flags.With(flowWord)
 	sentJobs := len(p.Jobs)
 	for i := range sentJobs {
-		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 7, uint64(i)<<8|n) }
+		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 7, uint64(i)<<8|n) }
 		j := &p.Jobs[i]
-		if j.Plain || j.PlainTo || j.Gather || !at(0).Permille(500) || len(p.Jobs) >= plan.JobsMax {
+		if j.Plain || j.PlainTo || j.Gather || !at(0).ChancePermille(500) || len(p.Jobs) >= plan.JobsMax {
 			continue
 		}
 		r := plan.Job{
-			Request: expand.Unused(p), From: plan.Node(at(1).Below(uint64(p.Topology.Senders))), To: j.To,
-			Said: plan.Said{flowWord: true},
-			Keys: slices.Clone(j.Keys), At: j.At + at(2).Time(0, p.Timeouts.ClaimTTL),
+			Request: expand.UnusedRequest(p), From: plan.Node(at(1).Below(uint64(p.Topology.Senders))), To: j.To,
+			Flags: plan.FlowFlags{flowWord: true},
+			Keys:  slices.Clone(j.Keys), At: j.At + at(2).RoundedDuration(0, p.Timeouts.ClaimTTL),
 		}
-		if at(3).Permille(300) { // No node has this chunk, so the recalled prefix ends here.
-			r.Keys = append(r.Keys, plan.KeysOwn+r.Request*8+7)
+		if at(3).ChancePermille(300) { // No node has this chunk, so the recalled prefix ends here.
+			r.Keys = append(r.Keys, plan.FirstUnsharedKey+r.Request*8+7)
 		}
 		if keysMax := int(p.Topology.SenderPages); len(r.Keys) > keysMax {
 			r.Keys = r.Keys[:keysMax]

@@ -13,7 +13,7 @@ import (
 // earlier requests sent may still be on the decode node, or may have been evicted.
 
 // wantRecall is the kind of the recall commands.
-var wantRecall = plan.NewWant(13, "recall", true)
+var wantRecall = plan.NewCommandKind(13, "recall", true)
 
 // beginJob gives the rank a command that recalls the chunks of a job into the reserved pages.
 func beginJob(w *pd.Cluster, n *world.Node, c *pd.Command) {
@@ -26,14 +26,14 @@ func beginJob(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	}
 	r := w.Nodes[j.Receiver]
 	init, alloc := r.Addr(effects.ChannelInit), r.Addr(effects.ChannelAlloc)
-	t := w.Give(n, pd.Command{
+	t := w.GiveCommand(n, pd.Command{
 		Want: wantRecall, Job: c.Job, Pages: c.Pages, Target: j.Batches[0].Reserve, Body: &ops.Recall{
 			Peer: ops.Peer{
 				Host: init.Host, InitPort: init.Port, AllocPort: alloc.Port, QueryPort: r.Addr(effects.ChannelQuery).Port,
 			},
 			Request: sourceRequest(w, j), Keys: j.Keys, Pages: c.Pages,
 		},
-	}, pd.Its(n).Cfg.RecallTimeout)
+	}, pd.InfoOf(n).Cfg.RecallTimeout)
 	w.MaybeAbort(n, t)
 }
 
@@ -42,7 +42,7 @@ func beginJob(w *pd.Cluster, n *world.Node, c *pd.Command) {
 // the chunks there.
 func sourceRequest(w *pd.Cluster, j *pd.Job) []byte {
 	for i := range w.Jobs {
-		if x := &w.Jobs[i]; !x.Said[flowWord] && x.Receiver == j.Receiver && len(x.Ids) > 0 && x.Ids[0] == j.Ids[0] {
+		if x := &w.Jobs[i]; !x.Flags[flowWord] && x.Receiver == j.Receiver && len(x.KeyNumbers) > 0 && x.KeyNumbers[0] == j.KeyNumbers[0] {
 			return x.Name
 		}
 	}
@@ -58,7 +58,7 @@ func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comma
 
 // handleReturn releases the pages after the rank has returned their memory to the engine.
 func handleReturn(w *pd.Cluster, n *world.Node, c *pd.Command) {
-	if pd.OnReturned.Report(&w.Panel, n.ID, pd.Returned{Node: n, Command: c}); w.Failure == nil {
-		w.Release(n, c.Target)
+	if pd.OnPutReturned.Report(&w.Panel, n.ID, pd.PutReturned{Node: n, Command: c}); w.Failure == nil {
+		w.ReleaseReserve(n, c.Target)
 	}
 }

@@ -18,20 +18,20 @@ var (
 )
 
 // recallOracle checks the chunks and the outcome codes that engines receive for their recalls.
-var recallOracle = oracle.Of("recalls", "what comes back is what was sent", func(l *oracle.Listen[refusedHandshakes]) {
+var recallOracle = oracle.New("recalls", "what comes back is what was sent", func(l *oracle.Subscriptions[refusedHandshakes]) {
 	oracle.On(l, func(b *refusedHandshakes, call *oracle.Call, e *effects.Observe) {
 		if e.Fact == effects.FactLinkDown && e.Code == effects.Refused {
 			b.nodes[call.Node()] = true
 		}
 	})
-	oracle.On(l, func(b *refusedHandshakes, call *oracle.Call, _ oracle.Down) { b.nodes[call.Node()] = false })
+	oracle.On(l, func(b *refusedHandshakes, call *oracle.Call, _ oracle.IncarnationEnded) { b.nodes[call.Node()] = false })
 	oracle.On(l, func(b *refusedHandshakes, call *oracle.Call, e *effects.Deliver) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if n.User {
+		if n.Custom {
 			return
 		}
-		if c := w.CommandOf(n, e.Ticket); c != nil && c.Want == wantRecall && !c.Over {
+		if c := w.CommandOf(n, e.Ticket); c != nil && c.Want == wantRecall && !c.Finished {
 			checkRecall(call, w, n, e, c, e.Code == effects.Refused && b.nodes[call.Node()])
 		}
 	})
@@ -44,14 +44,14 @@ type refusedHandshakes struct{ nodes [plan.NodesMax]bool }
 // checkRecall checks the outcome of a recall. If excused is set, the code may be the code of a refused handshake.
 func checkRecall(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command, excused bool) {
 	j := &w.Jobs[c.Job]
-	call.Judged(checkCode)
+	call.CountJudged(checkCode)
 	if e.Code == effects.Malformed || e.Code == effects.Refused || e.Code == effects.Invalid {
-		if excused || pd.Lies(w) {
-			call.Void(checkCode)
+		if excused || pd.IsUnreliable(w) {
+			call.CountVoid(checkCode)
 			return
 		}
-		call.Breaks(checkCode, "node %d ends the recall of request %q as %s, and nobody lied",
-			n.It(), oracle.Request(j.Name), e.Code)
+		call.FailCheck(checkCode, "node %d ends the recall of request %q as %s, and nobody lied",
+			n.AsSubject(), oracle.Request(j.Name), e.Code)
 	}
 	if e.Code != effects.OK {
 		return
@@ -66,27 +66,27 @@ func checkRecall(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Del
 // checkChunk checks the recalled chunk with index i of job j in page p, and reports whether the chunk is right.
 func checkChunk(call *oracle.Call, w *pd.Cluster, n *world.Node, j *pd.Job, i int, p effects.Page) bool {
 	pg := &n.Pool.Pages[p.Index]
-	call.Judged(checkLength, checkWhole, checkKey, checkWriters)
-	covered := n.Pool.PartsOf(p.Length)
+	call.CountJudged(checkLength, checkWhole, checkKey, checkWriters)
+	covered := n.Pool.PartCount(p.Length)
 	if expected := chunkTokens(w, j, i); covered != expected {
-		call.Breaks(checkLength, "chunk %d of request %q comes back to node %d with %d parts instead of %d",
-			i, oracle.Request(j.Name), n.It(), covered, expected)
+		call.FailCheck(checkLength, "chunk %d of request %q comes back to node %d with %d parts instead of %d",
+			i, oracle.Request(j.Name), n.AsSubject(), covered, expected)
 		return false
 	}
 	if pg.Writers > 0 {
-		call.Breaks(checkWriters, "chunk %d of request %q comes back to node %d while a transfer may still store into page %d",
-			i, oracle.Request(j.Name), n.It(), n.ItsPage(p.Index))
+		call.FailCheck(checkWriters, "chunk %d of request %q comes back to node %d while a transfer may still store into page %d",
+			i, oracle.Request(j.Name), n.AsSubject(), n.PageSubject(p.Index))
 		return false
 	}
 	for part := range covered {
 		switch s := pg.Stamps[part]; {
 		case s == 0 || s.Part() != part || s.Fill() != pg.Stamps[0].Fill():
-			call.Breaks(checkWhole, "chunk %d of request %q comes back to node %d torn: part %d of page %d",
-				i, oracle.Request(j.Name), n.It(), part, n.ItsPage(p.Index))
+			call.FailCheck(checkWhole, "chunk %d of request %q comes back to node %d torn: part %d of page %d",
+				i, oracle.Request(j.Name), n.AsSubject(), part, n.PageSubject(p.Index))
 			return false
-		case s.Key() != j.Ids[i]:
-			call.Breaks(checkKey, "chunk %d of request %q comes back to node %d as key %d instead of %d",
-				i, oracle.Request(j.Name), n.It(), oracle.Key(s.Key()), j.Ids[i])
+		case s.Key() != j.KeyNumbers[i]:
+			call.FailCheck(checkKey, "chunk %d of request %q comes back to node %d as key %d instead of %d",
+				i, oracle.Request(j.Name), n.AsSubject(), oracle.Key(s.Key()), j.KeyNumbers[i])
 			return false
 		}
 	}
@@ -97,11 +97,11 @@ func checkChunk(call *oracle.Call, w *pd.Cluster, n *world.Node, j *pd.Job, i in
 func chunkTokens(w *pd.Cluster, j *pd.Job, i int) int {
 	for k := range w.Jobs {
 		x := &w.Jobs[k]
-		if x.Said[flowWord] {
+		if x.Flags[flowWord] {
 			continue
 		}
-		for at, id := range x.Ids {
-			if id == j.Ids[i] {
+		for at, id := range x.KeyNumbers {
+			if id == j.KeyNumbers[i] {
 				return int(x.TokensOf(at))
 			}
 		}

@@ -17,11 +17,11 @@ type queriedRecalls struct{ tickets []effects.Ticket }
 
 // orderOracle checks that the machine sends the queries for recalls from a peer in the order in which the recalls were
 // given. A retried query is exempt, because retries are sent first.
-var orderOracle = oracle.Of("recalls in turn", "what one peer is asked goes in order", func(l *oracle.Listen[queriedRecalls]) {
+var orderOracle = oracle.New("recalls in turn", "what one peer is asked goes in order", func(l *oracle.Subscriptions[queriedRecalls]) {
 	oracle.On(l, func(s *queriedRecalls, call *oracle.Call, e *effects.Send) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if c := w.ConnOf(uint64(e.Conn)); c != nil && c.Channel == effects.ChannelQuery && !n.User {
+		if c := w.ConnOf(uint64(e.Conn)); c != nil && c.Channel == effects.ChannelQuery && !n.Custom {
 			s.recordQuery(call, w, n, c.Server, e.Body)
 		}
 	})
@@ -37,7 +37,7 @@ func (s *queriedRecalls) recordQuery(call *oracle.Call, w *pd.Cluster, n *world.
 	oldest := effects.Ticket(0)
 	for i := range w.Commands {
 		c, t := &w.Commands[i], effects.Ticket(i+1)
-		if c.Want != wantRecall || c.Node != n.ID || c.Life != n.Life || c.Over || c.Step == 0 ||
+		if c.Want != wantRecall || c.Node != n.ID || c.Incarnation != n.Incarnation || c.Finished || c.ReceivedStep == 0 ||
 			w.Jobs[c.Job].Receiver != server ||
 			slices.Contains(s.tickets, t) {
 			continue
@@ -48,9 +48,9 @@ func (s *queriedRecalls) recordQuery(call *oracle.Call, w *pd.Cluster, n *world.
 		if j := &w.Jobs[c.Job]; slices.EqualFunc(j.Keys, m.Keys, slices.Equal) &&
 			string(sourceRequest(w, j)) == string(m.Ext.Request) {
 			s.tickets = append(s.tickets, t)
-			if call.Judged(checkOrder); t != oldest {
-				call.Breaks(checkOrder, "node %d asks for the recall of ticket %d before that of ticket %d, which waits longer",
-					n.It(), oracle.Ticket(t), oracle.Ticket(oldest))
+			if call.CountJudged(checkOrder); t != oldest {
+				call.FailCheck(checkOrder, "node %d asks for the recall of ticket %d before that of ticket %d, which waits longer",
+					n.AsSubject(), oracle.Ticket(t), oracle.Ticket(oldest))
 			}
 			return
 		}

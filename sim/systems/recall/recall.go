@@ -22,29 +22,29 @@ import (
 
 // Flow describes the recall flow to package pd.
 var Flow = pd.Flow{
-	Word: flowWord,
+	Flag: flowWord,
 	// All receivers are caches, so that more chunks stay available for recalls.
-	Profiles: []expand.Profile{{Name: "recall", World: expand.Caches, Jobs: drawJobs}},
+	Profiles: []expand.Profile{{Name: "recall", AfterWorld: expand.DrawCaches, AfterJobs: drawJobs}},
 	Scopes:   smallScopes,
-	Cast:     func(_ *plan.Plan, n *world.Node) { n.Lends = n.Receives() },
-	Rank: func(p *plan.Plan, c *rank.Config) {
+	SetRole:  func(_ *plan.Plan, n *world.Node) { n.LendsChunks = n.IsReceiver() },
+	ConfigureRanks: func(p *plan.Plan, c *rank.Config) {
 		c.Recalls, c.RecallTimeout, c.RecallsMax = true, c.PutTimeout, p.Bounds.Grants
 	},
-	Ports:    listenChannels,
-	Begin:    beginJob,
-	Commands: []pd.Commands{{Want: wantRecall, Holds: true, Ended: handleOutcome, Returned: handleReturn}},
-	Oracles:  []oracle.Oracle{recallOracle, orderOracle},
-	Words:    senderMessages,
+	ListenChannels: listenChannels,
+	BeginJob:       beginJob,
+	Commands:       []pd.CommandKind{{Want: wantRecall, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn}},
+	Oracles:        []oracle.Oracle{recallOracle, orderOracle},
+	SenderMessages: senderMessages,
 }
 
 // flowWord is the word of the plan for recalls. In a topology the word allows senders to read chunks back from
 // receivers. In a job the word means that the job sends nothing, and that the sender recalls the leading chunks that
 // the receiver has.
-var flowWord = plan.NewWord(plan.Word{
-	Name:  "recall",
-	World: func(*plan.Plan) string { return "" },
-	Job: func(p *plan.Plan, j *plan.Job) string {
-		if !p.Topology.Said["recall"] || j.Plain || j.PlainTo || j.Gather {
+var flowWord = plan.RegisterFlag(plan.FlowFlag{
+	Name:          "recall",
+	CheckTopology: func(*plan.Plan) string { return "" },
+	CheckJob: func(p *plan.Plan, j *plan.Job) string {
+		if !p.Topology.Flags["recall"] || j.Plain || j.PlainTo || j.Gather {
 			return "it needs topology.recall, and nobody sends it: leave out plain, plain_to and gather"
 		}
 		return ""
@@ -53,21 +53,21 @@ var flowWord = plan.NewWord(plan.Word{
 
 // listenChannels returns the query channel for a node that lends chunks and does not pull, and nothing otherwise.
 func listenChannels(n *world.Node) []effects.Channel {
-	if !n.Lends || n.Pulls {
+	if !n.LendsChunks || n.OffersChunks {
 		return nil
 	}
 	return []effects.Channel{effects.ChannelQuery}
 }
 
 // senderMessages are the cache queries. A forged query could end the access of another reader.
-var senderMessages = []pd.Word{{
-	Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {
+var senderMessages = []pd.SenderMessage{{
+	Decode: func(b []byte, _ draw.Value) (s pd.DecodedMessage, ok bool) {
 		var m protocol.CacheQueryRequest
 		if m.Decode(b, &pd.WireLimits) != nil || !m.HasExt {
 			return s, false
 		}
 		m.Ext.Version = pd.ProtoVersion
-		return pd.Said{From: &m.Ext.Incarnation, To: &m.Ext.To, Write: func() []byte { return m.Append(nil) }}, true
+		return pd.DecodedMessage{From: &m.Ext.Incarnation, To: &m.Ext.To, Encode: func() []byte { return m.Append(nil) }}, true
 	},
-	Harm: func(to *world.Node) (effects.Channel, bool) { return effects.ChannelQuery, to.Lends },
+	HarmChannel: func(to *world.Node) (effects.Channel, bool) { return effects.ChannelQuery, to.LendsChunks },
 }}

@@ -44,7 +44,7 @@ func commonName(request, transfer []byte) []byte {
 }
 
 // abortOracle checks that no registration waits for an aborted request.
-var abortOracle = oracle.Of("aborted requests", "who registered for one is told", func(l *oracle.Listen[pendingRegistrations]) {
+var abortOracle = oracle.New("aborted requests", "who registered for one is told", func(l *oracle.Subscriptions[pendingRegistrations]) {
 	oracle.On(l, func(b *pendingRegistrations, call *oracle.Call, e *effects.Received) {
 		var m protocol.PushRegistration
 		if e.Channel != effects.ChannelRegister || e.Request == 0 || m.Decode(e.Body, &pd.WireLimits) != nil || !m.HasExt {
@@ -59,7 +59,7 @@ var abortOracle = oracle.Of("aborted requests", "who registered for one is told"
 		})
 		b.rows = append(b.rows, x)
 	})
-	oracle.On(l, func(b *pendingRegistrations, call *oracle.Call, _ oracle.Down) {
+	oracle.On(l, func(b *pendingRegistrations, call *oracle.Call, _ oracle.IncarnationEnded) {
 		b.rows = slices.DeleteFunc(b.rows, func(x pendingRegistration) bool { return x.node == call.Node() })
 	})
 	oracle.On(l, func(b *pendingRegistrations, call *oracle.Call, e *effects.Reply) {
@@ -79,9 +79,9 @@ var abortOracle = oracle.Of("aborted requests", "who registered for one is told"
 		}
 	})
 	oracle.On(l, func(b *pendingRegistrations, call *oracle.Call, e *effects.Deliver) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if n.User || e.Code != effects.OK {
+		if n.Custom || e.Code != effects.OK {
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
@@ -91,13 +91,13 @@ var abortOracle = oracle.Of("aborted requests", "who registered for one is told"
 		if x := drawRequest(w, &w.Jobs[c.Job]); x.sharesName {
 			return // The name may belong to another request.
 		}
-		call.Judged(checkAborted)
+		call.CountJudged(checkAborted)
 		body := c.Body.(*ops.Aborted)
 		name := commonName(body.Request, body.Transfer)
 		if slices.ContainsFunc(b.rows, func(x pendingRegistration) bool {
 			return x.node == call.Node() && !x.writeBegun && bytes.Equal(x.name, name)
 		}) {
-			call.Breaks(checkAborted, "node %d was told that request %q will not come, and a registration for it waits on", n.It(),
+			call.FailCheck(checkAborted, "node %d was told that request %q will not come, and a registration for it waits on", n.AsSubject(),
 				oracle.Request(w.Jobs[c.Job].Name))
 		}
 	})
@@ -107,7 +107,7 @@ var abortOracle = oracle.Of("aborted requests", "who registered for one is told"
 // needs no blocks.
 func checkNotNeededLease(w *pd.Cluster, n *world.Node, c *pd.Command, e *effects.Deliver) {
 	x := drawRequest(w, &w.Jobs[c.Job])
-	if x.fate != fateNotNeeded || x.sharesName || pd.Its(n).Cfg.ExactIDs && !x.namesTransfer || w.Failure != nil {
+	if x.fate != fateNotNeeded || x.sharesName || pd.InfoOf(n).Cfg.ExactIDs && !x.namesTransfer || w.Failure != nil {
 		return
 	}
 	reporterFor(w).countChecks(checkNotNeeded)
@@ -116,12 +116,12 @@ func checkNotNeededLease(w *pd.Cluster, n *world.Node, c *pd.Command, e *effects
 	}
 	for i := range w.Commands {
 		p := &w.Commands[i]
-		if p.Want != wantNotNeeded || p.Job != c.Job || !p.Over || p.Outcome == 0 || p.Code != effects.OK || !x.notifies(p, n) {
+		if p.Want != wantNotNeeded || p.Job != c.Job || !p.Finished || p.FinishedAt == 0 || p.Code != effects.OK || !x.notifies(p, n) {
 			continue
 		}
-		if pd.Begun(c, n) < pd.Begun(p, w.Nodes[p.Node]) || x.mustRemember(n, c, p) {
+		if pd.ReceiptTime(c, n) < pd.ReceiptTime(p, w.Nodes[p.Node]) || x.mustRemember(n, c, p) {
 			reporterFor(w).fail(checkNotNeeded, "node %d lends request %q until its lease is over, and was told that nobody needs it",
-				n.It(), oracle.Request(w.Jobs[c.Job].Name))
+				n.AsSubject(), oracle.Request(w.Jobs[c.Job].Name))
 			return
 		}
 	}
@@ -129,22 +129,22 @@ func checkNotNeededLease(w *pd.Cluster, n *world.Node, c *pd.Command, e *effects
 
 // notifies reports whether the node of a command notifies the producer node n.
 func (x *request) notifies(c *pd.Command, n *world.Node) bool {
-	return slices.Contains(x.shape.producersOf(pd.Its(x.w.Nodes[c.Node]).Cfg.Geometry), n.ID)
+	return slices.Contains(x.shape.producersOf(pd.InfoOf(x.w.Nodes[c.Node]).Cfg.Geometry), n.ID)
 }
 
 // mustRemember reports whether a node must have known that a request was not needed when its engine finished the
 // request: the node has not restarted since the notification, has room for all such notifications, and the notification
 // is recent.
 func (x *request) mustRemember(n *world.Node, c, notification *pd.Command) bool {
-	notifiedAt := pd.Begun(notification, x.w.Nodes[notification.Node])
+	notifiedAt := pd.ReceiptTime(notification, x.w.Nodes[notification.Node])
 	entries, ranBefore := 0, false
 	for i := range x.w.Commands {
 		o := &x.w.Commands[i]
 		if o.Want == wantNotNeeded {
 			entries += 2 // Each notification is recorded under both possible names.
 		}
-		ranBefore = ranBefore || o.Node == n.ID && o.Life == c.Life && pd.Begun(o, n) < notifiedAt
+		ranBefore = ranBefore || o.Node == n.ID && o.Incarnation == c.Incarnation && pd.ReceiptTime(o, n) < notifiedAt
 	}
-	isRecent := pd.Begun(c, n)-notifiedAt < int64(pd.Its(n).Cfg.RegisterTimeout)*8/10 // by any clock
-	return ranBefore && isRecent && pd.Begun(c, n) > notification.Outcome && entries <= int(pd.Its(n).Cfg.FinishedMax)
+	isRecent := pd.ReceiptTime(c, n)-notifiedAt < int64(pd.InfoOf(n).Cfg.RegisterTimeout)*8/10 // by any clock
+	return ranBefore && isRecent && pd.ReceiptTime(c, n) > notification.FinishedAt && entries <= int(pd.InfoOf(n).Cfg.FinishedMax)
 }

@@ -14,14 +14,14 @@ import (
 // them.
 func drawWorld(d *expand.Draft) {
 	p, s := d.Plan, &d.Scale
-	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 16, n) }
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 16, n) }
 	n := at(0).Between(2, 6)
 	p.Topology.Senders, p.Topology.Receivers, p.Topology.Both = n, n, n
-	p.Topology.Said, p.Topology.Trust, p.Topology.Mismatch = plan.Said{flowWord: true}, false, false
+	p.Topology.Flags, p.Topology.Trust, p.Topology.Mismatch = plan.FlowFlags{flowWord: true}, false, false
 	p.Topology.Pull, p.Topology.Delay, p.Topology.Cache = nil, nil, nil
 	p.Bounds.Peers, p.Bounds.Grants = uint32(at(7).Between(6, 12)), uint32(at(8).Between(8, 40))
 	s.Jobs, s.Groups, s.Plain = at(4).Between(3, 24), 1, 0
-	s.Window = at(6).Time(300*time.Millisecond, 4*time.Second)
+	s.Window = at(6).RoundedDuration(300*time.Millisecond, 4*time.Second)
 	if len(p.Topology.DriftPPM) > 0 {
 		p.Topology.DriftPPM = nil
 		maxDrift := int(world.DriftMax(effects.Duration(p.Timeouts.Lease), effects.Duration(p.Timeouts.LeaseGuard)))

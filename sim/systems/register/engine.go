@@ -47,8 +47,8 @@ const (
 
 // drawRequest draws the request of a job.
 func drawRequest(w *pd.Cluster, j *pd.Job) request {
-	at := func(n uint64) draw.Of { return draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 80+n) }
-	x := request{w: w, job: j, shape: drawShape(w.Source), isFixed: w.Seed >= draw.RestlessSeed || j.Probes()}
+	at := func(n uint64) draw.Value { return draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 80+n) }
+	x := request{w: w, job: j, shape: drawShape(w.SourcePlan), isFixed: w.Seed >= draw.HighestSeed || j.IsProbe()}
 	maxBlocks := uint64(x.shape.blocks) * uint64(min(x.shape.kernelPerLogical[0], x.shape.kernelPerLogical[1]))
 	if x.isFixed {
 		x.promptBlocks, x.namesTransfer = min(maxBlocks, uint64(max(x.shape.kernelPerLogical[0], x.shape.kernelPerLogical[1]))), true
@@ -56,28 +56,28 @@ func drawRequest(w *pd.Cluster, j *pd.Job) request {
 		return x
 	}
 	x.promptBlocks = uint64(at(0).Between(1, int(maxBlocks)))
-	if per := uint64(x.shape.kernelPerLogical[0]); at(1).Permille(400) { // Whole blocks of the consumer's are cached.
+	if per := uint64(x.shape.kernelPerLogical[0]); at(1).ChancePermille(400) { // Whole blocks of the consumer's are cached.
 		x.cachedBlocks = at(2).Below(x.promptBlocks) / per * per
 	}
 	x.computedBlocks = x.promptBlocks
-	if d := at(8); d.Permille(250) {
-		x.computedBlocks += d.Again().Below(maxBlocks - x.promptBlocks + 1)
-	} else if d.Again().Permille(60) {
-		x.computedBlocks -= d.Again().Again().Below(x.promptBlocks)
+	if d := at(8); d.ChancePermille(250) {
+		x.computedBlocks += d.Rehash().Below(maxBlocks - x.promptBlocks + 1)
+	} else if d.Rehash().ChancePermille(60) {
+		x.computedBlocks -= d.Rehash().Rehash().Below(x.promptBlocks)
 	}
 	x.window[0] = uint64(at(9).Between(1, int(x.promptBlocks)))
 	x.window[1] = x.window[0] + 1 + at(10).Below(x.promptBlocks)
-	if x.omittedGroup = -1; x.shape.groups > 1 && at(11).Permille(250) {
+	if x.omittedGroup = -1; x.shape.groups > 1 && at(11).ChancePermille(250) {
 		x.omittedGroup = int(at(12).Below(uint64(x.shape.groups)))
 	}
-	x.retries[0], x.retries[1] = at(13).Permille(200), at(14).Permille(200)
-	x.namesTransfer, x.sharesName, x.sendsExpect = at(3).Permille(500), at(4).Permille(150), at(5).Permille(300)
+	x.retries[0], x.retries[1] = at(13).ChancePermille(200), at(14).ChancePermille(200)
+	x.namesTransfer, x.sharesName, x.sendsExpect = at(3).ChancePermille(500), at(4).ChancePermille(150), at(5).ChancePermille(300)
 	switch d := at(6); {
-	case d.Permille(80):
+	case d.ChancePermille(80):
 		x.fate = fateNotNeeded
-	case d.Again().Permille(100):
+	case d.Rehash().ChancePermille(100):
 		x.fate = fateAborted
-	case d.Again().Again().Permille(80):
+	case d.Rehash().Rehash().ChancePermille(80):
 		x.fate = fateProducerOnly + fate(at(7).Below(2))
 	}
 	return x
@@ -85,15 +85,15 @@ func drawRequest(w *pd.Cluster, j *pd.Job) request {
 
 // requestNames returns the names that a side uses for the request.
 func (x *request) requestNames(consumer bool) (request, transfer []byte) {
-	number := x.job.Place
+	number := x.job.Index
 	if x.sharesName {
-		number = x.job.Place / 2
+		number = x.job.Index / 2
 	}
 	request = append(append([]byte("cmpl-"), x.job.Name...), "-0"...)
 	if x.sharesName {
 		request = pd.AppendNumber([]byte("cmpl-like-"), number)
 	}
-	end := x.job.Place * 2
+	end := x.job.Index * 2
 	if !consumer {
 		end++
 	}
@@ -112,7 +112,7 @@ func (x *request) drawDelay(n uint64, mean effects.Duration) effects.Duration {
 	if x.isFixed {
 		return 0
 	}
-	return draw.Hash(x.w.Seed, draw.Engine, uint64(x.job.Place)<<8|n, 90).Heavy(mean)
+	return draw.Hash(x.w.Seed, draw.Engine, uint64(x.job.Index)<<8|n, 90).HeavyTail(mean)
 }
 
 // The kinds of the delayed actions of an engine.
@@ -125,7 +125,7 @@ const (
 // startJob dispatches a request. A router that gets a late or bad reply may dispatch the request again.
 func startJob(w *pd.Cluster, j *pd.Job) {
 	x := drawRequest(w, j)
-	for _, n := range w.Nodes[:w.Ranks] {
+	for _, n := range w.Nodes[:w.RankCount] {
 		if !n.Up {
 			continue
 		}
@@ -149,14 +149,14 @@ func (x *request) dispatchTo(n *world.Node, after effects.Duration) {
 		if x.sendsExpect && x.fate == fateWritten && after == 0 {
 			x.giveExpect(n)
 		}
-		pd.Later(w, n, j, actionRegister, after+x.drawDelay(uint64(n.ID), 30*effects.Millisecond))
-	case x.fate == fateAborted && draw.Hash(w.Seed, draw.Engine, uint64(j.Place), 77).Permille(500):
-		pd.Later(w, n, j, actionAborted, after+x.drawDelay(uint64(n.ID), 50*effects.Millisecond))
+		pd.ContinueLater(w, n, j, actionRegister, after+x.drawDelay(uint64(n.ID), 30*effects.Millisecond))
+	case x.fate == fateAborted && draw.Hash(w.Seed, draw.Engine, uint64(j.Index), 77).ChancePermille(500):
+		pd.ContinueLater(w, n, j, actionAborted, after+x.drawDelay(uint64(n.ID), 50*effects.Millisecond))
 	default:
 		delay := after + x.drawDelay(99, 60*effects.Millisecond) // All ranks compute together.
-		pd.Later(w, n, j, actionFinished, delay+x.drawDelay(uint64(n.ID), effects.Millisecond))
+		pd.ContinueLater(w, n, j, actionFinished, delay+x.drawDelay(uint64(n.ID), effects.Millisecond))
 		if x.fate == fateAborted {
-			pd.Later(w, n, j, actionAborted, delay+x.drawDelay(uint64(n.ID)+100, 20*effects.Millisecond))
+			pd.ContinueLater(w, n, j, actionAborted, delay+x.drawDelay(uint64(n.ID)+100, 20*effects.Millisecond))
 		}
 	}
 }
@@ -170,14 +170,14 @@ func continueJob(w *pd.Cluster, n *world.Node, j *pd.Job, action int) {
 	request, transfer := x.requestNames(x.shape.isConsumer(n.ID))
 	switch action {
 	case actionAborted:
-		w.Give(n, pd.Command{Want: wantAborted, Job: j.Place, Body: &ops.Aborted{Request: request, Transfer: transfer}}, 0)
+		w.GiveCommand(n, pd.Command{Want: wantAborted, Job: j.Index, Body: &ops.Aborted{Request: request, Transfer: transfer}}, 0)
 	case actionFinished:
 		x.giveFinished(n)
 	case actionRegister:
 		if x.fate == fateNotNeeded {
-			w.Give(n, pd.Command{Want: wantNotNeeded, Job: j.Place, Body: &ops.NotNeeded{
-				Request: request, Transfer: transfer, Producers: x.producerPeers(n), Patience: pd.Its(n).Cfg.PutTimeout,
-			}}, pd.Its(n).Cfg.PutTimeout)
+			w.GiveCommand(n, pd.Command{Want: wantNotNeeded, Job: j.Index, Body: &ops.NotNeeded{
+				Request: request, Transfer: transfer, Producers: x.producerPeers(n), Patience: pd.InfoOf(n).Cfg.PutTimeout,
+			}}, pd.InfoOf(n).Cfg.PutTimeout)
 			return
 		}
 		x.giveRegister(n)
@@ -186,7 +186,7 @@ func continueJob(w *pd.Cluster, n *world.Node, j *pd.Job, action int) {
 
 // producerPeers returns the addresses of the producers of a consumer's rank.
 func (x *request) producerPeers(n *world.Node) (all []ops.Peer) {
-	for _, id := range x.shape.producersOf(pd.Its(n).Cfg.Geometry) {
+	for _, id := range x.shape.producersOf(pd.InfoOf(n).Cfg.Geometry) {
 		p := x.w.Nodes[id]
 		all = append(all, ops.Peer{
 			Host: p.Addr(effects.ChannelInit).Host, InitPort: p.Addr(effects.ChannelInit).Port,
@@ -199,8 +199,8 @@ func (x *request) producerPeers(n *world.Node) (all []ops.Peer) {
 // giveExpect announces a request to the rank of the consumer before the registration.
 func (x *request) giveExpect(n *world.Node) {
 	request, transfer := x.requestNames(true)
-	patience := pd.Its(n).Cfg.PutTimeout
-	t := x.w.Give(n, pd.Command{Want: wantExpect, Job: x.job.Place, Body: &ops.Expect{
+	patience := pd.InfoOf(n).Cfg.PutTimeout
+	t := x.w.GiveCommand(n, pd.Command{Want: wantExpect, Job: x.job.Index, Body: &ops.Expect{
 		Request: request, Transfer: transfer, Producers: x.producerPeers(n), Patience: patience,
 	}}, patience)
 	x.w.MaybeAbort(n, t)
@@ -237,7 +237,7 @@ func (x *request) takeRange(n *world.Node, group uint16, first, end uint64) (b g
 	used := make([]bool, x.shape.blocks)
 	for i := range x.w.Commands {
 		c := &x.w.Commands[i]
-		if c.Node == n.ID && c.Life == n.Life && !c.Ended() {
+		if c.Node == n.ID && c.Incarnation == n.Incarnation && !c.HasMemoryBack() {
 			for _, b := range lentBlocks(c) {
 				for _, l := range b.Logical {
 					used[l] = used[l] || b.Group == group
@@ -248,7 +248,7 @@ func (x *request) takeRange(n *world.Node, group uint16, first, end uint64) (b g
 	b = geometry.Blocks{Group: group, First: first / per * per, End: end}
 	for l := uint32(0); l < x.shape.blocks && b.First+uint64(len(b.Logical))*per < end; l++ {
 		// Each job starts at a different block.
-		if at := (l + uint32(x.job.Place)) % x.shape.blocks; !used[at] {
+		if at := (l + uint32(x.job.Index)) % x.shape.blocks; !used[at] {
 			b.Logical = append(b.Logical, at)
 		}
 	}
@@ -274,8 +274,8 @@ func (x *request) giveRegister(n *world.Node) {
 	}
 	request, transfer := x.requestNames(true)
 	visitCells(n, blocks, func(p *world.Page, _, _ uint32, _ uint64) { p.Stamps = [world.Parts]world.Stamp{} })
-	patience := pd.Its(n).Cfg.PutTimeout
-	t := x.w.Give(n, pd.Command{Want: wantRegister, Job: x.job.Place, Body: &ops.Register{
+	patience := pd.InfoOf(n).Cfg.PutTimeout
+	t := x.w.GiveCommand(n, pd.Command{Want: wantRegister, Job: x.job.Index, Body: &ops.Register{
 		Request: request, Transfer: transfer, Engine: []byte("P"), Producers: x.producerPeers(n), Ranks: x.shape.ranks,
 		Stages: x.shape.stages, Blocks: blocks, Patience: patience,
 	}}, patience)
@@ -295,9 +295,9 @@ func (x *request) giveFinished(n *world.Node) {
 			p.Stamps[part] = world.MakeStamp(x.cellKey(layer, head, position), fill<<5, part)
 		}
 	})
-	t := x.w.Give(n, pd.Command{Want: wantFinished, Job: x.job.Place, Count: fill, Body: &ops.Finished{
+	t := x.w.GiveCommand(n, pd.Command{Want: wantFinished, Job: x.job.Index, Count: fill, Body: &ops.Finished{
 		Request: request, Transfer: transfer, Blocks: blocks,
-	}}, max(pd.Its(n).Cfg.RegistrationLease, pd.Its(n).Cfg.ReadLeaseMax))
+	}}, max(pd.InfoOf(n).Cfg.RegistrationLease, pd.InfoOf(n).Cfg.ReadLeaseMax))
 	x.w.MaybeAbort(n, t)
 }
 
@@ -305,7 +305,8 @@ func (x *request) giveFinished(n *world.Node) {
 // time.
 func (x *request) isLending(n *world.Node) bool {
 	for i := range x.w.Commands {
-		if c := &x.w.Commands[i]; c.Want == wantFinished && c.Job == x.job.Place && c.Node == n.ID && c.Life == n.Life && !c.Over {
+		if c := &x.w.Commands[i]; c.Want == wantFinished && c.Job == x.job.Index && c.Node == n.ID && c.Incarnation == n.Incarnation &&
+			!c.Finished {
 			return true
 		}
 	}
@@ -314,7 +315,7 @@ func (x *request) isLending(n *world.Node) bool {
 
 // cellKey returns the expected content of a cell of a request.
 func (x *request) cellKey(layer, head uint32, position uint64) uint32 {
-	return makeCellKey(x.job.Place, layer, head, position)
+	return makeCellKey(x.job.Index, layer, head, position)
 }
 
 // makeCellKey returns the content of a cell of a job.
@@ -326,12 +327,12 @@ func makeCellKey(job int, layer, head uint32, position uint64) uint32 {
 // only at their ends and the router named no transfer, the content of either request is valid.
 func (x *request) isExpectedKey(key, layer, head uint32, position uint64) bool {
 	return key == x.cellKey(layer, head, position) ||
-		x.sharesName && !x.namesTransfer && key == makeCellKey(x.job.Place^1, layer, head, position)
+		x.sharesName && !x.namesTransfer && key == makeCellKey(x.job.Index^1, layer, head, position)
 }
 
 // visitCells visits the pages of some blocks of a node, up to the end of the blocks.
 func visitCells(n *world.Node, blocks []geometry.Blocks, visit func(p *world.Page, layer, head uint32, position uint64)) {
-	g := pd.Its(n).Cfg.Geometry
+	g := pd.InfoOf(n).Cfg.Geometry
 	for _, b := range blocks {
 		for i, logical := range b.Logical {
 			for k := range g.PerLogical {
@@ -364,7 +365,7 @@ func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comma
 	}
 	if c.Want == wantRegister && e.Code == effects.OK {
 		checkWritten(w, n, c)
-		w.Jobs[c.Job].Serve(allRegistered(w, c.Job))
+		w.Jobs[c.Job].SetServed(allRegistered(w, c.Job))
 	}
 	if !e.Held && w.Failure == nil {
 		handleReturn(w, n, c)
@@ -373,10 +374,10 @@ func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comma
 
 // allRegistered reports whether each rank of the consumer has the registered blocks of a job.
 func allRegistered(w *pd.Cluster, job int) bool {
-	s := drawShape(w.Source)
+	s := drawShape(w.SourcePlan)
 	registered := uint32(0)
 	for i := range w.Commands {
-		if c := &w.Commands[i]; c.Want == wantRegister && c.Job == job && c.Over && c.Code == effects.OK {
+		if c := &w.Commands[i]; c.Want == wantRegister && c.Job == job && c.Finished && c.Code == effects.OK {
 			registered++
 		}
 	}
@@ -387,7 +388,7 @@ func allRegistered(w *pd.Cluster, job int) bool {
 func findLender(w *pd.Cluster, n *world.Node, page uint32) (t effects.Ticket) {
 	for i := range w.Commands {
 		c := &w.Commands[i]
-		if c.Node != n.ID || c.Life != n.Life || c.Ended() {
+		if c.Node != n.ID || c.Incarnation != n.Incarnation || c.HasMemoryBack() {
 			continue
 		}
 		visitCells(n, lentBlocks(c), func(p *world.Page, _, _ uint32, _ uint64) {
@@ -406,7 +407,7 @@ func handleReturn(w *pd.Cluster, n *world.Node, c *pd.Command) {
 		p := &n.Pool.Pages[i]
 		if p.Reserved != 0 && &w.Commands[p.Reserved-1] == c {
 			p.Reserved = 0
-			n.Pool.Touch(uint32(i))
+			n.Pool.UpdateInUse(uint32(i))
 		}
 	}
 	visitCells(n, lentBlocks(c), func(p *world.Page, _, _ uint32, _ uint64) { p.Stamps = [world.Parts]world.Stamp{} })

@@ -32,12 +32,12 @@ func checkWritten(w *pd.Cluster, n *world.Node, c *pd.Command) {
 			switch {
 			case s == 0 || s.Part() != part || s.Fill() != p.Stamps[0].Fill():
 				reporterFor(w).fail(checkWhole, "node %d is told that request %q was written: layer %d, head %d, block %d is torn",
-					n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
+					n.AsSubject(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
 				return
 			case !x.isExpectedKey(s.Key(), layer, head, position):
 				reporterFor(w).fail(checkPlace,
 					"node %d is told that request %q was written: layer %d, head %d, block %d holds %x instead of %x",
-					n.It(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position, s.Key(), x.cellKey(layer, head, position))
+					n.AsSubject(), oracle.Request(w.Jobs[c.Job].Name), layer, head, position, s.Key(), x.cellKey(layer, head, position))
 				return
 			}
 		}
@@ -49,14 +49,14 @@ func checkWritten(w *pd.Cluster, n *world.Node, c *pd.Command) {
 // checkWriteTime checks that on leased planes a node does not believe a writer's message that was sent after the grant
 // had ended (M4).
 func checkWriteTime(w *pd.Cluster, n *world.Node, c *pd.Command) {
-	if w.Failure != nil || !w.Setting.Leased {
+	if w.Failure != nil || !w.Conditions.Leased {
 		return
 	}
 	reporterFor(w).countChecks(checkInTime)
 	late := map[uint32]effects.Generation{}
 	for _, g := range n.Grants {
 		for _, p := range g.Pages {
-			if g.Late {
+			if g.LateCommit {
 				late[p.Index] = max(late[p.Index], p.Generation)
 			}
 		}
@@ -68,7 +68,7 @@ func checkWriteTime(w *pd.Cluster, n *world.Node, c *pd.Command) {
 		p := &n.Pool.Pages[i]
 		if last, found := late[uint32(i)]; found && last == p.Generation && w.Failure == nil && isLent(n, c, p) {
 			reporterFor(w).fail(checkInTime, "node %d is told that request %q was written, by a word that came after its time",
-				n.It(), oracle.Request(w.Jobs[c.Job].Name))
+				n.AsSubject(), oracle.Request(w.Jobs[c.Job].Name))
 		}
 	}
 }
@@ -94,7 +94,7 @@ func checkOrigins(w *pd.Cluster, n *world.Node, c *pd.Command, x *request) {
 	}
 	if len(fills) > 0 {
 		reporterFor(w).fail(checkOrigin, "node %d is told that request %q was written, by nobody who computed it",
-			n.It(), oracle.Request(w.Jobs[c.Job].Name))
+			n.AsSubject(), oracle.Request(w.Jobs[c.Job].Name))
 	}
 }
 
@@ -106,11 +106,11 @@ func checkUntouched(w *pd.Cluster, n *world.Node, c *pd.Command) {
 		case w.Failure != nil:
 		case p.Granted != 0 || p.Writers > 0:
 			reporterFor(w).fail(checkWrites,
-				"node %d gives blocks of request %q back while layer %d, head %d, block %d may be written", n.It(),
+				"node %d gives blocks of request %q back while layer %d, head %d, block %d may be written", n.AsSubject(),
 				oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
 		case p.Readers > 0:
 			reporterFor(w).fail(checkReads,
-				"node %d gives blocks of request %q back while layer %d, head %d, block %d may be read", n.It(),
+				"node %d gives blocks of request %q back while layer %d, head %d, block %d may be read", n.AsSubject(),
 				oracle.Request(w.Jobs[c.Job].Name), layer, head, position)
 		}
 	})
@@ -120,10 +120,10 @@ func checkUntouched(w *pd.Cluster, n *world.Node, c *pd.Command) {
 // lease.
 func checkLeaseTime(w *pd.Cluster, n *world.Node, c *pd.Command, why *effects.Why) {
 	reporterFor(w).countChecks(checkLease)
-	took, least := w.Now-pd.Begun(c, n), int64(pd.Its(n).Cfg.RegistrationLease)*8/10 // by any clock
+	took, least := w.Now-pd.ReceiptTime(c, n), int64(pd.InfoOf(n).Cfg.RegistrationLease)*8/10 // by any clock
 	if c.Code == effects.Expired && why != nil && why.Field == "register.kv_lease_duration" && took < least {
 		reporterFor(w).fail(checkLease, "node %d ends the lease of request %q %d ns after it was finished, before its time",
-			n.It(), oracle.Request(w.Jobs[c.Job].Name), took)
+			n.AsSubject(), oracle.Request(w.Jobs[c.Job].Name), took)
 	}
 }
 
@@ -134,7 +134,7 @@ type reporter struct{ w *pd.Cluster }
 func reporterFor(w *pd.Cluster) reporter { return reporter{w} }
 
 // countChecks counts checks that were made.
-func (j reporter) countChecks(checks ...oracle.Check) { pd.Judged(j.w, checks...) }
+func (j reporter) countChecks(checks ...oracle.Check) { pd.CountJudged(j.w, checks...) }
 
 // fail ends the run with a violation.
 func (j reporter) fail(c oracle.Check, format string, args ...any) {
@@ -143,25 +143,25 @@ func (j reporter) fail(c oracle.Check, format string, args ...any) {
 
 // codesOracle checks the outcome codes of registrations. Unless a node sends false messages, codes that blame a message
 // are forbidden.
-var codesOracle = oracle.Of("registrations", "they end as something that happened", func(l *oracle.Listen[struct{}]) {
+var codesOracle = oracle.New("registrations", "they end as something that happened", func(l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
-		w := pd.In(call)
+		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
-		if n.User {
+		if n.Custom {
 			return
 		}
 		c := w.CommandOf(n, e.Ticket)
-		if c == nil || c.Over || c.Want != wantRegister && c.Want != wantFinished {
+		if c == nil || c.Finished || c.Want != wantRegister && c.Want != wantFinished {
 			return
 		}
-		call.Judged(checkCode)
+		call.CountJudged(checkCode)
 		if e.Code == effects.Malformed || e.Code == effects.Invalid || e.Code == effects.Mismatch ||
 			e.Code == effects.Unsupported {
-			if pd.Lies(w) {
-				call.Void(checkCode)
+			if pd.IsUnreliable(w) {
+				call.CountVoid(checkCode)
 				return
 			}
-			call.Breaks(checkCode, "node %d ends the %s of request %q as %s, and nobody lied", n.It(), c.Want,
+			call.FailCheck(checkCode, "node %d ends the %s of request %q as %s, and nobody lied", n.AsSubject(), c.Want,
 				oracle.Request(w.Jobs[c.Job].Name), e.Code)
 		}
 	})

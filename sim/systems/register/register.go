@@ -21,12 +21,12 @@ import (
 
 // Flow describes registered blocks to package pd.
 var Flow = pd.Flow{
-	Word:     flowWord,
-	Alone:    &pd.Alone{Lender: findLender, Geometry: strangerGeometry, Beset: strangerRegistration},
-	Profiles: []expand.Profile{{Name: "register", World: drawWorld, Jobs: drawJobs}},
-	Scopes:   smallScopes,
-	Rank: func(p *plan.Plan, c *rank.Config) {
-		at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 15, 100+n) }
+	Flag:      flowWord,
+	Exclusive: &pd.ExclusivePart{FindLender: findLender, Geometry: strangerGeometry, StrangerRequest: strangerRegistration},
+	Profiles:  []expand.Profile{{Name: "register", AfterWorld: drawWorld, AfterJobs: drawJobs}},
+	Scopes:    smallScopes,
+	ConfigureRanks: func(p *plan.Plan, c *rank.Config) {
+		at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 15, 100+n) }
 		c.BatchMax = uint32(at(4).Between(pagesMax, 2*pagesMax))
 		c.RegistrationLease = c.Lease
 		c.RegisterTimeout = c.PutTimeout
@@ -35,33 +35,33 @@ var Flow = pd.Flow{
 		c.FinishedMax, c.RegistrationsMax = c.BatchesMax, max(p.Bounds.Waiters, 2*uint32(p.NodeCount()))
 		c.ExpectedMax, c.NamesMax = uint32(at(0).Between(4, 32)), uint32(at(1).Between(1, 8))
 		c.RegisterWindow = uint16(at(2).Between(1, 16))
-		c.ExactIDs = at(3).Permille(100)
+		c.ExactIDs = at(3).ChancePermille(100)
 	},
-	Boot: func(p *plan.Plan, n *world.Node, c *rank.Config) {
+	ConfigureNode: func(p *plan.Plan, n *world.Node, c *rank.Config) {
 		s := drawShape(p)
 		g := s.geometryOf(n.ID)
 		c.Geometry, c.Pages, c.Role, c.Bearer = g, uint32(g.CountPages()), rank.RoleBoth, false
 		c.EngineID = s.engineName(n.ID)
 	},
-	Ports: func(*world.Node) []effects.Channel { return []effects.Channel{effects.ChannelRegister} },
-	Words: senderMessages,
-	Start: startJob,
-	Later: continueJob,
-	Commands: []pd.Commands{
-		{Want: wantRegister, Holds: true, Ended: handleOutcome, Returned: handleReturn},
-		{Want: wantFinished, Holds: true, Ended: handleOutcome, Returned: handleReturn},
+	ListenChannels: func(*world.Node) []effects.Channel { return []effects.Channel{effects.ChannelRegister} },
+	SenderMessages: senderMessages,
+	StartJob:       startJob,
+	ContinueJob:    continueJob,
+	Commands: []pd.CommandKind{
+		{Want: wantRegister, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
+		{Want: wantFinished, MayHoldMemory: true, HandleOutcome: handleOutcome, HandleReturn: handleReturn},
 		{Want: wantAborted}, {Want: wantExpect}, {Want: wantNotNeeded},
 	},
 	Oracles: []oracle.Oracle{codesOracle, abortOracle},
 }
 
 // flowWord is the word of the plan for registered blocks. All jobs of the world are then requests of the two engines.
-var flowWord = plan.NewWord(plan.Word{
+var flowWord = plan.RegisterFlag(plan.FlowFlag{
 	Name: "register",
-	World: func(p *plan.Plan) string {
+	CheckTopology: func(p *plan.Plan) string {
 		t := &p.Topology
 		if t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull)+len(t.Delay) > 0 ||
-			len(t.Said) > 1 || t.Mismatch || t.Leased && t.Trust {
+			len(t.Flags) > 1 || t.Mismatch || t.Leased && t.Trust {
 			return "who registers does both, and nothing else; leave the others out"
 		}
 		return ""
@@ -70,9 +70,9 @@ var flowWord = plan.NewWord(plan.Word{
 
 // The kinds of the commands of the engines.
 var (
-	wantRegister  = plan.NewWant(24, "register", false)
-	wantFinished  = plan.NewWant(25, "finished", true)
-	wantAborted   = plan.NewWant(26, "aborted", true)
-	wantExpect    = plan.NewWant(27, "expect", false)
-	wantNotNeeded = plan.NewWant(28, "not needed", false)
+	wantRegister  = plan.NewCommandKind(24, "register", false)
+	wantFinished  = plan.NewCommandKind(25, "finished", true)
+	wantAborted   = plan.NewCommandKind(26, "aborted", true)
+	wantExpect    = plan.NewCommandKind(27, "expect", false)
+	wantNotNeeded = plan.NewCommandKind(28, "not needed", false)
 )

@@ -12,44 +12,44 @@ import (
 // senderMessages are the messages that only their sender may send. A forged withdrawal would end the registration of
 // another peer, a forged PushKeep would make requests be abandoned, and a forged registration would redirect the
 // writes.
-var senderMessages = []pd.Word{
-	{Harm: registerChannel, Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {
+var senderMessages = []pd.SenderMessage{
+	{HarmChannel: registerChannel, Decode: func(b []byte, _ draw.Value) (s pd.DecodedMessage, ok bool) {
 		var m protocol.PushWithdrawal
 		if m.Decode(b, &pd.WireLimits) != nil {
 			return s, false
 		}
 		m.Version = pd.ProtoVersion
-		return pd.Said{From: &m.Incarnation, To: &m.To, Write: func() []byte { return m.Append(nil) }}, true
+		return pd.DecodedMessage{From: &m.Incarnation, To: &m.To, Encode: func() []byte { return m.Append(nil) }}, true
 	}},
-	{Harm: registerChannel, Read: func(b []byte, d draw.Of) (s pd.Said, ok bool) {
+	{HarmChannel: registerChannel, Decode: func(b []byte, d draw.Value) (s pd.DecodedMessage, ok bool) {
 		var m protocol.PushKeep
 		if m.Decode(b, &pd.WireLimits) != nil {
 			return s, false
 		}
-		if m.Version = pd.ProtoVersion; d.Again().Permille(500) {
+		if m.Version = pd.ProtoVersion; d.Rehash().ChancePermille(500) {
 			m.Keep, m.Skip = m.Skip, m.Keep
 		}
-		return pd.Said{From: &m.Incarnation, To: &m.To, Write: func() []byte { return m.Append(nil) }}, true
+		return pd.DecodedMessage{From: &m.Incarnation, To: &m.To, Encode: func() []byte { return m.Append(nil) }}, true
 	}},
-	{Harm: registerChannel, Read: func(b []byte, _ draw.Of) (s pd.Said, ok bool) {
+	{HarmChannel: registerChannel, Decode: func(b []byte, _ draw.Value) (s pd.DecodedMessage, ok bool) {
 		var m protocol.PushRegistration
 		if m.Decode(b, &pd.WireLimits) != nil || !m.HasExt {
 			return s, false
 		}
 		m.Ext.Version = pd.ProtoVersion
-		return pd.Said{From: &m.Ext.Incarnation, To: &m.Ext.To, Write: func() []byte { return m.Append(nil) }}, true
+		return pd.DecodedMessage{From: &m.Ext.Incarnation, To: &m.Ext.To, Encode: func() []byte { return m.Append(nil) }}, true
 	}},
 }
 
 // strangerGeometry returns the geometry of an unknown peer that claims to be the first rank of a consumer.
 func strangerGeometry(w *pd.Cluster, _ *world.Node) []uint64 {
-	s := drawShape(w.Source)
+	s := drawShape(w.SourcePlan)
 	return ops.EncodeGeometry(s.geometryOf(0))
 }
 
 // strangerRegistration returns the registration of a greedy unknown peer. The registration has no pages, names a
 // request that no engine finishes, and has a long timeout, and therefore only occupies a row of the table.
-func strangerRegistration(w *pd.Cluster, _ *world.Node, me, to protocol.UUID, operation uint64, _ draw.Of) []byte {
+func strangerRegistration(w *pd.Cluster, _ *world.Node, me, to protocol.UUID, operation uint64, _ draw.Value) []byte {
 	m := protocol.PushRegistration{
 		RequestID: pd.AppendNumber([]byte("cmpl-greedy-"), int(operation)), EngineID: []byte("greedy"),
 		Host: []byte("greedy"), Port: 1, TPSize: 1, HasExt: true,

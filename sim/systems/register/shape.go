@@ -33,16 +33,16 @@ func (s *shape) nodeCount() int { return int(s.consumers + s.ranks*s.stages) }
 
 // drawShape draws the shape of a plan among the shapes with as many nodes as the plan has.
 func drawShape(p *plan.Plan) shape {
-	at := func(n uint64) draw.Of { return draw.Hash(p.Seed, draw.Plan, 15, n) }
+	at := func(n uint64) draw.Value { return draw.Hash(p.Seed, draw.Plan, 15, n) }
 	var fit []shape
 	for _, s := range shapes {
 		if s.nodeCount() == p.NodeCount() {
 			fit = append(fit, s)
 		}
 	}
-	if p.Seed >= draw.RestlessSeed {
+	if p.Seed >= draw.HighestSeed {
 		s := fit[0]
-		if len(p.Jobs) > 0 && p.Jobs[0].Said[halvesWord] {
+		if len(p.Jobs) > 0 && p.Jobs[0].Flags[halvesWord] {
 			s = fit[1]
 		}
 		s.heads, s.layers, s.groups, s.blocks, s.kernelPerLogical = 2, 1, 1, 2, [2]uint32{1, 1}
@@ -54,14 +54,14 @@ func drawShape(p *plan.Plan) shape {
 	s := fit[at(0).Below(uint64(len(fit)))]
 	ranksMax := max(s.consumers, s.ranks)
 	switch d := at(1); {
-	case d.Permille(250): // Each rank has all heads.
-	case d.Again().Permille(250) && ranksMax > 1: // Some ranks have the same heads.
+	case d.ChancePermille(250): // Each rank has all heads.
+	case d.Rehash().ChancePermille(250) && ranksMax > 1: // Some ranks have the same heads.
 		s.heads = ranksMax / 2
 	default:
-		s.heads = ranksMax * uint32(d.Again().Again().Between(1, 2))
+		s.heads = ranksMax * uint32(d.Rehash().Rehash().Between(1, 2))
 	}
 	s.layers, s.blocks = uint32(at(2).Between(1, 2)), uint32(at(3).Between(2, 6))
-	if s.groups = 1; at(6).Permille(400) {
+	if s.groups = 1; at(6).ChancePermille(400) {
 		s.groups = s.layers
 	}
 	s.kernelPerLogical = [2]uint32{uint32(at(4).Between(1, 2)), uint32(at(5).Between(1, 2))}

@@ -16,8 +16,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // breaks is an oracle that fails for every n-th seed and counts the runs.
 func breaks(name string, every uint64, runs *atomic.Int64) oracle.Oracle {
-	return oracle.Of(name, "", func(l *oracle.Listen[struct{}]) {
-		oracle.On(l, func(_ *struct{}, c *oracle.Call, e sim.Ended) {
+	return oracle.New(name, "", func(l *oracle.Subscriptions[struct{}]) {
+		oracle.On(l, func(_ *struct{}, c *oracle.Call, e sim.RunEnded) {
 			runs.Add(1)
 			if e.Result.Seed%every == every-1 {
 				c.Fail("on purpose")

@@ -105,7 +105,7 @@ func (b *File) readFile() error {
 	}
 	for name, p := range b.Profiles {
 		switch {
-		case sim.CheckProfile(sim.ProfileOf(0, name)) != nil:
+		case sim.CheckProfile(sim.ProfileOfSeed(0, name)) != nil:
 			return formatErr("profile %q is unknown; the profiles are %s", name, strings.Join(sim.Profiles(), ", "))
 		case p == nil:
 			return formatErr("profile %s is empty", name)
@@ -152,7 +152,7 @@ func (p *Profile) AddSummary(s *sim.Summary, found []Finding) {
 
 // Unmet returns the conjunctions that seeds of the profile can meet but have never met.
 func (p *Profile) Unmet(profile string) []sim.Conjunction {
-	return slices.DeleteFunc(sim.Meetable(profile), func(c sim.Conjunction) bool { return p.Conjunctions[c.String()] > 0 })
+	return slices.DeleteFunc(sim.RequiredConjunctions(profile), func(c sim.Conjunction) bool { return p.Conjunctions[c.String()] > 0 })
 }
 
 // Save replaces the file atomically.

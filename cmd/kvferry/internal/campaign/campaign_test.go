@@ -26,7 +26,7 @@ func TestBookGoesOn(t *testing.T) {
 	b := open(t, path)
 	p := b.ProfileRecord("full", 1000)
 	for range 2 {
-		s, err := sim.Campaign(t.Context(), sim.CampaignOptions{Start: p.Next, Seeds: 3, Profile: "full"})
+		s, err := sim.Campaign(t.Context(), sim.CampaignOptions{FirstSeed: p.Next, Seeds: 3, Profile: "full"})
 		if err != nil {
 			t.Fatal(err)
 		}

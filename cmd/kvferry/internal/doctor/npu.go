@@ -138,7 +138,8 @@ func formatAttempts(list []acl.Attempt) string {
 }
 
 func addSignalHandlers(s *Section, signals []int) {
-	s.addWarning("signal handlers", "the library has installed handlers that do not run on the alternate stack, for signals: "+formatList(signals),
+	s.addWarning("signal handlers",
+		"the library has installed handlers that do not run on the alternate stack, for signals: "+formatList(signals),
 		"run kvferry node in a process of its own, not in the engine: a Go program aborts when such a handler runs on one of its threads")
 }
 

@@ -16,130 +16,130 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkArenaFrom     = oracle.NewCheck("S2", "pages copied for peers")
-	checkArenaTo       = oracle.NewCheck("S4", "arena pages copied to")
-	checkArenaMove     = oracle.NewCheck("S4", "halves of pages moved for peers")
-	checkArenaShare    = oracle.NewCheck("S18", "shares of an arena")
-	checkArenaServes   = oracle.NewCheck("S18", "questions that chunks are copied for")
-	checkArenaLent     = oracle.NewCheck("S4", "leased pages of an arena")
-	checkArenaWhole    = oracle.NewCheck("S1", "content of leased arena pages")
-	checkArenaPinned   = oracle.NewCheck("S4", "chunks given up, of copies")
-	checkArenaUnpinned = oracle.NewCheck("L2", "pins of what was copied")
-	checkArenaAgain    = oracle.NewCheck("L8", "answers to questions that are asked again")
-	checkArenaFree     = oracle.NewCheck("S5", "free arena pages")
+	checkArenaSource  = oracle.NewCheck("S2", "pages copied for peers")
+	checkArenaTarget  = oracle.NewCheck("S4", "arena pages copied to")
+	checkArenaMove    = oracle.NewCheck("S4", "halves of pages moved for peers")
+	checkArenaShare   = oracle.NewCheck("S18", "shares of an arena")
+	checkArenaLookups = oracle.NewCheck("S18", "questions that chunks are copied for")
+	checkArenaLeased  = oracle.NewCheck("S4", "leased pages of an arena")
+	checkArenaWhole   = oracle.NewCheck("S1", "content of leased arena pages")
+	checkArenaEvicted = oracle.NewCheck("S4", "chunks given up, of copies")
+	checkArenaPins    = oracle.NewCheck("L2", "pins of what was copied")
+	checkArenaRetry   = oracle.NewCheck("L8", "answers to questions that are asked again")
+	checkArenaFree    = oracle.NewCheck("S5", "free arena pages")
 )
 
 // arenaOracle judges the copies that a node with an arena makes for peers.
 type arenaOracle struct {
-	judge
-	perLife[arenaLife]
+	oracleBase
+	perIncarnation[arenaState]
 }
 
-func (*arenaOracle) listen(l *oracle.Listen[arenaOracle]) {
-	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e world.Copying) { o.copying(e.Node, e.Copy) })
-	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e world.Moving) { o.moving(e.Copy, e.Pair) })
-	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e world.CopySettled) { o.copySettled(e.Copy) })
-	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e counted) {
-		if e.node.Arena > 0 {
+func (*arenaOracle) subscribe(l *oracle.Subscriptions[arenaOracle]) {
+	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e world.StartingCopy) { o.verifyCopy(e.Node, e.Copy) })
+	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e world.CopyMoving) { o.verifyMove(e.Copy, e.Pair) })
+	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e world.CopySettled) { o.endCopy(e.Copy) })
+	oracle.On(l, func(o *arenaOracle, _ *oracle.Call, e stepCounted) {
+		if e.node.ArenaPages > 0 {
 			o.afterStep(e.node, e.stats)
 		}
 	})
 }
 
-// arenaLife records the lookups to which an incarnation of a node has not replied. The node replies when the chunks are
-// copied.
-type arenaLife struct {
-	asked  []askedCopies `snap:"skip"`
-	former uint64        `snap:"skip"` // a lookup that got a reply in this step; a retry may arrive in the same step
+// arenaState records the lookups to which an incarnation of a node has not replied. The node replies when the chunks
+// are copied.
+type arenaState struct {
+	lookups       []copyLookup `snap:"skip"`
+	repliedLookup uint64       `snap:"skip"` // a lookup that got a reply in this step; a retry may arrive in the same step
 }
 
-// askedCopies is a lookup that waits until the chunks are copied, with the message.
-type askedCopies struct {
-	question
+// copyLookup is a lookup that waits until the chunks are copied, with the message.
+type copyLookup struct {
+	pendingLookup
 	body []byte
 }
 
-// its returns the record that lookups of all kinds have in common.
-func (x *askedCopies) its() *question { return &x.question }
+// lookup returns the record that lookups of all kinds have in common.
+func (x *copyLookup) lookup() *pendingLookup { return &x.pendingLookup }
 
-func (s *arenaLife) startReply() { *s = arenaLife{asked: s.asked[:0]} }
+func (s *arenaState) clearForReuse() { *s = arenaState{lookups: s.lookups[:0]} }
 
-// heard records a lookup whose reply may come later.
-func (or *arenaOracle) heard(n *world.Node, request uint64, body []byte) {
-	my := or.at(n)
-	my.asked = append(my.asked, askedCopies{questionOf(n, request, &or.all().shared.get), slices.Clone(body)})
+// recordLookup records a lookup whose reply may come later.
+func (or *arenaOracle) recordLookup(n *world.Node, request uint64, body []byte) {
+	state := or.stateOf(n)
+	state.lookups = append(state.lookups, copyLookup{newPendingLookup(n, request, &or.oracles().lookups.lookup), slices.Clone(body)})
 }
 
-// answered returns the lookup that a reply belongs to, for the oracle that judges the reply.
-func (or *arenaOracle) answered(n *world.Node, request uint64, answer []byte) (body []byte) {
-	my := or.at(n)
-	if len(my.asked) > 0 && my.asked[len(my.asked)-1].request == request && !introduces(answer) {
-		my.asked = moot(&or.judge, my.asked, (*askedCopies).its)
+// takeAnswered returns the lookup that a reply belongs to, for the oracle that judges the reply.
+func (or *arenaOracle) takeAnswered(n *world.Node, request uint64, answer []byte) (body []byte) {
+	state := or.stateOf(n)
+	if len(state.lookups) > 0 && state.lookups[len(state.lookups)-1].request == request && !asksIntroduction(answer) {
+		state.lookups = removeRetried(&or.oracleBase, state.lookups, (*copyLookup).lookup)
 	}
-	if i := slices.IndexFunc(my.asked, func(x askedCopies) bool { return x.request == request }); i >= 0 {
-		if x := &my.asked[i]; my.asked[len(my.asked)-1].again(&x.question) {
-			my.former = request
+	if i := slices.IndexFunc(state.lookups, func(x copyLookup) bool { return x.request == request }); i >= 0 {
+		if x := &state.lookups[i]; state.lookups[len(state.lookups)-1].isRetryOf(&x.pendingLookup) {
+			state.repliedLookup = request
 		}
-		body = my.asked[i].body
-		my.asked = slices.Delete(my.asked, i, i+1)
+		body = state.lookups[i].body
+		state.lookups = slices.Delete(state.lookups, i, i+1)
 	}
-	if or.judged(checkArenaAgain); body == nil && or.w.Requests[request-1].Moot {
-		or.fail(checkArenaAgain, "node %d answers message %d, which was asked again since", n.It(), oracle.Message(request))
+	if or.countJudged(checkArenaRetry); body == nil && or.w.Requests[request-1].NeedsNoReply {
+		or.fail(checkArenaRetry, "node %d answers message %d, which was asked again since", n.AsSubject(), oracle.Message(request))
 	}
 	return body
 }
 
-// superseded removes a lookup that was asked again in this step. Only the retry gets a reply.
-func (or *arenaOracle) superseded(n *world.Node) {
-	my := or.at(n)
-	my.asked = newest(&or.judge, n, my.asked, (*askedCopies).its)
-	former := my.former
-	if my.former = 0; former == 0 {
+// removeSuperseded removes a lookup that was asked again in this step. Only the retry gets a reply.
+func (or *arenaOracle) removeSuperseded(n *world.Node) {
+	state := or.stateOf(n)
+	state.lookups = removeSuperseded(&or.oracleBase, n, state.lookups, (*copyLookup).lookup)
+	former := state.repliedLookup
+	if state.repliedLookup = 0; former == 0 {
 		return
 	}
-	if or.judged(checkArenaAgain); len(my.asked) > 0 && my.asked[len(my.asked)-1].request > former {
-		or.fail(checkArenaAgain, "node %d answers message %d, which is asked again in this step", n.It(),
+	if or.countJudged(checkArenaRetry); len(state.lookups) > 0 && state.lookups[len(state.lookups)-1].request > former {
+		or.fail(checkArenaRetry, "node %d answers message %d, which is asked again in this step", n.AsSubject(),
 			oracle.Message(former))
 	}
 }
 
-// copying checks a Copy effect when the machine emits the effect, in the step that handles the lookup for which the
+// verifyCopy checks a Copy effect when the machine emits the effect, in the step that handles the lookup for which the
 // chunks are copied.
-func (or *arenaOracle) copying(n *world.Node, c *world.Copy) {
-	q := &or.all().shared.get.Ext
+func (or *arenaOracle) verifyCopy(n *world.Node, c *world.Copy) {
+	q := &or.oracles().lookups.lookup.Ext
 	c.Peer, c.Operation = effects.Incarnation(q.Incarnation), q.Operation
 	for _, p := range c.Pairs {
-		or.judged(checkArenaFrom, checkArenaTo)
+		or.countJudged(checkArenaSource, checkArenaTarget)
 		src, dst := &n.Pool.Pages[p.From.Index], &n.Pool.Pages[p.To.Index]
 		switch {
-		case n.InArena(p.From.Index) || src.Last != p.From.Generation || src.Writers > 0 || src.Granted != 0 &&
-			!or.all().bearer.lapsed(n, src.Granted) || !whole(n.Pool, src, p.From.Length):
-			or.fail(checkArenaFrom, "node %d copies page %d for a peer, which has no chunk that is ready", n.It(),
-				n.ItsPage(p.From.Index))
-		case !n.InArena(p.To.Index) || dst.Writers > 0 || dst.Readers > 0 || p.To.Generation <= dst.Last ||
+		case n.InArena(p.From.Index) || src.LastGeneration != p.From.Generation || src.Writers > 0 || src.Granted != 0 &&
+			!or.oracles().plainSenders.isExpired(n, src.Granted) || !isWhole(n.Pool, src, p.From.Length):
+			or.fail(checkArenaSource, "node %d copies page %d for a peer, which has no chunk that is ready", n.AsSubject(),
+				n.PageSubject(p.From.Index))
+		case !n.InArena(p.To.Index) || dst.Writers > 0 || dst.Readers > 0 || p.To.Generation <= dst.LastGeneration ||
 			p.To.Generation != dst.Generation || p.To.Length != p.From.Length:
-			or.fail(checkArenaTo, "node %d copies to page %d for a peer, which is not free, or no page of its arena", n.It(),
-				n.ItsPage(p.To.Index))
+			or.fail(checkArenaTarget, "node %d copies to page %d for a peer, which is not free, or no page of its arena", n.AsSubject(),
+				n.PageSubject(p.To.Index))
 		}
-		if id, page := or.all().loans.lentTo(n, []effects.Page{p.To}); id != 0 && or.w.Failure == nil {
-			or.fail(checkArenaTo, "node %d copies to page %d while grant %d lets it be read", n.It(), n.ItsPage(page),
-				n.ItsGrant(id))
+		if id, page := or.oracles().readLeases.findLease(n, []effects.Page{p.To}); id != 0 && or.w.Failure == nil {
+			or.fail(checkArenaTarget, "node %d copies to page %d while grant %d lets it be read", n.AsSubject(), n.PageSubject(page),
+				n.GrantSubject(id))
 		}
 		if or.w.Failure != nil {
 			return
 		}
-		dst.Last, dst.By = p.To.Generation, c.Peer
+		dst.LastGeneration, dst.GrantedTo = p.To.Generation, c.Peer
 		src.Readers++
 		dst.Writers++
-		n.Pool.Touch(p.From.Index)
-		n.Pool.Touch(p.To.Index)
+		n.Pool.UpdateInUse(p.From.Index)
+		n.Pool.UpdateInUse(p.To.Index)
 	}
-	or.shares(n, c.Peer)
+	or.verifyShare(n, c.Peer)
 }
 
-// whole reports whether the first length bytes of a page come from a single fill of a single chunk.
-func whole(pool *world.Pool, pg *world.Page, length uint32) bool {
-	for part := range pool.PartsOf(length) {
+// isWhole reports whether the first length bytes of a page come from a single fill of a single chunk.
+func isWhole(pool *world.Pool, pg *world.Page, length uint32) bool {
+	for part := range pool.PartCount(length) {
 		if s := pg.Stamps[part]; s == 0 || s.Part() != part || s.Key() != pg.Stamps[0].Key() ||
 			s.Fill() != pg.Stamps[0].Fill() {
 			return false
@@ -148,22 +148,22 @@ func whole(pool *world.Pool, pg *world.Page, length uint32) bool {
 	return true
 }
 
-// shares checks a peer's share of the arena and of the lookups in service: the peer must leave free at least as much as
-// the peer uses.
-func (or *arenaOracle) shares(n *world.Node, peer effects.Incarnation) {
-	or.judged(checkArenaShare, checkArenaServes)
-	of, all := or.taken(n, peer)
-	if most := n.Arena; of > most-all+1 {
-		or.fail(checkArenaShare, "node %d has %d of %d arena pages for one peer, and %d for all", n.It(), of, most, all)
+// verifyShare checks a peer's share of the arena and of the lookups in service: the peer must leave free at least as
+// much as the peer uses.
+func (or *arenaOracle) verifyShare(n *world.Node, peer effects.Incarnation) {
+	or.countJudged(checkArenaShare, checkArenaLookups)
+	ofPeer, total := or.countTaken(n, peer)
+	if limit := n.ArenaPages; ofPeer > limit-total+1 {
+		or.fail(checkArenaShare, "node %d has %d of %d arena pages for one peer, and %d for all", n.AsSubject(), ofPeer, limit, total)
 		return
 	}
 	type service struct {
 		peer      effects.Incarnation
 		operation uint64
 	}
-	served, its, pinned := map[service]bool{}, 0, 0
+	served, peerLookups, pinned := map[service]bool{}, 0, 0
 	for _, c := range or.w.Copies {
-		if c.Pool != n.Pool || !c.Touching {
+		if c.Pool != n.Pool || !c.InUse {
 			continue
 		}
 		if pinned += len(c.Pairs); served[service{c.Peer, c.Operation}] {
@@ -171,96 +171,96 @@ func (or *arenaOracle) shares(n *world.Node, peer effects.Incarnation) {
 		}
 		served[service{c.Peer, c.Operation}] = true
 		if c.Peer == peer {
-			its++
+			peerLookups++
 		}
 	}
-	if most := int(pd.Its(n).Cfg.PushesMax); its > most-len(served)+1 {
-		or.fail(checkArenaServes, "node %d copies for %d questions of one peer and for %d of all, of at most %d", n.It(), its,
-			len(served), most)
+	if limit := int(pd.InfoOf(n).Cfg.PushesMax); peerLookups > limit-len(served)+1 {
+		or.fail(checkArenaLookups, "node %d copies for %d questions of one peer and for %d of all, of at most %d", n.AsSubject(), peerLookups,
+			len(served), limit)
 		return
 	}
-	cfg := &pd.Its(n).Cfg // Pages pinned until copied. The copies are of the arena, which is bounded above.
-	if or.judged(checkSharedLent); pinned > int(cfg.Share(cfg.LoanSharePct)) {
-		or.fail(checkSharedLent, "node %d copies %d pages for peers, of a pool of %d, of which they may have %d%%", n.It(),
-			pinned, n.Engines(), cfg.LoanSharePct)
+	cfg := &pd.InfoOf(n).Cfg // Pages pinned until copied. The copies are of the arena, which is bounded above.
+	if or.countJudged(checkLookupShare); pinned > int(cfg.Share(cfg.LoanSharePct)) {
+		or.fail(checkLookupShare, "node %d copies %d pages for peers, of a pool of %d, of which they may have %d%%", n.AsSubject(),
+			pinned, n.EnginePages(), cfg.LoanSharePct)
 	}
 }
 
-// taken returns how many pages of the arena a peer has, and how many all peers have: pages that are stored into, or
-// that may be read.
-func (or *arenaOracle) taken(n *world.Node, peer effects.Incarnation) (of, all int) {
+// countTaken returns how many pages of the arena a peer has, and how many all peers have: pages that are stored into,
+// or that may be read.
+func (or *arenaOracle) countTaken(n *world.Node, peer effects.Incarnation) (ofPeer, total int) {
 	count := func(pg *world.Page) {
-		if all++; pg.By == peer {
-			of++
+		if total++; pg.GrantedTo == peer {
+			ofPeer++
 		}
 	}
-	for i := n.Engines(); i < n.Engines()+n.Arena; i++ {
+	for i := n.EnginePages(); i < n.EnginePages()+n.ArenaPages; i++ {
 		if pg := &n.Pool.Pages[i]; pg.Writers > 0 {
 			count(pg)
 		}
 	}
-	for _, g := range n.Pool.Lent {
+	for _, g := range n.Pool.ReadLeases {
 		for _, p := range g.Pages {
-			if n.InArena(p.Index) && or.w.Standing(n, g) {
+			if n.InArena(p.Index) && or.w.IsLeaseLive(n, g) {
 				count(&n.Pool.Pages[p.Index])
 			}
 		}
 	}
-	return of, all
+	return ofPeer, total
 }
 
-// moving checks half a page when a device copies the half page: both pages must still belong to the copy.
-func (or *arenaOracle) moving(c *world.Copy, p effects.CopyPair) {
-	or.judged(checkArenaMove)
+// verifyMove checks half a page when a device copies the half page: both pages must still belong to the copy.
+func (or *arenaOracle) verifyMove(c *world.Copy, p effects.CopyPair) {
+	or.countJudged(checkArenaMove)
 	n := c.Node
 	src, dst := &c.Pool.Pages[p.From.Index], &c.Pool.Pages[p.To.Index]
-	id, _ := or.all().loans.lentTo(n, []effects.Page{p.To})
+	id, _ := or.oracles().readLeases.findLease(n, []effects.Page{p.To})
 	switch {
-	case !c.Touching:
-		or.fail(checkArenaMove, "a copy touches page %d of node %d after it was settled", n.ItsPage(p.From.Index), n.It())
-	case src.Last != p.From.Generation || src.Readers == 0:
-		or.fail(checkArenaMove, "a copy reads page %d of node %d, which is another's by now", n.ItsPage(p.From.Index), n.It())
-	case dst.Last != p.To.Generation || id != 0:
+	case !c.InUse:
+		or.fail(checkArenaMove, "a copy touches page %d of node %d after it was settled", n.PageSubject(p.From.Index), n.AsSubject())
+	case src.LastGeneration != p.From.Generation || src.Readers == 0:
+		or.fail(checkArenaMove, "a copy reads page %d of node %d, which is another's by now", n.PageSubject(p.From.Index), n.AsSubject())
+	case dst.LastGeneration != p.To.Generation || id != 0:
 		or.fail(checkArenaMove, "a copy stores into page %d of node %d, which grant %d lets be read, or which is another's",
-			n.ItsPage(p.To.Index), n.It(), n.ItsGrant(id))
+			n.PageSubject(p.To.Index), n.AsSubject(), n.GrantSubject(id))
 	}
 }
 
-// copySettled ends a copy when its machine is notified that the copy is settled.
-func (or *arenaOracle) copySettled(c *world.Copy) {
-	c.Touching = false
+// endCopy ends a copy when its machine is notified that the copy is settled.
+func (or *arenaOracle) endCopy(c *world.Copy) {
+	c.InUse = false
 	for _, p := range c.Pairs {
 		c.Pool.Pages[p.From.Index].Readers--
-		c.Pool.Touch(p.From.Index)
+		c.Pool.UpdateInUse(p.From.Index)
 		c.Pool.Pages[p.To.Index].Writers--
-		c.Pool.Touch(p.To.Index)
+		c.Pool.UpdateInUse(p.To.Index)
 	}
 }
 
-// lending checks a page that a node with an arena leases: the page must be in the arena and hold a whole chunk.
-func (or *arenaOracle) lending(n *world.Node, g *world.Grant, p effects.Page) {
-	or.judged(checkArenaLent, checkArenaWhole)
+// verifyLease checks a page that a node with an arena leases: the page must be in the arena and hold a whole chunk.
+func (or *arenaOracle) verifyLease(n *world.Node, g *world.Grant, p effects.Page) {
+	or.countJudged(checkArenaLeased, checkArenaWhole)
 	switch pg := &n.Pool.Pages[p.Index]; {
 	case !n.InArena(p.Index):
-		or.fail(checkArenaLent, "node %d leases page %d under grant %d, which is not of its arena", n.It(),
-			n.ItsPage(p.Index), n.ItsGrant(g.ID))
-	case !whole(n.Pool, pg, p.Length):
-		or.fail(checkArenaWhole, "node %d leases page %d under grant %d, to which no chunk was copied whole", n.It(),
-			n.ItsPage(p.Index), n.ItsGrant(g.ID))
+		or.fail(checkArenaLeased, "node %d leases page %d under grant %d, which is not of its arena", n.AsSubject(),
+			n.PageSubject(p.Index), n.GrantSubject(g.ID))
+	case !isWhole(n.Pool, pg, p.Length):
+		or.fail(checkArenaWhole, "node %d leases page %d under grant %d, to which no chunk was copied whole", n.AsSubject(),
+			n.PageSubject(p.Index), n.GrantSubject(g.ID))
 	}
 }
 
-// evicted checks that no copy of an evicted chunk is in flight.
-func (or *arenaOracle) evicted(n *world.Node, k uint32) {
-	or.judged(checkArenaPinned)
+// verifyEviction checks that no copy of an evicted chunk is in flight.
+func (or *arenaOracle) verifyEviction(n *world.Node, k uint32) {
+	or.countJudged(checkArenaEvicted)
 	for _, c := range or.w.Copies {
-		if c.Pool != n.Pool || !c.Touching {
+		if c.Pool != n.Pool || !c.InUse {
 			continue
 		}
 		for _, p := range c.Pairs {
-			if src := &n.Pool.Pages[p.From.Index]; src.Last == p.From.Generation && src.Stamps[0].Key() == k {
-				or.fail(checkArenaPinned, "node %d gives up chunk %d while it is copied from page %d", n.It(), oracle.Key(k),
-					n.ItsPage(p.From.Index))
+			if src := &n.Pool.Pages[p.From.Index]; src.LastGeneration == p.From.Generation && src.Stamps[0].Key() == k {
+				or.fail(checkArenaEvicted, "node %d gives up chunk %d while it is copied from page %d", n.AsSubject(), oracle.Key(k),
+					n.PageSubject(p.From.Index))
 				return
 			}
 		}
@@ -270,22 +270,22 @@ func (or *arenaOracle) evicted(n *world.Node, k uint32) {
 // afterStep compares the machine's page counts of the arena with what drivers saw. Pages are pinned for peers only
 // while they are copied or written.
 func (or *arenaOracle) afterStep(n *world.Node, s *rank.Stats) {
-	or.superseded(n)
-	or.judged(checkArenaFree)
-	if _, taken := or.taken(n, effects.Incarnation{}); s.ArenaTotal != n.Arena || s.ArenaFree+taken > s.ArenaTotal {
-		or.fail(checkArenaFree, "node %d counts %d of %d arena pages free while %d are in use", n.It(), s.ArenaFree,
+	or.removeSuperseded(n)
+	or.countJudged(checkArenaFree)
+	if _, taken := or.countTaken(n, effects.Incarnation{}); s.ArenaTotal != n.ArenaPages || s.ArenaFree+taken > s.ArenaTotal {
+		or.fail(checkArenaFree, "node %d counts %d of %d arena pages free while %d are in use", n.AsSubject(), s.ArenaFree,
 			s.ArenaTotal, taken)
 		return
 	}
 	for _, c := range or.w.Copies {
-		if c.Pool == n.Pool && c.Touching {
+		if c.Pool == n.Pool && c.InUse {
 			return
 		}
 	}
-	if len(or.all().shared.at(n).came) > 0 {
+	if len(or.oracles().lookups.stateOf(n).receivedPushes) > 0 {
 		return
 	}
-	if or.judged(checkArenaUnpinned); s.Pinned > 0 {
-		or.fail(checkArenaUnpinned, "node %d keeps %d pages for peers, and neither copies nor writes any", n.It(), s.Pinned)
+	if or.countJudged(checkArenaPins); s.Pinned > 0 {
+		or.fail(checkArenaPins, "node %d keeps %d pages for peers, and neither copies nor writes any", n.AsSubject(), s.Pinned)
 	}
 }

@@ -13,39 +13,41 @@ import (
 
 var checkAttempts = oracle.NewCheck("S24", "numbers of attempts")
 
-// attemptsOracle judges the numbers of attempts (S24).
-type attemptsOracle struct {
-	judge
-	perLife[attemptsLife]
+// attemptOracle judges the numbers of attempts (S24).
+type attemptOracle struct {
+	oracleBase
+	perIncarnation[attemptState]
 }
 
-func (*attemptsOracle) listen(l *oracle.Listen[attemptsOracle]) {
-	oracle.On(l, func(o *attemptsOracle, _ *oracle.Call, e world.Sending) { o.sent(e.Node, e.Conn, e.Body) })
+func (*attemptOracle) subscribe(l *oracle.Subscriptions[attemptOracle]) {
+	oracle.On(l, func(o *attemptOracle, _ *oracle.Call, e world.SendingRequest) {
+		o.verifyAttempt(e.Node, e.Conn, e.Body)
+	})
 }
 
-// attemptsLife records the requests that one incarnation of a node has sent.
-type attemptsLife struct {
-	asked []attempted `snap:"skip"`
+// attemptState records the requests that one incarnation of a node has sent.
+type attemptState struct {
+	requests []attemptRecord `snap:"skip"`
 }
 
-func (s *attemptsLife) startReply() { *s = attemptsLife{asked: s.asked[:0]} }
+func (s *attemptState) clearForReuse() { *s = attemptState{requests: s.requests[:0]} }
 
-// attempted records an operation for which a request was sent, and the number of the last attempt.
-type attempted struct {
+// attemptRecord records an operation for which a request was sent, and the number of the last attempt.
+type attemptRecord struct {
 	operation uint64
 	attempt   uint32
 }
 
-// sent checks a request when it is sent.
-func (or *attemptsOracle) sent(n *world.Node, c *world.Conn, body []byte) {
+// verifyAttempt checks a request when it is sent.
+func (or *attemptOracle) verifyAttempt(n *world.Node, c *world.Conn, body []byte) {
 	if c.Server < 0 || c.Channel != effects.ChannelAlloc {
 		return
 	}
 	operation, attempt, keys := uint64(0), uint32(0), 0
-	if offer, is := or.truth().asOffer(body); is {
+	if offer, ok := or.facts().asOffer(body); ok {
 		operation, attempt, keys = offer.Ext.Operation, offer.Ext.Attempt, len(offer.Keys)
-	} else if ask, is := or.truth().asRequest(body); is && ask.HasExt {
-		operation, attempt, keys = ask.Ext.Operation, ask.Ext.Attempt, len(ask.Keys)
+	} else if request, ok := or.facts().asRequest(body); ok && request.HasExt {
+		operation, attempt, keys = request.Ext.Operation, request.Ext.Attempt, len(request.Keys)
 	}
 	if keys == 0 {
 		return // The message takes back, or ends, what other messages requested.
@@ -53,16 +55,16 @@ func (or *attemptsOracle) sent(n *world.Node, c *world.Conn, body []byte) {
 	if operation == 0 {
 		return
 	}
-	my := or.at(n)
-	i := slices.IndexFunc(my.asked, func(x attempted) bool { return x.operation == operation })
+	state := or.stateOf(n)
+	i := slices.IndexFunc(state.requests, func(x attemptRecord) bool { return x.operation == operation })
 	if i < 0 {
-		my.asked = append(my.asked, attempted{operation, attempt})
+		state.requests = append(state.requests, attemptRecord{operation, attempt})
 		return
 	}
-	x := &my.asked[i]
-	if or.judged(checkAttempts); attempt <= x.attempt {
+	x := &state.requests[i]
+	if or.countJudged(checkAttempts); attempt <= x.attempt {
 		or.fail(checkAttempts, "node %d puts the question of operation %d again as attempt %d, after attempt %d",
-			n.It(), operation, attempt, x.attempt)
+			n.AsSubject(), operation, attempt, x.attempt)
 	}
 	x.attempt = attempt
 }

@@ -18,222 +18,226 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkEvicted     = oracle.NewCheck("S5", "chunks given up")
-	checkEvictedRead = oracle.NewCheck("S4", "chunks given up, of readers")
-	checkEvictedKept = oracle.NewCheck("S9", "chunks given up, of requests")
-	checkEvictedVain = oracle.NewCheck("L2", "chunks given up in vain")
-	checkCacheFound  = oracle.NewCheck("S2", "chunks that a cache gave up")
-	checkCacheMissed = oracle.NewCheck("S9", "chunks that a cache has")
-	checkCacheWhole  = oracle.NewCheck("S5", "pages of a cache")
+	checkEvicted           = oracle.NewCheck("S5", "chunks given up")
+	checkEvictedRead       = oracle.NewCheck("S4", "chunks given up, of readers")
+	checkEvictedPromised   = oracle.NewCheck("S9", "chunks given up, of requests")
+	checkEvictedNeedlessly = oracle.NewCheck("L2", "chunks given up in vain")
+	checkCacheFound        = oracle.NewCheck("S2", "chunks that a cache gave up")
+	checkCacheMissed       = oracle.NewCheck("S9", "chunks that a cache has")
+	checkCachePages        = oracle.NewCheck("S5", "pages of a cache")
 )
 
 // cacheOracle judges receivers that are caches.
 type cacheOracle struct {
-	judge
-	perLife[cacheSeen]
+	oracleBase
+	perIncarnation[cacheState]
 }
 
-func (*cacheOracle) listen(l *oracle.Listen[cacheOracle]) {
-	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e world.Publishing) { o.used(e.Node, e.Pages) })
-	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e world.Granting) { o.used(e.Node, e.Effect.Pages) })
-	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e pd.Got) { o.got(e.Node, e.Effect, e.Command) })
-	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e pd.Stored) {
+func (*cacheOracle) subscribe(l *oracle.Subscriptions[cacheOracle]) {
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e world.PublishingPages) { o.recordUsed(e.Node, e.Pages) })
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e world.GrantingPages) { o.recordUsed(e.Node, e.Effect.Pages) })
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e pd.GetOutcome) { o.verifyGet(e.Node, e.Effect, e.Command) })
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e pd.PagesStored) {
 		for _, key := range e.Command.Body.(*engine.Store).Keys {
-			o.ready(e.Node, pd.KeyHashOf(e.Node, key))
+			o.recordReady(e.Node, pd.KeyHashOf(e.Node, key))
 		}
 	})
-	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e world.Observed) {
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e world.FactObserved) {
 		switch e.Effect.Fact {
 		case effects.FactReady:
-			o.ready(e.Node, e.Effect.ID)
+			o.recordReady(e.Node, e.Effect.ID)
 		case effects.FactEvicted:
-			o.evicted(e.Node, e.Effect.ID)
+			o.verifyEviction(e.Node, e.Effect.ID)
 		case effects.FactReclaimed:
-			o.reclaimed(e.Node, e.Effect.Count)
+			o.recordReclaimed(e.Node, e.Effect.Count)
 		}
 	})
-	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e counted) {
-		if e.node.Caches {
+	oracle.On(l, func(o *cacheOracle, _ *oracle.Call, e stepCounted) {
+		if e.node.IsCache {
 			o.afterStep(e.node, e.stats)
 		}
 	})
 }
 
-// cacheSeen records the chunks of an incarnation of a node that is a cache.
-type cacheSeen struct {
-	here    map[uint32]bool   // the chunks that the cache has, by key
-	own     map[uint32]uint32 // pages that the engine shares: key number plus one; these chunks leave without a report
-	evicted int               // in this step
-	used    int               // pages that were granted, or read into, in this step
-	freed   int               // pages that were freed in this step after the newest eviction
+// cacheState records the chunks of an incarnation of a node that is a cache.
+type cacheState struct {
+	present      map[uint32]bool   // the chunks that the cache has, by key
+	sharedPages  map[uint32]uint32 // pages that the engine shares: key number plus one; these chunks leave without a report
+	evictedCount int               // in this step
+	usedPages    int               // pages that were granted, or read into, in this step
+	freedPages   int               // pages that were freed in this step after the newest eviction
 }
 
-func (q *cacheSeen) startReply() {
-	*q = cacheSeen{here: world.Emptied(q.here), own: world.Emptied(q.own)}
+func (q *cacheState) clearForReuse() {
+	*q = cacheState{present: world.RecycleMap(q.present), sharedPages: world.RecycleMap(q.sharedPages)}
 }
 
-// tellsOfEnds reports whether a node reports all evictions. A node does not report chunks of trusted senders
+// reportsEvictions reports whether a node reports all evictions. A node does not report chunks of trusted senders
 // (TrustUncommitted).
-func tellsOfEnds(n *world.Node) bool { return n.Caches && !pd.Its(n).Cfg.TrustUncommitted }
+func reportsEvictions(n *world.Node) bool { return n.IsCache && !pd.InfoOf(n).Cfg.TrustUncommitted }
 
-// ready records that a chunk is ready.
-func (or *cacheOracle) ready(n *world.Node, hash uint64) {
-	k, ok := or.truth().named(n, hash)
-	if !ok || !tellsOfEnds(n) {
+// recordReady records that a chunk is ready.
+func (or *cacheOracle) recordReady(n *world.Node, hash uint64) {
+	k, ok := or.facts().keyOfHash(n, hash)
+	if !ok || !reportsEvictions(n) {
 		return
 	}
-	if p, has := pd.ReadyAt(n, or.w.Keys[k]); has && or.at(n).own[p.Index] == k+1 {
+	if p, isReady := pd.ReadyAt(n, or.w.Keys[k]); isReady && or.stateOf(n).sharedPages[p.Index] == k+1 {
 		return // The chunk leaves when the engine withdraws the page.
 	}
-	if or.at(n).here == nil {
-		or.at(n).here = map[uint32]bool{}
+	if or.stateOf(n).present == nil {
+		or.stateOf(n).present = map[uint32]bool{}
 	}
-	or.at(n).here[k] = true
+	or.stateOf(n).present[k] = true
 }
 
-// shared records a page that an engine shares, until the engine withdraws the page.
-func (or *cacheOracle) shared(n *world.Node, page uint32, hash uint64) {
-	if k, ok := or.truth().named(n, hash); ok {
-		if or.at(n).own == nil {
-			or.at(n).own = map[uint32]uint32{}
+// recordShared records a page that an engine shares, until the engine withdraws the page.
+func (or *cacheOracle) recordShared(n *world.Node, page uint32, hash uint64) {
+	if k, ok := or.facts().keyOfHash(n, hash); ok {
+		if or.stateOf(n).sharedPages == nil {
+			or.stateOf(n).sharedPages = map[uint32]uint32{}
 		}
-		or.at(n).own[page] = k + 1
+		or.stateOf(n).sharedPages[page] = k + 1
 	}
 }
 
-// withdrawn records that an engine has withdrawn a shared page.
-func (or *cacheOracle) withdrawn(n *world.Node, page uint32) { delete(or.at(n).own, page) }
+// removeShared records that an engine has withdrawn a shared page.
+func (or *cacheOracle) removeShared(n *world.Node, page uint32) {
+	delete(or.stateOf(n).sharedPages, page)
+}
 
-// used records pages that something will be stored into.
-func (or *cacheOracle) used(n *world.Node, pages []effects.Page) {
-	if n.Caches && (n.Arena == 0 || !n.InArena(pages[0].Index)) {
-		or.at(n).used += len(pages)
+// recordUsed records pages that something will be stored into.
+func (or *cacheOracle) recordUsed(n *world.Node, pages []effects.Page) {
+	if n.IsCache && (n.ArenaPages == 0 || !n.InArena(pages[0].Index)) {
+		or.stateOf(n).usedPages += len(pages)
 	}
 }
 
-// evicted checks a chunk that is evicted: the chunk was present, no engine or peer reads the chunk, and the chunk is
-// promised to no request.
-func (or *cacheOracle) evicted(n *world.Node, hash uint64) {
-	q := or.at(n)
-	q.evicted, q.freed = q.evicted+1, 0
-	k, ok := or.truth().named(n, hash)
-	if !tellsOfEnds(n) {
-		or.void(checkEvicted)
+// verifyEviction checks a chunk that is evicted: the chunk was present, no engine or peer reads the chunk, and the
+// chunk is promised to no request.
+func (or *cacheOracle) verifyEviction(n *world.Node, hash uint64) {
+	q := or.stateOf(n)
+	q.evictedCount, q.freedPages = q.evictedCount+1, 0
+	k, ok := or.facts().keyOfHash(n, hash)
+	if !reportsEvictions(n) {
+		or.countVoid(checkEvicted)
 		return
 	}
-	or.judged(checkEvicted, checkEvictedRead)
-	if !ok || !q.here[k] {
-		or.fail(checkEvicted, "node %d gives up a chunk that it has not", n.It())
+	or.countJudged(checkEvicted, checkEvictedRead)
+	if !ok || !q.present[k] {
+		or.fail(checkEvicted, "node %d gives up a chunk that it has not", n.AsSubject())
 		return
 	}
-	delete(q.here, k)
+	delete(q.present, k)
 	for i := range n.Pool.Pages {
-		if pg := &n.Pool.Pages[i]; pg.Pins > 0 && pg.Stamps[0].Key() == k && q.own[uint32(i)] == 0 {
+		if pg := &n.Pool.Pages[i]; pg.Pins > 0 && pg.Stamps[0].Key() == k && q.sharedPages[uint32(i)] == 0 {
 			or.fail(checkEvictedRead, "node %d gives up chunk %d while its engine reads it from page %d",
-				n.It(), oracle.Key(k), n.ItsPage(uint32(i)))
+				n.AsSubject(), oracle.Key(k), n.PageSubject(uint32(i)))
 			return
 		}
 	}
-	if n.Arena > 0 {
-		or.all().arena.evicted(n, k)
+	if n.ArenaPages > 0 {
+		or.oracles().arena.verifyEviction(n, k)
 	}
 	for job := range or.w.Jobs {
-		if or.promises(n, job, k) {
-			or.fail(checkEvictedKept, "node %d gives up chunk %d, which it keeps for request %q",
-				n.It(), oracle.Key(k), oracle.Request(or.w.Jobs[job].Name))
+		if or.isPromised(n, job, k) {
+			or.fail(checkEvictedPromised, "node %d gives up chunk %d, which it keeps for request %q",
+				n.AsSubject(), oracle.Key(k), oracle.Request(or.w.Jobs[job].Name))
 			return
 		}
 	}
 }
 
-// reclaimed records pages that came back from a grant. Example: a node that was frozen makes room for the first request
-// in the mailbox, and then finds in the same step that grants expired meanwhile.
-func (or *cacheOracle) reclaimed(n *world.Node, pages uint32) { or.at(n).freed += int(pages) }
+// recordReclaimed records pages that came back from a grant. Example: a node that was frozen makes room for the first
+// request in the mailbox, and then finds in the same step that grants expired meanwhile.
+func (or *cacheOracle) recordReclaimed(n *world.Node, pages uint32) {
+	or.stateOf(n).freedPages += int(pages)
+}
 
-// promises reports whether a chunk is certainly promised to a request at this instant, and the request has not read the
-// chunk yet.
-func (or *cacheOracle) promises(n *world.Node, job int, k uint32) bool {
+// isPromised reports whether a chunk is certainly promised to a request at this instant, and the request has not read
+// the chunk yet.
+func (or *cacheOracle) isPromised(n *world.Node, job int, k uint32) bool {
 	j := &or.w.Jobs[job]
-	if j.Receiver != n.ID || j.PlainTo || n.Draining || n.Leaving || j.Given[plan.WantAbandon] > 0 {
+	if j.Receiver != n.ID || j.PlainTo || n.Draining || n.Leaving || j.CommandCounts[plan.CommandAbandon] > 0 {
 		return false // The reader is at another node or has read the chunk.
 	}
 	for i := range j.Batches {
 		b := &j.Batches[i]
-		if !or.all().claims.promisedTo(n, b) || or.all().claims.read(n, job) {
+		if !or.oracles().claims.isPromised(n, b) || or.oracles().claims.mayHaveEnded(n, job) {
 			continue
 		}
-		if or.judged(checkEvictedKept); slices.Contains(j.Ids[b.From:b.To], k) {
+		if or.countJudged(checkEvictedPromised); slices.Contains(j.KeyNumbers[b.From:b.To], k) {
 			return true
 		}
 	}
 	return false
 }
 
-// got checks which chunks a Get finds in a cache.
-func (or *cacheOracle) got(n *world.Node, e *effects.Deliver, c *pd.Command) {
-	if !tellsOfEnds(n) || n.Draining || n.Leaving {
+// verifyGet checks which chunks a Get finds in a cache.
+func (or *cacheOracle) verifyGet(n *world.Node, e *effects.Deliver, c *pd.Command) {
+	if !reportsEvictions(n) || n.Draining || n.Leaving {
 		return
 	}
-	j, q := &or.w.Jobs[c.Job], or.at(n)
+	j, q := &or.w.Jobs[c.Job], or.stateOf(n)
 	for i := range e.Pages {
-		if or.judged(checkCacheFound); !q.here[j.Ids[i]] && q.own[e.Pages[i].Index] != j.Ids[i]+1 {
+		if or.countJudged(checkCacheFound); !q.present[j.KeyNumbers[i]] && q.sharedPages[e.Pages[i].Index] != j.KeyNumbers[i]+1 {
 			or.fail(checkCacheFound, "node %d finds chunk %d of request %q, which it has given up",
-				n.It(), oracle.Key(j.Ids[i]), oracle.Request(j.Name))
+				n.AsSubject(), oracle.Key(j.KeyNumbers[i]), oracle.Request(j.Name))
 			return
 		}
 	}
-	if !misses(e.Code) || j.After(e.Hits) >= len(j.Ids) {
+	if !isMissCode(e.Code) || j.KeysIn(e.Hits) >= len(j.KeyNumbers) {
 		return
 	}
-	if or.judged(checkCacheMissed); q.here[j.Ids[j.After(e.Hits)]] {
+	if or.countJudged(checkCacheMissed); q.present[j.KeyNumbers[j.KeysIn(e.Hits)]] {
 		or.fail(checkCacheMissed, "node %d does not find chunk %d of request %q, which it has and did not give up",
-			n.It(), oracle.Key(j.Ids[j.After(e.Hits)]), oracle.Request(j.Name))
+			n.AsSubject(), oracle.Key(j.KeyNumbers[j.KeysIn(e.Hits)]), oracle.Request(j.Name))
 	}
 }
 
 // afterStep checks that a step evicted no more chunks than the number of pages that the step used, and evicted nothing
 // while there was room.
 func (or *cacheOracle) afterStep(n *world.Node, s *rank.Stats) {
-	q := or.at(n)
-	evicted, used, freed := q.evicted, q.used, q.freed
-	q.evicted, q.used, q.freed = 0, 0, 0
+	q := or.stateOf(n)
+	evicted, used, freed := q.evictedCount, q.usedPages, q.freedPages
+	q.evictedCount, q.usedPages, q.freedPages = 0, 0, 0
 	if evicted == 0 || n.Draining || n.Leaving {
 		return
 	}
-	or.judged(checkEvictedVain)
+	or.countJudged(checkEvictedNeedlessly)
 	if evicted > used {
-		or.fail(checkEvictedVain, "node %d gives up %d chunks for %d pages", n.It(), evicted, used)
-	} else if s.PagesFree > freed && (n.Second == 0 || s.DeviceFree > freed) && !n.Delays {
+		or.fail(checkEvictedNeedlessly, "node %d gives up %d chunks for %d pages", n.AsSubject(), evicted, used)
+	} else if s.PagesFree > freed && (n.SecondPages == 0 || s.DeviceFree > freed) && !n.KeepsOffers {
 		// A fetch may end in the step in which the fetch got pages.
-		or.fail(checkEvictedVain, "node %d gives up %d chunks and has %d pages free", n.It(), evicted, s.PagesFree)
+		or.fail(checkEvictedNeedlessly, "node %d gives up %d chunks and has %d pages free", n.AsSubject(), evicted, s.PagesFree)
 	}
 }
 
-// rests checks a cache that has nothing in flight: each page is free, or has a chunk that the cache reported as ready.
-// If the cache has drained, all pages are free.
-func (or *cacheOracle) rests(n *world.Node, s *rank.Stats) {
-	if !tellsOfEnds(n) || or.w.Failure != nil {
+// verifyRest checks a cache that has nothing in flight: each page is free, or has a chunk that the cache reported as
+// ready. If the cache has drained, all pages are free.
+func (or *cacheOracle) verifyRest(n *world.Node, s *rank.Stats) {
+	if !reportsEvictions(n) || or.w.Failure != nil {
 		return
 	}
-	or.judged(checkCacheWhole)
-	here := len(or.at(n).here)
+	or.countJudged(checkCachePages)
+	present := len(or.stateOf(n).present)
 	if n.Draining {
-		here = 0 // Chunks that were kept for requests leave without a report.
+		present = 0 // Chunks that were kept for requests leave without a report.
 	}
 	if s.PagesFree+s.PagesEvictable != s.PagesTotal || s.DeviceFree+s.DeviceEvictable != s.DeviceTotal ||
-		s.PagesEvictable+s.DeviceEvictable != here {
-		or.fail(checkCacheWhole, "node %d has %d of %d pages free, %d to spare, in its second pool %d of %d, %d to spare, and "+
-			"%d chunks here", n.It(), s.PagesFree, s.PagesTotal, s.PagesEvictable, s.DeviceFree, s.DeviceTotal, s.DeviceEvictable, here)
+		s.PagesEvictable+s.DeviceEvictable != present {
+		or.fail(checkCachePages, "node %d has %d of %d pages free, %d to spare, in its second pool %d of %d, %d to spare, and "+
+			"%d chunks here", n.AsSubject(), s.PagesFree, s.PagesTotal, s.PagesEvictable, s.DeviceFree, s.DeviceTotal, s.DeviceEvictable, present)
 	}
 }
 
-// lostRaces records pages that were filled from a message and freed in the same step, because the chunks were present
-// already and could not be promised to a further request.
-func (or *cacheOracle) lostRaces(n *world.Node, took []effects.Page) {
-	for _, p := range took {
+// recordDuplicates records pages that were filled from a message and freed in the same step, because the chunks were
+// present already and could not be promised to a further request.
+func (or *cacheOracle) recordDuplicates(n *world.Node, stored []effects.Page) {
+	for _, p := range stored {
 		key := n.Pool.Pages[p.Index].Stamps[0].Key()
 		if ready, ok := pd.ReadyAt(n, or.w.Keys[key]); ok && ready.Index != p.Index {
-			or.at(n).freed++
+			or.stateOf(n).freedPages++
 		}
 	}
 }

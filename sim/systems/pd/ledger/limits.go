@@ -19,129 +19,133 @@ var (
 	checkCommands = oracle.NewCheck("S17", "commands outstanding, within those limits")
 )
 
-// limitsOracle judges the effects that are outstanding (S17).
-type limitsOracle struct {
-	judge
-	perLife[limitsLife]
+// limitOracle judges the effects that are outstanding (S17).
+type limitOracle struct {
+	oracleBase
+	perIncarnation[limitState]
 }
 
-func (*limitsOracle) listen(l *oracle.Listen[limitsOracle]) {
-	oracle.On(l, func(o *limitsOracle, _ *oracle.Call, e world.Started) { o.at(e.Node).most = pd.LimitsOf(e.Node) })
-	oracle.On(l, func(o *limitsOracle, _ *oracle.Call, e world.Stepping) { o.happened(e.Node, e.Event) })
-	oracle.On(l, func(o *limitsOracle, _ *oracle.Call, e world.Wanted) { o.wants(e.Node, e.Effect) })
-	oracle.On(l, func(o *limitsOracle, c *oracle.Call, _ oracle.Stepped) { o.afterStep(o.node(c)) })
+func (*limitOracle) subscribe(l *oracle.Subscriptions[limitOracle]) {
+	oracle.On(l, func(o *limitOracle, _ *oracle.Call, e world.NodeStarted) {
+		o.stateOf(e.Node).declared = pd.LimitsOf(e.Node)
+	})
+	oracle.On(l, func(o *limitOracle, _ *oracle.Call, e world.SteppingMachine) { o.countCompleted(e.Node, e.Event) })
+	oracle.On(l, func(o *limitOracle, _ *oracle.Call, e world.EffectEmitted) { o.countEffect(e.Node, e.Effect) })
+	oracle.On(l, func(o *limitOracle, c *oracle.Call, _ oracle.StepEnded) { o.afterStep(o.nodeOf(c)) })
 }
 
-// limitsLife counts the outstanding effects of an incarnation of a node by kind, and holds the declared limits.
-type limitsLife struct {
-	most   effects.Limits   `snap:"skip"`
-	now    effects.Limits   `snap:"skip"`
-	copies []effects.Corr   `snap:"skip"` // copies that have not settled
-	held   []effects.Ticket `snap:"skip"` // delivered, with their memory still to be returned
+// limitState counts the outstanding effects of an incarnation of a node by kind, and holds the declared limits.
+type limitState struct {
+	declared     effects.Limits   `snap:"skip"`
+	outstanding  effects.Limits   `snap:"skip"`
+	copies       []effects.Corr   `snap:"skip"` // copies that have not settled
+	heldCommands []effects.Ticket `snap:"skip"` // delivered, with their memory still to be returned
 }
 
-func (s *limitsLife) startReply() { *s = limitsLife{copies: s.copies[:0], held: s.held[:0]} }
+func (s *limitState) clearForReuse() {
+	*s = limitState{copies: s.copies[:0], heldCommands: s.heldCommands[:0]}
+}
 
-// happened counts down what an event completes.
-func (or *limitsOracle) happened(n *world.Node, ev effects.Event) {
-	my := or.at(n)
+// countCompleted counts down what an event completes.
+func (or *limitOracle) countCompleted(n *world.Node, ev effects.Event) {
+	state := or.stateOf(n)
 	switch e := ev.(type) {
 	case *effects.Opened, *effects.Replied, *effects.Unanswered, *effects.SendDone, *effects.Imported, *effects.Dropped:
-		my.now.Sends--
+		state.outstanding.Sends--
 	case *effects.Revoked:
-		my.now.Revokes--
+		state.outstanding.Revokes--
 	case *effects.Scattered:
-		my.now.Scatters--
+		state.outstanding.Scatters--
 	case *effects.TransferDone:
 		if e.Settled {
-			my.now.Transfers--
+			state.outstanding.Transfers--
 		}
 	case *effects.CopyDone:
 		if e.Settled {
-			my.settled(e.Corr)
+			state.endSettled(e.Corr)
 		}
 	case *effects.Settled:
-		my.settled(e.Corr)
+		state.endSettled(e.Corr)
 	case *effects.Landed:
-		or.batch(n, my, len(e.Pages))
+		or.verifyBatch(n, state, len(e.Pages))
 	case *effects.Command:
-		my.now.Commands++
+		state.outstanding.Commands++
 	default: // Further events complete no effect.
 	}
 }
 
-// settled ends a copy or, if corr is no copy, a transfer.
-func (my *limitsLife) settled(corr effects.Corr) {
-	if i := slices.Index(my.copies, corr); i >= 0 {
-		my.copies = slices.Delete(my.copies, i, i+1)
+// endSettled ends a copy or, if corr is no copy, a transfer.
+func (s *limitState) endSettled(corr effects.Corr) {
+	if i := slices.Index(s.copies, corr); i >= 0 {
+		s.copies = slices.Delete(s.copies, i, i+1)
 		return
 	}
-	my.now.Transfers--
+	s.outstanding.Transfers--
 }
 
-// wants counts an effect, and checks that no more effects of this kind are outstanding than the limits allow.
-func (or *limitsOracle) wants(n *world.Node, e effects.Effect) {
-	my := or.at(n)
+// countEffect counts an effect, and checks that no more effects of this kind are outstanding than the limits allow.
+func (or *limitOracle) countEffect(n *world.Node, e effects.Effect) {
+	state := or.stateOf(n)
 	switch e := e.(type) {
 	case *effects.Open, *effects.Send, *effects.Post, *effects.Import, *effects.Drop:
-		my.now.Sends++
-		or.within(n, "questions, words and links", my.now.Sends, my.most.Sends)
+		state.outstanding.Sends++
+		or.verifyLimit(n, "questions, words and links", state.outstanding.Sends, state.declared.Sends)
 	case *effects.Revoke:
-		my.now.Revokes++
-		or.within(n, "revocations", my.now.Revokes, my.most.Revokes)
+		state.outstanding.Revokes++
+		or.verifyLimit(n, "revocations", state.outstanding.Revokes, state.declared.Revokes)
 	case *effects.Transfer:
-		my.now.Transfers++
-		or.batch(n, my, len(e.Pairs))
-		or.within(n, "transfers", my.now.Transfers, my.most.Transfers)
+		state.outstanding.Transfers++
+		or.verifyBatch(n, state, len(e.Pairs))
+		or.verifyLimit(n, "transfers", state.outstanding.Transfers, state.declared.Transfers)
 	case *effects.Copy:
-		my.copies = append(my.copies, e.Corr)
-		or.batch(n, my, len(e.Pairs))
-		or.within(n, "copies", len(my.copies), my.most.Copies)
+		state.copies = append(state.copies, e.Corr)
+		or.verifyBatch(n, state, len(e.Pairs))
+		or.verifyLimit(n, "copies", len(state.copies), state.declared.Copies)
 	case *effects.Scatter:
-		my.now.Scatters++
-		or.batch(n, my, len(e.Pages))
-		or.within(n, "scatters", my.now.Scatters, my.most.Scatters)
+		state.outstanding.Scatters++
+		or.verifyBatch(n, state, len(e.Pages))
+		or.verifyLimit(n, "scatters", state.outstanding.Scatters, state.declared.Scatters)
 	case *effects.Grant:
-		or.batch(n, my, len(e.Pages))
+		or.verifyBatch(n, state, len(e.Pages))
 	case *effects.Publish:
-		or.batch(n, my, len(e.Pages))
+		or.verifyBatch(n, state, len(e.Pages))
 	case *effects.Deliver:
-		or.batch(n, my, len(e.Pages))
+		or.verifyBatch(n, state, len(e.Pages))
 		if e.Held {
-			my.held = append(my.held, e.Ticket)
+			state.heldCommands = append(state.heldCommands, e.Ticket)
 			return
 		}
-		my.now.Commands--
+		state.outstanding.Commands--
 	case *effects.Return:
-		if i := slices.Index(my.held, e.Ticket); i >= 0 {
-			my.held = slices.Delete(my.held, i, i+1)
-			my.now.Commands--
+		if i := slices.Index(state.heldCommands, e.Ticket); i >= 0 {
+			state.heldCommands = slices.Delete(state.heldCommands, i, i+1)
+			state.outstanding.Commands--
 		}
 	default: // The limits do not count further effects.
 	}
 }
 
-// within checks a count of outstanding effects against the declared limit.
-func (or *limitsOracle) within(n *world.Node, what string, now, most int) {
-	if or.judged(checkLimits); now > most {
-		or.fail(checkLimits, "node %d has %d %s outstanding, and told its driver of %d at the most", n.It(), now, what, most)
+// verifyLimit checks a count of outstanding effects against the declared limit.
+func (or *limitOracle) verifyLimit(n *world.Node, kind string, now, limit int) {
+	if or.countJudged(checkLimits); now > limit {
+		or.fail(checkLimits, "node %d has %d %s outstanding, and told its driver of %d at the most", n.AsSubject(), now, kind, limit)
 	}
 }
 
-// batch checks the number of pages in an effect or event against the declared limit.
-func (or *limitsOracle) batch(n *world.Node, my *limitsLife, pages int) {
-	if or.judged(checkBatch); pages > my.most.PagesPerBatch {
+// verifyBatch checks the number of pages in an effect or event against the declared limit.
+func (or *limitOracle) verifyBatch(n *world.Node, state *limitState, pages int) {
+	if or.countJudged(checkBatch); pages > state.declared.PagesPerBatch {
 		or.fail(checkBatch, "node %d speaks of %d pages at once, and told its driver of %d at the most",
-			n.It(), pages, my.most.PagesPerBatch)
+			n.AsSubject(), pages, state.declared.PagesPerBatch)
 	}
 }
 
 // afterStep checks the number of commands that a machine has accepted. A machine that refuses a command does so in the
 // step that brings the command.
-func (or *limitsOracle) afterStep(n *world.Node) {
-	my := or.at(n)
-	if or.judged(checkCommands); my.now.Commands > my.most.Commands {
+func (or *limitOracle) afterStep(n *world.Node) {
+	state := or.stateOf(n)
+	if or.countJudged(checkCommands); state.outstanding.Commands > state.declared.Commands {
 		or.fail(checkCommands, "node %d has %d commands outstanding, and told its driver of %d at the most",
-			n.It(), my.now.Commands, my.most.Commands)
+			n.AsSubject(), state.outstanding.Commands, state.declared.Commands)
 	}
 }

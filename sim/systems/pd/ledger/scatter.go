@@ -16,81 +16,81 @@ var (
 )
 
 // scatterOracle judges the pages that device code of an engine is handed to scatter.
-type scatterOracle struct{ judge }
+type scatterOracle struct{ oracleBase }
 
-func (*scatterOracle) listen(l *oracle.Listen[scatterOracle]) {
-	oracle.On(l, func(o *scatterOracle, _ *oracle.Call, e world.Scattering) { o.scattering(e.Node, e.Effect) })
-	oracle.On(l, func(o *scatterOracle, _ *oracle.Call, e world.Scattered) { o.scattered(e.Node, e.Ticket, e.Code) })
+func (*scatterOracle) subscribe(l *oracle.Subscriptions[scatterOracle]) {
+	oracle.On(l, func(o *scatterOracle, _ *oracle.Call, e world.ScatteringChunks) { o.verifyScatter(e.Node, e.Effect) })
+	oracle.On(l, func(o *scatterOracle, _ *oracle.Call, e world.ScatterEnded) { o.endScatter(e.Node, e.Ticket, e.Code) })
 }
 
-// scattering checks that a Scatter hands the next chunks of a command to the engine, whole, from pages that nothing
+// verifyScatter checks that a Scatter hands the next chunks of a command to the engine, whole, from pages that nothing
 // stores into. The pages are pinned until the engine's device code has read the pages.
-func (or *scatterOracle) scattering(n *world.Node, e *effects.Scatter) bool {
+func (or *scatterOracle) verifyScatter(n *world.Node, e *effects.Scatter) bool {
 	c := or.w.CommandOf(n, e.Ticket)
-	or.judged(checkScatterOpen, checkScatterOrder)
+	or.countJudged(checkScatterOpen, checkScatterOrder)
 	switch {
-	case c == nil || c.Over:
+	case c == nil || c.Finished:
 		or.fail(checkScatterOpen, "node %d scatters chunks of ticket %d, which it was not given or has delivered",
-			n.It(), oracle.Ticket(e.Ticket))
+			n.AsSubject(), oracle.Ticket(e.Ticket))
 		return false
 	case c.Device.Corr != 0:
 		or.fail(checkScatterOrder, "node %d scatters chunks of ticket %d beside others of it",
-			n.It(), oracle.Ticket(e.Ticket))
+			n.AsSubject(), oracle.Ticket(e.Ticket))
 		return false
-	case c.Want != plan.WantFetch:
-		or.fail(checkScatterOpen, "node %d scatters chunks of ticket %d (%s)", n.It(), oracle.Ticket(e.Ticket), c.Want)
+	case c.Want != plan.CommandFetch:
+		or.fail(checkScatterOpen, "node %d scatters chunks of ticket %d (%s)", n.AsSubject(), oracle.Ticket(e.Ticket), c.Want)
 		return false
-	case e.First != c.Device.Got || e.First+uint32(len(e.Pages)) > c.Count:
+	case e.First != c.Device.Received || e.First+uint32(len(e.Pages)) > c.Count:
 		or.fail(checkScatterOrder,
 			"node %d scatters %d chunks of ticket %d from chunk %d; its engine has %d of %d",
-			n.It(), len(e.Pages), oracle.Ticket(e.Ticket), e.First, c.Device.Got, c.Count)
+			n.AsSubject(), len(e.Pages), oracle.Ticket(e.Ticket), e.First, c.Device.Received, c.Count)
 		return false
 	}
 	for _, p := range e.Pages {
 		pg := &n.Pool.Pages[p.Index]
-		if pg.Trusted == 0 {
-			or.judged(checkScatterWhole, checkScatterGeneration)
+		if pg.TrustedGrant == 0 {
+			or.countJudged(checkScatterWhole, checkScatterGeneration)
 		}
 		switch {
-		case pg.Trusted != 0:
-			or.void(checkScatterWhole)
+		case pg.TrustedGrant != 0:
+			or.countVoid(checkScatterWhole)
 			continue // Exempt by name.
-		case n.Grants[pg.Granted].Bearer() && or.w.Setting.Leased:
+		case n.Grants[pg.Granted].IsBearer() && or.w.Conditions.Leased:
 			or.fail(checkScatterWhole, "node %d scatters page %d of a vanilla sender, of which nobody said that it is whole",
-				n.It(), n.ItsPage(p.Index))
+				n.AsSubject(), n.PageSubject(p.Index))
 			return false
 		case pg.Writers > 0:
 			or.fail(checkScatterOrder, "node %d scatters page %d while a transfer may still store into it",
-				n.It(), n.ItsPage(p.Index))
+				n.AsSubject(), n.PageSubject(p.Index))
 			return false
-		case p.Generation != pg.Last:
+		case p.Generation != pg.LastGeneration:
 			or.fail(checkScatterGeneration, "node %d scatters page %d of generation %d, it is in %d",
-				n.It(), n.ItsPage(p.Index), p.Generation, pg.Last)
+				n.AsSubject(), n.PageSubject(p.Index), p.Generation, pg.LastGeneration)
 			return false
 		}
-		if or.all().fills.believing(n, p.Index); or.w.Failure != nil {
+		if or.oracles().readFills.verifyReady(n, p.Index); or.w.Failure != nil {
 			return false
 		}
 	}
-	c.Device.Corr, c.Device.First, c.Device.Pages = e.Corr, e.First, or.w.Stock.Spans.Keep(e.Pages)
+	c.Device.Corr, c.Device.First, c.Device.Pages = e.Corr, e.First, or.w.Arenas.EffectPages.CopySlice(e.Pages)
 	for _, p := range e.Pages {
 		n.Pool.Pages[p.Index].Scatters++
-		n.Pool.Touch(p.Index)
+		n.Pool.UpdateInUse(p.Index)
 	}
-	or.all().reads.verifyFrom(n, &or.w.Jobs[c.Job], c.From+int(e.First), c.Device.Pages)
+	or.oracles().engineReads.verifyContentFrom(n, &or.w.Jobs[c.Job], c.From+int(e.First), c.Device.Pages)
 	return or.w.Failure == nil
 }
 
-// scattered ends a scatter: the content of the pages may not have changed meanwhile.
-func (or *scatterOracle) scattered(n *world.Node, t effects.Ticket, code effects.Code) {
+// endScatter ends a scatter: the content of the pages may not have changed meanwhile.
+func (or *scatterOracle) endScatter(n *world.Node, t effects.Ticket, code effects.Code) {
 	c := &or.w.Commands[t-1]
-	or.all().reads.verifyFrom(n, &or.w.Jobs[c.Job], c.From+int(c.Device.First), c.Device.Pages)
+	or.oracles().engineReads.verifyContentFrom(n, &or.w.Jobs[c.Job], c.From+int(c.Device.First), c.Device.Pages)
 	for _, p := range c.Device.Pages {
 		n.Pool.Pages[p.Index].Scatters--
-		n.Pool.Touch(p.Index)
+		n.Pool.UpdateInUse(p.Index)
 	}
 	if code == effects.OK {
-		c.Device.Got += uint32(len(c.Device.Pages))
+		c.Device.Received += uint32(len(c.Device.Pages))
 	}
 	c.Device.Corr, c.Device.Pages = 0, nil
 }

@@ -1,0 +1,89 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/protocol"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// prefixLeases holds the read leases of chunks that peers request by key. Each operation has a single lease at a time.
+// The pages of the lease hold the first of the requested chunks.
+type prefixLeases struct {
+	leases map[lookupKey]effects.GrantID `snap:"skip"` // by the requesting peer's operation and the incarnation of the owner
+}
+
+// lookupKey identifies an operation: the incarnation of a node that received the request, and the incarnation of the
+// peer that sent the request.
+type lookupKey struct {
+	node        int32
+	incarnation uint32
+	peer        effects.Incarnation
+	operation   uint64
+}
+
+// resetLeases empties the leases for a run.
+func (p *prefixLeases) resetLeases() { p.leases = world.RecycleMap(p.leases) }
+
+// prefixReply is a reply that names a lease.
+type prefixReply struct {
+	lookupKey
+	keys    [][]byte // the requested keys
+	id      effects.GrantID
+	lease   effects.Duration // the remaining time in the reply
+	indexes []int64
+}
+
+// verifyReply judges a reply when the reply is sent, and reports whether the reply is right. The last two arguments
+// fail the run: the first is called if the lease is wrong, and the second if the pages are wrong.
+func (p *prefixLeases) verifyReply(or *oracleBase, n *world.Node, t *prefixReply, failSame,
+	failPrefix func(format string, args ...any)) (ok bool) {
+	if p.leases == nil {
+		p.leases = map[lookupKey]effects.GrantID{}
+	}
+	lastID := p.leases[t.lookupKey]
+	if g := n.Grants[lastID]; g != nil && g.ID != t.id && or.w.IsLeaseLive(n, g) {
+		failSame("node %d leases to operation %d under grant %d what it leased to it under %d",
+			n.AsSubject(), t.operation, n.GrantSubject(t.id), n.GrantSubject(g.ID))
+		return false
+	}
+	if lastID != t.id {
+		or.oracles().prompt.verifyLease(n, t.peer, t.id)
+	}
+	p.leases[t.lookupKey] = t.id
+	g := n.Grants[t.id]
+	if g == nil || !g.Read {
+		failSame("node %d answers with grant %d, which it never gave to read", n.AsSubject(), n.GrantSubject(t.id))
+		return false
+	}
+	if until := or.w.ReadClock(n).Add(t.lease); until > g.ExpiresAt {
+		failSame("node %d says that grant %d stands for %d ns longer than it does",
+			n.AsSubject(), n.GrantSubject(t.id), until.Sub(g.ExpiresAt))
+		return false
+	}
+	for i, page := range g.Pages {
+		k, known := or.w.Keys.NumberOf(t.keys[min(i, len(t.keys)-1)])
+		if i >= len(t.keys) || i >= len(t.indexes) || !known || g.Lease.FirstStamps[i].Key() != k ||
+			t.indexes[i] != int64(page.Index) {
+			failPrefix("node %d leases page %d under grant %d, which is not of chunk %d that was asked for",
+				n.AsSubject(), n.PageSubject(page.Index), n.GrantSubject(t.id), i)
+			return false
+		}
+	}
+	return true
+}
+
+// recordReadDone records that a reader reports the end of reads under a lease. The result is a transfer that may still
+// read under the lease, and nil if there is none.
+func (j *oracleBase) recordReadDone(n *world.Node, to protocol.UUID, id uint64) *world.Transfer {
+	for _, t := range j.w.Active.Transfers.Items {
+		if t.Read && t.LocalInUse && t.Local == n.Pool && uint64(t.Grant) == id && protocol.UUID(t.Link.Peer) == to {
+			return t
+		}
+	}
+	for _, t := range j.w.Transfers {
+		if t.Read && t.Lease != nil && t.Local == n.Pool && uint64(t.Grant) == id {
+			t.Lease.Lease.DoneSent = true
+		}
+	}
+	return nil
+}

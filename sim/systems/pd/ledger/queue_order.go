@@ -1,0 +1,123 @@
+package ledger
+
+import (
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// The order of the allocation queue: how often requests are overtaken, and whether a request waits although the pages
+// are free.
+
+// verifyOvertaken counts an overtake of each request that the served request passes, and fails the run if a request was
+// overtaken too often (L7).
+func (or *queueOracle) verifyOvertaken(n *world.Node, w *pendingRequest, place int) {
+	or.oracles().dualRole.countOvertake(n)
+	for i := range or.stateOf(n).pending[:place] {
+		o := &or.stateOf(n).pending[i]
+		if o.isSameClass(w) || !or.isHead(n, i) || or.w.Failure != nil {
+			continue
+		}
+		if counts, tooOften := or.countOvertake(n, o); !counts {
+			or.countVoid(checkOvertaken)
+		} else if or.countJudged(checkOvertaken); tooOften {
+			or.fail(checkOvertaken, "node %d lets request %d wait although %d grants and reserves went past it; %d are allowed",
+				n.AsSubject(), oracle.Message(o.request), o.overtakes, pd.InfoOf(n).Cfg.BypassMax)
+		}
+	}
+}
+
+// countOvertake counts that a request of another class was served before o, which is the first request of a class. The
+// results are whether that counts, and whether o was overtaken too often (L7). A request that waits for room in the
+// peer's share, or for more than pages, was not overtaken.
+func (or *queueOracle) countOvertake(n *world.Node, o *pendingRequest) (counts, tooOften bool) {
+	s := pd.StatsOf(n)
+	if !o.canBeServed(n) || or.peerPagesMax(n, &s, o)+o.pageCount > pageShare(n) || mayExceedGrants(n, &s) {
+		return false, false
+	}
+	// From each of the rival classes, a request that was overtaken as often may be served first.
+	o.maxHeads = max(o.maxHeads, or.countHeads(n))
+	if o.overtakes++; o.overtakes == int(pd.InfoOf(n).Cfg.BypassMax) && or.oracles().dualRole.oldestReserve(n) != 0 {
+		pd.CountConjunction(&or.w.Result, pd.PeerAtBypassLimit)
+	}
+	return true, o.overtakes > int(pd.InfoOf(n).Cfg.BypassMax)+o.maxHeads
+}
+
+// countHeads counts the classes with a request that waits or may wait. The node's own engine is a class.
+func (or *queueOracle) countHeads(n *world.Node) (count int) {
+	if isDualRole(n) {
+		count++
+	}
+	for i := range or.stateOf(n).pending {
+		if or.isHead(n, i) {
+			count++
+		}
+	}
+	return count
+}
+
+// isHead reports whether a request is the first of a class.
+func (or *queueOracle) isHead(n *world.Node, i int) bool {
+	state := or.stateOf(n)
+	w := &state.pending[i]
+	for k := range state.pending[:i] {
+		if o := &state.pending[k]; o.keyCount > 0 && o.isSameClass(w) {
+			return false
+		}
+	}
+	return w.keyCount > 0
+}
+
+// pageShare returns how many pages a class may have granted or in quarantine.
+func pageShare(n *world.Node) int {
+	return max(1, int(pd.InfoOf(n).Cfg.Pages)*int(pd.InfoOf(n).Cfg.PeerSharePct)/100)
+}
+
+// mayExceedGrants reports whether a class may have used up a class's share of grants. A class may have no more grants
+// than the class leaves free, and no class reaches this share before half of the table is taken.
+func mayExceedGrants(n *world.Node, s *rank.Stats) bool {
+	return 2*s.Grants >= int(pd.InfoOf(n).Cfg.GrantsMax)
+}
+
+// verifyNoNeedlessWait fails the run if the first request of every class, including the class of the node's own engine,
+// could be served with the free pages. If any first request could not be served, the free pages may be kept for that
+// request, because it was overtaken too often.
+func (or *queueOracle) verifyNoNeedlessWait(n *world.Node, s *rank.Stats) {
+	if n.Draining || n.Busy {
+		return
+	}
+	reserve, servable := or.oracles().dualRole.findServableReserve(n, s)
+	var waiting *pendingRequest
+	if reserve != 0 && !servable {
+		or.countVoid(checkNeedlessWait)
+		return
+	}
+	for i := range or.stateOf(n).pending {
+		o := &or.stateOf(n).pending[i]
+		if !or.isHead(n, i) || !o.canBeServed(n) {
+			continue
+		}
+		room, pages := s.PagesFree, o.pageCount
+		if n.IsCache { // Chunks that are present already make no room for the rest.
+			room, pages = room+s.PagesEvictable, o.keyCount
+		}
+		if pages > room {
+			or.countJudged(checkNeedlessWait)
+			return
+		}
+		if or.peerPagesMax(n, s, o)+o.pageCount > pageShare(n) || mayExceedGrants(n, s) || s.Entries+o.keyCount > s.PagesTotal ||
+			o.layers && 2*(s.Bundles+o.keyCount) > int(pd.InfoOf(n).Cfg.BundlesMax) {
+			or.countVoid(checkNeedlessWait)
+			return
+		}
+		or.countJudged(checkNeedlessWait)
+		waiting = o
+	}
+	if reserve != 0 {
+		or.oracles().dualRole.failNeedlessWait(n, s, reserve)
+	} else if waiting != nil {
+		or.fail(checkNeedlessWait, "node %d has %d pages free and lets request %d wait for %d",
+			n.AsSubject(), s.PagesFree, oracle.Message(waiting.request), waiting.pageCount)
+	}
+}

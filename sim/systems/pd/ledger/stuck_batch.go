@@ -1,0 +1,151 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/communicator"
+	"github.com/kvferry/kvferry/sim/draw"
+	"github.com/kvferry/kvferry/sim/oracle"
+	"github.com/kvferry/kvferry/sim/systems/pd"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// Hardware that hangs keeps pages. Therefore an epoch is fenced if a batch that was cancelled does not end within the
+// grace period, or if no batch ends within the patience period. The machine acts when it is next called with the time
+// after that, neither earlier nor later.
+
+// The checks of this file, each with the property of docs/safety.md that the check belongs to.
+var (
+	checkGrace    = oracle.NewCheck("L2", "batches that were cancelled, in time")
+	checkPatience = oracle.NewCheck("L2", "batches without progress, in time")
+)
+
+// stuckOracle judges how long a node waits for batches (L2).
+type stuckOracle struct {
+	oracleBase
+	flights []linkFlight `snap:"skip"` // empty in small worlds, in which time has no length
+}
+
+func (*stuckOracle) subscribe(l *oracle.Subscriptions[stuckOracle]) {
+	oracle.On(l, func(o *stuckOracle, _ *oracle.Call, e world.BatchSubmitted) {
+		o.recordBatch(e.Node, e.Link, e.Transfer)
+	})
+	oracle.On(l, func(o *stuckOracle, _ *oracle.Call, e world.EpochEvent) { o.handleEvent(e.Node, e.Link, e.Event) })
+	oracle.On(l, func(o *stuckOracle, _ *oracle.Call, e world.EpochTransferDone) {
+		o.recordCancelled(e.Link, e.Transfer, e.Post)
+	})
+}
+
+// reset drops the records of the previous run, because links are numbered anew in each run.
+func (or *stuckOracle) reset(int) { or.flights = or.flights[:0] }
+
+// linkFlight records the batches that the hardware has in flight on a link, and the deadlines for these batches.
+type linkFlight struct {
+	link, epoch           uint64
+	transfers             []uint64 // the transfer of each batch
+	cancelled             []uint64 // the transfers in flight that were cancelled
+	graceEnd, patienceEnd deadline // the first may be zero
+}
+
+// deadline is an instant by which a machine must act, and how long the node had been frozen when the instant was set.
+type deadline struct {
+	at          effects.Time
+	frozenAtSet int64
+}
+
+// deadlineIn returns the instant that is d after now, by n's clock.
+func (or *stuckOracle) deadlineIn(n *world.Node, d effects.Duration) deadline {
+	return deadline{or.w.ReadClock(n).Add(d), n.FrozenTime}
+}
+
+// isPast reports whether an instant has passed, with a grace period. Time in which the driver does not call the machine
+// does not count. That time is measured by the machine's own clock, which may run fast.
+func (or *stuckOracle) isPast(n *world.Node, u deadline) bool {
+	frozen := or.w.ReadClock(n).Sub(n.ReadingAt(or.w.Now - (n.FrozenTime - u.frozenAtSet)))
+	return u.at != 0 && or.w.ReadClock(n) > u.at.Add(frozen+pd.Grace)
+}
+
+// flightOf returns the record of a link's current epoch, and nil if nothing is in flight.
+func (or *stuckOracle) flightOf(x *world.Link) *linkFlight {
+	i := slices.IndexFunc(or.flights, func(h linkFlight) bool { return h.link == x.ID })
+	if i < 0 {
+		return nil
+	}
+	h := &or.flights[i]
+	if e := x.Comm.EpochAt(h.epoch); e.Fenced || e.Stopped || len(h.transfers) == 0 {
+		or.flights = slices.Delete(or.flights, i, i+1)
+		return nil
+	}
+	return h
+}
+
+// recordBatch records a batch when the batch is submitted to the hardware.
+func (or *stuckOracle) recordBatch(n *world.Node, x *world.Link, t *world.Transfer) {
+	if or.w.Seed >= draw.HighestSeed {
+		return
+	}
+	h := or.flightOf(x)
+	if h == nil {
+		or.flights = append(or.flights, linkFlight{link: x.ID, epoch: x.Comm.Machine.Epoch(), patienceEnd: or.deadlineIn(n,
+			or.w.CommunicatorRules().ProgressTimeout)})
+		h = &or.flights[len(or.flights)-1]
+	}
+	h.transfers = append(h.transfers, t.ID)
+}
+
+// handleEvent checks, when an event reaches a machine, that the machine has fenced every epoch that is overdue.
+func (or *stuckOracle) handleEvent(n *world.Node, x *world.Link, ev *communicator.Event) {
+	h := or.flightOf(x)
+	if h == nil {
+		return
+	}
+	if ev.Kind == communicator.Submitted { // The driver was busy until now, and received no events.
+		for _, u := range []*deadline{&h.patienceEnd, &h.graceEnd} {
+			if now := or.deadlineIn(n, 0); u.at != 0 && u.at < now.at {
+				*u = now
+			}
+		}
+		return
+	}
+	if or.verifyFenced(n, x, h); or.w.Failure != nil || ev.Kind != communicator.BatchEnded || ev.Epoch != h.epoch || !ev.Succeeded {
+		return
+	}
+	done := h.transfers[0]
+	h.transfers = h.transfers[1:]
+	h.patienceEnd = or.deadlineIn(n, or.w.CommunicatorRules().ProgressTimeout)
+	if !slices.Contains(h.transfers, done) {
+		h.cancelled = slices.DeleteFunc(h.cancelled, func(id uint64) bool { return id == done })
+	}
+	if len(h.cancelled) == 0 {
+		h.graceEnd = deadline{}
+	}
+}
+
+// verifyFenced fails the run if an epoch should be fenced by now and is not.
+func (or *stuckOracle) verifyFenced(n *world.Node, x *world.Link, h *linkFlight) {
+	or.countJudged(checkPatience)
+	if h.graceEnd.at != 0 {
+		or.countJudged(checkGrace)
+	}
+	switch {
+	case or.isPast(n, h.patienceEnd):
+		or.fail(checkPatience, "node %d has waited for transfer %d on link %d beyond its patience, and does not end its "+
+			"communicator",
+			n.AsSubject(), oracle.Transfer(h.transfers[0]), oracle.Link(x.ID))
+	case or.isPast(n, h.graceEnd):
+		or.fail(checkGrace, "node %d has cancelled transfer %d on link %d, waits for it, and does not end its communicator",
+			n.AsSubject(), oracle.Transfer(h.cancelled[0]), oracle.Link(x.ID))
+	}
+}
+
+// recordCancelled records that a transfer was cancelled while the hardware has a batch of the transfer.
+func (or *stuckOracle) recordCancelled(x *world.Link, t *world.Transfer, p communicator.Post) {
+	h := or.flightOf(x)
+	if h == nil || p.Code != effects.Cancelled || p.Settled || !slices.Contains(h.transfers, t.ID) {
+		return
+	}
+	if h.cancelled = append(h.cancelled, t.ID); h.graceEnd.at == 0 {
+		h.graceEnd = or.deadlineIn(or.w.Nodes[x.From], or.w.CommunicatorRules().Grace)
+	}
+}

@@ -1,0 +1,33 @@
+package pd
+
+import (
+	"github.com/kvferry/kvferry/effects"
+	"github.com/kvferry/kvferry/fsm/rank"
+	"github.com/kvferry/kvferry/sim/explore"
+	"github.com/kvferry/kvferry/sim/world"
+)
+
+// MachineCopies makes copies of machines before a step. A copy shows the state that the machine would have if the
+// step's event had not arrived.
+type MachineCopies struct {
+	machines *explore.MachineHasher
+	last     *rank.Rank
+	out      effects.Effects
+}
+
+// CopyOf returns a copy of n's machine in the present state. The copy is valid until the next call.
+func (s *MachineCopies) CopyOf(n *world.Node) *rank.Rank {
+	if s.machines == nil {
+		s.machines = explore.NewMachineHasher()
+	}
+	s.last = explore.CloneMachine(s.machines, s.last, rankOf(n))
+	return s.last
+}
+
+// EqualsAfterTick reports whether n's machine, after a step at the time now, equals the copy from before the step after
+// a Tick at the same time.
+func (s *MachineCopies) EqualsAfterTick(n *world.Node, before *rank.Rank, now effects.Time) bool {
+	before.Step(now, &effects.Tick{}, &s.out)
+	s.out.Reset()
+	return explore.SameMachine(s.machines, before, rankOf(n), now)
+}
