@@ -45,7 +45,7 @@
 //	systems/pd/ledger  the oracles of ranks, each a value with its own memory
 //	systems/pd/scopes  the small worlds of ranks
 //	systems/recall     a flow beside push and pull, as a value, like p2p; package systems lists these flows
-//	systems/own        what a system of machines other than ranks is: [System] has its fields
+//	systems/custom        what a system of machines other than ranks is: [System] has its fields
 //	systems/directory  such systems, each a value with a profile of its own
 //
 // Packages world, explore and story know neither ranks nor messages, and call the system of a run through interfaces

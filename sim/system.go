@@ -7,19 +7,19 @@ import (
 	"strings"
 
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/custom"
 )
 
 // A System describes what runs in a world: the user's machines, the commands that their engines give, and the promises
-// that they keep. [own.System] has its fields. The options of [SystemRun], [Campaign], [Shrink], [Explore] and the
+// that they keep. [custom.System] has its fields. The options of [SystemRun], [Campaign], [Shrink], [Explore] and the
 // remaining entry points contain a system; nil there means [PD].
-type System own.System
+type System custom.System
 
-// The parts of the description of a system; see package own.
+// The parts of the description of a system; see package custom.
 type (
-	Process = own.Process
-	Boot    = own.Boot
-	Draws   = own.Draws
+	Process = custom.Process
+	Boot    = custom.Boot
+	Draws   = custom.Draws
 )
 
 // nodeNameError is the panic value of Boot.Addr and Draws.Items.
@@ -44,9 +44,9 @@ func Join(systems ...System) System {
 	for i := range systems {
 		for _, part := range systems[i].parts() {
 			if part.isPD() {
-				joined.Parts = slices.Insert(joined.Parts, 0, own.System(*part))
+				joined.Parts = slices.Insert(joined.Parts, 0, custom.System(*part))
 			} else {
-				joined.Parts = append(joined.Parts, own.System(*part))
+				joined.Parts = append(joined.Parts, custom.System(*part))
 			}
 		}
 	}

@@ -112,10 +112,10 @@ var rooms = []room{
 	{name: "sim/systems/pd/ledger", foreign: none, own: []string{"contract", "effects", "identity", "protocol", "fsm/...",
 		"sim/coverage", "sim/draw", "sim/oracle", "sim/plan", "sim/systems/pd", "sim/world"}},
 	// The common part of systems without ranks, and these systems.
-	{name: "sim/systems/own", foreign: none, own: []string{"effects", "sim/oracle", "sim/plan"}},
+	{name: "sim/systems/custom", foreign: none, own: []string{"effects", "sim/oracle", "sim/plan"}},
 	{name: "sim/systems/directory", foreign: none,
 		own: append(memory(), "protocol/sharedlog", "fsm/directory/...", "sim/draw", "sim/oracle", "sim/plan",
-			"sim/systems/own")},
+			"sim/systems/custom")},
 	// The list of the systems for further flows, and these systems. Each knows the system of ranks, but no other system.
 	{name: "sim/systems", foreign: none, own: []string{"sim/condense", "sim/expand", "sim/explore", "sim/plan",
 		"sim/systems/..."}},
@@ -123,7 +123,7 @@ var rooms = []room{
 	{name: "sim/systems/agent", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
 		"sim/explore", "sim/oracle", "sim/plan", "sim/systems/layerwise", "sim/systems/p2p", "sim/systems/pd", "sim/world"}},
 	{name: "sim/systems/...", foreign: none, own: []string{"effects", "protocol", "fsm/...", "sim/draw", "sim/expand",
-		"sim/explore", "sim/oracle", "sim/plan", "sim/systems/own", "sim/systems/pd", "sim/world"}},
+		"sim/explore", "sim/oracle", "sim/plan", "sim/systems/custom", "sim/systems/pd", "sim/world"}},
 	// exposed computes the exposed time of a transfer for a model and a link, with ranks and counted time.
 	{name: "sim/exposed", own: []string{"effects", "protocol", "fsm/..."}, foreign: none},
 	{name: "sim/...",

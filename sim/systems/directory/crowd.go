@@ -8,7 +8,7 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/custom"
 )
 
 // A crowd is a process that floods a directory until the end of the run. On a few connections, the process registers
@@ -61,7 +61,7 @@ type crowd struct {
 	lastCorr        effects.Corr
 }
 
-func newCrowd(b own.Boot) *crowd {
+func newCrowd(b custom.Boot) *crowd {
 	x := &crowd{
 		active: isFlooded(b.Plan), sharesInstances: draw.Hash(b.Plan.Seed, draw.Plan, 8, 31).ChancePermille(500),
 		incarnation: protocol.UUID{0xC0, byte(b.Seed), byte(b.Seed >> 8), 1},

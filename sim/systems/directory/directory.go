@@ -21,7 +21,7 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/custom"
 )
 
 const (
@@ -61,7 +61,7 @@ type workerNode struct {
 const convergeTime = 5 * time.Second
 
 // System is one or two independent directories with workers.
-var System = own.System{
+var System = custom.System{
 	Name:      systemName,
 	Processes: listProcesses,
 	Draw:      drawPlan,
@@ -77,24 +77,24 @@ var System = own.System{
 	DriftMaxPPM:    20_000,
 }
 
-func listProcesses(p *plan.Plan) (all []own.Process) {
+func listProcesses(p *plan.Plan) (all []custom.Process) {
 	for _, name := range directoryNames(p) {
-		all = append(all, own.Process{
+		all = append(all, custom.Process{
 			Name: name, Channels: connChannels[:],
-			New: func(b own.Boot) (effects.Machine, error) { return serve.New(directoryConfig(b, name)) },
+			New: func(b custom.Boot) (effects.Machine, error) { return serve.New(directoryConfig(b, name)) },
 		})
 	}
 	for _, x := range workers {
-		begin := func(b own.Boot) (effects.Machine, error) {
+		begin := func(b custom.Boot) (effects.Machine, error) {
 			return newNode(x.id, b, registrarConfig(b.Plan), directoryNames(b.Plan))
 		}
 		if x.node == vanillaName {
-			begin = func(b own.Boot) (effects.Machine, error) { return newVanillaWorker(x.id, b), nil }
+			begin = func(b custom.Boot) (effects.Machine, error) { return newVanillaWorker(x.id, b), nil }
 		}
-		all = append(all, own.Process{Name: x.node, New: begin})
+		all = append(all, custom.Process{Name: x.node, New: begin})
 	}
 	if mayFlood(p) {
-		all = append(all, own.Process{Name: crowdName, New: func(b own.Boot) (effects.Machine, error) {
+		all = append(all, custom.Process{Name: crowdName, New: func(b custom.Boot) (effects.Machine, error) {
 			return newCrowd(b), nil
 		}})
 	}
@@ -121,7 +121,7 @@ func journalLength(p *plan.Plan) int { return 1 << draw.Hash(p.Seed, draw.Plan, 
 
 // directoryConfig returns the configuration of a directory. Limits that stop work are small; limits that make the
 // directory forget are large.
-func directoryConfig(b own.Boot, name string) serve.Config {
+func directoryConfig(b custom.Boot, name string) serve.Config {
 	at := func(n uint64) draw.Value { return draw.Hash(b.Plan.Seed, draw.Plan, 8, n) }
 	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
 	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
@@ -145,7 +145,7 @@ const (
 )
 
 // drawPlan draws the workload and the crowd.
-func drawPlan(d own.Draws, p *plan.Plan) {
+func drawPlan(d custom.Draws, p *plan.Plan) {
 	drawWork(d, p, workers, convergeTime, len(directoryNames(p)))
 	if mayFlood(p) && p.Profile != "calm" {
 		p.Items = append(p.Items, d.Items(crowdItem, 1, 1, crowdName)...)
@@ -156,7 +156,7 @@ func drawPlan(d own.Draws, p *plan.Plan) {
 
 // drawWork draws the commands of the workers, and a final lookup of each prompt by each worker once the directories
 // must know the truth. The last argument is the node of the first worker.
-func drawWork(d own.Draws, p *plan.Plan, workers []workerNode, converge time.Duration, firstNode int) {
+func drawWork(d custom.Draws, p *plan.Plan, workers []workerNode, converge time.Duration, firstNode int) {
 	var names []string
 	for _, x := range workers {
 		names = append(names, x.node)

@@ -11,13 +11,13 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/custom"
 )
 
 // Fleet is Replicas at the size of a real deployment: workers start, leave and crash all the time.
-var Fleet = own.System{
+var Fleet = custom.System{
 	Name:           "fleet",
-	Processes:      func(*plan.Plan) []own.Process { return sharingProcesses(fleetWorkers, 1000, raiseLimits) },
+	Processes:      func(*plan.Plan) []custom.Process { return sharingProcesses(fleetWorkers, 1000, raiseLimits) },
 	Draw:           drawFleet,
 	Commands:       Replicas.Commands,
 	Oracles:        []oracle.Oracle{fleetConvergenceOracle, historyOracle, honestyOracle, repliesOracle, departureOracle},
@@ -56,7 +56,7 @@ func raiseLimits(c *serve.Config) {
 // drawFleet draws the commands of the workers, and crashes in addition to the scheduled faults. From the last fault on,
 // the first workers look chunks up regularly. Each of them uses a different directory, which shows when the directories
 // agree.
-func drawFleet(d own.Draws, p *plan.Plan) {
+func drawFleet(d custom.Draws, p *plan.Plan) {
 	firstNode := len(replicaNames) + 1
 	drawWork(d, p, fleetWorkers, fleetConvergeTime, firstNode)
 	drawLogFaults(d, p)

@@ -4,7 +4,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol/sharedlog"
 	"github.com/kvferry/kvferry/sim/draw"
-	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/custom"
 )
 
 // A logServer is the server of the log that directories share. The log is kept in memory only, so it is empty after a
@@ -51,8 +51,8 @@ func (*lagBody) IsCommand()     {}
 
 // newLogServer returns a constructor of log servers that keep at least the given number of entries, and at most
 // ten times as many.
-func newLogServer(minEntries int) func(own.Boot) (effects.Machine, error) {
-	return func(b own.Boot) (effects.Machine, error) {
+func newLogServer(minEntries int) func(custom.Boot) (effects.Machine, error) {
+	return func(b custom.Boot) (effects.Machine, error) {
 		maxEntries := draw.Hash(b.Plan.Seed, draw.Plan, 8, 7).Between(minEntries, 10*minEntries)
 		if hasReliableLog(b.Plan) {
 			maxEntries = 1 << 20

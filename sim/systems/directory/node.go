@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/fsm/rank/memory/store"
 	"github.com/kvferry/kvferry/fsm/table"
 	"github.com/kvferry/kvferry/protocol"
-	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/custom"
 )
 
 // A node is a worker of kvferry: a store with pages, and the registrar that reports the chunks of the store. Commands
@@ -29,7 +29,7 @@ type node struct {
 // pageCount is the number of pages, which is enough for all chunks.
 const pageCount = promptCount*chunksPerPrompt + longPromptChunks
 
-func newNode(w workerID, b own.Boot, c registrar.Config, directories []string) (*node, error) {
+func newNode(w workerID, b custom.Boot, c registrar.Config, directories []string) (*node, error) {
 	c.Seed = b.Seed
 	c.Worker = registrar.Worker{
 		Instance: w.instance, Rank: w.rank, IP: w.instance, Port: w.listener().Port, URL: string(w.peerURL(b)),
@@ -168,7 +168,7 @@ type workerID struct {
 }
 
 // incarnationOf returns the incarnation that a process of the worker states.
-func (w workerID) incarnationOf(b own.Boot) protocol.UUID {
+func (w workerID) incarnationOf(b custom.Boot) protocol.UUID {
 	if w.vanilla {
 		return protocol.UUID{}
 	}
@@ -180,7 +180,7 @@ func (w workerID) wireWorker() protocol.Worker {
 }
 
 // peerURL returns the address for peers. Each incarnation has another address.
-func (w workerID) peerURL(b own.Boot) []byte {
+func (w workerID) peerURL(b custom.Boot) []byte {
 	u := strconv.AppendUint([]byte(w.instance+"-"), uint64(w.rank), 10)
 	return strconv.AppendUint(append(u, ':'), 7000+b.Seed%100, 10)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/custom"
 )
 
 const replicasName, thirdName, logName = "replicas", "third", "log"
@@ -23,7 +23,7 @@ var replicaNames = []string{directoryName, secondName, thirdName}
 
 // Replicas is a system of directories that share a log. Each worker reports to one or two of the directories, and all
 // directories learn of the report.
-var Replicas = own.System{
+var Replicas = custom.System{
 	Name:      replicasName,
 	Processes: replicaProcesses,
 	Draw:      drawReplicas,
@@ -86,17 +86,17 @@ func hasReliableLog(p *plan.Plan) bool {
 // longerThanRun is longer than any run.
 const longerThanRun = 1000 * effects.Second
 
-func replicaProcesses(*plan.Plan) []own.Process {
+func replicaProcesses(*plan.Plan) []custom.Process {
 	return sharingProcesses(workers, 40, func(*serve.Config) {})
 }
 
 // sharingProcesses returns directories that share a log of at least the given number of entries, and the given workers.
 // The function may change the configuration of the directories.
-func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.Config)) (all []own.Process) {
+func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.Config)) (all []custom.Process) {
 	for _, name := range replicaNames {
-		all = append(all, own.Process{
+		all = append(all, custom.Process{
 			Name: name, Channels: connChannels[:],
-			New: func(b own.Boot) (effects.Machine, error) {
+			New: func(b custom.Boot) (effects.Machine, error) {
 				c := directoryConfig(b, name)
 				c.Directory.Yield, c.Directory.Fade = 600*effects.Millisecond, core.Default().Fade
 				if ignoresSilence(b.Plan) {
@@ -111,9 +111,9 @@ func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.C
 			},
 		})
 	}
-	all = append(all, own.Process{Name: logName, Channels: []effects.Channel{effects.ChannelLog}, New: newLogServer(minEntries)})
+	all = append(all, custom.Process{Name: logName, Channels: []effects.Channel{effects.ChannelLog}, New: newLogServer(minEntries)})
 	for i, x := range workers {
-		all = append(all, own.Process{Name: x.node, New: func(b own.Boot) (effects.Machine, error) {
+		all = append(all, custom.Process{Name: x.node, New: func(b custom.Boot) (effects.Machine, error) {
 			return newNode(x.id, b, registrarConfig(b.Plan), directoriesOf(b.Plan, i))
 		}})
 	}
@@ -122,7 +122,7 @@ func sharingProcesses(workers []workerNode, minEntries int, adjust func(*serve.C
 
 // replicaConfig returns the configuration by which a directory uses the log. The limits may make the directory miss
 // entries, because there are further ways to recover.
-func replicaConfig(b own.Boot) replica.Config {
+func replicaConfig(b custom.Boot) replica.Config {
 	at := func(n uint64) draw.Value { return draw.Hash(b.Plan.Seed, draw.Plan, 8, 32+n) }
 	c := replica.Default()
 	c.Addr, c.Incarnation = b.Addr(logName, effects.ChannelLog), b.Seed|1
@@ -135,7 +135,7 @@ func replicaConfig(b own.Boot) replica.Config {
 }
 
 // drawReplicas draws the commands of the workers and the faults of the log.
-func drawReplicas(d own.Draws, p *plan.Plan) {
+func drawReplicas(d custom.Draws, p *plan.Plan) {
 	drawWork(d, p, workers, replicaConvergeTime, len(replicaNames)+1)
 	for _, x := range d.Items("lag", 0, 2, logName) {
 		x.Span = (p.FaultsEnd - x.At) * 9 / 10
@@ -153,7 +153,7 @@ func drawReplicas(d own.Draws, p *plan.Plan) {
 }
 
 // drawLogFaults draws the faults of the log.
-func drawLogFaults(d own.Draws, p *plan.Plan) {
+func drawLogFaults(d custom.Draws, p *plan.Plan) {
 	faults := append(d.Items("trim", 0, 3, logName), d.Items("lose", 0, 3, logName)...)
 	faults = append(faults, d.Items("wipe", 0, 1, logName)...)
 	for _, x := range d.Items("squeeze", 0, 1, logName) {

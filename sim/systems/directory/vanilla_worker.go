@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/draw"
-	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/custom"
 )
 
 // The times of workers.
@@ -89,7 +89,7 @@ const (
 
 var connChannels = [connKinds]effects.Channel{effects.ChannelDirectory, effects.ChannelFeed, effects.ChannelHeartbeat}
 
-func newVanillaWorker(w workerID, b own.Boot) *vanillaWorker {
+func newVanillaWorker(w workerID, b custom.Boot) *vanillaWorker {
 	x := &vanillaWorker{
 		id: w, syncSeed: b.Seed, url: w.peerURL(b), unnumbered: draw.Hash(b.Plan.Seed, draw.Plan, 8, 5).ChancePermille(500),
 		faultsEnd: effects.Duration(b.Plan.FaultsEnd), sendsNoHeartbeats: draw.Hash(b.Plan.Seed, draw.Plan, 8, 9).ChancePermille(500),

@@ -13,14 +13,14 @@ import (
 	"github.com/kvferry/kvferry/sim/draw"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/plan"
-	"github.com/kvferry/kvferry/sim/systems/own"
+	"github.com/kvferry/kvferry/sim/systems/custom"
 	"github.com/kvferry/kvferry/sim/systems/pd"
 	"github.com/kvferry/kvferry/sim/world"
 )
 
 // Directories is the system of directory nodes. The ranks report chunks to the directories and ask for the locations of
 // chunks.
-var Directories = own.System{
+var Directories = custom.System{
 	Name:           systemName,
 	Processes:      directoryProcesses,
 	Draw:           drawFindJobs,
@@ -58,11 +58,11 @@ func directoriesOf(p *plan.Plan) []string {
 }
 
 // directoryProcesses returns the directory processes. A plan may use the first process only.
-func directoryProcesses(p *plan.Plan) (all []own.Process) {
+func directoryProcesses(p *plan.Plan) (all []custom.Process) {
 	for _, name := range directoryNames {
-		all = append(all, own.Process{
+		all = append(all, custom.Process{
 			Name: name, Channels: directoryChannels,
-			New: func(b own.Boot) (effects.Machine, error) { return serve.New(directoryConfig(b, name)) },
+			New: func(b custom.Boot) (effects.Machine, error) { return serve.New(directoryConfig(b, name)) },
 		})
 	}
 	return all
@@ -70,7 +70,7 @@ func directoryProcesses(p *plan.Plan) (all []own.Process) {
 
 // directoryConfig returns the configuration of a directory with short timeouts, so that silent workers are often
 // dropped and stuck syncs are often given up.
-func directoryConfig(b own.Boot, name string) serve.Config {
+func directoryConfig(b custom.Boot, name string) serve.Config {
 	c := serve.Config{Directory: core.Default(), Wire: protocol.DefaultLimits()}
 	c.Heartbeat = protocol.Endpoint(b.Addr(name, effects.ChannelHeartbeat)).String()
 	d := &c.Directory
@@ -120,7 +120,7 @@ func configureNode(p *plan.Plan, n *world.Node, c *rank.Config) {
 }
 
 // drawFindJobs marks most share jobs as jobs that ask the directories.
-func drawFindJobs(_ own.Draws, p *plan.Plan) {
+func drawFindJobs(_ custom.Draws, p *plan.Plan) {
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
 		if j.Flags[flowWord] && draw.Hash(p.Seed, draw.Plan, 10, 1000+uint64(i)).ChancePermille(800) {

@@ -1,4 +1,4 @@
-// Package own declares the types that describe a simulated system of machines: a [System], the processes of the system,
+// Package custom declares the types that describe a simulated system of machines: a [System], the processes of the system,
 // the information that a machine receives at the start, and the random choices of a seed. Package sim repeats these
 // types for users and runs the systems. Systems that ship with the simulator are also values of these types, each with
 // a profile. The package only declares types and checks no property.
@@ -7,7 +7,7 @@
 // fill the plan with items, starts each node by a call of New of the node's process, and turns each item of the plan
 // into a command with the function of that name in Commands. When a node restarts, package sim calls New again for the
 // new incarnation.
-package own
+package custom
 
 import (
 	"time"
