@@ -160,7 +160,7 @@ func (h *Host) shutDown() {
 	h.err = h.control.Shutdown(bg)
 	h.loop.shutDown()
 	h.loop.mailbox.close()
-	h.tickets.endAll()
+	h.tickets.endAll(true) // a host has no pool
 	h.facts.lines.FlushSkipped()
 	h.logHandler.Flush(flushTimeout)
 	close(h.done)
