@@ -96,7 +96,7 @@ func (h *Host) carryOut(e effects.Effect) {
 	if o, ok := e.(*effects.Observe); ok && h.onObserve != nil {
 		h.onObserve(o)
 	}
-	if !h.baseDriver.tryCarryOut(e) {
+	if !h.tryCarryOut(e) {
 		panic(fmt.Sprintf("BUG: the machine emitted %T, but its host has no data plane", e))
 	}
 }
