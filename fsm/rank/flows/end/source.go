@@ -417,7 +417,7 @@ const (
 
 // StateNames returns the names of the states, in order.
 func StateNames() []string {
-	return []string{"no end", "end idle", "end opening", "end telling", "end pausing"}
+	return []string{"no end", "end idle", "end opening", "end sending", "end pausing"}
 }
 
 // RowState returns the state of the way that a Ref names, or of the way of the End that a Ref names.

@@ -211,7 +211,7 @@ func (p *Producer) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
 // ProducerStateNames returns the names of the states.
 func ProducerStateNames() []string {
 	return []string{
-		"batch over", "batch lent", "batch closing", "registration parked", "registration linking", "registration linked",
+		"batch over", "batch lent", "batch closing", "registration parked", "registration linking", "registration link tried",
 		"registration writing", "registration settling",
 	}
 }
