@@ -303,7 +303,7 @@ func (f *Source) decodeReply(e *flow.Env, body []byte) (effects.Code, effects.Wh
 	m := &f.reply
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
 		e.Out.Mark(Marks.NotTaken)
-		return effects.Unsupported, effects.Why{Field: "KvfEndResponse", Theirs: "none: a receiver that takes no ends"}
+		return effects.Unsupported, effects.Why{Field: "KvfEndResponse", Theirs: "missing: the receiver accepts no end-of-request messages"}
 	}
 	code := effects.CodeFromWire(m.Code)
 	if code != effects.OK {
