@@ -24,9 +24,9 @@
 //
 //	  - With an arena (ArenaPages), the chunks of a Get are first copied to the arena, as long a prefix as the peer's
 //	    share of the arena permits, and the copies are lent. The reply is sent when all copies have settled, and until
-//	    then, and no longer, the store keeps the originals. A copy that fails ends the prefix. Such requests, and
-//	    requests that are answered by a write, are the requests in service; their number is limited, and each peer has
-//	    a part of it by the share rule below.
+//	    then, and no longer, the store keeps the originals. A copy that fails ends the prefix. Such requests count as
+//	    requests in service together with those that are answered by a write, and no peer has more of them than it
+//	    leaves for the remaining peers.
 //	  - A Get has an operation of the requester's incarnation, and each attempt repeats the operation. A repeated
 //	    operation is answered with the same pages under the same grant and the remaining time. Another incarnation, or
 //	    another peer with a lookup of the same name, receives a separate loan.
@@ -37,13 +37,12 @@
 //	  - The reader counts its right to read from the time of its request, which precedes the loan (M4). The owner ends
 //	    the loan by the owner's clock.
 //	  - Only whole pages are lent, because no message of this flow states the length of a chunk.
-//	  - The share rule (table.Share): a peer gets another place of a table only while the peer has fewer places than
-//	    are free. Example: of 12 places the first peer can take 6, the second 3 of the remaining 6, the third 2. Loans,
-//	    and pages in loans, are limited by the share rule, so one peer cannot take all of them.
+//	  - Loans, and pages in loans, are limited by the share rule of table.Share: a peer gets another place only while
+//	    the peer has fewer places than are free, so one peer cannot take all of them.
 //	  - If the request grants pages of the requester (push), the owner pins the chunks and writes them into these
 //	    pages, over a link that is made for the purpose if necessary. The only reply is sent when nothing writes any
 //	    more. The write ends before the requester's grant does, by the anchor that the stamps provide. A request beyond
-//	    the peer's share of the requests in service (the share rule) is a miss at once. A request that was answered
+//	    the peer's share of the requests in service (the same rule) is a miss at once. A request that was answered
 //	    never starts again when the message is repeated.
 //
 // # The requester
