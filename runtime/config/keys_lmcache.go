@@ -120,8 +120,9 @@ var lmcacheKeys = []key{
 		doc: "the ports where senders query which chunks the receiver has; needs `pd_bidirectional`"},
 	{name: layerwiseKey, role: roleBoth, kind: boolKind(func(d *draft) *bool { return &d.cfg.Layerwise.Enabled }),
 		def: "false",
-		doc: "a prefill pushes each layer as soon as it is computed, and a page holds one layer; equal on both ends. A " +
-			"receiver only accepts layers"},
+		doc: "a prefill pushes each layer as soon as it is computed, and a page of its pool holds one layer. A receiver with " +
+			"it has a page for each layer and accepts layers only, so its senders need it, too; a receiver without it gets " +
+			"each chunk in one page, once all layers are computed"},
 	{name: unfullKey, role: roleSender, kind: boolKind(func(d *draft) *bool { return &d.savesUnfull }),
 		doc: "no effect: the last partial chunk of a prefill is sent if the engine puts it"},
 }

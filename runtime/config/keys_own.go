@@ -66,12 +66,12 @@ var nodeKeys = []key{
 		doc:  "the time after which a sender's recall fails; the engine computes the missing chunks"},
 	{name: "lease",
 		kind: durationKind(100*time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.Lease }),
-		doc:  "how long a write grant is valid"},
+		doc:  "how long a write grant is valid; nothing extends it. Raise it if puts end as `expired` while they transfer"},
 	{name: "lease_guard",
 		kind:    durationKind(time.Millisecond, time.Hour, func(d *draft) *effects.Duration { return &d.cfg.Machine.LeaseGuard }),
 		derived: true,
-		doc: "how long before the end of a grant its holder starts no new transfer; shorter than `lease` and than a sender's " +
-			"`pd_pull_pending_ttl`; 1 s if unset, at most a quarter of `lease`"},
+		doc: "how long before the end of a grant or lease its holder stops: it submits nothing more, no transfer and no batch; " +
+			"shorter than `lease` and than a sender's `pd_pull_pending_ttl`; 1 s if unset, at most a quarter of `lease`"},
 	{name: "clock_drift_ppm", kind: integerKind(1, 100_000, func(d *draft) *uint32 { return &d.cfg.Machine.DriftPPM }),
 		doc: "the largest drift between the clocks of two nodes, in millionths; a reader on an NPU, where only time ends an " +
 			"offer, stops that much earlier"},

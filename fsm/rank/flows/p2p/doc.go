@@ -37,13 +37,13 @@
 //	  - The reader counts its right to read from the time of its request, which precedes the loan (M4). The owner ends
 //	    the loan by the owner's clock.
 //	  - Only whole pages are lent, because no message of this flow states the length of a chunk.
-//	  - No peer has more loans, or pages in loans, than it leaves for the remaining peers, so lookups of one peer never
-//	    fail because of another.
+//	  - Loans, and pages in loans, are limited by the share rule of table.Share: a peer gets another place only while
+//	    the peer has fewer places than are free, so one peer cannot take all of them.
 //	  - If the request grants pages of the requester (push), the owner pins the chunks and writes them into these
 //	    pages, over a link that is made for the purpose if necessary. The only reply is sent when nothing writes any
-//	    more. The write ends before the requester's grant does, by the anchor that the stamps provide. No peer has more
-//	    pushes in progress than it leaves for the remaining peers; a request beyond that is a miss at once. A request
-//	    that was answered never starts again when the message is repeated.
+//	    more. The write ends before the requester's grant does, by the anchor that the stamps provide. A request beyond
+//	    the peer's share of the requests in service (the same rule) is a miss at once. A request that was answered
+//	    never starts again when the message is repeated.
 //
 // # The requester
 //
