@@ -173,7 +173,7 @@ func (c *Context) runThread(started chan<- error) {
 	}
 }
 
-var errNoReturn = errors.New("acl: the function given to Do or Apart ended its goroutine instead of returning")
+var errNoReturn = errors.New("acl: the function passed to Do or DoBlocking ended its goroutine instead of returning")
 
 // runFunc reports a result even if f ends the goroutine, as a failing test does; otherwise the caller would wait
 // forever.
@@ -309,7 +309,7 @@ func (l *openObjects) describeCounts(blocking int64) string {
 	}{
 		{"streams", len(l.streams)}, {"events", l.events}, {"device allocations", l.deviceAllocs}, {"host allocations", l.hostAllocs},
 		{"exports", l.exports}, {"imports", l.imports},
-		{"threads apart", int(blocking)},
+		{"blocking threads", int(blocking)},
 	} {
 		if kind.count != 0 {
 			text += fmt.Sprintf(" %s=%d", kind.name, kind.count)

@@ -186,7 +186,7 @@ func (e *Event) ElapsedSince(t *Thread, since *Event) (time.Duration, error) {
 // roundToMilliseconds rounds a wait up to what AscendCL accepts; zero and negative values mean something else there.
 func roundToMilliseconds(d time.Duration) (C.int32_t, error) {
 	if d <= 0 {
-		return 0, fmt.Errorf("%w: the timeout is %v: give a positive one", ErrInvalid, d)
+		return 0, fmt.Errorf("%w: the timeout is %v: give a positive duration", ErrInvalid, d)
 	}
 	return C.int32_t(min((d+time.Millisecond-1)/time.Millisecond, math.MaxInt32)), nil
 }

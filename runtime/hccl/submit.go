@@ -154,7 +154,7 @@ func (o *initiatorExecutor) TearDown(d communicator.TearDown) {
 			o.PostEvent(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
 			return
 		}
-		o.Log.Error("there is no proof that a fenced communicator is gone: its pages stay in quarantine",
+		o.Log.Error("there is no proof that a fenced communicator is gone: the pages of its transfers stay in quarantine",
 			"epoch", d.Epoch)
 		o.PostEvent(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
 	})

@@ -65,7 +65,7 @@ func (k *workStream) runWork(enqueue func(*acl.Thread, *acl.Stream) error, limit
 			hurry, limit = nil, min(limit, abandonGrace)
 			timer.Reset(limit)
 		case <-timer.C:
-			return false, fmt.Errorf("%w: it did not end in %v", ErrStuck, limit)
+			return false, fmt.Errorf("%w: the work did not end within %v", ErrStuck, limit)
 		}
 	}
 }

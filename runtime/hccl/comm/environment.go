@@ -30,7 +30,7 @@ func (o Origin) String() string {
 	case FromOptions:
 		return "kvferry"
 	case FromLibrary:
-		return "the library's default, as it was loaded before kvferry could set it"
+		return "the library's default, because the library was loaded before kvferry could set the variable"
 	}
 	return fmt.Sprintf("origin %d", int(o))
 }

@@ -106,7 +106,7 @@ func (s *Settings) Check(pages uint32, guard effects.Duration) error {
 	case s.Geometry.CountPages() != uint64(pages):
 		return fmt.Errorf("rank: Geometry has %d pages, and Pages is %d: make them the same", s.Geometry.CountPages(), pages)
 	case s.EngineID == "":
-		return fmt.Errorf("rank: EngineID is empty with a Geometry: give the engine a name that no other one has")
+		return fmt.Errorf("rank: EngineID is empty with a Geometry: give the engine a name that no other engine has")
 	case s.RegistrationLease <= guard:
 		return fmt.Errorf("rank: RegistrationLease %d ns must be longer than LeaseGuard %d ns, or nothing could be written",
 			s.RegistrationLease, guard)
