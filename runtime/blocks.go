@@ -67,7 +67,7 @@ func (n *Node) requireBlocks(op string) error {
 	return e
 }
 
-// checkRequest returns an error if a call's request id or patience is invalid.
+// checkRequest returns an error if a call's request id or timeout is invalid.
 func checkRequest(op, request string, timeout time.Duration) error {
 	switch {
 	case request == "":

@@ -22,7 +22,7 @@ func TestOptionsOfACommunicatorAreChecked(t *testing.T) {
 			"name":               func(o *CommOptions) { o.Name = "" },
 			"128 bytes":          func(o *CommOptions) { o.Name = strings.Repeat("n", 128) },
 			"none of them zero":  func(o *CommOptions) { o.Name = "a\x00b" },
-			"rank is 2":        func(o *CommOptions) { o.Rank = 2 },
+			"rank is 2":          func(o *CommOptions) { o.Rank = 2 },
 			"and not both":       func(o *CommOptions) { o.RootInfo = make([]byte, 4108) },
 			"give a rank table":  func(o *CommOptions) { o.RankTable = nil },
 			"traffic class 130":  func(o *CommOptions) { o.TrafficClass = number(130) },

@@ -22,7 +22,7 @@ type Settings struct {
 	// heartbeat sets the remaining time to two thirds of this value, and consumers send a heartbeat six times in this
 	// time.
 	RegistrationLease effects.Duration
-	// RegisterTimeout is the time limit of a Register that states no patience (push_registration_timeout); default
+	// RegisterTimeout is the time limit of a Register without Timeout (push_registration_timeout); default
 	// 480 s. A producer parks a registration at most for this time as well.
 	RegisterTimeout effects.Duration
 	// ExactIDs disables matching requests by names without their last digits.
