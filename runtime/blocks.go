@@ -117,7 +117,7 @@ type asyncCommand[T any] struct {
 	stopAbort func() bool
 }
 
-// startAsync gives the machine a command. The function made converts the outcome for the caller and must not block.
+// startAsync gives the machine a command. The function convert converts the outcome for the caller and must not block.
 func startAsync[T any](ctx context.Context, n *Node, op string, body effects.CommandBody, convert func(Outcome) T) (
 	*asyncCommand[T], error,
 ) {

@@ -192,7 +192,7 @@ func (n *Node) bringChunks(ctx context.Context, op string, g *SharedGet, mode p2
 	return n.awaitOutcome(ctx, t, &engine.Abort{Target: t.id}), nil
 }
 
-// sharedGetError returns the error of a [Sharing.Get] or a [Sharing.Lease] that has only the first chunks; first is
+// sharedGetError returns the error of a [Sharing.Get] or a [Sharing.Lease] that has only the first chunks; count is
 // their number.
 func sharedGetError(ctx context.Context, op string, g *SharedGet, out Outcome, count int) *Error {
 	code, cause := callerCode(ctx, out.Code)

@@ -14,7 +14,7 @@ import (
 // context ends only the wait.
 type shutdown struct {
 	done chan struct{} // closed when all parts have ended
-	// The following fields are read after over is closed.
+	// The following fields are read after done is closed.
 	err        error
 	memoryLeft bool // the memory could not be returned
 }

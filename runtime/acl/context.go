@@ -41,7 +41,7 @@ type Context struct {
 	done       chan struct{} // closed when the thread ends
 	releaseErr error         // what the thread could not free; read after done is closed
 
-	// How far leave has got; the context's thread only.
+	// The steps of releaseDevice that are done; the context's thread only.
 	released struct{ begun, contents, context, device bool }
 
 	open        openObjects
@@ -206,8 +206,8 @@ func (c *Context) acquireDevice(t *Thread) error {
 	return nil
 }
 
-// releaseDevice frees the context and the device in steps. If the library refuses a step, leave returns, and the next
-// call continues there. At the end of the thread atAnyRate is set: then the steps go on after a refusal.
+// releaseDevice frees the context and the device in steps. If the library refuses a step, releaseDevice returns, and
+// the next call continues there. At the end of the thread ignoreErrors is set: then the steps go on after a refusal.
 func (c *Context) releaseDevice(t *Thread, ignoreErrors bool) error {
 	if !c.released.begun {
 		c.released.begun = true

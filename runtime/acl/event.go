@@ -213,8 +213,8 @@ func (s *eventPool) takeEvent() (C.acl_handle, bool) {
 	return event, true
 }
 
-// returnEvent takes back an event. If the event cannot be used again, or spareEventsMax events are spare already, give
-// destroys the event on t.
+// returnEvent takes back an event. If the event cannot be used again, or spareEventsMax events are spare already,
+// returnEvent destroys the event on t.
 func (s *eventPool) returnEvent(t *Thread, event C.acl_handle, reusable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

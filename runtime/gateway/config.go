@@ -149,7 +149,7 @@ func (c *Config) buildMetadata(base uint64, pageBytes uint64) protocol.NixlMetad
 	return m
 }
 
-// machineConfig returns the configuration of the machine. front is the base of the decoy.
+// machineConfig returns the configuration of the machine. frontBase is the base of the decoy.
 func (c *Config) machineConfig(env *plane.Env, frontBase uint64) (machine.Config, error) {
 	served := env.Leased.FirstRegion()
 	m := c.buildMetadata(uint64(served.Base), env.Leased.Buffer().PageBytes)

@@ -39,7 +39,7 @@ type Plane struct {
 	wg        sync.WaitGroup
 	closeOnce sync.Once
 	closed    chan struct{} // closed when everything has ended
-	closeErr  error         // what could not be given back; read after joined is closed
+	closeErr  error         // what could not be given back; read after closed is closed
 
 	mu    sync.Mutex
 	stats Stats

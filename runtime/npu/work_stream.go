@@ -46,7 +46,7 @@ func (k *workStream) runWork(enqueue func(*acl.Thread, *acl.Stream) error, limit
 		if err := k.openStream(t); err != nil {
 			return err
 		}
-		mayHaveWork = true // after an error of put some work may be in the stream
+		mayHaveWork = true // after an error of enqueue some work may be in the stream
 		if err := enqueue(t, k.stream); err != nil {
 			return err
 		}

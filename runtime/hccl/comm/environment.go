@@ -59,8 +59,8 @@ var (
 	retriesVariable = envVariable{name: "HCCL_RDMA_RETRY_CNT", min: 1, max: 7, libraryDefault: 7}
 )
 
-// resolveValue returns the value in force. If the variable is not set and the library is not loaded yet, resolve sets
-// the variable.
+// resolveValue returns the value in force. If the variable is not set and the library is not loaded yet,
+// resolveValue sets the variable.
 func (v *envVariable) resolveValue(want int, resident bool) (Setting, error) {
 	text := os.Getenv(v.name)
 	switch {
