@@ -155,8 +155,8 @@ func (p *nodeMemory) exportPool(t *acl.Thread) error {
 // ExportedPool implements device.Device.
 func (p *nodeMemory) ExportedPool() *device.Export { return p.exported }
 
-// AdmitProcess implements device.Device. The mutex is not held while the library is called, so that Depart never waits
-// for a device.
+// AdmitProcess implements device.Device. The mutex is not held while the library is called, so that RemoveProcess
+// never waits for a device.
 func (p *nodeMemory) AdmitProcess(process int32) error {
 	if !p.countAdmission(process) {
 		return fmt.Errorf("%w: %s exports nothing", ErrClosed, p.Name())
