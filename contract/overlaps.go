@@ -111,7 +111,7 @@ func (o *overlapCase) startRead(l readGrant, first uint32) effects.Corr {
 }
 
 func (o *overlapCase) awaitRead(l readGrant) Ending {
-	end := o.pullCase.awaitEnd(o.startRead(l, 0))
+	end := o.awaitEnd(o.startRead(l, 0))
 	end.Unsettled = end.Unsettled && end.Code == effects.OK
 	return end
 }

@@ -46,10 +46,10 @@ var Memory = statelessTarget("Memory", checkMemory, memorySeeds)
 
 // decoderTarget returns the target of the decoder that reads the messages with the given tags.
 func decoderTarget(name string, tags ...protocol.Tag) Target {
-	return Target{name: name, tags: tags, begin: func() Check {
+	return registerTarget(Target{name: name, tags: tags, begin: func() Check {
 		used := protocol.NewMessage(tags[0])
 		return func(b []byte) error { return checkDecoder(b, used, tags) }
-	}}
+	}})
 }
 
 func checkDecoder(b []byte, used protocol.Message, tags []protocol.Tag) error {

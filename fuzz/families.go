@@ -50,7 +50,7 @@ func controlTags() (tags []protocol.Tag) {
 
 // familyTarget returns the target of the decoders of the messages with the given tags.
 func familyTarget(name string, tags ...protocol.Tag) Target {
-	return Target{name: name, tags: tags, begin: func() Check {
+	return registerTarget(Target{name: name, tags: tags, begin: func() Check {
 		used := make([]protocol.Message, len(tags))
 		for i, tag := range tags {
 			used[i] = protocol.NewMessage(tag)
@@ -66,7 +66,7 @@ func familyTarget(name string, tags ...protocol.Tag) Target {
 			}
 			return nil
 		}
-	}}
+	}})
 }
 
 func checkJSON(b []byte) error {

@@ -10,7 +10,7 @@ import (
 
 // Nixl checks the decoders of vLLM's NIXL push connector. Every decoder sees every input, because the messages have no
 // tags.
-var Nixl = Target{name: "Nixl", seeds: nixlSeeds, begin: func() Check {
+var Nixl = registerTarget(Target{name: "Nixl", seeds: nixlSeeds, begin: func() Check {
 	used := nixlMessages()
 	return func(b []byte) error {
 		for i, m := range nixlMessages() {
@@ -20,7 +20,7 @@ var Nixl = Target{name: "Nixl", seeds: nixlSeeds, begin: func() Check {
 		}
 		return nil
 	}
-}}
+}})
 
 // nixlSeeds returns a message of each kind, and texts that terminate an engine of vLLM or its listener.
 func nixlSeeds() [][]byte {

@@ -2,6 +2,7 @@ package fuzz
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kvferry/kvferry/protocol"
@@ -43,18 +44,20 @@ func (t Target) Fuzz(f *testing.F) {
 }
 
 // Targets returns all targets, by name.
-func Targets() []Target { return slices.Clone(allTargets) }
+func Targets() []Target {
+	return slices.SortedFunc(slices.Values(allTargets), func(a, b Target) int { return strings.Compare(a.name, b.name) })
+}
 
-var allTargets = []Target{
-	AgentAttach, AgentCall, AgentFrames, AllocRequest, AllocResponse, CacheQueryRequest, CacheQueryResponse,
-	ControllerControl, ControllerFeed, ControllerJSON, ControllerLookup, ControllerSync, ControllerWorkers,
-	EndRequest, EndResponse, Endpoint, HixlInitRequest,
-	HixlInitResponse, HixlMemInfoRequest, HixlMemInfoResponse, HixlReadyRequest, HixlReadyResponse, Key, Memory,
-	Nixl, P2PDone, P2PGet, P2POther, PeekTag, ProxyNotif, PullDoneSignal, PullID, PullReadyDoneAck, PullReadyNotif,
-	RenewRequest, RenewResponse, SharedLog,
+// allTargets contains every target of the package, in the order in which the package's variables are initialized.
+var allTargets []Target
+
+// registerTarget adds a target to the result of Targets.
+func registerTarget(t Target) Target {
+	allTargets = append(allTargets, t)
+	return t
 }
 
 // statelessTarget returns the target of a check that keeps nothing between inputs. derive returns the seeds.
 func statelessTarget(name string, check Check, derive func() [][]byte) Target {
-	return Target{name: name, seeds: derive, begin: func() Check { return check }}
+	return registerTarget(Target{name: name, seeds: derive, begin: func() Check { return check }})
 }

@@ -124,7 +124,7 @@ const (
 func (m *AllocResponse) Append(b []byte) []byte {
 	n := 2
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	sent := func(b []byte) []byte { return appendInts(appendStr(b, "already_sent_indexes"), m.AlreadySent) }
 	pages := func(b []byte) []byte { return appendInts(appendStr(b, "remote_indexes"), m.RemoteIndexes) }
@@ -141,7 +141,7 @@ func (m *AllocResponse) Append(b []byte) []byte {
 		panic("BUG: an AllocResponse is encoded in an invalid form")
 	}
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
@@ -152,7 +152,7 @@ func (m *AllocResponse) Decode(b []byte, lim *Limits) error {
 		AlreadySent:   m.AlreadySent[:0],
 		RemoteIndexes: m.RemoteIndexes[:0],
 		RemoteUUIDs:   m.RemoteUUIDs[:0],
-		Ext:           m.Ext.reset(),
+		Ext:           m.Ext.recycleFields(),
 	}
 	r := newReader(b, lim)
 	w := mapReader{r: &r, schema: m.readForm(&r), depth: 2}
@@ -170,7 +170,7 @@ func (m *AllocResponse) Decode(b []byte, lim *Limits) error {
 		case replyFailed:
 			m.AllocFailed = r.readBool()
 		default:
-			m.Ext.decode(&w, w.at-replyExt)
+			m.Ext.decodeField(&w, w.at-replyExt)
 		}
 	}
 	w.checkRequired()
@@ -180,7 +180,7 @@ func (m *AllocResponse) Decode(b []byte, lim *Limits) error {
 	} else {
 		m.AllocFailed = hasNegative(m.RemoteIndexes)
 	}
-	m.HasExt = m.Ext.finish(&w, replyExt)
+	m.HasExt = m.Ext.finishDecode(&w, replyExt)
 	if len(m.Ext.Generations) > 0 {
 		w.checkSameLength("kvf_gens", len(m.Ext.Generations), "remote_indexes", len(m.RemoteIndexes))
 	}

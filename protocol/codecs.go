@@ -1001,7 +1001,7 @@ func (m *AllocRequest) Append(b []byte) []byte {
 		n += 3
 	}
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendTag(b, TagAllocRequest, n)
 	b = appendTexts(append(b, "\xa4keys"...), m.Keys)
@@ -1015,14 +1015,14 @@ func (m *AllocRequest) Append(b []byte) []byte {
 		b = appendUint(append(b, "\xactotal_chunks"...), uint64(m.TotalChunks))
 	}
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
 
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *AllocRequest) Decode(b []byte, lim *Limits) error {
-	*m = AllocRequest{Keys: m.Keys[:0], Ext: m.Ext.reset()}
+	*m = AllocRequest{Keys: m.Keys[:0], Ext: m.Ext.recycleFields()}
 	r := newReader(b, lim)
 	r.expectTag(TagAllocRequest)
 	w := mapReader{r: &r, schema: &allocRequestSchema, depth: 2}
@@ -1048,12 +1048,12 @@ func (m *AllocRequest) Decode(b []byte, lim *Limits) error {
 			m.TotalChunks = r.readUint32()
 			m.WithAsync = true
 		default:
-			m.Ext.decode(&w, w.at-9)
+			m.Ext.decodeField(&w, w.at-9)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
-	m.HasExt = m.Ext.finish(&w, 9)
+	m.HasExt = m.Ext.finishDecode(&w, 9)
 	return r.result()
 }
 
@@ -1064,7 +1064,7 @@ var bufferInfoSchema = schema{
 	required: 0xf,
 }
 
-func (m *BufferInfo) append(b []byte) []byte {
+func (m *BufferInfo) appendMap(b []byte) []byte {
 	b = appendMapHeader(b, 5)
 	b = appendUUID(append(b, "\xa4uuid"...), m.UUID)
 	b = appendUint(append(b, "\xaabuffer_ptr"...), m.Ptr)
@@ -1074,8 +1074,8 @@ func (m *BufferInfo) append(b []byte) []byte {
 	return b
 }
 
-// decode reads the map, whose values are at depth.
-func (m *BufferInfo) decode(r *reader, depth int) {
+// decodeMap reads the map, whose values are at depth.
+func (m *BufferInfo) decodeMap(r *reader, depth int) {
 	message, field := r.message, r.field
 	w := mapReader{r: r, schema: &bufferInfoSchema, depth: depth}
 	for w.readHeader(); w.nextField(); {
@@ -1101,7 +1101,7 @@ func (r *reader) bufferInfoList(vs []BufferInfo, limit int, limitName string) []
 	n := r.readArrayHeaderUpTo(limit, limitName)
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
 		vs = append(vs, BufferInfo{})
-		vs[len(vs)-1].decode(r, 4)
+		vs[len(vs)-1].decodeMap(r, 4)
 	}
 	return vs
 }
@@ -1109,7 +1109,7 @@ func (r *reader) bufferInfoList(vs []BufferInfo, limit int, limitName string) []
 func appendBufferInfoList(b []byte, vs []BufferInfo) []byte {
 	b = appendArrayHeader(b, len(vs))
 	for i := range vs {
-		b = vs[i].append(b)
+		b = vs[i].appendMap(b)
 	}
 	return b
 }
@@ -1128,19 +1128,19 @@ var cacheQueryRequestSchema = schema{
 func (m *CacheQueryRequest) Append(b []byte) []byte {
 	n := 1
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendTag(b, TagCacheQueryRequest, n)
 	b = appendTexts(append(b, "\xa4keys"...), m.Keys)
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
 
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *CacheQueryRequest) Decode(b []byte, lim *Limits) error {
-	*m = CacheQueryRequest{Keys: m.Keys[:0], Ext: m.Ext.reset()}
+	*m = CacheQueryRequest{Keys: m.Keys[:0], Ext: m.Ext.recycleFields()}
 	r := newReader(b, lim)
 	r.expectTag(TagCacheQueryRequest)
 	w := mapReader{r: &r, schema: &cacheQueryRequestSchema, depth: 2}
@@ -1149,12 +1149,12 @@ func (m *CacheQueryRequest) Decode(b []byte, lim *Limits) error {
 		case 1: // keys
 			m.Keys = r.readKeys(m.Keys)
 		default:
-			m.Ext.decode(&w, w.at-2)
+			m.Ext.decodeField(&w, w.at-2)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
-	m.HasExt = m.Ext.finish(&w, 2)
+	m.HasExt = m.Ext.finishDecode(&w, 2)
 	return r.result()
 }
 
@@ -1172,13 +1172,13 @@ var cacheQueryResponseSchema = schema{
 func (m *CacheQueryResponse) Append(b []byte) []byte {
 	n := 2
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendTag(b, TagCacheQueryResponse, n)
 	b = appendTexts(append(b, "\xabcached_keys"...), m.CachedKeys)
 	b = appendInts(append(b, "\xaecached_indexes"...), m.CachedIndexes)
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
@@ -1186,7 +1186,7 @@ func (m *CacheQueryResponse) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *CacheQueryResponse) Decode(b []byte, lim *Limits) error {
 	*m = CacheQueryResponse{
-		CachedKeys: m.CachedKeys[:0], CachedIndexes: m.CachedIndexes[:0], Ext: m.Ext.reset(),
+		CachedKeys: m.CachedKeys[:0], CachedIndexes: m.CachedIndexes[:0], Ext: m.Ext.recycleFields(),
 	}
 	r := newReader(b, lim)
 	r.expectTag(TagCacheQueryResponse)
@@ -1198,13 +1198,13 @@ func (m *CacheQueryResponse) Decode(b []byte, lim *Limits) error {
 		case 2: // cached_indexes
 			m.CachedIndexes = r.readInt64s(m.CachedIndexes)
 		default:
-			m.Ext.decode(&w, w.at-3)
+			m.Ext.decodeField(&w, w.at-3)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
 	w.checkSameLength("cached_indexes", len(m.CachedIndexes), "cached_keys", len(m.CachedKeys))
-	m.HasExt = m.Ext.finish(&w, 3)
+	m.HasExt = m.Ext.finishDecode(&w, 3)
 	if m.HasExt {
 		if len(m.Ext.Generations) > 0 {
 			w.checkSameLength("kvf_gens", len(m.Ext.Generations), "cached_keys", len(m.CachedKeys))
@@ -1387,7 +1387,7 @@ var kvOperationSchema = schema{
 	required: 0x7,
 }
 
-func (m *KVOperation) append(b []byte) []byte {
+func (m *KVOperation) appendMap(b []byte) []byte {
 	b = appendMapHeader(b, 3)
 	b = appendStr(append(b, "\xa7op_type"...), m.Type.String())
 	b = appendHash(append(b, "\xa3key"...), m.Key)
@@ -1395,8 +1395,8 @@ func (m *KVOperation) append(b []byte) []byte {
 	return b
 }
 
-// decode reads the map, whose values are at depth.
-func (m *KVOperation) decode(r *reader, depth int) {
+// decodeMap reads the map, whose values are at depth.
+func (m *KVOperation) decodeMap(r *reader, depth int) {
 	message, field := r.message, r.field
 	w := mapReader{r: r, schema: &kvOperationSchema, depth: depth}
 	for w.readHeader(); w.nextField(); {
@@ -1418,7 +1418,7 @@ func (r *reader) kvOperationList(vs []KVOperation, limit int, limitName string) 
 	n := r.readArrayHeaderUpTo(limit, limitName)
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
 		vs = append(vs, KVOperation{})
-		vs[len(vs)-1].decode(r, 4)
+		vs[len(vs)-1].decodeMap(r, 4)
 	}
 	return vs
 }
@@ -1426,7 +1426,7 @@ func (r *reader) kvOperationList(vs []KVOperation, limit int, limitName string) 
 func appendKVOperationList(b []byte, vs []KVOperation) []byte {
 	b = appendArrayHeader(b, len(vs))
 	for i := range vs {
-		b = vs[i].append(b)
+		b = vs[i].appendMap(b)
 	}
 	return b
 }
@@ -1564,7 +1564,7 @@ var registerRetMsgSchema = schema{
 // Append appends the message to b.
 func (m *RegisterRetMsg) Append(b []byte) []byte {
 	b = appendTag(b, TagRegisterRetMsg, 1+countTrue(m.SilenceNS != 0))
-	b = m.ExtraConfig.append(append(b, "\xacextra_config"...))
+	b = m.ExtraConfig.appendMap(append(b, "\xacextra_config"...))
 	if m.SilenceNS != 0 {
 		b = appendUint(append(b, "\xaekvf_silence_ns"...), m.SilenceNS)
 	}
@@ -1580,7 +1580,7 @@ func (m *RegisterRetMsg) Decode(b []byte, lim *Limits) error {
 	for w.readHeader(); w.nextField(); {
 		switch w.at {
 		case 1: // extra_config
-			m.ExtraConfig.decode(&r, w.depth+1)
+			m.ExtraConfig.decodeMap(&r, w.depth+1)
 		case 2: // kvf_silence_ns
 			m.SilenceNS = r.readUint64()
 		}
@@ -1596,7 +1596,7 @@ var extraConfigSchema = schema{
 	names: []string{"heartbeat_url"},
 }
 
-func (m *ExtraConfig) append(b []byte) []byte {
+func (m *ExtraConfig) appendMap(b []byte) []byte {
 	b = appendMapHeader(b, 0+countTrue(len(m.HeartbeatURL) > 0))
 	if len(m.HeartbeatURL) > 0 {
 		b = appendStr(append(b, "\xadheartbeat_url"...), m.HeartbeatURL)
@@ -1604,8 +1604,8 @@ func (m *ExtraConfig) append(b []byte) []byte {
 	return b
 }
 
-// decode reads the map, whose values are at depth.
-func (m *ExtraConfig) decode(r *reader, depth int) {
+// decodeMap reads the map, whose values are at depth.
+func (m *ExtraConfig) decodeMap(r *reader, depth int) {
 	message, field := r.message, r.field
 	w := mapReader{r: r, schema: &extraConfigSchema, depth: depth}
 	for w.readHeader(); w.nextField(); {
@@ -1623,7 +1623,7 @@ func (r *reader) extraConfigList(vs []ExtraConfig, limit int, limitName string) 
 	n := r.readArrayHeaderUpTo(limit, limitName)
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
 		vs = append(vs, ExtraConfig{})
-		vs[len(vs)-1].decode(r, 4)
+		vs[len(vs)-1].decodeMap(r, 4)
 	}
 	return vs
 }
@@ -1631,7 +1631,7 @@ func (r *reader) extraConfigList(vs []ExtraConfig, limit int, limitName string) 
 func appendExtraConfigList(b []byte, vs []ExtraConfig) []byte {
 	b = appendArrayHeader(b, len(vs))
 	for i := range vs {
-		b = vs[i].append(b)
+		b = vs[i].appendMap(b)
 	}
 	return b
 }
@@ -1779,7 +1779,7 @@ var commandSchema = schema{
 	required: 0x1,
 }
 
-func (m *Command) append(b []byte) []byte {
+func (m *Command) appendMap(b []byte) []byte {
 	b = appendMapHeader(b, 3)
 	b = appendStr(append(b, "\xaccommand_type"...), m.Type.String())
 	if b = append(b, "\xa6reason"...); len(m.Reason) > 0 {
@@ -1791,8 +1791,8 @@ func (m *Command) append(b []byte) []byte {
 	return b
 }
 
-// decode reads the map, whose values are at depth.
-func (m *Command) decode(r *reader, depth int) {
+// decodeMap reads the map, whose values are at depth.
+func (m *Command) decodeMap(r *reader, depth int) {
 	message, field := r.message, r.field
 	w := mapReader{r: r, schema: &commandSchema, depth: depth}
 	for w.readHeader(); w.nextField(); {
@@ -1816,7 +1816,7 @@ func (r *reader) commandList(vs []Command, limit int, limitName string) []Comman
 	n := r.readArrayHeaderUpTo(limit, limitName)
 	for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {
 		vs = append(vs, Command{})
-		vs[len(vs)-1].decode(r, 4)
+		vs[len(vs)-1].decodeMap(r, 4)
 	}
 	return vs
 }
@@ -1824,7 +1824,7 @@ func (r *reader) commandList(vs []Command, limit int, limitName string) []Comman
 func appendCommandList(b []byte, vs []Command) []byte {
 	b = appendArrayHeader(b, len(vs))
 	for i := range vs {
-		b = vs[i].append(b)
+		b = vs[i].appendMap(b)
 	}
 	return b
 }
@@ -2239,20 +2239,20 @@ var hixlInitRequestSchema = schema{
 func (m *HixlInitRequest) Append(b []byte) []byte {
 	n := 2
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendTag(b, TagHixlInitRequest, n)
 	b = appendStr(append(b, "\xa8local_id"...), m.LocalID)
 	b = appendStr(append(b, "\xa9engine_id"...), m.EngineID)
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
 
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *HixlInitRequest) Decode(b []byte, lim *Limits) error {
-	*m = HixlInitRequest{Ext: m.Ext.reset()}
+	*m = HixlInitRequest{Ext: m.Ext.recycleFields()}
 	r := newReader(b, lim)
 	r.expectTag(TagHixlInitRequest)
 	w := mapReader{r: &r, schema: &hixlInitRequestSchema, depth: 2}
@@ -2263,12 +2263,12 @@ func (m *HixlInitRequest) Decode(b []byte, lim *Limits) error {
 		case 2: // engine_id
 			m.EngineID = r.readText()
 		default:
-			m.Ext.decode(&w, w.at-3)
+			m.Ext.decodeField(&w, w.at-3)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
-	m.HasExt = m.Ext.finish(&w, 3)
+	m.HasExt = m.Ext.finishDecode(&w, 3)
 	return r.result()
 }
 
@@ -2287,19 +2287,19 @@ var hixlInitResponseSchema = schema{
 func (m *HixlInitResponse) Append(b []byte) []byte {
 	n := 1
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendTag(b, TagHixlInitResponse, n)
 	b = appendStr(append(b, "\xa9engine_id"...), m.EngineID)
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
 
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *HixlInitResponse) Decode(b []byte, lim *Limits) error {
-	*m = HixlInitResponse{Ext: m.Ext.reset()}
+	*m = HixlInitResponse{Ext: m.Ext.recycleFields()}
 	r := newReader(b, lim)
 	r.expectTag(TagHixlInitResponse)
 	w := mapReader{r: &r, schema: &hixlInitResponseSchema, depth: 2}
@@ -2308,12 +2308,12 @@ func (m *HixlInitResponse) Decode(b []byte, lim *Limits) error {
 		case 1: // engine_id
 			m.EngineID = r.readText()
 		default:
-			m.Ext.decode(&w, w.at-2)
+			m.Ext.decodeField(&w, w.at-2)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
-	m.HasExt = m.Ext.finish(&w, 2)
+	m.HasExt = m.Ext.finishDecode(&w, 2)
 	return r.result()
 }
 
@@ -2832,7 +2832,7 @@ var pushRegistrationSchema = schema{
 func (m *PushRegistration) Append(b []byte) []byte {
 	n := 11
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendMapHeader(append(b, registrationPrefix...), n)
 	b = appendStr(append(b, "\xaarequest_id"...), m.RequestID)
@@ -2847,14 +2847,14 @@ func (m *PushRegistration) Append(b []byte) []byte {
 	b = appendUint(append(b, "\xaeremote_tp_size"...), uint64(m.Remote.TPSize))
 	b = appendUint(append(b, "\xaeremote_pp_size"...), uint64(m.Remote.PPSize))
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
 
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *PushRegistration) Decode(b []byte, lim *Limits) error {
-	*m = PushRegistration{Blocks: m.Blocks[:0], Ext: m.Ext.reset()}
+	*m = PushRegistration{Blocks: m.Blocks[:0], Ext: m.Ext.recycleFields()}
 	m.Remote.PPSize = 1
 	r := newPrefixedReader(b, lim, "PUSH_REG", registrationPrefix)
 	w := mapReader{r: &r, schema: &pushRegistrationSchema, depth: 2}
@@ -2883,12 +2883,12 @@ func (m *PushRegistration) Decode(b []byte, lim *Limits) error {
 		case 10: // remote_pp_size
 			m.Remote.PPSize = r.readPositive()
 		default:
-			m.Ext.decode(&w, w.at-11)
+			m.Ext.decodeField(&w, w.at-11)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
-	m.HasExt = m.Ext.finish(&w, 11)
+	m.HasExt = m.Ext.finishDecode(&w, 11)
 	if m.HasExt {
 		w.checkSameLength("kvf_first", len(m.Ext.First), "local_block_ids", len(m.Blocks))
 		w.checkSameLength("kvf_ends", len(m.Ext.Ends), "local_block_ids", len(m.Blocks))
@@ -2967,7 +2967,7 @@ var ascendBatchedLookupAndGetMsgSchema = schema{
 func (m *AscendBatchedLookupAndGetMsg) Append(b []byte) []byte {
 	n := 6
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendTag(b, TagAscendBatchedLookupAndGetMsg, n)
 	b = appendStr(append(b, "\xa9lookup_id"...), m.LookupID)
@@ -2977,7 +2977,7 @@ func (m *AscendBatchedLookupAndGetMsg) Append(b []byte) []byte {
 	b = appendUUIDs(append(b, "\xacbuffer_uuids"...), m.BufferUUIDs)
 	b = appendBool(append(b, "\xa9pull_mode"...), m.PullMode)
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
@@ -2985,7 +2985,8 @@ func (m *AscendBatchedLookupAndGetMsg) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *AscendBatchedLookupAndGetMsg) Decode(b []byte, lim *Limits) error {
 	*m = AscendBatchedLookupAndGetMsg{
-		Keys: m.Keys[:0], MemIndexes: m.MemIndexes[:0], BufferUUIDs: m.BufferUUIDs[:0], Ext: m.Ext.reset(),
+		Keys: m.Keys[:0], MemIndexes: m.MemIndexes[:0], BufferUUIDs: m.BufferUUIDs[:0],
+		Ext: m.Ext.recycleFields(),
 	}
 	r := newReader(b, lim)
 	r.expectTag(TagAscendBatchedLookupAndGetMsg)
@@ -3005,14 +3006,14 @@ func (m *AscendBatchedLookupAndGetMsg) Decode(b []byte, lim *Limits) error {
 		case 6: // pull_mode
 			m.PullMode = r.readBool()
 		default:
-			m.Ext.decode(&w, w.at-7)
+			m.Ext.decodeField(&w, w.at-7)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
 	m.validate(&w)
 	w.checkSameLength("buffer_uuids", len(m.BufferUUIDs), "mem_indexes", len(m.MemIndexes))
-	m.HasExt = m.Ext.finish(&w, 7)
+	m.HasExt = m.Ext.finishDecode(&w, 7)
 	if m.HasExt {
 		if len(m.Ext.Generations) > 0 {
 			w.checkSameLength("kvf_gens", len(m.Ext.Generations), "mem_indexes", len(m.MemIndexes))
@@ -3036,7 +3037,7 @@ var ascendBatchedLookupAndGetRetMsgSchema = schema{
 func (m *AscendBatchedLookupAndGetRetMsg) Append(b []byte) []byte {
 	n := 4
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendTag(b, TagAscendBatchedLookupAndGetRetMsg, n)
 	b = appendUint(append(b, "\xaenum_hit_chunks"...), uint64(m.HitChunks))
@@ -3044,7 +3045,7 @@ func (m *AscendBatchedLookupAndGetRetMsg) Append(b []byte) []byte {
 	b = appendInts(append(b, "\xb2remote_mem_indexes"...), m.RemoteIndexes)
 	b = appendFloat(append(b, "\xablease_ttl_s"...), m.LeaseSeconds)
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
@@ -3052,7 +3053,7 @@ func (m *AscendBatchedLookupAndGetRetMsg) Append(b []byte) []byte {
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *AscendBatchedLookupAndGetRetMsg) Decode(b []byte, lim *Limits) error {
 	*m = AscendBatchedLookupAndGetRetMsg{
-		RemoteUUIDs: m.RemoteUUIDs[:0], RemoteIndexes: m.RemoteIndexes[:0], Ext: m.Ext.reset(),
+		RemoteUUIDs: m.RemoteUUIDs[:0], RemoteIndexes: m.RemoteIndexes[:0], Ext: m.Ext.recycleFields(),
 	}
 	r := newReader(b, lim)
 	r.expectTag(TagAscendBatchedLookupAndGetRetMsg)
@@ -3068,14 +3069,14 @@ func (m *AscendBatchedLookupAndGetRetMsg) Decode(b []byte, lim *Limits) error {
 		case 4: // lease_ttl_s
 			m.LeaseSeconds = r.readFloat()
 		default:
-			m.Ext.decode(&w, w.at-5)
+			m.Ext.decodeField(&w, w.at-5)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
 	m.validate(&w)
 	w.checkSameLength("remote_buffer_uuids", len(m.RemoteUUIDs), "remote_mem_indexes", len(m.RemoteIndexes))
-	m.HasExt = m.Ext.finish(&w, 5)
+	m.HasExt = m.Ext.finishDecode(&w, 5)
 	if m.HasExt {
 		if len(m.Ext.Generations) > 0 {
 			w.checkSameLength("kvf_gens", len(m.Ext.Generations), "remote_mem_indexes", len(m.RemoteIndexes))
@@ -3097,19 +3098,19 @@ var ascendBatchedLookupAndGetDoneMsgSchema = schema{
 func (m *AscendBatchedLookupAndGetDoneMsg) Append(b []byte) []byte {
 	n := 1
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendTag(b, TagAscendBatchedLookupAndGetDoneMsg, n)
 	b = appendStr(append(b, "\xa9lookup_id"...), m.LookupID)
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
 
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *AscendBatchedLookupAndGetDoneMsg) Decode(b []byte, lim *Limits) error {
-	*m = AscendBatchedLookupAndGetDoneMsg{Ext: m.Ext.reset()}
+	*m = AscendBatchedLookupAndGetDoneMsg{Ext: m.Ext.recycleFields()}
 	r := newReader(b, lim)
 	r.expectTag(TagAscendBatchedLookupAndGetDoneMsg)
 	w := mapReader{r: &r, schema: &ascendBatchedLookupAndGetDoneMsgSchema, depth: 2}
@@ -3118,12 +3119,12 @@ func (m *AscendBatchedLookupAndGetDoneMsg) Decode(b []byte, lim *Limits) error {
 		case 1: // lookup_id
 			m.LookupID = r.readText()
 		default:
-			m.Ext.decode(&w, w.at-2)
+			m.Ext.decodeField(&w, w.at-2)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
-	m.HasExt = m.Ext.finish(&w, 2)
+	m.HasExt = m.Ext.finishDecode(&w, 2)
 	return r.result()
 }
 
@@ -3499,7 +3500,7 @@ var pullReadyNotifSchema = schema{
 func (m *PullReadyNotif) Append(b []byte) []byte {
 	n := 10
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendTag(b, TagPullReadyNotif, n)
 	b = appendPullID(append(b, "\xa7pull_id"...), m.PullID)
@@ -3513,7 +3514,7 @@ func (m *PullReadyNotif) Append(b []byte) []byte {
 	b = appendStr(append(b, "\xa5dtype"...), m.Dtype.String())
 	b = appendUint(append(b, "\xaflast_chunk_toks"...), uint64(m.LastChunkTokens))
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
@@ -3522,7 +3523,7 @@ func (m *PullReadyNotif) Append(b []byte) []byte {
 func (m *PullReadyNotif) Decode(b []byte, lim *Limits) error {
 	*m = PullReadyNotif{
 		Keys: m.Keys[:0], SenderUUIDs: m.SenderUUIDs[:0], SenderIndexes: m.SenderIndexes[:0],
-		Ext: m.Ext.reset(),
+		Ext: m.Ext.recycleFields(),
 	}
 	r := newReader(b, lim)
 	r.expectTag(TagPullReadyNotif)
@@ -3550,14 +3551,14 @@ func (m *PullReadyNotif) Decode(b []byte, lim *Limits) error {
 		case 10: // last_chunk_toks
 			m.LastChunkTokens = r.readUint32()
 		default:
-			m.Ext.decode(&w, w.at-11)
+			m.Ext.decodeField(&w, w.at-11)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
 	w.checkSameLength("sender_buffer_uuids", len(m.SenderUUIDs), "keys", len(m.Keys))
 	w.checkSameLength("sender_mem_indexes", len(m.SenderIndexes), "keys", len(m.Keys))
-	m.HasExt = m.Ext.finish(&w, 11)
+	m.HasExt = m.Ext.finishDecode(&w, 11)
 	if m.HasExt {
 		if len(m.Ext.Generations) > 0 {
 			w.checkSameLength("kvf_gens", len(m.Ext.Generations), "keys", len(m.Keys))
@@ -3580,20 +3581,20 @@ var pullReadyDoneAckSchema = schema{
 func (m *PullReadyDoneAck) Append(b []byte) []byte {
 	n := 2
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendTag(b, TagPullReadyDoneAck, n)
 	b = appendInts(append(b, "\xb4already_sent_indexes"...), m.AlreadySent)
 	b = appendBool(append(b, "\xacalloc_failed"...), m.AllocFailed)
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
 
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *PullReadyDoneAck) Decode(b []byte, lim *Limits) error {
-	*m = PullReadyDoneAck{AlreadySent: m.AlreadySent[:0], Ext: m.Ext.reset()}
+	*m = PullReadyDoneAck{AlreadySent: m.AlreadySent[:0], Ext: m.Ext.recycleFields()}
 	r := newReader(b, lim)
 	r.expectTag(TagPullReadyDoneAck)
 	w := mapReader{r: &r, schema: &pullReadyDoneAckSchema, depth: 2}
@@ -3604,12 +3605,12 @@ func (m *PullReadyDoneAck) Decode(b []byte, lim *Limits) error {
 		case 2: // alloc_failed
 			m.AllocFailed = r.readBool()
 		default:
-			m.Ext.decode(&w, w.at-3)
+			m.Ext.decodeField(&w, w.at-3)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
-	m.HasExt = m.Ext.finish(&w, 3)
+	m.HasExt = m.Ext.finishDecode(&w, 3)
 	return r.result()
 }
 
@@ -3627,19 +3628,19 @@ var pullDoneSignalSchema = schema{
 func (m *PullDoneSignal) Append(b []byte) []byte {
 	n := 1
 	if m.HasExt {
-		n += m.Ext.count()
+		n += m.Ext.countFields()
 	}
 	b = appendTag(b, TagPullDoneSignal, n)
 	b = appendPullID(append(b, "\xa7pull_id"...), m.PullID)
 	if m.HasExt {
-		b = m.Ext.append(b)
+		b = m.Ext.appendFields(b)
 	}
 	return b
 }
 
 // Decode fills m from b. Texts are views of b. The error is a *DecodeError.
 func (m *PullDoneSignal) Decode(b []byte, lim *Limits) error {
-	*m = PullDoneSignal{Ext: m.Ext.reset()}
+	*m = PullDoneSignal{Ext: m.Ext.recycleFields()}
 	r := newReader(b, lim)
 	r.expectTag(TagPullDoneSignal)
 	w := mapReader{r: &r, schema: &pullDoneSignalSchema, depth: 2}
@@ -3648,12 +3649,12 @@ func (m *PullDoneSignal) Decode(b []byte, lim *Limits) error {
 		case 1: // pull_id
 			m.PullID = r.readPullID()
 		default:
-			m.Ext.decode(&w, w.at-2)
+			m.Ext.decodeField(&w, w.at-2)
 		}
 	}
 	w.checkRequired()
 	r.expectEnd()
-	m.HasExt = m.Ext.finish(&w, 2)
+	m.HasExt = m.Ext.finishDecode(&w, 2)
 	return r.result()
 }
 
@@ -3792,11 +3793,13 @@ func (m *RenewResponse) Decode(b []byte, lim *Limits) error {
 	return r.result()
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *AllocExt) reset() AllocExt { return AllocExt{Commit: e.Commit[:0], Abort: e.Abort[:0]} }
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *AllocExt) recycleFields() AllocExt {
+	return AllocExt{Commit: e.Commit[:0], Abort: e.Abort[:0]}
+}
 
-// count returns how many fields append will write.
-func (e *AllocExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *AllocExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		len(e.Request) > 0, len(e.Commit) > 0, len(e.Abort) > 0, e.Code != 0, len(e.Reason) > 0,
@@ -3804,7 +3807,7 @@ func (e *AllocExt) count() int {
 	)
 }
 
-func (e *AllocExt) append(b []byte) []byte {
+func (e *AllocExt) appendFields(b []byte) []byte {
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(e.Version))
 	if e.Incarnation != (UUID{}) {
 		b = appendUUID(append(b, "\xa7kvf_inc"...), e.Incarnation)
@@ -3851,8 +3854,8 @@ func (e *AllocExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *AllocExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *AllocExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
@@ -3888,10 +3891,10 @@ func (e *AllocExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *AllocExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *AllocExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	return true
@@ -3902,22 +3905,22 @@ var allocReplyExtNames = [...]string{
 	"kvf_gone", "kvf_reason", "kvf_taken",
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *AllocReplyExt) reset() AllocReplyExt {
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *AllocReplyExt) recycleFields() AllocReplyExt {
 	return AllocReplyExt{
 		Generations: e.Generations[:0], Committed: e.Committed[:0], Gone: e.Gone[:0],
 	}
 }
 
-// count returns how many fields append will write.
-func (e *AllocReplyExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *AllocReplyExt) countFields() int {
 	return 1 + countTrue(
 		e.Grant != 0, len(e.Generations) > 0, e.LeaseNS != 0, e.Code != 0, e.RetryNS != 0,
 		len(e.Committed) > 0, len(e.Gone) > 0, len(e.Reason) > 0, e.Taken != 0,
 	)
 }
 
-func (e *AllocReplyExt) append(b []byte) []byte {
+func (e *AllocReplyExt) appendFields(b []byte) []byte {
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(e.Version))
 	if e.Grant != 0 {
 		b = appendUint(append(b, "\xa9kvf_grant"...), e.Grant)
@@ -3949,8 +3952,8 @@ func (e *AllocReplyExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *AllocReplyExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *AllocReplyExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
@@ -3976,27 +3979,27 @@ func (e *AllocReplyExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *AllocReplyExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *AllocReplyExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	return true
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *CacheQueryExt) reset() CacheQueryExt { return CacheQueryExt{Done: e.Done[:0]} }
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *CacheQueryExt) recycleFields() CacheQueryExt { return CacheQueryExt{Done: e.Done[:0]} }
 
-// count returns how many fields append will write.
-func (e *CacheQueryExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *CacheQueryExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		len(e.Request) > 0, len(e.Done) > 0,
 	)
 }
 
-func (e *CacheQueryExt) append(b []byte) []byte {
+func (e *CacheQueryExt) appendFields(b []byte) []byte {
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(e.Version))
 	if e.Incarnation != (UUID{}) {
 		b = appendUUID(append(b, "\xa7kvf_inc"...), e.Incarnation)
@@ -4022,8 +4025,8 @@ func (e *CacheQueryExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *CacheQueryExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *CacheQueryExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
@@ -4045,31 +4048,31 @@ func (e *CacheQueryExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *CacheQueryExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *CacheQueryExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	return true
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *CacheReplyExt) reset() CacheReplyExt {
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *CacheReplyExt) recycleFields() CacheReplyExt {
 	return CacheReplyExt{
 		Generations: e.Generations[:0], Lengths: e.Lengths[:0], Done: e.Done[:0],
 	}
 }
 
-// count returns how many fields append will write.
-func (e *CacheReplyExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *CacheReplyExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.Grant != 0, len(e.Generations) > 0, len(e.Lengths) > 0, e.LeaseNS != 0,
 		e.Code != 0, e.RetryNS != 0, len(e.Done) > 0, len(e.Reason) > 0,
 	)
 }
 
-func (e *CacheReplyExt) append(b []byte) []byte {
+func (e *CacheReplyExt) appendFields(b []byte) []byte {
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(e.Version))
 	if e.Incarnation != (UUID{}) {
 		b = appendUUID(append(b, "\xa7kvf_inc"...), e.Incarnation)
@@ -4101,8 +4104,8 @@ func (e *CacheReplyExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *CacheReplyExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *CacheReplyExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
@@ -4128,22 +4131,22 @@ func (e *CacheReplyExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *CacheReplyExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *CacheReplyExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	return true
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *HelloExt) reset() HelloExt {
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *HelloExt) recycleFields() HelloExt {
 	return HelloExt{Planes: e.Planes[:0], Blobs: e.Blobs[:0], Geometry: e.Geometry[:0]}
 }
 
-// count returns how many fields append will write.
-func (e *HelloExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *HelloExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.Caps != 0, e.Window != 0, e.PageBytes != 0, len(e.Planes) > 0,
 		len(e.Blobs) > 0, e.Code != 0, len(e.Reason) > 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0,
@@ -4151,7 +4154,7 @@ func (e *HelloExt) count() int {
 	) + 3*countTrue(e.Layout != (Layout{}))
 }
 
-func (e *HelloExt) append(b []byte) []byte {
+func (e *HelloExt) appendFields(b []byte) []byte {
 	b = appendArrayHeader(append(b, "\xa9kvf_proto"...), 2)
 	b = appendUint(b, uint64(e.ProtoMin))
 	b = appendUint(b, uint64(e.ProtoMax))
@@ -4202,8 +4205,8 @@ func (e *HelloExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *HelloExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *HelloExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_proto
@@ -4245,10 +4248,10 @@ func (e *HelloExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *HelloExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *HelloExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	w.checkTogether(0xe0 << first)
@@ -4259,13 +4262,13 @@ func (e *HelloExt) finish(w *mapReader, first int) bool {
 	return true
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *PushRegistrationExt) reset() PushRegistrationExt {
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *PushRegistrationExt) recycleFields() PushRegistrationExt {
 	return PushRegistrationExt{First: e.First[:0], Ends: e.Ends[:0], Generations: e.Generations[:0]}
 }
 
-// count returns how many fields append will write.
-func (e *PushRegistrationExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *PushRegistrationExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, len(e.Transfer) > 0,
 		len(e.First) > 0, len(e.Ends) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0,
@@ -4274,7 +4277,7 @@ func (e *PushRegistrationExt) count() int {
 	)
 }
 
-func (e *PushRegistrationExt) append(b []byte) []byte {
+func (e *PushRegistrationExt) appendFields(b []byte) []byte {
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(e.Version))
 	if e.Incarnation != (UUID{}) {
 		b = appendUUID(append(b, "\xa7kvf_inc"...), e.Incarnation)
@@ -4327,8 +4330,8 @@ func (e *PushRegistrationExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *PushRegistrationExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *PushRegistrationExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
@@ -4368,20 +4371,20 @@ func (e *PushRegistrationExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *PushRegistrationExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *PushRegistrationExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	return true
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *P2PGetExt) reset() P2PGetExt { return P2PGetExt{Generations: e.Generations[:0]} }
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *P2PGetExt) recycleFields() P2PGetExt { return P2PGetExt{Generations: e.Generations[:0]} }
 
-// count returns how many fields append will write.
-func (e *P2PGetExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *P2PGetExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0, e.LeaseNS != 0, e.Stamps.ClockNS != 0,
@@ -4389,7 +4392,7 @@ func (e *P2PGetExt) count() int {
 	)
 }
 
-func (e *P2PGetExt) append(b []byte) []byte {
+func (e *P2PGetExt) appendFields(b []byte) []byte {
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(e.Version))
 	if e.Incarnation != (UUID{}) {
 		b = appendUUID(append(b, "\xa7kvf_inc"...), e.Incarnation)
@@ -4427,8 +4430,8 @@ func (e *P2PGetExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *P2PGetExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *P2PGetExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
@@ -4458,29 +4461,29 @@ func (e *P2PGetExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *P2PGetExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *P2PGetExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	return true
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *P2PGetReplyExt) reset() P2PGetReplyExt {
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *P2PGetReplyExt) recycleFields() P2PGetReplyExt {
 	return P2PGetReplyExt{Generations: e.Generations[:0]}
 }
 
-// count returns how many fields append will write.
-func (e *P2PGetReplyExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *P2PGetReplyExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.Grant != 0, len(e.Generations) > 0, e.Code != 0, e.RetryNS != 0,
 		len(e.Reason) > 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0,
 	)
 }
 
-func (e *P2PGetReplyExt) append(b []byte) []byte {
+func (e *P2PGetReplyExt) appendFields(b []byte) []byte {
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(e.Version))
 	if e.Incarnation != (UUID{}) {
 		b = appendUUID(append(b, "\xa7kvf_inc"...), e.Incarnation)
@@ -4509,8 +4512,8 @@ func (e *P2PGetReplyExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *P2PGetReplyExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *P2PGetReplyExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
@@ -4534,26 +4537,26 @@ func (e *P2PGetReplyExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *P2PGetReplyExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *P2PGetReplyExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	return true
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *P2PDoneExt) reset() P2PDoneExt { return P2PDoneExt{} }
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *P2PDoneExt) recycleFields() P2PDoneExt { return P2PDoneExt{} }
 
-// count returns how many fields append will write.
-func (e *P2PDoneExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *P2PDoneExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.Grant != 0,
 	)
 }
 
-func (e *P2PDoneExt) append(b []byte) []byte {
+func (e *P2PDoneExt) appendFields(b []byte) []byte {
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(e.Version))
 	if e.Incarnation != (UUID{}) {
 		b = appendUUID(append(b, "\xa7kvf_inc"...), e.Incarnation)
@@ -4573,8 +4576,8 @@ func (e *P2PDoneExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *P2PDoneExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *P2PDoneExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
@@ -4592,22 +4595,22 @@ func (e *P2PDoneExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *P2PDoneExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *P2PDoneExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	return true
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *PullReadyExt) reset() PullReadyExt {
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *PullReadyExt) recycleFields() PullReadyExt {
 	return PullReadyExt{Generations: e.Generations[:0], Withdraw: e.Withdraw[:0]}
 }
 
-// count returns how many fields append will write.
-func (e *PullReadyExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *PullReadyExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Operation != 0, e.Attempt != 0, e.PatienceNS != 0,
 		len(e.Request) > 0, e.Grant != 0, len(e.Generations) > 0, e.GrantedNS != 0, e.LeaseNS != 0,
@@ -4616,7 +4619,7 @@ func (e *PullReadyExt) count() int {
 	)
 }
 
-func (e *PullReadyExt) append(b []byte) []byte {
+func (e *PullReadyExt) appendFields(b []byte) []byte {
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(e.Version))
 	if e.Incarnation != (UUID{}) {
 		b = appendUUID(append(b, "\xa7kvf_inc"...), e.Incarnation)
@@ -4669,8 +4672,8 @@ func (e *PullReadyExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *PullReadyExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *PullReadyExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
@@ -4710,27 +4713,27 @@ func (e *PullReadyExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *PullReadyExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *PullReadyExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	return true
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *PullAckExt) reset() PullAckExt { return PullAckExt{} }
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *PullAckExt) recycleFields() PullAckExt { return PullAckExt{} }
 
-// count returns how many fields append will write.
-func (e *PullAckExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *PullAckExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.Code != 0, e.RetryNS != 0, e.Stamps.ClockNS != 0, e.Stamps.EchoNS != 0,
 		e.Delayed, len(e.Reason) > 0,
 	)
 }
 
-func (e *PullAckExt) append(b []byte) []byte {
+func (e *PullAckExt) appendFields(b []byte) []byte {
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(e.Version))
 	if e.Incarnation != (UUID{}) {
 		b = appendUUID(append(b, "\xa7kvf_inc"...), e.Incarnation)
@@ -4756,8 +4759,8 @@ func (e *PullAckExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *PullAckExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *PullAckExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
@@ -4779,27 +4782,27 @@ func (e *PullAckExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *PullAckExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *PullAckExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	return true
 }
 
-// reset returns no extension, and keeps the lists for the next one.
-func (e *PullDoneExt) reset() PullDoneExt { return PullDoneExt{} }
+// recycleFields returns no extension, and keeps the lists for the next one.
+func (e *PullDoneExt) recycleFields() PullDoneExt { return PullDoneExt{} }
 
-// count returns how many fields append will write.
-func (e *PullDoneExt) count() int {
+// countFields returns the number of fields that appendFields will write.
+func (e *PullDoneExt) countFields() int {
 	return 1 + countTrue(
 		e.Incarnation != (UUID{}), e.To != (UUID{}), e.Grant != 0, e.Code != 0, e.Missing != 0,
 		len(e.Reason) > 0,
 	)
 }
 
-func (e *PullDoneExt) append(b []byte) []byte {
+func (e *PullDoneExt) appendFields(b []byte) []byte {
 	b = appendUint(append(b, "\xa5kvf_v"...), uint64(e.Version))
 	if e.Incarnation != (UUID{}) {
 		b = appendUUID(append(b, "\xa7kvf_inc"...), e.Incarnation)
@@ -4822,8 +4825,8 @@ func (e *PullDoneExt) append(b []byte) []byte {
 	return b
 }
 
-// decode reads one field, counted from the extension's first.
-func (e *PullDoneExt) decode(w *mapReader, at int) {
+// decodeField reads one field, counted from the extension's first.
+func (e *PullDoneExt) decodeField(w *mapReader, at int) {
 	r := w.r
 	switch at {
 	case 0: // kvf_v
@@ -4843,10 +4846,10 @@ func (e *PullDoneExt) decode(w *mapReader, at int) {
 	}
 }
 
-// finish reports, after the last field, whether there is an extension: its first field announces it.
-func (e *PullDoneExt) finish(w *mapReader, first int) bool {
+// finishDecode reports, after the last field, whether there is an extension: its first field announces it.
+func (e *PullDoneExt) finishDecode(w *mapReader, first int) bool {
 	if !w.hasField(first) {
-		*e = e.reset()
+		*e = e.recycleFields()
 		return false
 	}
 	return true

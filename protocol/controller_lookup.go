@@ -38,7 +38,7 @@ func (h *Holder) IsMiss() bool { return len(h.InstanceID) == 0 || h.HitChunks ==
 // holderFields is the number of elements in the array of a Holder.
 const holderFields = 4
 
-func (h *Holder) append(b []byte) []byte {
+func (h *Holder) appendMap(b []byte) []byte {
 	b = appendArrayHeader(b, holderFields)
 	b = appendStr(b, h.InstanceID)
 	b = appendStr(b, h.Location)
@@ -49,10 +49,10 @@ func (h *Holder) append(b []byte) []byte {
 func appendHolders(b []byte, vs []Holder) []byte {
 	b = appendArrayHeader(b, max(len(vs), 1))
 	if len(vs) == 0 {
-		return (&Holder{}).append(b)
+		return (&Holder{}).appendMap(b)
 	}
 	for i := range vs {
-		b = vs[i].append(b)
+		b = vs[i].appendMap(b)
 	}
 	return b
 }

@@ -96,7 +96,7 @@ func (h *Host) carryOut(e effects.Effect) {
 	if o, ok := e.(*effects.Observe); ok && h.onObserve != nil {
 		h.onObserve(o)
 	}
-	if !h.baseDriver.tryCarryOut(e) {
+	if !h.tryCarryOut(e) {
 		panic(fmt.Sprintf("BUG: the machine emitted %T, but its host has no data plane", e))
 	}
 }
@@ -160,7 +160,7 @@ func (h *Host) shutDown() {
 	h.err = h.control.Shutdown(bg)
 	h.loop.shutDown()
 	h.loop.mailbox.close()
-	h.tickets.endAll()
+	h.tickets.endAll(true) // a host has no pool
 	h.facts.lines.FlushSkipped()
 	h.logHandler.Flush(flushTimeout)
 	close(h.done)

@@ -46,7 +46,7 @@ func (w *rankDriver) carryOut(e effects.Effect) {
 	case *effects.Open, *effects.Close, *effects.Send, *effects.Post, *effects.Reply, *effects.Deliver, *effects.Return,
 		*effects.Observe:
 		w.fillCarried(e)
-		w.baseDriver.tryCarryOut(e)
+		w.tryCarryOut(e)
 	case *effects.Import:
 		w.importPeer(e)
 	case *effects.Drop:

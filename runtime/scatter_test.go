@@ -201,7 +201,7 @@ func TestScatterThatDoesNotReturn(t *testing.T) {
 		t.Errorf("%v; want it taken back", err)
 	}
 	n.loop.shutDown()
-	n.tickets.endAll()
+	n.tickets.endAll(true)
 	select {
 	case err := <-ended:
 		t.Errorf("the fetch ended beside its call: %v", err)

@@ -26,39 +26,41 @@ func (n *Node) startShutdown() *shutdown {
 	c, w, bg := &shutdown{done: make(chan struct{})}, n.driver, context.Background()
 	go func() {
 		defer close(c.done)
-		served := w.control.Shutdown(bg)
-		var moving error
+		controlErr := w.control.Shutdown(bg)
+		var planeErr error
 		for _, p := range w.planes {
-			moving = errors.Join(moving, p.Close(bg))
+			planeErr = errors.Join(planeErr, p.Close(bg))
 		}
-		working := errors.Join(w.scatterCalls.close(bg), w.memory.awaitCopies(bg))
+		workErr := errors.Join(w.scatterCalls.close(bg), w.memory.awaitCopies(bg))
 		n.loop.shutDown()
 		n.loop.mailbox.close()
 		if n.tickets.hasFailed() {
-			c.err = n.finishFailed(errors.Join(served, moving, working))
+			c.err = n.finishFailed(errors.Join(controlErr, planeErr, workErr))
 			return
 		}
-		n.tickets.endAll()
+		// On an error, planes or a device may still access the pools.
+		planeErr = errors.Join(planeErr, workErr)
+		n.tickets.endAll(planeErr == nil)
 		n.tasks.Wait()
-		// On an error, planes or a device still access the pools.
-		if moving = errors.Join(moving, working); moving == nil {
-			moving = w.memory.close(bg)
+		if planeErr == nil {
+			planeErr = w.memory.close(bg)
 		}
 		n.driver.facts.lines.FlushSkipped()
 		n.logHandler.Flush(flushTimeout)
-		c.memoryLeft = moving != nil
-		c.err = errors.Join(served, moving)
+		c.memoryLeft = planeErr != nil
+		c.err = errors.Join(controlErr, planeErr)
 	}()
 	return c
 }
 
 // finishFailed ends the remaining parts of a rank that has failed, and returns the error of Close. The state of the
-// failed machine proves nothing about the pages, so the pages stay mapped. The planes' own state is proof: once all
-// planes are closed, memory that was held for peers may belong to the engine again.
+// failed machine proves nothing about the pages, so the pages stay mapped. The planes' own state is proof: if all planes
+// were closed without an error, nothing touches the pages any more, so the grants are revoked and the memory of open
+// commands is returned (M8). Otherwise that memory is never returned.
 func (n *Node) finishFailed(err error) error {
 	if err == nil {
 		n.driver.memory.revokeAll()
-		n.tickets.endAll()
+		n.tickets.endAll(true)
 	}
 	n.tasks.Wait()
 	<-n.failed
@@ -82,10 +84,10 @@ func (c *shutdown) awaitEnd(ctx context.Context, n *Node, timeout time.Duration)
 			remaining = append(remaining, "plane "+p.Name())
 		}
 	}
-	working, cancel := context.WithTimeout(ctx, max(timeout, time.Second))
+	workErr, cancel := context.WithTimeout(ctx, max(timeout, time.Second))
 	defer cancel()
 	if len(remaining) == 0 {
-		if err := errors.Join(n.driver.scatterCalls.close(working), n.driver.memory.awaitCopies(working)); err != nil {
+		if err := errors.Join(n.driver.scatterCalls.close(workErr), n.driver.memory.awaitCopies(workErr)); err != nil {
 			return err
 		}
 	}

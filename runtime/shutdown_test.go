@@ -192,3 +192,46 @@ pd_skip_proxy_notification: true
 		t.Errorf("with overcommit: %v", err)
 	}
 }
+
+// A stuckPlane cannot be closed while it is stuck, like the plane of a NIC that is not proven to have stopped.
+type stuckPlane struct {
+	plane.Plane
+	stuck bool
+}
+
+func (p *stuckPlane) Close(ctx context.Context) error {
+	if p.stuck {
+		return errors.New("no proof that a peer cannot reach the pool")
+	}
+	return p.Plane.Close(ctx)
+}
+
+// TestNoMemoryIsReturnedWithoutProof: a command is open when the node is closed. While a plane cannot be closed, the
+// command's memory stays in use (M8); once the plane is closed, the memory is the engine's again.
+func TestNoMemoryIsReturnedWithoutProof(t *testing.T) {
+	p := &stuckPlane{stuck: true}
+	n, err := runtime.Open(t.Context(), senderConfig(t, "shm", effects.Addr{}), runtime.WithControl(zmq.Config{}.Opener()),
+		runtime.WithPlane(shm.Name, func(ctx context.Context, env plane.Env) (plane.Plane, error) {
+			inner, err := shm.Open(ctx, env)
+			p.Plane = inner
+			return p, err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := n.OpenCommand(t)
+	if err := n.Close(within(t)); err == nil || !strings.Contains(err.Error(), "no proof") {
+		t.Errorf("the node was closed: %v", err)
+	}
+	if out := <-command.Done(); out.Code != effects.Closed || !out.InUse {
+		t.Errorf("the command ended with %+v, want it closed and its memory in use", out)
+	}
+	select {
+	case <-command.Returned():
+		t.Error("the memory was returned although nothing proves that the plane has stopped")
+	default:
+	}
+	p.stuck = false
+	mustClose(t, n)
+	<-command.Returned()
+}

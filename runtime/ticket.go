@@ -246,7 +246,18 @@ func (r *ticketTable) refuseNew(code effects.Code) {
 func (r *ticketTable) failAll() {
 	r.mu.Lock()
 	r.refusal = effects.Failed
-	var ended []*Ticket
+	ended := r.holdOpen()
+	r.mu.Unlock()
+	close(r.failed)
+	for _, t := range ended {
+		t.deliverOutcome(Outcome{Code: effects.Failed, InUse: t.inUse})
+	}
+}
+
+// holdOpen marks the memory of all open commands as in use, and returns those that have no outcome yet. r.mu is held.
+// The memory of a Fetch belongs to the engine, and only the scatter call that ends now stores into it, so the memory of
+// a Fetch is not in use.
+func (r *ticketTable) holdOpen() (ended []*Ticket) {
 	for id, t := range r.byID {
 		if t.inUse {
 			continue // The outcome is already delivered.
@@ -256,13 +267,7 @@ func (r *ticketTable) failAll() {
 			delete(r.byID, id)
 		}
 	}
-	r.mu.Unlock()
-	close(r.failed)
-	for _, t := range ended {
-		// The memory of a Fetch belongs to the engine, and only the scatter call that ends now stores into it, so
-		// the memory of a Fetch is not held.
-		t.deliverOutcome(Outcome{Code: effects.Failed, InUse: t.inUse})
-	}
+	return ended
 }
 
 // hasFailed reports whether the rank has failed.
@@ -275,22 +280,35 @@ func (r *ticketTable) hasFailed() bool {
 	}
 }
 
-// endAll ends the commands that are still open, because the machine is never stepped again. All memory is
-// returned: the caller guarantees that nothing uses the pool any more.
-func (r *ticketTable) endAll() {
+// endAll ends the commands that are still open as Closed, because the machine is never stepped again. proven says that
+// nothing uses the pool any more; then all memory is returned. Otherwise the memory stays in use until a later call
+// with proof (M8): a plane that could not be closed may still read or write the pages.
+func (r *ticketTable) endAll(proven bool) {
 	r.mu.Lock()
-	open := r.byID
-	r.byID = map[effects.Ticket]*Ticket{}
 	if r.refusal != effects.Failed {
 		r.refusal = effects.Closed
 	}
-	r.mu.Unlock()
-	for _, t := range open {
+	var held []*Ticket // with an outcome, and memory in use
+	for _, t := range r.byID {
 		if t.inUse {
-			t.markReturned() // The outcome is already delivered.
-			continue
+			held = append(held, t)
 		}
-		t.deliverOutcome(Outcome{Code: effects.Closed})
+	}
+	ended := r.holdOpen()
+	if proven {
+		for _, t := range r.byID {
+			t.inUse = false
+		}
+		r.byID = map[effects.Ticket]*Ticket{}
+	}
+	r.mu.Unlock()
+	for _, t := range ended {
+		t.deliverOutcome(Outcome{Code: effects.Closed, InUse: t.inUse})
+	}
+	if proven {
+		for _, t := range held {
+			t.markReturned()
+		}
 	}
 }
 

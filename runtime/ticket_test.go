@@ -37,7 +37,7 @@ func TestRegisterKeepsAReserveForEndings(t *testing.T) {
 	wantCode(t, err, effects.TooMany)
 	r.deliverOutcome(&effects.Deliver{Ticket: last.id})
 	mustBegin(t, r, classEnding)
-	r.endAll()
+	r.endAll(true)
 }
 
 func TestRegisterHeldMemoryComesBackLater(t *testing.T) {
@@ -85,13 +85,32 @@ func TestRegisterRefusals(t *testing.T) {
 	_, err := r.beginTicket("test", classWork)
 	wantCode(t, err, effects.Draining)
 	open := mustBegin(t, r, classEnding)
-	r.endAll()
+	r.endAll(true)
 	if out := <-open.Done(); out.Code != effects.Closed {
 		t.Errorf("an abandoned ticket ended as %v", out.Code)
 	}
 	<-open.Returned()
 	_, err = r.beginTicket("test", classEnding)
 	wantCode(t, err, effects.Closed)
+}
+
+// A node whose planes could not be closed returns no memory: a NIC may still be at the pages. A later close with proof
+// returns all of it.
+func TestTicketsOfAPoolThatIsStillInUse(t *testing.T) {
+	r := newTicketTable(8)
+	held, open := mustBegin(t, r, classWork), mustBegin(t, r, classWork)
+	r.deliverOutcome(&effects.Deliver{Ticket: held.id, Code: effects.Expired, Held: true})
+	<-held.Done()
+	r.endAll(false)
+	if out := <-open.Done(); out.Code != effects.Closed || !out.InUse {
+		t.Errorf("an open command ended with %+v, want it closed and its memory in use", out)
+	}
+	if held.isReturned() || open.isReturned() {
+		t.Error("memory was returned without proof")
+	}
+	r.endAll(true)
+	<-held.Returned()
+	<-open.Returned()
 }
 
 func TestRegisterOutcomeForNobodyIsADefect(t *testing.T) {
@@ -122,6 +141,6 @@ func TestRegisterMemoryComesBackOnce(t *testing.T) {
 			}()
 			r.returnMemory(ticket.id)
 		}()
-		r.endAll()
+		r.endAll(true)
 	}
 }

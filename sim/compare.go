@@ -14,7 +14,7 @@ func (w *trial) checkEncodings(o Options) {
 	}
 	line, nativeLine, at := firstDifference(Options{Plan: p, System: o.System, driverMistake: o.driverMistake}, native)
 	w.FailAs("S26", Promise("S26"),
-		"with messages in other forms line %d of the event log is %q, with ours %q", at, line, nativeLine)
+		"with messages of another encoder line %d of the event log is %q, with kvferry's encoder %q", at, line, nativeLine)
 }
 
 // sentHashOf runs a plan and returns a hash over the event log without the bytes that machines received.
@@ -53,5 +53,5 @@ func firstDifference(a, b Options) (lineA, lineB string, at int) {
 			return line[0], line[1], i + 1
 		}
 	}
-	return "the same", "the same but for what a message says", 0
+	return "the same", "the same except for the content of a message", 0
 }

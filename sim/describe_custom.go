@@ -99,7 +99,7 @@ func (w *trial) ExplainLine(e world.Entry) string {
 	case world.KindDeliver:
 		return fmt.Sprintf("%s completes %s (ticket %d): %s", label, w.itemOf(&w.Commands[e.A-1]).Do, e.A, effects.Code(e.B))
 	case world.KindObserve:
-		return fmt.Sprintf("%s says: %s, %d", label, customOf(w.Nodes[e.Node]).system.factName(effects.Fact(e.A)), e.C)
+		return fmt.Sprintf("%s reports: %s, %d", label, customOf(w.Nodes[e.Node]).system.factName(effects.Fact(e.A)), e.C)
 	}
 	return ""
 }

@@ -52,8 +52,8 @@
 // such as [world.System]. Package sim itself gives names to everything that a user of the simulator needs (facade.go),
 // and contains the following:
 //
-//	machine   the systems that users provide, with machines, items and oracles of their own; system_own.go
-//	          and the other *_own.go files run them
+//	system    the systems that users provide, with machines, items and oracles of their own; system_custom.go
+//	          and the other *_custom.go files run them
 //	trial     one run: a cluster of ranks, the machines of users, and the oracles that judge both
 //	small     trials for the explorer
 //	campaign  many seeds; shrink reduces the plan of a seed that failed

@@ -50,7 +50,7 @@ func (d customDraws) Items(do string, least, most int, nodes ...string) []Item {
 	}
 	for _, name := range nodes {
 		if _, isRank := plan.ParseNode(name); !isRank && !slices.Contains(d.nodeNames, name) {
-			panic(nodeNameError{fmt.Errorf("Draws.Items: no node is called %q: give some of %s", name, strings.Join(d.nodeNames, ", "))})
+			panic(nodeNameError{fmt.Errorf("Draws.Items: no node is called %q: the nodes are %s", name, strings.Join(d.nodeNames, ", "))})
 		}
 	}
 	items := make([]Item, d.drawAt(do, 0).Between(least, most))

@@ -17,8 +17,8 @@ import (
 func (s *System) Check(p *plan.Plan) error {
 	if s.isPD() {
 		if p.System != "" {
-			return fmt.Errorf("sim: plan: system is %q: this runs pd; "+
-				"give it in the options, as the test does that wrote the plan", p.System)
+			return fmt.Errorf("sim: plan: system is %q, but the run is of system pd; "+
+				"set the system in the options, as the test that wrote the plan does", p.System)
 		}
 		return p.Check()
 	}
@@ -26,7 +26,7 @@ func (s *System) Check(p *plan.Plan) error {
 		return err
 	}
 	if p.System != s.Name {
-		return fmt.Errorf("sim: plan: system is %s: this runs %s; give that, or a plan of it",
+		return fmt.Errorf("sim: plan: system is %s, but the run is of system %s: use a plan of that system",
 			cmp.Or(p.System, plan.PD), s.Name)
 	}
 	if err := p.Check(); err != nil {
@@ -50,7 +50,7 @@ func (c *nodeSet) checkPlan(p *plan.Plan) (errs []error) {
 	for i := range p.Items {
 		x := &p.Items[i]
 		if int(x.Node) < c.rankCount || int(x.Node) > last {
-			addError("items[%d].node is n%d: give a node with a machine that takes commands, n%d to n%d", i, x.Node, c.rankCount, last)
+			addError("items[%d].node is n%d: use a node whose machine takes commands, n%d to n%d", i, x.Node, c.rankCount, last)
 			continue
 		}
 		do := c.customs[int(x.Node)-c.rankCount].system.Commands
@@ -64,7 +64,7 @@ func (c *nodeSet) checkPlan(p *plan.Plan) (errs []error) {
 		}
 	}
 	if len(p.Jobs) > 0 && c.rankCount == 0 {
-		addError("jobs are %d, and system %s has no ranks: give items", len(p.Jobs), p.System)
+		addError("jobs are %d, but system %s has no ranks: use items", len(p.Jobs), p.System)
 	}
 	if len(p.Topology.DriftPPM) > c.nodeCount() {
 		addError("topology.drift_ppm has %d clocks: give at most one for each of %d nodes", len(p.Topology.DriftPPM), c.nodeCount())

@@ -86,7 +86,7 @@ func TestWhatIsLeftTellsWhereItCameToBe(t *testing.T) {
 	if n := strings.Count(told, fmt.Sprintf("ticket=%d ", leak+1)); n != 2 || strings.Count(told, "ticket=") != n {
 		t.Errorf("the story has not the command and its outcome alone:\n%s", told)
 	}
-	if text := r.Failure.String(); !strings.Contains(text, "1 left in its table rows") ||
+	if text := r.Failure.String(); !strings.Contains(text, "1 entries left in its table rows") ||
 		!strings.Contains(text, "the last steps that concerned them") {
 		t.Errorf("the text does not tell it:\n%s", text)
 	}

@@ -61,7 +61,7 @@ func TestLock(t *testing.T) {
 		t.Errorf("its file tells another story: %v, %v\n%s", err, r.Failure, text)
 	}
 	told, trace := sim.Explain(s.Failure, sim.Options{Plan: &back, System: &lock})
-	says := []string{"n1 (a) says: held", "n0 (server) crashes", "the engine of n2 (b) issues the command acquire"}
+	says := []string{"n1 (a) reports: held", "n0 (server) crashes", "the engine of n2 (b) issues the command acquire"}
 	for _, part := range says {
 		if !strings.Contains(told.String(), part) {
 			t.Errorf("the story does not say %q:\n%s", part, told)
@@ -256,12 +256,12 @@ func TestPlansOfSystems(t *testing.T) {
 		return p
 	}
 	for want, wrong := range map[string]func(p *sim.Plan){
-		`system is pd+lock: this runs lock`:               func(p *sim.Plan) { p.System = "pd+lock" },
-		`items[0].do is "steal": node n1 knows acquire`:   func(p *sim.Plan) { p.Items[0].Do = "steal" },
-		`items[0].node is n7: give a node with a machine`: func(p *sim.Plan) { p.Items[0].Node = 7 },
-		`items[0].span is -1s: give 0s to 1h0m0s`:         func(p *sim.Plan) { p.Items[0].Span = -time.Second },
-		`items[0].do is left out`:                         func(p *sim.Plan) { p.Items[0].Do = "" },
-		`jobs are 1, and system lock has no ranks`: func(p *sim.Plan) {
+		`system is pd+lock, but the run is of system lock`: func(p *sim.Plan) { p.System = "pd+lock" },
+		`items[0].do is "steal": node n1 knows acquire`:    func(p *sim.Plan) { p.Items[0].Do = "steal" },
+		`items[0].node is n7: use a node whose machine`:    func(p *sim.Plan) { p.Items[0].Node = 7 },
+		`items[0].span is -1s: give 0s to 1h0m0s`:          func(p *sim.Plan) { p.Items[0].Span = -time.Second },
+		`items[0].do is missing`:                           func(p *sim.Plan) { p.Items[0].Do = "" },
+		`jobs are 1, but system lock has no ranks`: func(p *sim.Plan) {
 			p.Jobs = []sim.Job{{To: 1, Keys: []uint32{1}, Batch: 1}}
 		},
 		`faults[0].node is n3: give n0 to n2`: func(p *sim.Plan) {
@@ -279,25 +279,25 @@ func TestPlansOfSystems(t *testing.T) {
 	p := fresh()
 	p.System = ""
 	err := p.Check()
-	if err == nil || !strings.Contains(err.Error(), "items are 1, and system is left out: name the system") {
+	if err == nil || !strings.Contains(err.Error(), "items are 1, but system is missing: name the system") {
 		t.Errorf("items of nothing: %v", err)
 	}
 	p = fresh()
 	_, err = sim.Run(sim.Options{Plan: &p})
-	if err == nil || !strings.Contains(err.Error(), `system is "lock": this runs pd`) {
+	if err == nil || !strings.Contains(err.Error(), `system is "lock", but the run is of system pd`) {
 		t.Errorf("without its system: %v", err)
 	}
 	named := func(name string) sim.System {
 		return sim.System{Name: "x", Processes: func(*sim.Plan) []sim.Process { return []sim.Process{{Name: name}} }}
 	}
 	for want, s := range map[string]sim.System{
-		`system: name is "pd"`:                    {Name: "pd", Processes: lock.Processes},
-		`system: lock is joined twice`:            sim.Join(lock, lock),
-		`system x: nodes is nil`:                  {Name: "x"},
-		`system x: nodes are none`:                {Name: "x", Processes: func(*sim.Plan) []sim.Process { return nil }},
-		`a node is called "n0": give each a name`: named("n0"),
-		`node a has no New`:                       named("a"),
-		`node a serves alloc: give ChannelOther`: {Name: "x", Processes: func(p *sim.Plan) []sim.Process {
+		`system: name is "pd"`:                         {Name: "pd", Processes: lock.Processes},
+		`system: lock is joined twice`:                 sim.Join(lock, lock),
+		`system x: Processes is nil`:                   {Name: "x"},
+		`system x: Processes returned no process`:      {Name: "x", Processes: func(*sim.Plan) []sim.Process { return nil }},
+		`a process is called "n0": each process needs`: named("n0"),
+		`process a has no New`:                         named("a"),
+		`process a listens on alloc: use ChannelOther`: {Name: "x", Processes: func(p *sim.Plan) []sim.Process {
 			return []sim.Process{{Name: "a", New: lock.Processes(p)[0].New, Channels: []effects.Channel{effects.ChannelAlloc}}}
 		}},
 	} {
@@ -311,10 +311,10 @@ func TestPlansOfSystems(t *testing.T) {
 // with an error, and the process does not end.
 func TestWrongNew(t *testing.T) {
 	for want, wrong := range map[string]func(b sim.Boot) (effects.Machine, error){
-		`New of a: Boot.Addr: no node is called "srver": give one of server, a, b`: func(b sim.Boot) (effects.Machine, error) {
+		`New of a: Boot.Addr: no node is called "srver": the nodes are server, a, b`: func(b sim.Boot) (effects.Machine, error) {
 			return &client{server: b.Addr("srver", port)}, nil
 		},
-		"New of a: Boot.Addr: node b does not serve channel32: put the channel into Serves": func(b sim.Boot) (effects.Machine,
+		"New of a: Boot.Addr: node b does not listen on channel32: add the channel to Channels": func(b sim.Boot) (effects.Machine,
 			error) {
 			return &client{server: b.Addr("b", port)}, nil
 		},
@@ -335,7 +335,7 @@ func TestWrongNew(t *testing.T) {
 // If Draw names a node that does not exist, or panics, the run ends with an error, and the process does not end.
 func TestWrongDraw(t *testing.T) {
 	for want, draw := range map[string]func(sim.Draws, *sim.Plan){
-		`sim: system lock: Draw: Draws.Items: no node is called "c": give some of server, a, b`: func(d sim.Draws, p *sim.Plan) {
+		`sim: system lock: Draw: Draws.Items: no node is called "c": the nodes are server, a, b`: func(d sim.Draws, p *sim.Plan) {
 			p.Items = d.Items("acquire", 4, 20, "a", "c")
 		},
 		"sim: system lock: Draw panics: no luck": func(sim.Draws, *sim.Plan) { panic("no luck") },

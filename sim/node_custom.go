@@ -44,31 +44,32 @@ func (s *System) newNodeSet(p *plan.Plan) (nodeSet, error) {
 	for _, part := range s.customParts() {
 		processes := part.Processes(p)
 		if len(processes) == 0 {
-			return c, fmt.Errorf("sim: system %s: nodes are none: give at least one process", part.Name)
+			return c, fmt.Errorf("sim: system %s: Processes returned no process: return at least one", part.Name)
 		}
 		for _, process := range processes {
 			number := c.rankCount + len(c.customs)
 			_, isPlanName := plan.ParseNode(process.Name)
 			switch {
 			case !validName.MatchString(process.Name) || isPlanName || names[process.Name]:
-				return c, fmt.Errorf("sim: system %s: a node is called %q: give each a name of its own, of letters and digits, "+
-					"that is none of n0, world, proxy and %s", part.Name, process.Name, world.EnginesNode)
+				return c, fmt.Errorf("sim: system %s: a process is called %q: each process needs a different name of letters and digits, "+
+					"which is not n0, world, proxy or %s", part.Name, process.Name, world.EnginesNode)
 			case process.New == nil:
-				return c, fmt.Errorf("sim: system %s: node %s has no New: give the function that makes its machine",
+				return c, fmt.Errorf("sim: system %s: process %s has no New: set the function that creates the machine",
 					part.Name, process.Name)
 			case number >= plan.NodesMax:
-				return c, fmt.Errorf("sim: system %s: node %s is number %d: give at most %d nodes in all",
+				return c, fmt.Errorf("sim: system %s: node %s is number %d: a run has at most %d nodes",
 					part.Name, process.Name, number, plan.NodesMax)
 			}
 			for _, ch := range process.Channels {
 				if ch == world.ChannelDispatch || ch < effects.ChannelOther && !slices.Contains(customChannels, ch) {
-					return c, fmt.Errorf("sim: system %s: node %s serves %v: give ChannelOther + i, or one of %v",
+					return c, fmt.Errorf("sim: system %s: process %s listens on %v: use ChannelOther + i, or one of %v",
 						part.Name, process.Name, ch, customChannels)
 				}
 			}
 			if slices.Contains(process.Channels, effects.ChannelProxy) {
 				if c.proxy != plan.Proxy {
-					return c, fmt.Errorf("sim: system %s: node %s serves proxy, and another does: give one proxy", part.Name, process.Name)
+					return c,
+						fmt.Errorf("sim: system %s: process %s listens on the proxy channel, as another process does: only one may", part.Name, process.Name)
 				}
 				c.proxy = int32(number)
 			}
@@ -128,7 +129,7 @@ func (w *trial) BootNode(n *world.Node) (world.Pools, error) {
 	m, err := newMachine(customOf(n), Boot{Name: customOf(n).Name, Incarnation: n.Incarnation, Now: w.ReadClock(n), Plan: w.SourcePlan,
 		Seed: uint64(draw.Hash(w.Seed, draw.Identity, uint64(n.ID), uint64(n.Incarnation))), Addr: w.addrOfNode})
 	if err == nil && m == nil {
-		err = fmt.Errorf("system %s: New of %s gave no machine and no error: give one", customOf(n).system.Name, customOf(n).Name)
+		err = fmt.Errorf("system %s: New of %s returned neither a machine nor an error", customOf(n).system.Name, customOf(n).Name)
 	}
 	if err != nil {
 		return world.Pools{}, err
@@ -164,11 +165,11 @@ func (w *trial) addrOfNode(name string, ch effects.Channel) effects.Addr {
 	}
 	n, ok := w.nodes.findNode(name)
 	if !ok {
-		panic(nodeNameError{fmt.Errorf("Boot.Addr: no node is called %q: give one of %s", name,
+		panic(nodeNameError{fmt.Errorf("Boot.Addr: no node is called %q: the nodes are %s", name,
 			strings.Join(w.nodes.nodeNames(), ", "))})
 	}
 	if index := int(n) - w.nodes.rankCount; index >= 0 && !slices.Contains(w.nodes.customs[index].Channels, ch) {
-		panic(nodeNameError{fmt.Errorf("Boot.Addr: node %s does not serve %v: put the channel into Serves of its Process", name, ch)})
+		panic(nodeNameError{fmt.Errorf("Boot.Addr: node %s does not listen on %v: add the channel to Channels of its Process", name, ch)})
 	}
 	return world.AddressOf(n, ch)
 }

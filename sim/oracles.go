@@ -123,7 +123,7 @@ var tableOracles = []oracle.Oracle{oracle.New("tables", oracle.Promise("S17"), f
 		}
 		t.VisitTables(func(name string, k, _ int) {
 			if k > 0 {
-				w.Fail("S17", "node %d has %d left in its table %s %s", e.Node.AsSubject(), k,
+				w.Fail("S17", "node %d has %d entries left in its table %s %s", e.Node.AsSubject(), k,
 					oracle.Leftover{Node: e.Node.ID, Name: name}, e.When)
 			}
 		})
@@ -135,7 +135,7 @@ var tableOracles = []oracle.Oracle{oracle.New("tables", oracle.Promise("S17"), f
 func (w *trial) checkTables(n *world.Node) {
 	check := func(name string, k, most int) {
 		if k > most {
-			w.Fail("S17", "node %d has %d in its table %s, which holds at most %d", n.AsSubject(), k, name, most)
+			w.Fail("S17", "node %d has %d entries in its table %s, whose limit is %d", n.AsSubject(), k, name, most)
 		}
 	}
 	if t, ok := n.Machine.(tableVisitor); ok {

@@ -94,9 +94,9 @@ func TestPlanRefused(t *testing.T) {
 		{"version: 1\ncolour: red\n", "colour"},
 		{"version: 1\ntopology: {colour: true}\n", "topology.colour is unknown: leave it out"},
 		{"version: 1\ntopology: {find: true}\n", "topology.find is unknown: leave it out"},
-		{"version: 1\ntopology: {share: true}\n", "topology.share is true: who shares does both"},
+		{"version: 1\ntopology: {share: true}\n", "topology.share is true: nodes that share must both send and receive"},
 		{"version: 1\njobs: [{request: 1, from: n0, to: n1, keys: [1], batch: 1, recall: true}]\n",
-			"jobs[0].recall is true: it needs topology.recall"},
+			"jobs[0].recall is true: a recall job needs topology.recall"},
 		{"version: 1\ntopology: {senders: 900}\n", "topology.senders is 900: give 1 to 119"},
 		{"version: 1\ntopology: {senders: 60, receivers: 61}\n", "together is 121: give 2 to 120"},
 		{"version: 1\ntimeouts: {put: 3}\n", "timeouts.put is 3: give a duration"},
@@ -109,12 +109,12 @@ func TestPlanRefused(t *testing.T) {
 			"[1], " +
 			"batch: 1}]\n", "an earlier job has"},
 		{"version: 1\nfaults: [{fault: flood}]\n", `fault "flood" is unknown: use one of crash,`},
-		{"version: 1\nfaults: [{fault: dma failed}]\n", "no instant"},
+		{"version: 1\nfaults: [{fault: dma failed}]\n", "is not a scheduled fault"},
 		{"version: 1\nfaults: [{fault: crash, node: n7}]\n", "faults[0].node is n7"},
 		{"version: 1\nfaults: [{fault: crash, when: during Grant}]\n", "give before or after and one of any, Open"},
 		{"version: 1\nrates: {crash: 3}\n", "scheduled"},
 		{"version: 1\nrates: {dma failed: 3000}\n", "rates: dma failed is 3000: give 0 to 1000"},
-		{"version: 1\nstrikes: [{fault: dma failed, about: transfer 3, nth: 1}]\n", `subject "transfer 3" is none`},
+		{"version: 1\nstrikes: [{fault: dma failed, about: transfer 3, nth: 1}]\n", `subject "transfer 3" is invalid`},
 	} {
 		if _, err := plan.Parse([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v; want %q", c.text, err, c.want)
@@ -212,7 +212,7 @@ func TestStale(t *testing.T) {
 	r := mustRun(t, Options{Plan: &p})
 	told := strings.Join(StaleReasons(&p, &r), "\n")
 	for _, want := range []string{"link cut: 1 of 1 found nothing to strike",
-		"mark sender/no-such-mark is not reached any more"} {
+		"mark sender/no-such-mark is no longer reached"} {
 		if !strings.Contains(told, want) {
 			t.Errorf("no %q in %q", want, told)
 		}

@@ -15,7 +15,7 @@ func StaleReasons(p *plan.Plan, r *Result) []string {
 	reached := r.Coverage.Counts("mark")
 	for _, m := range p.Reaches {
 		if reached[m] == 0 {
-			lines = append(lines, fmt.Sprintf("mark %s is not reached any more", m))
+			lines = append(lines, fmt.Sprintf("mark %s is no longer reached", m))
 		}
 	}
 	return lines

@@ -83,14 +83,14 @@ func (s *System) checkParts() error {
 		switch {
 		case part.isPD():
 			if pds++; pds > 1 {
-				return fmt.Errorf("sim: system: PD is joined twice: give it once")
+				return fmt.Errorf("sim: system: PD is joined twice: join it once")
 			}
 		case !validName.MatchString(part.Name) || part.Name == plan.PD:
-			return fmt.Errorf("sim: system: name is %q: give letters and digits, and not pd, which is another's", part.Name)
+			return fmt.Errorf("sim: system: name is %q: use letters and digits, and not pd, which is reserved", part.Name)
 		case seen[part.Name]:
-			return fmt.Errorf("sim: system: %s is joined twice: give each a name of its own", part.Name)
+			return fmt.Errorf("sim: system: %s is joined twice: each system needs a different name", part.Name)
 		case part.Processes == nil:
-			return fmt.Errorf("sim: system %s: nodes is nil: give a function that says which processes there are", part.Name)
+			return fmt.Errorf("sim: system %s: Processes is nil: set a function that returns the processes", part.Name)
 		}
 		seen[part.Name] = true
 	}

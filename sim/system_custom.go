@@ -88,7 +88,7 @@ func (w *trial) HandleDeliver(n *world.Node, e *effects.Deliver) {
 	c := w.CommandOf(n, e.Ticket)
 	switch {
 	case c == nil:
-		w.Fail("L1", "node %d delivers ticket %d, which it was not given", n.AsSubject(), oracle.Ticket(e.Ticket))
+		w.Fail("L1", "node %d delivers ticket %d, which no engine gave to it", n.AsSubject(), oracle.Ticket(e.Ticket))
 		return
 	case c.Finished:
 		w.Fail("L1", "node %d delivers ticket %d (%s) twice", n.AsSubject(), oracle.Ticket(e.Ticket), w.itemOf(c).Do)
@@ -108,7 +108,7 @@ func (w *trial) HandleReturn(n *world.Node, e *effects.Return) {
 	}
 	c := w.CommandOf(n, e.Ticket)
 	if c == nil || !c.Finished || !c.HoldsMemory {
-		w.Fail("L1", "node %d returns ticket %d, which holds nothing", n.AsSubject(), oracle.Ticket(e.Ticket))
+		w.Fail("L1", "node %d returns the memory of ticket %d, which holds no memory", n.AsSubject(), oracle.Ticket(e.Ticket))
 		return
 	}
 	c.HoldsMemory = false

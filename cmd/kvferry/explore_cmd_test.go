@@ -38,7 +38,7 @@ func TestSimExploreLimits(t *testing.T) {
 
 func TestSimExplorePath(t *testing.T) {
 	code, text := explore(t, "--scope", "push", "--path", "0.0.0.0")
-	if code != exitOK || !strings.Contains(text, "4. n1: arrive") || !strings.Contains(text, "Open corr=") {
+	if code != exitOK || !strings.Contains(text, "4. n1: request-arrives") || !strings.Contains(text, "Open corr=") {
 		t.Fatalf("exit code %d\n%s", code, text)
 	}
 }

@@ -184,7 +184,7 @@ func writeFailure(ctx context.Context, r *campaignReport, folder, html string) e
 		return fmt.Errorf("seed %d broke %s, but not when it was run again: the run is not deterministic",
 			r.First.Seed, r.First.Property)
 	}
-	path := filepath.Join(folder, fmt.Sprintf("%s-seed%d.yaml", r.First.Property, r.First.Seed))
+	path := filepath.Join(folder, fmt.Sprintf("%s-seed%d.yaml", strings.ReplaceAll(r.First.Property, " ", "-"), r.First.Seed))
 	if err := s.Plan.Write(path); err != nil {
 		return err
 	}

@@ -19,8 +19,8 @@ type Rules struct {
 // An Initiator decides for one link to an imported target: when to have a communicator, what to submit on it, when to
 // fence it, and which completions the rank's machine is owed.
 //
-//	asking --accepted--> forming --formed--> up --fenced--> tearing down --proof--> asking ...
-//	                                          or, if no epoch is to follow, --> over
+//	offered --accepted--> forming --formed--> up --fenced--> tearing down --proof--> offered ...
+//	                                           or, if no epoch is to follow, --> over
 //
 // Invariant (M4): the next epoch is offered only when the last epoch is proven over, so no batch is in progress in two
 // epochs.

@@ -137,7 +137,7 @@ func (s *story) step(ev Event) {
 var words = map[MessageKind]string{MessageOffer: "offer", MessageFenced: "fenced", MessageGone: "gone"}
 
 func (s *story) state() {
-	phases := map[phase]string{phaseOffered: "asking", phaseForming: "forming", phaseUp: "up", phaseTearingDown: "tearing down",
+	phases := map[phase]string{phaseOffered: "offered", phaseForming: "forming", phaseUp: "up", phaseTearingDown: "tearing down",
 		phaseOver: "over"}
 	fmt.Fprintf(&s.log, "-- %dms: epoch %d, %s", s.now/ms(1), s.l.epoch, phases[s.l.phase])
 	if n := s.l.queue.Len(); n > 0 {

@@ -141,7 +141,7 @@ func (g *consumerSide) checkRegistration(x *engineRegistration) (effects.Why, bo
 	if n := len(x.message.Remote.EngineID); n > 0 && string(x.message.Remote.EngineID) != g.cfg.Own.EngineID {
 		return effects.Why{
 			Field: "remote_engine_id", Ours: g.cfg.Own.EngineID, Theirs: effects.SanitizeText(x.message.Remote.EngineID),
-			Remedy: "route the request to the engine that it names",
+			Remedy: "route the request to the engine that the request names",
 		}, false
 	}
 	waiting := 0

@@ -228,8 +228,8 @@ func (g *Gateway) OnQueryReply(now effects.Time, queryID uint64, body []byte, co
 // OnAgentMade reports that agent a was created and that port is the port of its side channel. If code is not OK, the
 // agent could not be created.
 func (g *Gateway) OnAgentMade(now effects.Time, a Agent, port uint16, code effects.Code, out *Effects) {
-	if !g.producerSide.onAgentMade(now, a, port, code, out) {
-		g.consumerSide.onWriterMade(a, code, out)
+	if !g.onAgentMade(now, a, port, code, out) {
+		g.onWriterMade(a, code, out)
 	}
 }
 
@@ -253,7 +253,7 @@ func (g *Gateway) OnNotification(now effects.Time, agent Agent, from string, bod
 // a writer the code is ignored, because no engine writes to this node through a writer.
 func (g *Gateway) OnAgentDestroyed(now effects.Time, agent Agent, code effects.Code, out *Effects) {
 	if !g.onAgentDestroyed(now, agent, code, out) {
-		g.consumerSide.onWriterDestroyed(agent, out)
+		g.onWriterDestroyed(agent, out)
 	}
 }
 

@@ -215,7 +215,7 @@ func (r *Rank) checkAdmission(e *flow.Env, keys [][]byte, pages []effects.Page) 
 	case r.cfg.Retention != store.Cache:
 		return effects.Unsupported, &effects.Why{
 			Field: "store.retention", Theirs: "consume", Ours: "cache",
-			Remedy: "else a chunk that nobody expects is gone at once",
+			Remedy: "otherwise a chunk that no request expects is evicted at once",
 		}
 	case !e.Store.HasRoom(len(keys)):
 		return effects.TooMany, &effects.Why{

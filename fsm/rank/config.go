@@ -7,7 +7,6 @@ import (
 
 	"github.com/kvferry/kvferry/fsm/directory/registrar"
 	"github.com/kvferry/kvferry/fsm/rank/flows/deferred"
-	"github.com/kvferry/kvferry/fsm/rank/flows/end"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
 	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
@@ -208,25 +207,13 @@ func (c *Config) totalNeed() kernel.Need {
 	}
 	n = n.Add(c.Common.Need()).Add(c.Peers.Need(c.Tuning.LeftoversMax)).Add(c.Pending.Need()).Add(c.Deferred.Need()).
 		Add(kernel.Need{Deadlines: int(c.entriesMax())})
-	if c.reportsRequestEnds() {
-		n = n.Add(end.Need(c.RequestsMax, c.PeersMax))
-	}
-	if c.recallsChunks() {
-		n = n.Add(c.Asking(c.PeersMax))
-	}
-	if c.servesRecalls() {
-		n = n.Add(c.Answering())
-	}
+	n = n.Add(c.flowNeed())
 	if c.Shares {
-		n = n.Add(c.Lending()).Add(c.Bringing()).Add(c.Engine.Sharing())
-	}
-	if c.pushesLayers() {
-		n = n.Add(c.Layerwise.Need())
+		n = n.Add(c.Engine.Sharing())
 	}
 	if c.Layers > 0 && c.Role.Receives() {
 		n = n.Add(c.Bundling.Need())
 	}
-	n = n.Add(c.Registering.Need(c.PeersMax))
 	if c.Knows() {
 		n = n.Add(c.Finding.Need()).Add(c.Seeking())
 	}

@@ -29,7 +29,7 @@ func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 	v := &e.Env
 	if r.drain.ticket != 0 || d.Timeout < 0 {
 		v.Out.Deliver(effects.Deliver{Ticket: t, Code: effects.Invalid, Why: &effects.Why{
-			Stage: effects.StageCommand, Field: "Drain", Theirs: "a second one, or with Timeout below 0", Ours: "one",
+			Stage: effects.StageCommand, Field: "Drain", Theirs: "a second Drain, or a Drain with Timeout below 0", Ours: "a single Drain",
 		}})
 		return
 	}

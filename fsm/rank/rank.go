@@ -30,21 +30,15 @@ import (
 	"github.com/kvferry/kvferry/effects"
 	"github.com/kvferry/kvferry/fsm/directory/registrar"
 	"github.com/kvferry/kvferry/fsm/prng"
-	"github.com/kvferry/kvferry/fsm/rank/flows/end"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
 	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
-	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
-	"github.com/kvferry/kvferry/fsm/rank/flows/pull"
-	"github.com/kvferry/kvferry/fsm/rank/flows/push"
 	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
-	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/memory"
 	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
 	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
 	"github.com/kvferry/kvferry/fsm/rank/peers/link"
-	"github.com/kvferry/kvferry/fsm/rank/peers/loan"
 	"github.com/kvferry/kvferry/identity"
 	"github.com/kvferry/kvferry/protocol"
 )
@@ -73,27 +67,15 @@ type Rank struct {
 	conns   kernel.Conns
 	tickets kernel.Tickets `snap:"skip"` // skip: derived from the rows
 
-	flowConfig   flow.Config `snap:"share"`
-	links        link.Links
-	breakers     link.Breakers
-	commands     engine.Engine
-	flows        registry    `snap:"share"`
-	pushSource   push.Source // absent if Config.Pull
-	pullSource   pull.Source // absent unless Config.Pull
-	renewals     lease.Renewals
-	rooms        flow.Rooms // the rooms that all targets share; present in each rank
-	pushTarget   push.Target
-	pullTarget   pull.Target
-	recallSource recall.Source // absent without Config.Recalls
-	recallTarget recall.Target
-	p2pOwner     p2p.Owner // absent without Config.Shares
-	p2pRequester p2p.Requester
-	registrar    registrar.Registrar
-	layers       layerwise.Source  // absent without Config.Layers
-	consumer     register.Consumer // absent without Config.Geometry
-	producer     register.Producer
-	endSource    end.Source // absent if the rank does not send
-	endTarget    end.Target
+	flowConfig flow.Config `snap:"share"`
+	links      link.Links
+	breakers   link.Breakers
+	commands   engine.Engine
+	flows      registry `snap:"share"`
+	flowSet             // the flows (flows.go)
+	renewals   lease.Renewals
+	rooms      flow.Rooms // the rooms that all targets share; present in each rank
+	registrar  registrar.Registrar
 
 	env              flow.Env `snap:"scratch"` // the environment of the current step
 	drain            drain
@@ -180,11 +162,6 @@ func Recycle(old *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error
 	if cfg.Role == RoleBoth {
 		r.pools.MarkPresent(allocqueue.EngineClass) // Our engine may want pages at any time.
 	}
-	doneAddr := wireAddr(cfg.DoneAddr)
-	var renewAddr []byte
-	if cfg.RenewAddr.Host != "" {
-		renewAddr = wireAddr(cfg.RenewAddr)
-	}
 	senderSeed := source.Next()
 	r.commands = former.commands.Recycle(engine.Config{
 		Settings: cfg.Engine, Layout: cfg.Layout, PageBytes: pageBytes, BackoffMin: cfg.BackoffMin,
@@ -193,103 +170,17 @@ func Recycle(old *Rank, cfg Config, seed uint64, now effects.Time) (*Rank, error
 	}, senderSeed)
 	breakersMax := kernel.ClampCount(uint64(cfg.Tuning.BreakersPerPeer) * uint64(cfg.PeersMax))
 	r.breakers = former.breakers.Recycle(cfg.BreakerTTL, int(breakersMax), senderSeed)
-	if cfg.Pull {
-		r.pullSource = former.pullSource.Recycle(pull.SourceConfig{
-			OfferSettings: cfg.Offering, PutsMax: cfg.PutsMax, PagesMax: cfg.highWater(),
-			// LMCache's receivers identify a sender by its done address.
-			SenderID: doneAddr, DoneURL: doneAddr, RenewURL: renewAddr,
-		}, cfg.PeersMax, senderSeed)
-		r.pushSource = former.pushSource.Recycle(0, 0, 0, 0) // absent here; keeps its memory for a later Recycle
-	} else {
-		r.pushSource = former.pushSource.Recycle(cfg.PutsMax, cfg.carriedPutsMax(), cfg.PeersMax, senderSeed)
-		r.pullSource = former.pullSource.Recycle(pull.SourceConfig{}, 0, 0)
-	}
 	classes, secret := r.links.CountClasses(), source.Next()
 	r.rooms = recycleRooms(&former.rooms, &cfg, pageBytes, classes, secret)
-	r.pushTarget = former.pushTarget.Recycle(push.TargetConfig{
-		GrantSettings: cfg.Granting, WholeChunks: cfg.WholeChunks,
-	})
-	r.pullTarget = former.pullTarget.Recycle(pull.TargetConfig{
-		ReadSettings: cfg.Reading, LeadMin: cfg.LeadMin, OffersMax: cfg.OffersMax, GrantsMax: cfg.GrantsMax,
-		RenewsMax: cfg.Tuning.RenewsMax, NotifyMax: cfg.Tuning.NotifyMax,
-	}, &r.flowConfig, classes, secret)
-	if cfg.Recalls {
-		recallConfig := recall.Config{Settings: cfg.Recalling, RequestIDMax: cfg.RequestIDMax}
-		r.recallSource = former.recallSource.Recycle(recallConfig, cfg.recallPeersMax())
-		r.recallTarget = former.recallTarget.Recycle(loan.Config{
-			LoansMax: cfg.RecallsMax, PagesMax: cfg.Pages, TTL: cfg.Lease, Leased: cfg.Leased,
-		}, classes)
-	}
-	if cfg.pushesLayers() {
-		r.layers = former.layers.Recycle(layerwise.Config{
-			Settings: cfg.Layerwise, Layers: cfg.Layers, ItemsMax: cfg.Pages, Seed: secret,
-		})
-	}
-	if cfg.reportsRequestEnds() {
-		r.endSource = former.endSource.Recycle(end.Config{
-			EndsMax: cfg.RequestsMax, PeersMax: cfg.PeersMax, Timeout: cfg.PutTimeout,
-		})
-	}
-	r.consumer = former.consumer.Recycle(&r.cfg.Registering, cfg.registerPeersMax())
-	r.producer = former.producer.Recycle(&r.cfg.Registering, classes)
 	directory := cfg.Directory
 	if directory.Owner, directory.LookupOwner = kernel.OwnerRegistrar, kernel.OwnerLookups; cfg.Knows() {
 		directory.Seed, directory.Worker.Incarnation = source.Next(), r.incarnation
 		r.workLeft = true // Register with the directories at once.
 	}
 	r.registrar = former.registrar.Recycle(directory)
-	if cfg.Shares {
-		r.p2pRequester = former.p2pRequester.Recycle(p2p.RequesterConfig{
-			Settings: cfg.Sharing, ReceiverID: cfg.LocalID, RequestIDMax: cfg.RequestIDMax, Directory: directory,
-			LeadMin: cfg.LeadMin, Seed: secret,
-		}, cfg.PeersMax)
-		r.p2pOwner = former.p2pOwner.Recycle(p2p.OwnerConfig{
-			Settings: cfg.Sharing, DoneURL: wireAddr(cfg.PeerDoneAddr),
-			Loans: loan.Config{
-				LoansMax: cfg.LoansMax, PagesMax: cfg.Share(cfg.LoanSharePct), TTL: cfg.ShareTTL, Leased: cfg.Leased,
-				WholePageBytes: uint32(pageBytes), ArenaPages: cfg.ArenaPages,
-			},
-		}, classes)
-	}
+	r.recycleFlows(&former.flowSet, flowSeeds{sender: senderSeed, secret: secret}, directory)
 	r.registerFlows()
 	return r, nil
-}
-
-// registerFlows registers the flows that the configuration asks for, in the order in which they are called.
-func (r *Rank) registerFlows() {
-	cfg := &r.cfg
-	if !cfg.servesRecalls() {
-		// The leases of recalls are swept first. A pass visits that table even in a rank without recalls, because the
-		// number of visited slots decides where passes are cut, and the simulator's stored plans depend on that.
-		r.flows.lossSweeps = append(r.flows.lossSweeps, kernel.OwnerNone)
-	}
-	// The pool is the engine's own. No other flow touches its pages.
-	if cfg.registersBlocks() {
-		r.registerFlow(kernel.OwnerConsumer, true)
-		r.registerFlow(kernel.OwnerProducer, false)
-		return
-	}
-	for _, x := range [...]struct {
-		is    bool
-		of    kernel.Owner
-		calls bool
-	}{
-		{cfg.Role.Sends() && cfg.Pull, kernel.OwnerPullSource, true},
-		{cfg.Role.Sends() && !cfg.Pull, kernel.OwnerPushSource, true},
-		{cfg.Role.Receives(), kernel.OwnerPushTarget, false},
-		{cfg.Role.Receives(), kernel.OwnerPullTarget, false},
-		{cfg.recallsChunks(), kernel.OwnerRecallSource, true},
-		{cfg.servesRecalls(), kernel.OwnerRecallTarget, false},
-		{cfg.pushesLayers(), kernel.OwnerLayers, true},
-		{cfg.reportsRequestEnds(), kernel.OwnerEndSource, false},
-		{cfg.Role.Receives(), kernel.OwnerEndTarget, false},
-		{cfg.Shares, kernel.OwnerP2POwner, false},
-		{cfg.Shares, kernel.OwnerP2PRequester, true},
-	} {
-		if x.is {
-			r.registerFlow(x.of, x.calls)
-		}
-	}
 }
 
 // wireAddr returns an address in the form in which it is sent to peers.

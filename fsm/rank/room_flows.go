@@ -156,7 +156,7 @@ func (registrarFlow) OnSignal(*flow.Env, kernel.Ref, flow.Signal) {
 	kernel.PanicUnexpected("the registrar")
 }
 func (registrarFlow) AbortCommand(*flow.Env, kernel.Ref) bool { return false }
-func (r registrarFlow) CountUnfinished(*flow.Env) int         { return r.Registrar.CountActive() }
+func (r registrarFlow) CountUnfinished(*flow.Env) int         { return r.CountActive() }
 func (registrarFlow) RowState(*flow.Rooms, kernel.Ref) uint16 { return 0 }
 
 // A lookupFlow owns the lookups in directories. The flow that started a lookup receives the reply itself.

@@ -2,15 +2,9 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/rank/flows/end"
 	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
-	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
-	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
-	"github.com/kvferry/kvferry/fsm/rank/flows/pull"
 	"github.com/kvferry/kvferry/fsm/rank/flows/push"
 	"github.com/kvferry/kvferry/fsm/rank/flows/put"
-	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
-	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/memory/staging"
 	"github.com/kvferry/kvferry/fsm/table"
@@ -26,35 +20,6 @@ const (
 	Running  Situation = iota // the rank is running
 	Draining                  // the rank is draining
 )
-
-// stateSets lists the states of all rows, in the order of their situations, with the owners whose rows have them.
-//
-//kvferry:table
-var stateSets = [...]struct {
-	side   string
-	states []string
-	owners []kernel.Owner
-}{
-	{"", []string{"running", "draining"}, []kernel.Owner{kernel.OwnerRank}},
-	{"", []string{"link idle", "link opening", "link greeting", "link importing", "link listing", "link ready",
-		"link backoff", "no link"}, []kernel.Owner{kernel.OwnerLink}},
-	{"sender's ", put.StateNames(), []kernel.Owner{kernel.OwnerPushSource, kernel.OwnerPullSource}},
-	{"sender's ", engine.StateNames()[1:], []kernel.Owner{kernel.OwnerEngine}}, // without gone, which a put has, too
-	{"receiver's ", []string{"gone", "get waiting", "get pinned", "pending request", "claimed", "bundle gathering"},
-		[]kernel.Owner{kernel.OwnerGets, kernel.OwnerStore, kernel.OwnerAllocQueue, kernel.OwnerBundles}},
-	{"receiver's ", push.TargetStateNames(), []kernel.Owner{kernel.OwnerPushTarget, kernel.OwnerP2PTarget}},
-	{"receiver's ", pull.TargetStateNames(),
-		[]kernel.Owner{kernel.OwnerPullTarget, kernel.OwnerNotices, kernel.OwnerLease, kernel.OwnerDeferred}},
-	{"pipeline's ", staging.SituationNames(), []kernel.Owner{kernel.OwnerPipeline}},
-	{"sender's ", recall.SourceStateNames(), []kernel.Owner{kernel.OwnerRecallSource}},
-	{"receiver's ", recall.TargetStateNames(), []kernel.Owner{kernel.OwnerRecallTarget}},
-	{"owner's ", p2p.OwnerStateNames(), []kernel.Owner{kernel.OwnerP2POwner}},
-	{"requester's ", p2p.RequesterStateNames(), []kernel.Owner{kernel.OwnerP2PRequester}},
-	{"sender's ", layerwise.StateNames(), []kernel.Owner{kernel.OwnerLayers}},
-	{"consumer's ", register.ConsumerStateNames(), []kernel.Owner{kernel.OwnerConsumer}},
-	{"producer's ", register.ProducerStateNames(), []kernel.Owner{kernel.OwnerProducer}},
-	{"sender's ", end.StateNames(), []kernel.Owner{kernel.OwnerEndSource}},
-}
 
 // situationOf contains the first situation of each owner.
 //

@@ -2,29 +2,8 @@ package rank
 
 import (
 	"github.com/kvferry/kvferry/effects"
-	"github.com/kvferry/kvferry/fsm/rank/flows/deferred"
-	"github.com/kvferry/kvferry/fsm/rank/flows/end"
-	"github.com/kvferry/kvferry/fsm/rank/flows/engine"
-	"github.com/kvferry/kvferry/fsm/rank/flows/flow"
-	"github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
-	"github.com/kvferry/kvferry/fsm/rank/flows/p2p"
-	"github.com/kvferry/kvferry/fsm/rank/flows/pull"
-	"github.com/kvferry/kvferry/fsm/rank/flows/push"
-	"github.com/kvferry/kvferry/fsm/rank/flows/put"
-	"github.com/kvferry/kvferry/fsm/rank/flows/recall"
-	"github.com/kvferry/kvferry/fsm/rank/flows/register"
 	"github.com/kvferry/kvferry/fsm/rank/kernel"
 	"github.com/kvferry/kvferry/fsm/rank/memory"
-	"github.com/kvferry/kvferry/fsm/rank/memory/allocqueue"
-	"github.com/kvferry/kvferry/fsm/rank/memory/bundle"
-	"github.com/kvferry/kvferry/fsm/rank/memory/landing"
-	"github.com/kvferry/kvferry/fsm/rank/memory/staging"
-	"github.com/kvferry/kvferry/fsm/rank/memory/store"
-	"github.com/kvferry/kvferry/fsm/rank/peers/lease"
-	"github.com/kvferry/kvferry/fsm/rank/peers/link"
-	"github.com/kvferry/kvferry/fsm/rank/peers/loan"
-	"github.com/kvferry/kvferry/fsm/rank/peers/notice"
-	"github.com/kvferry/kvferry/fsm/rank/peers/outcomes"
 )
 
 // Stats counts what is in the rank's tables. Pages are the engine's, unless the field's comment says otherwise.
@@ -141,29 +120,3 @@ func (r *Rank) IsFetching(t effects.Ticket) bool {
 
 // KeyHash returns the hash by which facts (for example FactReady) name a key in this incarnation.
 func (r *Rank) KeyHash(key []byte) uint64 { return r.rooms.Store.HashKey(key) }
-
-// MarkNames returns every coverage mark of a rank, with its name.
-func MarkNames() (all []effects.NamedMark) {
-	all = effects.NameMarks(all, "link", link.Marks)
-	all = effects.NameMarks(all, "put", put.Marks)
-	all = effects.NameMarks(all, "push", push.Marks)
-	all = effects.NameMarks(all, "pull", pull.Marks)
-	all = effects.NameMarks(all, "engine", engine.Marks)
-	all = effects.NameMarks(all, "lease", lease.Marks)
-	all = effects.NameMarks(all, "pipeline", staging.Marks)
-	all = effects.NameMarks(all, "store", store.Marks)
-	all = effects.NameMarks(all, "pending", allocqueue.Marks)
-	all = effects.NameMarks(all, "land", landing.Marks)
-	all = effects.NameMarks(all, "notice", notice.Marks)
-	all = effects.NameMarks(all, "deferred", deferred.Marks)
-	all = effects.NameMarks(all, "flow", flow.Marks)
-	all = effects.NameMarks(all, "recall", recall.Marks)
-	all = effects.NameMarks(all, "loan", loan.Marks)
-	all = effects.NameMarks(all, "p2p", p2p.Marks)
-	all = effects.NameMarks(all, "bundle", bundle.Marks)
-	all = effects.NameMarks(all, "layerwise", layerwise.Marks)
-	all = effects.NameMarks(all, "register", register.Marks)
-	all = effects.NameMarks(all, "ended", outcomes.Marks)
-	all = effects.NameMarks(all, "end", end.Marks)
-	return all
-}

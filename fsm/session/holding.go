@@ -33,16 +33,15 @@ type holdingRule struct {
 	touchesBlocks  bool        // until a call of it is over, peers may read or write blocks of the engine
 }
 
-// holdingRules lists the operations that the machine does not carry out itself.
+// holdingRules holds the rule of each operation that the machine does not carry out itself. An operation that is not
+// listed uses no holding.
 //
 //kvferry:table
-var holdingRules = [...]holdingRule{
-	protocol.CallStats:          {},
+var holdingRules = [protocol.CallDetach]holdingRule{
 	protocol.CallReserve:        {creates: Pages},
 	protocol.CallRelease:        {target: Pages, endsHolding: true},
 	protocol.CallAwaitReturn:    {target: Pages},
 	protocol.CallPut:            {target: Pages},
-	protocol.CallTakeBack:       {},
 	protocol.CallRecall:         {target: Pages},
 	protocol.CallBeginPrefill:   {creates: Prefill},
 	protocol.CallSaveLayer:      {target: Pages, targetOptional: true, needsPrefill: true},
@@ -50,22 +49,12 @@ var holdingRules = [...]holdingRule{
 	protocol.CallFinishPrefill:  {needsPrefill: true, endsHolding: true},
 	protocol.CallDropPrefill:    {needsPrefill: true, endsHolding: true},
 	protocol.CallGet:            {creates: Pages},
-	protocol.CallContains:       {},
-	protocol.CallFetch:          {},
-	protocol.CallAbandon:        {},
 	protocol.CallStore:          {target: Pages},
 	protocol.CallShare:          {target: Pages, creates: Share},
 	protocol.CallWithdraw:       {target: Share, endsHolding: true},
-	protocol.CallLookup:         {},
 	protocol.CallSharedGet:      {creates: Pages},
-	protocol.CallKeep:           {},
-	protocol.CallSharedFetch:    {},
 	protocol.CallRegister:       {touchesBlocks: true},
-	protocol.CallExpect:         {},
-	protocol.CallNotNeeded:      {},
 	protocol.CallFinished:       {touchesBlocks: true},
-	protocol.CallAborted:        {},
-	protocol.CallEnd:            {},
 }
 
 // touchesBlocks reports whether peers may touch blocks of the engine until a call of the operation is over.

@@ -26,7 +26,7 @@ import (
 // Coverage counts the unusual paths that a run or a campaign took. The name of a path starts with its section: "mark
 // sender/...", "fact ready", "transfer expired", "outcome put ok", "effect sender Grant", "fault crash", "conjunction
 // frozen-over-restart". "judged S3 stores" and "void S3 stores" count the occasions at which oracles judged and could
-// not judge. "step" has the state of what an event is about and the event: "step sender's put moving × Settled".
+// not judge. "step" has the state of what an event is about and the event: "step sender's put writing × Settled".
 type Coverage struct{ counts []uint64 } // by point; nil is none
 
 // A Point is the position of one path in the counts.

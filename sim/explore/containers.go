@@ -73,7 +73,7 @@ func slabLayoutOf(t reflect.Type) slabLayout {
 // all fields of t, so that a new field is not left out silently.
 func requireFields(t reflect.Type, fields int) {
 	if t.NumField() != fields {
-		panic(fmt.Sprintf("BUG: %s has %d fields and its rule knows %d: adapt the rule", t, t.NumField(), fields))
+		panic(fmt.Sprintf("BUG: %s has %d fields, but its hash rule knows %d: adapt the rule", t, t.NumField(), fields))
 	}
 }
 

@@ -25,7 +25,7 @@ func nameRule[T any](name func(v T) uint64) snapshot.Rule {
 func tagRule[T any](tag string, hash func(h *snapshot.Hasher, v *T)) snapshot.Rule {
 	compile := func(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p unsafe.Pointer) {
 		if want := reflect.TypeFor[T](); t != want {
-			panic(fmt.Sprintf("BUG: a %s with the word %q, which is for a %s", t, tag, want))
+			panic(fmt.Sprintf("BUG: a field of type %s has the tag %q, which is for type %s", t, tag, want))
 		}
 		return func(h *snapshot.Hasher, p unsafe.Pointer) { hash(h, (*T)(p)) }
 	}
@@ -102,7 +102,7 @@ func compileWhole(_ *snapshot.Walker, t reflect.Type) func(h *snapshot.Hasher, p
 		}
 	}
 	if t.Kind() != reflect.Pointer {
-		panic(fmt.Sprintf("BUG: a %s with the word \"whole\", which is for pointers", t))
+		panic(fmt.Sprintf("BUG: a field of type %s has the tag \"whole\", which is for pointers", t))
 	}
 	elem := t.Elem()
 	return func(h *snapshot.Hasher, p unsafe.Pointer) { h.Value(elem, *(*unsafe.Pointer)(p)) }

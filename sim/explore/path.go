@@ -28,12 +28,12 @@ func RetracePath(s Scope, p Path, log func(string)) (*Violation, error) {
 	for i, n := range p {
 		all := b.listChoices(&s, nil)
 		if n >= len(all) {
-			return nil, fmt.Errorf("path: step %d is %d of %d choices: it was written for another scope or commit", i+1, n,
+			return nil, fmt.Errorf("path: step %d is choice %d, but there are %d choices: the path was written for another scope or commit", i+1, n,
 				len(all))
 		}
 		addLine(fmt.Sprintf("%4d. %s", i+1, b.describeChoice(all[n])))
 		if !x.tryChoice(b, all[n]) {
-			return nil, fmt.Errorf("path: step %d is a fault that has no occasion there: it was written for another scope or "+
+			return nil, fmt.Errorf("path: step %d is a fault that cannot happen there: the path was written for another scope or "+
 				"commit", i+1)
 		}
 		if b.w.Failure != nil {
@@ -42,7 +42,7 @@ func RetracePath(s Scope, p Path, log func(string)) (*Violation, error) {
 	}
 	if b.w.Failure == nil {
 		if all := b.listChoices(&s, nil); len(all) == 0 || all[0].isFault() {
-			addLine("      nothing more can happen; at rest:")
+			addLine("      nothing more can happen; the world is brought to rest:")
 			b.runToEnd()
 		}
 	}
@@ -64,7 +64,7 @@ func describeDelivery(d *world.Delivery) string {
 		switch part.name {
 		case "conn", "job", "batch", "ticket", "transfer", "landing", "pair", "half", "link":
 			text += fmt.Sprintf(" %s=%d", part.name, part.value)
-		case "want":
+		case "command":
 			text += " " + plan.CommandKind(part.value).String()
 		case "code":
 			text += " " + effects.Code(part.value).String()
@@ -91,7 +91,7 @@ func (b *situation) describeChoice(c choice) string {
 	case moveDeliver:
 		late := ""
 		if c.nth > 0 {
-			late = ", that was in the mailbox already"
+			late = ", which was already in the mailbox"
 		}
 		if c.node < 0 {
 			return delivery() + late
@@ -104,15 +104,15 @@ func (b *situation) describeChoice(c choice) string {
 	case moveWait:
 		return fmt.Sprintf("%d ms pass", Unit/effects.Millisecond)
 	case moveThaw:
-		return node + " goes on"
+		return node + " resumes"
 	case moveStrike:
 		return fmt.Sprintf("%s: %s, and a fault strikes: %s", node, delivery(), plan.Fault(c.nth))
 	case moveCrash:
 		return node + " crashes"
 	case moveCrashIn:
-		return fmt.Sprintf("%s: %s, and it crashes after effect %d", node, delivery(), c.nth)
+		return fmt.Sprintf("%s: %s, and the node crashes after effect %d", node, delivery(), c.nth)
 	case moveDrain:
-		return node + " is told to drain"
+		return node + " is asked to drain"
 	case moveAbort:
 		return fmt.Sprintf("%s: its engine aborts ticket %d (%s)", node, c.nth, b.run.CommandKindName(effects.Ticket(c.nth)))
 	case moveCutConn:
@@ -120,7 +120,7 @@ func (b *situation) describeChoice(c choice) string {
 	case moveCutLink:
 		return fmt.Sprintf("link %d breaks", c.nth)
 	case moveSystemFault:
-		return fmt.Sprintf("harm %d of those that may come", c.nth+1)
+		return fmt.Sprintf("fault %d of the faults that the system offers", c.nth+1)
 	case moveStall:
 		return node + " stalls"
 	}

@@ -53,7 +53,7 @@ type Violation struct {
 // RetraceCommand returns the command that repeats the violation.
 func (v *Violation) RetraceCommand() string {
 	if v.System != "" {
-		return fmt.Sprintf("sim.Retrace, of scope %s of system %s, with the path %s", v.Scope, v.System, v.Path)
+		return fmt.Sprintf("sim.RetracePath, of scope %s of system %s, with the path %s", v.Scope, v.System, v.Path)
 	}
 	return fmt.Sprintf("kvferry sim explore --scope %s --path %s", v.Scope, v.Path)
 }
@@ -70,7 +70,7 @@ func (v *Violation) String() string {
 		b.WriteString(line)
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "again with: %s\n", v.RetraceCommand())
+	fmt.Fprintf(&b, "repeat with: %s\n", v.RetraceCommand())
 	return b.String()
 }
 
@@ -92,7 +92,7 @@ func ParsePath(text string) (Path, error) {
 	for i, part := range strings.Split(text, ".") {
 		n, err := strconv.Atoi(part)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("path: step %d is %q: give the numbers as printed, with dots between", i+1, part)
+			return nil, fmt.Errorf("path: step %d is %q: write the numbers as printed, separated by dots", i+1, part)
 		}
 		p = append(p, n)
 	}

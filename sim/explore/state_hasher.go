@@ -108,7 +108,7 @@ func (s *stateHasher) compileBag(_ *snapshot.Walker, t reflect.Type) func(h *sna
 	if hashBag := s.systemTypes.Bags[t]; hashBag != nil {
 		return func(h *snapshot.Hasher, p unsafe.Pointer) { hashBag(s.w, h, p) }
 	}
-	panic("BUG: nobody knows what counts of a bag of " + t.String())
+	panic("BUG: no hash function for an unordered list of type " + t.String())
 }
 
 // hashInstant hashes an instant of the world's clock; 0 is none.

@@ -85,7 +85,7 @@ func Measure(m Model, l Link, mode Mode) (effects.Duration, error) {
 	pages := make([]effects.Page, m.Layers*(chunks+1))
 	w.giveCommand(0, &engine.Reserve{Count: uint32(len(pages))})
 	if w.runAll(); len(w.reserved) != len(pages) {
-		return 0, fmt.Errorf("%d pages for %d", len(w.reserved), len(pages))
+		return 0, fmt.Errorf("%d pages were reserved instead of %d", len(w.reserved), len(pages))
 	}
 	copy(pages, w.reserved)
 	for request := range 2 { // The first request is not measured, because it includes the handshake of the ranks.
@@ -139,7 +139,7 @@ func (w *world) runRequest(m Model, mode Mode, name string, pages []effects.Page
 		return 0, fmt.Errorf("%s over %s: %s ends as %s (%v)", m.Name, w.link.Name, name, w.finishCode, w.finished)
 	}
 	if s := w.ranks[1].Stats(); s.Bundles != 0 || s.Entries < chunks+1 {
-		return 0, fmt.Errorf("%d chunks and %d half ones are there", s.Entries, s.Bundles)
+		return 0, fmt.Errorf("%d chunks and %d incomplete chunks are stored", s.Entries, s.Bundles)
 	}
 	w.giveCommand(1, &engine.Abandon{Request: []byte(name)})
 	w.runAll()

@@ -33,7 +33,7 @@ func ParseRow(line string) (r Row, err error) {
 		cells = cells[:5]
 	}
 	if len(cells) != 5 {
-		return r, fmt.Errorf("the row is %q; want scope, states, transitions, ends, depth", line)
+		return r, fmt.Errorf("the row is %q; a row has scope, states, transitions, final states, depth", line)
 	}
 	r.Scope = cells[0]
 	for i, n := range []*int{&r.States, &r.Transitions, &r.FinalStates, &r.Depth} {

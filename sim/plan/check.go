@@ -72,7 +72,7 @@ func (p *Plan) checkTopology(c *checker) {
 	}
 	for i, n := range t.Pull {
 		if !p.IsSender(n) || slices.Contains(t.Pull[:i], n) {
-			c.addError("topology.pull[%d] is n%d: give each sender that is read from once, n0 to n%d", i, n, t.Senders-1)
+			c.addError("topology.pull[%d] is n%d: list each sender that offers its chunks once, n0 to n%d", i, n, t.Senders-1)
 		}
 	}
 	for i, n := range slices.Concat(t.Moves, t.Unrenewed) {
@@ -94,7 +94,7 @@ func (p *Plan) checkTopology(c *checker) {
 	}
 	for i, n := range t.Foreign {
 		if n < 0 || int(n) >= p.NodeCount() || slices.Contains(t.Foreign[:i], n) {
-			c.addError("topology.foreign[%d] is n%d: give each node whose encoder is another's once, n0 to n%d", i, n,
+			c.addError("topology.foreign[%d] is n%d: list each node with a foreign encoder once, n0 to n%d", i, n,
 				p.NodeCount()-1)
 		}
 	}
@@ -200,7 +200,7 @@ func (p *Plan) checkJobs(c *checker) {
 		checkRange(c, at("at"), j.At, 0, spanMax)
 		checkRange(c, at("request"), j.Request, 0, RequestMax)
 		if seen[j.Request] {
-			c.addError("%s is %d, which an earlier job has: give each its own", at("request"), j.Request)
+			c.addError("%s is %d, which an earlier job has: each job needs a different number", at("request"), j.Request)
 		}
 		seen[j.Request] = true
 		if !p.IsSender(j.From) {
@@ -210,10 +210,10 @@ func (p *Plan) checkJobs(c *checker) {
 			c.addError("%s is n%d: give a receiver, n%d to n%d", at("to"), j.To, p.ReceiverAt(0), p.NodeCount()-1)
 		}
 		if j.To == j.From {
-			c.addError("%s is n%d, as its sender is: give another node", at("to"), j.To)
+			c.addError("%s is n%d, which is also the sender: use another node", at("to"), j.To)
 		}
 		if j.PlainTo && (j.Plain || !slices.Contains(p.Topology.Pull, j.From)) {
-			c.addError("%s is set, but n%d is no sender of topology.pull: only what is offered can be read by a plain reader",
+			c.addError("%s is set, but n%d is not a sender of topology.pull: a plain reader can read only offered chunks",
 				at("plain_to"), j.From)
 		}
 		checkRange(c, "the count of "+at("keys"), len(j.Keys), 1, keysMax)
@@ -229,7 +229,7 @@ func (p *Plan) checkJobs(c *checker) {
 			return w.CheckJob(p, j), true
 		})
 		if j.Gather && j.Plain {
-			c.addError("%s and plain are both set: nobody sends what is gathered; leave one out", at("gather"))
+			c.addError("%s and plain are both set: no sender sends chunks for a job that gathers; set only one", at("gather"))
 		}
 	}
 }
@@ -247,7 +247,7 @@ func (p *Plan) checkFaults(c *checker) {
 		checkRange(c, at("for"), f.For, 0, spanMax)
 		checkRange(c, at("nth"), f.Nth, 0, 1<<32)
 		if !f.Fault.IsScheduled() {
-			c.addError("%s is %q, which has no instant: give it a rate, or list its strikes", at("fault"), f.Fault)
+			c.addError("%s is %q, which is not a scheduled fault: set a rate, or list strikes", at("fault"), f.Fault)
 		}
 		if int(f.Node) >= p.nodeLimit() || f.Node < 0 && f.Node != Node(NoNode) {
 			c.addError("%s is n%d: give n0 to n%d", at("node"), f.Node, p.nodeLimit()-1)

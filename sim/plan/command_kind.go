@@ -40,7 +40,7 @@ var commandKindOfSender [CommandKindLimit]bool
 // NewCommandKind may only be called to initialize package variables. It panics if the number is in use or out of range.
 func NewCommandKind(number uint8, name string, ofSender bool) CommandKind {
 	if number < uint8(builtinKindEnd) || int(number) >= CommandKindLimit || commandKindNames[number] != "" {
-		panic(fmt.Sprintf("BUG: commands %q have number %d: give one of their own from %d to %d", name, number, builtinKindEnd,
+		panic(fmt.Sprintf("BUG: command kind %q has number %d: use an unused number from %d to %d", name, number, builtinKindEnd,
 			CommandKindLimit-1))
 	}
 	commandKindNames[number], commandKindOfSender[number] = name, ofSender

@@ -111,16 +111,16 @@ var faultInfos = [FaultCount]faultInfo{
 	FaultRequestLost: {name: "request lost", lo: 5, hi: 150},
 	FaultReplyLost:   {name: "reply lost", lo: 5, hi: 150},
 	// No notification of a lost connection.
-	FaultLossUnnoticed: {name: "loss unnoticed", lo: 0, hi: 1000, always: true, calm: true},
+	FaultLossUnnoticed: {name: "loss not reported", lo: 0, hi: 1000, always: true, calm: true},
 	FaultImportFailed:  {name: "import failed", lo: 5, hi: 100},
 	FaultPushRefused:   {name: "push refused", lo: 5, hi: 100},
 	FaultDMAFailed:     {name: "dma failed", lo: 10, hi: 300}, // the transfer stops half-way
 	// On leased planes only.
 	FaultLateStore:     {name: "late store", lo: 10, hi: 300},
-	FaultRevokeDelayed: {name: "revoke held up", lo: 50, hi: 500},
+	FaultRevokeDelayed: {name: "revoke delayed", lo: 50, hi: 500},
 	// Actions of engines.
 	FaultCommandAborted:   {name: "command aborted", lo: 20, hi: 400},
-	FaultReleasedTwice:    {name: "released again", lo: 100, hi: 900, calm: true},
+	FaultReleasedTwice:    {name: "released twice", lo: 100, hi: 900, calm: true},
 	FaultRequestAbandoned: {name: "request abandoned", lo: 50, hi: 500, calm: true},
 	// Refusals of control transports for reasons of their own.
 	FaultEffectRefused: {name: "effect refused", lo: 5, hi: 80},
@@ -128,7 +128,7 @@ var faultInfos = [FaultCount]faultInfo{
 	FaultDoubleCrash:       {name: "double crash", scheduled: true, lo: 1, hi: 2},
 	FaultFreeze:            {name: "frozen beyond its lease", scheduled: true, lo: 1, hi: 2},
 	FaultSlowNode:          {name: "slow consumer", scheduled: true, lo: 1, hi: 3},
-	FaultDrain:             {name: "drained", scheduled: true, lo: 1, hi: 2},
+	FaultDrain:             {name: "drain", scheduled: true, lo: 1, hi: 2},
 	FaultPartition:         {name: "partition", scheduled: true, lo: 1, hi: 3},
 	FaultOneWayPartition:   {name: "one-way partition", scheduled: true, lo: 1, hi: 3}, // what the node sends does not arrive
 	FaultFlappingPartition: {name: "flapping partition", scheduled: true, lo: 1, hi: 2},
@@ -143,28 +143,28 @@ var faultInfos = [FaultCount]faultInfo{
 	FaultHalfPage:         {name: "page half stored", lo: 5, hi: 100},
 	FaultCopyStalled:      {name: "copy stalled", lo: 5, hi: 100}, // or the next submission, for up to seconds
 	// A peer may continue to read pages that have become useless.
-	FaultSettledEarly:       {name: "settled while read", lo: 100, hi: 1000},
+	FaultSettledEarly:       {name: "settled early", lo: 100, hi: 1000},
 	FaultConflictingCommand: {name: "conflicting command", lo: 20, hi: 300},
-	FaultPagesRefilled:      {name: "pages filled again", lo: 50, hi: 500},
+	FaultPagesRefilled:      {name: "pages refilled", lo: 50, hi: 500},
 	FaultPagesKeptLong:      {name: "pages kept long", lo: 20, hi: 300}, // by an engine, so that requests find no free pages
 	FaultDoneLost:           {name: "done lost", pull: true, lo: 10, hi: 300},
 
 	// By an engine, until offers may have expired.
-	FaultFetchDelayed: {name: "fetch put off", delay: true, lo: 100, hi: 600, calm: true},
+	FaultFetchDelayed: {name: "fetch delayed", delay: true, lo: 100, hi: 600, calm: true},
 
 	// A stranger sends a done message for an offer.
 	FaultDoneForged: {name: "done forged", pull: true, scheduled: true, lo: 2, hi: 20},
 
 	FaultGreedyPeer: {name: "greedy peer", scheduled: true, lo: 1, hi: 3}, // connects and requests pages without end
 
-	FaultCommUnproven:  {name: "communicator never proven gone", communicators: true, lo: 5, hi: 60}, // the process is restarted
-	FaultCommStays:     {name: "communicator stays", communicators: true, lo: 20, hi: 300},           // at its target
-	FaultCommGoneEarly: {name: "gone said early", communicators: true, lo: 10, hi: 200},
+	FaultCommUnproven:  {name: "communicator unproven", communicators: true, lo: 5, hi: 60},        // the process is restarted
+	FaultCommStays:     {name: "communicator not destroyed", communicators: true, lo: 20, hi: 300}, // at its target
+	FaultCommGoneEarly: {name: "communicator gone early", communicators: true, lo: 10, hi: 200},
 
 	FaultRankAlone: {name: "rank failed alone", scheduled: true, lo: 1, hi: 3}, // the process continues, and the memory stays
 
-	FaultForeignEncoding: {name: "message in other forms", foreign: true, lo: 20, hi: 500}, // as another encoder writes it
-	FaultFieldRepeated:   {name: "field given twice", foreign: true, lo: 5, hi: 60},        // in a request
+	FaultForeignEncoding: {name: "message in foreign encoding", foreign: true, lo: 20, hi: 500}, // as another encoder writes it
+	FaultFieldRepeated:   {name: "field repeated", foreign: true, lo: 5, hi: 60},                // in a request
 
 	FaultHelloCrowd: {name: "crowd of hellos", scheduled: true, special: true, lo: 1, hi: 4}, // strangers that only send hellos
 }

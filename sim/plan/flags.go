@@ -38,7 +38,7 @@ var flowFlags []FlowFlag
 func RegisterFlag(w FlowFlag) string {
 	index, taken := findFlag(w.Name)
 	if taken || w.Name == "" {
-		panic(fmt.Sprintf("BUG: word %q of plans is taken: give another", w.Name))
+		panic(fmt.Sprintf("BUG: flag %q of plans is already registered", w.Name))
 	}
 	flowFlags = slices.Insert(flowFlags, index, w)
 	return w.Name

@@ -25,10 +25,10 @@ const PD = "pd"
 // checkItems reports the errors in the items that do not depend on the system.
 func (p *Plan) checkItems(c *checker) {
 	if p.System == PD {
-		c.addError("system is pd: leave it out, it is what a plan without one is for")
+		c.addError("system is pd: leave the field out, because pd is the default")
 	}
 	if p.System == "" && len(p.Items) > 0 {
-		c.addError("items are %d, and system is left out: name the system that they are for", len(p.Items))
+		c.addError("items are %d, but system is missing: name the system of the items", len(p.Items))
 	}
 	if len(p.Items) > itemsMax {
 		c.addError("items are %d: give at most %d", len(p.Items), itemsMax)
@@ -40,7 +40,7 @@ func (p *Plan) checkItems(c *checker) {
 		checkRange(c, at("at"), x.At, 0, spanMax)
 		checkRange(c, at("span"), x.Span, 0, spanMax)
 		if x.Do == "" {
-			c.addError("%s is left out: say what is to be done", at("do"))
+			c.addError("%s is missing: name a command", at("do"))
 		}
 	}
 }

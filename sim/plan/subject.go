@@ -146,7 +146,7 @@ func (s *Subject) UnmarshalText(text []byte) error {
 		*s = v
 		return nil
 	}
-	return fmt.Errorf(`subject %q is none: write it like "n2.1", "n0.0>n2 alloc#3", "n0.0 transfer#7" or "r12 put#1"`,
+	return fmt.Errorf(`subject %q is invalid: write a subject like "n2.1", "n0.0>n2 alloc#3", "n0.0 transfer#7" or "r12 put#1"`,
 		text)
 }
 

@@ -147,7 +147,7 @@ func (n *Node) UnmarshalText(text []byte) error {
 	}
 	v, ok := ParseNode(string(text))
 	if !ok || v < 0 {
-		return fmt.Errorf("node %q is none: write n0, n1 and so on, or world", text)
+		return fmt.Errorf("node %q is invalid: write n0, n1 and so on, or world", text)
 	}
 	*n = Node(v)
 	return nil

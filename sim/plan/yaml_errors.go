@@ -24,7 +24,7 @@ var (
 func explainYAML(text []byte, err error) error {
 	var all *yaml.LoadErrors
 	if len(strings.TrimSpace(string(text))) == 0 {
-		return errors.New("it is empty: a plan begins with version: 1")
+		return errors.New("the plan is empty: a plan begins with version: 1")
 	}
 	if !errors.As(err, &all) {
 		return err
@@ -37,16 +37,16 @@ func explainYAML(text []byte, err error) error {
 			message = inner.Error()
 		}
 		if m := unknownField.FindStringSubmatch(message); m != nil {
-			message = fmt.Sprintf("%s is no field there: give some of %s", m[1], strings.Join(fieldsOf(m[2]), ", "))
+			message = fmt.Sprintf("%s is not a field there: the fields are %s", m[1], strings.Join(fieldsOf(m[2]), ", "))
 		} else if m := wrongType.FindStringSubmatch(message); m != nil {
 			name := fields[[2]int{e.Mark.Line, e.Mark.Column}]
 			message = fmt.Sprintf("%s is %s: give %s", name, m[1], describeType(m[2]))
 			last := name[strings.LastIndexByte(name, '.')+1:]
 			switch {
 			case m[2] == "bool" && !slices.Contains(fieldsOf(""), last): // Flags of flows are also fields, and are boolean.
-				message = fmt.Sprintf("%s is no field there, nor a flow's word, which is true or false", name)
+				message = fmt.Sprintf("%s is neither a field nor a flow's flag (true or false) there", name)
 			case m[1] == "":
-				message = fmt.Sprintf("%s is of another kind: give %s", name, describeType(m[2]))
+				message = fmt.Sprintf("%s has the wrong type: use %s", name, describeType(m[2]))
 			}
 		}
 		lines = append(lines, fmt.Sprintf("line %d: %s", e.Mark.Line, message))
@@ -62,7 +62,7 @@ func describeType(typ string) string {
 	case typ == "bool":
 		return "true or false"
 	case strings.HasPrefix(typ, "uint"):
-		return "a whole number from 0 on, which fits"
+		return "a whole number from 0 on that fits the field"
 	case strings.HasPrefix(typ, "int"):
 		return "a whole number"
 	case typ == "string":

@@ -118,7 +118,7 @@ func (c *Case) shrinkAndSave(t testing.TB, f *sim.Failure) string {
 		t.Fatal(err)
 	}
 	if s.Failure == nil {
-		t.Fatalf("seed %d broke %s, and did not when it was run again: does a property remember one run in the next?\n%s",
+		t.Fatalf("seed %d broke %s, but not when it was run again: does an oracle keep state from one run to the next?\n%s",
 			f.Seed, f.Property, f)
 	}
 	file := filepath.Join("testdata", "kvferry", strings.ReplaceAll(t.Name(), "/", "-")+".yaml")

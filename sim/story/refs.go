@@ -94,7 +94,7 @@ func (r *Recorder) fieldRefs(p *pendingLine, name string, v uint64) []int {
 		if c := w.ConnOf(v & (1<<32 - 1)); c != nil && v>>50 == 0 {
 			return []int{r.refIndex("conn %d", c.ID)}
 		}
-	case "copying":
+	case "copy":
 		return r.copyRefs(v, int(p.B))
 	case "link":
 		if v > 0 && v <= uint64(len(w.Links)) {

@@ -183,7 +183,7 @@ func (c *commLink) transferOf(w *World, corr effects.Corr) uint64 {
 			return id
 		}
 	}
-	panic("BUG: an initiator speaks of a transfer that nobody wanted, or whose end it told")
+	panic("BUG: an initiator names a transfer that was never started, or whose end was already reported")
 }
 
 func (l *Link) drawComm(w *World) draw.Value {
@@ -230,7 +230,7 @@ func (l *Link) findUnsettled(w *World, n *Node, corr effects.Corr) *Transfer {
 			return t
 		}
 	}
-	panic("BUG: an initiator settles a transfer that never was")
+	panic("BUG: an initiator settles a transfer that does not exist")
 }
 
 // startOnComm passes a transfer to its link's machine.
@@ -259,7 +259,7 @@ func (l *Link) submitBatch(w *World) {
 	c, n := l.Comm, w.Nodes[l.From]
 	b, ok := c.Machine.Next()
 	if !ok {
-		panic("BUG: an initiator has changed its mind about what to submit")
+		panic("BUG: the next batch of an initiator changed before the submission")
 	}
 	t := w.Transfers[c.transferOf(w, b.Corr)-1]
 	outcome := communicator.InFlight
@@ -362,7 +362,7 @@ func (w *World) handleCommDelivery(d Delivery) {
 			Kind: communicator.MarginPassed, Session: sessionID(l), Epoch: d.B,
 		})
 	default:
-		panic("BUG: no work of a plane of communicators")
+		panic("BUG: unknown kind of delivery for a plane of communicators")
 	}
 }
 

@@ -303,7 +303,7 @@ func (w *World) handleRequestArrival(d Delivery) {
 // sendReply carries out an [effects.Reply].
 func (n *Node) sendReply(w *World, e *effects.Reply) {
 	if e.Request == 0 || uint64(e.Request) > uint64(len(w.Requests)) {
-		w.Fail("S10", "node %d answers request %d, which never was", n.AsSubject(), oracle.Message(e.Request))
+		w.Fail("S10", "node %d answers request %d, which does not exist", n.AsSubject(), oracle.Message(e.Request))
 		return
 	}
 	r := &w.Requests[e.Request-1]

@@ -10,7 +10,7 @@ import (
 func (w *World) CarryOut(n *Node, e effects.Effect) {
 	note := func(k Kind, a, b, c uint64) { w.Journal.AddLine(w.Now, k, n.ID, a, b, c) }
 	if n.Custom && !needsNoPlane(e) {
-		w.Fail("contract", "node %d wants %s, and has no pages: no data plane serves it", n.AsSubject(), effects.KindOf(e))
+		w.Fail("contract", "node %d emits %s, but has no pages and no data plane", n.AsSubject(), effects.KindOf(e))
 		return
 	}
 	switch e := e.(type) {

@@ -141,7 +141,7 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 		s.dropped = effects.Dropped{Link: effects.Link(d.A)}
 		ev = &s.dropped
 	default:
-		panic("BUG: no event of that kind")
+		panic("BUG: no event for this kind of delivery")
 	}
 	w.Journal.AddLine(w.Now, d.Kind, n.ID, d.A, d.B, d.C)
 	if d.Body != nil {
@@ -150,7 +150,7 @@ func (n *Node) handleEvent(w *World, d Delivery) {
 	w.repeatUnreported = d.Kind == KindReceived && d.C > 0 && w.Requests[d.C-1].repeatsField
 	n.stepMachine(w, d.Kind, ev)
 	if w.repeatUnreported && n.Up && n.Incarnation == d.Incarnation {
-		w.Fail("S26", "node %d takes request %d, which gives a field twice", n.AsSubject(), oracle.Message(d.C))
+		w.Fail("S26", "node %d accepts request %d, which repeats a field", n.AsSubject(), oracle.Message(d.C))
 	}
 	w.RecycleBody(d.Body)
 }
@@ -172,5 +172,5 @@ func (n *Node) importerIncarnation(w *World, from int32, life uint32) effects.In
 			return l.ImporterName
 		}
 	}
-	panic("BUG: a link is lost that nobody made")
+	panic("BUG: a link is lost that was never imported")
 }

@@ -154,12 +154,12 @@ func (g *Grant) remotePageIndex(page effects.RemotePage) int {
 // confirmLanding carries out an [effects.Confirm]: the initiator is notified of the outcome.
 func (n *Node) confirmLanding(w *World, e *effects.Confirm) {
 	if e.Landing == 0 || uint64(e.Landing) > uint64(len(w.Transfers)) {
-		w.Fail("contract", "node %d confirms landing %d, which never was", n.AsSubject(), oracle.Transfer(e.Landing))
+		w.Fail("contract", "node %d confirms landing %d, which does not exist", n.AsSubject(), oracle.Transfer(e.Landing))
 		return
 	}
 	t := w.Transfers[e.Landing-1]
 	if t.Remote != n.Pool || t.landing != landingReported {
-		w.Fail("contract", "node %d confirms landing %d, which it was not told of or has confirmed",
+		w.Fail("contract", "node %d confirms landing %d, which was not reported or is already confirmed",
 			n.AsSubject(), oracle.Transfer(e.Landing))
 		return
 	}

@@ -64,7 +64,7 @@ func (n *Node) grantPages(w *World, e *effects.Grant) {
 func (n *Node) revokeGrant(w *World, e *effects.Revoke) {
 	g := n.Grants[e.Grant]
 	if g == nil || g.Revoking {
-		w.Fail("contract", "node %d revokes grant %d, which it does not have or has revoked", n.AsSubject(), n.GrantSubject(e.Grant))
+		w.Fail("contract", "node %d revokes grant %d, which does not exist or is already revoked", n.AsSubject(), n.GrantSubject(e.Grant))
 		return
 	}
 	g.Revoking = true

@@ -132,7 +132,7 @@ type lineForm struct {
 
 // LineForms holds the form of each kind. An empty name hides the number.
 var LineForms = [kindCount]lineForm{
-	KindTick: {"Tick", "", "", ""}, KindCommand: {"Command", "ticket", "want", ""},
+	KindTick: {"Tick", "", "", ""}, KindCommand: {"Command", "ticket", "command", ""},
 	KindReceived: {"Received", "conn", "channel", "request"}, KindOpened: {"Opened", "corr", "conn", "code"},
 	KindConnLost: {"ConnLost", "conn", "", ""}, KindReplied: {"Replied", "corr", "conn", ""},
 	KindUnanswered: {"Unanswered", "corr", "code", ""}, KindSendDone: {"SendDone", "corr", "code", ""},
@@ -142,25 +142,27 @@ var LineForms = [kindCount]lineForm{
 	KindScattered:      {"Scattered", "corr", "ticket", "code"},
 	kindCopyDone:       {"CopyDone", "corr", "code", "settled"},
 	KindDropped:        {"Dropped", "link", "", ""},
-	KindRequestArrives: {"arrive", "conn", "corr", ""}, KindReplyArrives: {"answer", "conn", "corr", ""},
-	KindProxyPost: {"posted", "from", "request", "missing"}, KindSubmit: {"submit", "transfer", "pair", ""},
-	KindTransferRequest: {"ask", "transfer", "", ""}, KindCopy: {"copy", "transfer", "pair", "half"},
+	KindRequestArrives: {"request-arrives", "conn", "corr", ""}, KindReplyArrives: {"reply-arrives", "conn", "corr", ""},
+	KindProxyPost: {"proxy-post", "from", "request", "missing"}, KindSubmit: {"submit", "transfer", "pair", ""},
+	KindTransferRequest: {"transfer-request", "transfer", "", ""}, KindCopy: {"copy", "transfer", "pair", "half"},
 	KindStore: {"store", "transfer", "pair", "half"}, KindLoad: {"load", "transfer", "pair", "half"},
-	KindPeerDeathNoticed: {"noticed", "link", "", ""}, KindPostArrives: {"told", "conn", "", ""}, KindUnmap: {"unmap", "grant", "", ""},
-	kindMove:         {"move", "copying", "pair", "half"},
-	kindPeerLinkLost: {"sever", "peer", "incarnation", ""},
-	KindStartJob:     {"start", "job", "", ""}, KindPagesFilled: {"filled", "job", "batch", ""},
-	KindFetchJob: {"fetch", "job", "", ""}, KindReleasePages: {"let-go", "ticket", "", ""}, KindAbortCommand: {"abort", "ticket", "", ""},
-	KindCrash: {"CRASH", "incarnation", "", ""}, kindTrap: {"trap", "effect", "skip", ""},
+	KindPeerDeathNoticed: {"peer-death-noticed", "link", "", ""}, KindPostArrives: {"post-arrives", "conn", "", ""},
+	KindUnmap:        {"unmap", "grant", "", ""},
+	kindMove:         {"device-copy", "copy", "pair", "half"},
+	kindPeerLinkLost: {"peer-link-lost", "peer", "incarnation", ""},
+	KindStartJob:     {"start-job", "job", "", ""}, KindPagesFilled: {"pages-filled", "job", "batch", ""},
+	KindFetchJob: {"fetch-job", "job", "", ""}, KindReleasePages: {"release-pages", "ticket", "", ""},
+	KindAbortCommand: {"abort-command", "ticket", "", ""},
+	KindCrash:        {"CRASH", "incarnation", "", ""}, kindTrap: {"trap", "effect", "skip", ""},
 	KindRestart: {"RESTART", "incarnation", "", ""},
 	KindPause:   {"PAUSE", "until", "", ""}, KindResume: {"resume", "", "", ""}, KindCutConn: {"CUT conn", "conn", "", ""},
 	KindCutLink: {"CUT link", "link", "", ""}, KindNoise: {"NOISE", "channel", "bytes", ""},
-	KindVanillaReply: {"vanilla", "job", "grant", ""}, KindVanillaStore: {"vanilla-store", "write", "half", ""},
+	KindVanillaReply: {"vanilla-reply", "job", "grant", ""}, KindVanillaStore: {"vanilla-store", "write", "half", ""},
 	KindVanillaLoad:    {"vanilla-load", "read", "", ""},
-	kindScheduledFault: {"FAULT", "fault", "ns", ""}, KindConflict: {"conflict", "ticket", "which", ""},
+	kindScheduledFault: {"FAULT", "fault", "ns", ""}, KindConflict: {"conflict", "ticket", "kind", ""},
 	KindExit:       {"EXIT", "incarnation", "", ""},
-	KindRankFailed: {"FAILS ALONE", "incarnation", "", ""}, KindPlanesClosed: {"shut", "incarnation", "", ""},
-	KindPoolUnreachable: {"kept", "incarnation", "", ""},
+	KindRankFailed: {"RANK FAILED", "incarnation", "", ""}, KindPlanesClosed: {"planes-closed", "incarnation", "", ""},
+	KindPoolUnreachable: {"pool-unreachable", "incarnation", "", ""},
 	KindOpen:            {"Open", "corr", "channel", "port"}, kindClose: {"Close", "conn", "", ""},
 	KindSend: {"Send", "corr", "conn", "bytes"}, KindPost: {"Post", "corr", "conn", "bytes"},
 	KindReply: {"Reply", "request", "bytes", ""}, kindImport: {"Import", "corr", "peer", ""},
@@ -173,16 +175,16 @@ var LineForms = [kindCount]lineForm{
 	KindStoreCarried: {"Store", "page", "generation", "bytes"},
 	KindPhase:        {"==== phase", "", "", ""},
 	KindCommTick:     {"comm-tick", "link", "", ""}, kindCommSubmit: {"comm-submit", "link", "", ""},
-	kindCommStep: {"comm-step", "link", "batch", "step"}, KindCommBatchEnded: {"comm-ended", "link", "epoch", "well"},
-	KindCommFormCheck: {"comm-form", "link", "epoch", "try"}, kindCommAbort: {"comm-abort", "link", "epoch", ""},
-	kindCommProofLate: {"comm-stuck", "link", "epoch", ""}, kindCommProof: {"comm-proof", "link", "epoch", "none"},
-	KindCommToInitiator: {"comm-hear", "link", "epoch", "message"}, kindCommChannelLost: {"comm-lost", "link", "", ""},
-	kindCommHardwareStopped: {"comm-dead", "link", "", ""}, KindCommToTarget: {"comm-say", "link", "epoch", "message"},
-	KindCommChannelEnded: {"comm-end", "link", "proves", ""}, kindCommEndCreated: {"comm-made", "link", "epoch", ""},
-	kindCommEndDestroyed: {"comm-led", "link", "epoch", ""}, kindCommMargin: {"comm-margin", "link", "epoch", ""},
+	kindCommStep: {"comm-step", "link", "batch", "step"}, KindCommBatchEnded: {"comm-batch-ended", "link", "epoch", "ok"},
+	KindCommFormCheck: {"comm-form-check", "link", "epoch", "try"}, kindCommAbort: {"comm-abort", "link", "epoch", ""},
+	kindCommProofLate: {"comm-proof-late", "link", "epoch", ""}, kindCommProof: {"comm-proof", "link", "epoch", "missing"},
+	KindCommToInitiator: {"comm-to-initiator", "link", "epoch", "message"}, kindCommChannelLost: {"comm-channel-lost", "link", "", ""},
+	kindCommHardwareStopped: {"comm-hardware-stopped", "link", "", ""}, KindCommToTarget: {"comm-to-target", "link", "epoch", "message"},
+	KindCommChannelEnded: {"comm-channel-ended", "link", "proves", ""}, kindCommEndCreated: {"comm-end-created", "link", "epoch", ""},
+	kindCommEndDestroyed: {"comm-end-destroyed", "link", "epoch", ""}, kindCommMargin: {"comm-margin-over", "link", "epoch", ""},
 	kindCommRestart: {"comm-restart", "", "", ""},
 	KindItem:        {"item", "item", "", ""},
-	KindAttached:    {"attached", "what", "whose", ""},
+	KindAttached:    {"attached", "kind", "place", ""},
 }
 
 // Entry is a line of the journal, which consists of numbers only, because numbers are cheap to keep.
@@ -305,7 +307,7 @@ func (j *journal) LineText(e Entry) string {
 			b.WriteString(" " + name)
 		case "channel":
 			fmt.Fprintf(&b, " %s", effects.Channel(part.value))
-		case "want":
+		case "command":
 			fmt.Fprintf(&b, " %s", plan.CommandKind(part.value))
 		case "until":
 			fmt.Fprintf(&b, " until=%.6fs", float64(part.value)/1e9)

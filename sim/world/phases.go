@@ -65,7 +65,7 @@ func (w *World) RunExpiry() {
 	w.System.FailOverdue()
 	for _, l := range w.Links {
 		if n := w.Nodes[l.From]; l.LossReported && !l.Dropped && l.FromIncarnation == n.Incarnation && w.Failure == nil {
-			w.Fail("S17", "node %d never drops link %d, of whose loss it was told", n.AsSubject(), oracle.Link(l.ID))
+			w.Fail("S17", "node %d never drops link %d, whose loss was reported", n.AsSubject(), oracle.Link(l.ID))
 		}
 	}
 	for _, n := range w.Nodes {

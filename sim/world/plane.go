@@ -174,7 +174,7 @@ func (n *Node) importPeer(w *World, e *effects.Import) {
 		return
 	}
 	if e.Plane != "sim" || len(e.Blob) != 2+len(identity.Token{}) || int(e.Blob[0]) >= len(w.Nodes) {
-		w.Fail("contract", "node %d imports plane %q with a blob that nobody offered", n.AsSubject(), e.Plane)
+		w.Fail("contract", "node %d imports plane %q with a blob that no node offered", n.AsSubject(), e.Plane)
 		return
 	}
 	peer := w.Nodes[e.Blob[0]]
@@ -185,7 +185,7 @@ func (n *Node) importPeer(w *World, e *effects.Import) {
 	case !w.System.IsIncarnation(peer, e.Peer):
 		refuse(effects.Stale)
 	case !w.System.IsInvited(peer, e.Us, e.Peer, e.Blob[2:]):
-		w.Fail("contract", "node %d imports node %d with a token that was not given to it", n.AsSubject(), peer.AsSubject())
+		w.Fail("contract", "node %d imports node %d with a token that was given to another node", n.AsSubject(), peer.AsSubject())
 		return
 	case w.IsStruck(plan.FaultImportFailed, n.Subject(), n.drawCounts[draw.Import]):
 		refuse(drawRefusal(contract.Importing, d.Rehash()))

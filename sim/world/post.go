@@ -14,7 +14,7 @@ import (
 func (n *Node) sendPost(w *World, e *effects.Post) {
 	c := w.ConnOf(uint64(e.Conn))
 	if c == nil || c.Client != n.ID || c.Incarnation != n.Incarnation || c.Closed || c.Channel.Order() != effects.OneWay {
-		w.Fail("contract", "node %d posts on connection %d, which is no open one-way connection of its",
+		w.Fail("contract", "node %d posts on connection %d, which is not an open one-way connection of this node",
 			n.AsSubject(), oracle.Conn(e.Conn))
 		return
 	}

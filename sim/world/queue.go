@@ -147,7 +147,7 @@ func (q *Queue) siftDown(i int) {
 func (q *Queue) RemoveBySeq(seq uint64) Delivery {
 	i := slices.IndexFunc(q.Heap, func(x QueueEntry) bool { return x.Seq == seq })
 	if i < 0 {
-		panic(fmt.Sprintf("BUG: no delivery %d is under way", seq))
+		panic(fmt.Sprintf("BUG: delivery %d is not queued", seq))
 	}
 	slot := q.Heap[i].Slot
 	q.Heap = slices.Delete(q.Heap, i, i+1)

@@ -100,7 +100,7 @@ func (p *Pool) failedNumber(w *World) int {
 			return i + 1
 		}
 	}
-	panic("BUG: this rank has not failed alone")
+	panic("BUG: the pool does not belong to a rank that has failed alone")
 }
 
 // retireFailedPool is called when it is proven that nothing can reach the pool any more. The read leases of the pool

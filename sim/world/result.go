@@ -45,7 +45,7 @@ func (f *Failure) ReplayCommand() string {
 		return "kvferry sim replay --plan " + f.Plan
 	}
 	if f.Profile == "" {
-		return fmt.Sprintf("seed %d of a plan that is in no file", f.Seed)
+		return fmt.Sprintf("seed %d of a plan that was not written to a file", f.Seed)
 	}
 	return fmt.Sprintf("kvferry sim replay --seed %d --profile %s", f.Seed, f.Profile)
 }
@@ -69,9 +69,9 @@ func (f *Failure) String() string {
 	}
 	writeLines(&b, "the last lines of the event log", lines)
 	if f.Page != "" {
-		fmt.Fprintf(&b, "look at it: %s\n", f.Page)
+		fmt.Fprintf(&b, "page: %s\n", f.Page)
 	}
-	fmt.Fprintf(&b, "again with: %s\n", f.ReplayCommand())
+	fmt.Fprintf(&b, "repeat with: %s\n", f.ReplayCommand())
 	return b.String()
 }
 

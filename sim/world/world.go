@@ -156,7 +156,7 @@ func (w *World) RunUntil(end int64, done func() bool) {
 			w.countedInstant, w.instantCount = at, 0
 		}
 		if w.instantCount++; w.instantCount > perInstantMax {
-			w.Fail("L1", "the world keeps busy without time passing")
+			w.Fail("L1", "the world never becomes idle: time does not advance")
 			return
 		}
 		w.Now = at
@@ -323,7 +323,7 @@ func checkIdle(w *World, n *Node) {
 	out := &n.Out
 	n.Machine.Step(w.ReadClock(n), &n.events.tick, out)
 	if out.Len() > 0 {
-		w.Fail("L2", "node %d says that it has nothing to do before its next deadline, and then wants %d effects at once, "+
+		w.Fail("L2", "node %d reports no work before its next deadline, but then emits %d effects at once, "+
 			"the first of them %s", n.AsSubject(), out.Len(), effects.KindOf(out.At(0)))
 	}
 	out.Reset()
@@ -337,7 +337,7 @@ func (n *Node) checkBusy(w *World) {
 		return
 	}
 	if n.busySteps++; n.busySteps > busyStepsMax && !n.Custom {
-		w.Fail("L1", "node %d keeps busy: its deadline is at once after each of %d steps", n.AsSubject(), n.busySteps)
+		w.Fail("L1", "node %d never becomes idle: its deadline is immediate after each of %d steps", n.AsSubject(), n.busySteps)
 	}
 }
 

@@ -192,7 +192,7 @@ func (e *emitter) writeAppend(m *declaredMap) {
 		e.writeFlagCounts(m.fields)
 		count = "n"
 		if m.ext != nil {
-			e.writeLine("if m.HasExt {\nn += m.Ext.count()\n}")
+			e.writeLine("if m.HasExt {\nn += m.Ext.countFields()\n}")
 		}
 	}
 	switch {
@@ -205,7 +205,7 @@ func (e *emitter) writeAppend(m *declaredMap) {
 	}
 	e.writeAppends(m.fields, "m")
 	if m.ext != nil {
-		e.writeLine("if m.HasExt {\nb = m.Ext.append(b)\n}")
+		e.writeLine("if m.HasExt {\nb = m.Ext.appendFields(b)\n}")
 	}
 	e.writeLine("return b\n}\n")
 }
@@ -393,7 +393,7 @@ func (e *emitter) writeReset(m *declaredMap) {
 		}
 	}
 	if m.ext != nil {
-		keep = append(keep, "Ext: m.Ext.reset()")
+		keep = append(keep, "Ext: m.Ext.recycleFields()")
 	}
 	if later != nil {
 		e.writeLine("had := *m")
@@ -417,7 +417,7 @@ func (e *emitter) writeLoop(m *declaredMap, receiver, pointer string) {
 			e.writeReadField(f, receiver, pointer)
 		}
 		if m.ext != nil {
-			e.writeLine("default:\nm.Ext.decode(&w, w.at-%d)", m.schemaIndex(len(m.fields)))
+			e.writeLine("default:\nm.Ext.decodeField(&w, w.at-%d)", m.schemaIndex(len(m.fields)))
 		}
 		e.writeLine("}")
 	}
@@ -504,7 +504,7 @@ func (e *emitter) writeFinish(m *declaredMap) {
 			checks = append(checks, f)
 		}
 	}
-	e.writeLine("m.HasExt = m.Ext.finish(&w, %d)", first)
+	e.writeLine("m.HasExt = m.Ext.finishDecode(&w, %d)", first)
 	if len(checks) == 0 {
 		return
 	}
@@ -539,7 +539,7 @@ func (e *emitter) writeGiven(m *declaredMap) {
 // writeNestedMap writes the codec of a map inside messages, and of lists of such maps.
 func (e *emitter) writeNestedMap(m *declaredMap) {
 	e.writeSchema(m)
-	e.writeLine("func (m *%s) append(b []byte) []byte {", m.goName)
+	e.writeLine("func (m *%s) appendMap(b []byte) []byte {", m.goName)
 	fixed, counts := countExpression(m.fields, "m")
 	count := strconv.Itoa(fixed)
 	if counts != "" {
@@ -548,8 +548,8 @@ func (e *emitter) writeNestedMap(m *declaredMap) {
 	e.writeLine("b = appendMapHeader(b, %s)", count)
 	e.writeAppends(m.fields, "m")
 	e.writeLine("return b\n}\n")
-	e.writeLine("// decode reads the map, whose values are at depth.")
-	e.writeLine("func (m *%s) decode(r *reader, depth int) {", m.goName)
+	e.writeLine("// decodeMap reads the map, whose values are at depth.")
+	e.writeLine("func (m *%s) decodeMap(r *reader, depth int) {", m.goName)
 	e.writeLine("message, field := r.message, r.field")
 	e.writeLine("w := mapReader{r: r, schema: &%s, depth: depth}", m.schemaName())
 	e.writeLoop(m, "m", "r")
@@ -562,9 +562,9 @@ func (e *emitter) writeNestedMap(m *declaredMap) {
 		m.goName)
 	e.writeLine("n := r.readArrayHeaderUpTo(limit, limitName)")
 	e.writeLine("for vs = slices.Grow(vs, n); n > 0 && r.ok(); n-- {\nvs = append(vs, %s{})", m.goName)
-	e.writeLine("vs[len(vs)-1].decode(r, 4)\n}\nreturn vs\n}\n")
+	e.writeLine("vs[len(vs)-1].decodeMap(r, 4)\n}\nreturn vs\n}\n")
 	e.writeLine("func append%sList(b []byte, vs []%s) []byte {\nb = appendArrayHeader(b, len(vs))", m.goName, m.goName)
-	e.writeLine("for i := range vs {\nb = vs[i].append(b)\n}\nreturn b\n}\n")
+	e.writeLine("for i := range vs {\nb = vs[i].appendMap(b)\n}\nreturn b\n}\n")
 }
 
 // writePart writes the codec of an extension.
@@ -580,27 +580,27 @@ func (e *emitter) writePart(p *extension) {
 	if p.byHand {
 		e.writeLine("var %sNames = [...]string{%s}\n", lowerFirst(p.goName), wrapList(names))
 	}
-	e.writeLine("// reset returns no extension, and keeps the lists for the next one.")
-	e.writeLine("func (e *%s) reset() %s { return %s{%s} }\n", p.goName, p.goName, p.goName, wrapList(keep))
+	e.writeLine("// recycleFields returns no extension, and keeps the lists for the next one.")
+	e.writeLine("func (e *%s) recycleFields() %s { return %s{%s} }\n", p.goName, p.goName, p.goName, wrapList(keep))
 	fixed, counts := countExpression(p.fields, "e")
 	if counts != "" {
 		counts = "+" + counts
 	}
-	e.writeLine("// count returns how many fields append will write.")
-	e.writeLine("func (e *%s) count() int { return %d%s }\n", p.goName, fixed, counts)
-	e.writeLine("func (e *%s) append(b []byte) []byte {", p.goName)
+	e.writeLine("// countFields returns the number of fields that appendFields will write.")
+	e.writeLine("func (e *%s) countFields() int { return %d%s }\n", p.goName, fixed, counts)
+	e.writeLine("func (e *%s) appendFields(b []byte) []byte {", p.goName)
 	e.writeAppends(p.fields, "e")
 	e.writeLine("return b\n}\n")
-	e.writeLine("// decode reads one field, counted from the extension's first.")
-	e.writeLine("func (e *%s) decode(w *mapReader, at int) {\nr := w.r\nswitch at {", p.goName)
+	e.writeLine("// decodeField reads one field, counted from the extension's first.")
+	e.writeLine("func (e *%s) decodeField(w *mapReader, at int) {\nr := w.r\nswitch at {", p.goName)
 	for i, f := range p.fields {
 		e.writeLine("case %d: // %s", i, f.wire)
 		e.writeReadField(f, "e", "r")
 	}
 	e.writeLine("}\n}\n")
-	e.writeLine("// finish reports, after the last field, whether there is an extension: its first field announces it.")
-	e.writeLine("func (e *%s) finish(w *mapReader, first int) bool {", p.goName)
-	e.writeLine("if !w.hasField(first) {\n*e = e.reset()\nreturn false\n}")
+	e.writeLine("// finishDecode reports, after the last field, whether there is an extension: its first field announces it.")
+	e.writeLine("func (e *%s) finishDecode(w *mapReader, first int) bool {", p.goName)
+	e.writeLine("if !w.hasField(first) {\n*e = e.recycleFields()\nreturn false\n}")
 	for i, f := range p.fields {
 		if f.group != "" && (i == 0 || p.fields[i-1].group != f.group) {
 			mask := 0

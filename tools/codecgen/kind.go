@@ -89,7 +89,7 @@ func (s *spec) kindOf(goType, as string) (kind, error) {
 		return kind{read: read, write: "append" + element + "List(%, $)", set: "len($) > 0", list: true}, nil
 	}
 	if s.structs[goType] != nil && as == "" && kinds[goType].read == "" {
-		return kind{read: "$.decode(@, w.depth+1)", write: "$.append(%)", nested: true}, nil
+		return kind{read: "$.decodeMap(@, w.depth+1)", write: "$.appendMap(%)", nested: true}, nil
 	}
 	return kindOf(goType, as)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kvferry/kvferry/tools/mutants/table"
 )
 
-var planWritten = regexp.MustCompile(`(?m)^again with: kvferry sim replay --plan (\S+)$`)
+var planWritten = regexp.MustCompile(`(?m)^repeat with: kvferry sim replay --plan (\S+)$`)
 
 const stalePlan = "its kept plan is stale"
 

@@ -66,7 +66,7 @@ func (s *stream) sendRun(pairs []effects.Pair, hold func(i int) []byte, unhold f
 			if held == 0 {
 				return true
 			}
-			wrote, e := s.socketCalls.sendmsg(int(fd), s.parts)
+			wrote, e := s.sendmsg(int(fd), s.parts)
 			for range held {
 				unhold()
 			}

@@ -35,14 +35,14 @@ func File(path, label string, text []byte, isOurs func(head []byte) bool) error 
 	case info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0:
 		return writeFile(target, os.O_WRONLY, 0, text)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no regular file; name another one for %s", path, label)
+		return fmt.Errorf("%s is not a regular file; name another file for %s", path, label)
 	}
 	head, err := readHead(target)
 	if err != nil {
 		return err
 	}
 	if len(head) > 0 && !isOurs(head) {
-		return fmt.Errorf("%s is there, and kvferry did not write it; name another file for %s, or move that one away",
+		return fmt.Errorf("%s exists and was not written by kvferry; name another file for %s, or move the existing file away",
 			path, label)
 	}
 	return replaceFile(target, info.Mode().Perm(), text)

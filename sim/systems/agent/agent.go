@@ -59,7 +59,7 @@ var flowWord = plan.RegisterFlag(plan.FlowFlag{
 	CheckTopology: func(*plan.Plan) string { return "" },
 	CheckJob: func(p *plan.Plan, j *plan.Job) string {
 		if !p.Topology.Flags["agent"] || j.Plain || j.PlainTo || j.Gather || j.Whole {
-			return "it needs topology.agent, and is one put; leave out plain, plain_to, gather and whole"
+			return "an attached engine needs topology.agent and puts the whole job at once; leave out plain, plain_to, gather and whole"
 		}
 		return ""
 	},
@@ -215,20 +215,20 @@ func handleDelivery(w *pd.Cluster, d world.Delivery) {
 }
 
 var (
-	checkHeld      = oracle.NewCheck("S19", "pages that engines of other processes hold")
-	checkTargets   = oracle.NewCheck("S8", "what calls of engines of other processes are about")
-	checkShown     = oracle.NewCheck("S1", "chunks that are shown to engines of other processes")
-	checkBounds    = oracle.NewCheck("S17", "calls and holdings of engines of other processes")
-	checkCalls     = oracle.NewCheck("L1", "calls of engines of other processes")
-	checkRepeated  = oracle.NewCheck("L1", "answers that are said again")
-	checkBegunOnce = oracle.NewCheck("L1", "calls that are begun")
-	checkAbandoned = oracle.NewCheck("L2", "calls of engines that are gone")
-	checkDrains    = oracle.NewCheck("L6", "engines of other processes that have nothing, at a drain")
-	checkLeftovers = oracle.NewCheck("L2", "what engines leave")
+	checkHeld      = oracle.NewCheck("S19", "pages that attached engines hold")
+	checkTargets   = oracle.NewCheck("S8", "targets of the calls of attached engines")
+	checkShown     = oracle.NewCheck("S1", "chunks that are shown to attached engines")
+	checkBounds    = oracle.NewCheck("S17", "limits on the calls and holdings of attached engines")
+	checkCalls     = oracle.NewCheck("L1", "calls of attached engines")
+	checkRepeated  = oracle.NewCheck("L1", "answers that are repeated after a reconnection")
+	checkBegunOnce = oracle.NewCheck("L1", "calls that begin once")
+	checkAbandoned = oracle.NewCheck("L2", "calls of engines that have exited or detached")
+	checkDrains    = oracle.NewCheck("L6", "sessions without calls and holdings, at a drain")
+	checkLeftovers = oracle.NewCheck("L2", "holdings that engines leave behind")
 )
 
 // leftoversOracle checks that nothing remains of engines that have exited or have given everything back.
-var leftoversOracle = oracle.New("attached engines", "nothing is left of engines that are gone, or hold nothing any more",
+var leftoversOracle = oracle.New("attached engines", "an agent keeps nothing of engines that have exited, detached or released everything",
 	func(l *oracle.Subscriptions[struct{}]) {
 		oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.NodeIdle) {
 			w := pd.ClusterOf(call)
@@ -239,12 +239,12 @@ var leftoversOracle = oracle.New("attached engines", "nothing is left of engines
 			}
 			call.CountJudged(checkLeftovers)
 			if _, holdings := h.machine.Totals(); holdings+len(h.holdings)+len(h.callByTicket) > 0 {
-				call.FailCheck(checkLeftovers, "node %d holds %d things for engines, and none of those works any more", n.AsSubject(), holdings)
+				call.FailCheck(checkLeftovers, "node %d keeps %d holdings for engines, and no engine works any more", n.AsSubject(), holdings)
 				return
 			}
 			for _, x := range h.sessions {
 				if x.detached {
-					call.FailCheck(checkLeftovers, "an engine of node %d has detached, and its session stays", n.AsSubject())
+					call.FailCheck(checkLeftovers, "node %d keeps the session of an engine that has detached", n.AsSubject())
 				}
 			}
 		})

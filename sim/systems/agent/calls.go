@@ -59,7 +59,7 @@ func (h *host) beginCall(b session.Begin) {
 		w.Fail(checkBegunOnce.Property(), "node %d begins call %d of session %d a second time", n.AsSubject(), b.ID, b.Session)
 		return
 	case b.Op != m.op || b.Body.Target != m.target || b.Body.Prefill != m.prefill:
-		w.Fail(checkBegunOnce.Property(), "node %d begins call %d of session %d as another", n.AsSubject(), b.ID, b.Session)
+		w.Fail(checkBegunOnce.Property(), "node %d begins call %d of session %d with another operation or target", n.AsSubject(), b.ID, b.Session)
 		return
 	}
 	m.begun = true
@@ -73,7 +73,7 @@ func (h *host) beginCall(b session.Begin) {
 		x.holdingToEnd = x.usedHoldings[len(x.usedHoldings)-1]
 		x.usedHoldings = nil
 		if x.holdingToEnd.users > 0 {
-			w.Fail(checkTargets.Property(), "node %d begins to give back what a call or a share still uses", n.AsSubject())
+			w.Fail(checkTargets.Property(), "node %d begins to return a holding that a call or a share still uses", n.AsSubject())
 			return
 		}
 		x.holdingToEnd.ending = true
@@ -94,7 +94,8 @@ func (h *host) checkTarget(x *hostCall, kind session.HoldingKind, id uint64, opt
 	}
 	target := h.holdings[session.CallRef{Session: x.ref.Session, ID: id}]
 	if target == nil || target.kind != kind || target.ending || target.freed {
-		h.state.w.Fail(checkTargets.Property(), "node %d begins %v about %d, which is not held, ends, or is another thing", h.node.AsSubject(),
+		h.state.w.Fail(checkTargets.Property(), "node %d begins %v of holding %d, which does not exist, is ending, or has another kind",
+			h.node.AsSubject(),
 			x.op, id)
 		return false
 	}
@@ -300,7 +301,8 @@ func (h *host) startRelease(x *hostCall, _ *protocol.EngineCall) bool {
 func (h *host) freeHolding(f session.Free) {
 	target := h.holdings[session.CallRef{Session: f.Session, ID: f.Holding}]
 	if target == nil || target.freed || target.kind != f.Kind || target.users > 0 {
-		h.state.w.Fail(checkTargets.Property(), "node %d gives back what is given back, is used, or is another thing", h.node.AsSubject())
+		h.state.w.Fail(checkTargets.Property(), "node %d returns a holding that was returned already, is in use, or has another kind",
+			h.node.AsSubject())
 		return
 	}
 	target.freed, target.ending = true, true

@@ -16,7 +16,7 @@ func (h *host) checkLimits() {
 	sessionsOf := map[int]int{}
 	for id, x := range h.sessions {
 		if sessionsOf[x.engine]++; sessionsOf[x.engine] > h.state.sessionsPerProcess {
-			h.state.w.Fail(checkBounds.Property(), "a process has more than %d of the %d places of node %d", h.state.sessionsPerProcess,
+			h.state.w.Fail(checkBounds.Property(), "a process has more than %d of the %d sessions of node %d", h.state.sessionsPerProcess,
 				h.state.sessionsMax, h.node.AsSubject())
 			return
 		}
@@ -30,7 +30,7 @@ func (h *host) checkLimits() {
 			}
 		}
 		if entries > longest && entries<<9 > h.state.callBytesMax { // A single call may exceed the limit.
-			h.state.w.Fail(checkBounds.Property(), "the calls of an engine of node %d name %d keys, which take more than %d bytes",
+			h.state.w.Fail(checkBounds.Property(), "the calls of an engine of node %d list %d entries, which take more than %d bytes",
 				h.node.AsSubject(), entries, h.state.callBytesMax)
 			return
 		}
@@ -40,7 +40,7 @@ func (h *host) checkLimits() {
 			}
 		}
 		if calls > h.state.callWindow || holdings > h.state.holdingsMax {
-			h.state.w.Fail(checkBounds.Property(), "an engine of node %d has %d calls and holds %d things, and may %d and %d",
+			h.state.w.Fail(checkBounds.Property(), "an engine of node %d has %d calls and %d holdings; the limits are %d and %d",
 				h.node.AsSubject(), calls, holdings, h.state.callWindow, h.state.holdingsMax)
 			return
 		}
@@ -57,7 +57,7 @@ func checkResumed(h *host, s *stream, id uint64, open []uint64) {
 	for _, call := range open {
 		m := h.sentCalls[session.CallRef{Session: id, ID: call}]
 		if m != nil && !m.isFalse && m.ended && m.answeredOn != s.id {
-			h.state.w.Fail(checkRepeated.Property(), "an engine of node %d goes on, and is not told again how its call %d ended",
+			h.state.w.Fail(checkRepeated.Property(), "an engine of node %d resumes its session, and is not told again how call %d ended",
 				h.node.AsSubject(), call)
 			return
 		}
@@ -74,7 +74,7 @@ func (h *host) checkRefusal(engine int) {
 		}
 	}
 	if len(h.sessions) < h.state.sessionsMax && ownSessions < h.state.sessionsPerProcess {
-		h.state.w.Fail(checkBounds.Property(), "node %d turns an engine away, and has room", h.node.AsSubject())
+		h.state.w.Fail(checkBounds.Property(), "node %d refuses an engine although it has room", h.node.AsSubject())
 		return
 	}
 	for id, x := range h.sessions {
@@ -86,7 +86,7 @@ func (h *host) checkRefusal(engine int) {
 			used = used || s.node == h.node.ID && s.incarnation == h.incarnation && !s.ended && h.machine.EngineOf(s.id).ID == id
 		}
 		if !used {
-			h.state.w.Fail(checkBounds.Property(), "node %d turns an engine away, and session %d has nothing",
+			h.state.w.Fail(checkBounds.Property(), "node %d refuses an engine although session %d is not in use",
 				h.node.AsSubject(), id)
 			return
 		}
@@ -98,7 +98,8 @@ func (h *host) checkAbandonedCalls(matches func(session.CallRef) bool) {
 	pd.CountJudged(h.state.w, checkAbandoned)
 	for call, x := range h.calls {
 		if matches(call) && !x.aborted && x.op != protocol.CallDetach {
-			h.state.w.Fail(checkAbandoned.Property(), "an engine of node %d is gone, and a call of its is not aborted", h.node.AsSubject())
+			h.state.w.Fail(checkAbandoned.Property(), "an engine of node %d has exited or detached, and one of its calls is not aborted",
+				h.node.AsSubject())
 			return
 		}
 	}
@@ -109,7 +110,7 @@ func (h *host) checkStillHeld(x *holding, action string) bool {
 	w := h.state.w
 	pd.CountJudged(w, checkHeld)
 	if wasReturned(h, x) {
-		w.Fail(checkHeld.Property(), "an engine %s what call %d brought it, and node %d has given that back", action, x.call.ID,
+		w.Fail(checkHeld.Property(), "an engine %s the result of call %d, and node %d has returned it to the rank", action, x.call.ID,
 			h.node.AsSubject())
 		return false
 	}

@@ -224,7 +224,7 @@ func (e *engineProcess) runTurn() {
 		pd.CountJudged(w, checkCalls)
 		if e.state.healedAt != 0 && w.Now-e.state.healedAt > int64(settleTimeout) &&
 			(e.detaching || !w.Jobs[e.tasks[0].job].IsProbe()) {
-			w.Fail(checkCalls.Property(), "an engine of node %d waits for ever for call %d", oracle.Node(e.node), e.lastCall)
+			w.Fail(checkCalls.Property(), "an engine of node %d never gets the outcome of call %d", oracle.Node(e.node), e.lastCall)
 			return
 		}
 		if !e.state.isSmallWorld() {
@@ -243,7 +243,7 @@ func (e *engineProcess) touchHoldings() {
 	for _, id := range slices.Sorted(maps.Keys(e.holdings)) {
 		if x := h.holdings[session.CallRef{Session: e.sessionID, ID: id}]; e.holdings[id] && (x == nil || !h.checkStillHeld(x, "uses")) {
 			if x == nil {
-				e.state.w.Fail(checkHeld.Property(), "what call %d brought an engine of node %d is not held any more", id, h.node.AsSubject())
+				e.state.w.Fail(checkHeld.Property(), "the result of call %d of an engine of node %d does not exist any more", id, h.node.AsSubject())
 			}
 			return
 		}
@@ -299,11 +299,11 @@ func (e *engineProcess) handleFrame(body []byte) {
 			return
 		}
 		if !e.isLiar && (!x.answered || !x.memoryInUse) {
-			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d is back, which is not held",
+			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d was returned, and no memory was held",
 				oracle.Node(e.node), r.ID)
 		}
 		if h := e.findHost(); h != nil && h.calls[session.CallRef{Session: e.sessionID, ID: r.ID}] != nil {
-			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d is back, and it is not",
+			w.Fail(checkCalls.Property(), "an engine of node %d is told that the memory of call %d was returned, and it is still in use",
 				oracle.Node(e.node), r.ID)
 		}
 		x.memoryReturned = true
@@ -321,7 +321,7 @@ func (e *engineProcess) handleAnswer(x *clientCall, a *protocol.EngineAnswer) {
 	x.unreadShow = nil // The read lease has ended.
 	fetched := x.op == protocol.CallFetch || x.op == protocol.CallSharedFetch
 	if fetched && x.code == effects.OK && !e.isLiar && x.chunksRead != x.hits {
-		w.Fail(checkShown.Property(), "a fetch of an engine of node %d ends well with %d chunks, and it was shown %d",
+		w.Fail(checkShown.Property(), "a fetch of an engine of node %d succeeds with %d chunks, and the engine was shown %d",
 			oracle.Node(e.node), x.hits, x.chunksRead)
 	}
 	if x.op != protocol.CallDetach {
@@ -330,7 +330,7 @@ func (e *engineProcess) handleAnswer(x *clientCall, a *protocol.EngineAnswer) {
 	if h := e.findHost(); h != nil && !e.isLiar {
 		for _, record := range h.holdings {
 			if record.call.Session == e.sessionID {
-				w.Fail(checkLeftovers.Property(), "an engine of node %d has detached by its agent's word, and call %d's is held still",
+				w.Fail(checkLeftovers.Property(), "the agent of node %d reports that an engine has detached, and still keeps the result of call %d",
 					h.node.AsSubject(), record.call.ID)
 			}
 		}
@@ -371,7 +371,7 @@ func (e *engineProcess) readShown() {
 func (e *engineProcess) handleAttachResponse(m *protocol.AttachResponse) {
 	if m.Code != 0 {
 		if effects.Code(m.Code) == effects.Refused && !e.isLiar && !e.detaching {
-			e.state.w.Fail(checkCalls.Property(), "an engine of node %d is turned away: %s", oracle.Node(e.node), m.Reason)
+			e.state.w.Fail(checkCalls.Property(), "the agent of node %d refuses an engine: %s", oracle.Node(e.node), m.Reason)
 		}
 		if e.sessionID != 0 {
 			e.dropSession()
@@ -385,7 +385,7 @@ func (e *engineProcess) handleAttachResponse(m *protocol.AttachResponse) {
 	}
 	if m.Resumed && m.Session == e.sessionID {
 		if e.stream.incarnation != e.incarnation && !e.isLiar {
-			e.state.w.Fail(checkHeld.Property(), "an engine of node %d goes on with a session of another life", oracle.Node(e.node))
+			e.state.w.Fail(checkHeld.Property(), "an engine of node %d resumes a session of another incarnation of the agent", oracle.Node(e.node))
 			return
 		}
 		e.attached = true

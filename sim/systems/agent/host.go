@@ -190,7 +190,7 @@ func (a *state) hostOf(n *world.Node) *host {
 		pd.CountJudged(a.w, checkDrains)
 		for id := range h.sessions {
 			if !h.sessionInUse(id) {
-				a.w.Fail(checkDrains.Property(), "node %d drains, and session %d stays, which has nothing", n.AsSubject(), id)
+				a.w.Fail(checkDrains.Property(), "node %d drains, and keeps session %d, which has no calls and no holdings", n.AsSubject(), id)
 				break
 			}
 		}
@@ -226,13 +226,13 @@ func (h *host) stepMachine(f func(out *session.Effects)) {
 		s := h.state.streams[x.Conn-1]
 		s.closedByAgent = true
 		if e := h.state.engines[s.engine]; e.stream == s && s.attached && x.Why != "" && !e.isLiar {
-			w.Fail(checkCalls.Property(), "node %d cuts an engine off that does nothing wrong: %s", h.node.AsSubject(), x.Why)
+			w.Fail(checkCalls.Property(), "node %d closes the connection of an engine that made no mistake: %s", h.node.AsSubject(), x.Why)
 		}
 		h.state.engines[s.engine].scheduleTurn(h.state.drawDelay(effects.Millisecond))
 	}
 	for _, id := range out.EndedSessions {
 		if delete(h.sessions, id); h.sessionInUse(id) {
-			w.Fail(checkLeftovers.Property(), "session %d of node %d is over, and something of it is not", id, h.node.AsSubject())
+			w.Fail(checkLeftovers.Property(), "session %d of node %d has ended, and some of its calls or holdings have not", id, h.node.AsSubject())
 			return
 		}
 	}
@@ -286,7 +286,7 @@ func (h *host) handleCall(s *stream, body []byte) {
 	x.accepted = true
 	t := h.calls[session.CallRef{Session: id, ID: m.Target}]
 	if x.op == protocol.CallAbort && !x.isFalse && t != nil && !t.answered && !t.aborted {
-		h.state.w.Fail(checkCalls.Property(), "an engine of node %d aborts call %d, and it goes on", h.node.AsSubject(), m.Target)
+		h.state.w.Fail(checkCalls.Property(), "an engine of node %d aborts call %d, and the call goes on", h.node.AsSubject(), m.Target)
 	}
 	if x.op == protocol.CallDetach && h.sessions[id] != nil && !x.isFalse {
 		h.sessions[id].detached = true
@@ -321,7 +321,7 @@ func (h *host) handleAttach(s *stream, body []byte) {
 	}
 	s.attached = true
 	if earlier := h.sessions[id]; earlier != nil && earlier.engine != s.engine {
-		h.state.w.Fail(checkHeld.Property(), "an engine of node %d goes on with session %d of another process", h.node.AsSubject(), id)
+		h.state.w.Fail(checkHeld.Property(), "an engine of node %d resumes session %d of another process", h.node.AsSubject(), id)
 		return
 	} else if earlier == nil {
 		h.sessions[id] = &hostSession{engine: s.engine}

@@ -108,7 +108,7 @@ func (h *host) endCall(x *hostCall, a *protocol.EngineAnswer, targetRemains bool
 	}
 	h.stepMachine(func(out *session.Effects) { h.machine.OnCallEnded(x.ref, a, created, targetRemains, out) })
 	if held := h.holdings[x.ref]; held != nil && x.abandoned && !held.freed && h.state.w.Failure == nil {
-		h.state.w.Fail(checkAbandoned.Property(), "node %d holds what call %d brought, and nobody knows it", h.node.AsSubject(), x.ref.ID)
+		h.state.w.Fail(checkAbandoned.Property(), "node %d keeps the result of call %d, and no engine knows of it", h.node.AsSubject(), x.ref.ID)
 	}
 	if x.op == protocol.CallDetach {
 		return
@@ -136,7 +136,8 @@ func (h *host) removeHolding(x *holding) {
 // holding, or must have had the pages already.
 func (h *host) finishReturn(x *hostCall, e *effects.Deliver) {
 	if e.Code != effects.OK && e.Code != effects.NotFound {
-		h.state.w.Fail(checkLeftovers.Property(), "node %d does not take back what call %d brought: %s", h.node.AsSubject(), x.ref.ID, e.Code)
+		h.state.w.Fail(checkLeftovers.Property(), "the rank of node %d does not take back the result of call %d: %s", h.node.AsSubject(),
+			x.ref.ID, e.Code)
 		return
 	}
 	if x.holdingToEnd.kind == session.Share {
@@ -207,7 +208,7 @@ func ticketOf(w *pd.Cluster, c *pd.Command) effects.Ticket {
 			return effects.Ticket(t + 1)
 		}
 	}
-	panic("BUG: a command is none of its world's")
+	panic("BUG: a command is not in the list of its world")
 }
 
 // recordPagesReturned records that the pages of a layer command are returned.
@@ -286,7 +287,8 @@ func (h *host) handleShown(s session.ShowResult) {
 	e := h.state.engines[h.sessions[s.Session].engine]
 	pd.CountJudged(h.state.w, checkShown)
 	if code == effects.OK && !e.isLiar && h.sentCalls[s.CallRef].chunksRead < x.show.firstChunk+uint32(x.show.pageCount) {
-		h.state.w.Fail(checkShown.Property(), "node %d believes that an engine has read chunks from %d on by call %d",
+		h.state.w.Fail(checkShown.Property(),
+			"node %d believes that an engine has read the chunks from %d on for call %d, and the engine has not",
 			h.node.AsSubject(), x.show.firstChunk, s.ID)
 		return
 	}

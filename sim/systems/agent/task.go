@@ -277,7 +277,7 @@ func (e *engineProcess) continueRelease(t *task) {
 	case x.code == effects.TooMany || x.code == effects.Cancelled:
 		e.pauseTask(t, 10*effects.Millisecond)
 	case !e.isLiar:
-		e.state.w.Fail(checkHeld.Property(), "an engine of node %d gives back what it holds by call %d, and cannot: %s",
+		e.state.w.Fail(checkHeld.Property(), "an engine of node %d cannot release the result of call %d: %s",
 			e.state.w.Nodes[e.node].AsSubject(), t.pagesCall, x.code)
 	default:
 		e.removeTask(t)
@@ -293,7 +293,7 @@ func (e *engineProcess) findHolding(id uint64) (*host, *holding) {
 	x := h.holdings[session.CallRef{Session: e.sessionID, ID: id}]
 	if x == nil {
 		if !e.isLiar {
-			e.state.w.Fail(checkHeld.Property(), "what call %d brought an engine of node %d is not held any more", id, h.node.AsSubject())
+			e.state.w.Fail(checkHeld.Property(), "the result of call %d of an engine of node %d does not exist any more", id, h.node.AsSubject())
 		}
 		return nil, nil
 	}

@@ -34,7 +34,7 @@ func TestSyncGoesOnAtItsPace(t *testing.T) {
 			x.applyBatch(now, &m) // A repeated batch is no progress.
 		}
 		if goes := x.sync.progressAt == now; goes != c.goes {
-			t.Errorf("a sync %s went on at %v of %v", c.name, x.sync.progressAt, now)
+			t.Errorf("a sync %s last made progress at %v of %v", c.name, x.sync.progressAt, now)
 		}
 	}
 }

@@ -87,14 +87,14 @@ func drawFleet(d custom.Draws, p *plan.Plan) {
 const lookupInterval = 200 * time.Millisecond
 
 // fleetConvergenceOracle checks that all directories of a fleet know the truth some time after the last fault.
-var fleetConvergenceOracle = oracle.New("agrees",
-	"a while after the last fault each directory of a fleet knows of each worker, whomever that tells, what it has, "+
-		"and nothing of one that has left", checkLookups(checkConvergence(fleetWorkers, fleetConvergeTime)))
+var fleetConvergenceOracle = oracle.New("fleet converges",
+	"some time after the last fault, every directory of a fleet knows the chunks of every worker, whichever directory the worker reports to, "+
+		"and no chunk of a worker that has left", checkLookups(checkConvergence(fleetWorkers, fleetConvergeTime)))
 
 // WrongAnswers returns an oracle that reports no violations. For each wrong reply of a directory of a fleet, the
 // function is called with the time since the last fault, or since the last change at a worker if that was later.
 func WrongAnswers(report func(after effects.Duration)) oracle.Oracle {
-	return oracle.New("wrong", "says when answers are not so",
+	return oracle.New("wrong answers", "measures how long directories give wrong replies",
 		checkLookups(func(b *ledger, _ *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
 			if b.faultsEndAt != 0 && c.Now() > max(b.faultsEndAt, b.lastChangeAt) && findDifference(fleetWorkers, b, q, m) != "" {
 				report(c.Now().Sub(max(b.faultsEndAt, b.lastChangeAt)))

@@ -289,7 +289,7 @@ func (b *ledger) handleReply(x *directoryLedger, c *oracle.Call, e *effects.Repl
 	}
 	var m protocol.BatchedP2PLookupRetMsg
 	if m.Decode(e.Body, nil) != nil {
-		c.Fail("the directory answers the lookup of %s by what is no answer to one", q.sender.instance)
+		c.Fail("the directory replies to the lookup of %s with a message of another kind", q.sender.instance)
 		return
 	}
 	check(b, x, c, &q, &m)

@@ -11,9 +11,9 @@ import (
 )
 
 // holdersOracle checks that a directory only names workers that it was told of.
-var holdersOracle = oracle.New("named",
-	"a directory names workers of the asker's rank that it was told of, have not been silent "+
-		"for too long and can be reached, each instance once, those with more first, and never the asker",
+var holdersOracle = oracle.New("holders",
+	"a directory names only workers of the requester's rank that have registered, have not been silent "+
+		"for too long and can be reached, each instance once, in order of their chunks, and never the requester",
 	checkLookups(func(_ *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
 		seen, most := map[string]bool{}, len(q.hashes)
 		for i := range m.Holders {
@@ -21,24 +21,24 @@ var holdersOracle = oracle.New("named",
 			name, hits := string(h.InstanceID), int(h.HitChunks)
 			switch t := x.findEntry(workerID{instance: name, rank: q.sender.rank}); {
 			case t == nil:
-				c.Fail("it names %s for rank %d, of which it knows nothing", name, q.sender.rank)
+				c.Fail("the reply names %s for rank %d, which has not registered", name, q.sender.rank)
 			case t.url != string(h.PeerInitURL):
-				c.Fail("it names %s at %s, which is at %s", name, h.PeerInitURL, t.url)
+				c.Fail("the reply names %s at %s, and the worker is at %s", name, h.PeerInitURL, t.url)
 			case name == q.sender.instance:
-				c.Fail("it names %s, which asks", name)
+				c.Fail("the reply names %s, which is the requester", name)
 			case seen[name]:
-				c.Fail("it names %s twice", name)
+				c.Fail("the reply names %s twice", name)
 			case hits > most:
-				c.Fail("it names %s with %d chunks behind or beyond %d", name, hits, most)
+				c.Fail("the reply names %s with %d chunks after %d: out of order, or more than requested", name, hits, most)
 			}
 			seen[name], most = true, hits
 		}
 	}))
 
 // reportsOracle checks that a directory invents no chunks and forgets none.
-var reportsOracle = oracle.New("told",
-	"of a worker a directory believes what that told it since it registered, no chunk more, and "+
-		"where nothing is missing none less, before, in and after a full sync",
+var reportsOracle = oracle.New("reports",
+	"a directory states only chunks that the worker has reported since it registered, and "+
+		"all of them if no report is missing, before, during and after a full sync",
 	checkLookups(func(_ *ledger, x *directoryLedger, c *oracle.Call, q *request, m *protocol.BatchedP2PLookupRetMsg) {
 		says := hitsOf(m)
 		for _, t := range x.entries {
@@ -47,21 +47,21 @@ var reportsOracle = oracle.New("told",
 				continue
 			}
 			if told := countPrefix(t.possible, q.hashes); hits > told {
-				c.Fail("it says that %s has %d chunks, and was told of %d", t.id.instance, hits, told)
+				c.Fail("the reply states that %s has %d chunks, and only %d were reported", t.id.instance, hits, told)
 			}
 			if t.required == nil {
 				continue
 			}
 			if sure := countPrefix(t.required.chunks, q.hashes); hits < sure {
-				c.Fail("it says that %s has %d chunks, and was told of %d, of which nothing is missing", t.id.instance, hits, sure)
+				c.Fail("the reply states that %s has %d chunks, and %d were reported without a gap", t.id.instance, hits, sure)
 			}
 		}
 	}))
 
 // convergenceOracle checks that the directories know the truth some time after the last fault.
 var convergenceOracle = oracle.New("converges",
-	"a while after the last fault a directory knows of each worker what that has, and "+
-		"nothing of one that has left",
+	"some time after the last fault, a directory knows the chunks of every worker, and "+
+		"no chunk of a worker that has left",
 	checkLookups(checkConvergence(workers, convergeTime)))
 
 // checkConvergence returns a check that a directory knows the chunks of the given workers once the given time has
@@ -72,7 +72,7 @@ func checkConvergence(workers []workerNode, converge time.Duration) lookupCheck 
 			return
 		}
 		if wrong := findDifference(workers, b, q, m); wrong != "" {
-			c.Fail("%s says that %s", c.NodeName(), wrong)
+			c.Fail("%s replies that %s", c.NodeName(), wrong)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func findDifference(workers []workerNode, b *ledger, q *request, m *protocol.Bat
 			chunks = 0
 		}
 		if answered != chunks {
-			return fmt.Sprintf("%s has %d chunks, which has %d", x.node, answered, chunks)
+			return fmt.Sprintf("%s has %d chunks; the true number is %d", x.node, answered, chunks)
 		}
 	}
 	return ""
@@ -110,9 +110,9 @@ func hitsOf(m *protocol.BatchedP2PLookupRetMsg) map[string]int {
 
 // honestyOracle checks that workers report only chunks that they have, or had at some time in their present
 // incarnation.
-var honestyOracle = oracle.New("honest",
-	"a worker tells that a chunk came only if it did, and in a full sync of no chunk that is "+
-		"not there",
+var honestyOracle = oracle.New("honest reports",
+	"a worker reports only chunks that it has had, and in a full sync only chunks that "+
+		"it has",
 	func(l *oracle.Subscriptions[honestyState]) {
 		oracle.On(l, func(b *honestyState, c *oracle.Call, e *effects.Command) {
 			b.recordCommand(c, e)
@@ -152,24 +152,24 @@ func (b *honestyState) checkPost(c *oracle.Call, e *effects.Post) {
 	case ops.Decode(e.Body, nil) == nil:
 		for i := range ops.Operations {
 			if op := &ops.Operations[i]; op.Type == protocol.OpAdmit && !b.everHeldBy(c)[op.Key.Bits] {
-				c.Fail("%s tells that chunk %x came, which never did", c.NodeName(), op.Key.Bits)
+				c.Fail("%s reports chunk %x as added, which it never had", c.NodeName(), op.Key.Bits)
 			}
 		}
 	case batch.Decode(e.Body, nil) == nil:
 		for _, k := range batch.Keys {
 			if _, has := slices.BinarySearch(b.chunks[c.NodeName()], k.Bits); !has {
-				c.Fail("%s tells in a full sync of chunk %x, which is not there", c.NodeName(), k.Bits)
+				c.Fail("%s reports chunk %x in a full sync, which it does not have", c.NodeName(), k.Bits)
 			}
 		}
 	}
 }
 
 // repliesOracle checks that directories reply at once, so that no request times out.
-var repliesOracle = oracle.New("answered", "each question to a directory is answered in the step that hears it",
+var repliesOracle = oracle.New("replies", "a directory replies to each request in the step that receives it",
 	func(l *oracle.Subscriptions[openRequests]) {
 		oracle.On(l, func(b *openRequests, c *oracle.Call, e *effects.Received) {
 			if was := b.byNode[c.NodeName()]; was != 0 {
-				c.Fail("request %d to %s has no answer", was, c.NodeName())
+				c.Fail("request %d to %s has no reply", was, c.NodeName())
 			}
 			if e.Channel != effects.ChannelLog {
 				b.setOpen(c, e.Request)
@@ -192,9 +192,9 @@ func (b *openRequests) setOpen(c *oracle.Call, r effects.Request) {
 
 // departureOracle checks that no message of a worker can arrive after its deregistration and make the worker known
 // again.
-var departureOracle = oracle.New("parted",
-	"a worker that leaves tells a directory so once nothing is under way there that makes it "+
-		"known, and says nothing there any more",
+var departureOracle = oracle.New("departure",
+	"a worker deregisters from a directory once no message in flight can make it "+
+		"known again, and sends nothing to the directory afterwards",
 	func(l *oracle.Subscriptions[workersConns]) {
 		oracle.On(l, func(b *workersConns, c *oracle.Call, e *effects.Open) { b.connsOf(c).opening[e.Corr] = e.Addr.Host })
 		oracle.On(l, func(b *workersConns, c *oracle.Call,
@@ -210,7 +210,7 @@ var departureOracle = oracle.New("parted",
 			switch tag, _ := protocol.PeekControllerTag(e.Body, nil); {
 			case tag != protocol.TagRegisterMsg && tag != protocol.TagHeartbeatMsg:
 			case n.leftDirectories[to]:
-				c.Fail("%s makes itself known again", c.NodeName())
+				c.Fail("%s registers again after its deregistration", c.NodeName())
 			default:
 				n.registrations[e.Corr] = to
 			}
@@ -247,12 +247,12 @@ func (b *workersConns) checkPost(c *oracle.Call, e *effects.Post) {
 	tag, _ := protocol.PeekControllerTag(e.Body, nil)
 	switch {
 	case tag != protocol.TagDeRegisterMsg && n.leftDirectories[to]:
-		c.Fail("%s has something to tell, and has left", c.NodeName())
+		c.Fail("%s sends a report after its deregistration", c.NodeName())
 	case tag != protocol.TagDeRegisterMsg:
 	default:
 		for _, at := range n.registrations {
 			if at == to {
-				c.Fail("%s leaves, and what makes it known is on its way", c.NodeName())
+				c.Fail("%s deregisters while a registration or a heartbeat is in flight", c.NodeName())
 			}
 		}
 		n.leftDirectories[to] = true

@@ -169,14 +169,15 @@ func isLogMessage(b []byte) bool {
 }
 
 // replicaConvergenceOracle checks that every directory knows what any directory was told.
-var replicaConvergenceOracle = oracle.New("spreads",
-	"a while after the last fault each directory that shares the log knows of each worker, "+
-		"whomever that tells, what it has, and nothing of one that has left", checkLookups(checkConvergence(workers, replicaConvergeTime)))
+var replicaConvergenceOracle = oracle.New("replicas converge",
+	"some time after the last fault, every directory that shares the log knows the chunks of every worker, "+
+		"whichever directory the worker reports to, and no chunk of a worker that has left",
+	checkLookups(checkConvergence(workers, replicaConvergeTime)))
 
 // wantRateOracle limits the requests for syncs: a directory that is behind in the log must not add to the log's load.
-var wantRateOracle = oracle.New("sparing",
-	"a directory wants a worker that another one hears four times in 3.2 s at most, whatever is lost, "+
-		"as long as it has not forgotten that worker",
+var wantRateOracle = oracle.New("sync requests",
+	"a directory requests syncs of a worker of another directory at most four times in 3.2 s, whatever is lost, "+
+		"as long as it knows the worker",
 	func(l *oracle.Subscriptions[wantTimes]) {
 		oracle.On(l, func(b *wantTimes, c *oracle.Call, e *effects.Observe) {
 			if e.Fact != effects.FactDirectory {
@@ -208,13 +209,13 @@ func (b *wantTimes) recordWant(c *oracle.Call, id workerID) {
 	now := c.LocalTime()
 	all := slices.DeleteFunc(b.times[c.NodeName()][id], func(t effects.Time) bool { return now.Sub(t) >= 2*wantMax })
 	if all = append(all, now); len(all) > wantLimit {
-		c.Fail("%s wants %s %d times in %v", c.NodeName(), id.instance, len(all), now.Sub(all[0]))
+		c.Fail("%s requests a sync of %s %d times in %v", c.NodeName(), id.instance, len(all), now.Sub(all[0]))
 	}
 	b.times[c.NodeName()][id] = all
 }
 
 // historyOracle checks that reports reach the directories through the log unchanged.
-var historyOracle = oracle.New("real", "a directory says of a worker nothing that it never had, and names it nowhere where it "+
+var historyOracle = oracle.New("history", "a directory states no chunk that the worker never had, and no address at which the worker "+
 	"never was",
 	func(l *oracle.Subscriptions[history]) {
 		oracle.On(l, func(b *history, c *oracle.Call, e *effects.Command) { b.recordCommand(c, e) })
@@ -290,10 +291,10 @@ func (b *history) checkReply(c *oracle.Call, e *effects.Reply) {
 		h := &m.Holders[i]
 		id := workerID{instance: string(h.InstanceID), rank: q.sender.rank}
 		if had := countPrefix(b.everHeld[id], q.hashes); int(h.HitChunks) > had {
-			c.Fail("%s says that %s has %d chunks, of which it had %d at most", c.NodeName(), h.InstanceID, h.HitChunks, had)
+			c.Fail("%s states that %s has %d chunks, and it never had more than %d of them", c.NodeName(), h.InstanceID, h.HitChunks, had)
 		}
 		if !b.urls[id][string(h.PeerInitURL)] {
-			c.Fail("%s names %s at %s, where it never was", c.NodeName(), h.InstanceID, h.PeerInitURL)
+			c.Fail("%s names %s at %s, which was never its address", c.NodeName(), h.InstanceID, h.PeerInitURL)
 		}
 	}
 }

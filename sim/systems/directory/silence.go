@@ -11,8 +11,8 @@ import (
 
 // silenceOracle checks that a directory does not take its own pause for the silence of a worker: while the process of
 // the directory is stopped, no message reaches the directory.
-var silenceOracle = oracle.New("awake",
-	"a directory forgets a worker as silent only when it was awake for the time of a silence since it heard of it",
+var silenceOracle = oracle.New("silence",
+	"a directory drops a worker as silent only if the directory was awake for the silence timeout since the worker's last message",
 	func(l *oracle.Subscriptions[ledger]) {
 		checkLookups(func(*ledger, *directoryLedger, *oracle.Call, *request, *protocol.BatchedP2PLookupRetMsg) {})(l)
 		oracle.On(l, func(b *ledger, c *oracle.Call, e *effects.Observe) {
@@ -24,7 +24,7 @@ var silenceOracle = oracle.New("awake",
 			// The directory's clock may drift from the clock by which its process was frozen.
 			at, spoke := x.contacts[is].beforeStep(&x.clock)
 			if lived := x.clock.maxAwake - at; spoke && lived < silenceTimeout*8/10 {
-				c.Fail("%s forgets %s, and was awake for %v since it heard of it", c.NodeName(), is.instance,
+				c.Fail("%s drops %s as silent, and was awake for only %v since the worker's last message", c.NodeName(), is.instance,
 					time.Duration(lived))
 			}
 		})

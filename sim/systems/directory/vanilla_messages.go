@@ -153,7 +153,7 @@ func (w *vanillaWorker) handleReply(now effects.Time, request requestKind, body 
 		}
 		at, err := protocol.ParseEndpoint(string(m.HeartbeatURL))
 		if err != nil {
-			panic("BUG: the directory names no heartbeat channel")
+			panic("BUG: the directory's reply has no heartbeat address")
 		}
 		w.heartbeatAddr = effects.Addr{Host: at.Host, Port: at.Port}
 		w.handleRegistered(now)

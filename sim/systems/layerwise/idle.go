@@ -6,7 +6,7 @@ import (
 	"github.com/kvferry/kvferry/sim/systems/pd"
 )
 
-var checkIdle = oracle.NewCheck("L7", "requests that expire, with something under way")
+var checkIdle = oracle.NewCheck("L7", "requests that expire although the layers could be sent")
 
 // idleState holds the pending work and the links of each sender.
 type idleState struct {
@@ -33,7 +33,7 @@ func (s *idleState) activityOf(c *oracle.Call) *nodeActivity {
 
 // idleOracle checks requests that expire: a sender with a link to the receiver must not let a request expire while
 // nothing is in progress that could send the layers.
-var idleOracle = oracle.New("layers sent", "who has layers to send and a link sends them", func(l *oracle.Subscriptions[idleState]) {
+var idleOracle = oracle.New("layers not idle", "a sender with layers and a link sends them", func(l *oracle.Subscriptions[idleState]) {
 	begins := func(s *idleState, c *oracle.Call, corr effects.Corr) { s.activityOf(c).inFlight[corr] = true }
 	ends := func(s *idleState, c *oracle.Call, corr effects.Corr) {
 		delete(s.activityOf(c).inFlight, corr)
@@ -82,7 +82,7 @@ var idleOracle = oracle.New("layers sent", "who has layers to send and a link se
 			return
 		}
 		if c.CountJudged(checkIdle); s.activityOf(c).isIdle {
-			c.FailCheck(checkIdle, "node %d has let request %q wait until its time was over, with a link and nothing under way",
+			c.FailCheck(checkIdle, "node %d let request %q expire with a link and nothing in progress",
 				n.AsSubject(), oracle.Request(w.Jobs[o.Job].Name))
 		}
 	})

@@ -78,13 +78,13 @@ var flowWord = plan.RegisterFlag(plan.FlowFlag{
 	CheckTopology: func(p *plan.Plan) string {
 		if t := &p.Topology; len(t.Pull)+len(t.Delay) > 0 || len(t.Flags) > 2 ||
 			len(t.Flags) > 1 && !t.Flags["agent"] {
-			return "layers are pushed, and neither offered, recalled nor shared; leave it out, or the others"
+			return "layerwise pushes cannot be combined with pulling, recalling or sharing; leave out layerwise or the others"
 		}
 		return ""
 	},
 	CheckJob: func(p *plan.Plan, j *plan.Job) string {
 		if !p.Topology.Flags["layerwise"] || j.Plain || j.PlainTo || j.Gather {
-			return "it needs topology.layerwise, and its own sender: leave out plain, plain_to and gather"
+			return "a layerwise job needs topology.layerwise and a kvferry sender and receiver: leave out plain, plain_to and gather"
 		}
 		return ""
 	},
@@ -101,7 +101,7 @@ var (
 // checkLayerWord refuses these words in a job that is not layerwise.
 func checkLayerWord(_ *plan.Plan, j *plan.Job) string {
 	if !j.Flags[flowWord] {
-		return "it needs layerwise; leave it out, or set that"
+		return "this flag needs layerwise; leave out the flag, or set layerwise"
 	}
 	return ""
 }

@@ -13,19 +13,19 @@ import (
 
 // The checks of this file.
 var (
-	checkImmediate  = oracle.NewCheck("L1", "layers that are saved, answered at once")
+	checkImmediate  = oracle.NewCheck("L1", "outcomes of saves in the same step")
 	checkCode       = oracle.NewCheck("L3", "outcomes of layers")
-	checkTwice      = oracle.NewCheck("S9", "layers that go, once in an epoch")
-	checkStaysWhole = oracle.NewCheck("S9", "whole chunks that stay so")
-	checkMerged     = oracle.NewCheck("S17", "layers that go together, within a batch's bytes")
-	checkTail       = oracle.NewCheck("S9", "less than a chunk, asked for last")
-	checkOrigin     = oracle.NewCheck("S1", "layers of a chunk, of one origin")
-	checkFinish     = oracle.NewCheck("S9", "requests that finish well")
-	checkLast       = oracle.NewCheck("S9", "requests that the proxy is told of, after all of them")
-	checkMissing    = oracle.NewCheck("S9", "chunks told as missing, of layers")
-	checkFits       = oracle.NewCheck("L3", "chunks of layers, taken whole")
-	checkRoom       = oracle.NewCheck("L3", "layers that find no room")
-	checkNobody     = oracle.NewCheck("S9", "requests that nobody is to get")
+	checkTwice      = oracle.NewCheck("S9", "layers that are sent once per epoch")
+	checkStaysWhole = oracle.NewCheck("S9", "whole chunks that are not sent again")
+	checkMerged     = oracle.NewCheck("S17", "layers that are sent together, within the bytes of a batch")
+	checkTail       = oracle.NewCheck("S9", "incomplete last chunks, requested last")
+	checkOrigin     = oracle.NewCheck("S1", "layers of a chunk, all of the same origin")
+	checkFinish     = oracle.NewCheck("S9", "requests that finish with success")
+	checkLast       = oracle.NewCheck("S9", "requests reported to the proxy after their last layer")
+	checkMissing    = oracle.NewCheck("S9", "chunks of layers reported as missing")
+	checkFits       = oracle.NewCheck("L3", "chunks whose layers share a page at the receiver")
+	checkRoom       = oracle.NewCheck("L3", "layers without room at the receiver")
+	checkNobody     = oracle.NewCheck("S9", "requests without a receiver")
 )
 
 // outcomesOracle checks the outcomes of layerwise commands. Every command other than the finish must have its outcome
@@ -43,7 +43,7 @@ var outcomesOracle = oracle.New("layers at once", "an engine that saves a layer 
 			if pd.IsUnreliable(w) {
 				call.CountVoid(checkCode)
 			} else {
-				call.FailCheck(checkCode, "node %d ends %s of request %q as %s, and nobody lied",
+				call.FailCheck(checkCode, "node %d ends %s of request %q as %s, and no peer sent a false message",
 					n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
 			}
 		}
@@ -51,7 +51,7 @@ var outcomesOracle = oracle.New("layers at once", "an engine that saves a layer 
 			if w.Setup.Mismatch || pd.IsUnreliable(w) {
 				call.CountVoid(checkFits)
 			} else {
-				call.FailCheck(checkFits, "node %d ends %s of request %q as %s, and its receiver has all layers of a chunk in a page",
+				call.FailCheck(checkFits, "node %d ends %s of request %q as %s, although the receiver has all layers of a chunk in a page",
 					n.AsSubject(), c.Want, oracle.Request(j.Name), e.Code)
 			}
 		}
@@ -61,7 +61,7 @@ var outcomesOracle = oracle.New("layers at once", "an engine that saves a layer 
 			return
 		}
 		if call.CountJudged(checkImmediate); n.StepCount != c.ReceivedStep {
-			call.FailCheck(checkImmediate, "node %d lets %s of request %q wait, ticket %d",
+			call.FailCheck(checkImmediate, "node %d does not end %s of request %q in the same step, ticket %d",
 				n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(e.Ticket))
 		}
 	})
@@ -71,7 +71,7 @@ var outcomesOracle = oracle.New("layers at once", "an engine that saves a layer 
 		for _, t := range w.OpenCommands.Items {
 			c := layerCommand(w, n, t)
 			if c != nil && c.Want != wantFinish && c.ReceivedStep != 0 && c.ReceivedStep < n.StepCount && c.Incarnation == n.Incarnation {
-				call.FailCheck(checkImmediate, "node %d lets %s of request %q wait, ticket %d",
+				call.FailCheck(checkImmediate, "node %d does not end %s of request %q in the same step, ticket %d",
 					n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), oracle.Ticket(t))
 			}
 		}
@@ -86,7 +86,7 @@ func checkNoRoom(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Del
 		return
 	}
 	if c.Want != wantFinish || w.Now < pd.ReceiptTime(c, n)+int64(c.Timeout)/2 {
-		call.FailCheck(checkRoom, "node %d ends %s of request %q as %s, and it has time to find room",
+		call.FailCheck(checkRoom, "node %d ends %s of request %q as %s before the timeout, instead of waiting for room",
 			n.AsSubject(), c.Want, oracle.Request(w.Jobs[c.Job].Name), e.Code)
 	}
 }
@@ -136,7 +136,7 @@ type jobProgress struct {
 
 // transferOracle checks the transfers of senders: each layer is sent at most once per epoch, and no layer is requested
 // of a chunk that is already whole at the receiver.
-var transferOracle = oracle.New("layers once", "no layer goes twice", func(l *oracle.Subscriptions[sentLayers]) {
+var transferOracle = oracle.New("layers once", "no layer is sent twice", func(l *oracle.Subscriptions[sentLayers]) {
 	oracle.On(l, func(s *sentLayers, call *oracle.Call, e *effects.Command) {
 		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
@@ -163,7 +163,7 @@ var transferOracle = oracle.New("layers once", "no layer goes twice", func(l *or
 			g := s.progressOf(w, n, job)
 			j := &w.Jobs[job]
 			if drawPrefill(w, j).noReceiver {
-				call.FailCheck(checkNobody, "node %d sends layer %d of chunk %d of request %q, which nobody is to get",
+				call.FailCheck(checkNobody, "node %d sends layer %d of chunk %d of request %q, which has no receiver",
 					n.AsSubject(), at%pagesPerChunk(j), at/pagesPerChunk(j), oracle.Request(j.Name))
 				return
 			}
@@ -221,7 +221,7 @@ func (s *sentLayers) checkBatchBytes(call *oracle.Call, w *pd.Cluster, n *world.
 		bytes += uint64(p.Local.Length)
 	}
 	if call.CountJudged(checkMerged); len(e.Pairs) > 1 && bytes > pd.InfoOf(n).Cfg.MergeBytes {
-		call.FailCheck(checkMerged, "node %d sends %d bytes of request %q in one batch, of %d at the most",
+		call.FailCheck(checkMerged, "node %d sends %d bytes of request %q in one batch, and the limit is %d",
 			n.AsSubject(), bytes, oracle.Request(w.Jobs[job].Name), pd.InfoOf(n).Cfg.MergeBytes)
 	}
 }
@@ -251,7 +251,7 @@ func (s *sentLayers) checkRequest(call *oracle.Call, w *pd.Cluster, n *world.Nod
 		}
 	}
 	if call.CountJudged(checkTail); g.tailRequested && unseen {
-		call.FailCheck(checkTail, "node %d asks for layers of request %q behind what is less than a chunk of it",
+		call.FailCheck(checkTail, "node %d requests pages for layers of request %q after the incomplete last chunk",
 			n.AsSubject(), oracle.Request(m.Ext.Request))
 	}
 }
@@ -264,7 +264,7 @@ func (s *sentLayers) checkNotWhole(call *oracle.Call, w *pd.Cluster, n *world.No
 			continue
 		}
 		if call.CountJudged(checkStaysWhole); g.wholeChunks[i/j.KeysPerChunk()] {
-			call.FailCheck(checkStaysWhole, "node %d asks for layer %d of chunk %d of request %q, which is whole there",
+			call.FailCheck(checkStaysWhole, "node %d requests a page for layer %d of chunk %d of request %q, which is whole at the receiver",
 				n.AsSubject(), i%j.KeysPerChunk(), i/j.KeysPerChunk(), oracle.Request(j.Name))
 			return
 		}
@@ -327,7 +327,7 @@ type wholeKey struct {
 }
 
 // wholeOracle checks that all layers of a chunk have the same origin when an engine gets the chunk.
-var wholeOracle = oracle.New("layers together", "no chunk of layers of two origins", func(l *oracle.Subscriptions[wholeChunks]) {
+var wholeOracle = oracle.New("layers of one origin", "no chunk has layers of two origins", func(l *oracle.Subscriptions[wholeChunks]) {
 	oracle.On(l, func(s *wholeChunks, call *oracle.Call, e *effects.Deliver) {
 		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
@@ -350,7 +350,7 @@ var wholeOracle = oracle.New("layers together", "no chunk of layers of two origi
 		for i, p := range e.Pages {
 			first := n.Pool.Pages[e.Pages[i/layers*layers].Index].Stamps[0]
 			if got := n.Pool.Pages[p.Index].Stamps[0]; got.Fill() != first.Fill() {
-				call.FailCheck(checkOrigin, "node %d gets layer %d of chunk %d of request %q from another origin than the first",
+				call.FailCheck(checkOrigin, "node %d gets layer %d of chunk %d of request %q, which has another origin than the first layer",
 					n.AsSubject(), i%layers, i/layers, oracle.Request(w.Jobs[c.Job].Name))
 				return
 			}
@@ -388,7 +388,7 @@ func (s *wholeChunks) checkFinished(call *oracle.Call, w *pd.Cluster, n *world.N
 	j := &w.Jobs[c.Job]
 	if drawPrefill(w, j).noReceiver {
 		if call.CountJudged(checkNobody); e.Sent != 0 {
-			call.FailCheck(checkNobody, "node %d says that %d chunks of request %q went, which nobody is to get",
+			call.FailCheck(checkNobody, "node %d reports %d sent chunks of request %q, which has no receiver",
 				n.AsSubject(), e.Sent, oracle.Request(j.Name))
 		}
 		return
@@ -396,7 +396,7 @@ func (s *wholeChunks) checkFinished(call *oracle.Call, w *pd.Cluster, n *world.N
 	call.CountJudged(checkFinish)
 	for k := 0; k < len(j.Keys); k += j.KeysPerChunk() {
 		if !s.chunks[wholeKey{oracle.Node(j.Receiver), j.KeyNumbers[k]}] {
-			call.FailCheck(checkFinish, "node %d finishes request %q well although chunk %d never became whole at node %d",
+			call.FailCheck(checkFinish, "node %d finishes request %q with success although chunk %d never became whole at node %d",
 				n.AsSubject(), oracle.Request(j.Name), k/j.KeysPerChunk(), oracle.Node(j.Receiver))
 			return
 		}
@@ -409,7 +409,7 @@ type proxyReports struct {
 }
 
 // proxyOracle checks that a request is reported to the proxy only after the last layer was sent.
-var proxyOracle = oracle.New("layers told", "the proxy is told last", func(l *oracle.Subscriptions[proxyReports]) {
+var proxyOracle = oracle.New("layers reported", "the proxy is notified after the last layer", func(l *oracle.Subscriptions[proxyReports]) {
 	oracle.On(l, func(s *proxyReports, call *oracle.Call, e *effects.Post) {
 		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
@@ -422,7 +422,7 @@ var proxyOracle = oracle.New("layers told", "the proxy is told last", func(l *or
 			return
 		}
 		if drawPrefill(w, &w.Jobs[at]).noReceiver {
-			call.FailCheck(checkNobody, "node %d tells the proxy of request %q, which nobody is to get",
+			call.FailCheck(checkNobody, "node %d reports request %q to the proxy, and it has no receiver",
 				n.AsSubject(), oracle.Request(m.RequestID))
 			return
 		}
@@ -433,13 +433,13 @@ var proxyOracle = oracle.New("layers told", "the proxy is told last", func(l *or
 			if c.Want == wantFinish && c.Job == int(at) && c.Node == n.ID && c.Incarnation == n.Incarnation && c.Finished {
 				ended = true
 				if c.Code == effects.OK && m.Failed > 0 {
-					call.FailCheck(checkMissing, "node %d tells the proxy that %d chunks of request %q are missing, which finished well",
+					call.FailCheck(checkMissing, "node %d reports to the proxy that %d chunks of request %q are missing, which finished with success",
 						n.AsSubject(), m.Failed, oracle.Request(m.RequestID))
 				}
 			}
 		}
 		if !ended {
-			call.FailCheck(checkLast, "node %d tells the proxy of request %q, which has not finished",
+			call.FailCheck(checkLast, "node %d reports request %q to the proxy before it has finished",
 				n.AsSubject(), oracle.Request(m.RequestID))
 		}
 		if s.incarnations == nil {
@@ -454,7 +454,7 @@ var proxyOracle = oracle.New("layers told", "the proxy is told last", func(l *or
 			return
 		}
 		if job, _ := findLayer(w, n, e.Pairs[0].Local); job >= 0 && s.incarnations[job] == n.Incarnation+1 {
-			call.FailCheck(checkLast, "node %d sends layers of request %q, of which it has told the proxy",
+			call.FailCheck(checkLast, "node %d sends layers of request %q after reporting it to the proxy",
 				n.AsSubject(), oracle.Request(w.Jobs[job].Name))
 		}
 	})

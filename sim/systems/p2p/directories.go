@@ -44,7 +44,7 @@ var (
 // findWord marks a share job whose receiver does not know which node has the chunks and therefore asks the directories.
 var findWord = plan.RegisterFlag(plan.FlowFlag{Name: "find", CheckJob: func(p *plan.Plan, j *plan.Job) string {
 	if !j.Flags[flowWord] || p.System == "" {
-		return "it needs share, and a system with directories"
+		return "find needs share and a system with directories"
 	}
 	return ""
 }})
@@ -140,7 +140,7 @@ func isLegible(b []byte) bool {
 }
 
 // convergenceOracle checks that the hints of the directories become equal to the contents of the stores.
-var convergenceOracle = oracle.New("converges", "a while after the last fault a directory knows of each node what that has, no "+
+var convergenceOracle = oracle.New("converges", "some time after the last fault, a directory knows the chunks of every node, no "+
 	"chunk more and none less", func(l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, _ oracle.NodeIdle) {
 		w := pd.ClusterOf(call)
@@ -157,7 +157,7 @@ var convergenceOracle = oracle.New("converges", "a while after the last fault a 
 				}
 				_, has := pd.ReadyAt(n, key)
 				if says := slices.Contains(known.InstancesWith(0, hash.Bits, nil), world.NodeName(n.ID)); says != has {
-					call.Fail("%s says of node %d and key %d: there is %t, and there is %t", directoryNames[i], n.AsSubject(), oracle.Key(id), says,
+					call.Fail("%s says that node %d has key %d: %t, and the truth is %t", directoryNames[i], n.AsSubject(), oracle.Key(id), says,
 						has)
 				}
 			}
@@ -173,9 +173,9 @@ var missCodes = []effects.Code{
 
 // findOracle checks that a directory which is down or gives wrong hints costs at most a miss. The same holds for a hint
 // that names a node which is not there.
-var findOracle = oracle.New("sought",
-	"chunks that are looked for come, or are a miss, whatever directories say, and who is told "+
-		"that all came has them", func(l *oracle.Subscriptions[struct{}]) {
+var findOracle = oracle.New("find",
+	"chunks that are searched by directories arrive, or are a miss, whatever the directories say, and an engine that is told "+
+		"that all arrived has them", func(l *oracle.Subscriptions[struct{}]) {
 		oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 			w := pd.ClusterOf(call)
 			n := w.Nodes[call.Node()]
@@ -191,7 +191,7 @@ var findOracle = oracle.New("sought",
 			case !slices.Contains(missCodes, e.Code):
 				call.Fail("node %d looks for chunks of request %q, which ends as %s", n.AsSubject(), oracle.Request(j.Name), e.Code)
 			case e.Code == effects.OK && int(e.Hits) < len(j.Keys):
-				call.Fail("node %d is told that all %d chunks of request %q came, and has %d", n.AsSubject(), len(j.Keys),
+				call.Fail("node %d is told that all %d chunks of request %q arrived, and %d did", n.AsSubject(), len(j.Keys),
 					oracle.Request(j.Name), e.Hits)
 			}
 		})

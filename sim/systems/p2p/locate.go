@@ -39,8 +39,8 @@ func maybeRetry(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Command)
 
 // locateOracle checks the outcomes of locate commands against the replies of the directories.
 var locateOracle = oracle.New("located",
-	"who asks directories how much there is of some chunks is told what one of them said, or "+
-		"that none did", func(l *oracle.Subscriptions[directoryReplies]) {
+	"an engine that asks directories for the number of leading chunks gets a number that a directory replied, or "+
+		"none", func(l *oracle.Subscriptions[directoryReplies]) {
 		followQueries(l)
 		oracle.On(l, func(h *directoryReplies, call *oracle.Call, e *effects.Deliver) {
 			w := pd.ClusterOf(call)
@@ -52,10 +52,10 @@ var locateOracle = oracle.New("located",
 			switch c := &w.Commands[e.Ticket-1]; {
 			case c.Want != wantLocate:
 			case !slices.Contains(missCodes, e.Code):
-				call.Fail("node %d asks where chunks are by ticket %d, which ends as %s", call.Node(), oracle.Ticket(e.Ticket),
+				call.Fail("node %d asks for locations by ticket %d, which ends as %s", call.Node(), oracle.Ticket(e.Ticket),
 					e.Code)
 			case e.Hits > 0 && (e.Code != effects.OK || a == nil || a.countBits>>min(e.Hits, 63)&1 == 0):
-				call.Fail("node %d is told by ticket %d that somebody has %d chunks, which no directory said",
+				call.Fail("node %d is told by ticket %d that a peer has %d chunks, and no directory said so",
 					call.Node(), oracle.Ticket(e.Ticket), e.Hits)
 			}
 			h.removeSearch(s)

@@ -61,13 +61,13 @@ var flowWord = plan.RegisterFlag(plan.FlowFlag{
 			}
 		}
 		if t := &p.Topology; t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull) > 0 || others > 1 {
-			return "who shares does both, and neither pull nor recall; leave one out"
+			return "nodes that share must both send and receive, and cannot pull or recall; leave out share or the rest"
 		}
 		return ""
 	},
 	CheckJob: func(p *plan.Plan, j *plan.Job) string {
 		if !p.Topology.Flags["share"] || j.Plain || j.PlainTo || j.Gather || j.Flags["recall"] {
-			return "it needs topology.share, and nobody sends it: leave out plain, plain_to, gather and recall"
+			return "a share job needs topology.share and has no put: leave out plain, plain_to, gather and recall"
 		}
 		return ""
 	},
@@ -76,7 +76,7 @@ var flowWord = plan.RegisterFlag(plan.FlowFlag{
 // pushWord marks a share job in which the node that has the chunks writes them to the receiver.
 var pushWord = plan.RegisterFlag(plan.FlowFlag{Name: "push", CheckJob: func(_ *plan.Plan, j *plan.Job) string {
 	if !j.Flags[flowWord] {
-		return "it needs share; leave it out, or set that"
+		return "push needs share; leave out push, or set share"
 	}
 	return ""
 }})
@@ -84,7 +84,7 @@ var pushWord = plan.RegisterFlag(plan.FlowFlag{Name: "push", CheckJob: func(_ *p
 // aliasWord marks a share job that uses the request name of the preceding job, which belongs to another node.
 var aliasWord = plan.RegisterFlag(plan.FlowFlag{Name: "alike", CheckJob: func(p *plan.Plan, j *plan.Job) string {
 	if !j.Flags[flowWord] || j == &p.Jobs[0] {
-		return "it needs share, and a job before it; leave it out, or set that"
+		return "alike needs share and a preceding job; leave out alike, or set share"
 	}
 	return ""
 }})
@@ -92,7 +92,7 @@ var aliasWord = plan.RegisterFlag(plan.FlowFlag{Name: "alike", CheckJob: func(p 
 // arenaWord means that some of the nodes copy chunks into an arena before lending them.
 var arenaWord = plan.RegisterFlag(plan.FlowFlag{Name: "arena", CheckTopology: func(p *plan.Plan) string {
 	if !p.Topology.Flags[flowWord] {
-		return "it needs share; leave it out, or set that"
+		return "arena needs share; leave out arena, or set share"
 	}
 	return ""
 }})
@@ -116,7 +116,7 @@ func arenaPages(p *plan.Plan, n *world.Node) uint32 {
 // secondPoolWord means that some of the nodes have a second pool.
 var secondPoolWord = plan.RegisterFlag(plan.FlowFlag{Name: "second", CheckTopology: func(p *plan.Plan) string {
 	if !p.Topology.Flags[flowWord] {
-		return "it needs share; leave it out, or set that"
+		return "second needs share; leave out second, or set share"
 	}
 	return ""
 }})
@@ -178,11 +178,11 @@ func handleOutcome(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comma
 }
 
 // The check of this file.
-var checkCode = oracle.NewCheck("L3", "outcomes of chunks that are brought")
+var checkCode = oracle.NewCheck("L3", "outcomes of Brings")
 
 // bringOracle checks the outcome codes of Bring commands. Unless a node sends false messages, no command may end as
 // Malformed, Refused or Invalid.
-var bringOracle = oracle.New("shares", "what peers share comes whole or not at all", func(l *oracle.Subscriptions[struct{}]) {
+var bringOracle = oracle.New("shares", "a Bring gets whole chunks or none", func(l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
@@ -199,7 +199,7 @@ var bringOracle = oracle.New("shares", "what peers share comes whole or not at a
 				call.CountVoid(checkCode)
 				return
 			}
-			call.FailCheck(checkCode, "node %d has chunks of request %q brought, which ends as %s, and nobody lied",
+			call.FailCheck(checkCode, "node %d brings chunks of request %q, which ends as %s, and no peer sent a false message",
 				n.AsSubject(), oracle.Request(w.Jobs[c.Job].Name), e.Code)
 		}
 	})

@@ -7,13 +7,13 @@ import (
 )
 
 var (
-	checkShared      = oracle.NewCheck("L1", "outcomes of what engines share")
+	checkShared      = oracle.NewCheck("L1", "outcomes of shares and withdrawals")
 	checkSharedTwice = oracle.NewCheck("S19", "pages that engines share")
 )
 
 // shareOracle checks the outcomes of share and withdraw commands. Nothing else uses the pages, so a share may fail only
 // for lack of room.
-var shareOracle = oracle.New("keeps", "an engine may share what is its own, once, and take it back, once", func(
+var shareOracle = oracle.New("shares and withdrawals", "an engine may share pages that it owns, once, and withdraw the share, once", func(
 	l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.ClusterOf(call)
@@ -38,7 +38,7 @@ var shareOracle = oracle.New("keeps", "an engine may share what is its own, once
 		case c.Want == wantShare && (e.Code == effects.TooMany || e.Code == effects.Draining):
 		case c.Want == wantWithdraw && e.Code == effects.Cancelled:
 		default:
-			call.FailCheck(checkShared, "node %d ends ticket %d (%s) as %s, and its pages are its engine's",
+			call.FailCheck(checkShared, "node %d ends ticket %d (%s) as %s, although the engine owns the pages",
 				n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, e.Code)
 		}
 	})

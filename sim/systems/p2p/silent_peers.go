@@ -14,13 +14,13 @@ import (
 // A circuit breaker opens for a peer that answers no hello. Meanwhile an engine that wants chunks of the peer does not
 // wait for the whole timeout: the Bring ends as a miss as soon as the peer is given up, or at once.
 
-var checkSilent = oracle.NewCheck("L3", "chunks of peers that left a question unanswered")
+var checkSilent = oracle.NewCheck("L3", "Brings from peers that left a lookup unanswered")
 
-var checkBreakerTime = oracle.NewCheck("L4", "peers that are left alone, and for how long")
+var checkBreakerTime = oracle.NewCheck("L4", "circuit breakers of peers, and how long they are open")
 
-var checkIntroduced = oracle.NewCheck("L3", "chunks of peers that do not know who asks")
+var checkIntroduced = oracle.NewCheck("L3", "Brings from peers that do not know the sender")
 
-var checkBreakerOpen = oracle.NewCheck("L3", "chunks of peers that answer nothing")
+var checkBreakerOpen = oracle.NewCheck("L3", "Brings from peers that answer nothing")
 
 // pendingWork records the pending work of the nodes in their current incarnations.
 type pendingWork struct {
@@ -80,7 +80,7 @@ type linkLoss struct {
 }
 
 // silentPeerOracle checks the Brings from peers that do not answer.
-var silentPeerOracle = oracle.New("silent", "who wants chunks of a peer that answers nothing is not kept waiting for it",
+var silentPeerOracle = oracle.New("silent", "a Bring from a peer that answers nothing does not wait for its whole timeout",
 	func(l *oracle.Subscriptions[pendingWork]) {
 		followHandshakes(l)
 		followLookups(l)
@@ -118,7 +118,7 @@ var silentPeerOracle = oracle.New("silent", "who wants chunks of a peer that ans
 			tries := slices.ContainsFunc(s.handshakes, func(a handshake) bool { return a.node == node && a.to == b.from })
 			late := pd.ClusterOf(call).Nodes[node].Busy || slices.Contains(s.linkLosses, linkLoss{node, call.Now()}) // Handled only now.
 			if call.LocalTime() >= b.deadline && !tries && !late {
-				call.FailCheck(checkBreakerOpen, "node %d lets ticket %d wait for all of its time, and its peer is left alone",
+				call.FailCheck(checkBreakerOpen, "node %d lets ticket %d wait for its whole timeout, and the peer's circuit breaker is open",
 					oracle.Node(node), oracle.Ticket(b.ticket))
 			}
 		})
@@ -154,7 +154,7 @@ func (s *pendingWork) checkIntroduction(call *oracle.Call, b *pendingBring, e *e
 	}
 	n := pd.ClusterOf(call).Nodes[call.Node()]
 	if call.CountJudged(checkIntroduced); s.notIntroduced == (notIntroducedStep{call.Node(), n.StepCount}) && e.Code == effects.Refused {
-		call.FailCheck(checkIntroduced, "node %d ends ticket %d as refused, because its peer does not know who asks",
+		call.FailCheck(checkIntroduced, "node %d ends ticket %d as refused, because the peer does not know the sender",
 			oracle.Node(call.Node()), oracle.Ticket(b.ticket))
 	}
 }
@@ -186,7 +186,7 @@ func (s *pendingWork) checkBreaker(call *oracle.Call, b *pendingBring, e *effect
 	if !slices.ContainsFunc(s.missedLookups, func(f peerTime) bool {
 		return f.node == node && f.host == host && call.LocalTime().Sub(f.at) <= 16*timeout
 	}) {
-		call.FailCheck(checkBreakerTime, "node %d ends ticket %d because its peer is to be left alone, which left no question "+
+		call.FailCheck(checkBreakerTime, "node %d ends ticket %d because the peer's circuit breaker is open, and the peer left no lookup "+
 			"unanswered, or too long ago", oracle.Node(call.Node()), oracle.Ticket(b.ticket))
 	}
 }
@@ -208,7 +208,7 @@ func (s *pendingWork) checkSilentPeer(call *oracle.Call, b *pendingBring, e *eff
 	silentSince := s.silentPeers[i].at
 	if b.beganAt > silentSince && b.beganAt < silentSince.Add(pd.InfoOf(pd.ClusterOf(call).Nodes[call.Node()]).Cfg.LookupTimeout) {
 		if call.CountJudged(checkSilent); expired {
-			call.FailCheck(checkSilent, "node %d lets ticket %d wait for a peer that has just left a question unanswered",
+			call.FailCheck(checkSilent, "node %d lets ticket %d wait for a peer that has just left a lookup unanswered",
 				oracle.Node(call.Node()), oracle.Ticket(b.ticket))
 		}
 	}

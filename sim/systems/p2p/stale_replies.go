@@ -49,8 +49,8 @@ type search struct {
 }
 
 // staleReplyOracle checks that a rank does not use a cached reply again that a peer has shown to be wrong.
-var staleReplyOracle = oracle.New("forgets", "what directories said and a peer has shown to be wrong is not believed again: a "+
-	"directory is asked anew", func(l *oracle.Subscriptions[directoryReplies]) {
+var staleReplyOracle = oracle.New("stale replies", "a reply of a directory that a peer has shown to be wrong is not used again: a "+
+	"directory is asked again", func(l *oracle.Subscriptions[directoryReplies]) {
 	followQueries(l)
 	oracle.On(l, func(h *directoryReplies, call *oracle.Call, e *effects.Observe) {
 		if e.Fact != effects.FactBrought {
@@ -133,7 +133,7 @@ func (h *directoryReplies) recordReply(node int32, e *effects.Replied) {
 // checkNotStale checks that a command does not rely on a reply that was known to be wrong when the command was given.
 func (h *directoryReplies) checkNotStale(call *oracle.Call, s *search) {
 	if a := h.findReply(s.node, s.hash); a != nil && a.wrongSince != 0 && a.wrongSince < s.givenAt {
-		call.Fail("node %d goes by what directories said for ticket %d, and has been told %d ns before it that this is wrong",
+		call.Fail("node %d uses a cached reply for ticket %d, and learned %d ns before the command that the reply is wrong",
 			oracle.Node(s.node), oracle.Ticket(s.ticket), s.givenAt-a.wrongSince)
 	}
 }

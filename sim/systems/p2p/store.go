@@ -84,13 +84,13 @@ func handleStored(w *pd.Cluster, n *world.Node, e *effects.Deliver, c *pd.Comman
 
 var (
 	checkTaken = oracle.NewCheck("S19", "pages that caches take over")
-	checkKept  = oracle.NewCheck("L1", "outcomes of what caches are to take over")
+	checkKept  = oracle.NewCheck("L1", "outcomes of stores")
 )
 
 // storeOracle checks that the cache accepts no page that a put or a share still uses, and that it accepts all other
 // pages.
-var storeOracle = oracle.New("takes",
-	"a cache takes pages that nothing else of their engine uses any more, all of a command or "+
+var storeOracle = oracle.New("stores",
+	"a cache takes over pages that no other command of their engine uses, all of a command or "+
 		"none", func(l *oracle.Subscriptions[struct{}]) {
 		oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 			w := pd.ClusterOf(call)
@@ -115,7 +115,7 @@ var storeOracle = oracle.New("takes",
 					n.AsSubject(), oracle.Ticket(e.Ticket), oracle.Ticket(gone))
 			case e.Code == effects.OK || e.Code == effects.TooMany || used != 0 || gone != 0 || !n.IsCache || n.Draining:
 			case !w.Commands[c.Target-1].Released:
-				call.FailCheck(checkKept, "node %d does not take over what ticket %d hands to its cache, which is its engine's: %s",
+				call.FailCheck(checkKept, "node %d refuses to store the pages of ticket %d, although the engine owns them: %s",
 					n.AsSubject(), oracle.Ticket(e.Ticket), e.Code)
 			}
 		})

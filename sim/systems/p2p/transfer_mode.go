@@ -17,7 +17,7 @@ import (
 // writes them.
 var keepWord = plan.RegisterFlag(plan.FlowFlag{Name: "keep", CheckJob: func(_ *plan.Plan, j *plan.Job) string {
 	if !j.Flags[flowWord] {
-		return "it needs share; leave it out, or set that"
+		return "keep needs share; leave out keep, or set share"
 	}
 	return ""
 }})

@@ -103,7 +103,7 @@ func (w *Cluster) HandleDeliver(n *world.Node, e *effects.Deliver) {
 	c := w.CommandOf(n, e.Ticket)
 	switch {
 	case c == nil:
-		w.Fail("L1", "node %d delivers ticket %d, which it was not given", n.AsSubject(), oracle.Ticket(e.Ticket))
+		w.Fail("L1", "node %d delivers ticket %d, which no engine gave to it", n.AsSubject(), oracle.Ticket(e.Ticket))
 		return
 	case c.Finished:
 		w.Fail("L1", "node %d delivers ticket %d (%s) twice", n.AsSubject(), oracle.Ticket(e.Ticket), c.Want)
@@ -121,12 +121,13 @@ func (w *Cluster) HandleDeliver(n *world.Node, e *effects.Deliver) {
 	}
 	OnCommandOutcome.Report(&w.Panel, n.ID, CommandOutcome{n, e, c})
 	if c.Device.Corr != 0 && !e.Held {
-		w.Fail("S19", "node %d gives ticket %d its memory while chunks of it are scattered", n.AsSubject(), oracle.Ticket(e.Ticket))
+		w.Fail("S19", "node %d returns the memory of ticket %d with the outcome while chunks of the command are being scattered", n.AsSubject(),
+			oracle.Ticket(e.Ticket))
 		return
 	}
 	flow := w.Flows.kindOf(c)
 	if e.Held && c.Want != plan.CommandPut && (flow == nil || !flow.MayHoldMemory) && c.Device.Corr == 0 {
-		w.Fail("L1", "node %d holds the memory of ticket %d, which is no put", n.AsSubject(), oracle.Ticket(e.Ticket))
+		w.Fail("L1", "node %d holds the memory of ticket %d, which is not a put", n.AsSubject(), oracle.Ticket(e.Ticket))
 		return
 	}
 	if !e.Held {
@@ -160,11 +161,12 @@ func (w *Cluster) HandleDeliver(n *world.Node, e *effects.Deliver) {
 func (w *Cluster) HandleReturn(n *world.Node, e *effects.Return) {
 	c := w.CommandOf(n, e.Ticket)
 	if c == nil || !c.Finished || !c.HoldsMemory {
-		w.Fail("L1", "node %d returns ticket %d, which holds nothing", n.AsSubject(), oracle.Ticket(e.Ticket))
+		w.Fail("L1", "node %d returns the memory of ticket %d, which holds no memory", n.AsSubject(), oracle.Ticket(e.Ticket))
 		return
 	}
 	if c.Device.Corr != 0 {
-		w.Fail("S19", "node %d returns ticket %d while chunks of it are scattered", n.AsSubject(), oracle.Ticket(e.Ticket))
+		w.Fail("S19", "node %d returns the memory of ticket %d while chunks of the command are being scattered", n.AsSubject(),
+			oracle.Ticket(e.Ticket))
 		return
 	}
 	c.HoldsMemory = false

@@ -13,7 +13,7 @@ import (
 func (w *Cluster) forwardRequest(d world.Delivery) {
 	w.Journal.AddLine(w.Now, world.KindProxyPost, plan.NoNode, d.A, d.B, d.C)
 	if d.B >= uint64(len(w.Jobs)) {
-		w.Fail("S9", "the proxy is told of request %d, which never was", oracle.Message(d.B))
+		w.Fail("S9", "the proxy is notified of request %d, which does not exist", oracle.Message(d.B))
 		return
 	}
 	r := w.Nodes[w.Jobs[d.B].Receiver]

@@ -14,7 +14,7 @@ import (
 // ReportsEnd is the word of a job whose sender's engine reports how the request ended.
 var ReportsEnd = plan.RegisterFlag(plan.FlowFlag{Name: "tells", CheckJob: func(_ *plan.Plan, j *plan.Job) string {
 	if j.Plain || j.PlainTo {
-		return "it is between two of our nodes; leave it out, or plain and plain_to"
+		return "it needs a sender and a receiver that are ranks; leave out tells, or plain and plain_to"
 	}
 	return ""
 }})

@@ -195,7 +195,7 @@ func (c *Command) checkConflict(w *Cluster, n *world.Node, e *effects.Deliver) {
 		return // The machine checks the size first.
 	}
 	if e.Code != wantCode && !n.Draining {
-		w.Fail("L1", "node %d answers ticket %d, which contradicts another, with %s instead of %s",
+		w.Fail("L1", "node %d ends ticket %d, which conflicts with another command, as %s instead of %s",
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code, wantCode)
 	}
 }
@@ -283,12 +283,12 @@ func (c *Command) checkDrain(w *Cluster, n *world.Node, e *effects.Deliver) {
 		w.Fail("L6", "node %d ends its drain with %s", n.AsSubject(), e.Code)
 		return
 	case w.Healed && n.ReadingAt(w.Now)-n.ReadingAt(c.receiptTime(n)) >= effects.Time(c.Timeout):
-		w.Fail("L6", "node %d drains without any fault, and ends that with its patience", n.AsSubject())
+		w.Fail("L6", "node %d drains in a run without faults, and needs the whole timeout", n.AsSubject())
 		return
 	case e.Code == effects.OK:
 		world.OnNodeAtRest.Report(&w.Panel, n.ID, world.NodeAtRest{Node: n, When: "after it drained"})
 	case n.ReadingAt(w.Now)-n.ReadingAt(c.receiptTime(n)) < effects.Time(c.Timeout):
-		w.Fail("L6", "node %d ends the drain of ticket %d as expired, and its patience is not over",
+		w.Fail("L6", "node %d ends the drain of ticket %d as expired before the timeout is over",
 			n.AsSubject(), oracle.Ticket(e.Ticket))
 		return
 	}

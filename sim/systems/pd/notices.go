@@ -15,7 +15,7 @@ import (
 func (w *Cluster) OnProxyPost(n *world.Node, body []byte, accepted bool) (request, missing uint64, ok bool) {
 	m, err := decodeNotice(body)
 	if err != nil {
-		w.Fail("contract", "node %d tells the proxy what it cannot read: %v", n.AsSubject(), err)
+		w.Fail("contract", "node %d sends the proxy a message that cannot be decoded: %v", n.AsSubject(), err)
 		return 0, 0, false
 	}
 	OnProxyNotified.Report(&w.Panel, n.ID, ProxyNotified{n, &m, accepted})
@@ -26,7 +26,7 @@ func (w *Cluster) OnProxyPost(n *world.Node, body []byte, accepted bool) (reques
 func (w *Cluster) OnNodePost(n *world.Node, body []byte, accepted bool) bool {
 	m := &w.decodeBuffers.done
 	if err := m.Decode(body, &WireLimits); err != nil {
-		w.Fail("contract", "node %d tells a sender of an end what it cannot read: %v", n.AsSubject(), err)
+		w.Fail("contract", "node %d sends a done message that cannot be decoded: %v", n.AsSubject(), err)
 		return false
 	}
 	OnDoneSent.Report(&w.Panel, n.ID, DoneSent{n, m, accepted})
@@ -38,7 +38,7 @@ func (w *Cluster) OnNodePost(n *world.Node, body []byte, accepted bool) bool {
 func (w *Cluster) HandleDispatch(c *world.Conn, corr effects.Corr, body []byte) {
 	i := w.JobIndex(body)
 	if i >= uint64(len(w.Jobs)) {
-		w.Fail("contract", "node %d dispatches request %q, which never was", oracle.Node(c.Client), oracle.Request(body))
+		w.Fail("contract", "node %d dispatches request %q, which does not exist", oracle.Node(c.Client), oracle.Request(body))
 		return
 	}
 	w.forwardRequest(world.Delivery{Kind: world.KindProxyPost, A: uint64(c.Client), B: i})

@@ -69,7 +69,7 @@ func (w *Cluster) ProbeTransfers() {
 				}
 			}
 			if !ok && w.Failure == nil && !w.isTooSlow(w.Nodes[s], w.Nodes[r]) {
-				w.Fail("L5", "after all faults ended, nothing gets from node %d to node %d, at last not request %s",
+				w.Fail("L5", "after all faults ended, no transfer from node %d to node %d succeeds, last request %s",
 					oracle.Node(s), oracle.Node(r), oracle.Request(w.Jobs[len(w.Jobs)-1].Name))
 			}
 			if ok && w.Failure == nil {
@@ -95,7 +95,7 @@ func probeEndOfRequest(w *Cluster, job int) {
 		// The sender's lane may wait for a lost reply longer than the deadline of an end command.
 		w.RunUntil(w.Now+int64(InfoOf(n).Cfg.ReplyTimeout), nil)
 	}
-	w.Fail("L9", "after all faults ended, node %d is never told how requests of node %d ended",
+	w.Fail("L9", "after all faults ended, node %d never gets end-of-request messages of node %d",
 		oracle.Node(w.Jobs[job].Receiver), oracle.Node(w.Jobs[job].Sender))
 }
 
@@ -119,7 +119,7 @@ func probeExclusive(w *Cluster) {
 			return
 		}
 	}
-	w.Fail("L5", "after all faults ended, no request gets to node %d, at last not %s", oracle.Node(0),
+	w.Fail("L5", "after all faults ended, no request to node %d succeeds, last %s", oracle.Node(0),
 		oracle.Request(w.Jobs[len(w.Jobs)-1].Name))
 }
 

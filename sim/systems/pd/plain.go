@@ -101,7 +101,7 @@ func (s *plainSender) handleReply(w *Cluster, j *Job, d world.Delivery) {
 		var m protocol.HixlInitResponse
 		if m.Decode(body, &WireLimits) != nil {
 			if ready.Decode(body, &WireLimits) != nil || ready.OK || w.Conditions.Leased {
-				w.Fail("L8", "node %d answers the handshake of a vanilla sender with what that cannot read",
+				w.Fail("L8", "node %d replies to the handshake of a vanilla sender with a message that the sender cannot decode",
 					oracle.Node(j.Receiver))
 			}
 			// No plane of ours can serve the sender. Some senders request pages nevertheless.
@@ -111,7 +111,7 @@ func (s *plainSender) handleReply(w *Cluster, j *Job, d world.Delivery) {
 		}
 		if m.HasExt || !w.Conditions.Leased {
 			w.Fail("S22",
-				"node %d shakes hands with a vanilla sender although only fenced planes are open, or in words that it cannot know",
+				"node %d completes a handshake with a vanilla sender although only fenced planes are open, or uses our extensions",
 				oracle.Node(j.Receiver))
 			return
 		}
@@ -119,7 +119,7 @@ func (s *plainSender) handleReply(w *Cluster, j *Job, d world.Delivery) {
 		s.sendMessage(w, j, effects.ChannelInit, (&protocol.HixlReadyRequest{LocalID: []byte("plain:1")}).Append(nil))
 	case plainReady:
 		if ready.Decode(body, &WireLimits) != nil || !ready.OK {
-			w.Fail("L8", "node %d is not ready for a vanilla sender that it welcomed", oracle.Node(j.Receiver))
+			w.Fail("L8", "node %d is not ready for a vanilla sender after a completed handshake", oracle.Node(j.Receiver))
 			return
 		}
 		s.stage = plainList
@@ -131,7 +131,7 @@ func (s *plainSender) handleReply(w *Cluster, j *Job, d world.Delivery) {
 			s.pool = w.Buffers[effects.BufferID(m.Buffers[0].UUID)]
 		}
 		if s.pool == nil {
-			w.Fail("S12", "node %d lists other buffers than its own", oracle.Node(j.Receiver))
+			w.Fail("S12", "node %d lists buffers of other nodes", oracle.Node(j.Receiver))
 			return
 		}
 		s.stage = plainAsk
@@ -185,12 +185,12 @@ func (s *plainSender) handleAllocReply(w *Cluster, j *Job, id effects.GrantID, b
 	}
 	switch err := m.Decode(body, &WireLimits); {
 	case err != nil || m.HasExt:
-		w.Fail("S10", "node %d answers a vanilla sender with what that cannot read: %v", oracle.Node(j.Receiver), err)
+		w.Fail("S10", "node %d replies to a vanilla sender with a message that the sender cannot decode: %v", oracle.Node(j.Receiver), err)
 		return
 	case m.AllocFailed || len(m.RemoteIndexes)+len(m.AlreadySent) == 0:
 		return // The sender gives up, as LMCache does.
 	case len(m.RemoteIndexes)+len(m.AlreadySent) != n:
-		w.Fail("S10", "node %d answers a vanilla sender with %d pages for %d keys",
+		w.Fail("S10", "node %d replies to a vanilla sender with %d pages for %d keys",
 			oracle.Node(j.Receiver), len(m.RemoteIndexes)+len(m.AlreadySent), n)
 		return
 	}

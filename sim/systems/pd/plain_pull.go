@@ -38,10 +38,10 @@ func (s *plainSender) handleOfferReply(w *Cluster, j *Job, body []byte) {
 	}
 	switch err := m.Decode(body, &WireLimits); {
 	case err != nil || m.HasExt:
-		w.Fail("S10", "node %d answers the offer of a vanilla sender with what that cannot read: %v",
+		w.Fail("S10", "node %d replies to the offer of a vanilla sender with a message that the sender cannot decode: %v",
 			oracle.Node(j.Receiver), err)
 	case !m.AllocFailed:
-		w.Fail("S1", "node %d takes the offer of a vanilla sender, of whose pages nothing is known", oracle.Node(j.Receiver))
+		w.Fail("S1", "node %d accepts the offer of a vanilla sender, which has no incarnation and no lease", oracle.Node(j.Receiver))
 	}
 	s.stage = plainDone // The sender gives up, as LMCache does.
 }

@@ -112,7 +112,7 @@ func (r *plainReader) startRead(w *Cluster, c *world.Conn, corr effects.Corr, bo
 		id, ok := w.Keys.NumberOf(name)
 		switch {
 		case !ok || m.SenderIndexes[i] < 0 || int(m.SenderIndexes[i]) >= len(x.owner.Pages):
-			w.Fail("S9", "node %d offers a vanilla reader what it does not have", owner.AsSubject())
+			w.Fail("S9", "node %d offers a vanilla reader chunks that the node does not have", owner.AsSubject())
 			return
 		case r.ReadKeys[id]:
 			x.alreadyRead = append(x.alreadyRead, int64(i))

@@ -54,7 +54,7 @@ const marksMax = 24 * effects.MarksPerSet
 var markNames = sync.OnceValue(func() (names [marksMax]string) {
 	for _, m := range rank.MarkNames() {
 		if int(m.Mark) >= marksMax || names[m.Mark] != "" {
-			panic(fmt.Sprintf("BUG: mark %s is %d, which is counted as %q already; give its room numbers of its own below %d",
+			panic(fmt.Sprintf("BUG: mark %s has number %d, which is already used by %q; give the package of the mark separate numbers below %d",
 				m.Name, m.Mark, names[min(int(m.Mark), marksMax-1)], marksMax))
 		}
 		names[m.Mark] = "mark " + m.Name

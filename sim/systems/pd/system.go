@@ -131,6 +131,6 @@ func (w *Cluster) StartFault(n *world.Node, f *plan.ScheduledFault) {
 	case plan.FaultHelloCrowd:
 		s.connectCrowd()
 	default:
-		panic("BUG: " + f.Fault.String() + " is no mischief")
+		panic("BUG: " + f.Fault.String() + " is not a fault that engines or strangers cause")
 	}
 }

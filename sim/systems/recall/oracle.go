@@ -14,11 +14,11 @@ var (
 	checkLength  = oracle.NewCheck("S21", "lengths of chunks recalled")
 	checkWhole   = oracle.NewCheck("S1", "parts of chunks recalled")
 	checkKey     = oracle.NewCheck("S2", "keys of chunks recalled")
-	checkWriters = oracle.NewCheck("S4", "recalled pages that are stored into")
+	checkWriters = oracle.NewCheck("S4", "recalled pages that a transfer still writes")
 )
 
 // recallOracle checks the chunks and the outcome codes that engines receive for their recalls.
-var recallOracle = oracle.New("recalls", "what comes back is what was sent", func(l *oracle.Subscriptions[refusedHandshakes]) {
+var recallOracle = oracle.New("recalls", "recalled chunks are the chunks that were sent", func(l *oracle.Subscriptions[refusedHandshakes]) {
 	oracle.On(l, func(b *refusedHandshakes, call *oracle.Call, e *effects.Observe) {
 		if e.Fact == effects.FactLinkDown && e.Code == effects.Refused {
 			b.nodes[call.Node()] = true
@@ -50,7 +50,7 @@ func checkRecall(call *oracle.Call, w *pd.Cluster, n *world.Node, e *effects.Del
 			call.CountVoid(checkCode)
 			return
 		}
-		call.FailCheck(checkCode, "node %d ends the recall of request %q as %s, and nobody lied",
+		call.FailCheck(checkCode, "node %d ends the recall of request %q as %s, and no peer sent a false message",
 			n.AsSubject(), oracle.Request(j.Name), e.Code)
 	}
 	if e.Code != effects.OK {

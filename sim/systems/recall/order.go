@@ -17,7 +17,7 @@ type queriedRecalls struct{ tickets []effects.Ticket }
 
 // orderOracle checks that the machine sends the queries for recalls from a peer in the order in which the recalls were
 // given. A retried query is exempt, because retries are sent first.
-var orderOracle = oracle.New("recalls in turn", "what one peer is asked goes in order", func(l *oracle.Subscriptions[queriedRecalls]) {
+var orderOracle = oracle.New("recalls in turn", "recalls from one peer are sent in order", func(l *oracle.Subscriptions[queriedRecalls]) {
 	oracle.On(l, func(s *queriedRecalls, call *oracle.Call, e *effects.Send) {
 		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
@@ -49,7 +49,7 @@ func (s *queriedRecalls) recordQuery(call *oracle.Call, w *pd.Cluster, n *world.
 			string(sourceRequest(w, j)) == string(m.Ext.Request) {
 			s.tickets = append(s.tickets, t)
 			if call.CountJudged(checkOrder); t != oldest {
-				call.FailCheck(checkOrder, "node %d asks for the recall of ticket %d before that of ticket %d, which waits longer",
+				call.FailCheck(checkOrder, "node %d sends the query of ticket %d before that of ticket %d, which has waited longer",
 					n.AsSubject(), oracle.Ticket(t), oracle.Ticket(oldest))
 			}
 			return

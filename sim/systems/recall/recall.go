@@ -45,7 +45,7 @@ var flowWord = plan.RegisterFlag(plan.FlowFlag{
 	CheckTopology: func(*plan.Plan) string { return "" },
 	CheckJob: func(p *plan.Plan, j *plan.Job) string {
 		if !p.Topology.Flags["recall"] || j.Plain || j.PlainTo || j.Gather {
-			return "it needs topology.recall, and nobody sends it: leave out plain, plain_to and gather"
+			return "a recall job needs topology.recall and sends nothing: leave out plain, plain_to and gather"
 		}
 		return ""
 	},

@@ -17,8 +17,8 @@ import (
 
 // The checks of this file.
 var (
-	checkAborted   = oracle.NewCheck("L8", "registrations for what is aborted")
-	checkNotNeeded = oracle.NewCheck("L2", "leases of what nobody needs")
+	checkAborted   = oracle.NewCheck("L8", "registrations for aborted requests")
+	checkNotNeeded = oracle.NewCheck("L2", "leases of blocks that are not needed")
 )
 
 // pendingRegistration is a registration that a node has not answered.
@@ -44,7 +44,7 @@ func commonName(request, transfer []byte) []byte {
 }
 
 // abortOracle checks that no registration waits for an aborted request.
-var abortOracle = oracle.New("aborted requests", "who registered for one is told", func(l *oracle.Subscriptions[pendingRegistrations]) {
+var abortOracle = oracle.New("aborted requests", "waiting registrations are answered", func(l *oracle.Subscriptions[pendingRegistrations]) {
 	oracle.On(l, func(b *pendingRegistrations, call *oracle.Call, e *effects.Received) {
 		var m protocol.PushRegistration
 		if e.Channel != effects.ChannelRegister || e.Request == 0 || m.Decode(e.Body, &pd.WireLimits) != nil || !m.HasExt {
@@ -97,7 +97,7 @@ var abortOracle = oracle.New("aborted requests", "who registered for one is told
 		if slices.ContainsFunc(b.rows, func(x pendingRegistration) bool {
 			return x.node == call.Node() && !x.writeBegun && bytes.Equal(x.name, name)
 		}) {
-			call.FailCheck(checkAborted, "node %d was told that request %q will not come, and a registration for it waits on", n.AsSubject(),
+			call.FailCheck(checkAborted, "node %d was told that request %q is aborted, and a registration for it still waits", n.AsSubject(),
 				oracle.Request(w.Jobs[c.Job].Name))
 		}
 	})
@@ -120,7 +120,7 @@ func checkNotNeededLease(w *pd.Cluster, n *world.Node, c *pd.Command, e *effects
 			continue
 		}
 		if pd.ReceiptTime(c, n) < pd.ReceiptTime(p, w.Nodes[p.Node]) || x.mustRemember(n, c, p) {
-			reporterFor(w).fail(checkNotNeeded, "node %d lends request %q until its lease is over, and was told that nobody needs it",
+			reporterFor(w).fail(checkNotNeeded, "node %d lends request %q until the lease ends, and was told that it is not needed",
 				n.AsSubject(), oracle.Request(w.Jobs[c.Job].Name))
 			return
 		}

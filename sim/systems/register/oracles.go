@@ -9,13 +9,13 @@ import (
 
 // The checks of this file.
 var (
-	checkWhole  = oracle.NewCheck("S1", "registered blocks that came whole")
-	checkPlace  = oracle.NewCheck("S2", "what lies where in registered blocks")
+	checkWhole  = oracle.NewCheck("S1", "registered blocks that were written whole")
+	checkPlace  = oracle.NewCheck("S2", "contents of the cells of registered blocks")
 	checkOrigin = oracle.NewCheck("S23", "one producer's attempt in a registered cell")
-	checkWrites = oracle.NewCheck("S3", "registered blocks that go back while something may store into them")
-	checkReads  = oracle.NewCheck("S4", "finished blocks that go back while something may read them")
-	checkInTime = oracle.NewCheck("S24", "words on registered blocks, in time")
-	checkLease  = oracle.NewCheck("S14", "leases of what is finished")
+	checkWrites = oracle.NewCheck("S3", "registered blocks returned while a transfer may write them")
+	checkReads  = oracle.NewCheck("S4", "finished blocks returned while a transfer may read them")
+	checkInTime = oracle.NewCheck("S24", "notices about written blocks, in time")
+	checkLease  = oracle.NewCheck("S14", "leases of finished blocks")
 	checkCode   = oracle.NewCheck("L3", "outcomes of registrations")
 )
 
@@ -67,7 +67,7 @@ func checkWriteTime(w *pd.Cluster, n *world.Node, c *pd.Command) {
 	for i := range n.Pool.Pages { // Ignore pages that have a newer generation.
 		p := &n.Pool.Pages[i]
 		if last, found := late[uint32(i)]; found && last == p.Generation && w.Failure == nil && isLent(n, c, p) {
-			reporterFor(w).fail(checkInTime, "node %d is told that request %q was written, by a word that came after its time",
+			reporterFor(w).fail(checkInTime, "node %d is told that request %q was written, by a notice sent after the grant had ended",
 				n.AsSubject(), oracle.Request(w.Jobs[c.Job].Name))
 		}
 	}
@@ -93,7 +93,7 @@ func checkOrigins(w *pd.Cluster, n *world.Node, c *pd.Command, x *request) {
 		}
 	}
 	if len(fills) > 0 {
-		reporterFor(w).fail(checkOrigin, "node %d is told that request %q was written, by nobody who computed it",
+		reporterFor(w).fail(checkOrigin, "node %d is told that request %q was written, with cells of no computation of the request",
 			n.AsSubject(), oracle.Request(w.Jobs[c.Job].Name))
 	}
 }
@@ -143,7 +143,7 @@ func (j reporter) fail(c oracle.Check, format string, args ...any) {
 
 // codesOracle checks the outcome codes of registrations. Unless a node sends false messages, codes that blame a message
 // are forbidden.
-var codesOracle = oracle.New("registrations", "they end as something that happened", func(l *oracle.Subscriptions[struct{}]) {
+var codesOracle = oracle.New("registrations", "registrations end with a code for what happened", func(l *oracle.Subscriptions[struct{}]) {
 	oracle.On(l, func(_ *struct{}, call *oracle.Call, e *effects.Deliver) {
 		w := pd.ClusterOf(call)
 		n := w.Nodes[call.Node()]
@@ -161,7 +161,7 @@ var codesOracle = oracle.New("registrations", "they end as something that happen
 				call.CountVoid(checkCode)
 				return
 			}
-			call.FailCheck(checkCode, "node %d ends the %s of request %q as %s, and nobody lied", n.AsSubject(), c.Want,
+			call.FailCheck(checkCode, "node %d ends the %s of request %q as %s, and no peer sent a false message", n.AsSubject(), c.Want,
 				oracle.Request(w.Jobs[c.Job].Name), e.Code)
 		}
 	})

@@ -62,7 +62,7 @@ var flowWord = plan.RegisterFlag(plan.FlowFlag{
 		t := &p.Topology
 		if t.Both != t.Senders || t.Both != t.Receivers || len(t.Pull)+len(t.Delay) > 0 ||
 			len(t.Flags) > 1 || t.Mismatch || t.Leased && t.Trust {
-			return "who registers does both, and nothing else; leave the others out"
+			return "nodes that register must both send and receive, and cannot take part in another flow; leave out the others"
 		}
 		return ""
 	},

@@ -8,7 +8,7 @@ import (
 // halvesWord marks a job of a world in which the consumer has two ranks.
 var halvesWord = plan.RegisterFlag(plan.FlowFlag{Name: "halves", CheckJob: func(p *plan.Plan, _ *plan.Job) string {
 	if !p.Topology.Flags[flowWord] {
-		return "it needs topology.register; leave it out, or set that"
+		return "halves needs topology.register; leave out halves, or set register"
 	}
 	return ""
 }})

@@ -122,7 +122,7 @@ func firstHead(g *geometry.Geometry) uint32 {
 func (s *shape) producersOf(g *geometry.Geometry) (nodes []int32) {
 	near, err := geometry.ProducersOf(g, s.ranks, s.stages)
 	if err != nil {
-		panic("BUG: a world of engines that do not fit: " + err.Error())
+		panic("BUG: the shapes of the engines do not match: " + err.Error())
 	}
 	for stage, rank := range near.All() {
 		nodes = append(nodes, int32(s.consumers+stage*s.ranks+rank))

@@ -17,7 +17,7 @@ func (e engine) FillPage(p *runtime.Pages, i, n int, fill func([]byte)) error {
 		return err
 	}
 	page.Bytes = uint32(min(n, int(page.Bytes)))
-	return e.Engine.FillPages([]runtime.DevicePage{page}, func(_ int, b []byte) { fill(b) })
+	return e.FillPages([]runtime.DevicePage{page}, func(_ int, b []byte) { fill(b) })
 }
 
 // ReadPage implements agent.Engine.
@@ -26,10 +26,10 @@ func (e engine) ReadPage(p *runtime.Pages, i int, look func([]byte)) error {
 	if err != nil {
 		return err
 	}
-	return e.Engine.ReadPages([]runtime.DevicePage{page}, func(_ int, b []byte) { look(b) })
+	return e.ReadPages([]runtime.DevicePage{page}, func(_ int, b []byte) { look(b) })
 }
 
 // SetDestination implements agent.Engine.
 func (e engine) SetDestination(f *runtime.Fetch, look func(key int, chunk []byte)) {
-	f.ScatterDevice = e.Engine.ScatterFunc(look)
+	f.ScatterDevice = e.ScatterFunc(look)
 }

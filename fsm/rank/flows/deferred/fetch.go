@@ -245,7 +245,7 @@ func (x *Fetches) OnWaitTimer(v *env.Env, s *store.Store, d *Offers, h table.Han
 	f := x.rows.Get(h)
 	f.timer = 0
 	code, why := effects.Expired, effects.Why{
-		Stage: effects.StageMemory, Field: "pull.fetch_timeout", Ours: "over as the last chunk came",
+		Stage: effects.StageMemory, Field: "pull.fetch_timeout", Ours: "over when the last chunk arrived",
 	}
 	for i := range f.keyEnds {
 		e := s.Find(s.HashKey(f.keyAt(i)), f.keyAt(i))

@@ -303,7 +303,7 @@ func (f *Source) decodeReply(e *flow.Env, body []byte) (effects.Code, effects.Wh
 	m := &f.reply
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil {
 		e.Out.Mark(Marks.NotTaken)
-		return effects.Unsupported, effects.Why{Field: "KvfEndResponse", Theirs: "none: a receiver that takes no ends"}
+		return effects.Unsupported, effects.Why{Field: "KvfEndResponse", Theirs: "missing: the receiver accepts no end-of-request messages"}
 	}
 	code := effects.CodeFromWire(m.Code)
 	if code != effects.OK {
@@ -417,7 +417,7 @@ const (
 
 // StateNames returns the names of the states, in order.
 func StateNames() []string {
-	return []string{"no end", "end idle", "end opening", "end telling", "end pausing"}
+	return []string{"no end", "end idle", "end opening", "end sending", "end pausing"}
 }
 
 // RowState returns the state of the way that a Ref names, or of the way of the End that a Ref names.

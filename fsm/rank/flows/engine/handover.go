@@ -78,7 +78,7 @@ func (x *reserves) findReserved(v *env.Env, reserved effects.Ticket, pages []eff
 
 // pagesInUseReason returns the reason that pages cannot be taken from the engine.
 func pagesInUseReason(field string) *effects.Why {
-	return &effects.Why{Field: field, Theirs: "in use by a put or a Share", Ours: "pages that nothing uses"}
+	return &effects.Why{Field: field, Theirs: "in use by a put or a Share", Ours: "unused pages"}
 }
 
 // isNextPage reports whether p is the next page in named after the first after pages.

@@ -94,7 +94,7 @@ func (x *proxy) onSendDone(v *env.Env, all *requests, h table.Handle, code effec
 	fact := effects.Observe{Fact: effects.FactProxyTold, Code: code, Count: r.missingChunks}
 	if code != effects.OK {
 		fact.Why = &effects.Why{
-			Addr: x.addr, Stage: effects.StageProxy, Field: "Request", Ours: effects.SanitizeText(r.id), Theirs: "not told",
+			Addr: x.addr, Stage: effects.StageProxy, Field: "Request", Ours: effects.SanitizeText(r.id), Theirs: "not notified",
 		}
 	}
 	v.Out.Observe(fact)

@@ -82,7 +82,7 @@ func (x *Engine) validatePut(v *env.Env, c *Put, fits ChunkLimit, draining bool)
 				" (limits.request_bytes)",
 		}
 	case c.Last && len(c.Request) == 0:
-		return effects.Invalid, &effects.Why{Field: "Request", Theirs: "empty", Ours: "a request that Last is of"}
+		return effects.Invalid, &effects.Why{Field: "Request", Theirs: "empty", Ours: "the request that Last ends"}
 	}
 	if c.Layout != x.cfg.Layout {
 		why, _ := link.CompareLayouts(x.cfg.Layout, c.Layout)
@@ -105,7 +105,7 @@ func (x *Engine) validatePut(v *env.Env, c *Put, fits ChunkLimit, draining bool)
 			return effects.Invalid, &effects.Why{Field: entryName("Pages", i), Theirs: formatCount(got) + " bytes", Ours: formatCount(want)}
 		case !v.EnginePool().IsReserved(c.Pages[i]):
 			return effects.Invalid, &effects.Why{
-				Field: entryName("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one",
+				Field: entryName("Pages", i), Theirs: "not a page of an open Reserve", Ours: "a page of a Reserve that was not released",
 			}
 		}
 		if err := check.Check(key, x.cfg.Wire.KeyBytes); err != nil {

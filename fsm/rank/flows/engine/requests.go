@@ -88,7 +88,7 @@ func (x *requests) checkJoin(v *env.Env, id []byte) (table.Handle, effects.Code,
 	case h != 0 && x.slab.Get(h).last:
 		v.Out.Mark(Marks.RequestEnded)
 		return 0, effects.Ended, &effects.Why{
-			Field: "Request", Theirs: effects.SanitizeText(id), Ours: "one that had no last batch",
+			Field: "Request", Theirs: effects.SanitizeText(id), Ours: "a request without a last batch",
 		}
 	}
 	return h, effects.OK, nil

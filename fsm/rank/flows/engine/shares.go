@@ -103,7 +103,7 @@ func (x *Engine) OnWithdraw(v *env.Env, s *store.Store, t effects.Ticket, c *Wit
 	r := x.shares.rows.Get(ref.Subject)
 	if r.withdrawTicket != 0 {
 		RefuseCommand(v, t, effects.Invalid, &effects.Why{
-			Field: "Shared", Theirs: "withdrawn by ticket " + formatCount(uint64(r.withdrawTicket)), Ours: "one that nobody waits for",
+			Field: "Shared", Theirs: "withdrawn by ticket " + formatCount(uint64(r.withdrawTicket)), Ours: "a Share that no other command withdraws",
 		})
 		return
 	}

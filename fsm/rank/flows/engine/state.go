@@ -22,7 +22,7 @@ const (
 
 // StateNames returns the names of the states, in their order.
 func StateNames() []string {
-	return []string{"gone", "reserve waiting", "reserve held", "request open", "request queued", "request told",
+	return []string{"gone", "reserve waiting", "reserve granted", "request open", "request queued", "request notified",
 		"proxy opening", "proxy open"}
 }
 

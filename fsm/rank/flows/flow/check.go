@@ -36,7 +36,7 @@ func (e *Env) CheckBatch(n int, pages int, layout protocol.Layout, lastTokens ui
 	case n > int(e.Cfg.BatchMax):
 		return effects.TooLarge, &effects.Why{
 			Field: "limits.keys_per_batch", Ours: FormatCount(e.Cfg.BatchMax), Theirs: FormatCount(n),
-			Remedy: "send fewer at a time, or raise it here",
+			Remedy: "send fewer at a time, or raise the limit here",
 		}
 	case !e.Pool.CanEverGrant(uint32(pages)):
 		return effects.TooLarge, &effects.Why{

@@ -95,7 +95,7 @@ func NoPagesReason(v *env.Env, keys int) *effects.Why {
 // UnknownIncarnationReason returns the reason that a message is not from, or not for, an incarnation that completed a
 // handshake here.
 func UnknownIncarnationReason() *effects.Why {
-	return &effects.Why{Field: "kvf_inc with kvf_to", Ours: "no pair that shook hands"}
+	return &effects.Why{Field: "kvf_inc with kvf_to", Ours: "not a pair of a completed handshake"}
 }
 
 // LinkLostReason returns the reason that the link of a peer is lost, so that the peer has to shake hands again.
@@ -153,7 +153,7 @@ func (e *Env) ReportReturned(
 // VanillaPeerReason returns the reason that kvferry and vanilla LMCache were connected with each other.
 func VanillaPeerReason() *effects.Why {
 	return &effects.Why{
-		Field: "kind", Ours: "kvferry (its planes let in who proves an identity)", Theirs: "lmcache",
+		Field: "kind", Ours: "kvferry (its planes admit only peers with a proven identity)", Theirs: "lmcache",
 		Remedy: "run kvferry at both ends, or lmcache at both",
 	}
 }

@@ -23,11 +23,11 @@ func peersFullReason(limit uint32) *effects.Why {
 }
 
 func noRunReason(request []byte) *effects.Why {
-	return &effects.Why{Field: "Request", Theirs: effects.SanitizeText(request), Ours: "one that has begun and has not finished"}
+	return &effects.Why{Field: "Request", Theirs: effects.SanitizeText(request), Ours: "a request that has begun and has not finished"}
 }
 
 func alreadyBegunReason(request []byte) *effects.Why {
-	return &effects.Why{Field: "Request", Theirs: effects.SanitizeText(request), Ours: "one that has not begun"}
+	return &effects.Why{Field: "Request", Theirs: effects.SanitizeText(request), Ours: "a request that has not begun"}
 }
 
 func invalidReason(field, theirs, ours string) *effects.Why {

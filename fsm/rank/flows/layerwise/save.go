@@ -115,7 +115,8 @@ func checkPage(e *flow.Env, page effects.Page, want uint64, i int) (effects.Code
 	case uint64(page.Length) != want:
 		return effects.Invalid, invalidReason(entryName("Pages", i), formatCount(page.Length)+" bytes", formatCount(want))
 	case !e.EnginePool().IsReserved(page):
-		return effects.Invalid, invalidReason(entryName("Pages", i), "none of a Reserve that was not released", "one")
+		return effects.Invalid, invalidReason(entryName("Pages", i), "not a page of an open Reserve",
+			"a page of a Reserve that was not released")
 	}
 	return effects.OK, nil
 }

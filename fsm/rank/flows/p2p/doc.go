@@ -52,10 +52,10 @@
 // their order, each by a get of its own, if the peer is said to have more than is present here. Whatever the outcome
 // of a get, the next peer is asked, except when the reason lies at this node: time, memory, or an abort.
 //
-//		linking ──► asking ──► reading ──► leaving ──► telling ──► removed
-//		              │           └──► settling ──►┘
-//		              ├──► keeping ──► leaving
-//		              └──► ghost: the outcome was delivered; the loan of a late reply is given back
+//		linking ──► requesting ──► reading ──► done queued ──► done sent ──► removed
+//		              │              └──► settling ──►┘
+//		              ├──► loan kept ──► done queued
+//		              └──► (delivered) ──► done queued: the outcome came before the reply; the loan of a late reply is given back
 //
 //	  - All gets from a peer share a lookup lane. If the lane is lost, each request on it is sent again on the next
 //	    lane, as the same operation, up to a number of attempts. If the peer does not reply in time, the get is a miss

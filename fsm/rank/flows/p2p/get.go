@@ -86,7 +86,7 @@ type getRow struct {
 	// linkAttempt is the link's attempt number when the get began to wait for the link.
 	linkAttempt uint64
 	conn        effects.Conn // connection of the request in flight
-	// replyTimer fires when the reply is overdue. For a ghost it fires when the late reply is not awaited any longer.
+	// replyTimer fires when the reply is overdue. After the outcome it fires when the late reply is not awaited any longer.
 	replyTimer kernel.TimerID `snap:"set"`
 
 	// peerID is the incarnation of the peer that was asked. The reply holds for that incarnation only (M2).
@@ -125,7 +125,7 @@ type getPhase uint8
 
 const (
 	getLinking getPhase = iota // waits for the link, or for the lookup lane
-	// The request is in flight. If the outcome was delivered already, the get is a ghost: a late reply may name a
+	// The request is in flight. The get stays here after its outcome was delivered, because a late reply may name a
 	// loan, which is then given back.
 	getRequesting
 	getReading // the read is in flight
@@ -257,8 +257,8 @@ func (f *Requester) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
 // RequesterStateNames returns the names of the states.
 func RequesterStateNames() []string {
 	return []string{
-		"get idle", "get linking", "get asking", "get reading", "get settling", "get leaving", "get telling", "get keeping",
-		"get ghost",
+		"get idle", "get linking", "get requesting", "get reading", "get settling", "get done queued", "get done sent", "get loan kept",
+		"delivered get requesting",
 	}
 }
 

@@ -31,7 +31,7 @@ func (f *Requester) keepLoan(e *flow.Env, h table.Handle, r *getRow) {
 	if !e.Deferred.HasRoom(&e.Store, ownClass, len(f.keys)) {
 		e.Out.Mark(Marks.KeptFull)
 		r.setReason(effects.TooMany, effects.Why{Field: "chunks that peers keep for this node",
-			Ours:   "as many as may be at a time (" + e.Pool.ConfigKey() + ")",
+			Ours:   "at the limit (" + e.Pool.ConfigKey() + ")",
 			Remedy: "fetch sooner, or enlarge " + e.Pool.ConfigKey()})
 		f.finishGet(e, h, r, effects.TooMany)
 		return

@@ -43,7 +43,7 @@ func (f *Requester) handleReply(e *flow.Env, h table.Handle, r *getRow, body []b
 		// if the peer's incarnation is the same.
 		e.Out.Mark(Marks.AnswerAfterLink)
 		r.readGrant = 0
-		f.retryOrFail(e, h, r, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"})
+		f.retryOrFail(e, h, r, effects.Stale, effects.Why{Field: "incarnation", Theirs: "different from that of the request"})
 	case m.HitChunks == 0 && r.readGrant == 0:
 		e.Out.Mark(Marks.Miss)
 		f.finishGet(e, h, r, effects.NotFound)

@@ -144,7 +144,7 @@ func (o *Owner) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
 // OwnerStateNames returns the names of the states.
 func OwnerStateNames() []string {
 	return []string{
-		"loan over", "loan leased", "loan revoked", "push linking", "push linked", "push writing", "push settling",
+		"loan over", "loan leased", "loan revoked", "push linking", "push link tried", "push writing", "push settling",
 		"copy running", "copy stopping",
 	}
 }

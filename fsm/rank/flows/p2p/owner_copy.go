@@ -53,7 +53,7 @@ func (o *Owner) checkService(e *flow.Env, class int) (effects.Code, effects.Why)
 		e.Out.Mark(Marks.PushesFull)
 		return effects.TooMany, effects.Why{
 			Field: "p2p_max_concurrent_gets", Ours: flow.FormatCount(o.cfg.PushesMax) + ", and this peer has its share in progress",
-			Remedy: "ask again later, or raise it there",
+			Remedy: "retry later, or raise the limit there",
 		}
 	}
 	return effects.OK, effects.Why{}
@@ -69,7 +69,7 @@ func (o *Owner) startCopy(e *flow.Env, ev *effects.Received, request loan.Reques
 		e.Out.Mark(Marks.ArenaFull)
 		o.refuseGet(e, ev, effects.TooMany, effects.Why{
 			Field: "os_staging_bytes", Ours: flow.FormatCount(e.Arena.TotalPages()) + " pages, and this peer has its share of them",
-			Remedy: "ask again later, or raise it there",
+			Remedy: "retry later, or raise the limit there",
 		})
 		return
 	}

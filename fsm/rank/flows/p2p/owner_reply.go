@@ -136,7 +136,7 @@ func (o *Owner) lendPrefix(e *flow.Env, ev *effects.Received, request loan.Reque
 	case len(m.Keys) > int(e.Cfg.BatchMax):
 		o.refuseGet(e, ev, effects.TooLarge, effects.Why{
 			Field: "limits.keys_per_batch", Ours: flow.FormatCount(e.Cfg.BatchMax), Theirs: flow.FormatCount(len(m.Keys)),
-			Remedy: "ask for fewer at a time, or raise it here",
+			Remedy: "request fewer at a time, or raise the limit here",
 		})
 		return
 	}
@@ -157,7 +157,7 @@ func (o *Owner) lendPrefix(e *flow.Env, ev *effects.Received, request loan.Reque
 		if !o.loans.CanLend(&e.Env, request.Class) {
 			e.Out.Mark(Marks.LoansFull)
 			o.refuseGet(e, ev, effects.TooMany, effects.Why{
-				Field: "tables.shared", Ours: "as many loans as this peer may have are out",
+				Field: "tables.shared", Ours: "exhausted: this peer has its whole share of the read leases",
 			})
 			return
 		}
@@ -182,7 +182,7 @@ func (o *Owner) handleRepeat(e *flow.Env, ev *effects.Received, x *loan.Loan, op
 		o.redirectPushReply(e, ev, x.Row)
 	case !o.loans.IsInForce(&e.Env, x):
 		e.Out.Mark(Marks.GetOver)
-		o.refuseGet(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "a loan whose time is over"})
+		o.refuseGet(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "an expired read lease"})
 	default:
 		e.Out.Mark(Marks.GetAgain)
 		x.CountReply()

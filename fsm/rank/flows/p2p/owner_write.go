@@ -150,7 +150,7 @@ func (o *Owner) refuseReplayed(e *flow.Env, ev *effects.Received, peerID effects
 		return false
 	}
 	e.Out.Mark(Marks.PushBuried)
-	o.refuseGet(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "of a question that was answered"})
+	o.refuseGet(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "of a request that has been answered"})
 	return true
 }
 

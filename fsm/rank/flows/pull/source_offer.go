@@ -134,12 +134,12 @@ func (f *Source) handleAck(e *flow.Env, h table.Handle, p *putRow, body []byte) 
 	case m.AllocFailed:
 		code, why = effects.NoMemory, effects.Why{Field: "alloc_failed", Theirs: "true"}
 	case !fromReader:
-		code, why = effects.Malformed, effects.Why{Field: "kvf_inc", Theirs: "not of the life that shook hands"}
+		code, why = effects.Malformed, effects.Why{Field: "kvf_inc", Theirs: "not the incarnation of the handshake"}
 	case !isAscending(m.AlreadySent, p.Size()):
 		e.Out.Mark(put.Marks.ReplySenseless)
 		code, fromReader = effects.Malformed, false // A senseless reply is no statement that nothing will be read.
 		why = effects.Why{
-			Field: "already_sent_indexes", Ours: "below " + strconv.Itoa(p.Size()) + ", each beyond the one before,",
+			Field: "already_sent_indexes", Ours: "below " + strconv.Itoa(p.Size()) + ", in ascending order,",
 			Theirs: "others",
 		}
 	}
@@ -175,7 +175,7 @@ func (f *Source) handleRefusal(e *flow.Env, h table.Handle, p *putRow, code effe
 		e.Out.Mark(put.Marks.AskedStale)
 		p.failLink(e, effects.Stale, why)
 		code, nothingRead = effects.PeerLost, false
-		p.SetReason(code, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)", Said: why.Said})
+		p.SetReason(code, effects.Why{Field: "incarnation", Theirs: "new (the peer has restarted since the offer)", Said: why.Said})
 	}
 	if nothingRead && code == effects.Expired && !p.IsDelivered() && p.lease.IsInForce() &&
 		(p.Failures < e.Cfg.AttemptsMax || !p.clockRetried) {

@@ -91,7 +91,7 @@ func (f *Source) stopOrphans(e *flow.Env, peer table.Handle) bool {
 		}
 		e.Out.Mark(Marks.OfferOrphaned)
 		p := f.puts.Get(h)
-		p.SetReason(effects.PeerLost, effects.Why{Field: "life", Theirs: "new (it has restarted since the offer)"})
+		p.SetReason(effects.PeerLost, effects.Why{Field: "incarnation", Theirs: "new (the peer has restarted since the offer)"})
 		f.stopPut(e, h, p, effects.PeerLost)
 	}
 	return true

@@ -31,7 +31,7 @@ func (t *Target) startFetch(e *flow.Env, ticket effects.Ticket, c *engine.Fetch)
 	}
 	if code == effects.OK && e.Abandons.IsAbandoning(e.Store.HashRequest(c.Request)) {
 		code, why = effects.Cancelled, &effects.Why{
-			Field: "Request", Ours: "being abandoned", Remedy: "ask again when that has ended",
+			Field: "Request", Ours: "being abandoned", Remedy: "retry when the Abandon has ended",
 		}
 	}
 	if code != effects.OK {

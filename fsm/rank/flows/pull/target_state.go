@@ -28,8 +28,8 @@ const (
 
 // TargetStateNames returns the names of the states, in order.
 func TargetStateNames() []string {
-	return []string{"reading", "read stopped", "read unsettled", "done opening", "done telling",
-		"renewal opening", "renewal asking", "offer kept", "fetch waiting"}
+	return []string{"reading", "read stopped", "read unsettled", "done opening", "done sending",
+		"renewal opening", "renewal requesting", "offer kept", "fetch waiting"}
 }
 
 // RowState returns the state of what ref names.

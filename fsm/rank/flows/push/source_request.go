@@ -250,7 +250,7 @@ func (f *Source) handleAllocReply(e *flow.Env, h table.Handle, p *putRow, body [
 		}
 		// The link is up again, to another incarnation. Nothing was sent, so this is no success.
 		if cause == effects.OK {
-			cause, why = effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"}
+			cause, why = effects.Stale, effects.Why{Field: "incarnation", Theirs: "different from that of the request"}
 		}
 		f.retryOrFail(e, h, p, cause, why)
 		return

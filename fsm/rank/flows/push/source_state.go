@@ -39,7 +39,7 @@ func (f *Source) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
 		return uint16(put.NoRow)
 	}
 	return uint16(p.StateAt([...]put.State{
-		putWaiting: put.Waiting, putRequesting: put.Asking, putWriting: put.Moving, putSettling: put.Settling,
+		putWaiting: put.Waiting, putRequesting: put.Requesting, putWriting: put.Writing, putSettling: put.Settling,
 		putCommitting: put.Committing, putConfirming: put.Confirming,
 	}[p.phase]))
 }

@@ -217,7 +217,7 @@ func (t *Target) handleRepeat(
 		}
 		e.Out.Mark(flow.Marks.AskedAgain)
 		if x.Revoking || t.reply.Decode(x.Reply, &e.Cfg.Wire) != nil {
-			t.refuseRequest(e, from, len(t.message.Keys), effects.Withdrawn, &effects.Why{Field: "grant", Ours: "taken back"})
+			t.refuseRequest(e, from, len(t.message.Keys), effects.Withdrawn, &effects.Why{Field: "grant", Ours: "revoked"})
 			return true
 		}
 		t.reply.Ext.LeaseNS = uint64(max(0, x.CommitBy.Sub(e.Now)))

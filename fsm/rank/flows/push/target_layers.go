@@ -40,7 +40,7 @@ func (t *Target) checkRequest(e *flow.Env) (effects.Code, *effects.Why) {
 	case len(m.Ext.Request) == 0:
 		return effects.Invalid, &effects.Why{Field: "kvf_req", Ours: "the request of the layers", Theirs: "none"}
 	case m.Layout() != e.Cfg.Layout:
-		return effects.Mismatch, &effects.Why{Field: "shape", Ours: "that of a full chunk's layer", Theirs: "another one"}
+		return effects.Mismatch, &effects.Why{Field: "shape", Ours: "that of a full chunk's layer", Theirs: "different"}
 	}
 	if code, why := e.CheckBatch(len(m.Keys), int(bundles.LayersPerChunk()), m.Layout(), m.LastChunkTokens); code != effects.OK {
 		return code, why
@@ -125,7 +125,7 @@ func (t *Target) planLayers(e *flow.Env, replyTo effects.Request, class int, pee
 		t.loseChunks(e, code)
 		e.Out.Mark(flow.Marks.AllocRefused)
 		t.refuseRequest(e, from, len(m.Keys), code, &effects.Why{
-			Field: "keys[" + strconv.Itoa(i) + "]", Ours: "a layer that is wanted, of a chunk whose layers before came",
+			Field: "keys[" + strconv.Itoa(i) + "]", Ours: "a requested layer of a chunk whose earlier layers have arrived",
 		})
 		return nil, lacks, true
 	}

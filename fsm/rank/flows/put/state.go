@@ -8,8 +8,8 @@ type State uint8
 const (
 	NoRow State = iota // the put no longer exists, or never did
 	Waiting
-	Asking
-	Moving
+	Requesting
+	Writing
 	Settling
 	Committing
 	Confirming
@@ -21,9 +21,9 @@ const (
 // StateNames returns the names of the states, in their order.
 func StateNames() []string {
 	return []string{"gone",
-		"put waiting", "put asking", "put moving", "put settling", "put committing", "put confirming",
+		"put waiting", "put requesting", "put writing", "put settling", "put committing", "put confirming",
 		"put offering", "put offered",
-		"delivered put waiting", "delivered put asking", "delivered put moving", "delivered put settling",
+		"delivered put waiting", "delivered put requesting", "delivered put writing", "delivered put settling",
 		"delivered put committing", "delivered put confirming", "delivered put offering", "delivered put offered"}
 }
 

@@ -93,7 +93,7 @@ func (f *Source) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
 // SourceStateNames returns the names of the states, in order.
 func SourceStateNames() []string {
 	return []string{
-		"query connection", "recall waiting", "recall asking", "recall reading", "recall settling", "recall leaving",
-		"recall telling",
+		"query connection", "recall waiting", "recall querying", "recall reading", "recall settling", "recall done queued",
+		"recall done sent",
 	}
 }

@@ -116,12 +116,13 @@ func (f *Source) checkPage(e *flow.Env, c *Recall, i, repeatedIndex int) *effect
 	page := c.Pages[i]
 	switch {
 	case !e.EnginePool().IsReserved(page):
-		return &effects.Why{Field: entryName("Pages", i), Theirs: "none of a Reserve that was not released", Ours: "one"}
+		return &effects.Why{Field: entryName("Pages", i), Theirs: "not a page of an open Reserve",
+			Ours: "a page of a Reserve that was not released"}
 	case e.EnginePool().HasHold(page) || !e.EnginePool().IsEvictable(page):
-		return &effects.Why{Field: entryName("Pages", i), Theirs: "in use by a put or a recall", Ours: "one that nothing uses"}
+		return &effects.Why{Field: entryName("Pages", i), Theirs: "in use by a put or a recall", Ours: "an unused page"}
 	}
 	if i == repeatedIndex {
-		return &effects.Why{Field: entryName("Pages", i), Theirs: "named before", Ours: "one for each key"}
+		return &effects.Why{Field: entryName("Pages", i), Theirs: "named twice", Ours: "a different page for each key"}
 	}
 	return nil
 }

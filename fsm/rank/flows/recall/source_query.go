@@ -147,7 +147,7 @@ func (f *Source) handleReply(e *flow.Env, h table.Handle, r *recallRow, body []b
 		// same lease, if the peer's incarnation is the same.
 		e.Out.Mark(Marks.AnswerAfterLink)
 		r.readGrant = 0
-		f.retryOrFail(e, h, r, effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which was asked"})
+		f.retryOrFail(e, h, r, effects.Stale, effects.Why{Field: "incarnation", Theirs: "different from that of the request"})
 	case !f.planPairs(e, r):
 		e.Out.Mark(Marks.AnswerSenseless)
 		f.failInvalidReply(e, h, r, effects.Why{

@@ -34,7 +34,7 @@ func (f *Target) handleQuery(e *flow.Env, ev *effects.Received) {
 	class, known := e.Links.InboundClass(&e.Env, peerID, selfID)
 	if !known {
 		e.Out.Mark(Marks.QueryStranger)
-		f.refuseQuery(e, ev, effects.Stale, effects.Why{Field: "life", Theirs: "unknown"})
+		f.refuseQuery(e, ev, effects.Stale, effects.Why{Field: "incarnation", Theirs: "unknown"})
 		return
 	}
 	for i, grant := range m.Ext.Done {
@@ -105,7 +105,7 @@ func (f *Target) handleRepeat(e *flow.Env, ev *effects.Received, x *loan.Loan, k
 		f.refuseQuery(e, ev, effects.Refused, effects.Why{Field: "kvf_op", Ours: "of other keys"})
 	case !f.loans.IsInForce(&e.Env, x):
 		e.Out.Mark(Marks.QueryOver)
-		f.refuseQuery(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "a lease whose time is over"})
+		f.refuseQuery(e, ev, effects.Expired, effects.Why{Field: "kvf_op", Ours: "an expired lease"})
 	default:
 		e.Out.Mark(Marks.QueryAgain)
 		x.CountReply()
@@ -170,5 +170,5 @@ func (f *Target) sendReply(e *flow.Env, ev *effects.Received) {
 }
 
 func leasesFullReason() effects.Why {
-	return effects.Why{Field: "tables.recalls", Ours: "as many leases as this peer may have are out"}
+	return effects.Why{Field: "tables.recalls", Ours: "exhausted: this peer has its whole share of the leases"}
 }

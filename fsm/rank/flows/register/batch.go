@@ -58,7 +58,7 @@ func (p *Producer) addBatch(e *flow.Env, t effects.Ticket, x *Finished) (effects
 	for _, h := range p.found {
 		if b := p.batches.Get(h); b.name.likenessTo(&n) == nameExact {
 			return effects.Invalid, &effects.Why{
-				Field: "Request", Theirs: effects.SanitizeText(x.Request), Ours: "the name of none that is lent already",
+				Field: "Request", Theirs: effects.SanitizeText(x.Request), Ours: "a name that no lent request has",
 				Remedy: "finish each request once, or end what is lent by Aborted before",
 			}
 		}

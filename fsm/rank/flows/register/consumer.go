@@ -326,7 +326,7 @@ func (c *Consumer) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
 // ConsumerStateNames returns the names of the states.
 func ConsumerStateNames() []string {
 	return []string{
-		"part over", "part linking", "part asking", "part withdrawing", "part answered", "reception ending",
+		"part over", "part linking", "part registering", "part withdrawing", "part idle", "reception ending",
 		"reception open", "requests expected",
 	}
 }

@@ -19,8 +19,8 @@
 // grant. So each rank can store into the pages of its own part only, and once. The registration is a request, and the
 // reply arrives when nothing of the rank writes any more.
 //
-//		linking ──► asking ──► removed
-//		              └──► withdrawing ──► removed
+//		linking ──► registering ──► removed
+//		                 └──► withdrawing ──► removed
 //
 //	  - A reception ends well only when every part did: a rank that answers twice counts as one rank, and no rank
 //	    stands for another. On fenced planes a part is complete when the plane reports that all pages of the part

@@ -160,7 +160,7 @@ func (c *Consumer) onKeepDeadline(e *flow.Env, h table.Handle) {
 	w := c.keeps.commands.Get(h)
 	w.timer = 0
 	c.finishKeep(e, h, effects.Expired, &effects.Why{
-		Field: "Timeout", Theirs: flow.FormatCount(w.unfinished) + " of its peers", Ours: "told in time, or registered",
+		Field: "Timeout", Theirs: flow.FormatCount(w.unfinished) + " of its peers", Ours: "informed in time, or registered",
 		Remedy: "look whether these ranks answer, or raise Timeout",
 	})
 }
@@ -269,7 +269,8 @@ func (c *Consumer) onKeepReplied(e *flow.Env, peer table.Handle, body []byte, co
 			}
 		case r.sentCount >= e.Cfg.AttemptsMax:
 			c.finishKeep(e, command, effects.Unreachable, &effects.Why{
-				Field: "Producers", Ours: "each told", Theirs: "one does not answer", Remedy: "its lease ends all the same",
+				Field: "Producers", Ours: "each informed", Theirs: "one does not reply",
+				Remedy: "none is needed: the producer's lease ends in any case",
 			})
 			next = l.keepEntries.Front() // More rows of this list may have been removed.
 		}

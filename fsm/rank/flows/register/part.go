@@ -88,8 +88,8 @@ func (c *Consumer) sendRegistration(e *flow.Env, h table.Handle, p *part, conn e
 	if p.attempt > 0 && currentID != p.peerID {
 		e.Out.Mark(Marks.OtherLife)
 		e.Links.ReleaseLane(&e.Env, p.peer, laneRegistrations, conn)
-		c.failReception(e, p.reception, effects.PeerLost, effects.Why{Field: "life", Theirs: "another one than that which was asked",
-			Remedy: "dispatch the request anew: who restarted has none of it"})
+		c.failReception(e, p.reception, effects.PeerLost, effects.Why{Field: "incarnation", Theirs: "different from that of the request",
+			Remedy: "dispatch the request anew: a restarted producer has no block of it"})
 		return
 	}
 	if p.attempt == 0 {
@@ -158,7 +158,7 @@ func (c *Consumer) grantPages(e *flow.Env, h table.Handle, p *part, r *reception
 	switch {
 	case !ok:
 		return effects.Unsupported, &effects.Why{
-			Field: "kvf_geometry", Theirs: "none, or none that can be", Ours: "that of a producer",
+			Field: "kvf_geometry", Theirs: "missing or invalid", Ours: "that of a producer",
 			Remedy: "register blocks at ranks that finish some",
 		}
 	case peerGeometry.Ranks != r.ranks || peerGeometry.Stages != r.stages || peerGeometry.Rank != p.rank || peerGeometry.Stage != p.stage:
@@ -190,7 +190,7 @@ func (c *Consumer) grantPages(e *flow.Env, h table.Handle, p *part, r *reception
 	if !e.Pools.FitsShare(e.Pool, ownClass, uint32(n)) || e.Pools.IsGrantTableFull() {
 		e.Out.Mark(Marks.GrantsFull)
 		return effects.TooMany, &effects.Why{
-			Field: "grants", Ours: flow.FormatCount(e.Pools.CountGrants()) + " open, and no more there may be",
+			Field: "grants", Ours: flow.FormatCount(e.Pools.CountGrants()) + " open, which is the maximum",
 			Remedy: "retry when a Register has ended",
 		}
 	}
@@ -253,8 +253,9 @@ func (c *Consumer) handleEnd(e *flow.Env, h table.Handle, p *part, body []byte) 
 	if err := m.Decode(body, &e.Cfg.Wire); err != nil || effects.Incarnation(m.Incarnation) != p.peerID ||
 		m.Operation != p.operation {
 		e.Out.Mark(Marks.AnswerSenseless)
-		why := effects.Why{Field: "PUSH_END", Ours: "of who was asked, and of that registration", Theirs: "another's",
-			Remedy: "look which program listens there"}
+		why := effects.Why{Field: "PUSH_END", Ours: "a reply of the producer to this registration",
+			Theirs: "a reply to another registration, or of another producer",
+			Remedy: "check which program listens there"}
 		if err != nil {
 			why = link.DecodeReason(err)
 		}
@@ -303,8 +304,8 @@ func (c *Consumer) handleEnd(e *flow.Env, h table.Handle, p *part, body []byte) 
 	case p.grantedPages > 0:
 		e.Out.Mark(Marks.SaidWhole)
 		c.failReception(e, p.reception, effects.Faulted, effects.Why{
-			Addr: producerAddr(e, p), Peer: p.peerID, Field: flow.EntryName("Producers", int(p.producerIndex)), Theirs: "says that all was written",
-			Ours: "not all of it landed in time", Remedy: "dispatch the request anew, and look at both logs",
+			Addr: producerAddr(e, p), Peer: p.peerID, Field: flow.EntryName("Producers", int(p.producerIndex)), Theirs: "reported as written",
+			Ours: "incomplete at the end of the time", Remedy: "dispatch the request anew, and look at both logs",
 		})
 	default: // The producer had nothing to write.
 		r.unfinishedParts--
@@ -426,7 +427,7 @@ func (c *Consumer) onLanded(e *flow.Env, h table.Handle, ev *effects.Landed) {
 		c.parts.Unlink(&c.peerQueues[p.peer.Slot()].registrations, h)
 		if p.phase = partIdle; !p.fullyWritten {
 			c.failReception(e, p.reception, effects.Faulted, effects.Why{
-				Addr: producerAddr(e, p), Peer: p.peerID, Field: flow.EntryName("Producers", int(p.producerIndex)), Theirs: "wrote not all of it",
+				Addr: producerAddr(e, p), Peer: p.peerID, Field: flow.EntryName("Producers", int(p.producerIndex)), Theirs: "incomplete",
 				Remedy: "dispatch the request anew, and look at both logs",
 			})
 			return

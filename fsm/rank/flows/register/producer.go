@@ -117,7 +117,7 @@ func (p *Producer) OnTimer(e *flow.Env, ref kernel.Ref) {
 	x.timer = 0
 	e.Out.Mark(Marks.ParkedLong)
 	p.finishRegistration(e, h, effects.Expired, &effects.Why{
-		Field: "kvf_patience_ns", Ours: "over, and nothing was finished for it,",
+		Field: "kvf_patience_ns", Ours: "over, and the request has not been finished,",
 		Remedy: "look whether the producer got the request, or raise register.push_registration_timeout",
 	})
 }
@@ -211,7 +211,7 @@ func (p *Producer) RowState(_ *flow.Rooms, ref kernel.Ref) uint16 {
 // ProducerStateNames returns the names of the states.
 func ProducerStateNames() []string {
 	return []string{
-		"batch over", "batch lent", "batch closing", "registration parked", "registration linking", "registration linked",
+		"batch over", "batch lent", "batch closing", "registration parked", "registration linking", "registration link tried",
 		"registration writing", "registration settling",
 	}
 }

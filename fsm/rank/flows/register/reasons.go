@@ -76,8 +76,8 @@ func tooLateReason() *effects.Why {
 // badNameReason returns the reason for refusing the name of a request or transfer.
 func badNameReason(field string, name []byte, err error) *effects.Why {
 	w := &effects.Why{
-		Field: field, Theirs: effects.SanitizeText(name), Ours: "a name that words on requests can have",
-		Remedy: "use letters, digits, dashes and points alone",
+		Field: field, Theirs: effects.SanitizeText(name), Ours: "a name that messages about requests can carry",
+		Remedy: "use only letters, digits, dashes and points",
 	}
 	if x, ok := err.(*protocol.DecodeError); ok { // the error always has this type
 		w.Theirs = x.Found
@@ -90,7 +90,7 @@ func badNameReason(field string, name []byte, err error) *effects.Why {
 
 // cacheMismatchReason returns the reason for a mismatch in what both ends know of each other's caches.
 func cacheMismatchReason() *effects.Why {
-	return &effects.Why{Field: "kvf_geometry", Theirs: "another one than was heard", Remedy: "shake hands anew"}
+	return &effects.Why{Field: "kvf_geometry", Theirs: "different from that of the handshake", Remedy: "repeat the handshake"}
 }
 
 // splitRemedy returns the remedy for a request with more pages than fit in a registration.

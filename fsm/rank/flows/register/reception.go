@@ -188,7 +188,7 @@ func claimPages(e *flow.Env, plan *geometry.Plan, blocks []geometry.Blocks, into
 		if e.Pool.IsClaimed(index) {
 			releasePages(e.Pool, into)
 			return into, effects.Invalid, &effects.Why{
-				Field: "Blocks", Theirs: "page " + flow.FormatCount(index), Ours: "one that no other command has, nor this one twice",
+				Field: "Blocks", Theirs: "page " + flow.FormatCount(index), Ours: "a page that no other command uses, named once",
 				Remedy: "wait until its Reception or Lending is Returned",
 			}
 		}

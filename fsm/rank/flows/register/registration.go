@@ -92,8 +92,8 @@ func (p *Producer) handleMessage(e *flow.Env, ev *effects.Received) {
 	case protocol.PushKindUnknown:
 	}
 	e.Out.Mark(Marks.RegistrationMalformed)
-	why := effects.Why{Field: "message", Ours: "a word on registrations", Theirs: "something else",
-		Remedy: "look which program speaks to pd_peer_alloc_port"}
+	why := effects.Why{Field: "message", Ours: "a message about registrations", Theirs: "another message",
+		Remedy: "check which program sends messages to pd_peer_alloc_port"}
 	if err != nil {
 		why = link.DecodeReason(err)
 	}
@@ -213,7 +213,7 @@ func (p *Producer) checkRegistration(e *flow.Env, class int, peerID effects.Inca
 		e.Out.Mark(Marks.OtherEngine)
 		return effects.Mismatch, &effects.Why{
 			Field: "remote_engine_id", Theirs: effects.SanitizeText(m.Remote.EngineID), Ours: p.cfg.EngineID,
-			Remedy: "route the request to the engine that it names",
+			Remedy: "route the request to the engine that the request names",
 		}
 	}
 	peerNumbers := e.Links.IncarnationByClass(class).Geometry()

@@ -73,7 +73,7 @@ func (p *Pipeline) OnScattered(v *env.Env, rights Rights, ref kernel.Ref, ev *ef
 		v.Out.Mark(Marks.ScatterFailed)
 		p.failFetch(v, h, f, ev.Code, effects.Why{
 			Stage: effects.StageScatter, Field: "result of Scatter", Ours: ev.Code.String(),
-			Remedy: "compute the rest; what Scatter returned says why",
+			Remedy: "compute the rest; the result of Scatter names the cause",
 		})
 	case f.scatteredBatches == f.loadedBatches && int(f.next) == len(f.items):
 		p.deliverOutcome(v, h, f, effects.OK, nil)

@@ -141,7 +141,7 @@ func (p *Pipeline) checkFetch(v *env.Env, c *Fetch) (effects.Code, effects.Why) 
 				strconv.Itoa(int(p.cfg.ItemsMax)) + " (limits.keys_per_batch)",
 		}
 	case c.Deadline <= v.Now:
-		return effects.Expired, effects.Why{Field: "pull.fetch_timeout", Ours: "over as the last chunk came"}
+		return effects.Expired, effects.Why{Field: "pull.fetch_timeout", Ours: "over when the last chunk arrived"}
 	}
 	for i := range c.Items {
 		it := &c.Items[i]
@@ -159,7 +159,7 @@ func (p *Pipeline) checkFetch(v *env.Env, c *Fetch) (effects.Code, effects.Why) 
 
 // invalidItem returns the reason for refusing an item that cannot be right.
 func invalidItem(i int) effects.Why {
-	return effects.Why{Field: "chunk " + strconv.Itoa(i), Theirs: "senseless"}
+	return effects.Why{Field: "chunk " + strconv.Itoa(i), Theirs: "invalid"}
 }
 
 // AbortFetch ends the fetch of a command as Cancelled. AbortFetch reports whether there was a fetch without an outcome.

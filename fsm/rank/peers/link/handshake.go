@@ -115,7 +115,7 @@ func (l *Links) OnImported(v *env.Env, ref kernel.Ref, ev *effects.Imported) {
 	if ev.Code != effects.OK {
 		v.Out.Mark(Marks.PlaneFailed)
 		if ev.Code == effects.Stale {
-			c.failPeer(effects.Stale, effects.Why{Field: "life", Theirs: "another one than that which said hello"})
+			c.failPeer(effects.Stale, effects.Why{Field: "incarnation", Theirs: "different from that of the hello"})
 			return
 		}
 		c.x.link.failPlane(l.cfg.PlaneNames, ev.Code)

@@ -64,7 +64,8 @@ func (l *Links) HandleInit(v *env.Env, ev *effects.Received, classRows []uint32)
 			if len(l.cfg.LookupAddr) == 0 {
 				v.Out.Mark(Marks.SharesNothing)
 				q.refuseStep(effects.FactHelloRefused, effects.Unsupported, effects.Why{
-					Field: "enable_p2p", Ours: "false", Theirs: "asks what is shared", Remedy: "set it, or ask another one",
+					Field: "enable_p2p", Ours: "false", Theirs: "true (the peer requests shared chunks)",
+					Remedy: "set enable_p2p: true, or send the request to another node",
 				})
 				return
 			}

@@ -105,7 +105,7 @@ func (r *reachView) onImported(ref kernel.Ref, ev *effects.Imported) {
 	}
 	if ev.Code == effects.Stale {
 		k.state = linkDown
-		r.queueOutcome(ev.Code, effects.Why{Field: "life", Theirs: "another one than that which offered"})
+		r.queueOutcome(ev.Code, effects.Why{Field: "incarnation", Theirs: "different from that of the offer"})
 		return
 	}
 	v.Out.Mark(Marks.PlaneFailed)

@@ -95,7 +95,7 @@ func NoReplyReason(waited effects.Duration) effects.Why {
 func NoHelloReplyReason(field string, waited effects.Duration) effects.Why {
 	return effects.Why{
 		Stage: effects.StageHello, Field: field, Ours: waited.String(), Theirs: "no answer to a hello",
-		Remedy: "somebody listens there, but does not answer: look what it is. LMCache with another transfer_channel " +
+		Remedy: "a program listens there, but does not reply: check which program it is. LMCache with another transfer_channel " +
 			"(nixl, mooncake, hccl) does so, and then answers nobody until it is restarted: run kvferry at both ends. If " +
 			"it is kvferry, it is busy or stopped: raise " + field,
 	}
@@ -114,7 +114,7 @@ func ConnEndedReason(code effects.Code, waited effects.Duration) effects.Why {
 	if code == effects.Closed || code == effects.Expired {
 		return NoReplyReason(waited) // this node closed the connection after its own timeout
 	}
-	return effects.Why{Field: "connection", Theirs: "ended before an answer came"}
+	return effects.Why{Field: "connection", Theirs: "closed before a reply arrived"}
 }
 
 // noPlaneReason explains why no plane leads to a peer: the two ends have no plane in common, or no common plane could

@@ -57,7 +57,7 @@ func (or *abortOracle) afterStep(n *world.Node) {
 			or.countVoid(checkAborted)
 		default:
 			or.countJudged(checkAborted)
-			or.fail(checkAborted, "node %d agrees to abort ticket %d (%s), of which nothing is under way, and does not end it",
+			or.fail(checkAborted, "node %d accepts the abort of ticket %d (%s), which has nothing in flight, and does not end the command",
 				n.AsSubject(), oracle.Ticket(t), c.Want)
 		}
 	}

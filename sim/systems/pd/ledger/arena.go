@@ -16,16 +16,16 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkArenaSource  = oracle.NewCheck("S2", "pages copied for peers")
-	checkArenaTarget  = oracle.NewCheck("S4", "arena pages copied to")
-	checkArenaMove    = oracle.NewCheck("S4", "halves of pages moved for peers")
+	checkArenaSource  = oracle.NewCheck("S2", "source pages of copies to an arena")
+	checkArenaTarget  = oracle.NewCheck("S4", "target pages of copies to an arena")
+	checkArenaMove    = oracle.NewCheck("S4", "copies of half pages to an arena")
 	checkArenaShare   = oracle.NewCheck("S18", "shares of an arena")
-	checkArenaLookups = oracle.NewCheck("S18", "questions that chunks are copied for")
+	checkArenaLookups = oracle.NewCheck("S18", "shares of lookups that wait for copies")
 	checkArenaLeased  = oracle.NewCheck("S4", "leased pages of an arena")
 	checkArenaWhole   = oracle.NewCheck("S1", "content of leased arena pages")
-	checkArenaEvicted = oracle.NewCheck("S4", "chunks given up, of copies")
-	checkArenaPins    = oracle.NewCheck("L2", "pins of what was copied")
-	checkArenaRetry   = oracle.NewCheck("L8", "answers to questions that are asked again")
+	checkArenaEvicted = oracle.NewCheck("S4", "evictions of chunks that are being copied")
+	checkArenaPins    = oracle.NewCheck("L2", "pins of copied pages")
+	checkArenaRetry   = oracle.NewCheck("L8", "replies to retried lookups")
 	checkArenaFree    = oracle.NewCheck("S5", "free arena pages")
 )
 
@@ -84,7 +84,7 @@ func (or *arenaOracle) takeAnswered(n *world.Node, request uint64, answer []byte
 		state.lookups = slices.Delete(state.lookups, i, i+1)
 	}
 	if or.countJudged(checkArenaRetry); body == nil && or.w.Requests[request-1].NeedsNoReply {
-		or.fail(checkArenaRetry, "node %d answers message %d, which was asked again since", n.AsSubject(), oracle.Message(request))
+		or.fail(checkArenaRetry, "node %d replies to message %d, which was superseded by a retry", n.AsSubject(), oracle.Message(request))
 	}
 	return body
 }
@@ -98,7 +98,7 @@ func (or *arenaOracle) removeSuperseded(n *world.Node) {
 		return
 	}
 	if or.countJudged(checkArenaRetry); len(state.lookups) > 0 && state.lookups[len(state.lookups)-1].request > former {
-		or.fail(checkArenaRetry, "node %d answers message %d, which is asked again in this step", n.AsSubject(),
+		or.fail(checkArenaRetry, "node %d replies to message %d, which is superseded by a retry in this step", n.AsSubject(),
 			oracle.Message(former))
 	}
 }
@@ -114,15 +114,15 @@ func (or *arenaOracle) verifyCopy(n *world.Node, c *world.Copy) {
 		switch {
 		case n.InArena(p.From.Index) || src.LastGeneration != p.From.Generation || src.Writers > 0 || src.Granted != 0 &&
 			!or.oracles().plainSenders.isExpired(n, src.Granted) || !isWhole(n.Pool, src, p.From.Length):
-			or.fail(checkArenaSource, "node %d copies page %d for a peer, which has no chunk that is ready", n.AsSubject(),
+			or.fail(checkArenaSource, "node %d copies page %d for a peer, and the page does not hold a ready chunk", n.AsSubject(),
 				n.PageSubject(p.From.Index))
 		case !n.InArena(p.To.Index) || dst.Writers > 0 || dst.Readers > 0 || p.To.Generation <= dst.LastGeneration ||
 			p.To.Generation != dst.Generation || p.To.Length != p.From.Length:
-			or.fail(checkArenaTarget, "node %d copies to page %d for a peer, which is not free, or no page of its arena", n.AsSubject(),
+			or.fail(checkArenaTarget, "node %d copies to page %d for a peer, and the page is not a free page of the arena", n.AsSubject(),
 				n.PageSubject(p.To.Index))
 		}
 		if id, page := or.oracles().readLeases.findLease(n, []effects.Page{p.To}); id != 0 && or.w.Failure == nil {
-			or.fail(checkArenaTarget, "node %d copies to page %d while grant %d lets it be read", n.AsSubject(), n.PageSubject(page),
+			or.fail(checkArenaTarget, "node %d copies to page %d while the page may be read under grant %d", n.AsSubject(), n.PageSubject(page),
 				n.GrantSubject(id))
 		}
 		if or.w.Failure != nil {
@@ -175,13 +175,14 @@ func (or *arenaOracle) verifyShare(n *world.Node, peer effects.Incarnation) {
 		}
 	}
 	if limit := int(pd.InfoOf(n).Cfg.PushesMax); peerLookups > limit-len(served)+1 {
-		or.fail(checkArenaLookups, "node %d copies for %d questions of one peer and for %d of all, of at most %d", n.AsSubject(), peerLookups,
+		or.fail(checkArenaLookups, "node %d copies for %d lookups of a peer and for %d lookups in all, in a table of %d", n.AsSubject(),
+			peerLookups,
 			len(served), limit)
 		return
 	}
 	cfg := &pd.InfoOf(n).Cfg // Pages pinned until copied. The copies are of the arena, which is bounded above.
 	if or.countJudged(checkLookupShare); pinned > int(cfg.Share(cfg.LoanSharePct)) {
-		or.fail(checkLookupShare, "node %d copies %d pages for peers, of a pool of %d, of which they may have %d%%", n.AsSubject(),
+		or.fail(checkLookupShare, "node %d copies %d pages for peers, in a pool of %d pages, of which peers may use %d%%", n.AsSubject(),
 			pinned, n.EnginePages(), cfg.LoanSharePct)
 	}
 }
@@ -217,11 +218,11 @@ func (or *arenaOracle) verifyMove(c *world.Copy, p effects.CopyPair) {
 	id, _ := or.oracles().readLeases.findLease(n, []effects.Page{p.To})
 	switch {
 	case !c.InUse:
-		or.fail(checkArenaMove, "a copy touches page %d of node %d after it was settled", n.PageSubject(p.From.Index), n.AsSubject())
+		or.fail(checkArenaMove, "a copy accesses page %d of node %d after the copy has settled", n.PageSubject(p.From.Index), n.AsSubject())
 	case src.LastGeneration != p.From.Generation || src.Readers == 0:
-		or.fail(checkArenaMove, "a copy reads page %d of node %d, which is another's by now", n.PageSubject(p.From.Index), n.AsSubject())
+		or.fail(checkArenaMove, "a copy reads page %d of node %d, which has another user now", n.PageSubject(p.From.Index), n.AsSubject())
 	case dst.LastGeneration != p.To.Generation || id != 0:
-		or.fail(checkArenaMove, "a copy stores into page %d of node %d, which grant %d lets be read, or which is another's",
+		or.fail(checkArenaMove, "a copy stores into page %d of node %d, which may be read under grant %d or has another user",
 			n.PageSubject(p.To.Index), n.AsSubject(), n.GrantSubject(id))
 	}
 }
@@ -242,10 +243,10 @@ func (or *arenaOracle) verifyLease(n *world.Node, g *world.Grant, p effects.Page
 	or.countJudged(checkArenaLeased, checkArenaWhole)
 	switch pg := &n.Pool.Pages[p.Index]; {
 	case !n.InArena(p.Index):
-		or.fail(checkArenaLeased, "node %d leases page %d under grant %d, which is not of its arena", n.AsSubject(),
+		or.fail(checkArenaLeased, "node %d leases page %d under grant %d, and the page is not in the arena", n.AsSubject(),
 			n.PageSubject(p.Index), n.GrantSubject(g.ID))
 	case !isWhole(n.Pool, pg, p.Length):
-		or.fail(checkArenaWhole, "node %d leases page %d under grant %d, to which no chunk was copied whole", n.AsSubject(),
+		or.fail(checkArenaWhole, "node %d leases page %d under grant %d, and the page does not hold a whole chunk", n.AsSubject(),
 			n.PageSubject(p.Index), n.GrantSubject(g.ID))
 	}
 }
@@ -259,7 +260,7 @@ func (or *arenaOracle) verifyEviction(n *world.Node, k uint32) {
 		}
 		for _, p := range c.Pairs {
 			if src := &n.Pool.Pages[p.From.Index]; src.LastGeneration == p.From.Generation && src.Stamps[0].Key() == k {
-				or.fail(checkArenaEvicted, "node %d gives up chunk %d while it is copied from page %d", n.AsSubject(), oracle.Key(k),
+				or.fail(checkArenaEvicted, "node %d evicts chunk %d while the chunk is being copied from page %d", n.AsSubject(), oracle.Key(k),
 					n.PageSubject(p.From.Index))
 				return
 			}
@@ -286,6 +287,6 @@ func (or *arenaOracle) afterStep(n *world.Node, s *rank.Stats) {
 		return
 	}
 	if or.countJudged(checkArenaPins); s.Pinned > 0 {
-		or.fail(checkArenaPins, "node %d keeps %d pages for peers, and neither copies nor writes any", n.AsSubject(), s.Pinned)
+		or.fail(checkArenaPins, "node %d pins %d pages for peers, and neither copies nor writes a page", n.AsSubject(), s.Pinned)
 	}
 }

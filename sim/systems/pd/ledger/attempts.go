@@ -63,7 +63,7 @@ func (or *attemptOracle) verifyAttempt(n *world.Node, c *world.Conn, body []byte
 	}
 	x := &state.requests[i]
 	if or.countJudged(checkAttempts); attempt <= x.attempt {
-		or.fail(checkAttempts, "node %d puts the question of operation %d again as attempt %d, after attempt %d",
+		or.fail(checkAttempts, "node %d retries operation %d as attempt %d after attempt %d",
 			n.AsSubject(), operation, attempt, x.attempt)
 	}
 	x.attempt = attempt

@@ -15,8 +15,8 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkBackedOff   = oracle.NewCheck("L4", "puts to who is full")
-	checkBreakerOpen = oracle.NewCheck("S7", "requests to who is left alone")
+	checkBackedOff   = oracle.NewCheck("L4", "puts that back off from a full receiver")
+	checkBreakerOpen = oracle.NewCheck("S7", "requests while a circuit breaker is open")
 )
 
 // breakerOracle judges the circuit breakers: from which receivers a sender backs off, and for how long (L4, S7).
@@ -151,7 +151,7 @@ func (or *breakerOracle) verifyPut(n *world.Node, c *pd.Command, e *effects.Deli
 	if pd.InfoOf(n).Cfg.BreakerTTL <= 0 {
 		or.countJudged(checkBackedOff)
 		if code == effects.BackedOff {
-			or.fail(checkBackedOff, "node %d has no breaker, and yet leaves node %d alone",
+			or.fail(checkBackedOff, "node %d backs off from node %d although circuit breakers are disabled",
 				n.AsSubject(), oracle.Node(or.w.Jobs[c.Job].Receiver))
 		}
 		return
@@ -165,10 +165,10 @@ func (or *breakerOracle) verifyPut(n *world.Node, c *pd.Command, e *effects.Deli
 	isClosed := now > f.reportedAt.Add(pd.InfoOf(n).Cfg.BreakerTTL) && !or.stateOf(n).mayStillEnd(f, c.ReceivedStep)
 	switch {
 	case code == effects.BackedOff && (!f.reported || isClosed):
-		or.fail(checkBackedOff, "node %d leaves node %d alone, which did not say for so long that it is full",
+		or.fail(checkBackedOff, "node %d backs off from node %d, which has not reported for a long time that it is full",
 			n.AsSubject(), oracle.Node(or.w.Jobs[c.Job].Receiver))
 	case code == effects.BackedOff && uint32(len(c.Body.(*ops.Put).Keys)) < f.minChunks:
-		or.fail(checkBackedOff, "node %d leaves node %d alone with a put of %d chunks, which was full for %d at the fewest",
+		or.fail(checkBackedOff, "node %d backs off from node %d with a put of %d chunks, and the smallest refused put had %d chunks",
 			n.AsSubject(), oracle.Node(or.w.Jobs[c.Job].Receiver), len(c.Body.(*ops.Put).Keys), f.minChunks)
 	case e.Why != nil && e.Why.Stage == effects.StageConnect:
 	case f.reported && f.reportStep == n.StepCount && (code == effects.NoMemory || code == effects.TooMany || code == effects.Draining):
@@ -177,7 +177,7 @@ func (or *breakerOracle) verifyPut(n *world.Node, c *pd.Command, e *effects.Deli
 	case code == effects.BackedOff && f.grantStep == n.StepCount && f.grantHash == or.contentHashOf(c) && or.isOnlyPut(n, e.Ticket):
 		// The put was in flight when the breaker opened, and must end by the reply to the put.
 		or.fail(checkBackedOff,
-			"node %d ends a put as if node %d were full, in the step in which that gives it what it asked for",
+			"node %d backs off from node %d in the step in which that node grants the pages of the put",
 			n.AsSubject(), oracle.Node(or.w.Jobs[c.Job].Receiver))
 	}
 }
@@ -253,7 +253,8 @@ func (or *breakerOracle) verifyRequest(n *world.Node, c *world.Conn, corr effect
 	}
 	or.countJudged(checkBreakerOpen)
 	if f := or.recordOf(n, c.Server); f.openUntil > or.w.ReadClock(n) && chunks > 0 && chunks >= f.lastChunks {
-		or.fail(checkBreakerOpen, "node %d asks node %d for pages, which it is to leave alone", n.AsSubject(), oracle.Node(c.Server))
+		or.fail(checkBreakerOpen, "node %d sends a request for pages to node %d while the circuit breaker is open", n.AsSubject(),
+			oracle.Node(c.Server))
 	}
 }
 

@@ -18,12 +18,12 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkEvicted           = oracle.NewCheck("S5", "chunks given up")
-	checkEvictedRead       = oracle.NewCheck("S4", "chunks given up, of readers")
-	checkEvictedPromised   = oracle.NewCheck("S9", "chunks given up, of requests")
-	checkEvictedNeedlessly = oracle.NewCheck("L2", "chunks given up in vain")
-	checkCacheFound        = oracle.NewCheck("S2", "chunks that a cache gave up")
-	checkCacheMissed       = oracle.NewCheck("S9", "chunks that a cache has")
+	checkEvicted           = oracle.NewCheck("S5", "evicted chunks")
+	checkEvictedRead       = oracle.NewCheck("S4", "evictions of chunks that are being read")
+	checkEvictedPromised   = oracle.NewCheck("S9", "evictions of chunks that are promised")
+	checkEvictedNeedlessly = oracle.NewCheck("L2", "evictions without need")
+	checkCacheFound        = oracle.NewCheck("S2", "gets of chunks that a cache evicted")
+	checkCacheMissed       = oracle.NewCheck("S9", "gets of chunks that a cache has")
 	checkCachePages        = oracle.NewCheck("S5", "pages of a cache")
 )
 
@@ -125,13 +125,13 @@ func (or *cacheOracle) verifyEviction(n *world.Node, hash uint64) {
 	}
 	or.countJudged(checkEvicted, checkEvictedRead)
 	if !ok || !q.present[k] {
-		or.fail(checkEvicted, "node %d gives up a chunk that it has not", n.AsSubject())
+		or.fail(checkEvicted, "node %d evicts a chunk that the node does not have", n.AsSubject())
 		return
 	}
 	delete(q.present, k)
 	for i := range n.Pool.Pages {
 		if pg := &n.Pool.Pages[i]; pg.Pins > 0 && pg.Stamps[0].Key() == k && q.sharedPages[uint32(i)] == 0 {
-			or.fail(checkEvictedRead, "node %d gives up chunk %d while its engine reads it from page %d",
+			or.fail(checkEvictedRead, "node %d evicts chunk %d while the engine reads the chunk from page %d",
 				n.AsSubject(), oracle.Key(k), n.PageSubject(uint32(i)))
 			return
 		}
@@ -141,7 +141,7 @@ func (or *cacheOracle) verifyEviction(n *world.Node, hash uint64) {
 	}
 	for job := range or.w.Jobs {
 		if or.isPromised(n, job, k) {
-			or.fail(checkEvictedPromised, "node %d gives up chunk %d, which it keeps for request %q",
+			or.fail(checkEvictedPromised, "node %d evicts chunk %d, which is promised to request %q",
 				n.AsSubject(), oracle.Key(k), oracle.Request(or.w.Jobs[job].Name))
 			return
 		}
@@ -181,7 +181,7 @@ func (or *cacheOracle) verifyGet(n *world.Node, e *effects.Deliver, c *pd.Comman
 	j, q := &or.w.Jobs[c.Job], or.stateOf(n)
 	for i := range e.Pages {
 		if or.countJudged(checkCacheFound); !q.present[j.KeyNumbers[i]] && q.sharedPages[e.Pages[i].Index] != j.KeyNumbers[i]+1 {
-			or.fail(checkCacheFound, "node %d finds chunk %d of request %q, which it has given up",
+			or.fail(checkCacheFound, "node %d delivers chunk %d of request %q, which the node has evicted",
 				n.AsSubject(), oracle.Key(j.KeyNumbers[i]), oracle.Request(j.Name))
 			return
 		}
@@ -190,7 +190,7 @@ func (or *cacheOracle) verifyGet(n *world.Node, e *effects.Deliver, c *pd.Comman
 		return
 	}
 	if or.countJudged(checkCacheMissed); q.present[j.KeyNumbers[j.KeysIn(e.Hits)]] {
-		or.fail(checkCacheMissed, "node %d does not find chunk %d of request %q, which it has and did not give up",
+		or.fail(checkCacheMissed, "node %d does not find chunk %d of request %q, which the node has not evicted",
 			n.AsSubject(), oracle.Key(j.KeyNumbers[j.KeysIn(e.Hits)]), oracle.Request(j.Name))
 	}
 }
@@ -206,10 +206,10 @@ func (or *cacheOracle) afterStep(n *world.Node, s *rank.Stats) {
 	}
 	or.countJudged(checkEvictedNeedlessly)
 	if evicted > used {
-		or.fail(checkEvictedNeedlessly, "node %d gives up %d chunks for %d pages", n.AsSubject(), evicted, used)
+		or.fail(checkEvictedNeedlessly, "node %d evicts %d chunks for %d pages", n.AsSubject(), evicted, used)
 	} else if s.PagesFree > freed && (n.SecondPages == 0 || s.DeviceFree > freed) && !n.KeepsOffers {
 		// A fetch may end in the step in which the fetch got pages.
-		or.fail(checkEvictedNeedlessly, "node %d gives up %d chunks and has %d pages free", n.AsSubject(), evicted, s.PagesFree)
+		or.fail(checkEvictedNeedlessly, "node %d evicts %d chunks although %d pages are free", n.AsSubject(), evicted, s.PagesFree)
 	}
 }
 
@@ -226,8 +226,9 @@ func (or *cacheOracle) verifyRest(n *world.Node, s *rank.Stats) {
 	}
 	if s.PagesFree+s.PagesEvictable != s.PagesTotal || s.DeviceFree+s.DeviceEvictable != s.DeviceTotal ||
 		s.PagesEvictable+s.DeviceEvictable != present {
-		or.fail(checkCachePages, "node %d has %d of %d pages free, %d to spare, in its second pool %d of %d, %d to spare, and "+
-			"%d chunks here", n.AsSubject(), s.PagesFree, s.PagesTotal, s.PagesEvictable, s.DeviceFree, s.DeviceTotal, s.DeviceEvictable, present)
+		or.fail(checkCachePages, "node %d has %d of %d pages free, %d evictable, in its second pool %d of %d, %d evictable, and "+
+			"%d chunks in the cache", n.AsSubject(), s.PagesFree, s.PagesTotal, s.PagesEvictable, s.DeviceFree, s.DeviceTotal, s.DeviceEvictable,
+			present)
 	}
 }
 

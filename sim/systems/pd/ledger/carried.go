@@ -13,10 +13,10 @@ import (
 // The checks of chunks that travel in the allocation request: the source pages and the target pages of the copies.
 
 var (
-	checkCarried           = oracle.NewCheck("S4", "pages that a message carries")
-	checkCarriedTarget     = oracle.NewCheck("S4", "pages that messages are copied to")
-	checkCarriedGeneration = oracle.NewCheck("S12", "lives of pages that messages are copied to")
-	checkCarriedOnce       = oracle.NewCheck("S23", "operations whose chunks come with their question")
+	checkCarried           = oracle.NewCheck("S4", "source pages of carried chunks")
+	checkCarriedTarget     = oracle.NewCheck("S4", "target pages of carried chunks")
+	checkCarriedGeneration = oracle.NewCheck("S12", "generations of target pages of carried chunks")
+	checkCarriedOnce       = oracle.NewCheck("S23", "operations with carried chunks, stored once")
 )
 
 // verifyCarried checks that the pages whose content travels in a message are reserved by an engine, and that no
@@ -40,7 +40,7 @@ func (or *writeGrantOracle) verifyCarriedTarget(n *world.Node, e *effects.Store)
 	or.countJudged(checkCarriedTarget, checkCarriedGeneration)
 	pg := &n.Pool.Pages[e.Page.Index]
 	if id, page := or.oracles().readLeases.findLease(n, []effects.Page{e.Page}); id != 0 {
-		or.fail(checkCarriedTarget, "node %d copies a message to page %d while grant %d lets it be read", n.AsSubject(),
+		or.fail(checkCarriedTarget, "node %d copies a message to page %d while the page may be read under grant %d", n.AsSubject(),
 			n.PageSubject(page),
 			n.GrantSubject(id))
 		return
@@ -56,7 +56,7 @@ func (or *writeGrantOracle) verifyCarriedTarget(n *world.Node, e *effects.Store)
 		or.fail(checkCarriedTarget, "node %d copies a message to page %d while the engine reads it", n.AsSubject(),
 			n.PageSubject(e.Page.Index))
 	case pg.Reserved != 0 && or.w.Script == nil:
-		or.fail(checkCarriedTarget, "node %d copies a message to page %d while its engine has it for ticket %d", n.AsSubject(),
+		or.fail(checkCarriedTarget, "node %d copies a message to page %d while the engine has reserved the page with ticket %d", n.AsSubject(),
 			n.PageSubject(e.Page.Index), oracle.Ticket(pg.Reserved))
 	case pg.Generation != e.Page.Generation:
 		or.fail(checkCarriedGeneration, "node %d copies a message to page %d in generation %d, and peers see %d", n.AsSubject(),
@@ -96,7 +96,7 @@ func (or *queueOracle) verifyCarriedOnce(n *world.Node, w *pendingRequest) {
 	case !or.oracles().peerRows.isKnown(n, w.peer):
 		or.countVoid(checkCarriedOnce)
 	case x.number == w.operation && now <= x.takenAt.Add(min(cfg.ClaimTTL, cmp.Or(cfg.Tuning.SpokeFor, 60*effects.Second))):
-		or.fail(checkCarriedOnce, "node %d takes the chunks of request %d again, whose operation it took %v before", n.AsSubject(),
+		or.fail(checkCarriedOnce, "node %d stores the chunks of request %d again, whose operation was stored %v before", n.AsSubject(),
 			oracle.Message(w.request), now.Sub(x.takenAt))
 	default:
 		or.countJudged(checkCarriedOnce)

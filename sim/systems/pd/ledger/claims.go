@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-var checkPromisedGet = oracle.NewCheck("S9", "gets of what was promised")
+var checkPromisedGet = oracle.NewCheck("S9", "gets of promised chunks")
 
 // claimOracle judges whether chunks are kept for the request that they were put for (S9, rule M7).
 type claimOracle struct {

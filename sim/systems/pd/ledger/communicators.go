@@ -12,9 +12,9 @@ import (
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkOneEpoch     = oracle.NewCheck("C1", "batches in one epoch")
-	checkEpochUsable  = oracle.NewCheck("C2", "submissions on epochs that are used")
+	checkEpochUsable  = oracle.NewCheck("C2", "submissions on usable epochs")
 	checkEpochNumber  = oracle.NewCheck("C3", "numbers of epochs")
-	checkGrantInForce = oracle.NewCheck("C4", "submissions under grants that stand")
+	checkGrantInForce = oracle.NewCheck("C4", "submissions under grants in force")
 	checkReportedOnce = oracle.NewCheck("C5", "ends of transfers over communicators")
 	checkIdle         = oracle.NewCheck("C5", "transfers that wait for hardware")
 	checkEndProven    = oracle.NewCheck("C5", "settled transfers over communicators")
@@ -70,10 +70,10 @@ func (or *communicatorOracle) verifySubmission(x *world.Link, t *world.Transfer,
 	}
 	switch {
 	case e.Fenced || e.Stopped || !e.Up:
-		or.fail(checkEpochUsable, "transfer %d is submitted in epoch %d of link %d, which is not used",
+		or.fail(checkEpochUsable, "transfer %d is submitted in epoch %d of link %d, and the epoch is not usable",
 			oracle.Transfer(t.ID), b.Epoch, oracle.Link(x.ID))
 	case slices.Contains(e.Revoked, t.Grant) || t.Since < e.ListedBefore:
-		or.fail(checkGrantInForce, "transfer %d is submitted in epoch %d of link %d under grant %d, which was taken back before",
+		or.fail(checkGrantInForce, "transfer %d is submitted in epoch %d of link %d under grant %d, which was revoked before",
 			oracle.Transfer(t.ID), b.Epoch, oracle.Link(x.ID), t.Remote.Node.GrantSubject(t.Grant))
 	}
 	or.verifyOrder(x, t, b)
@@ -102,14 +102,14 @@ func (or *communicatorOracle) verifyOffer(x *world.Link, s communicator.Message)
 	or.countJudged(checkEpochNumber)
 	c, n := x.Comm, or.w.Nodes[x.From]
 	if s.Epoch != uint64(len(c.Epochs))+1 {
-		or.fail(checkEpochNumber, "node %d offers epoch %d of link %d as its %dth",
+		or.fail(checkEpochNumber, "node %d offers epoch %d of link %d as epoch number %d",
 			n.AsSubject(), s.Epoch, oracle.Link(x.ID), len(c.Epochs)+1)
 		return
 	}
 	or.countJudged(checkNoProof)
 	for _, e := range c.Epochs {
 		if !e.Stopped {
-			or.fail(checkNoProof, "node %d offers epoch %d of link %d while nothing proves epoch %d over",
+			or.fail(checkNoProof, "node %d offers epoch %d of link %d without proof that epoch %d is over",
 				n.AsSubject(), s.Epoch, oracle.Link(x.ID), e.Number)
 			return
 		}
@@ -121,7 +121,7 @@ func (or *communicatorOracle) verifyClose(x *world.Link) {
 	or.countJudged(checkNoProof)
 	for _, e := range x.Comm.Epochs {
 		if !e.Stopped && e.Fenced {
-			or.fail(checkNoProof, "node %d closes link %d while nothing proves epoch %d over",
+			or.fail(checkNoProof, "node %d closes link %d without proof that epoch %d is over",
 				or.w.Nodes[x.From].AsSubject(), oracle.Link(x.ID), e.Number)
 			return
 		}
@@ -139,7 +139,7 @@ func (or *communicatorOracle) verifyNotIdle(x *world.Link) {
 		return
 	}
 	if or.countJudged(checkIdle); c.Machine.CountInFlight() == 0 {
-		or.fail(checkIdle, "transfer %d waits on link %d, whose communicator is there and does nothing",
+		or.fail(checkIdle, "transfer %d waits on link %d, whose communicator is up and idle",
 			oracle.Transfer(c.Transfers[0]), oracle.Link(x.ID))
 	}
 }
@@ -150,13 +150,13 @@ func (or *communicatorOracle) verifyEnd(x *world.Link, t *world.Transfer, p comm
 	or.lastBatches = slices.DeleteFunc(or.lastBatches, func(o lastBatch) bool { return o.transfer == t.ID })
 	switch touched := x.MayTouch(t); {
 	case t.Reported:
-		or.fail(checkReportedOnce, "transfer %d is told its end twice", oracle.Transfer(t.ID))
+		or.fail(checkReportedOnce, "transfer %d is reported as ended twice", oracle.Transfer(t.ID))
 	case p.Settled && touched:
-		or.fail(checkEndProven, "transfer %d is settled while hardware may be at its pages", oracle.Transfer(t.ID))
+		or.fail(checkEndProven, "transfer %d is settled while the hardware may still access its pages", oracle.Transfer(t.ID))
 	case p.Code == effects.Faulted && !slices.ContainsFunc(x.Comm.Epochs, func(e *world.CommEpoch) bool {
 		return slices.Contains(e.FailedTransfers, t.ID) && !e.PeerFenced
 	}):
-		or.fail(checkBlame, "transfer %d fails for an epoch of link %d that it did not break",
+		or.fail(checkBlame, "transfer %d fails with an epoch of link %d that it did not break",
 			oracle.Transfer(t.ID), oracle.Link(x.ID))
 	}
 }
@@ -168,7 +168,7 @@ func (or *communicatorOracle) verifySettled(x *world.Link, t *world.Transfer) {
 	case !t.Reported || t.Settled:
 		or.fail(checkReportedOnce, "transfer %d is settled without having ended, or twice", oracle.Transfer(t.ID))
 	case x.MayTouch(t):
-		or.fail(checkEndProven, "transfer %d is settled while hardware may be at its pages", oracle.Transfer(t.ID))
+		or.fail(checkEndProven, "transfer %d is settled while the hardware may still access its pages", oracle.Transfer(t.ID))
 	}
 }
 
@@ -178,7 +178,7 @@ func (or *communicatorOracle) verifyRevoked(n *world.Node, r *world.CommRevoke) 
 	for _, name := range r.WaitsFor {
 		x := or.w.Links[name.Link-1]
 		if x.Comm.CanReach(x.Comm.EpochAt(name.Epoch)) {
-			or.fail(checkRevoked, "node %d takes grant %d for revoked while epoch %d of link %d may reach its pool",
+			or.fail(checkRevoked, "node %d treats grant %d as revoked while epoch %d of link %d may still access its pool",
 				n.AsSubject(), n.GrantSubject(r.Grant), name.Epoch, oracle.Link(name.Link))
 			return
 		}

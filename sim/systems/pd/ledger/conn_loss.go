@@ -10,7 +10,7 @@ import (
 // request. The end of that connection is not the end of the peer: the link stays, and everything that uses the link
 // goes on.
 
-var checkLinkSurvives = oracle.NewCheck("S18", "links whose connections end")
+var checkLinkSurvives = oracle.NewCheck("S18", "links that survive the end of a connection")
 
 // connLossOracle judges that links survive the end of connections for requests (S18).
 type connLossOracle struct {
@@ -50,6 +50,6 @@ func (or *connLossOracle) recordStep(n *world.Node, ev effects.Event) {
 // for requests.
 func (or *connLossOracle) verifyLinkDown(n *world.Node, code effects.Code) {
 	if or.stateOf(n).connLost && code == effects.PeerLost {
-		or.fail(checkLinkSurvives, "node %d gives a link up because a connection has ended on which it only asks", n.AsSubject())
+		or.fail(checkLinkSurvives, "node %d drops a link because a connection for requests has ended", n.AsSubject())
 	}
 }

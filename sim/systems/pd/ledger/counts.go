@@ -9,7 +9,7 @@ import (
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkRecount    = oracle.NewCheck("contract", "pages in use, counted twice")
-	checkOperations = oracle.NewCheck("S17", "operations remembered")
+	checkOperations = oracle.NewCheck("S17", "records of operations")
 	checkFree       = oracle.NewCheck("S5", "free pages")
 )
 
@@ -49,7 +49,7 @@ const recountInterval = 64
 func (or *countOracle) verifyOperations(n *world.Node, s *rank.Stats) {
 	or.countJudged(checkOperations)
 	if s.Operations > s.Grants || s.Retries > s.PendingRequests {
-		or.fail(checkOperations, "node %d remembers %d operations for %d grants, and %d for %d requests that wait",
+		or.fail(checkOperations, "node %d has records of %d operations for %d grants, and of %d operations for %d waiting requests",
 			n.AsSubject(), s.Operations, s.Grants, s.Retries, s.PendingRequests)
 	}
 }

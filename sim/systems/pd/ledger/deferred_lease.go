@@ -17,8 +17,8 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkLeaseKept     = oracle.NewCheck("S9", "outcomes that say that chunks are kept")
-	checkLeaseReturned = oracle.NewCheck("S9", "fetches of chunks that were said to be kept")
+	checkLeaseKept     = oracle.NewCheck("S9", "outcomes that report kept chunks")
+	checkLeaseReturned = oracle.NewCheck("S9", "leases of chunks that were reported as kept")
 )
 
 // leaseLookup is a lookup for chunks without a reply, sent by a node that keeps chunks which peers lease.
@@ -100,14 +100,14 @@ func (or *deferredOfferOracle) verifyKept(n *world.Node, e *effects.Deliver, c *
 				slices.ContainsFunc(k.chunks, func(x offeredChunk) bool { return x.id == ids[i] && !x.consumed })
 		})
 		if index < 0 {
-			or.fail(checkLeaseKept, "node %d says that it keeps chunk %d of request %q, which nobody lends to it for that",
+			or.fail(checkLeaseKept, "node %d reports that it keeps chunk %d of request %q, and no peer leases the chunk for that request",
 				n.AsSubject(), i, oracle.Request(or.w.Jobs[c.Job].Name))
 			return
 		}
 		k := &state.offers[index]
 		k.uncertain = k.uncertain && k.keptAt != or.w.Now
 		if shortfall := or.w.ReadClock(k.owner.Node).Sub(k.lease.ExpiresAt) + pd.InfoOf(n).Cfg.LeadMin; k.keptAt == or.w.Now && shortfall > 0 {
-			or.fail(checkLeaseKept, "node %d keeps what grant %d lends although it is %d ns shorter than the least that is kept",
+			or.fail(checkLeaseKept, "node %d keeps the chunks of grant %d although the lease is %d ns shorter than the minimum",
 				n.AsSubject(), k.owner.Node.GrantSubject(k.lease.ID), shortfall)
 			return
 		}
@@ -132,7 +132,7 @@ func (or *deferredOfferOracle) verifyReturned(n *world.Node, m *protocol.AscendB
 		or.countJudged(checkLeaseReturned)
 		if !n.Draining && or.mustBeKept(n, k) && or.countOpenFetches(n, k.job) == 0 &&
 			slices.ContainsFunc(k.chunks, func(c offeredChunk) bool { return !c.uncertain }) {
-			or.fail(checkLeaseReturned, "node %d gives grant %d back although it said that it keeps more of its chunks",
+			or.fail(checkLeaseReturned, "node %d gives grant %d back although the node reported that it keeps chunks of the grant",
 				n.AsSubject(), k.owner.Node.GrantSubject(k.lease.ID))
 		}
 		k.ended = true

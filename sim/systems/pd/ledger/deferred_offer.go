@@ -16,11 +16,11 @@ import (
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkDeferredLease     = oracle.NewCheck("S9", "offers as they are deferred")
-	checkContains          = oracle.NewCheck("S9", "answers to contains")
+	checkContains          = oracle.NewCheck("S9", "outcomes of contains")
 	checkLocationsPromised = oracle.NewCheck("S9", "remote locations that were promised")
 	checkLocationsReadable = oracle.NewCheck("L2", "remote locations that can be read")
-	checkDoneEarly         = oracle.NewCheck("S9", "ends told of deferred offers")
-	checkDoneOnce          = oracle.NewCheck("S8", "ends told of offers, once each")
+	checkDoneEarly         = oracle.NewCheck("S9", "done messages of deferred offers")
+	checkDoneOnce          = oracle.NewCheck("S8", "done messages, one per offer")
 )
 
 // deferredOfferOracle judges deferred offers: offers that a receiver keeps in order to read the chunks later. It checks
@@ -225,7 +225,7 @@ func (or *deferredOfferOracle) recordOfferReply(n *world.Node, request uint64, b
 		or.countJudged(checkDeferredLease)
 		if shortfall := or.w.ReadClock(k.owner.Node).Sub(k.lease.ExpiresAt) + pd.InfoOf(n).Cfg.LeadMin; shortfall > 0 {
 			or.fail(checkDeferredLease,
-				"node %d keeps the offer of grant %d although its lease is %d ns shorter than the least that is kept",
+				"node %d defers the offer of grant %d although the lease is %d ns shorter than the minimum",
 				n.AsSubject(), k.owner.Node.GrantSubject(k.lease.ID), shortfall)
 		}
 		k.lease.Lease.OfferKept = true
@@ -381,7 +381,7 @@ func (or *deferredOfferOracle) verifyContains(n *world.Node, e *effects.Deliver,
 	}
 	or.countJudged(checkContains)
 	if int(e.Hits) > len(ids) {
-		or.fail(checkContains, "node %d says that it can have %d chunks for ticket %d (contains), there are %d",
+		or.fail(checkContains, "node %d reports %d available chunks for ticket %d (contains), and the job has %d",
 			n.AsSubject(), e.Hits, oracle.Ticket(e.Ticket), len(ids))
 		return
 	}
@@ -397,12 +397,12 @@ func (or *deferredOfferOracle) verifyContains(n *world.Node, e *effects.Deliver,
 		switch {
 		case i < int(e.Hits) && !mayHave && !altered:
 			or.fail(checkContains,
-				"node %d says that it can have chunk %d of ticket %d (contains), key %d, which is neither here nor in any "+
-					"offer that stands",
+				"node %d reports chunk %d of ticket %d (contains), key %d, as available, which is neither ready nor in any "+
+					"offer in force",
 				n.AsSubject(), i, oracle.Ticket(e.Ticket), oracle.Key(id))
 		case i == int(e.Hits) && (isReady && state.readyChunks[i] || or.isPromised(n, id)): // The chunk may have become ready later in the step.
 			or.fail(checkContains,
-				"node %d says that it cannot have chunk %d of ticket %d (contains), key %d, which is here or was promised "+
+				"node %d reports chunk %d of ticket %d (contains), key %d, as missing, which is ready or was promised "+
 					"for longer",
 				n.AsSubject(), i, oracle.Ticket(e.Ticket), oracle.Key(id))
 		}
@@ -440,10 +440,10 @@ func (or *deferredOfferOracle) verifyLocations(n *world.Node, s *rank.Stats) {
 	switch {
 	case n.Draining:
 	case s.Locations < mustHave:
-		or.fail(checkLocationsPromised, "node %d keeps %d chunks of offers, it promised %d for longer", n.AsSubject(), s.Locations,
+		or.fail(checkLocationsPromised, "node %d keeps %d chunks of deferred offers, and must still keep %d", n.AsSubject(), s.Locations,
 			mustHave)
 	case s.Locations > mayHave && !n.Busy:
-		or.fail(checkLocationsReadable, "node %d keeps %d chunks of offers, only %d can still be read", n.AsSubject(), s.Locations,
+		or.fail(checkLocationsReadable, "node %d keeps %d chunks of deferred offers, and only %d can still be read", n.AsSubject(), s.Locations,
 			mayHave)
 	}
 	if len(or.oracles().fetches.stateOf(n).fetches) == 0 {
@@ -464,7 +464,7 @@ func (or *deferredOfferOracle) verifyDone(n *world.Node, m *protocol.PullDoneSig
 		}
 		or.countJudged(checkDoneEarly)
 		if !n.Draining && or.mustBeKept(n, k) && slices.ContainsFunc(k.chunks, func(c offeredChunk) bool { return !c.uncertain }) {
-			or.fail(checkDoneEarly, "node %d says that grant %d has ended although it promised more of its chunks for longer",
+			or.fail(checkDoneEarly, "node %d reports the end of grant %d although chunks of the offer are still promised",
 				n.AsSubject(), k.owner.Node.GrantSubject(k.lease.ID))
 		}
 		k.ended = true
@@ -483,7 +483,7 @@ func (or *deferredOfferOracle) verifyDone(n *world.Node, m *protocol.PullDoneSig
 			g.Lease.DoneCount++
 		}
 		if g.Lease.DoneCount > g.Lease.OfferCount { // A sender that offers again has not received the end, and is notified again.
-			or.fail(checkDoneOnce, "node %d says more often that grant %d has ended than that was offered",
+			or.fail(checkDoneOnce, "node %d reports the end of grant %d more often than the grant was offered",
 				n.AsSubject(), o.GrantSubject(g.ID))
 		}
 	}

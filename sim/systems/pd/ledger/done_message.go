@@ -19,10 +19,10 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkDoneRecall = oracle.NewCheck("L2", "leases of recalls, finished with and told")
-	checkDoneGrant  = oracle.NewCheck("L2", "grants finished with and told")
-	checkDoneOffer  = oracle.NewCheck("L2", "offers read and told")
-	checkDoneLookup = oracle.NewCheck("L2", "loans of what is shared, finished with and told")
+	checkDoneRecall = oracle.NewCheck("L2", "done notices of recalls, sent")
+	checkDoneGrant  = oracle.NewCheck("L2", "done messages of grants, sent")
+	checkDoneOffer  = oracle.NewCheck("L2", "done messages of offers, sent")
+	checkDoneLookup = oracle.NewCheck("L2", "done messages of shared chunks, sent")
 )
 
 // doneMessageOracle judges done messages (L2).
@@ -293,7 +293,7 @@ func (or *doneMessageOracle) verifyRest(n *world.Node, when string) {
 			or.countVoid(doneCheckOf(x.channel))
 			continue
 		}
-		or.fail(doneCheckOf(x.channel), "node %d has never said that it is finished with grant %d of node %d, %s",
+		or.fail(doneCheckOf(x.channel), "node %d never sent a done message for grant %d of node %d, %s",
 			n.AsSubject(), owner.GrantSubject(x.grant), owner.AsSubject(), when)
 		return
 	}

@@ -20,8 +20,8 @@ import (
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkEngineShare       = oracle.NewCheck("S18", "shares of engines")
-	checkReserveOvertaken  = oracle.NewCheck("L7", "reserves passed by peers")
-	checkOvertakenByEngine = oracle.NewCheck("L7", "requests passed by engines")
+	checkReserveOvertaken  = oracle.NewCheck("L7", "reserves overtaken by peers")
+	checkOvertakenByEngine = oracle.NewCheck("L7", "requests overtaken by engines")
 	checkReserveWaits      = oracle.NewCheck("L7", "reserves that wait for free pages")
 )
 
@@ -101,7 +101,7 @@ func (or *dualRoleOracle) verifyShare(n *world.Node, e *effects.Deliver) {
 		if counts, tooOften := queue.countOvertake(n, o); !counts {
 			or.countVoid(checkOvertakenByEngine)
 		} else if or.countJudged(checkOvertakenByEngine); tooOften {
-			or.fail(checkOvertakenByEngine, "node %d lets request %d wait although %d grants and reserves went past it; %d are "+
+			or.fail(checkOvertakenByEngine, "node %d lets request %d wait although %d grants and reserves overtook it; %d are "+
 				"allowed",
 				n.AsSubject(), oracle.Message(o.request), o.overtakes, pd.InfoOf(n).Cfg.BypassMax)
 		}

@@ -17,9 +17,9 @@ var (
 	checkReserved            = oracle.NewCheck("S5", "reserved pages")
 	checkReservedUnused      = oracle.NewCheck("S4", "reserved pages that are read")
 	checkReservedGeneration  = oracle.NewCheck("S2", "generations of reserved pages")
-	checkReservedOrder       = oracle.NewCheck("L7", "reserves in turn")
+	checkReservedOrder       = oracle.NewCheck("L7", "reserves in order")
 	checkTransferLink        = oracle.NewCheck("L5", "links of transfers")
-	checkTransferIncarnation = oracle.NewCheck("S12", "incarnations that transfers go to")
+	checkTransferIncarnation = oracle.NewCheck("S12", "incarnations that transfers write to or read from")
 	checkTransferBounds      = oracle.NewCheck("S11", "bounds of transfers")
 	checkTransferLayout      = oracle.NewCheck("S22", "layouts of transfers")
 	checkTransferPages       = oracle.NewCheck("S19", "pages of pushes")
@@ -78,7 +78,7 @@ func (or *enginePageOracle) verifyReserved(n *world.Node, e *effects.Deliver, c 
 		return
 	}
 	if id, page := or.oracles().readLeases.findLease(n, e.Pages); id != 0 {
-		or.fail(checkReservedUnused, "node %d reserves page %d for ticket %d while grant %d lets it be read",
+		or.fail(checkReservedUnused, "node %d reserves page %d for ticket %d while the page may be read under grant %d",
 			n.AsSubject(), n.PageSubject(page), oracle.Ticket(e.Ticket), n.GrantSubject(id))
 		return
 	}
@@ -89,10 +89,10 @@ func (or *enginePageOracle) verifyReserved(n *world.Node, e *effects.Deliver, c 
 		pg := &n.Pool.Pages[p.Index]
 		switch {
 		case pg.Reserved != 0:
-			or.fail(checkReserved, "node %d reserves page %d for ticket %d while ticket %d has it",
+			or.fail(checkReserved, "node %d reserves page %d for ticket %d while the page is reserved for ticket %d",
 				n.AsSubject(), n.PageSubject(p.Index), oracle.Ticket(e.Ticket), oracle.Ticket(pg.Reserved))
 		case pg.Writers > 0 || pg.Granted != 0 && !or.oracles().plainSenders.isExpired(n, pg.Granted):
-			or.fail(checkReservedUnused, "node %d reserves page %d for ticket %d while grant %d lets it be written",
+			or.fail(checkReservedUnused, "node %d reserves page %d for ticket %d while the page may be written under grant %d",
 				n.AsSubject(), n.PageSubject(p.Index), oracle.Ticket(e.Ticket), n.GrantSubject(pg.Granted))
 		case pg.Pins > 0 || pg.Scatters > 0:
 			or.fail(checkReserved, "node %d reserves page %d for ticket %d while its engine reads it",
@@ -153,7 +153,8 @@ func (or *enginePageOracle) verifyTransfer(n *world.Node, t *world.Transfer, e *
 	t.LocalInUse = true
 	or.countJudged(checkTransferLink)
 	if t.Link.LossReported {
-		or.fail(checkTransferLink, "node %d transfers on link %d, of whose loss it was told", n.AsSubject(), oracle.Link(t.Link.ID))
+		or.fail(checkTransferLink, "node %d transfers on link %d after the node was notified that the link is lost", n.AsSubject(),
+			oracle.Link(t.Link.ID))
 		return
 	}
 	or.oracles().leaseTimes.verifyWriteLease(n, t)
@@ -220,7 +221,7 @@ func (or *enginePageOracle) verifyPushSource(n *world.Node, local effects.Page) 
 		return
 	}
 	if enginePages := or.w.Commands[src.Reserved-1].Pages; !hasLength(enginePages, local) && or.w.Flows.ExclusivePart() == nil {
-		or.fail(checkTransferLength, "node %d transfers %d bytes of page %d, more or fewer than its chunk has",
+		or.fail(checkTransferLength, "node %d transfers %d bytes of page %d, which is not the length of the chunk",
 			n.AsSubject(), local.Length, n.PageSubject(local.Index))
 		return
 	}
@@ -273,7 +274,7 @@ func (or *enginePageOracle) endAccess(t *world.Transfer) {
 func (or *enginePageOracle) verifyReturned(n *world.Node, c *pd.Command) {
 	or.countJudged(checkReturnedPages)
 	if id, page := or.oracles().readLeases.findLease(n, c.Pages); id != 0 {
-		or.fail(checkReturnedPages, "node %d gives page %d back to its engine while grant %d lets it be read",
+		or.fail(checkReturnedPages, "node %d gives page %d back to the engine while the page may be read under grant %d",
 			n.AsSubject(), n.PageSubject(page), n.GrantSubject(id))
 		return
 	}

@@ -10,7 +10,7 @@ import (
 // The engine must not fill pages that the engine shares, and the cache must not evict shared pages: the engine reads
 // the pages, and peers may read the pages, too.
 
-var checkWithdrawn = oracle.NewCheck("S4", "pages that engines take back")
+var checkWithdrawn = oracle.NewCheck("S4", "pages that engines withdraw")
 
 // recordShared records that peers may read pages which an engine goes on reading.
 func (or *enginePageOracle) recordShared(n *world.Node, c *pd.Command) {
@@ -37,7 +37,7 @@ func (or *enginePageOracle) verifyWithdrawn(n *world.Node, c *pd.Command) {
 	reserve := w.Jobs[c.Job].Batches[c.Batch].Reserve
 	or.countJudged(checkWithdrawn)
 	if id, page := or.oracles().readLeases.findLease(n, c.Pages); id != 0 {
-		or.fail(checkWithdrawn, "node %d gives its engine page %d back for ticket %d while grant %d lets it be read",
+		or.fail(checkWithdrawn, "node %d gives page %d back to the engine for ticket %d while the page may be read under grant %d",
 			n.AsSubject(), n.PageSubject(page), oracle.Ticket(c.Target), n.GrantSubject(id))
 		return
 	}
@@ -50,10 +50,10 @@ func (or *enginePageOracle) verifyWithdrawn(n *world.Node, c *pd.Command) {
 		}
 		switch pg.Pins--; {
 		case pg.Readers > 0 || pg.Pins > 0:
-			or.fail(checkWithdrawn, "node %d gives its engine page %d back for ticket %d while it may still be read",
+			or.fail(checkWithdrawn, "node %d gives page %d back to the engine for ticket %d while the page may still be read",
 				n.AsSubject(), n.PageSubject(p.Index), oracle.Ticket(c.Target))
 		case ready && at.Index == p.Index:
-			or.fail(checkWithdrawn, "node %d gives its engine page %d back for ticket %d and has it for a chunk still",
+			or.fail(checkWithdrawn, "node %d gives page %d back to the engine for ticket %d, and still uses the page for a chunk",
 				n.AsSubject(), n.PageSubject(p.Index), oracle.Ticket(c.Target))
 		}
 		pg.Reserved = reserve

@@ -9,10 +9,10 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkGotWhole       = oracle.NewCheck("S1", "pages of vanilla senders got")
-	checkGotUnwritten   = oracle.NewCheck("S4", "got pages that are stored into")
-	checkGotGranted     = oracle.NewCheck("S3", "got pages that are granted")
-	checkGotGeneration  = oracle.NewCheck("S2", "generations of got pages")
+	checkGotWhole       = oracle.NewCheck("S1", "pages of vanilla senders, delivered by gets")
+	checkGotUnwritten   = oracle.NewCheck("S4", "delivered pages without writers")
+	checkGotGranted     = oracle.NewCheck("S3", "delivered pages without a grant")
+	checkGotGeneration  = oracle.NewCheck("S2", "generations of delivered pages")
 	checkReadPageLength = oracle.NewCheck("S21", "lengths of chunks read")
 	checkReadPageWhole  = oracle.NewCheck("S1", "parts of chunks read")
 	checkReadPageKey    = oracle.NewCheck("S2", "keys of chunks read")
@@ -46,7 +46,7 @@ func (or *engineReadOracle) verifyGotPages(n *world.Node, e *effects.Deliver, c 
 			n.Pool.UpdateInUse(p.Index)
 			continue
 		case bearer && or.w.Conditions.Leased:
-			or.fail(checkGotWhole, "node %d delivers page %d of a vanilla sender, of which nobody said that it is whole",
+			or.fail(checkGotWhole, "node %d delivers page %d of a vanilla sender, which was not committed",
 				n.AsSubject(), n.PageSubject(p.Index))
 		case pg.Writers > 0:
 			or.fail(checkGotUnwritten, "node %d delivers page %d while a transfer may still store into it",
@@ -55,7 +55,7 @@ func (or *engineReadOracle) verifyGotPages(n *world.Node, e *effects.Deliver, c 
 			or.fail(checkGotGranted, "node %d delivers page %d while it is granted under %d",
 				n.AsSubject(), n.PageSubject(p.Index), n.GrantSubject(pg.Granted))
 		case p.Generation != pg.LastGeneration:
-			or.fail(checkGotGeneration, "node %d delivers page %d of generation %d, it is in %d",
+			or.fail(checkGotGeneration, "node %d delivers page %d in generation %d, and the page has generation %d",
 				n.AsSubject(), n.PageSubject(p.Index), p.Generation, pg.LastGeneration)
 		}
 		pg.Granted = 0 // A leased grant ended by commit.

@@ -16,10 +16,10 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkReason     = oracle.NewCheck("L9", "outcomes that say why")
-	checkPutReason  = oracle.NewCheck("L9", "puts that say why")
-	checkFactReason = oracle.NewCheck("L9", "facts that say why")
-	checkWellFormed = oracle.NewCheck("L8", "messages that nobody changed")
+	checkReason     = oracle.NewCheck("L9", "outcomes with an explanation")
+	checkPutReason  = oracle.NewCheck("L9", "failed puts with an explanation")
+	checkFactReason = oracle.NewCheck("L9", "facts with an explanation")
+	checkWellFormed = oracle.NewCheck("L8", "unchanged messages that are refused as malformed")
 )
 
 // reasonOracle judges the explanations of failures.
@@ -70,21 +70,21 @@ func (or *reasonOracle) verifyReason(n *world.Node, e *effects.Deliver, c *pd.Co
 	switch {
 	case e.Code == effects.OK || missed: // The prefix explains the outcome.
 		if w != nil {
-			or.fail(checkReason, "node %d ends ticket %d (%s) as %s and says why it failed",
+			or.fail(checkReason, "node %d ends ticket %d (%s) as %s with an explanation of a failure",
 				n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, e.Code)
 		}
 	case w == nil || w.Stage == effects.StageNone:
-		or.fail(checkReason, "node %d ends ticket %d (%s) as %s and does not say why",
+		or.fail(checkReason, "node %d ends ticket %d (%s) as %s without an explanation",
 			n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, e.Code)
 	case w.Field == "" && w.Said == "" && !slices.Contains(stageOnlyCodes, e.Code):
-		or.fail(checkReason, "node %d ends ticket %d (%s) as %s and names no field",
+		or.fail(checkReason, "node %d ends ticket %d (%s) as %s without naming a field",
 			n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, e.Code)
 	case effects.SanitizeText([]byte(w.Said)) != w.Said:
-		or.fail(checkReason, "node %d shows a peer's words as they came: %q", n.AsSubject(), w.Said)
+		or.fail(checkReason, "node %d shows a peer's text without sanitizing it: %q", n.AsSubject(), w.Said)
 	case c.Want == plan.CommandPut:
 		or.verifyPutReason(n, e, c.Body.(*ops.Put))
 	case c.Want == plan.CommandFetch && (e.Code == effects.Unreachable || e.Code == effects.PeerLost) && w.Name == "":
-		or.fail(checkReason, "node %d ends ticket %d (fetch) as %s and not says of whose chunks",
+		or.fail(checkReason, "node %d ends ticket %d (fetch) as %s without naming the sender of the chunks",
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code)
 	}
 }
@@ -95,7 +95,7 @@ func (or *reasonOracle) verifyPutReason(n *world.Node, e *effects.Deliver, body 
 	or.countJudged(checkPutReason)
 	driver := w.Stage == effects.StageTransfer
 	if stages, ok := allowedStages[e.Code]; ok && !driver && !slices.Contains(stages, w.Stage) {
-		or.fail(checkPutReason, "node %d ends ticket %d (put) as %s at stage %q, out of place",
+		or.fail(checkPutReason, "node %d ends ticket %d (put) as %s at stage %q, where that code cannot occur",
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code, w.Stage)
 		return
 	}
@@ -127,7 +127,7 @@ func (or *reasonOracle) verifyFactReason(n *world.Node, e *effects.Observe) {
 	or.countJudged(checkFactReason)
 	explained := f == effects.FactAllocRefused && e.Code == effects.Malformed // by the fact before it
 	if (e.Why == nil || e.Why.Stage == effects.StageNone) && !explained {
-		or.fail(checkFactReason, "node %d notes %s %s and does not say why", n.AsSubject(), f, e.Code)
+		or.fail(checkFactReason, "node %d reports fact %s with code %s without an explanation", n.AsSubject(), f, e.Code)
 	}
 }
 
@@ -144,7 +144,7 @@ func (or *reasonOracle) verifyWellFormed(n *world.Node, e *effects.Observe) {
 		return
 	}
 	if or.w.Script == nil && len(or.w.SourcePlan.Topology.Foreign) == 0 {
-		or.fail(checkWellFormed, "node %d takes for malformed what another machine has said: %v", n.AsSubject(), e.Code)
+		or.fail(checkWellFormed, "node %d refuses an unchanged message of another machine as malformed: %v", n.AsSubject(), e.Code)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkFetchForm   = oracle.NewCheck("L1", "forms of fetches' outcomes")
-	checkFetchWhole  = oracle.NewCheck("S1", "fetches that end well")
+	checkFetchWhole  = oracle.NewCheck("S1", "fetches that succeed")
 	checkFetchMissed = oracle.NewCheck("S9", "fetches that miss chunks")
 	checkFetchCause  = oracle.NewCheck("S18", "causes of fetches that fail")
 	checkFetchTables = oracle.NewCheck("S17", "tables of fetches")
@@ -133,12 +133,12 @@ func (or *fetchOracle) verifyOutcome(n *world.Node, e *effects.Deliver, c *pd.Co
 		or.countJudged(checkFetchWhole)
 		if c.Device.Received != c.Count || e.Hits != c.Count || e.Held {
 			or.fail(checkFetchWhole,
-				"node %d ends ticket %d (fetch) well with %d hits although its engine was handed %d of %d chunks",
+				"node %d ends ticket %d (fetch) as ok with %d hits although the engine received %d of %d chunks",
 				n.AsSubject(), oracle.Ticket(e.Ticket), e.Hits, c.Device.Received, c.Count)
 		}
 	}
 	if c.Fetch.RequestAbandoned && (e.Begun || e.Code == effects.OK) {
-		or.fail(checkFetchCause, "node %d begins ticket %d (fetch) although it was abandoning its request",
+		or.fail(checkFetchCause, "node %d begins ticket %d (fetch) although the node was abandoning the request",
 			n.AsSubject(), oracle.Ticket(e.Ticket))
 	}
 	or.countCoincidences(n, e, c)
@@ -155,7 +155,7 @@ func (or *fetchOracle) verifyFailure(n *world.Node, e *effects.Deliver, c *pd.Co
 			or.countVoid(checkFetchMissed)
 		} else if or.countJudged(checkFetchMissed); (c.Fetch.HadAllChunks || or.mayWait(n, c)) && or.firstUnavailable(n, c) < 0 {
 			or.fail(checkFetchMissed,
-				"node %d misses chunks of ticket %d (fetch) although all are ready, or were promised for longer",
+				"node %d ends ticket %d (fetch) for lack of chunks although all chunks are ready or still promised",
 				n.AsSubject(), oracle.Ticket(e.Ticket))
 			return
 		}
@@ -163,7 +163,7 @@ func (or *fetchOracle) verifyFailure(n *world.Node, e *effects.Deliver, c *pd.Co
 	// requestEndOracle judges whether the sender reported that.
 	if or.countJudged(checkFetchCause); !or.isAllowedCode(n, c, e.Code) && !bySender {
 		or.fail(checkFetchCause,
-			"node %d ends ticket %d (fetch) as %s, and nothing happened to what it reads that explains it",
+			"node %d ends ticket %d (fetch) as %s without a cause that affects the fetch",
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code)
 	}
 }
@@ -243,7 +243,7 @@ func (or *fetchOracle) verifyTables(n *world.Node, s *rank.Stats) {
 	c := &pd.InfoOf(n).Cfg
 	or.countJudged(checkFetchTables, checkStaging)
 	if s.Offers > int(c.OffersMax) || s.Locations > int(c.LocationsMax) || s.Fetches > int(c.FetchesMax) {
-		or.fail(checkFetchTables, "node %d has %d offers, %d remote locations and %d fetches, more than it may",
+		or.fail(checkFetchTables, "node %d has %d offers, %d remote locations and %d fetches, which exceeds a limit",
 			n.AsSubject(), s.Offers, s.Locations, s.Fetches)
 		return
 	}

@@ -18,8 +18,8 @@ import (
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkGetEndsEarly = oracle.NewCheck("L8", "gets that end early")
-	checkLostSource   = oracle.NewCheck("L8", "gets that lost their hope")
-	checkLostOffer    = oracle.NewCheck("L8", "gets that wait for offers")
+	checkLostSource   = oracle.NewCheck("L8", "gets without a source")
+	checkLostOffer    = oracle.NewCheck("L8", "gets that lost a deferred offer")
 	checkWokenDrain   = oracle.NewCheck("L6", "gets in a drain")
 	checkWoken        = oracle.NewCheck("L8", "gets whose chunks are ready")
 )
@@ -142,7 +142,7 @@ func (or *getWaitOracle) verifyEarlyEnd(n *world.Node, e *effects.Deliver, c *pd
 	}
 	or.countJudged(checkGetEndsEarly)
 	if !n.KeepsOffers && !or.stateOf(n).sourceLost {
-		or.fail(checkGetEndsEarly, "node %d ends ticket %d (%s) %d ns before its time although nothing was lost that it waits for",
+		or.fail(checkGetEndsEarly, "node %d ends ticket %d (%s) %d ns before its deadline although no source of a missing chunk was lost",
 			n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, remaining)
 		return
 	}
@@ -152,7 +152,7 @@ func (or *getWaitOracle) verifyEarlyEnd(n *world.Node, e *effects.Deliver, c *pd
 			return
 		}
 	}
-	or.fail(checkGetEndsEarly, "node %d ends ticket %d (%s) %d ns before its time although chunk %d may still come",
+	or.fail(checkGetEndsEarly, "node %d ends ticket %d (%s) %d ns before its deadline although chunk %d may still arrive",
 		n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, remaining, j.KeyNumbers[j.KeysIn(e.Hits)])
 }
 
@@ -226,7 +226,7 @@ func (or *getWaitOracle) failIfUnserved(n *world.Node, t effects.Ticket, id uint
 	}
 	or.countJudged(checkLostSource)
 	if !pd.MayArrive(n, j.Keys[i]) {
-		or.fail(checkLostSource, "node %d lets ticket %d (get) wait for chunk %d although its last hope is gone",
+		or.fail(checkLostSource, "node %d lets ticket %d (get) wait for chunk %d although the last source of the chunk is lost",
 			n.AsSubject(), oracle.Ticket(t), id)
 	}
 }
@@ -268,7 +268,8 @@ func (or *getWaitOracle) verifyLostOffers(n *world.Node) {
 			or.countJudged(checkLostOffer)
 		}
 		if c.OfferKept && c.From == lastFrom && !kept && !pd.MayArrive(n, j.Keys[c.From]) {
-			or.fail(checkLostOffer, "node %d lets ticket %d (%s) wait for chunk %d although its last hope, a kept offer, is gone",
+			or.fail(checkLostOffer,
+				"node %d lets ticket %d (%s) wait for chunk %d although the last source of the chunk, a deferred offer, has ended",
 				n.AsSubject(), oracle.Ticket(t), c.Want, j.KeyNumbers[c.From])
 			return
 		}

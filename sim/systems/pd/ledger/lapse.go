@@ -10,8 +10,8 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkLapseTime   = oracle.NewCheck("S20", "lapses told")
-	checkMissingCode = oracle.NewCheck("S20", "gets of what lapsed")
+	checkLapseTime   = oracle.NewCheck("S20", "times of lapses")
+	checkMissingCode = oracle.NewCheck("S20", "gets of lapsed chunks")
 )
 
 // lapseOracle judges how long chunks are kept, and what machines report when that time is over (S20).
@@ -70,7 +70,7 @@ func (or *lapseOracle) verifyLapse(n *world.Node, e *effects.Observe) {
 	k, ok := or.facts().keyOfHash(n, e.ID)
 	if !ok {
 		if since, ok := q.foreignAt[e.ID]; !ok || n.ReadingAt(or.w.Now).Sub(n.ReadingAt(since)) < pd.InfoOf(n).Cfg.ClaimTTL {
-			or.fail(checkLapseTime, "node %d says that a chunk lapsed that nobody put", n.AsSubject())
+			or.fail(checkLapseTime, "node %d reports a lapse of a chunk that was never put", n.AsSubject())
 		}
 		return
 	}
@@ -80,7 +80,7 @@ func (or *lapseOracle) verifyLapse(n *world.Node, e *effects.Observe) {
 	q.reportedAt[k], q.reportCount = or.w.Now, q.reportCount+e.Count
 	since, ok := q.wholeAt[k]
 	if !ok || n.ReadingAt(or.w.Now).Sub(n.ReadingAt(since)) < pd.InfoOf(n).Cfg.ClaimTTL {
-		or.fail(checkLapseTime, "node %d says that chunk %d lapsed, before it can have been kept for %d ns",
+		or.fail(checkLapseTime, "node %d reports that chunk %d lapsed before the chunk was kept for %d ns",
 			n.AsSubject(), k, pd.InfoOf(n).Cfg.ClaimTTL)
 	}
 }
@@ -101,11 +101,11 @@ func (or *lapseOracle) verifyMissing(n *world.Node, e *effects.Deliver, c *pd.Co
 	}
 	switch {
 	case e.Code == effects.Lapsed && (!ok || n.ReadingAt(or.w.Now).Sub(n.ReadingAt(reportedAt)) > pd.InfoOf(n).Cfg.ClaimTTL):
-		or.fail(checkMissingCode, "node %d ends ticket %d (%s) as lapsed; it told of no such end of chunk %d, or too long ago",
+		or.fail(checkMissingCode, "node %d ends ticket %d (%s) as lapsed, and did not report a lapse of chunk %d, or too long ago",
 			n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, k)
 	case isUnknownCode(e.Code) && c.Want == plan.CommandGet && or.mustReportLapse(n, c.Job, j.KeysIn(e.Hits)):
 		or.fail(checkMissingCode,
-			"node %d ends ticket %d (get) as %s; chunk %d was kept for request %q until its time was over",
+			"node %d ends ticket %d (get) as %s although chunk %d was kept for request %q until it lapsed",
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code, k, oracle.Request(j.Name))
 	}
 }

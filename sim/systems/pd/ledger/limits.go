@@ -14,9 +14,9 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkLimits   = oracle.NewCheck("S17", "effects outstanding, within the limits that drivers were told")
-	checkBatch    = oracle.NewCheck("S17", "pages of one effect, within those limits")
-	checkCommands = oracle.NewCheck("S17", "commands outstanding, within those limits")
+	checkLimits   = oracle.NewCheck("S17", "outstanding effects within the declared limits")
+	checkBatch    = oracle.NewCheck("S17", "pages per effect within the declared limits")
+	checkCommands = oracle.NewCheck("S17", "outstanding commands within the declared limits")
 )
 
 // limitOracle judges the effects that are outstanding (S17).
@@ -89,7 +89,7 @@ func (or *limitOracle) countEffect(n *world.Node, e effects.Effect) {
 	switch e := e.(type) {
 	case *effects.Open, *effects.Send, *effects.Post, *effects.Import, *effects.Drop:
 		state.outstanding.Sends++
-		or.verifyLimit(n, "questions, words and links", state.outstanding.Sends, state.declared.Sends)
+		or.verifyLimit(n, "requests, messages and links", state.outstanding.Sends, state.declared.Sends)
 	case *effects.Revoke:
 		state.outstanding.Revokes++
 		or.verifyLimit(n, "revocations", state.outstanding.Revokes, state.declared.Revokes)
@@ -128,14 +128,14 @@ func (or *limitOracle) countEffect(n *world.Node, e effects.Effect) {
 // verifyLimit checks a count of outstanding effects against the declared limit.
 func (or *limitOracle) verifyLimit(n *world.Node, kind string, now, limit int) {
 	if or.countJudged(checkLimits); now > limit {
-		or.fail(checkLimits, "node %d has %d %s outstanding, and told its driver of %d at the most", n.AsSubject(), now, kind, limit)
+		or.fail(checkLimits, "node %d has %d %s outstanding, and declared a limit of %d", n.AsSubject(), now, kind, limit)
 	}
 }
 
 // verifyBatch checks the number of pages in an effect or event against the declared limit.
 func (or *limitOracle) verifyBatch(n *world.Node, state *limitState, pages int) {
 	if or.countJudged(checkBatch); pages > state.declared.PagesPerBatch {
-		or.fail(checkBatch, "node %d speaks of %d pages at once, and told its driver of %d at the most",
+		or.fail(checkBatch, "node %d names %d pages in an effect or event, and declared a limit of %d",
 			n.AsSubject(), pages, state.declared.PagesPerBatch)
 	}
 }
@@ -145,7 +145,7 @@ func (or *limitOracle) verifyBatch(n *world.Node, state *limitState, pages int) 
 func (or *limitOracle) afterStep(n *world.Node) {
 	state := or.stateOf(n)
 	if or.countJudged(checkCommands); state.outstanding.Commands > state.declared.Commands {
-		or.fail(checkCommands, "node %d has %d commands outstanding, and told its driver of %d at the most",
+		or.fail(checkCommands, "node %d has %d commands outstanding, and declared a limit of %d",
 			n.AsSubject(), state.outstanding.Commands, state.declared.Commands)
 	}
 }

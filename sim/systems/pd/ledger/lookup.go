@@ -10,13 +10,13 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkLookupRetry    = oracle.NewCheck("S24", "lookups asked again")
-	checkLookupPrefix   = oracle.NewCheck("S2", "prefixes that are lent to peers")
-	checkLookupDone     = oracle.NewCheck("S19", "dones of lookups")
-	checkLookupDoneName = oracle.NewCheck("L2", "dones of lookups by name")
-	checkLookupClosed   = oracle.NewCheck("L2", "lookup connections closed while answers may come")
-	checkLookupShare    = oracle.NewCheck("S18", "what peers may read of a pool")
-	checkLookupConnKept = oracle.NewCheck("L2", "lookup connections kept")
+	checkLookupRetry    = oracle.NewCheck("S24", "retried lookups")
+	checkLookupPrefix   = oracle.NewCheck("S2", "prefixes that are leased to peers")
+	checkLookupDone     = oracle.NewCheck("S19", "done messages of lookups after all reads")
+	checkLookupDoneName = oracle.NewCheck("L2", "done messages of lookups by name")
+	checkLookupClosed   = oracle.NewCheck("L2", "lookup connections closed with pending lookups")
+	checkLookupShare    = oracle.NewCheck("S18", "pages that peers may read")
+	checkLookupConnKept = oracle.NewCheck("L2", "lookup connections closed after a reply")
 )
 
 // lookupOracle judges read leases that peers request: the messages of the lookup channel, at both ends.
@@ -125,11 +125,12 @@ func (or *lookupOracle) verifyClose(n *world.Node, e *effects.Close) {
 		return // The machine no longer waits for the reply.
 	}
 	if state.replyConn == c.ID {
-		or.fail(checkLookupConnKept, "node %d closes connection %d on which it is answered", n.AsSubject(), oracle.Conn(c.ID))
+		or.fail(checkLookupConnKept, "node %d closes connection %d in the step that receives a reply on the connection", n.AsSubject(),
+			oracle.Conn(c.ID))
 		return
 	}
 	if waiting > 0 {
-		or.fail(checkLookupClosed, "node %d closes connection %d on which %d questions wait, the oldest for %d ns",
+		or.fail(checkLookupClosed, "node %d closes connection %d on which %d lookups wait, the oldest for %d ns",
 			n.AsSubject(), oracle.Conn(c.ID), waiting, oldest)
 	}
 }
@@ -142,13 +143,13 @@ func (or *lookupOracle) verifyDone(n *world.Node, c *world.Conn, body []byte) {
 	}
 	or.countJudged(checkLookupDone, checkLookupDoneName)
 	if !pd.IsNameOf(n, effects.Incarnation(m.Ext.Incarnation)) {
-		or.fail(checkLookupDoneName, "node %d says that grant %d has ended in a name that is not its own",
+		or.fail(checkLookupDoneName, "node %d reports the end of grant %d under a name that is not a name of the node",
 			n.AsSubject(), n.GrantSubject(effects.GrantID(m.Ext.Grant)))
 		return
 	}
 	or.oracles().deferredOffers.verifyReturned(n, m)
 	if t := or.recordReadDone(n, m.Ext.To, m.Ext.Grant); t != nil {
-		or.fail(checkLookupDone, "node %d says that grant %d has ended while transfer %d may still read",
+		or.fail(checkLookupDone, "node %d reports the end of grant %d while transfer %d may still read",
 			n.AsSubject(), n.GrantSubject(t.Grant), oracle.Transfer(t.ID))
 	}
 }
@@ -223,7 +224,7 @@ func (or *lookupOracle) verifyShare(n *world.Node) {
 		}
 	}
 	if or.countJudged(checkLookupShare); leased > int(cfg.Share(cfg.LoanSharePct)) {
-		or.fail(checkLookupShare, "node %d lets peers read %d pages, of a pool of %d, of which they may %d%%",
+		or.fail(checkLookupShare, "node %d lets peers read %d pages, in a pool of %d pages, of which peers may read %d%%",
 			n.AsSubject(), leased, n.EnginePages(), cfg.LoanSharePct)
 	}
 }

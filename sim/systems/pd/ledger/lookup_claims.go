@@ -12,7 +12,7 @@ import (
 // checkPushClaims checks landings for gets that are over: if a peer's write fails, or arrives after the end of the get
 // that requested the write, the landing adds no claim for the request. No reader would come for the chunk, because the
 // outcome of the get keeps only a prefix of the chunks.
-var checkPushClaims = oracle.NewCheck("L2", "claims on what lands for nobody")
+var checkPushClaims = oracle.NewCheck("L2", "claims on chunks that land after their get")
 
 // landedChunk is a chunk that lands in this step.
 type landedChunk struct {
@@ -51,7 +51,7 @@ func (or *lookupOracle) afterStep(n *world.Node) {
 			continue
 		}
 		if or.countJudged(checkPushClaims); pd.ClaimsOf(n, or.w.Keys[x.chunk]) > x.maxClaims {
-			or.fail(checkPushClaims, "node %d keeps chunk %d, which landed for nobody, for a request", n.AsSubject(),
+			or.fail(checkPushClaims, "node %d adds a claim on chunk %d, which landed after the end of its get", n.AsSubject(),
 				oracle.Key(x.chunk))
 			return
 		}

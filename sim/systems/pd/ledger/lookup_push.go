@@ -15,10 +15,10 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkPushGranted   = oracle.NewCheck("S25", "pages that questions name")
-	checkPushContent   = oracle.NewCheck("S2", "pushes of what is shared")
-	checkPushUnwritten = oracle.NewCheck("S3", "answers to questions, of who writes")
-	checkPushSettled   = oracle.NewCheck("S3", "answers to questions, of what is written")
+	checkPushGranted   = oracle.NewCheck("S25", "pages that lookups grant")
+	checkPushContent   = oracle.NewCheck("S2", "content of shared pushes")
+	checkPushUnwritten = oracle.NewCheck("S3", "replies to lookups, at the writer")
+	checkPushSettled   = oracle.NewCheck("S3", "replies to lookups, at the owner")
 	checkPushShare     = oracle.NewCheck("S18", "shares of pushes")
 )
 
@@ -49,7 +49,7 @@ func (or *lookupOracle) verifyPushLookup(n *world.Node, c *world.Conn, corr effe
 	or.countJudged(checkPushGranted)
 	g := n.Grants[id]
 	if g == nil || g.Read || !isWritable(n.Pool, g) {
-		or.fail(checkPushGranted, "node %d asks to have chunks written under grant %d, which does not stand", n.AsSubject(),
+		or.fail(checkPushGranted, "node %d requests writes under grant %d, which is not in force", n.AsSubject(),
 			n.GrantSubject(id))
 		return
 	}
@@ -59,7 +59,7 @@ func (or *lookupOracle) verifyPushLookup(n *world.Node, c *world.Conn, corr effe
 		at := g.PageIndex(page)
 		or.lookupPages = append(or.lookupPages, page)
 		if at < 0 || m.Ext.Generations[i] != uint64(g.Pages[at].Generation) {
-			or.fail(checkPushGranted, "node %d asks to have chunk %d written to page %d, which is not under grant %d",
+			or.fail(checkPushGranted, "node %d requests a write of chunk %d to page %d, which is not under grant %d",
 				n.AsSubject(), i, n.PageSubject(page), n.GrantSubject(id))
 			return
 		}
@@ -97,8 +97,8 @@ func (or *lookupOracle) verifyPush(n *world.Node, t *world.Transfer) bool {
 		at := g.PageIndex(p.Remote.Index)
 		src := &n.Pool.Pages[p.Local.Index]
 		if at < 0 || src.Stamps[0].Key() != g.SharedKeys[at] || src.LastGeneration != p.Local.Generation {
-			or.fail(checkPushContent, "node %d writes its page %d to page %d of node %d, which is not of the chunk that was asked "+
-				"for there",
+			or.fail(checkPushContent, "node %d writes page %d to page %d of node %d, and the page does not hold the chunk that was requested "+
+				"for that page",
 				n.AsSubject(), n.PageSubject(p.Local.Index), to.PageSubject(p.Remote.Index), to.AsSubject())
 			return true
 		}
@@ -117,7 +117,7 @@ func (or *lookupOracle) verifyPush(n *world.Node, t *world.Transfer) bool {
 		}
 	}
 	if limit := int(pd.InfoOf(n).Cfg.PushesMax); ofPeer >= limit-total {
-		or.fail(checkPushShare, "node %d writes for a peer for which it writes %d of %d already, of at most %d", n.AsSubject(), ofPeer,
+		or.fail(checkPushShare, "node %d writes for a peer that already has %d of %d writes, of at most %d", n.AsSubject(), ofPeer,
 			total, limit)
 	}
 	return true
@@ -150,7 +150,7 @@ func (or *lookupOracle) verifyPushReply(n *world.Node, request uint64, body []by
 	or.countJudged(checkPushUnwritten)
 	for _, t := range or.w.Active.Transfers.Items {
 		if !t.Read && t.LocalInUse && t.Local == n.Pool && t.Grant == x.grant && t.Link.Peer == x.peer {
-			or.fail(checkPushUnwritten, "node %d answers while its transfer %d may still write under grant %d",
+			or.fail(checkPushUnwritten, "node %d replies while transfer %d may still write under grant %d",
 				n.AsSubject(), oracle.Transfer(t.ID), t.Remote.Node.GrantSubject(x.grant))
 			return
 		}
@@ -179,7 +179,7 @@ func (or *lookupOracle) handlePushReply(n *world.Node, c *world.Conn, corr effec
 			continue
 		}
 		if pg.Writers > 0 {
-			or.fail(checkPushSettled, "node %d is answered under grant %d while a store into page %d is under way",
+			or.fail(checkPushSettled, "node %d receives the reply for grant %d while a store into page %d is in flight",
 				n.AsSubject(), n.GrantSubject(id), n.PageSubject(p.Index))
 			return
 		}

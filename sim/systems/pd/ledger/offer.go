@@ -16,10 +16,10 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkOfferRefusal = oracle.NewCheck("S19", "answers that end read leases")
-	checkDoneName     = oracle.NewCheck("L2", "ends told by name")
-	checkDoneSettled  = oracle.NewCheck("S19", "ends told of what is settled")
-	checkDoneRevokes  = oracle.NewCheck("L2", "read leases over by their reader's done")
+	checkOfferRefusal = oracle.NewCheck("S19", "offer replies that end read leases")
+	checkDoneName     = oracle.NewCheck("L2", "done messages by name")
+	checkDoneSettled  = oracle.NewCheck("S19", "done messages after all reads")
+	checkDoneRevokes  = oracle.NewCheck("L2", "read leases ended by the reader")
 )
 
 // offerOracle judges the messages about read leases: offers, their replies, and done messages.
@@ -120,7 +120,7 @@ func (or *offerOracle) verifyRefusal(n *world.Node, r *world.Request, body []byt
 	for _, t := range or.w.Active.Transfers.Items {
 		if t.Read && t.LocalInUse && t.Local == n.Pool && t.Grant == r.Offer &&
 			identity.SameIncarnation(t.Link.Peer, owner) && !or.isHarmless(t) {
-			or.fail(checkOfferRefusal, "node %d says that nothing of grant %d will be read while transfer %d may still read",
+			or.fail(checkOfferRefusal, "node %d replies that it will not read under grant %d while transfer %d may still read",
 				n.AsSubject(), t.Remote.Node.GrantSubject(t.Grant), oracle.Transfer(t.ID))
 			return
 		}
@@ -135,7 +135,7 @@ func (or *offerOracle) verifyDone(n *world.Node, m *protocol.PullDoneSignal) {
 	}
 	or.countJudged(checkDoneName, checkDoneSettled)
 	if or.w.Script == nil && !pd.IsGenuine(n, effects.Incarnation(m.Ext.To), effects.Incarnation(m.Ext.Incarnation)) {
-		or.fail(checkDoneName, "node %d says that grant %d has ended in a name that its owner does not know",
+		or.fail(checkDoneName, "node %d reports the end of grant %d under a name that the owner does not know",
 			n.AsSubject(), n.GrantSubject(effects.GrantID(m.Ext.Grant)))
 		return
 	}
@@ -144,7 +144,7 @@ func (or *offerOracle) verifyDone(n *world.Node, m *protocol.PullDoneSignal) {
 			continue
 		}
 		if t.LocalInUse && !or.isHarmless(t) {
-			or.fail(checkDoneSettled, "node %d says that grant %d has ended while transfer %d may still read",
+			or.fail(checkDoneSettled, "node %d reports the end of grant %d while transfer %d may still read",
 				n.AsSubject(), t.Remote.Node.GrantSubject(t.Grant), oracle.Transfer(t.ID))
 			return
 		}
@@ -203,7 +203,7 @@ func (or *offerOracle) verifyRevoked(n *world.Node) {
 			c = &or.w.Commands[g.Lease.PutTicket-1]
 		}
 		if !g.Revoking && (!or.w.Conditions.Leased || c.Finished && c.HoldsMemory && c.OfferGrant == g.ID) {
-			or.fail(checkDoneRevokes, "node %d leaves pages leased under grant %d although their reader said that it has ended",
+			or.fail(checkDoneRevokes, "node %d does not revoke grant %d although the reader reported the end of the lease",
 				n.AsSubject(), n.GrantSubject(g.ID))
 		}
 	}

@@ -17,8 +17,8 @@ import (
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkOfferOpen  = oracle.NewCheck("S19", "offers of open puts")
-	checkOfferOnce  = oracle.NewCheck("S23", "offers, one a put")
-	checkOfferOrder = oracle.NewCheck("L3", "offers in turn")
+	checkOfferOnce  = oracle.NewCheck("S23", "offers, one per put")
+	checkOfferOrder = oracle.NewCheck("L3", "offers in order")
 	checkOfferWait  = oracle.NewCheck("L3", "puts that wait to be offered")
 )
 
@@ -61,7 +61,7 @@ func (or *offerQueueOracle) verifyOffer(n *world.Node, g *world.Grant) {
 	put := g.Lease.PutTicket
 	or.countJudged(checkOfferOpen, checkOfferOnce, checkOfferOrder)
 	if put == 0 || or.w.Commands[put-1].Finished {
-		or.fail(checkOfferOpen, "node %d leases pages under grant %d of ticket %d, which is no open put",
+		or.fail(checkOfferOpen, "node %d leases pages under grant %d of ticket %d, which is not an open put",
 			n.AsSubject(), n.GrantSubject(g.ID), oracle.Ticket(put))
 		return
 	}

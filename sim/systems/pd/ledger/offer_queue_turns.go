@@ -12,7 +12,7 @@ import (
 // a sender offers at most one put to each of the remaining receivers, however small these puts are, and however late
 // the waiting put was issued.
 
-var checkPassedOnce = oracle.NewCheck("L3", "puts that wait for room, passed by other receivers'")
+var checkPassedOnce = oracle.NewCheck("L3", "puts that wait for room, overtaken by puts for other receivers")
 
 // receiverTurn is the first put for a receiver, if the put waits only for room because the connection is free.
 type receiverTurn struct {
@@ -62,7 +62,7 @@ func (or *offerQueueOracle) verifyTurn(n *world.Node, put effects.Ticket) {
 		}
 		if or.countJudged(checkPassedOnce); slices.Contains(x.passedBy, to) {
 			or.fail(checkPassedOnce,
-				"node %d offers ticket %d, the second for the same receiver, while ticket %d waits for room for another one",
+				"node %d offers ticket %d, the second put for the same receiver, while ticket %d for another receiver waits for room",
 				n.AsSubject(), oracle.Ticket(put), oracle.Ticket(x.put))
 			return
 		}

@@ -111,7 +111,7 @@ func (or *pageShareOracle) verifyShare(n *world.Node, e *world.Grant, promised b
 	}
 	if ofPeer > pageShare(n) {
 		or.fail(checkPageShare,
-			"node %d grants %d pages to a peer that has %d now, of %d that it may have while others are there",
+			"node %d grants %d pages to a peer that has %d now, of at most %d while other peers are active",
 			n.AsSubject(), len(e.Pages), ofPeer, pageShare(n))
 	}
 }

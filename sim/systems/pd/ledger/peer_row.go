@@ -14,7 +14,7 @@ import (
 // request from the receiver's table: for a time, only peers that also sent requests can displace that peer, and only if
 // there are more such peers than rows.
 
-var checkDisplaced = oracle.NewCheck("S18", "peers that asked and keep their place")
+var checkDisplaced = oracle.NewCheck("S18", "peers with requests that keep their row")
 
 // peerRowOracle judges which peers a receiver no longer knows.
 type peerRowOracle struct {
@@ -100,7 +100,8 @@ func (or *peerRowOracle) verifyReply(n *world.Node, w *pendingRequest) {
 		or.countVoid(checkDisplaced)
 		return
 	}
-	or.fail(checkDisplaced, "node %d knows the sender of request %d no more, which asked %v before, and has places for %d",
+	or.fail(checkDisplaced,
+		"node %d does not know the sender of request %d any more, whose last request came %v before, and has rows for %d peers",
 		n.AsSubject(), oracle.Message(w.request), age, cmp.Or(pd.InfoOf(n).Cfg.PeersMax, 256))
 }
 

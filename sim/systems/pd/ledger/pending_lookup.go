@@ -69,7 +69,7 @@ func removeSuperseded[T any](or *oracleBase, n *world.Node, lookups []T, lookupO
 			continue
 		}
 		if or.countJudged(checkLookupRetry); !last.isRetryOf(former) {
-			or.fail(checkLookupRetry, "node %d takes message %d for message %d that is asked again, which it is not", n.AsSubject(),
+			or.fail(checkLookupRetry, "node %d treats message %d as a retry of message %d, which it is not", n.AsSubject(),
 				oracle.Message(last.request), oracle.Message(former.request))
 			return lookups
 		}

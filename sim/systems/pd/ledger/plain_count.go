@@ -13,7 +13,7 @@ import (
 // Each connection of a plain sender counts as a separate peer with the quota of a peer. Therefore the number of these
 // connections is bounded: no more connections have pages, or wait for pages.
 
-var checkPlains = oracle.NewCheck("S18", "vanilla senders at a time")
+var checkPlains = oracle.NewCheck("S18", "number of vanilla senders with pages")
 
 // plainCountOracle counts plain senders (S18).
 type plainCountOracle struct {

@@ -42,7 +42,7 @@ func (p *prefixLeases) verifyReply(or *oracleBase, n *world.Node, t *prefixReply
 	}
 	lastID := p.leases[t.lookupKey]
 	if g := n.Grants[lastID]; g != nil && g.ID != t.id && or.w.IsLeaseLive(n, g) {
-		failSame("node %d leases to operation %d under grant %d what it leased to it under %d",
+		failSame("node %d leases chunks to operation %d under grant %d that were leased to the operation under %d",
 			n.AsSubject(), t.operation, n.GrantSubject(t.id), n.GrantSubject(g.ID))
 		return false
 	}
@@ -52,11 +52,11 @@ func (p *prefixLeases) verifyReply(or *oracleBase, n *world.Node, t *prefixReply
 	p.leases[t.lookupKey] = t.id
 	g := n.Grants[t.id]
 	if g == nil || !g.Read {
-		failSame("node %d answers with grant %d, which it never gave to read", n.AsSubject(), n.GrantSubject(t.id))
+		failSame("node %d replies with grant %d, which is no read lease of the node", n.AsSubject(), n.GrantSubject(t.id))
 		return false
 	}
 	if until := or.w.ReadClock(n).Add(t.lease); until > g.ExpiresAt {
-		failSame("node %d says that grant %d stands for %d ns longer than it does",
+		failSame("node %d replies that grant %d is in force for %d ns longer than it is",
 			n.AsSubject(), n.GrantSubject(t.id), until.Sub(g.ExpiresAt))
 		return false
 	}
@@ -64,7 +64,7 @@ func (p *prefixLeases) verifyReply(or *oracleBase, n *world.Node, t *prefixReply
 		k, known := or.w.Keys.NumberOf(t.keys[min(i, len(t.keys)-1)])
 		if i >= len(t.keys) || i >= len(t.indexes) || !known || g.Lease.FirstStamps[i].Key() != k ||
 			t.indexes[i] != int64(page.Index) {
-			failPrefix("node %d leases page %d under grant %d, which is not of chunk %d that was asked for",
+			failPrefix("node %d leases page %d under grant %d, and the page does not hold the requested chunk %d",
 				n.AsSubject(), n.PageSubject(page.Index), n.GrantSubject(t.id), i)
 			return false
 		}

@@ -18,10 +18,10 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkPromisesKept   = oracle.NewCheck("S9", "chunks as many requests are promised")
-	checkClaimsNeeded   = oracle.NewCheck("L2", "claims of requests that read")
-	checkLapseCount     = oracle.NewCheck("S20", "lapses of promises whose time is over")
-	checkLayerConfirmed = oracle.NewCheck("S9", "layers that are confirmed")
+	checkPromisesKept   = oracle.NewCheck("S9", "chunks kept for promised requests")
+	checkClaimsNeeded   = oracle.NewCheck("L2", "claims beyond the promises")
+	checkLapseCount     = oracle.NewCheck("S20", "numbers of lapsed promises")
+	checkLayerConfirmed = oracle.NewCheck("S9", "confirmations of layers")
 )
 
 // promiseOracle judges for how many requests, and for how long, a machine keeps each chunk.
@@ -336,7 +336,7 @@ func (or *promiseOracle) verifyLayers(n *world.Node, ev *effects.Landed) {
 			continue
 		}
 		if or.countJudged(checkLayerConfirmed); !mayArrive {
-			or.fail(checkLayerConfirmed, "node %d confirms a layer of chunk %d under grant %d, and has nothing of that chunk",
+			or.fail(checkLayerConfirmed, "node %d confirms a layer of chunk %d under grant %d, and has no layers of that chunk",
 				n.AsSubject(), oracle.Key(chunk), n.GrantSubject(ev.Grant))
 			return
 		}
@@ -458,7 +458,7 @@ func (or *promiseOracle) verifyLapse(n *world.Node, e *effects.Observe) {
 	}
 	if or.countJudged(checkLapseCount); int(e.Count) < certain || int(e.Count) > certain+uncertain {
 		or.fail(checkLapseCount,
-			"node %d says that %d promises to keep chunk %d are over; the time of %d is, and perhaps of %d more",
+			"node %d reports that %d promises of chunk %d have lapsed; %d have, and possibly %d more",
 			n.AsSubject(), e.Count, oracle.Key(chunk), certain, uncertain)
 	}
 }
@@ -503,7 +503,7 @@ func (or *promiseOracle) compareClaims(n *world.Node, chunk uint32) {
 		or.countVoid(checkPromisesKept)
 	}
 	if claims < certain {
-		or.fail(checkPromisesKept, "node %d keeps chunk %d for %d requests, it has promised that to %d",
+		or.fail(checkPromisesKept, "node %d keeps chunk %d for %d requests, and has promised the chunk to %d",
 			n.AsSubject(), oracle.Key(chunk), claims, certain)
 		return
 	}
@@ -512,7 +512,7 @@ func (or *promiseOracle) compareClaims(n *world.Node, chunk uint32) {
 		return
 	}
 	if or.countJudged(checkClaimsNeeded); claims > certain+uncertain {
-		or.fail(checkClaimsNeeded, "node %d keeps chunk %d for %d requests, only %d still wait for it",
+		or.fail(checkClaimsNeeded, "node %d keeps chunk %d for %d requests, and only %d still wait for the chunk",
 			n.AsSubject(), oracle.Key(chunk), claims, certain+uncertain)
 	}
 }

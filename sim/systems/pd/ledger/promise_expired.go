@@ -15,7 +15,7 @@ import (
 // named request, until the time was over, and the machine still has the record. Otherwise the chunk is reported as not
 // found. Each promise is followed individually.
 
-var checkMissed = oracle.NewCheck("S20", "gets of what was kept until its time was over")
+var checkMissed = oracle.NewCheck("S20", "gets of chunks that were kept until they lapsed")
 
 // expiredPromise is a promise that has expired.
 type expiredPromise struct {
@@ -73,10 +73,10 @@ func (or *promiseOracle) verifyMissed(n *world.Node, e *effects.Deliver, c *pd.C
 	or.countJudged(checkMissed)
 	switch {
 	case isUnknownCode(e.Code) && mustHaveExpired:
-		or.fail(checkMissed, "node %d ends ticket %d (get) as %s; chunk %d was kept until its time was over",
+		or.fail(checkMissed, "node %d ends ticket %d (get) as %s although chunk %d was kept until it lapsed",
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code, oracle.Key(chunk))
 	case e.Code == effects.Lapsed && !mayHaveExpired:
-		or.fail(checkMissed, "node %d ends ticket %d (get) as lapsed; no promise of chunk %d to it was ever over, or lately",
+		or.fail(checkMissed, "node %d ends ticket %d (get) as lapsed, and no promise of chunk %d has lapsed recently",
 			n.AsSubject(), oracle.Ticket(e.Ticket), oracle.Key(chunk))
 	}
 }

@@ -18,12 +18,12 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkWriterLost     = oracle.NewCheck("L2", "grants of writers that are lost")
-	checkPartialPush    = oracle.NewCheck("L2", "grants of pushes that left some out")
+	checkWriterLost     = oracle.NewCheck("L2", "grants of lost writers")
+	checkPartialPush    = oracle.NewCheck("L2", "grants of incomplete pushes")
 	checkAbandonedGrant = oracle.NewCheck("L2", "grants for abandoned requests")
-	checkFailedPutLease = oracle.NewCheck("L2", "read leases of puts that ended badly")
+	checkFailedPutLease = oracle.NewCheck("L2", "read leases of failed puts")
 	checkAbandonRefusal = oracle.NewCheck("L2", "requests refused as abandoned")
-	checkReaderLost     = oracle.NewCheck("L2", "leases of readers that are lost")
+	checkReaderLost     = oracle.NewCheck("L2", "leases of lost readers")
 	checkStagingIdle    = oracle.NewCheck("L2", "staging pages of fetches that need them")
 )
 
@@ -131,7 +131,7 @@ func (or *promptOracle) verifyGrant(n *world.Node, e *world.Grant) {
 	}
 	or.countJudged(checkWriterLost)
 	if slices.Contains(state.lostPeers, e.Peer) {
-		or.fail(checkWriterLost, "node %d gives grant %d to a writer although it was told that it is gone",
+		or.fail(checkWriterLost, "node %d gives grant %d to a writer although the node was notified that the writer is lost",
 			n.AsSubject(), n.GrantSubject(e.ID))
 	}
 }
@@ -141,7 +141,7 @@ func (or *promptOracle) verifyGrant(n *world.Node, e *world.Grant) {
 func (or *promptOracle) verifyRead(n *world.Node, t *world.Transfer, e *effects.Transfer) {
 	asked := t.Lease != nil && t.Lease.Lease.OnRequest
 	if state := or.stateOf(n); e.Read && !n.KeepsOffers && !asked && slices.Contains(state.lostPeers, e.Peer) {
-		or.fail(checkWriterLost, "node %d reads from a peer with transfer %d although it was told that it is gone",
+		or.fail(checkWriterLost, "node %d reads from a peer with transfer %d although the node was notified that the peer is lost",
 			n.AsSubject(), oracle.Transfer(t.ID))
 	}
 }
@@ -149,7 +149,7 @@ func (or *promptOracle) verifyRead(n *world.Node, t *world.Transfer, e *effects.
 // verifyLease checks that a read lease on request is given only to a peer that is not lost.
 func (or *promptOracle) verifyLease(n *world.Node, peer effects.Incarnation, id effects.GrantID) {
 	if slices.Contains(or.stateOf(n).lostPeers, peer) {
-		or.fail(checkWriterLost, "node %d leases under grant %d to a peer although it was told that it is gone",
+		or.fail(checkWriterLost, "node %d leases pages under grant %d to a peer although the node was notified that the peer is lost",
 			n.AsSubject(), n.GrantSubject(id))
 	}
 }
@@ -185,7 +185,7 @@ func (or *promptOracle) verifyRefusal(n *world.Node, w *pendingRequest) {
 	ttl := cmp.Or(pd.InfoOf(n).Cfg.AbandonTTL, 10*effects.Second)
 	j := &or.w.Jobs[i]
 	if j.AbandonedAt == 0 || j.AbandonedIn != n.Incarnation || or.w.ReadClock(n).Sub(j.AbandonedAt) > ttl {
-		or.fail(checkAbandonRefusal, "node %d refuses what comes for request %q, which nobody has abandoned for long",
+		or.fail(checkAbandonRefusal, "node %d refuses a message for request %q as abandoned, and the request was not abandoned recently",
 			n.AsSubject(), oracle.Request(j.Name))
 	}
 }
@@ -211,7 +211,7 @@ func (or *promptOracle) verifyGrantRequest(n *world.Node, g *world.Grant) {
 	}
 	or.countJudged(checkAbandonedGrant)
 	if or.isAbandoning(n, g.Job-1) {
-		or.fail(checkAbandonedGrant, "node %d gives grant %d although it is abandoning its request %q",
+		or.fail(checkAbandonedGrant, "node %d gives grant %d while the node is abandoning request %q",
 			n.AsSubject(), n.GrantSubject(g.ID), oracle.Request(or.w.Jobs[g.Job-1].Name))
 	}
 }
@@ -252,7 +252,7 @@ func (or *promptOracle) verifyPartialGrants(n *world.Node, state *promptState) {
 	slices.Sort(state.partialGrants)
 	for _, id := range state.partialGrants {
 		if g := n.Grants[id]; g != nil && !g.Read && !g.Revoking && isWritable(n.Pool, g) {
-			or.fail(checkPartialPush, "node %d lets grant %d stand although its push has ended without some of its pages",
+			or.fail(checkPartialPush, "node %d does not revoke grant %d although the push has ended without some pages",
 				n.AsSubject(), n.GrantSubject(id))
 			return
 		}
@@ -280,7 +280,7 @@ func (or *promptOracle) verifyReaderless(n *world.Node, state *promptState) {
 	}
 	state.readerlessLeases = state.readerlessLeases[:0]
 	if found != 0 {
-		or.fail(checkReaderLost, "node %d lets grant %d stand although it was told that its reader is gone",
+		or.fail(checkReaderLost, "node %d does not revoke grant %d although the node was notified that the reader is lost",
 			n.AsSubject(), n.GrantSubject(found))
 	}
 }
@@ -303,7 +303,7 @@ func (or *promptOracle) verifyPutLease(n *world.Node, t effects.Ticket) {
 		}
 	}
 	if found != 0 {
-		or.fail(checkFailedPutLease, "node %d lets grant %d stand although its put, ticket %d, has ended badly",
+		or.fail(checkFailedPutLease, "node %d does not revoke grant %d although the put, ticket %d, has failed",
 			n.AsSubject(), n.GrantSubject(found), oracle.Ticket(t))
 	}
 }
@@ -333,6 +333,6 @@ func (or *promptOracle) verifyStaging(n *world.Node, s *rank.Stats) {
 		needed += min(n.Pool.Pages[i].Scatters, 1)
 	}
 	if s.Staged > needed {
-		or.fail(checkStagingIdle, "node %d has %d staging pages, its fetches have use for %d", n.AsSubject(), s.Staged, needed)
+		or.fail(checkStagingIdle, "node %d has %d staging pages, and its fetches need %d", n.AsSubject(), s.Staged, needed)
 	}
 }

@@ -54,10 +54,10 @@ func (or *promptOracle) verifyEnded(n *world.Node, state *promptState) {
 		case g == nil || g.Revoking || !isWritable(n.Pool, g):
 			continue
 		case o.writerLost:
-			or.fail(checkWriterLost, "node %d lets grant %d stand although it was told that its writer is gone",
+			or.fail(checkWriterLost, "node %d does not revoke grant %d although the node was notified that the writer is lost",
 				n.AsSubject(), n.GrantSubject(o.grant))
 		default:
-			or.fail(checkAbandonedGrant, "node %d lets grant %d stand although its request %q is abandoned",
+			or.fail(checkAbandonedGrant, "node %d does not revoke grant %d although request %q was abandoned",
 				n.AsSubject(), n.GrantSubject(o.grant), oracle.Request(or.w.Jobs[g.Job-1].Name))
 		}
 		break
@@ -70,7 +70,7 @@ func (or *promptOracle) verifyEnded(n *world.Node, state *promptState) {
 	queue := or.oracles().queue.stateOf(n)
 	for i := range queue.pending {
 		if o := &queue.pending[i]; o.unwanted && !o.cancelled {
-			or.fail(checkAbandonedGrant, "node %d goes on reading what grant %d lends, although the request %q is abandoned",
+			or.fail(checkAbandonedGrant, "node %d goes on reading under grant %d although request %q was abandoned",
 				n.AsSubject(), or.w.Nodes[or.w.Jobs[o.job-1].Sender].GrantSubject(o.offerGrant), oracle.Request(or.w.Jobs[o.job-1].Name))
 			return
 		}
@@ -80,7 +80,7 @@ func (or *promptOracle) verifyEnded(n *world.Node, state *promptState) {
 // verifyRetry checks that a reply to a retry does not name a grant that must end because the peer was lost.
 func (or *promptOracle) verifyRetry(n *world.Node, g *world.Grant, reply *protocol.AllocResponse) {
 	if i := or.indexOfDue(n, g.ID); i >= 0 && or.stateOf(n).dueGrants[i].writerLost && !reply.AllocFailed && len(reply.RemoteIndexes) > 0 {
-		or.fail(checkWriterLost, "node %d tells grant %d again although it was told that its writer is gone",
+		or.fail(checkWriterLost, "node %d repeats grant %d in a reply although the node was notified that the writer is lost",
 			n.AsSubject(), n.GrantSubject(g.ID))
 	}
 }
@@ -95,7 +95,7 @@ func (or *promptOracle) verifyAbandoned(n *world.Node, job int) {
 	}
 	or.stateOf(n).reportedJobs = append(or.stateOf(n).reportedJobs, job+1)
 	if first != 0 {
-		or.fail(checkAbandonedGrant, "node %d says that request %q is abandoned and lets its grant %d stand",
+		or.fail(checkAbandonedGrant, "node %d reports that request %q is abandoned, and does not revoke grant %d",
 			n.AsSubject(), oracle.Request(or.w.Jobs[job].Name), n.GrantSubject(first))
 	}
 }

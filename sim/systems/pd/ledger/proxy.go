@@ -15,8 +15,8 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkProxyTried = oracle.NewCheck("L5", "tries to tell the proxy")
-	checkProxyNext  = oracle.NewCheck("L5", "words to the proxy, one after the other")
+	checkProxyTried = oracle.NewCheck("L5", "attempts to notify the proxy")
+	checkProxyNext  = oracle.NewCheck("L5", "notifications that wait too long")
 )
 
 // proxyOracle judges how long a machine waits before the next attempt to notify the proxy (L5).
@@ -107,7 +107,7 @@ func (or *proxyOracle) afterStep(n *world.Node) {
 	}
 	or.countJudged(checkProxyTried)
 	if or.w.Now > state.retryBy+n.FrozenTime-state.frozenAtFailure {
-		or.fail(checkProxyTried, "node %d has let the proxy be for longer than %d ns since it was refused there",
+		or.fail(checkProxyTried, "node %d has not tried to notify the proxy for longer than %d ns since the last failure",
 			n.AsSubject(), pd.InfoOf(n).Cfg.BackoffMax)
 	}
 }
@@ -128,7 +128,7 @@ func (or *proxyOracle) verifyWait(n *world.Node, request uint64) {
 	or.countJudged(checkProxyNext)
 	limit := n.LongestSpan(pd.InfoOf(n).Cfg.BackoffMax) + 2*reportDelayMax + pd.Grace
 	if waited := or.w.Now - max(since, state.lastAt) - (n.FrozenTime - state.frozenAtLast); state.lastAt > 0 && waited > int64(limit) {
-		or.fail(checkProxyNext, "node %d tells the proxy of request %q %d ns after it could have",
+		or.fail(checkProxyNext, "node %d notifies the proxy of request %q %d ns later than possible",
 			n.AsSubject(), oracle.Request(j.Name), waited)
 	}
 }

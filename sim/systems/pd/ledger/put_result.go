@@ -15,7 +15,7 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkPutOK               = oracle.NewCheck("S9", "puts that end well")
+	checkPutOK               = oracle.NewCheck("S9", "puts that succeed")
 	checkNotified            = oracle.NewCheck("S9", "notifications")
 	checkPutParts            = oracle.NewCheck("S9", "parts of one put")
 	checkNotifiedIncarnation = oracle.NewCheck("S12", "incarnations of notifications")
@@ -38,7 +38,7 @@ func (or *putResultOracle) verifyPut(n *world.Node, e *effects.Deliver, c *pd.Co
 	j := &or.w.Jobs[c.Job]
 	b := j.Batches[c.Batch]
 	if missing := or.countMissing(j, b); missing > 0 {
-		or.fail(checkPutOK, "node %d ends put %d well although %d of its chunks never became whole at node %d",
+		or.fail(checkPutOK, "node %d ends put %d as ok although %d chunks never became whole at node %d",
 			n.AsSubject(), oracle.Ticket(e.Ticket), missing, oracle.Node(j.Receiver))
 	}
 }
@@ -60,12 +60,13 @@ func (or *putResultOracle) verifyNotification(n *world.Node, m *protocol.ProxyNo
 	or.countJudged(checkNotified, checkNotifiedIncarnation)
 	i := or.w.JobIndex(m.RequestID)
 	if i >= uint64(len(or.w.Jobs)) || or.w.Jobs[i].Sender != n.ID {
-		or.fail(checkNotified, "node %d tells the proxy of request %q, which is none of its", n.AsSubject(), oracle.Request(m.RequestID))
+		or.fail(checkNotified, "node %d notifies the proxy of request %q, which is not a request of this node", n.AsSubject(),
+			oracle.Request(m.RequestID))
 		return
 	}
 	j := &or.w.Jobs[i]
 	if j.SenderIncarnation != n.Incarnation {
-		or.fail(checkNotifiedIncarnation, "node %d tells the proxy of request %q of its former incarnation",
+		or.fail(checkNotifiedIncarnation, "node %d notifies the proxy of request %q of its former incarnation",
 			n.AsSubject(), oracle.Request(m.RequestID))
 		return
 	}
@@ -77,7 +78,7 @@ func (or *putResultOracle) verifyNotification(n *world.Node, m *protocol.ProxyNo
 		j.NotifiedAt = or.w.Now
 	}
 	if j.Notifications > 1 {
-		or.fail(checkNotified, "node %d tells the proxy of request %q twice", n.AsSubject(), oracle.Request(m.RequestID))
+		or.fail(checkNotified, "node %d notifies the proxy of request %q twice", n.AsSubject(), oracle.Request(m.RequestID))
 		return
 	}
 	missing, since := 0, or.rememberedSince(n, int(i))
@@ -87,7 +88,7 @@ func (or *putResultOracle) verifyNotification(n *world.Node, m *protocol.ProxyNo
 		}
 	}
 	if missing > int(m.Failed) {
-		or.fail(checkNotified, "node %d tells the proxy that %d chunks of request %q are missing, it is %d",
+		or.fail(checkNotified, "node %d notifies the proxy that %d chunks of request %q are missing, and %d are",
 			n.AsSubject(), m.Failed, oracle.Request(m.RequestID), missing)
 	}
 }
@@ -173,7 +174,7 @@ func (or *putResultOracle) verifyParts(n *world.Node) {
 		}
 		or.countJudged(checkPutParts)
 		if acceptedParts != 0 && acceptedParts != givenParts {
-			or.fail(checkPutParts, "node %d took %d of the %d parts in which request %q was put, and refused the others",
+			or.fail(checkPutParts, "node %d accepted %d of the %d parts in which request %q was put, and refused the rest",
 				n.AsSubject(), acceptedParts, givenParts, oracle.Request(j.Name))
 			return
 		}

@@ -15,13 +15,13 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkGrantedOnce    = oracle.NewCheck("S23", "grants, one an operation")
-	checkPeerOrder      = oracle.NewCheck("L7", "requests in turn")
-	checkOvertaken      = oracle.NewCheck("L7", "requests passed by others")
+	checkGrantedOnce    = oracle.NewCheck("S23", "grants, one per operation")
+	checkPeerOrder      = oracle.NewCheck("L7", "requests of a peer in order")
+	checkOvertaken      = oracle.NewCheck("L7", "requests overtaken by other peers")
 	checkCommit         = oracle.NewCheck("S12", "commits of grants")
 	checkCommitInTime   = oracle.NewCheck("S24", "commits in time")
-	checkRepliedInTime  = oracle.NewCheck("L8", "requests that wait, in time")
-	checkWithdrawnOffer = oracle.NewCheck("L2", "offers taken back that wait")
+	checkRepliedInTime  = oracle.NewCheck("L8", "replies in time")
+	checkWithdrawnOffer = oracle.NewCheck("L2", "withdrawn offers")
 	checkNeedlessWait   = oracle.NewCheck("L7", "requests that wait for free pages")
 )
 
@@ -300,7 +300,7 @@ func (or *queueOracle) verifyServed(n *world.Node, w *pendingRequest, place int,
 		op := operationID{w.peer, w.operation}
 		if g := n.Grants[or.stateOf(n).operationGrants[op]]; g != nil && n.AllowsStores(g) {
 			or.fail(checkGrantedOnce,
-				"node %d grants under grant %d what it granted for the same operation under grant %d, still in force",
+				"node %d grants pages under grant %d to an operation whose grant %d is still in force",
 				n.AsSubject(), n.GrantSubject(effects.GrantID(id)), n.GrantSubject(g.ID))
 			return
 		}
@@ -331,10 +331,10 @@ func (or *queueOracle) verifyCommitted(n *world.Node, ids []uint64) {
 		g := n.Grants[effects.GrantID(id)]
 		switch {
 		case g == nil:
-			or.fail(checkCommit, "node %d takes the commit of grant %d, which it never gave",
+			or.fail(checkCommit, "node %d accepts the commit of grant %d, which the node never gave",
 				n.AsSubject(), n.GrantSubject(effects.GrantID(id)))
 		case !g.Committed && (g.Revoking || or.w.ReadClock(n) > g.ExpiresAt):
-			or.fail(checkCommitInTime, "node %d takes the commit of grant %d, which had ended",
+			or.fail(checkCommitInTime, "node %d accepts the commit of grant %d, which had ended",
 				n.AsSubject(), n.GrantSubject(effects.GrantID(id)))
 		default:
 			if !g.Committed {
@@ -362,7 +362,7 @@ func (or *queueOracle) verifyQueue(n *world.Node, s *rank.Stats) {
 			continue // No sender waits for the reply, or the plane is to end the read.
 		}
 		if or.countJudged(checkRepliedInTime); o.dueAtOnce || o.dueAt+n.FrozenTime-o.frozenAtArrival < or.w.Now {
-			or.fail(checkRepliedInTime, "node %d does not answer request %d in time", n.AsSubject(), oracle.Message(o.request))
+			or.fail(checkRepliedInTime, "node %d does not reply to request %d in time", n.AsSubject(), oracle.Message(o.request))
 			return
 		}
 	}

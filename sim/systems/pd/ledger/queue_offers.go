@@ -62,7 +62,7 @@ func (or *queueOracle) verifyWithdrawn(n *world.Node) {
 			continue
 		}
 		if !o.reading {
-			or.fail(checkWithdrawnOffer, "node %d lets request %d wait, which offers what was taken back",
+			or.fail(checkWithdrawnOffer, "node %d lets request %d wait, which is a withdrawn offer",
 				n.AsSubject(), oracle.Message(o.request))
 			return
 		}

@@ -22,7 +22,7 @@ func (or *queueOracle) verifyOvertaken(n *world.Node, w *pendingRequest, place i
 		if counts, tooOften := or.countOvertake(n, o); !counts {
 			or.countVoid(checkOvertaken)
 		} else if or.countJudged(checkOvertaken); tooOften {
-			or.fail(checkOvertaken, "node %d lets request %d wait although %d grants and reserves went past it; %d are allowed",
+			or.fail(checkOvertaken, "node %d lets request %d wait although %d grants and reserves overtook it; %d are allowed",
 				n.AsSubject(), oracle.Message(o.request), o.overtakes, pd.InfoOf(n).Cfg.BypassMax)
 		}
 	}

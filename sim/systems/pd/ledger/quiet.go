@@ -10,9 +10,9 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkEmpty        = oracle.NewCheck("S17", "tables that should be empty")
-	checkDrainExpired = oracle.NewCheck("L6", "drains that expire")
-	checkFreeAtRest   = oracle.NewCheck("S5", "free pages when all is quiet")
+	checkEmpty        = oracle.NewCheck("S17", "tables when nothing is in flight")
+	checkDrainExpired = oracle.NewCheck("L6", "drains that expire with work that can be ended")
+	checkFreeAtRest   = oracle.NewCheck("S5", "free pages when nothing is in flight")
 )
 
 // quietOracle judges the contents of a node's tables when nothing is in flight any more.

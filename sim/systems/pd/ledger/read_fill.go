@@ -11,16 +11,16 @@ import (
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkReadScattered  = oracle.NewCheck("S15", "reads into staging pages")
-	checkReadUnused     = oracle.NewCheck("S4", "reads into pages of nobody")
+	checkReadUnused     = oracle.NewCheck("S4", "reads into unused pages")
 	checkReadGranted    = oracle.NewCheck("S3", "reads into pages not granted")
 	checkReadGeneration = oracle.NewCheck("S2", "generations of pages read into")
-	checkReadEnded      = oracle.NewCheck("S19", "reads before their end is told")
+	checkReadEnded      = oracle.NewCheck("S19", "reads after the done message")
 	checkReadLength     = oracle.NewCheck("S21", "lengths of reads")
 	checkReadyRead      = oracle.NewCheck("S1", "ready pages that were read")
 	checkReadyInTime    = oracle.NewCheck("S24", "ready pages read in time")
 	checkLoad           = oracle.NewCheck("S3", "loads")
 	checkLoadScattered  = oracle.NewCheck("S15", "loads into staging pages")
-	checkPassedLease    = oracle.NewCheck("S19", "copies that pass, of pages under a transfer")
+	checkPassedLease    = oracle.NewCheck("S19", "pages of copies that pass, under a lease")
 	checkPassedContent  = oracle.NewCheck("S1", "content of copies that pass")
 )
 
@@ -44,29 +44,29 @@ func (or *readFillOracle) verifyReadTarget(n *world.Node, t *world.Transfer, p e
 	}
 	switch {
 	case pg.Scatters > 0:
-		or.fail(checkReadScattered, "node %d reads into page %d with transfer %d while its engine is handed what that holds",
+		or.fail(checkReadScattered, "node %d reads into page %d with transfer %d while the page is being scattered to the engine",
 			n.AsSubject(), n.PageSubject(p.Local.Index), oracle.Transfer(t.ID))
 	case pg.Writers > 0 || pg.Readers > 0:
-		or.fail(checkReadUnused, "node %d reads into page %d with transfer %d while another may still touch it",
+		or.fail(checkReadUnused, "node %d reads into page %d with transfer %d while another transfer may still access the page",
 			n.AsSubject(), n.PageSubject(p.Local.Index), oracle.Transfer(t.ID))
 	case pg.Pins > 0 || pg.Reserved != 0 && !or.w.IsFlowReserve(pg.Reserved):
-		or.fail(checkReadUnused, "node %d reads into page %d with transfer %d while its engine has it",
+		or.fail(checkReadUnused, "node %d reads into page %d with transfer %d while the page belongs to the engine",
 			n.AsSubject(), n.PageSubject(p.Local.Index), oracle.Transfer(t.ID))
 	case pg.Granted != 0 && !or.w.Conditions.Leased:
-		or.fail(checkReadGranted, "node %d reads into page %d with transfer %d while it is granted under %d",
+		or.fail(checkReadGranted, "node %d reads into page %d with transfer %d while the page is granted under %d",
 			n.AsSubject(), n.PageSubject(p.Local.Index), oracle.Transfer(t.ID), n.GrantSubject(pg.Granted))
 	case p.Local.Generation != pg.Generation,
 		!n.IsStaging(pg) && !or.w.IsFlowReserve(pg.Reserved) && p.Local.Generation <= pg.LastGeneration:
 		or.fail(checkReadGeneration, "node %d reads into page %d in generation %d after %d",
 			n.AsSubject(), n.PageSubject(p.Local.Index), p.Local.Generation, pg.LastGeneration)
 	case or.w.Conditions.Leased && t.Lease != nil && t.Lease.Lease.DoneSent: // On fenced planes the grant is gone, and the read fails.
-		or.fail(checkReadEnded, "node %d reads under grant %d with transfer %d after it said that it has ended",
+		or.fail(checkReadEnded, "node %d reads under grant %d with transfer %d after the done message for the grant",
 			n.AsSubject(), n.GrantSubject(t.Grant), oracle.Transfer(t.ID))
 	}
 	if g := t.Lease; g != nil && or.w.Script == nil {
 		or.countJudged(checkReadLength)
 		if at := g.PageIndex(p.Remote.Index); at >= 0 && g.Pages[at].Length != p.Local.Length {
-			or.fail(checkReadLength, "node %d reads %d bytes of page %d, more or fewer than its chunk has",
+			or.fail(checkReadLength, "node %d reads %d bytes of page %d, which is not the length of the chunk",
 				n.AsSubject(), p.Local.Length, n.PageSubject(p.Remote.Index))
 		}
 	}
@@ -107,10 +107,10 @@ func (or *readFillOracle) verifyReady(n *world.Node, index uint32) {
 	}
 	switch n.Pool.Pages[index].FillState {
 	case world.FillOpen:
-		or.fail(checkReadyRead, "node %d takes page %d for ready although no read into it has ended well",
+		or.fail(checkReadyRead, "node %d treats page %d as ready although no read into the page has succeeded",
 			n.AsSubject(), n.PageSubject(index))
 	case world.FillLate:
-		or.fail(checkReadyInTime, "node %d takes page %d for ready although its read ended after its lease",
+		or.fail(checkReadyInTime, "node %d treats page %d as ready although the read ended after the lease",
 			n.AsSubject(), n.PageSubject(index))
 	case world.FillNone, world.FillOK:
 	}
@@ -133,7 +133,7 @@ func (or *readFillOracle) verifyLoad(t *world.Transfer, i int) {
 			oracle.Transfer(t.ID), n.PageSubject(p.Index), n.AsSubject(), pg.LastGeneration, p.Generation)
 	case pg.Scatters > 0:
 		or.fail(checkLoadScattered,
-			"a store of transfer %d lands on page %d of node %d while its engine is handed what that holds",
+			"a store of transfer %d lands on page %d of node %d while the page is being scattered to the engine",
 			oracle.Transfer(t.ID), n.PageSubject(p.Index), n.AsSubject())
 	case pg.Pins > 0:
 		or.fail(checkLoad, "a store of transfer %d lands on page %d of node %d while its engine reads it",

@@ -48,7 +48,7 @@ func (or *readLeaseOracle) verifyLease(n *world.Node, g *world.Grant) {
 			or.fail(checkLeaseUnwritten, "node %d leases page %d under grant %d while a transfer may still store into it",
 				n.AsSubject(), n.PageSubject(p.Index), n.GrantSubject(g.ID))
 		case pg.LastGeneration != p.Generation || pg.Generation != p.Generation:
-			or.fail(checkLeaseGeneration, "node %d leases page %d in generation %d under grant %d, it is in %d",
+			or.fail(checkLeaseGeneration, "node %d leases page %d in generation %d under grant %d, and the page has generation %d",
 				n.AsSubject(), n.PageSubject(p.Index), p.Generation, n.GrantSubject(g.ID), pg.LastGeneration)
 		case n.ArenaPages > 0:
 			or.oracles().arena.verifyLease(n, g, p)
@@ -56,7 +56,7 @@ func (or *readLeaseOracle) verifyLease(n *world.Node, g *world.Grant) {
 			or.fail(checkLeaseOfEngine, "node %d leases page %d under grant %d, which its engine has not handed over",
 				n.AsSubject(), n.PageSubject(p.Index), n.GrantSubject(g.ID))
 		case put && !hasLength(or.w.Commands[pg.Reserved-1].Pages, p):
-			or.fail(checkLeaseLength, "node %d leases %d bytes of page %d, more or fewer than its chunk has",
+			or.fail(checkLeaseLength, "node %d leases %d bytes of page %d, which is not the length of the chunk",
 				n.AsSubject(), p.Length, n.PageSubject(p.Index))
 		}
 		if or.w.Failure != nil {
@@ -109,15 +109,15 @@ func (or *readLeaseOracle) verifyPublished(n *world.Node, pages []effects.Page) 
 		pg := &n.Pool.Pages[p.Index]
 		switch {
 		case pg.Writers > 0 || pg.Readers > 0:
-			or.fail(checkPublish, "node %d gives page %d another generation while a transfer may still touch it",
+			or.fail(checkPublish, "node %d gives page %d another generation while a transfer may still access the page",
 				n.AsSubject(), n.PageSubject(p.Index))
 		case pg.Pins > 0 || pg.Scatters > 0 || pg.Reserved != 0:
-			or.fail(checkPublish, "node %d gives page %d another generation while its engine has it", n.AsSubject(),
+			or.fail(checkPublish, "node %d gives page %d another generation while the page belongs to the engine", n.AsSubject(),
 				n.PageSubject(p.Index))
 		}
 	}
 	if id, page := or.findLease(n, pages); id != 0 {
-		or.fail(checkPublish, "node %d gives page %d another generation while grant %d lets it be read",
+		or.fail(checkPublish, "node %d gives page %d another generation while the page may be read under grant %d",
 			n.AsSubject(), n.PageSubject(page), n.GrantSubject(id))
 	}
 }

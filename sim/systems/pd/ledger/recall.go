@@ -10,10 +10,10 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkRecallRetry    = oracle.NewCheck("S24", "recalls asked again")
+	checkRecallRetry    = oracle.NewCheck("S24", "retried recalls")
 	checkRecallPrefix   = oracle.NewCheck("S2", "prefixes that are leased")
-	checkRecallDone     = oracle.NewCheck("S19", "dones of recalls")
-	checkRecallDoneName = oracle.NewCheck("L2", "dones of recalls by name")
+	checkRecallDone     = oracle.NewCheck("S19", "done notices of recalls after all reads")
+	checkRecallDoneName = oracle.NewCheck("L2", "done notices of recalls by name")
 )
 
 // recallOracle judges recalls: until when the peer may read, and that no lease is left over.
@@ -50,12 +50,12 @@ func (or *recallOracle) verifyDone(n *world.Node, c *world.Conn, body []byte) {
 	for _, id := range m.Ext.Done {
 		or.countJudged(checkRecallDone, checkRecallDoneName)
 		if !pd.IsNameOf(n, effects.Incarnation(m.Ext.Incarnation)) {
-			or.fail(checkRecallDoneName, "node %d says that grant %d has ended in a name that is not its own",
+			or.fail(checkRecallDoneName, "node %d reports the end of grant %d under a name that is not a name of the node",
 				n.AsSubject(), n.GrantSubject(effects.GrantID(id)))
 			return
 		}
 		if t := or.recordReadDone(n, m.Ext.To, id); t != nil {
-			or.fail(checkRecallDone, "node %d says that grant %d has ended while transfer %d may still read",
+			or.fail(checkRecallDone, "node %d reports the end of grant %d while transfer %d may still read",
 				n.AsSubject(), t.Remote.Node.GrantSubject(t.Grant), oracle.Transfer(t.ID))
 			return
 		}

@@ -89,7 +89,7 @@ func (or *refusalOracle) afterStep(n *world.Node) {
 	or.countJudged(checkRefused)
 	c := &or.w.Commands[state.ticket-1]
 	if !or.copies.EqualsAfterTick(n, state.copied, or.w.ReadClock(n)) {
-		or.fail(checkRefused, "node %d refuses ticket %d (%s) as %s, and is not as it was before",
+		or.fail(checkRefused, "node %d refuses ticket %d (%s) as %s, and its state has changed",
 			n.AsSubject(), oracle.Ticket(state.ticket), c.Want, c.Code)
 	}
 }

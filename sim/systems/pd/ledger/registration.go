@@ -18,11 +18,11 @@ import (
 var (
 	checkBlocksGranted     = oracle.NewCheck("S25", "pages that registrations name")
 	checkBlocksOnce        = oracle.NewCheck("S14", "registrations under one grant each")
-	checkBlocksUnwritten   = oracle.NewCheck("S3", "answers to registrations, of who writes")
-	checkBlocksSettled     = oracle.NewCheck("S3", "answers to registrations, of what is written")
+	checkBlocksUnwritten   = oracle.NewCheck("S3", "replies to registrations, at the writer")
+	checkBlocksSettled     = oracle.NewCheck("S3", "replies to registrations, at the owner")
 	checkWriteOnce         = oracle.NewCheck("S14", "writes of a registration")
-	checkWriteSource       = oracle.NewCheck("S14", "writes of what is lent")
-	checkRegistrationsLeft = oracle.NewCheck("L8", "registrations that wait for nothing")
+	checkWriteSource       = oracle.NewCheck("S14", "source pages of registered writes")
+	checkRegistrationsLeft = oracle.NewCheck("L8", "registrations when nothing is in flight")
 	checkBlocksShare       = oracle.NewCheck("S18", "shares of registrations")
 )
 
@@ -140,7 +140,7 @@ func (or *registrationOracle) verifySent(n *world.Node, c *world.Conn, corr effe
 	id := effects.GrantID(m.Ext.Grant)
 	or.oracles().queue.takeRequestGrant(n, id)
 	if lastID, known := state.grantOf(m.Ext.Operation); known && lastID != id {
-		or.fail(checkBlocksOnce, "node %d registers under grant %d what it registered under grant %d", n.AsSubject(),
+		or.fail(checkBlocksOnce, "node %d registers an operation under grant %d that was registered under grant %d", n.AsSubject(),
 			n.GrantSubject(id), n.GrantSubject(lastID))
 		return
 	}
@@ -151,14 +151,14 @@ func (or *registrationOracle) verifySent(n *world.Node, c *world.Conn, corr effe
 	}
 	g := n.Grants[id]
 	if g == nil || g.Read || m.Ext.Attempt == 1 && !isWritable(n.Pool, g) || len(g.Pages) != len(m.Ext.Generations) {
-		or.fail(checkBlocksGranted, "node %d registers blocks under grant %d, which does not stand, or is of other pages",
+		or.fail(checkBlocksGranted, "node %d registers blocks under grant %d, which is not in force or has different pages",
 			n.AsSubject(), n.GrantSubject(id))
 		return
 	}
 	g.SharedKeys = g.SharedKeys[:0]
 	for i := range g.Pages {
 		if m.Ext.Generations[i] != uint64(g.Pages[i].Generation) {
-			or.fail(checkBlocksGranted, "node %d registers page %d in another life than that which it granted", n.AsSubject(),
+			or.fail(checkBlocksGranted, "node %d registers page %d in another generation than the granted one", n.AsSubject(),
 				n.PageSubject(g.Pages[i].Index))
 			return
 		}
@@ -202,7 +202,7 @@ func (or *registrationOracle) afterStep(n *world.Node) {
 		}
 	}
 	if limit := int(pd.InfoOf(n).Cfg.RegistrationsMax); ofPeer > 0 && ofPeer+total > limit+1 {
-		or.fail(checkBlocksShare, "node %d has %d registrations of one peer wait, and %d in all, in a table of %d",
+		or.fail(checkBlocksShare, "node %d has %d waiting registrations of a peer, and %d in all, in a table of %d",
 			n.AsSubject(), ofPeer, total, limit)
 	}
 }
@@ -224,13 +224,13 @@ func (or *registrationOracle) verifyWrite(n *world.Node, t *world.Transfer) {
 	or.countJudged(checkWriteSource)
 	for _, p := range t.Pairs {
 		if ticket := n.Pool.Pages[p.Local.Index].Reserved; ticket == 0 || or.w.Commands[ticket-1].Finished {
-			or.fail(checkWriteSource, "node %d writes its page %d, of a request that has ended", n.AsSubject(),
+			or.fail(checkWriteSource, "node %d writes from page %d, whose request has ended", n.AsSubject(),
 				n.PageSubject(p.Local.Index))
 			return
 		}
 	}
 	if !slices.ContainsFunc(state.received, func(c receivedRegistration) bool { return c.grant == t.Grant }) {
-		or.fail(checkWriteOnce, "node %d writes under grant %d, for which it has no registration that waits", n.AsSubject(),
+		or.fail(checkWriteOnce, "node %d writes under grant %d without a waiting registration for the grant", n.AsSubject(),
 			t.Remote.Node.GrantSubject(t.Grant))
 	}
 }
@@ -247,7 +247,7 @@ func (or *registrationOracle) verifyReply(n *world.Node, request uint64, body []
 	or.countJudged(checkBlocksUnwritten)
 	for _, t := range or.w.Active.Transfers.Items {
 		if !t.Read && t.LocalInUse && t.Local == n.Pool && t.Grant == x.grant && t.Link.Peer == x.peer {
-			or.fail(checkBlocksUnwritten, "node %d answers a registration while its transfer %d may still write under grant %d",
+			or.fail(checkBlocksUnwritten, "node %d replies to a registration while transfer %d may still write under grant %d",
 				n.AsSubject(), oracle.Transfer(t.ID), t.Remote.Node.GrantSubject(x.grant))
 			return
 		}
@@ -278,7 +278,7 @@ func (or *registrationOracle) handleReply(n *world.Node, c *world.Conn, corr eff
 			continue
 		}
 		if pg.Writers > 0 {
-			or.fail(checkBlocksSettled, "node %d is answered under grant %d while a store into page %d is under way",
+			or.fail(checkBlocksSettled, "node %d receives the reply for grant %d while a store into page %d is in flight",
 				n.AsSubject(), n.GrantSubject(id), n.PageSubject(p.Index))
 			return
 		}
@@ -291,7 +291,7 @@ func (or *registrationOracle) handleReply(n *world.Node, c *world.Conn, corr eff
 func (or *registrationOracle) verifyRest(n *world.Node, stats int) {
 	or.countJudged(checkRegistrationsLeft)
 	if stats > 0 {
-		or.fail(checkRegistrationsLeft, "node %d has %d registrations or requests left that it finished, and nothing is under way",
+		or.fail(checkRegistrationsLeft, "node %d has %d registrations or requests left although nothing is in flight",
 			n.AsSubject(), stats)
 	}
 }

@@ -15,7 +15,7 @@ var (
 	checkRenewID     = oracle.NewCheck("S12", "ids of renewed leases")
 	checkRenewInTime = oracle.NewCheck("S24", "renewals in time")
 	checkRenewBound  = oracle.NewCheck("L2", "renewals within bounds")
-	checkRenewGiven  = oracle.NewCheck("L8", "renewals that are heard")
+	checkRenewGiven  = oracle.NewCheck("L8", "renewals that are granted")
 )
 
 // renewOracle judges renewals of read leases.
@@ -80,12 +80,12 @@ func (or *renewOracle) verifyRenewed(n *world.Node, request uint64, body []byte)
 		g := n.Grants[effects.GrantID(id)]
 		switch {
 		case g == nil || !g.Read:
-			or.fail(checkRenewID, "node %d prolongs grant %d, which it never gave to read",
+			or.fail(checkRenewID, "node %d renews grant %d, which is no read lease of the node",
 				n.AsSubject(), n.GrantSubject(effects.GrantID(id)))
 		case g.Revoking || now > g.ExpiresAt || g.Lease.DoneReceived:
-			or.fail(checkRenewInTime, "node %d prolongs grant %d, which had ended", n.AsSubject(), n.GrantSubject(effects.GrantID(id)))
+			or.fail(checkRenewInTime, "node %d renews grant %d, which had ended", n.AsSubject(), n.GrantSubject(effects.GrantID(id)))
 		case until > g.Lease.GrantedAt.Add(pd.InfoOf(n).Cfg.ReadLeaseMax):
-			or.fail(checkRenewBound, "node %d prolongs grant %d beyond the longest lease of an offer",
+			or.fail(checkRenewBound, "node %d renews grant %d beyond the maximum lease of an offer",
 				n.AsSubject(), n.GrantSubject(effects.GrantID(id)))
 		default:
 			g.ExpiresAt = max(g.ExpiresAt, until)
@@ -100,7 +100,7 @@ func (or *renewOracle) verifyExtended(n *world.Node, request uint64, ids []uint6
 	}
 	for _, g := range or.dueLeases {
 		if or.countJudged(checkRenewGiven); !slices.Contains(ids, uint64(g.ID)) {
-			or.fail(checkRenewGiven, "node %d is asked for more time under grant %d, which stands, and gives none",
+			or.fail(checkRenewGiven, "node %d does not renew grant %d on request although the grant is in force",
 				n.AsSubject(), n.GrantSubject(g.ID))
 			return
 		}

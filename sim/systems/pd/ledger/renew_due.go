@@ -16,8 +16,8 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkRenewBegun  = oracle.NewCheck("S9", "renewals of what is kept, begun in time")
-	checkRenewWanted = oracle.NewCheck("L2", "renewals of what is left of an offer")
+	checkRenewBegun  = oracle.NewCheck("S9", "renewals of deferred offers, requested in time")
+	checkRenewWanted = oracle.NewCheck("L2", "renewals of offers with chunks left")
 )
 
 // renewState records the senders that one incarnation of a node tried to ask for renewals.
@@ -95,7 +95,7 @@ func (or *renewOracle) verifyDue(n *world.Node) {
 		or.countJudged(checkRenewBegun)
 		i := slices.IndexFunc(or.stateOf(n).tries, func(x renewTry) bool { return x.server == k.owner.Node.ID })
 		if i < 0 || !or.stateOf(n).tries[i].wasTriedSince(&or.w.World, before) {
-			or.fail(checkRenewBegun, "node %d has not asked for more time under grant %d, of which half is over",
+			or.fail(checkRenewBegun, "node %d has not requested a renewal of grant %d, and half of its time is over",
 				n.AsSubject(), k.owner.Node.GrantSubject(k.lease.ID))
 			return
 		}
@@ -109,7 +109,7 @@ func (or *renewOracle) verifyWanted(n *world.Node, k *deferredOffer) {
 	}
 	or.countJudged(checkRenewWanted)
 	if !slices.ContainsFunc(k.chunks, func(c offeredChunk) bool { return !c.consumed }) {
-		or.fail(checkRenewWanted, "node %d asks for more time under grant %d, of which nothing is left",
+		or.fail(checkRenewWanted, "node %d requests a renewal of grant %d, and no chunk of the offer is left",
 			n.AsSubject(), k.owner.Node.GrantSubject(k.lease.ID))
 	}
 }

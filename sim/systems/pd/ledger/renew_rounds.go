@@ -13,7 +13,7 @@ import (
 
 // If a renewal does not name all offers that a reader keeps of a sender, the following renewals must name the rest.
 
-var checkRenewRound = oracle.NewCheck("S18", "renewals of all that is kept")
+var checkRenewRound = oracle.NewCheck("S18", "renewals that name all deferred offers")
 
 // leasesPerRenewal returns the largest number of leases that a renewal of n names.
 func leasesPerRenewal(n *world.Node) int { return int(cmp.Or(pd.InfoOf(n).Cfg.Tuning.RenewsMax, 512)) }
@@ -58,7 +58,7 @@ func (or *renewOracle) verifyRound(n *world.Node, sender int32, incarnation effe
 			k.unnamedRenewals = 0
 		}
 		if limit := leasesPerRenewal(n); k.unnamedRenewals > 2*((k.maxOffers+limit-1)/limit)+1 {
-			or.fail(checkRenewRound, "node %d has asked node %d for more time %d times, and not for grant %d",
+			or.fail(checkRenewRound, "node %d has requested renewals from node %d %d times, and none of grant %d",
 				n.AsSubject(), oracle.Node(sender), k.unnamedRenewals, k.owner.Node.GrantSubject(k.lease.ID))
 			return
 		}

@@ -21,9 +21,9 @@ import (
 var (
 	checkEndWaits  = oracle.NewCheck("L9", "gets of requests that have ended")
 	checkEndFetch  = oracle.NewCheck("L9", "fetches of requests that have ended")
-	checkEndCause  = oracle.NewCheck("L9", "commands that end by a sender's word")
-	checkEndCode   = oracle.NewCheck("L9", "what gets of requests that have ended are told")
-	checkEndAnswer = oracle.NewCheck("L9", "ends that are told")
+	checkEndCause  = oracle.NewCheck("L9", "commands that end by an end-of-request message")
+	checkEndCode   = oracle.NewCheck("L9", "codes of gets of requests that have ended")
+	checkEndAnswer = oracle.NewCheck("L9", "outcomes of end commands")
 )
 
 // requestEndOracle judges what follows from end-of-request messages.
@@ -314,7 +314,7 @@ func (or *requestEndOracle) verifyOutcome(n *world.Node, e *effects.Deliver, c *
 		or.countJudged(checkEndAnswer)
 		i := slices.IndexFunc(or.replyCounts, func(x endReplyCount) bool { return x.job == c.Job && x.count > 0 })
 		if i < 0 {
-			or.fail(checkEndAnswer, "node %d says that the end of request %q was told, and no receiver has answered that",
+			or.fail(checkEndAnswer, "node %d reports that the end of request %q was delivered, and no receiver has replied",
 				n.AsSubject(), oracle.Request(or.w.Jobs[c.Job].Name))
 			return
 		}
@@ -342,7 +342,7 @@ func (or *requestEndOracle) verifyEndCode(n *world.Node, e *effects.Deliver, c *
 				(e.Code == effects.NotSent || e.Why != nil && e.Why.Theirs == x.code.String() && e.Why.Said == x.reason)
 		}
 		if !namesRequest || !or.mayEnd(n, c.Job, matches) {
-			or.fail(checkEndCause, "node %d ends ticket %d (%s) as %s, and its sender has not said so, or not of this attempt",
+			or.fail(checkEndCause, "node %d ends ticket %d (%s) as %s, and the sender has not reported that for this attempt",
 				n.AsSubject(), oracle.Ticket(e.Ticket), c.Want, e.Code)
 			return
 		}
@@ -354,10 +354,10 @@ func (or *requestEndOracle) verifyEndCode(n *world.Node, e *effects.Deliver, c *
 	or.countJudged(checkEndCode)
 	switch {
 	case c.ReceivedStep != n.StepCount:
-		or.fail(checkEndCode, "node %d had ticket %d (get) wait, although its sender said before that nothing more comes",
+		or.fail(checkEndCode, "node %d let ticket %d (get) wait although the sender had reported the end of the request",
 			n.AsSubject(), oracle.Ticket(e.Ticket))
 	case e.Code == effects.NotFound, x.code != effects.OK && !x.sentAnother && e.Code == effects.Lapsed:
-		or.fail(checkEndCode, "node %d ends ticket %d (get) as %s, and its sender said how the request ended: %s",
+		or.fail(checkEndCode, "node %d ends ticket %d (get) as %s although the sender reported the end of the request: %s",
 			n.AsSubject(), oracle.Ticket(e.Ticket), e.Code, x.code)
 	}
 }
@@ -379,7 +379,7 @@ func (or *requestEndOracle) afterStep(n *world.Node) {
 			continue
 		}
 		if x := or.certainEnd(n, c.Job); x != nil {
-			or.fail(checkEndWaits, "node %d lets ticket %d (get) wait, although node %d has said that nothing more comes",
+			or.fail(checkEndWaits, "node %d lets ticket %d (get) wait although node %d has reported the end of the request",
 				n.AsSubject(), oracle.Ticket(t), oracle.Node(or.w.Jobs[c.Job].Sender))
 			return
 		}
@@ -402,7 +402,7 @@ func (or *requestEndOracle) verifyFetches(n *world.Node) {
 			key := or.w.Keys[id]
 			if _, ready := pd.ReadyAt(n, key); !ready && !pd.MayArrive(n, key) {
 				or.fail(checkEndFetch,
-					"node %d lets ticket %d (fetch) wait for chunk %d, although node %d has said that nothing more comes",
+					"node %d lets ticket %d (fetch) wait for chunk %d although node %d has reported the end of the request",
 					n.AsSubject(), oracle.Ticket(t), oracle.Key(id), oracle.Node(or.w.Jobs[c.Job].Sender))
 				return
 			}

@@ -72,7 +72,7 @@ func (or *resendOracle) verifyOrder(n *world.Node, c *world.Conn, corr effects.C
 	}
 	for _, o := range (*list)[i+1:] {
 		if o.incarnation == n.Incarnation && o.conn == c.ID && o.lostConn == x.lostConn {
-			or.w.Fail("L7", "node %d sends operation %d again on connection %d behind operation %d, before which it had gone",
+			or.w.Fail("L7", "node %d sends operation %d again on connection %d after operation %d, which had been sent later",
 				n.AsSubject(), x.operation, oracle.Conn(c.ID), o.operation)
 			return
 		}

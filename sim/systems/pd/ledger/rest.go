@@ -18,9 +18,9 @@ var (
 	checkRest       = oracle.NewCheck("S17", "tables at rest")
 	checkDeadlines  = oracle.NewCheck("S17", "deadlines at rest")
 	checkReadyRest  = oracle.NewCheck("S17", "ready chunks at rest")
-	checkConns      = oracle.NewCheck("S17", "connections that are somebody's")
-	checkLinks      = oracle.NewCheck("S17", "links that are somebody's")
-	checkConnsServe = oracle.NewCheck("S17", "connections to one port")
+	checkConns      = oracle.NewCheck("S17", "connections that the machine knows")
+	checkLinks      = oracle.NewCheck("S17", "links that the machine knows")
+	checkConnsServe = oracle.NewCheck("S17", "number of connections to a port")
 )
 
 // restOracle judges the rows, connections and links that are left when nothing is in flight (S17).
@@ -74,11 +74,11 @@ func (or *restOracle) verifyRest(n *world.Node, when string) {
 		case rest == table.Empty && rows != 0 && or.w.Failure == nil:
 			or.fail(checkRest, "node %d has %d %s left %s", n.AsSubject(), rows, oracle.Leftover{Node: n.ID, Name: name}, when)
 		case rest == table.Ready && rows != 0 && !n.IsCache && or.w.Failure == nil:
-			or.fail(checkReadyRest, "node %d keeps %d chunks that nobody expects any more %s", n.AsSubject(), rows, when)
+			or.fail(checkReadyRest, "node %d keeps %d chunks that no request expects any more %s", n.AsSubject(), rows, when)
 		}
 	})
 	if s := pd.StatsOf(n); s.Deadlines != timed && or.w.Failure == nil {
-		or.fail(checkDeadlines, "node %d has %d deadlines, and remembers %d things until a time, %s",
+		or.fail(checkDeadlines, "node %d has %d deadlines, and %d rows with a time limit, %s",
 			n.AsSubject(), s.Deadlines, timed, when)
 	}
 	or.verifyOneConn(n, when)

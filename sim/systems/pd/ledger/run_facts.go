@@ -9,7 +9,7 @@ import (
 	"github.com/kvferry/kvferry/sim/world"
 )
 
-var checkBufferID = oracle.NewCheck("S12", "buffers of new incarnations")
+var checkBufferID = oracle.NewCheck("S12", "buffer ids of new incarnations")
 
 // runFacts holds the facts about a run that several oracles need: which incarnation owns which memory, which keys
 // exist, and where each key became whole. The facts are taken from what drivers saw, never from what a machine claims.

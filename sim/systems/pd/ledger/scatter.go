@@ -10,7 +10,7 @@ import (
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkScatterOpen       = oracle.NewCheck("L1", "scatters of open fetches")
-	checkScatterOrder      = oracle.NewCheck("S15", "scatters in order")
+	checkScatterOrder      = oracle.NewCheck("S15", "order of scatters")
 	checkScatterWhole      = oracle.NewCheck("S1", "scattered pages of vanilla senders")
 	checkScatterGeneration = oracle.NewCheck("S2", "generations of scattered pages")
 )
@@ -34,7 +34,7 @@ func (or *scatterOracle) verifyScatter(n *world.Node, e *effects.Scatter) bool {
 			n.AsSubject(), oracle.Ticket(e.Ticket))
 		return false
 	case c.Device.Corr != 0:
-		or.fail(checkScatterOrder, "node %d scatters chunks of ticket %d beside others of it",
+		or.fail(checkScatterOrder, "node %d scatters chunks of ticket %d while other chunks of the command are being scattered",
 			n.AsSubject(), oracle.Ticket(e.Ticket))
 		return false
 	case c.Want != plan.CommandFetch:
@@ -56,7 +56,7 @@ func (or *scatterOracle) verifyScatter(n *world.Node, e *effects.Scatter) bool {
 			or.countVoid(checkScatterWhole)
 			continue // Exempt by name.
 		case n.Grants[pg.Granted].IsBearer() && or.w.Conditions.Leased:
-			or.fail(checkScatterWhole, "node %d scatters page %d of a vanilla sender, of which nobody said that it is whole",
+			or.fail(checkScatterWhole, "node %d scatters page %d of a vanilla sender, which was not committed",
 				n.AsSubject(), n.PageSubject(p.Index))
 			return false
 		case pg.Writers > 0:
@@ -64,7 +64,7 @@ func (or *scatterOracle) verifyScatter(n *world.Node, e *effects.Scatter) bool {
 				n.AsSubject(), n.PageSubject(p.Index))
 			return false
 		case p.Generation != pg.LastGeneration:
-			or.fail(checkScatterGeneration, "node %d scatters page %d of generation %d, it is in %d",
+			or.fail(checkScatterGeneration, "node %d scatters page %d in generation %d, and the page has generation %d",
 				n.AsSubject(), n.PageSubject(p.Index), p.Generation, pg.LastGeneration)
 			return false
 		}

@@ -13,9 +13,9 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkSecondRead   = oracle.NewCheck("S27", "pools that are read into")
-	checkSecondAsked  = oracle.NewCheck("S27", "pools that peers are asked to write into")
-	checkSecondPut    = oracle.NewCheck("S27", "pools that puts are written into")
+	checkSecondRead   = oracle.NewCheck("S27", "pools of pages that are read into")
+	checkSecondAsked  = oracle.NewCheck("S27", "pools of pages that peers write on request")
+	checkSecondPut    = oracle.NewCheck("S27", "pools of pages that puts write")
 	checkSecondEngine = oracle.NewCheck("S27", "pools of reserved pages")
 )
 
@@ -29,7 +29,7 @@ func (or *secondPoolOracle) verifyReadPool(n *world.Node, t *world.Transfer, p e
 		return
 	}
 	if or.countJudged(checkSecondRead); !n.InSecondPool(p.Local.Index) {
-		or.fail(checkSecondRead, "node %d reads into page %d with transfer %d, which is not of its second pool",
+		or.fail(checkSecondRead, "node %d reads into page %d with transfer %d, and the page is not in the second pool",
 			n.AsSubject(), n.PageSubject(p.Local.Index), oracle.Transfer(t.ID))
 	}
 }
@@ -41,7 +41,7 @@ func (or *secondPoolOracle) verifyAskedPool(n *world.Node, g *world.Grant, page 
 		return
 	}
 	if or.countJudged(checkSecondAsked); n.InSecondPool(page) == pd.InfoOf(n).Cfg.Keeps {
-		or.fail(checkSecondAsked, "node %d asks to have page %d written under grant %d, which is not of the pool for that",
+		or.fail(checkSecondAsked, "node %d requests a write to page %d under grant %d, and the page is in the wrong pool",
 			n.AsSubject(), n.PageSubject(page), n.GrantSubject(g.ID))
 	}
 }
@@ -53,7 +53,7 @@ func (or *secondPoolOracle) verifyPutPool(t *world.Transfer, p effects.Pair) {
 		return
 	}
 	if or.countJudged(checkSecondPut); to.InSecondPool(p.Remote.Index) {
-		or.fail(checkSecondPut, "transfer %d writes a put to page %d of node %d, which is of its second pool",
+		or.fail(checkSecondPut, "transfer %d writes a put to page %d of node %d, which is in the second pool",
 			oracle.Transfer(t.ID), to.PageSubject(p.Remote.Index), to.AsSubject())
 	}
 }

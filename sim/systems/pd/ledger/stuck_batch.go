@@ -17,8 +17,8 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkGrace    = oracle.NewCheck("L2", "batches that were cancelled, in time")
-	checkPatience = oracle.NewCheck("L2", "batches without progress, in time")
+	checkGrace    = oracle.NewCheck("L2", "cancelled batches, ended in time")
+	checkPatience = oracle.NewCheck("L2", "batches without progress, ended in time")
 )
 
 // stuckOracle judges how long a node waits for batches (L2).
@@ -130,11 +130,12 @@ func (or *stuckOracle) verifyFenced(n *world.Node, x *world.Link, h *linkFlight)
 	}
 	switch {
 	case or.isPast(n, h.patienceEnd):
-		or.fail(checkPatience, "node %d has waited for transfer %d on link %d beyond its patience, and does not end its "+
-			"communicator",
+		or.fail(checkPatience,
+			"node %d has waited for transfer %d on link %d longer than the progress timeout, and does not fence the epoch of its "+
+				"communicator",
 			n.AsSubject(), oracle.Transfer(h.transfers[0]), oracle.Link(x.ID))
 	case or.isPast(n, h.graceEnd):
-		or.fail(checkGrace, "node %d has cancelled transfer %d on link %d, waits for it, and does not end its communicator",
+		or.fail(checkGrace, "node %d has cancelled transfer %d on link %d, and does not fence the epoch after the grace period",
 			n.AsSubject(), oracle.Transfer(h.cancelled[0]), oracle.Link(x.ID))
 	}
 }

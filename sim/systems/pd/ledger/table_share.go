@@ -16,9 +16,9 @@ var (
 	checkSharesCounted = oracle.NewCheck("S18", "shares, counted twice")
 	checkOfferShare    = oracle.NewCheck("S18", "shares of offers")
 	checkPendingShare  = oracle.NewCheck("S18", "shares of pending requests")
-	checkNoRoom        = oracle.NewCheck("S18", "requests turned away")
+	checkNoRoom        = oracle.NewCheck("S18", "requests refused for lack of room")
 	checkGrantShare    = oracle.NewCheck("S18", "shares of grants")
-	checkRetryRefused  = oracle.NewCheck("L8", "retries of what is granted")
+	checkRetryRefused  = oracle.NewCheck("L8", "retries of granted operations")
 )
 
 // tableShareOracle judges the shares of peers in a machine's tables.
@@ -41,7 +41,7 @@ var shareNames = [rank.SharedCount]string{
 	rank.SharedDoneAddrs:    "done addresses",
 	rank.SharedOffers:       "deferred offers",
 	rank.SharedLocations:    "remote locations of offers",
-	rank.SharedClassRows:    "reasons to stay",
+	rank.SharedClassRows:    "class rows",
 	rank.SharedClaims:       "further claims",
 }
 
@@ -52,7 +52,7 @@ func (or *tableShareOracle) verifyCounts(n *world.Node, quiet bool) {
 	counted, actual := pd.SharesOf(n)
 	for i, name := range shareNames {
 		if counted[i] != actual[i] || quiet && actual[i] != 0 {
-			or.fail(checkSharesCounted, "node %d counts %d %s that peers have of their shares, there are %d",
+			or.fail(checkSharesCounted, "node %d counts %d %s in the shares of peers, and there are %d",
 				n.AsSubject(), counted[i], name, actual[i])
 			return
 		}
@@ -85,11 +85,11 @@ func (or *tableShareOracle) verifyOfferShare(n *world.Node, newest *deferredOffe
 		}
 	}
 	if limit := int(pd.InfoOf(n).Cfg.OffersMax); offers+allOffers > limit+1 {
-		or.fail(checkOfferShare, "node %d keeps %d offers of one peer, and %d in all, in a table of %d",
+		or.fail(checkOfferShare, "node %d keeps %d offers of a peer, and %d in all, in a table of %d",
 			n.AsSubject(), offers, allOffers, limit)
 	}
 	if limit := int(pd.InfoOf(n).Cfg.LocationsMax); chunks+allChunks > limit+len(newest.chunks) && or.w.Failure == nil {
-		or.fail(checkOfferShare, "node %d keeps %d chunks of one peer, and %d in all, in a table of %d",
+		or.fail(checkOfferShare, "node %d keeps %d chunks of a peer, and %d in all, in a table of %d",
 			n.AsSubject(), chunks, allChunks, limit)
 	}
 }
@@ -115,7 +115,7 @@ func (or *tableShareOracle) verifyPendingShare(n *world.Node, s *rank.Stats) {
 		}
 	}
 	if ofPeer+s.PendingRequests > int(pd.InfoOf(n).Cfg.WaitersMax)+1 {
-		or.fail(checkPendingShare, "node %d has %d requests wait of one peer, and %d in all, in a table of %d",
+		or.fail(checkPendingShare, "node %d has %d waiting requests of a peer, and %d in all, in a table of %d",
 			n.AsSubject(), ofPeer, s.PendingRequests, pd.InfoOf(n).Cfg.WaitersMax)
 	}
 }
@@ -139,7 +139,7 @@ func (or *tableShareOracle) verifyNoRoom(n *world.Node, w *pendingRequest) {
 	}
 	if ofPeer+total < int(pd.InfoOf(n).Cfg.WaitersMax) {
 		or.fail(checkNoRoom,
-			"node %d has no room for request %d to wait, with %d of %d waiting of its peer, in a table of %d",
+			"node %d refuses request %d for lack of room, with %d of %d waiting requests from the peer, in a table of %d",
 			n.AsSubject(), oracle.Message(w.request), ofPeer, total, pd.InfoOf(n).Cfg.WaitersMax)
 	}
 }
@@ -166,7 +166,7 @@ func (or *tableShareOracle) verifyGrantShare(n *world.Node, e *world.Grant) {
 		}
 	}
 	if ofPeer+total >= int(pd.InfoOf(n).Cfg.GrantsMax) {
-		or.fail(checkGrantShare, "node %d gives a grant to a peer that has %d of %d already, in a table of %d",
+		or.fail(checkGrantShare, "node %d gives a grant to a peer that already has %d of %d grants, in a table of %d",
 			n.AsSubject(), ofPeer, total, pd.InfoOf(n).Cfg.GrantsMax)
 	}
 }
@@ -179,7 +179,7 @@ func (or *tableShareOracle) verifyRetry(n *world.Node, w *pendingRequest, g *wor
 	code := effects.CodeFromWire(m.Ext.Code)
 	or.countJudged(checkRetryRefused)
 	if m.HasExt && m.AllocFailed && code != effects.Stale && code != effects.Mismatch && n.AllowsStores(g) {
-		or.fail(checkRetryRefused, "node %d refuses request %d, although grant %d of that operation is in force",
+		or.fail(checkRetryRefused, "node %d refuses request %d although grant %d of the same operation is in force",
 			n.AsSubject(), oracle.Message(w.request), n.GrantSubject(g.ID))
 	}
 }

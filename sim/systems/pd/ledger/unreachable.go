@@ -16,8 +16,8 @@ import (
 
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
-	checkWaitUnreachable = oracle.NewCheck("L1", "puts where nobody listens")
-	checkPutEndsEarly    = oracle.NewCheck("L1", "puts that end early")
+	checkWaitUnreachable = oracle.NewCheck("L1", "puts to an address where no process listens")
+	checkPutEndsEarly    = oracle.NewCheck("L1", "puts that end before their deadline")
 )
 
 // unreachableOracle judges the outcomes of puts to a receiver at whose address no process listens.
@@ -138,7 +138,7 @@ func (or *unreachableOracle) verifyNoPutWaits(n *world.Node, receiver int32, a *
 			continue
 		}
 		if j := &or.w.Jobs[p.Job]; j.Receiver == receiver && !j.PlainTo {
-			or.fail(checkWaitUnreachable, "node %d lets ticket %d (put) wait although nobody listens at node %d",
+			or.fail(checkWaitUnreachable, "node %d lets ticket %d (put) wait although no process listens at node %d",
 				n.AsSubject(), oracle.Ticket(t), oracle.Node(receiver))
 			return
 		}
@@ -165,7 +165,7 @@ func (or *unreachableOracle) verifyEarlyEnd(n *world.Node, c *pd.Command, code e
 	receivedAt := c.DueAt - int64(n.LongestSpan(c.Timeout)+pd.Grace)
 	found := c.ReceivedStep < a.unreachableStep && code == effects.Unreachable
 	if early := or.w.Now-receivedAt < int64(c.Timeout)*9/10; early && c.ReceivedStep > a.sentStep && !found {
-		or.fail(checkPutEndsEarly, "node %d ends a put as %s although node %d was not looked for since it came",
+		or.fail(checkPutEndsEarly, "node %d ends a put as %s although the sender did not try to connect to node %d since the put was issued",
 			n.AsSubject(), code, oracle.Node(or.w.Jobs[c.Job].Receiver))
 	}
 }

@@ -14,15 +14,15 @@ import (
 // The checks of this file, each with the property of docs/safety.md that the check belongs to.
 var (
 	checkGrantID         = oracle.NewCheck("S12", "ids of grants")
-	checkGrantNamed      = oracle.NewCheck("S25", "grants to somebody")
-	checkGrantUnused     = oracle.NewCheck("S4", "granted pages of nobody")
+	checkGrantNamed      = oracle.NewCheck("S25", "grants to peers with an identity")
+	checkGrantUnused     = oracle.NewCheck("S4", "granted pages without a user")
 	checkGrantOnce       = oracle.NewCheck("S5", "pages granted once")
 	checkGrantGeneration = oracle.NewCheck("S2", "generations of granted pages")
-	checkWriterDone      = oracle.NewCheck("S3", "writers' messages of their end")
+	checkWriterDone      = oracle.NewCheck("S3", "commits and aborts of writers")
 	checkReadyPut        = oracle.NewCheck("S9", "ready chunks that were put")
 	checkReadyWhole      = oracle.NewCheck("S1", "content of ready pages")
 	checkStore           = oracle.NewCheck("S3", "stores")
-	checkStoreSource     = oracle.NewCheck("S19", "pages stores read from")
+	checkStoreSource     = oracle.NewCheck("S19", "source pages of stores")
 	checkPassedPush      = oracle.NewCheck("S19", "copies that pass, of pushes")
 )
 
@@ -69,12 +69,12 @@ func (or *writeGrantOracle) verifyGrant(n *world.Node, e *effects.Grant) {
 	}
 	if e.Peer == (effects.Incarnation{}) && !or.w.Conditions.Leased && or.w.Script == nil {
 		or.fail(checkGrantNamed,
-			"node %d grants %d pages under grant %d to somebody without an identity, whom no fenced plane lets write",
+			"node %d grants %d pages under grant %d to a peer without an identity, which cannot write on a fenced plane",
 			n.AsSubject(), len(e.Pages), n.GrantSubject(e.ID))
 		return
 	}
 	if id, page := or.oracles().readLeases.findLease(n, e.Pages); id != 0 {
-		or.fail(checkGrantUnused, "node %d grants page %d under grant %d while grant %d lets it be read",
+		or.fail(checkGrantUnused, "node %d grants page %d under grant %d while the page may be read under grant %d",
 			n.AsSubject(), n.PageSubject(page), n.GrantSubject(e.ID), n.GrantSubject(id))
 		return
 	}
@@ -91,7 +91,7 @@ func (or *writeGrantOracle) verifyGrant(n *world.Node, e *effects.Grant) {
 			or.fail(checkGrantUnused, "node %d grants page %d under grant %d while the engine reads it",
 				n.AsSubject(), n.PageSubject(p.Index), n.GrantSubject(e.ID))
 		case pg.Reserved != 0 && or.w.Script == nil:
-			or.fail(checkGrantUnused, "node %d grants page %d under grant %d while its engine has it for ticket %d",
+			or.fail(checkGrantUnused, "node %d grants page %d under grant %d while the engine has reserved the page with ticket %d",
 				n.AsSubject(), n.PageSubject(p.Index), n.GrantSubject(e.ID), oracle.Ticket(pg.Reserved))
 		case p.Generation <= pg.LastGeneration:
 			or.fail(checkGrantGeneration, "node %d grants page %d with generation %d after %d",
@@ -138,7 +138,7 @@ func (or *writeGrantOracle) handleWriterDone(n *world.Node) {
 				}
 				or.countJudged(checkWriterDone)
 				if pg.Writers > 0 {
-					or.fail(checkWriterDone, "node %d is told that grant %d has ended while a store into page %d is under way",
+					or.fail(checkWriterDone, "node %d receives the end of grant %d while a store into page %d is in flight",
 						n.AsSubject(), n.GrantSubject(effects.GrantID(id)), n.PageSubject(p.Index))
 					return
 				}
@@ -163,7 +163,7 @@ func (or *writeGrantOracle) recordReady(n *world.Node, hash uint64) {
 	or.countJudged(checkReadyPut)
 	k, ok := or.facts().keyOfHash(n, hash)
 	if !ok {
-		or.fail(checkReadyPut, "node %d says that a chunk is ready that nobody put", n.AsSubject())
+		or.fail(checkReadyPut, "node %d reports that a chunk is ready that was never put", n.AsSubject())
 		return
 	}
 	or.oracles().lapses.stateOf(n).recordWhole(k, or.w.Now)
@@ -190,7 +190,7 @@ func (or *writeGrantOracle) verifyReadyPage(n *world.Node, k uint32) {
 	pg.ChunkGeneration = p.Generation
 	for part := range n.Pool.PartCount(p.Length) {
 		if s := pg.Stamps[part]; s.Key() != k || s.Part() != part || s.Fill() != pg.Stamps[0].Fill() {
-			or.fail(checkReadyWhole, "node %d takes page %d for ready although it is not whole", n.AsSubject(), n.PageSubject(p.Index))
+			or.fail(checkReadyWhole, "node %d treats page %d as ready although the page is not whole", n.AsSubject(), n.PageSubject(p.Index))
 			return
 		}
 	}
@@ -253,7 +253,7 @@ func (or *writeGrantOracle) verifyStore(t *world.Transfer, i, half int) {
 		or.fail(checkStore, "a store of transfer %d lands on page %d of node %d while its engine reads it",
 			oracle.Transfer(t.ID), to.PageSubject(p.Remote.Index), to.AsSubject())
 	case t.Local.Returned && !t.SettledEarly:
-		or.fail(checkStoreSource, "transfer %d reads page %d of node %d, whose rank has failed, after it is its engine's again",
+		or.fail(checkStoreSource, "transfer %d reads page %d of node %d, whose rank has failed, after the page was returned to the engine",
 			oracle.Transfer(t.ID), t.Local.Node.PageSubject(p.Local.Index), t.Local.Node.AsSubject())
 	case t.Local.IsAlive() && !t.LocalInUse && !t.SettledEarly && !or.w.Conditions.Leased && half == 0:
 		or.fail(checkStoreSource, "transfer %d reads page %d of node %d after it was settled",
