@@ -107,7 +107,7 @@ func ConcurrentRequests() []Scenario[WireStage] {
 			func(s *connCase, corrs []effects.Corr, heard []effects.Request) Ending {
 				s.issue(A, &effects.Close{Conn: s.conn})
 				var end Ending
-				for _, corr := range corrs { // In their order, because ends passes over other completions.
+				for _, corr := range corrs { // In their order, because awaitEnd passes over other completions.
 					end = s.awaitEnd(corr, "")
 				}
 				s.sendReply(heard[1], "too late")

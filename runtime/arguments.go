@@ -61,7 +61,7 @@ func (n *Node) checkKeys(op string, keys []string) error {
 	return n.checkKeysUpTo(op, keys, n.keyBytesMax)
 }
 
-// checkKeysUpTo is checkKeys for keys of at most most bytes.
+// checkKeysUpTo is checkKeys for keys of at most maxBytes bytes.
 func (n *Node) checkKeysUpTo(op string, keys []string, maxBytes int) error {
 	for i, key := range keys {
 		err := protocol.CheckKey([]byte(key), maxBytes)

@@ -67,7 +67,7 @@ func (n *Node) requireBlocks(op string) error {
 	return e
 }
 
-// checkRequest returns an error if a call's request id or patience is invalid.
+// checkRequest returns an error if a call's request id or timeout is invalid.
 func checkRequest(op, request string, timeout time.Duration) error {
 	switch {
 	case request == "":
@@ -117,7 +117,7 @@ type asyncCommand[T any] struct {
 	stopAbort func() bool
 }
 
-// startAsync gives the machine a command. The function made converts the outcome for the caller and must not block.
+// startAsync gives the machine a command. The function convert converts the outcome for the caller and must not block.
 func startAsync[T any](ctx context.Context, n *Node, op string, body effects.CommandBody, convert func(Outcome) T) (
 	*asyncCommand[T], error,
 ) {

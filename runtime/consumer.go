@@ -83,7 +83,7 @@ func (c Consumer) Register(ctx context.Context, r Registration) (*Reception, err
 	f, err := startAsync(ctx, n, op, &register.Register{
 		Request: []byte(r.Request), Transfer: []byte(r.Transfer), Engine: []byte(r.Engine), Producers: r.Producers,
 		Ranks: uint32(r.Ranks), Stages: uint32(r.Stages), Blocks: r.Blocks,
-		Patience: commandTimeout(ctx, r.Timeout, n.cfg.RegisterTimeout),
+		Timeout: commandTimeout(ctx, r.Timeout, n.cfg.RegisterTimeout),
 	}, func(out Outcome) ReceptionResult {
 		return ReceptionResult{Pages: out.Hits, InUse: out.InUse, Err: outcomeError(ctx, op, out)}
 	})
@@ -137,14 +137,14 @@ func (c Consumer) notifyProducers(ctx context.Context, op string, x *RequestNoti
 		return nil, err
 	}
 	request, transfer := []byte(x.Request), []byte(x.Transfer)
-	patience := commandTimeout(ctx, x.Timeout, n.cfg.RegisterTimeout)
+	timeout := commandTimeout(ctx, x.Timeout, n.cfg.RegisterTimeout)
 	convert := func(out Outcome) error { return outcomeError(ctx, op, out) }
 	if declined {
 		return startAsync(ctx, n, op, &register.NotNeeded{
-			Request: request, Transfer: transfer, Producers: x.Producers, Patience: patience}, convert)
+			Request: request, Transfer: transfer, Producers: x.Producers, Timeout: timeout}, convert)
 	}
 	return startAsync(ctx, n, op, &register.Expect{
-		Request: request, Transfer: transfer, Producers: x.Producers, Patience: patience}, convert)
+		Request: request, Transfer: transfer, Producers: x.Producers, Timeout: timeout}, convert)
 }
 
 // checkProducerSizes returns an error if a producer's sizes are out of range.

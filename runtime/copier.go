@@ -44,8 +44,8 @@ type copyTask struct {
 	cancelled atomic.Bool
 }
 
-// newCopier returns copies that read from the memory from and write into the pages that the function to returns, on
-// at most workers goroutines. Completions are posted to box.
+// newCopier returns copies that read from the memory source and write into the pages that the function target returns,
+// on at most workers goroutines. Completions are posted to box.
 func newCopier(source copySource, target func(effects.Page) []byte, workers int, box *mailbox, log *slog.Logger) *copier {
 	return &copier{source: source, target: target, mailbox: box, log: log, tasks: taskRunner{workersMax: workers},
 		inProgress: map[effects.Corr]*copyTask{}}

@@ -71,11 +71,11 @@ func (r Receiver) Fetch(ctx context.Context, f Fetch) (taken int, err error) {
 	if err := r.node.checkScatter(f.Scatter, f.ScatterDevice, f.ScatterMapped); err != nil {
 		return 0, err
 	}
-	patience := time.Duration(r.node.cfg.FetchTimeout)
+	timeout := time.Duration(r.node.cfg.FetchTimeout)
 	if f.Timeout > 0 {
-		patience = min(f.Timeout, patience)
+		timeout = min(f.Timeout, timeout)
 	}
-	until := time.Now().Add(patience)
+	until := time.Now().Add(timeout)
 	for _, run := range splitRuns(len(f.Keys), r.node.keysPerBatch) {
 		part := f
 		part.Keys = f.Keys[run[0]:run[1]]
@@ -145,7 +145,7 @@ func (r Receiver) fetchPart(ctx context.Context, f Fetch, base int) (taken int, 
 	})
 	defer e.cancel()
 	body := &engine.Fetch{Request: []byte(f.Request), Keys: keysToBytes(f.Keys),
-		Patience: commandTimeout(ctx, f.Timeout, n.cfg.FetchTimeout)}
+		Timeout: commandTimeout(ctx, f.Timeout, n.cfg.FetchTimeout)}
 	t, err := n.tickets.beginFetch("fetch", e)
 	if err != nil {
 		return 0, false, err

@@ -45,7 +45,7 @@ type Host struct {
 	onObserve  func(*effects.Observe)
 	done       chan struct{} // closed when the host has ended
 	closeToken chan struct{} // holds a token until the first Close takes it
-	err        error         // the result of the end; read after over is closed
+	err        error         // the result of the end; read after done is closed
 }
 
 // OpenHost starts a host and returns when the host serves. The call fails if the configuration is incomplete, if the
@@ -80,7 +80,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	return h, nil
 }
 
-// orDefault returns v, or standard if v is 0.
+// orDefault returns v, or byDefault if v is 0.
 func orDefault(v, byDefault int) int {
 	if v == 0 {
 		return byDefault

@@ -54,7 +54,7 @@ func TestLeaseGuardIsConfigured(t *testing.T) {
 }
 
 // The wait for an answer and the wait for pages meet in two nodes, so neither may keep one node from opening.
-func TestEachRoleKeepsItsOwnPatience(t *testing.T) {
+func TestEachRoleKeepsItsOwnTimeout(t *testing.T) {
 	for _, role := range []string{"sender", "receiver"} {
 		cfg := parseNode(t, "pd_role: "+role+"\npd_alloc_fail_backoff_ttl: 30\n"+ownKeys+"link: {request_timeout: 3}}}")
 		c := machineConfig(cfg, 0, "here")

@@ -26,7 +26,7 @@ type mailbox struct {
 	moreWork  bool
 	quotaFree sync.Cond // signalled when the quota is free again
 	events    []effects.Event
-	spare     []effects.Event // the array that the previous take returned, for reuse
+	spare     []effects.Event // the array that the previous takeEvents returned, for reuse
 
 	received, receivedMax           int // the number of peers' messages that wait, and its limit
 	receivedBytes, receivedBytesMax int

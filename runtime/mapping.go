@@ -48,7 +48,7 @@ type Mapping struct {
 const ProcessEndMargin = 100 * time.Millisecond
 
 // AdmitProcess allows an engine's process to import the node's device memory. The process is identified by the number
-// that the device's driver uses (there acl.Thread.Process). The call fails with Unsupported if the Mapping has no
+// that the device's driver uses (acl.Thread.ProcessNumber). The call fails with Unsupported if the Mapping has no
 // Export.
 func (n *Node) AdmitProcess(process int32) error {
 	const op = "admit"

@@ -250,7 +250,7 @@ func (p *Pages) returnUnused() {
 	p.node.tasks.Go(func() { _ = p.retryReturn() })
 }
 
-// retryReturn repeats giveBack until there is room for the command, and returns the outcome.
+// retryReturn repeats returnPages until there is room for the command, and returns the outcome.
 func (p *Pages) retryReturn() error {
 	pause := time.NewTicker(returnRetryInterval)
 	defer pause.Stop()

@@ -89,8 +89,8 @@ func (s Sender) Recall(ctx context.Context, c Recall) (RecallResult, error) {
 		at := c.First + res.Hits
 		body := &recall.Recall{
 			Peer: recall.Peer(c.Peer), Request: request, Keys: keys[res.Hits : res.Hits+fits],
-			Pages:    append([]effects.Page(nil), c.Pages.pages[at:at+fits]...),
-			Patience: commandTimeout(ctx, max(time.Until(until), 1), 0),
+			Pages:   append([]effects.Page(nil), c.Pages.pages[at:at+fits]...),
+			Timeout: commandTimeout(ctx, max(time.Until(until), 1), 0),
 		}
 		group, err := c.Pages.lendPages("recall", func() (*commandGroup, error) {
 			return n.submitAll("recall", classWork, []effects.CommandBody{body}, func([]*Ticket) {})

@@ -78,14 +78,14 @@ func (r Receiver) Get(ctx context.Context, g Get) (*Pages, error) {
 	var releases []effects.CommandBody
 	var failed error
 	for _, run := range splitRuns(len(g.Keys), r.node.keysPerBatch/perChunk) {
-		patience := effects.Duration(0)
+		timeout := effects.Duration(0)
 		if left := time.Until(until); left > 0 {
-			patience = commandTimeout(ctx, left, 0)
+			timeout = commandTimeout(ctx, left, 0)
 		}
 		part := g.Keys[run[0]:run[1]]
 		r.node.loop.mailbox.Hold()
 		t, err := r.node.submitCommand("get", classWork, &engine.Get{Request: []byte(g.Request), Keys: keysToBytes(part),
-			Layered: g.Layered, Wait: patience})
+			Layered: g.Layered, Wait: timeout})
 		r.node.loop.mailbox.Step()
 		if err != nil {
 			failed = err

@@ -121,7 +121,7 @@ func (s Sender) Reserve(ctx context.Context, count int) (*Pages, error) {
 	var bodies, releases []effects.CommandBody
 	for _, run := range splitRuns(count, s.node.keysPerBatch) {
 		bodies = append(bodies, &engine.Reserve{Count: uint32(run[1] - run[0]),
-			Patience: commandTimeout(ctx, 0, s.node.cfg.PutTimeout)})
+			Timeout: commandTimeout(ctx, 0, s.node.cfg.PutTimeout)})
 	}
 	s.node.loop.mailbox.Hold()
 	group, err := s.node.submitAll("reserve", classWork, bodies, func([]*Ticket) {})
@@ -276,7 +276,7 @@ func (s Sender) newPutCommand(ctx context.Context, p *Put) (*engine.Put, error) 
 	}
 	pages[len(pages)-1].Length = uint32(lastBytes)
 	return &engine.Put{Peer: engine.Peer(p.Peer), Request: []byte(p.Request), Keys: keys, Pages: pages, Layout: layout,
-		LastChunkTokens: tokens, Last: p.Last, Patience: commandTimeout(ctx, p.Timeout, s.node.cfg.PutTimeout)}, nil
+		LastChunkTokens: tokens, Last: p.Last, Timeout: commandTimeout(ctx, p.Timeout, s.node.cfg.PutTimeout)}, nil
 }
 
 // Drain refuses new work and ends the open work, within pd_shutdown_timeout_sec or until the deadline of ctx.
@@ -284,7 +284,7 @@ func (s Sender) newPutCommand(ctx context.Context, p *Put) (*engine.Put, error) 
 // page handles and notifications that were still open.
 func (n *Node) Drain(ctx context.Context) (remaining int, err error) {
 	n.tickets.refuseNew(effects.Draining)
-	t, err := n.submitCommand("drain", classEnding, &rank.Drain{Patience: commandTimeout(ctx, 0, toNanos(n.drainTimeout))})
+	t, err := n.submitCommand("drain", classEnding, &rank.Drain{Timeout: commandTimeout(ctx, 0, toNanos(n.drainTimeout))})
 	if err != nil {
 		return 0, err
 	}

@@ -185,14 +185,14 @@ func (n *Node) bringChunks(ctx context.Context, op string, g *SharedGet, mode p2
 			"at most the size of a message", "raise limits.message_bytes at both ends, or shorten the model's name")
 	}
 	t, err := n.submitCommand(op, classWork, &p2p.Bring{From: p2p.Peer(g.From), Request: request, Keys: rest[:fits], Mode: mode,
-		Patience: commandTimeout(ctx, max(time.Until(until), 1), 0)})
+		Timeout: commandTimeout(ctx, max(time.Until(until), 1), 0)})
 	if err != nil {
 		return Outcome{}, err
 	}
 	return n.awaitOutcome(ctx, t, &engine.Abort{Target: t.id}), nil
 }
 
-// sharedGetError returns the error of a [Sharing.Get] or a [Sharing.Lease] that has only the first chunks; first is
+// sharedGetError returns the error of a [Sharing.Get] or a [Sharing.Lease] that has only the first chunks; count is
 // their number.
 func sharedGetError(ctx context.Context, op string, g *SharedGet, out Outcome, count int) *Error {
 	code, cause := callerCode(ctx, out.Code)
@@ -252,7 +252,7 @@ func (s Sharing) Lookup(ctx context.Context, keys []string) (local, remote int, 
 		return local, 0, err
 	}
 	t, err := n.submitCommand("lookup", classWork, &p2p.Locate{Keys: keysToBytes(keys[:min(len(keys), n.keysPerBatch)]),
-		Patience: commandTimeout(ctx, 0, n.cfg.BringTimeout)})
+		Timeout: commandTimeout(ctx, 0, n.cfg.BringTimeout)})
 	if err != nil {
 		return local, 0, err
 	}

@@ -70,7 +70,7 @@ func (n *Node) finishFailed(err error) error {
 }
 
 // awaitEnd waits until the closing has ended or ctx ends. After all remaining parts have ended, the call waits for the
-// engine's work no longer than patience.
+// engine's work no longer than timeout.
 func (c *shutdown) awaitEnd(ctx context.Context, n *Node, timeout time.Duration) error {
 	var remaining []string
 	if n.tickets.hasFailed() {

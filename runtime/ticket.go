@@ -314,7 +314,7 @@ func (r *ticketTable) endAll(proven bool) {
 
 // awaitOutcome waits for the outcome of a ticket and returns it. If the context is cancelled first, the command is
 // aborted with the command abort, and the call still waits for the outcome, because the pages are in flight until then
-// (deadline.go).
+// (timeout.go).
 func (n *Node) awaitOutcome(ctx context.Context, t *Ticket, abort effects.CommandBody) Outcome {
 	select {
 	case out := <-t.Done():

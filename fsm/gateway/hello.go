@@ -55,7 +55,7 @@ func (g *core) decodeMetadata(body []byte, w *geometry.Worker) (
 	if foreign := g.nixlMetadata.VersionMismatch(); foreign != "" {
 		return nil, r, effects.Mismatch, effects.Why{
 			Field: "nixl_connector_version", Ours: protocol.NixlVersions, Theirs: foreign,
-			Remedy: "run a release of vLLM that has one of these",
+			Remedy: "run a release of vLLM with one of these versions",
 		}
 	}
 	r, err := geometry.ParseRegions(&g.nixlMetadata, w)

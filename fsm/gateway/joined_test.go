@@ -521,7 +521,7 @@ func (w *joined) engines() {
 			Request: []byte(request + "-00000001"), Engine: []byte("P"), Ranks: 1, Stages: 1,
 			Producers: []register.Peer{{Host: at.Host, InitPort: at.Port, Port: at.Port}},
 			Blocks:    []geometry.Blocks{{First: uint64(have), Logical: blocks}},
-			Patience:  effects.Duration(rapid.IntRange(10, 20).Draw(w.t, "patience")) * effects.Second,
+			Timeout:   effects.Duration(rapid.IntRange(10, 20).Draw(w.t, "patience")) * effects.Second,
 		})
 	case 2, 3: // P has finished what somebody wants.
 		for _, j := range w.jobs {

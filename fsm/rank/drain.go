@@ -10,10 +10,10 @@ import (
 
 // Drain ends a rank's work. From then on new commands and requests are refused as Draining, waiting requests are
 // answered, grants are revoked, and open puts continue. Drain delivers OK when nothing is left. If something is still
-// left after Patience, Drain delivers Expired, with the number of open things in Left; then only the end of the process
-// makes the memory safe to reuse. Work that the rank can end by itself always ends before the outcome: Patience bounds
+// left after Timeout, Drain delivers Expired, with the number of open things in Left; then only the end of the process
+// makes the memory safe to reuse. Work that the rank can end by itself always ends before the outcome: Timeout bounds
 // the wait for peers.
-type Drain struct{ Patience effects.Duration }
+type Drain struct{ Timeout effects.Duration }
 
 // IsCommand marks Drain as a command body.
 func (*Drain) IsCommand() {}
@@ -22,20 +22,20 @@ func (*Drain) IsCommand() {}
 type drain struct {
 	ticket effects.Ticket // 0: no Drain waits for its outcome
 	timer  kernel.TimerID `snap:"set"`
-	late   bool           // Patience is over, but the sweep has not ended yet
+	late   bool           // Timeout is over, but the sweep has not ended yet
 }
 
 func (r *Rank) onDrain(e *flow.Env, t effects.Ticket, d *Drain) {
 	v := &e.Env
-	if r.drain.ticket != 0 || d.Patience < 0 {
+	if r.drain.ticket != 0 || d.Timeout < 0 {
 		v.Out.Deliver(effects.Deliver{Ticket: t, Code: effects.Invalid, Why: &effects.Why{
-			Stage: effects.StageCommand, Field: "Drain", Theirs: "a second Drain, or a Drain with Patience below 0", Ours: "a single Drain",
+			Stage: effects.StageCommand, Field: "Drain", Theirs: "a second Drain, or a Drain with Timeout below 0", Ours: "a single Drain",
 		}})
 		return
 	}
 	r.drain.ticket, r.drain.late = t, false // An earlier Drain may have expired.
 	r.draining, e.Draining = true, true
-	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Patience), kernel.Ref{Owner: kernel.OwnerRank})
+	v.Timers.Set(&r.drain.timer, v.Now.Add(d.Timeout), kernel.Ref{Owner: kernel.OwnerRank})
 	if r.cfg.Knows() {
 		r.registrar.Leave(v, &r.rooms.Store)
 	}

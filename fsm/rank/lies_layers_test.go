@@ -90,7 +90,7 @@ func (x *layeredRound) playRequest(number int) {
 		x.runCommand(x.s, &layerwise.Preempt{Request: []byte(name), Run: run})
 		x.runCommand(x.s, &layerwise.Drop{Request: []byte(name), Run: run})
 	default:
-		x.runCommand(x.s, &layerwise.Finish{Request: []byte(name), Run: run, Tokens: 8, Patience: 2 * effects.Second})
+		x.runCommand(x.s, &layerwise.Finish{Request: []byte(name), Run: run, Tokens: 8, Timeout: 2 * effects.Second})
 	}
 	if !early {
 		get()

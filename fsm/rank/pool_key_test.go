@@ -25,7 +25,7 @@ func TestRefusalsNameThePoolsKey(t *testing.T) {
 	if said := string(r.replies[q].Ext.Reason); !strings.Contains(said, key) {
 		t.Errorf("a peer hears %q, which does not name %s", said, key)
 	}
-	ticket := r.command(&engine.Reserve{Count: pagesMax + 1, Patience: effects.Second})
+	ticket := r.command(&engine.Reserve{Count: pagesMax + 1, Timeout: effects.Second})
 	if why := r.outcomes[ticket].Why; why == nil || !strings.Contains(why.Remedy, key) {
 		t.Errorf("the engine hears %+v, which does not name %s", why, key)
 	}

@@ -119,7 +119,7 @@ func (r *rig) registering(_ *node, name string, arg func(string) []string) effec
 		return &register.Register{
 			Request: either("r1-00000001"), Transfer: transfer, Engine: []byte(one("engine", "")), Producers: peers,
 			Ranks: numbers([]string{one("ranks", "1")})[0], Stages: numbers([]string{one("stages", "1")})[0], Blocks: blocks,
-			Patience: ms("wait_ms"),
+			Timeout: ms("wait_ms"),
 		}
 	case "finished":
 		return &register.Finished{
@@ -128,10 +128,10 @@ func (r *rig) registering(_ *node, name string, arg func(string) []string) effec
 	case "aborted":
 		return &register.Aborted{Request: either("r1-00000002"), Transfer: transfer}
 	case "expect":
-		return &register.Expect{Request: either("r1-00000001"), Transfer: transfer, Producers: peers, Patience: ms("wait_ms")}
+		return &register.Expect{Request: either("r1-00000001"), Transfer: transfer, Producers: peers, Timeout: ms("wait_ms")}
 	case "notneeded":
 		return &register.NotNeeded{
-			Request: either("r1-00000001"), Transfer: transfer, Producers: peers, Patience: ms("wait_ms"),
+			Request: either("r1-00000001"), Transfer: transfer, Producers: peers, Timeout: ms("wait_ms"),
 		}
 	}
 	return nil

@@ -492,7 +492,7 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 	wait := effects.Duration(number("wait_ms", 0)) * effects.Millisecond
 	switch name {
 	case "reserve":
-		return &engine.Reserve{Count: uint32(number("count", 1)), Patience: wait}
+		return &engine.Reserve{Count: uint32(number("count", 1)), Timeout: wait}
 	case "unreserve":
 		return &engine.Release{Reserved: effects.Ticket(number("of", 0))}
 	case "put":
@@ -510,12 +510,12 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 		}
 		return &engine.Put{
 			Peer: engine.Peer{Host: one("to", "r"), InitPort: 1, AllocPort: 2}, Request: []byte(one("request", "")),
-			Keys: k, Pages: pages, Layout: n.cfg.Layout, LastChunkTokens: tokens, Last: number("last", 0) == 1, Patience: wait,
+			Keys: k, Pages: pages, Layout: n.cfg.Layout, LastChunkTokens: tokens, Last: number("last", 0) == 1, Timeout: wait,
 		}
 	case "recall":
 		body := &recall.Recall{
 			Peer: recall.Peer{Host: one("from", "r"), InitPort: 1, AllocPort: 2, QueryPort: 4},
-			Keys: keys(arg("keys")), Request: []byte(one("request", "")), Patience: wait,
+			Keys: keys(arg("keys")), Request: []byte(one("request", "")), Timeout: wait,
 		}
 		for i := number("at", 0); len(body.Pages) < len(body.Keys); i++ {
 			body.Pages = append(body.Pages, effects.Page{Index: uint32(i), Generation: n.rank.PageState(0, uint32(i)).Generation})
@@ -530,7 +530,7 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 	case "bring":
 		return &p2p.Bring{
 			From: p2p.Peer{Host: one("from", "b"), InitPort: 1}, Request: []byte(one("request", "q")), Keys: keys(arg("keys")),
-			Patience: wait, Mode: p2p.Mode(number("mode", 0)),
+			Timeout: wait, Mode: p2p.Mode(number("mode", 0)),
 		}
 	case "abort":
 		return &engine.Abort{Target: effects.Ticket(number("of", 0))}
@@ -562,7 +562,7 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 	case "finish":
 		body := &layerwise.Finish{
 			Request: []byte(one("request", "r1")), Run: effects.Ticket(number("of", 0)),
-			Tokens: uint32(number("tokens", 4)), Patience: wait,
+			Tokens: uint32(number("tokens", 4)), Timeout: wait,
 		}
 		if tail := keys(arg("keys")); len(tail) > 0 {
 			body.Key, body.Pages = tail[0], n.pages(number("at", 0), int(n.cfg.Layers), 8*(body.Tokens%4))
@@ -571,7 +571,7 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 	case "drop":
 		return &layerwise.Drop{Request: []byte(one("request", "r1")), Run: effects.Ticket(number("of", 0))}
 	case "fetch":
-		return &engine.Fetch{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Patience: wait}
+		return &engine.Fetch{Request: []byte(one("request", "")), Keys: keys(arg("keys")), Timeout: wait}
 	case "contains":
 		return &engine.Contains{Keys: keys(arg("keys"))}
 	case "release":
@@ -581,7 +581,7 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 	case "end":
 		return &end.End{
 			Request: []byte(one("request", "r1")), Peer: engine.Peer{Host: one("to", "r"), InitPort: 1, AllocPort: 2},
-			Code: effects.Code(number("code", 0)), Reason: []byte(one("reason", "")), Patience: wait,
+			Code: effects.Code(number("code", 0)), Reason: []byte(one("reason", "")), Timeout: wait,
 		}
 	case "share":
 		body := &engine.Share{Reserved: effects.Ticket(number("of", 0)), Keys: keys(arg("keys"))}
@@ -594,7 +594,7 @@ func (r *rig) command(n *node, name string, arg func(string) []string, ticket ui
 	case "giveup":
 		return &engine.GiveUp{Request: []byte(one("request", "")), Keys: keys(arg("keys"))}
 	case "drain":
-		return &Drain{Patience: wait}
+		return &Drain{Timeout: wait}
 	}
 	if body := r.registering(n, name, arg); body != nil {
 		return body

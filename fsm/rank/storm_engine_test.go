@@ -124,7 +124,7 @@ func (s *storm) drawCommand(n *stormNode) {
 		}
 		s.command(n, &p2p.Bring{
 			From: p2p.Peer{Host: from.name, InitPort: 1}, Request: append([]byte("w"), request...), Keys: keys(names),
-			Patience: ms(1500),
+			Timeout: ms(1500),
 		})
 		return
 	}
@@ -132,7 +132,7 @@ func (s *storm) drawCommand(n *stormNode) {
 	case 0, 1, 2:
 		s.command(n, &engine.Get{Request: request, Keys: keys(names), Wait: ms(1000)})
 	case 3, 4, 5:
-		s.command(n, &engine.Fetch{Request: request, Keys: keys(names), Patience: ms(2000)})
+		s.command(n, &engine.Fetch{Request: request, Keys: keys(names), Timeout: ms(2000)})
 	case 6:
 		s.runNow(n, &engine.Contains{Keys: keys(names)})
 	case 7:
@@ -150,7 +150,7 @@ func (s *storm) drawSender(n *stormNode, ms func(int) effects.Duration, request 
 	t := s.t
 	switch rapid.IntRange(0, 7).Draw(t, "command") {
 	case 0, 1:
-		s.command(n, &engine.Reserve{Count: uint32(len(names)), Patience: ms(1000)})
+		s.command(n, &engine.Reserve{Count: uint32(len(names)), Timeout: ms(1000)})
 	case 2, 3, 4, 5:
 		idle := n.idlePages()
 		if len(idle) == 0 {
@@ -169,7 +169,7 @@ func (s *storm) drawSender(n *stormNode, ms func(int) effects.Duration, request 
 		}
 		s.command(n, &engine.Put{
 			Peer:    engine.Peer{Host: rapid.SampledFrom(to).Draw(t, "to"), InitPort: 1, AllocPort: 2},
-			Request: request, Keys: keys(names), Pages: idle, Layout: layout, LastChunkTokens: 4, Patience: ms(3000),
+			Request: request, Keys: keys(names), Pages: idle, Layout: layout, LastChunkTokens: 4, Timeout: ms(3000),
 			Last: len(request) > 0 && rapid.Bool().Draw(t, "last"),
 		})
 	case 6:

@@ -58,7 +58,7 @@ func (s *storm) moment() {
 	case what < 989:
 		if n := s.node(); !n.engine.draining {
 			n.engine.draining = true
-			s.command(n, &Drain{Patience: effects.Second})
+			s.command(n, &Drain{Timeout: effects.Second})
 		}
 	default:
 		s.advance(rapid.IntRange(300, 4000).Draw(s.t, "ms"))
@@ -266,7 +266,7 @@ func (s *storm) finishStorm() {
 			s.release(n, &n.engine.reserved, giveBack)
 		}
 		if !n.engine.draining {
-			if c := s.command(n, &Drain{Patience: effects.Second}); !c.delivered || c.code != effects.OK {
+			if c := s.command(n, &Drain{Timeout: effects.Second}); !c.delivered || c.code != effects.OK {
 				s.t.Fatalf("%s: nothing is left, and its drain goes on: %+v", n.name, n.rank.Stats())
 			}
 		}

@@ -144,7 +144,7 @@ func abandonEvent(w *workers) effects.Event {
 
 func drainEvent(w *workers) effects.Event {
 	w.ticket++
-	return &effects.Command{Ticket: w.ticket, Body: &Drain{Patience: effects.Second}}
+	return &effects.Command{Ticket: w.ticket, Body: &Drain{Timeout: effects.Second}}
 }
 
 func importFailedEvent(w *workers) effects.Event {
@@ -221,7 +221,7 @@ func TestSweepIsNotRestarted(t *testing.T) {
 	}
 }
 
-// A drain has its outcome after its own pass, however short its patience is.
+// A drain has its outcome after its own pass, however short its timeout is.
 func TestDrainFinishesSweepFirst(t *testing.T) {
 	w := newWorkers(t, "", sweepRowCount, func(c *Config) { c.Tuning.SweepRows = rowsPerStep })
 	landAll(w)

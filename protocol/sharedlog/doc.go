@@ -32,7 +32,7 @@ type Request struct {
 	Entry  []byte
 	Keep   uint32
 	Before Position
-	// Without an Entry, the request reads the first Most entries after After.
+	// Without an Entry, the request reads the first Limit entries after After.
 	After Position
 	Limit uint32
 }

@@ -52,7 +52,7 @@ func commonDirection(t *Thread, copies []Copy) (C.int, error) {
 		if i == 0 {
 			kind = next
 		} else if next != kind {
-			return 0, fmt.Errorf("%w: copy %d of %d has another direction than the first", ErrInvalid, i, len(copies))
+			return 0, fmt.Errorf("%w: the direction of copy %d of %d differs from the first copy", ErrInvalid, i, len(copies))
 		}
 	}
 	return kind, nil
@@ -70,7 +70,7 @@ func (s *Stream) copyPart(t *Thread, copies []Copy, kind C.int) error {
 	}
 	for i, c := range copies {
 		if err := s.queueCopy(t, c, kind); err != nil {
-			return fmt.Errorf("the %dth: %w", i, err)
+			return fmt.Errorf("copy %d: %w", i, err)
 		}
 	}
 	return nil

@@ -95,7 +95,7 @@ func TestCloseAndAbandonMindGuests(t *testing.T) {
 		})
 	}()
 	<-entered
-	if err := c.Close(); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "threads apart=1") {
+	if err := c.Close(); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "blocking threads=1") {
 		t.Errorf("closed under a guest: %v", err)
 	}
 	go func() { abandoned <- c.Abandon() }()

@@ -34,7 +34,7 @@ const (
 var classNames = map[Class]string{
 	Bug: "bug", Config: "configuration", OutOfMemory: "out of memory", Exhausted: "resource exhausted",
 	Timeout: "timeout", Cancelled: "cancelled", Link: "link failure", Device: "device failure",
-	DeviceLost: "device lost", EngineFailure: "foreign failure", Unsupported: "unsupported",
+	DeviceLost: "device lost", EngineFailure: "engine failure", Unsupported: "unsupported",
 }
 
 func (c Class) Error() string {

@@ -41,7 +41,7 @@ type Context struct {
 	done       chan struct{} // closed when the thread ends
 	releaseErr error         // what the thread could not free; read after done is closed
 
-	// How far leave has got; the context's thread only.
+	// The steps of releaseDevice that are done; the context's thread only.
 	released struct{ begun, contents, context, device bool }
 
 	open        openObjects
@@ -173,7 +173,7 @@ func (c *Context) runThread(started chan<- error) {
 	}
 }
 
-var errNoReturn = errors.New("acl: the function given to Do or Apart ended its goroutine instead of returning")
+var errNoReturn = errors.New("acl: the function passed to Do or DoBlocking ended its goroutine instead of returning")
 
 // runFunc reports a result even if f ends the goroutine, as a failing test does; otherwise the caller would wait
 // forever.
@@ -206,8 +206,8 @@ func (c *Context) acquireDevice(t *Thread) error {
 	return nil
 }
 
-// releaseDevice frees the context and the device in steps. If the library refuses a step, leave returns, and the next
-// call continues there. At the end of the thread atAnyRate is set: then the steps go on after a refusal.
+// releaseDevice frees the context and the device in steps. If the library refuses a step, releaseDevice returns, and
+// the next call continues there. At the end of the thread ignoreErrors is set: then the steps go on after a refusal.
 func (c *Context) releaseDevice(t *Thread, ignoreErrors bool) error {
 	if !c.released.begun {
 		c.released.begun = true
@@ -309,7 +309,7 @@ func (l *openObjects) describeCounts(blocking int64) string {
 	}{
 		{"streams", len(l.streams)}, {"events", l.events}, {"device allocations", l.deviceAllocs}, {"host allocations", l.hostAllocs},
 		{"exports", l.exports}, {"imports", l.imports},
-		{"threads apart", int(blocking)},
+		{"blocking threads", int(blocking)},
 	} {
 		if kind.count != 0 {
 			text += fmt.Sprintf(" %s=%d", kind.name, kind.count)

@@ -32,7 +32,7 @@ func (c Copy) checkedDirection(t *Thread) (C.int, error) {
 	case from == OnDevice && to == OnDevice:
 		return C.ACL_DEVICE_TO_DEVICE, nil
 	}
-	return 0, fmt.Errorf("%w: a copy from host to host: the processor does that", ErrInvalid)
+	return 0, fmt.Errorf("%w: a copy from host to host: copy with the processor", ErrInvalid)
 }
 
 // Copy puts a single copy into the stream. Both ranges stay in use until a later completion has arrived, also after an
@@ -98,14 +98,14 @@ func (t *Thread) Download(dst []byte, src Range) error {
 }
 
 func (t *Thread) checkHostCopy(device Range, host []byte) error {
-	if err := device.checkAccess(t, "device's end"); err != nil {
+	if err := device.checkAccess(t, "device's side of the copy"); err != nil {
 		return err
 	}
 	if device.Memory.place != OnDevice {
-		return fmt.Errorf("%w: the device's end is %v memory", ErrInvalid, device.Memory.place)
+		return fmt.Errorf("%w: the device's side of the copy is %v memory", ErrInvalid, device.Memory.place)
 	}
 	if device.Size != uint64(len(host)) {
-		return fmt.Errorf("%w: the device's end is %d bytes and the host's is %d", ErrRange, device.Size, len(host))
+		return fmt.Errorf("%w: the device's side of the copy has %d bytes and the host's side has %d", ErrRange, device.Size, len(host))
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ var remedies = map[Code]string{
 	107001: "see npu-smi info for the devices of this machine, and ASCEND_RT_VISIBLE_DEVICES for the visible ones",
 	200002: "see npu-smi info for the devices of this machine, and ASCEND_RT_VISIBLE_DEVICES for the visible ones",
 	207004: "no device is visible: check the driver, the container's devices and ASCEND_RT_VISIBLE_DEVICES",
-	207006: "the process may not use the device: check its group, and the devices given to the container",
+	207006: "the process may not use the device: check the process's group, and the devices of the container",
 }
 
 // Errors of the binding itself, returned before the library is called. Test them with errors.Is.
@@ -64,7 +64,7 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("acl: %s has no %s: a newer CANN is needed for it", e.Library, e.Symbol)
+	return fmt.Sprintf("acl: %s lacks the function %s: install a newer CANN", e.Library, e.Symbol)
 }
 
 // Is reports whether target is Unsupported.

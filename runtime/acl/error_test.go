@@ -27,7 +27,7 @@ func TestErrorText(t *testing.T) {
 		},
 		{
 			&MissingError{Symbol: "aclrtStreamAbort", Library: "libascendcl.so"},
-			"acl: libascendcl.so has no aclrtStreamAbort: a newer CANN is needed for it",
+			"acl: libascendcl.so lacks the function aclrtStreamAbort: install a newer CANN",
 		},
 		{
 			&LoadError{Attempts: []Attempt{{Library: "a.so", Reason: "no such file"},

@@ -186,7 +186,7 @@ func (e *Event) ElapsedSince(t *Thread, since *Event) (time.Duration, error) {
 // roundToMilliseconds rounds a wait up to what AscendCL accepts; zero and negative values mean something else there.
 func roundToMilliseconds(d time.Duration) (C.int32_t, error) {
 	if d <= 0 {
-		return 0, fmt.Errorf("%w: the timeout is %v: give a positive one", ErrInvalid, d)
+		return 0, fmt.Errorf("%w: the timeout is %v: give a positive duration", ErrInvalid, d)
 	}
 	return C.int32_t(min((d+time.Millisecond-1)/time.Millisecond, math.MaxInt32)), nil
 }
@@ -213,8 +213,8 @@ func (s *eventPool) takeEvent() (C.acl_handle, bool) {
 	return event, true
 }
 
-// returnEvent takes back an event. If the event cannot be used again, or spareEventsMax events are spare already, give
-// destroys the event on t.
+// returnEvent takes back an event. If the event cannot be used again, or spareEventsMax events are spare already,
+// returnEvent destroys the event on t.
 func (s *eventPool) returnEvent(t *Thread, event C.acl_handle, reusable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

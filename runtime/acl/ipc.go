@@ -27,7 +27,7 @@ type Export struct {
 // Memory can be exported only once at a time. On libraries before CANN 8.2 the error is Unsupported.
 func (t *Thread) Export(m *Memory) (*Export, error) {
 	if m.place != OnDevice || m.ctx != t.ctx || m.closed.Load() {
-		return nil, fmt.Errorf("%w: only open memory of the context's own device is exported", ErrWrongContext)
+		return nil, fmt.Errorf("%w: only open memory of the context's device can be exported", ErrWrongContext)
 	}
 	for _, symbol := range []string{"aclrtIpcMemSetImportPid", "aclrtIpcMemClose"} {
 		if !t.lib.HasSymbol(symbol) {

@@ -162,7 +162,7 @@ func (l *Library) callWithoutContext(symbol string, f func(*C.struct_call) C.int
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.processCall == nil {
-		return fmt.Errorf("%w: the library, before %s", ErrClosed, symbol)
+		return fmt.Errorf("%w: the library was closed before the call of %s", ErrClosed, symbol)
 	}
 	return l.callError(l.processCall, f(l.processCall), symbol, format, args...)
 }

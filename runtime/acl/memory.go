@@ -108,7 +108,7 @@ func freeHost(t *Thread, m *Memory) error {
 // the Memory frees nothing.
 func (t *Thread) WrapMemory(p Place, address uintptr, size uint64) (*Memory, error) {
 	if address == 0 || size == 0 || uint64(address)+size < uint64(address) {
-		return nil, fmt.Errorf("%w: lent memory of %d bytes at %#x", ErrInvalid, size, address)
+		return nil, fmt.Errorf("%w: memory of %d bytes at %#x: give an address and a size", ErrInvalid, size, address)
 	}
 	m := &Memory{ctx: t.ctx, place: p, address: C.acl_address(address), size: size}
 	m.freeMemory = func(*Thread, *Memory) error { return nil }
@@ -120,7 +120,7 @@ func (t *Thread) WrapMemory(p Place, address uintptr, size uint64) (*Memory, err
 	case err != nil:
 		return nil, err
 	case (p == OnDevice) != (attributes.location._type == C.ACL_LOCATION_DEVICE), attributes.location._type == C.ACL_LOCATION_UNREGISTERED:
-		return nil, fmt.Errorf("%w: lent memory at %#x is not %v memory: the library says location %d", ErrInvalid, address,
+		return nil, fmt.Errorf("%w: the memory at %#x is not %v memory: the library reports location %d", ErrInvalid, address,
 			p, attributes.location._type)
 	case p != OnDevice:
 		return m, nil
@@ -134,7 +134,7 @@ func (t *Thread) WrapMemory(p Place, address uintptr, size uint64) (*Memory, err
 	case err != nil:
 		return nil, err
 	case uint64(address)+size > uint64(base)+uint64(length):
-		return nil, fmt.Errorf("%w: lent memory of %d bytes at %#x: its allocation ends at %#x", ErrRange, size, address,
+		return nil, fmt.Errorf("%w: memory of %d bytes at %#x: the allocation ends at %#x", ErrRange, size, address,
 			uint64(base)+uint64(length))
 	}
 	return m, nil
@@ -197,13 +197,13 @@ func (r Range) checkAccess(t *Thread, what string) error {
 	m := r.Memory
 	switch {
 	case m == nil:
-		return fmt.Errorf("%w: the %s names no memory", ErrInvalid, what)
+		return fmt.Errorf("%w: the %s has no memory", ErrInvalid, what)
 	case m.closed.Load():
 		return fmt.Errorf("%w: the memory of the %s", ErrClosed, what)
 	case m.ctx.lib != t.lib, m.place == OnDevice && m.ctx.device != t.ctx.device:
-		return fmt.Errorf("%w: the memory of the %s, which is another device's", ErrWrongContext, what)
+		return fmt.Errorf("%w: the memory of the %s belongs to another device", ErrWrongContext, what)
 	case r.Offset > m.size, r.Size > m.size-r.Offset:
-		return fmt.Errorf("%w: the %s is %d bytes from %d on, of memory of %d bytes", ErrRange, what, r.Size, r.Offset,
+		return fmt.Errorf("%w: the %s has %d bytes at offset %d, but the memory has %d bytes", ErrRange, what, r.Size, r.Offset,
 			m.size)
 	}
 	return nil
@@ -226,5 +226,5 @@ func (t *Thread) MemInfo() (MemInfo, error) {
 			return MemInfo{Free: uint64(available), Total: uint64(total)}, nil
 		}
 	}
-	return MemInfo{}, fmt.Errorf("%w: the device says nothing of its memory", Unsupported)
+	return MemInfo{}, fmt.Errorf("%w: the device does not report the size of its memory", Unsupported)
 }

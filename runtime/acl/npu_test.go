@@ -107,10 +107,10 @@ func (r *rig) checkClean() {
 	r.t.Helper()
 	r.runCommand("clear")
 	if left := r.runCommand("leaks"); left != r.left {
-		r.t.Errorf("left on the device:\n%swhere before the test there was:\n%s", left, r.left)
+		r.t.Errorf("objects on the device after the test:\n%sand before the test:\n%s", left, r.left)
 	}
 	if broken := r.runCommand("violations"); broken != "" {
-		r.t.Errorf("rules of the vendor that were broken:\n%s", broken)
+		r.t.Errorf("the test broke rules of the vendor:\n%s", broken)
 	}
 	r.runCommand("forget")
 }

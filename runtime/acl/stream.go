@@ -50,7 +50,7 @@ func (t *Thread) NewStream(o StreamOptions) (*Stream, error) {
 		return nil, fmt.Errorf("%w: CompletionsMax is %d: give a positive number", ErrInvalid, o.CompletionsMax)
 	}
 	if o.StopOnFailure && t.ctx.primary {
-		return nil, fmt.Errorf("%w: StopOnFailure in a primary context would stop the engine's streams: use an own context",
+		return nil, fmt.Errorf("%w: StopOnFailure in a primary context would stop the engine's streams: use a separate context",
 			ErrInvalid)
 	}
 	s := &Stream{ctx: t.ctx, completionsMax: o.CompletionsMax, completions: make(chan completion, o.CompletionsMax)}
@@ -85,7 +85,7 @@ func (s *Stream) CheckUsable(at CurrentThread) error {
 		return fmt.Errorf("%w: the stream", ErrClosed)
 	}
 	if s.aborted.Load() {
-		return fmt.Errorf("%w: the stream was aborted: close it and make a new one", Cancelled)
+		return fmt.Errorf("%w: the stream was aborted: close the stream and make a new stream", Cancelled)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (s *Stream) Close(t *Thread) error {
 	broken := s.aborted.Load()
 	if !broken {
 		if n := s.outstanding.Load(); n != 0 {
-			return fmt.Errorf("%w: %d completions of the stream are outstanding: wait for them, or abort it", ErrBusy, n)
+			return fmt.Errorf("%w: %d completions of the stream are outstanding: wait for them, or abort the stream", ErrBusy, n)
 		}
 		switch err := s.waitUntilIdle(t, s.ctx.closeTimeout); {
 		case errors.Is(err, Timeout), errors.Is(err, ErrWrongThread):

@@ -41,7 +41,7 @@ type engineConn struct {
 	ending    bool
 }
 
-// A message is a frame that is pending for the writer goroutine. If attached is set, the pool's file descriptor is sent
+// A message is a frame that is pending for the writer goroutine. If withFile is set, the pool's file descriptor is sent
 // with the frame.
 type message struct {
 	frame    []byte // the whole frame, or the part that has not been sent
@@ -164,9 +164,9 @@ func (c *engineConn) closeReason() string {
 	return c.reason
 }
 
-// readFrames reads messages from a connection and passes each message to the callback. The result is nil when the
-// callback returns false. The call fails when the connection ends or a message is longer than most bytes. The slice
-// that the callback receives is valid only during the call.
+// readFrames reads messages from a connection and passes each message to handleBody. The result is nil when handleBody
+// returns false. The call fails when the connection ends or a message is longer than maxBytes. The slice that
+// handleBody receives is valid only during the call.
 func readFrames(source io.Reader, maxBytes int, handleBody func([]byte) bool) error {
 	r := bufio.NewReader(source)
 	var head [protocol.FrameBytes]byte

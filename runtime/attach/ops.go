@@ -247,7 +247,7 @@ func handleLease(ctx context.Context, a *args) outcome {
 	return outcome{err: err, answer: protocol.EngineAnswer{Hits: uint32(leased)}}
 }
 
-// handleRegister registers blocks. After the node has accepted the registration, the outcome's later waits for the end
+// handleRegister registers blocks. After the node has accepted the registration, the outcome's await waits for the end
 // of the registration.
 func handleRegister(ctx context.Context, a *args) outcome {
 	r, err := a.node.Consumer().Register(ctx, runtime.Registration{
@@ -280,7 +280,7 @@ func handleDecline(ctx context.Context, a *args) outcome {
 	return outcome{err: a.node.Consumer().Decline(ctx, a.requestNotice())}
 }
 
-// handleLendBlocks lends the blocks of a finished request. The outcome's later waits for the end of the lease. The
+// handleLendBlocks lends the blocks of a finished request. The outcome's await waits for the end of the lease. The
 // answer's field Skipped is 1 if the blocks were not needed.
 func handleLendBlocks(ctx context.Context, a *args) outcome {
 	l, err := a.node.Producer().LendBlocks(ctx, runtime.FinishedRequest{Request: a.request, Transfer: a.transfer,

@@ -111,7 +111,7 @@ type engine struct {
 	handles map[uint64]*handle
 	// Results of puts that have ended, until the machine drops the records of their calls.
 	puts       map[uint64]*runtime.PutResult
-	device     int32       // number of the admitted process on the device, for Depart; 0: none was admitted
+	device     int32       // number of the admitted process on the device, for RemoveProcess; 0: none was admitted
 	quickCalls chan func() // quick calls, in the order in which they are carried out
 }
 

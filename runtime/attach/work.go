@@ -34,7 +34,7 @@ type call struct {
 
 // An outcome is the result of a call.
 type outcome struct {
-	await     func() outcome // if set, the node has accepted the call, and later waits for its end
+	await     func() outcome // if set, the node has accepted the call, and await waits for its end
 	answer    protocol.EngineAnswer
 	err       error
 	handle    *handle            // the handle that the call created
@@ -88,7 +88,7 @@ func (s *Server) beginCall(b session.Begin) {
 	w := &call{server: s, key: b.CallRef, shownResult: make(chan effects.Code, 1)}
 	w.ctx, w.cancel = context.WithCancel(s.ctx)
 	e.calls[b.ID] = w
-	run := s.prepareCall(e, w, b.Op, b.Body) // prepare reads the body, which is valid only until the machine's next step.
+	run := s.prepareCall(e, w, b.Op, b.Body) // prepareCall reads the body, which is valid only until the machine's next step.
 	carryOut := func() {
 		out := run(w.ctx)
 		if out.await == nil {

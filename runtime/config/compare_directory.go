@@ -320,10 +320,9 @@ func (d *Directory) DescribeTimeout() string {
 	}
 }
 
+// isLoopbackHost reports whether host is localhost or an address of the loopback interface, which also may be an IPv4
+// address in the form of IPv6.
 func isLoopbackHost(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	at, err := netip.ParseAddr(host)
-	return err == nil && at.IsLoopback()
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }

@@ -179,8 +179,8 @@ type Link struct {
 type Bounds struct {
 	Conns uint32 // connections, including connections without a completed handshake
 	// Inbound is the maximum number of inbound connections to this node, and InboundPerAddress the maximum from a
-	// single address; 0 derives the number from the limit of open files. Strangers is the maximum from a single
-	// address without a completed handshake.
+	// single address; 0 derives the number from the limit of open files. PendingHandshakes is the maximum
+	// from a single address without a completed handshake.
 	Inbound, InboundPerAddress, PendingHandshakes uint32
 
 	Commands uint32 // engine commands in progress

@@ -29,7 +29,8 @@ func (k DeviceKind) String() string {
 type Device struct {
 	Kind DeviceKind
 	// Index is the number of the NPU as AscendCL counts (ASCEND_RT_VISIBLE_DEVICES renumbers), which is the same for
-	// every rank. If Index is negative, each rank uses a different NPU: see Of. A pool in host memory has no number.
+	// every rank. If Index is negative, each rank uses a different NPU: see NPUIndex. A pool in host memory has no
+	// number.
 	Index int
 }
 

@@ -16,13 +16,13 @@ type Gateway struct {
 	// StallTimeout is the longest time during which no batch to an engine may complete. Then the gateway gives up the
 	// engine's agent.
 	StallTimeout time.Duration
-	// EnginesMax is the maximum number of engines in each direction; each has an agent with 15 open files. Asks is the
-	// maximum number of this gateway's registrations at engines that are in progress, and Waiting the maximum number
-	// of pending registrations of engines at this gateway.
+	// EnginesMax is the maximum number of engines in each direction; each has an agent with 15 open files.
+	// RegistrationsMax is the maximum number of this gateway's registrations at engines that are in progress, and
+	// PendingMax the maximum number of pending registrations of engines at this gateway.
 	EnginesMax, RegistrationsMax, PendingMax uint32
 	// AgentsMax is the maximum number of agents to which an engine may write: the current agent, and agents with
-	// revoked registrations. Tries limits the number of times that the gateway requests an engine's identity, and sends
-	// a registration to the engine.
+	// revoked registrations. Attempts limits the number of times that the gateway requests an engine's identity, and
+	// sends a registration to the engine.
 	AgentsMax, Attempts uint32
 	// Window is the maximum number of registrations that this gateway has at a rank of an engine at the same time.
 	Window uint32

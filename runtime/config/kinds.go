@@ -167,8 +167,8 @@ type choice[T any] struct {
 }
 
 // wordKind returns a kind that reads a word from a list. For a word that LMCache knows and this build does not support,
-// elsewhere returns the reason. Depending on code, the word is refused, or is accepted with a note and leaves the
-// field at zero. elsewhere may be nil.
+// unsupported returns the reason. Depending on code, the word is refused, or is accepted with a note and leaves the
+// field at zero. unsupported may be nil.
 func wordKind[T any](field func(*draft) *T, choices []choice[T], code Code, unsupported func(word string) string) kind {
 	words := make([]string, len(choices))
 	for i, c := range choices {

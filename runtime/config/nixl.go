@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -120,7 +119,7 @@ func (d *draft) validateNIXL() {
 	if n.Host == "" {
 		n.Host = c.PeerHost
 	}
-	if n.Host != "" && !n.TrustedNetwork && !isLoopback(n.Host) && !c.NeedsNPU() {
+	if n.Host != "" && !n.TrustedNetwork && !isLoopbackHost(n.Host) && !c.NeedsNPU() {
 		name := "pd_peer_host"
 		if d.isGiven(nixlHostKey) {
 			name = nixlHostKey
@@ -136,11 +135,6 @@ func (d *draft) validateNIXL() {
 		d.addProblemAt(nixlLinksKey, Conflict, "each link belongs to a peer; make it at most tables.peers, or raise "+
 			"tables.peers")
 	}
-}
-
-func isLoopback(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 // HasLeasedPlane reports whether a leased plane serves the pages: this node cannot observe the stores and loads that

@@ -84,7 +84,7 @@ func (d *draft) validateHCCL() {
 }
 
 // noteUnused adds a note, with the reason why, that a key has no effect, to every key with a name that begins with
-// prefix, except for the keys in but.
+// prefix, but not for the keys in except.
 func (d *draft) noteUnused(keys []key, prefix, why string, except ...string) {
 	for _, k := range keys {
 		if strings.HasPrefix(k.name, prefix) && !slices.Contains(except, k.name) {

@@ -211,7 +211,7 @@ func (e *ownAgent) receiveNote(n libnixl.Notice) {
 	fits := len(n.Bytes) <= g.cfg.MessageLimits.MessageBytes && e.pendingNoteBytes.Load() < pendingNotesMax
 	g.updateStats(func(s *Stats) { s.NotesReceived.countOutcome(fits) })
 	if !fits {
-		g.limitedLog.Warn("a note is dropped: it is too long, or too many wait", n.Peer, "bytes", len(n.Bytes))
+		g.limitedLog.Warn("a note is dropped, because the note is too long or too many notes are queued", n.Peer, "bytes", len(n.Bytes))
 		return
 	}
 	e.pendingNoteBytes.Add(bytes)
@@ -290,7 +290,7 @@ func (g *Gateway) requestClose(e *ownAgent) {
 // keepMemory records that an agent could not be destroyed. The agent may have the pool registered until the process
 // ends, so the memory must stay (rule M4 in docs/safety.md).
 func (g *Gateway) keepMemory(a machine.Agent, err error) {
-	g.log.Error("an agent could not be destroyed: what it may reach stays as it is", "err", err)
+	g.log.Error("an agent could not be destroyed: the memory that the agent may reach stays mapped", "err", err)
 	g.closeErr = errors.Join(g.closeErr,
 		fmt.Errorf("agent %d could not be destroyed: memory stays until this process ends: %w", a, err))
 }

@@ -68,27 +68,28 @@ func (c Config) withDefaults() (Config, error) {
 	g := c.Geometry
 	switch envTransports := os.Getenv("UCX_TLS"); {
 	case envTransports != "":
-		return bad("gateway.transports", limits.Transports, fmt.Sprintf("UCX_TLS is %q and goes before them: unset it", envTransports))
+		return bad("gateway.transports", limits.Transports,
+			fmt.Sprintf("the variable UCX_TLS is %q and overrides this key: unset the variable", envTransports))
 	case c.Library == nil:
-		return bad("library", "", "give libnixl's")
+		return bad("library", "", "open libnixl and pass the Library")
 	case c.SideChannels == nil:
-		return bad("sides", "", "give an opener of side channels")
+		return bad("sides", "", "pass an opener of control transports for the side channels")
 	case c.EngineID == "":
-		return bad("engine id", "", "give the engine a name that no other one has")
+		return bad("engine id", "", "give the engine a name that no other engine has")
 	case c.Host == "" || c.Port == 0:
-		return bad("host and port", fmt.Sprintf("%s:%d", c.Host, c.Port), "say where engines reach our side channel")
+		return bad("host and port", fmt.Sprintf("%s:%d", c.Host, c.Port), "give the address and port at which engines reach the side channel")
 	case len(c.CompatibilityHash) != 64 || strings.Trim(c.CompatibilityHash, "0123456789abcdef") != "":
 		return bad("hash", c.CompatibilityHash, "give compatibility_hash of the engines, 64 hexadecimal digits")
 	case g == nil:
-		return bad("geometry", "", "give the rank's")
+		return bad("geometry", "", "pass the geometry of the rank")
 	case g.Ranks != 1 || g.Stages != 1:
 		return bad("tp_size, pp_size", fmt.Sprintf("%d, %d", g.Ranks, g.Stages),
-			"engines of vLLM ask one side channel for all ranks of an engine: give the engine here one rank")
+			"engines of vLLM ask one side channel for all ranks of an engine: configure this engine with one rank")
 	case len(c.RegionNames) != len(g.Layers):
 		return bad("names", fmt.Sprint(len(c.RegionNames)), fmt.Sprintf("give region_names of all %d layers", len(g.Layers)))
 	case limits.Transports != "tcp" && limits.Transports != "^cma":
 		return bad("gateway.transports", limits.Transports,
-			"give tcp or ^cma: with others an engine of this host might store here by itself, and never be stopped")
+			"give tcp or ^cma: with other transports an engine of this host might store into the pool by itself, and could not be stopped")
 	}
 	for _, f := range []struct {
 		name          string
@@ -148,7 +149,7 @@ func (c *Config) buildMetadata(base uint64, pageBytes uint64) protocol.NixlMetad
 	return m
 }
 
-// machineConfig returns the configuration of the machine. front is the base of the decoy.
+// machineConfig returns the configuration of the machine. frontBase is the base of the decoy.
 func (c *Config) machineConfig(env *plane.Env, frontBase uint64) (machine.Config, error) {
 	served := env.Leased.FirstRegion()
 	m := c.buildMetadata(uint64(served.Base), env.Leased.Buffer().PageBytes)

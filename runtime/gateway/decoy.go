@@ -27,7 +27,7 @@ func newDecoy(bytes uint64) (*decoy, error) {
 	piece := max(decoyBytes, (bytes/decoyMappings+huge-1)/huge*huge)
 	bytes = (bytes + piece - 1) / piece * piece
 	failed := func(err error) error {
-		return fmt.Errorf("%d bytes of address space that the side channel tells of: %w", bytes, err)
+		return fmt.Errorf("cannot map %d bytes of address space for the side channel's decoy: %w", bytes, err)
 	}
 	file, err := unix.MemfdCreate("kvferry-decoy", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -23,7 +23,7 @@ func Describe(ctx context.Context, sideChannels control.Opener, host string, por
 	*Description, error,
 ) {
 	bad := func(why string, err error) (*Description, error) {
-		return nil, fmt.Errorf("the side channel at %s port %d %s (%w): give that of vLLM's NIXL connector, which the "+
+		return nil, fmt.Errorf("the side channel at %s port %d %s (%w): give the address of vLLM's NIXL connector, which the "+
 			"engine has in VLLM_NIXL_SIDE_CHANNEL_HOST and VLLM_NIXL_SIDE_CHANNEL_PORT", host, port, why, err)
 	}
 	events := make(eventQueue, 4) // more events than a request causes
@@ -44,7 +44,7 @@ func Describe(ctx context.Context, sideChannels control.Opener, host string, por
 		switch ev := ev.(type) {
 		case *effects.Opened:
 			if ev.Code != effects.OK {
-				return bad("cannot be reached, or the host's name has no address", fmt.Errorf("%v", ev.Code))
+				return bad("cannot be reached, or the host name has no address", fmt.Errorf("%v", ev.Code))
 			}
 			t.Send(&effects.Send{Corr: 2, Conn: ev.Conn, Body: effects.AppendPart(nil, question.Append(nil))})
 		case *effects.Unanswered:
@@ -53,14 +53,14 @@ func Describe(ctx context.Context, sideChannels control.Opener, host string, por
 			payload, _, _ := effects.CutPart(ev.Body)
 			hello, d, limits := protocol.NixlHello{}, Description{}, protocol.DefaultLimits()
 			if err := hello.Decode(payload, &limits); err != nil {
-				return bad("answers something else", err)
+				return bad("sends a reply that is not a description", err)
 			}
 			if err := d.Metadata.Decode(hello.Metadata, &limits); err != nil {
-				return bad("answers something else", err)
+				return bad("sends a reply that is not a description", err)
 			}
 			if foreign := d.Metadata.VersionMismatch(); foreign != "" {
-				return nil, fmt.Errorf("the side channel at %s port %d has another NIXL connector, %s; want %s: run a "+
-					"release of vLLM that has one of these", host, port, foreign, protocol.NixlVersions)
+				return nil, fmt.Errorf("the side channel at %s port %d has an unsupported NIXL connector, %s; want %s: run a "+
+					"release of vLLM with one of these versions", host, port, foreign, protocol.NixlVersions)
 			}
 			d.CompatibilityHash = string(hello.Hash)
 			return &d, nil

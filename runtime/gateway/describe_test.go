@@ -75,7 +75,7 @@ func TestDescribeOtherVersion(t *testing.T) {
 	hello := protocol.NixlHello{Hash: []byte("a hash"), Metadata: older}
 	_, port := listenWithReply(t, hello.Append(nil))
 	_, err := gateway.Describe(t.Context(), zmq.Config{}.Opener(), "127.0.0.1", port, 0, 0)
-	const want = "has another NIXL connector, an older one: it sends no ple_block_len; want 14 (vLLM 0.32) or 15 (vLLM 0.33)"
+	const want = "has an unsupported NIXL connector, an older one: it sends no ple_block_len; want 14 (vLLM 0.32) or 15 (vLLM 0.33)"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v; want that it %s", err, want)
 	}
@@ -94,7 +94,7 @@ func TestDescribeUnreachable(t *testing.T) {
 		says string
 		act  func(end context.CancelFunc)
 	}{
-		{other, "answers something else", nil},
+		{other, "sends a reply that is not a description", nil},
 		{silent, "does not answer", func(end context.CancelFunc) { <-mute.queries; end() }},
 		{gone, "cannot be reached", nil},
 	} {

@@ -36,7 +36,7 @@ func (g *Gateway) newSideClient() (*sideClient, error) {
 	a := &sideClient{g: g, queries: map[effects.Corr]*sideQuery{}}
 	var err error
 	if a.transport, err = g.cfg.SideChannels(control.Env{Sink: a, Log: g.log}); err != nil {
-		return nil, fmt.Errorf("the side channels' transport: %w", err)
+		return nil, fmt.Errorf("open a control transport for the side channels: %w", err)
 	}
 	return a, nil
 }
@@ -50,7 +50,7 @@ func (a *sideClient) sendQuery(number uint64, to effects.Addr, body []byte) {
 		})}
 	if err := libnixl.CheckTrusted(to.Host, a.g.cfg.TrustedNetwork); err != nil {
 		// The engine's agent could not be reached either.
-		a.g.limitedLog.Warn("an engine is not asked", to.Host, "port", to.Port, "err", err)
+		a.g.limitedLog.Warn("an engine is not asked, because its host is not trusted", to.Host, "port", to.Port, "err", err)
 		a.g.inbox.Push(func(now effects.Time) { a.finishQuery(now, corr, nil, effects.Unreachable) })
 		return
 	}
@@ -130,7 +130,7 @@ func (c *Config) sideConnLimitFor(limit int, log *slog.Logger) int {
 	sides := 1 + int(c.Limits.EnginesMax)*int(c.Limits.AgentsMax)
 	share := limit / 4 / sides
 	if agents := 2 * int(c.Limits.EnginesMax) * filesPerAgent; share < sideConnsMin || agents > limit/4 {
-		log.Warn("this process may open few files for the engines that the gateway may have", "files_max", limit,
+		log.Warn("this process may open too few files for the engines that the gateway may have", "files_max", limit,
 			"side_channels_max", sides, "files_of_agents_max", agents, "remedy",
 			"raise the limit of open files (ulimit -n, LimitNOFILE), or lower gateway.engines and gateway.agents")
 	}
@@ -153,7 +153,7 @@ func (g *Gateway) newSideServer(a machine.Agent, metadata []byte, port uint16) (
 		{Channel: effects.ChannelMeta, Addr: effects.Addr{Host: g.cfg.Host, Port: port}},
 	}})
 	if err != nil {
-		return nil, 0, fmt.Errorf("the side channel: %w", err)
+		return nil, 0, fmt.Errorf("open a side channel: %w", err)
 	}
 	s.transport = t
 	close(s.ready)

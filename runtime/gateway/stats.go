@@ -37,7 +37,7 @@ func (r *Results) countOutcome(ok bool) {
 
 // String returns all counts by name. An operation has two counts: successes and failures.
 func (s Stats) String() string {
-	return fmt.Sprintf("producers=%d consumers=%d agents=%d asked=%v served=%v made=%v loaded=%v heard=%v said=%v "+
+	return fmt.Sprintf("producers=%d consumers=%d agents=%d queries=%v served=%v made=%v loaded=%v received=%v sent=%v "+
 		"writes=%v bytes=%d expelled=%d", s.Producers, s.Consumers, s.Agents, s.RequestsSent, s.RequestsServed,
 		s.AgentsMade, s.AgentsLoaded, s.NotesReceived, s.NotesSent, s.Writes, s.Bytes, s.Expelled)
 }

@@ -263,8 +263,8 @@ func (e *ownAgent) failAgent(err error) {
 	e.failed = true
 	g, open := e.g, e.jobs
 	if e.id == machine.Front {
-		g.log.Error("the agent that engines send registrations to failed: none reaches this node any more", "err", err,
-			"remedy", "open the node anew")
+		g.log.Error("the agent that receives registrations failed: no registration reaches this node any more", "err", err,
+			"remedy", "close the node and open it again")
 		e.sideServer.shutDown()
 		return
 	}

@@ -150,7 +150,7 @@ func (p *Plane) closeStream(e *endpoint) (closed bool) {
 			return true
 		}
 		if !errors.Is(err, acl.ErrBusy) && !errors.Is(err, acl.Timeout) || time.Now().After(deadline) {
-			p.log.Warn("the stream of a communicator stays", "communicator", e.comm.Name(), "err", err)
+			p.log.Warn("the stream of a communicator could not be closed", "communicator", e.comm.Name(), "err", err)
 			return false
 		}
 		waitForHardware(pause)

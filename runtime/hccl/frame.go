@@ -99,7 +99,7 @@ func appendRank(b []byte, r comm.Rank) []byte {
 func parseRank(b []byte) (r comm.Rank, err error) {
 	length := int(b[39])
 	if length > serverMax || b[22] > 1 {
-		return r, fmt.Errorf("%w: rank with a server id of %d bytes and the pod mark %d; give at most %d bytes, and 0 or 1",
+		return r, fmt.Errorf("%w: a rank has a server id of %d bytes and the pod mark %d; the limit is %d bytes, and the mark is 0 or 1",
 			framing.ErrMalformed, length, b[22], serverMax)
 	}
 	r = comm.Rank{
@@ -128,7 +128,7 @@ func parseHello(b []byte) (h hello, err error) {
 		return h, framing.SizeError("hello", len(b), helloBytes)
 	}
 	if m := binary.LittleEndian.Uint32(b); m != magic {
-		return h, fmt.Errorf("%w: hello begins with %#x; %#x is spoken here: run one version of kvferry at both ends",
+		return h, fmt.Errorf("%w: hello begins with %#x, but this node expects %#x: run the same version of kvferry at both ends",
 			framing.ErrMalformed, m, magic)
 	}
 	h.from, h.to, h.proof = effects.Incarnation(b[4:20]), effects.Incarnation(b[20:36]), [16]byte(b[36:52])
@@ -186,7 +186,7 @@ func parsePool(b []byte) (s plane.ServedPool, err error) {
 		return s, nil
 	}
 	if s.PageBytes == 0 || s.PageBytes > (math.MaxUint64-uint64(s.Base))/uint64(s.Pages) {
-		return s, fmt.Errorf("%w: welcome to %d pages of %d bytes at %#x", framing.ErrMalformed, s.Pages, s.PageBytes, s.Base)
+		return s, fmt.Errorf("%w: welcome names %d pages of %d bytes at %#x", framing.ErrMalformed, s.Pages, s.PageBytes, s.Base)
 	}
 	s.Bytes = uint64(s.Pages) * s.PageBytes
 	return s, nil
@@ -217,7 +217,7 @@ func parseWelcome(b []byte) (w welcome, err error) {
 	b = b[poolsMax*poolBytes:]
 	w.regions, w.proof = b[0], [16]byte(b[1:])
 	if n := len(w.pools); n == 0 || w.regions == 0 || n == poolsMax && w.pools[0].ID == w.pools[1].ID {
-		return w, fmt.Errorf("%w: welcome to %d pools in %d regions; give one, or two of different names",
+		return w, fmt.Errorf("%w: welcome names %d pools in %d regions; want one pool, or two with different ids",
 			framing.ErrMalformed, n, w.regions)
 	}
 	return w, nil
@@ -285,7 +285,7 @@ func parseAccept(b []byte) (a accept, err error) {
 	a.moreRevoked = b[9] == 1
 	n, root := int(binary.LittleEndian.Uint16(b[10:])), int(binary.LittleEndian.Uint16(b[12:]))
 	if b[9] > 1 || n > revokedMax || root > rootMax || len(b) != acceptBytes+8*n+root {
-		return a, fmt.Errorf("%w: accept of %d bytes with the mark %d, %d grants and %d bytes of root info",
+		return a, fmt.Errorf("%w: accept has %d bytes, the mark %d, %d grants and %d bytes of root info",
 			framing.ErrMalformed, len(b), b[9], n, root)
 	}
 	rest := b[acceptBytes:]

@@ -61,7 +61,7 @@ func (o *initiatorExecutor) PerformHandshake(conn net.Conn, token identity.Token
 	o.params.hccs = w.link == comm.HCCS
 	if link := p.linkKindTo(w.rank, w.boot == p.boot); link != w.link {
 		return epochs.NewRefusal(effects.Refused,
-			"the peer reckons with %v and this node with %v; set HCCL_INTRA_ROCE_ENABLE alike on both", w.link, link)
+			"the peer expects the link %v, but this node expects %v; set HCCL_INTRA_ROCE_ENABLE alike on both nodes", w.link, link)
 	}
 	o.params.table, o.params.rank, _, err = comm.NewRankTable(p.cfg.Rank, w.rank)
 	if err != nil {
@@ -137,5 +137,5 @@ func (o *initiatorExecutor) handleFrame(what uint8, body []byte) error {
 		})
 	case kindHello, kindWelcome, kindOffer, kindGone:
 	}
-	return fmt.Errorf("%w: kind %d of a target", framing.ErrMalformed, k)
+	return fmt.Errorf("%w: a target sent a frame of kind %d", framing.ErrMalformed, k)
 }

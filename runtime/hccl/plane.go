@@ -39,7 +39,7 @@ type Plane struct {
 	wg        sync.WaitGroup
 	closeOnce sync.Once
 	closed    chan struct{} // closed when everything has ended
-	closeErr  error         // what could not be given back; read after joined is closed
+	closeErr  error         // what could not be given back; read after closed is closed
 
 	mu    sync.Mutex
 	stats Stats
@@ -186,6 +186,6 @@ func (p *Plane) Close(ctx context.Context) error {
 	case <-p.closed:
 		return p.closeErr
 	case <-ctx.Done():
-		return fmt.Errorf("plane %s is still closing, as a peer may still be at its memory: %w", Name, ctx.Err())
+		return fmt.Errorf("plane %s is still closing, because a peer may still access the pool: %w", Name, ctx.Err())
 	}
 }

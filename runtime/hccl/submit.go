@@ -76,8 +76,8 @@ func formingCode(err error) effects.Code {
 	return effects.Faulted
 }
 
-// FormEpoch implements epochs.Executor. Another goroutine makes and prepares the communicator of the epoch.
-// same thread, so that no batch starts after NotAfter.
+// SubmitBatch implements epochs.Executor. The clock is read right before the batch is put into the stream, on the same
+// thread, so that no batch starts after NotAfter.
 func (o *initiatorExecutor) SubmitBatch(read bool, batch []epochs.Piece, b communicator.Batch) communicator.Outcome {
 	epoch, outcome := o.Epoch(), communicator.SubmitFailed
 	o.descs = o.descs[:0]
@@ -140,8 +140,8 @@ func (o *initiatorExecutor) callOnReadQueued(t *acl.Thread, s *acl.Stream, read 
 	return o.plane.cfg.OnReadQueued(t, s, memory)
 }
 
-// FormEpoch implements epochs.Executor. Another goroutine makes and prepares the communicator of the epoch.
-// that is proven or that it cannot be.
+// TearDown implements epochs.Executor. Every access of an epoch to any memory is ended. The machine learns when that is
+// proven, or that there is no proof (M4).
 func (o *initiatorExecutor) TearDown(d communicator.TearDown) {
 	p, e := o.plane, o.endpoint
 	o.endpoint = nil
@@ -154,7 +154,7 @@ func (o *initiatorExecutor) TearDown(d communicator.TearDown) {
 			o.PostEvent(communicator.Event{Kind: communicator.TornDown, Epoch: d.Epoch})
 			return
 		}
-		o.Log.Error("there is no proof that a fenced communicator is gone: its pages stay in quarantine",
+		o.Log.Error("there is no proof that a fenced communicator is gone: the pages of its transfers stay in quarantine",
 			"epoch", d.Epoch)
 		o.PostEvent(communicator.Event{Kind: communicator.NoProof, Epoch: d.Epoch})
 	})

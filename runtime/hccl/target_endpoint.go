@@ -21,7 +21,7 @@ func (l *targetEndpoint) runEndpoint(root []byte) {
 		destroyed = p.destroyEndpoint(e, func() {}) == nil
 	}
 	if !destroyed && !l.executor.params.hccs {
-		l.executor.Log.Warn("a communicator could not be destroyed: only its peer can say that it is over", "epoch", l.epoch)
+		l.executor.Log.Warn("a communicator could not be destroyed: only the peer can prove that its accesses are over", "epoch", l.epoch)
 	}
 	l.executor.OnEndpointClosed(l.epoch, err != nil, destroyed)
 }

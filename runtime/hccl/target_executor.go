@@ -43,7 +43,7 @@ func (in *targetExecutor) AdmitPeer() (mapped bool, code effects.Code, err error
 	in.Log = in.Log.With("by", in.link)
 	mapped = in.link == comm.HCCS
 	if mapped && slices.ContainsFunc(p.pool.Pools(), func(s plane.ServedPool) bool { return s.Host }) {
-		return mapped, effects.Unsupported, errors.New("the pool is in host memory, which nobody reaches over HCCS; set " +
+		return mapped, effects.Unsupported, errors.New("the pool is in host memory, which no NPU reaches over HCCS; set " +
 			"HCCL_INTRA_ROCE_ENABLE=1 on both nodes (on A2 with HCCL_INTRA_PCIE_ENABLE=0), or keep the pool on the NPU")
 	}
 	table, rank, _, err := comm.NewRankTable(p.cfg.Rank, h.rank)
@@ -90,7 +90,7 @@ func (in *targetExecutor) HandleFrame(what uint8, body []byte) error {
 		return nil
 	case kindHello, kindWelcome, kindAccept:
 	}
-	return fmt.Errorf("%w: kind %d of an initiator", framing.ErrMalformed, what)
+	return fmt.Errorf("%w: an initiator sent a frame of kind %d", framing.ErrMalformed, what)
 }
 
 // handleOffer begins an epoch. Our end is made once the offer was accepted.

@@ -131,7 +131,7 @@ func (a *Agent) Close() error {
 	}
 	defer a.leaveCall()
 	if a.openChildren > 0 {
-		return fmt.Errorf("%w: agent %s has %d memories and transfers open; close them first", ErrBusy, a.name, a.openChildren)
+		return fmt.Errorf("%w: agent %s has %d open memories and transfers; close them first", ErrBusy, a.name, a.openChildren)
 	}
 	made := a.handle
 	a.library.agentMutex.Lock()
@@ -158,7 +158,7 @@ func (a *Agent) Metadata() ([]byte, error) {
 	}
 	defer C.free(data)
 	if bytes > MetadataMax {
-		return nil, fmt.Errorf("%w: metadata of agent %s has %d bytes; at most %d are taken: register fewer ranges",
+		return nil, fmt.Errorf("%w: the metadata of agent %s has %d bytes, but the limit is %d: register fewer ranges",
 			ErrInvalid, a.name, bytes, MetadataMax)
 	}
 	return C.GoBytes(data, C.int(bytes)), nil

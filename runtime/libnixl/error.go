@@ -46,7 +46,7 @@ func (e *Error) Error() string {
 	fmt.Fprintf(&b, "%s(%s): %s (%d)", e.Call, e.Args, e.Status, int32(e.Status))
 	remedy := remedies[e.Call]
 	if remedy == "" && e.Status == Backend {
-		remedy = "see libnixl's log on standard error; NIXL_LOG_LEVEL=DEBUG says more"
+		remedy = "see libnixl's log on standard error; set NIXL_LOG_LEVEL=DEBUG for details"
 	}
 	if remedy != "" {
 		b.WriteString("; " + remedy)
@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 
 // remedies holds advice for statuses that an operator can do something about.
 var remedies = map[string]string{
-	"nixl_capi_create_backend": "its plug-in or what that needs is missing: install libibverbs1 and librdmacm1, keep " +
+	"nixl_capi_create_backend": "the plug-in or one of its libraries is missing: install libibverbs1 and librdmacm1, keep " +
 		"the plug-ins beside libnixl or name their folder in NIXL_PLUGIN_DIR, and see UCX_TLS and UCX_NET_DEVICES",
 	"nixl_capi_register_mem": "the memory cannot be registered: with RDMA raise the limit of locked memory (ulimit -l, " +
 		"LimitMEMLOCK)",

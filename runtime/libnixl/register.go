@@ -24,7 +24,7 @@ type Memory struct {
 func (a *Agent) RegisterMemory(kind Kind, ranges ...Range) (*Memory, error) {
 	for _, r := range ranges {
 		if r.Address == 0 || r.Bytes == 0 || r.Bytes > math.MaxUint64-r.Address {
-			return nil, fmt.Errorf("%w: %d bytes at %#x; give memory", ErrInvalid, r.Bytes, r.Address)
+			return nil, fmt.Errorf("%w: the range has %d bytes at %#x; give a valid address and size", ErrInvalid, r.Bytes, r.Address)
 		}
 	}
 	m := &Memory{agent: a, kind: kind, ranges: slices.Clone(ranges)}
@@ -50,7 +50,7 @@ func (m *Memory) Close() error {
 func (m *Memory) setRegistered(off bool) error {
 	a := m.agent
 	if len(m.ranges) == 0 {
-		return fmt.Errorf("%w: no memory; give one range at least", ErrInvalid)
+		return fmt.Errorf("%w: there is no range; give at least one", ErrInvalid)
 	}
 	if err := a.enterCall(); err != nil {
 		return err

@@ -35,7 +35,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			"nixl_capi_register_mem(ranges=1): backend (-2); the memory cannot be registered: with RDMA raise the limit of " +
 				"locked memory (ulimit -l, LimitMEMLOCK)"},
 		{Error{"nixl_capi_post_xfer_req", "", Backend},
-			"nixl_capi_post_xfer_req(): backend (-2); see libnixl's log on standard error; NIXL_LOG_LEVEL=DEBUG says more"},
+			"nixl_capi_post_xfer_req(): backend (-2); see libnixl's log on standard error; set NIXL_LOG_LEVEL=DEBUG for details"},
 		{Error{"nixl_capi_post_xfer_req", "", -77}, "nixl_capi_post_xfer_req(): unknown status (-77)"},
 	} {
 		if got := c.err.Error(); got != c.want {

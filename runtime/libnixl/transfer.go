@@ -38,7 +38,7 @@ func (a *Agent) NewTransfer(o TransferOptions) (*Transfer, error) {
 		return nil, err
 	}
 	if len(o.Pairs) == 0 {
-		return nil, fmt.Errorf("%w: a transfer of nothing; give one pair at least", ErrInvalid)
+		return nil, fmt.Errorf("%w: the transfer has no pairs; give at least one", ErrInvalid)
 	}
 	if err := a.enterCall(); err != nil {
 		return nil, err

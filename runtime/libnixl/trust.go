@@ -27,13 +27,13 @@ func CheckTrusted(host string, trusted bool) error {
 		return nil
 	}
 	if !IsLoopback(host) {
-		return fmt.Errorf("%w: %s is false, and %q is not of the loopback: who reaches an agent over UCX's tcp reads and "+
-			"writes all memory of this process; give an address such as 127.0.0.1, or, if no other host or user that may not "+
-			"do that reaches this one, set %s: true", ErrUntrusted, trustKey, host, trustKey)
+		return fmt.Errorf("%w: %s is false, and %q is not a loopback address: a process that reaches an agent over UCX's tcp can read and "+
+			"write all memory of this process; give an address such as 127.0.0.1, or, if only hosts and users that may do "+
+			"that reach this host, set %s: true", ErrUntrusted, trustKey, host, trustKey)
 	}
 	if devices := os.Getenv(devicesVariable); devices != "" && devices != loopback {
-		return fmt.Errorf("%w: %s is false, and %s is %q and goes before it: unset it, or set %s: true", ErrUntrusted,
-			trustKey, devicesVariable, devices, trustKey)
+		return fmt.Errorf("%w: %s is false, but the variable %s is %q and overrides the loopback device: unset the variable, or "+
+			"set %s: true", ErrUntrusted, trustKey, devicesVariable, devices, trustKey)
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func (c *copyRunner) runCopy(k *workStream, corr effects.Corr, pairs []effects.C
 	}
 	completed, err := k.endWork(c.workQueue.stop)
 	if err != nil {
-		c.pools.log.Error("a stream could not be ended, so the pages of its copy stay in use", "device", c.pools.Name(),
+		c.pools.log.Error("a stream could not be destroyed, so the pages of the copy stay in use", "device", c.pools.Name(),
 			"pages", len(pairs), "err", err)
 		return false
 	}

@@ -94,7 +94,7 @@ func (d *Device) Open(ctx context.Context, env device.Env) (device.Device, error
 	d.mu.Lock()
 	if d.inUse {
 		d.mu.Unlock()
-		return nil, fmt.Errorf("%w: %s has a node already; open another Device for another node", ErrBusy, d.Name())
+		return nil, fmt.Errorf("%w: a node uses %s already; open another Device for a second node", ErrBusy, d.Name())
 	}
 	d.inUse = true
 	d.mu.Unlock()
@@ -130,7 +130,7 @@ func (d *Device) Close() error {
 	inUse := d.inUse
 	d.mu.Unlock() // unlocked, because work in the context may ask for the node meanwhile
 	if inUse {
-		return fmt.Errorf("%w: %s has a node; close that first", ErrBusy, d.Name())
+		return fmt.Errorf("%w: a node uses %s; close the node first", ErrBusy, d.Name())
 	}
 	if err := d.context.Close(); err != nil {
 		return fmt.Errorf("npu: closing %s: %w", d.Name(), err)

@@ -81,7 +81,7 @@ func newNodeMemory(ctx context.Context, d *Device, env device.Env) (*nodeMemory,
 	if freeErr := p.freeAll(); freeErr != nil {
 		// Try again: the failure may be temporary, and a node that was never opened cannot be closed later.
 		if freeErr = p.freeAll(); freeErr != nil {
-			err = errors.Join(err, fmt.Errorf("and not all could be given back: %w", freeErr))
+			err = errors.Join(err, fmt.Errorf("and not all objects could be freed: %w", freeErr))
 		}
 	}
 	return nil, err
@@ -140,7 +140,7 @@ func (p *nodeMemory) exportPool(t *acl.Thread) error {
 		if index > 0 {
 			key = "p2p_use_npu: false"
 		}
-		err = fmt.Errorf("engines of other processes cannot be given memory of the NPU: %w; or set %s, or embed the node in "+
+		err = fmt.Errorf("memory of the NPU cannot be exported to engines of other processes: %w; or set %s, or embed the node in "+
 			"the engine's process", err, key)
 	}
 	if err != nil {
@@ -155,8 +155,8 @@ func (p *nodeMemory) exportPool(t *acl.Thread) error {
 // ExportedPool implements device.Device.
 func (p *nodeMemory) ExportedPool() *device.Export { return p.exported }
 
-// AdmitProcess implements device.Device. The mutex is not held while the library is called, so that Depart never waits
-// for a device.
+// AdmitProcess implements device.Device. The mutex is not held while the library is called, so that RemoveProcess
+// never waits for a device.
 func (p *nodeMemory) AdmitProcess(process int32) error {
 	if !p.countAdmission(process) {
 		return fmt.Errorf("%w: %s exports nothing", ErrClosed, p.Name())
@@ -203,7 +203,7 @@ func (p *nodeMemory) endExport(t *acl.Thread) error {
 	}
 	p.admitted.Unlock()
 	if n > 0 {
-		return fmt.Errorf("%w: %d processes may have memory of %s imported; its memory stays until they detach or end",
+		return fmt.Errorf("%w: %d processes may have imported memory of %s; the memory stays until these processes detach or end",
 			ErrBusy, n, p.Name())
 	}
 	return p.export.Close(t)
@@ -226,7 +226,7 @@ func (p *nodeMemory) pageRange(page effects.Page) acl.Range {
 			return pool.memory.Range(pool.offset+uint64(at)*pool.PageBytes, uint64(page.Length))
 		}
 	}
-	panic(fmt.Sprintf("BUG: the machine speaks of page %d of pool %d with %d bytes, which %s does not have", page.Index,
+	panic(fmt.Sprintf("BUG: the machine names page %d of pool %d with %d bytes, which does not exist on %s", page.Index,
 		page.Pool, page.Length, p.Name()))
 }
 
@@ -239,7 +239,7 @@ func (p *nodeMemory) rangeAt(page device.Page) (acl.Range, error) {
 			return pool.memory.Range(pool.offset+uint64(page.Address-r.Base), uint64(page.Bytes)), nil
 		}
 	}
-	return acl.Range{}, fmt.Errorf("%w: %d bytes at %#x are in no pool of %s", acl.ErrRange, page.Bytes, page.Address,
+	return acl.Range{}, fmt.Errorf("%w: %d bytes at %#x are not in a pool of %s", acl.ErrRange, page.Bytes, page.Address,
 		p.Name())
 }
 

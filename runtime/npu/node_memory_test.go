@@ -109,7 +109,7 @@ func TestPoolsWithoutMemory(t *testing.T) {
 	r := newRig(t)
 	d := r.openDevice(Options{})
 	for what, change := range map[string]func(*device.Env){
-		"50331648 bytes of device 0, of whose 67108864 bytes 67108864 are free": func(e *device.Env) {
+		"50331648 bytes of device 0, which has 67108864 bytes, of which 67108864 are free": func(e *device.Env) {
 			e.Second.Pages, e.Second.PageBytes = 500, 96<<10
 		},
 		"pinned memory of the host": func(e *device.Env) { e.Engine.Pages = 2000 },

@@ -32,8 +32,8 @@ type pool struct {
 func newPool(p device.Pool) (*pool, error) {
 	const limit = 1 << 56 // more than any address space, and nothing below overflows
 	if p.Pages == 0 || p.PageBytes == 0 || uint64(p.Pages) > limit/p.PageBytes {
-		return nil, fmt.Errorf("%d pages of %d bytes; give at least one of each, and %d bytes in all", p.Pages, p.PageBytes,
-			uint64(limit))
+		return nil, fmt.Errorf("the pool has %d pages of %d bytes; give at least one page and one byte, and at most %d bytes in total",
+			p.Pages, p.PageBytes, uint64(limit))
 	}
 	return &pool{Pool: p, bytes: roundUp(uint64(p.Pages)*p.PageBytes, hugePage)}, nil
 }
@@ -87,7 +87,7 @@ func (p *pool) allocateFile(ctx context.Context, t *acl.Thread) (err error) {
 	p.memory, err = t.RegisterHost(p.mapped)
 	switch {
 	case errors.Is(err, acl.Unsupported):
-		err = fmt.Errorf("memory that an engine in another process maps has to be registered with the device, which this "+
+		err = fmt.Errorf("memory that an engine in another process maps must be registered with the device, which this "+
 			"library or kernel cannot do (kernels up to 5.10 cannot): embed the node in the engine's process, or update "+
 			"them: %w", err)
 	case err == nil:
@@ -125,7 +125,7 @@ func (p *pool) describeSource(t *acl.Thread) string {
 	if err != nil {
 		return fmt.Sprintf("device %d", t.Device())
 	}
-	return fmt.Sprintf("device %d, of whose %d bytes %d are free", t.Device(), m.Total, m.Free)
+	return fmt.Sprintf("device %d, which has %d bytes, of which %d are free", t.Device(), m.Total, m.Free)
 }
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }

@@ -78,7 +78,7 @@ func (s *scatterCall) runScatter(k *workStream) bool {
 	}, s.pools.device.options.StuckAfter, ctx.Done())
 	if !settled {
 		if _, endErr := k.endWork(s.pools.scatter.stop); endErr != nil {
-			s.pools.log.Error("a stream could not be ended, so the chunks that it scatters stay in use",
+			s.pools.log.Error("a stream could not be destroyed, so the chunks of the scatter stay in use",
 				"device", s.pools.Name(), "chunks", len(s.chunks), "err", errors.Join(err, endErr))
 			return false
 		}

@@ -46,7 +46,7 @@ func (k *workStream) runWork(enqueue func(*acl.Thread, *acl.Stream) error, limit
 		if err := k.openStream(t); err != nil {
 			return err
 		}
-		mayHaveWork = true // after an error of put some work may be in the stream
+		mayHaveWork = true // after an error of enqueue some work may be in the stream
 		if err := enqueue(t, k.stream); err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (k *workStream) runWork(enqueue func(*acl.Thread, *acl.Stream) error, limit
 			hurry, limit = nil, min(limit, abandonGrace)
 			timer.Reset(limit)
 		case <-timer.C:
-			return false, fmt.Errorf("%w: it did not end in %v", ErrStuck, limit)
+			return false, fmt.Errorf("%w: the work did not end within %v", ErrStuck, limit)
 		}
 	}
 }

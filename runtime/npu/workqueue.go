@@ -164,7 +164,7 @@ func (y *workQueue) closeStreams() error {
 	for _, k := range stuck {
 		if _, err := k.endWork(y.stop); err != nil {
 			y.stuckStreams = append(y.stuckStreams, k)
-			errs = append(errs, fmt.Errorf("work may go on that could not be ended: %w", err))
+			errs = append(errs, fmt.Errorf("a stream could not be destroyed, and its work may go on: %w", err))
 		}
 	}
 	errs = append(errs, y.context.Do(func(t *acl.Thread) error {

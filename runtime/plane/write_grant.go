@@ -22,7 +22,7 @@ type writeGrant struct {
 
 // A pageState describes the grants of a page. The zero value means that the page has no grant.
 //
-// Invariant: a page has a write grant (grant or revoking is set) or read leases (readLeases > 0), never both (M1).
+// Invariant: a page has a write grant (grant or revokingGrant is set) or read leases (readLeases > 0), never both (M1).
 type pageState struct {
 	grant      effects.GrantID
 	generation effects.Generation

@@ -44,7 +44,7 @@ func (p *Proxy) watchEngine(ctx context.Context, at int, begun time.Time) (stop 
 			}
 			if p.decodes.activities[at].isSilent(p.config.SilenceTimeout) && p.checkHealth(ctx, p.decodes, at) == unhealthy {
 				p.decodes.onFailure(at, begun, time.Now(), 2*p.config.SilenceTimeout+p.healthWait)
-				p.log.Warn("a decode engine hangs: others are asked", p.config.Decodes[at].URL.String(), "silence",
+				p.log.Warn("a decode engine hangs: requests go to the other engines", p.config.Decodes[at].URL.String(), "silence",
 					p.config.SilenceTimeout)
 			}
 		}

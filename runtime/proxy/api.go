@@ -36,7 +36,7 @@ func (r request) checkSupported() error {
 			"conversation in input")
 	}
 	if given, ok := r.fields["background"]; ok && !isNull(given) && string(given) != "false" {
-		return fmt.Errorf("background: %.20s; the proxy does not know later which engine has the response: give false",
+		return fmt.Errorf("background is %.20s, but later the proxy does not know which engine has the response: give false",
 			given)
 	}
 	return nil

@@ -184,7 +184,7 @@ func TestWrongNameOfAnEngine(t *testing.T) {
 	gone := newEngine(t, answerText(""))
 	gone.Close()
 	for url, part := range map[string]string{"http://engine.invalid:1": `"engine.invalid\" in --decode`,
-		gone.URL: "whether host and port in --decode are its own"} {
+		gone.URL: "host and port in --decode are correct"} {
 		d, err := ParseDecode(url + "=h:1:2")
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +192,7 @@ func TestWrongNameOfAnEngine(t *testing.T) {
 		var log logtest.Lines
 		p := startProxy(t, Config{Decodes: []DecodeEngine{d}}, func(c *Config) { c.Log = log.Logger() })
 		wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusBadGateway, noDecodeText)
-		if log.CountText("others are asked for a while") != 1 || !strings.Contains(log.String(), part) {
+		if log.CountText("requests go to the other engines for a while") != 1 || !strings.Contains(log.String(), part) {
 			t.Errorf("%s: logged %s", url, log.String())
 		}
 	}

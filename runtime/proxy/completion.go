@@ -63,7 +63,7 @@ func (p *Proxy) handleCompletion(a *endpoint) http.HandlerFunc {
 func (p *Proxy) reserveSlot(w http.ResponseWriter, r *http.Request) (release func(), ok bool) {
 	address := addressOf(r)
 	if err := p.slots.takeShare(address, 1); err != nil {
-		p.refuseFull(w, fmt.Sprintf("requests under way: %v (--requests %d)", err, p.config.MaxRequests))
+		p.refuseFull(w, fmt.Sprintf("requests in flight: %v (--requests %d)", err, p.config.MaxRequests))
 		return nil, false
 	}
 	return func() { p.slots.returnShare(address, 1) }, true
@@ -72,10 +72,10 @@ func (p *Proxy) reserveSlot(w http.ResponseWriter, r *http.Request) (release fun
 // refuseFull answers a request for which there is no room.
 func (p *Proxy) refuseFull(w http.ResponseWriter, why string) {
 	p.stats.refused.Add(1)
-	p.log.Warn("a request is refused: there is no room", "", "limit", why,
-		"remedy", "raise the limit, or run another proxy beside this one")
+	p.log.Warn("a request is refused, because a limit is reached", "", "limit", why,
+		"remedy", "raise the limit, or run another proxy beside this proxy")
 	w.Header().Set("Retry-After", "1")
-	p.refuseRequest(w, http.StatusServiceUnavailable, why+": try again, raise it, or run another proxy beside this one")
+	p.refuseRequest(w, http.StatusServiceUnavailable, why+": try again, raise the limit, or run another proxy beside this proxy")
 }
 
 // readBody reads a request's body and reserves a slot for the request. If ok is false, readBody has answered the
@@ -86,10 +86,10 @@ func (p *Proxy) readBody(w http.ResponseWriter, r *http.Request) (body []byte, d
 		// A web page may make a browser send any type except JSON without a preflight request.
 		closeUnread(w)
 		p.refuseRequest(w, http.StatusUnsupportedMediaType, fmt.Sprintf(
-			"Content-Type is %.80q: send JSON, and say so by application/json", given))
+			"Content-Type is %.80q: send JSON with Content-Type application/json", given))
 		return nil, nil, false
 	}
-	large := fmt.Sprintf("the body has more than %d bytes (--body): send less, or raise it", p.config.MaxBodyBytes)
+	large := fmt.Sprintf("the body has more than %d bytes (--body): send a shorter body, or raise the limit", p.config.MaxBodyBytes)
 	if r.ContentLength > p.config.MaxBodyBytes {
 		closeUnread(w)
 		p.refuseRequest(w, http.StatusRequestEntityTooLarge, large)
@@ -120,14 +120,15 @@ func (p *Proxy) readBody(w http.ResponseWriter, r *http.Request) (body []byte, d
 	var noRoom *shareError
 	switch {
 	case errors.As(err, &noRoom):
-		p.refuseFull(w, fmt.Sprintf("bytes of bodies under way: %v (--bodies %d)", noRoom, p.config.MaxTotalBytes))
+		p.refuseFull(w, fmt.Sprintf("bytes of bodies in flight: %v (--bodies %d)", noRoom, p.config.MaxTotalBytes))
 	case errors.As(err, &tooLarge):
 		p.refuseRequest(w, http.StatusRequestEntityTooLarge, large)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		p.refuseRequest(w, http.StatusRequestTimeout, fmt.Sprintf(
-			"the body did not come whole within %v (--read-timeout): send it faster, or raise it", p.config.ReadTimeout))
+			"the body did not arrive completely within %v (--read-timeout): send the body faster, or raise the timeout", p.config.ReadTimeout))
 	default:
-		p.refuseRequest(w, http.StatusBadRequest, "the body did not come whole, or is not chunked as it says: send it again")
+		p.refuseRequest(w, http.StatusBadRequest,
+			"the body did not arrive completely, or its chunked encoding is invalid: send the request again")
 	}
 	return nil, nil, false
 }
@@ -222,7 +223,7 @@ func (p *Proxy) sendToEngine(ctx context.Context, method string, engine *url.URL
 	res, err := p.transport.RoundTrip(r)
 	if err == nil && res.StatusCode < http.StatusOK {
 		_ = res.Body.Close()
-		return nil, fmt.Errorf("it answers %d, which is no answer", res.StatusCode)
+		return nil, fmt.Errorf("the engine answers with status %d, which is not a final status", res.StatusCode)
 	}
 	return res, err
 }
@@ -310,7 +311,7 @@ func (p *Proxy) sendToPrefill(ctx context.Context, c call, engine *url.URL, body
 	case res.StatusCode != http.StatusOK:
 		return nil, statusError(res.StatusCode)
 	case len(answer) > answerBytesMax:
-		return nil, fmt.Errorf("its answer has more than %d bytes", answerBytesMax)
+		return nil, fmt.Errorf("the engine's answer has more than %d bytes", answerBytesMax)
 	}
 	params := cacheParams(answer)
 	if params == nil {

@@ -60,7 +60,7 @@ func ParseEngine(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
 		u.Fragment != "" {
-		return nil, fmt.Errorf("engine %q: give its address, such as http://10.0.0.1:8000", text)
+		return nil, fmt.Errorf("engine %q: give the address of the engine, such as http://10.0.0.1:8000", text)
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	return u, nil
@@ -70,8 +70,8 @@ func ParseEngine(text string) (*url.URL, error) {
 // the user.
 func checkNoUser(text string) error {
 	if at := strings.LastIndexByte(text, '@'); at >= 0 {
-		return fmt.Errorf("engine ...%s: it has a user before the @, and the proxy signs in to no engine; give its address "+
-			"alone, such as http://10.0.0.1:8000", text[at:])
+		return fmt.Errorf("engine ...%s: the address has a user before the @, but the proxy cannot sign in to an engine; give the address "+
+			"without a user, such as http://10.0.0.1:8000", text[at:])
 	}
 	return nil
 }
@@ -89,19 +89,19 @@ func ParseDecode(text string) (DecodeEngine, error) {
 		return DecodeEngine{}, err
 	}
 	wrong := func(why string) (DecodeEngine, error) {
-		return DecodeEngine{}, fmt.Errorf("decode %q: %s; give its address and where its agents receive, such as "+
+		return DecodeEngine{}, fmt.Errorf("decode %q: %s; give the address of the engine and the host and ports of its agents, such as "+
 			"http://10.0.0.2:8000=10.0.0.2:7300:7400, with commas between the ports of several ranks", text, why)
 	}
 	if !ok {
-		return wrong("it has no agents")
+		return wrong("the agents are missing")
 	}
 	at := strings.LastIndexByte(agents, ':')
 	if at < 0 {
-		return wrong("it has no ports")
+		return wrong("the ports are missing")
 	}
 	host, init, err := net.SplitHostPort(agents[:at])
 	if err != nil || host == "" {
-		return wrong("host:port:port is wanted")
+		return wrong("the agents must be given as host:port:port")
 	}
 	d := DecodeEngine{URL: u, Host: host}
 	for _, list := range []struct {
@@ -111,13 +111,13 @@ func ParseDecode(text string) (DecodeEngine, error) {
 		for one := range strings.SplitSeq(list.text, ",") {
 			port, err := strconv.ParseUint(one, 10, 16)
 			if err != nil || port == 0 {
-				return wrong(fmt.Sprintf("%q is no port", one))
+				return wrong(fmt.Sprintf("%q is not a port", one))
 			}
 			*list.to = append(*list.to, uint16(port))
 		}
 	}
 	if len(d.InitPorts) != len(d.AllocPorts) {
-		return wrong("its lists of ports differ in length")
+		return wrong("the lists of ports differ in length")
 	}
 	return d, nil
 }
@@ -131,11 +131,11 @@ const restTimeMax = 24 * time.Hour
 // Check returns an error that says what is wrong with c, or nil.
 func (c *Config) Check() error {
 	if len(c.Decodes) == 0 {
-		return errors.New("there is no decode engine: name one")
+		return errors.New("there is no decode engine: give at least one")
 	}
 	for _, d := range c.Decodes {
 		if d.URL == nil || d.Host == "" || len(d.InitPorts) == 0 || len(d.InitPorts) != len(d.AllocPorts) {
-			return fmt.Errorf("decode %v: say where its agents receive, with two ports for each rank", d.URL)
+			return fmt.Errorf("decode %v: give the host of its agents, with two ports for each rank", d.URL)
 		}
 	}
 	for _, limit := range []struct {
@@ -164,7 +164,7 @@ func (c *Config) Check() error {
 		return fmt.Errorf("rest: %v; give 0 to %v", c.RestTime, restTimeMax)
 	}
 	if c.MaxTotalBytes < c.MaxBodyBytes {
-		return fmt.Errorf("bytes of all bodies: %d, less than the %d of one; give more", c.MaxTotalBytes, c.MaxBodyBytes)
+		return fmt.Errorf("bytes of all bodies: %d, less than the %d of a single body; give more", c.MaxTotalBytes, c.MaxBodyBytes)
 	}
 	return nil
 }

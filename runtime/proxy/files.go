@@ -55,12 +55,12 @@ func (c *Config) fitToLimit(limit, open int) error {
 			return fmt.Sprint(n)
 		}
 		return fmt.Errorf("connections (--connections) %s and requests (--requests) %s: this process may open %d files, "+
-			"and each connection takes one, each request %d, and all else %d: raise the limit of open files (ulimit -n, "+
+			"and each connection takes one file, each request %d, and everything else %d: raise the limit of open files (ulimit -n, "+
 			"LimitNOFILE) to %d, or give lower limits", given(c.MaxConnections), given(c.MaxRequests), limit, filesPerRequest, reserved,
 			reserved+max(c.MaxConnections, 1)+filesPerRequest*max(c.MaxRequests, 1))
 	}
 	if connections < connectionsDefault && c.MaxConnections == 0 || requests < requestsDefault && c.MaxRequests == 0 {
-		c.Log.Warn("this process may open few files: it serves fewer clients than it would", "files_max", limit,
+		c.Log.Warn("this process may open few files, so the proxy serves fewer clients than by default", "files_max", limit,
 			"connections", connections, "requests", requests, "remedy",
 			"raise the limit of open files (ulimit -n, LimitNOFILE)")
 	}

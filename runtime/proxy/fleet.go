@@ -62,7 +62,7 @@ func (p *Proxy) handleFailure(ctx context.Context, f *fleet, at int, begun time.
 // restEngine lets an engine rest because of err, and logs err.
 func (p *Proxy) restEngine(f *fleet, at int, begun time.Time, err error) {
 	f.onFailure(at, begun, time.Now(), 0)
-	p.log.Warn("a "+f.kind+" engine fails: others are asked for a while", f.urls[at].String(), "err", err, "remedy",
+	p.log.Warn("a "+f.kind+" engine fails: requests go to the other engines for a while", f.urls[at].String(), "err", err, "remedy",
 		remedyOf(f.kind, err))
 }
 
@@ -71,10 +71,10 @@ func remedyOf(kind string, err error) string {
 	var name *net.DNSError
 	switch {
 	case errors.As(err, &name):
-		return fmt.Sprintf("correct the host name %q in --%s, or have this host's name server or /etc/hosts know it",
+		return fmt.Sprintf("correct the host name %q in --%s, or add the name to this host's name server or /etc/hosts",
 			name.Name, kind)
 	case isDialError(err):
-		return "look whether the engine runs, and whether host and port in --" + kind + " are its own"
+		return "check that the engine runs, and that host and port in --" + kind + " are correct"
 	}
 	return "look at the engine's log"
 }
@@ -160,4 +160,4 @@ func healthResultOf(res *http.Response, err error, isWell func(status int) bool)
 type statusError int
 
 // Error implements error.
-func (s statusError) Error() string { return fmt.Sprintf("it answers %d", int(s)) }
+func (s statusError) Error() string { return fmt.Sprintf("the engine answers with status %d", int(s)) }

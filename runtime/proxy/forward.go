@@ -83,7 +83,7 @@ func (p *Proxy) sendToDecode(
 			return res, err
 		}
 		_ = res.Body.Close()
-		p.log.Warn("a decode engine fails with a cache: it is asked to compute", p.decodes.urls[at].String(),
+		p.log.Warn("a decode engine fails with a cache: the request is repeated without the cache", p.decodes.urls[at].String(),
 			"status", res.StatusCode)
 		params = nil
 	}
@@ -97,7 +97,7 @@ func isDialError(err error) bool {
 const noFileText = "the proxy has no file or port left for a connection to an engine: try again, raise the limit of open " +
 	"files (ulimit -n, LimitNOFILE), or lower --connections and --requests"
 
-const noDecodeText = "no decode engine answers; see GET /health, and the log of the proxy"
+const noDecodeText = "no decode engine answers; see GET /health and the log of the proxy"
 
 // failRequest answers a request that no engine has answered.
 func (p *Proxy) failRequest(ctx context.Context, w http.ResponseWriter, err error) {
@@ -118,7 +118,7 @@ func (p *Proxy) failRequest(ctx context.Context, w http.ResponseWriter, err erro
 }
 
 func (p *Proxy) timeoutText() string {
-	return fmt.Sprintf("the request is not answered within %v (--timeout): raise it, or ask for less", p.config.Timeout)
+	return fmt.Sprintf("the request was not answered within %v (--timeout): raise the timeout, or request a shorter answer", p.config.Timeout)
 }
 
 // abortDisconnected ends a request after the client has disconnected.
@@ -137,7 +137,7 @@ func (p *Proxy) breakOff(ctx context.Context, w http.ResponseWriter, res *http.R
 	p.stats.failed.Add(1)
 	asked := res.Request
 	p.log.Warn("an engine's answer breaks off", asked.URL.Host, "request", asked.Header.Get(idHeader), "err", err)
-	status, message := http.StatusBadGateway, "the decode engine broke off: the answer is not whole"
+	status, message := http.StatusBadGateway, "the decode engine broke off: the answer is incomplete"
 	if ctx.Err() != nil {
 		status, message = http.StatusGatewayTimeout, p.timeoutText()
 	}

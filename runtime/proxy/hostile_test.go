@@ -64,7 +64,7 @@ func TestLongBody(t *testing.T) {
 	}
 	defer res.Body.Close()
 	wantAnswer(t, res, http.StatusRequestEntityTooLarge, "1000")
-	wantAnswer(t, postTo(t, p, "/v1/completions", "[]"), http.StatusBadRequest, "no JSON object")
+	wantAnswer(t, postTo(t, p, "/v1/completions", "[]"), http.StatusBadRequest, "not a JSON object")
 	wantAnswer(t, postTo(t, p, "/v1/completions", `{"prompt": "x"}`), http.StatusOK, "answer") // The room is given back.
 	if got := len(decode.allReceived()); got != 1 {
 		t.Errorf("the engine was asked %d times", got)

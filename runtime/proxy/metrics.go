@@ -32,8 +32,8 @@ func newMetrics(p *Proxy) *metrics {
 	m := &metrics{
 		registry:       prometheus.NewRegistry(),
 		prefillTime:    seconds("prefill_seconds", "Time for a prefill engine to answer that it sent a KV cache."),
-		firstPieceTime: seconds("first_piece_seconds", "Time from a whole request to the first piece of its answer."),
-		requestTime:    seconds("request_seconds", "Time from a whole request to the end of its answer."),
+		firstPieceTime: seconds("first_piece_seconds", "Time from the complete request to the first piece of the answer."),
+		requestTime:    seconds("request_seconds", "Time from the complete request to the end of the answer."),
 	}
 	m.registry.MustRegister(m.prefillTime, m.firstPieceTime, m.requestTime, statsCollector{p}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -60,24 +60,26 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descRequests = newDesc("requests_total", "Requests for text that were read.")
+	descRequests = newDesc("requests_total", "Requests for generated text that were read completely.")
 	descSent     = newDesc("prompts_sent_total", "Requests whose KV cache a prefill engine sent.")
 	descComputed = newDesc("prompts_computed_total", "Requests whose prompt the decode engine computed, by reason.",
 		"reason")
-	descFailed             = newDesc("requests_failed_total", "Requests that no engine answered, or not to the end.")
-	descAbandoned          = newDesc("requests_left_total", "Requests whose client left before the end, or was too slow.")
-	descRefused            = newDesc("requests_refused_total", "Requests for which there was no room.")
-	descInFlight           = newDesc("requests_under_way", "Requests under way.")
-	descRequestLimit       = newDesc("requests_limit", "Requests that may be under way (--requests).")
-	descBodyBytes          = newDesc("body_bytes", "Bytes of the bodies of requests under way.")
-	descBodyBytesLimit     = newDesc("body_bytes_limit", "Bytes that bodies under way may have (--bodies).")
+	descFailed    = newDesc("requests_failed_total", "Requests that no engine answered, or not to the end.")
+	descAbandoned = newDesc("requests_left_total",
+		"Requests whose client disconnected before the end of the answer, or was too slow.")
+	descRefused            = newDesc("requests_refused_total", "Requests that were refused because a limit was reached.")
+	descInFlight           = newDesc("requests_under_way", "Requests in flight.")
+	descRequestLimit       = newDesc("requests_limit", "Limit of requests in flight (--requests).")
+	descBodyBytes          = newDesc("body_bytes", "Bytes of the bodies of requests in flight.")
+	descBodyBytesLimit     = newDesc("body_bytes_limit", "Limit of the bytes of bodies in flight (--bodies).")
 	descConnections        = newDesc("connections", "Connections of clients.")
-	descConnectionLimit    = newDesc("connections_limit", "Connections of clients that there may be (--connections).")
-	descConnectionsEvicted = newDesc("connections_evicted_total", "Idle connections that were closed to make room for others.")
-	descConnectionsRefused = newDesc("connections_refused_total", "Connections for which there was no room, or no file.")
-	descEngineRequests     = newDesc("engine_requests_total", "Requests that an engine was given.", "engine", "kind")
-	descEngineFailures     = newDesc("engine_failures_total", "Failures for which an engine rests.", "engine", "kind")
-	descEngineRests        = newDesc("engine_rests", "1 while an engine is left out, because it failed.", "engine", "kind")
+	descConnectionLimit    = newDesc("connections_limit", "Limit of connections of clients (--connections).")
+	descConnectionsEvicted = newDesc("connections_evicted_total", "Idle connections that were closed to make room for new connections.")
+	descConnectionsRefused = newDesc("connections_refused_total",
+		"Connections that were refused because a limit was reached or no file was left.")
+	descEngineRequests = newDesc("engine_requests_total", "Requests that were sent to an engine.", "engine", "kind")
+	descEngineFailures = newDesc("engine_failures_total", "Failures after which an engine rests.", "engine", "kind")
+	descEngineRests    = newDesc("engine_rests", "1 while an engine is left out, because it failed.", "engine", "kind")
 )
 
 // Describe implements prometheus.Collector.

@@ -136,7 +136,7 @@ func (p *Proxy) Close(ctx context.Context) error {
 	err := p.server.Shutdown(ctx)
 	p.cancel()
 	if err != nil {
-		err = fmt.Errorf("requests under way were ended: %w", errors.Join(err, p.server.Close()))
+		err = fmt.Errorf("requests in flight were aborted: %w", errors.Join(err, p.server.Close()))
 	}
 	p.inFlight.Wait()
 	if served := <-p.serveErr; !errors.Is(served, http.ErrServerClosed) {
@@ -183,8 +183,9 @@ func (p *Proxy) refuseCrossOrigin(h http.Handler) http.Handler {
 	c := http.NewCrossOriginProtection()
 	c.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		closeUnread(w)
-		p.refuseRequest(w, http.StatusForbidden, fmt.Sprintf("a page of origin %.80q has a browser ask, and only pages that come "+
-			"from this address may: send the request from a server, or serve the page and this proxy at one address",
+		p.refuseRequest(w, http.StatusForbidden, fmt.Sprintf(
+			"a page of origin %.80q makes a browser send this request, but only pages that come "+
+				"from this address may: send the request from a server, or serve the page and this proxy at the same address",
 			r.Header.Get("Origin")))
 	}))
 	return c.Handler(h)

@@ -88,7 +88,7 @@ func (p *Proxy) wholeAnswer(ctx context.Context, c call, at int) (*http.Response
 	defer func() { _ = res.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, queryBytesMax+1))
 	if err == nil && len(answer) > queryBytesMax {
-		err = fmt.Errorf("its answer has more than %d bytes", queryBytesMax)
+		err = fmt.Errorf("the engine's answer has more than %d bytes", queryBytesMax)
 	}
 	res.Body = io.NopCloser(bytes.NewReader(answer))
 	return res, err

@@ -35,7 +35,7 @@ func parseRequest(body []byte, a *endpoint) (request, error) {
 	r := request{endpoint: a, fields: map[string]json.RawMessage{}}
 	object := bytes.TrimLeft(body, space)
 	if !json.Valid(body) || object[0] != '{' {
-		return r, errors.New("the body is no JSON object")
+		return r, errors.New("the body is not a JSON object")
 	}
 	for quoted, value := range jsonFields(object) {
 		var name string
@@ -61,7 +61,7 @@ func (r request) dropCacheArguments() error {
 	}
 	var args map[string]json.RawMessage
 	if len(given) > argumentBytesMax || json.Unmarshal(given, &args) != nil {
-		return fmt.Errorf("%s is no JSON object of at most %d bytes", field, argumentBytesMax)
+		return fmt.Errorf("%s is not a JSON object of at most %d bytes", field, argumentBytesMax)
 	}
 	for _, name := range cacheFields {
 		delete(args, name)

@@ -316,12 +316,12 @@ func TestLimitsAreNamed(t *testing.T) {
 	other := netip.MustParsePrefix("10.9.9.9/32")
 	_ = p.slots.takeShare(other, 1)
 	wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusServiceUnavailable,
-		"requests under way: 1 of 1 are in use (--requests 1)")
+		"requests in flight: 1 of 1 are in use (--requests 1)")
 	p.slots.returnShare(other, 1)
 	p = with(func(c *Config) { c.MaxBodyBytes, c.MaxTotalBytes = 1000, 1000 })
 	_ = p.bodies.takeShare(other, 999)
 	wantAnswer(t, postTo(t, p, "/v1/completions", completion), http.StatusServiceUnavailable,
-		"bytes of bodies under way: 999 of 1000 are in use (--bodies 1000)")
+		"bytes of bodies in flight: 999 of 1000 are in use (--bodies 1000)")
 	p.bodies.returnShare(other, 999)
 	conn := sendText(t, with(func(c *Config) { c.ReadTimeout = 500 * time.Millisecond }),
 		requestHead+"Content-Length: 100\r\n\r\n{\"prompt\"")

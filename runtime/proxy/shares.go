@@ -38,7 +38,7 @@ func (e *shareError) Error() string {
 	if e.full {
 		return fmt.Sprintf("%d of %d are in use", e.used, e.size)
 	}
-	return fmt.Sprintf("clients of address %s have %d of %d, with %d in use: one address may have as much as it leaves "+
+	return fmt.Sprintf("clients of address %s have %d of %d, with %d in use: an address may have as much as remains "+
 		"free", e.client, e.own, e.size, e.used)
 }
 

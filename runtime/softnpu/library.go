@@ -116,7 +116,7 @@ func lockFile(path string) (unlock func(), err error) {
 	}
 	if err != nil {
 		file.Close()
-		return nil, fmt.Errorf("waiting for another build: %w", err)
+		return nil, fmt.Errorf("wait for a concurrent build: %w", err)
 	}
 	return func() { file.Close() }, nil
 }

@@ -132,7 +132,7 @@ func (w *world) runRequest(m Model, mode Mode, name string, pages []effects.Page
 	w.finishTicket = w.lastTicket + 1
 	w.giveCommand(0, &layerwise.Finish{
 		Request: []byte(name), Tokens: chunks*chunkTokens + partialTokens, Key: keys[chunks], Pages: tail,
-		Patience: 1000 * effects.Second,
+		Timeout: 1000 * effects.Second,
 	})
 	w.runAll()
 	if !w.finished || w.finishCode != effects.OK {

@@ -46,7 +46,7 @@ func OpenNPU(path string) (*NPU, error) {
 	}
 	n := &NPU{findSymbol(library, "cannemu_control"), findSymbol(library, "cannemu_abi"), findSymbol(library, "aclrtSetDevice")}
 	if n.control == nil || n.abi == nil {
-		return nil, fmt.Errorf("%s is no software NPU: it has no cannemu_control or no cannemu_abi", path)
+		return nil, fmt.Errorf("%s is not a software NPU: cannemu_control or cannemu_abi is missing", path)
 	}
 	return n, nil
 }

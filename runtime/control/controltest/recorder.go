@@ -42,8 +42,8 @@ func (r *Recorder) Events() []effects.Event {
 	return append([]effects.Event(nil), r.events...)
 }
 
-// Await returns the first event of type E, past or future, for which fits returns true. The test fails if no such
-// event arrives.
+// Await returns the first event of type E, past or future, for which matches returns true. The test fails if no
+// such event arrives.
 func Await[E effects.Event](t testing.TB, r *Recorder, matches func(E) bool) E {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)

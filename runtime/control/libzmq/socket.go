@@ -28,9 +28,9 @@ type socket struct {
 	scratch  [][]byte
 }
 
-// receiver handles the messages of a kind of socket. receive takes the messages that are there, at most budget, and
-// reports whether there may be more. An implementation that stops before EAGAIN and returns false would leave messages
-// unread without a signal, because the signal is consumed.
+// receiver handles the messages of a kind of socket. receiveMessages takes the messages that are there, at most budget,
+// and reports whether there may be more. An implementation that stops before EAGAIN and returns false would leave
+// messages unread without a signal, because the signal is consumed.
 type receiver interface {
 	receiveMessages() (more bool)
 }
@@ -115,8 +115,8 @@ type message struct {
 }
 
 // nextMessage receives a message of at most maxFrames and maxBytes; the rest is dropped. ok is false if there is none.
-// libzmq hands over whole messages only, and holds all frames of a message until then. named asks for the sender's
-// address.
+// libzmq hands over whole messages only, and holds all frames of a message until then. withAddress asks for the
+// sender's address.
 func (s *socket) nextMessage(maxFrames, maxBytes int, withAddress bool) (m message, ok bool) {
 	s.scratch = s.scratch[:0]
 	for n, size, more := 0, 0, true; more; n++ {

@@ -15,9 +15,9 @@ const eventsAtOnce = 256
 // pastDeadline is a deadline that has passed.
 var pastDeadline = time.Now()
 
-// waiter sleeps, in Go's network poller and without a thread, until the ZMQ_FD of a socket is ready or wake is called.
-// The poller watches one file, an epoll instance that holds all ZMQ_FDs; nested like this, the instance becomes ready
-// when any ZMQ_FD does. Only wake may be called from all goroutines.
+// waiter sleeps, in Go's network poller and without a thread, until the ZMQ_FD of a socket is ready or wakeUp is
+// called. The poller watches one file, an epoll instance that holds all ZMQ_FDs; nested like this, the instance becomes
+// ready when any ZMQ_FD does. Only wakeUp may be called from all goroutines.
 type waiter struct {
 	epoll  int
 	file   *os.File // owns epoll

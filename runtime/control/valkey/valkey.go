@@ -51,7 +51,8 @@ type server struct {
 }
 
 // ensureConnected makes the connection if none works. The call goes on even if the machine has given up the request
-// (ctx of carryOut), so that the log can say why connecting fails: at most for Config.Dial and twice Config.Stalled.
+// (ctx of handleRequest), so that the log can say why connecting fails: at most for Config.Dial and twice
+// Config.Stalled.
 func (s *server) ensureConnected(transportCtx context.Context) error {
 	if s.conn != nil && s.conn.Err() == nil {
 		return nil

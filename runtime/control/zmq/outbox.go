@@ -51,8 +51,8 @@ func (o *outbox) sendBytes(wire []byte) bool {
 	return o.enqueue(wire)
 }
 
-// sendTracked is send for a caller that wants to know when wire has left: once total bytes have left, which onWritten
-// reports. gone says that wire has left already.
+// sendTracked is send for a caller that wants to know when wire has left: once sum bytes have left, which onWritten
+// reports. written says that wire has left already.
 func (o *outbox) sendTracked(wire []byte) (sum uint64, written, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

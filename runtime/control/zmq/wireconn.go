@@ -75,8 +75,8 @@ func (l *wireConn) handshake(k socketKind) (err error) {
 	return err
 }
 
-// newReader returns a reader of messages within limits. Memory for messages that are not small is taken out of the
-// budget that purse has for the peer's address.
+// newReader returns a reader of messages within limits. Memory for messages that are not small is taken out of
+// budget, from the share of the peer's address.
 func (l *wireConn) newReader(limits zmtp.Limits, budget *door.ByteBudget, address netip.Prefix) *zmtp.Reader {
 	return &zmtp.Reader{
 		R: l.in, Limits: limits,

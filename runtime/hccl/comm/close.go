@@ -44,7 +44,7 @@ func (c *Comm) Close(at acl.CurrentThread) error {
 		return nil
 	case stateLost:
 		c.leaveCall(stateLost)
-		return fmt.Errorf("%w: communicator %s: destroying it failed before", ErrLost, c.name)
+		return fmt.Errorf("%w: communicator %s: an earlier call failed to destroy the communicator", ErrLost, c.name)
 	case stateMade, statePrepared, stateFenced:
 	}
 	if err := c.sequence.releaseRegions(c, at); err != nil {
@@ -93,7 +93,7 @@ func (c *Comm) destroyComm(at acl.CurrentThread) error {
 		case Code(code) != codeAgain:
 			return fmt.Errorf("%w: communicator %s: %w", ErrLost, c.name, err)
 		case !time.Now().Before(deadline):
-			return fmt.Errorf("%w: communicator %s, for %v: %w", ErrBusy, c.name, c.closeTimeout, err)
+			return fmt.Errorf("%w: communicator %s has been busy for %v: %w", ErrBusy, c.name, c.closeTimeout, err)
 		}
 		time.Sleep(pause)
 	}

@@ -92,7 +92,7 @@ func TestDestroyThatFailsIsNotRepeated(t *testing.T) {
 		err := e.closeComm()
 		wantRefusal(t, err, ErrLost, "lost")
 		wantCode(t, err, 8, "HcclCommDestroy")
-		wantRefusal(t, e.closeComm(), ErrLost, "failed before")
+		wantRefusal(t, e.closeComm(), ErrLost, "an earlier call failed")
 		if n := r.readStat("calls.HcclCommDestroy") - before; n != 1 {
 			t.Errorf("%s: destroyed %d times, want once", name, n)
 		}

@@ -100,14 +100,14 @@ func (o *CommOptions) checkFields(s Sequence) error {
 		return fmt.Errorf("%w: the communicator's name %q has %d bytes: give 1 to %d, none of them zero", ErrInvalid, o.Name,
 			len(o.Name), C.HCCL_NAME_BYTES-1)
 	case o.Rank > 1:
-		return fmt.Errorf("%w: rank %d of 2", ErrInvalid, o.Rank)
+		return fmt.Errorf("%w: rank is %d: give 0 or 1", ErrInvalid, o.Rank)
 	case (o.RankTable == nil) == (o.RootInfo == nil):
 		return fmt.Errorf("%w: communicator %s: give a rank table or root info, and not both", ErrInvalid, o.Name)
 	case o.RootInfo != nil && s == Global:
 		return fmt.Errorf("%w: communicator %s: root info is for libraries of the older sequence; give a rank table",
 			ErrInvalid, o.Name)
 	case o.RootInfo != nil && len(o.RootInfo) != C.sizeof_struct_hccl_root_info:
-		return fmt.Errorf("%w: communicator %s: root info of %d bytes: it has %d", ErrInvalid, o.Name, len(o.RootInfo),
+		return fmt.Errorf("%w: communicator %s: root info has %d bytes; want %d", ErrInvalid, o.Name, len(o.RootInfo),
 			C.sizeof_struct_hccl_root_info)
 	case o.TrafficClass != nil && (*o.TrafficClass > 252 || *o.TrafficClass%4 != 0):
 		return fmt.Errorf("%w: traffic class %d: give a multiple of 4, up to 252", ErrInvalid, *o.TrafficClass)
@@ -158,7 +158,7 @@ func (c *Comm) checkThread(at acl.CurrentThread) error {
 func (c *Comm) checkAccepting() error {
 	switch c.state {
 	case stateFenced:
-		return fmt.Errorf("%w: communicator %s: close it, and make one with a new name", ErrFenced, c.name)
+		return fmt.Errorf("%w: communicator %s: close the communicator, and make another with a new name", ErrFenced, c.name)
 	case stateGone, stateLost:
 		return fmt.Errorf("%w: communicator %s", ErrClosed, c.name)
 	case stateMade, statePrepared:

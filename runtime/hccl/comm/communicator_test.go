@@ -22,7 +22,7 @@ func TestOptionsOfACommunicatorAreChecked(t *testing.T) {
 			"name":               func(o *CommOptions) { o.Name = "" },
 			"128 bytes":          func(o *CommOptions) { o.Name = strings.Repeat("n", 128) },
 			"none of them zero":  func(o *CommOptions) { o.Name = "a\x00b" },
-			"rank 2 of 2":        func(o *CommOptions) { o.Rank = 2 },
+			"rank is 2":          func(o *CommOptions) { o.Rank = 2 },
 			"and not both":       func(o *CommOptions) { o.RootInfo = make([]byte, 4108) },
 			"give a rank table":  func(o *CommOptions) { o.RankTable = nil },
 			"traffic class 130":  func(o *CommOptions) { o.TrafficClass = number(130) },
@@ -171,7 +171,7 @@ func TestPrepareMayBeTriedAgain(t *testing.T) {
 			mustDoBlocking(t, near.ctx, func(at acl.CurrentThread) error {
 				wantRefusal(t, near.comm.Prepare(at, 0, 2), ErrInvalid, "1 s")
 				wantRefusal(t, near.comm.Prepare(at, 3*time.Hour, 2), ErrInvalid, "7200")
-				wantRefusal(t, near.comm.Prepare(at, time.Second, 257), ErrInvalid, "at most 256")
+				wantRefusal(t, near.comm.Prepare(at, time.Second, 257), ErrInvalid, "the limit is 256")
 				if err := near.comm.Prepare(at, time.Millisecond, 2); !errors.Is(err, acl.Link) {
 					t.Errorf("without a peer: %v", err)
 				}

@@ -30,7 +30,7 @@ func (o Origin) String() string {
 	case FromOptions:
 		return "kvferry"
 	case FromLibrary:
-		return "the library's default, as it was loaded before kvferry could set it"
+		return "the library's default, because the library was loaded before kvferry could set the variable"
 	}
 	return fmt.Sprintf("origin %d", int(o))
 }
@@ -59,8 +59,8 @@ var (
 	retriesVariable = envVariable{name: "HCCL_RDMA_RETRY_CNT", min: 1, max: 7, libraryDefault: 7}
 )
 
-// resolveValue returns the value in force. If the variable is not set and the library is not loaded yet, resolve sets
-// the variable.
+// resolveValue returns the value in force. If the variable is not set and the library is not loaded yet,
+// resolveValue sets the variable.
 func (v *envVariable) resolveValue(want int, resident bool) (Setting, error) {
 	text := os.Getenv(v.name)
 	switch {

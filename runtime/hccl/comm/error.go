@@ -36,11 +36,11 @@ func (e *Error) Is(target error) bool {
 
 // remedies holds advice for codes that an operator can do something about.
 var remedies = map[Code]string{
-	6:  "see that the peer's NPU has a RoCE address (hccn_tool -i <id> -ip -g)",
-	9:  "see that the peer runs, and that the NPUs reach each other (hccn_tool -i <id> -ping -g address <ip>)",
+	6:  "check that the peer's NPU has a RoCE address (hccn_tool -i <id> -ip -g)",
+	9:  "check that the peer runs, and that the NPUs reach each other (hccn_tool -i <id> -ping -g address <ip>)",
 	10: "the temporary directory must be writable for the rank table",
-	11: "see that the NPUs reach each other (hccn_tool -i <id> -ping -g address <ip>)",
-	12: "see that the NPUs reach each other (hccn_tool -i <id> -ping -g address <ip>)",
+	11: "check that the NPUs reach each other (hccn_tool -i <id> -ping -g address <ip>)",
+	12: "check that the NPUs reach each other (hccn_tool -i <id> -ping -g address <ip>)",
 }
 
 // Errors of the binding itself, returned before the library is called. Test them with errors.Is.
@@ -50,16 +50,16 @@ var (
 	// ErrBusy: something still uses the object to be closed. A later Close may succeed.
 	ErrBusy = errors.New("hccl: busy")
 	// ErrWrongOwner: the object belongs to another device or library than the thread, region or communicator.
-	ErrWrongOwner = errors.New("hccl: belongs elsewhere")
+	ErrWrongOwner = errors.New("hccl: belongs to another device or library")
 	// ErrInvalid: an argument that no library accepts.
 	ErrInvalid = errors.New("hccl: invalid argument")
 	// ErrNotReady: the communicator is not prepared.
 	ErrNotReady = errors.New("hccl: not prepared")
 	// ErrFenced: the communicator, or its stream, has failed: close the communicator, and make another with a new name.
-	ErrFenced = errors.New("hccl: fenced")
+	ErrFenced = errors.New("hccl: the communicator has failed")
 	// ErrLost: destroying the communicator failed. There is no second attempt, because a further call would act on a
 	// half destroyed object. Whether the communicator still reaches memory is unknown.
-	ErrLost = errors.New("hccl: lost")
+	ErrLost = errors.New("hccl: destroying the communicator failed")
 )
 
 // A MissingError says that the library lacks a function that has no fallback. Its class is acl.Unsupported.
@@ -69,7 +69,7 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("hccl: %s has no %s: another CANN is needed for it", e.Library, e.Symbol)
+	return fmt.Sprintf("hccl: %s lacks the function %s: install another version of CANN", e.Library, e.Symbol)
 }
 
 // Is reports whether target is acl.Unsupported.

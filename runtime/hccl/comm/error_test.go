@@ -20,17 +20,17 @@ func TestErrorText(t *testing.T) {
 		{&Error{Code: 77, Call: "HcclCommDestroy"}, "HcclCommDestroy(): HcclResult 77 (77, link failure)"},
 		{
 			&Error{Code: 6, Call: "HcclCommPrepare"},
-			"HcclCommPrepare(): HCCL_E_NOT_FOUND (6, link failure); see that the peer's NPU has a RoCE address (hccn_tool -i " +
+			"HcclCommPrepare(): HCCL_E_NOT_FOUND (6, link failure); check that the peer's NPU has a RoCE address (hccn_tool -i " +
 				"<id> -ip -g)",
 		},
 		{
 			&MissingError{Symbol: "HcclGetCommAsyncError", Library: "libhcomm.so"},
-			"hccl: libhcomm.so has no HcclGetCommAsyncError: another CANN is needed for it",
+			"hccl: libhcomm.so lacks the function HcclGetCommAsyncError: install another version of CANN",
 		},
 		{
 			&LoadError{Attempts: []Attempt{{Library: "a.so", Reason: "no such file"},
 				{Library: "b.so", Missing: []string{"HcclBatchPut"}}}},
-			"hccl: no library with the one-sided functions; tried a.so: no such file; tried b.so: it has no HcclBatchPut; " +
+			"hccl: no library has the one-sided functions; tried a.so: no such file; tried b.so: it has no HcclBatchPut; " +
 				"install CANN and source its set_env.sh, or name the library in KVFERRY_HCCL",
 		},
 	} {

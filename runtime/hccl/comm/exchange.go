@@ -100,7 +100,7 @@ func (x *exchangeSequence) prepareComm(c *Comm, at acl.CurrentThread, seconds, p
 		x.exchanged, x.peerDescs = true, int(count)
 	}
 	if x.peerDescs != peerRegions {
-		return fmt.Errorf("%w: the peer of communicator %s told of %d regions, and %d were agreed on", ErrInvalid, c.name,
+		return fmt.Errorf("%w: the peer of communicator %s sent %d regions; want %d, the number that both ends agreed on", ErrInvalid, c.name,
 			x.peerDescs, peerRegions)
 	}
 	for ; x.requested < x.peerDescs; x.requested++ {

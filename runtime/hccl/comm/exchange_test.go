@@ -98,9 +98,9 @@ func TestNumberOfRegionsThatDiffers(t *testing.T) {
 	if errs[0] != nil {
 		t.Errorf("the end that was right: %v", errs[0])
 	}
-	wantRefusal(t, errs[1], ErrInvalid, "told of 2 regions, and 3 were agreed on")
+	wantRefusal(t, errs[1], ErrInvalid, "sent 2 regions; want 3")
 	mustDoBlocking(t, ends[1].ctx, func(at acl.CurrentThread) error {
-		wantRefusal(t, ends[1].comm.Prepare(at, longEnough, 3), ErrInvalid, "3 were agreed on")
+		wantRefusal(t, ends[1].comm.Prepare(at, longEnough, 3), ErrInvalid, "want 3")
 		// With the right number Prepare continues there.
 		return ends[1].comm.Prepare(at, longEnough, 2)
 	})

@@ -48,10 +48,10 @@ func NewRankTable(a, b Rank) (table []byte, rankA, rankB uint32, err error) {
 	order := compareRanks(a, b)
 	switch {
 	case a.Address == b.Address && a.Port == b.Port:
-		return nil, 0, 0, fmt.Errorf("%w: both ranks are at %v port %d: give one a port of its own", ErrInvalid, a.Address,
+		return nil, 0, 0, fmt.Errorf("%w: both ranks are at %v port %d: give the ranks different ports", ErrInvalid, a.Address,
 			a.Port)
 	case pods && a.Server == b.Server && a.Pod.ID != b.Pod.ID:
-		return nil, 0, 0, fmt.Errorf("%w: server %q is in super pods %d and %d: give each host an id of its own", ErrInvalid,
+		return nil, 0, 0, fmt.Errorf("%w: server %q is in super pods %d and %d: give each host a separate server id", ErrInvalid,
 			a.Server, a.Pod.ID, b.Pod.ID)
 	case order < 0:
 		table, err = encodeTable(a, b, pods)
@@ -67,7 +67,7 @@ func (r *Rank) checkFields() error {
 	case r.Server == "" || len(r.Server) > serverIDLength:
 		return fmt.Errorf("%w: server id %q has %d bytes: give 1 to %d", ErrInvalid, r.Server, len(r.Server), serverIDLength)
 	case !r.Address.IsValid() || r.Address.IsUnspecified() || r.Address.Zone() != "":
-		return fmt.Errorf("%w: device %d of %s has the RoCE address %v: give it one (hccn_tool -i %d -ip -g shows it)",
+		return fmt.Errorf("%w: device %d of %s has the RoCE address %v: configure an address (hccn_tool -i %d -ip -g shows the address)",
 			ErrInvalid, r.Device, r.Server, r.Address, r.Device)
 	}
 	return nil

@@ -90,7 +90,7 @@ func TestTableRefusals(t *testing.T) {
 		"no address":      {func(r *Rank) { r.Address = netip.Addr{} }, "hccn_tool"},
 		"unspecified":     {func(r *Rank) { r.Address = parseAddress("0.0.0.0") }, "hccn_tool"},
 		"a zone":          {func(r *Rank) { r.Address = parseAddress("fe80::1%eth0") }, "hccn_tool"},
-		"the same place":  {func(r *Rank) { r.Address, r.Port = parseAddress("1.1.1.1"), 16666 }, "port of its own"},
+		"the same place":  {func(r *Rank) { r.Address, r.Port = parseAddress("1.1.1.1"), 16666 }, "different ports"},
 		"torn super pods": {func(r *Rank) { r.Server, r.Pod = "a", &Pod{ID: 9} }, "super pods 1 and 9"},
 	} {
 		a, b := good, Rank{Server: "b", Device: 1, Address: parseAddress("1.1.1.2")}

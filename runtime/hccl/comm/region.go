@@ -56,7 +56,7 @@ func (l *Library) RegisterMemory(at acl.CurrentThread, m Memory) (*Region, error
 	}
 	if m.Place != acl.OnDevice && m.Place != acl.OnHost || m.Address == 0 || m.Size == 0 ||
 		uint64(m.Address)+m.Size < m.Size {
-		return nil, fmt.Errorf("%w: to register %v", ErrInvalid, m)
+		return nil, fmt.Errorf("%w: cannot register %v", ErrInvalid, m)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -85,7 +85,7 @@ func TestMemoryThatIsRefused(t *testing.T) {
 			{0, 4096, 64}, {acl.OnDevice, 0, 64}, {acl.OnHost, 4096, 0}, {acl.OnDevice, 4096, 1<<64 - 1},
 		} {
 			_, err := r.lib.RegisterMemory(at, m)
-			wantRefusal(t, err, ErrInvalid, "to register")
+			wantRefusal(t, err, ErrInvalid, "cannot register")
 		}
 		return nil
 	})

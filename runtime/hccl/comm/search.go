@@ -44,7 +44,7 @@ func (o Options) candidateLibraries() []string {
 
 func (o *Options) fillDefaults() error {
 	if o.Sequence < 0 || o.Sequence > Exchange {
-		return fmt.Errorf("%w: Sequence is %v: give Global, Exchange, or neither", ErrInvalid, o.Sequence)
+		return fmt.Errorf("%w: Sequence is %v: give Global, Exchange, or zero", ErrInvalid, o.Sequence)
 	}
 	for _, field := range []struct {
 		name           string
@@ -73,7 +73,7 @@ type LoadError struct{ Attempts []Attempt }
 
 func (e *LoadError) Error() string {
 	var b strings.Builder
-	b.WriteString("hccl: no library with the one-sided functions")
+	b.WriteString("hccl: no library has the one-sided functions")
 	sharedlib.AppendAttempts(&b, e.Attempts)
 	fmt.Fprintf(&b, "; install CANN and source its set_env.sh, or name the library in %s", LibraryVariable)
 	return b.String()

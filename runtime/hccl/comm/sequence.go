@@ -74,10 +74,10 @@ func (c *Comm) Prepare(at acl.CurrentThread, timeout time.Duration, peerRegions 
 	}
 	seconds := (timeout + time.Second - 1) / time.Second
 	if seconds < 1 || seconds > timeoutMax {
-		return fmt.Errorf("%w: a timeout of %v: give 1 s to %d s", ErrInvalid, timeout, timeoutMax)
+		return fmt.Errorf("%w: the timeout is %v: give 1 s to %d s", ErrInvalid, timeout, timeoutMax)
 	}
 	if peerRegions < 0 || peerRegions > C.REGIONS_MAX {
-		return fmt.Errorf("%w: %d regions of the peer: at most %d", ErrInvalid, peerRegions, C.REGIONS_MAX)
+		return fmt.Errorf("%w: the peer has %d regions: the limit is %d", ErrInvalid, peerRegions, C.REGIONS_MAX)
 	}
 	if err := c.enterCall(c.checkAccepting); err != nil {
 		return err

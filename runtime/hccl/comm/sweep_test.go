@@ -62,7 +62,7 @@ func (r *rig) runTrial(hidden []string) error {
 	return errors.Join(failed, lib.Close())
 }
 
-// newBareEndpoint makes an end without objects of HCCL, which quit closes.
+// newBareEndpoint makes an end without objects of HCCL, which closeAll closes.
 func (r *rig) newBareEndpoint(lib *Library, id acl.DeviceID) *endpoint {
 	r.t.Helper()
 	e := &endpoint{rig: &rig{t: r.t, npu: r.npu, acl: r.acl, lib: lib}}

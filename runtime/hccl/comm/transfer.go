@@ -69,13 +69,13 @@ func (c *Comm) checkBatch(s *acl.Stream, descs []Desc) error {
 	case c.state != statePrepared:
 		return fmt.Errorf("%w: communicator %s", ErrNotReady, c.name)
 	case c.stream != nil && c.stream != s:
-		return fmt.Errorf("%w: communicator %s has had batches on another stream: use one", ErrInvalid, c.name)
+		return fmt.Errorf("%w: communicator %s has had batches on another stream: use the same stream for all batches", ErrInvalid, c.name)
 	case len(descs) == 0 || len(descs) > c.lib.descMax:
 		return fmt.Errorf("%w: a batch of %d descriptors: give 1 to %d", ErrInvalid, len(descs), c.lib.descMax)
 	}
 	for i, d := range descs {
 		if d.Bytes == 0 || d.Remote == 0 {
-			return fmt.Errorf("%w: descriptor %d: %d bytes at the peer's %#x", ErrInvalid, i, d.Bytes, d.Remote)
+			return fmt.Errorf("%w: descriptor %d: %d bytes at the peer's address %#x; neither may be zero", ErrInvalid, i, d.Bytes, d.Remote)
 		}
 		if !slices.ContainsFunc(c.boundRegions, func(r *Region) bool { return r.memory.containsRange(d.Local, d.Bytes) }) {
 			return fmt.Errorf("%w: descriptor %d: %d bytes at %#x are in no region bound to communicator %s", ErrInvalid, i,

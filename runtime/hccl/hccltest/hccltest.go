@@ -73,10 +73,10 @@ func StartRig(tb testing.TB) *Rig {
 	tb.Cleanup(func() {
 		r.RunCommand(tb, "clear")
 		if now := r.RunCommand(tb, "leaks"); now != before {
-			tb.Errorf("left on the devices:\n%swhere before the test there was:\n%s", now, before)
+			tb.Errorf("objects on the devices after the test:\n%sand before the test:\n%s", now, before)
 		}
 		if broken := r.RunCommand(tb, "violations"); broken != "" {
-			tb.Errorf("rules of the vendor that were broken:\n%s", broken)
+			tb.Errorf("the test broke rules of the vendor:\n%s", broken)
 		}
 		if tb.Failed() {
 			tb.Logf("log of the software NPU:\n%s", r.RunCommand(tb, "log"))

@@ -94,8 +94,8 @@ func (h *addressConns) allConns() iter.Seq[*Conn] {
 	}
 }
 
-// idlestConn returns the connection to close when room is needed, or nil if all connections have an operation in
-// progress.
+// idlestConn returns the address's connection to close when room is needed, or nil if all of its connections have an
+// operation in progress.
 func (h *addressConns) idlestConn() *Conn {
 	for _, rank := range []*list.List{&h.strangers, &h.known} {
 		if e := rank.Front(); e != nil {
@@ -114,7 +114,7 @@ func (h *addressConns) idlestConn() *Conn {
 	return nil
 }
 
-// placeConn gives g a place, if necessary by closing another connection.
+// placeConn gives c a place, if necessary by closing another connection.
 func (d *Door) placeConn(c *Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

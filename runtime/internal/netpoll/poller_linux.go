@@ -252,7 +252,7 @@ func (p *poller) waitForEvents(found *[maxEvents]unix.EpollEvent) int {
 	return max(n, 0)
 }
 
-// setGate makes the gate report these events from now on, or none if what is 0.
+// setGate makes the gate report these events from now on, or none if events is 0.
 func (p *poller) setGate(gate uintptr, events uint32) {
 	_ = unix.EpollCtl(int(gate), unix.EPOLL_CTL_MOD, p.epoll, &unix.EpollEvent{Events: events})
 }

@@ -31,7 +31,7 @@ func SameUser(conn net.Conn) error {
 	return checkUser(peer.Uid, uint32(os.Geteuid()), overflowUser())
 }
 
-// controlSocket calls look with the descriptor of the socket behind conn.
+// controlSocket calls use with the descriptor of the socket behind conn.
 func controlSocket(conn net.Conn, use func(fd int) error) error {
 	c, ok := conn.(syscall.Conn)
 	if !ok {

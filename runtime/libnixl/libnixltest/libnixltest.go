@@ -23,7 +23,7 @@ func LoadLibrary(tb testing.TB) *libnixl.Library {
 	l, err := openOnce()
 	missed := (*libnixl.LoadError)(nil)
 	if errors.As(err, &missed) && os.Getenv(libnixl.LibraryVariable) == "" {
-		tb.Skipf("make nixl-test fetches the library and runs this: %v", err)
+		tb.Skipf("no libnixl here; make nixl-test downloads the library and runs this test: %v", err)
 	}
 	if err != nil {
 		tb.Fatal(err)

@@ -64,7 +64,7 @@ func TestFrozenWithKeptChunks(t *testing.T) {
 				if role == "sender" {
 					frozen.mustDo(order{Op: "reclaim"})
 				}
-				if w := p.receiver.ask(order{Op: "fetch", Keys: keys, Patience: shortLease}); w.Wrong != 0 || w.Hits != 0 {
+				if w := p.receiver.ask(order{Op: "fetch", Keys: keys, Timeout: shortLease}); w.Wrong != 0 || w.Hits != 0 {
 					t.Errorf("the engine took %d chunks whose time was over, %d of them wrong: %v", w.Hits, w.Wrong, w.Code)
 				}
 				p.closeBoth()

@@ -106,11 +106,11 @@ func (f *fault) runTest(t *testing.T, w wire, mode string) {
 	p := &pair{t: t, mode: mode, sender: sender, receiver: receiver, peer: receiver.openNode(r)}
 	sender.openNode(s)
 	keys := keysOf("faulty", 2)
-	patience := limit / 2
+	timeout := limit / 2
 	if slices.Contains(f.outcomes, effects.Unreachable) {
-		patience = 2 * time.Second // Until then the put is tried again.
+		timeout = 2 * time.Second // Until then the put is tried again.
 	}
-	got := sender.ask(order{Op: "put", Peer: p.peer, Keys: keys, Patience: patience})
+	got := sender.ask(order{Op: "put", Peer: p.peer, Keys: keys, Timeout: timeout})
 	if !slices.Contains(f.outcomes, got.Code) {
 		t.Errorf("the put ended as %v (%s), want %v", got.Code, got.Text, f.outcomes)
 	}

@@ -121,7 +121,7 @@ func newHitScenario(t *testing.T, w wire, mode string, at point, role string, si
 func (s *hitScenario) startPut(round int) {
 	keys := keysOf(fmt.Sprint("put", round), offerChunks)
 	s.keys = append(s.keys, keys...)
-	s.pendingPut = s.sender.sendOrder(order{Op: "put", Peer: s.peer, Keys: keys, Patience: time.Second})
+	s.pendingPut = s.sender.sendOrder(order{Op: "put", Peer: s.peer, Keys: keys, Timeout: time.Second})
 }
 
 // putUntilHit puts until the point is reached. Normally that takes a single put, and more puts on a slow machine.
@@ -219,7 +219,7 @@ func putUntilSuccess(t *testing.T, p *process, peer runtime.Peer, keys []string)
 	t.Helper()
 	end := time.Now().Add(limit)
 	for {
-		w := p.ask(order{Op: "put", Peer: peer, Keys: keys, Patience: 5 * time.Second})
+		w := p.ask(order{Op: "put", Peer: peer, Keys: keys, Timeout: 5 * time.Second})
 		p.mustDo(order{Op: "reclaim"})
 		if w.Code == effects.OK {
 			return

@@ -52,7 +52,7 @@ func countWrongAfter(t *testing.T, late string) int {
 	}
 	keys := keysOf("next", offerChunks)
 	for {
-		w := sender.ask(order{Op: "put", Peer: peer, Keys: keys, Patience: limit / 2})
+		w := sender.ask(order{Op: "put", Peer: peer, Keys: keys, Timeout: limit / 2})
 		if w.Code == effects.OK {
 			break
 		}

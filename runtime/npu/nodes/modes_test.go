@@ -127,7 +127,7 @@ func TestHostMemoryWithinAServer(t *testing.T) {
 			if w := p.sender.ask(order{Op: "put", Peer: p.peer, Keys: keys}); w.Code != want {
 				t.Errorf("the put ended as %v (%s), want %v", w.Code, w.Text, want)
 			}
-			if w := p.receiver.ask(order{Op: "fetch", Keys: keys, Patience: time.Second}); mode == "delay" &&
+			if w := p.receiver.ask(order{Op: "fetch", Keys: keys, Timeout: time.Second}); mode == "delay" &&
 				(w.Hits != 0 || w.Code != effects.NotFound) {
 				t.Errorf("%d chunks were fetched: %v (%s)", w.Hits, w.Code, w.Text)
 			}

@@ -24,7 +24,7 @@ type order struct {
 	Spec     *nodeSpec     // of open
 	Peer     runtime.Peer  // of put
 	Keys     []string      // of put, get, fetch, hits
-	Patience time.Duration // of put and fetch; as configured if zero
+	Timeout  time.Duration // of put and fetch; as configured if zero
 	Argument string        // of await: what is to be; of control: the command
 }
 
@@ -89,7 +89,7 @@ func (n *testNode) putChunks(ctx context.Context, o *order) (w reply, err error)
 		}
 	}
 	res, err := n.node.Sender().Put(ctx, runtime.Put{Peer: o.Peer, Request: "r", Keys: o.Keys, Pages: pages,
-		Timeout: o.Patience})
+		Timeout: o.Timeout})
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.pages, n.puts = append(n.pages, pages), append(n.puts, res)
@@ -163,7 +163,7 @@ func (n *testNode) fetchChunks(ctx context.Context, o *order) (w reply, err erro
 		return w, err
 	}
 	to := func(i int) acl.Range { return own.Range(uint64(i*pageBytes), pageBytes) }
-	taken, err := n.node.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: o.Keys, Timeout: o.Patience,
+	taken, err := n.node.Receiver().Fetch(ctx, runtime.Fetch{Request: "r", Keys: o.Keys, Timeout: o.Timeout,
 		ScatterDevice: n.device.ScatterFunc(func(t *acl.Thread, s *acl.Stream, first int, chunks []acl.Range) error {
 			for i, chunk := range chunks {
 				if err := s.Copy(t, to(first+i), chunk); err != nil {

@@ -25,10 +25,10 @@ type sweep struct {
 // closing freed everything. With hurry all timeouts are short.
 func (s *sweep) playScenario(p *process, name string, hurry bool) (failed []string, closed bool) {
 	p.t.Helper()
-	from, to, patience := s.wire.nodeAt(0, "sender", s.mode), s.wire.nodeAt(1, "receiver", s.mode), limit/2
+	from, to, timeout := s.wire.nodeAt(0, "sender", s.mode), s.wire.nodeAt(1, "receiver", s.mode), limit/2
 	to.Device = 1
 	if hurry {
-		patience = 2 * time.Second
+		timeout = 2 * time.Second
 		for _, one := range []*nodeSpec{&from, &to} {
 			one.Lease, one.Transfer, one.StuckAfter, one.Prepare, one.Tries = time.Second, shortTimeout, shortTimeout, time.Second, 2
 		}
@@ -44,12 +44,12 @@ func (s *sweep) playScenario(p *process, name string, hurry bool) (failed []stri
 	received := note(receiver, "open the receiver")
 	sent := note(p.ask(order{Op: "open", Spec: &from}), "open the sender")
 	if received && sent {
-		put := note(p.ask(order{Op: "put", Peer: receiver.Peer, Keys: keys, Patience: patience}), "put")
+		put := note(p.ask(order{Op: "put", Peer: receiver.Peer, Keys: keys, Timeout: timeout}), "put")
 		op := "get"
 		if s.mode == "offload" {
 			op = "fetch"
 		}
-		w := p.ask(order{Op: op, Node: 1, Keys: keys, Patience: patience / 2})
+		w := p.ask(order{Op: op, Node: 1, Keys: keys, Timeout: timeout / 2})
 		if well := note(w, op); w.Wrong != 0 || put && well && w.Hits != len(keys) {
 			p.t.Errorf("%s: %d chunks arrive, %d of them wrong: %v", name, w.Hits, w.Wrong, failed)
 		}

@@ -32,7 +32,7 @@ func (e *Engine) NewComputeStream(bytes uint64) (*ComputeStream, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("npuengine: a stream that computes: %w", err)
+		return nil, fmt.Errorf("npuengine: cannot make a compute stream: %w", err)
 	}
 	return c, nil
 }
@@ -48,7 +48,7 @@ func (c *ComputeStream) StartFill(pages []device.Page, fill func(i int, content 
 	return c.engine.context.Do(func(t *acl.Thread) error {
 		for i, r := range at {
 			if c.used+r.Size > c.memory.Size() {
-				return fmt.Errorf("npuengine: %d bytes are made, of %d: make the Compute larger", c.used+r.Size,
+				return fmt.Errorf("npuengine: the content has %d bytes, but the ComputeStream has %d: make the ComputeStream larger", c.used+r.Size,
 					c.memory.Size())
 			}
 			fill(i, c.memory.Bytes()[c.used:c.used+r.Size])

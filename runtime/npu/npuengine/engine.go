@@ -51,7 +51,7 @@ func (e *Engine) fillHostPage(page []byte, fill func(content []byte)) error {
 	return e.context.Do(func(t *acl.Thread) error {
 		computed, err := t.AllocDevice(uint64(max(len(page), 1)), acl.HugeFirst)
 		if err != nil {
-			return fmt.Errorf("npuengine: memory for %d bytes that are computed: %w", len(page), err)
+			return fmt.Errorf("npuengine: cannot allocate device memory for %d bytes of content: %w", len(page), err)
 		}
 		content := make([]byte, len(page))
 		fill(content)
@@ -104,7 +104,7 @@ func (e *Engine) ScatterFunc(look func(key int, chunk []byte)) func(ctx context.
 			cache, err = t.AllocDevice(max(total, 1), acl.HugeFirst)
 			return err
 		}); err != nil {
-			return fmt.Errorf("npuengine: memory for %d chunks: %w", len(chunks), err)
+			return fmt.Errorf("npuengine: cannot allocate device memory for %d chunks: %w", len(chunks), err)
 		}
 		to, offset := make([]acl.Range, len(chunks)), uint64(0)
 		for i, c := range chunks {

@@ -65,10 +65,10 @@ func newRig(t testing.TB, pages uint32, pageBytes uint64, host bool) *rig {
 		must(t, d.Close())
 		must(t, lib.Close())
 		if now := r.runCommand("leaks"); now != left {
-			t.Errorf("left on the devices:\n%swhere before the test there was:\n%s", now, left)
+			t.Errorf("objects on the devices after the test:\n%sand before the test:\n%s", now, left)
 		}
 		if broken := r.runCommand("violations"); broken != "" {
-			t.Errorf("rules of the vendor that were broken:\n%s", broken)
+			t.Errorf("the test broke rules of the vendor:\n%s", broken)
 		}
 		r.runCommand("forget")
 	})

@@ -128,7 +128,7 @@ func (c *Channel) KeepOpen() {
 	}
 }
 
-// ReadFrames passes each frame to take until the connection ends or take returns an error.
+// ReadFrames passes each frame to handle until the connection ends or handle returns an error.
 func (c *Channel) ReadFrames(handle func(kind uint8, body []byte) error) error {
 	r := bufio.NewReader(c.conn)
 	var buf []byte

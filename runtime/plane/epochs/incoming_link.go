@@ -21,7 +21,7 @@ type TargetExecutor interface {
 	ParseHello(body []byte) (Hello, error)
 	// VerifyHello reports whether the token proves the hello.
 	VerifyHello(token identity.Token) bool
-	// AdmitPeer may refuse a peer after the hello is proven. Mapped reports that the peer's process may have our
+	// AdmitPeer may refuse a peer after the hello is proven. mapped reports that the peer's process may have our
 	// memory mapped, so that only a message or the death of that process proves that the process does not reach the
 	// memory any more (M4).
 	AdmitPeer() (mapped bool, code effects.Code, err error)

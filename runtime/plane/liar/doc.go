@@ -10,7 +10,7 @@
 //	for _, lie := range liar.TCPLies() {
 //		l, blob, err := liar.New(targetBlob, lie, secret)
 //		// The initiator imports blob instead of targetBlob, and pushes or reads.
-//		<-l.Lied()
+//		<-l.LieDone()
 //	}
 //
 // [Liar.SawSecret] reports whether the initiator has sent bytes that must never be sent.

@@ -78,7 +78,7 @@ func (e *endpoint) close() error {
 	return e.agent.Close()
 }
 
-// postBatch submits a batch, unless late returns true right before.
+// postBatch submits a batch, unless isLate returns true right before.
 func (e *endpoint) postBatch(read bool, batch []epochs.Piece, isLate func() bool) (posted bool, err error) {
 	o := libnixl.TransferOptions{Operation: libnixl.Write, Peer: e.peer, Pairs: make([]libnixl.Pair, 0, len(batch))}
 	if read {
@@ -142,8 +142,8 @@ type connectParams struct {
 
 // connectAgents loads the metadata of the target's agent and connects the two agents, in three steps: read a byte; send
 // a notice, which takes the path of all messages and which the target confirms; write a byte, which waits until
-// everything that belongs to the notice is done. If the epoch will not be used, meet returns early and without an
-// error.
+// everything that belongs to the notice is done. If the epoch will not be used, connectAgents returns early and
+// without an error.
 func (e *endpoint) connectAgents(ctx context.Context, m *connectParams) error {
 	name, err := e.agent.LoadMetadata(m.metadata)
 	if err != nil {

@@ -128,5 +128,5 @@ func (o *initiatorExecutor) handleFrame(what uint8, body []byte) error {
 		return err
 	case kindHello, kindWelcome, kindOffer, kindBusy, kindIdle:
 	}
-	return fmt.Errorf("%w: kind %d of a target", framing.ErrMalformed, what)
+	return fmt.Errorf("%w: a target sent a frame of kind %d", framing.ErrMalformed, what)
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/kvferry/kvferry/effects"
 )
 
-// These tests correspond to contract.ConcurrentAccesses, Overlaps and AllBusy. The hardware of leased planes cannot be
-// held up by a test, so each test ends something in the middle of transfers, at any point. Nothing may be reported as
-// settled or revoked before all transfers are quiet (M4).
+// These tests correspond to contract.ConcurrentAccesses, OverlappingGrants and BusyThreads. The hardware of leased
+// planes cannot be held up by a test, so each test ends something in the middle of transfers, at any point. Nothing may
+// be reported as settled or revoked before all transfers are quiet (M4).
 
 // halfOf returns the first or the second half of a transfer, under the same grant.
 func (m Move) halfOf(second bool) Move {

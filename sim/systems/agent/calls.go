@@ -164,10 +164,10 @@ func (h *host) startFetch(x *hostCall, b *protocol.EngineCall) bool {
 }
 
 // giveFetch gives the rank a fetch command for the first chunks of a job.
-func (h *host) giveFetch(x *hostCall, count int, patience effects.Duration) {
+func (h *host) giveFetch(x *hostCall, count int, timeout effects.Duration) {
 	j := &h.state.w.Jobs[x.job]
 	h.giveCommand(x, pd.Command{Want: plan.CommandFetch, Job: x.job, Count: uint32(count), Body: &engine.Fetch{Request: j.Name,
-		Keys: j.Keys[:count], Patience: patience}}, min(patience, pd.InfoOf(h.node).Cfg.FetchTimeout))
+		Keys: j.Keys[:count], Timeout: timeout}}, min(timeout, pd.InfoOf(h.node).Cfg.FetchTimeout))
 }
 
 // startBring gets chunks that another node shares. The outcome continues the call.
@@ -319,13 +319,13 @@ func (h *host) returnHolding(x *hostCall) {
 	w, t := h.state.w, x.holdingToEnd.ticket
 	created := w.Commands[t-1]
 	c := pd.Command{Want: plan.CommandRelease, Target: t, Body: &engine.Release{Reserved: t}}
-	patience := effects.Duration(0)
+	timeout := effects.Duration(0)
 	switch created.Want { //nolint:exhaustive // The other commands use pages of a Reserve.
 	case plan.CommandGet:
 		c.Want, c.Body = plan.CommandUnpin, &engine.Unpin{Got: t}
 	case p2p.WantShare:
 		c = pd.Command{Want: p2p.WantWithdraw, Job: created.Job, Target: t, Body: &engine.Withdraw{Shared: t}, Pages: created.Pages}
-		patience = p2p.WithdrawTimeout(h.node)
+		timeout = p2p.WithdrawTimeout(h.node)
 	case layerwise.WantBegin:
 		script := layerwise.ScriptOf(w, &w.Jobs[created.Job])
 		c = script.Drop(t)
@@ -334,13 +334,13 @@ func (h *host) returnHolding(x *hostCall) {
 	if h.returnedTickets[t] = created.Want != p2p.WantShare; h.returnedTickets[t] && created.Want != layerwise.WantBegin {
 		pd.OnPagesReleased.Report(&w.Panel, h.node.ID, pd.PagesReleased{Node: h.node, Ticket: t})
 	}
-	h.giveCommand(x, c, patience)
+	h.giveCommand(x, c, timeout)
 }
 
 // giveCommand gives the rank a command on behalf of a call, or to give a holding back.
-func (h *host) giveCommand(x *hostCall, c pd.Command, patience effects.Duration) {
+func (h *host) giveCommand(x *hostCall, c pd.Command, timeout effects.Duration) {
 	c.Attached = true
-	x.ticket = h.state.w.GiveCommand(h.node, c, patience)
+	x.ticket = h.state.w.GiveCommand(h.node, c, timeout)
 	h.callByTicket[x.ticket] = x
 }
 

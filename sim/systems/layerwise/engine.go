@@ -159,10 +159,10 @@ func commandTimeout(n *world.Node, c *pd.Command) effects.Duration {
 	switch {
 	case !ok:
 		return 0
-	case body.Patience == 0:
+	case body.Timeout == 0:
 		return pd.InfoOf(n).Cfg.PutTimeout
 	}
-	return body.Patience
+	return body.Timeout
 }
 
 // scheduleNext schedules the command at a position of a job's script, after the time that the engine computes.
@@ -218,7 +218,7 @@ func (x *prefill) saveCommand(w *pd.Cluster, at int) pd.Command {
 // finishCommand returns the command that finishes the request.
 func (x *prefill) finishCommand(w *pd.Cluster) pd.Command {
 	j := x.job
-	body := ops.Finish{Request: j.Name, Tokens: uint32(x.totalTokens), Patience: x.finishTimeout}
+	body := ops.Finish{Request: j.Name, Tokens: uint32(x.totalTokens), Timeout: x.finishTimeout}
 	if x.tailTokens() > 0 {
 		all := w.Commands[j.Batches[0].Reserve-1].Pages
 		body.Key, body.Pages = chunkKeys(j)[len(chunkKeys(j))-1], all[len(all)-pagesPerChunk(j):]

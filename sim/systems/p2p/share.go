@@ -72,13 +72,13 @@ func giveWithdraw(w *pd.Cluster, n *world.Node, c *pd.Command, share effects.Tic
 	command := pd.Command{
 		Want: wantWithdraw, Job: c.Job, Batch: c.Batch, Target: share, Body: &engine.Withdraw{Shared: share}, Pages: c.Pages,
 	}
-	patience := WithdrawTimeout(n)
-	t := pd.GiveCommandAfter(w, n, delay, command, patience)
+	timeout := WithdrawTimeout(n)
+	t := pd.GiveCommandAfter(w, n, delay, command, timeout)
 	if d, yes := w.DrawStrike(plan.FaultCommandAborted, w.Commands[t-1].Name, 0); yes {
 		w.QueueForNode(n, delay+d.HeavyTail(20*effects.Millisecond), world.Delivery{Kind: world.KindAbortCommand, A: uint64(t)})
 	}
 	if w.IsStruck(plan.FaultReleasedTwice, w.Commands[t-1].Name, 0) {
-		pd.GiveCommandAfter(w, n, delay, command, patience)
+		pd.GiveCommandAfter(w, n, delay, command, timeout)
 	}
 }
 

@@ -252,7 +252,7 @@ func (w *Cluster) StartDrain(n *world.Node, timeout effects.Duration, twice bool
 
 // giveDrain gives n's machine a Drain with the given timeout.
 func giveDrain(w *Cluster, n *world.Node, timeout effects.Duration) {
-	w.GiveCommand(n, Command{Want: plan.CommandDrain, Body: &rank.Drain{Patience: timeout}}, timeout)
+	w.GiveCommand(n, Command{Want: plan.CommandDrain, Body: &rank.Drain{Timeout: timeout}}, timeout)
 }
 
 // scheduleSecondDrain schedules another drain of a draining node, at about the time when the first drain expires.

@@ -37,7 +37,7 @@ func (j *Job) FetchChunks(w *Cluster, from int, immediately bool) {
 	if from == 0 && j.prefix > 0 {
 		count = min(count, j.prefix)
 	}
-	body := engine.Fetch{Request: j.Name, Keys: j.Keys[from : from+count], Patience: InfoOf(n).Cfg.FetchTimeout}
+	body := engine.Fetch{Request: j.Name, Keys: j.Keys[from : from+count], Timeout: InfoOf(n).Cfg.FetchTimeout}
 	if j.gather && d.Rehash().ChancePermille(200) {
 		body.Request = nil // Without a request, the fetch consumes no claim of any request.
 	}
@@ -45,12 +45,12 @@ func (j *Job) FetchChunks(w *Cluster, from int, immediately bool) {
 	switch d = d.Rehash().Rehash(); {
 	case j.probe:
 	case d.ChancePermille(200):
-		body.Patience = 0
+		body.Timeout = 0
 	case d.ChancePermille(400): // More than the node's own limit: the node applies its limit.
-		body.Patience = 5 * timeout
+		body.Timeout = 5 * timeout
 	default:
 		timeout = d.Rehash().Duration(1, timeout)
-		body.Patience = timeout
+		body.Timeout = timeout
 	}
 	t := w.GiveCommand(n, Command{Want: plan.CommandFetch, Job: j.Index, From: from, Count: uint32(count),
 		Body: w.bodies.fetches.AllocCopy(body)}, timeout)

@@ -176,7 +176,7 @@ func continueJob(w *pd.Cluster, n *world.Node, j *pd.Job, action int) {
 	case actionRegister:
 		if x.fate == fateNotNeeded {
 			w.GiveCommand(n, pd.Command{Want: wantNotNeeded, Job: j.Index, Body: &ops.NotNeeded{
-				Request: request, Transfer: transfer, Producers: x.producerPeers(n), Patience: pd.InfoOf(n).Cfg.PutTimeout,
+				Request: request, Transfer: transfer, Producers: x.producerPeers(n), Timeout: pd.InfoOf(n).Cfg.PutTimeout,
 			}}, pd.InfoOf(n).Cfg.PutTimeout)
 			return
 		}
@@ -199,10 +199,10 @@ func (x *request) producerPeers(n *world.Node) (all []ops.Peer) {
 // giveExpect announces a request to the rank of the consumer before the registration.
 func (x *request) giveExpect(n *world.Node) {
 	request, transfer := x.requestNames(true)
-	patience := pd.InfoOf(n).Cfg.PutTimeout
+	timeout := pd.InfoOf(n).Cfg.PutTimeout
 	t := x.w.GiveCommand(n, pd.Command{Want: wantExpect, Job: x.job.Index, Body: &ops.Expect{
-		Request: request, Transfer: transfer, Producers: x.producerPeers(n), Patience: patience,
-	}}, patience)
+		Request: request, Transfer: transfer, Producers: x.producerPeers(n), Timeout: timeout,
+	}}, timeout)
 	x.w.MaybeAbort(n, t)
 }
 
@@ -274,11 +274,11 @@ func (x *request) giveRegister(n *world.Node) {
 	}
 	request, transfer := x.requestNames(true)
 	visitCells(n, blocks, func(p *world.Page, _, _ uint32, _ uint64) { p.Stamps = [world.Parts]world.Stamp{} })
-	patience := pd.InfoOf(n).Cfg.PutTimeout
+	timeout := pd.InfoOf(n).Cfg.PutTimeout
 	t := x.w.GiveCommand(n, pd.Command{Want: wantRegister, Job: x.job.Index, Body: &ops.Register{
 		Request: request, Transfer: transfer, Engine: []byte("P"), Producers: x.producerPeers(n), Ranks: x.shape.ranks,
-		Stages: x.shape.stages, Blocks: blocks, Patience: patience,
-	}}, patience)
+		Stages: x.shape.stages, Blocks: blocks, Timeout: timeout,
+	}}, timeout)
 	x.w.MaybeAbort(n, t)
 }
 

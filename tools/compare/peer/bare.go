@@ -111,9 +111,9 @@ type streamInitiator struct {
 }
 
 func newStreamInitiator(count int) func(Setup, json.RawMessage) (initiator, error) {
-	return func(s Setup, where json.RawMessage) (initiator, error) {
+	return func(s Setup, connectInfo json.RawMessage) (initiator, error) {
 		var address string
-		if err := json.Unmarshal(where, &address); err != nil {
+		if err := json.Unmarshal(connectInfo, &address); err != nil {
 			return nil, err
 		}
 		from, err := mapMemory()
@@ -153,8 +153,8 @@ func newTripTarget(Setup) (target, error) {
 	return tripTarget{t.(*streamTarget)}, nil //nolint:forcetypeassert // The type follows from the call above.
 }
 
-func newTripInitiator(_ Setup, where json.RawMessage) (initiator, error) {
-	i, err := newStreamInitiator(1)(Setup{Bytes: 64}, where)
+func newTripInitiator(_ Setup, connectInfo json.RawMessage) (initiator, error) {
+	i, err := newStreamInitiator(1)(Setup{Bytes: 64}, connectInfo)
 	if err != nil {
 		return nil, err
 	}

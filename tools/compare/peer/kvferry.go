@@ -116,13 +116,13 @@ type sender struct {
 }
 
 func newSender(channel string) func(Setup, json.RawMessage) (initiator, error) {
-	return func(s Setup, where json.RawMessage) (initiator, error) {
+	return func(s Setup, connectInfo json.RawMessage) (initiator, error) {
 		n, err := openNode("sender", channel, s, "pd_skip_proxy_notification: true\n")
 		if err != nil {
 			return nil, err
 		}
 		x := &sender{node: n, setup: s}
-		if err := json.Unmarshal(where, &x.peer); err != nil {
+		if err := json.Unmarshal(connectInfo, &x.peer); err != nil {
 			return nil, err
 		}
 		if x.pages, err = n.Sender().Reserve(context.Background(), total/s.Bytes); err != nil {

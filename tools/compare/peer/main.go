@@ -99,11 +99,11 @@ func runPeer(args []string) error {
 		if err != nil {
 			return err
 		}
-		where, err := t.connectInfo()
+		connectInfo, err := t.connectInfo()
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s\n", where)
+		fmt.Printf("%s\n", connectInfo)
 		return serveWork(func(w Work) (Done, error) { return Done{}, t.takeMoves(w) })
 	}
 	i, err := k.initiator(setup, json.RawMessage(args[2]))

@@ -89,9 +89,9 @@ type nixlInitiator struct {
 }
 
 func newNIXLInitiator(transports string) func(Setup, json.RawMessage) (initiator, error) {
-	return func(s Setup, where json.RawMessage) (initiator, error) {
+	return func(s Setup, connectInfo json.RawMessage) (initiator, error) {
 		x := &nixlInitiator{bytes: s.Bytes}
-		err := json.Unmarshal(where, &x.to)
+		err := json.Unmarshal(connectInfo, &x.to)
 		if err != nil {
 			return nil, err
 		}

@@ -24,15 +24,15 @@ func newZMQTarget(Setup) (target, error) {
 	return &zmqTarget{s}, s.Bind("tcp://127.0.0.1:*")
 }
 
-func (t *zmqTarget) where() (json.RawMessage, error) {
-	at, err := t.socket.GetLastEndpoint()
+func (t *zmqTarget) connectInfo() (json.RawMessage, error) {
+	address, err := t.socket.GetLastEndpoint()
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(at)
+	return json.Marshal(address)
 }
 
-func (t *zmqTarget) take(w Work) error {
+func (t *zmqTarget) takeMoves(w Work) error {
 	for range w.Moves {
 		b, err := t.socket.RecvBytes(0)
 		if err != nil {
@@ -47,18 +47,18 @@ func (t *zmqTarget) take(w Work) error {
 
 type zmqInitiator struct{ socket *zmq4.Socket }
 
-func newZMQInitiator(_ Setup, where json.RawMessage) (initiator, error) {
-	var at string
+func newZMQInitiator(_ Setup, connectInfo json.RawMessage) (initiator, error) {
+	var address string
 	s, err := zmq4.NewSocket(zmq4.REQ)
-	if err := errors.Join(err, json.Unmarshal(where, &at)); err != nil {
+	if err := errors.Join(err, json.Unmarshal(connectInfo, &address)); err != nil {
 		return nil, err
 	}
-	return &zmqInitiator{s}, s.Connect(at)
+	return &zmqInitiator{s}, s.Connect(address)
 }
 
-func (*zmqInitiator) prepare(int) {}
+func (*zmqInitiator) pickChunks(int) {}
 
-func (x *zmqInitiator) move(int) error {
+func (x *zmqInitiator) moveChunks(int) error {
 	if _, err := x.socket.SendBytes(make([]byte, 64), 0); err != nil {
 		return err
 	}

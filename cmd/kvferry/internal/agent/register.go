@@ -94,7 +94,7 @@ func (s *server) forEachCell(req *Request, visit func(b []byte, key string)) err
 	g := s.node.Geometry()
 	if g == nil {
 		_, err := s.node.BlockBytes(0, 0)
-		return err // Block reports why there are no blocks.
+		return err // BlockBytes reports why there are no blocks.
 	}
 	first := int(uint64(g.Rank) * uint64(g.Heads) / uint64(g.Ranks))
 	for i, block := range req.Registered.Blocks {

@@ -62,7 +62,7 @@ type process struct {
 	ended     chan struct{} // closed when the output has ended and the process was waited for
 
 	refused *agent.Response // the refusal to serve, or nil; may be read only after ended is closed
-	killed  atomic.Bool     // kill was called
+	killed  atomic.Bool     // killAndWait was called
 
 	mu       sync.Mutex
 	lastID   uint64

@@ -43,7 +43,7 @@ func softNPU(t *testing.T) (library string, npu *acltest.NPU) {
 	}
 	t.Cleanup(func() {
 		if broken := control(t, npu, "violations"); broken != "" {
-			t.Errorf("rules of the vendor that were broken:\n%s", broken)
+			t.Errorf("the test broke rules of the vendor:\n%s", broken)
 		}
 		control(t, npu, "forget")
 	})
@@ -73,7 +73,7 @@ func TestInspect(t *testing.T) {
 		t.Setenv("HCCL_INTRA_ROCE_ENABLE", "")
 		r := Inspect(t.Context(), m, Options{Library: library, CopyBytes: copyBytes})
 		if now := control(t, npu, "leaks"); now != left {
-			t.Errorf("left on the device:\n%s", now)
+			t.Errorf("objects on the device after the test:\n%s", now)
 		}
 		text, err := json.MarshalIndent(r, "", "  ")
 		if err != nil {
@@ -142,7 +142,7 @@ func TestDeviceFaults(t *testing.T) {
 				t.Errorf("got %+v, want %v of %s", last, c.verdict, c.row)
 			}
 			if now := control(t, npu, "leaks"); now != left {
-				t.Errorf("left on the device:\n%s", now)
+				t.Errorf("objects on the device after the test:\n%s", now)
 			}
 		})
 	}
@@ -190,7 +190,7 @@ func TestStoppedBetweenCopies(t *testing.T) {
 		}
 	}
 	if now := control(t, npu, "leaks"); now != left {
-		t.Errorf("left on the device:\n%s", now)
+		t.Errorf("objects on the device after the test:\n%s", now)
 	}
 }
 

@@ -87,12 +87,12 @@ func (x *Fetches) OnFetch(
 		})
 		return
 	}
-	patience := x.timeout
-	if c.Patience > 0 {
-		patience = min(c.Patience, patience)
+	timeout := x.timeout
+	if c.Timeout > 0 {
+		timeout = min(c.Timeout, timeout)
 	}
 	*f = fetch{
-		ticket: t, request: s.HashRequest(c.Request), deadline: v.Now.Add(patience),
+		ticket: t, request: s.HashRequest(c.Request), deadline: v.Now.Add(timeout),
 		keys: f.keys[:0], keyEnds: f.keyEnds[:0], offered: f.offered[:0],
 	}
 	for _, key := range c.Keys {

@@ -11,7 +11,7 @@ type Settings struct {
 	OffersMax uint32 // the limit of kept offers; default 4096
 	// LeadMin is the time that an offer's lease must still last for the offer to be kept; default 100 ms.
 	LeadMin      effects.Duration
-	FetchTimeout effects.Duration // the longest time of a Fetch, and the time of one without Patience; default 30 s
+	FetchTimeout effects.Duration // the longest time of a Fetch, and the time of one without Timeout; default 30 s
 }
 
 // Fill replaces zero fields by their defaults.

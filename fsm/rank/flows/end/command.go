@@ -6,8 +6,8 @@
 // receiver has confirmed. The [Target] runs at the receiver. It records the request outcome in the table of
 // requests, which ends the Gets and Fetches that wait for more of the request, and confirms.
 //
-// A caller of a Source may rely on this: each End has one outcome, within its patience. The message is repeated
-// until the receiver has confirmed it or the patience is over. A receiver that does not answer delays no message
+// A caller of a Source may rely on this: each End has one outcome, within its timeout. The message is repeated
+// until the receiver has confirmed it or the timeout is over. A receiver that does not answer delays no message
 // to another receiver.
 //
 // Example of a request that failed at its sender before all chunks were sent:
@@ -30,13 +30,13 @@ import (
 // End is the command to report how a request ended of which no more chunks will be put. With Code OK all chunks
 // were sent. A Get or Fetch at the receiver that waits for more of the request ends. The command is delivered
 // with OK when the receiver has confirmed, with NotSent if the engine there waits for chunks that were not among
-// those sent, and with Expired if no confirmation arrived within Patience.
+// those sent, and with Expired if no confirmation arrived within Timeout.
 type End struct {
-	Request  []byte // the id of the request, which no other attempt uses
-	Peer     engine.Peer
-	Code     effects.Code
-	Reason   []byte           // a text for logs
-	Patience effects.Duration // how long the message is repeated; 0: the configured PutTimeout
+	Request []byte // the id of the request, which no other attempt uses
+	Peer    engine.Peer
+	Code    effects.Code
+	Reason  []byte           // a text for logs
+	Timeout effects.Duration // how long the message is repeated; 0: the configured PutTimeout
 }
 
 // IsCommand marks an End as a command body.
@@ -45,7 +45,7 @@ func (*End) IsCommand() {}
 // Config is the configuration of a Source.
 type Config struct {
 	EndsMax, PeersMax uint32
-	Timeout           effects.Duration // the patience of an End that states none
+	Timeout           effects.Duration // the time limit of an End without Timeout
 }
 
 // Need returns the resources for the given number of Ends to the given number of peers: each End has a deadline,

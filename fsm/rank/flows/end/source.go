@@ -32,8 +32,8 @@ type row struct {
 	request   []byte
 	code      effects.Code
 	reason    []byte
-	patience  effects.Duration
-	timer     kernel.TimerID `snap:"set"` // the end of the patience
+	timeout   effects.Duration
+	timer     kernel.TimerID `snap:"set"` // the end of the timeout
 	cause     effects.Code   // the code of the latest failure
 	why       effects.Why
 }
@@ -63,7 +63,7 @@ const (
 
 // The kinds of Refs of this flow.
 const (
-	kindEnd     uint8 = iota + 1 // an End: its ticket and the end of its patience
+	kindEnd     uint8 = iota + 1 // an End: its ticket and the end of its timeout
 	kindOpen                     // the connection of a way
 	kindRequest                  // the reply to a message
 	timerConn                    // the time at which the reply is overdue, or at which the pause ends
@@ -118,13 +118,13 @@ func (f *Source) startEnd(e *flow.Env, t effects.Ticket, c *End) {
 	h, r := f.rows.Add()
 	*r = row{
 		ticket: t, conn: at, operation: e.Commands.NextOperation(), request: append(r.request[:0], c.Request...), code: c.Code,
-		reason: append(r.reason[:0], c.Reason...), patience: c.Patience,
+		reason: append(r.reason[:0], c.Reason...), timeout: c.Timeout,
 	}
-	if r.patience == 0 {
-		r.patience = f.cfg.Timeout
+	if r.timeout == 0 {
+		r.timeout = f.cfg.Timeout
 	}
 	e.Tickets.Add(t, sourceRef(kindEnd, h))
-	e.Timers.Set(&r.timer, e.Now.Add(r.patience), sourceRef(kindEnd, h))
+	e.Timers.Set(&r.timer, e.Now.Add(r.timeout), sourceRef(kindEnd, h))
 	f.rows.PushBack(&f.conns.Get(at).queue, h)
 	f.sendQueued(e, at)
 }
@@ -149,8 +149,8 @@ func (f *Source) validateEnd(e *flow.Env, c *End) (effects.Code, effects.Why) {
 		return effects.Invalid, effects.Why{
 			Field: "Code", Theirs: formatCount(uint32(c.Code)), Ours: "a code below " + formatCount(uint32(effects.CodeCount)),
 		}
-	case c.Patience < 0:
-		return effects.Invalid, effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"}
+	case c.Timeout < 0:
+		return effects.Invalid, effects.Why{Field: "Timeout", Theirs: c.Timeout.String(), Ours: "0 or more"}
 	case c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0:
 		return effects.Invalid, effects.Why{Field: "Peer", Theirs: effects.SanitizeText([]byte(c.Peer.Host)),
 			Ours: "a host and two ports"}
@@ -329,7 +329,7 @@ func (f *Source) OnTimer(e *flow.Env, of kernel.Ref) {
 		r.timer = 0
 		e.Out.Mark(Marks.Untold)
 		at := r.conn
-		why := effects.Why{Field: "patience", Ours: r.patience.String(), Theirs: "no answer"}
+		why := effects.Why{Field: "Timeout", Ours: r.timeout.String(), Theirs: "no answer"}
 		code := effects.Expired
 		if r.cause != effects.OK {
 			code, why = timeoutCode(r.cause), r.why
@@ -348,7 +348,7 @@ func (f *Source) OnTimer(e *flow.Env, of kernel.Ref) {
 	f.sendQueued(e, h)
 }
 
-// timeoutCode returns the outcome of an End whose patience was over after attempts that failed with the given code.
+// timeoutCode returns the outcome of an End whose timeout was over after attempts that failed with the given code.
 // Closed means that this rank closed the connection because no reply arrived, so the outcome is Expired.
 func timeoutCode(cause effects.Code) effects.Code {
 	if cause == effects.Closed {

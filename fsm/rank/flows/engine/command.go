@@ -8,12 +8,12 @@ import (
 	"github.com/kvferry/kvferry/protocol"
 )
 
-// Reserve asks for Count pages of the pool, all or none. Reservations wait first in, first out, until Patience has
+// Reserve asks for Count pages of the pool, all or none. Reservations wait first in, first out, until Timeout has
 // passed (0: the configured default). The Deliver of a Reserve gives the pages, which belong to the engine until
 // Release.
 type Reserve struct {
-	Count    uint32
-	Patience effects.Duration
+	Count   uint32
+	Timeout effects.Duration
 }
 
 // Release gives back everything that the Reserve with ticket Reserved gave. If a Put or a Share still uses a page, the
@@ -33,8 +33,8 @@ type Put struct {
 	Layout          protocol.Layout // of a full chunk
 	LastChunkTokens uint32          // tokens in the last chunk of this batch
 	// Last marks the last batch of the request: the proxy is notified when all batches of the request have ended.
-	Last     bool
-	Patience effects.Duration
+	Last    bool
+	Timeout effects.Duration
 	// A batch that is too large for one Put is given in several Puts, directly after each other, each with a separate
 	// outcome. Follow of the first Put is the number of further Puts, and First of each further Put is the ticket of
 	// the first. If there is no room for all of these Puts, each is refused as TooMany, so that no part of the batch is

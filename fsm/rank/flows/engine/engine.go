@@ -47,7 +47,7 @@ func (x *Engine) Recycle(cfg Config, seed uint64) Engine {
 			max: cfg.RequestsMax, ttl: cfg.RequestTTL, noProxy: cfg.Proxy.Host == "", seed: seed,
 		}),
 		reserves: x.reserves.recycle(reservesConfig{
-			max: cfg.ReservesMax, pages: cfg.BatchMax, pageBytes: uint32(cfg.PageBytes), patience: cfg.ReserveTimeout,
+			max: cfg.ReservesMax, pages: cfg.BatchMax, pageBytes: uint32(cfg.PageBytes), timeout: cfg.ReserveTimeout,
 			inAllocQueue: cfg.InAllocQueue,
 		}),
 		proxy:  newProxy(&cfg),
@@ -141,7 +141,7 @@ func (x *Engine) NextOperation() uint64 {
 	return x.lastOperation
 }
 
-// PutTimeout returns the time limit of a Put without Patience.
+// PutTimeout returns the time limit of a Put without Timeout.
 func (x *Engine) PutTimeout() effects.Duration { return x.cfg.PutTimeout }
 
 // RequestIDMax returns the maximum length of a request id in bytes.

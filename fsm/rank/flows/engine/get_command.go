@@ -24,14 +24,14 @@ type Get struct {
 
 // Fetch requests chunks by key, in order, which are given to the engine's device code batch by batch (effects.Scatter).
 // The chunks are read here or from the senders that offered them. The Fetch begins as soon as all chunks are known. A
-// Fetch has one outcome for all chunks: OK with all Hits, or else the engine has to compute the request. Patience
+// Fetch has one outcome for all chunks: OK with all Hits, or else the engine has to compute the request. Timeout
 // bounds the whole Fetch (0: the configured FetchTimeout, which is also the maximum). With the Request for which the
 // chunks were offered or sent, the chunks are consumed, as by a Get. Without a Request, or where chunks of another
 // request are read, offers and claims stay.
 type Fetch struct {
-	Request  []byte // request id, as the sender knows it; may be empty
-	Keys     [][]byte
-	Patience effects.Duration
+	Request []byte // request id, as the sender knows it; may be empty
+	Keys    [][]byte
+	Timeout effects.Duration
 }
 
 // Contains asks for the length of the prefix of Keys that a Fetch could have now. Contains pins and consumes nothing,

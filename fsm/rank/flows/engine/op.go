@@ -36,7 +36,7 @@ import (
 type Op struct {
 	Ticket   effects.Ticket
 	Pages    []effects.Page // empty once the memory went back
-	Patience effects.Duration
+	Timeout  effects.Duration
 	Deadline effects.Time
 	// Timer is the deadline of what the Op currently waits for; the flow that owns the Op sets it.
 	Timer      kernel.TimerID `snap:"set"`
@@ -48,8 +48,8 @@ type Op struct {
 
 // BeginCommand initializes the Op for a command and holds the command's pages. BeginCommand reuses the memory of the Op
 // that was here before.
-func (o *Op) BeginCommand(v *env.Env, t effects.Ticket, pages []effects.Page, patience effects.Duration) {
-	*o = Op{Ticket: t, Pages: append(o.Pages[:0], pages...), Patience: patience, Deadline: v.Now.Add(patience)}
+func (o *Op) BeginCommand(v *env.Env, t effects.Ticket, pages []effects.Page, timeout effects.Duration) {
+	*o = Op{Ticket: t, Pages: append(o.Pages[:0], pages...), Timeout: timeout, Deadline: v.Now.Add(timeout)}
 	for _, page := range pages {
 		v.EnginePool().HoldPage(page)
 	}

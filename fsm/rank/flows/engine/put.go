@@ -15,7 +15,7 @@ type AcceptedPut struct {
 	Ticket    effects.Ticket
 	Request   table.Handle // zero: the put belongs to no request
 	Operation uint64       // a number that no other put has
-	Patience  effects.Duration
+	Timeout   effects.Duration
 }
 
 // ChunkLimit is the number of chunks, counted from the first, that one put can contain, and the configuration key that
@@ -46,11 +46,11 @@ func (x *Engine) AcceptPut(v *env.Env, t effects.Ticket, c *Put, open int, fits 
 		return AcceptedPut{}, false
 	}
 	x.following.recordPut(t, c)
-	patience := c.Patience
-	if patience == 0 {
-		patience = x.cfg.PutTimeout
+	timeout := c.Timeout
+	if timeout == 0 {
+		timeout = x.cfg.PutTimeout
 	}
-	return AcceptedPut{Ticket: t, Request: request, Operation: x.NextOperation(), Patience: patience}, true
+	return AcceptedPut{Ticket: t, Request: request, Operation: x.NextOperation(), Timeout: timeout}, true
 }
 
 // validatePut checks the arguments of a Put, and returns the code and the reason if they are not valid.
@@ -65,8 +65,8 @@ func (x *Engine) validatePut(v *env.Env, c *Put, fits ChunkLimit, draining bool)
 		return effects.Invalid, &effects.Why{
 			Field: "Pages", Theirs: formatCount(len(c.Pages)), Ours: "one for each of " + formatCount(n) + " keys",
 		}
-	case c.Patience < 0:
-		return effects.Invalid, &effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"}
+	case c.Timeout < 0:
+		return effects.Invalid, &effects.Why{Field: "Timeout", Theirs: c.Timeout.String(), Ours: "0 or more"}
 	case c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0:
 		return effects.Invalid, &effects.Why{
 			Field: "Peer", Theirs: c.Peer.addrText(),

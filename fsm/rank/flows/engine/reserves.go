@@ -21,7 +21,7 @@ type reservesConfig struct {
 	max       uint32           // maximum number of reservations
 	pages     uint32           // pages of one reservation
 	pageBytes uint32           // size of a page
-	patience  effects.Duration // of a Reserve without Patience
+	timeout   effects.Duration // of a Reserve without Timeout
 	// inAllocQueue means that reservations wait in the allocation queue together with peers' requests, which take pages
 	// of the same pool. The room that has the queue decides which reservation or request is next, and reserved pages
 	// count in the engine's share (class 0).
@@ -50,8 +50,8 @@ func (x *reserves) addReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 	case c.Count == 0:
 		RefuseCommand(v, t, effects.Invalid, &effects.Why{Field: "Count", Theirs: "0", Ours: "1 or more"})
 		return
-	case c.Patience < 0:
-		RefuseCommand(v, t, effects.Invalid, &effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"})
+	case c.Timeout < 0:
+		RefuseCommand(v, t, effects.Invalid, &effects.Why{Field: "Timeout", Theirs: c.Timeout.String(), Ours: "0 or more"})
 		return
 	case c.Count > limit:
 		RefuseCommand(v, t, effects.TooLarge, &effects.Why{
@@ -69,14 +69,14 @@ func (x *reserves) addReserve(v *env.Env, t effects.Ticket, c *Reserve) {
 		})
 		return
 	}
-	patience := c.Patience
-	if patience == 0 {
-		patience = x.cfg.patience
+	timeout := c.Timeout
+	if timeout == 0 {
+		timeout = x.cfg.timeout
 	}
 	*r = reserve{ticket: t, count: c.Count, pages: r.pages[:0]}
 	v.Tickets.Add(t, engineRef(kindReserve, h))
 	x.slab.PushBack(&x.waiting, h)
-	v.Timers.Set(&r.timer, v.Now.Add(patience), engineRef(kindReserve, h))
+	v.Timers.Set(&r.timer, v.Now.Add(timeout), engineRef(kindReserve, h))
 	if x.cfg.inAllocQueue {
 		x.queueMoved = true // The reservation may be next.
 		return

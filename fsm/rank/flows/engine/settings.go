@@ -9,7 +9,7 @@ import (
 type Settings struct {
 	Proxy          effects.Addr     // to notify of ended requests; empty host: none
 	Rank           uint32           // TP rank, sent to the proxy
-	PutTimeout     effects.Duration // default 30 s: time limit of a Put without Patience
+	PutTimeout     effects.Duration // default 30 s: time limit of a Put without Timeout
 	ReserveTimeout effects.Duration // default 10 s: the same of a Reserve
 	// RequestTTL is the time for which an idle or notified request is recorded, so that the proxy is notified at most
 	// once. RequestTTL must be longer than any gap between batches of one prefill.

@@ -142,7 +142,7 @@ func (f *Source) sendBatch(e *flow.Env, h table.Handle, r *run) bool {
 	}
 	f.carried = flow.CarriedPut{
 		Put: engine.Put{
-			Peer: r.peer, Keys: keys, Pages: f.pages, LastChunkTokens: tokens, Patience: e.Commands.PutTimeout(),
+			Peer: r.peer, Keys: keys, Pages: f.pages, LastChunkTokens: tokens, Timeout: e.Commands.PutTimeout(),
 		},
 		Requester: sourceRef(kindBatch, bh), Request: r.request, Layers: f.cfg.Layers, WholeChunks: r.mode != ByLayer, Epoch: r.epoch,
 		OpeningGrant: r.chunkAt(first.chunk).grant,

@@ -44,12 +44,12 @@ type Preempt struct {
 // Key, with layer i in Pages[i]. There is none if the tokens fill whole chunks. The outcome is delivered when
 // everything was sent, or cannot be sent. Then the proxy is notified.
 type Finish struct {
-	Request  []byte
-	Run      effects.Ticket // as in Save
-	Tokens   uint32
-	Key      []byte
-	Pages    []effects.Page
-	Patience effects.Duration // 0: the configured default of a put
+	Request []byte
+	Run     effects.Ticket // as in Save
+	Tokens  uint32
+	Key     []byte
+	Pages   []effects.Page
+	Timeout effects.Duration // 0: the configured default of a put
 }
 
 // Drop ends a request of which nothing more is to be sent. The proxy is not notified. The outcome is delivered at

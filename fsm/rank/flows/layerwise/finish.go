@@ -15,13 +15,13 @@ func (f *Source) finishRun(e *flow.Env, t effects.Ticket, c *Finish) {
 		engine.RefuseCommand(&e.Env, t, code, why)
 		return
 	}
-	r.patience = c.Patience
-	if r.patience == 0 {
-		r.patience = e.Commands.PutTimeout()
+	r.timeout = c.Timeout
+	if r.timeout == 0 {
+		r.timeout = e.Commands.PutTimeout()
 	}
 	at, s := f.saves.Add()
 	*s = save{Op: engine.Op{Pages: s.Pages}}
-	s.BeginCommand(&e.Env, t, c.Pages, r.patience)
+	s.BeginCommand(&e.Env, t, c.Pages, r.timeout)
 	r.finishSave, r.chunkCount = at, max(r.base, c.Tokens/e.Cfg.Layout.TokenCount())
 	e.Tickets.Add(t, sourceRef(kindRun, h))
 	e.Timers.Stop(&r.timer)
@@ -54,8 +54,8 @@ func (f *Source) checkFinish(e *flow.Env, r *run, c *Finish) (effects.Code, *eff
 	switch {
 	case r.finishSave != 0:
 		return effects.Ended, invalidReason("Request", "finishing", "one whose Finish did not come")
-	case c.Patience < 0:
-		return effects.Invalid, invalidReason("Patience", c.Patience.String(), "0 or more")
+	case c.Timeout < 0:
+		return effects.Invalid, invalidReason("Timeout", c.Timeout.String(), "0 or more")
 	case c.Tokens/tokens < r.base: // All tokens were present at the peer before.
 		rest = 0
 	}

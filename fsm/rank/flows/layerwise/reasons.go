@@ -36,7 +36,7 @@ func invalidReason(field, theirs, ours string) *effects.Why {
 
 func timeoutReason(r *run) *effects.Why {
 	return &effects.Why{
-		Field: "Patience", Ours: r.patience.String(), Theirs: formatCount(r.countUnconfirmed()) + " chunks not whole",
+		Field: "Timeout", Ours: r.timeout.String(), Theirs: formatCount(r.countUnconfirmed()) + " chunks not whole",
 	}
 }
 

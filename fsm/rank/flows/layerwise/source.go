@@ -98,7 +98,7 @@ type run struct {
 	finishSave table.Handle // the Finish, as a save; zero: not received
 	chunkCount uint32       // number of chunks, set by Finish
 	tailTokens uint32       // tokens of the last chunk, if that is incomplete
-	patience   effects.Duration
+	timeout    effects.Duration
 	// timer is the deadline of the Finish. Before the Finish it is the instant at which an idle run is dropped.
 	timer kernel.TimerID `snap:"set"`
 }

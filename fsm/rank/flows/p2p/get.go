@@ -23,11 +23,11 @@ type Peer struct {
 // is kept for Request as if a peer had pushed the chunk for it. The code is NotFound if the peer has nothing, or if
 // chunks are missing after the fetched ones.
 type Bring struct {
-	From     Peer
-	Request  []byte
-	Keys     [][]byte
-	Patience effects.Duration // 0: the configured default
-	Mode     Mode
+	From    Peer
+	Request []byte
+	Keys    [][]byte
+	Timeout effects.Duration // 0: the configured default
+	Mode    Mode
 }
 
 // Mode is the way in which chunks are transferred.
@@ -71,7 +71,7 @@ type getRow struct {
 	keys        []byte   // all keys
 	keyEnds     []uint32 // keyEnds[i] is the end of key i in keys
 	requestHash uint64   // hash of the request id
-	patience    effects.Duration
+	timeout     effects.Duration
 	deadline    effects.Time
 	timer       kernel.TimerID `snap:"set"` // fires at deadline
 	// presentCount is the number of first chunks that were readable when the get began, and are not requested.

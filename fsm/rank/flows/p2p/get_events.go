@@ -30,7 +30,7 @@ func (f *Requester) OnCommand(e *flow.Env, x *effects.Command) bool {
 	case *Bring:
 		f.startBring(e, x.Ticket, c)
 	case *Locate:
-		f.Searches.startLocate(e, x.Ticket, c, f.patienceOrDefault(c.Patience))
+		f.Searches.startLocate(e, x.Ticket, c, f.timeoutOrDefault(c.Timeout))
 	default:
 		return false
 	}
@@ -54,7 +54,7 @@ func (f *Requester) OnTimer(e *flow.Env, ref kernel.Ref) {
 	r.timer = 0
 	code := effects.Expired
 	if r.phase == getRequesting && e.Now.Sub(r.sentAt) >= f.cfg.LookupTimeout/3 {
-		// The engine's patience is shorter than the timeout of a request.
+		// The engine's timeout is shorter than the timeout of a request.
 		f.breakers.Trip(e.Now, r.peerAddr, code, "", true, 0)
 	}
 	r.setReason(code, timeoutReason(r))
@@ -66,7 +66,7 @@ func (f *Requester) OnTimer(e *flow.Env, ref kernel.Ref) {
 }
 
 func timeoutReason(r *getRow) effects.Why {
-	w := effects.Why{Field: "Patience", Ours: r.patience.String(), Theirs: "no answer"}
+	w := effects.Why{Field: "Timeout", Ours: r.timeout.String(), Theirs: "no answer"}
 	switch r.phase {
 	case getLinking:
 		w.Theirs = "not connected, or busy with what came before"

@@ -20,7 +20,7 @@ func (f *Requester) startBring(e *flow.Env, t effects.Ticket, c *Bring) {
 			claimPresent(e, c.Keys, e.Store.HashRequest(c.Request))
 			e.Out.Deliver(effects.Deliver{Ticket: t, Hits: present})
 		case f.Searches.isSearch(c):
-			code, why = f.Searches.startSearch(e, t, c, present, f.patienceOrDefault(c.Patience), false)
+			code, why = f.Searches.startSearch(e, t, c, present, f.timeoutOrDefault(c.Timeout), false)
 		default:
 			code, why = f.startGet(e, t, 0, c, present)
 		}
@@ -38,8 +38,8 @@ func bringsFullReason(limit int) (effects.Code, *effects.Why) {
 	}
 }
 
-// patienceOrDefault returns the time limit of a Bring.
-func (f *Requester) patienceOrDefault(requested effects.Duration) effects.Duration {
+// timeoutOrDefault returns the time limit of a Bring.
+func (f *Requester) timeoutOrDefault(requested effects.Duration) effects.Duration {
 	return cmp.Or(requested, f.cfg.BringTimeout)
 }
 
@@ -64,12 +64,12 @@ func (f *Requester) startGet(e *flow.Env, t effects.Ticket, search table.Handle,
 	}
 	// From here on the Bring is accepted, so it is the trial request if the circuit breaker of the peer is half-open.
 	f.breakers.AllowRequest(e.Now, addr, f.cfg.LookupTimeout)
-	patience := f.patienceOrDefault(c.Patience)
+	timeout := f.timeoutOrDefault(c.Timeout)
 	h, r := f.gets.Add()
 	f.lastOperation++
 	*r = getRow{
 		ticket: t, search: search, lookupID: append(r.lookupID[:0], c.Request...), keys: r.keys[:0], keyEnds: r.keyEnds[:0],
-		requestHash: e.Store.HashRequest(c.Request), patience: patience, deadline: e.Now.Add(patience), presentCount: present,
+		requestHash: e.Store.HashRequest(c.Request), timeout: timeout, deadline: e.Now.Add(timeout), presentCount: present,
 		peer: peer, peerAddr: addr, operation: f.lastOperation, mode: c.Mode, pageIndexes: r.pageIndexes[:0],
 	}
 	for _, key := range c.Keys {
@@ -130,7 +130,7 @@ func (f *Requester) validateBring(e *flow.Env, c *Bring) (effects.Code, *effects
 			Remedy: "ask for fewer at a time, or raise limits.message_bytes at both ends",
 		}
 	}
-	return flow.CheckDuration("Patience", c.Patience)
+	return flow.CheckDuration("Timeout", c.Timeout)
 }
 
 const (

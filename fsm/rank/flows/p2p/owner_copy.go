@@ -83,11 +83,11 @@ func (o *Owner) startCopy(e *flow.Env, ev *effects.Received, request loan.Reques
 		copies: x.copies.Recycle(), intactCopies: len(originals),
 	}
 	o.pushes.share.Acquire(request.Class)
-	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.ReadLeaseMax)))
-	if patience == 0 {
-		patience = e.Cfg.ReadLeaseMax
+	timeout := effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.ReadLeaseMax)))
+	if timeout == 0 {
+		timeout = e.Cfg.ReadLeaseMax
 	}
-	e.Timers.Set(&x.timer, e.Now.Add(patience), copyRef(h))
+	e.Timers.Set(&x.timer, e.Now.Add(timeout), copyRef(h))
 	e.Work.SpendRows(len(originals))
 	a := e.ForArena()
 	o.copies.pairs = x.copies.Begin(&a, originals, len(originals), copyRef(h), o.copies.pairs)

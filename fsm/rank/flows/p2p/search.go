@@ -39,8 +39,8 @@ type searchRow struct {
 // Locate asks directories how many of these chunks, from the first on, a single other node is said to have: Hits of
 // the outcome. If no directory can be asked, the outcome is NotFound. Locate transfers nothing and promises nothing.
 type Locate struct {
-	Keys     [][]byte
-	Patience effects.Duration // 0: the configured default of a Bring
+	Keys    [][]byte
+	Timeout effects.Duration // 0: the configured default of a Bring
 }
 
 // IsCommand marks a command body.
@@ -91,7 +91,7 @@ func searchRef(h table.Handle) kernel.Ref {
 }
 
 // startSearch starts a seek: it asks directories for the chunks that are missing here.
-func (l *Searches) startSearch(e *flow.Env, t effects.Ticket, c *Bring, present uint32, patience effects.Duration, isLocate bool) (
+func (l *Searches) startSearch(e *flow.Env, t effects.Ticket, c *Bring, present uint32, timeout effects.Duration, isLocate bool) (
 	effects.Code, *effects.Why) {
 	if l.rows.Full() {
 		e.Out.Mark(Marks.BringsFull)
@@ -101,7 +101,7 @@ func (l *Searches) startSearch(e *flow.Env, t effects.Ticket, c *Bring, present 
 	*s = searchRow{
 		ticket: t, command: *c, isLocate: isLocate, lookupID: append(s.lookupID[:0], c.Request...), keys: s.keys[:0], keyEnds: s.keyEnds[:0],
 		candidates: s.candidates[:0],
-		deadline:   e.Now.Add(patience), presentCount: present,
+		deadline:   e.Now.Add(timeout), presentCount: present,
 	}
 	s.command.Request, s.command.Keys = nil, nil
 	for _, key := range c.Keys {
@@ -164,10 +164,10 @@ func (l *Searches) handleDirectoryReply(e *flow.Env, a *registrar.LookupResult) 
 }
 
 // startLocate handles a Locate.
-func (l *Searches) startLocate(e *flow.Env, t effects.Ticket, c *Locate, patience effects.Duration) {
+func (l *Searches) startLocate(e *flow.Env, t effects.Ticket, c *Locate, timeout effects.Duration) {
 	code, why := e.CheckKeys(c.Keys)
 	if code == effects.OK {
-		code, why = flow.CheckDuration("Patience", c.Patience)
+		code, why = flow.CheckDuration("Timeout", c.Timeout)
 	}
 	switch {
 	case code != effects.OK:
@@ -175,7 +175,7 @@ func (l *Searches) startLocate(e *flow.Env, t effects.Ticket, c *Locate, patienc
 		code, why = effects.Unsupported, &effects.Why{Field: "controller_reply_url", Theirs: "none",
 			Ours: "a directory to ask"}
 	default:
-		code, why = l.startSearch(e, t, &Bring{Keys: c.Keys}, 0, patience, true)
+		code, why = l.startSearch(e, t, &Bring{Keys: c.Keys}, 0, timeout, true)
 	}
 	if code != effects.OK {
 		engine.RefuseCommand(&e.Env, t, code, why)
@@ -242,7 +242,7 @@ func (l *Searches) startNextGet(e *flow.Env, f *Requester, h table.Handle, prese
 		}
 		s.promisedChunks, s.shareUsedUp = x.chunks, false
 		c := s.command
-		c.From, c.Request, c.Keys, c.Patience = x.peer, s.lookupID, l.listKeys(s), s.deadline.Sub(e.Now)
+		c.From, c.Request, c.Keys, c.Timeout = x.peer, s.lookupID, l.listKeys(s), s.deadline.Sub(e.Now)
 		code, why := f.startGet(e, s.ticket, h, &c, present)
 		if code == effects.OK {
 			return true

@@ -24,7 +24,7 @@ type Settings struct {
 	LoanSharePct uint32
 	// BringsMax limits the Brings in progress, including lookups of former Brings without a reply; default 256.
 	BringsMax uint32
-	// BringTimeout is the time limit of a Bring that states no patience; default 11 s (p2p_sync_get_timeout_s).
+	// BringTimeout is the time limit of a Bring without Timeout; default 11 s (p2p_sync_get_timeout_s).
 	BringTimeout effects.Duration
 	// LookupTimeout is the time limit of a lookup; default 3 s (p2p_lookup_timeout_s). A lookup without a reply by
 	// then is a miss.

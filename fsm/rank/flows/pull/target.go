@@ -140,14 +140,14 @@ func (t *Target) handleOffer(e *flow.Env, ev *effects.Received) {
 			return
 		}
 	}
-	patience := effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.AllocTimeout)))
+	timeout := effects.Duration(min(m.Ext.PatienceNS, uint64(e.Cfg.AllocTimeout)))
 	row := allocqueue.Row{
 		Owner: kernel.OwnerPullTarget, ContentHash: e.HashBatch(m.Keys, m.LastChunkTokens), OfferID: m.PullID, Class: class,
 		RequestHash: request, Peer: peerID,
 		Operation: operation, Attempt: m.Ext.Attempt,
 		AwaitsLink: reached == 0 && e.Pending.WaitsForLink(class),
 	}
-	if refusal := e.Pending.Enqueue(&e.Env, row, ev, e.Hashes, patience); refusal != nil {
+	if refusal := e.Pending.Enqueue(&e.Env, row, ev, e.Hashes, timeout); refusal != nil {
 		t.refuseOffer(e, from, effects.TooMany, refusal)
 	}
 }

@@ -27,7 +27,7 @@ func (t *Target) OnCommand(e *flow.Env, x *effects.Command) bool {
 func (t *Target) startFetch(e *flow.Env, ticket effects.Ticket, c *engine.Fetch) {
 	code, why := e.CheckKeys(c.Keys)
 	if code == effects.OK {
-		code, why = flow.CheckDuration("Patience", c.Patience)
+		code, why = flow.CheckDuration("Timeout", c.Timeout)
 	}
 	if code == effects.OK && e.Abandons.IsAbandoning(e.Store.HashRequest(c.Request)) {
 		code, why = effects.Cancelled, &effects.Why{

@@ -163,9 +163,9 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 			return
 		}
 	}
-	patience := effects.Duration(e.Cfg.AllocTimeout)
+	timeout := effects.Duration(e.Cfg.AllocTimeout)
 	if m.HasExt {
-		patience = effects.Duration(min(m.Ext.PatienceNS, uint64(patience)))
+		timeout = effects.Duration(min(m.Ext.PatienceNS, uint64(timeout)))
 	}
 	row := allocqueue.Row{
 		Owner: kernel.OwnerPushTarget, Class: class, RequestHash: request, ContentHash: e.HashBatch(m.Keys, m.LastChunkTokens),
@@ -176,7 +176,7 @@ func (t *Target) handleAllocRequest(e *flow.Env, ev *effects.Received) {
 		m.Ext.Carried = nil
 		ev = &effects.Received{Conn: ev.Conn, Request: ev.Request, Body: e.Out.Cut(m.Append(e.Out.Arena()))}
 	}
-	if refusal := e.Pending.Enqueue(&e.Env, row, ev, e.Hashes, patience); refusal != nil {
+	if refusal := e.Pending.Enqueue(&e.Env, row, ev, e.Hashes, timeout); refusal != nil {
 		from.Class = class
 		t.refuseRequest(e, from, len(m.Keys), effects.TooMany, refusal)
 	}

@@ -71,7 +71,7 @@ func TestPutsThatCannotBe(t *testing.T) {
 		{"a last page longer than its tokens", func(p *engine.Put) { p.LastChunkTokens = 2 }, effects.Invalid},
 		{"no tokens", func(p *engine.Put) { p.LastChunkTokens = 0 }, effects.Invalid},
 		{"the last of no request", func(p *engine.Put) { p.Last = true }, effects.Invalid},
-		{"negative patience", func(p *engine.Put) { p.Patience = -1 }, effects.Invalid},
+		{"negative timeout", func(p *engine.Put) { p.Timeout = -1 }, effects.Invalid},
 		{"too long a request id", func(p *engine.Put) { p.Request = []byte("123456789") }, effects.TooLarge},
 		{"another layout", func(p *engine.Put) { p.Layout.Dtype = protocol.DtypeBFloat16 }, effects.Mismatch},
 	} {

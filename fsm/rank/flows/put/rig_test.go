@@ -185,11 +185,11 @@ func (r *rig) runStep(f func(e *flow.Env)) {
 
 func (r *rig) nextTicket() effects.Ticket { r.tickets++; return r.tickets }
 
-func (r *rig) reserve(n uint32, patience effects.Duration) effects.Ticket {
+func (r *rig) reserve(n uint32, timeout effects.Duration) effects.Ticket {
 	r.t.Helper()
 	t := r.nextTicket()
 	r.runStep(func(e *flow.Env) {
-		r.commands.OnReserve(&e.Env, t, &engine.Reserve{Count: n, Patience: patience}, false)
+		r.commands.OnReserve(&e.Env, t, &engine.Reserve{Count: n, Timeout: timeout}, false)
 	})
 	return t
 }

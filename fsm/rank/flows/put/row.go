@@ -128,7 +128,7 @@ func AdmitPut(e *flow.Env, t effects.Ticket, c *engine.Put, open int, fits engin
 
 // AdmitCarried accepts a put of another flow and finds its peer. If Code of the result is not OK, the put ends at once.
 func AdmitCarried(e *flow.Env, c *flow.CarriedPut) (a Admission) {
-	a.Request, a.Operation, a.Patience = c.Request, e.Commands.NextOperation(), c.Put.Patience
+	a.Request, a.Operation, a.Timeout = c.Request, e.Commands.NextOperation(), c.Put.Timeout
 	a.findPeer(e, link.PeerAddr(c.Put.Peer), 0)
 	return a
 }
@@ -157,7 +157,7 @@ func (r *Row) InitRow(e *flow.Env, c *engine.Put, a *Admission, ref kernel.Ref) 
 		Batch: Batch{keys: r.keys[:0], keyEnds: r.keyEnds[:0], LastTokens: c.LastChunkTokens},
 		Peer:  a.Peer, PeerAddr: link.PeerAddr(c.Peer), Request: a.Request, Operation: a.Operation, chunks: a.chunks,
 	}
-	r.BeginCommand(&e.Env, a.Ticket, c.Pages, a.Patience)
+	r.BeginCommand(&e.Env, a.Ticket, c.Pages, a.Timeout)
 	for _, key := range c.Keys {
 		r.keys = append(r.keys, key...)
 		r.keyEnds = append(r.keyEnds, uint32(len(r.keys)))
@@ -272,7 +272,7 @@ func (r *Row) TimeoutCode(e *flow.Env) effects.Code {
 
 // TimeoutReason returns the reason for any put that has run out of time.
 func (r *Row) TimeoutReason() effects.Why {
-	return effects.Why{Field: "put_timeout", Ours: r.Patience.String(), Theirs: "no answer"}
+	return effects.Why{Field: "put_timeout", Ours: r.Timeout.String(), Theirs: "no answer"}
 }
 
 // WaitTimeoutReason returns the reason for a put that has run out of time while it waited for its peer.
@@ -282,7 +282,7 @@ func (r *Row) WaitTimeoutReason(e *flow.Env) effects.Why {
 	case state == link.Ready:
 		w.Theirs = "busy with what came before"
 	case e.Links.Outbound(r.Peer).IsSilent():
-		w = link.NoHelloReplyReason(w.Field, r.Patience)
+		w = link.NoHelloReplyReason(w.Field, r.Timeout)
 	default:
 		w.Stage, w.Theirs = e.Links.Outbound(r.Peer).HandshakeStage(), "not connected"
 	}

@@ -43,7 +43,7 @@ func notOpenedReason(addr effects.Addr, code effects.Code) effects.Why {
 }
 
 func timeoutReason(r *recallRow) effects.Why {
-	w := effects.Why{Field: "Patience", Ours: r.Patience.String(), Theirs: "no answer"}
+	w := effects.Why{Field: "Timeout", Ours: r.Timeout.String(), Theirs: "no answer"}
 	switch r.phase {
 	case recallWaiting:
 		w.Theirs = "not connected, or busy with what came before"

@@ -51,11 +51,11 @@ func (p *Peer) linkAddr() link.PeerAddr {
 // of chunks that were read, and the Length of each page is the chunk's length in bytes; the contents of the other
 // pages are undefined. Either the whole prefix is read or none of it.
 type Recall struct {
-	Peer     Peer
-	Request  []byte // the id of the request, for logs of the peer; may be empty
-	Keys     [][]byte
-	Pages    []effects.Page
-	Patience effects.Duration // how long the recall may take; 0: the configured default
+	Peer    Peer
+	Request []byte // the id of the request, for logs of the peer; may be empty
+	Keys    [][]byte
+	Pages   []effects.Page
+	Timeout effects.Duration // how long the recall may take; 0: the configured default
 }
 
 // IsCommand marks a Recall as a command body.

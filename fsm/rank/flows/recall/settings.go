@@ -10,7 +10,7 @@ type Settings struct {
 	// Recalls: chunks at a decode node may be read back. A rank that puts sends queries, and a rank that receives
 	// puts answers them.
 	Recalls       bool
-	RecallTimeout effects.Duration // the patience of a recall that states none; default 5 s
+	RecallTimeout effects.Duration // the time limit of a Recall without Timeout; default 5 s
 	// the limit of recalls in progress, and of leases given out for recalls; default 256
 	RecallsMax uint32
 }

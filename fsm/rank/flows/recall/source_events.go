@@ -78,8 +78,8 @@ func (f *Source) validateRecall(e *flow.Env, c *Recall) (effects.Code, effects.W
 		return effects.Invalid, effects.Why{
 			Field: "Pages", Theirs: formatCount(len(c.Pages)), Ours: "one for each of " + formatCount(n) + " keys",
 		}
-	case c.Patience < 0:
-		return effects.Invalid, effects.Why{Field: "Patience", Theirs: c.Patience.String(), Ours: "0 or more"}
+	case c.Timeout < 0:
+		return effects.Invalid, effects.Why{Field: "Timeout", Theirs: c.Timeout.String(), Ours: "0 or more"}
 	case c.Peer.Host == "" || c.Peer.InitPort == 0 || c.Peer.AllocPort == 0 || c.Peer.QueryPort == 0:
 		return effects.Invalid, effects.Why{
 			Field: "Peer", Theirs: c.Peer.formatAddress(), Ours: "a host and three ports",

@@ -27,7 +27,7 @@ type Register struct {
 	// Ranks and Stages are the total numbers of the producer's ranks and stages.
 	Ranks, Stages uint32
 	Blocks        []geometry.Blocks
-	Patience      effects.Duration // 0: the configured default
+	Timeout       effects.Duration // 0: the configured default
 }
 
 // Finished lends the blocks of a computed request to the consumer that registers for the request. The outcome is OK
@@ -50,7 +50,7 @@ type Aborted struct{ Request, Transfer []byte }
 type Expect struct {
 	Request, Transfer []byte
 	Producers         []Peer
-	Patience          effects.Duration
+	Timeout           effects.Duration
 }
 
 // NotNeeded tells a producer that nobody will register for a request, so that the producer returns the blocks to its
@@ -58,7 +58,7 @@ type Expect struct {
 type NotNeeded struct {
 	Request, Transfer []byte
 	Producers         []Peer
-	Patience          effects.Duration
+	Timeout           effects.Duration
 }
 
 // IsCommand marks a command body.

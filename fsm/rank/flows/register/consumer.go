@@ -61,7 +61,7 @@ type reception struct {
 	openGrants     uint32
 	delivered      bool
 	blocksReturned bool
-	patience       effects.Duration
+	timeout        effects.Duration
 	deadline       effects.Time
 	grantsEnd      effects.Time   // end of the grants
 	timer          kernel.TimerID `snap:"set"`
@@ -197,9 +197,9 @@ func (c *Consumer) OnCommand(e *flow.Env, x *effects.Command) bool {
 	case *Register:
 		c.startReception(e, x.Ticket, body)
 	case *Expect:
-		c.startKeep(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, false)
+		c.startKeep(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Timeout, false)
 	case *NotNeeded:
-		c.startKeep(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Patience, true)
+		c.startKeep(e, x.Ticket, body.Request, body.Transfer, body.Producers, body.Timeout, true)
 	default:
 		return false
 	}

@@ -52,9 +52,9 @@ func (x *keepTable) recycle(cfg *Settings) keepTable {
 
 // startKeep starts an Expect, or a NotNeeded if skip is set. An invalid command is refused at once.
 func (c *Consumer) startKeep(e *flow.Env, t effects.Ticket, request, transfer []byte, peers []Peer,
-	patience effects.Duration, skip bool) {
+	timeout effects.Duration, skip bool) {
 	x := &c.keeps
-	code, why := checkNames(e, request, transfer, patience)
+	code, why := checkNames(e, request, transfer, timeout)
 	if code == effects.OK {
 		code, why = checkPeers(peers)
 	}
@@ -85,7 +85,7 @@ func (c *Consumer) startKeep(e *flow.Env, t effects.Ticket, request, transfer []
 	*w = keepCommand{ticket: t, id: append(w.id[:0], id...), isSkip: skip, entries: w.entries[:0]}
 	x.byID.Add(e.Store.HashKey(w.id), h)
 	e.Tickets.Add(t, consumerRef(timerKeepCommand, h))
-	e.Timers.Set(&w.timer, e.Now.Add(cmp.Or(patience, c.cfg.RegisterTimeout)), consumerRef(timerKeepCommand, h))
+	e.Timers.Set(&w.timer, e.Now.Add(cmp.Or(timeout, c.cfg.RegisterTimeout)), consumerRef(timerKeepCommand, h))
 	for _, at := range peers {
 		peer := e.Links.AcquirePeer(&e.Env, link.PeerAddr{Host: at.Host, InitPort: at.InitPort, AllocPort: at.Port})
 		if peer == 0 {
@@ -160,8 +160,8 @@ func (c *Consumer) onKeepDeadline(e *flow.Env, h table.Handle) {
 	w := c.keeps.commands.Get(h)
 	w.timer = 0
 	c.finishKeep(e, h, effects.Expired, &effects.Why{
-		Field: "Patience", Theirs: flow.FormatCount(w.unfinished) + " of its peers", Ours: "informed in time, or registered",
-		Remedy: "look whether these ranks answer, or raise Patience",
+		Field: "Timeout", Theirs: flow.FormatCount(w.unfinished) + " of its peers", Ours: "informed in time, or registered",
+		Remedy: "look whether these ranks answer, or raise Timeout",
 	})
 }
 

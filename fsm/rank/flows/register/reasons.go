@@ -69,7 +69,7 @@ func endReason(code effects.Code) *effects.Why {
 func tooLateReason() *effects.Why {
 	return &effects.Why{
 		Field: "kvf_lease_ns", Ours: "over, or nearly,",
-		Remedy: "give the Register more patience, or raise register.push_registration_timeout",
+		Remedy: "raise Timeout of the Register, or register.push_registration_timeout",
 	}
 }
 

@@ -114,7 +114,7 @@ func TestNamesRefused(t *testing.T) {
 	e := &flow.Env{Cfg: &flow.Config{Settings: flow.Settings{Wire: protocol.DefaultLimits()}}}
 	for _, c := range []struct {
 		request, transfer string
-		patience          effects.Duration
+		timeout           effects.Duration
 		field, text       string
 	}{
 		{"", "", 0, "Request", "0 bytes"},
@@ -122,9 +122,9 @@ func TestNamesRefused(t *testing.T) {
 		{"HB", "", 0, "Request", "neither PUSH_REG nor HB"},
 		{"r", "t,u", 0, "Transfer", "t,u"},
 		{strings.Repeat("r", e.Cfg.Wire.StringBytes+1), "", 0, "Request", "at most"},
-		{"r", "t", -1, "Patience", ""},
+		{"r", "t", -1, "Timeout", ""},
 	} {
-		code, why := checkNames(e, []byte(c.request), []byte(c.transfer), c.patience)
+		code, why := checkNames(e, []byte(c.request), []byte(c.transfer), c.timeout)
 		if code != effects.Invalid || why.Field != c.field || !strings.Contains(why.Text(code), c.text) {
 			t.Errorf("%.20q, %q: %v %v", c.request, c.transfer, code, why)
 		}

@@ -54,13 +54,13 @@ func (c *Consumer) addReception(e *flow.Env, t effects.Ticket, x *Register) (eff
 		peers = append(peers, peer)
 	}
 	c.peers = peers
-	patience := cmp.Or(x.Patience, c.cfg.RegisterTimeout)
+	timeout := cmp.Or(x.Timeout, c.cfg.RegisterTimeout)
 	h, r := c.receptions.Add()
 	*r = reception{
 		ticket: t, request: append(r.request[:0], x.Request...), transfer: append(r.transfer[:0], x.Transfer...),
 		engine: append(r.engine[:0], x.Engine...), blocks: r.blocks, pages: append(r.pages[:0], c.pages...),
 		parts: r.parts[:0], ranks: x.Ranks, stages: x.Stages, partCount: uint32(len(peers)), unfinishedParts: uint32(len(peers)),
-		patience: patience, deadline: e.Now.Add(patience), plans: r.plans[:0],
+		timeout: timeout, deadline: e.Now.Add(timeout), plans: r.plans[:0],
 	}
 	r.blocks.copyFrom(x.Blocks)
 	r.grantsEnd = r.deadline.Add(e.Cfg.LeaseGuard)
@@ -95,7 +95,7 @@ func noPeerReason(e *flow.Env) *effects.Why {
 
 // validateRegister returns the producer ranks of a Register, or an error if the Register is invalid.
 func (c *Consumer) validateRegister(e *flow.Env, x *Register) (producers geometry.Neighbours, code effects.Code, why *effects.Why) {
-	if code, why = checkNames(e, x.Request, x.Transfer, x.Patience); code != effects.OK {
+	if code, why = checkNames(e, x.Request, x.Transfer, x.Timeout); code != effects.OK {
 		return producers, code, why
 	}
 	if c.cfg.Geometry.Stages != 1 {
@@ -144,8 +144,8 @@ func checkPeers(peers []Peer) (effects.Code, *effects.Why) {
 	return effects.OK, nil
 }
 
-// checkNames returns an error if a command's names or patience are invalid, or the node is draining.
-func checkNames(e *flow.Env, request, transfer []byte, patience effects.Duration) (effects.Code, *effects.Why) {
+// checkNames returns an error if a command's names or timeout are invalid, or the node is draining.
+func checkNames(e *flow.Env, request, transfer []byte, timeout effects.Duration) (effects.Code, *effects.Why) {
 	if e.Draining {
 		return effects.Draining, endReason(effects.Draining)
 	}
@@ -157,7 +157,7 @@ func checkNames(e *flow.Env, request, transfer []byte, patience effects.Duration
 			return effects.Invalid, badNameReason("Transfer", transfer, err)
 		}
 	}
-	return flow.CheckDuration("Patience", patience)
+	return flow.CheckDuration("Timeout", timeout)
 }
 
 // claimPages claims all pages of the blocks for a command, or none. It fails if the list is empty or too long, or if
@@ -212,7 +212,7 @@ func (c *Consumer) onDeadline(e *flow.Env, h table.Handle) {
 	r.timer = 0
 	if !r.delivered {
 		c.failReception(e, h, effects.Expired, effects.Why{
-			Field: "Patience", Ours: r.patience.String(), Theirs: flow.FormatCount(r.unfinishedParts) + " of " + flow.FormatCount(len(r.parts)) +
+			Field: "Timeout", Ours: r.timeout.String(), Theirs: flow.FormatCount(r.unfinishedParts) + " of " + flow.FormatCount(len(r.parts)) +
 				" producer ranks have not written",
 			Remedy: "look whether these ranks got the request, or raise register.push_registration_timeout",
 		})

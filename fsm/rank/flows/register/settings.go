@@ -22,7 +22,7 @@ type Settings struct {
 	// heartbeat sets the remaining time to two thirds of this value, and consumers send a heartbeat six times in this
 	// time.
 	RegistrationLease effects.Duration
-	// RegisterTimeout is the time limit of a Register that states no patience (push_registration_timeout); default
+	// RegisterTimeout is the time limit of a Register without Timeout (push_registration_timeout); default
 	// 480 s. A producer parks a registration at most for this time as well.
 	RegisterTimeout effects.Duration
 	// ExactIDs disables matching requests by names without their last digits.
@@ -106,7 +106,7 @@ func (s *Settings) Check(pages uint32, guard effects.Duration) error {
 	case s.Geometry.CountPages() != uint64(pages):
 		return fmt.Errorf("rank: Geometry has %d pages, and Pages is %d: make them the same", s.Geometry.CountPages(), pages)
 	case s.EngineID == "":
-		return fmt.Errorf("rank: EngineID is empty with a Geometry: give the engine a name that no other one has")
+		return fmt.Errorf("rank: EngineID is empty with a Geometry: give the engine a name that no other engine has")
 	case s.RegistrationLease <= guard:
 		return fmt.Errorf("rank: RegistrationLease %d ns must be longer than LeaseGuard %d ns, or nothing could be written",
 			s.RegistrationLease, guard)

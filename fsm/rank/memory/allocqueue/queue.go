@@ -96,7 +96,7 @@ func (p *Queue) Recycle(cfg Settings, classes int) Queue {
 
 // Enqueue inserts a request into the queue. Enqueue returns nil, or the reason for a refusal: the share of the class,
 // of the rows or of the bytes, is used up. wants has the hashes of the request's keys, in any order. The request
-// expires when patience, the deadline budget, is over.
+// expires when timeout, the deadline budget, is over.
 func (p *Queue) Enqueue(
 	v *env.Env, row Row, ev *effects.Received, keyHashes []uint64, timeout effects.Duration,
 ) *effects.Why {

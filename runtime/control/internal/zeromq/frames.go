@@ -97,8 +97,8 @@ func MaxRequestFrames(ch effects.Channel) int {
 	return framesMax
 }
 
-// ForEachFrame calls frame with each frame of a body, and whether more follow. A body is a single frame; on a channel
-// of parts, a body may be several frames.
+// ForEachFrame calls handleFrame with each frame of a body, and whether more follow. A body is a single frame; on a
+// channel of parts, a body may be several frames.
 func ForEachFrame(ch effects.Channel, body []byte, handleFrame func(b []byte, more bool)) {
 	if ch.Framing() != effects.Parts {
 		handleFrame(body, false)

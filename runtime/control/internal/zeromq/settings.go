@@ -48,7 +48,8 @@ func CheckSettings(numbers []Number, durations []Duration) error {
 	return nil
 }
 
-// CheckAtLeast returns an error if a setting is smaller than needs; because names the setting with that need.
+// CheckAtLeast returns an error if a setting is smaller than lowest; reason names the setting that needs
+// this value.
 func CheckAtLeast(name string, value int, lowest int, reason string) error {
 	if value >= lowest {
 		return nil

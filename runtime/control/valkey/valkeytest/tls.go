@@ -54,7 +54,7 @@ func writePEM(file, kind string, der []byte) error {
 }
 
 // StartEncrypted starts a server that speaks only TLS, with these files, and requires client certificates of the same
-// authority. Do, Follow and Lead cannot reach the server.
+// authority. DoCommand, ReplicateFrom and BecomePrimary cannot reach the server.
 func StartEncrypted(t testing.TB, r KeyFiles) *Server {
 	t.Helper()
 	return startServer(t, func(port uint16) []string {

@@ -120,16 +120,16 @@ func (s *Server) ReplicateFrom(primary *Server) {
 	}
 }
 
-// BecomePrimary ends Follow: the server continues as a primary with the present data.
+// BecomePrimary ends the replication: the server continues as a primary with the present data.
 func (s *Server) BecomePrimary() {
 	s.t.Helper()
 	s.DoCommand("REPLICAOF", "NO", "ONE")
 }
 
-// Suspend freezes the server until Continue.
+// Suspend freezes the server until Resume.
 func (s *Server) Suspend() { s.sendSignal(syscall.SIGSTOP) }
 
-// Resume ends Stop.
+// Resume lets a suspended server continue.
 func (s *Server) Resume() { s.sendSignal(syscall.SIGCONT) }
 
 func (s *Server) sendSignal(sig syscall.Signal) {

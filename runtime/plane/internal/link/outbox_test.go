@@ -35,7 +35,7 @@ func socketPair(t *testing.T) (ours, theirs net.Conn) {
 }
 
 // A small frame is written at once, without the writing goroutine. A large frame is not, nor a frame behind it, whose
-// before is called when its turn comes.
+// shouldWrite is called when its turn comes.
 func TestSmallFrameIsWrittenAtOnce(t *testing.T) {
 	ours, theirs := socketPair(t)
 	o := newOutbox(ours, 8, time.Minute)
