@@ -10,7 +10,8 @@ import (
 // Config configures a Machine. No field has a default.
 type Config struct {
 	// Response is the response to each engine that attaches; the machine fills in the session. Its Incarnation is the
-	// agent's, and its Window is the number of calls that one engine may have open.
+	// agent's, and its Window is the number of calls of one engine that the machine keeps at a time: calls without an
+	// answer, and calls whose answer the engine has not acknowledged.
 	Response protocol.AttachResponse
 	// SessionsMax bounds the sessions of all engines, ProcessMax the sessions of one process, and HoldingsMax the
 	// number of holdings of one engine.
@@ -33,7 +34,8 @@ type (
 // session.
 type CallRef struct{ Session, ID uint64 }
 
-// Effects collects what the driver must do after a step, in order within each list.
+// Effects collects what the driver of a Machine must do after a step, in order within each list. They are not the
+// effects of package effects, which a rank's driver carries out.
 type Effects struct {
 	Sends         []Send
 	Begins        []Begin      // calls to carry out: completed by OnCallEnded
@@ -78,7 +80,8 @@ type ShowResult struct {
 	Code effects.Code // OK: the engine has read the chunks
 }
 
-// A Drop is a call of which nothing is kept any more. EngineGone says that the engine of the call is gone.
+// A Drop is a call of which nothing is kept any more. EngineGone says that the session of the call is leaving: after a
+// detach, the exit of the process, during a drain, or to make room for another engine.
 type Drop struct {
 	CallRef
 	EngineGone bool
@@ -113,7 +116,7 @@ type session struct {
 	process    Process
 	name       string
 	conn       Conn // 0: parted, without a connection
-	newestConn Conn // the newest connection ever attached; the list of open calls on an older one is out of date
+	newestConn Conn // the newest connection ever attached; the list of awaited calls on an older one is out of date
 	leaving    bool
 	detachCall uint64 // the detach call; 0: the engine has not detached
 	// adoptsPool says that the engine uses the pool as its own memory, and may write any page that no call of its own
@@ -130,7 +133,7 @@ type session struct {
 // CountSessions returns the number of sessions, including those that are parted or leaving.
 func (m *Machine) CountSessions() int { return len(m.sessions) }
 
-// Totals returns the number of open calls and of holdings of all engines.
+// Totals returns the number of kept calls and of holdings of all engines.
 func (m *Machine) Totals() (calls, holdings int) {
 	for _, s := range m.sessions {
 		calls, holdings = calls+len(s.calls), holdings+len(s.holdings)
@@ -262,13 +265,13 @@ func (m *Machine) adoptedElsewhere(s *session) bool {
 	return slices.ContainsFunc(m.sessions, func(x *session) bool { return x != s && x.adoptsPool })
 }
 
-// hasRoom reports whether another engine can attach. If the table is full, hasRoom ends a session that is parted and
-// has nothing, such as the session of an engine that never received its response and attached anew.
+// hasRoom reports whether another engine can attach. If the table is full, it ends an idle parted session, such as the
+// session of an engine that never received its response and attached anew. The answers of that session are dropped.
 func (m *Machine) hasRoom(out *Effects) bool {
 	return len(m.sessions) < m.cfg.SessionsMax || m.endParted(out, func(*session) bool { return true })
 }
 
-// hasRoomFor reports whether another engine of the process can attach. The limit keeps a single process from taking all
+// hasRoomFor does the same for the limit of sessions of one process. The limit keeps a single process from taking all
 // sessions.
 func (m *Machine) hasRoomFor(p Process, out *Effects) bool {
 	return m.countSessionsOf(p) < m.cfg.ProcessMax || m.endParted(out, func(s *session) bool { return s.process == p })
@@ -284,8 +287,7 @@ func (m *Machine) countSessionsOf(p Process) (n int) {
 	return n
 }
 
-// endParted ends one session that is parted and has nothing and for which may returns true, and reports whether there
-// was one.
+// endParted ends one idle parted session for which eligible returns true, and reports whether there was one.
 func (m *Machine) endParted(out *Effects, eligible func(*session) bool) bool {
 	for _, s := range m.sessions {
 		if s.conn == 0 && s.isIdle() && !s.leaving && !s.adoptsPool && eligible(s) {
@@ -363,8 +365,8 @@ func (m *Machine) OnProcessExit(p Process, out *Effects) {
 	}
 }
 
-// Drain refuses engines that are not attached yet, and ends each session as soon as it has no open calls and no
-// holdings.
+// Drain refuses engines that are not attached yet, and ends each session as soon as all its calls are over and it has
+// no holdings.
 func (m *Machine) Drain(out *Effects) {
 	m.draining = true
 	for _, s := range slices.Clone(m.sessions) {
@@ -399,8 +401,8 @@ func (m *Machine) beginLeaving(s *session, out *Effects) {
 	m.finishLeaving(s, out)
 }
 
-// finishLeaving ends a leaving session that has no calls and no holdings any more. While the machine drains, left also
-// makes an idle session leave.
+// finishLeaving ends a leaving session that has no calls and no holdings any more. While the machine drains,
+// finishLeaving also makes an idle session leave.
 func (m *Machine) finishLeaving(s *session, out *Effects) {
 	if m.draining && !s.leaving && s.isIdle() {
 		m.beginLeaving(s, out)
