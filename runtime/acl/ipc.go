@@ -23,8 +23,8 @@ type Export struct {
 	closed atomic.Bool
 }
 
-// Export opens device memory of this process, whole as AllocDevice made it, to the processes that AdmitProcess names.
-// Memory can be exported only once at a time. On libraries before CANN 8.2 the error is Unsupported.
+// Export opens a whole allocation of AllocDevice to the processes that AdmitProcess names. Memory can be exported only
+// once at a time; the library refuses a second export. On libraries before CANN 8.2 the error is Unsupported.
 func (t *Thread) Export(m *Memory) (*Export, error) {
 	switch {
 	case m.ctx != t.ctx:

@@ -380,7 +380,7 @@ func (c *Conn) drawStragglers(w *World) bool {
 	if c.Channel != effects.ChannelLookup || c.Server < 0 || w.Nodes[c.Server].Custom || !w.Nodes[c.Server].Up {
 		return false
 	}
-	return w.Seed >= draw.HighestSeed || w.DrawForConn(draw.Cut, c).Rehash().ChancePermille(500)
+	return draw.IsFixed(w.Seed) || w.DrawForConn(draw.Cut, c).Rehash().ChancePermille(500)
 }
 
 // CutConn breaks c. The client notices the break unless unnoticed is set, and the server may also notice the break.

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/kvferry/kvferry/effects"
-	ops "github.com/kvferry/kvferry/fsm/rank/flows/layerwise"
 	"github.com/kvferry/kvferry/protocol"
 	"github.com/kvferry/kvferry/sim/oracle"
 	"github.com/kvferry/kvferry/sim/systems/pd"
@@ -460,4 +459,3 @@ var proxyOracle = oracle.New("layers told", "the proxy is told last", func(l *or
 	})
 })
 
-var _ = ops.ByLayer

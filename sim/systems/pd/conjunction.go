@@ -84,7 +84,8 @@ func AllConjunctions() []Conjunction {
 	return all
 }
 
-// RequiredConjunctions returns the conjunctions that must occur within some ten thousand seeds of a profile.
+// RequiredConjunctions returns the conjunctions (combinations of rare events) that must occur within some ten thousand
+// seeds of a profile.
 func RequiredConjunctions(profile string) []Conjunction {
 	return slices.DeleteFunc(AllConjunctions(), func(c Conjunction) bool {
 		return !slices.Contains(ConjunctionInfo[c].Profiles, profile)

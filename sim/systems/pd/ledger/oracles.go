@@ -202,7 +202,7 @@ func (j *oracleBase) nodeOf(c *oracle.Call) *world.Node { return j.w.Nodes[c.Nod
 // isRecountStep reports whether counts that are slow to compute are checked after this step of n. In the runs of an
 // explorer, which are short, the counts are checked after every step.
 func (j *oracleBase) isRecountStep(n *world.Node) bool {
-	return n.StepCount%recountInterval == 1 || j.w.Seed >= draw.HighestSeed
+	return n.StepCount%recountInterval == 1 || draw.IsFixed(j.w.Seed)
 }
 
 // countJudged records in the run's coverage that each of the checks had something to judge. The check then either holds
