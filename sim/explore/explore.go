@@ -65,7 +65,7 @@ type explorer struct {
 	options      Options
 	hasher       *stateHasher
 	seen         map[uint64]int32 // by hash of a state: the smallest depth at which the state was met
-	stack        []frame // the states on the current path
+	stack        []frame          // the states on the current path
 	result       Exploration
 	depthReached bool // a path reached the maximum depth (Options.Depth)
 

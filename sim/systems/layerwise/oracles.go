@@ -458,4 +458,3 @@ var proxyOracle = oracle.New("layers told", "the proxy is told last", func(l *or
 		}
 	})
 })
-
