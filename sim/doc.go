@@ -55,7 +55,7 @@
 //	system    the systems that users provide, with machines, items and oracles of their own; system_custom.go
 //	          and the other *_custom.go files run them
 //	trial     one run: a cluster of ranks, the machines of users, and the oracles that judge both
-//	small     trials for the explorer
+//	scopes    trials for the explorer
 //	campaign  many seeds; shrink reduces the plan of a seed that failed
 //
 // # Stability

@@ -62,7 +62,7 @@ func (r *Rank) recycleFlows(former *flowSet, seeds flowSeeds, directory registra
 			// LMCache's receivers identify a sender by its done address.
 			SenderID: doneAddr, DoneURL: doneAddr, RenewURL: renewAddr,
 		}, cfg.PeersMax, seeds.sender)
-		r.pushSource = former.pushSource.Recycle(0, 0, 0, 0) // absent here; keeps its memory for a later Renew
+		r.pushSource = former.pushSource.Recycle(0, 0, 0, 0) // absent here; keeps its memory for a later Recycle
 	} else {
 		r.pushSource = former.pushSource.Recycle(cfg.PutsMax, cfg.carriedPutsMax(), cfg.PeersMax, seeds.sender)
 		r.pullSource = former.pullSource.Recycle(pull.SourceConfig{}, 0, 0)

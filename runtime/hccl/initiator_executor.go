@@ -27,7 +27,7 @@ type initiatorExecutor struct {
 	params commParams
 
 	// Fields of the link's goroutine.
-	rootInfo []byte    // rootInfo info of the newest epoch, if the ends use root info
+	rootInfo []byte    // root info of the newest epoch, if the ends use root info
 	endpoint *endpoint // of the epoch that is up
 	descs    []comm.Desc
 }

@@ -1,6 +1,6 @@
 // Package exposed measures the exposed part of a transfer: the time that the transfer still takes after the prefill has
 // computed its last layer. The package runs two real ranks, with the compute time of a model and the transfer time of a
-// link in virtual time and without faults. Grid returns the measurements that docs/benchmarks.md shows.
+// link in virtual time and without faults. MeasureGrid returns the measurements that docs/benchmarks.md shows.
 //
 // Example: Measure(m, l, ByLayer) computes a request of 8,292 tokens layer by layer. The sender pushes each layer while
 // the next layer is computed. The result is the time from the end of the last layer to the outcome of the push.

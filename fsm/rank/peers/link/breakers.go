@@ -109,7 +109,7 @@ func (b *Breakers) HasTrial(w PeerAddr) bool {
 
 // AllowRequest reports whether a request may be sent to an address, which is the case unless the breaker is open. If
 // the address has a breaker, this request is the trial, and the breaker stays open for further requests for as long as
-// the trial may take (patience).
+// the trial may take (trialTime).
 func (b *Breakers) AllowRequest(now effects.Time, w PeerAddr, trialTime effects.Duration) bool {
 	if b.IsOpen(now, w, 0) {
 		return false

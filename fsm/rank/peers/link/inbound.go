@@ -130,10 +130,10 @@ func (i *inboundView) findInbound(peer effects.Incarnation) table.Handle {
 	return 0
 }
 
-// admitPeer returns the row of the inbound peer with a name, and inserts a new peer. If the table is full, admit
-// replaces the peer for which stays returns the earliest time. The replaced peer must have no pages here, and nothing
-// may be kept for it, because two inbound peers in the same class would wait for each other. admitPeer returns zero if
-// no peer can be replaced.
+// admitPeer returns the row of the inbound peer with a name, and inserts a new peer. If the table is full, admitPeer
+// replaces the peer for which replaceTime returns the earliest time. The replaced peer must have no pages here, and
+// nothing may be kept for it, because two inbound peers in the same class would wait for each other. admitPeer returns
+// zero if no peer can be replaced.
 func (i *inboundView) admitPeer(peer effects.Incarnation, classRows []uint32) table.Handle {
 	if h := i.findInbound(peer); h != 0 {
 		i.markPresent(h)

@@ -11,15 +11,15 @@
 //
 //   - A request that was sent to one incarnation is never answered by another (rules M2 and M6 in docs/safety.md).
 //   - A link that is ready leads to the incarnation that completed the handshake.
-//   - A peer stays in the table as long as a caller wants it (Want).
+//   - A peer stays in the table as long as a caller wants it (AcquirePeer).
 //   - An inbound peer for which the rank keeps something is not replaced by another inbound peer.
 //
-// Example: a sender has a put for a new receiver and calls Want. The state of the Outbound becomes Opening while the
-// init connection is opened, Greeting after the hello was sent, Importing while the data plane connects, Listing while
-// the receiver is asked for buffers, and then Ready. NextChanged now returns the peer, and the flow calls AcquireLane
-// to get a connection for an allocation request. Later the receiver restarts and the data plane reports the lost link.
-// The link fails, the state becomes Backoff, and a timer starts the next handshake, which finds another incarnation of
-// the receiver. A completion of the first attempt that arrives now is stale and is ignored.
+// Example: a sender has a put for a new receiver and calls AcquirePeer. The state of the Outbound becomes Opening while
+// the init connection is opened, Greeting after the hello was sent, Importing while the data plane connects, Listing
+// while the receiver is asked for buffers, and then Ready. NextChanged now returns the peer, and the flow calls
+// AcquireLane to get a connection for an allocation request. Later the receiver restarts and the data plane reports the
+// lost link. The link fails, the state becomes Backoff, and a timer starts the next handshake, which finds another
+// incarnation of the receiver. A completion of the first attempt that arrives now is stale and is ignored.
 package link
 
 import (
